@@ -16,7 +16,7 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
-// trailLine is what the test reads of a line of audit.jsonl.
+// trailLine holds the members of a line of audit.jsonl that the test reads.
 type trailLine struct {
 	Phase, Action, Actor, Owner, Authn, Agent, Revision, Outcome string
 	Policies                                                     []string
@@ -42,10 +42,10 @@ func readTrail(t *testing.T, data string) (lines []trailLine, text string) {
 	return lines, string(b)
 }
 
-// Every change has its intent and its outcome in the trail of the node that was
-// asked, also where that node was killed while agents registered there; what was in
-// a document or a query is not in it. A node whose trail can't be written makes no
-// change, and answers reads.
+// Every change has its intent and its outcome in the audit log of the node that received
+// the request, also if that node was killed while agents registered there. Contents of
+// documents and queries are absent. A node whose audit log can't be written refuses
+// changes and answers reads.
 //
 // Requirement: AD-040, TRUST-012, TRUST-015
 func TestNoChangeWithoutItsAuditLine(t *testing.T) {

@@ -93,8 +93,8 @@ func fingerprintIsNot(t *testing.T, m *mesh.Mesh, domain, old string) error {
 	return nil
 }
 
-// Anyone reads a domain's bundle at its well-known place, as the bundle itself says
-// whom to believe.
+// Anyone can read a domain's bundle at its well-known path, because the bundle itself is
+// the root of trust.
 //
 // Requirement: TRUST-004
 func TestABundleIsServed(t *testing.T) {

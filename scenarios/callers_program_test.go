@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// The built program speaks to a node as a workload of a Workload API, by a workload
-// identity token, and by a bearer token that is good for reads; what is refused is
-// counted, and the node says whose tokens it takes.
+// The built program authenticates to a node with an SVID of a Workload API, with a
+// workload identity token, and with a bearer token that is limited to reads. Refusals
+// are counted, and the node lists the accepted issuers.
 //
 // Requirement: TRUST-005, TRUST-006
 func TestProgramShowsWhoItIs(t *testing.T) {
@@ -103,7 +103,7 @@ func TestProgramShowsWhoItIs(t *testing.T) {
 	l.tellsOfTokens(l.http(nil, a.bundles, true))
 }
 
-// bundle is what certifies the node, and those whom the machine would ask by name.
+// bundle has the certificate authority of the node, and those of the system's store.
 func (l *lone) bundle(s *spire) (pem []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -141,8 +141,8 @@ func TestCallersShowTokens(t *testing.T) {
 			refused(t, n.Name+": a used proof", err, 401, directory.Replayed)
 		}
 
-		// What a proof was used for at one node it is good for at no other: to invoke an
-		// agent, were it in vain, and to watch.
+		// A proof that was used at one node is refused at every other: for an
+		// invocation, even a failed one, and for a watch.
 		wit, proof, err = w.Prove("POST", "https://ad.alpha.test/agents/by-token/invoke", time.Now())
 		i.must(err)
 		_, err = client(nodes[0], same).Invoke(t.Context(), "by-token", "", []byte("{}"), apiclient.InvokeOptions{})

@@ -18,8 +18,8 @@ import (
 	"github.com/roster-mesh/roster/node/dev"
 )
 
-// roster runs the program as an operator of a domain would, and returns what it
-// prints and its exit code.
+// roster runs the program as an operator of a domain, and returns its output and exit
+// code.
 func (p *processes) roster(domain, n int, args ...string) (out string, code int) {
 	p.t.Helper()
 	d := p.Domains[domain]
@@ -105,8 +105,7 @@ log: {format: text}
 	return number - 1
 }
 
-// A writer registers agents at nodes of a domain and remembers what was
-// acknowledged.
+// A writer registers agents at nodes of a domain and records the acknowledged ones.
 type writer struct {
 	acknowledged sync.Map
 	count        atomic.Int64
@@ -245,8 +244,9 @@ func TestADomainsNodesComeAndGo(t *testing.T) {
 	}
 }
 
-// A backup is saved while the domain runs, says what is in it, is refused where it
-// is too old, and is restored: what peers see of it comes back as owners refresh.
+// A backup is saved while the domain runs and lists its contents. A restore of it is
+// refused while newer changes would be lost, and succeeds when forced. Peers show the
+// restored registrations again as owners refresh them.
 //
 // Requirement: MESH-019
 func TestABackupIsSavedAndRestored(t *testing.T) {

@@ -142,7 +142,7 @@ func (w *compatWriter) run(ctx context.Context) {
 			w.count.Add(1)
 		}
 
-		// The pace of a busy directory: what is shown at the end is bounded.
+		// The pace of a busy directory; the view at the end is bounded.
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
@@ -276,10 +276,10 @@ func (p *processes) ledger(domain, n int) (at, size uint64, root string) {
 	return head.At, head.Size, head.Root
 }
 
-// Two domains of three nodes run the previous release and are upgraded to the
-// next one, a node at a time, under writes. Nothing acknowledged is lost. Nothing
-// is refused for good: what the slower domain cannot read yet it keeps, and shows
-// once it is upgraded.
+// Two domains of three nodes run the previous release and are upgraded to the next one,
+// a node at a time, under writes. Nothing acknowledged is lost and nothing is refused
+// for good: the slower domain keeps records that it can't read yet, and shows them after
+// its upgrade.
 //
 // Requirement: FORM-001, FORM-002, FORM-003
 func TestAMeshIsUpgradedOneNodeAtATime(t *testing.T) {
@@ -319,8 +319,8 @@ func TestAMeshIsUpgradedOneNodeAtATime(t *testing.T) {
 	p.crosses(0, "plain", 1)
 	p.says(0, beta.TrustDomain, `"holds_back":["head","page","statement"]`)
 
-	// Without the peering nobody holds format 2 back. From then on a node of the
-	// previous release is refused with both numbers, and nothing of its disk changes.
+	// Without the peering no domain holds format 2 back. From then on a node of the
+	// previous release is refused with both numbers, and its disk doesn't change.
 	p.must(0, 0, "peer", "remove", beta.TrustDomain)
 	p.eventually(time.Minute, "alpha writes format 2", func() error {
 		location := p.register(0, 1, "newer")
@@ -332,8 +332,8 @@ func TestAMeshIsUpgradedOneNodeAtATime(t *testing.T) {
 	})
 	p.refusesToStart(alpha.Nodes[2], previous, next)
 
-	// A peering with the slower domain begins: alpha goes back to format 1, and what
-	// stands in format 2 is kept by beta without being shown.
+	// A peering with the slower domain begins: alpha writes format 1 again. Beta keeps
+	// records in format 2 without showing them.
 	token := strings.TrimSpace(p.tokenOf(0, "peer", "invite", beta.TrustDomain))
 	p.must(1, 0, "peer", "accept", token)
 	p.must(0, 0, "peer", "export", beta.TrustDomain)
@@ -439,8 +439,9 @@ func (p *processes) findsOf(domain, n, origin int, name string) error {
 	return nil
 }
 
-// refusesToStart shows that the previous release says why it can't be started on
-// the disk of an upgraded node, and that the node starts again as what it was.
+// refusesToStart shows that the previous release refuses to start on the disk of an
+// upgraded node, with the reason, and that the node then starts again as its own
+// release.
 func (p *processes) refusesToStart(n dev.Node, previous, next release) {
 	p.t.Helper()
 
@@ -496,9 +497,8 @@ func (p *processes) says(domain int, peer, want string) {
 	}
 }
 
-// honest shows that no node of a domain holds anything against the other, and
-// that nothing waits. What a node refused while the peering was ended names an
-// unknown origin.
+// honest shows that no node of a domain has refused anything of the other, and that
+// nothing is pending. Refusals while the peering was ended name an unknown origin.
 func (p *processes) honest(domain int) {
 	p.t.Helper()
 

@@ -45,9 +45,9 @@ func names(t *testing.T, c *apiclient.Client, prefix string) (map[string]bool, e
 	return found, err
 }
 
-// One document of a peer's makes a mistake in the program panic. The nodes that read it
-// stay up and show everything but that one, say so, and do not end when they start again.
-// A release without the mistake shows it, without asking for it anew.
+// One document of a peer makes the program panic. The nodes that read it stay up, show
+// all other registrations, report the panic, and survive a restart. A release without
+// the mistake shows the document without pulling it again.
 //
 // Requirement: FORM-006
 func TestADocumentThatPanicsEndsNoNode(t *testing.T) {
@@ -76,7 +76,8 @@ func TestADocumentThatPanicsEndsNoNode(t *testing.T) {
 		}
 	}
 
-	// shows returns nil when beta shows what is good and, of what is not, as many.
+	// shows returns nil if beta shows the good registrations and the given number of bad
+	// ones.
 	shows := func(good, marked int) error {
 		found, err := names(t, bob, "kept-")
 		if err != nil {

@@ -17,9 +17,10 @@ import (
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
-// What an origin lists is registered by the domain's leader, follows the document,
-// and goes when it is listed no more, also where the leader knows nothing of what
-// was done before. What it lists and may not have keeps nothing else out.
+// The domain's leader registers the agents that a crawled document lists, follows the
+// document, and removes agents that it no longer lists, also if another node led when
+// they were registered. An agent that the document may not list doesn't hold up the
+// others.
 //
 // Requirement: WOA-013, WOA-021, WOA-031
 func TestAnOriginIsFollowed(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-// A registration crosses: what is registered at one domain is seen at every node
-// of every domain within a second, by gossip and without it, with all of its
-// provenance (the harness checks that on every item of every answer).
+// A registration at one domain is visible at every node of every domain within a second,
+// with and without gossip, and with all of its provenance (the harness checks that on
+// every item of every answer).
 //
 // Requirement: MESH-001
 func TestARegistrationCrosses(t *testing.T) {
@@ -60,9 +60,9 @@ func TestAnyNodeTakesAWrite(t *testing.T) {
 	})
 }
 
-// A proof outlives its origin's voice: what gamma hands out about alpha's agent,
-// while nobody can reach alpha, holds offline against alpha's bundle, against
-// nobody else's, and until the agent's deadline.
+// A proof outlives its origin: while alpha is unreachable, the proof that gamma serves
+// for alpha's agent verifies offline against alpha's bundle, against no other bundle,
+// and until the agent's deadline.
 func TestAProofHoldsWithoutItsOrigin(t *testing.T) {
 	tell(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed, Link: wan})

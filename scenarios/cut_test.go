@@ -8,9 +8,9 @@ import (
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
-// A removed agent does not come back after a cut: a domain that could not hear
-// of the removal shows the agent meanwhile, forgets it after the heal, and shows
-// it never again, whoever restarts and whatever is exchanged.
+// A removed agent does not come back after a cut: a domain that missed the removal shows
+// the agent meanwhile, drops it after the heal, and never shows it again, through
+// restarts and exchanges.
 //
 // Requirement: MESH-010
 func TestARemovedAgentStaysRemoved(t *testing.T) {
@@ -49,8 +49,8 @@ func TestARemovedAgentStaysRemoved(t *testing.T) {
 	})
 }
 
-// A gap starts a pull: what changed behind a short cut, faster than anybody could
-// be told, arrives whole and in its last state.
+// A gap starts a pull: changes behind a short cut, made faster than they could be
+// announced, arrive completely and in their last state.
 //
 // Requirement: MESH-005
 func TestAGapIsPulled(t *testing.T) {

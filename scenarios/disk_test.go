@@ -20,8 +20,8 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
-// A node whose log has no room left ends, with the reason and what to do; the
-// others go on, and it comes back with everything once there is room. It needs
+// A node whose log has no room left ends with the reason and a remedy. The others
+// continue, and the node comes back with everything once there is room. The test needs
 // root, for a file system of its own.
 //
 // Requirement: OPS-003
@@ -53,8 +53,8 @@ func TestANodeWithAFullDiskEnds(t *testing.T) {
 
 	var why error
 	for n := 0; ; n++ {
-		// On a slow machine the victim may lead by now. What was under way there when
-		// its disk was full is unknown, as it is when any leader dies, and is repeated.
+		// On a slow machine the victim may lead by now. The outcome of its pending
+		// writes is then unknown, as if any leader had died, and they are repeated.
 		_, err := ada.Register(ctx, fmt.Sprint("large-", n%20), document,
 			apiclient.RegisterOptions{Lifetime: time.Hour})
 		if refused := (*apiclient.Error)(nil); err != nil &&
@@ -99,8 +99,8 @@ func TestANodeWithAFullDiskEnds(t *testing.T) {
 	}
 }
 
-// mountSmall puts a file system that is soon full in the place of a directory,
-// with what is in it. unmount copies back what is there by then.
+// mountSmall replaces a directory by a small file system with the same contents. unmount
+// copies the contents back.
 func mountSmall(t *testing.T, dir string) (unmount func()) {
 	t.Helper()
 	kept := dir + ".kept"

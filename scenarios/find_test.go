@@ -189,9 +189,8 @@ func (c *cable) find(program string, args ...string) []map[string]any {
 	return answer.Directories
 }
 
-// A node that is configured for it is found on its network by DNS-SD, with its
-// trust domain and what the well-known path is; a node that isn't is not, and one
-// that has stopped is found no more.
+// A node with DNS-SD enabled is found on its network, with its trust domain and
+// well-known path. A node without it isn't found, and a stopped one is no longer found.
 //
 // Requirement: AD-007
 func TestANodeIsFoundByDNSSD(t *testing.T) {

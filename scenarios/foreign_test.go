@@ -13,9 +13,9 @@ import (
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
-// What other domains told never enters the own domain's log: not a byte of it
-// changes while a node takes in all that a peer registered, and a node whose store
-// is lost has everything again.
+// Other domains' records never enter the own domain's log: its bytes stay unchanged
+// while a node receives all registrations of a peer, and a node that loses its store
+// pulls everything again.
 //
 // Requirement: MESH-028
 func TestForeignRecordsAreInNoLog(t *testing.T) {

@@ -70,8 +70,8 @@ func run(name string, args ...string) error {
 	return nil
 }
 
-// freeze stops the file system, until the function that it returns is called or the
-// test ends: nobody who waits for it could be ended before.
+// freeze stops the file system until the returned function is called or the test ends. A
+// process that waits for the file system can't be ended before.
 func (d *frozenDisk) freeze() (thaw func()) {
 	d.t.Helper()
 
@@ -178,7 +178,7 @@ func TestAFrozenFederationDiskStopsNoRead(t *testing.T) {
 		return err
 	})
 
-	// It answers whoever asks.
+	// It answers every caller.
 	frozen := latencies(t, bob, 500)
 	scrape := time.Now()
 
@@ -215,7 +215,7 @@ func TestAFrozenFederationDiskStopsNoRead(t *testing.T) {
 		t.Errorf("the doctor says\n%s", out)
 	}
 
-	// Its own domain takes writes, and its peer is told of them.
+	// Its own domain takes writes, and they reach its peer.
 	register(bob, "kept-own")
 	p.eventually(30*time.Second, "alpha shows what beta registers meanwhile", has(ada, 52))
 

@@ -169,9 +169,9 @@ func fromZip(t *testing.T, archive []byte, name string) []byte {
 	return b
 }
 
-// goCommand returns what runs the go command in a directory. Modules come from
-// the proxy, then from the cache of downloads, and only what neither has from the
-// network. They are unpacked into a cache of the test's own.
+// goCommand returns a function that runs the go command in a directory. Modules come
+// from the proxy, then from the download cache, and only then from the network. They are
+// unpacked into a cache of the test's own.
 func goCommand(t *testing.T, proxy string, env ...string) func(dir string, args ...string) {
 	t.Helper()
 	cache := strings.TrimSpace(output(t, "go", "env", "GOMODCACHE"))

@@ -36,10 +36,10 @@ func (p *processes) agentOf(domain int, who string, h http.HandlerFunc) *httptes
 	return s
 }
 
-// An agent of one domain is invoked through the gateway of another, which peers with
-// it; by the registration as it is now. Who calls it is the node and not the caller.
-// What goes wrong says whose fault it is, a key holds at all nodes, and a stream ends
-// with who reads it, or with the node.
+// An agent of one domain is invoked through the gateway of a peer, by its current
+// registration. The gateway authenticates as itself and not as the caller. Errors name
+// the party at fault, an idempotency key holds at all nodes, and a stream ends with its
+// reader or with the node.
 //
 // Requirement: AI-007, AI-008, AI-010, AI-012, AI-017, AI-018, AI-034, AI-035, WOA-009, WOA-024, WOA-026, XU-065
 func TestAgentsAreInvokedAcrossDomains(t *testing.T) {

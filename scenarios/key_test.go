@@ -7,10 +7,10 @@ import (
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
-// Nodes of a domain get new signing keys, one after the other and then all at once:
-// the others sign meanwhile what they signed, the domain's next key document lists the
-// new key and not the old, and its peers take what it signs at once. Nothing that was
-// told is lost, and nothing is told later than else.
+// Nodes of a domain get new signing keys, one after the other and then all at once. The
+// others sign the same payloads meanwhile, the domain's next key document lists the new
+// keys instead of the old, and peers accept them at once. No announcement is lost or
+// late.
 func TestNewSigningKeysLoseNothing(t *testing.T) {
 	tell(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: full(3, 1), Seed: seed, Link: wan})

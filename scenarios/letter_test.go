@@ -31,7 +31,7 @@ func askAt(t *testing.T, m *mesh.Mesh, n *mesh.Node, who string) asker {
 	}
 }
 
-// exchangeOf sends one request and reads what comes back.
+// exchangeOf sends one request and reads the response.
 func exchangeOf(t *testing.T, client *http.Client, url, method, target, body string, header ...string) *answer {
 	t.Helper()
 
@@ -98,8 +98,8 @@ func hrefs(v map[string]any) (paths []string) {
 	return paths
 }
 
-// A name that several peers have and this domain hasn't is answered with all of
-// them to choose from, each of which is there, and nobody here writes any.
+// A name that several peers have, but not this domain, is answered with a choice of all
+// of them. Each candidate exists, and all are read-only here.
 //
 // Requirement: AD-064
 func TestSeveralHoldersAreToldApart(t *testing.T) {
@@ -169,8 +169,8 @@ func TestSeveralHoldersAreToldApart(t *testing.T) {
 	})
 }
 
-// A listing is continued by any member of the domain, and each item is where it
-// says it is, on every one of them: what is there agrees with the item.
+// Any member of the domain continues a listing, and each item's href resolves on every
+// member to a registration that agrees with the item.
 //
 // Requirement: AD-032, AD-064, AD-065
 func TestAnyMemberContinuesAListing(t *testing.T) {
@@ -258,9 +258,9 @@ func (p *processes) configure(changes map[string]string) {
 	p.restart(n)
 }
 
-// What an operator configures holds on the real binary: names are held, owners
-// have a quota, callers a rate; and a domain as it is shipped shows nothing to
-// whom it isn't for, but that a name is taken.
+// An operator's configuration holds on the real binary: names are held, owners have a
+// quota, callers a rate. A domain with the shipped policy shows nothing to callers
+// without permission, except that a name is taken.
 //
 // Requirement: AD-034, AD-035, AD-041, AD-043, AD-069
 func TestAnOperatorsLimits(t *testing.T) {

@@ -41,7 +41,8 @@ func TestRefreshesKeepItAliveAcross(t *testing.T) {
 			}
 		}
 
-		// Each page is of the one agent: what it costs in a lifetime costs a million in a day.
+		// Each page has one agent, so its cost in a lifetime equals that of a million
+		// agents in a day.
 		pages := peer.Received("alpha.test")["applied"] - before
 		perSecond := float64(pages) / (time.Since(began).Seconds() / 60) * 1e6 / 86400
 		t.Logf("%d pages of %d refreshes; of a million that live for a day and are refreshed each half, %.1f "+

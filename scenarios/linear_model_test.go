@@ -19,12 +19,12 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// Agents register, replace, remove and read a few names at all nodes of a domain
-// at once, linearizably. What each of them asked and was told, and in which order
-// by the story's own clock, is a history; Porcupine says whether one directory
-// that does one thing at a time could have answered so.
+// Agents register, replace, remove and read a few names at all nodes of a domain at
+// once, linearizably. Their requests and responses, in the order of the story's own
+// clock, are a history. Porcupine decides whether a directory that does one thing at a
+// time could have given the same responses.
 
-// An ask is what a client asked about one name.
+// An ask is one request about one name.
 type ask struct {
 	name    string
 	verb    verb
@@ -40,7 +40,7 @@ const (
 	read
 )
 
-// A told is what the client was told.
+// A told is the response to an ask.
 type told struct {
 	unknown      bool // of register and remove: it may have happened, now or at any time later
 	ok           bool // of remove: it was there; of read: it is there
@@ -48,16 +48,14 @@ type told struct {
 	rid, version string
 }
 
-// A place is what a directory has under one name. A rid is empty that nobody was
-// told yet.
+// A place is the state of one name. An empty rid is one that no client has seen.
 type place struct {
 	taken        bool
 	rid, version string
 }
 
-// directoryModel is a directory of one name. What may have happened is modelled
-// as what did happen, at some time before the end of time, where it changes
-// nothing.
+// directoryModel is a directory of one name. A write with an unknown outcome is modelled
+// as one that happened at some later time, possibly too late to have an effect.
 var directoryModel = porcupine.Model{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 		byName := map[string][]porcupine.Operation{}
@@ -83,7 +81,7 @@ var directoryModel = porcupine.Model{
 	},
 }
 
-// step returns whether a directory may answer so, and what it has then.
+// step reports whether a directory may give this response, and returns its next state.
 func (p place) step(in ask, out told) (bool, place) {
 	same := func(rid string) bool { return p.taken && (p.rid == "" || p.rid == rid) }
 	switch in.verb {
@@ -99,7 +97,8 @@ func (p place) step(in ask, out told) (bool, place) {
 
 		return same(out.rid), next
 	case remove:
-		// Who knows a rid was told it, so that one that nobody was told is another.
+		// A client that knows a rid got it in a response, so an unseen rid is a
+		// different one.
 		hit := p.taken && p.rid == in.rid
 
 		next := p
@@ -117,7 +116,8 @@ func (p place) step(in ask, out told) (bool, place) {
 	return same(out.rid) && p.version == out.version, place{true, out.rid, out.version}
 }
 
-// A history is what clients asked and were told. Safe for concurrent use.
+// A history is the list of requests and responses of all clients. Safe for concurrent
+// use.
 type history struct {
 	clock atomic.Int64 // order, not time: two things at one time have an order too
 
@@ -219,7 +219,7 @@ func (h *history) do(t *testing.T, client int, in ask, run func() (told, error))
 	}
 }
 
-// rid returns a rid that name has or had.
+// rid returns a present or former rid of a name.
 func (h *history) rid(name string) (string, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -339,7 +339,7 @@ func unlessMissing(err error) error {
 	return err
 }
 
-// The model tells what a directory may answer from what it may not.
+// The model accepts the responses that a directory may give, and refuses others.
 func TestTheModelOfADirectory(t *testing.T) {
 	const name = "weather"
 

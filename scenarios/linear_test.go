@@ -16,11 +16,10 @@ import (
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
-// A read that asks for it is never stale: while agents register, replace, remove
-// and read the same names at all nodes of a domain of three, its leader is
-// isolated, cut off one way or the other, frozen, and killed. What they were told
-// could have been told by a directory that does one thing at a time; and the
-// checker that says so finds a planted stale read.
+// A linearizable read is never stale: while agents register, replace, remove and read
+// the same names at all nodes of a domain of three, its leader is isolated, cut off in
+// one direction or the other, frozen, and killed. The responses are those of a directory
+// that does one thing at a time. The checker finds a planted stale read.
 //
 // Requirement: OPS-017
 func TestAReadThatAsksForItIsNeverStale(t *testing.T) {
@@ -51,7 +50,7 @@ func TestAReadThatAsksForItIsNeverStale(t *testing.T) {
 	})
 }
 
-// faults are what befalls a leader; begin returns what ends it.
+// faults are applied to a leader; begin returns the function that ends one.
 var faults = []struct {
 	name  string
 	begin func(m *mesh.Mesh, leader *mesh.Node) func()
@@ -86,7 +85,7 @@ var faults = []struct {
 
 func newHistory() *history { return &history{rids: map[string]string{}} }
 
-// start has three clients work at each node, until what it returns is called.
+// start lets three clients work at each node until the returned function is called.
 func (h *history) start(t *testing.T, m *mesh.Mesh, seed uint64, consistency string) (stop func()) {
 	done := make(chan struct{})
 
@@ -158,9 +157,9 @@ func TestALeaderThatIsCutOffRefusesLinearizableReads(t *testing.T) {
 	})
 }
 
-// What is not known is said to be not known: a leader that is cut off in the
-// middle of a write answers that it may have happened, and that to repeat it is
-// safe. Repeated elsewhere it holds, once, also when the old leader is back.
+// An unknown outcome is reported as such: a leader that is cut off in the middle of a
+// write answers that the write may have happened and is safe to repeat. Repeated
+// elsewhere, it takes effect once, also after the old leader is back.
 func TestAnUnknownOutcomeIsSaidToBeUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Nodes: 3, Link: wan})
@@ -229,8 +228,8 @@ func TestAnUnknownOutcomeIsSaidToBeUnknown(t *testing.T) {
 	})
 }
 
-// What an agent writes in its own domain it reads in another, at once, by the
-// index that the write was answered with.
+// An agent's write in its own domain is readable in another at once, by the index in the
+// write's response.
 func TestReadYourWritesInAnotherDomain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 1, Link: wan})
@@ -257,8 +256,8 @@ func TestReadYourWritesInAnotherDomain(t *testing.T) {
 				continue
 			}
 
-			// A refresh changes nothing in what the other domain is told; its index is
-			// reached by the head's word.
+			// A refresh doesn't change the other domain's stream; its index is reached
+			// by the head.
 			again, err := writer.Refresh(t.Context(), out.RID, 0)
 			if err != nil {
 				t.Fatal(err)

@@ -62,7 +62,7 @@ func (m *fakeModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"data": data})
 }
 
-// meant is what an answer says of vectors.
+// meant is the part of a response that concerns vectors.
 type meant struct {
 	Candidates []struct {
 		ID string `json:"id"`
@@ -75,9 +75,9 @@ type meant struct {
 	} `json:"semantic"`
 }
 
-// Nodes with sources of vectors, each of another model, find what no word finds, each
-// in its model's space. While a source is away, its node answers by words alone, says
-// so, and soon asks no more; the other's goes on.
+// Nodes with sources of vectors, each of another model, find agents that no word of the
+// query finds, each in its model's space. While a source is away, its node answers by
+// words alone, reports that, and soon stops asking. The other node isn't affected.
 //
 // Requirement: XU-018, AI-006
 func TestANodeRanksByMeaning(t *testing.T) {

@@ -18,12 +18,12 @@ import (
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
-// An observer asks a directory about names of which some are hidden from it and some
-// are nobody's, by every way that there is: by name and rid, by filters and words, by
-// changes that it may not make, in watches and by the tools of MCP. The two kinds have
-// the same answers, byte for byte, and what is hidden changes no answer about the
-// rest: no count, link, entity tag or score. So it tells them apart no better than by
-// chance. The one exception is the 409 of a name that is taken, and is not asked for.
+// An observer asks a directory about names, some of which are hidden from it and some
+// unregistered, in every way: by name and rid, by filters and words, by changes that it
+// may not make, in watches and by the tools of MCP. Both kinds have the same answers,
+// byte for byte, and hidden registrations change no answer about visible ones: no count,
+// link, entity tag or score. The one exception is the 409 of a taken name, which is not
+// asked for.
 //
 // Requirement: TRUST-014, AD-035
 func TestHiddenIsAbsent(t *testing.T) {
@@ -45,7 +45,8 @@ func TestHiddenIsAbsent(t *testing.T) {
 	})
 }
 
-// A subject is a name that the observer may know, with what would be registered.
+// A subject is a name that the observer may know, with the document to register under
+// it.
 type subject struct {
 	name, capability, word string
 	rid                    directory.RID
@@ -60,8 +61,8 @@ type observer struct {
 	asked                   int
 }
 
-// newObserver makes a world of names, each of which is shown, hidden or nobody's, by
-// chance, and registers those that are shown.
+// newObserver makes names that are shown, hidden or unregistered, at random, and
+// registers those that are shown.
 func newObserver(t *testing.T, seed uint64) *observer {
 	m := mesh.Start(t, mesh.Options{Seed: seed})
 	o := &observer{T: t, m: m, node: m.Domain("alpha.test").Nodes[0], rng: rand.New(rand.NewPCG(seed, 14))}
@@ -88,7 +89,7 @@ func newObserver(t *testing.T, seed uint64) *observer {
 
 func (o *observer) word(first string) string { return fmt.Sprintf("%s%08x", first, o.rng.Uint32()) }
 
-// govern hides what eve registers.
+// govern hides eve's registrations.
 func (o *observer) govern() {
 	o.Helper()
 
@@ -174,7 +175,8 @@ var questions = []struct{ method, path, body string }{
 	{"GET", "/ad/watch?agent=%n", ""},
 }
 
-// rest is asked about all at once: what is hidden must not change it.
+// rest lists questions about all names at once; hidden registrations must not change the
+// answers.
 var rest = []struct{ method, path, body string }{
 	{"GET", "/ad/l", ""}, {"GET", "/ad/l?count=3&page=0", ""}, {"GET", "/ad/l?count=3&page=1", ""},
 	{"GET", "/ad/l?tag=common&count=2", ""}, {"GET", "/ad/l?agent=n*&count=100", ""},
@@ -187,10 +189,11 @@ var rest = []struct{ method, path, body string }{
 	{"GET", "/ad/watch", ""},
 }
 
-// observers are who asks: an identity that policy shows the rest, and nobody.
+// observers are the callers: an identity that policy permits to see the rest, and an
+// anonymous one.
 var observers = []string{"/client/reader", ""}
 
-// same asks everything about everybody whom the observer doesn't see.
+// same asks every question about every name that the observer doesn't see.
 func (o *observer) same() {
 	o.Helper()
 
@@ -208,7 +211,8 @@ func (o *observer) same() {
 	}
 }
 
-// about is the answer to a question about a subject, without what names it.
+// about returns the answer to a question about a subject, without the parts that name
+// it.
 func (o *observer) about(s *subject, as string, i int) string {
 	q := questions[i]
 	fill := strings.NewReplacer("%n", s.name, "%r", s.rid.String(), "%c", s.capability, "%w", s.word)
@@ -217,8 +221,8 @@ func (o *observer) about(s *subject, as string, i int) string {
 	return blank.Replace(o.answer(as, q.method, fill.Replace(q.path), fill.Replace(q.body)))
 }
 
-// meaningful fails where the questions would not tell even who is shown from who is
-// nobody: then it would say little that they don't tell who is hidden.
+// meaningful fails if the questions don't distinguish even shown names from unregistered
+// ones: then equal answers for hidden ones would show little.
 func (o *observer) meaningful() {
 	o.Helper()
 
@@ -234,7 +238,8 @@ func (o *observer) meaningful() {
 	}
 }
 
-// all asks about all at once, and how the rest ranks beside words of what is hidden.
+// all asks about all names at once, and for the ranking of the rest beside words of
+// hidden registrations.
 func (o *observer) all() map[string]string {
 	answers := map[string]string{}
 	for _, as := range observers {
@@ -252,8 +257,8 @@ func (o *observer) all() map[string]string {
 	return answers
 }
 
-// whens are the header fields that say when, not what: the revision counts each change
-// of the domain, of whomever, and names none.
+// whens are the header fields that depend on time only: the revision counts each change
+// of the domain, by any identity, and names none.
 var whens = []string{"Date", "Roster-Index", "X-Roster-Policy"}
 
 // answer is all that the observer gets: status, header and body.
@@ -270,8 +275,9 @@ func (o *observer) answer(as, method, path, body string) string {
 	return b.String() + string(moments.ReplaceAll(answer, []byte("-")))
 }
 
-// moments are what a body says of when it was made: the id of a problem, times, and
-// the ids of a watch's events, which say the revision as Roster-Index does.
+// moments are the parts of a body that depend on when it was made: the id of a problem,
+// times, and the ids of a watch's events, which contain the revision as Roster-Index
+// does.
 var moments = regexp.MustCompile(`urn:uuid:[0-9a-f-]{36}|"generated_at":"[^"]*"|"age_seconds":[0-9.]+|(?m)^id: .*$`)
 
 // differ returns the first line in which two answers differ.

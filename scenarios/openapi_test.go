@@ -27,7 +27,7 @@ type described struct {
 
 var inTemplate = regexp.MustCompile(`\\\{[^}]*\\\}`)
 
-// readDescription reads what the node at url says of itself.
+// readDescription reads the OpenAPI document of the node at url.
 func readDescription(t *testing.T, client *http.Client, url string) *description {
 	t.Helper()
 	got := exchangeOf(t, client, url, "GET", "/openapi.json", "")
@@ -53,7 +53,7 @@ func readDescription(t *testing.T, client *http.Client, url string) *description
 	return d
 }
 
-// judge says in what an answer is not as described. What is not there at all is
+// judge returns the difference between an answer and its description. Absent routes are
 // described in words only: 404 for a path, 405 for a method, 501 for all.
 func (d *description) judge(method, target string, a *answer) error {
 	path, _, _ := strings.Cut(target, "?")

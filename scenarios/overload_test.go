@@ -104,7 +104,7 @@ func (t *tally) count(status int, said string) {
 	}
 }
 
-// shedAt returns what a node has counted of requests that it shed, by class.
+// shedAt returns a node's counters of shed requests, by class.
 func shedAt(t *testing.T, url string) map[string]int {
 	t.Helper()
 
@@ -131,9 +131,9 @@ func shedAt(t *testing.T, url string) map[string]int {
 	return counts
 }
 
-// A node gets far more requests than it can work on. It sheds ranked queries, and goes on
-// with all else; it sheds lookups, and goes on with registrations and refreshes; and what
-// operators, health and metrics ask is answered all the time.
+// A node gets far more requests than it can work on. It sheds ranked queries and
+// continues with all else; it sheds lookups and continues with registrations and
+// refreshes. Operators, health and metrics are answered all the time.
 //
 // Requirement: FORM-009
 func TestAnOverloadedNodeShedsQueriesFirstAndRefreshesLast(t *testing.T) {

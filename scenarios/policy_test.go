@@ -14,9 +14,9 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
-// A policy that an operator puts in force is in force at each node for the next
-// request, by whatever way one asks, and takes back from the peers what they may not
-// have any more. All of it comes back with the policy that was.
+// A policy that an operator applies is in force at each node for the next request, on
+// every surface, and withdraws from peers what it no longer exports. The previous policy
+// restores everything.
 //
 // Requirement: AD-035, TRUST-003, TRUST-013
 func TestAPolicyChangeTakesEffect(t *testing.T) {
@@ -106,8 +106,8 @@ when { resource.agent like "secret-*" };
 	p.eventually(30*time.Second, "the peer has both again", peers(2))
 }
 
-// noPolicyIsLost has several operators revoke identities at once, and one apply what was
-// read before: none takes another's change back.
+// noPolicyIsLost has several operators revoke identities at once, and one apply a policy
+// that it read before: no change undoes another.
 func noPolicyIsLost(p *processes) {
 	read := p.must(0, 0, "policy", "show")
 

@@ -10,8 +10,8 @@ import (
 	"github.com/roster-mesh/roster/node/dev"
 )
 
-// hold keeps the ports of a node that was killed from everybody who asks for a
-// free one, as other tests do meanwhile, until release. Nobody answers at them.
+// hold keeps the ports of a killed node from being given to other tests, until release.
+// Nothing answers at them.
 func (p *processes) hold(n dev.Node) {
 	p.t.Helper()
 
@@ -60,8 +60,8 @@ func (p *processes) reserve(id string, many int) (addresses []string) {
 	return addresses
 }
 
-// bind binds a socket and doesn't listen. The kernel gives the port to nobody who
-// asks for any, and still to the node that asks for this one.
+// bind binds a socket and doesn't listen. The kernel no longer assigns the port to
+// others, and the node can still listen on it.
 func bind(at netip.AddrPort) (fd int, err error) {
 	fd, err = syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {

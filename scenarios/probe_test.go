@@ -17,9 +17,10 @@ import (
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
-// An agent is asked at its base what it is. What that comes to is shown with the
-// registration at every node, also once another one leads, and the registration stays
-// what its registrant wrote. What answers as it is registered is renewed.
+// The leader probes an agent at its base. Every node shows the result with the
+// registration, also after a change of leader, and the registration's contents stay as
+// its registrant wrote them. The registration of an agent that answers as registered is
+// renewed.
 //
 // Requirement: AD-044
 func TestAgentsAreAskedWhatTheyAre(t *testing.T) {

@@ -194,8 +194,8 @@ func (p *processes) eventually(bound time.Duration, what string, try func() erro
 	}
 }
 
-// http returns a client that speaks as one of a domain's identities (agent/ada),
-// or as nobody.
+// http returns a client with one of a domain's identities (agent/ada), or an anonymous
+// one.
 func (p *processes) http(domain int, who string) *http.Client {
 	p.t.Helper()
 	d := p.Domains[domain]
@@ -290,9 +290,9 @@ func (p *processes) summarizer() string {
 	}).URL
 }
 
-// Nodes of a domain are killed one after another, again and again, while agents
-// register at all of them: what got its 2xx is there at the end, on every node
-// and at a peer.
+// Nodes of a domain are killed one after another, again and again, while agents register
+// at all of them: every acknowledged registration is there at the end, on every node and
+// at a peer.
 //
 // Requirement: OPS-003
 func TestKilledNodesLoseNothing(t *testing.T) {
@@ -354,7 +354,7 @@ func TestKilledNodesLoseNothing(t *testing.T) {
 	}
 }
 
-// shows returns an error that names what is missing of what was acknowledged.
+// shows returns an error that names the acknowledged registrations that are missing.
 func shows(t *testing.T, c *apiclient.Client, acknowledged *sync.Map) error {
 	seen := map[string]bool{}
 

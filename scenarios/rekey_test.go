@@ -13,7 +13,7 @@ import (
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
-// rekeyings are what may happen to the keys of a domain's node.
+// rekeyings are the events in the life of a node's key.
 var rekeyings = map[string]func(m *mesh.Mesh, n *mesh.Node){
 	"an SVID is renewed":    func(m *mesh.Mesh, n *mesh.Node) { m.Domain(n.Domain.Name).Renew() },
 	"a key is rotated":      func(m *mesh.Mesh, n *mesh.Node) { n.RotateKey() },
@@ -47,12 +47,11 @@ func revokeKey(m *mesh.Mesh, n *mesh.Node) {
 	n.RevokeKey(id)
 }
 
-// Whatever happens to a domain's keys while agents come and are refreshed all the
-// time, one thing and at once another, in every combination: each agent that was
-// acknowledged is shown by all within five seconds, with a deadline that is its own;
-// nothing that the domain's nodes say is refused, but for what a key signed that had
-// just been taken out of the key document, and gossip that comes while a node is busy
-// with such; and nobody is frozen.
+// A domain's keys go through one event and at once another, in every combination, while
+// agents are registered and refreshed. Each acknowledged agent is visible everywhere
+// within five seconds, with a deadline of its own. Nothing from the domain's nodes is
+// refused, except messages by a key that had just left the key document, and gossip that
+// arrives while a node is busy with such a change. No domain is frozen.
 //
 // Requirement: TRUST-010, MESH-022
 func TestKeysChangeInEveryCombination(t *testing.T) {
@@ -154,8 +153,9 @@ func TestRotatedKeysOverlap(t *testing.T) {
 		m.Eventually(time.Minute, "all is seen", func() error { return m.Seen(told.sofar()...) })
 
 		for _, n := range beta {
-			// A message may come before any node that can be asked within a second has heard
-			// of its key. It is refused then, and what it announced comes by another.
+			// A message may arrive before any node that can be asked within a second
+			// knows its key. It is refused then, and its announcement arrives in another
+			// one.
 			if got := n.Received("alpha.test"); got["key_unknown"] > uint64(len(alpha)) ||
 				got["key_revoked"]+got["signature"] > 0 {
 				t.Errorf("%s has refused what rotated keys signed: %v", n.Name, got)

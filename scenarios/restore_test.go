@@ -12,13 +12,12 @@ import (
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
-// A domain is restored from an old backup, with one member dead and a
-// peer that can't hear it; a second time, from the same file; and on the wrong day,
-// when much of what the file has is over. At home what was restored is shown, and
-// peers have of it what owners have refreshed since and nothing else: not what was
-// removed before or after the backup, nor what was registered after it. Whoever was
-// cut off has that too once it is back. What is acknowledged after a restore is not
-// lost, and nobody honest is frozen.
+// A domain is restored from an old backup, with one member dead and one peer cut off; a
+// second time, from the same file; and much later, when most of the file has expired.
+// The restored registrations are visible at home. Peers show only those that owners have
+// refreshed since: none that were removed before or after the backup, and none that were
+// registered after it. A peer that was cut off reaches the same state once it is back.
+// Writes acknowledged after a restore are kept, and no honest domain is frozen.
 //
 // Requirement: MESH-010, MESH-019, MESH-022
 func TestARestoredDomainMisleadsNobody(t *testing.T) {
@@ -145,10 +144,10 @@ func epochOf(m *mesh.Mesh, position string) (epoch uint64) {
 	return epoch
 }
 
-// A restore whose leader dies at any moment is done or it isn't: the domain is in a
-// new epoch with what the backup has, or in the old one with all that it had, at all
-// of its nodes; it takes writes again, its peers have what it has and what was
-// confirmed, and it isn't frozen for what it said halfway.
+// A restore whose leader dies at any moment is either done or not: all nodes of the
+// domain are in a new epoch with the backup's contents, or in the old one with
+// everything. The domain takes writes again, its peers have its confirmed registrations,
+// and it isn't frozen for partial announcements.
 //
 // Requirement: MESH-019
 func TestARestoreThatIsInterrupted(t *testing.T) {
@@ -216,10 +215,9 @@ func TestARestoreThatIsInterrupted(t *testing.T) {
 	})
 }
 
-// A domain that has lost all of its disks begins anew and is filled from its backup.
-// Its peers, which it finds in the backup, follow it into the new epoch: what they had
-// of the old one goes, and nothing of it is shown again; what owners refresh comes
-// back, signed by keys that are new as well.
+// A domain that has lost all of its disks starts from nothing and restores its backup.
+// Its peers, which are in the backup, follow it into the new epoch: their entries of the
+// old one disappear for good. Refreshed registrations come back, signed by new keys.
 //
 // Requirement: MESH-010, MESH-019
 func TestALostDomainComesBackFromItsBackup(t *testing.T) {

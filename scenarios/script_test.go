@@ -52,13 +52,13 @@ type scriptEnv struct {
 	URL    string // https://HOST:PORT
 	Agent  string // where an agent is that the node may call; empty where there is none
 	Domain string
-	// Client speaks as one of the domain's agents (ada, bob, eve, commissioner,
-	// operator, reader), or as nobody (anonymous).
+	// Client returns a client for one of the domain's agents (ada, bob, eve,
+	// commissioner, operator, reader), or an anonymous one.
 	Client func(who string) *http.Client
 	// Wait lets time pass; nil where a script may not ask for that.
 	Wait func(time.Duration)
-	// Described says in what an answer is not as the node describes itself; may be
-	// nil.
+	// Described returns the difference between an answer and the node's own description;
+	// may be nil.
 	Described func(method, target string, a *answer) error
 }
 
@@ -102,7 +102,7 @@ func runScript(t *testing.T, path string, env scriptEnv) {
 	}
 }
 
-// An exchange is one request and what must come back.
+// An exchange is one request and its expected answer.
 type exchange struct {
 	title               string
 	line                int
@@ -117,7 +117,7 @@ type exchange struct {
 	wantBody            string
 }
 
-// An answer is what came back.
+// An answer is the received response.
 type answer struct {
 	status int
 	header http.Header
@@ -210,7 +210,7 @@ func send(env scriptEnv, x *exchange, vars map[string]string) (*answer, error) {
 
 var placeholder = regexp.MustCompile(`<<([^<>]+)>>`)
 
-// fill puts what is known in the place of placeholders.
+// fill replaces placeholders by known values.
 func fill(s string, vars map[string]string) string {
 	return placeholder.ReplaceAllStringFunc(s, func(p string) string {
 		name := p[2 : len(p)-2]
@@ -230,8 +230,8 @@ func fill(s string, vars map[string]string) string {
 	})
 }
 
-// matchText compares a text with one that may have placeholders, and keeps what
-// the new ones stand for.
+// matchText compares a text with one that may have placeholders, and records the values
+// of new ones.
 func matchText(want, have string, vars map[string]string) error {
 	var names []string
 
@@ -265,7 +265,7 @@ func matchText(want, have string, vars map[string]string) error {
 	return nil
 }
 
-// matchJSON compares a value with what is wanted of it.
+// matchJSON compares a value with the expected one.
 func matchJSON(at string, want, have any, vars map[string]string) error {
 	switch w := want.(type) {
 	case map[string]any:
@@ -443,8 +443,7 @@ func (p *scriptParser) answer(x *exchange, s string) (err error) {
 	return nil
 }
 
-// The scripts are read by people and by this: each parses, and names what it
-// shows.
+// Every script parses and names the requirements that it shows.
 func TestScriptsAreWellFormed(t *testing.T) {
 	for draft, of := range map[string]struct {
 		least int

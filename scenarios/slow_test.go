@@ -103,8 +103,8 @@ func TestSlowClientsAreEnded(t *testing.T) {
 	})
 }
 
-// dribble sends what begins a request and then a byte a second, until the node ends the
-// connection, and returns after how long that was.
+// dribble sends the beginning of a request and then a byte a second until the node ends
+// the connection, and returns the time until then.
 func dribble(ctx context.Context, m *mesh.Mesh, n *mesh.Node, as, begins string, plain bool) time.Duration {
 	tr := n.HTTP(as).Transport.(*http.Transport)
 	began := time.Now()

@@ -16,9 +16,9 @@ import (
 )
 
 // The only node of a domain is killed at an fsync, again and again, each time at
-// another: at the first of a thread, the second, and so on, of its log, its state and
-// what peers told it. What got its 2xx is there when it starts again, at home and at
-// its peer, and its peer has nothing against it.
+// another: the first of a thread, the second, and so on, of its log, its state and its
+// store of other domains' records. After each start every acknowledged write is there,
+// at home and at its peer, and the peer has refused nothing.
 //
 // Requirement: MESH-018, OPS-003
 func TestANodeKilledAtAnySyncLosesNothing(t *testing.T) {

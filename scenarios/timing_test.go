@@ -15,12 +15,11 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// An observer with a clock asks about names and rids of which half are hidden from it
-// and half are nobody's, in turns, 10^4 times: how long the answers take tells the one
-// from the other no better than by chance. What it could tell is the share of pairs, of
-// one answer of each kind, in which the hidden one took longer: 0.5 is chance. It is
-// measured where STORY_LONG asks for it, since a machine that others use as well is no
-// clock for a test.
+// An observer with a clock asks 10^4 times about names and rids, half of them hidden
+// from it and half unregistered, in turns. The durations of the answers distinguish the
+// two no better than by chance. The measure is the share of pairs, one answer of each
+// kind, in which the hidden one took longer: 0.5 is chance. It runs only with
+// STORY_LONG, because a shared machine is not a reliable clock.
 //
 // Requirement: TRUST-014
 func TestHiddenTakesAsLongAsAbsent(t *testing.T) {

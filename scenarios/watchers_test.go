@@ -9,11 +9,11 @@ import (
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
-// Whoever watches knows what a lookup would answer: on every node of a mesh, of
-// all domains, while agents come, are refreshed and go, peers are cut off and heal,
-// and a domain dies. Its agents' expiries are told within a second of their
-// deadlines although nobody is there to say so. One connection to each node lasts
-// all the time; only a node that starts again tells everything anew.
+// A watcher's state equals the result of a lookup: on every node of a mesh, for all
+// domains, while agents are registered, refreshed and removed, peers are cut off and
+// heal, and a domain dies. Expiries of the dead domain's agents arrive within a second
+// of their deadlines. One connection to each node lasts throughout; only a node that
+// restarts sends everything again.
 //
 // Requirement: AD-005, AD-024, AD-054, MESH-001, MESH-009
 func TestWatchersKnowWhatLookupsAnswer(t *testing.T) {

@@ -9,13 +9,12 @@ import (
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
-// In any weather the promises hold: agents come, are refreshed, go and are
-// forgotten while domains are cut from each other, nodes are killed and come
-// again, and the network loses what it likes. Whatever happened: nothing is shown
-// past its deadline or with a later one than its origin granted, nothing that
-// ended comes back, nobody honest is frozen; and when the weather is fine again
-// all nodes show the same, with all that was acknowledged. A seed that fails
-// prints what was done, step by step.
+// The promises hold under random faults: agents are registered, refreshed, removed and
+// abandoned while domains are cut from each other, nodes are killed and restarted, and
+// the network loses packets. Nothing is shown past its deadline or with a later one than
+// its origin granted, no ended registration comes back, no honest domain is frozen. When
+// the faults end, all nodes show the same, with everything acknowledged. A failing seed
+// prints its steps.
 //
 // Requirement: MESH-007, MESH-009, MESH-010, MESH-015, MESH-022
 func TestTheWeatherBreaksNoPromise(t *testing.T) {
@@ -114,7 +113,7 @@ func (w *weather) fellOrRaise() {
 	all[w.rng.IntN(len(all))].Kill()
 }
 
-// expire says of whoever's time is over that it will not be refreshed again.
+// expire marks registrations whose time is over as not to be refreshed again.
 func (w *weather) expire() {
 	for _, a := range w.agents {
 		if !a.Ended && !time.Now().Before(a.Until) {
@@ -123,8 +122,8 @@ func (w *weather) expire() {
 	}
 }
 
-// clear ends all faults, and holds what all nodes show then against what was
-// acknowledged.
+// clear ends all faults, and compares the views of all nodes with the acknowledged
+// registrations.
 func (w *weather) clear() {
 	w.m.Note("the weather is fine")
 	w.m.Net.SetAll(wan)

@@ -67,7 +67,7 @@ type apart struct {
 // lifetime returns how long so many days are, in seconds.
 func (w *apart) lifetime(days float64) uint32 { return uint32(days * w.day.Seconds()) }
 
-// begin cuts the domains when each has heard of the others' agents.
+// begin cuts the domains once each shows the others' agents.
 func (w *apart) begin() {
 	for _, d := range w.m.Domains {
 		w.stays = append(w.stays, w.m.Register(d.Name, "stays", 30*86400))
@@ -117,8 +117,8 @@ func (w *apart) live(day int) {
 	}
 }
 
-// done has a write repeated until it is known that it was done: members that hear of a
-// commit after a minute may not have heard in time for their answer.
+// done repeats a write until it is known to be done: members that learn of a commit
+// after a minute may answer too late.
 func (w *apart) done(a *mesh.Agent, write func(*mesh.Agent) error) {
 	w.m.Eventually(5*time.Minute, a.Name+" is changed", func() error { return write(a) })
 }

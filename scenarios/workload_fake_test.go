@@ -26,9 +26,9 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-// A spire is what gives a domain's workloads their identities, to the published
-// protobuf of the SPIFFE Workload API: the outside world of these tests. Each of its
-// sockets serves one workload.
+// A spire provides the identities of a domain's workloads by the published protobuf of
+// the SPIFFE Workload API, as the outside world of these tests. Each of its sockets
+// serves one workload.
 type spire struct {
 	t   *testing.T
 	td  spiffeid.TrustDomain
@@ -66,7 +66,7 @@ func (s *spire) must(err error) {
 	}
 }
 
-// change changes something and sends all workloads what there is then.
+// change changes the state and sends it to all workloads.
 func (s *spire) change(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +139,7 @@ func (k *socket) close() {
 	<-k.done
 }
 
-// secured is what the specification demands of each request.
+// secured checks the specification's demands on each request.
 func secured(ctx context.Context) error {
 	md, _ := metadata.FromIncomingContext(ctx)
 	if v := md.Get("workload.spiffe.io"); len(v) != 1 || v[0] != "true" {
@@ -149,7 +149,7 @@ func secured(ctx context.Context) error {
 	return nil
 }
 
-// stream sends what there is, and again at each change.
+// stream sends the current state, and again after each change.
 func (k *socket) stream(ctx context.Context, send func() error) error {
 	if err := secured(ctx); err != nil {
 		return err

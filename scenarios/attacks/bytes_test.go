@@ -20,13 +20,13 @@ import (
 	"github.com/roster-mesh/roster/node/dev"
 )
 
-// What one identity may have by the limits that are shipped.
+// Shipped limits of one identity.
 const (
 	bytesPerOwner         = 16 << 20
 	registrationsPerOwner = 10_000
 )
 
-// A hoard is what an identity registers to take as much as it can.
+// A hoard is the set of registrations by which one identity takes as much as it can.
 type hoard struct {
 	name     string
 	size     int // bytes of one document, about
@@ -38,7 +38,7 @@ type hoard struct {
 var hoards = []hoard{
 	{"large documents that nothing compresses", 64<<10 - 64, noise, 64 << 20, false},
 	{"large documents of words that nobody else has", 64<<10 - 64, words, 64 << 20, false},
-	// Of small documents what they are found by takes more than they do themselves.
+	// The index of a small document takes more memory than the document.
 	{"small documents of words that nobody else has", bytesPerOwner / registrationsPerOwner, words, 96 << 20, true},
 	{"small documents of tags that nobody else has", bytesPerOwner / registrationsPerOwner, tags, 128 << 20, true},
 }
@@ -91,9 +91,10 @@ func tags(rng *rand.Rand, size int) []byte {
 	return fmt.Appendf(nil, `{"base":"https://a.example","tags":[%s]}`, strings.Join(list, ","))
 }
 
-// One identity registers as much as it may, of what costs most to hold, and tries to
-// register more. The refusal says which limit there is, and what a node of its domain and
-// a node of a peer hold for it is bounded. What it removes it may register again.
+// One identity registers the documents that cost most to hold, up to its limit, and
+// tries to register more. The refusal names the limit. The memory and disk of a node of
+// its domain and of a peer's node stay bounded. After a removal the identity may
+// register again.
 //
 // Requirement: FORM-005
 func TestOneIdentityCostsANodeLittle(t *testing.T) {
@@ -135,7 +136,7 @@ func TestOneIdentityCostsANodeLittle(t *testing.T) {
 	}
 }
 
-// quotasAreKept looks at what was refused and counted, and that a removal makes room.
+// quotasAreKept checks the refusals and counters, and that a removal makes room.
 func (m *runningMesh) quotasAreKept(h hoard, taken []string, refusal []byte) {
 	m.t.Helper()
 	own, peer := m.Domains[0].Nodes[0], m.Domains[1].Nodes[0]
@@ -193,8 +194,8 @@ func (m *runningMesh) quotasAreKept(h hoard, taken []string, refusal []byte) {
 	})
 }
 
-// hoard registers until nothing more is taken, or most documents are, and returns where
-// these are and what the last refusal says.
+// hoard registers until the directory refuses or holds most documents. It returns their
+// locations and the last refusal's text.
 func (m *runningMesh) hoard(h hoard, most int) (taken []string, refusal []byte) {
 	m.t.Helper()
 	client, url := m.as(0, "agent/ada"), m.Domains[0].Nodes[0].API
@@ -276,8 +277,8 @@ func (m *runningMesh) register(client *http.Client, target string, document []by
 	return resp.StatusCode, resp.Header.Get("Location"), answer, err
 }
 
-// One identity replaces its documents again and again, by large ones and small ones in
-// turns. That costs no more than it has, and what is counted is what it has at the end.
+// One identity replaces its documents again and again, by large and small ones in turns.
+// The cost stays within its quota, and the counters equal its registrations at the end.
 //
 // Requirement: FORM-005
 func TestReplacingAgainAndAgainCostsLittle(t *testing.T) {

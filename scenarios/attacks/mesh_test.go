@@ -130,7 +130,7 @@ func ask(ctx context.Context, client *http.Client, method, url string, body []by
 	return resp.StatusCode, answer, err
 }
 
-// memory is what a node's process holds, in bytes.
+// memory is the memory of a node's process, in bytes.
 type memory struct {
 	live     int64 // of the heap, after a collection
 	resident int64 // of the process
@@ -142,7 +142,7 @@ func (m memory) String() string {
 
 func (m memory) minus(o memory) memory { return memory{m.live - o.live, m.resident - o.resident} }
 
-// memoryOf collects a node's garbage and returns what it holds.
+// memoryOf collects a node's garbage and returns the memory in use.
 func (m *runningMesh) memoryOf(n dev.Node) (is memory) {
 	m.t.Helper()
 	admin := &http.Client{Timeout: time.Minute}

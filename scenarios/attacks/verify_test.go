@@ -93,7 +93,7 @@ func (d *domain) sign(t testing.TB, typ string, payload []byte) string {
 	return jws
 }
 
-// A verdict is what roster verify -o json says.
+// A verdict is the output of roster verify -o json.
 type verdict struct {
 	Authentic bool   `json:"authentic"`
 	Anchor    string `json:"anchor"`

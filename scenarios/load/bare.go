@@ -20,7 +20,7 @@ import (
 // bareCommand runs this program as the yardstick of lookups.
 const bareCommand = "bare"
 
-// bareName is what the table calls it.
+// bareName is the name of the bare handler in the table.
 const bareName = "bare handler, same TLS"
 
 // serveBare is the yardstick's process: a net/http server behind a node's TLS

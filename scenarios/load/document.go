@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// documentSize is what a registration weighs, as the bars name it.
+// documentSize is the size of a registration that the bars assume.
 const documentSize = 1400
 
 // How common the values are that documents are looked up by: one in tagCount has

@@ -230,7 +230,7 @@ func (d *domain) leader(ctx context.Context) (int, error) {
 	return leader, nil
 }
 
-// side is what d does, for a comparison.
+// side returns the domain's side of a comparison.
 func (d *domain) side(name string, op operation) side {
 	s := side{name: name, op: op, processes: d.nodes}
 	if d.profiles != "" {
@@ -281,7 +281,7 @@ func (d *domain) get(ctx context.Context, at int, path string) error {
 	return err
 }
 
-// body is get, with what was answered.
+// body is get, and returns the response's body.
 func (d *domain) body(ctx context.Context, at int, path string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.Nodes[at].API+path, nil)
 	if err != nil {

@@ -29,7 +29,7 @@ type etcd struct {
 	tls       bool
 }
 
-// name is what the table calls the yardstick.
+// name is the yardstick's name in the table.
 func (e *etcd) name() string {
 	if e.tls {
 		return "etcd, 3 members, mTLS"
@@ -132,7 +132,7 @@ func (e *etcd) close() {
 	}
 }
 
-// leader returns which member leads, by what each says of itself.
+// leader returns the member that reports itself as leader.
 func (e *etcd) leader(ctx context.Context) (int, error) {
 	client := adminClient // a port without TLS takes HTTP/2 for gRPC
 	if e.tls {
@@ -209,7 +209,7 @@ func (e *etcd) call(ctx context.Context, member int, method string, body []byte)
 	return answer, err
 }
 
-// freeAddresses returns addresses on loopback that nobody listened on just now.
+// freeAddresses returns addresses on loopback that were free a moment ago.
 func freeAddresses(n int) (addresses []string, err error) {
 	var held []net.Listener
 	for range n {

@@ -63,7 +63,7 @@ func (b *bench) empty() {
 	}
 }
 
-// prepare starts f's node with what was kept, or fills it.
+// prepare starts f's node with the kept directory, or fills it.
 func (f *filled) prepare(ctx context.Context, bench *bench) error {
 	domain := f.domain
 	data, kept := domain.Nodes[0].Data, domain.Nodes[0].Data+".kept"
@@ -118,9 +118,8 @@ func (f *filled) prepare(ctx context.Context, bench *bench) error {
 	return domain.start(ctx)
 }
 
-// settled waits until d's first node has nothing left to do of its own accord: after a
-// start it makes the index of discovery anew, of so many, which answers nothing that is
-// measured here.
+// settled waits until d's first node is idle: after a start it builds the index of
+// discovery, which no measurement here uses.
 func (d *domain) settled(ctx context.Context, size int) error {
 	bound, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
@@ -135,7 +134,7 @@ func (d *domain) settled(ctx context.Context, size int) error {
 	})
 }
 
-// private makes what was copied the owner's alone again, as a node wants it.
+// private restricts copied files to their owner again, as a node requires.
 func private(dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

@@ -37,10 +37,9 @@ const (
 	askedEach  = 5 * time.Millisecond // between lookups, so that the machine isn't full of them
 )
 
-// flood measures what bogus pages of a hostile peer cost a node and those who read at
-// it (MESH-026). The peer is a whole domain of nodes with good certificates; what they
-// send claims to be another origin's, by a key of that origin's, and its signature does
-// not hold.
+// flood measures the cost of a hostile peer's bogus pages to a node and its readers
+// (MESH-026). The peer is a whole domain of nodes with valid certificates. Its messages
+// claim another origin and one of that origin's keys, and their signatures are wrong.
 func flood(ctx context.Context, bench *bench) error {
 	mesh, err := bench.layOutMesh(ctx, filepath.Join(bench.dir, "flood"), 3, 1)
 	if err != nil {
@@ -172,7 +171,7 @@ func (d *domain) crosses(ctx context.Context, to *domain, agent string) error {
 	}
 }
 
-// A flooding is what a hostile domain does.
+// A flooding is a hostile domain's traffic.
 type flooding struct {
 	sent   atomic.Int64 // messages
 	began  time.Time
@@ -304,7 +303,7 @@ func (d *domain) kidOf(ctx context.Context, peer *domain) (string, error) {
 	return h.Kid, errors.Join(err, json.Unmarshal(raw, &h))
 }
 
-// bogus is a frame with a gossiped page that nobody signed.
+// bogus returns a frame with a gossiped page whose signature is wrong.
 func bogus(origin, kid string) []byte {
 	page := &signed.Page{Issuer: spiffeid.RequireTrustDomainFromString(origin),
 		Epoch:    uint64(time.Now().Unix()),

@@ -31,9 +31,8 @@ func callee(url string) []byte {
 			"properties": {"summary": {"type": "string"}, "sentences": {"type": "integer"}}}}]}`, url)
 }
 
-// invocations measures what a node's gateway adds to a call of an agent, with both
-// schemas applied, over the same call made directly; and what streams that it passes
-// on cost it in memory.
+// invocations measures the overhead of a node's gateway over a direct call of the agent,
+// with both schemas applied, and the memory of the streams that it passes on.
 func invocations(ctx context.Context, bench *bench) error {
 	domain, err := bench.layOut(ctx, filepath.Join(bench.dir, "invoke"), 1)
 	if err != nil {
@@ -95,8 +94,8 @@ func (b *bench) overhead(ctx context.Context, domain *domain, agent *process, ur
 	return nil
 }
 
-// streams opens many, each on a connection of its own as clients' are, and takes
-// what the node's memory has grown by once each has brought some events.
+// streams opens many streams, each on a connection of its own, and measures the growth
+// of the node's memory after each has brought some events.
 func (b *bench) streams(ctx context.Context, domain *domain) error {
 	before, _, err := domain.nodes[0].resident()
 	if err != nil {

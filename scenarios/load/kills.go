@@ -116,7 +116,7 @@ func (d *domain) loseLeader(ctx context.Context, agent string,
 		return 0, 0, err
 	}
 
-	// One that was stopped takes itself for the leader until it has heard of the other.
+	// A stopped leader believes that it leads until it hears from the new one.
 	return leader, write, errors.Join(d.ready(ctx, old),
 		until(ctx, "the lost node follows", d.nodes[old], func() error {
 			if now, err := d.leader(ctx); err != nil || now == old {
@@ -168,7 +168,8 @@ func lost(ctx context.Context, bench *bench) error {
 					return
 				}
 
-				// What is not acknowledged is tried again, elsewhere, as a client would.
+				// A write without an acknowledgement is tried again elsewhere, as a
+				// client would.
 				for at := w; ctx.Err() == nil; at++ {
 					if path, err := domain.register(ctx, at%len(domain.Nodes), name("x", i), 86400,
 						document(i)); err == nil {

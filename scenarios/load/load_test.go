@@ -12,7 +12,7 @@ import (
 	"github.com/roster-mesh/roster/node/dev"
 )
 
-// A node that refuses what a probe asks is not one that never pauses.
+// A node that refuses a probe's requests counts as pausing.
 func TestAProbeThatIsRefusedSaysNothing(t *testing.T) {
 	for _, status := range []int{http.StatusOK, http.StatusServiceUnavailable} {
 		var reads, writes atomic.Int64
@@ -48,8 +48,8 @@ func TestAProbeThatIsRefusedSaysNothing(t *testing.T) {
 	}
 }
 
-// The domain that several sections measure ends with the last of them that is chosen, so
-// that what comes after has the machine for itself; also where that one fails.
+// The domain that several sections share ends with the last chosen one of them, also if
+// that fails, so that later sections have the machine for themselves.
 func TestTheFilledDomainEndsWithTheLastThatMeasuresIt(t *testing.T) {
 	all := sections
 	defer func() { sections = all }()

@@ -29,7 +29,7 @@ import (
 	"time"
 )
 
-// A section measures what belongs together. Its time is bounded by its limit.
+// A section is a group of measurements with a time limit.
 type section struct {
 	name  string
 	limit time.Duration

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// An operation is what one client does again and again; i counts its turns.
+// An operation is the repeated work of one client; i counts its turns.
 type operation func(ctx context.Context, worker, i int) error
 
-// A sample is what one turn of one side gave.
+// A sample is the result of one turn of one side.
 type sample struct {
 	done    int
 	failed  int
@@ -101,7 +101,7 @@ type side struct {
 	profile   func(ctx context.Context, d time.Duration) error // nil, or keeps a profile of them
 }
 
-// turn measures s once, and what its processes use of the processor.
+// turn measures s once, with the processor time of its processes.
 func (s *side) turn(ctx context.Context, workers int, d time.Duration) (*sample, error) {
 	before, err1 := cpuOf(s.processes)
 	profiled := make(chan error, 1)
@@ -124,7 +124,7 @@ func (s *side) turn(ctx context.Context, workers int, d time.Duration) (*sample,
 	return sample, nil
 }
 
-// A pairing is what rounds of A and B gave.
+// A pairing is the result of rounds of A and B.
 type pairing struct {
 	name   string // of B
 	a, b   float64
@@ -134,8 +134,8 @@ type pairing struct {
 	cpu    [2]time.Duration // each side's for one operation
 }
 
-// pair measures ours and theirs in turns, and compares what pick makes of each
-// round: all by their medians.
+// pair measures ours and theirs in turns, and compares the picked figure of each round
+// by medians.
 func (b *bench) pair(ctx context.Context, workers int, ours, theirs side, pick func(*sample) float64) (*pairing,
 	error) {
 	p := &pairing{name: theirs.name}
@@ -182,7 +182,7 @@ func (b *bench) pair(ctx context.Context, workers int, ours, theirs side, pick f
 	return p, ctx.Err()
 }
 
-// row fills in what the pairing has found.
+// row fills in the pairing's results.
 func (p *pairing) row(w row) row {
 	w.Value = p.a
 	w.Against = p.b
@@ -216,7 +216,8 @@ func median(vs []float64) float64 {
 
 func rate(s *sample) float64 { return s.rate() }
 
-// milliseconds returns what a share p of a sample's operations took at most.
+// milliseconds returns the latency that a share p of a sample's operations stayed
+// within.
 func milliseconds(p float64) func(*sample) float64 {
 	return func(s *sample) float64 { return s.at(p).Seconds() * 1000 }
 }

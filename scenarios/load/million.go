@@ -8,11 +8,11 @@ import (
 	"github.com/roster-mesh/roster/node/memory"
 )
 
-// The bars about 10^6 registrations. At another size, memory is reckoned from
-// the live heap; what is about time is told as it is.
+// The bars about 10^6 registrations. At another size, memory is extrapolated from the
+// live heap, and times are reported as measured.
 const wanted = 1_000_000
 
-// million measures what many registrations weigh, and what the collector takes.
+// million measures the memory of many registrations, and the collector's work.
 func million(ctx context.Context, bench *bench) error {
 	filled, err := bench.filled(ctx)
 	if err != nil {
@@ -62,7 +62,7 @@ func million(ctx context.Context, bench *bench) error {
 	return nil
 }
 
-// A collection is what the collector did while a node worked.
+// A collection is the collector's work while a node was under load.
 type collection struct {
 	cycles float64 // whole ones
 	share  float64 // of the processor time that the node used
@@ -72,9 +72,9 @@ type collection struct {
 // collectedFor bounds how long a whole collection is waited for.
 const collectedFor = 3 * time.Minute
 
-// collected lets clients look up and refresh until the collector has ended once more at
-// least. The runtime reckons its times up only then: so it is begun by a collection, and
-// what is counted are whole turns of it, with all that was allocated in between.
+// collected lets clients look up and refresh until the collector has finished at least
+// once more. The runtime updates its times only then. So the measurement begins with a
+// collection, and covers whole cycles with all allocations between them.
 func (f *filled) collected(ctx context.Context, bench *bench) (*collection, error) {
 	if _, err := f.live(ctx, 0); err != nil {
 		return nil, err
@@ -108,8 +108,9 @@ func (f *filled) collected(ctx context.Context, bench *bench) (*collection, erro
 			return nil, err
 		}
 
-		// The runtime reckons the collector's time by the clock, also while others have
-		// the processors; so it is a share of what it reckons of the rest likewise.
+		// The runtime measures the collector's time by the clock, also while other
+		// processes have the processors. So it is a share of the other times, which are
+		// measured likewise.
 		spent := func(class string) float64 {
 			name := "go_cpu_classes_" + class + "_cpu_seconds_total"
 			return after[name] - before[name]

@@ -144,8 +144,8 @@ func (p *process) resident() (now, highest int64, err error) {
 	return now, highest, nil
 }
 
-// own returns what of its memory is its own: no part of a file that it has mapped,
-// which the kernel takes back where it wants to.
+// own returns the process's private memory, without mapped files, which the kernel can
+// reclaim.
 func (p *process) own() (int64, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid()))
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 // second.
 const refreshesWanted = 1_000_000 / 30
 
-// refreshes measures what refreshes cost: processor time of all three nodes,
-// which a busy machine does not falsify as it does rates.
+// refreshes measures the cost of refreshes as processor time of all three nodes, which a
+// busy machine distorts less than rates.
 func refreshes(ctx context.Context, bench *bench) error {
 	domain, err := bench.layOut(ctx, filepath.Join(bench.dir, "refreshes"), 3)
 	if err != nil {

@@ -83,8 +83,7 @@ func registrations(ctx context.Context, bench *bench) error {
 	)
 }
 
-// startBoth starts a domain of three nodes, and etcd's three members where they
-// are to be had.
+// startBoth starts a domain of three nodes, and three etcd members if etcd is installed.
 func (b *bench) startBoth(ctx context.Context, of string) (*domain, *etcd, error) {
 	d, err := b.layOut(ctx, filepath.Join(b.dir, of), 3)
 	if err != nil {

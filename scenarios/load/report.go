@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A row is one line of the table: a figure, what it is held against, and the bar.
+// A row is one line of the table: a figure, its yardstick, and the bar.
 type row struct {
 	Section   string    `json:"section"`
 	What      string    `json:"what"`
@@ -27,8 +27,7 @@ type row struct {
 	Note string     `json:"note,omitempty"`
 }
 
-// A bar is what is to be reached: by the ratio where there is one, else by the
-// value.
+// A bar is a target: for the ratio if there is one, else for the value.
 type bar struct {
 	AtLeast float64 `json:"at_least,omitempty"`
 	AtMost  float64 `json:"at_most,omitempty"`
@@ -63,7 +62,7 @@ func (b *bar) String() string {
 	return fmt.Sprintf("≤ %g", b.AtMost)
 }
 
-// A report is all rows of a run, and on what it ran.
+// A report has all rows of a run, and the machine that it ran on.
 type report struct {
 	Began    time.Time         `json:"began"`
 	CPUs     int               `json:"cpus"`

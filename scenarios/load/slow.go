@@ -11,17 +11,16 @@ import (
 	"time"
 )
 
-// What a slow client may take (operations.md, "Running it for real"), and what a loaded
-// machine may add to it.
+// Limits on a slow client, and the allowance for a loaded machine.
 const (
 	slowHeader = 10 * time.Second
 	slowBody   = 30 * time.Second
 	slowSlack  = 5 * time.Second
 )
 
-// slow measures lookups while thousands of clients hold connections on which a handshake,
-// a header or a body arrives a byte at a time (OPS-020), how long each is let, and what
-// they cost in memory.
+// slow measures lookups while thousands of clients hold connections on which a
+// handshake, a header or a body arrives a byte at a time (OPS-020), the time until each
+// is closed, and their cost in memory.
 func slow(ctx context.Context, bench *bench) (err error) {
 	domain, err := bench.layOut(ctx, filepath.Join(bench.dir, "slow"), 1)
 	if err != nil {
@@ -132,8 +131,9 @@ func (d *domain) crowd(ctx context.Context, count int) *slowCrowd {
 	// whom it wastes matters to no such client
 	config := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}
 	opening := make(chan struct{}, maxOpening)
-	// Handshakes that end cost so much time that those who made theirs first would be gone
-	// before the last had: three of four begin one alone, when the others are through.
+	// Completed handshakes cost so much time that the first clients would be gone before
+	// the last are connected. So three of four begin a handshake when the others are
+	// through.
 	var shaken sync.WaitGroup
 	shaken.Add(count / 4)
 	c.open.Add(count)

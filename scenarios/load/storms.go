@@ -29,8 +29,8 @@ func storms(ctx context.Context, bench *bench) error {
 	return expiryStorm(ctx, bench, filled)
 }
 
-// A probe is a client that reads and one that writes, each again and again; what
-// they wait at most is the pause that others notice.
+// A probe is a client that reads and one that writes, again and again. Their longest
+// wait is the pause that others notice.
 type probe struct {
 	stop context.CancelFunc
 	all  sync.WaitGroup
@@ -67,8 +67,8 @@ func (f *filled) watch(bound context.Context) *probe {
 	return p
 }
 
-// end returns what the probe's reads and writes took. What failed was not waited for to
-// its end, so where too much did there is no longest.
+// end returns the latencies of the probe's reads and writes. Failed requests weren't
+// waited for, so with too many of them there is no maximum.
 func (p *probe) end() ([2]*sample, error) {
 	p.stop()
 	p.all.Wait()
@@ -76,7 +76,7 @@ func (p *probe) end() ([2]*sample, error) {
 	return p.took, errors.Join(p.took[0].check(), p.took[1].check())
 }
 
-// quiet is what the same probe waits while nothing else happens.
+// quiet is the same probe's result without a storm.
 func (f *filled) quiet(ctx context.Context, d time.Duration) ([2]*sample, error) {
 	probe := f.watch(ctx)
 	select {
@@ -118,7 +118,7 @@ func refreshStorm(ctx context.Context, bench *bench, filled *filled) error {
 	return nil
 }
 
-// storm adds what a probe has seen.
+// storm adds a probe's results.
 func (b *bench) storm(what string, before, during [2]*sample) {
 	longest, most := milliseconds(1), milliseconds(0.99)
 	for i, op := range []string{"read", "write"} {

@@ -16,10 +16,10 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
-// firstSync measures how long a node that comes new to a domain's registrations takes
-// from its start until it shows them all: the pages, the records, the disk and the
-// index, with both ends on this machine. It has them from their origin, and from the
-// domain that had them so, its relay, while the origin is away.
+// firstSync measures the time from the start of a new node until it shows all
+// registrations of a domain: pages, records, disk and index, with both ends on this
+// machine. The node pulls them from their origin, and from a relay while the origin is
+// away.
 func firstSync(ctx context.Context, bench *bench) error {
 	mesh, err := bench.meshWith(ctx, "sync", 3, 1)
 	if err != nil {
@@ -46,8 +46,8 @@ func firstSync(ctx context.Context, bench *bench) error {
 	return bench.arrival(ctx, arrival{what: " from a relay", from: relay, to: newcomer, origin: origin})
 }
 
-// siblings measures the first sync of a node whose domain's other nodes have what the
-// origin announced, which is away.
+// siblings measures the first sync of a node from other nodes of its own domain, while
+// the origin is away.
 func siblings(ctx context.Context, bench *bench) error {
 	mesh, err := bench.meshWith(ctx, "siblings", 2, 3)
 	if err != nil {
@@ -196,8 +196,8 @@ func (b *bench) arrival(ctx context.Context, a arrival) error {
 	return nil
 }
 
-// fillUpTo registers what is missing for size registrations, as far as the file says
-// which a run before may have left.
+// fillUpTo registers up to size registrations, less those that a run before has left
+// according to the file.
 func (d *domain) fillUpTo(ctx context.Context, file string, size int) error {
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -225,8 +225,8 @@ func (d *domain) fillUpTo(ctx context.Context, file string, size int) error {
 	return os.WriteFile(file, []byte(strconv.Itoa(size)), 0o600)
 }
 
-// shows waits until a node of d has all that origin announced, and shows the last
-// of what was registered there. Most is the highest of the node's own memory meanwhile.
+// shows waits until a node of d has all announcements of origin and shows the last
+// registration. Most is the maximum of the node's own memory meanwhile.
 func (d *domain) shows(ctx context.Context, at int, origin *domain, size int, most *int64) error {
 	ops, err := d.clientAs("/ops/operator")
 	if err != nil {

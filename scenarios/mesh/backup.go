@@ -9,7 +9,7 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
-// A Backup is one of a domain, with what was registered there when it was taken.
+// A Backup is a domain's backup, with the registrations at its time.
 type Backup struct {
 	Taken time.Time
 
@@ -34,9 +34,8 @@ func (m *Mesh) Backup(name string) *Backup {
 	return backup
 }
 
-// Restore restores a backup at the domain that it is of, once; an error leaves open
-// whether it was restored. Safe for concurrent use with what is not a Restore of the
-// same domain.
+// Restore restores a backup at its domain, once. After an error the outcome is unknown.
+// Safe for concurrent use, except with another Restore of the same domain.
 func (m *Mesh) Restore(backup *Backup, force bool) (*apiclient.Restored, error) {
 	m.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

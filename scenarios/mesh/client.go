@@ -92,7 +92,7 @@ func (a *Agent) deadline(d time.Duration) time.Time {
 	return time.Now().Add(d + time.Duration(a.Lifetime)*time.Second)
 }
 
-// document is what a story's agents say of themselves.
+// document returns the document of a story's agent.
 func document(name string) []byte {
 	return fmt.Appendf(nil,
 		`{"base":"https://agents.example/%s","protocols":["a2a"],`+

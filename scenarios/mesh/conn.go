@@ -149,7 +149,7 @@ func waitFor(changed <-chan struct{}, d time.Duration, bounded bool) {
 
 func past(deadline, now time.Time) bool { return !deadline.IsZero() && !deadline.After(now) }
 
-// Close ends both ways. What was written still arrives.
+// Close ends both ways. Written bytes still arrive.
 func (c *conn) Close() error {
 	if c.wire.hangUp(c.side, io.EOF) {
 		c.wire.net.forget(c.wire)
@@ -158,14 +158,14 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// CloseWrite ends the way out: the other end reads io.EOF behind what was
-// written, and this one can go on reading.
+// CloseWrite ends the way out: the other end reads io.EOF behind the written bytes, and
+// this one can go on reading.
 func (c *conn) CloseWrite() error {
 	return c.change(func(now time.Time) { c.out().finish(now, io.EOF) })
 }
 
-// CloseRead ends the way in: this end reads io.EOF, and what the other one
-// writes is thrown away.
+// CloseRead ends the way in: this end reads io.EOF, and the other end's writes are
+// dropped.
 func (c *conn) CloseRead() error {
 	return c.change(func(time.Time) { c.in().ignore() })
 }
@@ -227,7 +227,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close lets Accept return, and resets what it has not handed out.
+// Close lets Accept return, and resets connections that weren't accepted.
 func (l *listener) Close() error {
 	l.net.mu.Lock()
 	defer l.net.mu.Unlock()

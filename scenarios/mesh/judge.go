@@ -10,7 +10,7 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
-// A Listing is what one node answers to a lookup of everything, by rid.
+// A Listing is one node's response to a lookup of everything, by rid.
 type Listing map[string]apiclient.Item
 
 // Lookup asks one node for all agents of all domains, and judges its answer.
@@ -50,7 +50,7 @@ func (m *Mesh) Judge() {
 	}
 }
 
-// whole checks that an item's provenance has what every item's must have.
+// whole checks that an item has complete provenance.
 func whole(n *Node, r apiclient.Item) error {
 	provenance := r.Provenance
 

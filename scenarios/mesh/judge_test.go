@@ -9,7 +9,7 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
-// noted collects what a judge would fail a test with.
+// noted collects the failures of a judgement.
 type noted struct {
 	testing.TB
 	errors []string

@@ -15,9 +15,9 @@ const (
 	maxLosses  = 7                      // … at most this often in a row
 )
 
-// A Link is how one direction between two hosts behaves. The zero value is
-// perfect. Segments are what one Write sends, at most 16 KiB each; they arrive
-// in order and once, as TCP has it, so loss shows itself as delay.
+// A Link describes one direction between two hosts. The zero value is perfect. A Write
+// is sent as segments of at most 16 KiB. They arrive in order and once, as in TCP, so
+// loss appears as delay.
 type Link struct {
 	Delay  time.Duration // of every segment
 	Jitter time.Duration // added at random, from 0 up to this

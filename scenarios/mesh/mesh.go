@@ -36,8 +36,8 @@ var names = []string{
 	"zeta.test", "eta.test", "theta.test", "iota.test", "kappa.test",
 }
 
-// A Mesh is domains that peer, each with each. Its methods fail the test on what
-// a story cannot go on after, and are for one goroutine unless they say more.
+// A Mesh is a set of domains, each a peer of all others. Its methods fail the test if
+// the story can't continue, and are for one goroutine unless documented otherwise.
 type Mesh struct {
 	*environment
 
@@ -114,8 +114,8 @@ func (m *Mesh) Synced() error {
 	return nil
 }
 
-// Frozen returns nil when every living node of another domain has frozen these,
-// and nobody else.
+// Frozen returns nil if every living node of the other domains has frozen exactly these
+// domains.
 func (m *Mesh) Frozen(liars ...string) error {
 	for _, n := range m.Living() {
 		peers, err := n.peers()
@@ -215,7 +215,8 @@ func (m *Mesh) stop() {
 		return // nobody waits that long for what ends by itself
 	}
 
-	// net/http does not end a dial that nobody needs any more; it gives up by itself.
+	// net/http doesn't end a dial that is no longer needed; the dial times out by
+	// itself.
 	time.Sleep(max(3*time.Minute, m.options.patience()))
 }
 
@@ -228,9 +229,8 @@ func late(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded)
 }
 
-// FederationSent returns how many bytes the nodes have sent each other so far
-// for the mesh's sake: gossip, heads, pages and records, to peers and to
-// siblings, and not what Raft says.
+// FederationSent returns the bytes that nodes have sent each other for the federation:
+// gossip, heads, pages and records, to peers and to siblings, without Raft's traffic.
 func (m *Mesh) FederationSent() uint64 {
 	hosts := map[string]bool{}
 	for _, n := range m.nodes() {

@@ -48,8 +48,8 @@ type Network struct {
 	nextPort  int
 }
 
-// A Flow is what one host sends another over connections to one port, whichever
-// of them listens there.
+// A Flow is the traffic from one host to another over connections to one port, on either
+// side.
 type Flow struct{ From, To, Port string }
 
 // A direction is one way between two hosts.
@@ -85,15 +85,15 @@ func (n *Network) SetLink(from, to string, link Link) {
 	n.relink()
 }
 
-// Cut stops everything between two hosts, both ways. Nobody is told: what is
-// sent waits, and a connection that stays cut for GiveUp fails at both ends.
+// Cut stops everything between two hosts, both ways, silently: sent bytes wait, and a
+// connection that stays cut for GiveUp fails at both ends.
 func (n *Network) Cut(a, b string) { n.setCut(true, direction{a, b}, direction{b, a}) }
 
-// CutOneWay stops what goes from one host to the other. No new connection comes
-// about between them, since a handshake needs both ways.
+// CutOneWay stops traffic from one host to the other. New connections between them fail,
+// because a handshake needs both ways.
 func (n *Network) CutOneWay(from, to string) { n.setCut(true, direction{from, to}) }
 
-// Heal ends the cuts between two hosts, both ways. What waited is sent again.
+// Heal ends the cuts between two hosts, both ways. Waiting bytes are sent again.
 func (n *Network) Heal(a, b string) { n.setCut(false, direction{a, b}, direction{b, a}) }
 
 func (n *Network) setCut(cut bool, ds ...direction) {
@@ -132,8 +132,8 @@ func (n *Network) link(direction direction) Link {
 	return n.standard
 }
 
-// Kill ends a host as a killed process ends: its listeners are gone, its
-// connections reset, and what it still tries fails until Revive.
+// Kill ends a host as a killed process ends: its listeners are closed, its connections
+// reset, and its later attempts fail until Revive.
 func (n *Network) Kill(host string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -192,8 +192,7 @@ func (n *Network) Listen(addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// privateAddr returns an address of that host which nobody listens on. The
-// caller holds mu.
+// privateAddr returns an unused address of that host. The caller holds mu.
 func (n *Network) privateAddr(host string) string {
 	for {
 		n.nextPort = (n.nextPort + 1) % privatePort
@@ -296,7 +295,7 @@ func (n *Network) newWire(d direction, addr string) *wire {
 	return w
 }
 
-// counter returns what counts a flow's bytes. The caller holds mu.
+// counter returns the byte counter of a flow. The caller holds mu.
 func (n *Network) counter(flow Flow) *atomic.Uint64 {
 	if n.sent[flow] == nil {
 		n.sent[flow] = &atomic.Uint64{}
@@ -305,8 +304,8 @@ func (n *Network) counter(flow Flow) *atomic.Uint64 {
 	return n.sent[flow]
 }
 
-// Sent returns how many bytes were sent so far in the flows that count: those
-// of TLS and what it carries, without TCP's and IP's own.
+// Sent returns the bytes sent so far in the selected flows: TLS and its contents,
+// without TCP and IP headers.
 func (n *Network) Sent(counts func(Flow) bool) (bytes uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -344,7 +343,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// address is what net.Addr an address has: that of TCP where its host is an IP
+// address returns the net.Addr of an address: a TCP address if its host is an IP
 // address.
 func address(addr string) net.Addr {
 	if ap, err := netip.ParseAddrPort(addr); err == nil {

@@ -49,7 +49,7 @@ func (n *Node) Ready() error {
 // URL returns the base of the node's directory.
 func (n *Node) URL() string { return "https://" + net.JoinHostPort(n.host, "8400") }
 
-// Data is the directory in which the node keeps what it has.
+// Data is the node's data directory.
 func (n *Node) Data() string { return n.cfg.Data }
 
 func (n *Node) gossip() string { return net.JoinHostPort(n.host, "8403") }

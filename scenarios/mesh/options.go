@@ -8,7 +8,7 @@ import (
 	"github.com/roster-mesh/roster/node/config"
 )
 
-// Options say what mesh to start. The zero value is one domain of one node.
+// Options describe the mesh to start. The zero value is one domain of one node.
 type Options struct {
 	Domains, Nodes int    // of each domain
 	Seed           uint64 // of the network's randomness
@@ -21,19 +21,18 @@ type Options struct {
 	RealTime bool
 	// Endpoints has domains follow each other's bundles at their endpoints.
 	Endpoints bool
-	// Unhurried is for stories of long silence, of which what the members of a domain say
-	// to each other would be nearly the whole cost: they keep in touch more seldom, and
-	// need longer to miss a leader. What is written they tell as soon as ever.
+	// Unhurried is for stories of long silence, in which traffic between a domain's
+	// members would be nearly the whole cost. Members keep in touch less often and need
+	// longer to notice a lost leader. Writes are announced as fast as ever.
 	Unhurried bool
-	// Silent is for stories of weeks in which domains are cut off: all that nodes do of
-	// themselves is slow as long as Drowse has it so, and what the members of a domain
-	// say to each other all the time.
+	// Silent is for stories of weeks in which domains are cut off. The nodes' own rounds
+	// are slow while Drowse is on, and traffic between a domain's members always is.
 	Silent bool
 	// Configure changes the configuration of every node before it starts; may be nil.
 	Configure func(*config.Config)
 }
 
-// svidTTL outlasts every story; rotation is not what most are about.
+// svidTTL outlasts every story; most aren't about rotation.
 const svidTTL = 365 * 24 * time.Hour
 
 // unhurried is the timing of such stories.
@@ -42,8 +41,9 @@ var unhurried = consensus.Timing{
 	Presence: 20 * time.Second, Sweep: 5 * time.Second,
 }
 
-// silent is the timing of stories of weeks. A leader is missed after a quarter of an
-// hour; whoever is not waited for hears of a commit after a minute or two.
+// silent is the timing of stories of weeks. A lost leader is noticed after a quarter of
+// an hour; members learn of a commit after a minute or two, unless the leader waits for
+// them.
 var (
 	silent = consensus.Timing{
 		Heartbeat: 10 * time.Minute, Election: 10 * time.Minute, Lease: 5 * time.Minute, Commit: time.Minute,

@@ -24,8 +24,8 @@ type Watcher struct {
 	ends    map[string]time.Time // when a registration was told to have expired, by rid
 }
 
-// Watch follows what a node shows until the test ends. Every event is checked
-// against what was told before it.
+// Watch follows a node's view until the test ends. Every event is checked against the
+// events before it.
 func (m *Mesh) Watch(n *Node) *Watcher {
 	w := &Watcher{Node: n, m: m, has: map[string]apiclient.Item{}, ends: map[string]time.Time{}}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -73,7 +73,7 @@ func (w *Watcher) follow(ctx context.Context, client *apiclient.Client) {
 	}
 }
 
-// apply does what an event says, and fails the test where that can't be.
+// apply applies an event, and fails the test if the event is impossible.
 func (w *Watcher) apply(event *apiclient.WatchEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -114,8 +114,8 @@ func (w *Watcher) apply(event *apiclient.WatchEvent) {
 	}
 }
 
-// Streams returns over how many connections the watcher was told, and how often
-// the state was told anew.
+// Streams returns the number of connections that the watcher has used, and how often the
+// state was sent from the start.
 func (w *Watcher) Streams() (streams, resets int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -123,7 +123,7 @@ func (w *Watcher) Streams() (streams, resets int) {
 	return w.streams, w.resets
 }
 
-// Expired returns when the watcher was told that an agent has expired.
+// Expired returns the time of the event that an agent has expired.
 func (w *Watcher) Expired(agent *Agent) (at time.Time, told bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -132,7 +132,7 @@ func (w *Watcher) Expired(agent *Agent) (at time.Time, told bool) {
 	return at, told
 }
 
-// Agrees returns nil when what was told is what the node shows.
+// Agrees returns nil if the watcher's state equals the node's view.
 func (w *Watcher) Agrees() error {
 	shown, err := w.m.Lookup(w.Node)
 	if err != nil {

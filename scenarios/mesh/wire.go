@@ -16,7 +16,7 @@ const (
 	segment = 16 << 10
 )
 
-// A wire is one connection: its two ways and what befell it. Way i goes from
+// A wire is one connection with its two ways and its failure, if any. Way i goes from
 // end i to the other one; end 0 is the dialler.
 type wire struct {
 	net  *Network
@@ -61,8 +61,8 @@ func (w *wire) wake() {
 	w.changed = make(chan struct{})
 }
 
-// settle brings the connection up to now: what has arrived has arrived, and a
-// cut that lasts too long has ended it. The caller holds mu.
+// settle advances the connection to now: segments that are due have arrived, and a cut
+// that lasts too long has ended it. The caller holds mu.
 func (w *wire) settle(now time.Time) {
 	for i := range w.ways {
 		w.ways[i].settle(now)
@@ -117,8 +117,8 @@ func (w *wire) relink(links [2]Link, cuts [2]bool) {
 	w.wake()
 }
 
-// hangUp closes an end; the other one learns it by way's end behind what was
-// sent. It reports whether both ends are closed now.
+// hangUp closes an end; the other one reads the way's end behind the sent bytes. It
+// reports whether both ends are closed now.
 func (w *wire) hangUp(side int, end error) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -143,7 +143,7 @@ func (w *wire) abort(side int) {
 	}
 }
 
-// settle moves what has arrived by now to the reader.
+// settle moves arrived segments to the reader.
 func (y *way) settle(now time.Time) {
 	for !y.cut && len(y.flight) > 0 && !y.flight[0].at.After(now) {
 		piece := y.flight[0]
@@ -165,7 +165,7 @@ func (y *way) send(now time.Time, data []byte) {
 	y.schedule(now, &y.flight[len(y.flight)-1])
 }
 
-// finish sends the way's end; what is sent behind it is nothing.
+// finish sends the way's end; later bytes are dropped.
 func (y *way) finish(now time.Time, end error) {
 	if y.shut && errors.Is(end, io.EOF) {
 		return
@@ -176,14 +176,14 @@ func (y *way) finish(now time.Time, end error) {
 	y.schedule(now, &y.flight[len(y.flight)-1])
 }
 
-// ignore throws away what the reader has not read, and what will come.
+// ignore drops unread and later bytes.
 func (y *way) ignore() {
 	y.deaf = true
 	y.arrived, y.size = nil, 0
 	y.flight = slices.DeleteFunc(y.flight, func(p piece) bool { return p.end == nil })
 }
 
-// resend schedules what a cut has held back.
+// resend schedules the segments that a cut has held back.
 func (y *way) resend(now time.Time) {
 	for i := range y.flight {
 		y.schedule(now, &y.flight[i])

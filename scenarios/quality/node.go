@@ -28,7 +28,7 @@ type connection struct {
 	remote                     bool // the node may be elsewhere than on this machine
 }
 
-// Bounds of what is done at a node.
+// Bounds of the work at a node.
 const (
 	writers     = 8
 	lifetime    = time.Hour // after which what a killed run has left is gone
@@ -83,8 +83,8 @@ func (c *connection) client() (*apiclient.Client, error) {
 	return apiclient.NewDirect(c.node, &http.Client{Transport: way, Timeout: answerTime}), nil
 }
 
-// A stock is a set's records at a node, where all have one owner. What else is
-// registered there is ranked beside them, as it would be for anybody.
+// A stock is a set's records at a node, all with one owner. Other registrations there
+// are ranked beside them, as for every caller.
 type stock struct {
 	ctx    context.Context
 	client *apiclient.Client
@@ -165,7 +165,7 @@ func (k *stock) register(ctx context.Context, name string, r *record) (*apiclien
 	return out, nil
 }
 
-// remove takes back what was registered, also where the run was interrupted.
+// remove removes the registered records, also after an interruption.
 func (k *stock) remove(names []string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(k.ctx), removalTime)
 	defer cancel()
@@ -214,7 +214,8 @@ func (k *stock) rank(text string, limit int) []string {
 	return ids
 }
 
-// patiently repeats what a node refuses for coming too often, as late as it says.
+// patiently repeats a request that the node refuses by its rate limit, after the time
+// that the node names.
 func patiently(ctx context.Context, ask func() error) error {
 	for tries := 1; ; tries++ {
 		err := ask()

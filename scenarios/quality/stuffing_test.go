@@ -9,8 +9,8 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// An attack is records that one owner registers so as to be found by what they
-// cannot do.
+// An attack is a set of records that one owner registers to be found for things that
+// they can't do.
 type attack struct {
 	name    string
 	records []record
