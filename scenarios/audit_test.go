@@ -115,7 +115,7 @@ func TestNoChangeWithoutItsAuditLine(t *testing.T) {
 	}
 
 	if !ended || !taken {
-		t.Errorf("the outcomes are not told: %.2000s", text)
+		t.Errorf("the log has no outcomes: %.2000s", text)
 	}
 
 	w.acknowledged.Range(func(agent, _ any) bool {

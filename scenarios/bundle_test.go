@@ -38,7 +38,7 @@ func TestAPeersNewCAIsFollowed(t *testing.T) {
 		m.Domain("alpha.test").UseCA()
 		m.Sleep(10 * time.Minute)
 		between := m.Register("alpha.test", "between", 86400)
-		m.Eventually(5*time.Second, "what the new CA's nodes say is taken", func() error { return m.Seen(between) })
+		m.Eventually(5*time.Second, "announcements by nodes with the new CA's SVIDs are accepted", func() error { return m.Seen(between) })
 		m.Domain("alpha.test").DropCA()
 		m.Eventually(10*time.Minute, "beta.test believes the new CA alone", func() error {
 			return fingerprintIsNot(t, m, "beta.test", both)
@@ -50,7 +50,7 @@ func TestAPeersNewCAIsFollowed(t *testing.T) {
 
 		last := fingerprintAt(t, m, "beta.test")
 		m.Cut("alpha.test", "beta.test")
-		m.Eventually(20*time.Minute, "the operator is told", func() error {
+		m.Eventually(20*time.Minute, "the operator sees it", func() error {
 			for _, p := range peersAt(t, m, "beta.test") {
 				if p.BundleError == "" {
 					return fmt.Errorf("no error: %+v", p)

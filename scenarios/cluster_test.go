@@ -175,7 +175,7 @@ func TestADomainsNodesComeAndGo(t *testing.T) {
 
 		p.must(0, 1, "raft", "admit", id)
 		p.restart(p.Domains[0].Nodes[i])
-		p.eventually(20*time.Second, id+" is what it wants to be", func() error {
+		p.eventually(20*time.Second, id+" has joined as configured", func() error {
 			for _, peer := range p.raft(0, 0).Peers {
 				if peer.ID == id && peer.Voter == (as == "") && peer.API != "" {
 					return nil
@@ -331,20 +331,20 @@ func TestABackupIsSavedAndRestored(t *testing.T) {
 	}
 
 	p.must(0, 0, "snapshot", "restore", file, "--force", "--reason", "a drill")
-	p.eventually(10*time.Second, "the domain has what the backup has", seen(home, "kept", "removed"))
+	p.eventually(10*time.Second, "the domain shows the backup's registrations", seen(home, "kept", "removed"))
 
 	if got, err := home.Get(t.Context(), "kept"); err != nil ||
 		!bytes.Contains(got.Body, []byte(`"unconfirmed":true`)) {
 		t.Errorf("at home: %v", err)
 	}
 
-	p.eventually(90*time.Second, "the peer forgets what is not confirmed", seen(peer))
+	p.eventually(90*time.Second, "the peer drops unconfirmed registrations", seen(peer))
 
 	if _, err := ada.Refresh(t.Context(), "kept", 0); err != nil {
 		t.Fatal(err)
 	}
 
-	p.eventually(10*time.Second, "the peer sees what its owner has refreshed", seen(peer, "kept"))
+	p.eventually(10*time.Second, "the peer shows the refreshed registration", seen(peer, "kept"))
 
 	if got, err := ada.Get(t.Context(), "kept"); err != nil || bytes.Contains(got.Body, []byte(`"unconfirmed"`)) {
 		t.Errorf("refreshed at home: %v", err)

@@ -359,7 +359,7 @@ func TestAMeshIsUpgradedOneNodeAtATime(t *testing.T) {
 	// Each node of beta shows all of it as soon as it reads it.
 	for i, n := range beta.Nodes {
 		p.upgrade(n, next)
-		p.eventually(30*time.Second, n.ID+" opens what it kept", func() error { return p.finds(1, i, "newer") })
+		p.eventually(30*time.Second, n.ID+" opens the records that it kept", func() error { return p.finds(1, i, "newer") })
 		writers[1].await(20)
 		writers[0].await(5)
 	}
@@ -457,7 +457,7 @@ func (p *processes) refusesToStart(n dev.Node, previous, next release) {
 	}
 
 	if !bytes.Contains(out, []byte("version 2")) && !bytes.Contains(out, []byte("format 2")) {
-		p.t.Errorf("the refusal doesn't name what is in force:\n%s", out)
+		p.t.Errorf("the refusal doesn't name the version in force:\n%s", out)
 	}
 
 	p.hold(n)

@@ -94,7 +94,7 @@ func TestAnOriginIsFollowed(t *testing.T) {
 		return l.Action == "register" && l.Actor == "spiffe://alpha.test/tool/commissioner" &&
 			l.Agent == "stays@"+host && l.Outcome == "ok"
 	}) {
-		t.Error("the trail does not tell who registered what was crawled")
+		t.Error("the audit log does not name the registrant of crawled agents")
 	}
 
 	n.Kill()
@@ -104,6 +104,6 @@ func TestAnOriginIsFollowed(t *testing.T) {
 
 	after := see("changes E", "comes D", "stays D")
 	if before["stays@"+host]["href"] != after["stays@"+host]["href"] {
-		t.Error("what stayed was registered anew")
+		t.Error("an unchanged agent was registered again")
 	}
 }

@@ -29,10 +29,10 @@ func TestARemovedAgentStaysRemoved(t *testing.T) {
 		}
 
 		m.Heal()
-		took := m.Eventually(2*time.Minute, "beta.test has heard of the removal", func() error {
+		took := m.Eventually(2*time.Minute, "beta.test shows the removal", func() error {
 			return m.Gone(removed)
 		})
-		t.Logf("heard of %v after the heal", took)
+		t.Logf("removal shown %v after the heal", took)
 
 		for _, n := range m.Living() {
 			n.Kill()

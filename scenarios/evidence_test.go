@@ -32,7 +32,7 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 		"E1, by a key that it signs with no longer": func(m *mesh.Mesh, l *mesh.Liar) {
 			d := renewal(l)
 			l.Say("beta.test", d)
-			m.Eventually(time.Minute, "one is told", func() error { return toldUntil(m, "beta.test", d) })
+			m.Eventually(time.Minute, "one peer has it", func() error { return toldUntil(m, "beta.test", d) })
 			l.Rotate()
 			d.Deadline -= 5
 			l.Say("gamma.test", d)
@@ -40,13 +40,13 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 		"E1, by the first of a dozen keys": func(m *mesh.Mesh, l *mesh.Liar) {
 			d := renewal(l)
 			l.Say("beta.test", d)
-			m.Eventually(time.Minute, "one is told", func() error { return toldUntil(m, "beta.test", d) })
+			m.Eventually(time.Minute, "one peer has it", func() error { return toldUntil(m, "beta.test", d) })
 
 			for range 11 {
 				l.Rotate()
 				d.Revision, d.Deadline = d.Revision+1, d.Deadline-1
 				l.Say("beta.test", d)
-				m.Eventually(time.Minute, "one is told more", func() error { return toldUntil(m, "beta.test", d) })
+				m.Eventually(time.Minute, "one peer has more", func() error { return toldUntil(m, "beta.test", d) })
 			}
 
 			d.Revision, d.Deadline = l.Last.At+1, d.Deadline-5
@@ -90,7 +90,7 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 					}
 
 					if err := m.Seen(a, b); err != nil {
-						t.Errorf("what was had of it is not served: %v", err)
+						t.Errorf("its earlier registrations are not served: %v", err)
 					}
 
 					for _, n := range m.Living() {
@@ -124,7 +124,7 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 					again.Revision = l.Doc.Seq + 1
 					again.Deadline = again.Deadline - 20
 					l.Say("beta.test", again)
-					m.Eventually(2*time.Minute, "what it says is taken again", func() error {
+					m.Eventually(2*time.Minute, "its announcements are accepted again", func() error {
 						return toldUntil(m, "beta.test", again)
 					})
 					sleepUntil(m, a.Until)

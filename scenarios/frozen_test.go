@@ -217,7 +217,7 @@ func TestAFrozenFederationDiskStopsNoRead(t *testing.T) {
 
 	// Its own domain takes writes, and they reach its peer.
 	register(bob, "kept-own")
-	p.eventually(30*time.Second, "alpha shows what beta registers meanwhile", has(ada, 52))
+	p.eventually(30*time.Second, "alpha shows beta's new registrations", has(ada, 52))
 
 	thaw()
 	p.eventually(60*time.Second, "beta shows all that it missed", has(bob, 52))

@@ -135,7 +135,7 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 	}
 
 	if n := calls.Load(); n != 1 {
-		t.Errorf("the agent was called %d times, want for what it was asked rightly alone", n)
+		t.Errorf("the agent was called %d times, want one call for each valid request", n)
 	}
 
 	bob := p.client(0, 0, "agent/bob")
@@ -207,7 +207,7 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 		select {
 		case <-ended:
 		case <-time.After(30 * time.Second):
-			t.Errorf("the agent was not told that %s", what)
+			t.Errorf("the agent was not informed that %s", what)
 		}
 	}
 	_, cancel := stream(0)

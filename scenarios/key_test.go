@@ -40,7 +40,7 @@ func TestNewSigningKeysLoseNothing(t *testing.T) {
 				return nil
 			})
 			told = append(told, m.Register("alpha.test", what, 86400))
-			m.Eventually(5*time.Second, "what the new key signs is taken", func() error { return m.Seen(told...) })
+			m.Eventually(5*time.Second, "announcements signed by the new key are accepted", func() error { return m.Seen(told...) })
 		}
 		for _, n := range alpha.Nodes {
 			renew("after-"+n.Name[len(n.Name)-1:], n)

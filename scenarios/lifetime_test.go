@@ -147,7 +147,7 @@ func TestARestartedNodeAnswersAlone(t *testing.T) {
 		if all, err := m.Lookup(n); err != nil {
 			t.Error(err)
 		} else if len(all) != 2 {
-			t.Errorf("%s shows %d agents of other domains after its restart, before it has heard anybody; it had 2",
+			t.Errorf("%s shows %d agents of other domains after its restart, before it has contacted a peer; want 2",
 				n.Name, len(all))
 		}
 

@@ -175,7 +175,7 @@ func TestModelClientsStartTheProgram(t *testing.T) {
 		shown := called(t, s, "get_agent", map[string]any{"agent": fmt.Sprint("started-", i)})
 		if shown["href"] != made["href"] ||
 			shown["provenance"].(map[string]any)["registrant"] != "spiffe://alpha.test/agent/ada" {
-			t.Errorf("what was registered is shown as %v", shown)
+			t.Errorf("the registration is shown as %v", shown)
 		}
 
 		if got := called(t, s, "lookup_agents", map[string]any{"origin": p.Domains[1].TrustDomain,

@@ -121,7 +121,7 @@ func TestANodeRanksByMeaning(t *testing.T) {
 		return a
 	}
 	for d := range models {
-		m.Eventually(time.Minute, "what no word finds is found", func() error {
+		m.Eventually(time.Minute, "agents are found by meaning", func() error {
 			a := ask(d, "german language")
 			if a.Semantic.Source != "embeddings" || a.Semantic.Model != fmt.Sprint("toy-", d+1) ||
 				a.Semantic.Weight <= 0 || len(a.Warnings) > 0 || len(a.Candidates) != 1 ||

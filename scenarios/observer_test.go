@@ -202,7 +202,7 @@ func (o *observer) same() {
 			first, of := o.about(o.nobodies[0], as, i), o.nobodies[0].name
 			for _, s := range append(o.nobodies[1:len(o.nobodies):len(o.nobodies)], o.hidden...) {
 				if got := o.about(s, as, i); got != first {
-					o.Errorf("%s %s %s as %q tells %s from %s:\n%s", q.method, q.path, q.body, as, s.name, of,
+					o.Errorf("%s %s %s as %q distinguishes %s from %s:\n%s", q.method, q.path, q.body, as, s.name, of,
 						differ(got, first))
 					break
 				}
@@ -234,7 +234,7 @@ func (o *observer) meaningful() {
 	}
 
 	if telling < len(questions)*3/4 {
-		o.Errorf("only %d of %d questions tell who is shown", telling, len(questions))
+		o.Errorf("only %d of %d questions distinguish shown names", telling, len(questions))
 	}
 }
 

@@ -74,7 +74,7 @@ when { resource.agent like "secret-*" };
 		t.Errorf("its owner: %v", err)
 	}
 
-	p.eventually(30*time.Second, "the peer has what it may have", peers(1))
+	p.eventually(30*time.Second, "the peer has the exported registrations", peers(1))
 
 	if out := p.must(0, 0, "policy", "show"); !strings.Contains(out, "plans-are-secret") ||
 		strings.Contains(out, "version 0\n") {
@@ -129,7 +129,7 @@ func noPolicyIsLost(p *processes) {
 	all.Wait()
 
 	if out, code := p.roster(0, 0, "policy", "apply", file); code == 0 || !strings.Contains(out, "version") {
-		p.t.Errorf("apply of what was read before exits %d: %s", code, out)
+		p.t.Errorf("apply of an outdated policy exits %d: %s", code, out)
 	}
 
 	now := p.must(0, 0, "policy", "show")

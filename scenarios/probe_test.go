@@ -102,7 +102,7 @@ func TestAgentsAreAskedWhatTheyAre(t *testing.T) {
 		return nil
 	}
 	for _, n := range m.Domain("alpha.test").Nodes {
-		m.Eventually(time.Minute, "what was found is shown", func() error { return see(n) })
+		m.Eventually(time.Minute, "the result is shown", func() error { return see(n) })
 	}
 
 	if n := asked.Load(); n > 3 {
@@ -133,7 +133,7 @@ func TestAgentsAreAskedWhatTheyAre(t *testing.T) {
 		return at
 	}
 	first := ends()
-	m.Eventually(55*time.Second, "what answers is renewed", func() error {
+	m.Eventually(55*time.Second, "a reachable agent is renewed", func() error {
 		if at := ends(); !at.After(first) {
 			return fmt.Errorf("it ends at %s", at)
 		}

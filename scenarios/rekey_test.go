@@ -39,7 +39,7 @@ func revokeKey(m *mesh.Mesh, n *mesh.Node) {
 	id := ""
 	m.Eventually(time.Minute, n.Name+" has a key", func() error {
 		if id = n.Key(); id == "" {
-			return errors.New("none is listed")
+			return errors.New("no key is listed")
 		}
 
 		return nil
@@ -80,7 +80,7 @@ func TestKeysChangeInEveryCombination(t *testing.T) {
 				return m.Seen(agents...)
 			})
 			agent := m.Register("alpha.test", fmt.Sprint("after-", p), 86400)
-			m.Eventually(5*time.Second, fmt.Sprintf("%s, and %s: what is registered then is seen", a, b), func() error {
+			m.Eventually(5*time.Second, fmt.Sprintf("%s, and %s: a later registration is visible", a, b), func() error {
 				return m.Seen(agent)
 			})
 		}
@@ -135,7 +135,7 @@ func TestRotatedKeysOverlap(t *testing.T) {
 
 			now := n.Key()
 			if now == was {
-				t.Fatalf("%s has the key that it had", n.Name)
+				t.Fatalf("%s still has its old key", n.Name)
 			}
 
 			old = append(old, was)
@@ -158,7 +158,7 @@ func TestRotatedKeysOverlap(t *testing.T) {
 			// one.
 			if got := n.Received("alpha.test"); got["key_unknown"] > uint64(len(alpha)) ||
 				got["key_revoked"]+got["signature"] > 0 {
-				t.Errorf("%s has refused what rotated keys signed: %v", n.Name, got)
+				t.Errorf("%s has refused messages by rotated keys: %v", n.Name, got)
 			}
 		}
 	})

@@ -57,23 +57,23 @@ func TestARestoredDomainMisleadsNobody(t *testing.T) {
 
 		for _, n := range m.Domain("alpha.test").Nodes {
 			if n.Lives() {
-				m.Eventually(time.Minute, "what was restored is shown at home", func() error {
+				m.Eventually(time.Minute, "the restored registrations are shown at home", func() error {
 					return m.Shows(n, "alpha.test", kept, second, removed)
 				})
 			}
 		}
 
-		m.Eventually(3*time.Minute, "the peer forgets what nobody has confirmed", func() error {
+		m.Eventually(3*time.Minute, "the peer drops unconfirmed registrations", func() error {
 			return m.Shows(beta, "alpha.test")
 		})
 		m.Refresh(kept)
 		fresh := put("new", 86400)
-		m.Eventually(10*time.Second, "the peer has what was confirmed", func() error {
+		m.Eventually(10*time.Second, "the peer has the confirmed registrations", func() error {
 			return m.Shows(beta, "alpha.test", kept, fresh)
 		})
 
 		if err := m.Shows(gamma, "alpha.test", kept, second, late); err != nil {
-			t.Errorf("who hears nothing has what it had: %v", err)
+			t.Errorf("the isolated peer keeps its registrations: %v", err)
 		}
 
 		m.Sleep(5 * time.Minute)
@@ -88,7 +88,7 @@ func TestARestoredDomainMisleadsNobody(t *testing.T) {
 		})
 
 		restore(m, backup) // the same once more
-		m.Eventually(3*time.Minute, "the peers begin anew", func() error {
+		m.Eventually(3*time.Minute, "the peers begin the new epoch", func() error {
 			for _, n := range []*mesh.Node{beta, gamma} {
 				if err := m.Shows(n, "alpha.test"); err != nil {
 					return err
@@ -99,7 +99,7 @@ func TestARestoredDomainMisleadsNobody(t *testing.T) {
 		})
 		m.Refresh(second)
 		last := put("last", 86400)
-		m.Eventually(10*time.Second, "what is acknowledged is everywhere", func() error { return m.Seen(second, last) })
+		m.Eventually(10*time.Second, "acknowledged registrations are everywhere", func() error { return m.Seen(second, last) })
 		m.Sleep(5 * time.Minute)
 
 		for _, n := range []*mesh.Node{beta, gamma} {
@@ -200,7 +200,7 @@ func TestARestoreThatIsInterrupted(t *testing.T) {
 
 		m.Refresh(kept)
 		fresh := m.Register("alpha.test", "new", 86400)
-		m.Eventually(3*time.Minute, "the peer has what was confirmed", func() error {
+		m.Eventually(3*time.Minute, "the peer has the confirmed registrations", func() error {
 			return m.Shows(beta, "alpha.test", append(now[:len(now):len(now)], fresh)...)
 		})
 		m.Sleep(5 * time.Minute)
@@ -243,7 +243,7 @@ func TestALostDomainComesBackFromItsBackup(t *testing.T) {
 			n.Restart()
 		}
 
-		m.Eventually(time.Minute, "it begins anew", func() error {
+		m.Eventually(time.Minute, "it begins the new epoch", func() error {
 			for _, n := range alpha.Nodes {
 				if err := n.Ready(); err != nil {
 					return err
@@ -253,7 +253,7 @@ func TestALostDomainComesBackFromItsBackup(t *testing.T) {
 			return nil
 		})
 		restore(m, backup)
-		m.Eventually(time.Minute, "it has what the backup has", func() error {
+		m.Eventually(time.Minute, "it has the backup's registrations", func() error {
 			for _, n := range alpha.Nodes {
 				if err := m.Shows(n, "alpha.test", kept, lost); err != nil {
 					return err
@@ -275,7 +275,7 @@ func TestALostDomainComesBackFromItsBackup(t *testing.T) {
 
 			return nil
 		}
-		took := m.Eventually(5*time.Minute, "peers have what was confirmed, and no more", shown)
+		took := m.Eventually(5*time.Minute, "peers have exactly the confirmed registrations", shown)
 		t.Logf("its peers followed after %v", took)
 		m.Sleep(3 * time.Minute)
 

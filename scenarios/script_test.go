@@ -505,7 +505,7 @@ func TestScriptsFailWhereTheAnswerDiffers(t *testing.T) {
 	} {
 		path := filepath.Join(t.TempDir(), "one.txt")
 
-		script := "# told by its test\n== one\n> ada GET /x?agent=<<repeat 3 x>>\n" + expectation + "\n"
+		script := "# described by its test\n== one\n> ada GET /x?agent=<<repeat 3 x>>\n" + expectation + "\n"
 		if err := os.WriteFile(path, []byte(script), 0o600); err != nil {
 			t.Fatal(err)
 		}

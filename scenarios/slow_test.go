@@ -49,7 +49,7 @@ func TestSlowClientsAreEnded(t *testing.T) {
 			{"a query", "", post("/discovery/query"), false, body},
 			{"a body that was refused", "", post("/ad/r?agent=slow"), false, body},
 			{"a body to nowhere", "", post("/nowhere"), false, body},
-			{"a body that nobody reads", "", strings.Replace(post("/ad/l"), "POST", "GET", 1), false, body},
+			{"a body that is never read", "", strings.Replace(post("/ad/l"), "POST", "GET", 1), false, body},
 			{"a body of a stranger to nodes", "", post("/federation/v1/records"), false, body},
 			{"a body of a tool", "", post("/mcp"), false, body},
 		}

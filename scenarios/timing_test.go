@@ -117,7 +117,7 @@ when { resource.owner == "spiffe://alpha.test/agent/eve" };
 
 		const slack = 0.06 // three standard errors of 450 and 450
 		if share < 0.5-slack || share > 0.5+slack {
-			t.Errorf("%s %s tells hidden from absent by its time: %.3f", q.method, q.path, share)
+			t.Errorf("%s %s distinguishes hidden from absent by its duration: %.3f", q.method, q.path, share)
 		}
 	}
 

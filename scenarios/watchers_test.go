@@ -60,7 +60,7 @@ func TestWatchersKnowWhatLookupsAnswer(t *testing.T) {
 
 		for _, w := range watchers {
 			if at, told := w.Expired(brief[0]); told {
-				t.Errorf("%s tells at %v that a refreshed agent has expired", w.Node.Name, at)
+				t.Errorf("%s reports at %v that a refreshed agent has expired", w.Node.Name, at)
 			}
 		}
 
@@ -72,7 +72,7 @@ func TestWatchersKnowWhatLookupsAnswer(t *testing.T) {
 		m.Sleep(30 * time.Second)
 		agree(5 * time.Second)
 		m.Heal()
-		m.Eventually(2*time.Minute, "the domains have heard each other", m.Synced)
+		m.Eventually(2*time.Minute, "the domains are synchronised", m.Synced)
 		agree(5 * time.Second)
 
 		m.Domain("gamma.test").Kill()
@@ -87,14 +87,14 @@ func TestWatchersKnowWhatLookupsAnswer(t *testing.T) {
 		for _, a := range brief[1:] {
 			for _, w := range watchers {
 				if at, told := w.Expired(a); w.Node.Lives() && (!told || at.After(a.Until.Add(time.Second))) {
-					t.Errorf("%s tells of the end of %s of %s at %v (%v); it was due by %v", w.Node.Name, a.Name,
+					t.Errorf("%s reports the end of %s of %s at %v (%v); it was due by %v", w.Node.Name, a.Name,
 						a.Domain, at, told, a.Until)
 				}
 			}
 		}
 
 		m.Domain("gamma.test").Nodes[0].Restart()
-		m.Eventually(2*time.Minute, "the domains have heard each other again", m.Synced)
+		m.Eventually(2*time.Minute, "the domains are synchronised again", m.Synced)
 		agree(time.Minute) // its clients have to notice, too
 
 		for _, w := range watchers {
@@ -104,7 +104,7 @@ func TestWatchersKnowWhatLookupsAnswer(t *testing.T) {
 			}
 
 			if streams, resets := w.Streams(); streams != want || resets != want {
-				t.Errorf("%s was watched over %d connections and told everything %d times, want %d", w.Node.Name,
+				t.Errorf("%s was watched over %d connections and sent everything %d times, want %d", w.Node.Name,
 					streams, resets, want)
 			}
 		}

@@ -153,7 +153,7 @@ func (w *weather) clear() {
 	}
 
 	if err := w.m.Seen(left...); err != nil {
-		w.m.T.Errorf("what was acknowledged is not everywhere: %v", err)
+		w.m.T.Errorf("acknowledged registrations are not everywhere: %v", err)
 	}
 
 	if err := w.m.Frozen(); err != nil {

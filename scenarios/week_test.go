@@ -167,7 +167,7 @@ func (w *apart) end(after time.Duration) {
 		w.done(w.refreshed[i], m.TryRefresh)
 
 		if len(d.Nodes) > 1 && w.changed[d.Name] == 0 {
-			t.Errorf("%s had one leader all the time", d.Name)
+			t.Errorf("%s never changed its leader", d.Name)
 		}
 	}
 

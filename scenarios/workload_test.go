@@ -315,7 +315,7 @@ func TestWorkloadAPIAway(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	waiting := make(chan error, 1)
 	go func() { waiting <- l.start(ctx) }()
-	l.eventually("readiness says what is waited for", func() error {
+	l.eventually("readiness names the pending step", func() error {
 		if got := l.readyz(); !strings.Contains(got, "waiting for an SVID: the Workload API at unix://") ||
 			!strings.Contains(got, "node.sock") {
 			return errors.New(got)

@@ -37,10 +37,10 @@ type hoard struct {
 
 var hoards = []hoard{
 	{"large documents that nothing compresses", 64<<10 - 64, noise, 64 << 20, false},
-	{"large documents of words that nobody else has", 64<<10 - 64, words, 64 << 20, false},
+	{"large documents of unique words", 64<<10 - 64, words, 64 << 20, false},
 	// The index of a small document takes more memory than the document.
-	{"small documents of words that nobody else has", bytesPerOwner / registrationsPerOwner, words, 96 << 20, true},
-	{"small documents of tags that nobody else has", bytesPerOwner / registrationsPerOwner, tags, 128 << 20, true},
+	{"small documents of unique words", bytesPerOwner / registrationsPerOwner, words, 96 << 20, true},
+	{"small documents of unique tags", bytesPerOwner / registrationsPerOwner, tags, 128 << 20, true},
 }
 
 // A short test registers so many documents, which are within the quota.

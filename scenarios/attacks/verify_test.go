@@ -130,7 +130,7 @@ func TestAProofUnderOnesOwnAuthorityIsNotAuthentic(t *testing.T) {
 		}
 
 		if !strings.Contains(text, "the file's own bundle shows only that the file agrees with itself") {
-			t.Errorf("%s: the text does not say what the file's bundle is worth: %s", file, text)
+			t.Errorf("%s: the text does not say that the file's own bundle proves nothing: %s", file, text)
 		}
 
 		for _, anchor := range [][]string{

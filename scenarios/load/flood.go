@@ -95,7 +95,7 @@ func flood(ctx context.Context, bench *bench) error {
 	bench.report.add(row{Section: "flood", What: "lookups' p99 under bogus pages, times that without",
 		Value: ms(loud.reads.at(0.99)) / ms(quiet.reads.at(0.99)), Unit: "×", Bar: atMost(2),
 		Note: fmt.Sprintf("%.2f ms, and %.2f without; %s", ms(loud.reads.at(0.99)), ms(quiet.reads.at(0.99)), note)})
-	bench.report.add(row{Section: "flood", What: "memory that a flood takes",
+	bench.report.add(row{Section: "flood", What: "memory growth under a flood",
 		Value: float64(loud.highest-quiet.highest) / (1 << 20), Unit: "MiB", Bar: atMost(64)})
 	bench.report.add(row{Section: "flood", What: "another origin's change is seen, median",
 		Value: ms(loud.lags.at(0.5)),

@@ -83,7 +83,7 @@ func TestTheFilledDomainEndsWithTheLastThatMeasuresIt(t *testing.T) {
 	}
 	if err := run(t.Context(), options{binary: "none",
 		sections: []string{"first", "between", "second", "after"}}); err == nil {
-		t.Error("a section that fails is told nobody")
+		t.Error("the failure of a section is not reported")
 	}
 
 	if !between || after {

@@ -159,7 +159,7 @@ func (p *process) own() (int64, error) {
 		}
 	}
 
-	return 0, errors.New("the kernel doesn't tell RssAnon")
+	return 0, errors.New("the kernel doesn't report RssAnon")
 }
 
 // until repeats try until it succeeds, the process ends, or ctx does.

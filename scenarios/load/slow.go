@@ -85,13 +85,13 @@ func slow(ctx context.Context, bench *bench) (err error) {
 			at, there, failed)})
 	bench.report.add(row{Section: "slow", What: "memory of a slow client",
 		Value: float64(most-before) / 1024 / float64(max(1, there)), Unit: "KiB"})
-	bench.report.add(row{Section: "slow", What: "the longest that a header was waited for",
+	bench.report.add(row{Section: "slow", What: "longest wait for a header",
 		Value: crowd.longest[0].Seconds(),
 		Unit:  "s", Bar: atMost((slowHeader + slowSlack).Seconds())})
-	bench.report.add(row{Section: "slow", What: "the longest that a body was waited for",
+	bench.report.add(row{Section: "slow", What: "longest wait for a body",
 		Value: crowd.longest[1].Seconds(),
 		Unit:  "s", Bar: atMost((slowBody + slowSlack).Seconds())})
-	bench.report.add(row{Section: "slow", What: "the longest that a handshake was waited for",
+	bench.report.add(row{Section: "slow", What: "longest wait for a handshake",
 		Value: crowd.longest[2].Seconds(), Unit: "s", Bar: atMost((slowHeader + slowSlack).Seconds())})
 
 	return nil

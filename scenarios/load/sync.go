@@ -236,7 +236,7 @@ func (d *domain) shows(ctx context.Context, at int, origin *domain, size int, mo
 	operator := apiclient.NewDirect(d.Nodes[at].API, ops)
 	reader := apiclient.NewDirect(d.Nodes[at].API, d.client)
 
-	return until(ctx, d.TrustDomain+" has what "+origin.TrustDomain+" announced", d.nodes[at], func() error {
+	return until(ctx, d.TrustDomain+" has "+origin.TrustDomain+"'s announcements", d.nodes[at], func() error {
 		now, err := d.nodes[at].own()
 		*most = max(*most, now)
 

@@ -26,7 +26,7 @@ type Domain struct {
 	env *environment
 	td  spiffeid.TrustDomain
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	ca         *trust.CA
 	next       *trust.CA               // while the domain's CA is rotated
 	clients    map[string]*http.Client // by node and identity

@@ -79,7 +79,7 @@ func (m *Mesh) Freeze(n *Node) {
 
 // Thaw ends a Freeze.
 func (m *Mesh) Thaw(n *Node) {
-	m.Note("%s goes on", n.Name)
+	m.Note("%s continues", n.Name)
 
 	for _, other := range m.nodes() {
 		m.Net.Heal(n.host, other.host)

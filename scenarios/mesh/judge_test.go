@@ -48,7 +48,7 @@ func TestJudge(t *testing.T) {
 		{"of another domain", "it is from alpha.test", func(r *apiclient.Item, _ *Agent, _ *model) {
 			r.Provenance.Authority = "gamma.test"
 		}},
-		{"back from the dead", "which had ended", func(_ *apiclient.Item, a *Agent, m *model) {
+		{"back from the dead", "after its end", func(_ *apiclient.Item, a *Agent, m *model) {
 			a.Ended = true
 			m.judge(t, beta, now, Listing{})
 		}},

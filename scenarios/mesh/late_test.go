@@ -13,10 +13,10 @@ func TestAnotherErrorIsNotHiddenBehindALateOne(t *testing.T) {
 
 	both := errors.Join(nil, slow)
 	if !late(slow) || !late(errors.Join(both, slow)) {
-		t.Error("what was late is not borne")
+		t.Error("a late end is not tolerated")
 	}
 
 	if late(nil) || late(errors.Join(both, errors.New("stopping audit: the disk is full"))) {
-		t.Error("another error is")
+		t.Error("another error is tolerated")
 	}
 }

@@ -28,7 +28,7 @@ type Liar struct {
 	ring *trust.Keyring
 	srv  *http.Server
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	changed chan struct{}
 	pages   map[string][]signed.Digest // by peer, or node of one: what goes on from Last, one a revision
 	alone   map[string][]signed.Digest // by node of a peer: what is for that peer alone

@@ -85,7 +85,7 @@ func Start(t testing.TB, options Options) *Mesh {
 		}
 	}
 
-	m.Eventually(2*time.Minute, "all domains have heard each other", m.Synced)
+	m.Eventually(2*time.Minute, "all domains are synchronised", m.Synced)
 
 	return m
 }
@@ -105,7 +105,7 @@ func (m *Mesh) Synced() error {
 
 		for _, peer := range peers {
 			if peer.LastHeard.IsZero() || peer.LagRevisions > 0 || peer.LastError != "" {
-				return fmt.Errorf("%s is %d revisions behind %s, which it heard at %v: %s", n.Name, peer.LagRevisions,
+				return fmt.Errorf("%s is %d revisions behind %s, last contact at %v: %s", n.Name, peer.LagRevisions,
 					peer.Domain, peer.LastHeard, peer.LastError)
 			}
 		}

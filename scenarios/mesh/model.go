@@ -9,7 +9,7 @@ import (
 // A model records every acknowledged registration of a mesh, and holds lookups against
 // the promises about them. Safe for concurrent use.
 type model struct {
-	mu     sync.Mutex        // guards what follows, and the mutable fields of each Agent
+	mu     sync.Mutex        // guards the fields below, and the mutable fields of each Agent
 	agents map[string]*Agent // by rid
 	gone   map[string]bool   // node and rid: that node has stopped showing it
 }
@@ -100,7 +100,7 @@ func (m *model) judge(t testing.TB, n *Node, asked time.Time, all Listing) {
 			t.Errorf("%s says that %s is from %s; it is from %s", n.Name, agent.Name, r.Provenance.Authority,
 				agent.Domain)
 		case m.gone[n.Name+" "+rid] && !(agent.restored && agent.Domain == n.Domain.Name):
-			t.Errorf("%s shows %s again, which had ended", n.Name, agent.Name)
+			t.Errorf("%s shows %s again, after its end", n.Name, agent.Name)
 		}
 	}
 

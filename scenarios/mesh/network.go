@@ -35,7 +35,7 @@ const (
 type Network struct {
 	seed uint64
 
-	mu        sync.Mutex // guards what follows; taken before a wire's own
+	mu        sync.Mutex // guards the fields below; taken before a wire's own
 	rng       *rand.Rand
 	standard  Link
 	links     map[direction]Link

@@ -16,7 +16,7 @@ type Watcher struct {
 
 	m *Mesh
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	has     map[string]apiclient.Item
 	current bool // the state is complete
 	resets  int
@@ -83,7 +83,7 @@ func (w *Watcher) apply(event *apiclient.WatchEvent) {
 	case event.Item != nil:
 		rid = event.Item.RID()
 		if err := whole(w.Node, *event.Item); err != nil {
-			w.m.T.Errorf("%s tells %s without its provenance: %v", w.Node.Name, event.Item.Agent, err)
+			w.m.T.Errorf("%s sends %s without its provenance: %v", w.Node.Name, event.Item.Agent, err)
 		}
 	case event.Removed != nil:
 		rid = event.Removed.RID
@@ -101,7 +101,7 @@ func (w *Watcher) apply(event *apiclient.WatchEvent) {
 	}
 
 	if _, had := w.has[rid]; had != (event.Kind != "added") {
-		w.m.T.Errorf("%s: %s of %s, and it was told before: %v", w.Node.Name, event.Kind, rid, had)
+		w.m.T.Errorf("%s: %s of %s, sent before: %v", w.Node.Name, event.Kind, rid, had)
 	}
 
 	if event.Item != nil {
@@ -143,19 +143,19 @@ func (w *Watcher) Agrees() error {
 	defer w.mu.Unlock()
 
 	if !w.current {
-		return fmt.Errorf("%s has not told everything yet", w.Node.Name)
+		return fmt.Errorf("%s has not sent everything yet", w.Node.Name)
 	}
 
 	for rid, r := range shown {
 		if told, ok := w.has[rid]; !ok || told.Provenance.Revision != r.Provenance.Revision {
-			return fmt.Errorf("%s shows %s at revision %d and has told %d", w.Node.Name, r.Agent,
+			return fmt.Errorf("%s shows %s at revision %d and has sent %d", w.Node.Name, r.Agent,
 				r.Provenance.Revision, told.Provenance.Revision)
 		}
 	}
 
 	for rid, told := range w.has {
 		if _, ok := shown[rid]; !ok {
-			return fmt.Errorf("%s does not show %s any more and has not told", w.Node.Name, told.Agent)
+			return fmt.Errorf("%s no longer shows %s and has not sent its end", w.Node.Name, told.Agent)
 		}
 	}
 

@@ -22,7 +22,7 @@ type wire struct {
 	net  *Network
 	path direction // of way 0
 
-	mu       sync.Mutex    // guards what follows
+	mu       sync.Mutex    // guards the fields below
 	changed  chan struct{} // closed and replaced whenever somebody who waits should look again
 	ways     [2]way
 	closed   [2]bool

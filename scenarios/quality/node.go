@@ -46,7 +46,7 @@ func (c *connection) client() (*apiclient.Client, error) {
 
 	if ip := net.ParseIP(target.Hostname()); !c.remote && target.Hostname() != "localhost" &&
 		(ip == nil || !ip.IsLoopback()) {
-		return nil, fmt.Errorf("%s is not on this machine; what is scored is registered there for a while: "+
+		return nil, fmt.Errorf("%s is not on this machine; the scored records would be registered there for a while: "+
 			"-remote says that you mean it", target.Host)
 	}
 

@@ -77,7 +77,7 @@ func TestQualityHolds(t *testing.T) {
 			case c.got < c.was-tolerance:
 				t.Errorf("%s: %s has fallen from %.4f to %.4f", s.name, c.name, c.was, c.got)
 			case c.got > c.was+tolerance:
-				t.Errorf("%s: %s has risen from %.4f to %.4f: write the baseline anew", s.name, c.name, c.was, c.got)
+				t.Errorf("%s: %s has risen from %.4f to %.4f: write the baseline again", s.name, c.name, c.was, c.got)
 			}
 		}
 
