@@ -24,7 +24,7 @@ import (
 //
 // Requirement: TRUST-002, TRUST-004
 func TestAPeersNewCAIsFollowed(t *testing.T) {
-	tell(t, 1, func(t *testing.T, seed uint64) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: full(3, 1), Seed: seed, Link: wan, Endpoints: true})
 		seen := m.Register("alpha.test", "before", 86400)
 		m.Eventually(time.Second, "it is seen", func() error { return m.Seen(seen) })
@@ -98,7 +98,7 @@ func fingerprintIsNot(t *testing.T, m *mesh.Mesh, domain, old string) error {
 //
 // Requirement: TRUST-004
 func TestABundleIsServed(t *testing.T) {
-	tell(t, 1, func(t *testing.T, seed uint64) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Seed: seed})
 		n := m.Domain("alpha.test").Nodes[0]
 

@@ -55,7 +55,7 @@ func TestProgramShowsWhoItIs(t *testing.T) {
 		env  string
 		args []string
 		code int
-		want string // in what is written
+		want string // in the output
 	}{
 		{"registers with an SVID", "", []string{api, "register", "by-svid", i.file("agent.json")}, 0, "by-svid"},
 		{"by the environment", "SPIFFE_ENDPOINT_SOCKET=" + s.address("agent.sock"),

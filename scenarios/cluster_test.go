@@ -350,7 +350,7 @@ func TestABackupIsSavedAndRestored(t *testing.T) {
 		t.Errorf("refreshed at home: %v", err)
 	}
 
-	time.Sleep(2 * time.Second) // what the peer must not see has had its time to come
+	time.Sleep(2 * time.Second) // time for a wrong announcement to arrive
 
 	if err := seen(peer, "kept")(); err != nil {
 		t.Error(err)

@@ -18,7 +18,7 @@ import (
 func TestARegistrationCrosses(t *testing.T) {
 	for _, noGossip := range []bool{false, true} {
 		t.Run(fmt.Sprintf("gossip %v", !noGossip), func(t *testing.T) {
-			tell(t, 2, func(t *testing.T, seed uint64) {
+			runStory(t, 2, func(t *testing.T, seed uint64) {
 				m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed, Link: wan, NoGossip: noGossip})
 				for i := range 5 {
 					for _, d := range m.Domains {
@@ -41,7 +41,7 @@ func TestARegistrationCrosses(t *testing.T) {
 // A write to a follower is one to the domain: it forwards, and the writer reads
 // its write there.
 func TestAnyNodeTakesAWrite(t *testing.T) {
-	tell(t, 1, func(t *testing.T, seed uint64) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Nodes: 3, Seed: seed, Link: wan})
 		for i, n := range m.Domains[0].Nodes {
 			a := m.RegisterAt(n, fmt.Sprintf("agent-%d", i), 3600)
@@ -64,7 +64,7 @@ func TestAnyNodeTakesAWrite(t *testing.T) {
 // for alpha's agent verifies offline against alpha's bundle, against no other bundle,
 // and until the agent's deadline.
 func TestAProofHoldsWithoutItsOrigin(t *testing.T) {
-	tell(t, 1, func(t *testing.T, seed uint64) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed, Link: wan})
 		a := m.Register("alpha.test", "ada", 600)
 		m.Eventually(time.Second, "it is seen everywhere", func() error { return m.Seen(a) })

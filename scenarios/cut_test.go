@@ -14,7 +14,7 @@ import (
 //
 // Requirement: MESH-010
 func TestARemovedAgentStaysRemoved(t *testing.T) {
-	tell(t, 2, func(t *testing.T, seed uint64) {
+	runStory(t, 2, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed, Link: wan})
 		removed := m.Register("alpha.test", "removed", 86400)
 		kept := m.Register("alpha.test", "kept", 86400)
@@ -54,7 +54,7 @@ func TestARemovedAgentStaysRemoved(t *testing.T) {
 //
 // Requirement: MESH-005
 func TestAGapIsPulled(t *testing.T) {
-	tell(t, 2, func(t *testing.T, seed uint64) {
+	runStory(t, 2, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 1, Seed: seed, Link: wan})
 		agents := make([]*mesh.Agent, 60)
 		m.Cut("alpha.test", "beta.test")

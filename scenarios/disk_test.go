@@ -44,7 +44,7 @@ func TestANodeWithAFullDiskEnds(t *testing.T) {
 
 	ada := p.client(0, 0, "agent/ada")
 	notes := make([]byte, 45_000)
-	_, _ = rand.Read(notes) // it never fails; and what repeats would be compressed to nothing
+	_, _ = rand.Read(notes) // never fails; repetitive text would be compressed to nothing
 	document := fmt.Appendf(nil, `{"base":"https://large.example/","notes":%q}`,
 		base64.StdEncoding.EncodeToString(notes))
 	// some hundred writes to two disks, on a machine that may be busy

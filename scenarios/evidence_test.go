@@ -63,7 +63,7 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 	} {
 		for _, noGossip := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, gossip %v", name, !noGossip), func(t *testing.T) {
-				tell(t, 2, func(t *testing.T, seed uint64) {
+				runStory(t, 2, func(t *testing.T, seed uint64) {
 					m := mesh.Start(t, mesh.Options{Domains: 4, Nodes: 1, Seed: seed, Link: wan, NoGossip: noGossip})
 					a := m.Register("alpha.test", "ada", 600)
 					b := m.Register("beta.test", "bob", 600)
@@ -154,7 +154,7 @@ func TestALiarIsFoundByTwoNodesOfOneDomain(t *testing.T) {
 		"mesh": (*mesh.Liar).Say, "alone": (*mesh.Liar).SayAlone,
 	} {
 		t.Run(name, func(t *testing.T) {
-			tell(t, 1, func(t *testing.T, seed uint64) {
+			runStory(t, 1, func(t *testing.T, seed uint64) {
 				m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Link: wan, NoGossip: true})
 				a := m.Register("alpha.test", "ada", 600)
 				b := m.Register("beta.test", "bob", 600)

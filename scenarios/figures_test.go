@@ -20,7 +20,7 @@ var lossy = mesh.Link{Delay: 10 * time.Millisecond, Jitter: 5 * time.Millisecond
 //
 // Requirement: MESH-011
 func TestAChangeIsKnownEverywhereInAMoment(t *testing.T) {
-	tell(t, 1, func(t *testing.T, seed uint64) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: long(10, 3), Nodes: long(3, 1), Seed: seed, Link: wan})
 		spread(m, "well", wan, time.Second)
 		spread(m, "lossy", lossy, 5*time.Second)
@@ -68,7 +68,7 @@ func spread(m *mesh.Mesh, name string, link mesh.Link, bound time.Duration) {
 //
 // Requirement: MESH-012
 func TestAnIdleMeshIsQuiet(t *testing.T) {
-	tell(t, 1, func(t *testing.T, seed uint64) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: long(10, 3), Nodes: long(3, 1), Seed: seed, Link: wan})
 
 		const quiet = 10 * time.Minute

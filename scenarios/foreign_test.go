@@ -19,7 +19,7 @@ import (
 //
 // Requirement: MESH-028
 func TestForeignRecordsAreInNoLog(t *testing.T) {
-	tell(t, 1, func(t *testing.T, seed uint64) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 1, Seed: seed})
 		beta := m.Domain("beta.test").Nodes[0]
 		m.Sleep(time.Minute)

@@ -12,11 +12,11 @@ import (
 // keys instead of the old, and peers accept them at once. No announcement is lost or
 // late.
 func TestNewSigningKeysLoseNothing(t *testing.T) {
-	tell(t, 1, func(t *testing.T, seed uint64) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: full(3, 1), Seed: seed, Link: wan})
 		alpha := m.Domain("alpha.test")
-		told := []*mesh.Agent{m.Register("alpha.test", "first", 86400)}
-		m.Eventually(5*time.Second, "it is seen", func() error { return m.Seen(told...) })
+		registered := []*mesh.Agent{m.Register("alpha.test", "first", 86400)}
+		m.Eventually(5*time.Second, "it is seen", func() error { return m.Seen(registered...) })
 
 		renew := func(what string, nodes ...*mesh.Node) {
 			t.Helper()
@@ -39,8 +39,8 @@ func TestNewSigningKeysLoseNothing(t *testing.T) {
 
 				return nil
 			})
-			told = append(told, m.Register("alpha.test", what, 86400))
-			m.Eventually(5*time.Second, "announcements signed by the new key are accepted", func() error { return m.Seen(told...) })
+			registered = append(registered, m.Register("alpha.test", what, 86400))
+			m.Eventually(5*time.Second, "announcements signed by the new key are accepted", func() error { return m.Seen(registered...) })
 		}
 		for _, n := range alpha.Nodes {
 			renew("after-"+n.Name[len(n.Name)-1:], n)
@@ -49,7 +49,7 @@ func TestNewSigningKeysLoseNothing(t *testing.T) {
 		renew("after-all", alpha.Nodes...)
 		m.Sleep(10 * time.Minute)
 
-		if err := m.Seen(told...); err != nil {
+		if err := m.Seen(registered...); err != nil {
 			t.Error(err)
 		}
 	})

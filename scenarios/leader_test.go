@@ -14,7 +14,7 @@ import (
 // acknowledged is there afterwards, at home and at the peer, and writes come back
 // each time.
 func TestALeaderDiesAndNothingIsLost(t *testing.T) {
-	tell(t, 1, func(t *testing.T, seed uint64) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Link: wan})
 
 		var acknowledged []*mesh.Agent

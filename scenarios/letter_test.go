@@ -103,7 +103,7 @@ func hrefs(v map[string]any) (paths []string) {
 //
 // Requirement: AD-064
 func TestSeveralHoldersAreToldApart(t *testing.T) {
-	tell(t, 1, func(t *testing.T, seed uint64) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed})
 
 		var copies []string
@@ -174,7 +174,7 @@ func TestSeveralHoldersAreToldApart(t *testing.T) {
 //
 // Requirement: AD-032, AD-064, AD-065
 func TestAnyMemberContinuesAListing(t *testing.T) {
-	tell(t, 1, func(t *testing.T, seed uint64) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Link: wan})
 
 		var agents []*mesh.Agent

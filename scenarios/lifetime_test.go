@@ -15,7 +15,7 @@ import (
 //
 // Requirement: MESH-007, MESH-013
 func TestRefreshesKeepItAliveAcross(t *testing.T) {
-	tell(t, 2, func(t *testing.T, seed uint64) {
+	runStory(t, 2, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed, Link: wan})
 		short := m.Register("alpha.test", "short", 60)
 		long := m.Register("beta.test", "long", 600)
@@ -78,7 +78,7 @@ func TestRefreshesKeepItAliveAcross(t *testing.T) {
 //
 // Requirement: AD-005, AD-024, MESH-009
 func TestADeadOriginsAgentsExpireOnTime(t *testing.T) {
-	tell(t, 2, func(t *testing.T, seed uint64) {
+	runStory(t, 2, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed, Link: wan})
 		first := m.Register("alpha.test", "first", 120)
 		second := m.Register("alpha.test", "second", 300)
@@ -133,7 +133,7 @@ func TestADeadOriginsAgentsExpireOnTime(t *testing.T) {
 //
 // Requirement: MESH-007
 func TestARestartedNodeAnswersAlone(t *testing.T) {
-	tell(t, 1, func(t *testing.T, seed uint64) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed, Link: wan})
 		soon := m.Register("alpha.test", "soon", 120)
 		late := m.Register("gamma.test", "late", 3600)

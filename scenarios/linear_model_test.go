@@ -40,11 +40,11 @@ const (
 	read
 )
 
-// A told is the response to an ask.
-type told struct {
+// A response answers an ask.
+type response struct {
 	unknown      bool // of register and remove: it may have happened, now or at any time later
 	ok           bool // of remove: it was there; of read: it is there
-	created      bool // of register: nobody held the name
+	created      bool // of register: the name was free
 	rid, version string
 }
 
@@ -73,7 +73,7 @@ var directoryModel = porcupine.Model{
 	},
 	Init: func() any { return place{} },
 	Step: func(state, input, output any) (bool, any) {
-		return state.(place).step(input.(ask), output.(told))
+		return state.(place).step(input.(ask), output.(response))
 	},
 	Equal: func(a, b any) bool { return a == b },
 	DescribeOperation: func(input, output any) string {
@@ -82,7 +82,7 @@ var directoryModel = porcupine.Model{
 }
 
 // step reports whether a directory may give this response, and returns its next state.
-func (p place) step(in ask, out told) (bool, place) {
+func (p place) step(in ask, out response) (bool, place) {
 	same := func(rid string) bool { return p.taken && (p.rid == "" || p.rid == rid) }
 	switch in.verb {
 	case register:
@@ -123,7 +123,7 @@ type history struct {
 
 	mu      sync.Mutex
 	ops     []porcupine.Operation
-	rids    map[string]string // the last that anybody was told, by name
+	rids    map[string]string // the latest in a response, by name
 	reads   int               // answered
 	writes  int               // acknowledged
 	unknown int
@@ -157,7 +157,7 @@ func verdict(ops []porcupine.Operation) porcupine.CheckResult {
 func (h *history) stale() ([]porcupine.Operation, bool) {
 	done := map[string][]porcupine.Operation{} // registrations that were acknowledged, by name
 	for i, op := range h.ops {
-		in, out := op.Input.(ask), op.Output.(told)
+		in, out := op.Input.(ask), op.Output.(response)
 		switch {
 		case in.verb == register && !out.unknown:
 			done[in.name] = append(done[in.name], op)
@@ -166,7 +166,7 @@ func (h *history) stale() ([]porcupine.Operation, bool) {
 				for _, first := range done[in.name] {
 					if first.Return < last.Call && last.Return < op.Call {
 						mutant := slices.Clone(h.ops)
-						out.rid = first.Output.(told).rid
+						out.rid = first.Output.(response).rid
 						out.version = first.Input.(ask).version
 						mutant[i].Output = out
 
@@ -181,7 +181,7 @@ func (h *history) stale() ([]porcupine.Operation, bool) {
 }
 
 // do runs one operation. Its answer is kept unless it says that nothing was done.
-func (h *history) do(t *testing.T, client int, in ask, run func() (told, error)) {
+func (h *history) do(t *testing.T, client int, in ask, run func() (response, error)) {
 	call := h.clock.Add(1)
 	out, err := run()
 	end := h.clock.Add(1)
@@ -195,7 +195,7 @@ func (h *history) do(t *testing.T, client int, in ask, run func() (told, error))
 		return // and the checker would find out if something was done
 	case !errors.As(err, &refusal), refusal.Code == string(directory.OutcomeUnknown),
 		refusal.Status == http.StatusGatewayTimeout:
-		out, end = told{unknown: true}, math.MaxInt64
+		out, end = response{unknown: true}, math.MaxInt64
 	default:
 		t.Errorf("%+v: %v", in, err)
 		return
@@ -275,42 +275,42 @@ func (c *linearClient) within() (context.Context, context.CancelFunc) {
 // read asks for one name by its path or by a lookup.
 func (c *linearClient) read(t *testing.T, name string) {
 	fresh := apiclient.ReadOptions{Consistency: c.consistency}
-	c.do(t, c.id, ask{name: name, verb: read}, func() (told, error) {
+	c.do(t, c.id, ask{name: name, verb: read}, func() (response, error) {
 		ctx, cancel := c.within()
 		defer cancel()
 
 		if c.rng.IntN(3) == 0 {
 			list, err := c.node.Lookup(ctx, apiclient.LookupOptions{Agent: name, ReadOptions: fresh})
 			if err != nil || len(list.Agents) == 0 {
-				return told{}, err
+				return response{}, err
 			}
 
 			r := list.Agents[0]
 
-			return told{ok: true, rid: r.RID(), version: r.Description}, nil
+			return response{ok: true, rid: r.RID(), version: r.Description}, nil
 		}
 
 		r, err := c.node.GetFresh(ctx, name, fresh)
 		if err != nil {
-			return told{}, unlessMissing(err)
+			return response{}, unlessMissing(err)
 		}
 
-		return told{ok: true, rid: r.RID(), version: r.Description}, nil
+		return response{ok: true, rid: r.RID(), version: r.Description}, nil
 	})
 }
 
 func (c *linearClient) register(t *testing.T, name, version string) {
 	document := fmt.Appendf(nil, `{"base":"https://agents.example/%s","description":%q}`, name, version)
-	c.do(t, c.id, ask{name: name, verb: register, version: version}, func() (told, error) {
+	c.do(t, c.id, ask{name: name, verb: register, version: version}, func() (response, error) {
 		ctx, cancel := c.within()
 		defer cancel()
 
 		r, err := c.node.Register(ctx, name, document, apiclient.RegisterOptions{Lifetime: 24 * time.Hour})
 		if err != nil {
-			return told{}, err
+			return response{}, err
 		}
 
-		return told{ok: true, created: r.Created, rid: r.RID, version: version}, nil
+		return response{ok: true, created: r.Created, rid: r.RID, version: version}, nil
 	})
 }
 
@@ -320,12 +320,12 @@ func (c *linearClient) remove(t *testing.T, name string) {
 		return
 	}
 
-	c.do(t, c.id, ask{name: name, verb: remove, rid: rid}, func() (told, error) {
+	c.do(t, c.id, ask{name: name, verb: remove, rid: rid}, func() (response, error) {
 		ctx, cancel := c.within()
 		defer cancel()
 		_, err := c.node.Deregister(ctx, rid)
 
-		return told{ok: err == nil}, unlessMissing(err)
+		return response{ok: err == nil}, unlessMissing(err)
 	})
 }
 
@@ -345,24 +345,24 @@ func TestTheModelOfADirectory(t *testing.T) {
 
 	type step struct {
 		in   ask
-		out  told
+		out  response
 		call int64
 		end  int64
 	}
 	put := func(call, end int64, version, rid string, created bool) step {
-		return step{ask{name: name, verb: register, version: version}, told{created: created, rid: rid}, call, end}
+		return step{ask{name: name, verb: register, version: version}, response{created: created, rid: rid}, call, end}
 	}
 	lost := func(call int64, version string) step {
-		return step{ask{name: name, verb: register, version: version}, told{unknown: true}, call, math.MaxInt64}
+		return step{ask{name: name, verb: register, version: version}, response{unknown: true}, call, math.MaxInt64}
 	}
 	drop := func(call, end int64, rid string, ok bool) step {
-		return step{ask{name: name, verb: remove, rid: rid}, told{ok: ok}, call, end}
+		return step{ask{name: name, verb: remove, rid: rid}, response{ok: ok}, call, end}
 	}
 	see := func(call, end int64, version, rid string) step {
-		return step{ask{name: name, verb: read}, told{ok: true, rid: rid, version: version}, call, end}
+		return step{ask{name: name, verb: read}, response{ok: true, rid: rid, version: version}, call, end}
 	}
 
-	none := func(call, end int64) step { return step{ask{name: name, verb: read}, told{}, call, end} }
+	none := func(call, end int64) step { return step{ask{name: name, verb: read}, response{}, call, end} }
 	for title, c := range map[string]struct {
 		steps []step
 		legal bool

@@ -23,7 +23,7 @@ import (
 //
 // Requirement: OPS-017
 func TestAReadThatAsksForItIsNeverStale(t *testing.T) {
-	tell(t, 3, func(t *testing.T, seed uint64) {
+	runStory(t, 3, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Nodes: 3, Seed: seed, Link: wan})
 		h := newHistory()
 		stop := h.start(t, m, seed, "linearizable")

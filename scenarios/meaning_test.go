@@ -45,7 +45,7 @@ func (m *fakeModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for i, text := range ask.Input {
 		v := make([]float32, len(m.rows)+1)
 
-		v[0] = .5 // what all texts have in common
+		v[0] = .5 // common to all texts
 		for _, word := range strings.FieldsFunc(strings.ToLower(text), func(r rune) bool {
 			return r < 'a' || r > 'z'
 		}) {

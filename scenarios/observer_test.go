@@ -27,11 +27,11 @@ import (
 //
 // Requirement: TRUST-014, AD-035
 func TestHiddenIsAbsent(t *testing.T) {
-	tell(t, 2, func(t *testing.T, seed uint64) {
+	runStory(t, 2, func(t *testing.T, seed uint64) {
 		o := newObserver(t, seed)
 		before := o.all()
 		o.register("/agent/eve", o.hidden)
-		o.m.Sleep(2 * time.Second) // what an index does later than at once
+		o.m.Sleep(2 * time.Second) // time for delayed work of an index
 
 		for what, after := range o.all() {
 			if before[what] != after {
@@ -320,7 +320,7 @@ func (o *observer) ask(as, method, path, body string) (int, http.Header, []byte)
 	defer resp.Body.Close()
 
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") && strings.HasPrefix(path, "/ad/watch") {
-		time.AfterFunc(time.Second, cancel) // what it begins with; it has no end
+		time.AfterFunc(time.Second, cancel) // the beginning only; a watch has no end
 	}
 
 	answer, err := io.ReadAll(resp.Body)

@@ -44,7 +44,7 @@ func readDescription(t *testing.T, client *http.Client, url string) *description
 
 	d := &description{doc: doc}
 
-	templates := doc.Paths.InMatchingOrder() // what has fewer variables goes first
+	templates := doc.Paths.InMatchingOrder() // fewer variables first
 	for _, template := range templates {
 		pattern := "^" + inTemplate.ReplaceAllString(regexp.QuoteMeta(template), "[^/]+") + "$"
 		d.paths = append(d.paths, described{regexp.MustCompile(pattern), doc.Paths.Value(template)})

@@ -56,13 +56,13 @@ func revokeKey(m *mesh.Mesh, n *mesh.Node) {
 // Requirement: TRUST-010, MESH-022
 func TestKeysChangeInEveryCombination(t *testing.T) {
 	names := slices.Sorted(maps.Keys(rekeyings))
-	tell(t, 1, func(t *testing.T, seed uint64) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Link: wan, SVIDs: 24 * time.Hour,
 			Endpoints: true})
 		alpha := m.Domain("alpha.test")
 		rng := rand.New(rand.NewPCG(seed, 11))
-		told := flow(m, "alpha.test")
-		defer told.stop()
+		registering := flow(m, "alpha.test")
+		defer registering.stop()
 		pairs := long(len(names)*len(names), full(5, 2))
 
 		order := rng.Perm(len(names) * len(names))
@@ -75,7 +75,7 @@ func TestKeysChangeInEveryCombination(t *testing.T) {
 				m.Eventually(time.Minute, n.Name+" can sign", n.Ready)
 			}
 
-			agents := told.sofar()
+			agents := registering.sofar()
 			m.Eventually(time.Minute, fmt.Sprintf("%s, and %s: all is seen", a, b), func() error {
 				return m.Seen(agents...)
 			})
@@ -85,8 +85,8 @@ func TestKeysChangeInEveryCombination(t *testing.T) {
 			})
 		}
 
-		told.stop()
-		m.Eventually(time.Minute, "all is seen", func() error { return m.Seen(told.sofar()...) })
+		registering.stop()
+		m.Eventually(time.Minute, "all is seen", func() error { return m.Seen(registering.sofar()...) })
 
 		if err := m.Frozen(); err != nil {
 			t.Error(err)
@@ -111,7 +111,7 @@ func TestKeysChangeInEveryCombination(t *testing.T) {
 //
 // Requirement: TRUST-010
 func TestRotatedKeysOverlap(t *testing.T) {
-	tell(t, 1, func(t *testing.T, seed uint64) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Link: wan, Unhurried: true})
 		alpha, beta := m.Domain("alpha.test").Nodes, m.Domain("beta.test").Nodes
 		everywhere := func(lists bool, of *mesh.Node, ids ...string) error {
@@ -125,8 +125,8 @@ func TestRotatedKeysOverlap(t *testing.T) {
 
 			return nil
 		}
-		told := flow(m, "alpha.test")
-		defer told.stop()
+		registering := flow(m, "alpha.test")
+		defer registering.stop()
 
 		var old []string
 		for _, n := range alpha {
@@ -149,8 +149,8 @@ func TestRotatedKeysOverlap(t *testing.T) {
 		m.Eventually(12*time.Minute, "the old keys are believed no longer", func() error {
 			return everywhere(false, alpha[0], old...)
 		})
-		told.stop()
-		m.Eventually(time.Minute, "all is seen", func() error { return m.Seen(told.sofar()...) })
+		registering.stop()
+		m.Eventually(time.Minute, "all is seen", func() error { return m.Seen(registering.sofar()...) })
 
 		for _, n := range beta {
 			// A message may arrive before any node that can be asked within a second

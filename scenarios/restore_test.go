@@ -21,7 +21,7 @@ import (
 //
 // Requirement: MESH-010, MESH-019, MESH-022
 func TestARestoredDomainMisleadsNobody(t *testing.T) {
-	tell(t, 1, func(t *testing.T, seed uint64) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: full(3, 1), Seed: seed, Link: wan})
 		beta := m.Domain("beta.test").Nodes[0]
 		gamma := m.Domain("gamma.test").Nodes[0]
@@ -151,7 +151,7 @@ func epochOf(m *mesh.Mesh, position string) (epoch uint64) {
 //
 // Requirement: MESH-019
 func TestARestoreThatIsInterrupted(t *testing.T) {
-	tell(t, 2, func(t *testing.T, seed uint64) {
+	runStory(t, 2, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Link: wan})
 		rng := rand.New(rand.NewPCG(seed, 7))
 		alpha, beta := m.Domain("alpha.test"), m.Domain("beta.test").Nodes[0]
@@ -221,7 +221,7 @@ func TestARestoreThatIsInterrupted(t *testing.T) {
 //
 // Requirement: MESH-010, MESH-019
 func TestALostDomainComesBackFromItsBackup(t *testing.T) {
-	tell(t, 1, func(t *testing.T, seed uint64) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: full(3, 1), Seed: seed, Link: wan})
 		alpha := m.Domain("alpha.test")
 		kept := m.Register("alpha.test", "kept", 86400)

@@ -16,20 +16,20 @@ import (
 //
 // Requirement: TRUST-010
 func TestKeysAreRotatedAndRevokedUnderTraffic(t *testing.T) {
-	tell(t, 2, func(t *testing.T, seed uint64) {
+	runStory(t, 2, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: full(3, 1), Seed: seed, Link: wan})
 		alpha := m.Domain("alpha.test")
 		peers := slices.Concat(m.Domain("beta.test").Nodes, m.Domain("gamma.test").Nodes)
 
-		var told []*mesh.Agent
+		var registered []*mesh.Agent
 		traffic := func() {
 			t.Helper()
 
 			for range 3 {
-				told = append(told, m.Register("alpha.test", fmt.Sprint("agent-", len(told)), 3600))
+				registered = append(registered, m.Register("alpha.test", fmt.Sprint("agent-", len(registered)), 3600))
 			}
 
-			m.Eventually(5*time.Second, "all is seen", func() error { return m.Seen(told...) })
+			m.Eventually(5*time.Second, "all is seen", func() error { return m.Seen(registered...) })
 		}
 		traffic()
 
@@ -65,7 +65,7 @@ func TestKeysAreRotatedAndRevokedUnderTraffic(t *testing.T) {
 		}
 
 		killed(m, alpha.Nodes[0]).Restart()
-		m.Eventually(time.Minute, "all is seen after a restart", func() error { return m.Seen(told...) })
+		m.Eventually(time.Minute, "all is seen after a restart", func() error { return m.Seen(registered...) })
 
 		if err := m.Frozen(); err != nil {
 			t.Error(err)

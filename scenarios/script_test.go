@@ -21,11 +21,11 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// The HTTP contract is told as scripts, one per section of a draft, that are run
-// against a node (api/testdata). A script is a list of exchanges:
+// The HTTP contract consists of scripts, one per section of a draft, that run against a
+// node (api/testdata). A script is a list of exchanges:
 //
-//	# a comment; "Requirement: AD-…" names what the script shows
-//	== what this exchange shows
+//	# a comment; "Requirement: AD-…" names the requirement that the script shows
+//	== purpose of this exchange
 //	> ada POST /ad/r?agent=summarizer-v2
 //	> Content-Type: application/json
 //	>
@@ -35,17 +35,16 @@ import (
 //	< !Link
 //	< (empty)
 //
-// A request says who makes it: one of the domain's agents, or anonymous. An
-// answer must have the status, the headers that are named, none of those behind
-// an exclamation mark, and the body: as JSON it may have further members, as the
-// drafts allow, but arrays are whole. "(empty)" is no body at all; without a body
-// in the script any will do.
+// A request begins with its caller: one of the domain's agents, or anonymous. An answer
+// must have the status, the named headers, none of those behind an exclamation mark, and
+// the body. A JSON body may have further members, as the drafts allow, but arrays are
+// complete. "(empty)" is no body at all; without a body in the script any body passes.
 //
-// <<name>> stands for what the first answer that has it says there, in all that
-// follows; <<*>> for anything; <<absent>> for no such member; <<repeat N TEXT>>
-// for many of TEXT, # being each one's number. <<url>> and <<domain>> are the node's,
-// and <<agent>> is where an agent is that summarizes. "* wait 61s" lets time
-// pass. What a script registers is removed behind it.
+// <<name>> takes its value from the first answer with it, for all later uses; <<*>>
+// matches anything; <<absent>> no such member; <<repeat N TEXT>> repeats TEXT, with # as
+// the number. <<url>> and <<domain>> are the node's, and <<agent>> is the address of an
+// agent that summarizes. "* wait 61s" lets time pass. A script's registrations are
+// removed at its end.
 
 // scriptEnv is the node that a script talks to.
 type scriptEnv struct {

@@ -18,7 +18,7 @@ import (
 //
 // Requirement: OPS-020
 func TestStrangersCloseNoPortToNodes(t *testing.T) {
-	tell(t, 1, func(t *testing.T, seed uint64) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Link: wan})
 		ctx, lift := context.WithCancel(t.Context())
 

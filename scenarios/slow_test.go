@@ -22,7 +22,7 @@ import (
 // Requirement: OPS-020
 func TestSlowClientsAreEnded(t *testing.T) {
 	const header, body = 10 * time.Second, 30 * time.Second
-	tell(t, 1, func(t *testing.T, seed uint64) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Seed: seed})
 		n := m.Domain("alpha.test").Nodes[0]
 		post := func(path string) string {
@@ -161,7 +161,7 @@ func dribble(ctx context.Context, m *mesh.Mesh, n *mesh.Node, as, begins string,
 //
 // Requirement: OPS-020
 func TestASteadyBodyIsWaitedFor(t *testing.T) {
-	tell(t, 1, func(t *testing.T, seed uint64) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Seed: seed})
 		n := m.Domain("alpha.test").Nodes[0]
 		body := []byte(`{"base":"https://10.9.9.9/one","notes":"` + strings.Repeat("steady ", 8500) + `"}`)

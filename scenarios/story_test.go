@@ -14,16 +14,16 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(300) // the stories keep little of what they make: a fifth of their time
+	debug.SetGCPercent(300) // stories make much garbage: saves a fifth of their time
 	goleak.VerifyTestMain(m)
 }
 
-// wan is how the networks of the stories behave when nothing is wrong.
+// wan is the network of the stories without faults.
 var wan = mesh.Link{Delay: 10 * time.Millisecond, Jitter: 5 * time.Millisecond, Loss: 0.001}
 
-// tell tells a story in a bubble of its own for each seed: one under -short, n
-// otherwise, STORY_SEEDS of them where that is set.
-func tell(t *testing.T, n int, story func(t *testing.T, seed uint64)) {
+// runStory runs a story in a bubble of its own for each seed: one under -short, n
+// otherwise, or STORY_SEEDS of them.
+func runStory(t *testing.T, n int, story func(t *testing.T, seed uint64)) {
 	n = full(n, 1)
 	if s, err := strconv.Atoi(os.Getenv("STORY_SEEDS")); err == nil {
 		n = s
@@ -39,8 +39,8 @@ func tell(t *testing.T, n int, story func(t *testing.T, seed uint64)) {
 	}
 }
 
-// long returns n where STORY_LONG asks for the sizes that the promises name, and
-// otherwise less.
+// long returns n if STORY_LONG asks for the sizes that the requirements name, else the
+// usual size.
 func long(n, usual int) int {
 	if os.Getenv("STORY_LONG") == "" {
 		return usual
@@ -49,7 +49,7 @@ func long(n, usual int) int {
 	return n
 }
 
-// full returns n, or less where -short asks for the short set.
+// full returns n, or short under -short.
 func full(n, short int) int {
 	if testing.Short() {
 		return short
@@ -58,7 +58,7 @@ func full(n, short int) int {
 	return n
 }
 
-// sleepUntil lets the mesh run, judged all the way, until a time.
+// sleepUntil lets the mesh run until a time, with all views judged meanwhile.
 func sleepUntil(m *mesh.Mesh, at time.Time) {
 	m.T.Helper()
 	m.Sleep(time.Until(at))

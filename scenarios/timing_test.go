@@ -47,7 +47,7 @@ when { resource.owner == "spiffe://alpha.test/agent/eve" };
 
 	const each = 40
 
-	var kinds [2][]*subject // hidden and nobody's
+	var kinds [2][]*subject // hidden, and unregistered
 
 	eve, ada := p.client(0, 0, "agent/eve"), p.client(0, 0, "agent/ada")
 	for i := range each {

@@ -14,7 +14,7 @@ import (
 // A watch outlives a quiet hour, over HTTP/2 as well, where a stream has a
 // deadline of its own.
 func TestAQuietWatchGoesOn(t *testing.T) {
-	tell(t, 1, func(t *testing.T, seed uint64) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 1, Seed: seed})
 		n := m.Domain("alpha.test").Nodes[0]
 		ctx, cancel := context.WithCancel(t.Context())

@@ -17,7 +17,7 @@ import (
 //
 // Requirement: AD-005, AD-024, AD-054, MESH-001, MESH-009
 func TestWatchersKnowWhatLookupsAnswer(t *testing.T) {
-	tell(t, 3, func(t *testing.T, seed uint64) {
+	runStory(t, 3, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed, Link: wan})
 		m.Register("alpha.test", "early", 86400)
 
@@ -59,7 +59,7 @@ func TestWatchersKnowWhatLookupsAnswer(t *testing.T) {
 		agree(5 * time.Second)
 
 		for _, w := range watchers {
-			if at, told := w.Expired(brief[0]); told {
+			if at, expired := w.Expired(brief[0]); expired {
 				t.Errorf("%s reports at %v that a refreshed agent has expired", w.Node.Name, at)
 			}
 		}
@@ -86,9 +86,9 @@ func TestWatchersKnowWhatLookupsAnswer(t *testing.T) {
 
 		for _, a := range brief[1:] {
 			for _, w := range watchers {
-				if at, told := w.Expired(a); w.Node.Lives() && (!told || at.After(a.Until.Add(time.Second))) {
+				if at, expired := w.Expired(a); w.Node.Lives() && (!expired || at.After(a.Until.Add(time.Second))) {
 					t.Errorf("%s reports the end of %s of %s at %v (%v); it was due by %v", w.Node.Name, a.Name,
-						a.Domain, at, told, a.Until)
+						a.Domain, at, expired, a.Until)
 				}
 			}
 		}

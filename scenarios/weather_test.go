@@ -18,7 +18,7 @@ import (
 //
 // Requirement: MESH-007, MESH-009, MESH-010, MESH-015, MESH-022
 func TestTheWeatherBreaksNoPromise(t *testing.T) {
-	tell(t, 2, func(t *testing.T, seed uint64) {
+	runStory(t, 2, func(t *testing.T, seed uint64) {
 		w := &weather{
 			m:   mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1 + int(seed%2)*full(2, 0), Seed: seed, Link: wan}),
 			rng: rand.New(rand.NewPCG(seed, 1)), sure: map[*mesh.Agent]time.Time{},

@@ -19,15 +19,14 @@ import (
 //
 // The cut lasts for ten minutes, and for a week in the long run. On each of its days
 // agents come, are refreshed, end and are left to expire, keys are rotated and SVIDs
-// renewed, and another node leads; on one of them nodes are killed. Of the week's hours
-// in which nobody does anything the nodes' own rounds would be nearly the whole cost:
-// they are slowed for its length, and those of Raft and of memberlist for the story's.
-// The last hour is at federation's usual pace again, so that what is shown of the heal
-// is how nodes that run with their usual timing do.
+// renewed, and another node leads; on one of them nodes are killed. In the quiet hours
+// the nodes' own rounds would be nearly the whole cost: they are slowed for the week,
+// and those of Raft and memberlist for the whole story. The last hour runs at
+// federation's usual pace, so that the heal is that of nodes with their usual timing.
 //
 // Requirement: MESH-015
 func TestACutMeshHeals(t *testing.T) {
-	tell(t, 2, func(t *testing.T, seed uint64) {
+	runStory(t, 2, func(t *testing.T, seed uint64) {
 		week := long(1, 0) == 1
 
 		w := &apart{rng: rand.New(rand.NewPCG(seed, 15)), day: 10 * time.Minute, days: 1, changed: map[string]int{}}

@@ -40,7 +40,7 @@ type spire struct {
 	rotations int
 	ttl       time.Duration
 	federated map[string][]byte
-	spoil     func(*workload.X509SVIDResponse) // what is wrong with the answers from now on
+	spoil     func(*workload.X509SVIDResponse) // applied to later answers
 	changed   chan struct{}                    // closed at the next change
 }
 

@@ -106,7 +106,7 @@ func (f *filled) prepare(ctx context.Context, bench *bench) error {
 
 	domain.nodes[0].end()
 
-	part := kept + ".part" // what is cut short is not taken for the whole
+	part := kept + ".part" // so that a partial copy is not used
 	if err := errors.Join(os.RemoveAll(part), os.CopyFS(part, os.DirFS(data))); err != nil {
 		return err
 	}

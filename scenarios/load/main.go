@@ -1,17 +1,15 @@
-// Command load is Roster's load generator and its benchmark. It starts what it
-// measures — real `roster serve` processes over loopback — and beside it the
-// yardsticks, on the same machine and in the same run: etcd's members and a bare
-// net/http handler. It prints the table of ratios that performance.md asks for,
-// and with -json the same with every round's figures.
+// Command load is Roster's load generator and benchmark. It starts real `roster serve`
+// processes on loopback and, on the same machine and in the same run, the yardsticks: an
+// etcd cluster and a bare net/http handler. It prints a table of ratios, and with -json
+// the same with every round's figures.
 //
 //	go run ./scenarios/load                              # some minutes, small sizes
-//	go run ./scenarios/load -full                        # the bars' own sizes; long
+//	go run ./scenarios/load -full                        # the full sizes; long
 //	go run ./scenarios/load -sections registrations,kills -time 10s -rounds 5
 //
-// What is compared is measured in turns (A B A B), each round against the
-// yardstick beside it, and the ratio is the median of the rounds', since a
-// machine that others use as well drifts. A bar that is missed is told and fails
-// nothing: only what cannot be measured does.
+// Both sides of a comparison are measured in turns (A B A B), and the ratio is the median
+// over the rounds, because the speed of a shared machine drifts. A missed bar is reported
+// and isn't an error; only a failed measurement is.
 package main
 
 import (
@@ -34,7 +32,7 @@ type section struct {
 	name  string
 	limit time.Duration
 	run   func(ctx context.Context, b *bench) error
-	many  bool // it measures the filled domain, which the first that does so fills
+	many  bool // it measures the filled domain, which the first such section fills
 }
 
 var sections = []section{
@@ -166,7 +164,7 @@ func run(ctx context.Context, options options) (err error) {
 		cancel()
 
 		if !slices.ContainsFunc(chosen[i+1:], func(s section) bool { return s.many }) {
-			b.empty() // what is measured from here on has the machine for itself
+			b.empty() // later sections have the machine for themselves
 		}
 
 		if failure != nil {

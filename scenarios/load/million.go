@@ -43,7 +43,7 @@ func million(ctx context.Context, bench *bench) error {
 	w := row{Section: "million", What: "resident with 10^6 of 1.4 KB", Value: gigabytes(float64(now)), Unit: "GB",
 		Bar:  atMost(3),
 		Note: fmt.Sprintf("highest %.2f GB; live heap %.2f GB", gigabytes(float64(highest)), gigabytes(live))}
-	if filled.size != wanted { // what is resident of few is mostly what doesn't grow with them
+	if filled.size != wanted { // with few registrations most resident memory is constant
 		// The collector lets the heap grow by a share before it begins, many by
 		// memory.GrowthPercent.
 		grown := 1 + memory.GrowthPercent/100.

@@ -97,8 +97,8 @@ func (b *bench) refreshLists(ctx context.Context, domain *domain, paths []string
 
 			at := (w*7919 + i*listSize) % (len(all) - listSize)
 
-			told, err := clients[w%len(clients)].RefreshMany(ctx, all[at:at+listSize])
-			for _, one := range told {
+			outcomes, err := clients[w%len(clients)].RefreshMany(ctx, all[at:at+listSize])
+			for _, one := range outcomes {
 				if one.Err != nil {
 					return fmt.Errorf("%s: %w", one.ID, one.Err)
 				}

@@ -128,7 +128,7 @@ func (d *domain) crowd(ctx context.Context, count int) *slowCrowd {
 	c := &slowCrowd{}
 	ctx, c.cut = context.WithCancel(ctx)
 	address := strings.TrimPrefix(d.Nodes[0].API, "https://")
-	// whom it wastes matters to no such client
+	// these clients accept any certificate
 	config := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}
 	opening := make(chan struct{}, maxOpening)
 	// Completed handshakes cost so much time that the first clients would be gone before

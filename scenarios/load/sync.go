@@ -58,14 +58,14 @@ func siblings(ctx context.Context, bench *bench) error {
 	defer origin.close()
 	defer domain.close()
 
-	const had = 2 // of its nodes, which is enough of them for it to work
-	for i := range had {
+	const synced = 2 // of its nodes, which is enough of them for it to work
+	for i := range synced {
 		if err := domain.serve(i); err != nil {
 			return err
 		}
 	}
 
-	for i := range had {
+	for i := range synced {
 		if err := domain.ready(ctx, i); err != nil {
 			return err
 		}
@@ -81,7 +81,7 @@ func siblings(ctx context.Context, bench *bench) error {
 		return err
 	}
 
-	return bench.arrival(ctx, arrival{what: " from siblings", from: domain, to: domain, at: had, origin: origin})
+	return bench.arrival(ctx, arrival{what: " from siblings", from: domain, to: domain, at: synced, origin: origin})
 }
 
 // meshWith lays out domains, or takes those that were kept, of which the first has been
@@ -100,7 +100,7 @@ func (b *bench) meshWith(ctx context.Context, name string, domains, nodes int) (
 	for _, d := range mesh[1:] {
 		for _, n := range d.Nodes {
 			if err := os.RemoveAll(filepath.Join(n.Data, "federation")); err != nil {
-				return nil, err // what it was told in a run before
+				return nil, err // the records of an earlier run
 			}
 		}
 	}
@@ -208,17 +208,17 @@ func (d *domain) fillUpTo(ctx context.Context, file string, size int) error {
 		return err
 	}
 
-	had, err := strconv.Atoi(string(data))
+	present, err := strconv.Atoi(string(data))
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s: %w", file, err)
-	case had > size:
-		return fmt.Errorf("%s: there are %d registrations and %d are to be measured", file, had, size)
-	case had == size:
+	case present > size:
+		return fmt.Errorf("%s: there are %d registrations and %d are to be measured", file, present, size)
+	case present == size:
 		return nil
 	}
 
-	if _, err := d.fill(ctx, "s", had, size, 604800); err != nil {
+	if _, err := d.fill(ctx, "s", present, size, 604800); err != nil {
 		return err
 	}
 

@@ -25,7 +25,7 @@ type Agent struct {
 
 	// no node may serve it from here on: its last acknowledged deadline, or a later one that was asked for
 	Until time.Time
-	Ended bool // removed, or left to expire: whoever has stopped showing it never shows it again
+	Ended bool // removed, or left to expire: a node that stopped showing it never shows it again
 
 	restored bool // from a backup: its own domain may show it again
 }

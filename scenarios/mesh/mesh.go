@@ -11,10 +11,19 @@
 //		m.Heal()
 //	})
 //
-// A mesh keeps a model of what was acknowledged. Every lookup that a story makes
-// is judged against it (judge.go), so each step of each story checks the
-// promises about deadlines, not only the story's end.
-// A story that fails prints what was done in it (journal.go).
+// A mesh keeps a model of acknowledged registrations (model.go). Every lookup of a story
+// is judged against it, so each step of a story checks the promises about deadlines.
+// A failing story prints its steps (journal.go).
+//
+// # Files
+//
+//	mesh, options, environment   the start and end of a mesh, and the parts shared by all nodes
+//	domain, node, rotate, keys   domains and nodes: processes, clients, CAs, signing keys
+//	client, backup, watch        a story's operations
+//	model, judge                 acknowledged registrations, and the judgement of views
+//	fault, liar                  cuts, suspensions, dishonest domains
+//	journal                      the steps of a story
+//	network, conn, wire, link    the network in memory
 package mesh
 
 import (
@@ -196,7 +205,7 @@ func (m *Mesh) stop() {
 	var all sync.WaitGroup
 	for _, n := range m.Living() {
 		all.Go(func() {
-			// One that has just been handed a leadership by another that ends waits for it as
+			// A node that was just handed the leadership by a stopping one waits for it as
 			// long as members do for each other: of some stories longer than a node's end may take.
 			if err := n.running.Load().Close(); !m.options.Unhurried || !late(err) {
 				m.report(err)
@@ -212,7 +221,7 @@ func (m *Mesh) stop() {
 	}
 
 	if m.options.RealTime {
-		return // nobody waits that long for what ends by itself
+		return // too long in real time; they end by themselves
 	}
 
 	// net/http doesn't end a dial that is no longer needed; the dial times out by

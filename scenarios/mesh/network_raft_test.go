@@ -70,7 +70,7 @@ func startRaft(t *testing.T, n *Network) []*raft.Raft {
 			}
 
 			tr.Close()
-			n.Kill(host) // NetworkTransport does not close what it has accepted
+			n.Kill(host) // NetworkTransport does not close accepted connections
 		})
 	}
 

@@ -294,7 +294,7 @@ func TestKillAndRevive(t *testing.T) {
 
 		a, b := pair(t, n)
 
-		waiting, err := n.Dial(t.Context(), "a", "b:1") // nobody accepts it
+		waiting, err := n.Dial(t.Context(), "a", "b:1") // never accepted
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -152,7 +152,7 @@ func (n *Node) Kill() {
 	n.env.Note("%s is killed", n.Name)
 	n.env.Net.Kill(n.host)
 	running := n.running.Swap(nil)
-	n.ending.Go(func() { _ = running.Close() }) // a killed node's last errors are nobody's
+	n.ending.Go(func() { _ = running.Close() }) // a killed node reports no errors
 }
 
 // Wipe empties the disk of a dead node; its SVID stays.

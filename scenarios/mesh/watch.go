@@ -21,7 +21,7 @@ type Watcher struct {
 	current bool // the state is complete
 	resets  int
 	streams int
-	ends    map[string]time.Time // when a registration was told to have expired, by rid
+	ends    map[string]time.Time // time of the event that a registration expired, by rid
 }
 
 // Watch follows a node's view until the test ends. Every event is checked against the
@@ -124,12 +124,12 @@ func (w *Watcher) Streams() (streams, resets int) {
 }
 
 // Expired returns the time of the event that an agent has expired.
-func (w *Watcher) Expired(agent *Agent) (at time.Time, told bool) {
+func (w *Watcher) Expired(agent *Agent) (at time.Time, expired bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	at, told = w.ends[agent.RID]
+	at, expired = w.ends[agent.RID]
 
-	return at, told
+	return at, expired
 }
 
 // Agrees returns nil if the watcher's state equals the node's view.
@@ -147,15 +147,15 @@ func (w *Watcher) Agrees() error {
 	}
 
 	for rid, r := range shown {
-		if told, ok := w.has[rid]; !ok || told.Provenance.Revision != r.Provenance.Revision {
+		if sent, ok := w.has[rid]; !ok || sent.Provenance.Revision != r.Provenance.Revision {
 			return fmt.Errorf("%s shows %s at revision %d and has sent %d", w.Node.Name, r.Agent,
-				r.Provenance.Revision, told.Provenance.Revision)
+				r.Provenance.Revision, sent.Provenance.Revision)
 		}
 	}
 
-	for rid, told := range w.has {
+	for rid, sent := range w.has {
 		if _, ok := shown[rid]; !ok {
-			return fmt.Errorf("%s no longer shows %s and has not sent its end", w.Node.Name, told.Agent)
+			return fmt.Errorf("%s no longer shows %s and has not sent its end", w.Node.Name, sent.Agent)
 		}
 	}
 

@@ -27,7 +27,7 @@ type wire struct {
 	ways     [2]way
 	closed   [2]bool
 	cutSince time.Time // zero while both ways are whole
-	failed   error     // what both ends meet: reset on the way, timed out
+	failed   error     // error at both ends: reset on the way, timed out
 }
 
 // A way is one direction of a connection.
@@ -36,12 +36,12 @@ type way struct {
 	rng     *rand.Rand
 	sent    *atomic.Uint64 // bytes of this flow, of all its connections
 	cut     bool
-	arrived []byte    // what the reader may have
-	flight  []piece   // what is under way, in order
+	arrived []byte    // ready for the reader
+	flight  []piece   // under way, in order
 	size    int       // bytes of arrived and flight
-	end     error     // what the reader meets behind arrived, once it has come
+	end     error     // error behind arrived, once it has come
 	shut    bool      // the writer has sent its end
-	deaf    bool      // the reader reads no more: what comes is thrown away
+	deaf    bool      // the reader reads no more: later bytes are dropped
 	last    time.Time // the latest arrival so far: pieces keep their order
 	free    time.Time // when the line has sent all of them, with a Rate
 	readBy  time.Time // deadlines; zero is none

@@ -1,16 +1,16 @@
-// Command quality says how well discovery ranks: it scores the sets of
-// ../shared/data/retrieval, beside the project, and prints one table.
+// Command quality measures the ranking of discovery: it scores the retrieval sets of
+// a directory (-data), and prints one table.
 //
 //	go run ./scenarios/quality [-data DIR] [-half dev|dev-strict] [set …]
 //	. env.sh; go run ./scenarios/quality -node "$ROSTER_ADDRESS" toolalpaca
 //
-// With -node a running node is scored as its users meet it, over HTTP: what a set
-// holds is registered there, asked for, and removed again.
+// With -node a running node is scored over HTTP, as its users see it: the records of a
+// set are registered there, queried, and removed again.
 //
 // Beside the engine stands plain BM25F over the same fields, written down once
 // more and without anything else. The figures that were reached with at most
 // sampled queries of each set are in baseline.tsv, which the package's tests
-// compare with; -write makes it anew.
+// compare with; -write replaces it.
 package main
 
 import (

@@ -31,7 +31,7 @@ type connection struct {
 // Bounds of the work at a node.
 const (
 	writers     = 8
-	lifetime    = time.Hour // after which what a killed run has left is gone
+	lifetime    = time.Hour // after a killed run its records expire
 	answerTime  = 30 * time.Second
 	removalTime = 10 * time.Minute
 	maxTries    = 20 // of one request that comes too often

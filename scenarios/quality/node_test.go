@@ -66,7 +66,7 @@ func TestANodeScoresAsTheEngineDoes(t *testing.T) {
 	n := m.Domains[0].Nodes[0]
 
 	client := apiclient.NewDirect(n.URL(), n.HTTP("/agent/quality"))
-	for range 2 { // what the first has left would rank beside the second's
+	for range 2 { // leftovers of the first would rank beside the second's
 		got, err := s.scoreAt(t.Context(), client)
 		if err != nil {
 			t.Fatal(err)
