@@ -11,14 +11,13 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-// rounds is two of those in which nodes compare what they were told, with their
-// jitter.
+// rounds is the length of two rounds in which nodes compare their pages, with jitter.
 const rounds = 2*66*time.Second + 10*time.Second
 
-// A domain that tells two peers two things is frozen by all: by the two as soon as
-// they compare, and by the others, who were lied to by nobody, on the evidence. The
-// evidence convicts it on a machine that has the domain's bundle and nothing else,
-// what was had of it is served to its deadlines, and no honest domain is frozen.
+// A domain that signs two different things for two peers is frozen by all: by the two as
+// soon as they compare, and by the others on the evidence. The evidence convicts it on a
+// machine that has nothing but the domain's bundle. Its earlier registrations are served
+// to their deadlines, and no honest domain is frozen.
 //
 // Requirement: MESH-022
 func TestALiarIsFrozenByAll(t *testing.T) {
@@ -119,7 +118,7 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 					}
 
 					again := l.Last.Digests[0]
-					// What is older than the revocation is not believed.
+					// Statements from before the revocation are refused.
 					again.Op = signed.OpRenew
 					again.Revision = l.Doc.Seq + 1
 					again.Deadline = again.Deadline - 20
@@ -134,7 +133,7 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 	}
 }
 
-// renewal is what a liar may say next of its first registration: another deadline.
+// renewal is the liar's next digest for its first registration: another deadline.
 func renewal(l *mesh.Liar) signed.Digest {
 	d := l.Last.Digests[0]
 	d.Op = signed.OpRenew
@@ -144,9 +143,9 @@ func renewal(l *mesh.Liar) signed.Digest {
 	return d
 }
 
-// A domain that tells two nodes of one domain two things is frozen there, though there
-// is nobody else who could be asked: of what is for the mesh, and of what is for that
-// domain alone.
+// A domain that signs two different things for two nodes of one domain is frozen there,
+// although no third domain can be asked: for the mesh stream and for the domain's
+// private stream.
 //
 // Requirement: MESH-022
 func TestALiarIsFoundByTwoNodesOfOneDomain(t *testing.T) {

@@ -39,7 +39,7 @@ type shown struct {
 	rid string // as it was given one here
 }
 
-// odd are members that no kind knows, with bytes that nobody would write again.
+// odd are unknown members, in a spelling that no encoder would produce again.
 var odd = []strictjson.Member{
 	{Name: "x-odd",
 		Value: []byte(`{ "big":9007199254740993, "f":1.0e+2,"s":"\u00e9\/\ud83d\ude00" , "null":null,"a":[ ] }`)},
@@ -75,8 +75,7 @@ func readShown(t *testing.T) (all []*shown) {
 	return all
 }
 
-// register registers the document, with members that nobody knows, by a node of
-// its domain.
+// register registers the document, with unknown members, at a node of its domain.
 func (g *shown) register(t *testing.T, m *mesh.Mesh, n *mesh.Node) {
 	t.Helper()
 
@@ -101,8 +100,8 @@ func (g *shown) register(t *testing.T, m *mesh.Mesh, n *mesh.Node) {
 	g.rid = strings.TrimPrefix(got.header.Get("Location"), "/ad/r/")
 }
 
-// at returns a golden as it is to be at a node: with what that node's answer tells
-// of when and where in the place of the golden's, once that is judged.
+// at returns a golden as a node should show it: with the node's own times and addresses
+// in place of the golden's, once those are judged.
 func (g *shown) at(t *testing.T, golden jsontext.Value, n *mesh.Node, got map[string]any) map[string]any {
 	t.Helper()
 	text := strings.ReplaceAll(string(golden), g.RID, g.rid)
@@ -182,13 +181,13 @@ func move(t *testing.T, from, to map[string]any, names ...string) {
 	}
 }
 
-// Each kind of document is shown on each surface as the goldens have it, at its
-// origin and at a peer's node, where the record's bytes are those that were
-// written, members that nobody knows included.
+// Each kind of document is shown on each surface as in the goldens, at its origin and at
+// a peer's node. The record's bytes are those that were written, unknown members
+// included.
 //
 // Requirement: AD-015, AD-051, AD-054, AD-063, AI-024, AI-029
 func TestEveryKindOnEverySurface(t *testing.T) {
-	tell(t, 1, func(t *testing.T, seed uint64) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 1, Seed: seed, Link: wan, Configure: func(c *config.Config) {
 			c.Gateway.Enabled = true
 		}})

@@ -17,11 +17,11 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-// A Liar stands in the place of a domain's first node, and of all of them: it has its
-// name, its SVID and its signing key, and tells each peer what the story wants.
+// A Liar replaces all nodes of a domain. It has the first node's name, SVID and signing
+// key, and announces to each peer whatever the story chooses.
 type Liar struct {
 	Doc  *signed.KeyDocument
-	Last *signed.Page // all that the true node had announced; what is said goes on from there
+	Last *signed.Page // the true announcements; the lies continue from there
 
 	m    *Mesh
 	node *Node
@@ -30,8 +30,8 @@ type Liar struct {
 
 	mu      sync.Mutex // guards the fields below
 	changed chan struct{}
-	pages   map[string][]signed.Digest // by peer, or node of one: what goes on from Last, one a revision
-	alone   map[string][]signed.Digest // by node of a peer: what is for that peer alone
+	pages   map[string][]signed.Digest // by peer or its node: one digest per revision after Last
+	alone   map[string][]signed.Digest // by node of a peer: its private stream
 	docs    map[string]*signed.KeyDocument
 }
 
@@ -117,18 +117,18 @@ func payloadOf(env *environment, jws string) []byte {
 	return payload
 }
 
-// Say announces a digest to one peer, or to one node of it (beta.test/2), as the next
-// revision after what that peer was told.
+// Say announces a digest to one peer, or to one node of it (beta.test/2), as the
+// revision after that peer's last one.
 func (l *Liar) Say(peer string, d signed.Digest) { l.say(l.pages, peer, d) }
 
 // SayAlone announces a digest to one node of a peer (beta.test/2), as if it were for
 // that peer alone.
 func (l *Liar) SayAlone(node string, d signed.Digest) { l.say(l.alone, node, d) }
 
-func (l *Liar) say(told map[string][]signed.Digest, to string, digest signed.Digest) {
+func (l *Liar) say(said map[string][]signed.Digest, to string, digest signed.Digest) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	told[to] = append(told[to], digest)
+	said[to] = append(said[to], digest)
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
@@ -231,7 +231,7 @@ func (l *Liar) awaitPage(w http.ResponseWriter, r *http.Request, peer hearer, au
 // A hearer is a node of a peer that asks.
 type hearer struct{ domain, node string }
 
-// page is what a peer is told after a revision; nil for nothing.
+// page returns the page for a peer after a revision; nil if there is nothing new.
 func (l *Liar) page(peer hearer, aud string, since uint64) *signed.Page {
 	l.mu.Lock()
 	defer l.mu.Unlock()
