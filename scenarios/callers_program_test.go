@@ -18,7 +18,7 @@ import (
 // are counted, and the node lists the accepted issuers.
 //
 // Requirement: TRUST-005, TRUST-006
-func TestProgramShowsWhoItIs(t *testing.T) {
+func TestProgramAuthenticates(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
 	}

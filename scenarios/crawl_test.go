@@ -23,7 +23,7 @@ import (
 // others.
 //
 // Requirement: WOA-013, WOA-021, WOA-031
-func TestAnOriginIsFollowed(t *testing.T) {
+func TestACrawledDocumentIsFollowed(t *testing.T) {
 	var listed string
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/woa+json")

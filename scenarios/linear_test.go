@@ -22,7 +22,7 @@ import (
 // that does one thing at a time. The checker finds a planted stale read.
 //
 // Requirement: OPS-017
-func TestAReadThatAsksForItIsNeverStale(t *testing.T) {
+func TestLinearizableReadsAreNeverStale(t *testing.T) {
 	runStory(t, 3, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Nodes: 3, Seed: seed, Link: wan})
 		h := newHistory()
@@ -160,7 +160,7 @@ func TestALeaderThatIsCutOffRefusesLinearizableReads(t *testing.T) {
 // An unknown outcome is reported as such: a leader that is cut off in the middle of a
 // write answers that the write may have happened and is safe to repeat. Repeated
 // elsewhere, it takes effect once, also after the old leader is back.
-func TestAnUnknownOutcomeIsSaidToBeUnknown(t *testing.T) {
+func TestAnUnknownOutcomeIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Nodes: 3, Link: wan})
 		leader := m.Domain("alpha.test").Leader()

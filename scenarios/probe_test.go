@@ -23,7 +23,7 @@ import (
 // renewed.
 //
 // Requirement: AD-044
-func TestAgentsAreAskedWhatTheyAre(t *testing.T) {
+func TestAgentsAreProbed(t *testing.T) {
 	var asked atomic.Int64
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/honest/.well-known/agent-card.json" {

@@ -20,7 +20,7 @@ import (
 // Writes acknowledged after a restore are kept, and no honest domain is frozen.
 //
 // Requirement: MESH-010, MESH-019, MESH-022
-func TestARestoredDomainMisleadsNobody(t *testing.T) {
+func TestARestoredDomainMisleadsNoPeer(t *testing.T) {
 	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: full(3, 1), Seed: seed, Link: wan})
 		beta := m.Domain("beta.test").Nodes[0]

@@ -468,7 +468,7 @@ func TestScriptsAreWellFormed(t *testing.T) {
 }
 
 // A runner that lets everything pass would show nothing.
-func TestScriptsFailWhereTheAnswerDiffers(t *testing.T) {
+func TestScriptsFailOnADifference(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", "/ad/r/7")
 		w.Header().Set("Link", "next")

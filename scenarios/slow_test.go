@@ -160,7 +160,7 @@ func dribble(ctx context.Context, m *mesh.Mesh, n *mesh.Node, as, begins string,
 // A body that arrives slowly, and at the rate that is asked of one, is waited for.
 //
 // Requirement: OPS-020
-func TestASteadyBodyIsWaitedFor(t *testing.T) {
+func TestASteadySlowBodyIsRead(t *testing.T) {
 	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Seed: seed})
 		n := m.Domain("alpha.test").Nodes[0]

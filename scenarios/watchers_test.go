@@ -16,7 +16,7 @@ import (
 // restarts sends everything again.
 //
 // Requirement: AD-005, AD-024, AD-054, MESH-001, MESH-009
-func TestWatchersKnowWhatLookupsAnswer(t *testing.T) {
+func TestWatchersAgreeWithLookups(t *testing.T) {
 	runStory(t, 3, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed, Link: wan})
 		m.Register("alpha.test", "early", 86400)

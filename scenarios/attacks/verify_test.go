@@ -201,7 +201,7 @@ func TestARecordWithAnyOtherSignatureIsRefused(t *testing.T) {
 // nothing that a verifier believes.
 //
 // Requirement: SEC-017
-func TestARecordByAKeyThatNothingAttestsIsRefused(t *testing.T) {
+func TestARecordByAnUnattestedKeyIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	victim := newDomain(t, "bank.test")
 	proof := victim.proof(t)

@@ -13,7 +13,7 @@ import (
 )
 
 // A node that refuses a probe's requests counts as pausing.
-func TestAProbeThatIsRefusedSaysNothing(t *testing.T) {
+func TestRefusedProbesShowNoPause(t *testing.T) {
 	for _, status := range []int{http.StatusOK, http.StatusServiceUnavailable} {
 		var reads, writes atomic.Int64
 		asked := make(chan struct{})
@@ -50,7 +50,7 @@ func TestAProbeThatIsRefusedSaysNothing(t *testing.T) {
 
 // The domain that several sections share ends with the last chosen one of them, also if
 // that fails, so that later sections have the machine for themselves.
-func TestTheFilledDomainEndsWithTheLastThatMeasuresIt(t *testing.T) {
+func TestTheFilledDomainEndsWithItsLastSection(t *testing.T) {
 	all := sections
 	defer func() { sections = all }()
 

@@ -140,7 +140,7 @@ func TestLossIsDelayAndSeeded(t *testing.T) {
 	}
 }
 
-func TestCutHoldsAndHealBrings(t *testing.T) {
+func TestCutHoldsBytesAndHealDeliversThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := New(1)
 		n.SetAll(Link{Delay: time.Second})

@@ -149,7 +149,7 @@ func TestStuffingDoesNotPay(t *testing.T) {
 // No honest registration of the sets is flagged.
 //
 // Requirement: XU-030
-func TestNobodyHonestIsFlagged(t *testing.T) {
+func TestHonestAgentsAreNotFlagged(t *testing.T) {
 	for _, s := range setsToScore(t) {
 		e, err := newEngine(s.records)
 		if err != nil {

@@ -19,7 +19,7 @@ var lossy = mesh.Link{Delay: 10 * time.Millisecond, Jitter: 5 * time.Millisecond
 // processor's.
 //
 // Requirement: MESH-011
-func TestAChangeIsKnownEverywhereInAMoment(t *testing.T) {
+func TestAChangeConvergesQuickly(t *testing.T) {
 	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: long(10, 3), Nodes: long(3, 1), Seed: seed, Link: wan})
 		spread(m, "well", wan, time.Second)

@@ -17,7 +17,7 @@ import (
 // prints its steps.
 //
 // Requirement: MESH-007, MESH-009, MESH-010, MESH-015, MESH-022
-func TestTheWeatherBreaksNoPromise(t *testing.T) {
+func TestRandomFaultsBreakNoPromise(t *testing.T) {
 	runStory(t, 2, func(t *testing.T, seed uint64) {
 		w := &weather{
 			m:   mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1 + int(seed%2)*full(2, 0), Seed: seed, Link: wan}),

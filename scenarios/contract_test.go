@@ -102,7 +102,7 @@ func hrefs(v map[string]any) (paths []string) {
 // of them. Each candidate exists, and all are read-only here.
 //
 // Requirement: AD-064
-func TestSeveralHoldersAreToldApart(t *testing.T) {
+func TestSeveralHoldersAreDistinguished(t *testing.T) {
 	runStory(t, 1, func(t *testing.T, seed uint64) {
 		m := mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1, Seed: seed})
 

@@ -15,7 +15,7 @@ import (
 // every item of every answer).
 //
 // Requirement: MESH-001
-func TestARegistrationCrosses(t *testing.T) {
+func TestARegistrationReachesEveryDomain(t *testing.T) {
 	for _, noGossip := range []bool{false, true} {
 		t.Run(fmt.Sprintf("gossip %v", !noGossip), func(t *testing.T) {
 			runStory(t, 2, func(t *testing.T, seed uint64) {
