@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -72,12 +73,25 @@ var layers = map[string][]string{
 	"node/dev":      {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust", "node/config"},       // consensus: the timing of loopback
 	"node/doctor":   {"node", "api/client", "api/wire", "directory", "federation/protocol", "trust", "node/config"},    // federation: the codes of its refusals
 	// floor 4
-	"cmd/roster":        {"node", "node/dev", "node/doctor", "node/memory", "api", "api/client", "api/client/contract", "trust", "trust/policy", "directory", "directory/index", "directory/problem", "gateway", "gateway/crawl", "gateway/probe", "node/dnssd", "node/config", "directory/kinds", "directory/signed", "directory/strictjson"}, // the guard: imports fetch through it
-	"scenarios":         {"node", "node/dev", "api", "api/client", "api/client/contract", "trust", "directory", "scenarios/mesh", "node/dnssd", "node/config", "directory/signed", "directory/strictjson"},
-	"scenarios/mesh":    {"node", "api", "api/client", "trust", "directory", "consensus", "federation/gossip", "node/config", "directory/signed"}, // their timing, which stories of long silence slow
-	"scenarios/quality": {"directory", "directory/index", "discovery", "api/client", "scenarios/mesh"},                                            // its client: a running node is scored
-	"scenarios/attacks": {"node/dev", "trust", "directory", "directory/signed"},
-	"scenarios/load":    {"node/dev", "node/memory", "api/client", "trust", "directory", "scenarios/mesh", "directory/signed"},
+	"cmd/roster": {"cmd/roster/agents", "cmd/roster/catalog", "cmd/roster/mesh", "cmd/roster/domain", "cmd/roster/backup", "cmd/roster/dev", "cmd/roster/connect", "cmd/roster/cli",
+		"node/dev", "api/client", "trust", "directory", "gateway/probe", "directory/signed"}, // its tests run the whole program
+	// rooms of cmd/roster: a package for each family of commands …
+	"cmd/roster/agents":  {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "api", "api/client", "api/client/contract", "trust", "directory", "directory/index", "directory/kinds", "directory/signed", "directory/strictjson"},
+	"cmd/roster/catalog": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch", "api/client", "api/client/contract", "trust", "directory", "gateway", "gateway/crawl", "gateway/probe", "directory/kinds", "directory/strictjson"},
+	"cmd/roster/mesh":    {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch", "node/dnssd", "api", "api/client", "trust", "directory", "gateway", "gateway/probe", "directory/kinds"},
+	"cmd/roster/domain":  {"cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "node/doctor", "node/memory", "api/client", "trust/policy", "directory"},
+	"cmd/roster/backup":  {"cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "directory"},
+	"cmd/roster/dev":     {"cmd/roster/cli", "cmd/roster/connect", "node/dev"},
+	// … and what these share
+	"cmd/roster/resource": {"cmd/roster/cli", "cmd/roster/connect", "api/client", "api/client/contract", "directory", "directory/signed"},
+	"cmd/roster/fetch":    {"cmd/roster/cli", "gateway", "directory"}, // the guard: imports fetch through it
+	"cmd/roster/connect":  {"cmd/roster/cli", "api/client", "trust"},
+	"cmd/roster/cli":      {"api/client", "trust", "directory", "directory/problem", "directory/strictjson"}, // exit codes of their errors
+	"scenarios":           {"node", "node/dev", "api", "api/client", "api/client/contract", "trust", "directory", "scenarios/mesh", "node/dnssd", "node/config", "directory/signed", "directory/strictjson"},
+	"scenarios/mesh":      {"node", "api", "api/client", "trust", "directory", "consensus", "federation/gossip", "node/config", "directory/signed"}, // their timing, which stories of long silence slow
+	"scenarios/quality":   {"directory", "directory/index", "discovery", "api/client", "scenarios/mesh"},                                            // its client: a running node is scored
+	"scenarios/attacks":   {"node/dev", "trust", "directory", "directory/signed"},
+	"scenarios/load":      {"node/dev", "node/memory", "api/client", "trust", "directory", "scenarios/mesh", "directory/signed"},
 }
 
 // floors 1 and 2: what their tests may import of ours.
@@ -106,9 +120,9 @@ var homes = map[string][]string{
 	"github.com/modelcontextprotocol/go-sdk":   {"api", "gateway"}, // its server, its client
 	"github.com/prometheus/client_golang":      {"node"},
 	"github.com/hashicorp/mdns":                {"node/dnssd"}, // DNS-SD, off by default
-	"go.yaml.in/yaml/v3":                       {"node/config", "node/dev", "cmd/roster"},
-	"github.com/spf13/cobra":                   {"cmd/roster"},
-	"filippo.io/age":                           {"cmd/roster"}, // backup files are encrypted and opened there
+	"go.yaml.in/yaml/v3":                       {"node/config", "node/dev", "cmd/roster/cli"},
+	"github.com/spf13/cobra":                   {"cmd/roster", "cmd/roster/agents", "cmd/roster/catalog", "cmd/roster/mesh", "cmd/roster/domain", "cmd/roster/backup", "cmd/roster/dev", "cmd/roster/fetch", "cmd/roster/connect", "cmd/roster/cli"},
+	"filippo.io/age":                           {"cmd/roster/backup"}, // backup files are encrypted and opened there
 	"github.com/RoaringBitmap/roaring/v2":      {"directory", "discovery"},
 	"github.com/blevesearch/snowballstem":      {"discovery", "scenarios/quality"},
 	"github.com/santhosh-tekuri/jsonschema/v6": {"directory/schema"},
@@ -169,6 +183,9 @@ func TestTheReadmeShowsTheLayers(t *testing.T) {
 		}
 
 		all = append(all, from)
+		if from == "cmd/roster" {
+			to = roomImports(from)
+		}
 		to = slices.DeleteFunc(slices.Clone(to), func(ours string) bool { return strings.Contains(ours, "/") })
 
 		told := strings.Join(to, ", ")
@@ -188,6 +205,20 @@ func TestTheReadmeShowsTheLayers(t *testing.T) {
 	if rows := regexp.MustCompile("(?m)^\\| `[a-z/]+/` \\|").FindAll(text, -1); len(rows) != len(all) {
 		t.Errorf("README.md has %d rows for %d packages", len(rows), len(all))
 	}
+}
+
+// roomImports returns what the rooms of a package import, in alphabetical order.
+func roomImports(of string) []string {
+	imports := map[string]bool{}
+	for from, to := range layers {
+		if strings.HasPrefix(from, of+"/") {
+			for _, ours := range to {
+				imports[ours] = true
+			}
+		}
+	}
+
+	return slices.Sorted(maps.Keys(imports))
 }
 
 // judge reads the imports of every Go file of the module and returns how many
@@ -325,7 +356,7 @@ func TestLayeringFindsViolations(t *testing.T) {
 		"trust/a.go":               file(module+"/directory", "github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"),
 		"federation/a_test.go":     file(module+"/trust", "pgregory.net/rapid", "github.com/go-jose/go-jose/v4"),
 		"federation/testdata/a.go": file(module + "/node"),
-		"cmd/roster/main.go":       file(module+"/node", "github.com/spf13/cobra"),
+		"cmd/roster/main.go":       file(module+"/node/dev", "github.com/spf13/cobra"),
 		"scenarios/mesh/a.go":      file(module+"/node", "github.com/hashicorp/raft"),
 		"node/a.go":                file(module+"/api", "github.com/prometheus/client_golang/prometheus"),
 	}

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/roster-mesh/roster/cmd/roster/cli"
 )
 
 const discovered = `{"level":"D2","candidates":[{"id":"hr-helper","name":"HR Helper","description":"Onboards","bindings":[{"protocol":"https","endpoint":"https://hr.example/` +
@@ -34,11 +36,11 @@ func TestDiscoverAsksAndShows(t *testing.T) {
 		`"constraints":{"max_results_age_seconds":300,"origins":["beta.test"],"region":["eu"],"min_verification":"logged"},"limit":5,"include_evidence":true}`; code != 0 || asked != want || target != "/discovery/query?consistency=stale" {
 		t.Errorf("exit code %d; %s was asked\n%s\nwant\n%s", code, target, asked, want)
 	}
-	if want := "SCORE\tID\tNAME (CLAIMED)\tORIGIN\tPROTOCOL\tENDPOINT (CLAIMED)\tMATCHED TAGS\tWHY\n" +
+	if want := "SCORE\tID\tNAME (CLAIMED)\tORIGIN\tPROTOCOL\tENDPOINT (CLAIMED)\tMATCHED TAGS\tEVIDENCE\n" +
 		"0.812\thr-helper\tHR Helper\tbeta.test\thttps\thttps://hr.example/\\u202e\thr\tcontext 0.500, tag 1.000, \"Prepare a contract\"\n"; out != want {
 		t.Errorf("got\n%s\nwant\n%s", out, want)
 	}
-	if errs != "The directory could not apply region.\nThe directory warns: fields withheld by beta.test\n" {
+	if errs != "The directory does not support these filters and ignored them: region\nWarning from the directory: fields withheld by beta.test\n" {
 		t.Errorf("the notes are\n%s", errs)
 	}
 	if _, out, _ := w.run("discover", "x", "-o", "json"); asked != `{"query":"x"}` || out != discovered {
@@ -51,15 +53,15 @@ func TestDiscoverAsksAndShows(t *testing.T) {
 	if want := `{"intent":"x","context":{"tags":["hr"],"region":["eu"]},"policy":{"allowed_domains":["beta.test"],"allowed_protocols":["https"],"min_verification":"logged"},"top":3}`; asked != want || target != "/agents/resolve" {
 		t.Errorf("%s was asked\n%s\nwant\n%s", target, asked, want)
 	}
-	if !strings.Contains(out, "1.000\thr-helper\tHR Helper\tbeta.test\thttps\thttps://hr.example/\ttag hr, word onboard\tPOST\t\t{\"type\":\"none\"}\tverified\t\n") || errs != "2 left out: allowed_domains\n" {
+	if !strings.Contains(out, "1.000\thr-helper\tHR Helper\tbeta.test\thttps\thttps://hr.example/\ttag hr, word onboard\tPOST\t\t{\"type\":\"none\"}\tverified\t\n") || errs != "2 excluded by allowed_domains\n" {
 		t.Errorf("got\n%s%s", out, errs)
 	}
 	for _, line := range []string{"discover", "discover x --limit 101", "discover x --max-age -1", "discover x --resolve --detail full"} {
-		if code, _, _ := w.run(strings.Fields(line)...); code != exitUsage {
+		if code, _, _ := w.run(strings.Fields(line)...); code != cli.ExitUsage {
 			t.Errorf("roster %s: exit code %d", line, code)
 		}
 	}
-	if code, _, errs := w.run("discover", " "); code != exitUsage || !strings.Contains(errs, "in words") {
+	if code, _, errs := w.run("discover", " "); code != cli.ExitUsage || !strings.Contains(errs, "in words") {
 		t.Errorf("no question: exit code %d, %s", code, errs)
 	}
 }

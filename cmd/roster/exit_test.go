@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -159,7 +160,7 @@ func TestEvidenceHasItsExitCode(t *testing.T) {
 		10: signed.ErrSignature, 11: trust.ErrKeysForked, 12: signed.ErrKeyRevoked, 13: trust.ErrInclusion, 14: trust.ErrExpired,
 		1: errors.New("something else"),
 	} {
-		if got := failureOf(fmt.Errorf("checking: %w", err)).code; got != code {
+		if got := cli.FailureOf(fmt.Errorf("checking: %w", err)).Code; got != code {
 			t.Errorf("%v: exit code %d, want %d", err, got, code)
 		}
 	}
@@ -174,20 +175,20 @@ func TestAProxysAnswersAreNoDirectorys(t *testing.T) {
 		status, code int
 		args         string
 	}{
-		{404, exitFailed, "get weather"},
-		{404, exitFailed, "deregister weather"},
-		{502, exitUnavailable, "deregister weather"},
-		{503, exitUnavailable, "keys rotate"},
-		{504, exitUnavailable, "register weather FILE"},
-		{200, exitFailed, "deregister weather"},
-		{200, exitFailed, "register weather FILE"},
-		{200, exitFailed, "raft remove spiffe://alpha.test/roster/node/2"},
-		{200, exitFailed, "lookup"},
-		{302, exitFailed, "lookup"},
+		{404, cli.ExitFailed, "get weather"},
+		{404, cli.ExitFailed, "deregister weather"},
+		{502, cli.ExitUnavailable, "deregister weather"},
+		{503, cli.ExitUnavailable, "keys rotate"},
+		{504, cli.ExitUnavailable, "register weather FILE"},
+		{200, cli.ExitFailed, "deregister weather"},
+		{200, cli.ExitFailed, "register weather FILE"},
+		{200, cli.ExitFailed, "raft remove spiffe://alpha.test/roster/node/2"},
+		{200, cli.ExitFailed, "lookup"},
+		{302, cli.ExitFailed, "lookup"},
 	} {
 		w := newWorld(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(c.status); _, _ = w.Write([]byte("{}")) })
 		code, out, notes := w.run(words(strings.ReplaceAll(c.args, "FILE", w.file("agent.json", `{"base":"https://weather.example"}`)))...)
-		if code != c.code || out != "" || !strings.Contains(notes, "no directory's answer") || strings.Contains(notes, "nothing was changed") {
+		if code != c.code || out != "" || !strings.Contains(notes, "not from a directory") || strings.Contains(notes, "nothing was changed") {
 			t.Errorf("%s, answered with %d: exit code %d, %s%s", c.args, c.status, code, out, notes)
 		}
 	}
@@ -198,7 +199,7 @@ func TestAProxysAnswersAreNoDirectorys(t *testing.T) {
 func TestAgentsFailuresAreTheirOwn(t *testing.T) {
 	for name, want := range map[string]string{"agent-failed": "may have acted", "agent-timeout": "may have acted", "agent-unavailable": "registration says so", "unavailable": "nothing was changed"} {
 		w := newWorld(t, problem(503, name, "so it is"))
-		if code, _, notes := w.run("invoke", "weather", "{}", "--no-validate"); code != exitUnavailable || !strings.Contains(notes, want) {
+		if code, _, notes := w.run("invoke", "weather", "{}", "--no-validate"); code != cli.ExitUnavailable || !strings.Contains(notes, want) {
 			t.Errorf("%s: exit code %d, %s", name, code, notes)
 		}
 	}

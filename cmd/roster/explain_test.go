@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/roster-mesh/roster/cmd/roster/cli"
 )
 
 // explain tells what scores are made of, and what became of one candidate.
@@ -25,7 +27,7 @@ func TestExplainTellsWhy(t *testing.T) {
 		t.Errorf("asked %s, want %s", asked, want)
 	}
 	code, out, _ = w.run("explain", "a route", "--candidate", "bread", "--tag", "bakery")
-	if want := "OF bread\t\nwhy\trequired_tags\nscore\t0.100\nneeded\t0.500\ntag\t0.000 x 0.200\n"; code != 0 || !strings.HasPrefix(out, want) || !strings.Contains(out, "word\troute +0.250 in description and name\n") {
+	if want := "CANDIDATE\tbread\nwhy\trequired_tags\nscore\t0.100\nscore needed\t0.500\ntag\t0.000 x 0.200\n"; code != 0 || !strings.HasPrefix(out, want) || !strings.Contains(out, "word\troute +0.250 in description and name\n") {
 		t.Errorf("exit code %d: got\n%s", code, out)
 	}
 	if want := `{"query":"a route","required_tags":["bakery"],"include_evidence":true,"explain":"bread"}`; asked != want {
@@ -34,7 +36,7 @@ func TestExplainTellsWhy(t *testing.T) {
 	if code, out, _ := w.run("explain", "a route", "--candidate", "bread", "-o", "json"); code != 0 || !strings.HasPrefix(out, `{"id":"bread",`) {
 		t.Errorf("exit code %d: as JSON\n%s", code, out)
 	}
-	if code, _, _ := w.run("explain", "x", "--limit", "101"); code != exitUsage {
+	if code, _, _ := w.run("explain", "x", "--limit", "101"); code != cli.ExitUsage {
 		t.Errorf("exit code %d", code)
 	}
 }

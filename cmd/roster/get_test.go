@@ -76,7 +76,7 @@ func TestGetShowsTheWay(t *testing.T) {
 	if code != 0 || errs != "" {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
-	for _, want := range []string{"registrant\tspiffe://beta.test/agent/bob\t", "origin\tbeta.test at https://ad.beta.test\trevision 7", "page\t", "revisions 7 to 7", "handed over\tgamma.test\t", "verified by key k1"} {
+	for _, want := range []string{"registrant\tspiffe://beta.test/agent/bob\t", "origin\tbeta.test at https://ad.beta.test\trevision 7", "page\t", "revisions 7 to 7", "relay\tgamma.test\t", "verified by key k1"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}

@@ -94,13 +94,7 @@ func TestAnImportKeepsWhatItTook(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
 		defer stop()
 		var out, errs bytes.Buffer
-		a := &app{stdout: &out, stderr: &errs, program: "roster", connection: connection{
-			getenv: func(string) string { return "" },
-			dial: func() (*apiclient.Client, error) {
-				return apiclient.NewDirect("https://shelf", &http.Client{Transport: s}), nil
-			},
-		}}
-		code := a.run(ctx, []string{"import", "a2a", dir, "--keep", "--lt", "100"})
+		code := dialing(&out, &errs, "https://shelf", s).run(ctx, []string{"import", "a2a", dir, "--keep", "--lt", "100"})
 		notes := errs.String()
 		if code != 0 || len(s.lists) < 50 || len(s.posts) != 4 {
 			t.Errorf("exit code %d, %d lists, registered %v", code, len(s.lists), s.posts)
@@ -112,7 +106,7 @@ func TestAnImportKeepsWhatItTook(t *testing.T) {
 				t.Errorf("a list of %d after %s, when one is lost", n, at)
 			}
 		}
-		for _, want := range []string{"had expired and is registered again", "could not be refreshed", "is kept no longer: for a reason"} {
+		for _, want := range []string{"had expired; registered again", "cannot refresh", "stopped refreshing ", ": for a reason"} {
 			if !strings.Contains(notes, want) {
 				t.Errorf("it doesn't say %q: %s", want, notes)
 			}

@@ -10,6 +10,12 @@ import (
 	"testing"
 )
 
+// An item is one document in the report of an import.
+type item struct {
+	Source, Agent, Result, RID, Reason, Pointer, Signature string
+	Warnings                                               []string
+}
+
 func card(name, url string) string { return `{"name":"` + name + `","url":"` + url + `"}` }
 
 // A registry takes what is posted to it but for the names in refuse.
@@ -68,7 +74,7 @@ func TestImportTakesWhatItCan(t *testing.T) {
 	if strings.Join(got, "|") != want {
 		t.Errorf("got  %s\nwant %s", strings.Join(got, "|"), want)
 	}
-	if code != 1 || !strings.HasPrefix(notes, "roster: took 2 of 6: 4 refused\n") {
+	if code != 1 || !strings.HasPrefix(notes, "roster: imported 2 of 6: 4 refused\n") {
 		t.Errorf("exit code %d, notes %q", code, notes)
 	}
 	for n, reason := range map[int]string{1: "held by another", 2: "JSON", 3: "1.json has the same name", 4: "name"} {
@@ -90,13 +96,13 @@ func TestImportReadsLists(t *testing.T) {
 	} {
 		d := &registry{}
 		code, items, notes := importInto(t, d, "mcp", map[string]string{"list.json": text})
-		if code != 0 || len(items) != 2 || d.posts["io.a/x"] != 1 || d.posts["io.b/y"] != 1 || items[1].Source != "list.json#2" || notes != "took 2 of 2\n" {
+		if code != 0 || len(items) != 2 || d.posts["io.a/x"] != 1 || d.posts["io.b/y"] != 1 || items[1].Source != "list.json#2" || notes != "imported 2 of 2\n" {
 			t.Errorf("%s: exit code %d, %+v, %v, %q", name, code, items, d.posts, notes)
 		}
 	}
 	// One that is not strict JSON is refused by itself.
 	code, items, _ := importInto(t, &registry{}, "mcp", map[string]string{"list.json": `[` + a + `,{"name":"io.c/z","name":"io.d/z"},` + b + `]`})
-	if code != 1 || len(items) != 3 || items[1].Result != refused || items[2].Result != registered {
+	if code != 1 || len(items) != 3 || items[1].Result != "refused" || items[2].Result != "registered" {
 		t.Errorf("exit code %d, %+v", code, items)
 	}
 }
@@ -104,7 +110,7 @@ func TestImportReadsLists(t *testing.T) {
 func TestADryRunRegistersNothing(t *testing.T) {
 	d := &registry{}
 	code, items, notes := importInto(t, d, "a2a", map[string]string{"1.json": card("A", "https://a.example"), "2.json": card("B", "ftp://")}, "--dry-run")
-	if code != 1 || items[0].Result != isNew || items[1].Result != refused || len(d.posts) != 0 || !strings.Contains(notes, "would take 1 of 2") {
+	if code != 1 || items[0].Result != "new" || items[1].Result != "refused" || len(d.posts) != 0 || !strings.Contains(notes, "1 of 2 can be imported") {
 		t.Errorf("exit code %d, %+v, %v, %q", code, items, d.posts, notes)
 	}
 }
@@ -128,10 +134,10 @@ func TestImportStopsWhenTheDirectoryIsAway(t *testing.T) {
 			}
 		}
 		code, items, notes := importInto(t, d, "a2a", files)
-		if code != c.code || items[0].Result != untried || !strings.Contains(notes, "then stopped") {
+		if code != c.code || items[0].Result != "untried" || !strings.Contains(notes, "then stopped") {
 			t.Errorf("exit code %d, want %d, notes %q", code, c.code, notes)
 		}
-		if items[25].Result != untried {
+		if items[25].Result != "untried" {
 			t.Errorf("it went on to the end")
 		}
 	}
@@ -158,7 +164,7 @@ func TestImportOfRealDocuments(t *testing.T) {
 		for _, line := range lines {
 			var i item
 			must(t, json.Unmarshal([]byte(line), &i))
-			if i.Result == refused && i.Reason == "" || i.Result == untried {
+			if i.Result == "refused" && i.Reason == "" || i.Result == "untried" {
 				t.Errorf("no reason: %s", line)
 			}
 		}

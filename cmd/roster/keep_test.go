@@ -71,13 +71,7 @@ func keepFor(t *testing.T, d *desk, args []string, long time.Duration) (int, str
 	ctx, stop := context.WithTimeout(t.Context(), long)
 	defer stop()
 	var out, errs bytes.Buffer
-	a := &app{stdout: &out, stderr: &errs, program: "roster", connection: connection{
-		getenv: func(string) string { return "" },
-		dial: func() (*apiclient.Client, error) {
-			return apiclient.NewDirect("https://desk", &http.Client{Transport: d}), nil
-		},
-	}}
-	code := a.run(ctx, append([]string{"register", "weather", file, "--keep", "--lt", "100"}, args...))
+	code := dialing(&out, &errs, "https://desk", d).run(ctx, append([]string{"register", "weather", file, "--keep", "--lt", "100"}, args...))
 	return code, errs.String()
 }
 
@@ -192,7 +186,7 @@ func TestKeepBearsAProxy(t *testing.T) {
 			return fine(r, at)
 		}
 		code, notes := keepFor(t, d, nil, 20*time.Minute)
-		if registered := d.count("POST /ad/r") - d.count("POST /ad/r/"); code != 0 || registered != 1 || !strings.Contains(notes, "is refreshed again") {
+		if registered := d.count("POST /ad/r") - d.count("POST /ad/r/"); code != 0 || registered != 1 || !strings.Contains(notes, "refreshed weather again") {
 			t.Errorf("exit code %d, registered %d times; notes:\n%s", code, registered, notes)
 		}
 	})
@@ -245,7 +239,7 @@ func TestKeepEndsWithConflictWhenTheNameIsLost(t *testing.T) {
 			return http.StatusNotFound, "registration-expired"
 		}
 		code, notes := keepFor(t, d, nil, time.Hour)
-		if code != 5 || !strings.Contains(notes, "Another identity") {
+		if code != 5 || !strings.Contains(notes, "another owner") {
 			t.Errorf("exit code %d, notes %q", code, notes)
 		}
 	})

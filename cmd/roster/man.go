@@ -1,40 +1,47 @@
 package main
 
 import (
-	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
 )
 
-func (a *app) manCommand() *cobra.Command {
+func manCommand(s connect.Session) *cobra.Command {
 	var dir string
 	c := &cobra.Command{
 		Use:   "man [COMMAND...]",
-		Short: "Print the manual page of a command, or write those of all",
-		Long: `Print the manual page of a command, to be read with man -l -, or with --dir write
-those of all commands, one file each. SOURCE_DATE_EPOCH dates them.`,
+		Short: "Print the manual page of a command, or write all pages to a directory",
+		Long: `Print the manual page of a command; pipe it to man -l - to read it. With --dir, write the
+pages of all commands, one file each. SOURCE_DATE_EPOCH sets their date.`,
 		Example: "  roster man lookup | man -l -\n  roster man --dir /usr/local/share/man/man1",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
 			root := c.Root()
 			root.DisableAutoGenTag = true
-			page := &doc.GenManHeader{Section: "1", Source: "Roster", Manual: "Roster"}
-			switch of, rest, err := root.Find(args); {
+			header := &doc.GenManHeader{Section: "1", Source: "Roster", Manual: "Roster"}
+
+			named, rest, err := root.Find(args)
+			switch {
 			case err != nil || len(rest) > 0:
-				return usage("there is no command %q", args)
+				return cli.Usage("unknown command %q", strings.Join(args, " "))
 			case dir != "" && len(args) > 0:
-				return usage("--dir writes the pages of all commands; it goes with none")
+				return cli.Usage("--dir and COMMAND exclude each other; --dir writes the pages of all commands")
 			case dir == "":
-				return doc.GenMan(of, page, a.stdout)
+				return doc.GenMan(named, header, s.Stdout)
 			}
+
 			if err := os.MkdirAll(dir, 0o755); err != nil {
-				return fmt.Errorf("the pages can't be written: %w", err)
+				return cli.Failed(cli.ExitFailed, "cannot write the manual pages: %w", err)
 			}
-			return doc.GenManTree(root, page, dir)
+			return doc.GenManTree(root, header, dir)
 		},
 	}
-	c.Flags().StringVar(&dir, "dir", "", "write the pages of all commands into this directory")
+	c.Flags().StringVar(&dir, "dir", "", "write the pages of all commands to this directory")
+
 	return c
 }

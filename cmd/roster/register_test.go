@@ -30,7 +30,7 @@ func TestAnUnusualProtocolIsANote(t *testing.T) {
 		if code != 0 || sent != document || !strings.Contains(out, "weather\t"+rid+"\tregistered\t86400\n") {
 			t.Errorf("%s: exit code %d, sent %s, printed %q", c.protocols, code, sent, out)
 		}
-		if n := strings.Count(notes, "Note: the protocol"); n != c.notes {
+		if n := strings.Count(notes, "Note: protocol"); n != c.notes {
 			t.Errorf("%s: %d notes, want %d: %s", c.protocols, n, c.notes, notes)
 		}
 	}

@@ -22,10 +22,14 @@ import (
 
 	"filippo.io/age"
 
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/node/dev"
 )
+
+// ageHeader begins an encrypted backup.
+const ageHeader = "age-encryption.org/v1\n"
 
 // newDomain runs a domain of one node, whose operator calls; call be("…/ada") for others.
 func newDomain(t *testing.T) (w *world, mesh *dev.Mesh) {
@@ -110,7 +114,7 @@ func (w *world) epoch() uint64 {
 	w.t.Helper()
 	path := filepath.Join(w.t.TempDir(), "now.backup")
 	w.must("snapshot", "save", path, "--plaintext")
-	var info inspected
+	var info struct{ Epoch uint64 }
 	must(w.t, json.Unmarshal([]byte(w.must("snapshot", "inspect", path, "-o", "json")), &info))
 
 	return info.Epoch
@@ -125,12 +129,12 @@ func (w *world) newIdentity(name string) (file, recipient string, identity *age.
 	return w.file(name, "# a comment\n"+identity.String()+"\n"), identity.Recipient().String(), identity
 }
 
-// connected is a call of the program that knows its connection's flags.
-func (w *world) connected() *app {
-	a := w.app(io.Discard, io.Discard)
-	a.root()
+// client returns the client of one run of the program.
+func (w *world) client() (*apiclient.Client, error) {
+	p := w.program(io.Discard, io.Discard)
+	p.root() // adds the connection's flags
 
-	return a
+	return p.session.Client()
 }
 
 // masterSalts finds the master salts in a backup in clear: the 32 bytes from which the
@@ -169,7 +173,7 @@ func TestASavedBackupIsEncrypted(t *testing.T) {
 	w.as(mesh, "/agent/ada")
 	w.must("register", "canary", w.file("document.json", `{"base":"https://canary.example"}`))
 	w.as(mesh, "/ops/operator")
-	client, err := w.connected().client()
+	client, err := w.client()
 	must(t, err)
 	reply, err := client.Record(t.Context(), "canary")
 	must(t, err)
@@ -187,7 +191,7 @@ func TestASavedBackupIsEncrypted(t *testing.T) {
 	must(t, err)
 	plain, err := os.ReadFile(inClear)
 	must(t, err)
-	if info, err := os.Stat(sealed); err != nil || info.Mode().Perm() != 0o600 || !bytes.HasPrefix(file, []byte(ageMark)) {
+	if info, err := os.Stat(sealed); err != nil || info.Mode().Perm() != 0o600 || !bytes.HasPrefix(file, []byte(ageHeader)) {
 		t.Errorf("the file is %v, %v, and begins with %.30q", info.Mode(), err, file)
 	}
 
@@ -226,12 +230,12 @@ func TestASavedBackupIsEncrypted(t *testing.T) {
 	})
 
 	for _, key := range []string{identityFile, second} {
-		if out := w.must("snapshot", "inspect", sealed, "--identity", key); !strings.Contains(out, "encrypted\ttrue\n") ||
+		if out := w.must("snapshot", "inspect", sealed, "--identity", key); !strings.Contains(out, "encrypted\tyes\n") ||
 			!strings.Contains(out, "registrations\t1\n") {
 			t.Errorf("inspect prints\n%s", out)
 		}
 	}
-	if out := w.must("snapshot", "inspect", inClear); !strings.Contains(out, "encrypted\tfalse\n") {
+	if out := w.must("snapshot", "inspect", inClear); !strings.Contains(out, "encrypted\tno\n") {
 		t.Errorf("inspect prints\n%s", out)
 	}
 	for _, args := range [][]string{
@@ -322,7 +326,7 @@ func TestADamagedEncryptedBackupChangesNothing(t *testing.T) {
 
 	damaged := filepath.Join(w.dir, "damaged.backup")
 	header := bytes.Index(file, []byte("\n---"))
-	flips := []int{len(ageMark) + 3, header - 2, header + 6, header + 60, chunk, 2 * chunk, 2*chunk + 1000, len(file) - 1}
+	flips := []int{len(ageHeader) + 3, header - 2, header + 6, header + 60, chunk, 2 * chunk, 2*chunk + 1000, len(file) - 1}
 	for i := 7; i < len(file); i += len(file) / 40 {
 		flips = append(flips, i)
 	}
@@ -333,7 +337,7 @@ func TestADamagedEncryptedBackupChangesNothing(t *testing.T) {
 		refuse(fmt.Sprintf("byte %d of %d flipped", i, len(file)), damaged, identityFile, 10, 12)
 	}
 	for _, size := range []int{
-		len(ageMark), header, header + 40, header + 70, chunk, 2 * chunk, len(file) - chunk, len(file) - 16, len(file) - 1,
+		len(ageHeader), header, header + 40, header + 70, chunk, 2 * chunk, len(file) - chunk, len(file) - 16, len(file) - 1,
 	} {
 		must(t, os.WriteFile(damaged, file[:size], 0o600))
 		refuse(fmt.Sprintf("cut to %d", size), damaged, identityFile, 10, 12)
@@ -382,21 +386,20 @@ func TestABackupThatChangesWhileItIsSentChangesNothing(t *testing.T) {
 	w.must("snapshot", "save", sealed, "--recipient", recipient)
 	before := w.epoch()
 
-	backup, err := openBackup(sealed, identityFile)
-	must(t, err)
-	defer backup.close()
-	info, err := backup.inspect()
-	must(t, err)
-	file, err := os.OpenFile(sealed, os.O_RDWR, 0)
-	must(t, err)
-	_, err = file.WriteAt([]byte("changed"), 100<<10)
-	must(t, errors.Join(err, file.Close()))
+	// The client is made after the inspection of the file.
+	var out, errs bytes.Buffer
+	p := w.program(&out, &errs)
+	p.session.Dial = func() (*apiclient.Client, error) {
+		file, err := os.OpenFile(sealed, os.O_RDWR, 0)
+		must(t, err)
+		_, err = file.WriteAt([]byte("changed"), 100<<10)
+		must(t, errors.Join(err, file.Close()))
 
-	client, err := w.connected().client()
-	must(t, err)
-	_, _, err = client.RestoreSnapshot(t.Context(), backup.reader(), info.Size, true, "")
-	if f := failureOf(backup.explain(err)); err == nil || f.code != 10 || !strings.Contains(f.what, "cut off or damaged") {
-		t.Errorf("it was sent: %v", err)
+		return w.client()
+	}
+	code := p.run(t.Context(), []string{"snapshot", "restore", sealed, "--identity", identityFile, "--force"})
+	if code != 10 || !strings.Contains(errs.String(), "truncated or damaged") {
+		t.Errorf("it was sent: exit code %d: %s%s", code, out.String(), errs.String())
 	}
 	if now := w.epoch(); now != before {
 		t.Errorf("the domain was restored: epoch %d, before %d", now, before)

@@ -109,7 +109,7 @@ func TestVerifyFetchesAProofFromTheDirectory(t *testing.T) {
 	own := w.env["ROSTER_BUNDLE"]
 	w.env["ROSTER_BUNDLE"] = w.file("ambient.pem", w.read("ROSTER_BUNDLE")+string(pem))
 	code, _, errs = w.run("verify", "weather")
-	if code != 0 || !strings.Contains(errs, "The bundle is "+w.env["ROSTER_BUNDLE"]+", from the environment.\n") {
+	if code != 0 || !strings.Contains(errs, "Using the bundle "+w.env["ROSTER_BUNDLE"]+" of the environment.\n") {
 		t.Errorf("with the environment's bundle: exit code %d: %s", code, errs)
 	}
 	w.env["ROSTER_BUNDLE"] = own

@@ -5,32 +5,47 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
 )
 
-func (a *app) versionCommand() *cobra.Command {
+// A buildVersion says from which source this program was built.
+type buildVersion struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"` // of the version control system
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func versionCommand(s connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print which version of the program this is",
-		Args:  needs(),
+		Short: "Print the program's version",
+		Args:  cli.Args(),
 		RunE: func(*cobra.Command, []string) error {
-			v := struct {
-				Version  string `json:"version"`
-				Revision string `json:"revision,omitempty"`
-				Go       string `json:"go"`
-				Platform string `json:"platform"`
-			}{"(devel)", "", runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
-			if info, ok := debug.ReadBuildInfo(); ok {
-				v.Version = info.Main.Version
-				for _, s := range info.Settings {
-					if s.Key == "vcs.revision" {
-						v.Revision = s.Value
-					}
-				}
-			}
-			return a.printOwn(v, "", table{
-				head: []string{"VERSION", "REVISION", "GO", "PLATFORM"},
-				rows: [][]string{{v.Version, v.Revision, v.Go, v.Platform}},
-			})
+			v := readVersion()
+			t := cli.Table{Head: []string{"VERSION", "REVISION", "GO", "PLATFORM"}}
+			t.Add(v.Version, v.Revision, v.Go, v.Platform)
+
+			return s.PrintValue(v, "", t)
 		},
 	}
+}
+
+func readVersion() buildVersion {
+	v := buildVersion{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+
+	v.Version = info.Main.Version
+	for _, setting := range info.Settings {
+		if setting.Key == "vcs.revision" {
+			v.Revision = setting.Value
+		}
+	}
+
+	return v
 }

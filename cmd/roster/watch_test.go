@@ -12,11 +12,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
-
-	apiclient "github.com/roster-mesh/roster/api/client"
-	"github.com/roster-mesh/roster/node/dnssd"
 )
 
 // A feed answers each request for a stream in turn, in virtual time, and remembers
@@ -67,13 +62,7 @@ func watchFor(t *testing.T, f *feed, long time.Duration, args ...string) (code i
 	ctx, stop := context.WithCancel(t.Context())
 	time.AfterFunc(long, stop)
 	var out, errs bytes.Buffer
-	a := &app{stdout: &out, stderr: &errs, program: "roster", connection: connection{
-		getenv: func(string) string { return "" },
-		dial: func() (*apiclient.Client, error) {
-			return apiclient.NewDirect("https://feed", &http.Client{Transport: f}), nil
-		},
-	}}
-	code = a.run(ctx, append([]string{"watch"}, args...))
+	code = dialing(&out, &errs, "https://feed", f).run(ctx, append([]string{"watch"}, args...))
 	return code, out.String(), errs.String()
 }
 
@@ -113,7 +102,7 @@ func TestWatchGoesOn(t *testing.T) {
 				t.Errorf("request %d is behind %q, want %q", i, f.asked[i], behind)
 			}
 		}
-		if got := strings.Count(notes, "Connected again"); got != 3 || !strings.Contains(notes, "(stopping)") || strings.Count(notes, "\n") > 9 {
+		if got := strings.Count(notes, "Reconnected"); got != 3 || !strings.Contains(notes, "(stopping)") || strings.Count(notes, "\n") > 9 {
 			t.Errorf("notes:\n%s", notes)
 		}
 	})
@@ -158,45 +147,4 @@ func TestWatchPrints(t *testing.T) {
 			}
 		}
 	})
-}
-
-// aNetwork is what a browser finds.
-type aNetwork struct {
-	found []dnssd.Found
-	err   error
-}
-
-func (n aNetwork) Browse(context.Context) ([]dnssd.Found, error) { return n.found, n.err }
-
-// What is found is printed as what it is: somebody's word.
-//
-// Requirement: AD-007, AD-072
-func TestFindPrints(t *testing.T) {
-	found := aNetwork{found: []dnssd.Found{{
-		Domain: spiffeid.RequireTrustDomainFromString("alpha.test"), URL: "https://ad.alpha.test", Host: "10.0.0.1:8400", Path: "/.well-known/ad", Instance: "a\x1bb",
-	}}}
-	for output, want := range map[format]string{
-		"table": "DOMAIN (CLAIMED)\tURL (CLAIMED)\tHOST\nalpha.test\thttps://ad.alpha.test\t10.0.0.1:8400\n",
-		"wide":  "\ta\\x1bb\t/.well-known/ad\n",
-		"json":  `{"directories":[{"domain":"alpha.test","url":"https://ad.alpha.test","host":"10.0.0.1:8400","path":"/.well-known/ad","instance":"a\u001bb","authenticated":false}]}`,
-	} {
-		var out, notes bytes.Buffer
-		a := &app{stdout: &out, stderr: &notes, output: output}
-		if err := a.find(t.Context(), found, time.Second); err != nil || !strings.Contains(out.String(), want) || !strings.Contains(notes.String(), "not authenticated") {
-			t.Errorf("%s: %v, %q, %q; want %q", output, err, out.String(), notes.String(), want)
-		}
-	}
-	var out, notes bytes.Buffer
-	a := &app{stdout: &out, stderr: &notes, output: "json"}
-	if err := a.find(t.Context(), aNetwork{}, time.Second); err != nil || out.String() != "{\"directories\":[]}\n" || !strings.Contains(notes.String(), "No directory") {
-		t.Errorf("nothing found: %v, %q, %q", err, out.String(), notes.String())
-	}
-	if err := a.find(t.Context(), aNetwork{err: errCut}, time.Second); failureOf(err).code != 1 {
-		t.Errorf("cannot ask: %v", err)
-	}
-	for _, wait := range []time.Duration{0, 2 * time.Minute} {
-		if err := a.find(t.Context(), aNetwork{}, wait); failureOf(err).code != 2 {
-			t.Errorf("--wait %s: %v", wait, err)
-		}
-	}
 }

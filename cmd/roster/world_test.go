@@ -19,6 +19,9 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -85,15 +88,37 @@ func (w *world) run(args ...string) (code int, stdout, stderr string) {
 
 func (w *world) runWith(ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	return w.app(&out, &errs).run(ctx, args), out.String(), errs.String()
+	return w.program(&out, &errs).run(ctx, args), out.String(), errs.String()
 }
 
-// app is one call of the program in this world.
-func (w *world) app(stdout, stderr io.Writer) *app {
-	return &app{
-		stdin: strings.NewReader(w.stdin), stdout: stdout, stderr: stderr, program: "roster", terminal: w.terminal,
-		connection: connection{getenv: func(name string) string { return w.env[name] }, configDir: func() (string, error) { return w.dir, nil }},
+// program is one run of the program in this world.
+func (w *world) program(stdout, stderr io.Writer) *program {
+	getenv := func(name string) string { return w.env[name] }
+	return &program{session: connect.Session{
+		Console: &cli.Console{
+			Stdin:      strings.NewReader(w.stdin),
+			Stdout:     stdout,
+			Stderr:     stderr,
+			Program:    "roster",
+			IsTerminal: w.terminal,
+			NoColor:    noColor(getenv),
+		},
+		Directory: connect.NewDirectory(getenv, func() (string, error) { return w.dir, nil }),
+	}}
+}
+
+// dialing is one run of the program without files and environment, at a directory that a
+// transport plays.
+func dialing(stdout, stderr io.Writer, url string, transport http.RoundTripper) *program {
+	p := &program{session: connect.Session{
+		Console:   &cli.Console{Stdout: stdout, Stderr: stderr, Program: "roster"},
+		Directory: connect.NewDirectory(func(string) string { return "" }, nil),
+	}}
+	p.session.Dial = func() (*apiclient.Client, error) {
+		return apiclient.NewDirect(url, &http.Client{Transport: transport}), nil
 	}
+
+	return p
 }
 
 func chainOf(svid *x509svid.SVID) tls.Certificate {

@@ -1,0 +1,217 @@
+package agents
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+)
+
+// warningDiversified is the server's warning that candidates are not in the order of their
+// scores (discovery.WarnDiversified).
+const warningDiversified = "diversified"
+
+// maxCandidates is the largest value of --limit.
+const maxCandidates = 100
+
+func discoverCommand(s connect.Session) *cobra.Command {
+	var options apiclient.DiscoverOptions
+	var resolve bool
+	c := &cobra.Command{
+		Use:   "discover QUERY",
+		Short: "Find agents by a description in words, ranked",
+		Long: `Find agents by a description in words and rank them. Scores of different directories can't
+be compared. After three agents of one owner, agents of other owners with similar scores
+come first; --by-score orders by score alone.
+
+--evidence shows why each agent matches. --resolve shows how to invoke each agent; with it,
+--tag prefers a tag, as --prefer does, and does not require it.
+
+Columns marked CLAIMED come from the registrant and are not checked.`,
+		Example: "  roster discover 'translate a contract into French' --protocol a2a\n" +
+			"  roster discover 'check an invoice' --resolve -o json",
+		Args: cli.Args("QUERY"),
+		RunE: func(c *cobra.Command, args []string) error {
+			options.Query = args[0]
+			if err := checkQuery(options); err != nil {
+				return err
+			}
+			if resolve && options.Detail != "" {
+				return cli.Usage("--detail and --resolve exclude each other")
+			}
+			client, err := s.Client()
+			if err != nil {
+				return err
+			}
+
+			if resolve {
+				return resolveQuery(c.Context(), s.Console, client, options)
+			}
+			return discover(c.Context(), s.Console, client, options)
+		},
+	}
+	addQueryFlags(c, &options)
+	f := c.Flags()
+	f.StringVar(&options.Detail, "detail", "", "detail of each agent: minimal, summary or full (default: summary)")
+	f.BoolVar(&options.Evidence, "evidence", false, "show why each agent matches")
+	f.BoolVar(&resolve, "resolve", false, "show how to invoke each agent")
+	addReadFlags(c, &options.ReadOptions)
+
+	return c
+}
+
+// addQueryFlags adds the parts of a discovery query that discover and explain share.
+func addQueryFlags(c *cobra.Command, o *apiclient.DiscoverOptions) {
+	f := c.Flags()
+	f.StringArrayVar(&o.Tags, "tag", nil, "require this tag; may be repeated")
+	f.StringArrayVar(&o.Preferred, "prefer", nil, "rank agents with this tag higher; may be repeated")
+	f.StringArrayVar(&o.Excluded, "exclude", nil, "leave out agents with this tag; may be repeated")
+	f.StringArrayVar(&o.Protocols, "protocol", nil, "accept this protocol, exactly as registered; may be repeated")
+	f.StringArrayVar(&o.Origins, "origin", nil, "accept agents that this domain registered; may be repeated")
+	f.StringArrayVar(&o.Owners, "owner", nil, "accept agents of this owner; may be repeated")
+	f.BoolVar(&o.Plain, "by-score", false, "order by score alone, without regard to owners")
+	f.StringArrayVar(&o.Regions, "region", nil, "accept this region of the agent's constraints; may be repeated")
+	f.StringVar(&o.Verification, "min-verification", "",
+		"minimum provenance check: pending, verified, logged or witnessed")
+	f.Var(&cli.Seconds{Value: &o.MaxAge}, "max-age", "maximum time since the registration or its last refresh")
+	f.IntVar(&o.Limit, "limit", 0, "maximum number of agents, 1 to 100 (default 10)")
+}
+
+// checkQuery refuses a query that every directory would refuse.
+func checkQuery(o apiclient.DiscoverOptions) error {
+	switch {
+	case strings.TrimSpace(o.Query) == "":
+		return cli.Usage("QUERY must not be empty; describe the task in words")
+	case o.Limit < 0 || o.Limit > maxCandidates:
+		return cli.Usage("--limit must be 1 to %d, got %d", maxCandidates, o.Limit)
+	}
+	return nil
+}
+
+func discover(
+	ctx context.Context, console *cli.Console, client *apiclient.Client, options apiclient.DiscoverOptions,
+) error {
+	found, err := client.Discover(ctx, options)
+	if err != nil {
+		return err
+	}
+
+	if len(found.Candidates) == 0 {
+		console.Note(noteNoMatch)
+	}
+	if len(found.Unsupported) > 0 {
+		console.Note("The directory does not support these filters and ignored them: %s", strings.Join(found.Unsupported, ", "))
+	}
+	noteWarnings(console, found.Warnings)
+
+	return console.Print(cli.Answer{
+		Body: found.Body, Items: "candidates", Table: candidateTable(found.Candidates, options.Evidence),
+	})
+}
+
+func resolveQuery(
+	ctx context.Context, console *cli.Console, client *apiclient.Client, options apiclient.DiscoverOptions,
+) error {
+	found, err := client.Resolve(ctx, options)
+	if err != nil {
+		return err
+	}
+
+	if len(found.Candidates) == 0 {
+		console.Note(noteNoMatch)
+	}
+	for _, filter := range slices.Sorted(maps.Keys(found.Excluded)) {
+		console.Note("%d excluded by %s", found.Excluded[filter], filter)
+	}
+	noteWarnings(console, found.Warnings)
+
+	return console.Print(cli.Answer{Body: found.Body, Items: "candidates", Table: resolutionTable(found.Candidates)})
+}
+
+func noteWarnings(console *cli.Console, warnings []string) {
+	for _, warning := range warnings {
+		if warning == warningDiversified {
+			console.Note("Not in the order of scores: after three agents of one owner, other owners come first. " +
+				"Add --by-score to order by score.")
+			continue
+		}
+		console.Note("Warning from the directory: %s", warning)
+	}
+}
+
+func candidateTable(all []apiclient.Candidate, evidence bool) cli.Table {
+	t := cli.Table{Head: []string{
+		"SCORE", "ID", "NAME (CLAIMED)", "ORIGIN", "PROTOCOL", "ENDPOINT (CLAIMED)", "MATCHED TAGS",
+		"+STATE", "+EXPIRES", "+FLAGS", "+DESCRIPTION (CLAIMED)",
+	}}
+	if evidence {
+		t.Head = append(t.Head, "EVIDENCE")
+	}
+
+	for i := range all {
+		c := &all[i]
+		var binding apiclient.Binding
+		if len(c.Bindings) > 0 {
+			binding = c.Bindings[0]
+		}
+		p := c.Provenance
+		row := []string{
+			formatScore(c.Score), c.ID, cli.Shorten(c.Name, longestName), p.Authority, binding.Protocol, binding.Endpoint,
+			strings.Join(c.MatchedTags, " "), p.Verification.State, cli.FormatMillis(p.ExpiresAt),
+			strings.Join(c.Flags, " "), cli.Shorten(c.Description, longestText),
+		}
+		if evidence {
+			row = append(row, matchText(c))
+		}
+		t.Add(row...)
+	}
+
+	return t
+}
+
+// longestName is how many characters of a claimed name or example a table shows.
+const longestName = 40
+
+// matchText returns the components of a candidate's score and the examples that match.
+func matchText(c *apiclient.Candidate) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(c.Components)) {
+		parts = append(parts, name+" "+formatScore(c.Components[name]))
+	}
+	for _, example := range c.MatchedExamples {
+		parts = append(parts, strconv.Quote(cli.Shorten(example.Text, longestName)))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func resolutionTable(all []apiclient.Resolved) cli.Table {
+	t := cli.Table{Head: []string{
+		"SCORE", "ID", "NAME (CLAIMED)", "ORIGIN", "TRANSPORT", "ENDPOINT (CLAIMED)", "EVIDENCE",
+		"+METHOD", "+OPERATION", "+AUTHENTICATION (CLAIMED)", "+STATE", "+FLAGS",
+	}}
+	for i := range all {
+		r := &all[i]
+		var reasons []string
+		for _, reason := range r.Reasons {
+			reasons = append(reasons, reason.Matched+" "+reason.Value)
+		}
+		t.Add(
+			formatScore(r.Score), r.ID, cli.Shorten(r.Name, longestName), r.Provenance.Authority,
+			r.Invocation.Transport, r.Endpoint, cli.Shorten(strings.Join(reasons, ", "), longestText),
+			r.Invocation.Method, r.Invocation.Operation, cli.Shorten(string(r.Invocation.Auth), longestText),
+			r.Provenance.Verification.State, strings.Join(r.Flags, " "),
+		)
+	}
+
+	return t
+}
+
+func formatScore(score float64) string { return fmt.Sprintf("%.3f", score) }

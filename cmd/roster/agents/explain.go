@@ -1,0 +1,144 @@
+package agents
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+)
+
+func explainCommand(s connect.Session) *cobra.Command {
+	var options apiclient.DiscoverOptions
+	c := &cobra.Command{
+		Use:   "explain QUERY",
+		Short: "Explain the ranking of a discovery query",
+		Long: `Explain the ranking of a discovery query: the components of each agent's score.
+
+  score = (tag x weight + context x weight + example x weight + protocol x weight) x freshness x policy
+
+With --candidate, explain why one agent is or isn't in the result. WHY is the name of the
+filter that excludes the agent, such as status or required_tags, or one of:
+
+  found      in the result
+  behind     other agents score higher, and the limit is reached
+  no_match   nothing in the registration matches the query
+  flagged    excluded as search spam
+  duplicate  nearly the same as a better agent of its owner
+  per_owner  behind agents of other owners, because its owner has its share of the result`,
+		Example: "  roster explain 'translate a contract'\n" +
+			"  roster explain 'translate a contract' --protocol mcp --candidate translator",
+		Args: cli.Args("QUERY"),
+		RunE: func(c *cobra.Command, args []string) error {
+			options.Query = args[0]
+			options.Evidence = true
+			if err := checkQuery(options); err != nil {
+				return err
+			}
+			client, err := s.Client()
+			if err != nil {
+				return err
+			}
+
+			return explain(c.Context(), s.Console, client, options)
+		},
+	}
+	c.Flags().StringVar(&options.Explain, "candidate", "", "agent to explain: rid, name or ORIGIN/RID")
+	addQueryFlags(c, &options)
+	addReadFlags(c, &options.ReadOptions)
+
+	return c
+}
+
+func explain(
+	ctx context.Context, console *cli.Console, client *apiclient.Client, options apiclient.DiscoverOptions,
+) error {
+	found, err := client.Discover(ctx, options)
+	if err != nil {
+		return err
+	}
+	noteWarnings(console, found.Warnings)
+
+	if options.Explain == "" {
+		return console.Print(cli.Answer{Body: found.Body, Items: "candidates", Table: scoreTable(found.Candidates)})
+	}
+	return console.PrintValue(found.Explanation, "", explanationTable(&found.Explanation))
+}
+
+// scoreComponents are the components of a score, in the order of its formula.
+var scoreComponents = []string{"tag", "context", "example", "protocol", "freshness", "policy"}
+
+func scoreTable(all []apiclient.Candidate) cli.Table {
+	t := cli.Table{Head: []string{"SCORE", "ID", "ORIGIN"}}
+	for _, name := range scoreComponents {
+		t.Head = append(t.Head, strings.ToUpper(name))
+	}
+	t.Head = append(t.Head, "WORDS")
+
+	for i := range all {
+		c := &all[i]
+		row := []string{formatScore(c.Score), c.ID, c.Provenance.Authority}
+		for _, name := range scoreComponents {
+			row = append(row, formatScore(c.Components[name]))
+		}
+		t.Add(append(row, strings.Join(wordScores(&c.Evidence), ", "))...)
+	}
+
+	return t
+}
+
+// wordScores returns how much each word of the query adds to the component context, and the
+// members that contain it.
+func wordScores(evidence *apiclient.Evidence) []string {
+	var all []string
+	for _, word := range evidence.Terms {
+		fields := strings.Join(slices.Sorted(maps.Keys(word.Fields)), " and ")
+		all = append(all, word.Text+" +"+formatScore(word.Adds)+" in "+fields)
+	}
+	return all
+}
+
+func explanationTable(x *apiclient.Explanation) cli.Table {
+	t := cli.Table{Head: []string{"CANDIDATE", x.ID}}
+	t.Add("why", x.Why)
+	if x.Rank > 0 {
+		t.Add("rank", strconv.Itoa(x.Rank))
+	}
+	t.Add("score", formatScore(x.Score))
+	if x.Needed > x.Score {
+		t.Add("score needed", formatScore(x.Needed))
+	}
+
+	components := x.Components
+	weights := x.Evidence.Weights
+	t.Add("tag", formatScore(components.Tag)+" x "+formatScore(weights.Tag))
+	t.Add("context", formatScore(components.Context)+" x "+formatScore(weights.Context))
+	t.Add("example", formatScore(components.Example)+" x "+formatScore(weights.Example))
+	t.Add("protocol", formatScore(components.Protocol)+" x "+formatScore(weights.Protocol))
+	t.Add("freshness", "x "+formatScore(components.Freshness))
+	t.Add("policy", "x "+formatScore(components.Policy))
+
+	for _, word := range wordScores(&x.Evidence) {
+		t.Add("word", word)
+	}
+	for _, tag := range x.MatchedTags {
+		t.Add("matched tag", tag)
+	}
+	for _, expanded := range x.Evidence.ExpandedTags {
+		t.Add("matched tag", expanded.Tag+", narrower than "+expanded.Asked+" in "+expanded.Taxonomy)
+	}
+	for _, example := range x.MatchedExamples {
+		t.Add("matched example", formatScore(example.Score)+" "+cli.Shorten(example.Text, 60))
+	}
+	for _, flag := range x.Evidence.Flags {
+		t.Add("flag", flag)
+	}
+
+	return t
+}

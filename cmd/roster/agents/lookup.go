@@ -1,0 +1,163 @@
+package agents
+
+import (
+	"bytes"
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/directory/index"
+)
+
+// maxCollected bounds the registrations that lookup --all collects.
+const maxCollected = 100_000
+
+// noteNoMatch is the note on an empty result, which is not an error.
+const noteNoMatch = "No agent matches."
+
+func lookupCommand(s connect.Session) *cobra.Command {
+	var options apiclient.LookupOptions
+	var all bool
+	c := &cobra.Command{
+		Use:   "lookup",
+		Short: "Find agents in all domains by exact filters",
+		Long: `Find agents in all domains by exact filters: name, capability, type, tag, protocol,
+domain, status. An agent must match all filters, and one capability must match --cap, --type
+and --tag together. A name or capability that ends in * is a prefix. To find agents by a
+description in words, use roster discover.
+
+Columns marked CLAIMED come from the registrant and are not checked. An empty result is not
+an error.`,
+		Example: "  roster lookup --cap 'summ*' --protocol a2a\n  roster lookup --origin alpha.test --all -o jsonl",
+		Args:    noQuery,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if options.Count < 0 || options.Count > index.MaxCount {
+				return cli.Usage("--count must be 1 to %d, got %d; add --all to follow the pages",
+					index.MaxCount, options.Count)
+			}
+			client, err := s.Client()
+			if err != nil {
+				return err
+			}
+
+			return lookup(c.Context(), s.Console, client, options, all)
+		},
+	}
+	addFilterFlags(c, &options)
+	f := c.Flags()
+	f.IntVar(&options.Count, "count", 0, "maximum number of agents per page, 1 to 100")
+	f.BoolVar(&all, "all", false, "follow the pages to the end")
+	addReadFlags(c, &options.ReadOptions)
+
+	return c
+}
+
+// noQuery accepts no arguments and points a query to the command or flag for it.
+func noQuery(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return cli.Usage("%s takes no arguments; try --agent %s, or: roster discover %s",
+		c.Name(), cli.ShellQuote(args[0]), cli.ShellQuote(args[0]))
+}
+
+// addFilterFlags adds the filters that lookup and watch share.
+func addFilterFlags(c *cobra.Command, o *apiclient.LookupOptions) {
+	f := c.Flags()
+	f.StringVar(&o.Agent, "agent", "", "agent name, or prefix with * at the end")
+	f.StringArrayVar(&o.CapName, "cap", nil, "capability name, or prefix with * at the end; may be repeated")
+	f.StringArrayVar(&o.CapType, "type", nil, "capability type, such as tool or skill; may be repeated")
+	f.StringArrayVar(&o.Tag, "tag", nil, "tag of the capability or the agent; may be repeated")
+	f.StringArrayVar(&o.Protocol, "protocol", nil, "protocol, exactly as registered; may be repeated")
+	f.StringVar(&o.Origin, "origin", "", "domain that registered the agent")
+	f.StringVar(&o.Scope, "scope", "", "mesh (all domains) or domain (the directory's own) (default: mesh)")
+	f.StringArrayVar(&o.Status, "status", nil, "status, such as active; may be repeated")
+}
+
+func lookup(
+	ctx context.Context, console *cli.Console, client *apiclient.Client, options apiclient.LookupOptions, all bool,
+) error {
+	page, err := client.Lookup(ctx, options)
+	if err != nil {
+		return err
+	}
+	if len(page.Agents) == 0 {
+		console.Note(noteNoMatch)
+	}
+
+	body := page.Body
+	agents := page.Agents
+	switch {
+	case page.Next != "" && all:
+		if body, agents, err = collectPages(ctx, client, page); err != nil {
+			return err
+		}
+	case page.Next != "":
+		console.Note("More agents match; add --all to follow the pages.")
+	}
+
+	return console.Print(cli.Answer{Body: body, Items: "agents", Table: agentTable(agents)})
+}
+
+// collectPages follows the pages after the first one and returns all as one response. The
+// items are unchanged.
+func collectPages(
+	ctx context.Context, client *apiclient.Client, page *apiclient.Listing,
+) ([]byte, []apiclient.Item, error) {
+	var items [][]byte
+	var agents []apiclient.Item
+	for page != nil {
+		more, err := cli.Elements(page.Body, "agents")
+		if err != nil {
+			return nil, nil, err
+		}
+		items = append(items, more...)
+		agents = append(agents, page.Agents...)
+		if len(items) > maxCollected {
+			return nil, nil, cli.Failed(cli.ExitFailed, "more than %d agents match", maxCollected).
+				WithHint("Add another filter, such as --origin.")
+		}
+
+		if page, err = client.Next(ctx, page); err != nil {
+			return nil, nil, err
+		}
+	}
+
+	body := append([]byte(`{"agents":[`), bytes.Join(items, []byte{','})...)
+	return append(body, "]}\n"...), agents, nil
+}
+
+// agentColumns are the columns of agentTable.
+var agentColumns = []string{
+	"AGENT", "ORIGIN", "RID", "PROTOCOLS", "BASE (CLAIMED)", "EXPIRES",
+	"+STATE", "+REGISTRANT", "+CAPABILITIES (CLAIMED)", "+DESCRIPTION (CLAIMED)",
+}
+
+// longestText is how many characters of a registrant's text a table shows.
+const longestText = 80
+
+func agentTable(agents []apiclient.Item) cli.Table {
+	t := cli.Table{Head: agentColumns}
+	for i := range agents {
+		t.Add(agentRow(&agents[i])...)
+	}
+	return t
+}
+
+func agentRow(agent *apiclient.Item) []string {
+	var capabilities []string
+	for _, c := range agent.Capabilities {
+		capabilities = append(capabilities, c.Name)
+	}
+
+	p := agent.Provenance
+	return []string{
+		agent.Agent, p.Authority, agent.RID(), strings.Join(agent.Protocols, " "), agent.Base,
+		cli.FormatMillis(p.ExpiresAt), verificationState(p), p.Registrant,
+		cli.Shorten(strings.Join(capabilities, " "), longestText), cli.Shorten(agent.Description, longestText),
+	}
+}

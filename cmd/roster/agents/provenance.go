@@ -1,0 +1,80 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/trust"
+)
+
+// provenanceTable returns the way of a registration from its registrant to the directory.
+func provenanceTable(
+	ctx context.Context, s connect.Session, client *apiclient.Client, r *apiclient.Registration,
+) cli.Table {
+	t := cli.Table{Head: []string{"STEP", "BY", "DETAIL", "TIME"}}
+	p := r.Provenance
+
+	registrant := p.Registrant
+	if registrant == "" {
+		registrant = "(withheld)"
+	}
+	t.Add("registrant", registrant, "registered "+r.Agent, cli.FormatMillis(p.RegisteredAt))
+
+	origin := p.Authority
+	if p.Service != "" {
+		origin += " at " + p.Service
+	}
+	position := fmt.Sprintf("revision %d, deadline %s", p.Revision, cli.FormatMillis(p.ExpiresAt))
+	t.Add("origin", origin, position, cli.FormatMillis(p.UpdatedAt))
+
+	if page, err := fetchPage(ctx, client, r.Href); err == nil {
+		detail := fmt.Sprintf("stream %s, revisions %d to %d", page.Audience, page.From+1, page.To)
+		t.Add("signed page", page.Issuer.Name(), detail, cli.FormatTime(time.Unix(page.IssuedAt, 0)))
+	} else {
+		s.Note("cannot show the signed page that lists it: %s", cli.FailureOf(err).Message)
+	}
+
+	if p.ReceivedFrom != "" {
+		t.Add("relay", p.ReceivedFrom, "sent the signed record", cli.FormatMillis(p.ReceivedAt))
+	}
+
+	verification := p.Verification.State
+	if key := p.Verification.Key; key != "" {
+		verification += " by key " + key
+	}
+	t.Add("this directory", s.Address(), verification, cli.FormatMillis(p.Verification.CheckedAt))
+
+	return t
+}
+
+// fetchPage returns the signed page that lists a registration, from the registration's
+// proof. It verifies nothing; roster verify does.
+func fetchPage(ctx context.Context, client *apiclient.Client, href string) (*signed.Page, error) {
+	reply, err := client.Proof(ctx, href)
+	if err != nil {
+		return nil, err
+	}
+	proof, err := trust.ParseProof(reply.Body)
+	if err != nil {
+		return nil, err
+	}
+
+	segments := strings.Split(proof.Page, ".")
+	if len(segments) != 3 {
+		return nil, errors.New("malformed proof: the page is not a compact JWS")
+	}
+	payload, err := directory.B64.DecodeString(segments[1])
+	if err != nil {
+		return nil, err
+	}
+
+	return signed.ParsePage(payload)
+}

@@ -1,0 +1,163 @@
+package agents
+
+import (
+	"context"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/strictjson"
+)
+
+// The values of --on-exit.
+const (
+	onExitKeep   = "keep"
+	onExitRemove = "remove"
+)
+
+func registerCommand(s connect.Session) *cobra.Command {
+	var options apiclient.RegisterOptions
+	var lifetime cli.Lifetime
+	var keep bool
+	onExit := onExitKeep
+
+	c := &cobra.Command{
+		Use:   "register NAME FILE",
+		Short: "Register an agent or replace its registration",
+		Long: `Register an agent under NAME with the JSON document in FILE (- for standard input). If
+you own a registration of that name, it is replaced.
+
+A registration expires at the end of its lifetime unless it is refreshed. With --keep the
+command keeps running and refreshes it after 0.4 to 0.6 of the granted lifetime. It retries
+while the directory is unreachable, and registers again if the registration has expired. It
+ends on SIGINT or SIGTERM, or with exit code 5 if another identity has taken the name.`,
+		Example: "  roster register weather-oslo agent.json --lt 3600\n" +
+			"  roster register weather-oslo card.json --kind a2a --keep --on-exit remove",
+		Args: cli.Args("NAME", "FILE"),
+		RunE: func(c *cobra.Command, args []string) error {
+			if onExit != onExitKeep && onExit != onExitRemove {
+				return cli.Usage("--on-exit must be keep or remove, got %q", onExit)
+			}
+			if _, err := directory.ParseName(args[0]); err != nil {
+				return err
+			}
+			document, err := s.ReadFile(args[1], directory.MaxDocument+1)
+			if err != nil {
+				return err
+			}
+
+			options.Lifetime = lifetime.Duration()
+			r := &registrant{
+				session: s,
+				keeper:  apiclient.Keeper{Agent: args[0], Document: document, Options: options},
+				remove:  onExit == onExitRemove,
+			}
+			return r.run(c.Context(), keep)
+		},
+	}
+	f := c.Flags()
+	cli.LifetimeFlag(c, &lifetime)
+	f.StringVar(&options.Kind, "kind", "",
+		"kind of the document: "+strings.Join(directory.KindNames(), ", ")+" (default: ad)")
+	f.StringVar(&options.Visibility, "visibility", "", "who outside the domain may see the registration: "+
+		"domain, mesh, or peers:DOMAIN,... (default: unchanged; for a new registration, by policy)")
+	f.StringVar(&options.Owner, "owner", "", "register for this identity (commissioning tools only; default: yourself)")
+	f.BoolVar(&keep, "keep", false, "keep running and refresh the registration")
+	f.StringVar(&onExit, "on-exit", onExit,
+		"action when --keep ends: keep the registration until it expires, or remove it")
+
+	return c
+}
+
+// A registrant registers one agent and, with --keep, keeps it registered.
+type registrant struct {
+	session connect.Session
+	keeper  apiclient.Keeper
+	remove  bool // when --keep ends
+}
+
+func (r *registrant) run(ctx context.Context, keep bool) (err error) {
+	if r.keeper.Client, err = r.session.Client(); err != nil {
+		return err
+	}
+
+	registered, err := r.keeper.Register(ctx)
+	if err != nil {
+		return r.suggestGet(err)
+	}
+	r.noteSpelling()
+	if err := r.report(registered); err != nil || !keep {
+		return err
+	}
+
+	return r.keep(ctx)
+}
+
+// suggestGet adds the command that shows who owns the name to a conflict.
+func (r *registrant) suggestGet(err error) error {
+	return cli.Suggest(err, cli.ExitConflict, r.session.CommandLine("get", r.keeper.Agent, "--provenance"))
+}
+
+// report prints the result from the response's header, because its body is empty.
+func (r *registrant) report(registered *apiclient.Registered) error {
+	result := "replaced"
+	if registered.Created {
+		result = "registered"
+	}
+	granted := cli.WholeSeconds(r.keeper.Granted())
+	if asked := cli.WholeSeconds(r.keeper.Options.Lifetime); asked > granted {
+		r.session.Note("Lifetime granted: %d s instead of %d s.", granted, asked)
+	}
+
+	body := strictjson.AppendText([]byte{'{'}, "agent", r.keeper.Agent)
+	body = strictjson.AppendText(body, "rid", registered.RID)
+	body = strictjson.AppendText(body, "href", registered.Href)
+	body = strictjson.AppendText(body, "result", result)
+	body = strictjson.AppendUint(body, "lt", granted)
+	if index := registered.Index(); index != "" {
+		body = strictjson.AppendText(body, "index", index) // for --min
+	}
+	body = append(body, "}\n"...)
+
+	return r.session.Print(cli.Answer{Body: body, Table: cli.Table{
+		Head: []string{"AGENT", "RID", "RESULT", "LIFETIME", "+INDEX"},
+		Rows: [][]string{{
+			r.keeper.Agent, registered.RID, result, strconv.FormatUint(granted, 10), registered.Index(),
+		}},
+	}})
+}
+
+// usualProtocol matches the usual spelling of a protocol: a lower-case short name, with a
+// version if one is meant (jimenez 4.1).
+var usualProtocol = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]{0,31}(/[A-Za-z0-9+._-]+)?$`)
+
+// noteSpelling notes protocols in an unusual spelling, which lookups will rarely ask for.
+// The directory accepts any spelling (AD-048).
+func (r *registrant) noteSpelling() {
+	kind, err := directory.ParseKind(r.keeper.Options.Kind)
+	if err != nil {
+		return
+	}
+	document, err := directory.ParseDocument(kind, r.keeper.Document)
+	if err != nil {
+		return
+	}
+	projection, err := kinds.Project(r.keeper.Agent, document)
+	if err != nil {
+		return
+	}
+
+	for _, protocol := range projection.Protocols {
+		if !usualProtocol.MatchString(protocol) {
+			r.session.Note("Note: protocol %q was registered as written. Lookups match it exactly; "+
+				"the usual form is a lower-case short name, such as a2a or mcp/1.0.", protocol)
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package agents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/directory/index"
+)
+
+func watchCommand(s connect.Session) *cobra.Command {
+	var filter apiclient.LookupOptions
+	c := &cobra.Command{
+		Use:   "watch",
+		Short: "Print agents that match filters, then every change",
+		Long: `Print the agents that match the filters of a lookup, then every change until the command
+is interrupted. A refresh is not a change.
+
+If the connection breaks, the command reconnects and resumes. If the directory can't resume
+(another node answers, or the interruption was too long), it sends the event reset and all
+matching agents again. The WHY of a removed agent is removed, expired or hidden; a hidden
+agent still exists but no longer matches the filters, or you may no longer see it.
+
+-o json and -o jsonl print one object per line: event, id, and data as the server sent it.`,
+		Example: "  roster watch --cap 'summ*'\n  roster watch --origin beta.test -o jsonl",
+		Args:    noQuery,
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, err := s.Client()
+			if err != nil {
+				return err
+			}
+
+			w := &watcher{
+				console:   s.Console,
+				client:    client,
+				filter:    filter,
+				closeIdle: s.CloseIdle,
+				table:     cli.GrowingTable{Console: s.Console, Head: watchColumns()},
+			}
+			return w.run(c.Context())
+		},
+	}
+	addFilterFlags(c, &filter)
+
+	return c
+}
+
+// watchColumns are those of a lookup between the event and its reason.
+func watchColumns() []string {
+	columns := append([]string{"EVENT"}, agentColumns...)
+	return append(columns, "WHY")
+}
+
+// A watcher follows one watch over as many connections as it takes.
+type watcher struct {
+	console   *cli.Console
+	client    *apiclient.Client
+	filter    apiclient.LookupOptions
+	closeIdle func() // so that the next connection is a new one
+	table     cli.GrowingTable
+
+	lastID       string
+	agents       int  // matching agents since the last reset
+	connected    bool // the directory has accepted the watch once
+	disconnected bool // the connection broke, and the user was notified
+}
+
+// run follows the watch until ctx ends or an error that a retry can't cure.
+func (w *watcher) run(ctx context.Context) error {
+	for wait := cli.FirstRetry; ; wait = min(2*wait, cli.LastRetry) {
+		received, err := w.follow(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !w.connected, !apiclient.Temporary(err), errors.As(err, new(*outputError)):
+			return err // a first failure most often means that the command line is wrong
+		case received:
+			wait = cli.FirstRetry
+		}
+
+		if !w.disconnected {
+			w.console.Note("Connection lost: %s; retrying.", cli.FailureOf(err).Message)
+			w.disconnected = true
+		}
+		w.closeIdle() // another connection may reach another node, with a newer certificate
+		if !cli.PauseWithJitter(ctx, wait) {
+			return ctx.Err()
+		}
+	}
+}
+
+// An outputError is an error of standard output.
+type outputError struct{ error }
+
+// follow prints the events of one connection until that ends, always with an error. It
+// reports whether it received any.
+func (w *watcher) follow(ctx context.Context) (received bool, err error) {
+	stream, err := w.client.Watch(ctx, w.filter, w.lastID)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = stream.Close() }()
+	if w.disconnected {
+		w.console.Note("Reconnected.")
+	}
+	w.connected = true
+	w.disconnected = false
+
+	end := errors.New("the directory ended the stream")
+	for {
+		event, err := stream.Next()
+		w.lastID = stream.ID()
+		switch {
+		case errors.Is(err, io.EOF):
+			return received, end
+		case err != nil:
+			return received, err
+		case event.Kind == "end":
+			end = fmt.Errorf("the directory ended the stream (%s)", event.Why)
+			continue
+		}
+
+		received = true
+		if err := w.print(event); err != nil {
+			return received, &outputError{err}
+		}
+	}
+}
+
+// print prints one event in the format of -o.
+func (w *watcher) print(event *apiclient.WatchEvent) error {
+	if w.console.Format.IsTable() {
+		return w.printRow(event)
+	}
+
+	line, err := cli.Marshal(struct {
+		Event string          `json:"event"`
+		ID    string          `json:"id,omitempty"`
+		Data  json.RawMessage `json:"data"`
+	}{event.Kind, event.ID, json.RawMessage(event.Data)})
+	if err == nil && w.console.Format == cli.FormatYAML {
+		line, err = cli.AppendYAML([]byte("---\n"), line)
+	}
+	if err != nil {
+		return err
+	}
+
+	_, err = w.console.Stdout.Write(line)
+	return err
+}
+
+// printRow prints an event about an agent as a row, and an event about the stream as a
+// note.
+func (w *watcher) printRow(event *apiclient.WatchEvent) error {
+	cells := make([]string, len(w.table.Head))
+	cells[0] = event.Kind
+	switch event.Kind {
+	case string(index.EventReset):
+		w.agents = 0
+		if event.Why == "new" {
+			return w.table.PrintHead()
+		}
+		w.console.Note("The directory can't resume the stream; it sends all matching agents again.")
+		return nil
+
+	case string(index.EventCurrent):
+		w.console.Note("%d now; watching for changes", w.agents)
+		return nil
+
+	case string(index.EventAdded):
+		w.agents++
+		copy(cells[1:], agentRow(event.Item))
+
+	case string(index.EventUpdated):
+		copy(cells[1:], agentRow(event.Item))
+
+	case string(index.EventRemoved):
+		w.agents--
+		copy(cells[1:], []string{event.Removed.Agent, event.Removed.Origin, event.Removed.RID})
+		cells[len(cells)-1] = event.Removed.Why
+
+	default:
+		return nil // an event of a newer release
+	}
+
+	return w.table.PrintRow(cells)
+}

@@ -1,0 +1,23 @@
+// Package backup has the commands that save, salvage, inspect and restore backups of a
+// domain's directory.
+//
+// A backup contains the salts that hide withheld members of records. So the file is
+// encrypted with age (https://age-encryption.org) unless the operator asks for plaintext.
+// Between this program and a directory the backup travels unencrypted inside mutual TLS.
+package backup
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+)
+
+// Command returns the group of this package's commands.
+func Command(s connect.Session) *cobra.Command {
+	return cli.Group("snapshot", "Save, inspect and restore backups of a domain",
+		saveCommand(s), salvageCommand(s), inspectCommand(s), restoreCommand(s))
+}
+
+// configHelp describes the flag --config.
+const configHelp = "configuration file of the node, YAML (required)"

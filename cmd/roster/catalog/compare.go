@@ -1,0 +1,119 @@
+package catalog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/api/client/contract"
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/resource"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/strictjson"
+)
+
+// A difference is a member in which a document differs from the one that is registered.
+type difference struct {
+	Member string         `json:"member"`
+	Was    jsontext.Value `json:"was,omitzero"` // absent if the member was added
+	Is     jsontext.Value `json:"is,omitzero"`  // absent if the member was removed
+}
+
+// sign is +, - or ~: added, removed or changed.
+func (d difference) sign() string {
+	switch {
+	case d.Was == nil:
+		return "+"
+	case d.Is == nil:
+		return "-"
+	}
+	return "~"
+}
+
+// compare finds out what each document's registration would change. If the directory is
+// unreachable, the documents are valid and nothing more.
+func (im *importer) compare(ctx context.Context, items []*item) {
+	client, err := im.session.Client()
+	if err == nil {
+		err = im.each(ctx, items, func(ctx context.Context, i *item) error { return im.compareItem(ctx, client, i) })
+	}
+	if err != nil {
+		im.session.Note("not compared with registrations: %s", cli.FailureOf(err).Message)
+	}
+
+	for _, i := range items {
+		if i.Result == untried {
+			i.Result = valid
+		}
+	}
+}
+
+func (im *importer) compareItem(ctx context.Context, client *apiclient.Client, i *item) error {
+	found, err := client.Get(ctx, resource.Path(i.Agent, ""))
+	var response *apiclient.Error
+	switch {
+	case errors.As(err, &response) && isNoOwnRegistration(response.Status):
+		i.Result = isNew
+		return nil
+	case err != nil:
+		return err
+	case found.Provenance.Verification.State != "local": // another domain's, which doesn't block the name
+		i.Result = isNew
+		return nil
+	}
+
+	was, err := contract.Contents(ctx, client, found.Href)
+	if err != nil {
+		return err
+	}
+	is, err := directory.ParseDocument(im.kind, i.document)
+	if err != nil {
+		return err
+	}
+	i.RID = found.RID()
+	i.Diff = differences(was.Document, is)
+	i.Result = changed
+	if len(i.Diff) == 0 {
+		i.Result = unchanged
+	}
+
+	return nil
+}
+
+// isNoOwnRegistration reports whether a status says that the domain has no registration of
+// a name, though several others may.
+func isNoOwnRegistration(status int) bool {
+	return status == http.StatusNotFound || status == http.StatusMultipleChoices
+}
+
+// differences compares two documents member by member, without importedFrom. A change of
+// the kind is a difference of its own.
+func differences(was, is directory.Document) []difference {
+	var all []difference
+	if was.Kind() != is.Kind() {
+		all = append(all, difference{
+			Member: "kind",
+			Was:    strictjson.AppendString(nil, string(was.Kind())),
+			Is:     strictjson.AppendString(nil, string(is.Kind())),
+		})
+	}
+
+	before := without(was.Members(), importedFrom)
+	after := without(is.Members(), importedFrom)
+	for _, m := range before {
+		if value, _ := strictjson.FindMember(after, m.Name); !bytes.Equal(value, m.Value) {
+			all = append(all, difference{m.Name, m.Value, value})
+		}
+	}
+	for _, m := range after {
+		if _, ok := strictjson.FindMember(before, m.Name); !ok {
+			all = append(all, difference{m.Name, nil, m.Value})
+		}
+	}
+
+	return all
+}

@@ -1,0 +1,165 @@
+package catalog
+
+import (
+	"cmp"
+	"context"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/cmd/roster/resource"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/strictjson"
+)
+
+// exportForms are the kinds that a registration of another kind can be converted to.
+var exportForms = map[directory.Kind]func(*conversion) ([]byte, error){
+	directory.KindA2A:  (*conversion).a2a,
+	directory.KindMCP:  (*conversion).mcp,
+	directory.KindOASF: (*conversion).oasf,
+	directory.KindWoA:  (*conversion).woa,
+}
+
+func exportCommand(s connect.Session) *cobra.Command {
+	var as, origin string
+	c := &cobra.Command{
+		Use:   "export NAME|RID",
+		Short: "Print a registration as a document of another catalogue",
+		Long: `Print a registration as an A2A agent card, an MCP server.json, an OASF record or a Web of
+Agents document (--as), or as the document that its registrant wrote (the default).
+
+If the registration is of that kind already, its document is printed unchanged. Otherwise
+the document is converted, and parts that the new form can't express are listed on standard
+error.`,
+		Example: "  roster export hello.a2aregistry.org --as oasf",
+		Args:    cli.Args("NAME|RID"),
+		RunE: func(c *cobra.Command, args []string) error {
+			kind := directory.Kind(as)
+			if as != "" && !slices.Contains(directory.KindNames(), as) {
+				return cli.Usage("--as must be one of %s, got %q", strings.Join(exportNames(), ", "), as)
+			}
+			return export(c.Context(), s, args[0], origin, kind)
+		},
+	}
+	c.Flags().StringVar(&as, "as", "", "form of the document: "+strings.Join(exportNames(), ", ")+" (default: as registered)")
+	c.Flags().StringVar(&origin, "origin", "", "domain that registered the agent")
+
+	return c
+}
+
+// exportNames returns the kinds in exportForms.
+func exportNames() []string {
+	var names []string
+	for _, name := range directory.KindNames() {
+		if exportForms[directory.Kind(name)] != nil {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func export(ctx context.Context, s connect.Session, id, origin string, as directory.Kind) error {
+	_, contents, err := resource.Contents(ctx, s, id, origin)
+	if err != nil {
+		return err
+	}
+	if contents.Redacted {
+		s.Note("Incomplete: some members are withheld from you.")
+	}
+	document := contents.Document
+	if as == "" || as == document.Kind() {
+		return s.PrintDocument(strictjson.AppendObject(nil, without(document.Members(), importedFrom)))
+	}
+
+	convert, ok := exportForms[as]
+	if !ok {
+		return cli.Failed(cli.ExitFailed, "cannot convert a registration of kind %s to %s; must be one of %s",
+			document.Kind(), as, strings.Join(exportNames(), ", "))
+	}
+	projection, err := kinds.Reproject(contents.Agent, document)
+	if err != nil {
+		return err
+	}
+	conv := &conversion{
+		agent:      contents.Agent,
+		projection: projection,
+		version:    cmp.Or(projection.Version, strconv.FormatUint(contents.Revision, 10)),
+	}
+	body, err := convert(conv)
+	if err != nil {
+		return err
+	}
+
+	conv.loseUninterpreted(document)
+	for _, part := range conv.lost {
+		s.Note("Lost: %s", part)
+	}
+
+	return s.PrintDocument(body)
+}
+
+// A conversion writes a registration in another form, from its projection. Members that the
+// form requires and the registration lacks are completed as in the directory's own views:
+// the description from the name, the version from the revision.
+type conversion struct {
+	agent      string
+	projection *directory.Projection
+	version    string   // of the document, or else the revision
+	lost       []string // parts that the form can't express
+}
+
+// lose records that the form can't express a part, if the registration has it.
+func (c *conversion) lose(has bool, part string) {
+	if has && !slices.Contains(c.lost, part) {
+		c.lost = append(c.lost, part)
+	}
+}
+
+// loseCommon loses the parts that only AD and AIDIP documents have.
+func (c *conversion) loseCommon() {
+	c.lose(len(c.projection.Constraints) > 0, "constraints")
+	c.lose(len(c.projection.Languages) > 0, "supported languages")
+	c.lose(c.projection.Status != "active", "status "+c.projection.Status)
+}
+
+// loseUninterpreted loses the members of the document that the directory doesn't interpret:
+// without them its projection is the same.
+func (c *conversion) loseUninterpreted(document directory.Document) {
+	var names []string
+	for _, m := range document.Members() {
+		if m.Name == importedFrom {
+			continue
+		}
+		text := strictjson.AppendObject(nil, without(document.Members(), m.Name))
+		projection, err := kinds.Reproject(c.agent, directory.LoadDocument(document.Kind(), text))
+		if err == nil && reflect.DeepEqual(projection, c.projection) {
+			names = append(names, m.Name)
+		}
+	}
+	c.lose(len(names) > 0, "members that the directory does not interpret: "+strings.Join(names, ", "))
+}
+
+// bindingsOf returns at most so many bindings of a protocol, and loses the other bindings.
+// Without any the document would be unreachable, which is an error.
+func (c *conversion) bindingsOf(protocol string, limit int) ([]directory.Binding, error) {
+	var bindings []directory.Binding
+	for _, b := range c.projection.Bindings {
+		if b.Protocol == protocol && len(bindings) < limit {
+			bindings = append(bindings, b)
+		} else {
+			c.lose(true, "binding "+b.Protocol+" at "+b.Endpoint)
+		}
+	}
+	if len(bindings) == 0 {
+		return nil, cli.Failed(cli.ExitFailed, "cannot convert %s: it has no binding of protocol %s", c.agent, protocol).
+			WithHint("Its protocols are: %s.", strings.Join(c.projection.Protocols, ", "))
+	}
+
+	return bindings, nil
+}

@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Group returns a command that only holds others.
+func Group(name, short string, commands ...*cobra.Command) *cobra.Command {
+	group := &cobra.Command{
+		Use:   name,
+		Short: short,
+		Args:  cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			names := subcommands(c)
+			if len(args) > 0 {
+				return Usage("unknown subcommand %q of %s; must be one of %s", args[0], name, names)
+			}
+			return Usage("%s: missing subcommand (%s)", name, names)
+		},
+	}
+	group.AddCommand(commands...)
+
+	return group
+}
+
+func subcommands(c *cobra.Command) string {
+	var names []string
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// Args accepts exactly these arguments, by the names that the usage line gives them.
+func Args(names ...string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		switch {
+		case len(args) > len(names) && len(names) == 0:
+			return fmt.Errorf("%s takes no arguments, got %q", verbOf(c), args[0])
+		case len(args) > len(names):
+			return fmt.Errorf("unexpected argument %q: %s takes only %s",
+				args[len(names)], verbOf(c), strings.Join(names, " and "))
+		case len(args) < len(names):
+			return fmt.Errorf("%s: missing argument %s", verbOf(c), strings.Join(names[len(args):], " and "))
+		}
+		return nil
+	}
+}
+
+// verbOf returns the words of a command without the program's name.
+func verbOf(c *cobra.Command) string {
+	_, verb, _ := strings.Cut(c.CommandPath(), " ")
+	return verb
+}
+
+// AtMostOne accepts one argument or none.
+func AtMostOne(name string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return Args(name)(c, args)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/directory"
+	httpproblem "github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/trust"
+)
+
+// FailureOf returns err as a failure: its exit code, its message and a hint.
+func FailureOf(err error) *Failure {
+	var failure *Failure
+	var response *apiclient.Error
+	var invalid *directory.Error
+	switch {
+	case errors.As(err, &failure):
+		return failure
+	case errors.Is(err, context.Canceled):
+		return &Failure{Code: ExitInterrupted, Message: "interrupted", err: err}
+	case errors.As(err, &response):
+		return failureOfResponse(response)
+	case errors.As(err, &invalid):
+		return &Failure{Code: codeOfProblem(invalid.Problem), Message: invalid.Error(), err: err}
+	}
+
+	return failureOfTransport(err)
+}
+
+// hintForeign is the hint on a response that no directory sends.
+const hintForeign = "The response is not from a directory. Check --address (or ROSTER_ADDRESS) and proxies on the way. " +
+	"If you requested a change, it may have been made."
+
+// failureOfResponse returns the failure that a server's error response stands for.
+func failureOfResponse(response *apiclient.Error) *Failure {
+	problem := directory.Problem(response.Code)
+	failure := &Failure{Code: codeOfStatus(response.Status, problem), Message: FirstLine(response.Error()), err: response}
+
+	switch {
+	case problem == "" && response.Status != http.StatusMultipleChoices: // sent by a proxy or another program
+		failure.Hint = hintForeign
+	case response.Status == http.StatusUnauthorized:
+		failure.Hint = "Authenticate with --cert and --key: an X.509-SVID of the directory's domain or of one of its peers."
+	case problem == directory.NameTaken:
+		failure.Hint = "The name belongs to another owner. Choose another name, or wait until that registration expires."
+	case problem == directory.OutcomeUnknown:
+		failure.Hint = "The change may have been made. It is safe to repeat the command."
+	case problem == directory.AgentFailed, problem == directory.AgentTimeout:
+		failure.Hint = "The agent failed or is unreachable; the directory works. The agent may have acted."
+	case problem == directory.AgentUnavailable:
+		failure.Hint = "The agent is unavailable, or its registration says so; the directory works. Try again later."
+	case problem == httpproblem.Upstream:
+		failure.Hint = "The error comes from another domain; this directory works."
+	case failure.Code == ExitUnavailable:
+		failure.Hint = "The directory is unavailable; nothing was changed. Try again, or use another node's address."
+	case response.Status == http.StatusInternalServerError && response.RequestID != "":
+		failure.Hint = "The operator finds the cause in the node's log, under request id " + response.RequestID + "."
+	}
+
+	return failure
+}
+
+// codeOfStatus returns the exit code of a response that is not 2xx.
+func codeOfStatus(status int, problem directory.Problem) int {
+	switch status {
+	case http.StatusBadRequest:
+		return codeOfProblem(problem)
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return ExitRefused
+	case http.StatusNotFound, http.StatusGone:
+		if problem == "" { // not a directory's 404, which says nothing of registrations
+			return ExitFailed
+		}
+		return ExitNotFound
+	case http.StatusConflict, http.StatusPreconditionFailed, http.StatusMultipleChoices:
+		return ExitConflict
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return ExitUnavailable
+	}
+
+	return ExitFailed
+}
+
+// codeOfProblem returns the exit code of an invalid request: usage for a parameter, failed
+// for a document.
+func codeOfProblem(problem directory.Problem) int {
+	switch problem {
+	case directory.BadName, directory.BadLifetime, directory.BadQuery:
+		return ExitUsage
+	}
+	return ExitFailed
+}
+
+// failureOfTransport returns the failure of an error of files, the network or evidence.
+func failureOfTransport(err error) *Failure {
+	failure := &Failure{Code: ExitFailed, Message: FirstLine(err.Error()), err: err}
+
+	var certificate *tls.CertificateVerificationError
+	var operation *net.OpError
+	var request *url.Error
+	switch {
+	case errors.Is(err, apiclient.ErrAnswer):
+		failure.Hint = hintForeign
+
+	case trust.ExitCode(err) > ExitFailed:
+		failure.Code = trust.ExitCode(err)
+
+	case errors.As(err, &certificate):
+		failure.Code = ExitKey
+		failure.Message = "the server's certificate was rejected: " + FirstLine(certificate.Err.Error())
+		failure.Hint = "--bundle (or ROSTER_BUNDLE) must contain the CA certificates of the directory's domain, " +
+			"and --address must match the certificate."
+
+	case errors.As(err, &operation) && operation.Op == "remote error": // a TLS alert
+		failure.Code = ExitRefused
+		failure.Message = "the server rejected the client certificate: " + FirstLine(operation.Err.Error())
+		failure.Hint = "--cert and --key must be a valid X.509-SVID of the directory's domain or of one of its peers."
+
+	case errors.As(err, &request):
+		failure.Code = ExitUnavailable
+		failure.Message = "no response from the directory: " + FirstLine(request.Err.Error())
+		failure.Hint = "Check that the node is running and --address (or ROSTER_ADDRESS) is right. " +
+			"Any node of the domain will do."
+		if connected := operation == nil || operation.Op != "dial"; connected && request.Op != "Get" {
+			failure.Hint = "The change may have been made; check before you repeat it. Any node of the domain will do."
+		}
+	}
+
+	return failure
+}

@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// LifetimeFlag adds --lt, which is checked before a request is sent.
+func LifetimeFlag(c *cobra.Command, lifetime *Lifetime) {
+	c.Flags().Var(lifetime, "lt", "lifetime of the registration, 60 or more; the directory may grant less")
+}
+
+// A Lifetime is the value of --lt in seconds. It is zero if the flag is not given.
+type Lifetime uint32
+
+// String returns the number, or nothing for zero.
+func (l *Lifetime) String() string { return NonZero(uint64(*l)) }
+
+// Duration returns the lifetime as a duration.
+func (l Lifetime) Duration() time.Duration { return time.Duration(l) * time.Second }
+
+// Type names the flag's value in the help.
+func (l *Lifetime) Type() string { return "SECONDS" }
+
+// Set parses the flag's value.
+func (l *Lifetime) Set(text string) error {
+	n, err := directory.ParseLifetime(text, 0)
+	if err == nil && n == 0 {
+		err = errors.New("must not be empty")
+	}
+	*l = Lifetime(n)
+	return err
+}
+
+// Seconds is the value of a flag that takes a whole number of seconds. Zero is stored for 0
+// if that has another meaning than a flag that is not given.
+type Seconds struct {
+	Value *time.Duration
+	Zero  time.Duration
+}
+
+// String returns nothing, so that the help shows no default.
+func (s *Seconds) String() string { return "" }
+
+// Type names the flag's value in the help.
+func (s *Seconds) Type() string { return "SECONDS" }
+
+// Set parses the flag's value.
+func (s *Seconds) Set(text string) error {
+	n, err := strconv.ParseUint(text, 10, 31)
+	if err != nil {
+		return errors.New("must be a whole number of seconds")
+	}
+
+	*s.Value = time.Duration(n) * time.Second
+	if n == 0 {
+		*s.Value = s.Zero
+	}
+
+	return nil
+}

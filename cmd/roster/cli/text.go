@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// Printable returns text in a form that is safe on a terminal: control characters,
+// characters that change the direction of writing and invisible characters become escapes.
+// Text of registrants, and errors that may quote it, is printed only through Printable
+// (AD-072).
+func Printable(text string) string {
+	if !strings.ContainsFunc(text, isUnprintable) {
+		return text
+	}
+
+	var b strings.Builder
+	for _, r := range text {
+		switch {
+		case !isUnprintable(r):
+			b.WriteRune(r)
+		case r < 0x100:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		case r < 0x10000:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		}
+	}
+
+	return b.String()
+}
+
+// isUnprintable reports whether a terminal would act on r instead of showing it. The two
+// joiners are excepted, because scripts and emoji need them.
+func isUnprintable(r rune) bool {
+	if r == '\u200c' || r == '\u200d' {
+		return false
+	}
+	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, unicode.Cs)
+}
+
+// FirstLine returns text up to its first line break.
+func FirstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}
+
+// Shorten returns text cut to n characters, the last of which is then an ellipsis.
+func Shorten(text string, n int) string {
+	runes := []rune(text)
+	if len(runes) <= n {
+		return text
+	}
+	return string(runes[:n-1]) + "…"
+}
+
+// ShellQuote returns text as one word of a POSIX shell.
+func ShellQuote(text string) string {
+	if text != "" && !strings.ContainsFunc(text, needsQuotes) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+func needsQuotes(r rune) bool {
+	return r >= 0x80 || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_./:@%+=,", r)
+}
+
+// FormatTime returns a time as the HTTP responses have it, in seconds. The zero time is
+// empty.
+func FormatTime(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// FormatMillis returns a time with milliseconds, as registrations have it. The zero time is
+// empty.
+func FormatMillis(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02T15:04:05.000Z07:00")
+}
+
+// WholeSeconds returns a lifetime as flags and the protocol have it.
+func WholeSeconds(d time.Duration) uint64 { return uint64(d / time.Second) }
+
+// YesNo returns a boolean as a word.
+func YesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+// NonZero returns a number in decimal, or nothing for 0.
+func NonZero(n uint64) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatUint(n, 10)
+}

@@ -1,0 +1,166 @@
+package connect
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+)
+
+const (
+	// requestTimeout bounds one request, including the response's body.
+	requestTimeout = 30 * time.Second
+	// handshakeTimeout bounds the TLS handshake.
+	handshakeTimeout = 10 * time.Second
+	// MaxParallel is how many requests a command sends at the same time at most.
+	MaxParallel = 8
+)
+
+// A Directory is the connection to the directory that flags, environment or context name.
+type Directory struct {
+	// Dial, if it is not nil, makes the client in place of the settings. It is for tests in
+	// virtual time.
+	Dial func() (*apiclient.Client, error)
+
+	settings  settings
+	transport *http.Transport // of the last client
+	identity  workloadIdentity
+}
+
+// NewDirectory returns a connection with the settings of an environment, and the contexts
+// below the user's configuration directory. ConfigDir may be nil.
+func NewDirectory(getenv func(string) string, configDir func() (string, error)) *Directory {
+	return &Directory{settings: settings{getenv: getenv, store: contextStore{configDir}}}
+}
+
+// AddFlags adds the connection's flags to the root of all commands.
+func (d *Directory) AddFlags(root *cobra.Command) {
+	d.settings.addFlags(root)
+	if err := root.RegisterFlagCompletionFunc(flagContext, d.completeContext); err != nil {
+		panic(err) // the flag was added above
+	}
+}
+
+// CloseIdle closes idle connections, so that the next request makes a new one: perhaps to
+// another node, and with a renewed certificate.
+func (d *Directory) CloseIdle() {
+	if d.transport != nil {
+		d.transport.CloseIdleConnections()
+	}
+}
+
+// Close closes the connection and ends the updates from the Workload API.
+func (d *Directory) Close() {
+	d.CloseIdle()
+	d.identity.close()
+}
+
+// A Session is one run of the program: its console, and the directory to talk to.
+type Session struct {
+	*cli.Console
+	*Directory
+}
+
+// CommandLine returns a command line of this program, ready to paste. It keeps the
+// connection's flags of the present command line.
+func (s Session) CommandLine(args ...string) string {
+	words := append([]string{s.Program}, s.settings.givenFlags()...)
+	for _, arg := range args {
+		words = append(words, cli.ShellQuote(arg))
+	}
+	return strings.Join(words, " ")
+}
+
+// UseContext selects the context to use. Client does so as well.
+func (s Session) UseContext() error { return s.settings.useContext(s.Program) }
+
+// BaseURL returns the directory's address, https://HOST[:PORT].
+func (s Session) BaseURL() (string, error) { return s.settings.baseURL(s.Program) }
+
+// Address returns the address as it was given, or nothing.
+func (d *Directory) Address() string { return d.settings.value(flagAddress) }
+
+// Bundle returns the file with the CA certificates and whether a flag names it.
+func (d *Directory) Bundle() (file, origin string, isFlag bool) {
+	file, origin = d.settings.valueAndOrigin(flagBundle)
+	return file, origin, origin == fromFlag
+}
+
+// HasToken reports whether requests carry a token.
+func (d *Directory) HasToken() bool {
+	return d.settings.value(flagTokenFile) != "" || d.settings.value(flagWIT) != ""
+}
+
+// HasIdentity reports whether requests carry a client certificate, and whether it comes
+// from the Workload API.
+func (d *Directory) HasIdentity() (has, fromWorkloadAPI bool, err error) {
+	address, err := d.settings.workloadAddress()
+	if err != nil {
+		return false, false, err
+	}
+	return address != "" || d.settings.value(flagCert) != "", address != "", nil
+}
+
+// SetFallback sets the address and bundle to use if no setting gives them. An empty bundle
+// changes nothing.
+func (d *Directory) SetFallback(address, bundle string) {
+	d.settings.fallback.Address = address
+	if bundle != "" {
+		d.settings.fallback.Bundle = bundle
+	}
+}
+
+// Client returns a client of the directory.
+func (s Session) Client() (*apiclient.Client, error) {
+	if s.Dial != nil {
+		return s.Dial()
+	}
+
+	if err := s.UseContext(); err != nil {
+		return nil, err
+	}
+	base, err := s.BaseURL()
+	if err != nil {
+		return nil, err
+	}
+	config, err := s.tlsConfig()
+	if err != nil {
+		return nil, err
+	}
+
+	s.transport = &http.Transport{
+		TLSClientConfig:     config,
+		ForceAttemptHTTP2:   true,
+		Proxy:               http.ProxyFromEnvironment,
+		TLSHandshakeTimeout: handshakeTimeout,
+		MaxIdleConnsPerHost: MaxParallel,
+	}
+	authenticated, err := s.addToken(refusalTransport{s.transport})
+	if err != nil {
+		return nil, err
+	}
+
+	return apiclient.NewDirect(base, &http.Client{
+		Transport:     authenticated,
+		Timeout:       requestTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}), nil
+}
+
+// WithClient returns the RunE of a command that needs a client for all of its work.
+func (s Session) WithClient(
+	run func(ctx context.Context, client *apiclient.Client, args []string) error,
+) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		client, err := s.Client()
+		if err != nil {
+			return err
+		}
+		return run(c.Context(), client, args)
+	}
+}

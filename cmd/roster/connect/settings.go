@@ -1,0 +1,158 @@
+package connect
+
+import (
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+)
+
+// The names of the connection's flags.
+const (
+	flagContext     = "context"
+	flagAddress     = "address"
+	flagBundle      = "bundle"
+	flagCert        = "cert"
+	flagKey         = "key"
+	flagWorkloadAPI = "workload-api"
+	flagWIT         = "wit"
+	flagWITKey      = "wit-key"
+	flagTokenFile   = "token-file"
+)
+
+// A definition describes one setting of the connection.
+type definition struct{ flag, variable, help string }
+
+// definitions lists the settings. A context holds all but the first one, which names the
+// context.
+var definitions = []definition{
+	{flagContext, "ROSTER_CONTEXT", "saved connection to use (default: the current one)"},
+	{flagAddress, "ROSTER_ADDRESS", "directory address, https://HOST[:PORT] of any of its nodes"},
+	{flagBundle, "ROSTER_BUNDLE", "PEM file with the CA certificates of the directory's domain (default: the system's)"},
+	{flagCert, "ROSTER_CERT", "PEM file with your X.509-SVID and its chain"},
+	{flagKey, "ROSTER_KEY", "PEM file with the private key of --cert"},
+	{flagWorkloadAPI, "SPIFFE_ENDPOINT_SOCKET",
+		"SPIFFE Workload API that provides your X.509-SVID and bundle in place of files, unix:///PATH"},
+	{flagWIT, "ROSTER_WIT", "file with your workload identity token (WIT), or workload-api to get it there"},
+	{flagWITKey, "ROSTER_WIT_KEY", "PEM file with the private key of --wit"},
+	{flagTokenFile, "ROSTER_TOKEN_FILE", "file with your OAuth access token or JWT-SVID"},
+}
+
+// The origin of a setting's value.
+const (
+	fromFlag        = "flag"
+	fromEnvironment = "environment"
+	fromContext     = "context"
+)
+
+// settings are the values of the connection's flags, environment variables and context.
+type settings struct {
+	root   *cobra.Command // has the flags
+	getenv func(string) string
+	store  contextStore
+
+	selected profile // the context to use; empty before UseContext, or if there is none
+	fallback profile // values that apply if no setting has one
+}
+
+func (s *settings) addFlags(root *cobra.Command) {
+	s.root = root
+	for _, d := range definitions {
+		root.PersistentFlags().String(d.flag, "", d.help+" ["+d.variable+"]")
+	}
+}
+
+// givenFlags returns the connection's flags on the command line, quoted for a shell.
+func (s *settings) givenFlags() []string {
+	var words []string
+	for _, d := range definitions {
+		if f := s.root.PersistentFlags().Lookup(d.flag); f.Changed {
+			words = append(words, "--"+d.flag, cli.ShellQuote(f.Value.String()))
+		}
+	}
+	return words
+}
+
+// value returns the value of a setting, or nothing.
+func (s *settings) value(flag string) string {
+	value, _ := s.valueAndOrigin(flag)
+	return value
+}
+
+// valueAndOrigin returns the value of a setting and whether it comes from a flag, the
+// environment or the context. The origin of a fallback is empty.
+func (s *settings) valueAndOrigin(flag string) (value, origin string) {
+	if f := s.root.PersistentFlags().Lookup(flag); f.Changed {
+		return f.Value.String(), fromFlag
+	}
+	for _, d := range definitions {
+		if d.flag == flag && s.getenv(d.variable) != "" && !s.environmentReplaced(flag) {
+			return s.getenv(d.variable), fromEnvironment
+		}
+	}
+	if value := s.selected.field(flag); value != nil && *value != "" {
+		return *value, fromContext
+	}
+	if value := s.fallback.field(flag); value != nil {
+		return *value, ""
+	}
+	return "", ""
+}
+
+// environmentReplaced reports whether a context replaces the environment for this setting.
+// The Workload API belongs to the machine, not to a directory, so it stays in force unless
+// the context has an identity of its own.
+func (s *settings) environmentReplaced(flag string) bool {
+	if !s.root.PersistentFlags().Lookup(flagContext).Changed {
+		return false
+	}
+	hasIdentity := s.selected.Cert != "" || s.selected.WIT != "" || s.selected.Token != ""
+
+	return flag != flagWorkloadAPI || hasIdentity
+}
+
+// useContext selects the context that --context or ROSTER_CONTEXT names, else the current
+// one, if there is one.
+func (s *settings) useContext(program string) error {
+	saved, err := s.store.read()
+	if err != nil {
+		return err
+	}
+
+	name := saved.Current
+	if asked := s.value(flagContext); asked != "" {
+		name = asked
+	}
+	selected, ok := saved.All[name]
+	if !ok && name != "" {
+		return cli.Usage("unknown context %q", name).
+			WithHint("It is named by --context, by ROSTER_CONTEXT or as the current context.").
+			WithNext(program + " context list")
+	}
+	s.selected = selected
+
+	return nil
+}
+
+// baseURL returns the directory's address, https://HOST[:PORT].
+func (s *settings) baseURL(program string) (string, error) {
+	address := s.value(flagAddress)
+	if address == "" {
+		return "", cli.Usage("no directory address").
+			WithHint("Give --address https://HOST[:PORT] or set ROSTER_ADDRESS; to try things on this machine, start a mesh:").
+			WithNext(program + " dev")
+	}
+
+	u, err := url.Parse(address)
+	if err != nil || !isBaseURL(u) {
+		return "", cli.Usage("invalid directory address %q; must be https://HOST[:PORT]", address)
+	}
+
+	return "https://" + u.Host, nil
+}
+
+func isBaseURL(u *url.URL) bool {
+	return u.Scheme == "https" && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == "" &&
+		(u.Path == "" || u.Path == "/")
+}

@@ -1,0 +1,124 @@
+package connect
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/trust"
+)
+
+// svidTimeout bounds the wait for an SVID of the Workload API.
+const svidTimeout = 10 * time.Second
+
+// workloadAddress returns the address of the Workload API that provides the identity, or
+// nothing. A certificate in a flag or the environment wins over SPIFFE_ENDPOINT_SOCKET,
+// which is set for all programs of a machine.
+func (s *settings) workloadAddress() (string, error) {
+	address, origin := s.valueAndOrigin(flagWorkloadAPI)
+	cert, certOrigin := s.valueAndOrigin(flagCert)
+	if address == "" || cert == "" {
+		return address, nil
+	}
+
+	switch {
+	case origin == fromFlag && certOrigin == fromFlag:
+		return "", cli.Usage("--cert and --workload-api exclude each other").
+			WithHint("Both provide your identity: give --cert and --key, or --workload-api.")
+	case origin == fromFlag:
+		return address, nil
+	}
+
+	return "", nil
+}
+
+// A workloadIdentity is the identity and the bundle that a Workload API provides and
+// renews, from open to close.
+type workloadIdentity struct {
+	source  *trust.Source // nil before open
+	bundles *trust.Bundles
+	stop    func() // ends the updates
+}
+
+// open connects to the Workload API and waits for the first SVID.
+func (w *workloadIdentity) open(address string) error {
+	if err := trust.CheckWorkloadAPI(address); err != nil {
+		return cli.Usage("invalid Workload API address %q: %w", address, err).
+			WithHint("--workload-api or SPIFFE_ENDPOINT_SOCKET must be unix:///PATH or tcp://IP:PORT.")
+	}
+
+	ctx, cancel := context.WithCancel(context.Background())
+	bundles := trust.NewBundles()
+	updates, err := trust.OpenWorkloadAPI(address, bundles, func(spiffeid.ID) bool { return true })
+	if err != nil {
+		cancel()
+		return cli.Failed(cli.ExitKey, "no identity from the Workload API: %w", err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		updates.Run(ctx, slog.New(slog.DiscardHandler)) // Source returns the error that it would log
+	}()
+	w.stop = func() {
+		cancel()
+		<-done
+	}
+
+	bound, cancelWait := context.WithTimeout(ctx, svidTimeout)
+	defer cancelWait()
+	source, err := updates.Source(bound)
+	if err != nil {
+		return cli.Failed(cli.ExitKey, "no identity from the Workload API within %s: %w", svidTimeout, err).
+			WithHint("Check --workload-api (or SPIFFE_ENDPOINT_SOCKET), and that this workload has a registration entry.")
+	}
+	w.source = source
+	w.bundles = bundles
+
+	return nil
+}
+
+// tlsConfig returns a client's configuration with the SVID. It accepts nodes of the
+// caller's own domain only.
+func (w *workloadIdentity) tlsConfig() *tls.Config {
+	domain := w.source.SVID().ID.TrustDomain()
+	return trust.ClientTLS(w.source, w.bundles, func(id spiffeid.ID) error {
+		if !trust.IsNode(id, domain) {
+			return fmt.Errorf("%s is not a node of %s: for another domain's directory give --bundle", id, domain)
+		}
+		return nil
+	})
+}
+
+// addWIT returns a transport that adds a WIT-SVID and its proof of possession to every
+// request.
+func (w *workloadIdentity) addWIT(next http.RoundTripper) (http.RoundTripper, error) {
+	if w.source == nil {
+		return nil, cli.Usage("--wit %s without a Workload API", witOfWorkloadAPI).
+			WithHint("Give --workload-api (or SPIFFE_ENDPOINT_SOCKET) and no --cert, or files in --wit and --wit-key.")
+	}
+
+	prove := func(method, target string) (string, string, error) {
+		return w.source.Prove(context.Background(), method, target, time.Now())
+	}
+	if _, _, err := prove(http.MethodGet, "https://localhost"); err != nil {
+		return nil, cli.Failed(cli.ExitKey, "no workload identity token from the Workload API: %w", err).
+			WithHint("Many Workload APIs provide X.509-SVIDs and JWT-SVIDs only.")
+	}
+
+	return apiclient.ShowWorkload(next, prove), nil
+}
+
+// close ends the updates.
+func (w *workloadIdentity) close() {
+	if w.stop != nil {
+		w.stop()
+		w.stop = nil
+	}
+}

@@ -1,0 +1,95 @@
+// Package dev has the commands for a development mesh on this machine.
+package dev
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/node/dev"
+)
+
+// Command returns the command that runs a development mesh.
+func Command(s connect.Session) *cobra.Command {
+	options := dev.Options{Program: s.Program, Out: s.Stdout}
+	c := &cobra.Command{
+		Use:   "dev",
+		Short: "Run a complete development mesh on this machine",
+		Long: `Run a complete development mesh on this machine: several domains on loopback, peered with
+each other, with sample agents. The command prints the addresses, the certificates and
+commands to try. Ctrl-C stops it.
+
+Without --dir nothing is left on disk. With --dir, the same directory is the same mesh with
+the same data again.
+
+For development only: everyone may read, and the certificates come from temporary
+authorities.`,
+		Example: "  roster dev\n  roster dev --dir mesh --domains 2 --nodes 3",
+		Args:    cli.Args(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := options.Check(); err != nil {
+				return cli.Usage("%w", err)
+			}
+
+			err := dev.Run(c.Context(), options)
+			if err != nil && strings.Contains(err.Error(), "--port") {
+				return cli.Failed(cli.ExitFailed, "%w", err).WithNext(s.Program + " dev --port 0")
+			}
+			return err
+		},
+	}
+	f := c.Flags()
+	f.IntVar(&options.Domains, "domains", 3, "number of domains, 1 to 10")
+	f.IntVar(&options.Nodes, "nodes", 1, "nodes per domain: 1, 3 or 5")
+	f.BoolVar(&options.Processes, "processes", false, "run each node in its own process, which you can kill")
+	f.IntVar(&options.Port, "port", 8400, "API port of the first node; the others follow; 0 for free ports")
+	f.StringVar(&options.Dir, "dir", "", "keep certificates, configurations and data in this directory")
+	f.IntVar(&options.Sample, "sample", 12, "number of sample agents")
+	f.BoolVar(&options.Gateway, "gateway", true, "let callers invoke agents through the nodes, also agents on loopback")
+	f.BoolVar(&options.Limits, "limits", false, "apply the rate limits and quotas of serve")
+	c.AddCommand(mintCommand(s))
+
+	return c
+}
+
+func mintCommand(s connect.Session) *cobra.Command {
+	var dir, domain, path string
+	c := &cobra.Command{
+		Use:   "mint --dir DIR --domain DOMAIN --path /PATH",
+		Short: "Issue another identity in a development mesh",
+		Long: `Issue another identity in a development mesh, running or not: a certificate and a key. The
+command adds the identity to DIR/mesh.json and prints its entry.`,
+		Example: "  roster dev mint --dir mesh --domain alpha.test --path /agent/carol",
+		Args:    cli.Args(),
+		RunE: func(*cobra.Command, []string) error {
+			switch {
+			case dir == "":
+				return cli.Usage("missing --dir DIR")
+			case domain == "":
+				return cli.Usage("missing --domain DOMAIN")
+			case !strings.HasPrefix(path, "/"):
+				return cli.Usage("--path must begin with a slash, got %q", path)
+			}
+
+			identity, err := dev.Mint(dir, domain, path)
+			if err != nil {
+				return cli.Failed(cli.ExitFailed, "cannot issue the identity: %w", err)
+			}
+			if s.Format == "" {
+				s.Format = cli.FormatJSON // the form of its entry in mesh.json
+			}
+			t := cli.Table{Head: []string{"SPIFFE ID", "CERT", "KEY"}}
+			t.Add(identity.SPIFFEID, identity.Cert, identity.Key)
+
+			return s.PrintValue(identity, "", t)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&dir, "dir", "", "directory of the mesh, as given to roster dev --dir (required)")
+	f.StringVar(&domain, "domain", "", "trust domain, such as alpha.test (required)")
+	f.StringVar(&path, "path", "", "path of the SPIFFE ID, such as /agent/carol (required)")
+
+	return c
+}

@@ -1,0 +1,105 @@
+package domain
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/roster-mesh/roster/node/config"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/node/doctor"
+)
+
+func doctorCommand(s connect.Session) *cobra.Command {
+	var file string
+	c := &cobra.Command{
+		Use:   "doctor --config FILE",
+		Short: "Diagnose a node, running or not, and suggest fixes",
+		Long: `Diagnose the node of a configuration on this machine, running or not, and suggest fixes.
+It checks the configuration, the SVID and the bundles, ports, disk, the end of the audit
+log, and the clocks of the domain's nodes and the peers. It changes nothing.
+
+With the identity of an operator (--cert and --key) it also checks the Raft members and the
+peerings, through --address or the node itself.
+
+Exit codes: 0 no problems (warnings are possible), 1 a check failed, 2 invalid
+configuration, 6 no problems found but a check could not run, 12 the node's identity is
+invalid.`,
+		Example: "  roster doctor --config node.yaml --cert operator.pem --key operator.key",
+		Args:    cli.Args(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if file == "" {
+				return cli.Usage("missing --config FILE").WithHint("It names the configuration of the node on this machine.")
+			}
+			cfg, err := loadConfig(s, file)
+			if err != nil {
+				return err
+			}
+			client, err := operatorClient(s, &cfg)
+			if err != nil {
+				return err
+			}
+
+			return reportFindings(s.Console, doctor.Diagnose(c.Context(), cfg, client))
+		},
+	}
+	c.Flags().StringVar(&file, "config", "", configHelp)
+
+	return c
+}
+
+// operatorClient returns the client with the operator's identity; nil without an identity.
+// Without an address it talks to the node itself, and trusts the node's own bundle.
+func operatorClient(s connect.Session, cfg *config.Config) (*apiclient.Client, error) {
+	if err := s.UseContext(); err != nil {
+		return nil, err
+	}
+	hasIdentity, fromWorkloadAPI, err := s.HasIdentity()
+	if err != nil || !hasIdentity {
+		return nil, err
+	}
+
+	bundle := cfg.Identity.Bundle
+	if fromWorkloadAPI {
+		bundle = "" // the Workload API provides one
+	}
+	s.SetFallback(cfg.OwnAddress(), bundle)
+
+	return s.Client()
+}
+
+// reportFindings prints the findings, and fails if a check failed or could not run.
+func reportFindings(console *cli.Console, findings []doctor.Finding) error {
+	output := struct {
+		Findings []doctor.Finding `json:"findings"`
+	}{findings}
+	t := cli.Table{Head: []string{"STATUS", "CHECK", "FOUND", "SUGGESTION"}}
+	invalidIdentity := false
+	failed := 0
+	unknown := 0
+	for _, f := range findings {
+		t.Add(f.Status, f.Check, f.Found, f.Do)
+		switch f.Status {
+		case doctor.StatusFailed:
+			failed++
+			invalidIdentity = invalidIdentity || f.Check == "identity"
+		case doctor.StatusUnknown:
+			unknown++
+		}
+	}
+	if err := console.PrintValue(output, "findings", t); err != nil {
+		return err
+	}
+
+	switch {
+	case invalidIdentity:
+		return cli.Failed(cli.ExitKey, "the node's identity is invalid")
+	case failed > 0:
+		return cli.Failed(cli.ExitFailed, "checks failed: %d of %d", failed, len(findings))
+	case unknown > 0:
+		return cli.Failed(cli.ExitUnavailable, "no problems found; checks that could not run: %d of %d", unknown, len(findings))
+	}
+
+	return nil
+}

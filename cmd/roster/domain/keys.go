@@ -1,0 +1,81 @@
+package domain
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+)
+
+func keysCommand(s connect.Session) *cobra.Command {
+	return cli.Group("keys", "List, rotate and revoke the domain's signing keys",
+		listKeysCommand(s), rotateKeyCommand(s), revokeKeyCommand(s))
+}
+
+func listKeysCommand(s connect.Session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the domain's signing keys: active, recently rotated, revoked",
+		Args:  cli.Args(),
+		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
+			all, reply, err := client.Keys(ctx)
+			if err != nil {
+				return err
+			}
+
+			t := cli.Table{Head: []string{"KEY", "STATE", "NODE"}}
+			for _, key := range all.Keys {
+				state := "active"
+				if key.Rotated {
+					state = "rotated"
+				}
+				t.Add(key.ID, state, key.Node)
+			}
+			for _, id := range all.Revoked {
+				t.Add(id, "revoked", "")
+			}
+
+			return s.Print(cli.Answer{Body: reply.Body, Items: "keys", Table: t})
+		}),
+	}
+}
+
+func rotateKeyCommand(s connect.Session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "rotate",
+		Short: "Replace the signing key of the addressed node",
+		Long: `Replace the signing key of the addressed node (--address). The old key signs no more, and
+its signatures stay valid for five more minutes. If the old key may be compromised, revoke
+it with "roster keys revoke" instead.`,
+		Args: cli.Args(),
+		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
+			if err := client.RotateKey(ctx); err != nil {
+				return err
+			}
+			s.Note("rotated: the node signs with a new key; the old key stays valid for five more minutes")
+			return nil
+		}),
+	}
+}
+
+func revokeKeyCommand(s connect.Session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "revoke KEY",
+		Short: "Revoke a signing key permanently",
+		Long: `Revoke a signing key of the domain permanently. Within seconds peers reject all signatures
+of the key, old and new. Its node creates a new key at once, and the node's recently rotated
+keys become invalid too. KEY is an id from "roster keys list", or of an earlier key of the
+domain.`,
+		Args: cli.Args("KEY"),
+		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
+			if err := client.RevokeKey(ctx, args[0]); err != nil {
+				return cli.Suggest(err, cli.ExitUsage, s.CommandLine("keys", "list"))
+			}
+			s.Note("revoked %s", args[0])
+			return nil
+		}),
+	}
+}

@@ -1,0 +1,186 @@
+package domain
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/spf13/cobra"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/trust/policy"
+)
+
+// Names of built-in policies for --policy.
+const (
+	policyShipped     = "shipped"
+	policyDevelopment = "development"
+)
+
+// A policySource names the policy to evaluate without a directory.
+type policySource struct {
+	policy string // a file or a built-in policy
+	domain string
+}
+
+func (p *policySource) addFlags(c *cobra.Command) {
+	c.Flags().StringVar(&p.policy, "policy", policyShipped,
+		"policy to evaluate: a Cedar file, or the built-in policy shipped or development")
+	c.Flags().StringVar(&p.domain, "domain", "", "trust domain of the directory (required)")
+}
+
+func (p *policySource) load() (*policy.Policy, error) {
+	if p.domain == "" {
+		return nil, cli.Usage("missing --domain DOMAIN")
+	}
+	domain, err := spiffeid.TrustDomainFromString(p.domain)
+	if err != nil {
+		return nil, cli.Usage("--domain must be a trust domain, got %q: %w", p.domain, err)
+	}
+	if p.policy == policyShipped || p.policy == policyDevelopment {
+		return policy.New(p.policy, domain)
+	}
+
+	text, err := os.ReadFile(p.policy)
+	if err != nil {
+		return nil, cli.Failed(cli.ExitFailed, "cannot read the policy: %w", err)
+	}
+	parsed, err := policy.Parse(p.policy, text, domain)
+	if err != nil {
+		return nil, cli.Failed(cli.ExitFormat, "invalid policy: %w", err)
+	}
+
+	return parsed, nil
+}
+
+func checkPolicyCommand(s connect.Session) *cobra.Command {
+	var source policySource
+	c := &cobra.Command{
+		Use:   "check CASES",
+		Short: "Test a policy against a file of expected decisions, offline",
+		Long: `Test a policy against the expected decisions in CASES, offline. The file is a JSON array:
+
+  [{"who": "spiffe://alpha.test/agent/ada", "action": "register", "what": "printer",
+    "visibility": "mesh", "capabilities": ["print"], "expect": "allow", "by": ["domain-registers"]}]
+
+  who     the identity that asks; for export the peer's trust domain; empty for anonymous
+  action  register, read, invoke, export, operate or commission
+  what    the agent's name; for operate the operation
+  expect  allow or deny
+  by      the policies that must decide (optional)
+
+The optional members owner, origin, visibility, capabilities, types, tags and protocols
+describe the registration, and name describes the case.`,
+		Example: "  roster policy check cases.json --policy policy.cedar --domain alpha.test",
+		Args:    cli.Args("CASES"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			loaded, err := source.load()
+			if err != nil {
+				return err
+			}
+			text, err := os.ReadFile(args[0])
+			if err != nil {
+				return cli.Failed(cli.ExitFailed, "cannot read the cases: %w", err)
+			}
+			var cases []policy.Case
+			if err := json.Unmarshal(text, &cases, json.RejectUnknownMembers(true)); err != nil {
+				return cli.Failed(cli.ExitFormat, "invalid cases in %s: %w", args[0], err)
+			}
+
+			return checkCases(s.Console, loaded, cases)
+		},
+	}
+	source.addFlags(c)
+
+	return c
+}
+
+// checkCases notes each case with another decision than expected, and fails if there is
+// one.
+func checkCases(console *cli.Console, loaded *policy.Policy, cases []policy.Case) error {
+	wrong := 0
+	for i, c := range cases {
+		if err := loaded.Check(c); err != nil {
+			wrong++
+			question := strings.Join(strings.Fields(strings.Join([]string{c.Name, c.Who, c.Action, c.What}, " ")), " ")
+			console.Note("case %d (%s): %v", i+1, question, err)
+		}
+	}
+	if wrong > 0 {
+		return cli.Failed(cli.ExitFailed, "%d of %d cases failed", wrong, len(cases))
+	}
+	console.Note("all %d cases passed", len(cases))
+
+	return nil
+}
+
+func explainPolicyCommand(s connect.Session) *cobra.Command {
+	var source policySource
+	var question policy.Case
+	c := &cobra.Command{
+		Use:   "explain WHO ACTION [WHAT]",
+		Short: "Show a policy's decision and the policies that made it, offline",
+		Long: `Show a policy's decision and the policies that made it, offline. WHO, ACTION and WHAT are
+the members of a case: see "roster policy check --help". The flags describe the
+registration.`,
+		Example: "  roster policy explain spiffe://alpha.test/agent/ada register printer --domain alpha.test",
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 3 {
+				return nil
+			}
+			return cli.Args("WHO", "ACTION")(c, args)
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			loaded, err := source.load()
+			if err != nil {
+				return err
+			}
+			question.Who = args[0]
+			question.Action = args[1]
+			if len(args) == 3 {
+				question.What = args[2]
+			}
+
+			return explainDecision(s.Console, loaded, question)
+		},
+	}
+	source.addFlags(c)
+	f := c.Flags()
+	f.StringVar(&question.Owner, "owner", "", "owner of the registration (default: WHO)")
+	f.StringVar(&question.Origin, "origin", "", "domain that registered it (default: --domain)")
+	f.StringVar(&question.Visibility, "visibility", "", "visibility: domain, mesh, or peers:DOMAIN,...")
+	f.StringSliceVar(&question.Capabilities, "capability", nil, "name of a capability; may be repeated")
+	f.StringSliceVar(&question.Types, "type", nil, "type of a capability; may be repeated")
+	f.StringSliceVar(&question.Protocols, "protocol", nil, "protocol; may be repeated")
+
+	return c
+}
+
+func explainDecision(console *cli.Console, loaded *policy.Policy, question policy.Case) error {
+	decision, err := loaded.Ask(question)
+	if err != nil {
+		return cli.Usage("%w", err)
+	}
+
+	output := struct {
+		Allow    bool     `json:"allow"`
+		Policies []string `json:"policies"`
+	}{decision.Allow, slices.Sorted(slices.Values(decision.Policies))}
+	body, err := json.Marshal(output)
+	if err != nil {
+		return err
+	}
+
+	decidedBy := strings.Join(output.Policies, " ")
+	if decidedBy == "" {
+		decidedBy = "(no policy permits it; the default is deny)"
+	}
+	t := cli.Table{Head: []string{"ALLOW", "DECIDED BY"}}
+	t.Add(strconv.FormatBool(decision.Allow), decidedBy)
+
+	return console.Print(cli.Answer{Body: body, Table: t})
+}

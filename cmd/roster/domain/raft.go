@@ -1,0 +1,218 @@
+package domain
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+)
+
+func raftCommand(s connect.Session) *cobra.Command {
+	return cli.Group("raft", "List, admit and remove the domain's Raft members",
+		listMembersCommand(s),
+		transferLeadershipCommand(s),
+		removeMemberCommand(s),
+		admitCommand(s),
+		leaveCommand(s),
+	)
+}
+
+func listMembersCommand(s connect.Session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "peers",
+		Short: "List the domain's Raft members",
+		Long: `List the domain's Raft members as the addressed node sees them, and the nodes that are
+admitted but have not joined yet. LAST CONTACT is the leader's last contact with a member.`,
+		Args: cli.Args(),
+		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
+			status, reply, err := client.Raft(ctx)
+			if err != nil {
+				return err
+			}
+
+			t := cli.Table{Head: []string{"ID", "ADDRESS", "ROLE", "LAST CONTACT", "+API", "+READS"}}
+			for _, m := range status.Peers {
+				t.Add(m.ID, m.Address, roleOf(m, status.Leader), lastContact(m), m.API, readFormats(m.Reads))
+			}
+			if w := status.Written; w.Log > 0 {
+				s.Note("%s", writtenFormats(w))
+			}
+			if status.Leader == "" {
+				s.Note("no leader")
+			}
+			for _, n := range status.Admitted {
+				s.Note("%s is admitted and may join until %s", n.ID, cli.FormatTime(n.Until))
+			}
+
+			return s.Print(cli.Answer{Body: reply.Body, Items: "peers", Table: t})
+		}),
+	}
+}
+
+// readFormats returns the newest versions and formats that a node reads.
+func readFormats(r apiclient.Reads) string {
+	if r.Log == 0 {
+		return ""
+	}
+
+	text := fmt.Sprintf("log %d, snapshot %d, wire %d", r.Log, r.Snapshot, r.Wire)
+	for _, structure := range slices.Sorted(maps.Keys(r.Formats)) {
+		text += fmt.Sprintf(", %s %d", structure, slices.Max(append(r.Formats[structure], 1)))
+	}
+
+	return text
+}
+
+// writtenFormats returns the versions and formats that a domain writes.
+func writtenFormats(w apiclient.Written) string {
+	text := fmt.Sprintf("the domain writes log version %d, snapshot version %d, wire version %d", w.Log, w.Snapshot, w.Wire)
+	for _, structure := range slices.Sorted(maps.Keys(w.Formats)) {
+		text += fmt.Sprintf(", %s format %d", structure, w.Formats[structure])
+	}
+
+	return text
+}
+
+func lastContact(m apiclient.RaftPeer) string {
+	if m.Unheard {
+		return "never in this leader term"
+	}
+	return cli.FormatTime(m.LastContact)
+}
+
+func roleOf(m apiclient.RaftPeer, leader string) string {
+	switch {
+	case m.ID == leader:
+		return "leader"
+	case m.Voter:
+		return "voter"
+	}
+	return "non-voter"
+}
+
+func transferLeadershipCommand(s connect.Session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "transfer [ID]",
+		Short: "Transfer Raft leadership to another node",
+		Long: `Transfer Raft leadership to the node ID, or to any up-to-date voter. Writes are delayed
+during the transfer and don't fail. ID is a SPIFFE ID or its last segment.`,
+		Example: "  roster raft transfer\n  roster raft transfer 2",
+		Args:    cli.AtMostOne("ID"),
+		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
+			id := ""
+			if len(args) > 0 {
+				var err error
+				if id, err = memberID(ctx, s, client, args[0]); err != nil {
+					return err
+				}
+			}
+			if err := client.Transfer(ctx, id); err != nil {
+				return suggestMembers(s, err)
+			}
+
+			if id == "" {
+				s.Note("leadership transferred")
+			} else {
+				s.Note("leadership transferred to %s", id)
+			}
+			return nil
+		}),
+	}
+}
+
+func removeMemberCommand(s connect.Session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "remove ID",
+		Short: "Remove a node from the domain, running or not",
+		Long: `Remove a node from the domain, running or not. The command is refused if the remaining
+nodes would have no quorum. A removed node can join again after "roster raft admit". ID is
+a SPIFFE ID or its last segment.`,
+		Example: "  roster raft remove 3",
+		Args:    cli.Args("ID"),
+		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
+			id, err := memberID(ctx, s, client, args[0])
+			if err != nil {
+				return err
+			}
+			if err := client.RemoveMember(ctx, id); err != nil {
+				return suggestMembers(s, err)
+			}
+			s.Note("removed %s from the domain", id)
+			return nil
+		}),
+	}
+}
+
+func admitCommand(s connect.Session) *cobra.Command {
+	var withdraw bool
+	c := &cobra.Command{
+		Use:   "admit ID",
+		Short: "Allow a new node to join the domain",
+		Long: `Allow a new node to join the domain once, within a day. Then start the node with a
+configuration that has "join". It is a non-voter until it has caught up. ID is the node's
+SPIFFE ID, spiffe://DOMAIN/roster/node/NAME.`,
+		Example: "  roster raft admit spiffe://alpha.test/roster/node/4",
+		Args:    cli.Args("ID"),
+		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
+			if err := client.Admit(ctx, args[0], withdraw); err != nil {
+				return suggestMembers(s, err)
+			}
+			if withdraw {
+				s.Note("withdrew the admission of %s", args[0])
+			} else {
+				s.Note("admitted %s; it may join within a day", args[0])
+			}
+			return nil
+		}),
+	}
+	c.Flags().BoolVar(&withdraw, "withdraw", false, "withdraw the admission")
+
+	return c
+}
+
+func leaveCommand(s connect.Session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "leave",
+		Short: "Remove the addressed node (--address) from its domain",
+		Long: `Remove the addressed node (--address) from its domain. A leader transfers its leadership
+first. The node keeps running until you stop it, but it is not ready and refuses writes.`,
+		Args: cli.Args(),
+		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
+			if err := client.Leave(ctx); err != nil {
+				return err
+			}
+			s.Note("the node has left its domain; stop it now")
+			return nil
+		}),
+	}
+}
+
+func suggestMembers(s connect.Session, err error) error {
+	return cli.Suggest(err, cli.ExitNotFound, s.CommandLine("raft", "peers"))
+}
+
+// memberID returns the SPIFFE ID of a member by that ID or its last segment.
+func memberID(ctx context.Context, s connect.Session, client *apiclient.Client, id string) (string, error) {
+	if strings.HasPrefix(id, "spiffe://") {
+		return id, nil
+	}
+
+	status, _, err := client.Raft(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, m := range status.Peers {
+		if strings.HasSuffix(m.ID, "/"+id) {
+			return m.ID, nil
+		}
+	}
+
+	return "", suggestMembers(s, cli.Failed(cli.ExitNotFound, "no node %q in the domain", id))
+}

@@ -1,0 +1,122 @@
+package domain
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/config"
+	"github.com/roster-mesh/roster/node/memory"
+)
+
+// configHelp describes the flag --config.
+const configHelp = "configuration file of the node, YAML (required)"
+
+func serveCommand(s connect.Session) *cobra.Command {
+	var file string
+	c := &cobra.Command{
+		Use:   "serve --config FILE",
+		Short: "Run one node of a domain",
+		Long: `Run one node of a domain with the given configuration; "roster config" prints a documented
+sample. Logs go to standard error.
+
+SIGINT, SIGTERM and SIGHUP stop the node gracefully: it hands over leadership and completes
+running requests. A second signal stops it at once.
+
+The memory limit is 90% of the cgroup's limit and at most 75% of the machine's memory; set
+GOMEMLIMIT to change it.`,
+		Example: "  roster serve --config node.yaml",
+		Args:    cli.Args(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if file == "" {
+				return cli.Usage("missing --config FILE").
+					WithHint("It names the node's configuration; print a documented sample:").
+					WithNext(s.Program + " config")
+			}
+			return serve(c.Context(), s, file)
+		},
+	}
+	c.Flags().StringVar(&file, "config", "", configHelp)
+
+	return c
+}
+
+func configCommand(s connect.Session) *cobra.Command {
+	return &cobra.Command{
+		Use:     "config",
+		Short:   "Print a documented sample configuration for a node",
+		Example: "  roster config > node.yaml",
+		Args:    cli.Args(),
+		RunE: func(*cobra.Command, []string) error {
+			_, err := io.WriteString(s.Stdout, config.Sample)
+			return err
+		},
+	}
+}
+
+// loadConfig reads and validates a node's configuration.
+func loadConfig(s connect.Session, file string) (config.Config, error) {
+	loaded, err := config.Load(file)
+	if err != nil {
+		return loaded, cli.Usage("invalid configuration: %w", err).WithNext(s.Program + " config")
+	}
+	return loaded, nil
+}
+
+// serve runs a node until ctx ends or the node fails.
+func serve(ctx context.Context, s connect.Session, file string) error {
+	cfg, err := loadConfig(s, file)
+	if err != nil {
+		return err
+	}
+	restart := s.CommandLine("serve", "--config", file)
+
+	log := cfg.Log.Logger(s.Stderr)
+	defer memory.Govern(os.DirFS("/"), log)()
+	n, err := node.Start(cfg, node.Env{Logger: log, Context: ctx})
+	if err != nil && ctx.Err() != nil {
+		log.Info("stopped during start", "err", err)
+		return nil
+	}
+	if err != nil {
+		failure := cli.Failed(cli.ExitFailed, "cannot start the node: %w", err).WithNext(restart)
+		return addRecoveryHint(failure, err, &cfg)
+	}
+
+	log.Info("serving", "node", n.ID().String(), "api", cfg.Listen.API)
+	select {
+	case <-ctx.Done():
+		log.Info("stopping")
+		return n.Close()
+	case <-n.Failed():
+	}
+
+	cause := n.Ready()
+	log.Error("stopping after a failure", "err", cause)
+	if err := n.Close(); err != nil {
+		log.Info("stop was not graceful", "err", err)
+	}
+	// An unacknowledged write may be lost. Acknowledged writes are on a majority's disks.
+	failure := cli.Failed(cli.ExitFailed, "the node failed: %w", cause).
+		WithHint("No acknowledged write is lost. Repair the disk of %s, then start the node again:", cfg.Data).
+		WithNext(restart)
+
+	return addRecoveryHint(failure, cause, &cfg)
+}
+
+// addRecoveryHint replaces the hint if the cause is damaged data on the node's disk.
+func addRecoveryHint(failure *cli.Failure, cause error, cfg *config.Config) *cli.Failure {
+	if !errors.Is(cause, node.ErrDamaged) {
+		return failure
+	}
+
+	return failure.WithHint("Restore the damaged files, or remove %s and start the node again while all other "+
+		"nodes of the domain are ready; it copies the data from them. In a domain of one node, then restore the "+
+		"last backup with \"roster snapshot restore\":", cfg.ConsensusDir())
+}

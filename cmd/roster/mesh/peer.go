@@ -1,0 +1,270 @@
+package mesh
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/api"
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/trust"
+)
+
+func peerCommand(s connect.Session) *cobra.Command {
+	return cli.Group("peer", "Manage peerings with other domains",
+		inviteCommand(s),
+		acceptCommand(s),
+		listPeersCommand(s),
+		showPeerCommand(s),
+		exportToPeerCommand(s),
+		setPeerCommand(s),
+		evidenceCommand(s),
+		releaseCommand(s),
+		removePeerCommand(s),
+	)
+}
+
+func inviteCommand(s connect.Session) *cobra.Command {
+	var validity time.Duration
+	c := &cobra.Command{
+		Use:   "invite DOMAIN",
+		Short: "Create a one-time token to peer with a domain",
+		Long: `Create a one-time token with which the operator of DOMAIN makes it a peer of this domain.
+The token is a secret: send it over a channel that you trust. Compare the fingerprint over
+another channel: "roster peer accept" shows the same one.
+
+Nothing is exported to the peer before "roster peer export".`,
+		Args: cli.Args("DOMAIN"),
+		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
+			domain := args[0]
+			invitation, reply, err := client.Invite(ctx, domain, validity)
+			if err != nil {
+				return cli.Suggest(err, cli.ExitConflict, s.CommandLine("peer", "show", domain))
+			}
+
+			t := cli.Table{Head: []string{"TOKEN"}, Rows: [][]string{{invitation.Token}}}
+			if err := s.Print(cli.Answer{Body: reply.Body, Table: t}); err != nil {
+				return err
+			}
+			s.Note("The token is valid once, until %s. Fingerprint of this domain: %s",
+				cli.FormatTime(invitation.Until), invitation.Fingerprint)
+			s.Note("The operator of %s runs:", domain)
+			s.Note("  roster peer accept TOKEN")
+			noteExport(s, domain)
+
+			return nil
+		}),
+	}
+	c.Flags().DurationVar(&validity, "life", time.Hour, "validity of the token, at most a week (168h)")
+
+	return c
+}
+
+// noteExport notes that a new peering exports nothing, and the command that changes it.
+func noteExport(s connect.Session, domain string) {
+	s.Note("Nothing is exported to %s yet. To export mesh registrations to it:", domain)
+	s.Note("  %s", s.CommandLine("peer", "export", domain))
+}
+
+func acceptCommand(s connect.Session) *cobra.Command {
+	var fingerprint string
+	c := &cobra.Command{
+		Use:   "accept TOKEN",
+		Short: "Peer with the domain that created a token",
+		Long: `Peer with the domain that created a token with "roster peer invite". Compare the
+fingerprint that both commands show, or pass the expected one with --fingerprint.
+
+Nothing is exported to the peer before "roster peer export".`,
+		Args: cli.Args("TOKEN"),
+		RunE: func(c *cobra.Command, args []string) error {
+			return accept(c.Context(), s, args[0], fingerprint)
+		},
+	}
+	c.Flags().StringVar(&fingerprint, "fingerprint", "", "refuse a domain with another fingerprint than this one")
+
+	return c
+}
+
+func accept(ctx context.Context, s connect.Session, text, fingerprint string) error {
+	token, err := api.ParseToken(text)
+	if err != nil {
+		return cli.Usage("%w", err)
+	}
+	domain, err := spiffeid.TrustDomainFromString(token.Domain)
+	if err != nil {
+		return cli.Usage("invalid token: %w", err)
+	}
+	found, err := trust.Fingerprint(domain, token.Bundle)
+	if err != nil {
+		return cli.Failed(cli.ExitKey, "cannot use the token's bundle: %w", err)
+	}
+	if fingerprint != "" && fingerprint != found {
+		return cli.Failed(cli.ExitKey, "fingerprint mismatch: the token's bundle for %s has %s, --fingerprint is %s",
+			token.Domain, found, fingerprint).WithHint("Nothing was changed. Ask the sender of the token.")
+	}
+
+	client, err := s.Client()
+	if err != nil {
+		return err
+	}
+	if err := client.Accept(ctx, text); err != nil {
+		// The default suggestion repeats the command line, which has a secret.
+		err = cli.Suggest(err, cli.ExitUnavailable, s.CommandLine("peer", "show", token.Domain))
+		return cli.Suggest(err, cli.ExitConflict, s.CommandLine("peer", "list"))
+	}
+	s.Note("%s is a peer now; its fingerprint is %s", token.Domain, found)
+	noteExport(s, token.Domain)
+
+	return nil
+}
+
+func listPeersCommand(s connect.Session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the peers and the lag of their registrations here",
+		Args:  cli.Args(),
+		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
+			peers, reply, err := client.Peers(ctx)
+			if err != nil {
+				return err
+			}
+			return s.Print(cli.Answer{Body: reply.Body, Items: "peers", Table: peersTable(peers)})
+		}),
+	}
+}
+
+func peersTable(peers []apiclient.Peer) cli.Table {
+	t := cli.Table{Head: []string{
+		"DOMAIN", "STATE", "EXPORTED", "LAG REVISIONS", "LAG SECONDS", "LAST CONTACT",
+		"+POSITION HERE", "+POSITION THERE", "+ADDRESSES", "+FORMATS HELD BACK", "LAST ERROR",
+	}}
+	for i := range peers {
+		p := &peers[i]
+		t.Add(
+			p.Domain, p.State, cli.YesNo(p.Exported), strconv.FormatUint(p.LagRevisions, 10), formatSeconds(p.LagSeconds),
+			cli.FormatTime(p.LastHeard), p.Watermark, p.Tip, strings.Join(p.Addresses, " "),
+			strings.Join(p.HoldsBack, " "), p.LastError,
+		)
+	}
+	return t
+}
+
+func formatSeconds(seconds float64) string { return strconv.FormatFloat(seconds, 'f', 1, 64) }
+
+// findPeer returns one peer of the domain.
+func findPeer(
+	ctx context.Context, s connect.Session, client *apiclient.Client, domain string,
+) (*apiclient.Peer, error) {
+	peers, _, err := client.Peers(ctx)
+	if err != nil {
+		return nil, err
+	}
+
+	i := slices.IndexFunc(peers, func(p apiclient.Peer) bool { return p.Domain == domain })
+	if i < 0 {
+		return nil, cli.Failed(cli.ExitNotFound, "%s is not a peer of this domain", domain).
+			WithNext(s.CommandLine("peer", "list"))
+	}
+
+	return &peers[i], nil
+}
+
+func evidenceCommand(s connect.Session) *cobra.Command {
+	var id string
+	c := &cobra.Command{
+		Use:   "evidence DOMAIN",
+		Short: "Print the evidence against a frozen peer",
+		Long: `Print the evidence for which a peer is frozen: two signed structures that contradict each
+other, with everything to verify them offline. Anyone with the peer's bundle can verify it.`,
+		Example: "  roster peer evidence beta.test > evidence.json\n  roster verify evidence.json --bundle beta.pem",
+		Args:    cli.Args("DOMAIN"),
+		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
+			file, err := client.Evidence(ctx, args[0], id)
+			if err != nil {
+				return cli.Suggest(err, cli.ExitNotFound, s.CommandLine("peer", "show", args[0]))
+			}
+			_, err = s.Stdout.Write(file.Body)
+			return err
+		}),
+	}
+	c.Flags().StringVar(&id, "id", "", "id of the evidence, from roster peer show (default: the oldest)")
+
+	return c
+}
+
+func exportToPeerCommand(s connect.Session) *cobra.Command {
+	var off bool
+	c := &cobra.Command{
+		Use:   "export DOMAIN",
+		Short: "Start or stop exporting mesh registrations to a peer",
+		Long: `Export to a peer the registrations with visibility mesh that policy permits. With --off,
+stop the export; the peer then removes the registrations of this domain.
+
+"roster peer set" limits the export by name, capability and kind.`,
+		Args: cli.Args("DOMAIN"),
+		RunE: func(c *cobra.Command, args []string) error {
+			if off {
+				return changePeering(c.Context(), s, args[0], apiclient.PeerUnexport,
+					"no longer exporting to %s; it removes its copies")
+			}
+			return changePeering(c.Context(), s, args[0], apiclient.PeerExport,
+				"exporting to %s: registrations with visibility mesh")
+		},
+	}
+	c.Flags().BoolVar(&off, "off", false, "stop the export")
+
+	return c
+}
+
+func releaseCommand(s connect.Session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "release DOMAIN",
+		Short: "Accept registrations from a frozen peer again",
+		Long: `Accept registrations from a frozen peer again. Do so after you have cleared up the evidence
+with its operator. The peer must have revoked a key that signed the evidence or have begun a
+new epoch; otherwise the command is refused.`,
+		Args: cli.Args("DOMAIN"),
+		RunE: func(c *cobra.Command, args []string) error {
+			return changePeering(c.Context(), s, args[0], apiclient.PeerRelease, "released %s")
+		},
+	}
+}
+
+func removePeerCommand(s connect.Session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "remove DOMAIN",
+		Short: "End a peering on both sides",
+		Long: `End a peering, or withdraw an invitation that was not used. The peer's registrations are
+removed here at once. The peer is notified and removes this domain's registrations; if it is
+unreachable, they expire at their deadlines.`,
+		Args: cli.Args("DOMAIN"),
+		RunE: func(c *cobra.Command, args []string) error {
+			return changePeering(c.Context(), s, args[0], apiclient.PeerRemove, "removed peer %s and its registrations")
+		},
+	}
+}
+
+// changePeering changes the state of a peering and notes the result, a format with the
+// domain.
+func changePeering(
+	ctx context.Context, s connect.Session, domain string, change apiclient.PeerVerb, result string,
+) error {
+	client, err := s.Client()
+	if err != nil {
+		return err
+	}
+	if err := client.ChangePeering(ctx, domain, change); err != nil {
+		err = cli.Suggest(err, cli.ExitNotFound, s.CommandLine("peer", "list"))
+		return cli.Suggest(err, cli.ExitConflict, s.CommandLine("peer", "show", domain))
+	}
+	s.Note(result, domain)
+
+	return nil
+}

@@ -1,0 +1,203 @@
+package mesh
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/directory"
+)
+
+func setPeerCommand(s connect.Session) *cobra.Command {
+	var change peerChange
+	c := &cobra.Command{
+		Use:   "set DOMAIN",
+		Short: "Set export and import rules, quotas and addresses of a peering",
+		Long: `Set the rules of a peering: limits on the export to a peer in addition to policy, limits on
+the import from it, and its addresses. Settings without a flag stay unchanged.
+
+Import rules apply at once to registrations that are here already. Quotas (--records,
+--bytes, --owner-share) limit new registrations only.
+
+The addresses come from the invitation. If the peer's nodes move, set the new addresses with
+--nodes and --gossip: at the peer, "roster raft peers -o wide" lists them.`,
+		Example: "  roster peer set beta.test --export-names 'public-*' --export-kinds a2a,mcp\n" +
+			"  roster peer set beta.test --records 5000 --on-stale hide\n" +
+			"  roster peer set beta.test --nodes https://ad1.beta.test:8400,https://ad2.beta.test:8400",
+		Args: cli.Args("DOMAIN"),
+		RunE: func(c *cobra.Command, args []string) error {
+			change.command = c
+			return change.run(c.Context(), s, args[0])
+		},
+	}
+	change.addFlags(c)
+
+	return c
+}
+
+// A filter is the flags for the agents to export to a peer, or to import from it.
+type filter struct{ names, capabilities, kinds []string }
+
+func (f *filter) addFlags(c *cobra.Command, direction string) {
+	flags := c.Flags()
+	only := direction + " only "
+	flags.StringSliceVar(&f.names, direction+"-names", nil,
+		only+`agents with these names (NAME or PREFIX*); "" removes the limit`)
+	flags.StringSliceVar(&f.capabilities, direction+"-capabilities", nil,
+		only+`agents with one of these capabilities (NAME or PREFIX*); "" removes the limit`)
+	flags.StringSliceVar(&f.kinds, direction+"-kinds", nil,
+		only+`registrations of these kinds; "" removes the limit`)
+}
+
+// apply sets the given filters in rules and reports whether any was given.
+func (f *filter) apply(c *cobra.Command, direction string, rules *apiclient.PeerRules) (given bool) {
+	if c.Flags().Changed(direction + "-names") {
+		rules.Names = f.names
+		given = true
+	}
+	if c.Flags().Changed(direction + "-capabilities") {
+		rules.Capabilities = f.capabilities
+		given = true
+	}
+	if c.Flags().Changed(direction + "-kinds") {
+		rules.Kinds = f.kinds
+		given = true
+	}
+	return given
+}
+
+// A peerChange is the flags of roster peer set.
+type peerChange struct {
+	command *cobra.Command // has the flags
+
+	exported, imported filter
+	records            uint64
+	bytes              uint64
+	ownerShare         uint32
+	maxLifetime        time.Duration
+	onStale            string
+
+	nodes    []string
+	gossip   []string
+	endpoint string // of the bundle
+	profile  string // of the endpoint
+}
+
+// The flags of roster peer set that are read by name.
+const (
+	flagRecords     = "records"
+	flagBytes       = "bytes"
+	flagOwnerShare  = "owner-share"
+	flagMaxLifetime = "max-lifetime"
+	flagOnStale     = "on-stale"
+	flagNodes       = "nodes"
+	flagGossip      = "gossip"
+	flagEndpoint    = "bundle-endpoint"
+	flagProfile     = "bundle-profile"
+)
+
+func (p *peerChange) addFlags(c *cobra.Command) {
+	p.exported.addFlags(c, "export")
+	p.imported.addFlags(c, "import")
+
+	flags := c.Flags()
+	flags.Uint64Var(&p.records, flagRecords, 0,
+		"quota of the peer's registrations here; 0 for the node's limits.records_per_peer")
+	flags.Uint64Var(&p.bytes, flagBytes, 0,
+		"quota of bytes of the peer's records here; 0 for the node's limits.bytes_per_peer")
+	flags.Uint32Var(&p.ownerShare, flagOwnerShare, 0,
+		"each owner may use 1/N of these quotas, all withheld owners together count as one; 0 for 16")
+	flags.DurationVar(&p.maxLifetime, flagMaxLifetime, 0,
+		"maximum lifetime of the peer's registrations here, in whole seconds; 0 for no limit")
+	flags.StringVar(&p.onStale, flagOnStale, "serve", "when the peer is unreachable: "+
+		"keep serving its registrations until they expire (serve), or hide them (hide)")
+
+	flags.StringSliceVar(&p.nodes, flagNodes, nil, "addresses of the peer's nodes, https://HOST[:PORT]; replaces the known ones")
+	flags.StringSliceVar(&p.gossip, flagGossip, nil,
+		`gossip addresses of the peer's nodes, HOST:PORT; replaces the known ones; "" for none`)
+	flags.StringVar(&p.endpoint, flagEndpoint, "",
+		`https URL from which the peer's bundle is refreshed; "" stops the refresh`)
+	flags.StringVar(&p.profile, flagProfile, directory.ProfileSPIFFE,
+		"profile of --bundle-endpoint: "+directory.ProfileSPIFFE+" or "+directory.ProfileWeb)
+}
+
+func (p *peerChange) run(ctx context.Context, s connect.Session, domain string) error {
+	client, err := s.Client()
+	if err != nil {
+		return err
+	}
+	peer, err := findPeer(ctx, s, client, domain)
+	if err != nil {
+		return err
+	}
+	settings, err := p.settings(peer)
+	if err != nil {
+		return err
+	}
+
+	if err := client.SetPeer(ctx, domain, settings); err != nil {
+		return cli.Suggest(err, cli.ExitNotFound, s.CommandLine("peer", "list"))
+	}
+	s.Note("updated the peering with %s", domain)
+
+	return nil
+}
+
+// settings returns the peer's present settings with the given changes.
+func (p *peerChange) settings(peer *apiclient.Peer) (apiclient.PeerSettings, error) {
+	var to apiclient.PeerSettings
+	if p.exported.apply(p.command, "export", &peer.Export) {
+		to.Export = &peer.Export
+	}
+	filtered := p.imported.apply(p.command, "import", &peer.Import)
+	if limited := p.applyLimits(&peer.Import); filtered || limited {
+		to.Import = &peer.Import
+	}
+	if p.command.Flags().Changed(flagNodes) {
+		to.Addresses = p.nodes
+	}
+	if p.command.Flags().Changed(flagGossip) {
+		to.Gossip = p.gossip
+	}
+	switch {
+	case p.endpoint == "" && p.command.Flags().Changed(flagProfile):
+		return to, cli.Usage("--bundle-profile without --bundle-endpoint; give both")
+	case p.endpoint != "":
+		to.BundleEndpoint = &apiclient.BundleEndpoint{URL: p.endpoint, Profile: p.profile}
+	case p.command.Flags().Changed(flagEndpoint):
+		to.BundleEndpoint = &apiclient.BundleEndpoint{}
+	}
+
+	if to.Export == nil && to.Import == nil && to.Addresses == nil && to.Gossip == nil && to.BundleEndpoint == nil {
+		return to, cli.Usage("nothing to set; give at least one flag, such as --export-names")
+	}
+	seconds := p.maxLifetime / time.Second
+	if seconds < 0 || seconds > math.MaxUint32 || p.maxLifetime%time.Second != 0 {
+		return to, cli.Usage("--max-lifetime must be a whole number of seconds, or 0 for no limit, got %s", p.maxLifetime)
+	}
+
+	return to, nil
+}
+
+// applyLimits sets the given limits on the import in rules and reports whether any was
+// given.
+func (p *peerChange) applyLimits(rules *apiclient.PeerRules) (given bool) {
+	for name, set := range map[string]func(){
+		flagRecords:     func() { rules.Records = p.records },
+		flagBytes:       func() { rules.Bytes = p.bytes },
+		flagOwnerShare:  func() { rules.OwnerShare = p.ownerShare },
+		flagMaxLifetime: func() { rules.MaxLifetime = uint32(p.maxLifetime / time.Second) },
+		flagOnStale:     func() { rules.OnStale = p.onStale },
+	} {
+		if p.command.Flags().Changed(name) {
+			set()
+			given = true
+		}
+	}
+	return given
+}

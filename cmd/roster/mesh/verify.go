@@ -1,0 +1,193 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/trust"
+)
+
+const verifyHelp = `Verify a proof file, a bare record, or evidence of equivocation, and print each step. FILE
+(- for standard input) is verified offline. For a URL or a registration, the proof is
+fetched from the directory first.
+
+The verdict rests on an anchor that you choose, and the result names it:
+
+  bundle     --bundle FILE: the domain's CA certificates (PEM or a SPIFFE bundle). The
+             bundle of ROSTER_BUNDLE or the context is used for the domains in it
+  keys       --keys FILE: a key document of the domain that you pinned. A verified proof
+             file contains one as its member keys. With --bundle, the key document is
+             verified too and replaces the one in the file
+  directory  without these: the data of the directory that answers over TLS
+
+Without an anchor nothing is authentic (exit code 12): the bundle inside a file shows only
+that the file is consistent. A bare record contains no key document and needs --keys. Parts
+of a file that don't affect the verdict are listed as not checked.
+
+--at sets the time for deadlines and, for a bare record, for the key document, its
+attestations and certificates. In a proof file these are valid as of the page's time.
+
+With --agent, this program fetches the agent's own description from its base (A2A card, Web
+of Agents document or MCP server) and lists the differences to its registration.
+
+Exit codes: 0 authentic, 10 wrong signature or format, 11 the evidence is valid, 12 wrong
+key or identity, or no anchor, 13 not included in the ledger, 14 expired. With --agent:
+0 no differences, 1 differences, 6 no description available.`
+
+func verifyCommand(s connect.Session) *cobra.Command {
+	var proof proofVerification
+	var agent agentVerification
+	var origin string
+	c := &cobra.Command{
+		Use:   "verify FILE | URL | NAME|RID | --agent NAME|RID",
+		Short: "Verify a proof offline, or compare an agent with its registration",
+		Long:  verifyHelp,
+		Example: "  curl -K DIR/curlrc -o proof.json https://127.0.0.1:8400/ad/r/RID/proof\n" +
+			"  roster verify proof.json --bundle DIR/alpha.test/bundle.pem\n" +
+			"  roster verify weather-oslo",
+		Args: func(c *cobra.Command, args []string) error {
+			if agent.id != "" {
+				return cli.Args()(c, args)
+			}
+			return cli.Args("FILE")(c, args)
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			if agent.id != "" {
+				agent.origin = origin
+				return agent.run(c.Context(), s)
+			}
+			proof.source = proofSource{session: s, argument: args[0], origin: origin}
+			return proof.run(c.Context(), s)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&agent.id, "agent", "", "agent to compare with its registration, by name or rid")
+	f.StringVar(&origin, "origin", "", "domain that registered the agent")
+	f.StringVar(&proof.keysFile, "keys", "", "file with a key document that you pinned (compact JWS)")
+	f.StringVar(&proof.at, "at", "", "verify as of this time, such as 2026-01-31T12:00:00Z (default: now)")
+	agent.fetch.AddFlags(c)
+
+	return c
+}
+
+// A proofVerification verifies one file or one registration's proof.
+type proofVerification struct {
+	source   proofSource
+	keysFile string
+	at       string
+}
+
+func (v *proofVerification) run(ctx context.Context, s connect.Session) error {
+	options, err := v.options(s)
+	if err != nil {
+		return err
+	}
+	input, err := v.source.read(ctx)
+	if err != nil {
+		return err
+	}
+	options.Directory = input.directory
+	if err := addBundle(s, &options); err != nil {
+		return err
+	}
+
+	report, verdict := trust.Verify(input.text, options)
+	if verdict == nil {
+		verdict = input.checkSubject(report)
+	}
+	if bundle, origin, isFlag := s.Bundle(); report.Anchor == trust.AnchorBundle && !isFlag {
+		s.Note("Using the bundle %s of the %s.", bundle, origin)
+	}
+	if err := s.PrintValue(report, "steps", reportTable(report)); err != nil {
+		return err
+	}
+
+	return verdictFailure(verdict, v.source.argument, report.Subject.Domain)
+}
+
+// verdictFailure returns the failure for a verdict on an argument; nil if it is authentic.
+func verdictFailure(verdict error, argument, domain string) error {
+	switch {
+	case verdict == nil:
+		return nil
+	case errors.Is(verdict, trust.ErrEquivocation):
+		return cli.Failed(trust.ExitCode(verdict), "%s is valid evidence: %s equivocated", argument, domain).
+			WithHint("The domain signed two structures that contradict each other; the steps above name them.")
+	case errors.Is(verdict, trust.ErrNoAnchor):
+		return cli.Failed(trust.ExitCode(verdict), "cannot verify that %s is authentic: %w", argument, verdict).
+			WithHint("Give the CA certificates of %s (--bundle FILE) or a key document of it (--keys FILE), "+
+				"from a source that you trust.", domain)
+	}
+	return cli.Failed(trust.ExitCode(verdict), "%s is not authentic: %w", argument, verdict)
+}
+
+// options returns the options of this command's own flags.
+func (v *proofVerification) options(s connect.Session) (options trust.VerifyOptions, err error) {
+	if v.at != "" {
+		if options.At, err = time.Parse(time.RFC3339, v.at); err != nil {
+			return options, cli.Usage("--at must be a time such as 2026-01-31T12:00:00Z, got %q", v.at)
+		}
+	}
+
+	if v.keysFile != "" {
+		text, err := s.ReadFile(v.keysFile, trust.MaxJWS+1)
+		if err != nil {
+			return options, err
+		}
+		options.Keys = strings.TrimSpace(string(text))
+		if options.Keys == "" {
+			return options, cli.Failed(cli.ExitFormat, "key document %s is empty", v.keysFile)
+		}
+	}
+
+	return options, s.UseContext()
+}
+
+// addBundle adds the bundle of the flag, the environment or the context. The flag's bundle
+// is an anchor for a file of any domain; the others were chosen for connections, so they
+// are anchors for their own domains only.
+func addBundle(s connect.Session, options *trust.VerifyOptions) error {
+	bundle, _, isFlag := s.Bundle()
+	if bundle == "" {
+		return nil
+	}
+
+	text, err := os.ReadFile(bundle)
+	if err != nil {
+		return cli.Failed(cli.ExitFailed, "cannot read the bundle: %w", err)
+	}
+	if options.Bundle, err = trust.ParseBundle(spiffeid.TrustDomain{}, text); err != nil {
+		return cli.Failed(cli.ExitFormat, "cannot use the bundle %s: %w", bundle, err)
+	}
+	options.OfConnection = !isFlag || options.Directory != ""
+
+	return nil
+}
+
+func reportTable(report *trust.Report) cli.Table {
+	t := cli.Table{Head: []string{"RESULT", "STEP", "DETAIL"}}
+	for _, step := range report.Steps {
+		result := "ok"
+		switch {
+		case step.Skipped:
+			result = "-"
+		case !step.OK:
+			result = "FAILED"
+		}
+		t.Add(result, step.Name, step.Detail)
+	}
+	if len(report.Unchecked) > 0 {
+		t.Add("-", "not checked", "members of the file: "+strings.Join(report.Unchecked, ", "))
+	}
+	t.Add(cli.YesNo(report.Authentic), "authentic", "anchor: "+string(report.Anchor))
+
+	return t
+}

@@ -1,0 +1,95 @@
+package mesh
+
+import (
+	"context"
+
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/cmd/roster/fetch"
+	"github.com/roster-mesh/roster/cmd/roster/resource"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/gateway"
+	"github.com/roster-mesh/roster/gateway/probe"
+)
+
+// An agentVerification compares a registration with the agent's own description at its base
+// (jimenez 8.5, A.2). It is fetched by this program, not by the directory.
+type agentVerification struct {
+	id     string // name or rid
+	origin string
+	fetch  fetch.Options
+}
+
+// A memberDifference is a member in which the agent's own description differs.
+type memberDifference struct {
+	Member     string `json:"member"`
+	Registered string `json:"registered"`
+	Said       string `json:"said"`
+}
+
+func (v *agentVerification) run(ctx context.Context, s connect.Session) error {
+	registration, contents, err := resource.Contents(ctx, s, v.id, v.origin)
+	if err != nil {
+		return err
+	}
+	projection, err := kinds.Reproject(contents.Agent, contents.Document)
+	if err != nil {
+		return err
+	}
+	owner, _ := directory.ParseIdentity(registration.Provenance.Registrant) // zero if it is withheld
+	source, ok := probe.SourceOf(owner, contents.Document, projection)
+	if !ok {
+		return cli.Failed(cli.ExitFailed, "%s has no https base with a description", v.id).
+			WithHint("Descriptions exist for A2A, MCP and Web of Agents at an https base; its base is %s.", projection.Base)
+	}
+
+	guard, err := v.fetch.Guard(s.Console)
+	if err != nil {
+		return err
+	}
+	defer guard.Close()
+	description, err := probe.Fetch(ctx, guard, source, "")
+	var differences []probe.Difference
+	at := source.URL
+	if err == nil {
+		at = description.At
+		differences, err = description.Compare(contents.Agent, contents.Document, projection, !contents.Redacted)
+	}
+
+	verdict := probe.Judge(differences, err)
+	if verdict.State == directory.ProbeUnreachable {
+		failure := cli.Failed(cli.ExitUnavailable, "cannot fetch the description of %s from %s: %w", v.id, at, err)
+		if gateway.RuleOf(err) == gateway.RuleAddress {
+			failure = failure.WithHint(fetch.HintAddress)
+		}
+		return failure
+	}
+
+	return v.report(s, differences, map[string]any{
+		"agent": contents.Agent, "rid": registration.RID(), "at": at, "state": verdict.State,
+	})
+}
+
+// report prints the differences with the other members of the JSON output, and fails if
+// there are any.
+func (v *agentVerification) report(s connect.Session, differences []probe.Difference, output map[string]any) error {
+	list := []memberDifference{}
+	t := cli.Table{Head: []string{"MEMBER", "REGISTERED", "DESCRIBED"}}
+	for _, d := range differences {
+		list = append(list, memberDifference(d))
+		t.Add(d.Member, d.Registered, d.Said)
+	}
+
+	at := output["at"]
+	output["differences"] = list
+	if err := s.PrintValue(output, "differences", t); err != nil {
+		return err
+	}
+	if len(list) > 0 {
+		return cli.Failed(cli.ExitFailed, "%s differs from its own description at %s", v.id, at)
+	}
+	s.Note("%s matches its own description at %s", v.id, at)
+
+	return nil
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/roster-mesh/roster/cmd/roster/agents"
+	"github.com/roster-mesh/roster/cmd/roster/backup"
+	"github.com/roster-mesh/roster/cmd/roster/catalog"
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/cmd/roster/dev"
+	"github.com/roster-mesh/roster/cmd/roster/domain"
+	"github.com/roster-mesh/roster/cmd/roster/mesh"
+)
+
+const rootHelp = `Roster is a federated directory of AI agents with signed records.
+
+To try it, start a mesh on this machine with "roster dev".
+
+Commands that talk to a directory take its address, and your identity, from flags, from the
+environment (ROSTER_ADDRESS, ROSTER_BUNDLE, ROSTER_CERT, ROSTER_KEY), or from a connection
+saved with "roster context set". Flags win over the environment, and the environment over a
+saved connection.
+
+Data goes to standard output, notes and errors go to standard error. The default output is a
+table; -o json prints the server's response, unchanged.
+
+Exit codes: 0 success, 1 failure, 2 usage, 3 not found, 4 permission denied, 5 conflict,
+6 unavailable, 10 signature or format, 11 equivocation, 12 key or identity, 13 inclusion or
+witness, 14 expired or stale, 15 rollback, 130 interrupted.`
+
+// A program is one run of the command line.
+type program struct {
+	session connect.Session
+	args    []string
+	parsed  bool // the command line is valid
+}
+
+// run runs one command line and returns its exit code.
+func (p *program) run(ctx context.Context, args []string) int {
+	p.args = args
+	root := p.root()
+	root.SetArgs(args)
+
+	called, err := root.ExecuteContextC(ctx)
+	p.session.Close()
+	if err == nil {
+		return cli.ExitOK
+	}
+	if !p.parsed {
+		err = parseFailure(err)
+	}
+
+	return p.fail(called, err)
+}
+
+// parseFailure returns the failure of a command line that is refused before its command
+// runs.
+func parseFailure(err error) error {
+	if errors.As(err, new(*cli.Failure)) {
+		return err
+	}
+	return cli.ParseFailure(err)
+}
+
+// root returns the tree of all commands.
+func (p *program) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:              "roster",
+		Short:            "Federated directory of AI agents with signed records",
+		Long:             rootHelp,
+		SilenceErrors:    true,
+		SilenceUsage:     true,
+		PersistentPreRun: func(*cobra.Command, []string) { p.parsed = true },
+	}
+	root.SetIn(p.session.Stdin)
+	root.SetOut(p.session.Stdout)
+	root.SetErr(p.session.Stderr)
+
+	p.session.AddFlags(root)
+	root.PersistentFlags().VarP(&p.session.Format, "output", "o", strings.Join(cli.Formats(), ", "))
+	formats := cobra.FixedCompletions(cli.Formats(), cobra.ShellCompDirectiveNoFileComp)
+	if err := root.RegisterFlagCompletionFunc("output", formats); err != nil {
+		panic(err) // the flag was added above
+	}
+
+	s := p.session
+	addGroup(root, "agents", "Agents:", append(agents.Commands(s), catalog.Commands(s)...)...)
+	addGroup(root, "mesh", "Mesh:", mesh.Commands(s)...)
+	addGroup(root, "domain", "Domain (for operators):", append(domain.OperatorCommands(s), backup.Command(s))...)
+	addGroup(root, "node", "Nodes:", append(domain.NodeCommands(s), dev.Command(s))...)
+	root.AddCommand(connect.ContextCommand(s), manCommand(s), versionCommand(s))
+
+	return root
+}
+
+// addGroup adds commands under a title of their own in the help.
+func addGroup(root *cobra.Command, id, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: id, Title: title})
+	for _, c := range commands {
+		c.GroupID = id
+	}
+	root.AddCommand(commands...)
+}
+
+// fail prints a failure of the called command and returns the exit code.
+func (p *program) fail(called *cobra.Command, err error) int {
+	failure := cli.FailureOf(err)
+	next := failure.Next
+	if next == "" {
+		next = p.suggestion(failure.Code, called)
+	}
+
+	p.session.Note("roster: %s", failure.Message)
+	if failure.Hint != "" {
+		p.session.Note("%s", failure.Hint)
+	}
+	if next != "" {
+		p.session.Note("  %s", next)
+	}
+
+	return failure.Code
+}
+
+// suggestion returns the command that helps with a failure that suggests none itself.
+func (p *program) suggestion(code int, called *cobra.Command) string {
+	switch code {
+	case cli.ExitFailed, cli.ExitUsage, cli.ExitRefused:
+		verb := strings.Fields(called.CommandPath())[1:]
+		return p.session.CommandLine(append(verb, "--help")...)
+
+	case cli.ExitUnavailable:
+		words := []string{p.session.Program}
+		for _, arg := range p.args {
+			words = append(words, cli.ShellQuote(arg))
+		}
+		return strings.Join(words, " ")
+
+	case cli.ExitNotFound:
+		return p.session.CommandLine("lookup")
+	}
+
+	return ""
+}
