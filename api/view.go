@@ -140,7 +140,7 @@ func appendProjection(b []byte, p *directory.Projection) []byte {
 }
 
 // appendCapability appends a capability with its tags and the agent's own, which
-// count as each capability's (model.md, "How a view is made").
+// count as each capability's (docs/spec/views.md, "How a view is made").
 func appendCapability(b []byte, c directory.Capability, own []string) []byte {
 	b = strictjson.AppendText(append(b, '{'), "name", c.Name)
 	b = strictjson.AppendText(b, "type", c.Type)
@@ -178,7 +178,7 @@ func appendExample(b []byte, x directory.Example) []byte {
 }
 
 // appendProvenance appends where a registration comes from, who vouches for it,
-// and how fresh it is (model.md, "Provenance").
+// and how fresh it is (docs/spec/views.md, "Provenance").
 func (s *Server) appendProvenance(b []byte, e *directory.Entry, l look) []byte {
 	b = strictjson.AppendText(append(b, '{'), "origin_authority", e.Origin.Name())
 	if !l.brief {

@@ -18,7 +18,7 @@ const ImportedFrom = "imported_from"
 // A Kind is the shape of a document.
 type Kind string
 
-// The kinds (model.md, "What is stored").
+// The kinds (docs/spec/views.md, "Registration").
 const (
 	KindAD      Kind = "ad"      // draft-jimenez-agent-directory, 4.1
 	KindProfile Kind = "profile" // draft-xu-efficient-agent-discovery-profile, 4

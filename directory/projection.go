@@ -40,7 +40,7 @@ type Example struct {
 }
 
 // A Projection is what every surface needs to know of a document, whatever its
-// kind (model.md, "How a view is made"). It is a pure function of the document
+// kind (docs/spec/views.md, "How a view is made"). It is a pure function of the document
 // and of the agent's name, and is never modified.
 type Projection struct {
 	Name, Description, Base string

@@ -122,8 +122,8 @@ var (
 	ErrExpired   = errors.New("expired")
 )
 
-// ExitCode returns the exit code of a command that ends with err (operations.md,
-// "The command line"): 0 for none, 1 for an error of another package.
+// ExitCode returns the exit code of a command that ends with err (docs/cli.md,
+// "Output"): 0 for none, 1 for an error of another package.
 func ExitCode(err error) int {
 	switch {
 	case err == nil:

@@ -15,7 +15,7 @@ func nameOfAD(doc *object) string {
 }
 
 // projectAD projects a registration of draft-jimenez-agent-directory, 4.1. The
-// members that the draft doesn't know are those of model.md's table.
+// members that the draft doesn't know are those of the table in docs/spec/views.md.
 func projectAD(agent string, doc *object) *directory.Projection {
 	p := &directory.Projection{
 		Name:           agent,

@@ -206,7 +206,7 @@ func (d *Domain) writeNode(ca *trust.CA, i int, o *Options) error {
 }
 
 // openGateway is the gateway of a development mesh: agents on loopback, with the mesh's
-// own certificates (operations.md, "The development setting").
+// own certificates (docs/operate.md, "The development setting").
 func openGateway() config.Gateway {
 	gateway := config.Default().Gateway
 	gateway.Enabled = true

@@ -1,0 +1,68 @@
+package scenarios
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	pageName = regexp.MustCompile(`[\w./-]*\w\.md\b`)
+	pageLink = regexp.MustCompile(`\]\(([^)#\s]+)(#[^)]*)?\)`)
+)
+
+// otherPages are pages of other projects, and names that stand for any page.
+var otherPages = []string{"SKILL.md", "skill.md", "AGENTS.md", "DESIGN.md"}
+
+// A page that a comment or another page names is in the repository: in the same folder, at
+// the top, or in docs. Links between pages lead to files.
+func TestPagesExist(t *testing.T) {
+	root := os.DirFS("..")
+	exists := func(name string) bool {
+		_, err := fs.Stat(root, path.Clean(name))
+		return err == nil
+	}
+
+	err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (entry.Name() == "testdata" || strings.HasPrefix(entry.Name(), ".git")):
+			return fs.SkipDir
+		case entry.IsDir() || !slices.Contains([]string{".go", ".md", ".yaml", ".cedar"}, path.Ext(name)):
+			return nil
+		}
+
+		text, err := fs.ReadFile(root, name)
+		if err != nil {
+			return err
+		}
+
+		dir := path.Dir(name)
+		for _, page := range pageName.FindAllString(string(text), -1) {
+			if !slices.ContainsFunc([]string{path.Join(dir, page), page, path.Join("docs", page), path.Join("docs/spec", page)}, exists) &&
+				!slices.Contains(otherPages, page) && !strings.HasSuffix(name, "_test.go") {
+				t.Errorf("%s names %s, which is not in the repository", name, page)
+			}
+		}
+
+		if path.Ext(name) != ".md" {
+			return nil
+		}
+
+		for _, link := range pageLink.FindAllStringSubmatch(string(text), -1) {
+			if !strings.Contains(link[1], "://") && !exists(path.Join(dir, link[1])) {
+				t.Errorf("%s links to %s, which is not there", name, link[1])
+			}
+		}
+
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
