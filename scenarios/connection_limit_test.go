@@ -12,9 +12,8 @@ import (
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
-// Strangers from a few addresses open connections without end at the ports where nodes
-// hear each other, and say nothing. A node that was cut off finds its domain and its
-// peer all the same.
+// Strangers from a few addresses keep opening connections at the ports between nodes, and
+// send nothing. A node that was cut off reaches its domain and its peer all the same.
 //
 // Requirement: OPS-020
 func TestStrangersCloseNoPortToNodes(t *testing.T) {
@@ -22,13 +21,13 @@ func TestStrangersCloseNoPortToNodes(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 3, Seed: seed, Link: wan})
 		ctx, lift := context.WithCancel(t.Context())
 
-		var siege sync.WaitGroup
-		defer func() { lift(); siege.Wait() }()
+		var strangers sync.WaitGroup
+		defer func() { lift(); strangers.Wait() }()
 
 		lost := m.Domain("alpha.test").Nodes[2]
-		for _, port := range lost.Hears() {
-			for i := range 800 { // 8 addresses fill a hall and its door
-				siege.Go(func() { besiege(ctx, m.Net, fmt.Sprintf("10.99.0.%d", i%8), port) })
+		for _, port := range lost.Listeners() {
+			for i := range 800 { // 8 addresses exhaust the shared part of connLimiter
+				strangers.Go(func() { exhaust(ctx, m.Net, fmt.Sprintf("10.99.0.%d", i%8), port) })
 			}
 		}
 
@@ -44,9 +43,9 @@ func TestStrangersCloseNoPortToNodes(t *testing.T) {
 	})
 }
 
-// besiege keeps a silent connection from a host to a port, and opens another where that
-// is closed.
-func besiege(ctx context.Context, n *mesh.Network, host, port string) {
+// exhaust keeps a silent connection from a host to a port, and opens another whenever
+// one is closed.
+func exhaust(ctx context.Context, n *mesh.Network, host, port string) {
 	for ctx.Err() == nil {
 		conn, err := n.Dial(ctx, host, port)
 		if err == nil {

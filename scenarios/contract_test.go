@@ -359,8 +359,8 @@ func TestAnOperatorsLimits(t *testing.T) {
 	}
 }
 
-// The directory lists where agents are, and never goes there: not to base, nor to
-// identity, nor to where a schema says it is, on no domain.
+// The directory lists addresses of agents and never contacts them: neither base, nor
+// identity, nor a schema's $id, in any domain.
 //
 // Requirement: AD-003, AD-051
 func TestTheDirectoryNeverCallsAnAgent(t *testing.T) {

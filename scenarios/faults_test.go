@@ -56,7 +56,7 @@ func (w *weather) step() {
 	case n < 16:
 		w.m.Heal()
 	case n < 18:
-		w.fellOrRaise()
+		w.killOrStart()
 	default:
 		link := []mesh.Link{wan, lossy, {Delay: 100 * time.Millisecond, Jitter: 200 * time.Millisecond,
 			Reset: 0.01}}[w.rng.IntN(3)]
@@ -96,8 +96,8 @@ func (w *weather) remove() {
 	}
 }
 
-// fellOrRaise starts a dead node, where there is one, and else kills one.
-func (w *weather) fellOrRaise() {
+// killOrStart starts a dead node if there is one, and otherwise kills one.
+func (w *weather) killOrStart() {
 	var all []*mesh.Node
 	for _, d := range w.m.Domains {
 		for _, n := range d.Nodes {

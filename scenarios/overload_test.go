@@ -26,7 +26,7 @@ type tally struct {
 	other        []string
 }
 
-// drive has all loads run at once for a while, and tells how each was answered, by class.
+// drive runs all loads at once for a while, and returns the outcomes by class.
 func (p *processes) drive(client *http.Client, loads []load, during time.Duration) map[string]*tally {
 	ctx, cancel := context.WithTimeout(p.t.Context(), during)
 	defer cancel()

@@ -49,12 +49,12 @@ import (
 // scriptEnv is the node that a script talks to.
 type scriptEnv struct {
 	URL    string // https://HOST:PORT
-	Agent  string // where an agent is that the node may call; empty where there is none
+	Agent  string // address of an agent that the node may call; empty if there is none
 	Domain string
 	// Client returns a client for one of the domain's agents (ada, bob, eve,
 	// commissioner, operator, reader), or an anonymous one.
 	Client func(who string) *http.Client
-	// Wait lets time pass; nil where a script may not ask for that.
+	// Wait lets time pass; nil if scripts may not ask for that.
 	Wait func(time.Duration)
 	// Described returns the difference between an answer and the node's own description;
 	// may be nil.

@@ -115,7 +115,7 @@ type socket struct {
 	done   chan struct{}
 }
 
-// address is where the Workload API of a workload is, whether it is there or not.
+// address is the address of a workload's Workload API, running or not.
 func (s *spire) address(name string) string { return "unix://" + filepath.Join(s.dir, name) }
 
 // serve serves the workload at path until it is closed.

@@ -138,7 +138,7 @@ func newAgent(t *testing.T, s *spire, name string) *agent {
 	return a
 }
 
-// http returns a client that shows source's SVID; none where it is nil.
+// http returns a client with source's SVID, or an anonymous one if source is nil.
 func (l *lone) http(source *trust.Source, bundles *trust.Bundles, again bool) *http.Client {
 	allow := func(id spiffeid.ID) error {
 		if !trust.IsNode(id, l.cfg.TrustDomain) {

@@ -16,7 +16,7 @@ type options struct {
 	kills    int
 	binary   string // roster
 	json     string
-	keep     string // where a filled directory is kept between runs
+	keep     string // directory that keeps a filled data directory between runs
 	etcdTLS  bool
 	profiles string // a directory for processor profiles
 }

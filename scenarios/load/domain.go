@@ -28,9 +28,9 @@ type domain struct {
 	dev.Domain
 	binary   string
 	dir      string
-	nodes    []*process // nil where one was killed
+	nodes    []*process // nil if killed
 	bundles  *trust.Bundles
-	profiles string       // where profiles of the nodes go; empty for none
+	profiles string       // directory for profiles of the nodes; empty for none
 	client   *http.Client // speaks HTTP/1.1 as agent/ada, one connection for each request under way
 }
 

@@ -20,7 +20,7 @@ import (
 type filled struct {
 	*domain
 	size  int
-	empty float64 // bytes of live heap before anything was registered; 0 where it was kept
+	empty float64 // bytes of live heap before anything was registered; 0 if it was kept
 }
 
 // filled returns the domain with many registrations, which the first section

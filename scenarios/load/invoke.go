@@ -63,7 +63,7 @@ func invocations(ctx context.Context, bench *bench) error {
 	return bench.streams(ctx, domain)
 }
 
-// invokeURL is where d's gateway invokes one of the agents.
+// invokeURL returns the URL at which d's gateway invokes one of the agents.
 func (d *domain) invokeURL(i int) string {
 	return d.Nodes[0].API + "/agents/" + name("i", i%agentsCalled) + "/invoke"
 }

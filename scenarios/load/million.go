@@ -126,7 +126,7 @@ const cyclesMetric = "go_gc_duration_seconds_count"
 
 func gigabytes(bytes float64) float64 { return bytes / 1e9 }
 
-// path is where f's i-th registration is, by its name.
+// path returns the path of f's i-th registration, by its name.
 func (f *filled) path(i int) string { return "/ad/r/" + name("m", i%f.size) }
 
 // restart measures how long a node is away: from its start until it is ready and

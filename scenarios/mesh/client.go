@@ -55,8 +55,8 @@ func (m *Mesh) TryRegister(domain, name string, lifetime uint32) (*Agent, error)
 	return a, m.registered(a, m.Domain(domain).write(a.register))
 }
 
-// RegisterAt registers an agent at one node of a domain, and fails the test where
-// that refuses.
+// RegisterAt registers an agent at one node of a domain, and fails the test if that is
+// refused.
 func (m *Mesh) RegisterAt(n *Node, name string, lifetime uint32) *Agent {
 	m.T.Helper()
 	agent := &Agent{Domain: n.Domain.Name, Name: name, Lifetime: lifetime}
@@ -99,7 +99,7 @@ func document(name string) []byte {
 			`"capabilities":[{"name":"work","type":"skill","tags":["story"]}]}`, name)
 }
 
-// Refresh renews an agent, and fails the test where its domain does not.
+// Refresh refreshes an agent, and fails the test if its domain doesn't.
 func (m *Mesh) Refresh(a *Agent) {
 	m.T.Helper()
 	m.must(m.TryRefresh(a))

@@ -131,7 +131,7 @@ func (c *conn) await(op string, try func(now time.Time) (bool, error), next func
 	}
 }
 
-// waitFor waits for a change, and where bounded not longer than d.
+// waitFor waits for a change, and if bounded for at most d.
 func waitFor(changed <-chan struct{}, d time.Duration, bounded bool) {
 	if !bounded {
 		<-changed

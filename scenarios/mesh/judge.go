@@ -38,8 +38,8 @@ func (m *Mesh) Lookup(n *Node) (Listing, error) {
 	return all, nil
 }
 
-// Judge has every living node show everything, and fails the test where one does
-// not answer or breaks a promise.
+// Judge looks up everything at every living node, and fails the test if one doesn't
+// answer or breaks a promise.
 func (m *Mesh) Judge() {
 	m.T.Helper()
 

@@ -239,8 +239,7 @@ func (n *Network) Dial(ctx context.Context, from, addr string) (net.Conn, error)
 	return nil, fail(syscall.ETIMEDOUT)
 }
 
-// knock sends a SYN: it returns how long the answer takes, or false where none
-// will come.
+// knock sends a SYN. It returns the time until the answer, or false if none arrives.
 func (n *Network) knock(direction direction) (time.Duration, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -54,10 +54,13 @@ func (n *Node) Data() string { return n.cfg.Data }
 
 func (n *Node) gossip() string { return net.JoinHostPort(n.host, "8403") }
 
-// Hears returns where the node hears others: those of its domain, and all that gossip.
-func (n *Node) Hears() []string { return []string{net.JoinHostPort(n.host, clusterPort), n.gossip()} }
+// Listeners returns the node's addresses for other nodes: those of its domain, and all
+// that gossip.
+func (n *Node) Listeners() []string {
+	return []string{net.JoinHostPort(n.host, clusterPort), n.gossip()}
+}
 
-// clusterPort is where the members of a domain hear each other.
+// clusterPort is the port for the members of a domain.
 const clusterPort = "8402"
 
 // hostOf returns the host of node j of domain i; both count from 1.

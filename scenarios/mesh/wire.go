@@ -196,7 +196,7 @@ func (y *way) schedule(now time.Time, piece *piece) {
 	piece.at = y.last
 }
 
-// sooner returns the earlier one of two times, where zero is never.
+// sooner returns the earlier of two times; zero means never.
 func sooner(at, b time.Time) time.Time {
 	if at.IsZero() || !b.IsZero() && b.Before(at) {
 		return b

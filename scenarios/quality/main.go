@@ -63,7 +63,7 @@ func main() {
 	}
 }
 
-// score scores the engine, or a node where one is given.
+// score scores the engine, or a node if one is given.
 func score(ctx context.Context, connection *connection, data, half, write string, names []string) error {
 	if connection.node == "" {
 		return run(os.Stdout, data, half, write, names, (*set).scoreEngine)

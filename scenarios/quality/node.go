@@ -233,7 +233,7 @@ func patiently(ctx context.Context, ask func() error) error {
 	}
 }
 
-// each does something for each of n, several at once, until one of them fails.
+// each calls a function for each of n, several at once, until one fails.
 func each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

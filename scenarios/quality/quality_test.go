@@ -13,7 +13,7 @@ import (
 	"github.com/roster-mesh/roster/discovery"
 )
 
-// data is where the sets are, seen from this directory.
+// data is the directory of the sets, relative to this package.
 const data = "../../../shared/data/retrieval"
 
 // quick are the sets that a short run scores as well.
