@@ -90,18 +90,18 @@ func TestALeaderThatDiesAheadOfItsDiskTakesNothingAlong(t *testing.T) {
 			d.ready()
 			d.settled()
 			held := func(i int) []byte {
-				d.nodes[i].mu.RLock()
-				defer d.nodes[i].mu.RUnlock()
-				return freeze(t, d.nodes[i].state)
+				d.nodes[i].Replica.mu.RLock()
+				defer d.nodes[i].Replica.mu.RUnlock()
+				return freeze(t, d.nodes[i].Replica.state)
 			}
 			eventually(t, "all have the same state", func() bool {
 				return bytes.Equal(held(leader), held(second)) && bytes.Equal(held(leader), held(third))
 			})
 			s := d.nodes[leader]
 			for name, rid := range acked {
-				s.mu.RLock()
-				reg := s.state.Registrations().Get(rid)
-				s.mu.RUnlock()
+				s.Replica.mu.RLock()
+				reg := s.Replica.state.Registrations().Get(rid)
+				s.Replica.mu.RUnlock()
 				if reg == nil || reg.Entry().Agent != name {
 					t.Errorf("round %d: %s is lost, which was acknowledged", round, name)
 				}

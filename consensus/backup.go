@@ -3,7 +3,6 @@ package consensus
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/consensus/state"
-	"github.com/roster-mesh/roster/directory"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -37,23 +35,6 @@ type Backup struct {
 	Taken time.Time
 	Size  int64 // of the backup, in bytes
 }
-
-// Backup writes a backup of the domain to w: all that any member had acknowledged
-// before the call. It fails with Unavailable where no majority confirms that.
-func (s *Store) Backup(ctx context.Context, w io.Writer) error {
-	if err := s.Linearize(ctx); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	sealed, sn := s.state.History().Sealed(), s.state.Snapshot()
-	s.mu.Unlock()
-	if sealed != "" { // since
-		return errSealed
-	}
-	return writeBackup(w, backupHeader{backupVersion, s.cfg.Node, s.cfg.clock().Unix()}, sn)
-}
-
-var errSealed = directory.Refuse(directory.Unavailable, "the domain was restored a moment ago and its new epoch has not begun yet: try again")
 
 // writeBackup writes a backup of a snapshot.
 func writeBackup(w io.Writer, h backupHeader, snapshot *state.Snapshot) error {

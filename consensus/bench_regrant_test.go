@@ -54,9 +54,9 @@ func BenchmarkPolicyChange(b *testing.B) {
 		return
 	}
 	done := func(all bool) bool {
-		s.mu.RLock()
-		defer s.mu.RUnlock()
-		return s.state.Registrations().Get(last).Grants()[0].All == all
+		s.Replica.mu.RLock()
+		defer s.Replica.mu.RUnlock()
+		return s.Replica.state.Registrations().Get(last).Grants()[0].All == all
 	}
 	var slowest time.Duration
 	began := used(syscall.RUSAGE_SELF)

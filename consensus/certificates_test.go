@@ -36,7 +36,7 @@ func (c *ca) brief(t testing.TB, id spiffeid.ID) *tls.Certificate {
 
 // conns returns the connections that a member has by now.
 func (d *domain) conns(i int) map[*tracked]struct{} {
-	c := d.nodes[i].cluster
+	c := d.nodes[i].messenger.cluster
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return maps.Clone(c.conns)

@@ -25,9 +25,9 @@ func newClockDomain(t *testing.T, n int) (*domain, []atomic.Int64) {
 // committed returns the time that a member's log has reached, and how many
 // registrations it holds.
 func committed(s *Store) (time.Time, int) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return time.UnixMilli(s.state.History().Now()), s.state.Registrations().Len()
+	s.Replica.mu.RLock()
+	defer s.Replica.mu.RUnlock()
+	return time.UnixMilli(s.Replica.state.History().Now()), s.Replica.state.Registrations().Len()
 }
 
 // A leader whose clock is more than two seconds off its members' median hands
@@ -133,16 +133,15 @@ func TestAWrongClockIsNotReadyNowAndThen(t *testing.T) {
 // for a while only.
 func TestAClockIsNotWrongForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &Store{}
-		s.cfg.clock = time.Now
-		s.judgeClock(time.Now(), time.Now().Add(time.Hour).UnixMilli())
-		s.judgeClock(time.Now(), 0)
-		if s.clockOff.Load() == 0 {
+		c := &clocks{cfg: &Config{clock: time.Now}}
+		c.judgeClock(time.Now(), time.Now().Add(time.Hour).UnixMilli())
+		c.judgeClock(time.Now(), 0)
+		if c.clockOff.Load() == 0 {
 			t.Error("it is right because nothing is said of it")
 		}
 		time.Sleep(clockKept)
-		s.judgeClock(time.Now(), 0)
-		if s.clockOff.Load() != 0 {
+		c.judgeClock(time.Now(), 0)
+		if c.clockOff.Load() != 0 {
 			t.Error("it is wrong by what was said long ago")
 		}
 	})

@@ -89,9 +89,9 @@ func TestNothingAcknowledgedIsLost(t *testing.T) {
 				}
 			}
 		}
-		size, root := d.nodes[0].Ledger()
+		size, root := d.nodes[0].Replica.Ledger()
 		for _, s := range d.nodes[1:] {
-			if n, r := s.Ledger(); n != size || r != root {
+			if n, r := s.Replica.Ledger(); n != size || r != root {
 				t.Errorf("the ledgers differ: %d %s and %d %s", size, root, n, r)
 			}
 		}
@@ -110,14 +110,14 @@ func TestASnapshotIsMadeWhereTheLogHasGrown(t *testing.T) {
 			}
 		}
 		eventually(t, "there is a snapshot, and little log after it", func() bool {
-			list, err := s.disk.Snapshots.List()
-			return err == nil && len(list) > 0 && s.growth.bytes.Load() < s.growth.limit.Load()
+			list, err := s.storage.disk.Snapshots.List()
+			return err == nil && len(list) > 0 && s.storage.growth.bytes.Load() < s.storage.growth.limit.Load()
 		})
 		d.stop(0)
 		d.start(0)
 		d.ready()
-		if s = d.nodes[0]; s.cfg.Index.Len() != 20 || s.growth.bytes.Load() > 8<<10 {
-			t.Errorf("after a restart: %d registrations, and %d bytes of log applied", s.cfg.Index.Len(), s.growth.bytes.Load())
+		if s = d.nodes[0]; s.cfg.Index.Len() != 20 || s.storage.growth.bytes.Load() > 8<<10 {
+			t.Errorf("after a restart: %d registrations, and %d bytes of log applied", s.cfg.Index.Len(), s.storage.growth.bytes.Load())
 		}
 	})
 }
@@ -139,11 +139,11 @@ func TestTheLogBehindASnapshotIsBounded(t *testing.T) {
 			written += len(r.Document.AtRest().Resting()) // as the log has it
 		}
 		kept := func() (bytes int) {
-			first, err1 := s.disk.Logs.FirstIndex()
-			last, err2 := s.disk.Logs.LastIndex()
+			first, err1 := s.storage.disk.Logs.FirstIndex()
+			last, err2 := s.storage.disk.Logs.LastIndex()
 			for i := first; i <= last; i++ {
 				var e raft.Log
-				if err := errors.Join(err1, err2, s.disk.Logs.GetLog(i, &e)); err != nil {
+				if err := errors.Join(err1, err2, s.storage.disk.Logs.GetLog(i, &e)); err != nil {
 					return math.MaxInt // it was deleted meanwhile
 				}
 				bytes += len(e.Data)
@@ -167,20 +167,20 @@ func TestRestartFromDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 			if i == 30 {
-				if err := d.nodes[0].raft.Snapshot().Error(); err != nil {
+				if err := d.nodes[0].group.raft.Snapshot().Error(); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
-		size, root := d.nodes[0].Ledger()
+		size, root := d.nodes[0].Replica.Ledger()
 		d.stop(0)
 		d.start(0)
 		d.ready()
 		s := d.nodes[0]
-		if s.Position() != last.Position || s.cfg.Index.Len() != 50 {
-			t.Errorf("after a restart: %s with %d, want %s with 50", s.Position(), s.cfg.Index.Len(), last.Position)
+		if s.Replica.Position() != last.Position || s.cfg.Index.Len() != 50 {
+			t.Errorf("after a restart: %s with %d, want %s with 50", s.Replica.Position(), s.cfg.Index.Len(), last.Position)
 		}
-		if n, r := s.Ledger(); n != size || r != root {
+		if n, r := s.Replica.Ledger(); n != size || r != root {
 			t.Errorf("the ledger was %d %s and is %d %s", size, root, n, r)
 		}
 	})
@@ -233,29 +233,29 @@ func TestMembersAgreeAcrossLeaders(t *testing.T) {
 					}
 				})
 			}
-			writers.Go(func() { _ = d.nodes[leader].raft.LeadershipTransfer().Error() }) // in the midst of it
+			writers.Go(func() { _ = d.nodes[leader].group.raft.LeadershipTransfer().Error() }) // in the midst of it
 			writers.Wait()
 		}
 		d.ready()
 		d.settled()
 		s := d.nodes[0]
-		want := freeze(t, s.state)
+		want := freeze(t, s.Replica.state)
 		for i, other := range d.nodes[1:] {
-			if !bytes.Equal(freeze(t, other.state), want) {
+			if !bytes.Equal(freeze(t, other.Replica.state), want) {
 				t.Errorf("nodes 0 and %d have different states", i+1)
 			}
 		}
-		if size, _ := s.Ledger(); size < 1600 {
+		if size, _ := s.Replica.Ledger(); size < 1600 {
 			t.Errorf("only %d leaves", size)
 		}
-		ds, _, _ := s.Digests(directory.Mesh, 0, 1000)
+		ds, _, _ := s.Replica.Digests(directory.Mesh, 0, 1000)
 		for _, dig := range ds {
 			if !dig.Live() {
 				continue
 			}
-			first, _, _ := s.Record(directory.Mesh, dig.H, dig.M)
+			first, _, _ := s.Replica.Record(directory.Mesh, dig.H, dig.M)
 			for _, other := range d.nodes[1:] {
-				if payload, _, ok := other.Record(directory.Mesh, dig.H, dig.M); !ok || !bytes.Equal(payload, first) {
+				if payload, _, ok := other.Replica.Record(directory.Mesh, dig.H, dig.M); !ok || !bytes.Equal(payload, first) {
 					t.Fatalf("the statement of %s differs", dig.RID)
 				}
 			}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/signed"
@@ -209,3 +210,31 @@ func (c *Config) check() error {
 	}
 	return c.Timing.check()
 }
+
+// Bounds of a domain: members that vote, all members, and by how many changes a
+// newcomer may be behind when it gets its vote.
+const (
+	maxVoters  = 5
+	maxMembers = 32
+	nearEnough = 1000
+)
+
+// retryPause is how long a write waits before it looks for the leader again.
+const retryPause = 20 * time.Millisecond
+
+// enqueueTimeout bounds how long Raft may take to accept an entry or a change of members.
+const enqueueTimeout = 2 * time.Second
+
+// The values of the replicated state that other packages use.
+type (
+	// Rules are what a domain's operator decides about names and their owners.
+	Rules = state.Rules
+	// An OwnerRule is how much each of some identities may own.
+	OwnerRule = state.OwnerRule
+	// Quotas are how much of its quotas the domain uses.
+	Quotas = state.Quotas
+	// Versions are the versions and formats that a release reads.
+	Versions = state.Versions
+	// Numbers are the versions and formats that a domain writes.
+	Numbers = state.Numbers
+)

@@ -16,7 +16,7 @@ func TestEveryMemberTellsOfContacts(t *testing.T) {
 		d := newDomain(t, 3, nil)
 		d.ready()
 		silence := func(at, of int) time.Duration {
-			for _, p := range d.nodes[at].Contacts() {
+			for _, p := range d.nodes[at].peers.Contacts() {
 				if p.ID == d.members[of].ID && !p.LastContact.IsZero() {
 					return time.Since(p.LastContact)
 				}
@@ -41,13 +41,13 @@ func TestEveryMemberTellsOfContacts(t *testing.T) {
 		if err := d.nodes[follower].Transfer(t.Context(), spiffeid.ID{}); err != nil {
 			t.Fatal(err)
 		}
-		if l, ok := d.nodes[follower].Leader(); !ok || l != d.members[follower].ID {
+		if l, ok := d.nodes[follower].group.Leader(); !ok || l != d.members[follower].ID {
 			t.Errorf("after a transfer it knows %q as the leader", l)
 		}
 		eventually(t, "who leads now has heard who led", func() bool { return silence(follower, leader) >= 0 })
 		d.stop(leader)
 		time.Sleep(time.Minute)
-		if l, ok := d.nodes[follower].Leader(); ok {
+		if l, ok := d.nodes[follower].group.Leader(); ok {
 			t.Fatalf("%s leads alone", l)
 		}
 		if s := silence(follower, leader); s < time.Minute || s > 70*time.Second {
@@ -71,7 +71,7 @@ func TestEveryMemberTellsOfThoseThatTheLeaderNeverHeard(t *testing.T) {
 			if at == former || at == other {
 				continue
 			}
-			for _, p := range d.nodes[at].Contacts() {
+			for _, p := range d.nodes[at].peers.Contacts() {
 				dead := p.ID == d.members[other].ID
 				if p.ID == d.members[former].ID {
 					continue // who hands over may be heard by its successor before it stops
@@ -90,8 +90,8 @@ func TestWhoIsNotReadyToLeadMissesNobody(t *testing.T) {
 		d := newDomain(t, 3, nil)
 		d.ready()
 		leader, _ := d.leader()
-		d.nodes[leader].leading.Store(false) // as between an election and what follows
-		for _, p := range d.nodes[leader].Contacts() {
+		d.nodes[leader].group.leading.Store(false) // as between an election and what follows
+		for _, p := range d.nodes[leader].peers.Contacts() {
 			if p.Unheard {
 				t.Errorf("%s is missed", p.ID)
 			}
@@ -107,7 +107,7 @@ func TestAFormerLeaderTellsOfNoOldContacts(t *testing.T) {
 		d.ready()
 		former, next := d.leader()
 		eventually(t, "who leads has heard the others", func() bool {
-			for _, p := range d.nodes[former].RaftPeers() {
+			for _, p := range d.nodes[former].peers.RaftPeers() {
 				if p.LastContact.IsZero() {
 					return false
 				}
@@ -124,8 +124,8 @@ func TestAFormerLeaderTellsOfNoOldContacts(t *testing.T) {
 				d.stop(i)
 			}
 		}
-		eventually(t, "it has lost the leader", func() bool { _, led := d.nodes[former].Leader(); return !led })
-		for _, p := range d.nodes[former].Contacts() {
+		eventually(t, "it has lost the leader", func() bool { _, led := d.nodes[former].group.Leader(); return !led })
+		for _, p := range d.nodes[former].peers.Contacts() {
 			if !p.LastContact.IsZero() && began.Sub(p.LastContact) > time.Minute {
 				t.Errorf("%s is said to be silent for %v; all were heard until now", p.ID, began.Sub(p.LastContact))
 			}

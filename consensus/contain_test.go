@@ -21,25 +21,25 @@ func TestAPanicInApplyIsNotContained(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		entry := raft.Log{Index: member.raft.AppliedIndex()}
+		entry := raft.Log{Index: member.group.raft.AppliedIndex()}
 		change := state.Command{Refresh: &state.Refresh{RID: out.RID, Caller: ada, Lifetime: 700}}
-		entry.Data, err = state.Marshal(&state.Batch{Version: 1, Time: member.state.History().Now(), Commands: []state.Command{change}})
+		entry.Data, err = state.Marshal(&state.Batch{Version: 1, Time: member.Replica.state.History().Now(), Commands: []state.Command{change}})
 		if err != nil {
 			t.Fatal(err)
 		}
 
-		member.mu.Lock()
-		whole := member.state
-		member.state = nil // the mistake of the program
-		member.mu.Unlock()
+		member.Replica.mu.Lock()
+		whole := member.Replica.state
+		member.Replica.state = nil // the mistake of the program
+		member.Replica.mu.Unlock()
 		ended := func() (p any) {
 			defer func() { p = recover() }()
-			machine{member}.Apply(&entry)
+			machine{member.cfg, member.life, member.Replica, member.storage, member.proposer}.Apply(&entry)
 			return nil
 		}()
-		member.mu.Lock()
-		member.state = whole
-		member.mu.Unlock()
+		member.Replica.mu.Lock()
+		member.Replica.state = whole
+		member.Replica.mu.Unlock()
 		if ended == nil {
 			t.Error("apply went on after a panic")
 		}

@@ -32,10 +32,10 @@ func TestADamagedDiskIsRefused(t *testing.T) {
 		}
 		register("before")
 		var backup bytes.Buffer
-		if err := d.nodes[0].Backup(t.Context(), &backup); err != nil {
+		if err := d.nodes[0].restorer.Backup(t.Context(), &backup); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := d.nodes[0].Restore(t.Context(), &backup, RestoreOptions{}); err != nil {
+		if _, err := d.nodes[0].restorer.Restore(t.Context(), &backup, RestoreOptions{}); err != nil {
 			t.Fatal(err) // whose snapshot the log begins behind
 		}
 		register("flipped")

@@ -66,7 +66,7 @@ func TestALogEntryOfANewerReleaseIsLatched(t *testing.T) {
 		d.ready()
 		s := d.nodes[0]
 		entry := must(state.Marshal(map[int]any{1: state.NewestLogVersion + 1, 2: 0, 3: []any{}}))
-		if err := s.raft.Apply(entry, time.Second).Error(); err != nil {
+		if err := s.group.raft.Apply(entry, time.Second).Error(); err != nil {
 			t.Fatal(err)
 		}
 		if s.Ready() == nil {
@@ -74,7 +74,7 @@ func TestALogEntryOfANewerReleaseIsLatched(t *testing.T) {
 		}
 		_, err := s.Register(t.Context(), put(t, ada, "after", 600))
 		problem(t, err, directory.Unavailable)
-		if err := s.raft.Snapshot().Error(); err == nil {
+		if err := s.group.raft.Snapshot().Error(); err == nil {
 			t.Error("a snapshot was made of a state that lacks an entry")
 		}
 	})
@@ -138,7 +138,7 @@ func TestAMemberAttestsItsOwnKeyOnly(t *testing.T) {
 		if err := d.nodes[follower].Attest(t.Context(), key); err != nil {
 			t.Fatal(err)
 		}
-		if doc := d.nodes[follower].KeyDocument(); doc == nil || len(doc.Keys) != 1 || doc.Keys[0].Node != key.Node {
+		if doc := d.nodes[follower].Replica.KeyDocument(); doc == nil || len(doc.Keys) != 1 || doc.Keys[0].Node != key.Node {
 			t.Errorf("the key document is %+v", doc)
 		}
 	})
@@ -155,7 +155,7 @@ func TestALaggingFollowerGetsASnapshot(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := d.nodes[leader].raft.Snapshot().Error(); err != nil {
+		if err := d.nodes[leader].group.raft.Snapshot().Error(); err != nil {
 			t.Fatal(err)
 		}
 		d.start(follower)
@@ -164,7 +164,7 @@ func TestALaggingFollowerGetsASnapshot(t *testing.T) {
 		if n := s.cfg.Index.Len(); n != 40 {
 			t.Errorf("ready with %d of 40", n)
 		}
-		if size, root := d.nodes[leader].Ledger(); func() bool { n, r := s.Ledger(); return n != size || r != root }() {
+		if size, root := d.nodes[leader].Replica.Ledger(); func() bool { n, r := s.Replica.Ledger(); return n != size || r != root }() {
 			t.Error("the ledgers differ")
 		}
 		err := filepath.WalkDir(filepath.Join(d.dir, fmt.Sprint(leader), "snapshots"), func(path string, e fs.DirEntry, err error) error {
@@ -226,8 +226,8 @@ func TestAWriteWithoutALeaderEndsInTime(t *testing.T) {
 		if took := time.Since(began); took > 1100*time.Millisecond {
 			t.Errorf("with a second's patience it took %s", took)
 		}
-		if d.nodes[2].Heard() < 2*time.Second {
-			t.Errorf("the leader was heard %s ago", d.nodes[2].Heard())
+		if d.nodes[2].diskWatch.Heard() < 2*time.Second {
+			t.Errorf("the leader was heard %s ago", d.nodes[2].diskWatch.Heard())
 		}
 		d.close()
 	})
@@ -311,7 +311,7 @@ func TestAPeeringDecidesGrantsAnew(t *testing.T) {
 		var s *Store
 		d := newDomain(t, 1, func(c *Config) {
 			c.Grants = func(Subject) []directory.Grant {
-				if s == nil || len(s.Peerings()) == 0 {
+				if s == nil || len(s.Replica.Peerings()) == 0 {
 					return nil
 				}
 				return []directory.Grant{{Audience: directory.Only(beta), All: true}, {Audience: directory.Mesh, Reg: []string{"agent"}}}
@@ -322,15 +322,15 @@ func TestAPeeringDecidesGrantsAnew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ds, _, _ := d.nodes[0].Digests(directory.Only(beta), 0, 10); len(ds) != 0 {
+		if ds, _, _ := d.nodes[0].Replica.Digests(directory.Only(beta), 0, 10); len(ds) != 0 {
 			t.Fatal("something is granted before there is a peer")
 		}
 		s = d.nodes[0]
 		if err := s.SetPeering(t.Context(), directory.Peering{Domain: beta, State: directory.PeeringActive, Addresses: []string{"https://b"}}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the peer's stream has it", func() bool { _, ok := s.Current(out.RID, directory.Only(beta)); return ok })
-		if _, ok := s.Current(out.RID, directory.Mesh); ok {
+		eventually(t, "the peer's stream has it", func() bool { _, ok := s.Replica.Current(out.RID, directory.Only(beta)); return ok })
+		if _, ok := s.Replica.Current(out.RID, directory.Mesh); ok {
 			t.Error("a grant that lacks what every grant has was taken")
 		}
 		problem(t, s.SetPeering(t.Context(), directory.Peering{Domain: alpha, State: directory.PeeringActive}), directory.BadRequest)

@@ -410,7 +410,7 @@ func (d *domain) ready() {
 	d.t.Helper()
 	for i, s := range d.nodes {
 		if s != nil {
-			eventually(d.t, fmt.Sprintf("node %d is ready: %v", i, s.Ready()), func() bool { return s.Ready() == nil && s.seated() })
+			eventually(d.t, fmt.Sprintf("node %d is ready: %v", i, s.Ready()), func() bool { return s.Ready() == nil && s.joiner.isSeated() })
 		}
 	}
 }
@@ -423,7 +423,7 @@ func (d *domain) leader() (leader, other int) {
 		for i, s := range d.nodes {
 			switch {
 			case s == nil:
-			case s.IsLeader():
+			case s.group.IsLeader():
 				leader = i
 			default:
 				other = i
@@ -464,9 +464,9 @@ func (d *domain) settled() {
 	d.t.Helper()
 	eventually(d.t, "all members are at the same position", func() bool {
 		leader, _ := d.leader()
-		at := d.nodes[leader].Position()
+		at := d.nodes[leader].Replica.Position()
 		for _, s := range d.nodes {
-			if s != nil && s.Position() != at {
+			if s != nil && s.Replica.Position() != at {
 				return false
 			}
 		}

@@ -54,7 +54,7 @@ func (d *domain) admit(at int, i int) {
 
 // voters returns who votes by a node's configuration, and who does not.
 func (d *domain) voters(at int) (voters, readers int) {
-	for _, p := range d.nodes[at].RaftPeers() {
+	for _, p := range d.nodes[at].peers.RaftPeers() {
 		if p.Voter {
 			voters++
 		} else {
@@ -102,8 +102,8 @@ func TestADomainGrowsFromThreeToFive(t *testing.T) {
 		}
 		d.settled()
 		for i, s := range d.nodes {
-			if api := "https://" + d.members[4].Address; !strings.Contains(fmt.Sprint(s.Siblings()), api) && i != 4 {
-				t.Errorf("node %d has the siblings %v, without %s", i, s.Siblings(), api)
+			if api := "https://" + d.members[4].Address; !strings.Contains(fmt.Sprint(s.peers.Siblings()), api) && i != 4 {
+				t.Errorf("node %d has the siblings %v, without %s", i, s.peers.Siblings(), api)
 			}
 		}
 		// Five survive the loss of two, the leader among them.
@@ -160,7 +160,7 @@ func TestAReaderNeverVotes(t *testing.T) {
 		if _, ok := d.nodes[i].cfg.Index.Get(out.RID); !ok {
 			t.Error("the reader does not have its own write")
 		}
-		if err := d.nodes[i].Linearize(t.Context()); err != nil {
+		if err := d.nodes[i].reader.Linearize(t.Context()); err != nil {
 			t.Errorf("a linearizable read at the reader: %v", err)
 		}
 		problem(t, d.nodes[0].Transfer(t.Context(), d.members[i].ID), directory.Conflict)
@@ -268,7 +268,7 @@ func TestAMemberThatWasAwayMeetsANewLeader(t *testing.T) {
 		if err := d.nodes[leader].Transfer(t.Context(), d.members[i].ID); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the newcomer leads", func() bool { return d.nodes[i].IsLeader() })
+		eventually(t, "the newcomer leads", func() bool { return d.nodes[i].group.IsLeader() })
 		all := d.members
 		d.members = all[:3] // what its configuration still says
 		d.start(away)
@@ -290,7 +290,7 @@ func TestAMemberMovesToAnotherAddress(t *testing.T) {
 		d.ready()
 		leader, _ := d.leader()
 		eventually(t, "the leader has the new address", func() bool {
-			m, _ := d.nodes[leader].server(d.members[i].ID)
+			m, _ := d.nodes[leader].group.server(d.members[i].ID)
 			return m.Address == "elsewhere.alpha.test:7000" && m.voter
 		})
 		d.settled()
@@ -312,7 +312,7 @@ func TestWhatIsRefusedOfMembers(t *testing.T) {
 		problem(t, s.Admit(t.Context(), stranger, true), directory.NotFound)
 		d.stop(third)
 		eventually(t, "the leader misses the third", func() bool {
-			return time.Since(d.nodes[leader].presence.lastHeard(d.members[third].ID)) > d.nodes[leader].presence.fresh
+			return time.Since(d.nodes[leader].clocks.presence.lastHeard(d.members[third].ID)) > d.nodes[leader].clocks.presence.fresh
 		})
 		err := s.Expel(t.Context(), d.members[follower].ID)
 		problem(t, err, directory.Conflict)
@@ -329,7 +329,7 @@ func TestWhatIsRefusedOfMembers(t *testing.T) {
 		if err := d.nodes[leader].Ready(); err == nil {
 			t.Error("one that has left is ready")
 		}
-		eventually(t, "the last one leads", func() bool { return s.IsLeader() })
+		eventually(t, "the last one leads", func() bool { return s.group.IsLeader() })
 		problem(t, s.Expel(t.Context(), d.members[follower].ID), directory.Conflict)
 		if _, err := s.Register(t.Context(), put(t, ada, "alone", 600)); err != nil {
 			t.Errorf("a domain of one: %v", err)
@@ -352,7 +352,7 @@ func TestARemovedMembersKeyGoes(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "its key is gone", func() bool {
-			doc := d.nodes[leader].KeyDocument()
+			doc := d.nodes[leader].Replica.KeyDocument()
 			return len(doc.Keys) == 1 && doc.Keys[0].Node == d.members[leader].ID
 		})
 	})
@@ -395,7 +395,7 @@ func TestHandingOverUnderLoadFailsNoWrite(t *testing.T) {
 				unknown.Add(1)
 			case err == nil:
 				done.Add(1)
-			case s.closing.Err() == nil:
+			case s.life.closing.Err() == nil:
 				t.Errorf("a write at a member that runs: %v", err)
 			}
 		})

@@ -140,11 +140,11 @@ func TestWhoHasLeftWritesNoMore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := d.nodes[other].lineTo(t.Context(), d.members[leader])
+		l, err := d.nodes[other].forwarder.lineTo(t.Context(), d.members[leader])
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := d.nodes[other].exchange(t.Context(), l, &message{[]cbor.RawMessage{raw}})
+		got, err := d.nodes[other].forwarder.exchange(t.Context(), l, &message{[]cbor.RawMessage{raw}})
 		if !errors.Is(err, errNotLeader) {
 			t.Errorf("it is answered %+v, %v", got, err)
 		}
@@ -160,12 +160,12 @@ func TestALineThatComesTooLate(t *testing.T) {
 		d := newDomain(t, 3, nil)
 		d.ready()
 		leader, other := d.leader()
-		d.nodes[leader].lines.drain(t.Context())
-		l, err := d.nodes[other].lineTo(t.Context(), d.members[leader])
+		d.nodes[leader].writes.served.drain(t.Context())
+		l, err := d.nodes[other].forwarder.lineTo(t.Context(), d.members[leader])
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = d.nodes[other].exchange(t.Context(), l, &message{})
+		_, err = d.nodes[other].forwarder.exchange(t.Context(), l, &message{})
 		if !errors.Is(err, errNotLeader) {
 			t.Errorf("it is answered %v", err)
 		}
@@ -180,15 +180,15 @@ func TestALineToWhereAMemberWasIsCut(t *testing.T) {
 		d.ready()
 		leader, other := d.leader() // which opens no lines of its own accord
 		here, to := d.nodes[leader], d.members[other]
-		old, err := here.lineTo(t.Context(), to)
+		old, err := here.forwarder.lineTo(t.Context(), to)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, err := here.lineTo(t.Context(), to); err != nil || again != old {
+		if again, err := here.forwarder.lineTo(t.Context(), to); err != nil || again != old {
 			t.Fatalf("another line to the same: %v", err)
 		}
 		old.to.Address = "elsewhere.alpha.test:7000"
-		if l, err := here.lineTo(t.Context(), to); err != nil || l == old || !l.live() {
+		if l, err := here.forwarder.lineTo(t.Context(), to); err != nil || l == old || !l.live() {
 			t.Errorf("to where it is now: %v", err)
 		}
 		if old.live() {

@@ -25,7 +25,7 @@ func TestALinearizableReadShowsWhatWasAcknowledged(t *testing.T) {
 				t.Fatal(err)
 			}
 			for j, s := range d.nodes {
-				if err := s.Linearize(t.Context()); err != nil {
+				if err := s.reader.Linearize(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				if _, ok := s.cfg.Index.Get(out.RID); !ok {
@@ -35,15 +35,15 @@ func TestALinearizableReadShowsWhatWasAcknowledged(t *testing.T) {
 		}
 		d.settled()
 		leader, _ := d.leader()
-		before := d.nodes[leader].raft.LastIndex()
+		before := d.nodes[leader].group.raft.LastIndex()
 		for range 100 {
 			for _, s := range d.nodes {
-				if err := s.Linearize(t.Context()); err != nil {
+				if err := s.reader.Linearize(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
-		if after := d.nodes[leader].raft.LastIndex(); after > before+2 { // the key document's issue, a nudge
+		if after := d.nodes[leader].group.raft.LastIndex(); after > before+2 { // the key document's issue, a nudge
 			t.Errorf("300 reads made %d log entries", after-before)
 		}
 	})
@@ -59,7 +59,7 @@ func TestLinearizableReadsShareTheirQuestions(t *testing.T) {
 			var all sync.WaitGroup
 			for range 500 {
 				all.Go(func() {
-					if err := s.Linearize(t.Context()); err != nil {
+					if err := s.reader.Linearize(t.Context()); err != nil {
 						t.Error(err)
 					}
 				})
@@ -81,13 +81,13 @@ func TestWithoutAMajorityNothingIsConfirmed(t *testing.T) {
 		s := d.nodes[leader]
 		d.net.isolate(d.members[leader].Address)
 		began := time.Now()
-		problem(t, s.Linearize(t.Context()), directory.Unavailable)
+		problem(t, s.reader.Linearize(t.Context()), directory.Unavailable)
 		if took := time.Since(began); took > s.cfg.Timing.Heartbeat {
 			t.Errorf("to say so took %s", took)
 		}
 		time.Sleep(5 * time.Second)
 		began = time.Now()
-		problem(t, s.Linearize(t.Context()), directory.Unavailable)
+		problem(t, s.reader.Linearize(t.Context()), directory.Unavailable)
 		if took := time.Since(began); took > 0 {
 			t.Errorf("without a leader it took %s to say so", took)
 		}
@@ -96,7 +96,7 @@ func TestWithoutAMajorityNothingIsConfirmed(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.net.heal(d.members[leader].Address)
-		for err := s.Linearize(t.Context()); err != nil; err = s.Linearize(t.Context()) {
+		for err := s.reader.Linearize(t.Context()); err != nil; err = s.reader.Linearize(t.Context()) {
 			problem(t, err, directory.Unavailable)
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -116,18 +116,18 @@ func TestALaterTermIsNotOverlooked(t *testing.T) {
 			d.ready()
 			leader, _ := d.leader()
 			s := d.nodes[leader]
-			term := s.reads.term.Load()
-			if s.poll(t.Context(), term) != nil || s.raft.LeadershipTransfer().Error() != nil {
+			term := s.Replica.progress.term.Load()
+			if s.reader.poll(t.Context(), term) != nil || s.group.raft.LeadershipTransfer().Error() != nil {
 				continue
 			}
 			if next, _ := d.leader(); next == leader {
 				continue // it was elected again at once
 			}
 			// A member that voted for the next leader knows its term; one that didn't was not needed for it.
-			if err := s.poll(t.Context(), term); err == nil && s.raft.CurrentTerm() == term {
+			if err := s.reader.poll(t.Context(), term); err == nil && s.group.raft.CurrentTerm() == term {
 				t.Error("a term that is over was confirmed")
 			}
-			eventually(t, "a read is confirmed by the new leader", func() bool { return s.Linearize(t.Context()) == nil })
+			eventually(t, "a read is confirmed by the new leader", func() bool { return s.reader.Linearize(t.Context()) == nil })
 			return
 		}
 		t.Error("no leader was confirmed in its term and then handed over")
@@ -142,19 +142,19 @@ func TestEntriesWithoutCommandsDoNotHoldAReadUp(t *testing.T) {
 		d.ready()
 		s := d.nodes[0]
 		for range 3 {
-			if err := s.raft.Barrier(time.Second).Error(); err != nil {
+			if err := s.group.raft.Barrier(time.Second).Error(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := s.Linearize(t.Context()); err != nil {
+		if err := s.reader.Linearize(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
-		if err := s.awaitIndex(ctx, s.raft.LastIndex()); err != nil {
+		if err := s.reader.awaitIndex(ctx, s.group.raft.LastIndex()); err != nil {
 			t.Error(err)
 		}
-		if s.reads.applied.Load() == 0 || s.raft.State() != raft.Leader {
+		if s.Replica.progress.applied.Load() == 0 || s.group.raft.State() != raft.Leader {
 			t.Error("nothing is known to be applied")
 		}
 	})
@@ -170,7 +170,7 @@ func BenchmarkLinearize(b *testing.B) {
 				b.SetParallelism((clients + 1) / 2)
 				b.RunParallel(func(pb *testing.PB) {
 					for pb.Next() {
-						if err := s.Linearize(b.Context()); err != nil {
+						if err := s.reader.Linearize(b.Context()); err != nil {
 							b.Error(err)
 						}
 					}
@@ -202,7 +202,7 @@ func TestALeaderThatStandsStillConfirmsNothing(t *testing.T) {
 			late <- err
 		}()
 		time.Sleep(50 * time.Millisecond)
-		s.raft.Barrier(time.Second)
+		s.group.raft.Barrier(time.Second)
 		time.Sleep(50 * time.Millisecond)
 		d.net.isolate(d.members[leader].Address)
 		var out directory.Outcome
@@ -211,15 +211,15 @@ func TestALeaderThatStandsStillConfirmsNothing(t *testing.T) {
 			out, err = d.nodes[other].Register(t.Context(), put(t, ada, "goes-on", 600))
 			return err == nil
 		})
-		if s.raft.State() != raft.Leader || !s.IsLeader() {
+		if s.group.raft.State() != raft.Leader || !s.group.IsLeader() {
 			t.Fatal("it knows that it does not lead: this shows nothing")
 		}
-		problem(t, s.Linearize(t.Context()), directory.Unavailable)
+		problem(t, s.reader.Linearize(t.Context()), directory.Unavailable)
 		problem(t, <-late, directory.OutcomeUnknown)
 		release()
 		d.net.heal(d.members[leader].Address)
 		d.ready()
-		if err := s.Linearize(t.Context()); err != nil {
+		if err := s.reader.Linearize(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if _, ok := s.cfg.Index.Get(out.RID); !ok {

@@ -18,20 +18,20 @@ import (
 //
 // Requirement: TRUST-013
 func TestABadLawIsNotProposed(t *testing.T) {
-	s := &Store{cfg: Config{CheckPolicy: func([]byte) error { return directory.Refuse(directory.BadRequest, "no") }}}
-	problem(t, s.checkPolicy(&state.Policy{Text: []byte("permit")}), directory.BadRequest)
-	problem(t, s.checkPolicy(&state.Policy{Text: []byte(strings.Repeat(" ", state.MaxPolicy+1))}), directory.TooLarge)
-	if err := s.checkPolicy(&state.Policy{}); err != nil {
+	p := &preparer{cfg: &Config{CheckPolicy: func([]byte) error { return directory.Refuse(directory.BadRequest, "no") }}}
+	problem(t, p.checkPolicy(&state.Policy{Text: []byte("permit")}), directory.BadRequest)
+	problem(t, p.checkPolicy(&state.Policy{Text: []byte(strings.Repeat(" ", state.MaxPolicy+1))}), directory.TooLarge)
+	if err := p.checkPolicy(&state.Policy{}); err != nil {
 		t.Errorf("back to what is built in: %v", err)
 	}
 }
 
 // A follower that sends nonsense for a document is refused, and nothing is proposed.
 func TestADamagedDocumentFromAFollower(t *testing.T) {
-	s := &Store{cfg: Config{clock: func() time.Time { return time.UnixMilli(genesis) }}}
-	s.shown.Store(&glimpse{written: state.FirstNumbers()})
+	cfg := &Config{Domain: alpha, clock: func() time.Time { return time.UnixMilli(genesis) }}
+	p := &preparer{cfg: cfg, replica: newReplica(cfg, newLifecycle(nil))}
 	resting := directory.LoadDocument(directory.KindAD, weighty(1)).AtRest().Resting()
-	_, err := s.prepareRegister(&registerRequest{Agent: "translator", Kind: directory.KindAD, Document: resting[:len(resting)-3]})
+	_, err := p.prepareRegister(&registerRequest{Agent: "translator", Kind: directory.KindAD, Document: resting[:len(resting)-3]})
 	if directory.ProblemOf(err) != directory.BadRequest {
 		t.Error(err)
 	}
@@ -57,7 +57,7 @@ func TestAKeyIsOneNodes(t *testing.T) {
 				t.Errorf("%s by key %d: %v", tc.key.Node, tc.key.Public[31], err)
 			}
 		}
-		if keys := d.nodes[0].KeyDocument().Keys; len(keys) != 3 || keys[2].Public[31] != 2 {
+		if keys := d.nodes[0].Replica.KeyDocument().Keys; len(keys) != 3 || keys[2].Public[31] != 2 {
 			t.Errorf("the document lists %v", keys)
 		}
 	})
@@ -75,15 +75,15 @@ func testWhatExceedsAQuotaIsNotLogged(t *testing.T) {
 	if _, err := d.nodes[other].Register(t.Context(), large("one")); err != nil {
 		t.Fatal(err)
 	}
-	before := d.nodes[leader].raft.LastIndex()
+	before := d.nodes[leader].group.raft.LastIndex()
 	for i := range 20 {
 		_, err := d.nodes[other].Register(t.Context(), large(fmt.Sprint("agent-", i)))
 		quotaExceeded(t, err, "limits.bytes_per_owner", 900, 1000)
 	}
-	if added := d.nodes[leader].raft.LastIndex() - before; added > 5 {
+	if added := d.nodes[leader].group.raft.LastIndex() - before; added > 5 {
 		t.Errorf("20 refusals left %d entries in the log", added)
 	}
-	if got := d.nodes[leader].Quotas(); got.Registrations != 1 || got.Bytes != 900 || got.Owners != 1 || got.LargestShare != float64(57)/64 {
+	if got := d.nodes[leader].Replica.Quotas(); got.Registrations != 1 || got.Bytes != 900 || got.Owners != 1 || got.LargestShare != float64(57)/64 {
 		t.Errorf("the quotas are said to be %+v", got)
 	}
 }
@@ -123,7 +123,7 @@ func TestWhatAnOldPolicyPermittedIsAskedAnew(t *testing.T) {
 		_, err = d.nodes[other].TransferOwner(t.Context(), give)
 		problem(t, err, directory.Overtaken)
 
-		version = d.nodes[leader].Position().Revision
+		version = d.nodes[leader].Replica.Position().Revision
 		give.Statement++
 		_, err = d.nodes[other].TransferOwner(t.Context(), give)
 		problem(t, err, directory.Overtaken)

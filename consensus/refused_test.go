@@ -35,11 +35,11 @@ func TestTheClusterListenerRefusesByAProblem(t *testing.T) {
 			{leader, "GET", readPath, "", httpproblem.MethodNotAllowed},
 			{leader, "POST", "/nothing", "", directory.NotFound},
 		} {
-			asker := follower.cluster.client
+			asker := follower.messenger.cluster.client
 			if c.to == follower {
-				asker = leader.cluster.client
+				asker = leader.messenger.cluster.client
 			}
-			url := "https://" + c.to.self().Address + c.path
+			url := "https://" + c.to.group.self().Address + c.path
 			r, err := http.NewRequestWithContext(t.Context(), c.method, url, strings.NewReader(c.body))
 			if err != nil {
 				t.Fatal(err)

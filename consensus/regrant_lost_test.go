@@ -68,10 +68,10 @@ func TestTheNextLeaderDecidesTheRestAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 		narrowed := func(s *Store) (n int) {
-			s.mu.RLock()
-			defer s.mu.RUnlock()
-			for _, rid := range s.state.Registrations().Share().RIDs() {
-				grants := s.state.Registrations().Get(rid).Grants()
+			s.Replica.mu.RLock()
+			defer s.Replica.mu.RUnlock()
+			for _, rid := range s.Replica.state.Registrations().Share().RIDs() {
+				grants := s.Replica.state.Registrations().Get(rid).Grants()
 				if len(grants) == 1 && !grants[0].All {
 					n++
 				}
@@ -91,15 +91,15 @@ func TestTheNextLeaderDecidesTheRestAnew(t *testing.T) {
 			}
 		}
 		s := d.nodes[other]
-		s.mu.RLock()
-		for _, rid := range s.state.Registrations().Share().RIDs() {
-			reg := s.state.Registrations().Get(rid)
-			a, in := s.state.Streams().Current(rid, directory.Mesh)
+		s.Replica.mu.RLock()
+		for _, rid := range s.Replica.state.Registrations().Share().RIDs() {
+			reg := s.Replica.state.Registrations().Get(rid)
+			a, in := s.Replica.state.Streams().Current(rid, directory.Mesh)
 			if want := reg.Shown(reg.Grants()); !in || !bytes.Equal(a.M[:], want) {
 				t.Errorf("%s is announced as %v, and shows %x", rid, a, want)
 			}
 		}
-		s.mu.RUnlock()
+		s.Replica.mu.RUnlock()
 		free()
 		if err := gone.Close(); err != nil {
 			t.Error(err)

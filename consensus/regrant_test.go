@@ -25,9 +25,9 @@ func TestANewLeaderDecidesNothingTwice(t *testing.T) {
 			t.Helper()
 			s := d.nodes[0]
 			eventually(t, what+": all is decided", func() bool {
-				s.mu.RLock()
-				defer s.mu.RUnlock()
-				return s.leading.Load() && s.state.Policy().Verdict() != nil && *s.state.Policy().Verdict() == state.Verdict{Policy: s.state.Policy().Basis(), Basis: basis}
+				s.Replica.mu.RLock()
+				defer s.Replica.mu.RUnlock()
+				return s.group.leading.Load() && s.Replica.state.Policy().Verdict() != nil && *s.Replica.state.Policy().Verdict() == state.Verdict{Policy: s.Replica.state.Policy().Basis(), Basis: basis}
 			})
 			if got := asked.Swap(0); got != n {
 				t.Errorf("%s: policy was asked %d times, want %d", what, got, n)
@@ -69,7 +69,7 @@ func TestALeaderDecidesAnewOnceItKnowsItsClock(t *testing.T) {
 		d := newDomain(t, 3, func(c *Config) {
 			c.Grants = func(Subject) []directory.Grant {
 				if s := asked.Swap(nil); s != nil {
-					s.presence.forget()
+					s.clocks.presence.forget()
 				}
 				if narrow.Load() {
 					return nil
@@ -90,7 +90,7 @@ func TestALeaderDecidesAnewOnceItKnowsItsClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "nobody has it any more", func() bool {
-			_, announced := s.Current(out.RID, directory.Mesh)
+			_, announced := s.Replica.Current(out.RID, directory.Mesh)
 			return !announced
 		})
 		if now, _ := d.leader(); now != leader || asked.Load() != nil {

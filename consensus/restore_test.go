@@ -26,7 +26,7 @@ import (
 func (d *domain) backup(i int) []byte {
 	d.t.Helper()
 	var b bytes.Buffer
-	if err := d.nodes[i].Backup(d.t.Context(), &b); err != nil {
+	if err := d.nodes[i].restorer.Backup(d.t.Context(), &b); err != nil {
 		d.t.Fatal(err)
 	}
 	return b.Bytes()
@@ -60,7 +60,7 @@ func TestWhoStartsAloneAfterARestoreMissesALeader(t *testing.T) {
 		d.ready()
 		leader, follower := d.leader()
 		backup := d.backup(leader)
-		if _, err := d.nodes[leader].Restore(t.Context(), bytes.NewReader(backup), RestoreOptions{Force: true}); err != nil {
+		if _, err := d.nodes[leader].restorer.Restore(t.Context(), bytes.NewReader(backup), RestoreOptions{Force: true}); err != nil {
 			t.Fatal(err)
 		}
 		d.ready()
@@ -94,10 +94,10 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 		}
 		file := d.backup(follower)
 		info := inspect(t, file)
-		if info.Domain != alpha || info.Registrations != 2 || info.Position != d.nodes[leader].Position() || len(info.Members) != 3 || info.Node != d.members[follower].ID {
+		if info.Domain != alpha || info.Registrations != 2 || info.Position != d.nodes[leader].Replica.Position() || len(info.Members) != 3 || info.Node != d.members[follower].ID {
 			t.Errorf("the backup says %+v", info)
 		}
-		if size, root := d.nodes[leader].Ledger(); info.LedgerSize != size || info.LedgerRoot != root {
+		if size, root := d.nodes[leader].Replica.Ledger(); info.LedgerSize != size || info.LedgerRoot != root {
 			t.Errorf("the backup's ledger is %d %s, want %d %s", info.LedgerSize, info.LedgerRoot, size, root)
 		}
 		if _, err := d.nodes[leader].Remove(t.Context(), directory.Removing{Caller: directory.Caller{Identity: bob}, RID: removed.RID}); err != nil {
@@ -107,17 +107,17 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		before := d.nodes[leader].Position()
-		size, root := d.nodes[leader].Ledger()
+		before := d.nodes[leader].Replica.Position()
+		size, root := d.nodes[leader].Replica.Ledger()
 
-		_, err = d.nodes[follower].Restore(t.Context(), bytes.NewReader(file), RestoreOptions{})
+		_, err = d.nodes[follower].restorer.Restore(t.Context(), bytes.NewReader(file), RestoreOptions{})
 		problem(t, err, directory.Conflict)
 		for _, at := range []directory.Position{info.Position, before} {
 			if err != nil && !strings.Contains(err.Error(), at.String()) {
 				t.Errorf("%q does not name %s", err, at)
 			}
 		}
-		done, err := d.nodes[follower].Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true, Reason: "a drill"})
+		done, err := d.nodes[follower].restorer.Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true, Reason: "a drill"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,22 +134,22 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 			if !ok || !e.Unconfirmed {
 				t.Errorf("node %d shows %+v, want it unconfirmed", i, e)
 			}
-			if ds, _, _ := s.Digests(directory.Mesh, 0, 10); len(ds) != 0 || s.Tip(directory.Mesh) != 0 {
+			if ds, _, _ := s.Replica.Digests(directory.Mesh, 0, 10); len(ds) != 0 || s.Replica.Tip(directory.Mesh) != 0 {
 				t.Errorf("node %d announces %v before its owner has refreshed it", i, ds)
 			}
-			if doc := s.KeyDocument(); doc == nil || doc.Epoch != done.Now.Epoch || len(doc.Keys) != 3 {
+			if doc := s.Replica.KeyDocument(); doc == nil || doc.Epoch != done.Now.Epoch || len(doc.Keys) != 3 {
 				t.Errorf("node %d has the key document %+v", i, doc)
 			}
-			if s.Position().Revision <= before.Revision {
-				t.Errorf("node %d is at %s; revisions went back from %s", i, s.Position(), before)
+			if s.Replica.Position().Revision <= before.Revision {
+				t.Errorf("node %d is at %s; revisions went back from %s", i, s.Replica.Position(), before)
 			}
 		}
 		// Leaf 0 says what came before: the ledger that ended, not the backup's.
-		reason := d.nodes[0].lastReason(t, info) + ": a drill"
+		reason := lastReason(t, info) + ": a drill"
 		began := fmt.Sprintf(`{"v":1,"iss":"spiffe://alpha.test","epoch":%d,"old":"alpha.test/roster/%d","size":%d,"root":"%s","rev":%d,"reason":"%s"}`,
 			done.Now.Epoch, before.Epoch, size, root, info.Position.Revision, reason)
-		want := directory.Hash(tlog.NodeHash(leaf(5, []byte(began)), leaf(3, d.nodes[0].KeyDocument().Payload())))
-		if n, r := d.nodes[0].Ledger(); n != 2 || r != want {
+		want := directory.Hash(tlog.NodeHash(leaf(5, []byte(began)), leaf(3, d.nodes[0].Replica.KeyDocument().Payload())))
+		if n, r := d.nodes[0].Replica.Ledger(); n != 2 || r != want {
 			t.Errorf("the new ledger is %d %s, want 2 %s", n, r, want)
 		}
 		if got := inspect(t, d.backup(leader)); got.Hash != info.Hash {
@@ -160,7 +160,7 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 		out, err := d.nodes[follower].RefreshMany(t.Context(), directory.RefreshingMany{
 			Caller: directory.Caller{Identity: ada}, Items: []directory.Renewal{{RID: kept.RID}},
 		})
-		if err != nil || len(out.Each) != 1 || out.Each[0] != (directory.Renewed{Granted: 600}) || out.Position != d.nodes[leader].Position() {
+		if err != nil || len(out.Each) != 1 || out.Each[0] != (directory.Renewed{Granted: 600}) || out.Position != d.nodes[leader].Replica.Position() {
 			t.Fatalf("refresh: %+v, %v", out, err)
 		}
 		d.settled()
@@ -168,11 +168,11 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 			if e, _ := s.cfg.Index.Get(kept.RID); e.Unconfirmed {
 				t.Errorf("node %d: it is still unconfirmed", i)
 			}
-			ds, _, _ := s.Digests(directory.Mesh, 0, 10)
+			ds, _, _ := s.Replica.Digests(directory.Mesh, 0, 10)
 			if len(ds) != 1 || ds[0].RID != kept.RID || ds[0].Op != signed.OpPut {
 				t.Fatalf("node %d announces %v", i, ds)
 			}
-			payload, _, ok := s.Record(directory.Mesh, ds[0].H, ds[0].M)
+			payload, _, ok := s.Replica.Record(directory.Mesh, ds[0].H, ds[0].M)
 			if !ok || !bytes.Contains(payload, fmt.Appendf(nil, `"epoch":%d`, done.Now.Epoch)) {
 				t.Errorf("node %d has the record %s", i, payload)
 			}
@@ -181,11 +181,11 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 		if e, ok := d.nodes[0].cfg.Index.Get(removed.RID); !ok || !e.Unconfirmed {
 			t.Errorf("what the backup had: %+v", e)
 		}
-		_, err = d.nodes[0].Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true}) // once more
+		_, err = d.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true}) // once more
 		if err != nil {
 			t.Fatal(err)
 		}
-		if at := d.nodes[0].Position(); at.Epoch <= done.Now.Epoch {
+		if at := d.nodes[0].Replica.Position(); at.Epoch <= done.Now.Epoch {
 			t.Errorf("the second restore left the epoch at %s", at)
 		}
 		d.settled()
@@ -193,25 +193,18 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 		d.start(follower)
 		d.ready()
 		d.settled()
-		if a, b := freeze(t, d.nodes[follower].state), freeze(t, d.nodes[leader].state); !bytes.Equal(a, b) {
+		if a, b := freeze(t, d.nodes[follower].Replica.state), freeze(t, d.nodes[leader].Replica.state); !bytes.Equal(a, b) {
 			t.Error("a restored member that started again has another state")
 		}
 	})
 }
 
-// lastReason is what a restore says of the backup that it restores.
-func (s *Store) lastReason(t testing.TB, b *Backup) string {
-	t.Helper()
-	return fmt.Sprintf("restore of a backup that %s took at %s at position %s of alpha.test, ledger size %d, root %s",
-		b.Node, b.Taken.UTC().Format(time.RFC3339), b.Position, b.LedgerSize, b.LedgerRoot)
-}
-
 // restored returns what s would go on with, were it restored from a backup of now, and
 // what it has.
 func restored(t *testing.T, s *Store) (old, live *state.State) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	old, live = must(readSnapshot(bytes.NewReader(freeze(t, s.state)), alpha, index.New())), s.state.Outline()
+	s.Replica.mu.RLock()
+	defer s.Replica.mu.RUnlock()
+	old, live = must(readSnapshot(bytes.NewReader(freeze(t, s.Replica.state)), alpha, index.New())), s.Replica.state.Outline()
 	old.Succeed(live, "a test")
 	return old, live
 }
@@ -232,16 +225,16 @@ func TestTheNextLeaderEndsAHalfDoneRestore(t *testing.T) {
 		leader, follower := d.leader()
 		s := d.nodes[leader]
 		old, live := restored(t, s)
-		if err := s.install(old); err != nil {
+		if err := s.restorer.install(old); err != nil {
 			t.Fatal(err)
 		}
-		if s.KeyDocument() != nil || s.Position().Epoch != live.History().Position().Epoch {
+		if s.Replica.KeyDocument() != nil || s.Replica.Position().Epoch != live.History().Position().Epoch {
 			t.Error("a sealed domain can sign")
 		}
-		if _, err := s.propose(t.Context(), &state.Command{Issue: &state.Issue{}}); err == nil {
+		if _, err := s.proposer.propose(t.Context(), &state.Command{Issue: &state.Issue{}}); err == nil {
 			t.Error("a sealed domain takes writes")
 		}
-		if err := s.Backup(t.Context(), io.Discard); err == nil {
+		if err := s.restorer.Backup(t.Context(), io.Discard); err == nil {
 			t.Error("a sealed domain is backed up")
 		}
 		if err := d.nodes[follower].Transfer(t.Context(), d.members[follower].ID); err != nil {
@@ -250,8 +243,8 @@ func TestTheNextLeaderEndsAHalfDoneRestore(t *testing.T) {
 		d.ready()
 		d.settled()
 		for i, s := range d.nodes {
-			if doc := s.KeyDocument(); s.Position().Epoch <= live.History().Position().Epoch || doc == nil || doc.Epoch != s.Position().Epoch {
-				t.Errorf("node %d is at %s with %+v", i, s.Position(), doc)
+			if doc := s.Replica.KeyDocument(); s.Replica.Position().Epoch <= live.History().Position().Epoch || doc == nil || doc.Epoch != s.Replica.Position().Epoch {
+				t.Errorf("node %d is at %s with %+v", i, s.Replica.Position(), doc)
 			}
 		}
 	})
@@ -273,10 +266,10 @@ func TestARestoreThatNobodyElseHas(t *testing.T) {
 		s := d.nodes[leader]
 		old, _ := restored(t, s)
 		d.net.isolate(d.members[leader].Address)
-		if err := s.install(old); err == nil {
+		if err := s.restorer.install(old); err == nil {
 			t.Fatal("a restore that nobody else has succeeded")
 		}
-		if !s.isSealed() {
+		if !s.Replica.isSealed() {
 			t.Fatal("it was not restored at all")
 		}
 		eventually(t, "the others have a leader", func() bool {
@@ -285,11 +278,11 @@ func TestARestoreThatNobodyElseHas(t *testing.T) {
 		})
 		d.net.heal(d.members[leader].Address)
 		eventually(t, "it says that it cannot go on", func() bool {
-			if s.Ready() == nil || s.Linearize(t.Context()) == nil {
+			if s.Ready() == nil || s.reader.Linearize(t.Context()) == nil {
 				t.Fatal("it takes its own restore for the domain's state")
 			}
 			select {
-			case <-s.Failed():
+			case <-s.life.Failed():
 				return errors.Is(s.Ready(), errLoneRestore)
 			default:
 				return false
@@ -302,7 +295,7 @@ func TestARestoreThatNobodyElseHas(t *testing.T) {
 		d.start(leader)
 		d.ready()
 		d.settled()
-		if a, b := freeze(t, d.nodes[leader].state), freeze(t, d.nodes[follower].state); !bytes.Equal(a, b) {
+		if a, b := freeze(t, d.nodes[leader].Replica.state), freeze(t, d.nodes[follower].Replica.state); !bytes.Equal(a, b) {
 			t.Error("it has another state than the others")
 		}
 	})
@@ -318,10 +311,10 @@ func TestWhatIsNotRestored(t *testing.T) {
 		}
 		file := d.backup(0)
 		try := func(b []byte) error {
-			_, err := d.nodes[0].Restore(t.Context(), bytes.NewReader(b), RestoreOptions{Force: true})
+			_, err := d.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(b), RestoreOptions{Force: true})
 			return err
 		}
-		before := d.nodes[0].Position()
+		before := d.nodes[0].Replica.Position()
 		problem(t, try(nil), directory.BadRequest)
 		problem(t, try(file[:len(file)-1]), directory.BadRequest)
 		for at := 0; at < len(file); at += 7 {
@@ -345,8 +338,8 @@ func TestWhatIsNotRestored(t *testing.T) {
 			t.Fatal(err)
 		}
 		problem(t, try(foreign.Bytes()), directory.Conflict)
-		if d.nodes[0].Position() != before {
-			t.Errorf("a refusal changed something: %s, %s", before, d.nodes[0].Position())
+		if d.nodes[0].Replica.Position() != before {
+			t.Errorf("a refusal changed something: %s, %s", before, d.nodes[0].Replica.Position())
 		}
 		left, _ := filepath.Glob(filepath.Join(d.nodes[0].cfg.Dir, "restore-*"))
 		if len(left) > 0 {
@@ -379,13 +372,13 @@ func TestABackupFillsANewDomain(t *testing.T) {
 			c.Policy = func(text []byte, _ uint64) { told.Store(node, string(text)) }
 		})
 		e.ready()
-		done, err := e.nodes[0].Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true})
+		done, err := e.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		e.settled()
-		if len(e.nodes[1].Peerings()) != 1 || e.nodes[2].cfg.Index.Len() != 1 || done.Now.Epoch <= done.Before.Epoch {
-			t.Errorf("restored %+v: peerings %v, %d registrations", done, e.nodes[1].Peerings(), e.nodes[2].cfg.Index.Len())
+		if len(e.nodes[1].Replica.Peerings()) != 1 || e.nodes[2].cfg.Index.Len() != 1 || done.Now.Epoch <= done.Before.Epoch {
+			t.Errorf("restored %+v: peerings %v, %d registrations", done, e.nodes[1].Replica.Peerings(), e.nodes[2].cfg.Index.Len())
 		}
 		for i, want := range []string{"the backup's", "another"} {
 			for _, m := range e.members {
@@ -397,7 +390,7 @@ func TestABackupFillsANewDomain(t *testing.T) {
 				if _, err := e.nodes[0].SetPolicy(t.Context(), []byte("another"), nil); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := e.nodes[0].Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true}); err != nil {
+				if _, err := e.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true}); err != nil {
 					t.Fatal(err)
 				}
 				e.settled()
@@ -490,12 +483,12 @@ func TestABackupOfAnotherHistoryIsNotRestoredByMistake(t *testing.T) {
 		trial := newDomain(t, 1, nil)
 		trial.ready()
 		file := trial.backup(0)
-		_, err := production.nodes[0].Restore(t.Context(), bytes.NewReader(file), RestoreOptions{})
+		_, err := production.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(file), RestoreOptions{})
 		problem(t, err, directory.Conflict)
 		if n := production.nodes[0].cfg.Index.Len(); n != 1 {
 			t.Errorf("%d registrations are left", n)
 		}
-		if _, err := production.nodes[0].Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true}); err != nil {
+		if _, err := production.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -534,4 +527,11 @@ func kept(t testing.TB) *state.State {
 	}
 
 	return s
+}
+
+// lastReason is what a restore says of the backup that it restores.
+func lastReason(t testing.TB, b *Backup) string {
+	t.Helper()
+	return fmt.Sprintf("restore of a backup that %s took at %s at position %s of alpha.test, ledger size %d, root %s",
+		b.Node, b.Taken.UTC().Format(time.RFC3339), b.Position, b.LedgerSize, b.LedgerRoot)
 }

@@ -31,7 +31,7 @@ func TestADomainThatLostItsMajorityIsSalvaged(t *testing.T) {
 				leader, left := d.leader()
 				for i := range 20 {
 					if i == 10 && snapshot {
-						if err := d.nodes[left].raft.Snapshot().Error(); err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) {
+						if err := d.nodes[left].group.raft.Snapshot().Error(); err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) {
 							t.Fatal(err)
 						}
 					}
@@ -40,7 +40,7 @@ func TestADomainThatLostItsMajorityIsSalvaged(t *testing.T) {
 					}
 				}
 				want := inspect(t, d.backup(left))
-				log := d.nodes[left].raft
+				log := d.nodes[left].group.raft
 				d.close()
 				dir := filepath.Join(d.dir, fmt.Sprint(left))
 				before := sumsOf(t, dir)
@@ -62,7 +62,7 @@ func TestADomainThatLostItsMajorityIsSalvaged(t *testing.T) {
 				anew := newDomain(t, 3, nil)
 				anew.ready()
 				to, _ := anew.leader()
-				done, err := anew.nodes[to].Restore(t.Context(), bytes.NewReader(file.Bytes()), RestoreOptions{Force: true, Reason: "three disks lost"})
+				done, err := anew.nodes[to].restorer.Restore(t.Context(), bytes.NewReader(file.Bytes()), RestoreOptions{Force: true, Reason: "three disks lost"})
 				if err != nil || done.Registrations != 20 || done.Now.Epoch <= want.Position.Epoch {
 					t.Errorf("restored %+v, %v", done, err)
 				}
@@ -105,7 +105,7 @@ func TestAnOldSnapshotIsNotSalvagedForANewOne(t *testing.T) {
 				if _, err := d.nodes[0].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 3600)); err != nil {
 					t.Fatal(err)
 				}
-				if err := d.nodes[0].raft.Snapshot().Error(); err != nil {
+				if err := d.nodes[0].group.raft.Snapshot().Error(); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(time.Second) // a snapshot is named by when it was taken

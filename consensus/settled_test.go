@@ -14,7 +14,7 @@ func TestARestartedMemberIsUnsettledUntilItHasCaughtUp(t *testing.T) {
 		d := newDomain(t, 3, nil)
 		d.ready()
 		for i, s := range d.nodes {
-			if !s.Settled() {
+			if !s.Replica.Settled() {
 				t.Errorf("member %d is ready and not settled", i)
 			}
 		}
@@ -27,12 +27,12 @@ func TestARestartedMemberIsUnsettledUntilItHasCaughtUp(t *testing.T) {
 			d.stop(i)
 		}
 		d.start(0)
-		if s := d.nodes[0]; s.Settled() || s.Position().Epoch != 0 {
-			t.Fatalf("settled %v at %v, and nobody is there", s.Settled(), s.Position())
+		if s := d.nodes[0]; s.Replica.Settled() || s.Replica.Position().Epoch != 0 {
+			t.Fatalf("settled %v at %v, and nobody is there", s.Replica.Settled(), s.Replica.Position())
 		}
 		d.start(1)
 		for i := range 2 {
-			eventually(t, "a majority settles", d.nodes[i].Settled)
+			eventually(t, "a majority settles", d.nodes[i].Replica.Settled)
 			if _, ok := d.nodes[i].cfg.Index.Get(out.RID); !ok {
 				t.Errorf("member %d is settled without what was acknowledged", i)
 			}
@@ -47,9 +47,9 @@ func TestALeaderThatIsNotReadyVouchesForNobody(t *testing.T) {
 		d := newDomain(t, 3, nil)
 		d.ready()
 		leader, other := d.leader()
-		d.nodes[leader].leading.Store(false)
-		defer d.nodes[leader].leading.Store(true)
-		if d.nodes[other].announcePresence() {
+		d.nodes[leader].group.leading.Store(false)
+		defer d.nodes[leader].group.leading.Store(true)
+		if d.nodes[other].follower.announcePresence() {
 			t.Error("a follower takes an unready leader's position for the domain's")
 		}
 	})

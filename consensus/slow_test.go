@@ -104,19 +104,19 @@ func TestALeaderWithAHangingDiskIsReplaced(t *testing.T) {
 		_, err := s.Register(t.Context(), put(t, ada, "hangs", 600))
 		problem(t, err, directory.OutcomeUnknown)
 		time.Sleep(3 * time.Second)
-		if s.Ready() == nil || s.Heard() == 0 {
-			t.Errorf("ready: %v, and the leader was heard %s ago", s.Ready(), s.Heard())
+		if s.Ready() == nil || s.diskWatch.Heard() == 0 {
+			t.Errorf("ready: %v, and the leader was heard %s ago", s.Ready(), s.diskWatch.Heard())
 		}
 		out, err := d.nodes[other].Register(t.Context(), put(t, ada, "goes-on", 600))
 		if err != nil {
 			t.Fatalf("the others do not go on: %v", err)
 		}
-		problem(t, s.Linearize(t.Context()), directory.Unavailable)
+		problem(t, s.reader.Linearize(t.Context()), directory.Unavailable)
 		logs[leader].hang.Store(nil)
 		close(hang)
 		d.ready()
 		d.settled()
-		if err := s.Linearize(t.Context()); err != nil {
+		if err := s.reader.Linearize(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if _, ok := s.cfg.Index.Get(out.RID); !ok {
@@ -177,7 +177,7 @@ func TestAMemberThatCannotWriteSaysThatItMustEnd(t *testing.T) {
 		d.ready()
 		s := d.nodes[0]
 		select {
-		case <-s.Failed():
+		case <-s.life.Failed():
 			t.Fatal("it failed before anything did")
 		default:
 		}
@@ -185,14 +185,14 @@ func TestAMemberThatCannotWriteSaysThatItMustEnd(t *testing.T) {
 		_, err := s.Register(t.Context(), put(t, ada, "lost", 600))
 		problem(t, err, directory.OutcomeUnknown)
 		select {
-		case <-s.Failed():
+		case <-s.life.Failed():
 		case <-time.After(10 * time.Second):
 			t.Fatal("it does not say so")
 		}
 		if err := s.Ready(); err == nil || err.Error() != "write the log: no space left on device" {
 			t.Errorf("the reason is %v", err)
 		}
-		problem(t, s.Linearize(t.Context()), directory.Unavailable)
+		problem(t, s.reader.Linearize(t.Context()), directory.Unavailable)
 		if n := s.cfg.Index.Len(); n != 0 {
 			t.Error("what could not be written is shown")
 		}

@@ -2,9 +2,12 @@ package consensus
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -20,57 +23,45 @@ import (
 // while all the others are up, since its votes are gone as well.
 var ErrDamaged = disk.ErrDamaged
 
-// A Store is one member of a domain. Its methods are safe for concurrent use.
+// A Store is one member of a domain: its replica of the domain's state, and the parts by
+// which it takes part in the Raft group. Its methods are safe for concurrent use.
 type Store struct {
-	cfg     Config
-	log     *slog.Logger
-	raft    *raft.Raft
-	running atomic.Pointer[raft.Raft] // the same, for what Raft itself may ask before it is set
-	disk    *disk.Disk
-	cluster *cluster
-	opened  time.Time
+	*Replica
 
-	batches   batcher
-	growth    growth
-	courier   courier
-	lines     switchboard
-	tenure    tenure
-	presence  presence
-	jumps     jumpWatch
-	unread    atomic.Pointer[error]  // why the last snapshot that did not do was none for this release
-	outside   atomic.Pointer[string] // why this node is no member yet; nil where it is
-	found     candidates
-	restores  sync.Mutex    // one at a time
-	seating   chan struct{} // holds one while members or the numbers in force change
-	pace      negotiationPace
-	leading   atomic.Bool               // leads, has applied all before its term, and the history has begun
-	caughtUp  atomic.Bool               // a follower's: has applied what the leader had a moment ago
-	clockOff  atomic.Int64              // a follower's: by how much its clock is wrong, where it is
-	clockSaid atomic.Pointer[time.Time] // when a leader last said what time it is; nil for never
-	settled   atomic.Bool               // has led or caught up since it was opened
-	failed    atomic.Pointer[error]
-	failing   chan struct{} // closed once failed is set
-	regrants  chan struct{} // asks for grants to be decided anew; holds one
+	cfg  *Config
+	log  *slog.Logger
+	life *lifecycle
 
-	reads     reign
-	asked     shared // by a follower of its leader, for linearizable reads
-	confirmed shared // by a leader of a majority, for the same
-	gates     map[spiffeid.ID]chan struct{}
-	transport memberTransport
-	telling   map[raft.ServerID]chan struct{} // holds one: a word of a commit is under way; of tellLoop alone
+	// The group and the wire.
+	group     *group
+	messenger *messenger
+	peers     *peers
+	storage   *storage
+	diskWatch *diskWatch
 
-	stop    context.CancelFunc
-	closing context.Context
-	loops   sync.WaitGroup
-	closed  func() error
+	// The way of a write.
+	forwarder *forwarder
+	writes    *writeServer
+	preparer  *preparer
+	proposer  *proposer
+	commits   *commitNotifier
 
-	shown atomic.Pointer[glimpse] // what every read asks of state: it must not wait while a log entry is applied
+	// Duties of the leader, and of its followers.
+	leadership *leadership
+	clocks     *clocks
+	regranter  *regranter
+	sweeper    *sweeper
+	operator   *operator
+	negotiator *negotiator
+	follower   *follower
+	reader     *reader
 
-	mu      sync.RWMutex
-	state   *state.State
-	told    uint64        // the revision of the law that Config.Policy was told of last
-	changed chan struct{} // closed and replaced at every change of state
-	agreed  chan struct{} // the same at those of more than registrations
+	// Members and backups.
+	joiner   *joiner
+	joins    *admitter
+	restorer *restorer
+
+	closed func() error
 }
 
 // Open starts a member from what its Dir holds. A member without any state
@@ -92,7 +83,7 @@ func Open(cfg Config) (*Store, error) {
 func (s *Store) Close() error { return s.closed() }
 
 // Register registers a name or replaces what its owner registered (jimenez 4.1,
-// 4.2), with a document that directory.Project has accepted. Without a name it is
+// 4.2), with a document that kinds.Project has accepted. Without a name it is
 // registered by its rid, each time anew. As every write it may be called on any member, returns once the change
 // is committed and applied on this one too, and fails with a *directory.Error:
 // Unavailable where nothing was changed, OutcomeUnknown where it may have been;
@@ -104,32 +95,32 @@ func (s *Store) Register(ctx context.Context, r directory.Registering) (director
 	if r.Projection != nil && r.Agent != "" { // else its name is not known yet
 		req.Packed = state.Pack(r.Document, r.Projection)
 	}
-	return s.write(ctx, &request{Register: req})
+	return s.forwarder.write(ctx, &request{Register: req})
 }
 
 // Refresh sets a new deadline and, where there is a patch, other members
 // (jimenez 4.4).
 func (s *Store) Refresh(ctx context.Context, r directory.Refreshing) (directory.Outcome, error) {
-	return s.write(ctx, &request{Refresh: &refreshRequest{callerOf(r.Caller), r.RID, r.Lifetime, r.Patch, r.IfMatch, r.Statement}})
+	return s.forwarder.write(ctx, &request{Refresh: &refreshRequest{callerOf(r.Caller), r.RID, r.Lifetime, r.Patch, r.IfMatch, r.Statement}})
 }
 
 // RefreshMany is Refresh of many registrations in one log entry. The outcome's
 // Each has what became of them; an error says that none was refreshed, or that it
 // is not known which.
 func (s *Store) RefreshMany(ctx context.Context, r directory.RefreshingMany) (directory.Outcome, error) {
-	return s.write(ctx, &request{Renew: &renewRequest{callerOf(r.Caller), state.PackRenewals(r.Items)}})
+	return s.forwarder.write(ctx, &request{Renew: &renewRequest{callerOf(r.Caller), state.PackRenewals(r.Items)}})
 }
 
 // Remove ends a registration (jimenez 4.5).
 func (s *Store) Remove(ctx context.Context, r directory.Removing) (directory.Outcome, error) {
-	return s.write(ctx, &request{Remove: &removeRequest{callerOf(r.Caller), r.RID, r.IfMatch}})
+	return s.forwarder.write(ctx, &request{Remove: &removeRequest{callerOf(r.Caller), r.RID, r.IfMatch}})
 }
 
 // SetPeering puts what an operator agreed with another domain in the place of
 // what was agreed before. The leader then asks policy about all grants anew.
 func (s *Store) SetPeering(ctx context.Context, p directory.Peering) error {
 	w := state.Peer(p)
-	_, err := s.write(ctx, &request{Peer: &w})
+	_, err := s.forwarder.write(ctx, &request{Peer: &w})
 	return err
 }
 
@@ -137,14 +128,14 @@ func (s *Store) SetPeering(ctx context.Context, p directory.Peering) error {
 // nothing where it hasn't: directory.Conflict. A was without a state says nothing was
 // agreed.
 func (s *Store) AmendPeering(ctx context.Context, was, p directory.Peering) error {
-	_, err := s.write(ctx, &request{Amend: &state.Amend{Was: state.Peer(was), Peer: state.Peer(p)}})
+	_, err := s.forwarder.write(ctx, &request{Amend: &state.Amend{Was: state.Peer(was), Peer: state.Peer(p)}})
 	return err
 }
 
 // SetBundle puts a peer's new bundle in the place of held, which it was compared
 // with. Where the peering has another by then, or is not in force, nothing changes.
 func (s *Store) SetBundle(ctx context.Context, peer spiffeid.TrustDomain, held, bundle []byte) error {
-	_, err := s.write(ctx, &request{Rebundle: &state.Rebundle{Domain: peer, Held: directory.HashOf(held), Bundle: bundle}})
+	_, err := s.forwarder.write(ctx, &request{Rebundle: &state.Rebundle{Domain: peer, Held: directory.HashOf(held), Bundle: bundle}})
 	return err
 }
 
@@ -152,7 +143,7 @@ func (s *Store) SetBundle(ctx context.Context, peer spiffeid.TrustDomain, held, 
 // invitation's secret and the invitation has not ended: directory.Forbidden else.
 // Of two that try with one secret the first is the peer.
 func (s *Store) Redeem(ctx context.Context, secret directory.Hash, p directory.Peering) error {
-	_, err := s.write(ctx, &request{Redeem: &state.Redeem{Secret: secret, Peer: state.Peer(p)}})
+	_, err := s.forwarder.write(ctx, &request{Redeem: &state.Redeem{Secret: secret, Peer: state.Peer(p)}})
 	return err
 }
 
@@ -161,14 +152,14 @@ func (s *Store) Redeem(ctx context.Context, secret directory.Hash, p directory.P
 // that the domain doesn't have now may be named, such as one that it had. To repeat
 // it is safe.
 func (s *Store) Revoke(ctx context.Context, key string) error {
-	_, err := s.write(ctx, &request{Revoke: &state.Revoke{Key: key}})
+	_, err := s.forwarder.write(ctx, &request{Revoke: &state.Revoke{Key: key}})
 	return err
 }
 
 // Attest puts this node's signing key with its newest attestation in the place
 // of what the domain had of this node, and thereby issues a key document.
 func (s *Store) Attest(ctx context.Context, k signed.SigningKey) error {
-	_, err := s.write(ctx, &request{Attest: &state.Attest{Node: k.Node, Public: k.Public, Attestations: k.Attestations}})
+	_, err := s.forwarder.write(ctx, &request{Attest: &state.Attest{Node: k.Node, Public: k.Public, Attestations: k.Attestations}})
 	return err
 }
 
@@ -178,7 +169,7 @@ func (s *Store) Attest(ctx context.Context, k signed.SigningKey) error {
 // it with the same holder is safe.
 func (s *Store) Claim(ctx context.Context, c directory.Claim) (*directory.KeptAnswer, error) {
 	w := state.Claim(c)
-	out, err := s.write(ctx, &request{Claim: &w})
+	out, err := s.forwarder.write(ctx, &request{Claim: &w})
 	return out.Kept, err
 }
 
@@ -190,7 +181,7 @@ func (s *Store) Settle(ctx context.Context, c directory.Settlement) error {
 	if w.Check() != nil {
 		w.Answer = nil
 	}
-	_, err := s.write(ctx, &request{Settle: &w})
+	_, err := s.forwarder.write(ctx, &request{Settle: &w})
 	return err
 }
 
@@ -205,13 +196,13 @@ func (s *Store) SetPolicy(ctx context.Context, text []byte, replaces []uint64) (
 	if replaces != nil {
 		p.Replaces = &replaces
 	}
-	return s.write(ctx, &request{Policy: p})
+	return s.forwarder.write(ctx, &request{Policy: p})
 }
 
 // Spend uses up a proof by which a request came that is no command: Replayed where it
 // was before. That it is not known whether it was is no leave to go on.
 func (s *Store) Spend(ctx context.Context, proof directory.Hash, until int64) error {
-	_, err := s.write(ctx, &request{Spend: &state.Spend{Proof: proof, Until: until}})
+	_, err := s.forwarder.write(ctx, &request{Spend: &state.Spend{Proof: proof, Until: until}})
 	return err
 }
 
@@ -219,5 +210,237 @@ func (s *Store) Spend(ctx context.Context, proof directory.Hash, until int64) er
 // already changes nothing, and is no error. Overtaken says that it has other contents
 // than policy was asked about.
 func (s *Store) TransferOwner(ctx context.Context, t directory.Transferring) (directory.Outcome, error) {
-	return s.write(ctx, &request{Transfer: &transferRequest{callerOf(t.Caller), t.RID, t.To, t.Any, t.Statement, t.IfMatch}})
+	return s.forwarder.write(ctx, &request{Transfer: &transferRequest{callerOf(t.Caller), t.RID, t.To, t.Any, t.Statement, t.IfMatch}})
+}
+
+// Admit lets a node become a member, once and within a day; or no longer, where
+// not is set.
+func (s *Store) Admit(ctx context.Context, id spiffeid.ID, not bool) error {
+	o := &order{verbAdmit, id}
+	if not {
+		o.Verb = verbWithdraw
+	}
+	_, err := s.forwarder.write(ctx, &request{Order: o})
+	return err
+}
+
+// Expel takes a member out of the domain. It is refused where the domain could not
+// write any more after it.
+func (s *Store) Expel(ctx context.Context, id spiffeid.ID) error {
+	_, err := s.forwarder.write(ctx, &request{Order: &order{verbRemove, id}})
+	return err
+}
+
+// Leave takes this member out of its domain, as Expel does; a leader hands over
+// first. The node goes on and shows what it has until it is stopped, and is not
+// ready.
+func (s *Store) Leave(ctx context.Context) error {
+	err := s.Expel(ctx, s.cfg.Node)
+	if err == nil {
+		why := "it has left; stop it"
+		s.group.outside.Store(&why)
+		s.log.Info("this node has left its domain")
+	}
+	return err
+}
+
+// Ready returns nil when this member knows a leader and has what the leader had
+// a moment ago, and otherwise why it is not fit to serve.
+func (s *Store) Ready() error {
+	leader, ok := s.group.leader()
+	switch {
+	case s.life.failure() != nil:
+		return s.life.failure()
+	case s.life.closing.Err() != nil:
+		return errors.New("this member is stopping")
+	case s.diskWatch.hanging() > 0:
+		return errDiskHangs
+	case s.Replica.isSealed() && (ok || s.group.leading.Load()): // without a leader nobody knows how the log goes on
+		return errSealed
+	case s.group.leading.Load():
+		return nil
+	case s.group.outside.Load() != nil:
+		return fmt.Errorf("this node is no member of its domain: %s", *s.group.outside.Load())
+	case !ok:
+		return errNoLeader
+	case leader.ID == s.cfg.Node:
+		return errNotYet
+	case !s.follower.caughtUp.Load():
+		return errBehind
+	}
+	if off := time.Duration(s.clocks.clockOff.Load()); off != 0 { // what lives would be shown as ended, or the other way round
+		return fmt.Errorf("this member's clock is %v from its leader's: have it set right", off.Round(time.Second))
+	}
+	return nil
+}
+
+// Transfer gives the leadership to a member, or to whichever is fit where to is
+// zero, and returns once it has it, and this member knows that.
+func (s *Store) Transfer(ctx context.Context, to spiffeid.ID) error {
+	before, _ := s.group.leader()
+	_, err := s.forwarder.write(ctx, &request{Order: &order{verbTransfer, to}})
+	if err != nil {
+		return err
+	}
+	for known := time.After(s.cfg.Timing.Heartbeat); ; {
+		if now, ok := s.group.leader(); ok && (now.ID == to || to.IsZero() && now.ID != before.ID) {
+			return nil
+		}
+		select {
+		case <-time.After(retryPause):
+		case <-known: // it has been handed over: who has it will be heard
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func newStore(cfg Config) (*Store, error) {
+	cfg.Timing = cfg.Timing.withDefaults()
+	if cfg.MaxLifetime == 0 {
+		cfg.MaxLifetime = directory.MaxLifetime
+	}
+	if cfg.clock == nil {
+		cfg.clock = time.Now
+	}
+	if cfg.reads.Log == 0 {
+		cfg.reads = state.ReadableVersions()
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if err := cfg.check(); err != nil {
+		return nil, err // which names the member
+	}
+	s := &Store{cfg: &cfg, log: cfg.Logger}
+	s.connect()
+	s.closed = sync.OnceValue(s.shutdown)
+	return s, nil
+}
+
+// connect makes the parts, each after those on which it depends.
+func (s *Store) connect() {
+	cfg, log := s.cfg, s.log
+	life := newLifecycle(log)
+	s.life = life
+	s.Replica = newReplica(cfg, life)
+	s.group = newGroup(cfg, log, life)
+	s.messenger = &messenger{cfg: cfg, log: log}
+	s.clocks = newClocks(cfg, s.Replica, s.group.voters)
+	s.storage = newStorage(cfg, log, life, s.group)
+	s.peers = &peers{
+		cfg: cfg, life: life, group: s.group, replica: s.Replica, clocks: s.clocks, messenger: s.messenger,
+	}
+
+	s.proposer = &proposer{
+		cfg: cfg, life: life, group: s.group, replica: s.Replica, clocks: s.clocks, batches: newBatcher(),
+	}
+	s.preparer = &preparer{cfg: cfg, replica: s.Replica}
+	s.regranter = &regranter{
+		cfg: cfg, log: log, replica: s.Replica, preparer: s.preparer, proposer: s.proposer,
+		regrants: make(chan struct{}, 1),
+	}
+	s.negotiator = &negotiator{
+		cfg: cfg, log: log, group: s.group, replica: s.Replica, proposer: s.proposer,
+		seating: make(chan struct{}, 1), pace: newNegotiationPace(),
+	}
+	s.operator = &operator{
+		cfg: cfg, log: log, life: life, group: s.group, replica: s.Replica, clocks: s.clocks,
+		messenger: s.messenger, proposer: s.proposer, negotiator: s.negotiator,
+	}
+	s.diskWatch = &diskWatch{
+		cfg: cfg, log: log, life: life, group: s.group, messenger: s.messenger, storage: s.storage,
+		operator: s.operator,
+	}
+	s.commits = &commitNotifier{
+		cfg: cfg, life: life, group: s.group, replica: s.Replica, storage: s.storage, proposer: s.proposer,
+		telling: map[raft.ServerID]chan struct{}{},
+	}
+	s.writes = &writeServer{
+		cfg: cfg, log: log, life: life, group: s.group, messenger: s.messenger, preparer: s.preparer,
+		proposer: s.proposer, regranter: s.regranter, operator: s.operator, commits: s.commits,
+		served: servedStreams{served: map[net.Conn]chan struct{}{}},
+	}
+	s.forwarder = &forwarder{
+		cfg: cfg, life: life, group: s.group, replica: s.Replica, messenger: s.messenger, commits: s.commits,
+		writes: s.writes, courier: newCourier(),
+		lines: ownStreams{dialing: make(chan struct{}, 1), own: map[spiffeid.ID]*line{}},
+	}
+	s.reader = newReader(cfg, life, s.group, s.Replica, s.messenger, s.storage)
+	s.follower = &follower{
+		cfg: cfg, life: life, group: s.group, replica: s.Replica, clocks: s.clocks, messenger: s.messenger,
+	}
+	s.leadership = &leadership{
+		cfg: cfg, log: log, life: life, group: s.group, replica: s.Replica, clocks: s.clocks,
+		proposer: s.proposer, reader: s.reader, regranter: s.regranter, negotiator: s.negotiator,
+		follower: s.follower,
+	}
+	s.sweeper = &sweeper{
+		cfg: cfg, log: log, life: life, group: s.group, replica: s.Replica, clocks: s.clocks, operator: s.operator,
+	}
+	s.joins = &admitter{
+		cfg: cfg, log: log, group: s.group, replica: s.Replica, messenger: s.messenger, proposer: s.proposer,
+		operator: s.operator, negotiator: s.negotiator,
+	}
+	s.joiner = &joiner{
+		cfg: cfg, log: log, life: life, group: s.group, replica: s.Replica, messenger: s.messenger,
+		diskWatch: s.diskWatch, joins: s.joins,
+	}
+	s.joins.own = s.joiner.request
+	s.restorer = &restorer{
+		cfg: cfg, log: log, group: s.group, replica: s.Replica, messenger: s.messenger, proposer: s.proposer,
+		reader: s.reader, regranter: s.regranter, leadership: s.leadership,
+	}
+}
+
+// Failed returns a channel that is closed once this member cannot go on: its log could not
+// be written, or has an entry that this release does not know. Ready returns the reason.
+// Writes acknowledged before are safe, and none is acknowledged after; only a new start
+// from the disk puts it right.
+func (s *Store) Failed() <-chan struct{} { return s.life.failing }
+
+// Leader returns the node that is known to lead the domain.
+func (s *Store) Leader() (spiffeid.ID, bool) { return s.group.Leader() }
+
+// IsLeader reports whether this member leads and is ready to.
+func (s *Store) IsLeader() bool { return s.group.IsLeader() }
+
+// Heard returns how long ago the leader was last in contact; 0 on the leader itself, unless
+// its disk hangs: then the others have elected another by now.
+func (s *Store) Heard() time.Duration { return s.diskWatch.Heard() }
+
+// HeldBack returns the structures that the domain writes in a lower format than its
+// members read, because that peer reads no higher one or isn't known to.
+func (s *Store) HeldBack(peer spiffeid.TrustDomain) []signed.Structure {
+	return s.negotiator.HeldBack(peer)
+}
+
+// RaftPeers returns the domain's members, with the last contact that this member knows.
+func (s *Store) RaftPeers() []RaftPeer { return s.peers.RaftPeers() }
+
+// Contacts is RaftPeers with the leader's last contacts, if it answers in time.
+func (s *Store) Contacts() []RaftPeer { return s.peers.Contacts() }
+
+// Siblings returns the base URLs of the other members' directories, as far as known.
+func (s *Store) Siblings() []string { return s.peers.Siblings() }
+
+// AskLeader asks the leader for what its Config.Aside answers. Question and answer have at
+// most 512 KiB. It fails with Unavailable if no other member leads and answers.
+func (s *Store) AskLeader(ctx context.Context, question []byte) ([]byte, error) {
+	return s.peers.AskLeader(ctx, question)
+}
+
+// Linearize returns nil once this member shows all that any member had acknowledged before
+// the call: a read of the index after it is linearizable.
+func (s *Store) Linearize(ctx context.Context) error { return s.reader.Linearize(ctx) }
+
+// Backup writes a backup of the domain to w: all that any member had acknowledged before
+// the call. It fails with Unavailable if no majority confirms that.
+func (s *Store) Backup(ctx context.Context, w io.Writer) error { return s.restorer.Backup(ctx, w) }
+
+// Restore replaces the domain's registrations by those of a backup, on all members, and
+// begins a new epoch (rules P1, P2). See RestoreOptions.
+func (s *Store) Restore(ctx context.Context, backup io.Reader, o RestoreOptions) (Restored, error) {
+	return s.restorer.Restore(ctx, backup, o)
 }

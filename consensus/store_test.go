@@ -21,14 +21,14 @@ func TestOneNodeServesWhatItRegistered(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !out.Created || out.Granted != 600 || out.Position != s.Position() {
-			t.Errorf("the outcome is %+v at %s", out, s.Position())
+		if !out.Created || out.Granted != 600 || out.Position != s.Replica.Position() {
+			t.Errorf("the outcome is %+v at %s", out, s.Replica.Position())
 		}
-		ds, to, at := s.Digests(directory.Mesh, 0, 10)
+		ds, to, at := s.Replica.Digests(directory.Mesh, 0, 10)
 		if len(ds) != 1 || to != at || ds[0].RID != out.RID || ds[0].Op != signed.OpPut {
 			t.Fatalf("the mesh stream has %+v to %d at %d", ds, to, at)
 		}
-		payload, disclosures, ok := s.Record(directory.Mesh, ds[0].H, ds[0].M)
+		payload, disclosures, ok := s.Replica.Record(directory.Mesh, ds[0].H, ds[0].M)
 		if !ok || directory.HashOf(payload) != ds[0].H {
 			t.Fatal("the record is not the one that its digest names")
 		}
@@ -40,7 +40,7 @@ func TestOneNodeServesWhatItRegistered(t *testing.T) {
 		if err != nil || again.RID != out.RID || again.Created {
 			t.Errorf("a replace gave %+v, %v", again, err)
 		}
-		if _, _, ok := s.Record(directory.Mesh, ds[0].H, ds[0].M); ok {
+		if _, _, ok := s.Replica.Record(directory.Mesh, ds[0].H, ds[0].M); ok {
 			t.Error("the replaced record is still handed out")
 		}
 	})

@@ -22,11 +22,11 @@ import (
 // logVersions returns the versions of the log entries with commands that a member has.
 func logVersions(t *testing.T, s *Store) map[uint]int {
 	t.Helper()
-	first, last := must(s.disk.Logs.FirstIndex()), must(s.disk.Logs.LastIndex())
+	first, last := must(s.storage.disk.Logs.FirstIndex()), must(s.storage.disk.Logs.LastIndex())
 	versions := map[uint]int{}
 	for index := first; index <= last; index++ {
 		var entry raft.Log
-		if err := s.disk.Logs.GetLog(index, &entry); err != nil {
+		if err := s.storage.disk.Logs.GetLog(index, &entry); err != nil {
 			t.Fatal(err)
 		}
 		if entry.Type == raft.LogCommand {
@@ -40,10 +40,10 @@ func logVersions(t *testing.T, s *Store) map[uint]int {
 // snapshotVersion makes a snapshot and returns its version.
 func snapshotVersion(t *testing.T, s *Store) uint {
 	t.Helper()
-	if err := s.raft.Snapshot().Error(); err != nil {
+	if err := s.group.raft.Snapshot().Error(); err != nil {
 		t.Fatal(err)
 	}
-	id := must(s.disk.Snapshots.List())[0].ID
+	id := must(s.storage.disk.Snapshots.List())[0].ID
 	file := must(os.Open(filepath.Join(s.cfg.Dir, "snapshots", id, "state.bin")))
 	defer func() { _ = file.Close() }()
 	var header struct {

@@ -55,7 +55,7 @@ func (d *domain) eventuallyWritten(page uint) {
 	d.t.Helper()
 	eventually(d.t, "the format of pages is in force", func() bool {
 		for _, s := range d.nodes {
-			if s != nil && s.Written().Format(signed.StructurePage) != page {
+			if s != nil && s.Replica.Written().Format(signed.StructurePage) != page {
 				return false
 			}
 		}
@@ -73,9 +73,9 @@ func (d *domain) equalStates() {
 		if s == nil {
 			continue
 		}
-		s.mu.Lock()
-		frozen := freeze(d.t, s.state)
-		s.mu.Unlock()
+		s.Replica.mu.Lock()
+		frozen := freeze(d.t, s.Replica.state)
+		s.Replica.mu.Unlock()
 		if first == nil {
 			first = frozen
 		} else if !bytes.Equal(first, frozen) {
@@ -98,7 +98,7 @@ func TestAFormatIsInForceOnceAllMembersReadIt(t *testing.T) {
 		for i := range d.nodes {
 			time.Sleep(2 * time.Second) // several rounds in which the leader could raise it
 			synctest.Wait()
-			if got := d.nodes[0].Written().Format(signed.StructurePage); got != 1 {
+			if got := d.nodes[0].Replica.Written().Format(signed.StructurePage); got != 1 {
 				t.Fatalf("pages are in format %d before node %d reads it", got, i)
 			}
 			reads[i] = newer()
@@ -158,7 +158,7 @@ func TestADowngradeIsRefused(t *testing.T) {
 		d.stop(2)
 		d.start(2)
 		stopped := d.nodes[2]
-		<-stopped.Failed()
+		<-stopped.life.Failed()
 		const says = "it reads head formats [1] and the domain writes format 2"
 		if err := stopped.Ready(); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("a downgraded member says %v", err)
@@ -169,7 +169,7 @@ func TestADowngradeIsRefused(t *testing.T) {
 		delete(reads, 2)
 		d.start(2)
 		d.ready()
-		if err := d.nodes[2].raft.Snapshot().Error(); err != nil {
+		if err := d.nodes[2].group.raft.Snapshot().Error(); err != nil {
 			t.Fatal(err)
 		}
 		d.stop(2)
@@ -196,7 +196,7 @@ func TestAPeerThatReadsLessLowersTheFormat(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		before, _, _ := d.nodes[0].Own(out.RID)
+		before, _, _ := d.nodes[0].Replica.Own(out.RID)
 
 		agree := func(peer spiffeid.TrustDomain, state directory.PeeringState) {
 			t.Helper()
@@ -213,7 +213,7 @@ func TestAPeerThatReadsLessLowersTheFormat(t *testing.T) {
 
 		agree(beta, directory.PeeringActive)
 		d.eventuallyWritten(1)
-		if after, _, _ := d.nodes[1].Own(out.RID); !bytes.Equal(before, after) {
+		if after, _, _ := d.nodes[1].Replica.Own(out.RID); !bytes.Equal(before, after) {
 			t.Error("what was written has changed")
 		}
 
@@ -251,12 +251,12 @@ func TestAPeerWhoseFormatsFlapCausesFewLogEntries(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		before := d.nodes[0].Position().Revision
+		before := d.nodes[0].Replica.Position().Revision
 		time.Sleep(2 * time.Minute)
 		if looks.Load() < 100 {
 			t.Fatalf("the leader has looked %d times", looks.Load())
 		}
-		if entries := d.nodes[0].Position().Revision - before; entries > 2*riseBurst+1 {
+		if entries := d.nodes[0].Replica.Position().Revision - before; entries > 2*riseBurst+1 {
 			t.Errorf("the peer has caused %d changes in two minutes", entries)
 		}
 
@@ -297,26 +297,26 @@ func TestAMemberWhoseWordFlapsCausesFewKeyDocuments(t *testing.T) {
 		}
 		d.eventuallyWritten(1)
 
-		before, _ := store.Ledger()
+		before, _ := store.Replica.Ledger()
 		refused := 0
 		for i := range 100 {
-			word := d.nodes[follower].wish()
+			word := d.nodes[follower].joiner.request()
 			if i%2 == 0 {
 				word.Reads.Formats = nil
 			}
-			if err := store.seat(t.Context(), d.members[follower].ID, word); directory.ProblemOf(err) == directory.RateLimited {
+			if err := store.joins.addMember(t.Context(), d.members[follower].ID, word); directory.ProblemOf(err) == directory.RateLimited {
 				refused++
 			} else if err != nil {
 				t.Fatal(err)
 			}
 		}
 
-		after, _ := store.Ledger()
+		after, _ := store.Replica.Ledger()
 		if issued := after - before; issued < 2 || issued > 2*wordBurst || refused == 0 {
 			t.Errorf("100 words have caused %d key documents, and %d were refused", issued, refused)
 		}
 		eventually(t, "the member's own word is taken", func() bool {
-			return store.said()[d.members[follower].ID].Reads.Equal(newer())
+			return store.peers.said()[d.members[follower].ID].Reads.Equal(newer())
 		})
 	})
 }
@@ -357,15 +357,15 @@ func TestABackupWithStatementsThatAMemberDoesNotReadIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		_, err = d.nodes[leader].Restore(t.Context(), &file, RestoreOptions{Force: true})
+		_, err = d.nodes[leader].restorer.Restore(t.Context(), &file, RestoreOptions{Force: true})
 		const says = "has a statement of format 2, and statement formats [1] are read"
 		if directory.ProblemOf(err) != directory.Conflict || !strings.Contains(err.Error(), says) {
 			t.Errorf("the restore says %v", err)
 		}
 		d.settled()
 		for i, s := range d.nodes {
-			if _, _, ok := s.Own(out.RID); !ok || s.failure() != nil || s.isSealed() {
-				t.Errorf("node %d has changed: %v", i, s.failure())
+			if _, _, ok := s.Replica.Own(out.RID); !ok || s.life.failure() != nil || s.Replica.isSealed() {
+				t.Errorf("node %d has changed: %v", i, s.life.failure())
 			}
 		}
 	})
@@ -384,7 +384,7 @@ func TestAMemberDoesNotStartOnStatementsThatItDoesNotRead(t *testing.T) {
 		}
 		d.settled()
 		s := d.nodes[2]
-		if err := s.raft.Snapshot().Error(); err != nil {
+		if err := s.group.raft.Snapshot().Error(); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "later", 6000)); err != nil {
@@ -392,10 +392,10 @@ func TestAMemberDoesNotStartOnStatementsThatItDoesNotRead(t *testing.T) {
 		}
 		d.settled()
 
-		s.mu.Lock()
-		s.state = inFormat2(t, s.state)
-		s.mu.Unlock()
-		if err := s.raft.Snapshot().Error(); err != nil {
+		s.Replica.mu.Lock()
+		s.Replica.state = inFormat2(t, s.Replica.state)
+		s.Replica.mu.Unlock()
+		if err := s.group.raft.Snapshot().Error(); err != nil {
 			t.Fatal(err)
 		}
 

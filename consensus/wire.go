@@ -2,7 +2,10 @@ package consensus
 
 import (
 	"github.com/fxamacker/cbor/v2"
+	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // A wireMessage is what members send each other besides Raft's own messages:
@@ -27,7 +30,6 @@ func (*contactsWord) onWire()   {}
 func (*contactsAnswer) onWire() {}
 func (*joinWord) onWire()       {}
 func (*joinAnswer) onWire()     {}
-func (*restoreAnswer) onWire()  {}
 
 // lenient reads messages: as decoding does, but members that it doesn't know are
 // passed over.
@@ -40,12 +42,101 @@ var lenient, _ = cbor.DecOptions{
 
 func readMessage(data []byte, into wireMessage) error { return lenient.Unmarshal(data, into) }
 
-// writeMessage encodes a message to a member, or its answer.
-func (s *Store) writeMessage(m wireMessage) ([]byte, error) {
-	data, err := state.Marshal(m)
-	if err == nil && s.cfg.sent != nil {
-		data = s.cfg.sent(data)
-	}
+// maxBody bounds a message, in bytes.
+const maxBody = 1 << 20
 
-	return data, err
+// typeCBOR is the media type of messages.
+const typeCBOR = "application/cbor"
+
+// An asideWord is a question to the leader, and its answer.
+type asideWord struct {
+	Text []byte `cbor:"1,keyasint"`
+}
+
+// Who follows hears the leader alone. A contactsWord asks that for how long it has not
+// heard the others.
+type (
+	contactsWord   struct{}
+	contactsAnswer struct {
+		Silent map[spiffeid.ID]int64 `cbor:"1,keyasint"` // milliseconds
+	}
+)
+
+// A presenceWord is what a follower tells its leader now and then, and a
+// presenceAnswer is how far the leader is. So the follower knows whether it has
+// caught up, which Raft does not tell it, and each knows whether the follower's clock
+// is right.
+type presenceWord struct {
+	Time int64 `cbor:"1,keyasint"` // Unix milliseconds, by its clock
+}
+
+type presenceAnswer struct {
+	Epoch    uint64 `cbor:"1,keyasint"`
+	Revision uint64 `cbor:"2,keyasint"`
+	// Time is when the leader answered (Unix milliseconds), if its own clock is known to be
+	// right.
+	Time int64 `cbor:"3,keyasint,omitempty"`
+
+	state.PresenceNext
+}
+
+// vouchWord asks a member whether it knows of another.
+type vouchWord struct {
+	ID spiffeid.ID `cbor:"1,keyasint"`
+}
+
+type vouchAnswer struct {
+	Member bool `cbor:"1,keyasint"`
+}
+
+// A joinWord says what a node wants to be.
+type joinWord struct {
+	Address  string   `cbor:"1,keyasint"` // of its cluster listener
+	API      string   `cbor:"2,keyasint,omitempty"`
+	Reader   bool     `cbor:"3,keyasint,omitempty"` // without a vote
+	Epoch    uint64   `cbor:"4,keyasint,omitempty"` // how far it is
+	Revision uint64   `cbor:"5,keyasint,omitempty"`
+	Expect   int      `cbor:"6,keyasint,omitempty"` // with how many it would begin a domain
+	Found    []Member `cbor:"7,keyasint,omitempty"` // whom it has found for that, itself too, by id
+	Reads    Versions `cbor:"8,keyasint"`           // what its release reads
+}
+
+// A joinAnswer says that the door is the leader's and what came of it; or who
+// leads; or that there is no domain here either.
+type joinAnswer struct {
+	Done    bool              `cbor:"1,keyasint,omitempty"` // the leader has seen to it, as far as it can yet
+	Leader  *Member           `cbor:"2,keyasint,omitempty"`
+	Empty   *joinWord         `cbor:"3,keyasint,omitempty"`
+	Problem directory.Problem `cbor:"4,keyasint,omitempty"`
+	Detail  string            `cbor:"5,keyasint,omitempty"`
+}
+
+// A readWord asks the leader how far a linearizable read must see; it answers
+// with a presenceAnswer.
+type readWord struct{}
+
+// A termWord asks a member which term it is in.
+type termWord struct {
+	Term uint64 `cbor:"1,keyasint"` // the leader's
+}
+
+type termAnswer struct {
+	Term uint64 `cbor:"1,keyasint"`
+}
+
+// told is how far a leader's log is committed, and on its disk.
+type told struct {
+	Term  uint64 `cbor:"1,keyasint"` // the leader's
+	Index uint64 `cbor:"2,keyasint"`
+	Of    uint64 `cbor:"3,keyasint"` // the term of the entry there
+}
+
+// request is t as that leader says it to Raft.
+func (t *told) request(leader Member) *raft.AppendEntriesRequest {
+	id, address := []byte(leader.ID.String()), []byte(leader.Address)
+	return &raft.AppendEntriesRequest{
+		RPCHeader:    raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: id, Addr: address},
+		Term:         t.Term,
+		PrevLogEntry: t.Index, PrevLogTerm: t.Of, LeaderCommitIndex: t.Index,
+	}
 }

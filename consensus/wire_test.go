@@ -153,18 +153,18 @@ func TestADomainWhoseMessagesHaveGrown(t *testing.T) {
 		if err := s.SetPeering(t.Context(), directory.Peering{Domain: beta, State: directory.PeeringActive, Addresses: []string{"https://b0.beta.test:8400"}}); err != nil {
 			t.Error(err)
 		}
-		if err := s.Linearize(t.Context()); err != nil {
+		if err := s.reader.Linearize(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if answer, err := s.AskLeader(t.Context(), []byte("it")); string(answer) != "answer to it" || err != nil {
+		if answer, err := s.peers.AskLeader(t.Context(), []byte("it")); string(answer) != "answer to it" || err != nil {
 			t.Errorf("the leader answers %q, %v", answer, err)
 		}
-		for _, p := range s.Contacts() {
+		for _, p := range s.peers.Contacts() {
 			if p.Unheard {
 				t.Errorf("the leader has not heard %s", p.ID)
 			}
 		}
-		if s.clockSaid.Load() == nil {
+		if s.clocks.clockSaid.Load() == nil {
 			t.Error("the leader has not said what time it is")
 		}
 
@@ -179,10 +179,10 @@ func TestADomainWhoseMessagesHaveGrown(t *testing.T) {
 
 		var backup bytes.Buffer
 		_, other = d.leader()
-		if err := d.nodes[other].Backup(t.Context(), &backup); err != nil {
+		if err := d.nodes[other].restorer.Backup(t.Context(), &backup); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := d.nodes[other].Restore(t.Context(), &backup, RestoreOptions{}); err != nil {
+		if _, err := d.nodes[other].restorer.Restore(t.Context(), &backup, RestoreOptions{}); err != nil {
 			t.Error(err)
 		}
 		if _, err := d.nodes[other].Remove(t.Context(), directory.Removing{Caller: who, RID: out.RID}); err != nil {
@@ -202,7 +202,7 @@ func TestARequestOfALaterKind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = d.nodes[0].lead(t.Context(), request)
+	_, err = d.nodes[0].writes.lead(t.Context(), request)
 	problem(t, err, directory.BadRequest)
 	if err == nil || !strings.Contains(fmt.Sprint(err), "none that this release knows") {
 		t.Error(err)

@@ -33,7 +33,7 @@ var unfinished = map[string]excess{
 	"api/client":          {methods: 56, lines: true, testLines: true},
 	"api/client/contract": {lines: true},
 	"cmd/roster":          {testLines: true, lines: true},
-	"consensus":           {files: 42, methods: 200, cycle: 33, lines: true, testLines: true},
+	"consensus":           {files: 39, lines: true, testLines: true},
 	"consensus/state":     {lines: true, testLines: true},
 	"consensus/disk":      {lines: true, testLines: true},
 	"directory":           {files: 66, cycle: 34, lines: true, testLines: true},

@@ -12,7 +12,7 @@ import (
 // leader makes it once, since every member of the domain would do the same work
 // for every registration. What a statement says besides is known only to apply.
 type Made struct {
-	Reg    []byte  `cbor:"1,keyasint"` // the statement's directory.Digests
+	Reg    []byte  `cbor:"1,keyasint"` // the statement's signed.Digests
 	Doc    []byte  `cbor:"2,keyasint"`
 	Shown  []byte  `cbor:"3,keyasint"` // the m of each grant, in their order
 	Packed *Packed `cbor:"4,keyasint,omitempty"`

@@ -69,7 +69,7 @@ type announced struct {
 	op       opCode
 }
 
-// An opCode is the number of a directory.Op in ops.
+// An opCode is the number of a signed.Op in ops.
 type opCode uint8
 
 var ops = [...]signed.Op{"", signed.OpPut, signed.OpRenew, signed.OpEnd, signed.OpDrop}

@@ -19,3 +19,13 @@ type (
 func (commandNext) apply(*History) {}
 
 func nextHeader() (h headerNext) { return h }
+
+// PresenceNext is what the next wire version adds to a leader's answer to a follower.
+type PresenceNext struct{}
+
+// NextPresence returns it.
+func NextPresence() (p PresenceNext) { return p }
+
+// NextCommand returns the command that a leader proposes when its term begins, if the
+// newest version of the log has one.
+func NextCommand() *Command { return nil }

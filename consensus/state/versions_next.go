@@ -37,3 +37,11 @@ func nextHeader() headerNext { return headerNext{Note: "snapshot version 2"} }
 func NextCommand() *Command {
 	return &Command{commandNext: commandNext{Note: &note{Text: "log version 2"}}}
 }
+
+// PresenceNext is what wire version 2 adds to a leader's answer to a follower.
+type PresenceNext struct {
+	Note string `cbor:"29,keyasint,omitempty"`
+}
+
+// NextPresence returns it.
+func NextPresence() PresenceNext { return PresenceNext{Note: "wire version 2"} }

@@ -1,20 +1,14 @@
 package consensus
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptrace"
-	"time"
+	"slices"
 
-	"github.com/hashicorp/raft"
+	"github.com/fxamacker/cbor/v2"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
-
-	httpproblem "github.com/roster-mesh/roster/directory/problem"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // A request is a validated change with its caller, as a follower hands it to the
@@ -132,6 +126,31 @@ type removeRequest struct {
 	IfMatch []uint64      `cbor:"3,keyasint"`
 }
 
+type transferRequest struct {
+	Caller    caller             `cbor:"1,keyasint"`
+	RID       directory.RID      `cbor:"2,keyasint"`
+	To        directory.Identity `cbor:"3,keyasint"`
+	Any       bool               `cbor:"4,keyasint,omitempty"`
+	Statement uint64             `cbor:"5,keyasint"`
+	IfMatch   []uint64           `cbor:"6,keyasint"`
+}
+
+// An order is what an operator wants of the domain's members, as a follower hands
+// it to the leader.
+type order struct {
+	Verb verb        `cbor:"1,keyasint"`
+	ID   spiffeid.ID `cbor:"2,keyasint"` // zero where any will do
+}
+
+type verb string
+
+const (
+	verbTransfer verb = "transfer"
+	verbRemove   verb = "remove"
+	verbAdmit    verb = "admit"
+	verbWithdraw verb = "withdraw"
+)
+
 // A reply is what the leader answers: an outcome, or a refusal.
 type reply struct {
 	RID      directory.RID     `cbor:"1,keyasint"`
@@ -175,204 +194,6 @@ func (r *reply) result() (directory.Outcome, error) {
 	return directory.Outcome{RID: r.RID, Position: at, Created: r.Created, Granted: r.Granted, Each: each, Kept: (*directory.KeptAnswer)(r.Kept)}, err
 }
 
-// The forwarding server's routes, and the bound of a body.
-const (
-	presencePath = "/v1/presence"
-	readPath     = "/v1/read"
-	termPath     = "/v1/term"
-	asidePath    = "/v1/aside"
-	contactsPath = "/v1/contacts"
-	maxBody      = 1 << 20
-	typeCBOR     = "application/cbor"
-)
-
-// retryPause is how long a write waits before it looks for the leader again.
-const retryPause = 20 * time.Millisecond
-
-// write does a request here, or sends it to the leader: the one place that knows
-// which. What nobody has begun is tried again while there is time.
-func (s *Store) write(ctx context.Context, req *request) (directory.Outcome, error) {
-	if why := s.outside.Load(); why != nil {
-		return directory.Outcome{}, directory.Refuse(directory.Unavailable, "this node is no member of its domain; nothing was changed: use another: %s", *why)
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timing.Write)
-	defer cancel()
-	for {
-		out, err := s.attempt(ctx, req)
-		if !errors.Is(err, errNotLeader) {
-			return out, err
-		}
-		select {
-		case <-time.After(retryPause):
-		case <-ctx.Done():
-			return out, directory.Refuse(directory.Unavailable, "the domain has no leader in reach; nothing was changed: try again: %w", err)
-		case <-s.closing.Done():
-			return out, directory.Refuse(directory.Unavailable, "this node is stopping; nothing was changed: use another")
-		}
-	}
-}
-
-func (s *Store) attempt(ctx context.Context, req *request) (directory.Outcome, error) {
-	if s.leading.Load() {
-		return s.lead(ctx, req)
-	}
-	if leader, ok := s.leader(); !ok || leader.ID == s.cfg.Node {
-		return directory.Outcome{}, errNotLeader
-	}
-	return s.forward(ctx, req)
-}
-
-// post sends a message to a member and reads its answer. errNotLeader means that
-// the member has done nothing with it, OutcomeUnknown that it may have.
-func (s *Store) post(ctx context.Context, to Member, path string, message, answer wireMessage) error {
-	body, err := s.writeMessage(message)
-	if err != nil {
-		return fmt.Errorf("encode a message: %w", err)
-	}
-	sent := false
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent = true }})
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+to.Address+path, bytes.NewReader(body))
-	if err != nil {
-		return fmt.Errorf("the address of member %s: %w", to.ID, err)
-	}
-	req.Header.Set("Content-Type", typeCBOR)
-	resp, err := s.cluster.client.Do(req)
-	if err != nil {
-		if sent {
-			return unknown(err)
-		}
-		return fmt.Errorf("%w: %w", errNotLeader, err)
-	}
-	defer resp.Body.Close()
-	switch resp.StatusCode {
-	case http.StatusOK:
-		data, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
-		if err == nil {
-			err = readMessage(data, answer)
-		}
-		if err != nil {
-			return unknown(err)
-		}
-		return nil
-	case http.StatusMisdirectedRequest:
-		return errNotLeader
-	}
-	return fmt.Errorf("%w: member %s answered %s", errNotLeader, to.ID, resp.Status)
-}
-
-// handler serves what other members send. Nobody else is let in, and who is a
-// member no more gets no further answer over a connection that it still has.
-func (s *Store) handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+presencePath, func(w http.ResponseWriter, r *http.Request) {
-		var word presenceWord
-		if !s.receive(w, r, s.raft.State() == raft.Leader, &word) {
-			return
-		}
-		from, _ := peerID(r.TLS)
-		s.presence.note(from, time.UnixMilli(word.Time), s.cfg.clock())
-		var a presenceAnswer // of a leader that is not ready to lead, nobody learns how far the domain is
-		if s.leading.Load() {
-			at := s.Position()
-			a = presenceAnswer{Epoch: at.Epoch, Revision: at.Revision}
-			if now, err := s.stamp(); err == nil {
-				a.Time = now
-			}
-			if s.Written().Wire > state.FirstVersion {
-				a.presenceNext = nextPresence()
-			}
-		}
-		s.answer(w, &a)
-	})
-	mux.HandleFunc("POST "+readPath, func(w http.ResponseWriter, r *http.Request) {
-		if !s.receive(w, r, s.leading.Load(), &readWord{}) {
-			return
-		}
-		at, err := s.confirmed.join(r.Context())
-		if err != nil {
-			s.refuse(w, errMisdirected)
-			return
-		}
-		signal(s.batches.tell) // the reader waits for its member to be there
-		s.answer(w, &presenceAnswer{Epoch: at.Epoch, Revision: at.Revision})
-	})
-	mux.HandleFunc("POST "+vouchPath, func(w http.ResponseWriter, r *http.Request) {
-		var word vouchWord
-		if s.receive(w, r, true, &word) {
-			_, is := s.server(word.ID)
-			s.answer(w, &vouchAnswer{is})
-		}
-	})
-	mux.HandleFunc("POST "+asidePath, func(w http.ResponseWriter, r *http.Request) {
-		var word asideWord
-		if s.receive(w, r, s.leading.Load() && s.cfg.Aside != nil, &word) {
-			s.answer(w, &asideWord{s.cfg.Aside(word.Text)})
-		}
-	})
-	mux.HandleFunc("POST "+contactsPath, func(w http.ResponseWriter, r *http.Request) {
-		if s.receive(w, r, s.leading.Load(), &contactsWord{}) {
-			s.answer(w, s.contacts())
-		}
-	})
-	mux.HandleFunc("POST "+restorePath, s.takeBackup)
-	mux.HandleFunc("POST "+termPath, func(w http.ResponseWriter, r *http.Request) {
-		if s.receive(w, r, true, &termWord{}) {
-			s.answer(w, &termAnswer{s.raft.CurrentTerm()})
-		}
-	})
-	routes := httpproblem.Routes(mux, s.cfg.API)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if id, ok := peerID(r.TLS); !ok || !s.cluster.isMember(id) {
-			s.refuse(w, directory.Refuse(directory.Forbidden, "%w", errNotMember))
-			return
-		}
-		routes.ServeHTTP(w, r)
-	})
-}
-
-// receive reads a message, where this member leads.
-func (s *Store) receive(w http.ResponseWriter, r *http.Request, leads bool, message wireMessage) bool {
-	if !leads {
-		s.refuse(w, errMisdirected)
-		return false
-	}
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if err == nil {
-		err = readMessage(data, message)
-	}
-	if err != nil {
-		s.refuse(w, directory.Refuse(directory.BadRequest, "this is not a message between members: %w", err))
-		return false
-	}
-	return true
-}
-
-// errMisdirected is for another member, which then asks the leader.
-var errMisdirected = directory.Refuse(httpproblem.Misdirected, "this member doesn't lead the domain; ask the leader")
-
-// refuse answers another member with err's problem.
-func (s *Store) refuse(w http.ResponseWriter, err error) { httpproblem.Write(w, s.cfg.API, err) }
-
-func (s *Store) answer(w http.ResponseWriter, message wireMessage) {
-	data, err := s.writeMessage(message)
-	if err != nil {
-		s.log.Error("encode an answer", "error", err)
-		s.refuse(w, err)
-		return
-	}
-	w.Header().Set("Content-Type", typeCBOR)
-	_, _ = w.Write(data) // a member that has gone asks again
-}
-
-type transferRequest struct {
-	Caller    caller             `cbor:"1,keyasint"`
-	RID       directory.RID      `cbor:"2,keyasint"`
-	To        directory.Identity `cbor:"3,keyasint"`
-	Any       bool               `cbor:"4,keyasint,omitempty"`
-	Statement uint64             `cbor:"5,keyasint"`
-	IfMatch   []uint64           `cbor:"6,keyasint"`
-}
-
 func packRenewed(each []directory.Renewed) (granted []uint32, refused []unrenewed) {
 	for i, r := range each {
 		granted = append(granted, r.Granted)
@@ -412,3 +233,44 @@ type unrenewed struct {
 // the leader nothing more: who waits for the next one waits until all of this are
 // applied. One list is as much.
 const maxChanges = directory.MaxRenewals
+
+// A message is what goes to the leader at once, and the answers in its order.
+type (
+	message struct {
+		Requests []cbor.RawMessage `cbor:"1,keyasint"`
+	}
+	answers struct {
+		Replies []reply `cbor:"1,keyasint"`
+		// NotLeader says that nothing was done, since the member does not lead.
+		NotLeader bool `cbor:"2,keyasint,omitempty"`
+		// Told is how far the leader's log is committed by now.
+		Told *told `cbor:"3,keyasint,omitempty"`
+	}
+)
+
+// brief reports whether a request is prepared without waiting for anything.
+func (r *request) brief() bool { return r.Register != nil || r.Refresh != nil || r.Remove != nil }
+
+// replied is replyOf, or that this member does not lead.
+func replied(out directory.Outcome, err error) *reply {
+	if errors.Is(err, errNotLeader) {
+		return &reply{NotLeader: true}
+	}
+	return replyOf(out, err)
+}
+
+// moved reports whether a command has to be prepared again, because the state for which
+// it was prepared has changed: the answer of apply says so.
+func (r *request) moved(c *state.Command, answer error) bool {
+	return errors.Is(answer, state.ErrMoved) || r.pinnedBy(c) && directory.ProblemOf(answer) == directory.PreconditionFailed
+}
+
+// pinnedBy reports whether the leader has added a precondition to the registration that
+// was requested (see prepareDates).
+func (r *request) pinnedBy(c *state.Command) bool {
+	if r.Register == nil || c.Register == nil {
+		return false
+	}
+
+	return r.Register.Absent != c.Register.Absent || !slices.Equal(r.Register.IfMatch, c.Register.IfMatch)
+}

@@ -1,0 +1,68 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+
+	httpproblem "github.com/roster-mesh/roster/directory/problem"
+
+	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// errNotLeader says that this member does not lead, and has done nothing.
+var errNotLeader = errors.New("this member does not lead")
+
+var (
+	errNoLeader = errors.New("the domain has no leader in reach")
+	errBehind   = errors.New("this member is behind the leader")
+	errNotYet   = errors.New("this member leads and is not ready to yet")
+)
+
+var errSealed = directory.Refuse(directory.Unavailable, "the domain was restored a moment ago and its new epoch has not begun yet: try again")
+
+// errNoMajority says that a leader's term is not confirmed by a majority.
+var errNoMajority = errors.New("a majority of the domain's members does not answer in this term")
+
+// errMisdirected is for another member, which then asks the leader.
+var errMisdirected = directory.Refuse(httpproblem.Misdirected, "this member doesn't lead the domain; ask the leader")
+
+var errDiskHangs = errors.New("the disk of this member's log does not answer")
+
+// errLoneRestore says that this member has restored what the others have not.
+var errLoneRestore = errors.New("this member has restored a backup and the domain has gone on without it")
+
+func tooBusy(ctx context.Context) error {
+	return directory.Refuse(directory.Unavailable, "the leader did not get to this in time; nothing was changed: try again: %w", context.Cause(ctx))
+}
+
+func unknown(cause error) error {
+	e := directory.Refuse(directory.OutcomeUnknown, "it is not known whether this was done; to repeat it is safe")
+	e.Err = cause
+	return e
+}
+
+// proposed says what an error of raft.Apply means for what was proposed.
+func proposed(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress), errors.Is(err, raft.ErrEnqueueTimeout):
+		return errNotLeader
+	}
+	return unknown(err)
+}
+
+func overtaken(format string, args ...any) error {
+	return directory.Refuse(directory.Overtaken, format+"; nothing was changed: try again", args...)
+}
+
+func unknownMember(id spiffeid.ID) error {
+	return directory.Refuse(directory.NotFound, "%s is no member of the domain", id)
+}
+
+// restoreUnknown is OutcomeUnknown of a restore.
+func restoreUnknown(cause error) error {
+	return directory.Refuse(directory.OutcomeUnknown, "it is not known whether the backup was restored; if it was, the domain is in a new epoch: %w", cause)
+}

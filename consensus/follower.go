@@ -1,0 +1,81 @@
+package consensus
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A follower tells its leader the time at intervals and learns how far the leader is,
+// which Raft does not tell it.
+type follower struct {
+	cfg       *Config
+	life      *lifecycle
+	group     *group
+	replica   *Replica
+	clocks    *clocks
+	messenger *messenger
+	caughtUp  atomic.Bool // has applied what the leader had a moment ago
+}
+
+// announcePresence asks how far the leader is and waits a little for this member
+// to get there.
+func (f *follower) announcePresence() bool {
+	leader, tenure, ok := f.group.follow()
+	if !ok || leader.ID == f.cfg.Node {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(tenure, f.cfg.Timing.Presence) // a successor waits to hear of this clock
+	defer cancel()
+	var a presenceAnswer
+	began := f.cfg.clock()
+	if err := f.messenger.post(ctx, leader, presencePath, &presenceWord{began.UnixMilli()}, &a); err != nil {
+		return false
+	}
+	f.clocks.judgeClock(began, a.Time)
+	if a.Epoch == 0 {
+		return false // the leader reads its own log again, or there is no history yet
+	}
+	at := directory.Position{Epoch: a.Epoch, Revision: a.Revision}
+	f.checkSeal(at)
+	_ = f.replica.Await(ctx, at)
+	return !f.replica.Position().Before(at)
+}
+
+// checkSeal latches a member that is sealed while its leader, at that position,
+// goes on in the same epoch: nothing but an epoch follows a restore.
+func (f *follower) checkSeal(leader directory.Position) {
+	at := f.replica.Position()
+	if f.replica.isSealed() && leader.Epoch == at.Epoch && leader.Revision > at.Revision {
+		f.life.fail(fmt.Errorf("%w: empty %s and start it again", errLoneRestore, f.cfg.Dir))
+	}
+}
+
+// presenceLoop speaks to the leader at intervals, and at once to a new one.
+func (f *follower) presenceLoop() {
+	elected, deaf := f.group.elections()
+	defer deaf()
+	for {
+		pause := f.cfg.Timing.Presence
+		if !f.group.leading.Load() {
+			f.caughtUp.Store(f.announcePresence())
+			if f.caughtUp.Load() {
+				f.replica.arrive()
+			} else {
+				pause = catchUpPause
+			}
+		}
+		select {
+		case <-time.After(pause):
+		case <-elected:
+		case <-f.life.closing.Done():
+			return
+		}
+	}
+}
+
+// catchUpPause is between a follower's words until it has caught up.
+const catchUpPause = 50 * time.Millisecond

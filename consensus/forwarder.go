@@ -1,0 +1,318 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// Bounds of a follower's forwarding: the size of a message, and how many messages are
+// under way. While they are, writes gather, as in the proposer; a message is one exchange
+// with the leader, however many writes are in it.
+const (
+	maxMessages     = 2
+	maxMessage      = 128
+	maxMessageBytes = 256 << 10
+)
+
+// A forwarder takes this member's writes to the leader: the one place that knows who
+// leads.
+type forwarder struct {
+	cfg       *Config
+	life      *lifecycle
+	group     *group
+	replica   *Replica
+	messenger *messenger
+	commits   *commitNotifier
+	writes    *writeServer // does the writes if this member leads
+	courier   courier
+	lines     ownStreams
+}
+
+// ownStreams are this member's write streams to the leader and to former leaders.
+type ownStreams struct {
+	dialing chan struct{} // holds one: the right to change own
+	own     map[spiffeid.ID]*line
+}
+
+func (f *forwarder) attempt(ctx context.Context, req *request) (directory.Outcome, error) {
+	if f.group.leading.Load() {
+		return f.writes.lead(ctx, req)
+	}
+	if leader, ok := f.group.leader(); !ok || leader.ID == f.cfg.Node {
+		return directory.Outcome{}, errNotLeader
+	}
+	return f.forward(ctx, req)
+}
+
+// carry takes a group to the leader and tells each of it what became of it, once
+// this member shows it: so that the writer reads its write here.
+func (f *forwarder) carry(group []*parcel) {
+	if len(group) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(f.life.closing, f.cfg.Timing.Write)
+	defer cancel()
+	got, err := f.deliver(ctx, group)
+	if err == nil {
+		_ = f.replica.Await(ctx, got.last()) // it is committed anyway
+	}
+	for i, p := range group {
+		switch {
+		case err != nil:
+			p.done <- delivery{err: err}
+		case got.Replies[i].NotLeader:
+			p.done <- delivery{err: errNotLeader}
+		default:
+			p.done <- delivery{reply: got.Replies[i]}
+		}
+	}
+}
+
+// carryLoop makes messages of what waits, one after the other: there are maxMessages
+// such loops.
+func (f *forwarder) carryLoop() {
+	for {
+		var first *parcel
+		select {
+		case first = <-f.courier.queue:
+		case first = <-f.courier.lists: // in turn
+		case <-f.life.closing.Done():
+			return
+		}
+		f.carry(f.courier.gather(first))
+	}
+}
+
+func (f *forwarder) deliver(ctx context.Context, group []*parcel) (*answers, error) {
+	leader, tenure, ok := f.group.follow()
+	if !ok || leader.ID == f.cfg.Node {
+		return nil, errNotLeader
+	}
+	m := message{make([]cbor.RawMessage, len(group))}
+	for i, p := range group {
+		m.Requests[i] = p.request
+	}
+	line, err := f.lineTo(tenure, leader)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNotLeader, err)
+	}
+	got, err := f.exchange(ctx, line, &m)
+	switch {
+	case err != nil:
+		return nil, err
+	case got.NotLeader:
+		return nil, errNotLeader
+	case len(got.Replies) != len(group):
+		return nil, unknown(errors.New("the leader answered another number of writes"))
+	}
+	if got.Told != nil {
+		f.commits.deliver(ctx, leader, got.Told)
+	}
+	return got, nil
+}
+
+// exchange sends a message over a line and returns what the other end answers.
+func (f *forwarder) exchange(ctx context.Context, l *line, m *message) (*answers, error) {
+	data, err := f.messenger.writeMessage(m)
+	if err != nil {
+		return nil, fmt.Errorf("encode a message: %w", err)
+	}
+	if data, err = l.ask(ctx, append(newFrame(len(data)), data...)); err != nil {
+		return nil, err
+	}
+	var got answers
+	if err := readMessage(data, &got); err != nil {
+		return nil, unknown(err)
+	}
+	return &got, nil
+}
+
+// forward sends a request to the leader, with what else goes there, and waits
+// until this member has applied what it did. errNotLeader means that nothing was
+// done.
+func (f *forwarder) forward(ctx context.Context, req *request) (directory.Outcome, error) {
+	raw, err := f.messenger.writeMessage(req)
+	if err != nil {
+		return directory.Outcome{}, err
+	}
+	p := &parcel{request: raw, weight: req.weight(), done: make(chan delivery, 1)}
+	select {
+	case f.courier.fits(p) <- p:
+	case <-f.life.closing.Done():
+		return directory.Outcome{}, errNotLeader
+	case <-ctx.Done():
+		return directory.Outcome{}, tooBusy(ctx)
+	}
+	select {
+	case d := <-p.done:
+		if d.err != nil {
+			return directory.Outcome{}, d.err
+		}
+		return d.reply.result()
+	case <-ctx.Done():
+	case <-f.life.closing.Done():
+	}
+	if p.taken.CompareAndSwap(false, true) {
+		return directory.Outcome{}, tooBusy(ctx)
+	}
+	return directory.Outcome{}, unknown(context.Cause(ctx))
+}
+
+// hangUp cuts the lines to all but the leader.
+func (f *forwarder) hangUp() {
+	select {
+	case f.lines.dialing <- struct{}{}:
+	case <-f.life.closing.Done():
+		return
+	}
+	defer func() { <-f.lines.dialing }()
+	leader, ok := f.group.leader()
+	for id, l := range f.lines.own {
+		if ok && id != leader.ID {
+			l.cut()
+			delete(f.lines.own, id)
+		}
+	}
+}
+
+// lineTo returns the line to a member, which is opened where there is none.
+func (f *forwarder) lineTo(ctx context.Context, to Member) (*line, error) {
+	b := &f.lines
+	select {
+	case b.dialing <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-b.dialing }()
+	if l := b.own[to.ID]; l != nil {
+		if l.to == to && l.live() {
+			return l, nil
+		}
+		l.cut() // the member has moved: nobody would ask over it again
+	}
+	conn, err := f.messenger.cluster.connect(ctx, to.Address, protoLine)
+	if err != nil {
+		return nil, err
+	}
+	l := newLine(conn, to, f.cfg.Timing.Write)
+	b.own[to.ID] = l
+	f.life.loops.Go(l.run) // it ends with the connection, which the cluster closes at the latest
+	return l, nil
+}
+
+// successionLoop ends the waiting for those that lead no more, at once or with a write
+// after as long as a member that stops has for its last answers (see shutdown). By
+// then one that runs has answered: it learns that it leads no more as soon as it hears
+// of the others, or when its lease is over. So writes that went to a leader which is
+// stopped have an unknown outcome soon after there is another, and those behind them go
+// to that one.
+func (f *forwarder) successionLoop() {
+	elected, deaf := f.group.elections()
+	defer deaf()
+	for {
+		select {
+		case <-elected:
+		case <-f.life.closing.Done():
+			return
+		}
+		if _, _, ok := f.group.follow(); !ok {
+			continue
+		}
+		select {
+		case <-time.After(f.cfg.Timing.Heartbeat):
+		case <-f.life.closing.Done():
+			return
+		}
+		f.hangUp()
+	}
+}
+
+// write does a request here, or sends it to the leader: the one place that knows
+// which. What nobody has begun is tried again while there is time.
+func (f *forwarder) write(ctx context.Context, req *request) (directory.Outcome, error) {
+	if why := f.group.outside.Load(); why != nil {
+		return directory.Outcome{}, directory.Refuse(directory.Unavailable, "this node is no member of its domain; nothing was changed: use another: %s", *why)
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.Timing.Write)
+	defer cancel()
+	for {
+		out, err := f.attempt(ctx, req)
+		if !errors.Is(err, errNotLeader) {
+			return out, err
+		}
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+			return out, directory.Refuse(directory.Unavailable, "the domain has no leader in reach; nothing was changed: try again: %w", err)
+		case <-f.life.closing.Done():
+			return out, directory.Refuse(directory.Unavailable, "this node is stopping; nothing was changed: use another")
+		}
+	}
+}
+
+// A parcel is a write on its way to the leader. Whoever moves it from waiting
+// decides its fate: the courier takes it, or its caller gives it up.
+type parcel struct {
+	request cbor.RawMessage
+	weight  int // how many changes it is
+	taken   atomic.Bool
+	done    chan delivery // holds one
+}
+
+// A delivery is what came of a parcel.
+type delivery struct {
+	reply reply
+	err   error
+}
+
+// As in the batcher, what is many changes waits by itself.
+type courier struct {
+	queue chan *parcel
+	lists chan *parcel
+}
+
+func newCourier() courier {
+	return courier{make(chan *parcel, maxWaiting), make(chan *parcel, maxWaiting)}
+}
+
+// fits returns where a parcel waits.
+func (c *courier) fits(p *parcel) chan<- *parcel {
+	if p.weight > 1 {
+		return c.lists
+	}
+	return c.queue
+}
+
+// gather takes first, what else waits of single changes, and lists as far as there is
+// room, within bounds.
+func (c *courier) gather(first *parcel) (group []*parcel) {
+	size, changes := 0, 0
+	for p := first; p != nil; p = nextOf(c.queue, c.lists, changes < maxChanges) {
+		if p.taken.CompareAndSwap(false, true) {
+			group = append(group, p)
+			size += len(p.request)
+			changes += p.weight
+		}
+		if len(group) == maxMessage || size >= maxMessageBytes {
+			break
+		}
+	}
+	return group
+}
+
+// last is the position that has all of what was done.
+func (a *answers) last() (last directory.Position) {
+	for _, r := range a.Replies {
+		if at := (directory.Position{Epoch: r.Epoch, Revision: r.Revision}); last.Before(at) {
+			last = at
+		}
+	}
+	return last
+}

@@ -1,0 +1,213 @@
+package consensus
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A group is this member's view of its Raft group: the members, the leader, and whether
+// this member leads. Raft's configuration alone decides who is a member.
+type group struct {
+	cfg     *Config
+	log     *slog.Logger
+	life    *lifecycle
+	opened  time.Time
+	raft    *raft.Raft
+	running atomic.Pointer[raft.Raft] // raft, for callbacks of Raft itself before raft is set
+	leading atomic.Bool               // leads, has applied all before its term, and the history has begun
+	outside atomic.Pointer[string]    // why this node is no member yet; nil if it is
+	tenure  tenure
+}
+
+func newGroup(cfg *Config, log *slog.Logger, life *lifecycle) *group {
+	return &group{cfg: cfg, log: log, life: life, opened: time.Now()}
+}
+
+// IsLeader reports whether this member leads and is ready to.
+func (g *group) IsLeader() bool { return g.leading.Load() }
+
+// Leader returns the node that is known to lead the domain.
+func (g *group) Leader() (spiffeid.ID, bool) {
+	m, ok := g.leader()
+	return m.ID, ok
+}
+
+func (g *group) address() raft.ServerAddress { return raft.ServerAddress(g.self().Address) }
+
+// alone reports whether the domain has no other member.
+func (g *group) alone() bool {
+	r := g.running.Load()
+	return r != nil && len(r.GetConfiguration().Configuration().Servers) == 1
+}
+
+// candidacy makes the only voter of a domain stand for election at once: it has
+// nobody to wait for.
+func (g *group) candidacy(transport *raft.NetworkTransport) {
+	others, _ := g.voters()
+	me, ok := g.server(g.cfg.Node)
+	if !ok || !me.voter || len(others) > 0 {
+		return
+	}
+	id, address := raft.ServerID(me.ID.String()), raft.ServerAddress(me.Address)
+	req := &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{
+		ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(id), Addr: transport.EncodePeer(id, address),
+	}}
+	if err := transport.TimeoutNow(id, address, req, &raft.TimeoutNowResponse{}); err != nil {
+		g.log.Debug("stands for election after a while", "error", err)
+	}
+	transport.CloseStreams() // the one to itself, which nobody needs any more
+}
+
+// elections returns what holds one where another leader is known since it was looked
+// at, or none, and what ends that.
+func (g *group) elections() (elected <-chan raft.Observation, deaf func()) {
+	c := make(chan raft.Observation, 1)
+	observer := raft.NewObserver(c, false, func(o *raft.Observation) bool {
+		_, ok := o.Data.(raft.LeaderObservation)
+		return ok
+	})
+	g.raft.RegisterObserver(observer)
+	return c, func() { g.raft.DeregisterObserver(observer) }
+}
+
+// follow returns the leader, and what ends once this member follows another. What
+// nobody has to answer any more then is asked within that: how far the leader is, and for a
+// connection. A write that was sent may be done, and is answered or not: successionLoop
+// decides.
+func (g *group) follow() (leader Member, tenure context.Context, ok bool) {
+	t := &g.tenure
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	leader, ok = g.leader()
+	if ok && (t.over == nil || t.leader != leader.ID) {
+		if t.end != nil {
+			t.end()
+		}
+		t.leader = leader.ID
+		t.over, t.end = context.WithCancel(g.life.closing)
+	}
+	return leader, t.over, ok
+}
+
+// hasHeir reports whether another member can take the leadership over.
+func (g *group) hasHeir() bool {
+	others, _ := g.voters()
+	return len(others) > 0
+}
+
+// isLeader is whether Raft says so; no before it runs.
+func (g *group) isLeader() bool {
+	r := g.running.Load()
+	return r != nil && r.State() == raft.Leader
+}
+
+// known returns the members, and the leader also where this one has not heard yet
+// that it became a member.
+func (g *group) known() []Member {
+	var all []Member
+	for _, m := range g.servers() {
+		all = append(all, m.Member)
+	}
+	if g.running.Load() == nil {
+		return all
+	}
+	if leader, ok := g.leader(); ok && !slices.ContainsFunc(all, func(m Member) bool { return m.ID == leader.ID }) {
+		all = append(all, leader)
+	}
+	return all
+}
+
+// leader returns the member that is known to lead.
+func (g *group) leader() (Member, bool) {
+	address, name := g.running.Load().LeaderWithID()
+	id, err := spiffeid.FromString(string(name))
+	if err != nil {
+		return Member{}, false
+	}
+	return Member{id, string(address)}, true
+}
+
+// self is this member as its own configuration has it.
+func (g *group) self() Member {
+	i := slices.IndexFunc(g.cfg.Members, func(m Member) bool { return m.ID == g.cfg.Node })
+	return g.cfg.Members[i]
+}
+
+// server returns one member.
+func (g *group) server(id spiffeid.ID) (server, bool) {
+	all := g.servers()
+	i := slices.IndexFunc(all, func(m server) bool { return m.ID == id })
+	if i < 0 {
+		return server{}, false
+	}
+	return all[i], true
+}
+
+// servers returns the domain's members; none where this node is in no domain yet.
+func (g *group) servers() []server {
+	r := g.running.Load()
+	if r == nil {
+		return nil
+	}
+	configured := r.GetConfiguration().Configuration().Servers
+	all := make([]server, 0, len(configured))
+	for _, c := range configured {
+		if id, err := spiffeid.FromString(string(c.ID)); err == nil {
+			all = append(all, server{Member{id, string(c.Address)}, c.Suffrage == raft.Voter})
+		}
+	}
+	return all
+}
+
+// voters returns the other voting members, and how many of them make a majority
+// together with this one.
+func (g *group) voters() (others []Member, majority int) {
+	all := 0
+	for _, server := range g.raft.GetConfiguration().Configuration().Servers {
+		if server.Suffrage != raft.Voter {
+			continue
+		}
+		all++
+		if id, err := spiffeid.FromString(string(server.ID)); err == nil && id != g.cfg.Node {
+			others = append(others, Member{id, string(server.Address)})
+		}
+	}
+	return others, all/2 + 1 - (all - len(others))
+}
+
+// A server is a member as Raft's configuration has it, which alone decides who is
+// one: Config.Members only begins it.
+type server struct {
+	Member
+	voter bool
+}
+
+func sortMembers(ms []Member) {
+	slices.SortFunc(ms, func(a, b Member) int { return strings.Compare(a.ID.String(), b.ID.String()) })
+}
+
+// configurationOf is Raft's configuration of voters.
+func configurationOf(ms []Member) (c raft.Configuration) {
+	ms = slices.Clone(ms)
+	sortMembers(ms)
+	for _, m := range ms {
+		c.Servers = append(c.Servers, raft.Server{ID: raft.ServerID(m.ID.String()), Address: raft.ServerAddress(m.Address)})
+	}
+	return c
+}
+
+// A tenure is the time for which this member follows one leader.
+type tenure struct {
+	mu     sync.Mutex
+	leader spiffeid.ID
+	over   context.Context // ends with it
+	end    context.CancelFunc
+}

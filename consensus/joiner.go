@@ -1,0 +1,236 @@
+package consensus
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A joiner makes this node the member that its configuration says: it asks members until
+// Raft's configuration has it so. The same request moves a member to another address,
+// promotes a newcomer that has caught up, says where its directory is, and finds the
+// nodes with which a domain begins.
+type joiner struct {
+	cfg       *Config
+	log       *slog.Logger
+	life      *lifecycle
+	group     *group
+	replica   *Replica
+	messenger *messenger
+	diskWatch *diskWatch
+	joins     *admitter
+	found     candidates
+}
+
+// ask knocks at one door and returns who answered.
+func (j *joiner) ask(ctx context.Context, address string, word *joinWord) (id spiffeid.ID, a joinAnswer, err error) {
+	body, err := j.messenger.writeMessage(word)
+	if err != nil {
+		return id, a, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+address+joinPath, bytes.NewReader(body))
+	if err != nil {
+		return id, a, err
+	}
+	req.Header.Set("Content-Type", typeCBOR)
+	resp, err := j.messenger.cluster.guest.Do(req)
+	if err != nil {
+		return id, a, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return id, a, fmt.Errorf("%s answered %s", address, resp.Status)
+	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	if err == nil {
+		err = readMessage(data, &a)
+	}
+	id, _ = peerID(resp.TLS)
+	return id, a, err
+}
+
+// gatherDomain begins a domain once all of as many nodes as are expected have
+// found exactly each other, with the same addresses. The one whose id is the
+// lowest begins it: nobody else may, so that no two domains begin.
+func (j *joiner) gatherDomain(others map[spiffeid.ID]*joinWord) error {
+	found := []Member{j.group.self()}
+	for id, word := range others {
+		if word.Reader || word.Expect == 0 {
+			continue
+		}
+		if word.Expect != j.cfg.Expect {
+			return fmt.Errorf("%s expects %d nodes to begin the domain with and this one %d: make bootstrap_expect the same on all", id, word.Expect, j.cfg.Expect)
+		}
+		found = append(found, Member{id, word.Address})
+	}
+	sortMembers(found)
+	j.found.set(found)
+	switch {
+	case len(found) > j.cfg.Expect:
+		return fmt.Errorf("there are %d nodes to begin the domain with and bootstrap_expect is %d: raise it, or start the others later", len(found), j.cfg.Expect)
+	case len(found) < j.cfg.Expect:
+		return fmt.Errorf("%d of the %d nodes that begin the domain are in reach", len(found), j.cfg.Expect)
+	}
+	for _, m := range found {
+		if word := others[m.ID]; word != nil && !slices.Equal(word.Found, found) {
+			return fmt.Errorf("waiting until %s has found the same nodes", m.ID)
+		}
+	}
+	if found[0].ID != j.cfg.Node {
+		return fmt.Errorf("waiting for %s to begin the domain", found[0].ID)
+	}
+	j.log.Info("beginning the domain", "members", len(found))
+	if err := j.group.raft.BootstrapCluster(configurationOf(found)).Error(); err != nil {
+		return fmt.Errorf("begin the domain: %w", err)
+	}
+	return nil
+}
+
+// seated reports whether this node is what its configuration says. One that hears
+// no leader asks whether it still is.
+func (j *joiner) isSeated() bool {
+	me, is := j.group.server(j.cfg.Node)
+	j.replica.mu.RLock()
+	said, told := j.replica.state.Members().Get(j.cfg.Node)
+	j.replica.mu.RUnlock()
+	return is && told && said.API == j.cfg.API && said.Reads.Equal(j.cfg.reads) && me.Address == j.group.self().Address && (me.voter || j.cfg.Reader) &&
+		j.diskWatch.Heard() < 10*j.cfg.Timing.Heartbeat
+}
+
+func (j *joiner) request() *joinWord {
+	at := j.replica.Position()
+	return &joinWord{
+		Address: j.group.self().Address, API: j.cfg.API, Reader: j.cfg.Reader,
+		Epoch: at.Epoch, Revision: at.Revision, Expect: j.cfg.Expect, Found: j.found.get(),
+		Reads: j.cfg.reads,
+	}
+}
+
+// knock asks whoever can be reached. nil means that a leader has done what it can
+// do by now.
+func (j *joiner) requestJoin(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, j.cfg.Timing.Write)
+	defer cancel()
+	word := j.request()
+	if j.group.leading.Load() {
+		return j.joins.addMember(ctx, j.cfg.Node, word)
+	}
+	var doors []string
+	if leader, ok := j.group.leader(); ok && leader.ID != j.cfg.Node {
+		doors = append(doors, leader.Address)
+	}
+	doors = append(doors, j.cfg.Join...)
+	for _, m := range j.group.servers() {
+		doors = append(doors, m.Address)
+	}
+	err := errors.New("no node of the domain is in reach")
+	empty := map[spiffeid.ID]*joinWord{}
+	asked := map[string]bool{word.Address: true}
+	for len(doors) > 0 && ctx.Err() == nil {
+		address := doors[0]
+		doors = doors[1:]
+		if asked[address] {
+			continue
+		}
+		asked[address] = true
+		id, a, e := j.ask(ctx, address, word)
+		switch {
+		case e != nil:
+			err = e
+		case id == j.cfg.Node: // at another of its own addresses
+		case a.Done:
+			return nil
+		case a.Problem != "":
+			return directory.Refuse(a.Problem, "%s", a.Detail)
+		case a.Leader != nil:
+			doors = append([]string{a.Leader.Address}, doors...)
+			err = fmt.Errorf("the leader, %s, does not answer at %s", a.Leader.ID, a.Leader.Address)
+		case a.Empty != nil:
+			empty[id] = a.Empty
+		default:
+			err = errNoLeader
+		}
+	}
+	if j.cfg.Expect > 0 && len(j.group.servers()) == 0 {
+		return j.gatherDomain(empty)
+	}
+	return err
+}
+
+// joinLoop knocks while this node is not what its configuration says.
+func (j *joiner) run() {
+	said, knocking := "", knockPause
+	for {
+		pause, why := j.cfg.Timing.Presence, ""
+		if j.isSeated() {
+			knocking = knockPause
+			j.group.outside.Store(nil)
+		} else {
+			pause, knocking = knocking, min(knocking*5/4, knockLongest)
+			if err := j.requestJoin(j.life.closing); err != nil {
+				why = j.stand(err)
+			}
+		}
+		if why == "" || time.Since(j.group.opened) < quietStart {
+			said = ""
+		} else if why != said && j.life.closing.Err() == nil {
+			said = why
+			j.log.Info("this node is not yet what its configuration says", "reason", why)
+		}
+		select {
+		case <-time.After(pause):
+		case <-j.life.closing.Done():
+			return
+		}
+	}
+}
+
+// stand notes why this node is no member, where it is none: by what it knows
+// itself, or by the leader's word.
+func (j *joiner) stand(err error) string {
+	why := err.Error()
+	if _, is := j.group.server(j.cfg.Node); !is || directory.ProblemOf(err) == directory.Forbidden {
+		j.group.outside.Store(&why)
+	} else {
+		j.group.outside.Store(nil)
+	}
+	return why
+}
+
+// candidates are the nodes with which this one would begin a domain.
+type candidates struct {
+	mu    sync.Mutex
+	found []Member
+}
+
+func (c *candidates) get() []Member {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.found
+}
+
+func (c *candidates) set(found []Member) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.found = found
+}
+
+// knockPause is between two knocks of a node that is not yet what it wants to be; while
+// nobody lets it in, ever more of it, up to knockLongest: each costs both a handshake.
+const (
+	knockPause   = 500 * time.Millisecond
+	knockLongest = 5 * time.Second
+)
+
+// quietStart is for how long a node that starts does not complain.
+const quietStart = 3 * time.Second

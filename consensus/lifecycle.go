@@ -1,0 +1,56 @@
+package consensus
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+)
+
+// A lifecycle is the life of a member: it ends all waiting when the member is closed, and
+// latches the first failure after which the member must not be believed any more.
+type lifecycle struct {
+	log     *slog.Logger
+	closing context.Context // ends when the member is closed
+	stop    context.CancelFunc
+	loops   sync.WaitGroup // all goroutines of the member
+	failed  atomic.Pointer[error]
+	failing chan struct{} // closed once failed is set
+}
+
+func newLifecycle(log *slog.Logger) *lifecycle {
+	l := &lifecycle{log: log, failing: make(chan struct{})}
+	l.closing, l.stop = context.WithCancel(context.Background())
+
+	return l
+}
+
+// Failed returns a channel that is closed once this member cannot go on: its log
+// could not be written, or has an entry that this release does not know. Ready
+// tells which. What was acknowledged before is safe, and nothing is acknowledged
+// after; only a new start from the disk puts it right.
+func (l *lifecycle) Failed() <-chan struct{} { return l.failing }
+
+// fail latches the first failure after which this member must not be believed
+// any more: Ready tells it, writes are refused, and Failed says that the process
+// should end.
+func (l *lifecycle) fail(err error) {
+	if l.failed.CompareAndSwap(nil, &err) {
+		l.log.Error("this member has stopped applying and writing; it needs an operator", "error", err)
+		close(l.failing)
+	}
+}
+
+func (l *lifecycle) failure() error {
+	if err := l.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+func signal(holdsOne chan<- struct{}) {
+	select {
+	case holdsOne <- struct{}{}:
+	default: // one is there already, and will be seen after now
+	}
+}

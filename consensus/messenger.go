@@ -1,0 +1,112 @@
+package consensus
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptrace"
+
+	httpproblem "github.com/roster-mesh/roster/directory/problem"
+
+	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/directory"
+)
+
+// The routes of the server for members, and the bound of a body.
+const (
+	presencePath = "/v1/presence"
+	readPath     = "/v1/read"
+	termPath     = "/v1/term"
+	asidePath    = "/v1/aside"
+	contactsPath = "/v1/contacts"
+	vouchPath    = "/v1/vouch"
+)
+
+// A messenger sends messages to members and answers theirs, over HTTP/2 within mutual TLS.
+type messenger struct {
+	cfg     *Config
+	log     *slog.Logger
+	cluster *cluster
+}
+
+func (m *messenger) answer(w http.ResponseWriter, message wireMessage) {
+	data, err := m.writeMessage(message)
+	if err != nil {
+		m.log.Error("encode an answer", "error", err)
+		m.refuse(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", typeCBOR)
+	_, _ = w.Write(data) // a member that has gone asks again
+}
+
+// post sends a message to a member and reads its answer. errNotLeader means that
+// the member has done nothing with it, OutcomeUnknown that it may have.
+func (m *messenger) post(ctx context.Context, to Member, path string, message, answer wireMessage) error {
+	body, err := m.writeMessage(message)
+	if err != nil {
+		return fmt.Errorf("encode a message: %w", err)
+	}
+	sent := false
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent = true }})
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+to.Address+path, bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("the address of member %s: %w", to.ID, err)
+	}
+	req.Header.Set("Content-Type", typeCBOR)
+	resp, err := m.cluster.client.Do(req)
+	if err != nil {
+		if sent {
+			return unknown(err)
+		}
+		return fmt.Errorf("%w: %w", errNotLeader, err)
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusOK:
+		data, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+		if err == nil {
+			err = readMessage(data, answer)
+		}
+		if err != nil {
+			return unknown(err)
+		}
+		return nil
+	case http.StatusMisdirectedRequest:
+		return errNotLeader
+	}
+	return fmt.Errorf("%w: member %s answered %s", errNotLeader, to.ID, resp.Status)
+}
+
+// receive reads a message, where this member leads.
+func (m *messenger) receive(w http.ResponseWriter, r *http.Request, leads bool, message wireMessage) bool {
+	if !leads {
+		m.refuse(w, errMisdirected)
+		return false
+	}
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err == nil {
+		err = readMessage(data, message)
+	}
+	if err != nil {
+		m.refuse(w, directory.Refuse(directory.BadRequest, "this is not a message between members: %w", err))
+		return false
+	}
+	return true
+}
+
+// refuse answers another member with err's problem.
+func (m *messenger) refuse(w http.ResponseWriter, err error) { httpproblem.Write(w, m.cfg.API, err) }
+
+// writeMessage encodes a message to a member, or its answer.
+func (m *messenger) writeMessage(message wireMessage) ([]byte, error) {
+	data, err := state.Marshal(message)
+	if err == nil && m.cfg.sent != nil {
+		data = m.cfg.sent(data)
+	}
+
+	return data, err
+}

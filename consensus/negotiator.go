@@ -1,0 +1,225 @@
+package consensus
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/time/rate"
+)
+
+// A negotiator puts the newest versions and formats in force that all members and peers
+// read, as the leader.
+type negotiator struct {
+	cfg      *Config
+	log      *slog.Logger
+	group    *group
+	replica  *Replica
+	proposer *proposer
+	seating  chan struct{} // holds one while members or the versions in force change
+	pace     negotiationPace
+}
+
+// HeldBack returns the structures that the domain writes in a lower format than its
+// members read, because that peer reads no higher one or isn't known to.
+func (n *negotiator) HeldBack(peer spiffeid.TrustDomain) (structures []signed.Structure) {
+	n.replica.mu.RLock()
+	own := n.replica.state.Members().Readable()
+	active := n.replica.state.Peerings().Get(peer).State == directory.PeeringActive
+	n.replica.mu.RUnlock()
+
+	if !active {
+		return nil
+	}
+
+	common, silent := n.readByPeers(own, []spiffeid.TrustDomain{peer})
+	for _, structure := range signed.Structures() {
+		if highest := own.Highest(structure); highest > 1 && (silent || common.Highest(structure) < highest) {
+			structures = append(structures, structure)
+		}
+	}
+
+	return structures
+}
+
+// holdSeats keeps members and the numbers in force as they are, until release.
+func (n *negotiator) holdSeats(ctx context.Context) (release func(), err error) {
+	select {
+	case n.seating <- struct{}{}:
+		return func() { <-n.seating }, nil
+	case <-ctx.Done():
+		return nil, tooBusy(ctx)
+	}
+}
+
+// negotiate puts, as the leader, those numbers in force that all members and peers
+// read by now. It excludes seat, so that no member comes between what it looks at
+// and what it proposes.
+func (n *negotiator) negotiate(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timing.Write)
+	defer cancel()
+
+	release, err := n.holdSeats(ctx)
+	if err != nil {
+		return
+	}
+	defer release()
+
+	written := n.replica.Written()
+	next, known := n.readByAll(n.pace.mayRise())
+	if !known || next.Equal(written) {
+		return
+	}
+
+	if _, err := n.proposer.propose(ctx, &state.Command{Feature: &next}); err != nil {
+		n.log.Debug("versions and formats stay as they are for now", "err", err)
+		return
+	}
+
+	if next.Raises(written) {
+		n.pace.rises.Allow()
+	}
+
+	n.log.Info("the domain writes other versions or formats",
+		"log", next.Log, "snapshot", next.Snapshot, "wire", next.Wire, "formats", next.Formats)
+	n.proposeNext(ctx)
+}
+
+// proposeNext proposes what the second version of the log adds, if this build has
+// one and it is in force.
+func (n *negotiator) proposeNext(ctx context.Context) {
+	next := state.NextCommand()
+	if next == nil || n.replica.Written().Log == state.FirstVersion {
+		return
+	}
+
+	if _, err := n.proposer.propose(ctx, next); err != nil {
+		n.log.Debug("a command of the next version is not applied", "err", err)
+	}
+}
+
+// readByAll returns the highest numbers that all members and active peers read, of
+// formats none higher than is written unless they may rise; false while a member hasn't
+// said what it reads.
+func (n *negotiator) readByAll(mayRise bool) (next Numbers, known bool) {
+	n.replica.mu.RLock()
+	written := n.replica.state.Members().Written()
+	members := n.replica.state.Members().List()
+	reads := n.replica.state.Members().ReadByAll(n.cfg.reads)
+	peers := n.replica.state.Peerings().Active()
+	n.replica.mu.RUnlock()
+
+	said := map[spiffeid.ID]bool{}
+	for _, m := range members {
+		said[m.ID] = true
+	}
+	for _, m := range n.group.servers() {
+		if !said[m.ID] {
+			return next, false
+		}
+	}
+
+	formats, silent := n.readByPeers(reads.Formats, peers)
+	next = Numbers{
+		Log:      max(reads.Log, written.Log),
+		Snapshot: max(reads.Snapshot, written.Snapshot),
+		Wire:     max(reads.Wire, written.Wire),
+		Formats:  map[signed.Structure]uint{},
+	}
+	for _, structure := range signed.Structures() {
+		next.Formats[structure] = formats.Highest(structure)
+		if silent || !mayRise {
+			next.Formats[structure] = highestUpTo(formats.Of(structure), written.Format(structure))
+		}
+	}
+
+	return next.Normal(), true
+}
+
+// readByPeers returns what is left of formats if these peers are to read all of it,
+// and whether it isn't known of one of them what it reads: such a peer lets nothing
+// rise.
+func (n *negotiator) readByPeers(
+	formats signed.Formats, peers []spiffeid.TrustDomain,
+) (common signed.Formats, silent bool) {
+	if n.cfg.FormatsOf == nil {
+		return formats, false
+	}
+
+	now := n.cfg.clock()
+	for _, peer := range peers {
+		reads, until, known := n.cfg.FormatsOf(peer)
+
+		switch {
+		case !known:
+			silent = true
+		case now.Before(until.Add(keysForgotten)):
+			formats = formats.Common(reads)
+		}
+	}
+
+	return formats, silent
+}
+
+// keysForgotten is how long after the end of its newest key document a peer's
+// formats still count: an organisation that is away for a week holds nobody back.
+const keysForgotten = 7 * 24 * time.Hour
+
+// A negotiationPace bounds how often the leader proposes what others have it propose.
+type negotiationPace struct {
+	rises *rate.Limiter                 // of formats; of tendLoop alone
+	words map[spiffeid.ID]*rate.Limiter // of members; guarded by seating
+}
+
+func newNegotiationPace() negotiationPace {
+	return negotiationPace{
+		rises: rate.NewLimiter(rate.Every(riseEvery), riseBurst),
+		words: map[spiffeid.ID]*rate.Limiter{},
+	}
+}
+
+// mayRise reports whether a format may rise now.
+func (p *negotiationPace) mayRise() bool { return p.rises.Tokens() >= 1 }
+
+// mayReplace reports whether a member's word of itself may take the place of its last.
+// The caller holds the seats.
+func (p *negotiationPace) mayReplace(id spiffeid.ID, members []server) bool {
+	if p.words[id] == nil {
+		maps.DeleteFunc(p.words, func(known spiffeid.ID, _ *rate.Limiter) bool {
+			return !slices.ContainsFunc(members, func(m server) bool { return m.ID == known })
+		})
+		p.words[id] = rate.NewLimiter(rate.Every(wordEvery), wordBurst)
+	}
+
+	return p.words[id].Allow()
+}
+
+// highestUpTo returns the highest of formats, which ascend from 1, that is no higher
+// than most.
+func highestUpTo(formats []uint, most uint) uint {
+	highest := uint(1)
+	for _, format := range formats {
+		if format <= most {
+			highest = format
+		}
+	}
+
+	return highest
+}
+
+// The pace of negotiation. What a peer says of its formats, and a member of what it
+// reads, is theirs to change, and each change becomes a log entry, and of a member's
+// a key document. So formats rise seldom once they have risen a few times: they fall at
+// once, as often as they rose. A member that changes its word again and again waits.
+const (
+	riseEvery = 10 * time.Minute
+	riseBurst = 8
+	wordEvery = 10 * time.Second
+	wordBurst = 8
+)

@@ -1,0 +1,252 @@
+package consensus
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// An operator changes the group's members and its leader, as the leader.
+type operator struct {
+	cfg        *Config
+	log        *slog.Logger
+	life       *lifecycle
+	group      *group
+	replica    *Replica
+	clocks     *clocks
+	messenger  *messenger
+	proposer   *proposer
+	negotiator *negotiator
+}
+
+func (o *operator) admit(ctx context.Context, ordered *order) (directory.Outcome, error) {
+	c := &state.Admission{ID: ordered.ID}
+	o.replica.mu.RLock()
+	_, known := o.replica.state.Members().Admitted(ordered.ID)
+	full := o.replica.state.Members().CheckAdmission(ordered.ID)
+	o.replica.mu.RUnlock()
+	_, is := o.group.server(ordered.ID)
+	switch {
+	case ordered.ID.TrustDomain() != o.cfg.Domain || ordered.ID.Path() == "":
+		return directory.Outcome{}, directory.Refuse(directory.BadRequest, "%q is no node of %s", ordered.ID, o.cfg.Domain.Name())
+	case ordered.Verb == verbWithdraw && !known:
+		return directory.Outcome{}, directory.Refuse(directory.NotFound, "%s is not admitted", ordered.ID)
+	case ordered.Verb == verbWithdraw:
+	case is:
+		return directory.Outcome{}, directory.Refuse(directory.Conflict, "%s is a member already", ordered.ID)
+	case full != nil:
+		return directory.Outcome{}, full
+	default:
+		c.Until = o.cfg.clock().Add(admittedFor).Unix()
+	}
+	return o.proposer.propose(ctx, &state.Command{Admit: c})
+}
+
+// expel takes a member out, as the leader. A leader that is to go hands over
+// first, and who leads then does it.
+func (o *operator) expel(id spiffeid.ID) error {
+	if err := o.mayRemove(id); err != nil {
+		return err
+	}
+	if id == o.cfg.Node {
+		if err := o.handOver(spiffeid.ID{}); err != nil {
+			return err
+		}
+		return errNotLeader
+	}
+	if err := proposed(o.group.raft.RemoveServer(raft.ServerID(id.String()), 0, enqueueTimeout).Error()); err != nil {
+		return err
+	}
+	o.log.Info("a member was removed", "node", id)
+	o.tidy(o.life.closing)
+	return nil
+}
+
+// handOn gives the leadership to whoever is fit. Raft gives it to one of those that
+// have most of the log, and of a domain in which little is written a member that is
+// dead has as much as any: so where some were not heard lately, it is told to whom.
+func (o *operator) handOn() raft.Future {
+	others, _ := o.group.voters()
+	var last Member
+	var at time.Time
+	silent := false
+	for _, m := range others {
+		heard := o.clocks.presence.lastHeard(m.ID)
+		silent = silent || o.cfg.clock().Sub(heard) > 2*o.cfg.Timing.Presence
+		if heard.After(at) {
+			last, at = m, heard
+		}
+	}
+	if !silent || at.IsZero() {
+		return o.group.raft.LeadershipTransfer()
+	}
+	return o.group.raft.LeadershipTransferToServer(raft.ServerID(last.ID.String()), raft.ServerAddress(last.Address))
+}
+
+// handOver gives the leadership away.
+func (o *operator) handOver(to spiffeid.ID) error {
+	m, is := o.group.server(to)
+	var transfer func() raft.Future
+	switch {
+	case to == o.cfg.Node:
+		return directory.Refuse(directory.Conflict, "%s leads already", to)
+	case !o.group.hasHeir():
+		return directory.Refuse(directory.Conflict, "no other member has a vote: nobody can take the leadership over")
+	case to.IsZero():
+		transfer = o.handOn
+	case !is:
+		return unknownMember(to)
+	case !m.voter:
+		return directory.Refuse(directory.Conflict, "%s has no vote, so it cannot lead", to)
+	default:
+		transfer = func() raft.Future {
+			return o.group.raft.LeadershipTransferToServer(raft.ServerID(to.String()), raft.ServerAddress(m.Address))
+		}
+	}
+	if err := o.yield(transfer); err != nil {
+		return directory.Refuse(directory.Unavailable, "the leadership was not taken over: is that member in reach? Try again: %w", err)
+	}
+	return nil
+}
+
+// obey does an order as the leader.
+func (o *operator) handle(ctx context.Context, ordered *order) (directory.Outcome, error) {
+	switch ordered.Verb {
+	case verbTransfer:
+		return directory.Outcome{Position: o.replica.Position()}, o.handOver(ordered.ID)
+	case verbRemove:
+		return directory.Outcome{Position: o.replica.Position()}, o.expel(ordered.ID)
+	case verbAdmit, verbWithdraw:
+		return o.admit(ctx, ordered)
+	}
+	return directory.Outcome{}, directory.Refuse(directory.BadRequest, "the order %.40q is none that this release knows", ordered.Verb)
+}
+
+// mayGo says why the domain cannot do without a member: of those that vote, a
+// majority must be left that was heard a moment ago.
+func (o *operator) mayRemove(id spiffeid.ID) error {
+	all := o.group.servers()
+	i := slices.IndexFunc(all, func(m server) bool { return m.ID == id })
+	if i < 0 {
+		return unknownMember(id)
+	}
+	if !all[i].voter {
+		return nil
+	}
+	voters, heard := 0, 0
+	for _, m := range all {
+		if !m.voter || m.ID == id {
+			continue
+		}
+		voters++
+		if m.ID == o.cfg.Node || time.Since(o.clocks.presence.lastHeard(m.ID)) <= o.clocks.presence.fresh {
+			heard++
+		}
+	}
+	switch {
+	case voters == 0:
+		return directory.Refuse(directory.Conflict, "%s is the domain's last voter: the domain would end with it", id)
+	case heard < voters/2+1:
+		return directory.Refuse(directory.Conflict, "of the %d voters that would be left only %d answer, and %d must: start the others first, or remove them", voters, heard, voters/2+1)
+	}
+	return nil
+}
+
+// bury removes one member that was not heard for so long that it is taken for
+// dead, since this member leads at least. It never removes one without which the
+// domain could not write.
+func (o *operator) removeDead(led time.Time) {
+	if o.cfg.RemoveDead <= 0 {
+		return
+	}
+	for _, m := range o.group.servers() {
+		heard := o.clocks.presence.lastHeard(m.ID)
+		if heard.Before(led) {
+			heard = led
+		}
+		if m.ID == o.cfg.Node || time.Since(heard) < o.cfg.RemoveDead || o.mayRemove(m.ID) != nil {
+			continue
+		}
+		o.log.Warn("removing a member that has not been heard for long", "node", m.ID, "for", time.Since(heard).Round(time.Second))
+		if err := o.expel(m.ID); err != nil {
+			o.log.Warn("the member is not removed yet", "node", m.ID, "error", err)
+		}
+		return
+	}
+}
+
+func (o *operator) sweepWith(ctx context.Context, c *state.Command) {
+	if _, err := o.proposer.propose(ctx, c); err != nil {
+		o.log.Debug("the sweep will try again", "error", err)
+	}
+}
+
+// tendLoop keeps what goes with membership: connections, what the state says of
+// members, and, where it is wanted, the domain without its dead.
+func (o *operator) tendLoop() {
+	ticker := time.NewTicker(o.cfg.Timing.Sweep)
+	defer ticker.Stop()
+	var led time.Time // since when this member has led without a break; zero while it does not
+	for {
+		select {
+		case <-ticker.C:
+		case <-o.life.closing.Done():
+			return
+		}
+		o.messenger.cluster.evict()
+		switch {
+		case !o.group.leading.Load():
+			led = time.Time{}
+			continue
+		case led.IsZero():
+			led = time.Now()
+		}
+		o.tidy(o.life.closing)
+		o.removeDead(led)
+		o.negotiator.negotiate(o.life.closing)
+	}
+}
+
+// tidy takes what the state has of those who are members no more out of it.
+func (o *operator) tidy(ctx context.Context) {
+	o.replica.mu.RLock()
+	ids := map[spiffeid.ID]bool{}
+	for _, m := range o.replica.state.Members().List() {
+		ids[m.ID] = true
+	}
+	for _, id := range o.replica.state.Keys().Nodes() {
+		ids[id] = true
+	}
+	o.replica.mu.RUnlock()
+	for _, m := range o.group.servers() {
+		delete(ids, m.ID)
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(ids), func(a, b spiffeid.ID) int { return strings.Compare(a.String(), b.String()) }) {
+		ctx, cancel := context.WithTimeout(ctx, o.cfg.Timing.Write)
+		o.sweepWith(ctx, &state.Command{Member: &state.Member{ID: id, Gone: true}})
+		cancel()
+	}
+}
+
+// yield hands over between two log entries: Raft would not say what became of
+// those under way. What comes meanwhile waits, and goes to the next leader. Where
+// the log does not come to rest soon, it hands over all the same.
+func (o *operator) yield(transfer func() raft.Future) error {
+	ctx, cancel := context.WithTimeout(o.life.closing, o.cfg.Timing.Heartbeat)
+	defer cancel()
+	if release, err := o.proposer.pause(ctx); err == nil {
+		defer release()
+	}
+	return transfer().Error()
+}
+
+// admittedFor is how long a node has to join once it is admitted.
+const admittedFor = 24 * time.Hour

@@ -1,0 +1,161 @@
+package consensus
+
+import (
+	"context"
+	"time"
+
+	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// peers is what this member knows of the other members.
+type peers struct {
+	cfg       *Config
+	life      *lifecycle
+	group     *group
+	replica   *Replica
+	clocks    *clocks
+	messenger *messenger
+}
+
+// AskLeader asks the leader what it knows beside the log: what its Config.Aside
+// answers. Question and answer have at most 512 KiB. Where there is no other member
+// that leads and answers, it is Unavailable.
+func (p *peers) AskLeader(ctx context.Context, question []byte) ([]byte, error) {
+	leader, ok := p.group.leader()
+	if !ok || leader.ID == p.cfg.Node {
+		return nil, directory.Refuse(directory.Unavailable, "no other member leads")
+	}
+	var answer asideWord
+	if err := p.messenger.post(ctx, leader, asidePath, &asideWord{question}, &answer); err != nil {
+		return nil, directory.Refuse(directory.Unavailable, "the leader does not answer: %w", err)
+	}
+	return answer.Text, nil
+}
+
+// Contacts is RaftPeers for an operator: a member that follows asks its leader when that
+// heard the others, for as long as a heartbeat may take. Where the leader doesn't tell,
+// or none is known, it has what RaftPeers has.
+func (p *peers) Contacts() []RaftPeer {
+	peers := p.RaftPeers()
+	leader, ok := p.group.leader()
+	switch {
+	case !ok:
+		return peers
+	case leader.ID == p.cfg.Node:
+		for i := range peers {
+			peers[i].Unheard = p.group.leading.Load() && peers[i].LastContact.IsZero()
+		}
+		return peers
+	}
+	ctx, cancel := context.WithTimeout(p.life.closing, p.cfg.Timing.Heartbeat)
+	defer cancel()
+	var a contactsAnswer
+	if err := p.messenger.post(ctx, leader, contactsPath, &contactsWord{}, &a); err != nil {
+		return peers
+	}
+	for i := range peers {
+		known := &peers[i]
+		if known.ID == p.cfg.Node || known.Leader {
+			continue
+		}
+		ms, heard := a.Silent[known.ID]
+		if heard {
+			known.LastContact = time.Now().Add(-time.Duration(ms) * time.Millisecond)
+		}
+		known.Unheard = !heard
+	}
+	return peers
+}
+
+// RaftPeers returns the domain's members. The leader knows when it last heard
+// each, also when it has lost them and leads no more; a follower only when it heard
+// the leader.
+func (p *peers) RaftPeers() []RaftPeer {
+	leader, led := p.group.leader()
+	said := p.said()
+	var peers []RaftPeer
+	for _, m := range p.group.servers() {
+		known := RaftPeer{ID: m.ID, Address: m.Address, API: said[m.ID].API, Reads: said[m.ID].Reads, Voter: m.voter, Leader: m.ID == leader.ID}
+		switch {
+		case m.ID == p.cfg.Node:
+			known.LastContact = time.Now()
+		case p.group.leading.Load(), !led:
+			known.LastContact = p.clocks.presence.lastHeard(m.ID)
+		case known.Leader:
+			known.LastContact = p.group.raft.LastContact()
+		}
+		peers = append(peers, known)
+	}
+	return peers
+}
+
+// Siblings returns the base URLs of the other members' directories, as far as
+// they have said.
+func (p *peers) Siblings() []string {
+	said := p.said()
+	var all []string
+	for _, m := range p.group.servers() {
+		if api := said[m.ID].API; api != "" && m.ID != p.cfg.Node {
+			all = append(all, api)
+		}
+	}
+	return all
+}
+
+// contacts is what a leader answers, by its own count of time: clocks differ.
+func (p *peers) contacts() *contactsAnswer {
+	a := &contactsAnswer{Silent: map[spiffeid.ID]int64{}}
+	for _, m := range p.group.servers() {
+		if at := p.clocks.presence.lastHeard(m.ID); !at.IsZero() {
+			a.Silent[m.ID] = max(0, p.cfg.clock().Sub(at).Milliseconds())
+		}
+	}
+	return a
+}
+
+// said returns what the members have said of themselves.
+func (p *peers) said() map[spiffeid.ID]state.Member {
+	p.replica.mu.RLock()
+	defer p.replica.mu.RUnlock()
+
+	return p.replica.state.Members().All()
+}
+
+// vouched asks the members that this one knows whether id is one of them too. One
+// that says so is enough: it is a member, and could lead us anywhere.
+func (p *peers) vouched(ctx context.Context, id spiffeid.ID) bool {
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout/2)
+	defer cancel()
+	var others []server
+	for _, m := range p.group.servers() {
+		if m.ID != p.cfg.Node {
+			others = append(others, m)
+		}
+	}
+	answers := make(chan bool, len(others))
+	for _, m := range others {
+		p.life.loops.Go(func() {
+			var a vouchAnswer
+			answers <- p.messenger.post(ctx, m.Member, vouchPath, &vouchWord{id}, &a) == nil && a.Member
+		})
+	}
+	for range others {
+		if <-answers {
+			return true
+		}
+	}
+	return false
+}
+
+// A RaftPeer is a member of the domain as another knows it.
+type RaftPeer struct {
+	ID            spiffeid.ID
+	Address       string
+	API           string // base URL of its directory; empty where it has not said
+	Voter, Leader bool
+	Reads         Versions  // zero if it has not said
+	LastContact   time.Time // zero where this member does not know
+	Unheard       bool      // of Contacts: who leads has not heard it since it leads
+}

@@ -1,0 +1,284 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A reader confirms that this member shows all that was acknowledged before a read.
+type reader struct {
+	cfg       *Config
+	life      *lifecycle
+	group     *group
+	replica   *Replica
+	messenger *messenger
+	storage   *storage
+	asked     shared // by a follower of its leader
+	confirmed shared // by a leader of a majority
+	gates     map[spiffeid.ID]chan struct{}
+}
+
+// Linearize returns nil once this member shows all that any member had
+// acknowledged before the call: a read of the index behind it is linearizable.
+// It writes no log entry, and those who call at once share one exchange. Where
+// no majority of the domain is in reach it fails with Unavailable: at once where
+// no leader is known, and otherwise after a heartbeat's timeout at the latest;
+// a member that is only behind gets Timing.Write to catch up.
+func (r *reader) Linearize(ctx context.Context) error {
+	if err := r.life.failure(); err != nil {
+		return directory.Refuse(directory.Unavailable, "this node has stopped applying changes; use another: %w", err)
+	}
+	if r.replica.isSealed() {
+		return errSealed
+	}
+	at, err := r.readPosition(ctx)
+	if err == nil && r.replica.Position().Before(at) {
+		bound, cancel := context.WithTimeout(ctx, r.cfg.Timing.Write)
+		defer cancel()
+		err = r.replica.Await(bound, at)
+	}
+	if err != nil {
+		return directory.Refuse(directory.Unavailable, "no majority of the domain's nodes confirms now what this node has; ask again, or ask for less consistency: %w", err)
+	}
+	return nil
+}
+
+// askLeader is a follower's question: the leader confirms that it leads and says
+// how far it is.
+func (r *reader) askLeader() (directory.Position, error) {
+	leader, ok := r.group.leader()
+	switch {
+	case !ok:
+		return directory.Position{}, errNoLeader
+	case leader.ID == r.cfg.Node:
+		return directory.Position{}, errNotYet
+	}
+	ctx, cancel := context.WithTimeout(r.life.closing, r.cfg.Timing.Heartbeat)
+	defer cancel()
+	var a presenceAnswer
+	err := r.messenger.post(ctx, leader, readPath, &readWord{}, &a)
+	return directory.Position{Epoch: a.Epoch, Revision: a.Revision}, err
+}
+
+// awaitIndex waits until all commands up to a committed index are applied here.
+// Only commands reach the machine, so the last one at or before it counts.
+func (r *reader) awaitIndex(ctx context.Context, index uint64) error {
+	var entry raft.Log
+	for ; index > r.replica.progress.applied.Load(); index-- {
+		if err := r.storage.disk.Logs.GetLog(index, &entry); err != nil {
+			return fmt.Errorf("look at log entry %d: %w", index, err)
+		}
+		if entry.Type == raft.LogCommand {
+			break
+		}
+	}
+	for {
+		changed := r.replica.Changed()
+		if r.replica.progress.applied.Load() >= index {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// barrier waits until all earlier terms are applied here, by an entry of this
+// term.
+func (r *reader) barrier() error {
+	term, last := r.group.raft.CurrentTerm(), r.group.raft.LastIndex()
+	if err := r.group.raft.Barrier(enqueueTimeout).Error(); err != nil {
+		return err
+	}
+	if r.group.raft.CurrentTerm() != term {
+		return errNotLeader
+	}
+	r.replica.progress.raise(last)
+	r.replica.progress.term.Store(term)
+	return nil
+}
+
+// confirm is a leader's question: is it still the leader? First the commit
+// index, then a majority's word that it knows of no later term, each asked after
+// the question was put; then all up to that index is applied here.
+//
+// raft.VerifyLeader does not do: it takes a member's answer to any heartbeat, one
+// that was sent long before too. A leader that was stopped for a while finds such
+// answers waiting for it.
+func (r *reader) confirm() (directory.Position, error) {
+	term := r.replica.progress.term.Load()
+	if !r.group.leading.Load() || r.group.raft.CurrentTerm() != term {
+		return directory.Position{}, errNotLeader
+	}
+	index := r.group.raft.CommitIndex()
+	ctx, cancel := context.WithTimeout(r.life.closing, r.cfg.Timing.Heartbeat)
+	defer cancel()
+	if err := r.poll(ctx, term); err != nil {
+		return directory.Position{}, err
+	}
+	if r.group.raft.CurrentTerm() != term {
+		return directory.Position{}, errNotLeader
+	}
+	if err := r.awaitIndex(ctx, index); err != nil {
+		return directory.Position{}, err
+	}
+	return r.replica.Position(), nil
+}
+
+// gate returns what holds one question to a member. For the goroutine that
+// confirms alone.
+func (r *reader) gate(id spiffeid.ID) chan struct{} {
+	g := r.gates[id]
+	if g == nil {
+		g = make(chan struct{}, 1)
+		r.gates[id] = g
+	}
+	return g
+}
+
+// inTerm asks one member for its term. Only one question to a member is under
+// way at a time; it is not broken off when ctx ends, which only ends the waiting
+// for its turn.
+func (r *reader) inTerm(ctx context.Context, gate chan struct{}, m Member, term uint64) bool {
+	select {
+	case gate <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
+	defer func() { <-gate }()
+	own, cancel := context.WithTimeout(r.life.closing, r.cfg.Timing.Heartbeat)
+	defer cancel()
+	var a termAnswer
+	return r.messenger.post(own, m, termPath, &termWord{term}, &a) == nil && a.Term == term
+}
+
+// poll returns nil once a majority of the voters has said, asked from now on,
+// that it is in this term. Who says so has not voted for a later leader yet.
+func (r *reader) poll(ctx context.Context, term uint64) error {
+	others, missing := r.group.voters()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answers := make(chan bool, len(others))
+	for _, m := range others {
+		gate := r.gate(m.ID)
+		r.life.loops.Go(func() { answers <- r.inTerm(ctx, gate, m, term) })
+	}
+	for range others {
+		if missing <= 0 {
+			break
+		}
+		select {
+		case ok := <-answers:
+			if ok {
+				missing--
+			}
+		case <-ctx.Done():
+			return errNoMajority
+		}
+	}
+	if missing > 0 {
+		return errNoMajority
+	}
+	return nil
+}
+
+// readPosition returns a position that has all that was acknowledged before the
+// call. Who leads may be unclear for a moment, so it tries for as long as a
+// question may take.
+func (r *reader) readPosition(ctx context.Context) (directory.Position, error) {
+	began := time.Now()
+	for {
+		question := &r.asked
+		if r.group.leading.Load() {
+			question = &r.confirmed
+		}
+		at, err := question.join(ctx)
+		if err == nil || errors.Is(err, errNoLeader) || ctx.Err() != nil || time.Since(began) > r.cfg.Timing.Heartbeat-retryPause {
+			return at, err
+		}
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+			return at, err
+		case <-r.life.closing.Done():
+			return at, err
+		}
+	}
+}
+
+// A shared question is put once for all who ask it before it is put, and once
+// more for those who come later: an answer that was under way already may be
+// older than what they must see.
+type shared struct {
+	closing <-chan struct{}
+	kick    chan struct{} // holds one
+
+	mu   sync.Mutex
+	next *round // nil while nobody has asked since the last was put
+}
+
+// A round is one question and its answer, which is there once done is closed.
+type round struct {
+	done chan struct{}
+	at   directory.Position
+	err  error
+}
+
+// join waits for the answer to a question that is put from now on.
+func (q *shared) join(ctx context.Context) (directory.Position, error) {
+	q.mu.Lock()
+	r := q.next
+	if r == nil {
+		r = &round{done: make(chan struct{})}
+		q.next = r
+		q.kick <- struct{}{} // has room: each round is kicked once and taken once
+	}
+	q.mu.Unlock()
+	select {
+	case <-r.done:
+		return r.at, r.err
+	case <-ctx.Done():
+		return directory.Position{}, ctx.Err()
+	case <-q.closing:
+		return directory.Position{}, errNotLeader
+	}
+}
+
+// answer puts the question again and again, as long as somebody asks.
+func (q *shared) answer(ctx context.Context, question func() (directory.Position, error)) {
+	for {
+		select {
+		case <-q.kick:
+		case <-ctx.Done():
+			return
+		}
+		q.mu.Lock()
+		r := q.next
+		q.next = nil
+		q.mu.Unlock()
+		r.at, r.err = question()
+		close(r.done)
+	}
+}
+
+func newReader(
+	cfg *Config, life *lifecycle, group *group, replica *Replica, messenger *messenger, storage *storage,
+) *reader {
+	question := func() shared {
+		return shared{closing: life.closing.Done(), kick: make(chan struct{}, 1)}
+	}
+
+	return &reader{
+		cfg: cfg, life: life, group: group, replica: replica, messenger: messenger, storage: storage,
+		asked: question(), confirmed: question(), gates: map[spiffeid.ID]chan struct{}{},
+	}
+}

@@ -1,0 +1,133 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
+)
+
+// A regranter decides all grants anew when policy or a peering has changed.
+type regranter struct {
+	cfg      *Config
+	log      *slog.Logger
+	replica  *Replica
+	preparer *preparer
+	proposer *proposer
+	regrants chan struct{} // holds one request to decide all grants anew
+}
+
+func (r *regranter) ask() {
+	select {
+	case r.regrants <- struct{}{}:
+	default:
+	}
+}
+
+// decideAnew returns new answers of policy where they differ from the old ones.
+func (r *regranter) decideAnew(rids []directory.RID) []state.RegrantItem {
+	var items []state.RegrantItem
+	for _, rid := range rids {
+		r.replica.mu.RLock()
+		reg := r.replica.state.Registrations().Get(rid)
+		r.replica.mu.RUnlock()
+		if reg == nil || reg.Entry().Unconfirmed {
+			continue
+		}
+		e := reg.Entry()
+		p := e.Projection()
+		if p.Base == "" { // is it one at all? A document that only an earlier release took keeps what it has
+			if _, err := kinds.Reproject(e.Agent, e.Document); err != nil {
+				r.log.Warn("grants cannot be decided anew", "rid", rid, "error", err)
+				continue
+			}
+		}
+		g := r.preparer.decide(Subject{rid, e.Agent, e.Owner, e.Document, p, e.Visibility})
+		if !state.EqualGrants(g.List(), reg.Grants()) {
+			items = append(items, state.RegrantItem{RID: rid, Statement: e.Statement, Granted: g, Shown: reg.Shown(g.List())})
+		}
+	}
+	return items
+}
+
+// regrantAll asks policy about every registration again and proposes what has
+// changed, in bounded commands, and at last that all is decided. What is interrupted
+// is begun anew by whoever leads next; where nothing has changed since the last time
+// there is nothing to do.
+func (r *regranter) regrantAll(ctx context.Context) {
+	if r.cfg.Grants == nil {
+		return
+	}
+	r.replica.mu.Lock()
+	now := state.Verdict{Policy: r.replica.state.Policy().Basis(), Basis: r.cfg.Basis}
+	if v := r.replica.state.Policy().Verdict(); v != nil && *v == now {
+		r.replica.mu.Unlock()
+		return
+	}
+	all := r.replica.state.Registrations().Share()
+	r.replica.mu.Unlock()
+	err := r.regrantThose(ctx, all.RIDs())
+	if err == nil {
+		_, err = r.proposer.propose(ctx, &state.Command{Decide: &state.Decide{Verdict: &now}})
+	}
+	if err == nil {
+		return
+	}
+	r.log.Info("grants are not all decided anew", "error", err) // that is for the next leader, or tried again
+	if errors.Is(err, errNotLeader) {
+		select {
+		case <-time.After(regrantPause): // a leader writes nothing until it knows its clock to be right
+		case <-ctx.Done():
+		}
+	}
+	if ctx.Err() == nil {
+		r.ask()
+	}
+}
+
+// regrantThose is regrantAll of those that are named. It ends with the first error.
+func (r *regranter) regrantThose(ctx context.Context, rids []directory.RID) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	parts := make(chan []directory.RID)
+	var workers sync.WaitGroup
+	for range regranters {
+		workers.Go(func() {
+			for part := range parts {
+				c := &state.Regrant{Items: r.decideAnew(part)}
+				if len(c.Items) == 0 {
+					continue
+				}
+				if _, err := r.proposer.propose(ctx, &state.Command{Regrant: c}); err != nil {
+					cancel(err)
+					return
+				}
+			}
+		})
+	}
+feed:
+	for part := range slices.Chunk(rids, state.MaxSwept) {
+		select {
+		case parts <- part:
+		case <-ctx.Done():
+			break feed
+		}
+	}
+	close(parts)
+	workers.Wait()
+	return context.Cause(ctx)
+}
+
+// regrantPause is how long grants wait that a leader could not decide anew, since it did
+// not lead, or not yet.
+const regrantPause = 200 * time.Millisecond
+
+// regranters is how many commands with new grants are on their way at a time: while
+// some are committed, policy is asked about the others.
+const regranters = 4

@@ -1,0 +1,424 @@
+package consensus
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A Replica is this member's copy of the domain's state.
+type Replica struct {
+	cfg      *Config
+	life     *lifecycle
+	progress readProgress
+	settled  atomic.Bool                  // has led or caught up since it was opened
+	summary  atomic.Pointer[stateSummary] // for reads that must not wait while an entry is applied
+
+	mu            sync.RWMutex
+	state         *state.State
+	policyVersion uint64        // of which Config.Policy was called last
+	changed       chan struct{} // closed and replaced at every change of state
+	agreed        chan struct{} // the same, at changes of more than registrations
+}
+
+func newReplica(cfg *Config, life *lifecycle) *Replica {
+	r := &Replica{
+		cfg: cfg, life: life, state: state.New(cfg.Domain, cfg.Index),
+		changed: make(chan struct{}), agreed: make(chan struct{}),
+	}
+	r.summary.Store(&stateSummary{written: state.FirstNumbers()})
+
+	return r
+}
+
+func (r *Replica) applyEntry(entry *raft.Log) ([]state.Result, error) {
+	if err := r.life.failure(); err != nil {
+		return nil, err
+	}
+	b, err := state.DecodeBatch(entry.Data)
+	if err == nil && b.Version > r.cfg.reads.Log {
+		err = state.NewerLog(b.Version, r.cfg.reads.Log)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	results, err := r.state.Apply(b, func() {
+		r.publishPolicy()
+		r.moved()
+		r.mu.Unlock() // who waits is let in before the next line gets through
+		r.mu.Lock()
+	})
+	r.publishPolicy()
+	if err == nil {
+		r.progress.raise(entry.Index)
+	}
+	r.moved()
+	if !b.OnlyRegistrations() {
+		r.agree()
+		if err == nil {
+			err = r.cfg.reads.Lacks(r.state.Members().Written())
+		}
+	}
+	return results, err
+}
+
+// A stateSummary is what every read asks of a state.
+type stateSummary struct {
+	position directory.Position
+	sealed   bool
+	written  Numbers // its Formats are never modified
+}
+
+// moved tells everyone who waits that the state has changed, and the index's
+// clock what time the log has reached (rule T4). The caller holds mu.
+func (r *Replica) moved() {
+	r.cfg.Index.Clock.Advance(time.UnixMilli(r.state.History().Now()))
+	r.summary.Store(&stateSummary{r.state.History().Position(), r.state.History().Sealed() != "", r.state.Members().Written()})
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// agree tells everyone who waits for more than registrations. The caller holds mu.
+func (r *Replica) agree() {
+	close(r.agreed)
+	r.agreed = make(chan struct{})
+}
+
+// promulgate tells of the law where another is in force. The caller holds mu, so
+// that nobody sees the state after it with the policy before.
+func (r *Replica) publishPolicy() {
+	text, version := r.state.Policy().Policy()
+	if r.cfg.Policy != nil && r.policyVersion != version {
+		r.policyVersion = version
+		r.cfg.Policy(text, version)
+	}
+}
+
+// policyVersion returns the version of the policy in force.
+func policyVersion(s *state.State) uint64 {
+	_, version := s.Policy().Policy()
+
+	return version
+}
+
+// Admitted returns who may become a member, sorted by id, and until when.
+func (r *Replica) Admitted() (ids []spiffeid.ID, until []time.Time) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, a := range r.state.Members().Admissions() {
+		if a.Until > r.state.History().Now()/1000 {
+			ids, until = append(ids, a.ID), append(until, time.Unix(a.Until, 0))
+		}
+	}
+	return ids, until
+}
+
+// Agreed returns a channel that is closed at the next change of anything besides
+// registrations: keys, peerings, policy, members, the history's beginning. Who looks at
+// such alone is not woken by every log entry. Take it as Changed's.
+func (r *Replica) Agreed() <-chan struct{} {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.agreed
+}
+
+// Await waits until this member has applied a position of its domain's history.
+// It returns ctx's error when that ends first.
+func (r *Replica) Await(ctx context.Context, at directory.Position) error {
+	for {
+		changed := r.Changed()
+		if !r.Position().Before(at) {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-r.life.closing.Done():
+			return errors.New("this member is stopping")
+		}
+	}
+}
+
+// Changed returns a channel that is closed at the next change of state. Take it
+// before looking at what it is about.
+func (r *Replica) Changed() <-chan struct{} {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.changed
+}
+
+// Current returns the digest by which a registration is in a stream now.
+func (r *Replica) Current(rid directory.RID, aud directory.Audience) (signed.Digest, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+
+	return r.state.Streams().Current(rid, aud)
+}
+
+// Digests returns a stream's digests with revisions in (since, to], ascending, at
+// most limit; to is the last one's revision where they were cut off, otherwise
+// at, the revision applied (rule G2).
+func (r *Replica) Digests(
+	aud directory.Audience, since uint64, limit int,
+) (digests []signed.Digest, to, at uint64) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+
+	digests, to = r.state.Streams().Scan(aud, since, limit)
+
+	return digests, to, r.state.History().Revision()
+}
+
+// Format returns the format in which a structure is written.
+func (r *Replica) Format(structure signed.Structure) uint { return r.Written().Format(structure) }
+
+// KeyDocument returns the domain's newest key document, nil until a key was
+// attested, and while a restored history has no epoch of its own: nothing is signed
+// then (rule P1). It must not be modified.
+func (r *Replica) KeyDocument() *signed.KeyDocument {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if r.state.History().Sealed() != "" {
+		return nil
+	}
+	return r.state.Keys().Document()
+}
+
+// Ledger returns the size and root of the domain's Merkle log as applied here.
+func (r *Replica) Ledger() (size uint64, root directory.Hash) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+
+	return r.state.History().Ledger()
+}
+
+// Own returns the statement of a living registration with all its disclosures.
+func (r *Replica) Own(rid directory.RID) (payload []byte, disclosures []string, ok bool) {
+	r.mu.RLock()
+	reg := r.state.Registrations().Get(rid)
+	r.mu.RUnlock()
+	if reg == nil {
+		return nil, nil, false
+	}
+	return reg.Statement(directory.Grant{All: true})
+}
+
+// Peerings returns what was agreed with other domains, sorted by name.
+func (r *Replica) Peerings() []directory.Peering {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+
+	return r.state.Peerings().List()
+}
+
+// Position returns how far this member has applied the domain's history.
+func (r *Replica) Position() directory.Position { return r.summary.Load().position }
+
+// Quotas returns how much of its quotas the domain uses, as applied here.
+func (r *Replica) Quotas() Quotas {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+
+	return r.state.Owners().Quotas()
+}
+
+// Record returns the record (h, m) of a stream, as long as it is the latest
+// there of its registration: the statement's payload, and the disclosures meant
+// for the audience.
+func (r *Replica) Record(aud directory.Audience, h, m directory.Hash) (payload []byte, disclosures []string, ok bool) {
+	r.mu.RLock()
+	reg, grant, ok := r.state.Registrations().Record(aud, h, m)
+	r.mu.RUnlock()
+
+	if !ok {
+		return nil, nil, false
+	}
+
+	return reg.Statement(grant)
+}
+
+// Settled reports whether this member has led or caught up since it was opened.
+// Until then it reads its log again: what it shows is of the past, and a part of
+// the past only.
+func (r *Replica) Settled() bool { return r.settled.Load() }
+
+// Tip returns the highest revision that was ever announced in a stream (rule G5).
+func (r *Replica) Tip(aud directory.Audience) uint64 {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.state.Streams().Tip(aud)
+}
+
+// Written returns the versions and formats that the domain writes, as far as this
+// member has applied its history.
+func (r *Replica) Written() Numbers { return r.summary.Load().written }
+
+// arrive settles, and tells those who wait for a change as well.
+func (r *Replica) arrive() {
+	if r.settled.CompareAndSwap(false, true) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.moved()
+		r.agree()
+	}
+}
+
+// isSealed reports whether a restored history has no epoch of its own yet here.
+func (r *Replica) isSealed() bool { return r.summary.Load().sealed }
+
+func (r *Replica) statementFormat() int {
+	return int(r.Written().Format(signed.StructureStatement))
+}
+
+// unconfirmed reports whether a registration was restored and not refreshed since.
+func (r *Replica) unconfirmed(rid directory.RID) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	reg := r.state.Registrations().Get(rid)
+	return reg != nil && reg.Entry().Unconfirmed
+}
+
+// A readProgress is what a leader's reads stand on: an entry of its term is committed,
+// so that its commit index covers all earlier terms.
+type readProgress struct {
+	term    atomic.Uint64 // in which that is so
+	applied atomic.Uint64 // index of the last entry that is applied, as far as known; every command raises it
+}
+
+func (r *readProgress) raise(index uint64) {
+	for {
+		old := r.applied.Load()
+		if old >= index || r.applied.CompareAndSwap(old, index) {
+			return
+		}
+	}
+}
+
+// processors lets a snapshot be decoded on all processors.
+func processors() state.Parallel {
+	return state.Parallel{Run: func(task func()) { go task() }, Ahead: 2 * runtime.GOMAXPROCS(0)}
+}
+
+// A machine is the replica as the Raft library sees it.
+type machine struct {
+	cfg      *Config
+	life     *lifecycle
+	replica  *Replica
+	storage  *storage
+	proposer *proposer
+}
+
+// Apply applies one log entry and returns []result, or the error that ended
+// this member's applying.
+func (m machine) Apply(entry *raft.Log) any {
+	err := m.storage.disk.Ahead.Wait(entry.Index)
+	var results []state.Result
+	if err == nil {
+		results, err = m.replica.applyEntry(entry)
+	}
+	m.storage.growth.grow(len(entry.Data))
+	if err != nil {
+		m.life.fail(fmt.Errorf("log entry %d: %w", entry.Index, err))
+		return err
+	}
+	m.proposer.batches.applied(entry, results)
+	return results
+}
+
+// Snapshot takes what a snapshot consists of; the library writes it while
+// changes go on.
+func (m machine) Snapshot() (raft.FSMSnapshot, error) {
+	if err := m.life.failure(); err != nil {
+		return nil, err
+	}
+	m.storage.shorten()
+	m.replica.mu.Lock()
+	defer m.replica.mu.Unlock()
+	m.storage.growth.bytes.Store(0)
+	return fsmSnapshot{m.replica.state.Snapshot()}, nil
+}
+
+// Restore replaces the state by a snapshot.
+func (m machine) Restore(r io.ReadCloser) error {
+	if err := m.life.failure(); err != nil {
+		return errors.Join(err, r.Close())
+	}
+
+	next, err := m.readSnapshot(r)
+	if err := errors.Join(err, r.Close()); err != nil {
+		err = fmt.Errorf("restore a snapshot: %w", err)
+		m.storage.unread.Store(&err)
+		if errors.Is(err, state.ErrNewer) {
+			m.life.fail(err) // its leader would send it again and again, or Raft take an older one
+		}
+
+		return err
+	}
+
+	// Filling the index of 10^6 registrations takes seconds. Nothing is applied meanwhile,
+	// so the lock is not needed yet.
+	next.Registrations().FillIndex()
+	m.storage.growth.bytes.Store(0)
+
+	m.replica.mu.Lock()
+	defer m.replica.mu.Unlock()
+	m.replica.state = next
+	m.replica.publishPolicy()
+	m.replica.moved()
+	m.replica.agree()
+
+	return nil
+}
+
+// readSnapshot reads a snapshot that this release can go on with.
+func (m machine) readSnapshot(r io.Reader) (*state.State, error) {
+	next, header, err := state.Read(r, m.cfg.Domain, m.cfg.Index, processors())
+	if err != nil {
+		return nil, err
+	}
+
+	reads := m.cfg.reads
+	if header.Version > reads.Snapshot {
+		return nil, state.NewerSnapshot(header.Version, reads.Snapshot)
+	}
+	if err := reads.Lacks(next.Members().Written()); err != nil {
+		return nil, err
+	}
+
+	return next, next.Registrations().CheckStatements(reads)
+}
+
+// fsmSnapshot lets the Raft library write a snapshot.
+type fsmSnapshot struct{ snapshot *state.Snapshot }
+
+// Persist implements raft.FSMSnapshot.
+func (s fsmSnapshot) Persist(sink raft.SnapshotSink) error {
+	w := bufio.NewWriterSize(sink, 1<<16)
+	err := s.snapshot.Write(w)
+	if err == nil {
+		err = w.Flush()
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write a snapshot: %w", err), sink.Cancel())
+	}
+
+	return sink.Close()
+}
+
+// Release implements raft.FSMSnapshot.
+func (fsmSnapshot) Release() {}

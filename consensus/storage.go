@@ -1,0 +1,181 @@
+package consensus
+
+import (
+	"bufio"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/disk"
+	"github.com/roster-mesh/roster/consensus/state"
+)
+
+// storage is the member's disk, and when a snapshot is due.
+type storage struct {
+	cfg    *Config
+	log    *slog.Logger
+	life   *lifecycle
+	group  *group
+	disk   *disk.Disk
+	growth growth
+	unread atomic.Pointer[error] // why the last snapshot could not be taken over
+}
+
+func newStorage(cfg *Config, log *slog.Logger, life *lifecycle, group *group) *storage {
+	return &storage{cfg: cfg, log: log, life: life, group: group, growth: growth{due: make(chan struct{}, 1)}}
+}
+
+// enough is the next snapshot's limit: where the newest one is large, to write
+// another costs more than to apply some more log at a start.
+func (s *storage) enough() int64 {
+	limit := s.cfg.Timing.SnapshotBytes
+	if list, err := s.disk.Snapshots.List(); err == nil && len(list) > 0 {
+		limit = max(limit, list[0].Size/snapshotShare)
+	}
+	return limit
+}
+
+// shorten has Raft keep no more of the log behind the next snapshot than comes between
+// two of them.
+func (s *storage) shorten() {
+	r := s.group.running.Load()
+	if r == nil {
+		return // it starts, and writes no snapshot yet
+	}
+	c := r.ReloadableConfig()
+	c.TrailingLogs = s.disk.Trail.Within(s.growth.limit.Load())
+	if err := r.ReloadConfig(c); err != nil {
+		s.log.Warn("the log may be longer than it should", "error", err)
+	}
+}
+
+// snapshotLoop makes a snapshot whenever the log has grown enough.
+func (s *storage) snapshotLoop() {
+	for {
+		s.growth.limit.Store(s.enough())
+		select {
+		case <-s.growth.due:
+		case <-s.life.closing.Done():
+			return
+		}
+		if s.growth.bytes.Load() < s.growth.limit.Load() {
+			continue // Raft made one meanwhile
+		}
+		err := s.group.raft.Snapshot().Error()
+		if err == nil || s.life.closing.Err() != nil {
+			continue
+		}
+		s.log.Warn("cannot make a snapshot; a start takes longer until there is one", "error", err)
+		select {
+		case <-time.After(snapshotRetry):
+		case <-s.life.closing.Done():
+			return
+		}
+	}
+}
+
+// A growth is how much of the log a start would apply again: what came after the
+// newest snapshot. Raft counts entries, of which one may hold hundreds of
+// registrations, or one word.
+type growth struct {
+	bytes atomic.Int64
+	limit atomic.Int64  // from which on there is a new snapshot
+	due   chan struct{} // holds one
+}
+
+// grow notes an entry that was applied.
+func (g *growth) grow(bytes int) {
+	if g.bytes.Add(int64(bytes)) >= g.limit.Load() {
+		signal(g.due)
+	}
+}
+
+// snapshotRetry is how long after a snapshot that failed the next one is tried.
+const snapshotRetry = 10 * time.Second
+
+// snapshotShare is by how many parts of the newest snapshot's size the log grows at
+// least until there is another.
+const snapshotShare = 4
+
+// lookBack bounds how many log entries are read to find the newest with commands.
+const lookBack = 1024
+
+// readableBy refuses a disk on which a newer release has written, before Raft reads
+// it: Raft would take an older snapshot in the place of one that cannot be read, and
+// miss the log between them.
+func readableBy(d *disk.Disk, reads Versions, dir string) error {
+	snapshots, err := d.Snapshots.List() // the newest first
+	if err != nil {
+		return err
+	}
+
+	if len(snapshots) > 0 {
+		path := filepath.Join(dir, "snapshots", snapshots[0].ID, "state.bin")
+		if err := snapshotReadableBy(reads, path); err != nil {
+			return err
+		}
+	}
+
+	return logReadableBy(d, reads)
+}
+
+// snapshotReadableBy is readableBy of one snapshot's file. What is damaged passes:
+// Raft says so.
+func snapshotReadableBy(reads Versions, path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+
+	var header struct {
+		Version uint    `cbor:"1,keyasint"`
+		Written Numbers `cbor:"25,keyasint"`
+	}
+	if err := cbor.NewDecoder(bufio.NewReader(file)).Decode(&header); err != nil {
+		return nil
+	}
+	if header.Version > reads.Snapshot {
+		return state.NewerSnapshot(header.Version, reads.Snapshot)
+	}
+
+	return reads.Lacks(header.Written)
+}
+
+// logReadableBy is readableBy of the newest log entry with commands: versions never
+// fall, so those before it are no newer.
+func logReadableBy(d *disk.Disk, reads Versions) error {
+	last, err := d.Logs.LastIndex()
+	if err != nil {
+		return err
+	}
+	first, err := d.Logs.FirstIndex()
+	if err != nil {
+		return err
+	}
+
+	for index := last; index >= max(first, 1) && index+lookBack > last; index-- {
+		var entry raft.Log
+		if err := d.Logs.GetLog(index, &entry); err != nil {
+			return nil // Raft reads it again, and says what is wrong
+		}
+		if entry.Type != raft.LogCommand {
+			continue
+		}
+
+		var batch struct {
+			Version uint `cbor:"1,keyasint"`
+		}
+		if err := cbor.Unmarshal(entry.Data, &batch); err == nil && batch.Version > reads.Log {
+			return state.NewerLog(batch.Version, reads.Log)
+		}
+
+		return nil
+	}
+
+	return nil
+}

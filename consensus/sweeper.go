@@ -1,0 +1,91 @@
+package consensus
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
+)
+
+// A sweeper ends registrations past their deadlines and announces deadlines, as the
+// leader.
+type sweeper struct {
+	cfg      *Config
+	log      *slog.Logger
+	life     *lifecycle
+	group    *group
+	replica  *Replica
+	clocks   *clocks
+	operator *operator
+}
+
+func (s *sweeper) sweep() {
+	if _, led := s.group.leader(); led && s.group.raft.State() == raft.Follower {
+		s.clocks.presence.forget() // of whom it heard when it led: they have spoken to another since
+	}
+	now := s.cfg.clock()
+	if s.group.raft.State() == raft.Leader && s.group.hasHeir() && (s.life.failure() != nil || s.clocks.presence.off(now)) {
+		s.log.Warn("handing the leadership over: this member cannot write, or its clock is off its members'")
+		s.operator.handOn() // its outcome is seen by the next round
+		return
+	}
+	s.sweepAt(now)
+}
+
+func (s *sweeper) sweepAt(clock time.Time) {
+	now := clock.Unix()
+	var expired, renewed []directory.RID
+	for range state.MaxLooks / state.LooksAtOnce {
+		s.replica.mu.Lock()
+		e, r := s.replica.state.Registrations().Due(now)
+		s.replica.mu.Unlock()
+		expired, renewed = append(expired, e...), append(renewed, r...)
+	}
+	s.replica.mu.RLock()
+	doc := s.replica.state.Keys().Document()
+	rotated := s.replica.state.Keys().OverlapEnded(clock.UnixMilli())
+	s.replica.mu.RUnlock()
+	hasty := s.clocks.hasty(clock, len(expired))
+	if !s.group.leading.Load() {
+		return
+	}
+	if hasty {
+		s.log.Warn("time has jumped and many registrations would end; the clocks are asked again first", "registrations", len(expired))
+		return // all of it is looked at again in a second
+	}
+	ctx, cancel := context.WithTimeout(s.life.closing, s.cfg.Timing.Write)
+	defer cancel()
+	for part := range slices.Chunk(expired, state.MaxSwept) {
+		s.operator.sweepWith(ctx, &state.Command{Expire: &state.Sweep{Format: s.replica.statementFormat(), RIDs: part}})
+	}
+	for part := range slices.Chunk(renewed, state.MaxSwept) {
+		s.operator.sweepWith(ctx, &state.Command{Announce: &state.Sweep{Format: s.replica.statementFormat(), RIDs: part}})
+	}
+	if doc != nil && (rotated || doc.Expires-now < reissueAfter) {
+		s.operator.sweepWith(ctx, &state.Command{Issue: &state.Issue{After: doc.Seq}})
+	}
+}
+
+// sweepLoop looks at the agenda on every member, and on the leader proposes what
+// has come due.
+func (s *sweeper) sweepLoop() {
+	ticker := time.NewTicker(s.cfg.Timing.Sweep)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			s.sweep()
+		case <-s.life.closing.Done():
+			return
+		}
+	}
+}
+
+// reissueAfter is how long before the key document's end the leader issues the
+// next one.
+const reissueAfter = signed.KeyDocumentLifetime / 2

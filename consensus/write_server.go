@@ -1,0 +1,315 @@
+package consensus
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A writeServer executes writes as the leader: this member's own and those that other
+// members forward over their write streams.
+type writeServer struct {
+	cfg       *Config
+	log       *slog.Logger
+	life      *lifecycle
+	group     *group
+	messenger *messenger
+	preparer  *preparer
+	proposer  *proposer
+	regranter *regranter
+	operator  *operator
+	commits   *commitNotifier
+	served    servedStreams
+}
+
+// answerLine answers a message of a member's: a frame.
+func (w *writeServer) answerLine(from spiffeid.ID, body []byte) (frame []byte) {
+	ctx, cancel := context.WithTimeout(w.life.closing, w.cfg.Timing.Write)
+	defer cancel()
+	data, err := w.messenger.writeMessage(w.serve(ctx, from, body))
+	if err != nil {
+		w.log.Error("encode an answer", "error", err)
+	}
+	return append(newFrame(len(data)), data...)
+}
+
+// drain lets what members have asked be answered, within a bound.
+func (w *writeServer) drain(bound time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	defer cancel()
+	w.served.drain(ctx)
+	if err := w.messenger.cluster.http.Shutdown(ctx); err != nil {
+		w.log.Debug("answers to members are cut off", "error", err)
+	}
+}
+
+// end returns what became of what was begun.
+func (w *writeServer) end(ctx context.Context, b *beginning) (directory.Outcome, error) {
+	if b.err != nil {
+		return directory.Outcome{}, b.err
+	}
+	out, err := w.proposer.outcome(ctx, b.proposal)
+	if b.req.moved(b.command, err) {
+		return w.lead(ctx, b.req)
+	}
+	return out, err
+}
+
+// lead does a request as the leader: it prepares a command, with all that apply
+// may not find out by itself, and proposes it.
+func (w *writeServer) lead(ctx context.Context, req *request) (directory.Outcome, error) {
+	if req.Order != nil {
+		return w.operator.handle(ctx, req.Order)
+	}
+	for range maxPrepared {
+		c, err := w.preparer.prepareFor(req)
+		if err != nil {
+			return directory.Outcome{}, err
+		}
+		out, err := w.proposer.propose(ctx, c)
+		if !req.moved(c, err) {
+			if req.Renew != nil && err == nil {
+				w.leadAlone(ctx, req.Renew, &out)
+			}
+			if (req.Peer != nil || req.Amend != nil || req.Redeem != nil || req.Policy != nil) && err == nil {
+				w.regranter.ask()
+			}
+			return out, err
+		}
+	}
+	return directory.Outcome{}, directory.Refuse(directory.Unavailable, "this was changed by others again and again; nothing was changed by you: try again")
+}
+
+// leadAlone refreshes, one by one, what could not share the command of a
+// RefreshMany: what a restored history has not confirmed yet takes a statement
+// each.
+func (w *writeServer) leadAlone(ctx context.Context, req *renewRequest, out *directory.Outcome) {
+	var all sync.WaitGroup
+	var mu sync.Mutex // guards out.Position
+	slots := make(chan struct{}, maxAlone)
+	who := req.Caller
+	who.Proof, who.ProofUntil, who.Judged = directory.Hash{}, 0, nil // the command that found these has spent it, and was judged
+	for i := range out.Each {
+		if !errors.Is(out.Each[i].Err, state.ErrMoved) {
+			continue
+		}
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			r := req.Renewals.At(i)
+			one, err := w.lead(ctx, &request{Refresh: &refreshRequest{who, r.RID, r.Lifetime, nil, nil, 0}})
+			out.Each[i] = directory.Renewed{Granted: one.Granted, Err: err}
+			if errors.Is(err, errNotLeader) {
+				out.Each[i].Err = directory.Refuse(directory.Unavailable, "the leader changed meanwhile; nothing was changed: try again")
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if out.Position.Before(one.Position) {
+				out.Position = one.Position
+			}
+		})
+	}
+	all.Wait()
+}
+
+// lineLoop answers the lines that others open.
+func (w *writeServer) lineLoop() {
+	for {
+		conn, err := w.messenger.cluster.lines.Accept()
+		if err != nil {
+			return
+		}
+		w.life.loops.Go(func() { w.serveLine(conn) })
+	}
+}
+
+// linger reads on until the other end closes, within a bound: what nobody has read
+// when a connection is closed resets it, and the goodbye may be lost on its way.
+func (w *writeServer) linger(conn net.Conn) {
+	if err := conn.SetReadDeadline(time.Now().Add(w.cfg.Timing.Heartbeat)); err == nil {
+		_, _ = io.Copy(io.Discard, conn)
+	}
+}
+
+// take does the writes of a message as the leader, each of them by itself.
+func (w *writeServer) serve(ctx context.Context, from spiffeid.ID, body []byte) *answers {
+	var m message
+	if !w.group.leading.Load() || readMessage(body, &m) != nil || len(m.Requests) > maxMessage {
+		return &answers{NotLeader: true}
+	}
+	got := answers{Replies: make([]reply, len(m.Requests))}
+	begun := make([]beginning, len(m.Requests))
+	var all sync.WaitGroup
+	for i, raw := range m.Requests {
+		b := &begun[i]
+		req, err := requestFrom(from, raw)
+		switch {
+		case err != nil:
+			b.err = err
+		case req.brief():
+			b.req = req
+			b.command, b.err = w.preparer.prepareFor(req)
+		default:
+			all.Go(func() { got.Replies[i] = *replied(w.lead(ctx, req)) })
+		}
+	}
+	for i := range begun { // once all are prepared: so they share an entry
+		if b := &begun[i]; b.command != nil && b.err == nil {
+			b.proposal, b.err = w.proposer.submit(ctx, b.command)
+		}
+	}
+	for i := range begun {
+		if b := &begun[i]; b.req != nil || b.err != nil {
+			got.Replies[i] = *replied(w.end(ctx, b))
+		}
+	}
+	all.Wait()
+	if got.last().Epoch != 0 {
+		got.Told = w.commits.notice()
+	}
+	return &got
+}
+
+// serveLine answers what comes over a line until that ends.
+func (w *writeServer) serveLine(conn net.Conn) {
+	defer func() { _ = conn.Close() }()
+	var out sync.Mutex
+	send := func(number uint32, frame []byte) {
+		out.Lock()
+		defer out.Unlock()
+		if err := conn.SetWriteDeadline(time.Now().Add(w.cfg.Timing.Write)); err == nil {
+			err = writeFrame(conn, number, frame)
+			if err == nil {
+				return
+			}
+		}
+		_ = conn.Close() // half a frame may be out
+	}
+	last := uint32(0)
+	bye := func() {
+		send(goodbye, binary.BigEndian.AppendUint32(newFrame(4), last))
+		w.linger(conn)
+	}
+	from, done := w.served.begin(conn)
+	if done == nil {
+		bye()
+		return
+	}
+	defer w.served.end(conn, done)
+	type question struct {
+		number uint32
+		body   []byte
+	}
+	var underWay sync.WaitGroup
+	questions := make(chan question)
+	for range 2 * maxMessages { // who asks has half as many under way
+		underWay.Go(func() {
+			for q := range questions {
+				send(q.number, w.answerLine(from, q.body))
+				w.messenger.cluster.occupy(conn, -1)
+			}
+		})
+	}
+	r := bufio.NewReader(conn)
+	for {
+		number, body, err := readFrame(r)
+		if err != nil || number == goodbye || !w.messenger.cluster.isMember(from) { // it may have left since the frame before
+			break
+		}
+		last = number
+		w.messenger.cluster.occupy(conn, 1)
+		questions <- question{number, body}
+	}
+	close(questions)
+	underWay.Wait()
+	bye()
+}
+
+// A beginning is a request of a message that needs no goroutine of its own: most are
+// of this kind, and come by the dozen.
+type beginning struct {
+	req      *request
+	command  *state.Command
+	proposal *proposal
+	err      error
+}
+
+// requestFrom reads a request of a member's.
+func requestFrom(from spiffeid.ID, raw cbor.RawMessage) (*request, error) {
+	req, err := decodeRequest(raw)
+	switch {
+	case err != nil:
+		return nil, directory.Refuse(directory.BadRequest, "the leader doesn't know this request: its release is another: %w", err)
+	case req.Attest != nil && req.Attest.Node != from:
+		return nil, directory.Refuse(directory.Forbidden, "a member attests its own key only")
+	}
+	return req, nil
+}
+
+// maxPrepared bounds how often a command is prepared anew because the state
+// moved under it.
+const maxPrepared = 8
+
+// maxAlone bounds how many items of a RefreshMany that cannot share its log entry
+// are under way at once.
+const maxAlone = 64
+
+// servedStreams are the write streams that others have opened to this member.
+type servedStreams struct {
+	mu     sync.Mutex
+	served map[net.Conn]chan struct{} // closed once no more is answered; nil once drained
+}
+
+// begin notes a stream that is answered from now on; it returns nil once drained.
+func (s *servedStreams) begin(conn net.Conn) (from spiffeid.ID, done chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if s.served == nil {
+		return from, nil
+	}
+	from, _ = peerOf(conn)
+	done = make(chan struct{})
+	s.served[conn] = done
+
+	return from, done
+}
+
+func (s *servedStreams) end(conn net.Conn, done chan struct{}) {
+	close(done)
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.served, conn)
+}
+
+// drain lets the questions that were read be answered, within ctx, and says which was the
+// last: a write that was not done must come back to be done elsewhere.
+func (s *servedStreams) drain(ctx context.Context) {
+	s.mu.Lock()
+	served := s.served
+	s.served = nil
+	s.mu.Unlock()
+
+	for conn := range served {
+		_ = conn.SetReadDeadline(time.Unix(1, 0)) // an error is the stream's own end
+	}
+	for _, done := range served {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
