@@ -8,10 +8,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/signed"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -45,7 +46,7 @@ type changes struct {
 // that the caller fetched for it already; the others are wanted from now on. It
 // returns disk.ErrStalled if the page can't be written now; it is pulled again then.
 func (o *origin) accept(p *verifiedPage, opened map[directory.RID]openedRecord) (code protocol.Code, err error) {
-	defer nudge(o.kick)
+	defer nudge(o.streams.kick)
 
 	err = o.cfg.Panics.Run(contain.Page, func() (err error) {
 		code, err = o.acceptPage(p, opened)
@@ -56,35 +57,36 @@ func (o *origin) accept(p *verifiedPage, opened map[directory.RID]openedRecord) 
 }
 
 func (o *origin) acceptPage(p *verifiedPage, opened map[directory.RID]openedRecord) (protocol.Code, error) {
-	if err := o.change.lock(o.store); err != nil {
+	if err := o.streams.change.lock(o.store); err != nil {
 		return "", err
 	}
-	defer o.change.unlock()
+	defer o.streams.change.unlock()
 
-	if o.hasEnded() {
+	if o.streams.hasEnded() {
 		return "", errPeeringEnd
 	}
 
-	f := o.feedOf(p.Audience)
-	if o.unlisted && f == &o.feed {
+	f := o.streams.pair.feedOf(p.Audience)
+	if o.unlisted && f == &o.streams.pair.mesh {
 		return "", o.refusals.refused(sender{}, p.text, &protocol.Refusal{Code: protocol.CodeOriginUnknown, Origin: p.Issuer, Err: errUnlisted})
 	}
 
-	st, err := o.streamOf(f, store.StreamID{Origin: p.Issuer, Audience: p.Audience, Epoch: p.Epoch})
+	st, err := o.streams.streamOf(f, store.StreamID{Origin: p.Issuer, Audience: p.Audience, Epoch: p.Epoch})
 	if err != nil {
 		return "", err
 	}
 	if code := st.classify(p); code != protocol.CodeApplied {
-		return o.counted(code), nil
+		return o.streams.writer.counted(code), nil
 	}
 
-	done, err := o.writePage(st, p, opened)
+	done, err := o.streams.writer.writePage(st, p, opened, o.saved)
 	if err != nil {
 		return "", o.refusals.refused(sender{}, p.text, err)
 	}
 
 	o.announced.AllowN(time.Now(), len(p.Digests)) // of which the gate found room for as many
-	o.apply(f, st, done, func() { o.heardPage(f, st, p) })
+	o.streams.apply(f, st, done, p)
+	o.heardPage()
 
 	if p.To == p.At {
 		if err := o.atTip(f, st); err != nil {
@@ -93,7 +95,7 @@ func (o *origin) acceptPage(p *verifiedPage, opened map[directory.RID]openedReco
 	}
 
 	o.moved()
-	return o.counted(protocol.CodeApplied), nil
+	return o.streams.writer.counted(protocol.CodeApplied), nil
 }
 
 // classify returns CodeApplied for a page that goes on from where the stream is. The
@@ -113,12 +115,13 @@ func (st *stream) classify(p *verifiedPage) protocol.Code {
 
 // writePage writes what a page says in one transaction: a page is taken whole or not
 // at all. o.change is held.
-func (o *origin) writePage(st *stream, p *verifiedPage, opened map[directory.RID]openedRecord) (done changes, err error) {
-	floor := o.index.Clock.Now()
+func (wr *writer) writePage(st *stream, p *verifiedPage, opened map[directory.RID]openedRecord,
+	saved func(floor time.Time) store.Origin) (done changes, err error) {
+	floor := wr.shown.index.Clock.Now()
 
-	done.state, err = o.store.Change(st.id, func(t *store.Tx) error {
+	done.state, err = wr.store.Change(st.id, func(t *store.Tx) error {
 		for _, d := range p.Digests {
-			e, err := o.applyDigest(st, t, p, d, opened[d.RID], floor)
+			e, err := wr.applyDigest(st, t, p, d, opened[d.RID], floor)
 			if err != nil {
 				return err
 			}
@@ -126,7 +129,7 @@ func (o *origin) writePage(st *stream, p *verifiedPage, opened map[directory.RID
 			done.effects = append(done.effects, e)
 		}
 
-		if t.State.Live > o.entryLimit(st) && t.State.Live > st.state.Live {
+		if t.State.Live > wr.entryLimit(st) && t.State.Live > st.state.Live {
 			return &protocol.Refusal{Code: protocol.CodeQuota, Origin: p.Issuer, Err: errQuota}
 		}
 
@@ -137,7 +140,7 @@ func (o *origin) writePage(st *stream, p *verifiedPage, opened map[directory.RID
 			return err
 		}
 
-		return t.SaveOrigin(o.domain, o.saved(floor))
+		return t.SaveOrigin(wr.domain, saved(floor))
 	})
 
 	return done, err
@@ -145,24 +148,25 @@ func (o *origin) writePage(st *stream, p *verifiedPage, opened map[directory.RID
 
 // quota is how many entries a stream may hold. While it is pulled anew there are those
 // beside its origin's that go then, and may be as many as it was let have.
-func (o *origin) entryLimit(st *stream) uint64 {
+func (wr *writer) entryLimit(st *stream) uint64 {
 	if st.anew > 0 {
-		return 2 * uint64(o.cfg.Quota)
+		return 2 * uint64(wr.cfg.Quota)
 	}
-	return uint64(o.cfg.Quota)
+	return uint64(wr.cfg.Quota)
 }
 
 // atTip does what waited for a stream to hold all that its origin announced. o.change
 // is held.
 func (o *origin) atTip(f *feed, st *stream) error {
 	if st == f.next {
-		return o.swap(f)
+		return o.streams.swap(f, o.saved(o.streams.shown.index.Clock.Now()))
 	}
-	return o.vouch(f, st)
+
+	return o.streams.vouch(f, st, o.keys.revokedKeys())
 }
 
-func (o *origin) counted(c protocol.Code) protocol.Code {
-	o.refusals.byOrigin.add(o.domain, c)
+func (wr *writer) counted(c protocol.Code) protocol.Code {
+	wr.refusals.byOrigin.add(wr.domain, c)
 	return c
 }
 
@@ -179,14 +183,14 @@ type openedRecord struct {
 
 // openRecords puts the fetched records through the record gate, outside of any
 // lock or transaction.
-func (g *recordGate) openRecords(o *origin, p *signed.Page, records map[protocol.RecordName]fetched) map[directory.RID]openedRecord {
+func (g *recordGate) openRecords(origin spiffeid.TrustDomain, p *signed.Page, records map[protocol.RecordName]fetched) map[directory.RID]openedRecord {
 	all := make([]openedRecord, len(p.Digests))
 	parallel(len(all), func(i int) {
 		d := p.Digests[i]
 		if rec, ok := records[protocol.NameOf(d)]; ok && d.Live() {
 			opened := openedRecord{fetched: rec, asked: protocol.NameOf(d), bytes: rec.Record.Bytes()}
 			opened.entry, opened.err = g.openContained(contain.Record, func() (*directory.Entry, error) {
-				return g.openEntry(o.domain, p.Epoch, d, rec.Record, kinds.Project)
+				return g.openEntry(origin, p.Epoch, d, rec.Record, kinds.Project)
 			})
 			if errors.Is(opened.err, signed.ErrUnsupported) {
 				opened.format, opened.err = store.FormatOf(opened.err), nil
@@ -246,7 +250,7 @@ func parallel(n int, f func(i int)) {
 
 // applyDigest writes one digest. The entry that it leaves in force is shown once
 // its record is here (federation.md, "Records on demand").
-func (o *origin) applyDigest(st *stream, t *store.Tx, p *verifiedPage, d signed.Digest, rec openedRecord, now time.Time) (effect, error) {
+func (wr *writer) applyDigest(st *stream, t *store.Tx, p *verifiedPage, d signed.Digest, rec openedRecord, now time.Time) (effect, error) {
 	old, err := t.Get(d.RID)
 	if err != nil {
 		return effect{}, err
@@ -270,10 +274,10 @@ func (o *origin) applyDigest(st *stream, t *store.Tx, p *verifiedPage, d signed.
 	e := effect{digest: d, want: rec.Record == nil}
 	switch {
 	case rec.Record != nil:
-		e.entry = o.keep(st, t, old, h, rec)
-	case (old == nil || old.Record != store.RecordHeld) && o.full(st, t.Delta):
+		e.entry = wr.keep(st, t, old, h, rec)
+	case (old == nil || old.Record != store.RecordHeld) && wr.quotas.full(st, t.Delta):
 		e.want = false
-		o.overQuota(h)
+		wr.overQuota(h)
 	}
 	if h.Record == store.RecordHeld {
 		if err := t.PutRecord(h, rec.bytes); err != nil {
@@ -287,7 +291,7 @@ func (o *origin) applyDigest(st *stream, t *store.Tx, p *verifiedPage, d signed.
 // shown is not asked for again: no other holder could have other bytes by that
 // name. Nor is one for which the peering has no room, as long as it has none; what an
 // entry held before makes room.
-func (o *origin) keep(st *stream, t *store.Tx, old, h *store.Entry, rec openedRecord) *directory.Entry {
+func (wr *writer) keep(st *stream, t *store.Tx, old, h *store.Entry, rec openedRecord) *directory.Entry {
 	h.At, h.From, h.Record = rec.at.UnixMilli(), rec.from.Name(), store.RecordHeld
 	if rec.err != nil {
 		h.Record = store.RecordRefused
@@ -295,48 +299,50 @@ func (o *origin) keep(st *stream, t *store.Tx, old, h *store.Entry, rec openedRe
 		if errors.Is(rec.err, errOwnerForeign) {
 			code = protocol.CodeOwnerForeign
 		}
-		o.counted(code)
-		if o.refusals.lines.allow(code, rec.from) {
-			o.cfg.Logger.Warn("refused a record", "origin", o.domain.Name(), "h", h.H.String(), "error", rec.err)
+		wr.counted(code)
+		if wr.refusals.lines.allow(code, rec.from) {
+			wr.cfg.Logger.Warn("refused a record", "origin", wr.domain.Name(), "h", h.H.String(), "error", rec.err)
 		}
 		return nil
 	}
 
 	h.Owner, h.Size = store.OwnerKeyOf(rec.entry), uint32(len(rec.bytes))
-	if !o.hasRoom(st, t, old, h) {
-		o.overQuota(h)
+	if !wr.quotas.hasRoom(st, t, old, h) {
+		wr.overQuota(h)
 		return nil
 	}
 
 	h.Format = rec.format
 
-	return o.describe(rec.entry, st.id.Audience, h)
+	return wr.shown.describe(rec.entry, st.id.Audience, h)
 }
 
 // overQuota notes that there is no room for an entry's record.
-func (o *origin) overQuota(h *store.Entry) {
+func (wr *writer) overQuota(h *store.Entry) {
 	h.Record = store.RecordOverQuota
-	o.counted(protocol.CodeQuota)
+	wr.counted(protocol.CodeQuota)
 }
 
 // account notes what a transaction changed. o.change and o.mu are held.
-func (o *origin) account(st *stream, done changes) {
+func (ss *streams) account(st *stream, done changes) {
 	st.state = done.state
 	st.used = st.used.Plus(done.delta)
 	st.owners.Absorb(done.owners)
 
-	o.room = o.room || done.delta.Records < 0 || done.delta.Bytes < 0
+	if done.delta.Records < 0 || done.delta.Bytes < 0 {
+		ss.readmitter.giveRoom()
+	}
 }
 
 // describe completes an entry, if there is one, with what its stream says of it.
-func (o *origin) describe(e *directory.Entry, aud directory.Audience, h *store.Entry) *directory.Entry {
+func (sx *shownIndex) describe(e *directory.Entry, aud directory.Audience, h *store.Entry) *directory.Entry {
 	if e == nil {
 		return nil
 	}
 
 	from, _ := spiffeid.TrustDomainFromString(h.From)
 	e.Received = &directory.Received{At: h.At, From: from, H: h.H, M: h.M, Private: aud != directory.Mesh}
-	describe(h, e, o.peering.Load().Import.MaxLifetime)
+	describe(h, e, sx.peering.Load().Import.MaxLifetime)
 
 	return e
 }
@@ -353,7 +359,7 @@ var errRecord = errors.New("the record is not the one that the page names")
 // is what the page says of it, and it is a good document of its kind. A record of
 // a kind that this release doesn't know is kept and passed on, and not shown: the
 // entry is nil without an error. So is one of which the error is ErrUnsupported, and
-// that says of itself up to its epoch what the page says. project is directory.Project, or Reproject for
+// that says of itself up to its epoch what the page says. project is kinds.Project, or Reproject for
 // what passed once.
 func (g *recordGate) openEntry(origin spiffeid.TrustDomain, epoch uint64, d signed.Digest, r *store.Record,
 	project func(string, directory.Document) (*directory.Projection, error)) (*directory.Entry, error) {
@@ -412,37 +418,37 @@ func freed(deadline int64, now time.Time) bool {
 }
 
 // acceptRecords takes records that came for wanted entries.
-func (o *origin) acceptRecords(st *stream, wanted []signed.Digest, records map[protocol.RecordName]fetched) error {
-	return o.cfg.Panics.Run(contain.Record, func() error { return o.keepRecords(st, wanted, records) })
+func (ss *streams) acceptRecords(st *stream, wanted []signed.Digest, records map[protocol.RecordName]fetched) error {
+	return ss.cfg.Panics.Run(contain.Record, func() error { return ss.keepRecords(st, wanted, records) })
 }
 
-func (o *origin) keepRecords(st *stream, wanted []signed.Digest, records map[protocol.RecordName]fetched) error {
-	opened := o.records.openRecords(o, &signed.Page{Epoch: st.id.Epoch, Digests: wanted}, records)
+func (ss *streams) keepRecords(st *stream, wanted []signed.Digest, records map[protocol.RecordName]fetched) error {
+	opened := ss.records.openRecords(ss.domain, &signed.Page{Epoch: st.id.Epoch, Digests: wanted}, records)
 
-	if err := o.change.lock(o.store); err != nil {
+	if err := ss.change.lock(ss.store); err != nil {
 		return err
 	}
-	defer o.change.unlock()
+	defer ss.change.unlock()
 
-	f := o.feedOf(st.id.Audience)
-	if o.hasEnded() || (st != f.cur && st != f.next) {
+	f := ss.pair.feedOf(st.id.Audience)
+	if ss.hasEnded() || (st != f.cur && st != f.next) {
 		return nil
 	}
 
-	done, err := o.writeRecords(st, opened)
+	done, err := ss.writer.writeRecords(st, opened)
 	if err != nil {
 		return err
 	}
 
-	o.apply(f, st, done, nil)
-	o.moved()
+	ss.apply(f, st, done, nil)
+	ss.moved()
 
 	return nil
 }
 
 // writeRecords writes records of entries that want them still. o.change is held.
-func (o *origin) writeRecords(st *stream, opened map[directory.RID]openedRecord) (done changes, err error) {
-	done.state, err = o.store.Change(st.id, func(t *store.Tx) error {
+func (wr *writer) writeRecords(st *stream, opened map[directory.RID]openedRecord) (done changes, err error) {
+	done.state, err = wr.store.Change(st.id, func(t *store.Tx) error {
 		for rid, rec := range opened {
 			h, err := t.Get(rid)
 			if err != nil {
@@ -453,7 +459,7 @@ func (o *origin) writeRecords(st *stream, opened map[directory.RID]openedRecord)
 			}
 
 			was := *h
-			entry := o.keep(st, t, &was, h, rec)
+			entry := wr.keep(st, t, &was, h, rec)
 			if h.Record == store.RecordHeld {
 				if err := t.PutRecord(h, rec.bytes); err != nil {
 					return err
@@ -475,20 +481,20 @@ func (o *origin) writeRecords(st *stream, opened map[directory.RID]openedRecord)
 
 // sweep frees what is dead for a minute, on disk and in the index, and returns
 // when the next is due.
-func (o *origin) sweep(limit int) (next time.Time, err error) {
-	if err := o.change.lock(o.store); err != nil {
+func (ss *streams) sweep(limit int) (next time.Time, err error) {
+	if err := ss.change.lock(ss.store); err != nil {
 		return next, err
 	}
-	defer o.change.unlock()
+	defer ss.change.unlock()
 
-	for _, f := range o.feeds() {
+	for _, f := range ss.pair.feeds() {
 		for _, st := range []*stream{f.cur, f.next} {
-			if st == nil || o.hasEnded() {
+			if st == nil || ss.hasEnded() {
 				continue
 			}
 
-			before := o.index.Clock.Now().Add(-directory.Skew)
-			due, err := o.sweepStream(f, st, before.Unix()+1, limit)
+			before := ss.shown.index.Clock.Now().Add(-directory.Skew)
+			due, err := ss.sweepStream(f, st, before.Unix()+1, limit)
 			if err != nil {
 				return next, err
 			}
@@ -502,9 +508,9 @@ func (o *origin) sweep(limit int) (next time.Time, err error) {
 	return next, nil
 }
 
-func (o *origin) sweepStream(f *feed, st *stream, before int64, limit int) (next int64, err error) {
+func (ss *streams) sweepStream(f *feed, st *stream, before int64, limit int) (next int64, err error) {
 	var rids []directory.RID
-	err = o.store.Read(st.id, func(t *store.Tx) (err error) {
+	err = ss.store.Read(st.id, func(t *store.Tx) (err error) {
 		rids, next, err = t.DueBefore(before, limit)
 		return err
 	})
@@ -512,15 +518,15 @@ func (o *origin) sweepStream(f *feed, st *stream, before int64, limit int) (next
 		return next, err
 	}
 
-	return next, o.removeAll(f, st, rids)
+	return next, ss.removeAll(f, st, rids)
 }
 
 // removeAll takes entries of a stream away, on disk and in the index. o.change is held.
-func (o *origin) removeAll(f *feed, st *stream, rids []directory.RID) error {
+func (ss *streams) removeAll(f *feed, st *stream, rids []directory.RID) error {
 	var done changes
 	var err error
 
-	done.state, err = o.store.Change(st.id, func(t *store.Tx) error {
+	done.state, err = ss.store.Change(st.id, func(t *store.Tx) error {
 		for _, rid := range rids {
 			old, err := t.Get(rid)
 			if err == nil {
@@ -541,7 +547,7 @@ func (o *origin) removeAll(f *feed, st *stream, rids []directory.RID) error {
 	for _, rid := range rids {
 		done.effects = append(done.effects, effect{digest: signed.Digest{RID: rid}})
 	}
-	o.apply(f, st, done, nil)
+	ss.apply(f, st, done, nil)
 
 	return nil
 }

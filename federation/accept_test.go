@@ -8,8 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
+
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
 )
 
@@ -17,7 +18,7 @@ import (
 func (b *bench) looked() pulled {
 	b.Helper()
 	o := b.beta.origins.get(alpha)
-	made, err := b.alpha.publisher.Page(directory.Mesh, o.since(&o.feed), 100, false)
+	made, err := b.alpha.publisher.Page(directory.Mesh, o.streams.since(&o.streams.pair.mesh), 100, false)
 	must(b.T, err)
 	p := b.beta.receiver.look(b.Context(), sender{domain: alpha}, b.giver(), made.Text, ahead{})
 	must(b.T, p.err)
@@ -26,7 +27,7 @@ func (b *bench) looked() pulled {
 
 // accepted is the rest of a page's way.
 func (b *bench) accepted(p pulled) (protocol.Code, error) {
-	return p.origin.accept(p.verifiedPage, b.beta.records.openRecords(p.origin, p.Page, p.records))
+	return p.origin.accept(p.verifiedPage, b.beta.records.openRecords(p.origin.domain, p.Page, p.records))
 }
 
 // A page that passed the gate is nobody's any more once its peering has ended, or its
@@ -113,7 +114,7 @@ func TestRecordsThatAreLate(t *testing.T) {
 			b.pull()
 			withhold(b, false)
 			o := b.beta.origins.get(alpha)
-			st, wanted := o.cur, b.origin.regs[rid].announced
+			st, wanted := o.streams.pair.mesh.cur, b.origin.regs[rid].announced
 			records := b.beta.receiver.fetch(t.Context(), alpha, []protocol.RecordName{protocol.NameOf(wanted)}, []protocol.Node{b.giver()})
 			if len(records) != 1 {
 				t.Fatalf("%d records came", len(records))
@@ -122,7 +123,7 @@ func TestRecordsThatAreLate(t *testing.T) {
 			change(b, &p, rid)
 			streams, kept := b.beta.onDiskOf(t)
 			shown := fmt.Sprint(b.beta.shown(alpha))
-			must(t, o.acceptRecords(st, []signed.Digest{wanted}, records))
+			must(t, o.streams.acceptRecords(st, []signed.Digest{wanted}, records))
 			if what == "in time" {
 				if len(b.beta.shown(alpha)) != 1 || b.beta.Peers()[0].Records != 1 {
 					t.Error("a record that is in time isn't shown")
@@ -158,7 +159,7 @@ func TestAQuotaKeepsNothingFromEnding(t *testing.T) {
 		}
 		b.origin.register("more", 600)
 		o := b.beta.origins.get(alpha)
-		if err := b.beta.puller.pullAll(t.Context(), o, &o.feed, b.giver(), endless(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
+		if err := b.beta.puller.pullAll(t.Context(), o, &o.streams.pair.mesh, b.giver(), endless(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
 			t.Errorf("beyond its quota: %v", err)
 		}
 	})

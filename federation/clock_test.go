@@ -18,7 +18,7 @@ func TestPagesCannotPushTheClock(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("agent", 600)
 		b.pull()
-		w := b.beta.origins.get(alpha).since(&b.beta.origins.get(alpha).feed)
+		w := b.beta.origins.get(alpha).streams.since(&b.beta.origins.get(alpha).streams.pair.mesh)
 		refused := 0
 		for i := range uint64(20) {
 			text, err := b.alpha.keys.Sign(signed.TypePage, b.page(func(p *signed.Page) {
@@ -36,7 +36,7 @@ func TestPagesCannotPushTheClock(t *testing.T) {
 			t.Errorf("%d of 19 pages from further ahead than a minute were refused", refused)
 		}
 		b.beta.reopen(t)
-		if ahead := time.Until(b.beta.origins.get(alpha).index.Clock.Now()); ahead > time.Minute {
+		if ahead := time.Until(b.beta.origins.get(alpha).streams.shown.index.Clock.Now()); ahead > time.Minute {
 			t.Errorf("after a restart the origin's clock is %v ahead of the wall", ahead)
 		}
 		if n := len(b.beta.shown(alpha)); n != 1 {

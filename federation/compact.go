@@ -24,15 +24,8 @@ var errLonger = errors.New("its fresh pages list more than those that they would
 // is alive (federation.md, "Pages"): fresh pages are gathered beside the chain and
 // take its place once they reach as far.
 func (pl *puller) compact(ctx context.Context, o *origin, f *feed) {
-	o.mu.Lock()
-	st := f.cur
-	var state store.State
-	if st != nil {
-		state = st.state
-	}
-	gathering := f.next != nil
-	n, ok := o.nodeAt(f.turn)
-	o.mu.Unlock()
+	st, state, gathering := o.streams.chainOf(f)
+	n, ok := o.contacts.node(f)
 	if st == nil || gathering || !ok {
 		return
 	}
@@ -87,7 +80,7 @@ func (pl *puller) repull(ctx context.Context, o *origin, f *feed, st *stream, n 
 		if p.From != since || p.Audience != f.aud || p.Epoch != st.id.Epoch {
 			return errGap
 		}
-		if p.To > o.since(f) { // new to the stream as well
+		if p.To > o.streams.since(f) { // new to the stream as well
 			if _, _, err := pl.receiver.take(ctx, sender{domain: n.Domain}, n, text); err != nil {
 				return err
 			}
@@ -96,7 +89,7 @@ func (pl *puller) repull(ctx context.Context, o *origin, f *feed, st *stream, n 
 			return errLonger
 		}
 		since = p.To
-		done, err := o.link(f, st, p)
+		done, err := o.streams.link(f, st, p)
 		if done || err != nil {
 			return err
 		}
@@ -105,17 +98,17 @@ func (pl *puller) repull(ctx context.Context, o *origin, f *feed, st *stream, n 
 
 // link adds a page to the fresh chain, and switches to it where it reaches as far
 // as the stream.
-func (o *origin) link(f *feed, st *stream, p *verifiedPage) (done bool, err error) {
-	if err := o.change.lock(o.store); err != nil {
+func (ss *streams) link(f *feed, st *stream, p *verifiedPage) (done bool, err error) {
+	if err := ss.change.lock(ss.store); err != nil {
 		return false, err
 	}
-	defer o.change.unlock()
+	defer ss.change.unlock()
 
-	if o.hasEnded() || f.cur != st {
+	if ss.hasEnded() || f.cur != st {
 		return true, nil
 	}
 
-	state, err := o.store.Change(st.id, func(t *store.Tx) error {
+	state, err := ss.store.Change(st.id, func(t *store.Tx) error {
 		if err := t.AddFresh(p.Page, p.text); err != nil {
 			return err
 		}
@@ -125,8 +118,8 @@ func (o *origin) link(f *feed, st *stream, p *verifiedPage) (done bool, err erro
 		return t.SwitchChain()
 	})
 	if err == nil {
-		o.mu.Lock()
-		defer o.mu.Unlock()
+		ss.mu.Lock()
+		defer ss.mu.Unlock()
 
 		st.state = state
 	}

@@ -34,18 +34,18 @@ const (
 // contradicted returns the page of the chain that says otherwise than p of the
 // same registration and revision (evidence E1); "" for none. What is newer than
 // the stream is here can't be compared, and that is nearly all that comes.
-func (o *origin) contradicted(p *verifiedPage) (other string, err error) {
-	o.mu.Lock()
-	st := o.feedOf(p.Audience).existing(p.Epoch)
+func (cp *comparer) contradicted(p *verifiedPage) (other string, err error) {
+	cp.streams.mu.Lock()
+	st := cp.streams.pair.feedOf(p.Audience).existing(p.Epoch)
 	var upTo uint64
 	if st != nil {
 		upTo = st.state.Watermark
 	}
-	o.mu.Unlock()
+	cp.streams.mu.Unlock()
 	if st == nil || len(p.Digests) == 0 || p.Digests[0].Revision > upTo {
 		return "", nil
 	}
-	err = o.store.Read(st.id, func(t *store.Tx) error {
+	err = cp.streams.store.Read(st.id, func(t *store.Tx) error {
 		var page comparedPage
 		for _, d := range p.Digests {
 			if d.Revision > upTo {
@@ -58,10 +58,10 @@ func (o *origin) contradicted(p *verifiedPage) (other string, err error) {
 				continue
 			}
 			if d.Revision > page.to {
-				if !o.comparing.Allow() {
+				if !cp.pace.Allow() {
 					return nil
 				}
-				if page, err = chainedPage(t, o.cfg.Dialect, d.Revision); err != nil {
+				if page, err = chainedPage(t, cp.cfg.Dialect, d.Revision); err != nil {
 					return err
 				}
 			}
@@ -81,11 +81,11 @@ func (rc *receiver) compare(o *origin, p *verifiedPage) error {
 	if rc.cfg.Court == nil {
 		return nil
 	}
-	other, err := o.contradicted(p)
+	other, err := o.streams.comparer.contradicted(p)
 	if err != nil || other == "" {
 		return err
 	}
-	if rc.evidence.accuse(o, []string{other, p.text}, o.issued()) {
+	if rc.evidence.accuse(o, []string{other, p.text}, o.keys.issued()) {
 		return &protocol.Refusal{Code: protocol.CodeEquivocation, Origin: o.domain, Err: errOffence}
 	}
 	return nil
@@ -158,7 +158,7 @@ func (c *comparedPage) denies(d signed.Digest) bool {
 func (c *crossChecker) crossChecks(ctx context.Context, o *origin) {
 	var done [2]crossed
 	for wait(ctx, nil, c.cfg.headPause()) {
-		for i, f := range o.feeds() {
+		for i, f := range o.streams.pair.feeds() {
 			c.crossFeed(ctx, o, f, &done[i])
 		}
 	}
@@ -168,9 +168,12 @@ func (c *crossChecker) crossChecks(ctx context.Context, o *origin) {
 type crossed struct{ siblings, domains seen }
 
 func (c *crossChecker) crossFeed(ctx context.Context, o *origin, f *feed, done *crossed) {
-	now := o.seen(f)
+	now := o.streams.seen(f)
+	if f == &o.streams.pair.mesh {
+		now.keys = o.keys.newestText()
+	}
 	done.siblings.compare(now, func(since uint64) (uint64, bool) { return c.crossSiblings(ctx, o, f, since, now.upTo) })
-	if f == &o.feed {
+	if f == &o.streams.pair.mesh {
 		done.domains.compare(now, func(since uint64) (uint64, bool) { return c.crossDomains(ctx, o, since, now.upTo) })
 	}
 }
@@ -220,7 +223,7 @@ func (c *crossChecker) crossDomains(ctx context.Context, o *origin, since, upTo 
 		if asked == crossDomains || i == crossTries {
 			break
 		}
-		as, whole, err := c.crossCheck(ctx, o, &o.feed, n, since, upTo)
+		as, whole, err := c.crossCheck(ctx, o, &o.streams.pair.mesh, n, since, upTo)
 		if err != nil {
 			c.notCompared(o, n, err)
 		} else if whole {
@@ -257,12 +260,9 @@ type seen struct {
 	from uint64 // from where on a stream is compared that wasn't yet
 }
 
-func (o *origin) seen(f *feed) (s seen) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if f == &o.feed {
-		s.keys = o.keysText
-	}
+func (ss *streams) seen(f *feed) (s seen) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 	if st := f.cur; st != nil {
 		s.of, s.upTo = st, st.state.Watermark
 		if st.state.Listed > crossFirst {
@@ -290,7 +290,7 @@ func (c *crossChecker) crossCheck(ctx context.Context, o *origin, f *feed, n pro
 		}
 		since, size = to, size+len(text)
 	}
-	if f == &o.feed {
+	if f == &o.streams.pair.mesh {
 		err = c.receiver.askHead(ctx, o, n)
 	}
 	return min(since, upTo), true, err
@@ -319,11 +319,11 @@ func (c *crossChecker) crossPage(ctx context.Context, o *origin, n protocol.Node
 
 	var other string
 	err = c.cfg.Panics.Run(contain.Page, func() (err error) {
-		other, err = o.contradicted(old)
+		other, err = o.streams.comparer.contradicted(old)
 		return err
 	})
 	if err == nil && other != "" {
-		c.evidence.accuse(o, []string{other, text}, append(o.issued(), c.keysFor(ctx, o, n, old.kid)...))
+		c.evidence.accuse(o, []string{other, text}, append(o.keys.issued(), c.keysFor(ctx, o, n, old.kid)...))
 	}
 	return old.To, err
 }
@@ -331,7 +331,7 @@ func (c *crossChecker) crossPage(ctx context.Context, o *origin, n protocol.Node
 // keysFor asks who was told something for the key document that it was told with,
 // where none that this node was told lists that key.
 func (c *crossChecker) keysFor(ctx context.Context, o *origin, n protocol.Node, kid string) []string {
-	if o.issuedFor(kid) != "" {
+	if o.keys.issuedFor(kid) != "" {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, protocol.AnswerTime)

@@ -6,8 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
+
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
 )
@@ -55,14 +56,14 @@ func TestWhatContradictsWhatIsHere(t *testing.T) {
 			"the page that brought this": {nil, false},
 		} {
 			if c.page == nil {
-				must(t, b.beta.store.Read(o.cur.id, func(tx *store.Tx) error {
+				must(t, b.beta.store.Read(o.streams.pair.mesh.cur.id, func(tx *store.Tx) error {
 					page, err := chainedPage(tx, signed.Dialect{}, first.Revision)
 					c.page = says(epoch, changed(first, later))
 					c.page.text = page.text
 					return err
 				}))
 			}
-			other, err := o.contradicted(c.page)
+			other, err := o.streams.comparer.contradicted(c.page)
 			if err != nil || (other != "") != c.want {
 				t.Errorf("%s: contradicted %v, %v", name, other != "", err)
 			}
@@ -70,8 +71,8 @@ func TestWhatContradictsWhatIsHere(t *testing.T) {
 				t.Errorf("%s: it is contradicted by %q", name, other)
 			}
 		}
-		o.comparing.AllowN(time.Now(), int(o.comparing.TokensAt(time.Now())))
-		if other, err := o.contradicted(says(epoch, changed(now, later))); err != nil || other != "" {
+		o.streams.comparer.pace.AllowN(time.Now(), int(o.streams.comparer.pace.TokensAt(time.Now())))
+		if other, err := o.streams.comparer.contradicted(says(epoch, changed(now, later))); err != nil || other != "" {
 			t.Errorf("beyond its pace: %v", err)
 		}
 	})
@@ -91,15 +92,15 @@ func TestComparingIsBounded(t *testing.T) {
 		self := protocol.Node{Domain: beta, Base: b.beta.base}
 		o := b.beta.origins.get(alpha)
 		must(t, b.beta.receiver.askHead(t.Context(), o, b.giver()))
-		upTo := o.since(&o.feed)
-		reached, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.feed, self, 0, upTo)
+		upTo := o.streams.since(&o.streams.pair.mesh)
+		reached, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.streams.pair.mesh, self, 0, upTo)
 		if err != nil || !whole || reached != upTo-more {
 			t.Errorf("it is compared up to %d of %d: %v %v", reached, upTo, whole, err)
 		}
-		if reached, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.feed, self, reached, upTo); err != nil || !whole || reached != upTo {
+		if reached, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.streams.pair.mesh, self, reached, upTo); err != nil || !whole || reached != upTo {
 			t.Errorf("and then up to %d: %v %v", reached, whole, err)
 		}
-		if _, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.feed, self, upTo, upTo+1); err != nil || whole {
+		if _, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.streams.pair.mesh, self, upTo, upTo+1); err != nil || whole {
 			t.Errorf("one that is behind: %v %v", whole, err)
 		}
 	})

@@ -21,7 +21,7 @@ import (
 // A Keyring signs as this node and verifies by each origin's newest key document.
 type Keyring interface {
 	Sign(typ string, payload []byte) (string, error)
-	// Verify's errors are directory.ErrKeyUnknown, ErrKeyRevoked, ErrHeader, and
+	// Verify's errors are signed.ErrKeyUnknown, ErrKeyRevoked, ErrHeader, and
 	// ErrSignature for anything else.
 	Verify(origin spiffeid.TrustDomain, typ, jws string) (payload []byte, kid string, err error)
 	// Adopt verifies a key document and keeps the newer one.

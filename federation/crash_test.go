@@ -88,8 +88,8 @@ func TestAcceptingUntilKilled(t *testing.T) {
 		told.write(t, origin, directory.Mesh, most)
 	}
 	must(t, b.receiver.askHead(t.Context(), o, n))
-	must(t, b.puller.pullAll(t.Context(), o, &o.feed, n, endless(t.Context())))
-	fmt.Fprintln(os.Stdout, "at", directory.Mesh, origin.epoch, o.since(&o.feed))
+	must(t, b.puller.pullAll(t.Context(), o, &o.streams.pair.mesh, n, endless(t.Context())))
+	fmt.Fprintln(os.Stdout, "at", directory.Mesh, origin.epoch, o.streams.since(&o.streams.pair.mesh))
 	limit = ""
 	for i := range 24 {
 		if i%7 == 6 {
@@ -99,20 +99,20 @@ func TestAcceptingUntilKilled(t *testing.T) {
 		for range 3 {
 			origin.happens(rng)
 		}
-		for _, f := range o.feeds() {
+		for _, f := range o.streams.pair.feeds() {
 			told.write(t, origin, f.aud, protocol.MaxDigests)
-			if f == &o.feed {
+			if f == &o.streams.pair.mesh {
 				must(t, b.receiver.askHead(t.Context(), o, n))
 			}
 			must(t, b.puller.pullAll(t.Context(), o, f, n, endless(t.Context())))
-			fmt.Fprintln(os.Stdout, "at", f.aud, origin.epoch, o.since(f))
+			fmt.Fprintln(os.Stdout, "at", f.aud, origin.epoch, o.streams.since(f))
 		}
 		b.follower.backlog(t.Context(), o)
 		if i%3 == 0 {
 			must(t, b.store.Wipe(true, atOnce))
 		}
 		if i%8 == 4 {
-			must(t, b.puller.repull(t.Context(), o, &o.feed, o.cur, n, 1<<20))
+			must(t, b.puller.repull(t.Context(), o, &o.streams.pair.mesh, o.streams.pair.mesh.cur, n, 1<<20))
 		}
 	}
 }
@@ -242,7 +242,7 @@ func leftBehind(t *testing.T, n int, dir string, out []byte) {
 		return // killed before it knew anybody
 	}
 	must(t, b.receiver.askHead(t.Context(), o, protocol.Node{Domain: alpha, Base: source.base}))
-	must(t, b.puller.pullAll(t.Context(), o, &o.feed, protocol.Node{Domain: alpha, Base: source.base}, endless(t.Context())))
+	must(t, b.puller.pullAll(t.Context(), o, &o.streams.pair.mesh, protocol.Node{Domain: alpha, Base: source.base}, endless(t.Context())))
 	if shown := b.shown(alpha); len(shown) < 5 {
 		t.Errorf("fsync %d: %d of 5 are shown after it goes on", n, len(shown))
 	}

@@ -4,8 +4,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
+
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
 )
@@ -30,12 +31,12 @@ func (o *origin) doubtRest() {
 		return
 	}
 
-	if o.change.lock(o.store) != nil {
+	if o.streams.change.lock(o.store) != nil {
 		return // tend sees to it again
 	}
-	defer o.change.unlock()
+	defer o.streams.change.unlock()
 
-	if o.hasEnded() {
+	if o.streams.hasEnded() {
 		return
 	}
 	if err := o.doubt(doc); err != nil && !errors.Is(err, store.ErrStalled) {
@@ -47,11 +48,12 @@ func (o *origin) doubtRest() {
 // safe to repeat, and is repeated after a start: what was begun may not have ended.
 // o.change is held.
 func (o *origin) doubt(doc *signed.KeyDocument) error {
-	o.renumber(doc)
+	o.streams.renumber(doc)
 
+	done := o.keys.revokedKeys()
 	revoked := map[string]bool{}
 	for _, id := range doc.Revoked {
-		if !o.doubted[id] {
+		if !done[id] {
 			revoked[id] = true
 		}
 	}
@@ -61,7 +63,7 @@ func (o *origin) doubt(doc *signed.KeyDocument) error {
 
 	parts, _ := protocol.SplitJWS(o.newestHead())
 	bad := revoked[protocol.KeyIDOf(parts.Header)]
-	for _, f := range o.feeds() {
+	for _, f := range o.streams.pair.feeds() {
 		for _, st := range []*stream{f.cur, f.next} {
 			if st == nil || bad {
 				continue
@@ -78,21 +80,21 @@ func (o *origin) doubt(doc *signed.KeyDocument) error {
 		}
 	}
 
-	o.doubted = revoked
 	for _, id := range doc.Revoked {
-		o.doubted[id] = true
+		revoked[id] = true
 	}
+	o.keys.setRevoked(revoked)
 
 	return nil
 }
 
 // renumber bounds since when streams are pulled anew: no page may ever be as new as a
 // document had it that a thief numbered. o.change is held.
-func (o *origin) renumber(doc *signed.KeyDocument) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (ss *streams) renumber(doc *signed.KeyDocument) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 
-	for _, f := range o.feeds() {
+	for _, f := range ss.pair.feeds() {
 		if f.cur != nil {
 			f.cur.anew = min(f.cur.anew, max(doc.Seq, 1))
 		}
@@ -111,96 +113,106 @@ func (o *origin) newestHead() string {
 func (o *origin) askAnew(doc *signed.KeyDocument) error {
 	o.cfg.Logger.Warn("a peer has revoked a key by which it was believed; what it announces is pulled anew", "peer", o.domain.Name())
 
-	for _, f := range o.feeds() {
-		if err := o.rewind(f, doc); err != nil {
+	for _, f := range o.streams.pair.feeds() {
+		if err := o.streams.rewind(f, doc); err != nil {
 			return err
 		}
 	}
 
+	o.forgetHead()
 	o.mu.Lock()
-	o.head, o.headText, o.passedOn = nil, "", directory.Position{}
-	o.reached.Store(nil)
+	o.passedOn = directory.Position{}
 	o.mu.Unlock()
 
 	nudge(o.ask)
 	o.moved()
 
-	return o.store.SaveOrigin(o.domain, o.saved(o.index.Clock.Now()))
+	return o.store.SaveOrigin(o.domain, o.saved(o.streams.shown.index.Clock.Now()))
+}
+
+// forgetHead forgets where the origin said that it is.
+func (o *origin) forgetHead() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	o.head = nil
+	o.headText = ""
+	o.streams.forgetHead()
 }
 
 // rewind has a feed pulled from its beginning. o.change is held.
-func (o *origin) rewind(f *feed, doc *signed.KeyDocument) error {
+func (ss *streams) rewind(f *feed, doc *signed.KeyDocument) error {
 	if f.next != nil {
-		if err := o.store.Discard(f.next.id); err != nil {
+		if err := ss.store.Discard(f.next.id); err != nil {
 			return err
 		}
 	}
 
-	o.replace(f, f.cur)
+	ss.replace(f, f.cur)
 	if f.cur == nil {
 		return nil
 	}
 
 	if f.cur.id.Epoch > doc.Epoch { // one that the domain has not reached
-		if err := o.store.DropStreams(o.domain, f.aud); err != nil {
+		if err := ss.store.DropStreams(ss.domain, f.aud); err != nil {
 			return err
 		}
 
-		o.replace(f, newStream(store.StreamID{Origin: o.domain, Audience: f.aud, Epoch: doc.Epoch}))
-		o.hide(f, func(*directory.Entry) bool { return true })
+		ss.replace(f, newStream(store.StreamID{Origin: ss.domain, Audience: f.aud, Epoch: doc.Epoch}))
+		ss.hide(f, func(*directory.Entry) bool { return true })
 	}
 
 	st, anew := f.cur, max(doc.Seq, 1)
-	state, err := o.store.Change(st.id, func(t *store.Tx) error { return t.BeginRepull(anew) })
+	state, err := ss.store.Change(st.id, func(t *store.Tx) error { return t.BeginRepull(anew) })
 	if err != nil {
 		return err
 	}
 
 	// Another stream of the same name, so that nobody goes on with the one before.
-	o.replace(f, &stream{id: st.id, state: state, used: st.used, owners: st.owners, wanted: st.wanted, anew: anew})
+	ss.replace(f, &stream{id: st.id, state: state, used: st.used, owners: st.owners, wanted: st.wanted, anew: anew})
 
 	return nil
 }
 
 // replace makes st the only stream of a feed. o.change is held.
-func (o *origin) replace(f *feed, st *stream) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (ss *streams) replace(f *feed, st *stream) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 
 	f.cur, f.next = st, nil
 	f.tip = 0
-	o.reached.Store(nil)
+	ss.reached.Store(nil)
 }
 
 // vouch ends what askAnew began, once the stream is at its origin's present: the
 // entries that rest on revoked keys still are none of the origin's. o.change is held.
-func (o *origin) vouch(f *feed, st *stream) error {
+func (ss *streams) vouch(f *feed, st *stream, revoked map[string]bool) error {
 	if st.anew == 0 {
 		return nil
 	}
 	for after, more := []byte(nil), true; more; {
 		var rids []directory.RID
 		var err error
-		after, more, err = o.store.EntriesAfter(st.id, after, store.FillBatch, func(_ *store.Tx, rid directory.RID, h *store.Entry) error {
-			if o.doubted[h.Key.String()] {
+		after, more, err = ss.store.EntriesAfter(st.id, after, store.FillBatch, func(_ *store.Tx, rid directory.RID, h *store.Entry) error {
+			if revoked[h.Key.String()] {
 				rids = append(rids, rid)
 			}
 			return nil
 		})
 		if err == nil && len(rids) > 0 {
-			err = o.removeAll(f, st, rids)
+			err = ss.removeAll(f, st, rids)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	_, err := o.store.Change(st.id, func(t *store.Tx) error { return t.EndRepull() })
+	_, err := ss.store.Change(st.id, func(t *store.Tx) error { return t.EndRepull() })
 	if err != nil {
 		return err
 	}
 
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 
 	st.anew = 0
 

@@ -7,8 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
+
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
 )
@@ -30,7 +31,7 @@ func newThief(t *testing.T) *thief {
 func (th *thief) says(change func(*signed.Page)) {
 	th.Helper()
 	text, _ := th.keys.Sign(signed.TypePage, th.page(func(p *signed.Page) {
-		p.From, p.Digests = th.beta.origins.get(alpha).since(&th.beta.origins.get(alpha).feed), nil
+		p.From, p.Digests = th.beta.origins.get(alpha).streams.since(&th.beta.origins.get(alpha).streams.pair.mesh), nil
 		change(p)
 	}))
 	if _, code, err := th.beta.receiver.take(th.Context(), sender{domain: alpha}, th.giver(), text); err != nil || code != protocol.CodeApplied {
@@ -160,7 +161,7 @@ func TestAPullAnewOutlivesARestart(t *testing.T) {
 			th.pull()
 			th.asAnnounced()
 			th.beta.reopen(t)
-			if o := th.beta.origins.get(alpha); o.cur.anew != 0 {
+			if o := th.beta.origins.get(alpha); o.streams.pair.mesh.cur.anew != 0 {
 				t.Error("it is pulled anew for ever")
 			}
 		})
@@ -183,8 +184,8 @@ func TestARevokedKeysEpochIsTakenBack(t *testing.T) {
 		h := signed.Head{Issuer: alpha, Epoch: uint64(time.Now().Unix()), At: math.MaxUint64, IssuedAt: time.Now().Unix()}
 		head, _ := th.keys.Sign(signed.TypeHead, h.Payload())
 		must(t, th.beta.receiver.takeHead(t.Context(), sender{domain: alpha}, th.giver(), head))
-		if n := len(th.beta.shown(alpha)); o.cur.id.Epoch != h.Epoch {
-			t.Fatalf("%d are shown of epoch %d", n, o.cur.id.Epoch)
+		if n := len(th.beta.shown(alpha)); o.streams.pair.mesh.cur.id.Epoch != h.Epoch {
+			t.Fatalf("%d are shown of epoch %d", n, o.streams.pair.mesh.cur.id.Epoch)
 		}
 		var before []string
 		for _, epoch := range []uint64{th.origin.epoch - 1, th.origin.epoch} {
@@ -200,8 +201,8 @@ func TestARevokedKeysEpochIsTakenBack(t *testing.T) {
 		must(t, th.beta.receiver.askHead(t.Context(), o, th.giver()))
 		th.pull()
 		th.beta.puller.pullPrivate(t.Context(), o)
-		if shown := th.beta.shown(alpha); len(shown) != 3 || o.cur.id.Epoch != th.origin.epoch || o.private.newest().id.Epoch != th.origin.epoch {
-			t.Errorf("%d are shown of epoch %d", len(shown), o.cur.id.Epoch)
+		if shown := th.beta.shown(alpha); len(shown) != 3 || o.streams.pair.mesh.cur.id.Epoch != th.origin.epoch || o.streams.pair.private.newest().id.Epoch != th.origin.epoch {
+			t.Errorf("%d are shown of epoch %d", len(shown), o.streams.pair.mesh.cur.id.Epoch)
 		}
 	})
 }
@@ -217,7 +218,7 @@ func TestWhatIsPulledAnewIsPassedOnAndCompared(t *testing.T) {
 		th.pull()
 		o, from, compared := th.beta.origins.get(alpha), uint64(math.MaxUint64), seen{}
 		compares := func() {
-			now := o.seen(&o.feed)
+			now := o.streams.seen(&o.streams.pair.mesh)
 			compared.compare(now, func(since uint64) (uint64, bool) { from = since; return now.upTo, true })
 		}
 		gossips := func(k *keyring, change func(*signed.Page)) {
@@ -232,7 +233,7 @@ func TestWhatIsPulledAnewIsPassedOnAndCompared(t *testing.T) {
 		th.pull()
 		th.origin.register("later", 3600)
 		gossips(th.alpha.keys, nil)
-		if at := o.since(&o.feed); o.passedOn.Revision != at {
+		if at := o.streams.since(&o.streams.pair.mesh); o.passedOn.Revision != at {
 			t.Errorf("the stream is at %d, and %d was passed on", at, o.passedOn.Revision)
 		}
 		if compares(); from != 0 {
@@ -274,7 +275,7 @@ func TestWhatAThiefMadeUpKeepsNothingOut(t *testing.T) {
 		th.asAnnounced()
 		th.origin.register("one too many", 3600)
 		o := th.beta.origins.get(alpha)
-		if err := th.beta.puller.pullAll(t.Context(), o, &o.feed, th.giver(), endless(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
+		if err := th.beta.puller.pullAll(t.Context(), o, &o.streams.pair.mesh, th.giver(), endless(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
 			t.Errorf("the room that was made for the domain's own stays: %v", err)
 		}
 	})
@@ -306,8 +307,8 @@ func TestWhatARevokedKeySaidIsFound(t *testing.T) {
 				t.Fatalf("%d streams", streams)
 			}
 			th.revoke()
-			if streams, _ := th.beta.onDiskOf(t); streams != 1 || o.since(&o.feed) != 0 {
-				t.Errorf("%d streams are on disk, and it is at %d", streams, o.since(&o.feed))
+			if streams, _ := th.beta.onDiskOf(t); streams != 1 || o.streams.since(&o.streams.pair.mesh) != 0 {
+				t.Errorf("%d streams are on disk, and it is at %d", streams, o.streams.since(&o.streams.pair.mesh))
 			}
 			th.pull()
 			th.asAnnounced()
@@ -329,9 +330,9 @@ func TestAThiefsRevocationHoldsUpNothingForEver(t *testing.T) {
 			{Epoch: th.origin.epoch, Seq: math.MaxUint64, Revoked: []string{signed.KeyID(th.alpha.keys.public())}},
 			{Epoch: th.origin.epoch, Seq: th.origin.seq, Revoked: []string{signed.KeyID(th.keys.public())}},
 		} {
-			must(t, o.change.lock(th.beta.store))
+			must(t, o.streams.change.lock(th.beta.store))
 			must(t, o.doubt(doc))
-			o.change.unlock()
+			o.streams.change.unlock()
 		}
 		th.pull()
 		th.asAnnounced()
@@ -356,11 +357,11 @@ func TestDoubtsArePaced(t *testing.T) {
 			must(t, th.beta.receiver.refreshKeys(t.Context(), o, th.giver()))
 		}
 		th.revoke()
-		if o.since(&o.feed) == 0 {
+		if o.streams.since(&o.streams.pair.mesh) == 0 {
 			t.Error("it is looked through at once each time")
 		}
 		time.Sleep(doubtEvery)
-		if o.doubtRest(); o.since(&o.feed) != 0 {
+		if o.doubtRest(); o.streams.since(&o.streams.pair.mesh) != 0 {
 			t.Error("what was put off is not seen to")
 		}
 		th.pull()

@@ -278,7 +278,7 @@ func (pr *prosecutor) judgeEvidence(evidence []byte, news bool) (fresh bool, err
 		return false, errNoCase
 	}
 	o.mu.Lock()
-	state, ended, convicted := o.peering.Load().State, o.ended, o.convicted
+	state, ended, convicted := o.peering.Load().State, o.streams.hasEnded(), o.convicted
 	o.mu.Unlock()
 	if ended || state != directory.PeeringActive && state != directory.PeeringFrozen {
 		return false, errNoCase
@@ -290,7 +290,7 @@ func (pr *prosecutor) judgeEvidence(evidence []byte, news bool) (fresh bool, err
 	o.convicted = true
 	o.mu.Unlock()
 	pr.noteFrozen()
-	o.counted(protocol.CodeEquivocation)
+	o.streams.writer.counted(protocol.CodeEquivocation)
 	pr.cfg.Logger.Error("a peer contradicts itself and is frozen; its evidence is kept", "peer", o.domain.Name(), "evidence", v.ID)
 	return true, nil
 }

@@ -20,43 +20,41 @@ type feed struct {
 	cur, next *stream   // next: of a newer epoch, not yet at its tip (rule P3)
 	tip       uint64    // the highest revision known to be in the stream
 	level     time.Time // when this node last knew everything, or began to follow it
-	turn      int       // which of the origin's addresses is asked
-	failedAt  time.Time // when a node failed last
 }
 
 func newFeed(aud directory.Audience) feed { return feed{aud: aud, busy: make(chan struct{}, 1)} }
 
 // feedOf returns an origin's feed of that audience; nil where it is not for this
 // domain.
-func (o *origin) feedOf(aud directory.Audience) *feed {
+func (fp *feedPair) feedOf(aud directory.Audience) *feed {
 	switch aud {
-	case o.feed.aud:
-		return &o.feed
-	case o.private.aud:
-		return &o.private
+	case fp.mesh.aud:
+		return &fp.mesh
+	case fp.private.aud:
+		return &fp.private
 	}
 	return nil
 }
 
 // shownStream returns the stream of that audience that is shown; nil where there
 // is none.
-func (o *origin) shownStream(aud directory.Audience) *stream {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if f := o.feedOf(aud); f != nil {
+func (ss *streams) shownStream(aud directory.Audience) *stream {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if f := ss.pair.feedOf(aud); f != nil {
 		return f.cur
 	}
 	return nil
 }
 
-func (o *origin) feeds() [2]*feed { return [2]*feed{&o.feed, &o.private} }
+func (fp *feedPair) feeds() [2]*feed { return [2]*feed{&fp.mesh, &fp.private} }
 
 // other returns the origin's other feed.
-func (o *origin) other(f *feed) *feed {
-	if f == &o.private {
-		return &o.feed
+func (fp *feedPair) other(f *feed) *feed {
+	if f == &fp.private {
+		return &fp.mesh
 	}
-	return &o.private
+	return &fp.private
 }
 
 // newest returns the stream that a puller fills; never nil.
@@ -68,6 +66,20 @@ func (f *feed) newest() *stream {
 		return f.cur
 	}
 	return &stream{}
+}
+
+// progress notes how far a page that was applied to a stream brings the feed.
+func (f *feed) progress(st *stream, p *verifiedPage) {
+	if st != f.newest() {
+		return
+	}
+
+	if n := len(p.Digests); n > 0 {
+		f.tip = max(f.tip, p.Digests[n-1].Revision)
+	}
+	if p.To == p.At && p.To >= f.tip {
+		f.level = time.Now()
+	}
 }
 
 // stream returns the stream that a message of that epoch is about, which may
@@ -90,16 +102,16 @@ func (f *feed) stream(id store.StreamID) *stream {
 // streamOf is feed.stream. What was gathered of an epoch that a newer one ends before
 // its tip is gone from disk first: no quota counts it any more, and nothing that the
 // origin takes back would be looked for there. o.change is held.
-func (o *origin) streamOf(f *feed, id store.StreamID) (*stream, error) {
+func (ss *streams) streamOf(f *feed, id store.StreamID) (*stream, error) {
 	over := f.next
 	if over != nil && over.id.Epoch < id.Epoch {
-		if err := o.store.Discard(over.id); err != nil {
+		if err := ss.store.Discard(over.id); err != nil {
 			return nil, err
 		}
 	}
 
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 
 	if over != nil && over.id.Epoch < id.Epoch {
 		f.next = nil
@@ -112,9 +124,9 @@ func (o *origin) streamOf(f *feed, id store.StreamID) (*stream, error) {
 func (f *feed) live() bool { return f.cur != nil && f.cur.state.Live > 0 }
 
 // since returns from where to pull.
-func (o *origin) since(f *feed) uint64 {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (ss *streams) since(f *feed) uint64 {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 	return f.newest().state.Watermark
 }
 
@@ -131,14 +143,11 @@ func (st *stream) complete() uint64 {
 }
 
 // caughtUp reports whether what the origin announced to this domain alone is here
-// up to p. A node that didn't answer since the time given holds nobody up.
-func (o *origin) caughtUp(p directory.Position, since time.Time) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.private.failedAt.After(since) {
-		return true
-	}
-	st := o.private.cur
+// up to p.
+func (ss *streams) caughtUp(p directory.Position) bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	st := ss.pair.private.cur
 	if st == nil {
 		return false
 	}
@@ -149,20 +158,20 @@ func (o *origin) caughtUp(p directory.Position, since time.Time) bool {
 // pullPrivate brings what the origin announces to this domain alone up to the
 // origin's present: an empty page says that nothing is new (rule G5).
 func (pl *puller) pullPrivate(ctx context.Context, o *origin) {
-	n, ok := o.node(&o.private)
+	n, ok := o.contacts.node(&o.streams.pair.private)
 	if !ok {
 		return
 	}
 	select {
-	case o.private.busy <- struct{}{}:
-		defer func() { <-o.private.busy }()
+	case o.streams.pair.private.busy <- struct{}{}:
+		defer func() { <-o.streams.pair.private.busy }()
 	default:
 		return // another loop is at it
 	}
-	if err := pl.pullAll(ctx, o, &o.private, n, endless(ctx)); errors.Is(err, store.ErrStalled) {
+	if err := pl.pullAll(ctx, o, &o.streams.pair.private, n, endless(ctx)); errors.Is(err, store.ErrStalled) {
 		o.complain(err)
 	} else if err != nil && ctx.Err() == nil {
-		o.failed(&o.private, err)
+		o.failed(&o.streams.pair.private, err)
 		pl.cfg.Logger.Debug("can't pull what is for this domain alone", "origin", o.domain.Name(), "node", n.Base, "error", err)
 	}
 }

@@ -116,7 +116,7 @@ func TestADamagedRecordIsNotShown(t *testing.T) {
 		b := newBench(t, nil)
 		rid, sound := b.origin.register("one", 600), b.origin.register("two", 600)
 		b.pull()
-		_, err := b.beta.store.Change(b.beta.origins.get(alpha).cur.id, func(t *store.Tx) error {
+		_, err := b.beta.store.Change(b.beta.origins.get(alpha).streams.pair.mesh.cur.id, func(t *store.Tx) error {
 			h, err := t.Get(rid)
 			if err != nil {
 				return err
@@ -176,7 +176,7 @@ func TestABadRecordIsRefusedAndAnotherHolderAsked(t *testing.T) {
 		b.origin.mesh = append(b.origin.mesh, gamma)
 		b.origin.listKeys(nil, b.alpha.keys)
 		rid := b.origin.register("agent", 600)
-		if err := g.puller.pullAll(t.Context(), g.origins.get(alpha), &g.origins.get(alpha).feed, b.giver(), endless(t.Context())); err != nil {
+		if err := g.puller.pullAll(t.Context(), g.origins.get(alpha), &g.origins.get(alpha).streams.pair.mesh, b.giver(), endless(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		bad := 0
@@ -291,7 +291,7 @@ func TestWhatIsTakenBackIsGoneFromAnswersAndDisk(t *testing.T) {
 		}
 		gone := func(d signed.Digest) {
 			t.Helper()
-			if r, err := b.beta.holdings.storedRecord(b.beta.origins.get(alpha).shownStream(directory.Mesh), protocol.NameOf(d)); r != nil || err != nil {
+			if r, err := b.beta.holdings.storedRecord(b.beta.origins.get(alpha).streams.shownStream(directory.Mesh), protocol.NameOf(d)); r != nil || err != nil {
 				t.Fatalf("on disk: %+v %v", r, err)
 			}
 		}
@@ -386,7 +386,7 @@ func TestTwoOriginsMayUseOneRIDAndOneName(t *testing.T) {
 			g.put(rid, r, at)
 		})
 		b.pull()
-		if err := b.beta.puller.pullAll(t.Context(), b.beta.origins.get(gamma), &b.beta.origins.get(gamma).feed, protocol.Node{Domain: gamma, Base: sg.base}, endless(t.Context())); err != nil {
+		if err := b.beta.puller.pullAll(t.Context(), b.beta.origins.get(gamma), &b.beta.origins.get(gamma).streams.pair.mesh, protocol.Node{Domain: gamma, Base: sg.base}, endless(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		for _, td := range []spiffeid.TrustDomain{alpha, gamma} {
@@ -395,7 +395,7 @@ func TestTwoOriginsMayUseOneRIDAndOneName(t *testing.T) {
 			}
 		}
 		g.remove(rid)
-		if err := b.beta.puller.pullAll(t.Context(), b.beta.origins.get(gamma), &b.beta.origins.get(gamma).feed, protocol.Node{Domain: gamma, Base: sg.base}, endless(t.Context())); err != nil {
+		if err := b.beta.puller.pullAll(t.Context(), b.beta.origins.get(gamma), &b.beta.origins.get(gamma).streams.pair.mesh, protocol.Node{Domain: gamma, Base: sg.base}, endless(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		if _, ok := b.beta.view.Get(alpha, rid); !ok {
@@ -437,7 +437,7 @@ func TestANewEpochTakesTheOldOnesPlaceAtItsTip(t *testing.T) {
 			}
 			return made.Text
 		}
-		if _, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), text(1, b.beta.origins.get(alpha).since(&b.beta.origins.get(alpha).feed))); err != nil || code != protocol.CodeGap {
+		if _, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), text(1, b.beta.origins.get(alpha).streams.since(&b.beta.origins.get(alpha).streams.pair.mesh))); err != nil || code != protocol.CodeGap {
 			t.Fatalf("the new epoch's page behind the old watermark: %s %v", code, err)
 		}
 		if _, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), text(1, 0)); err != nil || code != protocol.CodeApplied {

@@ -24,19 +24,25 @@ func (m *Mesh) FormatsOf(peer spiffeid.TrustDomain) (formats signed.Formats, unt
 		return nil, until, false
 	}
 
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	return o.keys.formats()
+}
 
-	if o.keysText == "" {
+// formats returns which formats the newest key document lists, and until when it holds.
+func (kh *keyHistory) formats() (formats signed.Formats, until time.Time, known bool) {
+	kh.mu.Lock()
+	defer kh.mu.Unlock()
+
+	if kh.newest == "" {
 		return nil, until, false
 	}
-	if o.reads.text != o.keysText {
-		doc := parseKeys(o.keysText)
+
+	if kh.reads.text != kh.newest {
+		doc := parseKeys(kh.newest)
 		if doc == nil {
 			return nil, until, false
 		}
-		o.reads = readFormats{text: o.keysText, formats: doc.Formats, until: time.Unix(doc.Expires, 0)}
+		kh.reads = readFormats{text: kh.newest, formats: doc.Formats, until: time.Unix(doc.Expires, 0)}
 	}
 
-	return o.reads.formats, o.reads.until, true
+	return kh.reads.formats, kh.reads.until, true
 }

@@ -76,7 +76,7 @@ func (b *bench) giver() protocol.Node { return protocol.Node{Domain: alpha, Base
 // pull brings beta to alpha's tip.
 func (b *bench) pull() {
 	b.Helper()
-	if err := b.beta.puller.pullAll(b.Context(), b.beta.origins.get(alpha), &b.beta.origins.get(alpha).feed, b.giver(), endless(b.Context())); err != nil {
+	if err := b.beta.puller.pullAll(b.Context(), b.beta.origins.get(alpha), &b.beta.origins.get(alpha).streams.pair.mesh, b.giver(), endless(b.Context())); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -178,7 +178,7 @@ func TestAnOriginAnnouncesAtAPace(t *testing.T) {
 		b := newBench(t, nil)
 		must(t, b.beta.receiver.refreshKeys(t.Context(), b.beta.origins.get(alpha), b.giver()))
 		take := func() protocol.Code {
-			made, err := b.alpha.publisher.Page(directory.Mesh, b.beta.origins.get(alpha).since(&b.beta.origins.get(alpha).feed), 10, false)
+			made, err := b.alpha.publisher.Page(directory.Mesh, b.beta.origins.get(alpha).streams.since(&b.beta.origins.get(alpha).streams.pair.mesh), 10, false)
 			must(t, err)
 			_, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), made.Text)
 			if err != nil {
@@ -373,7 +373,7 @@ func TestASenderThatPushesTooMuchIsNotHeard(t *testing.T) {
 		b.origin.register("one", 600)
 		large, _ := b.alpha.keys.Sign(signed.TypePage, b.page(listing(200)))
 		b.beta.gossip.route(pushed{sender{domain: gamma, pushed: true}, "p" + large})
-		if b.beta.refusals.bySender.of(gamma)[protocol.CodeFormat] != 1 || len(b.beta.origins.get(alpha).mail) != 0 {
+		if b.beta.refusals.bySender.of(gamma)[protocol.CodeFormat] != 1 || len(b.beta.origins.get(alpha).mailbox.queue) != 0 {
 			t.Fatalf("a message over the bound: %v", b.beta.refusals.bySender.of(gamma))
 		}
 		text := string(b.page(nil)) // no JWS: only that it is looked at matters

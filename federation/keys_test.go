@@ -28,7 +28,7 @@ func (b *bench) revoke() (id string) {
 // follow has beta subscribe to both of alpha's streams, until the test ends.
 func (b *bench) follow() {
 	o := b.beta.origins.get(alpha)
-	for _, f := range o.feeds() {
+	for _, f := range o.streams.pair.feeds() {
 		go b.beta.follower.subscribe(b.Context(), o, f, b.giver(), func() {})
 	}
 }
@@ -94,7 +94,7 @@ func TestAKeyDocumentThatIsNotToBeHadHoldsNothingUp(t *testing.T) {
 			return body
 		}
 		o := b.beta.origins.get(alpha)
-		go b.beta.follower.subscribe(t.Context(), o, &o.feed, b.giver(), func() {})
+		go b.beta.follower.subscribe(t.Context(), o, &o.streams.pair.mesh, b.giver(), func() {})
 		time.Sleep(time.Second)
 		withheld.Store(true)
 		b.revoke()
@@ -136,7 +136,7 @@ func TestWhoDoesNotWaitIsLeft(t *testing.T) {
 		b.beta.reopen(t)
 		b.pull()
 		o := b.beta.origins.get(alpha)
-		if err := b.beta.follower.subscribe(t.Context(), o, &o.feed, b.giver(), func() {}); !errors.Is(err, errNoNews) {
+		if err := b.beta.follower.subscribe(t.Context(), o, &o.streams.pair.mesh, b.giver(), func() {}); !errors.Is(err, errNoNews) {
 			t.Error(err)
 		}
 		if asked > 5 {
@@ -238,7 +238,7 @@ func TestWhoseClockGoesFasterIsNotLeft(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		o := b.beta.origins.get(alpha)
-		if err := b.beta.follower.subscribe(ctx, o, &o.feed, b.giver(), func() {}); ctx.Err() == nil {
+		if err := b.beta.follower.subscribe(ctx, o, &o.streams.pair.mesh, b.giver(), func() {}); ctx.Err() == nil {
 			t.Error(err)
 		}
 	})
@@ -261,7 +261,7 @@ func TestAKeyDocumentThatCouldNotBeHadOnceIsAskedForAgain(t *testing.T) {
 			return nil, nil
 		})
 		o := b.beta.origins.get(alpha)
-		go b.beta.follower.subscribe(t.Context(), o, &o.feed, b.giver(), func() {})
+		go b.beta.follower.subscribe(t.Context(), o, &o.streams.pair.mesh, b.giver(), func() {})
 		time.Sleep(time.Second)
 		fails.Store(true)
 		b.revoke()

@@ -27,7 +27,7 @@ func (rc *receiver) withKeys(ctx context.Context, from sender, giver protocol.No
 	if protocol.CodeOf(err) != protocol.CodeKeyUnknown {
 		return o, err
 	}
-	if o.mayRefresh(from) {
+	if o.contacts.mayRefresh(from) {
 		if failed := rc.refreshKeys(ctx, o, giver); failed != nil {
 			err = &protocol.Refusal{Code: protocol.CodeKeyUnknown, Origin: o.domain, Err: failed}
 		} else {
@@ -42,43 +42,43 @@ func (rc *receiver) withKeys(ctx context.Context, from sender, giver protocol.No
 
 // mayRefresh paces the pulls of keys that pushed messages cause. One that is put
 // off is made up for by asking for the head (tend): nobody may push again.
-func (o *origin) mayRefresh(from sender) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (ct *contacts) mayRefresh(from sender) bool {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
 	now := time.Now()
-	if from.pushed && now.Sub(o.keysAsked) < keysEvery {
-		o.keysDue = true
+	if from.pushed && now.Sub(ct.keysAsked) < keysEvery {
+		ct.keysDue = true
 		return false
 	}
-	o.keysAsked = now
+	ct.keysAsked = now
 	return true
 }
 
 // putOff reports, once, whether a pull of keys was put off.
-func (o *origin) putOff() (due bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	due, o.keysDue = o.keysDue, false
+func (ct *contacts) putOff() (due bool) {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+	due, ct.keysDue = ct.keysDue, false
 	return due
 }
 
 // putAside keeps a message that is to be judged later, which tend sees to. One for which
 // there is no room is refused now.
 func (fl *follower) putAside(o *origin, p pushed) {
-	if len(o.late) == lateMost {
+	if len(o.mailbox.late) == lateMost {
 		_ = fl.receiver.refuse(p.from, p.msg, &protocol.Refusal{Code: protocol.CodeKeyUnknown, Origin: o.domain, Err: errLate})
 		return
 	}
 	p.from.again = true
-	o.late = append(o.late, p)
+	o.mailbox.late = append(o.mailbox.late, p)
 }
 
 // openLate asks another node of the origin than before for its head, and with that for
 // its key document, and judges what waited for it.
 func (fl *follower) openLate(ctx context.Context, o *origin) {
 	fl.askNextHead(ctx, o)
-	late := o.late
-	o.late = nil
+	late := o.mailbox.late
+	o.mailbox.late = nil
 	for _, p := range late {
 		fl.open(ctx, o, p)
 	}

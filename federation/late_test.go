@@ -52,14 +52,14 @@ func TestWhoRotatesIsRefusedNothing(t *testing.T) {
 		for i := range 3 {
 			b.beta.follower.open(t.Context(), o, b.rotated(i))
 		}
-		if len(o.late) != 2 || len(b.beta.shown(alpha)) != 2 {
-			t.Fatalf("%d wait and %d are shown", len(o.late), len(b.beta.shown(alpha)))
+		if len(o.mailbox.late) != 2 || len(b.beta.shown(alpha)) != 2 {
+			t.Fatalf("%d wait and %d are shown", len(o.mailbox.late), len(b.beta.shown(alpha)))
 		}
 		asked := b.keysAsked()
 		time.Sleep(keysEvery)
 		b.beta.follower.openLate(t.Context(), o)
-		if n := len(b.beta.shown(alpha)); n != 4 || *asked != 1 || len(o.late) != 0 {
-			t.Errorf("%d are shown, the key document was asked for %d times, %d wait", n, *asked, len(o.late))
+		if n := len(b.beta.shown(alpha)); n != 4 || *asked != 1 || len(o.mailbox.late) != 0 {
+			t.Errorf("%d are shown, the key document was asked for %d times, %d wait", n, *asked, len(o.mailbox.late))
 		}
 		if got := b.beta.refusals.byOrigin.of(alpha); got[protocol.CodeKeyUnknown] != 0 {
 			t.Errorf("%v", got)
@@ -87,8 +87,8 @@ func TestForgeriesMakeNobodyAskOften(t *testing.T) {
 			b.beta.gossip.route(pushed{sender{domain: gamma, pushed: true}, string([]byte{protocol.GossipPage}) + forged})
 			time.Sleep(time.Second / each)
 			synctest.Wait()
-			if len(o.late) > lateMost {
-				t.Fatalf("%d are kept", len(o.late))
+			if len(o.mailbox.late) > lateMost {
+				t.Fatalf("%d are kept", len(o.mailbox.late))
 			}
 		}
 		time.Sleep(2 * keysEvery)

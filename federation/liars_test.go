@@ -191,7 +191,7 @@ func TestANewEpochIsPassedOn(t *testing.T) {
 			must(t, err)
 			b.beta.gossip.route(pushed{sender{domain: alpha, pushed: true}, string([]byte{protocol.GossipPage}) + page.Text})
 			o := b.beta.origins.get(alpha)
-			b.beta.follower.open(t.Context(), o, <-o.mail)
+			b.beta.follower.open(t.Context(), o, <-o.mailbox.queue)
 		}
 		for i := range 5 {
 			b.origin.register(fmt.Sprint("agent-", i), 600)

@@ -3,9 +3,10 @@ package federation
 import (
 	"time"
 
+	"github.com/roster-mesh/roster/directory/kinds"
+
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
-	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -27,22 +28,22 @@ func (m *Mesh) load() error {
 	}
 	for td, saved := range origins {
 		o := m.know(td)
-		o.room = true
+		o.streams.readmitter.giveRoom()
 		peering := agreed[td]
 		o.peering.Store(&peering)
 		if saved.Floor > 0 {
-			o.index.Clock.Advance(time.UnixMilli(saved.Floor))
+			o.streams.shown.index.Clock.Advance(time.UnixMilli(saved.Floor))
 			o.base.Advance(time.UnixMilli(saved.Floor))
 		}
-		if o.past, err = o.loadPast(td); err != nil {
+		if o.keys.past, err = o.loadPast(td); err != nil {
 			return err
 		}
-		if o.keysText = saved.Keys; saved.Keys != "" {
+		if o.keys.newest = saved.Keys; saved.Keys != "" {
 			if _, err := m.cfg.Keys.Adopt(td, saved.Keys); err != nil {
 				m.cfg.Logger.Info("the key document on disk no longer holds; the peer is asked for its newest", "origin", td.Name(), "error", err)
 			}
 		}
-		if err := o.loadStreams(saved); err != nil {
+		if err := o.streams.loadStreams(saved); err != nil {
 			return err
 		}
 		o.loadHead(saved.Head)
@@ -54,6 +55,7 @@ func (m *Mesh) load() error {
 		if err := o.obey(); err != nil { // the machine may have stopped before it was done
 			return err
 		}
+		o.streams.publish()
 		o.publish()
 	}
 	return nil
@@ -66,14 +68,17 @@ func (o *origin) loadHead(text string) {
 		return
 	}
 	if h, err := o.cfg.Dialect.ParseHead(parts.Payload); err == nil {
-		o.head, o.headText, o.headIs, o.tip = h, text, time.Unix(h.IssuedAt, 0), h.Tip
+		o.head = h
+		o.headText = text
+		o.headIs = time.Unix(h.IssuedAt, 0)
+		o.streams.loadHead(h)
 	}
 }
 
 // loadStreams takes the stream of the epoch that is shown and the newest beyond
 // it, and deletes what else was left.
-func (o *origin) loadStreams(saved store.Origin) error {
-	streams, err := o.store.Streams(o.domain)
+func (ss *streams) loadStreams(saved store.Origin) error {
+	streams, err := ss.store.Streams(ss.domain)
 	if err != nil {
 		return err
 	}
@@ -85,11 +90,11 @@ func (o *origin) loadStreams(saved store.Origin) error {
 		st := newStream(stored.Id)
 		st.state, st.anew = stored.State, stored.RepullSince
 
-		id, f := st.id, o.feedOf(st.id.Audience)
-		shown := f == &o.feed && id.Epoch == saved.Epoch || f == &o.private && f.cur == nil
+		id, f := st.id, ss.pair.feedOf(st.id.Audience)
+		shown := f == &ss.pair.mesh && id.Epoch == saved.Epoch || f == &ss.pair.private && f.cur == nil
 		switch {
-		case f == nil || !shown && id.Epoch != last[id.Audience] || f == &o.feed && id.Epoch < saved.Epoch:
-			if err := o.store.DropStream(id); err != nil {
+		case f == nil || !shown && id.Epoch != last[id.Audience] || f == &ss.pair.mesh && id.Epoch < saved.Epoch:
+			if err := ss.store.DropStream(id); err != nil {
 				return err
 			}
 			continue
@@ -98,21 +103,21 @@ func (o *origin) loadStreams(saved store.Origin) error {
 		default:
 			f.next = st
 		}
-		if err := o.fill(f, st); err != nil {
+		if err := ss.fill(f, st); err != nil {
 			return err
 		}
 	}
-	if o.cur == nil && o.next != nil {
+	if ss.pair.mesh.cur == nil && ss.pair.mesh.next != nil {
 		// The epoch that is shown had a head and no page; the newer one fills beside it.
-		o.cur = newStream(store.StreamID{Origin: o.domain, Audience: directory.Mesh, Epoch: saved.Epoch})
+		ss.pair.mesh.cur = newStream(store.StreamID{Origin: ss.domain, Audience: directory.Mesh, Epoch: saved.Epoch})
 	}
 	return nil
 }
 
 // fill notes what a stream wants and how much it holds, and shows what it holds if it
 // is the one that is shown. Nothing runs yet.
-func (o *origin) fill(f *feed, st *stream) error {
-	return o.store.Scan(st.id, func(t *store.Tx, rid directory.RID, h *store.Entry) bool {
+func (ss *streams) fill(f *feed, st *stream) error {
+	return ss.store.Scan(st.id, func(t *store.Tx, rid directory.RID, h *store.Entry) bool {
 		takes := t.UsageOf(h)
 		st.used = st.used.Plus(takes)
 		if h.Record == store.RecordHeld {
@@ -124,86 +129,85 @@ func (o *origin) fill(f *feed, st *stream) error {
 		}
 
 		return st == f.cur
-	}, func(batch []store.StoredEntry) { o.showAll(st, batch) })
+	}, func(batch []store.StoredEntry) { ss.showAll(st, batch) })
 }
 
 // showAll shows what was accepted before.
-func (o *origin) showAll(st *stream, batch []store.StoredEntry) {
+func (ss *streams) showAll(st *stream, batch []store.StoredEntry) {
 	entries := make([]*directory.Entry, len(batch))
-	parallel(len(batch), func(i int) { entries[i] = o.entryOf(st, batch[i]) })
+	parallel(len(batch), func(i int) { entries[i] = ss.reader.entryOf(st, batch[i]) })
 
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 
 	parallel(len(entries), func(i int) {
 		if e := entries[i]; e != nil {
-			o.offer(e)
+			ss.shown.offer(e)
 		}
 	})
 }
 
 // entryOf is a kept record as it is shown if import policy admits it; nil where it
 // can't be.
-func (o *origin) entryOf(st *stream, k store.StoredEntry) *directory.Entry {
+func (er *entryReader) entryOf(st *stream, k store.StoredEntry) *directory.Entry {
 	if k.Record == nil || k.Entry.Format != 0 {
 		return nil
 	}
 
 	entry, err := (*directory.Entry)(nil), errRecord
 	if k.Record.Is(k.Entry.Name()) { // a disk may damage what it holds
-		entry, err = o.records.openContained(contain.Stored, func() (*directory.Entry, error) {
-			return o.records.openEntry(o.domain, st.id.Epoch, k.Entry.Digest(k.RID), k.Record, kinds.Reproject)
+		entry, err = er.records.openContained(contain.Stored, func() (*directory.Entry, error) {
+			return er.records.openEntry(er.domain, st.id.Epoch, k.Entry.Digest(k.RID), k.Record, kinds.Reproject)
 		})
 	}
 	if err != nil {
-		o.cfg.Logger.Warn("a record on disk can't be shown", "origin", o.domain.Name(), "rid", k.RID.String(), "error", err)
+		er.cfg.Logger.Warn("a record on disk can't be shown", "origin", er.domain.Name(), "rid", k.RID.String(), "error", err)
 		return nil
 	}
 
-	return o.describe(entry, st.id.Audience, &k.Entry)
+	return er.shown.describe(entry, st.id.Audience, &k.Entry)
 }
 
 // swap puts the new epoch's stream in the old one's place, once it has reached
 // its tip: what the new one lacks is dropped (rule P3). o.change is held.
-func (o *origin) swap(f *feed) error {
+func (ss *streams) swap(f *feed, saved store.Origin) error {
 	old, fresh := f.cur, f.next
-	saved := o.saved(o.index.Clock.Now())
-	if f == &o.feed {
+	if f == &ss.pair.mesh {
 		saved.Epoch = fresh.id.Epoch
 	}
-	if err := o.store.Swap(old.id, fresh.id, saved); err != nil {
+	if err := ss.store.Swap(old.id, fresh.id, saved); err != nil {
 		return err
 	}
 
-	o.cfg.Logger.Warn("an origin began a new epoch: what it no longer announces is dropped",
-		"origin", o.domain.Name(), "stream", fresh.id.Audience.String(), "from", old.id.Epoch, "to", fresh.id.Epoch)
+	ss.cfg.Logger.Warn("an origin began a new epoch: what it no longer announces is dropped",
+		"origin", ss.domain.Name(), "stream", fresh.id.Audience.String(), "from", old.id.Epoch, "to", fresh.id.Epoch)
 
 	before := map[*directory.Entry]bool{}
-	for e := range o.index.All() {
+	for e := range ss.shown.index.All() {
 		before[e] = true
 	}
 
-	o.mu.Lock()
+	ss.mu.Lock()
 	f.cur, f.next = fresh, nil
-	o.swapping = true // readers are not told of the new epoch before all of it is shown
-	o.mu.Unlock()
+	ss.swapping = true // readers are not told of the new epoch before all of it is shown
+	ss.mu.Unlock()
 
 	defer func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
+		ss.mu.Lock()
+		defer ss.mu.Unlock()
 
-		o.swapping = false
-		o.reached.Store(nil)
+		ss.swapping = false
+		ss.reached.Store(nil)
 	}()
 
 	all := func(*store.Tx, directory.RID, *store.Entry) bool { return true }
-	err := o.store.Scan(fresh.id, all, func(batch []store.StoredEntry) { o.showAll(fresh, batch) })
+	err := ss.store.Scan(fresh.id, all, func(batch []store.StoredEntry) { ss.showAll(fresh, batch) })
 	if err != nil {
-		o.cfg.Logger.Error("can't read what a peer told", "origin", o.domain.Name(), "error", err)
-		o.showLater()
+		ss.cfg.Logger.Error("can't read what a peer told", "origin", ss.domain.Name(), "error", err)
+		ss.rejudger.showLater()
 	}
 
-	o.hide(f, func(e *directory.Entry) bool { return before[e] })
+	ss.hide(f, func(e *directory.Entry) bool { return before[e] })
 
 	return nil
 }

@@ -203,16 +203,16 @@ func (m *Mesh) saveClocks() error {
 }
 
 func (o *origin) saveClock() error {
-	if err := o.change.lock(o.store); err != nil {
+	if err := o.streams.change.lock(o.store); err != nil {
 		return err
 	}
-	defer o.change.unlock()
+	defer o.streams.change.unlock()
 
-	if o.hasEnded() || o.cur == nil {
+	if o.streams.hasEnded() || o.streams.pair.mesh.cur == nil {
 		return nil
 	}
 
-	return o.store.SaveOrigin(o.domain, o.saved(o.index.Clock.Now()))
+	return o.store.SaveOrigin(o.domain, o.saved(o.streams.shown.index.Clock.Now()))
 }
 
 // Changed returns a channel that is closed when any origin's Position moves on, or its
@@ -230,7 +230,7 @@ func (m *Mesh) Position(td spiffeid.TrustDomain) (directory.Position, bool) {
 	if o == nil {
 		return directory.Position{}, false
 	}
-	return o.position()
+	return o.streams.position()
 }
 
 // askEvery is how often an origin is asked for its head while somebody waits.
@@ -247,7 +247,7 @@ func (m *Mesh) Await(ctx context.Context, td spiffeid.TrustDomain, p directory.P
 	for {
 		changed := m.access.changedOf(td)
 		o := m.origins.get(td)
-		if have, ok := m.Position(td); ok && !have.Before(p) && (o == nil || o.caughtUp(p, began)) {
+		if have, ok := m.Position(td); ok && !have.Before(p) && (o == nil || o.isCaughtUp(p, began)) {
 			return nil
 		}
 		select {
@@ -261,6 +261,12 @@ func (m *Mesh) Await(ctx context.Context, td spiffeid.TrustDomain, p directory.P
 			return ctx.Err()
 		}
 	}
+}
+
+// isCaughtUp reports whether what the origin announced to this domain alone is here up
+// to p. A node that failed to answer since a time holds up no reader.
+func (o *origin) isCaughtUp(p directory.Position, since time.Time) bool {
+	return o.contacts.failedSince(o.streams.pair.private.aud, since) || o.streams.caughtUp(p)
 }
 
 // Peers returns what this node knows of each peering, by name.
@@ -327,12 +333,12 @@ func (u *upkeep) sweeper(ctx context.Context) {
 			readmitted = time.Now()
 		}
 		for _, o := range u.origins.all() {
-			next, err := o.sweep(sweepLimit)
+			next, err := o.streams.sweep(sweepLimit)
 			if err != nil && !errors.Is(err, store.ErrStalled) {
 				u.cfg.Logger.Error("can't free what has expired", "origin", o.domain.Name(), "error", err)
 			}
 			if readmits {
-				if err := o.readmit(); err != nil && !errors.Is(err, store.ErrStalled) {
+				if err := o.streams.readmitter.readmit(); err != nil && !errors.Is(err, store.ErrStalled) {
 					u.cfg.Logger.Error("can't ask again for what there is room for", "origin", o.domain.Name(), "error", err)
 				}
 			}
@@ -350,7 +356,7 @@ func (m *Mesh) manage(ctx context.Context) {
 	defer removals.Wait()
 	defer func() {
 		for _, o := range m.origins.all() {
-			o.wait()
+			o.loops.wait()
 		}
 	}()
 
@@ -358,9 +364,9 @@ func (m *Mesh) manage(ctx context.Context) {
 		changed := m.cfg.Source.Changed()
 
 		for _, o := range m.takePeerings() {
-			if o.halt() && o.removing.CompareAndSwap(false, true) {
+			if o.loops.halt() && o.loops.removing.CompareAndSwap(false, true) {
 				removals.Go(func() {
-					defer o.removing.Store(false)
+					defer o.loops.removing.Store(false)
 					m.forget(o)
 				})
 			}
@@ -369,8 +375,8 @@ func (m *Mesh) manage(ctx context.Context) {
 		for _, o := range m.origins.all() {
 			switch {
 			case !o.accepts():
-				o.halt()
-			case !o.running():
+				o.loops.halt()
+			case !o.loops.running():
 				m.start(ctx, o)
 			}
 		}
@@ -397,15 +403,15 @@ func (m *Mesh) waitFor(ctx context.Context, changed <-chan struct{}) bool {
 
 // start runs the loops of one origin, all of which wait for what siblings have.
 func (m *Mesh) start(ctx context.Context, o *origin) {
-	ctx, o.stop = context.WithCancel(ctx)
-	o.done = make(chan struct{})
+	ctx, o.loops.stop = context.WithCancel(ctx)
+	o.loops.done = make(chan struct{})
 	go func() {
 		defer nudge(m.halted)
-		defer close(o.done)
+		defer close(o.loops.done)
 		m.follower.seed(ctx, o)
 		var wg sync.WaitGroup
-		wg.Go(func() { m.follower.follow(ctx, o, &o.feed) })
-		wg.Go(func() { m.follower.follow(ctx, o, &o.private) })
+		wg.Go(func() { m.follower.follow(ctx, o, &o.streams.pair.mesh) })
+		wg.Go(func() { m.follower.follow(ctx, o, &o.streams.pair.private) })
 		wg.Go(func() { m.follower.tend(ctx, o) })
 		wg.Go(func() { m.follower.catchUp(ctx, o) })
 		if m.cfg.Court != nil {
@@ -416,13 +422,13 @@ func (m *Mesh) start(ctx context.Context, o *origin) {
 }
 
 // running reports whether the loops of an origin were started and haven't ended.
-func (o *origin) running() bool {
-	if o.stop == nil {
+func (lp *loops) running() bool {
+	if lp.stop == nil {
 		return false
 	}
 
 	select {
-	case <-o.done:
+	case <-lp.done:
 		return false
 	default:
 		return true
@@ -430,25 +436,25 @@ func (o *origin) running() bool {
 }
 
 // halt has the loops of an origin end, and reports whether they have.
-func (o *origin) halt() bool {
-	if o.stop != nil {
-		o.stop()
+func (lp *loops) halt() bool {
+	if lp.stop != nil {
+		lp.stop()
 	}
 
-	return !o.running()
+	return !lp.running()
 }
 
 // wait ends the loops of an origin and waits for them.
-func (o *origin) wait() {
-	if !o.halt() {
-		<-o.done
+func (lp *loops) wait() {
+	if !lp.halt() {
+		<-lp.done
 	}
 }
 
 // reconcile takes note of the domain's peerings, and removes what former peers told.
 func (m *Mesh) reconcile() {
 	for _, o := range m.takePeerings() {
-		o.wait()
+		o.loops.wait()
 		m.forget(o)
 	}
 }
@@ -470,36 +476,23 @@ func (m *Mesh) takePeerings() (former []*origin) {
 		case p.State != directory.PeeringTerminated && o == nil:
 			o = m.know(p.Domain)
 			o.again = true
-		case o != nil && (p.State == directory.PeeringTerminated || o.hasEnded()):
-			o.end()
+		case o != nil && (p.State == directory.PeeringTerminated || o.streams.hasEnded()):
+			o.streams.end()
 			former = append(former, o)
 			continue
 		case o == nil:
 			continue
 		}
 
+		o.streams.setPeering(&p)
+
 		o.mu.Lock()
-		changed := !o.peering.Load().Import.Equal(p.Import)
-		if o.peering.Store(&p); changed {
-			o.rejudge()
-		}
 		o.convicted = against(open, p.Domain) || against(m.evidence.cases.open(), p.Domain) // until the domain has acted
 		o.mu.Unlock()
 	}
 
 	m.evidence.noteFrozen()
 	return former
-}
-
-// end hides what a former peer told, which waits for no disk, and takes no more of it.
-func (o *origin) end() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-
-	if !o.ended {
-		o.ended = true
-		o.cfg.View.Drop(o.domain)
-	}
 }
 
 // know adds an origin.

@@ -37,7 +37,7 @@ func TestWhoIsListedNoLongerKnowsItAfterARestart(t *testing.T) {
 		b.origin.list(gamma)
 		_, keys, _ := b.alpha.keys.Keys(alpha)
 		o := b.beta.origins.get(alpha)
-		o.keysText = keys // and there the machine stops
+		o.keys.newest = keys // and there the machine stops
 		if err := b.beta.store.SaveOrigin(alpha, o.saved(time.Now())); err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func TestASlowRelayHoldsNobodyForLong(t *testing.T) {
 		b.origin.list(beta, gamma)
 		for i := range 60 {
 			b.origin.register(fmt.Sprint("agent-", i), 6000)
-			if err := g.puller.pullAll(t.Context(), g.origins.get(alpha), &g.origins.get(alpha).feed, b.giver(), endless(t.Context())); err != nil {
+			if err := g.puller.pullAll(t.Context(), g.origins.get(alpha), &g.origins.get(alpha).streams.pair.mesh, b.giver(), endless(t.Context())); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -85,7 +85,7 @@ func TestASlowRelayHoldsNobodyForLong(t *testing.T) {
 		peering := active(gamma, 1)
 		b.beta.know(gamma).peering.Store(&peering)
 		began := time.Now()
-		b.beta.follower.pullFromOthers(t.Context(), b.beta.origins.get(alpha), &b.beta.origins.get(alpha).feed)
+		b.beta.follower.pullFromOthers(t.Context(), b.beta.origins.get(alpha), &b.beta.origins.get(alpha).streams.pair.mesh)
 		if took := time.Since(began); took > relayTime+10*time.Second {
 			t.Errorf("the relay was asked for %s", took)
 		}
@@ -105,7 +105,7 @@ func TestChainsAreBounded(t *testing.T) {
 		b.origin.register("agent", 6000)
 		b.pull()
 		o := b.beta.origins.get(alpha)
-		st := o.cur
+		st := o.streams.pair.mesh.cur
 		st.state.Listed += 2 * compactSlack
 		asked := 0
 		b.world.carry = roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -127,7 +127,7 @@ func TestChainsAreBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.beta.puller.compact(t.Context(), o, &o.feed)
+		b.beta.puller.compact(t.Context(), o, &o.streams.pair.mesh)
 		if asked < 2*compactSlack/(linkWeight+1) || asked > 3*compactSlack/(linkWeight+1)+10 {
 			t.Errorf("%d pages were asked for", asked)
 		}
@@ -136,7 +136,7 @@ func TestChainsAreBounded(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("first", 6000)
 		b.pull()
-		st := b.beta.origins.get(alpha).cur
+		st := b.beta.origins.get(alpha).streams.pair.mesh.cur
 		_, err := b.beta.store.Change(st.id, func(t *store.Tx) error { // as if it had never been renewed
 			t.State.Listed += store.ChainMost + 10
 			return nil
@@ -180,7 +180,7 @@ func TestAPageThatNamesARegistrationTwice(t *testing.T) {
 		if n := len(b.beta.shown(alpha)); n != 0 {
 			t.Errorf("%d shown by another's record", n)
 		}
-		if r, err := b.beta.holdings.storedRecord(b.beta.origins.get(alpha).shownStream(directory.Mesh), protocol.NameOf(other)); r != nil || err != nil {
+		if r, err := b.beta.holdings.storedRecord(b.beta.origins.get(alpha).streams.shownStream(directory.Mesh), protocol.NameOf(other)); r != nil || err != nil {
 			t.Errorf("kept under a name that isn't its own: %v", err)
 		}
 	})
@@ -206,7 +206,7 @@ func TestShowingAStreamAnewHoldsUpNoChange(t *testing.T) {
 	}
 	b.pull()
 	set(directory.PeerRules{Names: []string{"none"}})
-	_, err := b.beta.store.Change(b.beta.origins.get(alpha).cur.id, func(t *store.Tx) error { // one can't be shown
+	_, err := b.beta.store.Change(b.beta.origins.get(alpha).streams.pair.mesh.cur.id, func(t *store.Tx) error { // one can't be shown
 		records := t.Bucket.Bucket([]byte("records"))
 		k, v := records.Cursor().First()
 		n := len(protocol.RecordName{}.Bytes())
@@ -254,8 +254,8 @@ func TestAFloodTakesNobodyElsesPlace(t *testing.T) {
 		flood(senderBurst)
 		b.beta.gossip.route(pushed{sender{domain: alpha, pushed: true}, "p" + good})
 		flood(senderBurst)
-		for len(o.mail) > 0 {
-			b.beta.follower.open(t.Context(), o, <-o.mail)
+		for len(o.mailbox.queue) > 0 {
+			b.beta.follower.open(t.Context(), o, <-o.mailbox.queue)
 		}
 		if len(b.beta.shown(alpha)) != 1 || b.beta.refusals.bySender.of(gamma)[protocol.CodeRate] < senderBurst || b.beta.refusals.bySender.of(alpha)[protocol.CodeRate] != 0 {
 			t.Errorf("%d shown; %v", len(b.beta.shown(alpha)), b.beta.refusals.bySender.of(gamma))

@@ -10,8 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
+
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -207,7 +208,7 @@ func (w *odd) hears() {
 func (w *odd) pulls(r *site, n protocol.Node) {
 	o := r.origins.get(alpha)
 	_ = r.receiver.askHead(context.Background(), o, n)
-	for _, f := range o.feeds() {
+	for _, f := range o.streams.pair.feeds() {
 		_ = r.puller.pullAll(context.Background(), o, f, n, endless(context.Background()))
 	}
 	r.follower.backlog(context.Background(), o)
@@ -216,7 +217,7 @@ func (w *odd) pulls(r *site, n protocol.Node) {
 // compares has somebody hold what it was told against what others were.
 func (w *odd) compares(r *site) {
 	o := r.origins.get(alpha)
-	for _, f := range o.feeds() {
+	for _, f := range o.streams.pair.feeds() {
 		r.crossChecker.crossFeed(context.Background(), o, f, new(crossed))
 	}
 }
@@ -254,13 +255,13 @@ func (w *odd) happens() {
 		default:
 			r := w.receiver()
 			o := r.origins.get(alpha)
-			if st := o.cur; st != nil {
-				_ = r.puller.repull(context.Background(), o, &o.feed, st, w.giver(), 1<<20)
+			if st := o.streams.pair.mesh.cur; st != nil {
+				_ = r.puller.repull(context.Background(), o, &o.streams.pair.mesh, st, w.giver(), 1<<20)
 			}
 		}
 	default:
 		r := w.receiver()
-		r.follower.pullFromOthers(context.Background(), r.origins.get(alpha), &r.origins.get(alpha).feed)
+		r.follower.pullFromOthers(context.Background(), r.origins.get(alpha), &r.origins.get(alpha).streams.pair.mesh)
 	}
 }
 
@@ -310,13 +311,13 @@ func (w *odd) lies() {
 	for i, r := range w.to {
 		o := r.origins.get(alpha)
 		d.Deadline--
-		page := &signed.Page{Issuer: alpha, Epoch: epoch, Audience: directory.Mesh, From: o.since(&o.feed), To: d.Revision, At: d.Revision, IssuedAt: now, Digests: []signed.Digest{d}}
+		page := &signed.Page{Issuer: alpha, Epoch: epoch, Audience: directory.Mesh, From: o.streams.since(&o.streams.pair.mesh), To: d.Revision, At: d.Revision, IssuedAt: now, Digests: []signed.Digest{d}}
 		text, err := w.nodes[0].keys.Sign(signed.TypePage, page.Payload())
 		if err != nil {
 			w.Fatal(err)
 		}
 		if _, code, err := r.receiver.take(context.Background(), sender{domain: alpha}, protocol.Node{Domain: alpha, Base: w.nodes[0].base}, text); err != nil || code != protocol.CodeApplied {
-			w.Fatalf("%s is at %d of %d: %s %v", w.to[i].base, o.since(&o.feed), d.Revision, code, err)
+			w.Fatalf("%s is at %d of %d: %s %v", w.to[i].base, o.streams.since(&o.streams.pair.mesh), d.Revision, code, err)
 		}
 	}
 	for i, r := range w.to {

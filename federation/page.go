@@ -141,7 +141,7 @@ func (g *gate) verify(from sender, typ, text string, limit int, parse func([]byt
 	}
 	// What is for another is not looked at, and what is for this domain alone comes
 	// by its own asking.
-	if o.feedOf(c.aud) == nil || from.pushed && c.aud != directory.Mesh {
+	if o.streams.pair.feedOf(c.aud) == nil || from.pushed && c.aud != directory.Mesh {
 		return o, "", &protocol.Refusal{Code: protocol.CodeOriginUnknown, Origin: c.issuer, Err: errOrigin}
 	}
 	_, kid, err := g.cfg.Keys.Verify(c.issuer, typ, text)
@@ -175,19 +175,17 @@ func keyCode(err error) protocol.Code {
 // make all that the origin registered look dead for as long.
 func (o *origin) admit(c claim) error {
 	now := o.base.Now()
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	cost := float64(c.digests)
 	switch {
 	case cost > 0 && o.announced.TokensAt(time.Now()) < cost:
 		return &protocol.Refusal{Code: protocol.CodeQuota, Origin: c.issuer, Err: errQuota}
-	case c.epoch < o.feedOf(c.aud).newest().id.Epoch:
+	case c.epoch < o.streams.newestEpoch(c.aud):
 		return &protocol.Refusal{Code: protocol.CodeEpochOld, Origin: c.issuer, Err: errEpoch}
 	case c.issuedAt > now.Add(future).Unix(), c.epoch > uint64(now.Add(future).Unix()):
 		return &protocol.Refusal{Code: protocol.CodeFuture, Origin: c.issuer, Err: errFuture}
 	}
 	// The origin's own word on the time counts from here on (rule T4).
-	o.index.Clock.Advance(time.Unix(c.issuedAt, 0))
+	o.streams.shown.index.Clock.Advance(time.Unix(c.issuedAt, 0))
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory/signed"
+
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -33,10 +34,10 @@ type pastDocument struct {
 // superseded returns what is kept of an origin once doc is its newest key document:
 // of each key that was listed and isn't mentioned any more, the newest document that
 // listed it. o.change is held.
-func (o *origin) superseded(doc *signed.KeyDocument) ([]pastDocument, error) {
-	old := o.past
-	if was := parseKeys(o.keysText); was != nil {
-		old = append([]pastDocument{{o.keysText, time.Now(), was}}, old...)
+func (kh *keyHistory) superseded(doc *signed.KeyDocument) ([]pastDocument, error) {
+	old := kh.past
+	if was := parseKeys(kh.newest); was != nil {
+		old = append([]pastDocument{{kh.newest, time.Now(), was}}, old...)
 	}
 	var kept []pastDocument
 	covered, size := map[string]bool{}, 0
@@ -67,16 +68,16 @@ func (o *origin) superseded(doc *signed.KeyDocument) ([]pastDocument, error) {
 // is a sign of life where a node of the origin shows it (first-hand): others may
 // repeat it for as long as it holds.
 func (o *origin) adopt(text string, firstHand bool) error {
-	if err := o.change.lock(o.store); err != nil {
+	if err := o.streams.change.lock(o.store); err != nil {
 		return err
 	}
-	defer o.change.unlock()
+	defer o.streams.change.unlock()
 
-	if o.hasEnded() {
+	if o.streams.hasEnded() {
 		return nil
 	}
-	if claimed := parseKeys(text); claimed != nil && text != o.keysText && !o.contradicts(claimed) {
-		if _, err := o.superseded(claimed); err != nil {
+	if claimed := parseKeys(text); claimed != nil && text != o.keys.newest && !o.contradicts(claimed) {
+		if _, err := o.keys.superseded(claimed); err != nil {
 			return err
 		}
 	}
@@ -90,7 +91,7 @@ func (o *origin) adopt(text string, firstHand bool) error {
 		if err := o.doubt(doc); err != nil {
 			return err
 		}
-		if kept != o.keysText {
+		if kept != o.keys.newest {
 			o.hear()
 			if err := o.replaceKeys(doc, kept); err != nil {
 				return err
@@ -118,7 +119,7 @@ func (o *origin) contradicts(claimed *signed.KeyDocument) bool {
 
 // replaceKeys writes an origin's newest key document down. o.change is held.
 func (o *origin) replaceKeys(doc *signed.KeyDocument, text string) error {
-	past, err := o.superseded(doc)
+	past, err := o.keys.superseded(doc)
 	if err != nil {
 		return err
 	}
@@ -127,17 +128,14 @@ func (o *origin) replaceKeys(doc *signed.KeyDocument, text string) error {
 	for _, d := range past {
 		texts = append(texts, d.text)
 	}
-	st := o.saved(o.index.Clock.Now())
+	st := o.saved(o.streams.shown.index.Clock.Now())
 	st.Keys = text
 
 	if err := o.store.SaveKeys(o.domain, texts, st); err != nil {
 		return err
 	}
 
-	o.mu.Lock()
-	defer o.mu.Unlock()
-
-	o.keysText, o.past = text, past
+	o.keys.replace(text, past)
 
 	return nil
 }
@@ -166,23 +164,55 @@ func (o *origin) loadPast(td spiffeid.TrustDomain) (all []pastDocument, err erro
 	return all, err
 }
 
-// issued returns the key documents of an origin that there are, the newest first.
-func (o *origin) issued() []string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+// newestText returns the newest document, "" for none.
+func (kh *keyHistory) newestText() string {
+	kh.mu.Lock()
+	defer kh.mu.Unlock()
 
-	all := []string{o.keysText}
-	for _, d := range o.past {
+	return kh.newest
+}
+
+// replace makes a document the newest. The origin's change is held.
+func (kh *keyHistory) replace(newest string, past []pastDocument) {
+	kh.mu.Lock()
+	defer kh.mu.Unlock()
+
+	kh.newest = newest
+	kh.past = past
+}
+
+// revokedKeys returns the revoked keys of which nothing is held.
+func (kh *keyHistory) revokedKeys() map[string]bool {
+	kh.mu.Lock()
+	defer kh.mu.Unlock()
+
+	return kh.revoked
+}
+
+func (kh *keyHistory) setRevoked(revoked map[string]bool) {
+	kh.mu.Lock()
+	defer kh.mu.Unlock()
+
+	kh.revoked = revoked
+}
+
+// issued returns the key documents of an origin that there are, the newest first.
+func (kh *keyHistory) issued() []string {
+	kh.mu.Lock()
+	defer kh.mu.Unlock()
+
+	all := []string{kh.newest}
+	for _, d := range kh.past {
 		all = append(all, d.text)
 	}
 	return all
 }
 
 // issuedFor returns the newest key document here that lists a key, "" for none.
-func (o *origin) issuedFor(kid string) string {
-	o.mu.Lock()
-	all := append([]pastDocument{{text: o.keysText}}, o.past...)
-	o.mu.Unlock()
+func (kh *keyHistory) issuedFor(kid string) string {
+	kh.mu.Lock()
+	all := append([]pastDocument{{text: kh.newest}}, kh.past...)
+	kh.mu.Unlock()
 	all[0].doc = parseKeys(all[0].text)
 	for _, d := range all {
 		if d.doc == nil {
@@ -198,7 +228,7 @@ func (o *origin) issuedFor(kid string) string {
 // documentFor is issuedFor of another domain.
 func (h *holdings) documentFor(td spiffeid.TrustDomain, kid string) string {
 	if o := h.origins.get(td); o != nil {
-		return o.issuedFor(kid)
+		return o.keys.issuedFor(kid)
 	}
 	return ""
 }
@@ -211,7 +241,7 @@ func (g *gate) oldPage(o *origin, text string) *verifiedPage {
 		return nil
 	}
 	page, err := g.cfg.Dialect.ParsePage(parts.Payload)
-	if err != nil || page.Issuer != o.domain || o.feedOf(page.Audience) == nil {
+	if err != nil || page.Issuer != o.domain || o.streams.pair.feedOf(page.Audience) == nil {
 		return nil
 	}
 	return &verifiedPage{Page: page, text: text, kid: protocol.KeyIDOf(parts.Header)}

@@ -38,10 +38,10 @@ func (s *successor) issue(key ed25519.PublicKey, revoked ...ed25519.PublicKey) (
 	}
 	text = directory.B64.EncodeToString([]byte(`{}`)) + "." + directory.B64.EncodeToString(doc.Payload()) + "." + directory.B64.EncodeToString(make([]byte, 64))
 	o := s.beta.origins.get(alpha)
-	if err := o.change.lock(s.beta.store); err != nil {
+	if err := o.streams.change.lock(s.beta.store); err != nil {
 		return "", err
 	}
-	defer o.change.unlock()
+	defer o.streams.change.unlock()
 
 	return text, o.replaceKeys(doc, text)
 }
@@ -71,7 +71,7 @@ func TestPastKeyDocumentsAreKept(t *testing.T) {
 			last = append([]string{text}, last...)
 		}
 		s.beta.reopen(t)
-		issued := s.beta.origins.get(alpha).issued()
+		issued := s.beta.origins.get(alpha).keys.issued()
 		if len(issued) != 12+1 { // and the one that it began with
 			t.Fatalf("%d are kept", len(issued))
 		}
@@ -105,7 +105,7 @@ func TestKeysAreNotDroppedToEscape(t *testing.T) {
 		if kid := signed.KeyID(first); s.beta.holdings.documentFor(alpha, kid) != text {
 			t.Error("the first key's document is gone")
 		}
-		revoked := []ed25519.PublicKey{first, parseKeys(s.beta.origins.get(alpha).keysText).Keys[0].Public}
+		revoked := []ed25519.PublicKey{first, parseKeys(s.beta.origins.get(alpha).keys.newest).Keys[0].Public}
 		for range maxPast {
 			key := s.key()
 			if _, err := s.issue(key, revoked...); err != nil {

@@ -2,12 +2,14 @@ package federation
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/roster-mesh/roster/directory/signed"
+
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
-	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -49,80 +51,108 @@ type replica struct {
 // An origin is another domain as this node follows it.
 type origin struct {
 	replica
-	domain spiffeid.TrustDomain
-	index  *index.Index
-	base   directory.Clock // what its messages are judged by: they don't move it
-	mail   chan pushed     // gossiped messages; dropped when full, a pull brings what they said
-	late   []pushed        // of which some wait for the key document; tend's own
-	kick   chan struct{}   // something is wanted
-	ask    chan struct{}   // somebody waits for the origin's newest word
-	pull   chan struct{}   // something may be missing
-	// Has one item while a key document is pulled of which a subscription told: both may.
-	following chan struct{}
-
-	// peering is as agreed; never nil. It is replaced while mu is held and read without.
-	peering atomic.Pointer[directory.Peering]
-
-	// reached is what position found last, nil once anything changed. It is replaced
-	// while mu is held and read without.
-	reached atomic.Pointer[directory.Position]
-
-	// change orders changes on disk and in memory of what was heard. It is the only
-	// lock that is held over disk I/O, and is taken before mu. A change replaces the
-	// feeds' streams, what those hold, unlisted, keysText, past and doubted while both
-	// are held, so the holder of either may read them.
-	change changeLock
+	domain   spiffeid.TrustDomain
+	peering  *atomic.Pointer[directory.Peering] // as agreed; never nil
+	base     directory.Clock                    // its messages are judged by it, and don't move it
+	streams  *streams
+	contacts *contacts
+	keys     *keyHistory
+	mailbox  mailbox
+	loops    loops
+	ask      chan struct{} // a reader waits for a head
+	pull     chan struct{} // something may be missing
 
 	// summary is what readers see of what mu guards; never nil.
 	summary atomic.Pointer[summary]
 
-	mu        guard // guards what follows and what index shows; never held over disk I/O
-	ended     bool
-	stale     bool               // it wasn't heard for long, and its peering hides what it told
-	judging   *judging           // nil where what is shown is by the rules of now
-	unshown   bool               // something is held and isn't shown yet, because it could not be read
-	swapping  bool               // the streams of an epoch take the place of others
-	shownUpTo directory.Position // what position found before unshown or swapping
-	room      bool               // something was freed, or may be held, since readmit looked
-	again     bool               // it may have been a peer before: what was found of it then isn't judged yet
-	convicted bool               // frozen at this node, and the domain hasn't done it yet
-	unlisted  bool               // by its newest key document it doesn't let this domain have its mesh stream
-	feed                         // its mesh stream
-	private   feed               // what it announces to this domain alone
-	announced *rate.Limiter
-	issuing   *rate.Limiter // pulls of key documents of which subscriptions tell; as the next
-	doubting  *rate.Limiter // looks for what revoked keys signed; as the next
-	comparing *rate.Limiter // pages of a chain that are read to compare; not guarded
-	head      *signed.Head  // the newest verified one
+	announced *rate.Limiter // digests; not guarded, as the next
+	doubting  *rate.Limiter // looks for what revoked keys signed
+
+	mu        guard        // guards what follows; taken before streams.mu, never held over disk I/O
+	again     bool         // it may have been a peer before: evidence of that time isn't judged yet
+	convicted bool         // frozen at this node; the domain hasn't done it yet
+	unlisted  bool         // its newest key document doesn't list this domain for its mesh stream
+	head      *signed.Head // the newest verified one
 	headText  string
 	headIs    time.Time          // when it was issued, by the origin's clock
 	passedOn  directory.Position // how far pages of the origin were gossiped on by this node
-	keysText  string
-	reads     readFormats
-	doubted   map[string]bool // the keys that it revoked, of which nothing is held
-	past      []pastDocument  // the newest first
-	keysAsked time.Time
-	keysDue   bool      // they were not, since a pushed message had been the reason just before
-	heard     time.Time // when anything verified last came
+	heard     time.Time          // when anything verified last came
 	lastErr   string
 	unread    unsupported
-	headTurn  int
-	headGiver protocol.Node // of the head that was asked for last and came; zero before
-	headCame  time.Time
+}
 
-	stop     context.CancelFunc // of the loops; nil if none were started
+// A mailbox holds gossiped messages of an origin.
+type mailbox struct {
+	queue chan pushed // dropped when full: a pull brings the same
+	late  []pushed    // wait for the key document; tend's own
+}
+
+// loops are the goroutines that follow an origin.
+type loops struct {
+	stop     context.CancelFunc // nil if none were started
 	done     chan struct{}      // closed when they have ended
-	removing atomic.Bool        // it is being removed from disk
+	removing atomic.Bool        // the origin is being removed from disk
+}
+
+// contacts chooses which of an origin's nodes is asked, and paces pulls of its key
+// document.
+type contacts struct {
+	domain  spiffeid.TrustDomain
+	peering *atomic.Pointer[directory.Peering]
+	issuing *rate.Limiter // pulls of key documents that subscriptions announce
+
+	// following has one item while a key document is pulled that a subscription announced,
+	// because both subscriptions of an origin may announce it.
+	following chan struct{}
+
+	mu        sync.Mutex // guards what follows
+	turns     map[directory.Audience]turn
+	headTurn  int
+	headGiver protocol.Node // of the last head that was asked for and came; zero before
+	headCame  time.Time
+	keysAsked time.Time
+	keysDue   bool // a pull of keys was put off, because a pushed message had caused one just before
+}
+
+// A turn says which of an origin's addresses is asked for a stream.
+type turn struct {
+	n        int
+	failedAt time.Time // when a node failed last
+}
+
+// keyHistory holds an origin's key documents: the newest, and earlier ones that list keys
+// which the newest doesn't.
+type keyHistory struct {
+	mu      sync.Mutex // guards what follows; change is held as well when it is replaced
+	newest  string
+	past    []pastDocument  // the newest first
+	revoked map[string]bool // keys of which nothing is held
+	reads   readFormats
 }
 
 func newOrigin(td spiffeid.TrustDomain, index *index.Index, shared replica) *origin {
-	o := &origin{replica: shared, domain: td, index: index, announced: rate.NewLimiter(originRate, originBurst), comparing: rate.NewLimiter(compareRate, compareBurst),
-		issuing:  rate.NewLimiter(rate.Every(keysEvery), issueBurst),
-		doubting: rate.NewLimiter(rate.Every(doubtEvery), doubtBurst),
-		mail:     make(chan pushed, 8), kick: make(chan struct{}, 1), ask: make(chan struct{}, 1), pull: make(chan struct{}, 1), following: make(chan struct{}, 1),
-		feed: newFeed(directory.Mesh), private: newFeed(directory.Only(shared.cfg.Domain)), change: newChangeLock()}
-	o.peering.Store(&directory.Peering{})
-	o.level = time.Now()       // so that the lag of a first sync is counted from its beginning
+	peering := &atomic.Pointer[directory.Peering]{}
+	peering.Store(&directory.Peering{})
+
+	o := &origin{
+		replica:   shared,
+		domain:    td,
+		peering:   peering,
+		streams:   newStreams(td, index, peering, shared),
+		keys:      &keyHistory{},
+		mailbox:   mailbox{queue: make(chan pushed, 8)},
+		ask:       make(chan struct{}, 1),
+		pull:      make(chan struct{}, 1),
+		announced: rate.NewLimiter(originRate, originBurst),
+		doubting:  rate.NewLimiter(rate.Every(doubtEvery), doubtBurst),
+		contacts: &contacts{
+			domain:    td,
+			peering:   peering,
+			issuing:   rate.NewLimiter(rate.Every(keysEvery), issueBurst),
+			following: make(chan struct{}, 1),
+			turns:     map[directory.Audience]turn{},
+		},
+	}
 	o.base.Advance(time.Now()) // from here on a step of the wall clock back is not seen
 	o.mu.publish = o.publish
 	o.publish()
@@ -130,14 +160,42 @@ func newOrigin(td spiffeid.TrustDomain, index *index.Index, shared replica) *ori
 	return o
 }
 
-// accepts reports whether messages of this origin are taken at all.
-func (o *origin) accepts() bool {
-	seen := o.summary.Load()
-	return o.peering.Load().State == directory.PeeringActive && !seen.ended && !seen.convicted
+func newStreams(td spiffeid.TrustDomain, index *index.Index, peering *atomic.Pointer[directory.Peering],
+	shared replica) *streams {
+	pair := &feedPair{mesh: newFeed(directory.Mesh), private: newFeed(directory.Only(shared.cfg.Domain))}
+	shown := &shownIndex{cfg: shared.cfg, index: index, peering: peering}
+	quotas := &quotas{cfg: shared.cfg, peering: peering, pair: pair}
+
+	s := &streams{
+		replica: shared,
+		domain:  td,
+		peering: peering,
+		kick:    make(chan struct{}, 1),
+		change:  newChangeLock(),
+		pair:    pair,
+		shown:   shown,
+		quotas:  quotas,
+		writer: &writer{
+			cfg: shared.cfg, domain: td, store: shared.store, refusals: shared.refusals, quotas: quotas, shown: shown,
+		},
+		reader: &entryReader{
+			cfg: shared.cfg, domain: td, store: shared.store, records: shared.records, pair: pair, shown: shown,
+		},
+	}
+	s.readmitter = &readmitter{streams: s}
+	s.rejudger = &rejudger{streams: s}
+	s.comparer = &comparer{cfg: shared.cfg, streams: s, pace: rate.NewLimiter(compareRate, compareBurst)}
+	s.pair.mesh.level = time.Now() // so that the lag of a first sync is counted from its beginning
+	s.mu.publish = s.publish
+	s.publish()
+
+	return s
 }
 
-// hasEnded reports whether the peering has ended, so that nothing more is kept.
-func (o *origin) hasEnded() bool { return o.summary.Load().ended }
+// accepts reports whether messages of this origin are taken at all.
+func (o *origin) accepts() bool {
+	return o.peering.Load().State == directory.PeeringActive && !o.streams.hasEnded() && !o.summary.Load().convicted
+}
 
 // A changeLock is a mutex that is not waited for while the disk does not answer.
 type changeLock struct{ held chan struct{} }
@@ -150,15 +208,15 @@ func (l changeLock) lock(s *store.Store) error { return s.Disk.Acquire(l.held) }
 func (l changeLock) unlock() { <-l.held }
 
 // renew shows an entry, if it is shown, with its later deadline.
-func (o *origin) renew(rid directory.RID, h *store.Entry) {
-	old, ok := o.index.Get(rid)
+func (sx *shownIndex) renew(rid directory.RID, h *store.Entry) {
+	old, ok := sx.index.Get(rid)
 	if !ok {
 		return
 	}
 	e, r := *old, *old.Received
 	e.Received = &r
-	describe(h, &e, o.peering.Load().Import.MaxLifetime)
-	o.put(&e)
+	describe(h, &e, sx.peering.Load().Import.MaxLifetime)
+	sx.put(&e)
 }
 
 // saved is what is kept on disk of the origin. Its time is rule T4's floor. o.change is
@@ -167,80 +225,74 @@ func (o *origin) saved(floor time.Time) store.Origin {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
-	st := store.Origin{Floor: floor.UnixMilli(), Head: o.headText, Keys: o.keysText}
-	if o.cur != nil {
-		st.Epoch = o.cur.id.Epoch
-	}
+	st := store.Origin{Floor: floor.UnixMilli(), Head: o.headText, Keys: o.keys.newestText()}
+	st.Epoch = o.streams.shownEpoch()
+
 	return st
 }
 
-// heardPage notes what an applied page says of where the origin is.
-func (o *origin) heardPage(f *feed, st *stream, p *verifiedPage) {
-	o.heard, o.lastErr = time.Now(), ""
+// heardPage notes that a page was applied.
+func (o *origin) heardPage() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	o.heard = time.Now()
+	o.lastErr = ""
 	o.unread.page = nil
-	if st != f.newest() {
-		return
-	}
-	if n := len(p.Digests); n > 0 {
-		f.tip = max(f.tip, p.Digests[n-1].Revision)
-	}
-	if p.To == p.At && p.To >= f.tip {
-		f.level = time.Now()
-	}
 }
 
 // node returns the node that is asked at present, false where the peering names
 // none.
-func (o *origin) node(f *feed) (protocol.Node, bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.nodeAt(f.turn)
+func (ct *contacts) node(f *feed) (protocol.Node, bool) {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+	return ct.nodeAt(ct.turns[f.aud].n)
 }
 
 // headNode returns another node at each call, so that one that lags is noticed.
-func (o *origin) headNode() (protocol.Node, bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.headTurn++
-	return o.nodeAt(o.headTurn)
+func (ct *contacts) headNode() (protocol.Node, bool) {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+	ct.headTurn++
+	return ct.nodeAt(ct.headTurn)
 }
 
-func (o *origin) headFrom(n protocol.Node) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.headGiver, o.headCame = n, time.Now()
+func (ct *contacts) headFrom(n protocol.Node) {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+	ct.headGiver, ct.headCame = n, time.Now()
 }
 
 // headSince reports whether a head that was asked for has come from the origin since then.
-func (o *origin) headSince(t time.Time) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.headCame.After(t)
+func (ct *contacts) headSince(t time.Time) bool {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+	return ct.headCame.After(t)
 }
 
 // lastHeadFrom returns which node gave the head that was asked for last and came.
-func (o *origin) lastHeadFrom() (protocol.Node, bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.headGiver, o.headGiver != protocol.Node{}
+func (ct *contacts) lastHeadFrom() (protocol.Node, bool) {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+	return ct.headGiver, ct.headGiver != protocol.Node{}
 }
 
-func (o *origin) nodeAt(turn int) (protocol.Node, bool) {
-	addresses := o.peering.Load().Addresses
+func (ct *contacts) nodeAt(turn int) (protocol.Node, bool) {
+	addresses := ct.peering.Load().Addresses
 	if len(addresses) == 0 {
 		return protocol.Node{}, false
 	}
 
-	return protocol.Node{Domain: o.domain, Base: addresses[turn%len(addresses)]}, true
+	return protocol.Node{Domain: ct.domain, Base: addresses[turn%len(addresses)]}, true
 }
 
 // nodes returns all of the origin's nodes, the one that is asked at present first.
-func (o *origin) nodes() []protocol.Node {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (ct *contacts) nodes() []protocol.Node {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
 	var all []protocol.Node
-	for i := range o.peering.Load().Addresses {
-		if n, ok := o.nodeAt(o.turn + i); ok {
+	for i := range ct.peering.Load().Addresses {
+		if n, ok := ct.nodeAt(ct.turns[directory.Mesh].n + i); ok {
 			all = append(all, n)
 		}
 	}
@@ -249,11 +301,24 @@ func (o *origin) nodes() []protocol.Node {
 
 // failed notes an error and turns to the origin's next node.
 func (o *origin) failed(f *feed, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.lastErr = err.Error()
-	f.turn++
-	f.failedAt = time.Now()
+	o.complain(err)
+	o.contacts.failed(f.aud)
+}
+
+// failed turns to the next node for a stream.
+func (ct *contacts) failed(aud directory.Audience) {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+
+	ct.turns[aud] = turn{n: ct.turns[aud].n + 1, failedAt: time.Now()}
+}
+
+// failedSince reports whether a node failed to answer for a stream after a time.
+func (ct *contacts) failedSince(aud directory.Audience, since time.Time) bool {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+
+	return ct.turns[aud].failedAt.After(since)
 }
 
 // complain notes an error that keeps nobody from going on.

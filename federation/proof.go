@@ -60,10 +60,10 @@ func (pv *prover) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o 
 		return nil, nil, nil, nil, errNoRegistration
 	}
 	aud := directory.Mesh
-	if e, ok := o.index.Get(rid); ok && e.Received.Private {
+	if e, ok := o.streams.shown.index.Get(rid); ok && e.Received.Private {
 		aud = directory.Only(pv.cfg.Domain)
 	}
-	if st = o.shownStream(aud); st == nil {
+	if st = o.streams.shownStream(aud); st == nil {
 		return nil, nil, nil, nil, errNoRegistration
 	}
 	type both struct {
@@ -78,7 +78,7 @@ func (pv *prover) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o 
 		return b, err
 	})
 	h, r, err = found.held, found.record, unavailable(err)
-	if err == nil && (h == nil || h.Record == store.RecordRefused || h.Format != 0 || o.index.Clock.Now().Unix() >= h.Deadline) {
+	if err == nil && (h == nil || h.Record == store.RecordRefused || h.Format != 0 || o.streams.shown.index.Clock.Now().Unix() >= h.Deadline) {
 		err = errNoRegistration
 	}
 	return o, st, h, r, err
@@ -106,10 +106,10 @@ func (pv *prover) resigned(ctx context.Context, o *origin, st *stream, rid direc
 
 // keepResigned puts a record in the place of the one of that name that is held.
 func (pv *prover) keepResigned(o *origin, st *stream, rid directory.RID, of protocol.RecordName, rec fetched) error {
-	if err := o.change.lock(pv.store); err != nil {
+	if err := o.streams.change.lock(pv.store); err != nil {
 		return err
 	}
-	defer o.change.unlock()
+	defer o.streams.change.unlock()
 
 	_, err := pv.store.Change(st.id, func(t *store.Tx) error {
 		now, err := t.Get(rid)
@@ -177,7 +177,7 @@ func (pv *prover) listingPage(ctx context.Context, origin spiffeid.TrustDomain, 
 	}
 	q := url.Values{"origin": {origin.Name()}, "aud": {st.id.Audience.String()},
 		"since": {strconv.FormatUint(h.Revision-1, 10)}, "limit": {"1"}}
-	for _, n := range o.nodes() {
+	for _, n := range o.contacts.nodes() {
 		if text, err := pv.client.Get(ctx, n, protocol.PathPages, q, protocol.MaxPage); err == nil && pv.proves(origin, text, rid, h) == nil {
 			return text, nil
 		}

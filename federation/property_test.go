@@ -88,7 +88,9 @@ func (r *subscriber) audiences() [2]directory.Audience {
 	return [2]directory.Audience{directory.Mesh, r.own()}
 }
 
-func (r *subscriber) feed(aud directory.Audience) *feed { return r.origins.get(alpha).feedOf(aud) }
+func (r *subscriber) feed(aud directory.Audience) *feed {
+	return r.origins.get(alpha).streams.pair.feedOf(aud)
+}
 
 func newTrial(t *testing.T, seed uint64) *trial {
 	tr := &trial{T: t, rand: rand.New(rand.NewPCG(seed, 2)), world: newWorld()}
@@ -211,7 +213,7 @@ func (tr *trial) step() []*subscriber {
 		tr.restart(r)
 	case n < 95:
 		tr.log("%s frees", r.base)
-		if _, err := r.origins.get(alpha).sweep(1 + tr.rand.IntN(5)); err != nil {
+		if _, err := r.origins.get(alpha).streams.sweep(1 + tr.rand.IntN(5)); err != nil {
 			tr.fail("sweep: %v", err)
 		}
 	case n < 97:
@@ -219,7 +221,7 @@ func (tr *trial) step() []*subscriber {
 		r.follower.backlog(context.Background(), r.origins.get(alpha))
 	default:
 		tr.log("%s asks others", r.base)
-		r.follower.pullFromOthers(context.Background(), r.origins.get(alpha), &r.origins.get(alpha).feed)
+		r.follower.pullFromOthers(context.Background(), r.origins.get(alpha), &r.origins.get(alpha).streams.pair.mesh)
 	}
 	return []*subscriber{r}
 }

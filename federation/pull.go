@@ -8,9 +8,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/roster-mesh/roster/directory/signed"
+
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
-	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
@@ -61,7 +62,7 @@ func (o *origin) obey() error {
 	o.unlisted = ok && !slices.Contains(doc.Mesh, o.cfg.Domain)
 	o.mu.Unlock()
 
-	if !o.unlisted || o.cur == nil && o.next == nil {
+	if !o.unlisted || o.streams.pair.mesh.cur == nil && o.streams.pair.mesh.next == nil {
 		return nil
 	}
 
@@ -69,14 +70,12 @@ func (o *origin) obey() error {
 		return err
 	}
 
-	o.replace(&o.feed, nil)
-	o.mu.Lock()
-	o.head, o.headText = nil, ""
-	o.mu.Unlock()
+	o.streams.replace(&o.streams.pair.mesh, nil)
+	o.forgetHead()
 
 	o.cfg.Logger.Warn("an origin lists this domain no longer; what it told is dropped", "origin", o.domain.Name())
 	o.moved()
-	o.hide(&o.feed, func(*directory.Entry) bool { return true })
+	o.streams.hide(&o.streams.pair.mesh, func(*directory.Entry) bool { return true })
 
 	return nil
 }
@@ -120,7 +119,7 @@ func (rc *receiver) judgeHead(ctx context.Context, from sender, giver protocol.N
 	if err := o.acceptHead(h, text); err != nil {
 		return err
 	}
-	if doc, _, ok := rc.cfg.Keys.Keys(o.domain); (!ok || directory.HashOf(doc.Payload()) != h.Keys) && o.mayRefresh(from) {
+	if doc, _, ok := rc.cfg.Keys.Keys(o.domain); (!ok || directory.HashOf(doc.Payload()) != h.Keys) && o.contacts.mayRefresh(from) {
 		if err := rc.refreshKeys(ctx, o, giver); err != nil { // pages may be by keys that are known, as the head is
 			o.complain(err)
 		}
@@ -132,17 +131,17 @@ func (rc *receiver) judgeHead(ctx context.Context, from sender, giver protocol.N
 // is no crime. While the disk doesn't answer, what a head says is known all the same,
 // unless it begins an epoch: it tells how far this node is behind.
 func (o *origin) acceptHead(h *signed.Head, text string) error {
-	if err := o.change.lock(o.store); err != nil {
+	if err := o.streams.change.lock(o.store); err != nil {
 		o.knowHead(h, text)
 		return err
 	}
-	defer o.change.unlock()
+	defer o.streams.change.unlock()
 
-	if o.hasEnded() {
+	if o.streams.hasEnded() {
 		return errPeeringEnd
 	}
 	if o.hasNewer(h) {
-		o.counted(protocol.CodeOld)
+		o.streams.writer.counted(protocol.CodeOld)
 		return nil
 	}
 
@@ -152,12 +151,12 @@ func (o *origin) acceptHead(h *signed.Head, text string) error {
 	}
 
 	o.knowHead(h, text)
-	if err := o.store.SaveOrigin(o.domain, o.saved(o.index.Clock.Now())); err != nil {
+	if err := o.store.SaveOrigin(o.domain, o.saved(o.streams.shown.index.Clock.Now())); err != nil {
 		return err
 	}
 
-	if st := o.newest(); st.id.Epoch == h.Epoch && st.state.Watermark >= h.Tip && h.At >= st.anew { // an origin that announces nothing, yet or any more
-		if err := o.atTip(&o.feed, st); err != nil {
+	if st := o.streams.pair.mesh.newest(); st.id.Epoch == h.Epoch && st.state.Watermark >= h.Tip && h.At >= st.anew { // an origin that announces nothing, yet or any more
+		if err := o.atTip(&o.streams.pair.mesh, st); err != nil {
 			return err
 		}
 	}
@@ -188,13 +187,13 @@ func newerHead(h, last *signed.Head) bool {
 // beginEpoch begins streams of the epoch that a head names, if it is a new one. o.change
 // is held.
 func (o *origin) beginEpoch(h *signed.Head) error {
-	if f := &o.private; f.cur != nil { // a new epoch is one of all streams
-		if _, err := o.streamOf(f, store.StreamID{Origin: h.Issuer, Audience: f.aud, Epoch: h.Epoch}); err != nil {
+	if f := &o.streams.pair.private; f.cur != nil { // a new epoch is one of all streams
+		if _, err := o.streams.streamOf(f, store.StreamID{Origin: h.Issuer, Audience: f.aud, Epoch: h.Epoch}); err != nil {
 			return err
 		}
 	}
 
-	_, err := o.streamOf(&o.feed, store.StreamID{Origin: h.Issuer, Audience: directory.Mesh, Epoch: h.Epoch})
+	_, err := o.streams.streamOf(&o.streams.pair.mesh, store.StreamID{Origin: h.Issuer, Audience: directory.Mesh, Epoch: h.Epoch})
 	return err
 }
 
@@ -203,31 +202,26 @@ func (o *origin) knowHead(h *signed.Head, text string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
-	st := o.feed.existing(h.Epoch)
-	if o.ended || st == nil && h.Epoch >= o.newest().id.Epoch || o.head != nil && !newerHead(h, o.head) {
+	if o.head != nil && !newerHead(h, o.head) {
+		return
+	}
+	if !o.streams.noteHead(h, o.head != nil && h.Epoch > o.head.Epoch) {
 		return
 	}
 
-	if o.head != nil && h.Epoch > o.head.Epoch {
-		o.tip = 0
-	}
-
-	o.head, o.headText, o.headIs = h, text, time.Unix(h.IssuedAt, 0)
-	o.reached.Store(nil)
-	o.tip = max(o.tip, h.Tip)
-	o.heard, o.lastErr = time.Now(), ""
+	o.head = h
+	o.headText = text
+	o.headIs = time.Unix(h.IssuedAt, 0)
+	o.heard = time.Now()
+	o.lastErr = ""
 	o.unread.head = nil
-
-	if st != nil && st.state.Watermark >= h.Tip {
-		o.level = time.Now()
-	}
 }
 
 // behind reports whether the origin is known to have announced more than is here.
-func (o *origin) behind() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.newest().state.Watermark < o.tip
+func (ss *streams) behind() bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return ss.pair.mesh.newest().state.Watermark < ss.pair.mesh.tip
 }
 
 // pullInTurn is pullAll, one of this node's loops after the other.

@@ -133,7 +133,7 @@ func (gf *gossipFeed) route(p pushed) {
 		return
 	}
 	if o := gf.origins.get(issuer); o != nil && o.accepts() {
-		for _, lost := range enqueue(o.mail, p) {
+		for _, lost := range enqueue(o.mailbox.queue, p) {
 			gf.refusals.byOrigin.add(o.domain, protocol.CodeRate)
 			gf.refusals.bySender.add(lost.from.domain, protocol.CodeRate)
 		}
@@ -184,20 +184,20 @@ func (gf *gossipFeed) hearOwn(p pushed) {
 // open takes a gossiped message. What is newer than all that was passed on before
 // is passed on, and nothing that wasn't verified.
 func (fl *follower) open(ctx context.Context, o *origin, p pushed) {
-	giver, ok := o.node(&o.feed)
+	giver, ok := o.contacts.node(&o.streams.pair.mesh)
 	if !ok {
 		return
 	}
 	switch text := p.msg[1:]; p.msg[0] {
 	case protocol.GossipHead:
 		if o.holds(text) { // siblings tell the last head again and again, also when its key is listed no longer
-			o.counted(protocol.CodeOld)
+			o.streams.writer.counted(protocol.CodeOld)
 			return
 		}
 		switch err := fl.receiver.takeHead(ctx, p.from, giver, text); {
 		case errors.Is(err, errLate):
 			fl.putAside(o, p)
-		case err == nil && o.behind():
+		case err == nil && o.streams.behind():
 			nudge(o.ask)
 		}
 	case protocol.GossipPage:
@@ -216,7 +216,7 @@ func (fl *follower) open(ctx context.Context, o *origin, p pushed) {
 			fl.gossip.passOn(o.domain, p.msg)
 		}
 	default: // of a later release, which tells all that counts by pulls as well
-		o.counted(protocol.CodeUnsupported)
+		o.streams.writer.counted(protocol.CodeUnsupported)
 	}
 }
 
@@ -272,7 +272,7 @@ func (gf *gossipFeed) heads(to spiffeid.TrustDomain) [][]byte {
 			continue
 		}
 		o.mu.Lock()
-		if o.headText != "" && !o.ended {
+		if o.headText != "" && !o.streams.hasEnded() {
 			all = append(all, []byte(o.headText))
 		}
 		o.mu.Unlock()

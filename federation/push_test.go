@@ -124,12 +124,12 @@ func TestWhatIsGossipedIsJudged(t *testing.T) {
 		for _, msg := range []string{"", "p", "x" + good, "p" + forged, "h" + forged, "p" + stranger, "p" + flipped(good), "h" + good} {
 			b.beta.gossip.route(pushed{from, msg})
 			select {
-			case p := <-o.mail:
+			case p := <-o.mailbox.queue:
 				b.beta.follower.open(t.Context(), o, p)
 			default:
 			}
 		}
-		for _, p := range o.late {
+		for _, p := range o.mailbox.late {
 			b.beta.follower.open(t.Context(), o, p)
 		}
 		if len(b.beta.shown(alpha)) != 0 {
@@ -146,7 +146,7 @@ func TestWhatIsGossipedIsJudged(t *testing.T) {
 			t.Fatalf("%v by who sent it, %v by whom it names", b.beta.refusals.bySender.of(gamma), b.beta.refusals.bySender.of(alpha))
 		}
 		b.beta.gossip.route(pushed{from, "p" + good})
-		b.beta.follower.open(t.Context(), o, <-o.mail)
+		b.beta.follower.open(t.Context(), o, <-o.mailbox.queue)
 		if len(b.beta.shown(alpha)) != 1 {
 			t.Fatal("the truth was not believed")
 		}

@@ -20,9 +20,9 @@ const ownerShare = 16
 var leastShare = quota{records: 10_000, bytes: 32 << 20}
 
 // quota bounds what is held of the origin.
-func (o *origin) quota() quota {
-	rules := &o.peering.Load().Import
-	limit := quota{o.cfg.Records, o.cfg.Bytes}
+func (qs *quotas) quota() quota {
+	rules := &qs.peering.Load().Import
+	limit := quota{qs.cfg.Records, qs.cfg.Bytes}
 	if rules.Records > 0 {
 		limit.records = rules.Records
 	}
@@ -33,8 +33,8 @@ func (o *origin) quota() quota {
 }
 
 // ownerQuota bounds what is held of each owner of the origin's registrations.
-func (o *origin) ownerQuota() quota {
-	parts := uint64(o.peering.Load().Import.OwnerShare)
+func (qs *quotas) ownerQuota() quota {
+	parts := uint64(qs.peering.Load().Import.OwnerShare)
 	if parts == 0 {
 		parts = ownerShare
 	}
@@ -44,7 +44,7 @@ func (o *origin) ownerQuota() quota {
 		}
 		return max(whole/parts, min(whole, least))
 	}
-	all := o.quota()
+	all := qs.quota()
 	return quota{of(all.records, leastShare.records), of(all.bytes, leastShare.bytes)}
 }
 
@@ -58,10 +58,10 @@ func (q quota) fits(used, added store.Usage) bool {
 }
 
 // usedBy is used, of one owner.
-func (o *origin) usedBy(key store.OwnerKey, st *stream, delta store.Owners) store.Usage {
+func (qs *quotas) usedBy(key store.OwnerKey, st *stream, delta store.Owners) store.Usage {
 	sum := st.owners[key].Plus(delta[key])
-	f := o.feedOf(st.id.Audience)
-	other := o.other(f)
+	f := qs.pair.feedOf(st.id.Audience)
+	other := qs.pair.other(f)
 	switch {
 	case st == f.next && other.next != nil:
 		sum = sum.Plus(other.next.owners[key])
@@ -73,7 +73,7 @@ func (o *origin) usedBy(key store.OwnerKey, st *stream, delta store.Owners) stor
 
 // hasRoom reports whether h's record, whose owner and size h has, may be held in the
 // place of old, which is nil where there is none.
-func (o *origin) hasRoom(st *stream, t *store.Tx, old, h *store.Entry) bool {
+func (qs *quotas) hasRoom(st *stream, t *store.Tx, old, h *store.Entry) bool {
 	added := store.Usage{Records: 1, Bytes: int64(h.Size)}
 	ofOwner := added
 	if old != nil && old.Record == store.RecordHeld {
@@ -83,8 +83,8 @@ func (o *origin) hasRoom(st *stream, t *store.Tx, old, h *store.Entry) bool {
 			ofOwner = added
 		}
 	}
-	return o.quota().fits(o.used(st, t.Delta), added) &&
-		o.ownerQuota().fits(o.usedBy(h.Owner, st, t.Owners), ofOwner)
+	return qs.quota().fits(qs.used(st, t.Delta), added) &&
+		qs.ownerQuota().fits(qs.usedBy(h.Owner, st, t.Owners), ofOwner)
 }
 
 // A reservation is room for records that are asked for again.
@@ -96,13 +96,13 @@ type reservation struct {
 // reserve reports whether there is room for the record of an entry that was refused for
 // want of it, beside what is reserved, and reserves it. Of one that never came nothing is
 // known but that it is one more.
-func (o *origin) reserve(r *reservation, st *stream, h *store.Entry) bool {
+func (qs *quotas) reserve(r *reservation, st *stream, h *store.Entry) bool {
 	needs := store.Usage{Records: 1, Bytes: int64(max(1, h.Size))}
-	if !o.quota().fits(o.used(st, r.all), needs) {
+	if !qs.quota().fits(qs.used(st, r.all), needs) {
 		return false
 	}
 	if h.Size > 0 {
-		if !o.ownerQuota().fits(o.usedBy(h.Owner, st, r.owners), needs) {
+		if !qs.ownerQuota().fits(qs.usedBy(h.Owner, st, r.owners), needs) {
 			return false
 		}
 		r.owners.Add(h.Owner, store.Share{Records: needs.Records, Bytes: needs.Bytes})

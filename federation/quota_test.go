@@ -62,7 +62,7 @@ func (b *bench) shownOf() map[string]int {
 // readmit asks again for what there is room for.
 func (b *bench) readmit() {
 	b.Helper()
-	must(b.T, b.beta.origins.get(alpha).readmit())
+	must(b.T, b.beta.origins.get(alpha).streams.readmitter.readmit())
 	b.beta.follower.backlog(b.Context(), b.beta.origins.get(alpha))
 }
 
@@ -100,7 +100,10 @@ func TestAnOwnerHasItsShareOfAPeersQuota(t *testing.T) {
 			t.Errorf("after a restart there are %v", got)
 		}
 
-		shown := slices.IndexFunc(eves, func(rid directory.RID) bool { _, ok := b.beta.origins.get(alpha).index.Get(rid); return ok })
+		shown := slices.IndexFunc(eves, func(rid directory.RID) bool {
+			_, ok := b.beta.origins.get(alpha).streams.shown.index.Get(rid)
+			return ok
+		})
 		b.origin.remove(eves[shown])
 		b.pull()
 		b.readmit()
@@ -140,7 +143,7 @@ func TestASmallQuotaMayBeOneOwners(t *testing.T) {
 	} {
 		o := newOrigin(alpha, index.New(), replica{cfg: &Config{Domain: beta, Records: 1_000_000, Bytes: 4 << 30}})
 		o.peering.Store(&directory.Peering{Import: directory.PeerRules{Records: rules[0], Bytes: rules[1], OwnerShare: uint32(rules[2])}})
-		if got := o.ownerQuota(); got != want {
+		if got := o.streams.quotas.ownerQuota(); got != want {
 			t.Errorf("by %v an owner has %+v, want %+v", rules, got, want)
 		}
 	}
@@ -225,7 +228,7 @@ func TestAPeersQuotasAreCountedExactly(t *testing.T) {
 func (b *bench) countedExactly(rt *rapid.T) {
 	b.Helper()
 	o := b.beta.origins.get(alpha)
-	st := o.cur
+	st := o.streams.pair.mesh.cur
 	if st == nil {
 		return
 	}
@@ -249,11 +252,11 @@ func (b *bench) countedExactly(rt *rapid.T) {
 	if st.used != sum || !maps.Equal(st.owners, byOwner) {
 		rt.Fatalf("counted are %+v of %v; held are %+v of %v", st.used, st.owners, sum, byOwner)
 	}
-	if !o.quota().fits(store.Usage{}, sum) {
+	if !o.streams.quotas.quota().fits(store.Usage{}, sum) {
 		rt.Fatalf("%+v are held, over the quota", sum)
 	}
 	for key, has := range byOwner {
-		if !o.ownerQuota().fits(store.Usage{}, has.Usage()) {
+		if !o.streams.quotas.ownerQuota().fits(store.Usage{}, has.Usage()) {
 			rt.Fatalf("%v has %+v, over its share", key, has)
 		}
 	}

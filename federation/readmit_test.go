@@ -16,7 +16,7 @@ import (
 func (b *bench) overfill(n int, owner store.OwnerKey) {
 	b.Helper()
 	o := b.beta.origins.get(alpha)
-	st := o.cur
+	st := o.streams.pair.mesh.cur
 
 	var done changes
 	var err error
@@ -37,7 +37,7 @@ func (b *bench) overfill(n int, owner store.OwnerKey) {
 		return nil
 	})
 	must(b.T, err)
-	o.apply(&o.feed, st, done, nil)
+	o.streams.apply(&o.streams.pair.mesh, st, done, nil)
 }
 
 // written is the number of the last transaction that has written to beta's store.
@@ -64,7 +64,7 @@ func TestToLookForRoomHoldsNobodyUp(t *testing.T) {
 		b.pull()
 		set(directory.PeerRules{Records: 32, Bytes: 1 << 20, OwnerShare: 32}) // one for each owner
 		o := b.beta.origins.get(alpha)
-		e, ok := o.index.Get(full)
+		e, ok := o.streams.shown.index.Get(full)
 		if !ok {
 			t.Fatal("nothing is shown")
 		}
@@ -74,30 +74,30 @@ func TestToLookForRoomHoldsNobodyUp(t *testing.T) {
 
 		before := b.written()
 		for range 3 {
-			o.giveRoom()
-			must(t, o.readmit())
+			o.streams.readmitter.giveRoom()
+			must(t, o.streams.readmitter.readmit())
 		}
 		if after := b.written(); after != before {
 			t.Errorf("%d transactions were written and there was room for nothing", after-before)
 		}
 
-		o.cur.again = nil
+		o.streams.pair.mesh.cur.again = nil
 		b.origin.remove(full)
 		b.pull()
 		set(directory.PeerRules{Records: 32, Bytes: 1 << 20, OwnerShare: 31})
-		must(t, o.readmit())
-		if o.cur.again == nil {
+		must(t, o.streams.readmitter.readmit())
+		if o.streams.pair.mesh.cur.again == nil {
 			t.Error("one step looks at all entries")
 		}
 
 		set(directory.PeerRules{Records: 1_000_000, OwnerShare: 1})
 		for range 2 * readmitLook / readmitAtOnce {
-			must(t, o.readmit())
+			must(t, o.streams.readmitter.readmit())
 		}
-		if _, wanted := o.cur.wanted[late]; !wanted {
-			t.Errorf("the last entry isn't asked for: %d are", len(o.cur.wanted))
+		if _, wanted := o.streams.pair.mesh.cur.wanted[late]; !wanted {
+			t.Errorf("the last entry isn't asked for: %d are", len(o.streams.pair.mesh.cur.wanted))
 		}
-		if n := len(o.cur.wanted); n != readmitLook+readmitBatch+1 {
+		if n := len(o.streams.pair.mesh.cur.wanted); n != readmitLook+readmitBatch+1 {
 			t.Errorf("%d records are asked for, want %d", n, readmitLook+readmitBatch+1)
 		}
 	})

@@ -95,7 +95,7 @@ func (h *holdings) recordsOf(origin, to spiffeid.TrustDomain) func(protocol.Reco
 	var shown []*stream
 	if o := h.origins.get(origin); o != nil {
 		for _, aud := range auds {
-			shown = append(shown, o.shownStream(aud))
+			shown = append(shown, o.streams.shownStream(aud))
 		}
 	}
 	return func(n protocol.RecordName) (string, bool, error) {

@@ -30,37 +30,37 @@ type judging struct {
 
 // rejudge has what the origin told shown by the rules of now. o.mu is held; judges does
 // the work.
-func (o *origin) rejudge() {
-	o.room = true
-	o.judging = nil
+func (rj *rejudger) rejudge() {
+	rj.streams.readmitter.giveRoom()
+	rj.judging = nil
 
-	if o.stale {
-		o.unshown = false // nothing is to be shown
-		o.index.Clear()
-		o.moved()
+	if rj.streams.shown.stale {
+		rj.unshown = false // nothing is to be shown
+		rj.streams.shown.index.Clear()
+		rj.streams.moved()
 		return
 	}
-	o.judging = &judging{rules: true}
-	nudge(o.judge)
+	rj.judging = &judging{rules: true}
+	nudge(rj.streams.judge)
 }
 
 // showLater has the judges show what is held and isn't shown, because it could not be
 // read when it was to be. Until then the origin's position stays.
-func (o *origin) showLater() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (rj *rejudger) showLater() {
+	rj.streams.mu.Lock()
+	defer rj.streams.mu.Unlock()
 
-	if o.stale {
+	if rj.streams.shown.stale {
 		return
 	}
 
-	o.unshown = true
+	rj.unshown = true
 	anew := &judging{}
-	if o.judging != nil {
-		anew.rules, anew.shown = o.judging.rules, o.judging.shown
+	if rj.judging != nil {
+		anew.rules, anew.shown = rj.judging.rules, rj.judging.shown
 	}
-	o.judging = anew
-	nudge(o.judge)
+	rj.judging = anew
+	nudge(rj.streams.judge)
 }
 
 // judges brings in line what is shown, after the rules have changed, until ctx ends.
@@ -77,34 +77,34 @@ func (u *upkeep) judgeAll(ctx context.Context) {
 	for more := true; more && ctx.Err() == nil; {
 		more = false
 		for _, o := range u.origins.all() {
-			more = o.hideSome() || more
+			more = o.streams.rejudger.hideSome() || more
 		}
 	}
 
 	for more := true; more && ctx.Err() == nil; {
 		more = false
 		for _, o := range u.origins.all() {
-			more = o.judgeSome() || more
+			more = o.streams.rejudger.judgeSome() || more
 		}
 	}
 }
 
 // hideSome looks at entries that may have to go, and reports whether there are more.
-func (o *origin) hideSome() (more bool) {
-	o.listShown()
+func (rj *rejudger) hideSome() (more bool) {
+	rj.listShown()
 
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	rj.streams.mu.Lock()
+	defer rj.streams.mu.Unlock()
 
-	j := o.judging
-	if j == nil || o.ended || len(j.shown) == 0 {
+	j := rj.judging
+	if j == nil || rj.streams.ended || len(j.shown) == 0 {
 		return false
 	}
 
 	n := min(judgeBatch, len(j.shown))
 	for _, e := range j.shown[:n] {
-		if now, ok := o.index.Get(e.RID); ok && !o.admits(now) {
-			o.index.Delete(e.RID)
+		if now, ok := rj.streams.shown.index.Get(e.RID); ok && !rj.streams.shown.admits(now) {
+			rj.streams.shown.index.Delete(e.RID)
 		}
 	}
 	j.shown = j.shown[n:]
@@ -114,58 +114,58 @@ func (o *origin) hideSome() (more bool) {
 
 // listShown lists what is to be judged by new rules. It takes a while if that is much,
 // and o.mu is not held meanwhile: what is shown from now on is judged anyway.
-func (o *origin) listShown() {
-	o.mu.Lock()
-	j := o.judging
+func (rj *rejudger) listShown() {
+	rj.streams.mu.Lock()
+	j := rj.judging
 	due := j != nil && j.rules
-	o.mu.Unlock()
+	rj.streams.mu.Unlock()
 
 	if !due {
 		return
 	}
 
-	shown := slices.Collect(o.index.All())
+	shown := slices.Collect(rj.streams.shown.index.All())
 
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	rj.streams.mu.Lock()
+	defer rj.streams.mu.Unlock()
 
-	if o.judging == j {
+	if rj.judging == j {
 		j.rules, j.shown = false, shown
 	}
 }
 
 // judgeSome takes one step, and reports whether there is more to do.
-func (o *origin) judgeSome() (more bool) {
-	if o.hideSome() {
+func (rj *rejudger) judgeSome() (more bool) {
+	if rj.hideSome() {
 		return true
 	}
 
-	if o.change.lock(o.store) != nil {
+	if rj.streams.change.lock(rj.streams.store) != nil {
 		return false // the end of the stall wakes the judges
 	}
-	defer o.change.unlock()
+	defer rj.streams.change.unlock()
 
-	o.mu.Lock()
-	j := o.judging
-	if j != nil && (o.ended || j.feed == len(o.feeds())) {
-		o.judging = nil
-		o.unshown = false
-		o.reached.Store(nil)
-		o.mu.Unlock()
-		o.moved()
+	rj.streams.mu.Lock()
+	j := rj.judging
+	if j != nil && (rj.streams.ended || j.feed == len(rj.streams.pair.feeds())) {
+		rj.judging = nil
+		rj.unshown = false
+		rj.streams.reached.Store(nil)
+		rj.streams.mu.Unlock()
+		rj.streams.moved()
 		return false
 	}
-	o.mu.Unlock()
+	rj.streams.mu.Unlock()
 
 	if j == nil {
 		return false
 	}
 
-	switch err := o.judgeFeed(j); {
+	switch err := rj.judgeFeed(j); {
 	case errors.Is(err, store.ErrStalled):
 		return false
 	case err != nil:
-		o.cfg.Logger.Error("can't read what a peer told", "origin", o.domain.Name(), "error", err)
+		rj.streams.cfg.Logger.Error("can't read what a peer told", "origin", rj.streams.domain.Name(), "error", err)
 		j.next()
 	}
 
@@ -175,8 +175,8 @@ func (o *origin) judgeSome() (more bool) {
 func (j *judging) next() { j.feed, j.of, j.after = j.feed+1, nil, nil }
 
 // judgeFeed looks at the next entries of a feed. o.change is held.
-func (o *origin) judgeFeed(j *judging) error {
-	st := o.feeds()[j.feed].cur
+func (rj *rejudger) judgeFeed(j *judging) error {
+	st := rj.streams.pair.feeds()[j.feed].cur
 	if st == nil {
 		j.next()
 		return nil
@@ -186,15 +186,15 @@ func (o *origin) judgeFeed(j *judging) error {
 	}
 
 	var batch []store.StoredEntry
-	after, more, err := o.store.EntriesAfter(st.id, j.after, judgeBatch, func(t *store.Tx, rid directory.RID, h *store.Entry) error {
-		if h.Record != store.RecordHeld || o.shows(st, rid, h) {
+	after, more, err := rj.streams.store.EntriesAfter(st.id, j.after, judgeBatch, func(t *store.Tx, rid directory.RID, h *store.Entry) error {
+		if h.Record != store.RecordHeld || rj.streams.shown.shows(st, rid, h) {
 			return nil
 		}
 		e, err := t.StoredEntryOf(rid, h)
 		batch = append(batch, e)
 		return err
 	})
-	o.showAll(st, batch)
+	rj.streams.showAll(st, batch)
 	if err != nil {
 		return err
 	}
@@ -208,8 +208,8 @@ func (o *origin) judgeFeed(j *judging) error {
 }
 
 // shows reports whether an entry is shown as it would be now, if it is admitted.
-func (o *origin) shows(st *stream, rid directory.RID, h *store.Entry) bool {
-	e, ok := o.index.Get(rid)
+func (sx *shownIndex) shows(st *stream, rid directory.RID, h *store.Entry) bool {
+	e, ok := sx.index.Get(rid)
 	return ok && e.Received.H == h.H && e.Received.M == h.M && e.Received.Private == (st.id.Audience != directory.Mesh) &&
-		e.ExpiresAt == clippedDeadline(h, o.peering.Load().Import.MaxLifetime)*1000
+		e.ExpiresAt == clippedDeadline(h, sx.peering.Load().Import.MaxLifetime)*1000
 }

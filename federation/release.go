@@ -81,7 +81,7 @@ func (pr *prosecutor) judged(evidence []byte) bool {
 // newestKeys takes an origin's key document from the first of its nodes that gives
 // one.
 func (rc *receiver) newestKeys(ctx context.Context, o *origin) (err error) {
-	for _, n := range o.nodes() {
+	for _, n := range o.contacts.nodes() {
 		if err = rc.refreshKeys(ctx, o, n); err == nil {
 			break
 		}

@@ -6,9 +6,10 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/roster-mesh/roster/directory/signed"
+
 	"github.com/cenkalti/backoff/v5"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -28,7 +29,7 @@ func newBackoff() *backoff.ExponentialBackOff {
 func (fl *follower) follow(ctx context.Context, o *origin, f *feed) {
 	b := newBackoff()
 	for fails := 0; wait(ctx, fl.store.Disk.Answers(), 0); {
-		n, ok := o.node(f)
+		n, ok := o.contacts.node(f)
 		err := errNoNode
 		if ok {
 			err = fl.subscribe(ctx, o, f, n, func() { fails = 0; b.Reset() })
@@ -47,7 +48,7 @@ func (fl *follower) follow(ctx context.Context, o *origin, f *feed) {
 			wait(ctx, nil, fl.cfg.headPause())
 			continue
 		}
-		if fails++; fails >= len(o.nodes()) && fl.pullFromOthers(ctx, o, f) {
+		if fails++; fails >= len(o.contacts.nodes()) && fl.pullFromOthers(ctx, o, f) {
 			b.Reset()
 		}
 		wait(ctx, nil, fl.cfg.Stretch.of(b.NextBackOff()))
@@ -67,7 +68,7 @@ const (
 // them has more.
 func (fl *follower) pullFromOthers(ctx context.Context, o *origin, f *feed) (more bool) {
 	all := fl.neighbours.siblings(askSiblings)
-	if f == &o.feed {
+	if f == &o.streams.pair.mesh {
 		others := fl.neighbours.others(o.domain)
 		all = append(all, others[:min(askOthers, len(others))]...)
 	}
@@ -86,7 +87,7 @@ func (nb *neighbours) others(but spiffeid.TrustDomain) []protocol.Node {
 		if o.domain == but || !o.accepts() {
 			continue
 		}
-		if n, ok := o.node(&o.feed); ok {
+		if n, ok := o.contacts.node(&o.streams.pair.mesh); ok {
 			all = append(all, n)
 		}
 	}
@@ -105,12 +106,12 @@ func (fl *follower) tend(ctx context.Context, o *origin) {
 		select {
 		case <-ctx.Done():
 			return
-		case msg := <-o.mail:
+		case msg := <-o.mailbox.queue:
 			fl.open(ctx, o, msg)
-			if o.putOff() || len(o.late) > 0 {
+			if o.contacts.putOff() || len(o.mailbox.late) > 0 {
 				heads.sooner(keysEvery)
 			}
-		case <-o.kick:
+		case <-o.streams.kick:
 			retry.Reset(fl.backlog(ctx, o))
 		case <-retry.C:
 			retry.Reset(fl.backlog(ctx, o))
@@ -119,7 +120,7 @@ func (fl *follower) tend(ctx context.Context, o *origin) {
 		case <-heads.C:
 			fl.openLate(ctx, o)
 			o.doubtRest()
-			for _, f := range o.feeds() {
+			for _, f := range o.streams.pair.feeds() {
 				fl.puller.compact(ctx, o, f)
 			}
 			heads.set(fl.cfg.headPause())
@@ -155,8 +156,8 @@ func (c *Config) headPause() time.Duration {
 // askNextHead asks another node of the origin than the last time, so that a
 // subscription to one that lags is noticed, and has what is missing pulled.
 func (fl *follower) askNextHead(ctx context.Context, o *origin) {
-	if n, ok := o.headNode(); ok && fl.receiver.askHead(ctx, o, n) == nil {
-		o.headFrom(n)
+	if n, ok := o.contacts.headNode(); ok && fl.receiver.askHead(ctx, o, n) == nil {
+		o.contacts.headFrom(n)
 	}
 	nudge(o.pull)
 }
@@ -178,17 +179,17 @@ func (fl *follower) catchUp(ctx context.Context, o *origin) {
 // pullBehind pulls from the node whose head came last, if that says that something is
 // missing.
 func (pl *puller) pullBehind(ctx context.Context, o *origin) {
-	n, ok := o.lastHeadFrom()
-	if !ok || !o.behind() {
+	n, ok := o.contacts.lastHeadFrom()
+	if !ok || !o.streams.behind() {
 		return
 	}
 	select {
-	case o.busy <- struct{}{}:
-		defer func() { <-o.busy }()
+	case o.streams.pair.mesh.busy <- struct{}{}:
+		defer func() { <-o.streams.pair.mesh.busy }()
 	default:
 		return // another loop is at it
 	}
-	if err := pl.pullAll(ctx, o, &o.feed, n, endless(ctx)); err != nil {
+	if err := pl.pullAll(ctx, o, &o.streams.pair.mesh, n, endless(ctx)); err != nil {
 		pl.cfg.Logger.Debug("can't pull", "origin", o.domain.Name(), "node", n.Base, "error", err)
 	}
 }
@@ -204,7 +205,7 @@ const (
 // (federation.md, "Records on demand"). It returns when to try again.
 func (fl *follower) backlog(ctx context.Context, o *origin) time.Duration {
 	for ctx.Err() == nil && fl.store.Disk.StalledFor() == 0 {
-		st, wanted, next := o.due(wantBatch)
+		st, wanted, next := o.streams.due(wantBatch)
 		if len(wanted) == 0 {
 			return next
 		}
@@ -215,13 +216,13 @@ func (fl *follower) backlog(ctx context.Context, o *origin) time.Duration {
 		timed, cancel := context.WithTimeout(ctx, protocol.RecordsTime)
 		got := fl.receiver.fetch(timed, o.domain, names, fl.neighbours.holders(o, st.id.Audience))
 		cancel()
-		if err := o.acceptRecords(st, wanted, got); errors.Is(err, store.ErrStalled) {
+		if err := o.streams.acceptRecords(st, wanted, got); errors.Is(err, store.ErrStalled) {
 			break // its end wakes this loop
 		} else if err != nil {
 			fl.cfg.Logger.Error("can't keep records", "origin", o.domain.Name(), "error", err)
 			return wantLonger
 		}
-		o.postpone(st, wanted)
+		o.streams.postpone(st, wanted)
 		fl.origins.notify()
 		if len(got) == 0 {
 			return wantPause // nobody is there: the rest would be asked for in vain
@@ -238,25 +239,25 @@ func (nb *neighbours) holders(o *origin, aud directory.Audience) []protocol.Node
 			all = append(all, protocol.Node{Domain: nb.cfg.Domain, Base: base})
 		}
 	}
-	if all = append(all, o.nodes()...); aud == directory.Mesh {
+	if all = append(all, o.contacts.nodes()...); aud == directory.Mesh {
 		all = append(all, nb.others(o.domain)...)
 	}
 	return all
 }
 
 // due returns wanted entries that may be asked for now, and when there are more.
-func (o *origin) due(limit int) (*stream, []signed.Digest, time.Duration) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	now, next, clock := time.Now(), wantLonger, o.index.Clock.Now().Unix()
-	for _, st := range []*stream{o.cur, o.next, o.private.cur, o.private.next} {
+func (ss *streams) due(limit int) (*stream, []signed.Digest, time.Duration) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	now, next, clock := time.Now(), wantLonger, ss.shown.index.Clock.Now().Unix()
+	for _, st := range []*stream{ss.pair.mesh.cur, ss.pair.mesh.next, ss.pair.private.cur, ss.pair.private.next} {
 		if st == nil {
 			continue
 		}
 		var ds []signed.Digest
 		for _, w := range st.wanted {
 			if clock >= w.digest.Deadline { // nobody gives it, and nothing waits for it
-				o.reached.Store(nil)
+				ss.reached.Store(nil)
 				w.tries = max(w.tries, 1)
 			} else if pause := w.next.Sub(now); pause > 0 {
 				next = min(next, pause)
@@ -272,10 +273,10 @@ func (o *origin) due(limit int) (*stream, []signed.Digest, time.Duration) {
 }
 
 // postpone notes what nobody gave, to ask again later and more seldom.
-func (o *origin) postpone(st *stream, asked []signed.Digest) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.reached.Store(nil)
+func (ss *streams) postpone(st *stream, asked []signed.Digest) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.reached.Store(nil)
 	for _, d := range asked {
 		if w := st.wanted[d.RID]; w != nil && protocol.NameOf(w.digest) == protocol.NameOf(d) {
 			w.next = time.Now().Add(min(wantPause<<min(w.tries, 6), wantLonger))

@@ -53,7 +53,7 @@ func TestASubscriptionToANodeThatLagsIsNoticed(t *testing.T) {
 		b.origin.listKeys(nil, b.alpha.keys, b.world.sites["https://alpha.test-2.test"].keys)
 		defer b.beta.run(t)()
 		eventually(t, time.Second, "heard", func() bool { return !b.beta.Peers()[0].LastHeard.IsZero() })
-		at, _ := b.beta.origins.get(alpha).node(&b.beta.origins.get(alpha).feed)
+		at, _ := b.beta.origins.get(alpha).contacts.node(&b.beta.origins.get(alpha).streams.pair.mesh)
 		b.world.mu.Lock()
 		b.world.tap = func(to string, r *http.Request, body []byte) []byte {
 			if to == at.Base && r.URL.Path == protocol.PathPages {
@@ -170,21 +170,21 @@ func TestAChainOfManyLinksIsPulledAnew(t *testing.T) {
 		}
 		o := b.beta.origins.get(alpha)
 		links := func() (n uint64) {
-			must(t, b.beta.store.Read(o.cur.id, func(tx *store.Tx) error { n = tx.Chain().Sequence(); return nil }))
+			must(t, b.beta.store.Read(o.streams.pair.mesh.cur.id, func(tx *store.Tx) error { n = tx.Chain().Sequence(); return nil }))
 			return n
 		}
-		b.beta.puller.compact(t.Context(), o, &o.feed)
+		b.beta.puller.compact(t.Context(), o, &o.streams.pair.mesh)
 		if n := links(); n < agents {
 			t.Fatalf("%d links of %d changes", n, agents)
 		}
-		_, err := b.beta.store.Change(o.cur.id, func(tx *store.Tx) error {
+		_, err := b.beta.store.Change(o.streams.pair.mesh.cur.id, func(tx *store.Tx) error {
 			return tx.Chain().SetSequence(tx.Chain().Sequence() + compactSlack/linkWeight) // as if there had been hundreds more
 		})
 		must(t, err)
 		for range 2 {
-			b.beta.puller.compact(t.Context(), o, &o.feed)
-			if n := links(); n != 1 || o.cur.state.Listed != agents {
-				t.Fatalf("%d links that list %d", n, o.cur.state.Listed)
+			b.beta.puller.compact(t.Context(), o, &o.streams.pair.mesh)
+			if n := links(); n != 1 || o.streams.pair.mesh.cur.state.Listed != agents {
+				t.Fatalf("%d links that list %d", n, o.streams.pair.mesh.cur.state.Listed)
 			}
 		}
 	})
@@ -207,7 +207,7 @@ func TestALongChainIsPulledAnew(t *testing.T) {
 		b.origin.sweep() // … and frees it
 		last := b.origin.register("last", 600)
 		b.pull()
-		st := b.beta.origins.get(alpha).cur
+		st := b.beta.origins.get(alpha).streams.pair.mesh.cur
 		links := func() (n int) {
 			if err := b.beta.store.Read(st.id, func(tx *store.Tx) error { n = tx.Chain().Stats().KeyN; return nil }); err != nil {
 				t.Fatal(err)
@@ -218,7 +218,7 @@ func TestALongChainIsPulledAnew(t *testing.T) {
 			t.Fatalf("%d links", n)
 		}
 		st.state.Listed += compactSlack // as if there had been thousands more
-		b.beta.puller.compact(t.Context(), b.beta.origins.get(alpha), &b.beta.origins.get(alpha).feed)
+		b.beta.puller.compact(t.Context(), b.beta.origins.get(alpha), &b.beta.origins.get(alpha).streams.pair.mesh)
 		if n := links(); n != 1 || st.state.Listed != 1 {
 			t.Fatalf("%d links that list %d", n, st.state.Listed)
 		}

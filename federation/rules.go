@@ -12,10 +12,10 @@ import (
 // used returns what is held of the origin when st has changed by delta. A new epoch
 // that is gathered beside an old one is reckoned by itself (rule P3). o.change or o.mu
 // is held.
-func (o *origin) used(st *stream, delta store.Usage) store.Usage {
+func (qs *quotas) used(st *stream, delta store.Usage) store.Usage {
 	all := st.used.Plus(delta)
-	f := o.feedOf(st.id.Audience)
-	other := o.other(f)
+	f := qs.pair.feedOf(st.id.Audience)
+	other := qs.pair.other(f)
 	switch {
 	case st == f.next && other.next != nil:
 		return all.Plus(other.next.used)
@@ -26,19 +26,19 @@ func (o *origin) used(st *stream, delta store.Usage) store.Usage {
 }
 
 // full reports whether nothing can be added to st.
-func (o *origin) full(st *stream, delta store.Usage) bool {
-	return !o.quota().fits(o.used(st, delta), store.Usage{Records: 1, Bytes: 1})
+func (qs *quotas) full(st *stream, delta store.Usage) bool {
+	return !qs.quota().fits(qs.used(st, delta), store.Usage{Records: 1, Bytes: 1})
 }
 
 // admits reports whether what an origin announced is shown.
-func (o *origin) admits(e *directory.Entry) bool {
-	if o.stale {
+func (sx *shownIndex) admits(e *directory.Entry) bool {
+	if sx.stale {
 		return false
 	}
 
 	admitted := false
-	o.cfg.Panics.Do(contain.Policy, func() {
-		admitted = o.peering.Load().Import.Admits(e.Agent, e.Document.Kind(), e.Projection)
+	sx.cfg.Panics.Do(contain.Policy, func() {
+		admitted = sx.peering.Load().Import.Admits(e.Agent, e.Document.Kind(), e.Projection)
 	})
 
 	return admitted
@@ -62,24 +62,27 @@ const staleEvery = 500 * time.Millisecond
 func (u *upkeep) staleness(ctx context.Context) {
 	for ok := true; ok; ok = wait(ctx, nil, u.cfg.Stretch.of(staleEvery)) {
 		for _, o := range u.origins.all() {
-			o.mu.Lock()
-			if stale := o.silent() && o.peering.Load().Import.OnStale == directory.OnStaleHide; stale != o.stale && !o.ended {
-				o.stale = stale
-				o.rejudge()
-				u.cfg.Logger.Warn("a peer's registrations are hidden, or shown again", "origin", o.domain.Name(), "hidden", stale)
+			hide := o.peering.Load().Import.OnStale == directory.OnStaleHide
+
+			stale := hide && o.silent()
+			if o.streams.setStale(stale) {
+				u.cfg.Logger.Warn("a peer's registrations are hidden, or shown again",
+					"origin", o.domain.Name(), "hidden", stale)
 			}
-			o.mu.Unlock()
 		}
 	}
 }
 
 // silent reports whether an origin's last word is too old. Who lets this domain have
-// no head, or none that it can read, is known by what else comes. o.mu is held.
+// no head, or none that it can read, is known by what else comes.
 func (o *origin) silent() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
 	if o.unlisted || o.unread.head != nil {
 		return time.Since(o.heard) > maxHeadAge
 	}
-	return o.index.Clock.Now().Sub(o.headIs) > maxHeadAge
+	return o.streams.shown.index.Clock.Now().Sub(o.headIs) > maxHeadAge
 }
 
 // What one step of readmit may do: how many records are asked for again, to within a
@@ -100,10 +103,7 @@ type readmission struct {
 }
 
 // newReadmission begins a look at a stream. There is no room for what is on its way.
-func (o *origin) newReadmission(st *stream) *readmission {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-
+func (ra *readmitter) newReadmission(st *stream) *readmission {
 	underWay := int64(len(st.wanted))
 
 	return &readmission{
@@ -114,16 +114,16 @@ func (o *origin) newReadmission(st *stream) *readmission {
 
 // readmit wants records again for which there was no room, once there is. What is
 // too large still is refused again, and not asked for before more was freed.
-func (o *origin) readmit() error {
-	if err := o.change.lock(o.store); err != nil {
+func (ra *readmitter) readmit() error {
+	if err := ra.streams.change.lock(ra.streams.store); err != nil {
 		return err
 	}
-	defer o.change.unlock()
+	defer ra.streams.change.unlock()
 
-	room, freed := o.takeRoom(), false
-	for _, f := range o.feeds() {
+	room, freed := ra.takeRoom(), false
+	for _, f := range ra.streams.pair.feeds() {
 		st := f.cur
-		if st == nil || st.used.OverQuota == 0 || o.full(st, store.Usage{}) {
+		if st == nil || st.used.OverQuota == 0 || ra.streams.quotas.full(st, store.Usage{}) {
 			continue
 		}
 
@@ -131,20 +131,20 @@ func (o *origin) readmit() error {
 		case st.again == nil && !room:
 			continue
 		case st.again == nil:
-			st.again = o.newReadmission(st)
+			st.again = ra.newReadmission(st)
 		default:
 			freed = freed || room // behind what it has looked at, too
 		}
 
-		if err := o.readmitSome(f, st); err != nil {
+		if err := ra.readmitSome(f, st); err != nil {
 			st.again = nil
-			o.giveRoom()
+			ra.giveRoom()
 			return err
 		}
 	}
 
 	if freed {
-		o.giveRoom()
+		ra.giveRoom()
 	}
 
 	return nil
@@ -153,15 +153,15 @@ func (o *origin) readmit() error {
 // readmitSome takes one step of a stream's readmission. Entries are read without a
 // transaction that writes, which would keep the pages of all origins waiting. o.change
 // is held.
-func (o *origin) readmitSome(f *feed, st *stream) error {
+func (ra *readmitter) readmitSome(f *feed, st *stream) error {
 	again, more := st.again, true
 	var rids []directory.RID
 
 	for looked := 0; more && looked < readmitLook && len(rids) < readmitAtOnce; looked += readmitBatch {
 		var err error
-		again.after, more, err = o.store.EntriesAfter(st.id, again.after, readmitBatch,
+		again.after, more, err = ra.streams.store.EntriesAfter(st.id, again.after, readmitBatch,
 			func(_ *store.Tx, rid directory.RID, h *store.Entry) error {
-				if h.Record == store.RecordOverQuota && o.reserve(&again.reserved, st, h) {
+				if h.Record == store.RecordOverQuota && ra.streams.quotas.reserve(&again.reserved, st, h) {
 					rids = append(rids, rid)
 				}
 				return nil
@@ -173,7 +173,7 @@ func (o *origin) readmitSome(f *feed, st *stream) error {
 
 	if len(rids) > 0 {
 		again.asked = true
-		if err := o.wantAgain(f, st, rids); err != nil {
+		if err := ra.wantAgain(f, st, rids); err != nil {
 			return err
 		}
 	}
@@ -181,7 +181,7 @@ func (o *origin) readmitSome(f *feed, st *stream) error {
 	if !more {
 		st.again = nil
 		if again.asked { // what came by now is reserved twice: another look finds what room that leaves
-			o.giveRoom()
+			ra.giveRoom()
 		}
 	}
 
@@ -189,11 +189,11 @@ func (o *origin) readmitSome(f *feed, st *stream) error {
 }
 
 // wantAgain makes entries wanted for which there was no room. o.change is held.
-func (o *origin) wantAgain(f *feed, st *stream, rids []directory.RID) error {
+func (ra *readmitter) wantAgain(f *feed, st *stream, rids []directory.RID) error {
 	var done changes
 	var err error
 
-	done.state, err = o.store.Change(st.id, func(t *store.Tx) error {
+	done.state, err = ra.streams.store.Change(st.id, func(t *store.Tx) error {
 		for _, rid := range rids {
 			old, err := t.Get(rid)
 			if err != nil {
@@ -218,26 +218,26 @@ func (o *origin) wantAgain(f *feed, st *stream, rids []directory.RID) error {
 		return err
 	}
 
-	o.apply(f, st, done, nil)
-	nudge(o.kick)
+	ra.streams.apply(f, st, done, nil)
+	nudge(ra.streams.kick)
 
 	return nil
 }
 
 // takeRoom reports whether something was freed since it was asked the last time.
-func (o *origin) takeRoom() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (ra *readmitter) takeRoom() bool {
+	ra.mu.Lock()
+	defer ra.mu.Unlock()
 
-	room := o.room && !o.ended
-	o.room = false
+	room := ra.room && !ra.streams.hasEnded()
+	ra.room = false
 
 	return room
 }
 
-func (o *origin) giveRoom() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (ra *readmitter) giveRoom() {
+	ra.mu.Lock()
+	defer ra.mu.Unlock()
 
-	o.room = true
+	ra.room = true
 }

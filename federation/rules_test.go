@@ -92,7 +92,7 @@ func TestQuotasBoundWhatIsHeld(t *testing.T) {
 		}
 		b.origin.remove(rids[1])
 		b.pull()
-		must(t, o().readmit())
+		must(t, o().streams.readmitter.readmit())
 		b.beta.follower.backlog(t.Context(), o())
 		if s := held(); s.Records != 3 || s.OverQuota != 1 || len(b.agents()) != 3 {
 			t.Errorf("after a removal: %+v", s)
@@ -103,13 +103,13 @@ func TestQuotasBoundWhatIsHeld(t *testing.T) {
 			t.Errorf("after a restart: %+v and not %d bytes", s, bytes)
 		}
 		set(directory.PeerRules{Bytes: bytes + 10}) // no room for a fourth
-		must(t, o().readmit())
+		must(t, o().streams.readmitter.readmit())
 		b.beta.follower.backlog(t.Context(), o())
 		if s := held(); s.Records != 3 || s.OverQuota != 1 || s.Bytes > bytes+10 {
 			t.Errorf("by bytes: %+v", s)
 		}
 		set(directory.PeerRules{})
-		must(t, o().readmit())
+		must(t, o().streams.readmitter.readmit())
 		b.beta.follower.backlog(t.Context(), o())
 		if s := held(); s.Records != 4 || s.OverQuota != 0 || len(b.agents()) != 4 {
 			t.Errorf("without: %+v", s)
@@ -145,9 +145,9 @@ func TestQuotasCountWhatExpiresAndWhatIsToCome(t *testing.T) {
 			b.pull()
 		}
 		time.Sleep(3 * time.Minute)
-		_, err := b.beta.origins.get(alpha).sweep(sweepLimit)
+		_, err := b.beta.origins.get(alpha).streams.sweep(sweepLimit)
 		must(t, err)
-		must(t, b.beta.origins.get(alpha).readmit())
+		must(t, b.beta.origins.get(alpha).streams.readmitter.readmit())
 		b.beta.follower.backlog(t.Context(), b.beta.origins.get(alpha))
 		if s := held(); s.Records != 1 || s.OverQuota != 0 || s.Entries != 1 || !b.agents()["long"] {
 			t.Errorf("once the other has expired: %+v", s)
@@ -223,7 +223,7 @@ func TestQuotasCountBothStreams(t *testing.T) {
 		b.origin.grant(ours, directory.Only(beta), true)
 		b.pull()
 		o := b.beta.origins.get(alpha)
-		must(t, b.beta.puller.pullAll(t.Context(), o, &o.private, b.giver(), endless(t.Context())))
+		must(t, b.beta.puller.pullAll(t.Context(), o, &o.streams.pair.private, b.giver(), endless(t.Context())))
 		if s := b.beta.Peers()[0]; s.Records != 1 || s.OverQuota != 1 || len(b.agents()) != 1 {
 			t.Errorf("%+v", s)
 		}
@@ -290,9 +290,9 @@ func TestRulesChangeInSteps(t *testing.T) {
 		steps := func(rules directory.PeerRules, meanwhile string) (n int) {
 			p.Import = rules
 			b.beta.reconcile()
-			for before := len(b.agents()); o.judgeSome(); n++ {
+			for before := len(b.agents()); o.streams.rejudger.judgeSome(); n++ {
 				if n == 1 { // one step of several is done: nobody holds the origin
-					if _, ok := o.position(); !ok {
+					if _, ok := o.streams.position(); !ok {
 						t.Fatal("no position")
 					}
 					b.origin.register(meanwhile, 6000)
@@ -335,13 +335,13 @@ func TestRulesChangeWhileTheyAreApplied(t *testing.T) {
 		for _, names := range [][]string{{"none"}, {"agent-1*"}, nil} {
 			p.Import.Names = names
 			b.beta.reconcile()
-			o.judgeSome()
+			o.streams.rejudger.judgeSome()
 		}
 		b.beta.upkeep.judgeAll(t.Context())
 		if n := len(b.agents()); n != 2*judgeBatch {
 			t.Errorf("%d are shown, and all are admitted", n)
 		}
-		if o.judging != nil {
+		if o.streams.rejudger.judging != nil {
 			t.Error("something is left to do")
 		}
 	})

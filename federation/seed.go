@@ -14,8 +14,8 @@ import (
 func (fl *follower) seed(ctx context.Context, o *origin) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	for _, f := range o.feeds() {
-		if o.blank(f) {
+	for _, f := range o.streams.pair.feeds() {
+		if o.streams.blank(f) {
 			wg.Go(func() { fl.seedFeed(ctx, o, f) })
 		}
 	}
@@ -32,8 +32,8 @@ func (fl *follower) seedFeed(ctx context.Context, o *origin, f *feed) {
 const seedSiblings = 8
 
 // blank reports whether nothing is held of a stream.
-func (o *origin) blank(f *feed) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (ss *streams) blank(f *feed) bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 	return f.cur == nil && f.next == nil
 }

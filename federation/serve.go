@@ -358,7 +358,7 @@ func (h *holdings) pageOf(from spiffeid.TrustDomain, q protocol.PageQuery) (stri
 	if o == nil {
 		return "", directory.Refuse(directory.NotFound, "this node has nothing of that origin")
 	}
-	st := o.shownStream(q.Aud)
+	st := o.streams.shownStream(q.Aud)
 	if st == nil {
 		return "", nil
 	}

@@ -226,7 +226,7 @@ func TestAKeyDocumentIsAskedForByKey(t *testing.T) {
 		for _, rings := range [][]*keyring{{b.alpha.keys, other}, {b.alpha.keys}} {
 			b.origin.listKeys(nil, rings...)
 			must(t, b.beta.receiver.refreshKeys(t.Context(), o, b.giver()))
-			texts = append(texts, o.keysText)
+			texts = append(texts, o.keys.newest)
 		}
 		for key, want := range map[string]string{"": texts[1], signed.KeyID(b.alpha.keys.public()): texts[1], signed.KeyID(other.public()): texts[0], "none": ""} {
 			w := b.askWithin(b.beta, nodeID(gamma, 1).String(), "GET", protocol.PathKeys+"?origin=alpha.test&key="+key, "")
@@ -255,7 +255,7 @@ func TestAPullBelowTheTipIsAnsweredThoughNothingIsLeft(t *testing.T) {
 		if err := b.beta.receiver.askHead(t.Context(), b.beta.origins.get(alpha), b.giver()); err != nil {
 			t.Fatal(err)
 		}
-		if p := b.beta.Peers()[0]; p.Watermark < b.origin.tip || p.LagRevisions != 0 || b.beta.origins.get(alpha).behind() {
+		if p := b.beta.Peers()[0]; p.Watermark < b.origin.tip || p.LagRevisions != 0 || b.beta.origins.get(alpha).streams.behind() {
 			t.Fatalf("%+v, tip %d", p, b.origin.tip)
 		}
 	})

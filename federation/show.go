@@ -16,17 +16,17 @@ import (
 // apply does in memory what a transaction did on disk, and calls also, if it isn't nil,
 // at the same moment for readers. A stream that isn't shown yet changes no index.
 // o.change is held.
-func (o *origin) apply(f *feed, st *stream, done changes, also func()) {
+func (ss *streams) apply(f *feed, st *stream, done changes, page *verifiedPage) {
 	var twice alternatives
 	if st == f.cur {
-		twice = o.alternativesTo(f, done.effects)
+		twice = ss.alternativesTo(f, done.effects)
 	}
 
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 
-	o.account(st, done)
-	o.reached.Store(nil)
+	ss.account(st, done)
+	ss.reached.Store(nil)
 
 	for _, e := range done.effects {
 		delete(st.wanted, e.digest.RID)
@@ -35,8 +35,8 @@ func (o *origin) apply(f *feed, st *stream, done changes, also func()) {
 		}
 	}
 
-	if also != nil {
-		also()
+	if page != nil {
+		f.progress(st, page)
 	}
 	if st != f.cur {
 		return
@@ -48,13 +48,13 @@ func (o *origin) apply(f *feed, st *stream, done changes, also func()) {
 
 		switch {
 		case both:
-			o.show(rid, entries...)
+			ss.shown.show(rid, entries...)
 		case e.renew != nil:
-			o.renew(rid, e.renew)
+			ss.shown.renew(rid, e.renew)
 		case e.entry != nil:
-			o.show(rid, e.entry)
+			ss.shown.show(rid, e.entry)
 		default:
-			o.index.Delete(rid)
+			ss.shown.index.Delete(rid)
 		}
 	}
 }
@@ -65,26 +65,26 @@ type alternatives map[directory.RID][]*directory.Entry
 
 // alternativesTo reads the alternatives to effects on a feed. What can't be read is
 // shown later by the judges. o.change is held.
-func (o *origin) alternativesTo(f *feed, effects []effect) alternatives {
-	found, err := o.readAlternatives(f, effects)
+func (ss *streams) alternativesTo(f *feed, effects []effect) alternatives {
+	found, err := ss.reader.readAlternatives(f, effects)
 	if err != nil {
 		if !errors.Is(err, store.ErrStalled) {
-			o.cfg.Logger.Error("can't read what a peer told", "origin", o.domain.Name(), "error", err)
+			ss.cfg.Logger.Error("can't read what a peer told", "origin", ss.domain.Name(), "error", err)
 		}
-		o.showLater()
+		ss.rejudger.showLater()
 	}
 
 	return found
 }
 
-func (o *origin) readAlternatives(f *feed, effects []effect) (alternatives, error) {
-	other := o.other(f)
+func (er *entryReader) readAlternatives(f *feed, effects []effect) (alternatives, error) {
+	other := er.pair.other(f)
 	if !other.live() || len(effects) == 0 {
 		return nil, nil
 	}
 
 	var both []directory.RID
-	err := o.store.Read(other.cur.id, func(t *store.Tx) error {
+	err := er.store.Read(other.cur.id, func(t *store.Tx) error {
 		for _, e := range effects {
 			if t.Has(e.digest.RID) {
 				both = append(both, e.digest.RID)
@@ -98,7 +98,7 @@ func (o *origin) readAlternatives(f *feed, effects []effect) (alternatives, erro
 
 	found := alternatives{}
 	for _, rid := range both {
-		if found[rid], err = o.entriesOf(rid); err != nil {
+		if found[rid], err = er.entriesOf(rid); err != nil {
 			return nil, err
 		}
 	}
@@ -108,14 +108,14 @@ func (o *origin) readAlternatives(f *feed, effects []effect) (alternatives, erro
 
 // entriesOf returns what the streams that are shown hold of a registration. o.change is
 // held.
-func (o *origin) entriesOf(rid directory.RID) (all []*directory.Entry, err error) {
-	for _, f := range o.feeds() {
+func (er *entryReader) entriesOf(rid directory.RID) (all []*directory.Entry, err error) {
+	for _, f := range er.pair.feeds() {
 		if f.cur == nil {
 			continue
 		}
 
 		var k store.StoredEntry
-		err := o.store.Read(f.cur.id, func(t *store.Tx) (err error) {
+		err := er.store.Read(f.cur.id, func(t *store.Tx) (err error) {
 			k, err = t.StoredEntry(rid)
 			return err
 		})
@@ -123,7 +123,7 @@ func (o *origin) entriesOf(rid directory.RID) (all []*directory.Entry, err error
 			return nil, err
 		}
 
-		if e := o.entryOf(f.cur, k); e != nil {
+		if e := er.entryOf(f.cur, k); e != nil {
 			all = append(all, e)
 		}
 	}
@@ -133,25 +133,25 @@ func (o *origin) entriesOf(rid directory.RID) (all []*directory.Entry, err error
 
 // show shows the best of those entries of a registration that import policy admits, or
 // nothing. o.mu is held.
-func (o *origin) show(rid directory.RID, entries ...*directory.Entry) {
+func (sx *shownIndex) show(rid directory.RID, entries ...*directory.Entry) {
 	var best *directory.Entry
 	for _, e := range entries {
-		if o.admits(e) && better(e, best) {
+		if sx.admits(e) && better(e, best) {
 			best = e
 		}
 	}
 
 	if best == nil {
-		o.index.Delete(rid)
+		sx.index.Delete(rid)
 	} else {
-		o.put(best)
+		sx.put(best)
 	}
 }
 
 // put enters an entry into the index. One that can't be entered is left out.
-func (o *origin) put(e *directory.Entry) {
-	if !o.cfg.Panics.Do(contain.Index, func() { o.index.Put(e) }) {
-		o.cfg.Panics.Do(contain.Index, func() { o.index.Delete(e.RID) })
+func (sx *shownIndex) put(e *directory.Entry) {
+	if !sx.cfg.Panics.Do(contain.Index, func() { sx.index.Put(e) }) {
+		sx.cfg.Panics.Do(contain.Index, func() { sx.index.Delete(e.RID) })
 	}
 }
 
@@ -170,34 +170,34 @@ func better(a, b *directory.Entry) bool {
 
 // offer shows an entry that import policy admits, unless the origin's other stream has
 // a better one. o.mu is held.
-func (o *origin) offer(e *directory.Entry) {
-	if !o.admits(e) {
+func (sx *shownIndex) offer(e *directory.Entry) {
+	if !sx.admits(e) {
 		return
 	}
-	if old, ok := o.index.Get(e.RID); ok && old.Received.Private != e.Received.Private && !better(e, old) {
+	if old, ok := sx.index.Get(e.RID); ok && old.Received.Private != e.Received.Private && !better(e, old) {
 		return
 	}
-	o.put(e)
+	sx.put(e)
 }
 
 // hide takes away what the index shows of a feed and pick says yes to, and shows
 // of it what the other feed has. o.change is held.
-func (o *origin) hide(f *feed, pick func(*directory.Entry) bool) {
-	private := f == &o.private
+func (ss *streams) hide(f *feed, pick func(*directory.Entry) bool) {
+	private := f == &ss.pair.private
 
 	var effects []effect
-	for e := range o.index.All() {
+	for e := range ss.shown.index.All() {
 		if e.Received.Private == private && pick(e) {
 			effects = append(effects, effect{digest: signed.Digest{RID: e.RID}})
 		}
 	}
 
-	twice := o.alternativesTo(f, effects)
+	twice := ss.alternativesTo(f, effects)
 
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 
 	for _, e := range effects {
-		o.show(e.digest.RID, twice[e.digest.RID]...)
+		ss.shown.show(e.digest.RID, twice[e.digest.RID]...)
 	}
 }

@@ -28,7 +28,7 @@ func (rc *receiver) take(ctx context.Context, from sender, giver protocol.Node, 
 	if p.err != nil {
 		return nil, "", p.err
 	}
-	code, err := p.origin.accept(p.verifiedPage, rc.records.openRecords(p.origin, p.Page, p.records))
+	code, err := p.origin.accept(p.verifiedPage, rc.records.openRecords(p.origin.domain, p.Page, p.records))
 	return p.verifiedPage, code, err
 }
 
@@ -64,13 +64,13 @@ func (rc *receiver) lookAt(ctx context.Context, from sender, giver protocol.Node
 
 // fit reports whether a page will be applicable once what is on its way was applied,
 // which stream it goes on, and whether there is room for what it adds.
-func (o *origin) fit(p *verifiedPage, done ahead) (id store.StreamID, full, apt bool) {
+func (ss *streams) fit(p *verifiedPage, done ahead) (id store.StreamID, full, apt bool) {
 	id = store.StreamID{Origin: p.Issuer, Audience: p.Audience, Epoch: p.Epoch}
 
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 
-	f := o.feedOf(p.Audience)
+	f := ss.pair.feedOf(p.Audience)
 	st := f.existing(p.Epoch)
 	if st == nil {
 		if p.Epoch < f.newest().id.Epoch {
@@ -82,19 +82,19 @@ func (o *origin) fit(p *verifiedPage, done ahead) (id store.StreamID, full, apt 
 	mark := st.state.Watermark
 	apt = mark < p.To && (p.From <= mark || p.Epoch == done.epoch && p.From <= done.watermark)
 
-	return id, apt && o.full(st, store.Usage{}), apt
+	return id, apt && ss.quotas.full(st, store.Usage{}), apt
 }
 
 // prefetch gets the records that an applicable page names and that aren't here.
 func (rc *receiver) prefetch(ctx context.Context, o *origin, p *verifiedPage, giver protocol.Node, done ahead) (map[protocol.RecordName]fetched, error) {
-	id, full, apt := o.fit(p, done)
+	id, full, apt := o.streams.fit(p, done)
 	if !apt {
 		return nil, nil
 	}
 
 	var names []protocol.RecordName
 	for _, d := range p.Digests {
-		if d.Live() && !freed(d.Deadline, o.index.Clock.Now()) {
+		if d.Live() && !freed(d.Deadline, o.streams.shown.index.Clock.Now()) {
 			names = append(names, protocol.NameOf(d))
 		}
 	}
@@ -115,11 +115,11 @@ func (rc *receiver) prefetch(ctx context.Context, o *origin, p *verifiedPage, gi
 // pullAll pulls page by page until a node has no more, or its stint ends.
 func (pl *puller) pullAll(ctx context.Context, o *origin, f *feed, n protocol.Node, s *stint) error {
 	for stuck := 0; ; {
-		since := o.since(f)
+		since := o.streams.since(f)
 		if done, err := pl.pullOn(ctx, o, f, n, s, since); done || err != nil {
 			return err
 		}
-		if o.since(f) == since {
+		if o.streams.since(f) == since {
 			// A new epoch's first page says so once; a node that goes on so has no chain from 0.
 			if stuck++; stuck > 1 {
 				return errGap
@@ -175,7 +175,7 @@ func (pl *puller) bring(ctx context.Context, o *origin, f *feed, n protocol.Node
 		for p := range asked {
 			j := judged{pulled: p}
 			if p.err == nil {
-				j.opened = pl.records.openRecords(p.origin, p.Page, p.records)
+				j.opened = pl.records.openRecords(p.origin.domain, p.Page, p.records)
 			}
 			if !hand(ctx, all, j) {
 				return

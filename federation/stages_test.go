@@ -29,7 +29,7 @@ func TestTheNextPageIsAskedForWhileOneIsWritten(t *testing.T) {
 		for i := range protocol.MaxDigests + 10 {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
-		first := int(b.beta.origins.get(alpha).since(&b.beta.origins.get(alpha).feed))
+		first := int(b.beta.origins.get(alpha).streams.since(&b.beta.origins.get(alpha).streams.pair.mesh))
 		second := make(chan struct{}, 1)
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
 			if since, _ := strconv.Atoi(r.URL.Query().Get("since")); r.URL.Path == protocol.PathPages && since > first {
@@ -43,7 +43,7 @@ func TestTheNextPageIsAskedForWhileOneIsWritten(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		go func() {
-			done <- b.beta.puller.pullAll(t.Context(), b.beta.origins.get(alpha), &b.beta.origins.get(alpha).feed, b.giver(), endless(t.Context()))
+			done <- b.beta.puller.pullAll(t.Context(), b.beta.origins.get(alpha), &b.beta.origins.get(alpha).streams.pair.mesh, b.giver(), endless(t.Context()))
 		}()
 		<-second // which never comes where one page is done before the next
 		if err := tx.Rollback(); err != nil {
@@ -72,7 +72,7 @@ func TestAPullThatFailsHalfwayKeepsWhatItHas(t *testing.T) {
 			return body
 		}
 		o := b.beta.origins.get(alpha)
-		if err := b.beta.puller.pullAll(t.Context(), o, &o.feed, b.giver(), endless(t.Context())); protocol.CodeOf(err) != protocol.CodeFormat {
+		if err := b.beta.puller.pullAll(t.Context(), o, &o.streams.pair.mesh, b.giver(), endless(t.Context())); protocol.CodeOf(err) != protocol.CodeFormat {
 			t.Fatalf("a damaged page: %v", err)
 		}
 		if n := b.beta.view.Origin(alpha).Len(); n != 2*protocol.MaxDigests {
@@ -193,7 +193,7 @@ func TestWhatAPullHasInHandIsBounded(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			o := b.beta.origins.get(alpha)
-			all, end := b.beta.puller.bring(ctx, o, &o.feed, b.giver(), endless(ctx), o.since(&o.feed))
+			all, end := b.beta.puller.bring(ctx, o, &o.streams.pair.mesh, b.giver(), endless(ctx), o.streams.since(&o.streams.pair.mesh))
 			for taken := range pages {
 				synctest.Wait() // nothing more comes until one is taken
 				if want := min(taken+2, pages); came[protocol.PathPages] != want || came[protocol.PathRecords] != want {
@@ -227,7 +227,7 @@ func TestWhoHasNoChainIsLeft(t *testing.T) {
 			return body
 		}
 		o := b.beta.origins.get(alpha)
-		if err := b.beta.puller.pullAll(t.Context(), o, &o.feed, b.giver(), endless(t.Context())); !errors.Is(err, errGap) {
+		if err := b.beta.puller.pullAll(t.Context(), o, &o.streams.pair.mesh, b.giver(), endless(t.Context())); !errors.Is(err, errGap) {
 			t.Errorf("%v", err)
 		}
 	})

@@ -30,7 +30,7 @@ func (m *Mesh) stallEnded(lasted time.Duration) {
 	nudge(m.halted)
 	m.store.Wake()
 	for _, o := range m.origins.all() {
-		nudge(o.kick)
+		nudge(o.streams.kick)
 		nudge(o.ask)
 	}
 	m.origins.notify()

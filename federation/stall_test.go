@@ -213,11 +213,11 @@ func TestWhatCannotBeReadBackIsShownLater(t *testing.T) {
 		b.origin.grant(rid, directory.Only(beta), true)
 		b.pull()
 		o := b.beta.origins.get(alpha)
-		must(t, b.beta.puller.pullAll(t.Context(), o, &o.private, b.giver(), endless(t.Context())))
+		must(t, b.beta.puller.pullAll(t.Context(), o, &o.streams.pair.private, b.giver(), endless(t.Context())))
 		if e := b.beta.shown(alpha)[rid]; e == nil || !e.Received.Private {
 			t.Fatalf("%+v is shown", e)
 		}
-		before, _ := o.position()
+		before, _ := o.streams.position()
 
 		end, done := make(chan struct{}), make(chan error, 1)
 		go func() {
@@ -229,10 +229,10 @@ func TestWhatCannotBeReadBackIsShownLater(t *testing.T) {
 		time.Sleep(2 * store.StallAfter)
 
 		// A change that was begun before the stall ends now.
-		o.hide(&o.private, func(*directory.Entry) bool { return true })
+		o.streams.hide(&o.streams.pair.private, func(*directory.Entry) bool { return true })
 		o.mu.Lock()
-		o.cur.state.Watermark += 10
-		o.reached.Store(nil)
+		o.streams.pair.mesh.cur.state.Watermark += 10
+		o.streams.reached.Store(nil)
 		o.mu.Unlock()
 		if at, ok := b.beta.Position(alpha); at != before || !ok {
 			t.Errorf("it says that it is at %v, and shows what was at %v", at, before)

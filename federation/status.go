@@ -24,29 +24,48 @@ func (g *guard) Unlock() {
 // A summary is what readers see of an origin. It never changes: a later one takes its
 // place.
 type summary struct {
-	status PeerStatus // but for what depends on the time, the peering and the position
-	waits  store.Unopened
+	lastErr     string
+	unsupported string // what a later release is needed for
 
-	ended, convicted     bool
-	headIs, heard, level time.Time
+	convicted, unlisted bool
+	headIs, heard       time.Time
 }
 
 // publish makes the summary of now. o.mu is held, or nothing runs yet.
 func (o *origin) publish() {
-	newest := o.newest()
-	seen := &summary{ended: o.ended, convicted: o.convicted, headIs: o.headIs, heard: o.heard, level: o.level}
+	o.summary.Store(&summary{
+		lastErr:     o.lastErr,
+		unsupported: o.unread.why(),
+		convicted:   o.convicted,
+		unlisted:    o.unlisted,
+		headIs:      o.headIs,
+		heard:       o.heard,
+	})
+}
+
+// A streamsSummary is what readers see of an origin's streams. It never changes either.
+type streamsSummary struct {
+	status PeerStatus // the part of it that the streams know
+	waits  store.Unopened
+	ended  bool
+	level  time.Time
+}
+
+// publish makes the summary of now. ss.mu is held, or nothing runs yet.
+func (ss *streams) publish() {
+	newest := ss.pair.mesh.newest()
+	seen := &streamsSummary{ended: ss.ended, level: ss.pair.mesh.level}
 
 	s := &seen.status
-	s.Domain = o.domain
+	s.Domain = ss.domain
 	s.Watermark = newest.state.Watermark
-	s.Tip = max(o.tip, s.Watermark)
+	s.Tip = max(ss.pair.mesh.tip, s.Watermark)
 	s.LagRevisions = s.Tip - s.Watermark
-	s.LastHeard, s.LastError = o.heard, o.lastErr
-	s.Entries, s.Pending = newest.state.Live, len(newest.wanted)
-	s.Unlisted, s.Hidden = o.unlisted, o.stale
-	s.Unsupported = o.unread.why()
+	s.Entries = newest.state.Live
+	s.Pending = len(newest.wanted)
+	s.Hidden = ss.shown.stale
 
-	for _, f := range o.feeds() {
+	for _, f := range ss.pair.feeds() {
 		if f.cur == nil {
 			continue
 		}
@@ -59,47 +78,53 @@ func (o *origin) publish() {
 		}
 	}
 
-	if private := o.private.cur; private != nil {
+	if private := ss.pair.private.cur; private != nil {
 		s.Entries += private.state.Live
 		s.Pending += len(private.wanted)
 	}
 
-	o.summary.Store(seen)
+	ss.summary.Store(seen)
 
-	if o.cur != nil && len(o.cur.wanted) == 0 && o.reached.Load() == nil {
-		o.findPosition()
+	if ss.pair.mesh.cur != nil && len(ss.pair.mesh.cur.wanted) == 0 && ss.reached.Load() == nil {
+		ss.findPosition()
 	}
 }
 
-// status is honest: nothing is called active whose head is older than
-// maxHeadAge (federation.md, "Peering").
+// status is honest: no peer is called active if its head is older than maxHeadAge
+// (federation.md, "Peering").
 func (o *origin) status() PeerStatus {
-	seen, peering, limit := o.summary.Load(), o.peering.Load(), o.quota()
-	now, clock := time.Now(), o.index.Clock.Now()
+	seen, held, peering := o.summary.Load(), o.streams.summary.Load(), o.peering.Load()
+	limit := o.streams.quotas.quota()
+	now, clock := time.Now(), o.streams.shown.index.Clock.Now()
 
-	s := seen.status
-	s.Position, _ = o.position()
-	s.RecordsLimit, s.BytesLimit = limit.records, limit.bytes
-	s.Unopened = seen.waits.ByFormat()
+	s := held.status
+	s.Position, _ = o.streams.position()
+	s.RecordsLimit = limit.records
+	s.BytesLimit = limit.bytes
+	s.Unopened = held.waits.ByFormat()
+	s.LastHeard = seen.heard
+	s.LastError = seen.lastErr
+	s.Unlisted = seen.unlisted
+	s.Unsupported = seen.unsupported
 	s.State = string(peering.State)
 
 	if !seen.headIs.IsZero() {
 		s.HeadAge = max(0, clock.Sub(seen.headIs))
 	}
 	if s.LagRevisions > 0 {
-		s.LagSeconds = now.Sub(seen.level).Seconds()
+		s.LagSeconds = now.Sub(held.level).Seconds()
 	}
 
 	answers := now.Sub(seen.heard) <= maxHeadAge
 
 	switch {
 	case peering.State == "":
-		s.State = "unknown" // on disk, and no peering says anything of it
+		s.State = "unknown" // on disk, and without a peering
 	case peering.State != directory.PeeringActive:
 	case seen.convicted:
 		s.State = string(directory.PeeringFrozen)
 	case s.Unlisted && answers:
-		s.State = "unlisted" // there is nothing to have
+		s.State = "unlisted" // the origin exports nothing to this domain
 	case s.Unsupported != "" && answers:
 		s.State = "unsupported" // a later release is needed to read it
 	case seen.headIs.IsZero() || s.HeadAge > maxHeadAge:
@@ -113,35 +138,35 @@ func (o *origin) status() PeerStatus {
 
 // position is how far readers may take this node to be: what was announced up to
 // there is shown. Records that no holder would give hold it up no longer.
-func (o *origin) position() (directory.Position, bool) {
-	if reached := o.reached.Load(); reached != nil {
+func (ss *streams) position() (directory.Position, bool) {
+	if reached := ss.reached.Load(); reached != nil {
 		return *reached, true
 	}
 
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 
-	if o.cur == nil {
+	if ss.pair.mesh.cur == nil {
 		return directory.Position{}, false
 	}
 
-	return o.findPosition(), true
+	return ss.findPosition(), true
 }
 
 // findPosition finds the position of a stream that is shown. o.mu is held.
-func (o *origin) findPosition() directory.Position {
-	if o.unshown || o.swapping {
-		return o.shownUpTo
+func (ss *streams) findPosition() directory.Position {
+	if ss.rejudger.unshown || ss.swapping {
+		return ss.shownUpTo
 	}
 
-	p := directory.Position{Epoch: o.cur.id.Epoch, Revision: o.cur.state.Watermark}
-	if h := o.head; h != nil && h.Epoch == p.Epoch && h.Tip <= p.Revision {
+	p := directory.Position{Epoch: ss.pair.mesh.cur.id.Epoch, Revision: ss.pair.mesh.cur.state.Watermark}
+	if h := ss.head; h != nil && h.Epoch == p.Epoch && h.Tip <= p.Revision {
 		p.Revision = max(p.Revision, h.At) // what lies between changed nothing here (rule G5)
 	}
-	p.Revision = min(p.Revision, o.cur.complete())
+	p.Revision = min(p.Revision, ss.pair.mesh.cur.complete())
 
-	o.reached.Store(&p)
-	o.shownUpTo = p
+	ss.reached.Store(&p)
+	ss.shownUpTo = p
 
 	return p
 }

@@ -58,7 +58,7 @@ func (s *stint) bring(digests int) {
 	if s.origin == nil {
 		return
 	}
-	if s.brought += digests; s.origin.headSince(s.began) {
+	if s.brought += digests; s.origin.contacts.headSince(s.began) {
 		return
 	}
 	s.ends = s.ends.Add(time.Duration(digests) * time.Second / relayRate)
@@ -74,7 +74,7 @@ func (pl *puller) pullFromAnother(ctx context.Context, o *origin, f *feed, n pro
 	s := o.beginStint(ctx)
 	defer s.end()
 	err := error(nil)
-	if f == &o.feed {
+	if f == &o.streams.pair.mesh {
 		err = pl.receiver.askHead(s.asking, o, n)
 	}
 	if err == nil {

@@ -38,7 +38,7 @@ func TestAStintLastsAsLongAsEnoughIsBrought(t *testing.T) {
 				defer s.end()
 				for at := every; at <= quick && s.asking.Err() == nil; at += every {
 					if time.Sleep(every); at == c.back {
-						o.headFrom(protocol.Node{Domain: alpha, Base: "https://alpha.test-1.test"})
+						o.contacts.headFrom(protocol.Node{Domain: alpha, Base: "https://alpha.test-1.test"})
 					}
 					if s.asking.Err() == nil {
 						s.bring(c.rate * int(every/time.Second))
@@ -80,7 +80,7 @@ func TestNothingIsLostWhenAStintEnds(t *testing.T) {
 			}
 			return body
 		}
-		if err := b.beta.puller.pullAll(t.Context(), o, &o.feed, b.giver(), s); !errors.Is(err, context.Canceled) || !s.over() {
+		if err := b.beta.puller.pullAll(t.Context(), o, &o.streams.pair.mesh, b.giver(), s); !errors.Is(err, context.Canceled) || !s.over() {
 			t.Errorf("it ended by %v", err)
 		}
 		if n := len(b.beta.shown(alpha)); n != 1+2*each || s.brought != 2*each {
@@ -103,7 +103,7 @@ func TestAnOriginThatIsAwayIsFollowedThroughSiblings(t *testing.T) {
 		p.origin.export(alone, false)
 		o := p.b2.origins.get(alpha)
 		must(t, p.b2.receiver.askHead(t.Context(), o, protocol.Node{Domain: alpha, Base: p.a.base}))
-		for _, f := range o.feeds() {
+		for _, f := range o.streams.pair.feeds() {
 			must(t, p.b2.puller.pullAll(t.Context(), o, f, protocol.Node{Domain: alpha, Base: p.a.base}, endless(t.Context())))
 		}
 		p.origin.register("second", 86400)

@@ -20,10 +20,10 @@ type subscription struct {
 	access   *access
 	receiver *receiver
 	puller   *puller
-	o       *origin
-	f       *feed
-	n       protocol.Node
-	useless int
+	o        *origin
+	f        *feed
+	n        protocol.Node
+	useless  int
 
 	told  directory.Position // an issue of the key document that wasn't to be had, though n told of it
 	tried time.Time          // when it was asked for
@@ -33,7 +33,7 @@ type subscription struct {
 // then pages and key documents as they are made. It returns only with an error; well is
 // called whenever the node proves to be of use.
 func (fl *follower) subscribe(ctx context.Context, o *origin, f *feed, n protocol.Node, well func()) error {
-	if f == &o.feed {
+	if f == &o.streams.pair.mesh {
 		if err := fl.receiver.askHead(ctx, o, n); err != nil && protocol.CodeOf(err) != protocol.CodeUnsupported {
 			return err // of a head that can't be read the pages may be
 		}
@@ -98,7 +98,7 @@ func (s *subscription) known() directory.Position {
 func (s *subscription) await(ctx context.Context, known directory.Position) (text string, issue directory.Position, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.LongPoll+protocol.AnswerTime)
 	defer cancel()
-	q := protocol.PullQuery(s.o.domain, s.f.aud, s.o.since(s.f))
+	q := protocol.PullQuery(s.o.domain, s.f.aud, s.o.streams.since(s.f))
 	q.Set("wait", s.cfg.LongPoll.String())
 	q.Set("keys", directory.FormatIndex(s.o.domain, known))
 	text, header, err := s.client.GetWithHeader(ctx, s.n, protocol.PathPages, q, protocol.MaxPage)
@@ -131,15 +131,15 @@ func (rc *receiver) followKeys(ctx context.Context, o *origin, n protocol.Node, 
 	ctx, cancel := context.WithTimeout(ctx, protocol.PrefetchTime) // pages wait meanwhile
 	defer cancel()
 	select {
-	case o.following <- struct{}{}: // both subscriptions hear of it
-		defer func() { <-o.following }()
+	case o.contacts.following <- struct{}{}: // both subscriptions hear of it
+		defer func() { <-o.contacts.following }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	if !rc.access.keysIssue(o.domain).Before(issue) {
 		return nil
 	}
-	if err := o.issuing.Wait(ctx); err != nil {
+	if err := o.contacts.issuing.Wait(ctx); err != nil {
 		return err
 	}
 	if err := rc.refreshKeys(ctx, o, n); err != nil {

@@ -50,7 +50,7 @@ func (pr *prosecutor) tell(ctx context.Context, p *pendingCase, n protocol.Node)
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		to := n
 		if o := pr.origins.get(n.Domain); o != nil {
-			if all := o.nodes(); len(all) > 0 {
+			if all := o.contacts.nodes(); len(all) > 0 {
 				to = all[tries%len(all)]
 			}
 		}

@@ -27,7 +27,7 @@ func TestARecordIsNotAnothersToTakeAway(t *testing.T) {
 				b := newBench(t, nil)
 				rid := b.origin.register("agent", 600)
 				b.pull()
-				w := b.beta.origins.get(alpha).since(&b.beta.origins.get(alpha).feed)
+				w := b.beta.origins.get(alpha).streams.since(&b.beta.origins.get(alpha).streams.pair.mesh)
 				twin, _ := b.origin.Current(rid, directory.Mesh)
 				twin.RID = directory.NewRID(time.Now().UnixMilli(), [10]byte{1, 2, 3})
 				twin.Revision = w + 1
