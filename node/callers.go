@@ -8,14 +8,14 @@ import (
 
 	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/trust/credentials"
 )
 
 // wireCallers makes the judge of who calls, and keeps the keys of the issuers that
 // it believes.
 func (n *Node) wireCallers() error {
 	c := n.cfg.Callers
-	cfg := trust.CallersConfig{Audiences: c.Audiences, WITSVID: c.WITSVID, JWTSVID: c.JWTSVID}
+	cfg := credentials.Config{Audiences: c.Audiences, WITSVID: c.WITSVID, JWTSVID: c.JWTSVID}
 	cfg.Addresses = append([]string{n.cfg.PublicURL}, c.Addresses...)
 	if own := n.member().API; own != "" {
 		cfg.Addresses = append(cfg.Addresses, own)
@@ -28,17 +28,17 @@ func (n *Node) wireCallers() error {
 		if err != nil {
 			return fmt.Errorf("callers.wimse[%d]: %w", i, err)
 		}
-		cfg.WIMSE = append(cfg.WIMSE, trust.WIMSEIssuer{Domain: w.Domain, Issuer: w.Issuer, Keys: keys, Algorithms: w.Algorithms, Own: w.Own})
+		cfg.WIMSE = append(cfg.WIMSE, credentials.WIMSEIssuer{Domain: w.Domain, Issuer: w.Issuer, Keys: keys, Algorithms: w.Algorithms, Own: w.Own})
 	}
 	for i, o := range c.OAuth {
 		keys, err := n.issuerKeys(o.JWKS, o.CA)
 		if err != nil {
 			return fmt.Errorf("callers.oauth[%d]: %w", i, err)
 		}
-		cfg.OAuth = append(cfg.OAuth, trust.OAuthIssuer{Issuer: o.Issuer, Keys: keys, Algorithms: o.Algorithms, Plain: o.Plain, Own: o.Own})
+		cfg.OAuth = append(cfg.OAuth, credentials.OAuthIssuer{Issuer: o.Issuer, Keys: keys, Algorithms: o.Algorithms, Plain: o.Plain, Own: o.Own})
 	}
 	var err error
-	if n.callers, err = trust.NewCallers(cfg, n.bundles); err != nil {
+	if n.callers, err = credentials.New(cfg, n.bundles); err != nil {
 		return fmt.Errorf("callers: %w", err)
 	}
 	n.policy.Adopt(n.callers.OwnPrefixes())
@@ -46,12 +46,12 @@ func (n *Node) wireCallers() error {
 }
 
 // issuerKeys opens an issuer's keys and has them kept as their source has them.
-func (n *Node) issuerKeys(source, ca string) (*trust.Keys, error) {
+func (n *Node) issuerKeys(source, ca string) (*credentials.Keys, error) {
 	roots, err := readRoots(ca)
 	if err != nil {
 		return nil, fmt.Errorf("ca: %w", err)
 	}
-	keys, err := trust.OpenKeys(source, roots)
+	keys, err := credentials.OpenKeys(source, roots)
 	if err != nil {
 		return nil, fmt.Errorf("jwks: %w", err)
 	}
@@ -65,7 +65,7 @@ func (n *Node) takes() api.Takes {
 	t := api.Takes{WPT: c.WITSVID || len(c.WIMSE) > 0, JWTSVID: c.JWTSVID}
 	for _, o := range c.OAuth {
 		t.Issuers = append(t.Issuers, o.Issuer)
-		if o.Plain == trust.PlainAlways || o.Plain == trust.PlainReads && t.Plain == "" {
+		if o.Plain == credentials.PlainAlways || o.Plain == credentials.PlainReads && t.Plain == "" {
 			t.Plain = o.Plain
 		}
 	}
@@ -77,18 +77,18 @@ func (n *Node) takes() api.Takes {
 func (n *Node) identify(r *http.Request) (api.Credential, error) {
 	tokens, err := api.TokensOf(r)
 	if err != nil {
-		n.metrics.credentialRefused(string(trust.ReasonNotTaken))
+		n.metrics.credentialRefused(string(credentials.ReasonNotTaken))
 		return api.Credential{}, err
 	}
-	v, err := n.callers.Verify(trust.Shown{
+	v, err := n.callers.Verify(credentials.Shown{
 		TLS: r.TLS, WIT: tokens.WIT, Proof: tokens.Proof, Bearer: tokens.Bearer, Method: r.Method, Path: r.URL.EscapedPath(),
 	}, time.Now())
 	if err != nil {
-		n.metrics.credentialRefused(trust.ReasonOf(err))
-		return api.Credential{}, directory.Refuse(directory.Unauthenticated, "The credential that came with the request does not hold: %s.", trust.Saying(err))
+		n.metrics.credentialRefused(credentials.ReasonOf(err))
+		return api.Credential{}, directory.Refuse(directory.Unauthenticated, "The credential that came with the request does not hold: %s.", credentials.Detail(err))
 	}
 	return api.Credential{
-		Identity: v.Identity, Method: v.Method, Until: v.Until, Life: v.Life, ReadOnly: v.ReadOnly, Token: v.Method != "" && v.Method != trust.MethodSVID,
+		Identity: v.Identity, Method: v.Method, Until: v.Until, Life: v.Life, ReadOnly: v.ReadOnly, Token: v.Method != "" && v.Method != credentials.MethodSVID,
 		Proof: v.Proof, ProofUntil: v.ProofUntil,
 	}, nil
 }

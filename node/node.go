@@ -53,6 +53,7 @@ import (
 	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/trust"
 	"github.com/roster-mesh/roster/trust/audit"
+	"github.com/roster-mesh/roster/trust/credentials"
 	"github.com/roster-mesh/roster/trust/policy"
 )
 
@@ -83,7 +84,7 @@ type Node struct {
 	key      *trust.Key
 	keyring  *trust.Keyring
 	policy   *policy.Policy
-	callers  *trust.Callers
+	callers  *credentials.Verifier
 	trail    *audit.Log
 	view     *index.View
 	finder   *discovery.Finder

@@ -23,7 +23,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/scenarios/mesh"
-	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/trust/credentials"
 )
 
 // An issuer makes the tokens of a domain's workloads and of its OAuth clients.
@@ -87,7 +87,7 @@ func (i *issuer) sign(typ string, claims map[string]any) string {
 func (i *issuer) configure(c *config.Config) {
 	c.Gateway.Enabled = true
 	c.Callers.WIMSE = []config.WIMSE{{Domain: "spiffe://alpha.test", JWKS: i.file("jwks.json")}}
-	c.Callers.OAuth = []config.OAuth{{Issuer: oauthIssuer, JWKS: i.file("jwks.json"), Plain: trust.PlainReads}}
+	c.Callers.OAuth = []config.OAuth{{Issuer: oauthIssuer, JWKS: i.file("jwks.json"), Plain: credentials.PlainReads}}
 }
 
 // Callers show tokens instead of certificates: a workload its identity token with a
@@ -100,7 +100,7 @@ func TestCallersShowTokens(t *testing.T) {
 		i := newIssuer(t)
 		m := mesh.Start(t, mesh.Options{Nodes: 3, Configure: i.configure})
 		nodes := m.Domain("alpha.test").Nodes
-		w, err := trust.OpenWorkload(i.file("wit"), i.file("wit.key"))
+		w, err := credentials.OpenWorkload(i.file("wit"), i.file("wit.key"))
 		i.must(err)
 		client := func(n *mesh.Node, show func(http.RoundTripper) http.RoundTripper) *apiclient.Client {
 			return apiclient.NewDirect(n.URL(), &http.Client{Transport: show(n.HTTP("").Transport)})

@@ -37,7 +37,7 @@ var layers = map[string][]string{
 	"limit":                {},
 	// floor 2: strangers to each other, but for api's request and response types
 	"discovery": {"directory", "directory/contain", "directory/index", "directory/table", "directory/kinds", "directory/strictjson"},
-	"trust":     {"directory", "trust/workload", "directory/signed", "directory/strictjson"},
+	"trust":     {"directory", "trust/compact", "trust/workload", "directory/signed", "directory/strictjson"},
 	"consensus": {"directory", "directory/problem", "directory/index", "consensus/state", "consensus/disk", "directory/kinds", "directory/signed"},
 	// rooms of consensus
 	"consensus/state": {"directory", "directory/index", "directory/table", "directory/kinds", "directory/signed", "directory/strictjson"}, // the pure state machine
@@ -49,9 +49,11 @@ var layers = map[string][]string{
 	"gateway/crawl":       {"directory", "gateway", "directory/kinds", "directory/strictjson"},
 	"gateway/probe":       {"directory", "gateway", "gateway/crawl", "directory/invoke", "directory/kinds"},
 	// rooms of trust
-	"trust/policy":   {"directory"},
-	"trust/workload": {}, // the client of the SPIFFE Workload API
-	"trust/audit":    {"directory", "directory/strictjson"},
+	"trust/policy":      {"directory"},
+	"trust/compact":     {"directory", "directory/signed", "directory/strictjson"},       // JWS in their one form
+	"trust/credentials": {"directory", "directory/strictjson", "trust", "trust/compact"}, // who makes a request
+	"trust/workload":    {},                                                              // the client of the SPIFFE Workload API
+	"trust/audit":       {"directory", "directory/strictjson"},
 	// rooms of federation
 	"federation/store":             {"directory", "federation/protocol", "directory/table", "directory/signed"}, // other domains' pages and records on disk
 	"federation/publish":           {"directory", "federation/protocol", "directory/signed"},                    // pages, heads and records of the own domain
@@ -64,30 +66,30 @@ var layers = map[string][]string{
 	"api/client":          {"api/wire"},
 	"api/client/contract": {"api/client", "directory", "directory/invoke", "directory/kinds", "directory/signed"}, // apart, since it has a schema validator
 	// floor 3: the only package that knows the others
-	"node": {"directory", "directory/index", "directory/contain", "directory/problem", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "federation", "federation/protocol", "federation/gossip", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd", "node/config", "directory/signed"},
+	"node": {"directory", "directory/index", "directory/contain", "directory/problem", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "federation", "federation/protocol", "federation/gossip", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd", "node/config", "directory/signed", "trust/credentials"},
 	// rooms of node
 	"node/memory":   {},
-	"node/config":   {"directory", "discovery", "trust", "consensus", "gateway", "gateway/crawl", "api", "node/dnssd"}, // defaults and bounds
-	"node/listener": {"trust"},                                                                                         // limits of connections
-	"node/dnssd":    {},                                                                                                // announces the directory on the local network
-	"node/dev":      {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust", "node/config"},       // consensus: the timing of loopback
-	"node/doctor":   {"node", "api/client", "api/wire", "directory", "federation/protocol", "trust", "node/config"},    // federation: the codes of its refusals
+	"node/config":   {"directory", "discovery", "trust", "consensus", "gateway", "gateway/crawl", "api", "node/dnssd", "trust/credentials"}, // defaults and bounds
+	"node/listener": {"trust"},                                                                                                              // limits of connections
+	"node/dnssd":    {},                                                                                                                     // announces the directory on the local network
+	"node/dev":      {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust", "node/config"},                            // consensus: the timing of loopback
+	"node/doctor":   {"node", "api/client", "api/wire", "directory", "federation/protocol", "trust", "node/config"},                         // federation: the codes of its refusals
 	// floor 4
 	"cmd/roster": {"cmd/roster/agents", "cmd/roster/catalog", "cmd/roster/mesh", "cmd/roster/domain", "cmd/roster/backup", "cmd/roster/dev", "cmd/roster/connect", "cmd/roster/cli",
 		"node/dev", "api/client", "trust", "directory", "gateway/probe", "directory/signed"}, // its tests run the whole program
 	// rooms of cmd/roster: a package for each family of commands …
 	"cmd/roster/agents":  {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "api", "api/client", "api/client/contract", "trust", "directory", "directory/index", "directory/kinds", "directory/signed", "directory/strictjson"},
 	"cmd/roster/catalog": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch", "api/client", "api/client/contract", "trust", "directory", "gateway", "gateway/crawl", "gateway/probe", "directory/kinds", "directory/strictjson"},
-	"cmd/roster/mesh":    {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch", "node/dnssd", "api", "api/client", "trust", "directory", "gateway", "gateway/probe", "directory/kinds"},
+	"cmd/roster/mesh":    {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch", "node/dnssd", "api", "api/client", "trust", "directory", "gateway", "gateway/probe", "directory/kinds", "trust/compact"},
 	"cmd/roster/domain":  {"cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "node/doctor", "node/memory", "api/client", "trust/policy", "directory"},
 	"cmd/roster/backup":  {"cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "directory"},
 	"cmd/roster/dev":     {"cmd/roster/cli", "cmd/roster/connect", "node/dev"},
 	// … and what these share
 	"cmd/roster/resource": {"cmd/roster/cli", "cmd/roster/connect", "api/client", "api/client/contract", "directory", "directory/signed"},
 	"cmd/roster/fetch":    {"cmd/roster/cli", "gateway", "directory"}, // the guard: imports fetch through it
-	"cmd/roster/connect":  {"cmd/roster/cli", "api/client", "trust"},
+	"cmd/roster/connect":  {"cmd/roster/cli", "api/client", "trust", "trust/credentials"},
 	"cmd/roster/cli":      {"api/client", "trust", "directory", "directory/problem", "directory/strictjson"}, // exit codes of their errors
-	"scenarios":           {"node", "node/dev", "api", "api/client", "api/client/contract", "trust", "directory", "scenarios/mesh", "node/dnssd", "node/config", "directory/signed", "directory/strictjson"},
+	"scenarios":           {"node", "node/dev", "api", "api/client", "api/client/contract", "trust", "directory", "scenarios/mesh", "node/dnssd", "node/config", "directory/signed", "directory/strictjson", "trust/credentials"},
 	"scenarios/mesh":      {"node", "api", "api/client", "trust", "directory", "consensus", "federation/gossip", "node/config", "directory/signed"}, // their timing, which stories of long silence slow
 	"scenarios/quality":   {"directory", "directory/index", "discovery", "api/client", "scenarios/mesh"},                                            // its client: a running node is scored
 	"scenarios/attacks":   {"node/dev", "trust", "directory", "directory/signed"},
@@ -95,7 +97,7 @@ var layers = map[string][]string{
 }
 
 // floors 1 and 2: what their tests may import of ours.
-var lower = []string{"directory", "directory/signed", "directory/invoke", "directory/kinds", "directory/schema", "directory/strictjson", "directory/index", "directory/table", "directory/problem", "limit", "discovery", "trust", "trust/policy", "trust/audit", "trust/workload", "consensus", "consensus/state", "consensus/disk", "federation", "federation/protocol", "federation/store", "federation/publish", "federation/gossip", "federation/gossip/gossiptest", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "api/client/contract", "gateway/gatewaytest"}
+var lower = []string{"directory", "directory/signed", "directory/invoke", "directory/kinds", "directory/schema", "directory/strictjson", "directory/index", "directory/table", "directory/problem", "limit", "discovery", "trust", "trust/policy", "trust/audit", "trust/compact", "trust/credentials", "trust/workload", "consensus", "consensus/state", "consensus/disk", "federation", "federation/protocol", "federation/store", "federation/publish", "federation/gossip", "federation/gossip/gossiptest", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "api/client/contract", "gateway/gatewaytest"}
 
 const (
 	anyone    = "*"     // may be imported by all packages
@@ -110,7 +112,7 @@ var homes = map[string][]string{
 	"github.com/hashicorp/raft-wal":            {"consensus/disk"},
 	"github.com/hashicorp/memberlist":          {"federation/gossip", "scenarios", "scenarios/mesh"},
 	"go.etcd.io/bbolt":                         {"federation/store", "consensus/disk"}, // there, whether another process has the log
-	"github.com/go-jose/go-jose/v4":            {"trust", "trust/workload"},
+	"github.com/go-jose/go-jose/v4":            {"trust", "trust/compact", "trust/credentials", "trust/workload"},
 	"github.com/cedar-policy/cedar-go":         {"trust/policy"},
 	"github.com/spiffe/go-spiffe/v2":           {"trust", "trust/workload"},
 	"google.golang.org/protobuf":               {"trust/workload"}, // the wire format alone

@@ -30,6 +30,7 @@ import (
 	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/trust/credentials"
 )
 
 // A lone is one node of alpha.test in this process, on loopback, which has its
@@ -168,7 +169,7 @@ func (l *lone) proving(bundles *trust.Bundles, prove func(method, target string)
 
 // prove shows the agent by the WIT-SVIDs that its Workload API gives.
 func (a *agent) prove(method, target string) (wit, proof string, err error) {
-	return a.source.Prove(context.Background(), method, target, time.Now())
+	return credentials.ProveBySource(context.Background(), a.source, method, target, time.Now())
 }
 
 // lookup is one request.
@@ -424,7 +425,7 @@ func TestWorkloadAPIGivesBundlesAndTokens(t *testing.T) {
 	dir := t.TempDir()
 	s.must(os.WriteFile(dir+"/wit", []byte(s.wit("/agent/wit", key)), 0o600))
 	s.must(os.WriteFile(dir+"/key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600))
-	prover, err := trust.OpenWorkload(dir+"/wit", dir+"/key")
+	prover, err := credentials.OpenWorkload(dir+"/wit", dir+"/key")
 	s.must(err)
 	shown := l.proving(ada.bundles, func(method, target string) (string, string, error) {
 		return prover.Prove(method, target, time.Now())
@@ -445,8 +446,8 @@ func TestWorkloadAPIGivesBundlesAndTokens(t *testing.T) {
 		}
 	}
 
-	if _, _, err := trust.NewSource(bob.source.SVID()).
-		Prove(t.Context(), "GET", "https://x", time.Now()); !errors.Is(err, trust.ErrNoWITSVID) {
+	if _, _, err := credentials.ProveBySource(
+		t.Context(), trust.NewSource(bob.source.SVID()), "GET", "https://x", time.Now()); !errors.Is(err, trust.ErrNoWITSVID) {
 		t.Errorf("a source of files: %v", err)
 	}
 
@@ -460,10 +461,10 @@ func TestWorkloadAPIGivesBundlesAndTokens(t *testing.T) {
 	})
 
 	socket.close()
-	_, _, err = ada.source.Prove(t.Context(), "GET", "https://x", time.Now().Add(45*time.Minute))
+	_, _, err = credentials.ProveBySource(t.Context(), ada.source, "GET", "https://x", time.Now().Add(45*time.Minute))
 	s.must(err) // by the WIT-SVID that is good for an hour
 
-	if _, _, err := ada.source.Prove(t.Context(), "GET", "https://x", time.Now().Add(2*time.Hour)); err == nil {
+	if _, _, err := credentials.ProveBySource(t.Context(), ada.source, "GET", "https://x", time.Now().Add(2*time.Hour)); err == nil {
 		t.Error("a WIT-SVID is shown that has ended")
 	}
 }

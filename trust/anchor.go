@@ -13,6 +13,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/trust/compact"
 )
 
 // An Anchor is what a verdict rests on. The verifier chooses it, never the file:
@@ -144,7 +145,7 @@ func (v *verification) anchorInKeys() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: the pinned key document is signed by %s: %w", ErrKey, v.keysKey, err)
 	}
-	if err := verifyOwn(v.keysText, key.Public); err != nil {
+	if err := compact.VerifyOwn(v.keysText, key.Public); err != nil {
 		return "", fmt.Errorf("the pinned key document: %w", err)
 	}
 	if v.ownBundle != nil {
@@ -210,11 +211,11 @@ func namesDomain(bundle *spiffebundle.Bundle, td spiffeid.TrustDomain) bool {
 
 // readKeys takes a key document apart and looks at no signature.
 func (v *verification) readKeys(text string) error {
-	jws, kid, err := parseOwn(text, signed.TypeKeys, MaxJWS)
+	jws, kid, err := compact.ParseOwn(text, signed.TypeKeys, compact.MaxSize)
 	if err != nil {
 		return fmt.Errorf("%w: the key document: %w", ErrFormat, err)
 	}
-	doc, err := signed.ParseKeyDocument(jws.payload)
+	doc, err := signed.ParseKeyDocument(jws.Payload)
 	if err != nil {
 		return malformed("the key document", err)
 	}

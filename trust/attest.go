@@ -24,17 +24,16 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/directory/strictjson"
+	"github.com/roster-mesh/roster/trust/compact"
 )
 
 const (
 	maxAttestation = 32 << 10
 	maxChain       = 8
-	minRSA, maxRSA = 2048, 8192 // bits
-	maxExponent    = 65537      // of RSA keys; nobody has a larger one
 )
 
-// maxAhead is how far a signer's clock may be before ours (rule G6).
-const maxAhead = 60 * time.Second
+// MaxClockSkew is how far a signer's clock may be before ours (rule G6).
+const MaxClockSkew = 60 * time.Second
 
 var errAttestation = errors.New("the attestation does not hold")
 
@@ -128,22 +127,22 @@ func parseAttestation(payload []byte) (*attestation, error) {
 // verifyAttestation checks that jws attests key at the time now, by an SVID that
 // the domain's authorities certify then, and returns when that ends.
 func verifyAttestation(jws string, key signed.SigningKey, td spiffeid.TrustDomain, b x509bundle.Source, now time.Time) (until time.Time, err error) {
-	c, err := parseCompact(jws, signed.TypeAttestation, maxAttestation, "alg", "typ", "x5c")
+	c, err := compact.Parse(jws, signed.TypeAttestation, maxAttestation, "alg", "typ", "x5c")
 	if err != nil {
 		return time.Time{}, err
 	}
-	chain, err := c.chain()
+	chain, err := chainOf(c)
 	if err != nil {
 		return time.Time{}, err
 	}
-	a, err := parseAttestation(c.payload)
+	a, err := parseAttestation(c.Payload)
 	if err != nil {
 		return time.Time{}, err
 	}
 	if !IsNode(key.Node, td) || a.node != key.Node || !a.public.Equal(key.Public) {
 		return time.Time{}, fmt.Errorf("%w: it is of another node or key", errAttestation)
 	}
-	if time.Unix(a.time, 0).After(now.Add(maxAhead)) {
+	if time.Unix(a.time, 0).After(now.Add(MaxClockSkew)) {
 		return time.Time{}, fmt.Errorf("%w: it is of the future", errAttestation)
 	}
 	id, chains, err := x509svid.Verify(chain, b, x509svid.WithTime(now))
@@ -161,25 +160,25 @@ func verifyAttestation(jws string, key signed.SigningKey, td spiffeid.TrustDomai
 
 // verifyLeaf checks the signature by the leaf's key. An ECDSA signature has a
 // twin (r, n-s) that holds as well; only the one with the lower s is taken.
-func verifyLeaf(jws string, c *compact, key crypto.PublicKey) error {
+func verifyLeaf(jws string, c *compact.JWS, key crypto.PublicKey) error {
 	want, err := algorithmOf(key)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errAttestation, err)
 	}
-	if alg, err := c.text("alg"); err != nil || alg != string(want) {
+	if alg, err := c.Text("alg"); err != nil || alg != string(want) {
 		return fmt.Errorf("%w: alg is not %s, which the certificate's key has", signed.ErrHeader, want)
 	}
-	if public, ok := key.(*ecdsa.PublicKey); ok && highS(c.signature, public) {
+	if public, ok := key.(*ecdsa.PublicKey); ok && highS(c.Signature, public) {
 		return fmt.Errorf("%w: the twin of an ECDSA signature", signed.ErrSignature)
 	}
-	return verifySignature(jws, want, key)
+	return compact.VerifySignature(jws, want, key)
 }
 
-// chain returns the certificates of x5c, each in canonical base64 (RFC 7515,
+// chainOf returns the certificates of x5c, each in canonical base64 (RFC 7515,
 // 4.1.6).
-func (c *compact) chain() ([]*x509.Certificate, error) {
+func chainOf(c *compact.JWS) ([]*x509.Certificate, error) {
 	var texts []string
-	if err := json.Unmarshal(member(c.header, "x5c"), &texts); err != nil || len(texts) == 0 || len(texts) > maxChain {
+	if err := json.Unmarshal(compact.Member(c.Header, "x5c"), &texts); err != nil || len(texts) == 0 || len(texts) > maxChain {
 		return nil, fmt.Errorf("%w: x5c is not a chain", signed.ErrHeader)
 	}
 	chain := make([]*x509.Certificate, len(texts))
@@ -191,21 +190,11 @@ func (c *compact) chain() ([]*x509.Certificate, error) {
 		if chain[i], err = x509.ParseCertificate(der); err != nil {
 			return nil, fmt.Errorf("%w: x5c: %w", signed.ErrHeader, err)
 		}
-		if !affordable(chain[i].PublicKey) {
-			return nil, fmt.Errorf("%w: x5c has %w", signed.ErrHeader, errLargeKey)
+		if !compact.IsAffordable(chain[i].PublicKey) {
+			return nil, fmt.Errorf("%w: x5c has %w", signed.ErrHeader, compact.ErrLargeKey)
 		}
 	}
 	return chain, nil
-}
-
-var errLargeKey = fmt.Errorf("an RSA key of over %d bits, or with an exponent over %d", maxRSA, maxExponent)
-
-// affordable reports whether to verify a signature by that key takes a bounded time.
-// The library takes RSA keys of any size in the certificates of a chain, and for one of
-// 200,000 bits it needs ten seconds, whatever the signature is.
-func affordable(key crypto.PublicKey) bool {
-	large, ok := key.(*rsa.PublicKey)
-	return !ok || large.N.BitLen() <= maxRSA && large.E <= maxExponent
 }
 
 // algorithmOf returns the one algorithm that a key of an SVID signs with.
@@ -221,7 +210,7 @@ func algorithmOf(key crypto.PublicKey) (jose.SignatureAlgorithm, error) {
 			return jose.ES384, nil
 		}
 	case *rsa.PublicKey:
-		if key.N.BitLen() >= minRSA && affordable(key) {
+		if key.N.BitLen() >= compact.MinRSA && compact.IsAffordable(key) {
 			return jose.RS256, nil
 		}
 	}

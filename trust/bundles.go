@@ -17,6 +17,8 @@ import (
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/trust/compact"
 )
 
 // MaxBundle bounds a trust bundle in bytes.
@@ -159,16 +161,17 @@ func (b *Bundles) GetX509BundleForTrustDomain(td spiffeid.TrustDomain) (*x509bun
 	return set.x509, nil
 }
 
-// jwt returns the keys that sign td's JWT-SVIDs, and wit those of its workload
-// identity tokens, by kid; nil where td has no bundle. They must not be modified.
-func (b *Bundles) jwt(td spiffeid.TrustDomain) map[string]crypto.PublicKey {
+// JWTAuthorities returns the keys that sign td's JWT-SVIDs,
+// by kid; nil if td has no bundle. They must not be modified.
+func (b *Bundles) JWTAuthorities(td spiffeid.TrustDomain) map[string]crypto.PublicKey {
 	if set := b.get(td); set != nil {
 		return set.jwt
 	}
 	return nil
 }
 
-func (b *Bundles) wit(td spiffeid.TrustDomain) map[string]crypto.PublicKey {
+// WITAuthorities is like JWTAuthorities for the keys that sign workload identity tokens.
+func (b *Bundles) WITAuthorities(td spiffeid.TrustDomain) map[string]crypto.PublicKey {
 	if set := b.get(td); set != nil {
 		return set.wit
 	}
@@ -241,8 +244,8 @@ func checkAuthorities(td spiffeid.TrustDomain, authorities []*x509.Certificate) 
 		if !a.IsCA || !a.BasicConstraintsValid {
 			return fmt.Errorf("the authority %q is no CA", a.Subject)
 		}
-		if !affordable(a.PublicKey) {
-			return fmt.Errorf("the authority %q has %w", a.Subject, errLargeKey)
+		if !compact.IsAffordable(a.PublicKey) {
+			return fmt.Errorf("the authority %q has %w", a.Subject, compact.ErrLargeKey)
 		}
 		if !td.IsZero() && !speaksFor(a, td) {
 			return fmt.Errorf("the authority %q is another domain's", a.Subject)

@@ -68,7 +68,7 @@ func LoadCA(certPEM, keyPEM []byte) (*CA, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := parseKey(keyPEM)
+	key, err := ParseKey(keyPEM)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/strictjson"
+	"github.com/roster-mesh/roster/trust/compact"
 )
 
 // CardKeys are the public keys by which signed A2A agent cards are judged. Whoever
@@ -96,7 +97,7 @@ func (k *CardKeys) VerifyCard(card []byte) (kid string, err error) {
 		Protected string `json:"protected"`
 		Signature string `json:"signature"`
 	}
-	if raw := member(members, "signatures"); raw != nil {
+	if raw := compact.Member(members, "signatures"); raw != nil {
 		if err := json.Unmarshal(raw, &signatures); err != nil {
 			return "", fmt.Errorf("its signatures can't be read: %w", err)
 		}

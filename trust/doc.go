@@ -16,22 +16,28 @@
 // that is signed is a compact JWS, whose payload is kept as it was received.
 //
 // [Verify] checks a record or a proof file offline by an [Anchor] that the verifier
-// chooses. What an identity may do is decided in trust/policy, and what it did is
-// written by trust/audit.
+// chooses.
 //
 // # Files
 //
-//	identity, workload*, reload, watch, file
-//	                       the node's own SVID, and where it comes from
-//	bundles, fetch, judge*, tls
-//	                       whom it believes, and on a connection
-//	callers, token, bearer, wimse, jwks, prove
-//	                       who calls, by a certificate or a token
-//	keys, keyset, keyring, attest, sign
-//	                       what domains sign by
-//	verify, anchor, inclusion, proof, report
+//	identity, workload, workload_wit, reload, watch, file
+//	                       the node's own SVID, and its source
+//	bundles, fetch, publish, document
+//	                       the authorities of trust domains
+//	chain, chain_verifier, tls
+//	                       the verification of certificates, and TLS configurations
+//	keys, keyset, keyring, attest
+//	                       the keys that sign for domains
+//	verify, anchor, inclusion, proof, report, evidence
 //	                       offline verification
-//	evidence               contradictions
 //	card                   signed A2A cards
-//	ca                     a throw-away authority
+//	ca                     a development CA
+//
+// # Packages
+//
+//	compact      JWS in their one form
+//	credentials  the caller of a request, by certificate or token
+//	workload     a client of the SPIFFE Workload API
+//	policy       the permissions of an identity, in Cedar
+//	audit        the log of changes and refusals
 package trust

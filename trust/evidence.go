@@ -16,6 +16,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/trust/compact"
 )
 
 // An Offence is a way in which a domain contradicts itself (federation.md,
@@ -105,7 +106,7 @@ func (r *Keyring) Accuse(origin spiffeid.TrustDomain, pages, keys []string) ([]b
 func listing(pages, docs []string) []string {
 	var used []string
 	for _, page := range pages {
-		_, kid, err := parseOwn(page, signed.TypePage, MaxJWS)
+		_, kid, err := compact.ParseOwn(page, signed.TypePage, compact.MaxSize)
 		if err != nil {
 			continue
 		}
@@ -121,11 +122,11 @@ func listing(pages, docs []string) []string {
 }
 
 func lists(text, kid string) bool {
-	c, _, err := parseOwn(text, signed.TypeKeys, MaxJWS)
+	c, _, err := compact.ParseOwn(text, signed.TypeKeys, compact.MaxSize)
 	if err != nil {
 		return false
 	}
-	doc, err := signed.ParseKeyDocument(c.payload)
+	doc, err := signed.ParseKeyDocument(c.Payload)
 	if err != nil {
 		return false
 	}
@@ -229,11 +230,11 @@ func (v *verification) evidenceFormat() (string, error) {
 	}
 	v.checkLayout(t.evidence.Bytes(), encodeCompact(t.evidence))
 	for _, text := range t.evidence.Keys {
-		c, kid, err := parseOwn(text, signed.TypeKeys, MaxJWS)
+		c, kid, err := compact.ParseOwn(text, signed.TypeKeys, compact.MaxSize)
 		if err != nil {
 			return "", fmt.Errorf("%w: a key document: %w", ErrFormat, err)
 		}
-		doc, err := signed.ParseKeyDocument(c.payload)
+		doc, err := signed.ParseKeyDocument(c.Payload)
 		if err == nil {
 			err = checkLimits(doc)
 		}
@@ -241,15 +242,15 @@ func (v *verification) evidenceFormat() (string, error) {
 			return "", malformed("a key document", err)
 		}
 		t.docs = append(t.docs, doc)
-		t.issues = append(t.issues, c.payload)
+		t.issues = append(t.issues, c.Payload)
 		t.signed = append(t.signed, signedBy{text, kid})
 	}
 	for _, text := range t.evidence.Pages {
-		c, kid, err := parseOwn(text, signed.TypePage, MaxJWS)
+		c, kid, err := compact.ParseOwn(text, signed.TypePage, compact.MaxSize)
 		if err != nil {
 			return "", fmt.Errorf("%w: a page: %w", ErrFormat, err)
 		}
-		page, err := signed.ParsePage(c.payload)
+		page, err := signed.ParsePage(c.Payload)
 		if err != nil {
 			return "", malformed("a page", err)
 		}
@@ -327,11 +328,11 @@ func (t *trial) attested(kid string, td spiffeid.TrustDomain, b x509bundle.Sourc
 
 // attestedAt is when an attestation says that it was made.
 func attestedAt(jws string) (time.Time, error) {
-	c, err := parseCompact(jws, signed.TypeAttestation, maxAttestation, "alg", "typ", "x5c")
+	c, err := compact.Parse(jws, signed.TypeAttestation, maxAttestation, "alg", "typ", "x5c")
 	if err != nil {
 		return time.Time{}, err
 	}
-	a, err := parseAttestation(c.payload)
+	a, err := parseAttestation(c.Payload)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -343,7 +344,7 @@ func (v *verification) evidenceSignatures() (string, error) {
 	for _, s := range v.trial.signed {
 		key, err := v.trial.key(s.kid)
 		if err == nil {
-			err = verifyOwn(s.jws, key.Public)
+			err = compact.VerifyOwn(s.jws, key.Public)
 		}
 		if err != nil {
 			return "", err

@@ -58,8 +58,8 @@ func parseCertificates(b []byte) ([]*x509.Certificate, error) {
 	return certs, nil
 }
 
-// parseKey reads one private key in PKCS#8 that can sign.
-func parseKey(b []byte) (crypto.Signer, error) {
+// ParseKey reads one private key in PKCS#8 that can sign.
+func ParseKey(b []byte) (crypto.Signer, error) {
 	block, _ := pem.Decode(b)
 	if block == nil || block.Type != "PRIVATE KEY" {
 		return nil, errors.New("not a private key in PKCS#8")

@@ -161,7 +161,7 @@ func TestCAIsKept(t *testing.T) {
 	must(t, err)
 	bundles := NewBundles()
 	must(t, bundles.SetX509(alpha, ca.Bundle().X509Authorities()))
-	if _, err := judge(issue(t, again, "/agent/ada").Certificates, bundles, forClient, time.Now()); err != nil {
+	if _, err := verifyChain(issue(t, again, "/agent/ada").Certificates, bundles, forClient, time.Now()); err != nil {
 		t.Error(err)
 	}
 	cert, _ := ca.PEM()

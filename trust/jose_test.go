@@ -21,6 +21,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/trust/compact"
 )
 
 func bigFrom(b []byte) *big.Int { return new(big.Int).SetBytes(b) }
@@ -112,7 +113,7 @@ func TestHostileJOSE(t *testing.T) {
 	must(t, err)
 	stranger, err := OpenKey(t.TempDir())
 	must(t, err)
-	long := strings.Repeat("x", MaxJWS)
+	long := strings.Repeat("x", compact.MaxSize)
 
 	rows := map[string]string{
 		// algorithms

@@ -9,6 +9,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/trust/compact"
 )
 
 // Why a key document is not adopted, besides the errors of package directory.
@@ -74,13 +75,13 @@ func (r *Keyring) SetKey(key *Key) {
 
 // Verify checks a compact JWS of the type typ by the newest key document of
 // origin, and returns its payload as received and the id of the key. The cheap
-// checks come first: directory.ErrHeader for what isn't exactly the form that
-// federation.md gives ("Bytes"); directory.ErrKeyUnknown for a key that the
+// checks come first: signed.ErrHeader for what isn't exactly the form that
+// federation.md gives ("Bytes"); signed.ErrKeyUnknown for a key that the
 // document lacks, that no SVID attests now, or where no document is held or it
-// has expired; directory.ErrKeyRevoked; directory.ErrSignature. Keys of the own
+// has expired; signed.ErrKeyRevoked; signed.ErrSignature. Keys of the own
 // domain need no attestation: its document is replicated state.
 func (r *Keyring) Verify(origin spiffeid.TrustDomain, typ, jws string) (payload []byte, kid string, err error) {
-	c, kid, err := parseOwn(jws, typ, MaxJWS)
+	c, kid, err := compact.ParseOwn(jws, typ, compact.MaxSize)
 	if err != nil {
 		return nil, "", err
 	}
@@ -88,10 +89,10 @@ func (r *Keyring) Verify(origin spiffeid.TrustDomain, typ, jws string) (payload 
 	if err != nil {
 		return nil, kid, err
 	}
-	if err := verifyOwn(jws, key.Public); err != nil {
+	if err := compact.VerifyOwn(jws, key.Public); err != nil {
 		return nil, kid, err
 	}
-	return c.payload, kid, nil
+	return c.Payload, kid, nil
 }
 
 func (r *Keyring) find(origin spiffeid.TrustDomain, kid string) (signed.SigningKey, error) {
@@ -187,7 +188,7 @@ func (r *Keyring) Adopt(origin spiffeid.TrustDomain, jws string) (*signed.KeyDoc
 	if err != nil {
 		return nil, err
 	}
-	if err := verifyOwn(jws, key.Public); err != nil {
+	if err := compact.VerifyOwn(jws, key.Public); err != nil {
 		return nil, err
 	}
 	return r.keep(origin, next, now)

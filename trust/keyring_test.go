@@ -26,6 +26,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/directory/strictjson"
+	"github.com/roster-mesh/roster/trust/compact"
 )
 
 func TestKeyIsKept(t *testing.T) {
@@ -53,10 +54,10 @@ func TestSignForm(t *testing.T) {
 	o := newOrigin(t, alpha)
 	jws, err := o.ring.Sign(signed.TypeHead, []byte("payload as it is"))
 	must(t, err)
-	c, kid, err := parseOwn(jws, signed.TypeHead, MaxJWS)
+	c, kid, err := compact.ParseOwn(jws, signed.TypeHead, compact.MaxSize)
 	must(t, err)
 	want := `{"alg":"EdDSA","kid":"` + o.key.ID() + `","typ":"adhead+jws"}`
-	if got := string(strictjson.AppendObject(nil, c.header)); got != want || kid != o.key.ID() {
+	if got := string(strictjson.AppendObject(nil, c.Header)); got != want || kid != o.key.ID() {
 		t.Errorf("header %s, want %s", got, want)
 	}
 	if payload, _, err := o.ring.Verify(alpha, signed.TypeHead, jws); err != nil || string(payload) != "payload as it is" {
@@ -437,7 +438,7 @@ func TestAttestationAlgorithms(t *testing.T) {
 	if _, err := a.key.Attest(a.ca.issueFor(t, "/roster/node/1", p521, nil), time.Now()); err == nil {
 		t.Error("P-521 attests")
 	}
-	short := &rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), minRSA-2), E: maxExponent}
+	short := &rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), compact.MinRSA-2), E: compact.MaxExponent}
 	if alg, err := algorithmOf(short); err == nil {
 		t.Errorf("an RSA key of %d bits attests by %s", short.N.BitLen(), alg)
 	}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/trust/compact"
 )
 
 // keyFile is where a node keeps its signing key, below its data folder.
@@ -35,7 +36,7 @@ func OpenKey(dir string) (*Key, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the signing key: %w", err)
 	}
-	signer, err := parseKey(text)
+	signer, err := ParseKey(text)
 	if err != nil {
 		return nil, fmt.Errorf("read the signing key %s: %w", file, err)
 	}
@@ -94,5 +95,5 @@ func (k *Key) ID() string { return k.id }
 func (k *Key) Public() ed25519.PublicKey { return k.private.Public().(ed25519.PublicKey) }
 
 func (k *Key) sign(typ string, payload []byte) (string, error) {
-	return sign(k.private, k.id, typ, payload)
+	return compact.Sign(k.private, k.id, typ, payload)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/trust/compact"
 )
 
 const (
@@ -42,28 +43,28 @@ type verdict struct {
 
 // openKeys takes a key document's JWS apart and checks all but who signed it.
 func openKeys(origin spiffeid.TrustDomain, jws string, now time.Time) (*keys, string, error) {
-	c, kid, err := parseOwn(jws, signed.TypeKeys, MaxJWS)
+	c, kid, err := compact.ParseOwn(jws, signed.TypeKeys, compact.MaxSize)
 	if err != nil {
 		return nil, "", err
 	}
-	doc, err := signed.ParseKeyDocument(c.payload)
+	doc, err := signed.ParseKeyDocument(c.Payload)
 	if err != nil {
 		return nil, "", fmt.Errorf("%w: %w", ErrKeyDocument, err)
 	}
 	if doc.Issuer != origin {
 		return nil, "", fmt.Errorf("%w: it is %s's, not %s's", ErrKeyDocument, doc.Issuer, origin)
 	}
-	if doc.Epoch > uint64(max(0, now.Add(maxAhead).Unix())) {
+	if doc.Epoch > uint64(max(0, now.Add(MaxClockSkew).Unix())) {
 		return nil, "", fmt.Errorf("%w: its epoch is of the future", ErrKeyDocument)
 	}
 	if err := checkLimits(doc); err != nil {
 		return nil, "", err
 	}
 	left := time.Unix(doc.Expires, 0).Sub(now)
-	if left <= 0 || left > signed.KeyDocumentLifetime*time.Second+maxAhead {
+	if left <= 0 || left > signed.KeyDocumentLifetime*time.Second+MaxClockSkew {
 		return nil, "", fmt.Errorf("%w: exp is %v from now", ErrKeysExpired, left.Round(time.Second))
 	}
-	return &keys{doc: doc, payload: c.payload, jws: jws, judged: map[string]verdict{}}, kid, nil
+	return &keys{doc: doc, payload: c.Payload, jws: jws, judged: map[string]verdict{}}, kid, nil
 }
 
 func checkLimits(doc *signed.KeyDocument) error {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
+
+	"github.com/roster-mesh/roster/trust/compact"
 )
 
 // dear returns a certificate, signed by o's CA, of a CA whose RSA key has that many bits:
@@ -42,7 +44,7 @@ func TestNobodyIsJudgedByLargeKeys(t *testing.T) {
 		}
 		pem, err := spiffebundle.FromX509Authorities(alpha, []*x509.Certificate{large}).X509Bundle().Marshal()
 		must(t, err)
-		if _, err := ParseBundle(alpha, pem); !errors.Is(err, errLargeKey) {
+		if _, err := ParseBundle(alpha, pem); !errors.Is(err, compact.ErrLargeKey) {
 			t.Errorf("a bundle with one of %d bits: %v", size.bits, err)
 		}
 
@@ -51,7 +53,7 @@ func TestNobodyIsJudgedByLargeKeys(t *testing.T) {
 		attestation, err := o.key.Attest(&svid, time.Now())
 		must(t, err)
 		key := o.signingKey(t)
-		if _, err := verifyAttestation(attestation, key, alpha, o.ca.Bundle(), time.Now()); !errors.Is(err, errLargeKey) {
+		if _, err := verifyAttestation(attestation, key, alpha, o.ca.Bundle(), time.Now()); !errors.Is(err, compact.ErrLargeKey) {
 			t.Errorf("an attestation by way of %d bits: %v", size.bits, err)
 		}
 	}

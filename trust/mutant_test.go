@@ -10,6 +10,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/directory/strictjson"
+	"github.com/roster-mesh/roster/trust/compact"
 )
 
 // No mutant of a signed page or record passes, and none makes a reader panic.
@@ -123,16 +124,16 @@ func FuzzCompact(f *testing.F) {
 	f.Add(k.o.doc.Keys[0].Attestations[0])
 	f.Fuzz(func(t *testing.T, jws string) {
 		for _, names := range [][]string{{"alg", "kid", "typ"}, {"alg", "typ", "x5c"}} {
-			c, err := splitCompact(jws, MaxJWS, names...)
+			c, err := compact.Split(jws, compact.MaxSize, names...)
 			if err != nil {
 				continue
 			}
-			again := b64(string(strictjson.AppendObject(nil, c.header))) + "." + b64(string(c.payload)) + "." + b64(string(c.signature))
+			again := b64(string(strictjson.AppendObject(nil, c.Header))) + "." + b64(string(c.Payload)) + "." + b64(string(c.Signature))
 			if again != jws {
 				t.Errorf("%q is read as %q", jws, again)
 			}
-			_, _ = c.chain()
-			_, _ = parseAttestation(c.payload)
+			_, _ = chainOf(c)
+			_, _ = parseAttestation(c.Payload)
 		}
 	})
 }

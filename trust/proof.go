@@ -59,7 +59,7 @@ func encodeCompact(file any) []byte {
 
 // ParseProof reads a proof file strictly: no name twice, none that is unknown, the
 // members of the inclusion proof all or none. What they hold is for Verify to check.
-// The error is ErrFormat, or directory.ErrUnsupported if Crit names anything, since this
+// The error is ErrFormat, or signed.ErrUnsupported if Crit names anything, since this
 // release knows no name.
 func ParseProof(b []byte) (*Proof, error) {
 	if len(b) > MaxProof {
@@ -114,7 +114,7 @@ func malformed(part string, err error) error {
 	return fmt.Errorf("%w: %s: %w", ErrFormat, part, err)
 }
 
-// Why a proof does not hold, besides directory.ErrSignature and directory.ErrUnsupported.
+// Why a proof does not hold, besides signed.ErrSignature and signed.ErrUnsupported.
 var (
 	ErrFormat    = errors.New("malformed")
 	ErrKey       = errors.New("not trusted")

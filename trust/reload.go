@@ -101,7 +101,7 @@ func certifies(td spiffeid.TrustDomain, jwks []byte, svid *x509svid.SVID) bool {
 	if end := svid.Certificates[0].NotAfter; !at.Before(end) {
 		at = end.Add(-time.Second)
 	}
-	_, err := judge(svid.Certificates, tried, forClient, at)
+	_, err := verifyChain(svid.Certificates, tried, forClient, at)
 	return err == nil
 }
 

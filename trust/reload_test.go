@@ -46,7 +46,7 @@ func TestBundleFollowsItsFile(t *testing.T) {
 	must(t, err)
 	must(t, source.Follow(bundles, bundle))
 	believes := func(ca *CA) bool {
-		_, err := judge(issue(t, ca, "/agent/ada").Certificates, bundles, forClient, time.Now())
+		_, err := verifyChain(issue(t, ca, "/agent/ada").Certificates, bundles, forClient, time.Now())
 		return err == nil
 	}
 	step := func(what string, wantSVID, wantBundle, wantErr bool) {

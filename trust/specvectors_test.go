@@ -20,6 +20,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/trust/compact"
 )
 
 // specVectors is where the vectors for other implementations are.
@@ -149,11 +150,11 @@ func TestSpecVectorsHaveTheirVerdicts(t *testing.T) {
 // signed is the gate's order (rule G6): form, header, payload, key, signature, and
 // then what the reader doesn't understand.
 func (r *vectorReader) signed(ring *Keyring, typ, text string, parse func([]byte) error) string {
-	jws, _, err := parseOwn(text, typ, MaxJWS)
+	jws, _, err := compact.ParseOwn(text, typ, compact.MaxSize)
 	if err != nil {
 		return verdictOf(err)
 	}
-	parsed := parse(jws.payload)
+	parsed := parse(jws.Payload)
 	if parsed != nil && !errors.Is(parsed, signed.ErrUnsupported) {
 		return "json"
 	}
@@ -183,9 +184,9 @@ func (r *vectorReader) record(t *testing.T, ring *Keyring, vector specVector, d 
 	if h != vector.H || m != vector.M {
 		t.Errorf("record.json: %s: its name is (%s, %s)", vector.Name, h, m)
 	}
-	jws, _, err := parseOwn(record.JWS, signed.TypeRecord, signed.MaxRecord)
+	jws, _, err := compact.ParseOwn(record.JWS, signed.TypeRecord, signed.MaxRecord)
 	must(t, err)
-	if _, err := d.OpenNamed(jws.payload, record.Disclosures, directory.Hash{}, directory.Hash{}); err != nil {
+	if _, err := d.OpenNamed(jws.Payload, record.Disclosures, directory.Hash{}, directory.Hash{}); err != nil {
 		return "record"
 	}
 
@@ -195,11 +196,11 @@ func (r *vectorReader) record(t *testing.T, ring *Keyring, vector specVector, d 
 // attestation judges an attestation of the node's key whose SVID it is of.
 func (r *vectorReader) attestation(ring *Keyring, text string) string {
 	doc, _, _ := ring.Keys(r.origin)
-	jws, err := parseCompact(text, signed.TypeAttestation, maxAttestation, "alg", "typ", "x5c")
+	jws, err := compact.Parse(text, signed.TypeAttestation, maxAttestation, "alg", "typ", "x5c")
 	if err != nil {
 		return verdictOf(err)
 	}
-	parsed, err := parseAttestation(jws.payload)
+	parsed, err := parseAttestation(jws.Payload)
 	if err != nil && !errors.Is(err, signed.ErrUnsupported) {
 		return "json"
 	}
@@ -220,7 +221,7 @@ func verdictOf(err error) string {
 		verdict string
 	}{
 		{signed.ErrUnsupported, "unsupported"},
-		{errForm, "format"},
+		{compact.ErrForm, "format"},
 		{signed.ErrHeader, "header"},
 		{ErrKeysExpired, "expired"},
 		{ErrKeyDocument, "json"},

@@ -26,7 +26,7 @@ func ServerTLS(s *Source, b *Bundles, refused func(reason string)) *tls.Config {
 		if len(cs.PeerCertificates) == 0 {
 			return nil
 		}
-		_, err := judge(cs.PeerCertificates, b, forClient, time.Now())
+		_, err := verifyChain(cs.PeerCertificates, b, forClient, time.Now())
 		return err
 	})
 }
@@ -34,7 +34,7 @@ func ServerTLS(s *Source, b *Bundles, refused func(reason string)) *tls.Config {
 // NodeServerTLS is ServerTLS for listeners that only nodes talk to: a client
 // certificate is demanded, and allow must take its ID. A nil allow takes none.
 func NodeServerTLS(s *Source, b *Bundles, allow func(spiffeid.ID) error, refused func(reason string), protos ...string) *tls.Config {
-	clients := newJudgements(b, forClient)
+	clients := newChainVerifier(b, forClient)
 	return serverTLS(s, refused, protos, func(cs tls.ConnectionState) error {
 		return judgeAllowed(cs, clients, allow)
 	})
@@ -44,7 +44,7 @@ func NodeServerTLS(s *Source, b *Bundles, allow func(spiffeid.ID) error, refused
 // holds, for serverAuth, and that allow takes; its host name is not looked at. A
 // nil allow takes none. A nil s shows no client certificate.
 func ClientTLS(s *Source, b *Bundles, allow func(spiffeid.ID) error, protos ...string) *tls.Config {
-	servers := newJudgements(b, forServer)
+	servers := newChainVerifier(b, forServer)
 	c := &tls.Config{
 		MinVersion:             tls.VersionTLS13,
 		SessionTicketsDisabled: true,
@@ -92,8 +92,8 @@ func serverTLS(s *Source, refused func(string), protos []string, verify func(tls
 	}
 }
 
-func judgeAllowed(cs tls.ConnectionState, j *judgements, allow func(spiffeid.ID) error) error {
-	id, err := j.judge(cs.PeerCertificates, time.Now())
+func judgeAllowed(cs tls.ConnectionState, j *ChainVerifier, allow func(spiffeid.ID) error) error {
+	id, err := j.Verify(cs.PeerCertificates, time.Now())
 	if err != nil {
 		return err
 	}
@@ -110,15 +110,15 @@ func judgeAllowed(cs tls.ConnectionState, j *judgements, allow func(spiffeid.ID)
 // servers by other means too: that of the chain, leaf first, if it holds now for
 // serverAuth.
 func VerifyServer(chain []*x509.Certificate, b *Bundles) (spiffeid.ID, error) {
-	return judge(chain, b, forServer, time.Now())
+	return verifyChain(chain, b, forServer, time.Now())
 }
 
 // CheckSVID returns why a node's chain, leaf first, does not hold now for both of its
 // uses, as client and as server; nil where it does.
 func CheckSVID(chain []*x509.Certificate, b *Bundles) error {
-	_, err := judge(chain, b, forClient, time.Now())
+	_, err := verifyChain(chain, b, forClient, time.Now())
 	if err == nil {
-		_, err = judge(chain, b, forServer, time.Now())
+		_, err = verifyChain(chain, b, forServer, time.Now())
 	}
 	return err
 }

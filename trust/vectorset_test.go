@@ -28,6 +28,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/trust/compact"
 )
 
 // vectorTime is when everything in the vectors was made. A reader judges them a
@@ -629,12 +630,12 @@ func recordName(text string) (h, m string) {
 	if err != nil {
 		return "", ""
 	}
-	jws, _, err := parseOwn(r.JWS, signed.TypeRecord, signed.MaxRecord)
+	jws, _, err := compact.ParseOwn(r.JWS, signed.TypeRecord, signed.MaxRecord)
 	if err != nil {
 		return "", ""
 	}
 
-	return directory.HashOf(jws.payload).String(), signed.HashDisclosures(r.Disclosures).String()
+	return directory.HashOf(jws.Payload).String(), signed.HashDisclosures(r.Disclosures).String()
 }
 
 // disclosed are the vectors of what a record shows.

@@ -12,6 +12,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/trust/compact"
 )
 
 // VerifyOptions says what Verify rests its verdict on, and as of when it judges.
@@ -113,9 +114,9 @@ type verification struct {
 
 	proof     *Proof
 	rec       signed.Record
-	recKey    string   // kid, as the next two
-	recJWS    *compact // the statement's
-	pageJWS   *compact
+	recKey    string       // kid, as the next two
+	recJWS    *compact.JWS // the statement's
+	pageJWS   *compact.JWS
 	pageKey   string
 	keysKey   string
 	keysText  string // compact JWS
@@ -173,10 +174,10 @@ func (v *verification) format() (string, error) {
 	if err := v.readRecord(); err != nil {
 		return "", err
 	}
-	if v.pageJWS, v.pageKey, err = parseOwn(v.proof.Page, signed.TypePage, MaxJWS); err != nil {
+	if v.pageJWS, v.pageKey, err = compact.ParseOwn(v.proof.Page, signed.TypePage, compact.MaxSize); err != nil {
 		return "", malformed("the page", err)
 	}
-	if v.signed, err = signed.ParsePage(v.pageJWS.payload); err != nil {
+	if v.signed, err = signed.ParsePage(v.pageJWS.Payload); err != nil {
 		return "", malformed("the page", err)
 	}
 	if err := v.readKeys(v.proof.Keys); err != nil {
@@ -200,7 +201,7 @@ func (v *verification) readRecord() error {
 	if v.rec, err = signed.ParseRecord(v.proof.Record); err != nil {
 		return fmt.Errorf("%w: %w", ErrFormat, err)
 	}
-	if v.recJWS, v.recKey, err = parseOwn(v.rec.JWS, signed.TypeRecord, signed.MaxRecord); err != nil {
+	if v.recJWS, v.recKey, err = compact.ParseOwn(v.rec.JWS, signed.TypeRecord, signed.MaxRecord); err != nil {
 		return fmt.Errorf("%w: the record: %w", ErrFormat, err)
 	}
 
@@ -210,7 +211,7 @@ func (v *verification) readRecord() error {
 // statement opens the record: what it says, and that each member that is
 // disclosed is one that was signed.
 func (v *verification) statement() (string, error) {
-	c, err := signed.OpenRecord(v.recJWS.payload, v.rec.Disclosures)
+	c, err := signed.OpenRecord(v.recJWS.Payload, v.rec.Disclosures)
 	if err != nil {
 		return "", malformed("the record", err)
 	}
@@ -290,7 +291,7 @@ func (v *verification) check(jws, kid string) error {
 		return fmt.Errorf("%w: %s: %w", ErrKey, kid, err)
 	}
 
-	return verifyOwn(jws, key.Public)
+	return compact.VerifyOwn(jws, key.Public)
 }
 
 func (v *verification) keyDocument() (string, error) {
@@ -326,7 +327,7 @@ func (v *verification) page() (string, error) {
 	if p.Issuer != c.Issuer {
 		return "", fmt.Errorf("%w: the page is of %s and the record of %s", ErrFormat, p.Issuer, c.Issuer)
 	}
-	if time.Unix(p.IssuedAt, 0).After(v.opts.At.Add(maxAhead)) {
+	if time.Unix(p.IssuedAt, 0).After(v.opts.At.Add(MaxClockSkew)) {
 		return "", fmt.Errorf("%w: the page is dated %s, after the time as of which it is judged, %s", ErrFormat,
 			time.Unix(p.IssuedAt, 0).UTC().Format(time.RFC3339), v.opts.At.UTC().Format(time.RFC3339))
 	}
@@ -363,7 +364,7 @@ func (v *verification) signature() (string, error) {
 
 // recordSignature is signature of a bare record: nothing else tells when it was made.
 func (v *verification) recordSignature() (string, error) {
-	if time.Unix(v.contents.IssuedAt, 0).After(v.opts.At.Add(maxAhead)) {
+	if time.Unix(v.contents.IssuedAt, 0).After(v.opts.At.Add(MaxClockSkew)) {
 		return "", fmt.Errorf("%w: the record is dated in the future", ErrFormat)
 	}
 	detail, err := v.signature()

@@ -253,7 +253,7 @@ func verifyUpdate(svid *x509svid.SVID, set *x509bundle.Set, now time.Time) error
 		return err
 	}
 
-	_, err := judge(svid.Certificates, trial, forClient, now)
+	_, err := verifyChain(svid.Certificates, trial, forClient, now)
 
 	return err
 }

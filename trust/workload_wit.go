@@ -2,7 +2,6 @@ package trust
 
 import (
 	"context"
-	"crypto"
 	"errors"
 	"fmt"
 	"sync"
@@ -28,29 +27,19 @@ type witCache struct {
 	renew time.Time // when the next one is requested
 }
 
-// Prove proves the source's identity by a WIT-SVID of its Workload API (SPIFFE Workload
-// API, 7) and a proof token signed by its key, as Workload.Prove does from files. The
-// error is ErrNoWITSVID if the source has no Workload API.
-func (s *Source) Prove(ctx context.Context, method, target string, now time.Time) (wit, proof string, err error) {
+// WITSVID returns a WIT-SVID of the source's identity with its private key (SPIFFE Workload
+// API, 7). The error is ErrNoWITSVID if the source has no Workload API.
+func (s *Source) WITSVID(ctx context.Context, now time.Time) (*witsvid.SVID, error) {
 	if s.api == nil {
-		return "", "", ErrNoWITSVID
+		return nil, ErrNoWITSVID
 	}
 
 	svid, err := s.api.wit.get(ctx, s.api.client, s.SVID().ID, now)
 	if err != nil {
-		return "", "", fmt.Errorf("no WIT-SVID from the Workload API at %s: %w", s.api.address, err)
+		return nil, fmt.Errorf("no WIT-SVID from the Workload API at %s: %w", s.api.address, err)
 	}
 
-	key, ok := svid.PrivateKey.(crypto.Signer)
-	if !ok {
-		return "", "", fmt.Errorf("the key of the WIT-SVID from the Workload API at %s cannot sign", s.api.address)
-	}
-
-	if proof, err = prove(svid.Marshal(), key, method, target, now); err != nil {
-		return "", "", fmt.Errorf("the WIT-SVID of the Workload API at %s: %w", s.api.address, err)
-	}
-
-	return svid.Marshal(), proof, nil
+	return svid, nil
 }
 
 // get returns a valid WIT-SVID of an identity, cached or new.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/trust/credentials"
 )
 
 // maxIssuers bounds the configured issuers of one kind.
@@ -116,9 +116,9 @@ func (o *OAuth) validate(before []OAuth) error {
 		return fmt.Errorf("issuer: must be an https URL without query and fragment, got %q", o.Issuer)
 	case o.JWKS == "":
 		return errNoJWKS
-	case !slices.Contains([]string{"", trust.PlainNever, trust.PlainReads, trust.PlainAlways}, o.Plain):
+	case !slices.Contains([]string{"", credentials.PlainNever, credentials.PlainReads, credentials.PlainAlways}, o.Plain):
 		return fmt.Errorf("plain: must be %s, %s or %s, got %q",
-			trust.PlainNever, trust.PlainReads, trust.PlainAlways, o.Plain)
+			credentials.PlainNever, credentials.PlainReads, credentials.PlainAlways, o.Plain)
 	case slices.ContainsFunc(before, isSame):
 		return fmt.Errorf("issuer: %q occurs twice", o.Issuer)
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/trust/credentials"
 )
 
 const (
@@ -205,7 +205,7 @@ func (l *Limits) validate(lifetimes Lifetimes) error {
 
 // authMethods are the ways to authenticate, as CallerLimits.By names them.
 var authMethods = []string{
-	trust.MethodSVID, trust.MethodWPT, trust.MethodOAuth, trust.MethodBearer, trust.MethodJWTSVID, api.MethodNone,
+	credentials.MethodSVID, credentials.MethodWPT, credentials.MethodOAuth, credentials.MethodBearer, credentials.MethodJWTSVID, api.MethodNone,
 }
 
 func (l *CallerLimits) validate(at string, lifetimes Lifetimes) error {

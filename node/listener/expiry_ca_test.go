@@ -33,23 +33,24 @@ func TestAConnectionEndsWithItsCA(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	callers, err := trust.NewCallers(trust.CallersConfig{}, bundles)
-	if err != nil {
-		t.Fatal(err)
+	verifier := trust.NewClientVerifier(bundles)
+	valid := func(state *tls.ConnectionState, now time.Time) bool {
+		_, err := verifier.Verify(state.PeerCertificates, now)
+		return err == nil
 	}
 	s := &http.Server{Handler: http.NotFoundHandler()}
-	ExpireWithCertificates(s, callers.Holds)
-	told := func() string {
+	ExpireWithCertificates(s, valid)
+	header := func() string {
 		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "https://ad.alpha.test/", nil)
 		r.TLS = &tls.ConnectionState{HandshakeComplete: true, PeerCertificates: svid.Certificates}
 		s.Handler.ServeHTTP(w, r)
 		return w.Header().Get("Connection")
 	}
-	if got := told(); got != "" {
+	if got := header(); got != "" {
 		t.Errorf("by the bundle that has its CA: %q", got)
 	}
 	use()
-	if got := told(); got != "close" {
+	if got := header(); got != "close" {
 		t.Errorf("by another bundle: %q", got)
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
-	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/trust/credentials"
 )
 
 // witOfWorkloadAPI is the value of --wit for a token from the Workload API in place of a
@@ -48,7 +48,7 @@ func (d *Directory) addToken(next http.RoundTripper) (http.RoundTripper, error) 
 }
 
 func addWITFromFiles(next http.RoundTripper, wit, key string) (http.RoundTripper, error) {
-	workload, err := trust.OpenWorkload(wit, key)
+	workload, err := credentials.OpenWorkload(wit, key)
 	if err != nil {
 		return nil, cli.Failed(cli.ExitKey, "cannot use the workload identity token: %w", err).
 			WithHint("--wit is %s and --wit-key is %s.", wit, key)

@@ -13,6 +13,7 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/trust/credentials"
 )
 
 // svidTimeout bounds the wait for an SVID of the Workload API.
@@ -105,7 +106,7 @@ func (w *workloadIdentity) addWIT(next http.RoundTripper) (http.RoundTripper, er
 	}
 
 	prove := func(method, target string) (string, string, error) {
-		return w.source.Prove(context.Background(), method, target, time.Now())
+		return credentials.ProveBySource(context.Background(), w.source, method, target, time.Now())
 	}
 	if _, _, err := prove(http.MethodGet, "https://localhost"); err != nil {
 		return nil, cli.Failed(cli.ExitKey, "no workload identity token from the Workload API: %w", err).

@@ -13,6 +13,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/trust/compact"
 )
 
 const verifyHelp = `Verify a proof file, a bare record, or evidence of equivocation, and print each step. FILE
@@ -138,7 +139,7 @@ func (v *proofVerification) options(s connect.Session) (options trust.VerifyOpti
 	}
 
 	if v.keysFile != "" {
-		text, err := s.ReadFile(v.keysFile, trust.MaxJWS+1)
+		text, err := s.ReadFile(v.keysFile, compact.MaxSize+1)
 		if err != nil {
 			return options, err
 		}

@@ -1,4 +1,4 @@
-package trust
+package credentials
 
 import (
 	"crypto"
@@ -14,13 +14,24 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/strictjson"
+	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/trust/compact"
 )
 
 // maxToken bounds a token in bytes: the header fields of a request have 16 KiB
 // together.
 const maxToken = 8 << 10
 
-// Why a token was refused: labels of a counter, as the reasons of certificates.
+// A Reason says in one word why a credential was refused; it is the label of a counter.
+type Reason = trust.Reason
+
+// Reasons that certificates have too.
+const (
+	ReasonExpired     = trust.ReasonExpired
+	ReasonNotYetValid = trust.ReasonNotYetValid
+)
+
+// Reasons why a token was refused.
 const (
 	ReasonForm       Reason = "form"       // no compact JWS in canonical form, or its header or claims are no strict JSON object
 	ReasonSize       Reason = "size"       // larger than a token may be
@@ -76,7 +87,7 @@ func parseToken(text string) (*token, error) {
 	}
 	var members [2][]strictjson.Member
 	for i, part := range parts {
-		raw, err := decodeB64(part)
+		raw, err := compact.DecodeBase64(part)
 		if err != nil {
 			return nil, refuseToken(ReasonForm)
 		}
@@ -127,7 +138,7 @@ func (t *token) verifyBy(key crypto.PublicKey) error {
 	if !fits(alg, key) {
 		return refuseToken(ReasonKey)
 	}
-	if verifySignature(t.text, alg, key) != nil {
+	if compact.VerifySignature(t.text, alg, key) != nil {
 		return refuseToken(ReasonSignature)
 	}
 	return nil
@@ -141,7 +152,7 @@ func fits(alg jose.SignatureAlgorithm, key crypto.PublicKey) bool {
 	case *ecdsa.PublicKey:
 		return map[jose.SignatureAlgorithm]int{jose.ES256: 256, jose.ES384: 384, jose.ES512: 521}[alg] == key.Curve.Params().BitSize
 	case *rsa.PublicKey:
-		return key.N.BitLen() >= minRSA && affordable(key) && (strings.HasPrefix(string(alg), "RS") || strings.HasPrefix(string(alg), "PS"))
+		return key.N.BitLen() >= compact.MinRSA && compact.IsAffordable(key) && (strings.HasPrefix(string(alg), "RS") || strings.HasPrefix(string(alg), "PS"))
 	}
 	return false
 }
@@ -152,7 +163,7 @@ func (t *token) within(now time.Time) (exp time.Time, err error) {
 	for _, name := range []string{"nbf", "iat"} {
 		if at, ok := t.claims.time(name); !ok && t.claims.has(name) {
 			return exp, refuseToken(ReasonClaims)
-		} else if at.After(now.Add(maxAhead)) {
+		} else if at.After(now.Add(trust.MaxClockSkew)) {
 			return exp, refuseToken(ReasonNotYetValid)
 		}
 	}
@@ -171,7 +182,7 @@ func (t *token) within(now time.Time) (exp time.Time, err error) {
 
 // audience returns aud, one or several.
 func (t *token) audience() ([]string, error) {
-	raw := member(t.claims, "aud")
+	raw := compact.Member(t.claims, "aud")
 	var list []string
 	if one, ok := t.claims.text("aud"); ok {
 		list = []string{one}
@@ -198,11 +209,11 @@ func (t *token) meant(audiences []string) error {
 // claims are the members of a header or of a token's claims, no name twice.
 type claims []strictjson.Member
 
-func (c claims) has(name string) bool { return member(c, name) != nil }
+func (c claims) has(name string) bool { return compact.Member(c, name) != nil }
 
 // text returns a member that is a string.
 func (c claims) text(name string) (string, bool) {
-	raw := member(c, name)
+	raw := compact.Member(c, name)
 	if len(raw) == 0 || raw[0] != '"' {
 		return "", false
 	}
@@ -216,7 +227,7 @@ func (c claims) text(name string) (string, bool) {
 func (c claims) time(name string) (time.Time, bool) {
 	const year9999 = 253402300799
 	var seconds float64
-	raw := member(c, name)
+	raw := compact.Member(c, name)
 	if len(raw) == 0 || raw[0] < '0' || raw[0] > '9' || json.Unmarshal(raw, &seconds) != nil || seconds > year9999 {
 		return time.Time{}, false
 	}
@@ -248,9 +259,13 @@ var sayings = map[Reason]string{
 	ReasonNotYetValid: "it is not valid yet",
 }
 
-// A tokenRefusal's text is fit for its caller.
-type tokenRefusal string
+// A refusal is why a credential is refused. Its text has nothing of the credential, so it
+// may be sent to the caller.
+type refusal struct {
+	reason Reason
+	text   string
+}
 
-func (e tokenRefusal) Error() string { return string(e) }
+func (r *refusal) Error() string { return string(r.reason) + ": " + r.text }
 
-func refuseToken(r Reason) error { return &refusal{r, tokenRefusal(sayings[r])} }
+func refuseToken(r Reason) error { return &refusal{r, sayings[r]} }

@@ -1,4 +1,4 @@
-package trust
+package credentials
 
 import (
 	"crypto/sha256"
@@ -11,6 +11,8 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/trust/compact"
 )
 
 // typeAccess is the JOSE type of an OAuth access token (RFC 9068, 2.1).
@@ -42,7 +44,7 @@ type OAuthIssuer struct {
 }
 
 // bearer verifies a token of Authorization: Bearer, by its type.
-func (c *Callers) bearer(text string, cs *tls.ConnectionState, now time.Time) (*Verified, error) {
+func (c *Verifier) bearer(text string, cs *tls.ConnectionState, now time.Time) (*Verified, error) {
 	t, err := parseToken(text)
 	if err != nil {
 		return nil, err
@@ -58,7 +60,7 @@ func (c *Callers) bearer(text string, cs *tls.ConnectionState, now time.Time) (*
 
 // accessToken verifies an OAuth access token (RFC 9068, 4) and its binding to the
 // client certificate (RFC 8705, 3). Its subject is oauth:ISSUER#SUBJECT.
-func (c *Callers) accessToken(t *token, cs *tls.ConnectionState, now time.Time) (*Verified, error) {
+func (c *Verifier) accessToken(t *token, cs *tls.ConnectionState, now time.Time) (*Verified, error) {
 	iss, ok := t.claims.text("iss")
 	i := slices.IndexFunc(c.cfg.OAuth, func(o OAuthIssuer) bool { return o.Issuer == iss })
 	if !ok || i < 0 {
@@ -85,7 +87,7 @@ func (c *Callers) accessToken(t *token, cs *tls.ConnectionState, now time.Time) 
 	case err != nil:
 		return nil, err
 	case bound:
-		if end := Expiry(cs); end.Before(until) {
+		if end := trust.Expiry(cs); end.Before(until) {
 			until = end
 		}
 		return &Verified{Identity: id, Method: MethodOAuth, Until: until}, nil
@@ -102,7 +104,7 @@ func (t *token) bound(cs *tls.ConnectionState) (bool, error) {
 		return false, nil
 	}
 	var cnf map[string]any
-	if json.Unmarshal(member(t.claims, "cnf"), &cnf) != nil || len(cnf) != 1 {
+	if json.Unmarshal(compact.Member(t.claims, "cnf"), &cnf) != nil || len(cnf) != 1 {
 		return false, refuseToken(ReasonBinding)
 	}
 	want, ok := cnf["x5t#S256"].(string)
@@ -118,7 +120,7 @@ func (t *token) bound(cs *tls.ConnectionState) (bool, error) {
 
 // jwtSVID verifies a JWT-SVID by the keys of its trust domain's bundle (JWT-SVID,
 // 4). It is good for reads alone, since it is bound to nothing.
-func (c *Callers) jwtSVID(t *token, now time.Time) (*Verified, error) {
+func (c *Verifier) jwtSVID(t *token, now time.Time) (*Verified, error) {
 	if !c.cfg.JWTSVID {
 		return nil, refuseToken(ReasonNotTaken)
 	}
@@ -128,7 +130,7 @@ func (c *Callers) jwtSVID(t *token, now time.Time) (*Verified, error) {
 	if !ok || strings.TrimPrefix(spiffe.Path(), "/") == "" {
 		return nil, refuseToken(ReasonSubject)
 	}
-	keys := c.bundles.jwt(spiffe.TrustDomain())
+	keys := c.bundles.JWTAuthorities(spiffe.TrustDomain())
 	if keys == nil {
 		return nil, refuseToken(ReasonIssuer)
 	}

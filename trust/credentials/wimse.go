@@ -1,4 +1,4 @@
-package trust
+package credentials
 
 import (
 	"crypto"
@@ -13,6 +13,8 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/trust/compact"
 )
 
 // The JOSE types of WIMSE's tokens, without application/.
@@ -49,7 +51,7 @@ type WIMSEIssuer struct {
 // (draft-ietf-wimse-workload-creds-02, draft-ietf-wimse-wpt-02): that the trust
 // domain of the token's subject signed it, and that the key in it signed a proof for
 // this request, just now.
-func (c *Callers) workload(s Shown, now time.Time) (*Verified, error) {
+func (c *Verifier) workload(s Shown, now time.Time) (*Verified, error) {
 	if s.WIT == "" || s.Proof == "" {
 		return nil, refuseToken(ReasonNoProof)
 	}
@@ -74,13 +76,13 @@ func (c *Callers) workload(s Shown, now time.Time) (*Verified, error) {
 	name := directory.HashOf([]byte(id.String() + "\n" + jti))
 	return &Verified{
 		Identity: id, Method: MethodWPT, Until: until,
-		Proof: name, ProofUntil: ends.Add(maxAhead).Unix(), // the leader's clock may be behind ours
+		Proof: name, ProofUntil: ends.Add(trust.MaxClockSkew).Unix(), // the leader's clock may be behind ours
 	}, nil
 }
 
 // identityToken verifies a workload identity token by the keys of its subject's
 // trust domain: those that are configured, or else those of the domain's bundle.
-func (c *Callers) identityToken(text string, now time.Time) (*token, directory.Identity, error) {
+func (c *Verifier) identityToken(text string, now time.Time) (*token, directory.Identity, error) {
 	t, err := parseToken(text)
 	if err != nil {
 		return nil, directory.Identity{}, err
@@ -101,7 +103,7 @@ func (c *Callers) identityToken(text string, now time.Time) (*token, directory.I
 	return t, id, t.verify(keys, allowed)
 }
 
-func (c *Callers) issuerKeys(id directory.Identity, domain string, t *token) (map[string]crypto.PublicKey, []jose.SignatureAlgorithm) {
+func (c *Verifier) issuerKeys(id directory.Identity, domain string, t *token) (map[string]crypto.PublicKey, []jose.SignatureAlgorithm) {
 	if i := slices.IndexFunc(c.cfg.WIMSE, func(w WIMSEIssuer) bool { return w.Domain == domain }); i >= 0 {
 		w := c.cfg.WIMSE[i]
 		if iss, _ := t.claims.text("iss"); w.Issuer != "" && iss != w.Issuer {
@@ -110,7 +112,7 @@ func (c *Callers) issuerKeys(id directory.Identity, domain string, t *token) (ma
 		return w.Keys.of(t.kid), allowed(w.Algorithms)
 	}
 	if id, ok := id.SPIFFE(); ok && c.cfg.WITSVID {
-		return c.bundles.wit(id.TrustDomain()), witAlgorithms
+		return c.bundles.WITAuthorities(id.TrustDomain()), witAlgorithms
 	}
 	return nil, nil
 }
@@ -139,7 +141,7 @@ func (t *token) confirmation() (crypto.PublicKey, string, error) {
 	var about struct {
 		Alg string `json:"alg"`
 	}
-	if json.Unmarshal(member(t.claims, "cnf"), &cnf) != nil || json.Unmarshal(cnf.JWK, &about) != nil {
+	if json.Unmarshal(compact.Member(t.claims, "cnf"), &cnf) != nil || json.Unmarshal(cnf.JWK, &about) != nil {
 		return nil, "", refuseToken(ReasonClaims)
 	}
 	key, err := parseJWK(cnf.JWK)
@@ -152,7 +154,7 @@ func (t *token) confirmation() (crypto.PublicKey, string, error) {
 
 // proof verifies a workload proof token: by the key of the identity token, over
 // that token, for this request's target, and not for long. It returns its jti.
-func (c *Callers) proof(s Shown, key crypto.PublicKey, alg string, now time.Time) (jti string, exp time.Time, err error) {
+func (c *Verifier) proof(s Shown, key crypto.PublicKey, alg string, now time.Time) (jti string, exp time.Time, err error) {
 	t, err := parseToken(s.Proof)
 	if err != nil {
 		return "", exp, err
@@ -196,7 +198,7 @@ func (c *Callers) proof(s Shown, key crypto.PublicKey, alg string, now time.Time
 
 // targets are the URIs that a proof for a request to path may name: at the
 // addresses that configuration gives, never at one that the request does.
-func (c *Callers) targets(path string) []string {
+func (c *Verifier) targets(path string) []string {
 	uris := make([]string, len(c.cfg.Addresses))
 	for i, base := range c.cfg.Addresses {
 		uris[i] = base + path

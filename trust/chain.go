@@ -56,14 +56,14 @@ const (
 // judge verifies the chain that a peer showed, leaf first, for one use, and
 // returns who it is. The library's Verify takes any extended key usage, so that
 // is checked here: the leaf must name it, and no CA on the way may exclude it.
-func judge(chain []*x509.Certificate, b *Bundles, use usage, now time.Time) (spiffeid.ID, error) {
-	id, _, err := judgeChain(chain, b, use, now)
+func verifyChain(chain []*x509.Certificate, b *Bundles, use usage, now time.Time) (spiffeid.ID, error) {
+	id, _, err := verifyChainPath(chain, b, use, now)
 	return id, err
 }
 
 // judgeChain is judge, and returns by which certificates it holds too, leaf first and
 // anchor last.
-func judgeChain(chain []*x509.Certificate, b *Bundles, use usage, now time.Time) (spiffeid.ID, []*x509.Certificate, error) {
+func verifyChainPath(chain []*x509.Certificate, b *Bundles, use usage, now time.Time) (spiffeid.ID, []*x509.Certificate, error) {
 	refuse := func(reason Reason, err error) (spiffeid.ID, []*x509.Certificate, error) {
 		return spiffeid.ID{}, nil, &refusal{reason, err}
 	}

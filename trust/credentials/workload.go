@@ -1,7 +1,8 @@
-package trust
+package credentials
 
 import (
 	"bytes"
+	"context"
 	"crypto"
 	"crypto/rand"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/trust"
 )
 
 // proofLife is how long a proof holds that we make: clocks may differ by as much
@@ -43,7 +45,7 @@ func (w *Workload) Prove(method, target string, now time.Time) (wit, proof strin
 	if err != nil {
 		return "", "", fmt.Errorf("read the workload's key: %w", err)
 	}
-	key, err := parseKey(pem)
+	key, err := trust.ParseKey(pem)
 	if err != nil {
 		return "", "", fmt.Errorf("the workload's key %s: %w", w.keyFile, err)
 	}
@@ -53,6 +55,28 @@ func (w *Workload) Prove(method, target string, now time.Time) (wit, proof strin
 		return "", "", fmt.Errorf("the workload identity token %s: %w", w.witFile, err)
 	}
 	return wit, proof, nil
+}
+
+// ProveBySource is Workload.Prove by a WIT-SVID of a source's Workload API. The error is
+// trust.ErrNoWITSVID if the source has none.
+func ProveBySource(
+	ctx context.Context, source *trust.Source, method, target string, now time.Time,
+) (wit, proof string, err error) {
+	svid, err := source.WITSVID(ctx, now)
+	if err != nil {
+		return "", "", err
+	}
+
+	key, ok := svid.PrivateKey.(crypto.Signer)
+	if !ok {
+		return "", "", errors.New("the key of the WIT-SVID from the Workload API cannot sign")
+	}
+
+	if proof, err = prove(svid.Marshal(), key, method, target, now); err != nil {
+		return "", "", fmt.Errorf("the WIT-SVID of the Workload API: %w", err)
+	}
+
+	return svid.Marshal(), proof, nil
 }
 
 var errOtherKey = errors.New("the key is not the one that the token confirms")

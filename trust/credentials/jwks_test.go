@@ -1,4 +1,4 @@
-package trust
+package credentials
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/roster-mesh/roster/trust"
 )
 
 // An issuer's keys come from the URL that is pinned, whole, or the last good ones
@@ -65,7 +67,7 @@ func TestKeysOfAURL(t *testing.T) {
 		"to http":         {http.RedirectHandler("http://127.0.0.1:1/jwks", http.StatusMovedPermanently).ServeHTTP, "301"},
 		"an error's":      {answer(http.StatusServiceUnavailable, set("k2")), "503"},
 		"nothing new":     {answer(http.StatusNoContent, nil), "204"},
-		"over 1 MiB":      {answer(http.StatusOK, append(set("k2"), strings.Repeat(" ", MaxBundle)...)), "bytes"},
+		"over 1 MiB":      {answer(http.StatusOK, append(set("k2"), strings.Repeat(" ", trust.MaxBundle)...)), "bytes"},
 		"no key":          {answer(http.StatusOK, []byte(`{"keys":[]}`)), "no signature key"},
 		"a twin member":   {answer(http.StatusOK, []byte(`{"keys":[],"keys":[]}`)), "strict JSON"},
 		"a symmetric":     {answer(http.StatusOK, []byte(`{"keys":[{"kty":"oct","kid":"k2","k":"AAAA"}]}`)), "symmetric"},

@@ -1,4 +1,4 @@
-package trust
+package credentials
 
 import (
 	"bytes"
@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -20,14 +19,16 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/roster-mesh/roster/trust"
 )
 
 // Bounds of an issuer's key set, and of how it is had.
 const (
-	maxIssuerKeys = 100
-	fetchTimeout  = 10 * time.Second
-	fetchEvery    = 5 * time.Minute
-	fetchAgain    = 15 * time.Second // at the soonest, for a key that is not known, or after a failure
+	maxIssuerKeys    = 100
+	filePollInterval = 30 * time.Second
+	fetchEvery       = 5 * time.Minute
+	fetchAgain       = 15 * time.Second // at the soonest, for a key that is not known, or after a failure
 )
 
 // Keys are the keys of one issuer of tokens, pinned by where they come from: a
@@ -57,28 +58,19 @@ func OpenKeys(source string, authorities *x509.CertPool) (*Keys, error) {
 	if u, err := url.Parse(source); err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.Fragment != "" {
 		return nil, fmt.Errorf("%q is neither a file nor an https URL", source)
 	}
-	k.client = pinned(&http.Transport{
+	k.client = trust.PinnedClient(&http.Transport{
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: authorities},
-		TLSHandshakeTimeout:    fetchTimeout,
+		TLSHandshakeTimeout:    trust.FetchTimeout,
 		MaxResponseHeaderBytes: 64 << 10,
 		DisableKeepAlives:      true,
 	})
 	return k, nil
 }
 
-// pinned returns a client for fetch, which follows no redirect: where one leads is
-// not what was pinned.
-func pinned(t *http.Transport) *http.Client {
-	return &http.Client{
-		Transport: t, Timeout: fetchTimeout,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-}
-
 // Run keeps the keys as their source has them until ctx ends. What can't be used
 // is logged, and the last good set stays.
 func (k *Keys) Run(ctx context.Context, log *slog.Logger) {
-	every := pollEvery
+	every := filePollInterval
 	if k.client != nil {
 		every = fetchEvery
 	}
@@ -160,42 +152,14 @@ func (k *Keys) load(ctx context.Context) (changed bool, err error) {
 
 func (k *Keys) read(ctx context.Context) ([]byte, error) {
 	if k.client != nil {
-		return fetch(ctx, k.client, k.source)
+		return trust.FetchDocument(ctx, k.client, k.source)
 	}
 	f, err := os.Open(k.source)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return bounded(f)
-}
-
-func bounded(r io.Reader) ([]byte, error) {
-	raw, err := io.ReadAll(io.LimitReader(r, MaxBundle+1))
-	if err == nil && len(raw) > MaxBundle {
-		err = fmt.Errorf("it has over %d bytes", MaxBundle)
-	}
-	return raw, err
-}
-
-// fetch GETs what an https URL has: the body of a 200 alone, of a bounded size,
-// from there and nowhere else. The library's fetcher of bundles takes the bodies of
-// errors and follows redirects to http.
-func fetch(ctx context.Context, client *http.Client, source string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, source, nil)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Accept", "application/jwk-set+json, application/json")
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s answered %s", source, resp.Status)
-	}
-	return bounded(resp.Body)
+	return trust.ReadDocument(f)
 }
 
 // parseKeys reads a JWKS strictly and returns its signature keys that have an id.

@@ -1,4 +1,4 @@
-package trust
+package credentials
 
 import (
 	"crypto/tls"
@@ -10,6 +10,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/trust"
 )
 
 // The ways in which a caller may show who it is.
@@ -21,8 +22,8 @@ const (
 	MethodJWTSVID = "jwt-svid"
 )
 
-// CallersConfig says whose tokens are believed, besides client certificates.
-type CallersConfig struct {
+// Config says whose tokens are believed, besides client certificates.
+type Config struct {
 	// Addresses are the base URLs (https://HOST[:PORT]) of this directory: what a
 	// proof names is at one of them.
 	Addresses []string
@@ -36,15 +37,15 @@ type CallersConfig struct {
 
 // Callers finds out who makes a request, from what came with it. It is safe for
 // concurrent use.
-type Callers struct {
-	cfg     CallersConfig
-	bundles *Bundles
-	clients *judgements
+type Verifier struct {
+	cfg     Config
+	bundles *trust.Bundles
+	clients *trust.ChainVerifier
 }
 
-// NewCallers returns a judge of callers over cfg and the bundles of the trust
+// New returns a judge of callers over cfg and the bundles of the trust
 // domains. It refuses an algorithm that is not known, or symmetric.
-func NewCallers(cfg CallersConfig, b *Bundles) (*Callers, error) {
+func New(cfg Config, b *trust.Bundles) (*Verifier, error) {
 	lists := map[string][]string{}
 	for _, w := range cfg.WIMSE {
 		if domainOf(identityOrNobody(w.Domain+"/x")) != w.Domain {
@@ -62,7 +63,7 @@ func NewCallers(cfg CallersConfig, b *Bundles) (*Callers, error) {
 			}
 		}
 	}
-	return &Callers{cfg: cfg, bundles: b, clients: newJudgements(b, forClient)}, nil
+	return &Verifier{cfg: cfg, bundles: b, clients: trust.NewClientVerifier(b)}, nil
 }
 
 // identityOrNobody parses an identity; nobody where it is none.
@@ -109,7 +110,7 @@ type Verified struct {
 // shown. Where a token came, it decides, and a client certificate beside it must be
 // the same identity's, or what the token is bound to. ReasonOf
 // and Saying tell of the error.
-func (c *Callers) Verify(s Shown, now time.Time) (Verified, error) {
+func (c *Verifier) Verify(s Shown, now time.Time) (Verified, error) {
 	certified, err := c.certified(s.TLS, now)
 	if err != nil {
 		return Verified{}, err
@@ -132,12 +133,14 @@ func (c *Callers) Verify(s Shown, now time.Time) (Verified, error) {
 	return certified, nil
 }
 
-func (c *Callers) certified(cs *tls.ConnectionState, now time.Time) (Verified, error) {
-	end := Expiry(cs)
+func (c *Verifier) certified(cs *tls.ConnectionState, now time.Time) (Verified, error) {
+	end := trust.Expiry(cs)
 	if !end.IsZero() && !now.Before(end) {
-		return Verified{}, &refusal{ReasonExpired, tokenRefusal("the client certificate of this connection has expired: connect again with the new one")}
+		return Verified{}, &refusal{
+			ReasonExpired, "the client certificate of this connection has expired: connect again with the new one",
+		}
 	}
-	id, ok := PeerID(cs)
+	id, ok := trust.PeerID(cs)
 	if !ok {
 		return Verified{}, nil
 	}
@@ -147,15 +150,15 @@ func (c *Callers) certified(cs *tls.ConnectionState, now time.Time) (Verified, e
 // Holds reports whether the client certificate of a connection would be taken now. The
 // handshake has judged it by the bundles of then: it is judged again once for each
 // later one of its domain.
-func (c *Callers) Holds(cs *tls.ConnectionState, now time.Time) bool {
-	if _, ok := PeerID(cs); !ok {
+func (c *Verifier) Holds(cs *tls.ConnectionState, now time.Time) bool {
+	if _, ok := trust.PeerID(cs); !ok {
 		return false
 	}
-	_, err := c.clients.judge(cs.PeerCertificates, now)
+	_, err := c.clients.Verify(cs.PeerCertificates, now)
 	return err == nil
 }
 
-func (c *Callers) token(s Shown, now time.Time) (*Verified, error) {
+func (c *Verifier) token(s Shown, now time.Time) (*Verified, error) {
 	switch {
 	case s.WIT != "" && s.Bearer != "", s.Proof != "" && s.Bearer != "":
 		return nil, refuseToken(ReasonAmbiguous)
@@ -169,7 +172,7 @@ func (c *Callers) token(s Shown, now time.Time) (*Verified, error) {
 
 // OwnPrefixes are how the URIs of those identities begin that configuration counts
 // among this domain's own.
-func (c *Callers) OwnPrefixes() []string {
+func (c *Verifier) OwnPrefixes() []string {
 	var list []string
 	for _, w := range c.cfg.WIMSE {
 		if w.Own {
@@ -185,13 +188,21 @@ func (c *Callers) OwnPrefixes() []string {
 }
 
 // ReasonOf returns the label by which an error of Verify is counted.
-func ReasonOf(err error) string { return string(reasonOf(err)) }
-
-// Saying returns what the caller may be told of an error of Verify.
-func Saying(err error) string {
-	var told tokenRefusal
-	if errors.As(err, &told) {
-		return string(told)
+func ReasonOf(err error) string {
+	var refused *refusal
+	if errors.As(err, &refused) {
+		return string(refused.reason)
 	}
-	return "it does not hold"
+
+	return string(trust.ReasonUntrusted)
+}
+
+// Detail returns the text of an error of Verify for the caller.
+func Detail(err error) string {
+	var refused *refusal
+	if errors.As(err, &refused) {
+		return refused.text
+	}
+
+	return "it is not valid"
 }

@@ -1,4 +1,4 @@
-package trust
+package credentials
 
 import (
 	"crypto"
@@ -24,13 +24,14 @@ import (
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/trust"
 	"github.com/roster-mesh/roster/trust/policy"
 )
 
 // A door is a judge of callers with issuers of every kind, and all that they need
 // to make tokens.
 type door struct {
-	*Callers
+	*Verifier
 	issuer, workload, other *ecdsa.PrivateKey
 	rsa                     *rsa.PrivateKey
 	svid, elsewhere         *x509svid.SVID // of /agent/ada and of /agent/eve
@@ -41,13 +42,13 @@ const (
 	doorIssuer = "https://login.alpha.test"
 )
 
-func newDoor(t testing.TB, change func(*CallersConfig)) *door {
+func newDoor(t testing.TB, change func(*Config)) *door {
 	t.Helper()
 	d := &door{issuer: ecKey(t), workload: ecKey(t), other: ecKey(t)}
 	var err error
 	d.rsa, err = rsa.GenerateKey(rand.Reader, 2048)
 	must(t, err)
-	ca, err := NewCA(alpha, time.Now())
+	ca, err := trust.NewCA(alpha, time.Now())
 	must(t, err)
 	d.svid, err = ca.Issue("/agent/ada", time.Hour, time.Now())
 	must(t, err)
@@ -59,12 +60,12 @@ func newDoor(t testing.TB, change func(*CallersConfig)) *door {
 	must(t, bundle.AddWITAuthority("k1", d.issuer.Public()))
 	text, err := bundle.Marshal()
 	must(t, err)
-	bundles := NewBundles()
+	bundles := trust.NewBundles()
 	must(t, bundles.Set(alpha, text))
 
 	keys, err := OpenKeys(d.jwks(t), nil)
 	must(t, err)
-	cfg := CallersConfig{
+	cfg := Config{
 		Addresses: []string{doorURL}, Audiences: []string{doorURL}, WITSVID: true, JWTSVID: true,
 		WIMSE: []WIMSEIssuer{{Domain: "wimse://alpha.test", Issuer: doorIssuer, Keys: keys, Algorithms: []string{"ES256"}}},
 		OAuth: []OAuthIssuer{{Issuer: doorIssuer, Keys: keys, Algorithms: []string{"ES256"}, Plain: PlainNever}},
@@ -72,7 +73,7 @@ func newDoor(t testing.TB, change func(*CallersConfig)) *door {
 	if change != nil {
 		change(&cfg)
 	}
-	d.Callers, err = NewCallers(cfg, bundles)
+	d.Verifier, err = New(cfg, bundles)
 	must(t, err)
 	return d
 }
@@ -266,7 +267,7 @@ func TestOurProofsAreTaken(t *testing.T) {
 		if _, err := d.Verify(Shown{WIT: wit, Proof: proof, Method: "POST", Path: "/ad/r"}, time.Now()); err != nil {
 			t.Errorf("%s: %v", alg, err)
 		}
-		if _, err := d.Verify(Shown{WIT: wit, Proof: proof, Method: "DELETE", Path: "/ad/r"}, time.Now()); reasonOf(err) != ReasonMethod {
+		if _, err := d.Verify(Shown{WIT: wit, Proof: proof, Method: "DELETE", Path: "/ad/r"}, time.Now()); Reason(ReasonOf(err)) != ReasonMethod {
 			t.Errorf("%s: for another method: %v", alg, err)
 		}
 		must(t, os.WriteFile(keyFile, pemKey(t, d.other), 0o600))
@@ -302,7 +303,7 @@ func TestAccessTokens(t *testing.T) {
 		if (err == nil) != c.taken || v.ReadOnly != c.readOnly {
 			t.Errorf("plain %q: %+v, %v", c.plain, v, err)
 		}
-		if !c.taken && reasonOf(err) != ReasonBinding {
+		if !c.taken && Reason(ReasonOf(err)) != ReasonBinding {
 			t.Errorf("plain %q: %v", c.plain, err)
 		}
 	}
@@ -317,8 +318,8 @@ func TestJWTSVIDsAreForReads(t *testing.T) {
 			t.Errorf("with a certificate %t: %+v, %v", svid != nil, v, err)
 		}
 	}
-	off := newDoor(t, func(cfg *CallersConfig) { cfg.JWTSVID = false })
-	if _, err := off.Verify(Shown{Bearer: off.jwtSVID().text(t)}, time.Now()); reasonOf(err) != ReasonNotTaken {
+	off := newDoor(t, func(cfg *Config) { cfg.JWTSVID = false })
+	if _, err := off.Verify(Shown{Bearer: off.jwtSVID().text(t)}, time.Now()); Reason(ReasonOf(err)) != ReasonNotTaken {
 		t.Errorf("where they are off: %v", err)
 	}
 }
@@ -330,7 +331,7 @@ func TestJWTSVIDsAreForReads(t *testing.T) {
 func TestOwnIssuersAreAdopted(t *testing.T) {
 	p, err := policy.New("shipped", alpha)
 	must(t, err)
-	d := newDoor(t, func(cfg *CallersConfig) { cfg.WIMSE[0].Own, cfg.OAuth[0].Own = true, true })
+	d := newDoor(t, func(cfg *Config) { cfg.WIMSE[0].Own, cfg.OAuth[0].Own = true, true })
 	p.Adopt(d.OwnPrefixes())
 	for uri, want := range map[string]bool{
 		"wimse://alpha.test/agent/ada": true, "oauth:" + doorIssuer + "#ada": true, "spiffe://alpha.test/agent/ada": true,
@@ -349,16 +350,16 @@ func TestOwnIssuersAreAdopted(t *testing.T) {
 
 // Requirement: TRUST-006
 func TestIssuersThatAreRefused(t *testing.T) {
-	for name, change := range map[string]func(*CallersConfig){
-		"symmetric":  func(c *CallersConfig) { c.OAuth[0].Algorithms = []string{"HS256"} },
-		"none":       func(c *CallersConfig) { c.WIMSE[0].Algorithms = []string{"none"} },
-		"no scheme":  func(c *CallersConfig) { c.WIMSE[0].Domain = "alpha.test" },
-		"with path":  func(c *CallersConfig) { c.WIMSE[0].Domain = "wimse://alpha.test/x" },
-		"upper case": func(c *CallersConfig) { c.WIMSE[0].Domain = "wimse://Alpha.test" },
+	for name, change := range map[string]func(*Config){
+		"symmetric":  func(c *Config) { c.OAuth[0].Algorithms = []string{"HS256"} },
+		"none":       func(c *Config) { c.WIMSE[0].Algorithms = []string{"none"} },
+		"no scheme":  func(c *Config) { c.WIMSE[0].Domain = "alpha.test" },
+		"with path":  func(c *Config) { c.WIMSE[0].Domain = "wimse://alpha.test/x" },
+		"upper case": func(c *Config) { c.WIMSE[0].Domain = "wimse://Alpha.test" },
 	} {
-		cfg := CallersConfig{WIMSE: []WIMSEIssuer{{Domain: "wimse://alpha.test"}}, OAuth: []OAuthIssuer{{Issuer: doorIssuer}}}
+		cfg := Config{WIMSE: []WIMSEIssuer{{Domain: "wimse://alpha.test"}}, OAuth: []OAuthIssuer{{Issuer: doorIssuer}}}
 		change(&cfg)
-		if _, err := NewCallers(cfg, NewBundles()); err == nil {
+		if _, err := New(cfg, trust.NewBundles()); err == nil {
 			t.Errorf("%s: taken", name)
 		}
 	}
@@ -379,7 +380,7 @@ func TestConnectionsAreJudgedByTheBundlesOfNow(t *testing.T) {
 	held, err := d.bundles.JWKS(alpha)
 	must(t, err)
 	want("by the bundle of then", true)
-	next, err := NewCA(alpha, time.Now())
+	next, err := trust.NewCA(alpha, time.Now())
 	must(t, err)
 	must(t, d.bundles.SetX509(alpha, next.Bundle().X509Authorities()))
 	want("by a bundle without its CA", false)

@@ -1,4 +1,4 @@
-package trust
+package credentials
 
 import (
 	"crypto/rand"
@@ -397,17 +397,17 @@ func TestHostileTokensAreRefused(t *testing.T) {
 			t.Errorf("%s: taken for %s", h.name, v.Identity)
 			continue
 		}
-		reason := reasonOf(err)
+		reason := Reason(ReasonOf(err))
 		counts[reason]++
 		if reason != h.want {
 			t.Errorf("%s: refused for %s, want %s", h.name, reason, h.want)
 		}
 		for _, secret := range []string{h.shown.WIT, h.shown.Proof, h.shown.Bearer} {
-			if len(secret) > 20 && strings.Contains(err.Error()+Saying(err), secret[:20]) {
+			if len(secret) > 20 && strings.Contains(err.Error()+Detail(err), secret[:20]) {
 				t.Errorf("%s: the refusal has the token: %v", h.name, err)
 			}
 		}
-		if Saying(err) == "" {
+		if Detail(err) == "" {
 			t.Errorf("%s: nobody is told why", h.name)
 		}
 	}

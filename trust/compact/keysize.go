@@ -1,0 +1,25 @@
+package compact
+
+import (
+	"crypto"
+	"crypto/rsa"
+	"fmt"
+)
+
+// Sizes of RSA keys: bits of the modulus, and the exponent.
+const (
+	MinRSA      = 2048
+	maxRSA      = 8192
+	MaxExponent = 65537
+)
+
+// ErrLargeKey is the error for a key that IsAffordable refuses.
+var ErrLargeKey = fmt.Errorf("an RSA key of over %d bits, or with an exponent over %d", maxRSA, MaxExponent)
+
+// IsAffordable reports whether verifying a signature by a key takes a bounded time. The
+// library accepts RSA keys of any size in the certificates of a chain, and needs ten
+// seconds for one of 200,000 bits, whatever the signature is.
+func IsAffordable(key crypto.PublicKey) bool {
+	large, ok := key.(*rsa.PublicKey)
+	return !ok || large.N.BitLen() <= maxRSA && large.E <= MaxExponent
+}
