@@ -27,7 +27,7 @@ var layers = map[string][]string{
 	"directory":            {"directory/strictjson"},
 	"directory/table":      {},                                                        // many things by number, at little cost for the garbage collector
 	"directory/strictjson": {},                                                        // strict JSON: the gate for bytes from outside, and its writer
-	"directory/schema":     {"directory", "directory/strictjson"},                     // JSON Schema
+	"directory/schema":     {"directory"},                                             // JSON Schema
 	"directory/kinds":      {"directory", "directory/schema", "directory/strictjson"}, // documents of each draft and registry, and their projections
 	"directory/invoke":     {"directory", "directory/schema", "directory/strictjson"}, // how an agent is invoked
 	"directory/signed":     {"directory", "directory/strictjson"},                     // statements, records, pages, heads, key documents

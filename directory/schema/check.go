@@ -1,27 +1,12 @@
 package schema
 
 import (
-	"bytes"
 	"errors"
 	"strings"
 	"sync"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
-
-	"github.com/roster-mesh/roster/directory/strictjson"
+	"github.com/roster-mesh/roster/directory"
 )
-
-// draft2020 is the JSON Schema dialect that schemas are checked against where
-// they name it or none.
-const draft2020 = "https://json-schema.org/draft/2020-12/schema"
-
-// metaschema is the metaschema of draft2020. It is part of the library: nothing
-// is fetched, and no reference within a registrant's schema is followed.
-var metaschema = sync.OnceValue(func() *jsonschema.Schema {
-	return jsonschema.NewCompiler().MustCompile(draft2020)
-})
 
 // KnowsDialect reports whether Check knows the dialect that a schema names in
 // $schema; an empty name is draft 2020-12.
@@ -30,119 +15,118 @@ func KnowsDialect(name string) bool {
 	return name == "" || name == draft2020
 }
 
-// A Fault is the first thing that is wrong with a schema.
+// A Fault is the first fault of a schema.
 type Fault struct {
 	Pointer string // JSON pointer into the schema
-	Detail  string // what is wrong
+	Detail  string // a sentence without a final period
 	Ref     string // the reference that leads out of the schema, if that is the fault
 }
 
-// Check checks a JSON Schema of draft 2020-12. It returns nil for a good one. No
-// reference is followed, and one that leads out of the schema is a fault.
+// Check checks a JSON Schema of draft 2020-12. It returns nil for a good one. A
+// reference that leads out of the schema is a fault.
 func Check(raw []byte) *Fault {
-	err := goodSchemas.check(raw)
-	if err == nil {
-		return nil
-	}
+	_, err := Compile(raw)
 
 	var remote *remoteError
 	if errors.As(err, &remote) {
-		return &Fault{Pointer: remote.at, Ref: remote.ref}
+		return &Fault{Pointer: remote.pointer, Ref: remote.ref}
 	}
 
-	at, why := deepest(err)
+	var wrong *schemaError
+	if errors.As(err, &wrong) {
+		return &Fault{Pointer: wrong.pointer, Detail: wrong.detail}
+	}
 
-	return &Fault{Pointer: at, Detail: why}
+	if err != nil {
+		return &Fault{Detail: err.Error()}
+	}
+
+	return nil
 }
 
-// goodSchemas are the schemas that were found good of late. To check one is most
-// of what a registration costs, and agents have the same ones: those of a
-// framework, or their own, registered again.
-var goodSchemas = schemaCache{}
+// Compile reads a JSON Schema, or returns a kept one. A pattern that can't be used
+// and a reference to a part that the schema lacks are no errors here: they are
+// Validate's.
+func Compile(raw []byte) (*Schema, error) {
+	if s := kept.get(raw); s != nil {
+		return s, nil
+	}
 
-// Bounds of a schemaCache: longer schemas are not kept, nor more than two
-// generations of so many. When the young are that many, the old are forgotten.
+	s, err := compile(raw)
+	if err != nil {
+		return nil, err
+	}
+
+	kept.put(raw, s)
+
+	return s, nil
+}
+
+// Validate judges one JSON value. It returns the first violation, if there is one;
+// at is put before its pointer. Its error says that the value can't be judged:
+// ErrBudget, or a fault of the schema.
+func (s *Schema) Validate(value []byte, at string) ([]directory.Violation, error) {
+	found, err := s.validate(value, limits{})
+	for i := range found {
+		found[i].Pointer = at + found[i].Pointer
+	}
+
+	return found, err
+}
+
+// Bounds of the schemas that are kept compiled, which take some twenty times the
+// bytes of their texts.
 const (
-	maxKeptSchema  = 4 << 10
-	maxKeptSchemas = 1024
+	maxKeptSchema   = 4 << 10   // bytes of one's text
+	maxKeptPatterns = 1 << 10   // instructions of one's patterns
+	maxKeptTexts    = 256 << 10 // bytes of all texts of a generation
 )
 
-type schemaCache struct {
-	mu         sync.Mutex // guards what follows
-	young, old map[string]struct{}
+// kept are the schemas that were used of late: agents have the same schemas, those of
+// a framework or their own, registered again.
+var kept cache
+
+// A cache has two generations. Once the young one is full it becomes the old one, and
+// the schemas that were not used since are forgotten.
+type cache struct {
+	mu         sync.Mutex
+	young, old map[string]*Schema
+	bytes      int // of the young generation's texts
 }
 
-// check returns what is wrong with a schema.
-func (c *schemaCache) check(raw []byte) error {
-	if c.has(raw) {
-		return nil
-	}
-	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
-	if err == nil {
-		err = wieldy(v)
-	}
-	if err == nil {
-		err = metaschema().Validate(v)
-	}
-	if err == nil {
-		if at, ref := remoteRef(v); ref != "" {
-			err = &remoteError{at, ref}
-		}
-	}
-	if err == nil && len(raw) <= maxKeptSchema {
-		c.keep(string(raw))
-	}
-	return err
-}
-
-// A remoteError is a schema that refers to another.
-type remoteError struct{ at, ref string }
-
-func (e *remoteError) Error() string { return "it refers to " + e.ref }
-
-func (c *schemaCache) has(raw []byte) bool {
+func (c *cache) get(raw []byte) *Schema {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, ok := c.young[string(raw)]; ok {
-		return true
+
+	if s, ok := c.young[string(raw)]; ok {
+		return s
 	}
-	_, ok := c.old[string(raw)]
+
+	s, ok := c.old[string(raw)]
 	if ok {
-		c.add(string(raw)) // it is in use: it outlives the others of its age
+		c.add(string(raw), s)
 	}
-	return ok
+
+	return s
 }
 
-func (c *schemaCache) keep(raw string) {
+func (c *cache) put(raw []byte, s *Schema) {
+	if len(raw) > maxKeptSchema || s.patternSize > maxKeptPatterns {
+		return
+	}
+
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.add(raw)
+
+	c.add(string(raw), s)
 }
 
-// add is for whoever holds mu.
-func (c *schemaCache) add(raw string) {
-	if len(c.young) >= maxKeptSchemas || c.young == nil {
-		c.young, c.old = make(map[string]struct{}), c.young
+// add is called with mu held.
+func (c *cache) add(raw string, s *Schema) {
+	if c.young == nil || c.bytes+len(raw) > maxKeptTexts {
+		c.young, c.old, c.bytes = map[string]*Schema{}, c.young, 0
 	}
-	c.young[raw] = struct{}{}
-}
 
-// deepest returns where in a schema the first of the innermost faults lies, as a
-// JSON pointer, and what it is.
-func deepest(err error) (at, why string) {
-	var long *unwieldyError
-	if errors.As(err, &long) {
-		return long.at, long.Error()
-	}
-	var v *jsonschema.ValidationError
-	if !errors.As(err, &v) {
-		return "", err.Error()
-	}
-	for len(v.Causes) > 0 {
-		v = v.Causes[0]
-	}
-	for _, name := range v.InstanceLocation {
-		at = strictjson.Pointer(at, name)
-	}
-	return at, v.ErrorKind.LocalizedString(message.NewPrinter(language.English))
+	c.young[raw] = s
+	c.bytes += len(raw)
 }

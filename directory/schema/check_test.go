@@ -5,31 +5,50 @@ import (
 	"testing"
 )
 
-func TestGoodSchemasAreKeptWithinBounds(t *testing.T) {
-	var c schemaCache
-	bad := []byte(`{"type":"no type"}`)
-	for range 2 {
-		if c.check(bad) == nil {
-			t.Error("a bad schema is good")
-		}
-	}
-	used := []byte(`{"title":"used"}`)
-	for i := range 5 * maxKeptSchemas {
-		if err := c.check(fmt.Appendf(nil, `{"title":"%d"}`, i)); err != nil {
+func TestSchemasAreKeptWithinBounds(t *testing.T) {
+	var c cache
+
+	keep := func(text string) {
+		t.Helper()
+
+		s, err := compile([]byte(text))
+		if err != nil {
 			t.Fatal(err)
 		}
-		if i%100 == 0 && (c.check(used) != nil || !c.has(used)) {
-			t.Fatal("what is in use is forgotten")
+
+		c.put([]byte(text), s)
+	}
+	used := `{"title":"used"}`
+
+	keep(used)
+
+	for i := range 50_000 {
+		keep(fmt.Sprintf(`{"title":"%d"}`, i))
+
+		if i%1000 == 0 && c.get([]byte(used)) == nil {
+			t.Fatal("a schema in use is forgotten")
 		}
 	}
-	if n := len(c.young) + len(c.old); n > 2*maxKeptSchemas {
-		t.Errorf("%d schemas are kept", n)
+
+	bytes := 0
+	for _, generation := range []map[string]*Schema{c.young, c.old} {
+		for text := range generation {
+			bytes += len(text)
+		}
 	}
-	if c.has([]byte(`{"title":"0"}`)) || c.has(bad) {
-		t.Error("what is old, or bad, is kept")
+
+	if bytes > 2*maxKeptTexts {
+		t.Errorf("%d bytes of schemas are kept, want at most %d", bytes, 2*maxKeptTexts)
 	}
-	long := fmt.Appendf(nil, `{"title":"%0*d"}`, maxKeptSchema, 0)
-	if c.check(long) != nil || c.has(long) {
-		t.Error("a long schema is kept, or not good")
+
+	if c.get([]byte(`{"title":"0"}`)) != nil {
+		t.Error("a schema that was not used is kept")
+	}
+
+	long := fmt.Sprintf(`{"title":"%0*d"}`, maxKeptSchema, 0)
+	keep(long)
+
+	if c.get([]byte(long)) != nil {
+		t.Error("a long schema is kept")
 	}
 }

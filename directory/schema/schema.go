@@ -1,352 +1,191 @@
 package schema
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"math"
-	"sync"
-	"sync/atomic"
-
-	"github.com/go-json-experiment/json/jsontext"
-	"github.com/santhosh-tekuri/jsonschema/v6"
-	"github.com/santhosh-tekuri/jsonschema/v6/kind"
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
-
-	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/strictjson"
+	"math/big"
+	"regexp"
 )
 
-// A Schema judges JSON values (JSON Schema, 2020-12 where it names no dialect).
+// A Schema is a compiled schema. It never changes: several goroutines may use it.
 type Schema struct {
-	compiled *jsonschema.Schema
-	simple   *simple // nil where it says more than that
-	// costs are what it costs at worst to apply it to a value so deep, for those that
-	// are at most MaxDepth, once that has been asked for.
-	costs [strictjson.MaxDepth + 1]atomic.Pointer[costs]
+	root *subschema
+	// unusableErr is why no value can be judged by the schema, although it is one: a
+	// pattern that can't be compiled or a reference to a part that it lacks.
+	unusableErr error
+	// unevaluated says whether a schema asks which members and items others evaluated;
+	// only then an evaluation keeps account of them.
+	unevaluated bool
+	patternSize int // instructions of all patterns
 }
 
-// costs are of a part of a value, and of a byte of its texts.
-type costs struct{ part, text float64 }
-
-// compiled keeps the schemas that were used of late; when there are as many as
-// may be, all are forgotten.
-var compiled = struct {
-	sync.Mutex
-	schemas map[string]*Schema
-}{schemas: map[string]*Schema{}}
-
-// closed loads nothing: no reference out of a registrant's schema is followed.
-type closed struct{}
-
-func (closed) Load(url string) (any, error) {
-	return nil, fmt.Errorf("%q is outside of the schema", url)
+// A schemaError is a fault of a schema, and its place.
+type schemaError struct {
+	pointer string // a JSON pointer into the schema
+	detail  string
 }
 
-// Compile makes a Schema of its JSON. One that refers to others, or to
-// itself without end, is an error.
-func Compile(raw []byte) (*Schema, error) {
-	compiled.Lock()
-	s, ok := compiled.schemas[string(raw)]
-	compiled.Unlock()
-	if ok {
-		return s, nil
-	}
-	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
-	if err != nil {
-		return nil, err
-	}
-	if err := wieldy(v); err != nil {
-		return nil, err
-	}
-	const here = "urn:roster:schema"
-	c := jsonschema.NewCompiler()
-	c.UseLoader(closed{})
-	patterns := patterns{known: map[string]pattern{}}
-	c.UseRegexpEngine(patterns.compile)
-	if err := c.AddResource(here, v); err != nil {
-		return nil, err
-	}
-	made, err := c.Compile(here)
-	if err != nil {
-		return nil, err
-	}
-	s = &Schema{compiled: made, simple: simpleOf(made)}
-	if len(raw) <= maxKeptSchema && patterns.size <= maxKeptPatterns {
-		compiled.Lock()
-		defer compiled.Unlock()
-		if len(compiled.schemas) >= maxKeptSchemas {
-			clear(compiled.schemas)
-		}
-		compiled.schemas[string(raw)] = s
-	}
-	return s, nil
+func (e *schemaError) Error() string { return fmt.Sprintf("%s: %s", e.pointer, e.detail) }
+
+// A remoteError is a reference that leads out of its schema.
+type remoteError struct {
+	pointer string // of the keyword, a JSON pointer into the schema
+	ref     string // as it is written
 }
 
-// maxJudgements bounds what one value costs: how often a schema may be applied,
-// at worst, to some part of it. Schemas can be written whose cost is exponential
-// in their length, and both they and the values come from strangers.
-const maxJudgements = 1 << 23
-
-// Validate returns what is wrong with a JSON value, at most MaxViolations; at is
-// put before the pointers. Its error says that it can't be found out.
-func (s *Schema) Validate(value []byte, at string) ([]directory.Violation, error) {
-	if s.simple.takes(value) {
-		return nil, nil
-	}
-	return s.judge(value, at)
+func (e *remoteError) Error() string {
+	return fmt.Sprintf("%s: %.200q refers to another document, and references are not fetched", e.pointer, e.ref)
 }
 
-// judge is Validate by package jsonschema.
-func (s *Schema) judge(value []byte, at string) ([]directory.Violation, error) {
-	d := strictjson.Decoder(value)
-	defer strictjson.Release(d)
-	v, err := decodeAny(d)
-	if err != nil {
-		return nil, fmt.Errorf("it is not one JSON value: %w", err)
-	}
-	if _, err = d.ReadToken(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("there is more than one JSON value")
-	}
-	var long *unwieldyError
-	if errors.As(wieldy(v), &long) {
-		return []directory.Violation{{Pointer: at + long.at, Detail: long.Error()}}, nil
-	}
-	m := measure(v)
-	if c := s.costsAt(m.deep); c.part*float64(m.nodes) > maxJudgements || c.text*float64(m.text) > maxMatching {
-		return nil, errors.New("the schema takes too long to be applied")
-	}
-	err = s.compiled.Validate(v)
-	var invalid *jsonschema.ValidationError
-	switch {
-	case err == nil:
-		return nil, nil
-	case !errors.As(err, &invalid):
-		return nil, err
-	}
-	return violations(nil, invalid, at), nil
+// A subschema is one object or boolean of a Schema. Nil parts assert nothing.
+type subschema struct {
+	pointer  string // where it stands in its document
+	resource *resource
+	never    bool // the schema false
+
+	// Core.
+	ref           *subschema
+	dynamicRef    *subschema // as $dynamicRef resolves without a dynamic scope
+	dynamicAnchor string     // the name to look for in the dynamic scope
+	dynamic       bool       // whether to look for it
+
+	// Validation.
+	types             typeSet
+	constant          *document
+	enum              *enumeration
+	minimum, maximum  *bound
+	multipleOf        *multiple
+	length            span // of strings, in code points
+	items             span // of arrays
+	properties        span // of objects
+	uniqueItems       bool
+	required          []string
+	dependentRequired []dependency[[]string]
+	pattern           *pattern
+
+	// Applicators to the same value.
+	allOf, anyOf, oneOf        []*subschema
+	not, test, then, otherwise *subschema
+	dependentSchemas           []dependency[*subschema]
+
+	// Applicators to parts of the value.
+	members           map[string]*subschema
+	patternMembers    []patternMember
+	additionalMembers *subschema
+	memberNames       *subschema
+	prefixItems       []*subschema
+	restItems         *subschema
+	contains          *subschema
+	containsCount     span
+
+	unevaluatedMembers *subschema
+	unevaluatedItems   *subschema
 }
 
-// decodeAny reads a value as package jsonschema takes it: numbers as they are written.
-func decodeAny(d *jsontext.Decoder) (any, error) {
-	token, err := d.ReadToken()
-	if err != nil {
-		return nil, err
-	}
-	switch token.Kind() {
-	case '{':
-		members := map[string]any{}
-		for d.PeekKind() != '}' {
-			name, err := d.ReadToken()
-			if err != nil {
-				return nil, err
-			}
-			text := name.String()
-			if members[text], err = decodeAny(d); err != nil {
-				return nil, err
-			}
-		}
-		_, err = d.ReadToken()
-		return members, err
-	case '[':
-		items := []any{}
-		for d.PeekKind() != ']' {
-			item, err := decodeAny(d)
-			if err != nil {
-				return nil, err
-			}
-			items = append(items, item)
-		}
-		_, err = d.ReadToken()
-		return items, err
-	case '"':
-		return token.String(), nil
-	case '0':
-		return json.Number(token.String()), nil
-	case 'n':
-		return nil, nil
-	}
-	return token.Bool(), nil
+// A resource is a schema with an identifier of its own, the whole one included, in
+// whose anchors a reference is looked up.
+type resource struct {
+	root    *subschema
+	dynamic map[string]*subschema // by $dynamicAnchor
 }
 
-// costsAt returns what s costs for a value so deep.
-func (s *Schema) costsAt(deep int) costs {
-	if deep <= strictjson.MaxDepth {
-		if c := s.costs[deep].Load(); c != nil {
-			return *c
+func (s *Schema) unusable(err error) {
+	if s.unusableErr == nil {
+		s.unusableErr = err
+	}
+}
+
+// A span is a range of counts, both ends included.
+type span struct{ from, to int64 }
+
+const unbounded = int64(1) << 62
+
+func (s span) has(n int64) bool { return s.from <= n && n <= s.to }
+
+// A bound is the end of a range of numbers.
+type bound struct {
+	value     decimal
+	text      string
+	exclusive bool
+}
+
+type multiple struct {
+	value    decimal
+	rational *big.Rat
+	text     string
+}
+
+type dependency[T any] struct {
+	on   string
+	then T
+}
+
+type patternMember struct {
+	pattern *pattern
+	schema  *subschema
+}
+
+// A pattern is a regular expression, and its size in instructions.
+type pattern struct {
+	expression *regexp.Regexp
+	size       int
+}
+
+// An enumeration is the values of enum: strings apart, since they are found by a
+// lookup, and the rest, which is compared one by one.
+type enumeration struct {
+	texts map[string]bool
+	rest  []*document
+}
+
+// A typeSet is a set of the seven types of JSON Schema; empty for no assertion.
+type typeSet uint8
+
+const (
+	typeNull typeSet = 1 << iota
+	typeBoolean
+	typeObject
+	typeArray
+	typeString
+	typeNumber
+	typeInteger
+)
+
+var typeNames = []string{"null", "boolean", "object", "array", "string", "number", "integer"}
+
+func typeOf(name string) (typeSet, bool) {
+	for i, known := range typeNames {
+		if name == known {
+			return 1 << i, true
 		}
 	}
-	c := costs{cost(s.compiled, deep, comparisons, map[visit]float64{}), cost(s.compiled, deep, patternsOf, map[visit]float64{})}
-	if deep <= strictjson.MaxDepth {
-		s.costs[deep].Store(&c)
-	}
-	return c
+
+	return 0, false
 }
 
-// violations appends the innermost faults of e.
-func violations(vs []directory.Violation, e *jsonschema.ValidationError, at string) []directory.Violation {
-	if len(vs) == directory.MaxViolations {
-		return vs
-	}
-	if len(e.Causes) == 0 {
-		within := ""
-		for _, name := range e.InstanceLocation {
-			within = strictjson.Pointer(within, name)
+// String lists the types as a sentence does: "string or null".
+func (t typeSet) String() string {
+	list := ""
+
+	for i, name := range typeNames {
+		if t&(1<<i) == 0 {
+			continue
 		}
-		if r, ok := e.ErrorKind.(*kind.Required); ok {
-			return appendMissing(vs, at, within, r.Missing)
+
+		if list != "" {
+			list += " or "
 		}
-		return append(vs, directory.Violation{Pointer: at + within, Detail: e.ErrorKind.LocalizedString(message.NewPrinter(language.English))})
+
+		list += name
 	}
-	for _, c := range e.Causes {
-		vs = violations(vs, c, at)
-	}
-	return vs
+
+	return list
 }
 
-// appendMissing appends a fault for each member that is missing, at its own place and
-// in draft-cui's words (cui 5).
-func appendMissing(vs []directory.Violation, at, within string, names []string) []directory.Violation {
-	for _, name := range names[:min(len(names), directory.MaxViolations-len(vs))] {
-		where := strictjson.Pointer(within, name)
-		vs = append(vs, directory.Violation{Pointer: at + where, Detail: fmt.Sprintf("Required field '%.200s' is missing.", where[1:]), Missing: true})
-	}
-	return vs
+// Declares reports whether the schema's root describes a member of that name.
+func (s *Schema) Declares(name string) bool {
+	_, ok := s.root.members[name]
+	return ok
 }
 
-// A measured is how deep a value is, how many values it is, and how many bytes its
-// texts have.
-type measured struct{ deep, nodes, text int }
-
-func measure(v any) measured {
-	m := measured{nodes: 1}
-	each := func(part any) {
-		of := measure(part)
-		m = measured{max(m.deep, of.deep+1), m.nodes + of.nodes, m.text + of.text}
-	}
-	switch v := v.(type) {
-	case map[string]any:
-		for name, part := range v {
-			m.text += len(name)
-			each(part)
-		}
-	case []any:
-		for _, part := range v {
-			each(part)
-		}
-	case string:
-		m.text = len(v)
-	}
-	return m
-}
-
-// A visit is a schema applied to a value that is so deep.
-type visit struct {
-	s    *jsonschema.Schema
-	deep int
-}
-
-// comparisons is what applying s itself costs: what it names is compared with the
-// value, which is quicker than to apply another schema.
-func comparisons(s *jsonschema.Schema) float64 {
-	named := len(s.Required) + len(s.PatternProperties)
-	if s.Enum != nil {
-		named += len(s.Enum.Values)
-	}
-	for _, of := range s.DependentRequired {
-		named += len(of)
-	}
-	return 1 + float64(named)/16
-}
-
-// cost is what schemas cost along one path of a value, at worst, where s is applied
-// to its root; weigh says what each costs by itself.
-func cost(s *jsonschema.Schema, deep int, weigh func(*jsonschema.Schema) float64, known map[visit]float64) float64 {
-	if s == nil {
-		return 0
-	}
-	at := visit{s, deep}
-	if c, ok := known[at]; ok {
-		return c
-	}
-	known[at] = math.Inf(1) // of a schema that is applied within itself to the same value
-	c := weigh(s)
-	for _, sub := range inPlace(s) {
-		c += cost(sub, deep, weigh, known)
-	}
-	if deep > 0 {
-		for _, sub := range below(s) {
-			c += cost(sub, deep-1, weigh, known)
-		}
-		var dearest float64 // a part has one name, or one place: one of these is its schema
-		for _, sub := range s.Properties {
-			dearest = max(dearest, cost(sub, deep-1, weigh, known))
-		}
-		for _, sub := range s.PrefixItems {
-			dearest = max(dearest, cost(sub, deep-1, weigh, known))
-		}
-		c += dearest
-	}
-	known[at] = c
-	return c
-}
-
-// inPlace returns the subschemas that s applies to the value itself.
-func inPlace(s *jsonschema.Schema) []*jsonschema.Schema {
-	all := []*jsonschema.Schema{s.Ref, s.RecursiveRef, s.Not, s.If, s.Then, s.Else}
-	if s.DynamicRef != nil {
-		all = append(all, s.DynamicRef.Ref)
-	}
-	for _, list := range [][]*jsonschema.Schema{s.AllOf, s.AnyOf, s.OneOf} {
-		all = append(all, list...)
-	}
-	for _, sub := range s.DependentSchemas {
-		all = append(all, sub)
-	}
-	for _, sub := range s.Dependencies {
-		all = appendSchemas(all, sub)
-	}
-	return all
-}
-
-// below returns those that it applies to values within the value, of which
-// several may apply to the same one.
-func below(s *jsonschema.Schema) []*jsonschema.Schema {
-	all := []*jsonschema.Schema{s.PropertyNames, s.UnevaluatedProperties, s.Contains, s.Items2020, s.UnevaluatedItems}
-	for _, sub := range s.PatternProperties {
-		all = append(all, sub)
-	}
-	for _, sub := range []any{s.AdditionalProperties, s.Items, s.AdditionalItems} {
-		all = appendSchemas(all, sub)
-	}
-	return all
-}
-
-func appendSchemas(all []*jsonschema.Schema, v any) []*jsonschema.Schema {
-	switch v := v.(type) {
-	case *jsonschema.Schema:
-		return append(all, v)
-	case []*jsonschema.Schema:
-		return append(all, v...)
-	}
-	return all
-}
-
-// Declares reports whether s says something of a member of that name.
-func (s *Schema) Declares(name string) bool { _, ok := s.compiled.Properties[name]; return ok }
-
-// TakesArrays reports whether s asks for an array.
-func (s *Schema) TakesArrays() bool {
-	if s.compiled.Types == nil {
-		return false
-	}
-	for _, t := range s.compiled.Types.ToStrings() {
-		if t == "array" {
-			return true
-		}
-	}
-	return false
-}
+// TakesArrays reports whether the schema's root names arrays among its types.
+func (s *Schema) TakesArrays() bool { return s.root.types&typeArray != 0 }

@@ -18,19 +18,23 @@ func TestValidate(t *testing.T) {
 	for i := range 60 {
 		doubling += fmt.Sprintf(`, "d%d": {"allOf": [{"$ref": "#/$defs/d%d"}, {"$ref": "#/$defs/d%d"}]}`, i+1, i, i)
 	}
+
 	doubling += `}, "$ref": "#/$defs/d60"}`
 	tree := `{"type": "object", "properties": {"l": {"$ref": "#"}, "r": {"$ref": "#"}, "n": {"type": "integer"}}}`
 	twice := `{"allOf": [{"additionalProperties": {"$ref": "#"}}, {"additionalProperties": {"$ref": "#"}}]}`
+
 	deep := strings.Repeat(`{"l":`, 60) + `{"n":1}` + strings.Repeat(`}`, 60)
 	for _, tc := range []struct {
 		name, schema, value, at string
 		fails                   bool // it can't be found out
 	}{
 		{"meets", `{"type": "object", "required": ["a"]}`, `{"a": 1}`, "", false},
-		{"breaks", `{"properties": {"a/b": {"items": {"type": "integer"}}}}`, `{"a/b": [1, "x"]}`, "/input/a~1b/1", false},
+		{"breaks", `{"properties": {"a/b": {"items": {"type": "integer"}}}}`, `{"a/b": [1, "x"]}`, "/input/a~1b/1",
+			false},
 		{"lacks", `{"properties": {"a": {"required": ["b"]}}}`, `{"a": {}}`, "/input/a/b", false},
 		{"a deep tree", tree, deep, "", false},
-		{"a deep tree's leaf", tree, strings.Replace(deep, "1}", `"x"}`, 1), "/input" + strings.Repeat("/l", 60) + "/n", false},
+		{"a deep tree's leaf", tree, strings.Replace(deep, "1}", `"x"}`, 1),
+			"/input" + strings.Repeat("/l", 60) + "/n", false},
 		{"null", `{"type": "null"}`, ` null `, "", false},
 		{"nothing", `{"title": "any"}`, ``, "", true},
 		{"white space", `{"title": "any"}`, " \n", "", true},
@@ -44,14 +48,17 @@ func TestValidate(t *testing.T) {
 		{"doubling with depth", twice, deep, "", true},
 	} {
 		s, err := schema.Compile([]byte(tc.schema))
+
 		var vs []directory.Violation
 		if err == nil {
 			vs, err = s.Validate([]byte(tc.value), "/input")
 		}
+
 		at := ""
 		if len(vs) > 0 {
 			at = vs[0].Pointer
 		}
+
 		if (err != nil) != tc.fails || at != tc.at {
 			t.Errorf("%s: %v, %v; want it at %q", tc.name, vs, err, tc.at)
 		}
