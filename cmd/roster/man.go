@@ -41,7 +41,7 @@ pages of all commands, one file each. SOURCE_DATE_EPOCH sets their date.`,
 			return doc.GenManTree(root, header, dir)
 		},
 	}
-	c.Flags().StringVar(&dir, "dir", "", "write the pages of all commands to this directory")
+	c.Flags().StringVar(&dir, "dir", "", "write the pages of all commands to this `DIRECTORY`")
 
 	return c
 }

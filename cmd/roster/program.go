@@ -19,7 +19,10 @@ import (
 
 const rootHelp = `Roster is a federated directory of AI agents with signed records.
 
-To try it, start a mesh on this machine with "roster dev".
+A domain is a SPIFFE trust domain with one directory, which the domain's nodes replicate with
+Raft. Domains that peer exchange registrations; together they are the mesh.
+
+To try it, start a mesh on this machine: roster dev
 
 Commands that talk to a directory take its address, and your identity, from flags, from the
 environment (ROSTER_ADDRESS, ROSTER_BUNDLE, ROSTER_CERT, ROSTER_KEY), or from a connection
@@ -82,7 +85,8 @@ func (p *program) root() *cobra.Command {
 	root.SetErr(p.session.Stderr)
 
 	p.session.AddFlags(root)
-	root.PersistentFlags().VarP(&p.session.Format, "output", "o", strings.Join(cli.Formats(), ", "))
+	root.PersistentFlags().VarP(&p.session.Format, "output", "o",
+		"output `FORMAT`: "+strings.Join(cli.Formats(), ", "))
 	formats := cobra.FixedCompletions(cli.Formats(), cobra.ShellCompDirectiveNoFileComp)
 	if err := root.RegisterFlagCompletionFunc("output", formats); err != nil {
 		panic(err) // the flag was added above

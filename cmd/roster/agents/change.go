@@ -63,8 +63,7 @@ func transferCommand(s connect.Session) *cobra.Command {
 		Short: "Transfer a registration to another owner",
 		Long: `Transfer a registration to another owner. The present owner and operators may do so.
 Name, document and deadline stay as they are. Policy must permit the new owner to register
-the name; from then on only the new owner may refresh, replace or remove the registration.
-The transfer takes effect at once, without a confirmation by the new owner.`,
+the name. The transfer takes effect at once, without a confirmation by the new owner.`,
 		Example: "  roster transfer weather-oslo --to spiffe://alpha.test/agent/bob",
 		Args:    cli.Args("NAME|RID"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -85,7 +84,7 @@ The transfer takes effect at once, without a confirmation by the new owner.`,
 			return s.PrintBody(reply.Body)
 		},
 	}
-	c.Flags().StringVar(&to, "to", "", "identity of the new owner (required)")
+	c.Flags().StringVar(&to, "to", "", "`IDENTITY` of the new owner (required)")
 
 	return c
 }

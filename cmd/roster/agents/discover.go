@@ -28,14 +28,16 @@ func discoverCommand(s connect.Session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "discover QUERY",
 		Short: "Find agents by a description in words, ranked",
-		Long: `Find agents by a description in words and rank them. Scores of different directories can't
-be compared. After three agents of one owner, agents of other owners with similar scores
+		Long: `Find agents by a description in words and rank them. Scores of different directories
+can't be compared. After three agents of one owner, agents of other owners with similar scores
 come first; --by-score orders by score alone.
 
 --evidence shows why each agent matches. --resolve shows how to invoke each agent; with it,
 --tag prefers a tag, as --prefer does, and does not require it.
 
-Columns marked CLAIMED come from the registrant and are not checked.`,
+--min-verification is about the provenance of a registration: pending (not checked yet),
+verified (signatures checked), logged (in its domain's ledger) or witnessed (the ledger is
+cosigned). Columns marked CLAIMED come from the registrant and are not checked.`,
 		Example: "  roster discover 'translate a contract into French' --protocol a2a\n" +
 			"  roster discover 'check an invoice' --resolve -o json",
 		Args: cli.Args("QUERY"),
@@ -60,7 +62,7 @@ Columns marked CLAIMED come from the registrant and are not checked.`,
 	}
 	addQueryFlags(c, &options)
 	f := c.Flags()
-	f.StringVar(&options.Detail, "detail", "", "detail of each agent: minimal, summary or full (default: summary)")
+	f.StringVar(&options.Detail, "detail", "", "`LEVEL` of detail of each agent: minimal, summary or full (default: summary)")
 	f.BoolVar(&options.Evidence, "evidence", false, "show why each agent matches")
 	f.BoolVar(&resolve, "resolve", false, "show how to invoke each agent")
 	addReadFlags(c, &options.ReadOptions)
@@ -71,18 +73,18 @@ Columns marked CLAIMED come from the registrant and are not checked.`,
 // addQueryFlags adds the parts of a discovery query that discover and explain share.
 func addQueryFlags(c *cobra.Command, o *apiclient.DiscoverOptions) {
 	f := c.Flags()
-	f.StringArrayVar(&o.Tags, "tag", nil, "require this tag; may be repeated")
-	f.StringArrayVar(&o.Preferred, "prefer", nil, "rank agents with this tag higher; may be repeated")
-	f.StringArrayVar(&o.Excluded, "exclude", nil, "leave out agents with this tag; may be repeated")
-	f.StringArrayVar(&o.Protocols, "protocol", nil, "accept this protocol, exactly as registered; may be repeated")
-	f.StringArrayVar(&o.Origins, "origin", nil, "accept agents that this domain registered; may be repeated")
-	f.StringArrayVar(&o.Owners, "owner", nil, "accept agents of this owner; may be repeated")
+	f.StringArrayVar(&o.Tags, "tag", nil, "require this `TAG`; may be repeated")
+	f.StringArrayVar(&o.Preferred, "prefer", nil, "rank agents with this `TAG` higher; may be repeated")
+	f.StringArrayVar(&o.Excluded, "exclude", nil, "leave out agents with this `TAG`; may be repeated")
+	f.StringArrayVar(&o.Protocols, "protocol", nil, "accept this `PROTOCOL`, exactly as registered; may be repeated")
+	f.StringArrayVar(&o.Origins, "origin", nil, "accept agents that this `DOMAIN` registered; may be repeated")
+	f.StringArrayVar(&o.Owners, "owner", nil, "accept agents of this owner, an `IDENTITY`; may be repeated")
 	f.BoolVar(&o.Plain, "by-score", false, "order by score alone, without regard to owners")
-	f.StringArrayVar(&o.Regions, "region", nil, "accept this region of the agent's constraints; may be repeated")
+	f.StringArrayVar(&o.Regions, "region", nil, "accept agents whose constraints name this `REGION`; may be repeated")
 	f.StringVar(&o.Verification, "min-verification", "",
-		"minimum provenance check: pending, verified, logged or witnessed")
-	f.Var(&cli.Seconds{Value: &o.MaxAge}, "max-age", "maximum time since the registration or its last refresh")
-	f.IntVar(&o.Limit, "limit", 0, "maximum number of agents, 1 to 100 (default 10)")
+		"minimum `LEVEL` of verification: pending, verified, logged or witnessed")
+	f.Var(&cli.Seconds{Value: &o.MaxAge}, "max-age", "maximum age of the registration or its last refresh in `SECONDS`")
+	f.IntVar(&o.Limit, "limit", 0, "maximum `NUMBER` of agents, 1 to 100 (default 10)")
 }
 
 // checkQuery refuses a query that every directory would refuse.

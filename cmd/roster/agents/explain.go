@@ -29,7 +29,7 @@ filter that excludes the agent, such as status or required_tags, or one of:
   found      in the result
   behind     other agents score higher, and the limit is reached
   no_match   nothing in the registration matches the query
-  flagged    excluded as search spam
+  flagged    flagged as search spam, and no good match
   duplicate  nearly the same as a better agent of its owner
   per_owner  behind agents of other owners, because its owner has its share of the result`,
 		Example: "  roster explain 'translate a contract'\n" +
@@ -49,7 +49,7 @@ filter that excludes the agent, such as status or required_tags, or one of:
 			return explain(c.Context(), s.Console, client, options)
 		},
 	}
-	c.Flags().StringVar(&options.Explain, "candidate", "", "agent to explain: rid, name or ORIGIN/RID")
+	c.Flags().StringVar(&options.Explain, "candidate", "", "`AGENT` to explain: name, rid or DOMAIN/RID")
 	addQueryFlags(c, &options)
 	addReadFlags(c, &options.ReadOptions)
 

@@ -44,7 +44,7 @@ node: origin, signed page, relay and verification.`,
 			return s.Print(cli.Answer{Body: found.Body, Table: t})
 		},
 	}
-	c.Flags().StringVar(&origin, "origin", "", "domain that registered the agent")
+	c.Flags().StringVar(&origin, "origin", "", "`DOMAIN` that registered the agent")
 	c.Flags().BoolVar(&provenance, "provenance", false, "show origin, signatures and the way to this node")
 	addReadFlags(c, &read)
 
@@ -54,11 +54,11 @@ node: origin, signed page, relay and verification.`,
 // addReadFlags adds the flags that say how fresh a response must be.
 func addReadFlags(c *cobra.Command, o *apiclient.ReadOptions) {
 	f := c.Flags()
-	f.StringVar(&o.Consistency, "consistency", "", "default, stale (the node's own copy, however old) or "+
-		"linearizable (includes every write that the domain acknowledged before)")
-	f.StringArrayVar(&o.Min, "min", nil, "wait until the node has DOMAIN=EPOCH.REVISION, "+
-		"as the INDEX of an earlier write or read; may be repeated")
-	f.Var(&cli.Seconds{Value: &o.Wait, Zero: -1}, "wait", "longest wait for --min, 0 to 60 (default 5)")
+	f.StringVar(&o.Consistency, "consistency", "", "`LEVEL` of consistency: default, stale (the node's own copy, however "+
+		"old) or linearizable (includes every write that the domain acknowledged before)")
+	f.StringArrayVar(&o.Min, "min", nil, "wait until the node has this `INDEX` of an earlier write or read, "+
+		"DOMAIN=EPOCH.REVISION; may be repeated")
+	f.Var(&cli.Seconds{Value: &o.Wait, Zero: -1}, "wait", "longest wait for --min in `SECONDS`, 0 to 60 (default 5)")
 }
 
 func get(

@@ -45,7 +45,7 @@ credentials. Trust the output as much as you trust the agent.`,
 			return in.run(c.Context(), s)
 		},
 	}
-	c.Flags().StringVar(&in.operation, "operation", "", "operation to invoke (required if the agent has several)")
+	c.Flags().StringVar(&in.operation, "operation", "", "`OPERATION` to invoke (required if the agent has several)")
 	c.Flags().BoolVar(&in.unvalidated, "no-validate", false, "don't check input and output against the agent's schema")
 
 	return c

@@ -25,10 +25,10 @@ func lookupCommand(s connect.Session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "lookup",
 		Short: "Find agents in all domains by exact filters",
-		Long: `Find agents in all domains by exact filters: name, capability, type, tag, protocol,
-domain, status. An agent must match all filters, and one capability must match --cap, --type
-and --tag together. A name or capability that ends in * is a prefix. To find agents by a
-description in words, use roster discover.
+		Long: `Find agents in all domains by exact filters: name, capability, type, tag, protocol, domain,
+status. An agent must match all filters and all values of a repeated one, and one capability
+must match --cap, --type and --tag together. A name or capability that ends in * is a
+prefix. To find agents by a description in words, use roster discover.
 
 Columns marked CLAIMED come from the registrant and are not checked. An empty result is not
 an error.`,
@@ -49,7 +49,7 @@ an error.`,
 	}
 	addFilterFlags(c, &options)
 	f := c.Flags()
-	f.IntVar(&options.Count, "count", 0, "maximum number of agents per page, 1 to 100")
+	f.IntVar(&options.Count, "count", 0, "maximum `NUMBER` of agents per page, 1 to 100")
 	f.BoolVar(&all, "all", false, "follow the pages to the end")
 	addReadFlags(c, &options.ReadOptions)
 
@@ -68,14 +68,14 @@ func noQuery(c *cobra.Command, args []string) error {
 // addFilterFlags adds the filters that lookup and watch share.
 func addFilterFlags(c *cobra.Command, o *apiclient.LookupOptions) {
 	f := c.Flags()
-	f.StringVar(&o.Agent, "agent", "", "agent name, or prefix with * at the end")
-	f.StringArrayVar(&o.CapName, "cap", nil, "capability name, or prefix with * at the end; may be repeated")
-	f.StringArrayVar(&o.CapType, "type", nil, "capability type, such as tool or skill; may be repeated")
-	f.StringArrayVar(&o.Tag, "tag", nil, "tag of the capability or the agent; may be repeated")
-	f.StringArrayVar(&o.Protocol, "protocol", nil, "protocol, exactly as registered; may be repeated")
-	f.StringVar(&o.Origin, "origin", "", "domain that registered the agent")
-	f.StringVar(&o.Scope, "scope", "", "mesh (all domains) or domain (the directory's own) (default: mesh)")
-	f.StringArrayVar(&o.Status, "status", nil, "status, such as active; may be repeated")
+	f.StringVar(&o.Agent, "agent", "", "`NAME` of the agent, or PREFIX*")
+	f.StringArrayVar(&o.CapName, "cap", nil, "`NAME` of a capability, or PREFIX*; may be repeated")
+	f.StringArrayVar(&o.CapType, "type", nil, "`TYPE` of a capability, such as tool or skill; may be repeated")
+	f.StringArrayVar(&o.Tag, "tag", nil, "`TAG` of the capability or the agent; may be repeated")
+	f.StringArrayVar(&o.Protocol, "protocol", nil, "`PROTOCOL`, exactly as registered; may be repeated")
+	f.StringVar(&o.Origin, "origin", "", "`DOMAIN` that registered the agent")
+	f.StringVar(&o.Scope, "scope", "", "`SCOPE`: mesh (all domains) or domain (the directory's own) (default: mesh)")
+	f.StringArrayVar(&o.Status, "status", nil, "`STATUS` of the agent, such as active; may be repeated")
 }
 
 func lookup(

@@ -31,8 +31,16 @@ func registerCommand(s connect.Session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "register NAME FILE",
 		Short: "Register an agent or replace its registration",
-		Long: `Register an agent under NAME with the JSON document in FILE (- for standard input). If
-you own a registration of that name, it is replaced.
+		Long: `Register an agent under NAME with the JSON document in FILE (- for standard input). If you
+own a registration of that name, it is replaced. The kinds of documents (--kind):
+
+  ad       agent description of the Agent Directory draft, {"base": "https://...", ...}
+  profile  profile of the Efficient Agent Discovery draft
+  aidip    metadata of the AI Agent Discovery and Invocation draft
+  woa      Web of Agents document with one agent
+  a2a      A2A agent card
+  mcp      MCP server.json
+  oasf     OASF record
 
 A registration expires at the end of its lifetime unless it is refreshed. With --keep the
 command keeps running and refreshes it after 0.4 to 0.6 of the granted lifetime. It retries
@@ -65,13 +73,13 @@ ends on SIGINT or SIGTERM, or with exit code 5 if another identity has taken the
 	f := c.Flags()
 	cli.LifetimeFlag(c, &lifetime)
 	f.StringVar(&options.Kind, "kind", "",
-		"kind of the document: "+strings.Join(directory.KindNames(), ", ")+" (default: ad)")
-	f.StringVar(&options.Visibility, "visibility", "", "who outside the domain may see the registration: "+
-		"domain, mesh, or peers:DOMAIN,... (default: unchanged; for a new registration, by policy)")
-	f.StringVar(&options.Owner, "owner", "", "register for this identity (commissioning tools only; default: yourself)")
+		"`KIND` of the document: "+strings.Join(directory.KindNames(), ", ")+" (default: ad)")
+	f.StringVar(&options.Visibility, "visibility", "", "`VISIBILITY` outside the domain: "+
+		"domain (none), mesh, or peers:DOMAIN,... (default: unchanged; for a new registration, by policy)")
+	f.StringVar(&options.Owner, "owner", "", "`IDENTITY` to register for (commissioning tools only; default: yourself)")
 	f.BoolVar(&keep, "keep", false, "keep running and refresh the registration")
 	f.StringVar(&onExit, "on-exit", onExit,
-		"action when --keep ends: keep the registration until it expires, or remove it")
+		"`ACTION` when --keep ends: keep the registration until it expires, or remove it")
 
 	return c
 }

@@ -19,7 +19,7 @@ func watchCommand(s connect.Session) *cobra.Command {
 	var filter apiclient.LookupOptions
 	c := &cobra.Command{
 		Use:   "watch",
-		Short: "Print agents that match filters, then every change",
+		Short: "Print matching agents and follow changes",
 		Long: `Print the agents that match the filters of a lookup, then every change until the command
 is interrupted. A refresh is not a change.
 

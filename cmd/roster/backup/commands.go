@@ -20,4 +20,4 @@ func Command(s connect.Session) *cobra.Command {
 }
 
 // configHelp describes the flag --config.
-const configHelp = "configuration file of the node, YAML (required)"
+const configHelp = "configuration `FILE` of the node, YAML (required)"

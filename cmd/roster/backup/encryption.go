@@ -32,7 +32,7 @@ type encryption struct {
 
 func (e *encryption) addFlags(c *cobra.Command) {
 	c.Flags().StringArrayVar(&e.recipients, "recipient", nil,
-		"encrypt to this age public key, or to those in @FILE; may be repeated")
+		"encrypt to this age public `KEY`, or to those in @FILE; may be repeated")
 	c.Flags().BoolVar(&e.plaintext, "plaintext", false, "don't encrypt the file")
 }
 

@@ -28,7 +28,7 @@ type file struct {
 func openFile(path, identityFile string) (*file, error) {
 	disk, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, cli.Failed(cli.ExitFailed, "cannot read the backup: %w", err)
 	}
 
 	f := &file{path: path, disk: disk}

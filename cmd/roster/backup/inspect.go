@@ -42,7 +42,7 @@ func inspectCommand(s connect.Session) *cobra.Command {
 
 // addIdentityFlag adds the flag of commands that read a backup.
 func addIdentityFlag(c *cobra.Command, identity *string) {
-	c.Flags().StringVar(identity, "identity", "", "file with the age identity (private key) that decrypts the backup")
+	c.Flags().StringVar(identity, "identity", "", "`FILE` with the age identity (private key) that decrypts the backup")
 }
 
 // A backupSummary is the contents of a backup as -o json prints them.

@@ -34,7 +34,7 @@ from the file, and compare it before you restore.`,
 		},
 	}
 	c.Flags().BoolVar(&r.force, "force", false, "restore a backup older than the domain's state or of a later epoch")
-	c.Flags().StringVar(&r.reason, "reason", "", "reason to record in the domain's ledger")
+	c.Flags().StringVar(&r.reason, "reason", "", "`REASON` to record in the domain's ledger")
 	addIdentityFlag(c, &r.identity)
 
 	return c

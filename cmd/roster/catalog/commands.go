@@ -43,8 +43,9 @@ func importKindCommand(s connect.Session, kind directory.Kind, short, details st
 	c := &cobra.Command{
 		Use:   string(kind) + " FILE|DIR|URL",
 		Short: short,
-		Long: short + `. The source is a file, a directory with *.json files, or an https URL.
+		Long: short + `.
 
+The source is a file, a directory with *.json files, or an https URL.
 ` + details + `
 
 A registration that you own under the same name is replaced. If two documents of one import
@@ -70,10 +71,10 @@ Exit codes: 0 all documents imported, 1 some refused.`,
 	im.addFlags(c, &lifetime)
 	f := c.Flags()
 	f.StringVar(&im.origin, "source", "",
-		"source to record in imported_from, such as the URL of a registry (default: the file's name)")
+		"`SOURCE` to record in imported_from, such as the URL of a registry (default: the file's name)")
 	if kind == directory.KindA2A {
 		f.StringArrayVar(&im.keyFiles, "card-key", nil,
-			"file with public keys (JWKS, JWK or PEM) to verify signed cards with; may be repeated")
+			"`FILE` with public keys (JWKS, JWK or PEM) to verify signed cards with; may be repeated")
 	}
 	f.BoolVar(&im.keep, "keep", false, "keep running and refresh the imported registrations until SIGINT or SIGTERM")
 

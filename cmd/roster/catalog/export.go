@@ -47,8 +47,8 @@ error.`,
 			return export(c.Context(), s, args[0], origin, kind)
 		},
 	}
-	c.Flags().StringVar(&as, "as", "", "form of the document: "+strings.Join(exportNames(), ", ")+" (default: as registered)")
-	c.Flags().StringVar(&origin, "origin", "", "domain that registered the agent")
+	c.Flags().StringVar(&as, "as", "", "`FORM` of the document: "+strings.Join(exportNames(), ", ")+" (default: as registered)")
+	c.Flags().StringVar(&origin, "origin", "", "`DOMAIN` that registered the agent")
 
 	return c
 }

@@ -42,8 +42,8 @@ type importer struct {
 func (im *importer) addFlags(c *cobra.Command, lifetime *cli.Lifetime) {
 	im.fetch.AddFlags(c)
 	c.Flags().BoolVar(&im.dryRun, "dry-run", false, "validate and compare, register nothing")
-	c.Flags().StringVar(&im.options.Visibility, "visibility", "", "who outside the domain may see the registrations: "+
-		"domain, mesh, or peers:DOMAIN,... (default: unchanged; for new ones, by policy)")
+	c.Flags().StringVar(&im.options.Visibility, "visibility", "", "`VISIBILITY` outside the domain: "+
+		"domain (none), mesh, or peers:DOMAIN,... (default: unchanged; for new ones, by policy)")
 	cli.LifetimeFlag(c, lifetime)
 }
 

@@ -46,7 +46,7 @@ func Args(names ...string) cobra.PositionalArgs {
 			return fmt.Errorf("unexpected argument %q: %s takes only %s",
 				args[len(names)], verbOf(c), strings.Join(names, " and "))
 		case len(args) < len(names):
-			return fmt.Errorf("%s: missing argument %s", verbOf(c), strings.Join(names[len(args):], " and "))
+			return fmt.Errorf("%s: missing %s", verbOf(c), strings.Join(names[len(args):], " and "))
 		}
 		return nil
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -47,16 +48,40 @@ func Failed(code int, format string, args ...any) *Failure {
 // Usage returns the failure of a wrong command line.
 func Usage(format string, args ...any) *Failure { return Failed(ExitUsage, format, args...) }
 
+// invalidFlag matches cobra's error for a flag: the value, the flag and the cause.
+var invalidFlag = regexp.MustCompile(`^invalid argument (".*") for "(?:-\w, )?(--[\w-]+)" flag: (.*)$`)
+
 // ParseFailure returns the failure of a command line that cobra refuses. The lines after
 // the first one of cobra's error are suggestions.
 func ParseFailure(err error) *Failure {
 	message, suggestions, _ := strings.Cut(err.Error(), "\n")
+	if m := invalidFlag.FindStringSubmatch(message); m != nil {
+		message = fmt.Sprintf("%s %s, got %s", m[2], flagRule(m[3]), m[1])
+	}
+
 	return &Failure{
 		Code:    ExitUsage,
 		Message: message,
 		Hint:    strings.Join(strings.Fields(suggestions), " "),
 		err:     err,
 	}
+}
+
+// flagRule returns the rule that a flag's value breaks, from the cause in cobra's error.
+func flagRule(cause string) string {
+	switch {
+	case strings.HasPrefix(cause, "must "):
+		return cause
+	case strings.HasPrefix(cause, "strconv.ParseInt"):
+		return "must be a whole number"
+	case strings.HasPrefix(cause, "strconv.ParseUint"):
+		return "must be a whole number of 0 or more"
+	case strings.HasPrefix(cause, "strconv.ParseBool"):
+		return "must be true or false"
+	case strings.HasPrefix(cause, "time: "):
+		return "must be a duration such as 90s or 24h"
+	}
+	return "is invalid: " + cause
 }
 
 // WithHint sets the hint.

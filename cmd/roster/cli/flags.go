@@ -2,6 +2,8 @@ package cli
 
 import (
 	"errors"
+	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -12,7 +14,7 @@ import (
 
 // LifetimeFlag adds --lt, which is checked before a request is sent.
 func LifetimeFlag(c *cobra.Command, lifetime *Lifetime) {
-	c.Flags().Var(lifetime, "lt", "lifetime of the registration, 60 or more; the directory may grant less")
+	c.Flags().Var(lifetime, "lt", "lifetime of the registration in `SECONDS`, 60 or more; the directory may grant less")
 }
 
 // A Lifetime is the value of --lt in seconds. It is zero if the flag is not given.
@@ -30,11 +32,12 @@ func (l *Lifetime) Type() string { return "SECONDS" }
 // Set parses the flag's value.
 func (l *Lifetime) Set(text string) error {
 	n, err := directory.ParseLifetime(text, 0)
-	if err == nil && n == 0 {
-		err = errors.New("must not be empty")
+	if err != nil || n == 0 {
+		return fmt.Errorf("must be a whole number of seconds from 60 to %d", uint32(math.MaxUint32))
 	}
 	*l = Lifetime(n)
-	return err
+
+	return nil
 }
 
 // Seconds is the value of a flag that takes a whole number of seconds. Zero is stored for 0

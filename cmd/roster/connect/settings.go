@@ -27,16 +27,16 @@ type definition struct{ flag, variable, help string }
 // definitions lists the settings. A context holds all but the first one, which names the
 // context.
 var definitions = []definition{
-	{flagContext, "ROSTER_CONTEXT", "saved connection to use (default: the current one)"},
-	{flagAddress, "ROSTER_ADDRESS", "directory address, https://HOST[:PORT] of any of its nodes"},
-	{flagBundle, "ROSTER_BUNDLE", "PEM file with the CA certificates of the directory's domain (default: the system's)"},
-	{flagCert, "ROSTER_CERT", "PEM file with your X.509-SVID and its chain"},
-	{flagKey, "ROSTER_KEY", "PEM file with the private key of --cert"},
+	{flagContext, "ROSTER_CONTEXT", "`NAME` of the saved connection to use (default: the current one)"},
+	{flagAddress, "ROSTER_ADDRESS", "`URL` of the directory, https://HOST[:PORT] of any of its nodes"},
+	{flagBundle, "ROSTER_BUNDLE", "PEM `FILE` with the CA certificates of the directory's domain (default: the system's)"},
+	{flagCert, "ROSTER_CERT", "PEM `FILE` with your X.509-SVID and its chain"},
+	{flagKey, "ROSTER_KEY", "PEM `FILE` with the private key of --cert"},
 	{flagWorkloadAPI, "SPIFFE_ENDPOINT_SOCKET",
-		"SPIFFE Workload API that provides your X.509-SVID and bundle in place of files, unix:///PATH"},
-	{flagWIT, "ROSTER_WIT", "file with your workload identity token (WIT), or workload-api to get it there"},
-	{flagWITKey, "ROSTER_WIT_KEY", "PEM file with the private key of --wit"},
-	{flagTokenFile, "ROSTER_TOKEN_FILE", "file with your OAuth access token or JWT-SVID"},
+		"`ADDRESS` of the SPIFFE Workload API, unix:///PATH, to get your X.509-SVID and bundle from"},
+	{flagWIT, "ROSTER_WIT", "`FILE` with your workload identity token (WIT), or workload-api to get it from there"},
+	{flagWITKey, "ROSTER_WIT_KEY", "PEM `FILE` with the private key of --wit"},
+	{flagTokenFile, "ROSTER_TOKEN_FILE", "`FILE` with your OAuth access token or JWT-SVID"},
 }
 
 // The origin of a setting's value.

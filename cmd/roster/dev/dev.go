@@ -21,8 +21,8 @@ func Command(s connect.Session) *cobra.Command {
 each other, with sample agents. The command prints the addresses, the certificates and
 commands to try. Ctrl-C stops it.
 
-Without --dir nothing is left on disk. With --dir, the same directory is the same mesh with
-the same data again.
+Without --dir nothing is left on disk. With --dir the mesh is kept: use the same directory
+again to continue it.
 
 For development only: everyone may read, and the certificates come from temporary
 authorities.`,
@@ -41,12 +41,12 @@ authorities.`,
 		},
 	}
 	f := c.Flags()
-	f.IntVar(&options.Domains, "domains", 3, "number of domains, 1 to 10")
-	f.IntVar(&options.Nodes, "nodes", 1, "nodes per domain: 1, 3 or 5")
+	f.IntVar(&options.Domains, "domains", 3, "`NUMBER` of domains, 1 to 10")
+	f.IntVar(&options.Nodes, "nodes", 1, "`NUMBER` of nodes per domain: 1, 3 or 5")
 	f.BoolVar(&options.Processes, "processes", false, "run each node in its own process, which you can kill")
-	f.IntVar(&options.Port, "port", 8400, "API port of the first node; the others follow; 0 for free ports")
-	f.StringVar(&options.Dir, "dir", "", "keep certificates, configurations and data in this directory")
-	f.IntVar(&options.Sample, "sample", 12, "number of sample agents")
+	f.IntVar(&options.Port, "port", 8400, "API `PORT` of the first node; the others follow; 0 for free ports")
+	f.StringVar(&options.Dir, "dir", "", "keep certificates, configurations and data in this `DIRECTORY`")
+	f.IntVar(&options.Sample, "sample", 12, "`NUMBER` of sample agents")
 	f.BoolVar(&options.Gateway, "gateway", true, "let callers invoke agents through the nodes, also agents on loopback")
 	f.BoolVar(&options.Limits, "limits", false, "apply the rate limits and quotas of serve")
 	c.AddCommand(mintCommand(s))
@@ -87,9 +87,9 @@ command adds the identity to DIR/mesh.json and prints its entry.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&dir, "dir", "", "directory of the mesh, as given to roster dev --dir (required)")
-	f.StringVar(&domain, "domain", "", "trust domain, such as alpha.test (required)")
-	f.StringVar(&path, "path", "", "path of the SPIFFE ID, such as /agent/carol (required)")
+	f.StringVar(&dir, "dir", "", "`DIRECTORY` of the mesh, as given to roster dev --dir (required)")
+	f.StringVar(&domain, "domain", "", "trust `DOMAIN`, such as alpha.test (required)")
+	f.StringVar(&path, "path", "", "`PATH` of the SPIFFE ID, such as /agent/carol (required)")
 
 	return c
 }

@@ -94,7 +94,7 @@ version to replace instead, or any.`,
 		},
 	}
 	c.Flags().StringVar(&replaces, "replaces", "",
-		"replace only this version, or any (default: the version in the first line of FILE)")
+		"replace only this `VERSION`, or any (default: the version in the first line of FILE)")
 	c.Flags().BoolVar(&builtIn, "built-in", false, "return to the policy in the nodes' configuration")
 
 	return c

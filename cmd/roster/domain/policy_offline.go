@@ -29,8 +29,8 @@ type policySource struct {
 
 func (p *policySource) addFlags(c *cobra.Command) {
 	c.Flags().StringVar(&p.policy, "policy", policyShipped,
-		"policy to evaluate: a Cedar file, or the built-in policy shipped or development")
-	c.Flags().StringVar(&p.domain, "domain", "", "trust domain of the directory (required)")
+		"`POLICY` to evaluate: a Cedar file, or the built-in policy shipped or development")
+	c.Flags().StringVar(&p.domain, "domain", "", "trust `DOMAIN` of the directory (required)")
 }
 
 func (p *policySource) load() (*policy.Policy, error) {
@@ -68,7 +68,7 @@ func checkPolicyCommand(s connect.Session) *cobra.Command {
     "visibility": "mesh", "capabilities": ["print"], "expect": "allow", "by": ["domain-registers"]}]
 
   who     the identity that asks; for export the peer's trust domain; empty for anonymous
-  action  register, read, invoke, export, operate or commission
+  action  register, on-behalf-of, read, invoke, export, operate or commission
   what    the agent's name; for operate the operation
   expect  allow or deny
   by      the policies that must decide (optional)
@@ -129,8 +129,8 @@ the members of a case: see "roster policy check --help". The flags describe the
 registration.`,
 		Example: "  roster policy explain spiffe://alpha.test/agent/ada register printer --domain alpha.test",
 		Args: func(c *cobra.Command, args []string) error {
-			if len(args) == 3 {
-				return nil
+			if len(args) > 2 {
+				return cli.Args("WHO", "ACTION", "WHAT")(c, args)
 			}
 			return cli.Args("WHO", "ACTION")(c, args)
 		},
@@ -150,12 +150,12 @@ registration.`,
 	}
 	source.addFlags(c)
 	f := c.Flags()
-	f.StringVar(&question.Owner, "owner", "", "owner of the registration (default: WHO)")
-	f.StringVar(&question.Origin, "origin", "", "domain that registered it (default: --domain)")
-	f.StringVar(&question.Visibility, "visibility", "", "visibility: domain, mesh, or peers:DOMAIN,...")
-	f.StringSliceVar(&question.Capabilities, "capability", nil, "name of a capability; may be repeated")
-	f.StringSliceVar(&question.Types, "type", nil, "type of a capability; may be repeated")
-	f.StringSliceVar(&question.Protocols, "protocol", nil, "protocol; may be repeated")
+	f.StringVar(&question.Owner, "owner", "", "owner of the registration, an `IDENTITY` (default: WHO)")
+	f.StringVar(&question.Origin, "origin", "", "`DOMAIN` that registered it (default: --domain)")
+	f.StringVar(&question.Visibility, "visibility", "", "`VISIBILITY`: domain, mesh, or peers:DOMAIN,...")
+	f.StringSliceVar(&question.Capabilities, "capability", nil, "`NAME` of a capability; may be repeated")
+	f.StringSliceVar(&question.Types, "type", nil, "`TYPE` of a capability; may be repeated")
+	f.StringSliceVar(&question.Protocols, "protocol", nil, "`PROTOCOL` of the agent; may be repeated")
 
 	return c
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // configHelp describes the flag --config.
-const configHelp = "configuration file of the node, YAML (required)"
+const configHelp = "configuration `FILE` of the node, YAML (required)"
 
 func serveCommand(s connect.Session) *cobra.Command {
 	var file string

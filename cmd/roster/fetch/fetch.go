@@ -25,7 +25,7 @@ type Options struct {
 // AddFlags adds the flags to a command.
 func (o *Options) AddFlags(c *cobra.Command) {
 	c.Flags().StringVar(&o.Bundle, "source-bundle", "",
-		"PEM file with the CA certificates of the server to fetch from (default: the system's)")
+		"PEM `FILE` with the CA certificates of the server to fetch from (default: the system's)")
 	c.Flags().BoolVar(&o.Loopback, "insecure-loopback", false, "also fetch from loopback addresses (for tests)")
 }
 

@@ -39,9 +39,9 @@ domain.`,
 			return find(c.Context(), s.Console, dnssd.Browser{Interfaces: interfaces}, wait)
 		},
 	}
-	c.Flags().DurationVar(&wait, "wait", wait, "how long to wait for answers, at most 1m")
+	c.Flags().DurationVar(&wait, "wait", wait, "`DURATION` of the search, at most 1m")
 	c.Flags().StringArrayVar(&interfaces, "interface", nil,
-		"network interface to search on; may be repeated (default: all with multicast)")
+		"network `INTERFACE` to search on; may be repeated (default: all with multicast)")
 
 	return c
 }

@@ -62,7 +62,7 @@ Nothing is exported to the peer before "roster peer export".`,
 			return nil
 		}),
 	}
-	c.Flags().DurationVar(&validity, "life", time.Hour, "validity of the token, at most a week (168h)")
+	c.Flags().DurationVar(&validity, "life", time.Hour, "validity of the token, a `DURATION` of at most a week (168h)")
 
 	return c
 }
@@ -87,7 +87,7 @@ Nothing is exported to the peer before "roster peer export".`,
 			return accept(c.Context(), s, args[0], fingerprint)
 		},
 	}
-	c.Flags().StringVar(&fingerprint, "fingerprint", "", "refuse a domain with another fingerprint than this one")
+	c.Flags().StringVar(&fingerprint, "fingerprint", "", "expected `FINGERPRINT`; refuse another one")
 
 	return c
 }
@@ -95,7 +95,7 @@ Nothing is exported to the peer before "roster peer export".`,
 func accept(ctx context.Context, s connect.Session, text, fingerprint string) error {
 	token, err := api.ParseToken(text)
 	if err != nil {
-		return cli.Usage("%w", err)
+		return cli.Usage("invalid or incomplete TOKEN; roster peer invite prints it, one word that begins with roster-peer-1.")
 	}
 	domain, err := spiffeid.TrustDomainFromString(token.Domain)
 	if err != nil {
@@ -128,7 +128,7 @@ func accept(ctx context.Context, s connect.Session, text, fingerprint string) er
 func listPeersCommand(s connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
-		Short: "List the peers and the lag of their registrations here",
+		Short: "List peers with state, lag and last contact",
 		Args:  cli.Args(),
 		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
 			peers, reply, err := client.Peers(ctx)
@@ -194,7 +194,7 @@ other, with everything to verify them offline. Anyone with the peer's bundle can
 			return err
 		}),
 	}
-	c.Flags().StringVar(&id, "id", "", "id of the evidence, from roster peer show (default: the oldest)")
+	c.Flags().StringVar(&id, "id", "", "`ID` of the evidence, from roster peer show (default: the oldest)")
 
 	return c
 }

@@ -47,11 +47,11 @@ func (f *filter) addFlags(c *cobra.Command, direction string) {
 	flags := c.Flags()
 	only := direction + " only "
 	flags.StringSliceVar(&f.names, direction+"-names", nil,
-		only+`agents with these names (NAME or PREFIX*); "" removes the limit`)
+		only+"agents with these `NAMES` (NAME or PREFIX*); \"\" for all")
 	flags.StringSliceVar(&f.capabilities, direction+"-capabilities", nil,
-		only+`agents with one of these capabilities (NAME or PREFIX*); "" removes the limit`)
+		only+"agents with one of these capabilities, `NAMES` likewise; \"\" for all")
 	flags.StringSliceVar(&f.kinds, direction+"-kinds", nil,
-		only+`registrations of these kinds; "" removes the limit`)
+		only+"registrations of these `KINDS`; \"\" for all")
 }
 
 // apply sets the given filters in rules and reports whether any was given.
@@ -107,23 +107,23 @@ func (p *peerChange) addFlags(c *cobra.Command) {
 
 	flags := c.Flags()
 	flags.Uint64Var(&p.records, flagRecords, 0,
-		"quota of the peer's registrations here; 0 for the node's limits.records_per_peer")
+		"quota of the peer's registrations here, a `NUMBER`; 0 for the node's limits.records_per_peer")
 	flags.Uint64Var(&p.bytes, flagBytes, 0,
-		"quota of bytes of the peer's records here; 0 for the node's limits.bytes_per_peer")
+		"quota of the peer's records here in `BYTES`; 0 for the node's limits.bytes_per_peer")
 	flags.Uint32Var(&p.ownerShare, flagOwnerShare, 0,
-		"each owner may use 1/N of these quotas, all withheld owners together count as one; 0 for 16")
+		"limit each owner to 1/`N` of these quotas; withheld owners count as one; 1 for no limit, 0 for 1/16")
 	flags.DurationVar(&p.maxLifetime, flagMaxLifetime, 0,
-		"maximum lifetime of the peer's registrations here, in whole seconds; 0 for no limit")
-	flags.StringVar(&p.onStale, flagOnStale, "serve", "when the peer is unreachable: "+
+		"maximum `DURATION` after a refresh to show the peer's registrations here; 0 for no limit")
+	flags.StringVar(&p.onStale, flagOnStale, "serve", "`ACTION` when the peer is unreachable: "+
 		"keep serving its registrations until they expire (serve), or hide them (hide)")
 
-	flags.StringSliceVar(&p.nodes, flagNodes, nil, "addresses of the peer's nodes, https://HOST[:PORT]; replaces the known ones")
+	flags.StringSliceVar(&p.nodes, flagNodes, nil, "`URLS` of the peer's nodes, https://HOST[:PORT]; replaces the known ones")
 	flags.StringSliceVar(&p.gossip, flagGossip, nil,
-		`gossip addresses of the peer's nodes, HOST:PORT; replaces the known ones; "" for none`)
+		"gossip `ADDRESSES` of the peer's nodes, HOST:PORT; replaces the known ones; \"\" for none")
 	flags.StringVar(&p.endpoint, flagEndpoint, "",
-		`https URL from which the peer's bundle is refreshed; "" stops the refresh`)
+		"https `URL` from which the peer's bundle is refreshed; \"\" stops the refresh")
 	flags.StringVar(&p.profile, flagProfile, directory.ProfileSPIFFE,
-		"profile of --bundle-endpoint: "+directory.ProfileSPIFFE+" or "+directory.ProfileWeb)
+		"`PROFILE` of --bundle-endpoint: "+directory.ProfileSPIFFE+" or "+directory.ProfileWeb)
 }
 
 func (p *peerChange) run(ctx context.Context, s connect.Session, domain string) error {

@@ -16,9 +16,9 @@ import (
 	"github.com/roster-mesh/roster/trust/compact"
 )
 
-const verifyHelp = `Verify a proof file, a bare record, or evidence of equivocation, and print each step. FILE
-(- for standard input) is verified offline. For a URL or a registration, the proof is
-fetched from the directory first.
+const verifyHelp = `Verify a proof file, a bare record, or evidence that a domain equivocated (signed
+contradictions), and print each step. FILE (- for standard input) is verified offline. For a
+URL or a registration, the proof is fetched from the directory first.
 
 The verdict rests on an anchor that you choose, and the result names it:
 
@@ -58,7 +58,7 @@ func verifyCommand(s connect.Session) *cobra.Command {
 			if agent.id != "" {
 				return cli.Args()(c, args)
 			}
-			return cli.Args("FILE")(c, args)
+			return cli.Args("FILE, URL, NAME or RID")(c, args)
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			if agent.id != "" {
@@ -70,10 +70,10 @@ func verifyCommand(s connect.Session) *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&agent.id, "agent", "", "agent to compare with its registration, by name or rid")
-	f.StringVar(&origin, "origin", "", "domain that registered the agent")
-	f.StringVar(&proof.keysFile, "keys", "", "file with a key document that you pinned (compact JWS)")
-	f.StringVar(&proof.at, "at", "", "verify as of this time, such as 2026-01-31T12:00:00Z (default: now)")
+	f.StringVar(&agent.id, "agent", "", "`AGENT` to compare with its registration, by name or rid")
+	f.StringVar(&origin, "origin", "", "`DOMAIN` that registered the agent")
+	f.StringVar(&proof.keysFile, "keys", "", "`FILE` with a key document that you pinned (compact JWS)")
+	f.StringVar(&proof.at, "at", "", "verify as of this `TIME`, such as 2026-01-31T12:00:00Z (default: now)")
 	agent.fetch.AddFlags(c)
 
 	return c
