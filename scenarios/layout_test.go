@@ -40,7 +40,7 @@ var unfinished = map[string]excess{
 	"directory/contain":   {lines: true},
 	"directory/problem":   {lines: true, testLines: true},
 	"discovery":           {files: 35, cycle: 33, lines: true, testLines: true},
-	"federation":          {files: 44, methods: 194, cycle: 38, lines: true, testLines: true},
+	"federation":          {files: 44, methods: 194, cycle: 44, lines: true, testLines: true},
 	"federation/gossip":   {lines: true, testLines: true},
 	"federation/store":    {testLines: true},
 	"gateway":             {cycle: 14, lines: true, testLines: true},
