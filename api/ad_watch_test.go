@@ -1,25 +1,24 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
+	"github.com/roster-mesh/roster/api/ad"
 	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/api/response"
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/index"
 )
 
 // pipes is a listener without a network, so that time is the bubble's.
@@ -225,24 +224,26 @@ func TestWatchEnds(t *testing.T) {
 		query apiclient.LookupOptions
 		over  func(*http.Protocols, bool)
 	}{
-		"credential": {EndCredential, 100 * time.Second, apiclient.LookupOptions{}, (*http.Protocols).SetHTTP1},
-		"stopping":   {EndStopping, 50 * time.Second, apiclient.LookupOptions{}, (*http.Protocols).SetUnencryptedHTTP2},
-		"stale":      {EndStale, 300 * time.Second, apiclient.LookupOptions{}, (*http.Protocols).SetHTTP1},
-		"bears it":   {EndCredential, 1000 * time.Second, apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Consistency: "stale"}}, (*http.Protocols).SetHTTP1},
-		"over h2":    {EndCredential, 1000 * time.Second, apiclient.LookupOptions{}, (*http.Protocols).SetUnencryptedHTTP2},
+		"credential": {ad.EndCredential, 100 * time.Second, apiclient.LookupOptions{}, (*http.Protocols).SetHTTP1},
+		"stopping":   {ad.EndStopping, 50 * time.Second, apiclient.LookupOptions{}, (*http.Protocols).SetUnencryptedHTTP2},
+		"stale":      {ad.EndStale, 300 * time.Second, apiclient.LookupOptions{}, (*http.Protocols).SetHTTP1},
+		"bears it":   {ad.EndCredential, 1000 * time.Second, apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Consistency: "stale"}}, (*http.Protocols).SetHTTP1},
+		"over h2":    {ad.EndCredential, 1000 * time.Second, apiclient.LookupOptions{}, (*http.Protocols).SetUnencryptedHTTP2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
 				s := newTestServer(t, func(cfg *Config) {
-					if c.why == EndCredential {
-						cfg.Identify = func(*http.Request) (Credential, error) { return Credential{Until: began.Add(c.after)}, nil }
+					if c.why == ad.EndCredential {
+						cfg.Identify = func(*http.Request) (request.Credential, error) {
+							return request.Credential{Until: began.Add(c.after)}, nil
+						}
 					}
-					if c.why == EndStale || c.query.Consistency == "stale" {
+					if c.why == ad.EndStale || c.query.Consistency == "stale" {
 						cfg.Registry, cfg.MaxStale = silent{began: began}, 299*time.Second
 					}
 				})
-				if c.why == EndStopping {
+				if c.why == ad.EndStopping {
 					time.AfterFunc(c.after, s.Drain)
 				}
 				w := watching(t, inBubble(t, s, c.over)("/agent/bob"), c.query, "")
@@ -250,7 +251,7 @@ func TestWatchEnds(t *testing.T) {
 				time.AfterFunc(20*time.Second, func() { s.cfg.View.Own().Put(entry(t, alpha, rid(1), "secret", 1, aDocument)) })
 				current := w.ID()
 				wantTold(t, read(t, w, 1), "end ("+c.why+")")
-				if took := time.Since(began); took < c.after || took > c.after+heartbeat {
+				if took := time.Since(began); took < c.after || took > c.after+wire.Heartbeat {
 					t.Errorf("ended after %v", took)
 				}
 				if w.ID() == current {
@@ -299,7 +300,7 @@ func TestWatchDropsSlowClients(t *testing.T) {
 				t.Fatal(err)
 			}
 			if e.Kind == "end" {
-				if e.Why != EndSlow {
+				if e.Why != ad.EndSlow {
 					t.Errorf("ended as %s", e.Why)
 				}
 				break
@@ -312,7 +313,7 @@ func TestWatchDropsSlowClients(t *testing.T) {
 		w = watching(t, inBubble(t, s)("/agent/bob"), apiclient.LookupOptions{}, "")
 		read(t, w, 3)
 		burst()
-		time.Sleep(writeTime + time.Second)
+		time.Sleep(response.WriteTime + time.Second)
 		synctest.Wait()
 		if n := s.Watches(); n != 0 {
 			t.Errorf("%d watches are left of clients who read nothing", n)
@@ -359,21 +360,6 @@ func TestWatchHasNoHead(t *testing.T) {
 	wantStatus(t, ask(t, s, "liar", "GET", "/ad/watch", ""), 401)
 }
 
-// What a watch costs its node for each event that it sends.
-func BenchmarkWatchEvent(b *testing.B) {
-	s := newTestServer(b, nil)
-	st := &stream{server: s, asked: "01234567"}
-	e := index.Event{Kind: index.EventAdded, Entry: entry(b, alpha, rid(1), "one", 1, aDocument)}
-	b.ReportAllocs()
-	for b.Loop() {
-		st.buf = st.buf[:0]
-		st.event(&e)
-	}
-	if !jsontext.Value(bytes.TrimPrefix(bytes.TrimSpace(st.buf[bytes.LastIndex(st.buf, []byte("data: ")):]), []byte("data: "))).IsValid() {
-		b.Fatal(strconv.Quote(string(st.buf)))
-	}
-}
-
 // A proof of possession opens one stream, which goes on for longer than the proof
 // holds; lookups use up none.
 //
@@ -383,9 +369,9 @@ func TestAProofOpensOneStream(t *testing.T) {
 	proof := directory.HashOf([]byte("a proof"))
 	serve := func(spend func(context.Context, directory.Hash, int64) error) *Server {
 		return newTestServer(t, func(cfg *Config) {
-			cfg.Spend = spend
-			cfg.Identify = func(*http.Request) (Credential, error) {
-				return Credential{Identity: identity("/agent/ada"), Token: true, Proof: proof, ProofUntil: 7}, nil
+			cfg.ConsumeProof = spend
+			cfg.Identify = func(*http.Request) (request.Credential, error) {
+				return request.Credential{Identity: identity("/agent/ada"), Token: true, Proof: proof, ProofUntil: 7}, nil
 			}
 		})
 	}

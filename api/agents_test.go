@@ -12,6 +12,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/api/admission"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -269,7 +270,7 @@ func TestUnsafeAgentsAreNoCandidates(t *testing.T) {
 // Requirement: AI-016
 func TestQueriesHaveAQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := registry(t, func(cfg *Config) { cfg.Limits = Limits{Reads: 10, Queries: .2} })
+		s := registry(t, func(cfg *Config) { cfg.Limits = admission.Limits{admission.Reads: 10, admission.Queries: .2} })
 		for i, status := range []int{200, 200, 429} {
 			resp := ask(t, s, "/agent/bob", "POST", "/agents/search", `{"query":"translate"}`)
 			if resp.StatusCode != status || resp.Header.Get("RateLimit-Policy") != `"queries";q=2;w=10` {

@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/kinds"
@@ -97,14 +98,14 @@ func (houseRules) DefaultVisibility() directory.Visibility { return directory.Vi
 
 // identify takes the word of the request, for want of certificates; a liar is
 // one whose credential does not hold.
-func identify(r *http.Request) (Credential, error) {
+func identify(r *http.Request) (request.Credential, error) {
 	switch who := r.Header.Get("Test-Caller"); who {
 	case "":
-		return Credential{}, nil
+		return request.Credential{}, nil
 	case "liar":
-		return Credential{}, errors.New("the certificate is not of this domain")
+		return request.Credential{}, errors.New("the certificate is not of this domain")
 	default:
-		return Credential{Identity: identity(who), Method: "x509-svid"}, nil
+		return request.Credential{Identity: identity(who), Method: "x509-svid"}, nil
 	}
 }
 
@@ -132,7 +133,7 @@ func newTestServer(t testing.TB, change func(*Config), entries ...*directory.Ent
 			}
 			return ""
 		},
-		Reached: func(td spiffeid.TrustDomain) (directory.Position, bool) {
+		Position: func(td spiffeid.TrustDomain) (directory.Position, bool) {
 			return directory.Position{Epoch: 1780000000, Revision: 17}, td == beta
 		},
 	}

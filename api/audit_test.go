@@ -9,13 +9,17 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/api/operator"
+	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/directory"
 )
 
 // quietPeerings takes rules.
-type quietPeerings struct{ Peerings }
+type quietPeerings struct{ operator.Peers }
 
-func (quietPeerings) Set(context.Context, spiffeid.TrustDomain, PeerSettings) error { return nil }
+func (quietPeerings) Set(context.Context, spiffeid.TrustDomain, operator.PeerSettings) error {
+	return nil
+}
 
 // Other rules of a peering have their two lines in the audit trail, and so has a
 // snapshot that is taken away. Where the first can't be written, neither happens.
@@ -24,7 +28,7 @@ func (quietPeerings) Set(context.Context, spiffeid.TrustDomain, PeerSettings) er
 func TestOperatorsAreAudited(t *testing.T) {
 	var trail invocationTrail
 	s := newTestServer(t, func(cfg *Config) {
-		cfg.Trail, cfg.Operator, cfg.Peerings, cfg.Backups = &trail, quietOperator{}, quietPeerings{}, quietBackups{backup: []byte("all")}
+		cfg.AuditLog, cfg.Operator, cfg.Peerings, cfg.Backups = &trail, quietOperator{}, quietPeerings{}, quietBackups{backup: []byte("all")}
 	})
 	c := newTestClient(t, s, "/ops/operator")
 	for action, do := range map[string]func() error{
@@ -54,8 +58,8 @@ func TestOperatorsAreAudited(t *testing.T) {
 func TestSnapshotsTakeACertificate(t *testing.T) {
 	s := newTestServer(t, func(cfg *Config) {
 		cfg.Operator, cfg.Backups = quietOperator{}, quietBackups{backup: []byte("all")}
-		cfg.Identify = func(*http.Request) (Credential, error) {
-			return Credential{Identity: identity("/ops/operator"), Token: true}, nil
+		cfg.Identify = func(*http.Request) (request.Credential, error) {
+			return request.Credential{Identity: identity("/ops/operator"), Token: true}, nil
 		}
 	})
 	wantStatus(t, ask(t, s, "", "GET", "/v1/operator/raft", ""), 200)

@@ -15,6 +15,7 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/api/client/contract"
+	"github.com/roster-mesh/roster/api/operator"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/invoke"
@@ -178,7 +179,7 @@ func TestClientSetsPeerings(t *testing.T) {
 	var set directory.Peering
 	s := newTestServer(t, func(cfg *Config) { cfg.Operator = quietOperator{func(p directory.Peering) { set = p }} })
 	want := directory.Peering{Domain: beta, State: directory.PeeringActive, Bundle: []byte(`{"keys":[]}`), Addresses: []string{"https://127.0.0.1:8401"}, Gossip: []string{"127.0.0.1:9401"}, Mesh: true}
-	if err := newTestClient(t, s, "/ops/operator").SetPeering(t.Context(), WirePeering(want)); err != nil || !set.Equal(want) {
+	if err := newTestClient(t, s, "/ops/operator").SetPeering(t.Context(), operator.WirePeering(want)); err != nil || !set.Equal(want) {
 		t.Errorf("set is %+v, %v; want %+v", set, err, want)
 	}
 	for _, body := range []string{

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/api/admission"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -111,7 +112,7 @@ func TestReadYourWritesAnywhere(t *testing.T) {
 			own, other := at(began, 2*time.Second, 10), at(began, 3*time.Second, 20)
 			reached := func(td spiffeid.TrustDomain) (directory.Position, bool) { return other(), td == beta }
 			s := newTestServer(t, func(cfg *Config) {
-				cfg.Registry, cfg.Reached = region{own: own}, reached
+				cfg.Registry, cfg.Position = region{own: own}, reached
 				cfg.Await = func(ctx context.Context, td spiffeid.TrustDomain, p directory.Position) error {
 					for {
 						if td == alpha && !own().Before(p) || td == beta && !other().Before(p) {
@@ -168,7 +169,8 @@ func TestTheNextLinkKeepsTheConsistency(t *testing.T) {
 // Reads that wait are bounded.
 func TestReadsThatWaitAreBounded(t *testing.T) {
 	s := newTestServer(t, nil, entry(t, alpha, rid(1), "one", 1, aDocument))
-	s.awaiting.all = maxAwaiting
+	s.freshness.waiting = admission.NewShares(0, maxAwaitingEach)
+
 	wantStatus(t, ask(t, s, "", "GET", "/ad/l?min=alpha.test=1780315200.386", ""), 503)
 	wantStatus(t, ask(t, s, "", "GET", "/ad/l?min=alpha.test=1780315200.385", ""), 200)
 }
@@ -200,7 +202,7 @@ func TestNoCallerTakesAllTheWaiting(t *testing.T) {
 				t.Errorf("a read that waited was answered with %d", got)
 			}
 		}
-		if n := s.awaiting.held(); n != 0 {
+		if n := s.freshness.waiting.Held(); n != 0 {
 			t.Errorf("%d are still counted", n)
 		}
 	})

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roster-mesh/roster/api/view"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/discovery"
@@ -34,11 +36,11 @@ func TestProfileViewsAreTheGoldens(t *testing.T) {
 			}
 			e := g.entry(t)
 			s := newTestServer(t, nil, e)
-			same(t, "the metadata", parse(t, s.appendMetadata(nil, e, look{registrant: true})), g.Profile)
+			same(t, "the metadata", parse(t, render(s).Profile().Append(nil, e, view.Options{Registrant: true})), g.Profile)
 			c := &discovery.Candidate{Entry: e, Score: .5, MatchedTags: []string{"a"}, Freshness: discovery.Freshness{
 				MetadataUpdatedAt: stamp(e.UpdatedAt), IndexedAt: stamp(e.UpdatedAt), AgeSeconds: 7,
 			}}
-			got := parse(t, s.appendCandidate(nil, c, &discovery.Request{Detail: discovery.DetailSummary, Constraints: discovery.Constraints{MaxAge: -1}}, look{registrant: true}))
+			got := parse(t, render(s).AppendCandidate(nil, c, &discovery.Request{Detail: discovery.DetailSummary, Constraints: discovery.Constraints{MaxAge: -1}}, view.Options{Registrant: true}))
 			g.Candidate["score"], g.Candidate["matched_tags"] = .5, []any{"a"}
 			g.Candidate["freshness"].(map[string]any)["age_seconds"] = 7.
 			same(t, "the candidate", got, g.Candidate)
@@ -268,20 +270,34 @@ func TestQueriesShowWhatTheirCallerMaySee(t *testing.T) {
 func TestWhatWasShownIsWrittenBack(t *testing.T) {
 	leased := profileEntry(t, 'A', "leased", ``)
 	own := profileEntry(t, 'B', "own", `,"expires_at":"`+stamp(leased.ExpiresAt)+`"`)
-	s := newTestServer(t, nil, leased, own)
+	r := &noting{}
+	s := newTestServer(t, func(cfg *Config) { cfg.Registry = r }, leased, own)
+	read := func(body []byte) directory.Document {
+		t.Helper()
+		ask(t, s, "/agent/ada", "POST", "/discovery/agents", string(body))
+		return r.last.Document
+	}
 	for e, kept := range map[*directory.Entry]bool{leased: false, own: true} {
-		d, err := s.parseProfile(s.appendMetadata(nil, e, look{}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := read(render(s).Profile().Append(nil, e, view.Options{}))
 		if !bytes.Equal(d.Bytes(), e.Document.Bytes()) || kinds.DatesOf(d).Expires.IsZero() == kept {
 			t.Errorf("%s is written back as %s", e.Agent, d.Bytes())
 		}
 	}
-	d, err := s.parseProfile([]byte(`{"id":"leased","expires_at":"2030-01-01T00:00:00Z"}`))
-	if err != nil || kinds.DatesOf(d).Expires.Year() != 2030 {
-		t.Errorf("an end that is the registrant's word is read as %s, %v", d.Bytes(), err)
+	d := read([]byte(`{"id":"leased","name":"N","description":"D","bindings":[{"protocol":"https","endpoint":"https://e.test"}],"expires_at":"2030-01-01T00:00:00Z"}`))
+	if kinds.DatesOf(d).Expires.Year() != 2030 {
+		t.Errorf("an end that is the registrant's word is read as %s", d.Bytes())
 	}
+}
+
+// noting is the registry of a node that has no leader, and remembers the last proposal.
+type noting struct {
+	cutOff
+	last directory.Registering
+}
+
+func (r *noting) Register(_ context.Context, p directory.Registering) (directory.Outcome, error) {
+	r.last = p
+	return directory.Outcome{}, errNoLeader
 }
 
 // Requirement: XU-034, XU-049, XU-053

@@ -5,58 +5,61 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/api/response"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/problem"
-	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
-// clientGone is what metrics and the log have as the status of a request whose
-// client went away before there was an answer. It reaches nobody.
+// clientGone is the status, in metrics and the log, of a request whose client went away
+// before it was answered. It is never sent.
 const clientGone = 499
 
-// fail answers the request with err's problem body. Where err is that the client
-// has gone, there is nobody to answer, and the fault is not the directory's.
-func (s *Server) fail(w http.ResponseWriter, c *call, err error) {
-	if errors.Is(err, context.Canceled) && errors.Is(c.Context().Err(), context.Canceled) && directory.ProblemOf(err) == directory.Internal {
+// replacedHeaders belong to the answer that a refusal replaces.
+var replacedHeaders = []string{"Etag", "Last-Modified", "Location", "Content-Location", "Link", "Sunset"}
+
+// fail answers a call with err's problem. If err is that the client has gone, there is no
+// answer, and the fault is not the directory's.
+func (s *Server) fail(w http.ResponseWriter, c *request.Call, err error) {
+	if errors.Is(err, context.Canceled) && errors.Is(c.Context().Err(), context.Canceled) &&
+		directory.ProblemOf(err) == directory.Internal {
 		w.WriteHeader(clientGone)
 		return
 	}
 
 	refused := problem.Explain(err)
-	status := refused.Rule().Status
-	switch {
-	case status == http.StatusInternalServerError:
-		s.log.Error("request failed", "request_id", c.requestID, "detail", refused.Err.Detail, "err", refused.Err.Err)
-	case refused.Err.Problem == directory.Overloaded:
-		c.shed = true // and logged by the overload, for many requests at once
-	case status > http.StatusNotImplemented:
-		s.log.Warn("request not answered", "request_id", c.requestID, "problem", string(refused.Err.Problem), "detail", refused.Err.Detail, "err", refused.Err.Err)
-	}
+	s.logRefusal(c, refused)
 
 	h := w.Header()
-	for _, name := range []string{"Etag", "Last-Modified", "Location", "Content-Location", "Link", "Sunset"} {
-		h.Del(name) // of the answer that this one takes the place of
+	for _, name := range replacedHeaders {
+		h.Del(name)
 	}
 	refused.SetHeader(h)
-	if status == http.StatusUnauthorized {
+	if refused.Rule().Status == http.StatusUnauthorized {
 		h["Www-Authenticate"] = s.challenges(c)
 	}
 	if refused.Err.Problem == directory.Replayed {
-		s.cfg.Refused("replayed")
+		s.cfg.CredentialRefused("replayed")
 	}
-	write(w, c.Request, status, problem.ContentType, refused.Body(s.cfg.PublicURL, c.requestID))
+
+	body := refused.Body(s.cfg.PublicURL, c.RequestID)
+	response.Write(w, c.Request, refused.Rule().Status, problem.ContentType, body)
 }
 
-// problemPage explains one problem to whoever follows its type (AD-033).
-func (s *Server) problemPage(w http.ResponseWriter, c *call) error {
-	name := directory.Problem(c.vars["name"])
-	rule := problem.RuleOf(name)
-	if rule.Status == 0 {
-		return directory.Refuse(directory.NotFound, "There is no problem called %.100q.", name)
+// logRefusal logs a refusal that is the node's fault. The overload logs those that it
+// sheds, many requests in one line.
+func (s *Server) logRefusal(c *request.Call, refused *problem.Refusal) {
+	attrs := []any{"request_id", c.RequestID, "problem", string(refused.Err.Problem), "detail", refused.Err.Detail}
+	if refused.Err.Err != nil {
+		attrs = append(attrs, "err", refused.Err.Err)
 	}
-	b := strictjson.AppendText([]byte{'{'}, "type", problem.TypeURI(s.cfg.PublicURL, name))
-	b = strictjson.AppendText(b, "title", rule.Title)
-	b = strictjson.AppendUint(b, "status", uint64(rule.Status))
-	b = append(strictjson.AppendText(b, "explanation", rule.Explanation), '}', '\n')
-	return sendPublic(w, c, "application/json", b)
+
+	switch status := refused.Rule().Status; {
+	case status == http.StatusInternalServerError:
+		s.log.Error("request failed", attrs...)
+	case refused.Err.Problem == directory.Overloaded:
+		c.Shed = true
+	case status > http.StatusNotImplemented:
+		s.log.Warn("request not answered", attrs...)
+	}
 }

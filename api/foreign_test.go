@@ -9,12 +9,13 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/api/operator"
 	"github.com/roster-mesh/roster/directory"
 )
 
 // openPeerings takes every invitation, and notes who redeemed one.
 type openPeerings struct {
-	Peerings
+	operator.Peers
 	redeemed *[]directory.Peering
 }
 
@@ -44,15 +45,15 @@ func TestAnotherDomainMayRedeemWithMembersOfALaterRelease(t *testing.T) {
 
 // Requirement: FORM-004
 func TestATokenMayHaveMembersOfALaterRelease(t *testing.T) {
-	encode := func(body string) string { return tokenMark + base64.RawURLEncoding.EncodeToString([]byte(body)) }
+	encode := func(body string) string { return "roster-peer-1." + base64.RawURLEncoding.EncodeToString([]byte(body)) }
 
-	token, err := ParseToken(encode(`{"domain":"beta.test","invited":"alpha.test","later":[1],"secret":"s","until":1}`))
+	token, err := operator.ParseToken(encode(`{"domain":"beta.test","invited":"alpha.test","later":[1],"secret":"s","until":1}`))
 	if err != nil || token.Domain != "beta.test" || token.Secret != "s" {
 		t.Errorf("got %+v, %v", token, err)
 	}
 
 	for _, bad := range []string{`{"secret":"a","secret":"b"}`, `{"later":1}`, `[]`, `{"secret":1}`} {
-		if _, err := ParseToken(encode(bad)); err == nil {
+		if _, err := operator.ParseToken(encode(bad)); err == nil {
 			t.Errorf("taken: %s", bad)
 		}
 	}

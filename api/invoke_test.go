@@ -17,6 +17,9 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/api/admission"
+	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/invoke"
 )
@@ -50,7 +53,7 @@ func TestInvoke(t *testing.T) {
 	var in invoke.Request
 	s := newTestServer(t, func(cfg *Config) {
 		cfg.Gateway = quietGateway{reply: invoke.Reply{Status: 202, ContentType: "application/json", Body: []byte(`{"done":true}`), Replayed: true}, asked: func(got invoke.Request) { in = got }}
-		cfg.Fronts = func(*directory.Entry) bool { return true }
+		cfg.Invocable = func(*directory.Entry) bool { return true }
 		cfg.MaxInvocation = 100
 	}, e, secret, reserved)
 	json := []string{"Content-Type", "application/json"}
@@ -115,10 +118,10 @@ func TestInvocationsAreAudited(t *testing.T) {
 	reply, failure := invoke.Reply{Status: 200, ContentType: "application/json", Body: []byte(`"canary"`)}, error(nil)
 	var log bytes.Buffer
 	s := newTestServer(t, func(cfg *Config) {
-		cfg.Trail, cfg.Logger = &trail, slog.New(slog.NewTextHandler(&log, nil))
+		cfg.AuditLog, cfg.Logger = &trail, slog.New(slog.NewTextHandler(&log, nil))
 		cfg.Gateway = answering(func() (*invoke.Reply, error) { asked++; return &reply, failure })
 		identify := cfg.Identify
-		cfg.Identify = func(r *http.Request) (Credential, error) {
+		cfg.Identify = func(r *http.Request) (request.Credential, error) {
 			c, err := identify(r)
 			c.ReadOnly = reads
 			return c, err
@@ -208,13 +211,13 @@ func TestInvokeStreams(t *testing.T) {
 		want   string
 		broken bool
 	}{
-		"whole":             {strings.NewReader(one), eventStream, one, false},
-		"broken":            {io.MultiReader(strings.NewReader(one), failing{}), eventStream, one, true},
-		"stopped":           {io.MultiReader(strings.NewReader(one), failing{stopping}), eventStream, one + unavailable, false},
-		"stopped at once":   {failing{stopping}, eventStream, unavailable, false},
-		"stopped in a line": {io.MultiReader(strings.NewReader("data: 1\n"), strings.NewReader("dat"), failing{stopping}), eventStream, "data: 1\ndat", true},
+		"whole":             {strings.NewReader(one), wire.MediaEvents, one, false},
+		"broken":            {io.MultiReader(strings.NewReader(one), failing{}), wire.MediaEvents, one, true},
+		"stopped":           {io.MultiReader(strings.NewReader(one), failing{stopping}), wire.MediaEvents, one + unavailable, false},
+		"stopped at once":   {failing{stopping}, wire.MediaEvents, unavailable, false},
+		"stopped in a line": {io.MultiReader(strings.NewReader("data: 1\n"), strings.NewReader("dat"), failing{stopping}), wire.MediaEvents, "data: 1\ndat", true},
 		"stopped, lines":    {io.MultiReader(strings.NewReader("{}\n"), failing{stopping}), "application/x-ndjson", "{}\n", true},
-		"late":              {io.MultiReader(strings.NewReader("data: 1\n"), strings.NewReader("\n"), failing{slow}), eventStream, one + strings.NewReplacer("Unavailable", "Timeout", "the node stops", "too slow").Replace(unavailable), true},
+		"late":              {io.MultiReader(strings.NewReader("data: 1\n"), strings.NewReader("\n"), failing{slow}), wire.MediaEvents, one + strings.NewReplacer("Unavailable", "Timeout", "the node stops", "too slow").Replace(unavailable), true},
 	} {
 		s := newTestServer(t, func(cfg *Config) {
 			cfg.Gateway = quietGateway{reply: invoke.Reply{Status: 200, ContentType: tc.media, Stream: io.NopCloser(tc.stream)}}
@@ -244,8 +247,8 @@ func TestInvokedStreamsEndWithTheCredential(t *testing.T) {
 		began := time.Now()
 		s := newTestServer(t, func(cfg *Config) {
 			cfg.Gateway = endless{}
-			cfg.Identify = func(*http.Request) (Credential, error) {
-				return Credential{Identity: identity("/agent/bob"), Method: "x509-svid", Until: began.Add(time.Minute)}, nil
+			cfg.Identify = func(*http.Request) (request.Credential, error) {
+				return request.Credential{Identity: identity("/agent/bob"), Method: "x509-svid", Until: began.Add(time.Minute)}, nil
 			}
 		}, entry(t, alpha, "01JWNTC0000000000000000AD1", "agent", 1, invocable))
 		r := httptest.NewRequest("POST", "https://ad.alpha.test:8400/agents/agent/invoke", strings.NewReader("{}"))
@@ -266,7 +269,7 @@ func (endless) Invoke(ctx context.Context, _ *directory.Entry, _ invoke.Request)
 	ctx, cancel := context.WithTimeout(ctx, time.Hour)
 	from, to := io.Pipe()
 	context.AfterFunc(ctx, func() { cancel(); _ = to.CloseWithError(ctx.Err()) })
-	return &invoke.Reply{Status: 200, ContentType: eventStream, Stream: from}, nil
+	return &invoke.Reply{Status: 200, ContentType: wire.MediaEvents, Stream: from}, nil
 }
 
 type failing struct{ err error }
@@ -283,15 +286,15 @@ func TestGatewaysAskNothingOfADirectory(t *testing.T) {
 		whole(cfg)
 		cfg.Gateway = quietGateway{reply: invoke.Reply{Status: 200, ContentType: "application/json", Body: []byte("{}")}}
 		ours := cfg.Identify
-		cfg.Identify = func(r *http.Request) (Credential, error) {
+		cfg.Identify = func(r *http.Request) (request.Credential, error) {
 			if r.Header.Get("Test-Caller") == "beta" {
-				return Credential{Identity: directory.IdentityOf(spiffeid.RequireFromString("spiffe://beta.test/node/1")), Method: "x509-svid"}, nil
+				return request.Credential{Identity: directory.IdentityOf(spiffeid.RequireFromString("spiffe://beta.test/node/1")), Method: "x509-svid"}, nil
 			}
 			return ours(r)
 		}
 	}, e)
 	for _, res := range resources(s.table()) {
-		for method, row := range res.rows {
+		for method, row := range res.routes {
 			if method == "GET" || method == "HEAD" {
 				continue // which no agent is called by
 			}
@@ -319,7 +322,7 @@ func TestGatewaysAskNothingOfADirectory(t *testing.T) {
 // header field.
 func TestWhatIsRefusedToGatewaysCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := registry(t, func(cfg *Config) { cfg.Limits = Limits{Queries: .2} })
+		s := registry(t, func(cfg *Config) { cfg.Limits = admission.Limits{admission.Queries: .2} })
 		for i, status := range []int{403, 403, 429} {
 			if resp := ask(t, s, "", "POST", "/agents/search", `{"query":"translate"}`, "Via", invoke.ViaGateway); resp.StatusCode != status {
 				t.Errorf("%d: %d, want %d", i, resp.StatusCode, status)

@@ -19,7 +19,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/roster-mesh/roster/api/admission"
 	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -61,24 +63,58 @@ func use(t *testing.T, s *Server, caller, name, arguments string) *toolResult {
 	return &out.Result
 }
 
+// toolCount is how many tools there are.
+const toolCount = 4
+
+// A listedTool is a tool as clients see it.
+type listedTool struct {
+	Name                      string
+	InputSchema, OutputSchema jsontext.Value
+}
+
+// listed are the tools that a caller who may register is offered.
+func listed(t *testing.T) []listedTool {
+	t.Helper()
+	resp := rpc(t, newTestServer(t, nil), "/agent/ada", `{"jsonrpc":"2.0","id":"l","method":"tools/list"}`)
+	var body struct{ Result struct{ Tools []listedTool } }
+	text, err := io.ReadAll(resp.Body)
+	if err == nil {
+		err = json.Unmarshal(text, &body, json.MatchCaseInsensitiveNames(true))
+	}
+	if err != nil || len(body.Result.Tools) != toolCount {
+		t.Fatalf("%d tools are listed, %v", len(body.Result.Tools), err)
+	}
+	return body.Result.Tools
+}
+
+func toolNamed(t *testing.T, name string) listedTool {
+	t.Helper()
+	all := listed(t)
+	i := slices.IndexFunc(all, func(tool listedTool) bool { return tool.Name == name })
+	if i < 0 {
+		t.Fatalf("%s is not listed", name)
+	}
+	return all[i]
+}
+
 // outputs compiles the output schemas of the tools.
 func outputs(t *testing.T) map[string]*jsonschema.Schema {
 	t.Helper()
 	compiler, all := jsonschema.NewCompiler(), map[string]*jsonschema.Schema{}
-	for _, tool := range tools {
-		for what, text := range map[string]jsontext.Value{"input": tool.input(), "output": tool.output()} {
+	for _, tool := range listed(t) {
+		for what, text := range map[string]jsontext.Value{"input": tool.InputSchema, "output": tool.OutputSchema} {
 			v, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := compiler.AddResource(tool.name+"-"+what, v); err != nil {
+			if err := compiler.AddResource(tool.Name+"-"+what, v); err != nil {
 				t.Fatal(err)
 			}
-			schema, err := compiler.Compile(tool.name + "-" + what)
+			schema, err := compiler.Compile(tool.Name + "-" + what)
 			if err != nil {
 				t.Fatal(err)
 			}
-			all[tool.name+"-"+what] = schema
+			all[tool.Name+"-"+what] = schema
 		}
 	}
 	return all
@@ -175,7 +211,7 @@ func TestToolsMarkWhatRegistrantsWrote(t *testing.T) {
 				Properties map[string]map[string]any
 			} `json:"$defs"`
 		}
-		if err := json.Unmarshal(toolNamed(name).output(), &schema, json.MatchCaseInsensitiveNames(true)); err != nil {
+		if err := json.Unmarshal(toolNamed(t, name).OutputSchema, &schema, json.MatchCaseInsensitiveNames(true)); err != nil {
 			t.Fatal(err)
 		}
 		for kind, what := range schema.Defs {
@@ -216,7 +252,7 @@ func TestToolsPage(t *testing.T) {
 // route is, and the rest as a read.
 func TestToolsAreForThoseWhoMay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := toolServer(t, func(cfg *Config) { cfg.Limits = Limits{Reads: 0.1} })
+		s := toolServer(t, func(cfg *Config) { cfg.Limits = admission.Limits{admission.Reads: 0.1} })
 		names := func(resp *http.Response) (names []string) {
 			var body struct {
 				Result struct {
@@ -232,10 +268,10 @@ func TestToolsAreForThoseWhoMay(t *testing.T) {
 			return names
 		}
 		const list = `{"jsonrpc":"2.0","id":"l","method":"tools/list"}`
-		if got := names(rpc(t, s, "/agent/ada", list)); len(got) != len(tools) {
+		if got := names(rpc(t, s, "/agent/ada", list)); len(got) != toolCount {
 			t.Errorf("ada is offered %v", got)
 		}
-		if got := names(rpc(t, s, "", list)); len(got) != len(tools)-1 || slices.Contains(got, "register_agent") {
+		if got := names(rpc(t, s, "", list)); len(got) != toolCount-1 || slices.Contains(got, "register_agent") {
 			t.Errorf("nobody is offered %v", got)
 		}
 		wantStatus(t, rpc(t, s, "", list), 429)
@@ -269,7 +305,7 @@ func TestMCPIsRefusedInOneForm(t *testing.T) {
 		{"no message", `{"base":"https://a.example"}`, nil, 400},
 		{"nothing", ``, []string{"Content-Type", "application/json"}, 400},
 		{"a deep one", `{"params":` + strings.Repeat("[", 70) + strings.Repeat("]", 70) + `}`, nil, 400},
-		{"a large one", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + strings.Repeat("x", maxMessage) + `"}}`, nil, 413},
+		{"a large one", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + strings.Repeat("x", 4*request.MaxBody) + `"}}`, nil, 413},
 	} {
 		resp := rpc(t, s, "", x.message, x.header...)
 		wantStatus(t, resp, x.status)
@@ -302,7 +338,7 @@ func TestMCPIsRefusedInOneForm(t *testing.T) {
 // Requirement: AD-041, AI-016
 func TestRefusedCallsOfToolsArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := toolServer(t, func(cfg *Config) { cfg.Limits = Limits{Reads: .2} }) // a burst of 2
+		s := toolServer(t, func(cfg *Config) { cfg.Limits = admission.Limits{admission.Reads: .2} }) // a burst of 2
 		call := func(arguments string) int {
 			return rpc(t, s, "", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"lookup_agents","arguments":`+arguments+`}}`).StatusCode
 		}
@@ -328,7 +364,7 @@ func TestRefusedMessagesArePaced(t *testing.T) {
 		status       int
 	}{{"liar", list, 401}, {"", list + " more", 400}, {"", "[" + list + "]", 400}} {
 		synctest.Test(t, func(t *testing.T) {
-			s := toolServer(t, func(cfg *Config) { cfg.Limits = Limits{Reads: .2} }) // a burst of 2
+			s := toolServer(t, func(cfg *Config) { cfg.Limits = admission.Limits{admission.Reads: .2} }) // a burst of 2
 			for i, want := range []int{x.status, x.status, 429} {
 				if got := rpc(t, s, x.caller, x.body).StatusCode; got != want {
 					t.Errorf("%q sends %s: answer %d is %d, want %d", x.caller, x.body, i, got, want)
@@ -408,7 +444,7 @@ func TestToolsOnStandardInputAndOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	list, err := session.ListTools(t.Context(), nil)
-	if err != nil || len(list.Tools) != len(tools) {
+	if err != nil || len(list.Tools) != toolCount {
 		t.Fatalf("%d tools, %v", len(list.Tools), err)
 	}
 	for _, x := range []struct {
@@ -467,15 +503,5 @@ garbage
 	answers, _ := io.ReadAll(here) // it ends as the server ends it
 	if err := <-done; err == nil || !strings.Contains(string(answers), `"id":2`) {
 		t.Errorf("it ended with %v, having answered %s", err, answers)
-	}
-}
-
-// A fault in a tool, which runs on a goroutine of the SDK's, is an error of that call
-// and not the end of the node.
-func TestToolsMayPanic(t *testing.T) {
-	s := newTestServer(t, nil)
-	answer := s.offer(func(context.Context, string, mcp.Request) (mcp.Result, error) { panic("a fault") })
-	if out, err := answer(t.Context(), "tools/call", nil); err == nil || out != nil || strings.Contains(err.Error(), "a fault") {
-		t.Errorf("a tool that panics: %v, %v", out, err)
 	}
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -22,6 +23,9 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/roster-mesh/roster/api/ad"
+	"github.com/roster-mesh/roster/api/openapi"
+	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/kinds"
@@ -32,7 +36,10 @@ import (
 var described = sync.OnceValues(func() (*openapi3.T, error) {
 	cfg := Config{Domain: alpha, PublicURL: publicURL, View: index.NewView(alpha), Policy: houseRules{}, Registry: cutOff{}}
 	whole(&cfg)
-	return openapi3.NewLoader().LoadFromData(New(cfg).described().openapi)
+	s := New(cfg)
+	return openapi3.NewLoader().LoadFromData(openapi.Marshal(Description().Describe(openapi.Node{
+		Domain: alpha.Name(), PublicURL: publicURL, Has: s.has,
+	})))
 })
 
 func document(t testing.TB) *openapi3.T {
@@ -66,46 +73,69 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 	rows := map[string]bool{}
 	for _, r := range s.table() {
 		rows[r.method+" "+r.path] = true
-		op := doc.Paths.Value(r.path).GetOperation(r.method)
-		if d, ok := operations[r.method+" "+r.path]; !ok || d.summary == "" || len(d.answers) == 0 || op.Summary == "" {
-			t.Errorf("%s %s is not described: do that in openapi_describe.go", r.method, r.path)
+		item := doc.Paths.Value(r.path)
+		if item == nil || item.GetOperation(r.method) == nil {
+			t.Errorf("%s %s is not described: do that in openapi.yaml", r.method, r.path)
 			continue
 		}
-		for _, v := range variables.FindAllStringSubmatch(r.path, -1) {
+		op := item.GetOperation(r.method)
+		if op.Summary == "" || len(op.Tags) != 1 || op.Tags[0] != tags[r.who.level] {
+			t.Errorf("%s %s: no summary, or its tag is not %q", r.method, r.path, tags[r.who.level])
+		}
+		for _, v := range regexp.MustCompile(`\{([^}]*)\}`).FindAllStringSubmatch(r.path, -1) {
 			if doc.Paths.Value(r.path).Parameters.GetByInAndName("path", v[1]) == nil {
 				t.Errorf("%s: {%s} is not described", r.path, v[1])
 			}
 		}
-		if (r.method == "POST" || r.method == "PUT") != (op.RequestBody != nil) && r.who.level != levelNodes {
+		if (r.method == "POST" || r.method == "PUT") != (op.RequestBody != nil) && r.who.level != levelNode {
 			t.Errorf("%s %s: the body is not described", r.method, r.path)
 		}
 	}
-	for key := range operations {
+	for _, key := range describedRoutes(t) {
 		if !rows[key] {
-			t.Errorf("%s is described, and no route", key)
+			t.Errorf("%s is described, and is no route", key)
 		}
 	}
+}
+
+// tags are the tags of operations by who may call them.
+var tags = map[level]string{
+	levelAnyone: "anyone", levelReader: "readers", levelIdentified: "registrants", levelOperator: "operators",
+	levelNode: "nodes", levelTool: "tool users",
+}
+
+// describedRoutes are the methods and paths in openapi.yaml.
+func describedRoutes(t *testing.T) (keys []string) {
+	t.Helper()
+	all := Description().Describe(openapi.Node{Has: func(method, path string) bool {
+		keys = append(keys, method+" "+path)
+		return true
+	}})
+	if len(keys) == 0 || all["paths"] == nil {
+		t.Fatal("no routes are described")
+	}
+	return keys
 }
 
 // Every query parameter that the sources ask for, and every filter, is described
 // where it is taken.
 func TestEveryParameterIsDescribed(t *testing.T) {
 	doc := document(t)
-	for _, name := range lookupParams {
+	for _, name := range ad.LookupParams {
 		if doc.Paths.Value("/ad/l").Get.Parameters.GetByInAndName("query", name) == nil {
 			t.Errorf("GET /ad/l: %s is not described", name)
 		}
 	}
-	for _, name := range watchParams {
+	for _, name := range ad.WatchParams {
 		if doc.Paths.Value("/ad/watch").Get.Parameters.GetByInAndName("query", name) == nil {
 			t.Errorf("GET /ad/watch: %s is not described", name)
 		}
 	}
 	known := map[string]bool{}
-	for _, p := range parameters {
-		known[p.In+" "+p.Name] = true
-		if p.Description == "" {
-			t.Errorf("%s says nothing", p.Name)
+	for _, p := range doc.Components.Parameters {
+		known[p.Value.In+" "+p.Value.Name] = true
+		if p.Value.Description == "" {
+			t.Errorf("%s says nothing", p.Value.Name)
 		}
 	}
 	for _, name := range askedFor(t) {
@@ -123,13 +153,15 @@ func TestEveryParameterIsDescribed(t *testing.T) {
 	}
 }
 
-// askedFor returns the names that the sources hand to params.one.
+// askedFor returns the names that the sources hand to Params.One.
 func askedFor(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
-	if err != nil {
+	surfaces, err2 := filepath.Glob("*/*.go")
+	if err := errors.Join(err, err2); err != nil {
 		t.Fatal(err)
 	}
+	files = append(files, surfaces...)
 	names := []string{"lt", "agent", "kind", "visibility"} // by lifetime, and in a list
 	for _, file := range files {
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
@@ -140,7 +172,7 @@ func askedFor(t *testing.T) []string {
 			if call, ok := n.(*ast.CallExpr); ok && len(call.Args) == 1 {
 				fn, isMethod := call.Fun.(*ast.SelectorExpr)
 				lit, isText := call.Args[0].(*ast.BasicLit)
-				if isMethod && isText && fn.Sel.Name == "one" {
+				if isMethod && isText && fn.Sel.Name == "One" {
 					name, _ := strconv.Unquote(lit.Value)
 					names = append(names, name)
 				}
@@ -178,7 +210,7 @@ func judgeAnswer(t testing.TB, s *Server, method, target string, resp *http.Resp
 		if !regexp.MustCompile(pattern).MatchString(path) {
 			continue
 		}
-		if _, ok := res.rows[method]; !ok {
+		if _, ok := res.routes[method]; !ok {
 			return // 405 or 501, which no operation can have
 		}
 		item := document(t).Paths.Value(res.path)
@@ -213,7 +245,7 @@ func judgeOperation(doc *openapi3.T, op *openapi3.Operation, resp *http.Response
 	if content == nil {
 		return fmt.Errorf("%d has no %s", resp.StatusCode, media)
 	}
-	if !isJSON(media) {
+	if !request.IsJSON(media) {
 		return nil
 	}
 	var v any
@@ -237,7 +269,7 @@ func compileSchemas(t *testing.T) map[string]*jsonschema.Schema {
 	t.Helper()
 	s, compiler := newTestServer(t, nil), jsonschema.NewCompiler()
 	compiler.AssertFormat()
-	files := s.described().schemas
+	files := Description().SchemaFiles(publicURL)
 	for name := range files {
 		resp := ask(t, s, "", "GET", "/schemas/"+name+".json", "")
 		if got := resp.Header.Get("Content-Type"); got != "application/schema+json" {

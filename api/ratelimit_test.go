@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/roster-mesh/roster/api/admission"
+	"github.com/roster-mesh/roster/api/catalog"
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
@@ -19,9 +21,9 @@ import (
 
 // limited returns a server with those limits, and a function that asks it as
 // somebody from some address.
-func limited(t *testing.T, l Limits, terms ...Terms) func(caller, address, method, target string) *http.Response {
+func limited(t *testing.T, l admission.Limits, terms ...admission.CallerLimits) func(caller, address, method, target string) *http.Response {
 	t.Helper()
-	s := newTestServer(t, func(cfg *Config) { whole(cfg); cfg.Limits, cfg.Terms = l, terms }, entry(t, alpha, rid(1), "one", 1, aDocument))
+	s := newTestServer(t, func(cfg *Config) { whole(cfg); cfg.Limits, cfg.CallerLimits = l, terms }, entry(t, alpha, rid(1), "one", 1, aDocument))
 	return func(caller, address, method, target string) *http.Response {
 		r := httptest.NewRequest(method, "https://ad.alpha.test:8400"+target, nil)
 		r.RequestURI, r.RemoteAddr = target, address
@@ -40,7 +42,7 @@ func limited(t *testing.T, l Limits, terms ...Terms) func(caller, address, metho
 // Requirement: AD-041
 func TestCallersAreLimitedOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ask := limited(t, Limits{Reads: 0.2, Writes: 0.1}) // bursts of 2 and of 1
+		ask := limited(t, admission.Limits{admission.Reads: 0.2, admission.Writes: 0.1}) // bursts of 2 and of 1
 		const here, there = "192.0.2.1:1000", "192.0.2.2:1000"
 		for i, x := range []struct {
 			caller, address, method, target string
@@ -106,11 +108,11 @@ func TestSomeCallersHaveTerms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ask := limited(t, Limits{Reads: 0.1, Public: 0.1, Operations: 0.1, Federation: 0.1},
-			Terms{Who: ada, Limits: Limits{Reads: 0.2}},
-			Terms{By: []string{MethodNone}, Limits: Limits{Reads: 0.3, Public: 0.2}},
-			Terms{Who: agents, By: []string{"wpt"}, Limits: Limits{Reads: 0.4}},
-			Terms{Who: agents, Limits: Limits{Reads: 0, Operations: 0.3}},
+		ask := limited(t, admission.Limits{admission.Reads: 0.1, admission.Public: 0.1, admission.Operations: 0.1, admission.Federation: 0.1},
+			admission.CallerLimits{Who: ada, Limits: admission.Limits{admission.Reads: 0.2}},
+			admission.CallerLimits{By: []string{admission.MethodNone}, Limits: admission.Limits{admission.Reads: 0.3, admission.Public: 0.2}},
+			admission.CallerLimits{Who: agents, By: []string{"wpt"}, Limits: admission.Limits{admission.Reads: 0.4}},
+			admission.CallerLimits{Who: agents, Limits: admission.Limits{admission.Reads: 0, admission.Operations: 0.3}},
 		)
 		for _, x := range []struct {
 			caller, target string
@@ -146,15 +148,15 @@ func TestWhatIsWorthManyRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		list := "[" + strings.TrimSuffix(strings.Repeat(`{"id":"`+rid(7)+`"},`, directory.MaxRenewals), ",") + "]"
 		for _, perSecond := range []float64{.1, .2, 1} {
-			s := newTestServer(t, func(cfg *Config) { cfg.Limits = Limits{Writes: perSecond} })
+			s := newTestServer(t, func(cfg *Config) { cfg.Limits = admission.Limits{admission.Writes: perSecond} })
 			wantStatus(t, ask(t, s, "/agent/ada", "POST", "/ad/refresh", list, "Content-Type", "application/json"), 503) // it gets as far as the leader that isn't there
 			wantStatus(t, ask(t, s, "/agent/ada", "POST", "/ad/refresh", list, "Content-Type", "application/json"), 429)
 		}
 		var in invoke.Request
 		s := newTestServer(t, func(cfg *Config) {
-			cfg.Limits = Limits{Invocations: 1} // a burst of 10
+			cfg.Limits = admission.Limits{admission.Invocations: 1} // a burst of 10
 			cfg.Gateway = quietGateway{reply: invoke.Reply{Status: 200, ContentType: "application/json", Body: []byte(`{}`)}, asked: func(got invoke.Request) { in = got }}
-			cfg.Fronts = func(*directory.Entry) bool { return true }
+			cfg.Invocable = func(*directory.Entry) bool { return true }
 		}, entry(t, alpha, rid(1), "agent", 1, invocable))
 		wantStatus(t, ask(t, s, "/agent/bob", "POST", "/agents/agent/invoke", `[1]`, "Content-Type", "application/json"), 200)
 		if err := in.More(6); err != nil {
@@ -191,13 +193,13 @@ func TestLookupsPayForWhatTheyLookAt(t *testing.T) {
 		{"GET", "/ad/l?agent=secret*&page=3", "/ad/l?protocol=mcp", ""},
 		{"GET", "/agents", "/agents?status=any", ""},
 		{"POST", "/agents/search", "/agents/search", `{}`},
-		{"GET", woaPath + "?protocol=mcp", woaPath + "?scope=domain", ""},
-		{"GET", woaPath + "?after=" + index.Cursor{Created: 1}.String(), woaPath + "?after=" + index.Cursor{Created: 2}.String(), ""},
+		{"GET", catalog.WebOfAgentsPath + "?protocol=mcp", catalog.WebOfAgentsPath + "?scope=domain", ""},
+		{"GET", catalog.WebOfAgentsPath + "?after=" + index.Cursor{Created: 1}.String(), catalog.WebOfAgentsPath + "?after=" + index.Cursor{Created: 2}.String(), ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newTestServer(t, func(cfg *Config) {
-				cfg.Limits = Limits{Reads: 1, Queries: 1} // bursts of 10
-				cfg.Fronts = func(*directory.Entry) bool { return true }
+				cfg.Limits = admission.Limits{admission.Reads: 1, admission.Queries: 1} // bursts of 10
+				cfg.Invocable = func(*directory.Entry) bool { return true }
 			}, hidden...)
 			first := ask(t, s, "", x.method, x.target, x.body) // of the 10 it takes 6
 			second := ask(t, s, "", x.method, x.other, x.body)
@@ -233,7 +235,7 @@ func TestWatchesPayForWhatIsThere(t *testing.T) {
 		}
 		var looked atomic.Int64
 		s := newTestServer(t, func(cfg *Config) {
-			cfg.Limits = Limits{Reads: 1} // bursts of 10
+			cfg.Limits = admission.Limits{admission.Reads: 1} // bursts of 10
 			cfg.Policy = counting{asked: &looked}
 		}, hidden...)
 		client := inBubble(t, s)("/agent/bob")
@@ -276,7 +278,7 @@ func (c counting) Read(id directory.Identity, e *directory.Entry) directory.Deci
 // Requirement: AD-041
 func TestWaitingHelps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ask := limited(t, Limits{Reads: 0.2})
+		ask := limited(t, admission.Limits{admission.Reads: 0.2})
 		status := func() int { return ask("/agent/ada", "x", "GET", "/ad/l").StatusCode }
 		for range 2 {
 			if got := status(); got != 200 {
@@ -304,32 +306,9 @@ func TestWaitingHelps(t *testing.T) {
 	})
 }
 
-// Strangers by the hundred thousand take no more room than the table has, and
-// those who left take none.
-func TestTheTableOfCallersIsBounded(t *testing.T) {
-	l, now := newLimiter(Limits{Reads: 0.1, Writes: 1}, nil), time.Now()
-	reads, _ := l.quota(Reads, directory.Identity{}, "")
-	for i := range maxBuckets + 1000 {
-		l.take(reads, fmt.Sprint(i), now, 1)
-	}
-	if len(l.all) != maxBuckets || l.order.Len() != maxBuckets {
-		t.Errorf("%d callers are known", len(l.all))
-	}
-	if _, _, ok := l.take(reads, fmt.Sprint(maxBuckets+999), now, 1); ok {
-		t.Error("the last one has a new quota")
-	}
-	now = now.Add(11 * time.Second)
-	for i := range maxBuckets/2 + 1 {
-		l.take(reads, fmt.Sprint("later ", i%3), now, 1)
-	}
-	if len(l.all) != 3 {
-		t.Errorf("%d callers are known, of which 3 were seen lately", len(l.all))
-	}
-}
-
 // Without limits nobody is told of any.
 func TestNoLimits(t *testing.T) {
-	ask := limited(t, Limits{})
+	ask := limited(t, admission.Limits{})
 	for range 100 {
 		resp := ask("", "x", "GET", "/ad/l")
 		if resp.StatusCode != 200 || resp.Header.Get("RateLimit") != "" || resp.Header.Get("RateLimit-Policy") != "" {

@@ -11,7 +11,9 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/api/catalog"
 	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/api/response"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/signed"
@@ -85,7 +87,7 @@ func partServer(t testing.TB, p partPolicy) *Server {
 	t.Helper()
 	return newTestServer(t, func(cfg *Config) {
 		cfg.Policy, cfg.Records = p, notary{view: cfg.View}
-		cfg.Fronts = func(*directory.Entry) bool { return true }
+		cfg.Invocable = func(*directory.Entry) bool { return true }
 		finder, err := discovery.New(discovery.Config{View: cfg.View, Generation: p.Generation})
 		if err != nil {
 			t.Fatal(err)
@@ -119,13 +121,13 @@ func TestMembersAreWithheldEverywhere(t *testing.T) {
 	const reader, owner = "/client/reader", "/agent/ada"
 	for _, path := range []string{
 		"/ad/l", "/ad/l?tag=travel", "/ad/r/" + partADRID, "/ad/r/" + partCuiRID, "/ad/r/planner", "/agents", "/agents/guide", "/agents/planner",
-		"/discovery/agents/planner", "/discovery/agents/guide", "/ad/r/" + partADRID + "/record", "/ad/r/" + partCuiRID + "/record", woaPath,
+		"/discovery/agents/planner", "/discovery/agents/guide", "/ad/r/" + partADRID + "/record", "/ad/r/" + partCuiRID + "/record", catalog.WebOfAgentsPath,
 	} {
 		for _, who := range []string{reader, ""} {
 			resp := ask(t, s, who, "GET", path, "")
 			body := textOf(t, resp)
 			if resp.StatusCode != 200 || strings.Contains(body, "canary") || strings.Contains(body, "agent/ada") ||
-				!strings.Contains(body, `"redacted":true`) && !strings.HasSuffix(path, "/record") && path != woaPath {
+				!strings.Contains(body, `"redacted":true`) && !strings.HasSuffix(path, "/record") && path != catalog.WebOfAgentsPath {
 				t.Errorf("%s as %q: %d %s", path, who, resp.StatusCode, body)
 			}
 			for _, d := range strings.Split(body, "~")[1:] {
@@ -133,7 +135,7 @@ func TestMembersAreWithheldEverywhere(t *testing.T) {
 					t.Errorf("%s discloses %s", path, text)
 				}
 			}
-			if path == woaPath {
+			if path == catalog.WebOfAgentsPath {
 				continue // is nobody's own
 			}
 			whole := ask(t, s, owner, "GET", path, "")
@@ -184,7 +186,7 @@ func TestMembersAreWithheldEverywhere(t *testing.T) {
 		"lookup_agents": `{}`, "get_agent": `{"agent":"planner"}`, "discover_agents": `{"query":"travelling","detail":"full"}`,
 	} {
 		r := use(t, s, reader, tool, arguments)
-		if text := string(encoded(r)); strings.Contains(text, "canary") || !strings.Contains(text, "redacted") {
+		if text := string(response.Encode(r)); strings.Contains(text, "canary") || !strings.Contains(text, "redacted") {
 			t.Errorf("%s: %s", tool, text)
 		}
 	}
@@ -205,7 +207,7 @@ func TestWatchFollowsPolicy(t *testing.T) {
 		p.set(partRules{sight: noCanary, hidden: "guide"})
 		events := read(t, w, 3)
 		wantTold(t, events, "reset (policy), added planner, current")
-		if a := events[1].Item; a == nil || !a.Redacted || strings.Contains(string(encoded(a)), "canary") {
+		if a := events[1].Item; a == nil || !a.Redacted || strings.Contains(string(response.Encode(a)), "canary") {
 			t.Errorf("told: %+v", a)
 		}
 		last := events[2].ID

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/roster-mesh/roster/api/operator"
+	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/discovery"
 )
@@ -15,10 +17,10 @@ func whole(cfg *Config) {
 	cfg.Bundle = func() ([]byte, error) {
 		return []byte(`{"keys":[],"spiffe_sequence":1,"spiffe_refresh_hint":300}`), nil
 	}
-	cfg.Takes = Takes{WPT: true, JWTSVID: true, Issuers: []string{"https://login.example"}, Plain: "reads"}
+	cfg.AcceptedCredentials = request.AcceptedCredentials{WPT: true, JWTSVID: true, Issuers: []string{"https://login.example"}, Plain: "reads"}
 	cfg.Operator, cfg.Cluster, cfg.Backups = quietOperator{}, quietCluster{}, quietBackups{backup: []byte("backup")}
 	cfg.Gateway = quietGateway{err: directory.Refuse(directory.NotFound, "the agent has no such operation")}
-	cfg.Peerings = struct{ Peerings }{} // never asked
+	cfg.Peerings = struct{ operator.Peers }{} // never asked
 	cfg.Finder, _ = discovery.New(discovery.Config{View: cfg.View})
 	cfg.Federation = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) })
 }

@@ -10,7 +10,7 @@ import "testing"
 func TestANodeThatKnowsNothingYetSaysSo(t *testing.T) {
 	settled := false
 	foreign := entry(t, beta, rid(1), "helper", 5, aDocument)
-	s := newTestServer(t, func(cfg *Config) { cfg.Settled = func() bool { return settled } }, foreign)
+	s := newTestServer(t, func(cfg *Config) { cfg.CaughtUp = func() bool { return settled } }, foreign)
 	for _, c := range []struct {
 		target         string
 		before, behind int

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/roster-mesh/roster/api/admission"
+	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -45,15 +47,16 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newTestServer(t, func(cfg *Config) {
-				cfg.Identify = func(r *http.Request) (Credential, error) {
+				cfg.Identify = func(r *http.Request) (request.Credential, error) {
 					who := r.Header.Get("Test-Caller")
 					if id, err := directory.ParseIdentity(who); err == nil {
-						return Credential{Identity: id, Method: "x509-svid"}, nil
+						return request.Credential{Identity: id, Method: "x509-svid"}, nil
 					}
-					return Credential{Identity: identity(who), Method: "x509-svid"}, nil
+					return request.Credential{Identity: identity(who), Method: "x509-svid"}, nil
 				}
+				cfg.AnswerMemory = x.most
 			}, entries...)
-			s.unread.most = x.most
+
 			read := make(chan struct{})
 			var answers sync.WaitGroup
 			var mu sync.Mutex
@@ -69,7 +72,7 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 					s.Handler().ServeHTTP(w, r)
 					mu.Lock()
 					defer mu.Unlock()
-					if w.Body.Len() < soonUnread { // a tool says it in its result
+					if w.Body.Len() < admission.SmallBody { // a tool says it in its result
 						w.Code = http.StatusTooManyRequests
 					}
 					codes[w.Code]++
@@ -88,23 +91,5 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 				t.Errorf("once they are read: %d", resp.StatusCode)
 			}
 		})
-	}
-}
-
-// Those that read nothing leave room for who comes after them.
-func TestNobodyHoldsAllThatIsUnread(t *testing.T) {
-	u := newUnread(maxUnread)
-	for i := range 15 {
-		for err := error(nil); err == nil; {
-			_, err = u.hold(fmt.Sprint("greedy ", i), 64<<10)
-		}
-	}
-	release, err := u.hold("honest", 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
-	release()
-	if len(u.by) != 15 || u.all > u.most {
-		t.Errorf("%d are held by %d", u.all, len(u.by))
 	}
 }

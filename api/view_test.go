@@ -10,10 +10,11 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/roster-mesh/roster/api/view"
 	"github.com/roster-mesh/roster/directory"
 )
 
-// A golden is one registration and how the surfaces show it (spec/views.json, and
+// A golden is one registration and how the goldenSurfaces show it (spec/views.json, and
 // for mcp and oasf our own).
 type golden struct {
 	Kind     directory.Kind `json:"-"`
@@ -88,16 +89,16 @@ func TestViewsAreTheGoldens(t *testing.T) {
 	for kind, g := range goldens(t) {
 		t.Run(kind, func(t *testing.T) {
 			e := g.entry(t)
-			s := newTestServer(t, func(cfg *Config) { cfg.Fronts = func(*directory.Entry) bool { return true } }, e)
-			l := look{registrant: true}
-			same(t, "the resource", parse(t, s.appendResource(nil, e, l)), g.Resource)
-			same(t, "the item", parse(t, s.appendItem(nil, e, l)), g.Item)
+			s := newTestServer(t, func(cfg *Config) { cfg.Invocable = func(*directory.Entry) bool { return true } }, e)
+			l := view.Options{Registrant: true}
+			same(t, "the resource", parse(t, render(s).AD().Append(nil, e, l)), g.Resource)
+			same(t, "the item", parse(t, render(s).AppendItem(nil, e, l)), g.Item)
 			if g.Metadata == nil {
 				return // the drafts' authors gave no golden of it
 			}
-			same(t, "AIDIP's metadata", parse(t, s.appendAgent(nil, e, l)), g.Metadata)
-			same(t, "AIDIP's summary", parse(t, s.appendSummary(nil, e, l, hit{})), g.Summary)
-			same(t, "the Web of Agents'", parse(t, s.appendFronted(nil, e)), g.Fronted)
+			same(t, "AIDIP's metadata", parse(t, render(s).AIDIP().Append(nil, e, l)), g.Metadata)
+			same(t, "AIDIP's summary", parse(t, render(s).AppendSummary(nil, e, l, view.Match{})), g.Summary)
+			same(t, "the Web of Agents'", parse(t, render(s).AppendHosted(nil, e)), g.Fronted)
 		})
 	}
 }
@@ -129,9 +130,9 @@ func TestFederatedCopy(t *testing.T) {
 			"verification": {"state": "verified", "key": "kid", "logged": false, "checked_at": "2026-06-01T12:00:00.002Z"}
 		}
 	}`))
-	same(t, "the item", parse(t, s.appendItem(nil, e, look{registrant: true})), want)
+	same(t, "the item", parse(t, render(s).AppendItem(nil, e, view.Options{Registrant: true})), want)
 
-	brief := parse(t, s.appendItem(nil, e, look{registrant: true, brief: true}))["provenance"]
+	brief := parse(t, render(s).AppendItem(nil, e, view.Options{Registrant: true, Brief: true}))["provenance"]
 	same(t, "brief provenance", brief, parse(t, []byte(`{"origin_authority": "beta.test", "revision": 17,
 		"expires_at": "2026-06-02T12:00:00.000Z", "verification": {"state": "verified"}}`)))
 }
@@ -142,28 +143,26 @@ func TestFederatedCopy(t *testing.T) {
 // Requirement: AD-044
 func TestWhatAnAgentSaysIsShown(t *testing.T) {
 	e := entry(t, alpha, "01JWNTC0000000000000000AD1", "asked", 17, aDocument)
-	s := newTestServer(t, nil, e)
 	at := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC).UnixMilli()
-	s.cfg.Probed = func(asked *directory.Entry) (directory.Probe, bool) {
-		return directory.Probe{State: directory.ProbeMismatch, Members: []string{"name", "schemas"}, At: at}, asked == e
-	}
+	result := directory.Probe{State: directory.ProbeMismatch, Members: []string{"name", "schemas"}, At: at}
+	s := newTestServer(t, func(cfg *Config) {
+		cfg.Probed = func(asked *directory.Entry) (directory.Probe, bool) { return result, asked == e }
+	}, e)
 	probe := func(b []byte) any {
 		t.Helper()
 		return parse(t, b)["provenance"].(map[string]any)["verification"].(map[string]any)["probe"]
 	}
 	want := parse(t, []byte(`{"state": "mismatch", "members": ["name", "schemas"], "checked_at": "2026-06-01T12:00:00.000Z"}`))
 	for surface, b := range map[string][]byte{
-		"the resource": s.appendResource(nil, e, look{}), "the item": s.appendItem(nil, e, look{}), "AIDIP": s.appendAgent(nil, e, look{}),
-		"AIDIP's list": s.appendSummary(nil, e, look{}, hit{}), "the profile": s.appendMetadata(nil, e, look{}),
+		"the resource": render(s).AD().Append(nil, e, view.Options{}), "the item": render(s).AppendItem(nil, e, view.Options{}), "AIDIP": render(s).AIDIP().Append(nil, e, view.Options{}),
+		"AIDIP's list": render(s).AppendSummary(nil, e, view.Options{}, view.Match{}), "the profile": render(s).Profile().Append(nil, e, view.Options{}),
 	} {
 		same(t, surface, probe(b), want)
 	}
-	same(t, "in short", probe(s.appendItem(nil, e, look{brief: true})), parse(t, []byte(`{"state": "mismatch"}`)))
-	same(t, "the Web of Agents'", probe(s.appendFronted(nil, e)), parse(t, []byte(`{"state": "mismatch", "members": ["name", "schemas"]}`)))
-	s.cfg.Probed = func(*directory.Entry) (directory.Probe, bool) {
-		return directory.Probe{State: directory.ProbeUnreachable, Reason: "network", At: at}, true
-	}
-	same(t, "unreachable", probe(s.appendItem(nil, e, look{})), parse(t, []byte(`{"state": "unreachable", "reason": "network", "checked_at": "2026-06-01T12:00:00.000Z"}`)))
+	same(t, "in short", probe(render(s).AppendItem(nil, e, view.Options{Brief: true})), parse(t, []byte(`{"state": "mismatch"}`)))
+	same(t, "the Web of Agents'", probe(render(s).AppendHosted(nil, e)), parse(t, []byte(`{"state": "mismatch", "members": ["name", "schemas"]}`)))
+	result = directory.Probe{State: directory.ProbeUnreachable, Reason: "network", At: at}
+	same(t, "unreachable", probe(render(s).AppendItem(nil, e, view.Options{})), parse(t, []byte(`{"state": "unreachable", "reason": "network", "checked_at": "2026-06-01T12:00:00.000Z"}`)))
 }
 
 // A visibility other than policy's default is shown, at home, to whoever has an
@@ -180,8 +179,8 @@ func TestVisibilityIsShown(t *testing.T) {
 	}
 }
 
-// surfaces are what the goldens of the specification call what ours have.
-var surfaces = map[string]string{
+// goldenSurfaces are what the goldens of the specification call what ours have.
+var goldenSurfaces = map[string]string{
 	"resource": "ad", "item": "adl", "agent_metadata": "cui", "agent_summary": "cuisum", "profile_metadata": "xu", "candidate": "cand", "fronted": "woa",
 }
 
@@ -206,7 +205,7 @@ func TestTheGoldensAreTheSpecifications(t *testing.T) {
 		t.Fatal(err)
 	}
 	for kind := range spec {
-		for member, surface := range surfaces {
+		for member, surface := range goldenSurfaces {
 			want := spec[kind][surface].(map[string]any)
 			if kind == "ad" || kind == "a2a" { // were made before the gateway spoke A2A (decision 16)
 				delete(have[kind][member].(map[string]any), "gateway")
@@ -215,3 +214,6 @@ func TestTheGoldensAreTheSpecifications(t *testing.T) {
 		}
 	}
 }
+
+// render is what shows a server's registrations.
+func render(s *Server) *view.Renderer { return s.surfaces.ad.Reader.Render }

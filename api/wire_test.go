@@ -11,6 +11,8 @@ import (
 	"github.com/go-json-experiment/json"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
+	surface "github.com/roster-mesh/roster/api/discovery"
+	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/problem"
@@ -26,7 +28,7 @@ func TestWireTypesMirrorTheServers(t *testing.T) {
 		{reflect.TypeFor[discovery.Evidence](), reflect.TypeFor[wire.Evidence]()},
 		{reflect.TypeFor[discovery.Components](), reflect.TypeFor[wire.Components]()},
 		{reflect.TypeFor[discovery.MatchedExample](), reflect.TypeFor[wire.MatchedExample]()},
-		{reflect.TypeFor[Explanation](), reflect.TypeFor[wire.Explanation]()},
+		{reflect.TypeFor[surface.Explanation](), reflect.TypeFor[wire.Explanation]()},
 		{reflect.TypeFor[directory.PeerRules](), reflect.TypeFor[wire.PeerRules]()},
 		{reflect.TypeFor[directory.BundleEndpoint](), reflect.TypeFor[wire.BundleEndpoint]()},
 	} {
@@ -36,7 +38,7 @@ func TestWireTypesMirrorTheServers(t *testing.T) {
 	}
 
 	for _, x := range []struct{ ours, wire any }{
-		{maxBody, directory.MaxDocument}, {directory.MaxRenewals, wire.MaxRenewals},
+		{request.MaxBody, directory.MaxDocument}, {directory.MaxRenewals, wire.MaxRenewals},
 		{int(wire.DefaultLifetime.Seconds()), directory.DefaultLifetime},
 	} {
 		if x.ours != x.wire {

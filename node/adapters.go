@@ -5,9 +5,10 @@ import (
 	"encoding/json"
 	"time"
 
+	apioperator "github.com/roster-mesh/roster/api/operator"
+
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
@@ -29,7 +30,7 @@ func (n *Node) await(ctx context.Context, td spiffeid.TrustDomain, at directory.
 // domains signed.
 type records struct{ n *Node }
 
-// Record implements api.Records. A registration of the own domain that no stream
+// Record implements ad.Records. A registration of the own domain that no stream
 // holds has a record too, for those who may read it at home.
 func (r records) Record(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error) {
 	record, err := r.n.mesh.Record(ctx, origin, rid)
@@ -47,7 +48,7 @@ func (r records) Record(ctx context.Context, origin spiffeid.TrustDomain, rid di
 	return signed.Record{JWS: jws, Disclosures: disclosures}.String(), nil
 }
 
-// Proof implements api.Records: it puts a record, the page that lists it, the
+// Proof implements ad.Records: it puts a record, the page that lists it, the
 // key document and the origin's bundle into one proof file (trust.md, "What an
 // auditor gets").
 func (r records) Proof(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) ([]byte, error) {
@@ -105,7 +106,7 @@ func (o operator) Peers() []wire.Peer {
 	ps := []wire.Peer{}
 	for _, p := range o.n.store.Peerings() {
 		out := wire.Peer{Domain: p.Domain.Name(), State: string(p.State), Agreed: string(p.State), Addresses: p.Addresses, Gossip: p.Gossip,
-			Exported: p.State == directory.PeeringActive && p.Mesh, Fingerprint: fingerprintOf(p), Export: api.WireRules(p.Export), Import: api.WireRules(p.Import)}
+			Exported: p.State == directory.PeeringActive && p.Mesh, Fingerprint: fingerprintOf(p), Export: apioperator.WireRules(p.Export), Import: apioperator.WireRules(p.Import)}
 		for _, structure := range o.n.store.HeldBack(p.Domain) {
 			out.HoldsBack = append(out.HoldsBack, string(structure))
 		}

@@ -7,9 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/roster-mesh/roster/api/wire"
+
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -17,7 +18,7 @@ import (
 // bundleEndpoint is where peers get this domain's bundle; zero for nowhere.
 func (n *Node) bundleEndpoint() directory.BundleEndpoint {
 	if n.cfg.Bundles.Endpoint.IsZero() && n.cfg.Bundles.Serve {
-		return directory.BundleEndpoint{URL: n.cfg.PublicURL + api.BundlePath, Profile: directory.ProfileSPIFFE}
+		return directory.BundleEndpoint{URL: n.cfg.PublicURL + wire.BundlePath, Profile: directory.ProfileSPIFFE}
 	}
 
 	return n.cfg.Bundles.Endpoint

@@ -6,7 +6,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/api/request"
+
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/trust/credentials"
 )
@@ -59,10 +60,10 @@ func (n *Node) issuerKeys(source, ca string) (*credentials.Keys, error) {
 	return keys, nil
 }
 
-// takes is what the API tells of the tokens that are taken.
-func (n *Node) takes() api.Takes {
+// acceptedCredentials are the tokens that the API accepts.
+func (n *Node) acceptedCredentials() request.AcceptedCredentials {
 	c := n.cfg.Callers
-	t := api.Takes{WPT: c.WITSVID || len(c.WIMSE) > 0, JWTSVID: c.JWTSVID}
+	t := request.AcceptedCredentials{WPT: c.WITSVID || len(c.WIMSE) > 0, JWTSVID: c.JWTSVID}
 	for _, o := range c.OAuth {
 		t.Issuers = append(t.Issuers, o.Issuer)
 		if o.Plain == credentials.PlainAlways || o.Plain == credentials.PlainReads && t.Plain == "" {
@@ -74,20 +75,20 @@ func (n *Node) takes() api.Takes {
 
 // identify returns who makes a request; nobody where nothing was shown. Why a
 // credential was refused is counted, and what it was is told to nobody.
-func (n *Node) identify(r *http.Request) (api.Credential, error) {
-	tokens, err := api.TokensOf(r)
+func (n *Node) identify(r *http.Request) (request.Credential, error) {
+	tokens, err := request.TokensOf(r)
 	if err != nil {
 		n.metrics.credentialRefused(string(credentials.ReasonNotTaken))
-		return api.Credential{}, err
+		return request.Credential{}, err
 	}
 	v, err := n.callers.Verify(credentials.Shown{
 		TLS: r.TLS, WIT: tokens.WIT, Proof: tokens.Proof, Bearer: tokens.Bearer, Method: r.Method, Path: r.URL.EscapedPath(),
 	}, time.Now())
 	if err != nil {
 		n.metrics.credentialRefused(credentials.ReasonOf(err))
-		return api.Credential{}, directory.Refuse(directory.Unauthenticated, "The credential that came with the request does not hold: %s.", credentials.Detail(err))
+		return request.Credential{}, directory.Refuse(directory.Unauthenticated, "The credential that came with the request does not hold: %s.", credentials.Detail(err))
 	}
-	return api.Credential{
+	return request.Credential{
 		Identity: v.Identity, Method: v.Method, Until: v.Until, Life: v.Life, ReadOnly: v.ReadOnly, Token: v.Method != "" && v.Method != credentials.MethodSVID,
 		Proof: v.Proof, ProofUntil: v.ProofUntil,
 	}, nil

@@ -16,15 +16,15 @@ import (
 // cluster changes which nodes hold the domain.
 type cluster struct{ n *Node }
 
-// Transfer implements api.Cluster.
+// Transfer implements operator.Members.
 func (c cluster) Transfer(ctx context.Context, to spiffeid.ID) error {
 	return c.n.store.Transfer(ctx, to)
 }
 
-// Remove implements api.Cluster.
+// Remove implements operator.Members.
 func (c cluster) Remove(ctx context.Context, id spiffeid.ID) error { return c.n.store.Expel(ctx, id) }
 
-// Admit implements api.Cluster. Only what can have a node's certificate is
+// Admit implements operator.Members. Only what can have a node's certificate is
 // admitted.
 func (c cluster) Admit(ctx context.Context, id spiffeid.ID, not bool) error {
 	if !not && !trust.IsNode(id, c.n.cfg.TrustDomain) {
@@ -33,16 +33,16 @@ func (c cluster) Admit(ctx context.Context, id spiffeid.ID, not bool) error {
 	return c.n.store.Admit(ctx, id, not)
 }
 
-// Leave implements api.Cluster.
+// Leave implements operator.Members.
 func (c cluster) Leave(ctx context.Context) error { return c.n.store.Leave(ctx) }
 
 // backups saves and restores the domain's own state.
 type backups struct{ n *Node }
 
-// Save implements api.Backups.
+// Save implements operator.BackupStore.
 func (b backups) Save(ctx context.Context, w io.Writer) error { return b.n.store.Backup(ctx, w) }
 
-// Restore implements api.Backups.
+// Restore implements operator.BackupStore.
 func (b backups) Restore(ctx context.Context, backup io.Reader, force bool, reason string) (wire.Restored, error) {
 	done, err := b.n.store.Restore(ctx, backup, consensus.RestoreOptions{Force: force, Reason: reason})
 	if err != nil {

@@ -6,11 +6,12 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/roster-mesh/roster/api/admission"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -70,7 +71,7 @@ func newMetrics(n *Node) *metrics {
 		),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
-	for _, class := range api.WorkClasses {
+	for _, class := range admission.WorkClasses {
 		m.shed.WithLabelValues(class) // so that there are all of them from the start
 	}
 	return m

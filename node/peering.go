@@ -13,10 +13,11 @@ import (
 	"slices"
 	"time"
 
+	apioperator "github.com/roster-mesh/roster/api/operator"
+
 	"github.com/cenkalti/backoff/v5"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/roster-mesh/roster/api"
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
@@ -33,7 +34,7 @@ const (
 	farewells    = 10 * time.Minute // for any: after that deadlines do it
 )
 
-// peerings implements api.Peerings.
+// peerings implements operator.Peers.
 type peerings struct{ n *Node }
 
 // agreed returns what is agreed with a domain; ok is false for nothing.
@@ -99,7 +100,7 @@ func (n *Node) ourselves() (directory.Peering, error) {
 	return p, nil
 }
 
-// Invite implements api.Peerings. The domain keeps the secret's hash alone.
+// Invite implements operator.Peers. The domain keeps the secret's hash alone.
 func (ps peerings) Invite(ctx context.Context, peer spiffeid.TrustDomain, life time.Duration) (wire.Invitation, error) {
 	var made wire.Invitation
 	us, err := ps.n.ourselves()
@@ -108,10 +109,10 @@ func (ps peerings) Invite(ctx context.Context, peer spiffeid.TrustDomain, life t
 	}
 	secret := rand.Text()
 	until := time.Now().Add(life).Truncate(time.Second)
-	token := api.Token{Domain: us.Domain.Name(), Invited: peer.Name(), Bundle: us.Bundle, Addresses: us.Addresses, Gossip: us.Gossip, Endpoint: us.Endpoint, Secret: secret, Until: until.Unix()}
+	token := apioperator.Token{Domain: us.Domain.Name(), Invited: peer.Name(), Bundle: us.Bundle, Addresses: us.Addresses, Gossip: us.Gossip, Endpoint: us.Endpoint, Secret: secret, Until: until.Unix()}
 	made = wire.Invitation{Token: token.String(), Until: until.UTC(), Fingerprint: fingerprintOf(us)}
-	if len(made.Token) > api.MaxToken {
-		return made, directory.Refuse(directory.TooLarge, "the domain's bundle is too large for a token of %d bytes", api.MaxToken)
+	if len(made.Token) > apioperator.MaxToken {
+		return made, directory.Refuse(directory.TooLarge, "the domain's bundle is too large for a token of %d bytes", apioperator.MaxToken)
 	}
 	pending := directory.Peering{Domain: peer, State: directory.PeeringPending, Secret: sha256.Sum256([]byte(secret)), Until: until.Unix()}
 	return made, ps.n.amend(ctx, peer, func(p *directory.Peering, _ bool) error {
@@ -130,9 +131,9 @@ func noPeerYet(p *directory.Peering) error {
 	return nil
 }
 
-// Accept implements api.Peerings. The peering is pending until the other domain
+// Accept implements operator.Peers. The peering is pending until the other domain
 // has taken the secret, and active once it has.
-func (ps peerings) Accept(ctx context.Context, token api.Token) error {
+func (ps peerings) Accept(ctx context.Context, token apioperator.Token) error {
 	n := ps.n
 	p, err := token.Peering(n.cfg.TrustDomain)
 	if err != nil {
@@ -191,7 +192,7 @@ func (n *Node) offer(ctx context.Context, p directory.Peering, secret string, us
 	defer done()
 	for _, address := range p.Addresses {
 		timed, cancel := context.WithTimeout(ctx, offerTime)
-		err = apiclient.NewDirect(address, client).Redeem(timed, secret, api.WirePeering(us))
+		err = apiclient.NewDirect(address, client).Redeem(timed, secret, apioperator.WirePeering(us))
 		cancel()
 		if err == nil {
 			return nil // one that refuses may only be behind the one that invited
@@ -217,13 +218,13 @@ func (n *Node) stranger(p directory.Peering, as *trust.Source) (*http.Client, fu
 	return c, t.CloseIdleConnections, nil
 }
 
-// Invited implements api.Peerings.
+// Invited implements operator.Peers.
 func (ps peerings) Invited(secret string, peer spiffeid.TrustDomain) bool {
 	p, ok := ps.n.agreed(peer)
 	return ok && p.Secret == sha256.Sum256([]byte(secret))
 }
 
-// Redeem implements api.Peerings.
+// Redeem implements operator.Peers.
 func (ps peerings) Redeem(ctx context.Context, secret string, p directory.Peering) error {
 	if _, err := trust.ParseBundle(p.Domain, p.Bundle); err != nil {
 		return directory.Refuse(directory.BadRequest, "the bundle of %s is not usable: %w", p.Domain.Name(), err).At("/bundle")
@@ -231,7 +232,7 @@ func (ps peerings) Redeem(ctx context.Context, secret string, p directory.Peerin
 	return ps.n.store.Redeem(ctx, sha256.Sum256([]byte(secret)), p)
 }
 
-// Change implements api.Peerings.
+// Change implements operator.Peers.
 func (ps peerings) Change(ctx context.Context, peer spiffeid.TrustDomain, verb wire.PeerVerb) error {
 	if now, _ := ps.n.agreed(peer); verb == wire.PeerRelease && now.State == directory.PeeringFrozen {
 		if err := ps.n.mesh.MayRelease(ctx, peer); err != nil {
@@ -262,8 +263,8 @@ func noPeer(td spiffeid.TrustDomain) error {
 	return directory.Refuse(directory.NotFound, "%s is no peer of this domain", td.Name())
 }
 
-// Set implements api.Peerings.
-func (ps peerings) Set(ctx context.Context, peer spiffeid.TrustDomain, to api.PeerSettings) error {
+// Set implements operator.Peers.
+func (ps peerings) Set(ctx context.Context, peer spiffeid.TrustDomain, to apioperator.PeerSettings) error {
 	return ps.n.amend(ctx, peer, func(p *directory.Peering, known bool) error {
 		if !known || p.State == directory.PeeringTerminated {
 			return noPeer(peer)

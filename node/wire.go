@@ -286,18 +286,18 @@ func (n *Node) wireAPI() *api.Server {
 	cfg := api.Config{
 		Domain: n.cfg.TrustDomain, PublicURL: n.cfg.PublicURL, Service: n.service,
 		Registry: n.store, View: n.view, Policy: n.policy, Finder: n.finder, StrictFilters: n.cfg.Discovery.Strict, Frozen: n.mesh.Frozen, Panics: n.panics,
-		Bundle: n.ownBundle(), Identify: n.identify, Spend: n.store.Spend, CredentialLives: n.cfg.Lifetimes.Credentials, Takes: n.takes(), Refused: n.metrics.credentialRefused,
-		Federation: n.mesh.Handler(peerNode), Records: records{n}, Trail: n.trail, Operator: operator{n}, Peerings: peerings{n}, Cluster: cluster{n}, Backups: backups{n},
-		Settled: n.store.Settled, Reached: n.mesh.Position, Await: n.await, Observe: n.metrics.observe, MaxStale: n.cfg.MaxStale, Logger: n.log,
+		Bundle: n.ownBundle(), Identify: n.identify, ConsumeProof: n.store.Spend, CredentialLives: n.cfg.Lifetimes.Credentials, AcceptedCredentials: n.acceptedCredentials(), CredentialRefused: n.metrics.credentialRefused,
+		Federation: n.mesh.Handler(peerNode), Records: records{n}, AuditLog: n.trail, Operator: operator{n}, Peerings: peerings{n}, Cluster: cluster{n}, Backups: backups{n},
+		CaughtUp: n.store.Settled, Position: n.mesh.Position, Await: n.await, Observe: n.metrics.observe, MaxStale: n.cfg.MaxStale, Logger: n.log,
 		Workers: n.cfg.Limits.Workers, Waiting: n.cfg.Limits.Waiting, MemoryInUse: memory.InUse, Shed: n.metrics.requestShed,
-		Limits: n.cfg.Limits.Rates(), Terms: n.cfg.Limits.CallerTerms(), MinLifetime: n.cfg.Lifetimes.Min,
+		Limits: n.cfg.Limits.Rates(), CallerLimits: n.cfg.Limits.CallerTerms(), MinLifetime: n.cfg.Lifetimes.Min,
 	}
 	if n.findings != nil {
 		cfg.Probed = n.findings.Of
 	}
 	if n.gateway = n.wireGateway(); n.gateway != nil {
 		g := n.gateway
-		cfg.Gateway, cfg.Fronts, cfg.MaxInvocation = g, g.Fronts, n.cfg.Gateway.MaxRequest
+		cfg.Gateway, cfg.Invocable, cfg.MaxInvocation = g, g.Fronts, n.cfg.Gateway.MaxRequest
 	}
 	return api.New(cfg)
 }

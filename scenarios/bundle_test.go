@@ -9,9 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roster-mesh/roster/api/wire"
+
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/roster-mesh/roster/api"
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 	"github.com/roster-mesh/roster/trust"
@@ -102,7 +103,7 @@ func TestABundleIsServed(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Seed: seed})
 		n := m.Domain("alpha.test").Nodes[0]
 
-		resp, err := n.HTTP("").Get(n.URL() + api.BundlePath)
+		resp, err := n.HTTP("").Get(n.URL() + wire.BundlePath)
 		if err != nil {
 			t.Fatal(err)
 		}

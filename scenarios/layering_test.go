@@ -60,27 +60,42 @@ var layers = map[string][]string{
 	"federation/protocol":          {"directory", "directory/signed", "directory/strictjson"},                   // messages between nodes, both ends
 	"federation/gossip":            {"directory/contain"},
 	"federation/gossip/gossiptest": {}, // a network and certificates, for tests
-	"api":                          {"directory", "directory/index", "directory/contain", "directory/problem", "discovery", "limit", "api/wire", "api/client", "directory/invoke", "directory/kinds", "directory/signed", "directory/strictjson"},
+	"api":                          {"directory", "directory/index", "directory/contain", "directory/problem", "directory/invoke", "directory/strictjson", "discovery", "limit", "api/access", "api/ad", "api/admission", "api/agents", "api/catalog", "api/client", "api/discovery", "api/mcp", "api/openapi", "api/operator", "api/registration", "api/request", "api/response", "api/view", "api/wire"},
+	// rooms of api: first the parts that its surfaces share
+	"api/admission":    {"directory", "directory/index", "directory/problem", "directory/strictjson", "limit"},
+	"api/request":      {"directory", "directory/index", "directory/problem", "api/admission", "api/wire"},
+	"api/response":     {"directory", "directory/strictjson", "api/request"},
+	"api/access":       {"directory", "directory/index", "directory/kinds", "directory/problem", "directory/strictjson", "discovery", "api/request", "api/response"},
+	"api/view":         {"directory", "directory/contain", "directory/kinds", "directory/strictjson", "discovery", "api/response"},
+	"api/registration": {"directory", "directory/index", "directory/kinds", "directory/problem", "directory/strictjson", "api/access", "api/admission", "api/request", "api/response", "api/view"},
+	"api/openapi":      {"directory", "directory/problem"}, // reads the description of the API
+	// … and then the surfaces, strangers to each other
+	"api/ad":        {"directory", "directory/index", "directory/kinds", "directory/problem", "directory/signed", "directory/strictjson", "api/access", "api/admission", "api/registration", "api/request", "api/response", "api/view", "api/wire"},
+	"api/agents":    {"directory", "directory/index", "directory/invoke", "directory/problem", "directory/strictjson", "discovery", "api/access", "api/admission", "api/registration", "api/request", "api/response", "api/view", "api/wire"},
+	"api/discovery": {"directory", "directory/kinds", "directory/problem", "directory/strictjson", "discovery", "api/registration", "api/request", "api/response", "api/view"},
+	"api/operator":  {"directory", "directory/index", "directory/problem", "discovery", "api/registration", "api/request", "api/response", "api/wire"},
+	"api/catalog":   {"directory", "directory/index", "directory/kinds", "directory/problem", "directory/strictjson", "api/admission", "api/openapi", "api/registration", "api/request", "api/response"},
+	"api/mcp":       {"directory", "directory/problem", "directory/strictjson", "api/admission", "api/client", "api/openapi", "api/request", "api/response", "api/wire"},
 	// what other programs import: its dependencies are few (TestDependencyBudget)
 	"api/wire":            {},
 	"api/client":          {"api/wire"},
 	"api/client/contract": {"api/client", "directory", "directory/invoke", "directory/kinds", "directory/signed"}, // apart, since it has a schema validator
 	// floor 3: the only package that knows the others
-	"node": {"directory", "directory/index", "directory/contain", "directory/problem", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "federation", "federation/protocol", "federation/gossip", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd", "node/config", "directory/signed", "trust/credentials"},
+	"node": {"directory", "directory/index", "directory/contain", "directory/problem", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "federation", "federation/protocol", "federation/gossip", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd", "node/config", "directory/signed", "trust/credentials", "api/admission", "api/operator", "api/request"},
 	// rooms of node
 	"node/memory":   {},
-	"node/config":   {"directory", "discovery", "trust", "consensus", "gateway", "gateway/crawl", "api", "node/dnssd", "trust/credentials"}, // defaults and bounds
-	"node/listener": {"trust"},                                                                                                              // limits of connections
-	"node/dnssd":    {},                                                                                                                     // announces the directory on the local network
-	"node/dev":      {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust", "node/config"},                            // consensus: the timing of loopback
-	"node/doctor":   {"node", "api/client", "api/wire", "directory", "federation/protocol", "trust", "node/config"},                         // federation: the codes of its refusals
+	"node/config":   {"directory", "discovery", "trust", "consensus", "gateway", "gateway/crawl", "api", "node/dnssd", "trust/credentials", "api/admission"}, // defaults and bounds
+	"node/listener": {"trust"},                                                                                                                               // limits of connections
+	"node/dnssd":    {},                                                                                                                                      // announces the directory on the local network
+	"node/dev":      {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust", "node/config", "api/operator"},                             // consensus: the timing of loopback
+	"node/doctor":   {"node", "api/client", "api/wire", "directory", "federation/protocol", "trust", "node/config"},                                          // federation: the codes of its refusals
 	// floor 4
 	"cmd/roster": {"cmd/roster/agents", "cmd/roster/catalog", "cmd/roster/mesh", "cmd/roster/domain", "cmd/roster/backup", "cmd/roster/dev", "cmd/roster/connect", "cmd/roster/cli",
 		"node/dev", "api/client", "trust", "directory", "gateway/probe", "directory/signed"}, // its tests run the whole program
 	// rooms of cmd/roster: a package for each family of commands …
-	"cmd/roster/agents":  {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "api", "api/client", "api/client/contract", "trust", "directory", "directory/index", "directory/kinds", "directory/signed", "directory/strictjson"},
+	"cmd/roster/agents":  {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "api", "api/client", "api/client/contract", "trust", "directory", "directory/index", "directory/kinds", "directory/signed", "directory/strictjson", "api/agents"},
 	"cmd/roster/catalog": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch", "api/client", "api/client/contract", "trust", "directory", "gateway", "gateway/crawl", "gateway/probe", "directory/kinds", "directory/strictjson"},
-	"cmd/roster/mesh":    {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch", "node/dnssd", "api", "api/client", "trust", "directory", "gateway", "gateway/probe", "directory/kinds", "trust/compact"},
+	"cmd/roster/mesh":    {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch", "node/dnssd", "api", "api/client", "trust", "directory", "gateway", "gateway/probe", "directory/kinds", "trust/compact", "api/operator"},
 	"cmd/roster/domain":  {"cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "node/doctor", "node/memory", "api/client", "trust/policy", "directory"},
 	"cmd/roster/backup":  {"cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "directory"},
 	"cmd/roster/dev":     {"cmd/roster/cli", "cmd/roster/connect", "node/dev"},
@@ -89,9 +104,9 @@ var layers = map[string][]string{
 	"cmd/roster/fetch":    {"cmd/roster/cli", "gateway", "directory"}, // the guard: imports fetch through it
 	"cmd/roster/connect":  {"cmd/roster/cli", "api/client", "trust", "trust/credentials"},
 	"cmd/roster/cli":      {"api/client", "trust", "directory", "directory/problem", "directory/strictjson"}, // exit codes of their errors
-	"scenarios":           {"node", "node/dev", "api", "api/client", "api/client/contract", "trust", "directory", "scenarios/mesh", "node/dnssd", "node/config", "directory/signed", "directory/strictjson", "trust/credentials"},
-	"scenarios/mesh":      {"node", "api", "api/client", "trust", "directory", "consensus", "federation/gossip", "node/config", "directory/signed"}, // their timing, which stories of long silence slow
-	"scenarios/quality":   {"directory", "directory/index", "discovery", "api/client", "scenarios/mesh"},                                            // its client: a running node is scored
+	"scenarios":           {"node", "node/dev", "api", "api/client", "api/client/contract", "trust", "directory", "scenarios/mesh", "node/dnssd", "node/config", "directory/signed", "directory/strictjson", "trust/credentials", "api/wire"},
+	"scenarios/mesh":      {"node", "api", "api/client", "trust", "directory", "consensus", "federation/gossip", "node/config", "directory/signed", "api/operator", "api/wire"}, // their timing, which stories of long silence slow
+	"scenarios/quality":   {"directory", "directory/index", "discovery", "api/client", "scenarios/mesh"},                                                                        // its client: a running node is scored
 	"scenarios/attacks":   {"node/dev", "trust", "directory", "directory/signed"},
 	"scenarios/load":      {"node/dev", "node/memory", "api/client", "trust", "directory", "scenarios/mesh", "directory/signed"},
 }
@@ -118,11 +133,11 @@ var homes = map[string][]string{
 	"google.golang.org/protobuf":               {"trust/workload"}, // the wire format alone
 	"google.golang.org/grpc":                   {testsOnly},        // its templates keep every method in the program
 	"github.com/gorilla/mux":                   {"api"},
-	"github.com/getkin/kin-openapi":            {"api"},
-	"github.com/modelcontextprotocol/go-sdk":   {"api", "gateway"}, // its server, its client
+	"github.com/getkin/kin-openapi":            {testsOnly},
+	"github.com/modelcontextprotocol/go-sdk":   {"api/mcp", "gateway"}, // its server, its client
 	"github.com/prometheus/client_golang":      {"node"},
 	"github.com/hashicorp/mdns":                {"node/dnssd"}, // DNS-SD, off by default
-	"go.yaml.in/yaml/v3":                       {"node/config", "node/dev", "cmd/roster/cli"},
+	"go.yaml.in/yaml/v3":                       {"api/openapi", "node/config", "node/dev", "cmd/roster/cli"},
 	"github.com/spf13/cobra":                   {"cmd/roster", "cmd/roster/agents", "cmd/roster/catalog", "cmd/roster/mesh", "cmd/roster/domain", "cmd/roster/backup", "cmd/roster/dev", "cmd/roster/fetch", "cmd/roster/connect", "cmd/roster/cli"},
 	"filippo.io/age":                           {"cmd/roster/backup"}, // backup files are encrypted and opened there
 	"github.com/RoaringBitmap/roaring/v2":      {"directory", "discovery"},
@@ -139,9 +154,9 @@ var homes = map[string][]string{
 	"github.com/hashicorp/go-metrics":    {"consensus", "node"},           // raft's
 	"github.com/armon/go-metrics":        {"consensus", "node"},           // raft-wal's
 	"github.com/fsnotify/fsnotify":       {"trust", "node"},               // SVIDs, configuration
-	"github.com/cespare/xxhash/v2":       {"api"},
-	"github.com/klauspost/compress":      {"api", "federation/protocol", "directory"}, // gzip, gzip and S2
-	"github.com/yosida95/uritemplate/v3": {"api"},
+	"github.com/cespare/xxhash/v2":       {"api/catalog", "api/response", "api/view"},
+	"github.com/klauspost/compress":      {"api/response", "federation/protocol", "directory"}, // gzip, gzip and S2
+	"github.com/yosida95/uritemplate/v3": {testsOnly},
 	"github.com/fxamacker/cbor/v2":       {"consensus", "consensus/state", "federation/store"}, // what stays in the domain
 	"golang.org/x/mod":                   {"consensus", "consensus/state", "trust"},            // semver, sumdb/tlog
 	"github.com/go-json-experiment/json": {anyone},

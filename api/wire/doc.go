@@ -32,8 +32,9 @@ const (
 	MediaBackup  = "application/octet-stream"
 )
 
-// Paths of an operator's requests.
+// Paths of requests.
 const (
 	OwnedPath  = "/v1/operator/registrations"
+	BundlePath = "/.well-known/spiffe-bundle" // the domain's trust bundle (SPIFFE Federation, 5)
 	RedeemPath = "/v1/peerings"
 )

@@ -5,7 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/api/admission"
+
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/trust/credentials"
 )
@@ -64,7 +65,7 @@ type CallerLimits struct {
 // A rate is one rate of a section; value is nil if it is not given.
 type rate struct {
 	key   string
-	class api.Class
+	class admission.Class
 	value *float64
 }
 
@@ -72,31 +73,31 @@ type rates []rate
 
 func (l *Limits) rates() rates {
 	return rates{
-		{"registrations", api.Writes, &l.Registrations},
-		{"lookups", api.Reads, &l.Lookups},
-		{"queries", api.Queries, &l.Queries},
-		{"invocations", api.Invocations, &l.Invocations},
-		{"operations", api.Operations, &l.Operations},
-		{"federation", api.Federation, &l.Federation},
-		{"public", api.Public, &l.Public},
+		{"registrations", admission.Writes, &l.Registrations},
+		{"lookups", admission.Reads, &l.Lookups},
+		{"queries", admission.Queries, &l.Queries},
+		{"invocations", admission.Invocations, &l.Invocations},
+		{"operations", admission.Operations, &l.Operations},
+		{"federation", admission.Federation, &l.Federation},
+		{"public", admission.Public, &l.Public},
 	}
 }
 
 func (l *CallerLimits) rates() rates {
 	return rates{
-		{"registrations", api.Writes, l.Registrations},
-		{"lookups", api.Reads, l.Lookups},
-		{"queries", api.Queries, l.Queries},
-		{"invocations", api.Invocations, l.Invocations},
-		{"operations", api.Operations, l.Operations},
-		{"federation", api.Federation, l.Federation},
-		{"public", api.Public, l.Public},
+		{"registrations", admission.Writes, l.Registrations},
+		{"lookups", admission.Reads, l.Lookups},
+		{"queries", admission.Queries, l.Queries},
+		{"invocations", admission.Invocations, l.Invocations},
+		{"operations", admission.Operations, l.Operations},
+		{"federation", admission.Federation, l.Federation},
+		{"public", admission.Public, l.Public},
 	}
 }
 
 // byClass returns the rates that are given, in requests per second; 0 is no limit.
-func (r rates) byClass() api.Limits {
-	limits := api.Limits{}
+func (r rates) byClass() admission.Limits {
+	limits := admission.Limits{}
 
 	for _, each := range r {
 		if each.value != nil {
@@ -120,15 +121,15 @@ func (r rates) validate(at string) error {
 }
 
 // Rates returns the rates for all callers.
-func (l *Limits) Rates() api.Limits { return l.rates().byClass() }
+func (l *Limits) Rates() admission.Limits { return l.rates().byClass() }
 
 // CallerTerms returns the limits of the callers with limits of their own.
-func (l *Limits) CallerTerms() []api.Terms {
-	terms := make([]api.Terms, len(l.Callers))
+func (l *Limits) CallerTerms() []admission.CallerLimits {
+	terms := make([]admission.CallerLimits, len(l.Callers))
 
 	for i := range l.Callers {
 		caller := &l.Callers[i]
-		terms[i] = api.Terms{
+		terms[i] = admission.CallerLimits{
 			Who:         caller.Who,
 			By:          caller.By,
 			Limits:      caller.rates().byClass(),
@@ -205,7 +206,7 @@ func (l *Limits) validate(lifetimes Lifetimes) error {
 
 // authMethods are the ways to authenticate, as CallerLimits.By names them.
 var authMethods = []string{
-	credentials.MethodSVID, credentials.MethodWPT, credentials.MethodOAuth, credentials.MethodBearer, credentials.MethodJWTSVID, api.MethodNone,
+	credentials.MethodSVID, credentials.MethodWPT, credentials.MethodOAuth, credentials.MethodBearer, credentials.MethodJWTSVID, admission.MethodNone,
 }
 
 func (l *CallerLimits) validate(at string, lifetimes Lifetimes) error {
@@ -229,8 +230,8 @@ func (l *CallerLimits) validate(at string, lifetimes Lifetimes) error {
 	switch {
 	case l.Who.IsZero() && len(l.By) == 0:
 		return fmt.Errorf("%s: it has neither who nor by, so it is for all callers: change the limits themselves", at)
-	case !l.Who.IsZero() && slices.Contains(l.By, api.MethodNone):
-		return fmt.Errorf("%s.by: %q is for callers without an identity, which can't match %s", at, api.MethodNone, l.Who)
+	case !l.Who.IsZero() && slices.Contains(l.By, admission.MethodNone):
+		return fmt.Errorf("%s.by: %q is for callers without an identity, which can't match %s", at, admission.MethodNone, l.Who)
 	case l.MinLifetime > 0 && l.MinLifetime < directory.MinLifetime, shortest > longest:
 		return fmt.Errorf("%s.min_lifetime: no lifetime of at least %d s is from %d s to %d s",
 			at, directory.MinLifetime, shortest, longest)

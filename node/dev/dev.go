@@ -10,9 +10,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/roster-mesh/roster/api/operator"
+
 	"golang.org/x/sync/errgroup"
 
-	"github.com/roster-mesh/roster/api"
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
@@ -208,7 +209,7 @@ func (m *runningMesh) peerAll(ctx context.Context) error {
 				if err != nil {
 					return err
 				}
-				return until(ctx, at.TrustDomain+" peered with "+peer.TrustDomain, func() error { return c.SetPeering(ctx, api.WirePeering(p)) })
+				return until(ctx, at.TrustDomain+" peered with "+peer.TrustDomain, func() error { return c.SetPeering(ctx, operator.WirePeering(p)) })
 			})
 		}
 	}
@@ -223,7 +224,7 @@ func (d *Domain) peering() (directory.Peering, error) {
 	}
 	jwks, err := bundle.Marshal()
 	p := directory.Peering{Domain: bundle.TrustDomain(), State: directory.PeeringActive, Bundle: jwks, Mesh: true}
-	p.Endpoint = directory.BundleEndpoint{URL: d.Nodes[0].API + api.BundlePath, Profile: directory.ProfileSPIFFE}
+	p.Endpoint = directory.BundleEndpoint{URL: d.Nodes[0].API + wire.BundlePath, Profile: directory.ProfileSPIFFE}
 	for _, n := range d.Nodes {
 		p.Addresses = append(p.Addresses, n.API)
 		p.Gossip = append(p.Gossip, n.Gossip)

@@ -9,10 +9,12 @@ import (
 	"sync"
 	"time"
 
+	apioperator "github.com/roster-mesh/roster/api/operator"
+	apiwire "github.com/roster-mesh/roster/api/wire"
+
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/roster-mesh/roster/api"
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/trust"
@@ -55,7 +57,7 @@ func (d *Domain) peerWith(other *Domain) {
 
 	peering := directory.Peering{Domain: other.td, State: directory.PeeringActive, Bundle: jwks, Mesh: true}
 	if d.env.options.Endpoints {
-		peering.Endpoint = directory.BundleEndpoint{URL: other.Nodes[0].URL() + api.BundlePath,
+		peering.Endpoint = directory.BundleEndpoint{URL: other.Nodes[0].URL() + apiwire.BundlePath,
 			Profile: directory.ProfileSPIFFE}
 	}
 
@@ -70,7 +72,7 @@ func (d *Domain) peerWith(other *Domain) {
 		ctx, cancel := request()
 		defer cancel()
 
-		return d.Nodes[0].client(operator).SetPeering(ctx, api.WirePeering(peering))
+		return d.Nodes[0].client(operator).SetPeering(ctx, apioperator.WirePeering(peering))
 	})
 }
 

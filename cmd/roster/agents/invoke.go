@@ -5,9 +5,10 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/roster-mesh/roster/api/agents"
+
 	"github.com/spf13/cobra"
 
-	"github.com/roster-mesh/roster/api"
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/api/client/contract"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
@@ -37,7 +38,7 @@ credentials. Trust the output as much as you trust the agent.`,
 			in.input = []byte(args[1])
 			if file, isFile := strings.CutPrefix(args[1], "@"); isFile || args[1] == "-" {
 				var err error
-				if in.input, err = s.ReadFile(file, api.DefaultMaxInvocation+1); err != nil {
+				if in.input, err = s.ReadFile(file, agents.DefaultMaxInvocation+1); err != nil {
 					return err
 				}
 			}

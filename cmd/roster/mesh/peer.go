@@ -7,10 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/roster-mesh/roster/api/operator"
+
 	"github.com/spf13/cobra"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/roster-mesh/roster/api"
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
@@ -93,7 +94,7 @@ Nothing is exported to the peer before "roster peer export".`,
 }
 
 func accept(ctx context.Context, s connect.Session, text, fingerprint string) error {
-	token, err := api.ParseToken(text)
+	token, err := operator.ParseToken(text)
 	if err != nil {
 		return cli.Usage("invalid or incomplete TOKEN; roster peer invite prints it, one word that begins with roster-peer-1.")
 	}

@@ -1,0 +1,140 @@
+package access
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/api/response"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/directory/strictjson"
+	"github.com/roster-mesh/roster/discovery"
+)
+
+// A Policy decides what identities may do with registrations. The zero identity is an
+// anonymous caller.
+type Policy interface {
+	Register(id directory.Identity, agent string, p *directory.Projection, v directory.Visibility) directory.Decision
+	// OnBehalf decides whether a commissioning tool may register for another owner.
+	OnBehalf(tool, owner directory.Identity, agent string, p *directory.Projection, v directory.Visibility) directory.Decision
+	Read(id directory.Identity, e *directory.Entry) directory.Decision
+	// Commission tells whether id may change what others own.
+	Commission(id directory.Identity) bool
+	// Version is a version of the domain's policy that the next decisions are at least
+	// as new as.
+	Version() uint64
+}
+
+// A Guard answers what callers of a domain's directory may see and do.
+type Guard struct {
+	domain spiffeid.TrustDomain
+	policy Policy
+}
+
+// NewGuard returns the Guard of a domain with a policy.
+func NewGuard(domain spiffeid.TrustDomain, policy Policy) *Guard {
+	return &Guard{domain: domain, policy: policy}
+}
+
+// IsOwn tells whether a registration is of this node's domain.
+func (g *Guard) IsOwn(e *directory.Entry) bool { return e.Origin == g.domain }
+
+// Commissions tells whether the caller may change what others own.
+func (g *Guard) Commissions(c *request.Call) bool {
+	return !c.Anonymous() && g.policy.Commission(c.Identity)
+}
+
+// MayWrite tells whether the caller owns a registration of this domain, or is a
+// commissioning tool (AD-002).
+func (g *Guard) MayWrite(c *request.Call, e *directory.Entry) bool {
+	return g.IsOwn(e) && !c.Anonymous() && (e.Owner == c.Identity || g.Commissions(c))
+}
+
+// Redaction returns what policy withholds of a registration from the caller; ok is
+// false if the caller sees none of it. Its owner, and a caller who may change any
+// registration, see all of it.
+func (g *Guard) Redaction(c *request.Call, e *directory.Entry) (redaction directory.Redaction, ok bool) {
+	if g.MayWrite(c, e) {
+		return redaction, true
+	}
+
+	decision := g.policy.Read(c.Identity, e)
+	return decision.Redaction, decision.Allow
+}
+
+// MayRead tells whether the caller sees anything of a registration.
+func (g *Guard) MayRead(c *request.Call, e *directory.Entry) bool {
+	_, ok := g.Redaction(c, e)
+	return ok
+}
+
+// Viewer shows entries as the caller sees them.
+func (g *Guard) Viewer(c *request.Call) index.Viewer {
+	return func(e *directory.Entry) *directory.Entry {
+		if redaction, ok := g.Redaction(c, e); ok {
+			return kinds.Redact(e, redaction)
+		}
+		return nil
+	}
+}
+
+// Question returns a ranked query that finds what the caller sees. While it waits for
+// another service, the call's slot is free.
+func (g *Guard) Question(c *request.Call, r *discovery.Request) discovery.Query {
+	return discovery.Query{
+		Request: r,
+		Reader: discovery.Reader{
+			Key:  c.Identity.String(),
+			Sees: func(e *directory.Entry) (directory.Redaction, bool) { return g.Redaction(c, e) },
+		},
+		Outside: func(wait func()) error { return c.Slot.Outside(c.Context(), wait) },
+	}
+}
+
+// Unauthenticated refuses a request without a credential, or with an invalid one. Its
+// detail is cause's, if that has one for callers, and else the sentence before it.
+func (g *Guard) Unauthenticated(before string, cause error) error {
+	if before != "" {
+		before += " "
+	}
+	refused := directory.Refuse(directory.Unauthenticated, "%sThis request needs a verified identity: present an X.509-SVID "+
+		"of %s or of a peer domain as TLS client certificate, or another credential that /.well-known/ad lists.",
+		before, g.domain)
+	refused.Err = cause
+
+	var explained *directory.Error
+	if errors.As(cause, &explained) {
+		refused.Detail = explained.Detail
+	}
+
+	return refused
+}
+
+// Require turns policy's decision about a call into a refusal that names the policies
+// that decided; nil if it allows. format is a sentence without its period. The call
+// remembers the policies for the audit log.
+func Require(c *request.Call, decision directory.Decision, format string, args ...any) error {
+	c.Decided = decision.Policies
+	if decision.Allow {
+		return nil
+	}
+
+	refused := &problem.Refusal{Err: directory.Refuse(directory.Forbidden, format, args...)}
+	if len(decision.Policies) == 0 {
+		refused.Err.Detail += "; no policy permits it."
+		return refused
+	}
+
+	names := slices.Sorted(slices.Values(decision.Policies))
+	refused.Err.Detail += "; decided by " + strings.Join(names, ", ") + "."
+	refused.Members = append(refused.Members,
+		strictjson.Member{Name: "policies", Value: response.AppendStrings(nil, names)})
+
+	return refused
+}

@@ -1,0 +1,110 @@
+package access
+
+import (
+	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/directory/strictjson"
+)
+
+// Authorise asks policy whether a proposed registration may be made: whether its owner
+// may claim what it says, and whether the caller may name another owner than itself.
+func (g *Guard) Authorise(c *request.Call, proposal directory.Registering) error {
+	owner := c.Identity
+	var behalf []string // the policies that let the caller act for the owner
+
+	if !proposal.Owner.IsZero() {
+		owner = proposal.Owner
+		if !proposal.Caller.Commissioning {
+			return directory.Refuse(directory.Forbidden,
+				"%s is not a commissioning tool, so it can't register for another owner. Leave out owner=.", c.Identity)
+		}
+
+		decision := g.policy.OnBehalf(c.Identity, owner, proposal.Agent, proposal.Projection, proposal.Visibility)
+		err := Require(c, decision, "%s may not register %q on behalf of %s", c.Identity, proposal.Agent, owner)
+		if err != nil {
+			return err
+		}
+		behalf = decision.Policies
+	}
+
+	err := g.AuthoriseClaims(c, owner, proposal.Agent, proposal.Projection, proposal.Visibility,
+		"%s may not register %q with visibility %s", owner, proposal.Agent, proposal.Visibility)
+	c.Decided = append(behalf, c.Decided...)
+
+	return err
+}
+
+// AuthoriseClaims asks policy whether an identity may have a registration with these
+// contents. A refusal names the capability that the identity may not claim, if a single
+// one is at fault (jimenez 7.3); else it is format's.
+func (g *Guard) AuthoriseClaims(
+	c *request.Call, id directory.Identity, agent string, p *directory.Projection, v directory.Visibility,
+	format string, args ...any,
+) error {
+	err := Require(c, g.policy.Register(id, agent, p, v), format, args...)
+	if err == nil {
+		return nil
+	}
+
+	capability, decision := g.unclaimable(id, agent, p, v)
+	if capability == nil {
+		return err
+	}
+
+	claimed := Require(c, decision, "%s may not claim the capability %q of type %q", id, capability.Name, capability.Type)
+	refused := problem.Explain(claimed)
+	refused.Err.Problem = directory.CapabilityNotPermitted
+	refused.Members = append(refused.Members,
+		strictjson.Member{Name: "capability", Value: strictjson.AppendString(nil, capability.Name)})
+
+	return refused
+}
+
+// unclaimable returns the first capability that policy refuses although it permits the
+// same registration without any; nil if no single one is at fault.
+func (g *Guard) unclaimable(
+	id directory.Identity, agent string, p *directory.Projection, v directory.Visibility,
+) (*directory.Capability, directory.Decision) {
+	rest := *p
+	rest.Capabilities = nil
+	rest.Tags = nil
+	if !g.policy.Register(id, agent, &rest, v).Allow {
+		return nil, directory.Decision{}
+	}
+
+	for i := range p.Capabilities {
+		rest.Capabilities = p.Capabilities[i : i+1]
+		if decision := g.policy.Register(id, agent, &rest, v); !decision.Allow {
+			return &p.Capabilities[i], decision
+		}
+	}
+
+	return nil, directory.Decision{}
+}
+
+// Requester is the party that the domain's leader is told for a change that policy is
+// asked about: it carries the version of the policy that decides from now on.
+func (g *Guard) Requester(c *request.Call) directory.Caller {
+	version := g.policy.Version()
+
+	return directory.Caller{
+		Identity:      c.Identity,
+		Commissioning: g.Commissions(c),
+		RequestID:     c.RequestID,
+		Proof:         c.Credential.Proof,
+		ProofUntil:    c.Credential.ProofUntil,
+		Judged:        &version,
+	}
+}
+
+// Owner is Requester for a change that the caller may make as the registration's owner:
+// policy matters only to commissioning tools.
+func (g *Guard) Owner(c *request.Call) directory.Caller {
+	requester := g.Requester(c)
+	if !requester.Commissioning {
+		requester.Judged = nil
+	}
+
+	return requester
+}

@@ -1,0 +1,45 @@
+package ad
+
+import (
+	"context"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/api/admission"
+	"github.com/roster-mesh/roster/api/registration"
+	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A Registry takes changes for the domain. Its errors are *directory.Error.
+type Registry interface {
+	registration.Registry
+	// RefreshMany is Refresh of many registrations, each with an outcome of its own.
+	RefreshMany(context.Context, directory.RefreshingMany) (directory.Outcome, error)
+	TransferOwner(context.Context, directory.Transferring) (directory.Outcome, error)
+}
+
+// Records returns the signed evidence of a registration of any domain.
+type Records interface {
+	// Record is the registration's signed record, an SD-JWT in compact form with the
+	// disclosures that this domain has.
+	Record(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error)
+	// Proof is the registration's proof file, JSON that roster verify reads.
+	Proof(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) ([]byte, error)
+}
+
+// A Handler answers the routes under /ad, except for the watch.
+type Handler struct {
+	Domain   spiffeid.TrustDomain
+	Reader   *registration.Reader
+	Writer   *registration.Writer
+	Registry Registry
+	Records  Records
+	Limiter  *admission.Limiter
+	// Operate decides whether an identity may do an operator's action.
+	Operate func(id directory.Identity, action string) directory.Decision
+}
+
+// Get returns the handler of GET /ad/r/{id} and its mirror /ad/r/{origin}/{id}
+// (jimenez 4.3).
+func (h *Handler) Get() request.Handler { return h.Reader.Show(h.Reader.Render.AD()) }

@@ -1,0 +1,95 @@
+package ad
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/roster-mesh/roster/api/admission"
+	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/api/response"
+	"github.com/roster-mesh/roster/api/view"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/signed"
+)
+
+// LookupParams are the parameters of a lookup, the draft's own first, as the template at
+// /.well-known/ad lists them.
+var LookupParams = []string{
+	"agent", "protocol", "cap_name", "cap_type", "tag", "page", "count",
+	"origin", "scope", "status", "language", "after", "brief", "consistency",
+}
+
+// Lookup answers GET /ad/l (jimenez 5).
+func (h *Handler) Lookup(w http.ResponseWriter, c *request.Call) error {
+	values, err := c.Params.Decode(LookupParams)
+	if err != nil {
+		return err
+	}
+	query, err := index.ParseQuery(values)
+	if err != nil {
+		return err
+	}
+	opt := view.Options{Registrant: !c.Anonymous()}
+	if opt.Brief, err = request.Brief(values["brief"]); err != nil {
+		return err
+	}
+
+	page, err := h.Reader.Lookup(c, admission.Reads, query, h.Reader.Guard.Viewer(c))
+	if err != nil {
+		return err
+	}
+
+	buffer, release := response.Buffer(c)
+	defer release()
+	b, hash := h.Reader.Render.AppendItems(append((*buffer)[:0], `{"agents":`...), page.Entries, opt)
+	b = append(b, '}', '\n')
+	*buffer = b
+
+	if page.More {
+		w.Header().Set("Link", c.Params.NextLink("/ad/l", LookupParams, strconv.Itoa(query.Page+1), page.Next))
+	}
+
+	return response.Send(w, c, "application/json", response.WeakTag(hash), b)
+}
+
+// Record answers with the registration's signed record, which any domain can verify
+// (RFC 9901).
+func (h *Handler) Record(w http.ResponseWriter, c *request.Call) error {
+	e, redaction, err := h.Reader.Find(w, c, h.Reader.Render.Href)
+	if e == nil {
+		return err
+	}
+
+	record, err := h.Records.Record(c.Context(), e.Origin, e.RID)
+	if err != nil {
+		return err
+	}
+	if record, err = signed.RedactRecord(record, redaction); err != nil {
+		return err
+	}
+
+	return response.Send(w, c, "application/sd-jwt", response.StrongTag(e.Revision, []byte(record)), []byte(record))
+}
+
+// Proof answers with the registration's proof file, which roster verify reads without a
+// network. A proof names a record with all that its stream discloses, so a caller from
+// whom a part of the registration is withheld gets its record, and no proof.
+func (h *Handler) Proof(w http.ResponseWriter, c *request.Call) error {
+	e, redaction, err := h.Reader.Find(w, c, h.Reader.Render.Href)
+	if e == nil {
+		return err
+	}
+	if kinds.Redact(e, redaction) != e {
+		return directory.Refuse(directory.Forbidden, "A proof shows the whole registration, and policy withholds "+
+			"a part of it from you. Its record, at %s/record, shows the rest.", h.Reader.Render.Href(e))
+	}
+
+	proof, err := h.Records.Proof(c.Context(), e.Origin, e.RID)
+	if err != nil {
+		return err
+	}
+
+	return response.Send(w, c, "application/json", response.StrongTag(e.Revision, proof), proof)
+}

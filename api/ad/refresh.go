@@ -1,0 +1,158 @@
+package ad
+
+import (
+	"net/http"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/roster-mesh/roster/api/admission"
+	"github.com/roster-mesh/roster/api/registration"
+	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/api/response"
+	"github.com/roster-mesh/roster/api/wire"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/directory/strictjson"
+)
+
+// renewalsPerRequest is how many renewals count as one write against a caller's quota:
+// about what they cost.
+const renewalsPerRequest = 50
+
+// RefreshMany answers POST /ad/refresh, which this directory adds to the draft: a refresh
+// of each registration of a list (jimenez 4.4), in one change of the log. Each is
+// authorised and answered as it would be alone.
+func (h *Handler) RefreshMany(w http.ResponseWriter, c *request.Call) error {
+	renewals, err := readRenewals(w, c)
+	if err != nil {
+		return err
+	}
+	if err := h.Limiter.PaceMore(c.Caller(), admission.Writes, len(renewals)/renewalsPerRequest); err != nil {
+		return err
+	}
+
+	var renewed []wire.Renewed
+	outcome, err := h.Writer.Propose(c, func() (outcome directory.Outcome, err error) {
+		outcome, renewed, err = h.renew(c, renewals)
+		return outcome, err
+	})
+	if err != nil {
+		return err
+	}
+
+	if outcome.Position.Epoch != 0 {
+		w.Header().Set("Roster-Index", directory.FormatIndex(h.Domain, outcome.Position))
+	}
+	response.Private(w)
+	response.Write(w, c.Request, http.StatusOK, "application/json", appendRenewed(renewals, renewed))
+
+	return nil
+}
+
+// renew refreshes those registrations of a list that the caller may refresh, and returns
+// the result of each.
+func (h *Handler) renew(
+	c *request.Call, renewals []wire.Renewal,
+) (outcome directory.Outcome, renewed []wire.Renewed, err error) {
+	catchUp := h.Writer.CatchUp(c)
+	refresh := directory.RefreshingMany{Caller: h.Reader.Guard.Owner(c)}
+	renewed = make([]wire.Renewed, len(renewals))
+	var places []int             // of refresh.Items, in renewals
+	var known []*directory.Entry // of refresh.Items; nil if this node doesn't have it
+
+	for i, renewal := range renewals {
+		e, rid, err := h.target(c, renewal, catchUp)
+		if err != nil {
+			renewed[i] = refusedRenewal(err)
+			continue
+		}
+
+		lifetime := h.Writer.CapRefresh(c, renewal.LifetimeSeconds, e)
+		refresh.Items = append(refresh.Items, directory.Renewal{RID: rid, Lifetime: lifetime})
+		places = append(places, i)
+		known = append(known, e)
+	}
+	if len(refresh.Items) == 0 {
+		return outcome, renewed, nil
+	}
+
+	if outcome, err = h.Registry.RefreshMany(c.Context(), refresh); err != nil {
+		return outcome, nil, err
+	}
+	for at, result := range outcome.Each {
+		i := places[at]
+		if result.Err != nil {
+			renewed[i] = refusedRenewal(registration.Hide(renewals[i].ID, known[at], result.Err))
+		} else {
+			renewed[i] = wire.Renewed{Status: http.StatusNoContent, LifetimeSeconds: result.Granted}
+		}
+	}
+
+	return outcome, renewed, nil
+}
+
+// readRenewals reads a body that is a list of renewals.
+func readRenewals(w http.ResponseWriter, c *request.Call) ([]wire.Renewal, error) {
+	body, err := request.ReadBody(w, c)
+	if err != nil {
+		return nil, err
+	}
+
+	var renewals []wire.Renewal
+	if err := json.Unmarshal(body, &renewals, json.RejectUnknownMembers(true)); err != nil {
+		return nil, directory.Refuse(directory.BadRequest,
+			`The body must be an array of {"id": RID or NAME, "lt": SECONDS}: %w`, err)
+	}
+	if len(renewals) == 0 || len(renewals) > directory.MaxRenewals {
+		return nil, directory.Refuse(directory.BadRequest,
+			"The body must list 1 to %d registrations, got %d.", directory.MaxRenewals, len(renewals))
+	}
+
+	return renewals, nil
+}
+
+// target finds the registration of a renewal, as Writer.Target finds that of a path.
+func (h *Handler) target(
+	c *request.Call, renewal wire.Renewal, catchUp func() error,
+) (*directory.Entry, directory.RID, error) {
+	if lt := renewal.LifetimeSeconds; lt != 0 && lt < directory.MinLifetime {
+		return nil, directory.RID{}, directory.Refuse(directory.BadLifetime,
+			"lt must be a whole number of seconds from %d to 4294967295, got %d.", directory.MinLifetime, lt)
+	}
+	if err := h.Writer.CheckMin(c, renewal.LifetimeSeconds); err != nil {
+		return nil, directory.RID{}, err
+	}
+
+	return h.Writer.TargetID(c, renewal.ID, catchUp)
+}
+
+func refusedRenewal(err error) wire.Renewed {
+	refused := problem.Explain(err)
+
+	return wire.Renewed{
+		Status:  refused.Rule().Status,
+		Problem: string(refused.Err.Problem),
+		Detail:  refused.Err.Detail,
+	}
+}
+
+// appendRenewed returns the answer: an array in the order of the request's.
+func appendRenewed(renewals []wire.Renewal, renewed []wire.Renewed) []byte {
+	b := append(make([]byte, 0, 80*len(renewed)), '[')
+	for i, result := range renewed {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strictjson.AppendText(append(b, '{'), "id", renewals[i].ID)
+		b = strictjson.AppendUint(b, "status", uint64(result.Status))
+		if result.Problem == "" {
+			b = strictjson.AppendUint(b, "lt", uint64(result.LifetimeSeconds))
+		} else {
+			b = strictjson.AppendText(b, "problem", result.Problem)
+			b = strictjson.AppendText(b, "detail", result.Detail)
+		}
+		b = append(b, '}')
+	}
+
+	return append(b, ']', '\n')
+}

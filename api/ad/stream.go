@@ -1,0 +1,180 @@
+package ad
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/roster-mesh/roster/api/response"
+	"github.com/roster-mesh/roster/api/view"
+	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/strictjson"
+)
+
+// A stream is one client's events. It is for the goroutine of its call.
+type stream struct {
+	cfg    *WatchConfig
+	w      http.ResponseWriter
+	rc     *http.ResponseController
+	query  index.Query
+	opt    view.Options
+	show   index.Viewer
+	stale  bool   // it may be stale
+	filter string // the caller and the filters
+
+	changed <-chan struct{}   // closed when policy decides otherwise than for watcher
+	suffix  string            // the end of event ids: the filters and the policy
+	mark    index.ResumeToken // after which the stream begins
+	why     string            // of the next reset
+	watcher *index.Watcher
+	shown   int // registrations since the reset
+	buf     []byte
+}
+
+// notePolicy remembers the policy that decides what is shown, before it is asked.
+func (st *stream) notePolicy() {
+	st.changed = st.cfg.Policy.Changed()
+	st.suffix = fingerprint(st.cfg.Policy.Generation(), st.filter)
+}
+
+// open begins to watch after a mark.
+func (st *stream) open(after index.ResumeToken) {
+	st.watcher = st.cfg.Reader.View.Watch(st.query, st.show, after)
+	st.watcher.Until(st.changed)
+}
+
+// restart starts the stream over, with a reset, if policy's decisions have changed. It
+// reports whether they have.
+func (st *stream) restart() bool {
+	select {
+	case <-st.changed:
+	default:
+		return false
+	}
+
+	st.watcher.Close()
+	st.why = "policy"
+	st.notePolicy()
+	st.open(index.ResumeToken{})
+
+	return true
+}
+
+// run sends events until ctx ends, or the client is too slow or gone, and returns why.
+func (st *stream) run(ctx context.Context) error {
+	checked := time.Now() // whether the node is stale
+	for {
+		if err := st.flush(); err != nil {
+			return err
+		}
+
+		beat, cancel := context.WithTimeout(ctx, heartbeat)
+		events, err := st.watcher.Next(beat)
+		cancel()
+
+		switch {
+		case ctx.Err() != nil:
+			return st.end(context.Cause(ctx))
+		case st.restart():
+			continue
+		case errors.Is(err, index.ErrBehind):
+			return st.end(errSlow)
+		case err != nil:
+			st.appendHeartbeat()
+		}
+
+		for i := range events {
+			st.appendEvent(&events[i])
+		}
+
+		if now := time.Now(); now.Sub(checked) >= heartbeat {
+			checked = now
+			if !st.stale && st.cfg.Heard() > st.cfg.MaxStale {
+				return st.end(errStale)
+			}
+		}
+	}
+}
+
+// maxBuffer bounds the memory that a quiet stream keeps of a busy moment, in bytes.
+const maxBuffer = 64 << 10
+
+// flush sends the buffer. It fails if the client doesn't accept it in time.
+func (st *stream) flush() error {
+	if len(st.buf) == 0 {
+		return nil
+	}
+
+	_ = st.rc.SetWriteDeadline(time.Now().Add(response.WriteTime)) // if the connection has deadlines
+	_, err := st.w.Write(st.buf)
+	st.buf = st.buf[:0]
+	if cap(st.buf) > maxBuffer {
+		st.buf = nil
+	}
+
+	err = errors.Join(err, st.rc.Flush())
+	_ = st.rc.SetWriteDeadline(time.Time{}) // HTTP/2 ends a stream at its deadline, even if nothing is sent
+
+	return err
+}
+
+// appendHeartbeat appends a comment, and the id to resume from.
+func (st *stream) appendHeartbeat() {
+	st.buf = append(st.buf, ": nothing new\n"...)
+	st.appendID(st.watcher.ResumeToken())
+	st.buf = append(st.buf, '\n')
+}
+
+// end tells the client why its stream ends, if it still listens.
+func (st *stream) end(why error) error {
+	if errors.Is(why, context.Canceled) {
+		return why // the client ended it
+	}
+
+	st.beginEvent("end", index.ResumeToken{})
+	st.buf = append(strictjson.AppendText(append(st.buf, '{'), "why", why.Error()), "}\n\n"...)
+
+	return errors.Join(why, st.flush())
+}
+
+func (st *stream) appendID(m index.ResumeToken) {
+	if !m.IsZero() {
+		st.buf = append(st.buf, "id: "+m.String()+"."+st.suffix+"\n"...)
+	}
+}
+
+func (st *stream) beginEvent(kind string, m index.ResumeToken) {
+	st.buf = append(st.buf, "event: "+kind+"\n"...)
+	st.appendID(m)
+	st.buf = append(st.buf, "data: "...)
+}
+
+// appendEvent appends one event. Its data is JSON on one line.
+func (st *stream) appendEvent(event *index.Event) {
+	st.beginEvent(string(event.Kind), event.Resume)
+	b := st.buf
+
+	switch event.Kind {
+	case index.EventReset:
+		b = append(b[:len(b)-len("data: ")], "id\ndata: "...) // an empty id: the client's has no use any more
+		st.shown = 0
+		b = append(strictjson.AppendText(append(b, '{'), "why", st.why), '}')
+	case index.EventCurrent:
+		b = append(strictjson.AppendUint(append(b, '{'), "agents", uint64(st.shown)), '}')
+	case index.EventRemoved:
+		st.shown--
+		b = strictjson.AppendText(append(b, '{'), "agent", event.Entry.Agent)
+		b = strictjson.AppendText(b, "href", st.cfg.Reader.Render.Href(event.Entry))
+		b = strictjson.AppendText(b, "rid", event.Entry.RID.String())
+		b = strictjson.AppendText(b, "origin", event.Entry.Origin.Name())
+		b = append(strictjson.AppendText(b, "why", event.Reason), '}')
+	default:
+		if event.Kind == index.EventAdded {
+			st.shown++
+		}
+		b = st.cfg.Reader.Render.AppendItem(b, event.Entry, st.opt)
+	}
+
+	st.buf = append(b, '\n', '\n')
+}

@@ -1,0 +1,327 @@
+package admission
+
+import (
+	"cmp"
+	lists "container/list"
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/directory/strictjson"
+)
+
+// A Class is a group of routes for which callers have one quota.
+type Class string
+
+// The classes of routes.
+const (
+	Writes Class = "writes" // registrations, refreshes, removals
+	Reads  Class = "reads"  // lookups and registrations, with their evidence
+	// Queries are ranked: they cost more than a lookup, and reveal more of the
+	// directory (AI-016).
+	Queries     Class = "queries"
+	Invocations Class = "invocations" // of agents through the gateway
+	Operations  Class = "operations"  // requests of operators
+	Federation  Class = "federation"  // requests of nodes
+	Public      Class = "public"      // documents that anyone may read
+)
+
+// Classes are all of them.
+var Classes = []Class{Writes, Reads, Queries, Invocations, Operations, Federation, Public}
+
+// Limits are the requests per second that one caller may make, by class. A class that is
+// absent or 0 has no limit. A caller may make at once the requests that it has not made
+// in the last ten seconds.
+type Limits map[Class]float64
+
+// CallerLimits are limits of some callers in place of the general ones. If several of
+// them cover a caller, the first that limits the subject applies.
+type CallerLimits struct {
+	Who directory.IdentityPattern // the zero pattern is any caller
+	// By are the authentication methods, as in request.Credential, and MethodNone for
+	// anonymous callers; empty is any.
+	By     []string
+	Limits Limits
+	// The shortest and the longest lifetime of their registrations, in seconds; 0 is
+	// as for all callers.
+	MinLifetime, MaxLifetime uint32
+}
+
+// MethodNone is the authentication method of anonymous callers, in CallerLimits.
+const MethodNone = "none"
+
+// Covers tells whether the limits are for a caller.
+func (l *CallerLimits) Covers(c Caller) bool {
+	method := c.Method
+	if c.Identity.IsZero() {
+		method = MethodNone
+	}
+
+	return (l.Who.IsZero() || l.Who.Matches(c.Identity)) && (len(l.By) == 0 || slices.Contains(l.By, method))
+}
+
+// limitWindow is the number of seconds whose requests a caller may make at once.
+const limitWindow = 10
+
+// maxBuckets bounds how many callers are known. A caller that has been away for the
+// window has its whole quota, like one that is not known. If more callers are active at
+// once, the one that has been away for longest is treated as new.
+const maxBuckets = 1 << 16
+
+// A quota is the limit of one class of routes.
+type quota struct {
+	class Class
+	set   int        // the index of its limits in Limiter.quotas
+	rate  rate.Limit // per second; 0 is no limit
+	burst int
+}
+
+func newQuota(class Class, set int, perSecond float64) quota {
+	return quota{
+		class: class,
+		set:   set,
+		rate:  rate.Limit(perSecond),
+		burst: max(1, int(math.Ceil(perSecond*limitWindow))),
+	}
+}
+
+// window is how many seconds an empty bucket takes to fill.
+func (q quota) window() int { return int(math.Ceil(float64(q.burst) / float64(q.rate))) }
+
+// A bucket is the remainder of one caller's quota.
+type bucket struct {
+	key     bucketKey
+	limiter *rate.Limiter
+	used    time.Time // last
+}
+
+type bucketKey struct {
+	class  Class
+	set    int
+	caller string
+}
+
+// A Limiter bounds how often callers make requests. It is safe for concurrent use.
+type Limiter struct {
+	callers []CallerLimits
+	quotas  []map[Class]quota // the general ones, then those of each of callers
+	longest time.Duration     // after so long without a request every bucket is full
+
+	mu    sync.Mutex // guards the fields below
+	all   map[bucketKey]*lists.Element
+	order *lists.List // of *bucket, the last used first
+}
+
+// NewLimiter returns a Limiter with general limits, and limits for some callers.
+func NewLimiter(general Limits, callers []CallerLimits) *Limiter {
+	l := &Limiter{callers: callers, all: map[bucketKey]*lists.Element{}, order: lists.New()}
+
+	l.addQuotas(general)
+	for _, c := range callers {
+		l.addQuotas(c.Limits)
+	}
+
+	return l
+}
+
+func (l *Limiter) addQuotas(limits Limits) {
+	quotas := map[Class]quota{}
+	for class, perSecond := range limits {
+		q := newQuota(class, len(l.quotas), perSecond)
+		quotas[class] = q
+		if q.rate > 0 {
+			l.longest = max(l.longest, time.Duration(q.window())*time.Second)
+		}
+	}
+
+	l.quotas = append(l.quotas, quotas)
+}
+
+// quota returns the quota of a caller for a class of routes, if there is one.
+func (l *Limiter) quota(class Class, caller Caller) (quota, bool) {
+	for i := range l.callers {
+		if q, ok := l.quotas[i+1][class]; ok && l.callers[i].Covers(caller) {
+			return q, q.rate > 0
+		}
+	}
+
+	q := l.quotas[0][class]
+	return q, q.rate > 0
+}
+
+// take takes n requests from a caller's bucket. It returns how many are left, and if
+// there were too few, after how long there will be enough.
+func (l *Limiter) take(q quota, caller string, now time.Time, n int) (left float64, wait time.Duration, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	b := l.bucket(q, caller, now)
+	ok = b.limiter.AllowN(now, n)
+	left = max(0, b.limiter.TokensAt(now))
+	if !ok {
+		wait = time.Duration((float64(n) - left) / float64(q.rate) * float64(time.Second))
+	}
+
+	return left, wait, ok
+}
+
+// bucket returns a caller's bucket, and forgets those that need not be known any more:
+// at most two, so that no single request pays for many.
+func (l *Limiter) bucket(q quota, caller string, now time.Time) *bucket {
+	key := bucketKey{q.class, q.set, caller}
+	element, known := l.all[key]
+	if known {
+		l.order.MoveToFront(element)
+	} else {
+		element = l.order.PushFront(&bucket{key: key, limiter: rate.NewLimiter(q.rate, q.burst)})
+		l.all[key] = element
+	}
+
+	b := element.Value.(*bucket)
+	b.used = now
+
+	for range 2 {
+		last := l.order.Back()
+		oldest := last.Value.(*bucket)
+		if len(l.all) <= maxBuckets && now.Sub(oldest.used) < l.longest {
+			break
+		}
+		l.order.Remove(last)
+		delete(l.all, oldest.key)
+	}
+
+	return b
+}
+
+// Pace counts one request of a caller, or refuses it if the caller has made too many.
+// It sets RateLimit-Policy (q the quota, w its window in seconds) and RateLimit (r the
+// remaining requests, t the seconds until the whole quota is available, or until one
+// request is if none remains), except on public documents: caches keep those for others.
+func (l *Limiter) Pace(h http.Header, caller Caller, class Class) error {
+	q, limited := l.quota(class, caller)
+	if !limited {
+		return nil
+	}
+
+	left, wait, ok := l.take(q, caller.Key(), time.Now(), 1)
+	if ok && class == Public {
+		return nil
+	}
+
+	reset := wait
+	if ok {
+		reset = time.Duration((float64(q.burst) - left) / float64(q.rate) * float64(time.Second))
+	}
+	h.Set("RateLimit-Policy", fmt.Sprintf("%q;q=%d;w=%d", q.class, q.burst, q.window()))
+	h.Set("RateLimit", fmt.Sprintf("%q;r=%d;t=%d", q.class, int(left), seconds(reset)))
+
+	if ok {
+		return nil
+	}
+
+	return tooOften(q, wait)
+}
+
+// PaceMore counts n more requests, for a request that was paced as one and is worth
+// more. It counts at most what a full bucket has left after one request.
+func (l *Limiter) PaceMore(caller Caller, class Class, n int) error {
+	q, limited := l.quota(class, caller)
+	if n = min(n, q.burst-1); !limited || n <= 0 {
+		return nil
+	}
+
+	if _, wait, ok := l.take(q, caller.Key(), time.Now(), n); !ok {
+		return tooOften(q, wait)
+	}
+
+	return nil
+}
+
+// looksPerRequest is how many registrations a lookup may look at for each request that
+// it counts as: about what one request costs.
+const looksPerRequest = 1000
+
+// Spend makes a query pay while it runs: an offset, or a caller who sees little, can
+// make it look at every registration before a page is full. That counts as more requests
+// of class, never as more than can be made at once. The query ends early if they are used
+// up or ctx ends; spent returns the reason.
+func (l *Limiter) Spend(ctx context.Context, caller Caller, class Class, query *index.Query) (spent func() error) {
+	q, limited := l.quota(class, caller)
+	looked, paid := 0, 0
+	var err error
+
+	query.Charge = func(n int) bool {
+		looked += n
+		for err == nil && limited && paid < min(looked/looksPerRequest, q.burst-1) {
+			if _, _, ok := l.take(q, caller.Key(), time.Now(), 1); !ok {
+				err = tooMuch(q)
+			}
+			paid++
+		}
+		err = cmp.Or(err, ctx.Err())
+
+		return err == nil
+	}
+
+	return func() error { return err }
+}
+
+// SpendSlowly is Spend for a stream: it waits instead of ending the query, so that
+// registrations are looked at no faster than the caller's quota allows, until ctx ends.
+func (l *Limiter) SpendSlowly(ctx context.Context, caller Caller, class Class) (spend func(looked int) bool) {
+	q, limited := l.quota(class, caller)
+	key, unpaid := caller.Key(), 0
+
+	return func(looked int) bool {
+		unpaid += looked
+		for limited && unpaid >= looksPerRequest && ctx.Err() == nil {
+			_, wait, ok := l.take(q, key, time.Now(), 1)
+			if ok {
+				unpaid -= looksPerRequest
+				continue
+			}
+
+			select {
+			case <-ctx.Done():
+			case <-time.After(wait):
+			}
+		}
+
+		return ctx.Err() == nil
+	}
+}
+
+// tooMuch refuses a lookup that costs more than the caller has left: with the whole
+// quota it may succeed.
+func tooMuch(q quota) error {
+	whole := time.Duration(q.window()) * time.Second
+	err := tooOften(q, whole)
+	problem.Explain(err).Err.Detail = fmt.Sprintf("The limit for %s is %d requests in %d s, and a lookup counts as one more "+
+		"request for each %d registrations that it looks at. Narrow it down by filters, or try again in %d s.",
+		q.class, q.burst, q.window(), looksPerRequest, seconds(whole))
+
+	return err
+}
+
+func tooOften(q quota, wait time.Duration) error {
+	violated := append(strictjson.AppendString([]byte{'['}, string(q.class)), ']')
+
+	return &problem.Refusal{
+		Err: directory.Refuse(directory.RateLimited, "The limit for %s is %d requests in %d s. Try again in %d s.",
+			q.class, q.burst, q.window(), seconds(wait)),
+		Retry:   seconds(wait),
+		Members: []strictjson.Member{{Name: "violated-policies", Value: violated}},
+	}
+}
+
+// seconds is a duration in whole seconds, rounded up.
+func seconds(d time.Duration) int { return int(math.Ceil(d.Seconds())) }

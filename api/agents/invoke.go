@@ -1,0 +1,277 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/api/access"
+	"github.com/roster-mesh/roster/api/admission"
+	"github.com/roster-mesh/roster/api/registration"
+	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/api/response"
+	"github.com/roster-mesh/roster/api/view"
+	"github.com/roster-mesh/roster/api/wire"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/invoke"
+	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/directory/strictjson"
+)
+
+// A Gateway invokes agents for this node's callers. Its errors are *directory.Error, or
+// the context's.
+type Gateway interface {
+	// Invoke calls e's agent. e is the registration as it is now.
+	Invoke(ctx context.Context, e *directory.Entry, in invoke.Request) (*invoke.Reply, error)
+}
+
+// An AuditLog records invocations: Intend before the agent is called, and Done with the
+// outcome. If Intend fails, which is Unavailable, the agent is not called.
+type AuditLog interface {
+	Intend(directory.AuditEvent) error
+	Done(directory.AuditEvent)
+}
+
+// DefaultMaxInvocation bounds the body of an invocation, in bytes.
+const DefaultMaxInvocation = 1 << 20
+
+// maxKey bounds an Idempotency-Key, in bytes.
+const maxKey = 255
+
+// An Invoker answers the routes that invoke agents.
+type Invoker struct {
+	Domain  spiffeid.TrustDomain
+	Reader  *registration.Reader
+	Gateway Gateway
+	Limiter *admission.Limiter
+	// MayInvoke is policy's decision whether an identity may invoke an agent.
+	MayInvoke func(directory.Identity, *directory.Entry) directory.Decision
+	Frozen    func() []spiffeid.TrustDomain // domains whose agents are not invoked; may be nil
+	AuditLog  AuditLog                      // may be nil
+	MaxBody   int64                         // DefaultMaxInvocation if it is 0
+	Logger    *slog.Logger
+}
+
+// Invoke answers POST /agents/{id}/invoke and POST /agents/{id}/{operation} (cui 5;
+// gaikwad 5). The registration is read now, whenever the caller found it (XU-065).
+func (v *Invoker) Invoke(w http.ResponseWriter, c *request.Call) error {
+	rc := http.NewResponseController(w)
+	_ = rc.SetWriteDeadline(time.Time{}) // an agent has its own time limit; each write gets a deadline
+
+	e, _, err := v.Reader.Find(w, c, func(e *directory.Entry) string { return view.AgentHref(e) + "/" + lastSegment(c) })
+	if e == nil {
+		return err
+	}
+	if err := v.authorise(c, e); err != nil {
+		return err
+	}
+
+	in, err := v.parse(w, c)
+	if err != nil {
+		return err
+	}
+
+	return v.audit(c, e, func() error { return v.call(w, c, e, in) })
+}
+
+// audit calls an agent between two lines of the audit log: which caller asked, and with
+// which outcome, but neither input nor output (AI-018).
+func (v *Invoker) audit(c *request.Call, e *directory.Entry, call func() error) (err error) {
+	if v.AuditLog == nil {
+		return call()
+	}
+
+	event := c.Audit(directory.AuditEvent{Action: "invoke", Owner: e.Owner, Agent: e.Agent, RID: e.RID})
+	if e.Origin != v.Domain {
+		event.Target = e.Origin.Name()
+	}
+	if err := v.AuditLog.Intend(event); err != nil {
+		return err
+	}
+
+	c.Audited = true
+	event.Outcome = "cut off" // unless call returns
+	defer func() { v.AuditLog.Done(event) }()
+	if err = call(); !errors.Is(err, context.Canceled) {
+		event.Outcome = request.OutcomeOf(err)
+	}
+
+	return err
+}
+
+// authorise refuses an invocation that policy forbids, or of an agent whose origin is
+// frozen.
+func (v *Invoker) authorise(c *request.Call, e *directory.Entry) error {
+	if v.Frozen != nil && slices.Contains(v.Frozen(), e.Origin) {
+		return directory.Refuse(directory.Forbidden,
+			"This domain has frozen %s, so it doesn't invoke its agents.", e.Origin.Name())
+	}
+
+	decision := v.MayInvoke(c.Identity, e)
+	if !decision.Allow && c.Anonymous() {
+		return v.Reader.Guard.Unauthenticated("Anonymous callers may not invoke this agent.", nil)
+	}
+
+	return access.Require(c, decision, "%s may not invoke %q", c.Identity, e.Agent)
+}
+
+// parse reads an invocation.
+func (v *Invoker) parse(w http.ResponseWriter, c *request.Call) (in invoke.Request, err error) {
+	if media, _, _ := mime.ParseMediaType(c.Header.Get("Content-Type")); strings.HasPrefix(media, "multipart/") {
+		return in, directory.Refuse(problem.MediaType, "An invocation must be JSON, got %s. Name large or binary "+
+			"content by a URL, or encode it as base64 in the JSON.", media)
+	}
+
+	keys := c.Header.Values("Idempotency-Key")
+	if len(keys) > 1 || len(keys) == 1 && (keys[0] == "" || len(keys[0]) > maxKey) {
+		return in, directory.Refuse(directory.BadRequest, "Idempotency-Key must be one key of 1 to %d bytes.", maxKey)
+	}
+	if len(keys) == 1 && c.Anonymous() {
+		return in, directory.Refuse(directory.BadRequest,
+			"An Idempotency-Key needs a verified identity, because keys are per caller. Authenticate, or leave it out.")
+	}
+
+	in = invoke.Request{
+		Operation: c.Vars["operation"], Caller: c.Identity, Header: c.Header, RequestID: c.RequestID,
+		Proof: c.Credential.Proof, ProofUntil: c.Credential.ProofUntil,
+		More:   func(n int) error { return v.Limiter.PaceMore(c.Caller(), admission.Invocations, n) },
+		Stream: strings.Contains(strings.Join(c.Header.Values("Accept"), ","), wire.MediaEvents),
+	}
+	if len(keys) == 1 {
+		in.Key = keys[0]
+	}
+
+	limit := v.MaxBody
+	if limit == 0 {
+		limit = DefaultMaxInvocation
+	}
+	in.Body, err = request.ReadUpTo(w, c, limit)
+
+	return in, err
+}
+
+// call has the gateway call an agent, and passes its answer on.
+func (v *Invoker) call(w http.ResponseWriter, c *request.Call, e *directory.Entry, in invoke.Request) error {
+	rc := http.NewResponseController(w)
+	ctx, cut := context.WithCancel(c.Context())
+	defer cut()
+	reply, err := v.Gateway.Invoke(ctx, e, in)
+	if err != nil {
+		return err
+	}
+
+	// The answer is the agent's, not a read's.
+	h := w.Header()
+	h.Del("Roster-Stale")
+	h.Del("Vary")
+	response.NoStore(w)
+	if reply.Replayed {
+		h.Set("Idempotency-Replayed", "true")
+	}
+
+	if reply.Stream == nil {
+		_ = rc.SetWriteDeadline(time.Now().Add(request.BodyTime))
+		response.Write(w, c.Request, reply.Status, reply.ContentType, reply.Body)
+		if c.ProtoMajor == 1 { // HTTP/2 would send a frame of its own at the end
+			_ = rc.Flush() // the client doesn't wait for the line of the audit log
+		}
+		return nil
+	}
+
+	defer reply.Stream.Close()
+	if until := c.Credential.Until; !until.IsZero() {
+		defer time.AfterFunc(time.Until(until), cut).Stop()
+	}
+	h.Set("Content-Type", reply.ContentType)
+	h.Set("X-Accel-Buffering", "no") // for proxies that would buffer the stream
+	w.WriteHeader(reply.Status)
+	if err := forward(w, rc, reply); err != nil {
+		v.Logger.Info("an agent's stream ended early", "request_id", c.RequestID, "err", err)
+		panic(http.ErrAbortHandler) // so that the client doesn't take it for complete
+	}
+
+	return nil
+}
+
+// lastSegment is the part of a path after the agent's id.
+func lastSegment(c *request.Call) string {
+	path := c.URL.EscapedPath()
+	return path[strings.LastIndexByte(path, '/')+1:]
+}
+
+// forward sends a stream on as it arrives. If a stream of events ends early, an event
+// tells why; if it ends because this node stops, that event is its regular end.
+func forward(w http.ResponseWriter, rc *http.ResponseController, reply *invoke.Reply) error {
+	f := forwarder{w: w, rc: rc}
+	_ = rc.Flush()
+	buf := make([]byte, 4<<10)
+
+	for {
+		n, err := reply.Stream.Read(buf)
+		if n > 0 {
+			if err := f.send(buf[:n]); err != nil {
+				return err
+			}
+		}
+
+		var explained *directory.Error
+		switch {
+		case err == nil:
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.As(err, &explained) && reply.ContentType == wire.MediaEvents && f.betweenEvents():
+			if failed := f.send(errorEvent(explained)); failed != nil || explained.Problem == directory.Unavailable {
+				return failed
+			}
+			return err
+		default:
+			return err
+		}
+	}
+}
+
+// A forwarder sends a stream to its client.
+type forwarder struct {
+	w    http.ResponseWriter
+	rc   *http.ResponseController
+	tail []byte // the last four bytes that were sent
+}
+
+func (f *forwarder) send(b []byte) error {
+	_ = f.rc.SetWriteDeadline(time.Now().Add(response.WriteTime)) // if the connection has deadlines
+	if _, err := f.w.Write(b); err != nil {
+		return err
+	}
+	if err := f.rc.Flush(); err != nil {
+		return err
+	}
+	_ = f.rc.SetWriteDeadline(time.Time{}) // HTTP/2 ends a stream at its deadline, even if nothing is sent
+
+	kept := max(0, 4-len(b))
+	f.tail = append(f.tail[max(0, len(f.tail)-kept):], b[max(0, len(b)-4):]...)
+
+	return nil
+}
+
+// betweenEvents tells whether no event has been sent in part.
+func (f *forwarder) betweenEvents() bool {
+	tail := string(f.tail)
+	return tail == "" || strings.HasSuffix(tail, "\n\n") || strings.HasSuffix(tail, "\r\n\r\n") || strings.HasSuffix(tail, "\r\r")
+}
+
+// errorEvent is draft-cui's error object as an event.
+func errorEvent(e *directory.Error) []byte {
+	object := strictjson.AppendText([]byte{'{'}, "code", problem.RuleOf(e.Problem).ErrorCode)
+	object = append(strictjson.AppendText(object, "message", e.Error()), '}')
+
+	return fmt.Appendf(nil, "event: error\ndata: {\"error\":%s}\n\n", object)
+}

@@ -1,0 +1,186 @@
+package agents
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/api/response"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/strictjson"
+	"github.com/roster-mesh/roster/discovery"
+)
+
+// A resolution is the body of POST /agents/resolve: Agent Semantic Resolution (cui 6)
+// goes from an intent, its context and a policy to agents and how to invoke them. It
+// ranks registrations and asks no agent anything (AI-037).
+type resolution struct {
+	request   discovery.Request
+	need      index.Requirements
+	protocols []string // allowed, in order of preference; empty for any
+	ignored   []string // unknown members of the context
+}
+
+// Resolve answers POST /agents/resolve.
+func (h *Handler) Resolve(w http.ResponseWriter, c *request.Call) error {
+	if c.Anonymous() {
+		return h.Reader.Guard.Unauthenticated("Anonymous callers can't resolve an intent.", nil) // AI-039
+	}
+	body, err := request.ReadBody(w, c)
+	if err != nil {
+		return err
+	}
+	ask, err := parseResolution(body)
+	if err != nil {
+		return err
+	}
+
+	var frozen []spiffeid.TrustDomain
+	if h.Frozen != nil {
+		frozen = h.Frozen()
+	}
+	query := h.Reader.Guard.Question(c, &ask.request)
+	query.Where = func(e *directory.Entry) string {
+		if slices.Contains(frozen, e.Origin) {
+			return "frozen"
+		}
+		return ask.need.Unmet(e)
+	}
+
+	result, err := h.Finder.Find(c.Context(), query)
+	if err != nil {
+		return err
+	}
+	response.NoStore(w)
+
+	return response.Answer(w, c, "application/json", h.appendResolution(nil, ask, result))
+}
+
+// parseResolution reads a request. Unknown members of its policy are refused: to ignore a
+// demand would let agents through that it was to keep out. Unknown members of its context
+// are ignored with a warning.
+func parseResolution(body []byte) (*resolution, error) {
+	f, err := parseForm(body)
+	if err != nil {
+		return nil, err
+	}
+
+	ask := &resolution{}
+	ranked := &ask.request
+	ranked.Query = parseQuestion(f, "intent")
+	ranked.Limit = parseTop(f)
+	ranked.Detail = discovery.DetailSummary
+	ranked.IncludeEvidence = true
+	if ranked.Query == "" {
+		f.refuse("intent", "intent is missing; say in words what is to be done.")
+	}
+	ranked.Plain = !f.flag("diversity", true)
+
+	in := f.object("context")
+	ask.need = index.Requirements{Capabilities: in.texts("capabilities"), Languages: parseLanguages(in)}
+	ranked.RequiredTags = asTags(ask.need.Capabilities)
+	ranked.PreferredTags = asTags(in.texts("tags"))
+	ranked.Constraints.Regions = in.texts("region")
+	ask.ignored = in.unknown()
+
+	policy := f.object("policy")
+	ask.parsePolicy(policy)
+	f.refuseMisplaced(in)
+	f.refuseMisplaced(policy)
+
+	return ask, f.err()
+}
+
+// parsePolicy reads the agents that the caller trusts.
+func (ask *resolution) parsePolicy(policy form) {
+	constraints := &ask.request.Constraints
+	constraints.MaxAge = policy.number("max_age_seconds", 0, -1)
+	constraints.MinVerification = parseVerification(policy)
+	ask.protocols = policy.texts("allowed_protocols")
+	ask.request.Protocols = ask.protocols
+	ask.request.ExcludedTags = asTags(policy.texts("excluded_tags"))
+
+	for _, name := range policy.texts("allowed_domains") {
+		if td, err := spiffeid.TrustDomainFromString(name); err != nil || td.Name() != name {
+			policy.refuse("allowed_domains", "allowed_domains must be trust domains, got %.100q.", name)
+		}
+		constraints.Origins = append(constraints.Origins, name)
+	}
+	for _, owner := range policy.texts("allowed_owners") {
+		if _, err := directory.ParseIdentity(owner); err != nil {
+			policy.refuse("allowed_owners",
+				"allowed_owners must be identities such as spiffe://DOMAIN/PATH, got %.100q.", owner)
+		}
+		constraints.Owners = append(constraints.Owners, owner)
+	}
+
+	if unknown := policy.unknown(); len(unknown) > 0 {
+		policy.refuse(unknown[0], "A policy has no member %.100q. Its members are verified, min_verification, "+
+			"max_age_seconds, allowed_domains, allowed_owners, allowed_protocols and excluded_tags.", unknown[0])
+	}
+}
+
+// parseVerification reads the least verification that an agent's provenance must have.
+func parseVerification(policy form) discovery.Verification {
+	least := discovery.Pending
+	if policy.flag("verified", false) {
+		least = discovery.Verified
+	}
+
+	asked := policy.text("min_verification")
+	if asked == "" {
+		return least
+	}
+	for v := discovery.Pending; v <= discovery.Witnessed; v++ {
+		if v.String() == asked {
+			return max(v, least)
+		}
+	}
+	policy.refuse("min_verification", "min_verification must be pending, verified, logged or witnessed, got %.40q.", asked)
+
+	return least
+}
+
+// demands are the request's own names of the finder's filters.
+var demands = map[string]string{
+	"required_tags":           "capabilities",
+	"origins":                 "allowed_domains",
+	"owners":                  "allowed_owners",
+	"protocols":               "allowed_protocols",
+	"max_results_age_seconds": "max_age_seconds",
+}
+
+// appendResolution appends the answer. Excluded agents are counted by the demand that
+// they did not meet, among those that the caller may see. They are not named: the answer
+// says that there are suspended or frozen agents, but not which (AI-038).
+func (h *Handler) appendResolution(b []byte, ask *resolution, result *discovery.Result) []byte {
+	language := len(ask.need.Languages) > 0
+	b = response.AppendList(append(b, `{"candidates":`...), result.Candidates, func(b []byte, x discovery.Candidate) []byte {
+		return h.Reader.Render.AppendResolved(b, &x, ask.protocols, language)
+	})
+
+	excluded := map[string]int{}
+	for reason, n := range result.Excluded {
+		if demand, ok := demands[reason]; ok {
+			reason = demand
+		}
+		excluded[reason] += n
+	}
+	b = append(strictjson.AppendRaw(b, "excluded", nil), '{')
+	for _, reason := range slices.Sorted(maps.Keys(excluded)) {
+		b = strictjson.AppendUint(b, reason, uint64(excluded[reason]))
+	}
+	b = append(b, '}')
+
+	warnings := slices.Clone(result.Warnings)
+	for _, name := range ask.ignored {
+		warnings = append(warnings, strings.ToValidUTF8("the context's member "+name+" is unknown and was ignored", "\uFFFD"))
+	}
+
+	return append(response.AppendStrings(strictjson.AppendRaw(b, "warnings", nil), warnings), '}', '\n')
+}

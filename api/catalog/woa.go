@@ -1,0 +1,256 @@
+package catalog
+
+import (
+	"fmt"
+	"hash"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/api/admission"
+	"github.com/roster-mesh/roster/api/registration"
+	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/api/response"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/strictjson"
+)
+
+// WebOfAgentsPath is the path of the Web of Agents document.
+const WebOfAgentsPath = "/.well-known/woa.json"
+
+const (
+	mediaWoA  = "application/woa+json"
+	mediaJSON = "application/json"
+
+	maxAgents   = 1000    // of one document
+	maxDocument = 4 << 20 // bytes of one document
+)
+
+// webOfAgentsParams are the parameters of the document: a lookup's filters, and where a
+// page begins.
+var webOfAgentsParams = []string{
+	"agent", "protocol", "cap_name", "cap_type", "tag", "origin", "scope", "status", "language", "after",
+}
+
+// WebOfAgentsConfig is what a WebOfAgents needs.
+type WebOfAgentsConfig struct {
+	Domain    spiffeid.TrustDomain
+	PublicURL string
+	Reader    *registration.Reader
+	Limiter   *admission.Limiter
+	// Read is policy's decision about reading, and Generation counts what it depends on.
+	Read       func(directory.Identity, *directory.Entry) directory.Decision
+	Generation func() uint64
+	// Invocable tells whether this node's gateway calls an agent; nil without a gateway.
+	Invocable func(*directory.Entry) bool
+	// Current refuses if this node doesn't know the present state of its domain.
+	Current func() error
+	// Index is the Roster-Index of this node.
+	Index func() string
+}
+
+// A WebOfAgents answers GET /.well-known/woa.json: the agents that this node's gateway
+// invokes and that an anonymous caller may read, for any caller (draft-gaikwad-woa, 4;
+// WOA-001, WOA-033, WOA-034).
+type WebOfAgents struct {
+	cfg   WebOfAgentsConfig
+	pages *pageCache
+}
+
+// NewWebOfAgents returns a WebOfAgents.
+func NewWebOfAgents(cfg WebOfAgentsConfig) *WebOfAgents {
+	return &WebOfAgents{cfg: cfg, pages: newPageCache()}
+}
+
+// Get answers GET /.well-known/woa.json.
+func (h *WebOfAgents) Get(w http.ResponseWriter, c *request.Call) error {
+	values, err := c.Params.Decode(webOfAgentsParams)
+	if err != nil {
+		return err
+	}
+	query, err := index.ParseQuery(values)
+	if err != nil {
+		return err
+	}
+
+	// A filtered document is made for few callers, and a caller can make up any number of
+	// filters. So it counts as a read.
+	key, filtered := h.keyOf(c.Params)
+	spent := func() error { return nil }
+	if filtered {
+		if err := h.cfg.Limiter.Pace(w.Header(), c.Caller(), admission.Reads); err != nil {
+			return err
+		}
+		spent = h.cfg.Limiter.Spend(c.Context(), c.Caller(), admission.Reads, &query)
+	}
+
+	// A crawler would take agents that this node doesn't know for gone.
+	if err := h.cfg.Current(); err != nil {
+		return err
+	}
+
+	p, err := h.pages.page(c.Context(), key, h.state, func() (*page, error) {
+		p := h.render(query)
+		return p, spent()
+	})
+	if err != nil {
+		return err
+	}
+
+	if p.more {
+		w.Header().Set("Link", c.Params.NextLink(WebOfAgentsPath, webOfAgentsParams, "", p.next))
+	}
+
+	return send(w, c, p)
+}
+
+// keyOf is the key of a page: its parameters, and the policy by which it is made.
+func (h *WebOfAgents) keyOf(params request.Params) (key string, filtered bool) {
+	key = strconv.FormatUint(h.cfg.Generation(), 36) + "?"
+	for _, p := range params {
+		if slices.Contains(webOfAgentsParams, p.Name) {
+			filtered = true
+			key += p.Name + "=" + p.Raw + "&"
+		}
+	}
+
+	return key, filtered
+}
+
+// send answers with a page from memory. Its media type is the draft's own, whatever
+// Accept says, except for clients that accept nothing but JSON (WOA-037).
+func send(w http.ResponseWriter, c *request.Call, p *page) error {
+	h, media, etag, body := w.Header(), mediaWoA, p.etag, p.body
+	if slices.Equal(c.Header.Values("Accept"), []string{mediaJSON}) {
+		media = mediaJSON
+		etag = strings.TrimSuffix(etag, `"`) + `-json"`
+	}
+
+	h.Set("Cache-Control", "public, max-age=60")
+	h.Set("Vary", "Accept, Accept-Encoding")
+	h.Set("Last-Modified", p.modified)
+	compressed := response.Compresses(c.Request, media, body)
+	if compressed {
+		etag = response.CompressedTag(etag)
+		body = p.compressed
+	}
+	h.Set("ETag", etag)
+
+	if !request.IfMatch(c.Header, etag) {
+		return response.Mismatch(etag)
+	}
+	// Another node gives the same state another date, so only the exact date matches.
+	conditional := len(c.Header.Values("If-None-Match")) > 0
+	if request.IfNoneMatch(c.Header, etag) || !conditional && c.Header.Get("If-Modified-Since") == p.modified {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+
+	h.Set("Content-Type", media)
+	if compressed {
+		h.Set("Content-Encoding", "gzip")
+	}
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(http.StatusOK)
+	if c.Method != http.MethodHead {
+		_, _ = w.Write(body) // an error means that the client is gone
+	}
+
+	return nil
+}
+
+// state tells the states that the document is made of apart: the positions of all
+// domains' histories at this node.
+func (h *WebOfAgents) state() uint64 {
+	digest := xxhash.New()
+	writeLine(digest, h.cfg.Index())
+	for _, td := range h.cfg.Reader.View.Origins() {
+		at, _ := h.cfg.Reader.Position(td)
+		writeLine(digest, directory.FormatIndex(td, at))
+	}
+
+	return digest.Sum64()
+}
+
+func writeLine(h hash.Hash64, text string) { _, _ = io.WriteString(h, text+"\n") } // never fails
+
+// render writes the document of a query: as many agents as one document may have.
+func (h *WebOfAgents) render(query index.Query) *page {
+	p := &page{}
+	b := []byte(`{"woa_version":"1","agents":[`)
+	tail := []byte(`],"transports":{}}` + "\n")
+	if h.cfg.Invocable != nil {
+		tail = h.appendTransports([]byte(`],"transports":`))
+		b = h.appendAgents(b, p, query, maxDocument-len(tail))
+	}
+	b = append(b, tail...)
+
+	p.body = slices.Clip(b)
+	p.compressed = slices.Clip(response.Compress(b))
+	p.etag = fmt.Sprintf(`"%016x"`, xxhash.Sum64(b))
+
+	return p
+}
+
+// appendTransports appends the one transport of all agents, this directory's gateway
+// (gaikwad 4.3.1), and closes the document.
+func (h *WebOfAgents) appendTransports(b []byte) []byte {
+	b = strictjson.AppendText(append(b, `{"rest":{`...), "base", h.cfg.PublicURL)
+	return append(strictjson.AppendText(b, "invoke_path", "/agents/{agent_id}/invoke"), "}}}\n"...)
+}
+
+// appendAgents appends agents until there are no more, or the document is full; p then
+// says where the next one begins.
+func (h *WebOfAgents) appendAgents(b []byte, p *page, query index.Query, limit int) []byte {
+	query.Count = index.MaxCount
+	for n := 0; ; {
+		found := h.cfg.Reader.View.Lookup(query, h.hosted)
+		for _, e := range found.Entries {
+			before := len(b)
+			if n > 0 {
+				b = append(b, ',')
+			}
+			b = h.cfg.Reader.Render.AppendHosted(b, e)
+			if n == maxAgents || len(b) > limit {
+				p.more = true
+				p.next = query.After
+				return b[:before]
+			}
+
+			n++
+			query.After = h.cfg.Reader.View.CursorOf(e)
+		}
+		if !found.More {
+			return b
+		}
+	}
+}
+
+// hosted is a registration as the document lists it; nil if it doesn't. Its rid must be
+// unique here: two domains may have registrations of one rid, and then it would not say
+// which is meant (gaikwad 4.1).
+func (h *WebOfAgents) hosted(e *directory.Entry) *directory.Entry {
+	if !h.cfg.Invocable(e) {
+		return nil
+	}
+	decision := h.cfg.Read(directory.Identity{}, e)
+	if !decision.Allow {
+		return nil
+	}
+
+	if e.Origin != h.cfg.Domain {
+		found := h.cfg.Reader.View.Find(e.RID.String())
+		if len(found) != 1 || found[0].Origin != e.Origin {
+			return nil
+		}
+	}
+
+	return kinds.Redact(e, decision.Redaction)
+}

@@ -1,0 +1,172 @@
+package api
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/api/access"
+	"github.com/roster-mesh/roster/api/ad"
+	"github.com/roster-mesh/roster/api/admission"
+	"github.com/roster-mesh/roster/api/agents"
+	surface "github.com/roster-mesh/roster/api/discovery"
+	"github.com/roster-mesh/roster/api/operator"
+	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/discovery"
+)
+
+// A Registry takes changes for this node's domain, on whichever member it runs, and has
+// the position of the domain's history at this node. Its errors are *directory.Error.
+type Registry interface {
+	ad.Registry
+	// Position is that of the last change that this node's answers show.
+	Position() directory.Position
+	// Heard is the time since the domain's leader was heard; 0 on the leader.
+	Heard() time.Duration
+}
+
+// A Policy decides what callers may do. The zero identity is an anonymous caller.
+type Policy interface {
+	access.Policy
+	ad.WatchPolicy
+	// Operate decides about an operator's action, such as raft.read.
+	Operate(id directory.Identity, action string) directory.Decision
+	// Invoke decides about invocations through the gateway.
+	Invoke(id directory.Identity, e *directory.Entry) directory.Decision
+	DefaultVisibility() directory.Visibility
+}
+
+// A Finder finds registrations by what they can do: a *discovery.Finder.
+type Finder interface {
+	surface.Finder
+	// Flagged lists the registrations that are flagged: at most limit, by origin and rid.
+	Flagged(limit int) []discovery.FlaggedEntry
+}
+
+// An Operator reports the state of a node to its operators, and makes their changes.
+type Operator interface {
+	operator.State
+	operator.Keyring
+	operator.PolicyStore
+	// SetPeering makes a peering or changes it, for the whole domain.
+	SetPeering(context.Context, directory.Peering) error
+}
+
+// An AuditLog records changes, and requests for changes that were refused.
+type AuditLog interface {
+	// Intend is called before a change is proposed. If it fails, which is Unavailable, the
+	// change is not made.
+	Intend(directory.AuditEvent) error
+	// Done is called with the outcome of the change.
+	Done(directory.AuditEvent)
+	// Refused is called for a request that was refused before. It doesn't wait.
+	Refused(directory.AuditEvent)
+}
+
+// Config is what a Server needs. Domain, PublicURL, Registry, View, Policy and Finder are
+// required.
+type Config struct {
+	Domain    spiffeid.TrustDomain
+	PublicURL string // the domain's, https://HOST[:PORT] without a slash at its end
+	// Service returns the public URL of another domain; empty if it is not known.
+	Service func(spiffeid.TrustDomain) string
+
+	// The directory.
+	Registry Registry
+	View     *index.View
+	Policy   Policy
+	Records  ad.Records
+	Finder   Finder
+	// StrictFilters takes every discovery query as strict: a filter that can't be applied
+	// fails it (XU-012).
+	StrictFilters bool
+	// Panics counts those on entries that can't be shown; nil counts nothing.
+	Panics *contain.Panics
+
+	// Authentication. Identify verifies the credential of a request. The zero identity
+	// without an error is an anonymous caller; an error is an invalid credential.
+	Identify            func(*http.Request) (request.Credential, error)
+	AcceptedCredentials request.AcceptedCredentials
+	// ConsumeProof uses up the proof of a request that is no change but whose effect
+	// outlasts the proof, until the proof can't be shown again (Unix seconds). It fails with
+	// Replayed if the proof was used before, at any node of the domain. Without it, no such
+	// request may have a proof.
+	ConsumeProof func(ctx context.Context, proof directory.Hash, until int64) error
+	// CredentialRefused is called with the reason of a 401 that Identify didn't cause; may
+	// be nil.
+	CredentialRefused func(reason string)
+
+	// Freshness. CaughtUp tells whether this node has had everything that its domain had,
+	// once since it was started; until then it answers no default read of its domain. Nil
+	// is yes.
+	CaughtUp func() bool
+	// MaxStale is the longest time since the leader was heard in which default reads are
+	// answered; DefaultMaxStale if it is 0.
+	MaxStale time.Duration
+	// Position returns the position of another domain's history at this node.
+	Position func(spiffeid.TrustDomain) (directory.Position, bool)
+	// Await waits until this node has reached a position of any domain's history. It
+	// returns the context's error if that ends first. Nil never waits.
+	Await func(context.Context, spiffeid.TrustDomain, directory.Position) error
+
+	// Admission.
+	Limits admission.Limits
+	// CallerLimits are limits of some callers in place of Limits and MinLifetime.
+	CallerLimits []admission.CallerLimits
+	// MinLifetime is the shortest lifetime that may be asked for, in seconds.
+	MinLifetime uint32
+	// CredentialLives is how many lifetimes of its registrant's credential a registration is
+	// granted at most (jimenez 8.2); 0 is any number.
+	CredentialLives uint32
+	// MaxWatches and MaxWatchesEach bound the streams of events at the node and of one
+	// caller; ad.DefaultMaxWatches and ad.DefaultMaxWatchesEach if they are 0.
+	MaxWatches, MaxWatchesEach int
+	// Workers is how many requests are worked on at once, and Waiting how many wait for
+	// that; a few for each processor, and 4,096, if they are 0. More are shed: queries
+	// first, then lookups, registrations, and refreshes last.
+	Workers, Waiting int
+	// AnswerMemory bounds the bytes of answers that clients have not read; 256 MiB if it
+	// is 0.
+	AnswerMemory int
+	// MemoryInUse returns the share of its memory limit that the process needs; nil is
+	// never short of memory.
+	MemoryInUse func() float64
+	Shed        func(class string) // called for each request that is shed; may be nil
+
+	// Agents. Gateway invokes them; without it there are no routes for that.
+	Gateway agents.Gateway
+	// MaxInvocation bounds the body of an invocation in bytes; agents.DefaultMaxInvocation
+	// if it is 0.
+	MaxInvocation int64
+	// Invocable tells whether this node's gateway calls an agent; nil without a gateway.
+	Invocable func(*directory.Entry) bool
+	// Probed returns the result of asking an agent about itself, if it is known; nil if
+	// agents are not asked.
+	Probed func(*directory.Entry) (directory.Probe, bool)
+
+	// Other domains. Frozen returns the domains from which nothing is accepted any more:
+	// their registrations are shown as disputed. It is called for each item, and its result
+	// isn't changed. May be nil.
+	Frozen func() []spiffeid.TrustDomain
+	// Bundle is this domain's SPIFFE trust bundle, for anyone; nil if it is not served.
+	Bundle func() ([]byte, error)
+	// Federation serves /federation/v1/ and authorises its callers itself.
+	Federation http.Handler
+
+	// Operators. The routes of a nil field don't exist; Peerings needs Operator.
+	Operator Operator
+	Peerings operator.Peers
+	Cluster  operator.Members
+	Backups  operator.BackupStore
+
+	AuditLog AuditLog     // may be nil
+	Logger   *slog.Logger // may be nil
+	// Observe is called for every answer, with the route's path in the table; may be nil.
+	Observe func(method, route string, status int, took time.Duration)
+}

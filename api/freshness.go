@@ -1,0 +1,271 @@
+package api
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/api/admission"
+	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/api/response"
+	"github.com/roster-mesh/roster/api/wire"
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Times for which a read waits for the positions in min, in whole seconds.
+const (
+	defaultWait = 5
+	maxWait     = wire.MaxWait
+)
+
+// Bounds of the reads that wait at once, of all callers and of one.
+const (
+	maxAwaiting     = 4096
+	maxAwaitingEach = 256
+)
+
+// A consistency says which state of this node's own domain a read is answered from. Other
+// domains' registrations are as fresh as their positions say, whatever the consistency;
+// min waits for newer ones.
+type consistency string
+
+const (
+	// defaultRead reads this node's state, if its leader was heard recently.
+	defaultRead consistency = "default"
+	// staleRead reads this node's state, however old.
+	staleRead consistency = "stale"
+	// linearizableRead reads a state that has everything that was acknowledged at any node
+	// before the read, confirmed by a majority. Without a majority it is refused at once.
+	linearizableRead consistency = "linearizable"
+)
+
+// A freshness makes sure that this node's state is as fresh as a read asks for.
+type freshness struct {
+	domain   spiffeid.TrustDomain
+	registry Registry
+	maxStale time.Duration
+	caughtUp func() bool
+	foreign  func(spiffeid.TrustDomain) (directory.Position, bool)
+	await    func(context.Context, spiffeid.TrustDomain, directory.Position) error
+	waiting  *admission.Shares
+}
+
+func newFreshness(cfg *Config) *freshness {
+	return &freshness{
+		domain:   cfg.Domain,
+		registry: cfg.Registry,
+		maxStale: cfg.MaxStale,
+		caughtUp: cfg.CaughtUp,
+		foreign:  cfg.Position,
+		await:    cfg.Await,
+		waiting:  admission.NewShares(maxAwaiting, maxAwaitingEach),
+	}
+}
+
+// ensure waits until this node's state is as fresh as a read asks for, or refuses the read.
+// It says in Roster-Index and Roster-Stale how fresh the state is (OPS-017).
+func (f *freshness) ensure(w http.ResponseWriter, c *request.Call) error {
+	response.Private(w)
+	ask, err := parseFreshness(c.Params)
+	if err == nil {
+		err = f.wait(c, ask)
+	}
+
+	heard := f.registry.Heard()
+	w.Header().Set("Roster-Index", f.index(ask.min))
+	w.Header().Set("Roster-Stale", strconv.FormatInt(int64(math.Floor(heard.Seconds())), 10))
+
+	switch {
+	case err != nil || ask.consistency != defaultRead:
+		return err
+	case heard > f.maxStale:
+		return directory.Refuse(directory.Unavailable, "This node last heard its leader %d s ago; default reads allow %d s. "+
+			"Use consistency=stale to read what it has.", int(heard.Seconds()), int(f.maxStale.Seconds()))
+	case f.readsOwn(c) && !f.caughtUp():
+		return directory.Refuse(directory.Unavailable, "This node was just started and has not caught up with %s yet. "+
+			"Try again, ask for another domain's origin, or use consistency=stale to read what it has.", f.domain)
+	}
+
+	return nil
+}
+
+// current refuses if this node doesn't know the present state of its domain.
+func (f *freshness) current() error {
+	heard := f.registry.Heard()
+	if heard <= f.maxStale && f.caughtUp() {
+		return nil
+	}
+
+	return directory.Refuse(directory.Unavailable,
+		"This node doesn't know the present state of its domain; it last heard its leader %d s ago.", int(heard.Seconds()))
+}
+
+// originRoutes are the routes with a filter called origin; others ignore it.
+var originRoutes = []string{"/ad/l", "/ad/watch", "/agents"}
+
+// readsOwn tells whether a read's answer may have registrations of the own domain.
+func (f *freshness) readsOwn(c *request.Call) bool {
+	origin, mirrored := c.Vars["origin"]
+	if !mirrored && slices.Contains(originRoutes, c.Route) {
+		var err error
+		if origin, err = c.Params.One("origin"); err != nil {
+			return false // the handler reports the error
+		}
+	}
+
+	return origin == "" || origin == f.domain.Name()
+}
+
+// wait waits until this node has reached all positions of a read, for ask.wait together,
+// and then for a linearizable state if it asks for one.
+func (f *freshness) wait(c *request.Call, ask freshRead) error {
+	if err := f.awaitAll(c, ask); err != nil {
+		return err
+	}
+	if ask.consistency == linearizableRead {
+		return f.registry.Linearize(c.Context())
+	}
+
+	return nil
+}
+
+func (f *freshness) awaitAll(c *request.Call, ask freshRead) error {
+	if f.hasAll(ask.min) {
+		return nil
+	}
+
+	leave, hasShare := f.waiting.Enter(c.Caller().Key())
+	switch {
+	case hasShare:
+		return directory.Refuse(directory.RateLimited, "%d of your reads wait for positions at this node, the most that one "+
+			"caller may have. Wait for them, or read without min.", maxAwaitingEach)
+	case leave == nil:
+		return directory.Refuse(directory.Unavailable,
+			"Too many reads wait for positions at this node. Try again, or ask another node.")
+	}
+	defer leave()
+
+	ctx, cancel := context.WithTimeout(c.Context(), ask.wait)
+	defer cancel()
+	for _, m := range ask.min {
+		if err := f.await(ctx, m.domain, m.at); err != nil && f.position(m.domain).Before(m.at) {
+			return f.notReached(m, ask.wait)
+		}
+	}
+
+	return nil
+}
+
+func (f *freshness) notReached(m minimum, wait time.Duration) error {
+	has := "it has " + f.position(m.domain).String()
+	if f.position(m.domain) == (directory.Position{}) {
+		has = "it has nothing of that domain"
+	}
+
+	return directory.Refuse(directory.Unavailable, "This node did not reach %s within %d s; %s.",
+		directory.FormatIndex(m.domain, m.at), int(wait.Seconds()), has)
+}
+
+func (f *freshness) hasAll(min []minimum) bool {
+	return !slices.ContainsFunc(min, func(m minimum) bool { return f.position(m.domain).Before(m.at) })
+}
+
+// position is that of a domain's history at this node; zero if it is not known.
+func (f *freshness) position(td spiffeid.TrustDomain) directory.Position {
+	if td == f.domain {
+		return f.registry.Position()
+	}
+	if at, ok := f.foreign(td); ok {
+		return at
+	}
+
+	return directory.Position{}
+}
+
+// index is Roster-Index: the own domain's position, and those of the domains in min that
+// are known.
+func (f *freshness) index(min []minimum) string {
+	text := directory.FormatIndex(f.domain, f.registry.Position())
+	for _, m := range min {
+		if at, ok := f.foreign(m.domain); ok && m.domain != f.domain {
+			text = response.AddIndex(text, m.domain, at)
+		}
+	}
+
+	return text
+}
+
+// A freshRead is the freshness that a read asks for: a consistency, and the positions that
+// its answer must have reached.
+type freshRead struct {
+	consistency
+	min  []minimum
+	wait time.Duration
+}
+
+type minimum struct {
+	domain spiffeid.TrustDomain
+	at     directory.Position
+}
+
+// parseFreshness reads consistency, min and wait.
+func parseFreshness(params request.Params) (ask freshRead, err error) {
+	ask = freshRead{consistency: defaultRead, wait: defaultWait * time.Second}
+	switch mode, err := params.One("consistency"); {
+	case err != nil:
+		return ask, err
+	case mode == string(staleRead), mode == string(linearizableRead):
+		ask.consistency = consistency(mode)
+	case mode != "" && mode != string(defaultRead):
+		return ask, directory.Refuse(directory.BadQuery,
+			"consistency must be default, stale or linearizable, got %.40q.", mode)
+	}
+
+	if ask.min, err = parseMinimums(params); err != nil {
+		return ask, err
+	}
+	text, err := params.One("wait")
+	if err != nil || !params.Has("wait") {
+		return ask, err
+	}
+	seconds, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || seconds > maxWait {
+		return ask, directory.Refuse(directory.BadQuery,
+			"wait must be a whole number of seconds from 0 to %d, got %.40q.", maxWait, text)
+	}
+	ask.wait = time.Duration(seconds) * time.Second
+
+	return ask, nil
+}
+
+// parseMinimums reads min, which may be repeated. One may have several positions, as
+// Roster-Index has them.
+func parseMinimums(params request.Params) (all []minimum, err error) {
+	if !params.Has("min") {
+		return nil, nil
+	}
+	values, err := params.Decode([]string{"min"})
+	if err != nil {
+		return nil, err
+	}
+
+	for _, v := range values["min"] {
+		for text := range strings.SplitSeq(v, ",") {
+			text = strings.Trim(text, " ")
+			td, at, err := directory.ParseIndex(text)
+			if err != nil || directory.FormatIndex(td, at) != text {
+				return nil, directory.Refuse(directory.BadQuery,
+					"min must be DOMAIN=EPOCH.REVISION, as in Roster-Index, got %.100q.", text)
+			}
+			all = append(all, minimum{td, at})
+		}
+	}
+
+	return all, nil
+}

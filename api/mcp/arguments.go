@@ -1,0 +1,148 @@
+package mcp
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/strictjson"
+)
+
+// arguments are the arguments of one call of a tool.
+type arguments struct {
+	of    *tool
+	given map[string]jsontext.Value
+}
+
+// inPointer escapes the characters that have a meaning in JSON pointers (RFC 6901).
+var inPointer = strings.NewReplacer("~", "~0", "/", "~1")
+
+// parseArguments reads the arguments of a call strictly: an unknown argument is refused,
+// since to ignore a misspelt filter would answer another question. null is absent.
+func (t *tool) parseArguments(b []byte) (arguments, error) {
+	args := arguments{t, map[string]jsontext.Value{}}
+	if len(b) == 0 || string(b) == "null" {
+		b = []byte("{}")
+	}
+	members, err := directory.ParseObject(b)
+	if err != nil {
+		return args, err
+	}
+
+	for _, m := range members {
+		if !slices.ContainsFunc(t.arguments, func(a argument) bool { return a.name == m.Name }) {
+			return args, directory.Refuse(directory.BadRequest, "%s has no argument %.100q. Its arguments are %s.",
+				t.name, m.Name, t.argumentNames()).At("/" + inPointer.Replace(m.Name))
+		}
+		if string(m.Value) != "null" {
+			args.given[m.Name] = m.Value
+		}
+	}
+	for _, name := range t.required {
+		if args.given[name] == nil {
+			return args, directory.Refuse(directory.BadRequest, "%s needs the argument %s.", t.name, name)
+		}
+	}
+
+	return args, nil
+}
+
+func (t *tool) argumentNames() string {
+	var names []string
+	for _, a := range t.arguments {
+		names = append(names, a.name)
+	}
+
+	return strings.Join(names, ", ")
+}
+
+// get is a GET of path with those arguments that belong in its query.
+func (args arguments) get(path string) (*toolRequest, error) {
+	query := url.Values{}
+	for _, a := range args.of.arguments {
+		if a.param == "" {
+			continue
+		}
+		values, err := args.texts(a.name)
+		if err != nil {
+			return nil, err
+		}
+		if len(values) > 0 {
+			query[a.param] = values
+		}
+	}
+
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+
+	return &toolRequest{method: http.MethodGet, target: path}, nil
+}
+
+// post is a POST to path whose body has the arguments that don't belong in its query.
+func (args arguments) post(path string) (*toolRequest, error) {
+	q, err := args.get(path)
+	if err != nil {
+		return nil, err
+	}
+
+	var members []strictjson.Member
+	for _, a := range args.of.arguments {
+		if value, given := args.given[a.name]; given && a.param == "" {
+			members = append(members, strictjson.Member{Name: a.name, Value: value})
+		}
+	}
+	q.method = http.MethodPost
+	q.body = strictjson.AppendObject(nil, members)
+
+	return q, nil
+}
+
+// text returns an argument that is one text; "" if it is absent.
+func (args arguments) text(name string) (string, error) {
+	values, err := args.texts(name)
+	if len(values) > 1 {
+		err = directory.Refuse(directory.BadRequest, "%s must be one text, got %d.", name, len(values)).At("/" + name)
+	}
+
+	return strings.Join(values, ""), err
+}
+
+// texts returns an argument as a query has it: its value, or those of its elements. The
+// route judges whether they are valid.
+func (args arguments) texts(name string) ([]string, error) {
+	value, given := args.given[name]
+	if !given {
+		return nil, nil
+	}
+
+	items := []jsontext.Value{value}
+	if value.Kind() == '[' {
+		if err := json.Unmarshal(value, &items); err != nil {
+			return nil, err
+		}
+	}
+
+	var values []string
+	for _, item := range items {
+		switch item.Kind() {
+		case '"':
+			var s string
+			if err := json.Unmarshal(item, &s); err != nil {
+				return nil, err
+			}
+			values = append(values, s)
+		case '0', 't', 'f':
+			values = append(values, string(item))
+		default:
+			return nil, directory.Refuse(directory.BadRequest, "%s must be a text or a list of texts.", name).At("/" + name)
+		}
+	}
+
+	return values, nil
+}

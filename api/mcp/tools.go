@@ -1,0 +1,249 @@
+package mcp
+
+import (
+	"maps"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/api/openapi"
+	"github.com/roster-mesh/roster/api/response"
+	"github.com/roster-mesh/roster/api/wire"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/strictjson"
+)
+
+// A tool is one route as model clients see it.
+type tool struct {
+	name, title, does string
+	writes            bool
+	arguments         []argument
+	required          []string
+	results           []string // names of the schemas of its results
+	request           func(arguments) (*toolRequest, error)
+	// describe makes the result of an answer that has no body; nil if all have one.
+	describe func(*client.Reply) []byte
+}
+
+// An argument is one property of a tool's input.
+type argument struct {
+	name   string
+	schema openapi.Object
+	// param is the name of the argument in the route's query; "" if request puts it
+	// elsewhere.
+	param string
+}
+
+// A toolRequest is the request of a tool to the directory.
+type toolRequest struct {
+	method, target string // the target is a path and a query
+	writes         bool
+	body           []byte
+}
+
+// A toolset has all tools.
+type toolset struct {
+	description *openapi.Document
+	all         []*tool
+}
+
+func newToolset(d *openapi.Document) *toolset {
+	freshness := fromParameters(d.Parameter("consistency"), d.Parameter("min"), d.Parameter("wait"))
+
+	return &toolset{description: d, all: []*tool{
+		{
+			name: "lookup_agents", title: "Look agents up",
+			does: "List registered agents by exact filters: name, capability, type, tag, protocol, origin. All filters must match; " +
+				"without filters, all agents are listed, a page at a time. Each item says which domain registered it and who " +
+				"vouches for it. Use get_agent for a registration in full.",
+			arguments: fromParameters(d.QueryParameters("get", "/ad/l")...),
+			results:   []string{"listing"},
+			request:   func(args arguments) (*toolRequest, error) { return args.get("/ad/l") },
+		},
+		{
+			name: "discover_agents", title: "Discover agents",
+			does: "Find agents by what they can do, described in words. The best come first, each with its score, how it is " +
+				"reached, and the domain that registered it. Tags, protocols and constraints narrow the search down. " +
+				"Scores of different directories can't be compared.",
+			arguments: append(fromMembers(d.Schema("discovery-request", inDefs)), freshness...),
+			required:  []string{"query"},
+			results:   []string{"discovery-response"},
+			request:   func(args arguments) (*toolRequest, error) { return args.post("/discovery/query") },
+		},
+		{
+			name: "get_agent", title: "Get one agent",
+			does: "Show one registration in full: what the agent says about itself (endpoint, capabilities with their schemas, " +
+				"authentication) and what the directory knows about it. Name it by its rid, the last segment of its href, or by " +
+				"its agent name. If several domains have an agent of that name, the result is an error that lists them: " +
+				"choose one by its rid.",
+			arguments: append([]argument{
+				{name: "rid", schema: text("The registration's rid.", 1)},
+				{name: "agent", schema: text("The agent's name, if no rid is given.", 1)},
+				{name: "origin", schema: text("The trust domain that registered it; only together with a rid.", 0)},
+			}, freshness...),
+			results: []string{"registration", "listing"},
+			request: requestAgent,
+		},
+		{
+			name: "register_agent", title: "Register an agent",
+			does: "Register an agent under a name, or replace your registration of that name. It needs a verified identity, " +
+				"which owns the registration from then on. A registration ends after its lifetime unless it is registered " +
+				"again or refreshed.",
+			writes: true,
+			arguments: append(fromParameters(d.Parameter("agent"), d.Parameter("lt"), d.Parameter("kind")),
+				argument{name: "document", schema: openapi.Object{"type": "object", "description": documentText}}),
+			required: []string{"agent", "document"},
+			results:  []string{"registered"},
+			request:  requestRegistration, describe: describeRegistration,
+		},
+	}}
+}
+
+const documentText = "The agent's description of itself, of the given kind. For ad: base (the URI at which it is reached) and, " +
+	"optionally, description, protocols, tags, capabilities [{name, type, description, tags, input_schema, output_schema}]. " +
+	"The JSON Schema of each kind is at /schemas/KIND.json."
+
+// named returns the tool of a name, or nil.
+func (s *toolset) named(name string) *tool {
+	if i := slices.IndexFunc(s.all, func(t *tool) bool { return t.name == name }); i >= 0 {
+		return s.all[i]
+	}
+
+	return nil
+}
+
+// text is the schema of a text of at least least characters.
+func text(description string, least int) openapi.Object {
+	schema := openapi.Object{"type": "string", "description": description}
+	if least > 0 {
+		schema["minLength"] = least
+	}
+
+	return schema
+}
+
+// fromParameters makes arguments of parameters. One that may be repeated in a query may be
+// a text or a list of texts.
+func fromParameters(parameters ...openapi.Parameter) []argument {
+	var all []argument
+	for _, p := range parameters {
+		schema := p.Schema
+		if schema["type"] == "array" {
+			schema = openapi.Object{"anyOf": []any{openapi.Object{"type": "string"}, p.Schema}}
+		}
+		schema["description"] = p.Description
+		all = append(all, argument{name: p.Name, schema: schema, param: p.Name})
+	}
+
+	return all
+}
+
+// fromMembers makes arguments of the members of a body.
+func fromMembers(body openapi.Object) []argument {
+	var all []argument
+	members := body["properties"].(openapi.Object)
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		all = append(all, argument{name: name, schema: members[name].(openapi.Object)})
+	}
+
+	return all
+}
+
+// requestAgent is the request of get_agent.
+func requestAgent(args arguments) (*toolRequest, error) {
+	var named [3]string
+	for i, name := range []string{"rid", "agent", "origin"} {
+		var err error
+		if named[i], err = args.text(name); err != nil {
+			return nil, err
+		}
+	}
+
+	rid, agent, origin := named[0], named[1], named[2]
+	if (rid == "") == (agent == "") || origin != "" && rid == "" {
+		return nil, directory.Refuse(directory.BadRequest, "get_agent needs either rid, with or without origin, or agent.")
+	}
+
+	path := "/ad/r/" + url.PathEscape(rid+agent)
+	if origin != "" {
+		path = "/ad/r/" + url.PathEscape(origin) + "/" + url.PathEscape(rid)
+	}
+
+	return args.get(path)
+}
+
+// requestRegistration is the request of register_agent.
+func requestRegistration(args arguments) (*toolRequest, error) {
+	q, err := args.get("/ad/r")
+	if err == nil {
+		q.method = http.MethodPost
+		q.body = args.given["document"]
+	}
+
+	return q, err
+}
+
+// describeRegistration is the header of a registration's answer as a body.
+func describeRegistration(reply *client.Reply) []byte {
+	b := strictjson.AppendText([]byte{'{'}, "href", reply.Header.Get("Location"))
+	b = response.AppendBool(b, "created", reply.Status == http.StatusCreated)
+	b = response.AppendOptional(b, "sunset", reply.Header.Get("Sunset"))
+	b = response.AppendOptional(b, "roster_index", reply.Index())
+
+	var granted wire.Granted
+	if json.Unmarshal(reply.Body, &granted) == nil && granted.LifetimeSeconds > 0 {
+		b = strictjson.AppendUint(b, "lt", uint64(granted.LifetimeSeconds))
+	}
+
+	return append(b, '}', '\n')
+}
+
+// input is the JSON Schema of t's arguments.
+func (t *tool) input() jsontext.Value {
+	properties := openapi.Object{}
+	for _, a := range t.arguments {
+		properties[a.name] = a.schema
+	}
+
+	schema := openapi.Object{"type": "object", "properties": properties, "additionalProperties": false}
+	if len(t.required) > 0 {
+		schema["required"] = t.required
+	}
+
+	return openapi.Marshal(schema)
+}
+
+const defs = "#/$defs/"
+
+func inDefs(name string) string { return defs + name }
+
+var defsReference = regexp.MustCompile(`"#/\$defs/([^"]+)"`)
+
+// output is the JSON Schema of t's results, refusals included: some clients validate all
+// structured content.
+func (s *toolset) output(t *tool) jsontext.Value {
+	used := map[string]jsontext.Value{}
+	var use func(name string)
+	use = func(name string) {
+		if used[name] != nil {
+			return
+		}
+		used[name] = openapi.Marshal(s.description.Schema(name, inDefs))
+		for _, found := range defsReference.FindAllSubmatch(used[name], -1) {
+			use(string(found[1]))
+		}
+	}
+
+	var results []any
+	for _, name := range append(slices.Clip(t.results), "problem") {
+		use(name)
+		results = append(results, openapi.Object{"$ref": inDefs(name)})
+	}
+
+	return openapi.Marshal(openapi.Object{"type": "object", "anyOf": results, "$defs": used})
+}

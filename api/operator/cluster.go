@@ -1,0 +1,115 @@
+package operator
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/api/response"
+	"github.com/roster-mesh/roster/api/wire"
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Members changes the domain's Raft members, at whichever of them it is called. Its
+// errors are *directory.Error.
+type Members interface {
+	// Transfer gives the leadership to a node, or to any suitable one if to is zero.
+	Transfer(ctx context.Context, to spiffeid.ID) error
+	// Remove removes a node from the domain.
+	Remove(ctx context.Context, id spiffeid.ID) error
+	// Admit lets a node join, once and within a day; withdraw takes that back.
+	Admit(ctx context.Context, id spiffeid.ID, withdraw bool) error
+	// Leave removes this node from its domain.
+	Leave(ctx context.Context) error
+}
+
+// A Cluster answers the routes of the domain's Raft members.
+type Cluster struct {
+	Members Members
+	Logger  *slog.Logger
+}
+
+// Transfer answers POST /v1/operator/raft/transfer.
+func (h *Cluster) Transfer(w http.ResponseWriter, c *request.Call) error {
+	in, to, err := readMember(w, c, true)
+	if err == nil {
+		err = h.Members.Transfer(c.Context(), to)
+	}
+	if err != nil {
+		return err
+	}
+
+	return h.done(w, c, "transfer", in.ID)
+}
+
+// Remove answers POST /v1/operator/raft/remove.
+func (h *Cluster) Remove(w http.ResponseWriter, c *request.Call) error {
+	in, id, err := readMember(w, c, false)
+	if err == nil {
+		err = h.Members.Remove(c.Context(), id)
+	}
+	if err != nil {
+		return err
+	}
+
+	return h.done(w, c, "remove", in.ID)
+}
+
+// Admit answers POST /v1/operator/raft/admit.
+func (h *Cluster) Admit(w http.ResponseWriter, c *request.Call) error {
+	in, id, err := readMember(w, c, false)
+	if err == nil {
+		err = h.Members.Admit(c.Context(), id, in.Withdraw)
+	}
+	if err != nil {
+		return err
+	}
+
+	return h.done(w, c, "admit", in.ID)
+}
+
+// Leave answers POST /v1/operator/raft/leave.
+func (h *Cluster) Leave(w http.ResponseWriter, c *request.Call) error {
+	if err := h.Members.Leave(c.Context()); err != nil {
+		return err
+	}
+
+	return h.done(w, c, "leave", "this node")
+}
+
+// readMember reads a body that names a node. If it is optional and absent, the id is zero.
+func readMember(
+	w http.ResponseWriter, c *request.Call, optional bool,
+) (in wire.MemberRequest, id spiffeid.ID, err error) {
+	body, err := request.ReadBody(w, c)
+	if err != nil || len(body) == 0 && optional {
+		return in, id, err
+	}
+	if err := request.ParseObject(body, &in); err != nil {
+		return in, id, err
+	}
+	if in.ID == "" && optional {
+		return in, id, nil
+	}
+
+	if id, err = spiffeid.FromString(in.ID); err != nil {
+		return in, id, directory.Refuse(directory.BadRequest, "id must be a node's SPIFFE ID, got %.100q.", in.ID).At("/id")
+	}
+
+	return in, id, nil
+}
+
+// done logs a change of the domain's members with its caller, and answers it.
+func (h *Cluster) done(w http.ResponseWriter, c *request.Call, change, node string) error {
+	attrs := []any{"request_id", c.RequestID, "caller", c.Identity.String(), "change", change}
+	if node != "" {
+		attrs = append(attrs, "node", node)
+	}
+	h.Logger.Info("the domain's members changed", attrs...)
+	response.NoStore(w)
+
+	return response.NoContent(w)
+}

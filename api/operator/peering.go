@@ -1,0 +1,133 @@
+package operator
+
+import (
+	"net/url"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/api/wire"
+	"github.com/roster-mesh/roster/directory"
+)
+
+// parsePeering checks a peering as an operator wrote it. Without a state it is active.
+func parsePeering(in *wire.Peering, own spiffeid.TrustDomain) (directory.Peering, error) {
+	p := directory.Peering{
+		State:     directory.PeeringState(in.State),
+		Bundle:    in.Bundle,
+		Addresses: in.Addresses,
+		Gossip:    in.Gossip,
+		Mesh:      in.Mesh,
+		Endpoint:  directory.BundleEndpoint(in.BundleEndpoint),
+	}
+
+	var err error
+	p.Domain, err = spiffeid.TrustDomainFromString(in.Domain)
+	if err != nil || p.Domain.Name() != in.Domain || in.Domain == directory.Mesh.String() {
+		return p, directory.Refuse(directory.BadRequest, "domain must be a trust domain, got %q.", in.Domain).At("/domain")
+	}
+	if p.Domain == own {
+		return p, directory.Refuse(directory.BadRequest, "domain must be another domain; %s is this directory's own.", in.Domain).At("/domain")
+	}
+
+	switch p.State {
+	case "":
+		p.State = directory.PeeringActive
+	case directory.PeeringPending, directory.PeeringActive, directory.PeeringFrozen, directory.PeeringTerminated:
+	default:
+		return p, directory.Refuse(directory.BadRequest,
+			"state must be pending, active, frozen or terminated, got %q.", in.State).At("/state")
+	}
+
+	if len(in.Bundle) == 0 || jsontext.Value(in.Bundle).Kind() != '{' {
+		return p, directory.Refuse(directory.BadRequest,
+			"bundle is missing: give the peer's SPIFFE bundle, a JWKS object.").At("/bundle")
+	}
+	if err := p.Endpoint.Check(); err != nil {
+		return p, directory.Refuse(directory.BadRequest, "bundle_endpoint: %w", err).At("/bundle_endpoint")
+	}
+
+	return p, checkAddresses(in.Addresses)
+}
+
+func checkAddresses(addresses []string) error {
+	if len(addresses) == 0 {
+		return directory.Refuse(directory.BadRequest,
+			"addresses is empty: give the base URL of at least one of the peer's nodes.").At("/addresses")
+	}
+
+	for _, address := range addresses {
+		u, err := url.Parse(address)
+		if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.Path != "" ||
+			u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
+			return directory.Refuse(directory.BadRequest,
+				"An address must be https://HOST[:PORT], got %.200q.", address).At("/addresses")
+		}
+	}
+
+	return nil
+}
+
+// parsePeer reads the name of another domain.
+func parsePeer(name string, own spiffeid.TrustDomain) (spiffeid.TrustDomain, error) {
+	td, err := spiffeid.TrustDomainFromString(name)
+	if err != nil || td.Name() != name || td == own || name == directory.Mesh.String() {
+		return td, directory.Refuse(directory.BadRequest,
+			"domain must be another trust domain such as beta.test, got %.100q.", name).At("/domain")
+	}
+
+	return td, nil
+}
+
+// WirePeering returns p as it is on the wire.
+func WirePeering(p directory.Peering) wire.Peering {
+	return wire.Peering{
+		Domain:         p.Domain.Name(),
+		State:          string(p.State),
+		Bundle:         p.Bundle,
+		Addresses:      p.Addresses,
+		Gossip:         p.Gossip,
+		Mesh:           p.Mesh,
+		BundleEndpoint: wire.BundleEndpoint(p.Endpoint),
+	}
+}
+
+// WireRules returns the rules of a peering as they are on the wire.
+func WireRules(r directory.PeerRules) wire.PeerRules {
+	rules := wire.PeerRules{
+		Names:        r.Names,
+		Capabilities: r.Capabilities,
+		Records:      r.Records,
+		Bytes:        r.Bytes,
+		MaxLifetime:  r.MaxLifetime,
+		OnStale:      r.OnStale,
+		OwnerShare:   r.OwnerShare,
+	}
+	for _, kind := range r.Kinds {
+		rules.Kinds = append(rules.Kinds, string(kind))
+	}
+
+	return rules
+}
+
+// parseRules is the reverse of WireRules. It checks nothing.
+func parseRules(r *wire.PeerRules) *directory.PeerRules {
+	if r == nil {
+		return nil
+	}
+
+	rules := directory.PeerRules{
+		Names:        r.Names,
+		Capabilities: r.Capabilities,
+		Records:      r.Records,
+		Bytes:        r.Bytes,
+		MaxLifetime:  r.MaxLifetime,
+		OnStale:      r.OnStale,
+		OwnerShare:   r.OwnerShare,
+	}
+	for _, kind := range r.Kinds {
+		rules.Kinds = append(rules.Kinds, directory.Kind(kind))
+	}
+
+	return &rules
+}

@@ -1,0 +1,259 @@
+package operator
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/api/response"
+	"github.com/roster-mesh/roster/api/wire"
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Peers makes and ends peerings with other domains. Its errors are *directory.Error.
+type Peers interface {
+	// Invite makes a token by which that domain becomes a peer, once and until it ends. An
+	// earlier token for it becomes invalid.
+	Invite(ctx context.Context, peer spiffeid.TrustDomain, life time.Duration) (wire.Invitation, error)
+	// Accept shows the secret of another domain's token to that domain, and makes it a
+	// peer. It is safe to repeat.
+	Accept(ctx context.Context, token Token) error
+	// Invited reports whether this node knows an invitation with that secret.
+	Invited(secret string, peer spiffeid.TrustDomain) bool
+	// Redeem makes a peer of the domain that shows the secret of an invitation.
+	Redeem(ctx context.Context, secret string, peer directory.Peering) error
+	// Change does an operator's verb to an existing peering.
+	Change(ctx context.Context, peer spiffeid.TrustDomain, verb wire.PeerVerb) error
+	// Set replaces settings of a peering.
+	Set(ctx context.Context, peer spiffeid.TrustDomain, to PeerSettings) error
+}
+
+// PeerSettings are the parts of a peering that one side decides alone: its rules, and
+// where the peer is reached. A nil field stays as it is.
+type PeerSettings struct {
+	Export    *directory.PeerRules
+	Import    *directory.PeerRules
+	Addresses []string // base URLs of its nodes
+	Gossip    []string // host:port of their gossip listeners
+	Endpoint  *directory.BundleEndpoint
+}
+
+// Bounds of an invitation's lifetime.
+const (
+	defaultInvitation = time.Hour
+	maxInvitation     = 7 * 24 * time.Hour
+)
+
+// Peerings answers the routes that change peerings.
+type Peerings struct {
+	Domain spiffeid.TrustDomain
+	Peers  Peers
+	// Set makes a peering or changes it as a whole, for the whole domain.
+	Set    func(context.Context, directory.Peering) error
+	Logger *slog.Logger
+}
+
+// Put answers POST /v1/operator/peers: it makes or changes a peering as a whole.
+func (h *Peerings) Put(w http.ResponseWriter, c *request.Call) error {
+	var in wire.Peering
+	if err := request.ReadObject(w, c, &in); err != nil {
+		return err
+	}
+	p, err := parsePeering(&in, h.Domain)
+	if err != nil {
+		return err
+	}
+
+	if err := h.Set(c.Context(), p); err != nil {
+		return err
+	}
+	h.Logger.Info("peering set", "request_id", c.RequestID, "caller", c.Identity.String(),
+		"peer", p.Domain.Name(), "state", string(p.State))
+
+	return response.NoContent(w)
+}
+
+// Invite answers POST /v1/operator/peers/invite.
+func (h *Peerings) Invite(w http.ResponseWriter, c *request.Call) error {
+	var in wire.InviteRequest
+	if err := request.ReadObject(w, c, &in); err != nil {
+		return err
+	}
+	peer, err := parsePeer(in.Domain, h.Domain)
+	if err != nil {
+		return err
+	}
+
+	life := defaultInvitation
+	if in.LifeSeconds != 0 {
+		if in.LifeSeconds < 0 || in.LifeSeconds > int64(maxInvitation/time.Second) {
+			return directory.Refuse(directory.BadRequest,
+				"life must be 1 to %d seconds, got %d.", maxInvitation/time.Second, in.LifeSeconds).At("/life")
+		}
+		life = time.Duration(in.LifeSeconds) * time.Second
+	}
+
+	invitation, err := h.Peers.Invite(c.Context(), peer, life)
+	if err != nil {
+		return err
+	}
+	h.logChange(c, "invited", in.Domain)
+
+	return response.Status(w, c, invitation)
+}
+
+// Accept answers POST /v1/operator/peers/accept.
+func (h *Peerings) Accept(w http.ResponseWriter, c *request.Call) error {
+	var in wire.AcceptRequest
+	if err := request.ReadObject(w, c, &in); err != nil {
+		return err
+	}
+
+	token, err := ParseToken(in.Token)
+	if err == nil {
+		err = h.Peers.Accept(c.Context(), token)
+	}
+	if err != nil {
+		return err
+	}
+	h.logChange(c, "accepted", token.Domain)
+
+	return response.NoContent(w)
+}
+
+// Change answers POST /v1/operator/peers/change.
+func (h *Peerings) Change(w http.ResponseWriter, c *request.Call) error {
+	var in wire.PeerChange
+	if err := request.ReadObject(w, c, &in); err != nil {
+		return err
+	}
+	peer, err := parsePeer(in.Domain, h.Domain)
+	if err != nil {
+		return err
+	}
+	settings := parseSettings(&in.PeerSettings)
+	if err := checkChange(in.Verb, &settings); err != nil {
+		return err
+	}
+
+	if in.Verb == wire.PeerSet {
+		err = h.Peers.Set(c.Context(), peer, settings)
+	} else {
+		err = h.Peers.Change(c.Context(), peer, in.Verb)
+	}
+	if err != nil {
+		return err
+	}
+	h.logChange(c, string(in.Verb), in.Domain)
+
+	return response.NoContent(w)
+}
+
+// Redeem answers POST /v1/peerings for the domain that an invitation is for. That domain
+// has no identity here yet: the invitation's secret authenticates it.
+func (h *Peerings) Redeem(w http.ResponseWriter, c *request.Call) error {
+	var in wire.RedeemRequest
+	if err := request.ReadForeignObject(w, c, &in); err != nil {
+		return err
+	}
+	in.State = "" // this side decides both
+	in.Mesh = false
+	p, err := parsePeering(&in.Peering, h.Domain)
+	if err != nil {
+		return err
+	}
+
+	// A wrong secret costs no change and no line of the audit log.
+	if !h.Peers.Invited(in.Secret, p.Domain) {
+		return directory.Refuse(directory.Forbidden, "This domain has no invitation for %s with that secret.", p.Domain.Name())
+	}
+	if err := h.Peers.Redeem(c.Context(), in.Secret, p); err != nil {
+		return err
+	}
+	h.logChange(c, "redeemed", p.Domain.Name())
+
+	return response.NoContent(w)
+}
+
+func (h *Peerings) logChange(c *request.Call, change, peer string) {
+	attrs := []any{"request_id", c.RequestID, "change", change, "peer", peer}
+	if !c.Anonymous() {
+		attrs = append(attrs, "caller", c.Identity.String())
+	}
+	h.Logger.Info("peering changed", attrs...)
+}
+
+// parseSettings returns settings from the wire. It checks nothing.
+func parseSettings(in *wire.PeerSettings) PeerSettings {
+	return PeerSettings{
+		Export:    parseRules(in.Export),
+		Import:    parseRules(in.Import),
+		Addresses: in.Addresses,
+		Gossip:    in.Gossip,
+		Endpoint:  (*directory.BundleEndpoint)(in.BundleEndpoint),
+	}
+}
+
+func (s *PeerSettings) isZero() bool {
+	return s.Export == nil && s.Import == nil && s.Addresses == nil && s.Gossip == nil && s.Endpoint == nil
+}
+
+func (s *PeerSettings) check() error {
+	if s.Export != nil {
+		if err := s.Export.CheckExport(); err != nil {
+			return err
+		}
+	}
+	if s.Import != nil {
+		if err := s.Import.CheckImport(); err != nil {
+			return err
+		}
+	}
+
+	if s.Addresses != nil {
+		if err := checkAddresses(s.Addresses); err != nil {
+			return err
+		}
+	}
+	for _, address := range s.Gossip {
+		host, port, err := net.SplitHostPort(address)
+		if _, notPort := strconv.ParseUint(port, 10, 16); err != nil || host == "" || notPort != nil {
+			return directory.Refuse(directory.BadRequest,
+				"A gossip address must be HOST:PORT, got %.200q.", address).At("/gossip")
+		}
+	}
+	if s.Endpoint != nil {
+		if err := s.Endpoint.Check(); err != nil {
+			return directory.Refuse(directory.BadRequest, "bundle_endpoint: %w", err).At("/bundle_endpoint")
+		}
+	}
+
+	return nil
+}
+
+// checkChange refuses an unknown verb, and settings that don't belong to it.
+func checkChange(verb wire.PeerVerb, to *PeerSettings) error {
+	switch verb {
+	case wire.PeerRemove, wire.PeerRelease, wire.PeerExport, wire.PeerUnexport:
+		if !to.isZero() {
+			return directory.Refuse(directory.BadRequest,
+				"export, import, addresses, gossip and bundle_endpoint belong to the verb set.").At("/verb")
+		}
+		return nil
+	case wire.PeerSet:
+		if to.isZero() {
+			return directory.Refuse(directory.BadRequest,
+				"The verb set needs export, import, addresses, gossip or bundle_endpoint.").At("/verb")
+		}
+		return to.check()
+	default:
+		return directory.Refuse(directory.BadRequest,
+			"verb must be remove, release, export, unexport or set, got %.40q.", verb).At("/verb")
+	}
+}

@@ -1,0 +1,95 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/api/response"
+	"github.com/roster-mesh/roster/api/wire"
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A PolicyStore has the domain's access policy.
+type PolicyStore interface {
+	// Policy is the policy in force at this node.
+	Policy() wire.PolicyText
+	// SetPolicy puts a policy in force for the whole domain, on behalf of by. It refuses a
+	// policy that has an error, or that would forbid by to change it again; and one whose
+	// predecessor has none of the versions in replaces, unless that is nil. The policy's
+	// version is the revision of the returned position.
+	SetPolicy(ctx context.Context, by directory.Identity, text string, replaces []uint64) (directory.Outcome, error)
+}
+
+// maxPolicyBody bounds the body that a policy comes in; the text has a lower bound.
+const maxPolicyBody = 1 << 20
+
+// Policy answers the routes of the access policy.
+type Policy struct {
+	Store  PolicyStore
+	Logger *slog.Logger
+}
+
+// Get answers GET /v1/operator/policy. Its entity tag is of the version.
+func (p *Policy) Get(w http.ResponseWriter, c *request.Call) error {
+	current := p.Store.Policy()
+	body, err := json.Marshal(current)
+	if err != nil {
+		return fmt.Errorf("encoding the policy: %w", err)
+	}
+
+	body = append(body, '\n')
+	response.NoStore(w)
+
+	return response.Send(w, c, "application/json", response.StrongTag(current.Version, body), body)
+}
+
+// Set answers PUT /v1/operator/policy. The domain's leader compares If-Match and the
+// body's version with the policy that is in force then.
+func (p *Policy) Set(w http.ResponseWriter, c *request.Call) error {
+	body, err := request.ReadUpTo(w, c, maxPolicyBody)
+	if err != nil {
+		return err
+	}
+	var in wire.PolicyChange
+	if err := json.Unmarshal(body, &in, json.RejectUnknownMembers(true)); err != nil || in.Policy == nil {
+		return directory.Refuse(directory.BadRequest, `The body must be {"policy": CEDAR-TEXT}: %w`, err)
+	}
+	replaces, err := replacedVersions(c.Request, in.Version)
+	if err != nil {
+		return err
+	}
+
+	outcome, err := p.Store.SetPolicy(c.Context(), c.Identity, *in.Policy, replaces)
+	if err != nil {
+		return err
+	}
+	p.Logger.Info("policy set", "request_id", c.RequestID, "caller", c.Identity.String(), "version", outcome.Position.Revision)
+	response.NoStore(w)
+
+	return response.NoContent(w)
+}
+
+// replacedVersions returns the versions of which the policy in force must have one, by
+// the request's condition and its body; nil for any.
+func replacedVersions(r *http.Request, version *uint64) ([]uint64, error) {
+	cond, err := request.ParseCondition(r.Header)
+	switch {
+	case err != nil:
+		return nil, err
+	case cond.Absent:
+		return nil, directory.Refuse(directory.PreconditionFailed, "If-None-Match is *, but there is always a policy in force.")
+	case version == nil:
+		return cond.Revisions, nil
+	case cond.Revisions != nil && !slices.Contains(cond.Revisions, *version):
+		return nil, directory.Refuse(directory.PreconditionFailed,
+			"If-Match and the body's version, %d, name different policies.", *version).At("/version")
+	}
+
+	return []uint64{*version}, nil
+}

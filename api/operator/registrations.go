@@ -1,0 +1,140 @@
+package operator
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/api/registration"
+	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/api/response"
+	"github.com/roster-mesh/roster/api/wire"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/discovery"
+)
+
+// maxFlagged bounds a list of flagged registrations.
+const maxFlagged = 1000
+
+// A Remover removes registrations of the domain. Its errors are *directory.Error.
+type Remover interface {
+	Remove(context.Context, directory.Removing) (directory.Outcome, error)
+	// Linearize returns nil once this node's answers show everything that any node of the
+	// domain had acknowledged before the call.
+	Linearize(context.Context) error
+}
+
+// Registrations answers operators' routes of registrations: those of one owner, and those
+// that are flagged as search spam.
+type Registrations struct {
+	Domain   spiffeid.TrustDomain
+	Reader   *registration.Reader
+	Registry Remover
+	// Flagged lists flagged registrations: at most limit, by origin and rid.
+	Flagged func(limit int) []discovery.FlaggedEntry
+}
+
+// ListFlagged answers GET /v1/operator/flagged with flagged registrations of all domains.
+func (h *Registrations) ListFlagged(w http.ResponseWriter, c *request.Call) error {
+	all := []wire.Flagged{}
+	for _, f := range h.Flagged(maxFlagged) {
+		if e, ok := h.Reader.View.Get(f.Origin, f.RID); ok {
+			all = append(all, wire.Flagged{
+				Agent: e.Agent, Origin: e.Origin.Name(), Href: h.Reader.Render.Href(e), Flags: f.Flags.Names(),
+			})
+		}
+	}
+
+	return response.Status(w, c, wire.FlaggedList{Flagged: all})
+}
+
+// List answers GET /v1/operator/registrations?owner= with the registrations of an
+// identity, whether others may see them or not.
+func (h *Registrations) List(w http.ResponseWriter, c *request.Call) error {
+	text, err := c.Params.One("owner")
+	if err != nil {
+		return err
+	}
+	owner, err := directory.ParseIdentity(text)
+	if err != nil {
+		return directory.Refuse(directory.BadQuery,
+			"owner must be a SPIFFE or WIMSE URI, or oauth:ISSUER#SUBJECT, got %.100q.", text)
+	}
+
+	after, err := c.Params.One("after")
+	if err != nil {
+		return err
+	}
+	var cursor index.Cursor
+	if err := cursor.UnmarshalText([]byte(after)); err != nil {
+		return err
+	}
+
+	return sendOwned(w, c, h.ownedBy(owner, cursor))
+}
+
+func (h *Registrations) ownedBy(owner directory.Identity, after index.Cursor) index.Page {
+	query := index.Query{Origin: h.Domain, Count: index.MaxCount, After: after}
+
+	return h.Reader.View.Lookup(query, func(e *directory.Entry) *directory.Entry {
+		if e.Owner == owner {
+			return e
+		}
+		return nil
+	})
+}
+
+func sendOwned(w http.ResponseWriter, c *request.Call, page index.Page) error {
+	out := wire.Owned{Registrations: []wire.OwnedRegistration{}}
+	for _, e := range page.Entries {
+		out.Registrations = append(out.Registrations, wire.OwnedRegistration{
+			RID: e.RID.String(), Agent: e.Agent, ExpiresAt: time.UnixMilli(e.ExpiresAt).UTC(),
+		})
+	}
+
+	if page.More {
+		next, err := page.Next.MarshalText()
+		if err != nil {
+			return err
+		}
+		out.Next = string(next)
+	}
+
+	return response.Status(w, c, out)
+}
+
+// Remove answers POST /v1/operator/registrations/end: it removes a page of the
+// registrations of an identity, each by a change of its own, and lists them. Next says
+// that there are more.
+func (h *Registrations) Remove(w http.ResponseWriter, c *request.Call) error {
+	var in struct {
+		Owner directory.Identity `json:"owner"`
+	}
+	if err := request.ReadObject(w, c, &in); err != nil {
+		return err
+	}
+	if in.Owner.IsZero() {
+		return directory.Refuse(directory.BadRequest, "owner is missing: name the identity whose registrations are to be removed.").At("/owner")
+	}
+
+	if err := h.Registry.Linearize(c.Context()); err != nil {
+		return err
+	}
+	page := h.ownedBy(in.Owner, index.Cursor{})
+
+	// Policy was asked whether operators may do this; it isn't asked about each.
+	caller := h.Reader.Guard.Requester(c)
+	caller.Commissioning = true
+	caller.Judged = nil
+	for _, e := range page.Entries {
+		_, err := h.Registry.Remove(c.Context(), directory.Removing{Caller: caller, RID: e.RID})
+		if p := directory.ProblemOf(err); err != nil && p != directory.NotFound && p != directory.RegistrationExpired {
+			return err
+		}
+	}
+
+	return sendOwned(w, c, page)
+}

@@ -1,0 +1,87 @@
+package registration
+
+import (
+	"github.com/roster-mesh/roster/api/admission"
+	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Lifetimes bounds how long registrations are granted to callers.
+type Lifetimes struct {
+	// Min is the shortest lifetime that may be asked for, in seconds.
+	Min uint32
+	// Credentials is how many lifetimes of its registrant's credential a registration is
+	// granted at most (jimenez 8.2); 0 is any number.
+	Credentials uint32
+	// Callers are bounds of some callers in place of Min.
+	Callers []admission.CallerLimits
+}
+
+// parse reads lt; standard seconds if it is absent. A lifetime under the caller's minimum
+// is refused: with a longer one, the registration would outlive what its agent said.
+func (l *Lifetimes) parse(c *request.Call, standard uint32) (uint32, error) {
+	shortest := l.shortest(c)
+	if standard != 0 {
+		standard = max(standard, shortest)
+	}
+
+	lt, err := c.Params.Lifetime(standard)
+	if err == nil {
+		err = l.CheckMin(c, lt)
+	}
+
+	return lt, err
+}
+
+// CheckMin refuses a lifetime that is under the caller's minimum; 0 is none.
+func (l *Lifetimes) CheckMin(c *request.Call, lt uint32) error {
+	if shortest := l.shortest(c); lt != 0 && lt < shortest {
+		return directory.Refuse(directory.BadLifetime, "lt must be at least %d seconds for you, got %d.", shortest, lt)
+	}
+
+	return nil
+}
+
+// shortest is the shortest lifetime that the caller may ask for, in seconds.
+func (l *Lifetimes) shortest(c *request.Call) uint32 {
+	caller := c.Caller()
+	for i := range l.Callers {
+		if limits := &l.Callers[i]; limits.MinLifetime > 0 && limits.Covers(caller) {
+			return limits.MinLifetime
+		}
+	}
+
+	return l.Min
+}
+
+// Cap returns the lifetime that this caller is granted of the one that it asks for, with
+// this credential (AD-070), in seconds.
+func (l *Lifetimes) Cap(c *request.Call, lifetime uint32) uint32 {
+	caller := c.Caller()
+	for i := range l.Callers {
+		if limits := &l.Callers[i]; limits.MaxLifetime > 0 && limits.Covers(caller) {
+			lifetime = min(lifetime, limits.MaxLifetime)
+			break
+		}
+	}
+
+	if l.Credentials == 0 || c.Credential.Life <= 0 {
+		return lifetime
+	}
+	longest := max(directory.MinLifetime, float64(l.Credentials)*c.Credential.Life.Seconds())
+
+	return uint32(min(float64(lifetime), longest))
+}
+
+// CapRefresh is Cap of a refresh: without a lifetime, of the one that e was granted. e is
+// nil if this node doesn't have the registration.
+func (l *Lifetimes) CapRefresh(c *request.Call, lifetime uint32, e *directory.Entry) uint32 {
+	if lifetime != 0 || e == nil {
+		return l.Cap(c, lifetime)
+	}
+	if longest := l.Cap(c, e.Lifetime); longest < e.Lifetime {
+		return longest
+	}
+
+	return 0
+}

@@ -1,0 +1,104 @@
+package registration
+
+import (
+	"sync"
+
+	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/directory/strictjson"
+)
+
+// Target returns the registration that the path of a write names, if its caller may write
+// it. The entry is nil if this node doesn't have the rid: the leader judges that.
+func (w *Writer) Target(c *request.Call) (*directory.Entry, directory.RID, error) {
+	origin, mirrored := c.Vars["origin"]
+	if !mirrored {
+		return w.TargetID(c, c.Vars["id"], w.CatchUp(c))
+	}
+
+	if e, err := w.writable(c, w.Reader.Mirrored(origin, c.Vars["id"])); e != nil || err != nil {
+		return e, ridOf(e), err
+	}
+
+	return nil, directory.RID{}, NotFound(c)
+}
+
+// TargetID is Target of an id. If this node doesn't have a name, catchUp makes sure that
+// it knows all names before the call is refused.
+func (w *Writer) TargetID(c *request.Call, id string, catchUp func() error) (*directory.Entry, directory.RID, error) {
+	if e, err := w.writable(c, w.Reader.View.Find(id)); e != nil || err != nil {
+		return e, ridOf(e), err
+	}
+
+	// The leader is asked about a rid, hidden or absent, so that timing tells neither.
+	if rid, err := directory.ParseRID(id); err == nil {
+		return nil, rid, nil
+	}
+
+	if err := catchUp(); err != nil {
+		return nil, directory.RID{}, err
+	}
+	if e, err := w.writable(c, w.Reader.View.Find(id)); e != nil || err != nil {
+		return e, ridOf(e), err
+	}
+
+	return nil, directory.RID{}, NotFoundID(id)
+}
+
+// CatchUp returns a function that makes this node know, once for a call, everything that
+// any node of the domain had acknowledged before.
+func (w *Writer) CatchUp(c *request.Call) func() error {
+	return sync.OnceValue(func() error { return w.Registry.Linearize(c.Context()) })
+}
+
+// writable returns the first of some registrations that the caller may write, or why it
+// may not; neither if it may see none of them.
+func (w *Writer) writable(c *request.Call, found []*directory.Entry) (*directory.Entry, error) {
+	for _, e := range found {
+		switch {
+		case w.Reader.Guard.MayWrite(c, e):
+			return e, nil
+		case !w.Reader.Guard.MayRead(c, e):
+		case w.Reader.Guard.IsOwn(e):
+			return nil, directory.Refuse(directory.Forbidden,
+				"You don't own this registration. Only its owner or a commissioning tool may change it.")
+		default:
+			return nil, w.Foreign(e)
+		}
+	}
+
+	return nil, nil
+}
+
+// ridOf is the rid of an entry that may be nil.
+func ridOf(e *directory.Entry) directory.RID {
+	if e == nil {
+		return directory.RID{}
+	}
+
+	return e.RID
+}
+
+// Foreign refuses a write to another domain's registration.
+func (w *Writer) Foreign(e *directory.Entry) error {
+	refused := &problem.Refusal{Err: directory.Refuse(directory.ForeignRegistration,
+		"This is a copy of a registration of %s, and can be changed only there.", e.Origin)}
+	if href := w.Reader.Render.OriginHref(e); href != "" {
+		refused.Err.Detail += " The original is at " + href + "."
+		refused.Members = []strictjson.Member{{Name: "origin_href", Value: strictjson.AppendString(nil, href)}}
+	}
+
+	return refused
+}
+
+// Hide returns the error of a change that the leader decided. If this node doesn't have
+// the registration (known is nil), it could not check whether the caller may see it: that
+// another identity owns it then reads as if there were none.
+func Hide(id string, known *directory.Entry, err error) error {
+	if p := directory.ProblemOf(err); known == nil && (p == directory.Forbidden || p == directory.NotFound) {
+		return NotFoundID(id)
+	}
+
+	return err
+}

@@ -1,0 +1,284 @@
+package registration
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/api/response"
+	"github.com/roster-mesh/roster/api/view"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/strictjson"
+)
+
+// A Registry takes changes for the domain. Its errors are *directory.Error.
+type Registry interface {
+	Register(context.Context, directory.Registering) (directory.Outcome, error)
+	Refresh(context.Context, directory.Refreshing) (directory.Outcome, error)
+	Remove(context.Context, directory.Removing) (directory.Outcome, error)
+	// Linearize returns nil once this node's answers show everything that any node of the
+	// domain had acknowledged before the call.
+	Linearize(context.Context) error
+}
+
+// A Writer changes registrations of its domain for callers. It is safe for concurrent
+// use.
+type Writer struct {
+	Domain   spiffeid.TrustDomain
+	Reader   *Reader
+	Registry Registry
+	Lifetimes
+	DefaultVisibility func() directory.Visibility
+}
+
+// ParseProposal reads from the query and the header whom a registration is for, for how
+// long (standard seconds by default), who may see it, and which state it requires.
+func (w *Writer) ParseProposal(c *request.Call, standard uint32) (proposal directory.Registering, err error) {
+	if proposal.Lifetime, err = w.parse(c, standard); err != nil {
+		return proposal, err
+	}
+	if proposal.Owner, err = parseOwner(c); err != nil {
+		return proposal, err
+	}
+
+	visibility, err := c.Params.One("visibility")
+	if err != nil {
+		return proposal, err
+	}
+	proposal.Visibility = w.DefaultVisibility()
+	proposal.KeepVisibility = visibility == ""
+	if visibility != "" {
+		if proposal.Visibility, err = directory.ParseVisibility(visibility); err != nil {
+			return proposal, err
+		}
+	}
+
+	cond, err := request.ParseCondition(c.Header)
+	proposal.IfMatch = cond.Revisions
+	proposal.Present = cond.Present
+	proposal.Absent = cond.Absent
+
+	return proposal, err
+}
+
+// parseOwner reads the owner that a commissioning tool names (jimenez 2); the zero
+// identity is the caller.
+func parseOwner(c *request.Call) (owner directory.Identity, err error) {
+	text, err := c.Params.One("owner")
+	if err != nil || text == "" {
+		return owner, err
+	}
+
+	if owner, err = directory.ParseIdentity(text); err != nil {
+		return owner, directory.Refuse(directory.BadRequest,
+			"owner must be a SPIFFE or WIMSE URI, or oauth:ISSUER#SUBJECT, got %.100q.", text)
+	}
+	if owner == c.Identity {
+		return directory.Identity{}, nil
+	}
+
+	return owner, nil
+}
+
+// ParseRefresh reads lt, 0 if it is absent, and the condition of a refresh.
+func (w *Writer) ParseRefresh(c *request.Call) (refresh directory.Refreshing, err error) {
+	if refresh.Lifetime, err = w.parse(c, 0); err != nil {
+		return refresh, err
+	}
+
+	cond, err := request.ParseCondition(c.Header)
+	refresh.IfMatch = cond.OfExisting()
+
+	return refresh, err
+}
+
+// maxProposals bounds how often policy is asked about one change.
+const maxProposals = 4
+
+// Propose makes a change that policy is asked about. It proposes the change again if
+// policy, or the registration, changed before the leader decided: this node may be behind
+// the leader.
+func (w *Writer) Propose(
+	c *request.Call, propose func() (directory.Outcome, error),
+) (directory.Outcome, error) {
+	for tries := 1; ; tries++ {
+		outcome, err := propose()
+		if directory.ProblemOf(err) != directory.Overtaken || tries == maxProposals {
+			return outcome, err
+		}
+
+		c.Audited = false // the next proposal is an event of its own
+		if err := w.Registry.Linearize(c.Context()); err != nil {
+			return directory.Outcome{}, err
+		}
+	}
+}
+
+// Complete returns a proposal to register with the parts that may differ the next time
+// that it is made: the caller with the version of its policy, the granted lifetime, and
+// the visibility of the registration that it replaces.
+func (w *Writer) Complete(c *request.Call, proposal directory.Registering) directory.Registering {
+	proposal.Caller = w.Reader.Guard.Requester(c)
+	proposal.Lifetime = w.Cap(c, proposal.Lifetime)
+
+	// Policy is asked about the visibility that the registration will have.
+	if proposal.KeepVisibility {
+		for _, e := range w.Reader.View.Find(proposal.Agent) {
+			if w.Reader.Guard.MayWrite(c, e) {
+				proposal.Visibility = e.Visibility
+			}
+		}
+	}
+
+	return proposal
+}
+
+// Upsert registers a document under its name, or replaces the one that its owner
+// registered there, of whatever kind that is.
+func (w *Writer) Upsert(c *request.Call, proposal directory.Registering) (outcome directory.Outcome, err error) {
+	proposal.Projection, err = kinds.Project(proposal.Agent, proposal.Document)
+	if err != nil {
+		return outcome, err
+	}
+
+	return w.Propose(c, func() (directory.Outcome, error) {
+		attempt := w.Complete(c, proposal)
+		if err := w.Reader.Guard.Authorise(c, attempt); err != nil {
+			return directory.Outcome{}, err
+		}
+
+		return w.Registry.Register(c.Context(), attempt)
+	})
+}
+
+// Replace is Upsert for PUT: the document has the id that its path has (XU-038).
+func (w *Writer) Replace(c *request.Call, proposal directory.Registering) (directory.Outcome, error) {
+	e, err := w.Replaced(c)
+	if err != nil {
+		return directory.Outcome{}, err
+	}
+
+	id := norm.NFC.String(c.Vars["id"])
+	if e != nil {
+		id = e.Agent
+	}
+	if proposal.Agent != id {
+		return directory.Outcome{}, directory.Refuse(directory.BadDocument,
+			"The document's id is %.100q, but the path names %.100q. An id can't be changed.", proposal.Agent, id).At("/id")
+	}
+
+	return w.Upsert(c, proposal)
+}
+
+// Replaced returns the registration that a PUT would replace, if its caller may. It is
+// nil if the path has a given id that no registration has: PUT registers that.
+func (w *Writer) Replaced(c *request.Call) (*directory.Entry, error) {
+	e, _, err := w.Target(c)
+	_, notRID := directory.ParseRID(c.Vars["id"])
+
+	switch {
+	case notRID != nil && directory.ProblemOf(err) == directory.NotFound:
+		return nil, nil
+	case e == nil && err == nil:
+		return nil, w.AskLeader(c)
+	}
+
+	return e, err
+}
+
+// AskLeader refuses a change of a registration that this node doesn't have, as the leader
+// sees it: the leader is asked for a refresh that can't succeed, because no registration
+// has NoRevision.
+func (w *Writer) AskLeader(c *request.Call) error {
+	rid, err := directory.ParseRID(c.Vars["id"])
+	if err != nil {
+		return NotFound(c)
+	}
+
+	_, err = w.Registry.Refresh(c.Context(), directory.Refreshing{
+		Caller: w.Reader.Guard.Owner(c), RID: rid, IfMatch: []uint64{request.NoRevision},
+	})
+	if directory.ProblemOf(err) == directory.PreconditionFailed {
+		return directory.Refuse(directory.Unavailable, "This node doesn't have the registration yet. Nothing was changed; try again.")
+	}
+
+	return Hide(c.Vars["id"], nil, err)
+}
+
+// Remove answers DELETE on a registration (jimenez 4.5).
+func (w *Writer) Remove(rw http.ResponseWriter, c *request.Call) error {
+	cond, err := request.ParseCondition(c.Header)
+	if err != nil {
+		return err
+	}
+
+	outcome, err := w.Propose(c, func() (directory.Outcome, error) {
+		caller := w.Reader.Guard.Owner(c)
+		e, rid, err := w.Target(c)
+		if err != nil {
+			return directory.Outcome{}, err
+		}
+		outcome, err := w.Registry.Remove(c.Context(), directory.Removing{Caller: caller, RID: rid, IfMatch: cond.OfExisting()})
+
+		return outcome, Hide(c.Vars["id"], e, err)
+	})
+	if err != nil {
+		return err
+	}
+
+	w.SetOutcome(rw, outcome)
+
+	return response.NoContent(rw)
+}
+
+// SetOutcome sets in the header the position of a change in the domain's history, and the
+// registration's deadline.
+func (w *Writer) SetOutcome(rw http.ResponseWriter, outcome directory.Outcome) {
+	rw.Header().Set("Roster-Index", directory.FormatIndex(w.Domain, outcome.Position))
+	if e, ok := w.Reader.View.Get(w.Domain, outcome.RID); ok {
+		rw.Header().Set("Sunset", sunset(e))
+	}
+}
+
+// AppendGranted appends the body that says that a shorter lifetime was granted than
+// asked for (AD-011, AD-055).
+func AppendGranted(b []byte, outcome directory.Outcome) []byte {
+	return append(strictjson.AppendUint(append(b, '{'), "lt", uint64(outcome.Granted)), '}', '\n')
+}
+
+// Answer answers a write with the registration as it is now.
+func (w *Writer) Answer(
+	rw http.ResponseWriter, c *request.Call, surface view.Surface, outcome directory.Outcome,
+) error {
+	response.Private(rw)
+	e, ok := w.Reader.View.Get(w.Domain, outcome.RID)
+	if !ok { // it was removed meanwhile
+		e = &directory.Entry{Origin: w.Domain, RID: outcome.RID}
+	}
+	rw.Header().Set("Location", surface.Href(e))
+	w.SetOutcome(rw, outcome)
+	if !ok {
+		rw.WriteHeader(StatusOf(outcome))
+		return nil
+	}
+
+	rw.Header().Set("Content-Location", surface.Href(e))
+	body := append(surface.Append(nil, e, view.Options{Registrant: true}), '\n')
+	response.SetTag(rw, c, "application/json", response.StrongTag(e.Revision, body), body)
+	response.Write(rw, c.Request, StatusOf(outcome), "application/json", body)
+
+	return nil
+}
+
+// StatusOf is 201 if a registration was made, and 200 if one was replaced.
+func StatusOf(outcome directory.Outcome) int {
+	if outcome.Created {
+		return http.StatusCreated
+	}
+
+	return http.StatusOK
+}

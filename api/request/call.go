@@ -1,0 +1,104 @@
+package request
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+
+	"github.com/roster-mesh/roster/api/admission"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
+)
+
+// A Handler answers the calls of one route. An error that it returns is answered with a
+// problem body by the server.
+type Handler func(w http.ResponseWriter, c *Call) error
+
+// A Call is one request on its way through the server. It is for the goroutine that
+// serves it.
+type Call struct {
+	*http.Request
+
+	RequestID string
+	Route     string            // the path of the route table; empty until one matches
+	Vars      map[string]string // variables of the path, percent-decoded once
+	Params    Params            // of the query
+
+	Identity   directory.Identity // the verified caller; zero if it is anonymous
+	Credential Credential         // by which Identity was verified
+
+	Slot    admission.Slot          // of the node's capacity
+	Answers *admission.AnswerMemory // in which the answer is held until it is read
+
+	// Level is the level at which the call is logged if it succeeds.
+	Level slog.Level
+
+	// Decided are the policies that decided last, and Audited is whether the audit log
+	// has the outcome of the call.
+	Decided []string
+	Audited bool
+	Shed    bool // the call was refused under overload
+
+	// Delegated is whether a tool's own request was made within this call: that one is
+	// counted against the caller's quota.
+	Delegated atomic.Bool
+}
+
+type callKey struct{}
+
+// With returns ctx with the call in it.
+func With(ctx context.Context, c *Call) context.Context { return context.WithValue(ctx, callKey{}, c) }
+
+// Of returns the call that ctx belongs to; nil if there is none.
+func Of(ctx context.Context) *Call {
+	c, _ := ctx.Value(callKey{}).(*Call)
+	return c
+}
+
+// Caller is the party that the call counts against.
+func (c *Call) Caller() admission.Caller {
+	return admission.Caller{Identity: c.Identity, Method: c.Credential.Method, Remote: c.RemoteAddr}
+}
+
+// Anonymous tells whether the caller proved no identity.
+func (c *Call) Anonymous() bool { return c.Identity.IsZero() }
+
+// Reads tells whether the method is one that changes nothing.
+func (c *Call) Reads() bool { return c.Method == http.MethodGet || c.Method == http.MethodHead }
+
+// Audit completes an event of the audit log with the call's own fields.
+func (c *Call) Audit(event directory.AuditEvent) directory.AuditEvent {
+	event.RequestID = c.RequestID
+	event.Actor = c.Identity
+	event.Policies = c.Decided
+
+	event.Authn = c.Credential.Method
+	if event.Authn != "" && c.Credential.ReadOnly {
+		event.Authn += ", for reads"
+	}
+
+	return event
+}
+
+// OutcomeOf is the outcome of a change in the audit log: ok, or the problem's name.
+func OutcomeOf(err error) string {
+	if err == nil {
+		return "ok"
+	}
+
+	return string(problem.Explain(err).Err.Problem)
+}
+
+// IsLoopback tells whether a host, with or without a port, is this machine.
+func IsLoopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
+
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}

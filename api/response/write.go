@@ -1,0 +1,102 @@
+package response
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/roster-mesh/roster/api/request"
+)
+
+// WriteTime is how long a client of a stream may take to accept a piece of it.
+const WriteTime = 10 * time.Second
+
+// Write sends a whole body, compressed if the client accepts that and it gains
+// something; for HEAD, its header alone.
+func Write(w http.ResponseWriter, r *http.Request, status int, contentType string, body []byte) {
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	vary(h, contentType)
+
+	if Compresses(r, contentType, body) {
+		h.Set("Content-Encoding", "gzip")
+		if r.Method == http.MethodHead {
+			w.WriteHeader(status) // without a length: that would cost a compression
+			return
+		}
+		body = Compress(body)
+	}
+
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // an error means that the client is gone
+	}
+}
+
+// Answer is Write of a 200 that may be large: its memory is counted until the client
+// has read it.
+func Answer(w http.ResponseWriter, c *request.Call, contentType string, body []byte) error {
+	release, err := c.Answers.Hold(c.Caller(), len(body))
+	if err != nil {
+		return err
+	}
+	defer release()
+
+	Write(w, c.Request, http.StatusOK, contentType, body)
+
+	return nil
+}
+
+// Status answers an operator with a current state as JSON.
+func Status(w http.ResponseWriter, c *request.Call, status any) error {
+	body, err := json.Marshal(status)
+	if err != nil {
+		return fmt.Errorf("encoding a status: %w", err)
+	}
+
+	NoStore(w)
+	Write(w, c.Request, http.StatusOK, "application/json", append(body, '\n'))
+
+	return nil
+}
+
+// NoContent answers that a change was made.
+func NoContent(w http.ResponseWriter) error {
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// buffers holds the memory of bodies that were sent.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// maxBuffer bounds the memory that is kept of one body, in bytes.
+const maxBuffer = 64 << 10
+
+// Buffer returns memory for the body of c's answer, and a function that gives it back
+// once the answer is sent. HTTP/2 may still read a body after Write has failed, so its
+// bodies don't share memory.
+func Buffer(c *request.Call) (buffer *[]byte, release func()) {
+	if c.ProtoMajor != 1 {
+		return new([]byte), func() {}
+	}
+
+	buffer = buffers.Get().(*[]byte)
+	return buffer, func() {
+		if cap(*buffer) <= maxBuffer {
+			buffers.Put(buffer)
+		}
+	}
+}
+
+// Empty answers with a status and no body.
+func Empty(w http.ResponseWriter, status int) error {
+	w.Header().Set("Content-Length", "0")
+	w.WriteHeader(status)
+
+	return nil
+}

@@ -1,0 +1,234 @@
+package api
+
+import (
+	"log/slog"
+	"net/http"
+
+	"github.com/roster-mesh/roster/api/admission"
+	"github.com/roster-mesh/roster/api/catalog"
+	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/api/wire"
+)
+
+// A route is one row of the table: a method at a path, who may call it, the level at which
+// a call that succeeds is logged, and its handler. Braces in a path hold the name of one
+// variable segment.
+type route struct {
+	method, path string
+	who          audience
+	log          slog.Level
+	handle       request.Handler
+}
+
+// The levels of calls that succeed. The calls of quiet routes are many, and metrics count
+// them. Those of notable routes change something, or leave the domain; if the audit log has
+// a call, it is logged as quiet.
+const (
+	quiet   = slog.LevelDebug
+	notable = slog.LevelInfo
+)
+
+// An audience says who may call a route, and how calls are counted.
+type audience struct {
+	level  level
+	class  admission.Class // of the quota that a call counts against
+	action string          // of an operator's route
+	stream bool            // the answer has no end, so there is no HEAD
+	calls  bool            // it invokes an agent
+	work   admission.Work  // under overload
+	bare   admission.Work  // without a body, if that is other work
+}
+
+// A level is who may call a route.
+type level int
+
+const (
+	levelAnyone     level = iota // callers are not authenticated
+	levelReader                  // policy filters what is shown, to anonymous callers too
+	levelIdentified              // a verified identity
+	levelOperator                // a verified identity that policy lets operate
+	levelNode                    // the handler authorises nodes itself
+	levelTool                    // authorised by the routes that tools request
+)
+
+var (
+	anyone     = audience{level: levelAnyone, class: admission.Public}
+	guest      = audience{level: levelAnyone, class: admission.Writes}
+	reader     = audience{level: levelReader, class: admission.Reads, work: admission.LookupWork}
+	watcher    = audience{level: levelReader, class: admission.Reads, stream: true}
+	querier    = audience{level: levelReader, class: admission.Queries, work: admission.QueryWork}
+	invoker    = audience{level: levelReader, class: admission.Invocations, calls: true}
+	identified = audience{level: levelIdentified, class: admission.Writes, work: admission.RegisterWork}
+	updater    = audience{
+		level: levelIdentified, class: admission.Writes, work: admission.RegisterWork, bare: admission.RefreshWork,
+	}
+	refresher = audience{level: levelIdentified, class: admission.Writes, work: admission.RefreshWork}
+	node      = audience{level: levelNode, class: admission.Federation}
+	toolUser  = audience{level: levelTool} // the request of a tool has a class
+)
+
+func operatorOf(action string) audience {
+	return audience{level: levelOperator, class: admission.Operations, action: action}
+}
+
+// table has every route of the API listener, grouped by who may call it. The router, HEAD,
+// OPTIONS, 405 with Allow, rate limits and /openapi.json follow from it (AD-078). A new
+// route needs its description in openapi.yaml; a test names the routes without one.
+func (s *Server) table() []route {
+	h := &s.surfaces
+	routes := []route{
+		// Anyone.
+		{"GET", "/.well-known/ad", anyone, quiet, h.wellKnown.AD},
+		{"GET", "/.well-known/agent-discovery", anyone, quiet, h.discovery.WellKnown},
+		{"GET", "/.well-known/api-catalog", anyone, quiet, h.description.Catalog},
+		{"GET", catalog.WebOfAgentsPath, anyone, quiet, h.webOfAgents.Get},
+		{"GET", "/openapi.json", anyone, quiet, h.description.OpenAPI},
+		{"GET", "/schemas/{kind}.json", anyone, quiet, h.description.Schema},
+		{"GET", "/problems/{name}", anyone, quiet, h.description.Problem},
+
+		// Callers that policy lets read.
+		{"GET", "/ad/l", reader, quiet, h.ad.Lookup},
+		{"GET", "/ad/watch", watcher, quiet, h.watch.Watch},
+		{"GET", "/ad/r/{id}", reader, quiet, h.ad.Get()},
+		{"GET", "/ad/r/{id}/record", reader, quiet, h.ad.Record},
+		{"GET", "/ad/r/{id}/proof", reader, quiet, h.ad.Proof},
+		{"GET", "/ad/r/{origin}/{id}", reader, quiet, h.ad.Get()},
+		{"GET", "/ad/r/{origin}/{id}/record", reader, quiet, h.ad.Record},
+		{"GET", "/ad/r/{origin}/{id}/proof", reader, quiet, h.ad.Proof},
+		{"GET", "/agents", reader, quiet, h.agents.List},
+		{"GET", "/agents/{id}", reader, quiet, h.agents.Get()},
+		{"POST", "/agents/search", querier, quiet, h.agents.Search},
+		{"GET", "/discovery/agents/{id}", reader, quiet, h.discovery.Get()},
+		{"POST", "/discovery/query", querier, quiet, h.discovery.Query},
+
+		// Callers that may make the requests of the tools.
+		{"POST", "/mcp", toolUser, quiet, h.mcp.Post},
+
+		// A verified identity: to register if policy lets it, and then the owner and
+		// commissioning tools.
+		{"POST", "/ad/r", identified, notable, h.ad.Register},
+		{"POST", "/ad/r/{id}", updater, notable, h.ad.Update},
+		{"DELETE", "/ad/r/{id}", identified, notable, h.ad.Writer.Remove},
+		{"POST", "/ad/r/{origin}/{id}", updater, notable, h.ad.Update},
+		{"DELETE", "/ad/r/{origin}/{id}", identified, notable, h.ad.Writer.Remove},
+		{"POST", "/ad/r/{id}/transfer", identified, notable, h.ad.Transfer},
+		{"POST", "/ad/refresh", refresher, notable, h.ad.RefreshMany},
+		{"POST", "/agents", identified, notable, h.agents.Publish},
+		{"PUT", "/agents/{id}", identified, notable, h.agents.Replace},
+		{"DELETE", "/agents/{id}", identified, notable, h.agents.Writer.Remove},
+		{"POST", "/discovery/agents", identified, notable, h.discovery.Publish},
+		{"PUT", "/discovery/agents/{id}", identified, notable, h.discovery.Replace},
+		{"DELETE", "/discovery/agents/{id}", identified, notable, h.discovery.Writer.Remove},
+	}
+
+	return append(append(routes, s.optionalRoutes()...), s.operatorRoutes()...)
+}
+
+// optionalRoutes are those of the table whose parts a node may lack.
+func (s *Server) optionalRoutes() (routes []route) {
+	h := &s.surfaces
+	if s.cfg.Finder != nil {
+		routes = append(routes, route{"POST", "/agents/resolve", querier, quiet, h.agents.Resolve})
+	}
+	if s.cfg.Bundle != nil {
+		routes = append(routes, route{"GET", wire.BundlePath, anyone, quiet, h.wellKnown.TrustBundle})
+	}
+	if len(s.cfg.AcceptedCredentials.Issuers) > 0 {
+		routes = append(routes, route{"GET", catalog.ProtectedResourcePath, anyone, quiet, h.wellKnown.ProtectedResource})
+	}
+
+	// Callers that policy lets invoke the agent.
+	if h.invoke != nil {
+		routes = append(routes,
+			route{"POST", "/agents/{id}/invoke", invoker, notable, h.invoke.Invoke},
+			route{"POST", "/agents/{id}/{operation}", invoker, notable, h.invoke.Invoke},
+		)
+	}
+
+	// Nodes of this domain and of its peers; the handler authorises them.
+	if s.cfg.Federation != nil {
+		federation := passTo(s.cfg.Federation)
+		routes = append(routes,
+			route{"GET", "/federation/v1/heads", node, quiet, federation},
+			route{"GET", "/federation/v1/keys", node, quiet, federation},
+			route{"GET", "/federation/v1/pages", node, quiet, federation},
+			route{"POST", "/federation/v1/records", node, quiet, federation},
+			route{"POST", "/federation/v1/farewell", node, notable, federation},
+			route{"POST", "/federation/v1/evidence", node, notable, federation},
+			route{"GET", "/federation/v1/evidence", node, quiet, federation},
+		)
+	}
+
+	return routes
+}
+
+// operatorRoutes are the routes of operators.
+func (s *Server) operatorRoutes() (routes []route) {
+	h := &s.surfaces
+	if s.cfg.Operator != nil {
+		routes = append(routes,
+			route{"GET", "/v1/operator/raft", operatorOf("raft.read"), quiet, h.status.Raft},
+			route{"GET", "/v1/operator/members", operatorOf("members.read"), quiet, h.status.Members},
+			route{"GET", "/v1/operator/peers", operatorOf("peer.read"), quiet, h.status.Peers},
+			route{"GET", "/v1/operator/peers/evidence", operatorOf("peer.read"), quiet, h.status.Evidence},
+			route{"POST", "/v1/operator/peers", operatorOf("peer.write"), notable, h.peerings.Put},
+			route{"GET", "/v1/operator/keys", operatorOf("keys.read"), quiet, h.keys.List},
+			route{"POST", "/v1/operator/keys/rotate", operatorOf("keys.write"), notable, h.keys.Rotate},
+			route{"POST", "/v1/operator/keys/revoke", operatorOf("keys.write"), notable, h.keys.Revoke},
+			route{"GET", "/v1/operator/policy", operatorOf("policy.read"), quiet, h.policy.Get},
+			route{"PUT", "/v1/operator/policy", operatorOf("policy.write"), notable, h.policy.Set},
+			route{"GET", wire.OwnedPath, operatorOf("registration.read"), quiet, h.registrations.List},
+			route{"POST", wire.OwnedPath + "/end", operatorOf("registration.write"), notable, h.registrations.Remove},
+		)
+	}
+	if s.cfg.Operator != nil && s.cfg.Finder != nil {
+		routes = append(routes,
+			route{"GET", "/v1/operator/flagged", operatorOf("flagged.read"), quiet, h.registrations.ListFlagged},
+		)
+	}
+	if s.cfg.Peerings != nil {
+		routes = append(routes,
+			route{"POST", "/v1/operator/peers/invite", operatorOf("peer.write"), notable, h.peerings.Invite},
+			route{"POST", "/v1/operator/peers/accept", operatorOf("peer.write"), notable, h.peerings.Accept},
+			route{"POST", "/v1/operator/peers/change", operatorOf("peer.write"), notable, h.peerings.Change},
+			// The domain that has the secret of an invitation.
+			route{"POST", wire.RedeemPath, guest, notable, h.peerings.Redeem},
+		)
+	}
+	if s.cfg.Cluster != nil {
+		routes = append(routes,
+			route{"POST", "/v1/operator/raft/transfer", operatorOf("raft.write"), notable, h.cluster.Transfer},
+			route{"POST", "/v1/operator/raft/remove", operatorOf("raft.write"), notable, h.cluster.Remove},
+			route{"POST", "/v1/operator/raft/admit", operatorOf("raft.write"), notable, h.cluster.Admit},
+			route{"POST", "/v1/operator/raft/leave", operatorOf("raft.write"), notable, h.cluster.Leave},
+		)
+	}
+	if s.cfg.Backups != nil {
+		routes = append(routes,
+			route{"GET", "/v1/operator/snapshot", operatorOf("snapshot.read"), notable, h.backups.Save},
+			route{"POST", "/v1/operator/snapshot", operatorOf("snapshot.write"), notable, h.backups.Restore},
+		)
+	}
+
+	return routes
+}
+
+// passTo hands calls to a handler that authorises them itself, and refuses by a problem
+// with their request's id.
+func passTo(handler http.Handler) request.Handler {
+	return func(w http.ResponseWriter, c *request.Call) error {
+		handler.ServeHTTP(w, c.Request)
+		return nil
+	}
+}
+
+// has tells whether this node has a route.
+func (s *Server) has(method, path string) bool {
+	for _, r := range s.table() {
+		if r.method == method && r.path == path {
+			return true
+		}
+	}
+
+	return false
+}

@@ -1,0 +1,111 @@
+package view
+
+import (
+	"encoding/binary"
+	"slices"
+	"sync/atomic"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/roster-mesh/roster/api/response"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
+)
+
+// ItemSize is the capacity to begin an item with, in bytes: most items fit.
+const ItemSize = 1200
+
+// Bounds of the item cache.
+const (
+	cachedItems   = 1 << 12 // a power of two
+	maxCachedItem = 8 << 10 // bytes of an item and its document
+)
+
+// An itemCache keeps the last JSON of lookup items, so that agents that many callers ask
+// for are not unpacked and written for each answer. An item has one place, by its rid,
+// and no lock. It is safe for concurrent use.
+type itemCache [cachedItems]atomic.Pointer[cachedItem]
+
+// A cachedItem is the JSON of an entry with everything else that it depends on. An entry
+// never changes: a refresh makes another entry.
+type cachedItem struct {
+	entry      *directory.Entry
+	opt        Options
+	service    string // the origin's public URL
+	visibility string // the default one
+	probe      directory.Probe
+	disputed   bool
+
+	written
+}
+
+// written is an item's JSON, which is never changed, and its hash.
+type written struct {
+	text []byte
+	hash uint64
+}
+
+// item returns what AppendItem appends, from the cache if that is still right. A redacted
+// entry may be for one reader alone, so it isn't cached.
+func (r *Renderer) item(e *directory.Entry, opt Options) written {
+	service := r.service(e)
+	disputed := r.disputed(e)
+	probe, _ := r.probed(e)
+	visibility := ""
+	if opt.Registrant {
+		visibility = r.cfg.DefaultVisibility().String()
+	}
+
+	place := &r.items[placeOf(e, opt)]
+	if i := place.Load(); i != nil && i.entry == e && i.opt == opt && i.service == service &&
+		i.visibility == visibility && i.disputed == disputed && i.probe.Equal(probe) {
+		return i.written
+	}
+
+	text := r.AppendItem(make([]byte, 0, ItemSize), e, opt)
+	w := written{text, xxhash.Sum64(text)}
+	if len(text)+len(e.Document.Bytes()) <= maxCachedItem && !e.Redacted {
+		w.text = slices.Clip(append([]byte(nil), text...))
+		place.Store(&cachedItem{e, opt, service, visibility, probe, disputed, w})
+	}
+
+	return w
+}
+
+// AppendItems appends a JSON array of items to b, with room for a few bytes more. It
+// returns a hash of them too. An entry that can't be shown is left out.
+func (r *Renderer) AppendItems(b []byte, entries []*directory.Entry, opt Options) ([]byte, uint64) {
+	all := make([]written, 0, len(entries))
+	size := 0
+	hashes := make([]byte, 0, 8*len(entries))
+
+	for _, e := range entries {
+		var w written
+		if !r.cfg.Panics.Do(contain.Listing, func() { w = r.item(e, opt) }) {
+			continue
+		}
+
+		all = append(all, w)
+		size += len(w.text) + len(",")
+		hashes = binary.LittleEndian.AppendUint64(hashes, w.hash)
+	}
+
+	b = slices.Grow(b, size+len("[]}\n"))
+	b = response.AppendList(b, all, func(b []byte, w written) []byte { return append(b, w.text...) })
+
+	return b, xxhash.Sum64(hashes)
+}
+
+// placeOf is the place of an item in the cache.
+func placeOf(e *directory.Entry, opt Options) uint64 {
+	var rid [16]byte
+	place := xxhash.Sum64(e.RID.AppendBinary(rid[:0])) << 2
+	if opt.Registrant {
+		place |= 1
+	}
+	if opt.Brief {
+		place |= 2
+	}
+
+	return place % cachedItems
+}
