@@ -1,49 +1,40 @@
-// Package directory is the vocabulary of Roster: what a registration is, how it
-// is written, named, projected, signed over and found. Everything else speaks
-// it; it imports nothing of ours and does no I/O.
+// Package directory is the vocabulary of Roster: registrations and their ids, names and
+// owners, documents and their projections, grants and redactions, changes and refusals.
+// Every other package uses it; it imports strictjson alone of ours, and does no I/O.
 //
-// The way of one registration through it:
+// The way of one registration:
 //
 //	kind, err := directory.ParseKind(query.Get("kind"))     // ad, aidip, woa, …
 //	name, err := directory.ParseName(query.Get("agent"))    // NFC, no *, not a rid
 //	doc, err := directory.ParseDocument(kind, body)         // strict JSON, bytes kept
-//	proj, err := directory.Project(name, doc)               // valid of its kind?
+//	proj, err := kinds.Project(name, doc)                   // valid of its kind?
 //
-// A [Document] keeps the bytes that were written. A [Projection] is what every
-// surface needs to know of it, made anew by [Reproject] wherever a log or a store
-// is read. [Entry.Rest] puts both into as little memory as they need, where they are
-// held for long; nobody sees a difference. Errors are [Error]: a [Problem] for machines, a sentence for people,
-// and a JSON pointer.
+// A [Document] keeps the bytes that were written. A [Projection] is what every surface
+// needs to know of it; a log or a store keeps the document, and kinds.Reproject makes the
+// projection again. [Entry.Rest] compacts both in memory without a visible difference.
+// Errors are [Error]: a [Problem] for machines, a sentence for people, and a JSON pointer.
 //
-// A committed change of contents is a [Change]. [Statement] is its one encoding,
-// which holds a salted hash of each member, so that one signature serves every
-// audience: [Disclosed] picks the members that a [Grant] shows, and [OpenRecord]
-// checks what came from elsewhere against the statement's bytes.
+// # Rooms
 //
-//	ds := change.Disclosures()
-//	payload, err := directory.Statement(directory.StatementFormat, change, ds)
-//	shown, m := directory.Disclosed(ds, grant)
-//	contents, err := directory.OpenRecord(payload, shown)
-//
-// What domains tell each other is made of [Digest], [SignedPage], [Head] and
-// [KeyDocument]: each has one encoding, and a reader that takes no other bytes.
-//
-// Package directory/index holds registrations in memory and answers lookups from them.
+//	strictjson   JSON objects: parse, split, append
+//	schema       JSON Schema
+//	kinds        documents of each kind: validation and projection
+//	invoke       operations, and their input and output
+//	signed       statements, records, pages, heads, key documents
+//	index        registrations in memory, lookups and watches
+//	table        numbers in place of pointers, for millions of things
+//	problem      refusals as RFC 9457 problems
+//	contain      panics on bytes from outside
 //
 // # Files
 //
-//	registration, identity*, lifetime, uri, errors
-//	                          ids, names, owners, lifetimes, refusals
-//	document, json, split, object
-//	                          documents, and strict JSON
-//	project*                  what a document of each kind says
-//	schema*, validate, simple JSON Schema
-//	contract, foresee, invocation, claim
-//	                          how an agent is invoked
+//	registration, identity*, lifetime, hash, errors
+//	                          ids, names, owners, lifetimes, hashes, refusals
+//	document, projection      documents, and the form that every surface reads
 //	rest, pack, unpack        documents and projections at rest
-//	change, probe, policy, sight, audit
-//	                          what the other packages tell each other
-//	statement, record, grant  what is signed over of a registration, and who may see what of it
-//	digest, page, keys, peer_rules, bundle
-//	                          what domains tell each other
+//	change, claim, probe, audit
+//	                          requests and results that other packages exchange
+//	grant, redaction, provenance, audience
+//	                          who may see what of a registration
+//	peering, bundle           agreements with other domains
 package directory

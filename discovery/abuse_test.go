@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/roster-mesh/roster/discovery"
+	"github.com/roster-mesh/roster/discovery/content"
 )
 
 // theWorld is what honest agents of many trades say.
@@ -45,13 +45,13 @@ func TestWhatIsWrittenForRankersIsFlaggedAndRanksLow(t *testing.T) {
 		queries = append(queries, a.examples...)
 	}
 	for _, c := range []struct {
-		flag    discovery.Flags
+		flag    content.Flags
 		stuffed agent
 	}{
-		{discovery.FlagRepetition, agent{name: "repeats", description: strings.TrimSpace(strings.Repeat(strings.Join(words, " ")+" ", 8))}},
-		{discovery.FlagDensity, agent{name: "lists", description: strings.Join(words, ", ")}},
-		{discovery.FlagDensity, agent{name: "tags", description: "An agent.", tags: slices.Compact(slices.Sorted(slices.Values(words)))}},
-		{discovery.FlagScatter, agent{name: "copies", description: "Does everything.", examples: queries}},
+		{content.FlagRepetition, agent{name: "repeats", description: strings.TrimSpace(strings.Repeat(strings.Join(words, " ")+" ", 8))}},
+		{content.FlagDensity, agent{name: "lists", description: strings.Join(words, ", ")}},
+		{content.FlagDensity, agent{name: "tags", description: "An agent.", tags: slices.Compact(slices.Sorted(slices.Values(words)))}},
+		{content.FlagScatter, agent{name: "copies", description: "Does everything.", examples: queries}},
 	} {
 		w := newWorld(t, nil, theWorld()...)
 		w.put(c.stuffed)

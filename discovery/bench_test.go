@@ -21,6 +21,9 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/discovery/analysis"
+	"github.com/roster-mesh/roster/discovery/content"
+	"github.com/roster-mesh/roster/discovery/postings"
 )
 
 // benchSize is how many registrations the benchmarks have: ROSTER_BENCH_SIZE, or
@@ -119,9 +122,9 @@ func heapInUse() uint64 {
 func BenchmarkMemory(b *testing.B) {
 	n := benchSize()
 	for b.Loop() {
-		w, a := newWriter(1), newReader(maphash.MakeSeed())
+		w, a := newWriter(1), content.NewReader(analysis.NewIndexing(maphash.MakeSeed()))
 		before := heapInUse()
-		x := newIndex(&Config{Class: byVisibility, Generation: func() uint64 { return 0 }}, a.seed, nil)
+		x := newIndex(&Config{Class: byVisibility, Generation: func() uint64 { return 0 }}, a.Seed, nil)
 		var c contents
 		start := cpu()
 		for i := range n {
@@ -133,7 +136,7 @@ func BenchmarkMemory(b *testing.B) {
 		after := heapInUse()
 		b.ReportMetric(float64(after-before)/float64(n), "B/registration")
 		b.ReportMetric(float64(took.Microseconds())/float64(n), "cpu-µs/registration")
-		b.ReportMetric(float64(x.terms.table.Len()), "terms")
+		b.ReportMetric(float64(x.terms.Len()), "terms")
 		runtime.KeepAlive(x)
 	}
 }
@@ -275,7 +278,7 @@ func BenchmarkGather(b *testing.B) {
 	n := uint32(benchSize())
 	x := newIndex(&Config{}, maphash.MakeSeed(), nil)
 	for i := range n {
-		x.alive.set(x.slots.Take())
+		x.alive.Set(x.slots.Take())
 		x.slots.At(i).rid = directory.NewRID(int64(i), [10]byte{})
 	}
 	x.origins = append(x.origins, alpha)
@@ -295,10 +298,10 @@ func BenchmarkGather(b *testing.B) {
 			for w.rand.Float64() < often/2 && count < 4 {
 				count++
 			}
-			x.terms.set(termOf(i), newPosting(uint32(at), quantum(count/(saturation+count))))
+			x.terms.Set(termOf(i), postings.NewPosting(uint32(at), quantum(count/(content.Saturation+count))))
 		}
 	}
-	x.terms.scatter()
+	x.terms.Scatter()
 	for _, words := range []int{2, 4, 9, 14} {
 		b.Run(fmt.Sprint(words, " words"), func(b *testing.B) {
 			runtime.LockOSThread()
@@ -315,26 +318,11 @@ func BenchmarkGather(b *testing.B) {
 	}
 }
 
-// scatter puts the cells of all blocks where they are in an index that has been filled
-// registration by registration: the blocks of a list lie far apart.
-func (t *terms) scatter() {
-	var all []*block
-	for _, l := range t.lists.All() {
-		for i := range l.blocks {
-			all = append(all, &l.blocks[i])
-		}
-	}
-	slices.SortFunc(all, func(a, b *block) int { return int(a.last) - int(b.last) })
-	for _, b := range all {
-		b.cells = slices.Clone(b.cells)
-	}
-}
-
 // skip returns how many registrations lie before the next that has a word.
 func (w *writer) skip(step float64) float64 { return math.Floor(math.Log(1-w.rand.Float64()) * step) }
 
-func (w *writer) leads(x *termIndex, words, n int) []lead {
-	var leads []lead
+func (w *writer) leads(x *termIndex, words, n int) []postings.Lead {
+	var leads []postings.Lead
 	asked := map[uint64]bool{}
 	for range words {
 		h := termOf(int(w.zipf.Uint64()))

@@ -29,7 +29,7 @@ func (f *Finder) classifyFrom(from uint32) bool {
 	x := f.index
 	to := min(from+classBatch, x.slots.Len())
 	for n := from; n < to; n++ {
-		if x.alive.has(n) {
+		if x.alive.Has(n) {
 			x.reclassify(f, n)
 		}
 	}

@@ -1,6 +1,10 @@
 package discovery
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/roster-mesh/roster/discovery/content"
+)
 
 // displacingShare is the share of a candidate's score that one of another owner needs
 // to stand before it, where the candidate's owner has its share of the answer
@@ -18,8 +22,8 @@ const (
 	duplicateWords = 6
 )
 
-// picks are the candidates of an answer, and what became of the others.
-type picks struct {
+// ranking are the candidates of an answer, and what became of the others.
+type ranking struct {
 	all    []*Candidate           // in the order of the answer
 	by     map[owner][]*Candidate // the same, by owner
 	beyond bool                   // one of all is beyond its owner's share
@@ -32,7 +36,7 @@ type picks struct {
 // whose score is at least displacingShare of its own, then comes by its score. Near
 // duplicates of one owner are left out.
 func (s *selection) pick(most int) {
-	s.picked = picks{all: s.picked.all[:0], by: map[owner][]*Candidate{}, turned: map[*Candidate]string{}}
+	s.picked = ranking{all: s.picked.all[:0], by: map[owner][]*Candidate{}, turned: map[*Candidate]string{}}
 	p := &s.picked
 
 	var within *Candidate    // the best of those within their owners' shares
@@ -67,7 +71,7 @@ func (s *selection) pick(most int) {
 	}
 }
 
-func (p *picks) take(c *Candidate) {
+func (p *ranking) take(c *Candidate) {
 	p.all = append(p.all, c)
 	p.by[c.owner] = append(p.by[c.owner], c)
 }
@@ -92,7 +96,7 @@ func (s *selection) isWeak(c *Candidate) bool {
 	switch {
 	case c.Score <= 0, c.rater.faint(c):
 		s.picked.turned[c] = WhyNoMatch
-	case c.Flags&flagsOfText != 0 && c.Score < flaggedFloor*s.rated[0].Score:
+	case c.Flags&content.SpamFlags != 0 && c.Score < flaggedFloor*s.rated[0].Score:
 		s.picked.turned[c] = WhyFlagged // it matches a little of everything
 	default:
 		return false
@@ -112,7 +116,7 @@ func (s *selection) repeats(c *Candidate) bool {
 		if !areDuplicates(mine, s.wordsOf(other)) {
 			continue
 		}
-		other.Flags |= FlagDuplicate
+		other.Flags |= content.FlagDuplicate
 		s.picked.turned[c] = WhyDuplicate
 		s.picked.copies++
 		return true
@@ -151,12 +155,12 @@ func (s *selection) wordsOf(c *Candidate) []uint64 {
 		return words
 	}
 	a := s.searches[0].rater.analyser // one for all candidates: it decides on the hashes
-	a.listen(nil)
-	a.sections = appendSections(a.sections[:0], c.shown())
+	a.Restrict(nil)
+	sections := a.Sections(c.shown())
 	words := []uint64{}
-	for i := range a.sections {
-		for _, t := range a.read(a.sections[i].text) {
-			words = append(words, t.hash)
+	for i := range sections {
+		for _, t := range a.Read(sections[i].Text) {
+			words = append(words, t.Hash)
 		}
 	}
 	slices.Sort(words)

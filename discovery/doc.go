@@ -37,16 +37,20 @@
 // Registrations that are written for rankers are caught when they are read
 // ([Flags]): they rank below what is honest, and [Finder.Flagged] lists them.
 //
+// # Rooms
+//
+//	analysis   texts to terms
+//	content    a registration as ranking reads it: sections, counts, labels, spam flags
+//	postings   terms to registrations, and the best by their sums
+//
 // # Files
 //
-//	finder, readers, about, explain        what others call
-//	profile, question                      a request and its answer; what a query asks for
-//	match, tags, classify, parts           hard filters, and what a reader may see
-//	search, rank, dense, score, evidence   candidates, their scores, and why
-//	selection, diversity                   which of them are the answer, in what order
-//	semantic, embed, vectors, fuse         vectors
-//	follow, document, passage, bag, heard, gate
-//	                                       how a registration is read
-//	text, stop                             words
-//	index, terms, postings, block, sweep   the index
+//	config, finder, about              the Finder
+//	follow, classify, redacted         the Finder follows the view
+//	index, sweep, rank, visible        the index, and what a reader sees of it
+//	profile, query                     a request and its answer
+//	filters, search, score, evidence   filters, candidates, their scores, and why
+//	selection, diversity, explain      the answer, its order, and what became of others
+//	semantic, embed, vectors, meaning, fuse
+//	                                   vectors
 package discovery

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/discovery/content"
 )
 
 // How long the background waits for a source that fails.
@@ -69,7 +70,7 @@ func (f *Finder) waiting(most int) (ws []waiter, more bool) {
 		if hash := f.hashText(text); hash == x.space.rows.At(n).text {
 			ws = append(ws, waiter{n, hash, text})
 		} else {
-			x.space.waits.unset(n) // it has changed: the feed will tell
+			x.space.waits.Unset(n) // it has changed: the feed will tell
 		}
 	}
 	return ws, len(slots) > 0
@@ -101,7 +102,7 @@ func (f *Finder) embedBatch(ctx context.Context, batch []waiter) error {
 		// What has changed meanwhile waits again, or has gone.
 		if w.slot < s.rows.Len() && s.rows.At(w.slot).text == w.hash {
 			s.rows.At(w.slot).vector = vs[i]
-			s.waits.unset(w.slot)
+			s.waits.Unset(w.slot)
 		}
 	}
 	return nil
@@ -110,12 +111,12 @@ func (f *Finder) embedBatch(ctx context.Context, batch []waiter) error {
 // textOf returns what a registration says of itself, for a vector: its start.
 func textOf(p *directory.Projection) string {
 	var b strings.Builder
-	for _, s := range appendSections(nil, p) {
-		if b.Len()+len(s.text) >= maxEmbedded {
-			b.WriteString(strings.ToValidUTF8(s.text[:max(0, maxEmbedded-1-b.Len())], ""))
+	for _, s := range content.AppendSections(nil, p) {
+		if b.Len()+len(s.Text) >= maxEmbedded {
+			b.WriteString(strings.ToValidUTF8(s.Text[:max(0, maxEmbedded-1-b.Len())], ""))
 			break
 		}
-		b.WriteString(s.text)
+		b.WriteString(s.Text)
 		b.WriteByte('\n')
 	}
 	return b.String()
@@ -125,8 +126,8 @@ func (f *Finder) hashText(text string) uint64 { return maphash.String(f.seed, te
 
 // textHash is the hash of the text that is to have a vector, or 0. What is
 // written for rankers has none.
-func (f *Finder) textHash(p *directory.Projection, flags Flags) uint64 {
-	if f.cfg.Embedder == nil || flags&flagsOfText != 0 {
+func (f *Finder) textHash(p *directory.Projection, flags content.Flags) uint64 {
+	if f.cfg.Embedder == nil || flags&content.SpamFlags != 0 {
 		return 0
 	}
 	return f.hashText(textOf(p))

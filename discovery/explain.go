@@ -7,6 +7,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/discovery/postings"
 )
 
 // What became of a registration in a query: one of these, or the name of the
@@ -131,17 +132,17 @@ func (s *search) look(e *directory.Entry) (c *Candidate, why string, ok bool) {
 
 // sift returns what the index knows of an entry, and the filter that leaves it
 // out.
-func (s *search) sift(e *directory.Entry) (l located, why string, ok bool) {
+func (s *search) sift(e *directory.Entry) (l indexed, why string, ok bool) {
 	f := s.finder
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	n, ok := f.index.find(e.Origin, e.RID)
-	if !ok || !f.readers.of(f.index, f.cfg.View, s.query.Reader).slots.has(n) {
-		return located{}, "", false
+	if !ok || !f.readers.of(f.index, f.cfg.View, s.query.Reader).slots.Has(n) {
+		return indexed{}, "", false
 	}
-	var one bitset
-	one.set(n)
-	sieve := f.sieve(s.query, &seen{slots: one, count: 1})
+	var one postings.Bitset
+	one.Set(n)
+	sieve := f.sieve(s.query, &visibleSet{slots: one, count: 1})
 	for reason := range sieve.excluded {
 		why = reason
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/discovery"
+	"github.com/roster-mesh/roster/discovery/content"
 )
 
 var (
@@ -158,7 +159,7 @@ func TestTheBestExampleCounts(t *testing.T) {
 	}
 }
 
-var kitchen = []discovery.Taxonomy{{ID: "kitchen", Broader: map[string][]string{"sushi": {"japanese_food"}, "japanese-food": {"Food"}}}}
+var kitchen = []content.Taxonomy{{ID: "kitchen", Broader: map[string][]string{"sushi": {"japanese_food"}, "japanese-food": {"Food"}}}}
 
 // Requirement: XU-005, XU-050, XU-052
 func TestTagsStandForBroaderOnesWhereTheRequestSaysSo(t *testing.T) {

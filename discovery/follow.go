@@ -10,6 +10,7 @@ import (
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/discovery/content"
 )
 
 // Run follows the view until ctx ends, whose error it returns.
@@ -155,16 +156,16 @@ func (f *Finder) prepare(s *step, e *index.Event) {
 	if e.Kind == index.EventRemoved {
 		return
 	}
-	is := f.projection(e.Entry, &f.reader.shown)
+	is := f.projection(e.Entry, &f.reader.Projection)
 	if s.has = is != nil; !s.has {
 		return
 	}
-	if was := f.projection(e.Old, &f.shownBefore); was != nil && sameTexts(was, is) {
+	if was := f.projection(e.Old, &f.shownBefore); was != nil && content.SameTexts(was, is) {
 		s.same = true
 		return
 	}
 	s.now.read(f.reader, e.Entry, is)
-	s.now.text = f.textHash(is, s.now.flags)
+	s.now.text = f.textHash(is, s.now.Flags)
 }
 
 // projection returns what is indexed of an entry, in the room that it is given; nil

@@ -34,7 +34,7 @@ func TestTermsAreBounded(t *testing.T) {
 		t.Fatalf("before: %d candidates, %q", len(res.Candidates), res.Warnings)
 	}
 	held := f.Size()
-	f.index.terms.most = held.Terms
+	f.index.terms.Max = held.Terms
 	made := w.entry(2)
 	v.Own().Put(made)
 	if res := find("0000002"); len(res.Candidates) != 0 || !slices.Equal(res.Warnings, []string{WarnFull}) {

@@ -2,8 +2,10 @@ package discovery
 
 import (
 	"math"
-	"math/bits"
 	"slices"
+
+	"github.com/roster-mesh/roster/discovery/content"
+	"github.com/roster-mesh/roster/discovery/postings"
 )
 
 // How words and vectors are fused. The dense part is the nearness of a candidate's
@@ -28,7 +30,7 @@ const maxScan = 1 << 14
 
 // dense compares the query with what the filters leave. It returns the nearest
 // that are near, at most most.
-func (s *search) dense(x *termIndex, ok bitset, most int) []hit {
+func (s *search) dense(x *termIndex, ok postings.Bitset, most int) []postings.Hit {
 	s.spaceMean = 0
 	if s.meant == nil {
 		return nil
@@ -38,16 +40,16 @@ func (s *search) dense(x *termIndex, ok bitset, most int) []hit {
 		s.warn(WarnVectors)
 		return nil
 	}
-	count := ok.count()
-	step, near := max(1, (count+maxScan-1)/maxScan), []hit{}
+	count := ok.Count()
+	step, near := max(1, (count+maxScan-1)/maxScan), []postings.Hit{}
 	var sum float64
 	var have, nth, looked int
-	eachOf(ok, func(n uint32) {
+	postings.Each(ok, func(n uint32) {
 		if nth++; nth%step != 0 {
 			return
 		}
 		v, has := x.space.of(n)
-		if has || x.slots.At(n).flags&flagsOfText == 0 {
+		if has || x.slots.At(n).flags&content.SpamFlags == 0 {
 			looked++
 		}
 		if !has {
@@ -57,7 +59,7 @@ func (s *search) dense(x *termIndex, ok bitset, most int) []hit {
 		sum += cos
 		have++
 		if step == 1 {
-			near = append(near, hit{n, uint32(max(0, math.Round(cos*(1<<20))))})
+			near = append(near, postings.Hit{Slot: n, Score: uint32(max(0, math.Round(cos*(1<<20))))})
 		}
 	})
 	if have < looked {
@@ -68,12 +70,12 @@ func (s *search) dense(x *termIndex, ok bitset, most int) []hit {
 	}
 	s.semantic.Source = SourceEmbeddings
 	s.spaceMean = sum / float64(have)
-	near = slices.DeleteFunc(near, func(h hit) bool { return s.nearness(float64(h.score)/(1<<20)) < denseFloor })
-	slices.SortFunc(near, func(a, b hit) int {
+	near = slices.DeleteFunc(near, func(h postings.Hit) bool { return s.nearness(float64(h.Score)/(1<<20)) < denseFloor })
+	slices.SortFunc(near, func(a, b postings.Hit) int {
 		switch {
-		case a.score != b.score:
-			return int(b.score) - int(a.score)
-		case x.before(a.slot, b.slot):
+		case a.Score != b.Score:
+			return int(b.Score) - int(a.Score)
+		case x.before(a.Slot, b.Slot):
 			return -1
 		}
 		return 1
@@ -87,21 +89,12 @@ func (s *search) nearness(cos float64) float64 {
 }
 
 // nearnessOf gives a located registration its dense part.
-func (s *search) nearnessOf(x *termIndex, l *located) {
+func (s *search) nearnessOf(x *termIndex, l *indexed) {
 	if s.semantic == nil || s.semantic.Source == SourceNone {
 		return
 	}
 	if v, has := x.space.of(l.slot); has && x.space.fits(s.meant) {
 		l.near, l.compared = s.nearness(v.cosine(&s.meant.vector)), true
-	}
-}
-
-// eachOf calls f with the slots of a set, in order.
-func eachOf(set bitset, f func(uint32)) {
-	for i, w := range set {
-		for ; w != 0; w &= w - 1 {
-			f(uint32(i)<<6 + uint32(bits.TrailingZeros64(w)))
-		}
 	}
 }
 
@@ -112,11 +105,11 @@ func (s *search) fuse() {
 	}
 	var covered float64
 	for _, c := range s.rated {
-		if c.Flags&flagsOfText == 0 {
+		if c.Flags&content.SpamFlags == 0 {
 			covered = max(covered, c.covers)
 		}
 	}
-	s.rater.dense = denseMost * (1 - covered) * denseLength / (denseLength + float64(len(s.rater.question.words)))
+	s.rater.dense = denseMost * (1 - covered) * denseLength / (denseLength + float64(len(s.rater.question.Words)))
 	s.semantic.Weight = s.rater.dense
 	for _, c := range s.rated {
 		s.rater.blend(c)

@@ -3,53 +3,18 @@ package discovery
 import (
 	"hash/maphash"
 	"math"
-	"math/bits"
 	"slices"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/table"
+	"github.com/roster-mesh/roster/discovery/content"
+	"github.com/roster-mesh/roster/discovery/postings"
 )
-
-// BM25F (discovery.md 2). The lengths that fields are compared with are fixed,
-// and not averages of what is here: so a weight is known when a registration is
-// read, and what a caller may not see cannot move it.
-var (
-	fieldWeights = [fieldCount]float64{3, 1.5, 1, 1}
-	fieldB       = [fieldCount]float64{.3, .6, .3, .6}
-	fieldPivots  = [fieldCount]float64{3, 10, 4, 20} // words
-)
-
-const saturation = 1.5 // k1
-
-// lengths are those of a registration's fields in words, made longer by gates.
-type lengths [fieldCount]float64
-
-// weigh returns a term's weight in a registration, within 0 and 1, and what each
-// field has added to it.
-func (l *lengths) weigh(c counted) (float64, [fieldCount]float64) {
-	var w float64
-	var by [fieldCount]float64
-	for f, n := range c {
-		if n > 0 {
-			by[f] = fieldWeights[f] * float64(n) / (1 - fieldB[f] + fieldB[f]*l[f]/fieldPivots[f])
-			w += by[f]
-		}
-	}
-	for f := range by {
-		by[f] /= saturation + w
-	}
-	return w / (saturation + w), by
-}
 
 // quantum is a weight as postings have it.
-func quantum(weight float64) byte { return byte(max(1, math.Round(weight*maxWeight))) }
-
-// idf returns what a term tells that n of total registrations have.
-func idf(n, total int) float64 {
-	return math.Log(1 + (float64(total-n)+.5)/(float64(n)+.5))
-}
+func quantum(weight float64) byte { return byte(max(1, math.Round(weight*postings.MaxWeight))) }
 
 // A slot is one registration in the index.
 type slot struct {
@@ -57,9 +22,9 @@ type slot struct {
 	class  uint32
 	owner  uint32 // a hash
 	origin uint16
-	flags  Flags
+	flags  content.Flags
 	// lengths are those of the fields, so that candidates need not be read whole.
-	lengths [fieldCount]lengthCode
+	lengths [content.FieldCount]content.LengthCode
 }
 
 // A class is registrations that the same callers see.
@@ -83,28 +48,28 @@ const changesKept = 1 << 14
 // An termIndex holds what the finder knows of all registrations. It is guarded by
 // the finder's lock.
 type termIndex struct {
-	terms   terms
+	terms   postings.Terms
 	slots   table.Pool[slot]
 	byKey   table.Table
 	seed    maphash.Seed
 	count   int
-	alive   bitset // slots with a registration
-	graves  graves
+	alive   postings.Bitset // slots with a registration
+	graves  deadSlots
 	origins []spiffeid.TrustDomain
 	numbers map[spiffeid.TrustDomain]uint16
 	classes table.Pool[class]
 	byClass map[className]uint32
 
-	left    uint64 // how often something was left out: there was no room for it
-	space   *space // nil without a source of vectors
+	left    uint64       // how often something was left out: there was no room for it
+	space   *vectorSpace // nil without a source of vectors
 	cfg     *Config
 	version uint64 // counts changes of slots
 	changes [changesKept]uint32
-	flagged map[uint32]Flags // slots with flags
+	flagged map[uint32]content.Flags // slots with flags
 }
 
 func newIndex(cfg *Config, seed maphash.Seed, wake chan struct{}) *termIndex {
-	return &termIndex{terms: terms{most: maxTerms}, space: newSpace(cfg.Embedder, wake), cfg: cfg, seed: seed, numbers: map[spiffeid.TrustDomain]uint16{}, byClass: map[className]uint32{}, flagged: map[uint32]Flags{}}
+	return &termIndex{terms: postings.NewTerms(postings.MaxTerms), space: newSpace(cfg.Embedder, wake), cfg: cfg, seed: seed, numbers: map[spiffeid.TrustDomain]uint16{}, byClass: map[className]uint32{}, flagged: map[uint32]content.Flags{}}
 }
 
 // classOf returns an entry's class. The generation is read first: a name that is
@@ -116,25 +81,25 @@ func (x *termIndex) classOf(e *directory.Entry) className {
 
 // contents is what the index keeps of a registration.
 type contents struct {
-	reading
+	content.Content
 	labels []uint64 // hashes, sorted, each once
 	text   uint64   // the hash of what is to have a vector, or 0
 }
 
-// read fills c from an entry with that projection.
-func (c *contents) read(a *analyser, e *directory.Entry, p *directory.Projection) {
-	c.reading.read(a, p)
+// Read fills c from an entry with that projection.
+func (c *contents) read(a *content.Reader, e *directory.Entry, p *directory.Projection) {
+	c.Content.Read(a, p)
 	c.labels = c.labels[:0]
-	for _, l := range labelsOf(a, e, p) {
-		c.labels = append(c.labels, maphash.String(a.seed, l)|1)
+	for _, l := range content.Labels(a, e, p) {
+		c.labels = append(c.labels, maphash.String(a.Seed, l)|1)
 	}
 	slices.Sort(c.labels)
 	c.labels = slices.Compact(c.labels)
 }
 
 // weight returns the weight in postings of a term with such counts.
-func (c *contents) weight(n counted) byte {
-	w, _ := c.weigh(n)
+func (c *contents) weight(n content.Counts) byte {
+	w, _ := c.Weigh(n)
 	return quantum(w)
 }
 
@@ -188,7 +153,7 @@ func (x *termIndex) put(e *directory.Entry, now *contents) {
 	class := x.classOf(e)
 	old, had := x.find(e.Origin, e.RID)
 	origin, ok := x.number(e.Origin)
-	if !ok || !had && x.count >= maxRegistrations || x.count+x.buried() >= maxSlots {
+	if !ok || !had && x.count >= maxRegistrations || x.count+x.buried() >= postings.MaxSlots {
 		x.left++
 		return
 	}
@@ -197,14 +162,14 @@ func (x *termIndex) put(e *directory.Entry, now *contents) {
 		x.space.move(old, n)
 		x.kill(old)
 	}
-	*x.slots.At(n) = slot{rid: e.RID, origin: origin, class: in, owner: x.hashOwner(e.Owner), flags: now.flags, lengths: now.codes}
+	*x.slots.At(n) = slot{rid: e.RID, origin: origin, class: in, owner: x.hashOwner(e.Owner), flags: now.Flags, lengths: now.Codes}
 	x.byKey.Insert(n, x.hashSlot)
-	x.alive.set(n)
+	x.alive.Set(n)
 	x.count++
-	x.left += x.terms.setAll(now.hashes, n, func(i int) byte { return now.weight(now.counts[i]) })
-	x.left += x.terms.setAll(now.labels, n, func(int) byte { return 1 })
-	if now.flags != 0 {
-		x.flagged[n] = now.flags
+	x.left += x.terms.SetAll(now.Hashes, n, func(i int) byte { return now.weight(now.Counts[i]) })
+	x.left += x.terms.SetAll(now.labels, n, func(int) byte { return 1 })
+	if now.Flags != 0 {
+		x.flagged[n] = now.Flags
 	}
 	x.space.note(n, now.text)
 	x.changed(n)
@@ -260,30 +225,4 @@ func (x *termIndex) leave(n uint32) {
 		delete(x.byClass, c.className)
 		x.classes.Give(n)
 	}
-}
-
-// A bitset is a set of slots.
-type bitset []uint64
-
-func (b bitset) has(n uint32) bool { return int(n>>6) < len(b) && b[n>>6]&(1<<(n&63)) != 0 }
-
-func (b *bitset) set(n uint32) {
-	for int(n>>6) >= len(*b) {
-		*b = append(*b, 0)
-	}
-	(*b)[n>>6] |= 1 << (n & 63)
-}
-
-func (b bitset) unset(n uint32) {
-	if int(n>>6) < len(b) {
-		b[n>>6] &^= 1 << (n & 63)
-	}
-}
-
-func (b bitset) count() int {
-	n := 0
-	for _, w := range b {
-		n += bits.OnesCount64(w)
-	}
-	return n
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/strictjson"
+	"github.com/roster-mesh/roster/discovery/content"
 )
 
 // Bounds on a request (XU-049, XU-053).
@@ -282,7 +283,7 @@ func readTags(at string, value []byte, to *[]string) error {
 		return err
 	}
 	for _, t := range *to {
-		if len(t) > directory.MaxTag || NormalTag(t) == "" {
+		if len(t) > directory.MaxTag || content.NormalTag(t) == "" {
 			return refuse(at, "%.40q is no tag: it has 1 to %d bytes", t, directory.MaxTag)
 		}
 	}

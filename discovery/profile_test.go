@@ -9,6 +9,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/discovery"
+	"github.com/roster-mesh/roster/discovery/content"
 )
 
 // Requirement: XU-010, XU-034, XU-049, XU-053
@@ -79,7 +80,7 @@ func TestTagsAreComparedInOneForm(t *testing.T) {
 		"maps": "maps", "Route_Planning": "route-planning", "route  planning": "route-planning", " ROUTE-planning ": "route-planning",
 		"Stra\u00dfe": "strasse", "cafe\u0301": "caf\u00e9", "_": "", "": "",
 	} {
-		if got := discovery.NormalTag(tag); got != want {
+		if got := content.NormalTag(tag); got != want {
 			t.Errorf("%q is compared as %q, want %q", tag, got, want)
 		}
 	}

@@ -1,11 +1,11 @@
 package discovery
 
 import (
-	"container/heap"
 	"math"
-	"math/bits"
 	"slices"
-	"sync"
+
+	"github.com/roster-mesh/roster/discovery/analysis"
+	"github.com/roster-mesh/roster/discovery/postings"
 )
 
 // maxQueryTerms bounds the different terms of a query that are searched: those
@@ -17,115 +17,14 @@ const maxQueryTerms = 64
 // same score the same, in whatever order terms are read.
 const idfUnits = 256
 
-// A lead is a term of a query while candidates are gathered.
-type lead struct {
-	list  *list
-	count int
-	idf   uint32 // in idfUnits
-	most  uint32 // no posting adds more
+// IDF returns what a term tells that n of total registrations have.
+func idf(n, total int) float64 {
+	return math.Log(1 + (float64(total-n)+.5)/(float64(n)+.5))
 }
 
-// A hit is a candidate as it was gathered.
-type hit struct {
-	slot  uint32
-	score uint32
-}
-
-// hits is a heap whose root is the worst.
-type hits struct {
-	all   []hit
-	first func(a, b uint32) bool // which of two slots comes first where scores are the same
-}
-
-func (h *hits) Len() int      { return len(h.all) }
-func (h *hits) Swap(i, j int) { h.all[i], h.all[j] = h.all[j], h.all[i] }
-func (h *hits) Push(v any)    { h.all = append(h.all, v.(hit)) }
-func (h *hits) Pop() any {
-	last := h.all[len(h.all)-1]
-	h.all = h.all[:len(h.all)-1]
-	return last
-}
-func (h *hits) Less(i, j int) bool { return h.worse(h.all[i], h.all[j]) }
-
-func (h *hits) worse(a, b hit) bool {
-	if a.score != b.score {
-		return a.score < b.score
-	}
-	return h.first(b.slot, a.slot)
-}
-
-// A gatherer finds the best candidates. It goes through the index a stretch of
-// slots at a time, so that the sums of one stretch stay in the processor's cache.
-// What a query costs where registrations are many is hardly more than this: to add up
-// postings, and to look through the sums. So neither asks anything of each whose answer
-// a processor cannot guess. Half of all postings are of a few terms that so many
-// registrations have that they tell little. These are not added up where they are a small
-// part of what the best have (MaxScore), but sought in the few slots that come near it.
-type gatherer struct {
-	// sums are of the slots from base on. They begin not at 0 but so far below
-	// enough that what is to be looked at reaches it.
-	sums   [stretch]uint32
-	base   uint32
-	zero   uint32   // where sums begin
-	likely []uint16 // the slots that may still be good enough, in order
-	room   [stretch]uint16
-	leads  []lead   // the dense last, and of these those that add least
-	dense  int      // the first that is
-	rest   []uint32 // what the leads from one on can add together
-	from   []cursor // where in its list each lead is
-	ok     bitset
-	hits   hits
-	most   int
-}
-
-// stretch is how many slots are gathered from together.
-const stretch = 1 << 13
-
-// enough is what sums reach that are good enough: no sum is so high from 0.
-const enough = 1 << 31
-
-var gatherers = sync.Pool{New: func() any { return new(gatherer) }}
-
-// gather returns the best of the slots in ok by what terms weigh in them, at most
-// most, the best first.
-func (x *termIndex) gather(leads []lead, ok bitset, most int) []hit {
-	g := gatherers.Get().(*gatherer)
-	defer gatherers.Put(g)
-	slices.SortFunc(leads, func(a, b lead) int {
-		if a.isDense() != b.isDense() {
-			if b.isDense() {
-				return -1
-			}
-			return 1
-		}
-		return int(b.most) - int(a.most)
-	})
-	g.leads, g.ok, g.most, g.dense = leads, ok, most, len(leads)
-	g.rest = append(g.rest[:0], make([]uint32, len(leads)+1)...)
-	for i := len(leads) - 1; i >= 0; i-- {
-		g.rest[i] = g.rest[i+1] + leads[i].most
-		if leads[i].isDense() {
-			g.dense = i
-		}
-	}
-	g.from = g.from[:0]
-	for i := range leads {
-		g.from = append(g.from, leads[i].list.cursor())
-	}
-	g.hits = hits{first: x.before}
-	for g.base = 0; g.base < uint32(64*len(ok)); g.base += stretch {
-		g.stretch()
-	}
-	slices.SortFunc(g.hits.all, func(a, b hit) int {
-		if g.hits.worse(b, a) {
-			return -1
-		}
-		return 1
-	})
-	found := g.hits.all
-	clear(g.from)
-	g.hits, g.leads, g.ok = hits{}, nil, nil
-	return found
+// Gather returns the best of the slots in ok by the leads, at most most, the best first.
+func (x *termIndex) gather(leads []postings.Lead, ok postings.Bitset, most int) []postings.Hit {
+	return postings.Gather(leads, ok, most, x.before)
 }
 
 // before reports whether slot a comes before slot b where scores are the same: by
@@ -138,240 +37,47 @@ func (x *termIndex) before(a, b uint32) bool {
 	return s.rid.Compare(t.rid) < 0
 }
 
-// bar returns the score that a candidate must have at least to be kept.
-func (g *gatherer) bar() uint32 {
-	if len(g.hits.all) < g.most {
-		return 1
-	}
-	return g.hits.all[0].score
-}
-
-// stretch gathers from the slots from base on.
-func (g *gatherer) stretch() {
-	ok := g.ok[g.base/64 : min(int(g.base+stretch)/64, len(g.ok))]
-	if slices.Max(ok) == 0 {
-		return
-	}
-	bar := g.bar()
-	all := g.cut(bar)
-	g.zero = enough - (bar - g.rest[all])
-	g.begin()
-	for i := range all {
-		g.weigh(i)
-	}
-	g.look(ok)
-	for i := all; i < len(g.leads); i++ {
-		g.suppose(i, bar-g.rest[i+1])
-	}
-	for i := all; i < len(g.leads); i++ {
-		g.correct(i, bar)
-	}
-	for _, low := range g.likely {
-		if s := g.sums[low] - g.zero; s >= g.bar() {
-			g.offer(hit{g.base + uint32(low), s})
-		}
-	}
-}
-
-// begin begins all sums.
-func (g *gatherer) begin() {
-	g.sums[0] = g.zero
-	for n := 1; n < len(g.sums); n *= 2 {
-		copy(g.sums[n:], g.sums[:n])
-	}
-}
-
-// cut returns how many leads are added to all sums. What the others can add must be a
-// small part of the bar: else too many sums are near it.
-func (g *gatherer) cut(bar uint32) int {
-	i := g.dense
-	for i < len(g.leads) && 2*g.rest[i] >= bar {
-		i++
-	}
-	return i
-}
-
-// fewWanted is how many of 64 slots are wanted where it pays to look at all their sums.
-const fewWanted = 8
-
-// look makes a list of the slots in ok whose sums are high enough. It finds out eight by
-// eight where there may be some, then takes them from there.
-func (g *gatherer) look(ok bitset) {
-	n := 0
-	for at := 0; at < len(ok); at += 8 {
-		near := ok[at:min(at+8, len(ok))]
-		for eights := g.eights(near, at); eights != 0; eights &= eights - 1 {
-			i := bits.TrailingZeros64(eights)
-			low, wanted := 64*at+8*i, near[i/8]>>(8*(i%8))
-			for k, sum := range (*[8]uint32)(g.sums[low:]) {
-				g.room[n] = uint16(low + k)
-				n += int(uint64(sum/enough) & (wanted >> k))
-			}
-		}
-	}
-	g.likely = g.room[:n]
-}
-
-// eights returns of which eights of slots some may be wanted whose sums are high enough,
-// of those in up to eight words of a set.
-func (g *gatherer) eights(ok bitset, at int) (all uint64) {
-	for i, wanted := range ok {
-		if bits.OnesCount64(wanted) < fewWanted {
-			for ; wanted != 0; wanted &= wanted - 1 {
-				all |= 1 << (8*i + bits.TrailingZeros64(wanted)/8)
-			}
-			continue
-		}
-		sums := (*[64]uint32)(g.sums[64*(at+i):])
-		for j := range 8 {
-			s := (*[8]uint32)(sums[8*j:])
-			all |= uint64((s[0]|s[1]|s[2]|s[3]|s[4]|s[5]|s[6]|s[7])/enough) << (8*i + j)
-		}
-	}
-	return all
-}
-
-func (g *gatherer) offer(h hit) {
-	switch {
-	case len(g.hits.all) < g.most:
-		heap.Push(&g.hits, h)
-	case g.hits.worse(g.hits.all[0], h):
-		g.hits.all[0] = h
-		heap.Fix(&g.hits, 0)
-	}
-}
-
-// weigh adds what a term weighs in all slots.
-func (g *gatherer) weigh(i int) {
-	c, idf := &g.from[i], g.leads[i].idf
-	for c.skip(g.base); len(c.blocks) > 0 && c.weigh(&g.sums, g.base, idf); {
-		c.next()
-	}
-}
-
-// weigh adds the weights in the first block, times idf, to the sums of the slots from
-// base on. It is false where postings are left that lie behind these. It reads cells by
-// itself: most of what a query costs is here.
-func (c *cursor) weigh(sums *[stretch]uint32, base, idf uint32) bool {
-	slot := c.slot - base
-	for i, cell := range c.blocks[0].cells[c.at:] {
-		step, weight := uint32(cell)>>weightBits, uint32(cell)&maxWeight
-		slot += step
-		if weight == 0 {
-			slot += step * (stride - 1)
-			continue
-		}
-		if slot < stretch {
-			sums[slot] += idf * weight
-			continue
-		}
-		if int32(slot) >= 0 { // it lies behind, not before
-			c.at, c.slot = c.at+i, base+slot-step
-			return false
-		}
-	}
-	return true
-}
-
-// suppose adds the most that a dense term can weigh to the sums of the likely slots that
-// have it, and leaves those that come up to a bar.
-func (g *gatherer) suppose(i int, bar uint32) {
-	has, most := *g.leads[i].list.dense, g.leads[i].most
-	bar += g.zero
-	n := 0
-	for _, low := range g.likely {
-		s := g.sums[low] + most*has.bit(g.base+uint32(low))
-		g.sums[low] = s
-		g.room[n] = low
-		if s >= bar {
-			n++
-		}
-	}
-	g.likely = g.room[:n]
-}
-
-// correct puts what a dense term weighs in the place of what it was supposed to.
-func (g *gatherer) correct(i int, bar uint32) {
-	l, c := &g.leads[i], &g.from[i]
-	bar += g.zero
-	n := 0
-	for _, low := range g.likely {
-		if slot := g.base + uint32(low); l.list.dense.has(slot) {
-			g.sums[low] -= l.most - l.idf*c.seek(slot)
-		}
-		g.room[n] = low
-		if g.sums[low] >= bar {
-			n++
-		}
-	}
-	g.likely = g.room[:n]
-}
-
-// lead returns a term of a query, whose document frequency is counted among the
+// Lead returns a term of a query, whose document frequency is counted among the
 // slots in seen; false where none of them has it. all says that seen has every
 // slot.
-func (x *termIndex) lead(h uint64, seen bitset, all bool, total int) (lead, bool) {
-	l, ok := x.terms.get(h)
+func (x *termIndex) lead(h uint64, seen postings.Bitset, all bool, total int) (postings.Lead, bool) {
+	l, ok := x.terms.Get(h)
 	if !ok {
-		return lead{}, false
+		return postings.Lead{}, false
 	}
 	n := 0
 	switch {
 	case all:
 		n = x.living(l)
 	case total > 0:
-		n = l.among(seen)
+		n = l.CountIn(seen)
 	}
 	if n == 0 {
-		return lead{}, false
+		return postings.Lead{}, false
 	}
 	units := uint32(math.Round(idf(n, total) * idfUnits))
 	units = max(units, 1)
-	return lead{list: l, count: n, idf: units, most: units * uint32(l.most)}, true
+	return postings.Lead{List: l, Count: n, IDF: units, Max: units * uint32(l.Max)}, true
 }
 
-func (l *lead) isDense() bool { return l.list.dense != nil }
-
-// among counts the postings whose slots are in a set of what is alive.
-func (l *list) among(set bitset) int {
-	if l.dense != nil {
-		return l.dense.both(set)
-	}
-	n := uint64(0)
-	for i := range l.blocks {
-		slot := l.blocks[i].first
-		for _, c := range l.blocks[i].cells {
-			slot += c.gap()
-			if c.weight() > 0 && int(slot>>6) < len(set) {
-				n += set[slot>>6] >> (slot & 63) & 1
-			}
+// weighQuestion gives each word of a question its idf among what the reader sees, and returns the
+// terms to gather candidates by: those that tell most.
+func weighQuestion(q *analysis.Question, x *termIndex, s *visibleSet) []postings.Lead {
+	leads := make([]postings.Lead, 0, len(q.Words))
+	q.Total = 0
+	all := s.all(x)
+	for i := range q.Words {
+		w := &q.Words[i]
+		l, ok := x.lead(w.Hash, s.slots, all, s.count)
+		w.IDF = idf(l.Count, s.count)
+		if ok {
+			leads = append(leads, l)
 		}
+		q.Total += w.IDF
 	}
-	return int(n)
-}
-
-// mark puts the slots of a list into a set, those that it has room for. Slots come in
-// order, so each word is written once.
-func (l *list) mark(set bitset) {
-	at, word := 0, uint64(0)
-	for i := range l.blocks {
-		slot := l.blocks[i].first
-		for _, c := range l.blocks[i].cells {
-			slot += c.gap()
-			if c.weight() == 0 {
-				continue
-			}
-			if n := int(slot >> 6); n != at {
-				if n >= len(set) {
-					break
-				}
-				set[at] |= word
-				at, word = n, 0
-			}
-			word |= 1 << (slot & 63)
-		}
+	if len(leads) > maxQueryTerms {
+		slices.SortStableFunc(leads, func(a, b postings.Lead) int { return int(b.IDF) - int(a.IDF) })
+		leads = leads[:maxQueryTerms]
 	}
-	if at < len(set) {
-		set[at] |= word
-	}
+	return leads
 }

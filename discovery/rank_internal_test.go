@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/discovery/postings"
 )
 
 // Whatever is left out on the way, the best are those that scoring every registration
@@ -21,9 +22,9 @@ func TestGatheringFindsWhatScoringAllFinds(t *testing.T) {
 	for round := range rounds {
 		x := newIndex(&Config{}, maphash.MakeSeed(), nil)
 		x.origins = append(x.origins, alpha)
-		n := uint32(1 + r.IntN([]int{50, 3 * stretch, 5 * stretch}[round%3]))
+		n := uint32(1 + r.IntN([]int{50, 3 * postings.Window, 5 * postings.Window}[round%3]))
 		for i := range n {
-			x.alive.set(x.slots.Take())
+			x.alive.Set(x.slots.Take())
 			x.slots.At(i).rid = directory.NewRID(r.Int64N(1<<40), [10]byte{byte(i), byte(i >> 8)})
 		}
 		ok := slices.Clone(x.alive)
@@ -36,17 +37,17 @@ func TestGatheringFindsWhatScoringAllFinds(t *testing.T) {
 		case 0: // the last slots are not wanted
 			ok = ok[:r.IntN(len(ok)+1)]
 		case 1: // none of the first
-			clear(ok[:min(len(ok), r.IntN(2*stretch/64))])
+			clear(ok[:min(len(ok), r.IntN(2*postings.Window/64))])
 		}
-		var leads []lead
+		var leads []postings.Lead
 		sums := make([]uint32, n)
 		for term, spread := range spreads(r) {
 			end := n
 			if r.IntN(3) == 0 {
 				end = r.Uint32N(n)
 			}
-			for at := uint32(r.IntN(spread.step + blockMost)); at < end; at += uint32(1 + r.IntN(spread.step)) {
-				x.terms.set(termOf(term), newPosting(at, byte(max(spread.least, 1+r.IntN(spread.most)))))
+			for at := uint32(r.IntN(spread.step + postings.BlockCells)); at < end; at += uint32(1 + r.IntN(spread.step)) {
+				x.terms.Set(termOf(term), postings.NewPosting(at, byte(max(spread.least, 1+r.IntN(spread.most)))))
 			}
 			l, has := x.lead(termOf(term), x.alive, true, int(n))
 			if !has {
@@ -54,26 +55,26 @@ func TestGatheringFindsWhatScoringAllFinds(t *testing.T) {
 			}
 			leads = append(leads, l)
 			if r.IntN(8) == 0 { // as one tag is that two ask for
-				l.idf, l.most = 1, maxWeight
+				l.IDF, l.Max = 1, postings.MaxWeight
 				leads = append(leads, l)
 			}
-			for _, l := range leads[slices.IndexFunc(leads, func(o lead) bool { return o.list == l.list }):] {
-				for _, p := range all(l.list) {
-					sums[p.slot()] += l.idf * uint32(p.weight())
+			for _, l := range leads[slices.IndexFunc(leads, func(o postings.Lead) bool { return o.List == l.List }):] {
+				for p := range l.List.All() {
+					sums[p.Slot()] += l.IDF * uint32(p.Weight())
 				}
 			}
 		}
-		var want []hit
+		var want []postings.Hit
 		for slot, sum := range sums {
-			if sum > 0 && ok.has(uint32(slot)) {
-				want = append(want, hit{uint32(slot), sum})
+			if sum > 0 && ok.Has(uint32(slot)) {
+				want = append(want, postings.Hit{Slot: uint32(slot), Score: sum})
 			}
 		}
-		slices.SortFunc(want, func(a, b hit) int {
-			if a.score != b.score {
-				return int(b.score) - int(a.score)
+		slices.SortFunc(want, func(a, b postings.Hit) int {
+			if a.Score != b.Score {
+				return int(b.Score) - int(a.Score)
 			}
-			return x.slots.At(a.slot).rid.Compare(x.slots.At(b.slot).rid)
+			return x.slots.At(a.Slot).rid.Compare(x.slots.At(b.Slot).rid)
 		})
 		most := []int{1, 44, 500}[r.IntN(3)]
 		want = want[:min(most, len(want))]
@@ -93,16 +94,16 @@ func spreads(r *rand.Rand) (all []spread) {
 	few := 1 + r.IntN(12)
 	switch r.IntN(4) {
 	case 0:
-		all = append(all, spread{1 + r.IntN(3), maxWeight, 1}, spread{1 + r.IntN(200), maxWeight, 1})
+		all = append(all, spread{1 + r.IntN(3), postings.MaxWeight, 1}, spread{1 + r.IntN(200), postings.MaxWeight, 1})
 		for range few / 3 {
-			all = append(all, spread{1, 1, 1 + r.IntN(maxWeight)})
+			all = append(all, spread{1, 1, 1 + r.IntN(postings.MaxWeight)})
 		}
 		return all
 	case 1:
 		few = maxQueryTerms
 	}
 	for range few {
-		all = append(all, spread{1 + r.IntN([]int{2, 10, 300, 20_000}[r.IntN(4)]), 1, 1 + r.IntN(maxWeight)})
+		all = append(all, spread{1 + r.IntN([]int{2, 10, 300, 20_000}[r.IntN(4)]), 1, 1 + r.IntN(postings.MaxWeight)})
 	}
 	return all
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/discovery/analysis"
+	"github.com/roster-mesh/roster/discovery/content"
 )
 
 // How much of context words that stand side by side make, and a name that the
@@ -30,9 +32,9 @@ const besideBinding = .5
 type rater struct {
 	finder   *Finder
 	query    *Query
-	question *question
+	question *analysis.Question
 	now      time.Time
-	analyser *analyser
+	analyser *content.Reader
 	scan     scan
 	seen     map[[2]int]bool // of question.beside
 	matched  []bool          // words of one section
@@ -44,17 +46,17 @@ type rater struct {
 type wantedTag struct {
 	asked     string // normalised
 	preferred bool
-	narrower  []narrowing
+	narrower  []content.Narrower
 }
 
-func (f *Finder) newRater(a *analyser, q *Query, qn *question, now time.Time) *rater {
-	t := &rater{finder: f, query: q, question: qn, now: now, analyser: a, seen: map[[2]int]bool{}, matched: make([]bool, len(qn.words))}
+func (f *Finder) newRater(a *content.Reader, q *Query, qn *analysis.Question, now time.Time) *rater {
+	t := &rater{finder: f, query: q, question: qn, now: now, analyser: a, seen: map[[2]int]bool{}, matched: make([]bool, len(qn.Words))}
 	want := func(tags []string, preferred bool) {
 		for _, tag := range tags {
-			n := NormalTag(tag)
+			n := content.NormalTag(tag)
 			i := slices.IndexFunc(t.wanted, func(w wantedTag) bool { return w.asked == n })
 			if i < 0 {
-				t.wanted = append(t.wanted, wantedTag{asked: n, narrower: f.taxonomies.expand(n)})
+				t.wanted = append(t.wanted, wantedTag{asked: n, narrower: f.taxonomies.Expand(n)})
 				i = len(t.wanted) - 1
 			}
 			t.wanted[i].preferred = t.wanted[i].preferred || preferred
@@ -67,21 +69,21 @@ func (f *Finder) newRater(a *analyser, q *Query, qn *question, now time.Time) *r
 
 // A scan is what the words of a query are in one registration.
 type scan struct {
-	lengths
-	counts                       []counted // of the question's words
+	content.Lengths
+	counts                       []content.Counts // of the question's words
 	beside, name, label, example float64
 }
 
 // rate returns an entry as a candidate by its words, without evidence. l is what
 // the index has of it. The candidate keeps p, its projection.
-func (t *rater) rate(e *directory.Entry, p *directory.Projection, l located) *Candidate {
+func (t *rater) rate(e *directory.Entry, p *directory.Projection, l indexed) *Candidate {
 	c := &Candidate{
 		Entry: e, projection: p, Flags: l.flags, lengths: l.lengths,
 		near: l.near, compared: l.compared,
 	}
-	t.read(c, func(s *section, tokens []token, _ float64) {
-		if s.tag && t.says(tokens) && !slices.Contains(c.MatchedTags, s.text) {
-			c.MatchedTags = append(c.MatchedTags, s.text)
+	t.read(c, func(s *content.Section, tokens []analysis.Token, _ float64) {
+		if s.IsTag && t.says(tokens) && !slices.Contains(c.MatchedTags, s.Text) {
+			c.MatchedTags = append(c.MatchedTags, s.Text)
 		}
 	})
 	c.Components = Components{
@@ -97,28 +99,28 @@ func (t *rater) rate(e *directory.Entry, p *directory.Projection, l located) *Ca
 	return c
 }
 
-// read scans a candidate for the words of the query. visit is shown the texts
+// Read scans a candidate for the words of the query. visit is shown the texts
 // that have some, with how much of the query they cover.
-func (t *rater) read(c *Candidate, visit func(s *section, tokens []token, covers float64)) {
+func (t *rater) read(c *Candidate, visit func(s *content.Section, tokens []analysis.Token, covers float64)) {
 	sc := &t.scan
-	*sc = scan{lengths: c.lengths, counts: append(sc.counts[:0], make([]counted, len(t.question.words))...)}
+	*sc = scan{Lengths: c.lengths, counts: append(sc.counts[:0], make([]content.Counts, len(t.question.Words))...)}
 	clear(t.seen)
 	a := t.analyser
-	a.listen(t.question)
-	a.sections = appendSections(a.sections[:0], c.shown())
-	for i := range a.sections {
-		s := &a.sections[i]
-		tokens := a.read(s.text)
+	a.Restrict(t.question)
+	sections := a.Sections(c.shown())
+	for i := range sections {
+		s := &sections[i]
+		tokens := a.Read(s.Text)
 		covers := t.cover(s, tokens)
 		if covers == 0 {
 			continue
 		}
-		switch s.field {
-		case fieldName:
+		switch s.Field {
+		case content.FieldName:
 			sc.name = covers
-		case fieldLabels:
+		case content.FieldLabels:
 			sc.label = max(sc.label, covers)
-		case fieldExamples:
+		case content.FieldExamples:
 			sc.example = max(sc.example, covers)
 		}
 		visit(s, tokens, covers)
@@ -128,39 +130,39 @@ func (t *rater) read(c *Candidate, visit func(s *section, tokens []token, covers
 // cover counts the words of the query in one text, and those that stand side by
 // side as in the query. It returns how much of the query the text says, times how
 // much of the text that is.
-func (t *rater) cover(s *section, tokens []token) float64 {
+func (t *rater) cover(s *content.Section, tokens []analysis.Token) float64 {
 	q := t.question
 	clear(t.matched)
 	var says, hits float64
 	before := -1
 	for i := range tokens {
-		n, ok := q.find(&tokens[i])
+		n, ok := q.Find(&tokens[i])
 		if !ok {
 			before = -1
 			continue
 		}
-		c := &t.scan.counts[n][fieldOf(s, i)]
-		*c = min(*c+1, maxCount)
+		c := &t.scan.counts[n][content.FieldOf(s, i)]
+		*c = min(*c+1, content.MaxCount)
 		if hits++; !t.matched[n] {
 			t.matched[n] = true
-			says += q.words[n].idf
+			says += q.Words[n].IDF
 		}
-		if pair := [2]int{before, n}; before >= 0 && q.beside[pair] && !t.seen[pair] {
+		if pair := [2]int{before, n}; before >= 0 && q.Adjacent[pair] && !t.seen[pair] {
 			t.seen[pair] = true
-			t.scan.beside += min(q.words[before].idf, q.words[n].idf)
+			t.scan.beside += min(q.Words[before].IDF, q.Words[n].IDF)
 		}
 		before = n
 	}
 	if hits == 0 {
 		return 0
 	}
-	return says / q.total * hits / float64(len(tokens))
+	return says / q.Total * hits / float64(len(tokens))
 }
 
 // says reports whether the query says every word of a text, and there is one.
-func (t *rater) says(tokens []token) bool {
+func (t *rater) says(tokens []analysis.Token) bool {
 	for i := range tokens {
-		if _, ok := t.question.find(&tokens[i]); !ok {
+		if _, ok := t.question.Find(&tokens[i]); !ok {
 			return false
 		}
 	}
@@ -170,15 +172,15 @@ func (t *rater) says(tokens []token) bool {
 // context returns the component: BM25F in proportion to the most that it could
 // be, with what order and name add.
 func (t *rater) context() float64 {
-	total := t.question.total
+	total := t.question.Total
 	if total == 0 {
 		return 0
 	}
 	var sum float64
 	for i, c := range t.scan.counts {
-		if c != (counted{}) {
-			weight, _ := t.scan.weigh(c)
-			sum += t.question.words[i].idf * weight
+		if c != (content.Counts{}) {
+			weight, _ := t.scan.Weigh(c)
+			sum += t.question.Words[i].IDF * weight
 		}
 	}
 	return min(1, (sum+besideShare*min(t.scan.beside, total)+nameShare*t.scan.name*total)/((1+besideShare+nameShare)*total))
@@ -186,16 +188,16 @@ func (t *rater) context() float64 {
 
 // covers returns how much of the query the words of the scanned registration are.
 func (t *rater) covers() float64 {
-	if t.question.total == 0 {
+	if t.question.Total == 0 {
 		return 0
 	}
 	var sum float64
 	for i, c := range t.scan.counts {
-		if c != (counted{}) {
-			sum += t.question.words[i].idf
+		if c != (content.Counts{}) {
+			sum += t.question.Words[i].IDF
 		}
 	}
-	return min(1, sum/t.question.total)
+	return min(1, sum/t.question.Total)
 }
 
 // tags returns the share of the preferred tags that c has, and notes those of all
@@ -204,11 +206,11 @@ func (t *rater) tags(c *Candidate) float64 {
 	if len(t.wanted) == 0 {
 		return 0
 	}
-	tags := t.analyser.tagsOf(c.projection)
+	tags := t.analyser.Tags(c.projection)
 	var has, preferred float64
 	for _, w := range t.wanted {
 		_, direct := slices.BinarySearch(tags, w.asked)
-		expanded := !direct && slices.ContainsFunc(w.narrower, func(n narrowing) bool { _, ok := slices.BinarySearch(tags, n.tag); return ok })
+		expanded := !direct && slices.ContainsFunc(w.narrower, func(n content.Narrower) bool { _, ok := slices.BinarySearch(tags, n.Tag); return ok })
 		if direct {
 			c.addTag(w.asked)
 		}
@@ -236,7 +238,7 @@ func (c *Candidate) addTag(normal string) {
 	written := normal
 	find := func(tags []string) {
 		for _, t := range tags {
-			if NormalTag(t) == normal {
+			if content.NormalTag(t) == normal {
 				written = t
 				return
 			}
@@ -264,9 +266,9 @@ const flaggedPolicy = .1
 
 // policy returns the component policy: the configuration's word, a tenth for what
 // is written for rankers.
-func (f *Finder) policy(e *directory.Entry, flags Flags) float64 {
+func (f *Finder) policy(e *directory.Entry, flags content.Flags) float64 {
 	p := min(max(f.cfg.Trust(e), 0), 1)
-	if flags&flagsOfText != 0 {
+	if flags&content.SpamFlags != 0 {
 		p *= flaggedPolicy
 	}
 	return p

@@ -1,17 +1,114 @@
 package discovery
 
 import (
+	"context"
+	"slices"
+	"time"
+
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/discovery/analysis"
+	"github.com/roster-mesh/roster/discovery/content"
+	"github.com/roster-mesh/roster/discovery/postings"
 )
 
-// A located is a candidate that the index knows of.
-type located struct {
+// Bounds on the candidates that are rated (xu 7.2).
+const (
+	ratedFirst = 24   // and two for each that is asked for
+	ratedMost  = 2048 // where filters leave too few
+)
+
+// A search is the work on one query in one index.
+type search struct {
+	finder *Finder
+	query  *Query
+	rater  *rater
+
+	excluded map[string]int
+	warnings []string
+	others   []directory.Redaction // by which the reader sees what is not searched
+	rated    []*Candidate
+	semantic *Semantic    // nil without a source
+	meant    *queryVector // nil where the source is away
+	// spaceMean is how near the query are, on average, those that the filters leave.
+	spaceMean float64
+
+	known map[candidateKey]bool
+}
+
+type candidateKey struct {
+	origin string
+	rid    directory.RID
+}
+
+// search begins the work on a query. It must be closed.
+func (f *Finder) search(ctx context.Context, q *Query) (*search, error) {
+	if r := q.Request; r.Strict && len(r.Constraints.Unsupported) > 0 {
+		return nil, &UnsupportedError{r.Constraints.Unsupported}
+	}
+	if err := f.refresh(ctx); err != nil {
+		return nil, err
+	}
+	s := &search{finder: f, query: q, known: map[candidateKey]bool{}}
+	if err := s.embedOutside(ctx); err != nil {
+		return nil, err
+	}
+	a := f.analysers.Get().(*content.Reader)
+	s.rater = f.newRater(a, q, analysis.NewQuestion(a.Analyser, q.Request.Query), time.Now())
+	return s, nil
+}
+
+func (s *search) close() { s.finder.analysers.Put(s.rater.analyser) }
+
+func (s *search) warn(text string) {
+	if !slices.Contains(s.warnings, text) {
+		s.warnings = append(s.warnings, text)
+	}
+}
+
+// gather rates the best candidates that the index knows of but for those of some
+// owners, at most want, and reports whether there may be more.
+func (s *search) gather(want int, without ownerSet) bool {
+	keys, more := s.find(want, without)
+	for _, k := range keys {
+		if s.known[k.key] {
+			continue
+		}
+		s.known[k.key] = true
+		e, ok := s.finder.cfg.View.Get(k.origin, k.key.rid)
+		if !ok {
+			continue // it has died since
+		}
+		v := kinds.Redact(e, s.finder.cfg.sight)
+		if v.Packed.IsZero() {
+			continue
+		}
+		p := &s.rater.analyser.Projection
+		v.Unpack(p)
+		if why := s.finder.late(s.query, e, p.Status, s.rater.now); why != "" {
+			if why != hidden {
+				s.excluded[why]++
+			}
+			continue
+		}
+		c := s.rater.rate(v, p, k)
+		c.owner, c.projection, c.rater = ownerOf(e), nil, s.rater
+		s.rated = append(s.rated, c)
+	}
+	s.fuse()
+	return more
+}
+
+// A indexed is a candidate that the index knows of.
+type indexed struct {
 	slot   uint32
 	origin spiffeid.TrustDomain
 	key    candidateKey
 
-	lengths lengths
-	flags   Flags
+	lengths content.Lengths
+	flags   content.Flags
 
 	near     float64 // as Candidate
 	compared bool
@@ -20,7 +117,7 @@ type located struct {
 // find asks the index for the best want candidates by their words, and for those
 // that have tags that are asked for, but for those of some owners. more says that
 // there are others.
-func (s *search) find(want int, without ownerSet) (found []located, more bool) {
+func (s *search) find(want int, without ownerSet) (found []indexed, more bool) {
 	f := s.finder
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -40,15 +137,15 @@ func (s *search) find(want int, without ownerSet) (found []located, more bool) {
 	}
 	sieve.withoutOwners(x, without)
 
-	leads := s.rater.question.weigh(x, seen)
+	leads := weighQuestion(s.rater.question, x, seen)
 	had := map[uint32]bool{}
 	worded := x.gather(leads, sieve.ok, want)
-	for _, hits := range [][]hit{worded, s.tagged(x, seen, sieve.ok, want, len(worded) < want), s.dense(x, sieve.ok, want)} {
+	for _, hits := range [][]postings.Hit{worded, s.tagged(x, seen, sieve.ok, want, len(worded) < want), s.dense(x, sieve.ok, want)} {
 		more = more || len(hits) == want
 		for _, h := range hits {
-			if !had[h.slot] {
-				had[h.slot] = true
-				found = append(found, x.locate(h.slot))
+			if !had[h.Slot] {
+				had[h.Slot] = true
+				found = append(found, x.locate(h.Slot))
 			}
 		}
 	}
@@ -59,12 +156,12 @@ func (s *search) find(want int, without ownerSet) (found []located, more bool) {
 }
 
 // locate returns what the index knows of the registration in a slot.
-func (x *termIndex) locate(n uint32) located {
+func (x *termIndex) locate(n uint32) indexed {
 	slot := x.slots.At(n)
 	origin := x.origins[slot.origin]
-	l := located{slot: n, origin: origin, key: candidateKey{origin.Name(), slot.rid}, flags: slot.flags}
+	l := indexed{slot: n, origin: origin, key: candidateKey{origin.Name(), slot.rid}, flags: slot.flags}
 	for f, c := range slot.lengths {
-		l.lengths[f] = c.words()
+		l.lengths[f] = c.Words()
 	}
 	return l
 }
@@ -72,19 +169,19 @@ func (x *termIndex) locate(n uint32) located {
 // tagged returns those of ok that have most of the tags that are asked for: a
 // preferred tag makes a candidate of what no word of the query finds. All of ok have
 // those that are required, which tell none from another: they count where words find few.
-func (s *search) tagged(x *termIndex, seen *seen, ok bitset, most int, few bool) []hit {
-	var leads []lead
+func (s *search) tagged(x *termIndex, seen *visibleSet, ok postings.Bitset, most int, few bool) []postings.Hit {
+	var leads []postings.Lead
 	for _, w := range s.rater.wanted {
 		if !w.preferred && !few {
 			continue
 		}
-		terms := []string{markTag + w.asked}
+		terms := []string{content.MarkTag + w.asked}
 		for _, n := range w.narrower {
-			terms = append(terms, markTag+n.tag)
+			terms = append(terms, content.MarkTag+n.Tag)
 		}
 		for _, t := range terms {
 			if l, found := x.lead(x.hash(t), seen.slots, true, seen.count); found {
-				l.idf, l.most = 1, maxWeight
+				l.IDF, l.Max = 1, postings.MaxWeight
 				leads = append(leads, l)
 			}
 		}

@@ -21,7 +21,7 @@ type selection struct {
 
 	rated  []*Candidate // by all searches, the best first
 	words  map[*Candidate][]uint64
-	picked picks
+	picked ranking
 }
 
 // An ownerSet is a set of owners.

@@ -2,7 +2,8 @@ package discovery
 
 import (
 	"slices"
-	"sync/atomic"
+
+	"github.com/roster-mesh/roster/discovery/postings"
 )
 
 // A registration that goes leaves its postings behind: to read its texts again, and
@@ -18,14 +19,14 @@ const (
 )
 
 // maxRegistrations leaves room among the slots for those that are dead.
-const maxRegistrations = maxSlots - maxSlots*2/deadShare - 4*deadLeast
+const maxRegistrations = postings.MaxSlots - postings.MaxSlots*2/deadShare - 4*deadLeast
 
-// graves are the dead slots of an index.
-type graves struct {
+// deadSlots are the dead slots of an index.
+type deadSlots struct {
 	dead     []uint32 // in the order in which they died
 	leaving  []uint32 // those that were dead when the sweep that goes on began
 	sweeping bool
-	at       mark
+	at       postings.SweepPosition
 	owed     int    // how many have died since the last step
 	deaths   uint64 // counts those that died
 }
@@ -37,7 +38,7 @@ func (x *termIndex) buried() int { return len(x.graves.dead) + len(x.graves.leav
 func (x *termIndex) kill(n uint32) {
 	x.byKey.Remove(n, x.hashSlot)
 	x.leave(x.slots.At(n).class)
-	x.alive.unset(n)
+	x.alive.Unset(n)
 	x.space.forget(n)
 	delete(x.flagged, n)
 	x.count--
@@ -57,13 +58,13 @@ func (x *termIndex) tidy() {
 			g.owed = 0
 			return
 		}
-		g.sweeping, g.at = true, mark{}
+		g.sweeping, g.at = true, postings.SweepPosition{}
 		g.dead, g.leaving = nil, g.dead
 	}
-	work := x.terms.postings + int(x.terms.infos.Len())
+	work := x.terms.Work()
 	budget := g.owed * (work*5/4/limit + 1)
 	g.owed = 0
-	if !x.terms.sweep(&g.at, x.alive, budget) {
+	if !x.terms.Sweep(&g.at, x.alive, budget) {
 		return
 	}
 	// The lowest are taken first: neighbours have postings side by side.
@@ -74,34 +75,27 @@ func (x *termIndex) tidy() {
 	g.leaving, g.sweeping = nil, false
 }
 
-// A tally remembers how many of a list's postings are of dead slots, and of how many
-// deaths that was; 0 where it is not known. Queries write it side by side, and all
-// write the same.
-type tally struct{ word atomic.Uint64 }
-
-func (t *tally) forget() { t.word.Store(0) }
-
 // seekCost is how many postings are counted while one is sought.
 const seekCost = 128
 
 // living counts the postings of a list whose slots have a registration.
-func (x *termIndex) living(l *list) int {
+func (x *termIndex) living(l *postings.List) int {
 	g := &x.graves
 	if x.buried() == 0 {
-		return int(l.count)
+		return int(l.Count)
 	}
-	word := l.dead.word.Load()
-	dead, since := int(word%maxSlots), g.deaths-min(g.deaths, word/maxSlots)
+	word := l.Dead.Load()
+	dead, since := int(word%postings.MaxSlots), g.deaths-min(g.deaths, word/postings.MaxSlots)
 	switch {
-	case word == 0 || since > uint64(len(g.dead)) || int(since)*seekCost > int(l.count):
-		dead = int(l.count) - l.among(x.alive)
+	case word == 0 || since > uint64(len(g.dead)) || int(since)*seekCost > int(l.Count):
+		dead = int(l.Count) - l.CountIn(x.alive)
 	default:
 		for _, n := range g.dead[len(g.dead)-int(since):] {
-			if l.has(n) {
+			if l.Has(n) {
 				dead++
 			}
 		}
 	}
-	l.dead.word.Store(g.deaths*maxSlots + uint64(dead))
-	return int(l.count) - dead
+	l.Dead.Store(g.deaths*postings.MaxSlots + uint64(dead))
+	return int(l.Count) - dead
 }

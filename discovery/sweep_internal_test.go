@@ -7,17 +7,19 @@ import (
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/discovery/content"
+	"github.com/roster-mesh/roster/discovery/postings"
 )
 
 // made is contents of some of a few dozen terms, two of which are labels.
 func made(r *rand.Rand) *contents {
 	c := &contents{}
-	c.clear()
+	c.Reset()
 	for range 1 + r.IntN(8) {
-		c.add(termOf(min(r.IntN(40), r.IntN(40))))[fieldDescription] = uint8(1 + r.IntN(maxCount))
+		c.Add(termOf(min(r.IntN(40), r.IntN(40))))[content.FieldDescription] = uint8(1 + r.IntN(content.MaxCount))
 	}
-	for f := range c.lengths {
-		c.lengths[f] = 1 + float64(r.IntN(20))
+	for f := range c.Lengths {
+		c.Lengths[f] = 1 + float64(r.IntN(20))
 	}
 	c.labels = append(c.labels, termOf(100))
 	if r.IntN(3) == 0 {
@@ -45,20 +47,20 @@ func TestTheDeadLeaveNoTrace(t *testing.T) {
 		for i, c := range model {
 			fresh.put(named(i), c)
 		}
-		var leads, afresh []lead
+		var leads, afresh []postings.Lead
 		for i := range 102 {
 			l, ok := x.lead(termOf(i), x.alive, true, x.count)
 			want, wanted := fresh.lead(termOf(i), fresh.alive, true, fresh.count)
-			if ok != wanted || l.count != want.count || l.idf != want.idf {
-				t.Fatalf("term %d is in %d, %v; want %d, %v", i, l.count, ok, want.count, wanted)
+			if ok != wanted || l.Count != want.Count || l.IDF != want.IDF {
+				t.Fatalf("term %d is in %d, %v; want %d, %v", i, l.Count, ok, want.Count, wanted)
 			}
 			if ok && r.IntN(6) == 0 {
 				leads, afresh = append(leads, l), append(afresh, want)
 			}
 		}
-		told := func(x *termIndex, hits []hit) (all []any) {
+		told := func(x *termIndex, hits []postings.Hit) (all []any) {
 			for _, h := range hits {
-				all = append(all, x.slots.At(h.slot).rid, h.score)
+				all = append(all, x.slots.At(h.Slot).rid, h.Score)
 			}
 			return all
 		}
@@ -99,7 +101,7 @@ func TestTheDeadLeaveNoTrace(t *testing.T) {
 	if n := x.slots.Len(); n > 2*names {
 		t.Errorf("%d slots for at most %d registrations: they are not used again", n, names)
 	}
-	if x.terms.postings > 10*x.buried() || x.terms.table.Len() > 102 {
-		t.Errorf("%d postings of %d terms are left by %d of whom none is there", x.terms.postings, x.terms.table.Len(), x.buried())
+	if x.terms.Postings() > 10*x.buried() || x.terms.Len() > 102 {
+		t.Errorf("%d postings of %d terms are left by %d of whom none is there", x.terms.Postings(), x.terms.Len(), x.buried())
 	}
 }

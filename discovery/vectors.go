@@ -6,6 +6,7 @@ import (
 	"math/bits"
 
 	"github.com/roster-mesh/roster/directory/table"
+	"github.com/roster-mesh/roster/discovery/postings"
 )
 
 // A vector has a direction alone: its numbers in steps of scale. The zero vector
@@ -48,15 +49,15 @@ func (v *vector) cosine(w *vector) float64 {
 // maxVectors bounds how many registrations have vectors.
 const maxVectors = 1 << 18
 
-// A space has the vectors of registrations by one model. It is guarded by the
+// A vectorSpace has the vectors of registrations by one model. It is guarded by the
 // finder's lock. A nil space has none and takes none.
-type space struct {
+type vectorSpace struct {
 	model  string
 	length int // of every vector; 0 before the first
 	rows   table.Paged[row]
-	waits  bitset // slots whose texts have no vector yet
-	noted  int    // rows that have a text, at most maxVectors
-	next   uint32 // where to look for texts that wait
+	waits  postings.Bitset // slots whose texts have no vector yet
+	noted  int             // rows that have a text, at most maxVectors
+	next   uint32          // where to look for texts that wait
 	wake   chan struct{}
 }
 
@@ -67,15 +68,15 @@ type row struct {
 	vector vector
 }
 
-func newSpace(e Embedder, wake chan struct{}) *space {
+func newSpace(e Embedder, wake chan struct{}) *vectorSpace {
 	if e == nil {
 		return nil
 	}
-	return &space{model: e.Model(), wake: wake}
+	return &vectorSpace{model: e.Model(), wake: wake}
 }
 
 // note tells what a slot's text is by now.
-func (s *space) note(n uint32, text uint64) {
+func (s *vectorSpace) note(n uint32, text uint64) {
 	if s == nil {
 		return
 	}
@@ -92,13 +93,13 @@ func (s *space) note(n uint32, text uint64) {
 		s.noted++
 	}
 	if r.text != 0 && r.vector.q == nil {
-		s.waits.set(n)
+		s.waits.Set(n)
 		s.rouse()
 	}
 }
 
 // rouse has the background look for texts that wait.
-func (s *space) rouse() {
+func (s *vectorSpace) rouse() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -106,7 +107,7 @@ func (s *space) rouse() {
 }
 
 // move gives what a slot had to another, which has nothing.
-func (s *space) move(from, to uint32) {
+func (s *vectorSpace) move(from, to uint32) {
 	if s == nil || from >= s.rows.Len() {
 		return
 	}
@@ -114,23 +115,23 @@ func (s *space) move(from, to uint32) {
 		s.rows.Add()
 	}
 	*s.rows.At(to), *s.rows.At(from) = *s.rows.At(from), row{}
-	s.waits.unset(from)
+	s.waits.Unset(from)
 }
 
 // forget forgets what a slot had.
-func (s *space) forget(n uint32) {
+func (s *vectorSpace) forget(n uint32) {
 	if s == nil || n >= s.rows.Len() {
 		return
 	}
 	if r := s.rows.At(n); r.text != 0 {
 		*r = row{}
 		s.noted--
-		s.waits.unset(n)
+		s.waits.Unset(n)
 	}
 }
 
 // of returns a slot's vector, if it has one.
-func (s *space) of(n uint32) (*vector, bool) {
+func (s *vectorSpace) of(n uint32) (*vector, bool) {
 	if s == nil || n >= s.rows.Len() {
 		return nil, false
 	}
@@ -140,7 +141,7 @@ func (s *space) of(n uint32) (*vector, bool) {
 
 // waiting returns the next slots that wait, at most so many, from where it left
 // off: a text that no source takes keeps no other waiting.
-func (s *space) waiting(most int) []uint32 {
+func (s *vectorSpace) waiting(most int) []uint32 {
 	var ns []uint32
 	words := uint32(len(s.waits))
 	for i := uint32(0); i < words && len(ns) < most; i++ {
@@ -162,17 +163,17 @@ func (s *space) waiting(most int) []uint32 {
 }
 
 // reset begins another model's space, in which every text waits.
-func (s *space) reset(model string) {
+func (s *vectorSpace) reset(model string) {
 	s.model, s.length = model, 0
 	for n := range s.rows.Len() {
 		if r := s.rows.At(n); r.text != 0 {
 			r.vector = vector{}
-			s.waits.set(n)
+			s.waits.Set(n)
 		}
 	}
 }
 
 // fits reports whether a query's vector can be compared with those of s.
-func (s *space) fits(m *meant) bool {
+func (s *vectorSpace) fits(m *queryVector) bool {
 	return s != nil && s.model == m.model && s.length == len(m.vector.q)
 }

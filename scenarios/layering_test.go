@@ -36,9 +36,12 @@ var layers = map[string][]string{
 	"directory/problem":    {"directory", "directory/strictjson"}, // the one writer of refusals, for every listener
 	"limit":                {},
 	// floor 2: strangers to each other, but for api's request and response types
-	"discovery": {"directory", "directory/contain", "directory/index", "directory/table", "directory/kinds", "directory/strictjson"},
-	"trust":     {"directory", "trust/compact", "trust/workload", "directory/signed", "directory/strictjson"},
-	"consensus": {"directory", "directory/problem", "directory/index", "consensus/state", "consensus/disk", "directory/kinds", "directory/signed"},
+	"discovery":          {"directory", "directory/contain", "directory/index", "directory/table", "directory/kinds", "directory/strictjson", "discovery/analysis", "discovery/content", "discovery/postings"},
+	"discovery/analysis": {},                                  // texts to terms; the terms of a query
+	"discovery/content":  {"directory", "discovery/analysis"}, // a registration as ranking reads it: sections, counts, labels, spam flags
+	"discovery/postings": {"directory/table"},                 // terms to registrations, and the best by their sums
+	"trust":              {"directory", "trust/compact", "trust/workload", "directory/signed", "directory/strictjson"},
+	"consensus":          {"directory", "directory/problem", "directory/index", "consensus/state", "consensus/disk", "directory/kinds", "directory/signed"},
 	// rooms of consensus
 	"consensus/state": {"directory", "directory/index", "directory/table", "directory/kinds", "directory/signed", "directory/strictjson"}, // the pure state machine
 	"consensus/disk":  {},                                                                                                                 // a member's log, votes and snapshots
@@ -71,7 +74,7 @@ var layers = map[string][]string{
 	"api/openapi":      {"directory", "directory/problem"}, // reads the description of the API
 	// … and then the surfaces, strangers to each other
 	"api/ad":        {"directory", "directory/index", "directory/kinds", "directory/problem", "directory/signed", "directory/strictjson", "api/access", "api/admission", "api/registration", "api/request", "api/response", "api/view", "api/wire"},
-	"api/agents":    {"directory", "directory/index", "directory/invoke", "directory/problem", "directory/strictjson", "discovery", "api/access", "api/admission", "api/registration", "api/request", "api/response", "api/view", "api/wire"},
+	"api/agents":    {"directory", "directory/index", "directory/invoke", "directory/problem", "directory/strictjson", "discovery", "api/access", "api/admission", "api/registration", "api/request", "api/response", "api/view", "api/wire", "discovery/content"},
 	"api/discovery": {"directory", "directory/kinds", "directory/problem", "directory/strictjson", "discovery", "api/registration", "api/request", "api/response", "api/view"},
 	"api/operator":  {"directory", "directory/index", "directory/problem", "discovery", "api/registration", "api/request", "api/response", "api/wire"},
 	"api/catalog":   {"directory", "directory/index", "directory/kinds", "directory/problem", "directory/strictjson", "api/admission", "api/openapi", "api/registration", "api/request", "api/response"},
@@ -84,14 +87,13 @@ var layers = map[string][]string{
 	"node": {"directory", "directory/index", "directory/contain", "directory/problem", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "federation", "federation/protocol", "federation/gossip", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd", "node/config", "directory/signed", "trust/credentials", "api/admission", "api/operator", "api/request"},
 	// rooms of node
 	"node/memory":   {},
-	"node/config":   {"directory", "discovery", "trust", "consensus", "gateway", "gateway/crawl", "api", "node/dnssd", "trust/credentials", "api/admission"}, // defaults and bounds
-	"node/listener": {"trust"},                                                                                                                               // limits of connections
-	"node/dnssd":    {},                                                                                                                                      // announces the directory on the local network
-	"node/dev":      {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust", "node/config", "api/operator"},                             // consensus: the timing of loopback
-	"node/doctor":   {"node", "api/client", "api/wire", "directory", "federation/protocol", "trust", "node/config"},                                          // federation: the codes of its refusals
+	"node/config":   {"directory", "discovery", "trust", "consensus", "gateway", "gateway/crawl", "api", "node/dnssd", "trust/credentials", "api/admission", "discovery/content"}, // defaults and bounds
+	"node/listener": {"trust"},                                                                                                                                                    // limits of connections
+	"node/dnssd":    {},                                                                                                                                                           // announces the directory on the local network
+	"node/dev":      {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust", "node/config", "api/operator"},                                                  // consensus: the timing of loopback
+	"node/doctor":   {"node", "api/client", "api/wire", "directory", "federation/protocol", "trust", "node/config"},                                                               // federation: the codes of its refusals
 	// floor 4
-	"cmd/roster": {"cmd/roster/agents", "cmd/roster/catalog", "cmd/roster/mesh", "cmd/roster/domain", "cmd/roster/backup", "cmd/roster/dev", "cmd/roster/connect", "cmd/roster/cli",
-		"node/dev", "api/client", "trust", "directory", "gateway/probe", "directory/signed"}, // its tests run the whole program
+	"cmd/roster": {"cmd/roster/agents", "cmd/roster/catalog", "cmd/roster/mesh", "cmd/roster/domain", "cmd/roster/backup", "cmd/roster/dev", "cmd/roster/connect", "cmd/roster/cli", "node/dev", "api/client", "trust", "directory", "gateway/probe", "directory/signed"}, // its tests run the whole program
 	// rooms of cmd/roster: a package for each family of commands …
 	"cmd/roster/agents":  {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "api", "api/client", "api/client/contract", "trust", "directory", "directory/index", "directory/kinds", "directory/signed", "directory/strictjson", "api/agents"},
 	"cmd/roster/catalog": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch", "api/client", "api/client/contract", "trust", "directory", "gateway", "gateway/crawl", "gateway/probe", "directory/kinds", "directory/strictjson"},
@@ -106,13 +108,13 @@ var layers = map[string][]string{
 	"cmd/roster/cli":      {"api/client", "trust", "directory", "directory/problem", "directory/strictjson"}, // exit codes of their errors
 	"scenarios":           {"node", "node/dev", "api", "api/client", "api/client/contract", "trust", "directory", "scenarios/mesh", "node/dnssd", "node/config", "directory/signed", "directory/strictjson", "trust/credentials", "api/wire"},
 	"scenarios/mesh":      {"node", "api", "api/client", "trust", "directory", "consensus", "federation/gossip", "node/config", "directory/signed", "api/operator", "api/wire"}, // their timing, which stories of long silence slow
-	"scenarios/quality":   {"directory", "directory/index", "discovery", "api/client", "scenarios/mesh"},                                                                        // its client: a running node is scored
+	"scenarios/quality":   {"directory", "directory/index", "discovery", "api/client", "scenarios/mesh", "discovery/content"},                                                   // its client: a running node is scored
 	"scenarios/attacks":   {"node/dev", "trust", "directory", "directory/signed"},
 	"scenarios/load":      {"node/dev", "node/memory", "api/client", "trust", "directory", "scenarios/mesh", "directory/signed"},
 }
 
 // floors 1 and 2: what their tests may import of ours.
-var lower = []string{"directory", "directory/signed", "directory/invoke", "directory/kinds", "directory/schema", "directory/strictjson", "directory/index", "directory/table", "directory/problem", "limit", "discovery", "trust", "trust/policy", "trust/audit", "trust/compact", "trust/credentials", "trust/workload", "consensus", "consensus/state", "consensus/disk", "federation", "federation/protocol", "federation/store", "federation/publish", "federation/gossip", "federation/gossip/gossiptest", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "api/client/contract", "gateway/gatewaytest"}
+var lower = []string{"directory", "directory/signed", "directory/invoke", "directory/kinds", "directory/schema", "directory/strictjson", "directory/index", "directory/table", "directory/problem", "limit", "discovery", "discovery/analysis", "discovery/content", "discovery/postings", "trust", "trust/policy", "trust/audit", "trust/compact", "trust/credentials", "trust/workload", "consensus", "consensus/state", "consensus/disk", "federation", "federation/protocol", "federation/store", "federation/publish", "federation/gossip", "federation/gossip/gossiptest", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "api/client/contract", "gateway/gatewaytest"}
 
 const (
 	anyone    = "*"     // may be imported by all packages
@@ -141,7 +143,7 @@ var homes = map[string][]string{
 	"github.com/spf13/cobra":                   {"cmd/roster", "cmd/roster/agents", "cmd/roster/catalog", "cmd/roster/mesh", "cmd/roster/domain", "cmd/roster/backup", "cmd/roster/dev", "cmd/roster/fetch", "cmd/roster/connect", "cmd/roster/cli"},
 	"filippo.io/age":                           {"cmd/roster/backup"}, // backup files are encrypted and opened there
 	"github.com/RoaringBitmap/roaring/v2":      {"directory", "discovery"},
-	"github.com/blevesearch/snowballstem":      {"discovery", "scenarios/quality"},
+	"github.com/blevesearch/snowballstem":      {"discovery/analysis", "scenarios/quality"},
 	"github.com/santhosh-tekuri/jsonschema/v6": {"directory/schema"},
 	"github.com/spiffe/go-spiffe/v2/spiffeid":  {anyone},
 	// values of trust's own interface, which node, its rooms and the harness hand on

@@ -15,6 +15,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/discovery"
+	"github.com/roster-mesh/roster/discovery/content"
 )
 
 // A search is the body of POST /agents/search (cui 4.3).
@@ -196,6 +197,6 @@ func (h *Handler) ranking(c *request.Call, ask *search) discovery.Query {
 // asTags returns those texts that can be tags of a request.
 func asTags(texts []string) []string {
 	return slices.DeleteFunc(slices.Clone(texts), func(text string) bool {
-		return len(text) > directory.MaxTag || discovery.NormalTag(text) == ""
+		return len(text) > directory.MaxTag || content.NormalTag(text) == ""
 	})
 }

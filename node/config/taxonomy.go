@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/discovery"
+	"github.com/roster-mesh/roster/discovery/content"
 )
 
 const (
@@ -19,10 +19,10 @@ const (
 )
 
 // LoadTaxonomy reads a taxonomy in YAML or JSON: {id, broader: {TAG: [TAG, …]}}.
-func LoadTaxonomy(file string) (discovery.Taxonomy, error) {
+func LoadTaxonomy(file string) (content.Taxonomy, error) {
 	text, err := readAtMost(file, maxTaxonomy)
 	if err != nil {
-		return discovery.Taxonomy{}, err
+		return content.Taxonomy{}, err
 	}
 
 	var written struct {
@@ -34,29 +34,29 @@ func LoadTaxonomy(file string) (discovery.Taxonomy, error) {
 	decoder.KnownFields(true)
 
 	if err := decoder.Decode(&written); err != nil {
-		return discovery.Taxonomy{}, fmt.Errorf("%s: %w", file, err)
+		return content.Taxonomy{}, fmt.Errorf("%s: %w", file, err)
 	}
 
 	// Answers name the taxonomy by its id.
 	if written.ID == "" || len(written.ID) > maxTaxonomyID {
-		return discovery.Taxonomy{}, fmt.Errorf("%s: id must have 1 to %d bytes, got %d", file, maxTaxonomyID, len(written.ID))
+		return content.Taxonomy{}, fmt.Errorf("%s: id must have 1 to %d bytes, got %d", file, maxTaxonomyID, len(written.ID))
 	}
 
 	for tag, broader := range written.Broader {
 		if len(broader) > maxBroader {
-			return discovery.Taxonomy{}, fmt.Errorf("%s: %.40q has %d broader tags; at most %d are allowed",
+			return content.Taxonomy{}, fmt.Errorf("%s: %.40q has %d broader tags; at most %d are allowed",
 				file, tag, len(broader), maxBroader)
 		}
 
 		for _, each := range append(broader[:len(broader):len(broader)], tag) {
-			if len(each) > directory.MaxTag || discovery.NormalTag(each) == "" {
-				return discovery.Taxonomy{}, fmt.Errorf("%s: %.40q is not a tag: it must have 1 to %d bytes",
+			if len(each) > directory.MaxTag || content.NormalTag(each) == "" {
+				return content.Taxonomy{}, fmt.Errorf("%s: %.40q is not a tag: it must have 1 to %d bytes",
 					file, each, directory.MaxTag)
 			}
 		}
 	}
 
-	return discovery.Taxonomy{ID: written.ID, Broader: written.Broader}, nil
+	return content.Taxonomy{ID: written.ID, Broader: written.Broader}, nil
 }
 
 func readAtMost(file string, limit int64) ([]byte, error) {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/roster-mesh/roster/discovery"
+	"github.com/roster-mesh/roster/discovery/content"
 )
 
 // data is the directory of the sets, relative to this package.
@@ -157,7 +157,7 @@ func TestHonestAgentsAreNotFlagged(t *testing.T) {
 		}
 
 		for _, f := range e.finder.Flagged(len(s.records)) {
-			if f.Flags&^discovery.FlagDuplicate != 0 {
+			if f.Flags&^content.FlagDuplicate != 0 {
 				t.Errorf("%s: %s is flagged: %s", s.name, e.ids[f.RID], f.Flags)
 			}
 		}

@@ -1,4 +1,4 @@
-package discovery
+package content
 
 import (
 	"slices"
@@ -57,10 +57,10 @@ func normalASCII(tag string) string {
 	return string(out)
 }
 
-// tagsOf returns the tags that a registration is found by, normalised, each
+// Tags returns the tags that a registration is found by, normalised, each
 // once: its own, its capabilities', and the names of its capabilities (xu table
 // 10: skills are tags). What it returns is good until the next call.
-func (a *analyser) tagsOf(p *directory.Projection) []string {
+func (a *Reader) Tags(p *directory.Projection) []string {
 	ts := a.tags[:0]
 	add := func(tag string) {
 		if t := NormalTag(tag); t != "" && len(ts) < 4*maxLabels {
@@ -87,43 +87,43 @@ type Taxonomy struct {
 	Broader map[string][]string // of a tag: those that it is a kind of
 }
 
-// taxonomies answer which tags stand for a tag that is asked for.
-type taxonomies struct {
-	narrower map[string][]narrowing
+// Taxonomies answer which tags stand for a tag that is asked for.
+type Taxonomies struct {
+	narrower map[string][]Narrower
 }
 
-// A narrowing is a tag that is a kind of another.
-type narrowing struct{ tag, taxonomy string }
+// A Narrower is a tag that is a kind of another.
+type Narrower struct{ Tag, Taxonomy string }
 
 // maxExpanded bounds what one tag is expanded to.
 const maxExpanded = 64
 
-func newTaxonomies(ts []Taxonomy) taxonomies {
-	x := taxonomies{narrower: map[string][]narrowing{}}
+func NewTaxonomies(ts []Taxonomy) Taxonomies {
+	x := Taxonomies{narrower: map[string][]Narrower{}}
 	for _, t := range ts {
 		for tag, broader := range t.Broader {
 			for _, b := range broader {
 				b = NormalTag(b)
-				x.narrower[b] = append(x.narrower[b], narrowing{NormalTag(tag), t.ID})
+				x.narrower[b] = append(x.narrower[b], Narrower{NormalTag(tag), t.ID})
 			}
 		}
 	}
 	for _, ns := range x.narrower {
-		slices.SortFunc(ns, func(a, b narrowing) int { return strings.Compare(a.tag+"\x00"+a.taxonomy, b.tag+"\x00"+b.taxonomy) })
+		slices.SortFunc(ns, func(a, b Narrower) int { return strings.Compare(a.Tag+"\x00"+a.Taxonomy, b.Tag+"\x00"+b.Taxonomy) })
 	}
 	return x
 }
 
-// expand returns the tags that are kinds of one, nearest first, without itself.
-func (x *taxonomies) expand(tag string) []narrowing {
-	var all []narrowing
+// Expand returns the tags that are kinds of one, nearest first, without itself.
+func (x *Taxonomies) Expand(tag string) []Narrower {
+	var all []Narrower
 	seen := map[string]bool{tag: true}
 	for queue := []string{tag}; len(queue) > 0 && len(all) < maxExpanded; queue = queue[1:] {
 		for _, n := range x.narrower[queue[0]] {
-			if !seen[n.tag] && len(all) < maxExpanded {
-				seen[n.tag] = true
+			if !seen[n.Tag] && len(all) < maxExpanded {
+				seen[n.Tag] = true
 				all = append(all, n)
-				queue = append(queue, n.tag)
+				queue = append(queue, n.Tag)
 			}
 		}
 	}

@@ -1,6 +1,11 @@
-package discovery
+package postings
 
-import "github.com/roster-mesh/roster/directory/table"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/roster-mesh/roster/directory/table"
+)
 
 // A termInfo is a term in the index. Its text isn't kept: it is known by 64 bits
 // of a hash whose seed nobody else knows. Should two of a million terms have the
@@ -17,41 +22,53 @@ const inList = 1 << 31
 func (i *termInfo) hash() uint64 { return uint64(i.high)<<32 | uint64(i.low) }
 
 // only returns the posting of a term that has one.
-func (i *termInfo) only() (posting, bool) { return posting(i.at), i.at&inList == 0 }
+func (i *termInfo) only() (Posting, bool) { return Posting(i.at), i.at&inList == 0 }
 
 func (i *termInfo) list() uint32 { return i.at &^ inList }
 
-// maxTerms bounds the terms of an index. Registrations have hardly more than some
+// MaxTerms bounds the terms of an index. Registrations have hardly more than some
 // that no other has; a hundred million words are made up.
-const maxTerms = 1 << 26
+const MaxTerms = 1 << 26
 
-// terms has the postings of all terms. A million of them are nothing to the
+// Terms has the postings of all terms. A million of them are nothing to the
 // garbage collector.
-type terms struct {
+type Terms struct {
 	table table.Table
 	infos table.Pool[termInfo]
-	lists table.Pool[list]
-	most  int // of terms, at most inList
+	lists table.Pool[List]
+	Max   int // of terms, at most inList
 	ahead ahead
 	// postings counts them, those of slots without a registration too.
 	postings int
 }
 
-func (t *terms) hash(n uint32) uint64 { return t.infos.At(n).hash() }
+func (t *Terms) hash(n uint32) uint64 { return t.infos.At(n).hash() }
 
 // find returns the number of a term that has postings.
-func (t *terms) find(h uint64) (uint32, bool) {
+func (t *Terms) find(h uint64) (uint32, bool) {
 	return t.table.Find(h, func(n uint32) bool { return t.infos.At(n).hash() == h })
 }
 
-func (t *terms) has(h uint64) bool { _, ok := t.find(h); return ok }
+// Count returns the number of terms.
+func (t *Terms) Len() int { return t.table.Len() }
 
-// set says that a term weighs so much in a slot. It is false where that would be a
+// Postings returns the number of postings, those of dead slots too.
+func (t *Terms) Postings() int { return t.postings }
+
+// Work is how much a sweep has to read: postings and terms.
+func (t *Terms) Work() int { return t.postings + int(t.infos.Len()) }
+
+// NewTerms returns an empty set of at most that many terms.
+func NewTerms(most int) Terms { return Terms{Max: most} }
+
+func (t *Terms) Has(h uint64) bool { _, ok := t.find(h); return ok }
+
+// Set says that a term weighs so much in a slot. It is false where that would be a
 // term too many.
-func (t *terms) set(h uint64, p posting) bool {
+func (t *Terms) Set(h uint64, p Posting) bool {
 	n, ok := t.find(h)
 	if !ok {
-		if t.table.Len() >= t.most {
+		if t.table.Len() >= t.Max {
 			return false
 		}
 		n = t.infos.Take()
@@ -65,10 +82,10 @@ func (t *terms) set(h uint64, p posting) bool {
 }
 
 // add is set for a term that there is.
-func (t *terms) add(n uint32, p posting) {
+func (t *Terms) add(n uint32, p Posting) {
 	i := t.infos.At(n)
 	if only, ok := i.only(); ok {
-		if only.slot() == p.slot() {
+		if only.Slot() == p.Slot() {
 			i.at = uint32(p)
 			return
 		}
@@ -77,25 +94,25 @@ func (t *terms) add(n uint32, p posting) {
 		i.at = inList | at
 	}
 	l := t.lists.At(i.list())
-	before := l.count
+	before := l.Count
 	l.set(p)
-	t.postings += int(l.count - before)
+	t.postings += int(l.Count - before)
 }
 
 // ahead is room for setAll.
 type ahead struct {
 	numbers []uint32 // of the terms that there are, or none
-	lists   []*list
+	lists   []*List
 	sum     uint64 // of what was read ahead, so that it is read
 }
 
 const none = ^uint32(0)
 
-// setAll says of several terms what set says of one, and returns for how many there was
+// SetAll says of several terms what set says of one, and returns for how many there was
 // no room. Nearly all of what that costs is waiting for memory, at five places one behind
 // the other for each term: so it reads the first of all terms, then the second of all, and
 // waits for many at once.
-func (t *terms) setAll(hs []uint64, slot uint32, weight func(i int) byte) (left uint64) {
+func (t *Terms) SetAll(hs []uint64, slot uint32, weight func(i int) byte) (left uint64) {
 	a := &t.ahead
 	for _, h := range hs {
 		if n, ok := t.table.Likely(h); ok {
@@ -113,7 +130,7 @@ func (t *terms) setAll(hs []uint64, slot uint32, weight func(i int) byte) (left 
 		a.numbers = append(a.numbers, n)
 	}
 	for _, l := range a.lists {
-		a.sum += uint64(l.count)
+		a.sum += uint64(l.Count)
 	}
 	for _, l := range a.lists {
 		a.sum += uint64(l.blocks[len(l.blocks)-1].last)
@@ -123,11 +140,11 @@ func (t *terms) setAll(hs []uint64, slot uint32, weight func(i int) byte) (left 
 		a.sum += uint64(b.cells[len(b.cells)-1])
 	}
 	for i, h := range hs {
-		p := newPosting(slot, weight(i))
+		p := NewPosting(slot, weight(i))
 		switch n := a.numbers[i]; {
 		case n != none:
 			t.add(n, p)
-		case !t.set(h, p): // which looks again: it may have been among hs before
+		case !t.Set(h, p): // which looks again: it may have been among hs before
 			left++
 		}
 	}
@@ -135,42 +152,42 @@ func (t *terms) setAll(hs []uint64, slot uint32, weight func(i int) byte) (left 
 	return left
 }
 
-// A mark is how far a sweep has come: a term's number, and a slot in its list.
-type mark struct{ term, slot uint32 }
+// A SweepPosition is how far a sweep has come: a term's number, and a slot in its list.
+type SweepPosition struct{ term, slot uint32 }
 
-// sweep goes on taking out the postings whose slots are not in a set, and reports
+// Sweep goes on taking out the postings whose slots are not in a set, and reports
 // whether it has come to the end. It reads so many postings and terms, or a few more.
-func (t *terms) sweep(at *mark, alive bitset, budget int) bool {
+func (t *Terms) Sweep(at *SweepPosition, alive Bitset, budget int) bool {
 	for ; budget > 0; budget-- {
 		if at.term >= t.infos.Len() {
 			return true
 		}
 		i := t.infos.At(at.term)
 		if only, ok := i.only(); ok {
-			if only.weight() > 0 && !alive.has(only.slot()) {
+			if only.Weight() > 0 && !alive.Has(only.Slot()) {
 				t.drop(at.term)
 				t.postings--
 			}
 		} else {
 			l := t.lists.At(i.list())
 			next, read, gone := l.sweep(at.slot, alive)
-			l.dead.forget()
+			l.Dead.forget()
 			budget -= read
 			t.postings -= gone
-			if at.slot = next; next < maxSlots {
+			if at.slot = next; next < MaxSlots {
 				continue
 			}
 			t.settle(at.term)
 		}
-		*at = mark{term: at.term + 1}
+		*at = SweepPosition{term: at.term + 1}
 	}
 	return false
 }
 
 // settle has a term's list no longer than it needs.
-func (t *terms) settle(n uint32) {
+func (t *Terms) settle(n uint32) {
 	i := t.infos.At(n)
-	switch l := t.lists.At(i.list()); l.count {
+	switch l := t.lists.At(i.list()); l.Count {
 	case 0:
 		t.lists.Give(i.list())
 		t.drop(n)
@@ -181,22 +198,40 @@ func (t *terms) settle(n uint32) {
 	}
 }
 
-func (t *terms) drop(n uint32) {
+func (t *Terms) drop(n uint32) {
 	t.table.Remove(n, t.hash)
 	t.infos.Give(n)
 }
 
-// get returns the postings of a term.
-func (t *terms) get(h uint64) (*list, bool) {
+// Get returns the postings of a term.
+func (t *Terms) Get(h uint64) (*List, bool) {
 	n, ok := t.find(h)
 	if !ok {
 		return nil, false
 	}
 	i := t.infos.At(n)
 	if only, ok := i.only(); ok {
-		l := &list{}
+		l := &List{}
 		l.set(only)
 		return l, true
 	}
 	return t.lists.At(i.list()), true
+}
+
+// Scatter puts the cells of all blocks where they are in an index that has grown
+// registration by registration: the blocks of one list lie far apart. It is for
+// benchmarks of indexes that are filled at once.
+func (t *Terms) Scatter() {
+	var all []*block
+	for _, l := range t.lists.All() {
+		for i := range l.blocks {
+			all = append(all, &l.blocks[i])
+		}
+	}
+
+	slices.SortFunc(all, func(a, b *block) int { return cmp.Compare(a.last, b.last) })
+
+	for _, b := range all {
+		b.cells = slices.Clone(b.cells)
+	}
 }

@@ -1,4 +1,4 @@
-package discovery
+package postings
 
 import "slices"
 
@@ -19,13 +19,13 @@ const (
 )
 
 // maxCells is how many cells a posting takes at most.
-const maxCells = maxSlots/(stride*(stride-1)) + 2
+const maxCells = MaxSlots/(stride*(stride-1)) + 2
 
-func (c cell) weight() byte { return byte(c & maxWeight) }
+func (c cell) weight() byte { return byte(c & MaxWeight) }
 
 // gap returns how many slots the cell is wide.
 func (c cell) gap() uint32 {
-	if c&maxWeight == 0 {
+	if c&MaxWeight == 0 {
 		return uint32(c>>weightBits) * stride
 	}
 	return uint32(c >> weightBits)
@@ -41,8 +41,8 @@ func appendCells(cs []cell, gap uint32, weight byte) []cell {
 	return append(cs, cell(gap<<weightBits)|cell(weight))
 }
 
-func newBlock(p posting) block {
-	return block{p.slot(), p.slot(), appendCells(make([]cell, 0, 1), 0, p.weight())}
+func newBlock(p Posting) block {
+	return block{p.Slot(), p.Slot(), appendCells(make([]cell, 0, 1), 0, p.Weight())}
 }
 
 // A place is where the posting of a slot is in a block, or would be.
@@ -52,7 +52,7 @@ type place struct {
 	before   uint32 // the slot of the posting before; first where there is none
 }
 
-const noSlot = maxSlots
+const noSlot = MaxSlots
 
 func (b *block) find(slot uint32) place {
 	if slot > b.last {
@@ -77,22 +77,22 @@ func (b *block) find(slot uint32) place {
 
 // set puts a posting in, or in the place of the one of its slot. It reports
 // whether there was none.
-func (b *block) set(p posting) bool {
-	at := b.find(p.slot())
-	if at.slot == p.slot() {
+func (b *block) set(p Posting) bool {
+	at := b.find(p.Slot())
+	if at.slot == p.Slot() {
 		c := &b.cells[at.to-1]
-		*c = *c&^maxWeight | cell(p.weight())
+		*c = *c&^MaxWeight | cell(p.Weight())
 		return false
 	}
-	if p.slot() < b.first {
-		b.first, at.before = p.slot(), p.slot()
+	if p.Slot() < b.first {
+		b.first, at.before = p.Slot(), p.Slot()
 	}
 	var room [2 * maxCells]cell
-	cs := appendCells(room[:0], p.slot()-at.before, p.weight())
+	cs := appendCells(room[:0], p.Slot()-at.before, p.Weight())
 	if at.slot != noSlot {
-		cs = appendCells(cs, at.slot-p.slot(), b.cells[at.to-1].weight())
+		cs = appendCells(cs, at.slot-p.Slot(), b.cells[at.to-1].weight())
 	} else {
-		b.last = p.slot()
+		b.last = p.Slot()
 	}
 	b.replace(at.from, at.to, cs)
 	return true
@@ -101,14 +101,14 @@ func (b *block) set(p posting) bool {
 // sweep takes out the postings whose slots are not in a set, and returns how many
 // that were. It writes in place: what is left takes no more cells than it did with
 // what stood between.
-func (b *block) sweep(alive bitset) (gone int) {
+func (b *block) sweep(alive Bitset) (gone int) {
 	at, before, to := b.first, b.first, 0
 	for i, c := range b.cells {
 		at += c.gap()
 		switch {
 		case c.weight() == 0:
 			continue
-		case !alive.has(at):
+		case !alive.Has(at):
 			gone++
 			continue
 		case gone == 0:

@@ -1,4 +1,4 @@
-package discovery
+package analysis
 
 import (
 	"hash/maphash"
@@ -16,7 +16,7 @@ ative icate icati iciti icity ical ful ness al ance ence er ic able ible ant eme
 	irregular := strings.Fields("skis skies dying lying tying idly gently ugly early only singly sky news howe atlas cosmos bias andes inning outing canning herring earring proceed exceed succeed generate generously commune communism arsenal y yy yyy ayayay")
 	letters := "aeiouyaeiouybcdfghklmnprstvwxz"
 	r := rand.New(rand.NewPCG(1, 2))
-	a := newAnalyser(maphash.MakeSeed())
+	a := New(maphash.MakeSeed())
 	for i := range 50_000 {
 		var b strings.Builder
 		if i < len(irregular) {
@@ -30,15 +30,15 @@ ative icate icati iciti icity ical ful ness al ance ence er ic able ible ant eme
 			}
 		}
 		text := strings.ReplaceAll(b.String(), "'", "")
-		a.listen(nil)
+		a.Restrict(nil)
 		stem := a.term(text)
-		if stem.text == "" {
+		if stem.Text == "" {
 			continue
 		}
-		q := &question{}
+		q := &Question{}
 		q.note(stem, text)
-		if upper := strings.ToUpper(text); q.strange(text) || q.strange(upper) {
-			t.Fatalf("%q is strange to its stem %q", text, stem.text)
+		if upper := strings.ToUpper(text); q.excludes(text) || q.excludes(upper) {
+			t.Fatalf("%q is strange to its stem %q", text, stem.Text)
 		}
 	}
 }

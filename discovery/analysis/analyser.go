@@ -1,4 +1,4 @@
-package discovery
+package analysis
 
 import (
 	"hash/maphash"
@@ -9,8 +9,6 @@ import (
 	"github.com/blevesearch/snowballstem"
 	"github.com/blevesearch/snowballstem/english"
 	"golang.org/x/text/unicode/norm"
-
-	"github.com/roster-mesh/roster/directory"
 )
 
 // Bounds on what is read of a text.
@@ -19,58 +17,53 @@ const (
 	maxStems = 1 << 15 // words whose terms an analyser of queries remembers
 )
 
-// A token is a term and where in the text it was read, in bytes. The parts of a
+// A Token is a term and where in the text it was read, in bytes. The parts of a
 // word in camelCase lie within the token of the whole word.
-type token struct {
-	term
-	start, end int
-	part       bool // of a word that is a token as well
+type Token struct {
+	Term
+	Start, End int
+	Part       bool // of a word that is a token as well
 }
 
-// A term is what is searched for: the stem of a word, or a pair of characters.
-type term struct {
-	text string // "" where a registration is read (newReader)
-	hash uint64 // 0 of a function word, and of what isn't known to be a term of the question listened for
-	asks bool   // people ask by it (requestWords)
+// A Term is what is searched for: the stem of a word, or a pair of characters.
+type Term struct {
+	Text string // "" where a registration is read (newReader)
+	Hash uint64 // 0 of a function word, and of what isn't known to be a term of the question listened for
+	Asks bool   // people ask by it (requestWords)
 }
 
-// An analyser makes terms of texts. It is for one goroutine at a time.
-type analyser struct {
-	seed   maphash.Seed
-	known  map[string]term // of words
-	heard  *heard          // instead of known, where registrations are read
+// An Analyser makes terms of texts. It is for one goroutine at a time.
+type Analyser struct {
+	Seed   maphash.Seed
+	known  map[string]Term // of words
+	cache  *termCache      // instead of known, where registrations are read
 	env    *snowballstem.Env
 	fold   []byte
-	tokens []token
-	// sections is room for those of one registration.
-	sections []section
-	// shown is room for the projection that is read, and tags for its tags.
-	shown directory.Projection
-	tags  []string
-	// dropped counts the function words that were left out, since the analyser is.
-	dropped int
+	tokens []Token
+	// Dropped counts the function words that were left out, since the analyser is.
+	Dropped int
 	// only is the question whose words alone are wanted; nil for all words.
-	only *question
+	only *Question
 	// passages are what reread remembers; nil before it is called.
 	passages *passages
 }
 
-// listen makes read return terms without a hash for words that are surely none of
+// Restrict makes read return terms without a hash for words that are surely none of
 // a question's, which saves most of the work. nil makes it return all.
-func (a *analyser) listen(q *question) { a.only = q }
+func (a *Analyser) Restrict(q *Question) { a.only = q }
 
-// newAnalyser returns an analyser that hashes by a seed.
-func newAnalyser(seed maphash.Seed) *analyser {
-	return &analyser{seed: seed, known: map[string]term{}, env: snowballstem.NewEnv("")}
+// New returns an analyser that hashes by a seed.
+func New(seed maphash.Seed) *Analyser {
+	return &Analyser{Seed: seed, known: map[string]Term{}, env: snowballstem.NewEnv("")}
 }
 
-// read reads a text. What it returns is good until the next call.
+// Read reads a text. What it returns is good until the next call.
 //
 // A run of letters and digits is a word; camelCase is read as its parts and as a
 // whole, so that GitHub is found by github and by hub. Scripts that put no
 // spaces between words are read by pairs of characters. English function words
 // are left out, others are stemmed.
-func (a *analyser) read(text string) []token {
+func (a *Analyser) Read(text string) []Token {
 	a.tokens = a.tokens[:0]
 	for i := 0; i < len(text); {
 		r, n := rune(text[i]), 1
@@ -102,7 +95,7 @@ func unspaced(r rune) bool {
 }
 
 // pairs reads a run of an unspaced script at i and returns where it ends.
-func (a *analyser) pairs(text string, i int) int {
+func (a *Analyser) pairs(text string, i int) int {
 	first, last, n := i, i, 0
 	for i < len(text) {
 		r, size := utf8.DecodeRuneInString(text[i:])
@@ -110,12 +103,12 @@ func (a *analyser) pairs(text string, i int) int {
 			break
 		}
 		if n++; n > 1 {
-			a.tokens = append(a.tokens, token{term: a.make(text[last : i+size]), start: last, end: i + size})
+			a.tokens = append(a.tokens, Token{Term: a.make(text[last : i+size]), Start: last, End: i + size})
 		}
 		last, i = i, i+size
 	}
 	if n == 1 {
-		a.tokens = append(a.tokens, token{term: a.make(text[first:i]), start: first, end: i})
+		a.tokens = append(a.tokens, Token{Term: a.make(text[first:i]), Start: first, End: i})
 	}
 	return i
 }
@@ -138,7 +131,7 @@ var classOf = func() (c [256]uint8) {
 }()
 
 // word reads a word at i and returns where it ends.
-func (a *analyser) word(text string, i int) int {
+func (a *Analyser) word(text string, i int) int {
 	j, inner := i, uint8(0)
 	for ; j < len(text); j++ {
 		class := classOf[text[j]]
@@ -163,7 +156,7 @@ func (a *analyser) word(text string, i int) int {
 }
 
 // parts reads the parts of a word in camelCase.
-func (a *analyser) parts(text string, i int) {
+func (a *Analyser) parts(text string, i int) {
 	from := i
 	for j := i + 1; j < len(text); j++ {
 		cut := 0
@@ -184,7 +177,7 @@ func (a *analyser) parts(text string, i int) {
 }
 
 // wideWord reads a word that has other letters than ASCII's.
-func (a *analyser) wideWord(text string, i int) int {
+func (a *Analyser) wideWord(text string, i int) int {
 	start := i
 	for i < len(text) {
 		r, n := utf8.DecodeRuneInString(text[i:])
@@ -198,7 +191,7 @@ func (a *analyser) wideWord(text string, i int) int {
 }
 
 // ending steps over 's, 't, 'll and their like.
-func (a *analyser) ending(text string, i int) int {
+func (a *Analyser) ending(text string, i int) int {
 	r, n := utf8.DecodeRuneInString(text[i:])
 	if r != '\'' && r != '’' {
 		return i
@@ -214,41 +207,41 @@ func (a *analyser) ending(text string, i int) int {
 }
 
 // add is addAny for a word of ASCII letters and digits.
-func (a *analyser) add(text string, from, to int, part bool) {
-	if word := text[from:to]; a.only != nil && len(word) <= maxToken && a.only.strange(word) {
-		a.tokens = append(a.tokens, token{term{text: word}, from, to, part})
+func (a *Analyser) add(text string, from, to int, part bool) {
+	if word := text[from:to]; a.only != nil && len(word) <= maxToken && a.only.excludes(word) {
+		a.tokens = append(a.tokens, Token{Term{Text: word}, from, to, part})
 		return
 	}
 	a.addAny(text, from, to, part)
 }
 
 // addAny appends the token of a word, or of a part of one, unless it says nothing.
-func (a *analyser) addAny(text string, from, to int, part bool) {
+func (a *Analyser) addAny(text string, from, to int, part bool) {
 	if to-from > maxToken {
 		return
 	}
-	if t := a.term(text[from:to]); t.hash != 0 {
-		a.tokens = append(a.tokens, token{t, from, to, part})
+	if t := a.term(text[from:to]); t.Hash != 0 {
+		a.tokens = append(a.tokens, Token{t, from, to, part})
 	} else {
-		a.dropped++
+		a.Dropped++
 	}
 }
 
 // make returns the term of that text; the zero term where nothing is left of a word.
-func (a *analyser) make(text string) term {
+func (a *Analyser) make(text string) Term {
 	if text == "" {
-		return term{}
+		return Term{}
 	}
-	return term{text, maphash.String(a.seed, text) | 1, requestWords[text]}
+	return Term{text, maphash.String(a.Seed, text) | 1, requestWords[text]}
 }
 
-// term returns the term of a word, the zero term of a function word. Numbers are not
+// Term returns the term of a word, the zero term of a function word. Numbers are not
 // worth remembering.
-func (a *analyser) term(word string) term {
+func (a *Analyser) term(word string) Term {
 	if word[0] <= '9' {
 		return a.derive(word)
 	}
-	if a.heard != nil {
+	if a.cache != nil {
 		return a.recall(word)
 	}
 	if t, ok := a.known[word]; ok {
@@ -264,18 +257,18 @@ func (a *analyser) term(word string) term {
 }
 
 // derive is term, from the word alone.
-func (a *analyser) derive(word string) term {
+func (a *Analyser) derive(word string) Term {
 	switch {
 	case !a.lower(word):
 		return a.make(a.foldWide(word))
 	case functionWords[string(a.fold)]:
-		return term{}
+		return Term{}
 	}
 	return a.make(a.stem())
 }
 
 // lower puts a word into fold in lower case, and reports whether it is ASCII.
-func (a *analyser) lower(word string) bool {
+func (a *Analyser) lower(word string) bool {
 	a.fold = a.fold[:0]
 	for i := range len(word) {
 		c := word[i]
@@ -292,7 +285,7 @@ func (a *analyser) lower(word string) bool {
 
 // foldWide returns the term of a word with other letters than ASCII's. Where only
 // accents were, it is that of the word without them: Réserve is found by reserve.
-func (a *analyser) foldWide(word string) string {
+func (a *Analyser) foldWide(word string) string {
 	folded := foldUnicode(word)
 	if !a.lower(folded) {
 		return folded
@@ -301,7 +294,7 @@ func (a *analyser) foldWide(word string) string {
 }
 
 // stem returns the stem of the ASCII word that is in fold.
-func (a *analyser) stem() string {
+func (a *Analyser) stem() string {
 	low := string(a.fold)
 	if len(low) < 3 || low[0] <= '9' {
 		return low

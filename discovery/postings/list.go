@@ -1,44 +1,47 @@
-package discovery
+package postings
 
-import "slices"
+import (
+	"iter"
+	"slices"
+)
 
 // A slot is the number of a registration in the index, below maxSlots.
 const (
 	slotBits = 24
-	maxSlots = 1 << slotBits
+	MaxSlots = 1 << slotBits
 )
 
-// A posting says how much a term weighs in a registration: the slot and, in the
+// A Posting says how much a term weighs in a registration: the slot and, in the
 // lowest bits, the weight in steps of 1/maxWeight. Postings of one term sort by
 // slot.
-type posting uint32
+type Posting uint32
 
 const (
 	weightBits = 5
-	maxWeight  = 1<<weightBits - 1
+	MaxWeight  = 1<<weightBits - 1
 )
 
-func newPosting(slot uint32, weight byte) posting {
-	return posting(slot<<weightBits | uint32(weight))
+func NewPosting(slot uint32, weight byte) Posting {
+	return Posting(slot<<weightBits | uint32(weight))
 }
 
-func (p posting) slot() uint32 { return uint32(p) >> weightBits }
-func (p posting) weight() byte { return byte(p & maxWeight) }
+func (p Posting) Slot() uint32 { return uint32(p) >> weightBits }
+func (p Posting) Weight() byte { return byte(p & MaxWeight) }
 
-// A list is the postings of a term that has several. No block of it is empty.
-type list struct {
+// A List is the postings of a term that has several. No block of it is empty.
+type List struct {
 	blocks []block // sorted
-	count  uint32
-	most   byte // no posting weighs more
-	dead   tally
-	dense  *bitset // the slots of its postings, where they are many; it may lack dead ones
+	Count  uint32
+	Max    byte // no posting weighs more
+	Dead   DeadCount
+	Dense  *Bitset // the slots of its postings, where they are many; it may lack dead ones
 }
 
-// blockMost is how many cells a block has at most between two changes.
-const blockMost = 128
+// BlockCells is how many cells a block has at most between two changes.
+const BlockCells = 128
 
 // at returns the number of the block where the posting of a slot is, or would be.
-func (l *list) at(slot uint32) int {
+func (l *List) at(slot uint32) int {
 	from, to := 0, len(l.blocks)-1
 	for from < to {
 		if mid := int(uint(from+to+1) >> 1); l.blocks[mid].first <= slot {
@@ -51,7 +54,7 @@ func (l *list) at(slot uint32) int {
 }
 
 // block is at, sooner where that is the last, as it mostly is.
-func (l *list) block(slot uint32) int {
+func (l *List) block(slot uint32) int {
 	if i := len(l.blocks) - 1; l.blocks[i].first <= slot {
 		return i
 	}
@@ -59,19 +62,19 @@ func (l *list) block(slot uint32) int {
 }
 
 // set puts a posting in, or in the place of the one of its slot.
-func (l *list) set(p posting) {
-	l.most = max(l.most, p.weight())
+func (l *List) set(p Posting) {
+	l.Max = max(l.Max, p.Weight())
 	if len(l.blocks) == 0 {
-		l.blocks, l.count = []block{newBlock(p)}, 1
+		l.blocks, l.Count = []block{newBlock(p)}, 1
 		return
 	}
-	i := l.block(p.slot())
+	i := l.block(p.Slot())
 	if !l.blocks[i].set(p) {
 		return
 	}
-	l.count++
-	l.note(p.slot())
-	if len(l.blocks[i].cells) > blockMost {
+	l.Count++
+	l.note(p.Slot())
+	if len(l.blocks[i].cells) > BlockCells {
 		l.split(i)
 		l.thicken()
 	}
@@ -79,10 +82,10 @@ func (l *list) set(p posting) {
 
 // split makes two blocks of one. Of the last, where postings are added most, it
 // leaves all but one together.
-func (l *list) split(i int) {
-	half := blockMost / 2
+func (l *List) split(i int) {
+	half := BlockCells / 2
 	if i == len(l.blocks)-1 {
-		half = blockMost
+		half = BlockCells
 	}
 	l.blocks = insert(l.blocks, i+1, l.blocks[i].cut(half))
 }
@@ -93,10 +96,10 @@ const sweepBlocks = 64
 // sweep takes out postings whose slots are not in a set: of some blocks, from that
 // of a slot on. It returns the slot to go on from, maxSlots where that was all, and
 // how many cells it has read and how many postings are gone.
-func (l *list) sweep(from uint32, alive bitset) (next uint32, read, gone int) {
+func (l *List) sweep(from uint32, alive Bitset) (next uint32, read, gone int) {
 	first := l.at(from)
 	to, end := first, min(first+sweepBlocks, len(l.blocks))
-	next = maxSlots
+	next = MaxSlots
 	if end < len(l.blocks) {
 		next = l.blocks[end].first
 	}
@@ -107,7 +110,7 @@ func (l *list) sweep(from uint32, alive bitset) (next uint32, read, gone int) {
 		switch n := len(b.cells); {
 		case n == 0:
 			continue
-		case to > 0 && n+len(l.blocks[to-1].cells) <= blockMost*3/4:
+		case to > 0 && n+len(l.blocks[to-1].cells) <= BlockCells*3/4:
 			l.blocks[to-1].join(&b)
 			continue
 		case cap(b.cells) > 2*n:
@@ -120,22 +123,38 @@ func (l *list) sweep(from uint32, alive bitset) (next uint32, read, gone int) {
 	if cap(l.blocks) > 2*len(l.blocks) {
 		l.blocks = slices.Clone(l.blocks)
 	}
-	l.count -= uint32(gone)
-	if next == maxSlots {
+	l.Count -= uint32(gone)
+	if next == MaxSlots {
 		l.thin(alive)
 	}
 	return next, read, gone
 }
 
-// has reports whether a slot has a posting.
-func (l *list) has(slot uint32) bool {
+// Has reports whether a slot has a posting.
+func (l *List) Has(slot uint32) bool {
 	return len(l.blocks) > 0 && l.blocks[l.at(slot)].find(slot).slot == slot
 }
 
+// All yields the postings in the order of their slots. The list must not change
+// meanwhile.
+func (l *List) All() iter.Seq[Posting] {
+	return func(yield func(Posting) bool) {
+		for i := range l.blocks {
+			slot := l.blocks[i].first
+			for _, c := range l.blocks[i].cells {
+				slot += c.gap()
+				if c.weight() > 0 && !yield(NewPosting(slot, c.weight())) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // only returns the posting of a list that has one.
-func (l *list) only() posting {
+func (l *List) only() Posting {
 	b := &l.blocks[0]
-	return newPosting(b.first, b.cells[0].weight())
+	return NewPosting(b.first, b.cells[0].weight())
 }
 
 // A cursor reads a list in the order of its slots. The list must not change
@@ -146,7 +165,7 @@ type cursor struct {
 	slot   uint32  // … and the slot that it counts from
 }
 
-func (l *list) cursor() cursor {
+func (l *List) cursor() cursor {
 	c := cursor{blocks: l.blocks}
 	if len(l.blocks) > 0 {
 		c.slot = l.blocks[0].first

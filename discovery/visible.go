@@ -6,6 +6,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/discovery/postings"
 )
 
 // A Reader is on whose behalf a query is answered. What it may not see
@@ -27,7 +28,7 @@ const maxReaders = 64
 // readers remembers what readers see. Its lock comes after the finder's.
 type readers struct {
 	mu   sync.Mutex
-	sets []*seen // the last used first
+	sets []*visibleSet // the last used first
 }
 
 // sees reports whether the reader sees an entry, and exactly what sight shows of it.
@@ -39,15 +40,15 @@ func (r *Reader) sees(e *directory.Entry, sight directory.Redaction) bool {
 	return ok && s == sight
 }
 
-// A seen is the set of slots that a reader sees as the finder has them. While the finder's lock is held
+// A visibleSet is the set of slots that a reader sees as the finder has them. While the finder's lock is held
 // for reading it doesn't change once it is up to date.
-type seen struct {
+type visibleSet struct {
 	key        string
 	generation uint64 // of what was decided: in another one, another set is made
 
 	mu      sync.Mutex
 	decided []decision // by class
-	slots   bitset
+	slots   postings.Bitset
 	count   int
 	version uint64 // of the index
 	made    bool
@@ -61,9 +62,9 @@ type decision struct {
 }
 
 // of returns the set of a reader, up to date. The caller holds the finder's lock.
-func (r *readers) of(x *termIndex, view *index.View, reader Reader) *seen {
+func (r *readers) of(x *termIndex, view *index.View, reader Reader) *visibleSet {
 	if reader.Sees == nil {
-		return &seen{slots: x.alive, count: x.count}
+		return &visibleSet{slots: x.alive, count: x.count}
 	}
 	generation := x.cfg.Generation() // before Sees is asked
 	s := r.take(reader.Key, generation)
@@ -93,20 +94,20 @@ func (r *readers) forget() {
 
 // take returns the set of that key and generation, which is now the last used. One of
 // another generation is left to those who use it.
-func (r *readers) take(key string, generation uint64) *seen {
+func (r *readers) take(key string, generation uint64) *visibleSet {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	i := slices.IndexFunc(r.sets, func(s *seen) bool { return s.key == key })
+	i := slices.IndexFunc(r.sets, func(s *visibleSet) bool { return s.key == key })
 	if i < 0 {
 		if len(r.sets) == maxReaders {
 			r.sets = r.sets[:maxReaders-1]
 		}
-		r.sets = slices.Insert(r.sets, 0, &seen{key: key, generation: generation})
+		r.sets = slices.Insert(r.sets, 0, &visibleSet{key: key, generation: generation})
 		return r.sets[0]
 	}
 	s := r.sets[i]
 	if s.generation != generation {
-		s = &seen{key: key, generation: generation}
+		s = &visibleSet{key: key, generation: generation}
 	}
 	copy(r.sets[1:i+1], r.sets[:i])
 	r.sets[0] = s
@@ -114,19 +115,19 @@ func (r *readers) take(key string, generation uint64) *seen {
 }
 
 // look puts a slot into the set, or out of it.
-func (s *seen) look(x *termIndex, view *index.View, reader Reader, n uint32) {
-	had, has := s.slots.has(n), x.alive.has(n) && s.sees(x, view, reader, n)
+func (s *visibleSet) look(x *termIndex, view *index.View, reader Reader, n uint32) {
+	had, has := s.slots.Has(n), x.alive.Has(n) && s.sees(x, view, reader, n)
 	switch {
 	case has && !had:
-		s.slots.set(n)
+		s.slots.Set(n)
 		s.count++
 	case had && !has:
-		s.slots.unset(n)
+		s.slots.Unset(n)
 		s.count--
 	}
 }
 
-func (s *seen) sees(x *termIndex, view *index.View, reader Reader, n uint32) bool {
+func (s *visibleSet) sees(x *termIndex, view *index.View, reader Reader, n uint32) bool {
 	slot := x.slots.At(n)
 	class := x.classes.At(slot.class)
 	if class.generation != s.generation {
@@ -151,7 +152,7 @@ func (s *seen) sees(x *termIndex, view *index.View, reader Reader, n uint32) boo
 
 // judge asks whether the reader sees an entry as the finder has it, and notes where it
 // sees it otherwise.
-func (s *seen) judge(x *termIndex, reader Reader, e *directory.Entry) bool {
+func (s *visibleSet) judge(x *termIndex, reader Reader, e *directory.Entry) bool {
 	sight, ok := reader.Sees(e)
 	if ok && sight != x.cfg.sight {
 		if s.others == nil {
@@ -163,4 +164,14 @@ func (s *seen) judge(x *termIndex, reader Reader, e *directory.Entry) bool {
 }
 
 // all reports whether the reader sees everything.
-func (s *seen) all(x *termIndex) bool { return s.count == x.count }
+func (s *visibleSet) all(x *termIndex) bool { return s.count == x.count }
+
+// sights returns by what a reader sees what is not in its set, in a fixed order.
+func (s *visibleSet) sights() []directory.Redaction {
+	var all []directory.Redaction
+	for sight := range s.others {
+		all = append(all, sight)
+	}
+	slices.SortFunc(all, directory.Redaction.Compare)
+	return all
+}

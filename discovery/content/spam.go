@@ -1,6 +1,10 @@
-package discovery
+package content
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/roster-mesh/roster/discovery/analysis"
+)
 
 // Flags say what is wrong with the texts of a registration: that they are
 // written to be found, not to be read (XU-030).
@@ -14,8 +18,8 @@ const (
 	FlagDuplicate                    // stands for others of its owner that say nearly the same
 )
 
-// flagsOfText are those that the component policy punishes.
-const flagsOfText = FlagRepetition | FlagDensity | FlagScatter
+// SpamFlags are those that the component policy punishes.
+const SpamFlags = FlagRepetition | FlagDensity | FlagScatter
 
 var flagNames = []string{"repetition", "density", "scatter", "duplicate"}
 
@@ -66,28 +70,28 @@ const (
 	gated = 4
 )
 
-// gates watch a registration being read.
-type gates struct {
-	distinct [fieldCount]float64
+// spamGates watch a registration being read.
+type spamGates struct {
+	distinct [FieldCount]float64
 	list     bool // the description is a list
 	name     int
 	examples []int    // where the words of each example end
 	heard    []uint64 // the words of examples, but those by which people ask
 }
 
-func (g *gates) see(s *section, tokens []token, dropped int) {
-	switch s.field {
-	case fieldName:
+func (g *spamGates) see(s *Section, tokens []analysis.Token, dropped int) {
+	switch s.Field {
+	case FieldName:
 		g.name = len(tokens)
-	case fieldDescription:
-		g.list = isList(s.text, tokens, dropped)
-	case fieldExamples:
-		if s.source != ofExample {
+	case FieldDescription:
+		g.list = isList(s.Text, tokens, dropped)
+	case FieldExamples:
+		if s.Source != FromExample {
 			return
 		}
 		for i := range tokens {
-			if !tokens[i].asks {
-				g.heard = append(g.heard, tokens[i].hash)
+			if !tokens[i].Asks {
+				g.heard = append(g.heard, tokens[i].Hash)
 			}
 		}
 		g.examples = append(g.examples, len(g.heard))
@@ -95,42 +99,42 @@ func (g *gates) see(s *section, tokens []token, dropped int) {
 }
 
 // judge returns what is wrong, and makes the fields longer where it is.
-func (g *gates) judge(r *reading) Flags {
+func (g *spamGates) judge(r *Content) Flags {
 	var f Flags
-	for i, n := range r.lengths {
+	for i, n := range r.Lengths {
 		if n >= repetitionWords && g.distinct[i] < n*repetitionShare {
 			f |= FlagRepetition
-			r.lengths[i] *= gated
+			r.Lengths[i] *= gated
 		}
 	}
 	if g.list {
 		f |= FlagDensity
-		r.lengths[fieldDescription] *= gated
+		r.Lengths[FieldDescription] *= gated
 	}
 	if g.name >= denseName {
 		f |= FlagDensity
-		r.lengths[fieldName] *= gated
-		r.lengths[fieldDescription] *= gated
+		r.Lengths[FieldName] *= gated
+		r.Lengths[FieldDescription] *= gated
 	}
-	if g.distinct[fieldLabels] >= denseLabels && r.borneOut() < labelsShare {
+	if g.distinct[FieldLabels] >= denseLabels && r.borneOut() < labelsShare {
 		f |= FlagDensity
-		r.lengths[fieldLabels] *= gated
+		r.Lengths[FieldLabels] *= gated
 	}
 	if n := len(g.examples); n >= manyExamples && len(g.heard) >= n*exampleWords && g.inCommon(r) < examplesShare {
 		f |= FlagScatter
-		r.lengths[fieldExamples] *= gated
+		r.Lengths[FieldExamples] *= gated
 	}
 	return f
 }
 
 // isList reports whether a text is a list of words.
-func isList(text string, tokens []token, dropped int) bool {
+func isList(text string, tokens []analysis.Token, dropped int) bool {
 	if n := float64(len(tokens) + dropped); n < denseDescription || float64(dropped) > denseFunction*n {
 		return false
 	}
 	between, gaps, most := map[string]int{}, 0, 0
 	for i := 1; i < len(tokens); i++ {
-		if from, to := tokens[i-1].end, tokens[i].start; from < to {
+		if from, to := tokens[i-1].End, tokens[i].Start; from < to {
 			gaps++
 			gap := text[from:to]
 			between[gap]++
@@ -142,13 +146,13 @@ func isList(text string, tokens []token, dropped int) bool {
 
 // borneOut returns which share of the words of tags and names of capabilities
 // stand elsewhere too.
-func (r *reading) borneOut() float64 {
+func (r *Content) borneOut() float64 {
 	var labels, also float64
-	for _, c := range r.counts {
-		if c[fieldLabels] == 0 {
+	for _, c := range r.Counts {
+		if c[FieldLabels] == 0 {
 			continue
 		}
-		if labels++; c[fieldName]+c[fieldDescription]+c[fieldExamples] > 0 {
+		if labels++; c[FieldName]+c[FieldDescription]+c[FieldExamples] > 0 {
 			also++
 		}
 	}
@@ -157,11 +161,11 @@ func (r *reading) borneOut() float64 {
 
 // inCommon returns which share of the examples have a word that stands in the
 // name, the description or a label.
-func (g *gates) inCommon(r *reading) float64 {
+func (g *spamGates) inCommon(r *Content) float64 {
 	from, with := 0, 0.
 	for _, to := range g.examples {
 		for _, w := range g.heard[from:to] {
-			if c := r.get(w); c[fieldName]+c[fieldDescription]+c[fieldLabels] > 0 {
+			if c := r.get(w); c[FieldName]+c[FieldDescription]+c[FieldLabels] > 0 {
 				with++
 				break
 			}

@@ -1,4 +1,4 @@
-package discovery
+package analysis
 
 import (
 	"hash/maphash"
@@ -24,32 +24,32 @@ type passages struct {
 }
 
 type passage struct {
-	tokens  []token
+	tokens  []Token
 	dropped int
 }
 
-// reread is read of a text that may have been met before.
-func (a *analyser) reread(text string) []token {
+// ReadCached is read of a text that may have been met before.
+func (a *Analyser) ReadCached(text string) []Token {
 	if len(text) < minPassage {
-		return a.read(text)
+		return a.Read(text)
 	}
 	if a.passages == nil {
 		a.passages = &passages{known: map[string]passage{}}
 	}
 	ps := a.passages
 	if p, ok := ps.known[text]; ok {
-		a.dropped += p.dropped
+		a.Dropped += p.dropped
 		return p.tokens
 	}
-	h := maphash.String(a.seed, text)
+	h := maphash.String(a.Seed, text)
 	if met := &ps.met[h%metTexts]; *met != h {
 		*met = h
-		return a.read(text)
+		return a.Read(text)
 	}
 	text = strings.Clone(text) // tokens may be parts of it, and it is a part of a whole registration
-	before := a.dropped
-	tokens := a.read(text)
-	weight := len(text) + len(tokens)*int(unsafe.Sizeof(token{}))
+	before := a.Dropped
+	tokens := a.Read(text)
+	weight := len(text) + len(tokens)*int(unsafe.Sizeof(Token{}))
 	if weight > maxRetold {
 		return tokens
 	}
@@ -57,6 +57,6 @@ func (a *analyser) reread(text string) []token {
 		clear(ps.known)
 		ps.weight = weight
 	}
-	ps.known[text] = passage{slices.Clone(tokens), a.dropped - before}
+	ps.known[text] = passage{slices.Clone(tokens), a.Dropped - before}
 	return tokens
 }

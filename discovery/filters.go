@@ -9,52 +9,54 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/discovery/content"
+	"github.com/roster-mesh/roster/discovery/postings"
 )
 
-// A sieve is the hard filters of a request: what is in ok may be a candidate.
-type sieve struct {
-	ok      bitset // the reader's, which is not to be written, until it is own
+// A filters is the hard filters of a request: what is in ok may be a candidate.
+type filters struct {
+	ok      postings.Bitset // the reader's, which is not to be written, until it is own
 	own     bool
-	room    bitset // for ok
-	scratch bitset
+	room    postings.Bitset // for ok
+	scratch postings.Bitset
 	// Excluded counts those of the reader's registrations that each filter has
 	// left out, in the order in which filters are applied.
 	excluded map[string]int
 	left     int
 }
 
-// sieve applies the request's filters to what its reader sees, cheap before
+// filters applies the request's filters to what its reader sees, cheap before
 // dear. The caller holds the finder's lock, and gives the sieve back before it lets go.
-func (f *Finder) sieve(q *Query, s *seen) *sieve {
-	v := sieves.Get().(*sieve)
+func (f *Finder) sieve(q *Query, s *visibleSet) *filters {
+	v := filterPool.Get().(*filters)
 	v.ok, v.own, v.excluded, v.left = s.slots, false, map[string]int{}, s.count
 	x := f.index
-	if !q.AnyStatus && x.terms.has(x.hash(markInactive)) {
-		v.without("status", x, markInactive)
+	if !q.AnyStatus && x.terms.Has(x.hash(content.MarkInactive)) {
+		v.without("status", x, content.MarkInactive)
 	}
 	r := q.Request
 	if len(r.Constraints.Origins) > 0 {
-		v.within("origins", x, terms1(markOrigin, r.Constraints.Origins))
+		v.within("origins", x, terms1(content.MarkOrigin, r.Constraints.Origins))
 	}
 	if len(r.Constraints.Owners) > 0 {
 		v.withinOwners(x, r.Constraints.Owners, f.cfg.sight.Allows(directory.KindAD, "reg", "owner"))
 	}
 	if len(r.Constraints.Regions) > 0 {
-		v.within("region", x, terms1(markRegion, r.Constraints.Regions))
+		v.within("region", x, terms1(content.MarkRegion, r.Constraints.Regions))
 	}
 	if len(r.Protocols) > 0 {
-		v.within("protocols", x, terms1(markProtocol, r.Protocols))
+		v.within("protocols", x, terms1(content.MarkProtocol, r.Protocols))
 	}
 	for _, t := range r.RequiredTags {
-		wanted := []string{markTag + NormalTag(t)}
+		wanted := []string{content.MarkTag + content.NormalTag(t)}
 		if r.Expand {
 			wanted = append(wanted, f.narrower(t)...)
 		}
 		v.within("required_tags", x, wanted)
 	}
 	for _, t := range r.ExcludedTags {
-		for _, term := range append(f.narrower(t), markTag+NormalTag(t)) {
-			if x.terms.has(x.hash(term)) {
+		for _, term := range append(f.narrower(t), content.MarkTag+content.NormalTag(t)) {
+			if x.terms.Has(x.hash(term)) {
 				v.without("excluded_tags", x, term)
 			}
 		}
@@ -62,12 +64,12 @@ func (f *Finder) sieve(q *Query, s *seen) *sieve {
 	return v
 }
 
-// sieves are done with.
-var sieves = sync.Pool{New: func() any { return new(sieve) }}
+// filterPool are done with.
+var filterPool = sync.Pool{New: func() any { return new(filters) }}
 
-func (v *sieve) close() {
+func (v *filters) close() {
 	v.ok, v.excluded = nil, nil
-	sieves.Put(v)
+	filterPool.Put(v)
 }
 
 func (x *termIndex) hash(l string) uint64 { return maphash.String(x.seed, l) | 1 }
@@ -83,15 +85,15 @@ func terms1(mark string, texts []string) []string {
 // narrower returns the terms of the tags that are kinds of one.
 func (f *Finder) narrower(tag string) []string {
 	var ts []string
-	for _, n := range f.taxonomies.expand(NormalTag(tag)) {
-		ts = append(ts, markTag+n.tag)
+	for _, n := range f.taxonomies.Expand(content.NormalTag(tag)) {
+		ts = append(ts, content.MarkTag+n.Tag)
 	}
 	return ts
 }
 
 // within leaves those that have one of the terms.
-func (v *sieve) within(reason string, x *termIndex, wanted []string) {
-	v.scratch = append(v.scratch[:0], make(bitset, len(v.ok))...)
+func (v *filters) within(reason string, x *termIndex, wanted []string) {
+	v.scratch = append(v.scratch[:0], make(postings.Bitset, len(v.ok))...)
 	for _, t := range wanted {
 		x.mark(t, v.scratch)
 	}
@@ -99,16 +101,16 @@ func (v *sieve) within(reason string, x *termIndex, wanted []string) {
 }
 
 // without leaves out those that have a term.
-func (v *sieve) without(reason string, x *termIndex, term string) {
-	v.scratch = append(v.scratch[:0], make(bitset, len(v.ok))...)
+func (v *filters) without(reason string, x *termIndex, term string) {
+	v.scratch = append(v.scratch[:0], make(postings.Bitset, len(v.ok))...)
 	x.mark(term, v.scratch)
 	v.leave(reason, ^uint64(0))
 }
 
 // withinOwners leaves what the owners have, of any origin; nothing where the reader
 // isn't told who owns what: that a registration is left would tell.
-func (v *sieve) withinOwners(x *termIndex, owners []string, told bool) {
-	v.scratch = append(v.scratch[:0], make(bitset, len(v.ok))...)
+func (v *filters) withinOwners(x *termIndex, owners []string, told bool) {
+	v.scratch = append(v.scratch[:0], make(postings.Bitset, len(v.ok))...)
 	if told {
 		var wanted []uint32
 		for _, text := range owners {
@@ -116,9 +118,9 @@ func (v *sieve) withinOwners(x *termIndex, owners []string, told bool) {
 				wanted = append(wanted, x.hashOwner(id))
 			}
 		}
-		eachOf(v.ok, func(n uint32) {
+		postings.Each(v.ok, func(n uint32) {
 			if slices.Contains(wanted, x.slots.At(n).owner) {
-				v.scratch.set(n)
+				v.scratch.Set(n)
 			}
 		})
 	}
@@ -128,7 +130,7 @@ func (v *sieve) withinOwners(x *termIndex, owners []string, told bool) {
 // withoutOwners leaves out the registrations of some owners, which no filter does, so
 // it counts none. It goes by the hashes that slots have of owners: one in 2^32 of the
 // others is left out as well.
-func (v *sieve) withoutOwners(x *termIndex, without ownerSet) {
+func (v *filters) withoutOwners(x *termIndex, without ownerSet) {
 	if len(without) == 0 {
 		return
 	}
@@ -148,38 +150,38 @@ func (v *sieve) withoutOwners(x *termIndex, without ownerSet) {
 		near[uint8(hash)] = true
 	}
 
-	v.scratch = append(v.scratch[:0], make(bitset, len(v.ok))...)
-	eachOf(v.ok, func(n uint32) {
+	v.scratch = append(v.scratch[:0], make(postings.Bitset, len(v.ok))...)
+	postings.Each(v.ok, func(n uint32) {
 		s := x.slots.At(n)
 		if near[uint8(s.owner)] && unwanted[key{s.origin, s.owner}] {
-			v.scratch.set(n)
+			v.scratch.Set(n)
 		}
 	})
 	v.keep(^uint64(0))
 }
 
-// mark puts the slots that have a label into a set, and some dead ones.
-func (x *termIndex) mark(label string, set bitset) {
-	l, ok := x.terms.get(x.hash(label))
+// AddTo puts the slots that have a label into a set, and some dead ones.
+func (x *termIndex) mark(label string, set postings.Bitset) {
+	l, ok := x.terms.Get(x.hash(label))
 	switch {
 	case !ok:
-	case l.dense != nil:
-		l.dense.into(set)
+	case l.Dense != nil:
+		l.Dense.AddTo(set)
 	default:
-		l.mark(set)
+		l.AddTo(set)
 	}
 }
 
 // leave leaves of ok what scratch has, or with all ones in but what it has, and counts
 // what is gone.
-func (v *sieve) leave(reason string, but uint64) {
+func (v *filters) leave(reason string, but uint64) {
 	if n := v.keep(but); n > 0 {
 		v.excluded[reason] += n
 	}
 }
 
 // keep is leave, but returns how many are gone. The reader's own set stays as it is.
-func (v *sieve) keep(but uint64) int {
+func (v *filters) keep(but uint64) int {
 	if !v.own {
 		v.room = append(v.room[:0], v.ok...)
 		v.ok, v.own = v.room, true
@@ -202,7 +204,7 @@ func (f *Finder) late(q *Query, e *directory.Entry, status string, now time.Time
 	switch {
 	case !q.Reader.sees(e, f.cfg.sight):
 		return hidden
-	case !q.AnyStatus && status != statusActive && status != "":
+	case !q.AnyStatus && status != directory.StatusActive && status != "":
 		return "status"
 	case len(c.Owners) > 0 && !slices.Contains(c.Owners, e.Owner.String()):
 		return hidden // by a hash that another owner has
@@ -243,7 +245,7 @@ func freshnessOf(e *directory.Entry, now time.Time) float64 {
 func (q *Query) applied() appliedFilters {
 	r, a := q.Request, appliedFilters{}
 	if !q.AnyStatus {
-		a["status"] = filterValue([]any{statusActive, nil})
+		a["status"] = filterValue([]any{directory.StatusActive, nil})
 	}
 	put := func(name string, values []string) {
 		if len(values) > 0 {

@@ -2,7 +2,6 @@ package discovery
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -26,15 +25,15 @@ const (
 // WarnParts says that a result lacks what the reader sees a part of.
 const WarnParts = "policy shows parts of registrations in too many ways: not everything was searched"
 
-// parts are a finder's indexes of parts.
-type parts struct {
+// redactedFinders are a finder's indexes of parts.
+type redactedFinders struct {
 	mu      sync.Mutex
-	all     map[directory.Redaction]*part
+	all     map[directory.Redaction]*redactedFinder
 	leaving []*Finder // made room, and were following the view when they were to be closed
 	closed  bool
 }
 
-type part struct {
+type redactedFinder struct {
 	finder *Finder
 	used   time.Time
 }
@@ -58,16 +57,16 @@ func (f *Finder) as(sight directory.Redaction) *Finder {
 		return nil // of a configuration that was taken for f
 	}
 	if f.parts.all == nil {
-		f.parts.all = map[directory.Redaction]*part{}
+		f.parts.all = map[directory.Redaction]*redactedFinder{}
 	}
-	f.parts.all[sight] = &part{finder, now}
+	f.parts.all[sight] = &redactedFinder{finder, now}
 	return finder
 }
 
 // room makes room for one more index, where one was not asked for a while. The caller
 // holds mu, so it waits for nobody: an index that follows the view just now, which may
 // take long, is closed behind that.
-func (ps *parts) room(now time.Time) bool {
+func (ps *redactedFinders) room(now time.Time) bool {
 	if len(ps.all) < maxParts {
 		return true
 	}
@@ -92,7 +91,7 @@ func (ps *parts) room(now time.Time) bool {
 }
 
 // take returns those that are to be closed, for whoever does it without mu.
-func (ps *parts) take() []*Finder {
+func (ps *redactedFinders) take() []*Finder {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	gone := ps.leaving
@@ -100,7 +99,7 @@ func (ps *parts) take() []*Finder {
 	return gone
 }
 
-func (ps *parts) close() {
+func (ps *redactedFinders) close() {
 	ps.mu.Lock()
 	ps.closed = true
 	for _, p := range ps.all {
@@ -133,14 +132,4 @@ func (f *Finder) followParts(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// sights returns by what a reader sees what is not in its set, in a fixed order.
-func (s *seen) sights() []directory.Redaction {
-	var all []directory.Redaction
-	for sight := range s.others {
-		all = append(all, sight)
-	}
-	slices.SortFunc(all, directory.Redaction.Compare)
-	return all
 }

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"sync"
 	"testing"
+
+	"github.com/roster-mesh/roster/discovery/content"
+	"github.com/roster-mesh/roster/discovery/postings"
 )
 
 // However registrations come and go between, who asks for a label, common or rare, finds
@@ -15,7 +18,7 @@ func TestALabelIsFoundAsTheIndexChanges(t *testing.T) {
 	x := newIndex(&Config{}, maphash.MakeSeed(), nil)
 	labels := make([]string, 19)
 	for i := range labels {
-		labels[i] = markTag + string(rune('a'+i))
+		labels[i] = content.MarkTag + string(rune('a'+i))
 	}
 	has := map[uint32]uint32{} // the bits of the labels of what lives
 	add := func() {
@@ -23,10 +26,10 @@ func TestALabelIsFoundAsTheIndexChanges(t *testing.T) {
 		if r.IntN(20) > 0 {
 			bits &= 1<<10 - 1 // the others are rare
 		}
-		x.alive.set(n)
+		x.alive.Set(n)
 		for i, l := range labels {
 			if bits>>i&1 == 1 {
-				x.terms.set(x.hash(l), newPosting(n, 1))
+				x.terms.Set(x.hash(l), postings.NewPosting(n, 1))
 			}
 		}
 		has[n] = bits
@@ -34,14 +37,14 @@ func TestALabelIsFoundAsTheIndexChanges(t *testing.T) {
 	var gone []uint32
 	remove := func() {
 		for n := range has {
-			x.alive.unset(n)
+			x.alive.Unset(n)
 			delete(has, n)
 			gone = append(gone, n)
 			return
 		}
 	}
 	sweep := func() {
-		for at := (mark{}); !x.terms.sweep(&at, x.alive, 1<<20); {
+		for at := (postings.SweepPosition{}); !x.terms.Sweep(&at, x.alive, 1<<20); {
 		}
 		for _, n := range gone {
 			x.slots.Give(n)
@@ -49,19 +52,19 @@ func TestALabelIsFoundAsTheIndexChanges(t *testing.T) {
 		gone = nil
 	}
 	ask := func(i int) {
-		set := make(bitset, len(x.alive))
+		set := make(postings.Bitset, len(x.alive))
 		x.mark(labels[i], set)
 		for n, w := range set {
 			set[n] = w & x.alive[n]
 		}
-		want := make(bitset, len(x.alive))
+		want := make(postings.Bitset, len(x.alive))
 		for n, bits := range has {
 			if bits>>i&1 == 1 {
-				want.set(n)
+				want.Set(n)
 			}
 		}
 		if !slices.Equal(set, want) {
-			t.Errorf("label %d has %d, want %d", i, set.count(), want.count())
+			t.Errorf("label %d has %d, want %d", i, set.Count(), want.Count())
 		}
 	}
 	for range 9000 {

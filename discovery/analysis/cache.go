@@ -1,0 +1,66 @@
+package analysis
+
+import "hash/maphash"
+
+// What reads registrations wants of a word no more than its term's hash. heard remembers
+// that by the word's own hash, as terms are known by theirs: one read of memory for a
+// word, where a map of texts takes four that wait for each other, and where there are
+// tens of thousands of words, none of them is near.
+type termCache struct {
+	cells []cachedTerm // a word is in the one that its hash says, or forgotten
+	used  int
+}
+
+type cachedTerm struct {
+	word uint64 // its hash, but for the lowest bit: people ask by it
+	term uint64 // its term's hash; 0 of a function word
+}
+
+// Bounds of heard.cells.
+const (
+	minCached = 1 << 12
+	maxCached = 1 << 18
+)
+
+// NewIndexing returns an analyser of registrations: terms of words that it reads have no
+// texts.
+func NewIndexing(seed maphash.Seed) *Analyser {
+	a := New(seed)
+	a.cache = &termCache{cells: make([]cachedTerm, minCached)}
+	return a
+}
+
+func (m *termCache) cell(h uint64) *cachedTerm { return &m.cells[h>>1&uint64(len(m.cells)-1)] }
+
+// recall is term for an analyser of registrations.
+func (a *Analyser) recall(word string) Term {
+	m, h := a.cache, maphash.String(a.Seed, word)
+	c := m.cell(h)
+	if c.word|1 == h|1 {
+		return Term{Hash: c.term, Asks: c.word&1 == 1}
+	}
+	t := a.derive(word)
+	t.Text = ""
+	if c.word == 0 {
+		if m.used++; m.used > len(m.cells)/2 && len(m.cells) < maxCached {
+			m.grow()
+			c = m.cell(h)
+		}
+	}
+	*c = cachedTerm{h &^ 1, t.Hash}
+	if t.Asks {
+		c.word |= 1
+	}
+	return t
+}
+
+func (m *termCache) grow() {
+	old := m.cells
+	m.cells, m.used = make([]cachedTerm, 2*len(old)), 1
+	for _, w := range old {
+		if w.word != 0 {
+			*m.cell(w.word) = w
+			m.used++
+		}
+	}
+}

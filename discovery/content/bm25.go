@@ -1,0 +1,33 @@
+package content
+
+// BM25F (discovery.md 2). The lengths that fields are compared with are fixed,
+// and not averages of what is here: so a weight is known when a registration is
+// read, and what a caller may not see cannot move it.
+var (
+	fieldWeights = [FieldCount]float64{3, 1.5, 1, 1}
+	fieldB       = [FieldCount]float64{.3, .6, .3, .6}
+	fieldPivots  = [FieldCount]float64{3, 10, 4, 20} // words
+)
+
+// Saturation is k1 of BM25F.
+const Saturation = 1.5
+
+// Lengths are those of a registration's fields in words, made longer by gates.
+type Lengths [FieldCount]float64
+
+// Weigh returns a term's weight in a registration, within 0 and 1, and what each
+// field has added to it.
+func (l *Lengths) Weigh(c Counts) (float64, [FieldCount]float64) {
+	var w float64
+	var by [FieldCount]float64
+	for f, n := range c {
+		if n > 0 {
+			by[f] = fieldWeights[f] * float64(n) / (1 - fieldB[f] + fieldB[f]*l[f]/fieldPivots[f])
+			w += by[f]
+		}
+	}
+	for f := range by {
+		by[f] /= Saturation + w
+	}
+	return w / (Saturation + w), by
+}
