@@ -32,7 +32,7 @@ var (
 // callA2A sends the input as a message (A2A 0.3 and 1.0: JSON-RPC, HTTP+JSON). An
 // input with a member message is a message's own parameters; one with text alone is
 // said as text, and any other as data.
-func (i *invoking) callA2A(ctx context.Context, w *work) (*invoke.Reply, error) {
+func (i *invocation) callA2A(ctx context.Context, w *agentTask) (*invoke.Reply, error) {
 	d := i.dialect()
 	params, err := d.params(w)
 	if err != nil {
@@ -77,7 +77,7 @@ func (i *invoking) callA2A(ctx context.Context, w *work) (*invoke.Reply, error) 
 
 // dialect returns the version that the card names for the binding's interface. Of
 // an interface of 1.0 that names none it is 1.0; a card's url is of 0.3.
-func (i *invoking) dialect() dialect {
+func (i *invocation) dialect() dialect {
 	var card struct {
 		Interfaces []struct {
 			URL     string `json:"url"`
@@ -95,7 +95,7 @@ func (i *invoking) dialect() dialect {
 }
 
 // params returns the parameters of a message with the input.
-func (d dialect) params(w *work) ([]byte, error) {
+func (d dialect) params(w *agentTask) ([]byte, error) {
 	var members []strictjson.Member
 	if w.Value[0] == '{' {
 		var err error
@@ -156,7 +156,7 @@ func resultOf(body []byte) ([]byte, error) {
 	err := json.Unmarshal(body, &answer)
 	switch {
 	case err == nil && answer.Error != nil && answer.Error.Code == -32602: // invalid parameters
-		return nil, directory.Refuse(directory.AgentBadRequest, "the agent answered: %s", sentence(answer.Error.Message))
+		return nil, directory.Refuse(directory.AgentBadRequest, "the agent answered: %s", oneLine(answer.Error.Message))
 	case err == nil && answer.Error != nil:
 		return nil, directory.Refuse(directory.AgentFailed, "the agent answered with the JSON-RPC error %d", answer.Error.Code)
 	case err != nil || len(answer.Result) == 0:
@@ -180,7 +180,7 @@ func unfailed(result []byte) error {
 	for _, state := range []string{own.Status.State, wrapped.Task.Status.State} {
 		switch strings.ToLower(strings.TrimPrefix(state, "TASK_STATE_")) {
 		case "failed", "rejected", "canceled", "cancelled":
-			return directory.Refuse(directory.AgentFailed, "the agent's task has ended as %q", sentence(state))
+			return directory.Refuse(directory.AgentFailed, "the agent's task has ended as %q", oneLine(state))
 		}
 	}
 	return nil

@@ -63,14 +63,17 @@ func messageOf(resp *http.Response) string {
 	for _, raw := range []jsontext.Value{told.Detail, inner.Message, told.Message, told.Error} {
 		var s string
 		if len(raw) > 0 && raw[0] == '"' && json.Unmarshal(raw, &s) == nil && s != "" {
-			return sentence(s)
+			return oneLine(s)
 		}
 	}
 	return ""
 }
 
-// sentence makes an agent's words fit to be shown: bounded, on one line.
-func sentence(s string) string {
+// maxMessage bounds an agent's own words in an error, in bytes.
+const maxMessage = 512
+
+// oneLine makes an agent's words fit to be shown: bounded, on one line.
+func oneLine(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '

@@ -19,7 +19,7 @@ import (
 // batch invokes the agent with each item of an array, eight at a time, and answers
 // with an array of the outputs in the same order, or errors (AI-011). What is not done
 // when its time is over has that for an answer.
-func (i *invoking) batch(ctx context.Context) (*invoke.Reply, error) {
+func (i *invocation) batch(ctx context.Context) (*invoke.Reply, error) {
 	var items []jsontext.Value
 	if err := json.Unmarshal(i.in.Body, &items); err != nil {
 		return nil, directory.Refuse(directory.BadRequest, "the body is not JSON")
@@ -55,7 +55,7 @@ func (i *invoking) batch(ctx context.Context) (*invoke.Reply, error) {
 }
 
 // count has the items of a batch counted as the invocations that they are.
-func (i *invoking) count(items []jsontext.Value) error {
+func (i *invocation) count(items []jsontext.Value) error {
 	if len(items) == 0 || len(items) > maxItems {
 		return directory.Refuse(directory.BadRequest, "a batch has 1 to %d items; this one has %d", maxItems, len(items))
 	}
@@ -67,7 +67,7 @@ func (i *invoking) count(items []jsontext.Value) error {
 
 // item invokes the agent with one item. One that is itself an array, or whose
 // answer streams, is refused.
-func (i *invoking) item(ctx context.Context, item []byte, at string) (reply *invoke.Reply, err error) {
+func (i *invocation) item(ctx context.Context, item []byte, at string) (reply *invoke.Reply, err error) {
 	defer func() {
 		if p := recover(); p != nil { // no server is below this goroutine to do it
 			i.g.cfg.Logger.Error("an item of a batch panicked", "request_id", i.in.RequestID, "item", at, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))

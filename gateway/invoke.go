@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -32,7 +31,6 @@ const (
 	DefaultKeyWindow     = 10 * time.Minute
 	maxItems             = 100 // of a batch
 	itemsAtOnce          = 8
-	maxMessage           = 512 // bytes of an agent's own words that a client is told
 )
 
 // Config is what a Gateway needs. Guard is required; what is 0 has its default.
@@ -61,12 +59,12 @@ type Config struct {
 // A Gateway invokes agents for callers of this node (draft-cui, 5). It is safe for
 // concurrent use.
 type Gateway struct {
-	cfg      Config
-	plans    plans
-	paces    paces
-	tokens   tokens
-	sessions sessions
-	ends
+	cfg        Config
+	plans      plans
+	rateLimits rateLimits
+	tokens     tokens
+	sessions   sessions
+	lifecycle
 }
 
 // New returns a gateway.
@@ -80,24 +78,24 @@ func New(cfg Config) *Gateway {
 	cfg.KeyWindow = cmp.Or(cfg.KeyWindow, DefaultKeyWindow)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	g := &Gateway{cfg: cfg}
-	g.ends.init()
-	g.paces.init(cfg)
+	g.lifecycle.init()
+	g.rateLimits.init(cfg.Concurrent, cfg.PerSecond)
 	g.tokens.init(cfg.Tokens)
 	return g
 }
 
-// Fronts reports whether the gateway speaks a protocol by which e's agent is
+// Invocable reports whether the gateway speaks a protocol by which e's agent is
 // reached, and the agent may be called, as far as its registration says and the
 // guard can tell without asking for addresses.
-func (g *Gateway) Fronts(e *directory.Entry) bool {
+func (g *Gateway) Invocable(e *directory.Entry) bool {
 	p := e.Projection()
 	b, ok := bindingOf(p)
 	u, err := url.Parse(b.Endpoint)
-	return ok && invocable(p.Status) && err == nil && g.cfg.Guard.Check(u) == nil
+	return ok && isCallable(p.Status) && err == nil && g.cfg.Guard.Check(u) == nil
 }
 
-// invocable are the states in which an agent may be called (draft-xu, 4.8).
-func invocable(status string) bool {
+// isCallable reports whether a status is one in which an agent may be called (draft-xu, 4.8).
+func isCallable(status string) bool {
 	return status == "active" || status == "testing" || status == "deprecated"
 }
 
@@ -106,7 +104,7 @@ func invocable(status string) bool {
 // *directory.Error, or the context's.
 func (g *Gateway) Invoke(ctx context.Context, e *directory.Entry, in invoke.Request) (*invoke.Reply, error) {
 	p := g.plans.of(e)
-	if status := p.contract.Projection.Status; !invocable(status) { // XU-065
+	if status := p.contract.Projection.Status; !isCallable(status) { // XU-065
 		return nil, directory.Refuse(directory.AgentUnavailable, "the agent's registration says that it is %s", status)
 	}
 	if p.binding.Endpoint == "" {
@@ -116,7 +114,7 @@ func (g *Gateway) Invoke(ctx context.Context, e *directory.Entry, in invoke.Requ
 	if len(in.Body) == 0 {
 		return nil, directory.Refuse(directory.BadRequest, "the body is empty; send the operation's input as JSON")
 	}
-	i := &invoking{plan: p, g: g, e: e, in: in}
+	i := &invocation{plan: p, g: g, e: e, in: in}
 	c, err := g.enter(ctx)
 	if err != nil {
 		return nil, err
@@ -138,7 +136,7 @@ func (g *Gateway) Invoke(ctx context.Context, e *directory.Entry, in invoke.Requ
 }
 
 // begin uses up what the request came with that is good once, and calls the agent.
-func (i *invoking) begin(ctx context.Context) (*invoke.Reply, error) {
+func (i *invocation) begin(ctx context.Context) (*invoke.Reply, error) {
 	claims := i.g.cfg.Claims
 	if claims == nil && (i.in.Key != "" || !i.in.Proof.IsZero()) {
 		return nil, directory.Refuse(directory.Unavailable, "this gateway keeps neither Idempotency-Keys nor proofs; use a client certificate, and no key")
@@ -151,11 +149,11 @@ func (i *invoking) begin(ctx context.Context) (*invoke.Reply, error) {
 	if i.in.Key == "" {
 		return i.run(ctx)
 	}
-	return i.once(ctx)
+	return i.runOnce(ctx)
 }
 
-// An invoking is one invocation under way.
-type invoking struct {
+// An invocation is one invocation under way.
+type invocation struct {
 	*plan   // of e
 	g       *Gateway
 	e       *directory.Entry
@@ -163,13 +161,13 @@ type invoking struct {
 	reached atomic.Bool // a request with a key may have reached the agent
 }
 
-// A work is what an agent is to do, as a part of an invocation.
-type work struct {
+// An agentTask is the work of an agent, as a part of an invocation.
+type agentTask struct {
 	invoke.Task
 	number string // of an item of a batch
 }
 
-func (i *invoking) run(ctx context.Context) (*invoke.Reply, error) {
+func (i *invocation) run(ctx context.Context) (*invoke.Reply, error) {
 	if i.contract.Batches(i.in.Operation, i.in.Body) {
 		return i.batch(ctx)
 	}
@@ -178,12 +176,12 @@ func (i *invoking) run(ctx context.Context) (*invoke.Reply, error) {
 
 // one invokes the agent with one body. at is where in the request it stands, and
 // patient is whether it waits for its turn.
-func (i *invoking) one(ctx context.Context, body []byte, at string, patient bool) (*invoke.Reply, error) {
+func (i *invocation) one(ctx context.Context, body []byte, at string, patient bool) (*invoke.Reply, error) {
 	task, err := i.contract.Choose(i.in.Operation, body, at)
 	if err != nil {
 		return nil, err
 	}
-	w := &work{*task, strings.TrimPrefix(at, "/")}
+	w := &agentTask{*task, strings.TrimPrefix(at, "/")}
 	if items := w.Items(); items != nil {
 		if err := i.count(items); err != nil {
 			return nil, err
@@ -192,7 +190,7 @@ func (i *invoking) one(ctx context.Context, body []byte, at string, patient bool
 	if err := w.CheckInput(); err != nil {
 		return nil, err
 	}
-	release, err := i.g.paces.enter(ctx, i.e, patient)
+	release, err := i.g.rateLimits.enter(ctx, i.e, patient)
 	if err != nil {
 		return nil, err
 	}
@@ -211,7 +209,7 @@ func (i *invoking) one(ctx context.Context, body []byte, at string, patient bool
 
 // checkOutput refuses an answer that is no success by the operation's schema
 // (AI-035, WOA-009).
-func (w *work) checkOutput(r *invoke.Reply) error {
+func (w *agentTask) checkOutput(r *invoke.Reply) error {
 	vs, err := w.JudgeOutput(r.Body, "")
 	switch {
 	case err != nil:
@@ -234,7 +232,7 @@ func (r *releasing) Close() error {
 }
 
 // drive speaks to the agent by its protocol.
-func (i *invoking) drive(ctx context.Context, w *work) (*invoke.Reply, error) {
+func (i *invocation) drive(ctx context.Context, w *agentTask) (*invoke.Reply, error) {
 	switch i.binding.Protocol {
 	case protocolMCP:
 		return i.callMCP(ctx, w)
@@ -245,7 +243,7 @@ func (i *invoking) drive(ctx context.Context, w *work) (*invoke.Reply, error) {
 }
 
 // target is for whom the guard sends a request.
-func (i *invoking) target() Target {
+func (i *invocation) target() Target {
 	t := Target{MaxBody: i.g.cfg.MaxBody, Timeout: i.g.cfg.Timeout}
 	if i.in.Stream {
 		t.MaxBody, t.Timeout = i.g.cfg.MaxStream, i.g.cfg.StreamTimeout
@@ -255,11 +253,11 @@ func (i *invoking) target() Target {
 	return t
 }
 
-// passed sets the header fields that go to the agent: what the operator lets
+// setHeader sets the header fields that go to the agent: what the operator lets
 // through, who this node is, and what tells one request from another. It reports
 // whether any was the caller's own.
-func (i *invoking) passed(ctx context.Context, h http.Header) (own bool) {
-	for _, name := range i.g.passedTo(i.e) {
+func (i *invocation) setHeader(ctx context.Context, h http.Header) (own bool) {
+	for _, name := range i.g.passHeaders(i.e) {
 		name = http.CanonicalHeaderKey(name)
 		if values := i.in.Header[name]; len(values) > 0 {
 			h[name], own = slices.Clone(values), true
@@ -282,9 +280,9 @@ func (i *invoking) passed(ctx context.Context, h http.Header) (own bool) {
 	return own
 }
 
-// passedTo are the names of the header fields that an operator lets through to e's
+// passHeaders are the names of the header fields that an operator lets through to e's
 // agent.
-func (g *Gateway) passedTo(e *directory.Entry) []string {
+func (g *Gateway) passHeaders(e *directory.Entry) []string {
 	if len(g.cfg.PassHeaders) == 0 {
 		return nil
 	}
@@ -297,38 +295,3 @@ func (g *Gateway) passedTo(e *directory.Entry) []string {
 
 // traceparent is W3C Trace Context's, 3.2: it says nothing but which request it is.
 var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
-
-// neverPassed are header fields that no operator can have passed on, and why.
-var neverPassed = []struct {
-	why   string
-	names []string
-}{
-	{"it is about the connection, or the message itself", []string{
-		"Connection", "Content-Encoding", "Content-Length", "Content-Type", "Content-Range", "Expect", "Host", "Keep-Alive", "Proxy-Authenticate",
-		"Proxy-Connection", "Range", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
-	}},
-	{"it is this node's own to say", []string{
-		"Accept", "Accept-Encoding", "A2a-Version", "Idempotency-Key", "Last-Event-Id", "Mcp-Method", "Mcp-Name", "Mcp-Protocol-Version", "Mcp-Session-Id",
-		"Traceparent", "User-Agent", "Via", "X-Request-Id",
-	}},
-	{"it is what callers show to this node: an agent that had it could be them here", []string{
-		"Authorization", "Cookie", "Dpop", "Proxy-Authorization", "Workload-Identity-Token", "Workload-Proof-Token",
-	}},
-}
-
-// CheckPassHeader returns an error where a header field can't be passed on to an
-// agent.
-func CheckPassHeader(name string) error {
-	if !fieldName.MatchString(name) {
-		return fmt.Errorf("%q is no name of a header field", name)
-	}
-	for _, kind := range neverPassed {
-		if slices.Contains(kind.names, http.CanonicalHeaderKey(name)) {
-			return fmt.Errorf("%s can't be passed on: %s", name, kind.why)
-		}
-	}
-	return nil
-}
-
-// fieldName is RFC 9110's token.
-var fieldName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")

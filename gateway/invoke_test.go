@@ -243,7 +243,7 @@ func TestNotInvocable(t *testing.T) {
 		if directory.ProblemOf(err) != tc.want || strings.Contains(err.Error(), "169.254") {
 			t.Errorf("%s: %v (%s)", name, err, directory.ProblemOf(err))
 		}
-		if fronted := s.Fronts(tc.e); fronted != (tc.want == directory.AgentFailed) {
+		if fronted := s.Invocable(tc.e); fronted != (tc.want == directory.AgentFailed) {
 			t.Errorf("%s: fronted is %v", name, fronted)
 		}
 	}

@@ -19,7 +19,7 @@ import (
 // callMCP calls a tool of the agent's MCP server (gaikwad 5.3). Where the
 // registration doesn't tell the tools, the server is asked. A session that was kept
 // and that the server has forgotten meanwhile is replaced, once: nothing was done in it.
-func (i *invoking) callMCP(ctx context.Context, w *work) (*invoke.Reply, error) {
+func (i *invocation) callMCP(ctx context.Context, w *agentTask) (*invoke.Reply, error) {
 	target := i.target()
 	target.MaxBody, target.Timeout = i.g.cfg.MaxBody, i.g.cfg.Timeout
 	ctx, cancel := context.WithTimeoutCause(ctx, target.Timeout, refuse(RuleTime, context.DeadlineExceeded, "the exchange took over %s", target.Timeout))
@@ -45,7 +45,7 @@ func (i *invoking) callMCP(ctx context.Context, w *work) (*invoke.Reply, error) 
 }
 
 // ask calls the tool that is meant, in a session.
-func (i *invoking) ask(ctx context.Context, s *session, use *exchange, w *work) (*invoke.Reply, error) {
+func (i *invocation) ask(ctx context.Context, s *session, use *exchange, w *agentTask) (*invoke.Reply, error) {
 	ctx = context.WithValue(ctx, askedKey{}, use)
 	name, remembered, err := i.tool(ctx, s, w)
 	if err != nil {
@@ -69,7 +69,7 @@ func (i *invoking) ask(ctx context.Context, s *session, use *exchange, w *work) 
 // tool returns the name of the tool to call, and whether it is from what the server
 // listed a while ago. That only lets through: before anything is refused by it, the
 // server is asked again.
-func (i *invoking) tool(ctx context.Context, s *session, w *work) (name string, remembered bool, err error) {
+func (i *invocation) tool(ctx context.Context, s *session, w *agentTask) (name string, remembered bool, err error) {
 	if i.contract.WoA.ToolField == "" && i.contract.Operations[0].Name != "" {
 		return w.Name, false, nil
 	}
@@ -89,7 +89,7 @@ func (i *invoking) tool(ctx context.Context, s *session, w *work) (name string, 
 }
 
 // among returns which of a server's tools is meant.
-func (i *invoking) among(tools []tool, w *work) (string, error) {
+func (i *invocation) among(tools []tool, w *agentTask) (string, error) {
 	woa := i.contract.WoA
 	if woa.ToolField == "" {
 		return pick(tools, w)
@@ -102,7 +102,7 @@ func (i *invoking) among(tools []tool, w *work) (string, error) {
 }
 
 // toolOf returns what the envelope's tool_field says (WOA-027).
-func toolOf(woa invoke.WoATerms, w *work) (string, error) {
+func toolOf(woa invoke.WoATerms, w *agentTask) (string, error) {
 	switch woa.ToolField {
 	case "agent":
 		return woa.ID, nil
@@ -121,7 +121,7 @@ func has(tools []tool, name string) bool {
 
 // pick finds the tool that is meant among those that a server lists, and judges the
 // input by its schema.
-func pick(tools []tool, w *work) (string, error) {
+func pick(tools []tool, w *agentTask) (string, error) {
 	var names []string
 	for _, t := range tools {
 		names = append(names, strconv.Quote(t.name))

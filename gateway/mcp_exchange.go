@@ -20,7 +20,7 @@ type askedKey struct{}
 type exchange struct {
 	next http.RoundTripper
 	ctx  context.Context
-	i    *invoking // nil where it is for no invocation
+	i    *invocation // nil where it is for no invocation
 	last atomic.Pointer[error]
 	// sent is that a request has been handed on, and missing that the server doesn't
 	// know the session that what is asked for was in. spoiled is that the session is not
@@ -38,10 +38,10 @@ func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 		context.AfterFunc(x.ctx, func() { cancel(context.Cause(x.ctx)) }) // which comes when the invocation ends
 	}
 	if x.i != nil {
-		ctx = x.i.traced(ctx)
+		ctx = x.i.traceConn(ctx)
 	}
 	if r = r.Clone(ctx); x.i != nil {
-		x.i.passed(ctx, r.Header)
+		x.i.setHeader(ctx, r.Header)
 		r.Header.Del("Idempotency-Key") // a session is several requests, and one key is for one
 	}
 	resp, err := x.next.RoundTrip(r)
@@ -87,7 +87,7 @@ func (x *exchange) cause(err error) error {
 	}
 	var rpc *jsonrpc.Error
 	if errors.As(err, &rpc) && rpc.Code == jsonrpc.CodeInvalidParams {
-		return directory.Refuse(directory.AgentBadRequest, "the agent answered: %s", sentence(rpc.Message))
+		return directory.Refuse(directory.AgentBadRequest, "the agent answered: %s", oneLine(rpc.Message))
 	}
 	if cause := context.Cause(x.ctx); cause != nil {
 		return cause

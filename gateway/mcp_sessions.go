@@ -42,9 +42,9 @@ type sessionKey struct {
 	passed    [sha256.Size]byte // of the caller's header fields that the agent gets
 }
 
-func (i *invoking) sessionKey() sessionKey {
+func (i *invocation) sessionKey() sessionKey {
 	k := sessionKey{agent: agentKey{i.e.Origin, i.e.RID}, statement: i.e.Statement, endpoint: i.binding.Endpoint, caller: i.in.Caller}
-	if names := i.g.passedTo(i.e); len(names) > 0 {
+	if names := i.g.passHeaders(i.e); len(names) > 0 {
 		h := sha256.New()
 		for _, name := range names {
 			fmt.Fprintf(h, "%q: %q\n", name, i.in.Header[http.CanonicalHeaderKey(name)])
@@ -176,7 +176,7 @@ func (p *sessions) remove(n int) *session {
 }
 
 // open begins a session, for who gives it back by leave. Its requests are use's.
-func (p *sessions) open(i *invoking, use *exchange, target Target) (*session, error) {
+func (p *sessions) open(i *invocation, use *exchange, target Target) (*session, error) {
 	s := &session{key: i.sessionKey(), last: i.farewell(use.ctx, target)} //nolint:bodyclose // its caller closes what it answers
 	s.now.Store(use)
 	client := mcp.NewClient(&mcp.Implementation{Name: "roster-gateway", Version: "1"}, nil)
@@ -204,9 +204,9 @@ func (p *sessions) open(i *invoking, use *exchange, target Target) (*session, er
 
 // farewell returns what sends a session's requests when no invocation has it: the one
 // that ends it, in the name of the caller whose it was.
-func (i *invoking) farewell(ctx context.Context, target Target) func(*http.Request) (*http.Response, error) {
+func (i *invocation) farewell(ctx context.Context, target Target) func(*http.Request) (*http.Response, error) {
 	g, endpoint, header := i.g, i.binding.Endpoint, http.Header{}
-	i.passed(ctx, header)
+	i.setHeader(ctx, header)
 	for _, name := range []string{"Authorization", "Idempotency-Key", "Traceparent", "X-Request-Id"} {
 		header.Del(name) // what is another at each request
 	}
@@ -314,5 +314,5 @@ func (p *sessions) close(bound context.Context) error {
 // Close ends what is under way and the sessions that are kept, and waits for it, until
 // bound ends. Nothing is invoked after it.
 func (g *Gateway) Close(bound context.Context) error {
-	return errors.Join(g.ends.Close(bound), g.sessions.close(bound))
+	return errors.Join(g.lifecycle.Close(bound), g.sessions.close(bound))
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/invoke"
 )
@@ -33,6 +35,12 @@ const (
 	maxPlans     = 4096
 	maxPlanBytes = 32 << 20 // of the documents that they are made of
 )
+
+// An agentKey names an agent.
+type agentKey struct {
+	origin spiffeid.TrustDomain
+	rid    directory.RID
+}
 
 // plans keeps the plans of agents that are called.
 type plans struct {

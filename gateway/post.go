@@ -16,7 +16,7 @@ import (
 )
 
 // post sends JSON to the agent, and returns its answer where that is a success.
-func (i *invoking) post(ctx context.Context, w *work, address string, body []byte, header http.Header) (*invoke.Reply, error) {
+func (i *invocation) post(ctx context.Context, w *agentTask, address string, body []byte, header http.Header) (*invoke.Reply, error) {
 	to := i.endpoint
 	if address != i.binding.Endpoint || to == nil {
 		var err error
@@ -24,7 +24,7 @@ func (i *invoking) post(ctx context.Context, w *work, address string, body []byt
 			return nil, directory.Refuse(directory.EndpointRefused, "the agent's endpoint is no URL that can be called: %w", err)
 		}
 	}
-	r, err := http.NewRequestWithContext(i.traced(ctx), http.MethodPost, "", bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(i.traceConn(ctx), http.MethodPost, "", bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func (i *invoking) post(ctx context.Context, w *work, address string, body []byt
 	for name, values := range header {
 		r.Header[name] = values
 	}
-	own := i.passed(ctx, r.Header)
+	own := i.setHeader(ctx, r.Header)
 	if i.in.Key != "" && w.number != "" {
 		r.Header.Set("Idempotency-Key", r.Header.Get("Idempotency-Key")+"-"+w.number)
 	}
@@ -54,7 +54,7 @@ func (i *invoking) post(ctx context.Context, w *work, address string, body []byt
 }
 
 // read returns a success's body: whole if it is JSON, and else as it comes.
-func (i *invoking) read(resp *http.Response) (*invoke.Reply, error) {
+func (i *invocation) read(resp *http.Response) (*invoke.Reply, error) {
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	reply := &invoke.Reply{Status: resp.StatusCode, ContentType: media}
 	if coding := resp.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {

@@ -16,7 +16,7 @@ import (
 // callREST posts the input to the agent's endpoint: alone, or within WoA's
 // envelope. An agent with several operations at one endpoint learns by a member
 // which is meant (draft-cui, 5).
-func (i *invoking) callREST(ctx context.Context, w *work) (*invoke.Reply, error) {
+func (i *invocation) callREST(ctx context.Context, w *agentTask) (*invoke.Reply, error) {
 	body := w.Value
 	switch {
 	case i.binding.Envelope == "woa":
@@ -43,7 +43,7 @@ func (i *invoking) callREST(ctx context.Context, w *work) (*invoke.Reply, error)
 
 // naming returns an input with a member operation beside its own; of a batch, so is
 // each.
-func naming(w *work) (body []byte, err error) {
+func naming(w *agentTask) (body []byte, err error) {
 	items := w.Items()
 	if items == nil {
 		return nameIn(w.Value, w.Name)

@@ -297,7 +297,9 @@ func (n *Node) wireAPI() *api.Server {
 	}
 	if n.gateway = n.wireGateway(); n.gateway != nil {
 		g := n.gateway
-		cfg.Gateway, cfg.Invocable, cfg.MaxInvocation = g, g.Fronts, n.cfg.Gateway.MaxRequest
+		cfg.Gateway = g
+		cfg.Invocable = g.Invocable
+		cfg.MaxInvocation = n.cfg.Gateway.MaxRequest
 	}
 	return api.New(cfg)
 }

@@ -118,7 +118,7 @@ func TestBadConfigIsNamed(t *testing.T) {
 		"a passing audit":          {"keep: 0s", "keep: 5m", "audit.keep"},
 		"one file to keep":         {"files: 16\n  keep: 0s", "files: 1\n  keep: 24h", "audit.keep: with audit.files of 1"},
 		"a session passed on":      {"pass_headers: {}", `pass_headers: {"a": ["mcp-session-id"]}`, "gateway.pass_headers: a: mcp-session-id can't be passed on: it is this node's own"},
-		"credentials passed":       {"pass_headers: {}", `pass_headers: {"a": ["Authorization"]}`, "what callers show to this node"},
+		"credentials passed":       {"pass_headers: {}", `pass_headers: {"a": ["Authorization"]}`, "it authenticates callers"},
 		"a profile of none":        {`profile: ""`, "profile: https_web", "bundles.endpoint"},
 		"no key":                   {"key: node.key", "", "identity"},
 		"two identities":           {`workload_api: ""`, "workload_api: unix:///run/spire.sock", "identity: workload_api replaces"},

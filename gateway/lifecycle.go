@@ -12,8 +12,8 @@ import (
 // errStopping is how what is under way ends when the node does.
 var errStopping = directory.Refuse(directory.Unavailable, "the node stops, and ends what is under way; the agent may have acted")
 
-// ends are how a Gateway's calls and streams end before their time.
-type ends struct {
+// lifecycle ends a Gateway's calls and streams end before their time.
+type lifecycle struct {
 	draining, closing context.Context
 	drain, end        context.CancelFunc
 
@@ -22,18 +22,18 @@ type ends struct {
 	calls  sync.WaitGroup
 }
 
-func (e *ends) init() {
+func (e *lifecycle) init() {
 	e.closing, e.end = context.WithCancel(context.Background())
 	e.draining, e.drain = context.WithCancel(e.closing)
 }
 
 // Drain ends the streams: a node that stops calls it first, since they would go on
 // for long. Reading one of them then is Unavailable.
-func (e *ends) Drain() { e.drain() }
+func (e *lifecycle) Drain() { e.drain() }
 
 // Close ends what is under way and waits for it, until bound ends. Nothing is invoked
 // after it.
-func (e *ends) Close(bound context.Context) error {
+func (e *lifecycle) Close(bound context.Context) error {
 	e.mu.Lock()
 	e.closed = true
 	e.mu.Unlock()
@@ -48,15 +48,15 @@ func (e *ends) Close(bound context.Context) error {
 	}
 }
 
-// A call is one invocation under way, or its stream.
-type call struct {
+// An activeCall is one invocation under way, or its stream.
+type activeCall struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	leave  func()
 }
 
 // enter counts a call until leave, and ends its context when the gateway closes.
-func (e *ends) enter(ctx context.Context) (*call, error) {
+func (e *lifecycle) enter(ctx context.Context) (*activeCall, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -65,24 +65,24 @@ func (e *ends) enter(ctx context.Context) (*call, error) {
 	e.calls.Add(1)
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(e.closing, func() { cancel(errStopping) })
-	return &call{ctx, cancel, sync.OnceFunc(func() { stop(); cancel(nil); e.calls.Done() })}, nil
+	return &activeCall{ctx, cancel, sync.OnceFunc(func() { stop(); cancel(nil); e.calls.Done() })}, nil
 }
 
 // stream has a call go on until its stream is closed, or the node drains.
-func (e *ends) stream(c *call, from io.ReadCloser) io.ReadCloser {
-	return &flow{from, c, context.AfterFunc(e.draining, func() { c.cancel(errStopping) })}
+func (e *lifecycle) stream(c *activeCall, from io.ReadCloser) io.ReadCloser {
+	return &callStream{from, c, context.AfterFunc(e.draining, func() { c.cancel(errStopping) })}
 }
 
-// A flow is a stream on its way to a caller.
-type flow struct {
+// A callStream is a stream on its way to a caller.
+type callStream struct {
 	io.ReadCloser
-	call *call
+	call *activeCall
 	stop func() bool
 }
 
 // Read implements io.Reader. What ends a stream early is a *directory.Error, or the
 // caller's context's error.
-func (f *flow) Read(b []byte) (int, error) {
+func (f *callStream) Read(b []byte) (int, error) {
 	n, err := f.ReadCloser.Read(b)
 	switch {
 	case err == nil, errors.Is(err, io.EOF):
@@ -94,7 +94,7 @@ func (f *flow) Read(b []byte) (int, error) {
 }
 
 // Close implements io.Closer.
-func (f *flow) Close() error {
+func (f *callStream) Close() error {
 	defer f.call.leave()
 	f.stop()
 	return f.ReadCloser.Close()

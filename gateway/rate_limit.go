@@ -7,42 +7,41 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/time/rate"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/invoke"
 )
 
-// maxPaces bounds how many agents are known. An agent that nobody is calling is
+// maxLimitedAgents bounds how many agents are known. An agent that nobody is calling is
 // forgotten where there are more.
-const maxPaces = 4096
+const maxLimitedAgents = 4096
 
-// paces keeps how often each agent is called, and by how many at once (AI-040).
-type paces struct {
-	cfg Config
+// rateLimits limits the rate and the concurrency of invocations of each agent (AI-040).
+type rateLimits struct {
+	concurrent int     // of one agent at once
+	perSecond  float64 // of one agent
 
-	mu  sync.Mutex // guards what follows
-	all map[agentKey]*pace
+	mu  sync.Mutex // guards the rest
+	all map[agentKey]*agentLimit
 }
 
-type agentKey struct {
-	origin spiffeid.TrustDomain
-	rid    directory.RID
-}
-
-// A pace is one agent's.
-type pace struct {
+// An agentLimit limits the invocations of one agent.
+type agentLimit struct {
 	revision uint64        // of the statement that the limits are by
 	slots    chan struct{} // holds one for each invocation under way
 	limiter  *rate.Limiter
 }
 
-func (p *paces) init(cfg Config) { p.cfg, p.all = cfg, map[agentKey]*pace{} }
+func (p *rateLimits) init(concurrent int, perSecond float64) {
+	p.concurrent = concurrent
+	p.perSecond = perSecond
+	p.all = map[agentKey]*agentLimit{}
+}
 
 // enter takes a place at e's agent, and returns what gives it back. Who is patient
 // waits for one, and others are refused where there is none.
-func (p *paces) enter(ctx context.Context, e *directory.Entry, patient bool) (release func(), err error) {
+func (p *rateLimits) enter(ctx context.Context, e *directory.Entry, patient bool) (release func(), err error) {
 	a := p.of(e)
 	if patient {
 		if err := a.limiter.Wait(ctx); err != nil {
@@ -82,7 +81,7 @@ func tooOften(wait int) error {
 
 // of returns e's pace: this node's, or less where the registration says so. A
 // registration that changed has a new one.
-func (p *paces) of(e *directory.Entry) *pace {
+func (p *rateLimits) of(e *directory.Entry) *agentLimit {
 	key := agentKey{e.Origin, e.RID}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,14 +89,16 @@ func (p *paces) of(e *directory.Entry) *pace {
 		return a
 	}
 	own := invoke.PaceOf(e.Document)
-	concurrent, perSecond := p.cfg.Concurrent, p.cfg.PerSecond
+	concurrent := p.concurrent
+	perSecond := p.perSecond
+
 	if own.Concurrent > 0 {
 		concurrent = min(concurrent, own.Concurrent)
 	}
 	if own.PerSecond > 0 {
 		perSecond = min(perSecond, own.PerSecond)
 	}
-	a := &pace{e.Statement, make(chan struct{}, concurrent), rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond)))}
+	a := &agentLimit{e.Statement, make(chan struct{}, concurrent), rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond)))}
 	if old, ok := p.all[key]; ok && cap(old.slots) == concurrent && float64(old.limiter.Limit()) == perSecond {
 		old.revision = e.Statement // a change of something else earns nobody a new quota
 		return old
@@ -108,9 +109,9 @@ func (p *paces) of(e *directory.Entry) *pace {
 }
 
 // forget makes room, for whoever holds mu.
-func (p *paces) forget() {
+func (p *rateLimits) forget() {
 	for key, a := range p.all {
-		if len(p.all) < maxPaces {
+		if len(p.all) < maxLimitedAgents {
 			return
 		}
 		if len(a.slots) == 0 && a.limiter.TokensAt(time.Now()) >= float64(a.limiter.Burst()) {

@@ -33,9 +33,9 @@ const (
 	batchBeyond = time.Second      // a batch's own time, for its answer
 )
 
-// once has run called for the first request with a key alone (AI-012). The others get
-// its answer, or learn why there is none.
-func (i *invoking) once(ctx context.Context) (*invoke.Reply, error) {
+// runOnce calls run for the first request with a key only (AI-012). Repetitions get its
+// answer, or the reason why there is none.
+func (i *invocation) runOnce(ctx context.Context) (*invoke.Reply, error) {
 	limit := i.g.cfg.Timeout
 	switch {
 	case i.in.Body[0] == '[':
@@ -44,21 +44,21 @@ func (i *invoking) once(ctx context.Context) (*invoke.Reply, error) {
 		limit = i.g.cfg.StreamTimeout
 	}
 	c := i.claim(limit)
-	kept, err := i.first(ctx, c)
+	kept, err := i.claimKey(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	if kept != nil {
 		return replay(kept)
 	}
-	reply, err := i.within(ctx, limit)
+	reply, err := i.runDetached(ctx, limit)
 	i.settle(ctx, settlement(c, reply, err, i.reached.Load()))
 	return reply, err
 }
 
 // claim is what the domain is told of the key: nothing that anybody could read. A body
 // is the same where its bytes are: JSON that is written otherwise is another (AI-012).
-func (i *invoking) claim(limit time.Duration) directory.Claim {
+func (i *invocation) claim(limit time.Duration) directory.Claim {
 	return directory.Claim{
 		Key:    i.keyHash(),
 		Caller: hash(i.in.Caller.String()),
@@ -70,7 +70,7 @@ func (i *invoking) claim(limit time.Duration) directory.Claim {
 }
 
 // keyHash is of the key's text, of whose it is and for which agent.
-func (i *invoking) keyHash() directory.Hash {
+func (i *invocation) keyHash() directory.Hash {
 	return hash(i.in.Caller.String(), i.e.Origin.Name(), i.e.RID.String(), i.in.Key)
 }
 
@@ -78,9 +78,9 @@ func hash(parts ...string) directory.Hash {
 	return directory.HashOf([]byte(strings.Join(parts, "\x00")))
 }
 
-// first claims the key. That it is not known whether that was done is no reason not to
-// try again, since the holder is the same; the agent is not called before it is.
-func (i *invoking) first(ctx context.Context, c directory.Claim) (kept *directory.KeptAnswer, err error) {
+// claimKey claims the key. A claim with an unknown outcome is repeated, because the holder
+// is the same; the agent is not called before a claim succeeds.
+func (i *invocation) claimKey(ctx context.Context, c directory.Claim) (kept *directory.KeptAnswer, err error) {
 	for range claimTries {
 		kept, err = i.g.cfg.Claims.Claim(ctx, c)
 		var told *directory.Error
@@ -97,9 +97,9 @@ func (i *invoking) first(ctx context.Context, c directory.Claim) (kept *director
 	return nil, directory.Refuse(directory.Unavailable, "the domain could not note the Idempotency-Key, and without that nothing is sent to the agent; try again: %w", err)
 }
 
-// within calls the agent within a time. Whoever repeats a request is to find its
-// answer, so that one who has gone away ends no call but a stream's.
-func (i *invoking) within(ctx context.Context, limit time.Duration) (*invoke.Reply, error) {
+// runDetached calls the agent within a time limit. A client that disconnects ends only a
+// stream: a repetition of its request must find the answer.
+func (i *invocation) runDetached(ctx context.Context, limit time.Duration) (*invoke.Reply, error) {
 	if i.in.Stream {
 		return i.run(ctx)
 	}
@@ -114,8 +114,8 @@ func (i *invoking) within(ctx context.Context, limit time.Duration) (*invoke.Rep
 	return r, err
 }
 
-// traced has i know whether a request with a key may have reached the agent.
-func (i *invoking) traced(ctx context.Context) context.Context {
+// traceConn notes whether a request with a key may have reached the agent.
+func (i *invocation) traceConn(ctx context.Context) context.Context {
 	if i.in.Key == "" {
 		return ctx // nobody asks
 	}
@@ -142,7 +142,7 @@ func settlement(c directory.Claim, r *invoke.Reply, err error, reached bool) dir
 // settle notes what came of a call before its caller learns it. Where that can't be
 // done the key stays claimed, and who repeats the request learns that its outcome is
 // not known.
-func (i *invoking) settle(ctx context.Context, s directory.Settlement) {
+func (i *invocation) settle(ctx context.Context, s directory.Settlement) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	for range claimTries {
