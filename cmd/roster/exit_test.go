@@ -20,8 +20,10 @@ const rid = "01JWNTC0000000000000000AD1"
 // and nothing is said against that.
 func TestAnotherDomainsFailureIsNotThisOnes(t *testing.T) {
 	w := newWorld(t, problem(502, "upstream", "the peering is pending here"))
+
 	code, _, errs := w.run("peer", "export", "beta.test")
-	if code != 6 || !strings.Contains(errs, "pending here") || strings.Contains(errs, "nothing was changed") || !strings.Contains(errs, "another domain") {
+	if code != 6 || !strings.Contains(errs, "pending here") || strings.Contains(errs, "nothing was changed") ||
+		!strings.Contains(errs, "another domain") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 }
@@ -41,9 +43,11 @@ func TestEachFailureHasItsExitCode(t *testing.T) {
 	}{
 		{"fine", says(`{"agents":[]}`), "lookup", 0, ""},
 		{"its own fault", problem(500, "internal", "Something went wrong here."), "get " + rid, 1, "roster get --help"},
-		{"a bad document", problem(400, "bad-document", "base is missing"), "register weather FILE", 1, "roster register --help"},
+		{"a bad document", problem(400, "bad-document", "base is missing"), "register weather FILE", 1,
+			"roster register --help"},
 		{"too large", problem(413, "too-large", "too large"), "register weather FILE", 1, "roster register --help"},
-		{"a bad name", problem(400, "bad-name", "no such name can be"), "register weather FILE", 2, "roster register --help"},
+		{"a bad name", problem(400, "bad-name", "no such name can be"), "register weather FILE", 2,
+			"roster register --help"},
 		{"a bad query", problem(400, "bad-query", "scope is odd"), "lookup --scope odd", 2, "roster lookup --help"},
 		{"an unknown flag", nil, "lookup --colour", 2, "roster lookup --help"},
 		{"an unknown verb", nil, "frobnicate", 2, "roster --help"},
@@ -51,18 +55,24 @@ func TestEachFailureHasItsExitCode(t *testing.T) {
 		{"a lifetime too short", nil, "register weather FILE --lt 59", 2, "roster register --help"},
 		{"an impossible name", nil, "register a*b FILE", 2, "roster register --help"},
 		{"a count too large", nil, "lookup --count 101", 2, "roster lookup --help"},
-		{"plain http", nil, "lookup --address http://127.0.0.1:1", 2, "roster --address http://127.0.0.1:1 lookup --help"},
+		{"plain http", nil, "lookup --address http://127.0.0.1:1", 2,
+			"roster --address http://127.0.0.1:1 lookup --help"},
 		{"a key missing", nil, "lookup --key=", 2, "roster --key '' lookup --help"},
 		{"not there", problem(404, "not-found", "nothing here"), "get weather", 3, "roster lookup --agent 'wea*'"},
 		{"expired", problem(404, "registration-expired", "it has expired"), "refresh " + rid, 3, "roster lookup"},
-		{"nobody", problem(401, "unauthenticated", "who are you"), "register weather FILE", 4, "roster register --help"},
-		{"forbidden", problem(403, "forbidden", "you may not"), "deregister weather", 4, "roster get weather --provenance"},
+		{"nobody", problem(401, "unauthenticated", "who are you"), "register weather FILE", 4,
+			"roster register --help"},
+		{"forbidden", problem(403, "forbidden", "you may not"), "deregister weather", 4,
+			"roster get weather --provenance"},
 		{"taken", taken, "register weather FILE", 5, "roster get weather --provenance"},
-		{"changed meanwhile", problem(412, "precondition-failed", "not that revision"), "register weather FILE", 5, "roster get weather --provenance"},
+		{"changed meanwhile", problem(412, "precondition-failed", "not that revision"), "register weather FILE", 5,
+			"roster get weather --provenance"},
 		{"no leader", problem(503, "unavailable", "no leader"), "lookup", 6, "roster lookup"},
-		{"outcome unknown", problem(503, "outcome-unknown", "the leader was lost"), "register weather FILE", 6, "roster register weather FILE"},
+		{"outcome unknown", problem(503, "outcome-unknown", "the leader was lost"), "register weather FILE", 6,
+			"roster register weather FILE"},
 		{"too often", problem(429, "rate-limited", "slower"), "lookup --agent 'a b'", 6, "roster lookup --agent 'a b'"},
-		{"nobody listens", nil, "lookup --address https://127.0.0.1:1", 6, "roster lookup --address https://127.0.0.1:1"},
+		{"nobody listens", nil, "lookup --address https://127.0.0.1:1", 6,
+			"roster lookup --address https://127.0.0.1:1"},
 		{"no proof", nil, "verify FILE", 10, ""},
 		{"no directory", nil, "lookup --address=", 2, "roster dev"},
 	} {
@@ -71,12 +81,15 @@ func TestEachFailureHasItsExitCode(t *testing.T) {
 			if answer == nil {
 				answer = func(http.ResponseWriter, *http.Request) { t.Error("the directory was asked") }
 			}
+
 			w := newWorld(t, answer)
 			file := w.file("agent.json", `{"base":"https://weather.example"}`)
+
 			code, _, stderr := w.run(words(strings.ReplaceAll(c.args, "FILE", file))...)
 			if code != c.code {
 				t.Errorf("exit code %d, want %d; it says:\n%s", code, c.code, stderr)
 			}
+
 			if code != 0 {
 				checkLines(t, stderr, strings.ReplaceAll(c.next, "FILE", file))
 			}
@@ -94,15 +107,18 @@ func words(line string) []string {
 			out = append(out, strings.Fields(part)...)
 		}
 	}
+
 	return out
 }
 
 func checkLines(t *testing.T, stderr, next string) {
 	t.Helper()
+
 	lines := strings.Split(strings.TrimSuffix(stderr, "\n"), "\n")
 	if len(lines) > 3 || !strings.HasPrefix(lines[0], "roster: ") {
 		t.Errorf("a failure is told in at most three lines; these are\n%s", stderr)
 	}
+
 	if last := lines[len(lines)-1]; next != "" && last != "  "+next {
 		t.Errorf("the last line is %q; want the command %q", last, next)
 	}
@@ -116,23 +132,28 @@ func TestCertificatesThatDoNotHold(t *testing.T) {
 		w := newWorld(t, says(`{"agents":[]}`))
 		pem, _ := stranger.PEM()
 		w.env["ROSTER_BUNDLE"] = w.file("other.pem", string(pem))
+
 		code, _, stderr := w.run("lookup")
 		if code != 12 || !strings.Contains(stderr, "--bundle") {
 			t.Errorf("exit code %d: %s", code, stderr)
 		}
+
 		checkLines(t, stderr, "")
 	})
 	t.Run("the caller's", func(t *testing.T) {
 		w := newWorld(t, says(`{"agents":[]}`))
 		w.be(stranger, "/agent/ada")
+
 		code, _, stderr := w.run("lookup")
 		if code != 4 || !strings.Contains(stderr, "client certificate") {
 			t.Errorf("exit code %d: %s", code, stderr)
 		}
+
 		checkLines(t, stderr, "roster lookup --help")
 	})
 	t.Run("a file that is none", func(t *testing.T) {
 		w := newWorld(t, says(`{"agents":[]}`))
+
 		w.env["ROSTER_CERT"] = w.file("none.pem", "nothing")
 		if code, _, stderr := w.run("lookup"); code != 12 {
 			t.Errorf("exit code %d: %s", code, stderr)
@@ -143,6 +164,7 @@ func TestCertificatesThatDoNotHold(t *testing.T) {
 // Requirement: OPS-005
 func TestAnInterruptedCommandSaysSo(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
+
 	w := newWorld(t, func(_ http.ResponseWriter, r *http.Request) {
 		interrupt()
 		<-r.Context().Done()
@@ -157,8 +179,9 @@ func TestAnInterruptedCommandSaysSo(t *testing.T) {
 // Requirement: OPS-005
 func TestEvidenceHasItsExitCode(t *testing.T) {
 	for code, err := range map[int]error{
-		10: signed.ErrSignature, 11: trust.ErrKeysForked, 12: signed.ErrKeyRevoked, 13: trust.ErrInclusion, 14: trust.ErrExpired,
-		1: errors.New("something else"),
+		10: signed.ErrSignature, 11: trust.ErrKeysForked, 12: signed.ErrKeyRevoked, 13: trust.ErrInclusion,
+		14: trust.ErrExpired,
+		1:  errors.New("something else"),
 	} {
 		if got := cli.FailureOf(fmt.Errorf("checking: %w", err)).Code; got != code {
 			t.Errorf("%v: exit code %d, want %d", err, got, code)
@@ -186,9 +209,15 @@ func TestAProxysAnswersAreNoDirectorys(t *testing.T) {
 		{200, cli.ExitFailed, "lookup"},
 		{302, cli.ExitFailed, "lookup"},
 	} {
-		w := newWorld(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(c.status); _, _ = w.Write([]byte("{}")) })
-		code, out, notes := w.run(words(strings.ReplaceAll(c.args, "FILE", w.file("agent.json", `{"base":"https://weather.example"}`)))...)
-		if code != c.code || out != "" || !strings.Contains(notes, "not from a directory") || strings.Contains(notes, "nothing was changed") {
+		w := newWorld(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(c.status)
+			_, _ = w.Write([]byte("{}"))
+		})
+
+		code, out, notes := w.run(words(strings.ReplaceAll(c.args, "FILE",
+			w.file("agent.json", `{"base":"https://weather.example"}`)))...)
+		if code != c.code || out != "" || !strings.Contains(notes, "not from a directory") ||
+			strings.Contains(notes, "nothing was changed") {
 			t.Errorf("%s, answered with %d: exit code %d, %s%s", c.args, c.status, code, out, notes)
 		}
 	}
@@ -197,9 +226,11 @@ func TestAProxysAnswersAreNoDirectorys(t *testing.T) {
 // A failure of an agent that was invoked is not told as one of the directory, which
 // changed nothing: the agent may have acted.
 func TestAgentsFailuresAreTheirOwn(t *testing.T) {
-	for name, want := range map[string]string{"agent-failed": "may have acted", "agent-timeout": "may have acted", "agent-unavailable": "registration says so", "unavailable": "nothing was changed"} {
+	for name, want := range map[string]string{"agent-failed": "may have acted", "agent-timeout": "may have acted",
+		"agent-unavailable": "registration says so", "unavailable": "nothing was changed"} {
 		w := newWorld(t, problem(503, name, "so it is"))
-		if code, _, notes := w.run("invoke", "weather", "{}", "--no-validate"); code != cli.ExitUnavailable || !strings.Contains(notes, want) {
+		if code, _, notes := w.run("invoke", "weather", "{}", "--no-validate"); code != cli.ExitUnavailable ||
+			!strings.Contains(notes, want) {
 			t.Errorf("%s: exit code %d, %s", name, code, notes)
 		}
 	}

@@ -26,16 +26,20 @@ func TestGetSaysWhichDomainsHaveAName(t *testing.T) {
 			says(`{"agent":"weather/oslo","href":"/ad/r/beta.test/`+rid+`"}`)(w, r)
 		}
 	})
+
 	code, _, errs := w.run("get", "weather/oslo")
 	if code != 5 || !strings.Contains(errs, "beta.test, gamma.test") {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
+
 	lines := strings.Split(strings.TrimSpace(errs), "\n")
 	next := words(lines[len(lines)-1])
+
 	code, out, errs := w.run(next[1:]...)
 	if code != 0 || !strings.Contains(out, "agent\tdirectory\tweather/oslo") {
 		t.Errorf("%q: exit code %d, %s%s", next, code, out, errs)
 	}
+
 	if got, want := strings.Join(asked, " "), "/ad/r/weather%2Foslo /ad/l /ad/r/beta.test/"+rid; got != want {
 		t.Errorf("asked for %s, want %s", got, want)
 	}
@@ -46,11 +50,14 @@ func TestGetSaysWhichDomainsHaveAName(t *testing.T) {
 // Requirement: MESH-019
 func TestGetSaysWhatSpeaksAgainstARegistration(t *testing.T) {
 	for member, want := range map[string]string{"unconfirmed": "local, unconfirmed", "disputed": "local, disputed"} {
-		one := `{"agent":"weather","href":"/ad/r/` + rid + `","provenance":{"origin_authority":"alpha.test","verification":{"state":"local","` + member + `":true}}}`
+		one := `{"agent":"weather","href":"/ad/r/` + rid +
+			`","provenance":{"origin_authority":"alpha.test","verification":{"state":"local","` + member + `":true}}}`
+
 		w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/ad/l" {
 				one = `{"agents":[` + one + `]}`
 			}
+
 			says(one)(w, r)
 		})
 		for _, verb := range [][]string{{"get", rid}, {"lookup", "-o", "wide"}} {
@@ -68,15 +75,22 @@ func TestGetShowsTheWay(t *testing.T) {
 			says(string(proof))(w, r)
 			return
 		}
-		says(`{"agent":"weather","href":"/ad/r/beta.test/`+rid+`","provenance":{"origin_authority":"beta.test","origin_service":"https://ad.beta.test",
-			"registrant":"spiffe://beta.test/agent/bob","revision":7,"registered_at":"2026-06-01T12:00:00.000Z","received_from":"gamma.test",
+
+		says(`{"agent":"weather","href":"/ad/r/beta.test/`+rid+
+			`","provenance":{"origin_authority":"beta.test","origin_service":"https://ad.beta.test",
+			"registrant":"spiffe://beta.test/agent/bob","revision":7,`+
+			`"registered_at":"2026-06-01T12:00:00.000Z","received_from":"gamma.test",
 			"verification":{"state":"verified","key":"k1"}}}`)(w, r)
 	})
+
 	code, out, errs := w.run("get", "weather", "--provenance")
 	if code != 0 || errs != "" {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
-	for _, want := range []string{"registrant\tspiffe://beta.test/agent/bob\t", "origin\tbeta.test at https://ad.beta.test\trevision 7", "page\t", "revisions 7 to 7", "relay\tgamma.test\t", "verified by key k1"} {
+
+	for _, want := range []string{"registrant\tspiffe://beta.test/agent/bob\t",
+		"origin\tbeta.test at https://ad.beta.test\trevision 7", "page\t", "revisions 7 to 7", "relay\tgamma.test\t",
+		"verified by key k1"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}
@@ -86,10 +100,14 @@ func TestGetShowsTheWay(t *testing.T) {
 func TestOperatorsSeeTheMesh(t *testing.T) {
 	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
 		says(map[string]string{
-			"/v1/operator/members": `{"members":[{"id":"spiffe://alpha.test/roster/node/1","domain":"alpha.test","address":"127.0.0.1:1","state":"alive"}]}`,
-			"/v1/operator/raft":    `{"leader":"n1","peers":[{"id":"n1","address":"a:1","voter":true},{"id":"n2","address":"a:2","voter":true,"last_contact":"2026-06-01T12:00:00Z"}]}`,
-			"/v1/operator/flagged": `{"flagged":[{"agent":"stuffed","origin":"beta.test","href":"/ad/r/beta.test/1","flags":["repetition","density"]}]}`,
-			"/v1/operator/peers":   `{"peers":[{"domain":"beta.test","state":"active","lag_revisions":3,"lag_seconds":1.25,"last_error":"late"}]}`,
+			"/v1/operator/members": `{"members":[{"id":"spiffe://alpha.test/roster/node/1",` +
+				`"domain":"alpha.test","address":"127.0.0.1:1","state":"alive"}]}`,
+			"/v1/operator/raft": `{"leader":"n1","peers":[{"id":"n1","address":"a:1","voter":true},` +
+				`{"id":"n2","address":"a:2","voter":true,"last_contact":"2026-06-01T12:00:00Z"}]}`,
+			"/v1/operator/flagged": `{"flagged":[{"agent":"stuffed","origin":"beta.test",` +
+				`"href":"/ad/r/beta.test/1","flags":["repetition","density"]}]}`,
+			"/v1/operator/peers": `{"peers":[{"domain":"beta.test","state":"active","lag_revisions":3,` +
+				`"lag_seconds":1.25,"last_error":"late"}]}`,
 		}[r.URL.Path])(w, r)
 	})
 	for _, c := range []struct{ args, want string }{
@@ -97,7 +115,8 @@ func TestOperatorsSeeTheMesh(t *testing.T) {
 		{"flagged", "stuffed\tbeta.test\trepetition density\t/ad/r/beta.test/1\n"},
 		{"raft peers", "n1\ta:1\tleader\t\nn2\ta:2\tvoter\t2026-06-01T12:00:00Z\n"},
 		{"peer list", "beta.test\tactive\tno\t3\t1.2\t\tlate\n"},
-		{"peer list -o jsonl", `{"domain":"beta.test","state":"active","lag_revisions":3,"lag_seconds":1.25,"last_error":"late"}` + "\n"},
+		{"peer list -o jsonl",
+			`{"domain":"beta.test","state":"active","lag_revisions":3,"lag_seconds":1.25,"last_error":"late"}` + "\n"},
 	} {
 		code, out, errs := w.run(strings.Fields(c.args)...)
 		if code != 0 || errs != "" || !strings.HasSuffix(out, c.want) {
@@ -116,15 +135,19 @@ func TestReadsSayHowFresh(t *testing.T) {
 			says(`{"agents":[{"agent":"weather","href":"/ad/r/beta.test/`+rid+`"}]}`)(w, r)
 			return
 		}
+
 		says(`{"agent":"weather","href":"/ad/r/beta.test/`+rid+`"}`)(w, r)
 	})
+
 	const fresh = "consistency=linearizable&min=alpha.test%3D7.1&min=beta.test%3D8.2&wait="
+
 	flags := []string{"--consistency", "linearizable", "--min", "alpha.test=7.1", "--min", "beta.test=8.2", "--wait"}
 	for _, c := range []struct{ args, want []string }{
 		{append(append([]string{"get", "weather"}, flags...), "9"), []string{fresh + "9"}},
 		{append(append([]string{"lookup"}, flags...), "0"), []string{fresh + "0"}},
 		{append(append([]string{"get", "weather", "--origin", "beta.test"}, flags...), "60"),
-			[]string{"agent=weather&consistency=linearizable&min=alpha.test%3D7.1&min=beta.test%3D8.2&origin=beta.test&wait=60", fresh + "60"}},
+			[]string{"agent=weather&consistency=linearizable&min=alpha.test%3D7.1&min=beta.test%3D8.2&" +
+				"origin=beta.test&wait=60", fresh + "60"}},
 		{[]string{"get", "weather", "--consistency", "stale"}, []string{"consistency=stale"}},
 	} {
 		asked = nil
@@ -132,7 +155,9 @@ func TestReadsSayHowFresh(t *testing.T) {
 			t.Errorf("%q: exit code %d, asked %q: %s", c.args, code, asked, errs)
 		}
 	}
-	if code, _, errs := w.run("get", "weather", "--wait", "soon"); code != 2 || !strings.Contains(errs, "whole number of seconds") {
+
+	if code, _, errs := w.run("get", "weather", "--wait", "soon"); code != 2 ||
+		!strings.Contains(errs, "whole number of seconds") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 }

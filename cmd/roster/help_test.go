@@ -17,9 +17,11 @@ import (
 // eachCommand calls check for every command of the program.
 func eachCommand(check func(*cobra.Command)) {
 	w := &world{env: map[string]string{}}
+
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		check(c)
+
 		for _, sub := range c.Commands() {
 			walk(sub)
 		}
@@ -28,8 +30,8 @@ func eachCommand(check func(*cobra.Command)) {
 }
 
 // riddles are words in place of a noun of the field (docs/glossary.md has the nouns).
-var riddles = regexp.MustCompile(`(?i)\b(told|heard|whoever|nobody|somebody|what it|had anew|none that|is none|goes here|` +
-	`no longer or|for good|yet to|anew|whatever|on trying|trying on|beside it|what to do)\b`)
+var riddles = regexp.MustCompile(`(?i)\b(told|heard|whoever|nobody|somebody|what it|had anew|none that|is none` +
+	`|goes here|no longer or|for good|yet to|anew|whatever|trying on|beside it|what to do)\b`)
 
 // A help text names things by the terms of the field, begins with a verb, and fits a
 // terminal.
@@ -42,6 +44,7 @@ func TestHelpTextsAreImperative(t *testing.T) {
 				t.Errorf("%s: %q in the help: name the thing", name, word)
 			}
 		}
+
 		if c.Name() == "roster" {
 			return // a title
 		}
@@ -50,9 +53,11 @@ func TestHelpTextsAreImperative(t *testing.T) {
 		if first, _ := utf8.DecodeRuneInString(verb); !unicode.IsUpper(first) || strings.HasSuffix(verb, "s") {
 			t.Errorf("%s: the summary %q must begin with a verb", name, c.Short)
 		}
+
 		if strings.HasSuffix(c.Short, ".") {
 			t.Errorf("%s: the summary %q ends with a period", name, c.Short)
 		}
+
 		for line := range strings.Lines(c.Long) {
 			if n := utf8.RuneCountInString(line); n > widest && !strings.HasPrefix(line, "  ") {
 				t.Errorf("%s: a line of %d columns in the help: %s", name, n, line)
@@ -84,19 +89,23 @@ func TestDocumentedCommandLinesExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	found := 0
 	for _, page := range append(pages, "../../README.md", "../../CONTRIBUTING.md") {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, line := range documentedLines(string(text)) {
 			found++
+
 			if problem := checkCommandLine(line); problem != "" {
 				t.Errorf("%s: roster %s: %s", filepath.Base(page), strings.Join(line, " "), problem)
 			}
 		}
 	}
+
 	if found < 15 {
 		t.Errorf("only %d command lines found", found)
 	}
@@ -114,6 +123,7 @@ func documentedLines(text string) [][]string {
 		line, _, _ = strings.Cut(line, " | ")
 		lines = append(lines, words(line))
 	}
+
 	return lines
 }
 
@@ -124,19 +134,24 @@ func checkCommandLine(line []string) string {
 	root := w.program(io.Discard, io.Discard).root()
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
+
 	c, rest, err := root.Find(line)
 	if err != nil {
 		return err.Error()
 	}
+
 	if c == root || c.HasSubCommands() && c.Name() != "dev" && c.Name() != "completion" && len(rest) > 0 {
 		return "no such command"
 	}
+
 	for _, word := range rest {
 		name, isFlag := strings.CutPrefix(word, "--")
+
 		name, _, _ = strings.Cut(name, "=")
 		if isFlag && c.Flag(name) == nil && c.InheritedFlags().Lookup(name) == nil {
 			return "no flag --" + name
 		}
 	}
+
 	return ""
 }

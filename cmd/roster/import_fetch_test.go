@@ -22,47 +22,61 @@ func elsewhere(t *testing.T, w *world, h http.HandlerFunc) (url string, flags []
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	s.StartTLS()
 	t.Cleanup(s.Close)
-	bundle := w.file("source.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})))
+	bundle := w.file("source.pem",
+		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})))
+
 	return s.URL, []string{"--insecure-loopback", "--source-bundle", bundle, "-o", "json"}
 }
 
 func reported(t *testing.T, out string) []item {
 	t.Helper()
+
 	var report struct{ Items []item }
 	must(t, json.Unmarshal([]byte(out), &report))
+
 	return report.Items
 }
 
 // Requirement: WOA-013, WOA-018, WOA-021, WOA-035
 func TestImportOfAnOrigin(t *testing.T) {
 	d := &registry{posts: map[string]int{}}
+
 	var lifetime string
 	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
 		lifetime = r.URL.Query().Get("lt")
 		d.ServeHTTP(w, r)
 	})
 	agent := func(id, more string) string {
-		return `{"id":"` + id + `","name":"N","description":"D","inputs":{"type":"object"},"outputs":{"type":"object"},"transports":["rest"]` + more + `}`
+		return `{"id":"` + id +
+			`","name":"N","description":"D","inputs":{"type":"object"},"outputs":{"type":"object"},` +
+			`"transports":["rest"]` + more + `}`
 	}
 	origin, flags := elsewhere(t, w, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/woa+json")
 		w.Header().Set("Cache-Control", "max-age=600")
-		fmt.Fprintf(w, `{"woa_version":"1","agents":[%s,%s],"transports":{"rest":{"base":"https://api.example.com/","invoke_path":"/a/{agent_id}"}}}`,
+		fmt.Fprintf(w,
+			`{"woa_version":"1","agents":[%s,%s],"transports":{"rest":{"base":"https://api.example.com/",`+
+				`"invoke_path":"/a/{agent_id}"}}}`,
 			agent("good", ``), agent("bad", `,"authz":{"password":"p"}`))
 	})
 	code, out, notes := w.run(append([]string{"import", "woa", origin}, flags...)...)
+
 	items, host := reported(t, out), strings.TrimPrefix(origin, "https://")
-	if code != 1 || len(items) != 2 || items[0].Agent != "good@"+host || items[0].Result != "registered" || len(items[0].Warnings) != 1 ||
+	if code != 1 || len(items) != 2 || items[0].Agent != "good@"+host || items[0].Result != "registered" ||
+		len(items[0].Warnings) != 1 ||
 		items[1].Result != "refused" || !strings.Contains(items[1].Pointer, "password") {
 		t.Errorf("exit code %d, %+v, %s", code, items, notes)
 	}
+
 	if d.posts["good@"+host] != 1 || len(d.posts) != 1 || lifetime != "1860" {
 		t.Errorf("registered %v for %s s", d.posts, lifetime)
 	}
+
 	code, _, notes = w.run("import", "woa", origin)
 	if code != 1 || !strings.Contains(notes, "--insecure-loopback") {
 		t.Errorf("from loopback: exit code %d, %s", code, notes)
 	}
+
 	if code, _, _ = w.run("import", "woa", "http"+origin[len("https"):], "--insecure-loopback"); code != 2 {
 		t.Errorf("by plain HTTP: exit code %d", code)
 	}
@@ -73,7 +87,8 @@ func TestImportOfARegistry(t *testing.T) {
 	d := &registry{posts: map[string]int{}}
 	w := newWorld(t, d.ServeHTTP)
 	server := func(name, version, meta string) string {
-		return fmt.Sprintf(`{"server":{"name":%q,"version":%q,"remotes":[{"url":"https://%s.example"}]},"_meta":{"io.modelcontextprotocol.registry/official":%s}}`,
+		return fmt.Sprintf(`{"server":{"name":%q,"version":%q,"remotes":[{"url":"https://%s.example"}]},`+
+			`"_meta":{"io.modelcontextprotocol.registry/official":%s}}`,
 			name, version, strings.TrimPrefix(name, "io."), meta)
 	}
 	registry, flags := elsewhere(t, w, func(w http.ResponseWriter, r *http.Request) {
@@ -82,13 +97,16 @@ func TestImportOfARegistry(t *testing.T) {
 			fmt.Fprintf(w, `{"servers":[%s,%s],"metadata":{"nextCursor":"a:1&b"}}`,
 				server("io.a", "1", `{"isLatest":false}`), server("io.a", "2", `{"isLatest":true,"status":"active"}`))
 		case "a:1&b":
-			fmt.Fprintf(w, `{"servers":[%s,%s],"metadata":{"count":2}}`, server("io.b", "1", `{"isLatest":true,"status":"deleted"}`), server("io.c", "1", `{}`))
+			fmt.Fprintf(w, `{"servers":[%s,%s],"metadata":{"count":2}}`,
+				server("io.b", "1", `{"isLatest":true,"status":"deleted"}`), server("io.c", "1", `{}`))
 		default:
 			w.WriteHeader(http.StatusBadRequest)
 		}
 	})
+
 	code, out, notes := w.run(append([]string{"import", "mcp", registry + "/v0/servers?limit=2"}, flags...)...)
-	if items := reported(t, out); code != 0 || len(items) != 2 || d.posts["io.a"] != 1 || d.posts["io.c"] != 1 || len(d.posts) != 2 {
+	if items := reported(t, out); code != 0 || len(items) != 2 || d.posts["io.a"] != 1 || d.posts["io.c"] != 1 ||
+		len(d.posts) != 2 {
 		t.Errorf("exit code %d, %+v, %v, %s", code, items, d.posts, notes)
 	}
 }
@@ -102,10 +120,12 @@ func TestImportOfAListThatTurnsBack(t *testing.T) {
 	list, flags := elsewhere(t, w, func(w http.ResponseWriter, r *http.Request) {
 		pages++
 		fmt.Fprintf(w, `{"servers":[],"metadata":{"nextCursor":"again","next_cursor":"again"}}`)
+
 		if c := r.URL.Query().Get("cursor"); c != "" && c != "again" {
 			t.Errorf("the cursor is %q", c)
 		}
 	})
+
 	code, _, notes := w.run(append([]string{"import", "mcp", list + "/v0/servers"}, flags...)...)
 	if code != 1 || pages != 2 || !strings.Contains(notes, "never ends") {
 		t.Errorf("exit code %d after %d pages: %s", code, pages, notes)
@@ -117,11 +137,16 @@ func TestImportOfAListThatTurnsBack(t *testing.T) {
 func TestImportOfLists(t *testing.T) {
 	d := &registry{posts: map[string]int{}}
 	w := newWorld(t, d.ServeHTTP)
-	const record = `{"name":%q,"version":"v1","schema_version":"1.0.0","description":"D","authors":["A"],"skills":[{"name":"planning/routes","id":7}],"locators":[{"type":"container_image","urls":["https://ghcr.io/x"]}]}`
+
+	const record = `{"name":%q,"version":"v1","schema_version":"1.0.0","description":"D","authors":["A"],` +
+		`"skills":[{"name":"planning/routes","id":7}],"locators":[{"type":"container_image",` +
+		`"urls":["https://ghcr.io/x"]}]}`
+
 	origin, flags := elsewhere(t, w, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/agents":
-			fmt.Fprintf(w, `{"agents":[%s,{"agent_card":%s,"registered":"yesterday"}],"count":2}`, card("A", "https://a.example"), card("B", "https://b.example"))
+			fmt.Fprintf(w, `{"agents":[%s,{"agent_card":%s,"registered":"yesterday"}],"count":2}`,
+				card("A", "https://a.example"), card("B", "https://b.example"))
 		case "/records":
 			fmt.Fprintf(w, "["+record+","+record+"]", "org/x", "org/y")
 		case "/record":
@@ -135,6 +160,7 @@ func TestImportOfLists(t *testing.T) {
 			}
 		}
 	}
+
 	if names := slices.Sorted(maps.Keys(d.posts)); strings.Join(names, " ") != "a.example b.example org/x org/y org/z" {
 		t.Errorf("registered %q", names)
 	}
@@ -149,12 +175,16 @@ func TestImportOfACard(t *testing.T) {
 			http.NotFound(w, r)
 			return
 		}
+
 		fmt.Fprint(w, card("A", "https://a.example"))
 	})
+
 	code, out, notes := w.run(append([]string{"import", "a2a", origin}, flags...)...)
-	if items := reported(t, out); code != 0 || len(items) != 1 || items[0].Source != origin+probe.CardPath || d.posts["a.example"] != 1 {
+	if items := reported(t, out); code != 0 || len(items) != 1 || items[0].Source != origin+probe.CardPath ||
+		d.posts["a.example"] != 1 {
 		t.Errorf("exit code %d, %+v, %s", code, items, notes)
 	}
+
 	if code, _, _ := w.run(append([]string{"import", "a2a", origin + "/elsewhere"}, flags...)...); code != 1 {
 		t.Errorf("what is not there: exit code %d", code)
 	}

@@ -33,8 +33,10 @@ func (s *shelf) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := r.Context().Err(); err != nil {
 		return nil, err
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	at, w := time.Since(s.started), httptest.NewRecorder()
 	switch {
 	case r.URL.Path == "/ad/r":
@@ -48,19 +50,24 @@ func (s *shelf) RoundTrip(r *http.Request) (*http.Response, error) {
 		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
 			return nil, err
 		}
+
 		s.lists[at] = len(asked)
+
 		told := []map[string]any{}
 		for _, one := range asked {
 			answer := map[string]any{"id": one.ID, "status": 204, "lt": 100}
 			if status := s.judge(one.ID, at); status != 204 {
 				answer = map[string]any{"id": one.ID, "status": status, "problem": "some", "detail": "for a reason"}
 			}
+
 			told = append(told, answer)
 		}
+
 		if err := json.NewEncoder(w).Encode(told); err != nil {
 			return nil, err
 		}
 	}
+
 	return w.Result(), nil
 }
 
@@ -74,6 +81,7 @@ func TestAnImportKeepsWhatItTook(t *testing.T) {
 	for _, n := range strings.Fields("a b c") {
 		must(t, os.WriteFile(filepath.Join(dir, n+".json"), []byte(card(n, "https://"+n+".example")), 0o600))
 	}
+
 	synctest.Test(t, func(t *testing.T) {
 		taken := ""
 		s := &shelf{started: time.Now(), lists: map[time.Duration]int{},
@@ -89,16 +97,21 @@ func TestAnImportKeepsWhatItTook(t *testing.T) {
 				taken = id
 				return 403
 			}
+
 			return 204
 		}
 		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
 		defer stop()
+
 		var out, errs bytes.Buffer
-		code := dialing(&out, &errs, "https://shelf", s).run(ctx, []string{"import", "a2a", dir, "--keep", "--lt", "100"})
+		code := dialing(&out, &errs, "https://shelf", s).
+			run(ctx, []string{"import", "a2a", dir, "--keep", "--lt", "100"})
 		notes := errs.String()
+
 		if code != 0 || len(s.lists) < 50 || len(s.posts) != 4 {
 			t.Errorf("exit code %d, %d lists, registered %v", code, len(s.lists), s.posts)
 		}
+
 		for at, n := range s.lists {
 			if want := 3; at < 500*time.Second && n != want {
 				t.Errorf("a list of %d after %s, want %d", n, at, want)
@@ -106,7 +119,9 @@ func TestAnImportKeepsWhatItTook(t *testing.T) {
 				t.Errorf("a list of %d after %s, when one is lost", n, at)
 			}
 		}
-		for _, want := range []string{"had expired; registered again", "cannot refresh", "stopped refreshing ", ": for a reason"} {
+
+		for _, want := range []string{"had expired; registered again", "cannot refresh", "stopped refreshing ",
+			": for a reason"} {
 			if !strings.Contains(notes, want) {
 				t.Errorf("it doesn't say %q: %s", want, notes)
 			}

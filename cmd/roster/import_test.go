@@ -31,77 +31,98 @@ func (d *registry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		problem(404, "not-found", "none")(w, r)
 		return
 	}
+
 	name := r.URL.Query().Get("agent")
 	d.mu.Lock()
 	d.posts[name]++
 	d.mu.Unlock()
+
 	if refuse := d.refuse[name]; refuse != nil {
 		refuse(w, r)
 		return
 	}
+
 	w.Header().Set("Location", "/ad/r/"+rid)
 	w.WriteHeader(http.StatusCreated)
 }
 
 // importInto imports files with these contents and returns the report.
-func importInto(t *testing.T, d *registry, kind string, files map[string]string, flags ...string) (code int, items []item, notes string) {
+func importInto(t *testing.T, d *registry, kind string, files map[string]string, flags ...string) (code int,
+	items []item, notes string) {
 	t.Helper()
 	d.posts = map[string]int{}
 	w := newWorld(t, d.ServeHTTP)
 	dir := filepath.Join(w.dir, "in")
 	must(t, os.Mkdir(dir, 0o700))
+
 	for name, text := range files {
 		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
+
 	code, out, notes := w.run(append([]string{"import", kind, dir, "-o", "json"}, flags...)...)
+
 	var report struct{ Items []item }
 	must(t, json.Unmarshal([]byte(out), &report))
+
 	return code, report.Items, notes
 }
 
 // One that is refused doesn't stop the others, and its reason is told.
 func TestImportTakesWhatItCan(t *testing.T) {
-	d := &registry{refuse: map[string]http.HandlerFunc{"taken.example": problem(409, "agent-name-taken", "held by another")}}
+	d := &registry{refuse: map[string]http.HandlerFunc{"taken.example": problem(409, "agent-name-taken",
+		"held by another")}}
 	code, items, notes := importInto(t, d, "a2a", map[string]string{
-		"1.json": card("A", "https://a.example/x/"), "2.json": card("T", "https://taken.example"), "3.json": "{", "4.json": card("A2", "https://a.example/x"),
+		"1.json": card("A", "https://a.example/x/"), "2.json": card("T", "https://taken.example"), "3.json": "{",
+		"4.json": card("A2", "https://a.example/x"),
 		"5.json": `{"url":"https://nameless.example"}`, "6.json": card("B", "https://b.example"), "README": "not read",
 	})
+
 	var got []string
 	for _, i := range items {
 		got = append(got, i.Source+" "+i.Agent+" "+i.Result)
 	}
-	want := "1.json a.example/x registered|2.json taken.example refused|3.json  refused|4.json a.example/x refused|5.json nameless.example refused|6.json b.example registered"
+
+	want := "1.json a.example/x registered|2.json taken.example refused|3.json  refused|4.json a.example/x " +
+		"refused|5.json nameless.example refused|6.json b.example registered"
 	if strings.Join(got, "|") != want {
 		t.Errorf("got  %s\nwant %s", strings.Join(got, "|"), want)
 	}
+
 	if code != 1 || !strings.HasPrefix(notes, "roster: imported 2 of 6: 4 refused\n") {
 		t.Errorf("exit code %d, notes %q", code, notes)
 	}
+
 	for n, reason := range map[int]string{1: "held by another", 2: "JSON", 3: "1.json has the same name", 4: "name"} {
 		if !strings.Contains(items[n].Reason, reason) {
 			t.Errorf("%s is refused because %q; want a word on %s", items[n].Source, items[n].Reason, reason)
 		}
 	}
+
 	if d.posts["a.example/x"] != 1 {
 		t.Errorf("one document replaced another: %v", d.posts)
 	}
 }
 
 func TestImportReadsLists(t *testing.T) {
-	const a, b = `{"name":"io.a/x","remotes":[{"url":"https://a.example"}]}`, `{"name":"io.b/y","remotes":[{"url":"https://b.example"}]}`
+	const a, b = `{"name":"io.a/x","remotes":[{"url":"https://a.example"}]}`,
+		`{"name":"io.b/y","remotes":[{"url":"https://b.example"}]}`
 	for name, text := range map[string]string{
 		"an array":          `[` + a + `,` + b + `]`,
 		"a registry's list": `{"servers":[` + a + `,` + b + `],"metadata":{"count":2}}`,
 		"with envelopes":    `{"servers":[{"server":` + a + `,"_meta":{}},{"server":` + b + `,"_meta":{}}]}`,
 	} {
 		d := &registry{}
+
 		code, items, notes := importInto(t, d, "mcp", map[string]string{"list.json": text})
-		if code != 0 || len(items) != 2 || d.posts["io.a/x"] != 1 || d.posts["io.b/y"] != 1 || items[1].Source != "list.json#2" || notes != "imported 2 of 2\n" {
+		if code != 0 || len(items) != 2 || d.posts["io.a/x"] != 1 || d.posts["io.b/y"] != 1 ||
+			items[1].Source != "list.json#2" || notes != "imported 2 of 2\n" {
 			t.Errorf("%s: exit code %d, %+v, %v, %q", name, code, items, d.posts, notes)
 		}
 	}
+
 	// One that is not strict JSON is refused by itself.
-	code, items, _ := importInto(t, &registry{}, "mcp", map[string]string{"list.json": `[` + a + `,{"name":"io.c/z","name":"io.d/z"},` + b + `]`})
+	code, items, _ := importInto(t, &registry{}, "mcp",
+		map[string]string{"list.json": `[` + a + `,{"name":"io.c/z","name":"io.d/z"},` + b + `]`})
 	if code != 1 || len(items) != 3 || items[1].Result != "refused" || items[2].Result != "registered" {
 		t.Errorf("exit code %d, %+v", code, items)
 	}
@@ -109,8 +130,11 @@ func TestImportReadsLists(t *testing.T) {
 
 func TestADryRunRegistersNothing(t *testing.T) {
 	d := &registry{}
-	code, items, notes := importInto(t, d, "a2a", map[string]string{"1.json": card("A", "https://a.example"), "2.json": card("B", "ftp://")}, "--dry-run")
-	if code != 1 || items[0].Result != "new" || items[1].Result != "refused" || len(d.posts) != 0 || !strings.Contains(notes, "1 of 2 can be imported") {
+
+	code, items, notes := importInto(t, d, "a2a",
+		map[string]string{"1.json": card("A", "https://a.example"), "2.json": card("B", "ftp://")}, "--dry-run")
+	if code != 1 || items[0].Result != "new" || items[1].Result != "refused" || len(d.posts) != 0 ||
+		!strings.Contains(notes, "1 of 2 can be imported") {
 		t.Errorf("exit code %d, %+v, %v, %q", code, items, d.posts, notes)
 	}
 }
@@ -121,6 +145,7 @@ func TestImportStopsWhenTheDirectoryIsAway(t *testing.T) {
 	for _, n := range strings.Fields("a b c d e f g h i j k l m n o p q r s t u v w x y z") {
 		files[n+".json"] = card(n, "https://"+n+".example")
 	}
+
 	for _, c := range []struct {
 		answer http.HandlerFunc
 		code   int
@@ -133,10 +158,12 @@ func TestImportStopsWhenTheDirectoryIsAway(t *testing.T) {
 				d.refuse[host] = func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 			}
 		}
+
 		code, items, notes := importInto(t, d, "a2a", files)
 		if code != c.code || items[0].Result != "untried" || !strings.Contains(notes, "then stopped") {
 			t.Errorf("exit code %d, want %d, notes %q", code, c.code, notes)
 		}
+
 		if items[25].Result != "untried" {
 			t.Errorf("it went on to the end")
 		}
@@ -154,16 +181,20 @@ func TestImportOfRealDocuments(t *testing.T) {
 		if _, err := os.Stat(source); err != nil {
 			t.Skipf("no data beside the project: %v", err)
 		}
+
 		d := &registry{posts: map[string]int{}}
 		w := newWorld(t, d.ServeHTTP)
 		_, out, notes := w.run("import", c.kind, source, "-o", "jsonl")
+
 		lines := strings.Split(strings.TrimSpace(out), "\n")
 		if len(lines) != c.total || len(d.posts) < c.taken {
 			t.Errorf("%s: %d of %d were taken: %s", c.kind, len(d.posts), len(lines), notes)
 		}
+
 		for _, line := range lines {
 			var i item
 			must(t, json.Unmarshal([]byte(line), &i))
+
 			if i.Result == "refused" && i.Reason == "" || i.Result == "untried" {
 				t.Errorf("no reason: %s", line)
 			}

@@ -38,11 +38,13 @@ func (d *desk) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := r.Context().Err(); err != nil {
 		return nil, err
 	}
+
 	at := time.Since(d.started)
 	d.mu.Lock()
 	d.journal = append(d.journal, entry{at, r.Method + " " + r.URL.Path})
 	d.mu.Unlock()
 	status, name := d.answer(r, at)
+
 	w := httptest.NewRecorder()
 	switch {
 	case status >= 300 && name == "": // of a proxy
@@ -58,6 +60,7 @@ func (d *desk) RoundTrip(r *http.Request) (*http.Response, error) {
 	default:
 		w.WriteHeader(status)
 	}
+
 	return w.Result(), nil
 }
 
@@ -70,8 +73,11 @@ func keepFor(t *testing.T, d *desk, args []string, long time.Duration) (int, str
 	d.started = time.Now()
 	ctx, stop := context.WithTimeout(t.Context(), long)
 	defer stop()
+
 	var out, errs bytes.Buffer
-	code := dialing(&out, &errs, "https://desk", d).run(ctx, append([]string{"register", "weather", file, "--keep", "--lt", "100"}, args...))
+	code := dialing(&out, &errs, "https://desk", d).
+		run(ctx, append([]string{"register", "weather", file, "--keep", "--lt", "100"}, args...))
+
 	return code, errs.String()
 }
 
@@ -82,6 +88,7 @@ func (d *desk) count(what string) int {
 			n++
 		}
 	}
+
 	return n
 }
 
@@ -92,18 +99,23 @@ func (d *desk) count(what string) int {
 func TestKeepRefreshesWithJitter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &desk{answer: fine}
+
 		code, notes := keepFor(t, d, nil, time.Hour)
 		if code != 0 || d.count("POST /ad/r/") < 60 || d.count("DELETE") != 0 {
-			t.Fatalf("exit code %d, %d refreshes, %d removals, notes %q", code, d.count("POST /ad/r/"), d.count("DELETE"), notes)
+			t.Fatalf("exit code %d, %d refreshes, %d removals, notes %q", code, d.count("POST /ad/r/"),
+				d.count("DELETE"), notes)
 		}
+
 		gaps := map[time.Duration]bool{}
 		for i, e := range d.journal[1:] {
 			gap := e.at - d.journal[i].at
 			if gap < 40*time.Second || gap > 60*time.Second {
 				t.Errorf("a refresh comes %s behind the one before", gap)
 			}
+
 			gaps[gap] = true
 		}
+
 		if len(gaps) < 10 {
 			t.Errorf("only %d different pauses", len(gaps))
 		}
@@ -116,14 +128,18 @@ func TestKeepRefreshesWithJitter(t *testing.T) {
 // Requirement: XU-048
 func TestAFleetSpreadsOut(t *testing.T) {
 	const clients, lifetime, lifetimes = 100_000, 100, 5
+
 	var seconds [lifetime * lifetimes]int
+
 	all := 0
 	for range clients {
-		for at := apiclient.RefreshDelay(lifetime * time.Second); at < lifetime*lifetimes*time.Second; at += apiclient.RefreshDelay(lifetime * time.Second) {
+		delay := func() time.Duration { return apiclient.RefreshDelay(lifetime * time.Second) }
+		for at := delay(); at < lifetime*lifetimes*time.Second; at += delay() {
 			seconds[int(at/time.Second)]++
 			all++
 		}
 	}
+
 	if most, mean := slices.Max(seconds[:]), all/len(seconds); most > 3*mean || mean < clients/lifetime {
 		t.Errorf("%d refreshes in one second, %d on average", most, mean)
 	}
@@ -133,6 +149,7 @@ func fine(r *http.Request, _ time.Duration) (int, string) {
 	if r.URL.Path == "/ad/r" {
 		return http.StatusCreated, rid
 	}
+
 	return http.StatusNoContent, ""
 }
 
@@ -155,17 +172,22 @@ func TestKeepBearsAnAbsenceAndRegistersAgain(t *testing.T) {
 			case lost && r.URL.Path == "/ad/r":
 				return http.StatusCreated, again
 			}
+
 			return fine(r, at)
 		}
+
 		code, notes := keepFor(t, d, nil, 20*time.Minute)
 		if code != 0 || d.count("POST /ad/r/"+again) == 0 {
-			t.Errorf("exit code %d, %d refreshes under the new id; notes:\n%s", code, d.count("POST /ad/r/"+again), notes)
+			t.Errorf("exit code %d, %d refreshes under the new id; notes:\n%s", code, d.count("POST /ad/r/"+again),
+				notes)
 		}
+
 		for _, e := range d.journal {
 			if e.what == "POST /ad/r" && e.at > 15*time.Minute+45*time.Second {
 				t.Errorf("registered again only after %s", e.at)
 			}
 		}
+
 		if n := strings.Count(notes, "\n"); n > 4 {
 			t.Errorf("an absence is told once, not in %d lines:\n%s", n, notes)
 		}
@@ -181,12 +203,16 @@ func TestKeepBearsAProxy(t *testing.T) {
 		d := &desk{}
 		d.answer = func(r *http.Request, at time.Duration) (int, string) {
 			if at > 5*time.Minute && at < 10*time.Minute {
-				return []int{http.StatusNotFound, http.StatusForbidden, http.StatusBadGateway}[int(at/time.Minute)%3], ""
+				return []int{http.StatusNotFound, http.StatusForbidden,
+					http.StatusBadGateway}[int(at/time.Minute)%3], ""
 			}
+
 			return fine(r, at)
 		}
+
 		code, notes := keepFor(t, d, nil, 20*time.Minute)
-		if registered := d.count("POST /ad/r") - d.count("POST /ad/r/"); code != 0 || registered != 1 || !strings.Contains(notes, "refreshed weather again") {
+		if registered := d.count("POST /ad/r") - d.count("POST /ad/r/"); code != 0 || registered != 1 ||
+			!strings.Contains(notes, "refreshed weather again") {
 			t.Errorf("exit code %d, registered %d times; notes:\n%s", code, registered, notes)
 		}
 	})
@@ -199,26 +225,33 @@ func TestKeepBearsAProxy(t *testing.T) {
 func TestKeepFollowsWhatIsGranted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ends time.Duration // of the lifetime that was granted last
+
 		var asked []string
 		d := &desk{}
+
 		d.answer = func(r *http.Request, at time.Duration) (int, string) {
 			if r.URL.Path == "/ad/r" {
 				ends = at + 1000*time.Second
 				return http.StatusCreated, rid
 			}
+
 			if at > ends {
 				t.Errorf("refreshed at %s what had ended at %s", at, ends)
 			}
+
 			if asked = append(asked, r.URL.Query().Get("lt")); at < time.Hour {
 				ends = at + 60*time.Second
 				return http.StatusOK, `{"lt":60}`
 			}
+
 			ends = at + 1000*time.Second
+
 			return http.StatusNoContent, ""
 		}
 		if code, notes := keepFor(t, d, []string{"--lt", "1000"}, 2*time.Hour); code != 0 || len(asked) < 60 {
 			t.Fatalf("exit code %d, %d refreshes; notes %q", code, len(asked), notes)
 		}
+
 		if last := len(asked) - 1; asked[0] != "" || asked[1] != "1000" || asked[last] != "" {
 			t.Errorf("asked for %q", asked)
 		}
@@ -236,8 +269,10 @@ func TestKeepEndsWithConflictWhenTheNameIsLost(t *testing.T) {
 			case r.URL.Path == "/ad/r":
 				return http.StatusConflict, "agent-name-taken"
 			}
+
 			return http.StatusNotFound, "registration-expired"
 		}
+
 		code, notes := keepFor(t, d, nil, time.Hour)
 		if code != 5 || !strings.Contains(notes, "another owner") {
 			t.Errorf("exit code %d, notes %q", code, notes)
@@ -250,6 +285,7 @@ func TestKeepRemovesAtItsEndWhenAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &desk{answer: fine}
 		code, notes := keepFor(t, d, []string{"--on-exit", "remove"}, 10*time.Minute)
+
 		last := d.journal[len(d.journal)-1]
 		if code != 0 || last.what != "DELETE /ad/r/"+rid || last.at > 10*time.Minute+2*time.Second {
 			t.Errorf("exit code %d, at last %+v, notes %q", code, last, notes)
@@ -261,7 +297,9 @@ func TestKeepRemovesAtItsEndWhenAsked(t *testing.T) {
 // is wrong.
 func TestKeepDoesNotWaitForAFirstRegistration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &desk{answer: func(*http.Request, time.Duration) (int, string) { return http.StatusServiceUnavailable, "unavailable" }}
+		d := &desk{answer: func(*http.Request, time.Duration) (int, string) {
+			return http.StatusServiceUnavailable, "unavailable"
+		}}
 		if code, _ := keepFor(t, d, nil, time.Hour); code != 6 || len(d.journal) != 1 {
 			t.Errorf("exit code %d after %d requests", code, len(d.journal))
 		}

@@ -21,6 +21,7 @@ func main() {
 	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it; else a closed terminal ends the program gracefully
 		signals = append(signals, syscall.SIGHUP)
 	}
+
 	ctx, stop := signal.NotifyContext(context.Background(), signals...)
 	context.AfterFunc(ctx, stop)
 
@@ -45,6 +46,7 @@ func programName() string {
 	if err == nil && strings.Contains(self, string(filepath.Separator)+"go-build") {
 		return "go run ./cmd/roster"
 	}
+
 	return cli.ShellQuote(os.Args[0])
 }
 

@@ -23,6 +23,7 @@ func TestScripts(t *testing.T) {
 	if signal.Ignored(syscall.SIGHUP) { // as under nohup: what the scripts start is to have it all the same
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
+
 	testscript.Run(t, testscript.Params{
 		Dir:   "testdata",
 		Setup: func(e *testscript.Env) error { return writeProofs(t, e.WorkDir) },
@@ -41,6 +42,7 @@ func writeProofs(t *testing.T, dir string) error {
 	must(t, err)
 	backupKey, err := age.GenerateX25519Identity()
 	must(t, err)
+
 	for name, text := range map[string][]byte{
 		"age.key":        []byte(backupKey.String() + "\n"),
 		"age.pub":        []byte(backupKey.Recipient().String() + "\n"),
@@ -49,8 +51,12 @@ func writeProofs(t *testing.T, dir string) error {
 		"stranger.pem":   foreign,
 		"good.json":      good,
 		"signature.json": altered(t, good, "page", func(page string) string { return page[:len(page)-8] + "AAAAAAAA" }),
-		"swapped.json":   altered(t, good, "page", func(string) string { return string(memberOf(t, stranger.proof(t), "page")) }),
-		"keys.json":      altered(t, good, "keys", func(string) string { return string(memberOf(t, stranger.proof(t), "keys")) }),
+		"swapped.json": altered(t, good, "page", func(string) string {
+			return string(memberOf(t, stranger.proof(t), "page"))
+		}),
+		"keys.json": altered(t, good, "keys", func(string) string {
+			return string(memberOf(t, stranger.proof(t), "keys"))
+		}),
 		"expired.json":   s.proofUntil(t, time.Now().Add(-time.Second), ""),
 		"unlogged.json":  s.proofUntil(t, time.Now().Add(time.Hour), "alpha.test/roster/1\n1\nAAAA\n\n— x y\n"),
 		"garbage.json":   []byte(`{"record":"x"}`),
@@ -66,5 +72,6 @@ func writeProofs(t *testing.T, dir string) error {
 			return err
 		}
 	}
+
 	return nil
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 )
 
-func manCommand(s connect.Session) *cobra.Command {
+func manCommand(session connect.Session) *cobra.Command {
 	var dir string
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "man [COMMAND...]",
 		Short: "Print the manual page of a command, or write all pages to a directory",
 		Long: `Print the manual page of a command; pipe it to man -l - to read it. With --dir, write the
@@ -32,16 +32,17 @@ pages of all commands, one file each. SOURCE_DATE_EPOCH sets their date.`,
 			case dir != "" && len(args) > 0:
 				return cli.Usage("--dir and COMMAND exclude each other; --dir writes the pages of all commands")
 			case dir == "":
-				return doc.GenMan(named, header, s.Stdout)
+				return doc.GenMan(named, header, session.Stdout)
 			}
 
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				return cli.Failed(cli.ExitFailed, "cannot write the manual pages: %w", err)
 			}
+
 			return doc.GenManTree(root, header, dir)
 		},
 	}
-	c.Flags().StringVar(&dir, "dir", "", "write the pages of all commands to this `DIRECTORY`")
+	cmd.Flags().StringVar(&dir, "dir", "", "write the pages of all commands to this `DIRECTORY`")
 
-	return c
+	return cmd
 }

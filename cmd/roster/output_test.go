@@ -21,9 +21,13 @@ func page(t *testing.T) string {
 	t.Helper()
 	base, err := json.Marshal(hostile)
 	must(t, err)
-	return fmt.Sprintf(`{"agents": [ {"agent":"weather","base":%s,"protocols":["a2a"],"capabilities":[],"href":"/ad/r/%s",
-  "provenance":{"origin_authority":"beta.test","revision":7,"expires_at":"2026-06-02T12:00:00.000Z","verification":{"state":"verified"}}},
-  {"agent":"yes","base":"https://b.example","protocols":[],"capabilities":[{"name":"tell","type":"tool"}],"href":"/ad/r/x","n":1e3,"f":false,"nil":null,"o":{}} ]}`+"\n", base, rid)
+
+	return fmt.Sprintf(`{"agents": [ {"agent":"weather","base":%s,"protocols":["a2a"],"capabilities":[],`+
+		`"href":"/ad/r/%s",
+  "provenance":{"origin_authority":"beta.test","revision":7,"expires_at":"2026-06-02T12:00:00.000Z",`+
+		`"verification":{"state":"verified"}}},
+  {"agent":"yes","base":"https://b.example","protocols":[],"capabilities":[{"name":"tell","type":"tool"}],`+
+		`"href":"/ad/r/x","n":1e3,"f":false,"nil":null,"o":{}} ]}`+"\n", base, rid)
 }
 
 // Requirement: OPS-004
@@ -38,8 +42,10 @@ func TestJSONIsTheAnswerByteForByte(t *testing.T) {
 func TestJSONLinesHasOneThingOnEachLine(t *testing.T) {
 	w := newWorld(t, says(page(t)))
 	_, out, _ := w.run("lookup", "-o", "jsonl")
+
 	lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
-	if len(lines) != 2 || !strings.HasPrefix(lines[0], `{"agent":"weather",`) || !strings.HasPrefix(lines[1], `{"agent":"yes",`) {
+	if len(lines) != 2 || !strings.HasPrefix(lines[0], `{"agent":"weather",`) ||
+		!strings.HasPrefix(lines[1], `{"agent":"yes",`) {
 		t.Errorf("got\n%s", out)
 	}
 }
@@ -51,16 +57,20 @@ func TestJSONLinesHasOneThingOnEachLine(t *testing.T) {
 func TestYAMLSaysTheSameAsJSON(t *testing.T) {
 	w := newWorld(t, says(page(t)))
 	_, out, _ := w.run("lookup", "-o", "yaml")
+
 	var got, want any
 	must(t, yaml.Unmarshal([]byte(out), &got))
 	must(t, json.Unmarshal([]byte(page(t)), &want))
 	again, err := json.Marshal(got)
 	must(t, err)
+
 	var same any
 	must(t, json.Unmarshal(again, &same))
+
 	if !reflect.DeepEqual(same, want) {
 		t.Errorf("YAML\n%s\nsays %s", out, again)
 	}
+
 	if line := strings.ReplaceAll(out, "\n", ""); cli.Printable(line) != line {
 		t.Errorf("unprintable characters in\n%q", out)
 	}
@@ -70,27 +80,37 @@ func TestYAMLSaysTheSameAsJSON(t *testing.T) {
 func TestTablesAreAlignedOnATerminalAndTabbedInAPipe(t *testing.T) {
 	w := newWorld(t, says(page(t)))
 	_, piped, _ := w.run("lookup")
+
 	lines := strings.Split(piped, "\n")
-	if lines[0] != "AGENT\tORIGIN\tRID\tPROTOCOLS\tBASE (CLAIMED)\tEXPIRES" || !strings.HasPrefix(lines[1], "weather\tbeta.test\t"+rid+"\ta2a\t") {
+	if lines[0] != "AGENT\tORIGIN\tRID\tPROTOCOLS\tBASE (CLAIMED)\tEXPIRES" ||
+		!strings.HasPrefix(lines[1], "weather\tbeta.test\t"+rid+"\ta2a\t") {
 		t.Errorf("piped:\n%s", piped)
 	}
+
 	if strings.Contains(piped, "\x1b") {
 		t.Errorf("an escape code in a pipe: %q", piped)
 	}
-	if _, wide, _ := w.run("lookup", "-o", "wide"); !strings.Contains(wide, "\tSTATE\t") || !strings.Contains(wide, "\tverified\t") {
+
+	if _, wide, _ := w.run("lookup", "-o", "wide"); !strings.Contains(wide, "\tSTATE\t") ||
+		!strings.Contains(wide, "\tverified\t") {
 		t.Errorf("wide:\n%s", wide)
 	}
+
 	w.terminal = true
 	w.env["NO_COLOR"] = "1"
+
 	_, plain, _ := w.run("lookup")
 	if strings.Contains(plain, "\x1b") || strings.Contains(plain, "\t") {
 		t.Errorf("NO_COLOR on a terminal: %q", plain)
 	}
+
 	lines = strings.Split(plain, "\n")
 	if strings.Index(lines[0], "ORIGIN") != strings.Index(lines[1], "beta.test") {
 		t.Errorf("not aligned:\n%s", plain)
 	}
+
 	delete(w.env, "NO_COLOR")
+
 	if _, bold, _ := w.run("lookup"); !strings.HasPrefix(bold, "\x1b[1m") || strings.Count(bold, "\x1b") != 2 {
 		t.Errorf("the heading alone stands out: %q", bold)
 	}
@@ -102,16 +122,21 @@ func TestTablesAreAlignedOnATerminalAndTabbedInAPipe(t *testing.T) {
 // Requirement: AD-072, WOA-015
 func TestWhatRegistrantsWroteIsEscapedAndMarked(t *testing.T) {
 	const escaped = `see \x1b[2J\u202egnp.exe\u2066 \u200bnow`
+
 	w := newWorld(t, says(page(t)))
 	if _, out, _ := w.run("lookup"); !strings.Contains(out, "BASE (CLAIMED)") || !strings.Contains(out, escaped) {
 		t.Errorf("lookup shows\n%q", out)
 	}
+
 	text, err := json.Marshal(hostile)
 	must(t, err)
+
 	w = newWorld(t, says(fmt.Sprintf(`{"agent":"weather","description":%s,"href":"/ad/r/%s"}`, text, rid)))
-	if _, out, _ := w.run("get", "weather"); !strings.Contains(out, "description\tclaimed\t"+escaped+"\n") || !strings.Contains(out, "rid\tdirectory\t"+rid+"\n") {
+	if _, out, _ := w.run("get", "weather"); !strings.Contains(out, "description\tclaimed\t"+escaped+"\n") ||
+		!strings.Contains(out, "rid\tdirectory\t"+rid+"\n") {
 		t.Errorf("get shows\n%q", out)
 	}
+
 	w = newWorld(t, problem(403, "forbidden", hostile))
 	if _, _, errs := w.run("get", "weather"); !strings.Contains(errs, escaped) {
 		t.Errorf("an error shows\n%q", errs)
@@ -121,6 +146,7 @@ func TestWhatRegistrantsWroteIsEscapedAndMarked(t *testing.T) {
 // Requirement: OPS-005
 func TestAnEmptyLookupIsFine(t *testing.T) {
 	w := newWorld(t, says(`{"agents":[]}`))
+
 	code, out, errs := w.run("lookup", "--agent", "nobody")
 	if code != 0 || out != "" || errs != "No agent matches.\n" {
 		t.Errorf("exit code %d, data %q, notes %q", code, out, errs)
@@ -133,15 +159,20 @@ func TestLookupFollowsThePages(t *testing.T) {
 		if n == "" {
 			n = "0"
 		}
+
 		if n < "2" {
 			w.Header().Set("Link", fmt.Sprintf(`</ad/l?page=1&after=%c>; rel="next"`, n[0]+1))
 		}
+
 		says(fmt.Sprintf(`{"agents":[{"agent":"a%s", "x": 1}]}`, n))(w, r)
 	})
+
 	code, out, errs := w.run("lookup", "--all", "-o", "json")
-	if want := `{"agents":[{"agent":"a0", "x": 1},{"agent":"a1", "x": 1},{"agent":"a2", "x": 1}]}` + "\n"; code != 0 || out != want || errs != "" {
+	if want := `{"agents":[{"agent":"a0", "x": 1},{"agent":"a1", "x": 1},{"agent":"a2", "x": 1}]}` + "\n"; code != 0 ||
+		out != want || errs != "" {
 		t.Errorf("exit code %d, notes %q, got\n%s", code, errs, out)
 	}
+
 	if _, out, errs = w.run("lookup"); strings.Count(out, "\n") != 2 || !strings.Contains(errs, "--all") {
 		t.Errorf("one page: %q, notes %q", out, errs)
 	}
@@ -155,7 +186,9 @@ func TestLookupAsksForItsFilters(t *testing.T) {
 	})
 	w.run("lookup", "--agent", "w*", "--cap", "sum*", "--type", "tool", "--tag", "a", "--tag", "b", "--protocol", "mcp",
 		"--origin", "beta.test", "--scope", "mesh", "--status", "active", "--count", "5")
-	if want := "agent=w%2A&cap_name=sum%2A&cap_type=tool&count=5&origin=beta.test&protocol=mcp&scope=mesh&status=active&tag=a&tag=b"; asked != want {
+
+	if want := "agent=w%2A&cap_name=sum%2A&cap_type=tool&count=5&origin=beta.test&protocol=mcp&scope=mesh&" +
+		"status=active&tag=a&tag=b"; asked != want {
 		t.Errorf("asked for %s\nwant %s", asked, want)
 	}
 }

@@ -51,9 +51,11 @@ func (p *program) run(ctx context.Context, args []string) int {
 
 	called, err := root.ExecuteContextC(ctx)
 	p.session.Close()
+
 	if err == nil {
 		return cli.ExitOK
 	}
+
 	if !p.parsed {
 		err = parseFailure(err)
 	}
@@ -67,6 +69,7 @@ func parseFailure(err error) error {
 	if errors.As(err, new(*cli.Failure)) {
 		return err
 	}
+
 	return cli.ParseFailure(err)
 }
 
@@ -87,17 +90,19 @@ func (p *program) root() *cobra.Command {
 	p.session.AddFlags(root)
 	root.PersistentFlags().VarP(&p.session.Format, "output", "o",
 		"output `FORMAT`: "+strings.Join(cli.Formats(), ", "))
+
 	formats := cobra.FixedCompletions(cli.Formats(), cobra.ShellCompDirectiveNoFileComp)
 	if err := root.RegisterFlagCompletionFunc("output", formats); err != nil {
 		panic(err) // the flag was added above
 	}
 
-	s := p.session
-	addGroup(root, "agents", "Agents:", append(agents.Commands(s), catalog.Commands(s)...)...)
-	addGroup(root, "mesh", "Mesh:", mesh.Commands(s)...)
-	addGroup(root, "domain", "Domain (for operators):", append(domain.OperatorCommands(s), backup.Command(s))...)
-	addGroup(root, "node", "Nodes:", append(domain.NodeCommands(s), dev.Command(s))...)
-	root.AddCommand(connect.ContextCommand(s), manCommand(s), versionCommand(s))
+	session := p.session
+	addGroup(root, "agents", "Agents:", append(agents.Commands(session), catalog.Commands(session)...)...)
+	addGroup(root, "mesh", "Mesh:", mesh.Commands(session)...)
+	addGroup(root, "domain", "Domain (for operators):",
+		append(domain.OperatorCommands(session), backup.Command(session))...)
+	addGroup(root, "node", "Nodes:", append(domain.NodeCommands(session), dev.Command(session))...)
+	root.AddCommand(connect.ContextCommand(session), manCommand(session), versionCommand(session))
 
 	return root
 }
@@ -105,24 +110,29 @@ func (p *program) root() *cobra.Command {
 // addGroup adds commands under a title of their own in the help.
 func addGroup(root *cobra.Command, id, title string, commands ...*cobra.Command) {
 	root.AddGroup(&cobra.Group{ID: id, Title: title})
+
 	for _, c := range commands {
 		c.GroupID = id
 	}
+
 	root.AddCommand(commands...)
 }
 
 // fail prints a failure of the called command and returns the exit code.
 func (p *program) fail(called *cobra.Command, err error) int {
 	failure := cli.FailureOf(err)
+
 	next := failure.Next
 	if next == "" {
 		next = p.suggestion(failure.Code, called)
 	}
 
 	p.session.Note("roster: %s", failure.Message)
+
 	if failure.Hint != "" {
 		p.session.Note("%s", failure.Hint)
 	}
+
 	if next != "" {
 		p.session.Note("  %s", next)
 	}
@@ -142,6 +152,7 @@ func (p *program) suggestion(code int, called *cobra.Command) string {
 		for _, arg := range p.args {
 			words = append(words, cli.ShellQuote(arg))
 		}
+
 		return strings.Join(words, " ")
 
 	case cli.ExitNotFound:

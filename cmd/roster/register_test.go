@@ -26,10 +26,12 @@ func TestAnUnusualProtocolIsANote(t *testing.T) {
 			w.WriteHeader(http.StatusCreated)
 		})
 		document := `{"base":"https://weather.example", "protocols":` + c.protocols + `}`
+
 		code, out, notes := w.run("register", "weather", w.file("agent.json", document))
 		if code != 0 || sent != document || !strings.Contains(out, "weather\t"+rid+"\tregistered\t86400\n") {
 			t.Errorf("%s: exit code %d, sent %s, printed %q", c.protocols, code, sent, out)
 		}
+
 		if n := strings.Count(notes, "Note: protocol"); n != c.notes {
 			t.Errorf("%s: %d notes, want %d: %s", c.protocols, n, c.notes, notes)
 		}
@@ -41,11 +43,14 @@ func TestRegisterTellsWhatWasGranted(t *testing.T) {
 		if got := r.URL.Query().Encode(); got != "agent=weather&kind=mcp&lt=900000&visibility=domain" {
 			t.Errorf("asked for %s", got)
 		}
+
 		w.Header().Set("Location", "/ad/r/"+rid)
 		says(`{"lt":604800}`)(w, r)
 	})
 	w.stdin = `{"name":"io.example/x"}`
-	code, out, notes := w.run("register", "weather", "-", "--kind", "mcp", "--lt", "900000", "--visibility", "domain", "-o", "json")
+	code, out, notes := w.run("register", "weather", "-", "--kind", "mcp", "--lt", "900000", "--visibility", "domain",
+		"-o", "json")
+
 	want := `{"agent":"weather","rid":"` + rid + `","href":"/ad/r/` + rid + `","result":"replaced","lt":604800}` + "\n"
 	if code != 0 || out != want || !strings.Contains(notes, "604800") {
 		t.Errorf("exit code %d, printed %q, notes %q", code, out, notes)
@@ -57,9 +62,12 @@ func TestAnOriginIsNamedForWhatOnlyItChanges(t *testing.T) {
 	w := newWorld(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(http.StatusForbidden)
-		_, _ = io.WriteString(w, `{"type":"/problems/foreign-registration","detail":"only its origin changes it","origin_href":"https://ad.beta.test/ad/r/x"}`)
+		_, _ = io.WriteString(w,
+			`{"type":"/problems/foreign-registration","detail":"only its origin changes it",`+
+				`"origin_href":"https://ad.beta.test/ad/r/x"}`)
 	})
-	if code, _, errs := w.run("deregister", "weather"); code != 4 || !strings.HasSuffix(errs, "\n  roster --address https://ad.beta.test deregister weather\n") {
+	if code, _, errs := w.run("deregister", "weather"); code != 4 ||
+		!strings.HasSuffix(errs, "\n  roster --address https://ad.beta.test deregister weather\n") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 }

@@ -38,25 +38,29 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 // host and port are the agent's name; agent.pem certifies it.
 func agent(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, neg, len(args) == 1, "agent FILE")
+
 	var card string
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != probe.CardPath {
 			http.NotFound(w, r)
 			return
 		}
+
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, card)
 	}))
 	ts.Defer(s.Close)
 	card = strings.ReplaceAll(ts.ReadFile(args[0]), "AGENT", s.URL)
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(card), 0o600))
-	ts.Check(os.WriteFile(ts.MkAbs("agent.pem"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600))
+	ts.Check(os.WriteFile(ts.MkAbs("agent.pem"),
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600))
 	ts.Setenv("AGENT", strings.TrimPrefix(s.URL, "https://"))
 }
 
 // exits runs a command that must end with an exit code: exits CODE COMMAND…
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, neg, len(args) >= 2, "exits CODE COMMAND ARG...")
+
 	err := ts.Exec(args[1], args[2:]...)
 	if got := exitCodeOf(err); got != args[0] {
 		ts.Fatalf("exit code %s, want %s", got, args[0])
@@ -84,6 +88,7 @@ func until(ts *testscript.TestScript, done func() bool) {
 	bound := time.After(scriptWait)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
+
 	for !done() {
 		select {
 		case <-bound:
@@ -96,21 +101,25 @@ func until(ts *testscript.TestScript, done func() bool) {
 // pasted runs the command lines that roster dev printed, as a newcomer would.
 func pasted(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, neg, len(args) == 1, "pasted FILE")
+
 	var lines []string
 	for line := range strings.Lines(ts.ReadFile(args[0])) {
 		if strings.HasPrefix(line, "  curl ") || strings.HasPrefix(line, "  roster ") {
 			lines = append(lines, strings.TrimSpace(line))
 		}
 	}
+
 	if len(lines) != 4 { // a lookup, a question, and a proof with its verification
 		ts.Fatalf("%d lines to paste, want 4: %q", len(lines), lines)
 	}
+
 	ts.Check(ts.Exec("sh", "-ec", strings.Join(lines, "\n")))
 }
 
 // load sets the environment as a file of exports does.
 func load(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, neg, len(args) == 1, "load FILE")
+
 	for line := range strings.Lines(ts.ReadFile(args[0])) {
 		name, value, ok := strings.Cut(strings.TrimSpace(strings.TrimPrefix(line, "export ")), "=")
 		if ok {
@@ -123,8 +132,10 @@ func load(ts *testscript.TestScript, neg bool, args []string) {
 // ALPHA_PID, ALPHA_CONFIG and so on.
 func nodes(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, neg, len(args) == 1, "nodes FILE")
+
 	var mesh dev.Mesh
 	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[0])), &mesh))
+
 	for _, d := range mesh.Domains {
 		name, _, _ := strings.Cut(strings.ToUpper(d.TrustDomain), ".")
 		ts.Setenv(name+"_API", d.Nodes[0].API)
@@ -145,9 +156,11 @@ func exitCodeOf(err error) string {
 	if err == nil {
 		return "0"
 	}
+
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
 		return err.Error()
 	}
+
 	return fmt.Sprint(exit.ExitCode())
 }

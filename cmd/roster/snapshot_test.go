@@ -42,6 +42,7 @@ func newDomain(t *testing.T) (w *world, mesh *dev.Mesh) {
 	}()
 	t.Cleanup(func() {
 		stop()
+
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
@@ -50,6 +51,7 @@ func newDomain(t *testing.T) (w *world, mesh *dev.Mesh) {
 	deadline := time.After(scriptWait)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
+
 	for mesh == nil {
 		select {
 		case err := <-ended:
@@ -63,6 +65,7 @@ func newDomain(t *testing.T) (w *world, mesh *dev.Mesh) {
 			}
 		}
 	}
+
 	alpha := mesh.Domains[0]
 	env := map[string]string{"ROSTER_ADDRESS": alpha.Nodes[0].API, "ROSTER_BUNDLE": alpha.Bundle}
 	w = &world{t: t, dir: t.TempDir(), env: env}
@@ -74,12 +77,14 @@ func newDomain(t *testing.T) (w *world, mesh *dev.Mesh) {
 // as has one of a development mesh's identities call.
 func (w *world) as(mesh *dev.Mesh, path string) {
 	w.t.Helper()
+
 	i := slices.IndexFunc(mesh.Domains[0].Identities, func(id dev.Identity) bool {
 		return id.SPIFFEID == "spiffe://alpha.test"+path
 	})
 	if i < 0 {
 		w.t.Fatalf("no identity %s", path)
 	}
+
 	w.env["ROSTER_CERT"] = mesh.Domains[0].Identities[i].Cert
 	w.env["ROSTER_KEY"] = mesh.Domains[0].Identities[i].Key
 }
@@ -87,6 +92,7 @@ func (w *world) as(mesh *dev.Mesh, path string) {
 // must runs a command line that must succeed, and returns what it prints.
 func (w *world) must(args ...string) string {
 	w.t.Helper()
+
 	code, out, errs := w.run(args...)
 	if code != 0 {
 		w.t.Fatalf("%q: exit code %d: %s%s", args, code, out, errs)
@@ -101,6 +107,7 @@ func (w *world) registerLarge(mesh *dev.Mesh) {
 	w.t.Helper()
 	w.as(mesh, "/agent/ada")
 	defer w.as(mesh, "/ops/operator")
+
 	for i := range 5 {
 		noise := make([]byte, 24<<10)
 		_, _ = rand.Read(noise)
@@ -114,6 +121,7 @@ func (w *world) epoch() uint64 {
 	w.t.Helper()
 	path := filepath.Join(w.t.TempDir(), "now.backup")
 	w.must("snapshot", "save", path, "--plaintext")
+
 	var info struct{ Epoch uint64 }
 	must(w.t, json.Unmarshal([]byte(w.must("snapshot", "inspect", path, "-o", "json")), &info))
 
@@ -141,19 +149,24 @@ func (w *world) client() (*apiclient.Client, error) {
 // salt of a disclosure is derived that everybody sees.
 func masterSalts(t *testing.T, plain []byte, disclosures []string) (salts [][]byte) {
 	t.Helper()
+
 	for _, text := range disclosures {
 		raw, err := directory.B64.DecodeString(text)
 		must(t, err)
+
 		var parts []any
 		must(t, json.Unmarshal(raw, &parts))
 		salt, err := directory.B64.DecodeString(parts[0].(string))
 		must(t, err)
+
 		if parts[1] != "agent" {
 			continue
 		}
+
 		for i := range len(plain) - sha256.Size {
 			mac := hmac.New(sha256.New, plain[i:i+sha256.Size])
 			mac.Write([]byte("adrec1\x00reg\x00agent"))
+
 			if bytes.Equal(mac.Sum(nil)[:len(salt)], salt) {
 				salts = append(salts, plain[i:i+sha256.Size])
 				break
@@ -191,7 +204,9 @@ func TestASavedBackupIsEncrypted(t *testing.T) {
 	must(t, err)
 	plain, err := os.ReadFile(inClear)
 	must(t, err)
-	if info, err := os.Stat(sealed); err != nil || info.Mode().Perm() != 0o600 || !bytes.HasPrefix(file, []byte(ageHeader)) {
+
+	if info, err := os.Stat(sealed); err != nil || info.Mode().Perm() != 0o600 ||
+		!bytes.HasPrefix(file, []byte(ageHeader)) {
 		t.Errorf("the file is %v, %v, and begins with %.30q", info.Mode(), err, file)
 	}
 
@@ -199,10 +214,12 @@ func TestASavedBackupIsEncrypted(t *testing.T) {
 	if len(salts) == 0 {
 		t.Fatal("the test finds no master salt in a backup in clear")
 	}
+
 	for _, canary := range append(salts, []byte("canary"), []byte("spiffe://")) {
 		if !bytes.Contains(plain, canary) {
 			t.Errorf("the test finds no %q in a backup in clear", canary)
 		}
+
 		if bytes.Contains(file, canary) {
 			t.Errorf("%q is in the encrypted backup", canary)
 		}
@@ -213,14 +230,17 @@ func TestASavedBackupIsEncrypted(t *testing.T) {
 	must(t, err)
 	opened, err := io.ReadAll(reader)
 	must(t, err)
+
 	if !bytes.Contains(opened, salts[0]) {
 		t.Error("what age opens is another backup")
 	}
+
 	t.Run("the age command opens it", func(t *testing.T) {
 		program, err := exec.LookPath("age")
 		if err != nil {
 			t.Skip("age is not installed")
 		}
+
 		for _, key := range []string{identityFile, second} {
 			out, err := exec.CommandContext(t.Context(), program, "--decrypt", "-i", key, sealed).Output()
 			if err != nil || !bytes.Equal(out, opened) {
@@ -230,19 +250,23 @@ func TestASavedBackupIsEncrypted(t *testing.T) {
 	})
 
 	for _, key := range []string{identityFile, second} {
-		if out := w.must("snapshot", "inspect", sealed, "--identity", key); !strings.Contains(out, "encrypted\tyes\n") ||
+		if out := w.must("snapshot", "inspect", sealed, "--identity", key); !strings.Contains(out,
+			"encrypted\tyes\n") ||
 			!strings.Contains(out, "registrations\t1\n") {
 			t.Errorf("inspect prints\n%s", out)
 		}
 	}
+
 	if out := w.must("snapshot", "inspect", inClear); !strings.Contains(out, "encrypted\tno\n") {
 		t.Errorf("inspect prints\n%s", out)
 	}
+
 	for _, args := range [][]string{
 		{sealed, "--identity", identityFile}, {inClear}, {inClear, "--identity", identityFile},
 	} {
 		before := w.epoch()
 		w.must(append([]string{"snapshot", "restore", "--force"}, args...)...)
+
 		if now := w.epoch(); now <= before {
 			t.Errorf("restore %q: epoch %d, before %d", args, now, before)
 		}
@@ -254,6 +278,7 @@ func TestASavedBackupIsEncrypted(t *testing.T) {
 // Requirement: FORM-011
 func TestASaveNeedsARecipientOrTheWordPlaintext(t *testing.T) {
 	w := newWorld(t, says(`{}`))
+
 	_, recipient, identity := w.newIdentity("key")
 	for name, args := range map[string][]string{
 		"neither":                      {},
@@ -268,19 +293,23 @@ func TestASaveNeedsARecipientOrTheWordPlaintext(t *testing.T) {
 		for _, verb := range [][]string{{"save"}, {"salvage", "--config", w.file("node.yaml", "{}")}} {
 			path := filepath.Join(w.dir, "x.backup")
 			args := append(append([]string{"snapshot"}, verb...), append(args, path)...)
+
 			code, out, errs := w.run(args...)
 			if code != 2 {
 				t.Errorf("%s, %s: exit code %d: %s%s", verb[0], name, code, out, errs)
 			}
+
 			what, _, _ := strings.Cut(errs, "\n")
 			if strings.Contains(what, "AGE-SECRET-KEY") {
 				t.Errorf("%s: a private key is printed: %s", name, what)
 			}
+
 			if left, _ := filepath.Glob(path + "*"); len(left) > 0 {
 				t.Errorf("%s: left behind: %q", name, left)
 			}
 		}
 	}
+
 	missing := "@" + filepath.Join(w.dir, "none")
 	if code, _, _ := w.run("snapshot", "save", filepath.Join(w.dir, "x.backup"), "--recipient", missing); code != 1 {
 		t.Errorf("a file that is not there: exit code %d", code)
@@ -300,19 +329,23 @@ func TestADamagedEncryptedBackupChangesNothing(t *testing.T) {
 	w.must("snapshot", "save", sealed, "--recipient", recipient)
 	file, err := os.ReadFile(sealed)
 	must(t, err)
+
 	const chunk = 64 << 10
 	if len(file) < 3*chunk {
 		t.Fatalf("the backup has %d bytes, fewer than three chunks", len(file))
 	}
+
 	before := w.epoch()
 
 	refuse := func(name, path, key string, codes ...int) {
 		t.Helper()
+
 		for _, verb := range [][]string{{"inspect"}, {"restore", "--force"}} {
 			args := append(append([]string{"snapshot"}, verb...), path)
 			if key != "" {
 				args = append(args, "--identity", key)
 			}
+
 			code, out, errs := w.run(args...)
 			if !slices.Contains(codes, code) || out != "" || errs == "" {
 				t.Errorf("%s, %s: exit code %d: %s%s", name, verb[0], code, out, errs)
@@ -326,32 +359,40 @@ func TestADamagedEncryptedBackupChangesNothing(t *testing.T) {
 
 	damaged := filepath.Join(w.dir, "damaged.backup")
 	header := bytes.Index(file, []byte("\n---"))
-	flips := []int{len(ageHeader) + 3, header - 2, header + 6, header + 60, chunk, 2 * chunk, 2*chunk + 1000, len(file) - 1}
+
+	flips := []int{len(ageHeader) + 3, header - 2, header + 6, header + 60, chunk, 2 * chunk, 2*chunk + 1000,
+		len(file) - 1}
 	for i := 7; i < len(file); i += len(file) / 40 {
 		flips = append(flips, i)
 	}
+
 	for _, i := range flips {
 		mutant := bytes.Clone(file)
 		mutant[i] ^= 1
 		must(t, os.WriteFile(damaged, mutant, 0o600))
 		refuse(fmt.Sprintf("byte %d of %d flipped", i, len(file)), damaged, identityFile, 10, 12)
 	}
+
 	for _, size := range []int{
-		len(ageHeader), header, header + 40, header + 70, chunk, 2 * chunk, len(file) - chunk, len(file) - 16, len(file) - 1,
+		len(ageHeader), header, header + 40, header + 70, chunk, 2 * chunk, len(file) - chunk, len(file) - 16,
+		len(file) - 1,
 	} {
 		must(t, os.WriteFile(damaged, file[:size], 0o600))
 		refuse(fmt.Sprintf("cut to %d", size), damaged, identityFile, 10, 12)
 	}
+
 	must(t, os.WriteFile(damaged, append(bytes.Clone(file), 0), 0o600))
 	refuse("one byte more", damaged, identityFile, 10)
 
 	// Nothing is sent before all of the file was authenticated, its last chunk too.
 	sent := 0
+
 	elsewhere := newWorld(t, func(http.ResponseWriter, *http.Request) { sent++ })
 	for _, i := range []int{chunk, len(file) - 1000, len(file) - 1} {
 		mutant := bytes.Clone(file)
 		mutant[i] ^= 1
 		must(t, os.WriteFile(damaged, mutant, 0o600))
+
 		code, _, errs := elsewhere.run("snapshot", "restore", "--force", damaged, "--identity", identityFile)
 		if code != 10 || sent > 0 {
 			t.Errorf("byte %d flipped: exit code %d after %d requests: %s", i, code, sent, errs)
@@ -397,10 +438,12 @@ func TestABackupThatChangesWhileItIsSentChangesNothing(t *testing.T) {
 
 		return w.client()
 	}
+
 	code := p.run(t.Context(), []string{"snapshot", "restore", sealed, "--identity", identityFile, "--force"})
 	if code != 10 || !strings.Contains(errs.String(), "truncated or damaged") {
 		t.Errorf("it was sent: exit code %d: %s%s", code, out.String(), errs.String())
 	}
+
 	if now := w.epoch(); now != before {
 		t.Errorf("the domain was restored: epoch %d, before %d", now, before)
 	}

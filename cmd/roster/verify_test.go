@@ -22,6 +22,7 @@ func TestVerifyFetchesAProofFromTheDirectory(t *testing.T) {
 	foreign := newSignerOf(t, beta)
 	proof := foreign.proof(t)
 	rid := directory.NewRID(1, [10]byte{}).String()
+
 	var asked []string
 	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.URL.Path)
@@ -48,21 +49,28 @@ func TestVerifyFetchesAProofFromTheDirectory(t *testing.T) {
 		{address + "/ad/r/beta.test/" + rid + "/proof"},
 	} {
 		code, out, errs := w.run(append([]string{"verify", "-o", "json"}, args...)...)
+
 		var got verdict
 		must(t, json.Unmarshal([]byte(out), &got))
+
 		if code != 0 || !got.Authentic || got.Anchor != "directory" || got.Directory == nil ||
-			got.Directory.Address != address || got.Directory.Authorities != 1 || got.Directory.KeyDocument != "1.1" || len(got.Directory.Fingerprint) != 64 {
+			got.Directory.Address != address || got.Directory.Authorities != 1 || got.Directory.KeyDocument != "1.1" ||
+			len(got.Directory.Fingerprint) != 64 {
 			t.Errorf("%q: exit code %d: %s%s", args, code, out, errs)
 		}
 	}
 
 	pem, _ := foreign.ca.PEM()
+
 	code, out, errs := w.run("verify", "weather", "--bundle", w.file("both.pem", w.read("ROSTER_BUNDLE")+string(pem)))
 	if code != 0 || !strings.Contains(out, "anchor: bundle") {
 		t.Errorf("with a bundle: exit code %d: %s%s", code, out, errs)
 	}
+
 	stranger, _ := newSignerOf(t, beta).ca.PEM()
-	code, out, _ = w.run("verify", "weather", "--bundle", w.file("stranger.pem", w.read("ROSTER_BUNDLE")+string(stranger)))
+
+	code, out, _ = w.run("verify", "weather", "--bundle",
+		w.file("stranger.pem", w.read("ROSTER_BUNDLE")+string(stranger)))
 	if code != 12 || !strings.Contains(out, "no\tauthentic") {
 		t.Errorf("with another bundle of that domain: exit code %d: %s", code, out)
 	}
@@ -86,21 +94,27 @@ func TestVerifyFetchesAProofFromTheDirectory(t *testing.T) {
 
 	// A URL alone chooses the directory, unless that would give it a token.
 	delete(w.env, "ROSTER_ADDRESS")
-	if code, out, errs := w.run("verify", address+"/ad/r/weather"); code != 0 || !strings.Contains(out, "anchor: directory") {
+
+	if code, out, errs := w.run("verify", address+"/ad/r/weather"); code != 0 ||
+		!strings.Contains(out, "anchor: directory") {
 		t.Errorf("by its URL alone: exit code %d: %s%s", code, out, errs)
 	}
+
 	asked = nil
+
 	w.env["ROSTER_TOKEN_FILE"] = w.file("token", "secret")
 	if code, _, errs := w.run("verify", address+"/ad/r/weather"); code != 2 || len(asked) > 0 {
 		t.Errorf("with a token: exit code %d, asked for %q: %s", code, asked, errs)
 	}
+
 	delete(w.env, "ROSTER_TOKEN_FILE")
 	w.env["ROSTER_ADDRESS"] = address
 
 	// What is written as a path is never a registration's name.
 	asked = nil
 	for _, path := range []string{"./weather", "../weather", "/no/such/weather"} {
-		if code, _, errs := w.run("verify", path); code != 1 || len(asked) > 0 || !strings.Contains(errs, "no such file") {
+		if code, _, errs := w.run("verify", path); code != 1 || len(asked) > 0 ||
+			!strings.Contains(errs, "no such file") {
 			t.Errorf("%s: exit code %d, asked for %q: %s", path, code, asked, errs)
 		}
 	}
@@ -108,15 +122,18 @@ func TestVerifyFetchesAProofFromTheDirectory(t *testing.T) {
 	// The result says where a bundle comes from that the command line doesn't name.
 	own := w.env["ROSTER_BUNDLE"]
 	w.env["ROSTER_BUNDLE"] = w.file("ambient.pem", w.read("ROSTER_BUNDLE")+string(pem))
+
 	code, _, errs = w.run("verify", "weather")
 	if code != 0 || !strings.Contains(errs, "Using the bundle "+w.env["ROSTER_BUNDLE"]+" of the environment.\n") {
 		t.Errorf("with the environment's bundle: exit code %d: %s", code, errs)
 	}
+
 	w.env["ROSTER_BUNDLE"] = own
 
 	// A file of that name is what is meant.
 	t.Chdir(w.dir)
 	must(t, os.WriteFile("weather", []byte("garbage"), 0o600))
+
 	asked = nil
 	if code, _, _ := w.run("verify", "weather"); code != 10 || len(asked) > 0 {
 		t.Errorf("a file: exit code %d, asked for %q", code, asked)

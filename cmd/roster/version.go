@@ -18,34 +18,35 @@ type buildVersion struct {
 	Platform string `json:"platform"`
 }
 
-func versionCommand(s connect.Session) *cobra.Command {
+func versionCommand(session connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the program's version",
 		Args:  cli.Args(),
 		RunE: func(*cobra.Command, []string) error {
-			v := readVersion()
+			version := readVersion()
 			t := cli.Table{Head: []string{"VERSION", "REVISION", "GO", "PLATFORM"}}
-			t.Add(v.Version, v.Revision, v.Go, v.Platform)
+			t.Add(version.Version, version.Revision, version.Go, version.Platform)
 
-			return s.PrintValue(v, "", t)
+			return session.PrintValue(version, "", t)
 		},
 	}
 }
 
 func readVersion() buildVersion {
-	v := buildVersion{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	version := buildVersion{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return v
+		return version
 	}
 
-	v.Version = info.Main.Version
+	version.Version = info.Main.Version
 	for _, setting := range info.Settings {
 		if setting.Key == "vcs.revision" {
-			v.Revision = setting.Value
+			version.Revision = setting.Value
 		}
 	}
 
-	return v
+	return version
 }

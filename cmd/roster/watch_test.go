@@ -29,6 +29,7 @@ func (f *feed) RoundTrip(r *http.Request) (*http.Response, error) {
 	n := len(f.asked)
 	f.asked = append(f.asked, fmt.Sprintf("%d %s", int(time.Since(f.started).Seconds()), r.Header.Get("Last-Event-ID")))
 	f.mu.Unlock()
+
 	return f.answers[min(n, len(f.answers)-1)](r)
 }
 
@@ -39,13 +40,17 @@ func stream(events string, end error) func(*http.Request) (*http.Response, error
 		body, w := io.Pipe()
 		go func() {
 			_, _ = io.WriteString(w, events)
+
 			if end == nil {
 				<-r.Context().Done()
 				end = r.Context().Err()
 			}
+
 			_ = w.CloseWithError(end)
 		}()
-		return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: body, Request: r}, nil
+
+		return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: body,
+			Request: r}, nil
 	}
 }
 
@@ -61,14 +66,20 @@ func watchFor(t *testing.T, f *feed, long time.Duration, args ...string) (code i
 	f.started = time.Now()
 	ctx, stop := context.WithCancel(t.Context())
 	time.AfterFunc(long, stop)
+
 	var out, errs bytes.Buffer
 	code = dialing(&out, &errs, "https://feed", f).run(ctx, append([]string{"watch"}, args...))
+
 	return code, out.String(), errs.String()
 }
 
 const (
-	someState = "event: reset\ndata: {\"why\":\"new\"}\n\nevent: added\ndata: {\"agent\":\"one\",\"href\":\"/ad/r/" + rid + "\",\"base\":\"https://one.example/a&b\\u001b\",\"provenance\":{\"origin_authority\":\"alpha.test\"}}\n\nevent: current\nid: a.1\ndata: {\"agents\":1}\n\n"
-	someEnd   = "event: removed\nid: a.2\ndata: {\"agent\":\"one\",\"href\":\"/ad/r/" + rid + "\",\"rid\":\"" + rid + "\",\"origin\":\"alpha.test\",\"why\":\"expired\"}\n\n"
+	someState = "event: reset\ndata: {\"why\":\"new\"}\n\nevent: added\ndata: {\"agent\":\"one\",\"href\":\"/ad/r/" +
+		rid +
+		"\",\"base\":\"https://one.example/a&b\\u001b\",\"provenance\":{\"origin_authority\":\"alpha.test\"}}\n\n" +
+		"event: current\nid: a.1\ndata: {\"agents\":1}\n\n"
+	someEnd = "event: removed\nid: a.2\ndata: {\"agent\":\"one\",\"href\":\"/ad/r/" + rid + "\",\"rid\":\"" + rid +
+		"\",\"origin\":\"alpha.test\",\"why\":\"expired\"}\n\n"
 )
 
 var errCut = errors.New("connection reset by peer")
@@ -82,27 +93,34 @@ func TestWatchGoesOn(t *testing.T) {
 		f := &feed{answers: []func(*http.Request) (*http.Response, error){
 			stream(someState, errCut), refuses(503, "unavailable"), refuses(429, "rate-limited"),
 			func(*http.Request) (*http.Response, error) { return nil, errCut },
-			stream(someEnd+": nothing\nid: a.3\n\n", errCut), stream("event: end\ndata: {\"why\":\"stopping\"}\n\n", io.EOF), stream("", nil),
+			stream(someEnd+": nothing\nid: a.3\n\n", errCut),
+			stream("event: end\ndata: {\"why\":\"stopping\"}\n\n", io.EOF), stream("", nil),
 		}}
+
 		code, out, notes := watchFor(t, f, 40*time.Second)
 		if code != 130 {
 			t.Errorf("exit code %d", code)
 		}
+
 		want := "EVENT\tAGENT\tORIGIN\tRID\tPROTOCOLS\tBASE (CLAIMED)\tEXPIRES\tWHY\n" +
 			"added\tone\talpha.test\t" + rid + "\t\thttps://one.example/a&b\\x1b\t\t\n" +
 			"removed\tone\talpha.test\t" + rid + "\t\t\t\texpired\n"
 		if out != want {
 			t.Errorf("got\n%swant\n%s", out, want)
 		}
+
 		if n := len(f.asked); n != 7 {
 			t.Fatalf("asked %d times: %q", n, f.asked)
 		}
+
 		for i, behind := range []string{"", "a.1", "a.1", "a.1", "a.1", "a.3", "a.3"} {
 			if !strings.HasSuffix(f.asked[i], " "+behind) {
 				t.Errorf("request %d is behind %q, want %q", i, f.asked[i], behind)
 			}
 		}
-		if got := strings.Count(notes, "Reconnected"); got != 3 || !strings.Contains(notes, "(stopping)") || strings.Count(notes, "\n") > 9 {
+
+		if got := strings.Count(notes, "Reconnected"); got != 3 || !strings.Contains(notes, "(stopping)") ||
+			strings.Count(notes, "\n") > 9 {
 			t.Errorf("notes:\n%s", notes)
 		}
 	})
@@ -123,7 +141,8 @@ func TestWatchFails(t *testing.T) {
 		} {
 			f := &feed{answers: c.answers}
 			if code, _, notes := watchFor(t, f, time.Hour); code != c.code || len(f.asked) != c.asked {
-				t.Errorf("exit code %d after %d requests, want %d after %d: %s", code, len(f.asked), c.code, c.asked, notes)
+				t.Errorf("exit code %d after %d requests, want %d after %d: %s", code, len(f.asked), c.code, c.asked,
+					notes)
 			}
 		}
 	})
@@ -136,13 +155,15 @@ func TestWatchPrints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		data := someState[strings.Index(someState, `{"agent"`):strings.Index(someState, "\n\nevent: current")]
 		for format, want := range map[string]string{
-			"jsonl": `{"event":"added","data":` + data + "}\n{\"event\":\"current\",\"id\":\"a.1\",\"data\":{\"agents\":1}}\n",
-			"json":  `{"event":"added","data":` + data + "}\n{\"event\":\"current\"",
-			"yaml":  "---\nevent: \"removed\"\nid: \"a.2\"\n",
-			"wide":  "REGISTRANT",
+			"jsonl": `{"event":"added","data":` + data +
+				"}\n{\"event\":\"current\",\"id\":\"a.1\",\"data\":{\"agents\":1}}\n",
+			"json": `{"event":"added","data":` + data + "}\n{\"event\":\"current\"",
+			"yaml": "---\nevent: \"removed\"\nid: \"a.2\"\n",
+			"wide": "REGISTRANT",
 		} {
 			f := &feed{answers: []func(*http.Request) (*http.Response, error){stream(someState+someEnd, nil)}}
-			if code, out, notes := watchFor(t, f, time.Second, "-o", format); code != 130 || !strings.Contains(out, want) {
+			if code, out, notes := watchFor(t, f, time.Second, "-o", format); code != 130 ||
+				!strings.Contains(out, want) {
 				t.Errorf("%s: exit code %d\n%s%s\nwant %s", format, code, out, notes, want)
 			}
 		}

@@ -61,6 +61,7 @@ func newWorld(t *testing.T, h http.HandlerFunc) *world {
 	pem, _ := ca.PEM()
 	w.env = map[string]string{"ROSTER_ADDRESS": server.URL, "ROSTER_BUNDLE": w.file("bundle.pem", string(pem))}
 	w.be(ca, "/agent/ada")
+
 	return w
 }
 
@@ -77,6 +78,7 @@ func (w *world) file(name, text string) string {
 	w.t.Helper()
 	path := filepath.Join(w.dir, name)
 	must(w.t, os.WriteFile(path, []byte(text), 0o600))
+
 	return path
 }
 
@@ -94,6 +96,7 @@ func (w *world) runWith(ctx context.Context, args ...string) (code int, stdout, 
 // program is one run of the program in this world.
 func (w *world) program(stdout, stderr io.Writer) *program {
 	getenv := func(name string) string { return w.env[name] }
+
 	return &program{session: connect.Session{
 		Console: &cli.Console{
 			Stdin:      strings.NewReader(w.stdin),
@@ -126,6 +129,7 @@ func chainOf(svid *x509svid.SVID) tls.Certificate {
 	for _, cert := range svid.Certificates {
 		c.Certificate = append(c.Certificate, cert.Raw)
 	}
+
 	return c
 }
 
@@ -135,7 +139,9 @@ func problem(status int, name, detail string) http.HandlerFunc {
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(status)
 		text, _ := json.Marshal(detail)
-		fmt.Fprintf(w, `{"type":"https://ad.alpha.test/problems/%s","title":"T","status":%d,"detail":%s,"correlation_id":"c-1"}`, name, status, text)
+		fmt.Fprintf(w,
+			`{"type":"https://ad.alpha.test/problems/%s","title":"T","status":%d,"detail":%s,"correlation_id":"c-1"}`,
+			name, status, text)
 	}
 }
 
@@ -149,6 +155,7 @@ func says(body string) http.HandlerFunc {
 
 func must(t testing.TB, err error) {
 	t.Helper()
+
 	if err != nil {
 		t.Fatal(err)
 	}

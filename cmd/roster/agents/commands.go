@@ -9,18 +9,18 @@ import (
 )
 
 // Commands returns the commands of this package.
-func Commands(s connect.Session) []*cobra.Command {
+func Commands(session connect.Session) []*cobra.Command {
 	return []*cobra.Command{
-		registerCommand(s),
-		refreshCommand(s),
-		deregisterCommand(s),
-		transferCommand(s),
-		getCommand(s),
-		lookupCommand(s),
-		watchCommand(s),
-		discoverCommand(s),
-		explainCommand(s),
-		invokeCommand(s),
-		mcpCommand(s),
+		registerCommand(session),
+		refreshCommand(session),
+		deregisterCommand(session),
+		transferCommand(session),
+		getCommand(session),
+		lookupCommand(session),
+		watchCommand(session),
+		discoverCommand(session),
+		explainCommand(session),
+		invokeCommand(session),
+		mcpCommand(session),
 	}
 }

@@ -22,10 +22,12 @@ const warningDiversified = "diversified"
 // maxCandidates is the largest value of --limit.
 const maxCandidates = 100
 
-func discoverCommand(s connect.Session) *cobra.Command {
-	var options apiclient.DiscoverOptions
-	var resolve bool
-	c := &cobra.Command{
+func discoverCommand(session connect.Session) *cobra.Command {
+	var (
+		options apiclient.DiscoverOptions
+		resolve bool
+	)
+	cmd := &cobra.Command{
 		Use:   "discover QUERY",
 		Short: "Find agents by a description in words, ranked",
 		Long: `Find agents by a description in words and rank them. Scores of different directories
@@ -46,55 +48,64 @@ cosigned). Columns marked CLAIMED come from the registrant and are not checked.`
 			if err := checkQuery(options); err != nil {
 				return err
 			}
+
 			if resolve && options.Detail != "" {
 				return cli.Usage("--detail and --resolve exclude each other")
 			}
-			client, err := s.Client()
+
+			client, err := session.Client()
 			if err != nil {
 				return err
 			}
 
 			if resolve {
-				return resolveQuery(c.Context(), s.Console, client, options)
+				return resolveQuery(c.Context(), session.Console, client, options)
 			}
-			return discover(c.Context(), s.Console, client, options)
+
+			return discover(c.Context(), session.Console, client, options)
 		},
 	}
-	addQueryFlags(c, &options)
-	f := c.Flags()
-	f.StringVar(&options.Detail, "detail", "", "`LEVEL` of detail of each agent: minimal, summary or full (default: summary)")
-	f.BoolVar(&options.Evidence, "evidence", false, "show why each agent matches")
-	f.BoolVar(&resolve, "resolve", false, "show how to invoke each agent")
-	addReadFlags(c, &options.ReadOptions)
+	addQueryFlags(cmd, &options)
+	flags := cmd.Flags()
+	flags.StringVar(&options.Detail, "detail", "",
+		"`LEVEL` of detail of each agent: minimal, summary or full (default: summary)")
+	flags.BoolVar(&options.Evidence, "evidence", false, "show why each agent matches")
+	flags.BoolVar(&resolve, "resolve", false, "show how to invoke each agent")
+	addReadFlags(cmd, &options.ReadOptions)
 
-	return c
+	return cmd
 }
 
 // addQueryFlags adds the parts of a discovery query that discover and explain share.
-func addQueryFlags(c *cobra.Command, o *apiclient.DiscoverOptions) {
-	f := c.Flags()
-	f.StringArrayVar(&o.Tags, "tag", nil, "require this `TAG`; may be repeated")
-	f.StringArrayVar(&o.Preferred, "prefer", nil, "rank agents with this `TAG` higher; may be repeated")
-	f.StringArrayVar(&o.Excluded, "exclude", nil, "leave out agents with this `TAG`; may be repeated")
-	f.StringArrayVar(&o.Protocols, "protocol", nil, "accept this `PROTOCOL`, exactly as registered; may be repeated")
-	f.StringArrayVar(&o.Origins, "origin", nil, "accept agents that this `DOMAIN` registered; may be repeated")
-	f.StringArrayVar(&o.Owners, "owner", nil, "accept agents of this owner, an `IDENTITY`; may be repeated")
-	f.BoolVar(&o.Plain, "by-score", false, "order by score alone, without regard to owners")
-	f.StringArrayVar(&o.Regions, "region", nil, "accept agents whose constraints name this `REGION`; may be repeated")
-	f.StringVar(&o.Verification, "min-verification", "",
+func addQueryFlags(c *cobra.Command, options *apiclient.DiscoverOptions) {
+	flags := c.Flags()
+	flags.StringArrayVar(&options.Tags, "tag", nil, "require this `TAG`; may be repeated")
+	flags.StringArrayVar(&options.Preferred, "prefer", nil, "rank agents with this `TAG` higher; may be repeated")
+	flags.StringArrayVar(&options.Excluded, "exclude", nil, "leave out agents with this `TAG`; may be repeated")
+	flags.StringArrayVar(&options.Protocols, "protocol", nil,
+		"accept this `PROTOCOL`, exactly as registered; may be repeated")
+	flags.StringArrayVar(&options.Origins, "origin", nil,
+		"accept agents that this `DOMAIN` registered; may be repeated")
+	flags.StringArrayVar(&options.Owners, "owner", nil, "accept agents of this owner, an `IDENTITY`; may be repeated")
+	flags.BoolVar(&options.Plain, "by-score", false, "order by score alone, without regard to owners")
+	flags.StringArrayVar(&options.Regions, "region", nil,
+		"accept agents whose constraints name this `REGION`; may be repeated")
+	flags.StringVar(&options.Verification, "min-verification", "",
 		"minimum `LEVEL` of verification: pending, verified, logged or witnessed")
-	f.Var(&cli.Seconds{Value: &o.MaxAge}, "max-age", "maximum age of the registration or its last refresh in `SECONDS`")
-	f.IntVar(&o.Limit, "limit", 0, "maximum `NUMBER` of agents, 1 to 100 (default 10)")
+	flags.Var(&cli.Seconds{Value: &options.MaxAge}, "max-age",
+		"maximum age of the registration or its last refresh in `SECONDS`")
+	flags.IntVar(&options.Limit, "limit", 0, "maximum `NUMBER` of agents, 1 to 100 (default 10)")
 }
 
 // checkQuery refuses a query that every directory would refuse.
-func checkQuery(o apiclient.DiscoverOptions) error {
+func checkQuery(options apiclient.DiscoverOptions) error {
 	switch {
-	case strings.TrimSpace(o.Query) == "":
+	case strings.TrimSpace(options.Query) == "":
 		return cli.Usage("QUERY must not be empty; describe the task in words")
-	case o.Limit < 0 || o.Limit > maxCandidates:
-		return cli.Usage("--limit must be 1 to %d, got %d", maxCandidates, o.Limit)
+	case options.Limit < 0 || options.Limit > maxCandidates:
+		return cli.Usage("--limit must be 1 to %d, got %d", maxCandidates, options.Limit)
 	}
+
 	return nil
 }
 
@@ -109,9 +120,12 @@ func discover(
 	if len(found.Candidates) == 0 {
 		console.Note(noteNoMatch)
 	}
+
 	if len(found.Unsupported) > 0 {
-		console.Note("The directory does not support these filters and ignored them: %s", strings.Join(found.Unsupported, ", "))
+		console.Note("The directory does not support these filters and ignored them: %s",
+			strings.Join(found.Unsupported, ", "))
 	}
+
 	noteWarnings(console, found.Warnings)
 
 	return console.Print(cli.Answer{
@@ -130,9 +144,11 @@ func resolveQuery(
 	if len(found.Candidates) == 0 {
 		console.Note(noteNoMatch)
 	}
+
 	for _, filter := range slices.Sorted(maps.Keys(found.Excluded)) {
 		console.Note("%d excluded by %s", found.Excluded[filter], filter)
 	}
+
 	noteWarnings(console, found.Warnings)
 
 	return console.Print(cli.Answer{Body: found.Body, Items: "candidates", Table: resolutionTable(found.Candidates)})
@@ -143,8 +159,10 @@ func noteWarnings(console *cli.Console, warnings []string) {
 		if warning == warningDiversified {
 			console.Note("Not in the order of scores: after three agents of one owner, other owners come first. " +
 				"Add --by-score to order by score.")
+
 			continue
 		}
+
 		console.Note("Warning from the directory: %s", warning)
 	}
 }
@@ -159,20 +177,26 @@ func candidateTable(all []apiclient.Candidate, evidence bool) cli.Table {
 	}
 
 	for i := range all {
-		c := &all[i]
+		candidate := &all[i]
+
 		var binding apiclient.Binding
-		if len(c.Bindings) > 0 {
-			binding = c.Bindings[0]
+		if len(candidate.Bindings) > 0 {
+			binding = candidate.Bindings[0]
 		}
-		p := c.Provenance
+
+		provenance := candidate.Provenance
+
 		row := []string{
-			formatScore(c.Score), c.ID, cli.Shorten(c.Name, longestName), p.Authority, binding.Protocol, binding.Endpoint,
-			strings.Join(c.MatchedTags, " "), p.Verification.State, cli.FormatMillis(p.ExpiresAt),
-			strings.Join(c.Flags, " "), cli.Shorten(c.Description, longestText),
+			formatScore(candidate.Score), candidate.ID, cli.Shorten(candidate.Name, longestName), provenance.Authority,
+			binding.Protocol, binding.Endpoint,
+			strings.Join(candidate.MatchedTags, " "), provenance.Verification.State,
+			cli.FormatMillis(provenance.ExpiresAt),
+			strings.Join(candidate.Flags, " "), cli.Shorten(candidate.Description, longestText),
 		}
 		if evidence {
-			row = append(row, matchText(c))
+			row = append(row, matchText(candidate))
 		}
+
 		t.Add(row...)
 	}
 
@@ -183,14 +207,16 @@ func candidateTable(all []apiclient.Candidate, evidence bool) cli.Table {
 const longestName = 40
 
 // matchText returns the components of a candidate's score and the examples that match.
-func matchText(c *apiclient.Candidate) string {
+func matchText(candidate *apiclient.Candidate) string {
 	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(c.Components)) {
-		parts = append(parts, name+" "+formatScore(c.Components[name]))
+	for _, name := range slices.Sorted(maps.Keys(candidate.Components)) {
+		parts = append(parts, name+" "+formatScore(candidate.Components[name]))
 	}
-	for _, example := range c.MatchedExamples {
+
+	for _, example := range candidate.MatchedExamples {
 		parts = append(parts, strconv.Quote(cli.Shorten(example.Text, longestName)))
 	}
+
 	return strings.Join(parts, ", ")
 }
 
@@ -201,10 +227,12 @@ func resolutionTable(all []apiclient.Resolved) cli.Table {
 	}}
 	for i := range all {
 		r := &all[i]
+
 		var reasons []string
 		for _, reason := range r.Reasons {
 			reasons = append(reasons, reason.Matched+" "+reason.Value)
 		}
+
 		t.Add(
 			formatScore(r.Score), r.ID, cli.Shorten(r.Name, longestName), r.Provenance.Authority,
 			r.Invocation.Transport, r.Endpoint, cli.Shorten(strings.Join(reasons, ", "), longestText),

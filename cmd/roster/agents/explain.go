@@ -14,9 +14,9 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 )
 
-func explainCommand(s connect.Session) *cobra.Command {
+func explainCommand(session connect.Session) *cobra.Command {
 	var options apiclient.DiscoverOptions
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "explain QUERY",
 		Short: "Explain the ranking of a discovery query",
 		Long: `Explain the ranking of a discovery query: the components of each agent's score.
@@ -37,23 +37,25 @@ filter that excludes the agent, such as status or required_tags, or one of:
 		Args: cli.Args("QUERY"),
 		RunE: func(c *cobra.Command, args []string) error {
 			options.Query = args[0]
+
 			options.Evidence = true
 			if err := checkQuery(options); err != nil {
 				return err
 			}
-			client, err := s.Client()
+
+			client, err := session.Client()
 			if err != nil {
 				return err
 			}
 
-			return explain(c.Context(), s.Console, client, options)
+			return explain(c.Context(), session.Console, client, options)
 		},
 	}
-	c.Flags().StringVar(&options.Explain, "candidate", "", "`AGENT` to explain: name, rid or DOMAIN/RID")
-	addQueryFlags(c, &options)
-	addReadFlags(c, &options.ReadOptions)
+	cmd.Flags().StringVar(&options.Explain, "candidate", "", "`AGENT` to explain: name, rid or DOMAIN/RID")
+	addQueryFlags(cmd, &options)
+	addReadFlags(cmd, &options.ReadOptions)
 
-	return c
+	return cmd
 }
 
 func explain(
@@ -63,11 +65,13 @@ func explain(
 	if err != nil {
 		return err
 	}
+
 	noteWarnings(console, found.Warnings)
 
 	if options.Explain == "" {
 		return console.Print(cli.Answer{Body: found.Body, Items: "candidates", Table: scoreTable(found.Candidates)})
 	}
+
 	return console.PrintValue(found.Explanation, "", explanationTable(&found.Explanation))
 }
 
@@ -79,15 +83,18 @@ func scoreTable(all []apiclient.Candidate) cli.Table {
 	for _, name := range scoreComponents {
 		t.Head = append(t.Head, strings.ToUpper(name))
 	}
+
 	t.Head = append(t.Head, "WORDS")
 
 	for i := range all {
-		c := &all[i]
-		row := []string{formatScore(c.Score), c.ID, c.Provenance.Authority}
+		candidate := &all[i]
+
+		row := []string{formatScore(candidate.Score), candidate.ID, candidate.Provenance.Authority}
 		for _, name := range scoreComponents {
-			row = append(row, formatScore(c.Components[name]))
+			row = append(row, formatScore(candidate.Components[name]))
 		}
-		t.Add(append(row, strings.Join(wordScores(&c.Evidence), ", "))...)
+
+		t.Add(append(row, strings.Join(wordScores(&candidate.Evidence), ", "))...)
 	}
 
 	return t
@@ -101,22 +108,26 @@ func wordScores(evidence *apiclient.Evidence) []string {
 		fields := strings.Join(slices.Sorted(maps.Keys(word.Fields)), " and ")
 		all = append(all, word.Text+" +"+formatScore(word.Adds)+" in "+fields)
 	}
+
 	return all
 }
 
-func explanationTable(x *apiclient.Explanation) cli.Table {
-	t := cli.Table{Head: []string{"CANDIDATE", x.ID}}
-	t.Add("why", x.Why)
-	if x.Rank > 0 {
-		t.Add("rank", strconv.Itoa(x.Rank))
-	}
-	t.Add("score", formatScore(x.Score))
-	if x.Needed > x.Score {
-		t.Add("score needed", formatScore(x.Needed))
+func explanationTable(explanation *apiclient.Explanation) cli.Table {
+	t := cli.Table{Head: []string{"CANDIDATE", explanation.ID}}
+	t.Add("why", explanation.Why)
+
+	if explanation.Rank > 0 {
+		t.Add("rank", strconv.Itoa(explanation.Rank))
 	}
 
-	components := x.Components
-	weights := x.Evidence.Weights
+	t.Add("score", formatScore(explanation.Score))
+
+	if explanation.Needed > explanation.Score {
+		t.Add("score needed", formatScore(explanation.Needed))
+	}
+
+	components := explanation.Components
+	weights := explanation.Evidence.Weights
 	t.Add("tag", formatScore(components.Tag)+" x "+formatScore(weights.Tag))
 	t.Add("context", formatScore(components.Context)+" x "+formatScore(weights.Context))
 	t.Add("example", formatScore(components.Example)+" x "+formatScore(weights.Example))
@@ -124,19 +135,23 @@ func explanationTable(x *apiclient.Explanation) cli.Table {
 	t.Add("freshness", "x "+formatScore(components.Freshness))
 	t.Add("policy", "x "+formatScore(components.Policy))
 
-	for _, word := range wordScores(&x.Evidence) {
+	for _, word := range wordScores(&explanation.Evidence) {
 		t.Add("word", word)
 	}
-	for _, tag := range x.MatchedTags {
+
+	for _, tag := range explanation.MatchedTags {
 		t.Add("matched tag", tag)
 	}
-	for _, expanded := range x.Evidence.ExpandedTags {
+
+	for _, expanded := range explanation.Evidence.ExpandedTags {
 		t.Add("matched tag", expanded.Tag+", narrower than "+expanded.Asked+" in "+expanded.Taxonomy)
 	}
-	for _, example := range x.MatchedExamples {
+
+	for _, example := range explanation.MatchedExamples {
 		t.Add("matched example", formatScore(example.Score)+" "+cli.Shorten(example.Text, 60))
 	}
-	for _, flag := range x.Evidence.Flags {
+
+	for _, flag := range explanation.Evidence.Flags {
 		t.Add("flag", flag)
 	}
 

@@ -12,11 +12,13 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/resource"
 )
 
-func getCommand(s connect.Session) *cobra.Command {
-	var origin string
-	var provenance bool
-	var read apiclient.ReadOptions
-	c := &cobra.Command{
+func getCommand(session connect.Session) *cobra.Command {
+	var (
+		origin     string
+		provenance bool
+		read       apiclient.ReadOptions
+	)
+	cmd := &cobra.Command{
 		Use:   "get NAME|RID",
 		Short: "Show one registration of any domain",
 		Long: `Show one registration in full. A name is looked up in the directory's own domain first,
@@ -28,50 +30,55 @@ node: origin, signed page, relay and verification.`,
 		Example: "  roster get weather-oslo\n  roster get translator --origin beta.test --provenance",
 		Args:    cli.Args("NAME|RID"),
 		RunE: func(c *cobra.Command, args []string) error {
-			client, err := s.Client()
+			client, err := session.Client()
 			if err != nil {
 				return err
 			}
-			found, err := get(c.Context(), s, client, args[0], origin, read)
+
+			found, err := get(c.Context(), session, client, args[0], origin, read)
 			if err != nil {
 				return err
 			}
 
 			t := describe(&found.Registration)
 			if provenance {
-				t = provenanceTable(c.Context(), s, client, &found.Registration)
+				t = provenanceTable(c.Context(), session, client, &found.Registration)
 			}
-			return s.Print(cli.Answer{Body: found.Body, Table: t})
+
+			return session.Print(cli.Answer{Body: found.Body, Table: t})
 		},
 	}
-	c.Flags().StringVar(&origin, "origin", "", "`DOMAIN` that registered the agent")
-	c.Flags().BoolVar(&provenance, "provenance", false, "show origin, signatures and the way to this node")
-	addReadFlags(c, &read)
+	cmd.Flags().StringVar(&origin, "origin", "", "`DOMAIN` that registered the agent")
+	cmd.Flags().BoolVar(&provenance, "provenance", false, "show origin, signatures and the way to this node")
+	addReadFlags(cmd, &read)
 
-	return c
+	return cmd
 }
 
 // addReadFlags adds the flags that say how fresh a response must be.
-func addReadFlags(c *cobra.Command, o *apiclient.ReadOptions) {
-	f := c.Flags()
-	f.StringVar(&o.Consistency, "consistency", "", "`LEVEL` of consistency: default, stale (the node's own copy, however "+
-		"old) or linearizable (includes every write that the domain acknowledged before)")
-	f.StringArrayVar(&o.Min, "min", nil, "wait until the node has this `INDEX` of an earlier write or read, "+
+func addReadFlags(c *cobra.Command, options *apiclient.ReadOptions) {
+	flags := c.Flags()
+	flags.StringVar(&options.Consistency, "consistency", "",
+		"`LEVEL` of consistency: default, stale (the node's own copy, however "+
+			"old) or linearizable (includes every write that the domain acknowledged before)")
+	flags.StringArrayVar(&options.Min, "min", nil, "wait until the node has this `INDEX` of an earlier write or read, "+
 		"DOMAIN=EPOCH.REVISION; may be repeated")
-	f.Var(&cli.Seconds{Value: &o.Wait, Zero: -1}, "wait", "longest wait for --min in `SECONDS`, 0 to 60 (default 5)")
+	flags.Var(&cli.Seconds{Value: &options.Wait, Zero: -1}, "wait",
+		"longest wait for --min in `SECONDS`, 0 to 60 (default 5)")
 }
 
 func get(
-	ctx context.Context, s connect.Session, client *apiclient.Client, id, origin string, read apiclient.ReadOptions,
+	ctx context.Context, session connect.Session, client *apiclient.Client, id, origin string,
+	read apiclient.ReadOptions,
 ) (*apiclient.Resource, error) {
 	path, err := resource.Locate(ctx, client, id, origin, read)
 	if err != nil {
-		return nil, resource.SuggestLookup(s, err, id)
+		return nil, resource.SuggestLookup(session, err, id)
 	}
 
 	found, err := client.GetFresh(ctx, path, read)
 	if err != nil {
-		return nil, resource.ExplainAmbiguity(s, resource.SuggestLookup(s, err, id), id)
+		return nil, resource.ExplainAmbiguity(session, resource.SuggestLookup(session, err, id), id)
 	}
 
 	return found, nil
@@ -93,15 +100,15 @@ func describe(r *apiclient.Registration) cli.Table {
 		}
 	}
 
-	p := r.Provenance
+	provenance := r.Provenance
 	add(byDirectory, "agent", r.Agent)
 	add(byDirectory, "rid", r.RID())
-	add(byDirectory, "origin", p.Authority)
-	add(byDirectory, "registrant", p.Registrant)
-	add(byDirectory, "verification", verificationState(p))
-	add(byDirectory, "probe", probeResult(p.Verification.Probe))
+	add(byDirectory, "origin", provenance.Authority)
+	add(byDirectory, "registrant", provenance.Registrant)
+	add(byDirectory, "verification", verificationState(provenance))
+	add(byDirectory, "probe", probeResult(provenance.Verification.Probe))
 	add(byDirectory, "kind", r.Kind)
-	add(byDirectory, "visibility", p.Visibility)
+	add(byDirectory, "visibility", provenance.Visibility)
 	add(byDirectory, "registered", cli.FormatMillis(r.RegisteredAt))
 	add(byDirectory, "updated", cli.FormatMillis(r.UpdatedAt))
 	add(byDirectory, "expires", cli.FormatMillis(r.ExpiresAt))
@@ -113,11 +120,13 @@ func describe(r *apiclient.Registration) cli.Table {
 	add(byClaim, "status", r.Status)
 	add(byClaim, "version", r.Version)
 	add(byClaim, "vendor", r.Vendor)
-	for _, c := range r.Capabilities {
-		text := c.Name + " (" + c.Type + ")"
-		if c.Description != "" {
-			text += ": " + c.Description
+
+	for _, capability := range r.Capabilities {
+		text := capability.Name + " (" + capability.Type + ")"
+		if capability.Description != "" {
+			text += ": " + capability.Description
 		}
+
 		add(byClaim, "capability", text)
 	}
 
@@ -130,29 +139,29 @@ func describe(r *apiclient.Registration) cli.Table {
 
 // verificationState returns the state of verification and the doubts about it.
 func verificationState(p apiclient.Provenance) string {
-	switch v := p.Verification; {
-	case v.Unconfirmed:
-		return v.State + ", unconfirmed: hidden from peers until its owner refreshes it"
-	case v.Disputed:
-		return v.State + ", disputed: there is evidence that its origin equivocated"
+	switch verification := p.Verification; {
+	case verification.Unconfirmed:
+		return verification.State + ", unconfirmed: hidden from peers until its owner refreshes it"
+	case verification.Disputed:
+		return verification.State + ", disputed: there is evidence that its origin equivocated"
 	default:
-		return v.State
+		return verification.State
 	}
 }
 
 // probeResult returns the result of comparing a registration with the agent's own
 // description, if the directory did so.
-func probeResult(p *apiclient.Probe) string {
-	if p == nil {
+func probeResult(probe *apiclient.Probe) string {
+	if probe == nil {
 		return ""
 	}
 
-	result := p.State + " at " + cli.FormatMillis(p.CheckedAt)
+	result := probe.State + " at " + cli.FormatMillis(probe.CheckedAt)
 	switch {
-	case len(p.Members) > 0:
-		result += ": the agent's own description differs in " + strings.Join(p.Members, ", ")
-	case p.Reason != "":
-		result += ": " + p.Reason
+	case len(probe.Members) > 0:
+		result += ": the agent's own description differs in " + strings.Join(probe.Members, ", ")
+	case probe.Reason != "":
+		result += ": " + probe.Reason
 	}
 
 	return result

@@ -16,9 +16,9 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-func invokeCommand(s connect.Session) *cobra.Command {
+func invokeCommand(session connect.Session) *cobra.Command {
 	var in invocation
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "invoke NAME|RID INPUT",
 		Short: "Invoke an agent through the gateway",
 		Long: `Invoke an agent through the directory's gateway and print its output. INPUT is JSON text,
@@ -35,21 +35,23 @@ credentials. Trust the output as much as you trust the agent.`,
 		Args: cli.Args("NAME|RID", "INPUT"),
 		RunE: func(c *cobra.Command, args []string) error {
 			in.id = args[0]
+
 			in.input = []byte(args[1])
 			if file, isFile := strings.CutPrefix(args[1], "@"); isFile || args[1] == "-" {
 				var err error
-				if in.input, err = s.ReadFile(file, agents.DefaultMaxInvocation+1); err != nil {
+				if in.input, err = session.ReadFile(file, agents.DefaultMaxInvocation+1); err != nil {
 					return err
 				}
 			}
 
-			return in.run(c.Context(), s)
+			return in.run(c.Context(), session)
 		},
 	}
-	c.Flags().StringVar(&in.operation, "operation", "", "`OPERATION` to invoke (required if the agent has several)")
-	c.Flags().BoolVar(&in.unvalidated, "no-validate", false, "don't check input and output against the agent's schema")
+	cmd.Flags().StringVar(&in.operation, "operation", "", "`OPERATION` to invoke (required if the agent has several)")
+	cmd.Flags().BoolVar(&in.unvalidated, "no-validate", false,
+		"don't check input and output against the agent's schema")
 
-	return c
+	return cmd
 }
 
 // An invocation is one call of an agent.
@@ -60,15 +62,18 @@ type invocation struct {
 	unvalidated bool // leave validation to the gateway
 }
 
-func (in *invocation) run(ctx context.Context, s connect.Session) error {
-	client, err := s.Client()
+func (in *invocation) run(ctx context.Context, session connect.Session) error {
+	client, err := session.Client()
 	if err != nil {
 		return err
 	}
 
 	reply, err := in.send(ctx, client)
-	var invalidOutput *contract.OutputError
-	var invalidInput *directory.Error
+
+	var (
+		invalidOutput *contract.OutputError
+		invalidInput  *directory.Error
+	)
 	switch {
 	case errors.As(err, &invalidOutput):
 		return cli.Failed(cli.ExitFailed, "%w", invalidOutput).
@@ -76,15 +81,16 @@ func (in *invocation) run(ctx context.Context, s connect.Session) error {
 	case errors.As(err, &invalidInput):
 		return cli.FailureOf(err).WithHint("Nothing was sent. Add --no-validate to send it to the gateway anyway.")
 	case err != nil:
-		return cli.Suggest(err, cli.ExitNotFound, s.CommandLine("get", in.id))
+		return cli.Suggest(err, cli.ExitNotFound, session.CommandLine("get", in.id))
 	}
 
-	return s.PrintDocument(reply.Body)
+	return session.PrintDocument(reply.Body)
 }
 
 func (in *invocation) send(ctx context.Context, client *apiclient.Client) (*apiclient.Reply, error) {
 	if in.unvalidated {
 		return client.Invoke(ctx, in.id, in.operation, in.input, apiclient.InvokeOptions{})
 	}
+
 	return contract.Invoke(ctx, client, in.id, in.operation, in.input, nil, apiclient.InvokeOptions{})
 }

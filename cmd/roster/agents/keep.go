@@ -27,6 +27,7 @@ func (r *registrant) keep(ctx context.Context) error {
 	if err := r.keeper.Run(ctx); err != nil {
 		return r.suggestGet(err)
 	}
+
 	if r.remove {
 		return r.removeRegistration(ctx)
 	}
@@ -42,6 +43,7 @@ func (r *registrant) removeRegistration(ctx context.Context) error {
 	if err := r.keeper.Remove(ctx); err != nil {
 		return cli.FailureOf(err).WithHint("%s stays registered until its lifetime ends.", r.keeper.Agent)
 	}
+
 	r.session.Note("removed %s", r.keeper.Agent)
 
 	return nil

@@ -19,10 +19,12 @@ const maxCollected = 100_000
 // noteNoMatch is the note on an empty result, which is not an error.
 const noteNoMatch = "No agent matches."
 
-func lookupCommand(s connect.Session) *cobra.Command {
-	var options apiclient.LookupOptions
-	var all bool
-	c := &cobra.Command{
+func lookupCommand(session connect.Session) *cobra.Command {
+	var (
+		options apiclient.LookupOptions
+		all     bool
+	)
+	cmd := &cobra.Command{
 		Use:   "lookup",
 		Short: "Find agents in all domains by exact filters",
 		Long: `Find agents in all domains by exact filters: name, capability, type, tag, protocol, domain,
@@ -39,43 +41,47 @@ an error.`,
 				return cli.Usage("--count must be 1 to %d, got %d; add --all to follow the pages",
 					index.MaxCount, options.Count)
 			}
-			client, err := s.Client()
+
+			client, err := session.Client()
 			if err != nil {
 				return err
 			}
 
-			return lookup(c.Context(), s.Console, client, options, all)
+			return lookup(c.Context(), session.Console, client, options, all)
 		},
 	}
-	addFilterFlags(c, &options)
-	f := c.Flags()
+	addFilterFlags(cmd, &options)
+	f := cmd.Flags()
 	f.IntVar(&options.Count, "count", 0, "maximum `NUMBER` of agents per page, 1 to 100")
 	f.BoolVar(&all, "all", false, "follow the pages to the end")
-	addReadFlags(c, &options.ReadOptions)
+	addReadFlags(cmd, &options.ReadOptions)
 
-	return c
+	return cmd
 }
 
 // noQuery accepts no arguments and points a query to the command or flag for it.
-func noQuery(c *cobra.Command, args []string) error {
+func noQuery(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
+
 	return cli.Usage("%s takes no arguments; try --agent %s, or: roster discover %s",
-		c.Name(), cli.ShellQuote(args[0]), cli.ShellQuote(args[0]))
+		cmd.Name(), cli.ShellQuote(args[0]), cli.ShellQuote(args[0]))
 }
 
 // addFilterFlags adds the filters that lookup and watch share.
-func addFilterFlags(c *cobra.Command, o *apiclient.LookupOptions) {
-	f := c.Flags()
-	f.StringVar(&o.Agent, "agent", "", "`NAME` of the agent, or PREFIX*")
-	f.StringArrayVar(&o.CapName, "cap", nil, "`NAME` of a capability, or PREFIX*; may be repeated")
-	f.StringArrayVar(&o.CapType, "type", nil, "`TYPE` of a capability, such as tool or skill; may be repeated")
-	f.StringArrayVar(&o.Tag, "tag", nil, "`TAG` of the capability or the agent; may be repeated")
-	f.StringArrayVar(&o.Protocol, "protocol", nil, "`PROTOCOL`, exactly as registered; may be repeated")
-	f.StringVar(&o.Origin, "origin", "", "`DOMAIN` that registered the agent")
-	f.StringVar(&o.Scope, "scope", "", "`SCOPE`: mesh (all domains) or domain (the directory's own) (default: mesh)")
-	f.StringArrayVar(&o.Status, "status", nil, "`STATUS` of the agent, such as active; may be repeated")
+func addFilterFlags(c *cobra.Command, options *apiclient.LookupOptions) {
+	flags := c.Flags()
+	flags.StringVar(&options.Agent, "agent", "", "`NAME` of the agent, or PREFIX*")
+	flags.StringArrayVar(&options.CapName, "cap", nil, "`NAME` of a capability, or PREFIX*; may be repeated")
+	flags.StringArrayVar(&options.CapType, "type", nil,
+		"`TYPE` of a capability, such as tool or skill; may be repeated")
+	flags.StringArrayVar(&options.Tag, "tag", nil, "`TAG` of the capability or the agent; may be repeated")
+	flags.StringArrayVar(&options.Protocol, "protocol", nil, "`PROTOCOL`, exactly as registered; may be repeated")
+	flags.StringVar(&options.Origin, "origin", "", "`DOMAIN` that registered the agent")
+	flags.StringVar(&options.Scope, "scope", "",
+		"`SCOPE`: mesh (all domains) or domain (the directory's own) (default: mesh)")
+	flags.StringArrayVar(&options.Status, "status", nil, "`STATUS` of the agent, such as active; may be repeated")
 }
 
 func lookup(
@@ -85,11 +91,13 @@ func lookup(
 	if err != nil {
 		return err
 	}
+
 	if len(page.Agents) == 0 {
 		console.Note(noteNoMatch)
 	}
 
 	body := page.Body
+
 	agents := page.Agents
 	switch {
 	case page.Next != "" && all:
@@ -108,15 +116,19 @@ func lookup(
 func collectPages(
 	ctx context.Context, client *apiclient.Client, page *apiclient.Listing,
 ) ([]byte, []apiclient.Item, error) {
-	var items [][]byte
-	var agents []apiclient.Item
+	var (
+		items  [][]byte
+		agents []apiclient.Item
+	)
 	for page != nil {
 		more, err := cli.Elements(page.Body, "agents")
 		if err != nil {
 			return nil, nil, err
 		}
+
 		items = append(items, more...)
 		agents = append(agents, page.Agents...)
+
 		if len(items) > maxCollected {
 			return nil, nil, cli.Failed(cli.ExitFailed, "more than %d agents match", maxCollected).
 				WithHint("Add another filter, such as --origin.")
@@ -128,6 +140,7 @@ func collectPages(
 	}
 
 	body := append([]byte(`{"agents":[`), bytes.Join(items, []byte{','})...)
+
 	return append(body, "]}\n"...), agents, nil
 }
 
@@ -145,6 +158,7 @@ func agentTable(agents []apiclient.Item) cli.Table {
 	for i := range agents {
 		t.Add(agentRow(&agents[i])...)
 	}
+
 	return t
 }
 
@@ -154,10 +168,11 @@ func agentRow(agent *apiclient.Item) []string {
 		capabilities = append(capabilities, c.Name)
 	}
 
-	p := agent.Provenance
+	provenance := agent.Provenance
+
 	return []string{
-		agent.Agent, p.Authority, agent.RID(), strings.Join(agent.Protocols, " "), agent.Base,
-		cli.FormatMillis(p.ExpiresAt), verificationState(p), p.Registrant,
+		agent.Agent, provenance.Authority, agent.RID(), strings.Join(agent.Protocols, " "), agent.Base,
+		cli.FormatMillis(provenance.ExpiresAt), verificationState(provenance), provenance.Registrant,
 		cli.Shorten(strings.Join(capabilities, " "), longestText), cli.Shorten(agent.Description, longestText),
 	}
 }

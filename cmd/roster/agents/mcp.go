@@ -12,7 +12,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 )
 
-func mcpCommand(s connect.Session) *cobra.Command {
+func mcpCommand(session connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "mcp",
 		Short: "Run an MCP server on stdin and stdout",
@@ -21,10 +21,11 @@ agents. Each call becomes a request to the directory (--address) with the identi
 --cert and --key. An MCP client starts this command; it ends when its input ends.
 
 A directory's nodes serve the same tools over HTTP at /mcp.`,
-		Example: `  {"mcpServers": {"roster": {"command": "roster", "args": ["mcp", "--address", "https://127.0.0.1:8400"]}}}`,
-		Args:    cli.Args(),
-		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
-			return api.ServeTools(ctx, client, io.NopCloser(s.Stdin), nopCloser{s.Stdout})
+		Example: `  {"mcpServers": {"roster": {"command": "roster", "args":` +
+			` ["mcp", "--address", "https://127.0.0.1:8400"]}}}`,
+		Args: cli.Args(),
+		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
+			return api.ServeTools(ctx, client, io.NopCloser(session.Stdin), nopCloser{session.Stdout})
 		}),
 	}
 }

@@ -17,40 +17,43 @@ import (
 
 // provenanceTable returns the way of a registration from its registrant to the directory.
 func provenanceTable(
-	ctx context.Context, s connect.Session, client *apiclient.Client, r *apiclient.Registration,
+	ctx context.Context, session connect.Session, client *apiclient.Client, r *apiclient.Registration,
 ) cli.Table {
 	t := cli.Table{Head: []string{"STEP", "BY", "DETAIL", "TIME"}}
-	p := r.Provenance
+	provenance := r.Provenance
 
-	registrant := p.Registrant
+	registrant := provenance.Registrant
 	if registrant == "" {
 		registrant = "(withheld)"
 	}
-	t.Add("registrant", registrant, "registered "+r.Agent, cli.FormatMillis(p.RegisteredAt))
 
-	origin := p.Authority
-	if p.Service != "" {
-		origin += " at " + p.Service
+	t.Add("registrant", registrant, "registered "+r.Agent, cli.FormatMillis(provenance.RegisteredAt))
+
+	origin := provenance.Authority
+	if provenance.Service != "" {
+		origin += " at " + provenance.Service
 	}
-	position := fmt.Sprintf("revision %d, deadline %s", p.Revision, cli.FormatMillis(p.ExpiresAt))
-	t.Add("origin", origin, position, cli.FormatMillis(p.UpdatedAt))
+
+	position := fmt.Sprintf("revision %d, deadline %s", provenance.Revision, cli.FormatMillis(provenance.ExpiresAt))
+	t.Add("origin", origin, position, cli.FormatMillis(provenance.UpdatedAt))
 
 	if page, err := fetchPage(ctx, client, r.Href); err == nil {
 		detail := fmt.Sprintf("stream %s, revisions %d to %d", page.Audience, page.From+1, page.To)
 		t.Add("signed page", page.Issuer.Name(), detail, cli.FormatTime(time.Unix(page.IssuedAt, 0)))
 	} else {
-		s.Note("cannot show the signed page that lists it: %s", cli.FailureOf(err).Message)
+		session.Note("cannot show the signed page that lists it: %s", cli.FailureOf(err).Message)
 	}
 
-	if p.ReceivedFrom != "" {
-		t.Add("relay", p.ReceivedFrom, "sent the signed record", cli.FormatMillis(p.ReceivedAt))
+	if provenance.ReceivedFrom != "" {
+		t.Add("relay", provenance.ReceivedFrom, "sent the signed record", cli.FormatMillis(provenance.ReceivedAt))
 	}
 
-	verification := p.Verification.State
-	if key := p.Verification.Key; key != "" {
+	verification := provenance.Verification.State
+	if key := provenance.Verification.Key; key != "" {
 		verification += " by key " + key
 	}
-	t.Add("this directory", s.Address(), verification, cli.FormatMillis(p.Verification.CheckedAt))
+
+	t.Add("this directory", session.Address(), verification, cli.FormatMillis(provenance.Verification.CheckedAt))
 
 	return t
 }
@@ -62,6 +65,7 @@ func fetchPage(ctx context.Context, client *apiclient.Client, href string) (*sig
 	if err != nil {
 		return nil, err
 	}
+
 	proof, err := trust.ParseProof(reply.Body)
 	if err != nil {
 		return nil, err
@@ -71,6 +75,7 @@ func fetchPage(ctx context.Context, client *apiclient.Client, href string) (*sig
 	if len(segments) != 3 {
 		return nil, errors.New("malformed proof: the page is not a compact JWS")
 	}
+
 	payload, err := directory.B64.DecodeString(segments[1])
 	if err != nil {
 		return nil, err

@@ -22,13 +22,15 @@ const (
 	onExitRemove = "remove"
 )
 
-func registerCommand(s connect.Session) *cobra.Command {
-	var options apiclient.RegisterOptions
-	var lifetime cli.Lifetime
-	var keep bool
+func registerCommand(session connect.Session) *cobra.Command {
+	var (
+		options  apiclient.RegisterOptions
+		lifetime cli.Lifetime
+		keep     bool
+	)
 	onExit := onExitKeep
 
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "register NAME FILE",
 		Short: "Register an agent or replace its registration",
 		Long: `Register an agent under NAME with the JSON document in FILE (- for standard input). If you
@@ -53,35 +55,39 @@ ends on SIGINT or SIGTERM, or with exit code 5 if another identity has taken the
 			if onExit != onExitKeep && onExit != onExitRemove {
 				return cli.Usage("--on-exit must be keep or remove, got %q", onExit)
 			}
+
 			if _, err := directory.ParseName(args[0]); err != nil {
 				return err
 			}
-			document, err := s.ReadFile(args[1], directory.MaxDocument+1)
+
+			document, err := session.ReadFile(args[1], directory.MaxDocument+1)
 			if err != nil {
 				return err
 			}
 
 			options.Lifetime = lifetime.Duration()
 			r := &registrant{
-				session: s,
+				session: session,
 				keeper:  apiclient.Keeper{Agent: args[0], Document: document, Options: options},
 				remove:  onExit == onExitRemove,
 			}
+
 			return r.run(c.Context(), keep)
 		},
 	}
-	f := c.Flags()
-	cli.LifetimeFlag(c, &lifetime)
-	f.StringVar(&options.Kind, "kind", "",
+	flags := cmd.Flags()
+	cli.LifetimeFlag(cmd, &lifetime)
+	flags.StringVar(&options.Kind, "kind", "",
 		"`KIND` of the document: "+strings.Join(directory.KindNames(), ", ")+" (default: ad)")
-	f.StringVar(&options.Visibility, "visibility", "", "`VISIBILITY` outside the domain: "+
+	flags.StringVar(&options.Visibility, "visibility", "", "`VISIBILITY` outside the domain: "+
 		"domain (none), mesh, or peers:DOMAIN,... (default: unchanged; for a new registration, by policy)")
-	f.StringVar(&options.Owner, "owner", "", "`IDENTITY` to register for (commissioning tools only; default: yourself)")
-	f.BoolVar(&keep, "keep", false, "keep running and refresh the registration")
-	f.StringVar(&onExit, "on-exit", onExit,
+	flags.StringVar(&options.Owner, "owner", "",
+		"`IDENTITY` to register for (commissioning tools only; default: yourself)")
+	flags.BoolVar(&keep, "keep", false, "keep running and refresh the registration")
+	flags.StringVar(&onExit, "on-exit", onExit,
 		"`ACTION` when --keep ends: keep the registration until it expires, or remove it")
 
-	return c
+	return cmd
 }
 
 // A registrant registers one agent and, with --keep, keeps it registered.
@@ -100,7 +106,9 @@ func (r *registrant) run(ctx context.Context, keep bool) (err error) {
 	if err != nil {
 		return r.suggestGet(err)
 	}
+
 	r.noteSpelling()
+
 	if err := r.report(registered); err != nil || !keep {
 		return err
 	}
@@ -119,6 +127,7 @@ func (r *registrant) report(registered *apiclient.Registered) error {
 	if registered.Created {
 		result = "registered"
 	}
+
 	granted := cli.WholeSeconds(r.keeper.Granted())
 	if asked := cli.WholeSeconds(r.keeper.Options.Lifetime); asked > granted {
 		r.session.Note("Lifetime granted: %d s instead of %d s.", granted, asked)
@@ -128,10 +137,12 @@ func (r *registrant) report(registered *apiclient.Registered) error {
 	body = strictjson.AppendText(body, "rid", registered.RID)
 	body = strictjson.AppendText(body, "href", registered.Href)
 	body = strictjson.AppendText(body, "result", result)
+
 	body = strictjson.AppendUint(body, "lt", granted)
 	if index := registered.Index(); index != "" {
 		body = strictjson.AppendText(body, "index", index) // for --min
 	}
+
 	body = append(body, "}\n"...)
 
 	return r.session.Print(cli.Answer{Body: body, Table: cli.Table{
@@ -153,10 +164,12 @@ func (r *registrant) noteSpelling() {
 	if err != nil {
 		return
 	}
+
 	document, err := directory.ParseDocument(kind, r.keeper.Document)
 	if err != nil {
 		return
 	}
+
 	projection, err := kinds.Project(r.keeper.Agent, document)
 	if err != nil {
 		return

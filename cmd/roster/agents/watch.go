@@ -15,9 +15,9 @@ import (
 	"github.com/roster-mesh/roster/directory/index"
 )
 
-func watchCommand(s connect.Session) *cobra.Command {
+func watchCommand(session connect.Session) *cobra.Command {
 	var filter apiclient.LookupOptions
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "watch",
 		Short: "Print matching agents and follow changes",
 		Long: `Print the agents that match the filters of a lookup, then every change until the command
@@ -32,24 +32,25 @@ agent still exists but no longer matches the filters, or you may no longer see i
 		Example: "  roster watch --cap 'summ*'\n  roster watch --origin beta.test -o jsonl",
 		Args:    noQuery,
 		RunE: func(c *cobra.Command, _ []string) error {
-			client, err := s.Client()
+			client, err := session.Client()
 			if err != nil {
 				return err
 			}
 
 			w := &watcher{
-				console:   s.Console,
+				console:   session.Console,
 				client:    client,
 				filter:    filter,
-				closeIdle: s.CloseIdle,
-				table:     cli.GrowingTable{Console: s.Console, Head: watchColumns()},
+				closeIdle: session.CloseIdle,
+				table:     cli.GrowingTable{Console: session.Console, Head: watchColumns()},
 			}
+
 			return w.run(c.Context())
 		},
 	}
-	addFilterFlags(c, &filter)
+	addFilterFlags(cmd, &filter)
 
-	return c
+	return cmd
 }
 
 // watchColumns are those of a lookup between the event and its reason.
@@ -89,7 +90,9 @@ func (w *watcher) run(ctx context.Context) error {
 			w.console.Note("Connection lost: %s; retrying.", cli.FailureOf(err).Message)
 			w.disconnected = true
 		}
+
 		w.closeIdle() // another connection may reach another node, with a newer certificate
+
 		if !cli.PauseWithJitter(ctx, wait) {
 			return ctx.Err()
 		}
@@ -106,10 +109,13 @@ func (w *watcher) follow(ctx context.Context) (received bool, err error) {
 	if err != nil {
 		return false, err
 	}
+
 	defer func() { _ = stream.Close() }()
+
 	if w.disconnected {
 		w.console.Note("Reconnected.")
 	}
+
 	w.connected = true
 	w.disconnected = false
 
@@ -117,6 +123,7 @@ func (w *watcher) follow(ctx context.Context) (received bool, err error) {
 	for {
 		event, err := stream.Next()
 		w.lastID = stream.ID()
+
 		switch {
 		case errors.Is(err, io.EOF):
 			return received, end
@@ -148,11 +155,13 @@ func (w *watcher) print(event *apiclient.WatchEvent) error {
 	if err == nil && w.console.Format == cli.FormatYAML {
 		line, err = cli.AppendYAML([]byte("---\n"), line)
 	}
+
 	if err != nil {
 		return err
 	}
 
 	_, err = w.console.Stdout.Write(line)
+
 	return err
 }
 
@@ -160,6 +169,7 @@ func (w *watcher) print(event *apiclient.WatchEvent) error {
 // note.
 func (w *watcher) printRow(event *apiclient.WatchEvent) error {
 	cells := make([]string, len(w.table.Head))
+
 	cells[0] = event.Kind
 	switch event.Kind {
 	case string(index.EventReset):
@@ -167,7 +177,9 @@ func (w *watcher) printRow(event *apiclient.WatchEvent) error {
 		if event.Why == "new" {
 			return w.table.PrintHead()
 		}
+
 		w.console.Note("The directory can't resume the stream; it sends all matching agents again.")
+
 		return nil
 
 	case string(index.EventCurrent):

@@ -30,10 +30,10 @@ type encryption struct {
 	plaintext  bool
 }
 
-func (e *encryption) addFlags(c *cobra.Command) {
-	c.Flags().StringArrayVar(&e.recipients, "recipient", nil,
+func (e *encryption) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&e.recipients, "recipient", nil,
 		"encrypt to this age public `KEY`, or to those in @FILE; may be repeated")
-	c.Flags().BoolVar(&e.plaintext, "plaintext", false, "don't encrypt the file")
+	cmd.Flags().BoolVar(&e.plaintext, "plaintext", false, "don't encrypt the file")
 }
 
 // parse returns the recipients; none for plaintext.
@@ -45,7 +45,8 @@ func (e *encryption) parse() ([]age.Recipient, error) {
 		return nil, nil
 	case len(e.recipients) == 0:
 		return nil, cli.Usage("missing --recipient KEY or --plaintext").
-			WithHint("A backup contains secrets: encrypt it to an age public key (age-keygen makes one), or give --plaintext.")
+			WithHint("A backup contains secrets: encrypt it to an age public key (age-keygen makes one), or give " +
+				"--plaintext.")
 	}
 
 	var all []age.Recipient
@@ -54,6 +55,7 @@ func (e *encryption) parse() ([]age.Recipient, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		all = append(all, parsed...)
 	}
 
@@ -68,6 +70,7 @@ func parseRecipients(text string) ([]age.Recipient, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		in = bytes.NewReader(content)
 	}
 
@@ -87,12 +90,14 @@ func readKeyFile(name string) ([]byte, error) {
 	if err != nil {
 		return nil, cli.Failed(cli.ExitFailed, "cannot read the key file: %w", err)
 	}
+
 	defer func() { _ = file.Close() }()
 
 	content, err := io.ReadAll(io.LimitReader(file, maxKeyFile+1))
 	if err != nil {
 		return nil, cli.Failed(cli.ExitFailed, "cannot read the key file: %w", err)
 	}
+
 	if len(content) > maxKeyFile {
 		return nil, cli.Failed(cli.ExitFailed, "key file %s is larger than %d bytes", name, maxKeyFile)
 	}
@@ -106,6 +111,7 @@ func readIdentities(path, identityFile string) ([]age.Identity, error) {
 		return nil, cli.Usage("backup %s is encrypted; add --identity FILE", path).
 			WithHint("The file must contain the age identity (private key) of a recipient.")
 	}
+
 	content, err := readKeyFile(identityFile)
 	if err != nil {
 		return nil, err
@@ -121,7 +127,7 @@ func readIdentities(path, identityFile string) ([]age.Identity, error) {
 }
 
 // writeBackup makes a backup with write and writes it to file, encrypted if there are
-// recipients. It inspects the backup on the way and returns what it found. The unencrypted
+// recipients. It inspects the backup on the way and returns its description. The unencrypted
 // backup is never on this machine's disk.
 func writeBackup(file io.Writer, recipients []age.Recipient, write func(io.Writer) error) (*node.Backup, error) {
 	encrypted := io.WriteCloser(nopCloser{file})
@@ -147,12 +153,15 @@ func writeBackup(file io.Writer, recipients []age.Recipient, write func(io.Write
 	err := write(io.MultiWriter(encrypted, in))
 	_ = in.CloseWithError(err)
 	found := <-inspected
+
 	if err != nil {
 		return nil, err
 	}
+
 	if found.err != nil {
 		return nil, fmt.Errorf("the received backup is incomplete: %w", found.err)
 	}
+
 	if err := encrypted.Close(); err != nil {
 		return nil, fmt.Errorf("encrypt the backup: %w", err)
 	}

@@ -46,29 +46,36 @@ func (f *file) decrypt(identityFile string) error {
 	if err != nil {
 		return err
 	}
+
 	f.plain = f.disk
 	f.size = info.Size()
 
 	header := make([]byte, len(ageHeader))
+
 	n, err := f.disk.ReadAt(header, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
+
 	if string(header[:n]) != ageHeader {
 		return nil
 	}
 
 	f.encrypted = true
+
 	identities, err := readIdentities(f.path, identityFile)
 	if err != nil {
 		return err
 	}
+
 	f.plain, f.size, err = age.DecryptReaderAt(f.disk, info.Size(), identities...)
+
 	var noMatch *age.NoIdentityMatchError
 	if errors.As(err, &noMatch) {
 		return cli.Failed(cli.ExitKey, "no identity in %s decrypts %s", identityFile, f.path).
 			WithHint("The backup is encrypted to other recipients, or its header is damaged.")
 	}
+
 	if err != nil {
 		return f.damaged(err)
 	}
@@ -84,6 +91,7 @@ func (f *file) inspect() (*node.Backup, error) {
 		return nil, cli.Failed(cli.ExitFormat, "%w", err).
 			WithHint("%s was not written by roster snapshot save, or it is damaged.", f.path)
 	}
+
 	if err != nil {
 		return nil, f.explain(err)
 	}
@@ -96,6 +104,7 @@ func (f *file) explain(err error) error {
 	if errors.Is(err, errRead) && f.encrypted {
 		return f.damaged(err)
 	}
+
 	return err
 }
 
@@ -122,5 +131,6 @@ func (m markedReader) Read(p []byte) (int, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = fmt.Errorf("%w: %w", errRead, err)
 	}
+
 	return n, err
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/roster-mesh/roster/node"
 )
 
-func inspectCommand(s connect.Session) *cobra.Command {
+func inspectCommand(session connect.Session) *cobra.Command {
 	var identity string
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "inspect FILE",
 		Short: "Show a backup's contents without its secrets, offline",
 		Args:  cli.Args("FILE"),
@@ -26,18 +26,20 @@ func inspectCommand(s connect.Session) *cobra.Command {
 				return err
 			}
 			defer file.close()
+
 			info, err := file.inspect()
 			if err != nil {
 				return err
 			}
 
 			summary := summarize(info, file.encrypted)
-			return s.PrintValue(summary, "", summary.table())
+
+			return session.PrintValue(summary, "", summary.table())
 		},
 	}
-	addIdentityFlag(c, &identity)
+	addIdentityFlag(cmd, &identity)
 
-	return c
+	return cmd
 }
 
 // addIdentityFlag adds the flag of commands that read a backup.
@@ -70,6 +72,7 @@ func summarize(info *node.Backup, encrypted bool) backupSummary {
 	for _, p := range info.Peers {
 		peers = append(peers, p.Name())
 	}
+
 	nodes := []string{}
 	for _, n := range info.Members {
 		nodes = append(nodes, n.String())

@@ -10,9 +10,9 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 )
 
-func restoreCommand(s connect.Session) *cobra.Command {
+func restoreCommand(session connect.Session) *cobra.Command {
 	var r restore
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Replace the domain's registrations with a backup, while it runs",
 		Long: `Replace the domain's registrations with those of a backup, on all nodes and while they run.
@@ -30,14 +30,14 @@ from the file, and compare it before you restore.`,
 		Args: cli.Args("FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
 			r.path = args[0]
-			return r.run(c.Context(), s)
+			return r.run(c.Context(), session)
 		},
 	}
-	c.Flags().BoolVar(&r.force, "force", false, "restore a backup older than the domain's state or of a later epoch")
-	c.Flags().StringVar(&r.reason, "reason", "", "`REASON` to record in the domain's ledger")
-	addIdentityFlag(c, &r.identity)
+	cmd.Flags().BoolVar(&r.force, "force", false, "restore a backup older than the domain's state or of a later epoch")
+	cmd.Flags().StringVar(&r.reason, "reason", "", "`REASON` to record in the domain's ledger")
+	addIdentityFlag(cmd, &r.identity)
 
-	return c
+	return cmd
 }
 
 // A restore is the flags and the argument of one restore.
@@ -48,17 +48,19 @@ type restore struct {
 	reason   string
 }
 
-func (r *restore) run(ctx context.Context, s connect.Session) error {
+func (r *restore) run(ctx context.Context, session connect.Session) error {
 	file, err := openFile(r.path, r.identity)
 	if err != nil {
 		return err
 	}
 	defer file.close()
+
 	info, err := file.inspect()
 	if err != nil {
 		return err
 	}
-	client, err := s.Client()
+
+	client, err := session.Client()
 	if err != nil {
 		return err
 	}
@@ -69,23 +71,25 @@ func (r *restore) run(ctx context.Context, s connect.Session) error {
 	if err != nil {
 		err = file.explain(err)
 		if !r.force {
-			err = cli.Suggest(err, cli.ExitConflict, r.inspectCommand(s))
+			err = cli.Suggest(err, cli.ExitConflict, r.inspectCommand(session))
 		}
+
 		return err
 	}
 
-	s.Note("restored %d registrations; peers show each again once its owner refreshes it", done.Registrations)
+	session.Note("restored %d registrations; peers show each again once its owner refreshes it", done.Registrations)
 	t := cli.Table{Head: []string{"BACKUP", "BEFORE", "NOW", "REGISTRATIONS"}}
 	t.Add(done.Backup, done.Before, done.Now, strconv.Itoa(done.Registrations))
 
-	return s.Print(cli.Answer{Body: reply.Body, Table: t})
+	return session.Print(cli.Answer{Body: reply.Body, Table: t})
 }
 
 // inspectCommand returns the command line that inspects the same file.
-func (r *restore) inspectCommand(s connect.Session) string {
+func (r *restore) inspectCommand(session connect.Session) string {
 	args := []string{"snapshot", "inspect", r.path}
 	if r.identity != "" {
 		args = append(args, "--identity", r.identity)
 	}
-	return s.CommandLine(args...)
+
+	return session.CommandLine(args...)
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/roster-mesh/roster/node"
 )
 
-func saveCommand(s connect.Session) *cobra.Command {
+func saveCommand(session connect.Session) *cobra.Command {
 	var enc encryption
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "save FILE (--recipient KEY | --plaintext)",
 		Short: "Save a backup of the domain while it runs",
 		Long: `Save a backup of the domain to FILE while it runs. The backup contains every write that was
@@ -31,25 +31,28 @@ acknowledged before. An existing file is not overwritten.
 			if _, err := enc.parse(); err != nil {
 				return err // before any request
 			}
-			client, err := s.Client()
+
+			client, err := session.Client()
 			if err != nil {
 				return err
 			}
 
-			return saveFile(s.Console, args[0], enc, func(out io.Writer) error {
+			return saveFile(session.Console, args[0], enc, func(out io.Writer) error {
 				return client.SaveSnapshot(c.Context(), out)
 			})
 		},
 	}
-	enc.addFlags(c)
+	enc.addFlags(cmd)
 
-	return c
+	return cmd
 }
 
-func salvageCommand(s connect.Session) *cobra.Command {
-	var file string
-	var enc encryption
-	c := &cobra.Command{
+func salvageCommand(session connect.Session) *cobra.Command {
+	var (
+		file string
+		enc  encryption
+	)
+	cmd := &cobra.Command{
 		Use:   "salvage FILE --config FILE (--recipient KEY | --plaintext)",
 		Short: "Make a backup from a stopped node's disk after the domain lost its quorum",
 		Long: `Make a backup from a stopped node's disk, for a domain that has lost more than half of its
@@ -77,27 +80,32 @@ acknowledged are lost.
 		Args: cli.Args("FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if file == "" {
-				return cli.Usage("missing --config FILE").WithHint("It names the configuration of the stopped node on this machine.")
+				return cli.Usage("missing --config FILE").
+					WithHint("It names the configuration of the stopped node on this machine.")
 			}
+
 			loaded, err := config.Load(file)
 			if err != nil {
-				return cli.Usage("invalid configuration: %w", err).WithNext(s.Program + " config")
+				return cli.Usage("invalid configuration: %w", err).WithNext(session.Program + " config")
 			}
-			return salvage(s.Console, args[0], enc, loaded)
+
+			return salvage(session.Console, args[0], enc, loaded)
 		},
 	}
-	c.Flags().StringVar(&file, "config", "", configHelp)
-	enc.addFlags(c)
+	cmd.Flags().StringVar(&file, "config", "", configHelp)
+	enc.addFlags(cmd)
 
-	return c
+	return cmd
 }
 
 func salvage(console *cli.Console, path string, enc encryption, cfg config.Config) error {
 	var term, entry uint64
+
 	err := saveFile(console, path, enc, func(out io.Writer) error {
 		end, err := node.SalvageBackup(cfg, out)
 		term = end.Term
 		entry = end.Entry
+
 		return err
 	})
 	if err != nil {
@@ -118,26 +126,32 @@ func saveFile(
 	if err != nil {
 		return err
 	}
+
 	if _, err := os.Lstat(path); err == nil {
-		return cli.Failed(cli.ExitConflict, "%s exists", path).WithHint("Backups never overwrite a file; choose another name.")
+		return cli.Failed(cli.ExitConflict, "%s exists", path).
+			WithHint("Backups never overwrite a file; choose another name.")
 	}
 
 	partial := path + ".partial"
+
 	file, err := os.OpenFile(partial, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return cli.Failed(cli.ExitConflict, "%s exists", partial).
 			WithHint("Another save is running, or one was interrupted; if it was interrupted, remove the file:").
 			WithNext("rm " + cli.ShellQuote(partial))
 	}
+
 	if err != nil {
 		return err
 	}
+
 	defer func() { err = errors.Join(err, removeIfExists(partial)) }()
 
 	info, err := writeBackup(file, recipients, write)
 	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return err
 	}
+
 	if err := os.Link(partial, path); err != nil { // Rename would overwrite
 		return err
 	}
@@ -146,6 +160,7 @@ func saveFile(
 	if len(recipients) > 0 {
 		protection = fmt.Sprintf("encrypted, recipients: %d", len(recipients))
 	}
+
 	console.Note("saved %s at %s: %d registrations, %d bytes, %s",
 		info.Domain.Name(), info.Position, info.Registrations, info.Size, protection)
 
@@ -156,5 +171,6 @@ func removeIfExists(path string) error {
 	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+
 	return nil
 }

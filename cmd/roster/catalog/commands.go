@@ -18,19 +18,19 @@ func Commands(s connect.Session) []*cobra.Command {
 	return []*cobra.Command{importCommand(s), exportCommand(s)}
 }
 
-func importCommand(s connect.Session) *cobra.Command {
+func importCommand(session connect.Session) *cobra.Command {
 	return cli.Group("import", "Register agents from other catalogues",
-		importOriginCommand(s),
-		importKindCommand(s, directory.KindA2A, "Register agents from A2A agent cards",
+		importOriginCommand(session),
+		importKindCommand(session, directory.KindA2A, "Register agents from A2A agent cards",
 			`The agent's name is the host and path of the card's url. For the URL of an origin, the card
 at `+probe.CardPath+` is imported. A file or URL may hold one card, an array of
 cards, or a registry's list: {"agents": [...]} with cards, or objects with an agent_card.`),
-		importKindCommand(s, directory.KindMCP, "Register MCP servers from server.json files or a registry",
+		importKindCommand(session, directory.KindMCP, "Register MCP servers from server.json files or a registry",
 			`The agent's name is the server's name. A file may hold one server.json, an array of them, or
 an MCP registry's list. For the URL of a registry, such as
 https://registry.example/v0/servers, all pages are read and the latest version of each
 server is imported.`),
-		importKindCommand(s, directory.KindOASF, "Register agents from OASF records",
+		importKindCommand(session, directory.KindOASF, "Register agents from OASF records",
 			`The agent's name is the record's name. A file or URL may hold one record or an array of them.
 AGNTCY directories speak gRPC, which this command doesn't: pull records into files with
 dirctl first.`),
@@ -39,8 +39,9 @@ dirctl first.`),
 
 func importKindCommand(s connect.Session, kind directory.Kind, short, details string) *cobra.Command {
 	im := &importer{session: s, kind: kind}
+
 	var lifetime cli.Lifetime
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   string(kind) + " FILE|DIR|URL",
 		Short: short,
 		Long: short + `.
@@ -65,26 +66,31 @@ Exit codes: 0 all documents imported, 1 some refused.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			im.options.Kind = string(kind)
 			im.options.Lifetime = lifetime.Duration()
+
 			return im.run(c.Context(), args[0])
 		},
 	}
-	im.addFlags(c, &lifetime)
-	f := c.Flags()
-	f.StringVar(&im.origin, "source", "",
+	im.addFlags(cmd, &lifetime)
+	flags := cmd.Flags()
+	flags.StringVar(&im.origin, "source", "",
 		"`SOURCE` to record in imported_from, such as the URL of a registry (default: the file's name)")
+
 	if kind == directory.KindA2A {
-		f.StringArrayVar(&im.keyFiles, "card-key", nil,
+		flags.StringArrayVar(&im.keyFiles, "card-key", nil,
 			"`FILE` with public keys (JWKS, JWK or PEM) to verify signed cards with; may be repeated")
 	}
-	f.BoolVar(&im.keep, "keep", false, "keep running and refresh the imported registrations until SIGINT or SIGTERM")
 
-	return c
+	flags.BoolVar(&im.keep, "keep", false,
+		"keep running and refresh the imported registrations until SIGINT or SIGTERM")
+
+	return cmd
 }
 
 func importOriginCommand(s connect.Session) *cobra.Command {
 	im := &importer{session: s, kind: directory.KindWoA}
+
 	var lifetime cli.Lifetime
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "woa ORIGIN|URL",
 		Short: "Register the agents of a Web of Agents origin",
 		Long: `Register the agents that an origin lists in its Web of Agents document, at
@@ -108,11 +114,12 @@ Exit codes: 0 all agents imported, 1 some refused.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			im.options.Kind = string(im.kind)
 			im.options.Lifetime = lifetime.Duration()
+
 			return im.run(c.Context(), args[0])
 		},
 	}
-	im.addFlags(c, &lifetime)
-	c.Flags().BoolVar(&im.keep, "keep", false, "keep running and follow the origin's list until SIGINT or SIGTERM")
+	im.addFlags(cmd, &lifetime)
+	cmd.Flags().BoolVar(&im.keep, "keep", false, "keep running and follow the origin's list until SIGINT or SIGTERM")
 
-	return c
+	return cmd
 }

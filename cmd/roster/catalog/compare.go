@@ -31,16 +31,18 @@ func (d difference) sign() string {
 	case d.Is == nil:
 		return "-"
 	}
+
 	return "~"
 }
 
-// compare finds out what each document's registration would change. If the directory is
+// compare finds out the changes that each document's registration would make. If the directory is
 // unreachable, the documents are valid and nothing more.
 func (im *importer) compare(ctx context.Context, items []*item) {
 	client, err := im.session.Client()
 	if err == nil {
 		err = im.each(ctx, items, func(ctx context.Context, i *item) error { return im.compareItem(ctx, client, i) })
 	}
+
 	if err != nil {
 		im.session.Note("not compared with registrations: %s", cli.FailureOf(err).Message)
 	}
@@ -54,6 +56,7 @@ func (im *importer) compare(ctx context.Context, items []*item) {
 
 func (im *importer) compareItem(ctx context.Context, client *apiclient.Client, i *item) error {
 	found, err := client.Get(ctx, resource.Path(i.Agent, ""))
+
 	var response *apiclient.Error
 	switch {
 	case errors.As(err, &response) && isNoOwnRegistration(response.Status):
@@ -70,12 +73,15 @@ func (im *importer) compareItem(ctx context.Context, client *apiclient.Client, i
 	if err != nil {
 		return err
 	}
+
 	is, err := directory.ParseDocument(im.kind, i.document)
 	if err != nil {
 		return err
 	}
+
 	i.RID = found.RID()
 	i.Diff = differences(was.Document, is)
+
 	i.Result = changed
 	if len(i.Diff) == 0 {
 		i.Result = unchanged
@@ -103,12 +109,14 @@ func differences(was, is directory.Document) []difference {
 	}
 
 	before := without(was.Members(), importedFrom)
+
 	after := without(is.Members(), importedFrom)
 	for _, m := range before {
 		if value, _ := strictjson.FindMember(after, m.Name); !bytes.Equal(value, m.Value) {
 			all = append(all, difference{m.Name, m.Value, value})
 		}
 	}
+
 	for _, m := range after {
 		if _, ok := strictjson.FindMember(before, m.Name); !ok {
 			all = append(all, difference{m.Name, nil, m.Value})

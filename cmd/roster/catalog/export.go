@@ -26,9 +26,9 @@ var exportForms = map[directory.Kind]func(*conversion) ([]byte, error){
 	directory.KindWoA:  (*conversion).woa,
 }
 
-func exportCommand(s connect.Session) *cobra.Command {
+func exportCommand(session connect.Session) *cobra.Command {
 	var as, origin string
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "export NAME|RID",
 		Short: "Print a registration as a document of another catalogue",
 		Long: `Print a registration as an A2A agent card, an MCP server.json, an OASF record or a Web of
@@ -44,13 +44,15 @@ error.`,
 			if as != "" && !slices.Contains(directory.KindNames(), as) {
 				return cli.Usage("--as must be one of %s, got %q", strings.Join(exportNames(), ", "), as)
 			}
-			return export(c.Context(), s, args[0], origin, kind)
+
+			return export(c.Context(), session, args[0], origin, kind)
 		},
 	}
-	c.Flags().StringVar(&as, "as", "", "`FORM` of the document: "+strings.Join(exportNames(), ", ")+" (default: as registered)")
-	c.Flags().StringVar(&origin, "origin", "", "`DOMAIN` that registered the agent")
+	cmd.Flags().StringVar(&as, "as", "", "`FORM` of the document: "+strings.Join(exportNames(),
+		", ")+" (default: as registered)")
+	cmd.Flags().StringVar(&origin, "origin", "", "`DOMAIN` that registered the agent")
 
-	return c
+	return cmd
 }
 
 // exportNames returns the kinds in exportForms.
@@ -61,20 +63,23 @@ func exportNames() []string {
 			names = append(names, name)
 		}
 	}
+
 	return names
 }
 
-func export(ctx context.Context, s connect.Session, id, origin string, as directory.Kind) error {
-	_, contents, err := resource.Contents(ctx, s, id, origin)
+func export(ctx context.Context, session connect.Session, id, origin string, as directory.Kind) error {
+	_, contents, err := resource.Contents(ctx, session, id, origin)
 	if err != nil {
 		return err
 	}
+
 	if contents.Redacted {
-		s.Note("Incomplete: some members are withheld from you.")
+		session.Note("Incomplete: some members are withheld from you.")
 	}
+
 	document := contents.Document
 	if as == "" || as == document.Kind() {
-		return s.PrintDocument(strictjson.AppendObject(nil, without(document.Members(), importedFrom)))
+		return session.PrintDocument(strictjson.AppendObject(nil, without(document.Members(), importedFrom)))
 	}
 
 	convert, ok := exportForms[as]
@@ -82,26 +87,30 @@ func export(ctx context.Context, s connect.Session, id, origin string, as direct
 		return cli.Failed(cli.ExitFailed, "cannot convert a registration of kind %s to %s; must be one of %s",
 			document.Kind(), as, strings.Join(exportNames(), ", "))
 	}
+
 	projection, err := kinds.Reproject(contents.Agent, document)
 	if err != nil {
 		return err
 	}
+
 	conv := &conversion{
 		agent:      contents.Agent,
 		projection: projection,
 		version:    cmp.Or(projection.Version, strconv.FormatUint(contents.Revision, 10)),
 	}
+
 	body, err := convert(conv)
 	if err != nil {
 		return err
 	}
 
 	conv.loseUninterpreted(document)
+
 	for _, part := range conv.lost {
-		s.Note("Lost: %s", part)
+		session.Note("Lost: %s", part)
 	}
 
-	return s.PrintDocument(body)
+	return session.PrintDocument(body)
 }
 
 // A conversion writes a registration in another form, from its projection. Members that the
@@ -132,16 +141,19 @@ func (c *conversion) loseCommon() {
 // without them its projection is the same.
 func (c *conversion) loseUninterpreted(document directory.Document) {
 	var names []string
-	for _, m := range document.Members() {
-		if m.Name == importedFrom {
+	for _, member := range document.Members() {
+		if member.Name == importedFrom {
 			continue
 		}
-		text := strictjson.AppendObject(nil, without(document.Members(), m.Name))
+
+		text := strictjson.AppendObject(nil, without(document.Members(), member.Name))
+
 		projection, err := kinds.Reproject(c.agent, directory.LoadDocument(document.Kind(), text))
 		if err == nil && reflect.DeepEqual(projection, c.projection) {
-			names = append(names, m.Name)
+			names = append(names, member.Name)
 		}
 	}
+
 	c.lose(len(names) > 0, "members that the directory does not interpret: "+strings.Join(names, ", "))
 }
 
@@ -149,15 +161,17 @@ func (c *conversion) loseUninterpreted(document directory.Document) {
 // Without any the document would be unreachable, which is an error.
 func (c *conversion) bindingsOf(protocol string, limit int) ([]directory.Binding, error) {
 	var bindings []directory.Binding
-	for _, b := range c.projection.Bindings {
-		if b.Protocol == protocol && len(bindings) < limit {
-			bindings = append(bindings, b)
+	for _, binding := range c.projection.Bindings {
+		if binding.Protocol == protocol && len(bindings) < limit {
+			bindings = append(bindings, binding)
 		} else {
-			c.lose(true, "binding "+b.Protocol+" at "+b.Endpoint)
+			c.lose(true, "binding "+binding.Protocol+" at "+binding.Endpoint)
 		}
 	}
+
 	if len(bindings) == 0 {
-		return nil, cli.Failed(cli.ExitFailed, "cannot convert %s: it has no binding of protocol %s", c.agent, protocol).
+		return nil, cli.Failed(cli.ExitFailed, "cannot convert %s: it has no binding of protocol %s", c.agent,
+			protocol).
 			WithHint("Its protocols are: %s.", strings.Join(c.projection.Protocols, ", "))
 	}
 

@@ -39,10 +39,12 @@ func (im *importer) crawl(ctx context.Context, source string, last *crawl.Result
 		return nil, nil, err
 	}
 	defer guard.Close()
+
 	result, err := crawl.Fetch(ctx, guard, origin, last)
 	if err != nil {
 		return nil, nil, fetchFailure(origin, err)
 	}
+
 	if result.Unchanged {
 		return nil, result, nil
 	}
@@ -70,6 +72,7 @@ func (im *importer) fetchItems(ctx context.Context, source string) ([]*item, err
 	if err != nil || start.Scheme != "https" || start.Host == "" {
 		return nil, cli.Usage("invalid source %.200q: URLs must be https", source)
 	}
+
 	if im.kind == directory.KindA2A && strings.Trim(start.Path, "/") == "" {
 		start.Path = probe.CardPath
 	}
@@ -81,6 +84,7 @@ func (im *importer) fetchItems(ctx context.Context, source string) ([]*item, err
 	defer guard.Close()
 
 	list := listReader{kind: im.kind, start: start, guard: guard, seen: map[string]bool{}}
+
 	return list.readAll(ctx)
 }
 
@@ -98,9 +102,11 @@ type listReader struct {
 func (l *listReader) readAll(ctx context.Context) ([]*item, error) {
 	for page := l.start; page != nil; {
 		if len(l.seen) == maxPages || len(l.items) > maxItems || l.size > maxPageBytes {
-			return nil, cli.Failed(cli.ExitFailed, "the list at %s is too long: at most %d documents, %d pages and %d bytes",
+			return nil, cli.Failed(cli.ExitFailed,
+				"the list at %s is too long: at most %d documents, %d pages and %d bytes",
 				l.start, maxItems, maxPages, maxPageBytes)
 		}
+
 		if l.seen[page.String()] {
 			return nil, cli.Failed(cli.ExitFailed, "the list at %s never ends: it leads back to %s", l.start, page)
 		}
@@ -109,9 +115,11 @@ func (l *listReader) readAll(ctx context.Context) ([]*item, error) {
 		if err != nil {
 			return nil, fetchFailure(page, err)
 		}
+
 		if err := l.addItems(body); err != nil {
 			return nil, err
 		}
+
 		l.seen[page.String()] = true
 		page = nextPage(l.start, body)
 	}
@@ -124,15 +132,18 @@ func (l *listReader) fetchPage(ctx context.Context, page *url.URL) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
+
 	request.Header.Set("Accept", "application/json")
 
 	response, err := l.guard.Fetch(ctx, request, gateway.Target{MaxBody: maxCatalogue})
 	if err == nil && response.Status != http.StatusOK {
 		err = fmt.Errorf("status %d", response.Status)
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	l.size += len(response.Body)
 
 	return response.Body, nil
@@ -150,9 +161,11 @@ func (l *listReader) addItems(body []byte) error {
 		if !isLatest(i) {
 			continue
 		}
+
 		if isList {
 			i.Source = fmt.Sprintf("%s#%d", l.start, len(l.items)+1)
 		}
+
 		l.items = append(l.items, i)
 	}
 
@@ -164,6 +177,7 @@ func fetchFailure(at *url.URL, err error) error {
 	if gateway.RuleOf(err) == gateway.RuleAddress {
 		failure = failure.WithHint(fetch.HintAddress)
 	}
+
 	return failure
 }
 
@@ -175,10 +189,13 @@ func isLatest(i *item) bool {
 		IsLatest     *bool  `json:"isLatest"`
 		SeedIsLatest *bool  `json:"is_latest"` // the member's name in the first registries
 	}
-	var meta map[string]jsontext.Value
-	var seed struct {
-		Detail version `json:"version_detail"`
-	}
+
+	var (
+		meta map[string]jsontext.Value
+		seed struct {
+			Detail version `json:"version_detail"`
+		}
+	)
 	_ = json.Unmarshal(i.meta, &meta) // data of another shape says nothing of versions
 	_ = json.Unmarshal(i.document, &seed)
 
@@ -188,6 +205,7 @@ func isLatest(i *item) bool {
 		_ = json.Unmarshal(raw, &v)
 		versions = append(versions, v)
 	}
+
 	for _, v := range versions {
 		if v.IsLatest != nil && !*v.IsLatest || v.SeedIsLatest != nil && !*v.SeedIsLatest || v.Status == "deleted" {
 			return false
@@ -206,6 +224,7 @@ func nextPage(start *url.URL, body []byte) *url.URL {
 		} `json:"metadata"`
 	}
 	_ = json.Unmarshal(body, &list)
+
 	cursor := cmp.Or(list.Metadata.Next, list.Metadata.SeedNext)
 	if cursor == "" {
 		return nil

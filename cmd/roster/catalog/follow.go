@@ -25,6 +25,7 @@ type follower struct {
 func newFollower(im *importer, registrar *registrar, source string, items []*item) *follower {
 	f := &follower{importer: im, registrar: registrar, source: source, items: map[string]*item{}}
 	f.add(registeredItems(items))
+
 	return f
 }
 
@@ -42,6 +43,7 @@ func (f *follower) run(ctx context.Context) {
 		if retry > 0 {
 			wait = retry
 		}
+
 		if !cli.Pause(ctx, wait) {
 			return
 		}
@@ -54,6 +56,7 @@ func (f *follower) run(ctx context.Context) {
 			retry = 0
 			continue
 		}
+
 		retry = min(max(2*retry, cli.FirstRetry), cli.LastRetry)
 		f.registrar.console.Note("cannot follow the origin: %s; retrying", cli.FailureOf(err).Message)
 		f.registrar.closeIdle() // another connection may reach another node, with a newer certificate
@@ -70,21 +73,25 @@ func (f *follower) update(ctx context.Context) error {
 	var toRegister []*item
 	if !result.Unchanged {
 		f.importer.check(listed)
+
 		toRegister = f.takeChanged(listed)
 		if err := f.removeUnlisted(ctx, listed); err != nil {
 			return err
 		}
 	}
+
 	toRefresh := slices.Collect(maps.Values(f.items))
 
 	if err := f.registerAll(ctx, toRegister); err != nil {
 		return err
 	}
+
 	if len(toRefresh) > 0 {
 		clear(f.items)
 		f.add(f.registrar.refresh(ctx, toRefresh))
 		f.add(registeredItems(toRegister))
 	}
+
 	f.importer.crawled = result // from here on an unchanged document needs no registrations
 
 	return nil
@@ -120,9 +127,11 @@ func (f *follower) removeUnlisted(ctx context.Context, listed []*item) error {
 		if isListed[name] {
 			continue
 		}
+
 		if err := f.registrar.remove(ctx, i); err != nil {
 			return err
 		}
+
 		delete(f.items, name)
 	}
 
@@ -134,10 +143,12 @@ func (f *follower) registerAll(ctx context.Context, items []*item) error {
 		if err := f.registrar.register(ctx, i); err != nil {
 			return err
 		}
+
 		if i.Result == refused {
 			f.registrar.console.Note("refused %s: %s", i.Agent, i.Reason)
 			continue
 		}
+
 		f.registrar.console.Note("%s %s as %s", i.Result, i.Agent, i.RID)
 		f.items[i.Agent] = i
 	}

@@ -42,6 +42,7 @@ func startOrigin(t *testing.T, h http.HandlerFunc) (url, bundle string) {
 
 func must(t testing.TB, err error) {
 	t.Helper()
+
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,6 +55,7 @@ func must(t testing.TB, err error) {
 // Requirement: WOA-013, WOA-032
 func TestAnImportFollowsTheOrigin(t *testing.T) {
 	var mu sync.Mutex // guards what the directory had to do
+
 	var did []string
 	made := map[string]string{} // by rid
 	d := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -61,6 +63,7 @@ func TestAnImportFollowsTheOrigin(t *testing.T) {
 		defer mu.Unlock()
 		rid := strings.TrimPrefix(r.URL.Path, "/ad/r/")
 		name := r.URL.Query().Get("agent")
+
 		id, _, _ := strings.Cut(name, "@")
 		switch {
 		case r.Method == http.MethodDelete:
@@ -75,34 +78,43 @@ func TestAnImportFollowsTheOrigin(t *testing.T) {
 		default:
 			var asked []struct{ ID string }
 			must(t, json.NewDecoder(r.Body).Decode(&asked))
+
 			told := []map[string]any{}
 			for _, one := range asked {
 				did = append(did, "refresh "+made[one.ID])
 				told = append(told, map[string]any{"id": one.ID, "status": 204, "lt": 1860})
 			}
+
 			must(t, json.NewEncoder(w).Encode(told))
 		}
 	}))
 	defer d.Close()
 	agent := func(id, description string) string {
-		return `{"id":"` + id + `","name":"N","description":"` + description + `","inputs":{"type":"object"},"outputs":{"type":"object"},"transports":["rest"]}`
+		return `{"id":"` + id + `","name":"N","description":"` + description +
+			`","inputs":{"type":"object"},"outputs":{"type":"object"},"transports":["rest"]}`
 	}
-	listed, away := []string{agent("stays", "D"), agent("changes", "D"), agent("goes", "D")}, false
+	listed := []string{agent("stays", "D"), agent("changes", "D"), agent("goes", "D")}
+	away := false
 	origin, bundle := startOrigin(t, func(w http.ResponseWriter, r *http.Request) {
 		if away {
 			http.Error(w, "away", http.StatusServiceUnavailable)
 			return
 		}
-		text := `{"woa_version":"1","agents":[` + strings.Join(listed, ",") + `],"transports":{"rest":{"base":"https://api.example.com","invoke_path":"/a/{agent_id}"}}}`
+
+		text := `{"woa_version":"1","agents":[` + strings.Join(listed,
+			",") + `],"transports":{"rest":{"base":"https://api.example.com","invoke_path":"/a/{agent_id}"}}}`
 		tag := fmt.Sprintf(`"%x"`, sha256.Sum256([]byte(text)))
 		w.Header().Set("Content-Type", "application/woa+json")
 		w.Header().Set("ETag", tag)
+
 		if r.Header.Get("If-None-Match") == tag {
 			w.WriteHeader(http.StatusNotModified)
 			return
 		}
+
 		fmt.Fprint(w, text)
 	})
+
 	var notes bytes.Buffer
 	session := connect.Session{
 		Console:   &cli.Console{Stdout: io.Discard, Stderr: &notes, Program: "roster"},
@@ -118,9 +130,11 @@ func TestAnImportFollowsTheOrigin(t *testing.T) {
 	step := func(what string, fails bool, want ...string) {
 		t.Helper()
 		did = nil
+
 		if err := f.update(t.Context()); (err != nil) != fails {
 			t.Fatalf("%s: %v", what, err)
 		}
+
 		if slices.Sort(did); !slices.Equal(did, want) {
 			t.Errorf("%s: %q, want %q", what, did, want)
 		}
@@ -135,6 +149,7 @@ func TestAnImportFollowsTheOrigin(t *testing.T) {
 	listed = []string{strings.Replace(agent("stays", "D"), `"inputs":{"type":"object"},`, ``, 1)}
 	step("broken", false, "remove changes", "remove comes")
 	step("and so on", false)
+
 	if !strings.Contains(notes.String(), "no longer listed") {
 		t.Errorf("it says %s", notes.String())
 	}

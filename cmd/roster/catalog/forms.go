@@ -15,18 +15,20 @@ func texts(b []byte, name string, list []string) []byte {
 }
 
 // objects appends an array as a member.
-func objects[T any](b []byte, name string, list []T, one func([]byte, T) []byte) []byte {
-	b = append(strictjson.AppendRaw(b, name, nil), '[')
+func objects[T any](data []byte, name string, list []T, one func([]byte, T) []byte) []byte {
+	data = append(strictjson.AppendRaw(data, name, nil), '[')
 	for i, v := range list {
 		if i > 0 {
-			b = append(b, ',')
+			data = append(data, ',')
 		}
-		b = one(b, v)
+
+		data = one(data, v)
 	}
-	return append(b, ']')
+
+	return append(data, ']')
 }
 
-// union returns what is in any of the lists, once.
+// union returns the elements of all lists without duplicates.
 func union(lists ...[]string) []string {
 	all := []string{}
 	for _, s := range slices.Concat(lists...) {
@@ -34,196 +36,235 @@ func union(lists ...[]string) []string {
 			all = append(all, s)
 		}
 	}
+
 	return all
 }
 
 // a2a writes an agent card of A2A 1.0.
 func (conv *conversion) a2a() ([]byte, error) {
-	p := conv.projection
-	bindings, err := conv.bindingsOf("a2a", len(p.Bindings))
+	projection := conv.projection
+
+	bindings, err := conv.bindingsOf("a2a", len(projection.Bindings))
 	if err != nil {
 		return nil, err
 	}
+
 	conv.loseCommon()
-	b := strictjson.AppendText([]byte{'{'}, "name", cmp.Or(p.Name, conv.agent))
-	b = strictjson.AppendText(b, "description", cmp.Or(p.Description, p.Name, conv.agent))
-	b = objects(b, "supportedInterfaces", bindings, func(b []byte, v directory.Binding) []byte {
+	data := strictjson.AppendText([]byte{'{'}, "name", cmp.Or(projection.Name, conv.agent))
+	data = strictjson.AppendText(data, "description", cmp.Or(projection.Description, projection.Name, conv.agent))
+	data = objects(data, "supportedInterfaces", bindings, func(b []byte, v directory.Binding) []byte {
 		b = strictjson.AppendText(append(b, '{'), "url", v.Endpoint)
 		b = strictjson.AppendText(b, "protocolBinding", cmp.Or(v.Transport, "JSONRPC"))
+
 		return append(strictjson.AppendText(b, "protocolVersion", "1.0"), '}')
 	})
 	conv.lose(true, "A2A version of the interfaces (the directory does not record it; 1.0 is assumed)")
-	if p.Vendor != "" {
-		b = strictjson.AppendRaw(b, "provider", append(strictjson.AppendText([]byte{'{'}, "organization", p.Vendor), `,"url":""}`...))
+
+	if projection.Vendor != "" {
+		data = strictjson.AppendRaw(data, "provider",
+			append(strictjson.AppendText([]byte{'{'}, "organization", projection.Vendor), `,"url":""}`...))
 	}
-	b = strictjson.AppendText(b, "version", conv.version)
-	b = strictjson.AppendRaw(b, "capabilities", []byte("{}"))
-	b = texts(b, "defaultInputModes", []string{"text/plain"})
-	b = texts(b, "defaultOutputModes", []string{"text/plain"})
-	conv.lose(p.Authentication != nil, "authentication")
-	b = objects(b, "skills", p.Capabilities, func(b []byte, c directory.Capability) []byte {
-		conv.lose(c.Type != "skill", "type of capabilities that are not skills")
-		conv.lose(c.InputSchema != nil || c.OutputSchema != nil, "schemas of capabilities")
-		b = strictjson.AppendText(append(b, '{'), "id", c.Name)
-		b = strictjson.AppendText(b, "name", c.Name)
-		b = strictjson.AppendText(b, "description", cmp.Or(c.Description, c.Name))
-		b = texts(b, "tags", union(c.Tags, p.Tags))
-		if of := conv.examplesOf(c.Name); len(of) > 0 {
+
+	data = strictjson.AppendText(data, "version", conv.version)
+	data = strictjson.AppendRaw(data, "capabilities", []byte("{}"))
+	data = texts(data, "defaultInputModes", []string{"text/plain"})
+	data = texts(data, "defaultOutputModes", []string{"text/plain"})
+	conv.lose(projection.Authentication != nil, "authentication")
+	data = objects(data, "skills", projection.Capabilities, func(b []byte, capability directory.Capability) []byte {
+		conv.lose(capability.Type != "skill", "type of capabilities that are not skills")
+		conv.lose(capability.InputSchema != nil || capability.OutputSchema != nil, "schemas of capabilities")
+		b = strictjson.AppendText(append(b, '{'), "id", capability.Name)
+		b = strictjson.AppendText(b, "name", capability.Name)
+		b = strictjson.AppendText(b, "description", cmp.Or(capability.Description, capability.Name))
+
+		b = texts(b, "tags", union(capability.Tags, projection.Tags))
+		if of := conv.examplesOf(capability.Name); len(of) > 0 {
 			b = texts(b, "examples", of)
 		}
+
 		return append(b, '}')
 	})
-	conv.lose(len(p.Tags) > 0 && len(p.Capabilities) == 0, "agent's tags")
-	return append(b, '}'), nil
+	conv.lose(len(projection.Tags) > 0 && len(projection.Capabilities) == 0, "agent's tags")
+
+	return append(data, '}'), nil
 }
 
-// examplesOf returns the examples of one capability, as their ids tell; the
-// others are lost.
+// examplesOf returns the examples of one capability, whose ids begin with its name. Examples
+// without a capability are lost.
 func (conv *conversion) examplesOf(capability string) (of []string) {
 	named := func(e directory.Example, name string) bool { return strings.HasPrefix(e.ID, name+"-") }
-	for _, e := range conv.projection.Examples {
+	for _, example := range conv.projection.Examples {
 		switch {
-		case named(e, capability):
-			of = append(of, e.Text)
-		case !slices.ContainsFunc(conv.projection.Capabilities, func(c directory.Capability) bool { return named(e, c.Name) }):
+		case named(example, capability):
+			of = append(of, example.Text)
+		case !slices.ContainsFunc(conv.projection.Capabilities, func(c directory.Capability) bool {
+			return named(example, c.Name)
+		}):
 			conv.lose(true, "examples without a capability")
 		}
 	}
+
 	return of
 }
 
 // mcp writes a server.json of the MCP registry.
 func (conv *conversion) mcp() ([]byte, error) {
-	p := conv.projection
-	bindings, err := conv.bindingsOf("mcp", len(p.Bindings))
+	projection := conv.projection
+
+	bindings, err := conv.bindingsOf("mcp", len(projection.Bindings))
 	if err != nil {
 		return nil, err
 	}
+
 	conv.loseCommon()
-	b := strictjson.AppendText([]byte{'{'}, "$schema", "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json")
-	b = strictjson.AppendText(b, "name", conv.agent)
-	if p.Name != "" && p.Name != conv.agent {
-		b = strictjson.AppendText(b, "title", p.Name)
+	data := strictjson.AppendText([]byte{'{'}, "$schema",
+		"https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json")
+
+	data = strictjson.AppendText(data, "name", conv.agent)
+	if projection.Name != "" && projection.Name != conv.agent {
+		data = strictjson.AppendText(data, "title", projection.Name)
 	}
-	b = strictjson.AppendText(b, "description", cmp.Or(p.Description, p.Name, conv.agent))
-	b = strictjson.AppendText(b, "version", conv.version)
-	b = objects(b, "remotes", bindings, func(b []byte, v directory.Binding) []byte {
+
+	data = strictjson.AppendText(data, "description", cmp.Or(projection.Description, projection.Name, conv.agent))
+	data = strictjson.AppendText(data, "version", conv.version)
+	data = objects(data, "remotes", bindings, func(b []byte, v directory.Binding) []byte {
 		b = strictjson.AppendText(append(b, '{'), "type", cmp.Or(v.Transport, "streamable-http"))
 		return append(strictjson.AppendText(b, "url", v.Endpoint), '}')
 	})
-	conv.lose(p.Vendor != "", "vendor")
-	conv.lose(len(p.Capabilities) > 0, "capabilities")
-	conv.lose(len(p.Tags) > 0, "tags")
-	conv.lose(len(p.Examples) > 0, "examples")
-	conv.lose(p.Authentication != nil, "authentication")
-	return append(b, '}'), nil
+	conv.lose(projection.Vendor != "", "vendor")
+	conv.lose(len(projection.Capabilities) > 0, "capabilities")
+	conv.lose(len(projection.Tags) > 0, "tags")
+	conv.lose(len(projection.Examples) > 0, "examples")
+	conv.lose(projection.Authentication != nil, "authentication")
+
+	return append(data, '}'), nil
 }
 
 // oasf writes a record of OASF 1.0.
 func (conv *conversion) oasf() ([]byte, error) {
-	p := conv.projection
+	projection := conv.projection
 	conv.loseCommon()
-	b := strictjson.AppendText([]byte{'{'}, "name", conv.agent)
-	b = strictjson.AppendText(b, "version", conv.version)
-	b = strictjson.AppendText(b, "schema_version", "1.0.0")
-	b = strictjson.AppendText(b, "description", cmp.Or(p.Description, p.Name, conv.agent))
+	data := strictjson.AppendText([]byte{'{'}, "name", conv.agent)
+	data = strictjson.AppendText(data, "version", conv.version)
+	data = strictjson.AppendText(data, "schema_version", "1.0.0")
+	data = strictjson.AppendText(data, "description", cmp.Or(projection.Description, projection.Name, conv.agent))
+
 	var authors []string
-	if p.Vendor != "" {
-		authors = []string{p.Vendor}
+	if projection.Vendor != "" {
+		authors = []string{projection.Vendor}
 	}
-	b = texts(b, "authors", authors)
+
+	data = texts(data, "authors", authors)
 	named := func(b []byte, name string) []byte {
 		return append(strictjson.AppendText(append(b, '{'), "name", name), '}')
 	}
-	b = objects(b, "skills", p.Capabilities, func(b []byte, c directory.Capability) []byte {
-		conv.lose(c.Description != "", "descriptions of capabilities")
-		conv.lose(c.Type != "skill", "type of capabilities that are not skills")
-		conv.lose(c.InputSchema != nil || c.OutputSchema != nil, "schemas of capabilities")
-		conv.lose(len(c.Tags) > 0, "tags of capabilities")
-		return named(b, c.Name)
+	data = objects(data, "skills", projection.Capabilities, func(b []byte, capability directory.Capability) []byte {
+		conv.lose(capability.Description != "", "descriptions of capabilities")
+		conv.lose(capability.Type != "skill", "type of capabilities that are not skills")
+		conv.lose(capability.InputSchema != nil || capability.OutputSchema != nil, "schemas of capabilities")
+		conv.lose(len(capability.Tags) > 0, "tags of capabilities")
+
+		return named(b, capability.Name)
 	})
-	b = objects(b, "domains", p.Tags, named)
-	b = objects(b, "locators", p.Bindings, func(b []byte, v directory.Binding) []byte {
-		conv.lose(v.Transport != "", "transports of bindings")
-		b = strictjson.AppendText(append(b, '{'), "type", v.Protocol)
-		return append(texts(b, "urls", []string{v.Endpoint}), '}')
+	data = objects(data, "domains", projection.Tags, named)
+	data = objects(data, "locators", projection.Bindings, func(b []byte, binding directory.Binding) []byte {
+		conv.lose(binding.Transport != "", "transports of bindings")
+		b = strictjson.AppendText(append(b, '{'), "type", binding.Protocol)
+
+		return append(texts(b, "urls", []string{binding.Endpoint}), '}')
 	})
-	conv.lose(p.Name != "" && p.Name != conv.agent, "display name")
-	conv.lose(len(p.Examples) > 0, "examples")
-	conv.lose(p.Authentication != nil, "authentication")
-	return append(b, '}'), nil
+	conv.lose(projection.Name != "" && projection.Name != conv.agent, "display name")
+	conv.lose(len(projection.Examples) > 0, "examples")
+	conv.lose(projection.Authentication != nil, "authentication")
+
+	return append(data, '}'), nil
 }
 
 // woa writes a Web of Agents document of one agent (draft-gaikwad-woa, 4).
 func (conv *conversion) woa() ([]byte, error) {
-	p := conv.projection
+	projection := conv.projection
+
 	bindings, err := conv.bindingsOf("https", 1)
 	if err != nil {
 		return nil, err
 	}
+
 	conv.loseCommon()
-	conv.lose(p.Vendor != "", "vendor")
-	conv.lose(len(p.Tags) > 0, "tags")
-	conv.lose(len(p.Examples) > 0, "examples")
-	conv.lose(p.Authentication != nil, "authentication")
-	conv.lose(bindings[0].Envelope == "", "input format: the endpoint expects the bare input, but Web of Agents clients send an envelope")
-	b := strictjson.AppendText([]byte(`{"woa_version":"1","agents":[{`), "id", conv.agentID())
-	b = strictjson.AppendText(b, "name", cmp.Or(p.Name, conv.agent))
-	b = strictjson.AppendText(b, "description", cmp.Or(p.Description, p.Name, conv.agent))
-	b = strictjson.AppendText(b, "version", conv.version)
-	b = append(texts(conv.operations(b), "transports", []string{"rest"}), "}]"...)
+	conv.lose(projection.Vendor != "", "vendor")
+	conv.lose(len(projection.Tags) > 0, "tags")
+	conv.lose(len(projection.Examples) > 0, "examples")
+	conv.lose(projection.Authentication != nil, "authentication")
+	conv.lose(bindings[0].Envelope == "",
+		"input format: the endpoint expects the bare input, but Web of Agents clients send an envelope")
+	data := strictjson.AppendText([]byte(`{"woa_version":"1","agents":[{`), "id", conv.agentID())
+	data = strictjson.AppendText(data, "name", cmp.Or(projection.Name, conv.agent))
+	data = strictjson.AppendText(data, "description", cmp.Or(projection.Description, projection.Name, conv.agent))
+	data = strictjson.AppendText(data, "version", conv.version)
+	data = append(texts(conv.operations(data), "transports", []string{"rest"}), "}]"...)
 	base, path := splitEndpoint(bindings[0].Endpoint)
-	b = strictjson.AppendText(append(b, `,"transports":{"rest":{`...), "base", base)
-	return append(strictjson.AppendText(b, "invoke_path", path), "}}}"...), nil
+	data = strictjson.AppendText(append(data, `,"transports":{"rest":{`...), "base", base)
+
+	return append(strictjson.AppendText(data, "invoke_path", path), "}}}"...), nil
 }
 
-// agentID returns the agent's name with nothing but what an agent id can have.
+// agentID returns the agent's name with the characters that an agent id allows. Others become
+// a hyphen.
 func (conv *conversion) agentID() string {
 	id := strings.Map(func(r rune) rune {
 		if r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' {
 			return r
 		}
+
 		return '-'
 	}, conv.agent)
 	conv.lose(id != conv.agent, "name "+conv.agent+" (not valid as an agent id; written as "+id+")")
+
 	return id
 }
 
-// operations appends what a WoA agent says of what it can do: tools as operations,
-// the schemas of an only one for the agent, and all else as capabilities.
-func (conv *conversion) operations(b []byte) []byte {
+// operations appends the members for the agent's capabilities: tools become operations, the
+// others capabilities. The schemas of a single tool become those of the agent.
+func (conv *conversion) operations(data []byte) []byte {
 	skills, tools := []string{}, []directory.Capability{}
-	for _, c := range conv.projection.Capabilities {
-		conv.lose(len(c.Tags) > 0, "tags of capabilities")
-		if c.Type == "tool" {
-			tools = append(tools, c)
+	for _, capability := range conv.projection.Capabilities {
+		conv.lose(len(capability.Tags) > 0, "tags of capabilities")
+
+		if capability.Type == "tool" {
+			tools = append(tools, capability)
 			continue
 		}
-		conv.lose(c.Description != "", "descriptions of capabilities that are not operations")
-		skills = append(skills, c.Name)
+
+		conv.lose(capability.Description != "", "descriptions of capabilities that are not operations")
+		skills = append(skills, capability.Name)
 	}
+
 	var only directory.Capability
 	if len(tools) == 1 {
 		only = tools[0]
 	}
-	schemas := func(b []byte, c directory.Capability, otherwise string) []byte {
+
+	schemas := func(b []byte, capability directory.Capability, otherwise string) []byte {
 		for _, s := range []struct {
 			name   string
 			schema []byte
-		}{{"inputs", c.InputSchema}, {"outputs", c.OutputSchema}} {
+		}{{"inputs", capability.InputSchema}, {"outputs", capability.OutputSchema}} {
 			if text := cmp.Or(string(s.schema), otherwise); text != "" {
 				b = strictjson.AppendRaw(b, s.name, []byte(text))
 			}
 		}
+
 		return b
 	}
-	b = schemas(texts(b, "capabilities", skills), only, `{"type":"object"}`)
-	return objects(b, "operations", tools, func(b []byte, c directory.Capability) []byte {
-		b = strictjson.AppendText(append(b, '{'), "name", cmp.Or(c.Operation, c.Name))
-		b = strictjson.AppendText(b, "description", cmp.Or(c.Description, c.Name))
+	data = schemas(texts(data, "capabilities", skills), only, `{"type":"object"}`)
+
+	return objects(data, "operations", tools, func(b []byte, capability directory.Capability) []byte {
+		b = strictjson.AppendText(append(b, '{'), "name", cmp.Or(capability.Operation, capability.Name))
+
+		b = strictjson.AppendText(b, "description", cmp.Or(capability.Description, capability.Name))
 		if len(tools) > 1 {
-			b = schemas(b, c, "")
+			b = schemas(b, capability, "")
 		}
+
 		return append(b, '}')
 	})
 }
@@ -234,13 +275,16 @@ func splitEndpoint(endpoint string) (base, path string) {
 	if i < 0 {
 		return endpoint, "/"
 	}
+
 	if j := strings.IndexAny(endpoint[i+3:], "/?#"); j >= 0 {
 		base, path = endpoint[:i+3+j], endpoint[i+3+j:]
 	} else {
 		base = endpoint
 	}
+
 	if !strings.HasPrefix(path, "/") {
 		path = "/" + path
 	}
+
 	return base, path
 }

@@ -39,23 +39,26 @@ type importer struct {
 }
 
 // addFlags adds the flags of all kinds.
-func (im *importer) addFlags(c *cobra.Command, lifetime *cli.Lifetime) {
-	im.fetch.AddFlags(c)
-	c.Flags().BoolVar(&im.dryRun, "dry-run", false, "validate and compare, register nothing")
-	c.Flags().StringVar(&im.options.Visibility, "visibility", "", "`VISIBILITY` outside the domain: "+
+func (im *importer) addFlags(cmd *cobra.Command, lifetime *cli.Lifetime) {
+	im.fetch.AddFlags(cmd)
+	cmd.Flags().BoolVar(&im.dryRun, "dry-run", false, "validate and compare, register nothing")
+	cmd.Flags().StringVar(&im.options.Visibility, "visibility", "", "`VISIBILITY` outside the domain: "+
 		"domain (none), mesh, or peers:DOMAIN,... (default: unchanged; for new ones, by policy)")
-	cli.LifetimeFlag(c, lifetime)
+	cli.LifetimeFlag(cmd, lifetime)
 }
 
 func (im *importer) run(ctx context.Context, source string) error {
 	if err := im.readKeys(); err != nil {
 		return err
 	}
+
 	items, err := im.gather(ctx, source)
 	if err != nil {
 		return err
 	}
+
 	im.check(items)
+
 	if im.dryRun {
 		im.compare(ctx, items)
 		return im.report(items, nil)
@@ -65,8 +68,10 @@ func (im *importer) run(ctx context.Context, source string) error {
 	if err != nil {
 		return err
 	}
+
 	registrar := newRegistrar(im.session, client, im.options)
 	stopped := im.each(ctx, items, registrar.register)
+
 	err = im.report(items, stopped)
 	if !im.keep || stopped != nil {
 		return err
@@ -89,10 +94,12 @@ func (im *importer) gather(ctx context.Context, source string) ([]*item, error) 
 		if err != nil {
 			return nil, err
 		}
+
 		im.crawled = result
 		if im.options.Lifetime == 0 {
 			im.options.Lifetime = time.Duration(result.Lease()) * time.Second
 		}
+
 		return items, nil
 
 	case !strings.Contains(source, "://"):
@@ -112,15 +119,19 @@ func (im *importer) check(items []*item) {
 
 		i.Result = untried
 		im.verifySignature(i)
+
 		if err := im.checkItem(i); err != nil {
 			i.refuse(err)
 			continue
 		}
+
 		if first, taken := sources[i.Agent]; taken {
 			i.refuse(fmt.Errorf("%s has the same name; register this one under another name: "+
 				"roster register NAME FILE --kind %s", first, im.kind))
+
 			continue
 		}
+
 		sources[i.Agent] = i.Source
 	}
 }
@@ -135,11 +146,13 @@ func (im *importer) checkItem(i *item) error {
 	if err != nil {
 		return err
 	}
+
 	if i.Agent == "" {
 		if i.Agent, err = kinds.DefaultName(document); err != nil {
 			return err
 		}
 	}
+
 	_, err = kinds.Project(i.Agent, document)
 
 	return err
@@ -153,16 +166,20 @@ func (im *importer) each(ctx context.Context, items []*item, do func(context.Con
 
 	group, inner := errgroup.WithContext(ctx)
 	group.SetLimit(connect.MaxParallel)
+
 	for _, i := range items {
 		if i.Result != untried {
 			progress.Step()
 			continue
 		}
+
 		group.Go(func() error {
 			if inner.Err() != nil {
 				return nil // the group returns the first error
 			}
+
 			defer progress.Step()
+
 			return do(inner, i)
 		})
 	}
@@ -173,16 +190,20 @@ func (im *importer) each(ctx context.Context, items []*item, do func(context.Con
 // report prints the result of each document, and fails unless all were accepted.
 func (im *importer) report(items []*item, stopped error) error {
 	accepted := 0
+
 	t := cli.Table{Head: []string{"RESULT", "AGENT", "SOURCE", "RID", "DETAIL"}}
 	for _, i := range items {
 		if i.isAccepted() {
 			accepted++
 		}
+
 		t.Add(i.Result, i.Agent, i.Source, i.RID, i.detail())
 	}
+
 	// Refused documents come last, because people look at the end of a table first.
 	rank := func(row []string) int { return slices.Index([]string{refused, untried}, row[0]) }
 	slices.SortStableFunc(t.Rows, func(a, b []string) int { return cmp.Compare(rank(a), rank(b)) })
+
 	if err := im.session.PrintValue(map[string]any{"items": items}, "items", t); err != nil {
 		return err
 	}
@@ -191,6 +212,7 @@ func (im *importer) report(items []*item, stopped error) error {
 	if im.dryRun {
 		summary = fmt.Sprintf("%d of %d can be imported", accepted, len(items))
 	}
+
 	switch {
 	case stopped != nil:
 		return cli.FailureOf(stopped).Summarize(summary + ", then stopped")
@@ -198,6 +220,7 @@ func (im *importer) report(items []*item, stopped error) error {
 		return cli.Failed(cli.ExitFailed, "%s: %d refused", summary, len(items)-accepted).
 			WithHint("The table shows the reason for each refused document.")
 	}
+
 	im.session.Note("%s", summary)
 
 	return nil

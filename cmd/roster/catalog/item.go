@@ -42,8 +42,10 @@ func (i *item) refuse(err error) {
 	i.Result = refused
 	i.Reason = cli.FirstLine(err.Error())
 
-	var invalid *directory.Error
-	var response *apiclient.Error
+	var (
+		invalid  *directory.Error
+		response *apiclient.Error
+	)
 	switch {
 	case errors.As(err, &invalid):
 		i.Reason = invalid.Detail
@@ -66,6 +68,7 @@ func (i *item) detail() string {
 		if i.Pointer != "" {
 			return i.Reason + " (at " + i.Pointer + ")"
 		}
+
 		return i.Reason
 	}
 
@@ -73,6 +76,7 @@ func (i *item) detail() string {
 	if i.Signature != "" {
 		parts = append(parts, "signature "+i.Signature)
 	}
+
 	parts = append(parts, i.Warnings...)
 	for _, d := range i.Diff {
 		parts = append(parts, d.sign()+d.Member)
@@ -89,5 +93,6 @@ func registeredItems(items []*item) []*item {
 			all = append(all, i)
 		}
 	}
+
 	return all
 }

@@ -61,6 +61,7 @@ func filesOf(source string) ([]string, error) {
 	if err == nil && len(files) == 0 {
 		err = errors.New("no *.json files")
 	}
+
 	if err != nil {
 		return nil, cli.Failed(cli.ExitFailed, "cannot import from %s: %w", source, err)
 	}
@@ -78,6 +79,7 @@ func (im *importer) readCatalogue(file string) ([]*item, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return itemsOf(im.kind, filepath.Base(file), text)
 }
 
@@ -87,6 +89,7 @@ func itemsOf(kind directory.Kind, name string, text []byte) ([]*item, error) {
 	if errors.Is(err, cli.ErrNoArray) {
 		return []*item{{Source: name, document: text}}, nil
 	}
+
 	if err != nil {
 		return nil, cli.Failed(cli.ExitFailed, "%s is not JSON: %w", name, err)
 	}
@@ -123,6 +126,7 @@ func splitCatalogue(kind directory.Kind, text []byte) ([][]byte, error) {
 		if err != nil {
 			return nil, cli.ErrNoArray // a malformed document is refused later
 		}
+
 		list, ok := strictjson.FindMember(members, registryFormats[kind].list)
 		if ok && jsontext.Value(list).Kind() == '[' {
 			return cli.SplitArray(list)
@@ -140,14 +144,15 @@ func unwrap(kind directory.Kind, element []byte) (document, meta []byte) {
 		return element, nil
 	}
 
-	for _, m := range members {
+	for _, member := range members {
 		switch {
-		case slices.Contains(registryFormats[kind].document, m.Name) && jsontext.Value(m.Value).Kind() == '{':
-			document = m.Value
-		case m.Name == "_meta":
-			meta = m.Value
+		case slices.Contains(registryFormats[kind].document, member.Name) && jsontext.Value(member.Value).Kind() == '{':
+			document = member.Value
+		case member.Name == "_meta":
+			meta = member.Value
 		}
 	}
+
 	if document == nil {
 		return element, nil
 	}

@@ -33,15 +33,18 @@ func newRegistrar(s connect.Session, client *apiclient.Client, options apiclient
 // item would have too.
 func (r *registrar) register(ctx context.Context, i *item) error {
 	done, err := r.client.Register(ctx, i.Agent, i.document, r.options)
+
 	var response *apiclient.Error
 	switch {
 	case err == nil:
 		r.noteGranted(done)
 		i.RID = done.RID
+
 		i.Result = replaced
 		if done.Created {
 			i.Result = registered
 		}
+
 		return nil
 
 	case errors.As(err, &response) && isRefusalOfDocument(response.Status):
@@ -64,6 +67,7 @@ func (r *registrar) noteGranted(done *apiclient.Registered) {
 	if lifetime == 0 {
 		lifetime = directory.DefaultLifetime * time.Second
 	}
+
 	if done.Granted != 0 {
 		lifetime = done.Granted
 	}
@@ -82,6 +86,7 @@ func (r *registrar) keep(ctx context.Context, items []*item) {
 		if !cli.Pause(ctx, apiclient.RefreshDelay(r.granted)) {
 			return
 		}
+
 		kept = r.refresh(ctx, kept)
 	}
 }
@@ -100,13 +105,17 @@ func (r *registrar) refresh(ctx context.Context, items []*item) []*item {
 			r.console.Note("stopped refreshing: %s", cli.FailureOf(err).Message)
 			return nil
 		}
+
 		r.console.Note("cannot refresh: %s; retrying", cli.FailureOf(err).Message)
 		r.closeIdle() // another connection may reach another node, with a newer certificate
+
 		if !cli.PauseWithJitter(ctx, wait) {
 			return items
 		}
+
 		results, err = r.client.RefreshMany(ctx, renewals)
 	}
+
 	if err != nil {
 		return items // ctx has ended
 	}
@@ -126,6 +135,7 @@ func (r *registrar) refresh(ctx context.Context, items []*item) []*item {
 func (r *registrar) applyRefresh(ctx context.Context, i *item, result apiclient.Renewed) bool {
 	var response *apiclient.Error
 	errors.As(result.Err, &response)
+
 	switch {
 	case result.Err == nil:
 		r.granted = min(r.granted, result.Lifetime)
@@ -157,10 +167,12 @@ func (r *registrar) registerExpired(ctx context.Context, i *item) bool {
 // remove removes an item that its origin no longer lists.
 func (r *registrar) remove(ctx context.Context, i *item) error {
 	_, err := r.client.Deregister(ctx, resource.Path(i.RID, ""))
+
 	var response *apiclient.Error
 	if errors.As(err, &response) && response.Status == http.StatusNotFound {
 		return nil
 	}
+
 	if err == nil {
 		r.console.Note("removed %s: no longer listed", i.Agent)
 	}

@@ -20,6 +20,7 @@ func (im *importer) recordSource(i *item) error {
 	if im.kind == directory.KindWoA {
 		return nil // the crawler has added it
 	}
+
 	members, err := directory.ParseObject(i.document)
 	if err != nil {
 		return err
@@ -32,11 +33,14 @@ func (im *importer) recordSource(i *item) error {
 		value = strictjson.AppendText(value, "source", im.origin)
 		value = strictjson.AppendText(value, "item", i.Source)
 	}
+
 	sum := sha256.Sum256(i.document)
+
 	value = strictjson.AppendText(value, "sha256", hex.EncodeToString(sum[:]))
 	if i.meta != nil {
 		value = strictjson.AppendRaw(value, "meta", i.meta)
 	}
+
 	value = append(value, '}')
 
 	members = append(without(members, importedFrom), strictjson.Member{Name: importedFrom, Value: value})
@@ -53,6 +57,7 @@ func without(members []strictjson.Member, name string) []strictjson.Member {
 			rest = append(rest, m)
 		}
 	}
+
 	return rest
 }
 
@@ -63,9 +68,11 @@ func (im *importer) readKeys() error {
 		if err != nil {
 			return err
 		}
+
 		if im.keys == nil {
 			im.keys = &trust.CardKeys{}
 		}
+
 		if err := im.keys.Add(text); err != nil {
 			return cli.Failed(cli.ExitKey, "cannot use the keys in %s: %w", file, err).
 				WithHint("--card-key must be a file with public keys: a JWKS, a JWK, or PEM.")
@@ -81,12 +88,14 @@ func (im *importer) verifySignature(i *item) {
 	if im.kind != directory.KindA2A {
 		return
 	}
+
 	keys := im.keys
 	if keys == nil {
 		keys = &trust.CardKeys{}
 	}
 
 	keyID, err := keys.VerifyCard(i.document)
+
 	unsigned := errors.Is(err, trust.ErrUnsigned)
 	switch {
 	case err == nil:

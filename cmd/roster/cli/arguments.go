@@ -18,6 +18,7 @@ func Group(name, short string, commands ...*cobra.Command) *cobra.Command {
 			if len(args) > 0 {
 				return Usage("unknown subcommand %q of %s; must be one of %s", args[0], name, names)
 			}
+
 			return Usage("%s: missing subcommand (%s)", name, names)
 		},
 	}
@@ -33,21 +34,23 @@ func subcommands(c *cobra.Command) string {
 			names = append(names, sub.Name())
 		}
 	}
+
 	return strings.Join(names, ", ")
 }
 
 // Args accepts exactly these arguments, by the names that the usage line gives them.
 func Args(names ...string) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
+	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) > len(names) && len(names) == 0:
-			return fmt.Errorf("%s takes no arguments, got %q", verbOf(c), args[0])
+			return fmt.Errorf("%s takes no arguments, got %q", verbOf(cmd), args[0])
 		case len(args) > len(names):
 			return fmt.Errorf("unexpected argument %q: %s takes only %s",
-				args[len(names)], verbOf(c), strings.Join(names, " and "))
+				args[len(names)], verbOf(cmd), strings.Join(names, " and "))
 		case len(args) < len(names):
-			return fmt.Errorf("%s: missing %s", verbOf(c), strings.Join(names[len(args):], " and "))
+			return fmt.Errorf("%s: missing %s", verbOf(cmd), strings.Join(names[len(args):], " and "))
 		}
+
 		return nil
 	}
 }
@@ -64,6 +67,7 @@ func AtMostOne(name string) cobra.PositionalArgs {
 		if len(args) > 1 {
 			return Args(name)(c, args)
 		}
+
 		return nil
 	}
 }

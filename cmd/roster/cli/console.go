@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// A Console is what a command reads from and writes to. Data goes to Stdout in the format
+// A Console has the streams of a command. Data goes to Stdout in the format
 // of -o, notes and errors go to Stderr.
 type Console struct {
 	Stdin  io.Reader
@@ -32,6 +32,7 @@ func (c *Console) ReadFile(name string, limit int64) ([]byte, error) {
 		if err != nil {
 			return nil, Failed(ExitFailed, "cannot read the file: %w", err)
 		}
+
 		defer func() { _ = file.Close() }()
 		in = file
 	}
@@ -40,6 +41,7 @@ func (c *Console) ReadFile(name string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, Failed(ExitFailed, "cannot read the file: %w", err)
 	}
+
 	if int64(len(text)) == limit {
 		return nil, Failed(ExitFailed, "file %s is larger than %d bytes", name, limit-1)
 	}
@@ -53,6 +55,7 @@ func (c *Console) bold(text string) string {
 	if !c.IsTerminal || c.NoColor {
 		return text
 	}
+
 	return "\x1b[1m" + text + "\x1b[m"
 }
 

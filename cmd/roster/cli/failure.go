@@ -81,6 +81,7 @@ func flagRule(cause string) string {
 	case strings.HasPrefix(cause, "time: "):
 		return "must be a duration such as 90s or 24h"
 	}
+
 	return "is invalid: " + cause
 }
 
@@ -101,6 +102,7 @@ func (f *Failure) WithNext(command string) *Failure {
 func (f *Failure) Summarize(summary string) *Failure {
 	summarized := *f
 	summarized.Message = summary + ": " + f.Message
+
 	return &summarized
 }
 
@@ -111,10 +113,10 @@ func Suggest(err error, code int, command string) error {
 		return nil
 	}
 
-	f := FailureOf(err)
-	if f.Code == code && f.Next == "" {
-		f.Next = command
+	failure := FailureOf(err)
+	if failure.Code == code && failure.Next == "" {
+		failure.Next = command
 	}
 
-	return f
+	return failure
 }

@@ -16,9 +16,11 @@ import (
 
 // FailureOf returns err as a failure: its exit code, its message and a hint.
 func FailureOf(err error) *Failure {
-	var failure *Failure
-	var response *apiclient.Error
-	var invalid *directory.Error
+	var (
+		failure  *Failure
+		response *apiclient.Error
+		invalid  *directory.Error
+	)
 	switch {
 	case errors.As(err, &failure):
 		return failure
@@ -34,21 +36,25 @@ func FailureOf(err error) *Failure {
 }
 
 // hintForeign is the hint on a response that no directory sends.
-const hintForeign = "The response is not from a directory. Check --address (or ROSTER_ADDRESS) and proxies on the way. " +
+const hintForeign = "The response is not from a directory. Check --address (or ROSTER_ADDRESS) and proxies on " +
+	"the way. " +
 	"If you requested a change, it may have been made."
 
 // failureOfResponse returns the failure that a server's error response stands for.
 func failureOfResponse(response *apiclient.Error) *Failure {
 	problem := directory.Problem(response.Code)
-	failure := &Failure{Code: codeOfStatus(response.Status, problem), Message: FirstLine(response.Error()), err: response}
+	failure := &Failure{Code: codeOfStatus(response.Status, problem), Message: FirstLine(response.Error()),
+		err: response}
 
 	switch {
 	case problem == "" && response.Status != http.StatusMultipleChoices: // sent by a proxy or another program
 		failure.Hint = hintForeign
 	case response.Status == http.StatusUnauthorized:
-		failure.Hint = "Authenticate with --cert and --key: an X.509-SVID of the directory's domain or of one of its peers."
+		failure.Hint = "Authenticate with --cert and --key: an X.509-SVID of the directory's domain or of one of " +
+			"its peers."
 	case problem == directory.NameTaken:
-		failure.Hint = "The name belongs to another owner. Choose another name, or wait until that registration expires."
+		failure.Hint = "The name belongs to another owner. Choose another name, or wait until that registration " +
+			"expires."
 	case problem == directory.OutcomeUnknown:
 		failure.Hint = "The change may have been made. It is safe to repeat the command."
 	case problem == directory.AgentFailed, problem == directory.AgentTimeout:
@@ -77,6 +83,7 @@ func codeOfStatus(status int, problem directory.Problem) int {
 		if problem == "" { // not a directory's 404, which says nothing of registrations
 			return ExitFailed
 		}
+
 		return ExitNotFound
 	case http.StatusConflict, http.StatusPreconditionFailed, http.StatusMultipleChoices:
 		return ExitConflict
@@ -94,6 +101,7 @@ func codeOfProblem(problem directory.Problem) int {
 	case directory.BadName, directory.BadLifetime, directory.BadQuery:
 		return ExitUsage
 	}
+
 	return ExitFailed
 }
 
@@ -101,9 +109,11 @@ func codeOfProblem(problem directory.Problem) int {
 func failureOfTransport(err error) *Failure {
 	failure := &Failure{Code: ExitFailed, Message: FirstLine(err.Error()), err: err}
 
-	var certificate *tls.CertificateVerificationError
-	var operation *net.OpError
-	var request *url.Error
+	var (
+		certificate *tls.CertificateVerificationError
+		operation   *net.OpError
+		request     *url.Error
+	)
 	switch {
 	case errors.Is(err, apiclient.ErrAnswer):
 		failure.Hint = hintForeign
@@ -125,6 +135,7 @@ func failureOfTransport(err error) *Failure {
 	case errors.As(err, &request):
 		failure.Code = ExitUnavailable
 		failure.Message = "no response from the directory: " + FirstLine(request.Err.Error())
+
 		failure.Hint = "Check that the node is running and --address (or ROSTER_ADDRESS) is right. " +
 			"Any node of the domain will do."
 		if connected := operation == nil || operation.Op != "dial"; connected && request.Op != "Get" {

@@ -35,6 +35,7 @@ func (l *Lifetime) Set(text string) error {
 	if err != nil || n == 0 {
 		return fmt.Errorf("must be a whole number of seconds from 60 to %d", uint32(math.MaxUint32))
 	}
+
 	*l = Lifetime(n)
 
 	return nil

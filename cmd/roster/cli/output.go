@@ -32,6 +32,7 @@ func Formats() []string {
 	for _, f := range []Format{FormatTable, FormatWide, FormatJSON, FormatJSONL, FormatYAML} {
 		names = append(names, string(f))
 	}
+
 	return names
 }
 
@@ -40,6 +41,7 @@ func (f *Format) String() string {
 	if *f == "" {
 		return string(FormatTable)
 	}
+
 	return string(*f)
 }
 
@@ -51,7 +53,9 @@ func (f *Format) Set(name string) error {
 	if !slices.Contains(Formats(), name) {
 		return fmt.Errorf("must be one of %s", strings.Join(Formats(), ", "))
 	}
+
 	*f = Format(name)
+
 	return nil
 }
 
@@ -67,8 +71,10 @@ type Answer struct {
 
 // Print prints an answer on standard output in the format of -o.
 func (c *Console) Print(answer Answer) error {
-	var out []byte
-	var err error
+	var (
+		out []byte
+		err error
+	)
 	switch c.Format {
 	case FormatJSON:
 		out = answer.Body
@@ -85,11 +91,13 @@ func (c *Console) Print(answer Answer) error {
 	default:
 		out = c.layOut(answer.Table)
 	}
+
 	if err != nil {
 		return err
 	}
 
 	_, err = c.Stdout.Write(out)
+
 	return err
 }
 
@@ -100,6 +108,7 @@ func (c *Console) PrintValue(value any, items string, t Table) error {
 	if err != nil {
 		return err
 	}
+
 	return c.Print(Answer{body, items, t})
 }
 
@@ -109,6 +118,7 @@ func (c *Console) PrintDocument(body []byte) error {
 		_, err := c.Stdout.Write(append(body, '\n'))
 		return err
 	}
+
 	return c.Print(Answer{Body: body})
 }
 
@@ -117,17 +127,19 @@ func (c *Console) PrintBody(body []byte) error {
 	if len(body) == 0 || c.Format.IsTable() {
 		return nil
 	}
+
 	return c.Print(Answer{Body: body})
 }
 
 // Marshal returns value as JSON with a newline at its end, for data of this program. A
 // server's responses are printed unchanged instead.
 func Marshal(value any) ([]byte, error) {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
+	var buf bytes.Buffer
+	encoder := json.NewEncoder(&buf)
 	encoder.SetEscapeHTML(false)
 	err := encoder.Encode(value)
-	return b.Bytes(), err
+
+	return buf.Bytes(), err
 }
 
 // lines returns each item of the answer as compact JSON on its own line.
@@ -146,6 +158,7 @@ func (a Answer) lines() ([]byte, error) {
 		if err := line.Compact(); err != nil {
 			return nil, err
 		}
+
 		out = append(out, line...)
 		out = append(out, '\n')
 	}
@@ -188,6 +201,7 @@ func SplitArray(array []byte) ([][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		items = append(items, bytes.Clone(value))
 	}
 

@@ -33,6 +33,7 @@ func (p *Progress) Step() {
 	defer p.mu.Unlock()
 
 	p.done++
+
 	file, ok := p.console.Stderr.(*os.File)
 	if !ok || !IsTerminal(file) || time.Since(p.started) < progressDelay {
 		return

@@ -31,26 +31,30 @@ func (c *Console) layOut(t Table) []byte {
 	}
 
 	lines := t.lines(c.Format == FormatWide)
-	var b strings.Builder
+
+	var out strings.Builder
 	if !c.IsTerminal {
 		for _, line := range lines {
-			b.WriteString(strings.Join(line, "\t") + "\n")
+			out.WriteString(strings.Join(line, "\t") + "\n")
 		}
-		return []byte(b.String())
+
+		return []byte(out.String())
 	}
 
-	columns := tabwriter.NewWriter(&b, 0, 0, columnGap, ' ', 0)
+	columns := tabwriter.NewWriter(&out, 0, 0, columnGap, ' ', 0)
 	for _, line := range lines {
 		fmt.Fprintln(columns, strings.Join(line, "\t"))
 	}
+
 	_ = columns.Flush() // a strings.Builder returns no errors
 
-	return c.emphasizeHead(b.String())
+	return c.emphasizeHead(out.String())
 }
 
 // emphasizeHead returns the lines of a table without trailing spaces, the first one in bold.
 func (c *Console) emphasizeHead(text string) []byte {
-	var b strings.Builder
+	var out strings.Builder
+
 	first := true
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, " \n")
@@ -58,10 +62,11 @@ func (c *Console) emphasizeHead(text string) []byte {
 			line = c.bold(line)
 			first = false
 		}
-		b.WriteString(line + "\n")
+
+		out.WriteString(line + "\n")
 	}
 
-	return []byte(b.String())
+	return []byte(out.String())
 }
 
 // lines returns the heading and the rows with the columns to show, each cell made
@@ -80,6 +85,7 @@ func (t Table) lines(wide bool) [][]string {
 				line = append(line, Printable(cell))
 			}
 		}
+
 		lines = append(lines, line)
 	}
 
@@ -113,6 +119,7 @@ func (g *GrowingTable) printLine(cells []string, emphasize func(string) string) 
 	}
 
 	g.widths = slices.Grow(g.widths, len(cells))[:len(cells)]
+
 	var row strings.Builder
 	for i, cell := range cells {
 		width := utf8.RuneCountInString(cell)
@@ -121,5 +128,6 @@ func (g *GrowingTable) printLine(cells []string, emphasize func(string) string) 
 	}
 
 	_, err := io.WriteString(g.Console.Stdout, emphasize(strings.TrimRight(row.String(), " "))+"\n")
+
 	return err
 }

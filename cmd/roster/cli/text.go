@@ -17,21 +17,21 @@ func Printable(text string) string {
 		return text
 	}
 
-	var b strings.Builder
+	var out strings.Builder
 	for _, r := range text {
 		switch {
 		case !isUnprintable(r):
-			b.WriteRune(r)
+			out.WriteRune(r)
 		case r < 0x100:
-			fmt.Fprintf(&b, `\x%02x`, r)
+			fmt.Fprintf(&out, `\x%02x`, r)
 		case r < 0x10000:
-			fmt.Fprintf(&b, `\u%04x`, r)
+			fmt.Fprintf(&out, `\u%04x`, r)
 		default:
-			fmt.Fprintf(&b, `\U%08x`, r)
+			fmt.Fprintf(&out, `\U%08x`, r)
 		}
 	}
 
-	return b.String()
+	return out.String()
 }
 
 // isUnprintable reports whether a terminal would act on r instead of showing it. The two
@@ -40,6 +40,7 @@ func isUnprintable(r rune) bool {
 	if r == '\u200c' || r == '\u200d' {
 		return false
 	}
+
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, unicode.Cs)
 }
 
@@ -55,6 +56,7 @@ func Shorten(text string, n int) string {
 	if len(runes) <= n {
 		return text
 	}
+
 	return string(runes[:n-1]) + "…"
 }
 
@@ -63,6 +65,7 @@ func ShellQuote(text string) string {
 	if text != "" && !strings.ContainsFunc(text, needsQuotes) {
 		return text
 	}
+
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
@@ -72,20 +75,22 @@ func needsQuotes(r rune) bool {
 
 // FormatTime returns a time as the HTTP responses have it, in seconds. The zero time is
 // empty.
-func FormatTime(t time.Time) string {
-	if t.IsZero() {
+func FormatTime(at time.Time) string {
+	if at.IsZero() {
 		return ""
 	}
-	return t.UTC().Format(time.RFC3339)
+
+	return at.UTC().Format(time.RFC3339)
 }
 
 // FormatMillis returns a time with milliseconds, as registrations have it. The zero time is
 // empty.
-func FormatMillis(t time.Time) string {
-	if t.IsZero() {
+func FormatMillis(at time.Time) string {
+	if at.IsZero() {
 		return ""
 	}
-	return t.UTC().Format("2006-01-02T15:04:05.000Z07:00")
+
+	return at.UTC().Format("2006-01-02T15:04:05.000Z07:00")
 }
 
 // WholeSeconds returns a lifetime as flags and the protocol have it.
@@ -96,6 +101,7 @@ func YesNo(b bool) string {
 	if b {
 		return "yes"
 	}
+
 	return "no"
 }
 
@@ -104,5 +110,6 @@ func NonZero(n uint64) string {
 	if n == 0 {
 		return ""
 	}
+
 	return strconv.FormatUint(n, 10)
 }

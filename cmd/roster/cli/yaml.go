@@ -14,7 +14,7 @@ import (
 // digits. Strings are in double quotes, so that none is read as another type, and control
 // characters are escaped (AD-072). The YAML library alone can't read all JSON: it refuses
 // surrogate pairs in escapes and some control characters.
-func AppendYAML(b []byte, value []byte) ([]byte, error) {
+func AppendYAML(data []byte, value []byte) ([]byte, error) {
 	node, err := yamlNode(jsontext.NewDecoder(bytes.NewReader(value)))
 	if err != nil {
 		return nil, fmt.Errorf("the response is not JSON: %w", err)
@@ -23,6 +23,7 @@ func AppendYAML(b []byte, value []byte) ([]byte, error) {
 	var text strings.Builder
 	encoder := yaml.NewEncoder(&text)
 	encoder.SetIndent(2)
+
 	if err := encoder.Encode(node); err != nil {
 		return nil, err
 	}
@@ -30,11 +31,11 @@ func AppendYAML(b []byte, value []byte) ([]byte, error) {
 	// Outside of quoted strings the text is plain ASCII, so the escapes that Printable
 	// writes are inside of them, where YAML reads them as JSON does.
 	for line := range strings.Lines(text.String()) {
-		b = append(b, Printable(strings.TrimSuffix(line, "\n"))...)
-		b = append(b, '\n')
+		data = append(data, Printable(strings.TrimSuffix(line, "\n"))...)
+		data = append(data, '\n')
 	}
 
-	return b, nil
+	return data, nil
 }
 
 // plainKey matches the names that need no quotes.
@@ -58,6 +59,7 @@ func yamlNode(d *jsontext.Decoder) (*yaml.Node, error) {
 		if kind == '{' {
 			node.Kind = yaml.MappingNode
 		}
+
 		if err := yamlItems(d, node); err != nil {
 			return nil, err
 		}
@@ -78,9 +80,11 @@ func yamlItems(d *jsontext.Decoder, into *yaml.Node) error {
 		if isKey && plainKey.MatchString(item.Value) {
 			item.Style = 0
 		}
+
 		into.Content = append(into.Content, item)
 	}
 
 	_, err := d.ReadToken()
+
 	return err
 }

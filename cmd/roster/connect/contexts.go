@@ -14,7 +14,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 )
 
-// A profile is what one context saves: the values of the connection's flags.
+// A profile is the contents of one context: the values of the connection's flags.
 type profile struct {
 	Address     string `json:"address"`
 	Bundle      string `json:"bundle,omitzero"`
@@ -46,6 +46,7 @@ func (p *profile) field(flag string) *string {
 	case flagTokenFile:
 		return &p.Token
 	}
+
 	return nil
 }
 
@@ -59,20 +60,23 @@ func (c *contexts) names() []string { return slices.Sorted(maps.Keys(c.All)) }
 
 // A contextStore reads and writes the user's contexts.
 type contextStore struct {
-	configDir func() (string, error) // of the user; nil if there is none
+	configDir func() (string, error) // of the user; may be nil
 }
 
 func (s contextStore) path() (string, error) {
 	if s.configDir == nil {
 		return "", errors.New("this user has no configuration directory")
 	}
+
 	dir, err := s.configDir()
+
 	return filepath.Join(dir, "roster", "contexts.json"), err
 }
 
 // read returns the saved contexts; none if there is no file.
 func (s contextStore) read() (contexts, error) {
 	saved := contexts{All: map[string]profile{}}
+
 	path, err := s.path()
 	if err != nil {
 		return saved, nil // a system account without a home has no contexts
@@ -85,6 +89,7 @@ func (s contextStore) read() (contexts, error) {
 	case err == nil:
 		err = json.Unmarshal(text, &saved, json.RejectUnknownMembers(true))
 	}
+
 	if err != nil {
 		return saved, cli.Failed(cli.ExitFailed, "cannot read the saved contexts: %w", err).
 			WithHint("Repair or remove %s.", path)
@@ -104,12 +109,15 @@ func (s contextStore) write(saved contexts) error {
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(path), 0o700)
 	}
+
 	if err == nil {
 		err = os.WriteFile(path+".new", append(text, '\n'), 0o600)
 	}
+
 	if err == nil {
 		err = os.Rename(path+".new", path)
 	}
+
 	if err != nil {
 		return cli.Failed(cli.ExitFailed, "cannot save contexts: %w", err)
 	}

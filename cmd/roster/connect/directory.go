@@ -41,6 +41,7 @@ func NewDirectory(getenv func(string) string, configDir func() (string, error)) 
 // AddFlags adds the connection's flags to the root of all commands.
 func (d *Directory) AddFlags(root *cobra.Command) {
 	d.settings.addFlags(root)
+
 	if err := root.RegisterFlagCompletionFunc(flagContext, d.completeContext); err != nil {
 		panic(err) // the flag was added above
 	}
@@ -73,6 +74,7 @@ func (s Session) CommandLine(args ...string) string {
 	for _, arg := range args {
 		words = append(words, cli.ShellQuote(arg))
 	}
+
 	return strings.Join(words, " ")
 }
 
@@ -103,6 +105,7 @@ func (d *Directory) HasIdentity() (has, fromWorkloadAPI bool, err error) {
 	if err != nil {
 		return false, false, err
 	}
+
 	return address != "" || d.settings.value(flagCert) != "", address != "", nil
 }
 
@@ -124,10 +127,12 @@ func (s Session) Client() (*apiclient.Client, error) {
 	if err := s.UseContext(); err != nil {
 		return nil, err
 	}
+
 	base, err := s.BaseURL()
 	if err != nil {
 		return nil, err
 	}
+
 	config, err := s.tlsConfig()
 	if err != nil {
 		return nil, err
@@ -140,6 +145,7 @@ func (s Session) Client() (*apiclient.Client, error) {
 		TLSHandshakeTimeout: handshakeTimeout,
 		MaxIdleConnsPerHost: MaxParallel,
 	}
+
 	authenticated, err := s.addToken(refusalTransport{s.transport})
 	if err != nil {
 		return nil, err
@@ -156,11 +162,12 @@ func (s Session) Client() (*apiclient.Client, error) {
 func (s Session) WithClient(
 	run func(ctx context.Context, client *apiclient.Client, args []string) error,
 ) func(*cobra.Command, []string) error {
-	return func(c *cobra.Command, args []string) error {
+	return func(cmd *cobra.Command, args []string) error {
 		client, err := s.Client()
 		if err != nil {
 			return err
 		}
-		return run(c.Context(), client, args)
+
+		return run(cmd.Context(), client, args)
 	}
 }

@@ -1,5 +1,5 @@
-// Package connect finds out which directory a command talks to, and as whom, from flags, the
-// environment and saved contexts, and makes the client.
+// Package connect makes the client of a command. The directory to talk to and the identity
+// come from flags, the environment and saved contexts.
 //
 // A flag wins over the environment, and the environment over the context. A context that
 // --context names replaces the environment as a whole, so that a connection never mixes

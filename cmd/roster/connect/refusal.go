@@ -26,6 +26,7 @@ func (t refusalTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err == nil || r.Context().Err() != nil || explainsItself(err) {
 		return resp, err
 	}
+
 	if alert := t.probe(r); alert != nil {
 		return nil, alert
 	}
@@ -35,8 +36,11 @@ func (t refusalTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // explainsItself reports whether an error already says why the connection failed.
 func explainsItself(err error) bool {
-	var certificate *tls.CertificateVerificationError
-	var operation *net.OpError
+	var (
+		certificate *tls.CertificateVerificationError
+		operation   *net.OpError
+	)
+
 	return errors.As(err, &certificate) ||
 		errors.As(err, &operation) && (operation.Op == "dial" || operation.Op == "remote error")
 }
@@ -48,15 +52,19 @@ func (t refusalTransport) probe(r *http.Request) error {
 	if port == "" {
 		port = "443"
 	}
+
 	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: probeTimeout}, Config: t.TLSClientConfig}
+
 	conn, err := dialer.DialContext(r.Context(), "tcp", net.JoinHostPort(r.URL.Hostname(), port))
 	if err != nil {
 		return nil
 	}
+
 	defer func() { _ = conn.Close() }()
 
 	_ = conn.SetReadDeadline(time.Now().Add(probeTimeout))
 	_, err = conn.Read(make([]byte, 1))
+
 	var operation *net.OpError
 	if errors.As(err, &operation) && operation.Op == "remote error" {
 		return err

@@ -29,7 +29,8 @@ type definition struct{ flag, variable, help string }
 var definitions = []definition{
 	{flagContext, "ROSTER_CONTEXT", "`NAME` of the saved connection to use (default: the current one)"},
 	{flagAddress, "ROSTER_ADDRESS", "`URL` of the directory, https://HOST[:PORT] of any of its nodes"},
-	{flagBundle, "ROSTER_BUNDLE", "PEM `FILE` with the CA certificates of the directory's domain (default: the system's)"},
+	{flagBundle, "ROSTER_BUNDLE", "PEM `FILE` with the CA certificates of the directory's domain (default: the " +
+		"system's)"},
 	{flagCert, "ROSTER_CERT", "PEM `FILE` with your X.509-SVID and its chain"},
 	{flagKey, "ROSTER_KEY", "PEM `FILE` with the private key of --cert"},
 	{flagWorkloadAPI, "SPIFFE_ENDPOINT_SOCKET",
@@ -52,7 +53,7 @@ type settings struct {
 	getenv func(string) string
 	store  contextStore
 
-	selected profile // the context to use; empty before UseContext, or if there is none
+	selected profile // the context to use; empty before UseContext, or without a context
 	fallback profile // values that apply if no setting has one
 }
 
@@ -71,6 +72,7 @@ func (s *settings) givenFlags() []string {
 			words = append(words, "--"+d.flag, cli.ShellQuote(f.Value.String()))
 		}
 	}
+
 	return words
 }
 
@@ -86,17 +88,21 @@ func (s *settings) valueAndOrigin(flag string) (value, origin string) {
 	if f := s.root.PersistentFlags().Lookup(flag); f.Changed {
 		return f.Value.String(), fromFlag
 	}
+
 	for _, d := range definitions {
 		if d.flag == flag && s.getenv(d.variable) != "" && !s.environmentReplaced(flag) {
 			return s.getenv(d.variable), fromEnvironment
 		}
 	}
+
 	if value := s.selected.field(flag); value != nil && *value != "" {
 		return *value, fromContext
 	}
+
 	if value := s.fallback.field(flag); value != nil {
 		return *value, ""
 	}
+
 	return "", ""
 }
 
@@ -107,6 +113,7 @@ func (s *settings) environmentReplaced(flag string) bool {
 	if !s.root.PersistentFlags().Lookup(flagContext).Changed {
 		return false
 	}
+
 	hasIdentity := s.selected.Cert != "" || s.selected.WIT != "" || s.selected.Token != ""
 
 	return flag != flagWorkloadAPI || hasIdentity
@@ -124,12 +131,14 @@ func (s *settings) useContext(program string) error {
 	if asked := s.value(flagContext); asked != "" {
 		name = asked
 	}
+
 	selected, ok := saved.All[name]
 	if !ok && name != "" {
 		return cli.Usage("unknown context %q", name).
 			WithHint("It is named by --context, by ROSTER_CONTEXT or as the current context.").
 			WithNext(program + " context list")
 	}
+
 	s.selected = selected
 
 	return nil
@@ -140,16 +149,17 @@ func (s *settings) baseURL(program string) (string, error) {
 	address := s.value(flagAddress)
 	if address == "" {
 		return "", cli.Usage("no directory address").
-			WithHint("Give --address https://HOST[:PORT] or set ROSTER_ADDRESS; to try things on this machine, start a mesh:").
+			WithHint("Give --address https://HOST[:PORT] or set ROSTER_ADDRESS; to try things on this machine, " +
+				"start a mesh:").
 			WithNext(program + " dev")
 	}
 
-	u, err := url.Parse(address)
-	if err != nil || !isBaseURL(u) {
+	target, err := url.Parse(address)
+	if err != nil || !isBaseURL(target) {
 		return "", cli.Usage("invalid directory address %q; must be https://HOST[:PORT]", address)
 	}
 
-	return "https://" + u.Host, nil
+	return "https://" + target.Host, nil
 }
 
 func isBaseURL(u *url.URL) bool {

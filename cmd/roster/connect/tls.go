@@ -15,6 +15,7 @@ func (d *Directory) tlsConfig() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if address == "" {
 		return d.settings.tlsFromFiles()
 	}
@@ -22,6 +23,7 @@ func (d *Directory) tlsConfig() (*tls.Config, error) {
 	if err := d.identity.open(address); err != nil {
 		return nil, err
 	}
+
 	config := d.identity.tlsConfig()
 	if d.settings.value(flagBundle) == "" {
 		return config, nil
@@ -31,6 +33,7 @@ func (d *Directory) tlsConfig() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	withBundle.GetClientCertificate = config.GetClientCertificate
 
 	return withBundle, nil
@@ -40,6 +43,7 @@ func (d *Directory) tlsConfig() (*tls.Config, error) {
 // system's.
 func (s *settings) tlsOfBundle() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS13}
+
 	file := s.value(flagBundle)
 	if file == "" {
 		return config, nil
@@ -50,6 +54,7 @@ func (s *settings) tlsOfBundle() (*tls.Config, error) {
 		return nil, cli.Failed(cli.ExitFailed, "cannot read the bundle: %w", err).
 			WithHint("--bundle (or ROSTER_BUNDLE) must be a PEM file with CA certificates.")
 	}
+
 	config.RootCAs = x509.NewCertPool()
 	if !config.RootCAs.AppendCertsFromPEM(pem) {
 		return nil, cli.Failed(cli.ExitFailed, "bundle %s contains no PEM certificate", file)
@@ -65,6 +70,7 @@ func (s *settings) tlsFromFiles() (*tls.Config, error) {
 	}
 
 	cert := s.value(flagCert)
+
 	key := s.value(flagKey)
 	switch {
 	case cert == "" && key == "":
@@ -76,6 +82,7 @@ func (s *settings) tlsFromFiles() (*tls.Config, error) {
 		return nil, cli.Usage("--cert without --key").
 			WithHint("Give both --cert and --key (or ROSTER_CERT and ROSTER_KEY), or neither to be anonymous.")
 	}
+
 	if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
 		return nil, cli.Failed(cli.ExitKey, "cannot use the client certificate: %w", err).
 			WithHint("--cert is %s and --key is %s.", cert, key)

@@ -64,6 +64,7 @@ func addBearer(next http.RoundTripper, file string) (http.RoundTripper, error) {
 	if _, err := token(); err != nil {
 		return nil, cli.Failed(cli.ExitKey, "cannot use the token: %w", err)
 	}
+
 	return apiclient.ShowBearer(next, token), nil
 }
 

@@ -24,6 +24,7 @@ const svidTimeout = 10 * time.Second
 // which is set for all programs of a machine.
 func (s *settings) workloadAddress() (string, error) {
 	address, origin := s.valueAndOrigin(flagWorkloadAPI)
+
 	cert, certOrigin := s.valueAndOrigin(flagCert)
 	if address == "" || cert == "" {
 		return address, nil
@@ -57,11 +58,13 @@ func (w *workloadIdentity) open(address string) error {
 
 	ctx, cancel := context.WithCancel(context.Background())
 	bundles := trust.NewBundles()
+
 	updates, err := trust.OpenWorkloadAPI(address, bundles, func(spiffeid.ID) bool { return true })
 	if err != nil {
 		cancel()
 		return cli.Failed(cli.ExitKey, "no identity from the Workload API: %w", err)
 	}
+
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -74,11 +77,14 @@ func (w *workloadIdentity) open(address string) error {
 
 	bound, cancelWait := context.WithTimeout(ctx, svidTimeout)
 	defer cancelWait()
+
 	source, err := updates.Source(bound)
 	if err != nil {
 		return cli.Failed(cli.ExitKey, "no identity from the Workload API within %s: %w", svidTimeout, err).
-			WithHint("Check --workload-api (or SPIFFE_ENDPOINT_SOCKET), and that this workload has a registration entry.")
+			WithHint("Check --workload-api (or SPIFFE_ENDPOINT_SOCKET), and that this workload has a " +
+				"registration entry.")
 	}
+
 	w.source = source
 	w.bundles = bundles
 
@@ -89,10 +95,12 @@ func (w *workloadIdentity) open(address string) error {
 // caller's own domain only.
 func (w *workloadIdentity) tlsConfig() *tls.Config {
 	domain := w.source.SVID().ID.TrustDomain()
+
 	return trust.ClientTLS(w.source, w.bundles, func(id spiffeid.ID) error {
 		if !trust.IsNode(id, domain) {
 			return fmt.Errorf("%s is not a node of %s: for another domain's directory give --bundle", id, domain)
 		}
+
 		return nil
 	})
 }

@@ -12,9 +12,9 @@ import (
 )
 
 // Command returns the command that runs a development mesh.
-func Command(s connect.Session) *cobra.Command {
-	options := dev.Options{Program: s.Program, Out: s.Stdout}
-	c := &cobra.Command{
+func Command(session connect.Session) *cobra.Command {
+	options := dev.Options{Program: session.Program, Out: session.Stdout}
+	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a complete development mesh on this machine",
 		Long: `Run a complete development mesh on this machine: several domains on loopback, peered with
@@ -35,28 +35,30 @@ authorities.`,
 
 			err := dev.Run(c.Context(), options)
 			if err != nil && strings.Contains(err.Error(), "--port") {
-				return cli.Failed(cli.ExitFailed, "%w", err).WithNext(s.Program + " dev --port 0")
+				return cli.Failed(cli.ExitFailed, "%w", err).WithNext(session.Program + " dev --port 0")
 			}
+
 			return err
 		},
 	}
-	f := c.Flags()
-	f.IntVar(&options.Domains, "domains", 3, "`NUMBER` of domains, 1 to 10")
-	f.IntVar(&options.Nodes, "nodes", 1, "`NUMBER` of nodes per domain: 1, 3 or 5")
-	f.BoolVar(&options.Processes, "processes", false, "run each node in its own process, which you can kill")
-	f.IntVar(&options.Port, "port", 8400, "API `PORT` of the first node; the others follow; 0 for free ports")
-	f.StringVar(&options.Dir, "dir", "", "keep certificates, configurations and data in this `DIRECTORY`")
-	f.IntVar(&options.Sample, "sample", 12, "`NUMBER` of sample agents")
-	f.BoolVar(&options.Gateway, "gateway", true, "let callers invoke agents through the nodes, also agents on loopback")
-	f.BoolVar(&options.Limits, "limits", false, "apply the rate limits and quotas of serve")
-	c.AddCommand(mintCommand(s))
+	flags := cmd.Flags()
+	flags.IntVar(&options.Domains, "domains", 3, "`NUMBER` of domains, 1 to 10")
+	flags.IntVar(&options.Nodes, "nodes", 1, "`NUMBER` of nodes per domain: 1, 3 or 5")
+	flags.BoolVar(&options.Processes, "processes", false, "run each node in its own process, which you can kill")
+	flags.IntVar(&options.Port, "port", 8400, "API `PORT` of the first node; the others follow; 0 for free ports")
+	flags.StringVar(&options.Dir, "dir", "", "keep certificates, configurations and data in this `DIRECTORY`")
+	flags.IntVar(&options.Sample, "sample", 12, "`NUMBER` of sample agents")
+	flags.BoolVar(&options.Gateway, "gateway", true,
+		"let callers invoke agents through the nodes, also agents on loopback")
+	flags.BoolVar(&options.Limits, "limits", false, "apply the rate limits and quotas of serve")
+	cmd.AddCommand(mintCommand(session))
 
-	return c
+	return cmd
 }
 
-func mintCommand(s connect.Session) *cobra.Command {
+func mintCommand(session connect.Session) *cobra.Command {
 	var dir, domain, path string
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "mint --dir DIR --domain DOMAIN --path /PATH",
 		Short: "Issue another identity in a development mesh",
 		Long: `Issue another identity in a development mesh, running or not: a certificate and a key. The
@@ -77,19 +79,21 @@ command adds the identity to DIR/mesh.json and prints its entry.`,
 			if err != nil {
 				return cli.Failed(cli.ExitFailed, "cannot issue the identity: %w", err)
 			}
-			if s.Format == "" {
-				s.Format = cli.FormatJSON // the form of its entry in mesh.json
+
+			if session.Format == "" {
+				session.Format = cli.FormatJSON // the form of its entry in mesh.json
 			}
+
 			t := cli.Table{Head: []string{"SPIFFE ID", "CERT", "KEY"}}
 			t.Add(identity.SPIFFEID, identity.Cert, identity.Key)
 
-			return s.PrintValue(identity, "", t)
+			return session.PrintValue(identity, "", t)
 		},
 	}
-	f := c.Flags()
-	f.StringVar(&dir, "dir", "", "`DIRECTORY` of the mesh, as given to roster dev --dir (required)")
-	f.StringVar(&domain, "domain", "", "trust `DOMAIN`, such as alpha.test (required)")
-	f.StringVar(&path, "path", "", "`PATH` of the SPIFFE ID, such as /agent/carol (required)")
+	flags := cmd.Flags()
+	flags.StringVar(&dir, "dir", "", "`DIRECTORY` of the mesh, as given to roster dev --dir (required)")
+	flags.StringVar(&domain, "domain", "", "trust `DOMAIN`, such as alpha.test (required)")
+	flags.StringVar(&path, "path", "", "`PATH` of the SPIFFE ID, such as /agent/carol (required)")
 
-	return c
+	return cmd
 }

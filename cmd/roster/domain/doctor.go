@@ -11,9 +11,9 @@ import (
 	"github.com/roster-mesh/roster/node/doctor"
 )
 
-func doctorCommand(s connect.Session) *cobra.Command {
+func doctorCommand(session connect.Session) *cobra.Command {
 	var file string
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "doctor --config FILE",
 		Short: "Diagnose a node, running or not, and suggest fixes",
 		Long: `Diagnose the node of a configuration on this machine, running or not, and suggest fixes.
@@ -30,32 +30,36 @@ invalid.`,
 		Args:    cli.Args(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if file == "" {
-				return cli.Usage("missing --config FILE").WithHint("It names the configuration of the node on this machine.")
+				return cli.Usage("missing --config FILE").
+					WithHint("It names the configuration of the node on this machine.")
 			}
-			cfg, err := loadConfig(s, file)
-			if err != nil {
-				return err
-			}
-			client, err := operatorClient(s, &cfg)
+
+			cfg, err := loadConfig(session, file)
 			if err != nil {
 				return err
 			}
 
-			return reportFindings(s.Console, doctor.Diagnose(c.Context(), cfg, client))
+			client, err := operatorClient(session, &cfg)
+			if err != nil {
+				return err
+			}
+
+			return reportFindings(session.Console, doctor.Diagnose(c.Context(), cfg, client))
 		},
 	}
-	c.Flags().StringVar(&file, "config", "", configHelp)
+	cmd.Flags().StringVar(&file, "config", "", configHelp)
 
-	return c
+	return cmd
 }
 
 // operatorClient returns the client with the operator's identity; nil without an identity.
 // Without an address it talks to the node itself, and trusts the node's own bundle.
-func operatorClient(s connect.Session, cfg *config.Config) (*apiclient.Client, error) {
-	if err := s.UseContext(); err != nil {
+func operatorClient(session connect.Session, cfg *config.Config) (*apiclient.Client, error) {
+	if err := session.UseContext(); err != nil {
 		return nil, err
 	}
-	hasIdentity, fromWorkloadAPI, err := s.HasIdentity()
+
+	hasIdentity, fromWorkloadAPI, err := session.HasIdentity()
 	if err != nil || !hasIdentity {
 		return nil, err
 	}
@@ -64,9 +68,10 @@ func operatorClient(s connect.Session, cfg *config.Config) (*apiclient.Client, e
 	if fromWorkloadAPI {
 		bundle = "" // the Workload API provides one
 	}
-	s.SetFallback(cfg.OwnAddress(), bundle)
 
-	return s.Client()
+	session.SetFallback(cfg.OwnAddress(), bundle)
+
+	return session.Client()
 }
 
 // reportFindings prints the findings, and fails if a check failed or could not run.
@@ -77,17 +82,20 @@ func reportFindings(console *cli.Console, findings []doctor.Finding) error {
 	t := cli.Table{Head: []string{"STATUS", "CHECK", "FOUND", "SUGGESTION"}}
 	invalidIdentity := false
 	failed := 0
+
 	unknown := 0
-	for _, f := range findings {
-		t.Add(f.Status, f.Check, f.Found, f.Do)
-		switch f.Status {
+	for _, finding := range findings {
+		t.Add(finding.Status, finding.Check, finding.Found, finding.Do)
+
+		switch finding.Status {
 		case doctor.StatusFailed:
 			failed++
-			invalidIdentity = invalidIdentity || f.Check == "identity"
+			invalidIdentity = invalidIdentity || finding.Check == "identity"
 		case doctor.StatusUnknown:
 			unknown++
 		}
 	}
+
 	if err := console.PrintValue(output, "findings", t); err != nil {
 		return err
 	}
@@ -98,7 +106,8 @@ func reportFindings(console *cli.Console, findings []doctor.Finding) error {
 	case failed > 0:
 		return cli.Failed(cli.ExitFailed, "checks failed: %d of %d", failed, len(findings))
 	case unknown > 0:
-		return cli.Failed(cli.ExitUnavailable, "no problems found; checks that could not run: %d of %d", unknown, len(findings))
+		return cli.Failed(cli.ExitUnavailable, "no problems found; checks that could not run: %d of %d", unknown,
+			len(findings))
 	}
 
 	return nil

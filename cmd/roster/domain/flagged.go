@@ -11,7 +11,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 )
 
-func flaggedCommand(s connect.Session) *cobra.Command {
+func flaggedCommand(session connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "flagged",
 		Short: "List registrations flagged as search spam",
@@ -22,13 +22,14 @@ rank them lower. The flags:
   density     lists of words in place of sentences, or tags unrelated to the text
   scatter     examples unrelated to the rest of the registration`,
 		Args: cli.Args(),
-		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
+		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
 			flagged, reply, err := client.Flagged(ctx)
 			if err != nil {
 				return err
 			}
+
 			if len(flagged) == 0 {
-				s.Note("No registration is flagged.")
+				session.Note("No registration is flagged.")
 			}
 
 			t := cli.Table{Head: []string{"AGENT", "ORIGIN", "FLAGS", "HREF"}}
@@ -36,7 +37,7 @@ rank them lower. The flags:
 				t.Add(f.Agent, f.Origin, strings.Join(f.Flags, " "), f.Href)
 			}
 
-			return s.Print(cli.Answer{Body: reply.Body, Items: "flagged", Table: t})
+			return session.Print(cli.Answer{Body: reply.Body, Items: "flagged", Table: t})
 		}),
 	}
 }

@@ -15,12 +15,12 @@ func keysCommand(s connect.Session) *cobra.Command {
 		listKeysCommand(s), rotateKeyCommand(s), revokeKeyCommand(s))
 }
 
-func listKeysCommand(s connect.Session) *cobra.Command {
+func listKeysCommand(session connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the domain's signing keys: active, recently rotated, revoked",
 		Args:  cli.Args(),
-		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
+		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
 			all, reply, err := client.Keys(ctx)
 			if err != nil {
 				return err
@@ -32,18 +32,20 @@ func listKeysCommand(s connect.Session) *cobra.Command {
 				if key.Rotated {
 					state = "rotated"
 				}
+
 				t.Add(key.ID, state, key.Node)
 			}
+
 			for _, id := range all.Revoked {
 				t.Add(id, "revoked", "")
 			}
 
-			return s.Print(cli.Answer{Body: reply.Body, Items: "keys", Table: t})
+			return session.Print(cli.Answer{Body: reply.Body, Items: "keys", Table: t})
 		}),
 	}
 }
 
-func rotateKeyCommand(s connect.Session) *cobra.Command {
+func rotateKeyCommand(session connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rotate",
 		Short: "Replace the signing key of the addressed node",
@@ -51,17 +53,19 @@ func rotateKeyCommand(s connect.Session) *cobra.Command {
 its signatures stay valid for five more minutes. If the old key may be compromised, revoke
 it with "roster keys revoke" instead.`,
 		Args: cli.Args(),
-		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
+		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
 			if err := client.RotateKey(ctx); err != nil {
 				return err
 			}
-			s.Note("rotated: the node signs with a new key; the old key stays valid for five more minutes")
+
+			session.Note("rotated: the node signs with a new key; the old key stays valid for five more minutes")
+
 			return nil
 		}),
 	}
 }
 
-func revokeKeyCommand(s connect.Session) *cobra.Command {
+func revokeKeyCommand(session connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "revoke KEY",
 		Short: "Revoke a signing key permanently",
@@ -70,11 +74,13 @@ of the key, old and new. Its node creates a new key at once, and the node's rece
 keys become invalid too. KEY is an id from "roster keys list", or of an earlier key of the
 domain.`,
 		Args: cli.Args("KEY"),
-		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
+		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
 			if err := client.RevokeKey(ctx, args[0]); err != nil {
-				return cli.Suggest(err, cli.ExitUsage, s.CommandLine("keys", "list"))
+				return cli.Suggest(err, cli.ExitUsage, session.CommandLine("keys", "list"))
 			}
-			s.Note("revoked %s", args[0])
+
+			session.Note("revoked %s", args[0])
+
 			return nil
 		}),
 	}

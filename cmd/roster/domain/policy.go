@@ -20,22 +20,24 @@ func policyCommand(s connect.Session) *cobra.Command {
 		showPolicyCommand(s), applyPolicyCommand(s), checkPolicyCommand(s), explainPolicyCommand(s))
 }
 
-func showPolicyCommand(s connect.Session) *cobra.Command {
+func showPolicyCommand(session connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show",
 		Short: "Print the policy in force (Cedar), with its version in the first line",
 		Args:  cli.Args(),
-		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
+		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
 			current, reply, err := client.Policy(ctx)
 			if err != nil {
 				return err
 			}
-			if !s.Format.IsTable() {
-				return s.Print(cli.Answer{Body: reply.Body})
+
+			if !session.Format.IsTable() {
+				return session.Print(cli.Answer{Body: reply.Body})
 			}
 
 			text := strings.TrimRight(current.Policy, "\n")
-			_, err = fmt.Fprintf(s.Stdout, "%s%d\n%s\n", versionPrefix, current.Version, text)
+			_, err = fmt.Fprintf(session.Stdout, "%s%d\n%s\n", versionPrefix, current.Version, text)
+
 			return err
 		}),
 	}
@@ -44,10 +46,12 @@ func showPolicyCommand(s connect.Session) *cobra.Command {
 // The value of --replaces that replaces any version.
 const anyVersion = "any"
 
-func applyPolicyCommand(s connect.Session) *cobra.Command {
-	var builtIn bool
-	var replaces string
-	c := &cobra.Command{
+func applyPolicyCommand(session connect.Session) *cobra.Command {
+	var (
+		builtIn  bool
+		replaces string
+	)
+	cmd := &cobra.Command{
 		Use:   "apply FILE",
 		Short: "Put a policy in force in the whole domain",
 		Long: `Put the policy in FILE (Cedar) in force in the whole domain. Requests and exports to peers
@@ -64,6 +68,7 @@ version to replace instead, or any.`,
 			if builtIn {
 				return cli.Args()(c, args)
 			}
+
 			return cli.Args("FILE")(c, args)
 		},
 		RunE: func(c *cobra.Command, args []string) error {
@@ -74,30 +79,35 @@ version to replace instead, or any.`,
 					return err
 				}
 			}
+
 			rest, version, err := splitVersion(text, replaces)
 			if err != nil {
 				return err
 			}
+
 			if rest == "" && !builtIn {
 				return cli.Failed(cli.ExitFormat, "policy %s is empty", args[0])
 			}
 
-			client, err := s.Client()
+			client, err := session.Client()
 			if err != nil {
 				return err
 			}
+
 			if err := client.SetPolicy(c.Context(), rest, version); err != nil {
 				return err
 			}
-			s.Note("the policy is in force")
+
+			session.Note("the policy is in force")
+
 			return nil
 		},
 	}
-	c.Flags().StringVar(&replaces, "replaces", "",
+	cmd.Flags().StringVar(&replaces, "replaces", "",
 		"replace only this `VERSION`, or any (default: the version in the first line of FILE)")
-	c.Flags().BoolVar(&builtIn, "built-in", false, "return to the policy in the nodes' configuration")
+	cmd.Flags().BoolVar(&builtIn, "built-in", false, "return to the policy in the nodes' configuration")
 
-	return c
+	return cmd
 }
 
 // readPolicy reads a policy from a file and checks its syntax.
@@ -106,9 +116,11 @@ func readPolicy(file string) (string, error) {
 	if err != nil {
 		return "", cli.Failed(cli.ExitFailed, "cannot read the policy: %w", err)
 	}
+
 	if err := policy.Check(file, text); err != nil {
 		return "", cli.Failed(cli.ExitFormat, "invalid policy: %w", err)
 	}
+
 	return string(text), nil
 }
 
@@ -133,6 +145,7 @@ func splitVersion(text, replaces string) (rest string, version *uint64, err erro
 	case anyVersion:
 		return rest, nil, nil
 	}
+
 	n, err := strconv.ParseUint(replaces, 10, 64)
 	if err != nil {
 		return "", nil, cli.Usage("--replaces must be a version from roster policy show, or any, got %q", replaces)

@@ -27,20 +27,22 @@ type policySource struct {
 	domain string
 }
 
-func (p *policySource) addFlags(c *cobra.Command) {
-	c.Flags().StringVar(&p.policy, "policy", policyShipped,
+func (p *policySource) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&p.policy, "policy", policyShipped,
 		"`POLICY` to evaluate: a Cedar file, or the built-in policy shipped or development")
-	c.Flags().StringVar(&p.domain, "domain", "", "trust `DOMAIN` of the directory (required)")
+	cmd.Flags().StringVar(&p.domain, "domain", "", "trust `DOMAIN` of the directory (required)")
 }
 
 func (p *policySource) load() (*policy.Policy, error) {
 	if p.domain == "" {
 		return nil, cli.Usage("missing --domain DOMAIN")
 	}
+
 	domain, err := spiffeid.TrustDomainFromString(p.domain)
 	if err != nil {
 		return nil, cli.Usage("--domain must be a trust domain, got %q: %w", p.domain, err)
 	}
+
 	if p.policy == policyShipped || p.policy == policyDevelopment {
 		return policy.New(p.policy, domain)
 	}
@@ -49,6 +51,7 @@ func (p *policySource) load() (*policy.Policy, error) {
 	if err != nil {
 		return nil, cli.Failed(cli.ExitFailed, "cannot read the policy: %w", err)
 	}
+
 	parsed, err := policy.Parse(p.policy, text, domain)
 	if err != nil {
 		return nil, cli.Failed(cli.ExitFormat, "invalid policy: %w", err)
@@ -57,9 +60,9 @@ func (p *policySource) load() (*policy.Policy, error) {
 	return parsed, nil
 }
 
-func checkPolicyCommand(s connect.Session) *cobra.Command {
+func checkPolicyCommand(session connect.Session) *cobra.Command {
 	var source policySource
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "check CASES",
 		Short: "Test a policy against a file of expected decisions, offline",
 		Long: `Test a policy against the expected decisions in CASES, offline. The file is a JSON array:
@@ -82,21 +85,23 @@ describe the registration, and name describes the case.`,
 			if err != nil {
 				return err
 			}
+
 			text, err := os.ReadFile(args[0])
 			if err != nil {
 				return cli.Failed(cli.ExitFailed, "cannot read the cases: %w", err)
 			}
+
 			var cases []policy.Case
 			if err := json.Unmarshal(text, &cases, json.RejectUnknownMembers(true)); err != nil {
 				return cli.Failed(cli.ExitFormat, "invalid cases in %s: %w", args[0], err)
 			}
 
-			return checkCases(s.Console, loaded, cases)
+			return checkCases(session.Console, loaded, cases)
 		},
 	}
-	source.addFlags(c)
+	source.addFlags(cmd)
 
-	return c
+	return cmd
 }
 
 // checkCases notes each case with another decision than expected, and fails if there is
@@ -110,18 +115,22 @@ func checkCases(console *cli.Console, loaded *policy.Policy, cases []policy.Case
 			console.Note("case %d (%s): %v", i+1, question, err)
 		}
 	}
+
 	if wrong > 0 {
 		return cli.Failed(cli.ExitFailed, "%d of %d cases failed", wrong, len(cases))
 	}
+
 	console.Note("all %d cases passed", len(cases))
 
 	return nil
 }
 
-func explainPolicyCommand(s connect.Session) *cobra.Command {
-	var source policySource
-	var question policy.Case
-	c := &cobra.Command{
+func explainPolicyCommand(session connect.Session) *cobra.Command {
+	var (
+		source   policySource
+		question policy.Case
+	)
+	cmd := &cobra.Command{
 		Use:   "explain WHO ACTION [WHAT]",
 		Short: "Show a policy's decision and the policies that made it, offline",
 		Long: `Show a policy's decision and the policies that made it, offline. WHO, ACTION and WHAT are
@@ -132,6 +141,7 @@ registration.`,
 			if len(args) > 2 {
 				return cli.Args("WHO", "ACTION", "WHAT")(c, args)
 			}
+
 			return cli.Args("WHO", "ACTION")(c, args)
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -139,25 +149,27 @@ registration.`,
 			if err != nil {
 				return err
 			}
+
 			question.Who = args[0]
+
 			question.Action = args[1]
 			if len(args) == 3 {
 				question.What = args[2]
 			}
 
-			return explainDecision(s.Console, loaded, question)
+			return explainDecision(session.Console, loaded, question)
 		},
 	}
-	source.addFlags(c)
-	f := c.Flags()
-	f.StringVar(&question.Owner, "owner", "", "owner of the registration, an `IDENTITY` (default: WHO)")
-	f.StringVar(&question.Origin, "origin", "", "`DOMAIN` that registered it (default: --domain)")
-	f.StringVar(&question.Visibility, "visibility", "", "`VISIBILITY`: domain, mesh, or peers:DOMAIN,...")
-	f.StringSliceVar(&question.Capabilities, "capability", nil, "`NAME` of a capability; may be repeated")
-	f.StringSliceVar(&question.Types, "type", nil, "`TYPE` of a capability; may be repeated")
-	f.StringSliceVar(&question.Protocols, "protocol", nil, "`PROTOCOL` of the agent; may be repeated")
+	source.addFlags(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&question.Owner, "owner", "", "owner of the registration, an `IDENTITY` (default: WHO)")
+	flags.StringVar(&question.Origin, "origin", "", "`DOMAIN` that registered it (default: --domain)")
+	flags.StringVar(&question.Visibility, "visibility", "", "`VISIBILITY`: domain, mesh, or peers:DOMAIN,...")
+	flags.StringSliceVar(&question.Capabilities, "capability", nil, "`NAME` of a capability; may be repeated")
+	flags.StringSliceVar(&question.Types, "type", nil, "`TYPE` of a capability; may be repeated")
+	flags.StringSliceVar(&question.Protocols, "protocol", nil, "`PROTOCOL` of the agent; may be repeated")
 
-	return c
+	return cmd
 }
 
 func explainDecision(console *cli.Console, loaded *policy.Policy, question policy.Case) error {
@@ -170,6 +182,7 @@ func explainDecision(console *cli.Console, loaded *policy.Policy, question polic
 		Allow    bool     `json:"allow"`
 		Policies []string `json:"policies"`
 	}{decision.Allow, slices.Sorted(slices.Values(decision.Policies))}
+
 	body, err := json.Marshal(output)
 	if err != nil {
 		return err
@@ -179,6 +192,7 @@ func explainDecision(console *cli.Console, loaded *policy.Policy, question polic
 	if decidedBy == "" {
 		decidedBy = "(no policy permits it; the default is deny)"
 	}
+
 	t := cli.Table{Head: []string{"ALLOW", "DECIDED BY"}}
 	t.Add(strconv.FormatBool(decision.Allow), decidedBy)
 

@@ -14,24 +14,24 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 )
 
-func raftCommand(s connect.Session) *cobra.Command {
+func raftCommand(session connect.Session) *cobra.Command {
 	return cli.Group("raft", "List, admit and remove the domain's Raft members",
-		listMembersCommand(s),
-		transferLeadershipCommand(s),
-		removeMemberCommand(s),
-		admitCommand(s),
-		leaveCommand(s),
+		listMembersCommand(session),
+		transferLeadershipCommand(session),
+		removeMemberCommand(session),
+		admitCommand(session),
+		leaveCommand(session),
 	)
 }
 
-func listMembersCommand(s connect.Session) *cobra.Command {
+func listMembersCommand(session connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "peers",
 		Short: "List the domain's Raft members",
 		Long: `List the domain's Raft members as the addressed node sees them, and the nodes that are
 admitted but have not joined yet. LAST CONTACT is the leader's last contact with a member.`,
 		Args: cli.Args(),
-		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
+		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
 			status, reply, err := client.Raft(ctx)
 			if err != nil {
 				return err
@@ -41,17 +41,20 @@ admitted but have not joined yet. LAST CONTACT is the leader's last contact with
 			for _, m := range status.Peers {
 				t.Add(m.ID, m.Address, roleOf(m, status.Leader), lastContact(m), m.API, readFormats(m.Reads))
 			}
+
 			if w := status.Written; w.Log > 0 {
-				s.Note("%s", writtenFormats(w))
-			}
-			if status.Leader == "" {
-				s.Note("no leader")
-			}
-			for _, n := range status.Admitted {
-				s.Note("%s is admitted and may join until %s", n.ID, cli.FormatTime(n.Until))
+				session.Note("%s", writtenFormats(w))
 			}
 
-			return s.Print(cli.Answer{Body: reply.Body, Items: "peers", Table: t})
+			if status.Leader == "" {
+				session.Note("no leader")
+			}
+
+			for _, n := range status.Admitted {
+				session.Note("%s is admitted and may join until %s", n.ID, cli.FormatTime(n.Until))
+			}
+
+			return session.Print(cli.Answer{Body: reply.Body, Items: "peers", Table: t})
 		}),
 	}
 }
@@ -72,7 +75,8 @@ func readFormats(r apiclient.Reads) string {
 
 // writtenFormats returns the versions and formats that a domain writes.
 func writtenFormats(w apiclient.Written) string {
-	text := fmt.Sprintf("the domain writes log version %d, snapshot version %d, wire version %d", w.Log, w.Snapshot, w.Wire)
+	text := fmt.Sprintf("the domain writes log version %d, snapshot version %d, wire version %d", w.Log, w.Snapshot,
+		w.Wire)
 	for _, structure := range slices.Sorted(maps.Keys(w.Formats)) {
 		text += fmt.Sprintf(", %s format %d", structure, w.Formats[structure])
 	}
@@ -80,24 +84,26 @@ func writtenFormats(w apiclient.Written) string {
 	return text
 }
 
-func lastContact(m apiclient.RaftPeer) string {
-	if m.Unheard {
+func lastContact(peer apiclient.RaftPeer) string {
+	if peer.Unheard {
 		return "never in this leader term"
 	}
-	return cli.FormatTime(m.LastContact)
+
+	return cli.FormatTime(peer.LastContact)
 }
 
-func roleOf(m apiclient.RaftPeer, leader string) string {
+func roleOf(peer apiclient.RaftPeer, leader string) string {
 	switch {
-	case m.ID == leader:
+	case peer.ID == leader:
 		return "leader"
-	case m.Voter:
+	case peer.Voter:
 		return "voter"
 	}
+
 	return "non-voter"
 }
 
-func transferLeadershipCommand(s connect.Session) *cobra.Command {
+func transferLeadershipCommand(session connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "transfer [ID]",
 		Short: "Transfer Raft leadership to another node",
@@ -105,29 +111,31 @@ func transferLeadershipCommand(s connect.Session) *cobra.Command {
 during the transfer and don't fail. ID is a SPIFFE ID or its last segment.`,
 		Example: "  roster raft transfer\n  roster raft transfer 2",
 		Args:    cli.AtMostOne("ID"),
-		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
+		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
 			id := ""
 			if len(args) > 0 {
 				var err error
-				if id, err = memberID(ctx, s, client, args[0]); err != nil {
+				if id, err = memberID(ctx, session, client, args[0]); err != nil {
 					return err
 				}
 			}
+
 			if err := client.Transfer(ctx, id); err != nil {
-				return suggestMembers(s, err)
+				return suggestMembers(session, err)
 			}
 
 			if id == "" {
-				s.Note("leadership transferred")
+				session.Note("leadership transferred")
 			} else {
-				s.Note("leadership transferred to %s", id)
+				session.Note("leadership transferred to %s", id)
 			}
+
 			return nil
 		}),
 	}
 }
 
-func removeMemberCommand(s connect.Session) *cobra.Command {
+func removeMemberCommand(session connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "remove ID",
 		Short: "Remove a node from the domain, running or not",
@@ -136,23 +144,26 @@ nodes would have no quorum. A removed node can join again after "roster raft adm
 a SPIFFE ID or its last segment.`,
 		Example: "  roster raft remove 3",
 		Args:    cli.Args("ID"),
-		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
-			id, err := memberID(ctx, s, client, args[0])
+		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
+			id, err := memberID(ctx, session, client, args[0])
 			if err != nil {
 				return err
 			}
+
 			if err := client.RemoveMember(ctx, id); err != nil {
-				return suggestMembers(s, err)
+				return suggestMembers(session, err)
 			}
-			s.Note("removed %s from the domain", id)
+
+			session.Note("removed %s from the domain", id)
+
 			return nil
 		}),
 	}
 }
 
-func admitCommand(s connect.Session) *cobra.Command {
+func admitCommand(session connect.Session) *cobra.Command {
 	var withdraw bool
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "admit ID",
 		Short: "Allow a new node to join the domain",
 		Long: `Allow a new node to join the domain once, within a day. Then start the node with a
@@ -160,35 +171,39 @@ configuration that has "join". It is a non-voter until it has caught up. ID is t
 SPIFFE ID, spiffe://DOMAIN/roster/node/NAME.`,
 		Example: "  roster raft admit spiffe://alpha.test/roster/node/4",
 		Args:    cli.Args("ID"),
-		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
+		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
 			if err := client.Admit(ctx, args[0], withdraw); err != nil {
-				return suggestMembers(s, err)
+				return suggestMembers(session, err)
 			}
+
 			if withdraw {
-				s.Note("withdrew the admission of %s", args[0])
+				session.Note("withdrew the admission of %s", args[0])
 			} else {
-				s.Note("admitted %s; it may join within a day", args[0])
+				session.Note("admitted %s; it may join within a day", args[0])
 			}
+
 			return nil
 		}),
 	}
-	c.Flags().BoolVar(&withdraw, "withdraw", false, "withdraw the admission")
+	cmd.Flags().BoolVar(&withdraw, "withdraw", false, "withdraw the admission")
 
-	return c
+	return cmd
 }
 
-func leaveCommand(s connect.Session) *cobra.Command {
+func leaveCommand(session connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "leave",
 		Short: "Remove the addressed node (--address) from its domain",
 		Long: `Remove the addressed node (--address) from its domain. A leader transfers its leadership
 first. The node keeps running until you stop it, but it is not ready and refuses writes.`,
 		Args: cli.Args(),
-		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
+		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
 			if err := client.Leave(ctx); err != nil {
 				return err
 			}
-			s.Note("the node has left its domain; stop it now")
+
+			session.Note("the node has left its domain; stop it now")
+
 			return nil
 		}),
 	}
@@ -199,7 +214,7 @@ func suggestMembers(s connect.Session, err error) error {
 }
 
 // memberID returns the SPIFFE ID of a member by that ID or its last segment.
-func memberID(ctx context.Context, s connect.Session, client *apiclient.Client, id string) (string, error) {
+func memberID(ctx context.Context, session connect.Session, client *apiclient.Client, id string) (string, error) {
 	if strings.HasPrefix(id, "spiffe://") {
 		return id, nil
 	}
@@ -208,11 +223,12 @@ func memberID(ctx context.Context, s connect.Session, client *apiclient.Client, 
 	if err != nil {
 		return "", err
 	}
+
 	for _, m := range status.Peers {
 		if strings.HasSuffix(m.ID, "/"+id) {
 			return m.ID, nil
 		}
 	}
 
-	return "", suggestMembers(s, cli.Failed(cli.ExitNotFound, "no node %q in the domain", id))
+	return "", suggestMembers(session, cli.Failed(cli.ExitNotFound, "no node %q in the domain", id))
 }

@@ -25,9 +25,9 @@ type revocation struct {
 	Registrations []apiclient.OwnedRegistration `json:"registrations"`
 }
 
-func revokeCommand(s connect.Session) *cobra.Command {
+func revokeCommand(session connect.Session) *cobra.Command {
 	var end bool
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "revoke IDENTITY",
 		Short: "Block an identity; with --end, remove its registrations",
 		Long: `Block an identity in this domain and list its registrations. A policy that forbids it every
@@ -43,25 +43,27 @@ show" and "roster policy apply".`,
 			if err != nil {
 				return cli.Usage("IDENTITY must be a SPIFFE or WIMSE URI, or oauth:ISSUER#SUBJECT, got %q", args[0])
 			}
-			client, err := s.Client()
+
+			client, err := session.Client()
 			if err != nil {
 				return err
 			}
 
 			done := revocation{Identity: id, Policy: "revoked " + id.String(), Ended: end}
-			if err := block(c.Context(), s.Console, client, done.Policy, id); err != nil {
+			if err := block(c.Context(), session.Console, client, done.Policy, id); err != nil {
 				return err
 			}
+
 			if done.Registrations, err = listOwned(c.Context(), client, id, end); err != nil {
 				return err
 			}
 
-			return printRevocation(s.Console, done)
+			return printRevocation(session.Console, done)
 		},
 	}
-	c.Flags().BoolVar(&end, "end", false, "remove the identity's registrations")
+	cmd.Flags().BoolVar(&end, "end", false, "remove the identity's registrations")
 
-	return c
+	return cmd
 }
 
 // maxPolicyAttempts bounds the attempts to change the policy while others change it too.
@@ -77,6 +79,7 @@ func block(
 		if err != nil {
 			return err
 		}
+
 		text, isBlocked := addBlock(current.Policy, name, id)
 		if isBlocked {
 			console.Note("%s is blocked already", id)
@@ -91,6 +94,7 @@ func block(
 		case attempt == maxPolicyAttempts || !errors.Is(err, apiclient.ErrPrecondition):
 			return err
 		}
+
 		// The addressed node may not have applied the concurrent change yet.
 		if !cli.Pause(ctx, time.Duration(attempt)*20*time.Millisecond) {
 			return ctx.Err()
@@ -104,10 +108,12 @@ func block(
 func addBlock(policies, name string, id directory.Identity) (text string, isBlocked bool) {
 	forbid := fmt.Sprintf("\n@id(%s)\nforbid (principal == Identity::%s, action, resource);\n",
 		strconv.Quote(name), strconv.Quote(id.String()))
+
 	policies = strings.TrimRight(policies, "\n") + "\n"
 	if strings.Contains("\n"+policies, forbid) {
 		return policies, true
 	}
+
 	return policies + forbid, false
 }
 
@@ -117,18 +123,22 @@ func listOwned(
 ) ([]apiclient.OwnedRegistration, error) {
 	all := []apiclient.OwnedRegistration{}
 	for after := ""; ; {
-		var page apiclient.Owned
-		var err error
+		var (
+			page apiclient.Owned
+			err  error
+		)
 		if end {
 			page, _, err = client.EndOwned(ctx, id.String())
 		} else {
 			page, _, err = client.Owned(ctx, id.String(), after)
 		}
+
 		if err != nil {
 			return nil, err
 		}
 
 		all = append(all, page.Registrations...)
+
 		after = page.Next
 		if after == "" {
 			return all, nil
@@ -147,6 +157,7 @@ func printRevocation(console *cli.Console, done revocation) error {
 	for _, r := range done.Registrations {
 		t.Add(r.Agent, r.RID, cli.FormatTime(r.ExpiresAt))
 	}
+
 	body, err := json.Marshal(done)
 	if err != nil {
 		return err

@@ -18,9 +18,9 @@ import (
 // configHelp describes the flag --config.
 const configHelp = "configuration `FILE` of the node, YAML (required)"
 
-func serveCommand(s connect.Session) *cobra.Command {
+func serveCommand(session connect.Session) *cobra.Command {
 	var file string
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "serve --config FILE",
 		Short: "Run one node of a domain",
 		Long: `Run one node of a domain with the given configuration; "roster config" prints a documented
@@ -37,59 +37,65 @@ GOMEMLIMIT to change it.`,
 			if file == "" {
 				return cli.Usage("missing --config FILE").
 					WithHint("It names the node's configuration; print a documented sample:").
-					WithNext(s.Program + " config")
+					WithNext(session.Program + " config")
 			}
-			return serve(c.Context(), s, file)
+
+			return serve(c.Context(), session, file)
 		},
 	}
-	c.Flags().StringVar(&file, "config", "", configHelp)
+	cmd.Flags().StringVar(&file, "config", "", configHelp)
 
-	return c
+	return cmd
 }
 
-func configCommand(s connect.Session) *cobra.Command {
+func configCommand(session connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:     "config",
 		Short:   "Print a documented sample configuration for a node",
 		Example: "  roster config > node.yaml",
 		Args:    cli.Args(),
 		RunE: func(*cobra.Command, []string) error {
-			_, err := io.WriteString(s.Stdout, config.Sample)
+			_, err := io.WriteString(session.Stdout, config.Sample)
 			return err
 		},
 	}
 }
 
 // loadConfig reads and validates a node's configuration.
-func loadConfig(s connect.Session, file string) (config.Config, error) {
+func loadConfig(session connect.Session, file string) (config.Config, error) {
 	loaded, err := config.Load(file)
 	if err != nil {
-		return loaded, cli.Usage("invalid configuration: %w", err).WithNext(s.Program + " config")
+		return loaded, cli.Usage("invalid configuration: %w", err).WithNext(session.Program + " config")
 	}
+
 	return loaded, nil
 }
 
 // serve runs a node until ctx ends or the node fails.
-func serve(ctx context.Context, s connect.Session, file string) error {
-	cfg, err := loadConfig(s, file)
+func serve(ctx context.Context, session connect.Session, file string) error {
+	cfg, err := loadConfig(session, file)
 	if err != nil {
 		return err
 	}
-	restart := s.CommandLine("serve", "--config", file)
 
-	log := cfg.Log.Logger(s.Stderr)
+	restart := session.CommandLine("serve", "--config", file)
+
+	log := cfg.Log.Logger(session.Stderr)
 	defer memory.Govern(os.DirFS("/"), log)()
+
 	n, err := node.Start(cfg, node.Env{Logger: log, Context: ctx})
 	if err != nil && ctx.Err() != nil {
 		log.Info("stopped during start", "err", err)
 		return nil
 	}
+
 	if err != nil {
 		failure := cli.Failed(cli.ExitFailed, "cannot start the node: %w", err).WithNext(restart)
 		return addRecoveryHint(failure, err, &cfg)
 	}
 
 	log.Info("serving", "node", n.ID().String(), "api", cfg.Listen.API)
+
 	select {
 	case <-ctx.Done():
 		log.Info("stopping")
@@ -99,9 +105,11 @@ func serve(ctx context.Context, s connect.Session, file string) error {
 
 	cause := n.Ready()
 	log.Error("stopping after a failure", "err", cause)
+
 	if err := n.Close(); err != nil {
 		log.Info("stop was not graceful", "err", err)
 	}
+
 	// An unacknowledged write may be lost. Acknowledged writes are on a majority's disks.
 	failure := cli.Failed(cli.ExitFailed, "the node failed: %w", cause).
 		WithHint("No acknowledged write is lost. Repair the disk of %s, then start the node again:", cfg.Data).

@@ -23,10 +23,10 @@ type Options struct {
 }
 
 // AddFlags adds the flags to a command.
-func (o *Options) AddFlags(c *cobra.Command) {
-	c.Flags().StringVar(&o.Bundle, "source-bundle", "",
+func (o *Options) AddFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.Bundle, "source-bundle", "",
 		"PEM `FILE` with the CA certificates of the server to fetch from (default: the system's)")
-	c.Flags().BoolVar(&o.Loopback, "insecure-loopback", false, "also fetch from loopback addresses (for tests)")
+	cmd.Flags().BoolVar(&o.Loopback, "insecure-loopback", false, "also fetch from loopback addresses (for tests)")
 }
 
 // Guard returns the client for foreign documents: https only, public addresses only,
@@ -42,6 +42,7 @@ func (o *Options) Guard(console *cli.Console) (*gateway.Guard, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		config.Roots = x509.NewCertPool()
 		if !config.Roots.AppendCertsFromPEM(pem) {
 			return nil, cli.Failed(cli.ExitFailed, "bundle %s contains no PEM certificate", o.Bundle)

@@ -22,10 +22,11 @@ type browser interface {
 	Browse(ctx context.Context) ([]dnssd.Found, error)
 }
 
-func findCommand(s connect.Session) *cobra.Command {
+func findCommand(session connect.Session) *cobra.Command {
 	wait := findTimeout
+
 	var interfaces []string
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "find",
 		Short: "Find directories on the local network by DNS-SD",
 		Long: `Find directories on the local network by DNS-SD: service _ad._tcp over multicast DNS. A
@@ -36,14 +37,14 @@ directory only with the bundle of a domain that you trust; its certificate must 
 domain.`,
 		Args: cli.Args(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			return find(c.Context(), s.Console, dnssd.Browser{Interfaces: interfaces}, wait)
+			return find(c.Context(), session.Console, dnssd.Browser{Interfaces: interfaces}, wait)
 		},
 	}
-	c.Flags().DurationVar(&wait, "wait", wait, "`DURATION` of the search, at most 1m")
-	c.Flags().StringArrayVar(&interfaces, "interface", nil,
+	cmd.Flags().DurationVar(&wait, "wait", wait, "`DURATION` of the search, at most 1m")
+	cmd.Flags().StringArrayVar(&interfaces, "interface", nil,
 		"network `INTERFACE` to search on; may be repeated (default: all with multicast)")
 
-	return c
+	return cmd
 }
 
 // A finding is one directory that answered, as -o json prints it.
@@ -56,14 +57,15 @@ type finding struct {
 	Authenticated bool   `json:"authenticated"` // always false
 }
 
-func find(ctx context.Context, console *cli.Console, b browser, wait time.Duration) error {
+func find(ctx context.Context, console *cli.Console, browser browser, wait time.Duration) error {
 	if wait <= 0 || wait > maxFindTimeout {
 		return cli.Usage("--wait must be more than 0 and at most %s, got %s", maxFindTimeout, wait)
 	}
 
 	search, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	found, err := b.Browse(search)
+
+	found, err := browser.Browse(search)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -71,6 +73,7 @@ func find(ctx context.Context, console *cli.Console, b browser, wait time.Durati
 		return cli.Failed(cli.ExitFailed, "cannot search the local network: %w", err).
 			WithHint("This needs a network interface with multicast and a route for it; choose one with --interface.")
 	}
+
 	if len(found) == 0 {
 		console.Note("No directory answered within %s.", wait)
 	} else {
@@ -81,6 +84,7 @@ func find(ctx context.Context, console *cli.Console, b browser, wait time.Durati
 	all := struct {
 		Directories []finding `json:"directories"`
 	}{[]finding{}}
+
 	t := cli.Table{Head: []string{"DOMAIN (CLAIMED)", "URL (CLAIMED)", "HOST", "+INSTANCE", "+PATH"}}
 	for _, f := range found {
 		domain := f.Domain.Name()

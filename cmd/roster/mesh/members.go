@@ -10,12 +10,12 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 )
 
-func membersCommand(s connect.Session) *cobra.Command {
+func membersCommand(session connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "members",
 		Short: "List the nodes of all domains in the gossip pool",
 		Args:  cli.Args(),
-		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
+		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
 			members, reply, err := client.Members(ctx)
 			if err != nil {
 				return err
@@ -26,7 +26,7 @@ func membersCommand(s connect.Session) *cobra.Command {
 				t.Add(m.ID, m.Domain, m.Address, m.State)
 			}
 
-			return s.Print(cli.Answer{Body: reply.Body, Items: "members", Table: t})
+			return session.Print(cli.Answer{Body: reply.Body, Items: "members", Table: t})
 		}),
 	}
 }

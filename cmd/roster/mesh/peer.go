@@ -18,23 +18,23 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-func peerCommand(s connect.Session) *cobra.Command {
+func peerCommand(session connect.Session) *cobra.Command {
 	return cli.Group("peer", "Manage peerings with other domains",
-		inviteCommand(s),
-		acceptCommand(s),
-		listPeersCommand(s),
-		showPeerCommand(s),
-		exportToPeerCommand(s),
-		setPeerCommand(s),
-		evidenceCommand(s),
-		releaseCommand(s),
-		removePeerCommand(s),
+		inviteCommand(session),
+		acceptCommand(session),
+		listPeersCommand(session),
+		showPeerCommand(session),
+		exportToPeerCommand(session),
+		setPeerCommand(session),
+		evidenceCommand(session),
+		releaseCommand(session),
+		removePeerCommand(session),
 	)
 }
 
-func inviteCommand(s connect.Session) *cobra.Command {
+func inviteCommand(session connect.Session) *cobra.Command {
 	var validity time.Duration
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "invite DOMAIN",
 		Short: "Create a one-time token to peer with a domain",
 		Long: `Create a one-time token with which the operator of DOMAIN makes it a peer of this domain.
@@ -43,29 +43,32 @@ another channel: "roster peer accept" shows the same one.
 
 Nothing is exported to the peer before "roster peer export".`,
 		Args: cli.Args("DOMAIN"),
-		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
+		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
 			domain := args[0]
+
 			invitation, reply, err := client.Invite(ctx, domain, validity)
 			if err != nil {
-				return cli.Suggest(err, cli.ExitConflict, s.CommandLine("peer", "show", domain))
+				return cli.Suggest(err, cli.ExitConflict, session.CommandLine("peer", "show", domain))
 			}
 
 			t := cli.Table{Head: []string{"TOKEN"}, Rows: [][]string{{invitation.Token}}}
-			if err := s.Print(cli.Answer{Body: reply.Body, Table: t}); err != nil {
+			if err := session.Print(cli.Answer{Body: reply.Body, Table: t}); err != nil {
 				return err
 			}
-			s.Note("The token is valid once, until %s. Fingerprint of this domain: %s",
+
+			session.Note("The token is valid once, until %s. Fingerprint of this domain: %s",
 				cli.FormatTime(invitation.Until), invitation.Fingerprint)
-			s.Note("The operator of %s runs:", domain)
-			s.Note("  roster peer accept TOKEN")
-			noteExport(s, domain)
+			session.Note("The operator of %s runs:", domain)
+			session.Note("  roster peer accept TOKEN")
+			noteExport(session, domain)
 
 			return nil
 		}),
 	}
-	c.Flags().DurationVar(&validity, "life", time.Hour, "validity of the token, a `DURATION` of at most a week (168h)")
+	cmd.Flags().DurationVar(&validity, "life", time.Hour,
+		"validity of the token, a `DURATION` of at most a week (168h)")
 
-	return c
+	return cmd
 }
 
 // noteExport notes that a new peering exports nothing, and the command that changes it.
@@ -74,9 +77,9 @@ func noteExport(s connect.Session, domain string) {
 	s.Note("  %s", s.CommandLine("peer", "export", domain))
 }
 
-func acceptCommand(s connect.Session) *cobra.Command {
+func acceptCommand(session connect.Session) *cobra.Command {
 	var fingerprint string
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "accept TOKEN",
 		Short: "Peer with the domain that created a token",
 		Long: `Peer with the domain that created a token with "roster peer invite". Compare the
@@ -85,58 +88,65 @@ fingerprint that both commands show, or pass the expected one with --fingerprint
 Nothing is exported to the peer before "roster peer export".`,
 		Args: cli.Args("TOKEN"),
 		RunE: func(c *cobra.Command, args []string) error {
-			return accept(c.Context(), s, args[0], fingerprint)
+			return accept(c.Context(), session, args[0], fingerprint)
 		},
 	}
-	c.Flags().StringVar(&fingerprint, "fingerprint", "", "expected `FINGERPRINT`; refuse another one")
+	cmd.Flags().StringVar(&fingerprint, "fingerprint", "", "expected `FINGERPRINT`; refuse another one")
 
-	return c
+	return cmd
 }
 
-func accept(ctx context.Context, s connect.Session, text, fingerprint string) error {
+func accept(ctx context.Context, session connect.Session, text, fingerprint string) error {
 	token, err := operator.ParseToken(text)
 	if err != nil {
-		return cli.Usage("invalid or incomplete TOKEN; roster peer invite prints it, one word that begins with roster-peer-1.")
+		return cli.Usage("invalid or incomplete TOKEN; roster peer invite prints it, one word that begins with " +
+			"roster-peer-1.")
 	}
+
 	domain, err := spiffeid.TrustDomainFromString(token.Domain)
 	if err != nil {
 		return cli.Usage("invalid token: %w", err)
 	}
+
 	found, err := trust.Fingerprint(domain, token.Bundle)
 	if err != nil {
 		return cli.Failed(cli.ExitKey, "cannot use the token's bundle: %w", err)
 	}
+
 	if fingerprint != "" && fingerprint != found {
 		return cli.Failed(cli.ExitKey, "fingerprint mismatch: the token's bundle for %s has %s, --fingerprint is %s",
 			token.Domain, found, fingerprint).WithHint("Nothing was changed. Ask the sender of the token.")
 	}
 
-	client, err := s.Client()
+	client, err := session.Client()
 	if err != nil {
 		return err
 	}
+
 	if err := client.Accept(ctx, text); err != nil {
 		// The default suggestion repeats the command line, which has a secret.
-		err = cli.Suggest(err, cli.ExitUnavailable, s.CommandLine("peer", "show", token.Domain))
-		return cli.Suggest(err, cli.ExitConflict, s.CommandLine("peer", "list"))
+		err = cli.Suggest(err, cli.ExitUnavailable, session.CommandLine("peer", "show", token.Domain))
+		return cli.Suggest(err, cli.ExitConflict, session.CommandLine("peer", "list"))
 	}
-	s.Note("%s is a peer now; its fingerprint is %s", token.Domain, found)
-	noteExport(s, token.Domain)
+
+	session.Note("%s is a peer now; its fingerprint is %s", token.Domain, found)
+	noteExport(session, token.Domain)
 
 	return nil
 }
 
-func listPeersCommand(s connect.Session) *cobra.Command {
+func listPeersCommand(session connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List peers with state, lag and last contact",
 		Args:  cli.Args(),
-		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
+		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
 			peers, reply, err := client.Peers(ctx)
 			if err != nil {
 				return err
 			}
-			return s.Print(cli.Answer{Body: reply.Body, Items: "peers", Table: peersTable(peers)})
+
+			return session.Print(cli.Answer{Body: reply.Body, Items: "peers", Table: peersTable(peers)})
 		}),
 	}
 }
@@ -147,13 +157,15 @@ func peersTable(peers []apiclient.Peer) cli.Table {
 		"+POSITION HERE", "+POSITION THERE", "+ADDRESSES", "+FORMATS HELD BACK", "LAST ERROR",
 	}}
 	for i := range peers {
-		p := &peers[i]
+		peer := &peers[i]
 		t.Add(
-			p.Domain, p.State, cli.YesNo(p.Exported), strconv.FormatUint(p.LagRevisions, 10), formatSeconds(p.LagSeconds),
-			cli.FormatTime(p.LastHeard), p.Watermark, p.Tip, strings.Join(p.Addresses, " "),
-			strings.Join(p.HoldsBack, " "), p.LastError,
+			peer.Domain, peer.State, cli.YesNo(peer.Exported), strconv.FormatUint(peer.LagRevisions, 10),
+			formatSeconds(peer.LagSeconds),
+			cli.FormatTime(peer.LastHeard), peer.Watermark, peer.Tip, strings.Join(peer.Addresses, " "),
+			strings.Join(peer.HoldsBack, " "), peer.LastError,
 		)
 	}
+
 	return t
 }
 
@@ -161,7 +173,7 @@ func formatSeconds(seconds float64) string { return strconv.FormatFloat(seconds,
 
 // findPeer returns one peer of the domain.
 func findPeer(
-	ctx context.Context, s connect.Session, client *apiclient.Client, domain string,
+	ctx context.Context, session connect.Session, client *apiclient.Client, domain string,
 ) (*apiclient.Peer, error) {
 	peers, _, err := client.Peers(ctx)
 	if err != nil {
@@ -171,38 +183,40 @@ func findPeer(
 	i := slices.IndexFunc(peers, func(p apiclient.Peer) bool { return p.Domain == domain })
 	if i < 0 {
 		return nil, cli.Failed(cli.ExitNotFound, "%s is not a peer of this domain", domain).
-			WithNext(s.CommandLine("peer", "list"))
+			WithNext(session.CommandLine("peer", "list"))
 	}
 
 	return &peers[i], nil
 }
 
-func evidenceCommand(s connect.Session) *cobra.Command {
+func evidenceCommand(session connect.Session) *cobra.Command {
 	var id string
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "evidence DOMAIN",
 		Short: "Print the evidence against a frozen peer",
 		Long: `Print the evidence for which a peer is frozen: two signed structures that contradict each
 other, with everything to verify them offline. Anyone with the peer's bundle can verify it.`,
 		Example: "  roster peer evidence beta.test > evidence.json\n  roster verify evidence.json --bundle beta.pem",
 		Args:    cli.Args("DOMAIN"),
-		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
+		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
 			file, err := client.Evidence(ctx, args[0], id)
 			if err != nil {
-				return cli.Suggest(err, cli.ExitNotFound, s.CommandLine("peer", "show", args[0]))
+				return cli.Suggest(err, cli.ExitNotFound, session.CommandLine("peer", "show", args[0]))
 			}
-			_, err = s.Stdout.Write(file.Body)
+
+			_, err = session.Stdout.Write(file.Body)
+
 			return err
 		}),
 	}
-	c.Flags().StringVar(&id, "id", "", "`ID` of the evidence, from roster peer show (default: the oldest)")
+	cmd.Flags().StringVar(&id, "id", "", "`ID` of the evidence, from roster peer show (default: the oldest)")
 
-	return c
+	return cmd
 }
 
-func exportToPeerCommand(s connect.Session) *cobra.Command {
+func exportToPeerCommand(session connect.Session) *cobra.Command {
 	var off bool
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "export DOMAIN",
 		Short: "Start or stop exporting mesh registrations to a peer",
 		Long: `Export to a peer the registrations with visibility mesh that policy permits. With --off,
@@ -212,19 +226,20 @@ stop the export; the peer then removes the registrations of this domain.
 		Args: cli.Args("DOMAIN"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if off {
-				return changePeering(c.Context(), s, args[0], apiclient.PeerUnexport,
+				return changePeering(c.Context(), session, args[0], apiclient.PeerUnexport,
 					"no longer exporting to %s; it removes its copies")
 			}
-			return changePeering(c.Context(), s, args[0], apiclient.PeerExport,
+
+			return changePeering(c.Context(), session, args[0], apiclient.PeerExport,
 				"exporting to %s: registrations with visibility mesh")
 		},
 	}
-	c.Flags().BoolVar(&off, "off", false, "stop the export")
+	cmd.Flags().BoolVar(&off, "off", false, "stop the export")
 
-	return c
+	return cmd
 }
 
-func releaseCommand(s connect.Session) *cobra.Command {
+func releaseCommand(session connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "release DOMAIN",
 		Short: "Accept registrations from a frozen peer again",
@@ -233,12 +248,12 @@ with its operator. The peer must have revoked a key that signed the evidence or 
 new epoch; otherwise the command is refused.`,
 		Args: cli.Args("DOMAIN"),
 		RunE: func(c *cobra.Command, args []string) error {
-			return changePeering(c.Context(), s, args[0], apiclient.PeerRelease, "released %s")
+			return changePeering(c.Context(), session, args[0], apiclient.PeerRelease, "released %s")
 		},
 	}
 }
 
-func removePeerCommand(s connect.Session) *cobra.Command {
+func removePeerCommand(session connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "remove DOMAIN",
 		Short: "End a peering on both sides",
@@ -247,7 +262,8 @@ removed here at once. The peer is notified and removes this domain's registratio
 unreachable, they expire at their deadlines.`,
 		Args: cli.Args("DOMAIN"),
 		RunE: func(c *cobra.Command, args []string) error {
-			return changePeering(c.Context(), s, args[0], apiclient.PeerRemove, "removed peer %s and its registrations")
+			return changePeering(c.Context(), session, args[0], apiclient.PeerRemove,
+				"removed peer %s and its registrations")
 		},
 	}
 }
@@ -255,17 +271,19 @@ unreachable, they expire at their deadlines.`,
 // changePeering changes the state of a peering and notes the result, a format with the
 // domain.
 func changePeering(
-	ctx context.Context, s connect.Session, domain string, change apiclient.PeerVerb, result string,
+	ctx context.Context, session connect.Session, domain string, change apiclient.PeerVerb, result string,
 ) error {
-	client, err := s.Client()
+	client, err := session.Client()
 	if err != nil {
 		return err
 	}
+
 	if err := client.ChangePeering(ctx, domain, change); err != nil {
-		err = cli.Suggest(err, cli.ExitNotFound, s.CommandLine("peer", "list"))
-		return cli.Suggest(err, cli.ExitConflict, s.CommandLine("peer", "show", domain))
+		err = cli.Suggest(err, cli.ExitNotFound, session.CommandLine("peer", "list"))
+		return cli.Suggest(err, cli.ExitConflict, session.CommandLine("peer", "show", domain))
 	}
-	s.Note(result, domain)
+
+	session.Note(result, domain)
 
 	return nil
 }

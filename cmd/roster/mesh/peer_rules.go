@@ -13,9 +13,9 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-func setPeerCommand(s connect.Session) *cobra.Command {
+func setPeerCommand(session connect.Session) *cobra.Command {
 	var change peerChange
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "set DOMAIN",
 		Short: "Set export and import rules, quotas and addresses of a peering",
 		Long: `Set the rules of a peering: limits on the export to a peer in addition to policy, limits on
@@ -32,12 +32,12 @@ The addresses come from the invitation. If the peer's nodes move, set the new ad
 		Args: cli.Args("DOMAIN"),
 		RunE: func(c *cobra.Command, args []string) error {
 			change.command = c
-			return change.run(c.Context(), s, args[0])
+			return change.run(c.Context(), session, args[0])
 		},
 	}
-	change.addFlags(c)
+	change.addFlags(cmd)
 
-	return c
+	return cmd
 }
 
 // A filter is the flags for the agents to export to a peer, or to import from it.
@@ -55,19 +55,22 @@ func (f *filter) addFlags(c *cobra.Command, direction string) {
 }
 
 // apply sets the given filters in rules and reports whether any was given.
-func (f *filter) apply(c *cobra.Command, direction string, rules *apiclient.PeerRules) (given bool) {
-	if c.Flags().Changed(direction + "-names") {
+func (f *filter) apply(cmd *cobra.Command, direction string, rules *apiclient.PeerRules) (given bool) {
+	if cmd.Flags().Changed(direction + "-names") {
 		rules.Names = f.names
 		given = true
 	}
-	if c.Flags().Changed(direction + "-capabilities") {
+
+	if cmd.Flags().Changed(direction + "-capabilities") {
 		rules.Capabilities = f.capabilities
 		given = true
 	}
-	if c.Flags().Changed(direction + "-kinds") {
+
+	if cmd.Flags().Changed(direction + "-kinds") {
 		rules.Kinds = f.kinds
 		given = true
 	}
+
 	return given
 }
 
@@ -101,11 +104,11 @@ const (
 	flagProfile     = "bundle-profile"
 )
 
-func (p *peerChange) addFlags(c *cobra.Command) {
-	p.exported.addFlags(c, "export")
-	p.imported.addFlags(c, "import")
+func (p *peerChange) addFlags(cmd *cobra.Command) {
+	p.exported.addFlags(cmd, "export")
+	p.imported.addFlags(cmd, "import")
 
-	flags := c.Flags()
+	flags := cmd.Flags()
 	flags.Uint64Var(&p.records, flagRecords, 0,
 		"quota of the peer's registrations here, a `NUMBER`; 0 for the node's limits.records_per_peer")
 	flags.Uint64Var(&p.bytes, flagBytes, 0,
@@ -117,7 +120,8 @@ func (p *peerChange) addFlags(c *cobra.Command) {
 	flags.StringVar(&p.onStale, flagOnStale, "serve", "`ACTION` when the peer is unreachable: "+
 		"keep serving its registrations until they expire (serve), or hide them (hide)")
 
-	flags.StringSliceVar(&p.nodes, flagNodes, nil, "`URLS` of the peer's nodes, https://HOST[:PORT]; replaces the known ones")
+	flags.StringSliceVar(&p.nodes, flagNodes, nil,
+		"`URLS` of the peer's nodes, https://HOST[:PORT]; replaces the known ones")
 	flags.StringSliceVar(&p.gossip, flagGossip, nil,
 		"gossip `ADDRESSES` of the peer's nodes, HOST:PORT; replaces the known ones; \"\" for none")
 	flags.StringVar(&p.endpoint, flagEndpoint, "",
@@ -126,24 +130,27 @@ func (p *peerChange) addFlags(c *cobra.Command) {
 		"`PROFILE` of --bundle-endpoint: "+directory.ProfileSPIFFE+" or "+directory.ProfileWeb)
 }
 
-func (p *peerChange) run(ctx context.Context, s connect.Session, domain string) error {
-	client, err := s.Client()
+func (p *peerChange) run(ctx context.Context, session connect.Session, domain string) error {
+	client, err := session.Client()
 	if err != nil {
 		return err
 	}
-	peer, err := findPeer(ctx, s, client, domain)
+
+	peer, err := findPeer(ctx, session, client, domain)
 	if err != nil {
 		return err
 	}
+
 	settings, err := p.settings(peer)
 	if err != nil {
 		return err
 	}
 
 	if err := client.SetPeer(ctx, domain, settings); err != nil {
-		return cli.Suggest(err, cli.ExitNotFound, s.CommandLine("peer", "list"))
+		return cli.Suggest(err, cli.ExitNotFound, session.CommandLine("peer", "list"))
 	}
-	s.Note("updated the peering with %s", domain)
+
+	session.Note("updated the peering with %s", domain)
 
 	return nil
 }
@@ -154,16 +161,20 @@ func (p *peerChange) settings(peer *apiclient.Peer) (apiclient.PeerSettings, err
 	if p.exported.apply(p.command, "export", &peer.Export) {
 		to.Export = &peer.Export
 	}
+
 	filtered := p.imported.apply(p.command, "import", &peer.Import)
 	if limited := p.applyLimits(&peer.Import); filtered || limited {
 		to.Import = &peer.Import
 	}
+
 	if p.command.Flags().Changed(flagNodes) {
 		to.Addresses = p.nodes
 	}
+
 	if p.command.Flags().Changed(flagGossip) {
 		to.Gossip = p.gossip
 	}
+
 	switch {
 	case p.endpoint == "" && p.command.Flags().Changed(flagProfile):
 		return to, cli.Usage("--bundle-profile without --bundle-endpoint; give both")
@@ -176,9 +187,11 @@ func (p *peerChange) settings(peer *apiclient.Peer) (apiclient.PeerSettings, err
 	if to.Export == nil && to.Import == nil && to.Addresses == nil && to.Gossip == nil && to.BundleEndpoint == nil {
 		return to, cli.Usage("nothing to set; give at least one flag, such as --export-names")
 	}
+
 	seconds := p.maxLifetime / time.Second
 	if seconds < 0 || seconds > math.MaxUint32 || p.maxLifetime%time.Second != 0 {
-		return to, cli.Usage("--max-lifetime must be a whole number of seconds, or 0 for no limit, got %s", p.maxLifetime)
+		return to, cli.Usage("--max-lifetime must be a whole number of seconds, or 0 for no limit, got %s",
+			p.maxLifetime)
 	}
 
 	return to, nil
@@ -199,5 +212,6 @@ func (p *peerChange) applyLimits(rules *apiclient.PeerRules) (given bool) {
 			given = true
 		}
 	}
+
 	return given
 }

@@ -16,17 +16,18 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 )
 
-func showPeerCommand(s connect.Session) *cobra.Command {
+func showPeerCommand(session connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show DOMAIN",
 		Short: "Show one peering in full: state, rules, quotas, evidence, counters",
 		Args:  cli.Args("DOMAIN"),
-		RunE: s.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
-			peer, err := findPeer(ctx, s, client, args[0])
+		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
+			peer, err := findPeer(ctx, session, client, args[0])
 			if err != nil {
 				return err
 			}
-			return s.PrintValue(peer, "", peerTable(peer))
+
+			return session.PrintValue(peer, "", peerTable(peer))
 		}),
 	}
 }
@@ -47,51 +48,57 @@ func (t *fieldTable) addCounts(name string, counts map[string]uint64) {
 	}
 }
 
-func peerTable(p *apiclient.Peer) cli.Table {
+func peerTable(peer *apiclient.Peer) cli.Table {
 	t := &fieldTable{cli.Table{Head: []string{"FIELD", "VALUE"}}}
-	addPeerState(t, p)
-	addPeerRules(t, "export", p.Export)
-	addPeerRules(t, "import", p.Import)
-	addPeerHoldings(t, p)
+	addPeerState(t, peer)
+	addPeerRules(t, "export", peer.Export)
+	addPeerRules(t, "import", peer.Import)
+	addPeerHoldings(t, peer)
 
-	t.add("bytes in", cli.NonZero(p.BytesIn))
-	t.add("bytes out", cli.NonZero(p.BytesOut))
-	t.add("gossip bytes in", cli.NonZero(p.GossipIn))
-	t.add("gossip bytes out", cli.NonZero(p.GossipOut))
-	for _, e := range p.Evidence {
+	t.add("bytes in", cli.NonZero(peer.BytesIn))
+	t.add("bytes out", cli.NonZero(peer.BytesOut))
+	t.add("gossip bytes in", cli.NonZero(peer.GossipIn))
+	t.add("gossip bytes out", cli.NonZero(peer.GossipOut))
+
+	for _, e := range peer.Evidence {
 		t.add("evidence", e.ID+", found "+cli.FormatTime(e.Found))
 	}
-	t.addCounts("messages", p.Received)
-	t.addCounts("messages refused", p.Refused)
+
+	t.addCounts("messages", peer.Received)
+	t.addCounts("messages refused", peer.Refused)
 
 	return t.Table
 }
 
-func addPeerState(t *fieldTable, p *apiclient.Peer) {
-	t.add("domain", p.Domain)
-	t.add("state", p.State)
-	t.add("agreed state", p.Agreed)
-	t.add("ended by", p.EndedBy)
-	t.add("invitation valid until", cli.FormatTime(p.Until))
-	t.add("fingerprint", p.Fingerprint)
-	t.add("exported to peer", cli.YesNo(p.Exported))
-	if p.Unlisted {
+func addPeerState(t *fieldTable, peer *apiclient.Peer) {
+	t.add("domain", peer.Domain)
+	t.add("state", peer.State)
+	t.add("agreed state", peer.Agreed)
+	t.add("ended by", peer.EndedBy)
+	t.add("invitation valid until", cli.FormatTime(peer.Until))
+	t.add("fingerprint", peer.Fingerprint)
+	t.add("exported to peer", cli.YesNo(peer.Exported))
+
+	if peer.Unlisted {
 		t.add("exported to us", "no; ask the peer's operator to run roster peer export for this domain")
 	}
-	t.add("addresses", strings.Join(p.Addresses, " "))
-	t.add("gossip addresses", strings.Join(p.Gossip, " "))
-	t.add("position here", p.Watermark)
-	t.add("position there", p.Tip)
-	t.add("lag", fmt.Sprintf("%d revisions, %s s", p.LagRevisions, formatSeconds(p.LagSeconds)))
-	t.add("last contact", cli.FormatTime(p.LastHeard))
-	if p.HeadAge > 0 {
-		t.add("age of newest head", formatSeconds(p.HeadAge)+" s")
+
+	t.add("addresses", strings.Join(peer.Addresses, " "))
+	t.add("gossip addresses", strings.Join(peer.Gossip, " "))
+	t.add("position here", peer.Watermark)
+	t.add("position there", peer.Tip)
+	t.add("lag", fmt.Sprintf("%d revisions, %s s", peer.LagRevisions, formatSeconds(peer.LagSeconds)))
+	t.add("last contact", cli.FormatTime(peer.LastHeard))
+
+	if peer.HeadAge > 0 {
+		t.add("age of newest head", formatSeconds(peer.HeadAge)+" s")
 	}
-	t.add("bundle endpoint", p.BundleEndpoint)
-	t.add("bundle refreshed", cli.FormatTime(p.BundleChecked))
-	t.add("bundle error", p.BundleError)
-	t.add("last error", p.LastError)
-	t.add("formats held back", strings.Join(p.HoldsBack, " "))
+
+	t.add("bundle endpoint", peer.BundleEndpoint)
+	t.add("bundle refreshed", cli.FormatTime(peer.BundleChecked))
+	t.add("bundle error", peer.BundleError)
+	t.add("last error", peer.LastError)
+	t.add("formats held back", strings.Join(peer.HoldsBack, " "))
 }
 
 func addPeerRules(t *fieldTable, direction string, rules apiclient.PeerRules) {
@@ -100,25 +107,29 @@ func addPeerRules(t *fieldTable, direction string, rules apiclient.PeerRules) {
 	t.add(direction+" kinds", strings.Join(rules.Kinds, " "))
 	t.add(direction+" quota of records", cli.NonZero(rules.Records))
 	t.add(direction+" quota of bytes", cli.NonZero(rules.Bytes))
+
 	if parts := rules.OwnerShare; parts > 0 {
 		t.add(direction+" share of one owner", "1/"+strconv.FormatUint(uint64(parts), 10))
 	}
+
 	if seconds := rules.MaxLifetime; seconds > 0 {
 		t.add(direction+" maximum lifetime", (time.Duration(seconds) * time.Second).String())
 	}
+
 	t.add(direction+" on stale", rules.OnStale)
 }
 
-func addPeerHoldings(t *fieldTable, p *apiclient.Peer) {
-	if p.Hidden {
+func addPeerHoldings(t *fieldTable, peer *apiclient.Peer) {
+	if peer.Hidden {
 		t.add("hidden", "yes; the peer has been unreachable for too long")
 	}
-	t.add("records", usageOfLimit(p.Records, p.RecordsLimit))
-	t.add("bytes", usageOfLimit(p.Bytes, p.BytesLimit))
-	t.add("records missing", cli.NonZero(uint64(p.Missing)))
-	t.add("records over quota", cli.NonZero(p.OverQuota))
-	t.add("unsupported", p.Unsupported)
-	t.addCounts("records of unsupported format", p.Unopened)
+
+	t.add("records", usageOfLimit(peer.Records, peer.RecordsLimit))
+	t.add("bytes", usageOfLimit(peer.Bytes, peer.BytesLimit))
+	t.add("records missing", cli.NonZero(uint64(peer.Missing)))
+	t.add("records over quota", cli.NonZero(peer.OverQuota))
+	t.add("unsupported", peer.Unsupported)
+	t.addCounts("records of unsupported format", peer.Unopened)
 }
 
 // usageOfLimit returns how much of a quota is used. A limit of 0 means no limit.
@@ -126,5 +137,6 @@ func usageOfLimit(used, limit uint64) string {
 	if limit == 0 {
 		return cli.NonZero(used)
 	}
+
 	return fmt.Sprintf("%d of %d (%.1f %%)", used, limit, 100*float64(used)/float64(limit))
 }

@@ -39,9 +39,11 @@ type proofInput struct {
 // signatures are valid, but it doesn't answer the question.
 func (in *proofInput) checkSubject(report *trust.Report) error {
 	got := report.Subject
+
 	differs := func(asked, answered string) bool { return asked != "" && asked != answered }
 	if differs(in.rid, got.RID) || differs(in.name, got.Agent) || differs(in.origin, got.Domain) {
 		report.Authentic = false
+
 		return fmt.Errorf("%w: %s sent the proof of another registration: %s (%s) of %s",
 			trust.ErrFormat, in.directory, got.Agent, got.RID, got.Domain)
 	}
@@ -55,6 +57,7 @@ func (in *proofInput) setSubject(id string) {
 		in.rid = rid.String()
 		return
 	}
+
 	in.name = id
 	if name, err := directory.ParseName(id); err == nil {
 		in.name = name
@@ -69,6 +72,7 @@ func (p proofSource) read(ctx context.Context) (*proofInput, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		return p.fetch(ctx, path)
 
 	case p.argument != "-" && p.isRegistration():
@@ -76,6 +80,7 @@ func (p proofSource) read(ctx context.Context) (*proofInput, error) {
 	}
 
 	text, err := p.session.ReadFile(p.argument, trust.MaxProof+1)
+
 	return &proofInput{text: text}, err
 }
 
@@ -85,9 +90,11 @@ func (p proofSource) isRegistration() bool {
 	if filepath.IsAbs(p.argument) || strings.HasPrefix(p.argument, "./") || strings.HasPrefix(p.argument, "../") {
 		return false
 	}
+
 	if _, err := os.Lstat(p.argument); !errors.Is(err, fs.ErrNotExist) {
 		return false
 	}
+
 	_, notRID := directory.ParseRID(p.argument)
 	_, notName := directory.ParseName(p.argument)
 
@@ -100,17 +107,20 @@ func (p proofSource) fetchRegistration(ctx context.Context) (*proofInput, error)
 	if err != nil {
 		return nil, err
 	}
+
 	p.session.Note("No file %s; verifying the registration of that name.", p.argument)
+
 	path, err := resource.Locate(ctx, client, p.argument, p.origin, apiclient.ReadOptions{})
 	if err != nil {
 		return nil, resource.SuggestLookup(p.session, err, p.argument)
 	}
+
 	in, err := p.fetch(ctx, path)
 	if err != nil {
 		return nil, err
 	}
 
-	// The path may have the rid that a lookup found; the argument is the question.
+	// The path can contain the rid that a lookup found; the argument is the question.
 	in.setSubject(p.argument)
 	in.origin = cmp.Or(in.origin, p.origin)
 
@@ -120,8 +130,8 @@ func (p proofSource) fetchRegistration(ctx context.Context) (*proofInput, error)
 // registrationPath returns the path of the registration at a URL. The URL must be of the
 // directory in use, because client certificate and tokens are meant for that one only.
 func (p proofSource) registrationPath() (string, error) {
-	u, err := url.Parse(p.argument)
-	if err != nil || !isRegistrationURL(u) {
+	target, err := url.Parse(p.argument)
+	if err != nil || !isRegistrationURL(target) {
 		return "", cli.Usage("%q is not the URL of a registration", p.argument).
 			WithHint("It must be https://HOST/ad/r/RID or https://HOST/ad/r/DOMAIN/RID. " +
 				"Save other documents to a file, and verify the file.")
@@ -132,18 +142,22 @@ func (p proofSource) registrationPath() (string, error) {
 			return "", cli.Usage("no directory address for your token").
 				WithHint("Your token is sent only to the directory that --address (or ROSTER_ADDRESS) names.")
 		}
-		p.session.SetFallback("https://"+u.Host, "")
+
+		p.session.SetFallback("https://"+target.Host, "")
 	}
+
 	base, err := p.session.BaseURL()
 	if err != nil {
 		return "", err
 	}
-	if base != "https://"+u.Host {
+
+	if base != "https://"+target.Host {
 		return "", cli.Usage("%s is at another directory than --address %s", p.argument, base).
-			WithHint("Your certificate and tokens are sent only to that directory; give --address https://%s.", u.Host)
+			WithHint("Your certificate and tokens are sent only to that directory; give --address https://%s.",
+				target.Host)
 	}
 
-	return strings.TrimSuffix(u.EscapedPath(), "/proof"), nil
+	return strings.TrimSuffix(target.EscapedPath(), "/proof"), nil
 }
 
 func isRegistrationURL(u *url.URL) bool {
@@ -154,17 +168,21 @@ func isRegistrationURL(u *url.URL) bool {
 // fetch fetches the proof of the registration at a path, /ad/r/ID or /ad/r/DOMAIN/ID.
 func (p proofSource) fetch(ctx context.Context, path string) (*proofInput, error) {
 	in := new(proofInput)
+
 	segments := strings.Split(strings.TrimPrefix(path, "/ad/r/"), "/")
 	for i, segment := range segments {
 		text, err := url.PathUnescape(segment)
 		if err != nil || len(segments) > 2 {
 			return nil, cli.Usage("%q is not the path of a registration", path)
 		}
+
 		segments[i] = text
 	}
+
 	if len(segments) == 2 {
 		in.origin = segments[0]
 	}
+
 	id := segments[len(segments)-1]
 	in.setSubject(id)
 
@@ -172,10 +190,12 @@ func (p proofSource) fetch(ctx context.Context, path string) (*proofInput, error
 	if err != nil {
 		return nil, err
 	}
+
 	reply, err := client.Proof(ctx, path)
 	if err != nil {
 		return nil, resource.SuggestLookup(p.session, err, id)
 	}
+
 	in.text = reply.Body
 	in.directory, err = p.session.BaseURL()
 

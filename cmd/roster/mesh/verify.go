@@ -43,11 +43,13 @@ Exit codes: 0 authentic, 10 wrong signature or format, 11 the evidence is valid,
 key or identity, or no anchor, 13 not included in the ledger, 14 expired. With --agent:
 0 no differences, 1 differences, 6 no description available.`
 
-func verifyCommand(s connect.Session) *cobra.Command {
-	var proof proofVerification
-	var agent agentVerification
-	var origin string
-	c := &cobra.Command{
+func verifyCommand(session connect.Session) *cobra.Command {
+	var (
+		proof  proofVerification
+		agent  agentVerification
+		origin string
+	)
+	cmd := &cobra.Command{
 		Use:   "verify FILE | URL | NAME|RID | --agent NAME|RID",
 		Short: "Verify a proof offline, or compare an agent with its registration",
 		Long:  verifyHelp,
@@ -58,25 +60,28 @@ func verifyCommand(s connect.Session) *cobra.Command {
 			if agent.id != "" {
 				return cli.Args()(c, args)
 			}
+
 			return cli.Args("FILE, URL, NAME or RID")(c, args)
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			if agent.id != "" {
 				agent.origin = origin
-				return agent.run(c.Context(), s)
+				return agent.run(c.Context(), session)
 			}
-			proof.source = proofSource{session: s, argument: args[0], origin: origin}
-			return proof.run(c.Context(), s)
+
+			proof.source = proofSource{session: session, argument: args[0], origin: origin}
+
+			return proof.run(c.Context(), session)
 		},
 	}
-	f := c.Flags()
-	f.StringVar(&agent.id, "agent", "", "`AGENT` to compare with its registration, by name or rid")
-	f.StringVar(&origin, "origin", "", "`DOMAIN` that registered the agent")
-	f.StringVar(&proof.keysFile, "keys", "", "`FILE` with a key document that you pinned (compact JWS)")
-	f.StringVar(&proof.at, "at", "", "verify as of this `TIME`, such as 2026-01-31T12:00:00Z (default: now)")
-	agent.fetch.AddFlags(c)
+	flags := cmd.Flags()
+	flags.StringVar(&agent.id, "agent", "", "`AGENT` to compare with its registration, by name or rid")
+	flags.StringVar(&origin, "origin", "", "`DOMAIN` that registered the agent")
+	flags.StringVar(&proof.keysFile, "keys", "", "`FILE` with a key document that you pinned (compact JWS)")
+	flags.StringVar(&proof.at, "at", "", "verify as of this `TIME`, such as 2026-01-31T12:00:00Z (default: now)")
+	agent.fetch.AddFlags(cmd)
 
-	return c
+	return cmd
 }
 
 // A proofVerification verifies one file or one registration's proof.
@@ -86,17 +91,19 @@ type proofVerification struct {
 	at       string
 }
 
-func (v *proofVerification) run(ctx context.Context, s connect.Session) error {
-	options, err := v.options(s)
+func (v *proofVerification) run(ctx context.Context, session connect.Session) error {
+	options, err := v.options(session)
 	if err != nil {
 		return err
 	}
+
 	input, err := v.source.read(ctx)
 	if err != nil {
 		return err
 	}
+
 	options.Directory = input.directory
-	if err := addBundle(s, &options); err != nil {
+	if err := addBundle(session, &options); err != nil {
 		return err
 	}
 
@@ -104,10 +111,12 @@ func (v *proofVerification) run(ctx context.Context, s connect.Session) error {
 	if verdict == nil {
 		verdict = input.checkSubject(report)
 	}
-	if bundle, origin, isFlag := s.Bundle(); report.Anchor == trust.AnchorBundle && !isFlag {
-		s.Note("Using the bundle %s of the %s.", bundle, origin)
+
+	if bundle, origin, isFlag := session.Bundle(); report.Anchor == trust.AnchorBundle && !isFlag {
+		session.Note("Using the bundle %s of the %s.", bundle, origin)
 	}
-	if err := s.PrintValue(report, "steps", reportTable(report)); err != nil {
+
+	if err := session.PrintValue(report, "steps", reportTable(report)); err != nil {
 		return err
 	}
 
@@ -127,11 +136,12 @@ func verdictFailure(verdict error, argument, domain string) error {
 			WithHint("Give the CA certificates of %s (--bundle FILE) or a key document of it (--keys FILE), "+
 				"from a source that you trust.", domain)
 	}
+
 	return cli.Failed(trust.ExitCode(verdict), "%s is not authentic: %w", argument, verdict)
 }
 
 // options returns the options of this command's own flags.
-func (v *proofVerification) options(s connect.Session) (options trust.VerifyOptions, err error) {
+func (v *proofVerification) options(session connect.Session) (options trust.VerifyOptions, err error) {
 	if v.at != "" {
 		if options.At, err = time.Parse(time.RFC3339, v.at); err != nil {
 			return options, cli.Usage("--at must be a time such as 2026-01-31T12:00:00Z, got %q", v.at)
@@ -139,17 +149,18 @@ func (v *proofVerification) options(s connect.Session) (options trust.VerifyOpti
 	}
 
 	if v.keysFile != "" {
-		text, err := s.ReadFile(v.keysFile, compact.MaxSize+1)
+		text, err := session.ReadFile(v.keysFile, compact.MaxSize+1)
 		if err != nil {
 			return options, err
 		}
+
 		options.Keys = strings.TrimSpace(string(text))
 		if options.Keys == "" {
 			return options, cli.Failed(cli.ExitFormat, "key document %s is empty", v.keysFile)
 		}
 	}
 
-	return options, s.UseContext()
+	return options, session.UseContext()
 }
 
 // addBundle adds the bundle of the flag, the environment or the context. The flag's bundle
@@ -165,9 +176,11 @@ func addBundle(s connect.Session, options *trust.VerifyOptions) error {
 	if err != nil {
 		return cli.Failed(cli.ExitFailed, "cannot read the bundle: %w", err)
 	}
+
 	if options.Bundle, err = trust.ParseBundle(spiffeid.TrustDomain{}, text); err != nil {
 		return cli.Failed(cli.ExitFormat, "cannot use the bundle %s: %w", bundle, err)
 	}
+
 	options.OfConnection = !isFlag || options.Directory != ""
 
 	return nil
@@ -183,11 +196,14 @@ func reportTable(report *trust.Report) cli.Table {
 		case !step.OK:
 			result = "FAILED"
 		}
+
 		t.Add(result, step.Name, step.Detail)
 	}
+
 	if len(report.Unchecked) > 0 {
 		t.Add("-", "not checked", "members of the file: "+strings.Join(report.Unchecked, ", "))
 	}
+
 	t.Add(cli.YesNo(report.Authentic), "authentic", "anchor: "+string(report.Anchor))
 
 	return t

@@ -28,29 +28,35 @@ type memberDifference struct {
 	Said       string `json:"said"`
 }
 
-func (v *agentVerification) run(ctx context.Context, s connect.Session) error {
-	registration, contents, err := resource.Contents(ctx, s, v.id, v.origin)
+func (v *agentVerification) run(ctx context.Context, session connect.Session) error {
+	registration, contents, err := resource.Contents(ctx, session, v.id, v.origin)
 	if err != nil {
 		return err
 	}
+
 	projection, err := kinds.Reproject(contents.Agent, contents.Document)
 	if err != nil {
 		return err
 	}
+
 	owner, _ := directory.ParseIdentity(registration.Provenance.Registrant) // zero if it is withheld
+
 	source, ok := probe.SourceOf(owner, contents.Document, projection)
 	if !ok {
 		return cli.Failed(cli.ExitFailed, "%s has no https base with a description", v.id).
-			WithHint("Descriptions exist for A2A, MCP and Web of Agents at an https base; its base is %s.", projection.Base)
+			WithHint("Descriptions exist for A2A, MCP and Web of Agents at an https base; its base is %s.",
+				projection.Base)
 	}
 
-	guard, err := v.fetch.Guard(s.Console)
+	guard, err := v.fetch.Guard(session.Console)
 	if err != nil {
 		return err
 	}
 	defer guard.Close()
 	description, err := probe.Fetch(ctx, guard, source, "")
+
 	var differences []probe.Difference
+
 	at := source.URL
 	if err == nil {
 		at = description.At
@@ -63,18 +69,21 @@ func (v *agentVerification) run(ctx context.Context, s connect.Session) error {
 		if gateway.RuleOf(err) == gateway.RuleAddress {
 			failure = failure.WithHint(fetch.HintAddress)
 		}
+
 		return failure
 	}
 
-	return v.report(s, differences, map[string]any{
+	return v.report(session, differences, map[string]any{
 		"agent": contents.Agent, "rid": registration.RID(), "at": at, "state": verdict.State,
 	})
 }
 
 // report prints the differences with the other members of the JSON output, and fails if
 // there are any.
-func (v *agentVerification) report(s connect.Session, differences []probe.Difference, output map[string]any) error {
+func (v *agentVerification) report(session connect.Session, differences []probe.Difference,
+	output map[string]any) error {
 	list := []memberDifference{}
+
 	t := cli.Table{Head: []string{"MEMBER", "REGISTERED", "DESCRIBED"}}
 	for _, d := range differences {
 		list = append(list, memberDifference(d))
@@ -82,14 +91,17 @@ func (v *agentVerification) report(s connect.Session, differences []probe.Differ
 	}
 
 	at := output["at"]
+
 	output["differences"] = list
-	if err := s.PrintValue(output, "differences", t); err != nil {
+	if err := session.PrintValue(output, "differences", t); err != nil {
 		return err
 	}
+
 	if len(list) > 0 {
 		return cli.Failed(cli.ExitFailed, "%s differs from its own description at %s", v.id, at)
 	}
-	s.Note("%s matches its own description at %s", v.id, at)
+
+	session.Note("%s matches its own description at %s", v.id, at)
 
 	return nil
 }

@@ -1,5 +1,5 @@
 // Package resource finds the one registration that a command line names, by name or rid,
-// and suggests the command that helps if there is none or several.
+// and suggests the command that helps if no or several registrations match.
 package resource
 
 import (
@@ -29,6 +29,7 @@ func Path(id, origin string) string {
 	case origin != "":
 		return pathPrefix + url.PathEscape(origin) + "/" + url.PathEscape(id)
 	}
+
 	return pathPrefix + url.PathEscape(id)
 }
 
@@ -41,6 +42,7 @@ func Locate(
 	if _, notRID := directory.ParseRID(id); origin == "" || notRID == nil {
 		return Path(id, origin), nil
 	}
+
 	if _, err := directory.ParseName(id); err != nil {
 		return "", err
 	}
@@ -49,6 +51,7 @@ func Locate(
 	if err != nil {
 		return "", err
 	}
+
 	if len(found.Agents) == 0 {
 		return "", cli.Failed(cli.ExitNotFound, "no registration %q of %s is visible to you here", id, origin)
 	}
@@ -59,33 +62,36 @@ func Locate(
 // Contents returns a registration by its name or rid, and the contents of its signed
 // record.
 func Contents(
-	ctx context.Context, s connect.Session, id, origin string,
+	ctx context.Context, session connect.Session, id, origin string,
 ) (*apiclient.Resource, *signed.Contents, error) {
-	client, err := s.Client()
+	client, err := session.Client()
 	if err != nil {
 		return nil, nil, err
 	}
+
 	path, err := Locate(ctx, client, id, origin, apiclient.ReadOptions{})
 	if err != nil {
 		return nil, nil, err
 	}
+
 	found, err := client.Get(ctx, path)
 	if err != nil {
-		return nil, nil, ExplainAmbiguity(s, SuggestLookup(s, err, id), id)
+		return nil, nil, ExplainAmbiguity(session, SuggestLookup(session, err, id), id)
 	}
 
 	contents, err := contract.Contents(ctx, client, found.Href)
+
 	return found, contents, err
 }
 
 // SuggestLookup adds a lookup to the failure to find a registration: by the beginning of
 // its name, or of all registrations if id is a rid.
-func SuggestLookup(s connect.Session, err error, id string) error {
+func SuggestLookup(session connect.Session, err error, id string) error {
 	if _, notRID := directory.ParseRID(id); notRID == nil {
-		return cli.Suggest(err, cli.ExitNotFound, s.CommandLine("lookup"))
+		return cli.Suggest(err, cli.ExitNotFound, session.CommandLine("lookup"))
 	}
 
-	return cli.Suggest(err, cli.ExitNotFound, s.CommandLine("lookup", "--agent", prefixPattern(id)))
+	return cli.Suggest(err, cli.ExitNotFound, session.CommandLine("lookup", "--agent", prefixPattern(id)))
 }
 
 // prefixPattern returns the filter for names that begin like this one.
@@ -96,7 +102,7 @@ func prefixPattern(name string) string {
 
 // ExplainAmbiguity turns the response that several domains have a name into a failure that
 // lists the domains. Other errors are returned as they are.
-func ExplainAmbiguity(s connect.Session, err error, id string) error {
+func ExplainAmbiguity(session connect.Session, err error, id string) error {
 	var response *apiclient.Error
 	if !errors.As(err, &response) || response.Status != http.StatusMultipleChoices {
 		return err
@@ -109,10 +115,11 @@ func ExplainAmbiguity(s connect.Session, err error, id string) error {
 			origins = append(origins, origin)
 		}
 	}
+
 	failure := cli.Failed(cli.ExitConflict, "ambiguous name %q: several domains have a registration of that name", id).
 		WithHint("Choose one with --origin: %s.", strings.Join(origins, ", "))
 	if len(origins) > 0 {
-		failure.Next = s.CommandLine("get", id, "--origin", origins[0])
+		failure.Next = session.CommandLine("get", id, "--origin", origins[0])
 	}
 
 	return failure
