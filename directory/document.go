@@ -219,11 +219,11 @@ func (d Document) Merge(body []byte) (Document, error) {
 		return Document{}, err
 	}
 	members := d.Members()
-	for _, p := range patch.Members() {
-		if i := slices.IndexFunc(members, func(m strictjson.Member) bool { return m.Name == p.Name }); i >= 0 {
-			members[i] = p
+	for _, member := range patch.Members() {
+		if i := slices.IndexFunc(members, func(m strictjson.Member) bool { return m.Name == member.Name }); i >= 0 {
+			members[i] = member
 		} else {
-			members = append(members, p)
+			members = append(members, member)
 		}
 	}
 	return NewDocument(d.kind, members)

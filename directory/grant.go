@@ -15,25 +15,25 @@ type Grant struct {
 }
 
 // GrantOf returns the grant of what a Redaction shows of a document.
-func GrantOf(to Audience, s Redaction, d Document) Grant {
-	if s.ShowsAll() {
+func GrantOf(to Audience, redaction Redaction, doc Document) Grant {
+	if redaction.ShowsAll() {
 		return Grant{Audience: to, All: true}
 	}
-	kind := d.Kind()
-	g := Grant{Audience: to, Doc: kind.required()}
+	kind := doc.Kind()
+	grant := Grant{Audience: to, Doc: kind.required()}
 	for _, name := range []string{"agent", "kind", "owner"} {
-		if s.Allows(kind, "reg", name) {
-			g.Reg = append(g.Reg, name)
+		if redaction.Allows(kind, "reg", name) {
+			grant.Reg = append(grant.Reg, name)
 		}
 	}
-	for _, m := range d.Members() {
-		if s.Shows(kind, m.Name) {
-			g.Doc = append(g.Doc, m.Name)
+	for _, m := range doc.Members() {
+		if redaction.Shows(kind, m.Name) {
+			grant.Doc = append(grant.Doc, m.Name)
 		}
 	}
-	slices.Sort(g.Doc)
-	g.Doc = slices.Compact(g.Doc)
-	return g
+	slices.Sort(grant.Doc)
+	grant.Doc = slices.Compact(grant.Doc)
+	return grant
 }
 
 // Allows reports whether g discloses the member name of the object reg or doc.

@@ -19,11 +19,11 @@ func HashOf(b []byte) Hash { return sha256.Sum256(b) }
 // ParseHash parses the text form; every hash has exactly one.
 func ParseHash(s string) (Hash, error) {
 	var h Hash
-	b, err := B64.DecodeString(s)
-	if err != nil || len(b) != len(h) || len(s) != B64.EncodedLen(len(h)) {
+	data, err := B64.DecodeString(s)
+	if err != nil || len(data) != len(h) || len(s) != B64.EncodedLen(len(h)) {
 		return Hash{}, fmt.Errorf("%q is not a hash", s)
 	}
-	return Hash(b), nil
+	return Hash(data), nil
 }
 
 func (h Hash) String() string { return B64.EncodeToString(h[:]) }

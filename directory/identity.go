@@ -83,12 +83,12 @@ func (i Identity) MemberOf(domain spiffeid.TrustDomain) bool {
 func (i Identity) MarshalText() ([]byte, error) { return []byte(i.uri), nil }
 
 // UnmarshalText parses the text form; the empty text is nobody.
-func (i *Identity) UnmarshalText(b []byte) error {
-	if len(b) == 0 {
+func (i *Identity) UnmarshalText(data []byte) error {
+	if len(data) == 0 {
 		*i = Identity{}
 		return nil
 	}
-	id, err := ParseIdentity(string(b))
+	id, err := ParseIdentity(string(data))
 	*i = id
 	return err
 }

@@ -46,11 +46,11 @@ func (p IdentityPattern) String() string { return p.text }
 func (p IdentityPattern) MarshalText() ([]byte, error) { return []byte(p.text), nil }
 
 // UnmarshalText parses the text form; the empty text is the zero pattern.
-func (p *IdentityPattern) UnmarshalText(b []byte) (err error) {
-	if len(b) == 0 {
+func (p *IdentityPattern) UnmarshalText(data []byte) (err error) {
+	if len(data) == 0 {
 		*p = IdentityPattern{}
 		return nil
 	}
-	*p, err = ParseIdentityPattern(string(b))
+	*p, err = ParseIdentityPattern(string(data))
 	return err
 }

@@ -49,11 +49,11 @@ type Clock struct {
 }
 
 // Advance takes the origin's word that it was t.
-func (c *Clock) Advance(t time.Time) {
+func (c *Clock) Advance(at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now := time.Now(); t.After(c.reached(now)) {
-		c.floor, c.heard = t, now
+	if now := time.Now(); at.After(c.reached(now)) {
+		c.floor, c.heard = at, now
 	}
 }
 

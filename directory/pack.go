@@ -15,13 +15,13 @@ type Packed struct{ code string }
 
 // Pack packs the projection of d, which is the zero value where there is no
 // document; nil gives the zero value.
-func Pack(d Document, p *Projection) Packed {
-	if p == nil {
+func Pack(doc Document, projection *Projection) Packed {
+	if projection == nil {
 		return Packed{}
 	}
 	var room [512]byte
 	c := coder{out: room[:0], packing: true}
-	c.all(p, d.text())
+	c.all(projection, doc.text())
 	return Packed{string(c.out)}
 }
 
@@ -49,13 +49,13 @@ func (e *Entry) Unpack(p *Projection) {
 
 // UnpackFilterable is Unpack of the members alone that lookups filter by. An entry
 // without a projection gives the zero Projection.
-func (e *Entry) UnpackFilterable(p *Projection) {
+func (e *Entry) UnpackFilterable(projection *Projection) {
 	if e.Packed.IsZero() {
-		*p = Projection{}
+		*projection = Projection{}
 		return
 	}
 	c := coder{in: e.Packed.code}
-	c.filterable(p)
+	c.filterable(projection)
 }
 
 // SharesContents reports whether both entries share the memory of one document and
@@ -78,54 +78,54 @@ type coder struct {
 }
 
 // all codes p, whose document has that text.
-func (c *coder) all(p *Projection, doc string) {
-	c.filterable(p)
+func (c *coder) all(projection *Projection, doc string) {
+	c.filterable(projection)
 	c.doc = doc
-	c.shown(p)
+	c.shown(projection)
 }
 
 // filterable codes the members that lookups filter by.
-func (c *coder) filterable(p *Projection) {
-	c.texts(&p.Status)
-	c.list(&p.Protocols)
-	c.list(&p.Languages)
-	c.list(&p.Tags)
-	for i := range each(c, &p.Capabilities) {
-		o := &p.Capabilities[i]
+func (c *coder) filterable(projection *Projection) {
+	c.texts(&projection.Status)
+	c.list(&projection.Protocols)
+	c.list(&projection.Languages)
+	c.list(&projection.Tags)
+	for i := range each(c, &projection.Capabilities) {
+		o := &projection.Capabilities[i]
 		c.texts(&o.Name, &o.Type)
 		c.list(&o.Tags)
 	}
 }
 
 // shown codes the rest.
-func (c *coder) shown(p *Projection) {
-	c.texts(&p.Name, &p.Description, &p.Base, &p.Version, &p.Vendor)
-	for i := range p.Capabilities {
-		o := &p.Capabilities[i]
+func (c *coder) shown(projection *Projection) {
+	c.texts(&projection.Name, &projection.Description, &projection.Base, &projection.Version, &projection.Vendor)
+	for i := range projection.Capabilities {
+		o := &projection.Capabilities[i]
 		c.texts(&o.Description, &o.Operation)
 		c.raws(&o.InputSchema, &o.OutputSchema, &o.Raw)
 	}
-	for i := range each(c, &p.Bindings) {
-		o := &p.Bindings[i]
+	for i := range each(c, &projection.Bindings) {
+		o := &projection.Bindings[i]
 		c.texts(&o.Protocol, &o.Endpoint, &o.InteractionModel, &o.Transport, &o.Envelope)
 		c.list(&o.MediaTypes)
 	}
-	for i := range each(c, &p.Examples) {
-		o := &p.Examples[i]
-		c.texts(&o.ID, &o.Text, &o.Language)
-		c.list(&o.Tags)
-		c.raws(&o.InputSchema, &o.OutputSchema)
+	for i := range each(c, &projection.Examples) {
+		example := &projection.Examples[i]
+		c.texts(&example.ID, &example.Text, &example.Language)
+		c.list(&example.Tags)
+		c.raws(&example.InputSchema, &example.OutputSchema)
 	}
-	c.raws(&p.Authentication, &p.Constraints)
+	c.raws(&projection.Authentication, &projection.Constraints)
 }
 
 // each codes how many items a list has and returns the list.
-func each[T any](c *coder, list *[]T) []T {
-	n := c.number(len(*list))
-	if c.packing { // others may read it
+func each[T any](coder *coder, list *[]T) []T {
+	n := coder.number(len(*list))
+	if coder.packing { // others may read it
 		return *list
 	}
-	if n > len(c.in) { // each takes a byte at least
+	if n > len(coder.in) { // each takes a byte at least
 		panic("not a projection")
 	}
 	if have := cap(*list); n > have {
@@ -176,15 +176,15 @@ func (c *coder) take() string {
 
 // raws codes JSON; nil is as no bytes.
 func (c *coder) raws(raws ...*[]byte) {
-	for _, b := range raws {
-		s := strictjson.TextOf(*b)
+	for _, data := range raws {
+		s := strictjson.TextOf(*data)
 		c.texts(&s)
 		switch {
 		case c.packing:
 		case s == "":
-			*b = nil
+			*data = nil
 		default:
-			*b = strictjson.BytesOf(s)
+			*data = strictjson.BytesOf(s)
 		}
 	}
 }

@@ -150,8 +150,8 @@ type Peering struct {
 }
 
 // Equal reports whether two peerings say the same.
-func (p Peering) Equal(o Peering) bool {
-	return p.Domain == o.Domain && p.State == o.State && p.Mesh == o.Mesh &&
-		p.Secret == o.Secret && p.Until == o.Until && p.ByPeer == o.ByPeer && p.Endpoint == o.Endpoint && p.Export.Equal(o.Export) && p.Import.Equal(o.Import) && bytes.Equal(p.Bundle, o.Bundle) &&
-		slices.Equal(p.Addresses, o.Addresses) && slices.Equal(p.Gossip, o.Gossip)
+func (p Peering) Equal(peering Peering) bool {
+	return p.Domain == peering.Domain && p.State == peering.State && p.Mesh == peering.Mesh &&
+		p.Secret == peering.Secret && p.Until == peering.Until && p.ByPeer == peering.ByPeer && p.Endpoint == peering.Endpoint && p.Export.Equal(peering.Export) && p.Import.Equal(peering.Import) && bytes.Equal(p.Bundle, peering.Bundle) &&
+		slices.Equal(p.Addresses, peering.Addresses) && slices.Equal(p.Gossip, peering.Gossip)
 }

@@ -47,40 +47,40 @@ func (s Redaction) Names() (names []string, only bool) {
 func (s Redaction) ShowsAll() bool { return s == Redaction{} }
 
 // Compare puts Sights into some fixed order.
-func (s Redaction) Compare(o Redaction) int {
-	if s.only != o.only {
-		if o.only {
+func (s Redaction) Compare(redaction Redaction) int {
+	if s.only != redaction.only {
+		if redaction.only {
 			return -1
 		}
 		return 1
 	}
-	return strings.Compare(s.names, o.names)
+	return strings.Compare(s.names, redaction.names)
 }
 
 // And returns the Redaction of what both show.
-func (s Redaction) And(o Redaction) Redaction {
+func (s Redaction) And(redaction Redaction) Redaction {
 	switch {
-	case s.only && o.only:
-		return Redaction{s.filter(o.has), true}
+	case s.only && redaction.only:
+		return Redaction{s.filter(redaction.has), true}
 	case s.only:
-		return Redaction{s.filter(func(name string) bool { return !o.has(name) }), true}
-	case o.only:
-		return o.And(s)
+		return Redaction{s.filter(func(name string) bool { return !redaction.has(name) }), true}
+	case redaction.only:
+		return redaction.And(s)
 	}
-	return Redaction{s.with(o), false}
+	return Redaction{s.with(redaction), false}
 }
 
 // Or returns the Redaction of what either shows.
-func (s Redaction) Or(o Redaction) Redaction {
+func (s Redaction) Or(redaction Redaction) Redaction {
 	switch {
-	case s.only && o.only:
-		return Redaction{s.with(o), true}
+	case s.only && redaction.only:
+		return Redaction{s.with(redaction), true}
 	case s.only:
-		return o.Or(s)
-	case o.only:
-		return Redaction{s.filter(func(name string) bool { return !o.has(name) }), false}
+		return redaction.Or(s)
+	case redaction.only:
+		return Redaction{s.filter(func(name string) bool { return !redaction.has(name) }), false}
 	}
-	return Redaction{s.filter(o.has), false}
+	return Redaction{s.filter(redaction.has), false}
 }
 
 func (s Redaction) has(name string) bool {

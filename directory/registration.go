@@ -106,16 +106,16 @@ func ParseVisibility(s string) (Visibility, error) {
 	case s == "mesh":
 		return Visibility{Mesh: true}, nil
 	case strings.HasPrefix(s, "peers:"):
-		var v Visibility
+		var visibility Visibility
 		for name := range strings.SplitSeq(strings.TrimPrefix(s, "peers:"), ",") {
 			td, err := spiffeid.TrustDomainFromString(name)
 			if err != nil || name != td.Name() || name == Mesh.name {
 				return Visibility{}, Refuse(BadRequest, "visibility names %.100q, which is not a domain", name)
 			}
-			v.Peers = append(v.Peers, td)
+			visibility.Peers = append(visibility.Peers, td)
 		}
-		sortDomains(&v.Peers)
-		return v, nil
+		sortDomains(&visibility.Peers)
+		return visibility, nil
 	}
 	return Visibility{}, Refuse(BadRequest, "visibility is %.100q; it is domain, mesh, or peers:DOMAIN,…", s)
 }

@@ -119,11 +119,11 @@ func (d Document) Resting() []byte { return strictjson.BytesOf(d.raw) }
 // LoadResting returns a document of its Resting bytes, which may be damaged. It
 // keeps raw, which must not be modified any more.
 func LoadResting(kind Kind, raw []byte) (Document, error) {
-	d := LoadDocument(kind, raw)
-	if _, err := d.Awake(); err != nil {
+	doc := LoadDocument(kind, raw)
+	if _, err := doc.Awake(); err != nil {
 		return Document{}, err
 	}
-	return d, nil
+	return doc, nil
 }
 
 // entryOverhead is about how many bytes an entry takes beside its texts.
@@ -141,12 +141,12 @@ func (e *Entry) Rest() {
 	room := restRooms.Get().(*[]byte)
 	defer restRooms.Put(room)
 	doc := e.Document.atRest(*room)
-	var b strings.Builder
-	b.Grow(len(doc) + len(e.Packed.code) + len(e.Agent))
-	b.Write(doc)
-	b.WriteString(e.Packed.code)
-	b.WriteString(e.Agent)
-	all, code := b.String(), len(doc)
+	var out strings.Builder
+	out.Grow(len(doc) + len(e.Packed.code) + len(e.Agent))
+	out.Write(doc)
+	out.WriteString(e.Packed.code)
+	out.WriteString(e.Agent)
+	all, code := out.String(), len(doc)
 	agent := code + len(e.Packed.code)
 	e.Document.raw, e.Packed.code, e.Agent = all[:code], all[code:agent], all[agent:]
 }

@@ -22,21 +22,21 @@ func LoadPacked(code []byte) Packed { return Packed{string(code)} }
 
 // Unpack returns the projection of d that has a code. It is for a code that may be
 // none, of what may be no document.
-func Unpack(d Document, code []byte) (p *Projection, err error) {
+func Unpack(doc Document, code []byte) (projection *Projection, err error) {
 	defer func() {
 		if recover() != nil { // it points to where nothing is
-			p, err = nil, fmt.Errorf("%d bytes are not the projection of this document", len(code))
+			projection, err = nil, fmt.Errorf("%d bytes are not the projection of this document", len(code))
 		}
 	}()
-	p = new(Projection)
-	text := d.text()
+	projection = new(Projection)
+	text := doc.text()
 	if text != "" && text[0] != jsonObject {
 		return nil, errors.New("the document is no JSON object")
 	}
 	c := coder{in: string(code)}
-	c.all(p, text)
+	c.all(projection, text)
 	if c.in != "" {
 		return nil, fmt.Errorf("%d bytes follow a projection", len(c.in))
 	}
-	return p, nil
+	return projection, nil
 }

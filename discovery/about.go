@@ -15,12 +15,12 @@ type About struct {
 
 // About returns what f answers by.
 func (f *Finder) About() About {
-	a := About{Weights: f.cfg.Weights, PerOwner: f.cfg.PerOwner, DisplacingShare: displacingShare, Taxonomies: []string{}}
+	about := About{Weights: f.cfg.Weights, PerOwner: f.cfg.PerOwner, DisplacingShare: displacingShare, Taxonomies: []string{}}
 	for _, t := range f.cfg.Taxonomies {
-		a.Taxonomies = append(a.Taxonomies, t.ID)
+		about.Taxonomies = append(about.Taxonomies, t.ID)
 	}
 	if f.cfg.Embedder != nil {
-		a.Model = f.cfg.Embedder.Model()
+		about.Model = f.cfg.Embedder.Model()
 	}
-	return a
+	return about
 }

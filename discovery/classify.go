@@ -26,25 +26,25 @@ const classBatch = 256
 func (f *Finder) classifyFrom(from uint32) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	x := f.index
-	to := min(from+classBatch, x.slots.Len())
+	terms := f.index
+	to := min(from+classBatch, terms.slots.Len())
 	for n := from; n < to; n++ {
-		if x.alive.Has(n) {
-			x.reclassify(f, n)
+		if terms.alive.Has(n) {
+			terms.reclassify(f, n)
 		}
 	}
-	return to < x.slots.Len()
+	return to < terms.slots.Len()
 }
 
 // reclassify gives a registration the class that it is of by now. One that the
 // view has no more is about to go.
 func (x *termIndex) reclassify(f *Finder, n uint32) {
 	s := x.slots.At(n)
-	e, ok := f.cfg.View.Peek(x.origins[s.origin], s.rid)
+	entry, ok := f.cfg.View.Peek(x.origins[s.origin], s.rid)
 	if !ok {
 		return
 	}
-	if x.reclass(n, x.classOf(e)) {
+	if x.reclass(n, x.classOf(entry)) {
 		x.changed(n)
 	}
 }

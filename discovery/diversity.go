@@ -44,22 +44,22 @@ func (s *selection) pick(most int) {
 	at := 0
 	for len(p.all) < most {
 		for ; within == nil && at < len(s.rated); at++ {
-			c := s.rated[at]
+			candidate := s.rated[at]
 			switch {
-			case s.isWeak(c):
-			case s.share() > 0 && len(p.by[c.owner]) >= s.share():
-				waiting = append(waiting, c)
-			case !s.repeats(c):
-				within = c
+			case s.isWeak(candidate):
+			case s.share() > 0 && len(p.by[candidate.owner]) >= s.share():
+				waiting = append(waiting, candidate)
+			case !s.repeats(candidate):
+				within = candidate
 			}
 		}
 
 		switch {
 		case len(waiting) > 0 && (within == nil || within.Score < displacingShare*waiting[0].Score):
-			c := waiting[0]
+			candidate := waiting[0]
 			waiting = waiting[1:]
-			if !s.repeats(c) {
-				p.take(c)
+			if !s.repeats(candidate) {
+				p.take(candidate)
 				p.beyond = true
 			}
 		case within != nil:
@@ -92,12 +92,12 @@ func (s *selection) share() int {
 }
 
 // isWeak notes a candidate that is in no answer since it doesn't match, or hardly so.
-func (s *selection) isWeak(c *Candidate) bool {
+func (s *selection) isWeak(candidate *Candidate) bool {
 	switch {
-	case c.Score <= 0, c.rater.faint(c):
-		s.picked.turned[c] = WhyNoMatch
-	case c.Flags&content.SpamFlags != 0 && c.Score < flaggedFloor*s.rated[0].Score:
-		s.picked.turned[c] = WhyFlagged // it matches a little of everything
+	case candidate.Score <= 0, candidate.rater.faint(candidate):
+		s.picked.turned[candidate] = WhyNoMatch
+	case candidate.Flags&content.SpamFlags != 0 && candidate.Score < flaggedFloor*s.rated[0].Score:
+		s.picked.turned[candidate] = WhyFlagged // it matches a little of everything
 	default:
 		return false
 	}
@@ -106,18 +106,18 @@ func (s *selection) isWeak(c *Candidate) bool {
 
 // repeats notes a candidate that says nearly the same as a better one of its owner, and
 // flags that one: what stands for several says so.
-func (s *selection) repeats(c *Candidate) bool {
-	others := s.picked.by[c.owner]
+func (s *selection) repeats(candidate *Candidate) bool {
+	others := s.picked.by[candidate.owner]
 	if s.isSingle() || len(others) == 0 {
 		return false
 	}
-	mine := s.wordsOf(c)
+	mine := s.wordsOf(candidate)
 	for _, other := range others {
 		if !areDuplicates(mine, s.wordsOf(other)) {
 			continue
 		}
 		other.Flags |= content.FlagDuplicate
-		s.picked.turned[c] = WhyDuplicate
+		s.picked.turned[candidate] = WhyDuplicate
 		s.picked.copies++
 		return true
 	}
@@ -150,22 +150,22 @@ func areDuplicates(a, b []uint64) bool {
 }
 
 // wordsOf returns the different words of a candidate, sorted.
-func (s *selection) wordsOf(c *Candidate) []uint64 {
-	if words, ok := s.words[c]; ok {
+func (s *selection) wordsOf(candidate *Candidate) []uint64 {
+	if words, ok := s.words[candidate]; ok {
 		return words
 	}
-	a := s.searches[0].rater.analyser // one for all candidates: it decides on the hashes
-	a.Restrict(nil)
-	sections := a.Sections(c.shown())
+	reader := s.searches[0].rater.analyser // one for all candidates: it decides on the hashes
+	reader.Restrict(nil)
+	sections := reader.Sections(candidate.shown())
 	words := []uint64{}
 	for i := range sections {
-		for _, t := range a.Read(sections[i].Text) {
+		for _, t := range reader.Read(sections[i].Text) {
 			words = append(words, t.Hash)
 		}
 	}
 	slices.Sort(words)
 	words = slices.Compact(words)
-	s.words[c] = words
+	s.words[candidate] = words
 	return words
 }
 

@@ -57,20 +57,20 @@ func (f *Finder) embedAll(ctx context.Context) {
 func (f *Finder) waiting(most int) (ws []waiter, more bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	x := f.index
-	if model := f.cfg.Embedder.Model(); model != x.space.model {
-		x.space.reset(model)
+	terms := f.index
+	if model := f.cfg.Embedder.Model(); model != terms.space.model {
+		terms.space.reset(model)
 	}
-	slots := x.space.waiting(most)
+	slots := terms.space.waiting(most)
 	for _, n := range slots {
-		s, text := x.slots.At(n), ""
-		if e, ok := f.cfg.View.Peek(x.origins[s.origin], s.rid); ok && !e.Packed.IsZero() {
+		s, text := terms.slots.At(n), ""
+		if e, ok := f.cfg.View.Peek(terms.origins[s.origin], s.rid); ok && !e.Packed.IsZero() {
 			text = textOf(e.Projection())
 		}
-		if hash := f.hashText(text); hash == x.space.rows.At(n).text {
+		if hash := f.hashText(text); hash == terms.space.rows.At(n).text {
 			ws = append(ws, waiter{n, hash, text})
 		} else {
-			x.space.waits.Unset(n) // it has changed: the feed will tell
+			terms.space.waits.Unset(n) // it has changed: the feed will tell
 		}
 	}
 	return ws, len(slots) > 0
@@ -89,20 +89,20 @@ func (f *Finder) embedBatch(ctx context.Context, batch []waiter) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := f.index.space
+	space := f.index.space
 	switch {
-	case model != s.model:
+	case model != space.model:
 		return nil // they wait still, for the other model
-	case s.length == 0:
-		s.length = len(vs[0].q)
-	case s.length != len(vs[0].q):
+	case space.length == 0:
+		space.length = len(vs[0].q)
+	case space.length != len(vs[0].q):
 		return errAway
 	}
 	for i, w := range batch {
 		// What has changed meanwhile waits again, or has gone.
-		if w.slot < s.rows.Len() && s.rows.At(w.slot).text == w.hash {
-			s.rows.At(w.slot).vector = vs[i]
-			s.waits.Unset(w.slot)
+		if w.slot < space.rows.Len() && space.rows.At(w.slot).text == w.hash {
+			space.rows.At(w.slot).vector = vs[i]
+			space.waits.Unset(w.slot)
 		}
 	}
 	return nil
@@ -110,25 +110,25 @@ func (f *Finder) embedBatch(ctx context.Context, batch []waiter) error {
 
 // textOf returns what a registration says of itself, for a vector: its start.
 func textOf(p *directory.Projection) string {
-	var b strings.Builder
-	for _, s := range content.AppendSections(nil, p) {
-		if b.Len()+len(s.Text) >= maxEmbedded {
-			b.WriteString(strings.ToValidUTF8(s.Text[:max(0, maxEmbedded-1-b.Len())], ""))
+	var out strings.Builder
+	for _, section := range content.AppendSections(nil, p) {
+		if out.Len()+len(section.Text) >= maxEmbedded {
+			out.WriteString(strings.ToValidUTF8(section.Text[:max(0, maxEmbedded-1-out.Len())], ""))
 			break
 		}
-		b.WriteString(s.Text)
-		b.WriteByte('\n')
+		out.WriteString(section.Text)
+		out.WriteByte('\n')
 	}
-	return b.String()
+	return out.String()
 }
 
 func (f *Finder) hashText(text string) uint64 { return maphash.String(f.seed, text) | 1 }
 
 // textHash is the hash of the text that is to have a vector, or 0. What is
 // written for rankers has none.
-func (f *Finder) textHash(p *directory.Projection, flags content.Flags) uint64 {
+func (f *Finder) textHash(projection *directory.Projection, flags content.Flags) uint64 {
 	if f.cfg.Embedder == nil || flags&content.SpamFlags != 0 {
 		return 0
 	}
-	return f.hashText(textOf(p))
+	return f.hashText(textOf(projection))
 }

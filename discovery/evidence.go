@@ -18,58 +18,58 @@ const (
 )
 
 // explain gives a candidate its evidence (xu 8).
-func (t *rater) explain(c *Candidate) {
-	ev := &Evidence{Weights: t.finder.cfg.Weights, Terms: []TermEvidence{}, Snippets: []Snippet{}, Flags: c.Flags.Names()}
-	p := c.shown()
-	c.MatchedExamples = []MatchedExample{}
-	t.read(c, func(s *content.Section, tokens []analysis.Token, covers float64) {
+func (t *rater) explain(candidate *Candidate) {
+	ev := &Evidence{Weights: t.finder.cfg.Weights, Terms: []TermEvidence{}, Snippets: []Snippet{}, Flags: candidate.Flags.Names()}
+	projection := candidate.shown()
+	candidate.MatchedExamples = []MatchedExample{}
+	t.read(candidate, func(section *content.Section, tokens []analysis.Token, covers float64) {
 		if len(ev.Snippets) < maxSnippets {
-			ev.Snippets = append(ev.Snippets, t.snippet(s, tokens))
+			ev.Snippets = append(ev.Snippets, t.snippet(section, tokens))
 		}
-		if s.Source == content.FromExample {
-			c.MatchedExamples = append(c.MatchedExamples, matchedExample(p, s.Index, covers))
+		if section.Source == content.FromExample {
+			candidate.MatchedExamples = append(candidate.MatchedExamples, matchedExample(projection, section.Index, covers))
 		}
 	})
-	slices.SortStableFunc(c.MatchedExamples, func(a, b MatchedExample) int { return cmp.Compare(b.Score, a.Score) })
-	c.MatchedExamples = c.MatchedExamples[:min(len(c.MatchedExamples), maxMatched)]
+	slices.SortStableFunc(candidate.MatchedExamples, func(a, b MatchedExample) int { return cmp.Compare(b.Score, a.Score) })
+	candidate.MatchedExamples = candidate.MatchedExamples[:min(len(candidate.MatchedExamples), maxMatched)]
 	for i := range t.question.Words {
-		if e, ok := t.term(i, 1-t.share(c)); ok {
+		if e, ok := t.term(i, 1-t.share(candidate)); ok {
 			ev.Terms = append(ev.Terms, e)
 		}
 	}
 	slices.SortStableFunc(ev.Terms, func(a, b TermEvidence) int { return cmp.Compare(b.Adds, a.Adds) })
-	ev.ExpandedTags = t.expanded(p)
-	if share := t.share(c); share > 0 {
-		ev.Semantic = &SemanticEvidence{Nearness: c.near, Adds: share * c.near}
+	ev.ExpandedTags = t.expanded(projection)
+	if share := t.share(candidate); share > 0 {
+		ev.Semantic = &SemanticEvidence{Nearness: candidate.near, Adds: share * candidate.near}
 	}
-	c.Evidence = ev
+	candidate.Evidence = ev
 }
 
 func matchedExample(p *directory.Projection, i int, score float64) MatchedExample {
-	e := &p.Examples[i]
-	id := e.ID
+	example := &p.Examples[i]
+	id := example.ID
 	if id == "" {
 		id = "ex-" + strconv.Itoa(i+1) // XU-041
 	}
-	return MatchedExample{ID: id, Score: score, Text: e.Text}
+	return MatchedExample{ID: id, Score: score, Text: example.Text}
 }
 
 // term returns what a word adds to the candidate that is scanned, of whose context
 // words have a share.
 func (t *rater) term(i int, share float64) (TermEvidence, bool) {
-	w, c := &t.question.Words[i], t.scan.counts[i]
-	if c == (content.Counts{}) || t.question.Total == 0 {
+	w, counts := &t.question.Words[i], t.scan.counts[i]
+	if counts == (content.Counts{}) || t.question.Total == 0 {
 		return TermEvidence{}, false
 	}
-	weight, by := t.scan.Weigh(c)
+	weight, by := t.scan.Weigh(counts)
 	unit := share * w.IDF / ((1 + besideShare + nameShare) * t.question.Total)
-	e := TermEvidence{Term: w.Text, Text: w.Said, IDF: w.IDF, Adds: unit * weight, Fields: map[string]float64{}}
+	evidence := TermEvidence{Term: w.Text, Text: w.Said, IDF: w.IDF, Adds: unit * weight, Fields: map[string]float64{}}
 	for f, share := range by {
 		if share > 0 {
-			e.Fields[content.FieldNames[f]] = unit * share
+			evidence.Fields[content.FieldNames[f]] = unit * share
 		}
 	}
-	return e, true
+	return evidence, true
 }
 
 // snippet returns where the words of the query stand in a text.

@@ -40,9 +40,9 @@ var ErrUnknown = errors.New("discovery: no such registration")
 // Explain answers why an entry of the view is found by a query, or why not. Its
 // errors are Find's, and ErrUnknown. Of an entry that the reader sees a part of, it
 // tells how it stands among those of which the reader sees the same.
-func (f *Finder) Explain(ctx context.Context, q Query, e *directory.Entry) (*Explanation, error) {
-	if q.Reader.Sees != nil {
-		sight, ok := q.Reader.Sees(e)
+func (f *Finder) Explain(ctx context.Context, query Query, entry *directory.Entry) (*Explanation, error) {
+	if query.Reader.Sees != nil {
+		sight, ok := query.Reader.Sees(entry)
 		if ok && sight != f.cfg.sight {
 			f = f.as(sight)
 		}
@@ -50,49 +50,49 @@ func (f *Finder) Explain(ctx context.Context, q Query, e *directory.Entry) (*Exp
 			return nil, ErrUnknown
 		}
 	}
-	s, err := f.newSelection(ctx, &q)
+	selection, err := f.newSelection(ctx, &query)
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
-	s.alone = true
-	if err := s.collect(ctx, ratedMost); err != nil {
+	defer selection.close()
+	selection.alone = true
+	if err := selection.collect(ctx, ratedMost); err != nil {
 		return nil, err
 	}
-	own := s.searches[0]
-	c, why, ok := own.look(e)
+	own := selection.searches[0]
+	candidate, why, ok := own.look(entry)
 	if !ok {
 		return nil, ErrUnknown
 	}
-	s.arrange()
-	s.pick(len(s.rated))
+	selection.arrange()
+	selection.pick(len(selection.rated))
 
-	x := &Explanation{Why: why, Excluded: own.excluded}
+	explanation := &Explanation{Why: why, Excluded: own.excluded}
 	if why == "" {
-		x.Rank = slices.Index(s.picked.all, c) + 1
-		x.Why = s.became(c, x.Rank)
+		explanation.Rank = slices.Index(selection.picked.all, candidate) + 1
+		explanation.Why = selection.became(candidate, explanation.Rank)
 	}
-	limit := q.Request.Limit
-	if len(s.picked.all) >= limit {
-		x.Needed = s.picked.all[limit-1].Score
+	limit := query.Request.Limit
+	if len(selection.picked.all) >= limit {
+		explanation.Needed = selection.picked.all[limit-1].Score
 	}
-	x.Candidate = *c
-	x.Candidate.Freshness = freshness(c.Entry, own.rater.now)
-	own.rater.explain(&x.Candidate)
-	x.Candidate.rater = nil
-	return x, nil
+	explanation.Candidate = *candidate
+	explanation.Candidate.Freshness = freshness(candidate.Entry, own.rater.now)
+	own.rater.explain(&explanation.Candidate)
+	explanation.Candidate.rater = nil
+	return explanation, nil
 }
 
 // became says what became of a candidate that no filter has left out, of that rank.
-func (s *selection) became(c *Candidate, rank int) string {
+func (s *selection) became(candidate *Candidate, rank int) string {
 	limit := s.query.Request.Limit
 	switch {
 	case rank == 0:
-		return s.picked.turned[c]
+		return s.picked.turned[candidate]
 	case rank <= limit:
 		return WhyFound
 	}
-	worse := func(other *Candidate) bool { return s.searches[0].rater.compare(c, other) < 0 }
+	worse := func(other *Candidate) bool { return s.searches[0].rater.compare(candidate, other) < 0 }
 	if slices.ContainsFunc(s.picked.all[:limit], worse) {
 		return WhyPerOwner
 	}
@@ -102,52 +102,52 @@ func (s *selection) became(c *Candidate, rank int) string {
 // look rates an entry and puts it among those that are rated, unless a filter
 // leaves it out or nothing of it matches, which why says. It is false where the
 // reader doesn't see it.
-func (s *search) look(e *directory.Entry) (c *Candidate, why string, ok bool) {
-	l, why, ok := s.sift(e)
+func (s *search) look(entry *directory.Entry) (candidate *Candidate, why string, ok bool) {
+	indexed, why, ok := s.sift(entry)
 	sight := s.finder.cfg.sight
-	v := kinds.Redact(e, sight)
-	if !s.query.Reader.sees(e, sight) || !ok || v.Packed.IsZero() {
+	v := kinds.Redact(entry, sight)
+	if !s.query.Reader.sees(entry, sight) || !ok || v.Packed.IsZero() {
 		return nil, "", false
 	}
 	for _, c := range s.rated {
-		if c.Entry.Origin == e.Origin && c.Entry.RID == e.RID {
+		if c.Entry.Origin == entry.Origin && c.Entry.RID == entry.RID {
 			return c, "", true
 		}
 	}
-	p := v.Projection()
-	c = s.rater.rate(v, p, l)
-	c.owner, c.rater = ownerOf(e), s.rater
-	s.rater.blend(c)
+	projection := v.Projection()
+	candidate = s.rater.rate(v, projection, indexed)
+	candidate.owner, candidate.rater = ownerOf(entry), s.rater
+	s.rater.blend(candidate)
 	if why == "" {
-		why = s.finder.late(s.query, e, p.Status, s.rater.now)
+		why = s.finder.late(s.query, entry, projection.Status, s.rater.now)
 	}
-	if k := c.Components; why == "" && k.Context == 0 && k.Tag == 0 && len(c.MatchedTags) == 0 {
+	if k := candidate.Components; why == "" && k.Context == 0 && k.Tag == 0 && len(candidate.MatchedTags) == 0 {
 		why = WhyNoMatch
 	}
 	if why == "" {
-		s.rated = append(s.rated, c)
+		s.rated = append(s.rated, candidate)
 	}
-	return c, why, true
+	return candidate, why, true
 }
 
 // sift returns what the index knows of an entry, and the filter that leaves it
 // out.
-func (s *search) sift(e *directory.Entry) (l indexed, why string, ok bool) {
-	f := s.finder
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	n, ok := f.index.find(e.Origin, e.RID)
-	if !ok || !f.readers.of(f.index, f.cfg.View, s.query.Reader).slots.Has(n) {
+func (s *search) sift(entry *directory.Entry) (l indexed, why string, ok bool) {
+	finder := s.finder
+	finder.mu.RLock()
+	defer finder.mu.RUnlock()
+	n, ok := finder.index.find(entry.Origin, entry.RID)
+	if !ok || !finder.readers.of(finder.index, finder.cfg.View, s.query.Reader).slots.Has(n) {
 		return indexed{}, "", false
 	}
 	var one postings.Bitset
 	one.Set(n)
-	sieve := f.sieve(s.query, &visibleSet{slots: one, count: 1})
+	sieve := finder.sieve(s.query, &visibleSet{slots: one, count: 1})
 	for reason := range sieve.excluded {
 		why = reason
 	}
 	sieve.close()
-	l = f.index.locate(n)
-	s.nearnessOf(f.index, &l)
+	l = finder.index.locate(n)
+	s.nearnessOf(finder.index, &l)
 	return l, why, true
 }

@@ -27,37 +27,37 @@ type filters struct {
 
 // filters applies the request's filters to what its reader sees, cheap before
 // dear. The caller holds the finder's lock, and gives the sieve back before it lets go.
-func (f *Finder) sieve(q *Query, s *visibleSet) *filters {
+func (f *Finder) sieve(query *Query, s *visibleSet) *filters {
 	v := filterPool.Get().(*filters)
 	v.ok, v.own, v.excluded, v.left = s.slots, false, map[string]int{}, s.count
-	x := f.index
-	if !q.AnyStatus && x.terms.Has(x.hash(content.MarkInactive)) {
-		v.without("status", x, content.MarkInactive)
+	terms := f.index
+	if !query.AnyStatus && terms.terms.Has(terms.hash(content.MarkInactive)) {
+		v.without("status", terms, content.MarkInactive)
 	}
-	r := q.Request
+	r := query.Request
 	if len(r.Constraints.Origins) > 0 {
-		v.within("origins", x, terms1(content.MarkOrigin, r.Constraints.Origins))
+		v.within("origins", terms, terms1(content.MarkOrigin, r.Constraints.Origins))
 	}
 	if len(r.Constraints.Owners) > 0 {
-		v.withinOwners(x, r.Constraints.Owners, f.cfg.sight.Allows(directory.KindAD, "reg", "owner"))
+		v.withinOwners(terms, r.Constraints.Owners, f.cfg.sight.Allows(directory.KindAD, "reg", "owner"))
 	}
 	if len(r.Constraints.Regions) > 0 {
-		v.within("region", x, terms1(content.MarkRegion, r.Constraints.Regions))
+		v.within("region", terms, terms1(content.MarkRegion, r.Constraints.Regions))
 	}
 	if len(r.Protocols) > 0 {
-		v.within("protocols", x, terms1(content.MarkProtocol, r.Protocols))
+		v.within("protocols", terms, terms1(content.MarkProtocol, r.Protocols))
 	}
 	for _, t := range r.RequiredTags {
 		wanted := []string{content.MarkTag + content.NormalTag(t)}
 		if r.Expand {
 			wanted = append(wanted, f.narrower(t)...)
 		}
-		v.within("required_tags", x, wanted)
+		v.within("required_tags", terms, wanted)
 	}
 	for _, t := range r.ExcludedTags {
 		for _, term := range append(f.narrower(t), content.MarkTag+content.NormalTag(t)) {
-			if x.terms.Has(x.hash(term)) {
-				v.without("excluded_tags", x, term)
+			if terms.terms.Has(terms.hash(term)) {
+				v.without("excluded_tags", terms, term)
 			}
 		}
 	}
@@ -92,10 +92,10 @@ func (f *Finder) narrower(tag string) []string {
 }
 
 // within leaves those that have one of the terms.
-func (v *filters) within(reason string, x *termIndex, wanted []string) {
+func (v *filters) within(reason string, terms *termIndex, wanted []string) {
 	v.scratch = append(v.scratch[:0], make(postings.Bitset, len(v.ok))...)
 	for _, t := range wanted {
-		x.mark(t, v.scratch)
+		terms.mark(t, v.scratch)
 	}
 	v.leave(reason, 0)
 }
@@ -109,17 +109,17 @@ func (v *filters) without(reason string, x *termIndex, term string) {
 
 // withinOwners leaves what the owners have, of any origin; nothing where the reader
 // isn't told who owns what: that a registration is left would tell.
-func (v *filters) withinOwners(x *termIndex, owners []string, told bool) {
+func (v *filters) withinOwners(terms *termIndex, owners []string, told bool) {
 	v.scratch = append(v.scratch[:0], make(postings.Bitset, len(v.ok))...)
 	if told {
 		var wanted []uint32
 		for _, text := range owners {
 			if id, err := directory.ParseIdentity(text); err == nil {
-				wanted = append(wanted, x.hashOwner(id))
+				wanted = append(wanted, terms.hashOwner(id))
 			}
 		}
 		postings.Each(v.ok, func(n uint32) {
-			if slices.Contains(wanted, x.slots.At(n).owner) {
+			if slices.Contains(wanted, terms.slots.At(n).owner) {
 				v.scratch.Set(n)
 			}
 		})
@@ -130,7 +130,7 @@ func (v *filters) withinOwners(x *termIndex, owners []string, told bool) {
 // withoutOwners leaves out the registrations of some owners, which no filter does, so
 // it counts none. It goes by the hashes that slots have of owners: one in 2^32 of the
 // others is left out as well.
-func (v *filters) withoutOwners(x *termIndex, without ownerSet) {
+func (v *filters) withoutOwners(terms *termIndex, without ownerSet) {
 	if len(without) == 0 {
 		return
 	}
@@ -140,19 +140,19 @@ func (v *filters) withoutOwners(x *termIndex, without ownerSet) {
 	}
 	unwanted := map[key]bool{}
 	var near [256]bool // whether an unwanted owner's hash may end so: most slots need no map
-	for o := range without {
-		origin, ok := x.numbers[o.origin]
+	for owner := range without {
+		origin, ok := terms.numbers[owner.origin]
 		if !ok {
 			continue
 		}
-		hash := x.hashOwner(o.id)
+		hash := terms.hashOwner(owner.id)
 		unwanted[key{origin, hash}] = true
 		near[uint8(hash)] = true
 	}
 
 	v.scratch = append(v.scratch[:0], make(postings.Bitset, len(v.ok))...)
 	postings.Each(v.ok, func(n uint32) {
-		s := x.slots.At(n)
+		s := terms.slots.At(n)
 		if near[uint8(s.owner)] && unwanted[key{s.origin, s.owner}] {
 			v.scratch.Set(n)
 		}
@@ -162,13 +162,13 @@ func (v *filters) withoutOwners(x *termIndex, without ownerSet) {
 
 // AddTo puts the slots that have a label into a set, and some dead ones.
 func (x *termIndex) mark(label string, set postings.Bitset) {
-	l, ok := x.terms.Get(x.hash(label))
+	list, ok := x.terms.Get(x.hash(label))
 	switch {
 	case !ok:
-	case l.Dense != nil:
-		l.Dense.AddTo(set)
+	case list.Dense != nil:
+		list.Dense.AddTo(set)
 	default:
-		l.AddTo(set)
+		list.AddTo(set)
 	}
 }
 
@@ -199,21 +199,21 @@ func (v *filters) keep(but uint64) int {
 // late applies the filters that ask for what changes without a change of the
 // index: deadlines, ages, and what the caller's own functions look at. It returns
 // why an entry is left out; "" where it isn't.
-func (f *Finder) late(q *Query, e *directory.Entry, status string, now time.Time) string {
-	c := &q.Request.Constraints
+func (f *Finder) late(query *Query, entry *directory.Entry, status string, now time.Time) string {
+	constraints := &query.Request.Constraints
 	switch {
-	case !q.Reader.sees(e, f.cfg.sight):
+	case !query.Reader.sees(entry, f.cfg.sight):
 		return hidden
-	case !q.AnyStatus && status != directory.StatusActive && status != "":
+	case !query.AnyStatus && status != directory.StatusActive && status != "":
 		return "status"
-	case len(c.Owners) > 0 && !slices.Contains(c.Owners, e.Owner.String()):
+	case len(constraints.Owners) > 0 && !slices.Contains(constraints.Owners, entry.Owner.String()):
 		return hidden // by a hash that another owner has
-	case c.MaxAge >= 0 && ageOf(e, now) > c.MaxAge:
+	case constraints.MaxAge >= 0 && ageOf(entry, now) > constraints.MaxAge:
 		return "max_results_age_seconds"
-	case f.cfg.Verification(e) < c.MinVerification:
+	case f.cfg.Verification(entry) < constraints.MinVerification:
 		return "min_verification"
-	case q.Where != nil:
-		return q.Where(kinds.Redact(e, f.cfg.sight))
+	case query.Where != nil:
+		return query.Where(kinds.Redact(entry, f.cfg.sight))
 	}
 	return ""
 }
@@ -223,33 +223,33 @@ const hidden = "hidden"
 
 // ageOf returns the seconds since the last refresh of e that this node has
 // verified (XU-009).
-func ageOf(e *directory.Entry, now time.Time) int64 {
-	refreshed := e.ExpiresAt - 1000*int64(e.Lifetime)
-	if e.Lifetime == 0 {
-		refreshed = e.UpdatedAt
+func ageOf(entry *directory.Entry, now time.Time) int64 {
+	refreshed := entry.ExpiresAt - 1000*int64(entry.Lifetime)
+	if entry.Lifetime == 0 {
+		refreshed = entry.UpdatedAt
 	}
 	return max(0, (now.UnixMilli()-refreshed)/1000)
 }
 
 // freshnessOf returns the component freshness: 1 for what is renewed in time,
 // falling to .9 at the deadline for what isn't.
-func freshnessOf(e *directory.Entry, now time.Time) float64 {
-	if e.Lifetime == 0 {
+func freshnessOf(entry *directory.Entry, now time.Time) float64 {
+	if entry.Lifetime == 0 {
 		return 1
 	}
-	used := float64(ageOf(e, now)) / float64(e.Lifetime)
+	used := float64(ageOf(entry, now)) / float64(entry.Lifetime)
 	return 1 - .2*min(max(used-.5, 0), .5)
 }
 
 // applied tells the filters as they were applied (XU-055).
 func (q *Query) applied() appliedFilters {
-	r, a := q.Request, appliedFilters{}
+	r, filters := q.Request, appliedFilters{}
 	if !q.AnyStatus {
-		a["status"] = filterValue([]any{directory.StatusActive, nil})
+		filters["status"] = filterValue([]any{directory.StatusActive, nil})
 	}
 	put := func(name string, values []string) {
 		if len(values) > 0 {
-			a[name] = filterValue(values)
+			filters[name] = filterValue(values)
 		}
 	}
 	put("required_tags", r.RequiredTags)
@@ -259,10 +259,10 @@ func (q *Query) applied() appliedFilters {
 	put("origins", r.Constraints.Origins)
 	put("owners", r.Constraints.Owners)
 	if r.Constraints.MaxAge >= 0 {
-		a["max_results_age_seconds"] = filterValue(r.Constraints.MaxAge)
+		filters["max_results_age_seconds"] = filterValue(r.Constraints.MaxAge)
 	}
 	if r.Constraints.MinVerification > Pending {
-		a["min_verification"] = filterValue(r.Constraints.MinVerification.String())
+		filters["min_verification"] = filterValue(r.Constraints.MinVerification.String())
 	}
-	return a
+	return filters
 }

@@ -58,15 +58,15 @@ func New(cfg Config) (*Finder, error) {
 	}
 
 	seed := maphash.MakeSeed()
-	f := &Finder{cfg: cfg, taxonomies: content.NewTaxonomies(cfg.Taxonomies), seed: seed, reader: content.NewReader(analysis.NewIndexing(seed)), wake: make(chan struct{}, 1)}
-	f.breaker.asking = make(chan struct{}, maxAsking)
-	f.index = newIndex(&f.cfg, seed, f.wake)
+	finder := &Finder{cfg: cfg, taxonomies: content.NewTaxonomies(cfg.Taxonomies), seed: seed, reader: content.NewReader(analysis.NewIndexing(seed)), wake: make(chan struct{}, 1)}
+	finder.breaker.asking = make(chan struct{}, maxAsking)
+	finder.index = newIndex(&finder.cfg, seed, finder.wake)
 	var end context.CancelFunc
-	f.ended, end = context.WithCancel(context.Background())
+	finder.ended, end = context.WithCancel(context.Background())
 	end()
-	f.analysers.New = func() any { return content.NewReader(analysis.New(seed)) }
-	f.watcher, f.classified = f.watch(), cfg.Generation()
-	return f, nil
+	finder.analysers.New = func() any { return content.NewReader(analysis.New(seed)) }
+	finder.watcher, finder.classified = finder.watch(), cfg.Generation()
+	return finder, nil
 }
 
 func (f *Finder) watch() *index.Watcher {

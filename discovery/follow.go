@@ -150,31 +150,31 @@ func (f *Finder) apply(events []index.Event) {
 	f.index.tidy()
 }
 
-func (f *Finder) prepare(s *step, e *index.Event) {
-	s.event = *e
-	s.has, s.same = false, false
-	if e.Kind == index.EventRemoved {
+func (f *Finder) prepare(step *step, event *index.Event) {
+	step.event = *event
+	step.has, step.same = false, false
+	if event.Kind == index.EventRemoved {
 		return
 	}
-	is := f.projection(e.Entry, &f.reader.Projection)
-	if s.has = is != nil; !s.has {
+	is := f.projection(event.Entry, &f.reader.Projection)
+	if step.has = is != nil; !step.has {
 		return
 	}
-	if was := f.projection(e.Old, &f.shownBefore); was != nil && content.SameTexts(was, is) {
-		s.same = true
+	if was := f.projection(event.Old, &f.shownBefore); was != nil && content.SameTexts(was, is) {
+		step.same = true
 		return
 	}
-	s.now.read(f.reader, e.Entry, is)
-	s.now.text = f.textHash(is, s.now.Flags)
+	step.now.read(f.reader, event.Entry, is)
+	step.now.text = f.textHash(is, step.now.Flags)
 }
 
 // projection returns what is indexed of an entry, in the room that it is given; nil
 // where there is nothing.
-func (f *Finder) projection(e *directory.Entry, room *directory.Projection) *directory.Projection {
-	if e == nil || e.Packed.IsZero() {
+func (f *Finder) projection(entry *directory.Entry, room *directory.Projection) *directory.Projection {
+	if entry == nil || entry.Packed.IsZero() {
 		return nil
 	}
-	v := kinds.Redact(e, f.cfg.sight)
+	v := kinds.Redact(entry, f.cfg.sight)
 	if v.Packed.IsZero() {
 		return nil
 	}
@@ -182,20 +182,20 @@ func (f *Finder) projection(e *directory.Entry, room *directory.Projection) *dir
 	return room
 }
 
-func (f *Finder) index1(s *step) {
-	e := s.event.Entry
+func (f *Finder) index1(step *step) {
+	entry := step.event.Entry
 	switch {
-	case s.event.Kind == index.EventReset:
+	case step.event.Kind == index.EventReset:
 		f.index, f.whole = newIndex(&f.cfg, f.seed, f.wake), false
 		f.readers.forget()
-	case s.event.Kind == index.EventCurrent:
+	case step.event.Kind == index.EventCurrent:
 		f.whole = true
 		f.begun.Store(true)
-	case s.same:
-		f.index.renew(e)
-	case s.has:
-		f.index.put(e, &s.now)
-	case e != nil:
-		f.index.remove(e.Origin, e.RID)
+	case step.same:
+		f.index.renew(entry)
+	case step.has:
+		f.index.put(entry, &step.now)
+	case entry != nil:
+		f.index.remove(entry.Origin, entry.RID)
 	}
 }

@@ -30,13 +30,13 @@ const maxScan = 1 << 14
 
 // dense compares the query with what the filters leave. It returns the nearest
 // that are near, at most most.
-func (s *search) dense(x *termIndex, ok postings.Bitset, most int) []postings.Hit {
+func (s *search) dense(terms *termIndex, ok postings.Bitset, most int) []postings.Hit {
 	s.spaceMean = 0
 	if s.meant == nil {
 		return nil
 	}
-	if !x.space.fits(s.meant) {
-		x.space.rouse() // it may be of another model by now
+	if !terms.space.fits(s.meant) {
+		terms.space.rouse() // it may be of another model by now
 		s.warn(WarnVectors)
 		return nil
 	}
@@ -48,14 +48,14 @@ func (s *search) dense(x *termIndex, ok postings.Bitset, most int) []postings.Hi
 		if nth++; nth%step != 0 {
 			return
 		}
-		v, has := x.space.of(n)
-		if has || x.slots.At(n).flags&content.SpamFlags == 0 {
+		vector, has := terms.space.of(n)
+		if has || terms.slots.At(n).flags&content.SpamFlags == 0 {
 			looked++
 		}
 		if !has {
 			return
 		}
-		cos := v.cosine(&s.meant.vector)
+		cos := vector.cosine(&s.meant.vector)
 		sum += cos
 		have++
 		if step == 1 {
@@ -71,11 +71,11 @@ func (s *search) dense(x *termIndex, ok postings.Bitset, most int) []postings.Hi
 	s.semantic.Source = SourceEmbeddings
 	s.spaceMean = sum / float64(have)
 	near = slices.DeleteFunc(near, func(h postings.Hit) bool { return s.nearness(float64(h.Score)/(1<<20)) < denseFloor })
-	slices.SortFunc(near, func(a, b postings.Hit) int {
+	slices.SortFunc(near, func(hit, b postings.Hit) int {
 		switch {
-		case a.Score != b.Score:
-			return int(b.Score) - int(a.Score)
-		case x.before(a.Slot, b.Slot):
+		case hit.Score != b.Score:
+			return int(b.Score) - int(hit.Score)
+		case terms.before(hit.Slot, b.Slot):
 			return -1
 		}
 		return 1
@@ -89,12 +89,12 @@ func (s *search) nearness(cos float64) float64 {
 }
 
 // nearnessOf gives a located registration its dense part.
-func (s *search) nearnessOf(x *termIndex, l *indexed) {
+func (s *search) nearnessOf(terms *termIndex, indexed *indexed) {
 	if s.semantic == nil || s.semantic.Source == SourceNone {
 		return
 	}
-	if v, has := x.space.of(l.slot); has && x.space.fits(s.meant) {
-		l.near, l.compared = s.nearness(v.cosine(&s.meant.vector)), true
+	if v, has := terms.space.of(indexed.slot); has && terms.space.fits(s.meant) {
+		indexed.near, indexed.compared = s.nearness(v.cosine(&s.meant.vector)), true
 	}
 }
 
@@ -117,12 +117,12 @@ func (s *search) fuse() {
 }
 
 // blend makes a candidate's context of its two parts.
-func (t *rater) blend(c *Candidate) {
-	c.Components.Context = c.lexical
-	if share := t.share(c); share > 0 {
-		c.Components.Context = (1-share)*c.lexical + share*c.near
+func (t *rater) blend(candidate *Candidate) {
+	candidate.Components.Context = candidate.lexical
+	if share := t.share(candidate); share > 0 {
+		candidate.Components.Context = (1-share)*candidate.lexical + share*candidate.near
 	}
-	c.Score = t.finder.cfg.Weights.Score(c.Components)
+	candidate.Score = t.finder.cfg.Weights.Score(candidate.Components)
 }
 
 // share is how much of a candidate's context is its dense part.

@@ -87,11 +87,11 @@ type contents struct {
 }
 
 // Read fills c from an entry with that projection.
-func (c *contents) read(a *content.Reader, e *directory.Entry, p *directory.Projection) {
-	c.Content.Read(a, p)
+func (c *contents) read(reader *content.Reader, entry *directory.Entry, projection *directory.Projection) {
+	c.Content.Read(reader, projection)
 	c.labels = c.labels[:0]
-	for _, l := range content.Labels(a, e, p) {
-		c.labels = append(c.labels, maphash.String(a.Seed, l)|1)
+	for _, l := range content.Labels(reader, entry, projection) {
+		c.labels = append(c.labels, maphash.String(reader.Seed, l)|1)
 	}
 	slices.Sort(c.labels)
 	c.labels = slices.Compact(c.labels)
@@ -149,10 +149,10 @@ func (x *termIndex) number(origin spiffeid.TrustDomain) (uint16, bool) {
 // put indexes a registration with such contents. One that is there already gets
 // another slot: what it was is removed as any other is. Where the index is full, it
 // is left out.
-func (x *termIndex) put(e *directory.Entry, now *contents) {
-	class := x.classOf(e)
-	old, had := x.find(e.Origin, e.RID)
-	origin, ok := x.number(e.Origin)
+func (x *termIndex) put(entry *directory.Entry, now *contents) {
+	class := x.classOf(entry)
+	old, had := x.find(entry.Origin, entry.RID)
+	origin, ok := x.number(entry.Origin)
 	if !ok || !had && x.count >= maxRegistrations || x.count+x.buried() >= postings.MaxSlots {
 		x.left++
 		return
@@ -162,7 +162,7 @@ func (x *termIndex) put(e *directory.Entry, now *contents) {
 		x.space.move(old, n)
 		x.kill(old)
 	}
-	*x.slots.At(n) = slot{rid: e.RID, origin: origin, class: in, owner: x.hashOwner(e.Owner), flags: now.Flags, lengths: now.Codes}
+	*x.slots.At(n) = slot{rid: entry.RID, origin: origin, class: in, owner: x.hashOwner(entry.Owner), flags: now.Flags, lengths: now.Codes}
 	x.byKey.Insert(n, x.hashSlot)
 	x.alive.Set(n)
 	x.count++
@@ -176,22 +176,22 @@ func (x *termIndex) put(e *directory.Entry, now *contents) {
 }
 
 // renew notes that a registration has changed, but nothing that it is found by.
-func (x *termIndex) renew(e *directory.Entry) {
-	if n, ok := x.find(e.Origin, e.RID); ok {
-		x.reclass(n, x.classOf(e))
-		x.slots.At(n).owner = x.hashOwner(e.Owner)
+func (x *termIndex) renew(entry *directory.Entry) {
+	if n, ok := x.find(entry.Origin, entry.RID); ok {
+		x.reclass(n, x.classOf(entry))
+		x.slots.At(n).owner = x.hashOwner(entry.Owner)
 		x.changed(n)
 	}
 }
 
 // reclass puts a slot into a class, and reports whether it was in another.
 func (x *termIndex) reclass(n uint32, name className) bool {
-	s := x.slots.At(n)
-	if x.classes.At(s.class).className == name {
+	slot := x.slots.At(n)
+	if x.classes.At(slot.class).className == name {
 		return false
 	}
-	x.leave(s.class)
-	s.class = x.join(name)
+	x.leave(slot.class)
+	slot.class = x.join(name)
 	return true
 }
 

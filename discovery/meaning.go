@@ -37,15 +37,15 @@ func (s *search) embedOutside(ctx context.Context) error {
 
 // embed gives a search the vector of its query, where there is a source.
 func (s *search) embed(ctx context.Context) error {
-	e := s.finder.cfg.Embedder
-	if e == nil {
+	embedder := s.finder.cfg.Embedder
+	if embedder == nil {
 		return nil
 	}
-	s.semantic = &Semantic{Source: SourceNone, Model: e.Model()}
-	m, err := s.finder.meaning(ctx, s.query.Request.Query)
+	s.semantic = &Semantic{Source: SourceNone, Model: embedder.Model()}
+	meaning, err := s.finder.meaning(ctx, s.query.Request.Query)
 	switch {
 	case err == nil:
-		s.meant = &m
+		s.meant = &meaning
 	case ctx.Err() != nil:
 		return ctx.Err()
 	default:

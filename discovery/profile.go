@@ -184,23 +184,23 @@ func (c *Constraints) read(value []byte) error {
 	if err != nil {
 		return err
 	}
-	for _, m := range members {
-		at := "constraints/" + m.Name
-		switch m.Name {
+	for _, member := range members {
+		at := "constraints/" + member.Name
+		switch member.Name {
 		case "max_results_age_seconds":
-			if err := json.Unmarshal(m.Value, &c.MaxAge); err != nil || c.MaxAge < 0 {
+			if err := json.Unmarshal(member.Value, &c.MaxAge); err != nil || c.MaxAge < 0 {
 				return refuse(at, "max_results_age_seconds must be a whole number of seconds, 0 or more")
 			}
 		case "region":
-			err = readOneOrMore(at, m.Value, &c.Regions)
+			err = readOneOrMore(at, member.Value, &c.Regions)
 		case "origins":
-			err = readOneOrMore(at, m.Value, &c.Origins)
+			err = readOneOrMore(at, member.Value, &c.Origins)
 		case "owners":
-			err = c.readOwners(at, m.Value)
+			err = c.readOwners(at, member.Value)
 		case "min_verification":
-			err = c.readVerification(at, m.Value)
+			err = c.readVerification(at, member.Value)
 		default:
-			c.Unsupported = append(c.Unsupported, m.Name)
+			c.Unsupported = append(c.Unsupported, member.Name)
 		}
 		if err != nil {
 			return err
@@ -400,9 +400,9 @@ type Snippet struct {
 type appliedFilters = map[string]jsontext.Value
 
 func filterValue(v any) jsontext.Value {
-	b, err := json.Marshal(v)
+	data, err := json.Marshal(v)
 	if err != nil {
 		return jsontext.Value("null")
 	}
-	return b
+	return data
 }

@@ -30,50 +30,50 @@ func (x *termIndex) gather(leads []postings.Lead, ok postings.Bitset, most int) 
 // before reports whether slot a comes before slot b where scores are the same: by
 // origin, then by rid.
 func (x *termIndex) before(a, b uint32) bool {
-	s, t := x.slots.At(a), x.slots.At(b)
-	if s.origin != t.origin {
-		return x.origins[s.origin].Name() < x.origins[t.origin].Name()
+	slot, t := x.slots.At(a), x.slots.At(b)
+	if slot.origin != t.origin {
+		return x.origins[slot.origin].Name() < x.origins[t.origin].Name()
 	}
-	return s.rid.Compare(t.rid) < 0
+	return slot.rid.Compare(t.rid) < 0
 }
 
 // Lead returns a term of a query, whose document frequency is counted among the
 // slots in seen; false where none of them has it. all says that seen has every
 // slot.
 func (x *termIndex) lead(h uint64, seen postings.Bitset, all bool, total int) (postings.Lead, bool) {
-	l, ok := x.terms.Get(h)
+	list, ok := x.terms.Get(h)
 	if !ok {
 		return postings.Lead{}, false
 	}
 	n := 0
 	switch {
 	case all:
-		n = x.living(l)
+		n = x.living(list)
 	case total > 0:
-		n = l.CountIn(seen)
+		n = list.CountIn(seen)
 	}
 	if n == 0 {
 		return postings.Lead{}, false
 	}
 	units := uint32(math.Round(idf(n, total) * idfUnits))
 	units = max(units, 1)
-	return postings.Lead{List: l, Count: n, IDF: units, Max: units * uint32(l.Max)}, true
+	return postings.Lead{List: list, Count: n, IDF: units, Max: units * uint32(list.Max)}, true
 }
 
 // weighQuestion gives each word of a question its idf among what the reader sees, and returns the
 // terms to gather candidates by: those that tell most.
-func weighQuestion(q *analysis.Question, x *termIndex, s *visibleSet) []postings.Lead {
-	leads := make([]postings.Lead, 0, len(q.Words))
-	q.Total = 0
-	all := s.all(x)
-	for i := range q.Words {
-		w := &q.Words[i]
-		l, ok := x.lead(w.Hash, s.slots, all, s.count)
-		w.IDF = idf(l.Count, s.count)
+func weighQuestion(question *analysis.Question, terms *termIndex, visibleSet *visibleSet) []postings.Lead {
+	leads := make([]postings.Lead, 0, len(question.Words))
+	question.Total = 0
+	all := visibleSet.all(terms)
+	for i := range question.Words {
+		w := &question.Words[i]
+		lead, ok := terms.lead(w.Hash, visibleSet.slots, all, visibleSet.count)
+		w.IDF = idf(lead.Count, visibleSet.count)
 		if ok {
-			leads = append(leads, l)
+			leads = append(leads, lead)
 		}
-		q.Total += w.IDF
+		question.Total += w.IDF
 	}
 	if len(leads) > maxQueryTerms {
 		slices.SortStableFunc(leads, func(a, b postings.Lead) int { return int(b.IDF) - int(a.IDF) })

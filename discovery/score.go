@@ -49,8 +49,8 @@ type wantedTag struct {
 	narrower  []content.Narrower
 }
 
-func (f *Finder) newRater(a *content.Reader, q *Query, qn *analysis.Question, now time.Time) *rater {
-	t := &rater{finder: f, query: q, question: qn, now: now, analyser: a, seen: map[[2]int]bool{}, matched: make([]bool, len(qn.Words))}
+func (f *Finder) newRater(a *content.Reader, query *Query, qn *analysis.Question, now time.Time) *rater {
+	t := &rater{finder: f, query: query, question: qn, now: now, analyser: a, seen: map[[2]int]bool{}, matched: make([]bool, len(qn.Words))}
 	want := func(tags []string, preferred bool) {
 		for _, tag := range tags {
 			n := content.NormalTag(tag)
@@ -62,8 +62,8 @@ func (f *Finder) newRater(a *content.Reader, q *Query, qn *analysis.Question, no
 			t.wanted[i].preferred = t.wanted[i].preferred || preferred
 		}
 	}
-	want(q.Request.RequiredTags, false)
-	want(q.Request.PreferredTags, true)
+	want(query.Request.RequiredTags, false)
+	want(query.Request.PreferredTags, true)
 	return t
 }
 
@@ -76,46 +76,46 @@ type scan struct {
 
 // rate returns an entry as a candidate by its words, without evidence. l is what
 // the index has of it. The candidate keeps p, its projection.
-func (t *rater) rate(e *directory.Entry, p *directory.Projection, l indexed) *Candidate {
-	c := &Candidate{
-		Entry: e, projection: p, Flags: l.flags, lengths: l.lengths,
-		near: l.near, compared: l.compared,
+func (t *rater) rate(entry *directory.Entry, projection *directory.Projection, indexed indexed) *Candidate {
+	candidate := &Candidate{
+		Entry: entry, projection: projection, Flags: indexed.flags, lengths: indexed.lengths,
+		near: indexed.near, compared: indexed.compared,
 	}
-	t.read(c, func(s *content.Section, tokens []analysis.Token, _ float64) {
-		if s.IsTag && t.says(tokens) && !slices.Contains(c.MatchedTags, s.Text) {
-			c.MatchedTags = append(c.MatchedTags, s.Text)
+	t.read(candidate, func(s *content.Section, tokens []analysis.Token, _ float64) {
+		if s.IsTag && t.says(tokens) && !slices.Contains(candidate.MatchedTags, s.Text) {
+			candidate.MatchedTags = append(candidate.MatchedTags, s.Text)
 		}
 	})
-	c.Components = Components{
-		Tag:       1 - (1-t.tags(c))*(1-derivedShare*t.scan.label),
+	candidate.Components = Components{
+		Tag:       1 - (1-t.tags(candidate))*(1-derivedShare*t.scan.label),
 		Context:   t.context(),
 		Example:   t.scan.example,
-		Protocol:  protocolOf(p, t.query.Request.Protocols),
-		Freshness: freshnessOf(e, t.now),
-		Policy:    t.finder.policy(e, l.flags),
+		Protocol:  protocolOf(projection, t.query.Request.Protocols),
+		Freshness: freshnessOf(entry, t.now),
+		Policy:    t.finder.policy(entry, indexed.flags),
 	}
-	c.lexical, c.covers = c.Components.Context, t.covers()
-	c.Score = t.finder.cfg.Weights.Score(c.Components)
-	return c
+	candidate.lexical, candidate.covers = candidate.Components.Context, t.covers()
+	candidate.Score = t.finder.cfg.Weights.Score(candidate.Components)
+	return candidate
 }
 
 // Read scans a candidate for the words of the query. visit is shown the texts
 // that have some, with how much of the query they cover.
-func (t *rater) read(c *Candidate, visit func(s *content.Section, tokens []analysis.Token, covers float64)) {
+func (t *rater) read(candidate *Candidate, visit func(s *content.Section, tokens []analysis.Token, covers float64)) {
 	sc := &t.scan
-	*sc = scan{Lengths: c.lengths, counts: append(sc.counts[:0], make([]content.Counts, len(t.question.Words))...)}
+	*sc = scan{Lengths: candidate.lengths, counts: append(sc.counts[:0], make([]content.Counts, len(t.question.Words))...)}
 	clear(t.seen)
-	a := t.analyser
-	a.Restrict(t.question)
-	sections := a.Sections(c.shown())
+	reader := t.analyser
+	reader.Restrict(t.question)
+	sections := reader.Sections(candidate.shown())
 	for i := range sections {
-		s := &sections[i]
-		tokens := a.Read(s.Text)
-		covers := t.cover(s, tokens)
+		section := &sections[i]
+		tokens := reader.Read(section.Text)
+		covers := t.cover(section, tokens)
 		if covers == 0 {
 			continue
 		}
-		switch s.Field {
+		switch section.Field {
 		case content.FieldName:
 			sc.name = covers
 		case content.FieldLabels:
@@ -123,40 +123,40 @@ func (t *rater) read(c *Candidate, visit func(s *content.Section, tokens []analy
 		case content.FieldExamples:
 			sc.example = max(sc.example, covers)
 		}
-		visit(s, tokens, covers)
+		visit(section, tokens, covers)
 	}
 }
 
 // cover counts the words of the query in one text, and those that stand side by
 // side as in the query. It returns how much of the query the text says, times how
 // much of the text that is.
-func (t *rater) cover(s *content.Section, tokens []analysis.Token) float64 {
-	q := t.question
+func (t *rater) cover(section *content.Section, tokens []analysis.Token) float64 {
+	question := t.question
 	clear(t.matched)
 	var says, hits float64
 	before := -1
 	for i := range tokens {
-		n, ok := q.Find(&tokens[i])
+		n, ok := question.Find(&tokens[i])
 		if !ok {
 			before = -1
 			continue
 		}
-		c := &t.scan.counts[n][content.FieldOf(s, i)]
+		c := &t.scan.counts[n][content.FieldOf(section, i)]
 		*c = min(*c+1, content.MaxCount)
 		if hits++; !t.matched[n] {
 			t.matched[n] = true
-			says += q.Words[n].IDF
+			says += question.Words[n].IDF
 		}
-		if pair := [2]int{before, n}; before >= 0 && q.Adjacent[pair] && !t.seen[pair] {
+		if pair := [2]int{before, n}; before >= 0 && question.Adjacent[pair] && !t.seen[pair] {
 			t.seen[pair] = true
-			t.scan.beside += min(q.Words[before].IDF, q.Words[n].IDF)
+			t.scan.beside += min(question.Words[before].IDF, question.Words[n].IDF)
 		}
 		before = n
 	}
 	if hits == 0 {
 		return 0
 	}
-	return says / q.Total * hits / float64(len(tokens))
+	return says / question.Total * hits / float64(len(tokens))
 }
 
 // says reports whether the query says every word of a text, and there is one.
@@ -202,17 +202,17 @@ func (t *rater) covers() float64 {
 
 // tags returns the share of the preferred tags that c has, and notes those of all
 // tags asked for that it has itself.
-func (t *rater) tags(c *Candidate) float64 {
+func (t *rater) tags(candidate *Candidate) float64 {
 	if len(t.wanted) == 0 {
 		return 0
 	}
-	tags := t.analyser.Tags(c.projection)
+	tags := t.analyser.Tags(candidate.projection)
 	var has, preferred float64
 	for _, w := range t.wanted {
 		_, direct := slices.BinarySearch(tags, w.asked)
 		expanded := !direct && slices.ContainsFunc(w.narrower, func(n content.Narrower) bool { _, ok := slices.BinarySearch(tags, n.Tag); return ok })
 		if direct {
-			c.addTag(w.asked)
+			candidate.addTag(w.asked)
 		}
 		if !w.preferred {
 			continue
@@ -234,7 +234,7 @@ func (t *rater) tags(c *Candidate) float64 {
 // addTag adds a tag that was asked for to those that are matched, as the
 // candidate writes it.
 func (c *Candidate) addTag(normal string) {
-	p := c.projection
+	projection := c.projection
 	written := normal
 	find := func(tags []string) {
 		for _, t := range tags {
@@ -244,10 +244,10 @@ func (c *Candidate) addTag(normal string) {
 			}
 		}
 	}
-	for i := range p.Capabilities {
-		find(p.Capabilities[i].Tags)
+	for i := range projection.Capabilities {
+		find(projection.Capabilities[i].Tags)
 	}
-	find(p.Tags)
+	find(projection.Tags)
 	if !slices.Contains(c.MatchedTags, written) {
 		c.MatchedTags = append(c.MatchedTags, written)
 	}
@@ -282,44 +282,44 @@ func (c *Candidate) shown() *directory.Projection {
 	return c.projection
 }
 
-func freshness(e *directory.Entry, now time.Time) Freshness {
-	indexed := e.UpdatedAt
-	if e.Received != nil {
-		indexed = e.Received.At
+func freshness(entry *directory.Entry, now time.Time) Freshness {
+	indexed := entry.UpdatedAt
+	if entry.Received != nil {
+		indexed = entry.Received.At
 	}
-	return Freshness{MetadataUpdatedAt: stamp(e.UpdatedAt), IndexedAt: stamp(indexed), AgeSeconds: ageOf(e, now)}
+	return Freshness{MetadataUpdatedAt: stamp(entry.UpdatedAt), IndexedAt: stamp(indexed), AgeSeconds: ageOf(entry, now)}
 }
 
 func stamp(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z") }
 
 // compare orders candidates: by score, then those that speak the caller's
 // language, then by origin and rid.
-func (t *rater) compare(a, b *Candidate) int {
+func (t *rater) compare(candidate, b *Candidate) int {
 	switch {
-	case a.Score > b.Score:
+	case candidate.Score > b.Score:
 		return -1
-	case a.Score < b.Score:
+	case candidate.Score < b.Score:
 		return 1
 	}
 	if l := t.query.Request.Locale; l != "" {
-		if x, y := speaks(a, l), speaks(b, l); x != y {
+		if x, y := speaks(candidate, l), speaks(b, l); x != y {
 			if x {
 				return -1
 			}
 			return 1
 		}
 	}
-	if c := strings.Compare(a.Entry.Origin.Name(), b.Entry.Origin.Name()); c != 0 {
+	if c := strings.Compare(candidate.Entry.Origin.Name(), b.Entry.Origin.Name()); c != 0 {
 		return c
 	}
-	return a.Entry.RID.Compare(b.Entry.RID)
+	return candidate.Entry.RID.Compare(b.Entry.RID)
 }
 
 // speaks reports whether one of c's languages has the primary subtag of a locale.
-func speaks(c *Candidate, locale string) bool {
+func speaks(candidate *Candidate, locale string) bool {
 	primary := func(tag string) string {
 		tag, _, _ = strings.Cut(strings.ReplaceAll(tag, "_", "-"), "-")
 		return strings.ToLower(tag)
 	}
-	return slices.ContainsFunc(c.shown().Languages, func(l string) bool { return primary(l) == primary(locale) })
+	return slices.ContainsFunc(candidate.shown().Languages, func(l string) bool { return primary(l) == primary(locale) })
 }

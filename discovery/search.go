@@ -44,19 +44,19 @@ type candidateKey struct {
 }
 
 // search begins the work on a query. It must be closed.
-func (f *Finder) search(ctx context.Context, q *Query) (*search, error) {
-	if r := q.Request; r.Strict && len(r.Constraints.Unsupported) > 0 {
+func (f *Finder) search(ctx context.Context, query *Query) (*search, error) {
+	if r := query.Request; r.Strict && len(r.Constraints.Unsupported) > 0 {
 		return nil, &UnsupportedError{r.Constraints.Unsupported}
 	}
 	if err := f.refresh(ctx); err != nil {
 		return nil, err
 	}
-	s := &search{finder: f, query: q, known: map[candidateKey]bool{}}
+	s := &search{finder: f, query: query, known: map[candidateKey]bool{}}
 	if err := s.embedOutside(ctx); err != nil {
 		return nil, err
 	}
 	a := f.analysers.Get().(*content.Reader)
-	s.rater = f.newRater(a, q, analysis.NewQuestion(a.Analyser, q.Request.Query), time.Now())
+	s.rater = f.newRater(a, query, analysis.NewQuestion(a.Analyser, query.Request.Query), time.Now())
 	return s, nil
 }
 
@@ -77,24 +77,24 @@ func (s *search) gather(want int, without ownerSet) bool {
 			continue
 		}
 		s.known[k.key] = true
-		e, ok := s.finder.cfg.View.Get(k.origin, k.key.rid)
+		entry, ok := s.finder.cfg.View.Get(k.origin, k.key.rid)
 		if !ok {
 			continue // it has died since
 		}
-		v := kinds.Redact(e, s.finder.cfg.sight)
+		v := kinds.Redact(entry, s.finder.cfg.sight)
 		if v.Packed.IsZero() {
 			continue
 		}
-		p := &s.rater.analyser.Projection
-		v.Unpack(p)
-		if why := s.finder.late(s.query, e, p.Status, s.rater.now); why != "" {
+		projection := &s.rater.analyser.Projection
+		v.Unpack(projection)
+		if why := s.finder.late(s.query, entry, projection.Status, s.rater.now); why != "" {
 			if why != hidden {
 				s.excluded[why]++
 			}
 			continue
 		}
-		c := s.rater.rate(v, p, k)
-		c.owner, c.projection, c.rater = ownerOf(e), nil, s.rater
+		c := s.rater.rate(v, projection, k)
+		c.owner, c.projection, c.rater = ownerOf(entry), nil, s.rater
 		s.rated = append(s.rated, c)
 	}
 	s.fuse()
@@ -118,39 +118,39 @@ type indexed struct {
 // that have tags that are asked for, but for those of some owners. more says that
 // there are others.
 func (s *search) find(want int, without ownerSet) (found []indexed, more bool) {
-	f := s.finder
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	x := f.index
-	if !f.whole {
+	finder := s.finder
+	finder.mu.RLock()
+	defer finder.mu.RUnlock()
+	terms := finder.index
+	if !finder.whole {
 		s.warn(WarnPartial)
 	}
-	if x.left > 0 {
+	if terms.left > 0 {
 		s.warn(WarnFull)
 	}
-	seen := f.readers.of(x, f.cfg.View, s.query.Reader)
+	seen := finder.readers.of(terms, finder.cfg.View, s.query.Reader)
 	s.others = seen.sights()
-	sieve := f.sieve(s.query, seen)
+	sieve := finder.sieve(s.query, seen)
 	defer sieve.close()
 	if s.excluded == nil {
 		s.excluded = sieve.excluded
 	}
-	sieve.withoutOwners(x, without)
+	sieve.withoutOwners(terms, without)
 
-	leads := weighQuestion(s.rater.question, x, seen)
+	leads := weighQuestion(s.rater.question, terms, seen)
 	had := map[uint32]bool{}
-	worded := x.gather(leads, sieve.ok, want)
-	for _, hits := range [][]postings.Hit{worded, s.tagged(x, seen, sieve.ok, want, len(worded) < want), s.dense(x, sieve.ok, want)} {
+	worded := terms.gather(leads, sieve.ok, want)
+	for _, hits := range [][]postings.Hit{worded, s.tagged(terms, seen, sieve.ok, want, len(worded) < want), s.dense(terms, sieve.ok, want)} {
 		more = more || len(hits) == want
-		for _, h := range hits {
-			if !had[h.Slot] {
-				had[h.Slot] = true
-				found = append(found, x.locate(h.Slot))
+		for _, hit := range hits {
+			if !had[hit.Slot] {
+				had[hit.Slot] = true
+				found = append(found, terms.locate(hit.Slot))
 			}
 		}
 	}
 	for i := range found {
-		s.nearnessOf(x, &found[i])
+		s.nearnessOf(terms, &found[i])
 	}
 	return found, more
 }

@@ -42,25 +42,25 @@ const (
 )
 
 // Find answers a query. Errors are ctx's, and UnsupportedError.
-func (f *Finder) Find(ctx context.Context, q Query) (*Result, error) {
-	s, err := f.newSelection(ctx, &q)
+func (f *Finder) Find(ctx context.Context, query Query) (*Result, error) {
+	selection, err := f.newSelection(ctx, &query)
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
-	if err := s.collect(ctx, ratedFirst+2*q.Request.Limit); err != nil {
+	defer selection.close()
+	if err := selection.collect(ctx, ratedFirst+2*query.Request.Limit); err != nil {
 		return nil, err
 	}
-	return s.result(), nil
+	return selection.result(), nil
 }
 
 // newSelection begins the work on a query. It must be closed.
-func (f *Finder) newSelection(ctx context.Context, q *Query) (*selection, error) {
-	first, err := f.search(ctx, q)
+func (f *Finder) newSelection(ctx context.Context, query *Query) (*selection, error) {
+	first, err := f.search(ctx, query)
 	if err != nil {
 		return nil, err
 	}
-	return &selection{finder: f, query: q, searches: []*search{first}, words: map[*Candidate][]uint64{}}, nil
+	return &selection{finder: f, query: query, searches: []*search{first}, words: map[*Candidate][]uint64{}}, nil
 }
 
 func (s *selection) close() {
@@ -197,11 +197,11 @@ func (s *selection) result() *Result {
 }
 
 // finished returns a candidate as answers have it.
-func (s *selection) finished(c *Candidate) Candidate {
-	done := *c
-	done.Freshness = freshness(c.Entry, c.rater.now)
+func (s *selection) finished(candidate *Candidate) Candidate {
+	done := *candidate
+	done.Freshness = freshness(candidate.Entry, candidate.rater.now)
 	if s.query.Request.IncludeEvidence {
-		c.rater.explain(&done)
+		candidate.rater.explain(&done)
 	}
 	done.rater = nil
 	return done

@@ -116,14 +116,14 @@ func embed(ctx context.Context, e Embedder, texts []string) (model string, vs []
 		return "", nil, fmt.Errorf("%d vectors for %d texts", len(answer), len(texts))
 	}
 	for _, v := range answer {
-		q, err := pack(v)
+		vector, err := pack(v)
 		if err != nil {
 			return "", nil, err
 		}
-		if len(vs) > 0 && len(vs[0].q) != len(q.q) {
+		if len(vs) > 0 && len(vs[0].q) != len(vector.q) {
 			return "", nil, errors.New("vectors of several lengths")
 		}
-		vs = append(vs, q)
+		vs = append(vs, vector)
 	}
 	return model, vs, nil
 }

@@ -43,59 +43,59 @@ func (x *termIndex) kill(n uint32) {
 	delete(x.flagged, n)
 	x.count--
 	x.changed(n)
-	g := &x.graves
-	g.dead = append(g.dead, n)
-	g.deaths++
-	g.owed++
+	slots := &x.graves
+	slots.dead = append(slots.dead, n)
+	slots.deaths++
+	slots.owed++
 }
 
 // tidy does the share of the sweep that those owe who died since it was called.
 func (x *termIndex) tidy() {
-	g := &x.graves
+	slots := &x.graves
 	limit := (x.count+x.buried())/deadShare + deadLeast
-	if !g.sweeping {
-		if len(g.dead) < limit {
-			g.owed = 0
+	if !slots.sweeping {
+		if len(slots.dead) < limit {
+			slots.owed = 0
 			return
 		}
-		g.sweeping, g.at = true, postings.SweepPosition{}
-		g.dead, g.leaving = nil, g.dead
+		slots.sweeping, slots.at = true, postings.SweepPosition{}
+		slots.dead, slots.leaving = nil, slots.dead
 	}
 	work := x.terms.Work()
-	budget := g.owed * (work*5/4/limit + 1)
-	g.owed = 0
-	if !x.terms.Sweep(&g.at, x.alive, budget) {
+	budget := slots.owed * (work*5/4/limit + 1)
+	slots.owed = 0
+	if !x.terms.Sweep(&slots.at, x.alive, budget) {
 		return
 	}
 	// The lowest are taken first: neighbours have postings side by side.
-	slices.Sort(g.leaving)
-	for _, n := range slices.Backward(g.leaving) {
+	slices.Sort(slots.leaving)
+	for _, n := range slices.Backward(slots.leaving) {
 		x.slots.Give(n)
 	}
-	g.leaving, g.sweeping = nil, false
+	slots.leaving, slots.sweeping = nil, false
 }
 
 // seekCost is how many postings are counted while one is sought.
 const seekCost = 128
 
 // living counts the postings of a list whose slots have a registration.
-func (x *termIndex) living(l *postings.List) int {
-	g := &x.graves
+func (x *termIndex) living(list *postings.List) int {
+	slots := &x.graves
 	if x.buried() == 0 {
-		return int(l.Count)
+		return int(list.Count)
 	}
-	word := l.Dead.Load()
-	dead, since := int(word%postings.MaxSlots), g.deaths-min(g.deaths, word/postings.MaxSlots)
+	word := list.Dead.Load()
+	dead, since := int(word%postings.MaxSlots), slots.deaths-min(slots.deaths, word/postings.MaxSlots)
 	switch {
-	case word == 0 || since > uint64(len(g.dead)) || int(since)*seekCost > int(l.Count):
-		dead = int(l.Count) - l.CountIn(x.alive)
+	case word == 0 || since > uint64(len(slots.dead)) || int(since)*seekCost > int(list.Count):
+		dead = int(list.Count) - list.CountIn(x.alive)
 	default:
-		for _, n := range g.dead[len(g.dead)-int(since):] {
-			if l.Has(n) {
+		for _, n := range slots.dead[len(slots.dead)-int(since):] {
+			if list.Has(n) {
 				dead++
 			}
 		}
 	}
-	l.Dead.Store(g.deaths*postings.MaxSlots + uint64(dead))
-	return int(l.Count) - dead
+	list.Dead.Store(slots.deaths*postings.MaxSlots + uint64(dead))
+	return int(list.Count) - dead
 }

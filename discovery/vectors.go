@@ -68,11 +68,11 @@ type row struct {
 	vector vector
 }
 
-func newSpace(e Embedder, wake chan struct{}) *vectorSpace {
-	if e == nil {
+func newSpace(embedder Embedder, wake chan struct{}) *vectorSpace {
+	if embedder == nil {
 		return nil
 	}
-	return &vectorSpace{model: e.Model(), wake: wake}
+	return &vectorSpace{model: embedder.Model(), wake: wake}
 }
 
 // note tells what a slot's text is by now.

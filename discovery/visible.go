@@ -32,11 +32,11 @@ type readers struct {
 }
 
 // sees reports whether the reader sees an entry, and exactly what sight shows of it.
-func (r *Reader) sees(e *directory.Entry, sight directory.Redaction) bool {
+func (r *Reader) sees(entry *directory.Entry, sight directory.Redaction) bool {
 	if r.Sees == nil {
 		return sight.ShowsAll()
 	}
-	s, ok := r.Sees(e)
+	s, ok := r.Sees(entry)
 	return ok && s == sight
 }
 
@@ -62,26 +62,26 @@ type decision struct {
 }
 
 // of returns the set of a reader, up to date. The caller holds the finder's lock.
-func (r *readers) of(x *termIndex, view *index.View, reader Reader) *visibleSet {
+func (r *readers) of(terms *termIndex, view *index.View, reader Reader) *visibleSet {
 	if reader.Sees == nil {
-		return &visibleSet{slots: x.alive, count: x.count}
+		return &visibleSet{slots: terms.alive, count: terms.count}
 	}
-	generation := x.cfg.Generation() // before Sees is asked
+	generation := terms.cfg.Generation() // before Sees is asked
 	s := r.take(reader.Key, generation)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch behind := x.version - s.version; {
+	switch behind := terms.version - s.version; {
 	case !s.made, behind > changesKept:
 		s.slots, s.count = s.slots[:0], 0
-		for n := range x.slots.Len() {
-			s.look(x, view, reader, n)
+		for n := range terms.slots.Len() {
+			s.look(terms, view, reader, n)
 		}
 	default:
-		for v := s.version; v < x.version; v++ {
-			s.look(x, view, reader, x.changes[v%changesKept])
+		for v := s.version; v < terms.version; v++ {
+			s.look(terms, view, reader, terms.changes[v%changesKept])
 		}
 	}
-	s.version, s.made = x.version, true
+	s.version, s.made = terms.version, true
 	return s
 }
 
@@ -127,12 +127,12 @@ func (s *visibleSet) look(x *termIndex, view *index.View, reader Reader, n uint3
 	}
 }
 
-func (s *visibleSet) sees(x *termIndex, view *index.View, reader Reader, n uint32) bool {
-	slot := x.slots.At(n)
-	class := x.classes.At(slot.class)
+func (s *visibleSet) sees(terms *termIndex, view *index.View, reader Reader, n uint32) bool {
+	slot := terms.slots.At(n)
+	class := terms.classes.At(slot.class)
 	if class.generation != s.generation {
-		e, ok := view.Peek(x.origins[slot.origin], slot.rid)
-		return ok && s.judge(x, reader, e) // nobody knows yet what it is like now
+		e, ok := view.Peek(terms.origins[slot.origin], slot.rid)
+		return ok && s.judge(terms, reader, e) // nobody knows yet what it is like now
 	}
 	round := class.round
 	for int(slot.class) >= len(s.decided) {
@@ -141,26 +141,26 @@ func (s *visibleSet) sees(x *termIndex, view *index.View, reader Reader, n uint3
 	if d := s.decided[slot.class]; d.round == round {
 		return d.yes
 	}
-	e, ok := view.Peek(x.origins[slot.origin], slot.rid)
-	if !ok || x.classOf(e) != class.className {
+	entry, ok := view.Peek(terms.origins[slot.origin], slot.rid)
+	if !ok || terms.classOf(entry) != class.className {
 		return false // it has changed since: the feed will tell
 	}
-	yes := s.judge(x, reader, e)
+	yes := s.judge(terms, reader, entry)
 	s.decided[slot.class] = decision{round, yes}
 	return yes
 }
 
 // judge asks whether the reader sees an entry as the finder has it, and notes where it
 // sees it otherwise.
-func (s *visibleSet) judge(x *termIndex, reader Reader, e *directory.Entry) bool {
+func (s *visibleSet) judge(terms *termIndex, reader Reader, e *directory.Entry) bool {
 	sight, ok := reader.Sees(e)
-	if ok && sight != x.cfg.sight {
+	if ok && sight != terms.cfg.sight {
 		if s.others == nil {
 			s.others = map[directory.Redaction]bool{}
 		}
 		s.others[sight] = true
 	}
-	return ok && sight == x.cfg.sight
+	return ok && sight == terms.cfg.sight
 }
 
 // all reports whether the reader sees everything.

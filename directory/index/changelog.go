@@ -111,7 +111,7 @@ func (l *changeLog) leave() {
 }
 
 // append writes a change. The caller holds the lock of the index that changes.
-func (l *changeLog) append(c change) {
+func (l *changeLog) append(change change) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -126,10 +126,10 @@ func (l *changeLog) append(c change) {
 	if l.next-l.first == logSize {
 		l.forget()
 	}
-	l.ring[l.next%logSize] = c
+	l.ring[l.next%logSize] = change
 	l.next++
 
-	for l.weight += c.weight(); l.weight > logBytes; {
+	for l.weight += change.weight(); l.weight > logBytes; {
 		l.forget()
 	}
 
@@ -238,10 +238,10 @@ func ParseResumeToken(s string) ResumeToken {
 
 // alike reports whether two entries of one rid say the same but for what a
 // refresh, a renewal or a new signature changes: deadlines and how it came here.
-func alike(a, b *directory.Entry) bool {
-	return a == b || a.Statement == b.Statement && a.UpdatedAt == b.UpdatedAt && a.RegisteredAt == b.RegisteredAt &&
-		a.Agent == b.Agent && a.Owner == b.Owner && a.Redacted == b.Redacted &&
-		a.Visibility.Mesh == b.Visibility.Mesh && slices.Equal(a.Visibility.Peers, b.Visibility.Peers) &&
-		(a.Document == b.Document || // as after a refresh, for which no document at rest is read
-			a.Document.Kind() == b.Document.Kind() && bytes.Equal(a.Document.Bytes(), b.Document.Bytes()))
+func alike(entry, b *directory.Entry) bool {
+	return entry == b || entry.Statement == b.Statement && entry.UpdatedAt == b.UpdatedAt && entry.RegisteredAt == b.RegisteredAt &&
+		entry.Agent == b.Agent && entry.Owner == b.Owner && entry.Redacted == b.Redacted &&
+		entry.Visibility.Mesh == b.Visibility.Mesh && slices.Equal(entry.Visibility.Peers, b.Visibility.Peers) &&
+		(entry.Document == b.Document || // as after a refresh, for which no document at rest is read
+			entry.Document.Kind() == b.Document.Kind() && bytes.Equal(entry.Document.Bytes(), b.Document.Bytes()))
 }

@@ -42,26 +42,26 @@ func (c *Cursor) UnmarshalText(text []byte) error {
 		return nil
 	}
 	refusal := directory.Refuse(directory.BadQuery, "after is %.40q; it is what a next link of this directory said, unchanged", text)
-	b, err := directory.B64.AppendDecode(nil, text)
-	if err != nil || len(b) < 18 || b[0] != cursorForm {
+	data, err := directory.B64.AppendDecode(nil, text)
+	if err != nil || len(data) < 18 || data[0] != cursorForm {
 		return refusal
 	}
-	var p Cursor
-	p.RID = directory.RIDOf([directory.RIDBinary]byte(b[1:17]))
-	created, n := binary.Uvarint(b[17:])
+	var cursor Cursor
+	cursor.RID = directory.RIDOf([directory.RIDBinary]byte(data[1:17]))
+	created, n := binary.Uvarint(data[17:])
 	if n <= 0 {
 		return refusal
 	}
-	p.Created = created
-	if name := string(b[17+n:]); name != "" {
-		if p.Origin, err = spiffeid.TrustDomainFromString(name); err != nil {
+	cursor.Created = created
+	if name := string(data[17+n:]); name != "" {
+		if cursor.Origin, err = spiffeid.TrustDomainFromString(name); err != nil {
 			return refusal
 		}
 	}
-	if again, _ := p.MarshalText(); string(again) != string(text) {
+	if again, _ := cursor.MarshalText(); string(again) != string(text) {
 		return refusal
 	}
-	*c = p
+	*c = cursor
 	return nil
 }
 

@@ -45,10 +45,10 @@ func (t *stock) hashOf(n uint32) uint64 { return t.hash(t.slots.At(n).key.rid) }
 // take makes an empty slot for a rid that has none.
 func (t *stock) take(k key) (*slot, uint32) {
 	n := t.slots.Take()
-	s := t.slots.At(n)
-	s.key = k
+	slot := t.slots.At(n)
+	slot.key = k
 	t.byRID.Insert(n, t.hashOf)
-	return s, n
+	return slot, n
 }
 
 // free lets a slot go that is in no order any more.

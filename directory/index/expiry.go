@@ -32,11 +32,11 @@ type deadlines struct{ table.Heap[deadline] }
 
 // take removes the first deadline, and those that are equal to it.
 func (h *deadlines) take() deadline {
-	d := h.Pop()
-	for h.Len() > 0 && h.First() == d {
+	deadline := h.Pop()
+	for h.Len() > 0 && h.First() == deadline {
 		h.Pop()
 	}
-	return d
+	return deadline
 }
 
 // A minder is what an index keeps for those who watch it. The index's lock guards
@@ -68,18 +68,18 @@ func (m *minder) minds() bool {
 // note tells the log that the entry of a rid is now another one; nil for none.
 // The caller holds the lock for writing.
 func (x *Index) note(old, new *directory.Entry) {
-	m := &x.minder
-	if !m.minds() {
+	minder := &x.minder
+	if !minder.minds() {
 		return
 	}
 	c := change{old: old, new: new}
-	if old != nil && m.dead(old) {
+	if old != nil && minder.dead(old) {
 		c.old = nil
 	}
 	if new != nil && (c.old == nil || new.ExpiresAt < old.ExpiresAt) {
-		m.agenda.Push(deadlineOf(new))
+		minder.agenda.Push(deadlineOf(new))
 	}
-	if new != nil && m.dead(new) {
+	if new != nil && minder.dead(new) {
 		c.new = nil
 	}
 	switch {
@@ -88,7 +88,7 @@ func (x *Index) note(old, new *directory.Entry) {
 	case c.new == nil:
 		c.expired = !c.old.AliveAt(x.Clock.Now().UnixMilli())
 	}
-	m.log.append(c)
+	minder.log.append(c)
 }
 
 // mindBudget is how many entries one hold of the lock looks at.
@@ -145,23 +145,23 @@ func (x *Index) expireSome() (wait time.Duration, more bool) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	m := &x.minder
-	if !m.minds() || !m.whole {
+	minder := &x.minder
+	if !minder.minds() || !minder.whole {
 		return lookAgain, false
 	}
 	for range mindBudget {
-		if m.agenda.Len() == 0 || m.agenda.First().at > now {
+		if minder.agenda.Len() == 0 || minder.agenda.First().at > now {
 			return 0, true // due says how long
 		}
-		d := m.agenda.take()
-		s, _ := x.stock.slot(d.rid)
+		deadline := minder.agenda.take()
+		slot, _ := x.stock.slot(deadline.rid)
 		switch {
-		case s == nil || m.dead(s.e):
-		case s.e.ExpiresAt > d.at:
-			m.agenda.Push(deadlineOf(s.e))
+		case slot == nil || minder.dead(slot.e):
+		case slot.e.ExpiresAt > deadline.at:
+			minder.agenda.Push(deadlineOf(slot.e))
 		default:
-			m.told = deadlineOf(s.e)
-			m.log.append(change{old: s.e, expired: true})
+			minder.told = deadlineOf(slot.e)
+			minder.log.append(change{old: slot.e, expired: true})
 		}
 	}
 	return 0, true

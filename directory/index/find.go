@@ -52,16 +52,16 @@ func always(uint32) bool { return true }
 
 // size returns how many entries an extent has, at least where it is of many texts.
 func (x *Index) size(r extent) int {
-	p := &x.fields[r.field]
+	postings := &x.fields[r.field]
 	switch {
 	case r.field == fieldAgent && r.prefix:
 		return x.nameBegins(r.text, waypoint{text: r.text}).size()
 	case r.field == fieldAgent:
 		return x.named(r.text, key{}).size()
 	case r.prefix:
-		return p.sizeOf(r.text)
+		return postings.sizeOf(r.text)
 	}
-	if t, _ := p.text(r.text); t != nil {
+	if t, _ := postings.text(r.text); t != nil {
 		return t.size()
 	}
 	return 0
@@ -70,12 +70,12 @@ func (x *Index) size(r extent) int {
 // find yields the living entries behind the key after that q asks for, in
 // order. It holds no lock while it yields. Its cost follows the smallest of the
 // extents that q names, not the size of the index.
-func (x *Index) find(q *Query, after key) iter.Seq[*directory.Entry] {
+func (x *Index) find(query *Query, after key) iter.Seq[*directory.Entry] {
 	return func(yield func(*directory.Entry) bool) {
 		now := x.Clock.Now().UnixMilli()
-		along, size, byPrefix, most := x.plan(q)
-		m := &matcher{Query: q, marks: q.marksOf()}
-		last, more, want := after, true, q.wanted()
+		along, size, byPrefix, most := x.plan(query)
+		m := &matcher{Query: query, marks: query.marksOf()}
+		last, more, want := after, true, query.wanted()
 		for budget := findFirst; more; budget = min(2*budget, findMost) {
 			var found []*directory.Entry
 			if most > 0 {
@@ -101,13 +101,13 @@ func (x *Index) find(q *Query, after key) iter.Seq[*directory.Entry] {
 // which is in order, and has so many entries. Where a prefix has not half as many, these are
 // gathered and sorted, but not before as many have been scanned, since most pages fill
 // sooner. So neither costs more than twice what the other would have.
-func (x *Index) plan(q *Query) (along extent, size int, byPrefix extent, most int) {
+func (x *Index) plan(query *Query) (along extent, size int, byPrefix extent, most int) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	along = extent{field: fieldAll}
 	size = x.stock.byRID.Len()
 	var prefixes []extent
-	for _, r := range q.extents() {
+	for _, r := range query.extents() {
 		if r.prefix {
 			prefixes = append(prefixes, r)
 		} else if n := x.size(r); n < size {
@@ -160,24 +160,24 @@ func (q *Query) wanted() int {
 // scan looks at up to budget entries of r behind the key after, until it has
 // found as many entries that q asks for as are wanted. It returns them, the key
 // of the last one looked at, and whether there are more.
-func (x *Index) scan(r extent, q *matcher, after key, now int64, budget, want int) (found []*directory.Entry, last key, more bool) {
+func (x *Index) scan(r extent, matcher *matcher, after key, now int64, budget, want int) (found []*directory.Entry, last key, more bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return x.scanHeld(r, q, after, now, budget, want)
+	return x.scanHeld(r, matcher, after, now, budget, want)
 }
 
 // scanHeld is scan for who holds the lock.
-func (x *Index) scanHeld(r extent, q *matcher, after key, now int64, budget, want int) (found []*directory.Entry, last key, more bool) {
+func (x *Index) scanHeld(r extent, matcher *matcher, after key, now int64, budget, want int) (found []*directory.Entry, last key, more bool) {
 	last = after
 	for n := range x.along(r, after).all() {
 		if budget == 0 || len(found) == want {
 			return found, last, true
 		}
 		budget--
-		q.looked++
+		matcher.looked++
 		at := x.stock.slots.At(n)
 		last = at.key
-		if e := at.e; at.marks.has(q.marks) && e.AliveAt(now) && q.matches(e) {
+		if e := at.e; at.marks.has(matcher.marks) && e.AliveAt(now) && matcher.matches(e) {
 			found = append(found, e)
 		}
 	}
@@ -188,12 +188,12 @@ func (x *Index) scanHeld(r extent, q *matcher, after key, now int64, budget, wan
 // asks for, in the order of keys. It gives up, and says that there are more, where it has looked
 // at too many: an entry may have several such texts, and plan knows only of some texts how many
 // entries have them.
-func (x *Index) gather(r extent, q *matcher, after key, now int64, most int) (found []*directory.Entry, more bool) {
+func (x *Index) gather(r extent, matcher *matcher, after key, now int64, most int) (found []*directory.Entry, more bool) {
 	var slots []slot
 	for at, goesOn := (waypoint{text: r.text}), true; goesOn; {
-		at, goesOn = x.gatherSome(&slots, r, q, at, after, now)
-		most -= q.looked
-		if !q.spend() {
+		at, goesOn = x.gatherSome(&slots, r, matcher, at, after, now)
+		most -= matcher.looked
+		if !matcher.spend() {
 			return nil, false
 		}
 		if goesOn && most <= 0 {
@@ -218,7 +218,7 @@ type waypoint struct {
 
 // gatherSome adds those of the next entries of r, from one on, as many as one hold of
 // the lock looks at. It returns the one to go on with, and whether there is one.
-func (x *Index) gatherSome(slots *[]slot, r extent, q *matcher, from waypoint, after key, now int64) (waypoint, bool) {
+func (x *Index) gatherSome(slots *[]slot, r extent, matcher *matcher, from waypoint, after key, now int64) (waypoint, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	looked := 0
@@ -232,8 +232,8 @@ func (x *Index) gatherSome(slots *[]slot, r extent, q *matcher, from waypoint, a
 				return waypoint{text, at.key}, true
 			}
 			looked++
-			q.looked++
-			if at.marks.has(q.marks) && at.key.compare(after) > 0 && at.e.AliveAt(now) && q.matches(at.e) {
+			matcher.looked++
+			if at.marks.has(matcher.marks) && at.key.compare(after) > 0 && at.e.AliveAt(now) && matcher.matches(at.e) {
 				*slots = append(*slots, *at)
 			}
 		}
@@ -252,11 +252,11 @@ func (x *Index) parts(r extent, from waypoint) iter.Seq2[string, stretch] {
 		p := &x.fields[r.field]
 		for n := range p.beginning(r.text, from.text).all() {
 			t := p.texts.At(n)
-			o, begin := t.slots(), spot{}
+			sorted, begin := t.slots(), spot{}
 			if t.s == from.text {
-				begin = o.first(x.stock.before(from.key))
+				begin = sorted.first(x.stock.before(from.key))
 			}
-			if !yield(t.s, stretch{o, begin, o.end()}) {
+			if !yield(t.s, stretch{sorted, begin, sorted.end()}) {
 				return
 			}
 		}

@@ -59,11 +59,11 @@ func (x *Index) clear() {
 	x.fields[fieldCapName].sort()
 }
 
-func (x *Index) keyOf(e *directory.Entry) key {
+func (x *Index) keyOf(entry *directory.Entry) key {
 	if x.byRID {
-		return key{rid: e.RID}
+		return key{rid: entry.RID}
 	}
-	return key{e.Created, e.RID}
+	return key{entry.Created, entry.RID}
 }
 
 // An Edit is one change of an index: the newest entry of a rid, nil where that is gone.
@@ -77,49 +77,49 @@ type Edit struct {
 func (x *Index) Apply(edits []Edit) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for _, o := range edits {
-		if o.Entry != nil {
-			x.put(o.Entry)
+	for _, edit := range edits {
+		if edit.Entry != nil {
+			x.put(edit.Entry)
 		} else {
-			x.delete(o.RID)
+			x.delete(edit.RID)
 		}
 	}
 }
 
 // Put adds e, or puts it in the place of the entry of the same rid.
-func (x *Index) Put(e *directory.Entry) {
+func (x *Index) Put(entry *directory.Entry) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.put(e)
+	x.put(entry)
 }
 
-func (x *Index) put(e *directory.Entry) {
-	k := x.keyOf(e)
-	s, n := x.stock.slot(e.RID)
-	if s != nil && s.key == k && s.e.Agent == e.Agent && s.e.SharesContents(e) { // a refresh
-		x.note(s.e, e)
-		s.e = e
+func (x *Index) put(entry *directory.Entry) {
+	k := x.keyOf(entry)
+	slot, n := x.stock.slot(entry.RID)
+	if slot != nil && slot.key == k && slot.e.Agent == entry.Agent && slot.e.SharesContents(entry) { // a refresh
+		x.note(slot.e, entry)
+		slot.e = entry
 		return
 	}
-	terms := termsOf(&x.terms[0], e)
-	if s != nil && s.key != k {
-		x.drop(s, n)
-		s = nil
+	terms := termsOf(&x.terms[0], entry)
+	if slot != nil && slot.key != k {
+		x.drop(slot, n)
+		slot = nil
 	}
-	if s == nil {
-		s, n = x.stock.take(k)
+	if slot == nil {
+		slot, n = x.stock.take(k)
 	}
-	x.note(s.e, e)
+	x.note(slot.e, entry)
 	var old []term
-	if s.e != nil {
-		old = termsOf(&x.terms[1], s.e)
+	if slot.e != nil {
+		old = termsOf(&x.terms[1], slot.e)
 	}
 	for _, t := range old {
 		if _, kept := slices.BinarySearchFunc(terms, t, term.compare); !kept {
 			x.unlink(t, n)
 		}
 	}
-	s.e, s.marks = e, marksOf(terms)
+	slot.e, slot.marks = entry, marksOf(terms)
 	for _, t := range terms {
 		if _, had := slices.BinarySearchFunc(old, t, term.compare); !had {
 			x.link(t, n)
@@ -269,27 +269,27 @@ var soughtRooms = sync.Pool{New: func() any { return new(directory.Projection) }
 
 // termsOf returns what e is found by, sorted and each once, in the room that it is given.
 // Texts are in NFC, as those that are asked for (AD-059).
-func termsOf(room *[]term, e *directory.Entry) []term {
-	ts := append((*room)[:0], term{fieldAll, ""}, term{fieldAgent, e.Agent})
+func termsOf(room *[]term, entry *directory.Entry) []term {
+	ts := append((*room)[:0], term{fieldAll, ""}, term{fieldAgent, entry.Agent})
 	add := func(field int, texts ...string) {
 		for _, t := range texts {
 			ts = append(ts, term{field, nfc(t)})
 		}
 	}
-	if !e.Packed.IsZero() {
-		p := soughtRooms.Get().(*directory.Projection)
-		defer soughtRooms.Put(p)
-		e.UnpackFilterable(p)
-		add(fieldTag, p.Tags...)
-		add(fieldProtocol, p.Protocols...)
-		if p.Status != directory.StatusActive {
-			add(fieldStatus, p.Status)
+	if !entry.Packed.IsZero() {
+		projection := soughtRooms.Get().(*directory.Projection)
+		defer soughtRooms.Put(projection)
+		entry.UnpackFilterable(projection)
+		add(fieldTag, projection.Tags...)
+		add(fieldProtocol, projection.Protocols...)
+		if projection.Status != directory.StatusActive {
+			add(fieldStatus, projection.Status)
 		}
-		for i := range p.Capabilities {
-			c := &p.Capabilities[i]
-			add(fieldCapName, c.Name)
-			add(fieldCapType, c.Type)
-			add(fieldTag, c.Tags...)
+		for i := range projection.Capabilities {
+			capability := &projection.Capabilities[i]
+			add(fieldCapName, capability.Name)
+			add(fieldCapType, capability.Type)
+			add(fieldTag, capability.Tags...)
 		}
 	}
 	slices.SortFunc(ts, term.compare)

@@ -22,20 +22,20 @@ func (x *Index) take(next *Index, es []*directory.Entry) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.minder.minds() {
-		for _, s := range x.stock.slots.All() {
-			if s.e == nil {
+		for _, slot := range x.stock.slots.All() {
+			if slot.e == nil {
 				continue
 			}
-			if stays, _ := next.stock.slot(s.e.RID); stays == nil {
-				x.note(s.e, nil)
+			if stays, _ := next.stock.slot(slot.e.RID); stays == nil {
+				x.note(slot.e, nil)
 			}
 		}
-		for _, e := range es {
+		for _, entry := range es {
 			var old *directory.Entry
-			if s, _ := x.stock.slot(e.RID); s != nil {
+			if s, _ := x.stock.slot(entry.RID); s != nil {
 				old = s.e
 			}
-			x.note(old, e)
+			x.note(old, entry)
 		}
 	}
 	x.stock, x.names, x.fields = next.stock, next.names, next.fields

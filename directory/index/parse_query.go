@@ -17,7 +17,7 @@ import (
 // those that it doesn't know. Its errors are BadQuery.
 func ParseQuery(v url.Values) (Query, error) {
 	f := filters{values: v}
-	q := Query{
+	query := Query{
 		Agent:    f.patterns("agent"),
 		Protocol: f.texts("protocol"),
 		CapName:  f.patterns("cap_name"),
@@ -28,16 +28,16 @@ func ParseQuery(v url.Values) (Query, error) {
 		Count:    min(f.number("count", 1, MaxCount), MaxCount),
 		Page:     f.number("page", 0, 0),
 	}
-	q.Origin = f.domain("origin")
-	q.OwnOnly = f.scope()
-	if err := q.After.UnmarshalText([]byte(f.single("after"))); err != nil {
+	query.Origin = f.domain("origin")
+	query.OwnOnly = f.scope()
+	if err := query.After.UnmarshalText([]byte(f.single("after"))); err != nil {
 		f.fail(err)
 	}
-	if q.After.IsZero() {
-		if q.Page >= MaxPages {
+	if query.After.IsZero() {
+		if query.Page >= MaxPages {
 			f.fail(directory.Refuse(directory.BadQuery, "without after=, page is at most %d: follow the next links instead", MaxPages-1))
 		}
-		q.Skip = q.Page * q.Count
+		query.Skip = query.Page * query.Count
 	}
 	if f.count > MaxFilters {
 		f.fail(directory.Refuse(directory.BadQuery, "there are %d filters; at most %d are allowed", f.count, MaxFilters))
@@ -45,7 +45,7 @@ func ParseQuery(v url.Values) (Query, error) {
 	if f.err != nil {
 		return Query{}, f.err
 	}
-	return q, nil
+	return query, nil
 }
 
 // filters reads query parameters and remembers the first error.

@@ -95,27 +95,27 @@ func (m *matcher) spend() bool {
 
 // matches reports whether e is one that q asks for, its place and its deadline
 // aside.
-func (q *matcher) matches(e *directory.Entry) bool {
-	if slices.ContainsFunc(q.Agent, func(asked Pattern) bool { return !asked.Matches(e.Agent) }) {
+func (q *matcher) matches(entry *directory.Entry) bool {
+	if slices.ContainsFunc(q.Agent, func(asked Pattern) bool { return !asked.Matches(entry.Agent) }) {
 		return false
 	}
-	p := &q.p
-	e.UnpackFilterable(p)
-	return hasAll(q.Protocol, p.Protocols) && hasAll(q.Language, p.Languages) &&
-		hasAll(q.Status, []string{p.Status}) && q.matchesCapability(p) && q.Requirements.unmet(e.Document, p) == ""
+	projection := &q.p
+	entry.UnpackFilterable(projection)
+	return hasAll(q.Protocol, projection.Protocols) && hasAll(q.Language, projection.Languages) &&
+		hasAll(q.Status, []string{projection.Status}) && q.matchesCapability(projection) && q.Requirements.unmet(entry.Document, projection) == ""
 }
 
 // matchesCapability reports whether one single capability has everything that q
 // asks of capabilities (AD-029). The agent's own tags are each capability's too;
 // an agent without capabilities is found by its tags alone.
-func (q *Query) matchesCapability(p *directory.Projection) bool {
-	if len(q.CapName) == 0 && len(q.CapType) == 0 && (len(q.Tag) == 0 || len(p.Capabilities) == 0) {
-		return hasAll(q.Tag, p.Tags)
+func (q *Query) matchesCapability(projection *directory.Projection) bool {
+	if len(q.CapName) == 0 && len(q.CapType) == 0 && (len(q.Tag) == 0 || len(projection.Capabilities) == 0) {
+		return hasAll(q.Tag, projection.Tags)
 	}
-	for i := range p.Capabilities {
-		c := &p.Capabilities[i]
+	for i := range projection.Capabilities {
+		c := &projection.Capabilities[i]
 		if !slices.ContainsFunc(q.CapName, func(asked Pattern) bool { return !asked.Matches(c.Name) }) &&
-			hasAll(q.CapType, []string{c.Type}) && hasAll(q.Tag, c.Tags, p.Tags) {
+			hasAll(q.CapType, []string{c.Type}) && hasAll(q.Tag, c.Tags, projection.Tags) {
 			return true
 		}
 	}

@@ -19,25 +19,25 @@ type Requirements struct {
 
 // Unmet returns which part of the need e does not meet: capabilities, tags,
 // languages, or "".
-func (n *Requirements) Unmet(e *directory.Entry) string {
-	p := e.Projection()
-	if p == nil {
-		p = &directory.Projection{}
+func (n *Requirements) Unmet(entry *directory.Entry) string {
+	projection := entry.Projection()
+	if projection == nil {
+		projection = &directory.Projection{}
 	}
-	return n.unmet(e.Document, p)
+	return n.unmet(entry.Document, projection)
 }
 
-func (n *Requirements) unmet(d directory.Document, p *directory.Projection) string {
-	if len(n.Capabilities) > 0 && !hasAll(n.Capabilities, kinds.ListedCapabilities(d, p)) {
+func (n *Requirements) unmet(d directory.Document, projection *directory.Projection) string {
+	if len(n.Capabilities) > 0 && !hasAll(n.Capabilities, kinds.ListedCapabilities(d, projection)) {
 		return "capabilities"
 	}
 	for _, t := range n.Tags {
 		asked := []string{t}
-		if !hasAll(asked, p.Tags) && !slices.ContainsFunc(p.Capabilities, func(c directory.Capability) bool { return hasAll(asked, c.Tags) }) {
+		if !hasAll(asked, projection.Tags) && !slices.ContainsFunc(projection.Capabilities, func(c directory.Capability) bool { return hasAll(asked, c.Tags) }) {
 			return "tags"
 		}
 	}
-	if len(p.Languages) > 0 && slices.ContainsFunc(n.Languages, func(asked string) bool { return !speaks(p, asked) }) {
+	if len(projection.Languages) > 0 && slices.ContainsFunc(n.Languages, func(asked string) bool { return !speaks(projection, asked) }) {
 		return "languages"
 	}
 	return ""

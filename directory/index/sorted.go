@@ -102,23 +102,23 @@ func (o *order) append(n uint32) {
 
 // ordered returns the order of numbers that are in order.
 func ordered(ns []uint32) order {
-	o := order{n: len(ns)}
+	sorted := order{n: len(ns)}
 	for run := range slices.Chunk(ns, runMost) {
-		o.runs = append(o.runs, run)
+		sorted.runs = append(sorted.runs, run)
 	}
-	return o
+	return sorted
 }
 
 // remove takes out the number at a spot.
-func (o *order) remove(s spot) {
+func (o *order) remove(spot spot) {
 	o.n--
-	o.runs[s.run] = slices.Delete(o.runs[s.run], s.at, s.at+1)
-	if len(o.runs[s.run]) == 0 {
-		o.runs = slices.Delete(o.runs, s.run, s.run+1)
+	o.runs[spot.run] = slices.Delete(o.runs[spot.run], spot.at, spot.at+1)
+	if len(o.runs[spot.run]) == 0 {
+		o.runs = slices.Delete(o.runs, spot.run, spot.run+1)
 		return
 	}
-	o.join(s.run)
-	o.join(s.run - 1)
+	o.join(spot.run)
+	o.join(spot.run - 1)
 }
 
 // join makes one run of a run and the next one where both are short.

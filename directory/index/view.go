@@ -46,13 +46,13 @@ func (v *View) Origin(td spiffeid.TrustDomain) *Index {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	x, ok := v.others[td]
+	index, ok := v.others[td]
 	if !ok {
-		x = newForeignIndex()
-		x.minder = minder{log: v.log, period: v.log.period.Load(), whole: true} // of nothing
-		v.others[td] = x
+		index = newForeignIndex()
+		index.minder = minder{log: v.log, period: v.log.period.Load(), whole: true} // of nothing
+		v.others[td] = index
 	}
-	return x
+	return index
 }
 
 // indexOf returns the index of an origin that there is one of.
@@ -97,11 +97,11 @@ type Viewer func(*directory.Entry) *directory.Entry
 
 // of returns what is shown of e that q asks for: members that are withheld match
 // nothing. m, which asks for what q does, is for entries that differ from e.
-func (show Viewer) of(e *directory.Entry, m *matcher) *directory.Entry {
+func (show Viewer) of(entry *directory.Entry, matcher *matcher) *directory.Entry {
 	if show == nil {
-		return e
+		return entry
 	}
-	if v := show(e); v == e || v != nil && m.matches(v) {
+	if v := show(entry); v == entry || v != nil && matcher.matches(v) {
 		return v
 	}
 	return nil
@@ -112,56 +112,56 @@ func (show Viewer) of(e *directory.Entry, m *matcher) *directory.Entry {
 //
 // With a cursor, following Next while entries come and go neither repeats nor
 // leaves out one that was there throughout (AD-032).
-func (v *View) Lookup(q Query, show Viewer) Page {
-	m := &matcher{Query: &q}
-	count, skip := q.Count, q.Skip
+func (v *View) Lookup(query Query, show Viewer) Page {
+	m := &matcher{Query: &query}
+	count, skip := query.Count, query.Skip
 	if count < 1 || count > MaxCount {
 		count = MaxCount
 	}
-	if !q.After.IsZero() {
+	if !query.After.IsZero() {
 		skip = 0
 	}
-	p := Page{Entries: make([]*directory.Entry, 0, min(count, 16))}
-	for found := range v.find(&q) {
-		e := show.of(found, m)
+	page := Page{Entries: make([]*directory.Entry, 0, min(count, 16))}
+	for found := range v.find(&query) {
+		entry := show.of(found, m)
 		switch {
-		case e == nil:
+		case entry == nil:
 		case skip > 0:
 			skip--
-		case len(p.Entries) == count:
-			p.More, p.Next = true, v.CursorOf(p.Entries[count-1])
-			return p
+		case len(page.Entries) == count:
+			page.More, page.Next = true, v.CursorOf(page.Entries[count-1])
+			return page
 		default:
-			p.Entries = append(p.Entries, e)
+			page.Entries = append(page.Entries, entry)
 		}
 	}
-	return p
+	return page
 }
 
 // find yields the entries that q asks for from all indexes, in their order.
-func (v *View) find(q *Query) iter.Seq[*directory.Entry] {
+func (v *View) find(query *Query) iter.Seq[*directory.Entry] {
 	return func(yield func(*directory.Entry) bool) {
-		if q.After.Origin.IsZero() && (q.Origin.IsZero() || q.Origin == v.domain) {
-			for e := range v.own.find(q, key{q.After.Created, q.After.RID}) {
+		if query.After.Origin.IsZero() && (query.Origin.IsZero() || query.Origin == v.domain) {
+			for e := range v.own.find(query, key{query.After.Created, query.After.RID}) {
 				if !yield(e) {
 					return
 				}
 			}
 		}
-		if q.OwnOnly {
+		if query.OwnOnly {
 			return
 		}
 		for _, td := range v.Origins() {
-			before := strings.Compare(td.Name(), q.After.Origin.Name())
-			x, ok := v.indexOf(td)
-			if !ok || !q.Origin.IsZero() && q.Origin != td || before < 0 {
+			before := strings.Compare(td.Name(), query.After.Origin.Name())
+			index, ok := v.indexOf(td)
+			if !ok || !query.Origin.IsZero() && query.Origin != td || before < 0 {
 				continue
 			}
 			var after key
 			if before == 0 {
-				after.rid = q.After.RID
+				after.rid = query.After.RID
 			}
-			for e := range x.find(q, after) {
+			for e := range index.find(query, after) {
 				if !yield(e) {
 					return
 				}
@@ -171,11 +171,11 @@ func (v *View) find(q *Query) iter.Seq[*directory.Entry] {
 }
 
 // CursorOf returns the position behind e.
-func (v *View) CursorOf(e *directory.Entry) Cursor {
-	if e.Origin == v.domain {
-		return Cursor{Created: e.Created, RID: e.RID}
+func (v *View) CursorOf(entry *directory.Entry) Cursor {
+	if entry.Origin == v.domain {
+		return Cursor{Created: entry.Created, RID: entry.RID}
 	}
-	return Cursor{Origin: e.Origin, RID: e.RID}
+	return Cursor{Origin: entry.Origin, RID: entry.RID}
 }
 
 // Find returns what a path's id stands for: a rid or a given name, the own
@@ -218,12 +218,12 @@ func (v *View) FindVisible(id string, seen func(*directory.Entry) bool) []*direc
 
 // named returns the living registrations of that name.
 func (v *View) named(td spiffeid.TrustDomain, name string) []*directory.Entry {
-	x, ok := v.indexOf(td)
+	index, ok := v.indexOf(td)
 	if !ok {
 		return nil
 	}
-	now := x.Clock.Now().UnixMilli()
-	return slices.DeleteFunc(x.Named(name), func(e *directory.Entry) bool { return !e.AliveAt(now) })
+	now := index.Clock.Now().UnixMilli()
+	return slices.DeleteFunc(index.Named(name), func(e *directory.Entry) bool { return !e.AliveAt(now) })
 }
 
 // Peek returns the registration of that origin and rid, alive or not.
@@ -236,13 +236,13 @@ func (v *View) Peek(origin spiffeid.TrustDomain, rid directory.RID) (*directory.
 
 // Get returns the living registration of that origin and rid.
 func (v *View) Get(origin spiffeid.TrustDomain, rid directory.RID) (*directory.Entry, bool) {
-	x, ok := v.indexOf(origin)
+	index, ok := v.indexOf(origin)
 	if !ok {
 		return nil, false
 	}
-	e, ok := x.Get(rid)
-	if !ok || !e.AliveAt(x.Clock.Now().UnixMilli()) {
+	entry, ok := index.Get(rid)
+	if !ok || !entry.AliveAt(index.Clock.Now().UnixMilli()) {
 		return nil, false
 	}
-	return e, true
+	return entry, true
 }

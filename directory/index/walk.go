@@ -50,17 +50,17 @@ func (w *Watcher) step() ([]Event, error) {
 			return nil, ErrWatchEnded
 		}
 	}
-	s := k.stride
-	if events, err := w.follow(s.to); len(events) > 0 || err != nil {
+	stride := k.stride
+	if events, err := w.follow(stride.to); len(events) > 0 || err != nil {
 		return events, err
 	}
-	k.reached, k.stride = s.reached, nil
-	if s.last {
+	k.reached, k.stride = stride.reached, nil
+	if stride.last {
 		w.walk = nil
 		return []Event{{Kind: EventCurrent, Resume: w.ResumeToken()}}, nil
 	}
 	var events []Event
-	for _, e := range s.found {
+	for _, e := range stride.found {
 		if e = w.show.of(e, &w.query); e != nil {
 			events = append(events, Event{Kind: EventAdded, Entry: e})
 		}
@@ -70,23 +70,23 @@ func (w *Watcher) step() ([]Event, error) {
 
 // stride reads the next entries, or finds the next origin.
 func (w *Watcher) stride() *stride {
-	k, v := w.walk, w.view
+	k, view := w.walk, w.view
 	origin := k.reached.origin
 	if origin.IsZero() {
-		origin = v.domain
+		origin = view.domain
 	}
-	x, ok := v.indexOf(origin)
+	index, ok := view.indexOf(origin)
 	if asked := w.query.Origin; !ok || k.ended || !asked.IsZero() && asked != origin {
 		return w.nextOrigin()
 	}
 	if !k.started {
-		k.along, _, _, _ = x.plan(w.query.Query)
+		k.along, _, _, _ = index.plan(w.query.Query)
 		k.started = true
 	}
-	x.expire()
+	index.expire()
 	s := &stride{reached: k.reached}
 	var more bool
-	s.found, s.reached.last, more, s.to = x.read(k.along, &w.query, k.reached.last, v.log)
+	s.found, s.reached.last, more, s.to = index.read(k.along, &w.query, k.reached.last, view.log)
 	if !more {
 		k.ended, s.reached.last = true, lastKey
 	}
@@ -95,11 +95,11 @@ func (w *Watcher) stride() *stride {
 
 // nextOrigin goes on to the next origin in the order of their names.
 func (w *Watcher) nextOrigin() *stride {
-	k, v := w.walk, w.view
-	v.mu.RLock() // what comes or goes from here on is behind the position
-	defer v.mu.RUnlock()
-	s := &stride{to: v.log.position(), last: true}
-	for td := range v.others {
+	k, view := w.walk, w.view
+	view.mu.RLock() // what comes or goes from here on is behind the position
+	defer view.mu.RUnlock()
+	s := &stride{to: view.log.position(), last: true}
+	for td := range view.others {
 		name := td.Name()
 		if !w.query.OwnOnly && name > k.reached.origin.Name() && (s.last || name < s.reached.origin.Name()) {
 			s.reached.origin, s.last = td, false
@@ -111,10 +111,10 @@ func (w *Watcher) nextOrigin() *stride {
 
 // read returns some of the entries of r behind a key that q asks for and that
 // have not died as far as the log says, with the log's position that they are of.
-func (x *Index) read(r extent, q *matcher, after key, log *changeLog) (found []*directory.Entry, last key, more bool, at uint64) {
+func (x *Index) read(r extent, matcher *matcher, after key, log *changeLog) (found []*directory.Entry, last key, more bool, at uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	found, last, more = x.scanHeld(r, q, after, x.minder.told.at-1, eventBatch, eventBatch)
+	found, last, more = x.scanHeld(r, matcher, after, x.minder.told.at-1, eventBatch, eventBatch)
 	return slices.DeleteFunc(found, x.minder.dead), last, more, log.position()
 }
 
@@ -125,16 +125,16 @@ type frontier struct {
 }
 
 // covers reports whether e's place was passed.
-func (f *frontier) covers(v *View, e *directory.Entry) bool {
-	k, own := key{rid: e.RID}, e.Origin == v.domain
+func (f *frontier) covers(v *View, entry *directory.Entry) bool {
+	k, own := key{rid: entry.RID}, entry.Origin == v.domain
 	if own {
-		k.created = e.Created
+		k.created = entry.Created
 	}
 	switch {
-	case own && f.origin.IsZero(), e.Origin == f.origin:
+	case own && f.origin.IsZero(), entry.Origin == f.origin:
 		return k.compare(f.last) <= 0
 	case own:
 		return true
 	}
-	return !f.origin.IsZero() && strings.Compare(e.Origin.Name(), f.origin.Name()) < 0
+	return !f.origin.IsZero() && strings.Compare(entry.Origin.Name(), f.origin.Name()) < 0
 }

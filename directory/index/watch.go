@@ -77,12 +77,12 @@ type Watcher struct {
 //
 // An entry whose deadlines, signature or way here alone are new has not changed:
 // refreshes are no events.
-func (v *View) Watch(q Query, show Viewer, behind ResumeToken) *Watcher {
+func (v *View) Watch(query Query, show Viewer, behind ResumeToken) *Watcher {
 	v.log.keep()
 	for _, x := range v.indexes() {
 		x.mind()
 	}
-	w := &Watcher{view: v, query: matcher{Query: &q}, show: show, at: behind.next, close: sync.OnceFunc(v.log.leave)}
+	w := &Watcher{view: v, query: matcher{Query: &query}, show: show, at: behind.next, close: sync.OnceFunc(v.log.leave)}
 	if behind.log != v.log.id || !v.log.holds(behind.next) {
 		w.at, w.walk = v.log.position(), &walk{}
 	}
@@ -213,11 +213,11 @@ func (w *Watcher) follow(to uint64) ([]Event, error) {
 		}
 		for i := range w.changes[:n] {
 			w.at++
-			c := &w.changes[i]
-			if w.walk != nil && !w.walk.reached.covers(w.view, c.entry()) {
+			change := &w.changes[i]
+			if w.walk != nil && !w.walk.reached.covers(w.view, change.entry()) {
 				continue // it will be met
 			}
-			if e, ok := w.event(c); ok {
+			if e, ok := w.event(change); ok {
 				e.Resume = w.ResumeToken()
 				events = append(events, e)
 			}
@@ -228,8 +228,8 @@ func (w *Watcher) follow(to uint64) ([]Event, error) {
 }
 
 // event returns what a change is to the reader, if anything.
-func (w *Watcher) event(c *change) (Event, bool) {
-	old, now := w.shown(c.old), w.shown(c.new)
+func (w *Watcher) event(change *change) (Event, bool) {
+	old, now := w.shown(change.old), w.shown(change.new)
 	switch {
 	case old == nil && now == nil:
 		return Event{}, false
@@ -240,19 +240,19 @@ func (w *Watcher) event(c *change) (Event, bool) {
 	}
 	e := Event{Kind: EventRemoved, Entry: old, Reason: ReasonHidden}
 	switch {
-	case c.expired:
+	case change.expired:
 		e.Reason = ReasonExpired
-	case c.new == nil:
+	case change.new == nil:
 		e.Reason = ReasonRemoved
 	}
 	return e, true
 }
 
 // shown returns e as it is shown; nil where it is not among what is watched.
-func (w *Watcher) shown(e *directory.Entry) *directory.Entry {
+func (w *Watcher) shown(entry *directory.Entry) *directory.Entry {
 	q := w.query.Query
-	if e == nil || q.OwnOnly && e.Origin != w.view.domain || !q.Origin.IsZero() && q.Origin != e.Origin || !w.query.matches(e) {
+	if entry == nil || q.OwnOnly && entry.Origin != w.view.domain || !q.Origin.IsZero() && q.Origin != entry.Origin || !w.query.matches(entry) {
 		return nil
 	}
-	return w.show.of(e, &w.query)
+	return w.show.of(entry, &w.query)
 }

@@ -127,15 +127,15 @@ func (c *Contract) plain(members []strictjson.Member, body []byte, at string) (*
 		o, err := c.implied()
 		return &Task{Operation: o, Value: body, At: at}, err
 	}
-	o, err := c.named(name, directory.NotFound)
+	operation, err := c.named(name, directory.NotFound)
 	if err != nil {
 		return nil, err
 	}
-	if !o.Declares("operation") {
+	if !operation.Declares("operation") {
 		members = slices.DeleteFunc(slices.Clone(members), func(m strictjson.Member) bool { return m.Name == "operation" })
 		body = strictjson.AppendObject(nil, members)
 	}
-	return &Task{Operation: o, Value: body, At: at}, nil
+	return &Task{Operation: operation, Value: body, At: at}, nil
 }
 
 // envelope returns an envelope's input: an object among no members but agent and
@@ -162,16 +162,16 @@ func (c *Contract) unwrap(members []strictjson.Member, input []byte, at string) 
 	if raw, ok := strictjson.FindMember(members, "operation"); ok && !named {
 		return nil, false, directory.Refuse(directory.BadRequest, "the envelope's operation is %.40s; it is a name", raw).At(at + "/operation")
 	}
-	var o Operation
+	var operation Operation
 	if named && !(name == directory.DefaultOperation && len(c.Operations) == 1) {
-		o, err = c.named(name, directory.BadRequest)
+		operation, err = c.named(name, directory.BadRequest)
 	} else {
-		o, err = c.implied()
+		operation, err = c.implied()
 	}
 	if err != nil {
 		return nil, false, err
 	}
-	if o.Declares("input") {
+	if operation.Declares("input") {
 		return nil, false, nil
 	}
 	if agent, ok := strictjson.FindMember(members, "agent"); ok {
@@ -179,7 +179,7 @@ func (c *Contract) unwrap(members []strictjson.Member, input []byte, at string) 
 			return nil, false, directory.Refuse(directory.BadRequest, "the envelope's agent is %.200s, and the URL's is %.200q", agent, c.agent).At(at + "/agent")
 		}
 	}
-	return &Task{Operation: o, Value: input, At: at + "/input", Envelope: members}, true, nil
+	return &Task{Operation: operation, Value: input, At: at + "/input", Envelope: members}, true, nil
 }
 
 // isCalled reports whether the agent goes by that name: the registered one, its
@@ -273,14 +273,14 @@ func (t *Task) CheckInput() error {
 
 // inputFault says what is wrong with an input that stands at a pointer. It names the
 // field: a client of draft-cui reads the sentence alone (AI-008).
-func inputFault(v directory.Violation, at string) string {
-	switch field := strings.TrimPrefix(v.Pointer, at); {
+func inputFault(violation directory.Violation, at string) string {
+	switch field := strings.TrimPrefix(violation.Pointer, at); {
 	case field == "":
-		return "the input doesn't meet the operation's schema: " + v.Detail
-	case v.Missing:
-		return v.Detail
+		return "the input doesn't meet the operation's schema: " + violation.Detail
+	case violation.Missing:
+		return violation.Detail
 	default:
-		return fmt.Sprintf("Field '%.200s' doesn't meet the operation's schema: %s", field[1:], v.Detail)
+		return fmt.Sprintf("Field '%.200s' doesn't meet the operation's schema: %s", field[1:], violation.Detail)
 	}
 }
 

@@ -17,30 +17,30 @@ type Operation struct {
 
 // Operations returns what an agent can be asked to do, by its document and the
 // projection of that.
-func Operations(d directory.Document, p *directory.Projection) []Operation {
-	members := d.Members()
+func Operations(doc directory.Document, projection *directory.Projection) []Operation {
+	members := doc.Members()
 	batch := takesBatches(members)
 	var all []Operation
-	for _, c := range p.Capabilities {
-		if c.Type != directory.CapabilityTool {
+	for _, capability := range projection.Capabilities {
+		if capability.Type != directory.CapabilityTool {
 			continue
 		}
-		o := Operation{Name: c.Name, Input: c.InputSchema, Output: c.OutputSchema, Batch: batch}
-		if c.Operation != "" {
-			o.Name = c.Operation
+		operation := Operation{Name: capability.Name, Input: capability.InputSchema, Output: capability.OutputSchema, Batch: batch}
+		if capability.Operation != "" {
+			operation.Name = capability.Operation
 		}
-		if c.Raw != nil {
-			o.Batch = batch || takesBatches(strictjson.SplitObject(c.Raw))
+		if capability.Raw != nil {
+			operation.Batch = batch || takesBatches(strictjson.SplitObject(capability.Raw))
 		}
-		all = append(all, o)
+		all = append(all, operation)
 	}
 	if len(all) == 0 {
-		o := Operation{Batch: batch}
-		if d.Kind() == directory.KindAIDIP {
-			o.Input = objectMember(members, "inputs")
-			o.Output = objectMember(members, "outputs")
+		operation := Operation{Batch: batch}
+		if doc.Kind() == directory.KindAIDIP {
+			operation.Input = objectMember(members, "inputs")
+			operation.Output = objectMember(members, "outputs")
 		}
-		return []Operation{o}
+		return []Operation{operation}
 	}
 	return all
 }
@@ -56,11 +56,11 @@ type Pace struct {
 // "requests_per_minute", "max_concurrent"}, and max_calls_per_minute, as drafts
 // show it without standardising it (draft-cui, 3). Of several that say the same, the
 // lowest holds.
-func PaceOf(d directory.Document) (p Pace) {
+func PaceOf(d directory.Document) (pace Pace) {
 	members := d.Members()
 	slower := func(perSecond float64) {
-		if perSecond > 0 && (p.PerSecond == 0 || perSecond < p.PerSecond) {
-			p.PerSecond = perSecond
+		if perSecond > 0 && (pace.PerSecond == 0 || perSecond < pace.PerSecond) {
+			pace.PerSecond = perSecond
 		}
 	}
 
@@ -72,12 +72,12 @@ func PaceOf(d directory.Document) (p Pace) {
 		slower(numberMember(limits, "requests_per_minute") / 60)
 
 		n := int(numberMember(limits, "max_concurrent"))
-		if n > 0 && (p.Concurrent == 0 || n < p.Concurrent) {
-			p.Concurrent = n
+		if n > 0 && (pace.Concurrent == 0 || n < pace.Concurrent) {
+			pace.Concurrent = n
 		}
 	}
 
-	return p
+	return pace
 }
 
 // takesBatches reports whether an object says that it takes an array of inputs.

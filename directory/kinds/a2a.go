@@ -19,23 +19,23 @@ func nameOfA2A(doc *object) string {
 	if len(bindings) == 0 {
 		return ""
 	}
-	u, err := url.Parse(bindings[0].Endpoint)
-	if err != nil || u.Host == "" {
+	target, err := url.Parse(bindings[0].Endpoint)
+	if err != nil || target.Host == "" {
 		return bindings[0].Endpoint // host:port of gRPC
 	}
-	host := strings.ToLower(u.Host)
-	switch u.Scheme {
+	host := strings.ToLower(target.Host)
+	switch target.Scheme {
 	case "https":
 		host = strings.TrimSuffix(host, ":443")
 	case "http":
 		host = strings.TrimSuffix(host, ":80")
 	}
-	return host + strings.TrimRight(u.EscapedPath(), "/")
+	return host + strings.TrimRight(target.EscapedPath(), "/")
 }
 
 // projectA2A projects an A2A agent card of protocol 0.3 or 1.0.
 func projectA2A(_ string, doc *object) *directory.Projection {
-	p := &directory.Projection{
+	projection := &directory.Projection{
 		Name:           doc.need("name"),
 		Description:    doc.short("description", directory.MaxDescription),
 		Protocols:      []string{protocolA2A},
@@ -43,28 +43,28 @@ func projectA2A(_ string, doc *object) *directory.Projection {
 		Version:        doc.text("version"),
 		Vendor:         doc.child("provider").text("organization"),
 	}
-	if p.Bindings = bindingsOfA2A(doc); len(p.Bindings) > 0 {
-		p.Base = p.Bindings[0].Endpoint
+	if projection.Bindings = bindingsOfA2A(doc); len(projection.Bindings) > 0 {
+		projection.Base = projection.Bindings[0].Endpoint
 	}
 	seen := uniqueNames{}
 	skills := doc.objects("skills")
 	doc.limit("skills", len(skills))
-	for _, o := range skills {
-		c := directory.Capability{
-			Name:        o.need("id"),
+	for _, obj := range skills {
+		capability := directory.Capability{
+			Name:        obj.need("id"),
 			Type:        directory.CapabilitySkill,
-			Description: o.short("description", directory.MaxDescription),
-			Tags:        o.tags("tags"),
+			Description: obj.short("description", directory.MaxDescription),
+			Tags:        obj.tags("tags"),
 		}
-		o.text("name")
-		o.checkName("id", c.Name)
-		seen.add(o, "id", c.Name)
-		p.Capabilities = append(p.Capabilities, c)
-		for i, text := range o.texts("examples") {
-			p.Examples = append(p.Examples, directory.Example{ID: c.Name + "-" + strconv.Itoa(i+1), Text: text, Tags: c.Tags})
+		obj.text("name")
+		obj.checkName("id", capability.Name)
+		seen.add(obj, "id", capability.Name)
+		projection.Capabilities = append(projection.Capabilities, capability)
+		for i, text := range obj.texts("examples") {
+			projection.Examples = append(projection.Examples, directory.Example{ID: capability.Name + "-" + strconv.Itoa(i+1), Text: text, Tags: capability.Tags})
 		}
 	}
-	return p
+	return projection
 }
 
 // bindingsOfA2A returns a binding for each interface of a card, the preferred one
@@ -106,18 +106,18 @@ var securityMembers = []string{"securitySchemes", "security", "securityRequireme
 // securityOfA2A returns what a card says of authentication, as one object; nil
 // where it says nothing.
 func securityOfA2A(doc *object) []byte {
-	b := []byte{'{'}
+	data := []byte{'{'}
 	for i, name := range securityMembers {
 		begins, what := "[", "an array"
 		if i == 0 {
 			begins, what = "{", "an object"
 		}
 		if value := doc.member(name, begins, what); value != nil {
-			b = strictjson.AppendRaw(b, name, value)
+			data = strictjson.AppendRaw(data, name, value)
 		}
 	}
-	if len(b) == 1 {
+	if len(data) == 1 {
 		return nil
 	}
-	return append(b, '}')
+	return append(data, '}')
 }

@@ -17,7 +17,7 @@ func nameOfAD(doc *object) string {
 // projectAD projects a registration of draft-jimenez-agent-directory, 4.1. The
 // members that the draft doesn't know are those of the table in docs/spec/views.md.
 func projectAD(agent string, doc *object) *directory.Projection {
-	p := &directory.Projection{
+	projection := &directory.Projection{
 		Name:           agent,
 		Base:           doc.uri("base", doc.need("base")),
 		Description:    doc.short("description", directory.MaxDescription),
@@ -32,31 +32,31 @@ func projectAD(agent string, doc *object) *directory.Projection {
 	}
 	doc.text("identity") // stored and returned, never interpreted (AD-016)
 	doc.text("identity_type")
-	p.Capabilities = capabilitiesOfAD(doc)
-	p.Examples = examplesOfAD(doc)
-	p.Bindings = bindingsOfAD(doc, p)
-	return p
+	projection.Capabilities = capabilitiesOfAD(doc)
+	projection.Examples = examplesOfAD(doc)
+	projection.Bindings = bindingsOfAD(doc, projection)
+	return projection
 }
 
 func capabilitiesOfAD(doc *object) []directory.Capability {
 	var cs []directory.Capability
 	seen := uniqueNames{}
-	for _, o := range doc.objects("capabilities") {
-		c := directory.Capability{
-			Name:         o.need("name"),
-			Type:         o.need("type"),
-			Description:  o.short("description", directory.MaxDescription),
-			Tags:         o.tags("tags"),
-			InputSchema:  o.schema("input_schema"),
-			OutputSchema: o.schema("output_schema"),
-			Raw:          o.raw,
+	for _, obj := range doc.objects("capabilities") {
+		capability := directory.Capability{
+			Name:         obj.need("name"),
+			Type:         obj.need("type"),
+			Description:  obj.short("description", directory.MaxDescription),
+			Tags:         obj.tags("tags"),
+			InputSchema:  obj.schema("input_schema"),
+			OutputSchema: obj.schema("output_schema"),
+			Raw:          obj.raw,
 		}
-		if len(c.Type) > directory.MaxCapabilityType || strings.ContainsFunc(c.Type, unicode.IsControl) {
-			o.refuse("type", "a capability's type has at most %d bytes and no control characters", directory.MaxCapabilityType)
+		if len(capability.Type) > directory.MaxCapabilityType || strings.ContainsFunc(capability.Type, unicode.IsControl) {
+			obj.refuse("type", "a capability's type has at most %d bytes and no control characters", directory.MaxCapabilityType)
 		}
-		o.checkName("name", c.Name)
-		seen.add(o, "name", c.Name)
-		cs = append(cs, c)
+		obj.checkName("name", capability.Name)
+		seen.add(obj, "name", capability.Name)
+		cs = append(cs, capability)
 	}
 	doc.limit("capabilities", len(cs))
 	return cs
@@ -73,10 +73,10 @@ func (o *object) limit(member string, n int) {
 type uniqueNames map[string]bool
 
 // add refuses a name that another capability has (AD-013).
-func (u uniqueNames) add(o *object, member, name string) {
+func (u uniqueNames) add(obj *object, member, name string) {
 	name = norm.NFC.String(name)
 	if u[name] {
-		o.refuse(member, "two capabilities are called %q; their names must differ", name)
+		obj.refuse(member, "two capabilities are called %q; their names must differ", name)
 	}
 	u[name] = true
 }
@@ -92,25 +92,25 @@ func examplesOfAD(doc *object) []directory.Example {
 // bindingsOfAD returns the bindings that a document names, else one for each of
 // its protocols at its base, else one of the base's own scheme, since the
 // profile needs one (spec/views.md, 14).
-func bindingsOfAD(doc *object, p *directory.Projection) []directory.Binding {
+func bindingsOfAD(doc *object, projection *directory.Projection) []directory.Binding {
 	var bs []directory.Binding
-	for _, o := range doc.objects("bindings") {
+	for _, obj := range doc.objects("bindings") {
 		bs = append(bs, directory.Binding{
-			Protocol:         o.need("protocol"),
-			Endpoint:         o.need("endpoint"),
-			MediaTypes:       o.texts("media_types"),
-			InteractionModel: o.text("interaction_model"),
-			Transport:        o.text("transport"),
+			Protocol:         obj.need("protocol"),
+			Endpoint:         obj.need("endpoint"),
+			MediaTypes:       obj.texts("media_types"),
+			InteractionModel: obj.text("interaction_model"),
+			Transport:        obj.text("transport"),
 		})
 	}
 	if len(bs) > 0 {
 		return bs
 	}
-	for _, protocol := range p.Protocols {
-		bs = append(bs, directory.Binding{Protocol: protocol, Endpoint: p.Base})
+	for _, protocol := range projection.Protocols {
+		bs = append(bs, directory.Binding{Protocol: protocol, Endpoint: projection.Base})
 	}
-	if scheme, _, ok := strings.Cut(p.Base, ":"); ok && len(bs) == 0 {
-		bs = append(bs, directory.Binding{Protocol: strings.ToLower(scheme), Endpoint: p.Base})
+	if scheme, _, ok := strings.Cut(projection.Base, ":"); ok && len(bs) == 0 {
+		bs = append(bs, directory.Binding{Protocol: strings.ToLower(scheme), Endpoint: projection.Base})
 	}
 	return bs
 }

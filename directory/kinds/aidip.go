@@ -25,7 +25,7 @@ func nameOfAIDIP(doc *object) string { return doc.text("id") }
 // has yet to give it an id.
 func projectAIDIP(agent string, doc *object) *directory.Projection {
 	checkID(agent, doc)
-	p := &directory.Projection{
+	projection := &directory.Projection{
 		Name:           doc.need("name"),
 		Description:    doc.need("description"),
 		Base:           doc.uri("endpoint", doc.need("endpoint")),
@@ -38,14 +38,14 @@ func projectAIDIP(agent string, doc *object) *directory.Projection {
 		Vendor:         doc.text("publisher"),
 	}
 	doc.short("description", directory.MaxDescription)
-	if len(p.Protocols) == 0 {
-		p.Protocols = []string{protocolHTTPS}
+	if len(projection.Protocols) == 0 {
+		projection.Protocols = []string{protocolHTTPS}
 	}
-	for _, protocol := range p.Protocols {
-		p.Bindings = append(p.Bindings, directory.Binding{Protocol: protocol, Endpoint: p.Base})
+	for _, protocol := range projection.Protocols {
+		projection.Bindings = append(projection.Bindings, directory.Binding{Protocol: protocol, Endpoint: projection.Base})
 	}
 	operations, examples := operationsOfAIDIP(doc)
-	p.Examples = examples
+	projection.Examples = examples
 	for i, name := range doc.texts("capabilities") {
 		at := doc.pointer("capabilities") + "/" + strconv.Itoa(i)
 		switch named := func(c directory.Capability) bool { return c.Name == name }; {
@@ -54,16 +54,16 @@ func projectAIDIP(agent string, doc *object) *directory.Projection {
 		case strings.Contains(name, "*"):
 			doc.reading.refuse(directory.BadDocument, at, "the capability %q has a *, which lookups use for prefixes", name)
 		case slices.ContainsFunc(operations, named): // spec/views.md, 5
-			if !slices.Contains(p.Tags, name) {
-				p.Tags = append(p.Tags, name)
+			if !slices.Contains(projection.Tags, name) {
+				projection.Tags = append(projection.Tags, name)
 			}
-		case !slices.ContainsFunc(p.Capabilities, named):
-			p.Capabilities = append(p.Capabilities, directory.Capability{Name: name, Type: directory.CapabilitySkill})
+		case !slices.ContainsFunc(projection.Capabilities, named):
+			projection.Capabilities = append(projection.Capabilities, directory.Capability{Name: name, Type: directory.CapabilitySkill})
 		}
 	}
-	p.Capabilities = append(p.Capabilities, operations...)
-	doc.limit("capabilities", len(p.Capabilities))
-	return p
+	projection.Capabilities = append(projection.Capabilities, operations...)
+	doc.limit("capabilities", len(projection.Capabilities))
+	return projection
 }
 
 // checkID refuses an id that is not the name that the agent has or may get.
@@ -96,18 +96,18 @@ func operationsOfAIDIP(doc *object) (tools []directory.Capability, examples []di
 		doc.refuse("outputs", "outputs are missing: without operations, an agent has inputs and outputs")
 	}
 	seen := uniqueNames{}
-	for _, o := range operations {
-		c := directory.Capability{
-			Name: o.need("name"), Type: directory.CapabilityTool, Description: o.need("description"),
-			InputSchema: o.needSchema("inputs"), OutputSchema: o.needSchema("outputs"), Raw: o.raw,
+	for _, obj := range operations {
+		capability := directory.Capability{
+			Name: obj.need("name"), Type: directory.CapabilityTool, Description: obj.need("description"),
+			InputSchema: obj.needSchema("inputs"), OutputSchema: obj.needSchema("outputs"), Raw: obj.raw,
 		}
-		o.short("description", directory.MaxDescription)
-		if !isSegment(c.Name) {
-			o.refuse("name", "the operation %.100q can't be a segment of a URL: letters, digits, and - . _ ~ are allowed, and it is not invoke", c.Name)
+		obj.short("description", directory.MaxDescription)
+		if !isSegment(capability.Name) {
+			obj.refuse("name", "the operation %.100q can't be a segment of a URL: letters, digits, and - . _ ~ are allowed, and it is not invoke", capability.Name)
 		}
-		seen.add(o, "name", c.Name)
-		tools = append(tools, c)
-		for i, x := range o.objects("examples") {
+		seen.add(obj, "name", capability.Name)
+		tools = append(tools, capability)
+		for i, x := range obj.objects("examples") {
 			input := x.any("input")
 			x.any("output")
 			if input == nil {
@@ -115,8 +115,8 @@ func operationsOfAIDIP(doc *object) (tools []directory.Capability, examples []di
 				continue
 			}
 			examples = append(examples, directory.Example{
-				ID: c.Name + "-" + strconv.Itoa(i+1), Text: compact(input), Tags: []string{c.Name},
-				InputSchema: c.InputSchema, OutputSchema: c.OutputSchema,
+				ID: capability.Name + "-" + strconv.Itoa(i+1), Text: compact(input), Tags: []string{capability.Name},
+				InputSchema: capability.InputSchema, OutputSchema: capability.OutputSchema,
 			})
 		}
 	}
@@ -155,31 +155,31 @@ var secrets = []string{"value", "secret", "client_secret", "password", "api_key"
 
 // authenticationOfAIDIP returns how to authenticate to the agent, as written.
 func authenticationOfAIDIP(doc *object) []byte {
-	o := doc.child("authentication")
-	o.text("type")
-	o.text("instructions")
-	o.texts("scopes")
-	for _, m := range o.members {
+	obj := doc.child("authentication")
+	obj.text("type")
+	obj.text("instructions")
+	obj.texts("scopes")
+	for _, m := range obj.members {
 		if strings.IndexByte(`"-0123456789`, m.Value[0]) >= 0 && slices.Contains(secrets, strings.ToLower(m.Name)) {
-			o.refuse(m.Name, "%q looks like a secret, and whoever may read the registration would read it: say in instructions how to get one", m.Name)
+			obj.refuse(m.Name, "%q looks like a secret, and whoever may read the registration would read it: say in instructions how to get one", m.Name)
 		}
 	}
-	return o.raw
+	return obj.raw
 }
 
 // ListedCapabilities returns the capabilities of a document as AIDIP shows them: those that
 // it lists, where it has such a list beside its operations, and else the names of
 // all (spec/views.md, 5 and 7).
-func ListedCapabilities(d directory.Document, p *directory.Projection) []string {
-	kind := d.Kind()
-	if kind == directory.KindAIDIP && slices.ContainsFunc(p.Capabilities, func(c directory.Capability) bool {
-		return c.Type == directory.CapabilityTool && slices.Contains(p.Tags, c.Name)
+func ListedCapabilities(doc directory.Document, projection *directory.Projection) []string {
+	kind := doc.Kind()
+	if kind == directory.KindAIDIP && slices.ContainsFunc(projection.Capabilities, func(c directory.Capability) bool {
+		return c.Type == directory.CapabilityTool && slices.Contains(projection.Tags, c.Name)
 	}) {
-		return readDocument(d).texts("capabilities")
+		return readDocument(doc).texts("capabilities")
 	}
-	names := make([]string, 0, len(p.Capabilities))
-	for i := range p.Capabilities {
-		if c := &p.Capabilities[i]; c.Type == directory.CapabilitySkill || kind != directory.KindAIDIP && kind != directory.KindWoA {
+	names := make([]string, 0, len(projection.Capabilities))
+	for i := range projection.Capabilities {
+		if c := &projection.Capabilities[i]; c.Type == directory.CapabilitySkill || kind != directory.KindAIDIP && kind != directory.KindWoA {
 			names = append(names, c.Name)
 		}
 	}

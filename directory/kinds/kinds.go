@@ -24,14 +24,14 @@ var projectors = map[directory.Kind]struct {
 func Project(agent string, d directory.Document) (*directory.Projection, error) {
 	doc := readDocument(d)
 	doc.reading.schemas = true
-	p, err := project(agent, d.Kind(), doc)
+	projection, err := project(agent, d.Kind(), doc)
 	if err == nil {
 		err = doc.reading.err()
 	}
 	if err != nil {
 		return nil, err
 	}
-	return p, nil
+	return projection, nil
 }
 
 // Reproject projects a document that Project accepted once, in this release or
@@ -46,11 +46,11 @@ func project(agent string, k directory.Kind, doc *object) (*directory.Projection
 	if !ok {
 		return nil, directory.Refuse(directory.BadDocument, "this node knows no documents of kind %q", k)
 	}
-	p := kind.project(agent, doc)
-	if p.Status == "" {
-		p.Status = directory.StatusActive
+	projection := kind.project(agent, doc)
+	if projection.Status == "" {
+		projection.Status = directory.StatusActive
 	}
-	return p, nil
+	return projection, nil
 }
 
 // DefaultName returns the agent name that an imported document of this kind has

@@ -14,30 +14,30 @@ func nameOfMCP(doc *object) string { return doc.need("name") }
 // projectMCP projects an MCP registry's server.json: the shape of today and the
 // one that the registry was seeded with.
 func projectMCP(_ string, doc *object) *directory.Projection {
-	p := &directory.Projection{
+	projection := &directory.Projection{
 		Name:        doc.need("name"),
 		Description: doc.short("description", directory.MaxDescription),
 		Protocols:   []string{protocolMCP},
 		Status:      doc.text("status"),
 		Version:     doc.text("version"),
 	}
-	if detail := doc.child("version_detail").text("version"); p.Version == "" {
-		p.Version = detail
+	if detail := doc.child("version_detail").text("version"); projection.Version == "" {
+		projection.Version = detail
 	}
-	p.Vendor = vendorOfMCP(p.Name)
+	projection.Vendor = vendorOfMCP(projection.Name)
 	remotes := doc.objects("remotes")
 	for _, o := range remotes {
 		b := directory.Binding{Protocol: protocolMCP, Endpoint: o.uri("url", o.need("url")), Transport: o.either("type", "transport_type")}
-		p.Bindings = append(p.Bindings, b)
+		projection.Bindings = append(projection.Bindings, b)
 	}
 	if len(remotes) > 0 {
-		p.Authentication = headersOfMCP(remotes[0])
+		projection.Authentication = headersOfMCP(remotes[0])
 	}
-	p.Base = baseOfMCP(doc, p.Bindings)
-	if strings.HasPrefix(p.Base, "pkg:") {
-		p.Bindings = []directory.Binding{{Protocol: protocolMCP, Endpoint: p.Base}}
+	projection.Base = baseOfMCP(doc, projection.Bindings)
+	if strings.HasPrefix(projection.Base, "pkg:") {
+		projection.Bindings = []directory.Binding{{Protocol: protocolMCP, Endpoint: projection.Base}}
 	}
-	return p
+	return projection
 }
 
 // either returns the string member of a newer name, or of an older one.
@@ -124,16 +124,16 @@ func packageURL(registry, name, version string) string {
 // encodePURL percent-encodes all but what every part of a package URL may have.
 func encodePURL(s string) string {
 	const hex = "0123456789ABCDEF"
-	var b strings.Builder
+	var out strings.Builder
 	for i := range len(s) {
 		switch c := s[i]; {
 		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', strings.IndexByte("-._~", c) >= 0:
-			b.WriteByte(c)
+			out.WriteByte(c)
 		default:
-			b.WriteByte('%')
-			b.WriteByte(hex[c>>4])
-			b.WriteByte(hex[c&15])
+			out.WriteByte('%')
+			out.WriteByte(hex[c>>4])
+			out.WriteByte(hex[c&15])
 		}
 	}
-	return b.String()
+	return out.String()
 }

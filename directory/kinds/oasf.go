@@ -14,56 +14,56 @@ func nameOfOASF(doc *object) string { return doc.need("name") }
 // if it can be, is told by the A2A card and the MCP servers in its modules, which
 // go before the locators of what can be downloaded.
 func projectOASF(_ string, doc *object) *directory.Projection {
-	p := &directory.Projection{
+	projection := &directory.Projection{
 		Name:        doc.need("name"),
 		Description: doc.short("description", directory.MaxDescription),
 		Version:     doc.text("version"),
 	}
 	doc.text("schema_version")
 	if authors := doc.texts("authors"); len(authors) > 0 {
-		p.Vendor = authors[0]
+		projection.Vendor = authors[0]
 	}
 	for _, m := range slices.Concat(doc.objects("modules"), doc.objects("extensions")) { // their name up to 0.6
 		bindings, authentication := endpointsOfModule(m)
-		p.Bindings = append(p.Bindings, bindings...)
-		if p.Authentication == nil {
-			p.Authentication = authentication
+		projection.Bindings = append(projection.Bindings, bindings...)
+		if projection.Authentication == nil {
+			projection.Authentication = authentication
 		}
 	}
 	for _, o := range doc.objects("locators") {
-		p.Bindings = append(p.Bindings, locationsOfOASF(o)...)
+		projection.Bindings = append(projection.Bindings, locationsOfOASF(o)...)
 	}
-	for _, b := range p.Bindings {
-		p.Protocols = append(p.Protocols, b.Protocol)
+	for _, b := range projection.Bindings {
+		projection.Protocols = append(projection.Protocols, b.Protocol)
 	}
-	p.Protocols = unique(p.Protocols)
-	if len(p.Bindings) == 0 {
+	projection.Protocols = unique(projection.Protocols)
+	if len(projection.Bindings) == 0 {
 		doc.reading.refuse(directory.BadDocument, "", "the record has no locator with a URL, and no module with an A2A card or an MCP server, so nobody could reach it: add one of them")
 	} else {
-		p.Base = p.Bindings[0].Endpoint
+		projection.Base = projection.Bindings[0].Endpoint
 	}
 	for _, name := range classesOfOASF(doc, "skills") {
-		p.Capabilities = append(p.Capabilities, directory.Capability{Name: name, Type: directory.CapabilitySkill})
+		projection.Capabilities = append(projection.Capabilities, directory.Capability{Name: name, Type: directory.CapabilitySkill})
 	}
-	doc.limit("skills", len(p.Capabilities))
-	p.Tags = classesOfOASF(doc, "domains")
-	if len(p.Tags) > directory.MaxTags {
-		doc.refuse("domains", "there are %d domains; at most %d are allowed", len(p.Tags), directory.MaxTags)
+	doc.limit("skills", len(projection.Capabilities))
+	projection.Tags = classesOfOASF(doc, "domains")
+	if len(projection.Tags) > directory.MaxTags {
+		doc.refuse("domains", "there are %d domains; at most %d are allowed", len(projection.Tags), directory.MaxTags)
 	}
-	return p
+	return projection
 }
 
 // locationsOfOASF returns a binding for each place that a locator names: one in
 // url up to 0.8, several in urls since.
-func locationsOfOASF(o *object) (bs []directory.Binding) {
-	kind := o.need("type")
+func locationsOfOASF(obj *object) (bs []directory.Binding) {
+	kind := obj.need("type")
 	add := func(member, url string) {
 		if url != "" {
-			bs = append(bs, directory.Binding{Protocol: kind, Endpoint: o.uri(member, url)})
+			bs = append(bs, directory.Binding{Protocol: kind, Endpoint: obj.uri(member, url)})
 		}
 	}
-	add("url", o.text("url"))
-	for _, url := range o.texts("urls") {
+	add("url", obj.text("url"))
+	for _, url := range obj.texts("urls") {
 		add("urls", url)
 	}
 	return bs
@@ -73,16 +73,16 @@ func locationsOfOASF(o *object) (bs []directory.Binding) {
 // have one since 0.7, and had a class_name before; a number names one that has
 // neither.
 func classesOfOASF(doc *object, member string) (names []string) {
-	for _, o := range doc.objects(member) {
-		name := o.either("name", "class_name")
-		o.checkName("name", name)
+	for _, obj := range doc.objects(member) {
+		name := obj.either("name", "class_name")
+		obj.checkName("name", name)
 		for _, number := range []string{"id", "class_uid"} {
-			if v := o.member(number, "0123456789", "a number"); name == "" && v != nil {
+			if v := obj.member(number, "0123456789", "a number"); name == "" && v != nil {
 				name = string(v)
 			}
 		}
 		if name == "" {
-			o.refuse("name", "this one has neither a name nor an id")
+			obj.refuse("name", "this one has neither a name nor an id")
 			continue
 		}
 		names = append(names, name)
@@ -102,13 +102,13 @@ func endpointsOfModule(m *object) (bs []directory.Binding, authentication []byte
 			authentication = securityOfA2A(card)
 		}
 	case protocolMCP:
-		for _, o := range slices.Concat(data.objects("connections"), data.objects("servers")) { // the latter up to 0.8
-			url := o.text("url")
+		for _, obj := range slices.Concat(data.objects("connections"), data.objects("servers")) { // the latter up to 0.8
+			url := obj.text("url")
 			if url == "" {
 				continue // one that is started, not called
 			}
-			bs = append(bs, directory.Binding{Protocol: protocolMCP, Endpoint: o.uri("url", url), Transport: o.text("type")})
-			if headers := o.child("headers").members; authentication == nil && len(headers) > 0 {
+			bs = append(bs, directory.Binding{Protocol: protocolMCP, Endpoint: obj.uri("url", url), Transport: obj.text("type")})
+			if headers := obj.child("headers").members; authentication == nil && len(headers) > 0 {
 				var names []string
 				for _, h := range headers {
 					names = append(names, h.Name)

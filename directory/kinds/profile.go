@@ -24,7 +24,7 @@ func projectProfile(agent string, doc *object) *directory.Projection {
 	if slices.Contains(takenIDs, doc.need("id")) {
 		doc.refuse("id", "the id %q is a route of the directory's own; choose another", agent)
 	}
-	p := &directory.Projection{
+	projection := &directory.Projection{
 		Name:           doc.need("name"),
 		Description:    doc.short("description", directory.MaxDescription),
 		Tags:           doc.labels("tags"),
@@ -37,18 +37,18 @@ func projectProfile(agent string, doc *object) *directory.Projection {
 	doc.instant("updated_at")
 	doc.instant("expires_at")
 	doc.member("signature", "{", "an object")
-	p.Bindings = bindingsOfProfile(doc)
-	for i := range p.Bindings {
+	projection.Bindings = bindingsOfProfile(doc)
+	for i := range projection.Bindings {
 		if i == 0 {
-			p.Base = p.Bindings[0].Endpoint
+			projection.Base = projection.Bindings[0].Endpoint
 		}
-		p.Protocols = addNew(p.Protocols, p.Bindings[i].Protocol)
+		projection.Protocols = addNew(projection.Protocols, projection.Bindings[i].Protocol)
 	}
-	examplesOfProfile(doc, p)
-	for _, tag := range p.Tags {
-		p.Capabilities = append(p.Capabilities, directory.Capability{Name: tag, Type: directory.CapabilitySkill})
+	examplesOfProfile(doc, projection)
+	for _, tag := range projection.Tags {
+		projection.Capabilities = append(projection.Capabilities, directory.Capability{Name: tag, Type: directory.CapabilitySkill})
 	}
-	return p
+	return projection
 }
 
 // labels returns tags that are capabilities' names as well: each once, none
@@ -81,13 +81,13 @@ func bindingsOfProfile(doc *object) []directory.Binding {
 		priority float64
 	}
 	var rs []ranked
-	for _, o := range doc.objects("bindings") {
+	for _, obj := range doc.objects("bindings") {
 		rs = append(rs, ranked{directory.Binding{
-			Protocol:         o.need("protocol"),
-			Endpoint:         o.need("endpoint"),
-			MediaTypes:       o.texts("media_types"),
-			InteractionModel: o.text("interaction_model"),
-		}, o.integer("priority", math.Inf(1))})
+			Protocol:         obj.need("protocol"),
+			Endpoint:         obj.need("endpoint"),
+			MediaTypes:       obj.texts("media_types"),
+			InteractionModel: obj.text("interaction_model"),
+		}, obj.integer("priority", math.Inf(1))})
 	}
 	if len(rs) == 0 {
 		doc.refuse("bindings", "there is no binding: name at least one protocol and endpoint by which the agent is reached")
@@ -124,29 +124,29 @@ func (o *object) integer(name string, def float64) float64 {
 
 // examplesOfProfile reads the examples. Their languages are the agent's; what is
 // no language tag says nothing (XU-041).
-func examplesOfProfile(doc *object, p *directory.Projection) {
-	for _, o := range doc.objects("examples") {
-		x := directory.Example{
-			ID: o.text("id"), Text: o.need("text"), Tags: o.tags("tags"),
-			InputSchema: o.member("input_schema", "{", "an object"), OutputSchema: o.member("output_schema", "{", "an object"),
+func examplesOfProfile(doc *object, projection *directory.Projection) {
+	for _, obj := range doc.objects("examples") {
+		example := directory.Example{
+			ID: obj.text("id"), Text: obj.need("text"), Tags: obj.tags("tags"),
+			InputSchema: obj.member("input_schema", "{", "an object"), OutputSchema: obj.member("output_schema", "{", "an object"),
 		}
-		if x.Language = o.text("language"); !isLanguage(x.Language) {
-			x.Language = ""
+		if example.Language = obj.text("language"); !isLanguage(example.Language) {
+			example.Language = ""
 		} else {
-			p.Languages = addNew(p.Languages, x.Language)
+			projection.Languages = addNew(projection.Languages, example.Language)
 		}
-		p.Examples = append(p.Examples, x)
+		projection.Examples = append(projection.Examples, example)
 	}
 }
 
 // IgnoredLanguage returns the JSON pointer to the first language of a profile's
 // examples that is no language tag, which counts as none (XU-041); "" where there is
 // none such, as in documents of other kinds.
-func IgnoredLanguage(d directory.Document) string {
-	if d.Kind() != directory.KindProfile || !bytes.Contains(d.Bytes(), []byte(`"language"`)) {
+func IgnoredLanguage(doc directory.Document) string {
+	if doc.Kind() != directory.KindProfile || !bytes.Contains(doc.Bytes(), []byte(`"language"`)) {
 		return ""
 	}
-	for _, o := range readDocument(d).objects("examples") {
+	for _, o := range readDocument(doc).objects("examples") {
 		if l := o.text("language"); l != "" && !isLanguage(l) {
 			return o.pointer("language")
 		}
@@ -181,11 +181,11 @@ func (o *object) instant(name string) time.Time {
 		}
 		return time.Time{}
 	}
-	t, err := time.Parse(time.RFC3339, s)
+	at, err := time.Parse(time.RFC3339, s)
 	if err != nil {
 		o.refuse(name, "%q is %.100q; it must be a time as RFC 3339 writes it, such as 2026-06-01T12:00:00Z", name, s)
 	}
-	return t
+	return at
 }
 
 // Dates are what a document says of its own age and end (xu 4.8): times are zero

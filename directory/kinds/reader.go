@@ -20,11 +20,11 @@ type reading struct {
 
 // refuse remembers that the member at the pointer is wrong, unless something is
 // said of it already.
-func (r *reading) refuse(p directory.Problem, at, format string, args ...any) {
+func (r *reading) refuse(problem directory.Problem, at, format string, args ...any) {
 	if len(r.wrong) == directory.MaxViolations || slices.ContainsFunc(r.wrong, func(v directory.Violation) bool { return v.Pointer == at }) {
 		return
 	}
-	err := directory.Refuse(p, format, args...).At(at)
+	err := directory.Refuse(problem, format, args...).At(at)
 	if r.first == nil {
 		r.first = err
 	}
@@ -113,11 +113,11 @@ func (o *object) child(name string) *object {
 // texts returns an array of strings.
 func (o *object) texts(name string) []string {
 	var out []string
-	for i, v := range o.array(name, "an array of strings") {
-		if v[0] == '"' {
-			out = append(out, strictjson.Unquote(v))
+	for i, data := range o.array(name, "an array of strings") {
+		if data[0] == '"' {
+			out = append(out, strictjson.Unquote(data))
 		} else {
-			o.reading.refuse(directory.BadDocument, o.pointer(name)+"/"+strconv.Itoa(i), "%q must be an array of strings; this one is %s", name, typeOf(v))
+			o.reading.refuse(directory.BadDocument, o.pointer(name)+"/"+strconv.Itoa(i), "%q must be an array of strings; this one is %s", name, typeOf(data))
 		}
 	}
 	return out
@@ -140,13 +140,13 @@ func (o *object) tags(name string) []string {
 // objects returns an array of objects.
 func (o *object) objects(name string) []*object {
 	var out []*object
-	for i, v := range o.array(name, "an array of objects") {
+	for i, data := range o.array(name, "an array of objects") {
 		at := o.pointer(name) + "/" + strconv.Itoa(i)
-		if v[0] != '{' {
-			o.reading.refuse(directory.BadDocument, at, "%q must be an array of objects; this one is %s", name, typeOf(v))
+		if data[0] != '{' {
+			o.reading.refuse(directory.BadDocument, at, "%q must be an array of objects; this one is %s", name, typeOf(data))
 			continue
 		}
-		out = append(out, o.reading.object(at, v))
+		out = append(out, o.reading.object(at, data))
 	}
 	return out
 }
@@ -193,8 +193,8 @@ func (o *object) schema(name string) []byte {
 		return raw
 	}
 
-	s := o.child(name)
-	if !schema.KnowsDialect(s.text("$schema")) {
+	obj := o.child(name)
+	if !schema.KnowsDialect(obj.text("$schema")) {
 		return raw
 	}
 
@@ -202,9 +202,9 @@ func (o *object) schema(name string) []byte {
 	switch {
 	case fault == nil:
 	case fault.Ref != "":
-		o.reading.refuse(directory.BadDocument, s.at+fault.Pointer, "%q refers to %.200q: a reference is within its schema, and no other is fetched", name, fault.Ref)
+		o.reading.refuse(directory.BadDocument, obj.at+fault.Pointer, "%q refers to %.200q: a reference is within its schema, and no other is fetched", name, fault.Ref)
 	default:
-		o.reading.refuse(directory.BadDocument, s.at+fault.Pointer, "%q is not a JSON Schema (2020-12): %s", name, fault.Detail)
+		o.reading.refuse(directory.BadDocument, obj.at+fault.Pointer, "%q is not a JSON Schema (2020-12): %s", name, fault.Detail)
 	}
 
 	return raw

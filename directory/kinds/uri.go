@@ -27,17 +27,17 @@ func notURI(s string) string {
 	if i := strings.IndexFunc(s, func(r rune) bool { return !isURIByte(r) }); i >= 0 {
 		return "has a character that a URI cannot have: percent-encode it, or fill in the placeholder"
 	}
-	u, err := url.Parse(s)
+	target, err := url.Parse(s)
 	switch {
 	case err != nil:
 		return "is not a URI"
-	case u.Scheme == "":
+	case target.Scheme == "":
 		return "is not absolute: begin it with a scheme such as https://"
 	case !escapesHold(s):
 		return "has a % that two hexadecimal digits do not follow"
-	case u.Hostname() == "" && slices.Contains(hosted, u.Scheme):
+	case target.Hostname() == "" && slices.Contains(hosted, target.Scheme):
 		return "has no host"
-	case u.Opaque == "" && u.Host == "" && u.Path == "":
+	case target.Opaque == "" && target.Host == "" && target.Path == "":
 		return "has nothing behind its scheme"
 	}
 	return ""

@@ -20,12 +20,12 @@ func nameOfWoA(doc *object) string {
 	if id == "" || len(bindings) == 0 {
 		return ""
 	}
-	u, err := url.Parse(bindings[0].Endpoint)
-	if err != nil || u.Host == "" {
+	target, err := url.Parse(bindings[0].Endpoint)
+	if err != nil || target.Host == "" {
 		doc.reading.refuse(directory.BadName, "", "the document does not tell the agent's host: give it a name as agent=NAME")
 		return ""
 	}
-	return id + "@" + strings.TrimSuffix(strings.ToLower(u.Host), ":443")
+	return id + "@" + strings.TrimSuffix(strings.ToLower(target.Host), ":443")
 }
 
 // agentOfWoA returns the one agent of a WoA document. What lists several is one
@@ -55,7 +55,7 @@ func projectWoA(_ string, doc *object) *directory.Projection {
 		agent.refuse("id", "the id %.100q has more than letters, digits, - and _", id)
 	}
 	transports := &woaTransports{doc: doc, agent: agent}
-	p := &directory.Projection{
+	projection := &directory.Projection{
 		Name:           agent.need("name"),
 		Description:    agent.need("description"),
 		Bindings:       transports.bindings(),
@@ -65,20 +65,20 @@ func projectWoA(_ string, doc *object) *directory.Projection {
 		Version:        agent.text("version"),
 	}
 	agent.short("description", directory.MaxDescription)
-	if authz := doc.any("authz"); p.Authentication == nil {
-		p.Authentication = authz // it may stand in either place (gaikwad, appendix A)
+	if authz := doc.any("authz"); projection.Authentication == nil {
+		projection.Authentication = authz // it may stand in either place (gaikwad, appendix A)
 	}
-	p.Base = transports.base
+	projection.Base = transports.base
 	tools := operationsOfWoA(agent, id)
-	for _, name := range p.Tags {
+	for _, name := range projection.Tags {
 		agent.checkName("capabilities", name)
 		if !slices.ContainsFunc(tools, func(c directory.Capability) bool { return c.Name == name }) {
-			p.Capabilities = append(p.Capabilities, directory.Capability{Name: name, Type: directory.CapabilitySkill})
+			projection.Capabilities = append(projection.Capabilities, directory.Capability{Name: name, Type: directory.CapabilitySkill})
 		}
 	}
-	p.Capabilities = append(p.Capabilities, tools...)
-	agent.limit("operations", len(p.Capabilities))
-	return p
+	projection.Capabilities = append(projection.Capabilities, tools...)
+	agent.limit("operations", len(projection.Capabilities))
+	return projection
 }
 
 // isAgentID reports whether id is an agent-id (gaikwad 4.1).
@@ -102,22 +102,22 @@ func operationsOfWoA(agent *object, id string) []directory.Capability {
 	}
 	var tools []directory.Capability
 	seen := uniqueNames{}
-	for _, o := range operations {
-		c := unnamed
-		if name := o.need("name"); name != directory.DefaultOperation {
-			c.Name, c.Operation = name, ""
+	for _, obj := range operations {
+		capability := unnamed
+		if name := obj.need("name"); name != directory.DefaultOperation {
+			capability.Name, capability.Operation = name, ""
 		}
-		c.Description = o.need("description")
-		o.short("description", directory.MaxDescription)
-		if s := o.schema("inputs"); s != nil {
-			c.InputSchema = s
+		capability.Description = obj.need("description")
+		obj.short("description", directory.MaxDescription)
+		if s := obj.schema("inputs"); s != nil {
+			capability.InputSchema = s
 		}
-		if s := o.schema("outputs"); s != nil {
-			c.OutputSchema = s
+		if s := obj.schema("outputs"); s != nil {
+			capability.OutputSchema = s
 		}
-		o.checkName("name", c.Name)
-		seen.add(o, "name", c.Name)
-		tools = append(tools, c)
+		obj.checkName("name", capability.Name)
+		seen.add(obj, "name", capability.Name)
+		tools = append(tools, capability)
 	}
 	return tools
 }
@@ -141,20 +141,20 @@ func (t *woaTransports) bindings() (bs []directory.Binding) {
 		t.agent.refuse("transports", "\"transports\" is missing: the name of at least one transport is needed")
 	}
 	for _, name := range unique(names) {
-		c := configurations.child(name)
-		if c.raw == nil {
+		obj := configurations.child(name)
+		if obj.raw == nil {
 			t.agent.refuse("transports", "the agent names the transport %.100q, which \"transports\" of the document does not describe", name)
 			continue
 		}
 		switch {
 		case name == "rest":
-			bs = append(bs, t.rest(c))
+			bs = append(bs, t.rest(obj))
 			t.protocols = append(t.protocols, protocolHTTPS)
 		case name == "mcp":
-			c.need("tool_namespace")
-			c.need("tool_field")
-			server = c
-			bs = append(bs, directory.Binding{Protocol: protocolMCP, Endpoint: c.need("server")})
+			obj.need("tool_namespace")
+			obj.need("tool_field")
+			server = obj
+			bs = append(bs, directory.Binding{Protocol: protocolMCP, Endpoint: obj.need("server")})
 			t.protocols = append(t.protocols, protocolMCP)
 		case strings.Contains(name, "."):
 			t.protocols = append(t.protocols, name)
@@ -171,22 +171,22 @@ func (t *woaTransports) bindings() (bs []directory.Binding) {
 
 // rest returns the binding of a rest transport. Its body is not the input alone
 // but the invocation envelope (gaikwad 5.1).
-func (t *woaTransports) rest(c *object) directory.Binding {
-	t.base = c.uri("base", c.need("base"))
-	path := c.need("invoke_path")
-	switch u, err := url.Parse(t.base); {
+func (t *woaTransports) rest(obj *object) directory.Binding {
+	t.base = obj.uri("base", obj.need("base"))
+	path := obj.need("invoke_path")
+	switch target, err := url.Parse(t.base); {
 	case err != nil:
-	case u.Scheme != "https" && !(u.Scheme == "http" && isLoopback(u.Hostname())):
-		c.refuse("base", "\"base\" is %.200q; it begins with https://", t.base)
-	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
-		c.refuse("base", "\"base\" is %.200q, to which no path can be appended: leave out the query and the fragment", t.base)
+	case target.Scheme != "https" && !(target.Scheme == "http" && isLoopback(target.Hostname())):
+		obj.refuse("base", "\"base\" is %.200q; it begins with https://", t.base)
+	case target.RawQuery != "" || target.Fragment != "" || target.ForceQuery:
+		obj.refuse("base", "\"base\" is %.200q, to which no path can be appended: leave out the query and the fragment", t.base)
 	}
 	if path != "" && path[0] != '/' {
-		c.refuse("invoke_path", "\"invoke_path\" is %.200q; it begins with a slash", path)
+		obj.refuse("invoke_path", "\"invoke_path\" is %.200q; it begins with a slash", path)
 	}
 	endpoint := strings.TrimRight(t.base, "/") + strings.ReplaceAll(path, agentPlaceholder, t.agent.text("id"))
 	return directory.Binding{
-		Protocol: protocolHTTPS, Endpoint: c.uri("invoke_path", endpoint), MediaTypes: []string{"application/json"},
+		Protocol: protocolHTTPS, Endpoint: obj.uri("invoke_path", endpoint), MediaTypes: []string{"application/json"},
 		InteractionModel: "request-response", Envelope: "woa",
 	}
 }

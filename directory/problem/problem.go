@@ -82,16 +82,16 @@ func Explain(err error) *Refusal {
 }
 
 // SetHeader sets the header fields of the answer.
-func (r *Refusal) SetHeader(h http.Header) {
+func (r *Refusal) SetHeader(header http.Header) {
 	for name, values := range r.Header {
-		h[name] = values
+		header[name] = values
 	}
 	if retry := r.RetryAfter(); retry > 0 {
-		h.Set("Retry-After", strconv.Itoa(retry))
+		header.Set("Retry-After", strconv.Itoa(retry))
 	}
-	h.Set("Content-Type", ContentType)
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Content-Type", ContentType)
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
 }
 
 // Body returns the body of the answer. The directory at base, its public URL,
@@ -100,46 +100,46 @@ func (r *Refusal) Body(base, requestID string) []byte {
 	rule := r.Rule()
 	detail := strings.ToValidUTF8(cmp.Or(r.Err.Detail, rule.Title), "\uFFFD")
 
-	b := strictjson.AppendText([]byte{'{'}, "type", TypeURI(base, r.Err.Problem))
-	b = strictjson.AppendText(b, "title", rule.Title)
-	b = strictjson.AppendUint(b, "status", uint64(rule.Status))
-	b = strictjson.AppendText(b, "detail", detail)
-	b = strictjson.AppendText(b, "instance", "urn:uuid:"+instanceOf(requestID))
+	data := strictjson.AppendText([]byte{'{'}, "type", TypeURI(base, r.Err.Problem))
+	data = strictjson.AppendText(data, "title", rule.Title)
+	data = strictjson.AppendUint(data, "status", uint64(rule.Status))
+	data = strictjson.AppendText(data, "detail", detail)
+	data = strictjson.AppendText(data, "instance", "urn:uuid:"+instanceOf(requestID))
 	if r.Err.Pointer != "" {
-		b = strictjson.AppendText(b, "pointer", r.Err.Pointer)
+		data = strictjson.AppendText(data, "pointer", r.Err.Pointer)
 	}
 	if len(r.Err.Violations) > 0 {
-		b = strictjson.AppendRaw(b, "errors", appendViolations(nil, r.Err.Violations))
+		data = strictjson.AppendRaw(data, "errors", appendViolations(nil, r.Err.Violations))
 	}
 
-	b = strictjson.AppendText(b, "code", rule.Code)
-	b = strictjson.AppendText(b, "message", detail)
-	b = strictjson.AppendText(b, "correlation_id", requestID)
+	data = strictjson.AppendText(data, "code", rule.Code)
+	data = strictjson.AppendText(data, "message", detail)
+	data = strictjson.AppendText(data, "correlation_id", requestID)
 	if retry := r.RetryAfter(); retry > 0 {
-		b = strictjson.AppendUint(b, "retry_after", uint64(retry))
+		data = strictjson.AppendUint(data, "retry_after", uint64(retry))
 	}
 
 	for _, m := range r.Members {
-		b = strictjson.AppendRaw(b, m.Name, m.Value)
+		data = strictjson.AppendRaw(data, m.Name, m.Value)
 	}
 
 	inner := strictjson.AppendText([]byte{'{'}, "code", rule.ErrorCode)
 	inner = append(strictjson.AppendText(inner, "message", detail), '}')
 
-	return append(strictjson.AppendRaw(b, "error", inner), '}', '\n')
+	return append(strictjson.AppendRaw(data, "error", inner), '}', '\n')
 }
 
-func appendViolations(b []byte, violations []directory.Violation) []byte {
-	b = append(b, '[')
-	for i, v := range violations {
+func appendViolations(data []byte, violations []directory.Violation) []byte {
+	data = append(data, '[')
+	for i, violation := range violations {
 		if i > 0 {
-			b = append(b, ',')
+			data = append(data, ',')
 		}
-		b = strictjson.AppendText(append(b, '{'), "pointer", v.Pointer)
-		b = append(strictjson.AppendText(b, "detail", strings.ToValidUTF8(v.Detail, "\uFFFD")), '}')
+		data = strictjson.AppendText(append(data, '{'), "pointer", violation.Pointer)
+		data = append(strictjson.AppendText(data, "detail", strings.ToValidUTF8(violation.Detail, "\uFFFD")), '}')
 	}
 
-	return append(b, ']')
+	return append(data, ']')
 }
 
 // TypeURI is the type of a problem; the directory at base has a page there.
@@ -148,15 +148,15 @@ func TypeURI(base string, p directory.Problem) string { return base + "/problems
 // Write answers with err's problem. Its correlation_id is the X-Request-Id that the
 // answer has already; without one, a new one is set.
 func Write(w http.ResponseWriter, base string, err error) {
-	h := w.Header()
-	if h.Get(HeaderRequestID) == "" {
-		h.Set(HeaderRequestID, NewRequestID())
+	header := w.Header()
+	if header.Get(HeaderRequestID) == "" {
+		header.Set(HeaderRequestID, NewRequestID())
 	}
 	refusal := Explain(err)
-	body := refusal.Body(base, h.Get(HeaderRequestID))
+	body := refusal.Body(base, header.Get(HeaderRequestID))
 
-	refusal.SetHeader(h)
-	h.Set("Content-Length", strconv.Itoa(len(body)))
+	refusal.SetHeader(header)
+	header.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(refusal.Rule().Status)
 	_, _ = w.Write(body) // the client is gone if it fails
 }

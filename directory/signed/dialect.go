@@ -29,10 +29,10 @@ func OwnDialect() Dialect {
 func (d Dialect) String() string {
 	critical := slices.Sorted(slices.Values(d.Critical))
 
-	b := AppendFormats([]byte(`{"formats":`), d.Formats.Normal())
-	b = strictjson.AppendRaw(b, "critical", strictjson.AppendStrings(nil, slices.Compact(critical)))
+	data := AppendFormats([]byte(`{"formats":`), d.Formats.Normal())
+	data = strictjson.AppendRaw(data, "critical", strictjson.AppendStrings(nil, slices.Compact(critical)))
 
-	return string(append(b, '}'))
+	return string(append(data, '}'))
 }
 
 // Supports returns an *UnsupportedError if d does not understand a structure of

@@ -34,32 +34,32 @@ type Digest struct {
 
 // AppendDigest appends the one JSON form of d: u r o h m x l for put and renew,
 // u r o h for end, u r o for drop.
-func AppendDigest(b []byte, d Digest) []byte {
-	b = strictjson.AppendText(append(b, '{'), "u", d.RID.String())
-	b = strictjson.AppendUint(b, "r", d.Revision)
-	b = strictjson.AppendText(b, "o", string(d.Op))
-	if d.Op != OpDrop {
-		b = strictjson.AppendText(b, "h", d.H.String())
+func AppendDigest(data []byte, digest Digest) []byte {
+	data = strictjson.AppendText(append(data, '{'), "u", digest.RID.String())
+	data = strictjson.AppendUint(data, "r", digest.Revision)
+	data = strictjson.AppendText(data, "o", string(digest.Op))
+	if digest.Op != OpDrop {
+		data = strictjson.AppendText(data, "h", digest.H.String())
 	}
-	if d.Live() {
-		b = strictjson.AppendText(b, "m", d.M.String())
-		b = strconv.AppendInt(strictjson.AppendName(b, "x"), d.Deadline, 10)
-		b = strictjson.AppendUint(b, "l", uint64(d.Lifetime))
+	if digest.Live() {
+		data = strictjson.AppendText(data, "m", digest.M.String())
+		data = strconv.AppendInt(strictjson.AppendName(data, "x"), digest.Deadline, 10)
+		data = strictjson.AppendUint(data, "l", uint64(digest.Lifetime))
 	}
-	return append(b, '}')
+	return append(data, '}')
 }
 
 // AppendDigests appends the JSON array of digests that a page and the ledger
 // leaf of an announced batch contain.
-func AppendDigests(b []byte, ds []Digest) []byte {
-	b = append(b, '[')
-	for i, d := range ds {
+func AppendDigests(data []byte, ds []Digest) []byte {
+	data = append(data, '[')
+	for i, digest := range ds {
 		if i > 0 {
-			b = append(b, ',')
+			data = append(data, ',')
 		}
-		b = AppendDigest(b, d)
+		data = AppendDigest(data, digest)
 	}
-	return append(b, ']')
+	return append(data, ']')
 }
 
 // Live reports whether d says that the registration is in the stream.
@@ -74,7 +74,7 @@ const maxDeadline = 253402300799
 // UnmarshalJSON decodes a digest of any of the forms. That the bytes are the
 // canonical ones is for the reader of the whole message to check, by writing it
 // again.
-func (d *Digest) UnmarshalJSON(b []byte) error {
+func (d *Digest) UnmarshalJSON(data []byte) error {
 	var w struct {
 		U directory.RID   `json:"u"`
 		R uint64          `json:"r"`
@@ -84,7 +84,7 @@ func (d *Digest) UnmarshalJSON(b []byte) error {
 		X *int64          `json:"x"`
 		L uint32          `json:"l"`
 	}
-	if err := json.Unmarshal(b, &w); err != nil {
+	if err := json.Unmarshal(data, &w); err != nil {
 		return err
 	}
 	*d = Digest{RID: w.U, Revision: w.R, Op: w.O, Lifetime: w.L}

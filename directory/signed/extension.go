@@ -70,16 +70,16 @@ func (e Extension) Critical() []string {
 }
 
 // Append appends ext and crit to an object under way.
-func (e Extension) Append(b []byte) []byte {
+func (e Extension) Append(data []byte) []byte {
 	if e.object != "" {
-		b = strictjson.AppendRaw(b, "ext", []byte(e.object))
+		data = strictjson.AppendRaw(data, "ext", []byte(e.object))
 	}
 
 	if e.critical != "" {
-		b = strictjson.AppendRaw(b, "crit", []byte(e.critical))
+		data = strictjson.AppendRaw(data, "crit", []byte(e.critical))
 	}
 
-	return b
+	return data
 }
 
 // validate refuses an ext that is not one strict, bounded object with a member,
@@ -181,16 +181,16 @@ func parseExtension(tail []byte) (Extension, error) {
 
 // leadingValue returns the object or array with which b begins, without a space
 // in front of it.
-func leadingValue(b []byte) ([]byte, error) {
-	if len(b) == 0 || b[0] != '{' && b[0] != '[' {
+func leadingValue(data []byte) ([]byte, error) {
+	if len(data) == 0 || data[0] != '{' && data[0] != '[' {
 		return nil, fmt.Errorf("%w: not an object or list", errExtension)
 	}
 
-	if strictjson.Depth(b) > strictjson.MaxDepth {
+	if strictjson.Depth(data) > strictjson.MaxDepth {
 		return nil, fmt.Errorf("%w: nested too deep", errExtension)
 	}
 
-	decoder := strictjson.Decoder(b)
+	decoder := strictjson.Decoder(data)
 	defer strictjson.Release(decoder)
 
 	value, err := decoder.ReadValue()

@@ -143,23 +143,23 @@ func ascending(numbers []uint) bool {
 
 // AppendFormats appends the JSON object of f, names in ascending order. The
 // caller leaves the member out if f is Normal and empty.
-func AppendFormats(b []byte, f Formats) []byte {
-	b = append(b, '{')
+func AppendFormats(data []byte, formats Formats) []byte {
+	data = append(data, '{')
 
-	for i, structure := range slices.Sorted(maps.Keys(f)) {
+	for i, structure := range slices.Sorted(maps.Keys(formats)) {
 		if i > 0 {
-			b = append(b, ',')
+			data = append(data, ',')
 		}
 
-		b = append(strictjson.AppendString(b, string(structure)), ':', '[')
-		for j, format := range f[structure] {
+		data = append(strictjson.AppendString(data, string(structure)), ':', '[')
+		for j, format := range formats[structure] {
 			if j > 0 {
-				b = append(b, ',')
+				data = append(data, ',')
 			}
-			b = fmt.Append(b, format)
+			data = fmt.Append(data, format)
 		}
-		b = append(b, ']')
+		data = append(data, ']')
 	}
 
-	return append(b, '}')
+	return append(data, '}')
 }

@@ -39,10 +39,10 @@ func (k SigningKey) KeyID() string { return KeyID(k.Public) }
 func KeyID(public ed25519.PublicKey) string { return directory.HashOf(AppendJWK(nil, public)).String() }
 
 // AppendJWK appends the JWK of an Ed25519 key with its required members alone.
-func AppendJWK(b []byte, public ed25519.PublicKey) []byte {
-	b = strictjson.AppendText(append(b, '{'), "crv", "Ed25519")
-	b = strictjson.AppendText(b, "kty", "OKP")
-	return append(strictjson.AppendText(b, "x", directory.B64.EncodeToString(public)), '}')
+func AppendJWK(data []byte, public ed25519.PublicKey) []byte {
+	data = strictjson.AppendText(append(data, '{'), "crv", "Ed25519")
+	data = strictjson.AppendText(data, "kty", "OKP")
+	return append(strictjson.AppendText(data, "x", directory.B64.EncodeToString(public)), '}')
 }
 
 // A KeyDocument says which keys speak for a domain, and which domains may have
@@ -76,33 +76,33 @@ func (k *KeyDocument) Payload() []byte {
 
 // listed returns the members that the format lists, without a closing brace.
 func (k *KeyDocument) listed() []byte {
-	b := strictjson.AppendUint([]byte{'{'}, "v", 1)
-	b = strictjson.AppendText(b, "iss", k.Issuer.IDString())
-	b = strictjson.AppendUint(b, "epoch", k.Epoch)
-	b = strictjson.AppendUint(b, "seq", k.Seq)
-	b = strconv.AppendInt(strictjson.AppendName(b, "exp"), k.Expires, 10)
+	data := strictjson.AppendUint([]byte{'{'}, "v", 1)
+	data = strictjson.AppendText(data, "iss", k.Issuer.IDString())
+	data = strictjson.AppendUint(data, "epoch", k.Epoch)
+	data = strictjson.AppendUint(data, "seq", k.Seq)
+	data = strconv.AppendInt(strictjson.AppendName(data, "exp"), k.Expires, 10)
 	mesh := make([]string, len(k.Mesh))
 	for i, td := range k.Mesh {
 		mesh[i] = td.Name()
 	}
-	b = strictjson.AppendRaw(b, "mesh", strictjson.AppendStrings(nil, mesh))
-	b = strictjson.AppendRaw(b, "revoked", strictjson.AppendStrings(nil, k.Revoked))
+	data = strictjson.AppendRaw(data, "mesh", strictjson.AppendStrings(nil, mesh))
+	data = strictjson.AppendRaw(data, "revoked", strictjson.AppendStrings(nil, k.Revoked))
 	if formats := k.Formats.Normal(); len(formats) > 0 {
-		b = strictjson.AppendRaw(b, "formats", AppendFormats(nil, formats))
+		data = strictjson.AppendRaw(data, "formats", AppendFormats(nil, formats))
 	}
-	b = append(strictjson.AppendName(b, "keys"), '[')
+	data = append(strictjson.AppendName(data, "keys"), '[')
 	for i, key := range k.Keys {
 		if i > 0 {
-			b = append(b, ',')
+			data = append(data, ',')
 		}
-		b = strictjson.AppendRaw(append(b, '{'), "jwk", AppendJWK(nil, key.Public))
-		b = strictjson.AppendText(b, "node", key.Node.String())
+		data = strictjson.AppendRaw(append(data, '{'), "jwk", AppendJWK(nil, key.Public))
+		data = strictjson.AppendText(data, "node", key.Node.String())
 		if key.Cosign != nil {
-			b = strictjson.AppendText(b, "cosign", directory.B64.EncodeToString(key.Cosign))
+			data = strictjson.AppendText(data, "cosign", directory.B64.EncodeToString(key.Cosign))
 		}
-		b = append(strictjson.AppendRaw(b, "attestations", strictjson.AppendStrings(nil, key.Attestations)), '}')
+		data = append(strictjson.AppendRaw(data, "attestations", strictjson.AppendStrings(nil, key.Attestations)), '}')
 	}
-	return append(b, ']')
+	return append(data, ']')
 }
 
 // Key returns the key of that id, unless it is absent or revoked.

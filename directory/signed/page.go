@@ -36,17 +36,17 @@ func (p *Page) Payload() []byte {
 func (p *Page) listed() []byte {
 	format := cmp.Or(p.Format, 1)
 
-	b := strictjson.AppendUint([]byte{'{'}, "v", uint64(format))
-	b = strictjson.AppendText(b, "iss", p.Issuer.IDString())
-	b = strictjson.AppendUint(b, "epoch", p.Epoch)
-	b = strictjson.AppendText(b, "aud", p.Audience.String())
-	b = strictjson.AppendUint(b, "from", p.From)
-	b = strictjson.AppendUint(b, "to", p.To)
-	b = strictjson.AppendUint(b, "at", p.At)
-	b = strconv.AppendInt(strictjson.AppendName(b, "iat"), p.IssuedAt, 10)
-	b = AppendDigests(strictjson.AppendName(b, "d"), p.Digests)
+	data := strictjson.AppendUint([]byte{'{'}, "v", uint64(format))
+	data = strictjson.AppendText(data, "iss", p.Issuer.IDString())
+	data = strictjson.AppendUint(data, "epoch", p.Epoch)
+	data = strictjson.AppendText(data, "aud", p.Audience.String())
+	data = strictjson.AppendUint(data, "from", p.From)
+	data = strictjson.AppendUint(data, "to", p.To)
+	data = strictjson.AppendUint(data, "at", p.At)
+	data = strconv.AppendInt(strictjson.AppendName(data, "iat"), p.IssuedAt, 10)
+	data = AppendDigests(strictjson.AppendName(data, "d"), p.Digests)
 
-	return appendLaterMembers(b, format)
+	return appendLaterMembers(data, format)
 }
 
 var (
@@ -82,21 +82,21 @@ func (d Dialect) ParsePage(payload []byte) (*Page, error) {
 		return nil, fmt.Errorf("%w: %w", errPage, err)
 	}
 
-	p := &Page{
+	page := &Page{
 		Format: head.format, Issuer: head.issuer, Epoch: head.epoch,
 		Audience: w.Aud, From: w.From, To: w.To, At: w.At, IssuedAt: w.Iat, Digests: w.D,
 	}
-	if p.Extension, err = ExtensionBehind(p.listed(), payload); err != nil {
+	if page.Extension, err = ExtensionBehind(page.listed(), payload); err != nil {
 		return nil, fmt.Errorf("%w: %w", errPage, err)
 	}
-	if err := p.validate(); err != nil {
+	if err := page.validate(); err != nil {
 		return nil, err
 	}
-	if err := d.Supports(StructurePage, p.Format, p.Extension); err != nil {
+	if err := d.Supports(StructurePage, page.Format, page.Extension); err != nil {
 		return bare, err
 	}
 
-	return p, nil
+	return page, nil
 }
 
 // validate refuses ranges that are none, and digests out of order or range.
@@ -106,11 +106,11 @@ func (p *Page) validate() error {
 	}
 
 	last := p.From
-	for _, d := range p.Digests {
-		if d.Revision <= last || d.Revision > p.To {
+	for _, digest := range p.Digests {
+		if digest.Revision <= last || digest.Revision > p.To {
 			return fmt.Errorf("%w: a digest is out of its range or order", errPage)
 		}
-		last = d.Revision
+		last = digest.Revision
 	}
 
 	return nil
@@ -139,17 +139,17 @@ func (h *Head) Payload() []byte {
 func (h *Head) listed() []byte {
 	format := cmp.Or(h.Format, 1)
 
-	b := strictjson.AppendUint([]byte{'{'}, "v", uint64(format))
-	b = strictjson.AppendText(b, "iss", h.Issuer.IDString())
-	b = strictjson.AppendUint(b, "epoch", h.Epoch)
-	b = strictjson.AppendUint(b, "tip", h.Tip)
-	b = strictjson.AppendUint(b, "at", h.At)
-	b = strictjson.AppendUint(b, "size", h.Size)
-	b = strictjson.AppendText(b, "root", h.Root.String())
-	b = strictjson.AppendText(b, "keys", h.Keys.String())
-	b = strconv.AppendInt(strictjson.AppendName(b, "iat"), h.IssuedAt, 10)
+	data := strictjson.AppendUint([]byte{'{'}, "v", uint64(format))
+	data = strictjson.AppendText(data, "iss", h.Issuer.IDString())
+	data = strictjson.AppendUint(data, "epoch", h.Epoch)
+	data = strictjson.AppendUint(data, "tip", h.Tip)
+	data = strictjson.AppendUint(data, "at", h.At)
+	data = strictjson.AppendUint(data, "size", h.Size)
+	data = strictjson.AppendText(data, "root", h.Root.String())
+	data = strictjson.AppendText(data, "keys", h.Keys.String())
+	data = strconv.AppendInt(strictjson.AppendName(data, "iat"), h.IssuedAt, 10)
 
-	return appendLaterMembers(b, format)
+	return appendLaterMembers(data, format)
 }
 
 // ParseHead is Dialect.ParseHead by what this build understands.

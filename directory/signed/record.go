@@ -46,15 +46,15 @@ func (r Record) String() string {
 	for _, d := range r.Disclosures {
 		size += len(d) + 1
 	}
-	var b strings.Builder
-	b.Grow(size)
-	b.WriteString(r.JWS)
-	b.WriteByte('~')
+	var out strings.Builder
+	out.Grow(size)
+	out.WriteString(r.JWS)
+	out.WriteByte('~')
 	for _, d := range r.Disclosures {
-		b.WriteString(d)
-		b.WriteByte('~')
+		out.WriteString(d)
+		out.WriteByte('~')
 	}
-	return b.String()
+	return out.String()
 }
 
 // RedactRecord returns a record, in its text form, without the disclosures that
@@ -71,18 +71,18 @@ func RedactRecord(text string, sight directory.Redaction) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: its payload is not base64url", errRecord)
 	}
-	c, err := OpenRecord(payload, r.Disclosures)
+	contents, err := OpenRecord(payload, r.Disclosures)
 	if err != nil {
 		return "", err
 	}
-	kind := c.Document.Kind()
+	kind := contents.Document.Kind()
 	r.Disclosures = slices.DeleteFunc(r.Disclosures, func(text string) bool {
-		m, err := openDisclosure(text)
+		member, err := openDisclosure(text)
 		object := "doc"
-		if _, ours := c.reg[directory.HashOf([]byte(text))]; ours {
+		if _, ours := contents.reg[directory.HashOf([]byte(text))]; ours {
 			object = "reg"
 		}
-		return err != nil || !sight.Allows(kind, object, m.Name)
+		return err != nil || !sight.Allows(kind, object, member.Name)
 	})
 	return r.String(), nil
 }
@@ -111,39 +111,39 @@ func OpenRecord(payload []byte, disclosures []string) (*Contents, error) {
 // caller has compared with what names it.
 func (d Dialect) OpenNamed(payload []byte, disclosures []string, h, m directory.Hash) (*Contents, error) {
 	claims, err := d.ParseStatement(payload)
-	c := &Contents{Claims: claims, H: h, M: m}
+	contents := &Contents{Claims: claims, H: h, M: m}
 	if errors.Is(err, ErrUnsupported) {
-		return c, err
+		return contents, err
 	}
 	if err != nil {
 		return nil, err
 	}
-	if c.Op == OpEnd {
+	if contents.Op == OpEnd {
 		if len(disclosures) > 0 {
 			return nil, fmt.Errorf("%w: an end statement discloses nothing", errRecord)
 		}
-		return c, nil
+		return contents, nil
 	}
-	o := opening{c: c, seen: make(map[directory.Hash]bool, len(disclosures)), named: make(map[string]bool, 3), members: make([]strictjson.Member, 0, len(disclosures))}
+	o := opening{c: contents, seen: make(map[directory.Hash]bool, len(disclosures)), named: make(map[string]bool, 3), members: make([]strictjson.Member, 0, len(disclosures))}
 	for _, text := range disclosures {
 		if err := o.take(text); err != nil {
 			return nil, err
 		}
 	}
-	if c.Agent == "" || o.kind == "" {
+	if contents.Agent == "" || o.kind == "" {
 		return nil, fmt.Errorf("%w: it withholds the agent's name or kind", errRecord)
 	}
-	if c.Owner.IsZero() && !c.Provenance.IsZero() {
+	if contents.Owner.IsZero() && !contents.Provenance.IsZero() {
 		return nil, fmt.Errorf("%w: it withholds the owner and shows who registered for them", errRecord)
 	}
 	if !strict(o.members) {
 		return nil, fmt.Errorf("%w: its members are not a strict JSON object", errRecord)
 	}
-	if c.Document, err = directory.NewDocument(o.kind, o.members); err != nil {
+	if contents.Document, err = directory.NewDocument(o.kind, o.members); err != nil {
 		return nil, fmt.Errorf("%w: %w", errRecord, err)
 	}
-	c.Redacted = len(disclosures) < len(claims.reg)+len(claims.doc)
-	return c, nil
+	contents.Redacted = len(disclosures) < len(claims.reg)+len(claims.doc)
+	return contents, nil
 }
 
 // strict reports whether members make one strict JSON object, in which each is what
@@ -167,30 +167,30 @@ type opening struct {
 
 // take adds what one disclosure says.
 func (o *opening) take(text string) error {
-	m, err := openDisclosure(text)
+	member, err := openDisclosure(text)
 	if err != nil {
 		return err
 	}
-	d := directory.HashOf([]byte(text))
-	_, ours := o.c.reg[d]
-	_, theirs := o.c.doc[d]
+	hash := directory.HashOf([]byte(text))
+	_, ours := o.c.reg[hash]
+	_, theirs := o.c.doc[hash]
 	switch {
-	case o.seen[d]:
+	case o.seen[hash]:
 		return fmt.Errorf("%w: a disclosure occurs twice", errRecord)
 	case !ours && !theirs:
-		return fmt.Errorf("%w: the statement holds no hash of the disclosure %q", errRecord, m.Name)
-	case ours && o.named[m.Name]:
-		return fmt.Errorf("%w: %s is disclosed twice", errRecord, m.Name)
+		return fmt.Errorf("%w: the statement holds no hash of the disclosure %q", errRecord, member.Name)
+	case ours && o.named[member.Name]:
+		return fmt.Errorf("%w: %s is disclosed twice", errRecord, member.Name)
 	}
-	o.seen[d] = true
-	if o.size += len(m.Name) + len(m.Value); o.size > directory.MaxDocument+maxReg {
+	o.seen[hash] = true
+	if o.size += len(member.Name) + len(member.Value); o.size > directory.MaxDocument+maxReg {
 		return fmt.Errorf("%w: its members have over %d bytes", errRecord, directory.MaxDocument)
 	}
 	if ours {
-		o.named[m.Name] = true
-		return o.c.setReg(m, &o.kind)
+		o.named[member.Name] = true
+		return o.c.setReg(member, &o.kind)
 	}
-	o.members = append(o.members, m)
+	o.members = append(o.members, member)
 	return nil
 }
 
@@ -200,17 +200,17 @@ const maxReg = 2*(directory.MaxName+4*directory.MaxIdentity+directory.MaxSource)
 
 // setReg takes a member of reg. A name that this release doesn't know is ignored:
 // later ones have others (federation.md, "Formats over time").
-func (c *Contents) setReg(m strictjson.Member, kind *directory.Kind) error {
-	if !directory.IsRegMember(m.Name) {
-		return checkUnknown(m)
+func (c *Contents) setReg(member strictjson.Member, kind *directory.Kind) error {
+	if !directory.IsRegMember(member.Name) {
+		return checkUnknown(member)
 	}
 
 	var s string
-	if err := json.Unmarshal(m.Value, &s); err != nil {
-		return fmt.Errorf("%w: %s is not a string", errRecord, m.Name)
+	if err := json.Unmarshal(member.Value, &s); err != nil {
+		return fmt.Errorf("%w: %s is not a string", errRecord, member.Name)
 	}
 	var err error
-	switch m.Name {
+	switch member.Name {
 	case "agent":
 		if c.Agent, err = directory.ParseName(s); err == nil && c.Agent != s {
 			err = errors.New("not in NFC")
@@ -226,23 +226,23 @@ func (c *Contents) setReg(m strictjson.Member, kind *directory.Kind) error {
 			err = errors.New("not a kind")
 		}
 	default:
-		err = c.Provenance.SetMember(m.Name, s)
+		err = c.Provenance.SetMember(member.Name, s)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %s: %w", errRecord, m.Name, err)
+		return fmt.Errorf("%w: %s: %w", errRecord, member.Name, err)
 	}
 	return nil
 }
 
 // checkUnknown refuses a member of reg whose value is not strict JSON, or whose
 // name is SD-JWT's own (RFC 9901, 4.2.1).
-func checkUnknown(m strictjson.Member) error {
-	if strictjson.Depth(m.Value) > strictjson.MaxDepth || !jsontext.Value(m.Value).IsValid() {
-		return fmt.Errorf("%w: %.64q in reg is not strict JSON", errRecord, m.Name)
+func checkUnknown(member strictjson.Member) error {
+	if strictjson.Depth(member.Value) > strictjson.MaxDepth || !jsontext.Value(member.Value).IsValid() {
+		return fmt.Errorf("%w: %.64q in reg is not strict JSON", errRecord, member.Name)
 	}
 
-	if m.Name == "_sd" || m.Name == "..." {
-		return fmt.Errorf("%w: %q is reserved", errRecord, m.Name)
+	if member.Name == "_sd" || member.Name == "..." {
+		return fmt.Errorf("%w: %q is reserved", errRecord, member.Name)
 	}
 
 	return nil
@@ -251,18 +251,18 @@ func checkUnknown(m strictjson.Member) error {
 // openDisclosure decodes ["SALT","NAME",VALUE]. Whether the value is strict JSON is
 // for its reader to say, who has all of them at once.
 func openDisclosure(text string) (strictjson.Member, error) {
-	b, err := directory.B64.DecodeString(text)
-	if err != nil || directory.B64.EncodedLen(len(b)) != len(text) { // the decoder skips line ends
+	data, err := directory.B64.DecodeString(text)
+	if err != nil || directory.B64.EncodedLen(len(data)) != len(text) { // the decoder skips line ends
 		return strictjson.Member{}, fmt.Errorf("%w: a disclosure is not base64url", errRecord)
 	}
-	if m, ok := plainDisclosure(b); ok {
+	if m, ok := plainDisclosure(data); ok {
 		return m, nil
 	}
-	if strictjson.Depth(b) > strictjson.MaxDepth+1 {
+	if strictjson.Depth(data) > strictjson.MaxDepth+1 {
 		return strictjson.Member{}, fmt.Errorf("%w: a disclosure is nested too deep", errRecord)
 	}
 	var parts []jsontext.Value
-	if err := json.Unmarshal(b, &parts); err != nil || len(parts) != 3 {
+	if err := json.Unmarshal(data, &parts); err != nil || len(parts) != 3 {
 		return strictjson.Member{}, fmt.Errorf("%w: a disclosure is not [salt, name, value]", errRecord)
 	}
 	var salt, name string
@@ -278,16 +278,16 @@ func openDisclosure(text string) (strictjson.Member, error) {
 // plainDisclosure takes a disclosure apart that is written as a domain of this kind
 // writes it, without white space, and whose name needs no escapes. That is nearly
 // every one, and a parser takes longer for each than all else that is done with it.
-func plainDisclosure(b []byte) (strictjson.Member, bool) {
+func plainDisclosure(data []byte) (strictjson.Member, bool) {
 	const name = len(`["`) + saltText + len(`","`)
-	if len(b) < name || string(b[:2]) != `["` || string(b[name-3:name]) != `","` || b[len(b)-1] != ']' {
+	if len(data) < name || string(data[:2]) != `["` || string(data[name-3:name]) != `","` || data[len(data)-1] != ']' {
 		return strictjson.Member{}, false
 	}
 	var salt [saltSize]byte
-	if n, err := directory.B64.Decode(salt[:], b[2:2+saltText]); err != nil || n < saltSize {
+	if n, err := directory.B64.Decode(salt[:], data[2:2+saltText]); err != nil || n < saltSize {
 		return strictjson.Member{}, false
 	}
-	rest := b[name : len(b)-1]
+	rest := data[name : len(data)-1]
 	n := strictjson.PlainPrefix(strictjson.TextOf(rest))
 	value, ok := bytes.CutPrefix(rest[n:], []byte(`",`))
 	if !ok || len(value) == 0 || value[0] <= ' ' || value[len(value)-1] <= ' ' {

@@ -100,24 +100,24 @@ type discloser struct {
 // salt, brackets, quotation marks, and what is escaped.
 const disclosureFrame = 48
 
-func (d *discloser) disclose(object string, m strictjson.Member) {
-	if !slices.ContainsFunc(d.grants, func(g directory.Grant) bool { return g.Allows(object, m.Name) }) {
+func (d *discloser) disclose(object string, member strictjson.Member) {
+	if !slices.ContainsFunc(d.grants, func(g directory.Grant) bool { return g.Allows(object, member.Name) }) {
 		return
 	}
 	var salt [sha256.Size]byte
 	d.json = append(d.json[:0], "adrec1\x00"...)
-	d.json = append(append(append(d.json, object...), 0), m.Name...)
+	d.json = append(append(append(d.json, object...), 0), member.Name...)
 	d.mac.Reset()
 	d.mac.Write(d.json)
 	d.mac.Sum(salt[:0])
 
 	d.json = append(d.json[:0], '[', '"')
 	d.json = append(directory.B64.AppendEncode(d.json, salt[:16]), '"', ',')
-	d.json = append(strictjson.AppendString(d.json, m.Name), ',')
-	d.json = append(append(d.json, m.Value...), ']')
+	d.json = append(strictjson.AppendString(d.json, member.Name), ',')
+	d.json = append(append(d.json, member.Value...), ']')
 	from := len(d.text)
 	d.text = directory.B64.AppendEncode(d.text, d.json)
-	d.into = append(d.into, Disclosure{object, m.Name, strictjson.TextOf(d.text[from:])})
+	d.into = append(d.into, Disclosure{object, member.Name, strictjson.TextOf(d.text[from:])})
 }
 
 // Statement builds the payload of c in the given format. It is the same bytes on
@@ -127,41 +127,41 @@ func Statement(format int, c *Change, ds []Disclosure) ([]byte, error) {
 }
 
 // StatementOf is Statement of disclosures whose digests are known.
-func StatementOf(format int, c *Change, d Digests) ([]byte, error) {
+func StatementOf(format int, change *Change, digests Digests) ([]byte, error) {
 	if format < 1 || format > newestFormat {
 		return nil, &UnsupportedError{Structure: StructureStatement, Format: uint(max(0, format)), Newest: newestFormat}
 	}
 
-	return append(c.Extension.Append(listedOf(uint(format), c, d)), '}'), nil
+	return append(change.Extension.Append(listedOf(uint(format), change, digests)), '}'), nil
 }
 
 // listedOf returns the members that the format of a statement lists, without a
 // closing brace.
-func listedOf(format uint, c *Change, d Digests) []byte {
-	b := appendStatementPreamble(make([]byte, 0, 512+2*(len(d.Reg)+len(d.Doc))), format, c)
-	b = strictjson.AppendUint(b, "rev", c.Revision)
-	if !c.Prev.IsZero() {
-		b = strictjson.AppendText(b, "prev", c.Prev.String())
+func listedOf(format uint, change *Change, digests Digests) []byte {
+	data := appendStatementPreamble(make([]byte, 0, 512+2*(len(digests.Reg)+len(digests.Doc))), format, change)
+	data = strictjson.AppendUint(data, "rev", change.Revision)
+	if !change.Prev.IsZero() {
+		data = strictjson.AppendText(data, "prev", change.Prev.String())
 	}
-	b = strconv.AppendInt(strictjson.AppendName(b, "iat"), c.IssuedAt, 10)
-	b = strconv.AppendInt(strictjson.AppendName(b, "since"), c.Since, 10)
-	b = strictjson.AppendUint(b, "log", c.Leaf)
-	b = appendSD(strictjson.AppendName(b, "reg"), d.Reg)
-	b = appendSD(strictjson.AppendName(b, "doc"), d.Doc)
+	data = strconv.AppendInt(strictjson.AppendName(data, "iat"), change.IssuedAt, 10)
+	data = strconv.AppendInt(strictjson.AppendName(data, "since"), change.Since, 10)
+	data = strictjson.AppendUint(data, "log", change.Leaf)
+	data = appendSD(strictjson.AppendName(data, "reg"), digests.Reg)
+	data = appendSD(strictjson.AppendName(data, "doc"), digests.Doc)
 
-	return appendLaterMembers(b, format)
+	return appendLaterMembers(data, format)
 }
 
 // appendStatementPreamble appends what a statement of every format begins with.
-func appendStatementPreamble(b []byte, format uint, c *Change) []byte {
-	b = append(b, '{')
-	b = strictjson.AppendUint(b, "v", 1)
-	b = strictjson.AppendUint(b, "format", uint64(format))
-	b = strictjson.AppendText(b, "iss", c.Issuer.IDString())
-	b = strictjson.AppendText(b, "uid", c.RID.String())
-	b = strictjson.AppendText(b, "op", string(c.Op))
+func appendStatementPreamble(data []byte, format uint, change *Change) []byte {
+	data = append(data, '{')
+	data = strictjson.AppendUint(data, "v", 1)
+	data = strictjson.AppendUint(data, "format", uint64(format))
+	data = strictjson.AppendText(data, "iss", change.Issuer.IDString())
+	data = strictjson.AppendText(data, "uid", change.RID.String())
+	data = strictjson.AppendText(data, "op", string(change.Op))
 
-	return strictjson.AppendUint(b, "epoch", c.Epoch)
+	return strictjson.AppendUint(data, "epoch", change.Epoch)
 }
 
 // Digests are those of a statement's disclosures, SHA-256 each, one behind the
@@ -207,15 +207,15 @@ const hashText = (sha256.Size*8 + 5) / 6
 
 // appendSD appends {"_sd":[…]} with digests that are in order, or {} where there
 // are none.
-func appendSD(b, digests []byte) []byte {
+func appendSD(data, digests []byte) []byte {
 	if len(digests) == 0 {
-		return append(b, '{', '}')
+		return append(data, '{', '}')
 	}
-	b = append(b, `{"_sd":[`...)
+	data = append(data, `{"_sd":[`...)
 	for h := range slices.Chunk(digests, sha256.Size) {
-		b = append(directory.B64.AppendEncode(append(b, '"'), h), '"', ',')
+		data = append(directory.B64.AppendEncode(append(data, '"'), h), '"', ',')
 	}
-	return append(b[:len(b)-1], ']', '}')
+	return append(data[:len(data)-1], ']', '}')
 }
 
 // Disclosed returns the texts of those disclosures that a grant allows, in
@@ -226,10 +226,10 @@ func Disclosed(ds []Disclosure, g directory.Grant) ([]string, directory.Hash) {
 }
 
 // DisclosedTexts is Disclosed for who knows the hash.
-func DisclosedTexts(ds []Disclosure, g directory.Grant) []string {
+func DisclosedTexts(ds []Disclosure, grant directory.Grant) []string {
 	texts := make([]string, 0, len(ds))
 	for _, d := range ds {
-		if g.Allows(d.Object, d.Name) {
+		if grant.Allows(d.Object, d.Name) {
 			texts = append(texts, d.Text)
 		}
 	}
@@ -245,14 +245,14 @@ func HashDisclosures(texts []string) directory.Hash {
 	for _, t := range texts {
 		size += len(t)
 	}
-	b := make([]byte, 0, size)
+	data := make([]byte, 0, size)
 	for i, t := range texts {
 		if i > 0 {
-			b = append(b, '~')
+			data = append(data, '~')
 		}
-		b = append(b, t...)
+		data = append(data, t...)
 	}
-	return directory.HashOf(b)
+	return directory.HashOf(data)
 }
 
 var errStatement = errors.New("not a canonical statement")
@@ -280,7 +280,7 @@ func ParseStatement(payload []byte) (*Claims, error) { return OwnDialect().Parse
 // makes. With an error that is ErrUnsupported come claims that have their Format,
 // Issuer, RID, Op and Epoch alone.
 func (d Dialect) ParseStatement(payload []byte) (*Claims, error) {
-	var c Change
+	var change Change
 
 	in := scan{rest: payload}
 	in.text(`{"v":1,"format":`)
@@ -290,50 +290,50 @@ func (d Dialect) ParseStatement(payload []byte) (*Claims, error) {
 	if err != nil {
 		return nil, errStatement
 	}
-	c.Issuer = issuer
+	change.Issuer = issuer
 
-	if c.RID, err = directory.ParseRID(in.between(`,"uid":"`)); err != nil {
+	if change.RID, err = directory.ParseRID(in.between(`,"uid":"`)); err != nil {
 		return nil, errStatement
 	}
-	c.Op = Op(in.between(`,"op":"`))
-	c.Epoch = in.member(`,"epoch":`)
+	change.Op = Op(in.between(`,"op":"`))
+	change.Epoch = in.member(`,"epoch":`)
 
 	// What the scan took for one and the same, the writer writes in one way.
-	begun := appendStatementPreamble(nil, format, &c)
-	if in.bad || format == 0 || c.Op != OpPut && c.Op != OpEnd || !bytes.HasPrefix(payload, begun) {
+	begun := appendStatementPreamble(nil, format, &change)
+	if in.bad || format == 0 || change.Op != OpPut && change.Op != OpEnd || !bytes.HasPrefix(payload, begun) {
 		return nil, errStatement
 	}
 
-	bare := &Claims{Format: format, Issuer: issuer, RID: c.RID, Op: c.Op, Epoch: c.Epoch}
+	bare := &Claims{Format: format, Issuer: issuer, RID: change.RID, Op: change.Op, Epoch: change.Epoch}
 	if err := d.readable(StructureStatement, format, payload); errors.Is(err, ErrUnsupported) {
 		return bare, err
 	} else if err != nil {
 		return nil, err
 	}
 
-	c.Revision = in.member(`,"rev":`)
+	change.Revision = in.member(`,"rev":`)
 	if in.has(`,"prev":"`) {
-		c.Prev = in.hash()
+		change.Prev = in.hash()
 		in.text(`"`)
 	}
-	c.IssuedAt = int64(in.member(`,"iat":`))
-	c.Since = int64(in.member(`,"since":`))
-	c.Leaf = in.member(`,"log":`)
+	change.IssuedAt = int64(in.member(`,"iat":`))
+	change.Since = int64(in.member(`,"since":`))
+	change.Leaf = in.member(`,"log":`)
 	reg, doc := in.digests(`,"reg":`), in.digests(`,"doc":`)
 	if in.bad {
 		return nil, errStatement
 	}
 
-	extension, err := ExtensionBehind(listedOf(format, &c, Digests{reg, doc}), payload)
+	extension, err := ExtensionBehind(listedOf(format, &change, Digests{reg, doc}), payload)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errStatement, err)
 	}
 
 	claims := &Claims{
-		Format: format, Issuer: issuer, RID: c.RID, Op: c.Op, Epoch: c.Epoch, Revision: c.Revision, Prev: c.Prev,
-		IssuedAt: c.IssuedAt, Since: c.Since, Leaf: c.Leaf, Extension: extension, reg: set(reg), doc: set(doc),
+		Format: format, Issuer: issuer, RID: change.RID, Op: change.Op, Epoch: change.Epoch, Revision: change.Revision, Prev: change.Prev,
+		IssuedAt: change.IssuedAt, Since: change.Since, Leaf: change.Leaf, Extension: extension, reg: set(reg), doc: set(doc),
 	}
-	if (c.Op == OpEnd) != (len(reg)+len(doc) == 0) {
+	if (change.Op == OpEnd) != (len(reg)+len(doc) == 0) {
 		return nil, errStatement
 	}
 

@@ -6,19 +6,19 @@ import (
 
 // AppendString appends s as a JSON string, escaped only where JSON demands it:
 // the quotation mark, the backslash and U+0000 to U+001F, as \u00XX in lower case.
-func AppendString(b []byte, s string) []byte {
+func AppendString(data []byte, s string) []byte {
 	const hex = "0123456789abcdef"
-	b = append(b, '"')
+	data = append(data, '"')
 	for {
 		n := PlainPrefix(s)
-		b = append(b, s[:n]...)
+		data = append(data, s[:n]...)
 		if n == len(s) {
-			return append(b, '"')
+			return append(data, '"')
 		}
 		if c := s[n]; c < 0x20 {
-			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+			data = append(data, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
 		} else {
-			b = append(b, '\\', c)
+			data = append(data, '\\', c)
 		}
 		s = s[n+1:]
 	}
@@ -47,25 +47,25 @@ func PlainPrefix(s string) (n int) {
 
 // AppendObject appends members as a JSON object without white space of its own;
 // values stay as they are.
-func AppendObject(b []byte, members []Member) []byte {
-	b = append(b, '{')
-	for i, m := range members {
+func AppendObject(data []byte, members []Member) []byte {
+	data = append(data, '{')
+	for i, member := range members {
 		if i > 0 {
-			b = append(b, ',')
+			data = append(data, ',')
 		}
-		b = AppendString(b, m.Name)
-		b = append(b, ':')
-		b = append(b, m.Value...)
+		data = AppendString(data, member.Name)
+		data = append(data, ':')
+		data = append(data, member.Value...)
 	}
-	return append(b, '}')
+	return append(data, '}')
 }
 
 // AppendName appends ,"name": or "name": where it is the object's first.
-func AppendName(b []byte, name string) []byte {
-	if b[len(b)-1] != '{' {
-		b = append(b, ',')
+func AppendName(data []byte, name string) []byte {
+	if data[len(data)-1] != '{' {
+		data = append(data, ',')
 	}
-	return append(append(append(b, '"'), name...), '"', ':')
+	return append(append(append(data, '"'), name...), '"', ':')
 }
 
 // AppendUint appends a member with a whole number to an object under way.
@@ -84,13 +84,13 @@ func AppendRaw(b []byte, name string, value []byte) []byte {
 }
 
 // AppendStrings appends a JSON array of strings.
-func AppendStrings(b []byte, ss []string) []byte {
-	b = append(b, '[')
+func AppendStrings(data []byte, ss []string) []byte {
+	data = append(data, '[')
 	for i, s := range ss {
 		if i > 0 {
-			b = append(b, ',')
+			data = append(data, ',')
 		}
-		b = AppendString(b, s)
+		data = AppendString(data, s)
 	}
-	return append(b, ']')
+	return append(data, ']')
 }

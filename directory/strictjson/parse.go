@@ -96,13 +96,13 @@ func ParseObject(body []byte) ([]Member, error) {
 		if name.Kind() == '}' {
 			break
 		}
-		m := Member{Name: name.String()}
+		member := Member{Name: name.String()}
 		value, err := d.ReadValue()
 		if err != nil {
 			return nil, syntaxError(err)
 		}
-		m.Value = bytes.Clone(value)
-		members = append(members, m)
+		member.Value = bytes.Clone(value)
+		members = append(members, member)
 	}
 	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
 		return nil, refuse("something follows the JSON object")
@@ -125,10 +125,10 @@ func Decoder(b []byte) *jsontext.Decoder {
 func Release(d *jsontext.Decoder) { decoders.Put(d) }
 
 // Depth returns how deep b nests objects and arrays, for any bytes.
-func Depth(b []byte) int {
+func Depth(data []byte) int {
 	deepest, now, inString := 0, 0, false
-	for i := 0; i < len(b); i++ {
-		switch c := b[i]; {
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
 		case inString && c == '\\':
 			i++
 		case c == '"':

@@ -48,11 +48,11 @@ func (t *Table) Likely(h uint64) (uint32, bool) {
 	if t.parts == nil {
 		return 0, false
 	}
-	p := t.of(h)
-	if len(p.cells) == 0 {
+	part := t.of(h)
+	if len(part.cells) == 0 {
 		return 0, false
 	}
-	n := p.cells[p.home(h)]
+	n := part.cells[part.home(h)]
 	return n - 1, n != 0
 }
 

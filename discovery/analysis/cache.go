@@ -34,22 +34,22 @@ func (m *termCache) cell(h uint64) *cachedTerm { return &m.cells[h>>1&uint64(len
 
 // recall is term for an analyser of registrations.
 func (a *Analyser) recall(word string) Term {
-	m, h := a.cache, maphash.String(a.Seed, word)
-	c := m.cell(h)
-	if c.word|1 == h|1 {
-		return Term{Hash: c.term, Asks: c.word&1 == 1}
+	cache, h := a.cache, maphash.String(a.Seed, word)
+	term := cache.cell(h)
+	if term.word|1 == h|1 {
+		return Term{Hash: term.term, Asks: term.word&1 == 1}
 	}
 	t := a.derive(word)
 	t.Text = ""
-	if c.word == 0 {
-		if m.used++; m.used > len(m.cells)/2 && len(m.cells) < maxCached {
-			m.grow()
-			c = m.cell(h)
+	if term.word == 0 {
+		if cache.used++; cache.used > len(cache.cells)/2 && len(cache.cells) < maxCached {
+			cache.grow()
+			term = cache.cell(h)
 		}
 	}
-	*c = cachedTerm{h &^ 1, t.Hash}
+	*term = cachedTerm{h &^ 1, t.Hash}
 	if t.Asks {
-		c.word |= 1
+		term.word |= 1
 	}
 	return t
 }

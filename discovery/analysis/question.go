@@ -118,32 +118,32 @@ const (
 
 // NewQuestion reads a query. Words by which people ask count only where there are
 // no others.
-func NewQuestion(a *Analyser, text string) *Question {
-	q := &Question{number: map[uint64]int{}, Adjacent: map[[2]int]bool{}}
-	a.Restrict(nil)
-	tokens := slices.Clone(a.Read(text))
+func NewQuestion(analyser *Analyser, text string) *Question {
+	question := &Question{number: map[uint64]int{}, Adjacent: map[[2]int]bool{}}
+	analyser.Restrict(nil)
+	tokens := slices.Clone(analyser.Read(text))
 	asks := func(t Token) bool { return t.Asks }
 	if !slices.ContainsFunc(tokens, func(t Token) bool { return !asks(t) }) {
 		asks = func(Token) bool { return false }
 	}
 	before := -1
 	for _, t := range tokens {
-		n, had := q.number[t.Hash]
+		n, had := question.number[t.Hash]
 		if !had && !asks(t) {
-			n, had = len(q.Words), true
-			q.number[t.Hash] = n
-			q.note(t.Term, strings.ToValidUTF8(text[t.Start:t.End], ""))
+			n, had = len(question.Words), true
+			question.number[t.Hash] = n
+			question.note(t.Term, strings.ToValidUTF8(text[t.Start:t.End], ""))
 		}
 		if !had {
 			before = -1
 			continue
 		}
 		if before >= 0 && before != n {
-			q.Adjacent[[2]int{before, n}] = true
+			question.Adjacent[[2]int{before, n}] = true
 		}
 		before = n
 	}
-	return q
+	return question
 }
 
 // note adds a word, which is said so.

@@ -77,15 +77,15 @@ func (a *Reader) Sections(p *directory.Projection) []Section {
 
 // SameTexts reports whether two projections have the same of all that is indexed:
 // in their sections and their labels.
-func SameTexts(a, b *directory.Projection) bool {
+func SameTexts(projection, b *directory.Projection) bool {
 	capability := func(a, b directory.Capability) bool {
 		return a.Name == b.Name && a.Description == b.Description && slices.Equal(a.Tags, b.Tags)
 	}
 	example := func(a, b directory.Example) bool { return a.Text == b.Text }
-	return a.Name == b.Name && a.Description == b.Description && a.Status == b.Status &&
-		slices.Equal(a.Tags, b.Tags) && slices.EqualFunc(a.Capabilities, b.Capabilities, capability) &&
-		slices.EqualFunc(a.Examples, b.Examples, example) &&
-		slices.Equal(protocolsOf(a), protocolsOf(b)) && bytes.Equal(a.Constraints, b.Constraints)
+	return projection.Name == b.Name && projection.Description == b.Description && projection.Status == b.Status &&
+		slices.Equal(projection.Tags, b.Tags) && slices.EqualFunc(projection.Capabilities, b.Capabilities, capability) &&
+		slices.EqualFunc(projection.Examples, b.Examples, example) &&
+		slices.Equal(protocolsOf(projection), protocolsOf(b)) && bytes.Equal(projection.Constraints, b.Constraints)
 }
 
 // Pointer returns the JSON pointer to a section, in the registration as
@@ -110,9 +110,9 @@ func (s *Section) Pointer() string {
 }
 
 // AppendSections appends the texts of a registration, as many as are read of it.
-func AppendSections(ss []Section, p *directory.Projection) []Section {
-	ss = append(ss, Section{Field: FieldName, Text: p.Name, Source: FromName},
-		Section{Field: FieldDescription, Text: p.Description, Source: FromDescription})
+func AppendSections(ss []Section, projection *directory.Projection) []Section {
+	ss = append(ss, Section{Field: FieldName, Text: projection.Name, Source: FromName},
+		Section{Field: FieldDescription, Text: projection.Description, Source: FromDescription})
 	from := len(ss)
 	label := func(text string, at Source, i, j int) {
 		if text == "" || len(ss)-from >= maxLabels {
@@ -125,23 +125,23 @@ func AppendSections(ss []Section, p *directory.Projection) []Section {
 		}
 		ss = append(ss, Section{Field: FieldLabels, Text: text, Source: at, Index: i, j: j, Derived: at != FromTag, IsTag: at != FromCapabilityName})
 	}
-	for i, t := range p.Tags {
+	for i, t := range projection.Tags {
 		label(t, FromTag, i, 0)
 	}
-	for i := range p.Capabilities {
-		c := &p.Capabilities[i]
+	for i := range projection.Capabilities {
+		c := &projection.Capabilities[i]
 		label(c.Name, FromCapabilityName, i, 0)
 		for j, t := range c.Tags {
 			label(t, FromCapabilityTag, i, j)
 		}
 	}
-	for i := range p.Capabilities[:min(len(p.Capabilities), maxSkills)] {
-		if d := p.Capabilities[i].Description; d != "" {
+	for i := range projection.Capabilities[:min(len(projection.Capabilities), maxSkills)] {
+		if d := projection.Capabilities[i].Description; d != "" {
 			ss = append(ss, Section{Field: FieldExamples, Text: d, Source: FromCapabilityDescription, Index: i, Derived: true})
 		}
 	}
-	for i := range p.Examples[:min(len(p.Examples), maxExamples)] {
-		written := p.Examples[i].Text
+	for i := range projection.Examples[:min(len(projection.Examples), maxExamples)] {
+		written := projection.Examples[i].Text
 		text := leaves(written)
 		ss = append(ss, Section{Field: FieldExamples, Text: text, Source: FromExample, Index: i, Inner: text != written})
 	}
@@ -154,7 +154,7 @@ func leaves(text string) string {
 	if !strings.HasPrefix(text, "{") {
 		return text
 	}
-	var b strings.Builder
+	var out strings.Builder
 	d := jsontext.NewDecoder(strings.NewReader(text))
 	for {
 		t, err := d.ReadToken()
@@ -162,14 +162,14 @@ func leaves(text string) string {
 			break
 		}
 		if in, n := d.StackIndex(d.StackDepth()); t.Kind() == '"' && (in != '{' || n%2 == 0) {
-			b.WriteString(t.String())
-			b.WriteByte('\n')
+			out.WriteString(t.String())
+			out.WriteByte('\n')
 		}
 	}
-	if b.Len() == 0 {
+	if out.Len() == 0 {
 		return text
 	}
-	return b.String()
+	return out.String()
 }
 
 // A Content is what the analyser found in one registration.
@@ -183,31 +183,31 @@ type Content struct {
 
 // Read counts the words of a registration, and looks for what is written for
 // rankers and not for readers.
-func (r *Content) Read(a *Reader, p *directory.Projection) {
+func (r *Content) Read(reader *Reader, projection *directory.Projection) {
 	r.Reset()
-	g := &r.gates
-	*g = spamGates{examples: g.examples[:0], heard: g.heard[:0]}
+	gates := &r.gates
+	*gates = spamGates{examples: gates.examples[:0], heard: gates.heard[:0]}
 	r.Lengths = Lengths{}
-	sections := a.Sections(p)
+	sections := reader.Sections(projection)
 	for i := range sections {
-		s := &sections[i]
-		before := a.Dropped
-		tokens := a.ReadCached(s.Text)
-		g.see(s, tokens, a.Dropped-before)
+		section := &sections[i]
+		before := reader.Dropped
+		tokens := reader.ReadCached(section.Text)
+		gates.see(section, tokens, reader.Dropped-before)
 		for j := range tokens {
-			f := FieldOf(s, j)
+			f := FieldOf(section, j)
 			if r.Lengths[f] >= maxWords {
 				break
 			}
-			c := r.Add(tokens[j].Hash)
-			if c[f] == 0 {
-				g.distinct[f]++
+			counts := r.Add(tokens[j].Hash)
+			if counts[f] == 0 {
+				gates.distinct[f]++
 			}
-			c[f] = min(c[f]+1, MaxCount)
+			counts[f] = min(counts[f]+1, MaxCount)
 			r.Lengths[f]++
 		}
 	}
-	r.Flags = g.judge(r)
+	r.Flags = gates.judge(r)
 	for f, n := range r.Lengths {
 		r.Codes[f] = codeOf(n)
 		r.Lengths[f] = r.Codes[f].Words()
@@ -215,11 +215,11 @@ func (r *Content) Read(a *Reader, p *directory.Projection) {
 }
 
 // FieldOf returns the field that the word number i of a section counts in.
-func FieldOf(s *Section, i int) int {
-	if s.Field == FieldName && i >= maxNameWords {
+func FieldOf(section *Section, i int) int {
+	if section.Field == FieldName && i >= maxNameWords {
 		return FieldDescription
 	}
-	return s.Field
+	return section.Field
 }
 
 // A LengthCode is the length of a field in one byte: exact up to 127 words, then
@@ -247,9 +247,9 @@ var codeWords = func() (ws [256]float64) {
 
 // Labels returns what filters find a registration by: its
 // normalised tags, its protocols, regions, origin and status.
-func Labels(a *Reader, e *directory.Entry, p *directory.Projection) []string {
+func Labels(reader *Reader, e *directory.Entry, projection *directory.Projection) []string {
 	ls := []string{MarkOrigin + e.Origin.Name()}
-	if p.Status != directory.StatusActive && p.Status != "" {
+	if projection.Status != directory.StatusActive && projection.Status != "" {
 		ls = append(ls, MarkInactive)
 	}
 	add := func(mark string, texts []string) {
@@ -259,11 +259,11 @@ func Labels(a *Reader, e *directory.Entry, p *directory.Projection) []string {
 			}
 		}
 	}
-	for _, t := range a.Tags(p) {
+	for _, t := range reader.Tags(projection) {
 		ls = append(ls, MarkTag+t)
 	}
-	add(MarkProtocol, protocolsOf(p))
-	add(MarkRegion, regionsOf(p))
+	add(MarkProtocol, protocolsOf(projection))
+	add(MarkRegion, regionsOf(projection))
 	return ls
 }
 
@@ -277,11 +277,11 @@ const (
 )
 
 // protocolsOf returns the protocols that a registration is reached by.
-func protocolsOf(p *directory.Projection) []string {
-	ps := slices.Clone(p.Protocols)
-	for i := range p.Bindings {
-		if !slices.Contains(ps, p.Bindings[i].Protocol) {
-			ps = append(ps, p.Bindings[i].Protocol)
+func protocolsOf(projection *directory.Projection) []string {
+	ps := slices.Clone(projection.Protocols)
+	for i := range projection.Bindings {
+		if !slices.Contains(ps, projection.Bindings[i].Protocol) {
+			ps = append(ps, projection.Bindings[i].Protocol)
 		}
 	}
 	return ps
@@ -289,12 +289,12 @@ func protocolsOf(p *directory.Projection) []string {
 
 // regionsOf returns the member region of a registration's constraints, a string
 // or an array of strings (XU-051).
-func regionsOf(p *directory.Projection) []string {
-	if p.Constraints == nil {
+func regionsOf(projection *directory.Projection) []string {
+	if projection.Constraints == nil {
 		return nil
 	}
 	var rs []string
-	d := jsontext.NewDecoder(strings.NewReader(string(p.Constraints)))
+	d := jsontext.NewDecoder(strings.NewReader(string(projection.Constraints)))
 	for {
 		t, err := d.ReadToken()
 		if err != nil {

@@ -79,14 +79,14 @@ type spamGates struct {
 	heard    []uint64 // the words of examples, but those by which people ask
 }
 
-func (g *spamGates) see(s *Section, tokens []analysis.Token, dropped int) {
-	switch s.Field {
+func (g *spamGates) see(section *Section, tokens []analysis.Token, dropped int) {
+	switch section.Field {
 	case FieldName:
 		g.name = len(tokens)
 	case FieldDescription:
-		g.list = isList(s.Text, tokens, dropped)
+		g.list = isList(section.Text, tokens, dropped)
 	case FieldExamples:
-		if s.Source != FromExample {
+		if section.Source != FromExample {
 			return
 		}
 		for i := range tokens {
@@ -100,31 +100,31 @@ func (g *spamGates) see(s *Section, tokens []analysis.Token, dropped int) {
 
 // judge returns what is wrong, and makes the fields longer where it is.
 func (g *spamGates) judge(r *Content) Flags {
-	var f Flags
+	var flags Flags
 	for i, n := range r.Lengths {
 		if n >= repetitionWords && g.distinct[i] < n*repetitionShare {
-			f |= FlagRepetition
+			flags |= FlagRepetition
 			r.Lengths[i] *= gated
 		}
 	}
 	if g.list {
-		f |= FlagDensity
+		flags |= FlagDensity
 		r.Lengths[FieldDescription] *= gated
 	}
 	if g.name >= denseName {
-		f |= FlagDensity
+		flags |= FlagDensity
 		r.Lengths[FieldName] *= gated
 		r.Lengths[FieldDescription] *= gated
 	}
 	if g.distinct[FieldLabels] >= denseLabels && r.borneOut() < labelsShare {
-		f |= FlagDensity
+		flags |= FlagDensity
 		r.Lengths[FieldLabels] *= gated
 	}
 	if n := len(g.examples); n >= manyExamples && len(g.heard) >= n*exampleWords && g.inCommon(r) < examplesShare {
-		f |= FlagScatter
+		flags |= FlagScatter
 		r.Lengths[FieldExamples] *= gated
 	}
-	return f
+	return flags
 }
 
 // isList reports whether a text is a list of words.
@@ -148,11 +148,11 @@ func isList(text string, tokens []analysis.Token, dropped int) bool {
 // stand elsewhere too.
 func (r *Content) borneOut() float64 {
 	var labels, also float64
-	for _, c := range r.Counts {
-		if c[FieldLabels] == 0 {
+	for _, counts := range r.Counts {
+		if counts[FieldLabels] == 0 {
 			continue
 		}
-		if labels++; c[FieldName]+c[FieldDescription]+c[FieldExamples] > 0 {
+		if labels++; counts[FieldName]+counts[FieldDescription]+counts[FieldExamples] > 0 {
 			also++
 		}
 	}

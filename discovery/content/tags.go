@@ -60,19 +60,19 @@ func normalASCII(tag string) string {
 // Tags returns the tags that a registration is found by, normalised, each
 // once: its own, its capabilities', and the names of its capabilities (xu table
 // 10: skills are tags). What it returns is good until the next call.
-func (a *Reader) Tags(p *directory.Projection) []string {
+func (a *Reader) Tags(projection *directory.Projection) []string {
 	ts := a.tags[:0]
 	add := func(tag string) {
 		if t := NormalTag(tag); t != "" && len(ts) < 4*maxLabels {
 			ts = append(ts, t)
 		}
 	}
-	for _, t := range p.Tags {
+	for _, t := range projection.Tags {
 		add(t)
 	}
-	for i := range p.Capabilities {
-		add(p.Capabilities[i].Name)
-		for _, t := range p.Capabilities[i].Tags {
+	for i := range projection.Capabilities {
+		add(projection.Capabilities[i].Name)
+		for _, t := range projection.Capabilities[i].Tags {
 			add(t)
 		}
 	}
@@ -99,19 +99,19 @@ type Narrower struct{ Tag, Taxonomy string }
 const maxExpanded = 64
 
 func NewTaxonomies(ts []Taxonomy) Taxonomies {
-	x := Taxonomies{narrower: map[string][]Narrower{}}
+	taxonomies := Taxonomies{narrower: map[string][]Narrower{}}
 	for _, t := range ts {
 		for tag, broader := range t.Broader {
 			for _, b := range broader {
 				b = NormalTag(b)
-				x.narrower[b] = append(x.narrower[b], Narrower{NormalTag(tag), t.ID})
+				taxonomies.narrower[b] = append(taxonomies.narrower[b], Narrower{NormalTag(tag), t.ID})
 			}
 		}
 	}
-	for _, ns := range x.narrower {
+	for _, ns := range taxonomies.narrower {
 		slices.SortFunc(ns, func(a, b Narrower) int { return strings.Compare(a.Tag+"\x00"+a.Taxonomy, b.Tag+"\x00"+b.Taxonomy) })
 	}
-	return x
+	return taxonomies
 }
 
 // Expand returns the tags that are kinds of one, nearest first, without itself.
@@ -119,11 +119,11 @@ func (x *Taxonomies) Expand(tag string) []Narrower {
 	var all []Narrower
 	seen := map[string]bool{tag: true}
 	for queue := []string{tag}; len(queue) > 0 && len(all) < maxExpanded; queue = queue[1:] {
-		for _, n := range x.narrower[queue[0]] {
-			if !seen[n.Tag] && len(all) < maxExpanded {
-				seen[n.Tag] = true
-				all = append(all, n)
-				queue = append(queue, n.Tag)
+		for _, narrower := range x.narrower[queue[0]] {
+			if !seen[narrower.Tag] && len(all) < maxExpanded {
+				seen[narrower.Tag] = true
+				all = append(all, narrower)
+				queue = append(queue, narrower.Tag)
 			}
 		}
 	}

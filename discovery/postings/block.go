@@ -77,22 +77,22 @@ func (b *block) find(slot uint32) place {
 
 // set puts a posting in, or in the place of the one of its slot. It reports
 // whether there was none.
-func (b *block) set(p Posting) bool {
-	at := b.find(p.Slot())
-	if at.slot == p.Slot() {
+func (b *block) set(posting Posting) bool {
+	at := b.find(posting.Slot())
+	if at.slot == posting.Slot() {
 		c := &b.cells[at.to-1]
-		*c = *c&^MaxWeight | cell(p.Weight())
+		*c = *c&^MaxWeight | cell(posting.Weight())
 		return false
 	}
-	if p.Slot() < b.first {
-		b.first, at.before = p.Slot(), p.Slot()
+	if posting.Slot() < b.first {
+		b.first, at.before = posting.Slot(), posting.Slot()
 	}
 	var room [2 * maxCells]cell
-	cs := appendCells(room[:0], p.Slot()-at.before, p.Weight())
+	cs := appendCells(room[:0], posting.Slot()-at.before, posting.Weight())
 	if at.slot != noSlot {
-		cs = appendCells(cs, at.slot-p.Slot(), b.cells[at.to-1].weight())
+		cs = appendCells(cs, at.slot-posting.Slot(), b.cells[at.to-1].weight())
 	} else {
-		b.last = p.Slot()
+		b.last = posting.Slot()
 	}
 	b.replace(at.from, at.to, cs)
 	return true
@@ -103,10 +103,10 @@ func (b *block) set(p Posting) bool {
 // what stood between.
 func (b *block) sweep(alive Bitset) (gone int) {
 	at, before, to := b.first, b.first, 0
-	for i, c := range b.cells {
-		at += c.gap()
+	for i, cell := range b.cells {
+		at += cell.gap()
 		switch {
-		case c.weight() == 0:
+		case cell.weight() == 0:
 			continue
 		case !alive.Has(at):
 			gone++
@@ -117,7 +117,7 @@ func (b *block) sweep(alive Bitset) (gone int) {
 			b.first, before = at, at
 			fallthrough
 		default:
-			to = len(appendCells(b.cells[:to], at-before, c.weight()))
+			to = len(appendCells(b.cells[:to], at-before, cell.weight()))
 		}
 		before = at
 	}

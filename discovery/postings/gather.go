@@ -37,11 +37,11 @@ func (h *hits) Pop() any {
 }
 func (h *hits) Less(i, j int) bool { return h.worse(h.all[i], h.all[j]) }
 
-func (h *hits) worse(a, b Hit) bool {
-	if a.Score != b.Score {
-		return a.Score < b.Score
+func (h *hits) worse(hit, b Hit) bool {
+	if hit.Score != b.Score {
+		return hit.Score < b.Score
 	}
-	return h.first(b.Slot, a.Slot)
+	return h.first(b.Slot, hit.Slot)
 }
 
 // A gatherer finds the best candidates. It goes through the index a stretch of
@@ -82,14 +82,14 @@ var gatherers = sync.Pool{New: func() any { return new(gatherer) }}
 func Gather(leads []Lead, ok Bitset, most int, before func(a, b uint32) bool) []Hit {
 	g := gatherers.Get().(*gatherer)
 	defer gatherers.Put(g)
-	slices.SortFunc(leads, func(a, b Lead) int {
-		if a.isDense() != b.isDense() {
+	slices.SortFunc(leads, func(lead, b Lead) int {
+		if lead.isDense() != b.isDense() {
 			if b.isDense() {
 				return -1
 			}
 			return 1
 		}
-		return int(b.Max) - int(a.Max)
+		return int(b.Max) - int(lead.Max)
 	})
 	g.leads, g.ok, g.most, g.dense = leads, ok, most, len(leads)
 	g.rest = append(g.rest[:0], make([]uint32, len(leads)+1)...)
@@ -212,12 +212,12 @@ func (g *gatherer) eights(ok Bitset, at int) (all uint64) {
 	return all
 }
 
-func (g *gatherer) offer(h Hit) {
+func (g *gatherer) offer(hit Hit) {
 	switch {
 	case len(g.hits.all) < g.most:
-		heap.Push(&g.hits, h)
-	case g.hits.worse(g.hits.all[0], h):
-		g.hits.all[0] = h
+		heap.Push(&g.hits, hit)
+	case g.hits.worse(g.hits.all[0], hit):
+		g.hits.all[0] = hit
 		heap.Fix(&g.hits, 0)
 	}
 }
@@ -273,12 +273,12 @@ func (g *gatherer) suppose(i int, bar uint32) {
 
 // correct puts what a dense term weighs in the place of what it was supposed to.
 func (g *gatherer) correct(i int, bar uint32) {
-	l, c := &g.leads[i], &g.from[i]
+	lead, cursor := &g.leads[i], &g.from[i]
 	bar += g.zero
 	n := 0
 	for _, low := range g.likely {
-		if slot := g.base + uint32(low); l.List.Dense.Has(slot) {
-			g.sums[low] -= l.Max - l.IDF*c.seek(slot)
+		if slot := g.base + uint32(low); lead.List.Dense.Has(slot) {
+			g.sums[low] -= lead.Max - lead.IDF*cursor.seek(slot)
 		}
 		g.room[n] = low
 		if g.sums[low] >= bar {

@@ -62,18 +62,18 @@ func (l *List) block(slot uint32) int {
 }
 
 // set puts a posting in, or in the place of the one of its slot.
-func (l *List) set(p Posting) {
-	l.Max = max(l.Max, p.Weight())
+func (l *List) set(posting Posting) {
+	l.Max = max(l.Max, posting.Weight())
 	if len(l.blocks) == 0 {
-		l.blocks, l.Count = []block{newBlock(p)}, 1
+		l.blocks, l.Count = []block{newBlock(posting)}, 1
 		return
 	}
-	i := l.block(p.Slot())
-	if !l.blocks[i].set(p) {
+	i := l.block(posting.Slot())
+	if !l.blocks[i].set(posting) {
 		return
 	}
 	l.Count++
-	l.note(p.Slot())
+	l.note(posting.Slot())
 	if len(l.blocks[i].cells) > BlockCells {
 		l.split(i)
 		l.thicken()
@@ -104,19 +104,19 @@ func (l *List) sweep(from uint32, alive Bitset) (next uint32, read, gone int) {
 		next = l.blocks[end].first
 	}
 	for i := first; i < end; i++ {
-		b := l.blocks[i]
-		read += len(b.cells)
-		gone += b.sweep(alive)
-		switch n := len(b.cells); {
+		block := l.blocks[i]
+		read += len(block.cells)
+		gone += block.sweep(alive)
+		switch n := len(block.cells); {
 		case n == 0:
 			continue
 		case to > 0 && n+len(l.blocks[to-1].cells) <= BlockCells*3/4:
-			l.blocks[to-1].join(&b)
+			l.blocks[to-1].join(&block)
 			continue
-		case cap(b.cells) > 2*n:
-			b.cells = slices.Clone(b.cells)
+		case cap(block.cells) > 2*n:
+			block.cells = slices.Clone(block.cells)
 		}
-		l.blocks[to] = b
+		l.blocks[to] = block
 		to++
 	}
 	l.blocks = slices.Delete(l.blocks, to, end)

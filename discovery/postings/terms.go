@@ -65,38 +65,38 @@ func (t *Terms) Has(h uint64) bool { _, ok := t.find(h); return ok }
 
 // Set says that a term weighs so much in a slot. It is false where that would be a
 // term too many.
-func (t *Terms) Set(h uint64, p Posting) bool {
+func (t *Terms) Set(h uint64, posting Posting) bool {
 	n, ok := t.find(h)
 	if !ok {
 		if t.table.Len() >= t.Max {
 			return false
 		}
 		n = t.infos.Take()
-		*t.infos.At(n) = termInfo{low: uint32(h), high: uint32(h >> 32), at: uint32(p)}
+		*t.infos.At(n) = termInfo{low: uint32(h), high: uint32(h >> 32), at: uint32(posting)}
 		t.table.Insert(n, t.hash)
 		t.postings++
 		return true
 	}
-	t.add(n, p)
+	t.add(n, posting)
 	return true
 }
 
 // add is set for a term that there is.
-func (t *Terms) add(n uint32, p Posting) {
+func (t *Terms) add(n uint32, posting Posting) {
 	i := t.infos.At(n)
 	if only, ok := i.only(); ok {
-		if only.Slot() == p.Slot() {
-			i.at = uint32(p)
+		if only.Slot() == posting.Slot() {
+			i.at = uint32(posting)
 			return
 		}
 		at := t.lists.Take()
 		t.lists.At(at).set(only)
 		i.at = inList | at
 	}
-	l := t.lists.At(i.list())
-	before := l.Count
-	l.set(p)
-	t.postings += int(l.Count - before)
+	list := t.lists.At(i.list())
+	before := list.Count
+	list.set(posting)
+	t.postings += int(list.Count - before)
 }
 
 // ahead is room for setAll.
@@ -113,42 +113,42 @@ const none = ^uint32(0)
 // the other for each term: so it reads the first of all terms, then the second of all, and
 // waits for many at once.
 func (t *Terms) SetAll(hs []uint64, slot uint32, weight func(i int) byte) (left uint64) {
-	a := &t.ahead
+	ahead := &t.ahead
 	for _, h := range hs {
 		if n, ok := t.table.Likely(h); ok {
-			a.sum += uint64(t.infos.At(n).low)
+			ahead.sum += uint64(t.infos.At(n).low)
 		}
 	}
-	a.numbers, a.lists = a.numbers[:0], a.lists[:0]
+	ahead.numbers, ahead.lists = ahead.numbers[:0], ahead.lists[:0]
 	for _, h := range hs {
 		n, ok := t.find(h)
 		if !ok {
 			n = none
 		} else if i := t.infos.At(n); i.at&inList != 0 {
-			a.lists = append(a.lists, t.lists.At(i.list()))
+			ahead.lists = append(ahead.lists, t.lists.At(i.list()))
 		}
-		a.numbers = append(a.numbers, n)
+		ahead.numbers = append(ahead.numbers, n)
 	}
-	for _, l := range a.lists {
-		a.sum += uint64(l.Count)
+	for _, l := range ahead.lists {
+		ahead.sum += uint64(l.Count)
 	}
-	for _, l := range a.lists {
-		a.sum += uint64(l.blocks[len(l.blocks)-1].last)
+	for _, l := range ahead.lists {
+		ahead.sum += uint64(l.blocks[len(l.blocks)-1].last)
 	}
-	for _, l := range a.lists {
+	for _, l := range ahead.lists {
 		b := &l.blocks[l.block(slot)]
-		a.sum += uint64(b.cells[len(b.cells)-1])
+		ahead.sum += uint64(b.cells[len(b.cells)-1])
 	}
 	for i, h := range hs {
-		p := NewPosting(slot, weight(i))
-		switch n := a.numbers[i]; {
+		posting := NewPosting(slot, weight(i))
+		switch n := ahead.numbers[i]; {
 		case n != none:
-			t.add(n, p)
-		case !t.Set(h, p): // which looks again: it may have been among hs before
+			t.add(n, posting)
+		case !t.Set(h, posting): // which looks again: it may have been among hs before
 			left++
 		}
 	}
-	clear(a.lists)
+	clear(ahead.lists)
 	return left
 }
 
@@ -187,12 +187,12 @@ func (t *Terms) Sweep(at *SweepPosition, alive Bitset, budget int) bool {
 // settle has a term's list no longer than it needs.
 func (t *Terms) settle(n uint32) {
 	i := t.infos.At(n)
-	switch l := t.lists.At(i.list()); l.Count {
+	switch list := t.lists.At(i.list()); list.Count {
 	case 0:
 		t.lists.Give(i.list())
 		t.drop(n)
 	case 1:
-		only := l.only()
+		only := list.only()
 		t.lists.Give(i.list())
 		i.at = uint32(only)
 	}
