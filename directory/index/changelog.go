@@ -63,8 +63,8 @@ type changeLog struct {
 	id     uint64        // random: positions of another log mean nothing in this one
 	period atomic.Uint64 // counts the times that changes began to be kept; 0 while they are not
 
-	bell   chan struct{} // holds one token where something was written since
-	keeper chan struct{} // holds one token: who has it minds the deadlines
+	changed     chan struct{} // holds one token where something was written since
+	expiryToken chan struct{} // holds one token: who has it minds the deadlines
 
 	mu       sync.Mutex
 	ring     []change // of position p at p % logSize; nil while nothing is kept
@@ -75,19 +75,19 @@ type changeLog struct {
 	watchers int
 	idle     time.Time     // since when there are none
 	wake     chan struct{} // closed by the first watcher who hears the bell
-	woke     time.Time     // when it last was
+	lastWake time.Time     // when it last was
 }
 
 func newChangeLog() *changeLog {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
-	l := &changeLog{id: binary.BigEndian.Uint64(id[:]), bell: make(chan struct{}, 1), keeper: make(chan struct{}, 1), wake: make(chan struct{})}
-	l.keeper <- struct{}{}
+	l := &changeLog{id: binary.BigEndian.Uint64(id[:]), changed: make(chan struct{}, 1), expiryToken: make(chan struct{}, 1), wake: make(chan struct{})}
+	l.expiryToken <- struct{}{}
 	return l
 }
 
-// keep sees to it that changes are kept, for one more watcher.
-func (l *changeLog) keep() {
+// subscribe sees to it that changes are kept, for one more watcher.
+func (l *changeLog) subscribe() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.watchers++
@@ -101,8 +101,8 @@ func (l *changeLog) keep() {
 	}
 }
 
-// leave is the reverse of keep; changes are kept for a while yet.
-func (l *changeLog) leave() {
+// unsubscribe is the reverse of keep; changes are kept for a while yet.
+func (l *changeLog) unsubscribe() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.watchers--; l.watchers == 0 {
@@ -124,24 +124,24 @@ func (l *changeLog) append(change change) {
 	}
 
 	if l.next-l.first == logSize {
-		l.forget()
+		l.dropOldest()
 	}
 	l.ring[l.next%logSize] = change
 	l.next++
 
 	for l.weight += change.weight(); l.weight > logBytes; {
-		l.forget()
+		l.dropOldest()
 	}
 
 	select {
-	case l.bell <- struct{}{}:
+	case l.changed <- struct{}{}:
 	default:
 	}
 }
 
-// forget forgets the oldest change. A watcher who hasn't come to it has lost its place.
+// dropOldest forgets the oldest change. A watcher who hasn't come to it has lost its place.
 // l.mu is held.
-func (l *changeLog) forget() {
+func (l *changeLog) dropOldest() {
 	oldest := &l.ring[l.first%logSize]
 	l.weight -= oldest.weight()
 	*oldest = change{}
@@ -156,8 +156,8 @@ func (l *changeLog) position() uint64 {
 	return l.next
 }
 
-// holds reports whether all changes from a position on are here.
-func (l *changeLog) holds(from uint64) bool {
+// contains reports whether all changes from a position on are here.
+func (l *changeLog) contains(from uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ring != nil && l.first <= from && from <= l.next
@@ -179,9 +179,9 @@ func (l *changeLog) read(buf []change, from, to uint64) (int, bool) {
 	return n, true
 }
 
-// woken returns a channel that is closed once somebody has heard the bell, or
+// wakeAfter returns a channel that is closed once somebody has heard the bell, or
 // nil where there are changes from a position on already.
-func (l *changeLog) woken(from uint64) <-chan struct{} {
+func (l *changeLog) wakeAfter(from uint64) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.next > from {
@@ -190,11 +190,11 @@ func (l *changeLog) woken(from uint64) <-chan struct{} {
 	return l.wake
 }
 
-// pass wakes all other watchers, at the pace that is kept unless ctx ends. Whoever
+// wakeAll wakes all other watchers, at the pace that is kept unless ctx ends. Whoever
 // hears the bell does it, so that a writer does not.
-func (l *changeLog) pass(ctx context.Context) {
+func (l *changeLog) wakeAll(ctx context.Context) {
 	l.mu.Lock()
-	early := logPace - time.Since(l.woke)
+	early := logPace - time.Since(l.lastWake)
 	l.mu.Unlock()
 	if early > 0 {
 		select {
@@ -204,7 +204,7 @@ func (l *changeLog) pass(ctx context.Context) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.woke = time.Now()
+	l.lastWake = time.Now()
 	close(l.wake)
 	l.wake = make(chan struct{})
 }
@@ -236,9 +236,9 @@ func ParseResumeToken(s string) ResumeToken {
 	return ResumeToken{}
 }
 
-// alike reports whether two entries of one rid say the same but for what a
+// sameForWatchers reports whether two entries of one rid say the same but for what a
 // refresh, a renewal or a new signature changes: deadlines and how it came here.
-func alike(entry, b *directory.Entry) bool {
+func sameForWatchers(entry, b *directory.Entry) bool {
 	return entry == b || entry.Statement == b.Statement && entry.UpdatedAt == b.UpdatedAt && entry.RegisteredAt == b.RegisteredAt &&
 		entry.Agent == b.Agent && entry.Owner == b.Owner && entry.Redacted == b.Redacted &&
 		entry.Visibility.Mesh == b.Visibility.Mesh && slices.Equal(entry.Visibility.Peers, b.Visibility.Peers) &&

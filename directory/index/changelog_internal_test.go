@@ -14,7 +14,7 @@ import (
 // Requirement: FORM-005
 func TestTheLogOfChangesIsBoundedInBytes(t *testing.T) {
 	l := newChangeLog()
-	l.keep()
+	l.subscribe()
 	begin := l.position()
 	entry := func(size int) *directory.Entry {
 		return &directory.Entry{Document: directory.LoadDocument(directory.KindAD, []byte(strings.Repeat("a", size)))}
@@ -23,7 +23,7 @@ func TestTheLogOfChangesIsBoundedInBytes(t *testing.T) {
 	for range logSize + 10 {
 		l.append(change{new: entry(10)}) // which takes nothing from the log
 	}
-	if l.weight != 0 || l.holds(begin) || !l.holds(begin+10) {
+	if l.weight != 0 || l.contains(begin) || !l.contains(begin+10) {
 		t.Errorf("%d bytes weigh %d additions, from %d", l.weight, logSize, l.first-begin)
 	}
 
@@ -66,13 +66,13 @@ func TestARefreshAwakesNoDocument(t *testing.T) {
 	again.Document = d // says the same, and is not at rest
 	other.Document = directory.LoadDocument(directory.KindAD, []byte(`{"base":"https://b.example"}`))
 	if n := testing.AllocsPerRun(10, func() {
-		if !alike(before, &after) {
+		if !sameForWatchers(before, &after) {
 			t.Error("a refresh is a change of what is watched")
 		}
 	}); n > 0 {
 		t.Errorf("a refresh takes %.0f allocations", n)
 	}
-	if !alike(before, &again) || alike(before, &other) {
+	if !sameForWatchers(before, &again) || sameForWatchers(before, &other) {
 		t.Error("documents are told apart by their form")
 	}
 }

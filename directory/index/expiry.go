@@ -25,13 +25,13 @@ func (d deadline) Compare(o deadline) int {
 	return cmp.Or(cmp.Compare(d.at, o.at), d.rid.Compare(o.rid))
 }
 
-// deadlines is a heap of when to look at which entry: for each entry that is
+// deadlineHeap is a heap of when to look at which entry: for each entry that is
 // alive one that is not behind its deadline. So a refresh costs nothing; whoever
 // looks too early looks again.
-type deadlines struct{ table.Heap[deadline] }
+type deadlineHeap struct{ table.Heap[deadline] }
 
 // take removes the first deadline, and those that are equal to it.
-func (h *deadlines) take() deadline {
+func (h *deadlineHeap) take() deadline {
 	deadline := h.Pop()
 	for h.Len() > 0 && h.First() == deadline {
 		h.Pop()
@@ -39,51 +39,53 @@ func (h *deadlines) take() deadline {
 	return deadline
 }
 
-// A minder is what an index keeps for those who watch it. The index's lock guards
+// An expiryQueue is what an index keeps for those who watch it. The index's lock guards
 // it.
-type minder struct {
-	log    *changeLog // nil for an index that is in no view
-	period uint64     // that of the log which the rest is of
-	agenda deadlines
-	whole  bool     // agenda has all of the index's entries
-	told   deadline // whose deadline isn't behind this has died as far as the log says
+type expiryQueue struct {
+	log       *changeLog // nil for an index that is in no view
+	period    uint64     // that of the log which the rest is of
+	deadlines deadlineHeap
+	complete  bool     // agenda has all of the index's entries
+	expiredTo deadline // whose deadline isn't behind this has died as far as the log says
 }
 
-// dead reports whether the log says that e has expired.
-func (m *minder) dead(e *directory.Entry) bool { return deadlineOf(e).Compare(m.told) <= 0 }
+// isExpired reports whether the log says that e has expired.
+func (m *expiryQueue) isExpired(e *directory.Entry) bool {
+	return deadlineOf(e).Compare(m.expiredTo) <= 0
+}
 
-// minds reports whether changes are kept. What was kept in the past is let go.
-func (m *minder) minds() bool {
+// isActive reports whether changes are kept. What was kept in the past is let go.
+func (m *expiryQueue) isActive() bool {
 	if m.log == nil {
 		return false
 	}
 	p := m.log.period.Load()
 	if p == 0 {
-		m.agenda = deadlines{}
+		m.deadlines = deadlineHeap{}
 		return false
 	}
 	return p == m.period
 }
 
-// note tells the log that the entry of a rid is now another one; nil for none.
+// recordChange tells the log that the entry of a rid is now another one; nil for none.
 // The caller holds the lock for writing.
-func (x *Index) note(old, new *directory.Entry) {
-	minder := &x.minder
-	if !minder.minds() {
+func (x *Index) recordChange(old, new *directory.Entry) {
+	minder := &x.expiries
+	if !minder.isActive() {
 		return
 	}
 	c := change{old: old, new: new}
-	if old != nil && minder.dead(old) {
+	if old != nil && minder.isExpired(old) {
 		c.old = nil
 	}
 	if new != nil && (c.old == nil || new.ExpiresAt < old.ExpiresAt) {
-		minder.agenda.Push(deadlineOf(new))
+		minder.deadlines.Push(deadlineOf(new))
 	}
-	if new != nil && minder.dead(new) {
+	if new != nil && minder.isExpired(new) {
 		c.new = nil
 	}
 	switch {
-	case c.old == nil && c.new == nil, c.old != nil && c.new != nil && alike(c.old, c.new):
+	case c.old == nil && c.new == nil, c.old != nil && c.new != nil && sameForWatchers(c.old, c.new):
 		return
 	case c.new == nil:
 		c.expired = !c.old.AliveAt(x.Clock.Now().UnixMilli())
@@ -91,24 +93,24 @@ func (x *Index) note(old, new *directory.Entry) {
 	minder.log.append(c)
 }
 
-// mindBudget is how many entries one hold of the lock looks at.
-const mindBudget = 256
+// expiryBatch is how many entries one hold of the lock looks at.
+const expiryBatch = 256
 
-// mind begins to know x's deadlines for the log's period, unless it does.
-func (x *Index) mind() {
+// startExpiry begins to know x's deadlines for the log's period, unless it does.
+func (x *Index) startExpiry() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	m := &x.minder
+	m := &x.expiries
 	if m.period == m.log.period.Load() {
 		return
 	}
-	*m = minder{log: m.log, period: m.log.period.Load(), told: deadline{x.Clock.Now().UnixMilli(), directory.MaxRID}}
+	*m = expiryQueue{log: m.log, period: m.log.period.Load(), expiredTo: deadline{x.Clock.Now().UnixMilli(), directory.MaxRID}}
 	// The lock is let go now and then: what is put meanwhile notes its deadline
 	// itself.
-	var all deadlines
-	for last, more := (key{}), true; more; {
+	var all deadlineHeap
+	for last, more := (sortKey{}), true; more; {
 		var found []*directory.Entry
-		found, last, more = x.scanHeld(extent{field: fieldAll}, &matcher{Query: &Query{}}, last, m.told.at, mindBudget, mindBudget)
+		found, last, more = x.scanHeld(textFilter{field: fieldAll}, &matcher{Query: &Query{}}, last, m.expiredTo.at, expiryBatch, expiryBatch)
 		x.mu.Unlock()
 		for _, e := range found {
 			all.Push(deadlineOf(e))
@@ -118,10 +120,10 @@ func (x *Index) mind() {
 	if m.period != m.log.period.Load() {
 		return // nobody watches any more
 	}
-	for _, d := range m.agenda.Items() {
+	for _, d := range m.deadlines.Items() {
 		all.Push(d)
 	}
-	m.agenda, m.whole = all, true
+	m.deadlines, m.complete = all, true
 }
 
 // expire tells the log who has died by the origin's clock. It returns in how
@@ -135,8 +137,8 @@ func (x *Index) expire() time.Duration {
 	}
 }
 
-// lookAgain bounds how long a leap of an origin's clock goes unnoticed.
-const lookAgain = time.Second
+// maxExpiryWait bounds how long a leap of an origin's clock goes unnoticed.
+const maxExpiryWait = time.Second
 
 func (x *Index) expireSome() (wait time.Duration, more bool) {
 	now := x.Clock.Now().UnixMilli()
@@ -145,23 +147,23 @@ func (x *Index) expireSome() (wait time.Duration, more bool) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	minder := &x.minder
-	if !minder.minds() || !minder.whole {
-		return lookAgain, false
+	minder := &x.expiries
+	if !minder.isActive() || !minder.complete {
+		return maxExpiryWait, false
 	}
-	for range mindBudget {
-		if minder.agenda.Len() == 0 || minder.agenda.First().at > now {
+	for range expiryBatch {
+		if minder.deadlines.Len() == 0 || minder.deadlines.First().at > now {
 			return 0, true // due says how long
 		}
-		deadline := minder.agenda.take()
-		slot, _ := x.stock.slot(deadline.rid)
+		deadline := minder.deadlines.take()
+		row, _ := x.entries.find(deadline.rid)
 		switch {
-		case slot == nil || minder.dead(slot.e):
-		case slot.e.ExpiresAt > deadline.at:
-			minder.agenda.Push(deadlineOf(slot.e))
+		case row == nil || minder.isExpired(row.entry):
+		case row.entry.ExpiresAt > deadline.at:
+			minder.deadlines.Push(deadlineOf(row.entry))
 		default:
-			minder.told = deadlineOf(slot.e)
-			minder.log.append(change{old: slot.e, expired: true})
+			minder.expiredTo = deadlineOf(row.entry)
+			minder.log.append(change{old: row.entry, expired: true})
 		}
 	}
 	return 0, true
@@ -171,8 +173,8 @@ func (x *Index) expireSome() (wait time.Duration, more bool) {
 func (x *Index) due(now int64) time.Duration {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	if x.minder.agenda.Len() == 0 {
-		return lookAgain
+	if x.expiries.deadlines.Len() == 0 {
+		return maxExpiryWait
 	}
-	return max(0, min(lookAgain, time.Duration(x.minder.agenda.First().at-now)*time.Millisecond))
+	return max(0, min(maxExpiryWait, time.Duration(x.expiries.deadlines.First().at-now)*time.Millisecond))
 }

@@ -11,38 +11,38 @@ import (
 // Bounds on what one hold of the lock looks at, so that a long lookup keeps no
 // writer waiting.
 const (
-	findFirst = 2 * MaxCount // entries looked at by the first hold; later ones double it …
-	findMost  = 1024         // … up to here, which takes a third of a millisecond
+	firstScan = 2 * MaxCount // entries looked at by the first hold; later ones double it …
+	maxScan   = 1024         // … up to here, which takes a third of a millisecond
 )
 
-// An extent is the entries that have a text of one field, or a text that begins with it.
-type extent struct {
+// An textFilter is the entries that have a text of one field, or a text that begins with it.
+type textFilter struct {
 	field  int
 	text   string
 	prefix bool
 }
 
-// along returns the slots of an extent of one text whose keys are behind one.
-func (x *Index) along(r extent, behind key) stretch {
+// rowsOf returns the rows of an extent of one text whose keys are behind one.
+func (x *Index) rowsOf(r textFilter, behind sortKey) rowRange {
 	if r.field == fieldAgent {
-		return x.named(r.text, behind)
+		return x.rowsNamed(r.text, behind)
 	}
 	t, _ := x.fields[r.field].text(r.text)
 	if t == nil {
-		return stretch{of: &order{}}
+		return rowRange{of: &sortedRows{}}
 	}
-	o := t.slots()
-	return stretch{o, o.first(x.stock.upTo(behind)), o.end()}
+	o := t.rows()
+	return rowRange{o, o.first(x.entries.upTo(behind)), o.end()}
 }
 
-// named returns the slots of an agent name whose keys are behind one.
-func (x *Index) named(agent string, behind key) stretch {
-	return x.names.stretch(x.stock.named(agent, x.stock.upTo(behind)), x.stock.named(agent, always))
+// rowsNamed returns the rows of an agent name whose keys are behind one.
+func (x *Index) rowsNamed(agent string, behind sortKey) rowRange {
+	return x.names.between(x.entries.nameBefore(agent, x.entries.upTo(behind)), x.entries.nameBefore(agent, always))
 }
 
-// nameBegins returns the slots whose names begin with a text, from a waypoint on.
-func (x *Index) nameBegins(text string, from waypoint) stretch {
-	return x.names.stretch(x.stock.named(from.text, x.stock.before(from.key)), x.stock.named(text+lastByte, always))
+// rowsNamedFrom returns the rows whose names begin with a text, from a waypoint on.
+func (x *Index) rowsNamedFrom(text string, from textPlace) rowRange {
+	return x.names.between(x.entries.nameBefore(from.text, x.entries.before(from.key)), x.entries.nameBefore(text+lastByte, always))
 }
 
 // lastByte is behind all UTF-8.
@@ -51,13 +51,13 @@ const lastByte = "\xff"
 func always(uint32) bool { return true }
 
 // size returns how many entries an extent has, at least where it is of many texts.
-func (x *Index) size(r extent) int {
+func (x *Index) size(r textFilter) int {
 	postings := &x.fields[r.field]
 	switch {
 	case r.field == fieldAgent && r.prefix:
-		return x.nameBegins(r.text, waypoint{text: r.text}).size()
+		return x.rowsNamedFrom(r.text, textPlace{text: r.text}).size()
 	case r.field == fieldAgent:
-		return x.named(r.text, key{}).size()
+		return x.rowsNamed(r.text, sortKey{}).size()
 	case r.prefix:
 		return postings.sizeOf(r.text)
 	}
@@ -70,22 +70,22 @@ func (x *Index) size(r extent) int {
 // find yields the living entries behind the key after that q asks for, in
 // order. It holds no lock while it yields. Its cost follows the smallest of the
 // extents that q names, not the size of the index.
-func (x *Index) find(query *Query, after key) iter.Seq[*directory.Entry] {
+func (x *Index) find(query *Query, after sortKey) iter.Seq[*directory.Entry] {
 	return func(yield func(*directory.Entry) bool) {
 		now := x.Clock.Now().UnixMilli()
 		along, size, byPrefix, most := x.plan(query)
-		m := &matcher{Query: query, marks: query.marksOf()}
-		last, more, want := after, true, query.wanted()
-		for budget := findFirst; more; budget = min(2*budget, findMost) {
+		m := &matcher{Query: query, mask: query.mask()}
+		last, more, want := after, true, query.pageSize()
+		for budget := firstScan; more; budget = min(2*budget, maxScan) {
 			var found []*directory.Entry
 			if most > 0 {
 				budget = min(budget, most)
 				found, last, more = x.scan(along, m, last, now, budget, want)
-				most, want = most-budget, findMost // not all were visible: no more of small holds
-			} else if found, more = x.gather(byPrefix, m, last, now, size/2); more {
+				most, want = most-budget, maxScan // not all were visible: no more of small holds
+			} else if found, more = x.collectByPrefix(byPrefix, m, last, now, size/2); more {
 				most = math.MaxInt // it gave up
 			}
-			if !m.spend() {
+			if !m.charge() {
 				return
 			}
 			for _, e := range found {
@@ -101,13 +101,13 @@ func (x *Index) find(query *Query, after key) iter.Seq[*directory.Entry] {
 // which is in order, and has so many entries. Where a prefix has not half as many, these are
 // gathered and sorted, but not before as many have been scanned, since most pages fill
 // sooner. So neither costs more than twice what the other would have.
-func (x *Index) plan(query *Query) (along extent, size int, byPrefix extent, most int) {
+func (x *Index) plan(query *Query) (along textFilter, size int, byPrefix textFilter, most int) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	along = extent{field: fieldAll}
-	size = x.stock.byRID.Len()
-	var prefixes []extent
-	for _, r := range query.extents() {
+	along = textFilter{field: fieldAll}
+	size = x.entries.byRID.Len()
+	var prefixes []textFilter
+	for _, r := range query.textFilters() {
 		if r.prefix {
 			prefixes = append(prefixes, r)
 		} else if n := x.size(r); n < size {
@@ -123,19 +123,19 @@ func (x *Index) plan(query *Query) (along extent, size int, byPrefix extent, mos
 	return along, size, byPrefix, most
 }
 
-// extents returns a superset of what q asks for by each of its filters.
-func (q *Query) extents() []extent {
-	var rs []extent
+// textFilters returns a superset of what q asks for by each of its filters.
+func (q *Query) textFilters() []textFilter {
+	var rs []textFilter
 	for _, p := range q.Agent {
-		rs = append(rs, extent{fieldAgent, p.Text, p.Prefix})
+		rs = append(rs, textFilter{fieldAgent, p.Text, p.Prefix})
 	}
 	for _, p := range q.CapName {
-		rs = append(rs, extent{fieldCapName, p.Text, p.Prefix})
+		rs = append(rs, textFilter{fieldCapName, p.Text, p.Prefix})
 	}
 	add := func(field int, texts []string) {
 		for _, t := range texts {
 			if field != fieldStatus || t != directory.StatusActive {
-				rs = append(rs, extent{field: field, text: t})
+				rs = append(rs, textFilter{field: field, text: t})
 			}
 		}
 	}
@@ -148,115 +148,115 @@ func (q *Query) extents() []extent {
 	return rs
 }
 
-// wanted is how many entries a page needs where all of them are visible, and one
+// pageSize is how many entries a page needs where all of them are visible, and one
 // more that tells whether there is another page.
-func (q *Query) wanted() int {
+func (q *Query) pageSize() int {
 	if q.Count < 1 || q.Count > MaxCount {
 		return MaxCount + 1
 	}
-	return min(q.Skip, findMost) + q.Count + 1
+	return min(q.Skip, maxScan) + q.Count + 1
 }
 
 // scan looks at up to budget entries of r behind the key after, until it has
 // found as many entries that q asks for as are wanted. It returns them, the key
 // of the last one looked at, and whether there are more.
-func (x *Index) scan(r extent, matcher *matcher, after key, now int64, budget, want int) (found []*directory.Entry, last key, more bool) {
+func (x *Index) scan(r textFilter, matcher *matcher, after sortKey, now int64, budget, want int) (found []*directory.Entry, last sortKey, more bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.scanHeld(r, matcher, after, now, budget, want)
 }
 
 // scanHeld is scan for who holds the lock.
-func (x *Index) scanHeld(r extent, matcher *matcher, after key, now int64, budget, want int) (found []*directory.Entry, last key, more bool) {
+func (x *Index) scanHeld(r textFilter, matcher *matcher, after sortKey, now int64, budget, want int) (found []*directory.Entry, last sortKey, more bool) {
 	last = after
-	for n := range x.along(r, after).all() {
+	for n := range x.rowsOf(r, after).all() {
 		if budget == 0 || len(found) == want {
 			return found, last, true
 		}
 		budget--
 		matcher.looked++
-		at := x.stock.slots.At(n)
+		at := x.entries.rows.At(n)
 		last = at.key
-		if e := at.e; at.marks.has(matcher.marks) && e.AliveAt(now) && matcher.matches(e) {
+		if e := at.entry; at.mask.has(matcher.mask) && e.AliveAt(now) && matcher.matches(e) {
 			found = append(found, e)
 		}
 	}
 	return found, last, false
 }
 
-// gather returns all entries of r, whose texts are of one beginning, behind the key after that q
+// collectByPrefix returns all entries of r, whose texts are of one beginning, behind the key after that q
 // asks for, in the order of keys. It gives up, and says that there are more, where it has looked
 // at too many: an entry may have several such texts, and plan knows only of some texts how many
 // entries have them.
-func (x *Index) gather(r extent, matcher *matcher, after key, now int64, most int) (found []*directory.Entry, more bool) {
-	var slots []slot
-	for at, goesOn := (waypoint{text: r.text}), true; goesOn; {
-		at, goesOn = x.gatherSome(&slots, r, matcher, at, after, now)
+func (x *Index) collectByPrefix(r textFilter, matcher *matcher, after sortKey, now int64, most int) (found []*directory.Entry, more bool) {
+	var rows []row
+	for at, goesOn := (textPlace{text: r.text}), true; goesOn; {
+		at, goesOn = x.collectSome(&rows, r, matcher, at, after, now)
 		most -= matcher.looked
-		if !matcher.spend() {
+		if !matcher.charge() {
 			return nil, false
 		}
 		if goesOn && most <= 0 {
 			return nil, true
 		}
 	}
-	slices.SortFunc(slots, func(a, b slot) int { return a.key.compare(b.key) })
+	slices.SortFunc(rows, func(a, b row) int { return a.key.compare(b.key) })
 	// An entry may have several names with one beginning, and be refreshed in between.
-	slots = slices.CompactFunc(slots, func(a, b slot) bool { return a.key == b.key })
-	for _, s := range slots {
-		found = append(found, s.e)
+	rows = slices.CompactFunc(rows, func(a, b row) bool { return a.key == b.key })
+	for _, s := range rows {
+		found = append(found, s.entry)
 	}
 	return found, false
 }
 
-// A waypoint is an entry by a text that it has and its key, which it is found by again when
+// A textPlace is an entry by a text that it has and its key, which it is found by again when
 // others have come and gone.
-type waypoint struct {
+type textPlace struct {
 	text string
-	key  key
+	key  sortKey
 }
 
-// gatherSome adds those of the next entries of r, from one on, as many as one hold of
+// collectSome adds those of the next entries of r, from one on, as many as one hold of
 // the lock looks at. It returns the one to go on with, and whether there is one.
-func (x *Index) gatherSome(slots *[]slot, r extent, matcher *matcher, from waypoint, after key, now int64) (waypoint, bool) {
+func (x *Index) collectSome(rows *[]row, r textFilter, matcher *matcher, from textPlace, after sortKey, now int64) (textPlace, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	looked := 0
 	for text, part := range x.parts(r, from) {
 		for n := range part.all() {
-			at := x.stock.slots.At(n)
-			if looked == findMost {
+			at := x.entries.rows.At(n)
+			if looked == maxScan {
 				if r.field == fieldAgent {
-					text = at.e.Agent
+					text = at.entry.Agent
 				}
-				return waypoint{text, at.key}, true
+				return textPlace{text, at.key}, true
 			}
 			looked++
 			matcher.looked++
-			if at.marks.has(matcher.marks) && at.key.compare(after) > 0 && at.e.AliveAt(now) && matcher.matches(at.e) {
-				*slots = append(*slots, *at)
+			if at.mask.has(matcher.mask) && at.key.compare(after) > 0 && at.entry.AliveAt(now) && matcher.matches(at.entry) {
+				*rows = append(*rows, *at)
 			}
 		}
 	}
-	return waypoint{}, false
+	return textPlace{}, false
 }
 
 // parts yields the entries of an extent of texts with one beginning, from one on: text by
 // text, or those of all names at once and without a text.
-func (x *Index) parts(r extent, from waypoint) iter.Seq2[string, stretch] {
-	return func(yield func(string, stretch) bool) {
+func (x *Index) parts(r textFilter, from textPlace) iter.Seq2[string, rowRange] {
+	return func(yield func(string, rowRange) bool) {
 		if r.field == fieldAgent {
-			yield("", x.nameBegins(r.text, from))
+			yield("", x.rowsNamedFrom(r.text, from))
 			return
 		}
 		p := &x.fields[r.field]
 		for n := range p.beginning(r.text, from.text).all() {
 			t := p.texts.At(n)
-			sorted, begin := t.slots(), spot{}
-			if t.s == from.text {
-				begin = sorted.first(x.stock.before(from.key))
+			sorted, begin := t.rows(), place{}
+			if t.text == from.text {
+				begin = sorted.first(x.entries.before(from.key))
 			}
-			if !yield(t.s, stretch{sorted, begin, sorted.end()}) {
+			if !yield(t.text, rowRange{sorted, begin, sorted.end()}) {
 				return
 			}
 		}

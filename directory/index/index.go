@@ -16,12 +16,12 @@ type Index struct {
 
 	byRID bool // the order: by rid, or else by Created
 
-	mu     sync.RWMutex
-	stock  stock
-	names  order // of slots, by their agents' names
-	fields [fieldCount]postings
-	minder minder
-	terms  [2][]term // room for those of the entry that is put, and of the one before
+	mu       sync.RWMutex
+	entries  entryTable
+	names    sortedRows // of rows, by their agents' names
+	fields   [fieldCount]postings
+	expiries expiryQueue
+	terms    [2][]term // room for those of the entry that is put, and of the one before
 }
 
 // What entries are found by: names by their order, the rest by postings.
@@ -52,18 +52,18 @@ func newForeignIndex() *Index {
 }
 
 func (x *Index) clear() {
-	x.stock, x.names = newStock(), order{}
+	x.entries, x.names = newEntryTable(), sortedRows{}
 	for i := range x.fields {
-		x.fields[i] = postings{stock: &x.stock}
+		x.fields[i] = postings{entries: &x.entries}
 	}
 	x.fields[fieldCapName].sort()
 }
 
-func (x *Index) keyOf(entry *directory.Entry) key {
+func (x *Index) sortKeyOf(entry *directory.Entry) sortKey {
 	if x.byRID {
-		return key{rid: entry.RID}
+		return sortKey{rid: entry.RID}
 	}
-	return key{entry.Created, entry.RID}
+	return sortKey{entry.Created, entry.RID}
 }
 
 // An Edit is one change of an index: the newest entry of a rid, nil where that is gone.
@@ -94,32 +94,32 @@ func (x *Index) Put(entry *directory.Entry) {
 }
 
 func (x *Index) put(entry *directory.Entry) {
-	k := x.keyOf(entry)
-	slot, n := x.stock.slot(entry.RID)
-	if slot != nil && slot.key == k && slot.e.Agent == entry.Agent && slot.e.SharesContents(entry) { // a refresh
-		x.note(slot.e, entry)
-		slot.e = entry
+	k := x.sortKeyOf(entry)
+	row, n := x.entries.find(entry.RID)
+	if row != nil && row.key == k && row.entry.Agent == entry.Agent && row.entry.SharesContents(entry) { // a refresh
+		x.recordChange(row.entry, entry)
+		row.entry = entry
 		return
 	}
 	terms := termsOf(&x.terms[0], entry)
-	if slot != nil && slot.key != k {
-		x.drop(slot, n)
-		slot = nil
+	if row != nil && row.key != k {
+		x.drop(row, n)
+		row = nil
 	}
-	if slot == nil {
-		slot, n = x.stock.take(k)
+	if row == nil {
+		row, n = x.entries.add(k)
 	}
-	x.note(slot.e, entry)
+	x.recordChange(row.entry, entry)
 	var old []term
-	if slot.e != nil {
-		old = termsOf(&x.terms[1], slot.e)
+	if row.entry != nil {
+		old = termsOf(&x.terms[1], row.entry)
 	}
 	for _, t := range old {
 		if _, kept := slices.BinarySearchFunc(terms, t, term.compare); !kept {
 			x.unlink(t, n)
 		}
 	}
-	slot.e, slot.marks = entry, marksOf(terms)
+	row.entry, row.mask = entry, maskOf(terms)
 	for _, t := range terms {
 		if _, had := slices.BinarySearchFunc(old, t, term.compare); !had {
 			x.link(t, n)
@@ -127,10 +127,10 @@ func (x *Index) put(entry *directory.Entry) {
 	}
 }
 
-// link has a slot be found by a term of its entry.
+// link has a row be found by a term of its entry.
 func (x *Index) link(t term, n uint32) {
 	if t.field == fieldAgent {
-		x.names.insert(n, x.stock.named(t.text, x.stock.before(x.stock.slots.At(n).key)))
+		x.names.insert(n, x.entries.nameBefore(t.text, x.entries.before(x.entries.rows.At(n).key)))
 	} else {
 		x.fields[t.field].insert(t.text, n)
 	}
@@ -139,7 +139,7 @@ func (x *Index) link(t term, n uint32) {
 // unlink is the reverse of link.
 func (x *Index) unlink(t term, n uint32) {
 	if t.field == fieldAgent {
-		x.names.remove(x.names.first(x.stock.named(t.text, x.stock.before(x.stock.slots.At(n).key))))
+		x.names.remove(x.names.first(x.entries.nameBefore(t.text, x.entries.before(x.entries.rows.At(n).key))))
 	} else {
 		x.fields[t.field].remove(t.text, n)
 	}
@@ -153,17 +153,17 @@ func (x *Index) Delete(rid directory.RID) {
 }
 
 func (x *Index) delete(rid directory.RID) {
-	if s, n := x.stock.slot(rid); s != nil {
+	if s, n := x.entries.find(rid); s != nil {
 		x.drop(s, n)
 	}
 }
 
-func (x *Index) drop(s *slot, n uint32) {
-	x.note(s.e, nil)
-	for _, t := range termsOf(&x.terms[1], s.e) {
+func (x *Index) drop(s *row, n uint32) {
+	x.recordChange(s.entry, nil)
+	for _, t := range termsOf(&x.terms[1], s.entry) {
 		x.unlink(t, n)
 	}
-	x.stock.free(n)
+	x.entries.remove(n)
 }
 
 // retire removes all entries; what is done to x from here on is no change of any
@@ -172,7 +172,7 @@ func (x *Index) retire() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.empty()
-	x.minder = minder{}
+	x.expiries = expiryQueue{}
 }
 
 // Clear removes all entries at once.
@@ -183,9 +183,9 @@ func (x *Index) Clear() {
 }
 
 func (x *Index) empty() {
-	for _, s := range x.stock.slots.All() {
-		if e := s.e; e != nil {
-			x.note(e, nil)
+	for _, s := range x.entries.rows.All() {
+		if e := s.entry; e != nil {
+			x.recordChange(e, nil)
 		}
 	}
 	x.clear()
@@ -195,8 +195,8 @@ func (x *Index) empty() {
 func (x *Index) Get(rid directory.RID) (*directory.Entry, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	if s, _ := x.stock.slot(rid); s != nil {
-		return s.e, true
+	if s, _ := x.entries.find(rid); s != nil {
+		return s.entry, true
 	}
 	return nil, false
 }
@@ -208,8 +208,8 @@ func (x *Index) Named(agent string) []*directory.Entry {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	var es []*directory.Entry
-	for n := range x.named(agent, key{}).all() {
-		es = append(es, x.stock.slots.At(n).e)
+	for n := range x.rowsNamed(agent, sortKey{}).all() {
+		es = append(es, x.entries.rows.At(n).entry)
 	}
 	return es
 }
@@ -218,7 +218,7 @@ func (x *Index) Named(agent string) []*directory.Entry {
 func (x *Index) Len() int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return x.stock.byRID.Len()
+	return x.entries.byRID.Len()
 }
 
 // All yields the newest entry of every rid that is there from its call on, alive or
@@ -226,8 +226,8 @@ func (x *Index) Len() int {
 // index is loaded anew. No lock is held while it yields, and none for long.
 func (x *Index) All() iter.Seq[*directory.Entry] {
 	return func(yield func(*directory.Entry) bool) {
-		room := make([]*directory.Entry, 0, findMost)
-		for from, more := uint32(0), true; more; from += findMost {
+		room := make([]*directory.Entry, 0, maxScan)
+		for from, more := uint32(0), true; more; from += maxScan {
 			var es []*directory.Entry
 			es, more = x.some(room, from)
 			for _, e := range es {
@@ -239,15 +239,15 @@ func (x *Index) All() iter.Seq[*directory.Entry] {
 	}
 }
 
-// some adds the entries of the next slots, from one on, as many as one hold of the lock
-// looks at, and reports whether there are more. A slot keeps its entry's rid.
+// some adds the entries of the next rows, from one on, as many as one hold of the lock
+// looks at, and reports whether there are more. A row keeps its entry's rid.
 func (x *Index) some(es []*directory.Entry, from uint32) (_ []*directory.Entry, more bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	all := &x.stock.slots
-	end := min(from+findMost, all.Len())
+	all := &x.entries.rows
+	end := min(from+maxScan, all.Len())
 	for n := from; n < end; n++ {
-		if e := all.At(n).e; e != nil {
+		if e := all.At(n).entry; e != nil {
 			es = append(es, e)
 		}
 	}
@@ -264,8 +264,8 @@ func (t term) compare(o term) int {
 	return cmp.Or(cmp.Compare(t.field, o.field), cmp.Compare(t.text, o.text))
 }
 
-// soughtRooms has the lists that sought uses again.
-var soughtRooms = sync.Pool{New: func() any { return new(directory.Projection) }}
+// projectionPool has the lists that sought uses again.
+var projectionPool = sync.Pool{New: func() any { return new(directory.Projection) }}
 
 // termsOf returns what e is found by, sorted and each once, in the room that it is given.
 // Texts are in NFC, as those that are asked for (AD-059).
@@ -277,8 +277,8 @@ func termsOf(room *[]term, entry *directory.Entry) []term {
 		}
 	}
 	if !entry.Packed.IsZero() {
-		projection := soughtRooms.Get().(*directory.Projection)
-		defer soughtRooms.Put(projection)
+		projection := projectionPool.Get().(*directory.Projection)
+		defer projectionPool.Put(projection)
 		entry.UnpackFilterable(projection)
 		add(fieldTag, projection.Tags...)
 		add(fieldProtocol, projection.Protocols...)

@@ -10,57 +10,57 @@ import (
 	"github.com/roster-mesh/roster/directory/table"
 )
 
-// A key is an entry's place in the order of its index: by the revision of its
+// A sortKey is an entry's place in the order of its index: by the revision of its
 // first registration in the own domain's, by rid in others'.
-type key struct {
+type sortKey struct {
 	created uint64
 	rid     directory.RID
 }
 
-func (k key) compare(o key) int {
+func (k sortKey) compare(o sortKey) int {
 	return cmp.Or(cmp.Compare(k.created, o.created), k.rid.Compare(o.rid))
 }
 
-// postings tells which entries, by the numbers of their slots, have which texts of
+// postings tells which entries, by the numbers of their rows, have which texts of
 // one field: a change looks for its text by a hash, and then among the entries of
 // that text alone.
 type postings struct {
-	stock  *stock
-	texts  table.Pool[text]
-	byText table.Table
-	sorted *order // the texts' numbers; nil where nobody asks for beginnings of texts
+	entries *entryTable
+	texts   table.Pool[textEntries]
+	byText  table.Table
+	sorted  *sortedRows // the texts' numbers; nil where nobody asks for beginnings of texts
 }
 
-// A text is what entries have in a field.
-type text struct {
-	s    string
-	only uint32 // the entry's slot, where it is one …
-	many *order // … else all, in the order of their keys
+// A textEntries is what entries have in a field.
+type textEntries struct {
+	text   string
+	single uint32      // the entry's row, where it is one …
+	many   *sortedRows // … else all, in the order of their keys
 }
 
 // size returns how many entries have the text.
-func (t *text) size() int {
+func (t *textEntries) size() int {
 	if t.many == nil {
 		return 1
 	}
 	return t.many.n
 }
 
-// slots returns all entries, to be read.
-func (t *text) slots() *order {
+// rows returns all entries, to be read.
+func (t *textEntries) rows() *sortedRows {
 	if t.many == nil {
-		return &order{[][]uint32{{t.only}}, 1}
+		return &sortedRows{[][]uint32{{t.single}}, 1}
 	}
 	return t.many
 }
 
-func (p *postings) hash(s string) uint64 { return maphash.String(p.stock.seed, s) }
+func (p *postings) hash(s string) uint64 { return maphash.String(p.entries.seed, s) }
 
-func (p *postings) hashOf(n uint32) uint64 { return p.hash(p.texts.At(n).s) }
+func (p *postings) hashOf(n uint32) uint64 { return p.hash(p.texts.At(n).text) }
 
-// text returns a text that some entry has, and its number; nil where none has it.
-func (p *postings) text(s string) (*text, uint32) {
-	n, ok := p.byText.Find(p.hash(s), func(n uint32) bool { return p.texts.At(n).s == s })
+// textEntries returns a text that some entry has, and its number; nil where none has it.
+func (p *postings) text(s string) (*textEntries, uint32) {
+	n, ok := p.byText.Find(p.hash(s), func(n uint32) bool { return p.texts.At(n).text == s })
 	if !ok {
 		return nil, 0
 	}
@@ -69,29 +69,29 @@ func (p *postings) text(s string) (*text, uint32) {
 
 // before reports whether a text's place is before s.
 func (p *postings) before(s string) func(uint32) bool {
-	return func(n uint32) bool { return p.texts.At(n).s < s }
+	return func(n uint32) bool { return p.texts.At(n).text < s }
 }
 
-// insert says that a slot has a text, which it hasn't yet.
-func (p *postings) insert(s string, slot uint32) {
+// insert says that a row has a text, which it hasn't yet.
+func (p *postings) insert(s string, row uint32) {
 	t, _ := p.text(s)
 	switch {
 	case t == nil:
 		n := p.texts.Take()
-		*p.texts.At(n) = text{s: strings.Clone(s), only: slot} // not a part of some document
+		*p.texts.At(n) = textEntries{text: strings.Clone(s), single: row} // not a part of some document
 		p.byText.Insert(n, p.hashOf)
 		if p.sorted != nil {
 			p.sorted.insert(n, p.before(s))
 		}
 		return
 	case t.many == nil:
-		t.many = t.slots()
+		t.many = t.rows()
 	}
-	t.many.insert(slot, p.stock.before(p.stock.slots.At(slot).key))
+	t.many.insert(row, p.entries.before(p.entries.rows.At(row).key))
 }
 
 // remove takes back what insert said.
-func (p *postings) remove(s string, slot uint32) {
+func (p *postings) remove(s string, row uint32) {
 	t, n := p.text(s)
 	if t.many == nil {
 		if p.sorted != nil {
@@ -101,9 +101,9 @@ func (p *postings) remove(s string, slot uint32) {
 		p.texts.Give(n)
 		return
 	}
-	t.many.remove(t.many.first(p.stock.before(p.stock.slots.At(slot).key)))
+	t.many.remove(t.many.first(p.entries.before(p.entries.rows.At(row).key)))
 	if t.many.n == 1 {
-		t.only, t.many = t.many.runs[0][0], nil
+		t.single, t.many = t.many.runs[0][0], nil
 	}
 }
 
@@ -113,14 +113,14 @@ func (p *postings) sort() {
 	for i := range ns {
 		ns[i] = uint32(i)
 	}
-	slices.SortFunc(ns, func(a, b uint32) int { return strings.Compare(p.texts.At(a).s, p.texts.At(b).s) })
-	o := ordered(ns)
+	slices.SortFunc(ns, func(a, b uint32) int { return strings.Compare(p.texts.At(a).text, p.texts.At(b).text) })
+	o := newSortedRows(ns)
 	p.sorted = &o
 }
 
 // beginning returns the texts that begin with s, from one of them on.
-func (p *postings) beginning(s, from string) stretch {
-	return p.sorted.stretch(p.before(from), p.before(s+lastByte))
+func (p *postings) beginning(s, from string) rowRange {
+	return p.sorted.between(p.before(from), p.before(s+lastByte))
 }
 
 // sampled is of how many texts the entries are counted.

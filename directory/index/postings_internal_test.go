@@ -17,12 +17,12 @@ import (
 func TestOrderAgainstASortedSlice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var model []uint32
-		o, rising := order{}, uint32(5000)
+		o, rising := sortedRows{}, uint32(5000)
 		if rapid.Bool().Draw(t, "made of many") {
 			for ; rising < 7000; rising++ {
 				model = append(model, rising)
 			}
-			o = ordered(slices.Clone(model))
+			o = newSortedRows(slices.Clone(model))
 		}
 		before := func(n uint32) func(uint32) bool { return func(x uint32) bool { return x < n } }
 		random := rapid.Uint32Range(0, 4000)
@@ -49,17 +49,17 @@ func TestOrderAgainstASortedSlice(t *testing.T) {
 			}
 			n := random.Draw(t, "sought")
 			i, _ := slices.BinarySearch(model, n)
-			part := o.stretch(before(n), before(5500))
+			part := o.between(before(n), before(5500))
 			end, _ := slices.BinarySearch(model, 5500)
 			if got := slices.Collect(part.all()); !slices.Equal(got, model[i:end]) || part.size() != end-i {
 				t.Fatalf("%d numbers from %d on, %v; want %v", part.size(), n, got, model[i:end])
 			}
 			for i, r := range o.runs {
-				if len(r) == 0 || len(r) > runMost {
+				if len(r) == 0 || len(r) > maxRun {
 					t.Fatalf("run %d has %d numbers", i, len(r))
 				}
 			}
-			if all := (stretch{&o, spot{}, o.end()}); o.n != len(model) || !slices.Equal(slices.Collect(all.all()), model) {
+			if all := (rowRange{&o, place{}, o.end()}); o.n != len(model) || !slices.Equal(slices.Collect(all.all()), model) {
 				t.Fatalf("%d numbers are not the %d of the model", o.n, len(model))
 			}
 		}
@@ -68,7 +68,7 @@ func TestOrderAgainstASortedSlice(t *testing.T) {
 
 // Runs that shrink are joined, so that what is left of many is not many runs.
 func TestOrderJoinsShortRuns(t *testing.T) {
-	var o order
+	var o sortedRows
 	before := func(n uint32) func(uint32) bool { return func(x uint32) bool { return x < n } }
 	for i := range uint32(20_000) {
 		o.insert(i, before(i))
@@ -86,33 +86,33 @@ func TestOrderJoinsShortRuns(t *testing.T) {
 // A slotted text is a posting by what it stands for.
 type slotted struct {
 	text string
-	key  key
+	key  sortKey
 }
 
 // Postings against a sorted slice: each text has its entries in the order of their keys,
 // a beginning of texts has those of all, and no text is kept that nobody has.
 func TestPostingsAgainstASortedSlice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := newStock()
-		p := &postings{stock: &s}
+		s := newEntryTable()
+		p := &postings{entries: &s}
 		p.sort()
 		var model []slotted
 		order := func(a, b slotted) int {
 			return cmp.Or(strings.Compare(a.text, b.text), a.key.compare(b.key))
 		}
 		texts := []string{"", "a", "ab", "abc", "b", "bé"}
-		slots := map[key]uint32{}
+		rows := map[sortKey]uint32{}
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
-			o := slotted{rapid.SampledFrom(texts).Draw(t, "text"), key{created: rapid.Uint64Range(1, 40).Draw(t, "created")}}
-			if _, has := slots[o.key]; !has {
-				_, slots[o.key] = s.take(o.key)
+			o := slotted{rapid.SampledFrom(texts).Draw(t, "text"), sortKey{created: rapid.Uint64Range(1, 40).Draw(t, "created")}}
+			if _, has := rows[o.key]; !has {
+				_, rows[o.key] = s.add(o.key)
 			}
 			i, had := slices.BinarySearchFunc(model, o, order)
 			if had {
-				p.remove(o.text, slots[o.key])
+				p.remove(o.text, rows[o.key])
 				model = slices.Delete(model, i, i+1)
 			} else {
-				p.insert(o.text, slots[o.key])
+				p.insert(o.text, rows[o.key])
 				model = slices.Insert(model, i, o)
 			}
 		}
@@ -130,9 +130,9 @@ func TestPostingsAgainstASortedSlice(t *testing.T) {
 			}
 			for n := range p.beginning(beginning, beginning).all() {
 				text := p.texts.At(n)
-				o := text.slots()
-				for slot := range (stretch{o, spot{}, o.end()}).all() {
-					got = append(got, slotted{text.s, s.slots.At(slot).key})
+				o := text.rows()
+				for row := range (rowRange{o, place{}, o.end()}).all() {
+					got = append(got, slotted{text.text, s.rows.At(row).key})
 				}
 			}
 			if !slices.Equal(got, want) || p.sizeOf(beginning) != len(want) {
@@ -158,16 +158,16 @@ func TestPostingsAgainstASortedSlice(t *testing.T) {
 func TestGatherManyTexts(t *testing.T) {
 	for _, names := range []int{3, 2 * sampled} {
 		x := New()
-		const n = 3 * findMost
+		const n = 3 * maxScan
 		for i := range uint64(n) {
 			p := &directory.Projection{Capabilities: []directory.Capability{{Name: fmt.Sprintf("c%03d", i%uint64(names))}, {Name: "other"}}}
 			x.Put(&directory.Entry{RID: directory.NewRID(int64(i), [10]byte{}), Agent: fmt.Sprint(i), Created: i + 1, Packed: directory.Pack(directory.Document{}, p), ExpiresAt: 1})
 		}
-		q, r := &Query{CapName: []Pattern{{"c", true}}}, extent{fieldCapName, "c", true}
+		q, r := &Query{CapName: []Pattern{{"c", true}}}, textFilter{fieldCapName, "c", true}
 		if size, least := x.size(r), min(n, sampled*n/names+names-min(sampled, names)); size != least {
 			t.Errorf("%d entries are told to have one of %d names, want %d", size, names, least)
 		}
-		found, more := x.gather(r, &matcher{Query: q}, key{}, 0, n)
+		found, more := x.collectByPrefix(r, &matcher{Query: q}, sortKey{}, 0, n)
 		for i, e := range found {
 			if e.Created != uint64(i)+1 {
 				t.Fatalf("of %d names, at %d: %d", names, i, e.Created)
@@ -176,7 +176,7 @@ func TestGatherManyTexts(t *testing.T) {
 		if len(found) != n || more {
 			t.Errorf("%d entries have one of %d names, and more %v; want %d", len(found), names, more, n)
 		}
-		if found, more := x.gather(r, &matcher{Query: q}, key{}, 0, n/2); found != nil || !more {
+		if found, more := x.collectByPrefix(r, &matcher{Query: q}, sortKey{}, 0, n/2); found != nil || !more {
 			t.Errorf("having looked at too many it finds %d", len(found))
 		}
 	}
@@ -204,7 +204,7 @@ func TestFindByAPrefixLooksAtNoMoreThanTwice(t *testing.T) {
 	looked := 0
 	q := &Query{CapName: []Pattern{{"c", true}}, Language: []string{"xx"}, Count: 10, Charge: func(n int) bool { looked += n; return true }}
 	var found []uint64
-	for e := range x.find(q, key{}) {
+	for e := range x.find(q, sortKey{}) {
 		found = append(found, e.Created)
 	}
 	if want := []uint64{1000, 2000, 3000, 4000, 5000}; !slices.Equal(found, want) {

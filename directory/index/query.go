@@ -81,13 +81,13 @@ func same(registered, asked string) bool {
 // A matcher tells which entries a query asks for.
 type matcher struct {
 	*Query
-	marks  marks
+	mask   termMask
 	p      directory.Projection // of one entry after the other
 	looked int                  // since spend
 }
 
-// spend tells what was looked at, and reports whether to go on.
-func (m *matcher) spend() bool {
+// charge tells what was looked at, and reports whether to go on.
+func (m *matcher) charge() bool {
 	n := m.looked
 	m.looked = 0
 	return m.Charge == nil || m.Charge(n)

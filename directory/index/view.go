@@ -28,7 +28,7 @@ type View struct {
 // NewView returns the view of a node of that domain.
 func NewView(domain spiffeid.TrustDomain) *View {
 	v := &View{domain: domain, own: New(), log: newChangeLog(), others: map[spiffeid.TrustDomain]*Index{}}
-	v.own.minder.log = v.log
+	v.own.expiries.log = v.log
 	return v
 }
 
@@ -49,7 +49,7 @@ func (v *View) Origin(td spiffeid.TrustDomain) *Index {
 	index, ok := v.others[td]
 	if !ok {
 		index = newForeignIndex()
-		index.minder = minder{log: v.log, period: v.log.period.Load(), whole: true} // of nothing
+		index.expiries = expiryQueue{log: v.log, period: v.log.period.Load(), complete: true} // of nothing
 		v.others[td] = index
 	}
 	return index
@@ -142,7 +142,7 @@ func (v *View) Lookup(query Query, show Viewer) Page {
 func (v *View) find(query *Query) iter.Seq[*directory.Entry] {
 	return func(yield func(*directory.Entry) bool) {
 		if query.After.Origin.IsZero() && (query.Origin.IsZero() || query.Origin == v.domain) {
-			for e := range v.own.find(query, key{query.After.Created, query.After.RID}) {
+			for e := range v.own.find(query, sortKey{query.After.Created, query.After.RID}) {
 				if !yield(e) {
 					return
 				}
@@ -157,7 +157,7 @@ func (v *View) find(query *Query) iter.Seq[*directory.Entry] {
 			if !ok || !query.Origin.IsZero() && query.Origin != td || before < 0 {
 				continue
 			}
-			var after key
+			var after sortKey
 			if before == 0 {
 				after.rid = query.After.RID
 			}

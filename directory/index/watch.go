@@ -60,7 +60,7 @@ type Watcher struct {
 	until <-chan struct{}
 	close func()
 
-	walk *walk // nil once everything that was there is told
+	initial *initialScan // nil once everything that was there is told
 
 	changes [eventBatch]change
 }
@@ -78,13 +78,13 @@ type Watcher struct {
 // An entry whose deadlines, signature or way here alone are new has not changed:
 // refreshes are no events.
 func (v *View) Watch(query Query, show Viewer, behind ResumeToken) *Watcher {
-	v.log.keep()
+	v.log.subscribe()
 	for _, x := range v.indexes() {
-		x.mind()
+		x.startExpiry()
 	}
-	w := &Watcher{view: v, query: matcher{Query: &query}, show: show, at: behind.next, close: sync.OnceFunc(v.log.leave)}
-	if behind.log != v.log.id || !v.log.holds(behind.next) {
-		w.at, w.walk = v.log.position(), &walk{}
+	w := &Watcher{view: v, query: matcher{Query: &query}, show: show, at: behind.next, close: sync.OnceFunc(v.log.unsubscribe)}
+	if behind.log != v.log.id || !v.log.contains(behind.next) {
+		w.at, w.initial = v.log.position(), &initialScan{}
 	}
 	return w
 }
@@ -98,7 +98,7 @@ func (w *Watcher) Close() { w.close() }
 // ResumeToken returns where to go on behind all that Next has returned; zero where that
 // isn't everything that was there at the beginning.
 func (w *Watcher) ResumeToken() ResumeToken {
-	if w.walk != nil {
+	if w.initial != nil {
 		return ResumeToken{}
 	}
 	return ResumeToken{w.view.log.id, w.at}
@@ -114,15 +114,15 @@ func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 	for {
 		var events []Event
 		var err error
-		if w.walk != nil {
-			events, err = w.step()
+		if w.initial != nil {
+			events, err = w.nextInitial()
 		} else {
 			events, err = w.follow(w.view.log.position())
 		}
 		switch {
 		case len(events) > 0 || err != nil:
 			return events, err
-		case w.walk != nil:
+		case w.initial != nil:
 			err = ctx.Err()
 		default:
 			err = w.view.wait(ctx, w.at, w.until)
@@ -145,21 +145,21 @@ func (v *View) Await(ctx context.Context, behind ResumeToken) error {
 func (v *View) wait(ctx context.Context, at uint64, over <-chan struct{}) error {
 	log, minds := v.log, false
 	select {
-	case <-log.keeper:
+	case <-log.expiryToken:
 		minds = true
 	default:
 	}
 	defer func() {
 		if minds {
-			log.keeper <- struct{}{}
+			log.expiryToken <- struct{}{}
 		}
 	}()
 	for {
-		keeper, due := log.keeper, (<-chan time.Time)(nil)
+		keeper, due := log.expiryToken, (<-chan time.Time)(nil)
 		if minds {
 			keeper, due = nil, time.After(v.expire())
 		}
-		wake := log.woken(at)
+		wake := log.wakeAfter(at)
 		switch {
 		case wake == nil:
 			return nil
@@ -169,8 +169,8 @@ func (v *View) wait(ctx context.Context, at uint64, over <-chan struct{}) error 
 		select {
 		case <-wake:
 			return nil
-		case <-log.bell:
-			log.pass(ctx)
+		case <-log.changed:
+			log.wakeAll(ctx)
 			return nil
 		case <-due:
 		case <-keeper:
@@ -185,7 +185,7 @@ func (v *View) wait(ctx context.Context, at uint64, over <-chan struct{}) error 
 
 // expire tells the log who has died, and returns in how long somebody may.
 func (v *View) expire() time.Duration {
-	wait := lookAgain
+	wait := maxExpiryWait
 	for _, x := range v.indexes() {
 		wait = min(wait, x.expire())
 	}
@@ -214,7 +214,7 @@ func (w *Watcher) follow(to uint64) ([]Event, error) {
 		for i := range w.changes[:n] {
 			w.at++
 			change := &w.changes[i]
-			if w.walk != nil && !w.walk.reached.covers(w.view, change.entry()) {
+			if w.initial != nil && !w.initial.reached.hasPassed(w.view, change.entry()) {
 				continue // it will be met
 			}
 			if e, ok := w.event(change); ok {

@@ -6,45 +6,45 @@ import (
 	"sort"
 )
 
-// An order is numbers in the order of what they stand for, which whoever keeps it
+// An sortedRows is numbers in the order of what they stand for, which whoever keeps it
 // tells by functions: before reports of a number whether its place is before the one
 // that is sought.
-type order struct {
+type sortedRows struct {
 	runs [][]uint32 // none is empty
 	n    int
 }
 
-// runMost bounds the runs of an order: what an insertion moves.
-const runMost = 512
+// maxRun bounds the runs of an order: what an insertion moves.
+const maxRun = 512
 
-// A spot is where a number is, or would be.
-type spot struct{ run, at int }
+// A place is where a number is, or would be.
+type place struct{ run, at int }
 
 // first returns the first spot of a number that isn't before.
-func (o *order) first(before func(uint32) bool) spot {
+func (o *sortedRows) first(before func(uint32) bool) place {
 	r := sort.Search(len(o.runs), func(i int) bool { return !before(o.runs[i][len(o.runs[i])-1]) })
 	if r == len(o.runs) {
 		return o.end()
 	}
-	return spot{r, sort.Search(len(o.runs[r]), func(i int) bool { return !before(o.runs[r][i]) })}
+	return place{r, sort.Search(len(o.runs[r]), func(i int) bool { return !before(o.runs[r][i]) })}
 }
 
 // end is behind everything.
-func (o *order) end() spot { return spot{len(o.runs), 0} }
+func (o *sortedRows) end() place { return place{len(o.runs), 0} }
 
-// A stretch is a part of an order, for reading.
-type stretch struct {
-	of       *order
-	from, to spot // to isn't before from
+// A between is a part of an order, for reading.
+type rowRange struct {
+	of       *sortedRows
+	from, to place // to isn't before from
 }
 
-// stretch returns what isn't before one place and is before another.
-func (o *order) stretch(from, to func(uint32) bool) stretch {
-	return stretch{o, o.first(from), o.first(to)}
+// between returns what isn't before one place and is before another.
+func (o *sortedRows) between(from, to func(uint32) bool) rowRange {
+	return rowRange{o, o.first(from), o.first(to)}
 }
 
 // size returns how many numbers there are.
-func (p stretch) size() int {
+func (p rowRange) size() int {
 	n := p.to.at - p.from.at
 	for _, r := range p.of.runs[p.from.run:p.to.run] {
 		n += len(r)
@@ -53,12 +53,12 @@ func (p stretch) size() int {
 }
 
 // all yields the numbers. The order must not change meanwhile.
-func (p stretch) all() iter.Seq[uint32] {
+func (p rowRange) all() iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		for s := p.from; s != p.to; {
 			n := p.of.runs[s.run][s.at]
 			if s.at++; s.at == len(p.of.runs[s.run]) {
-				s = spot{s.run + 1, 0}
+				s = place{s.run + 1, 0}
 			}
 			if !yield(n) {
 				return
@@ -69,7 +69,7 @@ func (p stretch) all() iter.Seq[uint32] {
 
 // insert adds a number. The end is looked at first: names often ascend, and revisions
 // always do.
-func (o *order) insert(n uint32, before func(uint32) bool) {
+func (o *sortedRows) insert(n uint32, before func(uint32) bool) {
 	o.n++
 	last := len(o.runs) - 1
 	if last < 0 || before(o.runs[last][len(o.runs[last])-1]) {
@@ -77,13 +77,13 @@ func (o *order) insert(n uint32, before func(uint32) bool) {
 		return
 	}
 	s := o.first(before)
-	if r := o.runs[s.run]; len(r) == runMost {
+	if r := o.runs[s.run]; len(r) == maxRun {
 		// Where what is alike ends and grows is a better place than the middle.
-		at := min(max(s.at, runMost/8), runMost-runMost/8)
+		at := min(max(s.at, maxRun/8), maxRun-maxRun/8)
 		o.runs = slices.Insert(o.runs, s.run+1, slices.Clone(r[at:]))
 		o.runs[s.run] = r[:at]
 		if s.at > at {
-			s = spot{s.run + 1, s.at - at}
+			s = place{s.run + 1, s.at - at}
 		}
 	}
 	o.runs[s.run] = slices.Insert(o.runs[s.run], s.at, n)
@@ -91,26 +91,26 @@ func (o *order) insert(n uint32, before func(uint32) bool) {
 
 // append adds a number behind everything. The last run is filled whole, since many
 // orders only grow at their end.
-func (o *order) append(n uint32) {
+func (o *sortedRows) append(n uint32) {
 	last := len(o.runs) - 1
-	if last < 0 || len(o.runs[last]) == runMost {
+	if last < 0 || len(o.runs[last]) == maxRun {
 		o.runs = append(o.runs, []uint32{n})
 		return
 	}
 	o.runs[last] = append(o.runs[last], n)
 }
 
-// ordered returns the order of numbers that are in order.
-func ordered(ns []uint32) order {
-	sorted := order{n: len(ns)}
-	for run := range slices.Chunk(ns, runMost) {
+// newSortedRows returns the order of numbers that are in order.
+func newSortedRows(ns []uint32) sortedRows {
+	sorted := sortedRows{n: len(ns)}
+	for run := range slices.Chunk(ns, maxRun) {
 		sorted.runs = append(sorted.runs, run)
 	}
 	return sorted
 }
 
 // remove takes out the number at a spot.
-func (o *order) remove(spot spot) {
+func (o *sortedRows) remove(spot place) {
 	o.n--
 	o.runs[spot.run] = slices.Delete(o.runs[spot.run], spot.at, spot.at+1)
 	if len(o.runs[spot.run]) == 0 {
@@ -122,8 +122,8 @@ func (o *order) remove(spot spot) {
 }
 
 // join makes one run of a run and the next one where both are short.
-func (o *order) join(i int) {
-	if i < 0 || i+1 >= len(o.runs) || len(o.runs[i])+len(o.runs[i+1]) > runMost/2 {
+func (o *sortedRows) join(i int) {
+	if i < 0 || i+1 >= len(o.runs) || len(o.runs[i])+len(o.runs[i+1]) > maxRun/2 {
 		return
 	}
 	o.runs[i] = append(o.runs[i], o.runs[i+1]...)

@@ -10,53 +10,53 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// A walk is how a watcher that begins anew is told what is there, while it
+// An initialScan is how a watcher that begins anew is told what is there, while it
 // changes. What the reader has is at any moment the view as the changes before
 // one position made it, up to one place in the order of all registrations. Each
 // stride reads some entries behind that place and the position that they are of;
 // then the changes up to that position are told as far as the place, and the
 // entries after them. So no change is missed or told twice, and nothing has to be
 // remembered of what was told.
-type walk struct {
+type initialScan struct {
 	begun   bool // the reset is told
-	reached frontier
-	along   extent // what the index at hand is read by
-	started bool   // along is chosen
-	ended   bool   // the index at hand is read
-	stride  *stride
+	reached scanPosition
+	along   textFilter // what the index at hand is read by
+	started bool       // along is chosen
+	ended   bool       // the index at hand is read
+	pending *scanStep
 }
 
-// A stride is what was read and is not told yet.
-type stride struct {
+// A readStep is what was read and is not told yet.
+type scanStep struct {
 	to      uint64 // the position that it is of
-	reached frontier
+	reached scanPosition
 	found   []*directory.Entry
 	last    bool // there are no more
 }
 
-// lastKey is behind all others.
-var lastKey = key{math.MaxUint64, directory.MaxRID}
+// maxSortKey is behind all others.
+var maxSortKey = sortKey{math.MaxUint64, directory.MaxRID}
 
-// step tells the next part of what is there.
-func (w *Watcher) step() ([]Event, error) {
-	k := w.walk
+// nextInitial tells the next part of what is there.
+func (w *Watcher) nextInitial() ([]Event, error) {
+	k := w.initial
 	if !k.begun {
 		k.begun = true
 		return []Event{{Kind: EventReset}}, nil
 	}
-	if k.stride == nil {
-		k.stride = w.stride()
-		if !w.query.spend() {
+	if k.pending == nil {
+		k.pending = w.readStep()
+		if !w.query.charge() {
 			return nil, ErrWatchEnded
 		}
 	}
-	stride := k.stride
+	stride := k.pending
 	if events, err := w.follow(stride.to); len(events) > 0 || err != nil {
 		return events, err
 	}
-	k.reached, k.stride = stride.reached, nil
+	k.reached, k.pending = stride.reached, nil
 	if stride.last {
-		w.walk = nil
+		w.initial = nil
 		return []Event{{Kind: EventCurrent, Resume: w.ResumeToken()}}, nil
 	}
 	var events []Event
@@ -68,9 +68,9 @@ func (w *Watcher) step() ([]Event, error) {
 	return events, nil
 }
 
-// stride reads the next entries, or finds the next origin.
-func (w *Watcher) stride() *stride {
-	k, view := w.walk, w.view
+// scanStep reads the next entries, or finds the next origin.
+func (w *Watcher) readStep() *scanStep {
+	k, view := w.initial, w.view
 	origin := k.reached.origin
 	if origin.IsZero() {
 		origin = view.domain
@@ -84,21 +84,21 @@ func (w *Watcher) stride() *stride {
 		k.started = true
 	}
 	index.expire()
-	s := &stride{reached: k.reached}
+	s := &scanStep{reached: k.reached}
 	var more bool
 	s.found, s.reached.last, more, s.to = index.read(k.along, &w.query, k.reached.last, view.log)
 	if !more {
-		k.ended, s.reached.last = true, lastKey
+		k.ended, s.reached.last = true, maxSortKey
 	}
 	return s
 }
 
 // nextOrigin goes on to the next origin in the order of their names.
-func (w *Watcher) nextOrigin() *stride {
-	k, view := w.walk, w.view
+func (w *Watcher) nextOrigin() *scanStep {
+	k, view := w.initial, w.view
 	view.mu.RLock() // what comes or goes from here on is behind the position
 	defer view.mu.RUnlock()
-	s := &stride{to: view.log.position(), last: true}
+	s := &scanStep{to: view.log.position(), last: true}
 	for td := range view.others {
 		name := td.Name()
 		if !w.query.OwnOnly && name > k.reached.origin.Name() && (s.last || name < s.reached.origin.Name()) {
@@ -111,22 +111,22 @@ func (w *Watcher) nextOrigin() *stride {
 
 // read returns some of the entries of r behind a key that q asks for and that
 // have not died as far as the log says, with the log's position that they are of.
-func (x *Index) read(r extent, matcher *matcher, after key, log *changeLog) (found []*directory.Entry, last key, more bool, at uint64) {
+func (x *Index) read(r textFilter, matcher *matcher, after sortKey, log *changeLog) (found []*directory.Entry, last sortKey, more bool, at uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	found, last, more = x.scanHeld(r, matcher, after, x.minder.told.at-1, eventBatch, eventBatch)
-	return slices.DeleteFunc(found, x.minder.dead), last, more, log.position()
+	found, last, more = x.scanHeld(r, matcher, after, x.expiries.expiredTo.at-1, eventBatch, eventBatch)
+	return slices.DeleteFunc(found, x.expiries.isExpired), last, more, log.position()
 }
 
-// A frontier is how far the order of all registrations (Cursor's) was walked.
-type frontier struct {
+// A scanPosition is how far the order of all registrations (Cursor's) was walked.
+type scanPosition struct {
 	origin spiffeid.TrustDomain // zero for the own domain
-	last   key                  // of that origin's entries
+	last   sortKey              // of that origin's entries
 }
 
-// covers reports whether e's place was passed.
-func (f *frontier) covers(v *View, entry *directory.Entry) bool {
-	k, own := key{rid: entry.RID}, entry.Origin == v.domain
+// hasPassed reports whether e's place was passed.
+func (f *scanPosition) hasPassed(v *View, entry *directory.Entry) bool {
+	k, own := sortKey{rid: entry.RID}, entry.Origin == v.domain
 	if own {
 		k.created = entry.Created
 	}
