@@ -10,11 +10,12 @@ type AuditEvent struct {
 	Authn     string   `json:"authn,omitzero"` // how the actor was shown
 	Agent     string   `json:"agent,omitzero"`
 	RID       RID      `json:"rid,omitzero"`
-	RIDs      []RID    `json:"rids,omitzero"`     // of a change of many
-	Target    string   `json:"target,omitzero"`   // of an operator's change: a domain, a node; of a transfer: the new owner
-	Revision  string   `json:"revision,omitzero"` // EPOCH.REVISION of the change
-	Outcome   string   `json:"outcome,omitzero"`  // ok, or the problem
-	Policies  []string `json:"policies,omitzero"` // that decided
+	RIDs      []RID    `json:"rids,omitzero"` // of a change of many
+	// of an operator's change: a domain, a node; of a transfer: the new owner
+	Target   string   `json:"target,omitzero"`
+	Revision string   `json:"revision,omitzero"` // EPOCH.REVISION of the change
+	Outcome  string   `json:"outcome,omitzero"`  // ok, or the problem
+	Policies []string `json:"policies,omitzero"` // that decided
 	// Lifetime is what was granted, and Credential for how long what showed the actor is
 	// good as a whole, of a token what is left of it: both in seconds.
 	Lifetime   uint32 `json:"lt,omitzero"`

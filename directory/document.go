@@ -77,7 +77,8 @@ const (
 
 // reserved are the members that the node writes itself. A registrant's are
 // dropped, a peer's are refused (spec/views.md, 3).
-var reserved = []string{"rid", "href", "lt", "registered_at", "provenance", "projected", "kind", "revision", "gateway", "redacted"}
+var reserved = []string{"rid", "href", "lt", "registered_at", "provenance", "projected", "kind", "revision", "gateway",
+	"redacted"}
 
 // isReserved reports whether name is the node's own in a document of kind k.
 func (k Kind) isReserved(name string) bool {
@@ -126,8 +127,12 @@ func ParseDocument(kind Kind, body []byte) (Document, error) {
 	if err != nil {
 		return Document{}, err
 	}
-	if slices.ContainsFunc(members, func(m strictjson.Member) bool { return m.Name == "projected" && string(m.Value) == "true" }) {
-		return Document{}, Refuse(WrongKind, "this body is a projection of a registration of another kind; write that through its own surface").At("/projected")
+	if slices.ContainsFunc(members, func(m strictjson.Member) bool {
+		return m.Name == "projected" && string(m.Value) == "true"
+	}) {
+		return Document{}, Refuse(WrongKind,
+			"this body is a projection of a registration of another kind; write that through its own surface").
+			At("/projected")
 	}
 	members = slices.DeleteFunc(members, func(m strictjson.Member) bool { return kind.isReserved(m.Name) })
 	return NewDocument(kind, members)
@@ -155,18 +160,21 @@ func ParseObject(body []byte) ([]strictjson.Member, error) {
 func NewDocument(kind Kind, members []strictjson.Member) (Document, error) {
 	for _, m := range members {
 		if kind.isReserved(m.Name) {
-			return Document{}, Refuse(BadDocument, "the member %q is the directory's own", m.Name).At(strictjson.Pointer("", m.Name))
+			return Document{}, Refuse(BadDocument, "the member %q is the directory's own", m.Name).
+				At(strictjson.Pointer("", m.Name))
 		}
 	}
 	if len(members) > MaxMembers {
-		return Document{}, Refuse(BadDocument, "the document has %d members; at most %d are allowed", len(members), MaxMembers)
+		return Document{}, Refuse(BadDocument, "the document has %d members; at most %d are allowed", len(members),
+			MaxMembers)
 	}
 	raw := strictjson.AppendObject(nil, members)
 	if len(raw) > MaxDocument {
 		return Document{}, Refuse(TooLarge, "the document has %d bytes; at most %d are allowed", len(raw), MaxDocument)
 	}
 	if at, found := usesSDJWT(raw); found {
-		return Document{}, Refuse(BadDocument, "a member is called _sd or ..., which signed records use themselves").At(at)
+		return Document{}, Refuse(BadDocument, "a member is called _sd or ..., which signed records use themselves").
+			At(at)
 	}
 	return Document{kind, string(raw)}, nil // without the room that appending left
 }
@@ -174,7 +182,8 @@ func NewDocument(kind Kind, members []strictjson.Member) (Document, error) {
 // usesSDJWT reports whether an object within raw has a member named as SD-JWT
 // names its own (RFC 9901, 4.2.4), and where.
 func usesSDJWT(raw []byte) (string, bool) {
-	if !bytes.Contains(raw, []byte("_sd")) && !bytes.Contains(raw, []byte("...")) && !bytes.Contains(raw, []byte(`\u`)) {
+	if !bytes.Contains(raw, []byte("_sd")) && !bytes.Contains(raw, []byte("...")) &&
+		!bytes.Contains(raw, []byte(`\u`)) {
 		return "", false
 	}
 	d := jsontext.NewDecoder(bytes.NewReader(raw))

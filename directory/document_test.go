@@ -13,7 +13,8 @@ import (
 func TestDocumentDropsTheNodesOwnMembers(t *testing.T) {
 	own := `"rid":1,"href":"x","lt":{},"registered_at":[],"provenance":{"verification":{"state":"verified"}},` +
 		`"projected":false,"kind":"woa","revision":9,"gateway":"g","redacted":true`
-	d := mustDocument(t, directory.KindAD, `{"base":"https://a.test",`+own+`,"agent":"x","expires_at":1,"updated_at":2,"x-mine": [ 1 ]}`)
+	d := mustDocument(t, directory.KindAD, `{"base":"https://a.test",`+own+
+		`,"agent":"x","expires_at":1,"updated_at":2,"x-mine": [ 1 ]}`)
 	if got, want := string(d.Bytes()), `{"base":"https://a.test","x-mine":[ 1 ]}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -66,7 +67,8 @@ func TestDocumentRefusesNamesOfSDJWT(t *testing.T) {
 		_, err := directory.ParseDocument(directory.KindAD, []byte(body))
 		wantRefusal(t, err, directory.BadDocument, pointer)
 	}
-	for _, body := range []string{`{"a":"_sd"}`, `{"a":["_sd","..."]}`, `{"a":{"b":"\u005fsd"}}`, `{"_SD":1,"_sd_alg":1,"....":1}`} {
+	for _, body := range []string{`{"a":"_sd"}`, `{"a":["_sd","..."]}`, `{"a":{"b":"\u005fsd"}}`,
+		`{"_SD":1,"_sd_alg":1,"....":1}`} {
 		mustDocument(t, directory.KindAD, body)
 	}
 }
@@ -78,7 +80,8 @@ func TestDocumentKeepsBytes(t *testing.T) {
 	if string(d.Bytes()) != body {
 		t.Errorf("got %s", d.Bytes())
 	}
-	if again := directory.LoadDocument(d.Kind(), d.Bytes()); string(again.Bytes()) != body || again.Kind() != directory.KindA2A {
+	if again := directory.LoadDocument(d.Kind(), d.Bytes()); string(again.Bytes()) != body ||
+		again.Kind() != directory.KindA2A {
 		t.Errorf("loaded: %s", again.Bytes())
 	}
 	if m := d.Members(); len(m) != 4 || m[0].Name != "n" || string(m[0].Value) != "9007199254740993" {
@@ -88,7 +91,8 @@ func TestDocumentKeepsBytes(t *testing.T) {
 
 // Requirement: AD-021, AD-056
 func TestMergeReplacesTopLevelMembers(t *testing.T) {
-	d := mustDocument(t, directory.KindAD, `{"base":"https://a.test","x":1,"capabilities":[{"name":"a","type":"tool"}]}`)
+	d := mustDocument(t, directory.KindAD,
+		`{"base":"https://a.test","x":1,"capabilities":[{"name":"a","type":"tool"}]}`)
 	m, err := d.Merge([]byte(`{"new":true,"capabilities":[],"x":{"y":2},"href":"forged"}`))
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +121,8 @@ func TestMergeReplacesTopLevelMembers(t *testing.T) {
 }
 
 func TestKinds(t *testing.T) {
-	for text, want := range map[string]directory.Kind{"": directory.KindAD, "ad": directory.KindAD, "a2a": directory.KindA2A, "mcp": directory.KindMCP,
+	for text, want := range map[string]directory.Kind{"": directory.KindAD, "ad": directory.KindAD,
+		"a2a": directory.KindA2A, "mcp": directory.KindMCP,
 		"aidip": directory.KindAIDIP, "woa": directory.KindWoA, "oasf": directory.KindOASF} {
 		if k, err := directory.ParseKind(text); k != want || err != nil {
 			t.Errorf("%q: got %q, %v", text, k, err)

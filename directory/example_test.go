@@ -39,12 +39,14 @@ func Example() {
 	for _, e := range view.Lookup(query, nil).Entries {
 		fmt.Println(e.Agent, e.Projection().Base, string(e.Document.Bytes()))
 	}
-	// Output: maps https://agents.alpha.test/maps {"base":"https://agents.alpha.test/maps","capabilities":[{"name":"route","type":"tool","tags":["travel"]}],"x-seats":4}
+	// Output: maps https://agents.alpha.test/maps
+	// {"base":"https://agents.alpha.test/maps","capabilities":[{"name":"route","type":"tool","tags":["travel"]}],"x-seats":4}
 }
 
 // What a registrant gets to read when a document is wrong.
 func ExampleProject_refused() {
-	doc, _ := directory.ParseDocument(directory.KindAD, []byte(`{"base":"https://a.test","capabilities":[{"name":"purge*","type":"tool"}]}`))
+	doc, _ := directory.ParseDocument(directory.KindAD,
+		[]byte(`{"base":"https://a.test","capabilities":[{"name":"purge*","type":"tool"}]}`))
 	_, err := kinds.Project("cdn", doc)
 	fmt.Println(err)
 	// Output: the name "purge*" has a *, which lookups use for prefixes (at /capabilities/0/name)
@@ -54,7 +56,8 @@ func ExampleProject_refused() {
 func ExampleOpenRecord() {
 	doc, _ := directory.ParseDocument(directory.KindAD, []byte(`{"base":"https://a.test","price":"secret"}`))
 	change := &signed.Change{
-		Issuer: spiffeid.RequireTrustDomainFromString("alpha.test"), RID: directory.NewRID(1780315200000, [10]byte{}), Op: signed.OpPut,
+		Issuer: spiffeid.RequireTrustDomainFromString("alpha.test"), RID: directory.NewRID(1780315200000, [10]byte{}),
+		Op:    signed.OpPut,
 		Epoch: 1780315200, Revision: 7, Agent: "cdn", Document: doc, Salt: signed.Salt{1, 2, 3},
 	}
 	disclosures := change.Disclosures()

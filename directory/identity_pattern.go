@@ -24,14 +24,16 @@ func ParseIdentityPattern(s string) (IdentityPattern, error) {
 		_, err = ParseIdentity(sample)
 	}
 	if err != nil {
-		return IdentityPattern{}, fmt.Errorf("%q is no identity, and no beginning of some up to a / or # with a * behind it: %w", s, err)
+		return IdentityPattern{}, fmt.Errorf("%q is no identity, and no beginning of some up to a / or # with a "+
+			"* behind it: %w", s, err)
 	}
 	return IdentityPattern{s}, nil
 }
 
 // Matches reports whether id is one of the pattern's. Nobody is of none.
 func (p IdentityPattern) Matches(id Identity) bool {
-	if begins, ok := strings.CutSuffix(p.text, "*"); ok && len(id.uri) > len(begins) && strings.HasPrefix(id.uri, begins) {
+	if begins, ok := strings.CutSuffix(p.text, "*"); ok && len(id.uri) > len(begins) &&
+		strings.HasPrefix(id.uri, begins) {
 		return true
 	}
 	return p.text == id.uri && !id.IsZero()

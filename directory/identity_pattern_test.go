@@ -38,7 +38,8 @@ func TestIdentityPatterns(t *testing.T) {
 			t.Errorf("%q and %q: %v", x.pattern, x.id, !x.matches)
 		}
 	}
-	for _, bad := range []string{"*", "spiffe://*", "spiffe://alpha.test/te*", "spiffe://alpha.test/*/x", "https://alpha.test/*", "oauth:#*", "oauth:https://login.test#te*", "oauth:https://login.test/*"} {
+	for _, bad := range []string{"*", "spiffe://*", "spiffe://alpha.test/te*", "spiffe://alpha.test/*/x",
+		"https://alpha.test/*", "oauth:#*", "oauth:https://login.test#te*", "oauth:https://login.test/*"} {
 		if p, err := ParseIdentityPattern(bad); err == nil {
 			t.Errorf("%q is taken, as %v", bad, p)
 		}

@@ -74,7 +74,8 @@ func TestParseObjectKeepsOrderAndBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []strictjson.Member{{Name: "z", Value: []byte(`[ 1.0e2,  "\u0041" ]`)}, {Name: "a", Value: []byte(`{ "q":1 }`)}}
+	want := []strictjson.Member{{Name: "z", Value: []byte(`[ 1.0e2,  "\u0041" ]`)},
+		{Name: "a", Value: []byte(`{ "q":1 }`)}}
 	if len(members) != 2 {
 		t.Fatalf("got %v", members)
 	}
@@ -99,7 +100,8 @@ func TestHashHasOneText(t *testing.T) {
 	}
 	text := h.String()
 	last := text[len(text)-1]
-	for _, bad := range []string{"", text + "=", text + "A", text[:42], text[:20] + "\n" + text[20:], text[:42] + string(last+1), strings.ToUpper(text)[:41] + "+/"} {
+	for _, bad := range []string{"", text + "=", text + "A", text[:42], text[:20] + "\n" + text[20:],
+		text[:42] + string(last+1), strings.ToUpper(text)[:41] + "+/"} {
 		if _, err := directory.ParseHash(bad); err == nil {
 			t.Errorf("%q was taken for a hash", bad)
 		}
@@ -114,7 +116,8 @@ func TestAppendStringWhereverAByteStands(t *testing.T) {
 			s := strings.Repeat("a", at) + string(rune(c)) + strings.Repeat("é", 9)
 			got := strictjson.AppendString(nil, s)
 			escaped := c < 0x20 || c == '"' || c == '\\'
-			if back, err := jsontext.AppendUnquote(nil, got); err != nil || string(back) != s || (len(got) > len(s)+2) != escaped {
+			if back, err := jsontext.AppendUnquote(nil, got); err != nil || string(back) != s ||
+				(len(got) > len(s)+2) != escaped {
 				t.Errorf("%q is written as %s (%v)", s, got, err)
 			}
 		}

@@ -15,7 +15,8 @@ func TestParseLifetime(t *testing.T) {
 			t.Errorf("%q: got %d, %v", in, n, err)
 		}
 	}
-	for _, in := range []string{"59", "0", "-60", "4294967296", "99999999999999999999", "1e3", "60.0", "0x60", "60s", " 60", "+60", "٦٠"} {
+	for _, in := range []string{"59", "0", "-60", "4294967296", "99999999999999999999", "1e3", "60.0", "0x60", "60s",
+		" 60", "+60", "٦٠"} {
 		_, err := directory.ParseLifetime(in, directory.DefaultLifetime)
 		wantRefusal(t, err, directory.BadLifetime, "")
 	}

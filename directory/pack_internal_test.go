@@ -36,8 +36,10 @@ func TestPack(t *testing.T) {
 	n := 0
 	fill(reflect.ValueOf(&full).Elem(), &n)
 	scratch, again := &Projection{}, &Projection{}
-	for _, want := range []*Projection{&full, {}, {Status: "active", Tags: []string{"a", ""}, Examples: []Example{{Text: "text-3"}}}, &full} {
-		for _, d := range []Document{{}, LoadDocument(KindAD, []byte(`{"base":"text-3","tags":["text-7text-11"],"x":77}`))} {
+	for _, want := range []*Projection{&full, {},
+		{Status: "active", Tags: []string{"a", ""}, Examples: []Example{{Text: "text-3"}}}, &full} {
+		for _, d := range []Document{{},
+			LoadDocument(KindAD, []byte(`{"base":"text-3","tags":["text-7text-11"],"x":77}`))} {
 			e := &Entry{Document: d, Packed: Pack(d, want)}
 			if got := e.Projection(); !reflect.DeepEqual(got, want) {
 				t.Errorf("with %s: got %+v, want %+v", d.Bytes(), got, want)
@@ -46,7 +48,8 @@ func TestPack(t *testing.T) {
 				t.Errorf("over another, with %s: got %+v, want %+v", d.Bytes(), again, want)
 			}
 			e.UnpackFilterable(scratch)
-			if fmt.Sprint(scratch.Status, scratch.Protocols, scratch.Languages, scratch.Tags, len(scratch.Capabilities)) !=
+			if fmt.Sprint(scratch.Status, scratch.Protocols, scratch.Languages, scratch.Tags,
+				len(scratch.Capabilities)) !=
 				fmt.Sprint(want.Status, want.Protocols, want.Languages, want.Tags, len(want.Capabilities)) {
 				t.Errorf("over another: got %+v, want %+v", scratch, want)
 			}

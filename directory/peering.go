@@ -63,7 +63,8 @@ func (r PeerRules) CheckExport() error {
 func (r PeerRules) check(at string) error {
 	for name, list := range map[string][]string{"/names": r.Names, "/capabilities": r.Capabilities} {
 		if len(list) > maxRuleItems {
-			return Refuse(BadRequest, "there are %d items; at most %d are allowed", len(list), maxRuleItems).At(at + name)
+			return Refuse(BadRequest, "there are %d items; at most %d are allowed", len(list), maxRuleItems).
+				At(at + name)
 		}
 		for _, s := range list {
 			if s == "" || len(s) > maxRuleItem || strings.Contains(strings.TrimSuffix(s, "*"), "*") {
@@ -92,7 +93,9 @@ func (r *PeerRules) Admits(agent string, kind Kind, proj func() *Projection) boo
 		return true
 	}
 	p := proj()
-	return p != nil && slices.ContainsFunc(p.Capabilities, func(c Capability) bool { return matchesAny(r.Capabilities, c.Name) })
+	return p != nil && slices.ContainsFunc(p.Capabilities, func(c Capability) bool {
+		return matchesAny(r.Capabilities, c.Name)
+	})
 }
 
 func matchesAny(patterns []string, s string) bool {
@@ -104,8 +107,10 @@ func matchesAny(patterns []string, s string) bool {
 
 // Equal reports whether two say the same.
 func (r PeerRules) Equal(o PeerRules) bool {
-	return slices.Equal(r.Names, o.Names) && slices.Equal(r.Capabilities, o.Capabilities) && slices.Equal(r.Kinds, o.Kinds) &&
-		r.Records == o.Records && r.Bytes == o.Bytes && r.OwnerShare == o.OwnerShare && r.MaxLifetime == o.MaxLifetime && r.OnStale == o.OnStale
+	return slices.Equal(r.Names, o.Names) && slices.Equal(r.Capabilities, o.Capabilities) &&
+		slices.Equal(r.Kinds, o.Kinds) &&
+		r.Records == o.Records && r.Bytes == o.Bytes && r.OwnerShare == o.OwnerShare &&
+		r.MaxLifetime == o.MaxLifetime && r.OnStale == o.OnStale
 }
 
 // A PeeringState is how a domain stands to a peer.
@@ -152,6 +157,8 @@ type Peering struct {
 // Equal reports whether two peerings say the same.
 func (p Peering) Equal(peering Peering) bool {
 	return p.Domain == peering.Domain && p.State == peering.State && p.Mesh == peering.Mesh &&
-		p.Secret == peering.Secret && p.Until == peering.Until && p.ByPeer == peering.ByPeer && p.Endpoint == peering.Endpoint && p.Export.Equal(peering.Export) && p.Import.Equal(peering.Import) && bytes.Equal(p.Bundle, peering.Bundle) &&
+		p.Secret == peering.Secret && p.Until == peering.Until && p.ByPeer == peering.ByPeer &&
+		p.Endpoint == peering.Endpoint && p.Export.Equal(peering.Export) && p.Import.Equal(peering.Import) &&
+		bytes.Equal(p.Bundle, peering.Bundle) &&
 		slices.Equal(p.Addresses, peering.Addresses) && slices.Equal(p.Gossip, peering.Gossip)
 }

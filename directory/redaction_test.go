@@ -33,7 +33,8 @@ func TestSightsAreSets(t *testing.T) {
 				t.Fatalf("%q of %+v and %+v", name, a, b)
 			}
 		}
-		if a.And(a) != a || a.Or(a) != a || a.And(directory.Redaction{}) != a || !a.Or(directory.Redaction{}).ShowsAll() {
+		if a.And(a) != a || a.Or(a) != a || a.And(directory.Redaction{}) != a ||
+			!a.Or(directory.Redaction{}).ShowsAll() {
 			t.Fatalf("%+v with itself, or with all", a)
 		}
 	})

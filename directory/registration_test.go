@@ -47,7 +47,8 @@ func TestRIDHasOneText(t *testing.T) {
 	if back, err := directory.ParseRID(r.String()); err != nil || back != r {
 		t.Errorf("got %v, %v", back, err)
 	}
-	for _, bad := range []string{"", strings.ToLower(r.String()), r.String() + "0", r.String()[1:], "8ZZZZZZZZZZZZZZZZZZZZZZZZZ", "01JWNTC0000000000000000ADU"} {
+	for _, bad := range []string{"", strings.ToLower(r.String()), r.String() + "0", r.String()[1:],
+		"8ZZZZZZZZZZZZZZZZZZZZZZZZZ", "01JWNTC0000000000000000ADU"} {
 		if _, err := directory.ParseRID(bad); err == nil {
 			t.Errorf("%q was taken for a rid", bad)
 		}
@@ -68,7 +69,8 @@ func TestVisibility(t *testing.T) {
 		}
 	}
 	// A peer called mesh would make everybody of one.
-	for _, in := range []string{"", "Mesh", "peers:", "peers:a,,b", "peers:mesh", "peers:BETA.test", "peers:spiffe://beta.test", "all"} {
+	for _, in := range []string{"", "Mesh", "peers:", "peers:a,,b", "peers:mesh", "peers:BETA.test",
+		"peers:spiffe://beta.test", "all"} {
 		_, err := directory.ParseVisibility(in)
 		wantRefusal(t, err, directory.BadRequest, "")
 	}
@@ -109,8 +111,10 @@ func TestParseIdentity(t *testing.T) {
 		t.Error("a WIMSE identifier passes for a SPIFFE ID")
 	}
 	for _, in := range []string{
-		"", "alpha.test/x", "SPIFFE://alpha.test/x", "spiffe://ALPHA.test/x", "spiffe://alpha.test/", "spiffe://alpha.test/a//b",
-		"spiffe://alpha.test/../x", "spiffe://alpha.test:80/x", "spiffe://alpha.test/x?y", "https://alpha.test/x", "oauth:#x",
+		"", "alpha.test/x", "SPIFFE://alpha.test/x", "spiffe://ALPHA.test/x", "spiffe://alpha.test/",
+		"spiffe://alpha.test/a//b",
+		"spiffe://alpha.test/../x", "spiffe://alpha.test:80/x", "spiffe://alpha.test/x?y", "https://alpha.test/x",
+		"oauth:#x",
 		"oauth:x#", "oauth:x", "oauth:x#a\nb", "oauth:x#\xff", "spiffe://alpha.test/" + strings.Repeat("x", 2048),
 	} {
 		if id, err := directory.ParseIdentity(in); err == nil || !id.IsZero() {
@@ -127,11 +131,13 @@ func TestParseIndex(t *testing.T) {
 	if s := directory.FormatIndex(td, p); s != "alpha.test=1780315200.381" {
 		t.Errorf("got %s", s)
 	}
-	for _, in := range []string{"", "alpha.test", "alpha.test=1", "alpha.test=1.", "=1.2", "alpha.test=-1.2", "alpha.test=1.2.3", "a=1.99999999999999999999"} {
+	for _, in := range []string{"", "alpha.test", "alpha.test=1", "alpha.test=1.", "=1.2", "alpha.test=-1.2",
+		"alpha.test=1.2.3", "a=1.99999999999999999999"} {
 		_, _, err := directory.ParseIndex(in)
 		wantRefusal(t, err, directory.BadQuery, "")
 	}
-	if !p.Before(directory.Position{Epoch: noon + 1}) || !p.Before(directory.Position{Epoch: noon, Revision: 382}) || p.Before(p) {
+	if !p.Before(directory.Position{Epoch: noon + 1}) || !p.Before(directory.Position{Epoch: noon, Revision: 382}) ||
+		p.Before(p) {
 		t.Error("positions are out of order")
 	}
 }

@@ -148,5 +148,7 @@ func (e *Entry) Rest() {
 	out.WriteString(e.Agent)
 	all, code := out.String(), len(doc)
 	agent := code + len(e.Packed.code)
-	e.Document.raw, e.Packed.code, e.Agent = all[:code], all[code:agent], all[agent:]
+	e.Document.raw = all[:code]
+	e.Packed.code = all[code:agent]
+	e.Agent = all[agent:]
 }

@@ -66,7 +66,8 @@ func rested(t testing.TB, d directory.Document) *directory.Entry {
 		if e.Agent != awake.Agent || !bytes.Equal(e.Document.Bytes(), d.Bytes()) || e.Document.Kind() != d.Kind() {
 			t.Fatalf("%s at rest is %q, %s", d.Bytes(), e.Agent, e.Document.Bytes())
 		}
-		if !reflect.DeepEqual(e.Projection(), awake.Projection()) || !reflect.DeepEqual(e.Document.Members(), d.Members()) {
+		if !reflect.DeepEqual(e.Projection(), awake.Projection()) ||
+			!reflect.DeepEqual(e.Document.Members(), d.Members()) {
 			t.Fatalf("%s at rest is projected otherwise", d.Bytes())
 		}
 	}
@@ -84,7 +85,8 @@ func TestDocumentsAtRestAreWhatTheyWere(t *testing.T) {
 	}
 	for _, raw := range []string{
 		"", "{}", `{"base":"https://a.example"}`, `{"x":"` + noise.String() + `"}`,
-		`{"x":"` + strings.Repeat("say it again, ", 1000) + `"}`, `{"x":"` + strings.Repeat("x", directory.MaxDocument-8) + `"}`,
+		`{"x":"` + strings.Repeat("say it again, ", 1000) + `"}`,
+		`{"x":"` + strings.Repeat("x", directory.MaxDocument-8) + `"}`,
 		"not an object",
 	} {
 		rested(t, directory.LoadDocument(directory.KindAD, []byte(raw)))
@@ -115,14 +117,16 @@ func TestTheWordsOfAFormNeverChange(t *testing.T) {
 }
 
 func TestADamagedDocumentAtRest(t *testing.T) {
-	d := directory.LoadDocument(directory.KindAD, []byte(`{"description":"`+strings.Repeat("An agent that says it again. ", 20)+`"}`))
+	d := directory.LoadDocument(directory.KindAD,
+		[]byte(`{"description":"`+strings.Repeat("An agent that says it again. ", 20)+`"}`))
 	resting := rested(t, d).Document.Resting()
 	if len(resting) >= len(d.Bytes())/2 {
 		t.Fatalf("it rests in %d bytes", len(resting))
 	}
 	bomb := binary.AppendUvarint([]byte{directory.RestForm}, directory.MaxDocument+1)
 	for name, raw := range map[string][]byte{
-		"cut off": resting[:len(resting)-3], "without its length": {directory.RestForm}, "too long": append(bomb, resting[3:]...),
+		"cut off": resting[:len(resting)-3], "without its length": {directory.RestForm},
+		"too long":           append(bomb, resting[3:]...),
 		"one within another": append([]byte{directory.RestForm}, directory.RestDictionary().Encode(nil, resting)...),
 	} {
 		if got, err := directory.LoadResting(directory.KindAD, raw); err == nil || !got.IsZero() {
@@ -181,7 +185,8 @@ func TestAtRestAndAwake(t *testing.T) {
 	for _, text := range []string{`{"a":1}`, `{"description":"` + strings.Repeat("An agent. ", 100) + `"}`, ""} {
 		d := directory.LoadDocument(directory.KindAD, []byte(text))
 		rest := d.AtRest()
-		if again := rest.AtRest(); again != rest || rest.Kind() != directory.KindAD || len(text) > 1000 && len(rest.Resting()) > len(text)/2 {
+		if again := rest.AtRest(); again != rest || rest.Kind() != directory.KindAD ||
+			len(text) > 1000 && len(rest.Resting()) > len(text)/2 {
 			t.Errorf("%.20q rests in %d bytes", text, len(rest.Resting()))
 		}
 		if awake, err := rest.Awake(); err != nil || awake != d {

@@ -15,7 +15,8 @@ type About struct {
 
 // About returns what f answers by.
 func (f *Finder) About() About {
-	about := About{Weights: f.cfg.Weights, PerOwner: f.cfg.PerOwner, DisplacingShare: displacingShare, Taxonomies: []string{}}
+	about := About{Weights: f.cfg.Weights, PerOwner: f.cfg.PerOwner, DisplacingShare: displacingShare,
+		Taxonomies: []string{}}
 	for _, t := range f.cfg.Taxonomies {
 		about.Taxonomies = append(about.Taxonomies, t.ID)
 	}

@@ -28,9 +28,10 @@ func theWorld() []agent {
 	} {
 		words := strings.Fields(trade)
 		all = append(all, agent{
-			name:        strings.ReplaceAll(trade, " ", "-"),
-			description: fmt.Sprintf("A %s that answers questions about every %s you may have, with sources.", trade, words[0]),
-			tags:        words, examples: []string{"Get me " + example + " before the end of this busy week"},
+			name: strings.ReplaceAll(trade, " ", "-"),
+			description: fmt.Sprintf("A %s that answers questions about every %s you may have, with sources.", trade,
+				words[0]),
+			tags: words, examples: []string{"Get me " + example + " before the end of this busy week"},
 		})
 	}
 	slices.SortFunc(all, func(a, b agent) int { return strings.Compare(a.name, b.name) })
@@ -48,15 +49,18 @@ func TestWhatIsWrittenForRankersIsFlaggedAndRanksLow(t *testing.T) {
 		flag    content.Flags
 		stuffed agent
 	}{
-		{content.FlagRepetition, agent{name: "repeats", description: strings.TrimSpace(strings.Repeat(strings.Join(words, " ")+" ", 8))}},
+		{content.FlagRepetition,
+			agent{name: "repeats", description: strings.TrimSpace(strings.Repeat(strings.Join(words, " ")+" ", 8))}},
 		{content.FlagDensity, agent{name: "lists", description: strings.Join(words, ", ")}},
-		{content.FlagDensity, agent{name: "tags", description: "An agent.", tags: slices.Compact(slices.Sorted(slices.Values(words)))}},
+		{content.FlagDensity, agent{name: "tags", description: "An agent.",
+			tags: slices.Compact(slices.Sorted(slices.Values(words)))}},
 		{content.FlagScatter, agent{name: "copies", description: "Does everything.", examples: queries}},
 	} {
 		w := newWorld(t, nil, theWorld()...)
 		w.put(c.stuffed)
 		for _, a := range theWorld() {
-			if res := w.ask(fmt.Sprintf(`{"query":%q,"limit":5}`, a.examples[0])); slices.Contains(names(res), c.stuffed.name) || names(res)[0] != a.name {
+			if res := w.ask(fmt.Sprintf(`{"query":%q,"limit":5}`, a.examples[0])); slices.Contains(names(res),
+				c.stuffed.name) || names(res)[0] != a.name {
 				t.Errorf("%q finds %q", a.examples[0], names(res))
 			}
 		}
@@ -66,7 +70,8 @@ func TestWhatIsWrittenForRankersIsFlaggedAndRanksLow(t *testing.T) {
 		}
 		// Who asks for it by name finds it, and sees what is wrong.
 		res := w.ask(fmt.Sprintf(`{"query":%q,"include_evidence":true}`, c.stuffed.name))
-		if got := res.Candidates; len(got) != 1 || got[0].Components.Policy > .1 || !slices.Equal(got[0].Evidence.Flags, got[0].Flags.Names()) || got[0].Flags&c.flag == 0 {
+		if got := res.Candidates; len(got) != 1 || got[0].Components.Policy > .1 ||
+			!slices.Equal(got[0].Evidence.Flags, got[0].Flags.Names()) || got[0].Flags&c.flag == 0 {
 			t.Errorf("by its name %q finds %+v", c.stuffed.name, got)
 		}
 		w.put(agent{name: c.stuffed.name, description: "Speaks plainly now."})

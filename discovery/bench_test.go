@@ -49,7 +49,8 @@ func newWriter(seed uint64) *writer {
 
 // vocabulary are words that look like words: of two to four syllables.
 var vocabulary = sync.OnceValue(func() []string {
-	syllables := strings.Fields("ba ce di fo gu ka le mi no pu ra se ti vo zu bran cles dron flis gran krel mond plin stor tram vend xan yor")
+	syllables := strings.Fields("ba ce di fo gu ka le mi no pu ra se ti vo zu bran cles dron flis gran krel mond " +
+		"plin stor tram vend xan yor")
 	words := make([]string, 60_001)
 	for i := range words {
 		w := ""
@@ -83,14 +84,16 @@ func (w *writer) entry(i int) *directory.Entry {
 		p.Tags = append(p.Tags, w.words(1))
 	}
 	for range 3 {
-		p.Capabilities = append(p.Capabilities, directory.Capability{Name: w.words(2), Type: "tool", Description: w.words(8)})
+		p.Capabilities = append(p.Capabilities, directory.Capability{Name: w.words(2), Type: "tool",
+			Description: w.words(8)})
 	}
 	for range 2 {
 		p.Examples = append(p.Examples, directory.Example{Text: w.words(7)})
 	}
 	now := time.Now().UnixMilli()
 	return &directory.Entry{
-		Origin: alpha, RID: directory.NewRID(int64(i), [10]byte{byte(i), byte(i >> 8), byte(i >> 16)}), Agent: p.Name, Owner: owners[i%len(owners)], Packed: directory.Pack(directory.Document{}, p),
+		Origin: alpha, RID: directory.NewRID(int64(i), [10]byte{byte(i), byte(i >> 8), byte(i >> 16)}), Agent: p.Name,
+		Owner: owners[i%len(owners)], Packed: directory.Pack(directory.Document{}, p),
 		Lifetime: 86400, RegisteredAt: now, UpdatedAt: now, ExpiresAt: now + 86400_000, Created: uint64(i) + 1,
 	}
 }
@@ -122,7 +125,8 @@ func heapInUse() uint64 {
 func BenchmarkMemory(b *testing.B) {
 	n := benchSize()
 	for b.Loop() {
-		w, a := newWriter(1), content.NewReader(analysis.NewIndexing(maphash.MakeSeed()))
+		w := newWriter(1)
+		a := content.NewReader(analysis.NewIndexing(maphash.MakeSeed()))
 		before := heapInUse()
 		x := newIndex(&Config{Class: byVisibility, Generation: func() uint64 { return 0 }}, a.Seed, nil)
 		var c contents
@@ -244,7 +248,9 @@ func BenchmarkFind(b *testing.B) {
 		change func(*Request)
 	}{
 		{"plain", Reader{}, func(*Request) {}},
-		{"policy", Reader{Key: "everything", Sees: func(*directory.Entry) (s directory.Redaction, ok bool) { return s, true }}, func(*Request) {}},
+		{"policy", Reader{Key: "everything", Sees: func(*directory.Entry) (s directory.Redaction, ok bool) {
+			return s, true
+		}}, func(*Request) {}},
 		{"nothing-seen", Reader{Key: "nothing", Sees: hide}, func(*Request) {}},
 		{"filters", Reader{}, func(r *Request) {
 			r.Protocols, r.RequiredTags = []string{"mcp"}, []string{vocabulary()[40]}
@@ -397,7 +403,9 @@ func BenchmarkFindWhileChanging(b *testing.B) {
 func BenchmarkLookupBeside(b *testing.B) {
 	for _, followed := range []bool{false, true} {
 		b.Run(fmt.Sprint("followed ", followed), func(b *testing.B) {
-			n, w, v := min(benchSize(), 20_000), newWriter(1), index.NewView(alpha)
+			n := min(benchSize(), 20_000)
+			w := newWriter(1)
+			v := index.NewView(alpha)
 			for i := range n {
 				v.Own().Put(w.entry(i))
 			}

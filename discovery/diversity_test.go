@@ -59,7 +59,8 @@ func TestAnAnswerIsOrderedAsANaiveModelOrdersIt(t *testing.T) {
 		for i := range rapid.IntRange(1, 30).Draw(t, "registrations") {
 			w.put(agent{
 				name: fmt.Sprintf("n%d", i), description: strings.Join(few.Draw(t, "description"), " "),
-				owner: rapid.SampledFrom([]string{"busy", "busy", "busy", "second", "third", fmt.Sprint("own-", i)}).Draw(t, "owner"),
+				owner: rapid.SampledFrom([]string{"busy", "busy", "busy", "second", "third", fmt.Sprint("own-", i)}).
+					Draw(t, "owner"),
 			})
 		}
 		query := strings.Join(few.Draw(t, "query"), " ")
@@ -73,7 +74,8 @@ func TestAnAnswerIsOrderedAsANaiveModelOrdersIt(t *testing.T) {
 		page := want[:min(limit, len(want))]
 		got := w.ask(fmt.Sprintf(`{"query":%q,"limit":%d}`, query, limit))
 		if !slices.EqualFunc(got.Candidates, page, sameCandidate) || got.More != (len(want) > limit) {
-			t.Fatalf("%q, limit %d: found %q, want %q of %d", query, limit, names(got), names(&discovery.Result{Candidates: page}), len(want))
+			t.Fatalf("%q, limit %d: found %q, want %q of %d", query, limit, names(got),
+				names(&discovery.Result{Candidates: page}), len(want))
 		}
 		if warned := slices.Equal(got.Warnings, []string{discovery.WarnDiversified}); warned == falls(page) {
 			t.Fatalf("%q warns %q", names(got), got.Warnings)
@@ -101,19 +103,23 @@ func TestAnOwnerHasItsShareBeforeOthersThatMatchAboutAsWell(t *testing.T) {
 	}
 	w.put(agent{name: "other", description: "Plans a route, or a holiday."})
 	w.put(agent{name: "far", owner: "busy", origin: beta, description: "Plans a route by rail."})
-	w.put(agent{name: "hardly", description: "Sells flowers, bread and newspapers at the station, has maps, and once asked for it shows you the route to the zoo."})
+	w.put(agent{name: "hardly", description: "Sells flowers, bread and newspapers at the station, has maps, and " +
+		"once asked for it shows you the route to the zoo."})
 
 	res := w.ask(`{"query":"plan a route"}`)
-	expect(t, res, "planner-0", "planner-1", "planner-2", "other", "far", "planner-3", "planner-4", "planner-5", "planner-6", "planner-7")
+	expect(t, res, "planner-0", "planner-1", "planner-2", "other", "far", "planner-3", "planner-4", "planner-5",
+		"planner-6", "planner-7")
 	if !slices.Equal(res.Warnings, []string{discovery.WarnDiversified}) {
 		t.Errorf("the warnings are %q", res.Warnings)
 	}
-	plain := []string{"planner-0", "planner-1", "planner-2", "planner-3", "planner-4", "planner-5", "planner-6", "planner-7"}
+	plain := []string{"planner-0", "planner-1", "planner-2", "planner-3", "planner-4", "planner-5", "planner-6",
+		"planner-7"}
 	expect(t, w.ask(`{"query":"plan a route","limit":8,"diversity":false}`), plain...)
 	expect(t, w.ask(`{"query":"plan a route","limit":8,"constraints":{"origins":["alpha.test"]}}`), plain...)
 	res = w.ask(`{"query":"plan a route","constraints":{"owners":"spiffe://alpha.test/busy"}}`)
 	expect(t, res, plain...)
-	if got := string(res.Applied["owners"]); got != `["spiffe://alpha.test/busy"]` || res.Excluded["owners"] != 3 || len(res.Warnings) > 0 {
+	if got := string(res.Applied["owners"]); got != `["spiffe://alpha.test/busy"]` || res.Excluded["owners"] != 3 ||
+		len(res.Warnings) > 0 {
 		t.Errorf("of one owner: applied %s, excluded %v, warnings %q", res.Applied, res.Excluded, res.Warnings)
 	}
 }
@@ -157,7 +163,8 @@ func TestAnOwnerThatIsWithheldIsNotFoundByIt(t *testing.T) {
 func TestSharesAreOfAllThatAReaderSees(t *testing.T) {
 	w := newWorld(t, nil)
 	for i := range 6 {
-		w.put(agent{name: fmt.Sprintf("planner-%d", i), owner: "busy", description: "Plans a route.", peersOnly: i%2 == 1})
+		w.put(agent{name: fmt.Sprintf("planner-%d", i), owner: "busy", description: "Plans a route.",
+			peersOnly: i%2 == 1})
 	}
 	for i := range 4 {
 		w.put(agent{name: fmt.Sprintf("rival-%d", i), description: "Plans a route by rail.", peersOnly: i%2 == 1})
@@ -177,7 +184,8 @@ func TestSharesAreOfAllThatAReaderSees(t *testing.T) {
 }
 
 // wordy is a description in which the number in a name makes no difference.
-const wordy = "Plans the fastest route between two places for cars, bicycles, trucks, ships, aeroplanes, trains, horses and people on foot, with maps of roads, rivers, huts and skies"
+const wordy = "Plans the fastest route between two places for cars, bicycles, trucks, ships, aeroplanes, trains, " +
+	"horses and people on foot, with maps of roads, rivers, huts and skies"
 
 // Requirement: FIND-001
 func TestAShortAnswerSaysWhatIsLeftOut(t *testing.T) {
@@ -235,7 +243,8 @@ func TestAnOwnerOfEverythingHidesNobody(t *testing.T) {
 		began := time.Now()
 		res := w.ask(fmt.Sprintf(`{"query":%q}`, query))
 		t.Log(query, "took", time.Since(began), "and found", names(res))
-		if len(res.Candidates) != 10 || !slices.Contains(names(res)[:7], "rival") || !slices.Equal(res.Warnings, []string{discovery.WarnDiversified}) {
+		if len(res.Candidates) != 10 || !slices.Contains(names(res)[:7], "rival") ||
+			!slices.Equal(res.Warnings, []string{discovery.WarnDiversified}) {
 			t.Errorf("%s: found %q with the warnings %q", query, names(res), res.Warnings)
 		}
 	}

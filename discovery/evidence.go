@@ -19,7 +19,8 @@ const (
 
 // explain gives a candidate its evidence (xu 8).
 func (t *rater) explain(candidate *Candidate) {
-	ev := &Evidence{Weights: t.finder.cfg.Weights, Terms: []TermEvidence{}, Snippets: []Snippet{}, Flags: candidate.Flags.Names()}
+	ev := &Evidence{Weights: t.finder.cfg.Weights, Terms: []TermEvidence{}, Snippets: []Snippet{},
+		Flags: candidate.Flags.Names()}
 	projection := candidate.shown()
 	candidate.MatchedExamples = []MatchedExample{}
 	t.read(candidate, func(section *content.Section, tokens []analysis.Token, covers float64) {
@@ -27,10 +28,13 @@ func (t *rater) explain(candidate *Candidate) {
 			ev.Snippets = append(ev.Snippets, t.snippet(section, tokens))
 		}
 		if section.Source == content.FromExample {
-			candidate.MatchedExamples = append(candidate.MatchedExamples, matchedExample(projection, section.Index, covers))
+			candidate.MatchedExamples = append(candidate.MatchedExamples,
+				matchedExample(projection, section.Index, covers))
 		}
 	})
-	slices.SortStableFunc(candidate.MatchedExamples, func(a, b MatchedExample) int { return cmp.Compare(b.Score, a.Score) })
+	slices.SortStableFunc(candidate.MatchedExamples, func(a, b MatchedExample) int {
+		return cmp.Compare(b.Score, a.Score)
+	})
 	candidate.MatchedExamples = candidate.MatchedExamples[:min(len(candidate.MatchedExamples), maxMatched)]
 	for i := range t.question.Words {
 		if e, ok := t.term(i, 1-t.share(candidate)); ok {
@@ -74,7 +78,8 @@ func (t *rater) term(i int, share float64) (TermEvidence, bool) {
 
 // snippet returns where the words of the query stand in a text.
 func (t *rater) snippet(s *content.Section, tokens []analysis.Token) Snippet {
-	sn := Snippet{Pointer: s.Pointer(), Field: content.FieldNames[s.Field], Derived: s.Derived || s.Inner, Spans: [][2]int{}}
+	sn := Snippet{Pointer: s.Pointer(), Field: content.FieldNames[s.Field], Derived: s.Derived ||
+		s.Inner, Spans: [][2]int{}}
 	if s.Inner {
 		return sn // they would be of another text
 	}

@@ -14,7 +14,8 @@ import (
 func TestEvidencePointsAtTheText(t *testing.T) {
 	a := agent{
 		name: "route-planner", description: "Plans the fastest route – even for cyclists.", tags: []string{"maps"},
-		skills:   []skill{{Name: "cycling-routes", Type: "tool", Description: "Finds quiet routes for cyclists.", Tags: []string{"cycling"}}},
+		skills: []skill{{Name: "cycling-routes", Type: "tool", Description: "Finds quiet routes for cyclists.",
+			Tags: []string{"cycling"}}},
 		examples: []string{"Plan a cycling tour along the Danube", "What time is it?"},
 	}
 	w := newWorld(t, nil, a, translator, billing)
@@ -30,12 +31,15 @@ func TestEvidencePointsAtTheText(t *testing.T) {
 		}
 		for _, span := range s.Spans {
 			word := strings.ToLower(text[span[0]:span[1]])
-			if !slices.ContainsFunc([]string{"quiet", "cycling", "cyclist", "route"}, func(q string) bool { return strings.HasPrefix(word, q[:4]) }) {
+			if !slices.ContainsFunc([]string{"quiet", "cycling", "cyclist", "route"}, func(q string) bool {
+				return strings.HasPrefix(word, q[:4])
+			}) {
 				t.Errorf("%s, bytes %v, is %q: not asked for", s.Pointer, span, word)
 			}
 		}
 	}
-	want := map[string]bool{"/name": false, "/description": false, "/capabilities/0/name": true, "/capabilities/0/tags/0": true, "/capabilities/0/description": true, "/examples/0/text": false}
+	want := map[string]bool{"/name": false, "/description": false, "/capabilities/0/name": true,
+		"/capabilities/0/tags/0": true, "/capabilities/0/description": true, "/examples/0/text": false}
 	for p, d := range want {
 		if got, ok := derived[p]; !ok || got != d {
 			t.Errorf("the snippet %s: there %v, derived %v", p, ok, got)
@@ -96,7 +100,8 @@ func TestTermsAddUp(t *testing.T) {
 	if sum <= 0 || sum > c.Components.Context {
 		t.Errorf("terms add %v to a context of %v", sum, c.Components.Context)
 	}
-	if got := []string{c.Evidence.Terms[0].Text, c.Evidence.Terms[1].Text}; !slices.Equal(got, []string{"Planning", "route"}) {
+	if got := []string{c.Evidence.Terms[0].Text, c.Evidence.Terms[1].Text}; !slices.Equal(got,
+		[]string{"Planning", "route"}) {
 		t.Errorf("terms as the query has them: %q", got)
 	}
 	if c.Evidence.Weights != discovery.DefaultWeights {

@@ -18,7 +18,8 @@ const (
 	WhyNoMatch   = "no_match"  // nothing that is asked for is in it
 	WhyFlagged   = "flagged"   // its texts are written for rankers, and it is no good match
 	WhyDuplicate = "duplicate" // says nearly what a better one of its owner says
-	WhyPerOwner  = "per_owner" // its owner has its share of the answer, and others that match about as well go before it
+	// its owner has its share of the answer, and others that match about as well go before it
+	WhyPerOwner = "per_owner"
 )
 
 // An Explanation says what became of one registration in a query, and what of the

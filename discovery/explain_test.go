@@ -27,14 +27,18 @@ func (w *world) explain(r discovery.Reader, request, name string) (*discovery.Ex
 func TestAnExplanationSaysWhatBecameOfACandidate(t *testing.T) {
 	w := newWorld(t, nil, planner, translator,
 		agent{name: "best", description: "Route. A route by rail.", tags: []string{"route"}},
-		agent{name: "tortoise", description: "Plans routes slowly, for three days or four, with a lot of rest at each single inn and a long sleep at noon in summer."},
+		agent{name: "tortoise", description: "Plans routes slowly, for three days or four, with a lot of rest at " +
+			"each single inn and a long sleep at noon in summer."},
 		agent{name: "resting", description: "Plans a route.", status: "maintenance"},
 		agent{name: "old", description: "Plans a route.", age: lifetime / 2},
 		agent{name: "copy-1", owner: "copier", description: wordy + "."},
 		agent{name: "copy-2", owner: "copier", description: wordy + "!"},
-		agent{name: "stuffed", description: strings.TrimSpace(strings.Repeat("route planner invoice weather flight recipe stock house code movie language doctor ticket ", 12))})
+		agent{name: "stuffed",
+			description: strings.TrimSpace(strings.Repeat("route planner invoice weather flight recipe stock "+
+				"house code movie language doctor ticket ", 12))})
 	for i := range 5 {
-		w.put(agent{name: fmt.Sprintf("busy-%d", i), owner: "busy", description: fmt.Sprintf("Plans routes for vehicle%d, slowly and with many words about all of it.", i)})
+		w.put(agent{name: fmt.Sprintf("busy-%d", i), owner: "busy",
+			description: fmt.Sprintf("Plans routes for vehicle%d, slowly and with many words about all of it.", i)})
 	}
 	for _, c := range []struct {
 		request, name, why string

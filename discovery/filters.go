@@ -29,7 +29,10 @@ type filters struct {
 // dear. The caller holds the finder's lock, and gives the sieve back before it lets go.
 func (f *Finder) sieve(query *Query, s *visibleSet) *filters {
 	v := filterPool.Get().(*filters)
-	v.ok, v.own, v.excluded, v.left = s.slots, false, map[string]int{}, s.count
+	v.ok = s.slots
+	v.own = false
+	v.excluded = map[string]int{}
+	v.left = s.count
 	terms := f.index
 	if !query.AnyStatus && terms.terms.Has(terms.hash(content.MarkInactive)) {
 		v.without("status", terms, content.MarkInactive)

@@ -16,9 +16,12 @@ import (
 )
 
 var (
-	planner    = agent{name: "route-planner", description: "Plans the fastest route between two places.", tags: []string{"maps", "Route_Planning"}, protocols: []string{"a2a"}}
-	translator = agent{name: "translator", description: "Translates documents between languages.", tags: []string{"language"}, protocols: []string{"mcp"}}
-	billing    = agent{name: "billing", description: "Writes invoices and reminds of those that are due.", tags: []string{"finance"}, protocols: []string{"https"}}
+	planner = agent{name: "route-planner", description: "Plans the fastest route between two places.",
+		tags: []string{"maps", "Route_Planning"}, protocols: []string{"a2a"}}
+	translator = agent{name: "translator", description: "Translates documents between languages.",
+		tags: []string{"language"}, protocols: []string{"mcp"}}
+	billing = agent{name: "billing", description: "Writes invoices and reminds of those that are due.",
+		tags: []string{"finance"}, protocols: []string{"https"}}
 )
 
 // Requirement: XU-014, XU-018
@@ -60,7 +63,8 @@ func TestFiltersComeFirst(t *testing.T) {
 	}
 	w := newWorld(t, nil,
 		route(agent{name: "a", tags: []string{"Route_Planning"}, protocols: []string{"a2a"}, region: "eu"}),
-		route(agent{name: "b", tags: []string{"route planning", "beta"}, protocols: []string{"mcp"}, region: []string{"us", "eu"}}),
+		route(agent{name: "b", tags: []string{"route planning", "beta"}, protocols: []string{"mcp"},
+			region: []string{"us", "eu"}}),
 		route(agent{name: "c", protocols: []string{"mcp"}, region: map[string]any{"name": "eu"}}),
 		route(agent{name: "d", status: "maintenance", tags: []string{"route-planning"}}),
 		route(agent{name: "e", origin: beta, skills: []skill{{Name: "route-planning", Type: "tool"}}}),
@@ -87,7 +91,8 @@ func TestFiltersComeFirst(t *testing.T) {
 		}
 	}
 	res := w.ask(`{"query":"route","required_tags":["Route Planning"],"protocols":["a2a"],"constraints":{"cost":{"max":1},"latency":2}}`)
-	if got := string(res.Applied["required_tags"]) + string(res.Applied["protocols"]) + string(res.Applied["status"]); got != `["Route Planning"]["a2a"]["active",null]` {
+	if got := string(res.Applied["required_tags"]) + string(res.Applied["protocols"]) +
+		string(res.Applied["status"]); got != `["Route Planning"]["a2a"]["active",null]` {
 		t.Errorf("applied filters are %s", res.Applied)
 	}
 	if len(res.Applied) != 3 || !slices.Equal(res.Unsupported, []string{"cost", "latency"}) {
@@ -137,7 +142,8 @@ func TestWhatIsNotRenewedCountsLess(t *testing.T) {
 		agent{name: "good", description: "Plans a route.", age: lifetime * 4 / 10})
 	res := w.ask(`{"query":"route"}`)
 	expect(t, res, "good", "late")
-	if good, late := res.Candidates[0].Components.Freshness, res.Candidates[1].Components.Freshness; good != 1 || late >= 1 || late < .9 {
+	if good, late := res.Candidates[0].Components.Freshness, res.Candidates[1].Components.Freshness; good != 1 ||
+		late >= 1 || late < .9 {
 		t.Errorf("freshness of the one in time is %v, of the other %v", good, late)
 	}
 }
@@ -147,19 +153,22 @@ func TestTheBestExampleCounts(t *testing.T) {
 	one := "Book a table for two in Lisbon"
 	w := newWorld(t, nil,
 		agent{name: "a-single", description: "A concierge.", examples: []string{one}},
-		agent{name: "b-several", description: "A concierge.", examples: []string{"Wake me at seven", one, "Order flowers for my mother", "Find a lost suitcase"}})
+		agent{name: "b-several", description: "A concierge.",
+			examples: []string{"Wake me at seven", one, "Order flowers for my mother", "Find a lost suitcase"}})
 	res := w.ask(`{"query":"a table for two in Lisbon","include_evidence":true}`)
 	expect(t, res, "a-single", "b-several")
 	a, b := res.Candidates[0], res.Candidates[1]
 	if a.Components.Example != b.Components.Example || a.Components.Example == 0 {
 		t.Errorf("the same example among others scores %v, alone %v", b.Components.Example, a.Components.Example)
 	}
-	if len(b.MatchedExamples) != 1 || b.MatchedExamples[0].ID != "ex-2" || b.MatchedExamples[0].Text != one || b.MatchedExamples[0].Score != b.Components.Example {
+	if len(b.MatchedExamples) != 1 || b.MatchedExamples[0].ID != "ex-2" || b.MatchedExamples[0].Text != one ||
+		b.MatchedExamples[0].Score != b.Components.Example {
 		t.Errorf("matched examples are %+v", b.MatchedExamples)
 	}
 }
 
-var kitchen = []content.Taxonomy{{ID: "kitchen", Broader: map[string][]string{"sushi": {"japanese_food"}, "japanese-food": {"Food"}}}}
+var kitchen = []content.Taxonomy{{ID: "kitchen",
+	Broader: map[string][]string{"sushi": {"japanese_food"}, "japanese-food": {"Food"}}}}
 
 // Requirement: XU-005, XU-050, XU-052
 func TestTagsStandForBroaderOnesWhereTheRequestSaysSo(t *testing.T) {
@@ -170,15 +179,18 @@ func TestTagsStandForBroaderOnesWhereTheRequestSaysSo(t *testing.T) {
 	expect(t, w.ask(`{"query":"delivers","required_tags":["food"]}`), "direct")
 	res := w.ask(`{"query":"delivers","required_tags":["food"],"preferred_tags":["food"],"expand":true,"include_evidence":true}`)
 	expect(t, res, "direct", "kind")
-	if direct := res.Candidates[0]; !slices.Equal(direct.MatchedTags, []string{"FOOD"}) || len(direct.Evidence.ExpandedTags) != 0 {
+	if direct := res.Candidates[0]; !slices.Equal(direct.MatchedTags, []string{"FOOD"}) ||
+		len(direct.Evidence.ExpandedTags) != 0 {
 		t.Errorf("the direct match says tags %q, expanded %+v", direct.MatchedTags, direct.Evidence.ExpandedTags)
 	}
 	kind := res.Candidates[1]
-	if want := []discovery.ExpandedMatch{{Asked: "food", Tag: "sushi", Taxonomy: "kitchen"}}; len(kind.MatchedTags) != 0 || !slices.Equal(kind.Evidence.ExpandedTags, want) {
+	if want := []discovery.ExpandedMatch{{Asked: "food", Tag: "sushi",
+		Taxonomy: "kitchen"}}; len(kind.MatchedTags) != 0 || !slices.Equal(kind.Evidence.ExpandedTags, want) {
 		t.Errorf("the expanded match says tags %q, expanded %+v", kind.MatchedTags, kind.Evidence.ExpandedTags)
 	}
 	expect(t, w.ask(`{"query":"delivers","excluded_tags":["food"]}`), "plain")
-	if got := names(w.ask(`{"query":"delivers","preferred_tags":["food"]}`)); !slices.Equal(got, []string{"direct", "kind", "plain"}) {
+	if got := names(w.ask(`{"query":"delivers","preferred_tags":["food"]}`)); !slices.Equal(got,
+		[]string{"direct", "kind", "plain"}) {
 		t.Errorf("preferred tags order %q", got)
 	}
 }
@@ -235,7 +247,8 @@ func TestLimitAndMore(t *testing.T) {
 	for i := range 25 {
 		w.put(agent{name: fmt.Sprintf("planner-%d", i), description: "Plans a route."})
 	}
-	for request, want := range map[string]int{`{"query":"route"}`: 10, `{"query":"route","limit":24}`: 24, `{"query":"route","limit":25}`: 25, `{"query":"route","limit":1000}`: 25} {
+	for request, want := range map[string]int{`{"query":"route"}`: 10, `{"query":"route","limit":24}`: 24,
+		`{"query":"route","limit":25}`: 25, `{"query":"route","limit":1000}`: 25} {
 		res := w.ask(request)
 		if len(res.Candidates) != want || res.More != (want < 25) {
 			t.Errorf("%s: %d candidates, more: %v", request, len(res.Candidates), res.More)
@@ -245,21 +258,24 @@ func TestLimitAndMore(t *testing.T) {
 
 // Where asks about one entry at a time, after all else: a filter of a surface's own.
 func TestASurfaceMayFilter(t *testing.T) {
-	w := newWorld(t, nil, planner, agent{name: "other-planner", description: "Plans a route."}, agent{name: "resting", description: "Plans a route.", status: "inactive"})
+	w := newWorld(t, nil, planner, agent{name: "other-planner", description: "Plans a route."},
+		agent{name: "resting", description: "Plans a route.", status: "inactive"})
 	r, err := discovery.ParseRequest([]byte(`{"query":"route"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := w.finder.Find(t.Context(), discovery.Query{Request: r, AnyStatus: true, Where: func(e *directory.Entry) string {
-		if e.Agent == "route-planner" {
-			return "not_it"
-		}
-		return ""
-	}})
+	res, err := w.finder.Find(t.Context(), discovery.Query{Request: r, AnyStatus: true,
+		Where: func(e *directory.Entry) string {
+			if e.Agent == "route-planner" {
+				return "not_it"
+			}
+			return ""
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := slices.Sorted(slices.Values(names(res))); !slices.Equal(got, []string{"other-planner", "resting"}) || res.Excluded["not_it"] != 1 {
+	if got := slices.Sorted(slices.Values(names(res))); !slices.Equal(got, []string{"other-planner", "resting"}) ||
+		res.Excluded["not_it"] != 1 {
 		t.Errorf("found %q, excluded %v", got, res.Excluded)
 	}
 }

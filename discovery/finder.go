@@ -58,7 +58,8 @@ func New(cfg Config) (*Finder, error) {
 	}
 
 	seed := maphash.MakeSeed()
-	finder := &Finder{cfg: cfg, taxonomies: content.NewTaxonomies(cfg.Taxonomies), seed: seed, reader: content.NewReader(analysis.NewIndexing(seed)), wake: make(chan struct{}, 1)}
+	finder := &Finder{cfg: cfg, taxonomies: content.NewTaxonomies(cfg.Taxonomies), seed: seed,
+		reader: content.NewReader(analysis.NewIndexing(seed)), wake: make(chan struct{}, 1)}
 	finder.breaker.asking = make(chan struct{}, maxAsking)
 	finder.index = newIndex(&finder.cfg, seed, finder.wake)
 	var end context.CancelFunc

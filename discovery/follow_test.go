@@ -34,7 +34,8 @@ func TestChangesAreSeenAtOnce(t *testing.T) {
 // Requirement: XU-047
 func TestWhatHasExpiredIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nil, planner, agent{name: "gone-soon", description: "Plans a route.", age: lifetime - time.Minute})
+		w := newWorld(t, nil, planner, agent{name: "gone-soon", description: "Plans a route.",
+			age: lifetime - time.Minute})
 		ctx, stop := context.WithCancel(t.Context())
 		if err := w.finder.CatchUp(ctx); err != nil {
 			t.Fatal(err)
@@ -49,9 +50,11 @@ func TestWhatHasExpiredIsGone(t *testing.T) {
 		time.Sleep(time.Minute) // and its words with it
 		synctest.Wait()
 		alone := newWorld(t, nil, planner)
-		got, want := w.ask(`{"query":"route","include_evidence":true}`), alone.ask(`{"query":"route","include_evidence":true}`)
+		got := w.ask(`{"query":"route","include_evidence":true}`)
+		want := alone.ask(`{"query":"route","include_evidence":true}`)
 		if got.Candidates[0].Evidence.Terms[0].IDF != want.Candidates[0].Evidence.Terms[0].IDF {
-			t.Errorf("the word tells %v; without the one that is gone %v", got.Candidates[0].Evidence.Terms[0], want.Candidates[0].Evidence.Terms[0])
+			t.Errorf("the word tells %v; without the one that is gone %v", got.Candidates[0].Evidence.Terms[0],
+				want.Candidates[0].Evidence.Terms[0])
 		}
 		stop()
 		following.Wait()

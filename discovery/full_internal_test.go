@@ -24,7 +24,8 @@ func TestTermsAreBounded(t *testing.T) {
 	v.Own().Put(first)
 	find := func(text string) *Result {
 		t.Helper()
-		res, err := f.Find(t.Context(), Query{Request: &Request{Query: text, Limit: 3, Constraints: Constraints{MaxAge: -1}}})
+		res, err := f.Find(t.Context(),
+			Query{Request: &Request{Query: text, Limit: 3, Constraints: Constraints{MaxAge: -1}}})
 		if err != nil {
 			t.Fatal(err)
 		}

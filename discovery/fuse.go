@@ -70,7 +70,9 @@ func (s *search) dense(terms *termIndex, ok postings.Bitset, most int) []posting
 	}
 	s.semantic.Source = SourceEmbeddings
 	s.spaceMean = sum / float64(have)
-	near = slices.DeleteFunc(near, func(h postings.Hit) bool { return s.nearness(float64(h.Score)/(1<<20)) < denseFloor })
+	near = slices.DeleteFunc(near, func(h postings.Hit) bool {
+		return s.nearness(float64(h.Score)/(1<<20)) < denseFloor
+	})
 	slices.SortFunc(near, func(hit, b postings.Hit) int {
 		switch {
 		case hit.Score != b.Score:
@@ -94,7 +96,8 @@ func (s *search) nearnessOf(terms *termIndex, indexed *indexed) {
 		return
 	}
 	if v, has := terms.space.of(indexed.slot); has && terms.space.fits(s.meant) {
-		indexed.near, indexed.compared = s.nearness(v.cosine(&s.meant.vector)), true
+		indexed.near = s.nearness(v.cosine(&s.meant.vector))
+		indexed.compared = true
 	}
 }
 
@@ -135,5 +138,6 @@ func (t *rater) share(c *Candidate) float64 {
 
 // faint reports whether vectors alone have found a candidate, and hardly so.
 func (t *rater) faint(c *Candidate) bool {
-	return c.compared && c.lexical == 0 && c.Components.Tag == 0 && len(c.MatchedTags) == 0 && t.dense*c.near < denseLeast
+	return c.compared && c.lexical == 0 && c.Components.Tag == 0 && len(c.MatchedTags) == 0 &&
+		t.dense*c.near < denseLeast
 }

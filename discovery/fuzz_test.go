@@ -19,9 +19,13 @@ func FuzzParseRequest(f *testing.F) {
 			}
 			return
 		}
-		lists := [][]string{r.RequiredTags, r.PreferredTags, r.ExcludedTags, r.Protocols, r.Constraints.Regions, r.Constraints.Origins}
-		if strings.TrimSpace(r.Query) == "" || len(r.Query) > MaxQuery || r.Limit < 1 || r.Limit > MaxLimit || r.Constraints.MaxAge < -1 ||
-			slices.ContainsFunc(lists, func(l []string) bool { return len(l) > MaxFilterValues || slices.Contains(l, "") }) {
+		lists := [][]string{r.RequiredTags, r.PreferredTags, r.ExcludedTags, r.Protocols, r.Constraints.Regions,
+			r.Constraints.Origins}
+		if strings.TrimSpace(r.Query) == "" || len(r.Query) > MaxQuery || r.Limit < 1 || r.Limit > MaxLimit ||
+			r.Constraints.MaxAge < -1 ||
+			slices.ContainsFunc(lists, func(l []string) bool {
+				return len(l) > MaxFilterValues || slices.Contains(l, "")
+			}) {
 			t.Fatalf("%q is read as %+v", body, r)
 		}
 	})

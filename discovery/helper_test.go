@@ -132,10 +132,12 @@ func (w *world) put(a agent) *directory.Entry {
 	}
 	at := time.Now().Add(-a.age).UnixMilli()
 	e := &directory.Entry{
-		Origin: a.origin, RID: rid, Agent: a.name, Owner: directory.IdentityOf(spiffeid.RequireFromPath(a.origin, "/"+a.owner)),
+		Origin: a.origin, RID: rid, Agent: a.name,
+		Owner:    directory.IdentityOf(spiffeid.RequireFromPath(a.origin, "/"+a.owner)),
 		Document: doc, Packed: directory.Pack(doc, p), Visibility: directory.Visibility{Mesh: !a.peersOnly},
-		Lifetime: uint32(lifetime / time.Second), RegisteredAt: at, UpdatedAt: at, ExpiresAt: at + lifetime.Milliseconds(),
-		Created: w.last, Revision: w.last, Statement: w.last,
+		Lifetime: uint32(lifetime / time.Second), RegisteredAt: at, UpdatedAt: at,
+		ExpiresAt: at + lifetime.Milliseconds(),
+		Created:   w.last, Revision: w.last, Statement: w.last,
 	}
 	if a.origin != alpha {
 		e.Received = &directory.Received{At: time.Now().UnixMilli(), From: a.origin}

@@ -17,13 +17,15 @@ import (
 func TestWhatIsHiddenLeavesNoTrace(t *testing.T) {
 	seen := []agent{
 		{name: "planner", description: "Plans a route across mountains.", tags: []string{"maps"}},
-		{name: "guide", description: "Tells of mountains and of huts.", protocols: []string{"mcp"}, status: "maintenance"},
+		{name: "guide", description: "Tells of mountains and of huts.", protocols: []string{"mcp"},
+			status: "maintenance"},
 		{name: "weather", description: "Tells tomorrow's weather.", tags: []string{"maps"}},
 	}
 	without := newWorld(t, nil, seen...)
 	with := newWorld(t, nil, seen...)
 	for i := range 40 {
-		with.put(agent{name: fmt.Sprintf("secret-%d", i), description: "Plans a secret route across mountains.", tags: []string{"maps", "secret"}, peersOnly: true, protocols: []string{"mcp"}})
+		with.put(agent{name: fmt.Sprintf("secret-%d", i), description: "Plans a secret route across mountains.",
+			tags: []string{"maps", "secret"}, peersOnly: true, protocols: []string{"mcp"}})
 	}
 	for _, request := range []string{
 		`{"query":"a route across mountains","include_evidence":true}`,
@@ -45,7 +47,8 @@ func TestWhatIsHiddenLeavesNoTrace(t *testing.T) {
 // What one policy decided, and what it looked at, decides nothing under the next:
 // neither for who has asked before nor for registrations that were there before.
 func TestAnotherGenerationDecidesAnew(t *testing.T) {
-	agents := []agent{{name: "planner", description: "Plans a route.", owner: "ada"}, {name: "guide", description: "Knows a route.", owner: "ada"}}
+	agents := []agent{{name: "planner", description: "Plans a route.", owner: "ada"},
+		{name: "guide", description: "Knows a route.", owner: "ada"}}
 	var generation atomic.Uint64
 	allowed := func(e *directory.Entry) bool {
 		switch generation.Load() {

@@ -69,7 +69,9 @@ type termIndex struct {
 }
 
 func newIndex(cfg *Config, seed maphash.Seed, wake chan struct{}) *termIndex {
-	return &termIndex{terms: postings.NewTerms(postings.MaxTerms), space: newSpace(cfg.Embedder, wake), cfg: cfg, seed: seed, numbers: map[spiffeid.TrustDomain]uint16{}, byClass: map[className]uint32{}, flagged: map[uint32]content.Flags{}}
+	return &termIndex{terms: postings.NewTerms(postings.MaxTerms), space: newSpace(cfg.Embedder, wake), cfg: cfg,
+		seed: seed, numbers: map[spiffeid.TrustDomain]uint16{}, byClass: map[className]uint32{},
+		flagged: map[uint32]content.Flags{}}
 }
 
 // classOf returns an entry's class. The generation is read first: a name that is
@@ -162,7 +164,8 @@ func (x *termIndex) put(entry *directory.Entry, now *contents) {
 		x.space.move(old, n)
 		x.kill(old)
 	}
-	*x.slots.At(n) = slot{rid: entry.RID, origin: origin, class: in, owner: x.hashOwner(entry.Owner), flags: now.Flags, lengths: now.Codes}
+	*x.slots.At(n) = slot{rid: entry.RID, origin: origin, class: in, owner: x.hashOwner(entry.Owner), flags: now.Flags,
+		lengths: now.Codes}
 	x.byKey.Insert(n, x.hashSlot)
 	x.alive.Set(n)
 	x.count++

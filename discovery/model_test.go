@@ -51,8 +51,9 @@ func TestAFinderAnswersAsANaiveSearchDoes(t *testing.T) {
 		}
 		words := rapid.SliceOfN(word, 1, 4).Draw(t, "query")
 		request := map[string][]string{
-			"required_tags": rapid.SliceOfN(word, 0, 1).Draw(t, "required"), "excluded_tags": rapid.SliceOfN(word, 0, 1).Draw(t, "excluded"),
-			"protocols": rapid.SampledFrom([][]string{{}, {"mcp"}, {"a2a", "mcp"}}).Draw(t, "protocols asked for"),
+			"required_tags": rapid.SliceOfN(word, 0, 1).Draw(t, "required"),
+			"excluded_tags": rapid.SliceOfN(word, 0, 1).Draw(t, "excluded"),
+			"protocols":     rapid.SampledFrom([][]string{{}, {"mcp"}, {"a2a", "mcp"}}).Draw(t, "protocols asked for"),
 		}
 		body := fmt.Sprintf(`{"query":%q,"limit":100`, strings.Join(words, " "))
 		for _, name := range slices.Sorted(maps.Keys(request)) {
@@ -80,8 +81,10 @@ func TestAFinderAnswersAsANaiveSearchDoes(t *testing.T) {
 				fresh.put(a)
 			}
 		}
-		if again := fresh.ask(body); !slices.EqualFunc(got.Candidates, again.Candidates, sameCandidate) || !maps.Equal(got.Excluded, again.Excluded) {
-			t.Fatalf("%s\nfinds  %+v, excluded %v\nafresh %+v, excluded %v", body, got.Candidates, got.Excluded, again.Candidates, again.Excluded)
+		if again := fresh.ask(body); !slices.EqualFunc(got.Candidates, again.Candidates, sameCandidate) ||
+			!maps.Equal(got.Excluded, again.Excluded) {
+			t.Fatalf("%s\nfinds  %+v, excluded %v\nafresh %+v, excluded %v", body, got.Candidates, got.Excluded,
+				again.Candidates, again.Excluded)
 		}
 		if !slices.IsSortedFunc(got.Candidates, func(a, b discovery.Candidate) int {
 			if a.Score != b.Score {
@@ -95,7 +98,8 @@ func TestAFinderAnswersAsANaiveSearchDoes(t *testing.T) {
 }
 
 func sameCandidate(a, b discovery.Candidate) bool {
-	return a.Entry.RID == b.Entry.RID && a.Score == b.Score && a.Components == b.Components && slices.Equal(a.MatchedTags, b.MatchedTags)
+	return a.Entry.RID == b.Entry.RID && a.Score == b.Score && a.Components == b.Components &&
+		slices.Equal(a.MatchedTags, b.MatchedTags)
 }
 
 func list(values []string) string {

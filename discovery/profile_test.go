@@ -43,7 +43,8 @@ func TestBadRequestsAreRefusedWhereTheyAreWrong(t *testing.T) {
 		_, err := discovery.ParseRequest([]byte(body))
 		var refused *directory.Error
 		switch {
-		case !errors.As(err, &refused) || refused.Problem != directory.BadRequest && refused.Problem != directory.BadDocument:
+		case !errors.As(err, &refused) || refused.Problem != directory.BadRequest &&
+			refused.Problem != directory.BadDocument:
 			t.Errorf("%.60s: %v", body, err)
 		case pointer != "" && refused.Pointer != pointer:
 			t.Errorf("%.60s: refused at %q, want %q", body, refused.Pointer, pointer)
@@ -53,7 +54,8 @@ func TestBadRequestsAreRefusedWhereTheyAreWrong(t *testing.T) {
 
 // Requirement: XU-010, XU-044, XU-051, XU-053, XU-054
 func TestARequestSaysWhatIsAsked(t *testing.T) {
-	got, err := discovery.ParseRequest([]byte(`{"query":" plan a route ","required_tags":["Route Planning"],"preferred_tags":["maps"],"excluded_tags":["beta"],
+	got,
+		err := discovery.ParseRequest([]byte(`{"query":" plan a route ","required_tags":["Route Planning"],"preferred_tags":["maps"],"excluded_tags":["beta"],
 		"protocols":["a2a"],"limit":500,"include_evidence":true,"detail":"full","strict":true,"expand":true,"x-unknown":{"query":1},
 		"client_context":{"locale":"de","user":"nobody"},
 		"constraints":{"max_results_age_seconds":60,"region":"eu","origins":["beta.test"],"min_verification":"logged","latency":1,"cost":2}}`))
@@ -61,15 +63,19 @@ func TestARequestSaysWhatIsAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &discovery.Request{
-		Query: " plan a route ", RequiredTags: []string{"Route Planning"}, PreferredTags: []string{"maps"}, ExcludedTags: []string{"beta"},
-		Protocols: []string{"a2a"}, Limit: discovery.MaxLimit, IncludeEvidence: true, Detail: discovery.DetailFull, Strict: true, Expand: true, Locale: "de",
-		Constraints: discovery.Constraints{MaxAge: 60, Regions: []string{"eu"}, Origins: []string{"beta.test"}, MinVerification: discovery.Logged, Unsupported: []string{"cost", "latency"}},
+		Query: " plan a route ", RequiredTags: []string{"Route Planning"}, PreferredTags: []string{"maps"},
+		ExcludedTags: []string{"beta"},
+		Protocols:    []string{"a2a"}, Limit: discovery.MaxLimit, IncludeEvidence: true, Detail: discovery.DetailFull,
+		Strict: true, Expand: true, Locale: "de",
+		Constraints: discovery.Constraints{MaxAge: 60, Regions: []string{"eu"}, Origins: []string{"beta.test"},
+			MinVerification: discovery.Logged, Unsupported: []string{"cost", "latency"}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("read %+v, want %+v", got, want)
 	}
 	least, err := discovery.ParseRequest([]byte(`{"query":"a"}`))
-	if want := (&discovery.Request{Query: "a", Limit: discovery.DefaultLimit, Detail: discovery.DetailSummary, Constraints: discovery.Constraints{MaxAge: -1}}); err != nil || !reflect.DeepEqual(least, want) {
+	if want := (&discovery.Request{Query: "a", Limit: discovery.DefaultLimit, Detail: discovery.DetailSummary,
+		Constraints: discovery.Constraints{MaxAge: -1}}); err != nil || !reflect.DeepEqual(least, want) {
 		t.Errorf("read %+v, %v; want %+v", least, err, want)
 	}
 }
@@ -77,8 +83,9 @@ func TestARequestSaysWhatIsAsked(t *testing.T) {
 // Requirement: XU-040
 func TestTagsAreComparedInOneForm(t *testing.T) {
 	for tag, want := range map[string]string{
-		"maps": "maps", "Route_Planning": "route-planning", "route  planning": "route-planning", " ROUTE-planning ": "route-planning",
-		"Stra\u00dfe": "strasse", "cafe\u0301": "caf\u00e9", "_": "", "": "",
+		"maps": "maps", "Route_Planning": "route-planning", "route  planning": "route-planning",
+		" ROUTE-planning ": "route-planning",
+		"Stra\u00dfe":      "strasse", "cafe\u0301": "caf\u00e9", "_": "", "": "",
 	} {
 		if got := content.NormalTag(tag); got != want {
 			t.Errorf("%q is compared as %q, want %q", tag, got, want)

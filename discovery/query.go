@@ -64,11 +64,14 @@ type Result struct {
 const (
 	WarnPartial = "the index is being built: not everything was searched"
 	WarnFull    = "the index is full: not everything was searched"
-	WarnBounded = "of the best matches most were left out by age, verification or another filter, and no more were looked at: there may be more"
+	WarnBounded = "of the best matches most were left out by age, verification or another filter, and no more " +
+		"were looked at: there may be more"
 	// WarnRepeated says that a result is short, though there may be more.
-	WarnRepeated = "of the best matches most say nearly the same as another of their owner, and no more were looked at: there may be more"
+	WarnRepeated = "of the best matches most say nearly the same as another of their owner, and no more were " +
+		"looked at: there may be more"
 	// WarnCollapsed says that a result is short, and that there is no more.
-	WarnCollapsed = "matches that say nearly the same as another of their owner are left out; a request for one origin or one owner finds them"
+	WarnCollapsed = "matches that say nearly the same as another of their owner are left out; a request for one " +
+		"origin or one owner finds them"
 	// WarnDiversified says that candidates are not in the order of their scores: some
 	// stand behind those of other owners.
 	WarnDiversified = "diversified"

@@ -46,7 +46,8 @@ func TestGatheringFindsWhatScoringAllFinds(t *testing.T) {
 			if r.IntN(3) == 0 {
 				end = r.Uint32N(n)
 			}
-			for at := uint32(r.IntN(spread.step + postings.BlockCells)); at < end; at += uint32(1 + r.IntN(spread.step)) {
+			for at := uint32(r.IntN(spread.step + postings.BlockCells)); at < end; at += uint32(1 +
+				r.IntN(spread.step)) {
 				x.terms.Set(termOf(term), postings.NewPosting(at, byte(max(spread.least, 1+r.IntN(spread.most)))))
 			}
 			l, has := x.lead(termOf(term), x.alive, true, int(n))

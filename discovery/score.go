@@ -50,7 +50,8 @@ type wantedTag struct {
 }
 
 func (f *Finder) newRater(a *content.Reader, query *Query, qn *analysis.Question, now time.Time) *rater {
-	t := &rater{finder: f, query: query, question: qn, now: now, analyser: a, seen: map[[2]int]bool{}, matched: make([]bool, len(qn.Words))}
+	t := &rater{finder: f, query: query, question: qn, now: now, analyser: a, seen: map[[2]int]bool{},
+		matched: make([]bool, len(qn.Words))}
 	want := func(tags []string, preferred bool) {
 		for _, tag := range tags {
 			n := content.NormalTag(tag)
@@ -103,7 +104,8 @@ func (t *rater) rate(entry *directory.Entry, projection *directory.Projection, i
 // that have some, with how much of the query they cover.
 func (t *rater) read(candidate *Candidate, visit func(s *content.Section, tokens []analysis.Token, covers float64)) {
 	sc := &t.scan
-	*sc = scan{Lengths: candidate.lengths, counts: append(sc.counts[:0], make([]content.Counts, len(t.question.Words))...)}
+	*sc = scan{Lengths: candidate.lengths, counts: append(sc.counts[:0],
+		make([]content.Counts, len(t.question.Words))...)}
 	clear(t.seen)
 	reader := t.analyser
 	reader.Restrict(t.question)
@@ -183,7 +185,8 @@ func (t *rater) context() float64 {
 			sum += t.question.Words[i].IDF * weight
 		}
 	}
-	return min(1, (sum+besideShare*min(t.scan.beside, total)+nameShare*t.scan.name*total)/((1+besideShare+nameShare)*total))
+	return min(1,
+		(sum+besideShare*min(t.scan.beside, total)+nameShare*t.scan.name*total)/((1+besideShare+nameShare)*total))
 }
 
 // covers returns how much of the query the words of the scanned registration are.
@@ -210,7 +213,10 @@ func (t *rater) tags(candidate *Candidate) float64 {
 	var has, preferred float64
 	for _, w := range t.wanted {
 		_, direct := slices.BinarySearch(tags, w.asked)
-		expanded := !direct && slices.ContainsFunc(w.narrower, func(n content.Narrower) bool { _, ok := slices.BinarySearch(tags, n.Tag); return ok })
+		expanded := !direct && slices.ContainsFunc(w.narrower, func(n content.Narrower) bool {
+			_, ok := slices.BinarySearch(tags, n.Tag)
+			return ok
+		})
 		if direct {
 			candidate.addTag(w.asked)
 		}
@@ -287,7 +293,8 @@ func freshness(entry *directory.Entry, now time.Time) Freshness {
 	if entry.Received != nil {
 		indexed = entry.Received.At
 	}
-	return Freshness{MetadataUpdatedAt: stamp(entry.UpdatedAt), IndexedAt: stamp(indexed), AgeSeconds: ageOf(entry, now)}
+	return Freshness{MetadataUpdatedAt: stamp(entry.UpdatedAt), IndexedAt: stamp(indexed),
+		AgeSeconds: ageOf(entry, now)}
 }
 
 func stamp(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z") }
@@ -321,5 +328,7 @@ func speaks(candidate *Candidate, locale string) bool {
 		tag, _, _ = strings.Cut(strings.ReplaceAll(tag, "_", "-"), "-")
 		return strings.ToLower(tag)
 	}
-	return slices.ContainsFunc(candidate.shown().Languages, func(l string) bool { return primary(l) == primary(locale) })
+	return slices.ContainsFunc(candidate.shown().Languages, func(l string) bool {
+		return primary(l) == primary(locale)
+	})
 }

@@ -94,7 +94,9 @@ func (s *search) gather(want int, without ownerSet) bool {
 			continue
 		}
 		c := s.rater.rate(v, projection, k)
-		c.owner, c.projection, c.rater = ownerOf(entry), nil, s.rater
+		c.owner = ownerOf(entry)
+		c.projection = nil
+		c.rater = s.rater
 		s.rated = append(s.rated, c)
 	}
 	s.fuse()
@@ -140,7 +142,8 @@ func (s *search) find(want int, without ownerSet) (found []indexed, more bool) {
 	leads := weighQuestion(s.rater.question, terms, seen)
 	had := map[uint32]bool{}
 	worded := terms.gather(leads, sieve.ok, want)
-	for _, hits := range [][]postings.Hit{worded, s.tagged(terms, seen, sieve.ok, want, len(worded) < want), s.dense(terms, sieve.ok, want)} {
+	for _, hits := range [][]postings.Hit{worded, s.tagged(terms, seen, sieve.ok, want, len(worded) < want),
+		s.dense(terms, sieve.ok, want)} {
 		more = more || len(hits) == want
 		for _, hit := range hits {
 			if !had[hit.Slot] {

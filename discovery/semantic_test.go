@@ -24,7 +24,8 @@ type fakeModel struct {
 	asked   atomic.Int64
 }
 
-var meanings = []string{"translate interpreter language english german", "invoice bill payment money", "weather rain forecast", "route map way journey"}
+var meanings = []string{"translate interpreter language english german", "invoice bill payment money",
+	"weather rain forecast", "route map way journey"}
 
 func newFakeModel(t *testing.T) *fakeModel {
 	m := &fakeModel{}
@@ -60,7 +61,9 @@ func (m *fakeModel) serve(w http.ResponseWriter, r *http.Request) {
 	for i, text := range slices.Backward(ask.Input) {
 		v := make([]float32, length)
 		v[0] = .5 // what all texts have in common
-		for _, word := range strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return r < 'a' || r > 'z' }) {
+		for _, word := range strings.FieldsFunc(strings.ToLower(text), func(r rune) bool {
+			return r < 'a' || r > 'z'
+		}) {
 			for j, of := range meanings[:length-1] {
 				if slices.Contains(strings.Fields(of), word) {
 					v[j+1]++
@@ -96,7 +99,8 @@ func newMeaningWorld(t *testing.T, m *fakeModel, agents ...agent) *world {
 }
 
 // until asks until an answer is as it must be in the end.
-func (w *world) until(t *testing.T, r discovery.Reader, request string, right func(*discovery.Result) bool) *discovery.Result {
+func (w *world) until(t *testing.T, r discovery.Reader, request string,
+	right func(*discovery.Result) bool) *discovery.Result {
 	t.Helper()
 	again := time.Tick(5 * time.Millisecond)
 	for end := time.Now().Add(time.Minute); ; <-again {
@@ -136,16 +140,21 @@ func TestMeaningFindsWhatWordsDoNot(t *testing.T) {
 	}
 	// A registration that says something else by now means something else.
 	w.put(agent{name: "polyglot", description: "Tells of rain."})
-	w.until(t, discovery.Reader{}, `{"query":"translate my language"}`, func(r *discovery.Result) bool { return settled(r) && len(r.Candidates) == 0 })
+	w.until(t, discovery.Reader{}, `{"query":"translate my language"}`, func(r *discovery.Result) bool {
+		return settled(r) && len(r.Candidates) == 0
+	})
 	w.remove("cashier")
-	w.until(t, discovery.Reader{}, `{"query":"payment"}`, func(r *discovery.Result) bool { return settled(r) && len(r.Candidates) == 0 })
+	w.until(t, discovery.Reader{}, `{"query":"payment"}`, func(r *discovery.Result) bool {
+		return settled(r) && len(r.Candidates) == 0
+	})
 }
 
 // A longer query trusts vectors less.
 func TestVectorsWeighLessInLongQueries(t *testing.T) {
 	w := newMeaningWorld(t, newFakeModel(t), offices...)
 	short := w.until(t, discovery.Reader{}, `{"query":"payment"}`, settled)
-	long := w.until(t, discovery.Reader{}, `{"query":"payment of seven purple elephants grazing beside quiet northern lakes"}`, settled)
+	long := w.until(t, discovery.Reader{},
+		`{"query":"payment of seven purple elephants grazing beside quiet northern lakes"}`, settled)
 	if short.Semantic.Weight <= long.Semantic.Weight || long.Semantic.Weight <= 0 {
 		t.Errorf("vectors weigh %v in a short query and %v in a long one", short.Semantic.Weight, long.Semantic.Weight)
 	}
@@ -156,16 +165,19 @@ func TestVectorsWeighLessInLongQueries(t *testing.T) {
 // Requirement: XU-021, XU-066
 func TestHiddenVectorsLeaveNoTrace(t *testing.T) {
 	m := newFakeModel(t)
-	without, with := newMeaningWorld(t, m, offices...), newMeaningWorld(t, m, offices...)
+	without := newMeaningWorld(t, m, offices...)
+	with := newMeaningWorld(t, m, offices...)
 	for i := range 20 {
-		with.put(agent{name: "secret-" + ridOf(i).String(), description: "An interpreter of language, payment and rain.", peersOnly: true})
+		with.put(agent{name: "secret-" + ridOf(i).String(),
+			description: "An interpreter of language, payment and rain.", peersOnly: true})
 	}
 	with.until(t, discovery.Reader{}, `{"query":"translate my language"}`, settled)
 	for _, request := range []string{
 		`{"query":"translate my language","include_evidence":true}`,
 		`{"query":"payment of rain","include_evidence":true}`,
 	} {
-		want, got := without.until(t, public, request, settled), with.until(t, public, request, settled)
+		want := without.until(t, public, request, settled)
+		got := with.until(t, public, request, settled)
 		if !reflect.DeepEqual(told(want), told(got)) || *want.Semantic != *got.Semantic {
 			t.Errorf("%s:\nwith what is hidden    %+v\nwithout what is hidden %+v", request, told(got), told(want))
 		}
@@ -192,7 +204,8 @@ func TestAnswersWithoutVectors(t *testing.T) {
 		}
 		want := plain.ask(request)
 		want.Warnings = res.Warnings
-		if got := told(res); !reflect.DeepEqual(names(res), names(want)) || !reflect.DeepEqual(got[:5], told(want)[:5]) {
+		if got := told(res); !reflect.DeepEqual(names(res), names(want)) ||
+			!reflect.DeepEqual(got[:5], told(want)[:5]) {
 			t.Errorf("%s: %+v, by words alone %+v", how, got, told(want))
 		}
 	}

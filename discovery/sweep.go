@@ -85,7 +85,8 @@ func (x *termIndex) living(list *postings.List) int {
 		return int(list.Count)
 	}
 	word := list.Dead.Load()
-	dead, since := int(word%postings.MaxSlots), slots.deaths-min(slots.deaths, word/postings.MaxSlots)
+	dead := int(word % postings.MaxSlots)
+	since := slots.deaths - min(slots.deaths, word/postings.MaxSlots)
 	switch {
 	case word == 0 || since > uint64(len(slots.dead)) || int(since)*seekCost > int(list.Count):
 		dead = int(list.Count) - list.CountIn(x.alive)

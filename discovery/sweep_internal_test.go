@@ -64,7 +64,8 @@ func TestTheDeadLeaveNoTrace(t *testing.T) {
 			}
 			return all
 		}
-		got, want := told(x, x.gather(leads, x.alive, 44)), told(fresh, fresh.gather(afresh, fresh.alive, 44))
+		got := told(x, x.gather(leads, x.alive, 44))
+		want := told(fresh, fresh.gather(afresh, fresh.alive, 44))
 		if !slices.Equal(got, want) {
 			t.Fatalf("the best of %d terms are %v, want %v", len(leads), got, want)
 		}
@@ -102,6 +103,7 @@ func TestTheDeadLeaveNoTrace(t *testing.T) {
 		t.Errorf("%d slots for at most %d registrations: they are not used again", n, names)
 	}
 	if x.terms.Postings() > 10*x.buried() || x.terms.Len() > 102 {
-		t.Errorf("%d postings of %d terms are left by %d of whom none is there", x.terms.Postings(), x.terms.Len(), x.buried())
+		t.Errorf("%d postings of %d terms are left by %d of whom none is there", x.terms.Postings(), x.terms.Len(),
+			x.buried())
 	}
 }

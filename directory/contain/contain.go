@@ -38,7 +38,8 @@ const (
 )
 
 // Places lists them.
-var Places = []Place{Record, Stored, Policy, Index, Page, Head, Keys, Evidence, Gossip, Request, Discovery, Listing, Answer}
+var Places = []Place{Record, Stored, Policy, Index, Page, Head, Keys, Evidence, Gossip, Request, Discovery, Listing,
+	Answer}
 
 // The bounds of what is logged.
 const (

@@ -81,7 +81,8 @@ type changeLog struct {
 func newChangeLog() *changeLog {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
-	l := &changeLog{id: binary.BigEndian.Uint64(id[:]), changed: make(chan struct{}, 1), expiryToken: make(chan struct{}, 1), wake: make(chan struct{})}
+	l := &changeLog{id: binary.BigEndian.Uint64(id[:]), changed: make(chan struct{}, 1),
+		expiryToken: make(chan struct{}, 1), wake: make(chan struct{})}
 	l.expiryToken <- struct{}{}
 	return l
 }
@@ -239,7 +240,8 @@ func ParseResumeToken(s string) ResumeToken {
 // sameForWatchers reports whether two entries of one rid say the same but for what a
 // refresh, a renewal or a new signature changes: deadlines and how it came here.
 func sameForWatchers(entry, b *directory.Entry) bool {
-	return entry == b || entry.Statement == b.Statement && entry.UpdatedAt == b.UpdatedAt && entry.RegisteredAt == b.RegisteredAt &&
+	return entry == b || entry.Statement == b.Statement && entry.UpdatedAt == b.UpdatedAt &&
+		entry.RegisteredAt == b.RegisteredAt &&
 		entry.Agent == b.Agent && entry.Owner == b.Owner && entry.Redacted == b.Redacted &&
 		entry.Visibility.Mesh == b.Visibility.Mesh && slices.Equal(entry.Visibility.Peers, b.Visibility.Peers) &&
 		(entry.Document == b.Document || // as after a refresh, for which no document at rest is read

@@ -52,7 +52,8 @@ func TestTheLogOfChangesIsBoundedInBytes(t *testing.T) {
 // Each refresh is held against what was before while somebody watches, as discovery does
 // for good: no document is awakened for it.
 func TestARefreshAwakesNoDocument(t *testing.T) {
-	d := directory.LoadDocument(directory.KindAD, []byte(`{"base":"https://a.example","description":"`+strings.Repeat("An agent. ", 100)+`"}`))
+	d := directory.LoadDocument(directory.KindAD,
+		[]byte(`{"base":"https://a.example","description":"`+strings.Repeat("An agent. ", 100)+`"}`))
 	projection, err := kinds.Reproject("agent", d)
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +62,9 @@ func TestARefreshAwakesNoDocument(t *testing.T) {
 	before := &directory.Entry{Agent: "agent", Document: d, Packed: directory.Pack(d, projection)}
 	before.Rest()
 
-	after, again, other := *before, *before, *before
+	after := *before
+	again := *before
+	other := *before
 	after.ExpiresAt++
 	again.Document = d // says the same, and is not at rest
 	other.Document = directory.LoadDocument(directory.KindAD, []byte(`{"base":"https://b.example"}`))

@@ -41,7 +41,8 @@ func (c *Cursor) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		return nil
 	}
-	refusal := directory.Refuse(directory.BadQuery, "after is %.40q; it is what a next link of this directory said, unchanged", text)
+	refusal := directory.Refuse(directory.BadQuery,
+		"after is %.40q; it is what a next link of this directory said, unchanged", text)
 	data, err := directory.B64.AppendDecode(nil, text)
 	if err != nil || len(data) < 18 || data[0] != cursorForm {
 		return refusal

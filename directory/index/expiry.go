@@ -104,13 +104,15 @@ func (x *Index) startExpiry() {
 	if m.period == m.log.period.Load() {
 		return
 	}
-	*m = expiryQueue{log: m.log, period: m.log.period.Load(), expiredTo: deadline{x.Clock.Now().UnixMilli(), directory.MaxRID}}
+	*m = expiryQueue{log: m.log, period: m.log.period.Load(),
+		expiredTo: deadline{x.Clock.Now().UnixMilli(), directory.MaxRID}}
 	// The lock is let go now and then: what is put meanwhile notes its deadline
 	// itself.
 	var all deadlineHeap
 	for last, more := (sortKey{}), true; more; {
 		var found []*directory.Entry
-		found, last, more = x.scanHeld(textFilter{field: fieldAll}, &matcher{Query: &Query{}}, last, m.expiredTo.at, expiryBatch, expiryBatch)
+		found, last, more = x.scanHeld(textFilter{field: fieldAll}, &matcher{Query: &Query{}}, last, m.expiredTo.at,
+			expiryBatch, expiryBatch)
 		x.mu.Unlock()
 		for _, e := range found {
 			all.Push(deadlineOf(e))

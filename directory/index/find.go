@@ -42,7 +42,8 @@ func (x *Index) rowsNamed(agent string, behind sortKey) rowRange {
 
 // rowsNamedFrom returns the rows whose names begin with a text, from a waypoint on.
 func (x *Index) rowsNamedFrom(text string, from textPlace) rowRange {
-	return x.names.between(x.entries.nameBefore(from.text, x.entries.before(from.key)), x.entries.nameBefore(text+lastByte, always))
+	return x.names.between(x.entries.nameBefore(from.text, x.entries.before(from.key)),
+		x.entries.nameBefore(text+lastByte, always))
 }
 
 // lastByte is behind all UTF-8.
@@ -75,7 +76,9 @@ func (x *Index) find(query *Query, after sortKey) iter.Seq[*directory.Entry] {
 		now := x.Clock.Now().UnixMilli()
 		along, size, byPrefix, most := x.plan(query)
 		m := &matcher{Query: query, mask: query.mask()}
-		last, more, want := after, true, query.pageSize()
+		last := after
+		more := true
+		want := query.pageSize()
 		for budget := firstScan; more; budget = min(2*budget, maxScan) {
 			var found []*directory.Entry
 			if most > 0 {
@@ -160,14 +163,16 @@ func (q *Query) pageSize() int {
 // scan looks at up to budget entries of r behind the key after, until it has
 // found as many entries that q asks for as are wanted. It returns them, the key
 // of the last one looked at, and whether there are more.
-func (x *Index) scan(r textFilter, matcher *matcher, after sortKey, now int64, budget, want int) (found []*directory.Entry, last sortKey, more bool) {
+func (x *Index) scan(r textFilter, matcher *matcher, after sortKey, now int64, budget,
+	want int) (found []*directory.Entry, last sortKey, more bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.scanHeld(r, matcher, after, now, budget, want)
 }
 
 // scanHeld is scan for who holds the lock.
-func (x *Index) scanHeld(r textFilter, matcher *matcher, after sortKey, now int64, budget, want int) (found []*directory.Entry, last sortKey, more bool) {
+func (x *Index) scanHeld(r textFilter, matcher *matcher, after sortKey, now int64, budget,
+	want int) (found []*directory.Entry, last sortKey, more bool) {
 	last = after
 	for n := range x.rowsOf(r, after).all() {
 		if budget == 0 || len(found) == want {
@@ -188,7 +193,8 @@ func (x *Index) scanHeld(r textFilter, matcher *matcher, after sortKey, now int6
 // asks for, in the order of keys. It gives up, and says that there are more, where it has looked
 // at too many: an entry may have several such texts, and plan knows only of some texts how many
 // entries have them.
-func (x *Index) collectByPrefix(r textFilter, matcher *matcher, after sortKey, now int64, most int) (found []*directory.Entry, more bool) {
+func (x *Index) collectByPrefix(r textFilter, matcher *matcher, after sortKey, now int64,
+	most int) (found []*directory.Entry, more bool) {
 	var rows []row
 	for at, goesOn := (textPlace{text: r.text}), true; goesOn; {
 		at, goesOn = x.collectSome(&rows, r, matcher, at, after, now)
@@ -218,7 +224,8 @@ type textPlace struct {
 
 // collectSome adds those of the next entries of r, from one on, as many as one hold of
 // the lock looks at. It returns the one to go on with, and whether there is one.
-func (x *Index) collectSome(rows *[]row, r textFilter, matcher *matcher, from textPlace, after sortKey, now int64) (textPlace, bool) {
+func (x *Index) collectSome(rows *[]row, r textFilter, matcher *matcher, from textPlace, after sortKey,
+	now int64) (textPlace, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	looked := 0
@@ -233,7 +240,8 @@ func (x *Index) collectSome(rows *[]row, r textFilter, matcher *matcher, from te
 			}
 			looked++
 			matcher.looked++
-			if at.mask.has(matcher.mask) && at.key.compare(after) > 0 && at.entry.AliveAt(now) && matcher.matches(at.entry) {
+			if at.mask.has(matcher.mask) && at.key.compare(after) > 0 && at.entry.AliveAt(now) &&
+				matcher.matches(at.entry) {
 				*rows = append(*rows, *at)
 			}
 		}

@@ -20,7 +20,8 @@ func population(n int) []*directory.Entry {
 		p := &directory.Projection{Protocols: []string{[]string{"a2a", "mcp", "grpc", "https"}[i%4]}, Status: "active"}
 		for c := range 2 {
 			p.Capabilities = append(p.Capabilities, directory.Capability{
-				Name: fmt.Sprintf("capability-%d", (i+c*7)%50), Type: "tool", Tags: []string{fmt.Sprintf("tag-%d", (i*31+c)%1000)},
+				Name: fmt.Sprintf("capability-%d", (i+c*7)%50), Type: "tool",
+				Tags: []string{fmt.Sprintf("tag-%d", (i*31+c)%1000)},
 			})
 		}
 		es[i] = entry(alpha, i, fmt.Sprintf("agent-%07d", i), p)

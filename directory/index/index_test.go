@@ -129,13 +129,15 @@ func drawEntry(t *rapid.T, td spiffeid.TrustDomain, n byte, created uint64) *dir
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "capabilities") {
 		p.Capabilities = append(p.Capabilities, directory.Capability{
-			Name: rapid.SampledFrom(someNames).Draw(t, "name"), Type: rapid.SampledFrom([]string{"tool", "skill"}).Draw(t, "type"), Tags: tags.Draw(t, "tags"),
+			Name: rapid.SampledFrom(someNames).Draw(t, "name"), Type: rapid.SampledFrom([]string{"tool", "skill"}).
+				Draw(t, "type"), Tags: tags.Draw(t, "tags"),
 		})
 	}
 	agent := norm.NFC.String(rapid.SampledFrom(someNames).Draw(t, "agent"))
 	return &directory.Entry{
 		Origin: td, RID: rid(n), Agent: agent, Packed: directory.Pack(directory.Document{}, p), Created: created,
-		ExpiresAt: time.Now().Add(time.Duration(rapid.IntRange(1, 5).Draw(t, "hours"))*time.Hour - 30*time.Minute).UnixMilli(),
+		ExpiresAt: time.Now().Add(time.Duration(rapid.IntRange(1, 5).Draw(t, "hours"))*time.Hour - 30*time.Minute).
+			UnixMilli(),
 	}
 }
 
@@ -144,13 +146,17 @@ func drawQuery(t *rapid.T) index.Query {
 		return rapid.SliceOfN(rapid.SampledFrom(of), 0, 1).Draw(t, name)
 	}
 	patterns := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) index.Pattern {
-		return index.Pattern{Text: rapid.SampledFrom([]string{"", "a", "ab", "b", "\u00e9", "z", "q"}).Draw(t, "text"), Prefix: rapid.Bool().Draw(t, "prefix")}
+		return index.Pattern{Text: rapid.SampledFrom([]string{"", "a", "ab", "b", "\u00e9", "z", "q"}).Draw(t, "text"),
+			Prefix: rapid.Bool().Draw(t, "prefix")}
 	}), 0, 2)
 	return index.Query{
 		Agent: patterns.Draw(t, "agent"), CapName: patterns.Draw(t, "cap_name"),
-		CapType: few("cap_type", "tool", "skill", "", "TOOL"), Tag: append(few("tag", "x", "y", "\u00e9", ""), few("tag", "x")...),
-		Protocol: few("protocol", "a2a", "mcp", ""), Status: few("status", "active", "inactive", ""), Language: few("language", "en"),
-		Origin: rapid.SampledFrom([]spiffeid.TrustDomain{{}, {}, {}, alpha, beta}).Draw(t, "origin"), OwnOnly: rapid.Float64Range(0, 1).Draw(t, "own") < 0.2,
+		CapType:  few("cap_type", "tool", "skill", "", "TOOL"),
+		Tag:      append(few("tag", "x", "y", "\u00e9", ""), few("tag", "x")...),
+		Protocol: few("protocol", "a2a", "mcp", ""), Status: few("status", "active", "inactive", ""),
+		Language: few("language", "en"),
+		Origin:   rapid.SampledFrom([]spiffeid.TrustDomain{{}, {}, {}, alpha, beta}).Draw(t, "origin"),
+		OwnOnly:  rapid.Float64Range(0, 1).Draw(t, "own") < 0.2,
 	}
 }
 
@@ -158,7 +164,8 @@ func drawQuery(t *rapid.T) index.Query {
 func TestLookupAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := index.NewView(alpha)
-		m := &model{map[spiffeid.TrustDomain]map[directory.RID]*directory.Entry{alpha: {}, beta: {}, gamma: {}}, map[spiffeid.TrustDomain]int64{}}
+		m := &model{map[spiffeid.TrustDomain]map[directory.RID]*directory.Entry{alpha: {}, beta: {}, gamma: {}},
+			map[spiffeid.TrustDomain]int64{}}
 		start := time.Now()
 		for td := range m.entries {
 			m.now[td] = start.UnixMilli()
@@ -263,7 +270,8 @@ func checkLookup(t *rapid.T, v *index.View, m *model) {
 		if err := q.After.UnmarshalText(text); err != nil {
 			t.Fatal(err)
 		}
-		if a, b := v.Lookup(q, only(visible)), v.Lookup(offset, only(visible)); !slices.Equal(a.Entries, b.Entries) || a.More != b.More {
+		if a, b := v.Lookup(q, only(visible)), v.Lookup(offset, only(visible)); !slices.Equal(a.Entries, b.Entries) ||
+			a.More != b.More {
 			t.Fatalf("behind the cursor and at the offset are different entries")
 		}
 	}
@@ -283,7 +291,8 @@ func checkSingle(t *rapid.T, v *index.View, m *model) {
 	}
 	for td := range m.entries {
 		e, ok := v.Get(td, r)
-		if want := slices.ContainsFunc(holders, func(h *directory.Entry) bool { return h == e }); ok != want && (ok || slices.ContainsFunc(holders, func(h *directory.Entry) bool { return h.Origin == td })) {
+		if want := slices.ContainsFunc(holders, func(h *directory.Entry) bool { return h == e }); ok != want &&
+			(ok || slices.ContainsFunc(holders, func(h *directory.Entry) bool { return h.Origin == td })) {
 			t.Fatalf("get %s %s: %v", td, r, ok)
 		}
 		if n := v.Origin(td).Len(); n != len(m.entries[td]) {
@@ -323,7 +332,8 @@ func checkSingle(t *rapid.T, v *index.View, m *model) {
 // entry returns an entry that lives long.
 func entry(td spiffeid.TrustDomain, n int, agent string, p *directory.Projection) *directory.Entry {
 	return &directory.Entry{
-		Origin: td, RID: directory.NewRID(int64(n), [10]byte{}), Agent: agent, Packed: directory.Pack(directory.Document{}, p), Created: uint64(n) + 1,
+		Origin: td, RID: directory.NewRID(int64(n), [10]byte{}), Agent: agent,
+		Packed: directory.Pack(directory.Document{}, p), Created: uint64(n) + 1,
 		ExpiresAt: time.Now().Add(24 * time.Hour).UnixMilli(),
 	}
 }
@@ -421,7 +431,8 @@ func TestVisibleRunsWithoutALock(t *testing.T) {
 // while.
 func TestNameOfAnExpiredRegistration(t *testing.T) {
 	v := index.NewView(alpha)
-	dead, alive := entry(alpha, 1, "x", &directory.Projection{}), entry(alpha, 2, "x", &directory.Projection{})
+	dead := entry(alpha, 1, "x", &directory.Projection{})
+	alive := entry(alpha, 2, "x", &directory.Projection{})
 	dead.ExpiresAt = time.Now().UnixMilli()
 	v.Own().Put(dead)
 	v.Own().Put(alive)
@@ -441,8 +452,11 @@ func TestNameOfAnExpiredRegistration(t *testing.T) {
 func TestPutReplacesWhatIsFound(t *testing.T) {
 	v := index.NewView(alpha)
 	find := func(q index.Query) int { return len(v.Lookup(q, nil).Entries) }
-	before := entry(alpha, 1, "x", mustProject(t, "x", mustDocument(t, directory.KindAD, `{"base":"https://a.test","protocols":["old","both"],"status":"testing"}`)))
-	after := entry(alpha, 1, "x", mustProject(t, "x", mustDocument(t, directory.KindAD, `{"base":"https://a.test","protocols":["new","both"]}`)))
+	before := entry(alpha, 1, "x",
+		mustProject(t, "x", mustDocument(t, directory.KindAD,
+			`{"base":"https://a.test","protocols":["old","both"],"status":"testing"}`)))
+	after := entry(alpha, 1, "x",
+		mustProject(t, "x", mustDocument(t, directory.KindAD, `{"base":"https://a.test","protocols":["new","both"]}`)))
 	v.Own().Put(before)
 	v.Own().Put(after)
 	for text, want := range map[string]int{"old": 0, "new": 1, "both": 1} {
@@ -495,7 +509,9 @@ func TestAllWhileItChanges(t *testing.T) {
 func TestTheClockDecidesWhatIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := index.NewView(alpha)
-		e := &directory.Entry{Origin: beta, RID: rid(1), Agent: "a", Packed: directory.Pack(directory.Document{}, &directory.Projection{}), ExpiresAt: time.Now().Add(time.Hour).UnixMilli()}
+		e := &directory.Entry{Origin: beta, RID: rid(1), Agent: "a",
+			Packed:    directory.Pack(directory.Document{}, &directory.Projection{}),
+			ExpiresAt: time.Now().Add(time.Hour).UnixMilli()}
 		x := v.Origin(beta)
 		x.Put(e)
 		served := func() bool {

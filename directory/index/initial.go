@@ -111,7 +111,8 @@ func (w *Watcher) nextOrigin() *scanStep {
 
 // read returns some of the entries of r behind a key that q asks for and that
 // have not died as far as the log says, with the log's position that they are of.
-func (x *Index) read(r textFilter, matcher *matcher, after sortKey, log *changeLog) (found []*directory.Entry, last sortKey, more bool, at uint64) {
+func (x *Index) read(r textFilter, matcher *matcher, after sortKey, log *changeLog) (found []*directory.Entry,
+	last sortKey, more bool, at uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	found, last, more = x.scanHeld(r, matcher, after, x.expiries.expiredTo.at-1, eventBatch, eventBatch)

@@ -38,7 +38,9 @@ func (x *Index) load(next *Index, es []*directory.Entry) {
 			x.recordChange(old, entry)
 		}
 	}
-	x.entries, x.names, x.fields = next.entries, next.names, next.fields
+	x.entries = next.entries
+	x.names = next.names
+	x.fields = next.fields
 	for i := range x.fields {
 		x.fields[i].entries = &x.entries
 	}
@@ -52,7 +54,7 @@ type (
 	}
 	named struct {
 		name string
-		row uint32
+		row  uint32
 	}
 )
 

@@ -35,12 +35,14 @@ func ParseQuery(v url.Values) (Query, error) {
 	}
 	if query.After.IsZero() {
 		if query.Page >= MaxPages {
-			f.fail(directory.Refuse(directory.BadQuery, "without after=, page is at most %d: follow the next links instead", MaxPages-1))
+			f.fail(directory.Refuse(directory.BadQuery, "without after=, page is at most %d: follow the next "+
+				"links instead", MaxPages-1))
 		}
 		query.Skip = query.Page * query.Count
 	}
 	if f.count > MaxFilters {
-		f.fail(directory.Refuse(directory.BadQuery, "there are %d filters; at most %d are allowed", f.count, MaxFilters))
+		f.fail(directory.Refuse(directory.BadQuery, "there are %d filters; at most %d are allowed", f.count,
+			MaxFilters))
 	}
 	if f.err != nil {
 		return Query{}, f.err

@@ -129,7 +129,9 @@ const sampled = 256
 // sizeOf returns how many entries have texts that begin with s; or where those texts are
 // many, how many have the first of them, and one for each other: no fewer have.
 func (p *postings) sizeOf(s string) int {
-	part, n, counted := p.beginning(s, s), 0, 0
+	part := p.beginning(s, s)
+	n := 0
+	counted := 0
 	for i := range part.all() {
 		if counted == sampled {
 			return n + part.size() - counted

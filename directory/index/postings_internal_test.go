@@ -59,7 +59,8 @@ func TestOrderAgainstASortedSlice(t *testing.T) {
 					t.Fatalf("run %d has %d numbers", i, len(r))
 				}
 			}
-			if all := (rowRange{&o, place{}, o.end()}); o.n != len(model) || !slices.Equal(slices.Collect(all.all()), model) {
+			if all := (rowRange{&o, place{}, o.end()}); o.n != len(model) ||
+				!slices.Equal(slices.Collect(all.all()), model) {
 				t.Fatalf("%d numbers are not the %d of the model", o.n, len(model))
 			}
 		}
@@ -103,7 +104,8 @@ func TestPostingsAgainstASortedSlice(t *testing.T) {
 		texts := []string{"", "a", "ab", "abc", "b", "bé"}
 		rows := map[sortKey]uint32{}
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
-			o := slotted{rapid.SampledFrom(texts).Draw(t, "text"), sortKey{created: rapid.Uint64Range(1, 40).Draw(t, "created")}}
+			o := slotted{rapid.SampledFrom(texts).Draw(t, "text"),
+				sortKey{created: rapid.Uint64Range(1, 40).Draw(t, "created")}}
 			if _, has := rows[o.key]; !has {
 				_, rows[o.key] = s.add(o.key)
 			}
@@ -160,10 +162,13 @@ func TestGatherManyTexts(t *testing.T) {
 		x := New()
 		const n = 3 * maxScan
 		for i := range uint64(n) {
-			p := &directory.Projection{Capabilities: []directory.Capability{{Name: fmt.Sprintf("c%03d", i%uint64(names))}, {Name: "other"}}}
-			x.Put(&directory.Entry{RID: directory.NewRID(int64(i), [10]byte{}), Agent: fmt.Sprint(i), Created: i + 1, Packed: directory.Pack(directory.Document{}, p), ExpiresAt: 1})
+			p := &directory.Projection{Capabilities: []directory.Capability{{Name: fmt.Sprintf("c%03d",
+				i%uint64(names))}, {Name: "other"}}}
+			x.Put(&directory.Entry{RID: directory.NewRID(int64(i), [10]byte{}), Agent: fmt.Sprint(i), Created: i + 1,
+				Packed: directory.Pack(directory.Document{}, p), ExpiresAt: 1})
 		}
-		q, r := &Query{CapName: []Pattern{{"c", true}}}, textFilter{fieldCapName, "c", true}
+		q := &Query{CapName: []Pattern{{"c", true}}}
+		r := textFilter{fieldCapName, "c", true}
 		if size, least := x.size(r), min(n, sampled*n/names+names-min(sampled, names)); size != least {
 			t.Errorf("%d entries are told to have one of %d names, want %d", size, names, least)
 		}
@@ -199,10 +204,14 @@ func TestFindByAPrefixLooksAtNoMoreThanTwice(t *testing.T) {
 		if i%1000 == 999 {
 			p.Languages = []string{"xx"}
 		}
-		x.Put(&directory.Entry{RID: directory.NewRID(int64(i), [10]byte{}), Agent: fmt.Sprint(i), Created: i + 1, Packed: directory.Pack(directory.Document{}, p), ExpiresAt: 1 << 60})
+		x.Put(&directory.Entry{RID: directory.NewRID(int64(i), [10]byte{}), Agent: fmt.Sprint(i), Created: i + 1,
+			Packed: directory.Pack(directory.Document{}, p), ExpiresAt: 1 << 60})
 	}
 	looked := 0
-	q := &Query{CapName: []Pattern{{"c", true}}, Language: []string{"xx"}, Count: 10, Charge: func(n int) bool { looked += n; return true }}
+	q := &Query{CapName: []Pattern{{"c", true}}, Language: []string{"xx"}, Count: 10, Charge: func(n int) bool {
+		looked += n
+		return true
+	}}
 	var found []uint64
 	for e := range x.find(q, sortKey{}) {
 		found = append(found, e.Created)
@@ -222,12 +231,14 @@ func TestFindLooksAtFew(t *testing.T) {
 	const n = 20_000
 	for i := range uint64(n) {
 		p := &directory.Projection{Protocols: []string{"a2a"}, Status: directory.StatusActive}
-		p.Capabilities = []directory.Capability{{Name: fmt.Sprintf("c%d", i%10), Type: "tool", Tags: []string{fmt.Sprintf("t%d", i%1000)}}}
+		p.Capabilities = []directory.Capability{{Name: fmt.Sprintf("c%d", i%10), Type: "tool",
+			Tags: []string{fmt.Sprintf("t%d", i%1000)}}}
 		name := fmt.Sprintf("a%05d", i)
 		if i >= n-50 {
 			name = "zz" + name // bunched at the end
 		}
-		x.Put(&directory.Entry{RID: directory.NewRID(int64(i), [10]byte{}), Agent: name, Created: i + 1, Packed: directory.Pack(directory.Document{}, p), ExpiresAt: 1 << 60})
+		x.Put(&directory.Entry{RID: directory.NewRID(int64(i), [10]byte{}), Agent: name, Created: i + 1,
+			Packed: directory.Pack(directory.Document{}, p), ExpiresAt: 1 << 60})
 	}
 	for name, c := range map[string]struct {
 		q     Query
@@ -235,11 +246,13 @@ func TestFindLooksAtFew(t *testing.T) {
 		size  int
 		most  int // before a prefix is gathered
 	}{
-		"everything":                 {Query{}, fieldAll, n, n},
-		"a tag":                      {Query{Tag: []string{"t7"}, CapType: []string{"tool"}}, fieldTag, 20, 20},
-		"a name":                     {Query{Agent: []Pattern{{"a00007", false}}, CapName: []Pattern{{"c", true}}}, fieldAgent, 1, 1},
-		"a name that is none":        {Query{Agent: []Pattern{{"x", false}}}, fieldAgent, 0, 0},
-		"a rare prefix":              {Query{Agent: []Pattern{{"zz", true}}, Protocol: []string{"a2a"}}, fieldAll, n, 50},
+		"everything": {Query{}, fieldAll, n, n},
+		"a tag":      {Query{Tag: []string{"t7"}, CapType: []string{"tool"}}, fieldTag, 20, 20},
+		"a name": {Query{Agent: []Pattern{{"a00007", false}}, CapName: []Pattern{{"c", true}}},
+			fieldAgent, 1, 1},
+		"a name that is none": {Query{Agent: []Pattern{{"x", false}}}, fieldAgent, 0, 0},
+		"a rare prefix": {Query{Agent: []Pattern{{"zz", true}}, Protocol: []string{"a2a"}}, fieldAll, n,
+			50},
 		"a common prefix":            {Query{Agent: []Pattern{{"a", true}}}, fieldAll, n, n},
 		"a prefix and a tag":         {Query{Agent: []Pattern{{"a0000", true}}, Tag: []string{"t7"}}, fieldTag, 20, 20},
 		"a status nobody has":        {Query{Status: []string{"testing"}}, fieldStatus, 0, 0},
@@ -248,7 +261,8 @@ func TestFindLooksAtFew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			along, _, _, most := x.plan(&c.q)
 			if size := x.size(along); along.field != c.along || size != c.size || min(most, size) != c.most {
-				t.Errorf("scans %d postings of field %d, %d of them before it gathers; want %d of %d, %d", size, along.field, most, c.size, c.along, c.most)
+				t.Errorf("scans %d postings of field %d, %d of them before it gathers; want %d of %d, %d", size,
+					along.field, most, c.size, c.along, c.most)
 			}
 		})
 	}

@@ -102,7 +102,8 @@ func (q *matcher) matches(entry *directory.Entry) bool {
 	projection := &q.p
 	entry.UnpackFilterable(projection)
 	return hasAll(q.Protocol, projection.Protocols) && hasAll(q.Language, projection.Languages) &&
-		hasAll(q.Status, []string{projection.Status}) && q.matchesCapability(projection) && q.Requirements.unmet(entry.Document, projection) == ""
+		hasAll(q.Status, []string{projection.Status}) && q.matchesCapability(projection) &&
+		q.Requirements.unmet(entry.Document, projection) == ""
 }
 
 // matchesCapability reports whether one single capability has everything that q

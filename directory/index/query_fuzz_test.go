@@ -13,7 +13,9 @@ import (
 //
 // Requirement: AD-028
 func FuzzQuery(f *testing.F) {
-	for _, raw := range []string{"agent=a*&cap_name=*&tag=x&count=5&page=1", "agent=%FF", "after=" + index.Cursor{Origin: beta, RID: rid(1)}.String(), "scope=domain&origin=beta.test", "agent=e%CC%81*"} {
+	for _, raw := range []string{"agent=a*&cap_name=*&tag=x&count=5&page=1", "agent=%FF",
+		"after=" + index.Cursor{Origin: beta, RID: rid(1)}.String(), "scope=domain&origin=beta.test",
+		"agent=e%CC%81*"} {
 		f.Add(raw)
 	}
 	v := index.NewView(alpha)

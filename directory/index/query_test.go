@@ -30,18 +30,21 @@ func TestParseQuery(t *testing.T) {
 		"agent=*":                {Count: 100, Agent: []index.Pattern{{Prefix: true}}},
 		"agent=":                 {Count: 100, Agent: whole("")},
 		"Agent=a&CAP_NAME=b":     {Count: 100},
-		"cap_name=purge*&cap_name=x&cap_type=tool&tag=a&tag=b": {Count: 100, CapName: []index.Pattern{{Text: "purge", Prefix: true}, {Text: "x"}},
+		"cap_name=purge*&cap_name=x&cap_type=tool&tag=a&tag=b": {Count: 100,
+			CapName: []index.Pattern{{Text: "purge", Prefix: true}, {Text: "x"}},
 			CapType: []string{"tool"}, Tag: []string{"a", "b"}},
-		"protocol=mcp*&tag=*&status=a*b&cap_type=**": {Count: 100, Protocol: []string{"mcp*"}, Tag: []string{"*"}, Status: []string{"a*b"}, CapType: []string{"**"}},
-		"language=en&status=active":                  {Count: 100, Language: []string{"en"}, Status: []string{"active"}},
-		"agent=e%CC%81+b%2Bc%2525":                   {Count: 100, Agent: whole("\u00e9 b+c%25")},
-		"count=1&page=3":                             {Count: 1, Page: 3, Skip: 3},
-		"count=100000000000000000000&page=2":         {Count: 100, Page: 2, Skip: 200},
-		"count=101":                                  {Count: 100},
-		"page=9999&count=100":                        {Count: 100, Page: 9999, Skip: 999900},
-		"scope=domain&origin=beta.test":              {Count: 100, OwnOnly: true, Origin: beta},
-		"scope=mesh&after=":                          {Count: 100},
-		"page=123456&after=" + after.String():        {Count: 100, Page: 123456, After: after},
+		"protocol=mcp*&tag=*&status=a*b&cap_type=**": {Count: 100, Protocol: []string{"mcp*"}, Tag: []string{"*"},
+			Status: []string{"a*b"}, CapType: []string{"**"}},
+		"language=en&status=active": {Count: 100, Language: []string{"en"},
+			Status: []string{"active"}},
+		"agent=e%CC%81+b%2Bc%2525":            {Count: 100, Agent: whole("\u00e9 b+c%25")},
+		"count=1&page=3":                      {Count: 1, Page: 3, Skip: 3},
+		"count=100000000000000000000&page=2":  {Count: 100, Page: 2, Skip: 200},
+		"count=101":                           {Count: 100},
+		"page=9999&count=100":                 {Count: 100, Page: 9999, Skip: 999900},
+		"scope=domain&origin=beta.test":       {Count: 100, OwnOnly: true, Origin: beta},
+		"scope=mesh&after=":                   {Count: 100},
+		"page=123456&after=" + after.String(): {Count: 100, Page: 123456, After: after},
 	} {
 		q, err := parseQuery(t, raw)
 		if err != nil || !reflect.DeepEqual(q, want) {
@@ -49,9 +52,12 @@ func TestParseQuery(t *testing.T) {
 		}
 	}
 	for _, raw := range []string{
-		"agent=*a", "agent=a**", "agent=a*b", "cap_name=*x*", "agent=%FF", "tag=%C0%AF", "count=0", "count=-1", "count=", "count=a", "count=1.5", "count=0x10",
-		"page=-1", "page=a", "page=", "page=10000", "page=99999999999999999999", "count=5&count=5", "page=1&page=2", "scope=", "scope=world", "scope=Domain",
-		"origin=", "origin=BETA.test", "origin=spiffe://beta.test", "origin=a&origin=b", "after=x", "after=%20", "after=AAAA", strings.Repeat("tag=x&", 65),
+		"agent=*a", "agent=a**", "agent=a*b", "cap_name=*x*", "agent=%FF", "tag=%C0%AF", "count=0", "count=-1",
+		"count=", "count=a", "count=1.5", "count=0x10",
+		"page=-1", "page=a", "page=", "page=10000", "page=99999999999999999999", "count=5&count=5", "page=1&page=2",
+		"scope=", "scope=world", "scope=Domain",
+		"origin=", "origin=BETA.test", "origin=spiffe://beta.test", "origin=a&origin=b", "after=x", "after=%20",
+		"after=AAAA", strings.Repeat("tag=x&", 65),
 	} {
 		_, err := parseQuery(t, raw)
 		wantRefusal(t, err, directory.BadQuery)
@@ -60,7 +66,8 @@ func TestParseQuery(t *testing.T) {
 
 // Requirement: AD-032
 func TestCursorHasOneText(t *testing.T) {
-	for _, c := range []index.Cursor{{}, {Created: 1, RID: rid(1)}, {Created: 1 << 63, RID: rid(2)}, {Origin: beta, RID: rid(3)}} {
+	for _, c := range []index.Cursor{{}, {Created: 1, RID: rid(1)}, {Created: 1 << 63, RID: rid(2)},
+		{Origin: beta, RID: rid(3)}} {
 		text, err := c.MarshalText()
 		if err != nil || url.QueryEscape(string(text)) != string(text) || c.String() != string(text) {
 			t.Errorf("%+v is %q, %v", c, text, err)
@@ -84,9 +91,12 @@ func TestFiltersMatchJointly(t *testing.T) {
 		d := mustDocument(t, directory.KindAD, body)
 		v.Own().Put(entry(alpha, n, agent, mustProject(t, agent, d)))
 	}
-	put(1, "apart", `{"base":"https://a.test","capabilities":[{"name":"run","type":"tool"},{"name":"find","type":"skill","tags":["search","web"]}]}`)
-	put(2, "joint", `{"base":"https://a.test","protocols":["mcp/1.0"],"capabilities":[{"name":"seek","type":"tool","tags":["search"]}]}`)
-	put(3, "agent-tag", `{"base":"https://a.test","tags":["search"],"capabilities":[{"name":"go","type":"tool","tags":["web"]}]}`)
+	put(1, "apart",
+		`{"base":"https://a.test","capabilities":[{"name":"run","type":"tool"},{"name":"find","type":"skill","tags":["search","web"]}]}`)
+	put(2, "joint",
+		`{"base":"https://a.test","protocols":["mcp/1.0"],"capabilities":[{"name":"seek","type":"tool","tags":["search"]}]}`)
+	put(3, "agent-tag",
+		`{"base":"https://a.test","tags":["search"],"capabilities":[{"name":"go","type":"tool","tags":["web"]}]}`)
 	put(4, "bare", `{"base":"https://a.test","tags":["search"],"protocols":["mcp"],"status":"inactive"}`)
 	for raw, want := range map[string]string{
 		"":                               "apart joint agent-tag bare",

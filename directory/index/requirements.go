@@ -33,11 +33,16 @@ func (n *Requirements) unmet(d directory.Document, projection *directory.Project
 	}
 	for _, t := range n.Tags {
 		asked := []string{t}
-		if !hasAll(asked, projection.Tags) && !slices.ContainsFunc(projection.Capabilities, func(c directory.Capability) bool { return hasAll(asked, c.Tags) }) {
+		if !hasAll(asked, projection.Tags) && !slices.ContainsFunc(projection.Capabilities,
+			func(c directory.Capability) bool {
+				return hasAll(asked, c.Tags)
+			}) {
 			return "tags"
 		}
 	}
-	if len(projection.Languages) > 0 && slices.ContainsFunc(n.Languages, func(asked string) bool { return !speaks(projection, asked) }) {
+	if len(projection.Languages) > 0 && slices.ContainsFunc(n.Languages, func(asked string) bool {
+		return !speaks(projection, asked)
+	}) {
 		return "languages"
 	}
 	return ""

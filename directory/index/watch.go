@@ -82,7 +82,8 @@ func (v *View) Watch(query Query, show Viewer, behind ResumeToken) *Watcher {
 	for _, x := range v.indexes() {
 		x.startExpiry()
 	}
-	w := &Watcher{view: v, query: matcher{Query: &query}, show: show, at: behind.next, close: sync.OnceFunc(v.log.unsubscribe)}
+	w := &Watcher{view: v, query: matcher{Query: &query}, show: show, at: behind.next,
+		close: sync.OnceFunc(v.log.unsubscribe)}
 	if behind.log != v.log.id || !v.log.contains(behind.next) {
 		w.at, w.initial = v.log.position(), &initialScan{}
 	}
@@ -251,7 +252,8 @@ func (w *Watcher) event(change *change) (Event, bool) {
 // shown returns e as it is shown; nil where it is not among what is watched.
 func (w *Watcher) shown(entry *directory.Entry) *directory.Entry {
 	q := w.query.Query
-	if entry == nil || q.OwnOnly && entry.Origin != w.view.domain || !q.Origin.IsZero() && q.Origin != entry.Origin || !w.query.matches(entry) {
+	if entry == nil || q.OwnOnly && entry.Origin != w.view.domain || !q.Origin.IsZero() && q.Origin != entry.Origin ||
+		!w.query.matches(entry) {
 		return nil
 	}
 	return w.show.of(entry, &w.query)

@@ -57,7 +57,8 @@ func TestWatchAgainstLookup(t *testing.T) {
 						continue
 					}
 					e2 := *e
-					e2.ExpiresAt = start.Add(time.Duration(rapid.IntRange(1, 9).Draw(t, "half hours"))*30*time.Minute + time.Minute).UnixMilli()
+					e2.ExpiresAt = start.Add(time.Duration(rapid.IntRange(1, 9).Draw(t, "half hours"))*30*time.Minute +
+						time.Minute).UnixMilli()
 					put(&e2)
 					return
 				}
@@ -89,7 +90,8 @@ func TestWatchAgainstLookup(t *testing.T) {
 			},
 			"time": func(t *rapid.T) {
 				td := someOrigin.Draw(t, "origin")
-				v.Origin(td).Clock.Advance(start.Add(time.Duration(rapid.IntRange(0, 8).Draw(t, "half hours"))*30*time.Minute + 15*time.Minute))
+				v.Origin(td).Clock.Advance(start.Add(time.Duration(rapid.IntRange(0, 8).
+					Draw(t, "half hours"))*30*time.Minute + 15*time.Minute))
 			},
 			"drop": func(t *rapid.T) {
 				if rapid.Float64Range(0, 1).Draw(t, "drop") < 0.2 {
@@ -168,7 +170,8 @@ func TestWatchWhileOthersWrite(t *testing.T) {
 				default:
 				}
 				td := []spiffeid.TrustDomain{alpha, beta}[w]
-				e := entry(td, 1+random.IntN(3000), fmt.Sprint("agent-", random.IntN(9)), &directory.Projection{Protocols: []string{[]string{"a2a", "mcp"}[n%2]}})
+				e := entry(td, 1+random.IntN(3000), fmt.Sprint("agent-", random.IntN(9)),
+					&directory.Projection{Protocols: []string{[]string{"a2a", "mcp"}[n%2]}})
 				switch e.Statement, e.Visibility.Mesh = n, n%7 > 0; {
 				case n%11 == 0:
 					v.Origin(td).Delete(e.RID)
@@ -228,8 +231,10 @@ func TestWatchWhileOthersWrite(t *testing.T) {
 func TestWatchTellsExpiriesOnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := index.NewView(alpha)
-		own, foreign := entry(alpha, 1, "own", nil), entry(beta, 2, "foreign", nil)
-		own.ExpiresAt, foreign.ExpiresAt = time.Now().Add(time.Minute).UnixMilli(), time.Now().Add(90*time.Second).UnixMilli()
+		own := entry(alpha, 1, "own", nil)
+		foreign := entry(beta, 2, "foreign", nil)
+		own.ExpiresAt, foreign.ExpiresAt = time.Now().Add(time.Minute).UnixMilli(), time.Now().Add(90*time.Second).
+			UnixMilli()
 		v.Own().Put(own)
 		v.Origin(beta).Put(foreign)
 		m := newMirror(v, index.Query{}, nil)
@@ -247,7 +252,8 @@ func TestWatchTellsExpiriesOnTime(t *testing.T) {
 			agent string
 		}{{90 * time.Second, "foreign"}, {120 * time.Second, "own"}} {
 			events, err := m.watcher.Next(t.Context())
-			if err != nil || len(events) != 1 || events[0].Reason != index.ReasonExpired || events[0].Entry.Agent != want.agent || time.Since(started) != want.after {
+			if err != nil || len(events) != 1 || events[0].Reason != index.ReasonExpired ||
+				events[0].Entry.Agent != want.agent || time.Since(started) != want.after {
 				t.Fatalf("after %v: %+v, %v; want %+v", time.Since(started), events, err, want)
 			}
 		}
@@ -357,7 +363,8 @@ func TestWatchFallsBehind(t *testing.T) {
 	if err := other.drain(); err != nil {
 		t.Fatal(err)
 	}
-	for _, from := range []index.ResumeToken{mark, other.mark, {}, index.ParseResumeToken("yesterday"), index.ParseResumeToken("00.1")} {
+	for _, from := range []index.ResumeToken{mark, other.mark, {}, index.ParseResumeToken("yesterday"),
+		index.ParseResumeToken("00.1")} {
 		w := v.Watch(index.Query{}, nil, from)
 		if events, err := w.Next(over); err != nil || events[0].Kind != index.EventReset {
 			t.Errorf("behind %s: %v, %v", from, events, err)

@@ -34,7 +34,8 @@ type Contract struct {
 // ContractOf reads the contract of e's agent.
 func ContractOf(e *directory.Entry) *Contract {
 	p := e.Projection()
-	return &Contract{Projection: p, Operations: Operations(e.Document, p), WoA: WoATermsOf(e.Agent, e.Document), agent: e.Agent, rid: e.RID.String()}
+	return &Contract{Projection: p, Operations: Operations(e.Document, p), WoA: WoATermsOf(e.Agent, e.Document),
+		agent: e.Agent, rid: e.RID.String()}
 }
 
 // WoATerms are what a WoA document says of how its one agent is called, beyond its
@@ -116,7 +117,8 @@ func (c *Contract) noInput(members []strictjson.Member, at string) error {
 			return nil
 		}
 	}
-	return directory.Refuse(directory.BadRequest, "an envelope's input is a JSON object, and this one has none").At(at + "/input")
+	return directory.Refuse(directory.BadRequest, "an envelope's input is a JSON object, and this one has none").
+		At(at + "/input")
 }
 
 // plain takes the body for the input itself. A member called operation names the
@@ -132,7 +134,9 @@ func (c *Contract) plain(members []strictjson.Member, body []byte, at string) (*
 		return nil, err
 	}
 	if !operation.Declares("operation") {
-		members = slices.DeleteFunc(slices.Clone(members), func(m strictjson.Member) bool { return m.Name == "operation" })
+		members = slices.DeleteFunc(slices.Clone(members), func(m strictjson.Member) bool {
+			return m.Name == "operation"
+		})
 		body = strictjson.AppendObject(nil, members)
 	}
 	return &Task{Operation: operation, Value: body, At: at}, nil
@@ -160,7 +164,8 @@ func onlyEnvelope(members []strictjson.Member) bool {
 func (c *Contract) unwrap(members []strictjson.Member, input []byte, at string) (t *Task, is bool, err error) {
 	name, named := strictjson.TextMember(members, "operation")
 	if raw, ok := strictjson.FindMember(members, "operation"); ok && !named {
-		return nil, false, directory.Refuse(directory.BadRequest, "the envelope's operation is %.40s; it is a name", raw).At(at + "/operation")
+		return nil, false, directory.Refuse(directory.BadRequest, "the envelope's operation is %.40s; it is a name",
+			raw).At(at + "/operation")
 	}
 	var operation Operation
 	if named && !(name == directory.DefaultOperation && len(c.Operations) == 1) {
@@ -176,7 +181,8 @@ func (c *Contract) unwrap(members []strictjson.Member, input []byte, at string) 
 	}
 	if agent, ok := strictjson.FindMember(members, "agent"); ok {
 		if text, _ := strictjson.TextMember(members, "agent"); !c.isCalled(text) {
-			return nil, false, directory.Refuse(directory.BadRequest, "the envelope's agent is %.200s, and the URL's is %.200q", agent, c.agent).At(at + "/agent")
+			return nil, false, directory.Refuse(directory.BadRequest,
+				"the envelope's agent is %.200s, and the URL's is %.200q", agent, c.agent).At(at + "/agent")
 		}
 	}
 	return &Task{Operation: operation, Value: input, At: at + "/input", Envelope: members}, true, nil
@@ -198,7 +204,8 @@ func (c *Contract) named(name string, unknown directory.Problem) (Operation, err
 	case c.Beyond != nil && c.Beyond(name):
 		return Operation{Name: name}, nil
 	case c.Operations[0].Name == "":
-		return Operation{}, directory.Refuse(unknown, "the agent has no operation %.100q: it has one, without a name, at /invoke", name)
+		return Operation{}, directory.Refuse(unknown,
+			"the agent has no operation %.100q: it has one, without a name, at /invoke", name)
 	}
 	return Operation{}, directory.Refuse(unknown, "the agent has no operation %.100q; it has %s", name, c.names())
 }
@@ -211,7 +218,8 @@ func (c *Contract) implied() (Operation, error) {
 			return o, nil
 		}
 	}
-	return Operation{}, directory.Refuse(directory.BadRequest, "the agent has several operations: name one of %s", c.names()).At("/operation")
+	return Operation{}, directory.Refuse(directory.BadRequest, "the agent has several operations: name one of %s",
+		c.names()).At("/operation")
 }
 
 func (c *Contract) names() string {

@@ -34,7 +34,8 @@ func TestPaceIsTheLowestThatIsSaid(t *testing.T) {
 // a directory have names too.
 func TestGatewaysAreCountedByTheirName(t *testing.T) {
 	for want, vias := range map[int][][]string{
-		0: {nil, {""}, {","}, {"1.1 proxy"}, {"1.1 roster-gateway-front"}, {"1.1 roster-gateway.example:443, 2 other"}, {"11.1 roster-gateway"}, {"1.1"}, {"roster-gateway"}},
+		0: {nil, {""}, {","}, {"1.1 proxy"}, {"1.1 roster-gateway-front"}, {"1.1 roster-gateway.example:443, 2 other"},
+			{"11.1 roster-gateway"}, {"1.1"}, {"roster-gateway"}},
 		1: {{invoke.ViaGateway}, {"2 proxy,1.1 roster-gateway", "1.1 other"}, {"1.1  roster-gateway (as it is)"}},
 		2: {{invoke.ViaGateway, invoke.ViaGateway}, {invoke.ViaGateway + ", 1.1 proxy ,\t" + invoke.ViaGateway}},
 	} {

@@ -25,7 +25,8 @@ func Operations(doc directory.Document, projection *directory.Projection) []Oper
 		if capability.Type != directory.CapabilityTool {
 			continue
 		}
-		operation := Operation{Name: capability.Name, Input: capability.InputSchema, Output: capability.OutputSchema, Batch: batch}
+		operation := Operation{Name: capability.Name, Input: capability.InputSchema, Output: capability.OutputSchema,
+			Batch: batch}
 		if capability.Operation != "" {
 			operation.Name = capability.Operation
 		}

@@ -69,7 +69,8 @@ func judgeAnswers(tasks []*Task, batch bool, body []byte) ([]directory.Violation
 		at := ""
 		if batch {
 			at = ItemAt(n)
-			if members, err := directory.ParseObject(bodies[n]); err == nil && len(members) == 1 && members[0].Name == "error" {
+			if members, err := directory.ParseObject(bodies[n]); err == nil && len(members) == 1 &&
+				members[0].Name == "error" {
 				continue
 			}
 		}

@@ -10,10 +10,12 @@ import (
 
 // Requirement: WOA-024
 func TestForesee(t *testing.T) {
-	d := mustDocument(t, directory.KindAIDIP, `{"name": "T", "description": "D", "endpoint": "https://agent.example/a", "operations": [
+	d := mustDocument(t, directory.KindAIDIP,
+		`{"name": "T", "description": "D", "endpoint": "https://agent.example/a", "operations": [
 		{"name": "translate", "description": "Translates.", "inputs": {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}}, "outputs": {"type": "object", "required": ["text"]}},
 		{"name": "free", "description": "Anything.", "inputs": {}, "outputs": {}}]}`)
-	e := &directory.Entry{RID: rid(1), Agent: "translator", Document: d, Packed: directory.Pack(d, mustProject(t, "translator", d))}
+	e := &directory.Entry{RID: rid(1), Agent: "translator", Document: d,
+		Packed: directory.Pack(d, mustProject(t, "translator", d))}
 	for _, tc := range []struct {
 		name, operation, body string
 		at                    string // what is wrong with it; "-" if nothing
@@ -24,7 +26,8 @@ func TestForesee(t *testing.T) {
 		{"an input that is not", "translate", `{"text":5}`, "/text", "", ""},
 		{"one in an envelope", "", `{"operation":"translate","input":{"text":5}}`, "/input/text", "", ""},
 		{"a batch", "translate", `[{"text":"a"},{"text":5}]`, "/1/text", "", ""},
-		{"a batch's answers", "translate", `[{"text":"a"},{"text":"a"},{"text":"a"}]`, "-", `[{"text":"b"},{"error":{"code":"Timeout"}},{}]`, "/2/text"},
+		{"a batch's answers", "translate", `[{"text":"a"},{"text":"a"},{"text":"a"}]`, "-",
+			`[{"text":"b"},{"error":{"code":"Timeout"}},{}]`, "/2/text"},
 		{"too few of them", "translate", `[{"text":"a"},{"text":"a"}]`, "-", `[{"text":"b"}]`, ""},
 		{"an operation without schemas", "free", `5`, "-", `6`, "-"},
 		{"one that the registration lacks", "sum", `{}`, "-", `{}`, "-"},

@@ -61,7 +61,8 @@ func projectA2A(_ string, doc *object) *directory.Projection {
 		seen.add(obj, "id", capability.Name)
 		projection.Capabilities = append(projection.Capabilities, capability)
 		for i, text := range obj.texts("examples") {
-			projection.Examples = append(projection.Examples, directory.Example{ID: capability.Name + "-" + strconv.Itoa(i+1), Text: text, Tags: capability.Tags})
+			projection.Examples = append(projection.Examples,
+				directory.Example{ID: capability.Name + "-" + strconv.Itoa(i+1), Text: text, Tags: capability.Tags})
 		}
 	}
 	return projection
@@ -75,7 +76,9 @@ func bindingsOfA2A(doc *object) (bs []directory.Binding) {
 	media := doc.texts("defaultInputModes")
 	add := func(endpoint, transport string) {
 		b := directory.Binding{Protocol: protocolA2A, Endpoint: endpoint, MediaTypes: media, Transport: transport}
-		if !slices.ContainsFunc(bs, func(had directory.Binding) bool { return had.Endpoint == b.Endpoint && had.Transport == b.Transport }) {
+		if !slices.ContainsFunc(bs, func(had directory.Binding) bool {
+			return had.Endpoint == b.Endpoint && had.Transport == b.Transport
+		}) {
 			bs = append(bs, b) // cards often repeat their main interface
 		}
 	}
@@ -94,7 +97,8 @@ func bindingsOfA2A(doc *object) (bs []directory.Binding) {
 		add(o.uri("url", o.need("url")), o.text("transport"))
 	}
 	if len(bs) == 0 {
-		doc.refuse("url", "the card has neither \"url\" nor \"supportedInterfaces\", so nobody could reach the agent: add one of them")
+		doc.refuse("url", "the card has neither \"url\" nor \"supportedInterfaces\", so nobody could reach the "+
+			"agent: add one of them")
 	}
 	return bs
 }

@@ -51,8 +51,10 @@ func capabilitiesOfAD(doc *object) []directory.Capability {
 			OutputSchema: obj.schema("output_schema"),
 			Raw:          obj.raw,
 		}
-		if len(capability.Type) > directory.MaxCapabilityType || strings.ContainsFunc(capability.Type, unicode.IsControl) {
-			obj.refuse("type", "a capability's type has at most %d bytes and no control characters", directory.MaxCapabilityType)
+		if len(capability.Type) > directory.MaxCapabilityType ||
+			strings.ContainsFunc(capability.Type, unicode.IsControl) {
+			obj.refuse("type", "a capability's type has at most %d bytes and no control characters",
+				directory.MaxCapabilityType)
 		}
 		obj.checkName("name", capability.Name)
 		seen.add(obj, "name", capability.Name)
@@ -65,7 +67,8 @@ func capabilitiesOfAD(doc *object) []directory.Capability {
 // limit refuses more capabilities than an agent may have (AD-042).
 func (o *object) limit(member string, n int) {
 	if n > directory.MaxCapabilities {
-		o.reading.refuse(directory.TooManyCapabilities, o.pointer(member), "there are %d capabilities; at most %d are allowed", n, directory.MaxCapabilities)
+		o.reading.refuse(directory.TooManyCapabilities, o.pointer(member),
+			"there are %d capabilities; at most %d are allowed", n, directory.MaxCapabilities)
 	}
 }
 
@@ -84,7 +87,8 @@ func (u uniqueNames) add(obj *object, member, name string) {
 func examplesOfAD(doc *object) []directory.Example {
 	var es []directory.Example
 	for _, o := range doc.objects("examples") {
-		es = append(es, directory.Example{ID: o.text("id"), Text: o.need("text"), Language: o.text("language"), Tags: o.tags("tags")})
+		es = append(es, directory.Example{ID: o.text("id"), Text: o.need("text"), Language: o.text("language"),
+			Tags: o.tags("tags")})
 	}
 	return es
 }

@@ -42,7 +42,8 @@ func projectAIDIP(agent string, doc *object) *directory.Projection {
 		projection.Protocols = []string{protocolHTTPS}
 	}
 	for _, protocol := range projection.Protocols {
-		projection.Bindings = append(projection.Bindings, directory.Binding{Protocol: protocol, Endpoint: projection.Base})
+		projection.Bindings = append(projection.Bindings,
+			directory.Binding{Protocol: protocol, Endpoint: projection.Base})
 	}
 	operations, examples := operationsOfAIDIP(doc)
 	projection.Examples = examples
@@ -52,13 +53,15 @@ func projectAIDIP(agent string, doc *object) *directory.Projection {
 		case name == "":
 			doc.reading.refuse(directory.BadDocument, at, "a capability has no name")
 		case strings.Contains(name, "*"):
-			doc.reading.refuse(directory.BadDocument, at, "the capability %q has a *, which lookups use for prefixes", name)
+			doc.reading.refuse(directory.BadDocument, at, "the capability %q has a *, which lookups use for prefixes",
+				name)
 		case slices.ContainsFunc(operations, named): // spec/views.md, 5
 			if !slices.Contains(projection.Tags, name) {
 				projection.Tags = append(projection.Tags, name)
 			}
 		case !slices.ContainsFunc(projection.Capabilities, named):
-			projection.Capabilities = append(projection.Capabilities, directory.Capability{Name: name, Type: directory.CapabilitySkill})
+			projection.Capabilities = append(projection.Capabilities,
+				directory.Capability{Name: name, Type: directory.CapabilitySkill})
 		}
 	}
 	projection.Capabilities = append(projection.Capabilities, operations...)
@@ -89,7 +92,8 @@ func operationsOfAIDIP(doc *object) (tools []directory.Capability, examples []di
 	switch {
 	case len(operations) > 0:
 	case inputs == nil && outputs == nil:
-		doc.refuse("operations", "nothing says what the agent takes and gives: operations are needed, or inputs and outputs")
+		doc.refuse("operations", "nothing says what the agent takes and gives: operations are needed, or inputs "+
+			"and outputs")
 	case inputs == nil:
 		doc.refuse("inputs", "inputs are missing: without operations, an agent has inputs and outputs")
 	case outputs == nil:
@@ -103,7 +107,8 @@ func operationsOfAIDIP(doc *object) (tools []directory.Capability, examples []di
 		}
 		obj.short("description", directory.MaxDescription)
 		if !isSegment(capability.Name) {
-			obj.refuse("name", "the operation %.100q can't be a segment of a URL: letters, digits, and - . _ ~ are allowed, and it is not invoke", capability.Name)
+			obj.refuse("name", "the operation %.100q can't be a segment of a URL: letters, digits, and - . _ ~ "+
+				"are allowed, and it is not invoke", capability.Name)
 		}
 		seen.add(obj, "name", capability.Name)
 		tools = append(tools, capability)
@@ -136,7 +141,8 @@ func (o *object) needSchema(name string) []byte {
 // /agents/{id}/{name}, where invoke is the directory's.
 func isSegment(name string) bool {
 	return name != "invoke" && strings.Trim(name, ".") != "" && !strings.ContainsFunc(name, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-._~", r))
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune("-._~", r))
 	})
 }
 
@@ -151,7 +157,8 @@ func compact(raw []byte) string {
 
 // secrets are members of an authentication object that would hold the secret
 // itself, which everybody could read (AI-022).
-var secrets = []string{"value", "secret", "client_secret", "password", "api_key", "token", "access_token", "refresh_token", "private_key"}
+var secrets = []string{"value", "secret", "client_secret", "password", "api_key", "token", "access_token",
+	"refresh_token", "private_key"}
 
 // authenticationOfAIDIP returns how to authenticate to the agent, as written.
 func authenticationOfAIDIP(doc *object) []byte {
@@ -161,7 +168,8 @@ func authenticationOfAIDIP(doc *object) []byte {
 	obj.texts("scopes")
 	for _, m := range obj.members {
 		if strings.IndexByte(`"-0123456789`, m.Value[0]) >= 0 && slices.Contains(secrets, strings.ToLower(m.Name)) {
-			obj.refuse(m.Name, "%q looks like a secret, and whoever may read the registration would read it: say in instructions how to get one", m.Name)
+			obj.refuse(m.Name, "%q looks like a secret, and whoever may read the registration would read it: say "+
+				"in instructions how to get one", m.Name)
 		}
 	}
 	return obj.raw
@@ -179,7 +187,8 @@ func ListedCapabilities(doc directory.Document, projection *directory.Projection
 	}
 	names := make([]string, 0, len(projection.Capabilities))
 	for i := range projection.Capabilities {
-		if c := &projection.Capabilities[i]; c.Type == directory.CapabilitySkill || kind != directory.KindAIDIP && kind != directory.KindWoA {
+		if c := &projection.Capabilities[i]; c.Type == directory.CapabilitySkill ||
+			kind != directory.KindAIDIP && kind != directory.KindWoA {
 			names = append(names, c.Name)
 		}
 	}

@@ -43,16 +43,20 @@ func TestProjectAIDIP(t *testing.T) {
 	inputs := []byte(`{"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}`)
 	outputs := []byte(`{"type": "object", "properties": {"translated_text": {"type": "string"}}}`)
 	want := &directory.Projection{
-		Name: "Chinese-English Translator", Description: "Translates text between Chinese and English with high accuracy using a fine-tuned model.",
-		Base: "https://api.example.com/agents/translate", Protocols: []string{"https"},
+		Name:        "Chinese-English Translator",
+		Description: "Translates text between Chinese and English with high accuracy using a fine-tuned model.",
+		Base:        "https://api.example.com/agents/translate", Protocols: []string{"https"},
 		Bindings: []directory.Binding{{Protocol: "https", Endpoint: "https://api.example.com/agents/translate"}},
 		Capabilities: []directory.Capability{
 			{Name: "translation", Type: "skill"},
-			{Name: "translateText", Type: "tool", Description: "Translates text from source language to target language.", InputSchema: inputs, OutputSchema: outputs},
+			{Name: "translateText", Type: "tool",
+				Description: "Translates text from source language to target language.", InputSchema: inputs,
+				OutputSchema: outputs},
 		},
 		Tags: []string{"nlp", "chinese", "english", "cloud"}, Languages: []string{"en", "zh"},
 		Examples: []directory.Example{{
-			ID: "translateText-1", Text: `{"text":"你好世界","source_language":"zh"}`, Tags: []string{"translateText"}, InputSchema: inputs, OutputSchema: outputs,
+			ID: "translateText-1", Text: `{"text":"你好世界","source_language":"zh"}`, Tags: []string{"translateText"},
+			InputSchema: inputs, OutputSchema: outputs,
 		}},
 		Authentication: []byte(`{"type": "api_key", "instructions": "Include 'X-API-Key' header with your API key."}`),
 		Status:         "active", Version: "1.2.0", Vendor: "ExampleAI Inc.",
@@ -71,13 +75,16 @@ func TestProjectAIDIP(t *testing.T) {
 //
 // Requirement: AI-020, AI-021, AI-024
 func TestProjectAIDIPOpenly(t *testing.T) {
-	doc := mustDocument(t, directory.KindAIDIP, `{"name":"Text","description":"Makes text.","endpoint":"https://a.test/x","inputs":{},"outputs":{"type":"string"},
+	doc := mustDocument(t, directory.KindAIDIP,
+		`{"name":"Text","description":"Makes text.","endpoint":"https://a.test/x","inputs":{},"outputs":{"type":"string"},
 		"protocols":["a2a","https"],"price":{"per_call":"0.10"},"provenance":{"verification":{"state":"verified"}},"gateway":"/x","revision":9}`)
-	if got := string(doc.Bytes()); !strings.Contains(got, `"price":{"per_call":"0.10"}`) || strings.Contains(got, "verified") || strings.Contains(got, "gateway") {
+	if got := string(doc.Bytes()); !strings.Contains(got, `"price":{"per_call":"0.10"}`) ||
+		strings.Contains(got, "verified") || strings.Contains(got, "gateway") {
 		t.Errorf("kept is %s", got)
 	}
 	p := mustProject(t, "", doc)
-	if len(p.Bindings) != 2 || p.Bindings[0].Protocol != "a2a" || p.Bindings[0].Endpoint != "https://a.test/x" || len(p.Capabilities) != 0 {
+	if len(p.Bindings) != 2 || p.Bindings[0].Protocol != "a2a" || p.Bindings[0].Endpoint != "https://a.test/x" ||
+		len(p.Capabilities) != 0 {
 		t.Errorf("got %+v", p)
 	}
 	if p.Status != "active" || p.Authentication != nil {
@@ -88,7 +95,8 @@ func TestProjectAIDIPOpenly(t *testing.T) {
 // An operation has its name before a capability string; the view lists the
 // string still.
 func TestAIDIPNamesAreUnique(t *testing.T) {
-	doc := mustDocument(t, directory.KindAIDIP, `{"name":"N","description":"D","endpoint":"https://a.test","capabilities":["sum","add","sum"],"tags":["math"],
+	doc := mustDocument(t, directory.KindAIDIP,
+		`{"name":"N","description":"D","endpoint":"https://a.test","capabilities":["sum","add","sum"],"tags":["math"],
 		"operations":[{"name":"sum","description":"Adds.","inputs":{},"outputs":{}}]}`)
 	p := mustProject(t, "", doc)
 	var names []string
@@ -113,25 +121,38 @@ func TestProjectAIDIPRefuses(t *testing.T) {
 	}
 	for _, c := range []struct{ name, body, pointer string }{
 		{"no endpoint", `{"name":"N","description":"D","inputs":{},"outputs":{}}`, "/endpoint"},
-		{"a relative endpoint", `{"name":"N","description":"D","endpoint":"/agents/n/invoke","inputs":{},"outputs":{}}`, "/endpoint"},
+		{"a relative endpoint",
+			`{"name":"N","description":"D","endpoint":"/agents/n/invoke","inputs":{},"outputs":{}}`, "/endpoint"},
 		{"no name", `{"description":"D","endpoint":"https://a.test","inputs":{},"outputs":{}}`, "/name"},
 		{"no description", `{"name":"N","endpoint":"https://a.test","inputs":{},"outputs":{}}`, "/description"},
-		{"a long description", `{"name":"N","description":"` + strings.Repeat("x", 4097) + `","endpoint":"https://a.test","inputs":{},"outputs":{}}`, "/description"},
-		{"neither operations nor inputs and outputs", `{"name":"N","description":"D","endpoint":"https://a.test"}`, "/operations"},
+		{"a long description", `{"name":"N","description":"` + strings.Repeat("x",
+			4097) + `","endpoint":"https://a.test","inputs":{},"outputs":{}}`, "/description"},
+		{"neither operations nor inputs and outputs", `{"name":"N","description":"D","endpoint":"https://a.test"}`,
+			"/operations"},
 		{"no operations", `{"name":"N","description":"D","endpoint":"https://a.test","operations":[]}`, "/operations"},
 		{"inputs alone", `{"name":"N","description":"D","endpoint":"https://a.test","inputs":{}}`, "/outputs"},
 		{"outputs alone", `{"name":"N","description":"D","endpoint":"https://a.test","outputs":{}}`, "/inputs"},
-		{"inputs of another type", `{"name":"N","description":"D","endpoint":"https://a.test","inputs":true,"outputs":{}}`, "/inputs"},
+		{"inputs of another type",
+			`{"name":"N","description":"D","endpoint":"https://a.test","inputs":true,"outputs":{}}`, "/inputs"},
 		{"an operation without a name", operation(`"description":"D","inputs":{},"outputs":{}`), "/operations/0/name"},
-		{"an operation without a description", operation(`"name":"n","inputs":{},"outputs":{}`), "/operations/0/description"},
+		{"an operation without a description", operation(`"name":"n","inputs":{},"outputs":{}`),
+			"/operations/0/description"},
 		{"an operation without inputs", operation(`"name":"n","description":"D","outputs":{}`), "/operations/0/inputs"},
-		{"an operation without outputs", operation(`"name":"n","description":"D","inputs":{}`), "/operations/0/outputs"},
-		{"an operation that is called invoke", operation(`"name":"invoke","description":"D","inputs":{},"outputs":{}`), "/operations/0/name"},
-		{"an operation that is no segment", operation(`"name":"a/b","description":"D","inputs":{},"outputs":{}`), "/operations/0/name"},
-		{"an operation that is a dot segment", operation(`"name":"..","description":"D","inputs":{},"outputs":{}`), "/operations/0/name"},
-		{"inputs that are no schema", operation(`"name":"n","description":"D","inputs":{"type":"text"},"outputs":{}`), "/operations/0/inputs/type"},
-		{"an example without input", operation(`"name":"n","description":"D","inputs":{},"outputs":{},"examples":[{"output":1}]`), "/operations/0/examples/0/input"},
-		{"two operations of one name", `{"name":"N","description":"D","endpoint":"https://a.test","operations":[{"name":"n","description":"D","inputs":{},"outputs":{}},{"name":"n","description":"D","inputs":{},"outputs":{}}]}`, "/operations/1/name"},
+		{"an operation without outputs", operation(`"name":"n","description":"D","inputs":{}`),
+			"/operations/0/outputs"},
+		{"an operation that is called invoke", operation(`"name":"invoke","description":"D","inputs":{},"outputs":{}`),
+			"/operations/0/name"},
+		{"an operation that is no segment", operation(`"name":"a/b","description":"D","inputs":{},"outputs":{}`),
+			"/operations/0/name"},
+		{"an operation that is a dot segment", operation(`"name":"..","description":"D","inputs":{},"outputs":{}`),
+			"/operations/0/name"},
+		{"inputs that are no schema", operation(`"name":"n","description":"D","inputs":{"type":"text"},"outputs":{}`),
+			"/operations/0/inputs/type"},
+		{"an example without input",
+			operation(`"name":"n","description":"D","inputs":{},"outputs":{},"examples":[{"output":1}]`),
+			"/operations/0/examples/0/input"},
+		{"two operations of one name",
+			`{"name":"N","description":"D","endpoint":"https://a.test","operations":[{"name":"n","description":"D","inputs":{},"outputs":{}},{"name":"n","description":"D","inputs":{},"outputs":{}}]}`, "/operations/1/name"},
 		{"a capability with an asterisk", with(`"capabilities":["a","b*"]`), "/capabilities/1"},
 		{"a capability without a name", with(`"capabilities":[""]`), "/capabilities/0"},
 		{"a capability of another type", with(`"capabilities":[{"name":"a"}]`), "/capabilities/0"},
@@ -143,7 +164,8 @@ func TestProjectAIDIPRefuses(t *testing.T) {
 		{"a version of another type", with(`"version":1`), "/version"},
 		{"null languages", with(`"supported_languages":null`), "/supported_languages"},
 		{"an API key", with(`"authentication":{"type":"api_key","value":"s3cr3t"}`), "/authentication/value"},
-		{"a client's secret", with(`"authentication":{"type":"oauth2_bearer","Client_Secret":"s3cr3t"}`), "/authentication/Client_Secret"},
+		{"a client's secret", with(`"authentication":{"type":"oauth2_bearer","Client_Secret":"s3cr3t"}`),
+			"/authentication/Client_Secret"},
 		{"scopes of another type", with(`"authentication":{"scopes":"all"}`), "/authentication/scopes"},
 		{"authentication of another type", with(`"authentication":"none"`), "/authentication"},
 	} {
@@ -167,7 +189,8 @@ func TestAllViolationsAreNamed(t *testing.T) {
 	violations := func(body string) []string {
 		_, err := kinds.Project("", mustDocument(t, directory.KindAIDIP, body))
 		var e *directory.Error
-		if !errors.As(err, &e) || len(e.Violations) == 0 || e.Violations[0] != (directory.Violation{Pointer: e.Pointer, Detail: e.Detail}) {
+		if !errors.As(err, &e) || len(e.Violations) == 0 ||
+			e.Violations[0] != (directory.Violation{Pointer: e.Pointer, Detail: e.Detail}) {
 			t.Fatalf("got %+v", err)
 		}
 		var at []string
@@ -178,7 +201,8 @@ func TestAllViolationsAreNamed(t *testing.T) {
 	}
 	got := violations(`{"name":7,"endpoint":"nowhere","tags":["a",1],"operations":[{"name":"a/b","inputs":{"type":"x"},"outputs":1}]}`)
 	slices.Sort(got)
-	want := []string{"/description", "/endpoint", "/name", "/operations/0/description", "/operations/0/inputs/type", "/operations/0/name", "/operations/0/outputs", "/tags/1"}
+	want := []string{"/description", "/endpoint", "/name", "/operations/0/description", "/operations/0/inputs/type",
+		"/operations/0/name", "/operations/0/outputs", "/tags/1"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}

@@ -9,7 +9,8 @@ import (
 
 func BenchmarkProject(b *testing.B) {
 	d := mustDocument(b, directory.KindAD, jimenez41)
-	for name, project := range map[string]func(string, directory.Document) (*directory.Projection, error){"project": kinds.Project, "reproject": kinds.Reproject} {
+	for name, project := range map[string]func(string, directory.Document) (*directory.Projection,
+		error){"project": kinds.Project, "reproject": kinds.Reproject} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -21,7 +21,8 @@ func TestProjectA2A(t *testing.T) {
 	d := mustDocument(t, directory.KindA2A, card)
 	media := []string{"text/plain"}
 	want := &directory.Projection{
-		Name: "Route Planner", Description: "Plans routes.", Base: "https://Planner.test:8443/a2a/v1/", Protocols: []string{"a2a"},
+		Name: "Route Planner", Description: "Plans routes.", Base: "https://Planner.test:8443/a2a/v1/",
+		Protocols: []string{"a2a"},
 		Bindings: []directory.Binding{
 			{Protocol: "a2a", Endpoint: "https://Planner.test:8443/a2a/v1/", MediaTypes: media, Transport: "GRPC"},
 			{Protocol: "a2a", Endpoint: "https://planner.test/json", MediaTypes: media, Transport: "HTTP+JSON"},
@@ -48,7 +49,8 @@ func TestProjectA2A(t *testing.T) {
 
 func TestNamesOfCards(t *testing.T) {
 	for url, want := range map[string]string{
-		"https://a.test": "a.test", "https://a.test:443/": "a.test", "http://a.test:80/x": "a.test/x", "http://a.test:443": "a.test:443",
+		"https://a.test": "a.test", "https://a.test:443/": "a.test", "http://a.test:80/x": "a.test/x",
+		"http://a.test:443":           "a.test:443",
 		"https://A.test/X%20y/?q=1#f": "a.test/X%20y",
 	} {
 		name, err := kinds.DefaultName(mustDocument(t, directory.KindA2A, `{"name":"n","url":"`+url+`"}`))
@@ -97,8 +99,10 @@ func TestProjectMCP(t *testing.T) {
 		"remotes":[{"type":"streamable-http","url":"https://maps.test/mcp","headers":[{"name":"Authorization","value":"secret"},{"name":"X-Key"}]},{"type":"sse","url":"https://maps.test/sse"}]`)
 	want := &directory.Projection{
 		Name: "io.github.ada/maps-mcp", Description: "Maps.", Base: "https://maps.test/mcp", Protocols: []string{"mcp"},
-		Bindings:       []directory.Binding{{Protocol: "mcp", Endpoint: "https://maps.test/mcp", Transport: "streamable-http"}, {Protocol: "mcp", Endpoint: "https://maps.test/sse", Transport: "sse"}},
-		Authentication: []byte(`{"headers":["Authorization","X-Key"]}`), Status: "deprecated", Version: "1.2.3", Vendor: "io.github",
+		Bindings: []directory.Binding{{Protocol: "mcp", Endpoint: "https://maps.test/mcp",
+			Transport: "streamable-http"}, {Protocol: "mcp", Endpoint: "https://maps.test/sse", Transport: "sse"}},
+		Authentication: []byte(`{"headers":["Authorization","X-Key"]}`), Status: "deprecated", Version: "1.2.3",
+		Vendor: "io.github",
 	}
 	if !reflect.DeepEqual(p, want) {
 		t.Errorf("got %+v\nwant %+v", p, want)
@@ -120,7 +124,8 @@ func TestProjectMCP(t *testing.T) {
 		if p.Base != base {
 			t.Errorf("%s: base is %s, want %s", members, p.Base, base)
 		}
-		if purl := strings.HasPrefix(base, "pkg:"); purl != (len(p.Bindings) == 1 && p.Bindings[0].Endpoint == base) || !purl && len(p.Bindings) != 0 {
+		if purl := strings.HasPrefix(base, "pkg:"); purl != (len(p.Bindings) == 1 && p.Bindings[0].Endpoint == base) ||
+			!purl && len(p.Bindings) != 0 {
 			t.Errorf("%s: bindings are %+v", members, p.Bindings)
 		}
 	}

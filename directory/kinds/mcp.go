@@ -27,7 +27,8 @@ func projectMCP(_ string, doc *object) *directory.Projection {
 	projection.Vendor = vendorOfMCP(projection.Name)
 	remotes := doc.objects("remotes")
 	for _, o := range remotes {
-		b := directory.Binding{Protocol: protocolMCP, Endpoint: o.uri("url", o.need("url")), Transport: o.either("type", "transport_type")}
+		b := directory.Binding{Protocol: protocolMCP, Endpoint: o.uri("url", o.need("url")),
+			Transport: o.either("type", "transport_type")}
 		projection.Bindings = append(projection.Bindings, b)
 	}
 	if len(remotes) > 0 {
@@ -82,7 +83,9 @@ func namedHeaders(names []string) []byte {
 func baseOfMCP(doc *object, remotes []directory.Binding) string {
 	var purl string
 	for _, o := range doc.objects("packages") {
-		registry, name, version := o.either("registryType", "registry_name"), o.either("identifier", "name"), o.text("version")
+		registry := o.either("registryType", "registry_name")
+		name := o.either("identifier", "name")
+		version := o.text("version")
 		if purl == "" && registry != "" && registry != "unknown" && name != "" {
 			purl = packageURL(registry, name, version)
 		}
@@ -97,7 +100,9 @@ func baseOfMCP(doc *object, remotes []directory.Binding) string {
 	case url != "":
 		return repository.uri("url", url)
 	}
-	doc.reading.refuse(directory.BadDocument, "", "the server has no remote, no package of a known registry and no repository url, so nobody could reach it: add one of them")
+	doc.reading.refuse(directory.BadDocument, "",
+		"the server has no remote, no package of a known registry and no repository url, so nobody could reach "+
+			"it: add one of them")
 	return ""
 }
 

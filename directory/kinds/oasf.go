@@ -38,12 +38,15 @@ func projectOASF(_ string, doc *object) *directory.Projection {
 	}
 	projection.Protocols = unique(projection.Protocols)
 	if len(projection.Bindings) == 0 {
-		doc.reading.refuse(directory.BadDocument, "", "the record has no locator with a URL, and no module with an A2A card or an MCP server, so nobody could reach it: add one of them")
+		doc.reading.refuse(directory.BadDocument, "",
+			"the record has no locator with a URL, and no module with an A2A card or an MCP server, so nobody "+
+				"could reach it: add one of them")
 	} else {
 		projection.Base = projection.Bindings[0].Endpoint
 	}
 	for _, name := range classesOfOASF(doc, "skills") {
-		projection.Capabilities = append(projection.Capabilities, directory.Capability{Name: name, Type: directory.CapabilitySkill})
+		projection.Capabilities = append(projection.Capabilities,
+			directory.Capability{Name: name, Type: directory.CapabilitySkill})
 	}
 	doc.limit("skills", len(projection.Capabilities))
 	projection.Tags = classesOfOASF(doc, "domains")
@@ -102,12 +105,14 @@ func endpointsOfModule(m *object) (bs []directory.Binding, authentication []byte
 			authentication = securityOfA2A(card)
 		}
 	case protocolMCP:
-		for _, obj := range slices.Concat(data.objects("connections"), data.objects("servers")) { // the latter up to 0.8
+		// the latter up to 0.8
+		for _, obj := range slices.Concat(data.objects("connections"), data.objects("servers")) {
 			url := obj.text("url")
 			if url == "" {
 				continue // one that is started, not called
 			}
-			bs = append(bs, directory.Binding{Protocol: protocolMCP, Endpoint: obj.uri("url", url), Transport: obj.text("type")})
+			bs = append(bs, directory.Binding{Protocol: protocolMCP, Endpoint: obj.uri("url", url),
+				Transport: obj.text("type")})
 			if headers := obj.child("headers").members; authentication == nil && len(headers) > 0 {
 				var names []string
 				for _, h := range headers {

@@ -23,14 +23,16 @@ const oasfRecord = `{"name":"directory.agntcy.org/example/planner","version":"v4
 func TestProjectOASF(t *testing.T) {
 	d := mustDocument(t, directory.KindOASF, oasfRecord)
 	want := &directory.Projection{
-		Name: "directory.agntcy.org/example/planner", Description: "Plans.", Base: "https://planner.test/a2a", Protocols: []string{"a2a", "mcp", "container_image"},
+		Name: "directory.agntcy.org/example/planner", Description: "Plans.", Base: "https://planner.test/a2a",
+		Protocols: []string{"a2a", "mcp", "container_image"},
 		Bindings: []directory.Binding{
 			{Protocol: "a2a", Endpoint: "https://planner.test/a2a", Transport: "JSONRPC"},
 			{Protocol: "mcp", Endpoint: "https://planner.test/mcp", Transport: "streamable-http"},
 			{Protocol: "container_image", Endpoint: "https://ghcr.io/agntcy/planner"},
 			{Protocol: "container_image", Endpoint: "https://mirror.test/planner"},
 		},
-		Capabilities:   []directory.Capability{{Name: "natural_language_processing/problem_solving", Type: "skill"}, {Name: "1501", Type: "skill"}},
+		Capabilities: []directory.Capability{{Name: "natural_language_processing/problem_solving", Type: "skill"},
+			{Name: "1501", Type: "skill"}},
 		Tags:           []string{"life_science/biotechnology"},
 		Authentication: []byte(`{"securitySchemes":{"bearer":{"httpAuthSecurityScheme":{"scheme":"Bearer"}}},"securityRequirements":[{"schemes":{"bearer":{}}}]}`),
 		Status:         "active", Version: "v4.0.0", Vendor: "Ada Lovelace <ada@example.com>",
@@ -88,8 +90,10 @@ func TestProjectOASFRefuses(t *testing.T) {
 		{record(`"skills":[{"name":"x*"}]`), "/skills/0/name"},
 		{record(`"domains":"x"`), "/domains"},
 		{record(`"authors":"Ada"`), "/authors"},
-		{record(`"modules":[{"name":"integration/a2a","data":{"card_data":{"name":"x"}}}]`), "/modules/0/data/card_data/url"},
-		{record(`"modules":[{"name":"integration/mcp","data":{"connections":[{"url":"{host}/mcp"}]}}]`), "/modules/0/data/connections/0/url"},
+		{record(`"modules":[{"name":"integration/a2a","data":{"card_data":{"name":"x"}}}]`),
+			"/modules/0/data/card_data/url"},
+		{record(`"modules":[{"name":"integration/mcp","data":{"connections":[{"url":"{host}/mcp"}]}}]`),
+			"/modules/0/data/connections/0/url"},
 		{record(`"description":"` + strings.Repeat("x", 4097) + `"`), "/description"},
 	} {
 		_, err := kinds.Project("x", mustDocument(t, directory.KindOASF, c.body))

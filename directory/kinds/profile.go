@@ -46,7 +46,8 @@ func projectProfile(agent string, doc *object) *directory.Projection {
 	}
 	examplesOfProfile(doc, projection)
 	for _, tag := range projection.Tags {
-		projection.Capabilities = append(projection.Capabilities, directory.Capability{Name: tag, Type: directory.CapabilitySkill})
+		projection.Capabilities = append(projection.Capabilities,
+			directory.Capability{Name: tag, Type: directory.CapabilitySkill})
 	}
 	return projection
 }
@@ -63,7 +64,8 @@ func (o *object) labels(name string) []string {
 			o.reading.refuse(directory.BadDocument, o.at+"/"+at, "this tag is empty")
 			continue
 		case strings.Contains(t, "*"):
-			o.reading.refuse(directory.BadDocument, o.at+"/"+at, "the tag %q has a *, which lookups use for prefixes", t)
+			o.reading.refuse(directory.BadDocument, o.at+"/"+at, "the tag %q has a *, which lookups use for prefixes",
+				t)
 		}
 		if key := norm.NFC.String(t); !seen[key] {
 			seen[key] = true
@@ -90,7 +92,8 @@ func bindingsOfProfile(doc *object) []directory.Binding {
 		}, obj.integer("priority", math.Inf(1))})
 	}
 	if len(rs) == 0 {
-		doc.refuse("bindings", "there is no binding: name at least one protocol and endpoint by which the agent is reached")
+		doc.refuse("bindings", "there is no binding: name at least one protocol and endpoint by which the agent "+
+			"is reached")
 	}
 	slices.SortStableFunc(rs, func(a, b ranked) int {
 		switch {
@@ -128,7 +131,8 @@ func examplesOfProfile(doc *object, projection *directory.Projection) {
 	for _, obj := range doc.objects("examples") {
 		example := directory.Example{
 			ID: obj.text("id"), Text: obj.need("text"), Tags: obj.tags("tags"),
-			InputSchema: obj.member("input_schema", "{", "an object"), OutputSchema: obj.member("output_schema", "{", "an object"),
+			InputSchema:  obj.member("input_schema", "{", "an object"),
+			OutputSchema: obj.member("output_schema", "{", "an object"),
 		}
 		if example.Language = obj.text("language"); !isLanguage(example.Language) {
 			example.Language = ""

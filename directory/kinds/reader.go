@@ -21,7 +21,9 @@ type reading struct {
 // refuse remembers that the member at the pointer is wrong, unless something is
 // said of it already.
 func (r *reading) refuse(problem directory.Problem, at, format string, args ...any) {
-	if len(r.wrong) == directory.MaxViolations || slices.ContainsFunc(r.wrong, func(v directory.Violation) bool { return v.Pointer == at }) {
+	if len(r.wrong) == directory.MaxViolations || slices.ContainsFunc(r.wrong, func(v directory.Violation) bool {
+		return v.Pointer == at
+	}) {
 		return
 	}
 	err := directory.Refuse(problem, format, args...).At(at)
@@ -117,7 +119,8 @@ func (o *object) texts(name string) []string {
 		if data[0] == '"' {
 			out = append(out, strictjson.Unquote(data))
 		} else {
-			o.reading.refuse(directory.BadDocument, o.pointer(name)+"/"+strconv.Itoa(i), "%q must be an array of strings; this one is %s", name, typeOf(data))
+			o.reading.refuse(directory.BadDocument, o.pointer(name)+"/"+strconv.Itoa(i),
+				"%q must be an array of strings; this one is %s", name, typeOf(data))
 		}
 	}
 	return out
@@ -131,7 +134,8 @@ func (o *object) tags(name string) []string {
 	}
 	for i, t := range tags {
 		if len(t) > directory.MaxTag {
-			o.reading.refuse(directory.BadDocument, o.pointer(name)+"/"+strconv.Itoa(i), "this tag has %d bytes; at most %d are allowed", len(t), directory.MaxTag)
+			o.reading.refuse(directory.BadDocument, o.pointer(name)+"/"+strconv.Itoa(i),
+				"this tag has %d bytes; at most %d are allowed", len(t), directory.MaxTag)
 		}
 	}
 	return tags
@@ -143,7 +147,8 @@ func (o *object) objects(name string) []*object {
 	for i, data := range o.array(name, "an array of objects") {
 		at := o.pointer(name) + "/" + strconv.Itoa(i)
 		if data[0] != '{' {
-			o.reading.refuse(directory.BadDocument, at, "%q must be an array of objects; this one is %s", name, typeOf(data))
+			o.reading.refuse(directory.BadDocument, at, "%q must be an array of objects; this one is %s", name,
+				typeOf(data))
 			continue
 		}
 		out = append(out, o.reading.object(at, data))
@@ -202,9 +207,11 @@ func (o *object) schema(name string) []byte {
 	switch {
 	case fault == nil:
 	case fault.Ref != "":
-		o.reading.refuse(directory.BadDocument, obj.at+fault.Pointer, "%q refers to %.200q: a reference is within its schema, and no other is fetched", name, fault.Ref)
+		o.reading.refuse(directory.BadDocument, obj.at+fault.Pointer,
+			"%q refers to %.200q: a reference is within its schema, and no other is fetched", name, fault.Ref)
 	default:
-		o.reading.refuse(directory.BadDocument, obj.at+fault.Pointer, "%q is not a JSON Schema (2020-12): %s", name, fault.Detail)
+		o.reading.refuse(directory.BadDocument, obj.at+fault.Pointer, "%q is not a JSON Schema (2020-12): %s", name,
+			fault.Detail)
 	}
 
 	return raw

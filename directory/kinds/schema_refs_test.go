@@ -25,14 +25,16 @@ func TestRemoteReferencesAreRefused(t *testing.T) {
 		`{"$ref":"https://json-schema.org/draft/2020-12/schema"}`:                                  "",
 		`{"enum":[{"$ref":"https://evil.test"}],"examples":[{"$ref":"https://evil.test"}]}`:        "",
 	} {
-		d, err := directory.ParseDocument(directory.KindAD, []byte(`{"base":"https://a.test","capabilities":[{"name":"x","type":"tool","input_schema":`+schema+`}]}`))
+		d, err := directory.ParseDocument(directory.KindAD,
+			[]byte(`{"base":"https://a.test","capabilities":[{"name":"x","type":"tool","input_schema":`+schema+`}]}`))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range 2 { // what is bad is not kept as good
 			_, err = kinds.Project("a", d)
 			var e *directory.Error
-			if errors.As(err, &e); err != nil && e == nil || (err == nil) != (want == "") || e != nil && e.Pointer != want {
+			if errors.As(err, &e); err != nil && e == nil || (err == nil) != (want == "") ||
+				e != nil && e.Pointer != want {
 				t.Errorf("%s: %v, want one at %q", schema, err, want)
 			}
 		}

@@ -43,7 +43,8 @@ func TestProjectionsHoldWhatTheGoldenViewsShow(t *testing.T) {
 	}
 	compare := func(what string, got, want map[string]any) {
 		t.Helper()
-		for _, m := range []string{"href", "lt", "expires_at", "registered_at", "updated_at", "projected", "kind", "provenance"} {
+		for _, m := range []string{"href", "lt", "expires_at", "registered_at", "updated_at", "projected", "kind",
+			"provenance"} {
 			delete(want, m)
 		}
 		b, err := json.Marshal(got)
@@ -68,7 +69,8 @@ func TestProjectionsHoldWhatTheGoldenViewsShow(t *testing.T) {
 	compare("a2a in full", projected(name, p), views["a2a"]["ad"])
 	compare("a2a in a list", listed(name, p), views["a2a"]["adl"])
 	xu := views["a2a"]["xu"]["bindings"].([]any)[0].(map[string]any)
-	if b := p.Bindings[0]; b.Protocol != xu["protocol"] || b.Endpoint != xu["endpoint"] || b.Transport != xu["transport"] || len(b.MediaTypes) != len(xu["media_types"].([]any)) {
+	if b := p.Bindings[0]; b.Protocol != xu["protocol"] || b.Endpoint != xu["endpoint"] ||
+		b.Transport != xu["transport"] || len(b.MediaTypes) != len(xu["media_types"].([]any)) {
 		t.Errorf("its binding is %+v, want %v", b, xu)
 	}
 }
@@ -78,7 +80,8 @@ func listed(agent string, p *directory.Projection) map[string]any {
 	for _, c := range p.Capabilities {
 		cs = append(cs, map[string]any{"name": c.Name, "type": c.Type})
 	}
-	return map[string]any{"agent": agent, "base": p.Base, "description": p.Description, "protocols": p.Protocols, "capabilities": cs}
+	return map[string]any{"agent": agent, "base": p.Base, "description": p.Description, "protocols": p.Protocols,
+		"capabilities": cs}
 }
 
 func projected(agent string, p *directory.Projection) map[string]any {

@@ -15,8 +15,10 @@ func TestPackedVersionIsOfWhatIsPacked(t *testing.T) {
 		kind        directory.Kind
 		agent, body string
 	}{
-		{directory.KindAD, "agent", jimenez41}, {directory.KindAIDIP, "agent-12345", cui3}, {directory.KindA2A, "agent", card},
-		{directory.KindOASF, "agent", oasfRecord}, {directory.KindProfile, "https://example.net/agents/minimal", xu131}, {directory.KindWoA, "agent", gaikwadB},
+		{directory.KindAD, "agent", jimenez41}, {directory.KindAIDIP, "agent-12345", cui3},
+		{directory.KindA2A, "agent", card},
+		{directory.KindOASF, "agent", oasfRecord},
+		{directory.KindProfile, "https://example.net/agents/minimal", xu131}, {directory.KindWoA, "agent", gaikwadB},
 	} {
 		doc := mustDocument(t, d.kind, d.body)
 		p := mustProject(t, d.agent, doc)

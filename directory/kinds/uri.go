@@ -7,7 +7,8 @@ import (
 )
 
 // hosted are the schemes whose URIs have a host.
-var hosted = []string{"http", "https", "ws", "wss", "grpc", "grpcs", "ftp", "sftp", "ssh", "tcp", "amqp", "amqps", "mqtt", "mqtts", "coap", "coaps", "nats"}
+var hosted = []string{"http", "https", "ws", "wss", "grpc", "grpcs", "ftp", "sftp", "ssh", "tcp", "amqp", "amqps",
+	"mqtt", "mqtts", "coap", "coaps", "nats"}
 
 // uri returns s, the value of a member, and remembers it as wrong where it is
 // not an absolute URI (RFC 3986), or has no host though its scheme has one

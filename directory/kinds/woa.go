@@ -16,13 +16,15 @@ const agentPlaceholder = "{agent_id}"
 // (spec/views.md, 10). Two origins may have the same id (gaikwad 4.1).
 func nameOfWoA(doc *object) string {
 	agent := agentOfWoA(doc)
-	id, bindings := agent.need("id"), (&woaTransports{doc: doc, agent: agent}).bindings()
+	id := agent.need("id")
+	bindings := (&woaTransports{doc: doc, agent: agent}).bindings()
 	if id == "" || len(bindings) == 0 {
 		return ""
 	}
 	target, err := url.Parse(bindings[0].Endpoint)
 	if err != nil || target.Host == "" {
-		doc.reading.refuse(directory.BadName, "", "the document does not tell the agent's host: give it a name as agent=NAME")
+		doc.reading.refuse(directory.BadName, "",
+			"the document does not tell the agent's host: give it a name as agent=NAME")
 		return ""
 	}
 	return id + "@" + strings.TrimSuffix(strings.ToLower(target.Host), ":443")
@@ -73,7 +75,8 @@ func projectWoA(_ string, doc *object) *directory.Projection {
 	for _, name := range projection.Tags {
 		agent.checkName("capabilities", name)
 		if !slices.ContainsFunc(tools, func(c directory.Capability) bool { return c.Name == name }) {
-			projection.Capabilities = append(projection.Capabilities, directory.Capability{Name: name, Type: directory.CapabilitySkill})
+			projection.Capabilities = append(projection.Capabilities,
+				directory.Capability{Name: name, Type: directory.CapabilitySkill})
 		}
 	}
 	projection.Capabilities = append(projection.Capabilities, tools...)
@@ -143,7 +146,8 @@ func (t *woaTransports) bindings() (bs []directory.Binding) {
 	for _, name := range unique(names) {
 		obj := configurations.child(name)
 		if obj.raw == nil {
-			t.agent.refuse("transports", "the agent names the transport %.100q, which \"transports\" of the document does not describe", name)
+			t.agent.refuse("transports",
+				"the agent names the transport %.100q, which \"transports\" of the document does not describe", name)
 			continue
 		}
 		switch {
@@ -164,7 +168,8 @@ func (t *woaTransports) bindings() (bs []directory.Binding) {
 		t.base = server.uri("server", server.text("server"))
 	}
 	if len(bs) == 0 {
-		t.agent.refuse("transports", "the agent has neither the transport rest nor mcp, so nobody could reach it: add one of them")
+		t.agent.refuse("transports",
+			"the agent has neither the transport rest nor mcp, so nobody could reach it: add one of them")
 	}
 	return bs
 }
@@ -179,7 +184,8 @@ func (t *woaTransports) rest(obj *object) directory.Binding {
 	case target.Scheme != "https" && !(target.Scheme == "http" && isLoopback(target.Hostname())):
 		obj.refuse("base", "\"base\" is %.200q; it begins with https://", t.base)
 	case target.RawQuery != "" || target.Fragment != "" || target.ForceQuery:
-		obj.refuse("base", "\"base\" is %.200q, to which no path can be appended: leave out the query and the fragment", t.base)
+		obj.refuse("base", "\"base\" is %.200q, to which no path can be appended: leave out the query and the "+
+			"fragment", t.base)
 	}
 	if path != "" && path[0] != '/' {
 		obj.refuse("invoke_path", "\"invoke_path\" is %.200q; it begins with a slash", path)

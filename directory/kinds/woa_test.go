@@ -20,7 +20,8 @@ const gaikwadB = `{"woa_version":"1","agents":[{"id":"summarizer","name":"Docume
 
 // woa is a document with these members of its agent and these transports.
 func woa(members, transports string) string {
-	return `{"woa_version":"1","agents":[{"id":"a","name":"A","description":"d","inputs":{},"outputs":{"x":1},` + members + `}],"transports":{` + transports + `}}`
+	return `{"woa_version":"1","agents":[{"id":"a","name":"A","description":"d","inputs":{},"outputs":{"x":1},` +
+		members + `}],"transports":{` + transports + `}}`
 }
 
 const (
@@ -33,16 +34,20 @@ func TestProjectWoA(t *testing.T) {
 	d := mustDocument(t, directory.KindWoA, gaikwadB)
 	p := mustProject(t, "x", d)
 	tool := p.Capabilities[1]
-	if !strings.HasPrefix(string(tool.InputSchema), `{"$schema"`) || !strings.HasSuffix(string(tool.OutputSchema), `"required":["summary"]}`) {
+	if !strings.HasPrefix(string(tool.InputSchema), `{"$schema"`) ||
+		!strings.HasSuffix(string(tool.OutputSchema), `"required":["summary"]}`) {
 		t.Errorf("its schemas are %s and %s", tool.InputSchema, tool.OutputSchema)
 	}
 	const summarization = "https://example.com/capability/summarization"
 	want := &directory.Projection{
-		Name: "Document Summarizer", Description: "Summarizes English text.", Base: "https://api.example.com", Protocols: []string{"https"},
-		Bindings: []directory.Binding{{Protocol: "https", Endpoint: "https://api.example.com/agents/summarizer/invoke", MediaTypes: []string{"application/json"}, InteractionModel: "request-response", Envelope: "woa"}},
+		Name: "Document Summarizer", Description: "Summarizes English text.", Base: "https://api.example.com",
+		Protocols: []string{"https"},
+		Bindings: []directory.Binding{{Protocol: "https", Endpoint: "https://api.example.com/agents/summarizer/invoke",
+			MediaTypes: []string{"application/json"}, InteractionModel: "request-response", Envelope: "woa"}},
 		Capabilities: []directory.Capability{
 			{Name: summarization, Type: "skill"},
-			{Name: "summarizer", Type: "tool", Operation: "default", Description: "Default summarization operation.", InputSchema: tool.InputSchema, OutputSchema: tool.OutputSchema},
+			{Name: "summarizer", Type: "tool", Operation: "default", Description: "Default summarization operation.",
+				InputSchema: tool.InputSchema, OutputSchema: tool.OutputSchema},
 		},
 		Tags: []string{summarization}, Status: "active", Version: "1.0.0",
 	}
@@ -57,12 +62,18 @@ func TestProjectWoA(t *testing.T) {
 // Requirement: WOA-005, WOA-006, WOA-021, WOA-025
 func TestTransportsOfWoA(t *testing.T) {
 	for _, c := range []struct{ agent, transports, name, protocols, base, endpoints string }{
-		{`"transports":["rest"]`, `"rest":{"base":"https://A.test:8443/x/","invoke_path":"/{agent_id}?id={agent_id}&ID={AGENT_ID}"}`, "", "", "", ""},
-		{`"transports":["rest"]`, `"rest":{"base":"https://A.test:8443/x/","invoke_path":"/{agent_id}?id={agent_id}"}`, "a@a.test:8443", "https", "https://A.test:8443/x/", "https://A.test:8443/x/a?id=a"},
-		{`"transports":["mcp","rest","mcp"]`, `"mcp":{"server":"https://b.test/mcp","tool_namespace":"n","tool_field":"agent"},"rest":{"base":"https://a.test:443","invoke_path":"/i"}`,
+		{`"transports":["rest"]`,
+			`"rest":{"base":"https://A.test:8443/x/","invoke_path":"/{agent_id}?id={agent_id}&ID={AGENT_ID}"}`, "", "",
+			"", ""},
+		{`"transports":["rest"]`, `"rest":{"base":"https://A.test:8443/x/","invoke_path":"/{agent_id}?id={agent_id}"}`,
+			"a@a.test:8443", "https", "https://A.test:8443/x/", "https://A.test:8443/x/a?id=a"},
+		{`"transports":["mcp","rest","mcp"]`,
+			`"mcp":{"server":"https://b.test/mcp","tool_namespace":"n","tool_field":"agent"},"rest":{"base":"https://a.test:443","invoke_path":"/i"}`,
 			"a@b.test", "mcp https", "https://a.test:443", "https://b.test/mcp https://a.test:443/i"},
-		{`"transports":["mcp"]`, `"mcp":{"server":"https://b.test/mcp","tool_namespace":"n","tool_field":"agent"}`, "a@b.test", "mcp", "https://b.test/mcp", "https://b.test/mcp"},
-		{`"transports":["com.example.q","quic","rest"]`, `"com.example.q":{},"quic":{},"rest":{"base":"http://127.0.0.1:80","invoke_path":"/i"}`,
+		{`"transports":["mcp"]`, `"mcp":{"server":"https://b.test/mcp","tool_namespace":"n","tool_field":"agent"}`,
+			"a@b.test", "mcp", "https://b.test/mcp", "https://b.test/mcp"},
+		{`"transports":["com.example.q","quic","rest"]`,
+			`"com.example.q":{},"quic":{},"rest":{"base":"http://127.0.0.1:80","invoke_path":"/i"}`,
 			"a@127.0.0.1:80", "com.example.q https", "http://127.0.0.1:80", "http://127.0.0.1:80/i"},
 	} {
 		d := mustDocument(t, directory.KindWoA, woa(c.agent, c.transports))
@@ -140,14 +151,16 @@ func TestProjectWoARefuses(t *testing.T) {
 		{agent(`"operations":[{"name":"x"}]`), "/agents/0/operations/0/description"},
 		{agent(`"operations":[{"description":"x"}]`), "/agents/0/operations/0/name"},
 		{agent(`"operations":[{"name":"x*","description":"x"}]`), "/agents/0/operations/0/name"},
-		{agent(`"operations":[{"name":"x","description":"x"},{"name":"x","description":"x"}]`), "/agents/0/operations/1/name"},
+		{agent(`"operations":[{"name":"x","description":"x"},{"name":"x","description":"x"}]`),
+			"/agents/0/operations/1/name"},
 		{agent(`"operations":[{"name":"x","description":"x","inputs":[]}]`), "/agents/0/operations/0/inputs"},
 		{woa(`"transports":[]`, theRest), "/agents/0/transports"},
 		{woa(`"transports":["rest","mcp"]`, theRest), "/agents/0/transports"},
 		{woa(`"transports":["com.example.q"]`, `"com.example.q":{}`), "/agents/0/transports"},
 		{woa(`"transports":["mcp"]`, `"mcp":{"server":"s","tool_field":"agent"}`), "/transports/mcp/tool_namespace"},
 		{woa(`"transports":["mcp"]`, `"mcp":{"server":"s","tool_namespace":"n"}`), "/transports/mcp/tool_field"},
-		{woa(`"transports":["mcp"]`, `"mcp":{"server":"s","tool_namespace":"n","tool_field":"agent"}`), "/transports/mcp/server"},
+		{woa(`"transports":["mcp"]`, `"mcp":{"server":"s","tool_namespace":"n","tool_field":"agent"}`),
+			"/transports/mcp/server"},
 		{rest(`"invoke_path":"/x"`), "/transports/rest/base"},
 		{rest(`"base":"https://a.test"`), "/transports/rest/invoke_path"},
 		{rest(`"base":"http://a.test","invoke_path":"/x"`), "/transports/rest/base"},
@@ -158,6 +171,7 @@ func TestProjectWoARefuses(t *testing.T) {
 		_, err := kinds.Project("x", mustDocument(t, directory.KindWoA, c.body))
 		wantRefusal(t, err, directory.BadDocument, c.pointer)
 	}
-	_, err := kinds.DefaultName(mustDocument(t, directory.KindWoA, woa(`"transports":["mcp"]`, `"mcp":{"server":"urn:x","tool_namespace":"n","tool_field":"agent"}`)))
+	_, err := kinds.DefaultName(mustDocument(t, directory.KindWoA,
+		woa(`"transports":["mcp"]`, `"mcp":{"server":"urn:x","tool_namespace":"n","tool_field":"agent"}`)))
 	wantRefusal(t, err, directory.BadName, "")
 }

@@ -69,7 +69,8 @@ func Explain(err error) *Refusal {
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return &Refusal{Err: directory.Refuse(directory.TooLarge, "The body has more than the %d bytes that are allowed.", tooLarge.Limit)}
+		return &Refusal{Err: directory.Refuse(directory.TooLarge,
+			"The body has more than the %d bytes that are allowed.", tooLarge.Limit)}
 	case errors.Is(err, context.DeadlineExceeded):
 		return &Refusal{Err: directory.Refuse(Timeout, "The answer did not come in time.")}
 	}

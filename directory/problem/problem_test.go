@@ -134,7 +134,8 @@ func answered(t *testing.T, w *httptest.ResponseRecorder) map[string]any {
 	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"type", "title", "status", "detail", "instance", "code", "message", "correlation_id", "error"} {
+	for _, name := range []string{"type", "title", "status", "detail", "instance", "code", "message", "correlation_id",
+		"error"} {
 		if body[name] == nil || body[name] == "" {
 			t.Errorf("the body has no %s: %s", name, w.Body)
 		}
@@ -181,7 +182,8 @@ func TestRoutesRefuseUnknownPathsAndMethodsByAProblem(t *testing.T) {
 	if w := serve("POST", "/one"); w.Code != 204 || w.Header().Get("X-Request-Id") != "r-2" {
 		t.Errorf("%d, request %q", w.Code, w.Header().Get("X-Request-Id"))
 	}
-	if w := serve("GET", "/one"); w.Code != 405 || w.Header().Get("Allow") != "POST" || answered(t, w)["type"] != base+"/problems/method-not-allowed" {
+	if w := serve("GET", "/one"); w.Code != 405 || w.Header().Get("Allow") != "POST" ||
+		answered(t, w)["type"] != base+"/problems/method-not-allowed" {
 		t.Errorf("%d, Allow %q, %s", w.Code, w.Header().Get("Allow"), w.Body)
 	}
 	if w := serve("GET", "/two"); w.Code != 404 || answered(t, w)["type"] != base+"/problems/not-found" {

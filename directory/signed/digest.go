@@ -90,7 +90,9 @@ func (d *Digest) UnmarshalJSON(data []byte) error {
 	*d = Digest{RID: w.U, Revision: w.R, Op: w.O, Lifetime: w.L}
 	switch {
 	case d.Live() && w.H != nil && w.M != nil && w.X != nil && *w.X >= 0 && *w.X <= maxDeadline:
-		d.H, d.M, d.Deadline = *w.H, *w.M, *w.X
+		d.H = *w.H
+		d.M = *w.M
+		d.Deadline = *w.X
 	case d.Op == OpEnd && w.H != nil:
 		d.H = *w.H
 	case d.Op == OpDrop:

@@ -21,7 +21,8 @@ import (
 // Requirement: AD-042, AD-046
 func FuzzDocument(f *testing.F) {
 	names := directory.KindNames()
-	for _, body := range []string{jimenez41, card, sample, `{"a":{"_sd":1}}`, `{"\u005fsd":1}`, `{"name":"x","remotes":[{"url":"https://a.test"}]}`, gaikwadB, oasfRecord} {
+	for _, body := range []string{jimenez41, card, sample, `{"a":{"_sd":1}}`, `{"\u005fsd":1}`,
+		`{"name":"x","remotes":[{"url":"https://a.test"}]}`, gaikwadB, oasfRecord} {
 		for k := range names {
 			f.Add(byte(k), []byte(body))
 		}
@@ -47,7 +48,9 @@ func FuzzDocument(f *testing.F) {
 			t.Fatalf("reads differently again: %v", err)
 		}
 		members, err := directory.ParseObject(d.Bytes())
-		if err != nil || !slices.EqualFunc(members, d.Members(), func(a, b strictjson.Member) bool { return a.Name == b.Name && bytes.Equal(a.Value, b.Value) }) {
+		if err != nil || !slices.EqualFunc(members, d.Members(), func(a, b strictjson.Member) bool {
+			return a.Name == b.Name && bytes.Equal(a.Value, b.Value)
+		}) {
 			t.Fatalf("its members read differently: %v", err)
 		}
 		p, err := kinds.Project("agent", d)
@@ -70,7 +73,8 @@ func FuzzDocument(f *testing.F) {
 		if err != nil || !bytes.Equal(got.Document.Bytes(), d.Bytes()) {
 			t.Fatalf("its record does not open: %v", err)
 		}
-		if r := (signed.Record{JWS: strings.Repeat("h", 300) + strings.Repeat("p", len(payload)*4/3+2), Disclosures: texts(c.Disclosures())}); len(r.String()) > signed.MaxRecord {
+		if r := (signed.Record{JWS: strings.Repeat("h", 300) + strings.Repeat("p", len(payload)*4/3+2),
+			Disclosures: texts(c.Disclosures())}); len(r.String()) > signed.MaxRecord {
 			t.Fatalf("its record has %d bytes", len(r.String()))
 		}
 	})

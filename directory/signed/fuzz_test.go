@@ -74,7 +74,8 @@ func FuzzStatement(f *testing.F) {
 			return
 		}
 		head, err := signed.Statement(int(c.Format), &signed.Change{
-			Issuer: c.Issuer, RID: c.RID, Op: c.Op, Epoch: c.Epoch, Revision: c.Revision, Prev: c.Prev, IssuedAt: c.IssuedAt, Since: c.Since, Leaf: c.Leaf,
+			Issuer: c.Issuer, RID: c.RID, Op: c.Op, Epoch: c.Epoch, Revision: c.Revision, Prev: c.Prev,
+			IssuedAt: c.IssuedAt, Since: c.Since, Leaf: c.Leaf,
 		}, nil)
 		if err != nil {
 			t.Fatal(err)

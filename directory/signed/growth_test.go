@@ -235,7 +235,9 @@ func TestExtensionsThatNoWriterMakesAreMalformed(t *testing.T) {
 //
 // Requirement: FORM-001
 func TestAFormatThatIsUnknownIsUnsupportedAndItsPreambleIsRead(t *testing.T) {
-	statement, page, head := golden99(t, "statement-1-put.json"), golden99(t, "page.json"), golden99(t, "head.json")
+	statement := golden99(t, "statement-1-put.json")
+	page := golden99(t, "page.json")
+	head := golden99(t, "head.json")
 
 	claims, err := signed.ParseStatement(statement)
 	want := &signed.Claims{Format: 99, Issuer: alpha, RID: rid(1), Op: signed.OpPut, Epoch: noon}
@@ -348,15 +350,19 @@ func TestKeyDocumentsNameFormatsAndCosigningKeys(t *testing.T) {
 
 	good := string(k.Payload())
 	for name, bad := range map[string]string{
-		"formats in another order": strings.Replace(good, `"page":[1,3],"statement":[1,2]`, `"statement":[1,2],"page":[1,3]`, 1),
-		"formats behind keys":      moved(good),
-		"a structure in format 1":  strings.Replace(good, `"page":[1,3]`, `"page":[1]`, 1),
-		"formats without 1":        strings.Replace(good, `"page":[1,3]`, `"page":[3]`, 1),
-		"formats out of order":     strings.Replace(good, `"page":[1,3]`, `"page":[1,3,2]`, 1),
-		"no formats":               strings.Replace(string(keyDocument(t).Payload()), `,"keys"`, `,"formats":{},"keys"`, 1),
-		"an empty cosigning key":   strings.Replace(string(keyDocument(t).Payload()), `,"attestations"`, `,"cosign":"","attestations"`, 1),
-		"a short cosigning key":    strings.Replace(string(keyDocument(t).Payload()), `,"attestations"`, `,"cosign":"AA","attestations"`, 1),
-		"another version":          strings.Replace(good, `"v":1`, `"v":2`, 1),
+		"formats in another order": strings.Replace(good, `"page":[1,3],"statement":[1,2]`,
+			`"statement":[1,2],"page":[1,3]`, 1),
+		"formats behind keys":     moved(good),
+		"a structure in format 1": strings.Replace(good, `"page":[1,3]`, `"page":[1]`, 1),
+		"formats without 1":       strings.Replace(good, `"page":[1,3]`, `"page":[3]`, 1),
+		"formats out of order":    strings.Replace(good, `"page":[1,3]`, `"page":[1,3,2]`, 1),
+		"no formats": strings.Replace(string(keyDocument(t).Payload()), `,"keys"`,
+			`,"formats":{},"keys"`, 1),
+		"an empty cosigning key": strings.Replace(string(keyDocument(t).Payload()), `,"attestations"`,
+			`,"cosign":"","attestations"`, 1),
+		"a short cosigning key": strings.Replace(string(keyDocument(t).Payload()), `,"attestations"`,
+			`,"cosign":"AA","attestations"`, 1),
+		"another version": strings.Replace(good, `"v":1`, `"v":2`, 1),
 	} {
 		_, err := signed.ParseKeyDocument([]byte(bad))
 		if bad == good || err == nil || errors.Is(err, signed.ErrUnsupported) {
@@ -367,7 +373,8 @@ func TestKeyDocumentsNameFormatsAndCosigningKeys(t *testing.T) {
 
 // moved puts formats behind keys.
 func moved(document string) string {
-	from, to := strings.Index(document, `,"formats"`), strings.Index(document, `,"keys"`)
+	from := strings.Index(document, `,"formats"`)
+	to := strings.Index(document, `,"keys"`)
 	formats := document[from:to]
 	rest := document[:from] + document[to:]
 
@@ -418,7 +425,8 @@ func TestProvenanceIsDisclosedWithTheOwnerOrNotAtAll(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		whole := signed.Record{JWS: "e30." + directory.B64.EncodeToString(statement(t, c)) + ".AA", Disclosures: texts(c.Disclosures())}
+		whole := signed.Record{JWS: "e30." + directory.B64.EncodeToString(statement(t, c)) + ".AA",
+			Disclosures: texts(c.Disclosures())}
 		withheld, err := signed.RedactRecord(whole.String(), sight)
 		if err != nil {
 			t.Fatal(err)
@@ -478,7 +486,9 @@ func TestNamesOfRegThatAreUnknownAreIgnoredAndKept(t *testing.T) {
 //
 // Requirement: FORM-001, FORM-003
 func TestFormat2IsTheNextReleases(t *testing.T) {
-	c, p, h := byTool(t), page(), head()
+	c := byTool(t)
+	p := page()
+	h := head()
 	p.Format, h.Format = 2, 2
 	end := &signed.Change{Issuer: alpha, RID: rid(1), Op: signed.OpEnd, Epoch: noon, Revision: 409}
 
@@ -497,10 +507,16 @@ func TestFormat2IsTheNextReleases(t *testing.T) {
 	}
 
 	for name, read := range map[string]func([]byte) (uint, error){
-		"statement-2-put.json": func(b []byte) (uint, error) { c, err := signed.ParseStatement(b); return c.Format, err },
-		"statement-2-end.json": func(b []byte) (uint, error) { c, err := signed.ParseStatement(b); return c.Format, err },
-		"page-2.json":          func(b []byte) (uint, error) { p, err := signed.ParsePage(b); return p.Format, err },
-		"head-2.json":          func(b []byte) (uint, error) { h, err := signed.ParseHead(b); return h.Format, err },
+		"statement-2-put.json": func(b []byte) (uint, error) {
+			c, err := signed.ParseStatement(b)
+			return c.Format, err
+		},
+		"statement-2-end.json": func(b []byte) (uint, error) {
+			c, err := signed.ParseStatement(b)
+			return c.Format, err
+		},
+		"page-2.json": func(b []byte) (uint, error) { p, err := signed.ParsePage(b); return p.Format, err },
+		"head-2.json": func(b []byte) (uint, error) { h, err := signed.ParseHead(b); return h.Format, err },
 	} {
 		b, err := os.ReadFile(filepath.Join("testdata", name))
 		if err != nil {

@@ -33,8 +33,11 @@ func keyDocument(t testing.TB) *signed.KeyDocument {
 		Issuer: alpha, Epoch: noon, Seq: 12, Expires: noon + signed.KeyDocumentLifetime,
 		Mesh: []spiffeid.TrustDomain{beta, gamma}, Revoked: []string{hash("gone").String()},
 		Keys: []signed.SigningKey{
-			{Public: publicKey(t, rfc8037Public), Node: spiffeid.RequireFromString("spiffe://alpha.test/roster/node/a"), Attestations: []string{"e30.e30.AA", "e30.e30.AQ"}},
-			{Public: second, Node: spiffeid.RequireFromString("spiffe://alpha.test/roster/node/b"), Attestations: []string{"e30.e30.Ag"}},
+			{Public: publicKey(t, rfc8037Public),
+				Node:         spiffeid.RequireFromString("spiffe://alpha.test/roster/node/a"),
+				Attestations: []string{"e30.e30.AA", "e30.e30.AQ"}},
+			{Public: second, Node: spiffeid.RequireFromString("spiffe://alpha.test/roster/node/b"),
+				Attestations: []string{"e30.e30.Ag"}},
 		},
 	}
 }
@@ -83,7 +86,8 @@ func TestAKeyThatANodeHadSignsNoMore(t *testing.T) {
 		id    string
 		signs bool
 	}{
-		{a.Node, a.KeyID(), true}, {b.Node, b.KeyID(), true}, {a.Node, had.KeyID(), false}, {a.Node, b.KeyID(), false}, {spiffeid.RequireFromPath(alpha, "/roster/node/c"), a.KeyID(), false},
+		{a.Node, a.KeyID(), true}, {b.Node, b.KeyID(), true}, {a.Node, had.KeyID(), false}, {a.Node, b.KeyID(), false},
+		{spiffeid.RequireFromPath(alpha, "/roster/node/c"), a.KeyID(), false},
 	} {
 		if got := k.SignsBy(tc.node, tc.id); got != tc.signs {
 			t.Errorf("%s signs by %s: %v", tc.node, tc.id, got)
@@ -96,20 +100,21 @@ func TestParseKeyDocumentRefuses(t *testing.T) {
 	twice := keyDocument(t)
 	twice.Keys[1].Public = twice.Keys[0].Public
 	for name, bad := range map[string]string{
-		"nothing":               "",
-		"a space":               strings.Replace(good, ":", ": ", 1),
-		"an unknown member":     strings.Replace(good, `{"jwk"`, `{"x":1,"jwk"`, 1),
-		"a private key":         strings.Replace(good, `"crv"`, `"d":"AA","crv"`, 1),
-		"another curve":         strings.Replace(good, "Ed25519", "Ed448", 1),
-		"a short key":           strings.Replace(good, `"x":"11`, `"x":"`, 1),
-		"another domain's node": strings.Replace(good, "spiffe://alpha.test/roster/node/b", "spiffe://beta.test/roster/node/b", 1),
-		"a node that is none":   strings.Replace(good, "spiffe://alpha.test/roster/node/b", "node b", 1),
-		"a peer that is none":   strings.Replace(good, `"beta.test"`, `"BETA"`, 1),
-		"a peer as an ID":       strings.Replace(good, `"beta.test"`, `"spiffe://beta.test"`, 1),
-		"a null list":           strings.Replace(good, `"revoked":["`+hash("gone").String()+`"]`, `"revoked":null`, 1),
-		"a key twice":           string(twice.Payload()),
-		"a bare issuer":         strings.Replace(good, `"spiffe://alpha.test"`, `"alpha.test"`, 1),
-		"two documents":         good + good,
+		"nothing":           "",
+		"a space":           strings.Replace(good, ":", ": ", 1),
+		"an unknown member": strings.Replace(good, `{"jwk"`, `{"x":1,"jwk"`, 1),
+		"a private key":     strings.Replace(good, `"crv"`, `"d":"AA","crv"`, 1),
+		"another curve":     strings.Replace(good, "Ed25519", "Ed448", 1),
+		"a short key":       strings.Replace(good, `"x":"11`, `"x":"`, 1),
+		"another domain's node": strings.Replace(good, "spiffe://alpha.test/roster/node/b",
+			"spiffe://beta.test/roster/node/b", 1),
+		"a node that is none": strings.Replace(good, "spiffe://alpha.test/roster/node/b", "node b", 1),
+		"a peer that is none": strings.Replace(good, `"beta.test"`, `"BETA"`, 1),
+		"a peer as an ID":     strings.Replace(good, `"beta.test"`, `"spiffe://beta.test"`, 1),
+		"a null list":         strings.Replace(good, `"revoked":["`+hash("gone").String()+`"]`, `"revoked":null`, 1),
+		"a key twice":         string(twice.Payload()),
+		"a bare issuer":       strings.Replace(good, `"spiffe://alpha.test"`, `"alpha.test"`, 1),
+		"two documents":       good + good,
 	} {
 		t.Run(name, func(t *testing.T) {
 			if bad == good {

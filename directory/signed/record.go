@@ -124,7 +124,8 @@ func (d Dialect) OpenNamed(payload []byte, disclosures []string, h, m directory.
 		}
 		return contents, nil
 	}
-	o := opening{c: contents, seen: make(map[directory.Hash]bool, len(disclosures)), named: make(map[string]bool, 3), members: make([]strictjson.Member, 0, len(disclosures))}
+	o := opening{c: contents, seen: make(map[directory.Hash]bool, len(disclosures)), named: make(map[string]bool, 3),
+		members: make([]strictjson.Member, 0, len(disclosures))}
 	for _, text := range disclosures {
 		if err := o.take(text); err != nil {
 			return nil, err
@@ -222,7 +223,9 @@ func (c *Contents) setReg(member strictjson.Member, kind *directory.Kind) error 
 		c.Owner, err = directory.ParseIdentity(s)
 	case "kind":
 		*kind = directory.Kind(s)
-		if s == "" || len(s) > 32 || strings.ContainsFunc(s, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' }) {
+		if s == "" || len(s) > 32 || strings.ContainsFunc(s, func(r rune) bool {
+			return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-'
+		}) {
 			err = errors.New("not a kind")
 		}
 	default:

@@ -44,7 +44,8 @@ func TestEverySubsetOfARecordOpens(t *testing.T) {
 			}
 		}
 		shown, m := signed.Disclosed(all, grant)
-		text := signed.Record{JWS: "e30." + base64.RawURLEncoding.EncodeToString(payload) + ".AA", Disclosures: shown}.String()
+		text := signed.Record{JWS: "e30." + base64.RawURLEncoding.EncodeToString(payload) + ".AA",
+			Disclosures: shown}.String()
 		record, err := signed.ParseRecord(text)
 		if err != nil {
 			t.Fatal(err)
@@ -53,7 +54,8 @@ func TestEverySubsetOfARecordOpens(t *testing.T) {
 		if err != nil {
 			t.Fatalf("subset %06b: %v", subset, err)
 		}
-		if string(got.Document.Bytes()) != "{"+strings.Join(want, ",")+"}" || got.Agent != c.Agent || !got.Owner.IsZero() || !got.Redacted {
+		if string(got.Document.Bytes()) != "{"+strings.Join(want, ",")+"}" || got.Agent != c.Agent ||
+			!got.Owner.IsZero() || !got.Redacted {
 			t.Errorf("subset %06b: got %s of %s by %q", subset, got.Document.Bytes(), got.Agent, got.Owner)
 		}
 		if got.H != directory.HashOf(payload) || got.M != m || names[m] {
@@ -108,7 +110,8 @@ func TestOpenRecordKeepsBytes(t *testing.T) {
 
 func TestRecordText(t *testing.T) {
 	c := put(t)
-	r := signed.Record{JWS: "e30." + base64.RawURLEncoding.EncodeToString(statement(t, c)) + ".AA", Disclosures: texts(c.Disclosures())}
+	r := signed.Record{JWS: "e30." + base64.RawURLEncoding.EncodeToString(statement(t, c)) + ".AA",
+		Disclosures: texts(c.Disclosures())}
 	golden(t, "record.txt", []byte(r.String()))
 	back, err := signed.ParseRecord(r.String())
 	if err != nil || back.JWS != r.JWS || !slices.Equal(back.Disclosures, r.Disclosures) {
@@ -138,7 +141,8 @@ func TestTheLargestDocumentsFitInARecord(t *testing.T) {
 			c.Agent = strings.Repeat(`"`, directory.MaxName)
 			c.Owner = mustIdentity(t, "oauth:https://issuer.test#"+strings.Repeat(`"`, 2000))
 			c.Document = mustDocument(t, directory.KindAD, body)
-			jws := strings.Repeat("h", 200) + "." + base64.RawURLEncoding.EncodeToString(statement(t, c)) + "." + strings.Repeat("s", 86)
+			jws := strings.Repeat("h", 200) + "." + base64.RawURLEncoding.EncodeToString(statement(t, c)) + "." +
+				strings.Repeat("s", 86)
 			r := signed.Record{JWS: jws, Disclosures: texts(c.Disclosures())}
 			if _, err := signed.ParseRecord(r.String()); err != nil {
 				t.Error(err)
@@ -172,45 +176,55 @@ func TestOpenRecordRefuses(t *testing.T) {
 		"another's rid as agent":   {reg: []string{disclose("agent", `"`+rid(2).String()+`"`), kind}},
 		"two agents":               {reg: []string{agent, disclose("agent", `"b"`), kind}},
 		"an owner that is none":    {reg: append(slices.Clone(ours), disclose("owner", `"ada"`))},
-		"provenance without owner": {reg: append(slices.Clone(ours), disclose("registered_by", `"spiffe://alpha.test/tool"`))},
-		"a source with a password": {reg: append(slices.Clone(owned), disclose("imported_from", `"https://a:b@c.test/"`))},
-		"a source that is none":    {reg: append(slices.Clone(owned), disclose("imported_from", `"c.test"`))},
-		"a registrant of no form":  {reg: append(slices.Clone(owned), disclose("registrant", `"ada"`))},
-		"two registrants":          {reg: append(slices.Clone(owned), disclose("registrant", `"spiffe://alpha.test/a"`), disclose("registrant", `"spiffe://alpha.test/b"`))},
+		"provenance without owner": {reg: append(slices.Clone(ours),
+			disclose("registered_by", `"spiffe://alpha.test/tool"`))},
+		"a source with a password": {reg: append(slices.Clone(owned),
+			disclose("imported_from", `"https://a:b@c.test/"`))},
+		"a source that is none":   {reg: append(slices.Clone(owned), disclose("imported_from", `"c.test"`))},
+		"a registrant of no form": {reg: append(slices.Clone(owned), disclose("registrant", `"ada"`))},
+		"two registrants": {reg: append(slices.Clone(owned),
+			disclose("registrant", `"spiffe://alpha.test/a"`), disclose("registrant", `"spiffe://alpha.test/b"`))},
 		"an unknown one, twice":    {reg: append(slices.Clone(ours), disclose("role", `1`), disclose("role", `2`))},
 		"an unknown one, no value": {reg: append(slices.Clone(ours), disclose("role", `1,2`))},
-		"an unknown one, deep":     {reg: append(slices.Clone(ours), disclose("role", strings.Repeat("[", 65)+strings.Repeat("]", 65)))},
-		"_sd in reg":               {reg: append(slices.Clone(ours), disclose("_sd", `[]`))},
-		"a kind with a space":      {reg: []string{agent, disclose("kind", `"a d"`)}},
-		"a name twice":             {reg: ours, doc: []string{disclose("base", `"x"`), disclose("base", `"y"`)}},
-		"a name twice within":      {reg: ours, doc: []string{disclose("x", `{"a":1,"a":2}`)}},
-		"a reserved member":        {reg: ours, doc: []string{disclose("provenance", `{}`)}},
-		"a reserved one, escaped":  {reg: ours, doc: []string{disclose(`\u0070rovenance`, `{}`)}},
-		"projected":                {reg: ours, doc: []string{disclose("projected", `true`)}},
-		"agent in an ad document":  {reg: ours, doc: []string{disclose("agent", `"x"`)}},
-		"_sd":                      {reg: ours, doc: []string{disclose("_sd", `[]`)}},
-		"_sd within":               {reg: ours, doc: []string{disclose("x", `{"y":[{"_sd":[]}]}`)}},
-		"... within, escaped":      {reg: ours, doc: []string{disclose("x", `[{"\u002e..":"x"}]`)}},
-		"65 deep":                  {reg: ours, doc: []string{disclose("x", strings.Repeat("[", 64)+strings.Repeat("]", 64))}},
-		"invalid UTF-8":            {reg: ours, doc: []string{disclose("x", "\"\xff\"")}},
-		"a lone surrogate":         {reg: ours, doc: []string{disclose("x", `"\ud800"`)}},
-		"a value and a member":     {reg: ours, doc: []string{disclose("x", `1,"provenance":{}`)}},
-		"values that join":         {reg: ours, doc: []string{disclose("x", `"y`), disclose(",", `":5`)}}, // {"x":"y,",":":5}
-		"values that hide one":     {reg: ours, doc: []string{disclose("x", `"y`), disclose(",", `","provenance":5`), disclose("z", `1`)}},
-		"a value that is none":     {reg: ours, doc: []string{disclose("x", `nil`)}},
-		"a value that goes on":     {reg: ours, doc: []string{disclose("x", `1]`)}},
-		"no value":                 {reg: ours, doc: []string{encode([]byte(`["` + salt + `","x"]`))}},
-		"four parts":               {reg: ours, doc: []string{encode([]byte(`["` + salt + `","x",1,2]`))}},
-		"no salt":                  {reg: ours, doc: []string{encode([]byte(`["","x",1]`))}},
-		"a short salt":             {reg: ours, doc: []string{encode([]byte(`["` + salt[:20] + `","x",1]`))}},
-		"a salt with a line break": {reg: ours, doc: []string{encode([]byte(`["` + salt[:20] + `\n` + salt[20:] + `","x",1]`))}},
-		"no array":                 {reg: ours, doc: []string{encode([]byte(`{"salt":1}`))}},
-		"padding":                  {reg: ours, doc: []string{disclose("xx", `1`) + "="}},
-		"a line break":             {reg: ours, doc: []string{disclose("x", `1`)[:8] + "\n" + disclose("x", `1`)[8:]}},
-		"an empty one":             {reg: ours, doc: []string{""}},
-		"too large":                {reg: ours, doc: []string{disclose("x", `"`+strings.Repeat("x", directory.MaxDocument)+`"`)}},
-		"one twice":                {reg: ours, doc: []string{disclose("x", "1")}, shown: []string{agent, kind, disclose("x", "1"), disclose("x", "1")}},
-		"one that isn't signed":    {reg: ours, shown: []string{agent, kind, disclose("x", "1")}},
+		"an unknown one, deep": {reg: append(slices.Clone(ours),
+			disclose("role", strings.Repeat("[", 65)+strings.Repeat("]", 65)))},
+		"_sd in reg":              {reg: append(slices.Clone(ours), disclose("_sd", `[]`))},
+		"a kind with a space":     {reg: []string{agent, disclose("kind", `"a d"`)}},
+		"a name twice":            {reg: ours, doc: []string{disclose("base", `"x"`), disclose("base", `"y"`)}},
+		"a name twice within":     {reg: ours, doc: []string{disclose("x", `{"a":1,"a":2}`)}},
+		"a reserved member":       {reg: ours, doc: []string{disclose("provenance", `{}`)}},
+		"a reserved one, escaped": {reg: ours, doc: []string{disclose(`\u0070rovenance`, `{}`)}},
+		"projected":               {reg: ours, doc: []string{disclose("projected", `true`)}},
+		"agent in an ad document": {reg: ours, doc: []string{disclose("agent", `"x"`)}},
+		"_sd":                     {reg: ours, doc: []string{disclose("_sd", `[]`)}},
+		"_sd within":              {reg: ours, doc: []string{disclose("x", `{"y":[{"_sd":[]}]}`)}},
+		"... within, escaped":     {reg: ours, doc: []string{disclose("x", `[{"\u002e..":"x"}]`)}},
+		"65 deep": {reg: ours,
+			doc: []string{disclose("x", strings.Repeat("[", 64)+strings.Repeat("]", 64))}},
+		"invalid UTF-8":        {reg: ours, doc: []string{disclose("x", "\"\xff\"")}},
+		"a lone surrogate":     {reg: ours, doc: []string{disclose("x", `"\ud800"`)}},
+		"a value and a member": {reg: ours, doc: []string{disclose("x", `1,"provenance":{}`)}},
+		// {"x":"y,",":":5}
+		"values that join": {reg: ours, doc: []string{disclose("x", `"y`), disclose(",", `":5`)}},
+		"values that hide one": {reg: ours, doc: []string{disclose("x", `"y`), disclose(",", `","provenance":5`),
+			disclose("z", `1`)}},
+		"a value that is none": {reg: ours, doc: []string{disclose("x", `nil`)}},
+		"a value that goes on": {reg: ours, doc: []string{disclose("x", `1]`)}},
+		"no value":             {reg: ours, doc: []string{encode([]byte(`["` + salt + `","x"]`))}},
+		"four parts":           {reg: ours, doc: []string{encode([]byte(`["` + salt + `","x",1,2]`))}},
+		"no salt":              {reg: ours, doc: []string{encode([]byte(`["","x",1]`))}},
+		"a short salt":         {reg: ours, doc: []string{encode([]byte(`["` + salt[:20] + `","x",1]`))}},
+		"a salt with a line break": {reg: ours,
+			doc: []string{encode([]byte(`["` + salt[:20] + `\n` + salt[20:] + `","x",1]`))}},
+		"no array":     {reg: ours, doc: []string{encode([]byte(`{"salt":1}`))}},
+		"padding":      {reg: ours, doc: []string{disclose("xx", `1`) + "="}},
+		"a line break": {reg: ours, doc: []string{disclose("x", `1`)[:8] + "\n" + disclose("x", `1`)[8:]}},
+		"an empty one": {reg: ours, doc: []string{""}},
+		"too large": {reg: ours,
+			doc: []string{disclose("x", `"`+strings.Repeat("x", directory.MaxDocument)+`"`)}},
+		"one twice": {reg: ours, doc: []string{disclose("x", "1")},
+			shown: []string{agent, kind, disclose("x", "1"), disclose("x", "1")}},
+		"one that isn't signed": {reg: ours, shown: []string{agent, kind, disclose("x", "1")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			shown := a.shown
@@ -256,7 +270,8 @@ func signedBy(t testing.TB, reg, doc []string) []byte {
 	for _, text := range doc {
 		ds = append(ds, signed.Disclosure{Object: "doc", Text: text})
 	}
-	b, err := signed.Statement(signed.StatementFormat, &signed.Change{Issuer: alpha, RID: rid(1), Op: signed.OpPut, Epoch: noon, Revision: 1}, ds)
+	b, err := signed.Statement(signed.StatementFormat,
+		&signed.Change{Issuer: alpha, RID: rid(1), Op: signed.OpPut, Epoch: noon, Revision: 1}, ds)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +280,8 @@ func signedBy(t testing.TB, reg, doc []string) []byte {
 
 func TestGrants(t *testing.T) {
 	all := put(t).Disclosures()
-	if shown, m := signed.Disclosed(all, directory.Grant{All: true}); len(shown) != len(all) || m != signed.HashDisclosures(shown) {
+	if shown, m := signed.Disclosed(all, directory.Grant{All: true}); len(shown) != len(all) ||
+		m != signed.HashDisclosures(shown) {
 		t.Error("a grant of everything withholds something")
 	}
 	// m does not depend on the order.
@@ -284,11 +300,15 @@ func TestGrants(t *testing.T) {
 		{directory.KindAD, directory.Grant{Reg: []string{"agent"}, Doc: []string{"base"}}, false},
 		{directory.KindAD, directory.Grant{Reg: []string{"agent", "kind"}}, false},
 		{directory.KindA2A, directory.Grant{Reg: []string{"agent", "kind"}, Doc: []string{"url"}}, false},
-		{directory.KindA2A, directory.Grant{Reg: []string{"agent", "kind"}, Doc: []string{"url", "name", "supportedInterfaces"}}, true},
-		{directory.KindWoA, directory.Grant{Reg: []string{"agent", "kind"}, Doc: []string{"woa_version", "agents"}}, false},
-		{directory.KindOASF, directory.Grant{Reg: []string{"agent", "kind"}, Doc: []string{"name", "modules", "extensions", "locators"}}, true},
+		{directory.KindA2A, directory.Grant{Reg: []string{"agent", "kind"},
+			Doc: []string{"url", "name", "supportedInterfaces"}}, true},
+		{directory.KindWoA, directory.Grant{Reg: []string{"agent", "kind"}, Doc: []string{"woa_version", "agents"}},
+			false},
+		{directory.KindOASF, directory.Grant{Reg: []string{"agent", "kind"},
+			Doc: []string{"name", "modules", "extensions", "locators"}}, true},
 		{directory.KindMCP, directory.Grant{Reg: []string{"agent", "kind"}, Doc: []string{"name"}}, false},
-		{directory.KindMCP, directory.Grant{Reg: []string{"agent", "kind"}, Doc: []string{"name", "remotes", "packages", "repository"}}, true},
+		{directory.KindMCP, directory.Grant{Reg: []string{"agent", "kind"},
+			Doc: []string{"name", "remotes", "packages", "repository"}}, true},
 	} {
 		if g.grant.Complete(g.kind) != g.want {
 			t.Errorf("%s %+v: complete is %v", g.kind, g.grant, !g.want)

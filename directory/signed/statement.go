@@ -330,8 +330,10 @@ func (d Dialect) ParseStatement(payload []byte) (*Claims, error) {
 	}
 
 	claims := &Claims{
-		Format: format, Issuer: issuer, RID: change.RID, Op: change.Op, Epoch: change.Epoch, Revision: change.Revision, Prev: change.Prev,
-		IssuedAt: change.IssuedAt, Since: change.Since, Leaf: change.Leaf, Extension: extension, reg: set(reg), doc: set(doc),
+		Format: format, Issuer: issuer, RID: change.RID, Op: change.Op, Epoch: change.Epoch, Revision: change.Revision,
+		Prev:     change.Prev,
+		IssuedAt: change.IssuedAt, Since: change.Since, Leaf: change.Leaf, Extension: extension, reg: set(reg),
+		doc: set(doc),
 	}
 	if (change.Op == OpEnd) != (len(reg)+len(doc) == 0) {
 		return nil, errStatement

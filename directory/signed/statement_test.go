@@ -45,10 +45,14 @@ func TestStatementFormat1(t *testing.T) {
 	golden(t, "statement-1-put-first.json", statement(t, first))
 
 	next := put(t)
-	next.Prev, next.Revision, next.IssuedAt, next.Leaf = directory.HashOf(statement(t, first)), 402, noon+60, 23
+	next.Prev = directory.HashOf(statement(t, first))
+	next.Revision = 402
+	next.IssuedAt = noon + 60
+	next.Leaf = 23
 	golden(t, "statement-1-put.json", statement(t, next))
 
-	end := &signed.Change{Issuer: alpha, RID: rid(1), Op: signed.OpEnd, Epoch: noon, Revision: 409, IssuedAt: noon + 90, Since: noon, Leaf: 29}
+	end := &signed.Change{Issuer: alpha, RID: rid(1), Op: signed.OpEnd, Epoch: noon, Revision: 409,
+		IssuedAt: noon + 90, Since: noon, Leaf: 29}
 	golden(t, "statement-1-end-first.json", statement(t, end))
 	end.Prev = directory.HashOf(statement(t, next))
 	golden(t, "statement-1-end.json", statement(t, end))
@@ -67,9 +71,12 @@ func TestDisclosuresAreSDJWT(t *testing.T) {
 	c := put(t)
 	ds := c.Disclosures()
 	want := []struct{ object, name, value string }{
-		{"reg", "agent", `"summarizer-v2"`}, {"reg", "owner", `"spiffe://alpha.test/agent/ada"`}, {"reg", "kind", `"ad"`},
-		{"doc", "base", `"https://agents.example.com/summarizer-v2"`}, {"doc", "n", `9007199254740993`}, {"doc", "f", `1.0e+2`},
-		{"doc", "o", `{ "b" : 1,"a":[ "\u0041\/" ]}`}, {"doc", "\x01\"\\é😀", `"\n"`}, {"doc", "owner", `"spiffe://evil.test/x"`},
+		{"reg", "agent", `"summarizer-v2"`}, {"reg", "owner", `"spiffe://alpha.test/agent/ada"`},
+		{"reg", "kind", `"ad"`},
+		{"doc", "base", `"https://agents.example.com/summarizer-v2"`}, {"doc", "n", `9007199254740993`},
+		{"doc", "f", `1.0e+2`},
+		{"doc", "o", `{ "b" : 1,"a":[ "\u0041\/" ]}`}, {"doc", "\x01\"\\é😀", `"\n"`},
+		{"doc", "owner", `"spiffe://evil.test/x"`},
 	}
 	if len(ds) != len(want) {
 		t.Fatalf("got %d disclosures, want %d", len(ds), len(want))
@@ -145,7 +152,8 @@ func TestParseStatementReadsWhatStatementWrites(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if claims.Issuer != c.Issuer || claims.RID != c.RID || claims.Op != c.Op || claims.Epoch != c.Epoch || claims.Revision != c.Revision ||
+	if claims.Issuer != c.Issuer || claims.RID != c.RID || claims.Op != c.Op || claims.Epoch != c.Epoch ||
+		claims.Revision != c.Revision ||
 		claims.Prev != c.Prev || claims.IssuedAt != c.IssuedAt || claims.Since != c.Since || claims.Leaf != c.Leaf {
 		t.Errorf("got %+v", claims)
 	}
@@ -182,12 +190,13 @@ func TestParseStatementRefusesOtherBytes(t *testing.T) {
 		"a negative revision":  strings.Replace(good, `"rev":381`, `"rev":-1`, 1),
 		"an empty prev":        strings.Replace(good, `"iat"`, `"prev":"",`+`"iat"`, 1),
 		"a zero prev":          strings.Replace(good, `"iat"`, `"prev":"`+directory.Hash{}.String()+`","iat"`, 1),
-		"an unsorted _sd":      strings.Replace(good, sd("reg"), strings.Join(reversed(strings.Split(sd("reg"), ",")), ","), 1),
-		"a hash twice":         strings.Replace(good, first, first+","+first, 1),
-		"a hash in both":       strings.Replace(good, sd("doc"), insertSorted(sd("doc"), first), 1),
-		"a short hash":         strings.Replace(good, first, first[:42]+`"`, 1),
-		"an empty _sd":         strings.Replace(end, `"reg":{}`, `"reg":{"_sd":[]}`, 1),
-		"a null _sd":           strings.Replace(end, `"reg":{}`, `"reg":{"_sd":null}`, 1),
+		"an unsorted _sd": strings.Replace(good, sd("reg"),
+			strings.Join(reversed(strings.Split(sd("reg"), ",")), ","), 1),
+		"a hash twice":   strings.Replace(good, first, first+","+first, 1),
+		"a hash in both": strings.Replace(good, sd("doc"), insertSorted(sd("doc"), first), 1),
+		"a short hash":   strings.Replace(good, first, first[:42]+`"`, 1),
+		"an empty _sd":   strings.Replace(end, `"reg":{}`, `"reg":{"_sd":[]}`, 1),
+		"a null _sd":     strings.Replace(end, `"reg":{}`, `"reg":{"_sd":null}`, 1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if bad == good || bad == end {

@@ -126,7 +126,9 @@ func Release(d *jsontext.Decoder) { decoders.Put(d) }
 
 // Depth returns how deep b nests objects and arrays, for any bytes.
 func Depth(data []byte) int {
-	deepest, now, inString := 0, 0, false
+	deepest := 0
+	now := 0
+	inString := false
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; {
 		case inString && c == '\\':

@@ -91,12 +91,15 @@ func isWordRune(r rune) bool {
 
 // unspaced reports whether r is of a script that is written without spaces.
 func unspaced(r rune) bool {
-	return r >= 0x0e00 && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar)
+	return r >= 0x0e00 && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao,
+		unicode.Khmer, unicode.Myanmar)
 }
 
 // pairs reads a run of an unspaced script at i and returns where it ends.
 func (a *Analyser) pairs(text string, i int) int {
-	first, last, n := i, i, 0
+	first := i
+	last := i
+	n := 0
 	for i < len(text) {
 		r, size := utf8.DecodeRuneInString(text[i:])
 		if !unspaced(r) {

@@ -13,23 +13,29 @@ import (
 // question's words by one that listens to nothing else, and by one of registrations.
 func FuzzAnalyser(f *testing.F) {
 	for _, s := range []string{
-		"Plans the fastest route", "GitHubIssues getHTTPResponse2", "snake_case-and-hyphens", "the customer's questions, don't", "東京の天気 café Réserve",
-		"ﬁne Straße \u0301\u0301", "a\xffb\xc3", "dying dyed skies sky", strings.Repeat("x", 200), "1234567890 3rd 4ever",
+		"Plans the fastest route", "GitHubIssues getHTTPResponse2", "snake_case-and-hyphens",
+		"the customer's questions, don't", "東京の天気 café Réserve",
+		"ﬁne Straße \u0301\u0301", "a\xffb\xc3", "dying dyed skies sky", strings.Repeat("x", 200),
+		"1234567890 3rd 4ever",
 	} {
 		f.Add(s, "plan the route of dying customers")
 	}
 	seed := maphash.MakeSeed()
-	used, all, hears, reader := New(seed), New(seed), New(seed), NewIndexing(seed)
+	used := New(seed)
+	all := New(seed)
+	hears := New(seed)
+	reader := NewIndexing(seed)
 	reader.cache.cells = reader.cache.cells[:2]
 	f.Fuzz(func(t *testing.T, text, query string) {
 		all.known = map[string]Term{}
 		dropped, readerDropped := all.Dropped, reader.Dropped
 		tokens := slices.Clone(all.Read(text))
 		inRegistration := slices.Clone(reader.Read(text))
-		if reader.Dropped-readerDropped != all.Dropped-dropped || !slices.EqualFunc(tokens, inRegistration, func(a, b Token) bool {
-			a.Text, b.Text = "", ""
-			return a == b
-		}) {
+		if reader.Dropped-readerDropped != all.Dropped-dropped ||
+			!slices.EqualFunc(tokens, inRegistration, func(a, b Token) bool {
+				a.Text, b.Text = "", ""
+				return a == b
+			}) {
 			t.Fatalf("%q reads %v; in a registration %v", text, tokens, inRegistration)
 		}
 		if again := used.Read(text); !slices.Equal(tokens, again) {

@@ -17,11 +17,13 @@ func TestAPassageIsReadAgainAsTheFirstTime(t *testing.T) {
 	a, plain := New(seed), New(seed)
 	for round := range 4 {
 		for i := range 100 {
-			text := fmt.Sprintf("The agent number %d of GitHub's translators. %s", i, strings.Repeat("It reads what it is given, and says it in other words. ", i))
+			text := fmt.Sprintf("The agent number %d of GitHub's translators. %s", i,
+				strings.Repeat("It reads what it is given, and says it in other words. ", i))
 			before, plainBefore := a.Dropped, plain.Dropped
 			got, want := slices.Clone(a.ReadCached(text)), plain.Read(text)
 			if !reflect.DeepEqual(got, want) || a.Dropped-before != plain.Dropped-plainBefore {
-				t.Fatalf("round %d: got %v and %d dropped, want %v and %d", round, got, a.Dropped-before, want, plain.Dropped-plainBefore)
+				t.Fatalf("round %d: got %v and %d dropped, want %v and %d", round, got, a.Dropped-before, want,
+					plain.Dropped-plainBefore)
 			}
 		}
 	}

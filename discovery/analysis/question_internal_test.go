@@ -13,7 +13,9 @@ func TestNoWordIsStrangeToItsStem(t *testing.T) {
 	endings := append(strings.Fields(`s es ed edly ing ingly y ies ied sses ss us eed eedly at ating ated bl iz tional enci anci abli entli ently izer
 ization ational ation ator alism aliti ality alli fulness ousli ously ousness iveness iviti ivity biliti bility bli bly ogi ogy fulli fully lessli lessly li ly
 ative icate icati iciti icity ical ful ness al ance ence er ic able ible ant ement ment ent ism ate iti ity ous ive ize ion e l ll ying ically 's`), "", "")
-	irregular := strings.Fields("skis skies dying lying tying idly gently ugly early only singly sky news howe atlas cosmos bias andes inning outing canning herring earring proceed exceed succeed generate generously commune communism arsenal y yy yyy ayayay")
+	irregular := strings.Fields("skis skies dying lying tying idly gently ugly early only singly sky news howe " +
+		"atlas cosmos bias andes inning outing canning herring earring proceed exceed succeed generate " +
+		"generously commune communism arsenal y yy yyy ayayay")
 	letters := "aeiouyaeiouybcdfghklmnprstvwxz"
 	r := rand.New(rand.NewPCG(1, 2))
 	a := New(maphash.MakeSeed())

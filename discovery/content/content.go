@@ -83,7 +83,8 @@ func SameTexts(projection, b *directory.Projection) bool {
 	}
 	example := func(a, b directory.Example) bool { return a.Text == b.Text }
 	return projection.Name == b.Name && projection.Description == b.Description && projection.Status == b.Status &&
-		slices.Equal(projection.Tags, b.Tags) && slices.EqualFunc(projection.Capabilities, b.Capabilities, capability) &&
+		slices.Equal(projection.Tags, b.Tags) && slices.EqualFunc(projection.Capabilities, b.Capabilities,
+		capability) &&
 		slices.EqualFunc(projection.Examples, b.Examples, example) &&
 		slices.Equal(protocolsOf(projection), protocolsOf(b)) && bytes.Equal(projection.Constraints, b.Constraints)
 }
@@ -123,7 +124,8 @@ func AppendSections(ss []Section, projection *directory.Projection) []Section {
 				return
 			}
 		}
-		ss = append(ss, Section{Field: FieldLabels, Text: text, Source: at, Index: i, j: j, Derived: at != FromTag, IsTag: at != FromCapabilityName})
+		ss = append(ss, Section{Field: FieldLabels, Text: text, Source: at, Index: i, j: j, Derived: at != FromTag,
+			IsTag: at != FromCapabilityName})
 	}
 	for i, t := range projection.Tags {
 		label(t, FromTag, i, 0)
@@ -137,13 +139,15 @@ func AppendSections(ss []Section, projection *directory.Projection) []Section {
 	}
 	for i := range projection.Capabilities[:min(len(projection.Capabilities), maxSkills)] {
 		if d := projection.Capabilities[i].Description; d != "" {
-			ss = append(ss, Section{Field: FieldExamples, Text: d, Source: FromCapabilityDescription, Index: i, Derived: true})
+			ss = append(ss, Section{Field: FieldExamples, Text: d, Source: FromCapabilityDescription, Index: i,
+				Derived: true})
 		}
 	}
 	for i := range projection.Examples[:min(len(projection.Examples), maxExamples)] {
 		written := projection.Examples[i].Text
 		text := leaves(written)
-		ss = append(ss, Section{Field: FieldExamples, Text: text, Source: FromExample, Index: i, Inner: text != written})
+		ss = append(ss, Section{Field: FieldExamples, Text: text, Source: FromExample, Index: i,
+			Inner: text != written})
 	}
 	return ss
 }

@@ -16,9 +16,11 @@ func BenchmarkReadFleet(b *testing.B) {
 	a := NewReader(analysis.New(maphash.MakeSeed()))
 	var r Content
 	for i := 0; b.Loop(); i++ {
-		r.Read(a, &directory.Projection{Name: fmt.Sprintf("agent-%08d", i), Description: description[i%4:], Capabilities: []directory.Capability{
-			{Name: fmt.Sprintf("summarize-%03d", i%500), Description: "Summarizes what it is given.", Tags: []string{fmt.Sprintf("tag-%02d", i%20), "text"}},
-			{Name: "translate", Tags: []string{"language"}},
-		}})
+		r.Read(a, &directory.Projection{Name: fmt.Sprintf("agent-%08d", i), Description: description[i%4:],
+			Capabilities: []directory.Capability{
+				{Name: fmt.Sprintf("summarize-%03d", i%500), Description: "Summarizes what it is given.",
+					Tags: []string{fmt.Sprintf("tag-%02d", i%20), "text"}},
+				{Name: "translate", Tags: []string{"language"}},
+			}})
 	}
 }

@@ -132,7 +132,9 @@ func isList(text string, tokens []analysis.Token, dropped int) bool {
 	if n := float64(len(tokens) + dropped); n < denseDescription || float64(dropped) > denseFunction*n {
 		return false
 	}
-	between, gaps, most := map[string]int{}, 0, 0
+	between := map[string]int{}
+	gaps := 0
+	most := 0
 	for i := 1; i < len(tokens); i++ {
 		if from, to := tokens[i-1].End, tokens[i].Start; from < to {
 			gaps++

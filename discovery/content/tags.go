@@ -109,7 +109,9 @@ func NewTaxonomies(ts []Taxonomy) Taxonomies {
 		}
 	}
 	for _, ns := range taxonomies.narrower {
-		slices.SortFunc(ns, func(a, b Narrower) int { return strings.Compare(a.Tag+"\x00"+a.Taxonomy, b.Tag+"\x00"+b.Taxonomy) })
+		slices.SortFunc(ns, func(a, b Narrower) int {
+			return strings.Compare(a.Tag+"\x00"+a.Taxonomy, b.Tag+"\x00"+b.Taxonomy)
+		})
 	}
 	return taxonomies
 }

@@ -102,7 +102,9 @@ func (b *block) set(posting Posting) bool {
 // that were. It writes in place: what is left takes no more cells than it did with
 // what stood between.
 func (b *block) sweep(alive Bitset) (gone int) {
-	at, before, to := b.first, b.first, 0
+	at := b.first
+	before := b.first
+	to := 0
 	for i, cell := range b.cells {
 		at += cell.gap()
 		switch {

@@ -115,7 +115,9 @@ func Gather(leads []Lead, ok Bitset, most int, before func(a, b uint32) bool) []
 	})
 	found := g.hits.all
 	clear(g.from)
-	g.hits, g.leads, g.ok = hits{}, nil, nil
+	g.hits = hits{}
+	g.leads = nil
+	g.ok = nil
 	return found
 }
 

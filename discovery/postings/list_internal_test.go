@@ -36,7 +36,8 @@ func TestAListAgainstAMap(t *testing.T) {
 		}
 		for range rapid.IntRange(1, 20).Draw(t, "rounds") {
 			if from := slots.Draw(t, "from"); rapid.Bool().Draw(t, "in a row") {
-				for slot := from; slot < min(from+rapid.Uint32Range(0, 400).Draw(t, "row"), MaxSlots); slot += 1 + slot%3 {
+				for slot := from; slot < min(from+rapid.Uint32Range(0, 400).Draw(t, "row"),
+					MaxSlots); slot += 1 + slot%3 {
 					set(slot, 3)
 				}
 			}
@@ -73,7 +74,8 @@ func same(t *rapid.T, l *List, model map[uint32]byte, slots *rapid.Generator[uin
 		}
 	}
 	sought := l.cursor()
-	for _, slot := range slices.Sorted(slices.Values(append(rapid.SliceOfN(slots, 0, 9).Draw(t, "sought"), slices.Collect(maps.Keys(model))...))) {
+	for _, slot := range slices.Sorted(slices.Values(append(rapid.SliceOfN(slots, 0, 9).Draw(t, "sought"),
+		slices.Collect(maps.Keys(model))...))) {
 		if got := sought.seek(slot); got != uint32(model[slot]) {
 			t.Fatalf("%d weighs %d, want %d", slot, got, model[slot])
 		}
@@ -103,7 +105,8 @@ func TestSettingAllIsSettingEach(t *testing.T) {
 		slots := someSlots(t)
 		hash := rapid.Map(rapid.Uint64Range(0, 60), func(n uint64) uint64 { return termOf(int(n)) })
 		for range rapid.IntRange(1, 60).Draw(t, "registrations") {
-			slot, hs := slots.Draw(t, "slot"), rapid.SliceOfN(hash, 0, 30).Draw(t, "terms")
+			slot := slots.Draw(t, "slot")
+			hs := rapid.SliceOfN(hash, 0, 30).Draw(t, "terms")
 			weight := func(i int) byte { return byte(1 + i%MaxWeight) }
 			left := uint64(0)
 			for i, h := range hs {
@@ -116,7 +119,8 @@ func TestSettingAllIsSettingEach(t *testing.T) {
 			}
 		}
 		if together.postings != alone.postings || together.table.Len() != alone.table.Len() {
-			t.Fatalf("%d postings of %d terms, want %d of %d", together.postings, together.table.Len(), alone.postings, alone.table.Len())
+			t.Fatalf("%d postings of %d terms, want %d of %d", together.postings, together.table.Len(), alone.postings,
+				alone.table.Len())
 		}
 		for n := range 60 {
 			got, ok := together.Get(termOf(n))
