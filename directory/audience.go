@@ -18,6 +18,7 @@ func Only(peer spiffeid.TrustDomain) Audience {
 	if peer.Name() == Mesh.name {
 		return Audience{}
 	}
+
 	return Audience{peer.Name()}
 }
 
@@ -26,10 +27,12 @@ func ParseAudience(s string) (Audience, error) {
 	if s == Mesh.name {
 		return Mesh, nil
 	}
+
 	td, err := spiffeid.TrustDomainFromString(s)
 	if err != nil || td.Name() != s {
 		return Audience{}, Refuse(BadRequest, "%.100q is no audience; it is mesh or a domain", s)
 	}
+
 	return Only(td), nil
 }
 
@@ -42,5 +45,6 @@ func (a Audience) MarshalText() ([]byte, error) { return []byte(a.name), nil }
 func (a *Audience) UnmarshalText(b []byte) error {
 	p, err := ParseAudience(string(b))
 	*a = p
+
 	return err
 }

@@ -34,6 +34,7 @@ func (e BundleEndpoint) Check() error {
 	if e.IsZero() {
 		return nil
 	}
+
 	u, err := url.Parse(e.URL)
 	switch {
 	case err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.Fragment != "" ||
@@ -45,5 +46,6 @@ func (e BundleEndpoint) Check() error {
 	case e.Profile == ProfileWeb && !e.ID.IsZero():
 		return fmt.Errorf("a bundle endpoint of profile %s shows no SPIFFE ID", ProfileWeb)
 	}
+
 	return nil
 }

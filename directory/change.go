@@ -136,15 +136,19 @@ func ParseIndex(s string) (spiffeid.TrustDomain, Position, error) {
 	}
 	name, at, _ := strings.Cut(s, "=")
 	epoch, rev, _ := strings.Cut(at, ".")
+
 	td, err := spiffeid.TrustDomainFromString(name)
 	if err != nil {
 		return bad()
 	}
+
 	e, err1 := strconv.ParseUint(epoch, 10, 64)
+
 	r, err2 := strconv.ParseUint(rev, 10, 64)
 	if err1 != nil || err2 != nil {
 		return bad()
 	}
+
 	return td, Position{e, r}, nil
 }
 

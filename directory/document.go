@@ -61,9 +61,11 @@ func ParseKind(s string) (Kind, error) {
 	if s == "" {
 		return KindAD, nil
 	}
+
 	if !slices.Contains(kinds[:], Kind(s)) {
 		return "", Refuse(BadRequest, "kind is %.40q; this node takes %s", s, strings.Join(KindNames(), ", "))
 	}
+
 	return Kind(s), nil
 }
 
@@ -105,6 +107,7 @@ func (k Kind) required() []string {
 		// Any of the latter three, likewise.
 		return []string{"name", "modules", "extensions", "locators"}
 	}
+
 	return []string{"base"}
 }
 
@@ -123,10 +126,12 @@ func ParseDocument(kind Kind, body []byte) (Document, error) {
 	if len(body) > MaxDocument {
 		return Document{}, Refuse(TooLarge, "the document has %d bytes; at most %d are allowed", len(body), MaxDocument)
 	}
+
 	members, err := ParseObject(body)
 	if err != nil {
 		return Document{}, err
 	}
+
 	if slices.ContainsFunc(members, func(m strictjson.Member) bool {
 		return m.Name == "projected" && string(m.Value) == "true"
 	}) {
@@ -134,7 +139,9 @@ func ParseDocument(kind Kind, body []byte) (Document, error) {
 			"this body is a projection of a registration of another kind; write that through its own surface").
 			At("/projected")
 	}
+
 	members = slices.DeleteFunc(members, func(m strictjson.Member) bool { return kind.isReserved(m.Name) })
+
 	return NewDocument(kind, members)
 }
 
@@ -164,18 +171,22 @@ func NewDocument(kind Kind, members []strictjson.Member) (Document, error) {
 				At(strictjson.Pointer("", m.Name))
 		}
 	}
+
 	if len(members) > MaxMembers {
 		return Document{}, Refuse(BadDocument, "the document has %d members; at most %d are allowed", len(members),
 			MaxMembers)
 	}
+
 	raw := strictjson.AppendObject(nil, members)
 	if len(raw) > MaxDocument {
 		return Document{}, Refuse(TooLarge, "the document has %d bytes; at most %d are allowed", len(raw), MaxDocument)
 	}
+
 	if at, found := usesSDJWT(raw); found {
 		return Document{}, Refuse(BadDocument, "a member is called _sd or ..., which signed records use themselves").
 			At(at)
 	}
+
 	return Document{kind, string(raw)}, nil // without the room that appending left
 }
 
@@ -186,12 +197,14 @@ func usesSDJWT(raw []byte) (string, bool) {
 		!bytes.Contains(raw, []byte(`\u`)) {
 		return "", false
 	}
+
 	d := jsontext.NewDecoder(bytes.NewReader(raw))
 	for {
 		t, err := d.ReadToken()
 		if err != nil {
 			return "", false
 		}
+
 		if in, n := d.StackIndex(d.StackDepth()); t.Kind() == '"' && in == '{' && n%2 == 1 {
 			if s := t.String(); s == "_sd" || s == "..." {
 				return string(d.StackPointer()), true
@@ -227,6 +240,7 @@ func (d Document) Merge(body []byte) (Document, error) {
 	if err != nil {
 		return Document{}, err
 	}
+
 	members := d.Members()
 	for _, member := range patch.Members() {
 		if i := slices.IndexFunc(members, func(m strictjson.Member) bool { return m.Name == member.Name }); i >= 0 {
@@ -235,5 +249,6 @@ func (d Document) Merge(body []byte) (Document, error) {
 			members = append(members, member)
 		}
 	}
+
 	return NewDocument(d.kind, members)
 }

@@ -13,11 +13,13 @@ import (
 func TestDocumentDropsTheNodesOwnMembers(t *testing.T) {
 	own := `"rid":1,"href":"x","lt":{},"registered_at":[],"provenance":{"verification":{"state":"verified"}},` +
 		`"projected":false,"kind":"woa","revision":9,"gateway":"g","redacted":true`
+
 	d := mustDocument(t, directory.KindAD, `{"base":"https://a.test",`+own+
 		`,"agent":"x","expires_at":1,"updated_at":2,"x-mine": [ 1 ]}`)
 	if got, want := string(d.Bytes()), `{"base":"https://a.test","x-mine":[ 1 ]}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
+
 	d = mustDocument(t, directory.KindMCP, `{"name":"x",`+own+`,"agent":"x","expires_at":1,"updated_at":2}`)
 	if got, want := string(d.Bytes()), `{"name":"x","agent":"x","expires_at":1,"updated_at":2}`; got != want {
 		t.Errorf("another kind: got %s, want %s", got, want)
@@ -50,6 +52,7 @@ func manyMembers(n int) string {
 	for i := range n {
 		fmt.Fprintf(&b, `,"m%d":%d`, i, i)
 	}
+
 	return "{" + b.String()[1:] + "}"
 }
 
@@ -67,6 +70,7 @@ func TestDocumentRefusesNamesOfSDJWT(t *testing.T) {
 		_, err := directory.ParseDocument(directory.KindAD, []byte(body))
 		wantRefusal(t, err, directory.BadDocument, pointer)
 	}
+
 	for _, body := range []string{`{"a":"_sd"}`, `{"a":["_sd","..."]}`, `{"a":{"b":"\u005fsd"}}`,
 		`{"_SD":1,"_sd_alg":1,"....":1}`} {
 		mustDocument(t, directory.KindAD, body)
@@ -76,14 +80,17 @@ func TestDocumentRefusesNamesOfSDJWT(t *testing.T) {
 func TestDocumentKeepsBytes(t *testing.T) {
 	// Numbers that no float holds, escapes, order and inner white space stay.
 	body := `{"n":9007199254740993,"f":1.0e+2,"s":"\u0041\/","o":{ "b":1,"a": [ ] }}`
+
 	d := mustDocument(t, directory.KindA2A, body)
 	if string(d.Bytes()) != body {
 		t.Errorf("got %s", d.Bytes())
 	}
+
 	if again := directory.LoadDocument(d.Kind(), d.Bytes()); string(again.Bytes()) != body ||
 		again.Kind() != directory.KindA2A {
 		t.Errorf("loaded: %s", again.Bytes())
 	}
+
 	if m := d.Members(); len(m) != 4 || m[0].Name != "n" || string(m[0].Value) != "9007199254740993" {
 		t.Errorf("members: %v", m)
 	}
@@ -93,20 +100,25 @@ func TestDocumentKeepsBytes(t *testing.T) {
 func TestMergeReplacesTopLevelMembers(t *testing.T) {
 	d := mustDocument(t, directory.KindAD,
 		`{"base":"https://a.test","x":1,"capabilities":[{"name":"a","type":"tool"}]}`)
+
 	m, err := d.Merge([]byte(`{"new":true,"capabilities":[],"x":{"y":2},"href":"forged"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if want := `{"base":"https://a.test","x":{"y":2},"capabilities":[],"new":true}`; string(m.Bytes()) != want {
 		t.Errorf("got %s, want %s", m.Bytes(), want)
 	}
+
 	if m, err = d.Merge([]byte(`{}`)); err != nil || string(m.Bytes()) != string(d.Bytes()) {
 		t.Errorf("merged with nothing: %s, %v", m.Bytes(), err)
 	}
+
 	m, err = d.Merge([]byte(`{"base":null}`))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	_, err = kinds.Project("a", m)
 	wantRefusal(t, err, directory.BadDocument, "/base")
 
@@ -114,6 +126,7 @@ func TestMergeReplacesTopLevelMembers(t *testing.T) {
 	if d, err = d.Merge([]byte(half)); err != nil {
 		t.Fatal(err)
 	}
+
 	_, err = d.Merge([]byte(strings.Replace(half, "big", "bigger", 1)))
 	wantRefusal(t, err, directory.TooLarge, "")
 	_, err = d.Merge([]byte(`[]`))
@@ -128,6 +141,7 @@ func TestKinds(t *testing.T) {
 			t.Errorf("%q: got %q, %v", text, k, err)
 		}
 	}
+
 	for _, text := range []string{"AD", "card", "x", "ad "} {
 		_, err := directory.ParseKind(text)
 		wantRefusal(t, err, directory.BadRequest, "")

@@ -93,6 +93,7 @@ func (e *Error) Error() string {
 	if e.Pointer != "" {
 		return e.Detail + " (at " + e.Pointer + ")"
 	}
+
 	return e.Detail
 }
 
@@ -109,6 +110,7 @@ func Refuse(p Problem, format string, args ...any) *Error {
 func (e *Error) At(pointer string) *Error {
 	c := *e
 	c.Pointer = pointer
+
 	return &c
 }
 
@@ -119,5 +121,6 @@ func ProblemOf(err error) Problem {
 	if errors.As(err, &e) {
 		return e.Problem
 	}
+
 	return Internal
 }

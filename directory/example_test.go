@@ -16,14 +16,17 @@ import (
 // A registration comes in, is projected and indexed, and is found.
 func Example() {
 	body := []byte(`{"base":"https://agents.alpha.test/maps","capabilities":[{"name":"route","type":"tool","tags":["travel"]}],"x-seats":4}`)
+
 	doc, err := directory.ParseDocument(directory.KindAD, body)
 	if err != nil {
 		panic(err)
 	}
+
 	proj, err := kinds.Project("maps", doc)
 	if err != nil {
 		panic(err)
 	}
+
 	domain := spiffeid.RequireTrustDomainFromString("alpha.test")
 	view := index.NewView(domain)
 	view.Own().Put(&directory.Entry{
@@ -32,13 +35,16 @@ func Example() {
 	})
 
 	values, _ := url.ParseQuery("cap_type=tool&tag=travel&agent=m*")
+
 	query, err := index.ParseQuery(values)
 	if err != nil {
 		panic(err)
 	}
+
 	for _, e := range view.Lookup(query, nil).Entries {
 		fmt.Println(e.Agent, e.Projection().Base, string(e.Document.Bytes()))
 	}
+
 	// Output: maps https://agents.alpha.test/maps
 	// {"base":"https://agents.alpha.test/maps","capabilities":[{"name":"route","type":"tool","tags":["travel"]}],"x-seats":4}
 }

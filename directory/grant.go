@@ -19,20 +19,25 @@ func GrantOf(to Audience, redaction Redaction, doc Document) Grant {
 	if redaction.ShowsAll() {
 		return Grant{Audience: to, All: true}
 	}
+
 	kind := doc.Kind()
+
 	grant := Grant{Audience: to, Doc: kind.required()}
 	for _, name := range []string{"agent", "kind", "owner"} {
 		if redaction.Allows(kind, "reg", name) {
 			grant.Reg = append(grant.Reg, name)
 		}
 	}
+
 	for _, m := range doc.Members() {
 		if redaction.Shows(kind, m.Name) {
 			grant.Doc = append(grant.Doc, m.Name)
 		}
 	}
+
 	slices.Sort(grant.Doc)
 	grant.Doc = slices.Compact(grant.Doc)
+
 	return grant
 }
 
@@ -41,12 +46,15 @@ func (g Grant) Allows(object, name string) bool {
 	if g.All {
 		return true
 	}
+
 	if object == "reg" && IsProvenanceMember(name) {
 		name = MemberOwner
 	}
+
 	if object == "reg" {
 		return slices.Contains(g.Reg, name)
 	}
+
 	return slices.Contains(g.Doc, name)
 }
 
@@ -56,10 +64,12 @@ func (g Grant) Complete(k Kind) bool {
 	if g.All {
 		return true
 	}
+
 	for _, name := range k.required() {
 		if !slices.Contains(g.Doc, name) {
 			return false
 		}
 	}
+
 	return slices.Contains(g.Reg, "agent") && slices.Contains(g.Reg, "kind")
 }

@@ -19,10 +19,12 @@ func HashOf(b []byte) Hash { return sha256.Sum256(b) }
 // ParseHash parses the text form; every hash has exactly one.
 func ParseHash(s string) (Hash, error) {
 	var h Hash
+
 	data, err := B64.DecodeString(s)
 	if err != nil || len(data) != len(h) || len(s) != B64.EncodedLen(len(h)) {
 		return Hash{}, fmt.Errorf("%q is not a hash", s)
 	}
+
 	return Hash(data), nil
 }
 
@@ -38,5 +40,6 @@ func (h Hash) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
 func (h *Hash) UnmarshalText(b []byte) error {
 	p, err := ParseHash(string(b))
 	*h = p
+
 	return err
 }

@@ -35,44 +35,53 @@ func hash(s string) directory.Hash { return directory.HashOf([]byte(s)) }
 
 func mustIdentity(t testing.TB, s string) directory.Identity {
 	t.Helper()
+
 	id, err := directory.ParseIdentity(s)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return id
 }
 
 func mustDocument(t testing.TB, kind directory.Kind, body string) directory.Document {
 	t.Helper()
+
 	d, err := directory.ParseDocument(kind, []byte(body))
 	if err != nil {
 		t.Fatalf("%.200s: %v", body, err)
 	}
+
 	return d
 }
 
 func mustProject(t testing.TB, agent string, d directory.Document) *directory.Projection {
 	t.Helper()
+
 	p, err := kinds.Project(agent, d)
 	if err != nil {
 		t.Fatalf("%.200s: %v", d.Bytes(), err)
 	}
+
 	return p
 }
 
 // golden compares got with a file of testdata, byte for byte.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
+
 	file := filepath.Join("testdata", name)
 	if *update {
 		if err := os.WriteFile(file, got, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	want, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if string(got) != string(want) {
 		t.Errorf("%s:\n got %s\nwant %s", name, got, want)
 	}
@@ -82,10 +91,12 @@ func golden(t *testing.T, name string, got []byte) {
 // sentence.
 func wantRefusal(t *testing.T, err error, p directory.Problem, pointer string) {
 	t.Helper()
+
 	var e *directory.Error
 	if !errors.As(err, &e) {
 		t.Fatalf("got %v, want a refusal as %s", err, p)
 	}
+
 	if e.Problem != p || e.Pointer != pointer || len(e.Detail) < 10 {
 		t.Errorf("got %s at %q: %s; want %s at %q", e.Problem, e.Pointer, e.Detail, p, pointer)
 	}

@@ -27,6 +27,7 @@ func ParseIdentity(s string) (Identity, error) {
 	if len(s) > MaxIdentity || !utf8.ValidString(s) {
 		return Identity{}, errIdentity
 	}
+
 	scheme, rest, _ := strings.Cut(s, ":")
 	switch scheme {
 	case "spiffe":
@@ -47,6 +48,7 @@ func ParseIdentity(s string) (Identity, error) {
 	default:
 		return Identity{}, errIdentity
 	}
+
 	return Identity{s}, nil
 }
 
@@ -63,7 +65,9 @@ func (i Identity) SPIFFE() (spiffeid.ID, bool) {
 	if !strings.HasPrefix(i.uri, "spiffe:") {
 		return spiffeid.ID{}, false
 	}
+
 	id, err := spiffeid.FromString(i.uri)
+
 	return id, err == nil
 }
 
@@ -76,6 +80,7 @@ func (i Identity) MemberOf(domain spiffeid.TrustDomain) bool {
 	}
 
 	id, err := spiffeid.FromString("spiffe:" + rest)
+
 	return err == nil && id.MemberOf(domain)
 }
 
@@ -88,8 +93,10 @@ func (i *Identity) UnmarshalText(data []byte) error {
 		*i = Identity{}
 		return nil
 	}
+
 	id, err := ParseIdentity(string(data))
 	*i = id
+
 	return err
 }
 

@@ -20,13 +20,16 @@ func ParseIdentityPattern(s string) (IdentityPattern, error) {
 			err = errIdentity // though a subject may end so
 		}
 	}
+
 	if err == nil {
 		_, err = ParseIdentity(sample)
 	}
+
 	if err != nil {
 		return IdentityPattern{}, fmt.Errorf("%q is no identity, and no beginning of some up to a / or # with a "+
 			"* behind it: %w", s, err)
 	}
+
 	return IdentityPattern{s}, nil
 }
 
@@ -36,6 +39,7 @@ func (p IdentityPattern) Matches(id Identity) bool {
 		strings.HasPrefix(id.uri, begins) {
 		return true
 	}
+
 	return p.text == id.uri && !id.IsZero()
 }
 
@@ -53,6 +57,8 @@ func (p *IdentityPattern) UnmarshalText(data []byte) (err error) {
 		*p = IdentityPattern{}
 		return nil
 	}
+
 	*p, err = ParseIdentityPattern(string(data))
+
 	return err
 }

@@ -26,18 +26,24 @@ func TestIdentityPatterns(t *testing.T) {
 		{"", "", false},
 		{"spiffe://alpha.test/*", "", false},
 	} {
-		var p IdentityPattern
-		var id Identity
+		var (
+			p  IdentityPattern
+			id Identity
+		)
+
 		if err := p.UnmarshalText([]byte(x.pattern)); err != nil {
 			t.Fatal(err)
 		}
+
 		if err := id.UnmarshalText([]byte(x.id)); err != nil {
 			t.Fatal(err)
 		}
+
 		if p.Matches(id) != x.matches {
 			t.Errorf("%q and %q: %v", x.pattern, x.id, !x.matches)
 		}
 	}
+
 	for _, bad := range []string{"*", "spiffe://*", "spiffe://alpha.test/te*", "spiffe://alpha.test/*/x",
 		"https://alpha.test/*", "oauth:#*", "oauth:https://login.test#te*", "oauth:https://login.test/*"} {
 		if p, err := ParseIdentityPattern(bad); err == nil {

@@ -53,6 +53,7 @@ func TestParseObjectIsStrict(t *testing.T) {
 			}
 		})
 	}
+
 	for name, body := range map[string]string{
 		"64 deep":                       deep(64),
 		"brackets in strings":           `{"a":"` + strings.Repeat("[", 100) + `\"[["}`,
@@ -74,11 +75,14 @@ func TestParseObjectKeepsOrderAndBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	want := []strictjson.Member{{Name: "z", Value: []byte(`[ 1.0e2,  "\u0041" ]`)},
 		{Name: "a", Value: []byte(`{ "q":1 }`)}}
+
 	if len(members) != 2 {
 		t.Fatalf("got %v", members)
 	}
+
 	for i, m := range members {
 		if m.Name != want[i].Name || string(m.Value) != string(want[i].Value) {
 			t.Errorf("got %s: %s, want %s: %s", m.Name, m.Value, want[i].Name, want[i].Value)
@@ -98,7 +102,9 @@ func TestHashHasOneText(t *testing.T) {
 	if back, err := directory.ParseHash(h.String()); err != nil || back != h {
 		t.Errorf("got %v, %v", back, err)
 	}
+
 	text := h.String()
+
 	last := text[len(text)-1]
 	for _, bad := range []string{"", text + "=", text + "A", text[:42], text[:20] + "\n" + text[20:],
 		text[:42] + string(last+1), strings.ToUpper(text)[:41] + "+/"} {
@@ -115,6 +121,7 @@ func TestAppendStringWhereverAByteStands(t *testing.T) {
 		for at := range 20 {
 			s := strings.Repeat("a", at) + string(rune(c)) + strings.Repeat("é", 9)
 			got := strictjson.AppendString(nil, s)
+
 			escaped := c < 0x20 || c == '"' || c == '\\'
 			if back, err := jsontext.AppendUnquote(nil, got); err != nil || string(back) != s ||
 				(len(got) > len(s)+2) != escaped {

@@ -23,10 +23,12 @@ func ParseLifetime(s string, def uint32) (uint32, error) {
 	if s == "" {
 		return def, nil
 	}
+
 	n, err := strconv.ParseUint(s, 10, 32)
 	if err != nil || n < MinLifetime {
 		return 0, Refuse(BadLifetime, "lt is %q; it is a whole number of seconds from %d to 4294967295", s, MinLifetime)
 	}
+
 	return uint32(n), nil
 }
 
@@ -52,6 +54,7 @@ type Clock struct {
 func (c *Clock) Advance(at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	if now := time.Now(); at.After(c.reached(now)) {
 		c.floor, c.heard = at, now
 	}
@@ -61,10 +64,12 @@ func (c *Clock) Advance(at time.Time) {
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	now := time.Now()
 	if r := c.reached(now); r.After(now) {
 		return r
 	}
+
 	return now
 }
 
@@ -72,6 +77,7 @@ func (c *Clock) Now() time.Time {
 func (c *Clock) Floor() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	return c.reached(time.Now())
 }
 
@@ -79,5 +85,6 @@ func (c *Clock) reached(now time.Time) time.Time {
 	if c.heard.IsZero() {
 		return time.Time{}
 	}
+
 	return c.floor.Add(now.Sub(c.heard)) // monotonic: a step of the wall clock is not seen
 }

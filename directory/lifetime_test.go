@@ -15,6 +15,7 @@ func TestParseLifetime(t *testing.T) {
 			t.Errorf("%q: got %d, %v", in, n, err)
 		}
 	}
+
 	for _, in := range []string{"59", "0", "-60", "4294967296", "99999999999999999999", "1e3", "60.0", "0x60", "60s",
 		" 60", "+60", "٦٠"} {
 		_, err := directory.ParseLifetime(in, directory.DefaultLifetime)
@@ -26,6 +27,7 @@ func TestDeadlines(t *testing.T) {
 	if got := directory.Deadline(noon*1000+999, 60); got != noon+60 {
 		t.Errorf("the deadline is %d, not the floor of the second", got)
 	}
+
 	for lifetime, want := range map[uint32]int64{60: 15, 61: 15, 86400: 21600} {
 		if got := directory.AnnounceBefore(lifetime); got != want {
 			t.Errorf("a lifetime of %d is announced %d s before, not %d", lifetime, got, want)
@@ -38,20 +40,27 @@ func TestDeadlines(t *testing.T) {
 func TestClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c directory.Clock
+
 		start := time.Now()
 		if !c.Now().Equal(start) || !c.Floor().IsZero() {
 			t.Errorf("a new clock says %v, %v", c.Now(), c.Floor())
 		}
+
 		c.Advance(start.Add(-time.Hour)) // an old word changes nothing …
+
 		if !c.Now().Equal(start) || !c.Floor().Equal(start.Add(-time.Hour)) {
 			t.Errorf("after an old word it says %v, %v", c.Now(), c.Floor())
 		}
+
 		c.Advance(start.Add(10 * time.Minute)) // … and our own clock is ten minutes slow
 		time.Sleep(time.Minute)
+
 		if want := start.Add(11 * time.Minute); !c.Now().Equal(want) || !c.Floor().Equal(want) {
 			t.Errorf("a minute after the word it says %v, want %v", c.Now(), want)
 		}
+
 		c.Advance(start.Add(5 * time.Minute)) // a replay takes nothing back
+
 		if want := start.Add(11 * time.Minute); !c.Now().Equal(want) {
 			t.Errorf("after a replay it says %v, want %v", c.Now(), want)
 		}

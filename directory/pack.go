@@ -19,9 +19,11 @@ func Pack(doc Document, projection *Projection) Packed {
 	if projection == nil {
 		return Packed{}
 	}
+
 	var room [512]byte
 	c := coder{out: room[:0], packing: true}
 	c.all(projection, doc.text())
+
 	return Packed{string(c.out)}
 }
 
@@ -35,8 +37,10 @@ func (e *Entry) Projection() *Projection {
 	if e.Packed.IsZero() {
 		return nil
 	}
+
 	p := new(Projection)
 	e.Unpack(p)
+
 	return p
 }
 
@@ -54,6 +58,7 @@ func (e *Entry) UnpackFilterable(projection *Projection) {
 		*projection = Projection{}
 		return
 	}
+
 	c := coder{in: e.Packed.code}
 	c.filterable(projection)
 }
@@ -90,6 +95,7 @@ func (c *coder) filterable(projection *Projection) {
 	c.list(&projection.Protocols)
 	c.list(&projection.Languages)
 	c.list(&projection.Tags)
+
 	for i := range each(c, &projection.Capabilities) {
 		o := &projection.Capabilities[i]
 		c.texts(&o.Name, &o.Type)
@@ -100,22 +106,26 @@ func (c *coder) filterable(projection *Projection) {
 // shown codes the rest.
 func (c *coder) shown(projection *Projection) {
 	c.texts(&projection.Name, &projection.Description, &projection.Base, &projection.Version, &projection.Vendor)
+
 	for i := range projection.Capabilities {
 		o := &projection.Capabilities[i]
 		c.texts(&o.Description, &o.Operation)
 		c.raws(&o.InputSchema, &o.OutputSchema, &o.Raw)
 	}
+
 	for i := range each(c, &projection.Bindings) {
 		o := &projection.Bindings[i]
 		c.texts(&o.Protocol, &o.Endpoint, &o.InteractionModel, &o.Transport, &o.Envelope)
 		c.list(&o.MediaTypes)
 	}
+
 	for i := range each(c, &projection.Examples) {
 		example := &projection.Examples[i]
 		c.texts(&example.ID, &example.Text, &example.Language)
 		c.list(&example.Tags)
 		c.raws(&example.InputSchema, &example.OutputSchema)
 	}
+
 	c.raws(&projection.Authentication, &projection.Constraints)
 }
 
@@ -125,13 +135,17 @@ func each[T any](coder *coder, list *[]T) []T {
 	if coder.packing { // others may read it
 		return *list
 	}
+
 	if n > len(coder.in) { // each takes a byte at least
 		panic("not a projection")
 	}
+
 	if have := cap(*list); n > have {
 		*list = append((*list)[:have], make([]T, n-have)...)
 	}
+
 	*list = (*list)[:n]
+
 	return *list
 }
 
@@ -149,13 +163,16 @@ func (c *coder) texts(texts ...*string) {
 			*s = c.take()
 			continue
 		}
+
 		if len(*s) >= minPointer {
 			if at := strings.Index(c.doc, *s); at >= 0 {
 				c.number(len(*s)<<1 | 1)
 				c.number(at)
+
 				continue
 			}
 		}
+
 		c.number(len(*s) << 1)
 		c.out = append(c.out, *s...)
 	}
@@ -164,13 +181,16 @@ func (c *coder) texts(texts ...*string) {
 // take returns the next text of in.
 func (c *coder) take() string {
 	code := c.number(0)
+
 	n := code >> 1
 	if code&1 == 1 {
 		at := c.number(0)
 		return c.doc[at : at+n]
 	}
+
 	s := c.in[:n]
 	c.in = c.in[n:]
+
 	return s
 }
 
@@ -179,6 +199,7 @@ func (c *coder) raws(raws ...*[]byte) {
 	for _, data := range raws {
 		s := strictjson.TextOf(*data)
 		c.texts(&s)
+
 		switch {
 		case c.packing:
 		case s == "":
@@ -195,10 +216,12 @@ func (c *coder) number(n int) int {
 		c.out = binary.AppendUvarint(c.out, uint64(n))
 		return n
 	}
+
 	n = 0
 	for shift := 0; ; shift += 7 {
 		b := c.in[0]
 		c.in = c.in[1:]
+
 		if n |= int(b&0x7f) << shift; b < 0x80 {
 			return n
 		}

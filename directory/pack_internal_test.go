@@ -15,6 +15,7 @@ func fill(v reflect.Value, n *int) {
 		v.SetString(fmt.Sprintf("text-%d", *n))
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+
 		for i := range v.Len() {
 			fill(v.Index(i), n)
 		}
@@ -35,6 +36,7 @@ func TestPack(t *testing.T) {
 	var full Projection
 	n := 0
 	fill(reflect.ValueOf(&full).Elem(), &n)
+
 	scratch, again := &Projection{}, &Projection{}
 	for _, want := range []*Projection{&full, {},
 		{Status: "active", Tags: []string{"a", ""}, Examples: []Example{{Text: "text-3"}}}, &full} {
@@ -44,10 +46,13 @@ func TestPack(t *testing.T) {
 			if got := e.Projection(); !reflect.DeepEqual(got, want) {
 				t.Errorf("with %s: got %+v, want %+v", d.Bytes(), got, want)
 			}
+
 			if e.Unpack(again); !reflect.DeepEqual(Pack(Document{}, again), Pack(Document{}, want)) {
 				t.Errorf("over another, with %s: got %+v, want %+v", d.Bytes(), again, want)
 			}
+
 			e.UnpackFilterable(scratch)
+
 			if fmt.Sprint(scratch.Status, scratch.Protocols, scratch.Languages, scratch.Tags,
 				len(scratch.Capabilities)) !=
 				fmt.Sprint(want.Status, want.Protocols, want.Languages, want.Tags, len(want.Capabilities)) {
@@ -55,6 +60,7 @@ func TestPack(t *testing.T) {
 			}
 		}
 	}
+
 	if e := (&Entry{}); e.Projection() != nil {
 		t.Error("an entry without a projection has one")
 	}

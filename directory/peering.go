@@ -49,6 +49,7 @@ func (r PeerRules) CheckImport() error {
 	if r.OnStale != "" && r.OnStale != OnStaleServe && r.OnStale != OnStaleHide {
 		return Refuse(BadRequest, "on_stale is %.40q; it is serve or hide", r.OnStale).At("/import/on_stale")
 	}
+
 	return r.check("/import")
 }
 
@@ -57,6 +58,7 @@ func (r PeerRules) CheckExport() error {
 	if r.Records != 0 || r.Bytes != 0 || r.OwnerShare != 0 || r.MaxLifetime != 0 || r.OnStale != "" {
 		return Refuse(BadRequest, "quotas, max_lifetime and on_stale are for what comes in").At("/export")
 	}
+
 	return r.check("/export")
 }
 
@@ -66,20 +68,24 @@ func (r PeerRules) check(at string) error {
 			return Refuse(BadRequest, "there are %d items; at most %d are allowed", len(list), maxRuleItems).
 				At(at + name)
 		}
+
 		for _, s := range list {
 			if s == "" || len(s) > maxRuleItem || strings.Contains(strings.TrimSuffix(s, "*"), "*") {
 				return Refuse(BadRequest, "%.100q is no name, nor the beginning of one and *", s).At(at + name)
 			}
 		}
 	}
+
 	if len(r.Kinds) > maxRuleItems {
 		return Refuse(BadRequest, "there are %d kinds", len(r.Kinds)).At(at + "/kinds")
 	}
+
 	for _, k := range r.Kinds {
 		if _, err := ParseKind(string(k)); err != nil {
 			return Refuse(BadRequest, "%.40q is no kind", k).At(at + "/kinds")
 		}
 	}
+
 	return nil
 }
 
@@ -89,10 +95,13 @@ func (r *PeerRules) Admits(agent string, kind Kind, proj func() *Projection) boo
 	if len(r.Names) > 0 && !matchesAny(r.Names, agent) || len(r.Kinds) > 0 && !slices.Contains(r.Kinds, kind) {
 		return false
 	}
+
 	if len(r.Capabilities) == 0 {
 		return true
 	}
+
 	p := proj()
+
 	return p != nil && slices.ContainsFunc(p.Capabilities, func(c Capability) bool {
 		return matchesAny(r.Capabilities, c.Name)
 	})

@@ -31,6 +31,7 @@ func packNames(names []string) string {
 	if len(names) == 0 {
 		return ""
 	}
+
 	return "\x00" + strings.Join(names, "\x00") + "\x00"
 }
 
@@ -40,6 +41,7 @@ func (s Redaction) Names() (names []string, only bool) {
 	if s.names != "" {
 		names = strings.Split(strings.Trim(s.names, "\x00"), "\x00")
 	}
+
 	return names, s.only
 }
 
@@ -52,8 +54,10 @@ func (s Redaction) Compare(redaction Redaction) int {
 		if redaction.only {
 			return -1
 		}
+
 		return 1
 	}
+
 	return strings.Compare(s.names, redaction.names)
 }
 
@@ -67,6 +71,7 @@ func (s Redaction) And(redaction Redaction) Redaction {
 	case redaction.only:
 		return redaction.And(s)
 	}
+
 	return Redaction{s.with(redaction), false}
 }
 
@@ -80,6 +85,7 @@ func (s Redaction) Or(redaction Redaction) Redaction {
 	case redaction.only:
 		return Redaction{s.filter(func(name string) bool { return !redaction.has(name) }), false}
 	}
+
 	return Redaction{s.filter(redaction.has), false}
 }
 
@@ -95,6 +101,7 @@ func (s Redaction) filter(keep func(string) bool) string {
 func (s Redaction) with(o Redaction) string {
 	a, _ := s.Names()
 	b, _ := o.Names()
+
 	return packNames(append(a, b...))
 }
 
@@ -112,6 +119,7 @@ func (s Redaction) Allows(k Kind, object, name string) bool {
 	case name == MemberOwner || IsProvenanceMember(name):
 		return s.ShowsRegistrant()
 	}
+
 	return IsRegMember(name) || s.ShowsAll() // what only a later release knows is for those who see everything
 }
 

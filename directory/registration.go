@@ -21,6 +21,7 @@ func NewRID(ms int64, entropy [10]byte) RID {
 	var r RID
 	_ = r.u.SetTime(uint64(ms)) // fails only past the year 10889
 	copy(r.u[6:], entropy[:])
+
 	return r
 }
 
@@ -31,6 +32,7 @@ func ParseRID(s string) (RID, error) {
 	if err != nil || u.String() != s {
 		return RID{}, fmt.Errorf("%q is not a registration id", s)
 	}
+
 	return RID{u}, nil
 }
 
@@ -61,6 +63,7 @@ func (r RID) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 func (r *RID) UnmarshalText(b []byte) error {
 	p, err := ParseRID(string(b))
 	*r = p
+
 	return err
 }
 
@@ -81,13 +84,16 @@ func ParseName(s string) (string, error) {
 	case strings.Contains(s, "*"):
 		return "", Refuse(BadName, "the agent name %q has a *, which lookups use for prefixes", s)
 	}
+
 	s = norm.NFC.String(s)
 	if len(s) > MaxName {
 		return "", Refuse(BadName, "the agent name has %d bytes; at most %d are allowed", len(s), MaxName)
 	}
+
 	if _, err := ulid.ParseStrict(s); err == nil {
 		return "", Refuse(BadName, "the agent name %q has the form of a registration id", s)
 	}
+
 	return s, nil
 }
 
@@ -112,11 +118,15 @@ func ParseVisibility(s string) (Visibility, error) {
 			if err != nil || name != td.Name() || name == Mesh.name {
 				return Visibility{}, Refuse(BadRequest, "visibility names %.100q, which is not a domain", name)
 			}
+
 			visibility.Peers = append(visibility.Peers, td)
 		}
+
 		sortDomains(&visibility.Peers)
+
 		return visibility, nil
 	}
+
 	return Visibility{}, Refuse(BadRequest, "visibility is %.100q; it is domain, mesh, or peers:DOMAIN,…", s)
 }
 
@@ -127,10 +137,12 @@ func (v Visibility) String() string {
 	case len(v.Peers) == 0:
 		return "domain"
 	}
+
 	names := make([]string, len(v.Peers))
 	for i, td := range v.Peers {
 		names[i] = td.Name()
 	}
+
 	return "peers:" + strings.Join(names, ",")
 }
 
@@ -141,6 +153,7 @@ func (v Visibility) MarshalText() ([]byte, error) { return []byte(v.String()), n
 func (v *Visibility) UnmarshalText(b []byte) error {
 	p, err := ParseVisibility(string(b))
 	*v = p
+
 	return err
 }
 

@@ -23,6 +23,7 @@ func TestParseName(t *testing.T) {
 			t.Errorf("%q: got %q, %v", in, got, err)
 		}
 	}
+
 	for name, in := range map[string]string{
 		"nothing":                           "",
 		"256 bytes":                         strings.Repeat("x", 256),
@@ -47,12 +48,14 @@ func TestRIDHasOneText(t *testing.T) {
 	if back, err := directory.ParseRID(r.String()); err != nil || back != r {
 		t.Errorf("got %v, %v", back, err)
 	}
+
 	for _, bad := range []string{"", strings.ToLower(r.String()), r.String() + "0", r.String()[1:],
 		"8ZZZZZZZZZZZZZZZZZZZZZZZZZ", "01JWNTC0000000000000000ADU"} {
 		if _, err := directory.ParseRID(bad); err == nil {
 			t.Errorf("%q was taken for a rid", bad)
 		}
 	}
+
 	if rid(1).Compare(rid(2)) >= 0 || !(directory.RID{}).IsZero() || r.IsZero() {
 		t.Error("rids are out of order")
 	}
@@ -68,6 +71,7 @@ func TestVisibility(t *testing.T) {
 			t.Errorf("%q: got %q, %v", in, v, err)
 		}
 	}
+
 	// A peer called mesh would make everybody of one.
 	for _, in := range []string{"", "Mesh", "peers:", "peers:a,,b", "peers:mesh", "peers:BETA.test",
 		"peers:spiffe://beta.test", "all"} {
@@ -80,11 +84,13 @@ func TestAudience(t *testing.T) {
 	if a := directory.Only(spiffeid.RequireTrustDomainFromString("mesh")); a == directory.Mesh || a.String() != "" {
 		t.Error("a domain called mesh is the audience of all")
 	}
+
 	for _, in := range []string{"mesh", "beta.test"} {
 		if a, err := directory.ParseAudience(in); err != nil || a.String() != in {
 			t.Errorf("%q: got %v, %v", in, a, err)
 		}
 	}
+
 	for _, in := range []string{"", "BETA", "spiffe://beta.test", "beta.test/x", "MESH"} {
 		if _, err := directory.ParseAudience(in); err == nil {
 			t.Errorf("%q was taken for an audience", in)
@@ -99,17 +105,21 @@ func TestParseIdentity(t *testing.T) {
 	} {
 		id := mustIdentity(t, in)
 		text, _ := id.MarshalText()
+
 		var back directory.Identity
 		if err := back.UnmarshalText(text); err != nil || back != id || id.String() != in {
 			t.Errorf("%q: got %q, %v", in, back, err)
 		}
 	}
+
 	if mustIdentity(t, "spiffe://alpha.test/x") == mustIdentity(t, "wimse://alpha.test/x") {
 		t.Error("two schemes name one identity")
 	}
+
 	if _, ok := mustIdentity(t, "wimse://alpha.test/x").SPIFFE(); ok {
 		t.Error("a WIMSE identifier passes for a SPIFFE ID")
 	}
+
 	for _, in := range []string{
 		"", "alpha.test/x", "SPIFFE://alpha.test/x", "spiffe://ALPHA.test/x", "spiffe://alpha.test/",
 		"spiffe://alpha.test/a//b",
@@ -128,14 +138,17 @@ func TestParseIndex(t *testing.T) {
 	if err != nil || td != alpha || p != (directory.Position{Epoch: noon, Revision: 381}) {
 		t.Errorf("got %v %v, %v", td, p, err)
 	}
+
 	if s := directory.FormatIndex(td, p); s != "alpha.test=1780315200.381" {
 		t.Errorf("got %s", s)
 	}
+
 	for _, in := range []string{"", "alpha.test", "alpha.test=1", "alpha.test=1.", "=1.2", "alpha.test=-1.2",
 		"alpha.test=1.2.3", "a=1.99999999999999999999"} {
 		_, _, err := directory.ParseIndex(in)
 		wantRefusal(t, err, directory.BadQuery, "")
 	}
+
 	if !p.Before(directory.Position{Epoch: noon + 1}) || !p.Before(directory.Position{Epoch: noon, Revision: 382}) ||
 		p.Before(p) {
 		t.Error("positions are out of order")

@@ -42,11 +42,14 @@ func (d Document) atRest(room []byte) []byte {
 	if len(raw) < minRest || len(raw) > MaxDocument || raw[0] != jsonObject {
 		return raw
 	}
+
 	small := restDictionary().Encode(room[1:], raw)
 	if len(small) > len(raw)-len(raw)/restDivisor {
 		return raw
 	}
+
 	room[0] = restForm
+
 	return room[:1+len(small)]
 }
 
@@ -55,10 +58,12 @@ func (d Document) atRest(room []byte) []byte {
 func (d Document) AtRest() Document {
 	room := restRooms.Get().(*[]byte)
 	defer restRooms.Put(room)
+
 	raw := d.atRest(*room)
 	if len(raw) == len(d.raw) {
 		return d
 	}
+
 	return Document{d.kind, string(raw)}
 }
 
@@ -67,7 +72,9 @@ func (d Document) Awake() (Document, error) {
 	if d.raw == "" || d.raw[0] != restForm {
 		return d, nil
 	}
+
 	text, err := awaken(d.raw)
+
 	return Document{d.kind, text}, err
 }
 
@@ -76,10 +83,12 @@ func (d Document) text() string {
 	if d.raw == "" || d.raw[0] != restForm {
 		return d.raw
 	}
+
 	text, err := awaken(d.raw)
 	if err != nil {
 		return d.raw // it was never at rest, and is no JSON either
 	}
+
 	return text
 }
 
@@ -88,13 +97,16 @@ func awaken(raw string) (string, error) {
 	if n, err := s2.DecodedLen(small); err != nil || n > MaxDocument {
 		return "", fmt.Errorf("a document of %d bytes at rest is damaged", len(raw))
 	}
+
 	text, err := restDictionary().Decode(nil, small)
 	if err != nil {
 		return "", fmt.Errorf("a document of %d bytes at rest is damaged: %w", len(raw), err)
 	}
+
 	if len(text) == 0 || text[0] != jsonObject { // nothing else was ever put to rest, nor one at rest again
 		return "", fmt.Errorf("a document of %d bytes at rest is no object", len(raw))
 	}
+
 	return strictjson.TextOf(text), nil
 }
 
@@ -109,6 +121,7 @@ func (d Document) Size() int {
 	if err != nil || size > MaxDocument {
 		return len(d.raw) // as text, which finds the same damage
 	}
+
 	return size
 }
 
@@ -123,6 +136,7 @@ func LoadResting(kind Kind, raw []byte) (Document, error) {
 	if _, err := doc.Awake(); err != nil {
 		return Document{}, err
 	}
+
 	return doc, nil
 }
 
@@ -141,6 +155,7 @@ func (e *Entry) Rest() {
 	room := restRooms.Get().(*[]byte)
 	defer restRooms.Put(room)
 	doc := e.Document.atRest(*room)
+
 	var out strings.Builder
 	out.Grow(len(doc) + len(e.Packed.code) + len(e.Agent))
 	out.Write(doc)

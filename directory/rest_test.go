@@ -20,31 +20,38 @@ import (
 func realDocuments(t testing.TB) map[directory.Kind][]directory.Document {
 	t.Helper()
 	data := filepath.Join("..", "..", "shared", "data", "agents")
+
 	seed, err := os.ReadFile(filepath.Join(data, "mcp-seed.json"))
 	if errors.Is(err, os.ErrNotExist) {
 		t.Skip("beside the project there is no", data)
 	}
+
 	all := map[directory.Kind][]directory.Document{}
 	add := func(kind directory.Kind, body []byte) {
 		if d, err := directory.ParseDocument(kind, body); err == nil {
 			all[kind] = append(all[kind], d)
 		}
 	}
+
 	var servers []json.RawMessage
 	if err := errors.Join(err, json.Unmarshal(seed, &servers)); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, s := range servers {
 		add(directory.KindMCP, s)
 	}
+
 	cards, _ := filepath.Glob(filepath.Join(data, "a2a", "*.json"))
 	for _, file := range cards {
 		body, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		add(directory.KindA2A, body)
 	}
+
 	return all
 }
 
@@ -52,29 +59,37 @@ func realDocuments(t testing.TB) map[directory.Kind][]directory.Document {
 // was.
 func rested(t testing.TB, d directory.Document) *directory.Entry {
 	t.Helper()
+
 	p, err := kinds.Reproject("agent", d)
 	if err != nil {
 		p = &directory.Projection{Name: "agent"}
 	}
+
 	awake := &directory.Entry{Agent: "agent", Document: d, Packed: directory.Pack(d, p)}
+
 	e := *awake
 	for range 2 { // the second changes nothing
 		e.Rest()
+
 		if size := e.Document.Size(); size != len(d.Bytes()) || d.Size() != size {
 			t.Fatalf("a document of %d bytes is said to have %d at rest and %d awake", len(d.Bytes()), size, d.Size())
 		}
+
 		if e.Agent != awake.Agent || !bytes.Equal(e.Document.Bytes(), d.Bytes()) || e.Document.Kind() != d.Kind() {
 			t.Fatalf("%s at rest is %q, %s", d.Bytes(), e.Agent, e.Document.Bytes())
 		}
+
 		if !reflect.DeepEqual(e.Projection(), awake.Projection()) ||
 			!reflect.DeepEqual(e.Document.Members(), d.Members()) {
 			t.Fatalf("%s at rest is projected otherwise", d.Bytes())
 		}
 	}
+
 	again, err := directory.LoadResting(d.Kind(), e.Document.Resting())
 	if err != nil || !bytes.Equal(again.Bytes(), d.Bytes()) {
 		t.Fatalf("%s at rest is loaded as %s: %v", d.Bytes(), again.Bytes(), err)
 	}
+
 	return &e
 }
 
@@ -83,6 +98,7 @@ func TestDocumentsAtRestAreWhatTheyWere(t *testing.T) {
 	for i := range 400 {
 		noise.WriteString(directory.HashOf([]byte{byte(i), byte(i >> 8)}).String())
 	}
+
 	for _, raw := range []string{
 		"", "{}", `{"base":"https://a.example"}`, `{"x":"` + noise.String() + `"}`,
 		`{"x":"` + strings.Repeat("say it again, ", 1000) + `"}`,
@@ -100,8 +116,10 @@ func TestRealDocumentsRestInHalfTheRoom(t *testing.T) {
 			awake += len(d.Bytes())
 			resting += len(rested(t, d).Document.Resting())
 		}
+
 		share := float64(resting) / float64(awake)
 		t.Logf("%s: %d documents of %d bytes rest in %.0f %%", kind, len(docs), awake/len(docs), 100*share)
+
 		if share > .52 {
 			t.Errorf("%s: %d bytes rest in %d", kind, awake, resting)
 		}
@@ -119,10 +137,12 @@ func TestTheWordsOfAFormNeverChange(t *testing.T) {
 func TestADamagedDocumentAtRest(t *testing.T) {
 	d := directory.LoadDocument(directory.KindAD,
 		[]byte(`{"description":"`+strings.Repeat("An agent that says it again. ", 20)+`"}`))
+
 	resting := rested(t, d).Document.Resting()
 	if len(resting) >= len(d.Bytes())/2 {
 		t.Fatalf("it rests in %d bytes", len(resting))
 	}
+
 	bomb := binary.AppendUvarint([]byte{directory.RestForm}, directory.MaxDocument+1)
 	for name, raw := range map[string][]byte{
 		"cut off": resting[:len(resting)-3], "without its length": {directory.RestForm},
@@ -132,6 +152,7 @@ func TestADamagedDocumentAtRest(t *testing.T) {
 		if got, err := directory.LoadResting(directory.KindAD, raw); err == nil || !got.IsZero() {
 			t.Errorf("%s: it is %.40s", name, got.Bytes())
 		}
+
 		d := directory.LoadDocument(directory.KindAD, raw)
 		if p, err := directory.Unpack(d, directory.Pack(d, &directory.Projection{}).Code()); err == nil {
 			t.Errorf("%s: it is taken for a document of %+v", name, p)
@@ -143,11 +164,13 @@ func FuzzLoadResting(f *testing.F) {
 	for _, s := range []string{"", "{}", "\x01\x05\x10hello", "\x01\xff\xff\xff\x7f"} {
 		f.Add([]byte(s))
 	}
+
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		d, err := directory.LoadResting(directory.KindAD, raw)
 		if err == nil && len(d.Bytes()) > max(directory.MaxDocument, len(raw)) {
 			t.Fatalf("%d bytes hold a document of %d", len(raw), len(d.Bytes()))
 		}
+
 		if err == nil && !bytes.Equal(directory.LoadDocument(directory.KindAD, d.Bytes()).Bytes(), d.Bytes()) {
 			t.Fatalf("%q is %q", raw, d.Bytes())
 		}
@@ -156,12 +179,15 @@ func FuzzLoadResting(f *testing.F) {
 
 func BenchmarkRest(b *testing.B) {
 	docs := realDocuments(b)[directory.KindA2A]
+
 	resting := make([]*directory.Entry, len(docs))
 	for i, d := range docs {
 		resting[i] = rested(b, d)
 	}
+
 	b.Run("rest", func(b *testing.B) {
 		b.ReportAllocs()
+
 		for i := 0; b.Loop(); i++ {
 			e := directory.Entry{Document: docs[i%len(docs)]}
 			e.Rest()
@@ -169,12 +195,14 @@ func BenchmarkRest(b *testing.B) {
 	})
 	b.Run("wake", func(b *testing.B) {
 		b.ReportAllocs()
+
 		for i := 0; b.Loop(); i++ {
 			resting[i%len(docs)].Document.Bytes()
 		}
 	})
 	b.Run("projection", func(b *testing.B) {
 		b.ReportAllocs()
+
 		for i := 0; b.Loop(); i++ {
 			resting[i%len(docs)].Projection()
 		}
@@ -184,14 +212,17 @@ func BenchmarkRest(b *testing.B) {
 func TestAtRestAndAwake(t *testing.T) {
 	for _, text := range []string{`{"a":1}`, `{"description":"` + strings.Repeat("An agent. ", 100) + `"}`, ""} {
 		d := directory.LoadDocument(directory.KindAD, []byte(text))
+
 		rest := d.AtRest()
 		if again := rest.AtRest(); again != rest || rest.Kind() != directory.KindAD ||
 			len(text) > 1000 && len(rest.Resting()) > len(text)/2 {
 			t.Errorf("%.20q rests in %d bytes", text, len(rest.Resting()))
 		}
+
 		if awake, err := rest.Awake(); err != nil || awake != d {
 			t.Errorf("%.20q awakes as %q, %v", text, awake.Bytes(), err)
 		}
+
 		if whole := rest.Resting(); len(text) > 1000 {
 			if _, err := directory.LoadDocument(directory.KindAD, whole[:len(whole)-3]).Awake(); err == nil {
 				t.Error("a damaged one awakes")

@@ -29,14 +29,18 @@ func Unpack(doc Document, code []byte) (projection *Projection, err error) {
 		}
 	}()
 	projection = new(Projection)
+
 	text := doc.text()
 	if text != "" && text[0] != jsonObject {
 		return nil, errors.New("the document is no JSON object")
 	}
+
 	c := coder{in: string(code)}
 	c.all(projection, text)
+
 	if c.in != "" {
 		return nil, fmt.Errorf("%d bytes follow a projection", len(c.in))
 	}
+
 	return projection, nil
 }

@@ -20,8 +20,10 @@ func (f *Finder) About() About {
 	for _, t := range f.cfg.Taxonomies {
 		about.Taxonomies = append(about.Taxonomies, t.ID)
 	}
+
 	if f.cfg.Embedder != nil {
 		about.Model = f.cfg.Embedder.Model()
 	}
+
 	return about
 }

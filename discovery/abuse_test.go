@@ -34,7 +34,9 @@ func theWorld() []agent {
 			tags: words, examples: []string{"Get me " + example + " before the end of this busy week"},
 		})
 	}
+
 	slices.SortFunc(all, func(a, b agent) int { return strings.Compare(a.name, b.name) })
+
 	return all
 }
 
@@ -45,6 +47,7 @@ func TestWhatIsWrittenForRankersIsFlaggedAndRanksLow(t *testing.T) {
 		words = append(words, strings.Split(a.name, "-")...)
 		queries = append(queries, a.examples...)
 	}
+
 	for _, c := range []struct {
 		flag    content.Flags
 		stuffed agent
@@ -58,23 +61,28 @@ func TestWhatIsWrittenForRankersIsFlaggedAndRanksLow(t *testing.T) {
 	} {
 		w := newWorld(t, nil, theWorld()...)
 		w.put(c.stuffed)
+
 		for _, a := range theWorld() {
 			if res := w.ask(fmt.Sprintf(`{"query":%q,"limit":5}`, a.examples[0])); slices.Contains(names(res),
 				c.stuffed.name) || names(res)[0] != a.name {
 				t.Errorf("%q finds %q", a.examples[0], names(res))
 			}
 		}
+
 		flagged := w.finder.Flagged(10)
 		if len(flagged) != 1 || flagged[0].RID != w.rids[c.stuffed.name] || flagged[0].Flags&c.flag == 0 {
 			t.Errorf("flagged are %+v, want %s for %s", flagged, c.stuffed.name, c.flag)
 		}
+
 		// Who asks for it by name finds it, and sees what is wrong.
 		res := w.ask(fmt.Sprintf(`{"query":%q,"include_evidence":true}`, c.stuffed.name))
 		if got := res.Candidates; len(got) != 1 || got[0].Components.Policy > .1 ||
 			!slices.Equal(got[0].Evidence.Flags, got[0].Flags.Names()) || got[0].Flags&c.flag == 0 {
 			t.Errorf("by its name %q finds %+v", c.stuffed.name, got)
 		}
+
 		w.put(agent{name: c.stuffed.name, description: "Speaks plainly now."})
+
 		if len(w.finder.Flagged(10)) != 0 {
 			t.Errorf("%s is flagged still", c.stuffed.name)
 		}
@@ -90,9 +98,11 @@ func TestNearDuplicatesOfAnOwnerCollapse(t *testing.T) {
 		agent{name: "rival", description: text + "."})
 	res := w.ask(`{"query":"fastest route for bicycles","include_evidence":true}`)
 	expect(t, res, "one", "rival")
+
 	if got := res.Candidates[0].Evidence.Flags; !slices.Equal(got, []string{"duplicate"}) {
 		t.Errorf("the one that stands for two has the flags %q", got)
 	}
+
 	if got := res.Candidates[1].Flags; got != 0 || res.Candidates[0].Components.Policy != 1 {
 		t.Errorf("the rival has the flags %q, policy of the first is %v", got, res.Candidates[0].Components.Policy)
 	}

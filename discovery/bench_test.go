@@ -32,6 +32,7 @@ func benchSize() int {
 	if n, err := strconv.Atoi(os.Getenv("ROSTER_BENCH_SIZE")); err == nil {
 		return n
 	}
+
 	return 20_000
 }
 
@@ -51,6 +52,7 @@ func newWriter(seed uint64) *writer {
 var vocabulary = sync.OnceValue(func() []string {
 	syllables := strings.Fields("ba ce di fo gu ka le mi no pu ra se ti vo zu bran cles dron flis gran krel mond " +
 		"plin stor tram vend xan yor")
+
 	words := make([]string, 60_001)
 	for i := range words {
 		w := ""
@@ -60,8 +62,10 @@ var vocabulary = sync.OnceValue(func() []string {
 				break
 			}
 		}
+
 		words[i] = w + "n"
 	}
+
 	return words
 })
 
@@ -70,6 +74,7 @@ func (w *writer) words(n int) string {
 	for i := range out {
 		out[i] = vocabulary()[w.zipf.Uint64()]
 	}
+
 	return strings.Join(out, " ")
 }
 
@@ -83,14 +88,18 @@ func (w *writer) entry(i int) *directory.Entry {
 	for range 5 {
 		p.Tags = append(p.Tags, w.words(1))
 	}
+
 	for range 3 {
 		p.Capabilities = append(p.Capabilities, directory.Capability{Name: w.words(2), Type: "tool",
 			Description: w.words(8)})
 	}
+
 	for range 2 {
 		p.Examples = append(p.Examples, directory.Example{Text: w.words(7)})
 	}
+
 	now := time.Now().UnixMilli()
+
 	return &directory.Entry{
 		Origin: alpha, RID: directory.NewRID(int64(i), [10]byte{byte(i), byte(i >> 8), byte(i >> 16)}), Agent: p.Name,
 		Owner: owners[i%len(owners)], Packed: directory.Pack(directory.Document{}, p),
@@ -105,6 +114,7 @@ var (
 		for i := range ids {
 			ids[i] = directory.IdentityOf(spiffeid.RequireFromPathf(alpha, "/agent/%d", i))
 		}
+
 		return ids
 	}()
 )
@@ -118,6 +128,7 @@ func heapInUse() uint64 {
 	runtime.GC()
 	runtime.GC()
 	runtime.ReadMemStats(&m)
+
 	return m.HeapAlloc
 }
 
@@ -129,13 +140,16 @@ func BenchmarkMemory(b *testing.B) {
 		a := content.NewReader(analysis.NewIndexing(maphash.MakeSeed()))
 		before := heapInUse()
 		x := newIndex(&Config{Class: byVisibility, Generation: func() uint64 { return 0 }}, a.Seed, nil)
+
 		var c contents
 		start := cpu()
+
 		for i := range n {
 			e := w.entry(i)
 			c.read(a, e, e.Projection())
 			x.put(e, &c)
 		}
+
 		took := cpu() - start
 		after := heapInUse()
 		b.ReportMetric(float64(after-before)/float64(n), "B/registration")
@@ -151,10 +165,12 @@ func BenchmarkUpdate(b *testing.B) {
 	n := benchSize()
 	_, f := population(b, n)
 	w := newWriter(1)
+
 	old := make([]*directory.Entry, min(n, 4096))
 	for i := range old {
 		old[i] = w.entry(i)
 	}
+
 	for _, c := range []struct {
 		name   string
 		change func(p *directory.Projection, i int)
@@ -171,15 +187,18 @@ func BenchmarkUpdate(b *testing.B) {
 				e.Packed = directory.Pack(e.Document, p)
 				next[i] = &e
 			}
+
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 			b.ReportAllocs()
+
 			start, i := cpu(), 0
 			for ; b.Loop(); i++ {
 				j := i % len(next)
 				f.apply([]index.Event{{Kind: index.EventUpdated, Old: old[j], Entry: next[j]}})
 				old[j], next[j] = next[j], old[j]
 			}
+
 			b.ReportMetric(float64((cpu()-start).Nanoseconds())/1000/float64(i), "cpu-µs/update")
 		})
 	}
@@ -191,16 +210,20 @@ func BenchmarkExpiry(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		_, f := population(b, n)
+
 		all := make([]index.Event, n)
 		for i := range all {
 			all[i] = index.Event{Kind: index.EventRemoved, Entry: w.entry(i)}
 		}
+
 		runtime.LockOSThread()
 		b.StartTimer()
 		start := cpu()
+
 		for events := range slices.Chunk(all, feedBatch) {
 			f.apply(events)
 		}
+
 		b.ReportMetric(float64((cpu()-start).Nanoseconds())/1000/float64(n), "cpu-µs/expiry")
 		runtime.UnlockOSThread()
 	}
@@ -209,8 +232,10 @@ func BenchmarkExpiry(b *testing.B) {
 // cpu returns the processor time that this thread has used.
 func cpu() time.Duration {
 	const threadTime = 3 // CLOCK_THREAD_CPUTIME_ID
+
 	var t syscall.Timespec
 	_, _, _ = syscall.Syscall(syscall.SYS_CLOCK_GETTIME, threadTime, uintptr(unsafe.Pointer(&t)), 0)
+
 	return time.Duration(t.Nano())
 }
 
@@ -218,18 +243,23 @@ func cpu() time.Duration {
 func population(b *testing.B, n int) (*index.View, *Finder) {
 	b.Helper()
 	w := newWriter(1)
+
 	v := index.NewView(alpha)
 	for i := range n {
 		v.Own().Put(w.entry(i))
 	}
+
 	f, err := New(Config{View: v, Class: byVisibility})
 	if err != nil {
 		b.Fatal(err)
 	}
+
 	b.Cleanup(f.Close)
+
 	if err := f.CatchUp(b.Context()); err != nil {
 		b.Fatal(err)
 	}
+
 	return v, f
 }
 
@@ -241,6 +271,7 @@ func (w *writer) question() *Request {
 // The processor time of a query, in the middle and at the 99th percentile.
 func BenchmarkFind(b *testing.B) {
 	_, f := population(b, benchSize())
+
 	hide := func(e *directory.Entry) (s directory.Redaction, ok bool) { return s, e.Visibility.Mesh }
 	for _, c := range []struct {
 		name   string
@@ -261,17 +292,22 @@ func BenchmarkFind(b *testing.B) {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 			w := newWriter(2)
+
 			var took []time.Duration
 			b.ReportAllocs()
+
 			for b.Loop() {
 				r := w.question()
 				c.change(r)
 				start := cpu()
+
 				if _, err := f.Find(context.Background(), Query{Request: r, Reader: c.reader}); err != nil {
 					b.Fatal(err)
 				}
+
 				took = append(took, cpu()-start)
 			}
+
 			reportQuantiles(b, took)
 		})
 	}
@@ -282,43 +318,55 @@ func BenchmarkFind(b *testing.B) {
 // once, so that a million registrations are there in seconds.
 func BenchmarkGather(b *testing.B) {
 	n := uint32(benchSize())
+
 	x := newIndex(&Config{}, maphash.MakeSeed(), nil)
 	for i := range n {
 		x.alive.Set(x.slots.Take())
 		x.slots.At(i).rid = directory.NewRID(int64(i), [10]byte{})
 	}
+
 	x.origins = append(x.origins, alpha)
 	w := newWriter(1)
-	var ranks [60_001]float64
-	var sum float64
+
+	var (
+		ranks [60_001]float64
+		sum   float64
+	)
 	for i := range ranks {
 		ranks[i] = math.Pow(30+float64(i), -1.05) // as writer's
 		sum += ranks[i]
 	}
+
 	const words = 75
 	for i := range ranks {
 		often := words * ranks[i] / sum
+
 		step := 1 / math.Log1p(-(1 - math.Exp(-often)))
 		for at := w.skip(step); at < float64(n); at += 1 + w.skip(step) {
 			count := .5 + .5*w.rand.Float64()
 			for w.rand.Float64() < often/2 && count < 4 {
 				count++
 			}
+
 			x.terms.Set(termOf(i), postings.NewPosting(uint32(at), quantum(count/(content.Saturation+count))))
 		}
 	}
+
 	x.terms.Scatter()
+
 	for _, words := range []int{2, 4, 9, 14} {
 		b.Run(fmt.Sprint(words, " words"), func(b *testing.B) {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 			w := newWriter(2)
+
 			var took []time.Duration
 			for b.Loop() {
 				start := cpu()
 				x.gather(w.leads(x, words, int(n)), x.alive, ratedFirst+2*DefaultLimit)
 				took = append(took, cpu()-start)
 			}
+
 			reportQuantiles(b, took)
 		})
 	}
@@ -329,6 +377,7 @@ func (w *writer) skip(step float64) float64 { return math.Floor(math.Log(1-w.ran
 
 func (w *writer) leads(x *termIndex, words, n int) []postings.Lead {
 	var leads []postings.Lead
+
 	asked := map[uint64]bool{}
 	for range words {
 		h := termOf(int(w.zipf.Uint64()))
@@ -337,6 +386,7 @@ func (w *writer) leads(x *termIndex, words, n int) []postings.Lead {
 			leads = append(leads, l)
 		}
 	}
+
 	return leads
 }
 
@@ -358,13 +408,16 @@ func BenchmarkFindWhileChanging(b *testing.B) {
 	v, f := population(b, n)
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
+
 	var tasks, changes sync.WaitGroup
 	tasks.Go(func() { _ = f.Run(ctx) })
 	w := newWriter(3)
+
 	next := make([]*directory.Entry, 1<<14)
 	for i := range next {
 		next[i] = w.entry(w.rand.IntN(n))
 	}
+
 	const each = 10
 	asked := make(chan struct{}, 64)
 	changes.Go(func() {
@@ -378,20 +431,25 @@ func BenchmarkFindWhileChanging(b *testing.B) {
 		}
 	})
 	questions := newWriter(2)
+
 	start, longest := processCPU(), time.Duration(0)
 	for b.Loop() {
 		r, began := questions.question(), time.Now()
 		if _, err := f.Find(ctx, Query{Request: r}); err != nil {
 			b.Fatal(err)
 		}
+
 		longest = max(longest, time.Since(began))
 		asked <- struct{}{}
 	}
+
 	close(asked)
 	changes.Wait()
+
 	if err := f.CatchUp(ctx); err != nil {
 		b.Fatal(err)
 	}
+
 	b.ReportMetric((processCPU()-start).Seconds()*1000/float64(b.N), "cpu-s/1000-queries-and-10000-changes")
 	b.ReportMetric(longest.Seconds()*1000, "longest-ms")
 	cancel()
@@ -405,20 +463,26 @@ func BenchmarkLookupBeside(b *testing.B) {
 		b.Run(fmt.Sprint("followed ", followed), func(b *testing.B) {
 			n := min(benchSize(), 20_000)
 			w := newWriter(1)
+
 			v := index.NewView(alpha)
 			for i := range n {
 				v.Own().Put(w.entry(i))
 			}
+
 			if followed {
 				defer follow(b, v)()
 			}
+
 			next := make([]*directory.Entry, 1<<12)
 			for i := range next {
 				next[i] = w.entry(w.rand.IntN(n))
 			}
+
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
+
 			var looked, put time.Duration
+
 			i := 0
 			for ; b.Loop(); i++ {
 				e := *next[i%len(next)]
@@ -427,10 +491,12 @@ func BenchmarkLookupBeside(b *testing.B) {
 				between := cpu()
 				page := v.Lookup(index.Query{Agent: []index.Pattern{{Text: e.Agent}}, Count: 10}, nil)
 				looked, put = looked+cpu()-between, put+between-start
+
 				if len(page.Entries) != 1 {
 					b.Fatalf("%d have the name %s", len(page.Entries), e.Agent)
 				}
 			}
+
 			b.ReportMetric(float64(looked.Nanoseconds())/1000/float64(i), "cpu-µs/lookup")
 			b.ReportMetric(float64(put.Nanoseconds())/1000/float64(i), "cpu-µs/change")
 		})
@@ -443,12 +509,15 @@ func follow(b *testing.B, v *index.View) (stop func()) {
 	if err != nil {
 		b.Fatal(err)
 	}
+
 	ctx, cancel := context.WithCancel(b.Context())
 	if err := f.CatchUp(ctx); err != nil {
 		b.Fatal(err)
 	}
+
 	var task sync.WaitGroup
 	task.Go(func() { _ = f.Run(ctx) })
+
 	return func() { cancel(); task.Wait(); f.Close() }
 }
 
@@ -456,5 +525,6 @@ func follow(b *testing.B, v *index.View) (stop func()) {
 func processCPU() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -9,13 +9,17 @@ func (f *Finder) classify(ctx context.Context) error {
 	if generation == f.classified {
 		return nil
 	}
+
 	for from, more := uint32(0), true; more; from += classBatch {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+
 		more = f.classifyFrom(from)
 	}
+
 	f.classified = generation
+
 	return nil
 }
 
@@ -27,12 +31,14 @@ func (f *Finder) classifyFrom(from uint32) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	terms := f.index
+
 	to := min(from+classBatch, terms.slots.Len())
 	for n := from; n < to; n++ {
 		if terms.alive.Has(n) {
 			terms.reclassify(f, n)
 		}
 	}
+
 	return to < terms.slots.Len()
 }
 
@@ -40,10 +46,12 @@ func (f *Finder) classifyFrom(from uint32) bool {
 // view has no more is about to go.
 func (x *termIndex) reclassify(f *Finder, n uint32) {
 	s := x.slots.At(n)
+
 	entry, ok := f.cfg.View.Peek(x.origins[s.origin], s.rid)
 	if !ok {
 		return
 	}
+
 	if x.reclass(n, x.classOf(entry)) {
 		x.changed(n)
 	}

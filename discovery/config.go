@@ -49,32 +49,40 @@ func (cfg Config) withDefaults() (Config, error) {
 	if cfg.Weights == (Weights{}) {
 		cfg.Weights = DefaultWeights
 	}
+
 	if err := cfg.Weights.Check(); err != nil {
 		return cfg, err
 	}
+
 	if cfg.View == nil {
 		return cfg, errors.New("a finder needs a view")
 	}
+
 	own := cfg.View.Domain()
 	if cfg.Class == nil {
 		cfg.Class = func(e *directory.Entry) string {
 			return strings.Join([]string{e.Origin.Name(), e.Owner.String(), e.Visibility.String(), e.Agent}, "\x00")
 		}
 	}
+
 	if cfg.Verification == nil {
 		cfg.Verification = func(e *directory.Entry) Verification {
 			if e.Origin == own {
 				return Local
 			}
+
 			return Verified
 		}
 	}
+
 	if cfg.Trust == nil {
 		cfg.Trust = func(*directory.Entry) float64 { return 1 }
 	}
+
 	if cfg.Generation == nil {
 		cfg.Generation = func() uint64 { return 0 }
 	}
+
 	if cfg.PerOwner == 0 {
 		cfg.PerOwner = DefaultPerOwner
 	}

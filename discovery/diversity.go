@@ -39,8 +39,10 @@ func (s *selection) pick(most int) {
 	s.picked = ranking{all: s.picked.all[:0], by: map[owner][]*Candidate{}, turned: map[*Candidate]string{}}
 	p := &s.picked
 
-	var within *Candidate    // the best of those within their owners' shares
+	var within *Candidate // the best of those within their owners' shares
+
 	var waiting []*Candidate // those before it that are beyond them, the best first
+
 	at := 0
 	for len(p.all) < most {
 		for ; within == nil && at < len(s.rated); at++ {
@@ -58,6 +60,7 @@ func (s *selection) pick(most int) {
 		case len(waiting) > 0 && (within == nil || within.Score < displacingShare*waiting[0].Score):
 			candidate := waiting[0]
 			waiting = waiting[1:]
+
 			if !s.repeats(candidate) {
 				p.take(candidate)
 				p.beyond = true
@@ -88,6 +91,7 @@ func (s *selection) share() int {
 	if s.isSingle() || s.query.Request.Plain {
 		return 0
 	}
+
 	return s.finder.cfg.PerOwner
 }
 
@@ -101,6 +105,7 @@ func (s *selection) isWeak(candidate *Candidate) bool {
 	default:
 		return false
 	}
+
 	return true
 }
 
@@ -111,16 +116,20 @@ func (s *selection) repeats(candidate *Candidate) bool {
 	if s.isSingle() || len(others) == 0 {
 		return false
 	}
+
 	mine := s.wordsOf(candidate)
 	for _, other := range others {
 		if !areDuplicates(mine, s.wordsOf(other)) {
 			continue
 		}
+
 		other.Flags |= content.FlagDuplicate
 		s.picked.turned[candidate] = WhyDuplicate
 		s.picked.copies++
+
 		return true
 	}
+
 	return false
 }
 
@@ -129,9 +138,11 @@ func areDuplicates(a, b []uint64) bool {
 	if len(a) > len(b) {
 		a, b = b, a
 	}
+
 	if float64(len(a)) < duplicateShare*float64(len(b)) {
 		return false // whatever they have in common
 	}
+
 	both := 0
 	for i, j := 0, 0; i < len(a) && j < len(b); {
 		switch {
@@ -145,7 +156,9 @@ func areDuplicates(a, b []uint64) bool {
 			j++
 		}
 	}
+
 	either := len(a) + len(b) - both
+
 	return either >= duplicateWords && float64(both) >= duplicateShare*float64(either)
 }
 
@@ -154,18 +167,22 @@ func (s *selection) wordsOf(candidate *Candidate) []uint64 {
 	if words, ok := s.words[candidate]; ok {
 		return words
 	}
+
 	reader := s.searches[0].rater.analyser // one for all candidates: it decides on the hashes
 	reader.Restrict(nil)
 	sections := reader.Sections(candidate.shown())
+
 	words := []uint64{}
 	for i := range sections {
 		for _, t := range reader.Read(sections[i].Text) {
 			words = append(words, t.Hash)
 		}
 	}
+
 	slices.Sort(words)
 	words = slices.Compact(words)
 	s.words[candidate] = words
+
 	return words
 }
 
@@ -176,16 +193,19 @@ func (s *selection) crowds(without ownerSet) ownerSet {
 	if s.isSingle() {
 		return found
 	}
+
 	rated := map[owner]int{}
 	for _, c := range s.rated {
 		rated[c.owner]++
 	}
+
 	for o, n := range rated {
 		beyond := s.share() > 0 && len(s.picked.by[o]) > s.share()
 		if !without[o] && (beyond || n >= crowdLeast) {
 			found[o] = true
 		}
 	}
+
 	return found
 }
 
@@ -195,5 +215,6 @@ func (s *selection) whyShort() string {
 	if s.picked.copies > len(s.rated)/2 {
 		return WarnRepeated
 	}
+
 	return WarnBounded
 }

@@ -19,12 +19,14 @@ import (
 // the score at least.
 func diversify(plain []discovery.Candidate) []discovery.Candidate {
 	left := slices.Clone(plain)
+
 	var order []discovery.Candidate
 	for len(left) > 0 {
 		placed := map[directory.Identity]int{}
 		for _, c := range order {
 			placed[c.Entry.Owner]++
 		}
+
 		best := 0
 		if placed[left[0].Entry.Owner] >= discovery.DefaultPerOwner {
 			other := slices.IndexFunc(left, func(c discovery.Candidate) bool {
@@ -32,9 +34,11 @@ func diversify(plain []discovery.Candidate) []discovery.Candidate {
 			})
 			best = max(0, other)
 		}
+
 		order = append(order, left[best])
 		left = slices.Delete(left, best, best+1)
 	}
+
 	return order
 }
 
@@ -46,6 +50,7 @@ func falls(all []discovery.Candidate) bool {
 		case a.Score < b.Score:
 			return 1
 		}
+
 		return 0
 	})
 }
@@ -55,6 +60,7 @@ func TestAnAnswerIsOrderedAsANaiveModelOrdersIt(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, nil)
 		defer w.finder.Close()
+
 		few := rapid.SliceOfN(rapid.SampledFrom(modelWords), 1, 4) // too few to be near duplicates
 		for i := range rapid.IntRange(1, 30).Draw(t, "registrations") {
 			w.put(agent{
@@ -63,6 +69,7 @@ func TestAnAnswerIsOrderedAsANaiveModelOrdersIt(t *testing.T) {
 					Draw(t, "owner"),
 			})
 		}
+
 		query := strings.Join(few.Draw(t, "query"), " ")
 		limit := rapid.IntRange(1, 30).Draw(t, "limit")
 
@@ -70,13 +77,16 @@ func TestAnAnswerIsOrderedAsANaiveModelOrdersIt(t *testing.T) {
 		if !falls(plain.Candidates) || len(plain.Warnings) > 0 {
 			t.Fatalf("in plain order %q with the warnings %q", names(plain), plain.Warnings)
 		}
+
 		want := diversify(plain.Candidates)
 		page := want[:min(limit, len(want))]
+
 		got := w.ask(fmt.Sprintf(`{"query":%q,"limit":%d}`, query, limit))
 		if !slices.EqualFunc(got.Candidates, page, sameCandidate) || got.More != (len(want) > limit) {
 			t.Fatalf("%q, limit %d: found %q, want %q of %d", query, limit, names(got),
 				names(&discovery.Result{Candidates: page}), len(want))
 		}
+
 		if warned := slices.Equal(got.Warnings, []string{discovery.WarnDiversified}); warned == falls(page) {
 			t.Fatalf("%q warns %q", names(got), got.Warnings)
 		}
@@ -89,6 +99,7 @@ func TestAnOwnerOfEverythingFillsThePage(t *testing.T) {
 	for i := range 15 {
 		w.put(agent{name: fmt.Sprintf("planner-%d", i), owner: "busy", description: "Plans a route."})
 	}
+
 	res := w.ask(`{"query":"plan a route"}`)
 	if len(res.Candidates) != 10 || !res.More || len(res.Warnings) > 0 {
 		t.Errorf("found %q, more: %v, with the warnings %q", names(res), res.More, res.Warnings)
@@ -101,6 +112,7 @@ func TestAnOwnerHasItsShareBeforeOthersThatMatchAboutAsWell(t *testing.T) {
 	for i := range 8 {
 		w.put(agent{name: fmt.Sprintf("planner-%d", i), owner: "busy", description: "Plans a route."})
 	}
+
 	w.put(agent{name: "other", description: "Plans a route, or a holiday."})
 	w.put(agent{name: "far", owner: "busy", origin: beta, description: "Plans a route by rail."})
 	w.put(agent{name: "hardly", description: "Sells flowers, bread and newspapers at the station, has maps, and " +
@@ -109,15 +121,18 @@ func TestAnOwnerHasItsShareBeforeOthersThatMatchAboutAsWell(t *testing.T) {
 	res := w.ask(`{"query":"plan a route"}`)
 	expect(t, res, "planner-0", "planner-1", "planner-2", "other", "far", "planner-3", "planner-4", "planner-5",
 		"planner-6", "planner-7")
+
 	if !slices.Equal(res.Warnings, []string{discovery.WarnDiversified}) {
 		t.Errorf("the warnings are %q", res.Warnings)
 	}
+
 	plain := []string{"planner-0", "planner-1", "planner-2", "planner-3", "planner-4", "planner-5", "planner-6",
 		"planner-7"}
 	expect(t, w.ask(`{"query":"plan a route","limit":8,"diversity":false}`), plain...)
 	expect(t, w.ask(`{"query":"plan a route","limit":8,"constraints":{"origins":["alpha.test"]}}`), plain...)
 	res = w.ask(`{"query":"plan a route","constraints":{"owners":"spiffe://alpha.test/busy"}}`)
 	expect(t, res, plain...)
+
 	if got := string(res.Applied["owners"]); got != `["spiffe://alpha.test/busy"]` || res.Excluded["owners"] != 3 ||
 		len(res.Warnings) > 0 {
 		t.Errorf("of one owner: applied %s, excluded %v, warnings %q", res.Applied, res.Excluded, res.Warnings)
@@ -132,6 +147,7 @@ func TestATransferMovesARegistrationToTheShareOfItsNewOwner(t *testing.T) {
 	for i := range 4 {
 		w.put(agent{name: fmt.Sprintf("planner-%d", i), owner: "busy", description: "Plans a route."})
 	}
+
 	moved := *w.put(agent{name: "planner-4", owner: "busy", description: "Plans a route."})
 	w.ask(`{"query":"plan a route"}`)
 	moved.Owner = ownerOf(7)
@@ -151,6 +167,7 @@ func TestAnOwnerThatIsWithheldIsNotFoundByIt(t *testing.T) {
 	}}
 	expect(t, w.askAs(masked, `{"query":"route"}`), "planner")
 	mine := w.askAs(masked, `{"query":"route","constraints":{"owners":"spiffe://alpha.test/ada"}}`)
+
 	others := w.askAs(masked, `{"query":"route","constraints":{"owners":"spiffe://alpha.test/eve"}}`)
 	if len(mine.Candidates) != 0 || mine.Excluded["owners"] != 1 || others.Excluded["owners"] != 1 {
 		t.Errorf("of the owner found %q and excluded %v, of another %v", names(mine), mine.Excluded, others.Excluded)
@@ -166,17 +183,21 @@ func TestSharesAreOfAllThatAReaderSees(t *testing.T) {
 		w.put(agent{name: fmt.Sprintf("planner-%d", i), owner: "busy", description: "Plans a route.",
 			peersOnly: i%2 == 1})
 	}
+
 	for i := range 4 {
 		w.put(agent{name: fmt.Sprintf("rival-%d", i), description: "Plans a route by rail.", peersOnly: i%2 == 1})
 	}
+
 	reader := discovery.Reader{Key: "some", Sees: func(e *directory.Entry) (directory.Redaction, bool) {
 		if e.Visibility.Mesh {
 			return directory.Redaction{}, true
 		}
+
 		return directory.Withhold("tags"), true
 	}}
 	res := w.askAs(reader, `{"query":"plan a route","limit":7}`)
 	busy := func(c discovery.Candidate) bool { return strings.HasPrefix(c.Entry.Agent, "planner-") }
+
 	first := slices.IndexFunc(res.Candidates, func(c discovery.Candidate) bool { return !busy(c) })
 	if len(res.Candidates) != 7 || first != 3 || slices.ContainsFunc(res.Candidates[3:], busy) || !res.More {
 		t.Errorf("found %q, more: %v", names(res), res.More)
@@ -193,19 +214,24 @@ func TestAShortAnswerSaysWhatIsLeftOut(t *testing.T) {
 	for i := range 6 {
 		w.put(agent{name: fmt.Sprintf("copy-%d", i), owner: "copier", description: wordy + strings.Repeat("!", i)})
 	}
+
 	res := w.ask(`{"query":"fastest route for bicycles"}`)
 	expect(t, res, "copy-0")
+
 	if !slices.Equal(res.Warnings, []string{discovery.WarnCollapsed}) {
 		t.Errorf("the warnings are %q", res.Warnings)
 	}
+
 	// Behind the share of their owner they are copies as well.
 	for i := range 3 {
 		w.put(agent{name: fmt.Sprintf("racer-%d", i), owner: "copier", description: "Fastest route for bicycles."})
 	}
+
 	expect(t, w.ask(`{"query":"fastest route for bicycles"}`), "racer-0", "racer-1", "racer-2", "copy-0")
 	w.put(agent{name: "racer-0", description: "Paints."})
 	w.put(agent{name: "racer-1", description: "Paints."})
 	w.put(agent{name: "racer-2", description: "Paints."})
+
 	if res := w.ask(`{"query":"fastest route for bicycles","constraints":{"origins":"alpha.test"}}`); len(res.Candidates) != 6 || len(res.Warnings) > 0 {
 		t.Errorf("of one origin found %q with the warnings %q", names(res), res.Warnings)
 	}
@@ -220,8 +246,10 @@ func TestAnOwnerOfEverythingHidesNobody(t *testing.T) {
 	if testing.Short() {
 		size = 5_000
 	}
+
 	w := newWorld(t, nil)
 	template := w.put(agent{name: "template", description: "Plans a route."})
+
 	put := func(i int, owner directory.Identity, name, description string) {
 		e := *template
 		e.Agent, e.RID, e.Created, e.Owner = name, ridOf(i), uint64(i+10), owner
@@ -234,7 +262,9 @@ func TestAnOwnerOfEverythingHidesNobody(t *testing.T) {
 		put(i, ownerOf(1), fmt.Sprint("planner-", i), "Plans a route.")
 		put(size+i, ownerOf(2), fmt.Sprint("copy-", i), wordy)
 	}
+
 	put(2*size, ownerOf(3), "rival", "Plans a route for people who have time, and has maps.")
+
 	if err := w.finder.CatchUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -243,6 +273,7 @@ func TestAnOwnerOfEverythingHidesNobody(t *testing.T) {
 		began := time.Now()
 		res := w.ask(fmt.Sprintf(`{"query":%q}`, query))
 		t.Log(query, "took", time.Since(began), "and found", names(res))
+
 		if len(res.Candidates) != 10 || !slices.Contains(names(res)[:7], "rival") ||
 			!slices.Equal(res.Warnings, []string{discovery.WarnDiversified}) {
 			t.Errorf("%s: found %q with the warnings %q", query, names(res), res.Warnings)

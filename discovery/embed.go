@@ -33,21 +33,26 @@ func (f *Finder) embedAll(ctx context.Context) {
 		if more && len(batch) == 0 {
 			continue
 		}
+
 		if len(batch) == 0 {
 			select {
 			case <-f.wake:
 			case <-ctx.Done():
 			}
+
 			continue
 		}
+
 		if f.embedBatch(ctx, batch) == nil {
 			size, pause = min(2*size, embedBatch), leastPause
 			continue
 		}
+
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 		}
+
 		size, pause = max(size/2, 1), min(2*pause, mostPause)
 	}
 }
@@ -57,22 +62,26 @@ func (f *Finder) embedAll(ctx context.Context) {
 func (f *Finder) waiting(most int) (ws []waiter, more bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	terms := f.index
 	if model := f.cfg.Embedder.Model(); model != terms.space.model {
 		terms.space.reset(model)
 	}
+
 	slots := terms.space.waiting(most)
 	for _, n := range slots {
 		s, text := terms.slots.At(n), ""
 		if e, ok := f.cfg.View.Peek(terms.origins[s.origin], s.rid); ok && !e.Packed.IsZero() {
 			text = textOf(e.Projection())
 		}
+
 		if hash := f.hashText(text); hash == terms.space.rows.At(n).text {
 			ws = append(ws, waiter{n, hash, text})
 		} else {
 			terms.space.waits.Unset(n) // it has changed: the feed will tell
 		}
 	}
+
 	return ws, len(slots) > 0
 }
 
@@ -81,14 +90,18 @@ func (f *Finder) embedBatch(ctx context.Context, batch []waiter) error {
 	for i := range batch {
 		texts[i] = batch[i].text
 	}
+
 	bound, cancel := context.WithTimeout(ctx, batchPatience)
 	defer cancel()
+
 	model, vs, err := embed(bound, f.cfg.Embedder, texts)
 	if err != nil {
 		return err
 	}
+
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	space := f.index.space
 	switch {
 	case model != space.model:
@@ -98,6 +111,7 @@ func (f *Finder) embedBatch(ctx context.Context, batch []waiter) error {
 	case space.length != len(vs[0].q):
 		return errAway
 	}
+
 	for i, w := range batch {
 		// What has changed meanwhile waits again, or has gone.
 		if w.slot < space.rows.Len() && space.rows.At(w.slot).text == w.hash {
@@ -105,6 +119,7 @@ func (f *Finder) embedBatch(ctx context.Context, batch []waiter) error {
 			space.waits.Unset(w.slot)
 		}
 	}
+
 	return nil
 }
 
@@ -116,9 +131,11 @@ func textOf(p *directory.Projection) string {
 			out.WriteString(strings.ToValidUTF8(section.Text[:max(0, maxEmbedded-1-out.Len())], ""))
 			break
 		}
+
 		out.WriteString(section.Text)
 		out.WriteByte('\n')
 	}
+
 	return out.String()
 }
 
@@ -130,5 +147,6 @@ func (f *Finder) textHash(projection *directory.Projection, flags content.Flags)
 	if f.cfg.Embedder == nil || flags&content.SpamFlags != 0 {
 		return 0
 	}
+
 	return f.hashText(textOf(projection))
 }

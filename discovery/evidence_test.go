@@ -22,13 +22,16 @@ func TestEvidencePointsAtTheText(t *testing.T) {
 	res := w.ask(`{"query":"a quiet cycling route","include_evidence":true}`)
 	expect(t, res, "route-planner")
 	ev := res.Candidates[0].Evidence
+
 	derived := map[string]bool{}
 	for _, s := range ev.Snippets {
 		derived[s.Pointer] = s.Derived
+
 		text := at(t, a.document(), a.name, s.Pointer)
 		if len(s.Spans) == 0 {
 			t.Errorf("the snippet %s has no spans", s.Pointer)
 		}
+
 		for _, span := range s.Spans {
 			word := strings.ToLower(text[span[0]:span[1]])
 			if !slices.ContainsFunc([]string{"quiet", "cycling", "cyclist", "route"}, func(q string) bool {
@@ -38,6 +41,7 @@ func TestEvidencePointsAtTheText(t *testing.T) {
 			}
 		}
 	}
+
 	want := map[string]bool{"/name": false, "/description": false, "/capabilities/0/name": true,
 		"/capabilities/0/tags/0": true, "/capabilities/0/description": true, "/examples/0/text": false}
 	for p, d := range want {
@@ -45,6 +49,7 @@ func TestEvidencePointsAtTheText(t *testing.T) {
 			t.Errorf("the snippet %s: there %v, derived %v", p, ok, got)
 		}
 	}
+
 	if len(derived) != len(want) {
 		t.Errorf("snippets are at %v", derived)
 	}
@@ -53,13 +58,16 @@ func TestEvidencePointsAtTheText(t *testing.T) {
 // at returns the string at a pointer of a registration as GET /ad/r/{rid} shows it.
 func at(t *testing.T, doc []byte, name, pointer string) string {
 	t.Helper()
+
 	if pointer == "/name" {
 		return name // of the agent, which is no member of the document
 	}
+
 	var v any
 	if err := json.Unmarshal(doc, &v); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, step := range strings.Split(pointer, "/")[1:] {
 		switch in := v.(type) {
 		case map[string]any:
@@ -68,10 +76,12 @@ func at(t *testing.T, doc []byte, name, pointer string) string {
 			v = in[int(step[0]-'0')]
 		}
 	}
+
 	s, ok := v.(string)
 	if !ok {
 		t.Fatalf("%s points at %v", pointer, v)
 	}
+
 	return s
 }
 
@@ -82,28 +92,35 @@ func TestTermsAddUp(t *testing.T) {
 	res := w.ask(`{"query":"Planning a route","include_evidence":true}`)
 	expect(t, res, "route-planner", "route-66")
 	c := res.Candidates[0]
+
 	var sum float64
 	for _, term := range c.Evidence.Terms {
 		var fields float64
 		for _, v := range term.Fields {
 			fields += v
 		}
+
 		if math.Abs(fields-term.Adds) > 1e-9 {
 			t.Errorf("%s adds %v, in its fields %v", term.Term, term.Adds, fields)
 		}
+
 		sum += term.Adds
+
 		having := map[string]float64{"plan": 1, "rout": 2}[term.Term]
 		if idf := math.Log(1 + (4-having+.5)/(having+.5)); math.Abs(term.IDF-idf) > 1e-9 {
 			t.Errorf("%s tells %v, want %v: %v of 4 have it", term.Term, term.IDF, idf, having)
 		}
 	}
+
 	if sum <= 0 || sum > c.Components.Context {
 		t.Errorf("terms add %v to a context of %v", sum, c.Components.Context)
 	}
+
 	if got := []string{c.Evidence.Terms[0].Text, c.Evidence.Terms[1].Text}; !slices.Equal(got,
 		[]string{"Planning", "route"}) {
 		t.Errorf("terms as the query has them: %q", got)
 	}
+
 	if c.Evidence.Weights != discovery.DefaultWeights {
 		t.Errorf("weights are %+v", c.Evidence.Weights)
 	}
@@ -112,6 +129,7 @@ func TestTermsAddUp(t *testing.T) {
 // Requirement: XU-059
 func TestWithoutEvidenceThereIsNone(t *testing.T) {
 	w := newWorld(t, nil, agent{name: "planner", tags: []string{"Maps"}, examples: []string{"Plan a route on maps"}})
+
 	c := w.ask(`{"query":"maps","include_evidence":false}`).Candidates[0]
 	if c.Evidence != nil || c.MatchedExamples != nil || !slices.Equal(c.MatchedTags, []string{"Maps"}) {
 		t.Errorf("evidence %+v, examples %+v, tags %q", c.Evidence, c.MatchedExamples, c.MatchedTags)

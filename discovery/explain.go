@@ -47,24 +47,30 @@ func (f *Finder) Explain(ctx context.Context, query Query, entry *directory.Entr
 		if ok && sight != f.cfg.sight {
 			f = f.as(sight)
 		}
+
 		if !ok || f == nil {
 			return nil, ErrUnknown
 		}
 	}
+
 	selection, err := f.newSelection(ctx, &query)
 	if err != nil {
 		return nil, err
 	}
 	defer selection.close()
+
 	selection.alone = true
 	if err := selection.collect(ctx, ratedMost); err != nil {
 		return nil, err
 	}
+
 	own := selection.searches[0]
+
 	candidate, why, ok := own.look(entry)
 	if !ok {
 		return nil, ErrUnknown
 	}
+
 	selection.arrange()
 	selection.pick(len(selection.rated))
 
@@ -73,14 +79,17 @@ func (f *Finder) Explain(ctx context.Context, query Query, entry *directory.Entr
 		explanation.Rank = slices.Index(selection.picked.all, candidate) + 1
 		explanation.Why = selection.became(candidate, explanation.Rank)
 	}
+
 	limit := query.Request.Limit
 	if len(selection.picked.all) >= limit {
 		explanation.Needed = selection.picked.all[limit-1].Score
 	}
+
 	explanation.Candidate = *candidate
 	explanation.Candidate.Freshness = freshness(candidate.Entry, own.rater.now)
 	own.rater.explain(&explanation.Candidate)
 	explanation.Candidate.rater = nil
+
 	return explanation, nil
 }
 
@@ -93,10 +102,12 @@ func (s *selection) became(candidate *Candidate, rank int) string {
 	case rank <= limit:
 		return WhyFound
 	}
+
 	worse := func(other *Candidate) bool { return s.searches[0].rater.compare(candidate, other) < 0 }
 	if slices.ContainsFunc(s.picked.all[:limit], worse) {
 		return WhyPerOwner
 	}
+
 	return WhyBehind
 }
 
@@ -106,28 +117,35 @@ func (s *selection) became(candidate *Candidate, rank int) string {
 func (s *search) look(entry *directory.Entry) (candidate *Candidate, why string, ok bool) {
 	indexed, why, ok := s.sift(entry)
 	sight := s.finder.cfg.sight
+
 	v := kinds.Redact(entry, sight)
 	if !s.query.Reader.sees(entry, sight) || !ok || v.Packed.IsZero() {
 		return nil, "", false
 	}
+
 	for _, c := range s.rated {
 		if c.Entry.Origin == entry.Origin && c.Entry.RID == entry.RID {
 			return c, "", true
 		}
 	}
+
 	projection := v.Projection()
 	candidate = s.rater.rate(v, projection, indexed)
 	candidate.owner, candidate.rater = ownerOf(entry), s.rater
 	s.rater.blend(candidate)
+
 	if why == "" {
 		why = s.finder.late(s.query, entry, projection.Status, s.rater.now)
 	}
+
 	if k := candidate.Components; why == "" && k.Context == 0 && k.Tag == 0 && len(candidate.MatchedTags) == 0 {
 		why = WhyNoMatch
 	}
+
 	if why == "" {
 		s.rated = append(s.rated, candidate)
 	}
+
 	return candidate, why, true
 }
 
@@ -137,18 +155,23 @@ func (s *search) sift(entry *directory.Entry) (l indexed, why string, ok bool) {
 	finder := s.finder
 	finder.mu.RLock()
 	defer finder.mu.RUnlock()
+
 	n, ok := finder.index.find(entry.Origin, entry.RID)
 	if !ok || !finder.readers.of(finder.index, finder.cfg.View, s.query.Reader).slots.Has(n) {
 		return indexed{}, "", false
 	}
+
 	var one postings.Bitset
 	one.Set(n)
+
 	sieve := finder.sieve(s.query, &visibleSet{slots: one, count: 1})
 	for reason := range sieve.excluded {
 		why = reason
 	}
+
 	sieve.close()
 	l = finder.index.locate(n)
 	s.nearnessOf(finder.index, &l)
+
 	return l, why, true
 }

@@ -12,14 +12,17 @@ import (
 
 func (w *world) explain(r discovery.Reader, request, name string) (*discovery.Explanation, error) {
 	w.t.Helper()
+
 	req, err := discovery.ParseRequest([]byte(request))
 	if err != nil {
 		w.t.Fatal(err)
 	}
+
 	e, ok := w.view.Get(alpha, w.rids[name])
 	if !ok {
 		w.t.Fatal(name, "is not registered")
 	}
+
 	return w.finder.Explain(w.t.(*testing.T).Context(), discovery.Query{Request: req, Reader: r}, e)
 }
 
@@ -40,6 +43,7 @@ func TestAnExplanationSaysWhatBecameOfACandidate(t *testing.T) {
 		w.put(agent{name: fmt.Sprintf("busy-%d", i), owner: "busy",
 			description: fmt.Sprintf("Plans routes for vehicle%d, slowly and with many words about all of it.", i)})
 	}
+
 	for _, c := range []struct {
 		request, name, why string
 		rank               int
@@ -60,13 +64,17 @@ func TestAnExplanationSaysWhatBecameOfACandidate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if x.Why != c.why || x.Rank != c.rank {
 			t.Errorf("%s: %s is %s with rank %d, want %s with %d", c.request, c.name, x.Why, x.Rank, c.why, c.rank)
 		}
+
 		w.check(&x.Candidate)
+
 		if x.Candidate.Entry.Agent != c.name || x.Candidate.Evidence == nil {
 			t.Errorf("%s: explained %+v", c.request, x.Candidate)
 		}
+
 		if x.Why == discovery.WhyBehind && x.Needed <= x.Candidate.Score {
 			t.Errorf("%s: %s has %v, and %v is needed", c.request, c.name, x.Candidate.Score, x.Needed)
 		}
@@ -79,6 +87,7 @@ func TestAnExplanationIsSilentOnWhatIsHidden(t *testing.T) {
 	if x, err := w.explain(public, `{"query":"route"}`, "secret"); !errors.Is(err, discovery.ErrUnknown) {
 		t.Errorf("what is hidden is explained: %+v, %v", x, err)
 	}
+
 	everything := discovery.Reader{Key: "everything", Sees: whole(func(*directory.Entry) bool { return true })}
 	if x, err := w.explain(everything, `{"query":"route"}`, "secret"); err != nil || x.Why != discovery.WhyFound {
 		t.Errorf("who sees it is told %+v, %v", x, err)

@@ -33,30 +33,38 @@ func (f *Finder) sieve(query *Query, s *visibleSet) *filters {
 	v.own = false
 	v.excluded = map[string]int{}
 	v.left = s.count
+
 	terms := f.index
 	if !query.AnyStatus && terms.terms.Has(terms.hash(content.MarkInactive)) {
 		v.without("status", terms, content.MarkInactive)
 	}
+
 	r := query.Request
 	if len(r.Constraints.Origins) > 0 {
 		v.within("origins", terms, terms1(content.MarkOrigin, r.Constraints.Origins))
 	}
+
 	if len(r.Constraints.Owners) > 0 {
 		v.withinOwners(terms, r.Constraints.Owners, f.cfg.sight.Allows(directory.KindAD, "reg", "owner"))
 	}
+
 	if len(r.Constraints.Regions) > 0 {
 		v.within("region", terms, terms1(content.MarkRegion, r.Constraints.Regions))
 	}
+
 	if len(r.Protocols) > 0 {
 		v.within("protocols", terms, terms1(content.MarkProtocol, r.Protocols))
 	}
+
 	for _, t := range r.RequiredTags {
 		wanted := []string{content.MarkTag + content.NormalTag(t)}
 		if r.Expand {
 			wanted = append(wanted, f.narrower(t)...)
 		}
+
 		v.within("required_tags", terms, wanted)
 	}
+
 	for _, t := range r.ExcludedTags {
 		for _, term := range append(f.narrower(t), content.MarkTag+content.NormalTag(t)) {
 			if terms.terms.Has(terms.hash(term)) {
@@ -64,6 +72,7 @@ func (f *Finder) sieve(query *Query, s *visibleSet) *filters {
 			}
 		}
 	}
+
 	return v
 }
 
@@ -82,6 +91,7 @@ func terms1(mark string, texts []string) []string {
 	for i, t := range texts {
 		ts[i] = mark + t
 	}
+
 	return ts
 }
 
@@ -91,6 +101,7 @@ func (f *Finder) narrower(tag string) []string {
 	for _, n := range f.taxonomies.Expand(content.NormalTag(tag)) {
 		ts = append(ts, content.MarkTag+n.Tag)
 	}
+
 	return ts
 }
 
@@ -100,6 +111,7 @@ func (v *filters) within(reason string, terms *termIndex, wanted []string) {
 	for _, t := range wanted {
 		terms.mark(t, v.scratch)
 	}
+
 	v.leave(reason, 0)
 }
 
@@ -121,12 +133,14 @@ func (v *filters) withinOwners(terms *termIndex, owners []string, told bool) {
 				wanted = append(wanted, terms.hashOwner(id))
 			}
 		}
+
 		postings.Each(v.ok, func(n uint32) {
 			if slices.Contains(wanted, terms.slots.At(n).owner) {
 				v.scratch.Set(n)
 			}
 		})
 	}
+
 	v.leave("owners", 0)
 }
 
@@ -137,17 +151,20 @@ func (v *filters) withoutOwners(terms *termIndex, without ownerSet) {
 	if len(without) == 0 {
 		return
 	}
+
 	type key struct {
 		origin uint16
 		owner  uint32
 	}
 	unwanted := map[key]bool{}
+
 	var near [256]bool // whether an unwanted owner's hash may end so: most slots need no map
 	for owner := range without {
 		origin, ok := terms.numbers[owner.origin]
 		if !ok {
 			continue
 		}
+
 		hash := terms.hashOwner(owner.id)
 		unwanted[key{origin, hash}] = true
 		near[uint8(hash)] = true
@@ -189,13 +206,16 @@ func (v *filters) keep(but uint64) int {
 		v.room = append(v.room[:0], v.ok...)
 		v.ok, v.own = v.room, true
 	}
+
 	left := 0
 	for i, have := range v.scratch {
 		v.ok[i] &= have ^ but
 		left += bits.OnesCount64(v.ok[i])
 	}
+
 	gone := v.left - left
 	v.left = left
+
 	return gone
 }
 
@@ -218,6 +238,7 @@ func (f *Finder) late(query *Query, entry *directory.Entry, status string, now t
 	case query.Where != nil:
 		return query.Where(kinds.Redact(entry, f.cfg.sight))
 	}
+
 	return ""
 }
 
@@ -231,6 +252,7 @@ func ageOf(entry *directory.Entry, now time.Time) int64 {
 	if entry.Lifetime == 0 {
 		refreshed = entry.UpdatedAt
 	}
+
 	return max(0, (now.UnixMilli()-refreshed)/1000)
 }
 
@@ -240,7 +262,9 @@ func freshnessOf(entry *directory.Entry, now time.Time) float64 {
 	if entry.Lifetime == 0 {
 		return 1
 	}
+
 	used := float64(ageOf(entry, now)) / float64(entry.Lifetime)
+
 	return 1 - .2*min(max(used-.5, 0), .5)
 }
 
@@ -250,6 +274,7 @@ func (q *Query) applied() appliedFilters {
 	if !q.AnyStatus {
 		filters["status"] = filterValue([]any{directory.StatusActive, nil})
 	}
+
 	put := func(name string, values []string) {
 		if len(values) > 0 {
 			filters[name] = filterValue(values)
@@ -261,11 +286,14 @@ func (q *Query) applied() appliedFilters {
 	put("region", r.Constraints.Regions)
 	put("origins", r.Constraints.Origins)
 	put("owners", r.Constraints.Owners)
+
 	if r.Constraints.MaxAge >= 0 {
 		filters["max_results_age_seconds"] = filterValue(r.Constraints.MaxAge)
 	}
+
 	if r.Constraints.MinVerification > Pending {
 		filters["min_verification"] = filterValue(r.Constraints.MinVerification.String())
 	}
+
 	return filters
 }

@@ -16,60 +16,74 @@ import (
 func TestALabelIsFoundAsTheIndexChanges(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 1))
 	x := newIndex(&Config{}, maphash.MakeSeed(), nil)
+
 	labels := make([]string, 19)
 	for i := range labels {
 		labels[i] = content.MarkTag + string(rune('a'+i))
 	}
+
 	has := map[uint32]uint32{} // the bits of the labels of what lives
 	add := func() {
 		n, bits := x.slots.Take(), r.Uint32()
 		if r.IntN(20) > 0 {
 			bits &= 1<<10 - 1 // the others are rare
 		}
+
 		x.alive.Set(n)
+
 		for i, l := range labels {
 			if bits>>i&1 == 1 {
 				x.terms.Set(x.hash(l), postings.NewPosting(n, 1))
 			}
 		}
+
 		has[n] = bits
 	}
+
 	var gone []uint32
 	remove := func() {
 		for n := range has {
 			x.alive.Unset(n)
 			delete(has, n)
 			gone = append(gone, n)
+
 			return
 		}
 	}
 	sweep := func() {
 		for at := (postings.SweepPosition{}); !x.terms.Sweep(&at, x.alive, 1<<20); {
 		}
+
 		for _, n := range gone {
 			x.slots.Give(n)
 		}
+
 		gone = nil
 	}
 	ask := func(i int) {
 		set := make(postings.Bitset, len(x.alive))
 		x.mark(labels[i], set)
+
 		for n, w := range set {
 			set[n] = w & x.alive[n]
 		}
+
 		want := make(postings.Bitset, len(x.alive))
 		for n, bits := range has {
 			if bits>>i&1 == 1 {
 				want.Set(n)
 			}
 		}
+
 		if !slices.Equal(set, want) {
 			t.Errorf("label %d has %d, want %d", i, set.Count(), want.Count())
 		}
 	}
+
 	for range 9000 {
 		add()
 	}
+
 	for round := range 60 {
 		for range r.IntN([]int{3, 30, 300}[round%3]) {
 			if r.IntN(2) == 0 {
@@ -78,14 +92,17 @@ func TestALabelIsFoundAsTheIndexChanges(t *testing.T) {
 				add()
 			}
 		}
+
 		if round%20 == 19 {
 			sweep()
 		}
+
 		var asked sync.WaitGroup
 		for range 3 {
 			i := r.IntN([]int{2, len(labels)}[round%2])
 			asked.Go(func() { ask(i) })
 		}
+
 		asked.Wait()
 	}
 }

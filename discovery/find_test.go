@@ -37,6 +37,7 @@ func TestWordsFindWhatTheySay(t *testing.T) {
 	} {
 		expect(t, w.ask(fmt.Sprintf(`{"query":%q}`, query)), want)
 	}
+
 	expect(t, w.ask(`{"query":"harvest potatoes"}`))
 }
 
@@ -61,6 +62,7 @@ func TestFiltersComeFirst(t *testing.T) {
 		a.description = "Plans a route."
 		return a
 	}
+
 	w := newWorld(t, nil,
 		route(agent{name: "a", tags: []string{"Route_Planning"}, protocols: []string{"a2a"}, region: "eu"}),
 		route(agent{name: "b", tags: []string{"route planning", "beta"}, protocols: []string{"mcp"},
@@ -90,14 +92,17 @@ func TestFiltersComeFirst(t *testing.T) {
 			t.Errorf("%s finds %q, want %q", request, got, want)
 		}
 	}
+
 	res := w.ask(`{"query":"route","required_tags":["Route Planning"],"protocols":["a2a"],"constraints":{"cost":{"max":1},"latency":2}}`)
 	if got := string(res.Applied["required_tags"]) + string(res.Applied["protocols"]) +
 		string(res.Applied["status"]); got != `["Route Planning"]["a2a"]["active",null]` {
 		t.Errorf("applied filters are %s", res.Applied)
 	}
+
 	if len(res.Applied) != 3 || !slices.Equal(res.Unsupported, []string{"cost", "latency"}) {
 		t.Errorf("applied %s, unsupported %q", res.Applied, res.Unsupported)
 	}
+
 	if want := map[string]int{"status": 1, "protocols": 3}; !reflect.DeepEqual(res.Excluded, want) {
 		t.Errorf("filters excluded %v, want %v", res.Excluded, want)
 	}
@@ -106,11 +111,14 @@ func TestFiltersComeFirst(t *testing.T) {
 // Requirement: XU-012
 func TestStrictRequestsFailWhereAFilterCannotBeApplied(t *testing.T) {
 	w := newWorld(t, nil, planner)
+
 	r, err := discovery.ParseRequest([]byte(`{"query":"route","strict":true,"constraints":{"region":"eu","cost":3}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	_, err = w.finder.Find(t.Context(), discovery.Query{Request: r})
+
 	var unsupported *discovery.UnsupportedError
 	if !errors.As(err, &unsupported) || !slices.Equal(unsupported.Names, []string{"cost"}) {
 		t.Errorf("a strict request with an unknown constraint: %v", err)
@@ -127,9 +135,11 @@ func TestAgeAndVerificationAreHardFilters(t *testing.T) {
 	expect(t, w.ask(`{"query":"route","constraints":{"min_verification":"witnessed"}}`), "new", "old")
 	res := w.ask(`{"query":"route","constraints":{"max_results_age_seconds":86400,"min_verification":"verified"}}`)
 	expect(t, res, "new", "old", "far")
+
 	if f := res.Candidates[1].Freshness; f.AgeSeconds < 3*3600 || f.AgeSeconds > 3*3600+60 || f.Stale {
 		t.Errorf("three hours after the last refresh the candidate says %+v", f)
 	}
+
 	if res := w.ask(`{"query":"route","constraints":{"max_results_age_seconds":3600}}`); res.Excluded["max_results_age_seconds"] != 1 {
 		t.Errorf("excluded %v", res.Excluded)
 	}
@@ -142,6 +152,7 @@ func TestWhatIsNotRenewedCountsLess(t *testing.T) {
 		agent{name: "good", description: "Plans a route.", age: lifetime * 4 / 10})
 	res := w.ask(`{"query":"route"}`)
 	expect(t, res, "good", "late")
+
 	if good, late := res.Candidates[0].Components.Freshness, res.Candidates[1].Components.Freshness; good != 1 ||
 		late >= 1 || late < .9 {
 		t.Errorf("freshness of the one in time is %v, of the other %v", good, late)
@@ -157,10 +168,12 @@ func TestTheBestExampleCounts(t *testing.T) {
 			examples: []string{"Wake me at seven", one, "Order flowers for my mother", "Find a lost suitcase"}})
 	res := w.ask(`{"query":"a table for two in Lisbon","include_evidence":true}`)
 	expect(t, res, "a-single", "b-several")
+
 	a, b := res.Candidates[0], res.Candidates[1]
 	if a.Components.Example != b.Components.Example || a.Components.Example == 0 {
 		t.Errorf("the same example among others scores %v, alone %v", b.Components.Example, a.Components.Example)
 	}
+
 	if len(b.MatchedExamples) != 1 || b.MatchedExamples[0].ID != "ex-2" || b.MatchedExamples[0].Text != one ||
 		b.MatchedExamples[0].Score != b.Components.Example {
 		t.Errorf("matched examples are %+v", b.MatchedExamples)
@@ -179,16 +192,20 @@ func TestTagsStandForBroaderOnesWhereTheRequestSaysSo(t *testing.T) {
 	expect(t, w.ask(`{"query":"delivers","required_tags":["food"]}`), "direct")
 	res := w.ask(`{"query":"delivers","required_tags":["food"],"preferred_tags":["food"],"expand":true,"include_evidence":true}`)
 	expect(t, res, "direct", "kind")
+
 	if direct := res.Candidates[0]; !slices.Equal(direct.MatchedTags, []string{"FOOD"}) ||
 		len(direct.Evidence.ExpandedTags) != 0 {
 		t.Errorf("the direct match says tags %q, expanded %+v", direct.MatchedTags, direct.Evidence.ExpandedTags)
 	}
+
 	kind := res.Candidates[1]
 	if want := []discovery.ExpandedMatch{{Asked: "food", Tag: "sushi",
 		Taxonomy: "kitchen"}}; len(kind.MatchedTags) != 0 || !slices.Equal(kind.Evidence.ExpandedTags, want) {
 		t.Errorf("the expanded match says tags %q, expanded %+v", kind.MatchedTags, kind.Evidence.ExpandedTags)
 	}
+
 	expect(t, w.ask(`{"query":"delivers","excluded_tags":["food"]}`), "plain")
+
 	if got := names(w.ask(`{"query":"delivers","preferred_tags":["food"]}`)); !slices.Equal(got,
 		[]string{"direct", "kind", "plain"}) {
 		t.Errorf("preferred tags order %q", got)
@@ -202,15 +219,19 @@ func TestTiesBreakByOriginAndRID(t *testing.T) {
 		if far {
 			a.origin = beta
 		}
+
 		return a
 	}
+
 	w := newWorld(t, nil)
 	for _, a := range []agent{same("x1", true), same("x2", false), same("x3", true), same("x4", false)} {
 		w.put(a)
 	}
+
 	for range 5 {
 		res := w.ask(`{"query":"route"}`)
 		expect(t, res, "x2", "x4", "x1", "x3")
+
 		if a, b := res.Candidates[0].Score, res.Candidates[3].Score; a != b {
 			t.Errorf("two who say the same score %v and %v", a, b)
 		}
@@ -236,6 +257,7 @@ func TestProtocolsAskedForCountByPreference(t *testing.T) {
 		agent{name: "first", description: "Plans a route.", protocols: []string{"a2a", "mcp"}})
 	res := w.ask(`{"query":"route","protocols":["a2a"]}`)
 	expect(t, res, "first", "beside")
+
 	if a, b := res.Candidates[0].Components.Protocol, res.Candidates[1].Components.Protocol; a != 1 || b >= a {
 		t.Errorf("the components are %v and %v", a, b)
 	}
@@ -247,6 +269,7 @@ func TestLimitAndMore(t *testing.T) {
 	for i := range 25 {
 		w.put(agent{name: fmt.Sprintf("planner-%d", i), description: "Plans a route."})
 	}
+
 	for request, want := range map[string]int{`{"query":"route"}`: 10, `{"query":"route","limit":24}`: 24,
 		`{"query":"route","limit":25}`: 25, `{"query":"route","limit":1000}`: 25} {
 		res := w.ask(request)
@@ -260,20 +283,24 @@ func TestLimitAndMore(t *testing.T) {
 func TestASurfaceMayFilter(t *testing.T) {
 	w := newWorld(t, nil, planner, agent{name: "other-planner", description: "Plans a route."},
 		agent{name: "resting", description: "Plans a route.", status: "inactive"})
+
 	r, err := discovery.ParseRequest([]byte(`{"query":"route"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	res, err := w.finder.Find(t.Context(), discovery.Query{Request: r, AnyStatus: true,
 		Where: func(e *directory.Entry) string {
 			if e.Agent == "route-planner" {
 				return "not_it"
 			}
+
 			return ""
 		}})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if got := slices.Sorted(slices.Values(names(res))); !slices.Equal(got, []string{"other-planner", "resting"}) ||
 		res.Excluded["not_it"] != 1 {
 		t.Errorf("found %q, excluded %v", got, res.Excluded)
@@ -284,10 +311,12 @@ func TestAQueryEndsWithItsContext(t *testing.T) {
 	w := newWorld(t, nil, planner)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
+
 	r, err := discovery.ParseRequest([]byte(`{"query":"route"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := w.finder.Find(ctx, discovery.Query{Request: r}); !errors.Is(err, context.Canceled) {
 		t.Errorf("the query ended with %v", err)
 	}
@@ -299,6 +328,7 @@ func TestAFinderRefusesWeightsThatDoNotAddUp(t *testing.T) {
 			t.Errorf("a finder was made with the weights %+v", bad)
 		}
 	}
+
 	if _, err := discovery.New(discovery.Config{}); err == nil {
 		t.Error("a finder was made without a view")
 	}

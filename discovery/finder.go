@@ -62,11 +62,13 @@ func New(cfg Config) (*Finder, error) {
 		reader: content.NewReader(analysis.NewIndexing(seed)), wake: make(chan struct{}, 1)}
 	finder.breaker.asking = make(chan struct{}, maxAsking)
 	finder.index = newIndex(&finder.cfg, seed, finder.wake)
+
 	var end context.CancelFunc
 	finder.ended, end = context.WithCancel(context.Background())
 	end()
 	finder.analysers.New = func() any { return content.NewReader(analysis.New(seed)) }
 	finder.watcher, finder.classified = finder.watch(), cfg.Generation()
+
 	return finder, nil
 }
 
@@ -94,6 +96,7 @@ type Size struct {
 func (f *Finder) Size() Size {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
+
 	return Size{f.index.count, f.index.terms.Len(), f.index.left}
 }
 
@@ -110,13 +113,16 @@ func (f *Finder) Flagged(limit int) []FlaggedEntry {
 	_ = f.refresh(context.Background()) // which does not end
 	f.mu.RLock()
 	defer f.mu.RUnlock()
+
 	found := make([]FlaggedEntry, 0, len(f.index.flagged))
 	for n, flags := range f.index.flagged {
 		s := f.index.slots.At(n)
 		found = append(found, FlaggedEntry{f.index.origins[s.origin], s.rid, flags})
 	}
+
 	slices.SortFunc(found, func(a, b FlaggedEntry) int {
 		return cmp.Or(strings.Compare(a.Origin.Name(), b.Origin.Name()), a.RID.Compare(b.RID))
 	})
+
 	return found[:min(limit, len(found))]
 }

@@ -22,19 +22,24 @@ func (f *Finder) Run(ctx context.Context) error {
 		defer cancel()
 		embedding.Go(func() { f.embedAll(bound) })
 	}
+
 	for {
 		if err := f.CatchUp(ctx); err != nil {
 			return err
 		}
+
 		if err := f.classify(ctx); err != nil {
 			return err
 		}
+
 		if err := f.followParts(ctx); err != nil {
 			return err
 		}
+
 		f.feed.Lock()
 		mark := f.watcher.ResumeToken()
 		f.feed.Unlock()
+
 		if err := f.cfg.View.Await(ctx, mark); err != nil {
 			return err
 		}
@@ -46,15 +51,18 @@ func (f *Finder) Run(ctx context.Context) error {
 func (f *Finder) CatchUp(ctx context.Context) error {
 	f.feed.Lock()
 	defer f.feed.Unlock()
+
 	end := f.watcher.End()
 	for f.behind(end) {
 		if done := f.follow(); done {
 			return nil
 		}
+
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -79,16 +87,20 @@ func (f *Finder) refresh(ctx context.Context) error {
 	if f.begun.Load() {
 		return f.CatchUp(ctx)
 	}
+
 	if !f.feed.TryLock() {
 		return nil
 	}
+
 	defer f.feed.Unlock()
+
 	start := time.Now()
 	for n := 0; n < patientReads || time.Since(start) < patience; n++ {
 		if done := f.follow(); done {
 			return nil
 		}
 	}
+
 	return nil
 }
 
@@ -99,21 +111,25 @@ func (f *Finder) follow() bool {
 	if f.watcher.ResumeToken().IsZero() {
 		ctx = context.Background() // it is told what was there, and does not wait
 	}
+
 	events, err := f.watcher.Next(ctx)
 	switch {
 	case errors.Is(err, index.ErrBehind):
 		f.watcher.Close()
 		f.watcher = f.watch()
 		f.begun.Store(false)
+
 		return false
 	case err != nil:
 		return true
 	}
+
 	for len(events) > 0 {
 		n := min(len(events), feedBatch)
 		f.apply(events[:n])
 		events = events[n:]
 	}
+
 	return false
 }
 
@@ -137,33 +153,41 @@ func (f *Finder) apply(events []index.Event) {
 			step.has, step.same = false, false // it is left out, and what was indexed of it removed
 		}
 	}
+
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	for i := range events {
 		step := &f.batch[i]
 		if !f.cfg.Panics.Do(contain.Discovery, func() { f.index1(step) }) {
 			step.has, step.same = false, false
 			f.cfg.Panics.Do(contain.Discovery, func() { f.index1(step) })
 		}
+
 		f.batch[i].event = index.Event{}
 	}
+
 	f.index.tidy()
 }
 
 func (f *Finder) prepare(step *step, event *index.Event) {
 	step.event = *event
 	step.has, step.same = false, false
+
 	if event.Kind == index.EventRemoved {
 		return
 	}
+
 	is := f.projection(event.Entry, &f.reader.Projection)
 	if step.has = is != nil; !step.has {
 		return
 	}
+
 	if was := f.projection(event.Old, &f.shownBefore); was != nil && content.SameTexts(was, is) {
 		step.same = true
 		return
 	}
+
 	step.now.read(f.reader, event.Entry, is)
 	step.now.text = f.textHash(is, step.now.Flags)
 }
@@ -174,11 +198,14 @@ func (f *Finder) projection(entry *directory.Entry, room *directory.Projection) 
 	if entry == nil || entry.Packed.IsZero() {
 		return nil
 	}
+
 	v := kinds.Redact(entry, f.cfg.sight)
 	if v.Packed.IsZero() {
 		return nil
 	}
+
 	v.Unpack(room)
+
 	return room
 }
 

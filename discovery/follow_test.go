@@ -16,9 +16,11 @@ func TestChangesAreSeenAtOnce(t *testing.T) {
 	w := newWorld(t, nil, planner, translator)
 	expect(t, w.ask(`{"query":"route"}`), "route-planner")
 	w.put(agent{name: "second-planner", description: "Plans a route."})
+
 	if res := w.ask(`{"query":"route"}`); len(res.Candidates) != 2 {
 		t.Errorf("after a registration found %q", names(res))
 	}
+
 	w.put(agent{name: "route-planner", description: "Bakes bread now.", tags: []string{"bakery"}})
 	expect(t, w.ask(`{"query":"bread","required_tags":["bakery"]}`), "route-planner")
 	expect(t, w.ask(`{"query":"fastest"}`))
@@ -36,26 +38,32 @@ func TestWhatHasExpiredIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil, planner, agent{name: "gone-soon", description: "Plans a route.",
 			age: lifetime - time.Minute})
+
 		ctx, stop := context.WithCancel(t.Context())
 		if err := w.finder.CatchUp(ctx); err != nil {
 			t.Fatal(err)
 		}
+
 		var following sync.WaitGroup
 		following.Go(func() { _ = w.finder.Run(ctx) })
+
 		if res := w.ask(`{"query":"route","include_evidence":true}`); len(res.Candidates) != 2 {
 			t.Errorf("before, found %q", names(res))
 		}
+
 		time.Sleep(time.Minute)
 		expect(t, w.ask(`{"query":"route"}`), "route-planner")
 		time.Sleep(time.Minute) // and its words with it
 		synctest.Wait()
 		alone := newWorld(t, nil, planner)
 		got := w.ask(`{"query":"route","include_evidence":true}`)
+
 		want := alone.ask(`{"query":"route","include_evidence":true}`)
 		if got.Candidates[0].Evidence.Terms[0].IDF != want.Candidates[0].Evidence.Terms[0].IDF {
 			t.Errorf("the word tells %v; without the one that is gone %v", got.Candidates[0].Evidence.Terms[0],
 				want.Candidates[0].Evidence.Terms[0])
 		}
+
 		stop()
 		following.Wait()
 	})
@@ -65,14 +73,19 @@ func TestWhatHasExpiredIsGone(t *testing.T) {
 // before a query is in its answer.
 func TestFindingWhileRegistering(t *testing.T) {
 	w := newWorld(t, nil)
+
 	ctx, stop := context.WithCancel(t.Context())
 	if err := w.finder.CatchUp(ctx); err != nil {
 		t.Fatal(err)
 	}
+
 	var tasks sync.WaitGroup
 	tasks.Go(func() { _ = w.finder.Run(ctx) })
-	var done sync.WaitGroup
-	var writing sync.Mutex
+
+	var (
+		done    sync.WaitGroup
+		writing sync.Mutex
+	)
 	for i := range 4 {
 		done.Go(func() {
 			for j := range 50 {
@@ -80,11 +93,13 @@ func TestFindingWhileRegistering(t *testing.T) {
 				writing.Lock()
 				w.put(agent{name: word, description: "Speaks of " + word + "."})
 				writing.Unlock()
+
 				r, err := discovery.ParseRequest(fmt.Appendf(nil, `{"query":%q}`, word))
 				if err != nil {
 					t.Error(err)
 					return
 				}
+
 				res, err := w.finder.Find(ctx, discovery.Query{Request: r, Reader: public})
 				if err != nil || len(res.Candidates) != 1 || res.Candidates[0].Entry.Agent != word {
 					t.Errorf("%s is not found: %v, %v", word, res, err)
@@ -92,6 +107,7 @@ func TestFindingWhileRegistering(t *testing.T) {
 			}
 		})
 	}
+
 	done.Wait()
 	stop()
 	tasks.Wait()

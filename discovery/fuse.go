@@ -35,39 +35,52 @@ func (s *search) dense(terms *termIndex, ok postings.Bitset, most int) []posting
 	if s.meant == nil {
 		return nil
 	}
+
 	if !terms.space.fits(s.meant) {
 		terms.space.rouse() // it may be of another model by now
 		s.warn(WarnVectors)
+
 		return nil
 	}
+
 	count := ok.Count()
 	step, near := max(1, (count+maxScan-1)/maxScan), []postings.Hit{}
-	var sum float64
-	var have, nth, looked int
+
+	var (
+		sum               float64
+		have, nth, looked int
+	)
 	postings.Each(ok, func(n uint32) {
 		if nth++; nth%step != 0 {
 			return
 		}
+
 		vector, has := terms.space.of(n)
 		if has || terms.slots.At(n).flags&content.SpamFlags == 0 {
 			looked++
 		}
+
 		if !has {
 			return
 		}
+
 		cos := vector.cosine(&s.meant.vector)
 		sum += cos
 		have++
+
 		if step == 1 {
 			near = append(near, postings.Hit{Slot: n, Score: uint32(max(0, math.Round(cos*(1<<20))))})
 		}
 	})
+
 	if have < looked {
 		s.warn(WarnVectors)
 	}
+
 	if have == 0 {
 		return nil
 	}
+
 	s.semantic.Source = SourceEmbeddings
 	s.spaceMean = sum / float64(have)
 	near = slices.DeleteFunc(near, func(h postings.Hit) bool {
@@ -80,8 +93,10 @@ func (s *search) dense(terms *termIndex, ok postings.Bitset, most int) []posting
 		case terms.before(hit.Slot, b.Slot):
 			return -1
 		}
+
 		return 1
 	})
+
 	return near[:min(len(near), most)]
 }
 
@@ -95,6 +110,7 @@ func (s *search) nearnessOf(terms *termIndex, indexed *indexed) {
 	if s.semantic == nil || s.semantic.Source == SourceNone {
 		return
 	}
+
 	if v, has := terms.space.of(indexed.slot); has && terms.space.fits(s.meant) {
 		indexed.near = s.nearness(v.cosine(&s.meant.vector))
 		indexed.compared = true
@@ -106,13 +122,16 @@ func (s *search) fuse() {
 	if s.semantic == nil || s.semantic.Source == SourceNone {
 		return
 	}
+
 	var covered float64
 	for _, c := range s.rated {
 		if c.Flags&content.SpamFlags == 0 {
 			covered = max(covered, c.covers)
 		}
 	}
+
 	s.rater.dense = denseMost * (1 - covered) * denseLength / (denseLength + float64(len(s.rater.question.Words)))
+
 	s.semantic.Weight = s.rater.dense
 	for _, c := range s.rated {
 		s.rater.blend(c)
@@ -125,6 +144,7 @@ func (t *rater) blend(candidate *Candidate) {
 	if share := t.share(candidate); share > 0 {
 		candidate.Components.Context = (1-share)*candidate.lexical + share*candidate.near
 	}
+
 	candidate.Score = t.finder.cfg.Weights.Score(candidate.Components)
 }
 
@@ -133,6 +153,7 @@ func (t *rater) share(c *Candidate) float64 {
 	if !c.compared {
 		return 0
 	}
+
 	return t.dense
 }
 

@@ -17,8 +17,10 @@ func FuzzParseRequest(f *testing.F) {
 			if r != nil {
 				t.Fatalf("%q is refused, and read: %v", body, err)
 			}
+
 			return
 		}
+
 		lists := [][]string{r.RequiredTags, r.PreferredTags, r.ExcludedTags, r.Protocols, r.Constraints.Regions,
 			r.Constraints.Origins}
 		if strings.TrimSpace(r.Query) == "" || len(r.Query) > MaxQuery || r.Limit < 1 || r.Limit > MaxLimit ||

@@ -62,15 +62,19 @@ func (a agent) document() []byte {
 	put("supported_languages", a.languages, a.languages != nil)
 	put("status", a.status, a.status != "")
 	put("constraints", map[string]any{"region": a.region}, a.region != nil)
+
 	examples := []map[string]any{}
 	for _, text := range a.examples {
 		examples = append(examples, map[string]any{"text": text})
 	}
+
 	put("examples", examples, a.examples != nil)
+
 	b, err := json.Marshal(doc)
 	if err != nil {
 		panic(err)
 	}
+
 	return b
 }
 
@@ -93,44 +97,56 @@ type world struct {
 func newWorld(t tester, change func(*discovery.Config), agents ...agent) *world {
 	t.Helper()
 	w := &world{t: t, view: index.NewView(alpha), rids: map[string]directory.RID{}}
+
 	cfg := discovery.Config{View: w.view}
 	if change != nil {
 		change(&cfg)
 	}
+
 	var err error
 	if w.finder, err = discovery.New(cfg); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, a := range agents {
 		w.put(a)
 	}
+
 	return w
 }
 
 // put registers an agent, or writes it anew where its name is registered.
 func (w *world) put(a agent) *directory.Entry {
 	w.t.Helper()
+
 	doc, err := directory.ParseDocument(directory.KindAD, a.document())
 	if err != nil {
 		w.t.Fatal(err)
 	}
+
 	p, err := kinds.Project(a.name, doc)
 	if err != nil {
 		w.t.Fatal(err)
 	}
+
 	if a.owner == "" {
 		a.owner = a.name
 	}
+
 	if a.origin.IsZero() {
 		a.origin = alpha
 	}
+
 	w.last++
+
 	rid, ok := w.rids[a.name]
 	if !ok {
 		rid = directory.NewRID(int64(w.last), [10]byte{})
 		w.rids[a.name] = rid
 	}
+
 	at := time.Now().Add(-a.age).UnixMilli()
+
 	e := &directory.Entry{
 		Origin: a.origin, RID: rid, Agent: a.name,
 		Owner:    directory.IdentityOf(spiffeid.RequireFromPath(a.origin, "/"+a.owner)),
@@ -142,7 +158,9 @@ func (w *world) put(a agent) *directory.Entry {
 	if a.origin != alpha {
 		e.Received = &directory.Received{At: time.Now().UnixMilli(), From: a.origin}
 	}
+
 	w.view.Origin(a.origin).Put(e)
+
 	return e
 }
 
@@ -159,17 +177,21 @@ func (w *world) ask(request string) *discovery.Result {
 
 func (w *world) askAs(r discovery.Reader, request string) *discovery.Result {
 	w.t.Helper()
+
 	req, err := discovery.ParseRequest([]byte(request))
 	if err != nil {
 		w.t.Fatal(err)
 	}
+
 	res, err := w.finder.Find(context.Background(), discovery.Query{Request: req, Reader: r})
 	if err != nil {
 		w.t.Fatal(err)
 	}
+
 	for i := range res.Candidates {
 		w.check(&res.Candidates[i])
 	}
+
 	return res
 }
 
@@ -177,13 +199,16 @@ func (w *world) askAs(r discovery.Reader, request string) *discovery.Result {
 // 1 and make its score.
 func (w *world) check(c *discovery.Candidate) {
 	w.t.Helper()
+
 	k := c.Components
 	for _, v := range []float64{k.Tag, k.Context, k.Example, k.Protocol, k.Freshness, k.Policy} {
 		if v < 0 || v > 1 || math.IsNaN(v) {
 			w.t.Errorf("%s has the components %+v", c.Entry.Agent, k)
 		}
 	}
+
 	d := discovery.DefaultWeights
+
 	again := (d.Tag*k.Tag + d.Context*k.Context + d.Example*k.Example + d.Protocol*k.Protocol) * k.Freshness * k.Policy
 	if math.Abs(again-c.Score) > 1e-9 {
 		w.t.Errorf("%s has the score %v; its components make %v", c.Entry.Agent, c.Score, again)
@@ -193,6 +218,7 @@ func (w *world) check(c *discovery.Candidate) {
 // expect compares the names of the candidates, the best first.
 func expect(t tester, res *discovery.Result, want ...string) {
 	t.Helper()
+
 	if got := names(res); !slices.Equal(got, want) {
 		t.Errorf("found %q, want %q", got, want)
 	}
@@ -203,6 +229,7 @@ func names(res *discovery.Result) []string {
 	for _, c := range res.Candidates {
 		ns = append(ns, c.Entry.Agent)
 	}
+
 	return ns
 }
 

@@ -22,11 +22,13 @@ func TestWhatIsHiddenLeavesNoTrace(t *testing.T) {
 		{name: "weather", description: "Tells tomorrow's weather.", tags: []string{"maps"}},
 	}
 	without := newWorld(t, nil, seen...)
+
 	with := newWorld(t, nil, seen...)
 	for i := range 40 {
 		with.put(agent{name: fmt.Sprintf("secret-%d", i), description: "Plans a secret route across mountains.",
 			tags: []string{"maps", "secret"}, peersOnly: true, protocols: []string{"mcp"}})
 	}
+
 	for _, request := range []string{
 		`{"query":"a route across mountains","include_evidence":true}`,
 		`{"query":"secret","include_evidence":true}`,
@@ -39,6 +41,7 @@ func TestWhatIsHiddenLeavesNoTrace(t *testing.T) {
 			t.Errorf("%s:\nwith what is hidden    %+v\nwithout what is hidden %+v", request, told(got), told(want))
 		}
 	}
+
 	if res := with.ask(`{"query":"secret"}`); len(res.Candidates) == 0 {
 		t.Error("who sees everything finds no secret")
 	}
@@ -49,6 +52,7 @@ func TestWhatIsHiddenLeavesNoTrace(t *testing.T) {
 func TestAnotherGenerationDecidesAnew(t *testing.T) {
 	agents := []agent{{name: "planner", description: "Plans a route.", owner: "ada"},
 		{name: "guide", description: "Knows a route.", owner: "ada"}}
+
 	var generation atomic.Uint64
 	allowed := func(e *directory.Entry) bool {
 		switch generation.Load() {
@@ -57,6 +61,7 @@ func TestAnotherGenerationDecidesAnew(t *testing.T) {
 		case 2:
 			return e.Agent == "planner"
 		}
+
 		return false
 	}
 	w := newWorld(t, func(c *discovery.Config) {
@@ -65,6 +70,7 @@ func TestAnotherGenerationDecidesAnew(t *testing.T) {
 			if generation.Load() == 2 {
 				return e.Agent // which the policy before didn't look at
 			}
+
 			return e.Owner.String()
 		}
 	}, agents...)
@@ -74,6 +80,7 @@ func TestAnotherGenerationDecidesAnew(t *testing.T) {
 		return w.askAs(reader, `{"query":"route","constraints":{"origins":["alpha.test"]},"include_evidence":true}`)
 	}
 	alone := newWorld(t, nil, agents[0])
+
 	want := told(alone.ask(`{"query":"route","constraints":{"origins":["alpha.test"]},"include_evidence":true}`))
 	for range 2 { // before those that are there are classified again, and after
 		generation.Store(0)
@@ -81,9 +88,11 @@ func TestAnotherGenerationDecidesAnew(t *testing.T) {
 		generation.Store(1)
 		expect(t, ask(), "planner", "guide")
 		generation.Store(2)
+
 		if got := told(ask()); !reflect.DeepEqual(got, want) {
 			t.Errorf("a policy that looks at names lets bob see\n%+v, want\n%+v", got, want)
 		}
+
 		ctx, cancel := context.WithCancel(t.Context())
 		ran := make(chan error)
 		go func() { ran <- w.finder.Run(ctx) }()
@@ -100,12 +109,15 @@ func TestAnotherGenerationDecidesAnew(t *testing.T) {
 func TestAnotherTextIsNotDecidedAnew(t *testing.T) {
 	w := newWorld(t, nil, agent{name: "planner", description: "Plans a route."})
 	asked := 0
+
 	reader := discovery.Reader{Key: "bob", Sees: whole(func(*directory.Entry) bool { asked++; return true })}
 	for _, text := range []string{"Plans a tour.", "Plans a journey."} {
 		w.askAs(reader, `{"query":"nothing of it"}`)
 		w.view.Own().Put(newWorld(t, nil).put(agent{name: "planner", description: text})) // of the same rid and age
 	}
+
 	expect(t, w.askAs(reader, `{"query":"nothing of it"}`))
+
 	if asked != 1 {
 		t.Errorf("policy was asked %d times about one class", asked)
 	}
@@ -120,6 +132,7 @@ func told(res *discovery.Result) []any {
 			all = append(all, *c.Evidence)
 		}
 	}
+
 	return all
 }
 
@@ -132,6 +145,7 @@ func TestReadersSeeWhatTheyMaySeeNow(t *testing.T) {
 	expect(t, w.askAs(public, `{"query":"route"}`), "planner")
 	w.put(agent{name: "planner", description: "Plans a route.", peersOnly: true})
 	expect(t, w.askAs(public, `{"query":"route"}`))
+
 	for i := range 200 { // more readers than are remembered
 		r := public
 		r.Key = fmt.Sprint("reader ", i)

@@ -91,10 +91,12 @@ type contents struct {
 // Read fills c from an entry with that projection.
 func (c *contents) read(reader *content.Reader, entry *directory.Entry, projection *directory.Projection) {
 	c.Content.Read(reader, projection)
+
 	c.labels = c.labels[:0]
 	for _, l := range content.Labels(reader, entry, projection) {
 		c.labels = append(c.labels, maphash.String(reader.Seed, l)|1)
 	}
+
 	slices.Sort(c.labels)
 	c.labels = slices.Compact(c.labels)
 }
@@ -128,6 +130,7 @@ func (x *termIndex) find(origin spiffeid.TrustDomain, rid directory.RID) (uint32
 	if !ok {
 		return 0, false
 	}
+
 	return x.byKey.Find(x.hashKey(o, rid), func(n uint32) bool {
 		s := x.slots.At(n)
 		return s.origin == o && s.rid == rid
@@ -141,10 +144,12 @@ func (x *termIndex) number(origin spiffeid.TrustDomain) (uint16, bool) {
 		if len(x.origins) > math.MaxUint16 {
 			return 0, false
 		}
+
 		o = uint16(len(x.origins))
 		x.origins = append(x.origins, origin)
 		x.numbers[origin] = o
 	}
+
 	return o, true
 }
 
@@ -154,26 +159,31 @@ func (x *termIndex) number(origin spiffeid.TrustDomain) (uint16, bool) {
 func (x *termIndex) put(entry *directory.Entry, now *contents) {
 	class := x.classOf(entry)
 	old, had := x.find(entry.Origin, entry.RID)
+
 	origin, ok := x.number(entry.Origin)
 	if !ok || !had && x.count >= maxRegistrations || x.count+x.buried() >= postings.MaxSlots {
 		x.left++
 		return
 	}
+
 	n, in := x.slots.Take(), x.join(class) // before the old slot leaves it: else it ends, and what was decided about it
 	if had {
 		x.space.move(old, n)
 		x.kill(old)
 	}
+
 	*x.slots.At(n) = slot{rid: entry.RID, origin: origin, class: in, owner: x.hashOwner(entry.Owner), flags: now.Flags,
 		lengths: now.Codes}
 	x.byKey.Insert(n, x.hashSlot)
 	x.alive.Set(n)
 	x.count++
 	x.left += x.terms.SetAll(now.Hashes, n, func(i int) byte { return now.weight(now.Counts[i]) })
+
 	x.left += x.terms.SetAll(now.labels, n, func(int) byte { return 1 })
 	if now.Flags != 0 {
 		x.flagged[n] = now.Flags
 	}
+
 	x.space.note(n, now.text)
 	x.changed(n)
 }
@@ -193,8 +203,10 @@ func (x *termIndex) reclass(n uint32, name className) bool {
 	if x.classes.At(slot.class).className == name {
 		return false
 	}
+
 	x.leave(slot.class)
 	slot.class = x.join(name)
+
 	return true
 }
 
@@ -218,7 +230,9 @@ func (x *termIndex) join(name className) uint32 {
 		*x.classes.At(n) = class{className: name, round: uint32(x.version) + 1}
 		x.byClass[name] = n
 	}
+
 	x.classes.At(n).count++
+
 	return n
 }
 

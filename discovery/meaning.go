@@ -7,19 +7,24 @@ func (f *Finder) meaning(ctx context.Context, query string) (m queryVector, err 
 	if !f.breaker.begin() {
 		return m, errAway
 	}
+
 	ok := false
 	defer func() { f.breaker.end(ok) }()
 	bound, cancel := context.WithTimeout(ctx, queryPatience)
 	defer cancel()
 	model, vs, err := embed(bound, f.cfg.Embedder, []string{query})
+
 	if ctx.Err() != nil {
 		ok = true // the caller went, not the source
 		return m, ctx.Err()
 	}
+
 	if err != nil {
 		return m, errAway
 	}
+
 	ok = true
+
 	return queryVector{model, vs[0]}, nil
 }
 
@@ -28,10 +33,12 @@ func (s *search) embedOutside(ctx context.Context) error {
 	if s.finder.cfg.Embedder == nil || s.query.Outside == nil {
 		return s.embed(ctx)
 	}
+
 	var err error
 	if outside := s.query.Outside(func() { err = s.embed(ctx) }); outside != nil {
 		return outside
 	}
+
 	return err
 }
 
@@ -41,7 +48,9 @@ func (s *search) embed(ctx context.Context) error {
 	if embedder == nil {
 		return nil
 	}
+
 	s.semantic = &Semantic{Source: SourceNone, Model: embedder.Model()}
+
 	meaning, err := s.finder.meaning(ctx, s.query.Request.Query)
 	switch {
 	case err == nil:
@@ -51,5 +60,6 @@ func (s *search) embed(ctx context.Context) error {
 	default:
 		s.warn(WarnAway)
 	}
+
 	return nil
 }

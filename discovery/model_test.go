@@ -27,6 +27,7 @@ func TestAFinderAnswersAsANaiveSearchDoes(t *testing.T) {
 		defer w.finder.Close()
 		agents := map[string]agent{}
 		word := rapid.SampledFrom(modelWords)
+
 		few := rapid.SliceOfN(word, 0, 3)
 		for range rapid.IntRange(1, 25).Draw(t, "changes") {
 			name := fmt.Sprintf("n%d", rapid.IntRange(0, 9).Draw(t, "name"))
@@ -45,51 +46,62 @@ func TestAFinderAnswersAsANaiveSearchDoes(t *testing.T) {
 				w.put(a)
 				agents[name] = a
 			}
+
 			if rapid.IntRange(0, 4).Draw(t, "ask meanwhile") == 0 {
 				w.askAs(public, `{"query":"map"}`)
 			}
 		}
+
 		words := rapid.SliceOfN(word, 1, 4).Draw(t, "query")
 		request := map[string][]string{
 			"required_tags": rapid.SliceOfN(word, 0, 1).Draw(t, "required"),
 			"excluded_tags": rapid.SliceOfN(word, 0, 1).Draw(t, "excluded"),
 			"protocols":     rapid.SampledFrom([][]string{{}, {"mcp"}, {"a2a", "mcp"}}).Draw(t, "protocols asked for"),
 		}
+
 		body := fmt.Sprintf(`{"query":%q,"limit":100`, strings.Join(words, " "))
 		for _, name := range slices.Sorted(maps.Keys(request)) {
 			body += fmt.Sprintf(`,%q:%s`, name, list(request[name]))
 		}
+
 		body += "}"
 
 		got := w.askAs(public, body)
+
 		var want []string
 		for name, a := range agents {
 			if !a.peersOnly && a.passes(request) && (a.says(words) || len(request["required_tags"]) > 0) {
 				want = append(want, name)
 			}
 		}
+
 		slices.Sort(want)
+
 		if found := slices.Sorted(slices.Values(names(got))); !slices.Equal(found, want) {
 			t.Fatalf("%s\nfinds %q, want %q\namong %+v", body, found, want, agents)
 		}
 
 		fresh := newWorld(t, nil)
 		defer fresh.finder.Close()
+
 		for name, a := range agents {
 			if !a.peersOnly {
 				fresh.rids[name] = w.rids[name]
 				fresh.put(a)
 			}
 		}
+
 		if again := fresh.ask(body); !slices.EqualFunc(got.Candidates, again.Candidates, sameCandidate) ||
 			!maps.Equal(got.Excluded, again.Excluded) {
 			t.Fatalf("%s\nfinds  %+v, excluded %v\nafresh %+v, excluded %v", body, got.Candidates, got.Excluded,
 				again.Candidates, again.Excluded)
 		}
+
 		if !slices.IsSortedFunc(got.Candidates, func(a, b discovery.Candidate) int {
 			if a.Score != b.Score {
 				return map[bool]int{true: -1, false: 1}[a.Score > b.Score]
 			}
+
 			return a.Entry.RID.Compare(b.Entry.RID)
 		}) {
 			t.Fatalf("%s: out of order: %+v", body, got.Candidates)
@@ -107,6 +119,7 @@ func list(values []string) string {
 	for i, v := range values {
 		quoted[i] = fmt.Sprintf("%q", v)
 	}
+
 	return "[" + strings.Join(quoted, ",") + "]"
 }
 
@@ -117,7 +130,9 @@ func (a agent) passes(request map[string][]string) bool {
 			return false
 		}
 	}
+
 	p := request["protocols"]
+
 	return a.status != "maintenance" && !slices.ContainsFunc(request["excluded_tags"], has(a.tags)) &&
 		(len(p) == 0 || slices.ContainsFunc(p, has(a.protocols)))
 }
@@ -133,25 +148,32 @@ func TestTheBestOfManyAreFound(t *testing.T) {
 	if testing.Short() {
 		t.Skip("1 test: 70,000 registrations")
 	}
+
 	w := newWorld(t, nil)
+
 	template := w.put(agent{name: "template", description: "Plans a route."})
 	for i := range 70_000 {
 		e := *template
 		e.Agent, e.RID, e.Created = fmt.Sprint("planner-", i), ridOf(i), uint64(i+10)
 		p := *template.Projection()
+
 		p.Name = e.Agent
 		if i%23_000 == 22_999 {
 			p.Description = "Plans a route by ferry."
 		}
+
 		e.Packed, e.Owner = directory.Pack(e.Document, &p), ownerOf(i)
 		w.view.Own().Put(&e)
 	}
+
 	if err := w.finder.CatchUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+
 	start := time.Now()
 	expect(t, w.ask(`{"query":"plan a route by ferry","limit":3}`), "planner-22999", "planner-45999", "planner-68999")
 	t.Log("found in", time.Since(start))
+
 	if res := w.ask(`{"query":"route","limit":100}`); len(res.Candidates) != 100 || !res.More {
 		t.Errorf("%d candidates, more: %v", len(res.Candidates), res.More)
 	}

@@ -94,15 +94,18 @@ func ParseRequest(body []byte) (*Request, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	r := &Request{Limit: DefaultLimit, Detail: DetailSummary, Constraints: Constraints{MaxAge: -1}}
 	for _, m := range members {
 		if err := r.read(m.Name, m.Value); err != nil {
 			return nil, err
 		}
 	}
+
 	if strings.TrimSpace(r.Query) == "" {
 		return nil, refuse("query", "query is missing: say in words what the agent shall do")
 	}
+
 	return r, nil
 }
 
@@ -116,9 +119,11 @@ func (r *Request) read(name string, value []byte) error {
 		if err := readText(name, value, &r.Query); err != nil {
 			return err
 		}
+
 		if len(r.Query) > MaxQuery {
 			return refuse(name, "query has %d bytes; at most %d are allowed", len(r.Query), MaxQuery)
 		}
+
 		return nil
 	case "required_tags":
 		return readTags(name, value, &r.RequiredTags)
@@ -140,28 +145,34 @@ func (r *Request) read(name string, value []byte) error {
 		diverse := true
 		err := readFlag(name, value, &diverse)
 		r.Plain = !diverse
+
 		return err
 	case "explain":
 		if err := readText(name, value, &r.Explain); err != nil {
 			return err
 		}
+
 		if r.Explain == "" || len(r.Explain) > directory.MaxName {
 			return refuse(name, "explain must be the rid or the name of a registration")
 		}
+
 		return nil
 	case "detail":
 		if err := readText(name, value, &r.Detail); err != nil {
 			return err
 		}
+
 		if !slices.Contains([]string{DetailMinimal, DetailSummary, DetailFull}, r.Detail) {
 			return refuse(name, "detail is %.40q; it is minimal, summary or full", r.Detail)
 		}
+
 		return nil
 	case "constraints":
 		return r.Constraints.read(value)
 	case "client_context":
 		return r.readContext(value)
 	}
+
 	return nil
 }
 
@@ -171,11 +182,13 @@ func (r *Request) readContext(value []byte) error {
 	if err != nil {
 		return err
 	}
+
 	for _, m := range members {
 		if m.Name == "locale" && m.Value[0] == '"' {
 			return readText("client_context/locale", m.Value, &r.Locale)
 		}
 	}
+
 	return nil
 }
 
@@ -184,6 +197,7 @@ func (c *Constraints) read(value []byte) error {
 	if err != nil {
 		return err
 	}
+
 	for _, member := range members {
 		at := "constraints/" + member.Name
 		switch member.Name {
@@ -202,11 +216,14 @@ func (c *Constraints) read(value []byte) error {
 		default:
 			c.Unsupported = append(c.Unsupported, member.Name)
 		}
+
 		if err != nil {
 			return err
 		}
 	}
+
 	slices.Sort(c.Unsupported)
+
 	return nil
 }
 
@@ -214,11 +231,13 @@ func (c *Constraints) readOwners(at string, value []byte) error {
 	if err := readOneOrMore(at, value, &c.Owners); err != nil {
 		return err
 	}
+
 	for _, text := range c.Owners {
 		if _, err := directory.ParseIdentity(text); err != nil {
 			return refuse(at, "%.100q is not an identity such as spiffe://DOMAIN/PATH", text)
 		}
 	}
+
 	return nil
 }
 
@@ -227,11 +246,14 @@ func (c *Constraints) readVerification(at string, value []byte) error {
 	if err := readText(at, value, &s); err != nil {
 		return err
 	}
+
 	i := slices.Index(verifications[:Local], s)
 	if i < 0 {
 		return refuse(at, "min_verification is %.40q; it is pending, verified, logged or witnessed", s)
 	}
+
 	c.MinVerification = Verification(i)
+
 	return nil
 }
 
@@ -239,6 +261,7 @@ func readObject(at string, value []byte) ([]strictjson.Member, error) {
 	if value[0] != '{' {
 		return nil, refuse(at, "%s must be an object", last(at))
 	}
+
 	return directory.ParseObject(value)
 }
 
@@ -246,6 +269,7 @@ func readText(at string, value []byte, to *string) error {
 	if value[0] != '"' || json.Unmarshal(value, to) != nil {
 		return refuse(at, "%s must be a string", last(at))
 	}
+
 	return nil
 }
 
@@ -253,6 +277,7 @@ func readFlag(at string, value []byte, to *bool) error {
 	if json.Unmarshal(value, to) != nil || value[0] == 'n' {
 		return refuse(at, "%s must be true or false", last(at))
 	}
+
 	return nil
 }
 
@@ -261,7 +286,9 @@ func readLimit(at string, value []byte, to *int) error {
 	if err := json.Unmarshal(value, &n); err != nil || n < 1 {
 		return refuse(at, "%s must be a whole number from 1 on", last(at))
 	}
+
 	*to = int(min(n, MaxLimit))
+
 	return nil
 }
 
@@ -269,12 +296,15 @@ func readList(at string, value []byte, to *[]string) error {
 	if value[0] != '[' || json.Unmarshal(value, to) != nil {
 		return refuse(at, "%s must be an array of strings", last(at))
 	}
+
 	if len(*to) > MaxFilterValues {
 		return refuse(at, "%s has %d values; at most %d are allowed", last(at), len(*to), MaxFilterValues)
 	}
+
 	if slices.Contains(*to, "") {
 		return refuse(at, "%s has an empty value", last(at))
 	}
+
 	return nil
 }
 
@@ -282,11 +312,13 @@ func readTags(at string, value []byte, to *[]string) error {
 	if err := readList(at, value, to); err != nil {
 		return err
 	}
+
 	for _, t := range *to {
 		if len(t) > directory.MaxTag || content.NormalTag(t) == "" {
 			return refuse(at, "%.40q is no tag: it has 1 to %d bytes", t, directory.MaxTag)
 		}
 	}
+
 	return nil
 }
 
@@ -294,7 +326,9 @@ func readOneOrMore(at string, value []byte, to *[]string) error {
 	if value[0] != '"' {
 		return readList(at, value, to)
 	}
+
 	*to = []string{""}
+
 	return readText(at, value, &(*to)[0])
 }
 
@@ -331,6 +365,7 @@ func (w Weights) Check() error {
 	if !(min(w.Tag, w.Context, w.Example, w.Protocol) >= 0 && sum > 1-1e-9 && sum < 1+1e-9) { // of a NaN neither holds
 		return fmt.Errorf("the weights %+v must be 0 or more and add up to 1", w)
 	}
+
 	return nil
 }
 
@@ -404,5 +439,6 @@ func filterValue(v any) jsontext.Value {
 	if err != nil {
 		return jsontext.Value("null")
 	}
+
 	return data
 }

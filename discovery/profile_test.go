@@ -15,6 +15,7 @@ import (
 // Requirement: XU-010, XU-034, XU-049, XU-053
 func TestBadRequestsAreRefusedWhereTheyAreWrong(t *testing.T) {
 	long := strings.Repeat("word ", discovery.MaxQuery/5+1)
+
 	many := strings.TrimSuffix(strings.Repeat(`"t",`, discovery.MaxFilterValues+1), ",")
 	for body, pointer := range map[string]string{
 		`[]`:                                   "",
@@ -41,6 +42,7 @@ func TestBadRequestsAreRefusedWhereTheyAreWrong(t *testing.T) {
 		`{"query":"a","query":"b"}`:                                  "",
 	} {
 		_, err := discovery.ParseRequest([]byte(body))
+
 		var refused *directory.Error
 		switch {
 		case !errors.As(err, &refused) || refused.Problem != directory.BadRequest &&
@@ -62,6 +64,7 @@ func TestARequestSaysWhatIsAsked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	want := &discovery.Request{
 		Query: " plan a route ", RequiredTags: []string{"Route Planning"}, PreferredTags: []string{"maps"},
 		ExcludedTags: []string{"beta"},
@@ -73,6 +76,7 @@ func TestARequestSaysWhatIsAsked(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("read %+v, want %+v", got, want)
 	}
+
 	least, err := discovery.ParseRequest([]byte(`{"query":"a"}`))
 	if want := (&discovery.Request{Query: "a", Limit: discovery.DefaultLimit, Detail: discovery.DetailSummary,
 		Constraints: discovery.Constraints{MaxAge: -1}}); err != nil || !reflect.DeepEqual(least, want) {

@@ -34,6 +34,7 @@ func (x *termIndex) before(a, b uint32) bool {
 	if slot.origin != t.origin {
 		return x.origins[slot.origin].Name() < x.origins[t.origin].Name()
 	}
+
 	return slot.rid.Compare(t.rid) < 0
 }
 
@@ -45,6 +46,7 @@ func (x *termIndex) lead(h uint64, seen postings.Bitset, all bool, total int) (p
 	if !ok {
 		return postings.Lead{}, false
 	}
+
 	n := 0
 	switch {
 	case all:
@@ -52,11 +54,14 @@ func (x *termIndex) lead(h uint64, seen postings.Bitset, all bool, total int) (p
 	case total > 0:
 		n = list.CountIn(seen)
 	}
+
 	if n == 0 {
 		return postings.Lead{}, false
 	}
+
 	units := uint32(math.Round(idf(n, total) * idfUnits))
 	units = max(units, 1)
+
 	return postings.Lead{List: list, Count: n, IDF: units, Max: units * uint32(list.Max)}, true
 }
 
@@ -65,19 +70,24 @@ func (x *termIndex) lead(h uint64, seen postings.Bitset, all bool, total int) (p
 func weighQuestion(question *analysis.Question, terms *termIndex, visibleSet *visibleSet) []postings.Lead {
 	leads := make([]postings.Lead, 0, len(question.Words))
 	question.Total = 0
+
 	all := visibleSet.all(terms)
 	for i := range question.Words {
 		w := &question.Words[i]
 		lead, ok := terms.lead(w.Hash, visibleSet.slots, all, visibleSet.count)
+
 		w.IDF = idf(lead.Count, visibleSet.count)
 		if ok {
 			leads = append(leads, lead)
 		}
+
 		question.Total += w.IDF
 	}
+
 	if len(leads) > maxQueryTerms {
 		slices.SortStableFunc(leads, func(a, b postings.Lead) int { return int(b.IDF) - int(a.IDF) })
 		leads = leads[:maxQueryTerms]
 	}
+
 	return leads
 }

@@ -42,24 +42,31 @@ type redactedFinder struct {
 func (f *Finder) as(sight directory.Redaction) *Finder {
 	f.parts.mu.Lock()
 	defer f.parts.mu.Unlock()
+
 	now := time.Now()
 	if p, ok := f.parts.all[sight]; ok {
 		p.used = now
 		return p.finder
 	}
+
 	if f.parts.closed || !f.parts.room(now) {
 		return nil
 	}
+
 	cfg := f.cfg
 	cfg.sight, cfg.Embedder = sight, nil
+
 	finder, err := New(cfg)
 	if err != nil {
 		return nil // of a configuration that was taken for f
 	}
+
 	if f.parts.all == nil {
 		f.parts.all = map[directory.Redaction]*redactedFinder{}
 	}
+
 	f.parts.all[sight] = &redactedFinder{finder, now}
+
 	return finder
 }
 
@@ -70,23 +77,29 @@ func (ps *redactedFinders) room(now time.Time) bool {
 	if len(ps.all) < maxParts {
 		return true
 	}
+
 	var oldest directory.Redaction
+
 	at := now
 	for sight, p := range ps.all {
 		if p.used.Before(at) {
 			oldest, at = sight, p.used
 		}
 	}
+
 	if now.Sub(at) < partIdle {
 		return false
 	}
+
 	if gone := ps.all[oldest].finder; gone.feed.TryLock() {
 		gone.watcher.Close()
 		gone.feed.Unlock()
 	} else {
 		ps.leaving = append(ps.leaving, gone)
 	}
+
 	delete(ps.all, oldest)
+
 	return true
 }
 
@@ -96,17 +109,21 @@ func (ps *redactedFinders) take() []*Finder {
 	defer ps.mu.Unlock()
 	gone := ps.leaving
 	ps.leaving = nil
+
 	return gone
 }
 
 func (ps *redactedFinders) close() {
 	ps.mu.Lock()
+
 	ps.closed = true
 	for _, p := range ps.all {
 		ps.leaving = append(ps.leaving, p.finder)
 	}
+
 	ps.all = nil
 	ps.mu.Unlock()
+
 	for _, gone := range ps.take() {
 		gone.Close()
 	}
@@ -117,19 +134,25 @@ func (f *Finder) followParts(ctx context.Context) error {
 	for _, gone := range f.parts.take() {
 		gone.Close()
 	}
+
 	f.parts.mu.Lock()
+
 	var all []*Finder
 	for _, p := range f.parts.all {
 		all = append(all, p.finder)
 	}
+
 	f.parts.mu.Unlock()
+
 	for _, part := range all {
 		if err := part.CatchUp(ctx); err != nil {
 			return err
 		}
+
 		if err := part.classify(ctx); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }

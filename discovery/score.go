@@ -55,16 +55,19 @@ func (f *Finder) newRater(a *content.Reader, query *Query, qn *analysis.Question
 	want := func(tags []string, preferred bool) {
 		for _, tag := range tags {
 			n := content.NormalTag(tag)
+
 			i := slices.IndexFunc(t.wanted, func(w wantedTag) bool { return w.asked == n })
 			if i < 0 {
 				t.wanted = append(t.wanted, wantedTag{asked: n, narrower: f.taxonomies.Expand(n)})
 				i = len(t.wanted) - 1
 			}
+
 			t.wanted[i].preferred = t.wanted[i].preferred || preferred
 		}
 	}
 	want(query.Request.RequiredTags, false)
 	want(query.Request.PreferredTags, true)
+
 	return t
 }
 
@@ -97,6 +100,7 @@ func (t *rater) rate(entry *directory.Entry, projection *directory.Projection, i
 	}
 	candidate.lexical, candidate.covers = candidate.Components.Context, t.covers()
 	candidate.Score = t.finder.cfg.Weights.Score(candidate.Components)
+
 	return candidate
 }
 
@@ -109,14 +113,17 @@ func (t *rater) read(candidate *Candidate, visit func(s *content.Section, tokens
 	clear(t.seen)
 	reader := t.analyser
 	reader.Restrict(t.question)
+
 	sections := reader.Sections(candidate.shown())
 	for i := range sections {
 		section := &sections[i]
 		tokens := reader.Read(section.Text)
+
 		covers := t.cover(section, tokens)
 		if covers == 0 {
 			continue
 		}
+
 		switch section.Field {
 		case content.FieldName:
 			sc.name = covers
@@ -125,6 +132,7 @@ func (t *rater) read(candidate *Candidate, visit func(s *content.Section, tokens
 		case content.FieldExamples:
 			sc.example = max(sc.example, covers)
 		}
+
 		visit(section, tokens, covers)
 	}
 }
@@ -135,7 +143,9 @@ func (t *rater) read(candidate *Candidate, visit func(s *content.Section, tokens
 func (t *rater) cover(section *content.Section, tokens []analysis.Token) float64 {
 	question := t.question
 	clear(t.matched)
+
 	var says, hits float64
+
 	before := -1
 	for i := range tokens {
 		n, ok := question.Find(&tokens[i])
@@ -143,21 +153,27 @@ func (t *rater) cover(section *content.Section, tokens []analysis.Token) float64
 			before = -1
 			continue
 		}
+
 		c := &t.scan.counts[n][content.FieldOf(section, i)]
 		*c = min(*c+1, content.MaxCount)
+
 		if hits++; !t.matched[n] {
 			t.matched[n] = true
 			says += question.Words[n].IDF
 		}
+
 		if pair := [2]int{before, n}; before >= 0 && question.Adjacent[pair] && !t.seen[pair] {
 			t.seen[pair] = true
 			t.scan.beside += min(question.Words[before].IDF, question.Words[n].IDF)
 		}
+
 		before = n
 	}
+
 	if hits == 0 {
 		return 0
 	}
+
 	return says / question.Total * hits / float64(len(tokens))
 }
 
@@ -168,6 +184,7 @@ func (t *rater) says(tokens []analysis.Token) bool {
 			return false
 		}
 	}
+
 	return len(tokens) > 0
 }
 
@@ -178,6 +195,7 @@ func (t *rater) context() float64 {
 	if total == 0 {
 		return 0
 	}
+
 	var sum float64
 	for i, c := range t.scan.counts {
 		if c != (content.Counts{}) {
@@ -185,6 +203,7 @@ func (t *rater) context() float64 {
 			sum += t.question.Words[i].IDF * weight
 		}
 	}
+
 	return min(1,
 		(sum+besideShare*min(t.scan.beside, total)+nameShare*t.scan.name*total)/((1+besideShare+nameShare)*total))
 }
@@ -194,12 +213,14 @@ func (t *rater) covers() float64 {
 	if t.question.Total == 0 {
 		return 0
 	}
+
 	var sum float64
 	for i, c := range t.scan.counts {
 		if c != (content.Counts{}) {
 			sum += t.question.Words[i].IDF
 		}
 	}
+
 	return min(1, sum/t.question.Total)
 }
 
@@ -209,10 +230,13 @@ func (t *rater) tags(candidate *Candidate) float64 {
 	if len(t.wanted) == 0 {
 		return 0
 	}
+
 	tags := t.analyser.Tags(candidate.projection)
+
 	var has, preferred float64
 	for _, w := range t.wanted {
 		_, direct := slices.BinarySearch(tags, w.asked)
+
 		expanded := !direct && slices.ContainsFunc(w.narrower, func(n content.Narrower) bool {
 			_, ok := slices.BinarySearch(tags, n.Tag)
 			return ok
@@ -220,10 +244,13 @@ func (t *rater) tags(candidate *Candidate) float64 {
 		if direct {
 			candidate.addTag(w.asked)
 		}
+
 		if !w.preferred {
 			continue
 		}
+
 		preferred++
+
 		switch {
 		case direct:
 			has++
@@ -231,9 +258,11 @@ func (t *rater) tags(candidate *Candidate) float64 {
 			has += expandedShare
 		}
 	}
+
 	if preferred == 0 {
 		return 0
 	}
+
 	return has / preferred
 }
 
@@ -242,6 +271,7 @@ func (t *rater) tags(candidate *Candidate) float64 {
 func (c *Candidate) addTag(normal string) {
 	projection := c.projection
 	written := normal
+
 	find := func(tags []string) {
 		for _, t := range tags {
 			if content.NormalTag(t) == normal {
@@ -253,7 +283,9 @@ func (c *Candidate) addTag(normal string) {
 	for i := range projection.Capabilities {
 		find(projection.Capabilities[i].Tags)
 	}
+
 	find(projection.Tags)
+
 	if !slices.Contains(c.MatchedTags, written) {
 		c.MatchedTags = append(c.MatchedTags, written)
 	}
@@ -264,6 +296,7 @@ func protocolOf(p *directory.Projection, asked []string) float64 {
 	if len(asked) == 0 || len(p.Bindings) == 0 || slices.Contains(asked, p.Bindings[0].Protocol) {
 		return 1
 	}
+
 	return besideBinding
 }
 
@@ -277,6 +310,7 @@ func (f *Finder) policy(e *directory.Entry, flags content.Flags) float64 {
 	if flags&content.SpamFlags != 0 {
 		p *= flaggedPolicy
 	}
+
 	return p
 }
 
@@ -285,6 +319,7 @@ func (c *Candidate) shown() *directory.Projection {
 	if c.projection == nil {
 		c.projection = c.Entry.Projection()
 	}
+
 	return c.projection
 }
 
@@ -293,6 +328,7 @@ func freshness(entry *directory.Entry, now time.Time) Freshness {
 	if entry.Received != nil {
 		indexed = entry.Received.At
 	}
+
 	return Freshness{MetadataUpdatedAt: stamp(entry.UpdatedAt), IndexedAt: stamp(indexed),
 		AgeSeconds: ageOf(entry, now)}
 }
@@ -308,17 +344,21 @@ func (t *rater) compare(candidate, b *Candidate) int {
 	case candidate.Score < b.Score:
 		return 1
 	}
+
 	if l := t.query.Request.Locale; l != "" {
 		if x, y := speaks(candidate, l), speaks(b, l); x != y {
 			if x {
 				return -1
 			}
+
 			return 1
 		}
 	}
+
 	if c := strings.Compare(candidate.Entry.Origin.Name(), b.Entry.Origin.Name()); c != 0 {
 		return c
 	}
+
 	return candidate.Entry.RID.Compare(b.Entry.RID)
 }
 
@@ -328,6 +368,7 @@ func speaks(candidate *Candidate, locale string) bool {
 		tag, _, _ = strings.Cut(strings.ReplaceAll(tag, "_", "-"), "-")
 		return strings.ToLower(tag)
 	}
+
 	return slices.ContainsFunc(candidate.shown().Languages, func(l string) bool {
 		return primary(l) == primary(locale)
 	})

@@ -48,15 +48,19 @@ func (f *Finder) search(ctx context.Context, query *Query) (*search, error) {
 	if r := query.Request; r.Strict && len(r.Constraints.Unsupported) > 0 {
 		return nil, &UnsupportedError{r.Constraints.Unsupported}
 	}
+
 	if err := f.refresh(ctx); err != nil {
 		return nil, err
 	}
+
 	s := &search{finder: f, query: query, known: map[candidateKey]bool{}}
 	if err := s.embedOutside(ctx); err != nil {
 		return nil, err
 	}
+
 	a := f.analysers.Get().(*content.Reader)
 	s.rater = f.newRater(a, query, analysis.NewQuestion(a.Analyser, query.Request.Query), time.Now())
+
 	return s, nil
 }
 
@@ -76,30 +80,39 @@ func (s *search) gather(want int, without ownerSet) bool {
 		if s.known[k.key] {
 			continue
 		}
+
 		s.known[k.key] = true
+
 		entry, ok := s.finder.cfg.View.Get(k.origin, k.key.rid)
 		if !ok {
 			continue // it has died since
 		}
+
 		v := kinds.Redact(entry, s.finder.cfg.sight)
 		if v.Packed.IsZero() {
 			continue
 		}
+
 		projection := &s.rater.analyser.Projection
 		v.Unpack(projection)
+
 		if why := s.finder.late(s.query, entry, projection.Status, s.rater.now); why != "" {
 			if why != hidden {
 				s.excluded[why]++
 			}
+
 			continue
 		}
+
 		c := s.rater.rate(v, projection, k)
 		c.owner = ownerOf(entry)
 		c.projection = nil
 		c.rater = s.rater
 		s.rated = append(s.rated, c)
 	}
+
 	s.fuse()
+
 	return more
 }
 
@@ -123,24 +136,30 @@ func (s *search) find(want int, without ownerSet) (found []indexed, more bool) {
 	finder := s.finder
 	finder.mu.RLock()
 	defer finder.mu.RUnlock()
+
 	terms := finder.index
 	if !finder.whole {
 		s.warn(WarnPartial)
 	}
+
 	if terms.left > 0 {
 		s.warn(WarnFull)
 	}
+
 	seen := finder.readers.of(terms, finder.cfg.View, s.query.Reader)
 	s.others = seen.sights()
 	sieve := finder.sieve(s.query, seen)
 	defer sieve.close()
+
 	if s.excluded == nil {
 		s.excluded = sieve.excluded
 	}
+
 	sieve.withoutOwners(terms, without)
 
 	leads := weighQuestion(s.rater.question, terms, seen)
 	had := map[uint32]bool{}
+
 	worded := terms.gather(leads, sieve.ok, want)
 	for _, hits := range [][]postings.Hit{worded, s.tagged(terms, seen, sieve.ok, want, len(worded) < want),
 		s.dense(terms, sieve.ok, want)} {
@@ -152,9 +171,11 @@ func (s *search) find(want int, without ownerSet) (found []indexed, more bool) {
 			}
 		}
 	}
+
 	for i := range found {
 		s.nearnessOf(terms, &found[i])
 	}
+
 	return found, more
 }
 
@@ -162,10 +183,12 @@ func (s *search) find(want int, without ownerSet) (found []indexed, more bool) {
 func (x *termIndex) locate(n uint32) indexed {
 	slot := x.slots.At(n)
 	origin := x.origins[slot.origin]
+
 	l := indexed{slot: n, origin: origin, key: candidateKey{origin.Name(), slot.rid}, flags: slot.flags}
 	for f, c := range slot.lengths {
 		l.lengths[f] = c.Words()
 	}
+
 	return l
 }
 
@@ -178,10 +201,12 @@ func (s *search) tagged(x *termIndex, seen *visibleSet, ok postings.Bitset, most
 		if !w.preferred && !few {
 			continue
 		}
+
 		terms := []string{content.MarkTag + w.asked}
 		for _, n := range w.narrower {
 			terms = append(terms, content.MarkTag+n.Tag)
 		}
+
 		for _, t := range terms {
 			if l, found := x.lead(x.hash(t), seen.slots, true, seen.count); found {
 				l.IDF, l.Max = 1, postings.MaxWeight
@@ -189,8 +214,10 @@ func (s *search) tagged(x *termIndex, seen *visibleSet, ok postings.Bitset, most
 			}
 		}
 	}
+
 	if len(leads) == 0 {
 		return nil
 	}
+
 	return x.gather(leads, ok, most)
 }

@@ -48,9 +48,11 @@ func (f *Finder) Find(ctx context.Context, query Query) (*Result, error) {
 		return nil, err
 	}
 	defer selection.close()
+
 	if err := selection.collect(ctx, ratedFirst+2*query.Request.Limit); err != nil {
 		return nil, err
 	}
+
 	return selection.result(), nil
 }
 
@@ -60,6 +62,7 @@ func (f *Finder) newSelection(ctx context.Context, query *Query) (*selection, er
 	if err != nil {
 		return nil, err
 	}
+
 	return &selection{finder: f, query: query, searches: []*search{first}, words: map[*Candidate][]uint64{}}, nil
 }
 
@@ -83,18 +86,23 @@ func (s *selection) collect(ctx context.Context, want int) error {
 	need := s.query.Request.Limit + 1 // one more, to know that there is more
 	more := false
 	rounds := 0
+
 	without := ownerSet{}
 	for {
 		want = min(want, ratedMost)
+
 		left, err := s.gather(ctx, want, without)
 		if err != nil {
 			return err
 		}
+
 		if len(without) == 0 {
 			more = left
 		}
+
 		s.pick(need)
 		full := len(s.picked.all) >= need
+
 		crowds := s.crowds(without)
 		switch {
 		case left && rounds < crowdRounds && len(crowds) > 0 && (s.picked.beyond || !full):
@@ -120,16 +128,20 @@ func (s *selection) gather(ctx context.Context, want int, without ownerSet) (boo
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
+
 		search := s.searches[i]
 		left := search.gather(want, without)
 		more = more || left
+
 		if i == 0 && len(s.searches) == 1 {
 			if err := s.searchParts(ctx, search.others); err != nil {
 				return false, err
 			}
 		}
 	}
+
 	s.arrange()
+
 	return more, nil
 }
 
@@ -139,6 +151,7 @@ func (s *selection) arrange() {
 	for _, search := range s.searches {
 		s.rated = append(s.rated, search.rated...)
 	}
+
 	slices.SortFunc(s.rated, s.searches[0].rater.compare)
 }
 
@@ -147,18 +160,22 @@ func (s *selection) searchParts(ctx context.Context, sights []directory.Redactio
 	if s.alone {
 		return nil
 	}
+
 	for _, sight := range sights {
 		part := s.finder.as(sight)
 		if part == nil {
 			s.warn(WarnParts)
 			continue
 		}
+
 		search, err := part.search(ctx, s.query)
 		if err != nil {
 			return err
 		}
+
 		s.searches = append(s.searches, search)
 	}
+
 	return nil
 }
 
@@ -167,6 +184,7 @@ func (s *selection) result() *Result {
 	r := s.query.Request
 	own := s.searches[0]
 	page := s.picked.all[:min(len(s.picked.all), r.Limit)]
+
 	res := &Result{
 		Candidates:  make([]Candidate, len(page)),
 		Applied:     s.query.applied(),
@@ -181,28 +199,36 @@ func (s *selection) result() *Result {
 			s.warn(WarnDiversified)
 		}
 	}
+
 	for _, search := range s.searches {
 		for _, text := range search.warnings {
 			s.warn(text)
 		}
+
 		for why, n := range search.excluded {
 			res.Excluded[why] += n
 		}
 	}
+
 	if len(page) < r.Limit && s.picked.copies > 0 && !slices.Contains(s.warnings, WarnRepeated) {
 		s.warn(WarnCollapsed)
 	}
+
 	res.Warnings = s.warnings
+
 	return res
 }
 
 // finished returns a candidate as answers have it.
 func (s *selection) finished(candidate *Candidate) Candidate {
 	done := *candidate
+
 	done.Freshness = freshness(candidate.Entry, candidate.rater.now)
 	if s.query.Request.IncludeEvidence {
 		candidate.rater.explain(&done)
 	}
+
 	done.rater = nil
+
 	return done
 }

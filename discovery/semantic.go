@@ -74,15 +74,19 @@ func (b *breaker) begin() bool {
 	default:
 		return false
 	}
+
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	if b.failed >= breaksAfter {
 		if time.Now().Before(b.again) {
 			<-b.asking
 			return false
 		}
+
 		b.again = time.Now().Add(restsFor) // the others wait for this one
 	}
+
 	return true
 }
 
@@ -90,10 +94,12 @@ func (b *breaker) end(ok bool) {
 	<-b.asking
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	if ok {
 		b.failed = 0
 		return
 	}
+
 	if b.failed++; b.failed >= breaksAfter {
 		b.again = time.Now().Add(restsFor)
 	}
@@ -108,22 +114,28 @@ type queryVector struct {
 // embed asks a source and judges its answer.
 func embed(ctx context.Context, e Embedder, texts []string) (model string, vs []vector, err error) {
 	model = e.Model()
+
 	answer, err := e.Embed(ctx, texts)
 	if err != nil {
 		return "", nil, err
 	}
+
 	if len(answer) != len(texts) {
 		return "", nil, fmt.Errorf("%d vectors for %d texts", len(answer), len(texts))
 	}
+
 	for _, v := range answer {
 		vector, err := pack(v)
 		if err != nil {
 			return "", nil, err
 		}
+
 		if len(vs) > 0 && len(vs[0].q) != len(vector.q) {
 			return "", nil, errors.New("vectors of several lengths")
 		}
+
 		vs = append(vs, vector)
 	}
+
 	return model, vs, nil
 }

@@ -32,16 +32,19 @@ func newFakeModel(t *testing.T) *fakeModel {
 	m.answers.Store("")
 	m.Server = httptest.NewServer(http.HandlerFunc(m.serve))
 	t.Cleanup(m.Close)
+
 	return m
 }
 
 func (m *fakeModel) serve(w http.ResponseWriter, r *http.Request) {
 	m.asked.Add(1)
+
 	var ask struct{ Input []string }
 	if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
+
 	length := len(meanings) + 1
 	switch m.answers.Load() {
 	case "fails":
@@ -53,13 +56,16 @@ func (m *fakeModel) serve(w http.ResponseWriter, r *http.Request) {
 	case "short":
 		length--
 	}
+
 	type item struct {
 		Index     int       `json:"index"`
 		Embedding []float32 `json:"embedding"`
 	}
+
 	var data []item
 	for i, text := range slices.Backward(ask.Input) {
 		v := make([]float32, length)
+
 		v[0] = .5 // what all texts have in common
 		for _, word := range strings.FieldsFunc(strings.ToLower(text), func(r rune) bool {
 			return r < 'a' || r > 'z'
@@ -70,8 +76,10 @@ func (m *fakeModel) serve(w http.ResponseWriter, r *http.Request) {
 				}
 			}
 		}
+
 		data = append(data, item{i, v})
 	}
+
 	_ = json.NewEncoder(w).Encode(map[string]any{"data": data})
 }
 
@@ -85,16 +93,19 @@ var offices = []agent{
 // newMeaningWorld is a world with vectors of a model, followed until the test ends.
 func newMeaningWorld(t *testing.T, m *fakeModel, agents ...agent) *world {
 	t.Helper()
+
 	e, err := gateway.NewEmbeddings(m.URL, "toy-1", "")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(e.Close)
 	w := newWorld(t, func(c *discovery.Config) { c.Embedder = e }, agents...)
 	ctx, cancel := context.WithCancel(context.Background())
 	ran := make(chan error)
 	go func() { ran <- w.finder.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-ran })
+
 	return w
 }
 
@@ -102,12 +113,14 @@ func newMeaningWorld(t *testing.T, m *fakeModel, agents ...agent) *world {
 func (w *world) until(t *testing.T, r discovery.Reader, request string,
 	right func(*discovery.Result) bool) *discovery.Result {
 	t.Helper()
+
 	again := time.Tick(5 * time.Millisecond)
 	for end := time.Now().Add(time.Minute); ; <-again {
 		res := w.askAs(r, request)
 		if right(res) {
 			return res
 		}
+
 		if time.Now().After(end) {
 			t.Fatalf("the answer stays %q, %+v, %q", names(res), res.Semantic, res.Warnings)
 		}
@@ -126,18 +139,22 @@ func TestMeaningFindsWhatWordsDoNot(t *testing.T) {
 	w := newMeaningWorld(t, newFakeModel(t), offices...)
 	res := w.until(t, discovery.Reader{}, `{"query":"translate my language","include_evidence":true}`, settled)
 	expect(t, res, "polyglot")
+
 	c := res.Candidates[0]
 	if got := discovery.DefaultWeights.Score(c.Components); math.Abs(got-c.Score) > 1e-9 {
 		t.Errorf("the components make %v, the score is %v", got, c.Score)
 	}
+
 	if s := c.Evidence.Semantic; s == nil || math.Abs(s.Adds-c.Components.Context) > 1e-9 || s.Adds <= 0 {
 		t.Errorf("vectors add %+v to a context of %v", s, c.Components.Context)
 	}
+
 	// What words find whole is left alone.
 	res = w.until(t, discovery.Reader{}, `{"query":"interpreter english german","include_evidence":true}`, settled)
 	if res.Semantic.Weight != 0 || res.Candidates[0].Entry.Agent != "polyglot" {
 		t.Errorf("words cover the query, and vectors weigh %v: %q", res.Semantic.Weight, names(res))
 	}
+
 	// A registration that says something else by now means something else.
 	w.put(agent{name: "polyglot", description: "Tells of rain."})
 	w.until(t, discovery.Reader{}, `{"query":"translate my language"}`, func(r *discovery.Result) bool {
@@ -153,6 +170,7 @@ func TestMeaningFindsWhatWordsDoNot(t *testing.T) {
 func TestVectorsWeighLessInLongQueries(t *testing.T) {
 	w := newMeaningWorld(t, newFakeModel(t), offices...)
 	short := w.until(t, discovery.Reader{}, `{"query":"payment"}`, settled)
+
 	long := w.until(t, discovery.Reader{},
 		`{"query":"payment of seven purple elephants grazing beside quiet northern lakes"}`, settled)
 	if short.Semantic.Weight <= long.Semantic.Weight || long.Semantic.Weight <= 0 {
@@ -166,17 +184,21 @@ func TestVectorsWeighLessInLongQueries(t *testing.T) {
 func TestHiddenVectorsLeaveNoTrace(t *testing.T) {
 	m := newFakeModel(t)
 	without := newMeaningWorld(t, m, offices...)
+
 	with := newMeaningWorld(t, m, offices...)
 	for i := range 20 {
 		with.put(agent{name: "secret-" + ridOf(i).String(),
 			description: "An interpreter of language, payment and rain.", peersOnly: true})
 	}
+
 	with.until(t, discovery.Reader{}, `{"query":"translate my language"}`, settled)
+
 	for _, request := range []string{
 		`{"query":"translate my language","include_evidence":true}`,
 		`{"query":"payment of rain","include_evidence":true}`,
 	} {
 		want := without.until(t, public, request, settled)
+
 		got := with.until(t, public, request, settled)
 		if !reflect.DeepEqual(told(want), told(got)) || *want.Semantic != *got.Semantic {
 			t.Errorf("%s:\nwith what is hidden    %+v\nwithout what is hidden %+v", request, told(got), told(want))
@@ -191,32 +213,43 @@ func TestAnswersWithoutVectors(t *testing.T) {
 	m := newFakeModel(t)
 	w := newMeaningWorld(t, m, offices...)
 	plain := newWorld(t, nil, offices...)
+
 	const request = `{"query":"shows rain on a bill","include_evidence":true}`
 	w.until(t, discovery.Reader{}, request, settled)
+
 	for _, how := range []string{"short", "fails", "hangs"} {
 		m.answers.Store(how)
+
 		res := w.ask(request)
 		if res.Semantic.Source != discovery.SourceNone || res.Semantic.Model != "toy-1" {
 			t.Errorf("%s: the answer is by %+v", how, res.Semantic)
 		}
+
 		if len(res.Warnings) != 1 {
 			t.Errorf("%s: the answer warns %q", how, res.Warnings)
 		}
+
 		want := plain.ask(request)
+
 		want.Warnings = res.Warnings
 		if got := told(res); !reflect.DeepEqual(names(res), names(want)) ||
 			!reflect.DeepEqual(got[:5], told(want)[:5]) {
 			t.Errorf("%s: %+v, by words alone %+v", how, got, told(want))
 		}
 	}
+
 	m.answers.Store("fails")
+
 	for range 5 {
 		w.ask(request)
 	}
+
 	before := m.asked.Load()
+
 	for range 20 {
 		w.ask(request)
 	}
+
 	if n := m.asked.Load() - before; n > 1 {
 		t.Errorf("%d of 20 queries asked a source that is away", n)
 	}
@@ -227,10 +260,12 @@ func TestAnswersWithoutVectors(t *testing.T) {
 func TestAnotherModelBeginsAnotherSpace(t *testing.T) {
 	m := newFakeModel(t)
 	e := &renamed{}
+
 	var err error
 	if e.Embeddings, err = gateway.NewEmbeddings(m.URL, "toy-1", ""); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(e.Close)
 	e.name.Store("toy-1")
 	w := newWorld(t, func(c *discovery.Config) { c.Embedder = e }, offices...)
@@ -238,17 +273,21 @@ func TestAnotherModelBeginsAnotherSpace(t *testing.T) {
 	ran := make(chan error)
 	go func() { ran <- w.finder.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-ran })
+
 	const request = `{"query":"payment"}`
 	w.until(t, discovery.Reader{}, request, settled)
 	m.answers.Store("short") // as the other model answers
 	e.name.Store("toy-2")
+
 	if res := w.ask(request); len(res.Warnings) != 1 || res.Semantic.Source != discovery.SourceNone {
 		t.Errorf("right after the change: %+v, %q", res.Semantic, res.Warnings)
 	}
+
 	res := w.until(t, discovery.Reader{}, request, settled)
 	if res.Semantic.Model != "toy-2" {
 		t.Errorf("the answer is by %+v", res.Semantic)
 	}
+
 	expect(t, res, "cashier")
 }
 

@@ -52,26 +52,33 @@ func (x *termIndex) kill(n uint32) {
 // tidy does the share of the sweep that those owe who died since it was called.
 func (x *termIndex) tidy() {
 	slots := &x.graves
+
 	limit := (x.count+x.buried())/deadShare + deadLeast
 	if !slots.sweeping {
 		if len(slots.dead) < limit {
 			slots.owed = 0
 			return
 		}
+
 		slots.sweeping, slots.at = true, postings.SweepPosition{}
 		slots.dead, slots.leaving = nil, slots.dead
 	}
+
 	work := x.terms.Work()
 	budget := slots.owed * (work*5/4/limit + 1)
+
 	slots.owed = 0
 	if !x.terms.Sweep(&slots.at, x.alive, budget) {
 		return
 	}
+
 	// The lowest are taken first: neighbours have postings side by side.
 	slices.Sort(slots.leaving)
+
 	for _, n := range slices.Backward(slots.leaving) {
 		x.slots.Give(n)
 	}
+
 	slots.leaving, slots.sweeping = nil, false
 }
 
@@ -84,8 +91,10 @@ func (x *termIndex) living(list *postings.List) int {
 	if x.buried() == 0 {
 		return int(list.Count)
 	}
+
 	word := list.Dead.Load()
 	dead := int(word % postings.MaxSlots)
+
 	since := slots.deaths - min(slots.deaths, word/postings.MaxSlots)
 	switch {
 	case word == 0 || since > uint64(len(slots.dead)) || int(since)*seekCost > int(list.Count):
@@ -97,6 +106,8 @@ func (x *termIndex) living(list *postings.List) int {
 			}
 		}
 	}
+
 	list.Dead.Store(slots.deaths*postings.MaxSlots + uint64(dead))
+
 	return int(list.Count) - dead
 }

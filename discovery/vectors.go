@@ -23,26 +23,31 @@ func pack(v []float32) (vector, error) {
 		sum += float64(x) * float64(x)
 		most = max(most, math.Abs(float64(x)))
 	}
+
 	switch {
 	case len(v) == 0 || len(v) > maxDimensions:
 		return vector{}, errors.New("a vector of no usable length")
 	case !(sum > 0) || math.IsInf(sum, 0):
 		return vector{}, errors.New("a vector without a direction")
 	}
+
 	p := vector{float32(most / 127 / math.Sqrt(sum)), make([]int8, len(v))}
 	for i, x := range v {
 		p.q[i] = int8(math.Round(float64(x) / most * 127))
 	}
+
 	return p, nil
 }
 
 // cosine returns that of the angle between two vectors of one length.
 func (v *vector) cosine(w *vector) float64 {
 	var sum int32 // of at most maxDimensions products of 127²
+
 	q := w.q[:len(v.q)]
 	for i, x := range v.q {
 		sum += int32(x) * int32(q[i])
 	}
+
 	return float64(sum) * float64(v.scale) * float64(w.scale)
 }
 
@@ -72,6 +77,7 @@ func newSpace(embedder Embedder, wake chan struct{}) *vectorSpace {
 	if embedder == nil {
 		return nil
 	}
+
 	return &vectorSpace{model: embedder.Model(), wake: wake}
 }
 
@@ -80,18 +86,23 @@ func (s *vectorSpace) note(n uint32, text uint64) {
 	if s == nil {
 		return
 	}
+
 	for s.rows.Len() <= n {
 		s.rows.Add()
 	}
+
 	r := s.rows.At(n)
 	if r.text != text {
 		s.forget(n)
+
 		if text == 0 || s.noted >= maxVectors {
 			return
 		}
+
 		r.text = text
 		s.noted++
 	}
+
 	if r.text != 0 && r.vector.q == nil {
 		s.waits.Set(n)
 		s.rouse()
@@ -111,9 +122,11 @@ func (s *vectorSpace) move(from, to uint32) {
 	if s == nil || from >= s.rows.Len() {
 		return
 	}
+
 	for s.rows.Len() <= to {
 		s.rows.Add()
 	}
+
 	*s.rows.At(to), *s.rows.At(from) = *s.rows.At(from), row{}
 	s.waits.Unset(from)
 }
@@ -123,6 +136,7 @@ func (s *vectorSpace) forget(n uint32) {
 	if s == nil || n >= s.rows.Len() {
 		return
 	}
+
 	if r := s.rows.At(n); r.text != 0 {
 		*r = row{}
 		s.noted--
@@ -135,7 +149,9 @@ func (s *vectorSpace) of(n uint32) (*vector, bool) {
 	if s == nil || n >= s.rows.Len() {
 		return nil, false
 	}
+
 	v := &s.rows.At(n).vector
+
 	return v, v.q != nil
 }
 
@@ -143,22 +159,27 @@ func (s *vectorSpace) of(n uint32) (*vector, bool) {
 // off: a text that no source takes keeps no other waiting.
 func (s *vectorSpace) waiting(most int) []uint32 {
 	var ns []uint32
+
 	words := uint32(len(s.waits))
 	for i := uint32(0); i < words && len(ns) < most; i++ {
 		at := (s.next/64 + i) % words
+
 		w := s.waits[at]
 		if i == 0 {
 			w &^= 1<<(s.next%64) - 1
 		}
+
 		for ; w != 0 && len(ns) < most; w &= w - 1 {
 			ns = append(ns, at*64+uint32(bits.TrailingZeros64(w)))
 		}
 	}
+
 	if len(ns) > 0 {
 		s.next = ns[len(ns)-1] + 1
 	} else {
 		s.next = 0
 	}
+
 	return ns
 }
 

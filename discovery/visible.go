@@ -36,7 +36,9 @@ func (r *Reader) sees(entry *directory.Entry, sight directory.Redaction) bool {
 	if r.Sees == nil {
 		return sight.ShowsAll()
 	}
+
 	s, ok := r.Sees(entry)
+
 	return ok && s == sight
 }
 
@@ -66,10 +68,12 @@ func (r *readers) of(terms *termIndex, view *index.View, reader Reader) *visible
 	if reader.Sees == nil {
 		return &visibleSet{slots: terms.alive, count: terms.count}
 	}
+
 	generation := terms.cfg.Generation() // before Sees is asked
 	s := r.take(reader.Key, generation)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	switch behind := terms.version - s.version; {
 	case !s.made, behind > changesKept:
 		s.slots, s.count = s.slots[:0], 0
@@ -81,7 +85,9 @@ func (r *readers) of(terms *termIndex, view *index.View, reader Reader) *visible
 			s.look(terms, view, reader, terms.changes[v%changesKept])
 		}
 	}
+
 	s.version, s.made = terms.version, true
+
 	return s
 }
 
@@ -97,20 +103,26 @@ func (r *readers) forget() {
 func (r *readers) take(key string, generation uint64) *visibleSet {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	i := slices.IndexFunc(r.sets, func(s *visibleSet) bool { return s.key == key })
 	if i < 0 {
 		if len(r.sets) == maxReaders {
 			r.sets = r.sets[:maxReaders-1]
 		}
+
 		r.sets = slices.Insert(r.sets, 0, &visibleSet{key: key, generation: generation})
+
 		return r.sets[0]
 	}
+
 	s := r.sets[i]
 	if s.generation != generation {
 		s = &visibleSet{key: key, generation: generation}
 	}
+
 	copy(r.sets[1:i+1], r.sets[:i])
 	r.sets[0] = s
+
 	return s
 }
 
@@ -129,24 +141,30 @@ func (s *visibleSet) look(x *termIndex, view *index.View, reader Reader, n uint3
 
 func (s *visibleSet) sees(terms *termIndex, view *index.View, reader Reader, n uint32) bool {
 	slot := terms.slots.At(n)
+
 	class := terms.classes.At(slot.class)
 	if class.generation != s.generation {
 		e, ok := view.Peek(terms.origins[slot.origin], slot.rid)
 		return ok && s.judge(terms, reader, e) // nobody knows yet what it is like now
 	}
+
 	round := class.round
 	for int(slot.class) >= len(s.decided) {
 		s.decided = append(s.decided, decision{})
 	}
+
 	if d := s.decided[slot.class]; d.round == round {
 		return d.yes
 	}
+
 	entry, ok := view.Peek(terms.origins[slot.origin], slot.rid)
 	if !ok || terms.classOf(entry) != class.className {
 		return false // it has changed since: the feed will tell
 	}
+
 	yes := s.judge(terms, reader, entry)
 	s.decided[slot.class] = decision{round, yes}
+
 	return yes
 }
 
@@ -158,8 +176,10 @@ func (s *visibleSet) judge(terms *termIndex, reader Reader, e *directory.Entry) 
 		if s.others == nil {
 			s.others = map[directory.Redaction]bool{}
 		}
+
 		s.others[sight] = true
 	}
+
 	return ok && sight == terms.cfg.sight
 }
 
@@ -172,6 +192,8 @@ func (s *visibleSet) sights() []directory.Redaction {
 	for sight := range s.others {
 		all = append(all, sight)
 	}
+
 	slices.SortFunc(all, directory.Redaction.Compare)
+
 	return all
 }

@@ -85,6 +85,7 @@ func (p *Panics) Run(place Place, f func() error) (err error) {
 			if p == nil {
 				p = &Panics{}
 			}
+
 			err = p.note(place, value)
 		}
 	}()
@@ -146,9 +147,11 @@ func (p *Panics) first(c cause) bool {
 	if p.logged[c] || len(p.logged) == maxLogged {
 		return false
 	}
+
 	if p.logged == nil {
 		p.logged = map[cause]bool{}
 	}
+
 	p.logged[c] = true
 
 	return true
@@ -162,6 +165,7 @@ func causeOf(place Place) cause {
 	panicking := false
 	for {
 		frame, more := frames.Next()
+
 		inRuntime := strings.HasPrefix(frame.Function, "runtime.")
 		if panicking && !inRuntime || !more {
 			return cause{place: place, file: frame.File, line: frame.Line}

@@ -43,6 +43,7 @@ func (c *change) entry() *directory.Entry {
 	if c.new != nil {
 		return c.new
 	}
+
 	return c.old
 }
 
@@ -52,6 +53,7 @@ func (c *change) weight() int {
 	if c.old == nil {
 		return 0
 	}
+
 	return c.old.HeldBytes()
 }
 
@@ -84,6 +86,7 @@ func newChangeLog() *changeLog {
 	l := &changeLog{id: binary.BigEndian.Uint64(id[:]), changed: make(chan struct{}, 1),
 		expiryToken: make(chan struct{}, 1), wake: make(chan struct{})}
 	l.expiryToken <- struct{}{}
+
 	return l
 }
 
@@ -91,6 +94,7 @@ func newChangeLog() *changeLog {
 func (l *changeLog) subscribe() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	l.watchers++
 	if l.period.Load() == 0 {
 		l.next++ // a position of the last time is no position of this one
@@ -106,6 +110,7 @@ func (l *changeLog) subscribe() {
 func (l *changeLog) unsubscribe() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	if l.watchers--; l.watchers == 0 {
 		l.idle = time.Now()
 	}
@@ -115,18 +120,21 @@ func (l *changeLog) unsubscribe() {
 func (l *changeLog) append(change change) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	switch {
 	case l.ring == nil:
 		return
 	case l.watchers == 0 && time.Since(l.idle) > logIdle:
 		l.period.Store(0)
 		l.ring = nil
+
 		return
 	}
 
 	if l.next-l.first == logSize {
 		l.dropOldest()
 	}
+
 	l.ring[l.next%logSize] = change
 	l.next++
 
@@ -154,6 +162,7 @@ func (l *changeLog) dropOldest() {
 func (l *changeLog) position() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	return l.next
 }
 
@@ -161,6 +170,7 @@ func (l *changeLog) position() uint64 {
 func (l *changeLog) contains(from uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	return l.ring != nil && l.first <= from && from <= l.next
 }
 
@@ -169,14 +179,17 @@ func (l *changeLog) contains(from uint64) bool {
 func (l *changeLog) read(buf []change, from, to uint64) (int, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	if l.ring == nil || from < l.first {
 		return 0, false
 	}
+
 	n := 0
 	for p := from; p < min(to, l.next) && n < len(buf); p++ {
 		buf[n] = l.ring[p%logSize]
 		n++
 	}
+
 	return n, true
 }
 
@@ -185,9 +198,11 @@ func (l *changeLog) read(buf []change, from, to uint64) (int, bool) {
 func (l *changeLog) wakeAfter(from uint64) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	if l.next > from {
 		return nil
 	}
+
 	return l.wake
 }
 
@@ -197,12 +212,14 @@ func (l *changeLog) wakeAll(ctx context.Context) {
 	l.mu.Lock()
 	early := logPace - time.Since(l.lastWake)
 	l.mu.Unlock()
+
 	if early > 0 {
 		select {
 		case <-time.After(early):
 		case <-ctx.Done():
 		}
 	}
+
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lastWake = time.Now()
@@ -230,10 +247,12 @@ func (m ResumeToken) String() string {
 func ParseResumeToken(s string) ResumeToken {
 	log, next, _ := strings.Cut(s, ".")
 	a, err := strconv.ParseUint(log, 36, 64)
+
 	b, err2 := strconv.ParseUint(next, 36, 64)
 	if m := (ResumeToken{a, b}); err == nil && err2 == nil && m.String() == s {
 		return m
 	}
+
 	return ResumeToken{}
 }
 

@@ -23,6 +23,7 @@ func TestTheLogOfChangesIsBoundedInBytes(t *testing.T) {
 	for range logSize + 10 {
 		l.append(change{new: entry(10)}) // which takes nothing from the log
 	}
+
 	if l.weight != 0 || l.contains(begin) || !l.contains(begin+10) {
 		t.Errorf("%d bytes weigh %d additions, from %d", l.weight, logSize, l.first-begin)
 	}
@@ -31,10 +32,12 @@ func TestTheLogOfChangesIsBoundedInBytes(t *testing.T) {
 	for range 2 * logSize {
 		l.append(change{old: large, new: large})
 	}
+
 	sum := 0
 	for i := range l.ring {
 		sum += l.ring[i].weight()
 	}
+
 	kept := int(l.next - l.first)
 	if sum != l.weight || sum > logBytes || sum < logBytes/2 || kept != sum/(&change{old: large}).weight() {
 		t.Errorf("%d changes of %d bytes are kept, said to be %d", kept, sum, l.weight)
@@ -44,6 +47,7 @@ func TestTheLogOfChangesIsBoundedInBytes(t *testing.T) {
 	if _, there := l.read(buf[:], l.first-1, l.next); there {
 		t.Error("what is forgotten is read")
 	}
+
 	if n, there := l.read(buf[:], l.first, l.next); n != len(buf) || !there || buf[0].old != large {
 		t.Errorf("%d of what is kept are read", n)
 	}
@@ -54,6 +58,7 @@ func TestTheLogOfChangesIsBoundedInBytes(t *testing.T) {
 func TestARefreshAwakesNoDocument(t *testing.T) {
 	d := directory.LoadDocument(directory.KindAD,
 		[]byte(`{"base":"https://a.example","description":"`+strings.Repeat("An agent. ", 100)+`"}`))
+
 	projection, err := kinds.Reproject("agent", d)
 	if err != nil {
 		t.Fatal(err)
@@ -68,6 +73,7 @@ func TestARefreshAwakesNoDocument(t *testing.T) {
 	after.ExpiresAt++
 	again.Document = d // says the same, and is not at rest
 	other.Document = directory.LoadDocument(directory.KindAD, []byte(`{"base":"https://b.example"}`))
+
 	if n := testing.AllocsPerRun(10, func() {
 		if !sameForWatchers(before, &after) {
 			t.Error("a refresh is a change of what is watched")
@@ -75,6 +81,7 @@ func TestARefreshAwakesNoDocument(t *testing.T) {
 	}); n > 0 {
 		t.Errorf("a refresh takes %.0f allocations", n)
 	}
+
 	if !sameForWatchers(before, &again) || sameForWatchers(before, &other) {
 		t.Error("documents are told apart by their form")
 	}

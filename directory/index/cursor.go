@@ -30,39 +30,50 @@ func (c Cursor) MarshalText() ([]byte, error) {
 	if c.IsZero() {
 		return nil, nil
 	}
+
 	b := c.RID.AppendBinary([]byte{cursorForm})
 	b = append(binary.AppendUvarint(b, c.Created), c.Origin.Name()...)
+
 	return directory.B64.AppendEncode(nil, b), nil
 }
 
 // UnmarshalText reads the text form and refuses any other with BadQuery.
 func (c *Cursor) UnmarshalText(text []byte) error {
 	*c = Cursor{}
+
 	if len(text) == 0 {
 		return nil
 	}
+
 	refusal := directory.Refuse(directory.BadQuery,
 		"after is %.40q; it is what a next link of this directory said, unchanged", text)
+
 	data, err := directory.B64.AppendDecode(nil, text)
 	if err != nil || len(data) < 18 || data[0] != cursorForm {
 		return refusal
 	}
+
 	var cursor Cursor
 	cursor.RID = directory.RIDOf([directory.RIDBinary]byte(data[1:17]))
+
 	created, n := binary.Uvarint(data[17:])
 	if n <= 0 {
 		return refusal
 	}
+
 	cursor.Created = created
 	if name := string(data[17+n:]); name != "" {
 		if cursor.Origin, err = spiffeid.TrustDomainFromString(name); err != nil {
 			return refusal
 		}
 	}
+
 	if again, _ := cursor.MarshalText(); string(again) != string(text) {
 		return refusal
 	}
+
 	*c = cursor
+
 	return nil
 }
 

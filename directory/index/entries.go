@@ -32,6 +32,7 @@ func (t *entryTable) find(rid directory.RID) (*row, uint32) {
 	if !ok {
 		return nil, 0
 	}
+
 	return t.rows.At(n), n
 }
 
@@ -48,6 +49,7 @@ func (t *entryTable) add(k sortKey) (*row, uint32) {
 	row := t.rows.At(n)
 	row.key = k
 	t.byRID.Insert(n, t.hashRow)
+
 	return row, n
 }
 

@@ -36,6 +36,7 @@ func (h *deadlineHeap) take() deadline {
 	for h.Len() > 0 && h.First() == deadline {
 		h.Pop()
 	}
+
 	return deadline
 }
 
@@ -59,11 +60,13 @@ func (m *expiryQueue) isActive() bool {
 	if m.log == nil {
 		return false
 	}
+
 	p := m.log.period.Load()
 	if p == 0 {
 		m.deadlines = deadlineHeap{}
 		return false
 	}
+
 	return p == m.period
 }
 
@@ -74,22 +77,27 @@ func (x *Index) recordChange(old, new *directory.Entry) {
 	if !minder.isActive() {
 		return
 	}
+
 	c := change{old: old, new: new}
 	if old != nil && minder.isExpired(old) {
 		c.old = nil
 	}
+
 	if new != nil && (c.old == nil || new.ExpiresAt < old.ExpiresAt) {
 		minder.deadlines.Push(deadlineOf(new))
 	}
+
 	if new != nil && minder.isExpired(new) {
 		c.new = nil
 	}
+
 	switch {
 	case c.old == nil && c.new == nil, c.old != nil && c.new != nil && sameForWatchers(c.old, c.new):
 		return
 	case c.new == nil:
 		c.expired = !c.old.AliveAt(x.Clock.Now().UnixMilli())
 	}
+
 	minder.log.append(c)
 }
 
@@ -100,10 +108,12 @@ const expiryBatch = 256
 func (x *Index) startExpiry() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+
 	m := &x.expiries
 	if m.period == m.log.period.Load() {
 		return
 	}
+
 	*m = expiryQueue{log: m.log, period: m.log.period.Load(),
 		expiredTo: deadline{x.Clock.Now().UnixMilli(), directory.MaxRID}}
 	// The lock is let go now and then: what is put meanwhile notes its deadline
@@ -114,17 +124,22 @@ func (x *Index) startExpiry() {
 		found, last, more = x.scanHeld(textFilter{field: fieldAll}, &matcher{Query: &Query{}}, last, m.expiredTo.at,
 			expiryBatch, expiryBatch)
 		x.mu.Unlock()
+
 		for _, e := range found {
 			all.Push(deadlineOf(e))
 		}
+
 		x.mu.Lock()
 	}
+
 	if m.period != m.log.period.Load() {
 		return // nobody watches any more
 	}
+
 	for _, d := range m.deadlines.Items() {
 		all.Push(d)
 	}
+
 	m.deadlines, m.complete = all, true
 }
 
@@ -147,17 +162,22 @@ func (x *Index) expireSome() (wait time.Duration, more bool) {
 	if wait := x.due(now); wait > 0 {
 		return wait, false
 	}
+
 	x.mu.Lock()
 	defer x.mu.Unlock()
+
 	minder := &x.expiries
 	if !minder.isActive() || !minder.complete {
 		return maxExpiryWait, false
 	}
+
 	for range expiryBatch {
 		if minder.deadlines.Len() == 0 || minder.deadlines.First().at > now {
 			return 0, true // due says how long
 		}
+
 		deadline := minder.deadlines.take()
+
 		row, _ := x.entries.find(deadline.rid)
 		switch {
 		case row == nil || minder.isExpired(row.entry):
@@ -168,6 +188,7 @@ func (x *Index) expireSome() (wait time.Duration, more bool) {
 			minder.log.append(change{old: row.entry, expired: true})
 		}
 	}
+
 	return 0, true
 }
 
@@ -175,8 +196,10 @@ func (x *Index) expireSome() (wait time.Duration, more bool) {
 func (x *Index) due(now int64) time.Duration {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
+
 	if x.expiries.deadlines.Len() == 0 {
 		return maxExpiryWait
 	}
+
 	return max(0, min(maxExpiryWait, time.Duration(x.expiries.deadlines.First().at-now)*time.Millisecond))
 }

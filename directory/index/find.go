@@ -27,11 +27,14 @@ func (x *Index) rowsOf(r textFilter, behind sortKey) rowRange {
 	if r.field == fieldAgent {
 		return x.rowsNamed(r.text, behind)
 	}
+
 	t, _ := x.fields[r.field].text(r.text)
 	if t == nil {
 		return rowRange{of: &sortedRows{}}
 	}
+
 	o := t.rows()
+
 	return rowRange{o, o.first(x.entries.upTo(behind)), o.end()}
 }
 
@@ -62,9 +65,11 @@ func (x *Index) size(r textFilter) int {
 	case r.prefix:
 		return postings.sizeOf(r.text)
 	}
+
 	if t, _ := postings.text(r.text); t != nil {
 		return t.size()
 	}
+
 	return 0
 }
 
@@ -78,6 +83,7 @@ func (x *Index) find(query *Query, after sortKey) iter.Seq[*directory.Entry] {
 		m := &matcher{Query: query, mask: query.mask()}
 		last := after
 		more := true
+
 		want := query.pageSize()
 		for budget := firstScan; more; budget = min(2*budget, maxScan) {
 			var found []*directory.Entry
@@ -88,9 +94,11 @@ func (x *Index) find(query *Query, after sortKey) iter.Seq[*directory.Entry] {
 			} else if found, more = x.collectByPrefix(byPrefix, m, last, now, size/2); more {
 				most = math.MaxInt // it gave up
 			}
+
 			if !m.charge() {
 				return
 			}
+
 			for _, e := range found {
 				if !yield(e) {
 					return
@@ -109,6 +117,7 @@ func (x *Index) plan(query *Query) (along textFilter, size int, byPrefix textFil
 	defer x.mu.RUnlock()
 	along = textFilter{field: fieldAll}
 	size = x.entries.byRID.Len()
+
 	var prefixes []textFilter
 	for _, r := range query.textFilters() {
 		if r.prefix {
@@ -117,12 +126,14 @@ func (x *Index) plan(query *Query) (along textFilter, size int, byPrefix textFil
 			along, size = r, n
 		}
 	}
+
 	most = math.MaxInt
 	for _, r := range prefixes {
 		if n := x.size(r); n < size/2 && n < most {
 			byPrefix, most = r, n
 		}
 	}
+
 	return along, size, byPrefix, most
 }
 
@@ -132,9 +143,11 @@ func (q *Query) textFilters() []textFilter {
 	for _, p := range q.Agent {
 		rs = append(rs, textFilter{fieldAgent, p.Text, p.Prefix})
 	}
+
 	for _, p := range q.CapName {
 		rs = append(rs, textFilter{fieldCapName, p.Text, p.Prefix})
 	}
+
 	add := func(field int, texts []string) {
 		for _, t := range texts {
 			if field != fieldStatus || t != directory.StatusActive {
@@ -148,6 +161,7 @@ func (q *Query) textFilters() []textFilter {
 	add(fieldTag, q.Requirements.Tags)
 	add(fieldProtocol, q.Protocol)
 	add(fieldStatus, q.Status)
+
 	return rs
 }
 
@@ -157,6 +171,7 @@ func (q *Query) pageSize() int {
 	if q.Count < 1 || q.Count > MaxCount {
 		return MaxCount + 1
 	}
+
 	return min(q.Skip, maxScan) + q.Count + 1
 }
 
@@ -167,6 +182,7 @@ func (x *Index) scan(r textFilter, matcher *matcher, after sortKey, now int64, b
 	want int) (found []*directory.Entry, last sortKey, more bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
+
 	return x.scanHeld(r, matcher, after, now, budget, want)
 }
 
@@ -178,14 +194,17 @@ func (x *Index) scanHeld(r textFilter, matcher *matcher, after sortKey, now int6
 		if budget == 0 || len(found) == want {
 			return found, last, true
 		}
+
 		budget--
 		matcher.looked++
 		at := x.entries.rows.At(n)
+
 		last = at.key
 		if e := at.entry; at.mask.has(matcher.mask) && e.AliveAt(now) && matcher.matches(e) {
 			found = append(found, e)
 		}
 	}
+
 	return found, last, false
 }
 
@@ -198,20 +217,24 @@ func (x *Index) collectByPrefix(r textFilter, matcher *matcher, after sortKey, n
 	var rows []row
 	for at, goesOn := (textPlace{text: r.text}), true; goesOn; {
 		at, goesOn = x.collectSome(&rows, r, matcher, at, after, now)
+
 		most -= matcher.looked
 		if !matcher.charge() {
 			return nil, false
 		}
+
 		if goesOn && most <= 0 {
 			return nil, true
 		}
 	}
+
 	slices.SortFunc(rows, func(a, b row) int { return a.key.compare(b.key) })
 	// An entry may have several names with one beginning, and be refreshed in between.
 	rows = slices.CompactFunc(rows, func(a, b row) bool { return a.key == b.key })
 	for _, s := range rows {
 		found = append(found, s.entry)
 	}
+
 	return found, false
 }
 
@@ -228,6 +251,7 @@ func (x *Index) collectSome(rows *[]row, r textFilter, matcher *matcher, from te
 	now int64) (textPlace, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
+
 	looked := 0
 	for text, part := range x.parts(r, from) {
 		for n := range part.all() {
@@ -236,9 +260,12 @@ func (x *Index) collectSome(rows *[]row, r textFilter, matcher *matcher, from te
 				if r.field == fieldAgent {
 					text = at.entry.Agent
 				}
+
 				return textPlace{text, at.key}, true
 			}
+
 			looked++
+
 			matcher.looked++
 			if at.mask.has(matcher.mask) && at.key.compare(after) > 0 && at.entry.AliveAt(now) &&
 				matcher.matches(at.entry) {
@@ -246,6 +273,7 @@ func (x *Index) collectSome(rows *[]row, r textFilter, matcher *matcher, from te
 			}
 		}
 	}
+
 	return textPlace{}, false
 }
 
@@ -257,13 +285,16 @@ func (x *Index) parts(r textFilter, from textPlace) iter.Seq2[string, rowRange] 
 			yield("", x.rowsNamedFrom(r.text, from))
 			return
 		}
+
 		p := &x.fields[r.field]
 		for n := range p.beginning(r.text, from.text).all() {
 			t := p.texts.At(n)
+
 			sorted, begin := t.rows(), place{}
 			if t.text == from.text {
 				begin = sorted.first(x.entries.before(from.key))
 			}
+
 			if !yield(t.text, rowRange{sorted, begin, sorted.end()}) {
 				return
 			}

@@ -41,6 +41,7 @@ const (
 func New() *Index {
 	x := &Index{}
 	x.clear()
+
 	return x
 }
 
@@ -48,6 +49,7 @@ func New() *Index {
 func newForeignIndex() *Index {
 	x := &Index{byRID: true}
 	x.clear()
+
 	return x
 }
 
@@ -56,6 +58,7 @@ func (x *Index) clear() {
 	for i := range x.fields {
 		x.fields[i] = postings{entries: &x.entries}
 	}
+
 	x.fields[fieldCapName].sort()
 }
 
@@ -63,6 +66,7 @@ func (x *Index) sortKeyOf(entry *directory.Entry) sortKey {
 	if x.byRID {
 		return sortKey{rid: entry.RID}
 	}
+
 	return sortKey{entry.Created, entry.RID}
 }
 
@@ -77,6 +81,7 @@ type Edit struct {
 func (x *Index) Apply(edits []Edit) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+
 	for _, edit := range edits {
 		if edit.Entry != nil {
 			x.put(edit.Entry)
@@ -95,30 +100,38 @@ func (x *Index) Put(entry *directory.Entry) {
 
 func (x *Index) put(entry *directory.Entry) {
 	k := x.sortKeyOf(entry)
+
 	row, n := x.entries.find(entry.RID)
 	if row != nil && row.key == k && row.entry.Agent == entry.Agent && row.entry.SharesContents(entry) { // a refresh
 		x.recordChange(row.entry, entry)
 		row.entry = entry
+
 		return
 	}
+
 	terms := termsOf(&x.terms[0], entry)
 	if row != nil && row.key != k {
 		x.drop(row, n)
 		row = nil
 	}
+
 	if row == nil {
 		row, n = x.entries.add(k)
 	}
+
 	x.recordChange(row.entry, entry)
+
 	var old []term
 	if row.entry != nil {
 		old = termsOf(&x.terms[1], row.entry)
 	}
+
 	for _, t := range old {
 		if _, kept := slices.BinarySearchFunc(terms, t, term.compare); !kept {
 			x.unlink(t, n)
 		}
 	}
+
 	row.entry, row.mask = entry, maskOf(terms)
 	for _, t := range terms {
 		if _, had := slices.BinarySearchFunc(old, t, term.compare); !had {
@@ -160,9 +173,11 @@ func (x *Index) delete(rid directory.RID) {
 
 func (x *Index) drop(s *row, n uint32) {
 	x.recordChange(s.entry, nil)
+
 	for _, t := range termsOf(&x.terms[1], s.entry) {
 		x.unlink(t, n)
 	}
+
 	x.entries.remove(n)
 }
 
@@ -188,6 +203,7 @@ func (x *Index) empty() {
 			x.recordChange(e, nil)
 		}
 	}
+
 	x.clear()
 }
 
@@ -195,9 +211,11 @@ func (x *Index) empty() {
 func (x *Index) Get(rid directory.RID) (*directory.Entry, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
+
 	if s, _ := x.entries.find(rid); s != nil {
 		return s.entry, true
 	}
+
 	return nil, false
 }
 
@@ -207,10 +225,12 @@ func (x *Index) Get(rid directory.RID) (*directory.Entry, bool) {
 func (x *Index) Named(agent string) []*directory.Entry {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
+
 	var es []*directory.Entry
 	for n := range x.rowsNamed(agent, sortKey{}).all() {
 		es = append(es, x.entries.rows.At(n).entry)
 	}
+
 	return es
 }
 
@@ -218,6 +238,7 @@ func (x *Index) Named(agent string) []*directory.Entry {
 func (x *Index) Len() int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
+
 	return x.entries.byRID.Len()
 }
 
@@ -229,6 +250,7 @@ func (x *Index) All() iter.Seq[*directory.Entry] {
 		room := make([]*directory.Entry, 0, maxScan)
 		for from, more := uint32(0), true; more; from += maxScan {
 			var es []*directory.Entry
+
 			es, more = x.some(room, from)
 			for _, e := range es {
 				if !yield(e) {
@@ -245,12 +267,14 @@ func (x *Index) some(es []*directory.Entry, from uint32) (_ []*directory.Entry, 
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	all := &x.entries.rows
+
 	end := min(from+maxScan, all.Len())
 	for n := from; n < end; n++ {
 		if e := all.At(n).entry; e != nil {
 			es = append(es, e)
 		}
 	}
+
 	return es, end < all.Len()
 }
 
@@ -271,6 +295,7 @@ var projectionPool = sync.Pool{New: func() any { return new(directory.Projection
 // Texts are in NFC, as those that are asked for (AD-059).
 func termsOf(room *[]term, entry *directory.Entry) []term {
 	ts := append((*room)[:0], term{fieldAll, ""}, term{fieldAgent, entry.Agent})
+
 	add := func(field int, texts ...string) {
 		for _, t := range texts {
 			ts = append(ts, term{field, nfc(t)})
@@ -282,9 +307,11 @@ func termsOf(room *[]term, entry *directory.Entry) []term {
 		entry.UnpackFilterable(projection)
 		add(fieldTag, projection.Tags...)
 		add(fieldProtocol, projection.Protocols...)
+
 		if projection.Status != directory.StatusActive {
 			add(fieldStatus, projection.Status)
 		}
+
 		for i := range projection.Capabilities {
 			capability := &projection.Capabilities[i]
 			add(fieldCapName, capability.Name)
@@ -292,7 +319,9 @@ func termsOf(room *[]term, entry *directory.Entry) []term {
 			add(fieldTag, capability.Tags...)
 		}
 	}
+
 	slices.SortFunc(ts, term.compare)
 	*room = slices.Compact(ts)
+
 	return *room
 }

@@ -24,8 +24,10 @@ func population(n int) []*directory.Entry {
 				Tags: []string{fmt.Sprintf("tag-%d", (i*31+c)%1000)},
 			})
 		}
+
 		es[i] = entry(alpha, i, fmt.Sprintf("agent-%07d", i), p)
 	}
+
 	return es
 }
 
@@ -36,6 +38,7 @@ func BenchmarkLookup(b *testing.B) {
 	for _, e := range population(benchSize) {
 		v.Own().Put(e)
 	}
+
 	prefix := func(s string) []index.Pattern { return []index.Pattern{{Text: s, Prefix: true}} }
 	for _, c := range []struct {
 		name string
@@ -50,6 +53,7 @@ func BenchmarkLookup(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
+
 			for b.Loop() {
 				v.Lookup(c.q, nil)
 			}
@@ -64,11 +68,13 @@ func BenchmarkPut(b *testing.B) {
 	for _, name := range []string{"in-order", "shuffled"} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
+
 			v := index.NewView(alpha)
 			for i := 0; b.Loop(); i++ {
 				if i%benchSize == 0 {
 					v = index.NewView(alpha)
 				}
+
 				v.Own().Put(es[i%benchSize])
 			}
 		})
@@ -79,11 +85,14 @@ func BenchmarkPut(b *testing.B) {
 // A refresh changes no order.
 func BenchmarkRefresh(b *testing.B) {
 	v := index.NewView(alpha)
+
 	es := population(benchSize)
 	for _, e := range es {
 		v.Own().Put(e)
 	}
+
 	b.ReportAllocs()
+
 	for i := 0; b.Loop(); i++ {
 		e := *es[i%benchSize]
 		e.ExpiresAt++
@@ -98,15 +107,18 @@ func BenchmarkIndexMemory(b *testing.B) {
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
+
 		v := index.NewView(alpha)
 		for _, e := range es {
 			v.Own().Put(e)
 		}
+
 		runtime.GC()
 		runtime.ReadMemStats(&after)
 		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/benchSize, "B/entry")
 		runtime.KeepAlive(v)
 	}
+
 	runtime.KeepAlive(es)
 }
 
@@ -119,28 +131,35 @@ func BenchmarkPutWatched(b *testing.B) {
 	}{{"nobody", 0}, {"1", 1}, {"100", 100}} {
 		b.Run(c.name, func(b *testing.B) {
 			v := index.NewView(alpha)
+
 			es := population(10_000)
 			for _, e := range es {
 				v.Own().Put(e)
 			}
+
 			var readers sync.WaitGroup
+
 			ctx, cancel := context.WithCancel(b.Context())
 			for range c.watchers {
 				// Somebody whom nothing concerns: it is woken, looks, and waits again.
 				w := v.Watch(index.Query{Agent: []index.Pattern{{Text: "nobody"}}}, nil, index.ResumeToken{})
 				readers.Go(func() {
 					defer w.Close()
+
 					for err := error(nil); err == nil; {
 						_, err = w.Next(ctx)
 					}
 				})
 			}
+
 			b.ReportAllocs()
+
 			for i := 0; b.Loop(); i++ {
 				e := *es[i%len(es)]
 				e.Statement = uint64(i)
 				v.Own().Put(&e)
 			}
+
 			cancel()
 			readers.Wait()
 		})
@@ -153,7 +172,9 @@ func BenchmarkWatchBegins(b *testing.B) {
 	for _, e := range population(benchSize) {
 		v.Own().Put(e)
 	}
+
 	b.ReportAllocs()
+
 	for b.Loop() {
 		w, told := v.Watch(index.Query{}, nil, index.ResumeToken{}), 0
 		for w.ResumeToken().IsZero() {
@@ -161,11 +182,14 @@ func BenchmarkWatchBegins(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
+
 			told += len(events)
 		}
+
 		if w.Close(); told != benchSize+2 {
 			b.Fatal(told)
 		}
 	}
+
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchSize, "ns/entry")
 }

@@ -36,15 +36,19 @@ func (m *model) all() []*directory.Entry {
 			}
 		}
 	}
+
 	slices.SortFunc(es, func(a, b *directory.Entry) int {
 		if (a.Origin == alpha) != (b.Origin == alpha) {
 			return map[bool]int{true: -1, false: 1}[a.Origin == alpha]
 		}
+
 		if a.Origin == alpha {
 			return cmp.Compare(a.Created, b.Created)
 		}
+
 		return cmp.Or(strings.Compare(a.Origin.Name(), b.Origin.Name()), a.RID.Compare(b.RID))
 	})
+
 	return es
 }
 
@@ -56,6 +60,7 @@ func asks(q index.Query, e *directory.Entry) bool {
 		if want.Prefix {
 			return strings.HasPrefix(have, want.Text)
 		}
+
 		return want.Text != "" && have == want.Text
 	}
 	one := func(want string, have ...string) bool {
@@ -64,53 +69,66 @@ func asks(q index.Query, e *directory.Entry) bool {
 				return true
 			}
 		}
+
 		return false
 	}
+
 	for _, w := range q.Agent {
 		if !name(w, e.Agent) {
 			return false
 		}
 	}
+
 	for _, w := range q.Protocol {
 		if !one(w, p.Protocols...) {
 			return false
 		}
 	}
+
 	for _, w := range q.Language {
 		if !one(w, p.Languages...) {
 			return false
 		}
 	}
+
 	for _, w := range q.Status {
 		if !one(w, p.Status) {
 			return false
 		}
 	}
+
 	if q.OwnOnly && e.Origin != alpha || !q.Origin.IsZero() && q.Origin != e.Origin {
 		return false
 	}
+
 	capabilities := p.Capabilities
 	if len(q.CapName)+len(q.CapType) == 0 && len(capabilities) == 0 {
 		capabilities = []directory.Capability{{}} // an agent's own tags stand for themselves
 	}
+
 	if len(q.CapName)+len(q.CapType)+len(q.Tag) == 0 {
 		return true
 	}
+
 	for _, c := range capabilities {
 		ok := true
 		for _, w := range q.CapName {
 			ok = ok && name(w, c.Name)
 		}
+
 		for _, w := range q.CapType {
 			ok = ok && one(w, c.Type)
 		}
+
 		for _, w := range q.Tag {
 			ok = ok && one(w, append(slices.Clone(c.Tags), p.Tags...)...)
 		}
+
 		if ok {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -121,6 +139,7 @@ var (
 
 func drawEntry(t *rapid.T, td spiffeid.TrustDomain, n byte, created uint64) *directory.Entry {
 	tags := rapid.SliceOfN(rapid.SampledFrom(someTags), 0, 2)
+
 	p := &directory.Projection{
 		Protocols: rapid.SliceOfN(rapid.SampledFrom([]string{"a2a", "mcp", "mcp/1.0"}), 0, 2).Draw(t, "protocols"),
 		Languages: rapid.SliceOfN(rapid.SampledFrom([]string{"en", "de"}), 0, 2).Draw(t, "languages"),
@@ -133,7 +152,9 @@ func drawEntry(t *rapid.T, td spiffeid.TrustDomain, n byte, created uint64) *dir
 				Draw(t, "type"), Tags: tags.Draw(t, "tags"),
 		})
 	}
+
 	agent := norm.NFC.String(rapid.SampledFrom(someNames).Draw(t, "agent"))
+
 	return &directory.Entry{
 		Origin: td, RID: rid(n), Agent: agent, Packed: directory.Pack(directory.Document{}, p), Created: created,
 		ExpiresAt: time.Now().Add(time.Duration(rapid.IntRange(1, 5).Draw(t, "hours"))*time.Hour - 30*time.Minute).
@@ -149,6 +170,7 @@ func drawQuery(t *rapid.T) index.Query {
 		return index.Pattern{Text: rapid.SampledFrom([]string{"", "a", "ab", "b", "\u00e9", "z", "q"}).Draw(t, "text"),
 			Prefix: rapid.Bool().Draw(t, "prefix")}
 	}), 0, 2)
+
 	return index.Query{
 		Agent: patterns.Draw(t, "agent"), CapName: patterns.Draw(t, "cap_name"),
 		CapType:  few("cap_type", "tool", "skill", "", "TOOL"),
@@ -166,10 +188,12 @@ func TestLookupAgainstAModel(t *testing.T) {
 		v := index.NewView(alpha)
 		m := &model{map[spiffeid.TrustDomain]map[directory.RID]*directory.Entry{alpha: {}, beta: {}, gamma: {}},
 			map[spiffeid.TrustDomain]int64{}}
+
 		start := time.Now()
 		for td := range m.entries {
 			m.now[td] = start.UnixMilli()
 		}
+
 		created := uint64(0)
 		draw := func() spiffeid.TrustDomain {
 			return rapid.SampledFrom([]spiffeid.TrustDomain{alpha, beta, gamma}).Draw(t, "origin")
@@ -178,6 +202,7 @@ func TestLookupAgainstAModel(t *testing.T) {
 			"put": func(t *rapid.T) {
 				for range rapid.IntRange(1, 20).Draw(t, "times") {
 					td, n := draw(), rapid.Byte().Draw(t, "n")
+
 					e := drawEntry(t, td, n, 0)
 					if created++; td == alpha {
 						e.Created = created
@@ -185,6 +210,7 @@ func TestLookupAgainstAModel(t *testing.T) {
 							e.Created = old.Created
 						}
 					}
+
 					m.entries[td][e.RID] = e
 					v.Origin(td).Put(e)
 				}
@@ -196,6 +222,7 @@ func TestLookupAgainstAModel(t *testing.T) {
 					e2.ExpiresAt = start.Add(5 * time.Hour).UnixMilli()
 					m.entries[td][e.RID] = &e2
 					v.Origin(td).Put(&e2)
+
 					return
 				}
 			},
@@ -215,9 +242,11 @@ func TestLookupAgainstAModel(t *testing.T) {
 						if td == alpha {
 							e.Created = created
 						}
+
 						m.entries[td][e.RID] = e
 					}
 				}
+
 				v.Origin(td).Build(slices.Collect(maps.Values(m.entries[td])))()
 			},
 			"time": func(t *rapid.T) {
@@ -242,88 +271,111 @@ func TestLookupAgainstAModel(t *testing.T) {
 // entries.
 func checkLookup(t *rapid.T, v *index.View, m *model) {
 	q := drawQuery(t)
+
 	hidden := directory.RID{}
 	if rapid.Bool().Draw(t, "hide") {
 		hidden = rid(rapid.Byte().Draw(t, "hidden"))
 	}
+
 	visible := func(e *directory.Entry) bool { return e.RID != hidden }
+
 	var want []*directory.Entry
 	for _, e := range m.all() {
 		if asks(q, e) && visible(e) {
 			want = append(want, e)
 		}
 	}
+
 	q.Count = rapid.IntRange(1, 9).Draw(t, "count")
+
 	var got []*directory.Entry
 	for n := 0; ; n++ {
 		p := v.Lookup(q, only(visible))
+
 		got = append(got, p.Entries...)
 		if !p.More {
 			break
 		}
+
 		if len(p.Entries) != q.Count {
 			t.Fatalf("a page of %d has %d and there is more", q.Count, len(p.Entries))
 		}
+
 		offset := q
 		offset.After, offset.Skip = index.Cursor{}, (n+1)*q.Count
+
 		text, _ := p.Next.MarshalText()
 		if err := q.After.UnmarshalText(text); err != nil {
 			t.Fatal(err)
 		}
+
 		if a, b := v.Lookup(q, only(visible)), v.Lookup(offset, only(visible)); !slices.Equal(a.Entries, b.Entries) ||
 			a.More != b.More {
 			t.Fatalf("behind the cursor and at the offset are different entries")
 		}
 	}
+
 	if !slices.Equal(got, want) {
 		t.Fatalf("%+v: got %d entries, want %d", q, len(got), len(want))
 	}
+
 	checkSingle(t, v, m)
 }
 
 func checkSingle(t *rapid.T, v *index.View, m *model) {
 	r := rid(rapid.Byte().Draw(t, "rid"))
+
 	var holders []*directory.Entry
 	for _, e := range m.all() {
 		if e.RID == r {
 			holders = append(holders, e)
 		}
 	}
+
 	for td := range m.entries {
 		e, ok := v.Get(td, r)
 		if want := slices.ContainsFunc(holders, func(h *directory.Entry) bool { return h == e }); ok != want &&
 			(ok || slices.ContainsFunc(holders, func(h *directory.Entry) bool { return h.Origin == td })) {
 			t.Fatalf("get %s %s: %v", td, r, ok)
 		}
+
 		if n := v.Origin(td).Len(); n != len(m.entries[td]) {
 			t.Fatalf("%s has %d entries, want %d", td, n, len(m.entries[td]))
 		}
+
 		n := 0
 		for e := range v.Origin(td).All() {
 			if n++; m.entries[td][e.RID] != e {
 				t.Fatalf("%s yields an entry that it doesn't have", td)
 			}
 		}
+
 		if n != len(m.entries[td]) {
 			t.Fatalf("%s yields %d entries, want %d", td, n, len(m.entries[td]))
 		}
 	}
+
 	if len(holders) > 0 && holders[0].Origin == alpha {
 		holders = holders[:1]
 	}
+
 	if found := v.Find(r.String()); !slices.Equal(found, holders) {
 		t.Fatalf("find %s: got %d, want %d", r, len(found), len(holders))
 	}
+
 	name := rapid.SampledFrom(someNames).Draw(t, "find")
+
 	var named []*directory.Entry
 	for _, e := range m.all() {
 		if e.Agent == norm.NFC.String(name) {
 			named = append(named, e)
 		}
 	}
+
 	if len(named) > 0 && named[0].Origin == alpha {
 		named = slices.DeleteFunc(named, func(e *directory.Entry) bool { return e.Origin != alpha })
 	}
+
 	if found := v.Find(name); !slices.Equal(found, named) {
 		t.Fatalf("find %s: got %d, want %d", name, len(found), len(named))
 	}
@@ -345,32 +397,42 @@ func entry(td spiffeid.TrustDomain, n int, agent string, p *directory.Projection
 // Requirement: AD-032
 func TestWalkWhileOthersWrite(t *testing.T) {
 	v := index.NewView(alpha)
+
 	const n = 12_000
+
 	const rare = n / 20 * 9 // more than one hold of the lock looks at
+
 	p := &directory.Projection{Protocols: []string{"a2a"}}
 	for i := range n {
 		name := fmt.Sprintf("stay-%d", i)
 		if i%20 < 9 {
 			name = fmt.Sprintf("rare-%d", i)
 		}
+
 		v.Own().Put(entry(alpha, 2*i, name, p))
 	}
-	var stop atomic.Bool
-	var writers sync.WaitGroup
+
+	var (
+		stop    atomic.Bool
+		writers sync.WaitGroup
+	)
 	for w := range 2 {
 		writers.Go(func() {
 			for i := w; !stop.Load(); i = (i + 7) % n {
 				come := entry(alpha, 2*i+1, fmt.Sprintf("rare-guest-%d", i), p)
 				v.Own().Put(come)
+
 				if e, ok := v.Get(alpha, directory.NewRID(int64(2*i), [10]byte{})); ok {
 					refreshed := *e
 					refreshed.ExpiresAt++
 					v.Own().Put(&refreshed)
 				}
+
 				v.Own().Delete(come.RID)
 			}
 		})
 	}
+
 	for name, c := range map[string]struct {
 		q    index.Query
 		want int
@@ -388,20 +450,25 @@ func TestWalkWhileOthersWrite(t *testing.T) {
 					seen[e.RID]++
 				}
 			}
+
 			if !page.More {
 				break
 			}
+
 			c.q.After = page.Next
 		}
+
 		if len(seen) != c.want {
 			t.Errorf("%s: met %d of %d", name, len(seen), c.want)
 		}
+
 		for r, times := range seen {
 			if times != 1 {
 				t.Errorf("%s: met %s %d times", name, r, times)
 			}
 		}
 	}
+
 	stop.Store(true)
 	writers.Wait()
 }
@@ -409,17 +476,21 @@ func TestWalkWhileOthersWrite(t *testing.T) {
 // Policy may take its time, and may itself write.
 func TestVisibleRunsWithoutALock(t *testing.T) {
 	v := index.NewView(alpha)
+
 	p := &directory.Projection{}
 	for i := range 300 {
 		v.Own().Put(entry(alpha, i, fmt.Sprint(i), p))
 		v.Origin(beta).Put(entry(beta, i, fmt.Sprint(i), p))
 	}
+
 	n := 0
+
 	page := v.Lookup(index.Query{Agent: []index.Pattern{{Prefix: true}}}, only(func(e *directory.Entry) bool {
 		n++
 		v.Own().Put(entry(alpha, 1000+n, "new", p))
 		v.Origin(gamma).Put(entry(gamma, n, "new", p))
 		v.Own().Delete(e.RID)
+
 		return e.Origin == beta
 	}))
 	if len(page.Entries) != index.MaxCount || !page.More {
@@ -436,13 +507,17 @@ func TestNameOfAnExpiredRegistration(t *testing.T) {
 	dead.ExpiresAt = time.Now().UnixMilli()
 	v.Own().Put(dead)
 	v.Own().Put(alive)
+
 	if got := v.Own().Named("x"); !slices.Equal(got, []*directory.Entry{dead, alive}) {
 		t.Errorf("named: %v", got)
 	}
+
 	if got := v.Find("x"); !slices.Equal(got, []*directory.Entry{alive}) {
 		t.Errorf("found: %v", got)
 	}
+
 	v.Own().Delete(dead.RID)
+
 	if got := v.Own().Named("x"); !slices.Equal(got, []*directory.Entry{alive}) {
 		t.Errorf("named after the sweep: %v", got)
 	}
@@ -459,11 +534,13 @@ func TestPutReplacesWhatIsFound(t *testing.T) {
 		mustProject(t, "x", mustDocument(t, directory.KindAD, `{"base":"https://a.test","protocols":["new","both"]}`)))
 	v.Own().Put(before)
 	v.Own().Put(after)
+
 	for text, want := range map[string]int{"old": 0, "new": 1, "both": 1} {
 		if got := find(index.Query{Protocol: []string{text}}); got != want {
 			t.Errorf("protocol %s: found %d, want %d", text, got, want)
 		}
 	}
+
 	for text, want := range map[string]int{"testing": 0, "active": 1} {
 		if got := find(index.Query{Status: []string{text}}); got != want {
 			t.Errorf("status %s: found %d, want %d", text, got, want)
@@ -474,27 +551,34 @@ func TestPutReplacesWhatIsFound(t *testing.T) {
 // All lists an index that changes meanwhile: each that stays exactly once, and as it is.
 func TestAllWhileItChanges(t *testing.T) {
 	x := index.NewView(alpha).Own()
+
 	const many = 10_000 // more than one hold of the lock looks at
 	for n := range many {
 		x.Put(entry(alpha, n, fmt.Sprint("agent-", n), nil))
 	}
+
 	seen, changed := map[directory.RID]int{}, false
 	for e := range x.All() {
 		seen[e.RID]++
+
 		if changed {
 			continue
 		}
+
 		changed = true
+
 		for n := 1; n < many; n += 2 {
 			x.Delete(entry(alpha, n, "", nil).RID)
 			x.Put(entry(alpha, many+n, fmt.Sprint("new-", n), nil))
 		}
 	}
+
 	for n := 0; n < many; n += 2 {
 		if e := entry(alpha, n, "", nil); seen[e.RID] != 1 {
 			t.Fatalf("%d, which stays, is listed %d times", n, seen[e.RID])
 		}
 	}
+
 	for rid, times := range seen {
 		if times > 1 {
 			t.Fatalf("%s is listed %d times", rid, times)
@@ -517,21 +601,28 @@ func TestTheClockDecidesWhatIsServed(t *testing.T) {
 		served := func() bool {
 			_, got := v.Get(beta, e.RID)
 			found := len(v.Find("a")) == 1
+
 			listed := len(v.Lookup(index.Query{}, nil).Entries) == 1
 			if got != found || got != listed {
 				t.Errorf("get %v, find %v, lookup %v", got, found, listed)
 			}
+
 			return got
 		}
 		time.Sleep(59 * time.Minute)
+
 		if !served() {
 			t.Error("gone before its deadline")
 		}
+
 		time.Sleep(time.Minute - time.Millisecond)
+
 		if !served() {
 			t.Error("gone a millisecond before its deadline")
 		}
+
 		time.Sleep(time.Millisecond)
+
 		if served() {
 			t.Error("served at its deadline")
 		}
@@ -540,10 +631,13 @@ func TestTheClockDecidesWhatIsServed(t *testing.T) {
 		e2.ExpiresAt = time.Now().Add(time.Hour).UnixMilli()
 		x.Put(&e2)
 		x.Clock.Advance(time.Now().Add(time.Hour - time.Second))
+
 		if !served() {
 			t.Error("gone before the origin's time reached its deadline")
 		}
+
 		time.Sleep(time.Second)
+
 		if served() {
 			t.Error("served past its deadline by the origin's time")
 		}

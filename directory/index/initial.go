@@ -44,52 +44,64 @@ func (w *Watcher) nextInitial() ([]Event, error) {
 		k.begun = true
 		return []Event{{Kind: EventReset}}, nil
 	}
+
 	if k.pending == nil {
 		k.pending = w.readStep()
 		if !w.query.charge() {
 			return nil, ErrWatchEnded
 		}
 	}
+
 	stride := k.pending
 	if events, err := w.follow(stride.to); len(events) > 0 || err != nil {
 		return events, err
 	}
+
 	k.reached, k.pending = stride.reached, nil
 	if stride.last {
 		w.initial = nil
 		return []Event{{Kind: EventCurrent, Resume: w.ResumeToken()}}, nil
 	}
+
 	var events []Event
 	for _, e := range stride.found {
 		if e = w.show.of(e, &w.query); e != nil {
 			events = append(events, Event{Kind: EventAdded, Entry: e})
 		}
 	}
+
 	return events, nil
 }
 
 // scanStep reads the next entries, or finds the next origin.
 func (w *Watcher) readStep() *scanStep {
 	k, view := w.initial, w.view
+
 	origin := k.reached.origin
 	if origin.IsZero() {
 		origin = view.domain
 	}
+
 	index, ok := view.indexOf(origin)
 	if asked := w.query.Origin; !ok || k.ended || !asked.IsZero() && asked != origin {
 		return w.nextOrigin()
 	}
+
 	if !k.started {
 		k.along, _, _, _ = index.plan(w.query.Query)
 		k.started = true
 	}
+
 	index.expire()
 	s := &scanStep{reached: k.reached}
+
 	var more bool
+
 	s.found, s.reached.last, more, s.to = index.read(k.along, &w.query, k.reached.last, view.log)
 	if !more {
 		k.ended, s.reached.last = true, maxSortKey
 	}
+
 	return s
 }
 
@@ -98,6 +110,7 @@ func (w *Watcher) nextOrigin() *scanStep {
 	k, view := w.initial, w.view
 	view.mu.RLock() // what comes or goes from here on is behind the position
 	defer view.mu.RUnlock()
+
 	s := &scanStep{to: view.log.position(), last: true}
 	for td := range view.others {
 		name := td.Name()
@@ -105,7 +118,9 @@ func (w *Watcher) nextOrigin() *scanStep {
 			s.reached.origin, s.last = td, false
 		}
 	}
+
 	k.started, k.ended = false, false
+
 	return s
 }
 
@@ -116,6 +131,7 @@ func (x *Index) read(r textFilter, matcher *matcher, after sortKey, log *changeL
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	found, last, more = x.scanHeld(r, matcher, after, x.expiries.expiredTo.at-1, eventBatch, eventBatch)
+
 	return slices.DeleteFunc(found, x.expiries.isExpired), last, more, log.position()
 }
 
@@ -131,11 +147,13 @@ func (f *scanPosition) hasPassed(v *View, entry *directory.Entry) bool {
 	if own {
 		k.created = entry.Created
 	}
+
 	switch {
 	case own && f.origin.IsZero(), entry.Origin == f.origin:
 		return k.compare(f.last) <= 0
 	case own:
 		return true
 	}
+
 	return !f.origin.IsZero() && strings.Compare(entry.Origin.Name(), f.origin.Name()) < 0
 }

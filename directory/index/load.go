@@ -21,25 +21,31 @@ func (x *Index) Build(es []*directory.Entry) (load func()) {
 func (x *Index) load(next *Index, es []*directory.Entry) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+
 	if x.expiries.isActive() {
 		for _, row := range x.entries.rows.All() {
 			if row.entry == nil {
 				continue
 			}
+
 			if stays, _ := next.entries.find(row.entry.RID); stays == nil {
 				x.recordChange(row.entry, nil)
 			}
 		}
+
 		for _, entry := range es {
 			var old *directory.Entry
 			if s, _ := x.entries.find(entry.RID); s != nil {
 				old = s.entry
 			}
+
 			x.recordChange(old, entry)
 		}
 	}
+
 	x.entries = next.entries
 	x.names = next.names
+
 	x.fields = next.fields
 	for i := range x.fields {
 		x.fields[i].entries = &x.entries
@@ -65,24 +71,30 @@ func (x *Index) buildFrom(es []*directory.Entry) *Index {
 	next.clear()
 	t := &next.entries
 	t.byRID.Reserve(len(es))
+
 	inOrder, byName := make([]keyed, len(es)), make([]named, len(es))
 	for i, e := range es {
 		inOrder[i] = keyed{x.sortKeyOf(e), e}
 	}
+
 	slices.SortFunc(inOrder, func(a, b keyed) int { return a.key.compare(b.key) })
+
 	var naming sync.WaitGroup
 	naming.Go(func() {
 		for i, k := range inOrder {
 			byName[i] = named{k.e.Agent, uint32(i)} // an empty stock numbers from 0
 		}
+
 		slices.SortFunc(byName, func(a, b named) int {
 			return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.row, b.row))
 		})
 	})
+
 	next.fields[fieldCapName].sorted = nil // until all texts are there
 	for _, k := range inOrder {
 		s, n := t.add(k.key)
 		terms := termsOf(&next.terms[0], k.e)
+
 		s.entry, s.mask = k.e, maskOf(terms)
 		for _, term := range terms {
 			if term.field != fieldAgent {
@@ -90,9 +102,11 @@ func (x *Index) buildFrom(es []*directory.Entry) *Index {
 			}
 		}
 	}
+
 	next.fields[fieldCapName].sort()
 	naming.Wait()
 	next.names = newSortedRows(numbers(byName))
+
 	return next
 }
 
@@ -102,5 +116,6 @@ func numbers(in []named) []uint32 {
 	for i, n := range in {
 		ns[i] = n.row
 	}
+
 	return ns
 }

@@ -19,6 +19,7 @@ func maskOf(terms []term) (all termMask) {
 	for _, t := range terms {
 		all |= maskBit(t.field, t.text)
 	}
+
 	return all
 }
 
@@ -29,6 +30,7 @@ func (q *Query) mask() (all termMask) {
 			all |= maskBit(r.field, r.text)
 		}
 	}
+
 	return all
 }
 

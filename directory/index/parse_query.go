@@ -29,24 +29,30 @@ func ParseQuery(v url.Values) (Query, error) {
 		Page:     f.number("page", 0, 0),
 	}
 	query.Origin = f.domain("origin")
+
 	query.OwnOnly = f.scope()
 	if err := query.After.UnmarshalText([]byte(f.single("after"))); err != nil {
 		f.fail(err)
 	}
+
 	if query.After.IsZero() {
 		if query.Page >= MaxPages {
 			f.fail(directory.Refuse(directory.BadQuery, "without after=, page is at most %d: follow the next "+
 				"links instead", MaxPages-1))
 		}
+
 		query.Skip = query.Page * query.Count
 	}
+
 	if f.count > MaxFilters {
 		f.fail(directory.Refuse(directory.BadQuery, "there are %d filters; at most %d are allowed", f.count,
 			MaxFilters))
 	}
+
 	if f.err != nil {
 		return Query{}, f.err
 	}
+
 	return query, nil
 }
 
@@ -70,9 +76,12 @@ func (f *filters) texts(name string) []string {
 		if !utf8.ValidString(s) {
 			f.fail(directory.Refuse(directory.BadQuery, "%s is not valid UTF-8", name))
 		}
+
 		out = append(out, norm.NFC.String(s))
 	}
+
 	f.count += len(out)
+
 	return out
 }
 
@@ -84,8 +93,10 @@ func (f *filters) patterns(name string) []Pattern {
 		if strings.Contains(text, "*") {
 			f.fail(directory.Refuse(directory.BadQuery, "%s is %.100q; a * may only be its last character", name, s))
 		}
+
 		out = append(out, Pattern{text, prefix})
 	}
+
 	return out
 }
 
@@ -109,14 +120,17 @@ func (f *filters) number(name string, least, def int) int {
 	if s == "" && !f.values.Has(name) {
 		return def
 	}
+
 	n, err := strconv.ParseInt(s, 10, 32)
 	if errors.Is(err, strconv.ErrRange) && n > 0 {
 		err = nil // n is the largest
 	}
+
 	if err != nil || int(n) < least {
 		f.fail(directory.Refuse(directory.BadQuery, "%s is %.40q; it is a whole number from %d", name, s, least))
 		return least
 	}
+
 	return int(n)
 }
 
@@ -125,10 +139,12 @@ func (f *filters) domain(name string) spiffeid.TrustDomain {
 	if s == "" && !f.values.Has(name) {
 		return spiffeid.TrustDomain{}
 	}
+
 	td, err := spiffeid.TrustDomainFromString(s)
 	if err != nil || td.Name() != s {
 		f.fail(directory.Refuse(directory.BadQuery, "%s is %.100q, which is not a domain", name, s))
 	}
+
 	return td
 }
 
@@ -140,5 +156,6 @@ func (f *filters) scope() bool {
 	case s != "mesh" && f.values.Has("scope"):
 		f.fail(directory.Refuse(directory.BadQuery, "scope is %.40q; it is mesh or domain", s))
 	}
+
 	return false
 }

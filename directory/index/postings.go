@@ -43,6 +43,7 @@ func (t *textEntries) size() int {
 	if t.many == nil {
 		return 1
 	}
+
 	return t.many.n
 }
 
@@ -51,6 +52,7 @@ func (t *textEntries) rows() *sortedRows {
 	if t.many == nil {
 		return &sortedRows{[][]uint32{{t.single}}, 1}
 	}
+
 	return t.many
 }
 
@@ -64,6 +66,7 @@ func (p *postings) text(s string) (*textEntries, uint32) {
 	if !ok {
 		return nil, 0
 	}
+
 	return p.texts.At(n), n
 }
 
@@ -80,13 +83,16 @@ func (p *postings) insert(s string, row uint32) {
 		n := p.texts.Take()
 		*p.texts.At(n) = textEntries{text: strings.Clone(s), single: row} // not a part of some document
 		p.byText.Insert(n, p.hashOf)
+
 		if p.sorted != nil {
 			p.sorted.insert(n, p.before(s))
 		}
+
 		return
 	case t.many == nil:
 		t.many = t.rows()
 	}
+
 	t.many.insert(row, p.entries.before(p.entries.rows.At(row).key))
 }
 
@@ -97,11 +103,15 @@ func (p *postings) remove(s string, row uint32) {
 		if p.sorted != nil {
 			p.sorted.remove(p.sorted.first(p.before(s)))
 		}
+
 		p.byText.Remove(n, p.hashOf)
 		p.texts.Give(n)
+
 		return
 	}
+
 	t.many.remove(t.many.first(p.entries.before(p.entries.rows.At(row).key)))
+
 	if t.many.n == 1 {
 		t.single, t.many = t.many.runs[0][0], nil
 	}
@@ -113,6 +123,7 @@ func (p *postings) sort() {
 	for i := range ns {
 		ns[i] = uint32(i)
 	}
+
 	slices.SortFunc(ns, func(a, b uint32) int { return strings.Compare(p.texts.At(a).text, p.texts.At(b).text) })
 	o := newSortedRows(ns)
 	p.sorted = &o
@@ -131,13 +142,16 @@ const sampled = 256
 func (p *postings) sizeOf(s string) int {
 	part := p.beginning(s, s)
 	n := 0
+
 	counted := 0
 	for i := range part.all() {
 		if counted == sampled {
 			return n + part.size() - counted
 		}
+
 		n += p.texts.At(i).size()
 		counted++
 	}
+
 	return n
 }

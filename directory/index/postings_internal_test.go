@@ -17,14 +17,18 @@ import (
 func TestOrderAgainstASortedSlice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var model []uint32
+
 		o, rising := sortedRows{}, uint32(5000)
 		if rapid.Bool().Draw(t, "made of many") {
 			for ; rising < 7000; rising++ {
 				model = append(model, rising)
 			}
+
 			o = newSortedRows(slices.Clone(model))
 		}
+
 		before := func(n uint32) func(uint32) bool { return func(x uint32) bool { return x < n } }
+
 		random := rapid.Uint32Range(0, 4000)
 		for range rapid.IntRange(1, 40).Draw(t, "rounds") {
 			op := rapid.IntRange(0, 2).Draw(t, "op")
@@ -36,6 +40,7 @@ func TestOrderAgainstASortedSlice(t *testing.T) {
 					model = slices.Delete(model, i, i+1)
 				case op == 1:
 					n := random.Draw(t, "number")
+
 					i, had := slices.BinarySearch(model, n)
 					if !had {
 						o.insert(n, before(n))
@@ -47,18 +52,22 @@ func TestOrderAgainstASortedSlice(t *testing.T) {
 					model = append(model, rising)
 				}
 			}
+
 			n := random.Draw(t, "sought")
 			i, _ := slices.BinarySearch(model, n)
 			part := o.between(before(n), before(5500))
+
 			end, _ := slices.BinarySearch(model, 5500)
 			if got := slices.Collect(part.all()); !slices.Equal(got, model[i:end]) || part.size() != end-i {
 				t.Fatalf("%d numbers from %d on, %v; want %v", part.size(), n, got, model[i:end])
 			}
+
 			for i, r := range o.runs {
 				if len(r) == 0 || len(r) > maxRun {
 					t.Fatalf("run %d has %d numbers", i, len(r))
 				}
 			}
+
 			if all := (rowRange{&o, place{}, o.end()}); o.n != len(model) ||
 				!slices.Equal(slices.Collect(all.all()), model) {
 				t.Fatalf("%d numbers are not the %d of the model", o.n, len(model))
@@ -70,15 +79,18 @@ func TestOrderAgainstASortedSlice(t *testing.T) {
 // Runs that shrink are joined, so that what is left of many is not many runs.
 func TestOrderJoinsShortRuns(t *testing.T) {
 	var o sortedRows
+
 	before := func(n uint32) func(uint32) bool { return func(x uint32) bool { return x < n } }
 	for i := range uint32(20_000) {
 		o.insert(i, before(i))
 	}
+
 	for i := range uint32(20_000) {
 		if i%100 != 0 {
 			o.remove(o.first(before(i)))
 		}
 	}
+
 	if o.n != 200 || len(o.runs) > 5 {
 		t.Errorf("%d numbers in %d runs", o.n, len(o.runs))
 	}
@@ -97,11 +109,13 @@ func TestPostingsAgainstASortedSlice(t *testing.T) {
 		s := newEntryTable()
 		p := &postings{entries: &s}
 		p.sort()
+
 		var model []slotted
 		order := func(a, b slotted) int {
 			return cmp.Or(strings.Compare(a.text, b.text), a.key.compare(b.key))
 		}
 		texts := []string{"", "a", "ab", "abc", "b", "bé"}
+
 		rows := map[sortKey]uint32{}
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
 			o := slotted{rapid.SampledFrom(texts).Draw(t, "text"),
@@ -109,6 +123,7 @@ func TestPostingsAgainstASortedSlice(t *testing.T) {
 			if _, has := rows[o.key]; !has {
 				_, rows[o.key] = s.add(o.key)
 			}
+
 			i, had := slices.BinarySearchFunc(model, o, order)
 			if had {
 				p.remove(o.text, rows[o.key])
@@ -118,36 +133,45 @@ func TestPostingsAgainstASortedSlice(t *testing.T) {
 				model = slices.Insert(model, i, o)
 			}
 		}
+
 		kept := 0
 		for _, beginning := range texts {
 			var want, got []slotted
+
 			size := 0
 			for _, o := range model {
 				if strings.HasPrefix(o.text, beginning) {
 					want = append(want, o)
 				}
+
 				if o.text == beginning {
 					size++
 				}
 			}
+
 			for n := range p.beginning(beginning, beginning).all() {
 				text := p.texts.At(n)
+
 				o := text.rows()
 				for row := range (rowRange{o, place{}, o.end()}).all() {
 					got = append(got, slotted{text.text, s.rows.At(row).key})
 				}
 			}
+
 			if !slices.Equal(got, want) || p.sizeOf(beginning) != len(want) {
 				t.Fatalf("%d begin with %q: %v, want %v", p.sizeOf(beginning), beginning, got, want)
 			}
+
 			text, _ := p.text(beginning)
 			if (text != nil) != (size > 0) || text != nil && text.size() != size {
 				t.Fatalf("%q: %v, want %d", beginning, text, size)
 			}
+
 			if text != nil {
 				kept++
 			}
 		}
+
 		if p.byText.Len() != kept {
 			t.Fatalf("%d texts are kept, want %d", p.byText.Len(), kept)
 		}
@@ -160,6 +184,7 @@ func TestPostingsAgainstASortedSlice(t *testing.T) {
 func TestGatherManyTexts(t *testing.T) {
 	for _, names := range []int{3, 2 * sampled} {
 		x := New()
+
 		const n = 3 * maxScan
 		for i := range uint64(n) {
 			p := &directory.Projection{Capabilities: []directory.Capability{{Name: fmt.Sprintf("c%03d",
@@ -167,20 +192,25 @@ func TestGatherManyTexts(t *testing.T) {
 			x.Put(&directory.Entry{RID: directory.NewRID(int64(i), [10]byte{}), Agent: fmt.Sprint(i), Created: i + 1,
 				Packed: directory.Pack(directory.Document{}, p), ExpiresAt: 1})
 		}
+
 		q := &Query{CapName: []Pattern{{"c", true}}}
+
 		r := textFilter{fieldCapName, "c", true}
 		if size, least := x.size(r), min(n, sampled*n/names+names-min(sampled, names)); size != least {
 			t.Errorf("%d entries are told to have one of %d names, want %d", size, names, least)
 		}
+
 		found, more := x.collectByPrefix(r, &matcher{Query: q}, sortKey{}, 0, n)
 		for i, e := range found {
 			if e.Created != uint64(i)+1 {
 				t.Fatalf("of %d names, at %d: %d", names, i, e.Created)
 			}
 		}
+
 		if len(found) != n || more {
 			t.Errorf("%d entries have one of %d names, and more %v; want %d", len(found), names, more, n)
 		}
+
 		if found, more := x.collectByPrefix(r, &matcher{Query: q}, sortKey{}, 0, n/2); found != nil || !more {
 			t.Errorf("having looked at too many it finds %d", len(found))
 		}
@@ -192,33 +222,41 @@ func TestGatherManyTexts(t *testing.T) {
 // everything, and finds all there is.
 func TestFindByAPrefixLooksAtNoMoreThanTwice(t *testing.T) {
 	x := New()
+
 	const n = 5000
 	for i := range uint64(n) {
 		p := &directory.Projection{Languages: []string{"en"}}
 		for c := range 20 {
 			p.Capabilities = append(p.Capabilities, directory.Capability{Name: fmt.Sprintf("cz%d", c)})
 		}
+
 		if i <= sampled {
 			p.Capabilities = []directory.Capability{{Name: fmt.Sprintf("c%03d", i)}}
 		}
+
 		if i%1000 == 999 {
 			p.Languages = []string{"xx"}
 		}
+
 		x.Put(&directory.Entry{RID: directory.NewRID(int64(i), [10]byte{}), Agent: fmt.Sprint(i), Created: i + 1,
 			Packed: directory.Pack(directory.Document{}, p), ExpiresAt: 1 << 60})
 	}
+
 	looked := 0
 	q := &Query{CapName: []Pattern{{"c", true}}, Language: []string{"xx"}, Count: 10, Charge: func(n int) bool {
 		looked += n
 		return true
 	}}
+
 	var found []uint64
 	for e := range x.find(q, sortKey{}) {
 		found = append(found, e.Created)
 	}
+
 	if want := []uint64{1000, 2000, 3000, 4000, 5000}; !slices.Equal(found, want) {
 		t.Errorf("it finds %v, want %v", found, want)
 	}
+
 	if looked > 2*n {
 		t.Errorf("it looks at %d of %d entries", looked, n)
 	}
@@ -228,18 +266,22 @@ func TestFindByAPrefixLooksAtNoMoreThanTwice(t *testing.T) {
 // for a prefix, wherever in the order the matches are.
 func TestFindLooksAtFew(t *testing.T) {
 	x := New()
+
 	const n = 20_000
 	for i := range uint64(n) {
 		p := &directory.Projection{Protocols: []string{"a2a"}, Status: directory.StatusActive}
 		p.Capabilities = []directory.Capability{{Name: fmt.Sprintf("c%d", i%10), Type: "tool",
 			Tags: []string{fmt.Sprintf("t%d", i%1000)}}}
+
 		name := fmt.Sprintf("a%05d", i)
 		if i >= n-50 {
 			name = "zz" + name // bunched at the end
 		}
+
 		x.Put(&directory.Entry{RID: directory.NewRID(int64(i), [10]byte{}), Agent: name, Created: i + 1,
 			Packed: directory.Pack(directory.Document{}, p), ExpiresAt: 1 << 60})
 	}
+
 	for name, c := range map[string]struct {
 		q     Query
 		along int // the field that is scanned

@@ -59,6 +59,7 @@ func (p Pattern) Matches(name string) bool {
 	if p.Prefix {
 		return name != "" && strings.HasPrefix(nfc(name), p.Text)
 	}
+
 	return same(name, p.Text)
 }
 
@@ -69,6 +70,7 @@ func nfc(s string) string {
 			return norm.NFC.String(s)
 		}
 	}
+
 	return s
 }
 
@@ -90,6 +92,7 @@ type matcher struct {
 func (m *matcher) charge() bool {
 	n := m.looked
 	m.looked = 0
+
 	return m.Charge == nil || m.Charge(n)
 }
 
@@ -99,8 +102,10 @@ func (q *matcher) matches(entry *directory.Entry) bool {
 	if slices.ContainsFunc(q.Agent, func(asked Pattern) bool { return !asked.Matches(entry.Agent) }) {
 		return false
 	}
+
 	projection := &q.p
 	entry.UnpackFilterable(projection)
+
 	return hasAll(q.Protocol, projection.Protocols) && hasAll(q.Language, projection.Languages) &&
 		hasAll(q.Status, []string{projection.Status}) && q.matchesCapability(projection) &&
 		q.Requirements.unmet(entry.Document, projection) == ""
@@ -113,6 +118,7 @@ func (q *Query) matchesCapability(projection *directory.Projection) bool {
 	if len(q.CapName) == 0 && len(q.CapType) == 0 && (len(q.Tag) == 0 || len(projection.Capabilities) == 0) {
 		return hasAll(q.Tag, projection.Tags)
 	}
+
 	for i := range projection.Capabilities {
 		c := &projection.Capabilities[i]
 		if !slices.ContainsFunc(q.CapName, func(asked Pattern) bool { return !asked.Matches(c.Name) }) &&
@@ -120,6 +126,7 @@ func (q *Query) matchesCapability(projection *directory.Projection) bool {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -132,5 +139,6 @@ func hasAll(asked []string, lists ...[]string) bool {
 			return false
 		}
 	}
+
 	return true
 }

@@ -12,16 +12,19 @@ import (
 
 func parseQuery(t testing.TB, raw string) (index.Query, error) {
 	t.Helper()
+
 	v, err := url.ParseQuery(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return index.ParseQuery(v)
 }
 
 // Requirement: AD-026, AD-028, AD-030, AD-059, AD-060, AD-061
 func TestParseQuery(t *testing.T) {
 	whole := func(s string) []index.Pattern { return []index.Pattern{{Text: s}} }
+
 	after := index.Cursor{Created: 7, RID: rid(7)}
 	for raw, want := range map[string]index.Query{
 		"":                       {Count: 100},
@@ -51,6 +54,7 @@ func TestParseQuery(t *testing.T) {
 			t.Errorf("%q: got %+v, %v\nwant %+v", raw, q, err, want)
 		}
 	}
+
 	for _, raw := range []string{
 		"agent=*a", "agent=a**", "agent=a*b", "cap_name=*x*", "agent=%FF", "tag=%C0%AF", "count=0", "count=-1",
 		"count=", "count=a", "count=1.5", "count=0x10",
@@ -72,10 +76,12 @@ func TestCursorHasOneText(t *testing.T) {
 		if err != nil || url.QueryEscape(string(text)) != string(text) || c.String() != string(text) {
 			t.Errorf("%+v is %q, %v", c, text, err)
 		}
+
 		var back index.Cursor
 		if err := back.UnmarshalText(text); err != nil || back != c || c.IsZero() != (len(text) == 0) {
 			t.Errorf("%q: got %+v, %v", text, back, err)
 		}
+
 		for _, bad := range []string{string(text) + "A", string(text) + "=", string(text) + "\n", "x" + string(text)} {
 			if err := back.UnmarshalText([]byte(bad)); err == nil || !back.IsZero() {
 				t.Errorf("%q was taken for a cursor: %+v", bad, back)
@@ -98,6 +104,7 @@ func TestFiltersMatchJointly(t *testing.T) {
 	put(3, "agent-tag",
 		`{"base":"https://a.test","tags":["search"],"capabilities":[{"name":"go","type":"tool","tags":["web"]}]}`)
 	put(4, "bare", `{"base":"https://a.test","tags":["search"],"protocols":["mcp"],"status":"inactive"}`)
+
 	for raw, want := range map[string]string{
 		"":                               "apart joint agent-tag bare",
 		"cap_type=tool&tag=search":       "joint agent-tag",
@@ -137,10 +144,12 @@ func TestFiltersMatchJointly(t *testing.T) {
 			wantRefusal(t, err, directory.BadQuery)
 			continue
 		}
+
 		var got []string
 		for _, e := range v.Lookup(q, nil).Entries {
 			got = append(got, e.Agent)
 		}
+
 		if strings.Join(got, " ") != want || err != nil {
 			t.Errorf("%q: got %v, %v; want %s", raw, got, err, want)
 		}
@@ -155,6 +164,7 @@ func TestTheLastPageHasNoNext(t *testing.T) {
 	for n := range 4 {
 		v.Own().Put(entry(alpha, n, "x", &directory.Projection{}))
 	}
+
 	for skip, more := range map[int]bool{0: true, 1: true, 2: false, 3: false, 4: false} {
 		if p := v.Lookup(index.Query{Count: 2, Skip: skip}, nil); p.More != more || p.Next.IsZero() == more {
 			t.Errorf("behind %d: more is %v", skip, p.More)

@@ -24,6 +24,7 @@ func (n *Requirements) Unmet(entry *directory.Entry) string {
 	if projection == nil {
 		projection = &directory.Projection{}
 	}
+
 	return n.unmet(entry.Document, projection)
 }
 
@@ -31,6 +32,7 @@ func (n *Requirements) unmet(d directory.Document, projection *directory.Project
 	if len(n.Capabilities) > 0 && !hasAll(n.Capabilities, kinds.ListedCapabilities(d, projection)) {
 		return "capabilities"
 	}
+
 	for _, t := range n.Tags {
 		asked := []string{t}
 		if !hasAll(asked, projection.Tags) && !slices.ContainsFunc(projection.Capabilities,
@@ -40,11 +42,13 @@ func (n *Requirements) unmet(d directory.Document, projection *directory.Project
 			return "tags"
 		}
 	}
+
 	if len(projection.Languages) > 0 && slices.ContainsFunc(n.Languages, func(asked string) bool {
 		return !speaks(projection, asked)
 	}) {
 		return "languages"
 	}
+
 	return ""
 }
 

@@ -23,6 +23,7 @@ func TestNeedIsOfTheWholeAgent(t *testing.T) {
 			ExpiresAt: time.Now().Add(time.Hour).UnixMilli(),
 		})
 	}
+
 	const metadata = `{"name":"N","description":"D","endpoint":"https://a.test","inputs":{},"outputs":{},`
 	put(1, directory.KindAIDIP, "both",
 		metadata+`"capabilities":["translate","detect"],"tags":["nlp","cloud"],"supported_languages":["en","zh"]}`)
@@ -62,6 +63,7 @@ func TestNeedIsOfTheWholeAgent(t *testing.T) {
 		for _, e := range view.Lookup(index.Query{Requirements: c.need}, nil).Entries {
 			got = append(got, e.Agent)
 		}
+
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %v, want %v", name, got, c.want)
 		}

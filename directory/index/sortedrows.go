@@ -26,6 +26,7 @@ func (o *sortedRows) first(before func(uint32) bool) place {
 	if r == len(o.runs) {
 		return o.end()
 	}
+
 	return place{r, sort.Search(len(o.runs[r]), func(i int) bool { return !before(o.runs[r][i]) })}
 }
 
@@ -49,6 +50,7 @@ func (p rowRange) size() int {
 	for _, r := range p.of.runs[p.from.run:p.to.run] {
 		n += len(r)
 	}
+
 	return n
 }
 
@@ -60,6 +62,7 @@ func (p rowRange) all() iter.Seq[uint32] {
 			if s.at++; s.at == len(p.of.runs[s.run]) {
 				s = place{s.run + 1, 0}
 			}
+
 			if !yield(n) {
 				return
 			}
@@ -71,21 +74,25 @@ func (p rowRange) all() iter.Seq[uint32] {
 // always do.
 func (o *sortedRows) insert(n uint32, before func(uint32) bool) {
 	o.n++
+
 	last := len(o.runs) - 1
 	if last < 0 || before(o.runs[last][len(o.runs[last])-1]) {
 		o.append(n)
 		return
 	}
+
 	s := o.first(before)
 	if r := o.runs[s.run]; len(r) == maxRun {
 		// Where what is alike ends and grows is a better place than the middle.
 		at := min(max(s.at, maxRun/8), maxRun-maxRun/8)
 		o.runs = slices.Insert(o.runs, s.run+1, slices.Clone(r[at:]))
+
 		o.runs[s.run] = r[:at]
 		if s.at > at {
 			s = place{s.run + 1, s.at - at}
 		}
 	}
+
 	o.runs[s.run] = slices.Insert(o.runs[s.run], s.at, n)
 }
 
@@ -97,6 +104,7 @@ func (o *sortedRows) append(n uint32) {
 		o.runs = append(o.runs, []uint32{n})
 		return
 	}
+
 	o.runs[last] = append(o.runs[last], n)
 }
 
@@ -106,17 +114,20 @@ func newSortedRows(ns []uint32) sortedRows {
 	for run := range slices.Chunk(ns, maxRun) {
 		sorted.runs = append(sorted.runs, run)
 	}
+
 	return sorted
 }
 
 // remove takes out the number at a spot.
 func (o *sortedRows) remove(spot place) {
 	o.n--
+
 	o.runs[spot.run] = slices.Delete(o.runs[spot.run], spot.at, spot.at+1)
 	if len(o.runs[spot.run]) == 0 {
 		o.runs = slices.Delete(o.runs, spot.run, spot.run+1)
 		return
 	}
+
 	o.join(spot.run)
 	o.join(spot.run - 1)
 }
@@ -126,6 +137,7 @@ func (o *sortedRows) join(i int) {
 	if i < 0 || i+1 >= len(o.runs) || len(o.runs[i])+len(o.runs[i+1]) > maxRun/2 {
 		return
 	}
+
 	o.runs[i] = append(o.runs[i], o.runs[i+1]...)
 	o.runs = slices.Delete(o.runs, i+1, i+2)
 }

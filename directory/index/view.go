@@ -29,6 +29,7 @@ type View struct {
 func NewView(domain spiffeid.TrustDomain) *View {
 	v := &View{domain: domain, own: New(), log: newChangeLog(), others: map[spiffeid.TrustDomain]*Index{}}
 	v.own.expiries.log = v.log
+
 	return v
 }
 
@@ -44,14 +45,17 @@ func (v *View) Origin(td spiffeid.TrustDomain) *Index {
 	if x, ok := v.indexOf(td); ok {
 		return x
 	}
+
 	v.mu.Lock()
 	defer v.mu.Unlock()
+
 	index, ok := v.others[td]
 	if !ok {
 		index = newForeignIndex()
 		index.expiries = expiryQueue{log: v.log, period: v.log.period.Load(), complete: true} // of nothing
 		v.others[td] = index
 	}
+
 	return index
 }
 
@@ -60,9 +64,11 @@ func (v *View) indexOf(td spiffeid.TrustDomain) (*Index, bool) {
 	if td == v.domain {
 		return v.own, true
 	}
+
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	x, ok := v.others[td]
+
 	return x, ok
 }
 
@@ -71,6 +77,7 @@ func (v *View) Drop(td spiffeid.TrustDomain) {
 	if x, ok := v.indexOf(td); ok && x != v.own {
 		x.retire() // before it is out of the view, so that nobody sees the one without the other
 	}
+
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	delete(v.others, td)
@@ -101,9 +108,11 @@ func (show Viewer) of(entry *directory.Entry, matcher *matcher) *directory.Entry
 	if show == nil {
 		return entry
 	}
+
 	if v := show(entry); v == entry || v != nil && matcher.matches(v) {
 		return v
 	}
+
 	return nil
 }
 
@@ -114,13 +123,16 @@ func (show Viewer) of(entry *directory.Entry, matcher *matcher) *directory.Entry
 // leaves out one that was there throughout (AD-032).
 func (v *View) Lookup(query Query, show Viewer) Page {
 	m := &matcher{Query: &query}
+
 	count, skip := query.Count, query.Skip
 	if count < 1 || count > MaxCount {
 		count = MaxCount
 	}
+
 	if !query.After.IsZero() {
 		skip = 0
 	}
+
 	page := Page{Entries: make([]*directory.Entry, 0, min(count, 16))}
 	for found := range v.find(&query) {
 		entry := show.of(found, m)
@@ -135,6 +147,7 @@ func (v *View) Lookup(query Query, show Viewer) Page {
 			page.Entries = append(page.Entries, entry)
 		}
 	}
+
 	return page
 }
 
@@ -148,19 +161,24 @@ func (v *View) find(query *Query) iter.Seq[*directory.Entry] {
 				}
 			}
 		}
+
 		if query.OwnOnly {
 			return
 		}
+
 		for _, td := range v.Origins() {
 			before := strings.Compare(td.Name(), query.After.Origin.Name())
+
 			index, ok := v.indexOf(td)
 			if !ok || !query.Origin.IsZero() && query.Origin != td || before < 0 {
 				continue
 			}
+
 			var after sortKey
 			if before == 0 {
 				after.rid = query.After.RID
 			}
+
 			for e := range index.find(query, after) {
 				if !yield(e) {
 					return
@@ -175,6 +193,7 @@ func (v *View) CursorOf(entry *directory.Entry) Cursor {
 	if entry.Origin == v.domain {
 		return Cursor{Created: entry.Created, RID: entry.RID}
 	}
+
 	return Cursor{Origin: entry.Origin, RID: entry.RID}
 }
 
@@ -191,28 +210,34 @@ func (v *View) FindVisible(id string, seen func(*directory.Entry) bool) []*direc
 	rid, err := directory.ParseRID(id)
 	name := norm.NFC.String(id)
 	origins := append([]spiffeid.TrustDomain{v.domain}, v.Origins()...)
+
 	var found []*directory.Entry
 	for i, td := range origins {
 		if e, ok := v.Get(td, rid); ok && err == nil && seen(e) {
 			found = append(found, e)
 		}
+
 		if i == 0 && len(found) > 0 {
 			return found
 		}
 	}
+
 	if len(found) > 0 {
 		return found
 	}
+
 	for i, td := range origins {
 		for _, e := range v.named(td, name) {
 			if seen(e) {
 				found = append(found, e)
 			}
 		}
+
 		if i == 0 && len(found) > 0 {
 			return found
 		}
 	}
+
 	return found
 }
 
@@ -222,7 +247,9 @@ func (v *View) named(td spiffeid.TrustDomain, name string) []*directory.Entry {
 	if !ok {
 		return nil
 	}
+
 	now := index.Clock.Now().UnixMilli()
+
 	return slices.DeleteFunc(index.Named(name), func(e *directory.Entry) bool { return !e.AliveAt(now) })
 }
 
@@ -231,6 +258,7 @@ func (v *View) Peek(origin spiffeid.TrustDomain, rid directory.RID) (*directory.
 	if x, ok := v.indexOf(origin); ok {
 		return x.Get(rid)
 	}
+
 	return nil, false
 }
 
@@ -240,9 +268,11 @@ func (v *View) Get(origin spiffeid.TrustDomain, rid directory.RID) (*directory.E
 	if !ok {
 		return nil, false
 	}
+
 	entry, ok := index.Get(rid)
 	if !ok || !entry.AliveAt(index.Clock.Now().UnixMilli()) {
 		return nil, false
 	}
+
 	return entry, true
 }

@@ -79,14 +79,17 @@ type Watcher struct {
 // refreshes are no events.
 func (v *View) Watch(query Query, show Viewer, behind ResumeToken) *Watcher {
 	v.log.subscribe()
+
 	for _, x := range v.indexes() {
 		x.startExpiry()
 	}
+
 	w := &Watcher{view: v, query: matcher{Query: &query}, show: show, at: behind.next,
 		close: sync.OnceFunc(v.log.unsubscribe)}
 	if behind.log != v.log.id || !v.log.contains(behind.next) {
 		w.at, w.initial = v.log.position(), &initialScan{}
 	}
+
 	return w
 }
 
@@ -102,6 +105,7 @@ func (w *Watcher) ResumeToken() ResumeToken {
 	if w.initial != nil {
 		return ResumeToken{}
 	}
+
 	return ResumeToken{w.view.log.id, w.at}
 }
 
@@ -113,13 +117,16 @@ func (w *Watcher) End() ResumeToken { return ResumeToken{w.view.log.id, w.view.l
 // Changes that have happened are told even when ctx has ended.
 func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 	for {
-		var events []Event
-		var err error
+		var (
+			events []Event
+			err    error
+		)
 		if w.initial != nil {
 			events, err = w.nextInitial()
 		} else {
 			events, err = w.follow(w.view.log.position())
 		}
+
 		switch {
 		case len(events) > 0 || err != nil:
 			return events, err
@@ -128,6 +135,7 @@ func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 		default:
 			err = w.view.wait(ctx, w.at, w.until)
 		}
+
 		if err != nil {
 			return nil, err
 		}
@@ -150,16 +158,19 @@ func (v *View) wait(ctx context.Context, at uint64, over <-chan struct{}) error 
 		minds = true
 	default:
 	}
+
 	defer func() {
 		if minds {
 			log.expiryToken <- struct{}{}
 		}
 	}()
+
 	for {
 		keeper, due := log.expiryToken, (<-chan time.Time)(nil)
 		if minds {
 			keeper, due = nil, time.After(v.expire())
 		}
+
 		wake := log.wakeAfter(at)
 		switch {
 		case wake == nil:
@@ -167,6 +178,7 @@ func (v *View) wait(ctx context.Context, at uint64, over <-chan struct{}) error 
 		case ctx.Err() != nil:
 			return ctx.Err()
 		}
+
 		select {
 		case <-wake:
 			return nil
@@ -190,6 +202,7 @@ func (v *View) expire() time.Duration {
 	for _, x := range v.indexes() {
 		wait = min(wait, x.expire())
 	}
+
 	return wait
 }
 
@@ -197,10 +210,12 @@ func (v *View) expire() time.Duration {
 func (v *View) indexes() []*Index {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
+
 	xs := append(make([]*Index, 0, len(v.others)+1), v.own)
 	for _, x := range v.others {
 		xs = append(xs, x)
 	}
+
 	return xs
 }
 
@@ -212,19 +227,24 @@ func (w *Watcher) follow(to uint64) ([]Event, error) {
 		if !ok {
 			return nil, ErrBehind
 		}
+
 		for i := range w.changes[:n] {
 			w.at++
+
 			change := &w.changes[i]
 			if w.initial != nil && !w.initial.reached.hasPassed(w.view, change.entry()) {
 				continue // it will be met
 			}
+
 			if e, ok := w.event(change); ok {
 				e.Resume = w.ResumeToken()
 				events = append(events, e)
 			}
 		}
+
 		clear(w.changes[:n])
 	}
+
 	return events, nil
 }
 
@@ -239,6 +259,7 @@ func (w *Watcher) event(change *change) (Event, bool) {
 	case now != nil:
 		return Event{Kind: EventUpdated, Entry: now, Old: old}, true
 	}
+
 	e := Event{Kind: EventRemoved, Entry: old, Reason: ReasonHidden}
 	switch {
 	case change.expired:
@@ -246,6 +267,7 @@ func (w *Watcher) event(change *change) (Event, bool) {
 	case change.new == nil:
 		e.Reason = ReasonRemoved
 	}
+
 	return e, true
 }
 
@@ -256,5 +278,6 @@ func (w *Watcher) shown(entry *directory.Entry) *directory.Entry {
 		!w.query.matches(entry) {
 		return nil
 	}
+
 	return w.show.of(entry, &w.query)
 }

@@ -16,6 +16,7 @@ import (
 var over = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
+
 	return ctx
 }()
 
@@ -41,6 +42,7 @@ type mirror struct {
 func newMirror(v *index.View, q index.Query, visible func(*directory.Entry) bool) *mirror {
 	m := &mirror{view: v, query: q, visible: visible, has: map[anID]*directory.Entry{}}
 	m.watcher = v.Watch(q, only(visible), index.ResumeToken{})
+
 	return m
 }
 
@@ -49,10 +51,12 @@ func only(visible func(*directory.Entry) bool) index.Viewer {
 	if visible == nil {
 		return nil
 	}
+
 	return func(e *directory.Entry) *directory.Entry {
 		if visible(e) {
 			return e
 		}
+
 		return nil
 	}
 }
@@ -69,26 +73,34 @@ func (m *mirror) apply(events []index.Event) error {
 		if !e.Resume.IsZero() {
 			m.mark = e.Resume
 		}
+
 		if e.Kind == index.EventReset {
 			clear(m.has)
 			m.resets++
+
 			continue
 		}
+
 		if e.Kind == index.EventCurrent {
 			continue
 		}
+
 		id := idOf(e.Entry)
+
 		_, had := m.has[id]
 		if had != (e.Kind != index.EventAdded) {
 			return fmt.Errorf("%s of %s, which is told already: %v", e.Kind, e.Entry.RID, had)
 		}
+
 		if e.Kind == index.EventUpdated && m.has[id].Statement == e.Entry.Statement {
 			return fmt.Errorf("%s is updated by a refresh", e.Entry.RID)
 		}
+
 		if m.has[id] = e.Entry; e.Kind == index.EventRemoved {
 			delete(m.has, id)
 		}
 	}
+
 	return nil
 }
 
@@ -115,24 +127,30 @@ func (m *mirror) equals() error {
 	seen := map[anID]bool{}
 	for q := m.query; ; {
 		q.Count = 97
+
 		page := m.view.Lookup(q, only(m.visible))
 		for _, e := range page.Entries {
 			id := idOf(e)
+
 			seen[id] = true
 			if have := m.has[id]; have == nil || have.Statement != e.Statement || have.Agent != e.Agent {
 				return fmt.Errorf("%s %s is missing, or old: %v", e.Origin, e.Agent, have)
 			}
 		}
+
 		if !page.More {
 			break
 		}
+
 		q.After = page.Next
 	}
+
 	for id, e := range m.has {
 		if !seen[id] {
 			return fmt.Errorf("%s of %s is no longer there", e.Agent, id.origin)
 		}
 	}
+
 	return nil
 }
 

@@ -33,6 +33,7 @@ func TestWatchAgainstLookup(t *testing.T) {
 			entries[idOf(e)] = e
 			v.Origin(e.Origin).Put(e)
 		}
+
 		var mirrors []*mirror
 		some := func(t *rapid.T) *mirror { return rapid.SampledFrom(mirrors).Draw(t, "mirror") }
 		t.Repeat(map[string]func(*rapid.T){
@@ -41,12 +42,14 @@ func TestWatchAgainstLookup(t *testing.T) {
 					td := someOrigin.Draw(t, "origin")
 					e := drawEntry(t, td, rapid.Byte().Draw(t, "n"), 0)
 					statement++
+
 					e.Statement, e.Visibility.Mesh = statement, rapid.Float64Range(0, 1).Draw(t, "secret") < 0.8
 					if old := entries[idOf(e)]; td == alpha && old != nil && rapid.Bool().Draw(t, "same") {
 						e.Created, e.Agent = old.Created, old.Agent
 					} else if td == alpha {
 						e.Created = statement
 					}
+
 					put(e)
 				}
 			},
@@ -56,10 +59,12 @@ func TestWatchAgainstLookup(t *testing.T) {
 					if e == nil {
 						continue
 					}
+
 					e2 := *e
 					e2.ExpiresAt = start.Add(time.Duration(rapid.IntRange(1, 9).Draw(t, "half hours"))*30*time.Minute +
 						time.Minute).UnixMilli()
 					put(&e2)
+
 					return
 				}
 			},
@@ -70,6 +75,7 @@ func TestWatchAgainstLookup(t *testing.T) {
 			},
 			"load": func(t *rapid.T) {
 				td := someOrigin.Draw(t, "origin")
+
 				var es []*directory.Entry
 				for id, e := range entries {
 					switch statement++; {
@@ -84,8 +90,10 @@ func TestWatchAgainstLookup(t *testing.T) {
 						e = &e2
 						entries[id] = e
 					}
+
 					es = append(es, e)
 				}
+
 				v.Origin(td).Build(es)()
 			},
 			"time": func(t *rapid.T) {
@@ -97,6 +105,7 @@ func TestWatchAgainstLookup(t *testing.T) {
 				if rapid.Float64Range(0, 1).Draw(t, "drop") < 0.2 {
 					td := rapid.SampledFrom([]spiffeid.TrustDomain{beta, gamma}).Draw(t, "origin")
 					v.Drop(td)
+
 					for id := range entries {
 						if id.origin == td {
 							delete(entries, id)
@@ -118,21 +127,27 @@ func TestWatchAgainstLookup(t *testing.T) {
 				if len(mirrors) == 0 {
 					return
 				}
+
 				m := some(t)
+
 				events, err := m.watcher.Next(over)
 				if err != nil {
 					return
 				}
+
 				broken := rapid.IntRange(0, 2*len(events)).Draw(t, "broken behind")
 				if err := m.apply(events[:min(broken, len(events))]); err != nil {
 					t.Fatal(err)
 				}
+
 				if broken < len(events) {
 					resets, place := m.resets, !m.mark.IsZero()
 					m.again()
+
 					if err := m.drain(); err != nil {
 						t.Fatal(err)
 					}
+
 					if place && m.resets != resets {
 						t.Fatal("a reset, although it has its place")
 					}
@@ -142,12 +157,14 @@ func TestWatchAgainstLookup(t *testing.T) {
 				if len(mirrors) == 0 || rapid.Float64Range(0, 1).Draw(t, "compare") < 0.5 {
 					return
 				}
+
 				m := some(t)
 				if err := errors.Join(m.drain(), m.equals()); err != nil {
 					t.Fatalf("%+v: %v", m.query, err)
 				}
 			},
 		})
+
 		for _, m := range mirrors {
 			m.watcher.Close()
 		}
@@ -159,6 +176,7 @@ func TestWatchAgainstLookup(t *testing.T) {
 func TestWatchWhileOthersWrite(t *testing.T) {
 	v := index.NewView(alpha)
 	stop := make(chan struct{})
+
 	var writers, readers sync.WaitGroup
 	for w := range 2 {
 		writers.Go(func() {
@@ -169,7 +187,9 @@ func TestWatchWhileOthersWrite(t *testing.T) {
 					return
 				default:
 				}
+
 				td := []spiffeid.TrustDomain{alpha, beta}[w]
+
 				e := entry(td, 1+random.IntN(3000), fmt.Sprint("agent-", random.IntN(9)),
 					&directory.Projection{Protocols: []string{[]string{"a2a", "mcp"}[n%2]}})
 				switch e.Statement, e.Visibility.Mesh = n, n%7 > 0; {
@@ -184,42 +204,52 @@ func TestWatchWhileOthersWrite(t *testing.T) {
 			}
 		})
 	}
-	var mu sync.Mutex
-	var mirrors []*mirror
+
+	var (
+		mu      sync.Mutex
+		mirrors []*mirror
+	)
 	for i := range 6 {
 		readers.Go(func() {
 			q := index.Query{}
 			if i%2 == 0 {
 				q.Protocol = []string{"mcp"}
 			}
+
 			m := newMirror(v, q, notSecret)
 			for range 60 {
 				ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 				events, err := m.watcher.Next(ctx)
 				cancel()
+
 				if err == nil {
 					if err := m.apply(events); err != nil {
 						t.Error(err)
 						return
 					}
 				}
+
 				if errors.Is(err, index.ErrBehind) || rand.IntN(9) == 0 {
 					m.again()
 				}
 			}
+
 			mu.Lock()
 			defer mu.Unlock()
 			mirrors = append(mirrors, m)
 		})
 	}
+
 	readers.Wait()
 	close(stop)
 	writers.Wait()
 	time.Sleep(2 * time.Millisecond) // the last short-lived ones
+
 	for _, m := range mirrors {
 		if err := errors.Join(m.drain(), m.equals()); err != nil {
 			t.Error(err)
 		}
+
 		m.watcher.Close()
 	}
 }
@@ -239,14 +269,17 @@ func TestWatchTellsExpiriesOnTime(t *testing.T) {
 		v.Origin(beta).Put(foreign)
 		m := newMirror(v, index.Query{}, nil)
 		defer m.watcher.Close()
+
 		if err := m.drain(); err != nil || len(m.has) != 2 {
 			t.Fatalf("%d told, %v", len(m.has), err)
 		}
+
 		started := time.Now()
 		time.Sleep(30 * time.Second)
 		later := *own
 		later.ExpiresAt += 60_000
 		v.Own().Put(&later)
+
 		for _, want := range []struct {
 			after time.Duration
 			agent string
@@ -257,8 +290,10 @@ func TestWatchTellsExpiriesOnTime(t *testing.T) {
 				t.Fatalf("after %v: %+v, %v; want %+v", time.Since(started), events, err, want)
 			}
 		}
+
 		v.Own().Delete(own.RID)
 		v.Origin(beta).Delete(foreign.RID)
+
 		if events, err := m.watcher.Next(over); err == nil {
 			t.Errorf("the sweep is told: %+v", events)
 		}
@@ -275,15 +310,19 @@ func TestWatchFollowsTheOriginsClock(t *testing.T) {
 		v.Origin(beta).Put(entry(beta, 1, "foreign", nil)) // for a day
 		m := newMirror(v, index.Query{}, nil)
 		defer m.watcher.Close()
+
 		if err := m.drain(); err != nil {
 			t.Fatal(err)
 		}
+
 		time.AfterFunc(10*time.Minute, func() { v.Origin(beta).Clock.Advance(time.Now().Add(25 * time.Hour)) })
 		started := time.Now()
+
 		events, err := m.watcher.Next(t.Context())
 		if err != nil || len(events) != 1 || events[0].Reason != index.ReasonExpired {
 			t.Fatalf("%+v, %v", events, err)
 		}
+
 		if late := time.Since(started) - 10*time.Minute; late > time.Second {
 			t.Errorf("told %v late", late)
 		}
@@ -299,14 +338,17 @@ func TestWatchTellsWhy(t *testing.T) {
 	defer m.watcher.Close()
 	must := func(want string) {
 		t.Helper()
+
 		events, err := m.watcher.Next(over)
 		if err != nil || len(events) != 1 || string(events[0].Kind)+events[0].Reason != want {
 			t.Fatalf("%+v, %v; want %s", events, err, want)
 		}
 	}
+
 	if err := m.drain(); err != nil {
 		t.Fatal(err)
 	}
+
 	say := func(statement uint64, protocol string, mesh bool) {
 		e := entry(alpha, 1, "x", &directory.Projection{Protocols: []string{protocol}})
 		e.Statement, e.Visibility.Mesh = statement, mesh
@@ -328,11 +370,13 @@ func TestWatchTellsWhy(t *testing.T) {
 	v.Origin(beta).Put(func() *directory.Entry {
 		e := entry(beta, 2, "y", &directory.Projection{Protocols: []string{"a2a"}})
 		e.Visibility.Mesh = true
+
 		return e
 	}())
 	must("added")
 	v.Drop(beta)
 	must("removedremoved")
+
 	if _, err := m.watcher.Next(over); err == nil {
 		t.Error("there is more")
 	}
@@ -345,32 +389,41 @@ func TestWatchFallsBehind(t *testing.T) {
 	v := index.NewView(alpha)
 	m := newMirror(v, index.Query{}, nil)
 	defer m.watcher.Close()
+
 	if err := m.drain(); err != nil {
 		t.Fatal(err)
 	}
+
 	mark := m.mark
+
 	for i := range 20_000 {
 		e := entry(alpha, 1, "x", nil)
 		e.Statement = uint64(i)
 		v.Own().Put(e)
 	}
+
 	if _, err := m.watcher.Next(over); !errors.Is(err, index.ErrBehind) {
 		t.Fatalf("got %v", err)
 	}
+
 	elsewhere := index.NewView(alpha)
 	other := newMirror(elsewhere, index.Query{}, nil)
 	defer other.watcher.Close()
+
 	if err := other.drain(); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, from := range []index.ResumeToken{mark, other.mark, {}, index.ParseResumeToken("yesterday"),
 		index.ParseResumeToken("00.1")} {
 		w := v.Watch(index.Query{}, nil, from)
 		if events, err := w.Next(over); err != nil || events[0].Kind != index.EventReset {
 			t.Errorf("behind %s: %v, %v", from, events, err)
 		}
+
 		w.Close()
 	}
+
 	if got := index.ParseResumeToken(mark.String()); got != mark {
 		t.Errorf("%s is read as %s", mark, got)
 	}
@@ -381,30 +434,38 @@ func TestWatchIsForgottenWhenNobodyWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := index.NewView(alpha)
 		change := func(n int) { v.Own().Put(entry(alpha, n, "x", nil)) }
+
 		m := newMirror(v, index.Query{}, nil)
 		if err := m.drain(); err != nil {
 			t.Fatal(err)
 		}
+
 		m.watcher.Close()
 		m.watcher.Close() // harmless
 		time.Sleep(4 * time.Minute)
 		change(1)
 		m.again()
+
 		if err := errors.Join(m.drain(), m.equals()); err != nil || m.resets != 1 {
 			t.Errorf("within five minutes: %d resets, %v", m.resets, err)
 		}
+
 		m.watcher.Close()
 		time.Sleep(6 * time.Minute)
 		change(2)
 		change(3)
 		m.again()
+
 		if err := errors.Join(m.drain(), m.equals()); err != nil || m.resets != 2 {
 			t.Errorf("after five minutes: %d resets, %v", m.resets, err)
 		}
+
 		change(4)
+
 		if err := errors.Join(m.drain(), m.equals()); err != nil || m.resets != 2 {
 			t.Errorf("from then on: %d resets, %v", m.resets, err)
 		}
+
 		m.watcher.Close()
 	})
 }

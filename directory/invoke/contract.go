@@ -34,6 +34,7 @@ type Contract struct {
 // ContractOf reads the contract of e's agent.
 func ContractOf(e *directory.Entry) *Contract {
 	p := e.Projection()
+
 	return &Contract{Projection: p, Operations: Operations(e.Document, p), WoA: WoATermsOf(e.Agent, e.Document),
 		agent: e.Agent, rid: e.RID.String()}
 }
@@ -50,6 +51,7 @@ func WoATermsOf(agent string, d directory.Document) WoATerms {
 	if d.Kind() != directory.KindWoA {
 		return WoATerms{ID: agent}
 	}
+
 	var doc struct {
 		Agents []struct {
 			ID string `json:"id"`
@@ -64,6 +66,7 @@ func WoATermsOf(agent string, d directory.Document) WoATerms {
 	if err := json.Unmarshal(d.Bytes(), &doc); err != nil || len(doc.Agents) == 0 {
 		return WoATerms{ID: agent}
 	}
+
 	return WoATerms{doc.Agents[0].ID, doc.Transports.MCP.Namespace, doc.Transports.MCP.Field}
 }
 
@@ -88,19 +91,23 @@ func (c *Contract) Choose(operation string, body []byte, at string) (*Task, erro
 	} else if !jsontext.Value(body).IsValid() {
 		return nil, directory.Refuse(directory.BadRequest, "the body is not JSON")
 	}
+
 	if operation != "" {
 		o, err := c.named(operation, directory.NotFound)
 		return &Task{Operation: o, Value: body, At: at}, err
 	}
+
 	if input, ok := envelope(members); ok {
 		t, is, err := c.unwrap(members, input, at)
 		if is || err != nil {
 			return t, err
 		}
 	}
+
 	if err := c.noInput(members, at); err != nil {
 		return nil, err
 	}
+
 	return c.plain(members, body, at)
 }
 
@@ -108,15 +115,18 @@ func (c *Contract) Choose(operation string, body []byte, at string) (*Task, erro
 // alone, and has no object for an input (WOA-028).
 func (c *Contract) noInput(members []strictjson.Member, at string) error {
 	agent, _ := strictjson.TextMember(members, "agent")
+
 	input, has := strictjson.FindMember(members, "input")
 	if !c.isCalled(agent) || !onlyEnvelope(members) || has && input[0] == '{' {
 		return nil
 	}
+
 	for i := range c.Operations {
 		if c.Operations[i].Declares("agent") || c.Operations[i].Declares("input") {
 			return nil
 		}
 	}
+
 	return directory.Refuse(directory.BadRequest, "an envelope's input is a JSON object, and this one has none").
 		At(at + "/input")
 }
@@ -129,16 +139,19 @@ func (c *Contract) plain(members []strictjson.Member, body []byte, at string) (*
 		o, err := c.implied()
 		return &Task{Operation: o, Value: body, At: at}, err
 	}
+
 	operation, err := c.named(name, directory.NotFound)
 	if err != nil {
 		return nil, err
 	}
+
 	if !operation.Declares("operation") {
 		members = slices.DeleteFunc(slices.Clone(members), func(m strictjson.Member) bool {
 			return m.Name == "operation"
 		})
 		body = strictjson.AppendObject(nil, members)
 	}
+
 	return &Task{Operation: operation, Value: body, At: at}, nil
 }
 
@@ -149,7 +162,9 @@ func envelope(members []strictjson.Member) ([]byte, bool) {
 	if !ok || input[0] != '{' {
 		return nil, false
 	}
+
 	_, agent := strictjson.TextMember(members, "agent")
+
 	return input, agent || onlyEnvelope(members)
 }
 
@@ -167,24 +182,29 @@ func (c *Contract) unwrap(members []strictjson.Member, input []byte, at string) 
 		return nil, false, directory.Refuse(directory.BadRequest, "the envelope's operation is %.40s; it is a name",
 			raw).At(at + "/operation")
 	}
+
 	var operation Operation
 	if named && !(name == directory.DefaultOperation && len(c.Operations) == 1) {
 		operation, err = c.named(name, directory.BadRequest)
 	} else {
 		operation, err = c.implied()
 	}
+
 	if err != nil {
 		return nil, false, err
 	}
+
 	if operation.Declares("input") {
 		return nil, false, nil
 	}
+
 	if agent, ok := strictjson.FindMember(members, "agent"); ok {
 		if text, _ := strictjson.TextMember(members, "agent"); !c.isCalled(text) {
 			return nil, false, directory.Refuse(directory.BadRequest,
 				"the envelope's agent is %.200s, and the URL's is %.200q", agent, c.agent).At(at + "/agent")
 		}
 	}
+
 	return &Task{Operation: operation, Value: input, At: at + "/input", Envelope: members}, true, nil
 }
 
@@ -207,6 +227,7 @@ func (c *Contract) named(name string, unknown directory.Problem) (Operation, err
 		return Operation{}, directory.Refuse(unknown,
 			"the agent has no operation %.100q: it has one, without a name, at /invoke", name)
 	}
+
 	return Operation{}, directory.Refuse(unknown, "the agent has no operation %.100q; it has %s", name, c.names())
 }
 
@@ -218,6 +239,7 @@ func (c *Contract) implied() (Operation, error) {
 			return o, nil
 		}
 	}
+
 	return Operation{}, directory.Refuse(directory.BadRequest, "the agent has several operations: name one of %s",
 		c.names()).At("/operation")
 }
@@ -227,7 +249,9 @@ func (c *Contract) names() string {
 	for _, o := range c.Operations {
 		all = append(all, strconv.Quote(o.Name))
 	}
+
 	list := strings.Join(all, ", ")
+
 	return list[:min(len(list), maxNames)]
 }
 
@@ -237,12 +261,14 @@ func (c *Contract) Batches(operation string, body []byte) bool {
 	if body[0] != '[' {
 		return false
 	}
+
 	i := 0 // of the operation that needs no body to be known
 	if operation != "" {
 		i = slices.IndexFunc(c.Operations, func(o Operation) bool { return o.Name == operation })
 	} else if len(c.Operations) > 1 {
 		i = -1
 	}
+
 	return i < 0 || !c.Operations[i].takesArrays() && !c.Operations[i].Batch
 }
 
@@ -252,15 +278,19 @@ func (t *Task) Items() []jsontext.Value {
 	if !t.Batch || len(t.Value) == 0 || t.Value[0] != '[' || t.takesArrays() {
 		return nil
 	}
+
 	items := []jsontext.Value{}
 	_ = json.Unmarshal(t.Value, &items) // it is an array
+
 	return items
 }
 
 // CheckInput refuses an input that breaks the operation's schema (AI-008).
 func (t *Task) CheckInput() error {
-	var vs []directory.Violation
-	var err error
+	var (
+		vs  []directory.Violation
+		err error
+	)
 	if items := t.Items(); items == nil {
 		vs, err = judgeBy(t.Input, t.Value, t.At)
 	} else {
@@ -268,14 +298,17 @@ func (t *Task) CheckInput() error {
 			vs, err = judgeBy(t.Input, items[n], t.At+ItemAt(n))
 		}
 	}
+
 	switch {
 	case err != nil:
 		return directory.Refuse(directory.NotInvocable, "the operation's input schema can't be used: %w", err)
 	case len(vs) > 0:
 		e := directory.Refuse(directory.BadInput, "%s", inputFault(vs[0], t.At)).At(vs[0].Pointer)
 		e.Violations = vs
+
 		return e
 	}
+
 	return nil
 }
 
@@ -299,11 +332,14 @@ func (t *Task) JudgeOutput(body []byte, at string) ([]directory.Violation, error
 	if items == nil {
 		return judgeBy(t.Output, body, at)
 	}
+
 	tasks, one := make([]*Task, len(items)), t.Operation
+
 	one.Batch = false // an item that is an array is one input all the same
 	for n := range items {
 		tasks[n] = &Task{Operation: one, Value: items[n]}
 	}
+
 	return judgeAnswers(tasks, true, body)
 }
 
@@ -311,9 +347,11 @@ func judgeBy(text, value []byte, at string) ([]directory.Violation, error) {
 	if text == nil || len(bytes.TrimSpace(text)) == len("{}") {
 		return nil, nil
 	}
+
 	s, err := schema.Compile(text)
 	if err != nil {
 		return nil, err
 	}
+
 	return s.Validate(value, at)
 }

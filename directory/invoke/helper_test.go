@@ -14,18 +14,22 @@ func rid(n byte) directory.RID {
 
 func mustDocument(t testing.TB, kind directory.Kind, body string) directory.Document {
 	t.Helper()
+
 	d, err := directory.ParseDocument(kind, []byte(body))
 	if err != nil {
 		t.Fatalf("%.200s: %v", body, err)
 	}
+
 	return d
 }
 
 func mustProject(t testing.TB, agent string, d directory.Document) *directory.Projection {
 	t.Helper()
+
 	p, err := kinds.Project(agent, d)
 	if err != nil {
 		t.Fatalf("%.200s: %v", d.Bytes(), err)
 	}
+
 	return p
 }

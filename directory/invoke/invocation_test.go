@@ -24,6 +24,7 @@ func TestPaceIsTheLowestThatIsSaid(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if got := invoke.PaceOf(d); got != want {
 			t.Errorf("{%s} is %+v, want %+v", members, got, want)
 		}

@@ -20,29 +20,36 @@ type Operation struct {
 func Operations(doc directory.Document, projection *directory.Projection) []Operation {
 	members := doc.Members()
 	batch := takesBatches(members)
+
 	var all []Operation
 	for _, capability := range projection.Capabilities {
 		if capability.Type != directory.CapabilityTool {
 			continue
 		}
+
 		operation := Operation{Name: capability.Name, Input: capability.InputSchema, Output: capability.OutputSchema,
 			Batch: batch}
 		if capability.Operation != "" {
 			operation.Name = capability.Operation
 		}
+
 		if capability.Raw != nil {
 			operation.Batch = batch || takesBatches(strictjson.SplitObject(capability.Raw))
 		}
+
 		all = append(all, operation)
 	}
+
 	if len(all) == 0 {
 		operation := Operation{Batch: batch}
 		if doc.Kind() == directory.KindAIDIP {
 			operation.Input = objectMember(members, "inputs")
 			operation.Output = objectMember(members, "outputs")
 		}
+
 		return []Operation{operation}
 	}
+
 	return all
 }
 
@@ -122,6 +129,8 @@ func declares(text []byte, member string) bool {
 	if text == nil {
 		return false
 	}
+
 	s, err := schema.Compile(text)
+
 	return err == nil && s.Declares(member)
 }

@@ -18,20 +18,24 @@ import (
 // judged: it is the gateway's to say. answer judges what the gateway answers with.
 func (c *Contract) Precheck(operation string, body []byte) (answer func(body []byte) []directory.Violation, err error) {
 	body = bytes.TrimSpace(body)
+
 	bodies, batch := []jsontext.Value{body}, false
 	if len(body) > 0 && c.Batches(operation, body) {
 		batch = json.Unmarshal(body, &bodies) == nil
 	}
+
 	tasks := make([]*Task, len(bodies))
 	for n, body := range bodies {
 		at := ""
 		if batch {
 			at = ItemAt(n)
 		}
+
 		if tasks[n], err = c.precheck(operation, bytes.TrimSpace(body), at); err != nil {
 			return nil, err
 		}
 	}
+
 	return func(body []byte) []directory.Violation {
 		vs, _ := judgeAnswers(tasks, batch, body) // what can't be judged here is not judged
 		return vs
@@ -47,13 +51,16 @@ func (c *Contract) precheck(operation string, body []byte, at string) (*Task, er
 	if len(body) == 0 {
 		return nil, nil
 	}
+
 	t, err := c.Choose(operation, body, at)
 	if err != nil {
 		return nil, nil
 	}
+
 	if err := t.CheckInput(); directory.ProblemOf(err) == directory.BadInput {
 		return nil, err
 	}
+
 	return t, nil
 }
 
@@ -64,6 +71,7 @@ func judgeAnswers(tasks []*Task, batch bool, body []byte) ([]directory.Violation
 	if batch && (json.Unmarshal(body, &bodies) != nil || len(bodies) != len(tasks)) {
 		return []directory.Violation{{Detail: "it is no array of as many outputs as there are inputs"}}, nil
 	}
+
 	var unjudged error
 	for n, t := range tasks {
 		at := ""
@@ -74,14 +82,18 @@ func judgeAnswers(tasks []*Task, batch bool, body []byte) ([]directory.Violation
 				continue
 			}
 		}
+
 		if t == nil {
 			continue
 		}
+
 		vs, err := t.JudgeOutput(bodies[n], at)
 		if len(vs) > 0 {
 			return vs, nil
 		}
+
 		unjudged = cmp.Or(unjudged, err)
 	}
+
 	return nil, unjudged
 }

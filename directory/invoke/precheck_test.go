@@ -14,6 +14,7 @@ func TestForesee(t *testing.T) {
 		`{"name": "T", "description": "D", "endpoint": "https://agent.example/a", "operations": [
 		{"name": "translate", "description": "Translates.", "inputs": {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}}, "outputs": {"type": "object", "required": ["text"]}},
 		{"name": "free", "description": "Anything.", "inputs": {}, "outputs": {}}]}`)
+
 	e := &directory.Entry{RID: rid(1), Agent: "translator", Document: d,
 		Packed: directory.Pack(d, mustProject(t, "translator", d))}
 	for _, tc := range []struct {
@@ -35,6 +36,7 @@ func TestForesee(t *testing.T) {
 		{"nothing", "translate", ` `, "-", `{}`, "-"},
 	} {
 		judge, err := invoke.ContractOf(e).Precheck(tc.operation, []byte(tc.body))
+
 		at, wrong := "-", "-"
 		if err == nil {
 			if vs := judge([]byte(tc.answer)); len(vs) > 0 {
@@ -43,6 +45,7 @@ func TestForesee(t *testing.T) {
 		} else if told := (*directory.Error)(nil); errors.As(err, &told) && told.Problem == directory.BadInput {
 			at, wrong = told.Pointer, tc.wrong
 		}
+
 		if at != tc.at || wrong != tc.wrong {
 			t.Errorf("%s: %v, at %q; the answer at %q", tc.name, err, at, wrong)
 		}
@@ -53,6 +56,7 @@ func TestForesee(t *testing.T) {
 // answers it.
 func TestAnItemIsNoBatch(t *testing.T) {
 	o := invoke.Operation{Batch: true, Output: []byte(`{"type": "object", "required": ["sum"]}`)}
+
 	task := invoke.Task{Operation: o, Value: []byte(`[[1,2],[3]]`)}
 	for answer, want := range map[string]int{`[{"sum":3},{"sum":3}]`: 0, `[{"sum":3},{}]`: 1} {
 		if vs, err := task.JudgeOutput([]byte(answer), ""); err != nil || len(vs) != want {

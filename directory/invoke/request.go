@@ -21,6 +21,7 @@ func Gateways(header map[string][]string) (n int) {
 			}
 		}
 	}
+
 	return n
 }
 

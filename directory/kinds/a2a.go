@@ -19,10 +19,12 @@ func nameOfA2A(doc *object) string {
 	if len(bindings) == 0 {
 		return ""
 	}
+
 	target, err := url.Parse(bindings[0].Endpoint)
 	if err != nil || target.Host == "" {
 		return bindings[0].Endpoint // host:port of gRPC
 	}
+
 	host := strings.ToLower(target.Host)
 	switch target.Scheme {
 	case "https":
@@ -30,6 +32,7 @@ func nameOfA2A(doc *object) string {
 	case "http":
 		host = strings.TrimSuffix(host, ":80")
 	}
+
 	return host + strings.TrimRight(target.EscapedPath(), "/")
 }
 
@@ -46,9 +49,11 @@ func projectA2A(_ string, doc *object) *directory.Projection {
 	if projection.Bindings = bindingsOfA2A(doc); len(projection.Bindings) > 0 {
 		projection.Base = projection.Bindings[0].Endpoint
 	}
+
 	seen := uniqueNames{}
 	skills := doc.objects("skills")
 	doc.limit("skills", len(skills))
+
 	for _, obj := range skills {
 		capability := directory.Capability{
 			Name:        obj.need("id"),
@@ -59,12 +64,14 @@ func projectA2A(_ string, doc *object) *directory.Projection {
 		obj.text("name")
 		obj.checkName("id", capability.Name)
 		seen.add(obj, "id", capability.Name)
+
 		projection.Capabilities = append(projection.Capabilities, capability)
 		for i, text := range obj.texts("examples") {
 			projection.Examples = append(projection.Examples,
 				directory.Example{ID: capability.Name + "-" + strconv.Itoa(i+1), Text: text, Tags: capability.Tags})
 		}
 	}
+
 	return projection
 }
 
@@ -74,6 +81,7 @@ func projectA2A(_ string, doc *object) *directory.Projection {
 // no transport means JSONRPC (A2A 0.3, 5.5).
 func bindingsOfA2A(doc *object) (bs []directory.Binding) {
 	media := doc.texts("defaultInputModes")
+
 	add := func(endpoint, transport string) {
 		b := directory.Binding{Protocol: protocolA2A, Endpoint: endpoint, MediaTypes: media, Transport: transport}
 		if !slices.ContainsFunc(bs, func(had directory.Binding) bool {
@@ -86,20 +94,25 @@ func bindingsOfA2A(doc *object) (bs []directory.Binding) {
 		o.text("protocolVersion")
 		add(o.uri("url", o.need("url")), o.either("protocolBinding", "transport"))
 	}
+
 	transport := doc.text("preferredTransport")
 	if transport == "" {
 		transport = "JSONRPC"
 	}
+
 	if url := doc.text("url"); url != "" {
 		add(doc.uri("url", url), transport)
 	}
+
 	for _, o := range doc.objects("additionalInterfaces") {
 		add(o.uri("url", o.need("url")), o.text("transport"))
 	}
+
 	if len(bs) == 0 {
 		doc.refuse("url", "the card has neither \"url\" nor \"supportedInterfaces\", so nobody could reach the "+
 			"agent: add one of them")
 	}
+
 	return bs
 }
 
@@ -116,12 +129,15 @@ func securityOfA2A(doc *object) []byte {
 		if i == 0 {
 			begins, what = "{", "an object"
 		}
+
 		if value := doc.member(name, begins, what); value != nil {
 			data = strictjson.AppendRaw(data, name, value)
 		}
 	}
+
 	if len(data) == 1 {
 		return nil
 	}
+
 	return append(data, '}')
 }

@@ -35,11 +35,13 @@ func projectAD(agent string, doc *object) *directory.Projection {
 	projection.Capabilities = capabilitiesOfAD(doc)
 	projection.Examples = examplesOfAD(doc)
 	projection.Bindings = bindingsOfAD(doc, projection)
+
 	return projection
 }
 
 func capabilitiesOfAD(doc *object) []directory.Capability {
 	var cs []directory.Capability
+
 	seen := uniqueNames{}
 	for _, obj := range doc.objects("capabilities") {
 		capability := directory.Capability{
@@ -56,11 +58,14 @@ func capabilitiesOfAD(doc *object) []directory.Capability {
 			obj.refuse("type", "a capability's type has at most %d bytes and no control characters",
 				directory.MaxCapabilityType)
 		}
+
 		obj.checkName("name", capability.Name)
 		seen.add(obj, "name", capability.Name)
 		cs = append(cs, capability)
 	}
+
 	doc.limit("capabilities", len(cs))
+
 	return cs
 }
 
@@ -81,6 +86,7 @@ func (u uniqueNames) add(obj *object, member, name string) {
 	if u[name] {
 		obj.refuse(member, "two capabilities are called %q; their names must differ", name)
 	}
+
 	u[name] = true
 }
 
@@ -90,6 +96,7 @@ func examplesOfAD(doc *object) []directory.Example {
 		es = append(es, directory.Example{ID: o.text("id"), Text: o.need("text"), Language: o.text("language"),
 			Tags: o.tags("tags")})
 	}
+
 	return es
 }
 
@@ -107,14 +114,18 @@ func bindingsOfAD(doc *object, projection *directory.Projection) []directory.Bin
 			Transport:        obj.text("transport"),
 		})
 	}
+
 	if len(bs) > 0 {
 		return bs
 	}
+
 	for _, protocol := range projection.Protocols {
 		bs = append(bs, directory.Binding{Protocol: protocol, Endpoint: projection.Base})
 	}
+
 	if scheme, _, ok := strings.Cut(projection.Base, ":"); ok && len(bs) == 0 {
 		bs = append(bs, directory.Binding{Protocol: strings.ToLower(scheme), Endpoint: projection.Base})
 	}
+
 	return bs
 }

@@ -33,6 +33,7 @@ const jimenez41 = `{
 // Requirement: AD-004, AD-012, AD-013, AD-015
 func TestProjectAD(t *testing.T) {
 	p := mustProject(t, "summarizer-v2", mustDocument(t, directory.KindAD, jimenez41))
+
 	want := &directory.Projection{
 		Name: "summarizer-v2", Description: "Summarizes documents and extracts named entities",
 		Base:      "https://agents.example.com/summarizer-v2",
@@ -51,8 +52,10 @@ func TestProjectAD(t *testing.T) {
 		if !strings.Contains(jimenez41, string(p.Capabilities[i].Raw)) || len(p.Capabilities[i].Raw) < 50 {
 			t.Errorf("capability %d as written is %s", i, p.Capabilities[i].Raw)
 		}
+
 		p.Capabilities[i].Raw = nil
 	}
+
 	if !reflect.DeepEqual(p, want) {
 		t.Errorf("got %+v\nwant %+v", p, want)
 	}
@@ -64,6 +67,7 @@ func TestProjectADExtensions(t *testing.T) {
 		"examples":[{"id":"e1","text":"Do it","language":"en","tags":["t"]},{"text":"And this"}],
 		"bindings":[{"protocol":"grpc","endpoint":"grpc://a.test:9","media_types":["application/grpc"],"interaction_model":"stream"}],
 		"authentication":{ "type":"oauth2"},"constraints":[1],"status":"testing","capabilities":[{"name":"c","type":"x-own","tags":["own"]}]}`))
+
 	want := &directory.Projection{
 		Name: "a", Base: "https://a.test/x", Tags: []string{"top"}, Languages: []string{"en", "de"}, Status: "testing",
 		Examples: []directory.Example{{ID: "e1", Text: "Do it", Language: "en", Tags: []string{"t"}},
@@ -77,6 +81,7 @@ func TestProjectADExtensions(t *testing.T) {
 	if !reflect.DeepEqual(p, want) {
 		t.Errorf("got %+v\nwant %+v", p, want)
 	}
+
 	bare := mustProject(t, "a", mustDocument(t, directory.KindAD, `{"base":"HTTPS://a.test"}`))
 	if len(bare.Bindings) != 1 || !reflect.DeepEqual(bare.Bindings[0],
 		directory.Binding{Protocol: "https", Endpoint: "HTTPS://a.test"}) {
@@ -94,8 +99,10 @@ func TestProjectADRefuses(t *testing.T) {
 		for i := range out {
 			out[i] = f(i)
 		}
+
 		return "[" + strings.Join(out, ",") + "]"
 	}
+
 	tag := func(int) string { return `"t"` }
 	for _, c := range []struct{ name, body, pointer string }{
 		{"no base", `{}`, "/base"},
@@ -171,6 +178,7 @@ func TestProjectADRefuses(t *testing.T) {
 			wantRefusal(t, err, directory.BadDocument, c.pointer)
 		})
 	}
+
 	many := func(n int) string {
 		return `{"base":"https://a.test","capabilities":` + repeat(n, func(i int) string {
 			return fmt.Sprintf(`{"name":"c%d","type":"tool"}`, i)
@@ -214,15 +222,18 @@ func TestCapabilityNamesAreUniqueInNFC(t *testing.T) {
 func TestReprojectRefusesNothing(t *testing.T) {
 	d := mustDocument(t, directory.KindAD,
 		`{"base":7,"description":"kept","protocols":["a2a",1],"capabilities":[{"type":"t"},5,{"name":"x*","type":"t"}],"status":null}`)
+
 	p, err := kinds.Reproject("a", d)
 	if err != nil || p.Description != "kept" || p.Base != "" || len(p.Capabilities) != 2 || p.Status != "active" ||
 		len(p.Protocols) != 1 {
 		t.Errorf("got %+v, %v", p, err)
 	}
+
 	good := mustDocument(t, directory.KindAD, jimenez41)
 	if p, err = kinds.Reproject("a", good); err != nil || !reflect.DeepEqual(p, mustProject(t, "a", good)) {
 		t.Errorf("got %+v, %v", p, err)
 	}
+
 	for _, project := range []func(string, directory.Document) (*directory.Projection, error){kinds.Project,
 		kinds.Reproject} {
 		_, err := project("a", directory.LoadDocument("later", []byte(`{}`)))

@@ -38,14 +38,18 @@ func projectAIDIP(agent string, doc *object) *directory.Projection {
 		Vendor:         doc.text("publisher"),
 	}
 	doc.short("description", directory.MaxDescription)
+
 	if len(projection.Protocols) == 0 {
 		projection.Protocols = []string{protocolHTTPS}
 	}
+
 	for _, protocol := range projection.Protocols {
 		projection.Bindings = append(projection.Bindings,
 			directory.Binding{Protocol: protocol, Endpoint: projection.Base})
 	}
+
 	operations, examples := operationsOfAIDIP(doc)
+
 	projection.Examples = examples
 	for i, name := range doc.texts("capabilities") {
 		at := doc.pointer("capabilities") + "/" + strconv.Itoa(i)
@@ -64,14 +68,17 @@ func projectAIDIP(agent string, doc *object) *directory.Projection {
 				directory.Capability{Name: name, Type: directory.CapabilitySkill})
 		}
 	}
+
 	projection.Capabilities = append(projection.Capabilities, operations...)
 	doc.limit("capabilities", len(projection.Capabilities))
+
 	return projection
 }
 
 // checkID refuses an id that is not the name that the agent has or may get.
 func checkID(agent string, doc *object) {
 	id := norm.NFC.String(doc.text("id"))
+
 	_, err := directory.ParseName(id)
 	switch {
 	case slices.Contains(takenIDs, id):
@@ -88,6 +95,7 @@ func checkID(agent string, doc *object) {
 // An agent that has none has inputs and outputs of its own.
 func operationsOfAIDIP(doc *object) (tools []directory.Capability, examples []directory.Example) {
 	inputs, outputs := doc.schema("inputs"), doc.schema("outputs")
+
 	operations := doc.objects("operations")
 	switch {
 	case len(operations) > 0:
@@ -99,6 +107,7 @@ func operationsOfAIDIP(doc *object) (tools []directory.Capability, examples []di
 	case outputs == nil:
 		doc.refuse("outputs", "outputs are missing: without operations, an agent has inputs and outputs")
 	}
+
 	seen := uniqueNames{}
 	for _, obj := range operations {
 		capability := directory.Capability{
@@ -106,25 +115,31 @@ func operationsOfAIDIP(doc *object) (tools []directory.Capability, examples []di
 			InputSchema: obj.needSchema("inputs"), OutputSchema: obj.needSchema("outputs"), Raw: obj.raw,
 		}
 		obj.short("description", directory.MaxDescription)
+
 		if !isSegment(capability.Name) {
 			obj.refuse("name", "the operation %.100q can't be a segment of a URL: letters, digits, and - . _ ~ "+
 				"are allowed, and it is not invoke", capability.Name)
 		}
+
 		seen.add(obj, "name", capability.Name)
+
 		tools = append(tools, capability)
 		for i, x := range obj.objects("examples") {
 			input := x.any("input")
 			x.any("output")
+
 			if input == nil {
 				x.refuse("input", "the example has no input")
 				continue
 			}
+
 			examples = append(examples, directory.Example{
 				ID: capability.Name + "-" + strconv.Itoa(i+1), Text: compact(input), Tags: []string{capability.Name},
 				InputSchema: capability.InputSchema, OutputSchema: capability.OutputSchema,
 			})
 		}
 	}
+
 	return tools, examples
 }
 
@@ -134,6 +149,7 @@ func (o *object) needSchema(name string) []byte {
 	if raw == nil {
 		o.refuse(name, "%q is missing: a JSON Schema object is needed, such as {\"type\":\"object\"}", name)
 	}
+
 	return raw
 }
 
@@ -152,6 +168,7 @@ func compact(raw []byte) string {
 	if err := v.Compact(); err != nil {
 		return string(raw)
 	}
+
 	return string(v)
 }
 
@@ -166,12 +183,14 @@ func authenticationOfAIDIP(doc *object) []byte {
 	obj.text("type")
 	obj.text("instructions")
 	obj.texts("scopes")
+
 	for _, m := range obj.members {
 		if strings.IndexByte(`"-0123456789`, m.Value[0]) >= 0 && slices.Contains(secrets, strings.ToLower(m.Name)) {
 			obj.refuse(m.Name, "%q looks like a secret, and whoever may read the registration would read it: say "+
 				"in instructions how to get one", m.Name)
 		}
 	}
+
 	return obj.raw
 }
 
@@ -185,6 +204,7 @@ func ListedCapabilities(doc directory.Document, projection *directory.Projection
 	}) {
 		return readDocument(doc).texts("capabilities")
 	}
+
 	names := make([]string, 0, len(projection.Capabilities))
 	for i := range projection.Capabilities {
 		if c := &projection.Capabilities[i]; c.Type == directory.CapabilitySkill ||
@@ -192,5 +212,6 @@ func ListedCapabilities(doc directory.Document, projection *directory.Projection
 			names = append(names, c.Name)
 		}
 	}
+
 	return names
 }

@@ -61,10 +61,12 @@ func TestProjectAIDIP(t *testing.T) {
 		Authentication: []byte(`{"type": "api_key", "instructions": "Include 'X-API-Key' header with your API key."}`),
 		Status:         "active", Version: "1.2.0", Vendor: "ExampleAI Inc.",
 	}
+
 	p.Capabilities[1].Raw = nil
 	if !reflect.DeepEqual(p, want) {
 		t.Errorf("got %+v\nwant %+v", p, want)
 	}
+
 	if name, err := kinds.DefaultName(doc); name != "agent-12345" || err != nil {
 		t.Errorf("its name is %q (%v)", name, err)
 	}
@@ -82,11 +84,13 @@ func TestProjectAIDIPOpenly(t *testing.T) {
 		strings.Contains(got, "verified") || strings.Contains(got, "gateway") {
 		t.Errorf("kept is %s", got)
 	}
+
 	p := mustProject(t, "", doc)
 	if len(p.Bindings) != 2 || p.Bindings[0].Protocol != "a2a" || p.Bindings[0].Endpoint != "https://a.test/x" ||
 		len(p.Capabilities) != 0 {
 		t.Errorf("got %+v", p)
 	}
+
 	if p.Status != "active" || p.Authentication != nil {
 		t.Errorf("status %q, authentication %s", p.Status, p.Authentication)
 	}
@@ -99,13 +103,16 @@ func TestAIDIPNamesAreUnique(t *testing.T) {
 		`{"name":"N","description":"D","endpoint":"https://a.test","capabilities":["sum","add","sum"],"tags":["math"],
 		"operations":[{"name":"sum","description":"Adds.","inputs":{},"outputs":{}}]}`)
 	p := mustProject(t, "", doc)
+
 	var names []string
 	for _, c := range p.Capabilities {
 		names = append(names, c.Name+" "+c.Type)
 	}
+
 	if !slices.Equal(names, []string{"add skill", "sum tool"}) || !slices.Equal(p.Tags, []string{"math", "sum"}) {
 		t.Errorf("capabilities %v, tags %v", names, p.Tags)
 	}
+
 	if got := kinds.ListedCapabilities(doc, p); !slices.Equal(got, []string{"sum", "add", "sum"}) {
 		t.Errorf("listed are %v", got)
 	}
@@ -116,6 +123,7 @@ func TestProjectAIDIPRefuses(t *testing.T) {
 	with := func(members string) string {
 		return `{"name":"N","description":"D","endpoint":"https://a.test","inputs":{},"outputs":{},` + members + `}`
 	}
+
 	operation := func(members string) string {
 		return `{"name":"N","description":"D","endpoint":"https://a.test","operations":[{` + members + `}]}`
 	}
@@ -174,6 +182,7 @@ func TestProjectAIDIPRefuses(t *testing.T) {
 			wantRefusal(t, err, directory.BadDocument, c.pointer)
 		})
 	}
+
 	_, err := kinds.Project("another", mustDocument(t, directory.KindAIDIP, cui3))
 	wantRefusal(t, err, directory.BadDocument, "/id")
 	_, err = kinds.Project("search", mustDocument(t, directory.KindAIDIP, with(`"id":"search"`)))
@@ -188,28 +197,34 @@ func TestProjectAIDIPRefuses(t *testing.T) {
 func TestAllViolationsAreNamed(t *testing.T) {
 	violations := func(body string) []string {
 		_, err := kinds.Project("", mustDocument(t, directory.KindAIDIP, body))
+
 		var e *directory.Error
 		if !errors.As(err, &e) || len(e.Violations) == 0 ||
 			e.Violations[0] != (directory.Violation{Pointer: e.Pointer, Detail: e.Detail}) {
 			t.Fatalf("got %+v", err)
 		}
+
 		var at []string
 		for _, v := range e.Violations {
 			at = append(at, v.Pointer)
 		}
+
 		return at
 	}
 	got := violations(`{"name":7,"endpoint":"nowhere","tags":["a",1],"operations":[{"name":"a/b","inputs":{"type":"x"},"outputs":1}]}`)
 	slices.Sort(got)
+
 	want := []string{"/description", "/endpoint", "/name", "/operations/0/description", "/operations/0/inputs/type",
 		"/operations/0/name", "/operations/0/outputs", "/tags/1"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
+
 	var many strings.Builder
 	for i := range 100 {
 		fmt.Fprintf(&many, `,%d`, i)
 	}
+
 	if got := violations(`{"tags":[` + many.String()[1:] + `]}`); len(got) != directory.MaxViolations {
 		t.Errorf("%d violations are named", len(got))
 	}

@@ -13,6 +13,7 @@ func BenchmarkProject(b *testing.B) {
 		error){"project": kinds.Project, "reproject": kinds.Reproject} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
+
 			for b.Loop() {
 				if _, err := project("a", d); err != nil {
 					b.Fatal(err)

@@ -19,19 +19,23 @@ func rid(n byte) directory.RID {
 
 func mustDocument(t testing.TB, kind directory.Kind, body string) directory.Document {
 	t.Helper()
+
 	d, err := directory.ParseDocument(kind, []byte(body))
 	if err != nil {
 		t.Fatalf("%.200s: %v", body, err)
 	}
+
 	return d
 }
 
 func mustProject(t testing.TB, agent string, d directory.Document) *directory.Projection {
 	t.Helper()
+
 	p, err := kinds.Project(agent, d)
 	if err != nil {
 		t.Fatalf("%.200s: %v", d.Bytes(), err)
 	}
+
 	return p
 }
 
@@ -39,10 +43,12 @@ func mustProject(t testing.TB, agent string, d directory.Document) *directory.Pr
 // sentence.
 func wantRefusal(t *testing.T, err error, p directory.Problem, pointer string) {
 	t.Helper()
+
 	var e *directory.Error
 	if !errors.As(err, &e) {
 		t.Fatalf("got %v, want a refusal as %s", err, p)
 	}
+
 	if e.Problem != p || e.Pointer != pointer || len(e.Detail) < 10 {
 		t.Errorf("got %s at %q: %s; want %s at %q", e.Problem, e.Pointer, e.Detail, p, pointer)
 	}

@@ -20,6 +20,7 @@ const card = `{"protocolVersion":"0.3.0","name":"Route Planner","description":"P
 func TestProjectA2A(t *testing.T) {
 	d := mustDocument(t, directory.KindA2A, card)
 	media := []string{"text/plain"}
+
 	want := &directory.Projection{
 		Name: "Route Planner", Description: "Plans routes.", Base: "https://Planner.test:8443/a2a/v1/",
 		Protocols: []string{"a2a"},
@@ -38,9 +39,11 @@ func TestProjectA2A(t *testing.T) {
 	if p := mustProject(t, "x", d); !reflect.DeepEqual(p, want) {
 		t.Errorf("got %+v\nwant %+v", p, want)
 	}
+
 	if name, err := kinds.DefaultName(d); name != "planner.test:8443/a2a/v1" || err != nil {
 		t.Errorf("its name is %q, %v", name, err)
 	}
+
 	plain := mustProject(t, "x", mustDocument(t, directory.KindA2A, `{"name":"n","url":"https://a.test"}`))
 	if plain.Bindings[0].Transport != "JSONRPC" || plain.Authentication != nil {
 		t.Errorf("a bare card: %+v", plain)
@@ -58,6 +61,7 @@ func TestNamesOfCards(t *testing.T) {
 			t.Errorf("%s: got %q, %v; want %q", url, name, err, want)
 		}
 	}
+
 	_, err := kinds.DefaultName(mustDocument(t, directory.KindA2A, `{"name":"n","url":"https://a.test/x*"}`))
 	wantRefusal(t, err, directory.BadName, "")
 	_, err = kinds.DefaultName(mustDocument(t, directory.KindA2A, `{"name":"n","url":"a.test"}`))
@@ -97,6 +101,7 @@ func TestProjectMCP(t *testing.T) {
 	}
 	p := server(`"description":"Maps.","version":"1.2.3","status":"deprecated","packages":[{"registryType":"npm","identifier":"maps","version":"1"}],
 		"remotes":[{"type":"streamable-http","url":"https://maps.test/mcp","headers":[{"name":"Authorization","value":"secret"},{"name":"X-Key"}]},{"type":"sse","url":"https://maps.test/sse"}]`)
+
 	want := &directory.Projection{
 		Name: "io.github.ada/maps-mcp", Description: "Maps.", Base: "https://maps.test/mcp", Protocols: []string{"mcp"},
 		Bindings: []directory.Binding{{Protocol: "mcp", Endpoint: "https://maps.test/mcp",
@@ -107,10 +112,12 @@ func TestProjectMCP(t *testing.T) {
 	if !reflect.DeepEqual(p, want) {
 		t.Errorf("got %+v\nwant %+v", p, want)
 	}
+
 	seed := server(`"version_detail":{"version":"0.0.1-seed"},"remotes":[{"transport_type":"sse","url":"https://maps.test/sse"}],"packages":[{"registry_name":"pypi","name":"maps"}]`)
 	if seed.Version != "0.0.1-seed" || seed.Base != "https://maps.test/sse" || seed.Bindings[0].Transport != "sse" {
 		t.Errorf("the seed's shape: %+v", seed)
 	}
+
 	for members, base := range map[string]string{
 		`"packages":[{"registry_name":"npm","name":"@21st-dev/magic","version":"0.0.46"}]`:                 "pkg:npm/%4021st-dev/magic@0.0.46",
 		`"packages":[{"registryType":"pypi","identifier":"Maps_MCP","version":"1.0+b 1"}]`:                 "pkg:pypi/maps-mcp@1.0%2Bb%201",
@@ -124,11 +131,13 @@ func TestProjectMCP(t *testing.T) {
 		if p.Base != base {
 			t.Errorf("%s: base is %s, want %s", members, p.Base, base)
 		}
+
 		if purl := strings.HasPrefix(base, "pkg:"); purl != (len(p.Bindings) == 1 && p.Bindings[0].Endpoint == base) ||
 			!purl && len(p.Bindings) != 0 {
 			t.Errorf("%s: bindings are %+v", members, p.Bindings)
 		}
 	}
+
 	name, err := kinds.DefaultName(mustDocument(t, directory.KindMCP, `{"name":"io.github.ada/maps-mcp"}`))
 	if name != "io.github.ada/maps-mcp" || err != nil {
 		t.Errorf("its name is %q, %v", name, err)

@@ -24,13 +24,16 @@ var projectors = map[directory.Kind]struct {
 func Project(agent string, d directory.Document) (*directory.Projection, error) {
 	doc := readDocument(d)
 	doc.reading.schemas = true
+
 	projection, err := project(agent, d.Kind(), doc)
 	if err == nil {
 		err = doc.reading.err()
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	return projection, nil
 }
 
@@ -46,10 +49,12 @@ func project(agent string, k directory.Kind, doc *object) (*directory.Projection
 	if !ok {
 		return nil, directory.Refuse(directory.BadDocument, "this node knows no documents of kind %q", k)
 	}
+
 	projection := kind.project(agent, doc)
 	if projection.Status == "" {
 		projection.Status = directory.StatusActive
 	}
+
 	return projection, nil
 }
 
@@ -60,10 +65,13 @@ func DefaultName(d directory.Document) (string, error) {
 	if !ok {
 		return "", directory.Refuse(directory.BadDocument, "this node knows no documents of kind %q", d.Kind())
 	}
+
 	doc := readDocument(d)
+
 	name := kind.name(doc)
 	if err := doc.reading.err(); err != nil {
 		return "", err
 	}
+
 	return directory.ParseName(name)
 }

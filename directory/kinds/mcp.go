@@ -24,20 +24,25 @@ func projectMCP(_ string, doc *object) *directory.Projection {
 	if detail := doc.child("version_detail").text("version"); projection.Version == "" {
 		projection.Version = detail
 	}
+
 	projection.Vendor = vendorOfMCP(projection.Name)
+
 	remotes := doc.objects("remotes")
 	for _, o := range remotes {
 		b := directory.Binding{Protocol: protocolMCP, Endpoint: o.uri("url", o.need("url")),
 			Transport: o.either("type", "transport_type")}
 		projection.Bindings = append(projection.Bindings, b)
 	}
+
 	if len(remotes) > 0 {
 		projection.Authentication = headersOfMCP(remotes[0])
 	}
+
 	projection.Base = baseOfMCP(doc, projection.Bindings)
 	if strings.HasPrefix(projection.Base, "pkg:") {
 		projection.Bindings = []directory.Binding{{Protocol: protocolMCP, Endpoint: projection.Base}}
 	}
+
 	return projection
 }
 
@@ -47,16 +52,19 @@ func (o *object) either(newer, older string) string {
 	if s == "" {
 		return old
 	}
+
 	return s
 }
 
 // vendorOfMCP returns the first two labels of a reverse-DNS name.
 func vendorOfMCP(name string) string {
 	space, _, ok := strings.Cut(name, "/")
+
 	labels := strings.SplitN(space, ".", 3)
 	if !ok || len(labels) < 2 {
 		return ""
 	}
+
 	return labels[0] + "." + labels[1]
 }
 
@@ -67,6 +75,7 @@ func headersOfMCP(remote *object) []byte {
 	for _, h := range remote.objects("headers") {
 		names = append(names, h.need("name"))
 	}
+
 	return namedHeaders(names)
 }
 
@@ -75,6 +84,7 @@ func namedHeaders(names []string) []byte {
 	if len(names) == 0 {
 		return nil
 	}
+
 	return append(strictjson.AppendRaw([]byte{'{'}, "headers", strictjson.AppendStrings(nil, names)), '}')
 }
 
@@ -85,12 +95,15 @@ func baseOfMCP(doc *object, remotes []directory.Binding) string {
 	for _, o := range doc.objects("packages") {
 		registry := o.either("registryType", "registry_name")
 		name := o.either("identifier", "name")
+
 		version := o.text("version")
 		if purl == "" && registry != "" && registry != "unknown" && name != "" {
 			purl = packageURL(registry, name, version)
 		}
 	}
+
 	repository := doc.child("repository")
+
 	url := repository.text("url")
 	switch {
 	case len(remotes) > 0:
@@ -100,9 +113,11 @@ func baseOfMCP(doc *object, remotes []directory.Binding) string {
 	case url != "":
 		return repository.uri("url", url)
 	}
+
 	doc.reading.refuse(directory.BadDocument, "",
 		"the server has no remote, no package of a known registry and no repository url, so nobody could reach "+
 			"it: add one of them")
+
 	return ""
 }
 
@@ -112,23 +127,28 @@ func packageURL(registry, name, version string) string {
 	if registry == "pypi" {
 		name = strings.ReplaceAll(strings.ToLower(name), "_", "-")
 	}
+
 	segments := []string{name}
 	if !strings.Contains(name, "://") { // an identifier that is itself a URL is one segment
 		segments = strings.FieldsFunc(name, func(r rune) bool { return r == '/' })
 	}
+
 	for i, s := range segments {
 		segments[i] = encodePURL(s)
 	}
+
 	purl := "pkg:" + encodePURL(registry) + "/" + strings.Join(segments, "/")
 	if version != "" {
 		purl += "@" + encodePURL(version)
 	}
+
 	return purl
 }
 
 // encodePURL percent-encodes all but what every part of a package URL may have.
 func encodePURL(s string) string {
 	const hex = "0123456789ABCDEF"
+
 	var out strings.Builder
 	for i := range len(s) {
 		switch c := s[i]; {
@@ -140,5 +160,6 @@ func encodePURL(s string) string {
 			out.WriteByte(hex[c&15])
 		}
 	}
+
 	return out.String()
 }

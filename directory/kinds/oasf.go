@@ -20,22 +20,28 @@ func projectOASF(_ string, doc *object) *directory.Projection {
 		Version:     doc.text("version"),
 	}
 	doc.text("schema_version")
+
 	if authors := doc.texts("authors"); len(authors) > 0 {
 		projection.Vendor = authors[0]
 	}
+
 	for _, m := range slices.Concat(doc.objects("modules"), doc.objects("extensions")) { // their name up to 0.6
 		bindings, authentication := endpointsOfModule(m)
+
 		projection.Bindings = append(projection.Bindings, bindings...)
 		if projection.Authentication == nil {
 			projection.Authentication = authentication
 		}
 	}
+
 	for _, o := range doc.objects("locators") {
 		projection.Bindings = append(projection.Bindings, locationsOfOASF(o)...)
 	}
+
 	for _, b := range projection.Bindings {
 		projection.Protocols = append(projection.Protocols, b.Protocol)
 	}
+
 	projection.Protocols = unique(projection.Protocols)
 	if len(projection.Bindings) == 0 {
 		doc.reading.refuse(directory.BadDocument, "",
@@ -44,15 +50,19 @@ func projectOASF(_ string, doc *object) *directory.Projection {
 	} else {
 		projection.Base = projection.Bindings[0].Endpoint
 	}
+
 	for _, name := range classesOfOASF(doc, "skills") {
 		projection.Capabilities = append(projection.Capabilities,
 			directory.Capability{Name: name, Type: directory.CapabilitySkill})
 	}
+
 	doc.limit("skills", len(projection.Capabilities))
+
 	projection.Tags = classesOfOASF(doc, "domains")
 	if len(projection.Tags) > directory.MaxTags {
 		doc.refuse("domains", "there are %d domains; at most %d are allowed", len(projection.Tags), directory.MaxTags)
 	}
+
 	return projection
 }
 
@@ -66,9 +76,11 @@ func locationsOfOASF(obj *object) (bs []directory.Binding) {
 		}
 	}
 	add("url", obj.text("url"))
+
 	for _, url := range obj.texts("urls") {
 		add("urls", url)
 	}
+
 	return bs
 }
 
@@ -79,17 +91,21 @@ func classesOfOASF(doc *object, member string) (names []string) {
 	for _, obj := range doc.objects(member) {
 		name := obj.either("name", "class_name")
 		obj.checkName("name", name)
+
 		for _, number := range []string{"id", "class_uid"} {
 			if v := obj.member(number, "0123456789", "a number"); name == "" && v != nil {
 				name = string(v)
 			}
 		}
+
 		if name == "" {
 			obj.refuse("name", "this one has neither a name nor an id")
 			continue
 		}
+
 		names = append(names, name)
 	}
+
 	return unique(names)
 }
 
@@ -111,6 +127,7 @@ func endpointsOfModule(m *object) (bs []directory.Binding, authentication []byte
 			if url == "" {
 				continue // one that is started, not called
 			}
+
 			bs = append(bs, directory.Binding{Protocol: protocolMCP, Endpoint: obj.uri("url", url),
 				Transport: obj.text("type")})
 			if headers := obj.child("headers").members; authentication == nil && len(headers) > 0 {
@@ -118,9 +135,11 @@ func endpointsOfModule(m *object) (bs []directory.Binding, authentication []byte
 				for _, h := range headers {
 					names = append(names, h.Name)
 				}
+
 				authentication = namedHeaders(names)
 			}
 		}
 	}
+
 	return bs, authentication
 }

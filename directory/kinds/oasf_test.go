@@ -22,6 +22,7 @@ const oasfRecord = `{"name":"directory.agntcy.org/example/planner","version":"v4
 
 func TestProjectOASF(t *testing.T) {
 	d := mustDocument(t, directory.KindOASF, oasfRecord)
+
 	want := &directory.Projection{
 		Name: "directory.agntcy.org/example/planner", Description: "Plans.", Base: "https://planner.test/a2a",
 		Protocols: []string{"a2a", "mcp", "container_image"},
@@ -40,6 +41,7 @@ func TestProjectOASF(t *testing.T) {
 	if p := mustProject(t, "x", d); !reflect.DeepEqual(p, want) {
 		t.Errorf("got %+v\nwant %+v", p, want)
 	}
+
 	if name, err := kinds.DefaultName(d); name != want.Name || err != nil {
 		t.Errorf("its name is %q, %v", name, err)
 	}
@@ -65,10 +67,12 @@ func TestOlderOASF(t *testing.T) {
 			wantRefusal(t, err, directory.BadDocument, want)
 			continue
 		}
+
 		var skills []string
 		for _, c := range p.Capabilities {
 			skills = append(skills, c.Name)
 		}
+
 		if got := p.Base + " " + strings.Join(p.Protocols, ",") + " " + strings.Join(skills, ","); got != want {
 			t.Errorf("%s:\n got %s\nwant %s", from, got, want)
 		}

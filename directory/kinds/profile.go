@@ -21,9 +21,11 @@ func nameOfProfile(doc *object) string { return doc.need("id") }
 // draft-xu-efficient-agent-discovery-profile, 4.
 func projectProfile(agent string, doc *object) *directory.Projection {
 	checkID(agent, doc)
+
 	if slices.Contains(takenIDs, doc.need("id")) {
 		doc.refuse("id", "the id %q is a route of the directory's own; choose another", agent)
 	}
+
 	projection := &directory.Projection{
 		Name:           doc.need("name"),
 		Description:    doc.short("description", directory.MaxDescription),
@@ -37,18 +39,23 @@ func projectProfile(agent string, doc *object) *directory.Projection {
 	doc.instant("updated_at")
 	doc.instant("expires_at")
 	doc.member("signature", "{", "an object")
+
 	projection.Bindings = bindingsOfProfile(doc)
 	for i := range projection.Bindings {
 		if i == 0 {
 			projection.Base = projection.Bindings[0].Endpoint
 		}
+
 		projection.Protocols = addNew(projection.Protocols, projection.Bindings[i].Protocol)
 	}
+
 	examplesOfProfile(doc, projection)
+
 	for _, tag := range projection.Tags {
 		projection.Capabilities = append(projection.Capabilities,
 			directory.Capability{Name: tag, Type: directory.CapabilitySkill})
 	}
+
 	return projection
 }
 
@@ -56,6 +63,7 @@ func projectProfile(agent string, doc *object) *directory.Projection {
 // empty, and none that lookups could not ask for (spec/views.md, 5 and 19).
 func (o *object) labels(name string) []string {
 	var out []string
+
 	seen := map[string]bool{}
 	for i, t := range o.tags(name) {
 		at := name + "/" + strconv.Itoa(i)
@@ -67,11 +75,13 @@ func (o *object) labels(name string) []string {
 			o.reading.refuse(directory.BadDocument, o.at+"/"+at, "the tag %q has a *, which lookups use for prefixes",
 				t)
 		}
+
 		if key := norm.NFC.String(t); !seen[key] {
 			seen[key] = true
 			out = append(out, t)
 		}
 	}
+
 	return out
 }
 
@@ -82,6 +92,7 @@ func bindingsOfProfile(doc *object) []directory.Binding {
 		directory.Binding
 		priority float64
 	}
+
 	var rs []ranked
 	for _, obj := range doc.objects("bindings") {
 		rs = append(rs, ranked{directory.Binding{
@@ -91,10 +102,12 @@ func bindingsOfProfile(doc *object) []directory.Binding {
 			InteractionModel: obj.text("interaction_model"),
 		}, obj.integer("priority", math.Inf(1))})
 	}
+
 	if len(rs) == 0 {
 		doc.refuse("bindings", "there is no binding: name at least one protocol and endpoint by which the agent "+
 			"is reached")
 	}
+
 	slices.SortStableFunc(rs, func(a, b ranked) int {
 		switch {
 		case a.priority < b.priority:
@@ -102,12 +115,15 @@ func bindingsOfProfile(doc *object) []directory.Binding {
 		case a.priority > b.priority:
 			return 1
 		}
+
 		return 0
 	})
+
 	var bs []directory.Binding
 	for _, r := range rs {
 		bs = append(bs, r.Binding)
 	}
+
 	return bs
 }
 
@@ -117,11 +133,13 @@ func (o *object) integer(name string, def float64) float64 {
 	if raw == nil {
 		return def
 	}
+
 	n, err := strconv.ParseFloat(string(raw), 64)
 	if err != nil || n != math.Trunc(n) {
 		o.refuse(name, "%q is %.40s; it must be a whole number", name, raw)
 		return def
 	}
+
 	return n
 }
 
@@ -139,6 +157,7 @@ func examplesOfProfile(doc *object, projection *directory.Projection) {
 		} else {
 			projection.Languages = addNew(projection.Languages, example.Language)
 		}
+
 		projection.Examples = append(projection.Examples, example)
 	}
 }
@@ -150,11 +169,13 @@ func IgnoredLanguage(doc directory.Document) string {
 	if doc.Kind() != directory.KindProfile || !bytes.Contains(doc.Bytes(), []byte(`"language"`)) {
 		return ""
 	}
+
 	for _, o := range readDocument(doc).objects("examples") {
 		if l := o.text("language"); l != "" && !isLanguage(l) {
 			return o.pointer("language")
 		}
 	}
+
 	return ""
 }
 
@@ -164,8 +185,11 @@ func isLanguage(s string) bool {
 	if s == "" {
 		return false
 	}
+
 	_, err := language.Parse(s)
+
 	var unknown language.ValueError
+
 	return err == nil || errors.As(err, &unknown)
 }
 
@@ -173,6 +197,7 @@ func addNew(all []string, s string) []string {
 	if s == "" || slices.Contains(all, s) {
 		return all
 	}
+
 	return append(all, s)
 }
 
@@ -183,12 +208,15 @@ func (o *object) instant(name string) time.Time {
 		if o.member(name, `"`, "a string") != nil {
 			o.refuse(name, "%q is empty; it must be a time as RFC 3339 writes it, such as 2026-06-01T12:00:00Z", name)
 		}
+
 		return time.Time{}
 	}
+
 	at, err := time.Parse(time.RFC3339, s)
 	if err != nil {
 		o.refuse(name, "%q is %.100q; it must be a time as RFC 3339 writes it, such as 2026-06-01T12:00:00Z", name, s)
 	}
+
 	return at
 }
 
@@ -204,6 +232,8 @@ func DatesOf(d directory.Document) Dates {
 	if d.Kind() != directory.KindProfile {
 		return Dates{}
 	}
+
 	doc := readDocument(d)
+
 	return Dates{doc.instant("updated_at"), doc.instant("expires_at"), doc.text("version")}
 }

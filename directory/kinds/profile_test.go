@@ -22,10 +22,12 @@ const xu131 = `{
 // Requirement: XU-001, XU-028, XU-036
 func TestProjectMinimalProfile(t *testing.T) {
 	doc := mustDocument(t, directory.KindProfile, xu131)
+
 	name, err := kinds.DefaultName(doc)
 	if name != "https://example.net/agents/minimal" || err != nil {
 		t.Errorf("its name is %q, %v", name, err)
 	}
+
 	want := &directory.Projection{
 		Name: "Minimal Agent", Description: "Answers short factual questions.",
 		Base:      "https://example.net/agent/invoke",
@@ -36,6 +38,7 @@ func TestProjectMinimalProfile(t *testing.T) {
 	if p := mustProject(t, name, doc); !reflect.DeepEqual(p, want) {
 		t.Errorf("got %+v\nwant %+v", p, want)
 	}
+
 	if d := kinds.DatesOf(doc); d != (kinds.Dates{}) {
 		t.Errorf("it says %+v of its age", d)
 	}
@@ -55,6 +58,7 @@ func TestProjectProfile(t *testing.T) {
 		"auth": {"type": "none"}, "constraints": {"region": "apac"}, "status": "retired", "version": "2",
 		"updated_at": "2026-05-08T00:00:00.5+02:00", "expires_at": "2030-01-01T00:00:00Z", "signature": {}, "com.example/price": 7}`)
 	p := mustProject(t, "Café", doc)
+
 	want := &directory.Projection{
 		Name: "The best agent", Description: "Perfect and guaranteed.", Base: "https://first",
 		Protocols: []string{"https", "mcp", "grpc"},
@@ -75,6 +79,7 @@ func TestProjectProfile(t *testing.T) {
 	if !reflect.DeepEqual(p, want) {
 		t.Errorf("got %+v\nwant %+v", p, want)
 	}
+
 	d := kinds.DatesOf(doc)
 	if !d.Updated.Equal(time.Date(2026, 5, 7, 22, 0, 0, 5e8, time.UTC)) || d.Expires.Year() != 2030 ||
 		d.Version != "2" {
@@ -122,8 +127,10 @@ func TestProjectProfileRefuses(t *testing.T) {
 			if strings.Contains(doc, `"search"`) {
 				agent = "search"
 			}
+
 			_, err = kinds.Project(agent, d)
 		}
+
 		var refusal *directory.Error
 		if !errors.As(err, &refusal) || refusal.Pointer != pointer {
 			t.Errorf("%.150s: %v, want a refusal at %q", doc, err, pointer)

@@ -26,10 +26,12 @@ func (r *reading) refuse(problem directory.Problem, at, format string, args ...a
 	}) {
 		return
 	}
+
 	err := directory.Refuse(problem, format, args...).At(at)
 	if r.first == nil {
 		r.first = err
 	}
+
 	r.wrong = append(r.wrong, directory.Violation{Pointer: at, Detail: err.Detail})
 }
 
@@ -38,7 +40,9 @@ func (r *reading) err() error {
 	if r.first == nil {
 		return nil
 	}
+
 	r.first.Violations = r.wrong
+
 	return r.first
 }
 
@@ -71,11 +75,14 @@ func (o *object) member(name, begins, what string) []byte {
 		if m.Name != name {
 			continue
 		}
+
 		if strings.IndexByte(begins, m.Value[0]) >= 0 {
 			return m.Value
 		}
+
 		o.refuse(name, "%q must be %s, not %s; leave it out if there is none", name, what, typeOf(m.Value))
 	}
+
 	return nil
 }
 
@@ -95,6 +102,7 @@ func (o *object) need(name string) string {
 	if s == "" {
 		o.refuse(name, "%q is missing: a non-empty string is needed", name)
 	}
+
 	return s
 }
 
@@ -104,6 +112,7 @@ func (o *object) short(name string, limit int) string {
 	if len(s) > limit {
 		o.refuse(name, "%q has %d bytes; at most %d are allowed", name, len(s), limit)
 	}
+
 	return s
 }
 
@@ -123,6 +132,7 @@ func (o *object) texts(name string) []string {
 				"%q must be an array of strings; this one is %s", name, typeOf(data))
 		}
 	}
+
 	return out
 }
 
@@ -132,12 +142,14 @@ func (o *object) tags(name string) []string {
 	if len(tags) > directory.MaxTags {
 		o.refuse(name, "there are %d tags; at most %d are allowed", len(tags), directory.MaxTags)
 	}
+
 	for i, t := range tags {
 		if len(t) > directory.MaxTag {
 			o.reading.refuse(directory.BadDocument, o.pointer(name)+"/"+strconv.Itoa(i),
 				"this tag has %d bytes; at most %d are allowed", len(t), directory.MaxTag)
 		}
 	}
+
 	return tags
 }
 
@@ -149,10 +161,13 @@ func (o *object) objects(name string) []*object {
 		if data[0] != '{' {
 			o.reading.refuse(directory.BadDocument, at, "%q must be an array of objects; this one is %s", name,
 				typeOf(data))
+
 			continue
 		}
+
 		out = append(out, o.reading.object(at, data))
 	}
+
 	return out
 }
 
@@ -180,6 +195,7 @@ func typeOf(raw []byte) string {
 	case 't', 'f':
 		return "a boolean"
 	}
+
 	return "a number"
 }
 

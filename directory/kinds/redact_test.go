@@ -13,27 +13,34 @@ import (
 func TestSightWithholds(t *testing.T) {
 	d := mustDocument(t, directory.KindAD,
 		`{"base":"https://one.example/","description":"canary","tags":["canary"],"status":"draining","x":"canary","protocols":["mcp"]}`)
+
 	p, err := kinds.Project("one", d)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	owner, err := directory.ParseIdentity("spiffe://alpha.test/agent/canary")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	e := &directory.Entry{Origin: alpha, Agent: "one", Owner: owner, Document: d, Packed: directory.Pack(d, p)}
 	v := kinds.Redact(e, directory.ShowOnly("protocols"))
+
 	q := v.Projection()
 	if !v.Redacted || !v.Owner.IsZero() || strings.Contains(string(v.Document.Bytes()), "canary") ||
 		q.Description+strings.Join(q.Tags, "") != "" {
 		t.Errorf("seen: %+v, %s", v, v.Document.Bytes())
 	}
+
 	if q.Base != "https://one.example/" || q.Status != "draining" || len(q.Protocols) != 1 || e.Redacted {
 		t.Errorf("seen: %+v", q)
 	}
+
 	if kinds.Redact(e, directory.Withhold("another")) != e || kinds.Redact(e, directory.Redaction{}) != e {
 		t.Error("what has nothing that is withheld is another")
 	}
+
 	if g := directory.GrantOf(directory.Mesh, directory.Withhold("x", directory.MemberRegistrant),
 		d); !g.Complete(directory.KindAD) || g.Allows("doc", "x") || g.Allows("reg", "owner") ||
 		!g.Allows("doc", "tags") {

@@ -30,8 +30,10 @@ func TestRemoteReferencesAreRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for range 2 { // what is bad is not kept as good
 			_, err = kinds.Project("a", d)
+
 			var e *directory.Error
 			if errors.As(err, &e); err != nil && e == nil || (err == nil) != (want == "") ||
 				e != nil && e.Pointer != want {

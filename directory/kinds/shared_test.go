@@ -17,13 +17,16 @@ import (
 // absent.
 func shared(t *testing.T, path ...string) []byte {
 	t.Helper()
+
 	b, err := os.ReadFile(filepath.Join(append([]string{"..", "..", "..", "shared"}, path...)...))
 	if errors.Is(err, os.ErrNotExist) {
 		t.Skip("beside the project there is no", filepath.Join(path...))
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return b
 }
 
@@ -35,39 +38,49 @@ func TestProjectionsHoldWhatTheGoldenViewsShow(t *testing.T) {
 	if err := json.Unmarshal(shared(t, "spec", "views.json"), &views); err != nil {
 		t.Fatal(err)
 	}
+
 	ad := mustDocument(t, directory.KindAD, jimenez41)
 	a2a := mustDocument(t, directory.KindA2A, string(shared(t, "data", "agents", "a2a", "hello-world-agent.json")))
+
 	name, err := kinds.DefaultName(a2a)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	compare := func(what string, got, want map[string]any) {
 		t.Helper()
+
 		for _, m := range []string{"href", "lt", "expires_at", "registered_at", "updated_at", "projected", "kind",
 			"provenance"} {
 			delete(want, m)
 		}
+
 		b, err := json.Marshal(got)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		got = nil
 		if err := json.Unmarshal(b, &got); err != nil {
 			t.Fatal(err)
 		}
+
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s:\n got %v\nwant %v", what, got, want)
 		}
 	}
+
 	full := map[string]any{"agent": "summarizer-v2"}
 	if err := json.Unmarshal(ad.Bytes(), &full); err != nil {
 		t.Fatal(err)
 	}
+
 	compare("ad in full", full, views["ad"]["ad"])
 	compare("ad in a list", listed("summarizer-v2", mustProject(t, "summarizer-v2", ad)), views["ad"]["adl"])
 	p := mustProject(t, name, a2a)
 	compare("a2a in full", projected(name, p), views["a2a"]["ad"])
 	compare("a2a in a list", listed(name, p), views["a2a"]["adl"])
+
 	xu := views["a2a"]["xu"]["bindings"].([]any)[0].(map[string]any)
 	if b := p.Bindings[0]; b.Protocol != xu["protocol"] || b.Endpoint != xu["endpoint"] ||
 		b.Transport != xu["transport"] || len(b.MediaTypes) != len(xu["media_types"].([]any)) {
@@ -80,6 +93,7 @@ func listed(agent string, p *directory.Projection) map[string]any {
 	for _, c := range p.Capabilities {
 		cs = append(cs, map[string]any{"name": c.Name, "type": c.Type})
 	}
+
 	return map[string]any{"agent": agent, "base": p.Base, "description": p.Description, "protocols": p.Protocols,
 		"capabilities": cs}
 }
@@ -87,14 +101,18 @@ func listed(agent string, p *directory.Projection) map[string]any {
 func projected(agent string, p *directory.Projection) map[string]any {
 	v := listed(agent, p)
 	v["name"], v["version"], v["vendor"], v["status"] = p.Name, p.Version, p.Vendor, p.Status
+
 	var cs, es []any
 	for _, c := range p.Capabilities {
 		cs = append(cs, map[string]any{"name": c.Name, "type": c.Type, "description": c.Description, "tags": c.Tags})
 	}
+
 	for _, e := range p.Examples {
 		es = append(es, map[string]any{"id": e.ID, "text": e.Text, "tags": e.Tags})
 	}
+
 	v["capabilities"], v["examples"] = cs, es
+
 	return v
 }
 
@@ -102,6 +120,7 @@ func projected(agent string, p *directory.Projection) map[string]any {
 // demands that a refusal says what to do.
 func register(t *testing.T, what string, kind directory.Kind, body []byte) bool {
 	t.Helper()
+
 	d, err := directory.ParseDocument(kind, body)
 	if err == nil {
 		var name string
@@ -109,34 +128,43 @@ func register(t *testing.T, what string, kind directory.Kind, body []byte) bool 
 			_, err = kinds.Project(name, d)
 		}
 	}
+
 	if err == nil {
 		return true
 	}
+
 	var e *directory.Error
 	if !errors.As(err, &e) || e.Problem != directory.BadDocument || len(strings.Fields(e.Detail)) < 5 {
 		t.Errorf("%s is refused as %v", what, err)
 	}
+
 	t.Logf("%s: %v", what, err)
+
 	return false
 }
 
 func TestRealAgentCards(t *testing.T) {
 	shared(t, "data", "agents", "a2a", "hello-world-agent.json")
+
 	files, err := filepath.Glob("../../../shared/data/agents/a2a/*.json")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	taken := 0
 	for _, file := range files {
 		body, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if register(t, filepath.Base(file), directory.KindA2A, body) {
 			taken++
 		}
 	}
+
 	t.Logf("took %d of %d agent cards", taken, len(files))
+
 	if taken != 59 || len(files) != 59 {
 		t.Errorf("took %d of %d agent cards, want all 59", taken, len(files))
 	}
@@ -147,18 +175,22 @@ func TestRealMCPServers(t *testing.T) {
 	if err := json.Unmarshal(shared(t, "data", "agents", "mcp-seed.json"), &servers); err != nil {
 		t.Fatal(err)
 	}
+
 	taken := 0
 	for _, body := range servers {
 		var s struct{ ID, Name string }
 		if err := json.Unmarshal(body, &s); err != nil {
 			t.Fatal(err)
 		}
+
 		if register(t, s.Name+" "+s.ID, directory.KindMCP, body) {
 			taken++
 		}
 	}
+
 	// Seven are empty shells without a name, one has a placeholder in its remote's URL.
 	t.Logf("took %d of %d MCP servers", taken, len(servers))
+
 	if taken != 463 || len(servers) != 471 {
 		t.Errorf("took %d of %d MCP servers, want 463 of 471", taken, len(servers))
 	}

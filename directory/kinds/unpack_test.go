@@ -23,11 +23,13 @@ func TestPackedVersionIsOfWhatIsPacked(t *testing.T) {
 		doc := mustDocument(t, d.kind, d.body)
 		p := mustProject(t, d.agent, doc)
 		code := directory.Pack(doc, p).Code()
+
 		all = append(all, code...)
 		if directory.LoadPacked(code) != directory.Pack(doc, p) {
 			t.Errorf("%s: the code is of something else", d.kind)
 		}
 	}
+
 	const version, want = 2, "IGp-uk-Bo-w2BC1G6OAEFulvBZlscgd3UR5Q_pRQAD8"
 	if got := directory.HashOf(all).String(); directory.PackedVersion != version || got != want {
 		t.Errorf("version %d makes %s; this test knows version %d with %s", directory.PackedVersion, got, version, want)

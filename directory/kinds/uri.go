@@ -17,9 +17,11 @@ func (o *object) uri(member, s string) string {
 	if s == "" {
 		return s
 	}
+
 	if why := notURI(s); why != "" {
 		o.refuse(member, "%q is %.200q, which %s", member, s, why)
 	}
+
 	return s
 }
 
@@ -28,6 +30,7 @@ func notURI(s string) string {
 	if i := strings.IndexFunc(s, func(r rune) bool { return !isURIByte(r) }); i >= 0 {
 		return "has a character that a URI cannot have: percent-encode it, or fill in the placeholder"
 	}
+
 	target, err := url.Parse(s)
 	switch {
 	case err != nil:
@@ -41,6 +44,7 @@ func notURI(s string) string {
 	case target.Opaque == "" && target.Host == "" && target.Path == "":
 		return "has nothing behind its scheme"
 	}
+
 	return ""
 }
 
@@ -57,9 +61,11 @@ func escapesHold(s string) bool {
 		if !found {
 			return true
 		}
+
 		if len(after) < 2 || !isHex(after[0]) || !isHex(after[1]) {
 			return false
 		}
+
 		rest = after
 	}
 }

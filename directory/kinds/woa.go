@@ -17,16 +17,20 @@ const agentPlaceholder = "{agent_id}"
 func nameOfWoA(doc *object) string {
 	agent := agentOfWoA(doc)
 	id := agent.need("id")
+
 	bindings := (&woaTransports{doc: doc, agent: agent}).bindings()
 	if id == "" || len(bindings) == 0 {
 		return ""
 	}
+
 	target, err := url.Parse(bindings[0].Endpoint)
 	if err != nil || target.Host == "" {
 		doc.reading.refuse(directory.BadName, "",
 			"the document does not tell the agent's host: give it a name as agent=NAME")
+
 		return ""
 	}
+
 	return id + "@" + strings.TrimSuffix(strings.ToLower(target.Host), ":443")
 }
 
@@ -42,6 +46,7 @@ func agentOfWoA(doc *object) *object {
 	default:
 		doc.refuse("agents", "there are %d agents: register each with a document of its own", len(agents))
 	}
+
 	return doc.reading.object(doc.pointer("agents")+"/0", nil)
 }
 
@@ -51,11 +56,14 @@ func projectWoA(_ string, doc *object) *directory.Projection {
 	if v := doc.text("woa_version"); v != "1" {
 		doc.refuse("woa_version", "\"woa_version\" is %.40q; this directory knows \"1\"", v)
 	}
+
 	agent := agentOfWoA(doc)
+
 	id := agent.need("id")
 	if !isAgentID(id) {
 		agent.refuse("id", "the id %.100q has more than letters, digits, - and _", id)
 	}
+
 	transports := &woaTransports{doc: doc, agent: agent}
 	projection := &directory.Projection{
 		Name:           agent.need("name"),
@@ -67,20 +75,26 @@ func projectWoA(_ string, doc *object) *directory.Projection {
 		Version:        agent.text("version"),
 	}
 	agent.short("description", directory.MaxDescription)
+
 	if authz := doc.any("authz"); projection.Authentication == nil {
 		projection.Authentication = authz // it may stand in either place (gaikwad, appendix A)
 	}
+
 	projection.Base = transports.base
+
 	tools := operationsOfWoA(agent, id)
 	for _, name := range projection.Tags {
 		agent.checkName("capabilities", name)
+
 		if !slices.ContainsFunc(tools, func(c directory.Capability) bool { return c.Name == name }) {
 			projection.Capabilities = append(projection.Capabilities,
 				directory.Capability{Name: name, Type: directory.CapabilitySkill})
 		}
 	}
+
 	projection.Capabilities = append(projection.Capabilities, tools...)
 	agent.limit("operations", len(projection.Capabilities))
+
 	return projection
 }
 
@@ -99,29 +113,37 @@ func operationsOfWoA(agent *object, id string) []directory.Capability {
 		Name: id, Type: directory.CapabilityTool, Operation: directory.DefaultOperation,
 		InputSchema: agent.needSchema("inputs"), OutputSchema: agent.needSchema("outputs"),
 	}
+
 	operations := agent.objects("operations")
 	if len(operations) == 0 {
 		return []directory.Capability{unnamed}
 	}
+
 	var tools []directory.Capability
+
 	seen := uniqueNames{}
 	for _, obj := range operations {
 		capability := unnamed
 		if name := obj.need("name"); name != directory.DefaultOperation {
 			capability.Name, capability.Operation = name, ""
 		}
+
 		capability.Description = obj.need("description")
 		obj.short("description", directory.MaxDescription)
+
 		if s := obj.schema("inputs"); s != nil {
 			capability.InputSchema = s
 		}
+
 		if s := obj.schema("outputs"); s != nil {
 			capability.OutputSchema = s
 		}
+
 		obj.checkName("name", capability.Name)
 		seen.add(obj, "name", capability.Name)
 		tools = append(tools, capability)
 	}
+
 	return tools
 }
 
@@ -139,17 +161,21 @@ type woaTransports struct {
 func (t *woaTransports) bindings() (bs []directory.Binding) {
 	var server *object
 	configurations := t.doc.child("transports")
+
 	names := t.agent.texts("transports")
 	if len(names) == 0 {
 		t.agent.refuse("transports", "\"transports\" is missing: the name of at least one transport is needed")
 	}
+
 	for _, name := range unique(names) {
 		obj := configurations.child(name)
 		if obj.raw == nil {
 			t.agent.refuse("transports",
 				"the agent names the transport %.100q, which \"transports\" of the document does not describe", name)
+
 			continue
 		}
+
 		switch {
 		case name == "rest":
 			bs = append(bs, t.rest(obj))
@@ -164,13 +190,16 @@ func (t *woaTransports) bindings() (bs []directory.Binding) {
 			t.protocols = append(t.protocols, name)
 		}
 	}
+
 	if t.base == "" && server != nil {
 		t.base = server.uri("server", server.text("server"))
 	}
+
 	if len(bs) == 0 {
 		t.agent.refuse("transports",
 			"the agent has neither the transport rest nor mcp, so nobody could reach it: add one of them")
 	}
+
 	return bs
 }
 
@@ -178,6 +207,7 @@ func (t *woaTransports) bindings() (bs []directory.Binding) {
 // but the invocation envelope (gaikwad 5.1).
 func (t *woaTransports) rest(obj *object) directory.Binding {
 	t.base = obj.uri("base", obj.need("base"))
+
 	path := obj.need("invoke_path")
 	switch target, err := url.Parse(t.base); {
 	case err != nil:
@@ -187,10 +217,13 @@ func (t *woaTransports) rest(obj *object) directory.Binding {
 		obj.refuse("base", "\"base\" is %.200q, to which no path can be appended: leave out the query and the "+
 			"fragment", t.base)
 	}
+
 	if path != "" && path[0] != '/' {
 		obj.refuse("invoke_path", "\"invoke_path\" is %.200q; it begins with a slash", path)
 	}
+
 	endpoint := strings.TrimRight(t.base, "/") + strings.ReplaceAll(path, agentPlaceholder, t.agent.text("id"))
+
 	return directory.Binding{
 		Protocol: protocolHTTPS, Endpoint: obj.uri("invoke_path", endpoint), MediaTypes: []string{"application/json"},
 		InteractionModel: "request-response", Envelope: "woa",
@@ -212,5 +245,6 @@ func unique(list []string) []string {
 			out = append(out, s)
 		}
 	}
+
 	return out
 }

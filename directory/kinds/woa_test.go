@@ -33,12 +33,15 @@ const (
 func TestProjectWoA(t *testing.T) {
 	d := mustDocument(t, directory.KindWoA, gaikwadB)
 	p := mustProject(t, "x", d)
+
 	tool := p.Capabilities[1]
 	if !strings.HasPrefix(string(tool.InputSchema), `{"$schema"`) ||
 		!strings.HasSuffix(string(tool.OutputSchema), `"required":["summary"]}`) {
 		t.Errorf("its schemas are %s and %s", tool.InputSchema, tool.OutputSchema)
 	}
+
 	const summarization = "https://example.com/capability/summarization"
+
 	want := &directory.Projection{
 		Name: "Document Summarizer", Description: "Summarizes English text.", Base: "https://api.example.com",
 		Protocols: []string{"https"},
@@ -54,6 +57,7 @@ func TestProjectWoA(t *testing.T) {
 	if !reflect.DeepEqual(p, want) {
 		t.Errorf("got %+v\nwant %+v", p, want)
 	}
+
 	if name, err := kinds.DefaultName(d); name != "summarizer@api.example.com" || err != nil {
 		t.Errorf("its name is %q, %v", name, err)
 	}
@@ -77,20 +81,25 @@ func TestTransportsOfWoA(t *testing.T) {
 			"a@127.0.0.1:80", "com.example.q https", "http://127.0.0.1:80", "http://127.0.0.1:80/i"},
 	} {
 		d := mustDocument(t, directory.KindWoA, woa(c.agent, c.transports))
+
 		p, err := kinds.Project("x", d)
 		if c.name == "" {
 			wantRefusal(t, err, directory.BadDocument, "/transports/rest/invoke_path") // no other placeholder is known
 			continue
 		}
+
 		if err != nil {
 			t.Errorf("%s: %v", c.transports, err)
 			continue
 		}
+
 		var endpoints []string
 		for _, b := range p.Bindings {
 			endpoints = append(endpoints, b.Endpoint)
 		}
+
 		name, err := kinds.DefaultName(d)
+
 		got := []string{name, strings.Join(p.Protocols, " "), p.Base, strings.Join(endpoints, " ")}
 		if want := []string{c.name, c.protocols, c.base, c.endpoints}; !reflect.DeepEqual(got, want) || err != nil {
 			t.Errorf("%s: got %q, %v\nwant %q", c.transports, got, err, want)
@@ -105,21 +114,26 @@ func TestOperationsOfWoA(t *testing.T) {
 		`"capabilities":["one","s"],"operations":[{"name":"one","description":"d","inputs":{"type":"object"}},{"name":"default","description":"d","outputs":{}}]`: `s skill,one tool {"type":"object"} {"x":1},a tool(default) {} {}`,
 	} {
 		p := mustProject(t, "x", mustDocument(t, directory.KindWoA, woa(members+","+onRest, theRest)))
+
 		var got []string
 		for _, c := range p.Capabilities {
 			s := c.Name + " " + c.Type
 			if c.Operation != "" {
 				s += "(" + c.Operation + ")"
 			}
+
 			if c.InputSchema != nil {
 				s += fmt.Sprintf(" %s %s", c.InputSchema, c.OutputSchema)
 			}
+
 			got = append(got, s)
 		}
+
 		if strings.Join(got, ",") != want {
 			t.Errorf("%s:\n got %s\nwant %s", members, strings.Join(got, ","), want)
 		}
 	}
+
 	for from, want := range map[string]string{
 		woa(`"authz":{"scheme":"south"},`+onRest, theRest):                       `{"scheme":"south"}`,
 		strings.Replace(woa(onRest, theRest), `{"woa`, `{"authz":"see","woa`, 1): `"see"`,
@@ -133,6 +147,7 @@ func TestOperationsOfWoA(t *testing.T) {
 // Requirement: WOA-002, WOA-003, WOA-019, WOA-020, WOA-035, AD-062
 func TestProjectWoARefuses(t *testing.T) {
 	agent := func(members string) string { return woa(members+","+onRest, theRest) }
+
 	rest := func(members string) string { return woa(onRest, `"rest":{`+members+`}`) }
 	for _, c := range []struct{ body, pointer string }{
 		{`{}`, "/woa_version"},
@@ -171,6 +186,7 @@ func TestProjectWoARefuses(t *testing.T) {
 		_, err := kinds.Project("x", mustDocument(t, directory.KindWoA, c.body))
 		wantRefusal(t, err, directory.BadDocument, c.pointer)
 	}
+
 	_, err := kinds.DefaultName(mustDocument(t, directory.KindWoA,
 		woa(`"transports":["mcp"]`, `"mcp":{"server":"urn:x","tool_namespace":"n","tool_field":"agent"}`)))
 	wantRefusal(t, err, directory.BadName, "")

@@ -87,9 +87,11 @@ func (r *Refusal) SetHeader(header http.Header) {
 	for name, values := range r.Header {
 		header[name] = values
 	}
+
 	if retry := r.RetryAfter(); retry > 0 {
 		header.Set("Retry-After", strconv.Itoa(retry))
 	}
+
 	header.Set("Content-Type", ContentType)
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Content-Type-Options", "nosniff")
@@ -105,16 +107,19 @@ func (r *Refusal) Body(base, requestID string) []byte {
 	data = strictjson.AppendText(data, "title", rule.Title)
 	data = strictjson.AppendUint(data, "status", uint64(rule.Status))
 	data = strictjson.AppendText(data, "detail", detail)
+
 	data = strictjson.AppendText(data, "instance", "urn:uuid:"+instanceOf(requestID))
 	if r.Err.Pointer != "" {
 		data = strictjson.AppendText(data, "pointer", r.Err.Pointer)
 	}
+
 	if len(r.Err.Violations) > 0 {
 		data = strictjson.AppendRaw(data, "errors", appendViolations(nil, r.Err.Violations))
 	}
 
 	data = strictjson.AppendText(data, "code", rule.Code)
 	data = strictjson.AppendText(data, "message", detail)
+
 	data = strictjson.AppendText(data, "correlation_id", requestID)
 	if retry := r.RetryAfter(); retry > 0 {
 		data = strictjson.AppendUint(data, "retry_after", uint64(retry))
@@ -136,6 +141,7 @@ func appendViolations(data []byte, violations []directory.Violation) []byte {
 		if i > 0 {
 			data = append(data, ',')
 		}
+
 		data = strictjson.AppendText(append(data, '{'), "pointer", violation.Pointer)
 		data = append(strictjson.AppendText(data, "detail", strings.ToValidUTF8(violation.Detail, "\uFFFD")), '}')
 	}
@@ -153,6 +159,7 @@ func Write(w http.ResponseWriter, base string, err error) {
 	if header.Get(HeaderRequestID) == "" {
 		header.Set(HeaderRequestID, NewRequestID())
 	}
+
 	refusal := Explain(err)
 	body := refusal.Body(base, header.Get(HeaderRequestID))
 

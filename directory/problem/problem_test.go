@@ -22,6 +22,7 @@ const base = "https://ad.alpha.test:8400"
 // declared returns the values of the constants of type Problem in a Go file.
 func declared(t *testing.T, file string) []directory.Problem {
 	t.Helper()
+
 	f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -33,6 +34,7 @@ func declared(t *testing.T, file string) []directory.Problem {
 		if !ok || len(spec.Values) != 1 {
 			return true
 		}
+
 		name := ""
 		switch typ := spec.Type.(type) {
 		case *ast.Ident:
@@ -40,10 +42,12 @@ func declared(t *testing.T, file string) []directory.Problem {
 		case *ast.SelectorExpr:
 			name = typ.Sel.Name
 		}
+
 		if lit, ok := spec.Values[0].(*ast.BasicLit); ok && name == "Problem" {
 			text, _ := strconv.Unquote(lit.Value)
 			found = append(found, directory.Problem(text))
 		}
+
 		return true
 	})
 
@@ -62,6 +66,7 @@ func TestEveryProblemHasARule(t *testing.T) {
 			t.Errorf("%s has the rule %+v", p, rule)
 		}
 	}
+
 	if ruled := problem.All(); len(ruled) != len(all) {
 		t.Errorf("there are %d rules for %d problems", len(ruled), len(all))
 	}
@@ -95,13 +100,16 @@ func TestCodesFollowTheStatus(t *testing.T) {
 
 	for _, p := range problem.All() {
 		rule := problem.RuleOf(p)
+
 		ok := false
 		for _, c := range codes[rule.Status] {
 			ok = ok || c == [2]string{rule.Code, rule.ErrorCode}
 		}
+
 		if !ok {
 			t.Errorf("%s: %d %s %s is not in the table", p, rule.Status, rule.Code, rule.ErrorCode)
 		}
+
 		if (rule.Status == 429 || rule.Status == 503) != (rule.Retry > 0) {
 			t.Errorf("%s: %d with Retry-After %d", p, rule.Status, rule.Retry)
 		}
@@ -111,12 +119,14 @@ func TestCodesFollowTheStatus(t *testing.T) {
 // Requirement: AD-033, AD-067
 func TestTheBodyIsTheGolden(t *testing.T) {
 	taken := directory.Refuse(directory.NameTaken, "Agent name 'summarizer-v2' already registered.")
+
 	const requestID = "6f1c2d3e-0000-4000-8000-000000000001"
 
 	want := `{"type":"https://ad.alpha.test:8400/problems/agent-name-taken","title":"Agent name already registered","status":409,` +
 		`"detail":"Agent name 'summarizer-v2' already registered.","instance":"urn:uuid:6f1c2d3e-0000-4000-8000-000000000001",` +
 		`"code":"conflict","message":"Agent name 'summarizer-v2' already registered.","correlation_id":"6f1c2d3e-0000-4000-8000-000000000001",` +
 		`"error":{"code":"Conflict","message":"Agent name 'summarizer-v2' already registered."}}` + "\n"
+
 	got := string(problem.Explain(fmt.Errorf("registering: %w", taken)).Body(base, requestID))
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -126,6 +136,7 @@ func TestTheBodyIsTheGolden(t *testing.T) {
 // answered reads an answer that has to be a problem with all members.
 func answered(t *testing.T, w *httptest.ResponseRecorder) map[string]any {
 	t.Helper()
+
 	if got := w.Header().Get("Content-Type"); got != "application/problem+json" {
 		t.Fatalf("the answer is %s: %s", got, w.Body)
 	}
@@ -134,12 +145,14 @@ func answered(t *testing.T, w *httptest.ResponseRecorder) map[string]any {
 	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, name := range []string{"type", "title", "status", "detail", "instance", "code", "message", "correlation_id",
 		"error"} {
 		if body[name] == nil || body[name] == "" {
 			t.Errorf("the body has no %s: %s", name, w.Body)
 		}
 	}
+
 	if body["status"] != float64(w.Code) || body["correlation_id"] != w.Header().Get("X-Request-Id") {
 		t.Errorf("status %d, request %q, body %s", w.Code, w.Header().Get("X-Request-Id"), w.Body)
 	}
@@ -176,16 +189,19 @@ func TestRoutesRefuseUnknownPathsAndMethodsByAProblem(t *testing.T) {
 		w, r := httptest.NewRecorder(), httptest.NewRequest(method, path, nil)
 		r.Header.Set("X-Request-Id", "r-2")
 		routes.ServeHTTP(w, r)
+
 		return w
 	}
 
 	if w := serve("POST", "/one"); w.Code != 204 || w.Header().Get("X-Request-Id") != "r-2" {
 		t.Errorf("%d, request %q", w.Code, w.Header().Get("X-Request-Id"))
 	}
+
 	if w := serve("GET", "/one"); w.Code != 405 || w.Header().Get("Allow") != "POST" ||
 		answered(t, w)["type"] != base+"/problems/method-not-allowed" {
 		t.Errorf("%d, Allow %q, %s", w.Code, w.Header().Get("Allow"), w.Body)
 	}
+
 	if w := serve("GET", "/two"); w.Code != 404 || answered(t, w)["type"] != base+"/problems/not-found" {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}

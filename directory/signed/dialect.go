@@ -77,6 +77,7 @@ func (d Dialect) readPreamble(structure Structure, payload []byte) (preamble, er
 
 	written := strictjson.AppendUint([]byte{'{'}, "v", uint64(format))
 	written = strictjson.AppendText(written, "iss", domain.IDString())
+
 	written = strictjson.AppendUint(written, "epoch", epoch)
 	if string(written) != string(payload[:len(payload)-len(in.rest)]) {
 		return preamble{}, fmt.Errorf("not a canonical %s", structure)

@@ -37,15 +37,18 @@ type Digest struct {
 func AppendDigest(data []byte, digest Digest) []byte {
 	data = strictjson.AppendText(append(data, '{'), "u", digest.RID.String())
 	data = strictjson.AppendUint(data, "r", digest.Revision)
+
 	data = strictjson.AppendText(data, "o", string(digest.Op))
 	if digest.Op != OpDrop {
 		data = strictjson.AppendText(data, "h", digest.H.String())
 	}
+
 	if digest.Live() {
 		data = strictjson.AppendText(data, "m", digest.M.String())
 		data = strconv.AppendInt(strictjson.AppendName(data, "x"), digest.Deadline, 10)
 		data = strictjson.AppendUint(data, "l", uint64(digest.Lifetime))
 	}
+
 	return append(data, '}')
 }
 
@@ -57,8 +60,10 @@ func AppendDigests(data []byte, ds []Digest) []byte {
 		if i > 0 {
 			data = append(data, ',')
 		}
+
 		data = AppendDigest(data, digest)
 	}
+
 	return append(data, ']')
 }
 
@@ -87,6 +92,7 @@ func (d *Digest) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &w); err != nil {
 		return err
 	}
+
 	*d = Digest{RID: w.U, Revision: w.R, Op: w.O, Lifetime: w.L}
 	switch {
 	case d.Live() && w.H != nil && w.M != nil && w.X != nil && *w.X >= 0 && *w.X <= maxDeadline:
@@ -99,5 +105,6 @@ func (d *Digest) UnmarshalJSON(data []byte) error {
 	default:
 		return errDigest
 	}
+
 	return nil
 }

@@ -120,6 +120,7 @@ func (e Extension) validateCritical(members []strictjson.Member) error {
 	}
 
 	var names []string
+
 	err := json.Unmarshal([]byte(e.critical), &names)
 	if err != nil || len(names) == 0 || string(strictjson.AppendStrings(nil, names)) != e.critical {
 		return fmt.Errorf("%w: crit is not a compact list of names", errExtension)

@@ -156,8 +156,10 @@ func AppendFormats(data []byte, formats Formats) []byte {
 			if j > 0 {
 				data = append(data, ',')
 			}
+
 			data = fmt.Append(data, format)
 		}
+
 		data = append(data, ']')
 	}
 

@@ -14,12 +14,15 @@ func TestFormatsAreAgreedByWhatBothRead(t *testing.T) {
 	if got := string(signed.AppendFormats(nil, common)); got != `{"statement":[1,3]}` {
 		t.Errorf("both read %s", got)
 	}
+
 	if !common.Equal(older.Common(newer)) {
 		t.Error("the order in which readers are asked matters")
 	}
+
 	if common.Highest(signed.StructureStatement) != 3 || common.Highest(signed.StructurePage) != 1 {
 		t.Errorf("the highest common formats are wrong: %v", common)
 	}
+
 	if newer.Covers(older) || !newer.Covers(common) || !newer.Covers(nil) {
 		t.Error("Covers doesn't say what a reader lacks")
 	}
@@ -37,6 +40,7 @@ func TestFormatsThatNoReleaseSaysAreRefused(t *testing.T) {
 	if err := (signed.Formats{"page": {1, 3}, "unknown": {1}}).Validate(); err != nil {
 		t.Error(err)
 	}
+
 	if err := signed.ReadableFormats().Validate(); err != nil {
 		t.Error(err)
 	}

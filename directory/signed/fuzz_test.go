@@ -20,11 +20,13 @@ func seed(f *testing.F, pattern string) {
 	if err != nil || len(files) == 0 {
 		f.Fatal("no golden files", pattern, err)
 	}
+
 	for _, file := range files {
 		b, err := os.ReadFile(file)
 		if err != nil {
 			f.Fatal(err)
 		}
+
 		f.Add(b)
 	}
 }
@@ -37,6 +39,7 @@ func canonical[T any](f *testing.F, parse func([]byte) (T, error), write func(T)
 		if err != nil {
 			return
 		}
+
 		if again := write(v); !bytes.Equal(again, b) {
 			t.Fatalf("read %q, writes %q", b, again)
 		}
@@ -73,6 +76,7 @@ func FuzzStatement(f *testing.F) {
 		if err != nil {
 			return
 		}
+
 		head, err := signed.Statement(int(c.Format), &signed.Change{
 			Issuer: c.Issuer, RID: c.RID, Op: c.Op, Epoch: c.Epoch, Revision: c.Revision, Prev: c.Prev,
 			IssuedAt: c.IssuedAt, Since: c.Since, Leaf: c.Leaf,
@@ -80,7 +84,9 @@ func FuzzStatement(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		head, _, _ = bytes.Cut(head, []byte(`{},"doc":{}`))
+
 		tail, ends := bytes.CutSuffix(b, append(tailOf(c.Extension), '}'))
 		if !bytes.HasPrefix(b, head) || !ends || !json.Valid(b) || bytes.ContainsAny(tail[len(head):], " \t\r\n\\") {
 			t.Fatalf("read %q", b)
@@ -98,6 +104,7 @@ func FuzzExtension(f *testing.F) {
 	f.Fuzz(func(t *testing.T, object []byte, critical string) {
 		head := signed.Head{Format: 1, Issuer: alpha, Epoch: 1}
 		payload := append(bytes.TrimSuffix(head.Payload(), []byte("}")), `,"ext":`...)
+
 		payload = append(payload, object...)
 		if critical != "" {
 			payload = append(strictjson.AppendString(append(payload, `,"crit":[`...), critical), ']')
@@ -112,6 +119,7 @@ func FuzzExtension(f *testing.F) {
 		if err != nil || len(members) == 0 || len(read.Extension.Object()) > 4<<10 {
 			t.Fatalf("read %q", payload)
 		}
+
 		for _, name := range read.Extension.Critical() {
 			if _, found := strictjson.FindMember(members, name); !found {
 				t.Fatalf("crit names %q, which %q lacks", name, object)
@@ -134,10 +142,12 @@ func FuzzRecordDisclosures(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b string) {
 		reg := []string{disclose(`["` + salt + `","agent","a"]`), disclose(`["` + salt + `","kind","ad"]`)}
 		doc := slices.Compact([]string{disclose(a), disclose(b)})
+
 		c, err := signed.OpenRecord(signedBy(t, reg, doc), append(reg, doc...))
 		if err != nil {
 			return
 		}
+
 		again, err := directory.ParseDocument(directory.KindAD, c.Document.Bytes())
 		if err != nil || !bytes.Equal(again.Bytes(), c.Document.Bytes()) || len(again.Members()) != len(doc) {
 			t.Fatalf("opened %s: %v", c.Document.Bytes(), err)

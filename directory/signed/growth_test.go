@@ -41,8 +41,10 @@ func tailOf(e signed.Extension) (tail []byte) {
 		if i == 0 {
 			separator = `,"crit":[`
 		}
+
 		tail = strictjson.AppendString(append(tail, separator...), name)
 	}
+
 	if len(e.Critical()) > 0 {
 		tail = append(tail, ']')
 	}
@@ -63,6 +65,7 @@ func structures(t testing.TB) []grown {
 		{"statement", func(e signed.Extension) []byte {
 			c := put(t)
 			c.Extension = e
+
 			return statement(t, c)
 		}, readStatement, true},
 		{"end statement", func(e signed.Extension) []byte {
@@ -73,34 +76,40 @@ func structures(t testing.TB) []grown {
 		{"page", func(e signed.Extension) []byte {
 			p := page()
 			p.Extension = e
+
 			return p.Payload()
 		}, func(payload []byte) (signed.Extension, error) {
 			p, err := signed.ParsePage(payload)
 			if p == nil {
 				return signed.Extension{}, err
 			}
+
 			return p.Extension, err
 		}, true},
 		{"head", func(e signed.Extension) []byte {
 			h := head()
 			h.Extension = e
+
 			return h.Payload()
 		}, func(payload []byte) (signed.Extension, error) {
 			h, err := signed.ParseHead(payload)
 			if h == nil {
 				return signed.Extension{}, err
 			}
+
 			return h.Extension, err
 		}, true},
 		{"key document", func(e signed.Extension) []byte {
 			k := keyDocument(t)
 			k.Extension = e
+
 			return k.Payload()
 		}, func(payload []byte) (signed.Extension, error) {
 			k, err := signed.ParseKeyDocument(payload)
 			if k == nil {
 				return signed.Extension{}, err
 			}
+
 			return k.Extension, err
 		}, false},
 	}
@@ -111,6 +120,7 @@ func readStatement(payload []byte) (signed.Extension, error) {
 	if c == nil {
 		return signed.Extension{}, err
 	}
+
 	return c.Extension, err
 }
 
@@ -165,6 +175,7 @@ func TestACriticalNameThatIsUnknownIsUnsupportedAndNotMalformed(t *testing.T) {
 	if _, err := knows.ParseStatement(structures(t)[0].write(extension(t, later, "colour"))); err != nil {
 		t.Errorf("a reader that knows the name: %v", err)
 	}
+
 	if _, err := knows.ParsePage(structures(t)[2].write(extension(t, later, "colour", "seen"))); err == nil {
 		t.Error("a reader takes a page of which it knows one critical name of two")
 	}
@@ -240,6 +251,7 @@ func TestAFormatThatIsUnknownIsUnsupportedAndItsPreambleIsRead(t *testing.T) {
 	head := golden99(t, "head.json")
 
 	claims, err := signed.ParseStatement(statement)
+
 	want := &signed.Claims{Format: 99, Issuer: alpha, RID: rid(1), Op: signed.OpPut, Epoch: noon}
 	if !errors.Is(err, signed.ErrUnsupported) || !reflect.DeepEqual(claims, want) {
 		t.Errorf("got %+v, %v", claims, err)
@@ -260,6 +272,7 @@ func TestAFormatThatIsUnknownIsUnsupportedAndItsPreambleIsRead(t *testing.T) {
 	if !errors.As(err, &unsupported) || unsupported.Structure != signed.StructureHead || unsupported.Format != 99 {
 		t.Errorf("got %+v", unsupported)
 	}
+
 	if !strings.Contains(err.Error(), "99") || !strings.Contains(err.Error(), "upgrade") {
 		t.Errorf("the error does not say what to do: %v", err)
 	}
@@ -282,6 +295,7 @@ func golden99(t *testing.T, name string) []byte {
 	if strings.HasPrefix(name, "statement") {
 		number = `"format":1,`
 	}
+
 	newer := bytes.Replace(b, []byte(number), []byte(strings.Replace(number, "1", "99", 1)), 1)
 
 	return append(bytes.TrimSuffix(newer, []byte("}")), `,"more":[{"x" : 1}]}`...)
@@ -325,6 +339,7 @@ func TestStoresTellDialectsApart(t *testing.T) {
 	} {
 		texts[d.String()] = true
 	}
+
 	if len(texts) != 4 {
 		t.Errorf("got %v", texts)
 	}
@@ -404,6 +419,7 @@ func TestRecordsSayWhoRegisteredForTheOwner(t *testing.T) {
 	if err != nil || got.Provenance != c.Provenance || got.Redacted {
 		t.Errorf("got %+v, %v", got, err)
 	}
+
 	if len(got.Provenance.Identities()) != 3 {
 		t.Errorf("got the identities %v", got.Provenance.Identities())
 	}
@@ -427,14 +443,17 @@ func TestProvenanceIsDisclosedWithTheOwnerOrNotAtAll(t *testing.T) {
 
 		whole := signed.Record{JWS: "e30." + directory.B64.EncodeToString(statement(t, c)) + ".AA",
 			Disclosures: texts(c.Disclosures())}
+
 		withheld, err := signed.RedactRecord(whole.String(), sight)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		record, err := signed.ParseRecord(withheld)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		bySight, err := signed.OpenRecord(statement(t, c), record.Disclosures)
 		if err != nil {
 			t.Fatal(err)
@@ -474,6 +493,7 @@ func TestNamesOfRegThatAreUnknownAreIgnoredAndKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		record, err := signed.ParseRecord(text)
 		if err != nil || len(record.Disclosures) != want || !slices.Equal(record.Disclosures, reg[:want]) {
 			t.Errorf("got %d disclosures, want %d: %v", len(record.Disclosures), want, err)
@@ -500,8 +520,10 @@ func TestFormat2IsTheNextReleases(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			golden(t, "statement-2-"+name+".json", b)
 		}
+
 		golden(t, "page-2.json", p.Payload())
 		golden(t, "head-2.json", h.Payload())
 	}
@@ -527,6 +549,7 @@ func TestFormat2IsTheNextReleases(t *testing.T) {
 		if format != 2 || next != (err == nil) || !next && !errors.Is(err, signed.ErrUnsupported) {
 			t.Errorf("%s: read as format %d: %v", name, format, err)
 		}
+
 		if !next {
 			continue
 		}

@@ -35,19 +35,23 @@ func hash(s string) directory.Hash { return directory.HashOf([]byte(s)) }
 
 func mustIdentity(t testing.TB, s string) directory.Identity {
 	t.Helper()
+
 	id, err := directory.ParseIdentity(s)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return id
 }
 
 func mustDocument(t testing.TB, kind directory.Kind, body string) directory.Document {
 	t.Helper()
+
 	d, err := directory.ParseDocument(kind, []byte(body))
 	if err != nil {
 		t.Fatalf("%.200s: %v", body, err)
 	}
+
 	return d
 }
 
@@ -57,22 +61,26 @@ func manyMembers(n int) string {
 	for i := range n {
 		fmt.Fprintf(&b, `,"m%d":%d`, i, i)
 	}
+
 	return "{" + b.String()[1:] + "}"
 }
 
 // golden compares got with a file of testdata, byte for byte.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
+
 	file := filepath.Join("testdata", name)
 	if *update {
 		if err := os.WriteFile(file, got, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	want, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if string(got) != string(want) {
 		t.Errorf("%s:\n got %s\nwant %s", name, got, want)
 	}

@@ -42,6 +42,7 @@ func KeyID(public ed25519.PublicKey) string { return directory.HashOf(AppendJWK(
 func AppendJWK(data []byte, public ed25519.PublicKey) []byte {
 	data = strictjson.AppendText(append(data, '{'), "crv", "Ed25519")
 	data = strictjson.AppendText(data, "kty", "OKP")
+
 	return append(strictjson.AppendText(data, "x", directory.B64.EncodeToString(public)), '}')
 }
 
@@ -81,27 +82,35 @@ func (k *KeyDocument) listed() []byte {
 	data = strictjson.AppendUint(data, "epoch", k.Epoch)
 	data = strictjson.AppendUint(data, "seq", k.Seq)
 	data = strconv.AppendInt(strictjson.AppendName(data, "exp"), k.Expires, 10)
+
 	mesh := make([]string, len(k.Mesh))
 	for i, td := range k.Mesh {
 		mesh[i] = td.Name()
 	}
+
 	data = strictjson.AppendRaw(data, "mesh", strictjson.AppendStrings(nil, mesh))
+
 	data = strictjson.AppendRaw(data, "revoked", strictjson.AppendStrings(nil, k.Revoked))
 	if formats := k.Formats.Normal(); len(formats) > 0 {
 		data = strictjson.AppendRaw(data, "formats", AppendFormats(nil, formats))
 	}
+
 	data = append(strictjson.AppendName(data, "keys"), '[')
 	for i, key := range k.Keys {
 		if i > 0 {
 			data = append(data, ',')
 		}
+
 		data = strictjson.AppendRaw(append(data, '{'), "jwk", AppendJWK(nil, key.Public))
+
 		data = strictjson.AppendText(data, "node", key.Node.String())
 		if key.Cosign != nil {
 			data = strictjson.AppendText(data, "cosign", directory.B64.EncodeToString(key.Cosign))
 		}
+
 		data = append(strictjson.AppendRaw(data, "attestations", strictjson.AppendStrings(nil, key.Attestations)), '}')
 	}
+
 	return append(data, ']')
 }
 
@@ -112,11 +121,13 @@ func (k *KeyDocument) Key(id string) (SigningKey, error) {
 			return SigningKey{}, ErrKeyRevoked
 		}
 	}
+
 	for _, key := range k.Keys {
 		if key.KeyID() == id {
 			return key, nil
 		}
 	}
+
 	return SigningKey{}, fmt.Errorf("%w: the key document does not list it", ErrKeyUnknown)
 }
 
@@ -141,6 +152,7 @@ func ParseKeyDocument(payload []byte) (*KeyDocument, error) {
 	type jwk struct {
 		X string `json:"x"`
 	}
+
 	var w struct {
 		Iss     string   `json:"iss"`
 		Epoch   uint64   `json:"epoch"`
@@ -159,48 +171,63 @@ func ParseKeyDocument(payload []byte) (*KeyDocument, error) {
 	if err := json.Unmarshal(payload, &w); err != nil {
 		return nil, fmt.Errorf("not a key document: %w", err)
 	}
+
 	k := &KeyDocument{Epoch: w.Epoch, Seq: w.Seq, Expires: w.Exp, Revoked: w.Revoked, Formats: w.Formats}
+
 	var err error
 	if k.Issuer, err = spiffeid.TrustDomainFromString(w.Iss); err != nil {
 		return nil, fmt.Errorf("not a key document: %w", err)
 	}
+
 	for _, name := range w.Mesh {
 		td, err := spiffeid.TrustDomainFromString(name)
 		if err != nil {
 			return nil, fmt.Errorf("not a key document: %w", err)
 		}
+
 		k.Mesh = append(k.Mesh, td)
 	}
+
 	for _, e := range w.Keys {
 		key := SigningKey{Attestations: e.Attestations}
+
 		raw, err := directory.B64.DecodeString(e.JWK.X)
 		if err != nil || len(raw) != ed25519.PublicKeySize {
 			return nil, errors.New("not a key document: a key is not Ed25519")
 		}
+
 		key.Public = raw
 		if key.Cosign, err = parseCosign(e.Cosign); err != nil {
 			return nil, err
 		}
+
 		if key.Node, err = spiffeid.FromString(e.Node); err != nil {
 			return nil, fmt.Errorf("not a key document: %w", err)
 		}
+
 		if !key.Node.MemberOf(k.Issuer) {
 			return nil, errors.New("not a key document: a key is of another domain's node")
 		}
+
 		k.Keys = append(k.Keys, key)
 	}
+
 	if id, twice := k.twice(); twice {
 		return nil, fmt.Errorf("not a key document: the key %s is listed twice", id)
 	}
+
 	if err := k.Formats.Validate(); err != nil {
 		return nil, fmt.Errorf("not a key document: %w", err)
 	}
+
 	if k.Extension, err = ExtensionBehind(k.listed(), payload); err != nil {
 		return nil, fmt.Errorf("not a key document: %w", err)
 	}
+
 	if k.Extension.Critical() != nil {
 		return nil, errors.New("not a key document: it has crit")
 	}
+
 	return k, nil
 }
 
@@ -226,7 +253,9 @@ func (k *KeyDocument) twice() (string, bool) {
 		if seen[id] {
 			return id, true
 		}
+
 		seen[id] = true
 	}
+
 	return "", false
 }

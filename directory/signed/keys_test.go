@@ -24,11 +24,13 @@ func publicKey(t testing.TB, text string) ed25519.PublicKey {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return b
 }
 
 func keyDocument(t testing.TB) *signed.KeyDocument {
 	second := publicKey(t, strings.Repeat("01", 32))
+
 	return &signed.KeyDocument{
 		Issuer: alpha, Epoch: noon, Seq: 12, Expires: noon + signed.KeyDocumentLifetime,
 		Mesh: []spiffeid.TrustDomain{beta, gamma}, Revoked: []string{hash("gone").String()},
@@ -45,12 +47,15 @@ func keyDocument(t testing.TB) *signed.KeyDocument {
 func TestKeyDocumentFormat(t *testing.T) {
 	k := keyDocument(t)
 	golden(t, "keys.json", k.Payload())
+
 	back, err := signed.ParseKeyDocument(k.Payload())
 	if err != nil || !reflect.DeepEqual(back, k) {
 		t.Errorf("got %+v, %v", back, err)
 	}
+
 	bare := &signed.KeyDocument{Issuer: alpha}
 	golden(t, "keys-empty.json", bare.Payload())
+
 	if _, err := signed.ParseKeyDocument(bare.Payload()); err != nil {
 		t.Error(err)
 	}
@@ -67,9 +72,11 @@ func TestKeyDocumentFindsKeys(t *testing.T) {
 	if key, err := k.Key(rfc8037Thumbprint); err != nil || key.Node.Path() != "/roster/node/a" {
 		t.Errorf("got %v, %v", key, err)
 	}
+
 	if _, err := k.Key("x"); !errors.Is(err, signed.ErrKeyUnknown) {
 		t.Errorf("unknown: %v", err)
 	}
+
 	k.Revoked = append(k.Revoked, rfc8037Thumbprint)
 	if _, err := k.Key(rfc8037Thumbprint); !errors.Is(err, signed.ErrKeyRevoked) {
 		t.Errorf("revoked: %v", err)
@@ -80,6 +87,7 @@ func TestAKeyThatANodeHadSignsNoMore(t *testing.T) {
 	k := keyDocument(t)
 	a, b := k.Keys[0], k.Keys[1]
 	had := signed.SigningKey{Public: publicKey(t, strings.Repeat("02", 32)), Node: a.Node}
+
 	k.Keys = append(k.Keys, had)
 	for _, tc := range []struct {
 		node  spiffeid.ID
@@ -98,6 +106,7 @@ func TestAKeyThatANodeHadSignsNoMore(t *testing.T) {
 func TestParseKeyDocumentRefuses(t *testing.T) {
 	good := string(keyDocument(t).Payload())
 	twice := keyDocument(t)
+
 	twice.Keys[1].Public = twice.Keys[0].Public
 	for name, bad := range map[string]string{
 		"nothing":           "",
@@ -120,6 +129,7 @@ func TestParseKeyDocumentRefuses(t *testing.T) {
 			if bad == good {
 				t.Fatal("the case changes nothing")
 			}
+
 			if _, err := signed.ParseKeyDocument([]byte(bad)); err == nil {
 				t.Errorf("read %s", bad)
 			}

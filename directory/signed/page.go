@@ -62,10 +62,12 @@ func ParsePage(payload []byte) (*Page, error) { return OwnDialect().ParsePage(pa
 // ErrUnsupported comes a page that has its Format, Issuer and Epoch alone.
 func (d Dialect) ParsePage(payload []byte) (*Page, error) {
 	head, err := d.readPreamble(StructurePage, payload)
+
 	bare := &Page{Format: head.format, Issuer: head.issuer, Epoch: head.epoch}
 	if errors.Is(err, ErrUnsupported) {
 		return bare, err
 	}
+
 	if err != nil {
 		return nil, err
 	}
@@ -89,9 +91,11 @@ func (d Dialect) ParsePage(payload []byte) (*Page, error) {
 	if page.Extension, err = ExtensionBehind(page.listed(), payload); err != nil {
 		return nil, fmt.Errorf("%w: %w", errPage, err)
 	}
+
 	if err := page.validate(); err != nil {
 		return nil, err
 	}
+
 	if err := d.Supports(StructurePage, page.Format, page.Extension); err != nil {
 		return bare, err
 	}
@@ -110,6 +114,7 @@ func (p *Page) validate() error {
 		if digest.Revision <= last || digest.Revision > p.To {
 			return fmt.Errorf("%w: a digest is out of its range or order", errPage)
 		}
+
 		last = digest.Revision
 	}
 
@@ -160,10 +165,12 @@ func ParseHead(payload []byte) (*Head, error) { return OwnDialect().ParseHead(pa
 // and Epoch alone.
 func (d Dialect) ParseHead(payload []byte) (*Head, error) {
 	head, err := d.readPreamble(StructureHead, payload)
+
 	bare := &Head{Format: head.format, Issuer: head.issuer, Epoch: head.epoch}
 	if errors.Is(err, ErrUnsupported) {
 		return bare, err
 	}
+
 	if err != nil {
 		return nil, err
 	}
@@ -187,9 +194,11 @@ func (d Dialect) ParseHead(payload []byte) (*Head, error) {
 	if h.Extension, err = ExtensionBehind(h.listed(), payload); err != nil {
 		return nil, fmt.Errorf("%w: %w", errHead, err)
 	}
+
 	if h.Tip > h.At {
 		return nil, errHead
 	}
+
 	if err := d.Supports(StructureHead, h.Format, h.Extension); err != nil {
 		return bare, err
 	}

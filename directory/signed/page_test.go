@@ -27,13 +27,16 @@ func page() *signed.Page {
 func TestPageFormat(t *testing.T) {
 	p := page()
 	golden(t, "page.json", p.Payload())
+
 	back, err := signed.ParsePage(p.Payload())
 	if err != nil || !reflect.DeepEqual(back, p) {
 		t.Errorf("got %+v, %v", back, err)
 	}
+
 	empty := &signed.Page{Issuer: alpha, Epoch: noon, Audience: directory.Only(beta), From: 410, To: 412, At: 412,
 		IssuedAt: noon}
 	golden(t, "page-empty.json", empty.Payload())
+
 	if back, err = signed.ParsePage(empty.Payload()); err != nil || len(back.Digests) != 0 ||
 		back.Audience != directory.Only(beta) {
 		t.Errorf("got %+v, %v", back, err)
@@ -42,9 +45,11 @@ func TestPageFormat(t *testing.T) {
 
 func TestParsePageRefuses(t *testing.T) {
 	good := string(page().Payload())
+
 	change := func(f func(*signed.Page)) string {
 		p := page()
 		f(p)
+
 		return string(p.Payload())
 	}
 	for name, bad := range map[string]string{
@@ -82,6 +87,7 @@ func TestParsePageRefuses(t *testing.T) {
 			if bad == good {
 				t.Fatal("the case changes nothing")
 			}
+
 			if _, err := signed.ParsePage([]byte(bad)); err == nil {
 				t.Errorf("read %s", bad)
 			}
@@ -93,10 +99,12 @@ func TestHeadFormat(t *testing.T) {
 	h := &signed.Head{Format: 1, Issuer: alpha, Epoch: noon, Tip: 410, At: 412, Size: 99, Root: hash("root"),
 		Keys: hash("keys"), IssuedAt: noon}
 	golden(t, "head.json", h.Payload())
+
 	back, err := signed.ParseHead(h.Payload())
 	if err != nil || *back != *h {
 		t.Errorf("got %+v, %v", back, err)
 	}
+
 	good := string(h.Payload())
 	for name, bad := range map[string]string{
 		"nothing":           "",

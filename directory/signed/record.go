@@ -33,10 +33,12 @@ func ParseRecord(s string) (Record, error) {
 	if len(s) > MaxRecord {
 		return Record{}, fmt.Errorf("%w: it has %d bytes; at most %d are allowed", errRecord, len(s), MaxRecord)
 	}
+
 	parts := strings.Split(s, "~")
 	if len(parts) < 2 || parts[len(parts)-1] != "" || parts[0] == "" {
 		return Record{}, errRecord
 	}
+
 	return Record{parts[0], parts[1 : len(parts)-1]}, nil
 }
 
@@ -46,14 +48,17 @@ func (r Record) String() string {
 	for _, d := range r.Disclosures {
 		size += len(d) + 1
 	}
+
 	var out strings.Builder
 	out.Grow(size)
 	out.WriteString(r.JWS)
 	out.WriteByte('~')
+
 	for _, d := range r.Disclosures {
 		out.WriteString(d)
 		out.WriteByte('~')
 	}
+
 	return out.String()
 }
 
@@ -63,27 +68,34 @@ func RedactRecord(text string, sight directory.Redaction) (string, error) {
 	if sight.ShowsAll() {
 		return text, nil
 	}
+
 	r, err := ParseRecord(text)
 	if err != nil {
 		return "", err
 	}
+
 	payload, err := directory.B64.DecodeString(strings.SplitN(r.JWS+"..", ".", 3)[1])
 	if err != nil {
 		return "", fmt.Errorf("%w: its payload is not base64url", errRecord)
 	}
+
 	contents, err := OpenRecord(payload, r.Disclosures)
 	if err != nil {
 		return "", err
 	}
+
 	kind := contents.Document.Kind()
 	r.Disclosures = slices.DeleteFunc(r.Disclosures, func(text string) bool {
 		member, err := openDisclosure(text)
+
 		object := "doc"
 		if _, ours := contents.reg[directory.HashOf([]byte(text))]; ours {
 			object = "reg"
 		}
+
 		return err != nil || !sight.Allows(kind, object, member.Name)
 	})
+
 	return r.String(), nil
 }
 
@@ -111,19 +123,24 @@ func OpenRecord(payload []byte, disclosures []string) (*Contents, error) {
 // caller has compared with what names it.
 func (d Dialect) OpenNamed(payload []byte, disclosures []string, h, m directory.Hash) (*Contents, error) {
 	claims, err := d.ParseStatement(payload)
+
 	contents := &Contents{Claims: claims, H: h, M: m}
 	if errors.Is(err, ErrUnsupported) {
 		return contents, err
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	if contents.Op == OpEnd {
 		if len(disclosures) > 0 {
 			return nil, fmt.Errorf("%w: an end statement discloses nothing", errRecord)
 		}
+
 		return contents, nil
 	}
+
 	o := opening{c: contents, seen: make(map[directory.Hash]bool, len(disclosures)), named: make(map[string]bool, 3),
 		members: make([]strictjson.Member, 0, len(disclosures))}
 	for _, text := range disclosures {
@@ -131,19 +148,25 @@ func (d Dialect) OpenNamed(payload []byte, disclosures []string, h, m directory.
 			return nil, err
 		}
 	}
+
 	if contents.Agent == "" || o.kind == "" {
 		return nil, fmt.Errorf("%w: it withholds the agent's name or kind", errRecord)
 	}
+
 	if contents.Owner.IsZero() && !contents.Provenance.IsZero() {
 		return nil, fmt.Errorf("%w: it withholds the owner and shows who registered for them", errRecord)
 	}
+
 	if !strict(o.members) {
 		return nil, fmt.Errorf("%w: its members are not a strict JSON object", errRecord)
 	}
+
 	if contents.Document, err = directory.NewDocument(o.kind, o.members); err != nil {
 		return nil, fmt.Errorf("%w: %w", errRecord, err)
 	}
+
 	contents.Redacted = len(disclosures) < len(claims.reg)+len(claims.doc)
+
 	return contents, nil
 }
 
@@ -151,6 +174,7 @@ func (d Dialect) OpenNamed(payload []byte, disclosures []string, h, m directory.
 // it is by itself: no name is there twice, and no value reaches into the next member.
 func strict(members []strictjson.Member) bool {
 	again, err := directory.ParseObject(strictjson.AppendObject(nil, members))
+
 	return err == nil && slices.EqualFunc(again, members, func(a, b strictjson.Member) bool {
 		return a.Name == b.Name && bytes.Equal(a.Value, b.Value)
 	})
@@ -172,8 +196,10 @@ func (o *opening) take(text string) error {
 	if err != nil {
 		return err
 	}
+
 	hash := directory.HashOf([]byte(text))
 	_, ours := o.c.reg[hash]
+
 	_, theirs := o.c.doc[hash]
 	switch {
 	case o.seen[hash]:
@@ -183,15 +209,19 @@ func (o *opening) take(text string) error {
 	case ours && o.named[member.Name]:
 		return fmt.Errorf("%w: %s is disclosed twice", errRecord, member.Name)
 	}
+
 	o.seen[hash] = true
 	if o.size += len(member.Name) + len(member.Value); o.size > directory.MaxDocument+maxReg {
 		return fmt.Errorf("%w: its members have over %d bytes", errRecord, directory.MaxDocument)
 	}
+
 	if ours {
 		o.named[member.Name] = true
 		return o.c.setReg(member, &o.kind)
 	}
+
 	o.members = append(o.members, member)
+
 	return nil
 }
 
@@ -210,12 +240,14 @@ func (c *Contents) setReg(member strictjson.Member, kind *directory.Kind) error 
 	if err := json.Unmarshal(member.Value, &s); err != nil {
 		return fmt.Errorf("%w: %s is not a string", errRecord, member.Name)
 	}
+
 	var err error
 	switch member.Name {
 	case "agent":
 		if c.Agent, err = directory.ParseName(s); err == nil && c.Agent != s {
 			err = errors.New("not in NFC")
 		}
+
 		if s == c.RID.String() { // a registration's own rid is its name where none was given
 			c.Agent, err = s, nil
 		}
@@ -231,9 +263,11 @@ func (c *Contents) setReg(member strictjson.Member, kind *directory.Kind) error 
 	default:
 		err = c.Provenance.SetMember(member.Name, s)
 	}
+
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", errRecord, member.Name, err)
 	}
+
 	return nil
 }
 
@@ -258,23 +292,29 @@ func openDisclosure(text string) (strictjson.Member, error) {
 	if err != nil || directory.B64.EncodedLen(len(data)) != len(text) { // the decoder skips line ends
 		return strictjson.Member{}, fmt.Errorf("%w: a disclosure is not base64url", errRecord)
 	}
+
 	if m, ok := plainDisclosure(data); ok {
 		return m, nil
 	}
+
 	if strictjson.Depth(data) > strictjson.MaxDepth+1 {
 		return strictjson.Member{}, fmt.Errorf("%w: a disclosure is nested too deep", errRecord)
 	}
+
 	var parts []jsontext.Value
 	if err := json.Unmarshal(data, &parts); err != nil || len(parts) != 3 {
 		return strictjson.Member{}, fmt.Errorf("%w: a disclosure is not [salt, name, value]", errRecord)
 	}
+
 	var salt, name string
 	if json.Unmarshal(parts[0], &salt) != nil || json.Unmarshal(parts[1], &name) != nil {
 		return strictjson.Member{}, fmt.Errorf("%w: a disclosure is not [salt, name, value]", errRecord)
 	}
+
 	if raw, err := directory.B64.DecodeString(salt); err != nil || len(raw) != saltSize || len(salt) != saltText {
 		return strictjson.Member{}, fmt.Errorf("%w: a disclosure's salt is not 16 bytes", errRecord)
 	}
+
 	return strictjson.Member{Name: name, Value: parts[2]}, nil
 }
 
@@ -286,16 +326,20 @@ func plainDisclosure(data []byte) (strictjson.Member, bool) {
 	if len(data) < name || string(data[:2]) != `["` || string(data[name-3:name]) != `","` || data[len(data)-1] != ']' {
 		return strictjson.Member{}, false
 	}
+
 	var salt [saltSize]byte
 	if n, err := directory.B64.Decode(salt[:], data[2:2+saltText]); err != nil || n < saltSize {
 		return strictjson.Member{}, false
 	}
+
 	rest := data[name : len(data)-1]
 	n := strictjson.PlainPrefix(strictjson.TextOf(rest))
+
 	value, ok := bytes.CutPrefix(rest[n:], []byte(`",`))
 	if !ok || len(value) == 0 || value[0] <= ' ' || value[len(value)-1] <= ' ' {
 		return strictjson.Member{}, false
 	}
+
 	return strictjson.Member{Name: string(rest[:n]), Value: value}, true
 }
 

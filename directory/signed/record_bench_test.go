@@ -15,12 +15,15 @@ func BenchmarkOpenRecord(b *testing.B) {
 	c := &signed.Change{Issuer: alpha, RID: rid(1), Op: signed.OpPut, Epoch: 1, Revision: 1, Agent: "travel-agent",
 		Owner: mustIdentity(b, "spiffe://alpha.test/agents/a"), Document: doc}
 	ds := c.Disclosures()
+
 	payload, err := signed.Statement(signed.StatementFormat, c, ds)
 	if err != nil {
 		b.Fatal(err)
 	}
+
 	shown, _ := signed.Disclosed(ds, directory.Grant{All: true})
 	b.ReportAllocs()
+
 	for b.Loop() {
 		if _, err := signed.OpenRecord(payload, shown); err != nil {
 			b.Fatal(err)

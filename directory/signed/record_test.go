@@ -17,6 +17,7 @@ func texts(ds []signed.Disclosure) []string {
 	for i, d := range ds {
 		out[i] = d.Text
 	}
+
 	return out
 }
 
@@ -26,16 +27,20 @@ func texts(ds []signed.Disclosure) []string {
 // Requirement: MESH-003
 func TestEverySubsetOfARecordOpens(t *testing.T) {
 	c := put(t)
+
 	var body []string
 	for i := range 6 {
 		body = append(body, fmt.Sprintf(`"member%d":"canary-%d"`, i, i))
 	}
+
 	c.Document = mustDocument(t, directory.KindAD, "{"+strings.Join(body, ",")+"}")
 	payload := statement(t, c)
 	all := c.Disclosures()
+
 	names := map[directory.Hash]bool{}
 	for subset := range 1 << 6 {
 		grant := directory.Grant{Audience: directory.Only(beta), Reg: []string{"agent", "kind"}}
+
 		var want []string
 		for i := range 6 {
 			if subset&(1<<i) != 0 {
@@ -43,35 +48,45 @@ func TestEverySubsetOfARecordOpens(t *testing.T) {
 				want = append(want, body[i])
 			}
 		}
+
 		shown, m := signed.Disclosed(all, grant)
 		text := signed.Record{JWS: "e30." + base64.RawURLEncoding.EncodeToString(payload) + ".AA",
 			Disclosures: shown}.String()
+
 		record, err := signed.ParseRecord(text)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		got, err := signed.OpenRecord(payload, record.Disclosures)
 		if err != nil {
 			t.Fatalf("subset %06b: %v", subset, err)
 		}
+
 		if string(got.Document.Bytes()) != "{"+strings.Join(want, ",")+"}" || got.Agent != c.Agent ||
 			!got.Owner.IsZero() || !got.Redacted {
 			t.Errorf("subset %06b: got %s of %s by %q", subset, got.Document.Bytes(), got.Agent, got.Owner)
 		}
+
 		if got.H != directory.HashOf(payload) || got.M != m || names[m] {
 			t.Errorf("subset %06b: its name is wrong or another's", subset)
 		}
+
 		names[m] = true
+
 		everything := string(payload)
 		for _, d := range record.Disclosures {
 			raw, _ := base64.RawURLEncoding.DecodeString(d)
 			everything += string(raw)
 		}
+
 		if n := strings.Count(everything, "canary"); n != bits.OnesCount(uint(subset)) {
 			t.Errorf("subset %06b: %d values are in the record", subset, n)
 		}
 	}
+
 	whole, _ := signed.Disclosed(all, directory.Grant{All: true})
+
 	got, err := signed.OpenRecord(payload, whole)
 	if err != nil || got.Redacted || got.Owner != c.Owner || got.Document.Kind() != directory.KindAD {
 		t.Errorf("the whole record: %+v, %v", got, err)
@@ -84,6 +99,7 @@ func TestEverySubsetOfARecordOpens(t *testing.T) {
 func TestWithheldMembersAreSalted(t *testing.T) {
 	a, b := put(t), put(t)
 	b.Salt[0]++
+
 	pa, pb := string(statement(t, a)), string(statement(t, b))
 	for _, d := range a.Disclosures() {
 		h := hash(d.Text).String()
@@ -95,13 +111,16 @@ func TestWithheldMembersAreSalted(t *testing.T) {
 
 func TestOpenRecordKeepsBytes(t *testing.T) {
 	c := put(t)
+
 	got, err := signed.OpenRecord(statement(t, c), texts(c.Disclosures()))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if string(got.Document.Bytes()) != string(c.Document.Bytes()) {
 		t.Errorf("got %s, want %s", got.Document.Bytes(), c.Document.Bytes())
 	}
+
 	// Their member owner is not our owner.
 	if got.Owner != c.Owner {
 		t.Errorf("owner is %s", got.Owner)
@@ -113,13 +132,16 @@ func TestRecordText(t *testing.T) {
 	r := signed.Record{JWS: "e30." + base64.RawURLEncoding.EncodeToString(statement(t, c)) + ".AA",
 		Disclosures: texts(c.Disclosures())}
 	golden(t, "record.txt", []byte(r.String()))
+
 	back, err := signed.ParseRecord(r.String())
 	if err != nil || back.JWS != r.JWS || !slices.Equal(back.Disclosures, r.Disclosures) {
 		t.Errorf("got %v, %v", back, err)
 	}
+
 	if bare, err := signed.ParseRecord("jws~"); err != nil || len(bare.Disclosures) != 0 || bare.String() != "jws~" {
 		t.Errorf("got %v, %v", bare, err)
 	}
+
 	for _, bad := range []string{"", "~", "jws", "jws~d", "~d~", "jws~" + strings.Repeat("x", signed.MaxRecord)} {
 		if _, err := signed.ParseRecord(bad); err == nil {
 			t.Errorf("%.20q was taken for a record", bad)
@@ -143,10 +165,12 @@ func TestTheLargestDocumentsFitInARecord(t *testing.T) {
 			c.Document = mustDocument(t, directory.KindAD, body)
 			jws := strings.Repeat("h", 200) + "." + base64.RawURLEncoding.EncodeToString(statement(t, c)) + "." +
 				strings.Repeat("s", 86)
+
 			r := signed.Record{JWS: jws, Disclosures: texts(c.Disclosures())}
 			if _, err := signed.ParseRecord(r.String()); err != nil {
 				t.Error(err)
 			}
+
 			if _, err := signed.OpenRecord(statement(t, c), r.Disclosures); err != nil {
 				t.Error(err)
 			}
@@ -163,6 +187,7 @@ func TestOpenRecordRefuses(t *testing.T) {
 	agent, kind := disclose("agent", `"a"`), disclose("kind", `"ad"`)
 	ours := []string{agent, kind}
 	owned := []string{agent, kind, disclose("owner", `"spiffe://alpha.test/agent/ada"`)}
+
 	type attack struct {
 		reg, doc []string // in the statement
 		shown    []string // nil: all of them
@@ -231,24 +256,29 @@ func TestOpenRecordRefuses(t *testing.T) {
 			if shown == nil {
 				shown = append(slices.Clone(a.reg), a.doc...)
 			}
+
 			if _, err := signed.OpenRecord(signedBy(t, a.reg, a.doc), shown); err == nil {
 				t.Error("opened")
 			}
 		})
 	}
+
 	// The same builder makes records that open: it is the attacks that fail.
 	fine := []string{disclose("x", `{"y":[1]}`)}
 	if _, err := signed.OpenRecord(signedBy(t, ours, fine), append(ours, fine...)); err != nil {
 		t.Error(err)
 	}
+
 	own := []string{disclose("agent", `"`+rid(1).String()+`"`), kind}
 	if c, err := signed.OpenRecord(signedBy(t, own, nil), own); err != nil || c.Agent != rid(1).String() {
 		t.Errorf("its own rid as agent: %v", err)
 	}
+
 	end := statement(t, &signed.Change{Issuer: alpha, RID: rid(1), Op: signed.OpEnd})
 	if c, err := signed.OpenRecord(end, nil); err != nil || c.Op != signed.OpEnd {
 		t.Errorf("an end statement: %v", err)
 	}
+
 	if _, err := signed.OpenRecord(end, []string{agent}); err == nil {
 		t.Error("an end statement with a disclosure opened")
 	}
@@ -263,18 +293,22 @@ func disclose(name, value string) string {
 // signedBy returns a statement that holds the hashes of any disclosures.
 func signedBy(t testing.TB, reg, doc []string) []byte {
 	t.Helper()
+
 	var ds []signed.Disclosure
 	for _, text := range reg {
 		ds = append(ds, signed.Disclosure{Object: "reg", Text: text})
 	}
+
 	for _, text := range doc {
 		ds = append(ds, signed.Disclosure{Object: "doc", Text: text})
 	}
+
 	b, err := signed.Statement(signed.StatementFormat,
 		&signed.Change{Issuer: alpha, RID: rid(1), Op: signed.OpPut, Epoch: noon, Revision: 1}, ds)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return b
 }
 
@@ -284,12 +318,15 @@ func TestGrants(t *testing.T) {
 		m != signed.HashDisclosures(shown) {
 		t.Error("a grant of everything withholds something")
 	}
+
 	// m does not depend on the order.
 	shown, m := signed.Disclosed(all, directory.Grant{Reg: []string{"agent"}, Doc: []string{"owner", "n"}})
 	slices.Reverse(shown)
+
 	if len(shown) != 3 || m != signed.HashDisclosures(shown) {
 		t.Errorf("got %d disclosures", len(shown))
 	}
+
 	for _, g := range []struct {
 		kind  directory.Kind
 		grant directory.Grant

@@ -62,27 +62,34 @@ func (c *Change) DisclosuresTo(grants []directory.Grant) []Disclosure {
 	if c.Op == OpEnd {
 		return nil
 	}
+
 	members := c.Document.Members()
 	provenance := c.Provenance.Members()
+
 	size := len(c.Agent) + len(c.Owner.String())
 	for _, m := range provenance {
 		size += len(m.Name) + len(m.Value)
 	}
+
 	for _, m := range members {
 		size += len(m.Name) + len(m.Value)
 	}
+
 	d := &discloser{grants: grants, mac: hmac.New(sha256.New, c.Salt[:])}
 	d.into = make([]Disclosure, 0, 3+len(provenance)+len(members))
 	d.text = make([]byte, 0, directory.B64.EncodedLen(size+disclosureFrame*cap(d.into)))
 	d.disclose("reg", strictjson.Member{Name: "agent", Value: strictjson.AppendString(nil, c.Agent)})
 	d.disclose("reg", strictjson.Member{Name: "owner", Value: strictjson.AppendString(nil, c.Owner.String())})
 	d.disclose("reg", strictjson.Member{Name: "kind", Value: strictjson.AppendString(nil, string(c.Document.Kind()))})
+
 	for _, m := range provenance {
 		d.disclose("reg", m)
 	}
+
 	for _, m := range members {
 		d.disclose("doc", m)
 	}
+
 	return d.into
 }
 
@@ -104,6 +111,7 @@ func (d *discloser) disclose(object string, member strictjson.Member) {
 	if !slices.ContainsFunc(d.grants, func(g directory.Grant) bool { return g.Allows(object, member.Name) }) {
 		return
 	}
+
 	var salt [sha256.Size]byte
 	d.json = append(d.json[:0], "adrec1\x00"...)
 	d.json = append(append(append(d.json, object...), 0), member.Name...)
@@ -139,10 +147,12 @@ func StatementOf(format int, change *Change, digests Digests) ([]byte, error) {
 // closing brace.
 func listedOf(format uint, change *Change, digests Digests) []byte {
 	data := appendStatementPreamble(make([]byte, 0, 512+2*(len(digests.Reg)+len(digests.Doc))), format, change)
+
 	data = strictjson.AppendUint(data, "rev", change.Revision)
 	if !change.Prev.IsZero() {
 		data = strictjson.AppendText(data, "prev", change.Prev.String())
 	}
+
 	data = strconv.AppendInt(strictjson.AppendName(data, "iat"), change.IssuedAt, 10)
 	data = strconv.AppendInt(strictjson.AppendName(data, "since"), change.Since, 10)
 	data = strictjson.AppendUint(data, "log", change.Leaf)
@@ -180,6 +190,7 @@ func digestsOf(ds []Disclosure, object string) []byte {
 			hs = append(hs, directory.HashOf(strictjson.BytesOf(d.Text)))
 		}
 	}
+
 	return inOrder(hs)
 }
 
@@ -189,16 +200,20 @@ func inOrder(hs []directory.Hash) []byte {
 		text [hashText]byte
 		hash *directory.Hash
 	}
+
 	order := make([]written, len(hs))
 	for i := range hs {
 		order[i].hash = &hs[i]
 		directory.B64.Encode(order[i].text[:], hs[i][:])
 	}
+
 	slices.SortFunc(order, func(a, b written) int { return bytes.Compare(a.text[:], b.text[:]) })
+
 	all := make([]byte, 0, len(hs)*sha256.Size)
 	for _, w := range order {
 		all = append(all, w.hash[:]...)
 	}
+
 	return all
 }
 
@@ -211,10 +226,12 @@ func appendSD(data, digests []byte) []byte {
 	if len(digests) == 0 {
 		return append(data, '{', '}')
 	}
+
 	data = append(data, `{"_sd":[`...)
 	for h := range slices.Chunk(digests, sha256.Size) {
 		data = append(directory.B64.AppendEncode(append(data, '"'), h), '"', ',')
 	}
+
 	return append(data[:len(data)-1], ']', '}')
 }
 
@@ -233,6 +250,7 @@ func DisclosedTexts(ds []Disclosure, grant directory.Grant) []string {
 			texts = append(texts, d.Text)
 		}
 	}
+
 	return texts
 }
 
@@ -241,17 +259,21 @@ func DisclosedTexts(ds []Disclosure, grant directory.Grant) []string {
 func HashDisclosures(texts []string) directory.Hash {
 	texts = slices.Clone(texts)
 	slices.Sort(texts)
+
 	size := len(texts)
 	for _, t := range texts {
 		size += len(t)
 	}
+
 	data := make([]byte, 0, size)
 	for i, t := range texts {
 		if i > 0 {
 			data = append(data, '~')
 		}
+
 		data = append(data, t...)
 	}
+
 	return directory.HashOf(data)
 }
 
@@ -290,11 +312,13 @@ func (d Dialect) ParseStatement(payload []byte) (*Claims, error) {
 	if err != nil {
 		return nil, errStatement
 	}
+
 	change.Issuer = issuer
 
 	if change.RID, err = directory.ParseRID(in.between(`,"uid":"`)); err != nil {
 		return nil, errStatement
 	}
+
 	change.Op = Op(in.between(`,"op":"`))
 	change.Epoch = in.member(`,"epoch":`)
 
@@ -316,9 +340,11 @@ func (d Dialect) ParseStatement(payload []byte) (*Claims, error) {
 		change.Prev = in.hash()
 		in.text(`"`)
 	}
+
 	change.IssuedAt = int64(in.member(`,"iat":`))
 	change.Since = int64(in.member(`,"since":`))
 	change.Leaf = in.member(`,"log":`)
+
 	reg, doc := in.digests(`,"reg":`), in.digests(`,"doc":`)
 	if in.bad {
 		return nil, errStatement
@@ -363,6 +389,7 @@ type scan struct {
 func (s *scan) has(text string) bool {
 	rest, ok := bytes.CutPrefix(s.rest, []byte(text))
 	s.rest = rest
+
 	return ok
 }
 
@@ -374,6 +401,7 @@ func (s *scan) between(text string) string {
 	s.text(text)
 	found, rest, ok := bytes.Cut(s.rest, []byte(`"`))
 	s.rest, s.bad = rest, s.bad || !ok
+
 	return string(found)
 }
 
@@ -387,8 +415,10 @@ func (s *scan) number() uint64 {
 	for n < len(s.rest) && s.rest[n] >= '0' && s.rest[n] <= '9' {
 		n++
 	}
+
 	v, err := strconv.ParseUint(string(s.rest[:n]), 10, 64)
 	s.rest, s.bad = s.rest[n:], s.bad || err != nil
+
 	return v
 }
 
@@ -408,8 +438,10 @@ func (s *scan) hash() (h directory.Hash) {
 		s.bad = true
 		return h
 	}
+
 	_, err := directory.B64.Decode(h[:], s.rest[:hashText])
 	s.rest, s.bad = s.rest[hashText:], s.bad || err != nil
+
 	return h
 }
 
@@ -420,17 +452,21 @@ func (s *scan) digests(text string) (all []byte) {
 		s.text(`{}`)
 		return nil
 	}
+
 	for last := []byte(nil); !s.bad; {
 		s.text(`"`)
 		written := s.rest[:min(len(s.rest), hashText)]
 		h := s.hash()
 		s.bad = s.bad || bytes.Compare(last, written) >= 0
 		all, last = append(all, h[:]...), written
+
 		if s.text(`"`); s.has(`]}`) {
 			break
 		}
+
 		s.text(`,`)
 	}
+
 	return all
 }
 
@@ -439,5 +475,6 @@ func set(digests []byte) map[directory.Hash]struct{} {
 	for h := range slices.Chunk(digests, sha256.Size) {
 		m[directory.Hash(h)] = struct{}{}
 	}
+
 	return m
 }

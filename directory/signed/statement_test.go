@@ -28,15 +28,18 @@ func put(t testing.TB) *signed.Change {
 	for i := range c.Salt {
 		c.Salt[i] = byte(i)
 	}
+
 	return c
 }
 
 func statement(t testing.TB, c *signed.Change) []byte {
 	t.Helper()
+
 	b, err := signed.Statement(signed.StatementFormat, c, c.Disclosures())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return b
 }
 
@@ -61,6 +64,7 @@ func TestStatementFormat1(t *testing.T) {
 	for _, d := range first.Disclosures() {
 		texts = append(texts, d.Object+" "+d.Text)
 	}
+
 	golden(t, "disclosures-1.txt", []byte(strings.Join(texts, "\n")+"\n"))
 }
 
@@ -70,6 +74,7 @@ func TestStatementFormat1(t *testing.T) {
 func TestDisclosuresAreSDJWT(t *testing.T) {
 	c := put(t)
 	ds := c.Disclosures()
+
 	want := []struct{ object, name, value string }{
 		{"reg", "agent", `"summarizer-v2"`}, {"reg", "owner", `"spiffe://alpha.test/agent/ada"`},
 		{"reg", "kind", `"ad"`},
@@ -81,6 +86,7 @@ func TestDisclosuresAreSDJWT(t *testing.T) {
 	if len(ds) != len(want) {
 		t.Fatalf("got %d disclosures, want %d", len(ds), len(want))
 	}
+
 	sd := map[string][]string{}
 	for i, w := range want {
 		mac := hmac.New(sha256.New, c.Salt[:])
@@ -90,17 +96,21 @@ func TestDisclosuresAreSDJWT(t *testing.T) {
 		mac.Write([]byte{0})
 		mac.Write([]byte(w.name))
 		salt := base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:16])
+
 		name := w.name
 		if i == 7 {
 			name = `\u0001\"\\é😀`
 		}
+
 		text := base64.RawURLEncoding.EncodeToString([]byte(`["` + salt + `","` + name + `",` + w.value + `]`))
 		if ds[i].Object != w.object || ds[i].Name != w.name || ds[i].Text != text {
 			t.Errorf("disclosure %d: got %s, want %s", i, ds[i].Text, text)
 		}
+
 		sum := sha256.Sum256([]byte(text))
 		sd[w.object] = append(sd[w.object], base64.RawURLEncoding.EncodeToString(sum[:]))
 	}
+
 	var payload struct {
 		Reg struct {
 			SD []string `json:"_sd"`
@@ -112,8 +122,10 @@ func TestDisclosuresAreSDJWT(t *testing.T) {
 	if err := json.Unmarshal(statement(t, c), &payload); err != nil {
 		t.Fatal(err)
 	}
+
 	slices.Sort(sd["reg"])
 	slices.Sort(sd["doc"])
+
 	if !slices.Equal(payload.Reg.SD, sd["reg"]) || !slices.Equal(payload.Doc.SD, sd["doc"]) {
 		t.Errorf("got %v, want %v", payload, sd)
 	}
@@ -123,6 +135,7 @@ func TestSaltsDiffer(t *testing.T) {
 	// The same name and value in both objects, and another registration's.
 	a, b := put(t), put(t)
 	b.Salt[31]++
+
 	seen := map[string]string{}
 	for _, c := range []*signed.Change{a, b} {
 		for _, d := range c.Disclosures() {
@@ -130,16 +143,20 @@ func TestSaltsDiffer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			salt := strings.Split(string(raw), `"`)[1]
 			if len(salt) != 22 || seen[salt] != "" {
 				t.Errorf("the salt %s of %s %s is no salt, or also that of %s", salt, d.Object, d.Name, seen[salt])
 			}
+
 			seen[salt] = d.Object + " " + d.Name
+
 			if strings.Contains(string(raw), base64.RawURLEncoding.EncodeToString(c.Salt[:])) {
 				t.Error("a disclosure has the master salt")
 			}
 		}
 	}
+
 	if !slices.EqualFunc(a.Disclosures(), put(t).Disclosures(), func(x, y signed.Disclosure) bool { return x == y }) {
 		t.Error("disclosures are not a function of the change")
 	}
@@ -148,10 +165,12 @@ func TestSaltsDiffer(t *testing.T) {
 func TestParseStatementReadsWhatStatementWrites(t *testing.T) {
 	c := put(t)
 	c.Prev = hash("before")
+
 	claims, err := signed.ParseStatement(statement(t, c))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if claims.Issuer != c.Issuer || claims.RID != c.RID || claims.Op != c.Op || claims.Epoch != c.Epoch ||
 		claims.Revision != c.Revision ||
 		claims.Prev != c.Prev || claims.IssuedAt != c.IssuedAt || claims.Since != c.Since || claims.Leaf != c.Leaf {
@@ -164,9 +183,11 @@ func TestParseStatementRefusesOtherBytes(t *testing.T) {
 	sd := func(object string) string {
 		_, rest, _ := strings.Cut(good, `"`+object+`":{"_sd":[`)
 		list, _, _ := strings.Cut(rest, "]")
+
 		return list
 	}
 	first := strings.Split(sd("reg"), ",")[0]
+
 	end := string(statement(t, &signed.Change{Issuer: alpha, RID: rid(1), Op: signed.OpEnd}))
 	for name, bad := range map[string]string{
 		"nothing":              "",
@@ -202,6 +223,7 @@ func TestParseStatementRefusesOtherBytes(t *testing.T) {
 			if bad == good || bad == end {
 				t.Fatal("the case changes nothing")
 			}
+
 			if _, err := signed.ParseStatement([]byte(bad)); err == nil {
 				t.Errorf("read %s", bad)
 			}
@@ -217,5 +239,6 @@ func reversed(ss []string) []string {
 func insertSorted(list, text string) string {
 	all := append(strings.Split(list, ","), text)
 	slices.Sort(all)
+
 	return strings.Join(all, ",")
 }

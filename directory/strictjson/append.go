@@ -8,18 +8,22 @@ import (
 // the quotation mark, the backslash and U+0000 to U+001F, as \u00XX in lower case.
 func AppendString(data []byte, s string) []byte {
 	const hex = "0123456789abcdef"
+
 	data = append(data, '"')
 	for {
 		n := PlainPrefix(s)
+
 		data = append(data, s[:n]...)
 		if n == len(s) {
 			return append(data, '"')
 		}
+
 		if c := s[n]; c < 0x20 {
 			data = append(data, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
 		} else {
 			data = append(data, '\\', c)
 		}
+
 		s = s[n+1:]
 	}
 }
@@ -33,15 +37,18 @@ func PlainPrefix(s string) (n int) {
 	below := func(v uint64, limit uint64) uint64 { return (v - low*limit) & ^v & high }
 	for ; len(s)-n >= 8; n += 8 {
 		c := s[n : n+8]
+
 		v := uint64(c[0]) | uint64(c[1])<<8 | uint64(c[2])<<16 | uint64(c[3])<<24 |
 			uint64(c[4])<<32 | uint64(c[5])<<40 | uint64(c[6])<<48 | uint64(c[7])<<56
 		if below(v, 0x20)|below(v^low*'"', 1)|below(v^low*'\\', 1) != 0 {
 			break
 		}
 	}
+
 	for n < len(s) && s[n] >= 0x20 && s[n] != '"' && s[n] != '\\' {
 		n++
 	}
+
 	return n
 }
 
@@ -53,10 +60,12 @@ func AppendObject(data []byte, members []Member) []byte {
 		if i > 0 {
 			data = append(data, ',')
 		}
+
 		data = AppendString(data, member.Name)
 		data = append(data, ':')
 		data = append(data, member.Value...)
 	}
+
 	return append(data, '}')
 }
 
@@ -65,6 +74,7 @@ func AppendName(data []byte, name string) []byte {
 	if data[len(data)-1] != '{' {
 		data = append(data, ',')
 	}
+
 	return append(append(append(data, '"'), name...), '"', ':')
 }
 
@@ -90,7 +100,9 @@ func AppendStrings(data []byte, ss []string) []byte {
 		if i > 0 {
 			data = append(data, ',')
 		}
+
 		data = AppendString(data, s)
 	}
+
 	return append(data, ']')
 }

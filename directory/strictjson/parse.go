@@ -27,6 +27,7 @@ func FindMember(members []Member, name string) ([]byte, bool) {
 			return m.Value, true
 		}
 	}
+
 	return nil, false
 }
 
@@ -36,6 +37,7 @@ func TextMember(members []Member, name string) (s string, is bool) {
 	if !found || raw[0] != '"' {
 		return "", false
 	}
+
 	return s, json.Unmarshal(raw, &s) == nil
 }
 
@@ -78,35 +80,46 @@ func ParseObject(body []byte) ([]Member, error) {
 	if Depth(body) > MaxDepth {
 		return nil, refuse("the JSON is nested more than %d deep", MaxDepth)
 	}
+
 	d := Decoder(body)
 	defer Release(d)
+
 	if d.PeekKind() != '{' {
 		if _, err := d.ReadValue(); err != nil {
 			return nil, syntaxError(err)
 		}
+
 		return nil, refuse("the body is not one JSON object")
 	}
+
 	_, _ = d.ReadToken()
+
 	var members []Member
 	for {
 		name, err := d.ReadToken()
 		if err != nil {
 			return nil, syntaxError(err)
 		}
+
 		if name.Kind() == '}' {
 			break
 		}
+
 		member := Member{Name: name.String()}
+
 		value, err := d.ReadValue()
 		if err != nil {
 			return nil, syntaxError(err)
 		}
+
 		member.Value = bytes.Clone(value)
 		members = append(members, member)
 	}
+
 	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
 		return nil, refuse("something follows the JSON object")
 	}
+
 	return members, nil
 }
 
@@ -118,6 +131,7 @@ var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
 func Decoder(b []byte) *jsontext.Decoder {
 	d := decoders.Get().(*jsontext.Decoder)
 	d.Reset(bytes.NewBuffer(b))
+
 	return d
 }
 
@@ -128,6 +142,7 @@ func Release(d *jsontext.Decoder) { decoders.Put(d) }
 func Depth(data []byte) int {
 	deepest := 0
 	now := 0
+
 	inString := false
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; {
@@ -143,5 +158,6 @@ func Depth(data []byte) int {
 			now--
 		}
 	}
+
 	return deepest
 }

@@ -16,13 +16,16 @@ func SplitObject(raw []byte) []Member {
 	if len(raw) <= len("{}") {
 		return nil
 	}
+
 	members := make([]Member, 0, 8)
 	for i := 1; ; {
 		name, after := element(raw, i)
+
 		value, end := element(raw, after)
 		if value == nil {
 			return members
 		}
+
 		members = append(members, Member{Unquote(name), value})
 		i = end
 	}
@@ -36,8 +39,10 @@ func SplitArray(raw []byte) [][]byte {
 		if part == nil {
 			break
 		}
+
 		parts, i = append(parts, part), end
 	}
+
 	return parts
 }
 
@@ -52,6 +57,7 @@ func element(raw []byte, i int) ([]byte, int) {
 			return raw[i:end:end], end
 		}
 	}
+
 	return nil, i
 }
 
@@ -73,11 +79,14 @@ func endOf(raw []byte, i int) int {
 				}
 			}
 		}
+
 		return len(raw)
 	}
+
 	if n := bytes.IndexAny(raw[i:], " \t\r\n,]}"); n > 0 {
 		return i + n
 	}
+
 	return len(raw)
 }
 
@@ -90,6 +99,7 @@ func endOfString(raw []byte, i int) int {
 			return i + 1
 		}
 	}
+
 	return len(raw)
 }
 
@@ -100,10 +110,13 @@ func Unquote(raw []byte) string {
 	if len(raw) <= len(`""`) {
 		return ""
 	}
+
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return unsafe.String(&raw[1], len(raw)-len(`""`))
 	}
+
 	b, _ := jsontext.AppendUnquote(nil, raw)
+
 	return string(b)
 }
 

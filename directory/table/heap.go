@@ -22,6 +22,7 @@ func (h *Heap[T]) Items() []T {
 	for i := range all {
 		all[i] = *h.items.At(uint32(i))
 	}
+
 	return all
 }
 
@@ -30,16 +31,20 @@ func (h *Heap[T]) Push(v T) {
 	if h.n == h.items.Len() {
 		h.items.Add()
 	}
+
 	i := h.n
+
 	h.n++
 	for i > 0 {
 		parent := h.items.At((i - 1) / 2)
 		if (*parent).Compare(v) <= 0 {
 			break
 		}
+
 		*h.items.At(i) = *parent
 		i = (i - 1) / 2
 	}
+
 	*h.items.At(i) = v
 }
 
@@ -50,9 +55,11 @@ func (h *Heap[T]) Pop() T {
 	least, end := *h.items.At(0), h.items.At(h.n)
 	v := *end
 	*end = none
+
 	if h.n == 0 {
 		return least
 	}
+
 	i := uint32(0)
 	for child := uint32(1); child < h.n; child = 2*i + 1 {
 		first := h.items.At(child)
@@ -60,12 +67,16 @@ func (h *Heap[T]) Pop() T {
 			child++
 			first = h.items.At(child)
 		}
+
 		if v.Compare(*first) <= 0 {
 			break
 		}
+
 		*h.items.At(i) = *first
 		i = child
 	}
+
 	*h.items.At(i) = v
+
 	return least
 }

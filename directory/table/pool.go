@@ -28,6 +28,7 @@ func (p *Paged[T]) Edit(i uint32) *T {
 		page := *p.pages[k]
 		p.pages[k], p.shared[k] = &page, false
 	}
+
 	return p.At(i)
 }
 
@@ -39,6 +40,7 @@ func (p *Paged[T]) Share() Paged[T] {
 	for i := range p.shared {
 		p.shared[i] = true
 	}
+
 	return Paged[T]{pages: slices.Clone(p.pages), n: p.n}
 }
 
@@ -47,7 +49,9 @@ func (p *Paged[T]) Add() uint32 {
 	if p.n%pageSize == 0 && int(p.n/pageSize) == len(p.pages) {
 		p.pages = append(p.pages, new([pageSize]T))
 	}
+
 	p.n++
+
 	return p.n - 1
 }
 
@@ -74,8 +78,10 @@ func (p *Pool[T]) Take() uint32 {
 	if n := len(p.free); n > 0 {
 		i := p.free[n-1]
 		p.free = p.free[:n-1]
+
 		return i
 	}
+
 	return p.Add()
 }
 

@@ -40,6 +40,7 @@ func (t *Table) Find(h uint64, same func(uint32) bool) (uint32, bool) {
 	if t.parts == nil {
 		return 0, false
 	}
+
 	return t.of(h).find(h, same)
 }
 
@@ -48,11 +49,14 @@ func (t *Table) Likely(h uint64) (uint32, bool) {
 	if t.parts == nil {
 		return 0, false
 	}
+
 	part := t.of(h)
 	if len(part.cells) == 0 {
 		return 0, false
 	}
+
 	n := part.cells[part.home(h)]
+
 	return n - 1, n != 0
 }
 
@@ -62,6 +66,7 @@ func (t *Table) Reserve(n int) {
 	if t.used > 0 || n < 16*parts {
 		return
 	}
+
 	t.parts = make([]part, parts)
 	for i := range t.parts { // full at three quarters; one of thousands is hardly ever a tenth larger than others
 		t.parts[i].cells = make([]uint32, n/parts*3/2)
@@ -73,6 +78,7 @@ func (t *Table) Insert(n uint32, hash func(uint32) uint64) {
 	if t.parts == nil {
 		t.parts = make([]part, parts)
 	}
+
 	h := hash(n)
 	t.of(h).insert(n, h, hash)
 	t.used++
@@ -97,11 +103,13 @@ func (p *part) find(h uint64, same func(uint32) bool) (uint32, bool) {
 	if len(p.cells) == 0 {
 		return 0, false
 	}
+
 	for i := p.home(h); p.cells[i] != 0; i = p.after(i) {
 		if n := p.cells[i] - 1; same(n) {
 			return n, true
 		}
 	}
+
 	return 0, false
 }
 
@@ -109,6 +117,7 @@ func (p *part) insert(n uint32, h uint64, hash func(uint32) uint64) {
 	if p.used*4 >= len(p.cells)*3 {
 		p.grow(hash)
 	}
+
 	p.place(n, h)
 	p.used++
 }
@@ -121,6 +130,7 @@ func (p *part) after(i int) int {
 	if i++; i == len(p.cells) {
 		return 0
 	}
+
 	return i
 }
 
@@ -129,6 +139,7 @@ func (p *part) steps(from, to int) int {
 	if to < from {
 		to += len(p.cells)
 	}
+
 	return to - from
 }
 
@@ -137,15 +148,18 @@ func (p *part) place(n uint32, h uint64) {
 	for p.cells[i] != 0 {
 		i = p.after(i)
 	}
+
 	p.cells[i] = n + 1
 }
 
 func (p *part) grow(hash func(uint32) uint64) {
 	old := p.cells
+
 	more := len(old) / 4
 	if len(old) < few {
 		more = max(4, len(old))
 	}
+
 	p.cells = make([]uint32, len(old)+more)
 	for _, c := range old {
 		if c != 0 {
@@ -160,6 +174,7 @@ func (p *part) remove(n uint32, h uint64, hash func(uint32) uint64) {
 	for p.cells[i] != n+1 {
 		i = p.after(i)
 	}
+
 	for j := p.after(i); p.cells[j] != 0; j = p.after(j) {
 		// What is at j may move to i unless its own place lies behind i.
 		if home := p.home(hash(p.cells[j] - 1)); p.steps(home, j) >= p.steps(i, j) {
@@ -167,6 +182,7 @@ func (p *part) remove(n uint32, h uint64, hash func(uint32) uint64) {
 			i = j
 		}
 	}
+
 	p.cells[i] = 0
 	p.used--
 }

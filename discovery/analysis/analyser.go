@@ -70,6 +70,7 @@ func (a *Analyser) Read(text string) []Token {
 		if r >= utf8.RuneSelf {
 			r, n = utf8.DecodeRuneInString(text[i:])
 		}
+
 		switch {
 		case unspaced(r):
 			i = a.pairs(text, i)
@@ -79,6 +80,7 @@ func (a *Analyser) Read(text string) []Token {
 			i += n
 		}
 	}
+
 	return a.tokens
 }
 
@@ -86,6 +88,7 @@ func isWordRune(r rune) bool {
 	if r < utf8.RuneSelf {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
 	}
+
 	return unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.Is(unicode.Mn, r)
 }
 
@@ -99,20 +102,25 @@ func unspaced(r rune) bool {
 func (a *Analyser) pairs(text string, i int) int {
 	first := i
 	last := i
+
 	n := 0
 	for i < len(text) {
 		r, size := utf8.DecodeRuneInString(text[i:])
 		if !unspaced(r) {
 			break
 		}
+
 		if n++; n > 1 {
 			a.tokens = append(a.tokens, Token{Term: a.make(text[last : i+size]), Start: last, End: i + size})
 		}
+
 		last, i = i, i+size
 	}
+
 	if n == 1 {
 		a.tokens = append(a.tokens, Token{Term: a.make(text[first:i]), Start: first, End: i})
 	}
+
 	return i
 }
 
@@ -127,9 +135,11 @@ var classOf = func() (c [256]uint8) {
 	for i := range 26 {
 		c['a'+i], c['A'+i] = inLower, inUpper
 	}
+
 	for i := range 10 {
 		c['0'+i] = inDigit
 	}
+
 	return c
 }()
 
@@ -141,20 +151,25 @@ func (a *Analyser) word(text string, i int) int {
 		if class == 0 {
 			break
 		}
+
 		if j > i {
 			inner |= class
 		}
 	}
+
 	switch {
 	case j < len(text) && text[j] >= utf8.RuneSelf:
 		return a.wideWord(text, i)
 	case inner&inUpper != 0:
 		a.parts(text[:j], i)
 	}
+
 	a.add(text, i, j, false)
+
 	if j < len(text) && text[j] == '\'' {
 		return a.ending(text, j)
 	}
+
 	return j
 }
 
@@ -169,11 +184,13 @@ func (a *Analyser) parts(text string, i int) {
 		case class == inLower && before == inUpper && j >= i+2 && classOf[text[j-2]] == inUpper:
 			cut = j - 1 // before the last letter of ABc
 		}
+
 		if cut > from {
 			a.add(text, from, cut, true)
 			from = cut
 		}
 	}
+
 	if from > i {
 		a.add(text, from, len(text), true)
 	}
@@ -187,9 +204,12 @@ func (a *Analyser) wideWord(text string, i int) int {
 		if !isWordRune(r) || unspaced(r) {
 			break
 		}
+
 		i += n
 	}
+
 	a.addAny(text, start, i, false)
+
 	return a.ending(text, i)
 }
 
@@ -199,13 +219,16 @@ func (a *Analyser) ending(text string, i int) int {
 	if r != '\'' && r != '’' {
 		return i
 	}
+
 	j := i + n
 	for j < len(text) && (text[j]|0x20 >= 'a' && text[j]|0x20 <= 'z') {
 		j++
 	}
+
 	if j-i-n <= 2 {
 		return j
 	}
+
 	return i
 }
 
@@ -215,6 +238,7 @@ func (a *Analyser) add(text string, from, to int, part bool) {
 		a.tokens = append(a.tokens, Token{Term{Text: word}, from, to, part})
 		return
 	}
+
 	a.addAny(text, from, to, part)
 }
 
@@ -223,6 +247,7 @@ func (a *Analyser) addAny(text string, from, to int, part bool) {
 	if to-from > maxToken {
 		return
 	}
+
 	if t := a.term(text[from:to]); t.Hash != 0 {
 		a.tokens = append(a.tokens, Token{t, from, to, part})
 	} else {
@@ -235,6 +260,7 @@ func (a *Analyser) make(text string) Term {
 	if text == "" {
 		return Term{}
 	}
+
 	return Term{text, maphash.String(a.Seed, text) | 1, requestWords[text]}
 }
 
@@ -244,18 +270,23 @@ func (a *Analyser) term(word string) Term {
 	if word[0] <= '9' {
 		return a.derive(word)
 	}
+
 	if a.cache != nil {
 		return a.recall(word)
 	}
+
 	if t, ok := a.known[word]; ok {
 		return t
 	}
+
 	if len(a.known) >= maxStems {
 		clear(a.known)
 	}
+
 	word = strings.Clone(word)
 	t := a.derive(word)
 	a.known[word] = t
+
 	return t
 }
 
@@ -267,6 +298,7 @@ func (a *Analyser) derive(word string) Term {
 	case functionWords[string(a.fold)]:
 		return Term{}
 	}
+
 	return a.make(a.stem())
 }
 
@@ -281,8 +313,10 @@ func (a *Analyser) lower(word string) bool {
 		case c >= 'A' && c <= 'Z':
 			c |= 0x20
 		}
+
 		a.fold = append(a.fold, c)
 	}
+
 	return true
 }
 
@@ -293,6 +327,7 @@ func (a *Analyser) foldWide(word string) string {
 	if !a.lower(folded) {
 		return folded
 	}
+
 	return a.stem()
 }
 
@@ -302,8 +337,10 @@ func (a *Analyser) stem() string {
 	if len(low) < 3 || low[0] <= '9' {
 		return low
 	}
+
 	a.env.SetCurrent(low)
 	english.Stem(a.env)
+
 	return strings.Clone(a.env.Current())
 }
 
@@ -315,5 +352,6 @@ func foldUnicode(word string) string {
 			out = append(out, unicode.ToLower(r))
 		}
 	}
+
 	return norm.NFC.String(string(out))
 }

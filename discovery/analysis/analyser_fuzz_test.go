@@ -20,6 +20,7 @@ func FuzzAnalyser(f *testing.F) {
 	} {
 		f.Add(s, "plan the route of dying customers")
 	}
+
 	seed := maphash.MakeSeed()
 	used := New(seed)
 	all := New(seed)
@@ -30,6 +31,7 @@ func FuzzAnalyser(f *testing.F) {
 		all.known = map[string]Term{}
 		dropped, readerDropped := all.Dropped, reader.Dropped
 		tokens := slices.Clone(all.Read(text))
+
 		inRegistration := slices.Clone(reader.Read(text))
 		if reader.Dropped-readerDropped != all.Dropped-dropped ||
 			!slices.EqualFunc(tokens, inRegistration, func(a, b Token) bool {
@@ -38,27 +40,35 @@ func FuzzAnalyser(f *testing.F) {
 			}) {
 			t.Fatalf("%q reads %v; in a registration %v", text, tokens, inRegistration)
 		}
+
 		if again := used.Read(text); !slices.Equal(tokens, again) {
 			t.Fatalf("%q reads %v, and then %v", text, tokens, again)
 		}
+
 		end := 0 // of the last word
 		for _, k := range tokens {
 			if k.End <= k.Start || k.End > len(text) || k.End-k.Start > maxToken || k.Text == "" || k.Hash == 0 {
 				t.Fatalf("%q has the token %+v", text, k)
 			}
+
 			if r, _ := utf8.DecodeRuneInString(text[k.Start:]); k.Part || unspaced(r) {
 				continue // these overlap
 			}
+
 			if k.Start < end {
 				t.Fatalf("%q has the word %+v before %d", text, k, end)
 			}
+
 			end = k.End
 		}
+
 		q := NewQuestion(hears, query)
 		hears.Restrict(q)
+
 		heard := hears.Read(text)
 		for i, k := range tokens {
 			n, asked := q.Find(&k)
+
 			m, found := q.Find(&heard[i])
 			if asked != found || n != m {
 				t.Fatalf("%q in %q: %+v is %v, %v; listening it is %v, %v", query, text, k, n, asked, m, found)

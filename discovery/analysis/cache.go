@@ -27,6 +27,7 @@ const (
 func NewIndexing(seed maphash.Seed) *Analyser {
 	a := New(seed)
 	a.cache = &termCache{cells: make([]cachedTerm, minCached)}
+
 	return a
 }
 
@@ -35,27 +36,33 @@ func (m *termCache) cell(h uint64) *cachedTerm { return &m.cells[h>>1&uint64(len
 // recall is term for an analyser of registrations.
 func (a *Analyser) recall(word string) Term {
 	cache, h := a.cache, maphash.String(a.Seed, word)
+
 	term := cache.cell(h)
 	if term.word|1 == h|1 {
 		return Term{Hash: term.term, Asks: term.word&1 == 1}
 	}
+
 	t := a.derive(word)
 	t.Text = ""
+
 	if term.word == 0 {
 		if cache.used++; cache.used > len(cache.cells)/2 && len(cache.cells) < maxCached {
 			cache.grow()
 			term = cache.cell(h)
 		}
 	}
+
 	*term = cachedTerm{h &^ 1, t.Hash}
 	if t.Asks {
 		term.word |= 1
 	}
+
 	return t
 }
 
 func (m *termCache) grow() {
 	old := m.cells
+
 	m.cells, m.used = make([]cachedTerm, 2*len(old)), 1
 	for _, w := range old {
 		if w.word != 0 {

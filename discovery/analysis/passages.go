@@ -33,30 +33,38 @@ func (a *Analyser) ReadCached(text string) []Token {
 	if len(text) < minPassage {
 		return a.Read(text)
 	}
+
 	if a.passages == nil {
 		a.passages = &passages{known: map[string]passage{}}
 	}
+
 	ps := a.passages
 	if p, ok := ps.known[text]; ok {
 		a.Dropped += p.dropped
 		return p.tokens
 	}
+
 	h := maphash.String(a.Seed, text)
 	if met := &ps.met[h%metTexts]; *met != h {
 		*met = h
 		return a.Read(text)
 	}
+
 	text = strings.Clone(text) // tokens may be parts of it, and it is a part of a whole registration
 	before := a.Dropped
 	tokens := a.Read(text)
+
 	weight := len(text) + len(tokens)*int(unsafe.Sizeof(Token{}))
 	if weight > maxRetold {
 		return tokens
 	}
+
 	if ps.weight += weight; ps.weight > maxRetold {
 		clear(ps.known)
 		ps.weight = weight
 	}
+
 	ps.known[text] = passage{slices.Clone(tokens), a.Dropped - before}
+
 	return tokens
 }

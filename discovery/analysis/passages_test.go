@@ -14,12 +14,14 @@ import (
 // and however many others come between.
 func TestAPassageIsReadAgainAsTheFirstTime(t *testing.T) {
 	seed := maphash.MakeSeed()
+
 	a, plain := New(seed), New(seed)
 	for round := range 4 {
 		for i := range 100 {
 			text := fmt.Sprintf("The agent number %d of GitHub's translators. %s", i,
 				strings.Repeat("It reads what it is given, and says it in other words. ", i))
 			before, plainBefore := a.Dropped, plain.Dropped
+
 			got, want := slices.Clone(a.ReadCached(text)), plain.Read(text)
 			if !reflect.DeepEqual(got, want) || a.Dropped-before != plain.Dropped-plainBefore {
 				t.Fatalf("round %d: got %v and %d dropped, want %v and %d", round, got, a.Dropped-before, want,
@@ -27,6 +29,7 @@ func TestAPassageIsReadAgainAsTheFirstTime(t *testing.T) {
 			}
 		}
 	}
+
 	if len(a.passages.known) == 0 {
 		t.Error("nothing is remembered")
 	}
@@ -37,10 +40,12 @@ func TestAPassageIsReadAgainAsTheFirstTime(t *testing.T) {
 func TestPassagesAreNoPartsOfTexts(t *testing.T) {
 	a := New(maphash.MakeSeed())
 	registration := strings.Repeat("翻译文档的代理", 8) + " 1,000 Übersetzungen, and more than a few"
+
 	from := uintptr(unsafe.Pointer(unsafe.StringData(registration)))
 	for range 3 {
 		a.ReadCached(registration)
 	}
+
 	for text, p := range a.passages.known {
 		for _, word := range append(slices.Clone(p.tokens), Token{Term: Term{Text: text}}) {
 			if at := uintptr(unsafe.Pointer(unsafe.StringData(word.Text))); at-from < uintptr(len(registration)) {
@@ -48,6 +53,7 @@ func TestPassagesAreNoPartsOfTexts(t *testing.T) {
 			}
 		}
 	}
+
 	if len(a.passages.known) == 0 {
 		t.Error("nothing is remembered")
 	}
@@ -60,14 +66,17 @@ func TestPassagesAreBounded(t *testing.T) {
 		for range 2 {
 			a.ReadCached(strings.Repeat("-", 60<<10) + fmt.Sprint(i))
 		}
+
 		kept := 0
 		for text := range a.passages.known {
 			kept += len(text)
 		}
+
 		if kept > maxRetold || a.passages.weight > maxRetold {
 			t.Fatalf("%d bytes of texts are kept", kept)
 		}
 	}
+
 	if a.ReadCached(strings.Repeat("word ", 40_000)); len(a.passages.known) == 0 {
 		t.Error("a text that is too long took the others' place")
 	}

@@ -33,7 +33,9 @@ func (q *Question) Find(t *Token) (int, bool) {
 	if t.Hash == 0 {
 		return 0, false
 	}
+
 	n, ok := q.number[t.Hash]
+
 	return n, ok
 }
 
@@ -44,9 +46,11 @@ func (q *Question) excludes(word string) bool {
 	if functionHeads[three] {
 		return false
 	}
+
 	if len(word) > shortWord && !q.short && q.heads[three]&threeLetters == 0 {
 		return true
 	}
+
 	if q.letter || q.heads[head(word, 2)]&twoLetters != 0 {
 		for i := range q.Words {
 			if begins(word, q.Words[i].Text) {
@@ -54,6 +58,7 @@ func (q *Question) excludes(word string) bool {
 			}
 		}
 	}
+
 	return true
 }
 
@@ -65,15 +70,18 @@ func begins(word, stem string) bool {
 	if len(word) <= shortWord {
 		least = 2
 	}
+
 	n := max(len(stem)-3, min(least, len(strings.TrimSuffix(stem, "e"))))
 	if n > len(word) {
 		return false
 	}
+
 	for i := range n {
 		if c := word[i] | 0x20; c != stem[i] && (c != 'y' || stem[i] != 'i') {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -85,8 +93,10 @@ func head3(word string) int {
 	if len(word) < 3 {
 		return head(word, 3)
 	}
+
 	h := 3*31 + int(folded[word[0]])
 	h = h*31 + int(folded[word[1]])
+
 	return (h*31 + int(folded[word[2]])) & (headSize - 1)
 }
 
@@ -95,7 +105,9 @@ var folded = func() (f [256]uint8) {
 	for i := range f {
 		f[i] = uint8(i) | 0x20
 	}
+
 	f['y'], f['Y'] = 'i', 'i'
+
 	return f
 }()
 
@@ -105,6 +117,7 @@ func head(word string, n int) int {
 	for i := range min(n, len(word)) {
 		h = h*31 + int(folded[word[i]])
 	}
+
 	return h & (headSize - 1)
 }
 
@@ -122,10 +135,12 @@ func NewQuestion(analyser *Analyser, text string) *Question {
 	question := &Question{number: map[uint64]int{}, Adjacent: map[[2]int]bool{}}
 	analyser.Restrict(nil)
 	tokens := slices.Clone(analyser.Read(text))
+
 	asks := func(t Token) bool { return t.Asks }
 	if !slices.ContainsFunc(tokens, func(t Token) bool { return !asks(t) }) {
 		asks = func(Token) bool { return false }
 	}
+
 	before := -1
 	for _, t := range tokens {
 		n, had := question.number[t.Hash]
@@ -134,25 +149,31 @@ func NewQuestion(analyser *Analyser, text string) *Question {
 			question.number[t.Hash] = n
 			question.note(t.Term, strings.ToValidUTF8(text[t.Start:t.End], ""))
 		}
+
 		if !had {
 			before = -1
 			continue
 		}
+
 		if before >= 0 && before != n {
 			question.Adjacent[[2]int{before, n}] = true
 		}
+
 		before = n
 	}
+
 	return question
 }
 
 // note adds a word, which is said so.
 func (q *Question) note(t Term, said string) {
 	q.Words = append(q.Words, Word{Term: t, Said: said})
+
 	q.heads[head(t.Text, 2)] |= twoLetters
 	if len(strings.TrimSuffix(t.Text, "e")) < 3 {
 		q.short = true
 	}
+
 	q.heads[head(t.Text, 3)] |= threeLetters
 	q.letter = q.letter || len(t.Text) < 2
 }

@@ -18,6 +18,7 @@ ative icate icati iciti icity ical ful ness al ance ence er ic able ible ant eme
 		"generously commune communism arsenal y yy yyy ayayay")
 	letters := "aeiouyaeiouybcdfghklmnprstvwxz"
 	r := rand.New(rand.NewPCG(1, 2))
+
 	a := New(maphash.MakeSeed())
 	for i := range 50_000 {
 		var b strings.Builder
@@ -27,18 +28,23 @@ ative icate icati iciti icity ical ful ness al ance ence er ic able ible ant eme
 			for range 1 + r.IntN(5) {
 				b.WriteByte(letters[r.IntN(len(letters))])
 			}
+
 			for range r.IntN(3) {
 				b.WriteString(endings[r.IntN(len(endings))])
 			}
 		}
+
 		text := strings.ReplaceAll(b.String(), "'", "")
 		a.Restrict(nil)
+
 		stem := a.term(text)
 		if stem.Text == "" {
 			continue
 		}
+
 		q := &Question{}
 		q.note(stem, text)
+
 		if upper := strings.ToUpper(text); q.excludes(text) || q.excludes(upper) {
 			t.Fatalf("%q is strange to its stem %q", text, stem.Text)
 		}

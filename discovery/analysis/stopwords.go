@@ -21,6 +21,7 @@ var functionHeads = func() (h [headSize]bool) {
 	for w := range functionWords {
 		h[head(w, 3)] = true
 	}
+
 	return h
 }()
 
@@ -29,5 +30,6 @@ func setOf(words string) map[string]bool {
 	for w := range strings.FieldsSeq(words) {
 		set[w] = true
 	}
+
 	return set
 }

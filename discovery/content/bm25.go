@@ -18,16 +18,20 @@ type Lengths [FieldCount]float64
 // Weigh returns a term's weight in a registration, within 0 and 1, and what each
 // field has added to it.
 func (l *Lengths) Weigh(counts Counts) (float64, [FieldCount]float64) {
-	var w float64
-	var by [FieldCount]float64
+	var (
+		w  float64
+		by [FieldCount]float64
+	)
 	for f, n := range counts {
 		if n > 0 {
 			by[f] = fieldWeights[f] * float64(n) / (1 - fieldB[f] + fieldB[f]*l[f]/fieldPivots[f])
 			w += by[f]
 		}
 	}
+
 	for f := range by {
 		by[f] /= Saturation + w
 	}
+
 	return w / (Saturation + w), by
 }

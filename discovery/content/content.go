@@ -82,6 +82,7 @@ func SameTexts(projection, b *directory.Projection) bool {
 		return a.Name == b.Name && a.Description == b.Description && slices.Equal(a.Tags, b.Tags)
 	}
 	example := func(a, b directory.Example) bool { return a.Text == b.Text }
+
 	return projection.Name == b.Name && projection.Description == b.Description && projection.Status == b.Status &&
 		slices.Equal(projection.Tags, b.Tags) && slices.EqualFunc(projection.Capabilities, b.Capabilities,
 		capability) &&
@@ -107,6 +108,7 @@ func (s *Section) Pointer() string {
 	case FromCapabilityDescription:
 		return "/capabilities/" + i + "/description"
 	}
+
 	return "/examples/" + i + "/text"
 }
 
@@ -115,40 +117,48 @@ func AppendSections(ss []Section, projection *directory.Projection) []Section {
 	ss = append(ss, Section{Field: FieldName, Text: projection.Name, Source: FromName},
 		Section{Field: FieldDescription, Text: projection.Description, Source: FromDescription})
 	from := len(ss)
+
 	label := func(text string, at Source, i, j int) {
 		if text == "" || len(ss)-from >= maxLabels {
 			return
 		}
+
 		for k := range ss[from:] {
 			if ss[from+k].Text == text {
 				return
 			}
 		}
+
 		ss = append(ss, Section{Field: FieldLabels, Text: text, Source: at, Index: i, j: j, Derived: at != FromTag,
 			IsTag: at != FromCapabilityName})
 	}
 	for i, t := range projection.Tags {
 		label(t, FromTag, i, 0)
 	}
+
 	for i := range projection.Capabilities {
 		c := &projection.Capabilities[i]
 		label(c.Name, FromCapabilityName, i, 0)
+
 		for j, t := range c.Tags {
 			label(t, FromCapabilityTag, i, j)
 		}
 	}
+
 	for i := range projection.Capabilities[:min(len(projection.Capabilities), maxSkills)] {
 		if d := projection.Capabilities[i].Description; d != "" {
 			ss = append(ss, Section{Field: FieldExamples, Text: d, Source: FromCapabilityDescription, Index: i,
 				Derived: true})
 		}
 	}
+
 	for i := range projection.Examples[:min(len(projection.Examples), maxExamples)] {
 		written := projection.Examples[i].Text
 		text := leaves(written)
 		ss = append(ss, Section{Field: FieldExamples, Text: text, Source: FromExample, Index: i,
 			Inner: text != written})
 	}
+
 	return ss
 }
 
@@ -158,21 +168,26 @@ func leaves(text string) string {
 	if !strings.HasPrefix(text, "{") {
 		return text
 	}
+
 	var out strings.Builder
+
 	d := jsontext.NewDecoder(strings.NewReader(text))
 	for {
 		t, err := d.ReadToken()
 		if err != nil {
 			break
 		}
+
 		if in, n := d.StackIndex(d.StackDepth()); t.Kind() == '"' && (in != '{' || n%2 == 0) {
 			out.WriteString(t.String())
 			out.WriteByte('\n')
 		}
 	}
+
 	if out.Len() == 0 {
 		return text
 	}
+
 	return out.String()
 }
 
@@ -192,25 +207,30 @@ func (r *Content) Read(reader *Reader, projection *directory.Projection) {
 	gates := &r.gates
 	*gates = spamGates{examples: gates.examples[:0], heard: gates.heard[:0]}
 	r.Lengths = Lengths{}
+
 	sections := reader.Sections(projection)
 	for i := range sections {
 		section := &sections[i]
 		before := reader.Dropped
 		tokens := reader.ReadCached(section.Text)
 		gates.see(section, tokens, reader.Dropped-before)
+
 		for j := range tokens {
 			f := FieldOf(section, j)
 			if r.Lengths[f] >= maxWords {
 				break
 			}
+
 			counts := r.Add(tokens[j].Hash)
 			if counts[f] == 0 {
 				gates.distinct[f]++
 			}
+
 			counts[f] = min(counts[f]+1, MaxCount)
 			r.Lengths[f]++
 		}
 	}
+
 	r.Flags = gates.judge(r)
 	for f, n := range r.Lengths {
 		r.Codes[f] = codeOf(n)
@@ -223,6 +243,7 @@ func FieldOf(section *Section, i int) int {
 	if section.Field == FieldName && i >= maxNameWords {
 		return FieldDescription
 	}
+
 	return section.Field
 }
 
@@ -234,6 +255,7 @@ func codeOf(words float64) LengthCode {
 	if words < 128 {
 		return LengthCode(words)
 	}
+
 	return LengthCode(min(255, 128+math.Round(16*math.Log2(words/128))))
 }
 
@@ -246,6 +268,7 @@ var codeWords = func() (ws [256]float64) {
 			ws[i] = 128 * math.Exp2(float64(i-128)/16)
 		}
 	}
+
 	return ws
 }()
 
@@ -256,6 +279,7 @@ func Labels(reader *Reader, e *directory.Entry, projection *directory.Projection
 	if projection.Status != directory.StatusActive && projection.Status != "" {
 		ls = append(ls, MarkInactive)
 	}
+
 	add := func(mark string, texts []string) {
 		for _, t := range texts {
 			if t != "" {
@@ -263,11 +287,14 @@ func Labels(reader *Reader, e *directory.Entry, projection *directory.Projection
 			}
 		}
 	}
+
 	for _, t := range reader.Tags(projection) {
 		ls = append(ls, MarkTag+t)
 	}
+
 	add(MarkProtocol, protocolsOf(projection))
 	add(MarkRegion, regionsOf(projection))
+
 	return ls
 }
 
@@ -288,6 +315,7 @@ func protocolsOf(projection *directory.Projection) []string {
 			ps = append(ps, projection.Bindings[i].Protocol)
 		}
 	}
+
 	return ps
 }
 
@@ -297,18 +325,22 @@ func regionsOf(projection *directory.Projection) []string {
 	if projection.Constraints == nil {
 		return nil
 	}
+
 	var rs []string
+
 	d := jsontext.NewDecoder(strings.NewReader(string(projection.Constraints)))
 	for {
 		t, err := d.ReadToken()
 		if err != nil {
 			return rs
 		}
+
 		if d.StackPointer() == "/region" && t.Kind() == '"' {
 			if in, n := d.StackIndex(1); d.StackDepth() == 1 && in == '{' && n%2 == 0 {
 				rs = append(rs, t.String())
 			}
 		}
+
 		if strings.HasPrefix(string(d.StackPointer()), "/region/") && t.Kind() == '"' && d.StackDepth() == 2 {
 			if in, _ := d.StackIndex(2); in == '[' {
 				rs = append(rs, t.String())

@@ -14,6 +14,7 @@ import (
 func BenchmarkReadFleet(b *testing.B) {
 	description := strings.Repeat("A sample agent that is registered to see how much a directory carries. ", 13)
 	a := NewReader(analysis.New(maphash.MakeSeed()))
+
 	var r Content
 	for i := 0; b.Loop(); i++ {
 		r.Read(a, &directory.Projection{Name: fmt.Sprintf("agent-%08d", i), Description: description[i%4:],

@@ -31,6 +31,7 @@ func (f Flags) Names() []string {
 			names = append(names, n)
 		}
 	}
+
 	return names
 }
 
@@ -89,11 +90,13 @@ func (g *spamGates) see(section *Section, tokens []analysis.Token, dropped int) 
 		if section.Source != FromExample {
 			return
 		}
+
 		for i := range tokens {
 			if !tokens[i].Asks {
 				g.heard = append(g.heard, tokens[i].Hash)
 			}
 		}
+
 		g.examples = append(g.examples, len(g.heard))
 	}
 }
@@ -107,23 +110,28 @@ func (g *spamGates) judge(r *Content) Flags {
 			r.Lengths[i] *= gated
 		}
 	}
+
 	if g.list {
 		flags |= FlagDensity
 		r.Lengths[FieldDescription] *= gated
 	}
+
 	if g.name >= denseName {
 		flags |= FlagDensity
 		r.Lengths[FieldName] *= gated
 		r.Lengths[FieldDescription] *= gated
 	}
+
 	if g.distinct[FieldLabels] >= denseLabels && r.borneOut() < labelsShare {
 		flags |= FlagDensity
 		r.Lengths[FieldLabels] *= gated
 	}
+
 	if n := len(g.examples); n >= manyExamples && len(g.heard) >= n*exampleWords && g.inCommon(r) < examplesShare {
 		flags |= FlagScatter
 		r.Lengths[FieldExamples] *= gated
 	}
+
 	return flags
 }
 
@@ -132,8 +140,10 @@ func isList(text string, tokens []analysis.Token, dropped int) bool {
 	if n := float64(len(tokens) + dropped); n < denseDescription || float64(dropped) > denseFunction*n {
 		return false
 	}
+
 	between := map[string]int{}
 	gaps := 0
+
 	most := 0
 	for i := 1; i < len(tokens); i++ {
 		if from, to := tokens[i-1].End, tokens[i].Start; from < to {
@@ -143,6 +153,7 @@ func isList(text string, tokens []analysis.Token, dropped int) bool {
 			most = max(most, between[gap])
 		}
 	}
+
 	return gaps >= denseDescription*3/4 && float64(most) >= denseSame*float64(gaps)
 }
 
@@ -154,10 +165,12 @@ func (r *Content) borneOut() float64 {
 		if counts[FieldLabels] == 0 {
 			continue
 		}
+
 		if labels++; counts[FieldName]+counts[FieldDescription]+counts[FieldExamples] > 0 {
 			also++
 		}
 	}
+
 	return also / labels
 }
 
@@ -172,7 +185,9 @@ func (g *spamGates) inCommon(r *Content) float64 {
 				break
 			}
 		}
+
 		from = to
 	}
+
 	return with / float64(len(g.examples))
 }

@@ -20,12 +20,14 @@ func NormalTag(tag string) string {
 		ascii = ascii && c < utf8.RuneSelf
 		normal = normal && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-')
 	}
+
 	switch {
 	case normal:
 		return tag
 	case ascii:
 		return normalASCII(tag)
 	}
+
 	return normalAny(tag)
 }
 
@@ -39,6 +41,7 @@ func betweenWords(r rune) bool { return r == '_' || r == ' ' || r == '\t' || r =
 // normalASCII is normalAny for what most tags are.
 func normalASCII(tag string) string {
 	out := make([]byte, 0, len(tag))
+
 	between := false
 	for i := range len(tag) {
 		c := tag[i]
@@ -46,14 +49,18 @@ func normalASCII(tag string) string {
 			between = len(out) > 0
 			continue
 		}
+
 		if between {
 			out, between = append(out, '-'), false
 		}
+
 		if c >= 'A' && c <= 'Z' {
 			c |= 0x20
 		}
+
 		out = append(out, c)
 	}
+
 	return string(out)
 }
 
@@ -62,6 +69,7 @@ func normalASCII(tag string) string {
 // 10: skills are tags). What it returns is good until the next call.
 func (a *Reader) Tags(projection *directory.Projection) []string {
 	ts := a.tags[:0]
+
 	add := func(tag string) {
 		if t := NormalTag(tag); t != "" && len(ts) < 4*maxLabels {
 			ts = append(ts, t)
@@ -70,14 +78,18 @@ func (a *Reader) Tags(projection *directory.Projection) []string {
 	for _, t := range projection.Tags {
 		add(t)
 	}
+
 	for i := range projection.Capabilities {
 		add(projection.Capabilities[i].Name)
+
 		for _, t := range projection.Capabilities[i].Tags {
 			add(t)
 		}
 	}
+
 	a.tags = ts
 	slices.Sort(ts)
+
 	return slices.Compact(ts)
 }
 
@@ -108,17 +120,20 @@ func NewTaxonomies(ts []Taxonomy) Taxonomies {
 			}
 		}
 	}
+
 	for _, ns := range taxonomies.narrower {
 		slices.SortFunc(ns, func(a, b Narrower) int {
 			return strings.Compare(a.Tag+"\x00"+a.Taxonomy, b.Tag+"\x00"+b.Taxonomy)
 		})
 	}
+
 	return taxonomies
 }
 
 // Expand returns the tags that are kinds of one, nearest first, without itself.
 func (x *Taxonomies) Expand(tag string) []Narrower {
 	var all []Narrower
+
 	seen := map[string]bool{tag: true}
 	for queue := []string{tag}; len(queue) > 0 && len(all) < maxExpanded; queue = queue[1:] {
 		for _, narrower := range x.narrower[queue[0]] {
@@ -129,5 +144,6 @@ func (x *Taxonomies) Expand(tag string) []Narrower {
 			}
 		}
 	}
+
 	return all
 }

@@ -10,6 +10,7 @@ func FuzzNormalTag(f *testing.F) {
 	for _, s := range []string{"", "Mountain_Huts", " a  b\t", "-a-", "__", "\x7fZ", "Café_Noir"} {
 		f.Add(s)
 	}
+
 	f.Fuzz(func(t *testing.T, tag string) {
 		tag = strings.Map(func(r rune) rune { return r & 0x7f }, tag)
 		if short, long := normalASCII(tag), normalAny(tag); short != long || NormalTag(tag) != long {

@@ -21,6 +21,7 @@ func (b *termBag) Reset() {
 	if b.cells == nil {
 		b.cells = make([]uint16, bagSize)
 	}
+
 	clear(b.cells)
 	b.Hashes, b.Counts = b.Hashes[:0], b.Counts[:0]
 }
@@ -28,10 +29,12 @@ func (b *termBag) Reset() {
 // cell returns where a hash is, or would be.
 func (b *termBag) cell(h uint64) *uint16 {
 	mask := uint64(len(b.cells) - 1)
+
 	i := h & mask
 	for b.cells[i] != 0 && b.Hashes[b.cells[i]-1] != h {
 		i = (i + 1) & mask
 	}
+
 	return &b.cells[i]
 }
 
@@ -40,12 +43,15 @@ func (b *termBag) Add(h uint64) *Counts {
 	c := b.cell(h)
 	if *c == 0 {
 		b.Hashes, b.Counts = append(b.Hashes, h), append(b.Counts, Counts{})
+
 		*c = uint16(len(b.Hashes))
 		if 2*len(b.Hashes) > len(b.cells) {
 			b.grow()
 		}
+
 		return &b.Counts[len(b.Counts)-1]
 	}
+
 	return &b.Counts[*c-1]
 }
 
@@ -54,9 +60,11 @@ func (b *termBag) get(h uint64) Counts {
 	if len(b.Hashes) == 0 {
 		return Counts{}
 	}
+
 	if c := *b.cell(h); c != 0 {
 		return b.Counts[c-1]
 	}
+
 	return Counts{}
 }
 

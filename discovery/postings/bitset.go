@@ -11,6 +11,7 @@ func (b *Bitset) Set(n uint32) {
 	for int(n>>6) >= len(*b) {
 		*b = append(*b, 0)
 	}
+
 	(*b)[n>>6] |= 1 << (n & 63)
 }
 
@@ -25,6 +26,7 @@ func (b Bitset) Count() int {
 	for _, w := range b {
 		n += bits.OnesCount64(w)
 	}
+
 	return n
 }
 
@@ -34,6 +36,7 @@ func (b Bitset) leave(other Bitset) {
 	for i, w := range other[:n] {
 		b[i] &= w
 	}
+
 	clear(b[n:])
 }
 
@@ -50,6 +53,7 @@ func (b Bitset) both(other Bitset) int {
 	for i, w := range b[:min(len(b), len(other))] {
 		n += bits.OnesCount64(w & other[i])
 	}
+
 	return n
 }
 
@@ -58,6 +62,7 @@ func (b Bitset) bit(n uint32) uint32 {
 	if int(n>>6) >= len(b) {
 		return 0
 	}
+
 	return uint32(b[n>>6] >> (n & 63) & 1)
 }
 

@@ -28,6 +28,7 @@ func (c cell) gap() uint32 {
 	if c&MaxWeight == 0 {
 		return uint32(c>>weightBits) * stride
 	}
+
 	return uint32(c >> weightBits)
 }
 
@@ -38,6 +39,7 @@ func appendCells(cs []cell, gap uint32, weight byte) []cell {
 		cs = append(cs, cell(strides<<weightBits))
 		gap -= strides * stride
 	}
+
 	return append(cs, cell(gap<<weightBits)|cell(weight))
 }
 
@@ -58,20 +60,26 @@ func (b *block) find(slot uint32) place {
 	if slot > b.last {
 		return place{from: len(b.cells), to: len(b.cells), slot: noSlot, before: b.last}
 	}
+
 	p := place{before: b.first, slot: noSlot}
+
 	at := b.first
 	for i, c := range b.cells {
 		at += c.gap()
 		if c.weight() == 0 {
 			continue
 		}
+
 		if at >= slot {
 			p.to, p.slot = i+1, at
 			return p
 		}
+
 		p.from, p.before = i+1, at
 	}
+
 	p.to = len(b.cells)
+
 	return p
 }
 
@@ -82,19 +90,25 @@ func (b *block) set(posting Posting) bool {
 	if at.slot == posting.Slot() {
 		c := &b.cells[at.to-1]
 		*c = *c&^MaxWeight | cell(posting.Weight())
+
 		return false
 	}
+
 	if posting.Slot() < b.first {
 		b.first, at.before = posting.Slot(), posting.Slot()
 	}
+
 	var room [2 * maxCells]cell
+
 	cs := appendCells(room[:0], posting.Slot()-at.before, posting.Weight())
 	if at.slot != noSlot {
 		cs = appendCells(cs, at.slot-posting.Slot(), b.cells[at.to-1].weight())
 	} else {
 		b.last = posting.Slot()
 	}
+
 	b.replace(at.from, at.to, cs)
+
 	return true
 }
 
@@ -104,6 +118,7 @@ func (b *block) set(posting Posting) bool {
 func (b *block) sweep(alive Bitset) (gone int) {
 	at := b.first
 	before := b.first
+
 	to := 0
 	for i, cell := range b.cells {
 		at += cell.gap()
@@ -121,11 +136,14 @@ func (b *block) sweep(alive Bitset) (gone int) {
 		default:
 			to = len(appendCells(b.cells[:to], at-before, cell.weight()))
 		}
+
 		before = at
 	}
+
 	if gone > 0 {
 		b.cells, b.last = b.cells[:to], before
 	}
+
 	return gone
 }
 
@@ -134,6 +152,7 @@ func (b *block) replace(from, to int, with []cell) {
 	if n := len(b.cells) - (to - from) + len(with); n > cap(b.cells) {
 		b.cells = append(slices.Grow([]cell(nil), n+n/16), b.cells...)
 	}
+
 	b.cells = slices.Replace(b.cells, from, to, with...)
 }
 
@@ -141,21 +160,26 @@ func (b *block) replace(from, to int, with []cell) {
 // cells.
 func (b *block) cut(half int) block {
 	var from, to, begin int
+
 	first, last, slot := b.first, b.first, b.first
 	for i, c := range b.cells {
 		slot += c.gap()
 		if c.weight() == 0 {
 			continue
 		}
+
 		if from, to, first = begin, i+1, slot; from >= half || slot == b.last {
 			break
 		}
+
 		begin, last = i+1, slot
 	}
+
 	off := block{first, b.last, make([]cell, 0, len(b.cells)-to+1)}
 	off.cells = appendCells(off.cells, 0, b.cells[to-1].weight())
 	off.cells = append(off.cells, b.cells[to:]...)
 	b.cells, b.last = slices.Clone(b.cells[:from]), last
+
 	return off
 }
 
@@ -171,5 +195,6 @@ func insert[E any](s []E, i int, e E) []E {
 	if len(s) == cap(s) {
 		s = append(make([]E, 0, len(s)+1+len(s)/16), s...)
 	}
+
 	return slices.Insert(s, i, e)
 }

@@ -33,6 +33,7 @@ func (h *hits) Push(v any)    { h.all = append(h.all, v.(Hit)) }
 func (h *hits) Pop() any {
 	last := h.all[len(h.all)-1]
 	h.all = h.all[:len(h.all)-1]
+
 	return last
 }
 func (h *hits) Less(i, j int) bool { return h.worse(h.all[i], h.all[j]) }
@@ -41,6 +42,7 @@ func (h *hits) worse(hit, b Hit) bool {
 	if hit.Score != b.Score {
 		return hit.Score < b.Score
 	}
+
 	return h.first(b.Slot, hit.Slot)
 }
 
@@ -87,11 +89,14 @@ func Gather(leads []Lead, ok Bitset, most int, before func(a, b uint32) bool) []
 			if b.isDense() {
 				return -1
 			}
+
 			return 1
 		}
+
 		return int(b.Max) - int(lead.Max)
 	})
 	g.leads, g.ok, g.most, g.dense = leads, ok, most, len(leads)
+
 	g.rest = append(g.rest[:0], make([]uint32, len(leads)+1)...)
 	for i := len(leads) - 1; i >= 0; i-- {
 		g.rest[i] = g.rest[i+1] + leads[i].Max
@@ -99,18 +104,22 @@ func Gather(leads []Lead, ok Bitset, most int, before func(a, b uint32) bool) []
 			g.dense = i
 		}
 	}
+
 	g.from = g.from[:0]
 	for i := range leads {
 		g.from = append(g.from, leads[i].List.cursor())
 	}
+
 	g.hits = hits{first: before}
 	for g.base = 0; g.base < uint32(64*len(ok)); g.base += Window {
 		g.window()
 	}
+
 	slices.SortFunc(g.hits.all, func(a, b Hit) int {
 		if g.hits.worse(b, a) {
 			return -1
 		}
+
 		return 1
 	})
 	found := g.hits.all
@@ -118,6 +127,7 @@ func Gather(leads []Lead, ok Bitset, most int, before func(a, b uint32) bool) []
 	g.hits = hits{}
 	g.leads = nil
 	g.ok = nil
+
 	return found
 }
 
@@ -126,6 +136,7 @@ func (g *gatherer) bar() uint32 {
 	if len(g.hits.all) < g.most {
 		return 1
 	}
+
 	return g.hits.all[0].Score
 }
 
@@ -135,20 +146,26 @@ func (g *gatherer) window() {
 	if slices.Max(ok) == 0 {
 		return
 	}
+
 	bar := g.bar()
 	all := g.cut(bar)
 	g.zero = enough - (bar - g.rest[all])
 	g.begin()
+
 	for i := range all {
 		g.weigh(i)
 	}
+
 	g.look(ok)
+
 	for i := all; i < len(g.leads); i++ {
 		g.suppose(i, bar-g.rest[i+1])
 	}
+
 	for i := all; i < len(g.leads); i++ {
 		g.correct(i, bar)
 	}
+
 	for _, low := range g.likely {
 		if s := g.sums[low] - g.zero; s >= g.bar() {
 			g.offer(Hit{g.base + uint32(low), s})
@@ -171,6 +188,7 @@ func (g *gatherer) cut(bar uint32) int {
 	for i < len(g.leads) && 2*g.rest[i] >= bar {
 		i++
 	}
+
 	return i
 }
 
@@ -185,6 +203,7 @@ func (g *gatherer) look(ok Bitset) {
 		near := ok[at:min(at+8, len(ok))]
 		for eights := g.eights(near, at); eights != 0; eights &= eights - 1 {
 			i := bits.TrailingZeros64(eights)
+
 			low, wanted := 64*at+8*i, near[i/8]>>(8*(i%8))
 			for k, sum := range (*[8]uint32)(g.sums[low:]) {
 				g.room[n] = uint16(low + k)
@@ -192,6 +211,7 @@ func (g *gatherer) look(ok Bitset) {
 			}
 		}
 	}
+
 	g.likely = g.room[:n]
 }
 
@@ -203,14 +223,17 @@ func (g *gatherer) eights(ok Bitset, at int) (all uint64) {
 			for ; wanted != 0; wanted &= wanted - 1 {
 				all |= 1 << (8*i + bits.TrailingZeros64(wanted)/8)
 			}
+
 			continue
 		}
+
 		sums := (*[64]uint32)(g.sums[64*(at+i):])
 		for j := range 8 {
 			s := (*[8]uint32)(sums[8*j:])
 			all |= uint64((s[0]|s[1]|s[2]|s[3]|s[4]|s[5]|s[6]|s[7])/enough) << (8*i + j)
 		}
 	}
+
 	return all
 }
 
@@ -239,20 +262,24 @@ func (c *cursor) weigh(sums *[Window]uint32, base, idf uint32) bool {
 	slot := c.slot - base
 	for i, cell := range c.blocks[0].cells[c.at:] {
 		step, weight := uint32(cell)>>weightBits, uint32(cell)&MaxWeight
+
 		slot += step
 		if weight == 0 {
 			slot += step * (stride - 1)
 			continue
 		}
+
 		if slot < Window {
 			sums[slot] += idf * weight
 			continue
 		}
+
 		if int32(slot) >= 0 { // it lies behind, not before
 			c.at, c.slot = c.at+i, base+slot-step
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -261,15 +288,18 @@ func (c *cursor) weigh(sums *[Window]uint32, base, idf uint32) bool {
 func (g *gatherer) suppose(i int, bar uint32) {
 	has, most := *g.leads[i].List.Dense, g.leads[i].Max
 	bar += g.zero
+
 	n := 0
 	for _, low := range g.likely {
 		s := g.sums[low] + most*has.bit(g.base+uint32(low))
 		g.sums[low] = s
+
 		g.room[n] = low
 		if s >= bar {
 			n++
 		}
 	}
+
 	g.likely = g.room[:n]
 }
 
@@ -277,16 +307,19 @@ func (g *gatherer) suppose(i int, bar uint32) {
 func (g *gatherer) correct(i int, bar uint32) {
 	lead, cursor := &g.leads[i], &g.from[i]
 	bar += g.zero
+
 	n := 0
 	for _, low := range g.likely {
 		if slot := g.base + uint32(low); lead.List.Dense.Has(slot) {
 			g.sums[low] -= lead.Max - lead.IDF*cursor.seek(slot)
 		}
+
 		g.room[n] = low
 		if g.sums[low] >= bar {
 			n++
 		}
 	}
+
 	g.likely = g.room[:n]
 }
 
@@ -297,6 +330,7 @@ func (l *List) CountIn(set Bitset) int {
 	if l.Dense != nil {
 		return l.Dense.both(set)
 	}
+
 	n := uint64(0)
 	for i := range l.blocks {
 		slot := l.blocks[i].first
@@ -307,6 +341,7 @@ func (l *List) CountIn(set Bitset) int {
 			}
 		}
 	}
+
 	return int(n)
 }
 
@@ -321,16 +356,20 @@ func (l *List) AddTo(set Bitset) {
 			if c.weight() == 0 {
 				continue
 			}
+
 			if n := int(slot >> 6); n != at {
 				if n >= len(set) {
 					break
 				}
+
 				set[at] |= word
 				at, word = n, 0
 			}
+
 			word |= 1 << (slot & 63)
 		}
 	}
+
 	if at < len(set) {
 		set[at] |= word
 	}

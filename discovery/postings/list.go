@@ -50,6 +50,7 @@ func (l *List) at(slot uint32) int {
 			to = mid - 1
 		}
 	}
+
 	return from
 }
 
@@ -58,6 +59,7 @@ func (l *List) block(slot uint32) int {
 	if i := len(l.blocks) - 1; l.blocks[i].first <= slot {
 		return i
 	}
+
 	return l.at(slot)
 }
 
@@ -68,12 +70,15 @@ func (l *List) set(posting Posting) {
 		l.blocks, l.Count = []block{newBlock(posting)}, 1
 		return
 	}
+
 	i := l.block(posting.Slot())
 	if !l.blocks[i].set(posting) {
 		return
 	}
+
 	l.Count++
 	l.note(posting.Slot())
+
 	if len(l.blocks[i].cells) > BlockCells {
 		l.split(i)
 		l.thicken()
@@ -87,6 +92,7 @@ func (l *List) split(i int) {
 	if i == len(l.blocks)-1 {
 		half = BlockCells
 	}
+
 	l.blocks = insert(l.blocks, i+1, l.blocks[i].cut(half))
 }
 
@@ -99,13 +105,16 @@ const sweepBlocks = 64
 func (l *List) sweep(from uint32, alive Bitset) (next uint32, read, gone int) {
 	first := l.at(from)
 	to, end := first, min(first+sweepBlocks, len(l.blocks))
+
 	next = MaxSlots
 	if end < len(l.blocks) {
 		next = l.blocks[end].first
 	}
+
 	for i := first; i < end; i++ {
 		block := l.blocks[i]
 		read += len(block.cells)
+
 		gone += block.sweep(alive)
 		switch n := len(block.cells); {
 		case n == 0:
@@ -116,17 +125,21 @@ func (l *List) sweep(from uint32, alive Bitset) (next uint32, read, gone int) {
 		case cap(block.cells) > 2*n:
 			block.cells = slices.Clone(block.cells)
 		}
+
 		l.blocks[to] = block
 		to++
 	}
+
 	l.blocks = slices.Delete(l.blocks, to, end)
 	if cap(l.blocks) > 2*len(l.blocks) {
 		l.blocks = slices.Clone(l.blocks)
 	}
+
 	l.Count -= uint32(gone)
 	if next == MaxSlots {
 		l.thin(alive)
 	}
+
 	return next, read, gone
 }
 
@@ -170,6 +183,7 @@ func (l *List) cursor() cursor {
 	if len(l.blocks) > 0 {
 		c.slot = l.blocks[0].first
 	}
+
 	return c
 }
 
@@ -183,9 +197,11 @@ func (c *cursor) next() {
 // in order.
 func (c *cursor) seek(wanted uint32) uint32 {
 	c.skip(wanted)
+
 	if len(c.blocks) == 0 {
 		return 0
 	}
+
 	slot := c.slot
 	for i, cell := range c.blocks[0].cells[c.at:] {
 		next := slot + cell.gap()
@@ -193,12 +209,16 @@ func (c *cursor) seek(wanted uint32) uint32 {
 			slot = next
 			continue
 		}
+
 		c.at, c.slot = c.at+i, slot
+
 		if next > wanted {
 			return 0
 		}
+
 		return uint32(cell.weight())
 	}
+
 	return 0
 }
 

@@ -21,8 +21,10 @@ func someSlots(t *rapid.T) *rapid.Generator[uint32] {
 // order.
 func TestAListAgainstAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var l List
-		var alive Bitset
+		var (
+			l     List
+			alive Bitset
+		)
 		model := map[uint32]byte{}
 		slots := someSlots(t)
 		set := func(slot uint32, weight byte) {
@@ -30,6 +32,7 @@ func TestAListAgainstAMap(t *testing.T) {
 			alive.Set(slot)
 			model[slot] = weight
 		}
+
 		kill := func(slot uint32) {
 			alive.Unset(slot)
 			delete(model, slot)
@@ -41,19 +44,24 @@ func TestAListAgainstAMap(t *testing.T) {
 					set(slot, 3)
 				}
 			}
+
 			for range rapid.IntRange(0, 60).Draw(t, "more") {
 				set(slots.Draw(t, "slot"), rapid.ByteRange(1, MaxWeight).Draw(t, "weight"))
 			}
+
 			for _, slot := range rapid.SliceOfN(slots, 0, 30).Draw(t, "not there, or") {
 				kill(slot)
 			}
+
 			most := rapid.SampledFrom([]int{0, 0, 1, 50, 1 << 20}).Draw(t, "remove")
 			for _, slot := range slices.Sorted(maps.Keys(model))[:min(most, len(model))] {
 				kill(slot)
 			}
+
 			for next := uint32(0); next < MaxSlots && l.Count > 0; {
 				next, _, _ = l.sweep(next, alive)
 			}
+
 			same(t, &l, model, slots)
 		}
 	})
@@ -61,18 +69,22 @@ func TestAListAgainstAMap(t *testing.T) {
 
 func same(t *rapid.T, l *List, model map[uint32]byte, slots *rapid.Generator[uint32]) {
 	t.Helper()
+
 	var want []Posting
 	for _, slot := range slices.Sorted(maps.Keys(model)) {
 		want = append(want, NewPosting(slot, model[slot]))
 	}
+
 	if got := slices.Collect(l.All()); !slices.Equal(got, want) || int(l.Count) != len(want) {
 		t.Fatalf("%d postings: %v\nwant %d: %v", l.Count, got, len(want), want)
 	}
+
 	for slot := range model {
 		if !l.Has(slot) || slot+1 < MaxSlots && model[slot+1] == 0 && l.Has(slot+1) {
 			t.Fatalf("it has not what the map has at %d", slot)
 		}
 	}
+
 	sought := l.cursor()
 	for _, slot := range slices.Sorted(slices.Values(append(rapid.SliceOfN(slots, 0, 9).Draw(t, "sought"),
 		slices.Collect(maps.Keys(model))...))) {
@@ -80,15 +92,18 @@ func same(t *rapid.T, l *List, model map[uint32]byte, slots *rapid.Generator[uin
 			t.Fatalf("%d weighs %d, want %d", slot, got, model[slot])
 		}
 	}
+
 	if l.Dense != nil {
 		set := Bitset{}
 		for slot := range model {
 			set.Set(slot)
 		}
+
 		if l.Dense.both(set) != len(model) || l.Dense.Count() != len(model) {
 			t.Fatalf("its set has %d, want %d", l.Dense.Count(), len(model))
 		}
 	}
+
 	for i := range l.blocks {
 		if n := len(l.blocks[i].cells); n == 0 || n > BlockCells+maxCells {
 			t.Fatalf("block %d of %d has %d cells", i, len(l.blocks), n)
@@ -103,27 +118,33 @@ func TestSettingAllIsSettingEach(t *testing.T) {
 		most := rapid.IntRange(0, 40).Draw(t, "most")
 		together, alone := Terms{Max: most}, Terms{Max: most}
 		slots := someSlots(t)
+
 		hash := rapid.Map(rapid.Uint64Range(0, 60), func(n uint64) uint64 { return termOf(int(n)) })
 		for range rapid.IntRange(1, 60).Draw(t, "registrations") {
 			slot := slots.Draw(t, "slot")
 			hs := rapid.SliceOfN(hash, 0, 30).Draw(t, "terms")
 			weight := func(i int) byte { return byte(1 + i%MaxWeight) }
+
 			left := uint64(0)
 			for i, h := range hs {
 				if !alone.Set(h, NewPosting(slot, weight(i))) {
 					left++
 				}
 			}
+
 			if got := together.SetAll(hs, slot, weight); got != left {
 				t.Fatalf("no room for %d, want %d", got, left)
 			}
 		}
+
 		if together.postings != alone.postings || together.table.Len() != alone.table.Len() {
 			t.Fatalf("%d postings of %d terms, want %d of %d", together.postings, together.table.Len(), alone.postings,
 				alone.table.Len())
 		}
+
 		for n := range 60 {
 			got, ok := together.Get(termOf(n))
+
 			want, had := alone.Get(termOf(n))
 			if ok != had || ok && !slices.Equal(slices.Collect(got.All()), slices.Collect(want.All())) {
 				t.Fatalf("term %d has %v, %v; want %v, %v", n, got, ok, want, had)
@@ -135,29 +156,37 @@ func TestSettingAllIsSettingEach(t *testing.T) {
 // The set of a dense list has the slots that its postings have, whatever has died and was
 // swept, and goes where few are left.
 func TestADenseListsSetHasItsSlots(t *testing.T) {
-	var l List
-	var alive Bitset
+	var (
+		l     List
+		alive Bitset
+	)
 	sweep := func() {
 		for next := uint32(0); next < MaxSlots; {
 			next, _, _ = l.sweep(next, alive)
 		}
 	}
+
 	for slot := range uint32(4000) {
 		l.set(NewPosting(slot, 3))
 		alive.Set(slot)
 	}
+
 	for slot := range uint32(4000) {
 		if slot%3 > 0 {
 			alive.Unset(slot)
 		}
 	}
+
 	sweep()
+
 	if l.Dense == nil || !slices.Equal(*l.Dense, alive) || l.CountIn(alive) != int(l.Count) {
 		t.Fatalf("of %d postings, the set has %v", l.Count, l.Dense)
 	}
+
 	for slot := range uint32(3900) {
 		alive.Unset(slot)
 	}
+
 	if sweep(); l.Dense != nil {
 		t.Errorf("a list of %d still has a set of %d", l.Count, l.Dense.Count())
 	}
@@ -170,11 +199,14 @@ func TestAListThatThinsOutLosesItsSet(t *testing.T) {
 	for slot := range uint32(2 * BlockCells) {
 		l.set(NewPosting(slot, 3))
 	}
+
 	if l.Dense == nil {
 		t.Fatal("a list of all slots has no set")
 	}
+
 	for slot := uint32(1000); slot < MaxSlots; slot *= 2 {
 		l.set(NewPosting(slot, 3))
+
 		if l.Dense != nil && len(*l.Dense)*8 > int(l.Count)*2+8 {
 			t.Fatalf("the set of %d postings takes %d bytes", l.Count, len(*l.Dense)*8)
 		}

@@ -71,13 +71,17 @@ func (t *Terms) Set(h uint64, posting Posting) bool {
 		if t.table.Len() >= t.Max {
 			return false
 		}
+
 		n = t.infos.Take()
 		*t.infos.At(n) = termInfo{low: uint32(h), high: uint32(h >> 32), at: uint32(posting)}
 		t.table.Insert(n, t.hash)
 		t.postings++
+
 		return true
 	}
+
 	t.add(n, posting)
+
 	return true
 }
 
@@ -89,10 +93,12 @@ func (t *Terms) add(n uint32, posting Posting) {
 			i.at = uint32(posting)
 			return
 		}
+
 		at := t.lists.Take()
 		t.lists.At(at).set(only)
 		i.at = inList | at
 	}
+
 	list := t.lists.At(i.list())
 	before := list.Count
 	list.set(posting)
@@ -119,6 +125,7 @@ func (t *Terms) SetAll(hs []uint64, slot uint32, weight func(i int) byte) (left 
 			ahead.sum += uint64(t.infos.At(n).low)
 		}
 	}
+
 	ahead.numbers, ahead.lists = ahead.numbers[:0], ahead.lists[:0]
 	for _, h := range hs {
 		n, ok := t.find(h)
@@ -127,18 +134,23 @@ func (t *Terms) SetAll(hs []uint64, slot uint32, weight func(i int) byte) (left 
 		} else if i := t.infos.At(n); i.at&inList != 0 {
 			ahead.lists = append(ahead.lists, t.lists.At(i.list()))
 		}
+
 		ahead.numbers = append(ahead.numbers, n)
 	}
+
 	for _, l := range ahead.lists {
 		ahead.sum += uint64(l.Count)
 	}
+
 	for _, l := range ahead.lists {
 		ahead.sum += uint64(l.blocks[len(l.blocks)-1].last)
 	}
+
 	for _, l := range ahead.lists {
 		b := &l.blocks[l.block(slot)]
 		ahead.sum += uint64(b.cells[len(b.cells)-1])
 	}
+
 	for i, h := range hs {
 		posting := NewPosting(slot, weight(i))
 		switch n := ahead.numbers[i]; {
@@ -148,7 +160,9 @@ func (t *Terms) SetAll(hs []uint64, slot uint32, weight func(i int) byte) (left 
 			left++
 		}
 	}
+
 	clear(ahead.lists)
+
 	return left
 }
 
@@ -162,6 +176,7 @@ func (t *Terms) Sweep(at *SweepPosition, alive Bitset, budget int) bool {
 		if at.term >= t.infos.Len() {
 			return true
 		}
+
 		i := t.infos.At(at.term)
 		if only, ok := i.only(); ok {
 			if only.Weight() > 0 && !alive.Has(only.Slot()) {
@@ -174,13 +189,17 @@ func (t *Terms) Sweep(at *SweepPosition, alive Bitset, budget int) bool {
 			l.Dead.forget()
 			budget -= read
 			t.postings -= gone
+
 			if at.slot = next; next < MaxSlots {
 				continue
 			}
+
 			t.settle(at.term)
 		}
+
 		*at = SweepPosition{term: at.term + 1}
 	}
+
 	return false
 }
 
@@ -209,12 +228,15 @@ func (t *Terms) Get(h uint64) (*List, bool) {
 	if !ok {
 		return nil, false
 	}
+
 	i := t.infos.At(n)
 	if only, ok := i.only(); ok {
 		l := &List{}
 		l.set(only)
+
 		return l, true
 	}
+
 	return t.lists.At(i.list()), true
 }
 
