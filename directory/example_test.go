@@ -42,7 +42,8 @@ func Example() {
 	}
 
 	for _, e := range view.Lookup(query, nil).Entries {
-		fmt.Println(e.Agent, e.Projection().Base, string(e.Document.Bytes()))
+		fmt.Println(e.Agent, e.Projection().Base)
+		fmt.Println(string(e.Document.Bytes()))
 	}
 
 	// Output: maps https://agents.alpha.test/maps
