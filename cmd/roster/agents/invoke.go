@@ -5,7 +5,7 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/roster-mesh/roster/api/agents"
+	apiagents "github.com/roster-mesh/roster/api/agents"
 
 	"github.com/spf13/cobra"
 
@@ -39,7 +39,7 @@ credentials. Trust the output as much as you trust the agent.`,
 			in.input = []byte(args[1])
 			if file, isFile := strings.CutPrefix(args[1], "@"); isFile || args[1] == "-" {
 				var err error
-				if in.input, err = session.ReadFile(file, agents.DefaultMaxInvocation+1); err != nil {
+				if in.input, err = session.ReadFile(file, apiagents.DefaultMaxInvocation+1); err != nil {
 					return err
 				}
 			}
