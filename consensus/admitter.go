@@ -8,8 +8,11 @@ import (
 	"slices"
 
 	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/roster-mesh/roster/directory"
+
 	httpproblem "github.com/roster-mesh/roster/directory/problem"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -24,12 +27,12 @@ type admitter struct {
 	proposer   *proposer
 	operator   *operator
 	negotiator *negotiator
-	own        func() *joinWord // this node's own request, for a node that begins a domain
+	own        func() *message.JoinRequest // this node's own request, for a node that begins a domain
 }
 
 // seat does, as the leader, what a node asks for: it becomes a member where an
 // operator has admitted it, without a vote first.
-func (a *admitter) addMember(ctx context.Context, from spiffeid.ID, word *joinWord) error {
+func (a *admitter) addMember(ctx context.Context, from spiffeid.ID, word *message.JoinRequest) error {
 	release, err := a.negotiator.holdSeats(ctx)
 	if err != nil {
 		return err
@@ -82,31 +85,31 @@ func (a *admitter) addMember(ctx context.Context, from spiffeid.ID, word *joinWo
 	return err
 }
 
-func (a *admitter) answerJoin(ctx context.Context, from spiffeid.ID, word *joinWord) *joinAnswer {
+func (a *admitter) answerJoin(ctx context.Context, from spiffeid.ID, word *message.JoinRequest) *message.JoinAnswer {
 	if len(a.group.servers()) == 0 {
-		return &joinAnswer{Empty: a.own()}
+		return &message.JoinAnswer{Empty: a.own()}
 	}
 	if !a.group.leading.Load() {
 		if leader, ok := a.group.leader(); ok && leader.ID != a.cfg.Node {
-			return &joinAnswer{Leader: &leader}
+			return &message.JoinAnswer{Leader: &leader}
 		}
-		return &joinAnswer{}
+		return &message.JoinAnswer{}
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Timing.Write)
 	defer cancel()
 	err := a.addMember(ctx, from, word)
 	switch {
 	case err == nil:
-		return &joinAnswer{Done: true}
-	case errors.Is(err, errNotLeader):
-		return &joinAnswer{}
+		return &message.JoinAnswer{Done: true}
+	case errors.Is(err, message.ErrNotLeader):
+		return &message.JoinAnswer{}
 	}
-	r := replyOf(directory.Outcome{}, err)
-	return &joinAnswer{Problem: r.Problem, Detail: r.Detail}
+	r := message.ReplyOf(directory.Outcome{}, err)
+	return &message.JoinAnswer{Problem: r.Problem, Detail: r.Detail}
 }
 
 // judge says why a node may not have what it asks for.
-func (a *admitter) check(from spiffeid.ID, word *joinWord) error {
+func (a *admitter) check(from spiffeid.ID, word *message.JoinRequest) error {
 	all := a.group.servers()
 	if word.Address == "" || len(word.Address) > 300 || len(word.API) > 300 {
 		return directory.Refuse(directory.BadRequest, "%s gives no usable address", from)
@@ -145,8 +148,8 @@ func (a *admitter) check(from spiffeid.ID, word *joinWord) error {
 func (a *admitter) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+joinPath, func(w http.ResponseWriter, r *http.Request) {
-		var word joinWord
-		from, ok := peerID(r.TLS)
+		var word message.JoinRequest
+		from, ok := transport.PeerID(r.TLS)
 		if !ok || !a.messenger.receive(w, r, true, &word) {
 			return
 		}
@@ -157,7 +160,7 @@ func (a *admitter) handler() http.Handler {
 
 // near reports whether a node has so much of the history that its vote holds
 // nobody up.
-func (a *admitter) near(word *joinWord) bool {
+func (a *admitter) near(word *message.JoinRequest) bool {
 	at := a.replica.Position()
 	return word.Epoch == at.Epoch && word.Revision+nearEnough >= at.Revision
 }

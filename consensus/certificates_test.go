@@ -8,14 +8,15 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"maps"
 	"math/big"
+	"net"
 	"net/url"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -35,11 +36,8 @@ func (c *ca) brief(t testing.TB, id spiffeid.ID) *tls.Certificate {
 }
 
 // conns returns the connections that a member has by now.
-func (d *domain) conns(i int) map[*tracked]struct{} {
-	c := d.nodes[i].messenger.cluster
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return maps.Clone(c.conns)
+func (d *domain) conns(i int) map[net.Conn]transport.Connection {
+	return d.nodes[i].messenger.cluster.Connections()
 }
 
 // What members talk over ends with the certificates that it was made with, is made again
@@ -65,7 +63,7 @@ func TestConnectionsOfMembersEndWithTheirCertificates(t *testing.T) {
 		})
 		d.ready()
 		leader, _ := d.leader()
-		var before [3]map[*tracked]struct{}
+		var before [3]map[net.Conn]transport.Connection
 		for i := range d.nodes {
 			before[i] = d.conns(i)
 			if len(before[i]) == 0 {
@@ -84,9 +82,9 @@ func TestConnectionsOfMembersEndWithTheirCertificates(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		for i := range d.nodes {
-			for conn := range d.conns(i) {
-				if _, was := before[i][conn]; was {
-					t.Errorf("member %d still talks by %s over a connection whose certificates have ended", i, conn.proto)
+			for at, conn := range d.conns(i) {
+				if _, was := before[i][at]; was {
+					t.Errorf("member %d still talks by %s over a connection whose certificates have ended", i, conn.Protocol)
 				}
 			}
 			if len(d.conns(i)) == 0 {
@@ -109,7 +107,7 @@ func TestConnectionsEndWithTrust(t *testing.T) {
 		var over atomic.Bool
 		last := spiffeid.RequireFromString("spiffe://alpha.test/roster/node/n2")
 		judge := func(cs tls.ConnectionState) error {
-			if id, _ := peerID(&cs); over.Load() && id == last {
+			if id, _ := transport.PeerID(&cs); over.Load() && id == last {
 				return errors.New("nobody believes its authority any more")
 			}
 			return nil
@@ -119,9 +117,9 @@ func TestConnectionsEndWithTrust(t *testing.T) {
 		over.Store(true)
 		time.Sleep(5 * time.Second)
 		for i := range 2 {
-			for conn := range d.conns(i) {
-				if conn.peer == last {
-					t.Errorf("member %d still talks by %s to one that nobody believes", i, conn.proto)
+			for _, conn := range d.conns(i) {
+				if conn.Peer == last {
+					t.Errorf("member %d still talks by %s to one that nobody believes", i, conn.Protocol)
 				}
 			}
 		}

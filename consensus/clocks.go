@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -78,7 +79,7 @@ func (c *clocks) stamp() (int64, error) {
 	now := c.cfg.clock()
 	offset, known := c.presence.offset(now, time.Time{})
 	if !known || offset.Abs() > maxOff {
-		return 0, fmt.Errorf("%w: its clock is not known to be right", errNotLeader)
+		return 0, fmt.Errorf("%w: its clock is not known to be right", message.ErrNotLeader)
 	}
 	return now.UnixMilli(), nil
 }

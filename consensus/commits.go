@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/message"
+	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -16,24 +18,21 @@ type commitNotifier struct {
 	replica   *Replica
 	storage   *storage
 	proposer  *proposer
-	transport memberTransport
+	transport transport.RaftTransport
 	telling   map[raft.ServerID]chan struct{} // each holds one notice under way; of run alone
 }
 
 // hear gives Raft what the leader has told beside an answer, as if it had come by
 // itself: one message less for a write that was forwarded. Where an entry is not
 // here yet, Raft passes over it, and the next word is not far.
-func (c *commitNotifier) deliver(ctx context.Context, leader Member, t *told) {
-	rpc := raft.RPC{Command: t.request(leader), RespChan: make(chan raft.RPCResponse, 1)}
-	select {
-	case c.transport.heard <- rpc:
-	case <-ctx.Done():
-	}
+func (c *commitNotifier) deliver(ctx context.Context, leader Member, t *message.CommitNotice) {
+	rpc := raft.RPC{Command: t.AppendEntries(leader), RespChan: make(chan raft.RPCResponse, 1)}
+	c.transport.Deliver(ctx, rpc)
 }
 
 // tell is what a leader may tell; nil where that is in a snapshot by now.
-func (c *commitNotifier) notice() *told {
-	t := told{Term: c.replica.progress.term.Load(), Index: min(c.group.raft.CommitIndex(), c.storage.disk.Ahead.Durable())}
+func (c *commitNotifier) notice() *message.CommitNotice {
+	t := message.CommitNotice{Term: c.replica.progress.term.Load(), Index: min(c.group.raft.CommitIndex(), c.storage.disk.Ahead.Durable())}
 	var entry raft.Log
 	if err := c.storage.disk.Logs.GetLog(t.Index, &entry); err != nil {
 		return nil
@@ -56,7 +55,7 @@ func (c *commitNotifier) notifyAll() {
 	if now == nil {
 		return
 	}
-	word := now.request(Member{c.cfg.Node, string(c.transport.LocalAddr())})
+	word := now.AppendEntries(Member{ID: c.cfg.Node, Address: string(c.transport.LocalAddr())})
 	for _, m := range c.group.raft.GetConfiguration().Configuration().Servers {
 		if id, err := spiffeid.FromString(string(m.ID)); err != nil || id == c.cfg.Node {
 			continue

@@ -11,17 +11,12 @@ import (
 
 	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
-
-// A Member is a node of the domain.
-type Member struct {
-	ID      spiffeid.ID `cbor:"1,keyasint"` // its Raft server id
-	Address string      `cbor:"2,keyasint"` // host:port of its cluster listener
-}
 
 // A Subject is what policy is asked about when grants are decided.
 type Subject struct {
@@ -224,6 +219,9 @@ const retryPause = 20 * time.Millisecond
 
 // enqueueTimeout bounds how long Raft may take to accept an entry or a change of members.
 const enqueueTimeout = 2 * time.Second
+
+// A Member is a node of the domain.
+type Member = transport.Member
 
 // The values of the replicated state that other packages use.
 type (

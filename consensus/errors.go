@@ -4,15 +4,13 @@ import (
 	"context"
 	"errors"
 
-	httpproblem "github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/consensus/message"
 
 	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/directory"
+	httpproblem "github.com/roster-mesh/roster/directory/problem"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
-
-// errNotLeader says that this member does not lead, and has done nothing.
-var errNotLeader = errors.New("this member does not lead")
 
 var (
 	errNoLeader = errors.New("the domain has no leader in reach")
@@ -37,21 +35,15 @@ func tooBusy(ctx context.Context) error {
 	return directory.Refuse(directory.Unavailable, "the leader did not get to this in time; nothing was changed: try again: %w", context.Cause(ctx))
 }
 
-func unknown(cause error) error {
-	e := directory.Refuse(directory.OutcomeUnknown, "it is not known whether this was done; to repeat it is safe")
-	e.Err = cause
-	return e
-}
-
 // proposed says what an error of raft.Apply means for what was proposed.
 func proposed(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress), errors.Is(err, raft.ErrEnqueueTimeout):
-		return errNotLeader
+		return message.ErrNotLeader
 	}
-	return unknown(err)
+	return message.Unknown(err)
 }
 
 func overtaken(format string, args ...any) error {

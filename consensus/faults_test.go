@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -90,11 +92,12 @@ func TestOnlyMembersTalk(t *testing.T) {
 			{"an agent of the domain", "spiffe://alpha.test/agent/ada"},
 		} {
 			server, client := d.ca.configs(t, spiffeid.RequireFromString(c.id))
-			stranger := newCluster(&Config{
+			stranger := transport.New(transport.Options{
 				Listener: d.net.listen("stranger:1"), Dial: d.net.dialer("stranger:1"), ServerTLS: server, ClientTLS: client,
-			}, d.nodes[0].log, func() []Member { return d.members }, nil)
-			for _, proto := range []string{protoRaft, protoHTTP, protoLine} {
-				conn, err := stranger.connect(t.Context(), me.Address, proto)
+				Log: d.nodes[0].log, Known: func() []Member { return d.members },
+			})
+			for _, proto := range []string{transport.ProtocolRaft, transport.ProtocolHTTP, transport.ProtocolWrite} {
+				conn, err := stranger.Connect(t.Context(), me.Address, proto)
 				if err != nil {
 					continue // refused in the handshake
 				}
@@ -104,24 +107,25 @@ func TestOnlyMembersTalk(t *testing.T) {
 				}
 				_ = conn.Close()
 			}
-			if resp, err := stranger.client.Post("https://"+me.Address+termPath, typeCBOR, http.NoBody); err == nil {
+			if resp, err := stranger.Client().Post("https://"+me.Address+termPath, message.TypeCBOR, http.NoBody); err == nil {
 				_ = resp.Body.Close()
 				t.Errorf("%s was answered %s", c.name, resp.Status)
 			}
-			if err := stranger.close(); err != nil {
+			if err := stranger.Close(); err != nil {
 				t.Error(err)
 			}
 		}
 		// A member that answers at another's address is not believed.
-		wrong := Member{spiffeid.RequireFromString("spiffe://alpha.test/roster/node/other"), me.Address}
+		wrong := Member{ID: spiffeid.RequireFromString("spiffe://alpha.test/roster/node/other"), Address: me.Address}
 		server, client := d.ca.configs(t, me.ID)
-		other := newCluster(&Config{
+		other := transport.New(transport.Options{
 			Listener: d.net.listen("other:1"), Dial: d.net.dialer("other:1"), ServerTLS: server, ClientTLS: client,
-		}, d.nodes[0].log, func() []Member { return []Member{wrong} }, nil)
-		if _, err := other.connect(t.Context(), me.Address, protoRaft); !errors.Is(err, errNotMember) {
+			Log: d.nodes[0].log, Known: func() []Member { return []Member{wrong} },
+		})
+		if _, err := other.Connect(t.Context(), me.Address, transport.ProtocolRaft); !errors.Is(err, transport.ErrNotMember) {
 			t.Errorf("a member at the wrong address: %v", err)
 		}
-		if err := other.close(); err != nil {
+		if err := other.Close(); err != nil {
 			t.Error(err)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -30,9 +31,9 @@ func (f *follower) announcePresence() bool {
 	}
 	ctx, cancel := context.WithTimeout(tenure, f.cfg.Timing.Presence) // a successor waits to hear of this clock
 	defer cancel()
-	var a presenceAnswer
+	var a message.PresenceAnswer
 	began := f.cfg.clock()
-	if err := f.messenger.post(ctx, leader, presencePath, &presenceWord{began.UnixMilli()}, &a); err != nil {
+	if err := f.messenger.post(ctx, leader, presencePath, &message.PresenceRequest{Time: began.UnixMilli()}, &a); err != nil {
 		return false
 	}
 	f.clocks.judgeClock(began, a.Time)

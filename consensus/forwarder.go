@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
+	"github.com/roster-mesh/roster/consensus/message"
+	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -41,12 +43,12 @@ type ownStreams struct {
 	own     map[spiffeid.ID]*line
 }
 
-func (f *forwarder) attempt(ctx context.Context, req *request) (directory.Outcome, error) {
+func (f *forwarder) attempt(ctx context.Context, req *message.Request) (directory.Outcome, error) {
 	if f.group.leading.Load() {
 		return f.writes.lead(ctx, req)
 	}
 	if leader, ok := f.group.leader(); !ok || leader.ID == f.cfg.Node {
-		return directory.Outcome{}, errNotLeader
+		return directory.Outcome{}, message.ErrNotLeader
 	}
 	return f.forward(ctx, req)
 }
@@ -61,14 +63,14 @@ func (f *forwarder) carry(group []*parcel) {
 	defer cancel()
 	got, err := f.deliver(ctx, group)
 	if err == nil {
-		_ = f.replica.Await(ctx, got.last()) // it is committed anyway
+		_ = f.replica.Await(ctx, got.Last()) // it is committed anyway
 	}
 	for i, p := range group {
 		switch {
 		case err != nil:
 			p.done <- delivery{err: err}
 		case got.Replies[i].NotLeader:
-			p.done <- delivery{err: errNotLeader}
+			p.done <- delivery{err: message.ErrNotLeader}
 		default:
 			p.done <- delivery{reply: got.Replies[i]}
 		}
@@ -90,46 +92,46 @@ func (f *forwarder) carryLoop() {
 	}
 }
 
-func (f *forwarder) deliver(ctx context.Context, group []*parcel) (*answers, error) {
+func (f *forwarder) deliver(ctx context.Context, group []*parcel) (*message.Answers, error) {
 	leader, tenure, ok := f.group.follow()
 	if !ok || leader.ID == f.cfg.Node {
-		return nil, errNotLeader
+		return nil, message.ErrNotLeader
 	}
-	m := message{make([]cbor.RawMessage, len(group))}
+	m := message.Writes{Requests: make([]cbor.RawMessage, len(group))}
 	for i, p := range group {
 		m.Requests[i] = p.request
 	}
 	line, err := f.lineTo(tenure, leader)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errNotLeader, err)
+		return nil, fmt.Errorf("%w: %w", message.ErrNotLeader, err)
 	}
 	got, err := f.exchange(ctx, line, &m)
 	switch {
 	case err != nil:
 		return nil, err
 	case got.NotLeader:
-		return nil, errNotLeader
+		return nil, message.ErrNotLeader
 	case len(got.Replies) != len(group):
-		return nil, unknown(errors.New("the leader answered another number of writes"))
+		return nil, message.Unknown(errors.New("the leader answered another number of writes"))
 	}
-	if got.Told != nil {
-		f.commits.deliver(ctx, leader, got.Told)
+	if got.Commit != nil {
+		f.commits.deliver(ctx, leader, got.Commit)
 	}
 	return got, nil
 }
 
 // exchange sends a message over a line and returns what the other end answers.
-func (f *forwarder) exchange(ctx context.Context, l *line, m *message) (*answers, error) {
-	data, err := f.messenger.writeMessage(m)
+func (f *forwarder) exchange(ctx context.Context, l *line, m *message.Writes) (*message.Answers, error) {
+	data, err := f.messenger.encode(m)
 	if err != nil {
 		return nil, fmt.Errorf("encode a message: %w", err)
 	}
 	if data, err = l.ask(ctx, append(newFrame(len(data)), data...)); err != nil {
 		return nil, err
 	}
-	var got answers
-	if err := readMessage(data, &got); err != nil {
-		return nil, unknown(err)
+	var got message.Answers
+	if err := message.Unmarshal(data, &got); err != nil {
+		return nil, message.Unknown(err)
 	}
 	return &got, nil
 }
@@ -137,16 +139,16 @@ func (f *forwarder) exchange(ctx context.Context, l *line, m *message) (*answers
 // forward sends a request to the leader, with what else goes there, and waits
 // until this member has applied what it did. errNotLeader means that nothing was
 // done.
-func (f *forwarder) forward(ctx context.Context, req *request) (directory.Outcome, error) {
-	raw, err := f.messenger.writeMessage(req)
+func (f *forwarder) forward(ctx context.Context, req *message.Request) (directory.Outcome, error) {
+	raw, err := f.messenger.encode(req)
 	if err != nil {
 		return directory.Outcome{}, err
 	}
-	p := &parcel{request: raw, weight: req.weight(), done: make(chan delivery, 1)}
+	p := &parcel{request: raw, weight: req.Weight(), done: make(chan delivery, 1)}
 	select {
 	case f.courier.fits(p) <- p:
 	case <-f.life.closing.Done():
-		return directory.Outcome{}, errNotLeader
+		return directory.Outcome{}, message.ErrNotLeader
 	case <-ctx.Done():
 		return directory.Outcome{}, tooBusy(ctx)
 	}
@@ -155,14 +157,14 @@ func (f *forwarder) forward(ctx context.Context, req *request) (directory.Outcom
 		if d.err != nil {
 			return directory.Outcome{}, d.err
 		}
-		return d.reply.result()
+		return d.reply.Result()
 	case <-ctx.Done():
 	case <-f.life.closing.Done():
 	}
 	if p.taken.CompareAndSwap(false, true) {
 		return directory.Outcome{}, tooBusy(ctx)
 	}
-	return directory.Outcome{}, unknown(context.Cause(ctx))
+	return directory.Outcome{}, message.Unknown(context.Cause(ctx))
 }
 
 // hangUp cuts the lines to all but the leader.
@@ -197,7 +199,7 @@ func (f *forwarder) lineTo(ctx context.Context, to Member) (*line, error) {
 		}
 		l.cut() // the member has moved: nobody would ask over it again
 	}
-	conn, err := f.messenger.cluster.connect(ctx, to.Address, protoLine)
+	conn, err := f.messenger.cluster.Connect(ctx, to.Address, transport.ProtocolWrite)
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +238,7 @@ func (f *forwarder) successionLoop() {
 
 // write does a request here, or sends it to the leader: the one place that knows
 // which. What nobody has begun is tried again while there is time.
-func (f *forwarder) write(ctx context.Context, req *request) (directory.Outcome, error) {
+func (f *forwarder) write(ctx context.Context, req *message.Request) (directory.Outcome, error) {
 	if why := f.group.outside.Load(); why != nil {
 		return directory.Outcome{}, directory.Refuse(directory.Unavailable, "this node is no member of its domain; nothing was changed: use another: %s", *why)
 	}
@@ -244,7 +246,7 @@ func (f *forwarder) write(ctx context.Context, req *request) (directory.Outcome,
 	defer cancel()
 	for {
 		out, err := f.attempt(ctx, req)
-		if !errors.Is(err, errNotLeader) {
+		if !errors.Is(err, message.ErrNotLeader) {
 			return out, err
 		}
 		select {
@@ -268,7 +270,7 @@ type parcel struct {
 
 // A delivery is what came of a parcel.
 type delivery struct {
-	reply reply
+	reply message.Reply
 	err   error
 }
 
@@ -294,7 +296,7 @@ func (c *courier) fits(p *parcel) chan<- *parcel {
 // room, within bounds.
 func (c *courier) gather(first *parcel) (group []*parcel) {
 	size, changes := 0, 0
-	for p := first; p != nil; p = nextOf(c.queue, c.lists, changes < maxChanges) {
+	for p := first; p != nil; p = nextOf(c.queue, c.lists, changes < message.MaxChanges) {
 		if p.taken.CompareAndSwap(false, true) {
 			group = append(group, p)
 			size += len(p.request)
@@ -305,14 +307,4 @@ func (c *courier) gather(first *parcel) (group []*parcel) {
 		}
 	}
 	return group
-}
-
-// last is the position that has all of what was done.
-func (a *answers) last() (last directory.Position) {
-	for _, r := range a.Replies {
-		if at := (directory.Position{Epoch: r.Epoch, Revision: r.Revision}); last.Before(at) {
-			last = at
-		}
-	}
-	return last
 }

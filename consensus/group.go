@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -50,7 +51,7 @@ func (g *group) alone() bool {
 
 // candidacy makes the only voter of a domain stand for election at once: it has
 // nobody to wait for.
-func (g *group) candidacy(transport *raft.NetworkTransport) {
+func (g *group) candidacy(transport transport.RaftTransport) {
 	others, _ := g.voters()
 	me, ok := g.server(g.cfg.Node)
 	if !ok || !me.voter || len(others) > 0 {
@@ -132,7 +133,7 @@ func (g *group) leader() (Member, bool) {
 	if err != nil {
 		return Member{}, false
 	}
-	return Member{id, string(address)}, true
+	return Member{ID: id, Address: string(address)}, true
 }
 
 // self is this member as its own configuration has it.
@@ -161,7 +162,7 @@ func (g *group) servers() []server {
 	all := make([]server, 0, len(configured))
 	for _, c := range configured {
 		if id, err := spiffeid.FromString(string(c.ID)); err == nil {
-			all = append(all, server{Member{id, string(c.Address)}, c.Suffrage == raft.Voter})
+			all = append(all, server{Member{ID: id, Address: string(c.Address)}, c.Suffrage == raft.Voter})
 		}
 	}
 	return all
@@ -177,7 +178,7 @@ func (g *group) voters() (others []Member, majority int) {
 		}
 		all++
 		if id, err := spiffeid.FromString(string(server.ID)); err == nil && id != g.cfg.Node {
-			others = append(others, Member{id, string(server.Address)})
+			others = append(others, Member{ID: id, Address: string(server.Address)})
 		}
 	}
 	return others, all/2 + 1 - (all - len(others))

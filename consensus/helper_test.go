@@ -22,10 +22,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
-
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 var (
@@ -336,7 +335,7 @@ func newDomain(t testing.TB, n int, tune func(*Config)) *domain {
 	d := &domain{t: t, ca: newCA(t), net: newNetwork(), dir: t.TempDir(), nodes: make([]*Store, n), tune: tune}
 	for i := range n {
 		id := spiffeid.RequireFromString(fmt.Sprintf("spiffe://alpha.test/roster/node/n%d", i))
-		d.members = append(d.members, Member{id, fmt.Sprintf("n%d.alpha.test:7000", i)})
+		d.members = append(d.members, Member{ID: id, Address: fmt.Sprintf("n%d.alpha.test:7000", i)})
 	}
 	for i := range n {
 		d.start(i)

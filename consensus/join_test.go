@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/roster-mesh/roster/consensus/message"
+	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -19,7 +21,7 @@ import (
 func (d *domain) newcomer(tune func(*Config)) int {
 	d.t.Helper()
 	i := len(d.nodes)
-	d.members = append(d.members, Member{must(alphaNode(fmt.Sprintf("n%d", i))), fmt.Sprintf("n%d.alpha.test:7000", i)})
+	d.members = append(d.members, Member{ID: must(alphaNode(fmt.Sprintf("n%d", i))), Address: fmt.Sprintf("n%d.alpha.test:7000", i)})
 	d.nodes = append(d.nodes, nil)
 	d.startJoining(i, tune)
 	return i
@@ -175,7 +177,7 @@ func TestADomainBeginsOnceAllThatAreExpectedAreThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 0, nil)
 		for i := range 3 {
-			d.members = append(d.members, Member{must(alphaNode(fmt.Sprintf("n%d", i))), fmt.Sprintf("n%d.alpha.test:7000", i)})
+			d.members = append(d.members, Member{ID: must(alphaNode(fmt.Sprintf("n%d", i))), Address: fmt.Sprintf("n%d.alpha.test:7000", i)})
 			d.nodes = append(d.nodes, nil)
 		}
 		expect := func(c *Config) {
@@ -226,7 +228,7 @@ func TestTooManyDoNotBeginADomain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 0, nil)
 		for i := range 4 {
-			d.members = append(d.members, Member{must(alphaNode(fmt.Sprintf("n%d", i))), fmt.Sprintf("n%d.alpha.test:7000", i)})
+			d.members = append(d.members, Member{ID: must(alphaNode(fmt.Sprintf("n%d", i))), Address: fmt.Sprintf("n%d.alpha.test:7000", i)})
 			d.nodes = append(d.nodes, nil)
 		}
 		d.net.isolate(d.members[0].Address) // so that none begins before all are there
@@ -440,16 +442,17 @@ func TestStrangersGetNoFurtherThanTheDoor(t *testing.T) {
 		d := newDomain(t, 1, nil)
 		d.ready()
 		server, client := d.ca.configs(t, must(alphaNode("stranger")))
-		stranger := newCluster(&Config{
+		stranger := transport.New(transport.Options{
 			Listener: d.net.listen("stranger:1"), Dial: d.net.dialer("stranger:1"), ServerTLS: server, ClientTLS: client,
-		}, d.nodes[0].log, func() []Member { return nil }, nil)
+			Log: d.nodes[0].log, Known: func() []Member { return nil },
+		})
 		defer func() {
-			if err := stranger.close(); err != nil {
+			if err := stranger.Close(); err != nil {
 				t.Error(err)
 			}
 		}()
 		for _, path := range []string{presencePath, readPath, contactsPath, termPath, vouchPath, restorePath} {
-			resp, err := stranger.guest.Post("https://"+d.members[0].Address+path, typeCBOR, strings.NewReader("\xa0"))
+			resp, err := stranger.Guest().Post("https://"+d.members[0].Address+path, message.TypeCBOR, strings.NewReader("\xa0"))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/roster-mesh/roster/consensus/message"
+	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -33,8 +35,8 @@ type joiner struct {
 }
 
 // ask knocks at one door and returns who answered.
-func (j *joiner) ask(ctx context.Context, address string, word *joinWord) (id spiffeid.ID, a joinAnswer, err error) {
-	body, err := j.messenger.writeMessage(word)
+func (j *joiner) ask(ctx context.Context, address string, word *message.JoinRequest) (id spiffeid.ID, a message.JoinAnswer, err error) {
+	body, err := j.messenger.encode(word)
 	if err != nil {
 		return id, a, err
 	}
@@ -42,8 +44,8 @@ func (j *joiner) ask(ctx context.Context, address string, word *joinWord) (id sp
 	if err != nil {
 		return id, a, err
 	}
-	req.Header.Set("Content-Type", typeCBOR)
-	resp, err := j.messenger.cluster.guest.Do(req)
+	req.Header.Set("Content-Type", message.TypeCBOR)
+	resp, err := j.messenger.cluster.Guest().Do(req)
 	if err != nil {
 		return id, a, err
 	}
@@ -51,18 +53,18 @@ func (j *joiner) ask(ctx context.Context, address string, word *joinWord) (id sp
 	if resp.StatusCode != http.StatusOK {
 		return id, a, fmt.Errorf("%s answered %s", address, resp.Status)
 	}
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	data, err := io.ReadAll(io.LimitReader(resp.Body, message.MaxBody))
 	if err == nil {
-		err = readMessage(data, &a)
+		err = message.Unmarshal(data, &a)
 	}
-	id, _ = peerID(resp.TLS)
+	id, _ = transport.PeerID(resp.TLS)
 	return id, a, err
 }
 
 // gatherDomain begins a domain once all of as many nodes as are expected have
 // found exactly each other, with the same addresses. The one whose id is the
 // lowest begins it: nobody else may, so that no two domains begin.
-func (j *joiner) gatherDomain(others map[spiffeid.ID]*joinWord) error {
+func (j *joiner) gatherDomain(others map[spiffeid.ID]*message.JoinRequest) error {
 	found := []Member{j.group.self()}
 	for id, word := range others {
 		if word.Reader || word.Expect == 0 {
@@ -71,7 +73,7 @@ func (j *joiner) gatherDomain(others map[spiffeid.ID]*joinWord) error {
 		if word.Expect != j.cfg.Expect {
 			return fmt.Errorf("%s expects %d nodes to begin the domain with and this one %d: make bootstrap_expect the same on all", id, word.Expect, j.cfg.Expect)
 		}
-		found = append(found, Member{id, word.Address})
+		found = append(found, Member{ID: id, Address: word.Address})
 	}
 	sortMembers(found)
 	j.found.set(found)
@@ -107,9 +109,9 @@ func (j *joiner) isSeated() bool {
 		j.diskWatch.Heard() < 10*j.cfg.Timing.Heartbeat
 }
 
-func (j *joiner) request() *joinWord {
+func (j *joiner) request() *message.JoinRequest {
 	at := j.replica.Position()
-	return &joinWord{
+	return &message.JoinRequest{
 		Address: j.group.self().Address, API: j.cfg.API, Reader: j.cfg.Reader,
 		Epoch: at.Epoch, Revision: at.Revision, Expect: j.cfg.Expect, Found: j.found.get(),
 		Reads: j.cfg.reads,
@@ -134,7 +136,7 @@ func (j *joiner) requestJoin(ctx context.Context) error {
 		doors = append(doors, m.Address)
 	}
 	err := errors.New("no node of the domain is in reach")
-	empty := map[spiffeid.ID]*joinWord{}
+	empty := map[spiffeid.ID]*message.JoinRequest{}
 	asked := map[string]bool{word.Address: true}
 	for len(doors) > 0 && ctx.Err() == nil {
 		address := doors[0]

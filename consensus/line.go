@@ -11,6 +11,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/roster-mesh/roster/consensus/message"
 )
 
 // A frame is a number and a length, of four bytes each, and what goes with them.
@@ -43,7 +45,7 @@ func readFrame(r *bufio.Reader) (number uint32, body []byte, err error) {
 		return 0, nil, err
 	}
 	size := binary.BigEndian.Uint32(head[4:])
-	if size > maxBody {
+	if size > message.MaxBody {
 		return 0, nil, errBadFrame
 	}
 	body = make([]byte, size)
@@ -87,7 +89,7 @@ func (l *line) ask(ctx context.Context, frame []byte) ([]byte, error) {
 	l.mu.Lock()
 	if l.waiting == nil {
 		l.mu.Unlock()
-		return nil, fmt.Errorf("%w: %w", errNotLeader, errLineCut)
+		return nil, fmt.Errorf("%w: %w", message.ErrNotLeader, errLineCut)
 	}
 	l.last++
 	number := l.last
@@ -99,14 +101,14 @@ func (l *line) ask(ctx context.Context, frame []byte) ([]byte, error) {
 	case a := <-answer:
 		switch {
 		case a.unread:
-			return nil, fmt.Errorf("%w: it is stopping", errNotLeader)
+			return nil, fmt.Errorf("%w: it is stopping", message.ErrNotLeader)
 		case a.body == nil:
-			return nil, unknown(errLineCut)
+			return nil, message.Unknown(errLineCut)
 		}
 		return a.body, nil
 	case <-ctx.Done():
 		l.giveUp(number, began)
-		return nil, unknown(context.Cause(ctx))
+		return nil, message.Unknown(context.Cause(ctx))
 	}
 }
 

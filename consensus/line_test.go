@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
+	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 )
@@ -85,10 +86,10 @@ func TestALineThatEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	problem(t, <-first, directory.OutcomeUnknown)
-	if err := <-second; !errors.Is(err, errNotLeader) {
+	if err := <-second; !errors.Is(err, message.ErrNotLeader) {
 		t.Errorf("what was not read: %v", err)
 	}
-	if err := <-asked(t.Context(), l, "three"); !errors.Is(err, errNotLeader) || l.live() {
+	if err := <-asked(t.Context(), l, "three"); !errors.Is(err, message.ErrNotLeader) || l.live() {
 		t.Errorf("over a line that has ended: %v", err)
 	}
 }
@@ -116,7 +117,7 @@ func TestAFrameIsBounded(t *testing.T) {
 	}
 	head := newFrame(0)
 	binary.BigEndian.PutUint32(head, 1)
-	binary.BigEndian.PutUint32(head[4:], maxBody+1)
+	binary.BigEndian.PutUint32(head[4:], message.MaxBody+1)
 	if _, err := there.Write(head); err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +137,7 @@ func TestWhoHasLeftWritesNoMore(t *testing.T) {
 		if err := d.nodes[leader].Expel(t.Context(), d.members[other].ID); err != nil {
 			t.Fatal(err)
 		}
-		raw, err := state.Marshal(&request{Remove: &removeRequest{caller{Identity: ada}, out.RID, nil}})
+		raw, err := state.Marshal(&message.Request{Remove: &message.Remove{Caller: message.Caller{Identity: ada}, RID: out.RID, IfMatch: nil}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,8 +145,8 @@ func TestWhoHasLeftWritesNoMore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := d.nodes[other].forwarder.exchange(t.Context(), l, &message{[]cbor.RawMessage{raw}})
-		if !errors.Is(err, errNotLeader) {
+		got, err := d.nodes[other].forwarder.exchange(t.Context(), l, &message.Writes{Requests: []cbor.RawMessage{raw}})
+		if !errors.Is(err, message.ErrNotLeader) {
 			t.Errorf("it is answered %+v, %v", got, err)
 		}
 		if _, ok := d.nodes[leader].cfg.Index.Get(out.RID); !ok {
@@ -165,8 +166,8 @@ func TestALineThatComesTooLate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = d.nodes[other].forwarder.exchange(t.Context(), l, &message{})
-		if !errors.Is(err, errNotLeader) {
+		_, err = d.nodes[other].forwarder.exchange(t.Context(), l, &message.Writes{})
+		if !errors.Is(err, message.ErrNotLeader) {
 			t.Errorf("it is answered %v", err)
 		}
 	})

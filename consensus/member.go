@@ -3,11 +3,19 @@ package consensus
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	httpproblem "github.com/roster-mesh/roster/directory/problem"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/disk"
+	"github.com/roster-mesh/roster/consensus/message"
+	"github.com/roster-mesh/roster/consensus/raftlog"
 	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/consensus/transport"
 )
 
 // start starts everything, one thing after the other; shutdown stops it
@@ -18,8 +26,11 @@ func (s *Store) start() (err error) {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	log := raftLogger(s.log)
-	s.messenger.cluster = newCluster(s.cfg, s.log, s.group.known, s.peers.vouched)
+	log := raftlog.New(s.log)
+	s.messenger.cluster = transport.New(transport.Options{
+		Listener: s.cfg.Listener, Dial: s.cfg.Dial, ServerTLS: s.cfg.ServerTLS, ClientTLS: s.cfg.ClientTLS,
+		Log: s.log, Known: s.group.known, Vouched: s.peers.vouched,
+	})
 	if err := disk.CheckOwner(s.cfg.Dir, s.cfg.Node); err != nil {
 		return err
 	}
@@ -29,7 +40,7 @@ func (s *Store) start() (err error) {
 		Failed:       s.life.fail,
 		Slow:         s.cfg.Timing.SlowDisk,
 		Trailing:     s.cfg.Timing.SnapshotEvery,
-		LargestEntry: maxBatchBytes,
+		LargestEntry: state.MaxBatchBytes,
 		Leads:        s.group.isLeader,
 		Wrap:         s.cfg.faulty,
 	})
@@ -47,11 +58,9 @@ func (s *Store) start() (err error) {
 		return fmt.Errorf("begin with the configured members: %w", err)
 	}
 	config := s.raftConfig(log)
-	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: streams{s.messenger.cluster.raft, s.messenger.cluster}, MaxPool: 3, Timeout: 10 * s.cfg.Timing.Heartbeat, Logger: log.Named("transport"),
-	})
-	s.commits.transport = memberTransport{transport, s.group.address(), s.storage.disk.Ahead.Withhold, make(chan raft.RPC)}
-	s.life.loops.Go(func() { s.commits.transport.run(s.life.closing.Done()) })
+	s.commits.transport = transport.NewRaftTransport(s.messenger.cluster, s.group.address(), 10*s.cfg.Timing.Heartbeat,
+		log.Named("transport"), s.storage.disk.Ahead.Withhold)
+	s.life.loops.Go(func() { s.commits.transport.Run(s.life.closing.Done()) })
 	err = disk.Guard(func() (err error) {
 		s.group.raft, err = raft.NewRaft(config, machine{s.cfg, s.life, s.Replica, s.storage, s.proposer}, s.storage.disk.Logs, s.storage.disk.Votes, s.storage.disk.Snapshots, s.commits.transport)
 		return err
@@ -67,11 +76,11 @@ func (s *Store) start() (err error) {
 		default:
 			err = disk.AsDamage(err)
 		}
-		return errors.Join(fmt.Errorf("start raft: %w", err), transport.Close())
+		return errors.Join(fmt.Errorf("start raft: %w", err), s.commits.transport.Close())
 	}
 	s.group.running.Store(s.group.raft)
-	s.messenger.cluster.serve(s.handler(), s.joins.handler())
-	s.life.loops.Go(func() { s.group.candidacy(transport) })
+	s.messenger.cluster.Serve(s.handler(), s.joins.handler())
+	s.life.loops.Go(func() { s.group.candidacy(s.commits.transport) })
 	s.life.loops.Go(s.proposer.batchLoop)
 	for range maxMessages {
 		s.life.loops.Go(s.forwarder.carryLoop)
@@ -108,7 +117,7 @@ func (s *Store) shutdown() error {
 		down = s.group.raft.Shutdown()
 	}
 	if s.messenger.cluster != nil { // what Raft waits for at a member that does not answer ends with it
-		errs = append(errs, s.messenger.cluster.close())
+		errs = append(errs, s.messenger.cluster.Close())
 	} else {
 		errs = append(errs, s.cfg.Listener.Close())
 	}
@@ -157,4 +166,74 @@ func (s *Store) raftConfig(log hclog.Logger) *raft.Config {
 	c.ShutdownOnRemove = false // it is said, and its process ends when its operator ends it
 	c.Logger = log
 	return c
+}
+
+// handler serves what other members send. Nobody else is let in, and who is a
+// member no more gets no further answer over a connection that it still has.
+func (s *Store) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+presencePath, func(w http.ResponseWriter, r *http.Request) {
+		var word message.PresenceRequest
+		if !s.messenger.receive(w, r, s.group.raft.State() == raft.Leader, &word) {
+			return
+		}
+		from, _ := transport.PeerID(r.TLS)
+		s.clocks.presence.note(from, time.UnixMilli(word.Time), s.cfg.clock())
+		var a message.PresenceAnswer // of a leader that is not ready to lead, nobody learns how far the domain is
+		if s.group.leading.Load() {
+			at := s.Replica.Position()
+			a = message.PresenceAnswer{Epoch: at.Epoch, Revision: at.Revision}
+			if now, err := s.clocks.stamp(); err == nil {
+				a.Time = now
+			}
+			if s.Replica.Written().Wire > state.FirstVersion {
+				a.PresenceNext = state.NextPresence()
+			}
+		}
+		s.messenger.answer(w, &a)
+	})
+	mux.HandleFunc("POST "+readPath, func(w http.ResponseWriter, r *http.Request) {
+		if !s.messenger.receive(w, r, s.group.leading.Load(), &message.ReadRequest{}) {
+			return
+		}
+		at, err := s.reader.confirmed.join(r.Context())
+		if err != nil {
+			s.messenger.refuse(w, errMisdirected)
+			return
+		}
+		signal(s.proposer.batches.tell) // the reader waits for its member to be there
+		s.messenger.answer(w, &message.PresenceAnswer{Epoch: at.Epoch, Revision: at.Revision})
+	})
+	mux.HandleFunc("POST "+vouchPath, func(w http.ResponseWriter, r *http.Request) {
+		var word message.VouchRequest
+		if s.messenger.receive(w, r, true, &word) {
+			_, is := s.group.server(word.ID)
+			s.messenger.answer(w, &message.VouchAnswer{Member: is})
+		}
+	})
+	mux.HandleFunc("POST "+asidePath, func(w http.ResponseWriter, r *http.Request) {
+		var word message.Aside
+		if s.messenger.receive(w, r, s.group.leading.Load() && s.cfg.Aside != nil, &word) {
+			s.messenger.answer(w, &message.Aside{Text: s.cfg.Aside(word.Text)})
+		}
+	})
+	mux.HandleFunc("POST "+contactsPath, func(w http.ResponseWriter, r *http.Request) {
+		if s.messenger.receive(w, r, s.group.leading.Load(), &message.ContactsRequest{}) {
+			s.messenger.answer(w, s.peers.contacts())
+		}
+	})
+	mux.HandleFunc("POST "+restorePath, s.restorer.takeBackup)
+	mux.HandleFunc("POST "+termPath, func(w http.ResponseWriter, r *http.Request) {
+		if s.messenger.receive(w, r, true, &message.TermRequest{}) {
+			s.messenger.answer(w, &message.TermAnswer{Term: s.group.raft.CurrentTerm()})
+		}
+	})
+	routes := httpproblem.Routes(mux, s.cfg.API)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if id, ok := transport.PeerID(r.TLS); !ok || !s.messenger.cluster.IsMember(id) {
+			s.messenger.refuse(w, directory.Refuse(directory.Forbidden, "%w", transport.ErrNotMember))
+			return
+		}
+		routes.ServeHTTP(w, r)
+	})
 }

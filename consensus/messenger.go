@@ -9,10 +9,12 @@ import (
 	"net/http"
 	"net/http/httptrace"
 
-	httpproblem "github.com/roster-mesh/roster/directory/problem"
-
+	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/roster-mesh/roster/directory"
+
+	httpproblem "github.com/roster-mesh/roster/directory/problem"
 )
 
 // The routes of the server for members, and the bound of a body.
@@ -29,24 +31,24 @@ const (
 type messenger struct {
 	cfg     *Config
 	log     *slog.Logger
-	cluster *cluster
+	cluster *transport.Cluster
 }
 
-func (m *messenger) answer(w http.ResponseWriter, message wireMessage) {
-	data, err := m.writeMessage(message)
+func (m *messenger) answer(w http.ResponseWriter, reply message.Message) {
+	data, err := m.encode(reply)
 	if err != nil {
 		m.log.Error("encode an answer", "error", err)
 		m.refuse(w, err)
 		return
 	}
-	w.Header().Set("Content-Type", typeCBOR)
+	w.Header().Set("Content-Type", message.TypeCBOR)
 	_, _ = w.Write(data) // a member that has gone asks again
 }
 
 // post sends a message to a member and reads its answer. errNotLeader means that
 // the member has done nothing with it, OutcomeUnknown that it may have.
-func (m *messenger) post(ctx context.Context, to Member, path string, message, answer wireMessage) error {
-	body, err := m.writeMessage(message)
+func (m *messenger) post(ctx context.Context, to Member, path string, question, answer message.Message) error {
+	body, err := m.encode(question)
 	if err != nil {
 		return fmt.Errorf("encode a message: %w", err)
 	}
@@ -56,40 +58,40 @@ func (m *messenger) post(ctx context.Context, to Member, path string, message, a
 	if err != nil {
 		return fmt.Errorf("the address of member %s: %w", to.ID, err)
 	}
-	req.Header.Set("Content-Type", typeCBOR)
-	resp, err := m.cluster.client.Do(req)
+	req.Header.Set("Content-Type", message.TypeCBOR)
+	resp, err := m.cluster.Client().Do(req)
 	if err != nil {
 		if sent {
-			return unknown(err)
+			return message.Unknown(err)
 		}
-		return fmt.Errorf("%w: %w", errNotLeader, err)
+		return fmt.Errorf("%w: %w", message.ErrNotLeader, err)
 	}
 	defer resp.Body.Close()
 	switch resp.StatusCode {
 	case http.StatusOK:
-		data, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+		data, err := io.ReadAll(io.LimitReader(resp.Body, message.MaxBody))
 		if err == nil {
-			err = readMessage(data, answer)
+			err = message.Unmarshal(data, answer)
 		}
 		if err != nil {
-			return unknown(err)
+			return message.Unknown(err)
 		}
 		return nil
 	case http.StatusMisdirectedRequest:
-		return errNotLeader
+		return message.ErrNotLeader
 	}
-	return fmt.Errorf("%w: member %s answered %s", errNotLeader, to.ID, resp.Status)
+	return fmt.Errorf("%w: member %s answered %s", message.ErrNotLeader, to.ID, resp.Status)
 }
 
 // receive reads a message, where this member leads.
-func (m *messenger) receive(w http.ResponseWriter, r *http.Request, leads bool, message wireMessage) bool {
+func (m *messenger) receive(w http.ResponseWriter, r *http.Request, leads bool, question message.Message) bool {
 	if !leads {
 		m.refuse(w, errMisdirected)
 		return false
 	}
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, message.MaxBody))
 	if err == nil {
-		err = readMessage(data, message)
+		err = message.Unmarshal(data, question)
 	}
 	if err != nil {
 		m.refuse(w, directory.Refuse(directory.BadRequest, "this is not a message between members: %w", err))
@@ -101,9 +103,9 @@ func (m *messenger) receive(w http.ResponseWriter, r *http.Request, leads bool, 
 // refuse answers another member with err's problem.
 func (m *messenger) refuse(w http.ResponseWriter, err error) { httpproblem.Write(w, m.cfg.API, err) }
 
-// writeMessage encodes a message to a member, or its answer.
-func (m *messenger) writeMessage(message wireMessage) ([]byte, error) {
-	data, err := state.Marshal(message)
+// encode encodes a message to a member, or its answer.
+func (m *messenger) encode(sent message.Message) ([]byte, error) {
+	data, err := state.Marshal(sent)
 	if err == nil && m.cfg.sent != nil {
 		data = m.cfg.sent(data)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -27,7 +28,7 @@ type operator struct {
 	negotiator *negotiator
 }
 
-func (o *operator) admit(ctx context.Context, ordered *order) (directory.Outcome, error) {
+func (o *operator) admit(ctx context.Context, ordered *message.Order) (directory.Outcome, error) {
 	c := &state.Admission{ID: ordered.ID}
 	o.replica.mu.RLock()
 	_, known := o.replica.state.Members().Admitted(ordered.ID)
@@ -37,9 +38,9 @@ func (o *operator) admit(ctx context.Context, ordered *order) (directory.Outcome
 	switch {
 	case ordered.ID.TrustDomain() != o.cfg.Domain || ordered.ID.Path() == "":
 		return directory.Outcome{}, directory.Refuse(directory.BadRequest, "%q is no node of %s", ordered.ID, o.cfg.Domain.Name())
-	case ordered.Verb == verbWithdraw && !known:
+	case ordered.Verb == message.WithdrawAdmission && !known:
 		return directory.Outcome{}, directory.Refuse(directory.NotFound, "%s is not admitted", ordered.ID)
-	case ordered.Verb == verbWithdraw:
+	case ordered.Verb == message.WithdrawAdmission:
 	case is:
 		return directory.Outcome{}, directory.Refuse(directory.Conflict, "%s is a member already", ordered.ID)
 	case full != nil:
@@ -60,7 +61,7 @@ func (o *operator) expel(id spiffeid.ID) error {
 		if err := o.handOver(spiffeid.ID{}); err != nil {
 			return err
 		}
-		return errNotLeader
+		return message.ErrNotLeader
 	}
 	if err := proposed(o.group.raft.RemoveServer(raft.ServerID(id.String()), 0, enqueueTimeout).Error()); err != nil {
 		return err
@@ -118,13 +119,13 @@ func (o *operator) handOver(to spiffeid.ID) error {
 }
 
 // obey does an order as the leader.
-func (o *operator) handle(ctx context.Context, ordered *order) (directory.Outcome, error) {
+func (o *operator) handle(ctx context.Context, ordered *message.Order) (directory.Outcome, error) {
 	switch ordered.Verb {
-	case verbTransfer:
+	case message.TransferLeadership:
 		return directory.Outcome{Position: o.replica.Position()}, o.handOver(ordered.ID)
-	case verbRemove:
+	case message.RemoveMember:
 		return directory.Outcome{Position: o.replica.Position()}, o.expel(ordered.ID)
-	case verbAdmit, verbWithdraw:
+	case message.AdmitNode, message.WithdrawAdmission:
 		return o.admit(ctx, ordered)
 	}
 	return directory.Outcome{}, directory.Refuse(directory.BadRequest, "the order %.40q is none that this release knows", ordered.Verb)
@@ -201,7 +202,7 @@ func (o *operator) tendLoop() {
 		case <-o.life.closing.Done():
 			return
 		}
-		o.messenger.cluster.evict()
+		o.messenger.cluster.Evict()
 		switch {
 		case !o.group.leading.Load():
 			led = time.Time{}

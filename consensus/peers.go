@@ -4,7 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -27,8 +29,8 @@ func (p *peers) AskLeader(ctx context.Context, question []byte) ([]byte, error) 
 	if !ok || leader.ID == p.cfg.Node {
 		return nil, directory.Refuse(directory.Unavailable, "no other member leads")
 	}
-	var answer asideWord
-	if err := p.messenger.post(ctx, leader, asidePath, &asideWord{question}, &answer); err != nil {
+	var answer message.Aside
+	if err := p.messenger.post(ctx, leader, asidePath, &message.Aside{Text: question}, &answer); err != nil {
 		return nil, directory.Refuse(directory.Unavailable, "the leader does not answer: %w", err)
 	}
 	return answer.Text, nil
@@ -51,8 +53,8 @@ func (p *peers) Contacts() []RaftPeer {
 	}
 	ctx, cancel := context.WithTimeout(p.life.closing, p.cfg.Timing.Heartbeat)
 	defer cancel()
-	var a contactsAnswer
-	if err := p.messenger.post(ctx, leader, contactsPath, &contactsWord{}, &a); err != nil {
+	var a message.ContactsAnswer
+	if err := p.messenger.post(ctx, leader, contactsPath, &message.ContactsRequest{}, &a); err != nil {
 		return peers
 	}
 	for i := range peers {
@@ -105,8 +107,8 @@ func (p *peers) Siblings() []string {
 }
 
 // contacts is what a leader answers, by its own count of time: clocks differ.
-func (p *peers) contacts() *contactsAnswer {
-	a := &contactsAnswer{Silent: map[spiffeid.ID]int64{}}
+func (p *peers) contacts() *message.ContactsAnswer {
+	a := &message.ContactsAnswer{Silent: map[spiffeid.ID]int64{}}
 	for _, m := range p.group.servers() {
 		if at := p.clocks.presence.lastHeard(m.ID); !at.IsZero() {
 			a.Silent[m.ID] = max(0, p.cfg.clock().Sub(at).Milliseconds())
@@ -126,7 +128,7 @@ func (p *peers) said() map[spiffeid.ID]state.Member {
 // vouched asks the members that this one knows whether id is one of them too. One
 // that says so is enough: it is a member, and could lead us anywhere.
 func (p *peers) vouched(ctx context.Context, id spiffeid.ID) bool {
-	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout/2)
+	ctx, cancel := context.WithTimeout(ctx, transport.HandshakeTimeout/2)
 	defer cancel()
 	var others []server
 	for _, m := range p.group.servers() {
@@ -137,8 +139,8 @@ func (p *peers) vouched(ctx context.Context, id spiffeid.ID) bool {
 	answers := make(chan bool, len(others))
 	for _, m := range others {
 		p.life.loops.Go(func() {
-			var a vouchAnswer
-			answers <- p.messenger.post(ctx, m.Member, vouchPath, &vouchWord{id}, &a) == nil && a.Member
+			var a message.VouchAnswer
+			answers <- p.messenger.post(ctx, m.Member, vouchPath, &message.VouchRequest{ID: id}, &a) == nil && a.Member
 		})
 	}
 	for range others {

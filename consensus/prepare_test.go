@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
@@ -31,7 +32,7 @@ func TestADamagedDocumentFromAFollower(t *testing.T) {
 	cfg := &Config{Domain: alpha, clock: func() time.Time { return time.UnixMilli(genesis) }}
 	p := &preparer{cfg: cfg, replica: newReplica(cfg, newLifecycle(nil))}
 	resting := directory.LoadDocument(directory.KindAD, weighty(1)).AtRest().Resting()
-	_, err := p.prepareRegister(&registerRequest{Agent: "translator", Kind: directory.KindAD, Document: resting[:len(resting)-3]})
+	_, err := p.prepareRegister(&message.Register{Agent: "translator", Kind: directory.KindAD, Document: resting[:len(resting)-3]})
 	if directory.ProblemOf(err) != directory.BadRequest {
 		t.Error(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/kinds"
@@ -72,7 +73,7 @@ func (p *preparer) grantLifetime(asked uint32) uint32 { return min(asked, p.cfg.
 // judgedNow refuses what a policy has permitted that is in force no more. It is asked
 // when the command has its grants, and apply takes it only with grants of the policy
 // that is in force then.
-func (p *preparer) judgedNow(c caller) error {
+func (p *preparer) judgedNow(c message.Caller) error {
 	p.replica.mu.RLock()
 	defer p.replica.mu.RUnlock()
 	if c.Judged != nil && *c.Judged != policyVersion(p.replica.state) {
@@ -81,7 +82,7 @@ func (p *preparer) judgedNow(c caller) error {
 	return nil
 }
 
-func (p *preparer) prepare(req *request) (*state.Command, error) {
+func (p *preparer) prepare(req *message.Request) (*state.Command, error) {
 	switch {
 	case req.Register != nil:
 		return p.prepareRegister(req.Register)
@@ -122,15 +123,15 @@ func (p *preparer) prepare(req *request) (*state.Command, error) {
 }
 
 // command makes what is proposed of a request.
-func (p *preparer) prepareFor(req *request) (*state.Command, error) {
+func (p *preparer) prepareFor(req *message.Request) (*state.Command, error) {
 	c, err := p.prepare(req)
 	if err == nil {
-		err = p.judgedNow(req.by())
+		err = p.judgedNow(req.Caller())
 	}
 	if err != nil {
 		return nil, err
 	}
-	c.Spend = req.spend()
+	c.Spend = req.Proof()
 	return c, nil
 }
 
@@ -142,7 +143,7 @@ func (p *preparer) prepareKey(c *state.Attest) (*state.Command, error) {
 	return &state.Command{Attest: c}, p.replica.state.Keys().CheckAttest(c)
 }
 
-func (p *preparer) prepareRegister(r *registerRequest) (*state.Command, error) {
+func (p *preparer) prepareRegister(r *message.Register) (*state.Command, error) {
 	now := p.cfg.clock().UnixMilli()
 	c := &state.Register{
 		Format: p.replica.statementFormat(), RID: newRID(now), Salt: newSalt(),
@@ -200,7 +201,7 @@ func (p *preparer) prepareRegister(r *registerRequest) (*state.Command, error) {
 }
 
 // prepareRenew makes the command. Lifetimes are granted up to the maximum.
-func (p *preparer) prepareRenew(r *renewRequest) (*state.Command, error) {
+func (p *preparer) prepareRenew(r *message.Renew) (*state.Command, error) {
 	if err := r.Renewals.Check(); err != nil {
 		return nil, err
 	}
@@ -211,7 +212,7 @@ func (p *preparer) prepareRenew(r *renewRequest) (*state.Command, error) {
 	return &state.Command{Renew: &state.Renew{Caller: r.Caller.Identity, Commissioning: r.Caller.Commissioning, Renewals: granted}}, nil
 }
 
-func (p *preparer) prepareTransfer(r *transferRequest) (*state.Command, error) {
+func (p *preparer) prepareTransfer(r *message.Transfer) (*state.Command, error) {
 	p.replica.mu.RLock()
 	reg, err := p.replica.state.Registrations().Owned(r.RID, r.Caller.Identity, r.Any, r.IfMatch)
 	p.replica.mu.RUnlock()
@@ -240,7 +241,7 @@ func (p *preparer) prepareTransfer(r *transferRequest) (*state.Command, error) {
 
 // prepareUpdate merges a patch, if there is one, with the document as it is; the
 // command holds only as long as that is so.
-func (p *preparer) prepareUpdate(r *refreshRequest) (*state.Command, error) {
+func (p *preparer) prepareUpdate(r *message.Refresh) (*state.Command, error) {
 	p.replica.mu.RLock()
 	reg, err := p.replica.state.Registrations().Owned(r.RID, r.Caller.Identity, r.Caller.Commissioning, r.IfMatch)
 	p.replica.mu.RUnlock()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 )
@@ -18,9 +19,8 @@ import (
 // each of which costs every member a message, a wait for its disk and two turns of Raft:
 // with four, 16 writers at a time cost an eighth more and got no more done.
 const (
-	maxWaiting    = 4096
-	maxBatch      = 256
-	maxBatchBytes = 512 << 10
+	maxWaiting = 4096
+	maxBatch   = 256
 )
 
 // A proposer puts commands into the log, as the leader.
@@ -74,7 +74,7 @@ func (p *proposer) enter(group []*proposal) {
 	if err := proposed(future.Error()); err != nil {
 		f.answer(nil, err)
 	} else if err, is := future.Response().(error); is {
-		f.answer(nil, unknown(err))
+		f.answer(nil, message.Unknown(err))
 	}
 }
 
@@ -93,7 +93,7 @@ func (p *proposer) outcome(ctx context.Context, waiting *proposal) (directory.Ou
 	case r := <-waiting.done:
 		return r.Outcome, r.Err
 	default:
-		return directory.Outcome{}, unknown(context.Cause(ctx))
+		return directory.Outcome{}, message.Unknown(context.Cause(ctx))
 	}
 }
 
@@ -132,7 +132,7 @@ func (p *proposer) submit(ctx context.Context, c *state.Command) (*proposal, err
 	case p.batches.fits(waiting) <- waiting:
 		return waiting, nil
 	case <-p.life.closing.Done():
-		return nil, errNotLeader
+		return nil, message.ErrNotLeader
 	case <-ctx.Done():
 		return nil, tooBusy(ctx)
 	}
@@ -180,13 +180,13 @@ func (b *batcher) fits(p *proposal) chan<- *proposal {
 // room for more changes, within bounds.
 func (b *batcher) gather(first *proposal) (group []*proposal) {
 	size, changes := 0, 0
-	for p := first; p != nil; p = nextOf(b.queue, b.lists, changes < maxChanges) {
+	for p := first; p != nil; p = nextOf(b.queue, b.lists, changes < message.MaxChanges) {
 		if p.taken.CompareAndSwap(false, true) {
 			group = append(group, p)
 			size += len(p.command)
 			changes += p.weight
 		}
-		if len(group) == maxBatch || size >= maxBatchBytes {
+		if len(group) == maxBatch || size >= state.MaxBatchBytes {
 			break
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -62,8 +63,8 @@ func (r *reader) askLeader() (directory.Position, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.life.closing, r.cfg.Timing.Heartbeat)
 	defer cancel()
-	var a presenceAnswer
-	err := r.messenger.post(ctx, leader, readPath, &readWord{}, &a)
+	var a message.PresenceAnswer
+	err := r.messenger.post(ctx, leader, readPath, &message.ReadRequest{}, &a)
 	return directory.Position{Epoch: a.Epoch, Revision: a.Revision}, err
 }
 
@@ -100,7 +101,7 @@ func (r *reader) barrier() error {
 		return err
 	}
 	if r.group.raft.CurrentTerm() != term {
-		return errNotLeader
+		return message.ErrNotLeader
 	}
 	r.replica.progress.raise(last)
 	r.replica.progress.term.Store(term)
@@ -117,7 +118,7 @@ func (r *reader) barrier() error {
 func (r *reader) confirm() (directory.Position, error) {
 	term := r.replica.progress.term.Load()
 	if !r.group.leading.Load() || r.group.raft.CurrentTerm() != term {
-		return directory.Position{}, errNotLeader
+		return directory.Position{}, message.ErrNotLeader
 	}
 	index := r.group.raft.CommitIndex()
 	ctx, cancel := context.WithTimeout(r.life.closing, r.cfg.Timing.Heartbeat)
@@ -126,7 +127,7 @@ func (r *reader) confirm() (directory.Position, error) {
 		return directory.Position{}, err
 	}
 	if r.group.raft.CurrentTerm() != term {
-		return directory.Position{}, errNotLeader
+		return directory.Position{}, message.ErrNotLeader
 	}
 	if err := r.awaitIndex(ctx, index); err != nil {
 		return directory.Position{}, err
@@ -157,8 +158,8 @@ func (r *reader) inTerm(ctx context.Context, gate chan struct{}, m Member, term 
 	defer func() { <-gate }()
 	own, cancel := context.WithTimeout(r.life.closing, r.cfg.Timing.Heartbeat)
 	defer cancel()
-	var a termAnswer
-	return r.messenger.post(own, m, termPath, &termWord{term}, &a) == nil && a.Term == term
+	var a message.TermAnswer
+	return r.messenger.post(own, m, termPath, &message.TermRequest{Term: term}, &a) == nil && a.Term == term
 }
 
 // poll returns nil once a majority of the voters has said, asked from now on,
@@ -249,7 +250,7 @@ func (q *shared) join(ctx context.Context) (directory.Position, error) {
 	case <-ctx.Done():
 		return directory.Position{}, ctx.Err()
 	case <-q.closing:
-		return directory.Position{}, errNotLeader
+		return directory.Position{}, message.ErrNotLeader
 	}
 }
 

@@ -35,9 +35,9 @@ func TestTheClusterListenerRefusesByAProblem(t *testing.T) {
 			{leader, "GET", readPath, "", httpproblem.MethodNotAllowed},
 			{leader, "POST", "/nothing", "", directory.NotFound},
 		} {
-			asker := follower.messenger.cluster.client
+			asker := follower.messenger.cluster.Client()
 			if c.to == follower {
-				asker = leader.messenger.cluster.client
+				asker = leader.messenger.cluster.Client()
 			}
 			url := "https://" + c.to.group.self().Address + c.path
 			r, err := http.NewRequestWithContext(t.Context(), c.method, url, strings.NewReader(c.body))

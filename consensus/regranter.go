@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/kinds"
@@ -80,7 +81,7 @@ func (r *regranter) regrantAll(ctx context.Context) {
 		return
 	}
 	r.log.Info("grants are not all decided anew", "error", err) // that is for the next leader, or tried again
-	if errors.Is(err, errNotLeader) {
+	if errors.Is(err, message.ErrNotLeader) {
 		select {
 		case <-time.After(regrantPause): // a leader writes nothing until it knows its clock to be right
 		case <-ctx.Done():

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/backup"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
@@ -309,11 +309,6 @@ func (r *readProgress) raise(index uint64) {
 	}
 }
 
-// processors lets a snapshot be decoded on all processors.
-func processors() state.Parallel {
-	return state.Parallel{Run: func(task func()) { go task() }, Ahead: 2 * runtime.GOMAXPROCS(0)}
-}
-
 // A machine is the replica as the Raft library sees it.
 type machine struct {
 	cfg      *Config
@@ -387,7 +382,7 @@ func (m machine) Restore(r io.ReadCloser) error {
 
 // readSnapshot reads a snapshot that this release can go on with.
 func (m machine) readSnapshot(r io.Reader) (*state.State, error) {
-	next, header, err := state.Read(r, m.cfg.Domain, m.cfg.Index, processors())
+	next, header, err := state.Read(r, m.cfg.Domain, m.cfg.Index, backup.Processors())
 	if err != nil {
 		return nil, err
 	}

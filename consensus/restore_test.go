@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/roster-mesh/roster/consensus/backup"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
@@ -32,9 +33,9 @@ func (d *domain) backup(i int) []byte {
 	return b.Bytes()
 }
 
-func inspect(t testing.TB, b []byte) *Backup {
+func inspect(t testing.TB, b []byte) *backup.Backup {
 	t.Helper()
-	info, err := InspectBackup(bytes.NewReader(b))
+	info, err := backup.Inspect(bytes.NewReader(b))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,7 +325,7 @@ func TestWhatIsNotRestored(t *testing.T) {
 		}
 		var foreign bytes.Buffer
 		other := began(t, beta, before.Epoch+1)
-		if err := writeBackup(&foreign, backupHeader{backupVersion, must(alphaNode("n0")), 1}, other.Snapshot()); err != nil {
+		if err := backup.Write(&foreign, backup.Header{Version: backup.Version, Node: must(alphaNode("n0")), Taken: 1}, other.Snapshot()); err != nil {
 			t.Fatal(err)
 		}
 		err := try(foreign.Bytes())
@@ -334,7 +335,7 @@ func TestWhatIsNotRestored(t *testing.T) {
 		}
 		other = began(t, alpha, uint64(time.Now().Unix()+3600))
 		foreign.Reset()
-		if err := writeBackup(&foreign, backupHeader{backupVersion, must(alphaNode("n0")), 1}, other.Snapshot()); err != nil {
+		if err := backup.Write(&foreign, backup.Header{Version: backup.Version, Node: must(alphaNode("n0")), Taken: 1}, other.Snapshot()); err != nil {
 			t.Fatal(err)
 		}
 		problem(t, try(foreign.Bytes()), directory.Conflict)
@@ -402,8 +403,8 @@ func TestABackupFillsANewDomain(t *testing.T) {
 // No secret is in what a backup says of itself, and its registrations' salts are
 // in the file, which is why it is for its owner alone.
 func TestABackupOfNothing(t *testing.T) {
-	for _, b := range [][]byte{nil, []byte(backupMark), []byte("x"), bytes.Repeat([]byte{0}, 100)} {
-		if _, err := InspectBackup(bytes.NewReader(b)); err == nil {
+	for _, b := range [][]byte{nil, []byte(backup.Mark), []byte("x"), bytes.Repeat([]byte{0}, 100)} {
+		if _, err := backup.Inspect(bytes.NewReader(b)); err == nil {
 			t.Errorf("%q is taken for a backup", b)
 		}
 	}
@@ -414,8 +415,8 @@ func TestABackupOfNothing(t *testing.T) {
 func TestABackupIsInspectedAsAStream(t *testing.T) {
 	s := kept(t)
 	var file bytes.Buffer
-	header := backupHeader{backupVersion, must(alphaNode("n0")), 1}
-	if err := writeBackup(&file, header, s.Snapshot()); err != nil {
+	header := backup.Header{Version: backup.Version, Node: must(alphaNode("n0")), Taken: 1}
+	if err := backup.Write(&file, header, s.Snapshot()); err != nil {
 		t.Fatal(err)
 	}
 	whole := file.Bytes()
@@ -426,7 +427,7 @@ func TestABackupIsInspectedAsAStream(t *testing.T) {
 	for name, wrap := range map[string]func(io.Reader) io.Reader{
 		"byte by byte": iotest.OneByteReader, "halves": iotest.HalfReader, "data with the end": iotest.DataErrReader,
 	} {
-		got, err := InspectBackup(wrap(bytes.NewReader(whole)))
+		got, err := backup.Inspect(wrap(bytes.NewReader(whole)))
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
@@ -435,16 +436,16 @@ func TestABackupIsInspectedAsAStream(t *testing.T) {
 	for i := range whole {
 		mutant := bytes.Clone(whole)
 		mutant[i] ^= 0x20
-		if info, err := InspectBackup(bytes.NewReader(mutant)); !errors.Is(err, ErrBackup) || info != nil {
+		if info, err := backup.Inspect(bytes.NewReader(mutant)); !errors.Is(err, backup.ErrUnusable) || info != nil {
 			t.Fatalf("byte %d changed: %+v, %v", i, info, err)
 		}
-		if info, err := InspectBackup(bytes.NewReader(whole[:i])); !errors.Is(err, ErrBackup) || info != nil {
+		if info, err := backup.Inspect(bytes.NewReader(whole[:i])); !errors.Is(err, backup.ErrUnusable) || info != nil {
 			t.Fatalf("cut to %d bytes: %+v, %v", i, info, err)
 		}
 	}
 	broken := errors.New("the disk is gone")
 	unreadable := io.MultiReader(bytes.NewReader(whole[:100]), iotest.ErrReader(broken))
-	if _, err := InspectBackup(unreadable); !errors.Is(err, broken) || errors.Is(err, ErrBackup) {
+	if _, err := backup.Inspect(unreadable); !errors.Is(err, broken) || errors.Is(err, backup.ErrUnusable) {
 		t.Errorf("a reader that fails: %v", err)
 	}
 }
@@ -452,18 +453,18 @@ func TestABackupIsInspectedAsAStream(t *testing.T) {
 func FuzzInspectBackup(f *testing.F) {
 	s := kept(f)
 	var b bytes.Buffer
-	if err := writeBackup(&b, backupHeader{backupVersion, must(alphaNode("n0")), 1}, s.Snapshot()); err != nil {
+	if err := backup.Write(&b, backup.Header{Version: backup.Version, Node: must(alphaNode("n0")), Taken: 1}, s.Snapshot()); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b.Bytes()[:b.Len()-32])
 	f.Fuzz(func(t *testing.T, body []byte) {
 		sum := directory.HashOf(body)
 		file := append(bytes.Clone(body), sum[:]...)
-		info, err := InspectBackup(bytes.NewReader(file))
+		info, err := backup.Inspect(bytes.NewReader(file))
 		if err == nil && info.Domain.IsZero() {
 			t.Error("a backup of no domain")
 		}
-		if _, items, err := openBackup(bytes.NewReader(file), int64(len(file))); err == nil {
+		if _, items, err := backup.Open(bytes.NewReader(file), int64(len(file))); err == nil {
 			_, _ = readSnapshot(items, alpha, index.New())
 		}
 	})
@@ -530,7 +531,7 @@ func kept(t testing.TB) *state.State {
 }
 
 // lastReason is what a restore says of the backup that it restores.
-func lastReason(t testing.TB, b *Backup) string {
+func lastReason(t testing.TB, b *backup.Backup) string {
 	t.Helper()
 	return fmt.Sprintf("restore of a backup that %s took at %s at position %s of alpha.test, ledger size %d, root %s",
 		b.Node, b.Taken.UTC().Format(time.RFC3339), b.Position, b.LedgerSize, b.LedgerRoot)

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/backup"
+	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 )
@@ -46,7 +48,7 @@ func (r *restorer) Backup(ctx context.Context, w io.Writer) error {
 	if sealed != "" { // since
 		return errSealed
 	}
-	return writeBackup(w, backupHeader{backupVersion, r.cfg.Node, r.cfg.clock().Unix()}, sn)
+	return backup.Write(w, backup.Header{Version: backup.Version, Node: r.cfg.Node, Taken: r.cfg.clock().Unix()}, sn)
 }
 
 // Restore puts a backup's registrations in the place of the domain's, on all
@@ -59,13 +61,13 @@ func (r *restorer) Backup(ctx context.Context, w io.Writer) error {
 // It is refused where the backup is another domain's, or older than the domain or of a
 // later epoch and o.Force is not set. Errors are *directory.Error; after OutcomeUnknown the domain
 // is either as before or restored, and its epoch tells which.
-func (r *restorer) Restore(ctx context.Context, backup io.Reader, o RestoreOptions) (Restored, error) {
+func (r *restorer) Restore(ctx context.Context, backup io.Reader, o RestoreOptions) (message.Restored, error) {
 	if len(o.Reason) > maxReason {
-		return Restored{}, directory.Refuse(directory.BadRequest, "the reason has %d bytes; at most %d are allowed", len(o.Reason), maxReason)
+		return message.Restored{}, directory.Refuse(directory.BadRequest, "the reason has %d bytes; at most %d are allowed", len(o.Reason), maxReason)
 	}
 	file, size, err := r.spool(backup)
 	if err != nil {
-		return Restored{}, err
+		return message.Restored{}, err
 	}
 	defer discard(file)
 	if r.group.leading.Load() {
@@ -73,7 +75,7 @@ func (r *restorer) Restore(ctx context.Context, backup io.Reader, o RestoreOptio
 	}
 	leader, ok := r.group.leader()
 	if !ok || leader.ID == r.cfg.Node {
-		return Restored{}, directory.Refuse(directory.Unavailable, "the domain has no leader in reach; nothing was changed: try again: %w", errNoLeader)
+		return message.Restored{}, directory.Refuse(directory.Unavailable, "the domain has no leader in reach; nothing was changed: try again: %w", errNoLeader)
 	}
 	return r.sendBackup(ctx, leader, file, size, o)
 }
@@ -136,7 +138,7 @@ func (r *restorer) quiesce(ctx context.Context) (release func(), err error) {
 	}
 	err = r.group.raft.Barrier(enqueueTimeout).Error()
 	if err == nil && !r.group.leading.Load() {
-		err = errNotLeader
+		err = message.ErrNotLeader
 	}
 	if err != nil {
 		release()
@@ -146,16 +148,16 @@ func (r *restorer) quiesce(ctx context.Context) (release func(), err error) {
 }
 
 // restore is Restore, as the leader.
-func (r *restorer) restore(ctx context.Context, file *os.File, size int64, o RestoreOptions) (done Restored, err error) {
+func (r *restorer) restore(ctx context.Context, file *os.File, size int64, o RestoreOptions) (done message.Restored, err error) {
 	if !r.restores.TryLock() {
 		return done, directory.Refuse(directory.Conflict, "another restore is under way")
 	}
 	defer r.restores.Unlock()
-	top, items, err := openBackup(file, size)
+	top, items, err := backup.Open(file, size)
 	if err != nil {
 		return done, directory.Refuse(directory.BadRequest, "%w", err)
 	}
-	old, h, err := state.Read(items, r.cfg.Domain, nil, processors())
+	old, h, err := state.Read(items, r.cfg.Domain, nil, backup.Processors())
 	switch {
 	case h.Domain != "" && h.Domain != r.cfg.Domain.Name():
 		return done, directory.Refuse(directory.Conflict, "the backup is of %s; this is %s", h.Domain, r.cfg.Domain.Name())
@@ -173,7 +175,7 @@ func (r *restorer) restore(ctx context.Context, file *os.File, size int64, o Res
 	if err := r.mayRestore(live, old, o); err != nil {
 		return done, err
 	}
-	done = Restored{Backup: old.History().Position(), Before: live.History().Position(), Registrations: old.Registrations().Len()}
+	done = message.Restored{Backup: old.History().Position(), Before: live.History().Position(), Registrations: old.Registrations().Len()}
 	ledgerSize, ledgerRoot := old.History().Ledger()
 	reason := fmt.Sprintf("restore of a backup that %s took at %s at position %s of %s, ledger size %d, root %s",
 		top.Node, time.Unix(top.Taken, 0).UTC().Format(time.RFC3339), old.History().Position(), r.cfg.Domain.Name(), ledgerSize, ledgerRoot)
@@ -199,7 +201,7 @@ func (r *restorer) restore(ctx context.Context, file *os.File, size int64, o Res
 }
 
 // sendBackup hands a backup to the leader.
-func (r *restorer) sendBackup(ctx context.Context, leader Member, file *os.File, size int64, o RestoreOptions) (done Restored, err error) {
+func (r *restorer) sendBackup(ctx context.Context, leader Member, file *os.File, size int64, o RestoreOptions) (done message.Restored, err error) {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return done, err
 	}
@@ -209,7 +211,7 @@ func (r *restorer) sendBackup(ctx context.Context, leader Member, file *os.File,
 		return done, err
 	}
 	req.ContentLength = size
-	resp, err := r.messenger.cluster.client.Do(req)
+	resp, err := r.messenger.cluster.Client().Do(req)
 	if err != nil {
 		return done, restoreUnknown(err)
 	}
@@ -217,10 +219,10 @@ func (r *restorer) sendBackup(ctx context.Context, leader Member, file *os.File,
 	if resp.StatusCode == http.StatusMisdirectedRequest {
 		return done, directory.Refuse(directory.Unavailable, "the leader has changed; nothing was changed otherwise: try again")
 	}
-	var a restoreAnswer
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	var a message.RestoreAnswer
+	data, err := io.ReadAll(io.LimitReader(resp.Body, message.MaxBody))
 	if err == nil {
-		err = readMessage(data, &a)
+		err = message.Unmarshal(data, &a)
 	}
 	switch {
 	case err != nil:
@@ -256,7 +258,7 @@ func (r *restorer) takeBackup(w http.ResponseWriter, req *http.Request) {
 		r.messenger.refuse(w, errMisdirected)
 		return
 	}
-	var a restoreAnswer
+	var a message.RestoreAnswer
 	file, size, err := r.spool(req.Body)
 	if err == nil {
 		defer discard(file)
@@ -264,7 +266,7 @@ func (r *restorer) takeBackup(w http.ResponseWriter, req *http.Request) {
 		a.Done, err = r.restore(req.Context(), file, size, o)
 	}
 	if err != nil {
-		refusal := replyOf(directory.Outcome{}, err)
+		refusal := message.ReplyOf(directory.Outcome{}, err)
 		a.Problem, a.Detail = refusal.Problem, refusal.Detail
 	}
 	r.messenger.answer(w, &a)
@@ -274,14 +276,6 @@ func (r *restorer) takeBackup(w http.ResponseWriter, req *http.Request) {
 type RestoreOptions struct {
 	Force  bool   // also where the domain is at a later position than the backup
 	Reason string // for the ledger; at most 200 bytes
-}
-
-// Restored is what a restore did.
-type Restored struct {
-	Backup        directory.Position `cbor:"1,keyasint"` // that was restored
-	Before        directory.Position `cbor:"2,keyasint"` // where the domain was
-	Now           directory.Position `cbor:"3,keyasint"` // where it is: in a new epoch
-	Registrations int                `cbor:"4,keyasint"`
 }
 
 const (
@@ -305,11 +299,3 @@ func dropSpools(dir string) {
 		_ = os.Remove(path)
 	}
 }
-
-type restoreAnswer struct {
-	Done    Restored          `cbor:"1,keyasint"`
-	Problem directory.Problem `cbor:"2,keyasint,omitempty"`
-	Detail  string            `cbor:"3,keyasint,omitempty"`
-}
-
-func (*restoreAnswer) onWire() {}

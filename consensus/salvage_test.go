@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"github.com/roster-mesh/roster/consensus/backup"
 )
 
 // Three of five disks are lost. Either of the two that are left has all that was
@@ -45,7 +46,7 @@ func TestADomainThatLostItsMajorityIsSalvaged(t *testing.T) {
 				dir := filepath.Join(d.dir, fmt.Sprint(left))
 				before := sumsOf(t, dir)
 				var file bytes.Buffer
-				end, err := Salvage(dir, alpha, &file)
+				end, err := backup.Salvage(dir, alpha, &file)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -120,7 +121,7 @@ func TestAnOldSnapshotIsNotSalvagedForANewOne(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !logged { // as of a member that was sent the snapshot
-				stopped, err := openStopped(dir)
+				stopped, err := backup.OpenStopped(dir)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -131,7 +132,7 @@ func TestAnOldSnapshotIsNotSalvagedForANewOne(t *testing.T) {
 				}
 			}
 			var file bytes.Buffer
-			_, err := Salvage(dir, alpha, &file)
+			_, err := backup.Salvage(dir, alpha, &file)
 			switch {
 			case !logged && (!errors.Is(err, ErrDamaged) || file.Len() > 0):
 				t.Errorf("%v, and %d bytes are written, of a snapshot that is not the newest", err, file.Len())
@@ -155,16 +156,16 @@ func TestWhatCannotBeSalvaged(t *testing.T) {
 		d.close()
 		dir := filepath.Join(d.dir, "0")
 		var file bytes.Buffer
-		if _, err := Salvage(t.TempDir(), alpha, &file); err == nil || !strings.Contains(err.Error(), "no node's") {
+		if _, err := backup.Salvage(t.TempDir(), alpha, &file); err == nil || !strings.Contains(err.Error(), "no node's") {
 			t.Errorf("of an empty directory: %v", err)
 		}
-		if _, err := Salvage(dir, beta, &file); err == nil || !strings.Contains(err.Error(), "no node of beta.test") {
+		if _, err := backup.Salvage(dir, beta, &file); err == nil || !strings.Contains(err.Error(), "no node of beta.test") {
 			t.Errorf("as another domain's: %v", err)
 		}
 		if err := os.RemoveAll(filepath.Join(dir, "log")); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Salvage(dir, alpha, &file); !errors.Is(err, ErrDamaged) {
+		if _, err := backup.Salvage(dir, alpha, &file); !errors.Is(err, ErrDamaged) {
 			t.Errorf("without its log: %v", err)
 		}
 		if file.Len() > 0 {

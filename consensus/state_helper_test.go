@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
-
+	"github.com/roster-mesh/roster/consensus/backup"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 // genesis is a committed time: 2026-11-01, in Unix milliseconds.
@@ -72,7 +72,7 @@ func freeze(t testing.TB, s *state.State) []byte {
 }
 
 func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *index.Index) (*state.State, error) {
-	s, _, err := state.Read(r, domain, index, processors())
+	s, _, err := state.Read(r, domain, index, backup.Processors())
 
 	return s, err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/disk"
+	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
@@ -89,38 +90,38 @@ func (s *Store) Close() error { return s.closed() }
 // Unavailable where nothing was changed, OutcomeUnknown where it may have been;
 // to repeat it is safe.
 func (s *Store) Register(ctx context.Context, r directory.Registering) (directory.Outcome, error) {
-	req := &registerRequest{
-		callerOf(r.Caller), r.Agent, r.Document.Kind(), r.Document.AtRest().Resting(), r.Lifetime, r.Visibility, r.IfMatch, r.Present, r.Absent, r.KeepVisibility, nil, r.Owner,
+	req := &message.Register{
+		Caller: message.CallerOf(r.Caller), Agent: r.Agent, Kind: r.Document.Kind(), Document: r.Document.AtRest().Resting(), Lifetime: r.Lifetime, Visibility: r.Visibility, IfMatch: r.IfMatch, Present: r.Present, Absent: r.Absent, Keep: r.KeepVisibility, Packed: nil, For: r.Owner,
 	}
 	if r.Projection != nil && r.Agent != "" { // else its name is not known yet
 		req.Packed = state.Pack(r.Document, r.Projection)
 	}
-	return s.forwarder.write(ctx, &request{Register: req})
+	return s.forwarder.write(ctx, &message.Request{Register: req})
 }
 
 // Refresh sets a new deadline and, where there is a patch, other members
 // (jimenez 4.4).
 func (s *Store) Refresh(ctx context.Context, r directory.Refreshing) (directory.Outcome, error) {
-	return s.forwarder.write(ctx, &request{Refresh: &refreshRequest{callerOf(r.Caller), r.RID, r.Lifetime, r.Patch, r.IfMatch, r.Statement}})
+	return s.forwarder.write(ctx, &message.Request{Refresh: &message.Refresh{Caller: message.CallerOf(r.Caller), RID: r.RID, Lifetime: r.Lifetime, Patch: r.Patch, IfMatch: r.IfMatch, Statement: r.Statement}})
 }
 
 // RefreshMany is Refresh of many registrations in one log entry. The outcome's
 // Each has what became of them; an error says that none was refreshed, or that it
 // is not known which.
 func (s *Store) RefreshMany(ctx context.Context, r directory.RefreshingMany) (directory.Outcome, error) {
-	return s.forwarder.write(ctx, &request{Renew: &renewRequest{callerOf(r.Caller), state.PackRenewals(r.Items)}})
+	return s.forwarder.write(ctx, &message.Request{Renew: &message.Renew{Caller: message.CallerOf(r.Caller), Renewals: state.PackRenewals(r.Items)}})
 }
 
 // Remove ends a registration (jimenez 4.5).
 func (s *Store) Remove(ctx context.Context, r directory.Removing) (directory.Outcome, error) {
-	return s.forwarder.write(ctx, &request{Remove: &removeRequest{callerOf(r.Caller), r.RID, r.IfMatch}})
+	return s.forwarder.write(ctx, &message.Request{Remove: &message.Remove{Caller: message.CallerOf(r.Caller), RID: r.RID, IfMatch: r.IfMatch}})
 }
 
 // SetPeering puts what an operator agreed with another domain in the place of
 // what was agreed before. The leader then asks policy about all grants anew.
 func (s *Store) SetPeering(ctx context.Context, p directory.Peering) error {
 	w := state.Peer(p)
-	_, err := s.forwarder.write(ctx, &request{Peer: &w})
+	_, err := s.forwarder.write(ctx, &message.Request{Peer: &w})
 	return err
 }
 
@@ -128,14 +129,14 @@ func (s *Store) SetPeering(ctx context.Context, p directory.Peering) error {
 // nothing where it hasn't: directory.Conflict. A was without a state says nothing was
 // agreed.
 func (s *Store) AmendPeering(ctx context.Context, was, p directory.Peering) error {
-	_, err := s.forwarder.write(ctx, &request{Amend: &state.Amend{Was: state.Peer(was), Peer: state.Peer(p)}})
+	_, err := s.forwarder.write(ctx, &message.Request{Amend: &state.Amend{Was: state.Peer(was), Peer: state.Peer(p)}})
 	return err
 }
 
 // SetBundle puts a peer's new bundle in the place of held, which it was compared
 // with. Where the peering has another by then, or is not in force, nothing changes.
 func (s *Store) SetBundle(ctx context.Context, peer spiffeid.TrustDomain, held, bundle []byte) error {
-	_, err := s.forwarder.write(ctx, &request{Rebundle: &state.Rebundle{Domain: peer, Held: directory.HashOf(held), Bundle: bundle}})
+	_, err := s.forwarder.write(ctx, &message.Request{Rebundle: &state.Rebundle{Domain: peer, Held: directory.HashOf(held), Bundle: bundle}})
 	return err
 }
 
@@ -143,7 +144,7 @@ func (s *Store) SetBundle(ctx context.Context, peer spiffeid.TrustDomain, held, 
 // invitation's secret and the invitation has not ended: directory.Forbidden else.
 // Of two that try with one secret the first is the peer.
 func (s *Store) Redeem(ctx context.Context, secret directory.Hash, p directory.Peering) error {
-	_, err := s.forwarder.write(ctx, &request{Redeem: &state.Redeem{Secret: secret, Peer: state.Peer(p)}})
+	_, err := s.forwarder.write(ctx, &message.Request{Redeem: &state.Redeem{Secret: secret, Peer: state.Peer(p)}})
 	return err
 }
 
@@ -152,14 +153,14 @@ func (s *Store) Redeem(ctx context.Context, secret directory.Hash, p directory.P
 // that the domain doesn't have now may be named, such as one that it had. To repeat
 // it is safe.
 func (s *Store) Revoke(ctx context.Context, key string) error {
-	_, err := s.forwarder.write(ctx, &request{Revoke: &state.Revoke{Key: key}})
+	_, err := s.forwarder.write(ctx, &message.Request{Revoke: &state.Revoke{Key: key}})
 	return err
 }
 
 // Attest puts this node's signing key with its newest attestation in the place
 // of what the domain had of this node, and thereby issues a key document.
 func (s *Store) Attest(ctx context.Context, k signed.SigningKey) error {
-	_, err := s.forwarder.write(ctx, &request{Attest: &state.Attest{Node: k.Node, Public: k.Public, Attestations: k.Attestations}})
+	_, err := s.forwarder.write(ctx, &message.Request{Attest: &state.Attest{Node: k.Node, Public: k.Public, Attestations: k.Attestations}})
 	return err
 }
 
@@ -169,7 +170,7 @@ func (s *Store) Attest(ctx context.Context, k signed.SigningKey) error {
 // it with the same holder is safe.
 func (s *Store) Claim(ctx context.Context, c directory.Claim) (*directory.KeptAnswer, error) {
 	w := state.Claim(c)
-	out, err := s.forwarder.write(ctx, &request{Claim: &w})
+	out, err := s.forwarder.write(ctx, &message.Request{Claim: &w})
 	return out.Kept, err
 }
 
@@ -181,7 +182,7 @@ func (s *Store) Settle(ctx context.Context, c directory.Settlement) error {
 	if w.Check() != nil {
 		w.Answer = nil
 	}
-	_, err := s.forwarder.write(ctx, &request{Settle: &w})
+	_, err := s.forwarder.write(ctx, &message.Request{Settle: &w})
 	return err
 }
 
@@ -196,13 +197,13 @@ func (s *Store) SetPolicy(ctx context.Context, text []byte, replaces []uint64) (
 	if replaces != nil {
 		p.Replaces = &replaces
 	}
-	return s.forwarder.write(ctx, &request{Policy: p})
+	return s.forwarder.write(ctx, &message.Request{Policy: p})
 }
 
 // Spend uses up a proof by which a request came that is no command: Replayed where it
 // was before. That it is not known whether it was is no leave to go on.
 func (s *Store) Spend(ctx context.Context, proof directory.Hash, until int64) error {
-	_, err := s.forwarder.write(ctx, &request{Spend: &state.Spend{Proof: proof, Until: until}})
+	_, err := s.forwarder.write(ctx, &message.Request{Spend: &state.Spend{Proof: proof, Until: until}})
 	return err
 }
 
@@ -210,24 +211,24 @@ func (s *Store) Spend(ctx context.Context, proof directory.Hash, until int64) er
 // already changes nothing, and is no error. Overtaken says that it has other contents
 // than policy was asked about.
 func (s *Store) TransferOwner(ctx context.Context, t directory.Transferring) (directory.Outcome, error) {
-	return s.forwarder.write(ctx, &request{Transfer: &transferRequest{callerOf(t.Caller), t.RID, t.To, t.Any, t.Statement, t.IfMatch}})
+	return s.forwarder.write(ctx, &message.Request{Transfer: &message.Transfer{Caller: message.CallerOf(t.Caller), RID: t.RID, To: t.To, Any: t.Any, Statement: t.Statement, IfMatch: t.IfMatch}})
 }
 
 // Admit lets a node become a member, once and within a day; or no longer, where
 // not is set.
 func (s *Store) Admit(ctx context.Context, id spiffeid.ID, not bool) error {
-	o := &order{verbAdmit, id}
+	o := &message.Order{Verb: message.AdmitNode, ID: id}
 	if not {
-		o.Verb = verbWithdraw
+		o.Verb = message.WithdrawAdmission
 	}
-	_, err := s.forwarder.write(ctx, &request{Order: o})
+	_, err := s.forwarder.write(ctx, &message.Request{Order: o})
 	return err
 }
 
 // Expel takes a member out of the domain. It is refused where the domain could not
 // write any more after it.
 func (s *Store) Expel(ctx context.Context, id spiffeid.ID) error {
-	_, err := s.forwarder.write(ctx, &request{Order: &order{verbRemove, id}})
+	_, err := s.forwarder.write(ctx, &message.Request{Order: &message.Order{Verb: message.RemoveMember, ID: id}})
 	return err
 }
 
@@ -278,7 +279,7 @@ func (s *Store) Ready() error {
 // zero, and returns once it has it, and this member knows that.
 func (s *Store) Transfer(ctx context.Context, to spiffeid.ID) error {
 	before, _ := s.group.leader()
-	_, err := s.forwarder.write(ctx, &request{Order: &order{verbTransfer, to}})
+	_, err := s.forwarder.write(ctx, &message.Request{Order: &message.Order{Verb: message.TransferLeadership, ID: to}})
 	if err != nil {
 		return err
 	}
@@ -441,6 +442,6 @@ func (s *Store) Backup(ctx context.Context, w io.Writer) error { return s.restor
 
 // Restore replaces the domain's registrations by those of a backup, on all members, and
 // begins a new epoch (rules P1, P2). See RestoreOptions.
-func (s *Store) Restore(ctx context.Context, backup io.Reader, o RestoreOptions) (Restored, error) {
+func (s *Store) Restore(ctx context.Context, backup io.Reader, o RestoreOptions) (message.Restored, error) {
 	return s.restorer.Restore(ctx, backup, o)
 }

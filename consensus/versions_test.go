@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
+	"github.com/roster-mesh/roster/consensus/backup"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
@@ -325,7 +326,7 @@ func TestAMemberWhoseWordFlapsCausesFewKeyDocuments(t *testing.T) {
 // force at the time.
 func (d *domain) writtenInFormat2(i int) *state.State {
 	d.t.Helper()
-	_, items, err := readBackupHeader(bytes.NewReader(d.backup(i)))
+	_, items, err := backup.ReadHeader(bytes.NewReader(d.backup(i)))
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -352,8 +353,8 @@ func TestABackupWithStatementsThatAMemberDoesNotReadIsRefused(t *testing.T) {
 		}
 
 		var file bytes.Buffer
-		header := backupHeader{backupVersion, d.members[0].ID, time.Now().Unix()}
-		if err := writeBackup(&file, header, d.writtenInFormat2(leader).Snapshot()); err != nil {
+		header := backup.Header{Version: backup.Version, Node: d.members[0].ID, Taken: time.Now().Unix()}
+		if err := backup.Write(&file, header, d.writtenInFormat2(leader).Snapshot()); err != nil {
 			t.Fatal(err)
 		}
 

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 
 	"github.com/fxamacker/cbor/v2"
+	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 )
@@ -55,11 +56,11 @@ func grow(v any, whole bool) any {
 	return v
 }
 
-// wireTypes returns the names of the types with a method onWire, by this package's
+// wireTypes returns the names of the types with a method onWire, by the source of package
 // source: each is a message between members.
 func wireTypes(t *testing.T) map[string]bool {
 	t.Helper()
-	files, err := filepath.Glob("*.go")
+	files, err := filepath.Glob("message/*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +92,7 @@ func TestEveryMessageIsReadWithMembersThatNobodyKnows(t *testing.T) {
 	}
 
 	for _, sample := range everyMessage() {
-		want, is := sample.(wireMessage)
+		want, is := sample.(message.Message)
 		if !is {
 			continue // a part of one
 		}
@@ -102,12 +103,12 @@ func TestEveryMessageIsReadWithMembersThatNobodyKnows(t *testing.T) {
 		if state.Unmarshal(larger, reflect.New(kind).Interface()) == nil {
 			t.Errorf("%s: the log's decoder takes a member that nobody knows", kind)
 		}
-		back := reflect.New(kind).Interface().(wireMessage)
-		err := readMessage(larger, back)
-		if m, is := back.(*message); is { // its requests stay as they came
+		back := reflect.New(kind).Interface().(message.Message)
+		err := message.Unmarshal(larger, back)
+		if m, is := back.(*message.Writes); is { // its requests stay as they came
 			for i := range m.Requests {
-				var request request
-				err = readMessage(m.Requests[i], &request)
+				var request message.Request
+				err = message.Unmarshal(m.Requests[i], &request)
 				m.Requests[i] = must(state.Marshal(&request))
 			}
 		}

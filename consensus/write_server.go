@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
+	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -37,7 +39,7 @@ type writeServer struct {
 func (w *writeServer) answerLine(from spiffeid.ID, body []byte) (frame []byte) {
 	ctx, cancel := context.WithTimeout(w.life.closing, w.cfg.Timing.Write)
 	defer cancel()
-	data, err := w.messenger.writeMessage(w.serve(ctx, from, body))
+	data, err := w.messenger.encode(w.serve(ctx, from, body))
 	if err != nil {
 		w.log.Error("encode an answer", "error", err)
 	}
@@ -49,7 +51,7 @@ func (w *writeServer) drain(bound time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	w.served.drain(ctx)
-	if err := w.messenger.cluster.http.Shutdown(ctx); err != nil {
+	if err := w.messenger.cluster.Drain(ctx); err != nil {
 		w.log.Debug("answers to members are cut off", "error", err)
 	}
 }
@@ -60,7 +62,7 @@ func (w *writeServer) end(ctx context.Context, b *beginning) (directory.Outcome,
 		return directory.Outcome{}, b.err
 	}
 	out, err := w.proposer.outcome(ctx, b.proposal)
-	if b.req.moved(b.command, err) {
+	if b.req.Moved(b.command, err) {
 		return w.lead(ctx, b.req)
 	}
 	return out, err
@@ -68,7 +70,7 @@ func (w *writeServer) end(ctx context.Context, b *beginning) (directory.Outcome,
 
 // lead does a request as the leader: it prepares a command, with all that apply
 // may not find out by itself, and proposes it.
-func (w *writeServer) lead(ctx context.Context, req *request) (directory.Outcome, error) {
+func (w *writeServer) lead(ctx context.Context, req *message.Request) (directory.Outcome, error) {
 	if req.Order != nil {
 		return w.operator.handle(ctx, req.Order)
 	}
@@ -78,7 +80,7 @@ func (w *writeServer) lead(ctx context.Context, req *request) (directory.Outcome
 			return directory.Outcome{}, err
 		}
 		out, err := w.proposer.propose(ctx, c)
-		if !req.moved(c, err) {
+		if !req.Moved(c, err) {
 			if req.Renew != nil && err == nil {
 				w.leadAlone(ctx, req.Renew, &out)
 			}
@@ -94,7 +96,7 @@ func (w *writeServer) lead(ctx context.Context, req *request) (directory.Outcome
 // leadAlone refreshes, one by one, what could not share the command of a
 // RefreshMany: what a restored history has not confirmed yet takes a statement
 // each.
-func (w *writeServer) leadAlone(ctx context.Context, req *renewRequest, out *directory.Outcome) {
+func (w *writeServer) leadAlone(ctx context.Context, req *message.Renew, out *directory.Outcome) {
 	var all sync.WaitGroup
 	var mu sync.Mutex // guards out.Position
 	slots := make(chan struct{}, maxAlone)
@@ -108,9 +110,9 @@ func (w *writeServer) leadAlone(ctx context.Context, req *renewRequest, out *dir
 		all.Go(func() {
 			defer func() { <-slots }()
 			r := req.Renewals.At(i)
-			one, err := w.lead(ctx, &request{Refresh: &refreshRequest{who, r.RID, r.Lifetime, nil, nil, 0}})
+			one, err := w.lead(ctx, &message.Request{Refresh: &message.Refresh{Caller: who, RID: r.RID, Lifetime: r.Lifetime, Patch: nil, IfMatch: nil, Statement: 0}})
 			out.Each[i] = directory.Renewed{Granted: one.Granted, Err: err}
-			if errors.Is(err, errNotLeader) {
+			if errors.Is(err, message.ErrNotLeader) {
 				out.Each[i].Err = directory.Refuse(directory.Unavailable, "the leader changed meanwhile; nothing was changed: try again")
 			}
 			mu.Lock()
@@ -126,7 +128,7 @@ func (w *writeServer) leadAlone(ctx context.Context, req *renewRequest, out *dir
 // lineLoop answers the lines that others open.
 func (w *writeServer) lineLoop() {
 	for {
-		conn, err := w.messenger.cluster.lines.Accept()
+		conn, err := w.messenger.cluster.AcceptWrites()
 		if err != nil {
 			return
 		}
@@ -143,12 +145,12 @@ func (w *writeServer) linger(conn net.Conn) {
 }
 
 // take does the writes of a message as the leader, each of them by itself.
-func (w *writeServer) serve(ctx context.Context, from spiffeid.ID, body []byte) *answers {
-	var m message
-	if !w.group.leading.Load() || readMessage(body, &m) != nil || len(m.Requests) > maxMessage {
-		return &answers{NotLeader: true}
+func (w *writeServer) serve(ctx context.Context, from spiffeid.ID, body []byte) *message.Answers {
+	var m message.Writes
+	if !w.group.leading.Load() || message.Unmarshal(body, &m) != nil || len(m.Requests) > maxMessage {
+		return &message.Answers{NotLeader: true}
 	}
-	got := answers{Replies: make([]reply, len(m.Requests))}
+	got := message.Answers{Replies: make([]message.Reply, len(m.Requests))}
 	begun := make([]beginning, len(m.Requests))
 	var all sync.WaitGroup
 	for i, raw := range m.Requests {
@@ -157,11 +159,11 @@ func (w *writeServer) serve(ctx context.Context, from spiffeid.ID, body []byte) 
 		switch {
 		case err != nil:
 			b.err = err
-		case req.brief():
+		case req.Brief():
 			b.req = req
 			b.command, b.err = w.preparer.prepareFor(req)
 		default:
-			all.Go(func() { got.Replies[i] = *replied(w.lead(ctx, req)) })
+			all.Go(func() { got.Replies[i] = *message.Answer(w.lead(ctx, req)) })
 		}
 	}
 	for i := range begun { // once all are prepared: so they share an entry
@@ -171,12 +173,12 @@ func (w *writeServer) serve(ctx context.Context, from spiffeid.ID, body []byte) 
 	}
 	for i := range begun {
 		if b := &begun[i]; b.req != nil || b.err != nil {
-			got.Replies[i] = *replied(w.end(ctx, b))
+			got.Replies[i] = *message.Answer(w.end(ctx, b))
 		}
 	}
 	all.Wait()
-	if got.last().Epoch != 0 {
-		got.Told = w.commits.notice()
+	if got.Last().Epoch != 0 {
+		got.Commit = w.commits.notice()
 	}
 	return &got
 }
@@ -217,18 +219,18 @@ func (w *writeServer) serveLine(conn net.Conn) {
 		underWay.Go(func() {
 			for q := range questions {
 				send(q.number, w.answerLine(from, q.body))
-				w.messenger.cluster.occupy(conn, -1)
+				w.messenger.cluster.Occupy(conn, -1)
 			}
 		})
 	}
 	r := bufio.NewReader(conn)
 	for {
 		number, body, err := readFrame(r)
-		if err != nil || number == goodbye || !w.messenger.cluster.isMember(from) { // it may have left since the frame before
+		if err != nil || number == goodbye || !w.messenger.cluster.IsMember(from) { // it may have left since the frame before
 			break
 		}
 		last = number
-		w.messenger.cluster.occupy(conn, 1)
+		w.messenger.cluster.Occupy(conn, 1)
 		questions <- question{number, body}
 	}
 	close(questions)
@@ -239,15 +241,15 @@ func (w *writeServer) serveLine(conn net.Conn) {
 // A beginning is a request of a message that needs no goroutine of its own: most are
 // of this kind, and come by the dozen.
 type beginning struct {
-	req      *request
+	req      *message.Request
 	command  *state.Command
 	proposal *proposal
 	err      error
 }
 
 // requestFrom reads a request of a member's.
-func requestFrom(from spiffeid.ID, raw cbor.RawMessage) (*request, error) {
-	req, err := decodeRequest(raw)
+func requestFrom(from spiffeid.ID, raw cbor.RawMessage) (*message.Request, error) {
+	req, err := message.DecodeRequest(raw)
 	switch {
 	case err != nil:
 		return nil, directory.Refuse(directory.BadRequest, "the leader doesn't know this request: its release is another: %w", err)
@@ -279,7 +281,7 @@ func (s *servedStreams) begin(conn net.Conn) (from spiffeid.ID, done chan struct
 	if s.served == nil {
 		return from, nil
 	}
-	from, _ = peerOf(conn)
+	from, _ = transport.PeerOf(conn)
 	done = make(chan struct{})
 	s.served[conn] = done
 

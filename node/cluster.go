@@ -8,6 +8,7 @@ import (
 
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/consensus"
+	"github.com/roster-mesh/roster/consensus/backup"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/trust"
@@ -54,21 +55,21 @@ func (b backups) Restore(ctx context.Context, backup io.Reader, force bool, reas
 }
 
 // ErrBackup says that a file is no backup that this release can use.
-var ErrBackup = consensus.ErrBackup
+var ErrBackup = backup.ErrUnusable
 
 // ErrDamaged says that a node's log or snapshots are not as it wrote them.
 var ErrDamaged = consensus.ErrDamaged
 
 // SalvageBackup writes a backup of what a stopped node has on its disk, where its domain
 // has lost its majority for good, and returns how far its log goes.
-func SalvageBackup(cfg config.Config, w io.Writer) (consensus.LogEnd, error) {
-	return consensus.Salvage(cfg.ConsensusDir(), cfg.TrustDomain, w)
+func SalvageBackup(cfg config.Config, w io.Writer) (backup.LogEnd, error) {
+	return backup.Salvage(cfg.ConsensusDir(), cfg.TrustDomain, w)
 }
 
 // A Backup is what is in a backup, without its secrets.
-type Backup = consensus.Backup
+type Backup = backup.Backup
 
 // InspectBackup reads a backup to its end and returns what is in it, without a
 // directory and without its secrets. It is ErrBackup unless all of it is as it was
 // written.
-func InspectBackup(r io.Reader) (*Backup, error) { return consensus.InspectBackup(r) }
+func InspectBackup(r io.Reader) (*Backup, error) { return backup.Inspect(r) }

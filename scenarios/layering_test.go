@@ -41,12 +41,16 @@ var layers = map[string][]string{
 	"discovery/content":  {"directory", "discovery/analysis"}, // a registration as ranking reads it: sections, counts, labels, spam flags
 	"discovery/postings": {"directory/table"},                 // terms to registrations, and the best by their sums
 	"trust":              {"directory", "trust/compact", "trust/workload", "directory/signed", "directory/strictjson"},
-	"consensus":          {"directory", "directory/problem", "directory/index", "consensus/state", "consensus/disk", "directory/kinds", "directory/signed"},
+	"consensus":          {"directory", "directory/problem", "directory/index", "directory/kinds", "directory/signed", "consensus/state", "consensus/disk", "consensus/backup", "consensus/message", "consensus/raftlog", "consensus/transport"},
 	// rooms of consensus
-	"consensus/state": {"directory", "directory/index", "directory/table", "directory/kinds", "directory/signed", "directory/strictjson"}, // the pure state machine
-	"consensus/disk":  {},                                                                                                                 // a member's log, votes and snapshots
-	"federation":      {"directory", "directory/contain", "directory/problem", "directory/index", "federation/protocol", "federation/store", "federation/publish", "federation/gossip", "directory/kinds", "directory/signed"},
-	"gateway":         {"directory", "directory/invoke", "directory/strictjson"},
+	"consensus/state":     {"directory", "directory/index", "directory/table", "directory/kinds", "directory/signed", "directory/strictjson"}, // the pure state machine
+	"consensus/disk":      {},                                                                                                                 // a member's log, votes and snapshots
+	"consensus/backup":    {"directory", "directory/index", "consensus/disk", "consensus/state"},                                              // a backup's format, and salvage of a stopped member's disk
+	"consensus/message":   {"directory", "consensus/state", "consensus/transport"},                                                            // messages between members
+	"consensus/raftlog":   {},                                                                                                                 // the Raft libraries' log lines as ours
+	"consensus/transport": {},                                                                                                                 // the cluster's port
+	"federation":          {"directory", "directory/contain", "directory/problem", "directory/index", "federation/protocol", "federation/store", "federation/publish", "federation/gossip", "directory/kinds", "directory/signed"},
+	"gateway":             {"directory", "directory/invoke", "directory/strictjson"},
 	// rooms of gateway
 	"gateway/gatewaytest": {"gateway"}, // a server and a guard, for tests
 	"gateway/crawl":       {"directory", "gateway", "directory/kinds", "directory/strictjson"},
@@ -84,7 +88,7 @@ var layers = map[string][]string{
 	"api/client":          {"api/wire"},
 	"api/client/contract": {"api/client", "directory", "directory/invoke", "directory/kinds", "directory/signed"}, // apart, since it has a schema validator
 	// floor 3: the only package that knows the others
-	"node": {"directory", "directory/index", "directory/contain", "directory/problem", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "federation", "federation/protocol", "federation/gossip", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd", "node/config", "directory/signed", "trust/credentials", "api/admission", "api/operator", "api/request"},
+	"node": {"directory", "directory/index", "directory/contain", "directory/problem", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "consensus/backup", "federation", "federation/protocol", "federation/gossip", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd", "node/config", "directory/signed", "trust/credentials", "api/admission", "api/operator", "api/request"},
 	// rooms of node
 	"node/memory":   {},
 	"node/config":   {"directory", "discovery", "trust", "consensus", "gateway", "gateway/crawl", "api", "node/dnssd", "trust/credentials", "api/admission", "discovery/content"}, // defaults and bounds
@@ -114,7 +118,7 @@ var layers = map[string][]string{
 }
 
 // floors 1 and 2: what their tests may import of ours.
-var lower = []string{"directory", "directory/signed", "directory/invoke", "directory/kinds", "directory/schema", "directory/strictjson", "directory/index", "directory/table", "directory/problem", "limit", "discovery", "discovery/analysis", "discovery/content", "discovery/postings", "trust", "trust/policy", "trust/audit", "trust/compact", "trust/credentials", "trust/workload", "consensus", "consensus/state", "consensus/disk", "federation", "federation/protocol", "federation/store", "federation/publish", "federation/gossip", "federation/gossip/gossiptest", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "api/client/contract", "gateway/gatewaytest"}
+var lower = []string{"directory", "directory/signed", "directory/invoke", "directory/kinds", "directory/schema", "directory/strictjson", "directory/index", "directory/table", "directory/problem", "limit", "discovery", "discovery/analysis", "discovery/content", "discovery/postings", "trust", "trust/policy", "trust/audit", "trust/compact", "trust/credentials", "trust/workload", "consensus", "consensus/state", "consensus/disk", "consensus/backup", "consensus/message", "consensus/raftlog", "consensus/transport", "federation", "federation/protocol", "federation/store", "federation/publish", "federation/gossip", "federation/gossip/gossiptest", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "api/client/contract", "gateway/gatewaytest"}
 
 const (
 	anyone    = "*"     // may be imported by all packages
@@ -125,7 +129,7 @@ const (
 // decides. Test files may import whatever is listed.
 var homes = map[string][]string{
 	// heavy: one home each
-	"github.com/hashicorp/raft":                {"consensus", "consensus/disk", "scenarios", "scenarios/mesh"},
+	"github.com/hashicorp/raft":                {"consensus", "consensus/backup", "consensus/disk", "consensus/message", "consensus/transport", "scenarios", "scenarios/mesh"},
 	"github.com/hashicorp/raft-wal":            {"consensus/disk"},
 	"github.com/hashicorp/memberlist":          {"federation/gossip", "scenarios", "scenarios/mesh"},
 	"go.etcd.io/bbolt":                         {"federation/store", "consensus/disk"}, // there, whether another process has the log
@@ -152,15 +156,15 @@ var homes = map[string][]string{
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle":   {"trust", "trust/workload", "node/dev"},
 
 	// small, and pure or nearly so
-	"github.com/hashicorp/go-hclog":      {"consensus", "consensus/disk"}, // raft's logger
-	"github.com/hashicorp/go-metrics":    {"consensus", "node"},           // raft's
-	"github.com/armon/go-metrics":        {"consensus", "node"},           // raft-wal's
-	"github.com/fsnotify/fsnotify":       {"trust", "node"},               // SVIDs, configuration
+	"github.com/hashicorp/go-hclog":      {"consensus", "consensus/backup", "consensus/disk", "consensus/raftlog", "consensus/transport"}, // raft's logger
+	"github.com/hashicorp/go-metrics":    {"consensus", "node"},                                                                           // raft's
+	"github.com/armon/go-metrics":        {"consensus", "node"},                                                                           // raft-wal's
+	"github.com/fsnotify/fsnotify":       {"trust", "node"},                                                                               // SVIDs, configuration
 	"github.com/cespare/xxhash/v2":       {"api/catalog", "api/response", "api/view"},
 	"github.com/klauspost/compress":      {"api/response", "federation/protocol", "directory"}, // gzip, gzip and S2
 	"github.com/yosida95/uritemplate/v3": {testsOnly},
-	"github.com/fxamacker/cbor/v2":       {"consensus", "consensus/state", "federation/store"}, // what stays in the domain
-	"golang.org/x/mod":                   {"consensus", "consensus/state", "trust"},            // semver, sumdb/tlog
+	"github.com/fxamacker/cbor/v2":       {"consensus", "consensus/message", "consensus/state", "federation/store"}, // what stays in the domain
+	"golang.org/x/mod":                   {"consensus", "consensus/state", "trust"},                                 // semver, sumdb/tlog
 	"github.com/go-json-experiment/json": {anyone},
 	"github.com/oklog/ulid/v2":           {anyone},
 	"github.com/cenkalti/backoff/v5":     {anyone},

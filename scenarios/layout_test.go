@@ -31,7 +31,7 @@ const (
 var unfinished = map[string]excess{
 	"api":        {lines: true, testLines: true},
 	"api/client": {methods: 59},
-	"consensus":  {files: 41, lines: true, testLines: true},
+	"consensus":  {lines: true, testLines: true},
 	"directory":  {testLines: true},
 	"discovery":  {testLines: true},
 	"federation": {files: 46, methods: 44, cycle: 42, lines: true, testLines: true},

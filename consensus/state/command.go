@@ -14,7 +14,10 @@ import (
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
-// A batch is one log entry: commands that share a time. golden files hold the
+// MaxBatchBytes bounds the commands of a log entry, but for its last one.
+const MaxBatchBytes = 512 << 10
+
+// A Batch is one log entry: commands that share a time. golden files hold the
 // encoding of every command; numbers are never reused.
 type Batch struct {
 	Version  uint      `cbor:"1,keyasint"`

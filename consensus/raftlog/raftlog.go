@@ -1,4 +1,4 @@
-package consensus
+package raftlog
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 )
 
 // raftLogger gives what the Raft libraries log to log.
-func raftLogger(log *slog.Logger) hclog.Logger {
+func New(log *slog.Logger) hclog.Logger {
 	l := hclog.NewInterceptLogger(&hclog.LoggerOptions{Output: io.Discard, Level: hclog.Debug})
 	l.RegisterSink(&sink{log: log, said: map[string]*saying{}})
 	return l

@@ -1,12 +1,13 @@
-package consensus
+package backup
 
 import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
+	"runtime"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/disk"
 	"github.com/roster-mesh/roster/consensus/state"
@@ -37,7 +38,7 @@ func Salvage(dir string, domain spiffeid.TrustDomain, w io.Writer) (end LogEnd, 
 	if err := disk.CheckOwner(dir, node); err != nil {
 		return end, err
 	}
-	d, err := openStopped(dir)
+	d, err := OpenStopped(dir)
 	if err != nil {
 		return end, err
 	}
@@ -51,17 +52,17 @@ func Salvage(dir string, domain spiffeid.TrustDomain, w io.Writer) (end LogEnd, 
 	case s.History().Position().Epoch == 0:
 		return end, fmt.Errorf("%s has no domain's state yet", dir)
 	}
-	return end, writeBackup(w, backupHeader{backupVersion, node, time.Now().Unix()}, s.Snapshot())
+	return end, Write(w, Header{Version, node, time.Now().Unix()}, s.Snapshot())
 }
 
 // openStopped opens the disk of a member that doesn't run.
-func openStopped(dir string) (*disk.Disk, error) {
+func OpenStopped(dir string) (*disk.Disk, error) {
 	return disk.Open(disk.Options{
 		Dir:          dir,
-		Log:          raftLogger(slog.New(slog.DiscardHandler)),
+		Log:          hclog.NewNullLogger(),
 		Failed:       func(error) {},
 		Trailing:     1,
-		LargestEntry: maxBatchBytes,
+		LargestEntry: state.MaxBatchBytes,
 		Leads:        func() bool { return false },
 	})
 }
@@ -73,7 +74,7 @@ func salvage(d *disk.Disk, domain spiffeid.TrustDomain) (*state.State, LogEnd, e
 		end, err = replay(s, d.Logs, end)
 	}
 	if err == nil && unread != nil && end.Entry < unread.behind { // what was in it is nowhere else
-		err = fmt.Errorf("%w: %w, and the log ends at entry %d", ErrDamaged, unread.err, end.Entry)
+		err = fmt.Errorf("%w: %w, and the log ends at entry %d", disk.ErrDamaged, unread.err, end.Entry)
 	}
 	return s, end, err
 }
@@ -114,7 +115,7 @@ func openSnapshot(store raft.SnapshotStore, id string, domain spiffeid.TrustDoma
 	if err != nil {
 		return nil, err
 	}
-	s, _, err := state.Read(r, domain, index.New(), processors())
+	s, _, err := state.Read(r, domain, index.New(), Processors())
 	if err := errors.Join(err, r.Close()); err != nil {
 		return nil, err
 	}
@@ -130,7 +131,7 @@ func replay(s *state.State, logs raft.LogStore, end LogEnd) (LogEnd, error) {
 		return end, err
 	}
 	if last > end.Entry && first > end.Entry+1 {
-		return end, fmt.Errorf("%w: the log begins at entry %d, and the newest snapshot ends at %d", ErrDamaged, first, end.Entry)
+		return end, fmt.Errorf("%w: the log begins at entry %d, and the newest snapshot ends at %d", disk.ErrDamaged, first, end.Entry)
 	}
 	for i := end.Entry + 1; i <= last; i++ {
 		var entry raft.Log
@@ -150,4 +151,9 @@ func replay(s *state.State, logs raft.LogStore, end LogEnd) (LogEnd, error) {
 		}
 	}
 	return end, nil
+}
+
+// processors lets a snapshot be decoded on all processors.
+func Processors() state.Parallel {
+	return state.Parallel{Run: func(task func()) { go task() }, Ahead: 2 * runtime.GOMAXPROCS(0)}
 }

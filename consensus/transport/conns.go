@@ -1,4 +1,4 @@
-package consensus
+package transport
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 // when the peer's certificate ends.
 type tracked struct {
 	net.Conn
-	cluster *cluster
+	cluster *Cluster
 	raft    bool        // by which this member speaks Raft; guarded by the cluster's mu
 	peer    spiffeid.ID // with proto guarded by the cluster's mu; zero until it is known
 	proto   string
@@ -29,7 +29,7 @@ type tracked struct {
 	done  bool
 }
 
-func (c *cluster) track(raw net.Conn) (*tracked, error) {
+func (c *Cluster) track(raw net.Conn) (*tracked, error) {
 	t := &tracked{Conn: raw, cluster: c}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,12 +105,12 @@ func (a *acceptor) Addr() net.Addr { return a.addr }
 // streams is what Raft's transport needs of a cluster.
 type streams struct {
 	*acceptor
-	cluster *cluster
+	cluster *Cluster
 }
 
 // Dial connects to a member for Raft.
 func (s streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(s.cluster.ctx, timeout)
 	defer cancel()
-	return s.cluster.connect(ctx, string(address), protoRaft)
+	return s.cluster.Connect(ctx, string(address), ProtocolRaft)
 }

@@ -1,4 +1,4 @@
-package consensus
+package raftlog
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 func TestAMemberThatIsAwayDoesNotFillTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		log := raftLogger(slog.New(slog.NewTextHandler(&out, nil)))
+		log := New(slog.New(slog.NewTextHandler(&out, nil)))
 		for range 7200 {
 			log.Error("failed to heartbeat to", "peer", "10.0.0.2:8402", "error", "connection refused")
 			time.Sleep(500 * time.Millisecond)

@@ -1,4 +1,4 @@
-package consensus
+package transport
 
 import (
 	"context"
@@ -17,25 +17,25 @@ import (
 
 // The protocols of the one cluster port, told apart by ALPN.
 const (
-	protoRaft = "roster-raft/1"
-	protoHTTP = "h2"
-	protoLine = "roster-write/1"
-	protoJoin = "http/1.1" // with one route, for nodes that want to be members
+	ProtocolRaft  = "roster-raft/1"
+	ProtocolHTTP  = "h2"
+	ProtocolWrite = "roster-write/1"
+	protocolJoin  = "http/1.1" // with one route, for nodes that want to be members
 )
 
 const (
-	handshakeTimeout = 5 * time.Second
+	HandshakeTimeout = 5 * time.Second
 	maxHandshakes    = 1024 // at a time; that no address has all of them is for Config.Listener to see to
 )
 
 var errSilent = errors.New("this member keeps silent: its disk hangs")
 
-var errNotMember = errors.New("the peer is not the member it should be")
+var ErrNotMember = errors.New("the peer is not the member it should be")
 
 // A cluster is the listener that a domain's nodes talk over: Raft and HTTP, both
 // within mutual TLS, both between members only; and a door for those that want to
 // be members.
-type cluster struct {
+type Cluster struct {
 	// known returns the members and who leads them; none where this node is in no
 	// domain yet.
 	known func() []Member
@@ -49,7 +49,7 @@ type cluster struct {
 	raft     *acceptor
 	web      *acceptor
 	door     *acceptor
-	lines    *acceptor
+	writes   *acceptor
 	http     *http.Server
 	join     *http.Server
 	client   *http.Client
@@ -65,47 +65,59 @@ type cluster struct {
 	quiet bool                  // no Raft to others
 }
 
-func newCluster(cfg *Config, log *slog.Logger, known func() []Member, vouched func(context.Context, spiffeid.ID) bool) *cluster {
-	c := &cluster{
-		known: known, vouched: vouched, dial: cfg.Dial, listener: cfg.Listener, log: log,
-		server: withProtocols(cfg.ServerTLS, protoRaft, protoLine, protoHTTP, protoJoin), clients: cfg.ClientTLS,
+// clusterOptions are what a cluster is made of.
+type Options struct {
+	Listener             net.Listener // without TLS
+	Dial                 func(ctx context.Context, address string) (net.Conn, error)
+	ServerTLS, ClientTLS *tls.Config
+	Log                  *slog.Logger
+	// Known returns the members and the leader; none while this node is in no domain.
+	Known func() []Member
+	// Vouched asks known members whether they know of another.
+	Vouched func(context.Context, spiffeid.ID) bool
+}
+
+func New(o Options) *Cluster {
+	c := &Cluster{
+		known: o.Known, vouched: o.Vouched, dial: o.Dial, listener: o.Listener, log: o.Log,
+		server: withProtocols(o.ServerTLS, ProtocolRaft, ProtocolWrite, ProtocolHTTP, protocolJoin), clients: o.ClientTLS,
 		handshakes: make(chan struct{}, maxHandshakes),
 		conns:      map[*tracked]struct{}{},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	for _, a := range []**acceptor{&c.raft, &c.web, &c.door, &c.lines} {
-		*a = newAcceptor(cfg.Listener.Addr())
+	for _, a := range []**acceptor{&c.raft, &c.web, &c.door, &c.writes} {
+		*a = newAcceptor(o.Listener.Addr())
 	}
 	c.client = &http.Client{Transport: &http.Transport{
 		DialTLSContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return c.connect(ctx, address, protoHTTP)
+			return c.Connect(ctx, address, ProtocolHTTP)
 		},
 		ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute, DisableCompression: true,
 	}}
 	c.guest = &http.Client{Transport: &http.Transport{
-		DialTLSContext:    func(ctx context.Context, _, address string) (net.Conn, error) { return c.knock(ctx, address) },
+		DialTLSContext:    func(ctx context.Context, _, address string) (net.Conn, error) { return c.dialGuest(ctx, address) },
 		DisableKeepAlives: true, DisableCompression: true,
 	}}
 	return c
 }
 
 // serve accepts until close. handler answers members, door those that want to be.
-func (c *cluster) serve(handler, door http.Handler) {
+func (c *Cluster) Serve(handler, door http.Handler) {
 	server := func(h http.Handler) *http.Server {
 		return &http.Server{
-			Handler: h, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: 2 * time.Minute,
+			Handler: h, ReadHeaderTimeout: HandshakeTimeout, IdleTimeout: 2 * time.Minute,
 			MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(c.log.Handler(), slog.LevelDebug),
 		}
 	}
 	c.http, c.join = server(handler), server(door)
-	c.join.ReadTimeout = handshakeTimeout
+	c.join.ReadTimeout = HandshakeTimeout
 	c.http.ConnState = c.note
 	c.loops.Go(func() { _ = c.http.Serve(c.web) }) // ends with the acceptor
 	c.loops.Go(func() { _ = c.join.Serve(c.door) })
 	c.loops.Go(c.accept)
 }
 
-func (c *cluster) accept() {
+func (c *Cluster) accept() {
 	for {
 		raw, err := c.listener.Accept()
 		if err != nil {
@@ -128,7 +140,7 @@ func (c *cluster) accept() {
 		}
 		c.loops.Go(func() {
 			defer func() { <-c.handshakes }()
-			if err := c.welcome(raw); err != nil {
+			if err := c.admit(raw); err != nil {
 				c.log.Debug("refused a cluster connection", "from", raw.RemoteAddr(), "error", err)
 			}
 		})
@@ -136,15 +148,15 @@ func (c *cluster) accept() {
 }
 
 // welcome shakes hands and gives the connection to whom its protocol names.
-func (c *cluster) welcome(raw net.Conn) error {
+func (c *Cluster) admit(raw net.Conn) error {
 	t, err := c.track(raw)
 	if err != nil {
 		return err
 	}
 	conn := tls.Server(t, c.server)
-	ctx, cancel := context.WithTimeout(c.ctx, handshakeTimeout)
+	ctx, cancel := context.WithTimeout(c.ctx, HandshakeTimeout)
 	defer cancel()
-	id, proto, err := c.shake(ctx, conn, t, c.server.VerifyConnection)
+	id, proto, err := c.handshake(ctx, conn, t, c.server.VerifyConnection)
 	if s, ok := raw.(interface{ HandshakeDone(*tls.ConnectionState) }); ok && err == nil {
 		cs := conn.ConnectionState()
 		s.HandshakeDone(&cs)
@@ -152,14 +164,14 @@ func (c *cluster) welcome(raw net.Conn) error {
 	to := c.web
 	switch {
 	case err != nil:
-	case proto == protoJoin:
+	case proto == protocolJoin:
 		to = c.door
-	case proto == protoRaft:
+	case proto == ProtocolRaft:
 		to, err = c.raft, c.mayLead(ctx, id)
 	default:
 		err = c.mustBeMember(id)
-		if proto == protoLine {
-			to = c.lines
+		if proto == ProtocolWrite {
+			to = c.writes
 		}
 	}
 	if err != nil {
@@ -172,42 +184,42 @@ func (c *cluster) welcome(raw net.Conn) error {
 // listens to every node that the domain's authority made, since one of those adds
 // it. A member that was away may meet one that became a member, and the leader,
 // meanwhile: another that it knows must vouch for that.
-func (c *cluster) mayLead(ctx context.Context, id spiffeid.ID) error {
-	if len(c.known()) == 0 || c.isMember(id) || c.vouched(ctx, id) {
+func (c *Cluster) mayLead(ctx context.Context, id spiffeid.ID) error {
+	if len(c.known()) == 0 || c.IsMember(id) || c.vouched(ctx, id) {
 		return nil
 	}
-	return fmt.Errorf("%w: it is %q", errNotMember, id)
+	return fmt.Errorf("%w: it is %q", ErrNotMember, id)
 }
 
-func (c *cluster) mustBeMember(id spiffeid.ID) error {
-	if !c.isMember(id) {
-		return fmt.Errorf("%w: it is %q", errNotMember, id)
+func (c *Cluster) mustBeMember(id spiffeid.ID) error {
+	if !c.IsMember(id) {
+		return fmt.Errorf("%w: it is %q", ErrNotMember, id)
 	}
 	return nil
 }
 
 // connect opens a connection to the member with that address.
-func (c *cluster) connect(ctx context.Context, address, proto string) (net.Conn, error) {
+func (c *Cluster) Connect(ctx context.Context, address, proto string) (net.Conn, error) {
 	known := c.known()
 	i := slices.IndexFunc(known, func(m Member) bool { return m.Address == address })
 	if i < 0 {
-		return nil, fmt.Errorf("%w: nobody has the address %s", errNotMember, address)
+		return nil, fmt.Errorf("%w: nobody has the address %s", ErrNotMember, address)
 	}
 	return c.open(ctx, address, proto, func(id spiffeid.ID) error {
 		if id != known[i].ID {
-			return fmt.Errorf("%w: it is %q", errNotMember, id)
+			return fmt.Errorf("%w: it is %q", ErrNotMember, id)
 		}
 		return nil
 	})
 }
 
 // knock opens a connection to whichever node of the domain answers at an address.
-func (c *cluster) knock(ctx context.Context, address string) (net.Conn, error) {
-	return c.open(ctx, address, protoJoin, func(spiffeid.ID) error { return nil })
+func (c *Cluster) dialGuest(ctx context.Context, address string) (net.Conn, error) {
+	return c.open(ctx, address, protocolJoin, func(spiffeid.ID) error { return nil })
 }
 
-func (c *cluster) open(ctx context.Context, address, proto string, check func(spiffeid.ID) error) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+func (c *Cluster) open(ctx context.Context, address, proto string, check func(spiffeid.ID) error) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, HandshakeTimeout)
 	defer cancel()
 	raw, err := c.dial(ctx, address)
 	if err != nil {
@@ -217,13 +229,13 @@ func (c *cluster) open(ctx context.Context, address, proto string, check func(sp
 	if err != nil {
 		return nil, err
 	}
-	if proto == protoRaft {
-		if err := c.speak(t); err != nil {
+	if proto == ProtocolRaft {
+		if err := c.trackRaft(t); err != nil {
 			return nil, errors.Join(err, t.Close())
 		}
 	}
 	conn := tls.Client(t, withProtocols(c.clients, proto))
-	id, _, err := c.shake(ctx, conn, t, c.clients.VerifyConnection)
+	id, _, err := c.handshake(ctx, conn, t, c.clients.VerifyConnection)
 	if err == nil {
 		err = check(id)
 	}
@@ -236,14 +248,14 @@ func (c *cluster) open(ctx context.Context, address, proto string, check func(sp
 // shake completes a handshake, returns who the peer is and what it wants to speak,
 // and ends the connection with the peer's certificate. By judge, where it is not nil, evict
 // judges that again.
-func (c *cluster) shake(ctx context.Context, conn *tls.Conn, t *tracked, judge func(tls.ConnectionState) error) (id spiffeid.ID, proto string, err error) {
+func (c *Cluster) handshake(ctx context.Context, conn *tls.Conn, t *tracked, judge func(tls.ConnectionState) error) (id spiffeid.ID, proto string, err error) {
 	if err := conn.HandshakeContext(ctx); err != nil {
 		return id, "", err
 	}
 	cs := conn.ConnectionState()
-	id, ok := peerID(&cs)
+	id, ok := PeerID(&cs)
 	if !ok || cs.NegotiatedProtocol == "" {
-		return id, "", fmt.Errorf("%w: it is %q", errNotMember, id)
+		return id, "", fmt.Errorf("%w: it is %q", ErrNotMember, id)
 	}
 	c.mu.Lock()
 	t.peer, t.proto = id, cs.NegotiatedProtocol
@@ -255,12 +267,12 @@ func (c *cluster) shake(ctx context.Context, conn *tls.Conn, t *tracked, judge f
 	return id, cs.NegotiatedProtocol, nil
 }
 
-func (c *cluster) isMember(id spiffeid.ID) bool {
+func (c *Cluster) IsMember(id spiffeid.ID) bool {
 	return slices.ContainsFunc(c.known(), func(m Member) bool { return m.ID == id })
 }
 
 // note keeps whether a member that asks over a connection waits for an answer.
-func (c *cluster) note(conn net.Conn, state http.ConnState) {
+func (c *Cluster) note(conn net.Conn, state http.ConnState) {
 	if t := trackedOf(conn); t != nil {
 		c.mu.Lock()
 		t.busy = state == http.StateActive
@@ -269,7 +281,7 @@ func (c *cluster) note(conn net.Conn, state http.ConnState) {
 }
 
 // occupy keeps that a member waits for so many answers more over a line.
-func (c *cluster) occupy(conn net.Conn, more int) {
+func (c *Cluster) Occupy(conn net.Conn, more int) {
 	if t := trackedOf(conn); t != nil {
 		c.mu.Lock()
 		t.asked += more
@@ -289,7 +301,7 @@ func trackedOf(conn net.Conn) *tracked {
 // evict ends the connections of those that are members no more, or whose certificates
 // would not be taken now, since their authority was taken out of the domain's bundle; but
 // it lets the last answer out first: a node that asks to leave is told that it has left.
-func (c *cluster) evict() {
+func (c *Cluster) Evict() {
 	known := c.known()
 	if len(known) == 0 {
 		return
@@ -298,7 +310,7 @@ func (c *cluster) evict() {
 	c.mu.Lock()
 	for t := range c.conns {
 		switch {
-		case t.peer.IsZero() || t.proto == protoJoin || t.busy || t.asked > 0:
+		case t.peer.IsZero() || t.proto == protocolJoin || t.busy || t.asked > 0:
 		case !slices.ContainsFunc(known, func(m Member) bool { return m.ID == t.peer }):
 			gone = append(gone, t)
 		case t.judge != nil:
@@ -316,9 +328,42 @@ func (c *cluster) evict() {
 	}
 }
 
+// Client returns the HTTP client for other members.
+func (c *Cluster) Client() *http.Client { return c.client }
+
+// Guest returns the HTTP client by which this node asks to be a member.
+func (c *Cluster) Guest() *http.Client { return c.guest }
+
+// AcceptWrites returns the next write stream that a member has opened.
+func (c *Cluster) AcceptWrites() (net.Conn, error) { return c.writes.Accept() }
+
+// Drain lets the requests of members that were read be answered, within ctx.
+func (c *Cluster) Drain(ctx context.Context) error { return c.http.Shutdown(ctx) }
+
+// A Connection is the peer of an open connection and the protocol that they speak.
+type Connection struct {
+	Peer     spiffeid.ID
+	Protocol string
+}
+
+// Connections returns the open connections whose handshakes are over.
+func (c *Cluster) Connections() map[net.Conn]Connection {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	open := map[net.Conn]Connection{}
+	for t := range c.conns {
+		if t.proto != "" {
+			open[t] = Connection{t.peer, t.proto}
+		}
+	}
+
+	return open
+}
+
 // peerID returns the SPIFFE ID of a peer's certificate, which the TLS
 // configuration has verified.
-func peerID(cs *tls.ConnectionState) (spiffeid.ID, bool) {
+func PeerID(cs *tls.ConnectionState) (spiffeid.ID, bool) {
 	if cs == nil || len(cs.PeerCertificates) == 0 || len(cs.PeerCertificates[0].URIs) != 1 {
 		return spiffeid.ID{}, false
 	}
@@ -327,13 +372,13 @@ func peerID(cs *tls.ConnectionState) (spiffeid.ID, bool) {
 }
 
 // peerOf is peerID of a connection within TLS.
-func peerOf(conn net.Conn) (spiffeid.ID, bool) {
+func PeerOf(conn net.Conn) (spiffeid.ID, bool) {
 	c, ok := conn.(*tls.Conn)
 	if !ok {
 		return spiffeid.ID{}, false
 	}
 	cs := c.ConnectionState()
-	return peerID(&cs)
+	return PeerID(&cs)
 }
 
 // withProtocols returns c with these ALPN names, whichever way it makes its
@@ -355,7 +400,7 @@ func withProtocols(c *tls.Config, protos ...string) *tls.Config {
 }
 
 // speak marks a connection as one by which this member speaks Raft to another.
-func (c *cluster) speak(t *tracked) error {
+func (c *Cluster) trackRaft(t *tracked) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t.raft = true
@@ -367,7 +412,7 @@ func (c *cluster) speak(t *tracked) error {
 
 // silence ends, and keeps ended while quiet, all connections by which this member
 // speaks Raft to others. What they say to it still arrives.
-func (c *cluster) silence(quiet bool) {
+func (c *Cluster) Silence(quiet bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if quiet && !c.quiet {
@@ -381,9 +426,9 @@ func (c *cluster) silence(quiet bool) {
 }
 
 // close ends everything and waits for it.
-func (c *cluster) close() error {
+func (c *Cluster) Close() error {
 	c.cancel()
-	_ = c.lines.Close() // never fails
+	_ = c.writes.Close() // never fails
 	err := c.listener.Close()
 	if errors.Is(err, net.ErrClosed) {
 		err = nil
@@ -402,4 +447,10 @@ func (c *cluster) close() error {
 	}
 	c.loops.Wait()
 	return err
+}
+
+// A Member is a node of the domain.
+type Member struct {
+	ID      spiffeid.ID `cbor:"1,keyasint"` // its Raft server id
+	Address string      `cbor:"2,keyasint"` // host:port of its cluster listener
 }

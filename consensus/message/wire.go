@@ -1,9 +1,10 @@
-package consensus
+package message
 
 import (
 	"github.com/fxamacker/cbor/v2"
 	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -13,23 +14,23 @@ import (
 // ignores those that it doesn't know, and a sender relies on one only from the wire
 // version on that has it (federation.md, "Formats over time"). What goes into the
 // log is read by decodeBatch alone, which ignores nothing.
-type wireMessage interface{ onWire() }
+type Message interface{ onWire() }
 
-func (*request) onWire()        {}
-func (*message) onWire()        {}
-func (*answers) onWire()        {}
-func (*presenceWord) onWire()   {}
-func (*presenceAnswer) onWire() {}
-func (*readWord) onWire()       {}
-func (*termWord) onWire()       {}
-func (*termAnswer) onWire()     {}
-func (*vouchWord) onWire()      {}
-func (*vouchAnswer) onWire()    {}
-func (*asideWord) onWire()      {}
-func (*contactsWord) onWire()   {}
-func (*contactsAnswer) onWire() {}
-func (*joinWord) onWire()       {}
-func (*joinAnswer) onWire()     {}
+func (*Request) onWire()         {}
+func (*Writes) onWire()          {}
+func (*Answers) onWire()         {}
+func (*PresenceRequest) onWire() {}
+func (*PresenceAnswer) onWire()  {}
+func (*ReadRequest) onWire()     {}
+func (*TermRequest) onWire()     {}
+func (*TermAnswer) onWire()      {}
+func (*VouchRequest) onWire()    {}
+func (*VouchAnswer) onWire()     {}
+func (*Aside) onWire()           {}
+func (*ContactsRequest) onWire() {}
+func (*ContactsAnswer) onWire()  {}
+func (*JoinRequest) onWire()     {}
+func (*JoinAnswer) onWire()      {}
 
 // lenient reads messages: as decoding does, but members that it doesn't know are
 // passed over.
@@ -40,24 +41,24 @@ var lenient, _ = cbor.DecOptions{
 	TextUnmarshaler: cbor.TextUnmarshalerTextString,
 }.DecMode()
 
-func readMessage(data []byte, into wireMessage) error { return lenient.Unmarshal(data, into) }
+func Unmarshal(data []byte, into Message) error { return lenient.Unmarshal(data, into) }
 
 // maxBody bounds a message, in bytes.
-const maxBody = 1 << 20
+const MaxBody = 1 << 20
 
 // typeCBOR is the media type of messages.
-const typeCBOR = "application/cbor"
+const TypeCBOR = "application/cbor"
 
 // An asideWord is a question to the leader, and its answer.
-type asideWord struct {
+type Aside struct {
 	Text []byte `cbor:"1,keyasint"`
 }
 
 // Who follows hears the leader alone. A contactsWord asks that for how long it has not
 // heard the others.
 type (
-	contactsWord   struct{}
-	contactsAnswer struct {
+	ContactsRequest struct{}
+	ContactsAnswer  struct {
 		Silent map[spiffeid.ID]int64 `cbor:"1,keyasint"` // milliseconds
 	}
 )
@@ -66,11 +67,11 @@ type (
 // presenceAnswer is how far the leader is. So the follower knows whether it has
 // caught up, which Raft does not tell it, and each knows whether the follower's clock
 // is right.
-type presenceWord struct {
+type PresenceRequest struct {
 	Time int64 `cbor:"1,keyasint"` // Unix milliseconds, by its clock
 }
 
-type presenceAnswer struct {
+type PresenceAnswer struct {
 	Epoch    uint64 `cbor:"1,keyasint"`
 	Revision uint64 `cbor:"2,keyasint"`
 	// Time is when the leader answered (Unix milliseconds), if its own clock is known to be
@@ -81,62 +82,78 @@ type presenceAnswer struct {
 }
 
 // vouchWord asks a member whether it knows of another.
-type vouchWord struct {
+type VouchRequest struct {
 	ID spiffeid.ID `cbor:"1,keyasint"`
 }
 
-type vouchAnswer struct {
+type VouchAnswer struct {
 	Member bool `cbor:"1,keyasint"`
 }
 
 // A joinWord says what a node wants to be.
-type joinWord struct {
-	Address  string   `cbor:"1,keyasint"` // of its cluster listener
-	API      string   `cbor:"2,keyasint,omitempty"`
-	Reader   bool     `cbor:"3,keyasint,omitempty"` // without a vote
-	Epoch    uint64   `cbor:"4,keyasint,omitempty"` // how far it is
-	Revision uint64   `cbor:"5,keyasint,omitempty"`
-	Expect   int      `cbor:"6,keyasint,omitempty"` // with how many it would begin a domain
-	Found    []Member `cbor:"7,keyasint,omitempty"` // whom it has found for that, itself too, by id
-	Reads    Versions `cbor:"8,keyasint"`           // what its release reads
+type JoinRequest struct {
+	Address  string             `cbor:"1,keyasint"` // of its cluster listener
+	API      string             `cbor:"2,keyasint,omitempty"`
+	Reader   bool               `cbor:"3,keyasint,omitempty"` // without a vote
+	Epoch    uint64             `cbor:"4,keyasint,omitempty"` // how far it is
+	Revision uint64             `cbor:"5,keyasint,omitempty"`
+	Expect   int                `cbor:"6,keyasint,omitempty"` // with how many it would begin a domain
+	Found    []transport.Member `cbor:"7,keyasint,omitempty"` // whom it has found for that, itself too, by id
+	Reads    state.Versions     `cbor:"8,keyasint"`           // what its release reads
 }
 
 // A joinAnswer says that the door is the leader's and what came of it; or who
 // leads; or that there is no domain here either.
-type joinAnswer struct {
+type JoinAnswer struct {
 	Done    bool              `cbor:"1,keyasint,omitempty"` // the leader has seen to it, as far as it can yet
-	Leader  *Member           `cbor:"2,keyasint,omitempty"`
-	Empty   *joinWord         `cbor:"3,keyasint,omitempty"`
+	Leader  *transport.Member `cbor:"2,keyasint,omitempty"`
+	Empty   *JoinRequest      `cbor:"3,keyasint,omitempty"`
 	Problem directory.Problem `cbor:"4,keyasint,omitempty"`
 	Detail  string            `cbor:"5,keyasint,omitempty"`
 }
 
 // A readWord asks the leader how far a linearizable read must see; it answers
 // with a presenceAnswer.
-type readWord struct{}
+type ReadRequest struct{}
 
 // A termWord asks a member which term it is in.
-type termWord struct {
+type TermRequest struct {
 	Term uint64 `cbor:"1,keyasint"` // the leader's
 }
 
-type termAnswer struct {
+type TermAnswer struct {
 	Term uint64 `cbor:"1,keyasint"`
 }
 
 // told is how far a leader's log is committed, and on its disk.
-type told struct {
+type CommitNotice struct {
 	Term  uint64 `cbor:"1,keyasint"` // the leader's
 	Index uint64 `cbor:"2,keyasint"`
 	Of    uint64 `cbor:"3,keyasint"` // the term of the entry there
 }
 
 // request is t as that leader says it to Raft.
-func (t *told) request(leader Member) *raft.AppendEntriesRequest {
+func (t *CommitNotice) AppendEntries(leader transport.Member) *raft.AppendEntriesRequest {
 	id, address := []byte(leader.ID.String()), []byte(leader.Address)
 	return &raft.AppendEntriesRequest{
 		RPCHeader:    raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: id, Addr: address},
 		Term:         t.Term,
 		PrevLogEntry: t.Index, PrevLogTerm: t.Of, LeaderCommitIndex: t.Index,
 	}
+}
+
+type RestoreAnswer struct {
+	Done    Restored          `cbor:"1,keyasint"`
+	Problem directory.Problem `cbor:"2,keyasint,omitempty"`
+	Detail  string            `cbor:"3,keyasint,omitempty"`
+}
+
+func (*RestoreAnswer) onWire() {}
+
+// Restored is what a restore did.
+type Restored struct {
+	Backup        directory.Position `cbor:"1,keyasint"` // that was restored
+	Before        directory.Position `cbor:"2,keyasint"` // where the domain was
+	Now           directory.Position `cbor:"3,keyasint"` // where it is: in a new epoch
+	Registrations int                `cbor:"4,keyasint"`
 }

@@ -1,4 +1,4 @@
-package consensus
+package transport
 
 import (
 	"io"
@@ -32,7 +32,7 @@ func TestAPipelineWithoutAReaderDoesNotGetStuck(t *testing.T) {
 			}
 		}
 	}()
-	p, err := memberTransport{here, here.LocalAddr(), func(w *raft.AppendEntriesRequest) *raft.AppendEntriesRequest { return w }, nil}.AppendEntriesPipeline("there", there.LocalAddr())
+	p, err := RaftTransport{here, here.LocalAddr(), func(w *raft.AppendEntriesRequest) *raft.AppendEntriesRequest { return w }, nil}.AppendEntriesPipeline("there", there.LocalAddr())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package consensus
+package backup
 
 import (
 	"bufio"
@@ -16,12 +16,12 @@ import (
 
 // A backup is a file: this line, a header, the items of a snapshot, and the SHA-256
 // of all before it. Master salts are inside, keys are not.
-const backupMark = "ROSTER BACKUP 1\n"
+const Mark = "ROSTER BACKUP 1\n"
 
 // backupVersion is the version of what is between the mark and the sum.
-const backupVersion = 1
+const Version = 1
 
-type backupHeader struct {
+type Header struct {
 	Version uint        `cbor:"1,keyasint"`
 	Node    spiffeid.ID `cbor:"2,keyasint"` // that wrote it
 	Taken   int64       `cbor:"3,keyasint"` // Unix seconds, by its clock
@@ -37,10 +37,10 @@ type Backup struct {
 }
 
 // writeBackup writes a backup of a snapshot.
-func writeBackup(w io.Writer, h backupHeader, snapshot *state.Snapshot) error {
+func Write(w io.Writer, h Header, snapshot *state.Snapshot) error {
 	sum := sha256.New()
 	out := bufio.NewWriterSize(io.MultiWriter(w, sum), 1<<16)
-	_, err := out.WriteString(backupMark)
+	_, err := out.WriteString(Mark)
 	if err == nil {
 		err = state.NewEncoder(out).Encode(h)
 	}
@@ -60,43 +60,43 @@ func writeBackup(w io.Writer, h backupHeader, snapshot *state.Snapshot) error {
 }
 
 // ErrBackup says that a file is no backup that this release can use.
-var ErrBackup = errors.New("not a usable backup")
+var ErrUnusable = errors.New("not a usable backup")
 
 var (
-	errShortBackup = fmt.Errorf("%w: it is too short", ErrBackup)
-	errBackupSum   = fmt.Errorf("%w: its checksum does not hold; it is cut off or damaged", ErrBackup)
+	errShortBackup = fmt.Errorf("%w: it is too short", ErrUnusable)
+	errBackupSum   = fmt.Errorf("%w: its checksum does not hold; it is cut off or damaged", ErrUnusable)
 )
 
 // openBackup checks a backup's sum and returns its header and what follows it.
-func openBackup(file io.ReaderAt, size int64) (h backupHeader, items io.Reader, err error) {
+func Open(file io.ReaderAt, size int64) (h Header, items io.Reader, err error) {
 	whole := newSummedReader(io.NewSectionReader(file, 0, size))
 	if _, err := io.Copy(io.Discard, whole); err != nil {
 		return h, nil, err
 	}
 
-	return readBackupHeader(io.NewSectionReader(file, 0, size-sha256.Size))
+	return ReadHeader(io.NewSectionReader(file, 0, size-sha256.Size))
 }
 
 // readBackupHeader reads the mark and the header of a backup, and returns the items
 // behind them.
-func readBackupHeader(r io.Reader) (h backupHeader, items io.Reader, err error) {
+func ReadHeader(r io.Reader) (h Header, items io.Reader, err error) {
 	buffered := bufio.NewReaderSize(r, 1<<16)
-	mark := make([]byte, len(backupMark))
+	mark := make([]byte, len(Mark))
 	if _, err := io.ReadFull(buffered, mark); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return h, nil, errShortBackup
 	} else if err != nil {
 		return h, nil, err
 	}
-	if string(mark) != backupMark {
-		return h, nil, fmt.Errorf("%w: it does not begin as a backup does, or is of another release", ErrBackup)
+	if string(mark) != Mark {
+		return h, nil, fmt.Errorf("%w: it does not begin as a backup does, or is of another release", ErrUnusable)
 	}
 
 	dec := state.NewDecoder(buffered)
 	if err := dec.Decode(&h); err != nil {
-		return h, nil, fmt.Errorf("%w: %w", ErrBackup, err)
+		return h, nil, fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
-	if h.Version != backupVersion {
-		return h, nil, fmt.Errorf("%w: it has version %d; this release knows %d", ErrBackup, h.Version, backupVersion)
+	if h.Version != Version {
+		return h, nil, fmt.Errorf("%w: it has version %d; this release knows %d", ErrUnusable, h.Version, Version)
 	}
 
 	return h, io.MultiReader(dec.Buffered(), buffered), nil
@@ -141,7 +141,7 @@ func (s *summedReader) Read(p []byte) (int, error) {
 
 // InspectBackup reads a backup to its end and returns what is in it, without any
 // directory. Its errors are ErrBackup, but for the reader's own.
-func InspectBackup(r io.Reader) (*Backup, error) {
+func Inspect(r io.Reader) (*Backup, error) {
 	whole := newSummedReader(r)
 	b, err := inspectItems(whole)
 
@@ -158,14 +158,14 @@ func InspectBackup(r io.Reader) (*Backup, error) {
 }
 
 func inspectItems(r io.Reader) (*Backup, error) {
-	top, items, err := readBackupHeader(r)
+	top, items, err := ReadHeader(r)
 	if err != nil {
 		return nil, err
 	}
 
 	info, err := state.Inspect(items)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrBackup, err)
+		return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
 
 	return &Backup{Summary: *info, Node: top.Node, Taken: time.Unix(top.Taken, 0)}, nil

@@ -1,26 +1,50 @@
-package consensus
+package transport
 
 import (
+	"context"
 	"sync"
+	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 )
 
 // memberTransport is Raft's transport of one member: it knows the member's
 // configured address, which its listener may not, its pipelines cannot get stuck,
 // and it tells others no more than they may hear.
-type memberTransport struct {
+type RaftTransport struct {
 	*raft.NetworkTransport
 	address raft.ServerAddress
 	told    func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest
 	heard   chan raft.RPC // what Raft hears: from the network, and beside it
 }
 
+// newMemberTransport returns the transport of the member at that address. withhold is told
+// each message to others, and returns the message that they may get.
+func NewRaftTransport(
+	c *Cluster, address raft.ServerAddress, timeout time.Duration, log hclog.Logger,
+	withhold func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest,
+) RaftTransport {
+	network := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Stream: streams{c.raft, c}, MaxPool: 3, Timeout: timeout, Logger: log,
+	})
+
+	return RaftTransport{network, address, withhold, make(chan raft.RPC)}
+}
+
+// deliver lets Raft receive a message that came beside its own connections.
+func (t RaftTransport) Deliver(ctx context.Context, rpc raft.RPC) {
+	select {
+	case t.heard <- rpc:
+	case <-ctx.Done():
+	}
+}
+
 // Consumer returns the channel of what Raft hears.
-func (t memberTransport) Consumer() <-chan raft.RPC { return t.heard }
+func (t RaftTransport) Consumer() <-chan raft.RPC { return t.heard }
 
 // run lets Raft hear the network, until stop.
-func (t memberTransport) run(stop <-chan struct{}) {
+func (t RaftTransport) Run(stop <-chan struct{}) {
 	for {
 		select {
 		case rpc := <-t.NetworkTransport.Consumer():
@@ -36,20 +60,20 @@ func (t memberTransport) run(stop <-chan struct{}) {
 }
 
 // LocalAddr returns the member's configured address.
-func (t memberTransport) LocalAddr() raft.ServerAddress { return t.address }
+func (t RaftTransport) LocalAddr() raft.ServerAddress { return t.address }
 
 // AppendEntries sends entries, or a word without any.
-func (t memberTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+func (t RaftTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	return t.NetworkTransport.AppendEntries(id, target, t.told(args), resp)
 }
 
 // AppendEntriesPipeline opens a pipeline to a member.
-func (t memberTransport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
+func (t RaftTransport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
 	p, err := t.NetworkTransport.AppendEntriesPipeline(id, target)
 	if err != nil {
 		return nil, err
 	}
-	d := &drained{AppendPipeline: p, told: t.told, answers: make(chan raft.AppendFuture), closed: make(chan struct{})}
+	d := &drainedPipeline{AppendPipeline: p, told: t.told, answers: make(chan raft.AppendFuture), closed: make(chan struct{})}
 	d.pump.Go(d.run)
 	return d, nil
 }
@@ -61,7 +85,7 @@ func (t memberTransport) AppendEntriesPipeline(id raft.ServerID, target raft.Ser
 // ever: the sender for the reader of the answers, that for the sender's end. A
 // leader would never replicate to that member again while its heartbeats go on,
 // and a shutdown would never end (hashicorp/raft issue 612).
-type drained struct {
+type drainedPipeline struct {
 	raft.AppendPipeline
 	told    func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest
 	answers chan raft.AppendFuture
@@ -71,16 +95,16 @@ type drained struct {
 }
 
 // AppendEntries sends entries without waiting for the answer.
-func (d *drained) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+func (d *drainedPipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
 	return d.AppendPipeline.AppendEntries(d.told(args), resp)
 }
 
 // Consumer returns the channel of the answers, in order.
-func (d *drained) Consumer() <-chan raft.AppendFuture { return d.answers }
+func (d *drainedPipeline) Consumer() <-chan raft.AppendFuture { return d.answers }
 
 // run holds what is not read yet: two answers at most while Raft reads, and few
 // more behind that, since it looks whether it should stop before each sending.
-func (d *drained) run() {
+func (d *drainedPipeline) run() {
 	var held []raft.AppendFuture
 	for {
 		var out chan raft.AppendFuture
@@ -100,7 +124,7 @@ func (d *drained) run() {
 }
 
 // Close ends the pipeline and what is under way on it.
-func (d *drained) Close() error {
+func (d *drainedPipeline) Close() error {
 	err := d.AppendPipeline.Close()
 	d.once.Do(func() { close(d.closed) })
 	d.pump.Wait()
