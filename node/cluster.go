@@ -14,38 +14,41 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-// cluster changes which nodes hold the domain.
-type cluster struct{ n *Node }
+// cluster changes the Raft members of the domain.
+type cluster struct {
+	domain spiffeid.TrustDomain
+	store  *consensus.Store
+}
 
 // Transfer implements operator.Members.
 func (c cluster) Transfer(ctx context.Context, to spiffeid.ID) error {
-	return c.n.store.Transfer(ctx, to)
+	return c.store.Transfer(ctx, to)
 }
 
 // Remove implements operator.Members.
-func (c cluster) Remove(ctx context.Context, id spiffeid.ID) error { return c.n.store.Expel(ctx, id) }
+func (c cluster) Remove(ctx context.Context, id spiffeid.ID) error { return c.store.Expel(ctx, id) }
 
 // Admit implements operator.Members. Only what can have a node's certificate is
 // admitted.
 func (c cluster) Admit(ctx context.Context, id spiffeid.ID, not bool) error {
-	if !not && !trust.IsNode(id, c.n.cfg.TrustDomain) {
-		return directory.Refuse(directory.BadRequest, "%s is not under %s%s, where the domain's nodes are", id, c.n.cfg.TrustDomain.IDString(), trust.NodePath).At("/id")
+	if !not && !trust.IsNode(id, c.domain) {
+		return directory.Refuse(directory.BadRequest, "%s is not under %s%s, where the domain's nodes are", id, c.domain.IDString(), trust.NodePath).At("/id")
 	}
-	return c.n.store.Admit(ctx, id, not)
+	return c.store.Admit(ctx, id, not)
 }
 
 // Leave implements operator.Members.
-func (c cluster) Leave(ctx context.Context) error { return c.n.store.Leave(ctx) }
+func (c cluster) Leave(ctx context.Context) error { return c.store.Leave(ctx) }
 
-// backups saves and restores the domain's own state.
-type backups struct{ n *Node }
+// backups saves and restores the domain's replicated state.
+type backups struct{ store *consensus.Store }
 
 // Save implements operator.BackupStore.
-func (b backups) Save(ctx context.Context, w io.Writer) error { return b.n.store.Backup(ctx, w) }
+func (b backups) Save(ctx context.Context, w io.Writer) error { return b.store.Backup(ctx, w) }
 
 // Restore implements operator.BackupStore.
 func (b backups) Restore(ctx context.Context, backup io.Reader, force bool, reason string) (wire.Restored, error) {
-	done, err := b.n.store.Restore(ctx, backup, consensus.RestoreOptions{Force: force, Reason: reason})
+	done, err := b.store.Restore(ctx, backup, consensus.RestoreOptions{Force: force, Reason: reason})
 	if err != nil {
 		return wire.Restored{}, err
 	}

@@ -11,15 +11,9 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// grants is who beyond the domain may have a registration, as the leader writes
-// it into the command.
-func (n *Node) grants(s consensus.Subject) []directory.Grant {
-	return grants(n.policy, n.store.Peerings(), s)
-}
-
-// basis is what grants are decided by besides what the domain has agreed: the policies
-// that are built in, and what this build makes of them.
-func basis(policy string) directory.Hash {
+// policyBasis identifies what decides grants besides the replicated state: the built-in
+// policy, and this build.
+func policyBasis(policy string) directory.Hash {
 	by := []string{policy}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		by = append(by, info.Main.Version)

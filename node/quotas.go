@@ -2,19 +2,22 @@ package node
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/roster-mesh/roster/api/wire"
+	"github.com/roster-mesh/roster/consensus"
+	"github.com/roster-mesh/roster/federation"
 )
 
 // QuotaWarning is the share of a quota at which the operator is warned.
 const QuotaWarning = .9
 
-// quotaCalms is the share of a quota below which the warning is over.
-const quotaCalms = .85
+// quotaRecovery is the share of a quota below which the warning ends.
+const quotaRecovery = .85
 
-// quotasEvery is how often the quotas are looked at.
-const quotasEvery = 30 * time.Second
+// quotaInterval is the time between two checks.
+const quotaInterval = 30 * time.Second
 
 // A QuotaUse is how much of one quota is used.
 type QuotaUse struct {
@@ -47,43 +50,60 @@ func PeerQuotas(peer string, records, recordsLimit, bytes, bytesLimit uint64) []
 	}
 }
 
-// quotas is how much of its quotas the domain uses.
-func (n *Node) quotas() wire.QuotaStatus {
-	q := n.store.Quotas()
+// quotaStatus returns the use of the domain's quotas.
+func quotaStatus(store *consensus.Store) wire.QuotaStatus {
+	q := store.Quotas()
+
 	return wire.QuotaStatus{
-		Registrations: q.Registrations, RegistrationsLimit: q.RegistrationsLimit,
-		Bytes: q.Bytes, BytesLimit: q.BytesLimit,
-		Owners: q.Owners, LargestShare: q.LargestShare,
+		Registrations:      q.Registrations,
+		RegistrationsLimit: q.RegistrationsLimit,
+		Bytes:              q.Bytes,
+		BytesLimit:         q.BytesLimit,
+		Owners:             q.Owners,
+		LargestShare:       q.LargestShare,
 	}
 }
 
-// watchQuotas logs a warning once when a quota is nearly used up, until ctx ends.
-func (n *Node) watchQuotas(ctx context.Context) {
-	warned := map[string]bool{}
+// A quotaMonitor logs once when a quota is nearly exhausted, and once when it no longer is.
+type quotaMonitor struct {
+	uses func() []QuotaUse
+	log  *slog.Logger
+
+	warned map[string]bool // by name of the quota
+}
+
+// run checks the quotas until ctx ends.
+func (m *quotaMonitor) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		uses := DomainQuotas(n.quotas())
-		for _, p := range n.mesh.Peers() {
-			uses = append(uses, PeerQuotas(p.Domain.Name(), p.Records, p.RecordsLimit, p.Bytes, p.BytesLimit)...)
-		}
-		for _, q := range uses {
-			n.warnOfQuota(q, warned)
+		for _, use := range m.uses() {
+			m.check(use)
 		}
 
 		select {
-		case <-time.After(quotasEvery):
+		case <-time.After(quotaInterval):
 		case <-ctx.Done():
 		}
 	}
 }
 
-func (n *Node) warnOfQuota(q QuotaUse, warned map[string]bool) {
-	switch share := q.Share(); {
-	case share >= QuotaWarning && !warned[q.Name]:
-		warned[q.Name] = true
-		n.log.Warn("a quota is nearly used up; what exceeds it is refused or left out",
-			"quota", q.Name, "used", q.Used, "limit", q.Limit)
-	case share < quotaCalms && warned[q.Name]:
-		delete(warned, q.Name)
-		n.log.Info("a quota has room again", "quota", q.Name, "used", q.Used, "limit", q.Limit)
+func (m *quotaMonitor) check(use QuotaUse) {
+	switch share := use.Share(); {
+	case share >= QuotaWarning && !m.warned[use.Name]:
+		m.warned[use.Name] = true
+		m.log.Warn("a quota is nearly used up; registrations and records beyond it are refused",
+			"quota", use.Name, "used", use.Used, "limit", use.Limit)
+	case share < quotaRecovery && m.warned[use.Name]:
+		delete(m.warned, use.Name)
+		m.log.Info("a quota has room again", "quota", use.Name, "used", use.Used, "limit", use.Limit)
 	}
+}
+
+// quotaUses returns the use of the domain's quotas and of those of its peers.
+func quotaUses(store *consensus.Store, mesh *federation.Mesh) []QuotaUse {
+	uses := DomainQuotas(quotaStatus(store))
+	for _, p := range mesh.Peers() {
+		uses = append(uses, PeerQuotas(p.Domain.Name(), p.Records, p.RecordsLimit, p.Bytes, p.BytesLimit)...)
+	}
+
+	return uses
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/consensus"
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation"
@@ -53,6 +54,19 @@ func (n *Node) wire(env Env) error {
 		server.RegisterOnShutdown(n.gateway.Drain)
 	}
 	n.serve("api", server, n.limited("api", ln.api, n.cfg.Limits.Connections, n.cfg.Limits.ConnectionsPerAddress))
+
+	n.metrics.registry.MustRegister(&collector{
+		store:    n.store,
+		view:     n.view,
+		source:   n.source,
+		audit:    n.trail,
+		server:   n.face,
+		mesh:     n.mesh,
+		panics:   n.panics,
+		finder:   n.finder,
+		findings: n.findings,
+		bundles:  n.keeper,
+	})
 	n.admin.show(api.AdminConfig{PublicURL: n.cfg.PublicURL, Metrics: n.metrics.handler(), Ready: n.Ready})
 	n.life.onStop("readiness", func(context.Context) error {
 		n.admin.show(api.AdminConfig{PublicURL: n.cfg.PublicURL, Ready: func() error { return errors.New("stopping") }})
@@ -92,7 +106,7 @@ func (n *Node) wireDirectory(ln listeners, env Env) error {
 	if err := n.wireAudit(); err != nil {
 		return err
 	}
-	n.metrics = newMetrics(n)
+	n.metrics = newMetrics()
 	n.view = index.NewView(n.cfg.TrustDomain)
 	if n.cfg.Probe.Enabled {
 		n.findings = probe.NewFindings()
@@ -163,7 +177,7 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 		Listener: n.limited("cluster", ln, maxNodeConns, 0), Dial: n.net.Dial,
 		ServerTLS: trust.NodeServerTLS(n.source, n.bundles, own, n.metrics.handshakeRefused),
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, own),
-		Index:     n.view.Own(), Grants: n.grants, Basis: basis(n.cfg.Policy), CheckPolicy: checkPolicy, Policy: n.enact,
+		Index:     n.view.Own(), Grants: n.grants, Basis: policyBasis(n.cfg.Policy), CheckPolicy: checkPolicy, Policy: n.applyPolicy,
 		MaxLifetime: n.cfg.Lifetimes.Max, Timing: timing, Logger: n.log,
 		Rules: consensusRules(&n.cfg),
 	}
@@ -250,7 +264,14 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 			n.log.Error("federation has stopped", "err", err)
 		}
 	})
-	n.life.loop("quotas", n.watchQuotas)
+
+	quotas := &quotaMonitor{
+		uses:   func() []QuotaUse { return quotaUses(n.store, n.mesh) },
+		log:    n.log,
+		warned: map[string]bool{},
+	}
+	n.life.loop("quotas", quotas.run)
+
 	return nil
 }
 
@@ -287,7 +308,9 @@ func (n *Node) wireAPI() *api.Server {
 		Domain: n.cfg.TrustDomain, PublicURL: n.cfg.PublicURL, Service: n.service,
 		Registry: n.store, View: n.view, Policy: n.policy, Finder: n.finder, StrictFilters: n.cfg.Discovery.Strict, Frozen: n.mesh.Frozen, Panics: n.panics,
 		Bundle: n.ownBundle(), Identify: n.identify, ConsumeProof: n.store.Spend, CredentialLives: n.cfg.Lifetimes.Credentials, AcceptedCredentials: n.acceptedCredentials(), CredentialRefused: n.metrics.credentialRefused,
-		Federation: n.mesh.Handler(peerNode), Records: records{n}, AuditLog: n.trail, Operator: operator{n}, Peerings: peerings{n}, Cluster: cluster{n}, Backups: backups{n},
+		Federation: n.mesh.Handler(peerNode), Records: records{n.cfg.TrustDomain, n.mesh, n.store, n.keyring, n.bundles}, AuditLog: n.trail,
+		Operator: operator{n.store, n.mesh, n.policy, n.keeper, n.rotateKey}, Peerings: peerings{n},
+		Cluster: cluster{n.cfg.TrustDomain, n.store}, Backups: backups{n.store},
 		CaughtUp: n.store.Settled, Position: n.mesh.Position, Await: n.await, Observe: n.metrics.observe, MaxStale: n.cfg.MaxStale, Logger: n.log,
 		Workers: n.cfg.Limits.Workers, Waiting: n.cfg.Limits.Waiting, MemoryInUse: memory.InUse, Shed: n.metrics.requestShed,
 		Limits: n.cfg.Limits.Rates(), CallerLimits: n.cfg.Limits.CallerTerms(), MinLifetime: n.cfg.Lifetimes.Min,
@@ -306,3 +329,32 @@ func (n *Node) wireAPI() *api.Server {
 
 // peerNode returns the SPIFFE ID that a peer's node shows.
 func peerNode(r *http.Request) (spiffeid.ID, bool) { return trust.PeerID(r.TLS) }
+
+// grants decides who outside the domain may read a registration; the leader writes it
+// into the command.
+func (n *Node) grants(subject consensus.Subject) []directory.Grant {
+	return grants(n.policy, n.store.Peerings(), subject)
+}
+
+// policyFile is the name of the domain's policy in errors.
+const policyFile = "policy.cedar"
+
+func checkPolicy(text []byte) error { return policy.Check(policyFile, text) }
+
+// applyPolicy puts the domain's policy in force at this node.
+func (n *Node) applyPolicy(text []byte, revision uint64) {
+	if err := n.policy.Set(text, revision); err != nil {
+		n.log.Error("this release can't read the domain's policy; nothing is permitted here until it is upgraded",
+			"version", revision, "err", err)
+	}
+}
+
+// await waits until this node has reached a position of a domain's history: of its own by
+// consensus, of another by federation.
+func (n *Node) await(ctx context.Context, td spiffeid.TrustDomain, at directory.Position) error {
+	if td == n.cfg.TrustDomain {
+		return n.store.Await(ctx, at)
+	}
+
+	return n.mesh.Await(ctx, td, at)
+}

@@ -99,7 +99,7 @@ func TestADocumentThatPanicsEndsNoNode(t *testing.T) {
 	}
 
 	contained := func(where string) error {
-		n, err := metric(reader, `roster_panics_contained_total{where="`+where+`"}`)
+		n, err := metric(reader, `roster_panics_contained_total{place="`+where+`"}`)
 		if err == nil && n < 1 {
 			err = errors.New("no panic is counted")
 		}

@@ -1,0 +1,279 @@
+package node
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/api/wire"
+	"github.com/roster-mesh/roster/consensus"
+	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/discovery"
+	"github.com/roster-mesh/roster/federation"
+	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/gateway/probe"
+	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/trust/audit"
+)
+
+// A collector reads the state of a node at every scrape, by the table stateMetrics.
+type collector struct {
+	store    *consensus.Store
+	view     *index.View
+	source   *trust.Source
+	audit    *audit.Log
+	server   *api.Server
+	mesh     *federation.Mesh
+	panics   *contain.Panics
+	finder   *discovery.Finder
+	findings *probe.Findings // nil if nothing is probed
+	bundles  *bundleKeeper
+}
+
+// A snapshot has the values that several metrics of one scrape share.
+type snapshot struct {
+	*collector
+	quotas wire.QuotaStatus
+	peers  []federation.PeerStatus
+	index  discovery.Size
+}
+
+// emit adds one value to a scrape.
+type emit func(value float64, labels ...string)
+
+// A stateMetric is a metric with the function that reads it.
+type stateMetric struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+	read func(*snapshot, emit)
+}
+
+func gauge(name, help string, read func(*snapshot, emit), labels ...string) stateMetric {
+	return stateMetric{newDesc(name, help, labels), prometheus.GaugeValue, read}
+}
+
+func counter(name, help string, read func(*snapshot, emit), labels ...string) stateMetric {
+	return stateMetric{newDesc(name, help, labels), prometheus.CounterValue, read}
+}
+
+func newDesc(name, help string, labels []string) *prometheus.Desc {
+	return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, labels, nil)
+}
+
+// value reads a metric without labels.
+func value(read func(*snapshot) float64) func(*snapshot, emit) {
+	return func(s *snapshot, emit emit) { emit(read(s)) }
+}
+
+// perPeer reads a metric with the label origin.
+func perPeer(read func(federation.PeerStatus) float64) func(*snapshot, emit) {
+	return func(s *snapshot, emit emit) {
+		for _, p := range s.peers {
+			emit(read(p), p.Domain.Name())
+		}
+	}
+}
+
+var stateMetrics = []stateMetric{
+	// The domain's consensus.
+	gauge("raft_is_leader", "1 on the domain's Raft leader.",
+		value(func(s *snapshot) float64 { return oneIf(s.store.IsLeader()) })),
+	gauge("raft_leader_last_contact_seconds", "Time since the last contact with the Raft leader; 0 on the leader.",
+		value(func(s *snapshot) float64 { return s.store.Heard().Seconds() })),
+	gauge("applied_revision", "Last applied revision of the own domain.",
+		value(func(s *snapshot) float64 { return float64(s.store.Position().Revision) })),
+	gauge("ledger_leaves", "Leaves of the own domain's ledger.",
+		value(func(s *snapshot) float64 { leaves, _ := s.store.Ledger(); return float64(leaves) })),
+	gauge("registrations", "Registrations held, by origin, including expired ones that are not removed yet.",
+		(*snapshot).registrations, "origin"),
+	gauge("watch_clients", "Clients that watch the directory at this node.",
+		value(func(s *snapshot) float64 { return float64(s.server.Watches()) })),
+	counter("panics_contained_total", "Panics on foreign bytes that were contained, by place in the program; "+
+		"each is a bug to report.", (*snapshot).containedPanics, "place"),
+
+	// Identity and audit.
+	gauge("svid_remaining_seconds", "Time until the node's SVID expires; negative afterwards.",
+		value(func(s *snapshot) float64 { return time.Until(s.source.SVID().Certificates[0].NotAfter).Seconds() })),
+	gauge("identity_failing", "1 while the node's SVID or its domain's bundle can't be renewed and the last valid "+
+		"ones are in use, and after the SVID has expired.",
+		value(func(s *snapshot) float64 { return oneIf(identityFails(s.source, time.Now())) })),
+	gauge("audit_failing", "1 while the audit log can't be written; no change is accepted here meanwhile.",
+		value(func(s *snapshot) float64 { return oneIf(s.audit.Err() != nil) })),
+
+	// Quotas.
+	gauge("quota_registrations", "Registrations of the own domain, limited by limits.registrations_per_domain.",
+		value(func(s *snapshot) float64 { return float64(s.quotas.Registrations) })),
+	gauge("quota_registrations_limit", "Limit of registrations of the own domain; 0 is no limit.",
+		value(func(s *snapshot) float64 { return float64(s.quotas.RegistrationsLimit) })),
+	gauge("quota_bytes", "Bytes of the own domain's documents as registered, limited by limits.bytes_per_domain.",
+		value(func(s *snapshot) float64 { return float64(s.quotas.Bytes) })),
+	gauge("quota_bytes_limit", "Limit of bytes of the own domain's documents; 0 is no limit.",
+		value(func(s *snapshot) float64 { return float64(s.quotas.BytesLimit) })),
+	gauge("quota_largest_owner_ratio", "Largest share of its quota that an owner uses, from 0 to 1, exact to a 64th.",
+		value(func(s *snapshot) float64 { return s.quotas.LargestShare })),
+	gauge("quota_peer_records", "Records held of a peer, limited by limits.records_per_peer or its peering.",
+		perPeer(func(p federation.PeerStatus) float64 { return float64(p.Records) }), "origin"),
+	gauge("quota_peer_records_limit", "Limit of records held of a peer; 0 is no limit.",
+		perPeer(func(p federation.PeerStatus) float64 { return float64(p.RecordsLimit) }), "origin"),
+	gauge("quota_peer_bytes", "Bytes of records held of a peer, limited by limits.bytes_per_peer or its peering.",
+		perPeer(func(p federation.PeerStatus) float64 { return float64(p.Bytes) }), "origin"),
+	gauge("quota_peer_bytes_limit", "Limit of bytes of records held of a peer; 0 is no limit.",
+		perPeer(func(p federation.PeerStatus) float64 { return float64(p.BytesLimit) }), "origin"),
+
+	// Federation.
+	gauge("federation_lag_revisions", "Revisions that a peer has announced and this node lacks.",
+		perPeer(func(p federation.PeerStatus) float64 { return float64(p.LagRevisions) }), "origin"),
+	gauge("federation_lag_seconds", "Time for which this node has lacked revisions that a peer announced.",
+		perPeer(func(p federation.PeerStatus) float64 { return p.LagSeconds }), "origin"),
+	gauge("federation_head_age_seconds", "Time since the last verified head of a peer.",
+		perPeer(func(p federation.PeerStatus) float64 { return p.HeadAge.Seconds() }), "origin"),
+	gauge("federation_epoch_timestamp_seconds", "Start of the epoch of a peer, in Unix seconds; it changes with a "+
+		"restore there.", (*snapshot).epochs, "origin"),
+	gauge("federation_over_quota_registrations", "Registrations of a peer that its quotas exclude.",
+		perPeer(func(p federation.PeerStatus) float64 { return float64(p.OverQuota) }), "origin"),
+	gauge("federation_unsupported", "1 while a peer announces a format that this release can't read; "+
+		"upgrade this node.",
+		perPeer(func(p federation.PeerStatus) float64 { return oneIf(p.Unsupported != "") }), "origin"),
+	gauge("federation_unopened_records", "Records of a peer that are held until a later release can read them, "+
+		"by format.", (*snapshot).unopened, "origin", "format"),
+	counter("federation_messages_total", "Pages, heads and records that name an origin, by result of the "+
+		"verification, whichever node sent them.", (*snapshot).messages, "origin", "code"),
+	counter("federation_messages_refused_total", "Messages from a peer's nodes that were refused, by reason.",
+		(*snapshot).refusals, "peer", "code"),
+	counter("federation_bytes_total", "Bytes of response bodies received from a peer's nodes (in) and sent to "+
+		"them (out).", (*snapshot).bytes, "origin", "direction"),
+	counter("gossip_bytes_total", "Bytes of gossip received from a peer's nodes (in) and sent to them (out).",
+		(*snapshot).gossipBytes, "origin", "direction"),
+	gauge("federation_store_stalled_seconds", "Time for which the disk of the federation store has not answered; "+
+		"alert on a value over 0.",
+		value(func(s *snapshot) float64 { return s.mesh.StoreStalled().Seconds() })),
+	gauge("bundle_failing", "1 while a peer's bundle can't be fetched from its endpoint and the last valid one is "+
+		"in use.", (*snapshot).bundleFailures, "origin"),
+
+	// Discovery and probes.
+	gauge("discovery_registrations", "Registrations in the discovery index.",
+		value(func(s *snapshot) float64 { return float64(s.index.Registrations) })),
+	gauge("discovery_terms", "Words and tags in the discovery index.",
+		value(func(s *snapshot) float64 { return float64(s.index.Terms) })),
+	counter("discovery_dropped_total", "Registrations, and words of registrations, for which the discovery index "+
+		"had no room.", value(func(s *snapshot) float64 { return float64(s.index.LeftOut) })),
+	gauge("probed_registrations", "Registrations by the result of their last probe.",
+		(*snapshot).probes, "state"),
+}
+
+func (s *snapshot) registrations(emit emit) {
+	emit(float64(s.view.Own().Len()), s.view.Domain().Name())
+
+	for _, td := range s.view.Origins() {
+		emit(float64(s.view.Origin(td).Len()), td.Name())
+	}
+}
+
+func (s *snapshot) containedPanics(emit emit) {
+	for _, place := range contain.Places {
+		emit(float64(s.panics.Count(place)), string(place))
+	}
+}
+
+func (s *snapshot) epochs(emit emit) {
+	for _, p := range s.peers {
+		if epoch := p.Position.Epoch; epoch > 0 {
+			emit(float64(epoch), p.Domain.Name())
+		}
+	}
+}
+
+func (s *snapshot) unopened(emit emit) {
+	for _, p := range s.peers {
+		for format, records := range p.Unopened {
+			emit(float64(records), p.Domain.Name(), format)
+		}
+	}
+}
+
+func (s *snapshot) messages(emit emit) {
+	for _, p := range s.peers {
+		emitCodes(emit, p, p.Received)
+	}
+}
+
+func (s *snapshot) refusals(emit emit) {
+	for _, p := range s.peers {
+		emitCodes(emit, p, p.Refused)
+	}
+}
+
+func emitCodes(emit emit, p federation.PeerStatus, counts map[protocol.Code]uint64) {
+	for code, count := range counts {
+		emit(float64(count), p.Domain.Name(), string(code))
+	}
+}
+
+func (s *snapshot) bytes(emit emit) {
+	for _, p := range s.peers {
+		emit(float64(p.BytesIn), p.Domain.Name(), "in")
+		emit(float64(p.BytesOut), p.Domain.Name(), "out")
+	}
+}
+
+func (s *snapshot) gossipBytes(emit emit) {
+	for _, p := range s.peers {
+		emit(float64(p.GossipIn), p.Domain.Name(), "in")
+		emit(float64(p.GossipOut), p.Domain.Name(), "out")
+	}
+}
+
+func (s *snapshot) bundleFailures(emit emit) {
+	for _, p := range s.peers {
+		emit(oneIf(s.bundles.of(p.Domain).err != nil), p.Domain.Name())
+	}
+}
+
+func (s *snapshot) probes(emit emit) {
+	if s.findings == nil {
+		return
+	}
+
+	for state, count := range s.findings.Count() {
+		emit(float64(count), string(state))
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(descs chan<- *prometheus.Desc) {
+	for _, m := range stateMetrics {
+		descs <- m.desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(values chan<- prometheus.Metric) {
+	s := &snapshot{
+		collector: c,
+		quotas:    quotaStatus(c.store),
+		peers:     c.mesh.Peers(),
+		index:     c.finder.Size(),
+	}
+
+	for _, m := range stateMetrics {
+		m.read(s, func(value float64, labels ...string) {
+			values <- prometheus.MustNewConstMetric(m.desc, m.kind, value, labels...)
+		})
+	}
+}
+
+// identityFails reports whether an operator must repair the node's identity. An SVID that
+// has expired without an attempt to renew it leaves no error of a file.
+func identityFails(s *trust.Source, now time.Time) bool {
+	return s.Trouble() != nil || !now.Before(s.SVID().Certificates[0].NotAfter)
+}
+
+func oneIf(condition bool) float64 {
+	if condition {
+		return 1
+	}
+
+	return 0
+}

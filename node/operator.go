@@ -1,0 +1,280 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	apioperator "github.com/roster-mesh/roster/api/operator"
+	"github.com/roster-mesh/roster/api/wire"
+	"github.com/roster-mesh/roster/consensus"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation"
+	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/trust/policy"
+)
+
+// operator implements the routes that show and change the domain's state.
+type operator struct {
+	store     *consensus.Store
+	mesh      *federation.Mesh
+	policy    *policy.Policy
+	endpoints *bundleKeeper
+	rotate    func(context.Context) error // this node's signing key
+}
+
+// Raft implements the operator's view of the Raft members.
+func (o operator) Raft() wire.RaftStatus {
+	var status wire.RaftStatus
+	if leader, ok := o.store.Leader(); ok {
+		status.Leader = leader.String()
+	}
+
+	for _, p := range o.store.Contacts() {
+		status.Peers = append(status.Peers, wire.RaftPeer{
+			ID:          p.ID.String(),
+			Address:     p.Address,
+			API:         p.API,
+			Voter:       p.Voter,
+			LastContact: p.LastContact,
+			Unheard:     p.Unheard,
+			Reads:       readsOf(p.Reads),
+		})
+	}
+
+	status.Quotas = quotaStatus(o.store)
+	status.Written = writtenOf(o.store.Written())
+
+	ids, until := o.store.Admitted()
+	for i, id := range ids {
+		status.Admitted = append(status.Admitted, wire.Admission{ID: id.String(), Until: until[i].UTC()})
+	}
+
+	return status
+}
+
+// Members returns the members of the gossip pool.
+func (o operator) Members() []wire.Member {
+	members := []wire.Member{}
+	for _, m := range o.mesh.Members() {
+		members = append(members, wire.Member{
+			ID:      m.ID.String(),
+			Domain:  m.ID.TrustDomain().Name(),
+			Address: m.Address,
+			State:   m.State,
+		})
+	}
+
+	return members
+}
+
+// Peers returns the domain's agreement with each peer, and what this node has received
+// of it.
+func (o operator) Peers() []wire.Peer {
+	received := map[spiffeid.TrustDomain]federation.PeerStatus{}
+	for _, p := range o.mesh.Peers() {
+		received[p.Domain] = p
+	}
+
+	peers := []wire.Peer{}
+
+	for _, p := range o.store.Peerings() {
+		peer := o.agreement(p)
+		if status, ok := received[p.Domain]; ok {
+			addReceived(&peer, p, status)
+		}
+
+		for _, f := range o.mesh.Evidence(p.Domain) {
+			peer.Evidence = append(peer.Evidence, wire.PeerEvidence{ID: f.ID, Found: f.Found.UTC()})
+		}
+
+		peers = append(peers, peer)
+	}
+
+	return peers
+}
+
+// agreement shows a peering, and the state of the peer's bundle endpoint.
+func (o operator) agreement(p directory.Peering) wire.Peer {
+	peer := wire.Peer{
+		Domain:      p.Domain.Name(),
+		State:       string(p.State),
+		Agreed:      string(p.State),
+		Addresses:   p.Addresses,
+		Gossip:      p.Gossip,
+		Exported:    p.State == directory.PeeringActive && p.Mesh,
+		Fingerprint: fingerprintOf(p),
+		Export:      apioperator.WireRules(p.Export),
+		Import:      apioperator.WireRules(p.Import),
+	}
+
+	for _, structure := range o.store.HeldBack(p.Domain) {
+		peer.HoldsBack = append(peer.HoldsBack, string(structure))
+	}
+
+	switch {
+	case p.State == directory.PeeringPending:
+		peer.Until, peer.LastError = awaited(p, time.Now())
+	case p.State == directory.PeeringTerminated && p.ByPeer:
+		peer.EndedBy = "peer"
+	case p.State == directory.PeeringTerminated:
+		peer.EndedBy = "us"
+	}
+
+	peer.BundleEndpoint = p.Endpoint.URL
+	if peer.BundleEndpoint != "" {
+		checked := o.endpoints.of(p.Domain)
+		peer.BundleChecked = checked.good
+
+		if checked.err != nil {
+			peer.BundleError = checked.err.Error()
+		}
+	}
+
+	return peer
+}
+
+// addReceived adds what this node has received of a peer.
+func addReceived(peer *wire.Peer, p directory.Peering, status federation.PeerStatus) {
+	if p.State == directory.PeeringActive {
+		peer.State = status.State
+	}
+
+	epoch := status.Position.Epoch
+	peer.Watermark = directory.Position{Epoch: epoch, Revision: status.Watermark}.String()
+	peer.Tip = directory.Position{Epoch: epoch, Revision: status.Tip}.String()
+	peer.LagRevisions = status.LagRevisions
+	peer.LagSeconds = status.LagSeconds
+	peer.HeadAge = status.HeadAge.Seconds()
+	peer.LastHeard = status.LastHeard
+
+	peer.Records = status.Records
+	peer.RecordsLimit = status.RecordsLimit
+	peer.Bytes = status.Bytes
+	peer.BytesLimit = status.BytesLimit
+	peer.OverQuota = status.OverQuota
+	peer.Hidden = status.Hidden
+	peer.Missing = status.Pending
+	peer.Unlisted = status.Unlisted
+	peer.Unsupported = status.Unsupported
+	peer.Unopened = status.Unopened
+
+	peer.BytesIn = status.BytesIn
+	peer.BytesOut = status.BytesOut
+	peer.GossipIn = status.GossipIn
+	peer.GossipOut = status.GossipOut
+	peer.Received = byCode(status.Received)
+	peer.Refused = byCode(status.Refused)
+
+	if peer.LastError == "" {
+		peer.LastError = status.LastError
+	}
+}
+
+func byCode(counts map[protocol.Code]uint64) map[string]uint64 {
+	out := make(map[string]uint64, len(counts))
+	for code, n := range counts {
+		out[string(code)] = n
+	}
+
+	return out
+}
+
+// awaited returns the end of an own invitation to a pending peer, and why the peering
+// stays pending if an operator must act.
+func awaited(p directory.Peering, now time.Time) (until time.Time, why string) {
+	if p.Until == 0 {
+		return until, "no node of the peer has confirmed the invitation: accept the token again"
+	}
+
+	until = time.Unix(p.Until, 0).UTC()
+	if !now.Before(until) {
+		why = "the invitation ended before it was accepted: make another, or remove it"
+	}
+
+	return until, why
+}
+
+// Evidence returns an evidence file.
+func (o operator) Evidence(domain spiffeid.TrustDomain, id string) ([]byte, error) {
+	return o.mesh.EvidenceFile(domain, id)
+}
+
+// Keys returns the domain's key document.
+func (o operator) Keys() wire.KeysStatus {
+	status := wire.KeysStatus{Keys: []wire.SigningKey{}}
+
+	doc := o.store.KeyDocument()
+	if doc == nil {
+		return status
+	}
+
+	status.Epoch = doc.Epoch
+	status.Seq = doc.Seq
+	status.Expires = time.Unix(doc.Expires, 0).UTC()
+	status.Revoked = doc.Revoked
+
+	for _, k := range doc.Keys {
+		id := k.KeyID()
+		status.Keys = append(status.Keys, wire.SigningKey{
+			ID:      id,
+			Node:    k.Node.String(),
+			Rotated: !doc.SignsBy(k.Node, id),
+		})
+	}
+
+	return status
+}
+
+// RotateKey replaces this node's signing key.
+func (o operator) RotateKey(ctx context.Context) error { return o.rotate(ctx) }
+
+// RevokeKey revokes a signing key of the domain.
+func (o operator) RevokeKey(ctx context.Context, id string) error { return o.store.Revoke(ctx, id) }
+
+// SetPeering sets a peering by hand. A bundle that can't be used is refused here, before
+// the peering fails by it.
+func (o operator) SetPeering(ctx context.Context, p directory.Peering) error {
+	if _, err := trust.ParseBundle(p.Domain, p.Bundle); err != nil {
+		return directory.Refuse(directory.BadRequest, "the bundle of %s is not usable: %w", p.Domain.Name(), err).
+			At("/bundle")
+	}
+
+	// The rules have a route of their own.
+	for _, old := range o.store.Peerings() {
+		if old.Domain == p.Domain && old.State != directory.PeeringTerminated {
+			p.Export = old.Export
+			p.Import = old.Import
+		}
+	}
+
+	return o.store.SetPeering(ctx, p)
+}
+
+// Policy returns the policy in force.
+func (o operator) Policy() wire.PolicyText {
+	text, version := o.policy.InForce()
+	return wire.PolicyText{Policy: string(text), Version: version}
+}
+
+// SetPolicy replaces the policy, unless its author could not change it again by it.
+func (o operator) SetPolicy(
+	ctx context.Context, by directory.Identity, text string, replaces []uint64,
+) (directory.Outcome, error) {
+	if text != "" {
+		next, err := o.policy.With(policyFile, []byte(text))
+		if err != nil {
+			return directory.Outcome{}, err
+		}
+
+		if !next.Operate(by, "policy.write").Allow {
+			return directory.Outcome{}, directory.Refuse(directory.Conflict,
+				"by this policy, %s could not change it again; nothing was changed: "+
+					"permit operate to who does policy.write", by)
+		}
+	}
+
+	return o.store.SetPolicy(ctx, []byte(text), replaces)
+}

@@ -1,0 +1,66 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/consensus"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/federation"
+	"github.com/roster-mesh/roster/trust"
+)
+
+// records serves signed evidence: records of the own domain and of others.
+type records struct {
+	domain  spiffeid.TrustDomain
+	mesh    *federation.Mesh
+	store   *consensus.Store
+	keyring *trust.Keyring
+	bundles *trust.Bundles
+}
+
+// Record implements ad.Records. A registration that is in no stream has a record too, for
+// those who may read it in its own domain.
+func (r records) Record(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error) {
+	record, err := r.mesh.Record(ctx, origin, rid)
+	if origin != r.domain || directory.ProblemOf(err) != directory.NotFound {
+		return record, err
+	}
+
+	payload, disclosures, ok := r.store.Own(rid)
+	if !ok {
+		return "", err
+	}
+
+	jws, err := r.keyring.Sign(signed.TypeRecord, payload)
+	if err != nil {
+		return "", directory.Refuse(directory.Unavailable, "this node can't sign at the moment: %w", err)
+	}
+
+	return signed.Record{JWS: jws, Disclosures: disclosures}.String(), nil
+}
+
+// Proof implements ad.Records. A proof file has the record, the page that lists it, the
+// key document and the origin's bundle (trust.md, "What an auditor gets").
+func (r records) Proof(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) ([]byte, error) {
+	record, page, keys, err := r.mesh.Proof(ctx, origin, rid)
+
+	if _, _, own := r.store.Own(rid); own && directory.ProblemOf(err) == directory.NotFound {
+		return nil, directory.Refuse(directory.NotFound,
+			"registration %s is not exported, so no page proves it; it has a record", rid)
+	}
+
+	if err != nil {
+		return nil, err
+	}
+
+	bundle, err := r.bundles.JWKS(origin)
+	if err != nil {
+		return nil, err
+	}
+
+	return json.Marshal(trust.Proof{Record: record, Page: page, Keys: keys, Bundle: bundle})
+}
