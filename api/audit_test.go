@@ -33,9 +33,9 @@ func TestOperatorsAreAudited(t *testing.T) {
 	c := newTestClient(t, s, "/ops/operator")
 	for action, do := range map[string]func() error{
 		"peer.set": func() error {
-			return c.SetPeer(t.Context(), "beta.test", apiclient.PeerSettings{Export: &apiclient.PeerRules{}})
+			return c.Operator().SetPeer(t.Context(), "beta.test", apiclient.PeerSettings{Export: &apiclient.PeerRules{}})
 		},
-		"snapshot.save": func() error { return c.SaveSnapshot(t.Context(), io.Discard) },
+		"snapshot.save": func() error { return c.Operator().SaveSnapshot(t.Context(), io.Discard) },
 	} {
 		trail = invocationTrail{}
 		if err := do(); err != nil {

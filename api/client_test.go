@@ -127,16 +127,16 @@ func TestClientReads(t *testing.T) {
 		}
 	}
 
-	raft, reply, err := c.Raft(t.Context())
+	raft, reply, err := c.Operator().Raft(t.Context())
 	if err != nil || raft.Leader == "" || len(raft.Peers) != 1 || !raft.Peers[0].Voter || raft.Peers[0].LastContact.IsZero() {
 		t.Errorf("Raft is %+v, %v", raft, err)
 	} else if want := `{"leader":"spiffe://alpha.test/roster/node/1","peers":[{"id":"spiffe://alpha.test/roster/node/1","address":"127.0.0.1:1","voter":true,"last_contact":"2026-06-01T12:00:00Z"}]}` + "\n"; string(reply.Body) != want {
 		t.Errorf("the body is %s, want %s", reply.Body, want)
 	}
-	if ms, _, err := c.Members(t.Context()); err != nil || len(ms) != 1 || ms[0].Domain != "beta.test" {
+	if ms, _, err := c.Operator().Members(t.Context()); err != nil || len(ms) != 1 || ms[0].Domain != "beta.test" {
 		t.Errorf("Members is %+v, %v", ms, err)
 	}
-	if ps, _, err := c.Peers(t.Context()); err != nil || len(ps) != 1 || ps[0].LagRevisions != 3 || ps[0].Received["applied"] != 4 {
+	if ps, _, err := c.Operator().Peers(t.Context()); err != nil || len(ps) != 1 || ps[0].LagRevisions != 3 || ps[0].Received["applied"] != 4 {
 		t.Errorf("Peers is %+v, %v", ps, err)
 	}
 }
@@ -165,7 +165,7 @@ func TestClientErrors(t *testing.T) {
 		}},
 		{directory.ForeignRegistration, 403, func() error { _, err := c.Deregister(t.Context(), rid(1)); return err }},
 		{directory.Unavailable, 503, func() error { _, err := c.Refresh(t.Context(), rid(7), 0); return err }},
-		{directory.Forbidden, 403, func() error { _, _, err := c.Raft(t.Context()); return err }},
+		{directory.Forbidden, 403, func() error { _, _, err := c.Operator().Raft(t.Context()); return err }},
 		{"", 300, func() error { _, err := c.Get(t.Context(), "twice"); return err }},
 	} {
 		var e *apiclient.Error
@@ -179,7 +179,7 @@ func TestClientSetsPeerings(t *testing.T) {
 	var set directory.Peering
 	s := newTestServer(t, func(cfg *Config) { cfg.Operator = quietOperator{func(p directory.Peering) { set = p }} })
 	want := directory.Peering{Domain: beta, State: directory.PeeringActive, Bundle: []byte(`{"keys":[]}`), Addresses: []string{"https://127.0.0.1:8401"}, Gossip: []string{"127.0.0.1:9401"}, Mesh: true}
-	if err := newTestClient(t, s, "/ops/operator").SetPeering(t.Context(), operator.WirePeering(want)); err != nil || !set.Equal(want) {
+	if err := newTestClient(t, s, "/ops/operator").Operator().SetPeering(t.Context(), operator.WirePeering(want)); err != nil || !set.Equal(want) {
 		t.Errorf("set is %+v, %v; want %+v", set, err, want)
 	}
 	for _, body := range []string{

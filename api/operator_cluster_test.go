@@ -80,7 +80,7 @@ func TestOperatorsChangeTheDomainsNodes(t *testing.T) {
 	s := newTestServer(t, func(cfg *Config) { cfg.Cluster = quietCluster{told: &told} })
 	c := newTestClient(t, s, "/ops/operator")
 	id, ctx := "spiffe://alpha.test/roster/node/3", t.Context()
-	for _, err := range []error{c.Transfer(ctx, ""), c.Transfer(ctx, id), c.RemoveMember(ctx, id), c.Admit(ctx, id, false), c.Admit(ctx, id, true), c.Leave(ctx)} {
+	for _, err := range []error{c.Operator().Transfer(ctx, ""), c.Operator().Transfer(ctx, id), c.Operator().RemoveMember(ctx, id), c.Operator().Admit(ctx, id, false), c.Operator().Admit(ctx, id, true), c.Operator().Leave(ctx)} {
 		if err != nil {
 			t.Error(err)
 		}
@@ -117,15 +117,15 @@ func TestBackupsCrossTheSurface(t *testing.T) {
 	s := newTestServer(t, func(cfg *Config) { cfg.Backups = quietBackups{backup: backup, got: &got} })
 	c := newTestClient(t, s, "/ops/operator")
 	var file bytes.Buffer
-	if err := c.SaveSnapshot(t.Context(), &file); err != nil || !bytes.Equal(file.Bytes(), backup) {
+	if err := c.Operator().SaveSnapshot(t.Context(), &file); err != nil || !bytes.Equal(file.Bytes(), backup) {
 		t.Errorf("saved %d of %d bytes, %v", file.Len(), len(backup), err)
 	}
-	done, _, err := c.RestoreSnapshot(t.Context(), bytes.NewReader(backup), int64(len(backup)), true, "6")
+	done, _, err := c.Operator().RestoreSnapshot(t.Context(), bytes.NewReader(backup), int64(len(backup)), true, "6")
 	if err != nil || *done != (wire.Restored{Backup: "1.2", Before: "1.3", Now: "4.56", Registrations: 7}) || !bytes.Equal(got, backup) {
 		t.Errorf("restored %+v of %d bytes, %v", done, len(got), err)
 	}
 	var refused *apiclient.Error
-	_, _, err = c.RestoreSnapshot(t.Context(), bytes.NewReader(backup), int64(len(backup)), false, "")
+	_, _, err = c.Operator().RestoreSnapshot(t.Context(), bytes.NewReader(backup), int64(len(backup)), false, "")
 	if !errors.As(err, &refused) || refused.Status != 409 || !strings.Contains(refused.Detail, "1.2 and the domain at 1.3") {
 		t.Errorf("without force: %v", err)
 	}
@@ -142,7 +142,7 @@ func TestBackupsCrossTheSurface(t *testing.T) {
 		t.Errorf("what was not saved is logged as saved: %s", &log)
 	}
 	torn := newTestServer(t, func(cfg *Config) { cfg.Backups = quietBackups{backup: backup, torn: true} })
-	if err := newTestClient(t, torn, "/ops/operator").SaveSnapshot(t.Context(), io.Discard); err == nil {
+	if err := newTestClient(t, torn, "/ops/operator").Operator().SaveSnapshot(t.Context(), io.Discard); err == nil {
 		t.Error("a backup that was cut off looks whole")
 	}
 }

@@ -68,7 +68,7 @@ func TestNoChangeWithoutItsAuditLine(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if _, _, err := eve.Raft(ctx); err == nil {
+	if _, _, err := eve.Operator().Raft(ctx); err == nil {
 		t.Fatal("eve is an operator")
 	}
 

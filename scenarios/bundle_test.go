@@ -73,7 +73,7 @@ func peersAt(t *testing.T, m *mesh.Mesh, domain string) []apiclient.Peer {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 
-	peers, _, err := apiclient.NewDirect(n.URL(), n.HTTP("/ops/operator")).Peers(ctx)
+	peers, _, err := apiclient.NewDirect(n.URL(), n.HTTP("/ops/operator")).Operator().Peers(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func (p *processes) must(domain, n int, args ...string) string {
 func (p *processes) raft(domain, n int) *apiclient.RaftStatus {
 	p.t.Helper()
 
-	status, _, err := p.client(domain, n, "ops/operator").Raft(p.t.Context())
+	status, _, err := p.client(domain, n, "ops/operator").Operator().Raft(p.t.Context())
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func (p *processes) leader(domain int) (leader dev.Node) {
 		ctx, cancel := context.WithTimeout(p.t.Context(), time.Second)
 		defer cancel()
 
-		s, _, err := p.client(domain, 0, "ops/operator").Raft(ctx)
+		s, _, err := p.client(domain, 0, "ops/operator").Operator().Raft(ctx)
 		if err != nil {
 			return err
 		}

@@ -204,7 +204,7 @@ func TestAFrozenFederationDiskStopsNoRead(t *testing.T) {
 		t.Error(err)
 	}
 
-	peers, _, err := operator.Peers(t.Context())
+	peers, _, err := operator.Operator().Peers(t.Context())
 	if err != nil || len(peers) != 1 || peers[0].State != "behind" ||
 		!strings.Contains(peers[0].LastError, "has not answered for") {
 		t.Errorf("peer list: %+v %v", peers, err)
@@ -227,7 +227,7 @@ func TestAFrozenFederationDiskStopsNoRead(t *testing.T) {
 			return fmt.Errorf("stalled for %.0f s (%w)", seconds, err)
 		}
 
-		peers, _, err := operator.Peers(t.Context())
+		peers, _, err := operator.Operator().Peers(t.Context())
 		if err == nil && peers[0].State != "active" {
 			err = errors.New(peers[0].State)
 		}

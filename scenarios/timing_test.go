@@ -41,7 +41,7 @@ func TestHiddenTakesAsLongAsAbsent(t *testing.T) {
 forbid (principal, action in [Action::"read", Action::"invoke", Action::"export"], resource)
 when { resource.owner == "spiffe://alpha.test/agent/eve" };
 `
-	if err := p.client(0, 0, "ops/operator").SetPolicy(ctx, text, nil); err != nil {
+	if err := p.client(0, 0, "ops/operator").Operator().SetPolicy(ctx, text, nil); err != nil {
 		t.Fatal(err)
 	}
 

@@ -114,8 +114,8 @@ func (c *Client) change(ctx context.Context, q *request) (*Reply, error) {
 	return r, nil
 }
 
-// order POSTs in as JSON for a change that is answered by 204.
-func (c *Client) order(ctx context.Context, target string, in any, repeat repetition) error {
+// command POSTs in as JSON for a change that is answered by 204.
+func (c *Client) command(ctx context.Context, target string, in any, repeat repetition) error {
 	var body []byte
 	if in != nil {
 		var err error

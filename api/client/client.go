@@ -98,8 +98,8 @@ func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
 
 func (c *Client) at() uint32 { return c.current.Load() % uint32(len(c.addresses)) }
 
-// leave has the next request go to another address than the one at that index.
-func (c *Client) leave(at uint32) {
+// switchFrom has the next request go to another address than the one at that index.
+func (c *Client) switchFrom(at uint32) {
 	c.current.CompareAndSwap(at, (at+1)%uint32(len(c.addresses)))
 }
 

@@ -69,161 +69,166 @@ const (
 	PeerUnexport = wire.PeerUnexport
 )
 
-// All methods below are an operator's: others get ErrForbidden.
+// An Operator makes the requests of a domain's operators. Other identities get
+// ErrForbidden.
+type Operator struct{ client *Client }
+
+// Operator returns the requests of operators, made by c with its identity.
+func (c *Client) Operator() *Operator { return &Operator{client: c} }
 
 // Raft reads the state of the domain's cluster.
-func (c *Client) Raft(ctx context.Context) (*RaftStatus, *Reply, error) {
+func (o *Operator) Raft(ctx context.Context) (*RaftStatus, *Reply, error) {
 	out := &RaftStatus{}
-	r, err := c.read(ctx, "/v1/operator/raft", "peers", out)
+	r, err := o.client.read(ctx, "/v1/operator/raft", "peers", out)
 	return out, r, err
 }
 
 // Transfer transfers the leadership to a node of the domain, by SPIFFE ID, or to
 // any that is fit if it is empty.
-func (c *Client) Transfer(ctx context.Context, to string) error {
-	return c.order(ctx, "/v1/operator/raft/transfer", wire.MemberRequest{ID: to}, once)
+func (o *Operator) Transfer(ctx context.Context, to string) error {
+	return o.client.command(ctx, "/v1/operator/raft/transfer", wire.MemberRequest{ID: to}, once)
 }
 
 // RemoveMember removes a node, by SPIFFE ID, from the domain.
-func (c *Client) RemoveMember(ctx context.Context, id string) error {
-	return c.order(ctx, "/v1/operator/raft/remove", wire.MemberRequest{ID: id}, once)
+func (o *Operator) RemoveMember(ctx context.Context, id string) error {
+	return o.client.command(ctx, "/v1/operator/raft/remove", wire.MemberRequest{ID: id}, once)
 }
 
 // Admit lets a node join the domain, once and within a day; withdraw takes that back.
-func (c *Client) Admit(ctx context.Context, id string, withdraw bool) error {
-	return c.order(ctx, "/v1/operator/raft/admit", wire.MemberRequest{ID: id, Withdraw: withdraw}, once)
+func (o *Operator) Admit(ctx context.Context, id string, withdraw bool) error {
+	return o.client.command(ctx, "/v1/operator/raft/admit", wire.MemberRequest{ID: id, Withdraw: withdraw}, once)
 }
 
 // Leave removes the node that is asked from its domain.
-func (c *Client) Leave(ctx context.Context) error {
-	return c.order(ctx, "/v1/operator/raft/leave", nil, once)
+func (o *Operator) Leave(ctx context.Context) error {
+	return o.client.command(ctx, "/v1/operator/raft/leave", nil, once)
 }
 
 // Members reads the mesh's gossip pool.
-func (c *Client) Members(ctx context.Context) ([]Member, *Reply, error) {
+func (o *Operator) Members(ctx context.Context) ([]Member, *Reply, error) {
 	var out wire.Members
-	r, err := c.read(ctx, "/v1/operator/members", "members", &out)
+	r, err := o.client.read(ctx, "/v1/operator/members", "members", &out)
 	return out.Members, r, err
 }
 
 // Peers reads the state of the peered domains.
-func (c *Client) Peers(ctx context.Context) ([]Peer, *Reply, error) {
+func (o *Operator) Peers(ctx context.Context) ([]Peer, *Reply, error) {
 	var out wire.Peers
-	r, err := c.read(ctx, "/v1/operator/peers", "peers", &out)
+	r, err := o.client.read(ctx, "/v1/operator/peers", "peers", &out)
 	return out.Peers, r, err
 }
 
 // SetPeering makes a peering with another domain, or replaces it.
-func (c *Client) SetPeering(ctx context.Context, p Peering) error {
-	return c.order(ctx, "/v1/operator/peers", p, idempotent)
+func (o *Operator) SetPeering(ctx context.Context, p Peering) error {
+	return o.client.command(ctx, "/v1/operator/peers", p, idempotent)
 }
 
 // Invite makes an invitation for another domain; a life of 0 is an hour.
-func (c *Client) Invite(ctx context.Context, peer string, life time.Duration) (Invitation, *Reply, error) {
+func (o *Operator) Invite(ctx context.Context, peer string, life time.Duration) (Invitation, *Reply, error) {
 	var out Invitation
 	in := wire.InviteRequest{Domain: peer, LifeSeconds: seconds(life)}
-	r, err := c.ask(ctx, "/v1/operator/peers/invite", in, once, "token", &out)
+	r, err := o.client.ask(ctx, "/v1/operator/peers/invite", in, once, "token", &out)
 	return out, r, err
 }
 
 // Accept accepts another domain's invitation. To repeat it is safe.
-func (c *Client) Accept(ctx context.Context, token string) error {
-	return c.order(ctx, "/v1/operator/peers/accept", wire.AcceptRequest{Token: token}, idempotent)
+func (o *Operator) Accept(ctx context.Context, token string) error {
+	return o.client.command(ctx, "/v1/operator/peers/accept", wire.AcceptRequest{Token: token}, idempotent)
 }
 
 // Redeem shows an invitation's secret to the domain that made it, with p, which is
 // the invited domain's own side.
 func (c *Client) Redeem(ctx context.Context, secret string, p Peering) error {
 	p.State, p.Mesh = "", false // the inviting domain's to say
-	return c.order(ctx, wire.RedeemPath, wire.RedeemRequest{Peering: p, Secret: secret}, once)
+	return c.command(ctx, wire.RedeemPath, wire.RedeemRequest{Peering: p, Secret: secret}, once)
 }
 
 // ChangePeering changes an existing peering.
-func (c *Client) ChangePeering(ctx context.Context, peer string, verb PeerVerb) error {
-	return c.order(ctx, "/v1/operator/peers/change", wire.PeerChange{Domain: peer, Verb: verb}, once)
+func (o *Operator) ChangePeering(ctx context.Context, peer string, verb PeerVerb) error {
+	return o.client.command(ctx, "/v1/operator/peers/change", wire.PeerChange{Domain: peer, Verb: verb}, once)
 }
 
 // SetPeer changes the settings of a peering.
-func (c *Client) SetPeer(ctx context.Context, peer string, to PeerSettings) error {
+func (o *Operator) SetPeer(ctx context.Context, peer string, to PeerSettings) error {
 	in := wire.PeerChange{Domain: peer, Verb: wire.PeerSet, PeerSettings: to}
-	return c.order(ctx, "/v1/operator/peers/change", in, idempotent)
+	return o.client.command(ctx, "/v1/operator/peers/change", in, idempotent)
 }
 
 // Evidence reads a file that Peers lists of a domain; the oldest if id is empty.
-func (c *Client) Evidence(ctx context.Context, domain, id string) (*Reply, error) {
+func (o *Operator) Evidence(ctx context.Context, domain, id string) (*Reply, error) {
 	query := url.Values{"domain": {domain}}
 	set(query, "id", id)
 	target := withQuery("/v1/operator/peers/evidence", query)
-	return c.do(ctx, &request{method: http.MethodGet, target: target, repeat: idempotent})
+	return o.client.do(ctx, &request{method: http.MethodGet, target: target, repeat: idempotent})
 }
 
 // Keys reads which keys sign for the domain.
-func (c *Client) Keys(ctx context.Context) (KeysStatus, *Reply, error) {
+func (o *Operator) Keys(ctx context.Context) (KeysStatus, *Reply, error) {
 	var out KeysStatus
-	r, err := c.read(ctx, "/v1/operator/keys", "keys", &out)
+	r, err := o.client.read(ctx, "/v1/operator/keys", "keys", &out)
 	return out, r, err
 }
 
 // RotateKey gives the node that is asked another signing key.
-func (c *Client) RotateKey(ctx context.Context) error {
-	return c.order(ctx, "/v1/operator/keys/rotate", nil, once)
+func (o *Operator) RotateKey(ctx context.Context) error {
+	return o.client.command(ctx, "/v1/operator/keys/rotate", nil, once)
 }
 
 // RevokeKey revokes a signing key, for good. To repeat it is safe.
-func (c *Client) RevokeKey(ctx context.Context, id string) error {
-	return c.order(ctx, "/v1/operator/keys/revoke", wire.RevokeRequest{Key: id}, idempotent)
+func (o *Operator) RevokeKey(ctx context.Context, id string) error {
+	return o.client.command(ctx, "/v1/operator/keys/revoke", wire.RevokeRequest{Key: id}, idempotent)
 }
 
 // Flagged reads which registrations are flagged.
-func (c *Client) Flagged(ctx context.Context) ([]Flagged, *Reply, error) {
+func (o *Operator) Flagged(ctx context.Context) ([]Flagged, *Reply, error) {
 	var out wire.FlaggedList
-	r, err := c.read(ctx, "/v1/operator/flagged", "flagged", &out)
+	r, err := o.client.read(ctx, "/v1/operator/flagged", "flagged", &out)
 	return out.Flagged, r, err
 }
 
 // Policy reads the policy that is in force at the node that answers.
-func (c *Client) Policy(ctx context.Context) (*PolicyText, *Reply, error) {
+func (o *Operator) Policy(ctx context.Context) (*PolicyText, *Reply, error) {
 	out := &PolicyText{}
-	r, err := c.read(ctx, "/v1/operator/policy", "policy", out)
+	r, err := o.client.read(ctx, "/v1/operator/policy", "policy", out)
 	return out, r, err
 }
 
 // SetPolicy puts a policy in force for the whole domain; an empty one is the
 // built-in policy. If replaces is not nil and another version is in force,
 // nothing is changed, and the error is ErrPrecondition.
-func (c *Client) SetPolicy(ctx context.Context, text string, replaces *uint64) error {
+func (o *Operator) SetPolicy(ctx context.Context, text string, replaces *uint64) error {
 	body, err := json.Marshal(wire.PolicyChange{Policy: &text, Version: replaces})
 	if err != nil {
 		return err
 	}
-	_, err = c.change(ctx, &request{method: http.MethodPut, target: "/v1/operator/policy", body: body})
+	_, err = o.client.change(ctx, &request{method: http.MethodPut, target: "/v1/operator/policy", body: body})
 	return err
 }
 
 // Owned lists what an identity owns in the domain, from the beginning or behind
 // the Next of another page.
-func (c *Client) Owned(ctx context.Context, owner, after string) (Owned, *Reply, error) {
+func (o *Operator) Owned(ctx context.Context, owner, after string) (Owned, *Reply, error) {
 	var out Owned
 	query := url.Values{"owner": {owner}}
 	set(query, "after", after)
-	r, err := c.read(ctx, withQuery(wire.OwnedPath, query), "registrations", &out)
+	r, err := o.client.read(ctx, withQuery(wire.OwnedPath, query), "registrations", &out)
 	return out, r, err
 }
 
 // EndOwned removes a page of an identity's registrations, and returns them. There
 // are more if Next is not empty.
-func (c *Client) EndOwned(ctx context.Context, owner string) (Owned, *Reply, error) {
+func (o *Operator) EndOwned(ctx context.Context, owner string) (Owned, *Reply, error) {
 	var out Owned
-	r, err := c.ask(ctx, wire.OwnedPath+"/end", wire.NewOwner{Owner: owner}, once, "registrations", &out)
+	r, err := o.client.ask(ctx, wire.OwnedPath+"/end", wire.NewOwner{Owner: owner}, once, "registrations", &out)
 	return out, r, err
 }
 
 // SaveSnapshot writes a backup of the directory's domain to w. It is sent once. Its
 // own checksum says whether it is whole.
-func (c *Client) SaveSnapshot(ctx context.Context, w io.Writer) error {
+func (o *Operator) SaveSnapshot(ctx context.Context, w io.Writer) error {
 	q := &request{method: http.MethodGet, target: "/v1/operator/snapshot", unbounded: true}
 	out := &target{w: w}
-	err := c.attempt(ctx, c.Address(), q, func(resp *http.Response) error {
+	err := o.client.attempt(ctx, o.client.Address(), q, func(resp *http.Response) error {
 		defer func() { _ = resp.Body.Close() }()
 		if resp.StatusCode != http.StatusOK {
 			return refusalOf(resp)
@@ -253,7 +258,7 @@ func (t *target) Write(b []byte) (n int, err error) {
 // RestoreSnapshot restores a backup of that size in bytes. force restores also one
 // that is older than the domain's state; reason is for the log of changes. It is
 // sent once.
-func (c *Client) RestoreSnapshot(
+func (o *Operator) RestoreSnapshot(
 	ctx context.Context, backup io.Reader, size int64, force bool, reason string,
 ) (*Restored, *Reply, error) {
 	query := url.Values{}
@@ -266,7 +271,7 @@ func (c *Client) RestoreSnapshot(
 		method: http.MethodPost, target: withQuery("/v1/operator/snapshot", query),
 		stream: backup, size: size, media: wire.MediaBackup, unbounded: true,
 	}
-	r, err := c.do(ctx, q)
+	r, err := o.client.do(ctx, q)
 	if err != nil {
 		return nil, nil, err
 	}

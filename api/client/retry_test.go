@@ -223,7 +223,7 @@ func TestChangesAreRepeatedIfThatIsSafe(t *testing.T) {
 			_, err := c.Invoke(ctx, "x", "", []byte("{}"), InvokeOptions{IdempotencyKey: "k"})
 			return err
 		}},
-		{"transfer the leadership", false, func(ctx context.Context, c *Client) error { return c.Transfer(ctx, "") }},
+		{"transfer the leadership", false, func(ctx context.Context, c *Client) error { return c.Operator().Transfer(ctx, "") }},
 	}
 	for _, change := range changes {
 		for _, f := range failures {

@@ -77,7 +77,7 @@ func (c *Client) send(ctx context.Context, q *request, take func(*http.Response)
 
 		verdict := judge(q, err)
 		if verdict.leave {
-			c.leave(at)
+			c.switchFrom(at)
 		}
 		if !verdict.again || attempt >= c.attempts || ctx.Err() != nil {
 			return err

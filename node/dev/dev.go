@@ -209,7 +209,7 @@ func (m *runningMesh) peerAll(ctx context.Context) error {
 				if err != nil {
 					return err
 				}
-				return until(ctx, at.TrustDomain+" peered with "+peer.TrustDomain, func() error { return c.SetPeering(ctx, operator.WirePeering(p)) })
+				return until(ctx, at.TrustDomain+" peered with "+peer.TrustDomain, func() error { return c.Operator().SetPeering(ctx, operator.WirePeering(p)) })
 			})
 		}
 	}
@@ -259,7 +259,7 @@ func (m *runningMesh) awaitMesh(ctx context.Context) error {
 
 // hasMet reports whether a node has met one of every domain.
 func (m *runningMesh) hasMet(ctx context.Context, c *apiclient.Client) error {
-	members, _, err := c.Members(ctx)
+	members, _, err := c.Operator().Members(ctx)
 	if err != nil {
 		return err
 	}

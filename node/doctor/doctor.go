@@ -300,7 +300,7 @@ func (d *diagnosis) raft(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askBound)
 	defer cancel()
-	status, _, err := d.operator.Raft(ctx)
+	status, _, err := d.operator.Operator().Raft(ctx)
 	if err != nil {
 		d.say(check, StatusUnknown, asOperator, "%v", err)
 		return
@@ -391,7 +391,7 @@ func (d *diagnosis) peering(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askBound)
 	defer cancel()
-	peers, _, err := d.operator.Peers(ctx)
+	peers, _, err := d.operator.Operator().Peers(ctx)
 	if err != nil {
 		d.say("peers", StatusUnknown, asOperator, "%v", err)
 		return

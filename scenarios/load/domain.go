@@ -210,7 +210,7 @@ func (d *domain) leader(ctx context.Context) (int, error) {
 			continue
 		}
 
-		status, _, err := apiclient.NewDirect(d.Nodes[i].API, ops).Raft(ctx)
+		status, _, err := apiclient.NewDirect(d.Nodes[i].API, ops).Operator().Raft(ctx)
 		if err != nil {
 			continue
 		}

@@ -244,7 +244,7 @@ func (d *domain) shows(ctx context.Context, at int, origin *domain, size int, mo
 			return err
 		}
 
-		peers, _, err := operator.Peers(ctx)
+		peers, _, err := operator.Operator().Peers(ctx)
 		if err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ func (m *Mesh) Backup(name string) *Backup {
 	var file bytes.Buffer
 	ctx, cancel := request()
 	defer cancel()
-	m.must(m.Domain(name).living().client(operator).SaveSnapshot(ctx, &file))
+	m.must(m.Domain(name).living().client(operator).Operator().SaveSnapshot(ctx, &file))
 	backup.file = file.Bytes()
 	m.Note("a backup of %s is taken", name)
 
@@ -41,7 +41,7 @@ func (m *Mesh) Restore(backup *Backup, force bool) (*apiclient.Restored, error) 
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	done, _, err := m.Domain(backup.domain).living().client(operator).
-		RestoreSnapshot(ctx, bytes.NewReader(backup.file), int64(len(backup.file)), force, "a story")
+		Operator().RestoreSnapshot(ctx, bytes.NewReader(backup.file), int64(len(backup.file)), force, "a story")
 
 	return done, m.noted(err, "%s is restored from its backup", backup.domain)
 }

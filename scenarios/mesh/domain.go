@@ -72,7 +72,7 @@ func (d *Domain) peerWith(other *Domain) {
 		ctx, cancel := request()
 		defer cancel()
 
-		return d.Nodes[0].client(operator).SetPeering(ctx, apioperator.WirePeering(peering))
+		return d.Nodes[0].client(operator).Operator().SetPeering(ctx, apioperator.WirePeering(peering))
 	})
 }
 
@@ -144,7 +144,7 @@ func (d *Domain) Leader() *Node {
 			}
 
 			ctx, cancel := request()
-			status, _, err := n.client(operator).Raft(ctx)
+			status, _, err := n.client(operator).Operator().Raft(ctx)
 			cancel()
 
 			if err == nil {

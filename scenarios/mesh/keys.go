@@ -15,7 +15,7 @@ func (n *Node) Key() string {
 	n.env.T.Helper()
 	ctx, cancel := request()
 	defer cancel()
-	all, _, err := n.client(operator).Keys(ctx)
+	all, _, err := n.client(operator).Operator().Keys(ctx)
 	n.env.must(err)
 
 	for _, k := range all.Keys {
@@ -35,7 +35,7 @@ func (n *Node) RotateKey() {
 		ctx, cancel := request()
 		defer cancel()
 
-		return n.client(operator).RotateKey(ctx)
+		return n.client(operator).Operator().RotateKey(ctx)
 	})
 }
 
@@ -44,7 +44,7 @@ func (n *Node) RevokeKey(id string) {
 	n.env.T.Helper()
 	ctx, cancel := request()
 	defer cancel()
-	n.env.must(n.env.noted(n.client(operator).RevokeKey(ctx, id), "the key %s is revoked at %s", id, n.Name))
+	n.env.must(n.env.noted(n.client(operator).Operator().RevokeKey(ctx, id), "the key %s is revoked at %s", id, n.Name))
 }
 
 // Revoked returns nil if the key document that this node has of another node's domain

@@ -146,7 +146,7 @@ func (m *Mesh) Frozen(liars ...string) error {
 func (m *Mesh) Release(name string) error {
 	for _, n := range m.Living() {
 		ctx, cancel := request()
-		err := n.client(operator).ChangePeering(ctx, name, apiclient.PeerRelease)
+		err := n.client(operator).Operator().ChangePeering(ctx, name, apiclient.PeerRelease)
 		cancel()
 
 		if err != nil {
@@ -174,7 +174,7 @@ func (m *Mesh) Pooled() error {
 
 	for _, n := range m.Living() {
 		ctx, cancel := request()
-		members, _, err := n.client(operator).Members(ctx)
+		members, _, err := n.client(operator).Operator().Members(ctx)
 		cancel()
 
 		if err != nil {

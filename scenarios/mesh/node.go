@@ -209,7 +209,7 @@ func (n *Node) peers() ([]apiclient.Peer, error) {
 	ctx, cancel := request()
 	defer cancel()
 
-	peers, _, err := n.client(operator).Peers(ctx)
+	peers, _, err := n.client(operator).Operator().Peers(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", n.Name, err)
 	}
@@ -223,7 +223,7 @@ func (n *Node) Evidence(against string) []byte {
 	ctx, cancel := request()
 	defer cancel()
 
-	r, err := n.client(operator).Evidence(ctx, against, "")
+	r, err := n.client(operator).Operator().Evidence(ctx, against, "")
 	if err != nil {
 		n.env.T.Fatalf("%s: %v", n.Name, err)
 	}

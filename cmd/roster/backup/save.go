@@ -38,7 +38,7 @@ acknowledged before. An existing file is not overwritten.
 			}
 
 			return saveFile(session.Console, args[0], enc, func(out io.Writer) error {
-				return client.SaveSnapshot(c.Context(), out)
+				return client.Operator().SaveSnapshot(c.Context(), out)
 			})
 		},
 	}

@@ -23,7 +23,7 @@ rank them lower. The flags:
   scatter     examples unrelated to the rest of the registration`,
 		Args: cli.Args(),
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
-			flagged, reply, err := client.Flagged(ctx)
+			flagged, reply, err := client.Operator().Flagged(ctx)
 			if err != nil {
 				return err
 			}

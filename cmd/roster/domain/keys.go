@@ -21,7 +21,7 @@ func listKeysCommand(session connect.Session) *cobra.Command {
 		Short: "List the domain's signing keys: active, recently rotated, revoked",
 		Args:  cli.Args(),
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
-			all, reply, err := client.Keys(ctx)
+			all, reply, err := client.Operator().Keys(ctx)
 			if err != nil {
 				return err
 			}
@@ -54,7 +54,7 @@ its signatures stay valid for five more minutes. If the old key may be compromis
 it with "roster keys revoke" instead.`,
 		Args: cli.Args(),
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
-			if err := client.RotateKey(ctx); err != nil {
+			if err := client.Operator().RotateKey(ctx); err != nil {
 				return err
 			}
 
@@ -75,7 +75,7 @@ keys become invalid too. KEY is an id from "roster keys list", or of an earlier 
 domain.`,
 		Args: cli.Args("KEY"),
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
-			if err := client.RevokeKey(ctx, args[0]); err != nil {
+			if err := client.Operator().RevokeKey(ctx, args[0]); err != nil {
 				return cli.Suggest(err, cli.ExitUsage, session.CommandLine("keys", "list"))
 			}
 

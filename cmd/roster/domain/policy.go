@@ -26,7 +26,7 @@ func showPolicyCommand(session connect.Session) *cobra.Command {
 		Short: "Print the policy in force (Cedar), with its version in the first line",
 		Args:  cli.Args(),
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
-			current, reply, err := client.Policy(ctx)
+			current, reply, err := client.Operator().Policy(ctx)
 			if err != nil {
 				return err
 			}
@@ -94,7 +94,7 @@ version to replace instead, or any.`,
 				return err
 			}
 
-			if err := client.SetPolicy(c.Context(), rest, version); err != nil {
+			if err := client.Operator().SetPolicy(c.Context(), rest, version); err != nil {
 				return err
 			}
 

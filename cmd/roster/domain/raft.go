@@ -32,7 +32,7 @@ func listMembersCommand(session connect.Session) *cobra.Command {
 admitted but have not joined yet. LAST CONTACT is the leader's last contact with a member.`,
 		Args: cli.Args(),
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
-			status, reply, err := client.Raft(ctx)
+			status, reply, err := client.Operator().Raft(ctx)
 			if err != nil {
 				return err
 			}
@@ -120,7 +120,7 @@ during the transfer and don't fail. ID is a SPIFFE ID or its last segment.`,
 				}
 			}
 
-			if err := client.Transfer(ctx, id); err != nil {
+			if err := client.Operator().Transfer(ctx, id); err != nil {
 				return suggestMembers(session, err)
 			}
 
@@ -150,7 +150,7 @@ a SPIFFE ID or its last segment.`,
 				return err
 			}
 
-			if err := client.RemoveMember(ctx, id); err != nil {
+			if err := client.Operator().RemoveMember(ctx, id); err != nil {
 				return suggestMembers(session, err)
 			}
 
@@ -172,7 +172,7 @@ SPIFFE ID, spiffe://DOMAIN/roster/node/NAME.`,
 		Example: "  roster raft admit spiffe://alpha.test/roster/node/4",
 		Args:    cli.Args("ID"),
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
-			if err := client.Admit(ctx, args[0], withdraw); err != nil {
+			if err := client.Operator().Admit(ctx, args[0], withdraw); err != nil {
 				return suggestMembers(session, err)
 			}
 
@@ -198,7 +198,7 @@ func leaveCommand(session connect.Session) *cobra.Command {
 first. The node keeps running until you stop it, but it is not ready and refuses writes.`,
 		Args: cli.Args(),
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
-			if err := client.Leave(ctx); err != nil {
+			if err := client.Operator().Leave(ctx); err != nil {
 				return err
 			}
 
@@ -219,7 +219,7 @@ func memberID(ctx context.Context, session connect.Session, client *apiclient.Cl
 		return id, nil
 	}
 
-	status, _, err := client.Raft(ctx)
+	status, _, err := client.Operator().Raft(ctx)
 	if err != nil {
 		return "", err
 	}

@@ -75,7 +75,7 @@ func block(
 	ctx context.Context, console *cli.Console, client *apiclient.Client, name string, id directory.Identity,
 ) error {
 	for attempt := 1; ; attempt++ {
-		current, _, err := client.Policy(ctx)
+		current, _, err := client.Operator().Policy(ctx)
 		if err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func block(
 			return nil
 		}
 
-		err = client.SetPolicy(ctx, text, &current.Version)
+		err = client.Operator().SetPolicy(ctx, text, &current.Version)
 		switch {
 		case err == nil:
 			console.Note("blocked %s", id)
@@ -128,9 +128,9 @@ func listOwned(
 			err  error
 		)
 		if end {
-			page, _, err = client.EndOwned(ctx, id.String())
+			page, _, err = client.Operator().EndOwned(ctx, id.String())
 		} else {
-			page, _, err = client.Owned(ctx, id.String(), after)
+			page, _, err = client.Operator().Owned(ctx, id.String(), after)
 		}
 
 		if err != nil {

@@ -16,7 +16,7 @@ func membersCommand(session connect.Session) *cobra.Command {
 		Short: "List the nodes of all domains in the gossip pool",
 		Args:  cli.Args(),
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
-			members, reply, err := client.Members(ctx)
+			members, reply, err := client.Operator().Members(ctx)
 			if err != nil {
 				return err
 			}

@@ -46,7 +46,7 @@ Nothing is exported to the peer before "roster peer export".`,
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
 			domain := args[0]
 
-			invitation, reply, err := client.Invite(ctx, domain, validity)
+			invitation, reply, err := client.Operator().Invite(ctx, domain, validity)
 			if err != nil {
 				return cli.Suggest(err, cli.ExitConflict, session.CommandLine("peer", "show", domain))
 			}
@@ -123,7 +123,7 @@ func accept(ctx context.Context, session connect.Session, text, fingerprint stri
 		return err
 	}
 
-	if err := client.Accept(ctx, text); err != nil {
+	if err := client.Operator().Accept(ctx, text); err != nil {
 		// The default suggestion repeats the command line, which has a secret.
 		err = cli.Suggest(err, cli.ExitUnavailable, session.CommandLine("peer", "show", token.Domain))
 		return cli.Suggest(err, cli.ExitConflict, session.CommandLine("peer", "list"))
@@ -141,7 +141,7 @@ func listPeersCommand(session connect.Session) *cobra.Command {
 		Short: "List peers with state, lag and last contact",
 		Args:  cli.Args(),
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
-			peers, reply, err := client.Peers(ctx)
+			peers, reply, err := client.Operator().Peers(ctx)
 			if err != nil {
 				return err
 			}
@@ -175,7 +175,7 @@ func formatSeconds(seconds float64) string { return strconv.FormatFloat(seconds,
 func findPeer(
 	ctx context.Context, session connect.Session, client *apiclient.Client, domain string,
 ) (*apiclient.Peer, error) {
-	peers, _, err := client.Peers(ctx)
+	peers, _, err := client.Operator().Peers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +199,7 @@ other, with everything to verify them offline. Anyone with the peer's bundle can
 		Example: "  roster peer evidence beta.test > evidence.json\n  roster verify evidence.json --bundle beta.pem",
 		Args:    cli.Args("DOMAIN"),
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
-			file, err := client.Evidence(ctx, args[0], id)
+			file, err := client.Operator().Evidence(ctx, args[0], id)
 			if err != nil {
 				return cli.Suggest(err, cli.ExitNotFound, session.CommandLine("peer", "show", args[0]))
 			}
@@ -278,7 +278,7 @@ func changePeering(
 		return err
 	}
 
-	if err := client.ChangePeering(ctx, domain, change); err != nil {
+	if err := client.Operator().ChangePeering(ctx, domain, change); err != nil {
 		err = cli.Suggest(err, cli.ExitNotFound, session.CommandLine("peer", "list"))
 		return cli.Suggest(err, cli.ExitConflict, session.CommandLine("peer", "show", domain))
 	}

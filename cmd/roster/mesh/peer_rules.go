@@ -146,7 +146,7 @@ func (p *peerChange) run(ctx context.Context, session connect.Session, domain st
 		return err
 	}
 
-	if err := client.SetPeer(ctx, domain, settings); err != nil {
+	if err := client.Operator().SetPeer(ctx, domain, settings); err != nil {
 		return cli.Suggest(err, cli.ExitNotFound, session.CommandLine("peer", "list"))
 	}
 
