@@ -28,10 +28,10 @@ func TestProgramAuthenticates(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	s := newSpire(t, "alpha.test")
+	s := newWorkloadAPI(t, "alpha.test")
 	s.serve("node.sock", "/roster/node/1")
 	s.serve("agent.sock", "/agent/ada")
-	l := newLone(t, s)
+	l := newWorkloadNode(t, s)
 	i := newIssuer(t)
 	i.configure(&l.cfg)
 	address := "https://" + l.at[l.cfg.Listen.API].Addr().String()
@@ -104,7 +104,7 @@ func TestProgramAuthenticates(t *testing.T) {
 }
 
 // bundle has the certificate authority of the node, and those of the system's store.
-func (l *lone) bundle(s *spire) (pem []byte) {
+func (l *workloadNode) bundle(s *workloadAPI) (pem []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -117,7 +117,7 @@ func (l *lone) bundle(s *spire) (pem []byte) {
 }
 
 // tellsOfTokens fails unless anybody learns whose access tokens are taken (RFC 9728).
-func (l *lone) tellsOfTokens(c *http.Client) {
+func (l *workloadNode) tellsOfTokens(c *http.Client) {
 	l.Helper()
 
 	resp, err := c.Get("https://" + l.cfg.Listen.API + "/.well-known/oauth-protected-resource")

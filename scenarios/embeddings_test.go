@@ -62,8 +62,8 @@ func (m *fakeModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"data": data})
 }
 
-// meant is the part of a response that concerns vectors.
-type meant struct {
+// vectorInfo is the part of a response that concerns vectors.
+type vectorInfo struct {
 	Candidates []struct {
 		ID string `json:"id"`
 	} `json:"candidates"`
@@ -108,7 +108,7 @@ func TestANodeRanksByMeaning(t *testing.T) {
 		}
 	}
 
-	ask := func(d int, query string) (a meant) {
+	ask := func(d int, query string) (a vectorInfo) {
 		t.Helper()
 		n := m.Domains[d].Nodes[0]
 

@@ -31,7 +31,7 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 		"E1, by a key that it signs with no longer": func(m *mesh.Mesh, l *mesh.Liar) {
 			d := renewal(l)
 			l.Say("beta.test", d)
-			m.Eventually(time.Minute, "one peer has it", func() error { return toldUntil(m, "beta.test", d) })
+			m.Eventually(time.Minute, "one peer has it", func() error { return announcedUntil(m, "beta.test", d) })
 			l.Rotate()
 			d.Deadline -= 5
 			l.Say("gamma.test", d)
@@ -39,13 +39,13 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 		"E1, by the first of a dozen keys": func(m *mesh.Mesh, l *mesh.Liar) {
 			d := renewal(l)
 			l.Say("beta.test", d)
-			m.Eventually(time.Minute, "one peer has it", func() error { return toldUntil(m, "beta.test", d) })
+			m.Eventually(time.Minute, "one peer has it", func() error { return announcedUntil(m, "beta.test", d) })
 
 			for range 11 {
 				l.Rotate()
 				d.Revision, d.Deadline = d.Revision+1, d.Deadline-1
 				l.Say("beta.test", d)
-				m.Eventually(time.Minute, "one peer has more", func() error { return toldUntil(m, "beta.test", d) })
+				m.Eventually(time.Minute, "one peer has more", func() error { return announcedUntil(m, "beta.test", d) })
 			}
 
 			d.Revision, d.Deadline = l.Last.At+1, d.Deadline-5
@@ -124,7 +124,7 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 					again.Deadline = again.Deadline - 20
 					l.Say("beta.test", again)
 					m.Eventually(2*time.Minute, "its announcements are accepted again", func() error {
-						return toldUntil(m, "beta.test", again)
+						return announcedUntil(m, "beta.test", again)
 					})
 					sleepUntil(m, a.Until)
 				})
@@ -173,8 +173,8 @@ func TestALiarIsFoundByTwoNodesOfOneDomain(t *testing.T) {
 	}
 }
 
-// toldUntil returns nil when a domain shows a registration to the digest's deadline.
-func toldUntil(m *mesh.Mesh, domain string, d signed.Digest) error {
+// announcedUntil returns nil when a domain shows a registration to the digest's deadline.
+func announcedUntil(m *mesh.Mesh, domain string, d signed.Digest) error {
 	shown, err := m.Lookup(m.Domain(domain).Nodes[0])
 	if err != nil {
 		return err

@@ -19,7 +19,7 @@ import (
 // Requirement: MESH-007, MESH-009, MESH-010, MESH-015, MESH-022
 func TestRandomFaultsBreakNoPromise(t *testing.T) {
 	runStory(t, 2, func(t *testing.T, seed uint64) {
-		w := &weather{
+		w := &faultStory{
 			m:   mesh.Start(t, mesh.Options{Domains: 3, Nodes: 1 + int(seed%2)*full(2, 0), Seed: seed, Link: wan}),
 			rng: rand.New(rand.NewPCG(seed, 1)), sure: map[*mesh.Agent]time.Time{},
 		}
@@ -33,8 +33,8 @@ func TestRandomFaultsBreakNoPromise(t *testing.T) {
 	})
 }
 
-// weather is one random walk of a mesh.
-type weather struct {
+// faultStory is one random walk of a mesh.
+type faultStory struct {
 	m      *mesh.Mesh
 	rng    *rand.Rand
 	agents []*mesh.Agent
@@ -42,7 +42,7 @@ type weather struct {
 }
 
 // step does one thing of those that can happen.
-func (w *weather) step() {
+func (w *faultStory) step() {
 	switch n := w.rng.IntN(20); {
 	case n < 5:
 		w.register()
@@ -65,7 +65,7 @@ func (w *weather) step() {
 	}
 }
 
-func (w *weather) register() {
+func (w *faultStory) register() {
 	a, _ := w.two()
 	name := fmt.Sprint("agent-", len(w.agents))
 	lifetime := []uint32{60, 300, 3600}[w.rng.IntN(3)]
@@ -78,7 +78,7 @@ func (w *weather) register() {
 	}
 }
 
-func (w *weather) refresh() {
+func (w *faultStory) refresh() {
 	if a := w.one(); a != nil {
 		sure := time.Now().Add(time.Duration(a.Lifetime) * time.Second)
 
@@ -89,7 +89,7 @@ func (w *weather) refresh() {
 	}
 }
 
-func (w *weather) remove() {
+func (w *faultStory) remove() {
 	if a := w.one(); a != nil {
 		delete(w.sure, a)
 		_ = w.m.TryRemove(a) // noted, and whatever came of it is right
@@ -97,7 +97,7 @@ func (w *weather) remove() {
 }
 
 // killOrStart starts a dead node if there is one, and otherwise kills one.
-func (w *weather) killOrStart() {
+func (w *faultStory) killOrStart() {
 	var all []*mesh.Node
 	for _, d := range w.m.Domains {
 		for _, n := range d.Nodes {
@@ -114,7 +114,7 @@ func (w *weather) killOrStart() {
 }
 
 // expire marks registrations whose time is over as not to be refreshed again.
-func (w *weather) expire() {
+func (w *faultStory) expire() {
 	for _, a := range w.agents {
 		if !a.Ended && !time.Now().Before(a.Until) {
 			w.m.Abandon(a)
@@ -124,7 +124,7 @@ func (w *weather) expire() {
 
 // clear ends all faults, and compares the views of all nodes with the acknowledged
 // registrations.
-func (w *weather) clear() {
+func (w *faultStory) clear() {
 	w.m.Note("the weather is fine")
 	w.m.Net.SetAll(wan)
 	w.m.Heal()
@@ -162,7 +162,7 @@ func (w *weather) clear() {
 }
 
 // one returns an agent that has not ended, or nil.
-func (w *weather) one() *mesh.Agent {
+func (w *faultStory) one() *mesh.Agent {
 	for range w.agents {
 		if a := w.agents[w.rng.IntN(len(w.agents))]; !a.Ended {
 			return a
@@ -173,7 +173,7 @@ func (w *weather) one() *mesh.Agent {
 }
 
 // two returns the names of two domains.
-func (w *weather) two() (a, b string) {
+func (w *faultStory) two() (a, b string) {
 	i := w.rng.IntN(len(w.m.Domains))
 	j := (i + 1 + w.rng.IntN(len(w.m.Domains)-1)) % len(w.m.Domains)
 

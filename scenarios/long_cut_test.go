@@ -29,7 +29,7 @@ func TestACutMeshHeals(t *testing.T) {
 	runStory(t, 2, func(t *testing.T, seed uint64) {
 		week := long(1, 0) == 1
 
-		w := &apart{rng: rand.New(rand.NewPCG(seed, 15)), day: 10 * time.Minute, days: 1, changed: map[string]int{}}
+		w := &cutStory{rng: rand.New(rand.NewPCG(seed, 15)), day: 10 * time.Minute, days: 1, changed: map[string]int{}}
 		if week {
 			w.day, w.days = 24*time.Hour, 7
 		}
@@ -51,8 +51,8 @@ func TestACutMeshHeals(t *testing.T) {
 	})
 }
 
-// apart is a mesh of domains that are cut from each other.
-type apart struct {
+// cutStory is a mesh of domains that are cut from each other.
+type cutStory struct {
 	m         *mesh.Mesh
 	rng       *rand.Rand
 	day       time.Duration
@@ -64,10 +64,10 @@ type apart struct {
 }
 
 // lifetime returns how long so many days are, in seconds.
-func (w *apart) lifetime(days float64) uint32 { return uint32(days * w.day.Seconds()) }
+func (w *cutStory) lifetime(days float64) uint32 { return uint32(days * w.day.Seconds()) }
 
 // begin cuts the domains once each shows the others' agents.
-func (w *apart) begin() {
+func (w *cutStory) begin() {
 	for _, d := range w.m.Domains {
 		w.stays = append(w.stays, w.m.Register(d.Name, "stays", 30*86400))
 		w.refreshed = append(w.refreshed, w.m.Register(d.Name, "refreshed", w.lifetime(2)))
@@ -84,7 +84,7 @@ func (w *apart) begin() {
 }
 
 // live has a day pass at each domain.
-func (w *apart) live(day int) {
+func (w *cutStory) live(day int) {
 	evening := time.Now().Add(w.day)
 	for i, d := range w.m.Domains {
 		for _, kind := range []string{"comes-and-goes-", "comes-and-expires-"} {
@@ -118,11 +118,11 @@ func (w *apart) live(day int) {
 
 // done repeats a write until it is known to be done: members that learn of a commit
 // after a minute may answer too late.
-func (w *apart) done(a *mesh.Agent, write func(*mesh.Agent) error) {
+func (w *cutStory) done(a *mesh.Agent, write func(*mesh.Agent) error) {
 	w.m.Eventually(5*time.Minute, a.Name+" is changed", func() error { return write(a) })
 }
 
-func (w *apart) remove(a *mesh.Agent) error {
+func (w *cutStory) remove(a *mesh.Agent) error {
 	err := w.m.TryRemove(a)
 
 	var refusal *apiclient.Error
@@ -135,7 +135,7 @@ func (w *apart) remove(a *mesh.Agent) error {
 }
 
 // depose cuts the leader of each domain off from its others until one of them leads.
-func (w *apart) depose() {
+func (w *cutStory) depose() {
 	before := map[string]*mesh.Node{}
 	for _, d := range w.m.Domains {
 		before[d.Name] = w.m.Domain(d.Name).Leader()
@@ -158,7 +158,7 @@ func (w *apart) depose() {
 }
 
 // end heals the mesh some time after the last changes.
-func (w *apart) end(after time.Duration) {
+func (w *cutStory) end(after time.Duration) {
 	m, t := w.m, w.m.T
 	for i, d := range m.Domains {
 		w.stays = append(w.stays, m.Register(d.Name, "new", 7*86400))

@@ -26,10 +26,10 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-// A spire provides the identities of a domain's workloads by the published protobuf of
+// A workloadAPI provides the identities of a domain's workloads by the published protobuf of
 // the SPIFFE Workload API, as the outside world of these tests. Each of its sockets
 // serves one workload.
-type spire struct {
+type workloadAPI struct {
 	t   *testing.T
 	td  spiffeid.TrustDomain
 	dir string
@@ -44,9 +44,9 @@ type spire struct {
 	changed   chan struct{}                    // closed at the next change
 }
 
-func newSpire(t *testing.T, domain string) *spire {
+func newWorkloadAPI(t *testing.T, domain string) *workloadAPI {
 	t.Helper()
-	s := &spire{t: t, td: spiffeid.RequireTrustDomainFromString(domain), ttl: time.Hour, changed: make(chan struct{})}
+	s := &workloadAPI{t: t, td: spiffeid.RequireTrustDomainFromString(domain), ttl: time.Hour, changed: make(chan struct{})}
 
 	var err1, err2 error
 	s.dir, err1 = os.MkdirTemp("", "wl-") // a socket's path is at most 107 bytes long
@@ -58,7 +58,7 @@ func newSpire(t *testing.T, domain string) *spire {
 	return s
 }
 
-func (s *spire) must(err error) {
+func (s *workloadAPI) must(err error) {
 	s.t.Helper()
 
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *spire) must(err error) {
 }
 
 // change changes the state and sends it to all workloads.
-func (s *spire) change(f func()) {
+func (s *workloadAPI) change(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
@@ -77,7 +77,7 @@ func (s *spire) change(f func()) {
 
 // rotate gives all workloads new SVIDs; every third time by a new CA, which has been
 // in the bundle for one rotation, as the old one stays in it for some.
-func (s *spire) rotate() {
+func (s *workloadAPI) rotate() {
 	s.change(func() {
 		if s.rotations%3 == 0 {
 			ca, err := trust.NewCA(s.td, time.Now())
@@ -94,9 +94,9 @@ func (s *spire) rotate() {
 }
 
 // signer is the CA that signs now: the newest but one, once there is one.
-func (s *spire) signer() *trust.CA { return s.cas[max(0, len(s.cas)-2)] }
+func (s *workloadAPI) signer() *trust.CA { return s.cas[max(0, len(s.cas)-2)] }
 
-func (s *spire) bundle() (der []byte) {
+func (s *workloadAPI) bundle() (der []byte) {
 	for _, ca := range s.cas {
 		for _, c := range ca.Bundle().X509Authorities() {
 			der = append(der, c.Raw...)
@@ -109,19 +109,19 @@ func (s *spire) bundle() (der []byte) {
 // A socket serves one workload.
 type socket struct {
 	workload.UnimplementedSpiffeWorkloadAPIServer
-	*spire
+	*workloadAPI
 	path   string
 	server *grpc.Server
 	done   chan struct{}
 }
 
 // address is the address of a workload's Workload API, running or not.
-func (s *spire) address(name string) string { return "unix://" + filepath.Join(s.dir, name) }
+func (s *workloadAPI) address(name string) string { return "unix://" + filepath.Join(s.dir, name) }
 
 // serve serves the workload at path until it is closed.
-func (s *spire) serve(name, path string) *socket {
+func (s *workloadAPI) serve(name, path string) *socket {
 	s.t.Helper()
-	k := &socket{spire: s, path: path, server: grpc.NewServer(), done: make(chan struct{})}
+	k := &socket{workloadAPI: s, path: path, server: grpc.NewServer(), done: make(chan struct{})}
 	workload.RegisterSpiffeWorkloadAPIServer(k.server, k)
 	ln, err := net.Listen("unix", filepath.Join(s.dir, name))
 	s.must(err)
@@ -255,7 +255,7 @@ func (k *socket) FetchWITSVID(req *workload.WITSVIDRequest,
 }
 
 // wit issues a WIT-SVID of a workload for its key.
-func (s *spire) wit(path string, key *ecdsa.PrivateKey) string {
+func (s *workloadAPI) wit(path string, key *ecdsa.PrivateKey) string {
 	s.t.Helper()
 
 	return s.sign("wit+jwt", "w1", map[string]any{
@@ -264,7 +264,7 @@ func (s *spire) wit(path string, key *ecdsa.PrivateKey) string {
 	})
 }
 
-func (s *spire) sign(typ, kid string, claims map[string]any) string {
+func (s *workloadAPI) sign(typ, kid string, claims map[string]any) string {
 	s.t.Helper()
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: s.jwt, KeyID: kid}},
 		(&jose.SignerOptions{}).WithType(jose.ContentType(typ)))

@@ -33,18 +33,18 @@ import (
 	"github.com/roster-mesh/roster/trust/credentials"
 )
 
-// A lone is one node of alpha.test in this process, on loopback, which has its
+// A workloadNode is one node of alpha.test in this process, on loopback, which has its
 // identity from a Workload API.
-type lone struct {
+type workloadNode struct {
 	*testing.T
 	cfg  config.Config
 	node *node.Node
 	at   map[string]net.Listener // by the address that is configured
 }
 
-func newLone(t *testing.T, s *spire) *lone {
+func newWorkloadNode(t *testing.T, s *workloadAPI) *workloadNode {
 	t.Helper()
-	l := &lone{T: t, cfg: config.Default(), at: map[string]net.Listener{}}
+	l := &workloadNode{T: t, cfg: config.Default(), at: map[string]net.Listener{}}
 	c := &l.cfg
 	c.TrustDomain = s.td
 	c.PublicURL = "https://ad.alpha.test"
@@ -71,11 +71,11 @@ func newLone(t *testing.T, s *spire) *lone {
 	return l
 }
 
-func (l *lone) dial(ctx context.Context, addr string) (net.Conn, error) {
+func (l *workloadNode) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "tcp", l.at[addr].Addr().String())
 }
 
-func (l *lone) start(ctx context.Context) error {
+func (l *workloadNode) start(ctx context.Context) error {
 	n, err := node.Start(l.cfg, node.Env{
 		Context: ctx, Logger: slog.New(slog.DiscardHandler),
 		Network: node.Network{Listen: func(addr string) (net.Listener, error) { return l.at[addr], nil }, Dial: l.dial},
@@ -88,7 +88,7 @@ func (l *lone) start(ctx context.Context) error {
 	return err
 }
 
-func (l *lone) eventually(what string, try func() error) {
+func (l *workloadNode) eventually(what string, try func() error) {
 	l.Helper()
 
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
@@ -103,7 +103,7 @@ func (l *lone) eventually(what string, try func() error) {
 	}
 }
 
-func (l *lone) readyz() string {
+func (l *workloadNode) readyz() string {
 	resp, err := admin.Get("http://" + l.at[l.cfg.Listen.Admin].Addr().String() + "/readyz")
 	if err != nil {
 		return err.Error()
@@ -121,7 +121,7 @@ type agent struct {
 }
 
 // newAgent opens a workload's Workload API, until the test ends.
-func newAgent(t *testing.T, s *spire, name string) *agent {
+func newAgent(t *testing.T, s *workloadAPI, name string) *agent {
 	t.Helper()
 	a := &agent{bundles: trust.NewBundles()}
 	w, err := trust.OpenWorkloadAPI(s.address(name), a.bundles, func(spiffeid.ID) bool { return true })
@@ -140,7 +140,7 @@ func newAgent(t *testing.T, s *spire, name string) *agent {
 }
 
 // http returns a client with source's SVID, or an anonymous one if source is nil.
-func (l *lone) http(source *trust.Source, bundles *trust.Bundles, again bool) *http.Client {
+func (l *workloadNode) http(source *trust.Source, bundles *trust.Bundles, again bool) *http.Client {
 	allow := func(id spiffeid.ID) error {
 		if !trust.IsNode(id, l.cfg.TrustDomain) {
 			return errors.New("no node")
@@ -159,7 +159,7 @@ func (l *lone) http(source *trust.Source, bundles *trust.Bundles, again bool) *h
 }
 
 // proving returns a client that shows a workload identity token and its proof.
-func (l *lone) proving(bundles *trust.Bundles, prove func(method, target string) (wit, proof string,
+func (l *workloadNode) proving(bundles *trust.Bundles, prove func(method, target string) (wit, proof string,
 	err error)) *http.Client {
 	return &http.Client{Transport: apiclient.ShowWorkload(l.http(nil, bundles, true).Transport,
 		func(method, target string) (string, string, error) {
@@ -173,7 +173,7 @@ func (a *agent) prove(method, target string) (wit, proof string, err error) {
 }
 
 // lookup is one request.
-func (l *lone) lookup(c *http.Client, bearer string) error {
+func (l *workloadNode) lookup(c *http.Client, bearer string) error {
 	req, err := http.NewRequestWithContext(l.Context(), http.MethodGet, "https://"+l.cfg.Listen.API+"/ad/l", nil)
 	if err != nil {
 		return err
@@ -198,7 +198,7 @@ func (l *lone) lookup(c *http.Client, bearer string) error {
 }
 
 // serial is the serial number of the SVID that the node shows to a new connection.
-func (l *lone) serial() (string, error) {
+func (l *workloadNode) serial() (string, error) {
 	raw, err := l.dial(l.Context(), l.cfg.Listen.API)
 	if err != nil {
 		return "", err
@@ -218,10 +218,10 @@ func (l *lone) serial() (string, error) {
 //
 // Requirement: TRUST-001, TRUST-002
 func TestWorkloadAPIRotatesUnderLoad(t *testing.T) {
-	s := newSpire(t, "alpha.test")
+	s := newWorkloadAPI(t, "alpha.test")
 	s.serve("node.sock", "/roster/node/1")
 	s.serve("agent.sock", "/agent/ada")
-	l := newLone(t, s)
+	l := newWorkloadNode(t, s)
 	s.must(l.start(t.Context()))
 	a := newAgent(t, s, "agent.sock")
 	l.eventually("the node is ready", func() error { return l.node.Ready() })
@@ -311,8 +311,8 @@ func TestWorkloadAPIRotatesUnderLoad(t *testing.T) {
 //
 // Requirement: TRUST-002
 func TestWorkloadAPIAway(t *testing.T) {
-	s := newSpire(t, "alpha.test")
-	l := newLone(t, s)
+	s := newWorkloadAPI(t, "alpha.test")
+	l := newWorkloadNode(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	waiting := make(chan error, 1)
 	go func() { waiting <- l.start(ctx) }()
@@ -330,7 +330,7 @@ func TestWorkloadAPIAway(t *testing.T) {
 		t.Fatalf("a start that was given up: %v", err)
 	}
 
-	l = newLone(t, s)
+	l = newWorkloadNode(t, s)
 	go func() { waiting <- l.start(t.Context()) }()
 	l.eventually("it waits", func() error {
 		if got := l.readyz(); !strings.Contains(got, "waiting") {
@@ -381,12 +381,12 @@ func TestWorkloadAPIAway(t *testing.T) {
 //
 // Requirement: TRUST-001, TRUST-005, AI-017
 func TestWorkloadAPIGivesBundlesAndTokens(t *testing.T) {
-	s, other := newSpire(t, "alpha.test"), newSpire(t, "beta.test")
+	s, other := newWorkloadAPI(t, "alpha.test"), newWorkloadAPI(t, "beta.test")
 	s.federated = map[string][]byte{"spiffe://beta.test": other.bundle()}
 	s.serve("node.sock", "/roster/node/1")
 	socket := s.serve("agent.sock", "/agent/ada")
 	other.serve("agent.sock", "/agent/bob")
-	l := newLone(t, s)
+	l := newWorkloadNode(t, s)
 	address := "https://" + l.at[l.cfg.Listen.API].Addr().String()
 	l.cfg.Callers.Addresses = []string{address}
 	s.must(l.start(t.Context()))

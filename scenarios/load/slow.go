@@ -60,19 +60,19 @@ func slow(ctx context.Context, bench *bench) (err error) {
 		return err
 	}
 
-	crowd := domain.crowd(ctx, count)
-	crowd.open.Wait()
+	clients := domain.openSlowClients(ctx, count)
+	clients.open.Wait()
 
 	crowded, err := measureChecked(ctx, bench, lookup)
 	if err != nil {
-		crowd.cut()
+		clients.cut()
 		return err
 	}
 
 	most, _, err := domain.nodes[0].resident()
-	there := crowd.there()
-	crowd.all.Wait()
-	at, failed := crowd.most, crowd.failed
+	there := clients.there()
+	clients.all.Wait()
+	at, failed := clients.most, clients.failed
 
 	if err != nil {
 		return err
@@ -86,13 +86,13 @@ func slow(ctx context.Context, bench *bench) (err error) {
 	bench.report.add(row{Section: "slow", What: "memory of a slow client",
 		Value: float64(most-before) / 1024 / float64(max(1, there)), Unit: "KiB"})
 	bench.report.add(row{Section: "slow", What: "longest wait for a header",
-		Value: crowd.longest[0].Seconds(),
+		Value: clients.longest[0].Seconds(),
 		Unit:  "s", Bar: atMost((slowHeader + slowSlack).Seconds())})
 	bench.report.add(row{Section: "slow", What: "longest wait for a body",
-		Value: crowd.longest[1].Seconds(),
+		Value: clients.longest[1].Seconds(),
 		Unit:  "s", Bar: atMost((slowBody + slowSlack).Seconds())})
 	bench.report.add(row{Section: "slow", What: "longest wait for a handshake",
-		Value: crowd.longest[2].Seconds(), Unit: "s", Bar: atMost((slowHeader + slowSlack).Seconds())})
+		Value: clients.longest[2].Seconds(), Unit: "s", Bar: atMost((slowHeader + slowSlack).Seconds())})
 
 	return nil
 }
@@ -104,9 +104,9 @@ func measureChecked(ctx context.Context, b *bench, op operation) (*sample, error
 	return s, s.check()
 }
 
-// A slowCrowd are slow clients: of four, three send the beginning of a handshake, and one
+// slowClients is a set of slow clients: of four, three send the beginning of a handshake, and one
 // a header or a body.
-type slowCrowd struct {
+type slowClients struct {
 	open, all sync.WaitGroup // until each has its connection, and until each was ended
 	cut       context.CancelFunc
 
@@ -124,8 +124,8 @@ const (
 	slowAddresses = 8
 )
 
-func (d *domain) crowd(ctx context.Context, count int) *slowCrowd {
-	c := &slowCrowd{}
+func (d *domain) openSlowClients(ctx context.Context, count int) *slowClients {
+	c := &slowClients{}
 	ctx, c.cut = context.WithCancel(ctx)
 	address := strings.TrimPrefix(d.Nodes[0].API, "https://")
 	// these clients accept any certificate
@@ -175,7 +175,7 @@ func (d *domain) crowd(ctx context.Context, count int) *slowCrowd {
 }
 
 // dribble sends a byte every few seconds until the node ends the connection.
-func (c *slowCrowd) dribble(ctx context.Context, conn net.Conn, kind int) {
+func (c *slowClients) dribble(ctx context.Context, conn net.Conn, kind int) {
 	c.mu.Lock()
 	c.now++
 	c.most = max(c.most, c.now)
@@ -222,7 +222,7 @@ func (c *slowCrowd) dribble(ctx context.Context, conn net.Conn, kind int) {
 	}
 }
 
-func (c *slowCrowd) there() int {
+func (c *slowClients) there() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 

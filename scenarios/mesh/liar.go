@@ -179,7 +179,7 @@ func (l *Liar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
-	peer := hearer{id.TrustDomain().Name(), id.TrustDomain().
+	peer := asker{id.TrustDomain().Name(), id.TrustDomain().
 		Name() + strings.TrimPrefix(id.Path(), strings.TrimSuffix(trust.NodePath, "/"))}
 	switch values := r.URL.Query(); r.URL.Path {
 	case "/federation/v1/keys":
@@ -202,7 +202,7 @@ func (l *Liar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (l *Liar) awaitPage(w http.ResponseWriter, r *http.Request, peer hearer, aud string, since uint64,
+func (l *Liar) awaitPage(w http.ResponseWriter, r *http.Request, peer asker, aud string, since uint64,
 	wait time.Duration) {
 	end := time.NewTimer(wait)
 	defer end.Stop()
@@ -228,11 +228,11 @@ func (l *Liar) awaitPage(w http.ResponseWriter, r *http.Request, peer hearer, au
 	}
 }
 
-// A hearer is a node of a peer that asks.
-type hearer struct{ domain, node string }
+// An asker is a node of a peer that asks.
+type asker struct{ domain, node string }
 
 // page returns the page for a peer after a revision; nil if there is nothing new.
-func (l *Liar) page(peer hearer, aud string, since uint64) *signed.Page {
+func (l *Liar) page(peer asker, aud string, since uint64) *signed.Page {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	signedPage := *l.Last

@@ -217,7 +217,7 @@ func (n *Network) Dial(ctx context.Context, from, addr string) (net.Conn, error)
 		return &net.OpError{Op: "dial", Net: a.Network(), Addr: a, Err: err}
 	}
 	for wait := firstRetry; wait <= lastRetry; wait *= 2 {
-		if pause, answered := n.knock(direction{from, to}); answered {
+		if pause, answered := n.handshake(direction{from, to}); answered {
 			if err := sleep(ctx, pause); err != nil {
 				return nil, fail(err)
 			}
@@ -239,8 +239,8 @@ func (n *Network) Dial(ctx context.Context, from, addr string) (net.Conn, error)
 	return nil, fail(syscall.ETIMEDOUT)
 }
 
-// knock sends a SYN. It returns the time until the answer, or false if none arrives.
-func (n *Network) knock(direction direction) (time.Duration, bool) {
+// handshake sends a SYN. It returns the time until the answer, or false if none arrives.
+func (n *Network) handshake(direction direction) (time.Duration, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 

@@ -83,9 +83,9 @@ func (c *connection) client() (*apiclient.Client, error) {
 	return apiclient.NewDirect(c.node, &http.Client{Transport: way, Timeout: answerTime}), nil
 }
 
-// A stock is a set's records at a node, all with one owner. Other registrations there
+// A loadedSet is a set's records at a node, all with one owner. Other registrations there
 // are ranked beside them, as for every caller.
-type stock struct {
+type loadedSet struct {
 	ctx    context.Context
 	client *apiclient.Client
 	domain string            // the node's
@@ -96,7 +96,7 @@ type stock struct {
 // scoreAt scores a running node: registers the set's records there, asks its
 // queries, and removes the records again.
 func (s *set) scoreAt(ctx context.Context, client *apiclient.Client) (figures figures, err error) {
-	k := &stock{ctx: ctx, client: client, ids: map[string]string{}}
+	k := &loadedSet{ctx: ctx, client: client, ids: map[string]string{}}
 
 	names := make([]string, len(s.records))
 	for i := range s.records {
@@ -128,7 +128,7 @@ func (s *set) scoreAt(ctx context.Context, client *apiclient.Client) (figures fi
 
 // register publishes a record as metadata of the discovery profile, which a
 // description and a binding belong to.
-func (k *stock) register(ctx context.Context, name string, r *record) (*apiclient.Registered, error) {
+func (k *loadedSet) register(ctx context.Context, name string, r *record) (*apiclient.Registered, error) {
 	type example struct {
 		Text string `json:"text"`
 	}
@@ -166,7 +166,7 @@ func (k *stock) register(ctx context.Context, name string, r *record) (*apiclien
 }
 
 // remove removes the registered records, also after an interruption.
-func (k *stock) remove(names []string) error {
+func (k *loadedSet) remove(names []string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(k.ctx), removalTime)
 	defer cancel()
 
@@ -190,7 +190,7 @@ func (k *stock) remove(names []string) error {
 
 // rank asks for agents of the node's own domain alone, which lifts the bound on one
 // owner's share of an answer: here one owner has them all.
-func (k *stock) rank(text string, limit int) []string {
+func (k *loadedSet) rank(text string, limit int) []string {
 	if k.failed != nil {
 		return nil
 	}

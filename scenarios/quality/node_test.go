@@ -77,7 +77,7 @@ func TestANodeScoresAsTheEngineDoes(t *testing.T) {
 		}
 	}
 
-	k := &stock{ctx: t.Context(), client: client}
+	k := &loadedSet{ctx: t.Context(), client: client}
 	for i := range s.records {
 		if _, err := k.register(t.Context(), s.records[i].ID, &s.records[i]); err != nil {
 			t.Fatal(err)
