@@ -9,7 +9,7 @@ import (
 )
 
 // A flag wins over the environment, and that over the context.
-func TestContextsAreKeptAndUsed(t *testing.T) {
+func TestContextsAreSavedAndUsed(t *testing.T) {
 	asked := 0
 	w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
 		asked++

@@ -18,10 +18,10 @@ const discovered = `{"level":"D2","candidates":[{"id":"hr-helper","name":"HR Hel
 	`"expires_at":"2026-06-02T12:00:00.000Z","verification":{"state":"verified"}}}],
 	"unsupported_filters":["region"],"warnings":["fields withheld by beta.test"]}` + "\n"
 
-// discover asks what it was asked, and shows the answer for people and as it came.
+// discover sends the flags as a query, and prints the response as a table and unchanged.
 //
 // Requirement: OPS-004, AD-072
-func TestDiscoverAsksAndShows(t *testing.T) {
+func TestDiscoverSendsItsFlagsAndPrints(t *testing.T) {
 	var asked, target string
 	w := newWorld(t, func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)

@@ -16,9 +16,9 @@ import (
 
 const rid = "01JWNTC0000000000000000AD1"
 
-// Where another domain fails, something may have been changed here: its detail says what,
-// and nothing is said against that.
-func TestAnotherDomainsFailureIsNotThisOnes(t *testing.T) {
+// If another domain fails, a change may have been made here. The response says so, and the
+// hint does not contradict it.
+func TestAnotherDomainsFailureIsReportedAsSuch(t *testing.T) {
 	w := newWorld(t, problem(502, "upstream", "the peering is pending here"))
 
 	code, _, errs := w.run("peer", "export", "beta.test")
@@ -28,8 +28,7 @@ func TestAnotherDomainsFailureIsNotThisOnes(t *testing.T) {
 	}
 }
 
-// Whatever happens is told by one exit code, and by at most three lines of which
-// the last is a command.
+// Each failure has one exit code and at most three lines, the last of which is a command.
 //
 // Requirement: OPS-005, OPS-006
 func TestEachFailureHasItsExitCode(t *testing.T) {
@@ -125,7 +124,7 @@ func checkLines(t *testing.T, stderr, next string) {
 }
 
 // Requirement: OPS-005
-func TestCertificatesThatDoNotHold(t *testing.T) {
+func TestRejectedCertificatesAreExplained(t *testing.T) {
 	stranger, err := trust.NewCA(alpha, time.Now())
 	must(t, err)
 	t.Run("the directory's", func(t *testing.T) {
@@ -162,7 +161,7 @@ func TestCertificatesThatDoNotHold(t *testing.T) {
 }
 
 // Requirement: OPS-005
-func TestAnInterruptedCommandSaysSo(t *testing.T) {
+func TestInterruptedCommandsExitWith130(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 
 	w := newWorld(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -174,7 +173,7 @@ func TestAnInterruptedCommandSaysSo(t *testing.T) {
 	}
 }
 
-// What evidence lacks decides the exit code, whoever finds it out.
+// The defect of evidence decides the exit code, in every command.
 //
 // Requirement: OPS-005
 func TestEvidenceHasItsExitCode(t *testing.T) {
@@ -189,11 +188,11 @@ func TestEvidenceHasItsExitCode(t *testing.T) {
 	}
 }
 
-// What is no directory's answer says nothing of what is there, and nothing of whether a
-// change was made; a success is none either.
+// The response of a proxy or another program says neither that a registration is absent nor
+// that a change was not made, even if its status is 200.
 //
 // Requirement: OPS-005, OPS-006
-func TestAProxysAnswersAreNoDirectorys(t *testing.T) {
+func TestResponsesOfProxiesAreRecognised(t *testing.T) {
 	for _, c := range []struct {
 		status, code int
 		args         string
@@ -223,9 +222,9 @@ func TestAProxysAnswersAreNoDirectorys(t *testing.T) {
 	}
 }
 
-// A failure of an agent that was invoked is not told as one of the directory, which
-// changed nothing: the agent may have acted.
-func TestAgentsFailuresAreTheirOwn(t *testing.T) {
+// The failure of an invoked agent is not reported as a failure of the directory: the agent
+// may have acted.
+func TestAgentFailuresAreReportedAsSuch(t *testing.T) {
 	for name, want := range map[string]string{"agent-failed": "may have acted", "agent-timeout": "may have acted",
 		"agent-unavailable": "registration says so", "unavailable": "nothing was changed"} {
 		w := newWorld(t, problem(503, name, "so it is"))

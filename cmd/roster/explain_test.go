@@ -9,8 +9,8 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 )
 
-// explain tells what scores are made of, and what became of one candidate.
-func TestExplainTellsWhy(t *testing.T) {
+// explain shows the components of scores, and why one candidate is not in the result.
+func TestExplainShowsComponents(t *testing.T) {
 	const evidence = `"evidence":{"weights":{"tag":0.2,"context":0.6,"example":0.1,"protocol":0.1},` +
 		`"terms":[{"term":"rout","text":"route","idf":1,"adds":0.25,"fields":{"name":0.2,` +
 		`"description":0.05}}],"snippets":[]}`

@@ -7,11 +7,10 @@ import (
 	"testing"
 )
 
-// Where several domains have a name, the failure names them, and the command
-// that says which is meant.
+// If several domains have a name, the failure lists them and suggests --origin.
 //
 // Requirement: OPS-006
-func TestGetSaysWhichDomainsHaveAName(t *testing.T) {
+func TestGetListsTheDomainsOfAnAmbiguousName(t *testing.T) {
 	var asked []string
 	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.URL.EscapedPath())
@@ -45,10 +44,10 @@ func TestGetSaysWhichDomainsHaveAName(t *testing.T) {
 	}
 }
 
-// What was restored and what a frozen origin told look like anything else but for this.
+// Registrations of a restore or of a frozen origin differ from others only by this mark.
 //
 // Requirement: MESH-019
-func TestGetSaysWhatSpeaksAgainstARegistration(t *testing.T) {
+func TestGetShowsDoubtsAboutARegistration(t *testing.T) {
 	for member, want := range map[string]string{"unconfirmed": "local, unconfirmed", "disputed": "local, disputed"} {
 		one := `{"agent":"weather","href":"/ad/r/` + rid +
 			`","provenance":{"origin_authority":"alpha.test","verification":{"state":"local","` + member + `":true}}}`
@@ -68,7 +67,7 @@ func TestGetSaysWhatSpeaksAgainstARegistration(t *testing.T) {
 	}
 }
 
-func TestGetShowsTheWay(t *testing.T) {
+func TestGetShowsTheProvenance(t *testing.T) {
 	proof := newSigner(t).proof(t)
 	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/proof") {
@@ -125,9 +124,8 @@ func TestOperatorsSeeTheMesh(t *testing.T) {
 	}
 }
 
-// The flags that say how fresh an answer must be reach the directory, on each of
-// a command's reads.
-func TestReadsSayHowFresh(t *testing.T) {
+// The flags for the freshness of a response are sent with every read of a command.
+func TestReadsSendTheirFreshness(t *testing.T) {
 	var asked []string
 	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.URL.RawQuery)

@@ -127,8 +127,8 @@ func documentedLines(text string) [][]string {
 	return lines
 }
 
-// checkCommandLine returns what is wrong with a command line; nothing if it names a command
-// with its flags.
+// checkCommandLine returns the first error of a command line; nothing if its command and
+// flags exist.
 func checkCommandLine(line []string) string {
 	w := &world{env: map[string]string{}}
 	root := w.program(io.Discard, io.Discard).root()

@@ -15,8 +15,8 @@ import (
 	"github.com/roster-mesh/roster/gateway/probe"
 )
 
-// elsewhere is an origin on loopback, and what an import from it takes.
-func elsewhere(t *testing.T, w *world, h http.HandlerFunc) (url string, flags []string) {
+// startOrigin starts an origin on loopback and returns the flags for an import from it.
+func startOrigin(t *testing.T, w *world, h http.HandlerFunc) (url string, flags []string) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
@@ -51,7 +51,7 @@ func TestImportOfAnOrigin(t *testing.T) {
 			`","name":"N","description":"D","inputs":{"type":"object"},"outputs":{"type":"object"},` +
 			`"transports":["rest"]` + more + `}`
 	}
-	origin, flags := elsewhere(t, w, func(w http.ResponseWriter, r *http.Request) {
+	origin, flags := startOrigin(t, w, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/woa+json")
 		w.Header().Set("Cache-Control", "max-age=600")
 		fmt.Fprintf(w,
@@ -82,7 +82,7 @@ func TestImportOfAnOrigin(t *testing.T) {
 	}
 }
 
-// A registry's list is read to its end; of each server the latest version is taken.
+// A registry's list is read to its end, and the latest version of each server imported.
 func TestImportOfARegistry(t *testing.T) {
 	d := &registry{posts: map[string]int{}}
 	w := newWorld(t, d.ServeHTTP)
@@ -91,7 +91,7 @@ func TestImportOfARegistry(t *testing.T) {
 			`"_meta":{"io.modelcontextprotocol.registry/official":%s}}`,
 			name, version, strings.TrimPrefix(name, "io."), meta)
 	}
-	registry, flags := elsewhere(t, w, func(w http.ResponseWriter, r *http.Request) {
+	registry, flags := startOrigin(t, w, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Query().Get("cursor") {
 		case "":
 			fmt.Fprintf(w, `{"servers":[%s,%s],"metadata":{"nextCursor":"a:1&b"}}`,
@@ -111,13 +111,13 @@ func TestImportOfARegistry(t *testing.T) {
 	}
 }
 
-// A list that never ends is not read for ever, and a cursor that is told by both of
-// its names is one.
-func TestImportOfAListThatTurnsBack(t *testing.T) {
+// A list whose pages lead back to an earlier one is refused. A cursor under both of its
+// names is one cursor.
+func TestImportRefusesAnEndlessList(t *testing.T) {
 	d := &registry{posts: map[string]int{}}
 	w := newWorld(t, d.ServeHTTP)
 	pages := 0
-	list, flags := elsewhere(t, w, func(w http.ResponseWriter, r *http.Request) {
+	list, flags := startOrigin(t, w, func(w http.ResponseWriter, r *http.Request) {
 		pages++
 		fmt.Fprintf(w, `{"servers":[],"metadata":{"nextCursor":"again","next_cursor":"again"}}`)
 
@@ -132,8 +132,7 @@ func TestImportOfAListThatTurnsBack(t *testing.T) {
 	}
 }
 
-// Cards and records are read from URLs as well, alone or many: as registries list cards,
-// too.
+// A URL may hold one card or record, an array, or a registry's list of cards.
 func TestImportOfLists(t *testing.T) {
 	d := &registry{posts: map[string]int{}}
 	w := newWorld(t, d.ServeHTTP)
@@ -142,7 +141,7 @@ func TestImportOfLists(t *testing.T) {
 		`"skills":[{"name":"planning/routes","id":7}],"locators":[{"type":"container_image",` +
 		`"urls":["https://ghcr.io/x"]}]}`
 
-	origin, flags := elsewhere(t, w, func(w http.ResponseWriter, r *http.Request) {
+	origin, flags := startOrigin(t, w, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/agents":
 			fmt.Fprintf(w, `{"agents":[%s,{"agent_card":%s,"registered":"yesterday"}],"count":2}`,
@@ -166,11 +165,11 @@ func TestImportOfLists(t *testing.T) {
 	}
 }
 
-// Of an origin, the agent card is where A2A has it.
+// For an origin, the card at A2A's well-known path is imported.
 func TestImportOfACard(t *testing.T) {
 	d := &registry{posts: map[string]int{}}
 	w := newWorld(t, d.ServeHTTP)
-	origin, flags := elsewhere(t, w, func(w http.ResponseWriter, r *http.Request) {
+	origin, flags := startOrigin(t, w, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != probe.CardPath {
 			http.NotFound(w, r)
 			return
@@ -185,7 +184,7 @@ func TestImportOfACard(t *testing.T) {
 		t.Errorf("exit code %d, %+v, %s", code, items, notes)
 	}
 
-	if code, _, _ := w.run(append([]string{"import", "a2a", origin + "/elsewhere"}, flags...)...); code != 1 {
+	if code, _, _ := w.run(append([]string{"import", "a2a", origin + "/startOrigin"}, flags...)...); code != 1 {
 		t.Errorf("what is not there: exit code %d", code)
 	}
 }

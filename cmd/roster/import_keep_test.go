@@ -18,8 +18,8 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
-// A shelf is a directory in virtual time that takes everything, and answers lists
-// of refreshes as told.
+// A shelf is a directory in virtual time that accepts all registrations, and answers
+// lists of refreshes with the results that a test sets.
 type shelf struct {
 	started time.Time
 	mu      sync.Mutex
@@ -71,12 +71,12 @@ func (s *shelf) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// An import that stays refreshes all in one list: it registers again what has
-// expired, lets go of what belongs to another by now, and outlasts a directory
-// that is away.
+// import --keep refreshes all registrations in one list: it registers expired ones again,
+// gives up one that belongs to another owner, and retries while the directory is
+// unreachable.
 //
 // Requirement: OPS-007
-func TestAnImportKeepsWhatItTook(t *testing.T) {
+func TestImportKeepRefreshesItsRegistrations(t *testing.T) {
 	dir := t.TempDir()
 	for _, n := range strings.Fields("a b c") {
 		must(t, os.WriteFile(filepath.Join(dir, n+".json"), []byte(card(n, "https://"+n+".example")), 0o600))

@@ -18,7 +18,7 @@ type item struct {
 
 func card(name, url string) string { return `{"name":"` + name + `","url":"` + url + `"}` }
 
-// A registry takes what is posted to it but for the names in refuse.
+// A registry is a directory that accepts all registrations except the names in refuse.
 type registry struct {
 	refuse map[string]http.HandlerFunc
 
@@ -67,8 +67,8 @@ func importInto(t *testing.T, d *registry, kind string, files map[string]string,
 	return code, report.Items, notes
 }
 
-// One that is refused doesn't stop the others, and its reason is told.
-func TestImportTakesWhatItCan(t *testing.T) {
+// A refused document doesn't stop the others, and the report has its reason.
+func TestImportContinuesAfterARefusal(t *testing.T) {
 	d := &registry{refuse: map[string]http.HandlerFunc{"taken.example": problem(409, "agent-name-taken",
 		"held by another")}}
 	code, items, notes := importInto(t, d, "a2a", map[string]string{
@@ -120,7 +120,7 @@ func TestImportReadsLists(t *testing.T) {
 		}
 	}
 
-	// One that is not strict JSON is refused by itself.
+	// A document that is not strict JSON is refused alone.
 	code, items, _ := importInto(t, &registry{}, "mcp",
 		map[string]string{"list.json": `[` + a + `,{"name":"io.c/z","name":"io.d/z"},` + b + `]`})
 	if code != 1 || len(items) != 3 || items[1].Result != "refused" || items[2].Result != "registered" {
@@ -139,8 +139,8 @@ func TestADryRunRegistersNothing(t *testing.T) {
 	}
 }
 
-// Where the next document would fare no better, the import ends.
-func TestImportStopsWhenTheDirectoryIsAway(t *testing.T) {
+// The import stops at an error that the next document would have too.
+func TestImportStopsWhenTheDirectoryIsUnreachable(t *testing.T) {
 	files := map[string]string{}
 	for _, n := range strings.Fields("a b c d e f g h i j k l m n o p q r s t u v w x y z") {
 		files[n+".json"] = card(n, "https://"+n+".example")
@@ -150,8 +150,7 @@ func TestImportStopsWhenTheDirectoryIsAway(t *testing.T) {
 		answer http.HandlerFunc
 		code   int
 	}{{problem(503, "unavailable", "no leader"), 6}, {problem(401, "unauthenticated", "who are you"), 4}} {
-		// The others are not answered before they are given up: however slow the
-		// first answer comes, none may outrun it.
+		// The other requests get no response before the first failure, however slow that is.
 		d := &registry{refuse: map[string]http.HandlerFunc{"a.example": c.answer}}
 		for name := range files {
 			if host := strings.TrimSuffix(name, "json") + "example"; host != "a.example" {
@@ -170,8 +169,7 @@ func TestImportStopsWhenTheDirectoryIsAway(t *testing.T) {
 	}
 }
 
-// The real cards and servers beside the project are taken, or refused for a
-// reason.
+// The real cards and servers beside the project are imported, or refused with a reason.
 func TestImportOfRealDocuments(t *testing.T) {
 	for _, c := range []struct {
 		kind, source string

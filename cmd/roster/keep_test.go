@@ -17,8 +17,8 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 )
 
-// A desk is a directory in virtual time: the handler decides, a journal remembers
-// when what was asked.
+// A desk is a directory in virtual time with a handler of the test. Its journal records the
+// requests and their times.
 type desk struct {
 	started time.Time
 	answer  func(r *http.Request, at time.Duration) (status int, name string)
@@ -32,8 +32,7 @@ type entry struct {
 	what string
 }
 
-// RoundTrip answers without a network: a bubble's time stands still while bytes
-// are on a real one.
+// RoundTrip answers without a network, because virtual time stops during real I/O.
 func (d *desk) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := r.Context().Err(); err != nil {
 		return nil, err
@@ -64,8 +63,7 @@ func (d *desk) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// keepFor runs register --keep at the desk for some time and returns its exit
-// code and notes.
+// keepFor runs register --keep at the desk for a time and returns its exit code and notes.
 func keepFor(t *testing.T, d *desk, args []string, long time.Duration) (int, string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "agent.json")
@@ -92,8 +90,8 @@ func (d *desk) count(what string) int {
 	return n
 }
 
-// Each refresh comes 0.4 to 0.6 of the lifetime behind the one before, not always
-// at the same moment, and the end leaves the registration alone.
+// Each refresh follows the previous one after 0.4 to 0.6 of the lifetime, with jitter. The
+// end of the command keeps the registration.
 //
 // Requirement: OPS-007
 func TestKeepRefreshesWithJitter(t *testing.T) {
@@ -122,11 +120,11 @@ func TestKeepRefreshesWithJitter(t *testing.T) {
 	})
 }
 
-// A fleet that starts at once is no storm: in no second there are more than three
-// times as many refreshes as on average, from the first ones on.
+// Registrants that start at the same moment spread their refreshes: no second has more than
+// three times the average, from the first refresh on.
 //
 // Requirement: XU-048
-func TestAFleetSpreadsOut(t *testing.T) {
+func TestRefreshesOfManyRegistrantsSpreadOut(t *testing.T) {
 	const clients, lifetime, lifetimes = 100_000, 100, 5
 
 	var seconds [lifetime * lifetimes]int
@@ -153,11 +151,11 @@ func fine(r *http.Request, _ time.Duration) (int, string) {
 	return http.StatusNoContent, ""
 }
 
-// Ten minutes without a leader are borne; what expired meanwhile is registered
-// again, and refreshed under its new id.
+// After ten minutes without a leader, the expired registration is registered again, and
+// refreshed under its new rid.
 //
 // Requirement: OPS-007
-func TestKeepBearsAnAbsenceAndRegistersAgain(t *testing.T) {
+func TestKeepRegistersAgainAfterAnOutage(t *testing.T) {
 	const again = "01JWNTC0000000000000000AD2"
 	synctest.Test(t, func(t *testing.T) {
 		lost := false
@@ -194,11 +192,11 @@ func TestKeepBearsAnAbsenceAndRegistersAgain(t *testing.T) {
 	})
 }
 
-// What a proxy answers in the directory's place, while there is none behind it, is an
-// absence: nothing was looked for, and nobody refused.
+// The error response of a proxy counts as an unreachable directory, neither as an absent
+// registration nor as a refusal.
 //
 // Requirement: OPS-007
-func TestKeepBearsAProxy(t *testing.T) {
+func TestKeepRetriesAfterErrorsOfAProxy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &desk{}
 		d.answer = func(r *http.Request, at time.Duration) (int, string) {
@@ -218,11 +216,11 @@ func TestKeepBearsAProxy(t *testing.T) {
 	})
 }
 
-// A refresh that is granted less than the registration was, since the credential ends
-// sooner, is followed by the next in time; that asks for all again.
+// If a refresh grants less because the credential expires soon, the next refresh comes in
+// time and asks for the whole lifetime again.
 //
 // Requirement: OPS-007, AD-070
-func TestKeepFollowsWhatIsGranted(t *testing.T) {
+func TestKeepFollowsTheGrantedLifetime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ends time.Duration // of the lifetime that was granted last
 
@@ -281,7 +279,7 @@ func TestKeepEndsWithConflictWhenTheNameIsLost(t *testing.T) {
 }
 
 // Requirement: OPS-007
-func TestKeepRemovesAtItsEndWhenAsked(t *testing.T) {
+func TestKeepRemovesOnExit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &desk{answer: fine}
 		code, notes := keepFor(t, d, []string{"--on-exit", "remove"}, 10*time.Minute)
@@ -293,9 +291,9 @@ func TestKeepRemovesAtItsEndWhenAsked(t *testing.T) {
 	})
 }
 
-// A first registration that fails is told at once: most often the command line
+// A failure of the first registration ends the command, because most often the command line
 // is wrong.
-func TestKeepDoesNotWaitForAFirstRegistration(t *testing.T) {
+func TestKeepEndsIfTheFirstRegistrationFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &desk{answer: func(*http.Request, time.Duration) (int, string) {
 			return http.StatusServiceUnavailable, "unavailable"

@@ -16,7 +16,7 @@ import (
 // TestMain makes the program a command of the scripts in testdata.
 func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"roster": main}) }
 
-// The scripts run the real program: what a user types, and what comes of it.
+// The scripts run the real program: a user's commands and their output.
 //
 // Requirement: OPS-001, OPS-002, OPS-003, OPS-004, OPS-005, OPS-006
 func TestScripts(t *testing.T) {
@@ -31,8 +31,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// writeProofs makes proof files, one that holds and one for each way not to, and a key
-// for backups.
+// writeProofs writes proof files, one authentic and one for each defect, and a key for
+// backups.
 func writeProofs(t *testing.T, dir string) error {
 	s, stranger := newSigner(t), newSigner(t)
 	good := s.proof(t)

@@ -13,10 +13,10 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 )
 
-// hostile is what a registrant may write to fool whoever reads a terminal.
+// hostile is a text of a registrant that attacks terminals and their readers.
 const hostile = "see \x1b[2J\u202egnp.exe\u2066 \u200bnow"
 
-// page is a lookup's answer with odd but lawful spacing, and a hostile base.
+// page is a lookup's response with unusual but valid spacing, and a hostile base.
 func page(t *testing.T) string {
 	t.Helper()
 	base, err := json.Marshal(hostile)
@@ -31,7 +31,7 @@ func page(t *testing.T) string {
 }
 
 // Requirement: OPS-004
-func TestJSONIsTheAnswerByteForByte(t *testing.T) {
+func TestJSONIsTheResponseByteForByte(t *testing.T) {
 	w := newWorld(t, says(page(t)))
 	if code, out, errs := w.run("lookup", "-o", "json"); code != 0 || out != page(t) {
 		t.Errorf("exit code %d, notes %q, got\n%s\nwant\n%s", code, errs, out, page(t))
@@ -39,7 +39,7 @@ func TestJSONIsTheAnswerByteForByte(t *testing.T) {
 }
 
 // Requirement: OPS-004
-func TestJSONLinesHasOneThingOnEachLine(t *testing.T) {
+func TestJSONLinesHasOneItemPerLine(t *testing.T) {
 	w := newWorld(t, says(page(t)))
 	_, out, _ := w.run("lookup", "-o", "jsonl")
 
@@ -50,11 +50,11 @@ func TestJSONLinesHasOneThingOnEachLine(t *testing.T) {
 	}
 }
 
-// YAML says the same as JSON to whoever reads it with any YAML reader, and has
-// nothing in it that acts on a terminal.
+// The YAML output has the same data as the JSON for a YAML library, and no control
+// characters.
 //
 // Requirement: OPS-004, AD-072
-func TestYAMLSaysTheSameAsJSON(t *testing.T) {
+func TestYAMLHasTheDataOfJSON(t *testing.T) {
 	w := newWorld(t, says(page(t)))
 	_, out, _ := w.run("lookup", "-o", "yaml")
 
@@ -116,11 +116,10 @@ func TestTablesAreAlignedOnATerminalAndTabbedInAPipe(t *testing.T) {
 	}
 }
 
-// What a registrant wrote can't act on the terminal that shows it, and is shown
-// as claimed.
+// Text of a registrant is escaped for the terminal and marked as claimed.
 //
 // Requirement: AD-072, WOA-015
-func TestWhatRegistrantsWroteIsEscapedAndMarked(t *testing.T) {
+func TestTextOfRegistrantsIsEscapedAndMarked(t *testing.T) {
 	const escaped = `see \x1b[2J\u202egnp.exe\u2066 \u200bnow`
 
 	w := newWorld(t, says(page(t)))
@@ -144,7 +143,7 @@ func TestWhatRegistrantsWroteIsEscapedAndMarked(t *testing.T) {
 }
 
 // Requirement: OPS-005
-func TestAnEmptyLookupIsFine(t *testing.T) {
+func TestAnEmptyLookupSucceeds(t *testing.T) {
 	w := newWorld(t, says(`{"agents":[]}`))
 
 	code, out, errs := w.run("lookup", "--agent", "nobody")
@@ -178,7 +177,7 @@ func TestLookupFollowsThePages(t *testing.T) {
 	}
 }
 
-func TestLookupAsksForItsFilters(t *testing.T) {
+func TestLookupSendsItsFilters(t *testing.T) {
 	var asked string
 	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
 		asked = r.URL.Query().Encode()

@@ -41,7 +41,7 @@ func newSignerOf(t testing.TB, domain spiffeid.TrustDomain) *signer {
 	return s
 }
 
-// proof returns a proof file of a registration that is good for an hour.
+// proof returns a proof file of a registration that is valid for an hour.
 func (s *signer) proof(t testing.TB) []byte { return s.proofUntil(t, time.Now().Add(time.Hour), "") }
 
 // proofUntil returns a proof file with a deadline, and a checkpoint if one is

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// An unusual protocol is registered as it is; a note says so.
+// A protocol in an unusual spelling is registered unchanged, with a note.
 //
 // Requirement: AD-048
 func TestAnUnusualProtocolIsANote(t *testing.T) {
@@ -38,7 +38,7 @@ func TestAnUnusualProtocolIsANote(t *testing.T) {
 	}
 }
 
-func TestRegisterTellsWhatWasGranted(t *testing.T) {
+func TestRegisterNotesTheGrantedLifetime(t *testing.T) {
 	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
 		if got := r.URL.Query().Encode(); got != "agent=weather&kind=mcp&lt=900000&visibility=domain" {
 			t.Errorf("asked for %s", got)
@@ -58,7 +58,7 @@ func TestRegisterTellsWhatWasGranted(t *testing.T) {
 }
 
 // Requirement: OPS-006
-func TestAnOriginIsNamedForWhatOnlyItChanges(t *testing.T) {
+func TestAForeignRegistrationSuggestsItsOrigin(t *testing.T) {
 	w := newWorld(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(http.StatusForbidden)

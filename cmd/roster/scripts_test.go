@@ -19,10 +19,10 @@ import (
 	"github.com/roster-mesh/roster/node/dev"
 )
 
-// scriptWait bounds what a script waits for.
+// scriptWait bounds each wait of a script.
 const scriptWait = 60 * time.Second
 
-// commands are what the scripts in testdata can do besides what all can.
+// commands are the additional commands of the scripts in testdata.
 var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"exits":      exits,
 	"await":      await,

@@ -31,7 +31,7 @@ import (
 // ageHeader begins an encrypted backup.
 const ageHeader = "age-encryption.org/v1\n"
 
-// newDomain runs a domain of one node, whose operator calls; call be("…/ada") for others.
+// newDomain runs a domain of one node. Its operator runs the commands; as changes the caller.
 func newDomain(t *testing.T) (w *world, mesh *dev.Mesh) {
 	t.Helper()
 	dir := t.TempDir()
@@ -74,7 +74,7 @@ func newDomain(t *testing.T) (w *world, mesh *dev.Mesh) {
 	return w, mesh
 }
 
-// as has one of a development mesh's identities call.
+// as runs further commands as one of a development mesh's identities.
 func (w *world) as(mesh *dev.Mesh, path string) {
 	w.t.Helper()
 
@@ -89,7 +89,7 @@ func (w *world) as(mesh *dev.Mesh, path string) {
 	w.env["ROSTER_KEY"] = mesh.Domains[0].Identities[i].Key
 }
 
-// must runs a command line that must succeed, and returns what it prints.
+// must runs a command line that must succeed, and returns its output.
 func (w *world) must(args ...string) string {
 	w.t.Helper()
 
@@ -116,7 +116,7 @@ func (w *world) registerLarge(mesh *dev.Mesh) {
 	}
 }
 
-// epoch returns the domain's epoch, which every restore moves on.
+// epoch returns the domain's epoch, which every restore raises.
 func (w *world) epoch() uint64 {
 	w.t.Helper()
 	path := filepath.Join(w.t.TempDir(), "now.backup")
@@ -145,8 +145,8 @@ func (w *world) client() (*apiclient.Client, error) {
 	return p.session.Client()
 }
 
-// masterSalts finds the master salts in a backup in clear: the 32 bytes from which the
-// salt of a disclosure is derived that everybody sees.
+// masterSalts finds the master salts in an unencrypted backup: the 32 bytes from which the
+// public salts of disclosures are derived.
 func masterSalts(t *testing.T, plain []byte, disclosures []string) (salts [][]byte) {
 	t.Helper()
 
@@ -177,8 +177,8 @@ func masterSalts(t *testing.T, plain []byte, disclosures []string) (salts [][]by
 	return salts
 }
 
-// A saved backup is encrypted: neither a salt nor a name of what is registered is in
-// any byte of it, and the age library and command open it.
+// A saved backup is encrypted: it contains neither a salt nor the name of an agent, and the
+// age library and command decrypt it.
 //
 // Requirement: FORM-011
 func TestASavedBackupIsEncrypted(t *testing.T) {
@@ -273,10 +273,10 @@ func TestASavedBackupIsEncrypted(t *testing.T) {
 	}
 }
 
-// Whoever wants no encryption says so, and a mistake leaves no file.
+// Without --recipient or --plaintext, and after any mistake in them, there is no file.
 //
 // Requirement: FORM-011
-func TestASaveNeedsARecipientOrTheWordPlaintext(t *testing.T) {
+func TestASaveNeedsARecipientOrPlaintext(t *testing.T) {
 	w := newWorld(t, says(`{}`))
 
 	_, recipient, identity := w.newIdentity("key")
@@ -316,8 +316,8 @@ func TestASaveNeedsARecipientOrTheWordPlaintext(t *testing.T) {
 	}
 }
 
-// Of an encrypted backup that is damaged, or isn't for that identity, nothing is shown
-// and nothing is restored.
+// Nothing of an encrypted backup is shown or restored if it is damaged, or encrypted to
+// another identity.
 //
 // Requirement: FORM-011
 func TestADamagedEncryptedBackupChangesNothing(t *testing.T) {
@@ -384,22 +384,22 @@ func TestADamagedEncryptedBackupChangesNothing(t *testing.T) {
 	must(t, os.WriteFile(damaged, append(bytes.Clone(file), 0), 0o600))
 	refuse("one byte more", damaged, identityFile, 10)
 
-	// Nothing is sent before all of the file was authenticated, its last chunk too.
+	// Nothing is sent before the whole file is authenticated, including its last chunk.
 	sent := 0
 
-	elsewhere := newWorld(t, func(http.ResponseWriter, *http.Request) { sent++ })
+	startOrigin := newWorld(t, func(http.ResponseWriter, *http.Request) { sent++ })
 	for _, i := range []int{chunk, len(file) - 1000, len(file) - 1} {
 		mutant := bytes.Clone(file)
 		mutant[i] ^= 1
 		must(t, os.WriteFile(damaged, mutant, 0o600))
 
-		code, _, errs := elsewhere.run("snapshot", "restore", "--force", damaged, "--identity", identityFile)
+		code, _, errs := startOrigin.run("snapshot", "restore", "--force", damaged, "--identity", identityFile)
 		if code != 10 || sent > 0 {
 			t.Errorf("byte %d flipped: exit code %d after %d requests: %s", i, code, sent, errs)
 		}
 	}
 
-	// What age makes of something else is no backup.
+	// A valid age file of other contents is not a backup.
 	var other bytes.Buffer
 	parsed, err := age.ParseX25519Recipient(recipient)
 	must(t, err)
@@ -415,8 +415,8 @@ func TestADamagedEncryptedBackupChangesNothing(t *testing.T) {
 	}
 }
 
-// A file that changes behind its inspection is not sent to its end, and a directory
-// applies nothing of a backup that doesn't arrive whole.
+// If a file changes after its inspection, sending it fails, and the directory applies
+// nothing of an incomplete backup.
 //
 // Requirement: FORM-011
 func TestABackupThatChangesWhileItIsSentChangesNothing(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-// A proof that verify fetches rests on what the directory holds, and the result says
-// which directory that is; a bundle that names the domain goes before it.
+// The anchor of a fetched proof is the directory's own data, and the result says which
+// directory. A bundle with the domain takes precedence.
 //
 // Requirement: SEC-017
 func TestVerifyFetchesAProofFromTheDirectory(t *testing.T) {
@@ -92,7 +92,7 @@ func TestVerifyFetchesAProofFromTheDirectory(t *testing.T) {
 		}
 	}
 
-	// A URL alone chooses the directory, unless that would give it a token.
+	// A URL alone sets the directory, unless the command would send it a token.
 	delete(w.env, "ROSTER_ADDRESS")
 
 	if code, out, errs := w.run("verify", address+"/ad/r/weather"); code != 0 ||
@@ -110,7 +110,7 @@ func TestVerifyFetchesAProofFromTheDirectory(t *testing.T) {
 	delete(w.env, "ROSTER_TOKEN_FILE")
 	w.env["ROSTER_ADDRESS"] = address
 
-	// What is written as a path is never a registration's name.
+	// An argument in the form of a path is never a registration's name.
 	asked = nil
 	for _, path := range []string{"./weather", "../weather", "/no/such/weather"} {
 		if code, _, errs := w.run("verify", path); code != 1 || len(asked) > 0 ||
@@ -119,7 +119,7 @@ func TestVerifyFetchesAProofFromTheDirectory(t *testing.T) {
 		}
 	}
 
-	// The result says where a bundle comes from that the command line doesn't name.
+	// A note says the origin of a bundle that the command line doesn't name.
 	own := w.env["ROSTER_BUNDLE"]
 	w.env["ROSTER_BUNDLE"] = w.file("ambient.pem", w.read("ROSTER_BUNDLE")+string(pem))
 
@@ -130,7 +130,7 @@ func TestVerifyFetchesAProofFromTheDirectory(t *testing.T) {
 
 	w.env["ROSTER_BUNDLE"] = own
 
-	// A file of that name is what is meant.
+	// A file of that name takes precedence over a registration.
 	t.Chdir(w.dir)
 	must(t, os.WriteFile("weather", []byte("garbage"), 0o600))
 
@@ -140,7 +140,7 @@ func TestVerifyFetchesAProofFromTheDirectory(t *testing.T) {
 	}
 }
 
-// read returns what is in the file that a variable of the environment names.
+// read returns the contents of the file that an environment variable names.
 func (w *world) read(variable string) string {
 	w.t.Helper()
 	text, err := os.ReadFile(w.env[variable])

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// A feed answers each request for a stream in turn, in virtual time, and remembers
-// when and behind what it was asked.
+// A feed answers each request for a stream in turn, in virtual time, and records the time
+// and the last event id of each.
 type feed struct {
 	started time.Time
 	answers []func(*http.Request) (*http.Response, error)
@@ -33,8 +33,8 @@ func (f *feed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return f.answers[min(n, len(f.answers)-1)](r)
 }
 
-// stream answers with events, and then the connection breaks, or stays silent
-// until the client goes.
+// stream answers with events, and then breaks the connection or, without an error, stays
+// silent until the client leaves.
 func stream(events string, end error) func(*http.Request) (*http.Response, error) {
 	return func(r *http.Request) (*http.Response, error) {
 		body, w := io.Pipe()
@@ -60,7 +60,7 @@ func refuses(status int, name string) func(*http.Request) (*http.Response, error
 	}
 }
 
-// watchFor runs watch at the feed for some time.
+// watchFor runs watch at the feed for a time.
 func watchFor(t *testing.T, f *feed, long time.Duration, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	f.started = time.Now()
@@ -84,11 +84,11 @@ const (
 
 var errCut = errors.New("connection reset by peer")
 
-// A connection that breaks is made again behind the last id, with a growing pause
-// while nothing comes of it; the user is told once, and an interrupt is 130.
+// A broken connection is resumed after the last event id, with growing pauses while that
+// fails. There is one note, and an interrupt exits with 130.
 //
 // Requirement: OPS-005
-func TestWatchGoesOn(t *testing.T) {
+func TestWatchResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &feed{answers: []func(*http.Request) (*http.Response, error){
 			stream(someState, errCut), refuses(503, "unavailable"), refuses(429, "rate-limited"),
@@ -126,9 +126,9 @@ func TestWatchGoesOn(t *testing.T) {
 	})
 }
 
-// A first answer that is a refusal ends it, since the command line is wrong most
-// often; and so does one that no patience helps with, later on.
-func TestWatchFails(t *testing.T) {
+// A refusal of the first request ends the command, because most often the command line is
+// wrong. So does a later error that a retry can't cure.
+func TestWatchEndsOnPermanentErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {
 			answers []func(*http.Request) (*http.Response, error)
@@ -148,7 +148,7 @@ func TestWatchFails(t *testing.T) {
 	})
 }
 
-// Data goes out as it came, an object a line, whatever it holds.
+// Data is printed unchanged, one object per line.
 //
 // Requirement: OPS-004
 func TestWatchPrints(t *testing.T) {

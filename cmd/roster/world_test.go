@@ -27,8 +27,8 @@ import (
 
 var alpha = spiffeid.RequireTrustDomainFromString("alpha.test")
 
-// A world is what surrounds the command line: files, an environment, and a
-// directory's node that answers as the test says.
+// A world is the surroundings of the command line: files, an environment, and a directory's
+// node with a handler of the test.
 type world struct {
 	t   *testing.T
 	dir string
@@ -52,7 +52,7 @@ func newWorld(t *testing.T, h http.HandlerFunc) *world {
 	server := httptest.NewUnstartedServer(h)
 	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	server.TLS = trust.ServerTLS(trust.NewSource(svid), bundles, nil)
-	// httptest would show its own to a client that asks for an address.
+	// Otherwise httptest presents its own certificate to clients that connect by address.
 	server.TLS.Certificates = []tls.Certificate{chainOf(svid)}
 	server.EnableHTTP2 = true
 	server.StartTLS()
@@ -65,7 +65,7 @@ func newWorld(t *testing.T, h http.HandlerFunc) *world {
 	return w
 }
 
-// be issues the identity that calls.
+// be issues the caller's identity.
 func (w *world) be(ca *trust.CA, path string) {
 	w.t.Helper()
 	svid, err := ca.Issue(path, time.Hour, time.Now())
@@ -110,8 +110,8 @@ func (w *world) program(stdout, stderr io.Writer) *program {
 	}}
 }
 
-// dialing is one run of the program without files and environment, at a directory that a
-// transport plays.
+// dialing is one run of the program without files and environment, with a transport in
+// place of a directory.
 func dialing(stdout, stderr io.Writer, url string, transport http.RoundTripper) *program {
 	p := &program{session: connect.Session{
 		Console:   &cli.Console{Stdout: stdout, Stderr: stderr, Program: "roster"},

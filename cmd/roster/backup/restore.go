@@ -77,7 +77,7 @@ func (r *restore) run(ctx context.Context, session connect.Session) error {
 		return err
 	}
 
-	session.Note("restored %d registrations; peers show each again once its owner refreshes it", done.Registrations)
+	session.Note("registrations restored: %d; peers show each again once its owner refreshes it", done.Registrations)
 	t := cli.Table{Head: []string{"BACKUP", "BEFORE", "NOW", "REGISTRATIONS"}}
 	t.Add(done.Backup, done.Before, done.Now, strconv.Itoa(done.Registrations))
 

@@ -48,12 +48,11 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// An import that stays follows what the origin lists: it refreshes what is as it was,
-// registers what is new or has changed, and removes what it registered and is listed
-// no more. What it did not register it leaves alone.
+// import --keep follows the list of an origin: it refreshes unchanged agents, registers new
+// and changed ones, and removes those that it registered and that are no longer listed.
 //
 // Requirement: WOA-013, WOA-032
-func TestAnImportFollowsTheOrigin(t *testing.T) {
+func TestImportFollowsTheOrigin(t *testing.T) {
 	var mu sync.Mutex // guards what the directory had to do
 
 	var did []string

@@ -118,7 +118,7 @@ func readPolicy(file string) (string, error) {
 	}
 
 	if err := policy.Check(file, text); err != nil {
-		return "", cli.Failed(cli.ExitFormat, "invalid policy: %w", err)
+		return "", cli.Failed(cli.ExitFormat, "%w", err)
 	}
 
 	return string(text), nil

@@ -54,7 +54,7 @@ func (p *policySource) load() (*policy.Policy, error) {
 
 	parsed, err := policy.Parse(p.policy, text, domain)
 	if err != nil {
-		return nil, cli.Failed(cli.ExitFormat, "invalid policy: %w", err)
+		return nil, cli.Failed(cli.ExitFormat, "%w", err)
 	}
 
 	return parsed, nil
@@ -117,10 +117,10 @@ func checkCases(console *cli.Console, loaded *policy.Policy, cases []policy.Case
 	}
 
 	if wrong > 0 {
-		return cli.Failed(cli.ExitFailed, "%d of %d cases failed", wrong, len(cases))
+		return cli.Failed(cli.ExitFailed, "cases failed: %d of %d", wrong, len(cases))
 	}
 
-	console.Note("all %d cases passed", len(cases))
+	console.Note("cases passed: %d", len(cases))
 
 	return nil
 }

@@ -150,7 +150,7 @@ func printRevocation(console *cli.Console, done revocation) error {
 	if len(done.Registrations) == 0 {
 		console.Note("It has no registrations here.")
 	} else if done.Ended {
-		console.Note("removed %d registrations", len(done.Registrations))
+		console.Note("registrations removed: %d", len(done.Registrations))
 	}
 
 	t := cli.Table{Head: []string{"AGENT", "RID", "EXPIRES"}}

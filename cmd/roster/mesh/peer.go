@@ -263,7 +263,7 @@ unreachable, they expire at their deadlines.`,
 		Args: cli.Args("DOMAIN"),
 		RunE: func(c *cobra.Command, args []string) error {
 			return changePeering(c.Context(), session, args[0], apiclient.PeerRemove,
-				"removed peer %s and its registrations")
+				"removed the peering with %s")
 		},
 	}
 }
