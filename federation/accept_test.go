@@ -12,22 +12,23 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 )
 
 // looked takes a page of alpha's mesh stream through the gate, and gets its records.
 func (b *bench) looked() pulled {
 	b.Helper()
-	o := b.beta.origins.get(alpha)
-	made, err := b.alpha.publisher.Page(directory.Mesh, o.streams.since(&o.streams.pair.mesh), 100, false)
+	o := b.beta.origins.Get(alpha)
+	made, err := b.alpha.publisher.Page(directory.Mesh, o.Streams.Since(&o.Streams.Pair.Mesh), 100, false)
 	must(b.T, err)
-	p := b.beta.receiver.look(b.Context(), sender{domain: alpha}, b.giver(), made.Text, ahead{})
+	p := b.beta.receiver.look(b.Context(), replica.Sender{Domain: alpha}, b.giver(), made.Text, replica.Ahead{})
 	must(b.T, p.err)
 	return p
 }
 
 // accepted is the rest of a page's way.
 func (b *bench) accepted(p pulled) (protocol.Code, error) {
-	return p.origin.accept(p.verifiedPage, b.beta.records.openRecords(p.origin.domain, p.Page, p.records))
+	return p.origin.Accept(p.Page, b.beta.records.OpenRecords(p.origin.Domain, p.Page.Page, p.records))
 }
 
 // A page that passed the gate is nobody's any more once its peering has ended, or its
@@ -50,7 +51,7 @@ func TestAPageThatIsLateForItsStream(t *testing.T) {
 		b.origin.register("restored", 600)
 		made, err := b.alpha.publisher.Page(directory.Mesh, 0, 100, false)
 		must(t, err)
-		if _, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), made.Text); err != nil || code != protocol.CodeApplied {
+		if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), made.Text); err != nil || code != protocol.CodeApplied {
 			t.Fatal(code, err)
 		}
 		if code, err := b.accepted(late); err != nil || code != protocol.CodeEpochOld {
@@ -60,7 +61,7 @@ func TestAPageThatIsLateForItsStream(t *testing.T) {
 		late = b.looked()
 		p.State = directory.PeeringTerminated
 		b.beta.reconcile()
-		if code, err := b.accepted(late); !errors.Is(err, errPeeringEnd) {
+		if code, err := b.accepted(late); !errors.Is(err, replica.ErrPeeringEnd) {
 			t.Errorf("of a peering that has ended: %s %v", code, err)
 		}
 		if streams, _ := b.beta.onDiskOf(t); streams != 0 || len(b.beta.shown(alpha)) != 0 {
@@ -93,7 +94,7 @@ func TestRecordsThatAreLate(t *testing.T) {
 		},
 		"replaced": func(b *bench, _ *directory.Peering, rid directory.RID) { b.origin.replace(rid, 600); b.pull() },
 		"here": func(b *bench, _ *directory.Peering, _ directory.RID) {
-			b.beta.follower.backlog(b.Context(), b.beta.origins.get(alpha))
+			b.beta.follower.backlog(b.Context(), b.beta.origins.Get(alpha))
 		},
 		"a new epoch": func(b *bench, _ *directory.Peering, _ directory.RID) {
 			b.origin.restore()
@@ -113,8 +114,8 @@ func TestRecordsThatAreLate(t *testing.T) {
 			rid := b.origin.register("agent", 600)
 			b.pull()
 			withhold(b, false)
-			o := b.beta.origins.get(alpha)
-			st, wanted := o.streams.pair.mesh.cur, b.origin.regs[rid].announced
+			o := b.beta.origins.Get(alpha)
+			st, wanted := o.Streams.Pair.Mesh.Cur, b.origin.regs[rid].announced
 			records := b.beta.receiver.fetch(t.Context(), alpha, []protocol.RecordName{protocol.NameOf(wanted)}, []protocol.Node{b.giver()})
 			if len(records) != 1 {
 				t.Fatalf("%d records came", len(records))
@@ -123,7 +124,7 @@ func TestRecordsThatAreLate(t *testing.T) {
 			change(b, &p, rid)
 			streams, kept := b.beta.onDiskOf(t)
 			shown := fmt.Sprint(b.beta.shown(alpha))
-			must(t, o.streams.acceptRecords(st, []signed.Digest{wanted}, records))
+			must(t, o.Streams.AcceptRecords(st, []signed.Digest{wanted}, records))
 			if what == "in time" {
 				if len(b.beta.shown(alpha)) != 1 || b.beta.Peers()[0].Records != 1 {
 					t.Error("a record that is in time isn't shown")
@@ -158,8 +159,8 @@ func TestAQuotaKeepsNothingFromEnding(t *testing.T) {
 			t.Errorf("%d are shown", n)
 		}
 		b.origin.register("more", 600)
-		o := b.beta.origins.get(alpha)
-		if err := b.beta.puller.pullAll(t.Context(), o, &o.streams.pair.mesh, b.giver(), endless(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
+		o := b.beta.origins.Get(alpha)
+		if err := b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(), endless(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
 			t.Errorf("beyond its quota: %v", err)
 		}
 	})
@@ -174,13 +175,13 @@ func TestAPageIsASignOfLife(t *testing.T) {
 		for i := range 3 {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
-		o := b.beta.origins.get(alpha)
+		o := b.beta.origins.Get(alpha)
 		must(t, b.beta.receiver.refreshKeys(t.Context(), o, b.giver()))
-		o.complain(errNoNews)
+		o.Complain(errNoNews)
 		time.Sleep(time.Minute)
 		made, err := b.alpha.publisher.Page(directory.Mesh, 0, 2, false)
 		must(t, err)
-		if _, _, err := b.beta.receiver.take(t.Context(), sender{domain: gamma}, b.giver(), made.Text); err != nil {
+		if _, _, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, b.giver(), made.Text); err != nil {
 			t.Fatal(err)
 		}
 		if s := b.beta.Peers()[0]; s.LastHeard != time.Now() || s.LastError != "" {

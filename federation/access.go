@@ -1,7 +1,137 @@
 package federation
 
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
 // access says which domains may ask this node, and for which streams.
 type access struct {
 	cfg     *Config
-	origins *originSet
+	origins *replica.Set
 }
+
+func (a *access) speaksTo(td spiffeid.TrustDomain) bool {
+	if td == a.cfg.Domain {
+		return true
+	}
+	o := a.origins.Get(td)
+	return o != nil && o.Accepts()
+}
+
+// lists reports whether a domain may have the mesh stream of origin, which the
+// origin's own key document says.
+func (a *access) lists(origin, td spiffeid.TrustDomain) bool {
+	if td == a.cfg.Domain || td == origin {
+		return true
+	}
+	var doc *signed.KeyDocument
+	if origin == a.cfg.Domain {
+		doc = a.cfg.Source.KeyDocument()
+	} else {
+		doc, _, _ = a.cfg.Keys.Keys(origin)
+	}
+	if doc == nil {
+		return false
+	}
+	for _, listed := range doc.Mesh {
+		if listed == td {
+			return true
+		}
+	}
+	return false
+}
+
+// keysIssue returns which issue of a domain's key document this node can give; zero for none.
+func (a *access) keysIssue(origin spiffeid.TrustDomain) directory.Position {
+	doc, _, ok := a.cfg.Keys.Keys(origin)
+	if !ok {
+		return directory.Position{}
+	}
+	return protocol.Issue(doc)
+}
+
+// unsigned fires in a moment where the own domain has agreed on a key document that this
+// node doesn't sign yet, of which nothing else tells.
+func (a *access) unsigned(origin spiffeid.TrustDomain) <-chan time.Time {
+	if origin != a.cfg.Domain {
+		return nil
+	}
+	if doc := a.cfg.Source.KeyDocument(); doc == nil || protocol.Issue(doc) == a.keysIssue(origin) {
+		return nil
+	}
+	return time.After(replica.KeysEvery)
+}
+
+func (a *access) changedOf(origin spiffeid.TrustDomain) <-chan struct{} {
+	if origin == a.cfg.Domain {
+		return a.cfg.Source.Changed()
+	}
+	return a.origins.Changed()
+}
+
+// neighbours knows which nodes there are to ask.
+type neighbours struct {
+	cfg     *Config
+	origins *replica.Set
+}
+
+// siblings returns up to n other nodes of the own domain, in random order.
+func (nb *neighbours) siblings(n int) (some []protocol.Node) {
+	if nb.cfg.Siblings == nil {
+		return nil
+	}
+	bases := slices.Clone(nb.cfg.Siblings())
+	rand.Shuffle(len(bases), func(i, j int) { bases[i], bases[j] = bases[j], bases[i] })
+	for _, base := range bases[:min(n, len(bases))] {
+		some = append(some, protocol.Node{Domain: nb.cfg.Domain, Base: base})
+	}
+	return some
+}
+
+// others returns one node of each other active peer, in random order.
+func (nb *neighbours) others(but spiffeid.TrustDomain) []protocol.Node {
+	var all []protocol.Node
+	for _, o := range nb.origins.All() {
+		if o.Domain == but || !o.Accepts() {
+			continue
+		}
+		if n, ok := o.Contacts.Node(&o.Streams.Pair.Mesh); ok {
+			all = append(all, n)
+		}
+	}
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all
+}
+
+// holders returns who may have a stream's records.
+func (nb *neighbours) holders(o *replica.Origin, aud directory.Audience) []protocol.Node {
+	var all []protocol.Node
+	if nb.cfg.Siblings != nil {
+		for _, base := range nb.cfg.Siblings() {
+			all = append(all, protocol.Node{Domain: nb.cfg.Domain, Base: base})
+		}
+	}
+	if all = append(all, o.Contacts.Nodes()...); aud == directory.Mesh {
+		all = append(all, nb.others(o.Domain)...)
+	}
+	return all
+}
+
+// How many of the domain's own nodes and how many others are asked at a time; one of
+// them may be cut off from the origin as well.
+const (
+	askSiblings = 1
+	askOthers   = 3
+)
+
+// seedSiblings bounds how many of the domain's nodes are asked. All are, in a domain
+// of common size: one of them may be behind the others.
+const seedSiblings = 8

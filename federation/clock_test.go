@@ -7,6 +7,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 )
 
 // Pages that each claim to be a little more ahead don't carry an origin's clock
@@ -18,7 +19,7 @@ func TestPagesCannotPushTheClock(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("agent", 600)
 		b.pull()
-		w := b.beta.origins.get(alpha).streams.since(&b.beta.origins.get(alpha).streams.pair.mesh)
+		w := b.beta.origins.Get(alpha).Streams.Since(&b.beta.origins.Get(alpha).Streams.Pair.Mesh)
 		refused := 0
 		for i := range uint64(20) {
 			text, err := b.alpha.keys.Sign(signed.TypePage, b.page(func(p *signed.Page) {
@@ -28,7 +29,7 @@ func TestPagesCannotPushTheClock(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), text); protocol.CodeOf(err) == protocol.CodeFuture {
+			if _, _, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), text); protocol.CodeOf(err) == protocol.CodeFuture {
 				refused++
 			}
 		}
@@ -36,7 +37,7 @@ func TestPagesCannotPushTheClock(t *testing.T) {
 			t.Errorf("%d of 19 pages from further ahead than a minute were refused", refused)
 		}
 		b.beta.reopen(t)
-		if ahead := time.Until(b.beta.origins.get(alpha).streams.shown.index.Clock.Now()); ahead > time.Minute {
+		if ahead := time.Until(b.beta.origins.Get(alpha).Streams.Shown.Index.Clock.Now()); ahead > time.Minute {
 			t.Errorf("after a restart the origin's clock is %v ahead of the wall", ahead)
 		}
 		if n := len(b.beta.shown(alpha)); n != 1 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 )
 
@@ -30,15 +31,15 @@ func TestWhatContradictsWhatIsHere(t *testing.T) {
 		b.origin.replace(rids[0], 600)
 		b.pull()
 		now := b.origin.regs[rids[1]].announced
-		o := b.beta.origins.get(alpha)
-		says := func(epoch uint64, ds ...signed.Digest) *verifiedPage {
-			return &verifiedPage{Page: &signed.Page{Issuer: alpha, Epoch: epoch, Audience: directory.Mesh, To: 100, At: 100, Digests: ds}, text: "said"}
+		o := b.beta.origins.Get(alpha)
+		says := func(epoch uint64, ds ...signed.Digest) *replica.Page {
+			return &replica.Page{Page: &signed.Page{Issuer: alpha, Epoch: epoch, Audience: directory.Mesh, To: 100, At: 100, Digests: ds}, Text: "said"}
 		}
 		changed := func(d signed.Digest, f func(*signed.Digest)) signed.Digest { f(&d); return d }
 		later := func(d *signed.Digest) { d.Deadline++ }
 		epoch := b.origin.epoch
 		for name, c := range map[string]struct {
-			page *verifiedPage
+			page *replica.Page
 			want bool
 		}{
 			"the same":                   {says(epoch, first, now), false},
@@ -56,14 +57,14 @@ func TestWhatContradictsWhatIsHere(t *testing.T) {
 			"the page that brought this": {nil, false},
 		} {
 			if c.page == nil {
-				must(t, b.beta.store.Read(o.streams.pair.mesh.cur.id, func(tx *store.Tx) error {
-					page, err := chainedPage(tx, signed.Dialect{}, first.Revision)
+				must(t, b.beta.store.Read(o.Streams.Pair.Mesh.Cur.Id, func(tx *store.Tx) error {
+					page, err := replica.ChainedPage(tx, signed.Dialect{}, first.Revision)
 					c.page = says(epoch, changed(first, later))
-					c.page.text = page.text
+					c.page.Text = page.Text
 					return err
 				}))
 			}
-			other, err := o.streams.comparer.contradicted(c.page)
+			other, err := o.Streams.Comparer.Contradicted(c.page)
 			if err != nil || (other != "") != c.want {
 				t.Errorf("%s: contradicted %v, %v", name, other != "", err)
 			}
@@ -71,8 +72,8 @@ func TestWhatContradictsWhatIsHere(t *testing.T) {
 				t.Errorf("%s: it is contradicted by %q", name, other)
 			}
 		}
-		o.streams.comparer.pace.AllowN(time.Now(), int(o.streams.comparer.pace.TokensAt(time.Now())))
-		if other, err := o.streams.comparer.contradicted(says(epoch, changed(now, later))); err != nil || other != "" {
+		o.Streams.Comparer.Pace.AllowN(time.Now(), int(o.Streams.Comparer.Pace.TokensAt(time.Now())))
+		if other, err := o.Streams.Comparer.Contradicted(says(epoch, changed(now, later))); err != nil || other != "" {
 			t.Errorf("beyond its pace: %v", err)
 		}
 	})
@@ -90,17 +91,17 @@ func TestComparingIsBounded(t *testing.T) {
 			b.pull()
 		}
 		self := protocol.Node{Domain: beta, Base: b.beta.base}
-		o := b.beta.origins.get(alpha)
+		o := b.beta.origins.Get(alpha)
 		must(t, b.beta.receiver.askHead(t.Context(), o, b.giver()))
-		upTo := o.streams.since(&o.streams.pair.mesh)
-		reached, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.streams.pair.mesh, self, 0, upTo)
+		upTo := o.Streams.Since(&o.Streams.Pair.Mesh)
+		reached, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.Streams.Pair.Mesh, self, 0, upTo)
 		if err != nil || !whole || reached != upTo-more {
 			t.Errorf("it is compared up to %d of %d: %v %v", reached, upTo, whole, err)
 		}
-		if reached, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.streams.pair.mesh, self, reached, upTo); err != nil || !whole || reached != upTo {
+		if reached, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.Streams.Pair.Mesh, self, reached, upTo); err != nil || !whole || reached != upTo {
 			t.Errorf("and then up to %d: %v %v", reached, whole, err)
 		}
-		if _, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.streams.pair.mesh, self, upTo, upTo+1); err != nil || whole {
+		if _, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.Streams.Pair.Mesh, self, upTo, upTo+1); err != nil || whole {
 			t.Errorf("one that is behind: %v %v", whole, err)
 		}
 	})

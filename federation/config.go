@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/federation/evidence"
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
@@ -48,14 +50,14 @@ type Config struct {
 	// Farewell is called when a node of a peer says that its domain has ended the
 	// peering; nil takes no such word.
 	Farewell  func(context.Context, spiffeid.TrustDomain) error
-	Court     Court           // nil compares nothing and takes no evidence
-	Dialect   signed.Dialect  // what this node reads; zero is format 1 of everything
-	Logger    *slog.Logger    // nil discards
-	Panics    *contain.Panics // counts those on foreign bytes; nil is one of its own
-	HeadEvery time.Duration   // between heads of one origin; 60 s by default
-	LongPoll  time.Duration   // a subscription's wait, at most a minute; 30 s by default
-	Stretch   Stretch         // of this node's pace; nil is 1
-	Quota     int             // registrations of one origin; 2,000,000 by default
+	Verifier  evidence.Verifier // nil compares nothing and takes no evidence
+	Dialect   signed.Dialect    // what this node reads; zero is format 1 of everything
+	Logger    *slog.Logger      // nil discards
+	Panics    *contain.Panics   // counts those on foreign bytes; nil is one of its own
+	HeadEvery time.Duration     // between heads of one origin; 60 s by default
+	LongPoll  time.Duration     // a subscription's wait, at most a minute; 30 s by default
+	Stretch   Stretch           // of this node's pace; nil is 1
+	Quota     int               // registrations of one origin; 2,000,000 by default
 	// Records and Bytes are how many records of one origin are held, and how large they
 	// are together, where its peering doesn't say so; 0 for any.
 	Records, Bytes uint64
@@ -76,10 +78,6 @@ func (s Stretch) of(d time.Duration) time.Duration {
 	}
 	return time.Duration(float64(d) * s())
 }
-
-// maxHeadAge is how old an origin's last word may be for it still to be called
-// active (federation.md, "Peering").
-const maxHeadAge = 180 * time.Second
 
 // withDefaults returns c completed, or what is wrong with it by the field's name.
 func (c Config) withDefaults() (Config, error) {
@@ -111,4 +109,9 @@ func (c Config) withDefaults() (Config, error) {
 		c.Quota = 2_000_000
 	}
 	return c, nil
+}
+
+// headPause is HeadEvery with a tenth of jitter.
+func (c *Config) headPause() time.Duration {
+	return time.Duration(float64(c.Stretch.of(c.HeadEvery)) * (0.9 + 0.2*rand.Float64()))
 }

@@ -80,7 +80,7 @@ func TestAcceptingUntilKilled(t *testing.T) {
 	}
 	b.reopen(t)
 	told := chronicle{dir}
-	o, n, rng := b.origins.get(alpha), protocol.Node{Domain: alpha, Base: source.base}, rand.New(rand.NewPCG(1, 1))
+	o, n, rng := b.origins.Get(alpha), protocol.Node{Domain: alpha, Base: source.base}, rand.New(rand.NewPCG(1, 1))
 	for i := range agents { // a first sync of several pages, three of them at a time in hand
 		origin.register(fmt.Sprint("first-", i), 86400)
 	}
@@ -88,8 +88,8 @@ func TestAcceptingUntilKilled(t *testing.T) {
 		told.write(t, origin, directory.Mesh, most)
 	}
 	must(t, b.receiver.askHead(t.Context(), o, n))
-	must(t, b.puller.pullAll(t.Context(), o, &o.streams.pair.mesh, n, endless(t.Context())))
-	fmt.Fprintln(os.Stdout, "at", directory.Mesh, origin.epoch, o.streams.since(&o.streams.pair.mesh))
+	must(t, b.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, n, endless(t.Context())))
+	fmt.Fprintln(os.Stdout, "at", directory.Mesh, origin.epoch, o.Streams.Since(&o.Streams.Pair.Mesh))
 	limit = ""
 	for i := range 24 {
 		if i%7 == 6 {
@@ -99,20 +99,20 @@ func TestAcceptingUntilKilled(t *testing.T) {
 		for range 3 {
 			origin.happens(rng)
 		}
-		for _, f := range o.streams.pair.feeds() {
-			told.write(t, origin, f.aud, protocol.MaxDigests)
-			if f == &o.streams.pair.mesh {
+		for _, f := range o.Streams.Pair.Feeds() {
+			told.write(t, origin, f.Aud, protocol.MaxDigests)
+			if f == &o.Streams.Pair.Mesh {
 				must(t, b.receiver.askHead(t.Context(), o, n))
 			}
 			must(t, b.puller.pullAll(t.Context(), o, f, n, endless(t.Context())))
-			fmt.Fprintln(os.Stdout, "at", f.aud, origin.epoch, o.streams.since(f))
+			fmt.Fprintln(os.Stdout, "at", f.Aud, origin.epoch, o.Streams.Since(f))
 		}
 		b.follower.backlog(t.Context(), o)
 		if i%3 == 0 {
 			must(t, b.store.Wipe(true, atOnce))
 		}
 		if i%8 == 4 {
-			must(t, b.puller.repull(t.Context(), o, &o.streams.pair.mesh, o.streams.pair.mesh.cur, n, 1<<20))
+			must(t, b.puller.repull(t.Context(), o, &o.Streams.Pair.Mesh, o.Streams.Pair.Mesh.Cur, n, 1<<20))
 		}
 	}
 }
@@ -237,12 +237,12 @@ func leftBehind(t *testing.T, n int, dir string, out []byte) {
 	for i := range 5 {
 		origin.register(fmt.Sprint("later-", i), 600)
 	}
-	o := b.origins.get(alpha)
+	o := b.origins.Get(alpha)
 	if o == nil {
 		return // killed before it knew anybody
 	}
 	must(t, b.receiver.askHead(t.Context(), o, protocol.Node{Domain: alpha, Base: source.base}))
-	must(t, b.puller.pullAll(t.Context(), o, &o.streams.pair.mesh, protocol.Node{Domain: alpha, Base: source.base}, endless(t.Context())))
+	must(t, b.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, protocol.Node{Domain: alpha, Base: source.base}, endless(t.Context())))
 	if shown := b.shown(alpha); len(shown) < 5 {
 		t.Errorf("fsync %d: %d of 5 are shown after it goes on", n, len(shown))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 )
 
@@ -31,10 +32,10 @@ func newThief(t *testing.T) *thief {
 func (th *thief) says(change func(*signed.Page)) {
 	th.Helper()
 	text, _ := th.keys.Sign(signed.TypePage, th.page(func(p *signed.Page) {
-		p.From, p.Digests = th.beta.origins.get(alpha).streams.since(&th.beta.origins.get(alpha).streams.pair.mesh), nil
+		p.From, p.Digests = th.beta.origins.Get(alpha).Streams.Since(&th.beta.origins.Get(alpha).Streams.Pair.Mesh), nil
 		change(p)
 	}))
-	if _, code, err := th.beta.receiver.take(th.Context(), sender{domain: alpha}, th.giver(), text); err != nil || code != protocol.CodeApplied {
+	if _, code, err := th.beta.receiver.take(th.Context(), replica.Sender{Domain: alpha}, th.giver(), text); err != nil || code != protocol.CodeApplied {
 		th.Fatal(code, err)
 	}
 }
@@ -43,7 +44,7 @@ func (th *thief) says(change func(*signed.Page)) {
 func (th *thief) revoke() {
 	th.Helper()
 	th.origin.listKeys([]string{signed.KeyID(th.keys.public())}, th.alpha.keys)
-	must(th.T, th.beta.receiver.refreshKeys(th.Context(), th.beta.origins.get(alpha), th.giver()))
+	must(th.T, th.beta.receiver.refreshKeys(th.Context(), th.beta.origins.Get(alpha), th.giver()))
 }
 
 // asAnnounced checks that beta shows what alpha announces, and holds nothing else.
@@ -83,13 +84,13 @@ func TestWhatARevokedKeySaidIsTakenBack(t *testing.T) {
 			ds, _, _ := th.origin.Digests(directory.Mesh, 0, protocol.MaxDigests)
 			th.says(func(p *signed.Page) {
 				longer, made := ds[1], ds[2]
-				longer.Op, longer.Revision, longer.Deadline = signed.OpRenew, p.At+1, maxTime
-				made.RID, made.Revision, made.H, made.Deadline = ridOf(alpha, 999), p.At+2, directory.Hash{9}, maxTime
+				longer.Op, longer.Revision, longer.Deadline = signed.OpRenew, p.At+1, replica.MaxTime
+				made.RID, made.Revision, made.H, made.Deadline = ridOf(alpha, 999), p.At+2, directory.Hash{9}, replica.MaxTime
 				end := signed.Digest{RID: rids[0], Revision: p.At + 3, Op: signed.OpEnd, H: directory.Hash{1}}
 				p.Digests, p.To, p.At = []signed.Digest{longer, made, end}, math.MaxUint64, math.MaxUint64
 			})
 			shown := th.beta.shown(alpha)
-			if shown[rids[0]] != nil || shown[rids[1]].ExpiresAt != maxTime*1000 || len(shown) != 4 {
+			if shown[rids[0]] != nil || shown[rids[1]].ExpiresAt != replica.MaxTime*1000 || len(shown) != 4 {
 				t.Fatal("the thief is not believed", shown)
 			}
 			th.origin.register("later", 3600)
@@ -99,7 +100,7 @@ func TestWhatARevokedKeySaidIsTakenBack(t *testing.T) {
 			if restarts {
 				th.beta.reopen(t)
 			}
-			if _, code, err := th.beta.receiver.take(t.Context(), sender{domain: gamma}, th.giver(), honest); err != nil || code != protocol.CodeOld {
+			if _, code, err := th.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, th.giver(), honest); err != nil || code != protocol.CodeOld {
 				t.Error("a page from before the revocation", code, err)
 			}
 			if n := len(th.beta.shown(alpha)); n != 4 {
@@ -110,7 +111,7 @@ func TestWhatARevokedKeySaidIsTakenBack(t *testing.T) {
 			th.origin.register("last", 3600)
 			th.pull()
 			th.asAnnounced()
-			if _, code, err := th.beta.receiver.take(t.Context(), sender{domain: gamma}, th.giver(), honest); err != nil || code != protocol.CodeOld {
+			if _, code, err := th.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, th.giver(), honest); err != nil || code != protocol.CodeOld {
 				t.Error("an old page after all", code, err)
 			}
 		})
@@ -144,7 +145,7 @@ func TestAPullAnewOutlivesARestart(t *testing.T) {
 			remembers := func(when string) {
 				th.Helper()
 				th.beta.reopen(t)
-				if _, code, err := th.beta.receiver.take(t.Context(), sender{domain: gamma}, th.giver(), before); err != nil || code != protocol.CodeOld {
+				if _, code, err := th.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, th.giver(), before); err != nil || code != protocol.CodeOld {
 					t.Errorf("%s: a page from before the revocation: %v %v", when, code, err)
 				}
 				if th.beta.shown(alpha)[gone] != nil {
@@ -154,14 +155,14 @@ func TestAPullAnewOutlivesARestart(t *testing.T) {
 			remembers("before anything came")
 			ds, to, at := th.origin.Digests(directory.Mesh, 0, 2)
 			some, _ := th.alpha.keys.Sign(signed.TypePage, th.page(func(p *signed.Page) { p.Digests, p.To, p.At = ds, to, at }))
-			if _, code, err := th.beta.receiver.take(t.Context(), sender{domain: alpha}, th.giver(), some); err != nil || code != protocol.CodeApplied {
+			if _, code, err := th.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, th.giver(), some); err != nil || code != protocol.CodeApplied {
 				t.Fatal(code, err)
 			}
 			remembers("half way")
 			th.pull()
 			th.asAnnounced()
 			th.beta.reopen(t)
-			if o := th.beta.origins.get(alpha); o.streams.pair.mesh.cur.anew != 0 {
+			if o := th.beta.origins.Get(alpha); o.Streams.Pair.Mesh.Cur.Anew != 0 {
 				t.Error("it is pulled anew for ever")
 			}
 		})
@@ -177,15 +178,15 @@ func TestARevokedKeysEpochIsTakenBack(t *testing.T) {
 		for i := range 3 {
 			th.origin.grant(th.origin.register(fmt.Sprint("agent-", i), 3600), directory.Only(beta), true)
 		}
-		o := th.beta.origins.get(alpha)
+		o := th.beta.origins.Get(alpha)
 		th.pull()
 		th.beta.puller.pullPrivate(t.Context(), o)
 		time.Sleep(time.Minute)
 		h := signed.Head{Issuer: alpha, Epoch: uint64(time.Now().Unix()), At: math.MaxUint64, IssuedAt: time.Now().Unix()}
 		head, _ := th.keys.Sign(signed.TypeHead, h.Payload())
-		must(t, th.beta.receiver.takeHead(t.Context(), sender{domain: alpha}, th.giver(), head))
-		if n := len(th.beta.shown(alpha)); o.streams.pair.mesh.cur.id.Epoch != h.Epoch {
-			t.Fatalf("%d are shown of epoch %d", n, o.streams.pair.mesh.cur.id.Epoch)
+		must(t, th.beta.receiver.takeHead(t.Context(), replica.Sender{Domain: alpha}, th.giver(), head))
+		if n := len(th.beta.shown(alpha)); o.Streams.Pair.Mesh.Cur.Id.Epoch != h.Epoch {
+			t.Fatalf("%d are shown of epoch %d", n, o.Streams.Pair.Mesh.Cur.Id.Epoch)
 		}
 		var before []string
 		for _, epoch := range []uint64{th.origin.epoch - 1, th.origin.epoch} {
@@ -194,15 +195,15 @@ func TestARevokedKeysEpochIsTakenBack(t *testing.T) {
 		}
 		th.revoke()
 		for _, text := range before {
-			if _, code, err := th.beta.receiver.take(t.Context(), sender{domain: gamma}, th.giver(), text); code != protocol.CodeOld && protocol.CodeOf(err) != protocol.CodeEpochOld {
+			if _, code, err := th.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, th.giver(), text); code != protocol.CodeOld && protocol.CodeOf(err) != protocol.CodeEpochOld {
 				t.Error("a page from before the revocation", code, err)
 			}
 		}
 		must(t, th.beta.receiver.askHead(t.Context(), o, th.giver()))
 		th.pull()
 		th.beta.puller.pullPrivate(t.Context(), o)
-		if shown := th.beta.shown(alpha); len(shown) != 3 || o.streams.pair.mesh.cur.id.Epoch != th.origin.epoch || o.streams.pair.private.newest().id.Epoch != th.origin.epoch {
-			t.Errorf("%d are shown of epoch %d", len(shown), o.streams.pair.mesh.cur.id.Epoch)
+		if shown := th.beta.shown(alpha); len(shown) != 3 || o.Streams.Pair.Mesh.Cur.Id.Epoch != th.origin.epoch || o.Streams.Pair.Private.Newest().Id.Epoch != th.origin.epoch {
+			t.Errorf("%d are shown of epoch %d", len(shown), o.Streams.Pair.Mesh.Cur.Id.Epoch)
 		}
 	})
 }
@@ -216,25 +217,25 @@ func TestWhatIsPulledAnewIsPassedOnAndCompared(t *testing.T) {
 		th := newThief(t)
 		th.origin.register("agent", 3600)
 		th.pull()
-		o, from, compared := th.beta.origins.get(alpha), uint64(math.MaxUint64), seen{}
+		o, from, compared := th.beta.origins.Get(alpha), uint64(math.MaxUint64), replica.Seen{}
 		compares := func() {
-			now := o.streams.seen(&o.streams.pair.mesh)
-			compared.compare(now, func(since uint64) (uint64, bool) { from = since; return now.upTo, true })
+			now := o.Streams.Seen(&o.Streams.Pair.Mesh)
+			compared.Compare(now, func(since uint64) (uint64, bool) { from = since; return now.UpTo, true })
 		}
 		gossips := func(k *keyring, change func(*signed.Page)) {
 			text, _ := k.Sign(signed.TypePage, th.page(change))
-			th.beta.follower.open(t.Context(), o, pushed{sender{domain: gamma, pushed: true}, string([]byte{protocol.GossipPage}) + text})
+			th.beta.follower.open(t.Context(), o, replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true}, Msg: string([]byte{protocol.GossipPage}) + text})
 		}
 		gossips(th.keys, func(p *signed.Page) { p.To, p.At = math.MaxUint64, math.MaxUint64 })
-		if compares(); o.passedOn.Revision != math.MaxUint64 {
+		if compares(); o.PassedOn.Revision != math.MaxUint64 {
 			t.Fatal("the thief is not believed")
 		}
 		th.revoke()
 		th.pull()
 		th.origin.register("later", 3600)
 		gossips(th.alpha.keys, nil)
-		if at := o.streams.since(&o.streams.pair.mesh); o.passedOn.Revision != at {
-			t.Errorf("the stream is at %d, and %d was passed on", at, o.passedOn.Revision)
+		if at := o.Streams.Since(&o.Streams.Pair.Mesh); o.PassedOn.Revision != at {
+			t.Errorf("the stream is at %d, and %d was passed on", at, o.PassedOn.Revision)
 		}
 		if compares(); from != 0 {
 			t.Errorf("it is compared from %d on", from)
@@ -251,7 +252,7 @@ func TestWhatAThiefMadeUpKeepsNothingOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 3
 		th := newThief(t)
-		th.beta.Mesh.cfg.Quota = most
+		th.beta.Mesh.replica.Quota = most
 		for i := range most {
 			th.origin.register(fmt.Sprint("agent-", i), 3600)
 		}
@@ -266,7 +267,7 @@ func TestWhatAThiefMadeUpKeepsNothingOut(t *testing.T) {
 		th.says(func(p *signed.Page) {
 			at := p.From
 			for i := range uint64(most) {
-				p.Digests = append(p.Digests, signed.Digest{RID: ridOf(alpha, 900+at+i), Revision: at + i + 1, Op: signed.OpPut, H: directory.Hash{9}, Deadline: maxTime})
+				p.Digests = append(p.Digests, signed.Digest{RID: ridOf(alpha, 900+at+i), Revision: at + i + 1, Op: signed.OpPut, H: directory.Hash{9}, Deadline: replica.MaxTime})
 			}
 			p.To, p.At = at+most, at+most
 		})
@@ -274,8 +275,8 @@ func TestWhatAThiefMadeUpKeepsNothingOut(t *testing.T) {
 		th.pull()
 		th.asAnnounced()
 		th.origin.register("one too many", 3600)
-		o := th.beta.origins.get(alpha)
-		if err := th.beta.puller.pullAll(t.Context(), o, &o.streams.pair.mesh, th.giver(), endless(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
+		o := th.beta.origins.Get(alpha)
+		if err := th.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, th.giver(), endless(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
 			t.Errorf("the room that was made for the domain's own stays: %v", err)
 		}
 	})
@@ -293,13 +294,13 @@ func TestWhatARevokedKeySaidIsFound(t *testing.T) {
 				th.origin.register(fmt.Sprint("agent-", i), 3600)
 				th.pull()
 			}
-			o := th.beta.origins.get(alpha)
+			o := th.beta.origins.Get(alpha)
 			if epochs == 1 {
 				th.says(func(p *signed.Page) { p.To, p.At = p.At+1, p.At+1 })
 			} else {
 				time.Sleep(time.Minute)
 				text, _ := th.keys.Sign(signed.TypePage, th.page(func(p *signed.Page) { p.Epoch, p.At = p.Epoch+1, p.At+1 }))
-				if _, code, err := th.beta.receiver.take(t.Context(), sender{domain: alpha}, th.giver(), text); err != nil || code != protocol.CodeApplied {
+				if _, code, err := th.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, th.giver(), text); err != nil || code != protocol.CodeApplied {
 					t.Fatal(code, err)
 				}
 			}
@@ -307,8 +308,8 @@ func TestWhatARevokedKeySaidIsFound(t *testing.T) {
 				t.Fatalf("%d streams", streams)
 			}
 			th.revoke()
-			if streams, _ := th.beta.onDiskOf(t); streams != 1 || o.streams.since(&o.streams.pair.mesh) != 0 {
-				t.Errorf("%d streams are on disk, and it is at %d", streams, o.streams.since(&o.streams.pair.mesh))
+			if streams, _ := th.beta.onDiskOf(t); streams != 1 || o.Streams.Since(&o.Streams.Pair.Mesh) != 0 {
+				t.Errorf("%d streams are on disk, and it is at %d", streams, o.Streams.Since(&o.Streams.Pair.Mesh))
 			}
 			th.pull()
 			th.asAnnounced()
@@ -325,14 +326,14 @@ func TestAThiefsRevocationHoldsUpNothingForEver(t *testing.T) {
 		th := newThief(t)
 		th.origin.register("agent", 3600)
 		th.pull()
-		o := th.beta.origins.get(alpha)
+		o := th.beta.origins.Get(alpha)
 		for _, doc := range []*signed.KeyDocument{
 			{Epoch: th.origin.epoch, Seq: math.MaxUint64, Revoked: []string{signed.KeyID(th.alpha.keys.public())}},
 			{Epoch: th.origin.epoch, Seq: th.origin.seq, Revoked: []string{signed.KeyID(th.keys.public())}},
 		} {
-			must(t, o.streams.change.lock(th.beta.store))
-			must(t, o.doubt(doc))
-			o.streams.change.unlock()
+			must(t, o.Streams.Change.Lock(th.beta.store))
+			must(t, o.Doubt(doc))
+			o.Streams.Change.Unlock()
 		}
 		th.pull()
 		th.asAnnounced()
@@ -349,19 +350,19 @@ func TestDoubtsArePaced(t *testing.T) {
 		th.origin.register("agent", 3600)
 		th.pull()
 		th.says(func(p *signed.Page) { p.To, p.At = p.At+1, p.At+1 })
-		o := th.beta.origins.get(alpha)
+		o := th.beta.origins.Get(alpha)
 		var revoked []string
-		for i := range doubtBurst {
+		for i := range replica.DoubtBurst {
 			revoked = append(revoked, signed.KeyID(newKeyring(alpha, fmt.Sprint(i), nil).public()))
 			th.origin.listKeys(revoked, th.alpha.keys, th.keys)
 			must(t, th.beta.receiver.refreshKeys(t.Context(), o, th.giver()))
 		}
 		th.revoke()
-		if o.streams.since(&o.streams.pair.mesh) == 0 {
+		if o.Streams.Since(&o.Streams.Pair.Mesh) == 0 {
 			t.Error("it is looked through at once each time")
 		}
-		time.Sleep(doubtEvery)
-		if o.doubtRest(); o.streams.since(&o.streams.pair.mesh) != 0 {
+		time.Sleep(replica.DoubtEvery)
+		if o.DoubtRest(); o.Streams.Since(&o.Streams.Pair.Mesh) != 0 {
 			t.Error("what was put off is not seen to")
 		}
 		th.pull()

@@ -9,6 +9,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 )
 
 // A node that stops in the middle of a new epoch's first pull goes on with it,
@@ -19,7 +20,7 @@ import (
 func TestARestartWithinTheEpochAfterAnEmptyOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
-		o := b.beta.origins.get(alpha)
+		o := b.beta.origins.Get(alpha)
 		if err := b.beta.receiver.askHead(t.Context(), o, b.giver()); err != nil { // all that the first epoch ever says
 			t.Fatal(err)
 		}
@@ -36,7 +37,7 @@ func TestARestartWithinTheEpochAfterAnEmptyOne(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), text); err != nil || code != protocol.CodeApplied || p.To == p.At {
+		if p, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), text); err != nil || code != protocol.CodeApplied || p.To == p.At {
 			t.Fatal(code, err)
 		}
 		b.beta.reopen(t)
@@ -66,7 +67,7 @@ func TestAnEpochInWhichNothingIsAnnounced(t *testing.T) {
 		b.beta.reopen(t)
 		page := &signed.Page{Issuer: alpha, Epoch: old, Audience: directory.Mesh, From: 0, To: at, At: at, IssuedAt: time.Now().Unix()}
 		late, _ := b.alpha.keys.Sign(signed.TypePage, page.Payload())
-		if _, _, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), late); protocol.CodeOf(err) != protocol.CodeEpochOld {
+		if _, _, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), late); protocol.CodeOf(err) != protocol.CodeEpochOld {
 			t.Fatalf("the old epoch speaks again: %v", err)
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/evidence"
 	"github.com/roster-mesh/roster/federation/protocol"
 )
 
@@ -28,7 +29,7 @@ func TestACaseIsTakenUpThoughThereIsMuchEvidence(t *testing.T) {
 		p.State = directory.PeeringFrozen
 		court := &memory{believer: believer{func(spiffeid.TrustDomain) {}}}
 		b := newBench(t, func(c *Config) {
-			c.Court = court
+			c.Verifier = court
 			c.Peerings = func() []directory.Peering { return []directory.Peering{p} }
 		})
 		dir := filepath.Join(b.beta.cfg.Dir, "evidence")
@@ -37,12 +38,12 @@ func TestACaseIsTakenUpThoughThereIsMuchEvidence(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for i := range maxFiles {
-			write(fmt.Sprint("E1-", i), keptSuffix)
+		for i := range evidence.MaxFiles {
+			write(fmt.Sprint("E1-", i), evidence.KeptSuffix)
 		}
-		write("E1-last", pendingSuffix)
+		write("E1-last", evidence.PendingSuffix)
 		b.beta.reopen(t)
-		open := b.beta.evidence.cases.open()
+		open := b.beta.evidence.cases.Pending()
 		if len(open) != 1 || court.news != 0 {
 			t.Fatalf("%d cases are open, %d were judged as news", len(open), court.news)
 		}
@@ -51,12 +52,12 @@ func TestACaseIsTakenUpThoughThereIsMuchEvidence(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if n := len(b.beta.evidence.evidenceOf(alpha)); n != maxFiles {
+		if n := len(b.beta.evidence.evidenceOf(alpha)); n != evidence.MaxFiles {
 			t.Errorf("%d files are kept", n)
 		}
 		p.State = directory.PeeringActive
 		b.beta.reopen(t)
-		if b.beta.reconcile(); !b.beta.origins.get(alpha).accepts() {
+		if b.beta.reconcile(); !b.beta.origins.Get(alpha).Accepts() {
 			t.Error("a start has undone the release")
 		}
 	})
@@ -72,20 +73,20 @@ func TestAnotherPeeringIsNoWayOutOfEvidence(t *testing.T) {
 		p.State = directory.PeeringTerminated
 		court := &memory{believer: believer{func(spiffeid.TrustDomain) {}}}
 		b := newBench(t, func(c *Config) {
-			c.Court = court
+			c.Verifier = court
 			c.Peerings = func() []directory.Peering { return []directory.Peering{p} }
 		})
-		file := filepath.Join(b.beta.cfg.Dir, "evidence", alpha.Name()+".E1-0"+keptSuffix)
+		file := filepath.Join(b.beta.cfg.Dir, "evidence", alpha.Name()+".E1-0"+evidence.KeptSuffix)
 		must(t, os.WriteFile(file, []byte("E1-0"), 0o600))
 		b.beta.reopen(t)
 		b.beta.reconcile()
 		p.State = directory.PeeringActive
 		b.beta.reconcile()
-		o := b.beta.origins.get(alpha)
+		o := b.beta.origins.Get(alpha)
 		must(t, b.beta.receiver.refreshKeys(t.Context(), o, b.giver()))
-		open := b.beta.evidence.cases.open()
-		if o.accepts() || len(open) != 1 || court.news != 0 {
-			t.Fatalf("it is believed again: %v; %d cases are open, %d were judged as news", o.accepts(), len(open), court.news)
+		open := b.beta.evidence.cases.Pending()
+		if o.Accepts() || len(open) != 1 || court.news != 0 {
+			t.Fatalf("it is believed again: %v; %d cases are open, %d were judged as news", o.Accepts(), len(open), court.news)
 		}
 		must(t, b.beta.evidence.freeze(t.Context(), open[0]))
 		if files := b.beta.evidence.evidenceOf(alpha); len(files) != 1 || files[0].ID != "E1-0" {
@@ -93,7 +94,7 @@ func TestAnotherPeeringIsNoWayOutOfEvidence(t *testing.T) {
 		}
 		b.beta.reconcile()
 		must(t, b.beta.receiver.refreshKeys(t.Context(), o, b.giver()))
-		if !o.accepts() || len(b.beta.evidence.cases.open()) != 0 {
+		if !o.Accepts() || len(b.beta.evidence.cases.Pending()) != 0 {
 			t.Error("a release doesn't last")
 		}
 	})
@@ -105,7 +106,7 @@ type memory struct {
 	news int
 }
 
-func (c *memory) Judge(evidence []byte, news bool) (Conviction, error) {
+func (c *memory) Judge(evidence []byte, news bool) (evidence.Conviction, error) {
 	if news {
 		c.news++
 	}
@@ -121,7 +122,7 @@ func TestEvidenceAgainstNobodysPeer(t *testing.T) {
 		p := active(alpha, 1)
 		court := &accuser{against: delta}
 		b := newBench(t, func(c *Config) {
-			c.Court = court
+			c.Verifier = court
 			c.Peerings = func() []directory.Peering { return []directory.Peering{p} }
 		})
 		if _, err := b.beta.evidence.convict([]byte("E1-0"), true); !errors.Is(err, errNoCase) {
@@ -129,7 +130,7 @@ func TestEvidenceAgainstNobodysPeer(t *testing.T) {
 		}
 		court.against = alpha
 		for _, state := range []directory.PeeringState{directory.PeeringPending, directory.PeeringTerminated} {
-			o := b.beta.origins.get(alpha)
+			o := b.beta.origins.Get(alpha)
 			p.State = state
 			b.beta.reconcile()
 			if _, err := b.beta.evidence.convict([]byte("E1-0"), true); !errors.Is(err, errNoCase) {
@@ -137,19 +138,19 @@ func TestEvidenceAgainstNobodysPeer(t *testing.T) {
 			}
 			p.State = directory.PeeringActive
 			b.beta.reconcile()
-			if o == nil || !b.beta.origins.get(alpha).accepts() {
+			if o == nil || !b.beta.origins.Get(alpha).Accepts() {
 				t.Errorf("it is frozen once it is a peer")
 			}
 		}
 		if fresh, err := b.beta.evidence.convict([]byte("E1-0"), true); err != nil || !fresh {
 			t.Fatal(fresh, err)
 		}
-		if frozen := b.beta.Frozen(); !slices.Equal(frozen, []spiffeid.TrustDomain{alpha}) || b.beta.refusals.byOrigin.of(alpha)[protocol.CodeEquivocation] != 1 {
+		if frozen := b.beta.Frozen(); !slices.Equal(frozen, []spiffeid.TrustDomain{alpha}) || b.beta.refusals.ByOrigin.Of(alpha)[protocol.CodeEquivocation] != 1 {
 			t.Errorf("frozen: %v", frozen)
 		}
-		must(t, b.beta.evidence.freeze(t.Context(), b.beta.evidence.cases.open()[0]))
+		must(t, b.beta.evidence.freeze(t.Context(), b.beta.evidence.cases.Pending()[0]))
 		b.beta.reconcile() // and it was released
-		if fresh, err := b.beta.evidence.convict([]byte("E1-0"), true); err != nil || fresh || !b.beta.origins.get(alpha).accepts() {
+		if fresh, err := b.beta.evidence.convict([]byte("E1-0"), true); err != nil || fresh || !b.beta.origins.Get(alpha).Accepts() {
 			t.Errorf("what was judged freezes it again: %v %v", fresh, err)
 		}
 	})
@@ -161,8 +162,8 @@ type accuser struct {
 	against spiffeid.TrustDomain
 }
 
-func (c *accuser) Judge(evidence []byte, _ bool) (Conviction, error) {
-	return Conviction{Origin: c.against, ID: string(evidence)}, nil
+func (c *accuser) Judge(file []byte, _ bool) (evidence.Conviction, error) {
+	return evidence.Conviction{Origin: c.against, ID: string(file)}, nil
 }
 
 func (c *accuser) Freeze(context.Context, spiffeid.TrustDomain) error { return nil }
@@ -171,7 +172,7 @@ func (c *accuser) Freeze(context.Context, spiffeid.TrustDomain) error { return n
 func TestTheDomainActsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var acted []spiffeid.TrustDomain
-		b := newBench(t, func(c *Config) { c.Court = &believer{func(td spiffeid.TrustDomain) { acted = append(acted, td) }} })
+		b := newBench(t, func(c *Config) { c.Verifier = &believer{func(td spiffeid.TrustDomain) { acted = append(acted, td) }} })
 		ctx, stop := context.WithCancel(t.Context())
 		defer synctest.Wait()
 		defer stop()
@@ -190,7 +191,7 @@ func TestTheDomainActsAtOnce(t *testing.T) {
 // name it is asked for by. What a crash left is no evidence.
 func TestEvidenceThatIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, func(c *Config) { c.Court = &accuser{against: alpha} })
+		b := newBench(t, func(c *Config) { c.Verifier = &accuser{against: alpha} })
 		dir := filepath.Join(b.beta.cfg.Dir, "evidence")
 		for i, file := range []string{"alpha.test.E1-2.json", "alpha.test.E1-1.json", "new-1", "nothing.json", "alpha.test.e1", "../secret.json"} {
 			file = filepath.Join(dir, file)
@@ -228,40 +229,4 @@ func TestEvidenceThatIsKept(t *testing.T) {
 			t.Errorf("against gamma: %v", err)
 		}
 	})
-}
-
-// The oldest gives way, whatever its name.
-func TestTheOldestEvidenceGivesWay(t *testing.T) {
-	c, _, err := openCases(t.TempDir())
-	must(t, err)
-	for i := range maxFiles {
-		c.kept[alpha] = append(c.kept[alpha], EvidenceFile{fmt.Sprint("E1-", i), time.Now().Add(-time.Duration(i) * time.Minute)})
-	}
-	fresh, err := c.take(Conviction{Origin: alpha, ID: "E1-new"}, []byte("{}"), false)
-	if err != nil || !fresh {
-		t.Fatal(fresh, err)
-	}
-	for _, f := range c.against(alpha) {
-		if f.ID == fmt.Sprint("E1-", maxFiles-1) {
-			t.Error("the oldest is kept")
-		}
-	}
-}
-
-// New evidence stays where all that is kept is from a time to come, as after a clock
-// was set back.
-func TestNewEvidenceIsNotTheOldest(t *testing.T) {
-	c, _, err := openCases(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range maxFiles {
-		c.kept[alpha] = append(c.kept[alpha], EvidenceFile{fmt.Sprint("E1-", i), time.Now().Add(time.Hour)})
-	}
-	v := Conviction{Origin: alpha, ID: "E1-new"}
-	for i, want := range []bool{true, false} {
-		if fresh, err := c.take(v, []byte("{}"), false); err != nil || fresh != want {
-			t.Errorf("taken %d times: new %v, %v", i+1, fresh, err)
-		}
-	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -116,7 +117,7 @@ func TestADamagedRecordIsNotShown(t *testing.T) {
 		b := newBench(t, nil)
 		rid, sound := b.origin.register("one", 600), b.origin.register("two", 600)
 		b.pull()
-		_, err := b.beta.store.Change(b.beta.origins.get(alpha).streams.pair.mesh.cur.id, func(t *store.Tx) error {
+		_, err := b.beta.store.Change(b.beta.origins.Get(alpha).Streams.Pair.Mesh.Cur.Id, func(t *store.Tx) error {
 			h, err := t.Get(rid)
 			if err != nil {
 				return err
@@ -152,7 +153,7 @@ func TestTheOriginsWordOnTheTimeIsKept(t *testing.T) {
 		b.alpha.self.start = func() time.Time { return time.Now().Add(50 * time.Second) }
 		b.origin.register("agent", 60)
 		text, _ := b.alpha.keys.Sign(signed.TypePage, b.page(func(p *signed.Page) { p.IssuedAt += 50 }))
-		if _, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), text); err != nil || code != protocol.CodeApplied {
+		if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), text); err != nil || code != protocol.CodeApplied {
 			t.Fatal(code, err)
 		}
 		time.Sleep(30 * time.Second)
@@ -176,7 +177,7 @@ func TestABadRecordIsRefusedAndAnotherHolderAsked(t *testing.T) {
 		b.origin.mesh = append(b.origin.mesh, gamma)
 		b.origin.listKeys(nil, b.alpha.keys)
 		rid := b.origin.register("agent", 600)
-		if err := g.puller.pullAll(t.Context(), g.origins.get(alpha), &g.origins.get(alpha).streams.pair.mesh, b.giver(), endless(t.Context())); err != nil {
+		if err := g.puller.pullAll(t.Context(), g.origins.Get(alpha), &g.origins.Get(alpha).Streams.Pair.Mesh, b.giver(), endless(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		bad := 0
@@ -204,7 +205,7 @@ func TestABadRecordIsRefusedAndAnotherHolderAsked(t *testing.T) {
 		if at, _ := b.beta.Position(alpha); at.Revision >= b.origin.regs[rid].announced.Revision {
 			t.Fatalf("readers are promised what is pending: %v", at)
 		}
-		b.beta.follower.backlog(t.Context(), b.beta.origins.get(alpha))
+		b.beta.follower.backlog(t.Context(), b.beta.origins.Get(alpha))
 		e := b.beta.shown(alpha)[rid]
 		if e == nil || e.Received.From != gamma {
 			t.Fatalf("%+v", e)
@@ -291,7 +292,7 @@ func TestWhatIsTakenBackIsGoneFromAnswersAndDisk(t *testing.T) {
 		}
 		gone := func(d signed.Digest) {
 			t.Helper()
-			if r, err := b.beta.holdings.storedRecord(b.beta.origins.get(alpha).streams.shownStream(directory.Mesh), protocol.NameOf(d)); r != nil || err != nil {
+			if r, err := b.beta.holdings.storedRecord(b.beta.origins.Get(alpha).Streams.ShownStream(directory.Mesh), protocol.NameOf(d)); r != nil || err != nil {
 				t.Fatalf("on disk: %+v %v", r, err)
 			}
 		}
@@ -358,14 +359,14 @@ func TestATerminatedPeerIsForgotten(t *testing.T) {
 		stop()
 		streams, err := b.beta.store.Streams(alpha)
 		origins, err2 := b.beta.store.Origins()
-		if counted := len(b.beta.refusals.byOrigin.of(alpha)) + len(b.beta.refusals.bySender.of(alpha)); counted != 0 {
+		if counted := len(b.beta.refusals.ByOrigin.Of(alpha)) + len(b.beta.refusals.BySender.Of(alpha)); counted != 0 {
 			t.Errorf("%d counts are left", counted)
 		}
 		if len(streams)+len(origins)+len(b.beta.Peers()) != 0 || err != nil || err2 != nil {
 			t.Fatalf("left: %v %v %v %v %v", streams, origins, b.beta.Peers(), err, err2)
 		}
 		text, _ := b.alpha.keys.Sign(signed.TypePage, b.page(nil))
-		if _, _, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), text); protocol.CodeOf(err) != protocol.CodeOriginUnknown {
+		if _, _, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), text); protocol.CodeOf(err) != protocol.CodeOriginUnknown {
 			t.Fatalf("heard: %v", err)
 		}
 	})
@@ -386,7 +387,7 @@ func TestTwoOriginsMayUseOneRIDAndOneName(t *testing.T) {
 			g.put(rid, r, at)
 		})
 		b.pull()
-		if err := b.beta.puller.pullAll(t.Context(), b.beta.origins.get(gamma), &b.beta.origins.get(gamma).streams.pair.mesh, protocol.Node{Domain: gamma, Base: sg.base}, endless(t.Context())); err != nil {
+		if err := b.beta.puller.pullAll(t.Context(), b.beta.origins.Get(gamma), &b.beta.origins.Get(gamma).Streams.Pair.Mesh, protocol.Node{Domain: gamma, Base: sg.base}, endless(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		for _, td := range []spiffeid.TrustDomain{alpha, gamma} {
@@ -395,7 +396,7 @@ func TestTwoOriginsMayUseOneRIDAndOneName(t *testing.T) {
 			}
 		}
 		g.remove(rid)
-		if err := b.beta.puller.pullAll(t.Context(), b.beta.origins.get(gamma), &b.beta.origins.get(gamma).streams.pair.mesh, protocol.Node{Domain: gamma, Base: sg.base}, endless(t.Context())); err != nil {
+		if err := b.beta.puller.pullAll(t.Context(), b.beta.origins.Get(gamma), &b.beta.origins.Get(gamma).Streams.Pair.Mesh, protocol.Node{Domain: gamma, Base: sg.base}, endless(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		if _, ok := b.beta.view.Get(alpha, rid); !ok {
@@ -437,10 +438,10 @@ func TestANewEpochTakesTheOldOnesPlaceAtItsTip(t *testing.T) {
 			}
 			return made.Text
 		}
-		if _, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), text(1, b.beta.origins.get(alpha).streams.since(&b.beta.origins.get(alpha).streams.pair.mesh))); err != nil || code != protocol.CodeGap {
+		if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), text(1, b.beta.origins.Get(alpha).Streams.Since(&b.beta.origins.Get(alpha).Streams.Pair.Mesh))); err != nil || code != protocol.CodeGap {
 			t.Fatalf("the new epoch's page behind the old watermark: %s %v", code, err)
 		}
-		if _, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), text(1, 0)); err != nil || code != protocol.CodeApplied {
+		if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), text(1, 0)); err != nil || code != protocol.CodeApplied {
 			t.Fatal(code, err)
 		}
 		if len(b.beta.shown(alpha)) != 6 {
@@ -460,7 +461,7 @@ func TestANewEpochTakesTheOldOnesPlaceAtItsTip(t *testing.T) {
 		}
 		page := &signed.Page{Issuer: alpha, Epoch: old, Audience: directory.Mesh, From: 0, To: 50, At: 50, IssuedAt: time.Now().Unix()}
 		late, _ := b.alpha.keys.Sign(signed.TypePage, page.Payload())
-		if _, _, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), late); protocol.CodeOf(err) != protocol.CodeEpochOld {
+		if _, _, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), late); protocol.CodeOf(err) != protocol.CodeEpochOld {
 			t.Fatalf("the old epoch speaks again: %v", err)
 		}
 	})

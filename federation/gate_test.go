@@ -17,6 +17,7 @@ import (
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.etcd.io/bbolt"
@@ -76,7 +77,7 @@ func (b *bench) giver() protocol.Node { return protocol.Node{Domain: alpha, Base
 // pull brings beta to alpha's tip.
 func (b *bench) pull() {
 	b.Helper()
-	if err := b.beta.puller.pullAll(b.Context(), b.beta.origins.get(alpha), &b.beta.origins.get(alpha).streams.pair.mesh, b.giver(), endless(b.Context())); err != nil {
+	if err := b.beta.puller.pullAll(b.Context(), b.beta.origins.Get(alpha), &b.beta.origins.Get(alpha).Streams.Pair.Mesh, b.giver(), endless(b.Context())); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -133,8 +134,8 @@ func TestEachCheckOfTheGateHasItsCode(t *testing.T) {
 		"out of order":        {protocol.CodeJSON, signedWith(func(p *signed.Page) { p.Digests[0], p.Digests[1] = p.Digests[1], p.Digests[0] })},
 		"no time":             {protocol.CodeJSON, signedWith(func(p *signed.Page) { p.Digests[0].Deadline = 1 << 50 })},
 		"issued too early":    {protocol.CodeJSON, signedWith(func(p *signed.Page) { p.IssuedAt = -1 })},
-		"issued at no time":   {protocol.CodeJSON, signedWith(func(p *signed.Page) { p.IssuedAt = maxTime + 1 })},
-		"an epoch at no time": {protocol.CodeJSON, signedWith(func(p *signed.Page) { p.Epoch = maxTime + 1 })},
+		"issued at no time":   {protocol.CodeJSON, signedWith(func(p *signed.Page) { p.IssuedAt = replica.MaxTime + 1 })},
+		"an epoch at no time": {protocol.CodeJSON, signedWith(func(p *signed.Page) { p.Epoch = replica.MaxTime + 1 })},
 		"a stranger": {protocol.CodeOriginUnknown, signedWith(func(p *signed.Page) {
 			p.Issuer = nodeID(alpha, 1).TrustDomain()
 			p.Audience = directory.Only(gamma)
@@ -176,17 +177,17 @@ func TestEachCheckOfTheGateHasItsCode(t *testing.T) {
 func TestAnOriginAnnouncesAtAPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
-		must(t, b.beta.receiver.refreshKeys(t.Context(), b.beta.origins.get(alpha), b.giver()))
+		must(t, b.beta.receiver.refreshKeys(t.Context(), b.beta.origins.Get(alpha), b.giver()))
 		take := func() protocol.Code {
-			made, err := b.alpha.publisher.Page(directory.Mesh, b.beta.origins.get(alpha).streams.since(&b.beta.origins.get(alpha).streams.pair.mesh), 10, false)
+			made, err := b.alpha.publisher.Page(directory.Mesh, b.beta.origins.Get(alpha).Streams.Since(&b.beta.origins.Get(alpha).Streams.Pair.Mesh), 10, false)
 			must(t, err)
-			_, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), made.Text)
+			_, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), made.Text)
 			if err != nil {
 				return protocol.CodeOf(err)
 			}
 			return code
 		}
-		b.beta.origins.get(alpha).announced.AllowN(time.Now(), originBurst-2)
+		b.beta.origins.Get(alpha).Announced.AllowN(time.Now(), replica.OriginBurst-2)
 		b.origin.register("one", 600)
 		b.origin.register("two", 600)
 		if code := take(); code != protocol.CodeApplied {
@@ -196,7 +197,7 @@ func TestAnOriginAnnouncesAtAPace(t *testing.T) {
 		if code := take(); code != protocol.CodeQuota {
 			t.Fatalf("beyond its rate: %s", code)
 		}
-		must(t, b.beta.receiver.askHead(t.Context(), b.beta.origins.get(alpha), b.giver()))
+		must(t, b.beta.receiver.askHead(t.Context(), b.beta.origins.Get(alpha), b.giver()))
 		time.Sleep(time.Second)
 		if code := take(); code != protocol.CodeApplied || len(b.beta.shown(alpha)) != 3 {
 			t.Errorf("a second later: %s", code)
@@ -227,24 +228,24 @@ func TestWhatWasNotAskedForIsRefused(t *testing.T) {
 		b.origin.grant(rid, directory.Only(beta), true)
 		made, err := b.alpha.publisher.Page(directory.Only(beta), 0, 10, false)
 		must(t, err)
-		code := func(from sender) protocol.Code {
+		code := func(from replica.Sender) protocol.Code {
 			_, _, err := b.beta.receiver.take(t.Context(), from, b.giver(), made.Text)
 			return protocol.CodeOf(err)
 		}
-		if c := code(sender{domain: alpha, pushed: true}); c != protocol.CodeOriginUnknown {
+		if c := code(replica.Sender{Domain: alpha, Pushed: true}); c != protocol.CodeOriginUnknown {
 			t.Errorf("a private page that is pushed: %q", c)
 		}
-		o := b.beta.origins.get(alpha)
-		o.mu.Lock()
-		o.convicted = true
-		o.mu.Unlock()
-		if c := code(sender{domain: alpha}); c != protocol.CodeOriginUnknown {
+		o := b.beta.origins.Get(alpha)
+		o.Mu.Lock()
+		o.Convicted = true
+		o.Mu.Unlock()
+		if c := code(replica.Sender{Domain: alpha}); c != protocol.CodeOriginUnknown {
 			t.Errorf("a page of an origin that is frozen: %q", c)
 		}
-		o.mu.Lock()
-		o.convicted = false
-		o.mu.Unlock()
-		if c := code(sender{domain: alpha}); c != "" || len(b.beta.shown(alpha)) != 1 {
+		o.Mu.Lock()
+		o.Convicted = false
+		o.Mu.Unlock()
+		if c := code(replica.Sender{Domain: alpha}); c != "" || len(b.beta.shown(alpha)) != 1 {
 			t.Errorf("a page that was asked for: %q", c)
 		}
 	})
@@ -265,10 +266,10 @@ func TestAnOlderHeadIsIgnored(t *testing.T) {
 		}
 		older, newer := head(), head()
 		for _, text := range []string{newer, older} {
-			must(t, b.beta.receiver.takeHead(t.Context(), sender{domain: alpha}, b.giver(), text))
+			must(t, b.beta.receiver.takeHead(t.Context(), replica.Sender{Domain: alpha}, b.giver(), text))
 		}
-		if o := b.beta.origins.get(alpha); !o.holds(newer) || b.beta.refusals.byOrigin.of(alpha)[protocol.CodeOld] != 1 {
-			t.Errorf("the older head is held; %v", b.beta.refusals.byOrigin.of(alpha))
+		if o := b.beta.origins.Get(alpha); !o.Holds(newer) || b.beta.refusals.ByOrigin.Of(alpha)[protocol.CodeOld] != 1 {
+			t.Errorf("the older head is held; %v", b.beta.refusals.ByOrigin.Of(alpha))
 		}
 	})
 }
@@ -309,18 +310,18 @@ func TestARecordIsOfWhatItsPageSays(t *testing.T) {
 			want   error
 		}{
 			"the same":          {alpha, o.epoch, good, record, nil},
-			"another domain's":  {gamma, o.epoch, good, record, errRecord},
-			"another epoch's":   {alpha, o.epoch + 1, good, record, errRecord},
-			"another's":         {alpha, o.epoch, changed(func(d *signed.Digest) { d.RID = other }), record, errRecord},
-			"a later one":       {alpha, o.epoch, changed(func(d *signed.Digest) { d.Revision = r.change.Revision - 1 }), record, errRecord},
-			"an end":            {alpha, o.epoch, good, &store.Record{Payload: payload}, errRecord},
-			"issued at no time": {alpha, o.epoch, good, dated(maxTime+1, 0), errTime},
-			"since no time":     {alpha, o.epoch, good, dated(0, maxTime+1), errTime},
+			"another domain's":  {gamma, o.epoch, good, record, replica.ErrRecord},
+			"another epoch's":   {alpha, o.epoch + 1, good, record, replica.ErrRecord},
+			"another's":         {alpha, o.epoch, changed(func(d *signed.Digest) { d.RID = other }), record, replica.ErrRecord},
+			"a later one":       {alpha, o.epoch, changed(func(d *signed.Digest) { d.Revision = r.change.Revision - 1 }), record, replica.ErrRecord},
+			"an end":            {alpha, o.epoch, good, &store.Record{Payload: payload}, replica.ErrRecord},
+			"issued at no time": {alpha, o.epoch, good, dated(replica.MaxTime+1, 0), replica.ErrTime},
+			"since no time":     {alpha, o.epoch, good, dated(0, replica.MaxTime+1), replica.ErrTime},
 		} {
-			if errors.Is(c.want, errTime) {
+			if errors.Is(c.want, replica.ErrTime) {
 				c.digest.H = directory.HashOf(c.record.Payload)
 			}
-			if e, err := b.beta.records.openEntry(c.origin, c.epoch, c.digest, c.record, kinds.Project); !errors.Is(err, c.want) || (e == nil) != (err != nil) {
+			if e, err := b.beta.records.OpenEntry(c.origin, c.epoch, c.digest, c.record, kinds.Project); !errors.Is(err, c.want) || (e == nil) != (err != nil) {
 				t.Errorf("%s: %v, %v", name, e, err)
 			}
 		}
@@ -332,12 +333,12 @@ func refuse(b *bench, code protocol.Code, text string) {
 	b.Helper()
 	time.Sleep(time.Second) // a line a second and code
 	disk, shown, logged := b.beta.bytes(b.T), len(b.beta.shown(alpha)), b.log.n.Load()
-	counts := &b.beta.refusals.bySender
+	counts := &b.beta.refusals.BySender
 	if code == protocol.CodeQuota { // is the origin's, whoever brings its pages
-		counts = &b.beta.refusals.byOrigin
+		counts = &b.beta.refusals.ByOrigin
 	}
-	counted := counts.of(alpha)[code]
-	_, got, err := b.beta.receiver.take(b.Context(), sender{domain: alpha}, b.giver(), text)
+	counted := counts.Of(alpha)[code]
+	_, got, err := b.beta.receiver.take(b.Context(), replica.Sender{Domain: alpha}, b.giver(), text)
 	var r *protocol.Refusal
 	if !errors.As(err, &r) || r.Code != code || got != "" {
 		b.Fatalf("%q %v, and not %s: %s", got, err, code, text)
@@ -345,7 +346,7 @@ func refuse(b *bench, code protocol.Code, text string) {
 	if d := b.beta.bytes(b.T); d != disk || len(b.beta.shown(alpha)) != shown {
 		b.Fatalf("%s changed something", code)
 	}
-	if n := counts.of(alpha)[code] - counted; n != 1 || b.log.n.Load() != logged+1 {
+	if n := counts.Of(alpha)[code] - counted; n != 1 || b.log.n.Load() != logged+1 {
 		b.Fatalf("%s was counted %d times and written down %d times", code, n, b.log.n.Load()-logged)
 	}
 }
@@ -372,17 +373,17 @@ func TestASenderThatPushesTooMuchIsNotHeard(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("one", 600)
 		large, _ := b.alpha.keys.Sign(signed.TypePage, b.page(listing(200)))
-		b.beta.gossip.route(pushed{sender{domain: gamma, pushed: true}, "p" + large})
-		if b.beta.refusals.bySender.of(gamma)[protocol.CodeFormat] != 1 || len(b.beta.origins.get(alpha).mailbox.queue) != 0 {
-			t.Fatalf("a message over the bound: %v", b.beta.refusals.bySender.of(gamma))
+		b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true}, Msg: "p" + large})
+		if b.beta.refusals.BySender.Of(gamma)[protocol.CodeFormat] != 1 || len(b.beta.origins.Get(alpha).Mailbox.Queue) != 0 {
+			t.Fatalf("a message over the bound: %v", b.beta.refusals.BySender.Of(gamma))
 		}
 		text := string(b.page(nil)) // no JWS: only that it is looked at matters
 		refused := func(n int, from spiffeid.TrustDomain) uint64 {
-			before := b.beta.refusals.bySender.of(from)[protocol.CodeRate]
+			before := b.beta.refusals.BySender.Of(from)[protocol.CodeRate]
 			for range n {
-				b.beta.gossip.route(pushed{sender{domain: from, pushed: true}, "p" + text})
+				b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: from, Pushed: true}, Msg: "p" + text})
 			}
-			return b.beta.refusals.bySender.of(from)[protocol.CodeRate] - before
+			return b.beta.refusals.BySender.Of(from)[protocol.CodeRate] - before
 		}
 		if refused(senderBurst, gamma) != 0 {
 			t.Fatal("refused within its rate")
@@ -413,7 +414,7 @@ func TestOldPagesAreIgnoredAndGapsPulled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), late.Text)
+		_, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), late.Text)
 		if err != nil || code != protocol.CodeGap || len(b.beta.shown(alpha)) != 0 {
 			t.Fatalf("%s %v", code, err)
 		}
@@ -425,8 +426,8 @@ func TestOldPagesAreIgnoredAndGapsPulled(t *testing.T) {
 			t.Fatalf("%d shown", len(b.beta.shown(alpha)))
 		}
 		disk := b.beta.bytes(t)
-		_, code, err = b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), late.Text)
-		if err != nil || code != protocol.CodeOld || b.beta.bytes(t) != disk || b.beta.refusals.byOrigin.of(alpha)[protocol.CodeOld] != 1 {
+		_, code, err = b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), late.Text)
+		if err != nil || code != protocol.CodeOld || b.beta.bytes(t) != disk || b.beta.refusals.ByOrigin.Of(alpha)[protocol.CodeOld] != 1 {
 			t.Fatalf("%s %v", code, err)
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -27,8 +28,8 @@ func (b *bench) revoke() (id string) {
 
 // follow has beta subscribe to both of alpha's streams, until the test ends.
 func (b *bench) follow() {
-	o := b.beta.origins.get(alpha)
-	for _, f := range o.streams.pair.feeds() {
+	o := b.beta.origins.Get(alpha)
+	for _, f := range o.Streams.Pair.Feeds() {
 		go b.beta.follower.subscribe(b.Context(), o, f, b.giver(), func() {})
 	}
 }
@@ -93,8 +94,8 @@ func TestAKeyDocumentThatIsNotToBeHadHoldsNothingUp(t *testing.T) {
 			}
 			return body
 		}
-		o := b.beta.origins.get(alpha)
-		go b.beta.follower.subscribe(t.Context(), o, &o.streams.pair.mesh, b.giver(), func() {})
+		o := b.beta.origins.Get(alpha)
+		go b.beta.follower.subscribe(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(), func() {})
 		time.Sleep(time.Second)
 		withheld.Store(true)
 		b.revoke()
@@ -135,8 +136,8 @@ func TestWhoDoesNotWaitIsLeft(t *testing.T) {
 		}
 		b.beta.reopen(t)
 		b.pull()
-		o := b.beta.origins.get(alpha)
-		if err := b.beta.follower.subscribe(t.Context(), o, &o.streams.pair.mesh, b.giver(), func() {}); !errors.Is(err, errNoNews) {
+		o := b.beta.origins.Get(alpha)
+		if err := b.beta.follower.subscribe(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(), func() {}); !errors.Is(err, errNoNews) {
 			t.Error(err)
 		}
 		if asked > 5 {
@@ -198,7 +199,7 @@ func TestANodeThatTakesUpItsKeyDocumentLate(t *testing.T) {
 			if synctest.Wait(); after == 0 {
 				ring.catchUp(0)
 			}
-			time.Sleep(3 * keysEvery)
+			time.Sleep(3 * replica.KeysEvery)
 			select {
 			case got := <-told:
 				if want := directory.FormatIndex(alpha, protocol.Issue(b.origin.KeyDocument())); got != want {
@@ -237,8 +238,8 @@ func TestWhoseClockGoesFasterIsNotLeft(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
-		o := b.beta.origins.get(alpha)
-		if err := b.beta.follower.subscribe(ctx, o, &o.streams.pair.mesh, b.giver(), func() {}); ctx.Err() == nil {
+		o := b.beta.origins.Get(alpha)
+		if err := b.beta.follower.subscribe(ctx, o, &o.Streams.Pair.Mesh, b.giver(), func() {}); ctx.Err() == nil {
 			t.Error(err)
 		}
 	})
@@ -260,15 +261,15 @@ func TestAKeyDocumentThatCouldNotBeHadOnceIsAskedForAgain(t *testing.T) {
 			}
 			return nil, nil
 		})
-		o := b.beta.origins.get(alpha)
-		go b.beta.follower.subscribe(t.Context(), o, &o.streams.pair.mesh, b.giver(), func() {})
+		o := b.beta.origins.Get(alpha)
+		go b.beta.follower.subscribe(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(), func() {})
 		time.Sleep(time.Second)
 		fails.Store(true)
 		b.revoke()
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
 		fails.Store(false)
-		if len(o.ask) != 1 || o.lastErr == "" {
+		if len(o.Ask) != 1 || o.LastErr == "" {
 			t.Error("no other node is asked, or the operator isn't told")
 		}
 		for range 10 {
@@ -332,9 +333,9 @@ func TestKeyDocumentsAreFollowedAtAPace(t *testing.T) {
 			b.revoke()
 			time.Sleep(time.Second / each)
 		}
-		time.Sleep(2 * keysEvery)
+		time.Sleep(2 * replica.KeysEvery)
 		synctest.Wait()
-		if n := *asked - before; n > issueBurst+seconds+2 {
+		if n := *asked - before; n > replica.IssueBurst+seconds+2 {
 			t.Errorf("it was asked for %d times", n)
 		}
 		if b.beta.access.keysIssue(alpha) != protocol.Issue(b.origin.KeyDocument()) {

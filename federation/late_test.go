@@ -10,11 +10,12 @@ import (
 
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 )
 
 // rotated gives alpha's node another key, beside which the one before stays listed, and
 // returns a page by it, as gossip brings it.
-func (b *bench) rotated(i int) pushed {
+func (b *bench) rotated(i int) replica.Pushed {
 	b.Helper()
 	fresh := newKeyring(alpha, fmt.Sprint("key ", i), b.origin)
 	b.origin.listKeys(nil, fresh, &keyring{private: b.alpha.keys.private})
@@ -22,7 +23,7 @@ func (b *bench) rotated(i int) pushed {
 	b.origin.register(fmt.Sprint("agent-", i), 600)
 	text, err := b.alpha.keys.Sign(signed.TypePage, b.page(nil))
 	must(b.T, err)
-	return pushed{sender{domain: gamma, pushed: true}, string([]byte{protocol.GossipPage}) + text}
+	return replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true}, Msg: string([]byte{protocol.GossipPage}) + text}
 }
 
 // keysAsked counts from now on how often alpha is asked for its key document.
@@ -47,21 +48,21 @@ func TestWhoRotatesIsRefusedNothing(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("agent", 600)
 		b.pull()
-		time.Sleep(keysEvery)
-		o := b.beta.origins.get(alpha)
+		time.Sleep(replica.KeysEvery)
+		o := b.beta.origins.Get(alpha)
 		for i := range 3 {
 			b.beta.follower.open(t.Context(), o, b.rotated(i))
 		}
-		if len(o.mailbox.late) != 2 || len(b.beta.shown(alpha)) != 2 {
-			t.Fatalf("%d wait and %d are shown", len(o.mailbox.late), len(b.beta.shown(alpha)))
+		if len(o.Mailbox.Late) != 2 || len(b.beta.shown(alpha)) != 2 {
+			t.Fatalf("%d wait and %d are shown", len(o.Mailbox.Late), len(b.beta.shown(alpha)))
 		}
 		asked := b.keysAsked()
-		time.Sleep(keysEvery)
+		time.Sleep(replica.KeysEvery)
 		b.beta.follower.openLate(t.Context(), o)
-		if n := len(b.beta.shown(alpha)); n != 4 || *asked != 1 || len(o.mailbox.late) != 0 {
-			t.Errorf("%d are shown, the key document was asked for %d times, %d wait", n, *asked, len(o.mailbox.late))
+		if n := len(b.beta.shown(alpha)); n != 4 || *asked != 1 || len(o.Mailbox.Late) != 0 {
+			t.Errorf("%d are shown, the key document was asked for %d times, %d wait", n, *asked, len(o.Mailbox.Late))
 		}
-		if got := b.beta.refusals.byOrigin.of(alpha); got[protocol.CodeKeyUnknown] != 0 {
+		if got := b.beta.refusals.ByOrigin.Of(alpha); got[protocol.CodeKeyUnknown] != 0 {
 			t.Errorf("%v", got)
 		}
 	})
@@ -76,7 +77,7 @@ func TestForgeriesMakeNobodyAskOften(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("agent", 600)
 		b.pull()
-		o := b.beta.origins.get(alpha)
+		o := b.beta.origins.Get(alpha)
 		go b.beta.follower.tend(t.Context(), o)
 		synctest.Wait()
 		asked := b.keysAsked()
@@ -84,19 +85,19 @@ func TestForgeriesMakeNobodyAskOften(t *testing.T) {
 		must(t, err)
 		const seconds, each = 20, 10
 		for range seconds * each {
-			b.beta.gossip.route(pushed{sender{domain: gamma, pushed: true}, string([]byte{protocol.GossipPage}) + forged})
+			b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true}, Msg: string([]byte{protocol.GossipPage}) + forged})
 			time.Sleep(time.Second / each)
 			synctest.Wait()
-			if len(o.mailbox.late) > lateMost {
-				t.Fatalf("%d are kept", len(o.mailbox.late))
+			if len(o.Mailbox.Late) > lateMost {
+				t.Fatalf("%d are kept", len(o.Mailbox.Late))
 			}
 		}
-		time.Sleep(2 * keysEvery)
+		time.Sleep(2 * replica.KeysEvery)
 		synctest.Wait()
-		if got := b.beta.refusals.byOrigin.of(alpha)[protocol.CodeKeyUnknown]; got != seconds*each || *asked > seconds+2 || *asked == 0 {
+		if got := b.beta.refusals.ByOrigin.Of(alpha)[protocol.CodeKeyUnknown]; got != seconds*each || *asked > seconds+2 || *asked == 0 {
 			t.Errorf("%d of %d were refused; the key document was asked for %d times", got, seconds*each, *asked)
 		}
-		if o.headIs.IsZero() {
+		if o.HeadIs.IsZero() {
 			t.Error("while they came nobody asked for the head")
 		}
 	})

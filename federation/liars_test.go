@@ -17,8 +17,10 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/federation/evidence"
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -52,7 +54,7 @@ func TestEpochsThatAreNotFinishedLeaveNothing(t *testing.T) {
 			}
 			made, err := b.alpha.publisher.Page(directory.Mesh, 0, 4, false)
 			must(t, err)
-			if _, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), made.Text); err != nil || code != protocol.CodeApplied || made.To == made.At {
+			if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), made.Text); err != nil || code != protocol.CodeApplied || made.To == made.At {
 				t.Fatal(code, err)
 			}
 		}
@@ -90,7 +92,7 @@ func TestARelayCannotInflateRecords(t *testing.T) {
 			t.Errorf("%d bytes are held of one agent, and %d records were refused", s.Bytes, s.Received[protocol.CodeRecord])
 		}
 		inflate = false
-		b.beta.follower.backlog(t.Context(), b.beta.origins.get(alpha))
+		b.beta.follower.backlog(t.Context(), b.beta.origins.Get(alpha))
 		if b.beta.shown(alpha)[rid] == nil {
 			t.Error("the record is not taken from who gives it as it is")
 		}
@@ -111,7 +113,7 @@ func TestALiarCannotSilenceAnotherOrigin(t *testing.T) {
 		lie, _ := newKeyring(alpha, "liar", b.origin).Sign(signed.TypePage, b.page(nil))
 		for i := range 4 * 240 {
 			time.Sleep(250 * time.Millisecond)
-			b.beta.gossip.route(pushed{sender{domain: gamma, pushed: true}, string([]byte{protocol.GossipPage}) + lie})
+			b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true}, Msg: string([]byte{protocol.GossipPage}) + lie})
 			if s := b.beta.Peers()[0]; i%40 == 0 && (s.State != "active" || s.Hidden || b.beta.shown(alpha)[rid] == nil) {
 				t.Fatalf("after a head of %v: %+v", s.HeadAge, s)
 			}
@@ -140,7 +142,7 @@ func TestAnEchoIsNoVoiceOfTheOwnDomain(t *testing.T) {
 			for _, aud := range []directory.Audience{directory.Mesh, directory.Only(beta)} {
 				made, err := b.alpha.publisher.Page(aud, 0, protocol.MaxDigests, true)
 				must(t, err)
-				b.alpha.gossip.route(pushed{sender{domain: beta, pushed: true}, string([]byte{protocol.GossipPage}) + made.Text})
+				b.alpha.gossip.route(replica.Pushed{From: replica.Sender{Domain: beta, Pushed: true}, Msg: string([]byte{protocol.GossipPage}) + made.Text})
 			}
 		}
 		time.Sleep(2 * time.Second)
@@ -189,14 +191,14 @@ func TestANewEpochIsPassedOn(t *testing.T) {
 			t.Helper()
 			page, err := b.alpha.publisher.Page(directory.Mesh, 0, protocol.MaxDigests, false)
 			must(t, err)
-			b.beta.gossip.route(pushed{sender{domain: alpha, pushed: true}, string([]byte{protocol.GossipPage}) + page.Text})
-			o := b.beta.origins.get(alpha)
-			b.beta.follower.open(t.Context(), o, <-o.mailbox.queue)
+			b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: alpha, Pushed: true}, Msg: string([]byte{protocol.GossipPage}) + page.Text})
+			o := b.beta.origins.Get(alpha)
+			b.beta.follower.open(t.Context(), o, <-o.Mailbox.Queue)
 		}
 		for i := range 5 {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
-		if err := b.beta.receiver.refreshKeys(t.Context(), b.beta.origins.get(alpha), b.giver()); err != nil {
+		if err := b.beta.receiver.refreshKeys(t.Context(), b.beta.origins.Get(alpha), b.giver()); err != nil {
 			t.Fatal(err)
 		}
 		hear()
@@ -205,7 +207,7 @@ func TestANewEpochIsPassedOn(t *testing.T) {
 		b.origin.rev, b.origin.tip = 1, 1
 		b.origin.history = map[directory.RID][]signed.Digest{}
 		b.origin.listKeys(nil, b.alpha.keys)
-		must(t, b.beta.receiver.refreshKeys(t.Context(), b.beta.origins.get(alpha), b.giver()))
+		must(t, b.beta.receiver.refreshKeys(t.Context(), b.beta.origins.Get(alpha), b.giver()))
 		b.origin.register("again", 600)
 		hear()
 		if n := told.count(protocol.GossipPage); n != 2 {
@@ -241,7 +243,7 @@ func TestARepeatedWordIsNoSignOfLife(t *testing.T) {
 		b.world.mu.Unlock()
 		for range 5 * 60 {
 			time.Sleep(time.Second)
-			b.beta.gossip.route(pushed{sender{domain: gamma, pushed: true}, string([]byte{protocol.GossipHead}) + head})
+			b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true}, Msg: string([]byte{protocol.GossipHead}) + head})
 		}
 		if s := b.beta.Peers()[0]; !s.Hidden || b.beta.shown(alpha)[rid] != nil || time.Since(s.LastHeard) < 4*time.Minute {
 			t.Errorf("five minutes after its last word: %+v", s)
@@ -255,8 +257,8 @@ type believer struct{ frozen func(spiffeid.TrustDomain) }
 func (c *believer) Accuse(spiffeid.TrustDomain, []string, []string) ([]byte, error) {
 	return nil, errNoCase
 }
-func (c *believer) Judge(evidence []byte, _ bool) (Conviction, error) {
-	return Conviction{Origin: alpha, ID: string(evidence)}, nil
+func (c *believer) Judge(file []byte, _ bool) (evidence.Conviction, error) {
+	return evidence.Conviction{Origin: alpha, ID: string(file)}, nil
 }
 func (c *believer) Freeze(_ context.Context, td spiffeid.TrustDomain) error {
 	c.frozen(td)
@@ -277,7 +279,7 @@ func TestMuchEvidenceMakesNobodyImmune(t *testing.T) {
 			p.State = state
 		}
 		b := newBench(t, func(c *Config) {
-			c.Court = &believer{func(spiffeid.TrustDomain) { set(directory.PeeringFrozen) }}
+			c.Verifier = &believer{func(spiffeid.TrustDomain) { set(directory.PeeringFrozen) }}
 			c.Peerings = func() []directory.Peering {
 				mu.Lock()
 				defer mu.Unlock()
@@ -292,11 +294,11 @@ func TestMuchEvidenceMakesNobodyImmune(t *testing.T) {
 			synctest.Wait()
 			b.beta.reconcile()
 		}
-		for i := range 2 * maxFiles {
+		for i := range 2 * evidence.MaxFiles {
 			_, _ = b.beta.evidence.convict(fmt.Append(nil, "E1-", i), true)
 		}
 		acts()
-		if _, err := b.beta.evidence.convict([]byte("E1-more"), true); !errors.Is(err, errManyKept) {
+		if _, err := b.beta.evidence.convict([]byte("E1-more"), true); !errors.Is(err, evidence.ErrManyKept) {
 			t.Errorf("of an origin that the domain has frozen: %v", err)
 		}
 		if _, err := b.beta.evidence.file(alpha, "E1-0"); err != nil {
@@ -305,15 +307,15 @@ func TestMuchEvidenceMakesNobodyImmune(t *testing.T) {
 		for i := range 3 {
 			set(directory.PeeringActive)
 			b.beta.reconcile()
-			if !b.beta.origins.get(alpha).accepts() {
+			if !b.beta.origins.Get(alpha).Accepts() {
 				t.Fatal("not released")
 			}
 			fresh, err := b.beta.evidence.convict(fmt.Append(nil, "E1-later-", i), true)
-			if b.beta.reopen(t); !fresh || err != nil || b.beta.origins.get(alpha).accepts() {
+			if b.beta.reopen(t); !fresh || err != nil || b.beta.origins.Get(alpha).Accepts() {
 				t.Errorf("after release %d: fresh %v, %v", i, fresh, err)
 			}
 			acts()
-			if n := len(b.beta.evidence.evidenceOf(alpha)); n > maxFiles {
+			if n := len(b.beta.evidence.evidenceOf(alpha)); n > evidence.MaxFiles {
 				t.Errorf("%d files are kept", n)
 			}
 			if _, err := b.beta.evidence.file(alpha, fmt.Sprint("E1-later-", i)); err != nil {
@@ -321,7 +323,7 @@ func TestMuchEvidenceMakesNobodyImmune(t *testing.T) {
 			}
 		}
 		files, err := os.ReadDir(filepath.Join(b.beta.cfg.Dir, "evidence"))
-		if err != nil || len(files) != maxFiles {
+		if err != nil || len(files) != evidence.MaxFiles {
 			t.Errorf("%d files are on disk, %v", len(files), err)
 		}
 	})
@@ -360,13 +362,13 @@ func TestNobodysRefusalsHideAnothers(t *testing.T) {
 		b := newBench(t, nil)
 		forged, _ := newKeyring(alpha, "forger", b.origin).Sign(signed.TypePage, b.page(nil))
 		for range 10 {
-			_, _, _ = b.beta.receiver.take(t.Context(), sender{domain: gamma}, b.giver(), forged)
+			_, _, _ = b.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, b.giver(), forged)
 			time.Sleep(100 * time.Millisecond)
 		}
 		before := b.log.n.Load()
-		_, _, _ = b.beta.receiver.take(t.Context(), sender{domain: gamma}, b.giver(), forged)
+		_, _, _ = b.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, b.giver(), forged)
 		for range 10 {
-			_, _, _ = b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), forged)
+			_, _, _ = b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), forged)
 		}
 		if n := b.log.n.Load() - before; n != 2 {
 			t.Errorf("%d lines of two senders", n)

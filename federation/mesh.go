@@ -36,15 +36,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/federation/evidence"
+	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
+	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/time/rate"
 )
 
 // A Mesh is one node's part in the mesh: it serves its own domain's stream,
@@ -57,9 +64,10 @@ type Mesh struct {
 	traffic   protocol.Traffic // of answers
 	codecs    protocol.Codecs
 	client    *protocol.Client
-	refusals  *refusalLog
-	records   *recordGate
-	origins   *originSet
+	replica   *replica.Config
+	refusals  *replica.RefusalLog
+	records   *replica.RecordGate
+	origins   *replica.Set
 	judge     chan struct{} // has room for one: rules have changed
 
 	access       *access
@@ -99,10 +107,14 @@ func Open(cfg Config) (*Mesh, error) {
 		closing: make(chan struct{}),
 		halted:  make(chan struct{}, 1),
 		judge:   make(chan struct{}, 1),
-		origins: newOriginSet(),
+		origins: replica.NewSet(),
 	}
-	m.refusals = &refusalLog{log: cfg.Logger}
-	m.records = &recordGate{cfg: &m.cfg}
+	m.refusals = &replica.RefusalLog{Log: cfg.Logger}
+	m.replica = &replica.Config{
+		Domain: cfg.Domain, Keys: cfg.Keys, View: cfg.View, Dialect: cfg.Dialect, Logger: cfg.Logger,
+		Panics: cfg.Panics, Quota: cfg.Quota, Records: cfg.Records, Bytes: cfg.Bytes,
+	}
+	m.records = &replica.RecordGate{Cfg: m.replica}
 
 	st, err := store.Open(cfg.Dir, cfg.noSync, store.NewDisk(m.stallBegan, m.stallEnded))
 	if err != nil {
@@ -119,7 +131,7 @@ func Open(cfg Config) (*Mesh, error) {
 		return errors.Join(m.saveClocks(), st.Close())
 	})
 	var pending [][]byte
-	if m.evidence.cases, pending, err = openCases(filepath.Join(cfg.Dir, "evidence")); err == nil {
+	if m.evidence.cases, pending, err = evidence.Open(filepath.Join(cfg.Dir, "evidence")); err == nil {
 		err = m.reopener.reopen()
 	}
 	if err == nil {
@@ -131,7 +143,7 @@ func Open(cfg Config) (*Mesh, error) {
 	}
 	m.reconcile()
 	m.upkeep.judgeAll(m.ctx)
-	if cfg.Court != nil {
+	if cfg.Verifier != nil {
 		m.evidence.resume(pending)
 	}
 	return m, nil
@@ -195,29 +207,16 @@ func (m *Mesh) Close() error { return m.close() }
 // clock that is set back while the node is down extends nothing.
 func (m *Mesh) saveClocks() error {
 	var errs []error
-	for _, o := range m.origins.all() {
-		errs = append(errs, o.saveClock())
+	for _, o := range m.origins.All() {
+		errs = append(errs, o.SaveClock())
 	}
 
 	return errors.Join(errs...)
 }
 
-func (o *origin) saveClock() error {
-	if err := o.streams.change.lock(o.store); err != nil {
-		return err
-	}
-	defer o.streams.change.unlock()
-
-	if o.streams.hasEnded() || o.streams.pair.mesh.cur == nil {
-		return nil
-	}
-
-	return o.store.SaveOrigin(o.domain, o.saved(o.streams.shown.index.Clock.Now()))
-}
-
 // Changed returns a channel that is closed when any origin's Position moves on, or its
 // key document is replaced.
-func (m *Mesh) Changed() <-chan struct{} { return m.origins.changed() }
+func (m *Mesh) Changed() <-chan struct{} { return m.origins.Changed() }
 
 // Position returns how far this node is with another domain's history: all that
 // the domain announced up to there is shown here. It is false for a domain that
@@ -226,11 +225,11 @@ func (m *Mesh) Position(td spiffeid.TrustDomain) (directory.Position, bool) {
 	if td == m.cfg.Domain {
 		return m.cfg.Source.Position(), true
 	}
-	o := m.origins.get(td)
+	o := m.origins.Get(td)
 	if o == nil {
 		return directory.Position{}, false
 	}
-	return o.streams.position()
+	return o.Streams.Position()
 }
 
 // askEvery is how often an origin is asked for its head while somebody waits.
@@ -246,15 +245,15 @@ func (m *Mesh) Await(ctx context.Context, td spiffeid.TrustDomain, p directory.P
 	defer ask.Stop()
 	for {
 		changed := m.access.changedOf(td)
-		o := m.origins.get(td)
-		if have, ok := m.Position(td); ok && !have.Before(p) && (o == nil || o.isCaughtUp(p, began)) {
+		o := m.origins.Get(td)
+		if have, ok := m.Position(td); ok && !have.Before(p) && (o == nil || o.IsCaughtUp(p, began)) {
 			return nil
 		}
 		select {
 		case <-changed:
 		case <-ask.C:
 			if o != nil {
-				nudge(o.ask)
+				replica.Wake(o.Ask)
 			}
 			ask.Reset(askEvery)
 		case <-ctx.Done():
@@ -263,17 +262,11 @@ func (m *Mesh) Await(ctx context.Context, td spiffeid.TrustDomain, p directory.P
 	}
 }
 
-// isCaughtUp reports whether what the origin announced to this domain alone is here up
-// to p. A node that failed to answer since a time holds up no reader.
-func (o *origin) isCaughtUp(p directory.Position, since time.Time) bool {
-	return o.contacts.failedSince(o.streams.pair.private.aud, since) || o.streams.caughtUp(p)
-}
-
 // Peers returns what this node knows of each peering, by name.
-func (m *Mesh) Peers() []PeerStatus {
-	var all []PeerStatus
-	for _, o := range m.origins.all() {
-		s := o.status()
+func (m *Mesh) Peers() []replica.PeerStatus {
+	var all []replica.PeerStatus
+	for _, o := range m.origins.All() {
+		s := o.Status()
 		if stalled := m.stalledError(); stalled != "" {
 			s.LastError = stalled
 			if s.State == string(directory.PeeringActive) {
@@ -281,9 +274,9 @@ func (m *Mesh) Peers() []PeerStatus {
 			}
 		}
 
-		s.Received, s.Refused = m.refusals.byOrigin.of(o.domain), m.refusals.bySender.of(o.domain)
-		s.BytesIn, s.BytesOut = m.traffic.Of(o.domain)
-		s.GossipIn, s.GossipOut = m.gossip.gossiped.Of(o.domain)
+		s.Received, s.Refused = m.refusals.ByOrigin.Of(o.Domain), m.refusals.BySender.Of(o.Domain)
+		s.BytesIn, s.BytesOut = m.traffic.Of(o.Domain)
+		s.GossipIn, s.GossipOut = m.gossip.gossiped.Of(o.Domain)
 		all = append(all, s)
 	}
 	return all
@@ -309,44 +302,11 @@ func (m *Mesh) Run(ctx context.Context) error {
 	wg.Go(func() { m.store.Wiping(ctx, !m.cfg.noSync, m.cfg.Logger) })
 	wg.Go(func() { m.upkeep.staleness(ctx) })
 	wg.Go(func() { m.upkeep.judges(ctx) })
-	if m.cfg.Court != nil {
+	if m.cfg.Verifier != nil {
 		wg.Go(func() { m.evidence.enforce(ctx) })
 	}
 	m.manage(ctx)
 	return nil
-}
-
-// The pace of the loops that look after all origins.
-const (
-	sweepEvery     = 5 * time.Second
-	sweepLimit     = 1000
-	reconcileEvery = 200 * time.Millisecond
-)
-
-// sweeper frees what is dead, a bounded number at a time.
-func (u *upkeep) sweeper(ctx context.Context) {
-	var readmitted time.Time
-	for pause := sweepEvery; wait(ctx, nil, u.cfg.Stretch.of(pause)); {
-		pause = sweepEvery
-		readmits := time.Since(readmitted) >= sweepEvery // however often something is due to be freed
-		if readmits {
-			readmitted = time.Now()
-		}
-		for _, o := range u.origins.all() {
-			next, err := o.streams.sweep(sweepLimit)
-			if err != nil && !errors.Is(err, store.ErrStalled) {
-				u.cfg.Logger.Error("can't free what has expired", "origin", o.domain.Name(), "error", err)
-			}
-			if readmits {
-				if err := o.streams.readmitter.readmit(); err != nil && !errors.Is(err, store.ErrStalled) {
-					u.cfg.Logger.Error("can't ask again for what there is room for", "origin", o.domain.Name(), "error", err)
-				}
-			}
-			if !next.IsZero() {
-				pause = max(min(pause, time.Until(next)), 50*time.Millisecond)
-			}
-		}
-	}
 }
 
 // manage starts and stops the loops of origins as peerings come and go. It waits for
@@ -355,8 +315,8 @@ func (m *Mesh) manage(ctx context.Context) {
 	var removals sync.WaitGroup
 	defer removals.Wait()
 	defer func() {
-		for _, o := range m.origins.all() {
-			o.loops.wait()
+		for _, o := range m.origins.All() {
+			o.Loops.Wait()
 		}
 	}()
 
@@ -364,19 +324,19 @@ func (m *Mesh) manage(ctx context.Context) {
 		changed := m.cfg.Source.Changed()
 
 		for _, o := range m.takePeerings() {
-			if o.loops.halt() && o.loops.removing.CompareAndSwap(false, true) {
+			if o.Loops.Halt() && o.Loops.Removing.CompareAndSwap(false, true) {
 				removals.Go(func() {
-					defer o.loops.removing.Store(false)
+					defer o.Loops.Removing.Store(false)
 					m.forget(o)
 				})
 			}
 		}
 
-		for _, o := range m.origins.all() {
+		for _, o := range m.origins.All() {
 			switch {
-			case !o.accepts():
-				o.loops.halt()
-			case !o.loops.running():
+			case !o.Accepts():
+				o.Loops.Halt()
+			case !o.Loops.Running():
 				m.start(ctx, o)
 			}
 		}
@@ -402,59 +362,29 @@ func (m *Mesh) waitFor(ctx context.Context, changed <-chan struct{}) bool {
 }
 
 // start runs the loops of one origin, all of which wait for what siblings have.
-func (m *Mesh) start(ctx context.Context, o *origin) {
-	ctx, o.loops.stop = context.WithCancel(ctx)
-	o.loops.done = make(chan struct{})
+func (m *Mesh) start(ctx context.Context, o *replica.Origin) {
+	ctx, o.Loops.Stop = context.WithCancel(ctx)
+	o.Loops.Done = make(chan struct{})
 	go func() {
-		defer nudge(m.halted)
-		defer close(o.loops.done)
+		defer replica.Wake(m.halted)
+		defer close(o.Loops.Done)
 		m.follower.seed(ctx, o)
 		var wg sync.WaitGroup
-		wg.Go(func() { m.follower.follow(ctx, o, &o.streams.pair.mesh) })
-		wg.Go(func() { m.follower.follow(ctx, o, &o.streams.pair.private) })
+		wg.Go(func() { m.follower.follow(ctx, o, &o.Streams.Pair.Mesh) })
+		wg.Go(func() { m.follower.follow(ctx, o, &o.Streams.Pair.Private) })
 		wg.Go(func() { m.follower.tend(ctx, o) })
 		wg.Go(func() { m.follower.catchUp(ctx, o) })
-		if m.cfg.Court != nil {
+		if m.cfg.Verifier != nil {
 			wg.Go(func() { m.crossChecker.crossChecks(ctx, o) })
 		}
 		wg.Wait()
 	}()
 }
 
-// running reports whether the loops of an origin were started and haven't ended.
-func (lp *loops) running() bool {
-	if lp.stop == nil {
-		return false
-	}
-
-	select {
-	case <-lp.done:
-		return false
-	default:
-		return true
-	}
-}
-
-// halt has the loops of an origin end, and reports whether they have.
-func (lp *loops) halt() bool {
-	if lp.stop != nil {
-		lp.stop()
-	}
-
-	return !lp.running()
-}
-
-// wait ends the loops of an origin and waits for them.
-func (lp *loops) wait() {
-	if !lp.halt() {
-		<-lp.done
-	}
-}
-
 // reconcile takes note of the domain's peerings, and removes what former peers told.
 func (m *Mesh) reconcile() {
 	for _, o := range m.takePeerings() {
-		o.loops.wait()
+		o.Loops.Wait()
 		m.forget(o)
 	}
 }
@@ -463,32 +393,32 @@ func (m *Mesh) reconcile() {
 // which something is here. What a peer told is forgotten when its peering is
 // terminated, and not when a peering is merely absent: at start the domain's own state
 // may not be read yet.
-func (m *Mesh) takePeerings() (former []*origin) {
-	open := m.evidence.cases.open() // first: what the domain acted on before is in the peerings
+func (m *Mesh) takePeerings() (former []*replica.Origin) {
+	open := m.evidence.cases.Pending() // first: what the domain acted on before is in the peerings
 
 	for _, p := range m.cfg.Peerings() {
 		if p.Domain == m.cfg.Domain {
 			continue
 		}
 
-		o := m.origins.get(p.Domain)
+		o := m.origins.Get(p.Domain)
 		switch {
 		case p.State != directory.PeeringTerminated && o == nil:
 			o = m.know(p.Domain)
-			o.again = true
-		case o != nil && (p.State == directory.PeeringTerminated || o.streams.hasEnded()):
-			o.streams.end()
+			o.Again = true
+		case o != nil && (p.State == directory.PeeringTerminated || o.Streams.HasEnded()):
+			o.Streams.End()
 			former = append(former, o)
 			continue
 		case o == nil:
 			continue
 		}
 
-		o.streams.setPeering(&p)
+		o.Streams.SetPeering(&p)
 
-		o.mu.Lock()
-		o.convicted = against(open, p.Domain) || against(m.evidence.cases.open(), p.Domain) // until the domain has acted
-		o.mu.Unlock()
+		o.Mu.Lock()
+		o.Convicted = evidence.Against(open, p.Domain) || evidence.Against(m.evidence.cases.Pending(), p.Domain) // until the domain has acted
+		o.Mu.Unlock()
 	}
 
 	m.evidence.noteFrozen()
@@ -496,29 +426,177 @@ func (m *Mesh) takePeerings() (former []*origin) {
 }
 
 // know adds an origin.
-func (m *Mesh) know(td spiffeid.TrustDomain) *origin {
-	o := newOrigin(td, m.cfg.View.Origin(td), replica{
-		cfg: &m.cfg, store: m.store, records: m.records, refusals: m.refusals,
-		moved: m.origins.notify, judge: m.judge,
+func (m *Mesh) know(td spiffeid.TrustDomain) *replica.Origin {
+	o := replica.New(td, m.cfg.View.Origin(td), replica.Deps{
+		Cfg: m.replica, Store: m.store, Records: m.records, Refusals: m.refusals,
+		Moved: m.origins.Notify, Judge: m.judge,
 	})
-	m.origins.add(o)
+	m.origins.Add(o)
 
 	return o
 }
 
 // forget removes an origin that has ended, and all that it ever sent, from disk. Its
 // loops have ended.
-func (m *Mesh) forget(o *origin) {
-	if err := m.store.Forget(o.domain); err != nil {
+func (m *Mesh) forget(o *replica.Origin) {
+	if err := m.store.Forget(o.Domain); err != nil {
 		if !errors.Is(err, store.ErrStalled) {
-			m.cfg.Logger.Error("can't remove a former peer's registrations from disk", "origin", o.domain.Name(), "error", err)
+			m.cfg.Logger.Error("can't remove a former peer's registrations from disk", "origin", o.Domain.Name(), "error", err)
 		}
 		return
 	}
 
-	m.refusals.byOrigin.forget(o.domain) // another peering begins without them
-	m.refusals.bySender.forget(o.domain)
+	m.refusals.ByOrigin.Forget(o.Domain) // another peering begins without them
+	m.refusals.BySender.Forget(o.Domain)
 
-	m.origins.remove(o.domain)
-	nudge(m.halted) // the domain may be a peer again
+	m.origins.Remove(o.Domain)
+	replica.Wake(m.halted) // the domain may be a peer again
 }
+
+// load fills memory from disk: each origin's clock, key document, head and
+// stream, and the view. What was accepted stays so, whether or not today's keys
+// would accept it again.
+func (m *Mesh) load() error {
+	origins, err := m.store.Origins()
+	if err != nil {
+		return err
+	}
+	agreed := map[spiffeid.TrustDomain]directory.Peering{}
+	for _, p := range m.cfg.Peerings() {
+		if p.State != directory.PeeringTerminated {
+			agreed[p.Domain] = p
+		}
+	}
+	for td, saved := range origins {
+		peering := agreed[td]
+		if err := m.know(td).Load(saved, &peering); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// Members returns the mesh's pool as this node sees it; nil while gossip is off.
+// Membership is a hint: it changes only whom a node asks.
+func (m *Mesh) Members() []gossip.MemberStatus {
+	pool := m.gossip.joined()
+	if pool == nil {
+		return nil
+	}
+
+	return pool.Members()
+}
+
+// Frozen returns the domains that nothing is taken from any more. It is quick, and
+// nobody may change what it returns.
+func (m *Mesh) Frozen() []spiffeid.TrustDomain { return *m.evidence.frozen.Load() }
+
+// FormatsOf returns which formats a peer reads and until when that holds, by its
+// newest key document, also if that has ended; known is false if none was received.
+func (m *Mesh) FormatsOf(peer spiffeid.TrustDomain) (formats signed.Formats, until time.Time, known bool) {
+	o := m.origins.Get(peer)
+	if o == nil {
+		return nil, until, false
+	}
+
+	return o.Keys.Formats()
+}
+
+// StoreStalled returns for how long the disk of the store has not answered; 0 if it
+// does, or has not been waited for as long as store.StallAfter.
+func (m *Mesh) StoreStalled() time.Duration { return m.store.Disk.StalledFor() }
+
+func (m *Mesh) stallBegan() {
+	m.cfg.Logger.Error("the disk of the federation store does not answer; reads go on, and nothing new is taken from peers",
+		"dir", m.cfg.Dir, "after", store.StallAfter.String())
+}
+
+// stallEnded wakes all that gave up on the disk.
+func (m *Mesh) stallEnded(lasted time.Duration) {
+	m.cfg.Logger.Info("the disk of the federation store answers again; what was missed is pulled",
+		"dir", m.cfg.Dir, "stalled", lasted.Round(time.Millisecond).String())
+
+	replica.Wake(m.judge)
+	replica.Wake(m.halted)
+	m.store.Wake()
+	for _, o := range m.origins.All() {
+		replica.Wake(o.Streams.Kick)
+		replica.Wake(o.Ask)
+	}
+	m.origins.Notify()
+}
+
+// stalledError says for how long the disk has not answered, for an operator; "" if it
+// does.
+func (m *Mesh) stalledError() string {
+	if d := m.StoreStalled(); d > 0 {
+		return fmt.Sprintf("the disk of this node's federation store has not answered for %s", d.Round(time.Second))
+	}
+
+	return ""
+}
+
+// Handler returns the routes of /federation/v1. caller tells who was
+// verified to make a request. Only nodes of the own domain and of active peers
+// are answered; others get 403.
+func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Handler {
+	s := &server{
+		cfg: &m.cfg, store: m.store, origins: m.origins, publisher: m.publisher, access: m.access,
+		holdings: m.holdings, evidence: m.evidence, codecs: &m.codecs, traffic: &m.traffic, closing: m.closing,
+		caller:  caller,
+		polls:   newTurns(m.cfg.Domain, maxWaiters, maxOfOne),
+		replies: newTurns(m.cfg.Domain, maxReplies, maxToOne),
+		shows:   map[spiffeid.TrustDomain]*rate.Limiter{},
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+protocol.PathHeads, s.admit(s.heads))
+	mux.HandleFunc("GET "+protocol.PathKeys, s.admit(s.keys))
+	mux.HandleFunc("GET "+protocol.PathPages, s.admit(s.pages))
+	mux.HandleFunc("POST "+protocol.PathRecords, s.admit(s.records))
+	if m.cfg.Verifier != nil {
+		mux.HandleFunc("POST "+protocol.PathEvidence, s.admit(s.takeEvidence))
+		mux.HandleFunc("GET "+protocol.PathEvidence, s.admit(s.giveEvidence))
+	}
+	if m.cfg.Farewell != nil {
+		mux.HandleFunc("POST "+protocol.PathFarewell, s.admit(s.farewell))
+	}
+	return problem.Routes(mux, m.cfg.PublicURL)
+}
+
+// Record returns the signed record of a registration of any domain, with the disclosures
+// that the mesh stream has (of the own domain) or that were meant for this one. Its
+// signature was verified. If the one on disk is no longer valid because the key was
+// rotated, a holder signs the record again. The error is directory.NotFound or
+// Unavailable.
+func (m *Mesh) Record(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error) {
+	return m.prover.record(ctx, origin, rid)
+}
+
+// Proof returns everything but the bundle that proves a registration offline: its record,
+// a page that lists it, and the key document that is valid for both. The error is
+// directory.NotFound or Unavailable.
+func (m *Mesh) Proof(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (record, page, keys string, err error) {
+	return m.prover.proof(ctx, origin, rid)
+}
+
+// Evidence lists the evidence that this node has against a domain, the oldest first.
+func (m *Mesh) Evidence(td spiffeid.TrustDomain) []evidence.File { return m.evidence.evidenceOf(td) }
+
+// EvidenceFile returns a file that Evidence lists, the oldest if id is empty. The error is
+// directory.NotFound if there is none.
+func (m *Mesh) EvidenceFile(td spiffeid.TrustDomain, id string) ([]byte, error) {
+	return m.evidence.file(td, id)
+}
+
+// MayRelease asks a frozen origin for its newest key document, and returns a
+// directory.Conflict if evidence of this node or of another of the domain still convicts
+// the origin: none of the keys that signed it is revoked, and its epoch isn't over
+// (federation.md, "Evidence"). It returns a directory.Unavailable if no node that answers
+// has evidence and one doesn't answer, because that one may have some.
+func (m *Mesh) MayRelease(ctx context.Context, td spiffeid.TrustDomain) error {
+	return m.evidence.mayRelease(ctx, td)
+}
+
+// A PeerStatus is what this node knows of one peering, from its own observation.
+type PeerStatus = replica.PeerStatus

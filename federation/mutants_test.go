@@ -9,6 +9,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 )
 
 // mutated changes a text in one to four places: a byte is another, is missing, is
@@ -54,7 +55,7 @@ func TestMutantsChangeNothing(t *testing.T) {
 		if err != nil || !ok {
 			t.Fatal(err)
 		}
-		good, err := readRecord(n, record, "")
+		good, err := replica.ReadRecord(n, record, "")
 		must(t, err)
 		before, rng := b.beta.bytes(t), rand.New(rand.NewPCG(1, 4))
 		for i := range most {
@@ -63,18 +64,18 @@ func TestMutantsChangeNothing(t *testing.T) {
 				if text = mutated(rng, page.Text); text == page.Text {
 					continue
 				}
-				if _, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), text); err == nil {
+				if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), text); err == nil {
 					t.Fatalf("mutant %d is %s: %s", i, code, text)
 				}
 			case 1:
 				if text = mutated(rng, head); text == head {
 					continue
 				}
-				if err := b.beta.receiver.takeHead(t.Context(), sender{domain: alpha}, b.giver(), text); err == nil {
+				if err := b.beta.receiver.takeHead(t.Context(), replica.Sender{Domain: alpha}, b.giver(), text); err == nil {
 					t.Fatalf("mutant %d of a head is taken: %s", i, text)
 				}
 			default:
-				got, err := readRecord(n, mutated(rng, record), "")
+				got, err := replica.ReadRecord(n, mutated(rng, record), "")
 				if err == nil && (string(got.Payload) != string(good.Payload) || !reflect.DeepEqual(got.Disclosures, good.Disclosures)) {
 					t.Fatalf("mutant %d of a record is taken: %+v", i, got)
 				}

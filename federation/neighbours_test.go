@@ -17,6 +17,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 )
 
@@ -36,9 +37,9 @@ func TestWhoIsListedNoLongerKnowsItAfterARestart(t *testing.T) {
 		}
 		b.origin.list(gamma)
 		_, keys, _ := b.alpha.keys.Keys(alpha)
-		o := b.beta.origins.get(alpha)
-		o.keys.newest = keys // and there the machine stops
-		if err := b.beta.store.SaveOrigin(alpha, o.saved(time.Now())); err != nil {
+		o := b.beta.origins.Get(alpha)
+		o.Keys.Newest = keys // and there the machine stops
+		if err := b.beta.store.SaveOrigin(alpha, o.Saved(time.Now())); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 { // also where there is nothing left to drop
@@ -46,7 +47,7 @@ func TestWhoIsListedNoLongerKnowsItAfterARestart(t *testing.T) {
 			if n := len(b.beta.shown(alpha)); n != 0 {
 				t.Errorf("%d shown after the restart", n)
 			}
-			if _, code, err := b.beta.receiver.take(t.Context(), sender{domain: gamma}, b.giver(), page.Text); err == nil {
+			if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, b.giver(), page.Text); err == nil {
 				t.Errorf("a relay's page was %s", code)
 			}
 			if p := b.beta.Peers()[0]; !p.Unlisted {
@@ -68,7 +69,7 @@ func TestASlowRelayHoldsNobodyForLong(t *testing.T) {
 		b.origin.list(beta, gamma)
 		for i := range 60 {
 			b.origin.register(fmt.Sprint("agent-", i), 6000)
-			if err := g.puller.pullAll(t.Context(), g.origins.get(alpha), &g.origins.get(alpha).streams.pair.mesh, b.giver(), endless(t.Context())); err != nil {
+			if err := g.puller.pullAll(t.Context(), g.origins.Get(alpha), &g.origins.Get(alpha).Streams.Pair.Mesh, b.giver(), endless(t.Context())); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -79,13 +80,13 @@ func TestASlowRelayHoldsNobodyForLong(t *testing.T) {
 			}
 			return body
 		}
-		if err := g.receiver.askHead(t.Context(), g.origins.get(alpha), b.giver()); err != nil {
+		if err := g.receiver.askHead(t.Context(), g.origins.Get(alpha), b.giver()); err != nil {
 			t.Fatal(err)
 		}
 		peering := active(gamma, 1)
-		b.beta.know(gamma).peering.Store(&peering)
+		b.beta.know(gamma).Peering.Store(&peering)
 		began := time.Now()
-		b.beta.follower.pullFromOthers(t.Context(), b.beta.origins.get(alpha), &b.beta.origins.get(alpha).streams.pair.mesh)
+		b.beta.follower.pullFromOthers(t.Context(), b.beta.origins.Get(alpha), &b.beta.origins.Get(alpha).Streams.Pair.Mesh)
 		if took := time.Since(began); took > relayTime+10*time.Second {
 			t.Errorf("the relay was asked for %s", took)
 		}
@@ -104,9 +105,9 @@ func TestChainsAreBounded(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("agent", 6000)
 		b.pull()
-		o := b.beta.origins.get(alpha)
-		st := o.streams.pair.mesh.cur
-		st.state.Listed += 2 * compactSlack
+		o := b.beta.origins.Get(alpha)
+		st := o.Streams.Pair.Mesh.Cur
+		st.State.Listed += 2 * compactSlack
 		asked := 0
 		b.world.carry = roundTripper(func(r *http.Request) (*http.Response, error) {
 			if asked++; asked > 4*compactSlack {
@@ -120,14 +121,14 @@ func TestChainsAreBounded(t *testing.T) {
 			rec.WriteString(text)
 			return rec.Result(), err
 		})
-		_, err := b.beta.store.Change(st.id, func(t *store.Tx) error { // so that nothing is new to the stream
-			st.state.Watermark, t.State.Watermark = 1<<30, 1<<30
+		_, err := b.beta.store.Change(st.Id, func(t *store.Tx) error { // so that nothing is new to the stream
+			st.State.Watermark, t.State.Watermark = 1<<30, 1<<30
 			return nil
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.beta.puller.compact(t.Context(), o, &o.streams.pair.mesh)
+		b.beta.puller.compact(t.Context(), o, &o.Streams.Pair.Mesh)
 		if asked < 2*compactSlack/(linkWeight+1) || asked > 3*compactSlack/(linkWeight+1)+10 {
 			t.Errorf("%d pages were asked for", asked)
 		}
@@ -136,19 +137,19 @@ func TestChainsAreBounded(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("first", 6000)
 		b.pull()
-		st := b.beta.origins.get(alpha).streams.pair.mesh.cur
-		_, err := b.beta.store.Change(st.id, func(t *store.Tx) error { // as if it had never been renewed
+		st := b.beta.origins.Get(alpha).Streams.Pair.Mesh.Cur
+		_, err := b.beta.store.Change(st.Id, func(t *store.Tx) error { // as if it had never been renewed
 			t.State.Listed += store.ChainMost + 10
 			return nil
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		mark := st.state.Watermark
+		mark := st.State.Watermark
 		b.origin.register("second", 6000)
 		b.pull()
-		if st.state.Listed != 1 {
-			t.Errorf("the chain lists %d", st.state.Listed)
+		if st.State.Listed != 1 {
+			t.Errorf("the chain lists %d", st.State.Listed)
 		}
 		for since, want := range map[uint64]bool{0: false, mark: true} {
 			text, err := b.beta.holdings.pageOf(beta, protocol.PageQuery{Origin: alpha, Aud: directory.Mesh, Since: since})
@@ -174,13 +175,13 @@ func TestAPageThatNamesARegistrationTwice(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), text); code != protocol.CodeApplied || err != nil {
+		if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), text); code != protocol.CodeApplied || err != nil {
 			t.Fatal(code, err)
 		}
 		if n := len(b.beta.shown(alpha)); n != 0 {
 			t.Errorf("%d shown by another's record", n)
 		}
-		if r, err := b.beta.holdings.storedRecord(b.beta.origins.get(alpha).streams.shownStream(directory.Mesh), protocol.NameOf(other)); r != nil || err != nil {
+		if r, err := b.beta.holdings.storedRecord(b.beta.origins.Get(alpha).Streams.ShownStream(directory.Mesh), protocol.NameOf(other)); r != nil || err != nil {
 			t.Errorf("kept under a name that isn't its own: %v", err)
 		}
 	})
@@ -206,7 +207,7 @@ func TestShowingAStreamAnewHoldsUpNoChange(t *testing.T) {
 	}
 	b.pull()
 	set(directory.PeerRules{Names: []string{"none"}})
-	_, err := b.beta.store.Change(b.beta.origins.get(alpha).streams.pair.mesh.cur.id, func(t *store.Tx) error { // one can't be shown
+	_, err := b.beta.store.Change(b.beta.origins.Get(alpha).Streams.Pair.Mesh.Cur.Id, func(t *store.Tx) error { // one can't be shown
 		records := t.Bucket.Bucket([]byte("records"))
 		k, v := records.Cursor().First()
 		n := len(protocol.RecordName{}.Bytes())
@@ -216,7 +217,7 @@ func TestShowingAStreamAnewHoldsUpNoChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	warned := 0
-	b.beta.Mesh.cfg.Logger = slog.New(&onWarn{f: func() {
+	b.beta.Mesh.replica.Logger = slog.New(&onWarn{f: func() {
 		warned++
 		wiped := make(chan error, 1)
 		go func() { wiped <- b.beta.store.Wipe(false, atOnce) }()
@@ -245,20 +246,20 @@ func TestAFloodTakesNobodyElsesPlace(t *testing.T) {
 		b.origin.register("agent", 600)
 		good, _ := b.alpha.keys.Sign(signed.TypePage, b.page(nil))
 		forged, _ := newKeyring(alpha, "forger", b.origin).Sign(signed.TypePage, b.page(nil))
-		o := b.beta.origins.get(alpha)
+		o := b.beta.origins.Get(alpha)
 		flood := func(n int) {
 			for range n {
-				b.beta.gossip.route(pushed{sender{domain: gamma, pushed: true}, "p" + forged})
+				b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true}, Msg: "p" + forged})
 			}
 		}
 		flood(senderBurst)
-		b.beta.gossip.route(pushed{sender{domain: alpha, pushed: true}, "p" + good})
+		b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: alpha, Pushed: true}, Msg: "p" + good})
 		flood(senderBurst)
-		for len(o.mailbox.queue) > 0 {
-			b.beta.follower.open(t.Context(), o, <-o.mailbox.queue)
+		for len(o.Mailbox.Queue) > 0 {
+			b.beta.follower.open(t.Context(), o, <-o.Mailbox.Queue)
 		}
-		if len(b.beta.shown(alpha)) != 1 || b.beta.refusals.bySender.of(gamma)[protocol.CodeRate] < senderBurst || b.beta.refusals.bySender.of(alpha)[protocol.CodeRate] != 0 {
-			t.Errorf("%d shown; %v", len(b.beta.shown(alpha)), b.beta.refusals.bySender.of(gamma))
+		if len(b.beta.shown(alpha)) != 1 || b.beta.refusals.BySender.Of(gamma)[protocol.CodeRate] < senderBurst || b.beta.refusals.BySender.Of(alpha)[protocol.CodeRate] != 0 {
+			t.Errorf("%d shown; %v", len(b.beta.shown(alpha)), b.beta.refusals.BySender.Of(gamma))
 		}
 	})
 }

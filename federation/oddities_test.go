@@ -13,8 +13,10 @@ import (
 	"github.com/roster-mesh/roster/directory/signed"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/evidence"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
+	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"pgregory.net/rapid"
 )
@@ -27,7 +29,9 @@ func (c *bailiff) Accuse(_ spiffeid.TrustDomain, pages, keys []string) ([]byte, 
 	return nil, errors.New("noted")
 }
 
-func (c *bailiff) Judge([]byte, bool) (Conviction, error)             { return Conviction{}, errors.New("nobody") }
+func (c *bailiff) Judge([]byte, bool) (evidence.Conviction, error) {
+	return evidence.Conviction{}, errors.New("nobody")
+}
 func (c *bailiff) Freeze(context.Context, spiffeid.TrustDomain) error { return nil }
 
 // A laggard is a member of the origin's domain that has applied no more than upTo.
@@ -101,7 +105,7 @@ func newOdd(t *testing.T, rt *rapid.T) *odd {
 	for i, s := range w.to {
 		court := new(bailiff)
 		w.courts = append(w.courts, court)
-		s.cfg.Court = court
+		s.cfg.Verifier = court
 		if i < 2 {
 			s.cfg.Siblings = func() []string { return []string{w.to[1-i].base} }
 		}
@@ -202,13 +206,13 @@ func (w *odd) hears() {
 	}
 	r, text := w.receiver(), rapid.SampledFrom(w.sent).Draw(w.T, "said")
 	from := rapid.SampledFrom([]spiffeid.TrustDomain{alpha, beta, gamma}).Draw(w.T, "from")
-	_, _, _ = r.receiver.take(context.Background(), sender{domain: from}, w.giver(), text) // refused or not: not accused
+	_, _, _ = r.receiver.take(context.Background(), replica.Sender{Domain: from}, w.giver(), text) // refused or not: not accused
 }
 
 func (w *odd) pulls(r *site, n protocol.Node) {
-	o := r.origins.get(alpha)
+	o := r.origins.Get(alpha)
 	_ = r.receiver.askHead(context.Background(), o, n)
-	for _, f := range o.streams.pair.feeds() {
+	for _, f := range o.Streams.Pair.Feeds() {
 		_ = r.puller.pullAll(context.Background(), o, f, n, endless(context.Background()))
 	}
 	r.follower.backlog(context.Background(), o)
@@ -216,8 +220,8 @@ func (w *odd) pulls(r *site, n protocol.Node) {
 
 // compares has somebody hold what it was told against what others were.
 func (w *odd) compares(r *site) {
-	o := r.origins.get(alpha)
-	for _, f := range o.streams.pair.feeds() {
+	o := r.origins.Get(alpha)
+	for _, f := range o.Streams.Pair.Feeds() {
 		r.crossChecker.crossFeed(context.Background(), o, f, new(crossed))
 	}
 }
@@ -254,14 +258,14 @@ func (w *odd) happens() {
 			w.step = time.Duration(rapid.IntRange(-20, 50).Draw(w.T, "step")) * time.Second
 		default:
 			r := w.receiver()
-			o := r.origins.get(alpha)
-			if st := o.streams.pair.mesh.cur; st != nil {
-				_ = r.puller.repull(context.Background(), o, &o.streams.pair.mesh, st, w.giver(), 1<<20)
+			o := r.origins.Get(alpha)
+			if st := o.Streams.Pair.Mesh.Cur; st != nil {
+				_ = r.puller.repull(context.Background(), o, &o.Streams.Pair.Mesh, st, w.giver(), 1<<20)
 			}
 		}
 	default:
 		r := w.receiver()
-		r.follower.pullFromOthers(context.Background(), r.origins.get(alpha), &r.origins.get(alpha).streams.pair.mesh)
+		r.follower.pullFromOthers(context.Background(), r.origins.Get(alpha), &r.origins.Get(alpha).Streams.Pair.Mesh)
 	}
 }
 
@@ -309,15 +313,15 @@ func (w *odd) lies() {
 	d, _ := w.origin.Current(rid, directory.Mesh)
 	epoch, now := w.origin.epoch, time.Now().Unix()
 	for i, r := range w.to {
-		o := r.origins.get(alpha)
+		o := r.origins.Get(alpha)
 		d.Deadline--
-		page := &signed.Page{Issuer: alpha, Epoch: epoch, Audience: directory.Mesh, From: o.streams.since(&o.streams.pair.mesh), To: d.Revision, At: d.Revision, IssuedAt: now, Digests: []signed.Digest{d}}
+		page := &signed.Page{Issuer: alpha, Epoch: epoch, Audience: directory.Mesh, From: o.Streams.Since(&o.Streams.Pair.Mesh), To: d.Revision, At: d.Revision, IssuedAt: now, Digests: []signed.Digest{d}}
 		text, err := w.nodes[0].keys.Sign(signed.TypePage, page.Payload())
 		if err != nil {
 			w.Fatal(err)
 		}
-		if _, code, err := r.receiver.take(context.Background(), sender{domain: alpha}, protocol.Node{Domain: alpha, Base: w.nodes[0].base}, text); err != nil || code != protocol.CodeApplied {
-			w.Fatalf("%s is at %d of %d: %s %v", w.to[i].base, o.streams.since(&o.streams.pair.mesh), d.Revision, code, err)
+		if _, code, err := r.receiver.take(context.Background(), replica.Sender{Domain: alpha}, protocol.Node{Domain: alpha, Base: w.nodes[0].base}, text); err != nil || code != protocol.CodeApplied {
+			w.Fatalf("%s is at %d of %d: %s %v", w.to[i].base, o.Streams.Since(&o.Streams.Pair.Mesh), d.Revision, code, err)
 		}
 	}
 	for i, r := range w.to {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -42,8 +43,8 @@ func TestWhoForgesTheOwnDomainsWordIsCounted(t *testing.T) {
 		cut := strings.LastIndexByte(good, '.') + 1
 		forged := good[:cut] + strings.Repeat("A", len(good)-cut)
 		for i, text := range []string{good, says(b.alpha), forged} {
-			b.beta.gossip.route(pushed{sender{domain: gamma, pushed: true}, string([]byte{protocol.GossipPage}) + text})
-			if n := b.beta.refusals.bySender.of(gamma)[protocol.CodeSignature]; n != uint64(i/2) {
+			b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true}, Msg: string([]byte{protocol.GossipPage}) + text})
+			if n := b.beta.refusals.BySender.Of(gamma)[protocol.CodeSignature]; n != uint64(i/2) {
 				t.Errorf("after %d messages %d are counted as forged", i+1, n)
 			}
 		}
@@ -64,12 +65,12 @@ func TestASendersRateCountsForTheOwnDomainToo(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 5 * senderBurst {
-			b.beta.gossip.route(pushed{sender{domain: alpha, pushed: true}, string([]byte{protocol.GossipPage}) + forged})
+			b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: alpha, Pushed: true}, Msg: string([]byte{protocol.GossipPage}) + forged})
 		}
 		if keys.verified > senderBurst {
 			t.Errorf("%d signatures were looked at for one sender at one moment", keys.verified)
 		}
-		if n := b.beta.refusals.bySender.of(alpha)[protocol.CodeRate]; n != 4*senderBurst {
+		if n := b.beta.refusals.BySender.Of(alpha)[protocol.CodeRate]; n != 4*senderBurst {
 			t.Errorf("%d were counted as too many", n)
 		}
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 )
 
 // A successor is an origin's key document with one key of its own, or with one that
@@ -37,13 +38,13 @@ func (s *successor) issue(key ed25519.PublicKey, revoked ...ed25519.PublicKey) (
 		doc.Revoked = append(doc.Revoked, signed.KeyID(k))
 	}
 	text = directory.B64.EncodeToString([]byte(`{}`)) + "." + directory.B64.EncodeToString(doc.Payload()) + "." + directory.B64.EncodeToString(make([]byte, 64))
-	o := s.beta.origins.get(alpha)
-	if err := o.streams.change.lock(s.beta.store); err != nil {
+	o := s.beta.origins.Get(alpha)
+	if err := o.Streams.Change.Lock(s.beta.store); err != nil {
 		return "", err
 	}
-	defer o.streams.change.unlock()
+	defer o.Streams.Change.Unlock()
 
-	return text, o.replaceKeys(doc, text)
+	return text, o.ReplaceKeys(doc, text)
 }
 
 func newSuccessor(t *testing.T) *successor {
@@ -71,7 +72,7 @@ func TestPastKeyDocumentsAreKept(t *testing.T) {
 			last = append([]string{text}, last...)
 		}
 		s.beta.reopen(t)
-		issued := s.beta.origins.get(alpha).keys.issued()
+		issued := s.beta.origins.Get(alpha).Keys.Issued()
 		if len(issued) != 12+1 { // and the one that it began with
 			t.Fatalf("%d are kept", len(issued))
 		}
@@ -96,17 +97,17 @@ func TestKeysAreNotDroppedToEscape(t *testing.T) {
 		must(t, err)
 		began := time.Now()
 		tries := 0
-		for ; err == nil && tries < 10*maxPast; tries++ {
+		for ; err == nil && tries < 10*replica.MaxPast; tries++ {
 			_, err = s.issue(s.key())
 		}
-		if !errors.Is(err, errKeysPace) || tries > maxPast+1 {
+		if !errors.Is(err, replica.ErrKeysPace) || tries > replica.MaxPast+1 {
 			t.Fatalf("after %d keys: %v", tries, err)
 		}
 		if kid := signed.KeyID(first); s.beta.holdings.documentFor(alpha, kid) != text {
 			t.Error("the first key's document is gone")
 		}
-		revoked := []ed25519.PublicKey{first, parseKeys(s.beta.origins.get(alpha).keys.newest).Keys[0].Public}
-		for range maxPast {
+		revoked := []ed25519.PublicKey{first, replica.ParseKeys(s.beta.origins.Get(alpha).Keys.Newest).Keys[0].Public}
+		for range replica.MaxPast {
 			key := s.key()
 			if _, err := s.issue(key, revoked...); err != nil {
 				t.Fatalf("a revocation waits: %v", err)
@@ -116,7 +117,7 @@ func TestKeysAreNotDroppedToEscape(t *testing.T) {
 		if s.beta.holdings.documentFor(alpha, signed.KeyID(first)) != "" {
 			t.Error("a revoked key's document is kept")
 		}
-		time.Sleep(pastFor - time.Since(began))
+		time.Sleep(replica.PastFor - time.Since(began))
 		if _, err := s.issue(s.key(), revoked...); err != nil {
 			t.Errorf("an hour later: %v", err)
 		}
@@ -130,14 +131,14 @@ func TestKeysAreNotDroppedToEscape(t *testing.T) {
 func TestAForkBeyondThePaceIsEvidence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		court := new(bailiff)
-		s := &successor{seq: 100, bench: newBench(t, func(c *Config) { c.Court = court })}
+		s := &successor{seq: 100, bench: newBench(t, func(c *Config) { c.Verifier = court })}
 		s.origin.register("agent", 600)
 		s.pull()
 		var err error
 		for err == nil {
 			_, err = s.issue(s.key())
 		}
-		if !errors.Is(err, errKeysPace) {
+		if !errors.Is(err, replica.ErrKeysPace) {
 			t.Fatal(err)
 		}
 		public, private, err := ed25519.GenerateKey(rand.Reader)
@@ -151,7 +152,7 @@ func TestAForkBeyondThePaceIsEvidence(t *testing.T) {
 			}
 			return body
 		}
-		if err := s.beta.receiver.refreshKeys(t.Context(), s.beta.origins.get(alpha), s.giver()); !errors.As(err, new(fork)) {
+		if err := s.beta.receiver.refreshKeys(t.Context(), s.beta.origins.Get(alpha), s.giver()); !errors.As(err, new(fork)) {
 			t.Errorf("a fork is refused with %v", err)
 		}
 		if len(court.accused) != 1 || !slices.Contains(court.accused[0], text) {

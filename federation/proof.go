@@ -9,6 +9,8 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/publish"
+	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -55,22 +57,22 @@ func (pv *prover) verifies(origin spiffeid.TrustDomain, r *store.Record) bool {
 
 // heldRecord looks a living registration up; r is nil where its record is
 // missing.
-func (pv *prover) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o *origin, st *stream, h *store.Entry, r *store.Record, err error) {
-	if o = pv.origins.get(origin); o == nil {
+func (pv *prover) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o *replica.Origin, st *replica.Stream, h *store.Entry, r *store.Record, err error) {
+	if o = pv.origins.Get(origin); o == nil {
 		return nil, nil, nil, nil, errNoRegistration
 	}
 	aud := directory.Mesh
-	if e, ok := o.streams.shown.index.Get(rid); ok && e.Received.Private {
+	if e, ok := o.Streams.Shown.Index.Get(rid); ok && e.Received.Private {
 		aud = directory.Only(pv.cfg.Domain)
 	}
-	if st = o.streams.shownStream(aud); st == nil {
+	if st = o.Streams.ShownStream(aud); st == nil {
 		return nil, nil, nil, nil, errNoRegistration
 	}
 	type both struct {
 		held   *store.Entry
 		record *store.Record
 	}
-	found, err := store.ReadFor(pv.store, st.id, func(t *store.Tx) (b both, err error) {
+	found, err := store.ReadFor(pv.store, st.Id, func(t *store.Tx) (b both, err error) {
 		if b.held, err = t.Get(rid); err != nil || b.held == nil {
 			return b, err
 		}
@@ -78,24 +80,24 @@ func (pv *prover) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o 
 		return b, err
 	})
 	h, r, err = found.held, found.record, unavailable(err)
-	if err == nil && (h == nil || h.Record == store.RecordRefused || h.Format != 0 || o.streams.shown.index.Clock.Now().Unix() >= h.Deadline) {
+	if err == nil && (h == nil || h.Record == store.RecordRefused || h.Format != 0 || o.Streams.Shown.Index.Clock.Now().Unix() >= h.Deadline) {
 		err = errNoRegistration
 	}
 	return o, st, h, r, err
 }
 
 // resigned asks holders for a record whose signature holds today, and keeps it.
-func (pv *prover) resigned(ctx context.Context, o *origin, st *stream, rid directory.RID, h *store.Entry) (string, error) {
-	for _, n := range pv.neighbours.holders(o, st.id.Audience) {
-		got := pv.receiver.fetch(ctx, o.domain, []protocol.RecordName{h.Name()}, []protocol.Node{n})
+func (pv *prover) resigned(ctx context.Context, o *replica.Origin, st *replica.Stream, rid directory.RID, h *store.Entry) (string, error) {
+	for _, n := range pv.neighbours.holders(o, st.Id.Audience) {
+		got := pv.receiver.fetch(ctx, o.Domain, []protocol.RecordName{h.Name()}, []protocol.Node{n})
 		rec, ok := got[h.Name()]
-		if !ok || !pv.verifies(o.domain, rec.Record) {
+		if !ok || !pv.verifies(o.Domain, rec.Record) {
 			continue
 		}
 
 		err := pv.store.Within(func() error { return pv.keepResigned(o, st, rid, h.Name(), rec) })
 		if err != nil {
-			pv.cfg.Logger.Warn("can't keep a record that was signed again", "origin", o.domain.Name(), "err", err)
+			pv.cfg.Logger.Warn("can't keep a record that was signed again", "origin", o.Domain.Name(), "err", err)
 		}
 
 		return rec.Signed().String(), nil
@@ -105,13 +107,13 @@ func (pv *prover) resigned(ctx context.Context, o *origin, st *stream, rid direc
 }
 
 // keepResigned puts a record in the place of the one of that name that is held.
-func (pv *prover) keepResigned(o *origin, st *stream, rid directory.RID, of protocol.RecordName, rec fetched) error {
-	if err := o.streams.change.lock(pv.store); err != nil {
+func (pv *prover) keepResigned(o *replica.Origin, st *replica.Stream, rid directory.RID, of protocol.RecordName, rec replica.Fetched) error {
+	if err := o.Streams.Change.Lock(pv.store); err != nil {
 		return err
 	}
-	defer o.streams.change.unlock()
+	defer o.Streams.Change.Unlock()
 
-	_, err := pv.store.Change(st.id, func(t *store.Tx) error {
+	_, err := pv.store.Change(st.Id, func(t *store.Tx) error {
 		now, err := t.Get(rid)
 		if err != nil || now == nil || now.Name() != of || now.Record != store.RecordHeld {
 			return err
@@ -166,7 +168,7 @@ func (pv *prover) listingPage(ctx context.Context, origin spiffeid.TrustDomain, 
 		return "", err
 	}
 
-	link, err := store.ReadFor(pv.store, st.id, func(t *store.Tx) (*store.Page, error) { return t.PageAfter(h.Revision - 1) })
+	link, err := store.ReadFor(pv.store, st.Id, func(t *store.Tx) (*store.Page, error) { return t.PageAfter(h.Revision - 1) })
 	if err != nil {
 		return "", unavailable(err)
 	}
@@ -175,9 +177,9 @@ func (pv *prover) listingPage(ctx context.Context, origin spiffeid.TrustDomain, 
 	if chained && len(link.JWS) <= smallPage {
 		return link.JWS, nil
 	}
-	q := url.Values{"origin": {origin.Name()}, "aud": {st.id.Audience.String()},
+	q := url.Values{"origin": {origin.Name()}, "aud": {st.Id.Audience.String()},
 		"since": {strconv.FormatUint(h.Revision-1, 10)}, "limit": {"1"}}
-	for _, n := range o.contacts.nodes() {
+	for _, n := range o.Contacts.Nodes() {
 		if text, err := pv.client.Get(ctx, n, protocol.PathPages, q, protocol.MaxPage); err == nil && pv.proves(origin, text, rid, h) == nil {
 			return text, nil
 		}
@@ -212,4 +214,15 @@ func lists(p *signed.Page, rid directory.RID, h *store.Entry) error {
 		}
 	}
 	return errNotListing
+}
+
+// A prover finds what proves a registration.
+type prover struct {
+	cfg        *Config
+	store      *store.Store
+	client     *protocol.Client
+	publisher  *publish.Publisher
+	origins    *replica.Set
+	neighbours *neighbours
+	receiver   *receiver
 }

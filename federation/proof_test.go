@@ -93,7 +93,7 @@ func TestARecordOfARevokedKeyIsSignedAgain(t *testing.T) {
 		retired := signed.KeyID(b.alpha.keys.public())
 		b.alpha.keys.private = newKeyring(alpha, "next", b.origin).private
 		b.origin.listKeys([]string{retired}, b.alpha.keys)
-		if err := b.beta.receiver.askHead(t.Context(), b.beta.origins.get(alpha), b.giver()); err != nil {
+		if err := b.beta.receiver.askHead(t.Context(), b.beta.origins.Get(alpha), b.giver()); err != nil {
 			t.Fatal(err)
 		}
 		b.world.cut = func(string, string) bool { return true }

@@ -15,10 +15,10 @@ import (
 func (tr *trial) disk(r *subscriber, aud directory.Audience) {
 	tr.Helper()
 	f := r.feed(aud)
-	if f.cur == nil {
+	if f.Cur == nil {
 		return
 	}
-	if err := holds(r.store, f.cur.id); err != nil {
+	if err := holds(r.store, f.Cur.Id); err != nil {
 		tr.fail("%s: %v", r.base, err)
 	}
 }
@@ -59,7 +59,7 @@ func holds(s *store.Store, id store.StreamID) error {
 // chain follows a receiver's chain from 0 to its watermark.
 func (tr *trial) chain(r *subscriber, aud directory.Audience) {
 	tr.Helper()
-	err := r.store.Read(r.feed(aud).cur.id, func(t *store.Tx) error {
+	err := r.store.Read(r.feed(aud).Cur.Id, func(t *store.Tx) error {
 		for reached := uint64(0); reached < t.State.Watermark; {
 			p, err := t.PageAfter(reached)
 			if err != nil || p == nil || p.From > reached {

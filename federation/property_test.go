@@ -23,6 +23,7 @@ import (
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
+	"github.com/roster-mesh/roster/federation/replica"
 )
 
 var (
@@ -88,8 +89,8 @@ func (r *subscriber) audiences() [2]directory.Audience {
 	return [2]directory.Audience{directory.Mesh, r.own()}
 }
 
-func (r *subscriber) feed(aud directory.Audience) *feed {
-	return r.origins.get(alpha).streams.pair.feedOf(aud)
+func (r *subscriber) feed(aud directory.Audience) *replica.Feed {
+	return r.origins.Get(alpha).Streams.Pair.FeedOf(aud)
 }
 
 func newTrial(t *testing.T, seed uint64) *trial {
@@ -213,15 +214,15 @@ func (tr *trial) step() []*subscriber {
 		tr.restart(r)
 	case n < 95:
 		tr.log("%s frees", r.base)
-		if _, err := r.origins.get(alpha).streams.sweep(1 + tr.rand.IntN(5)); err != nil {
+		if _, err := r.origins.Get(alpha).Streams.Sweep(1 + tr.rand.IntN(5)); err != nil {
 			tr.fail("sweep: %v", err)
 		}
 	case n < 97:
 		tr.log("%s asks for missing records", r.base)
-		r.follower.backlog(context.Background(), r.origins.get(alpha))
+		r.follower.backlog(context.Background(), r.origins.Get(alpha))
 	default:
 		tr.log("%s asks others", r.base)
-		r.follower.pullFromOthers(context.Background(), r.origins.get(alpha), &r.origins.get(alpha).streams.pair.mesh)
+		r.follower.pullFromOthers(context.Background(), r.origins.Get(alpha), &r.origins.Get(alpha).Streams.Pair.Mesh)
 	}
 	return []*subscriber{r}
 }
@@ -262,18 +263,18 @@ func (tr *trial) change() {
 	}
 }
 
-func (r *subscriber) state(aud directory.Audience) (mark uint64, wanted map[directory.RID]*want) {
+func (r *subscriber) state(aud directory.Audience) (mark uint64, wanted map[directory.RID]*replica.MissingRecord) {
 	f := r.feed(aud)
-	if f.cur == nil {
+	if f.Cur == nil {
 		return 0, nil
 	}
-	return f.cur.state.Watermark, f.cur.wanted
+	return f.Cur.State.Watermark, f.Cur.Missing
 }
 
 // pull brings a receiver to the origin's tip.
 func (tr *trial) pull(r *subscriber) {
 	tr.Helper()
-	o, n := r.origins.get(alpha), protocol.Node{Domain: alpha, Base: tr.source.base}
+	o, n := r.origins.Get(alpha), protocol.Node{Domain: alpha, Base: tr.source.base}
 	for _, aud := range r.audiences() {
 		if err := r.puller.pullAll(context.Background(), o, r.feed(aud), n, endless(context.Background())); err != nil {
 			tr.fail("pull: %v", err)
@@ -332,13 +333,13 @@ func (tr *trial) deliver(r *subscriber, text string) {
 	parts, _ := protocol.SplitJWS(text)
 	page, _ := signed.ParsePage(parts.Payload)
 	if aud := page.Audience; aud != directory.Mesh && aud != r.own() {
-		if _, _, err := r.receiver.take(context.Background(), sender{domain: alpha}, protocol.Node{Domain: alpha, Base: tr.source.base}, text); protocol.CodeOf(err) != protocol.CodeOriginUnknown {
+		if _, _, err := r.receiver.take(context.Background(), replica.Sender{Domain: alpha}, protocol.Node{Domain: alpha, Base: tr.source.base}, text); protocol.CodeOf(err) != protocol.CodeOriginUnknown {
 			tr.fail("%s took a page for %v: %v", r.base, aud, err)
 		}
 		return
 	}
 	before, _ := r.state(page.Audience)
-	p, code, err := r.receiver.take(context.Background(), sender{domain: alpha}, protocol.Node{Domain: alpha, Base: tr.source.base}, text)
+	p, code, err := r.receiver.take(context.Background(), replica.Sender{Domain: alpha}, protocol.Node{Domain: alpha, Base: tr.source.base}, text)
 	if err != nil {
 		if protocol.CodeOf(err) == protocol.CodeKeyUnknown && r.cut {
 			return // the key document could not be asked for
@@ -367,7 +368,7 @@ func (tr *trial) mutant(r *subscriber) {
 	b := []byte(tr.sent[tr.rand.IntN(len(tr.sent))])
 	b[tr.rand.IntN(len(b))] ^= byte(1 + tr.rand.IntN(255))
 	before := tr.marks(r)
-	if _, code, err := r.receiver.take(context.Background(), sender{domain: alpha}, protocol.Node{Domain: alpha, Base: tr.source.base}, string(b)); err == nil {
+	if _, code, err := r.receiver.take(context.Background(), replica.Sender{Domain: alpha}, protocol.Node{Domain: alpha, Base: tr.source.base}, string(b)); err == nil {
 		tr.fail("%s took a mutant: %s: %s", r.base, code, b)
 	}
 	if tr.marks(r) != before {

@@ -3,17 +3,12 @@ package federation
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net/url"
-	"slices"
-	"time"
-
-	"github.com/roster-mesh/roster/directory/signed"
+	"sync"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
-	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 )
 
@@ -23,214 +18,262 @@ var (
 	errNoNode = errors.New("the peering names no address")
 )
 
-// A forked error says that an origin issued two key documents of one epoch and
-// seq, and has both (evidence E3).
-type forked interface {
-	error
-	Forked() (held, other string)
-}
-
-// refreshKeys pulls an origin's key document from a node that has it. A document
-// that doesn't hold changes nothing.
-func (rc *receiver) refreshKeys(ctx context.Context, o *origin, n protocol.Node) error {
-	ctx, cancel := context.WithTimeout(ctx, protocol.AnswerTime)
-	defer cancel()
-	text, err := rc.client.Get(ctx, n, protocol.PathKeys, url.Values{"origin": {o.domain.Name()}}, protocol.MaxKeys)
-	if err != nil {
-		return err
-	}
-	err = rc.cfg.Panics.Run(contain.Keys, func() error { return o.adopt(text, n.Domain == o.domain) })
-	var two forked
-	if errors.As(err, &two) {
-		held, other := two.Forked()
-		rc.evidence.accuse(o, nil, []string{held, other})
-	}
-	if err != nil {
-		return fmt.Errorf("key document of %s: %w", o.domain.Name(), err)
-	}
-	rc.evidence.recall(o)
-	return nil
-}
-
-// obey drops what an origin told the mesh, where its key document lists this domain
-// no longer: it isn't to be had here any more (MESH-025). The origin's time and its
-// key document stay, and what it told this domain alone. o.change is held.
-func (o *origin) obey() error {
-	doc, _, ok := o.cfg.Keys.Keys(o.domain)
-
-	o.mu.Lock()
-	o.unlisted = ok && !slices.Contains(doc.Mesh, o.cfg.Domain)
-	o.mu.Unlock()
-
-	if !o.unlisted || o.streams.pair.mesh.cur == nil && o.streams.pair.mesh.next == nil {
-		return nil
-	}
-
-	if err := o.store.DropStreams(o.domain, directory.Mesh); err != nil {
-		return err
-	}
-
-	o.streams.replace(&o.streams.pair.mesh, nil)
-	o.forgetHead()
-
-	o.cfg.Logger.Warn("an origin lists this domain no longer; what it told is dropped", "origin", o.domain.Name())
-	o.moved()
-	o.streams.hide(&o.streams.pair.mesh, func(*directory.Entry) bool { return true })
-
-	return nil
-}
-
-// askHead asks a node for an origin's head, and for the key document where the
-// head names another one than is known.
-func (rc *receiver) askHead(ctx context.Context, o *origin, n protocol.Node) error {
-	timed, cancel := context.WithTimeout(ctx, protocol.AnswerTime)
-	defer cancel()
-	text, err := rc.client.Get(timed, n, protocol.PathHeads, url.Values{"origin": {o.domain.Name()}}, gossip.MaxHead)
-	if errors.Is(err, protocol.ErrDenied) && n.Domain == o.domain {
-		if failed := rc.refreshKeys(ctx, o, n); failed != nil { // which says whether this domain is still listed
-			return failed
-		}
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		if o.unlisted {
-			return errUnlisted
-		}
-		return err
-	}
-	if err != nil {
-		return err
-	}
-	return rc.takeHead(ctx, sender{domain: n.Domain}, n, text)
-}
-
-func (rc *receiver) takeHead(ctx context.Context, from sender, giver protocol.Node, text string) error {
-	return rc.cfg.Panics.Run(contain.Head, func() error { return rc.judgeHead(ctx, from, giver, text) })
-}
-
-func (rc *receiver) judgeHead(ctx context.Context, from sender, giver protocol.Node, text string) error {
-	var h *signed.Head
-	o, err := rc.withKeys(ctx, from, giver, func() (o *origin, err error) {
-		o, h, err = rc.gate.openHead(from, text)
-		return o, err
-	})
-	if err != nil {
-		return rc.refuse(from, text, err)
-	}
-	if err := o.acceptHead(h, text); err != nil {
-		return err
-	}
-	if doc, _, ok := rc.cfg.Keys.Keys(o.domain); (!ok || directory.HashOf(doc.Payload()) != h.Keys) && o.contacts.mayRefresh(from) {
-		if err := rc.refreshKeys(ctx, o, giver); err != nil { // pages may be by keys that are known, as the head is
-			o.complain(err)
-		}
-	}
-	return nil
-}
-
-// acceptHead keeps a newer head. A lower one is ignored and counted: being behind
-// is no crime. While the disk doesn't answer, what a head says is known all the same,
-// unless it begins an epoch: it tells how far this node is behind.
-func (o *origin) acceptHead(h *signed.Head, text string) error {
-	if err := o.streams.change.lock(o.store); err != nil {
-		o.knowHead(h, text)
-		return err
-	}
-	defer o.streams.change.unlock()
-
-	if o.streams.hasEnded() {
-		return errPeeringEnd
-	}
-	if o.hasNewer(h) {
-		o.streams.writer.counted(protocol.CodeOld)
-		return nil
-	}
-
-	o.hear()
-	if err := o.beginEpoch(h); err != nil {
-		return err
-	}
-
-	o.knowHead(h, text)
-	if err := o.store.SaveOrigin(o.domain, o.saved(o.streams.shown.index.Clock.Now())); err != nil {
-		return err
-	}
-
-	if st := o.streams.pair.mesh.newest(); st.id.Epoch == h.Epoch && st.state.Watermark >= h.Tip && h.At >= st.anew { // an origin that announces nothing, yet or any more
-		if err := o.atTip(&o.streams.pair.mesh, st); err != nil {
-			return err
-		}
-	}
-	o.moved()
-
-	return nil
-}
-
-// hasNewer reports whether a head says nothing that isn't known.
-func (o *origin) hasNewer(h *signed.Head) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-
-	return o.head != nil && !newerHead(h, o.head)
-}
-
-func newerHead(h, last *signed.Head) bool {
-	switch {
-	case h.Epoch != last.Epoch:
-		return h.Epoch > last.Epoch
-	case h.At != last.At:
-		return h.At > last.At
-	}
-
-	return h.IssuedAt > last.IssuedAt
-}
-
-// beginEpoch begins streams of the epoch that a head names, if it is a new one. o.change
-// is held.
-func (o *origin) beginEpoch(h *signed.Head) error {
-	if f := &o.streams.pair.private; f.cur != nil { // a new epoch is one of all streams
-		if _, err := o.streams.streamOf(f, store.StreamID{Origin: h.Issuer, Audience: f.aud, Epoch: h.Epoch}); err != nil {
-			return err
-		}
-	}
-
-	_, err := o.streams.streamOf(&o.streams.pair.mesh, store.StreamID{Origin: h.Issuer, Audience: directory.Mesh, Epoch: h.Epoch})
-	return err
-}
-
-// knowHead notes what a newer head of an epoch that has begun here says.
-func (o *origin) knowHead(h *signed.Head, text string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-
-	if o.head != nil && !newerHead(h, o.head) {
-		return
-	}
-	if !o.streams.noteHead(h, o.head != nil && h.Epoch > o.head.Epoch) {
-		return
-	}
-
-	o.head = h
-	o.headText = text
-	o.headIs = time.Unix(h.IssuedAt, 0)
-	o.heard = time.Now()
-	o.lastErr = ""
-	o.unread.head = nil
-}
-
-// behind reports whether the origin is known to have announced more than is here.
-func (ss *streams) behind() bool {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	return ss.pair.mesh.newest().state.Watermark < ss.pair.mesh.tip
+// A puller asks nodes for page after page.
+type puller struct {
+	cfg      *Config
+	store    *store.Store
+	client   *protocol.Client
+	receiver *receiver
+	gate     *gate
+	records  *replica.RecordGate
 }
 
 // pullInTurn is pullAll, one of this node's loops after the other.
-func (pl *puller) pullInTurn(ctx context.Context, o *origin, f *feed, n protocol.Node, s *stint) error {
+func (pl *puller) pullInTurn(ctx context.Context, o *replica.Origin, f *replica.Feed, n protocol.Node, s *stint) error {
 	select {
-	case f.busy <- struct{}{}:
-		defer func() { <-f.busy }()
+	case f.Busy <- struct{}{}:
+		defer func() { <-f.Busy }()
 		return pl.pullAll(ctx, o, f, n, s)
 	case <-s.asking.Done():
 		return context.Cause(s.asking)
 	}
 }
+
+// pullAll pulls page by page until a node has no more, or its stint ends.
+func (pl *puller) pullAll(ctx context.Context, o *replica.Origin, f *replica.Feed, n protocol.Node, s *stint) error {
+	for stuck := 0; ; {
+		since := o.Streams.Since(f)
+		if done, err := pl.pullOn(ctx, o, f, n, s, since); done || err != nil {
+			return err
+		}
+		if o.Streams.Since(f) == since {
+			// A new epoch's first page says so once; a node that goes on so has no chain from 0.
+			if stuck++; stuck > 1 {
+				return errGap
+			}
+		}
+	}
+}
+
+// pullOn pulls from since on until the node has no more, and reports so, or until a
+// page brings the stream no further. Up to three pages are on their way: while one is
+// written to disk, the records of the next are judged, and the node is asked for those
+// of the one behind it. So all processors of both ends have something to do.
+func (pl *puller) pullOn(ctx context.Context, o *replica.Origin, f *replica.Feed, n protocol.Node, s *stint, since uint64) (done bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	all, end := pl.bring(ctx, o, f, n, s, since)
+	defer end()
+	defer cancel()
+	for p := range all {
+		if p.err != nil {
+			return false, p.err
+		}
+		code, err := p.origin.Accept(p.Page, p.opened)
+		if err != nil || code != protocol.CodeApplied {
+			return false, err
+		}
+		s.bring(len(p.Digests))
+		if p.Last(n) {
+			return true, nil
+		}
+	}
+	return end(), ctx.Err()
+}
+
+// A judged page is one whose records passed their gate, or didn't.
+type judged struct {
+	pulled
+	opened map[directory.RID]replica.OpenedRecord
+}
+
+// bring starts the first two stages, and returns the pages that are ready to be written
+// and what waits for the stages' end, which reports whether the node has no more. Two
+// pages wait at most to be taken, one in each stage.
+func (pl *puller) bring(ctx context.Context, o *replica.Origin, f *replica.Feed, n protocol.Node, s *stint, since uint64) (_ <-chan judged, end func() bool) {
+	asked, all := make(chan pulled), make(chan judged)
+	var stages sync.WaitGroup
+	whole := false // of the first stage until that has ended
+	stages.Go(func() {
+		defer close(asked)
+		whole = pl.askOn(ctx, o, f, n, s, since, asked)
+	})
+	stages.Go(func() {
+		defer close(all)
+		for p := range asked {
+			j := judged{pulled: p}
+			if p.err == nil {
+				j.opened = pl.records.OpenRecords(p.origin.Domain, p.Page.Page, p.records)
+			}
+			if !hand(ctx, all, j) {
+				return
+			}
+		}
+	})
+	return all, func() bool {
+		stages.Wait() // the second ends before the first where ctx does
+		return whole
+	}
+}
+
+// askOn asks for page after page, each with its records, and hands them on. It reports
+// whether the node has no more.
+func (pl *puller) askOn(ctx context.Context, o *replica.Origin, f *replica.Feed, n protocol.Node, s *stint, since uint64, to chan<- pulled) bool {
+	for done := (replica.Ahead{}); ; {
+		var p pulled
+		text, err := pl.client.Page(s.asking, n, o.Domain, f.Aud, since)
+		if err != nil {
+			p.err = err
+		} else if text != "" {
+			p = pl.receiver.look(s.asking, replica.Sender{Domain: n.Domain}, n, text, done)
+		} else {
+			return true
+		}
+		if !hand(ctx, to, p) || p.err != nil || p.Last(n) {
+			return false
+		}
+		if p.From > since || p.To <= since || done.Epoch != 0 && p.Epoch != done.Epoch {
+			return false // it brings the stream no further: whoever writes it begins anew
+		}
+		since, done = p.To, replica.Ahead{Epoch: p.Epoch, Watermark: p.To}
+	}
+}
+
+// pullBehind pulls from the node whose head came last, if that says that something is
+// missing.
+func (pl *puller) pullBehind(ctx context.Context, o *replica.Origin) {
+	n, ok := o.Contacts.LastHeadFrom()
+	if !ok || !o.Streams.Behind() {
+		return
+	}
+	select {
+	case o.Streams.Pair.Mesh.Busy <- struct{}{}:
+		defer func() { <-o.Streams.Pair.Mesh.Busy }()
+	default:
+		return // another loop is at it
+	}
+	if err := pl.pullAll(ctx, o, &o.Streams.Pair.Mesh, n, endless(ctx)); err != nil {
+		pl.cfg.Logger.Debug("can't pull", "origin", o.Domain.Name(), "node", n.Base, "error", err)
+	}
+}
+
+// pullPrivate brings what the origin announces to this domain alone up to the
+// origin's present: an empty page says that nothing is new (rule G5).
+func (pl *puller) pullPrivate(ctx context.Context, o *replica.Origin) {
+	n, ok := o.Contacts.Node(&o.Streams.Pair.Private)
+	if !ok {
+		return
+	}
+	select {
+	case o.Streams.Pair.Private.Busy <- struct{}{}:
+		defer func() { <-o.Streams.Pair.Private.Busy }()
+	default:
+		return // another loop is at it
+	}
+	if err := pl.pullAll(ctx, o, &o.Streams.Pair.Private, n, endless(ctx)); errors.Is(err, store.ErrStalled) {
+		o.Complain(err)
+	} else if err != nil && ctx.Err() == nil {
+		o.Failed(&o.Streams.Pair.Private, err)
+		pl.cfg.Logger.Debug("can't pull what is for this domain alone", "origin", o.Domain.Name(), "node", n.Base, "error", err)
+	}
+}
+
+// pullFromAnother pulls from a node that isn't the origin's. It reports whether that has
+// more, and only its time has ended.
+func (pl *puller) pullFromAnother(ctx context.Context, o *replica.Origin, f *replica.Feed, n protocol.Node) (more bool) {
+	s := beginStint(ctx, o)
+	defer s.end()
+	err := error(nil)
+	if f == &o.Streams.Pair.Mesh {
+		err = pl.receiver.askHead(s.asking, o, n)
+	}
+	if err == nil {
+		err = pl.pullInTurn(ctx, o, f, n, s)
+	}
+	if err != nil {
+		pl.cfg.Logger.Debug("can't pull all from another", "origin", o.Domain.Name(), "audience", f.Aud.String(), "node", n.Base, "digests", s.brought, "error", err)
+	}
+	return s.over() && s.brought > 0
+}
+
+const compactSlack = 4096
+
+var errLonger = errors.New("its fresh pages list more than those that they would replace")
+
+// compact pulls an origin's chain anew from 0 where it weighs more than twice what
+// is alive (federation.md, "Pages"): fresh pages are gathered beside the chain and
+// take its place once they reach as far.
+func (pl *puller) compact(ctx context.Context, o *replica.Origin, f *replica.Feed) {
+	st, state, gathering := o.Streams.ChainOf(f)
+	n, ok := o.Contacts.Node(f)
+	if st == nil || gathering || !ok {
+		return
+	}
+	weighs := state.Listed
+	err := pl.store.Read(st.Id, func(t *store.Tx) error {
+		weighs += linkWeight * t.Links()
+		return nil
+	})
+	if err != nil {
+		if !errors.Is(err, store.ErrStalled) {
+			pl.cfg.Logger.Error("can't read a chain", "origin", o.Domain.Name(), "error", err)
+		}
+		return
+	}
+
+	if weighs <= 2*state.Live+compactSlack {
+		return
+	}
+	select {
+	case f.Busy <- struct{}{}:
+		defer func() { <-f.Busy }()
+	default:
+		return
+	}
+	if err := pl.repull(ctx, o, f, st, n, weighs+compactSlack); err != nil {
+		pl.cfg.Logger.Debug("can't renew a chain", "origin", o.Domain.Name(), "node", n.Base, "error", err)
+	}
+}
+
+// repull gathers a fresh chain. An origin that goes on for ever fills no disk: most
+// is what the chain may weigh.
+func (pl *puller) repull(ctx context.Context, o *replica.Origin, f *replica.Feed, st *replica.Stream, n protocol.Node, most uint64) error {
+	if _, err := pl.store.Change(st.Id, func(t *store.Tx) error { return t.BeginFreshChain() }); err != nil {
+		return err
+	}
+	for since, weighs := uint64(0), uint64(0); ; {
+		text, err := pl.client.Page(ctx, n, o.Domain, f.Aud, since)
+		if err != nil {
+			return err
+		}
+		if text == "" {
+			return errGap
+		}
+		var p *replica.Page
+		err = pl.cfg.Panics.Run(contain.Page, func() (err error) {
+			_, p, err = pl.gate.openPage(replica.Sender{Domain: n.Domain}, text)
+			return err
+		})
+		if err != nil {
+			return pl.receiver.refuse(replica.Sender{Domain: n.Domain}, text, err)
+		}
+		if p.From != since || p.Audience != f.Aud || p.Epoch != st.Id.Epoch {
+			return errGap
+		}
+		if p.To > o.Streams.Since(f) { // new to the stream as well
+			if _, _, err := pl.receiver.take(ctx, replica.Sender{Domain: n.Domain}, n, text); err != nil {
+				return err
+			}
+		}
+		if weighs += linkWeight + store.Weight(p.Page); weighs > most {
+			return errLonger
+		}
+		since = p.To
+		done, err := o.Streams.Link(f, st, p)
+		if done || err != nil {
+			return err
+		}
+	}
+}
+
+// linkWeight is how many digests a link of a chain weighs beside those that it lists.
+const linkWeight = 16

@@ -13,6 +13,7 @@ import (
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/gossip/gossiptest"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -97,15 +98,15 @@ func TestGossipBringsPagesThatPullsDoNot(t *testing.T) {
 
 // Who is flooded forgets the oldest, and blocks nobody.
 func TestAFullQueueForgetsTheOldest(t *testing.T) {
-	c := make(chan pushed, 2)
+	c := make(chan replica.Pushed, 2)
 	for i := range 5 {
-		lost := enqueue(c, pushed{msg: fmt.Sprint(i)})
-		if i < 2 && len(lost) > 0 || i >= 2 && (len(lost) != 1 || lost[0].msg != fmt.Sprint(i-2)) {
+		lost := enqueue(c, replica.Pushed{Msg: fmt.Sprint(i)})
+		if i < 2 && len(lost) > 0 || i >= 2 && (len(lost) != 1 || lost[0].Msg != fmt.Sprint(i-2)) {
 			t.Errorf("%d: lost %v", i, lost)
 		}
 	}
-	if a, b := <-c, <-c; a.msg != "3" || b.msg != "4" {
-		t.Errorf("%q %q", a.msg, b.msg)
+	if a, b := <-c, <-c; a.Msg != "3" || b.Msg != "4" {
+		t.Errorf("%q %q", a.Msg, b.Msg)
 	}
 }
 
@@ -116,37 +117,37 @@ func TestWhatIsGossipedIsJudged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("agent", 600)
-		from := sender{domain: gamma, pushed: true}
+		from := replica.Sender{Domain: gamma, Pushed: true}
 		good, _ := b.alpha.keys.Sign(signed.TypePage, b.page(nil))
 		forged, _ := newKeyring(alpha, "forger", b.origin).Sign(signed.TypePage, b.page(nil))
 		stranger, _ := b.alpha.keys.Sign(signed.TypePage, b.page(func(p *signed.Page) { p.Issuer = delta }))
-		o := b.beta.origins.get(alpha)
+		o := b.beta.origins.Get(alpha)
 		for _, msg := range []string{"", "p", "x" + good, "p" + forged, "h" + forged, "p" + stranger, "p" + flipped(good), "h" + good} {
-			b.beta.gossip.route(pushed{from, msg})
+			b.beta.gossip.route(replica.Pushed{From: from, Msg: msg})
 			select {
-			case p := <-o.mailbox.queue:
+			case p := <-o.Mailbox.Queue:
 				b.beta.follower.open(t.Context(), o, p)
 			default:
 			}
 		}
-		for _, p := range o.mailbox.late {
+		for _, p := range o.Mailbox.Late {
 			b.beta.follower.open(t.Context(), o, p)
 		}
 		if len(b.beta.shown(alpha)) != 0 {
 			t.Fatal("something was believed")
 		}
 		counted := uint64(0)
-		for _, n := range b.beta.refusals.bySender.of(gamma) {
+		for _, n := range b.beta.refusals.BySender.Of(gamma) {
 			counted += n
 		}
-		if b.beta.refusals.byOrigin.of(alpha)[protocol.CodeUnsupported] != 1 {
-			t.Errorf("a kind of message that only a later release has is counted as %v", b.beta.refusals.byOrigin.of(alpha))
+		if b.beta.refusals.ByOrigin.Of(alpha)[protocol.CodeUnsupported] != 1 {
+			t.Errorf("a kind of message that only a later release has is counted as %v", b.beta.refusals.ByOrigin.Of(alpha))
 		}
-		if counted != 7 || len(b.beta.refusals.bySender.of(alpha)) != 0 {
-			t.Fatalf("%v by who sent it, %v by whom it names", b.beta.refusals.bySender.of(gamma), b.beta.refusals.bySender.of(alpha))
+		if counted != 7 || len(b.beta.refusals.BySender.Of(alpha)) != 0 {
+			t.Fatalf("%v by who sent it, %v by whom it names", b.beta.refusals.BySender.Of(gamma), b.beta.refusals.BySender.Of(alpha))
 		}
-		b.beta.gossip.route(pushed{from, "p" + good})
-		b.beta.follower.open(t.Context(), o, <-o.mailbox.queue)
+		b.beta.gossip.route(replica.Pushed{From: from, Msg: "p" + good})
+		b.beta.follower.open(t.Context(), o, <-o.Mailbox.Queue)
 		if len(b.beta.shown(alpha)) != 1 {
 			t.Fatal("the truth was not believed")
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 	"pgregory.net/rapid"
 )
@@ -44,9 +45,9 @@ func sizedDocument(n uint64, size int) directory.Document {
 
 // smallShares lets no owner have more than its part of a small quota.
 func smallShares(t *testing.T) {
-	was := leastShare
-	leastShare = quota{1, 1}
-	t.Cleanup(func() { leastShare = was })
+	was := replica.LeastShare
+	replica.LeastShare = replica.Quota{Records: 1, Bytes: 1}
+	t.Cleanup(func() { replica.LeastShare = was })
 }
 
 // held returns how many of each owner's agents beta shows, by the beginning of their names.
@@ -62,8 +63,8 @@ func (b *bench) shownOf() map[string]int {
 // readmit asks again for what there is room for.
 func (b *bench) readmit() {
 	b.Helper()
-	must(b.T, b.beta.origins.get(alpha).streams.readmitter.readmit())
-	b.beta.follower.backlog(b.Context(), b.beta.origins.get(alpha))
+	must(b.T, b.beta.origins.Get(alpha).Streams.Readmitter.Readmit())
+	b.beta.follower.backlog(b.Context(), b.beta.origins.Get(alpha))
 }
 
 // One owner, and all together whose owner is withheld, have their share of a peer's
@@ -74,7 +75,7 @@ func TestAnOwnerHasItsShareOfAPeersQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		smallShares(t)
 		b, set := ruled(t)
-		status := func() PeerStatus { return b.beta.Peers()[0] }
+		status := func() replica.PeerStatus { return b.beta.Peers()[0] }
 		set(directory.PeerRules{Records: 32}) // two for each
 		var eves []directory.RID
 		for i := range 5 {
@@ -101,7 +102,7 @@ func TestAnOwnerHasItsShareOfAPeersQuota(t *testing.T) {
 		}
 
 		shown := slices.IndexFunc(eves, func(rid directory.RID) bool {
-			_, ok := b.beta.origins.get(alpha).streams.shown.index.Get(rid)
+			_, ok := b.beta.origins.Get(alpha).Streams.Shown.Index.Get(rid)
 			return ok
 		})
 		b.origin.remove(eves[shown])
@@ -133,17 +134,17 @@ func TestAnOwnerHasItsShareOfAPeersQuota(t *testing.T) {
 //
 // Requirement: FORM-005
 func TestASmallQuotaMayBeOneOwners(t *testing.T) {
-	for rules, want := range map[[3]uint64]quota{
-		{}:                         {1_000_000 / 16, 4 << 30 / 16},
-		{100, 1 << 20}:             {100, 1 << 20},
-		{100_000, 1 << 30}:         {10_000, 64 << 20},
-		{1_000_000, 1 << 30, 1}:    {1_000_000, 1 << 30},
-		{1_000_000, 1 << 30, 2}:    {500_000, 512 << 20},
-		{1_000_000, 1 << 30, 1000}: {10_000, 32 << 20},
+	for rules, want := range map[[3]uint64]replica.Quota{
+		{}:                         {Records: 1_000_000 / 16, Bytes: 4 << 30 / 16},
+		{100, 1 << 20}:             {Records: 100, Bytes: 1 << 20},
+		{100_000, 1 << 30}:         {Records: 10_000, Bytes: 64 << 20},
+		{1_000_000, 1 << 30, 1}:    {Records: 1_000_000, Bytes: 1 << 30},
+		{1_000_000, 1 << 30, 2}:    {Records: 500_000, Bytes: 512 << 20},
+		{1_000_000, 1 << 30, 1000}: {Records: 10_000, Bytes: 32 << 20},
 	} {
-		o := newOrigin(alpha, index.New(), replica{cfg: &Config{Domain: beta, Records: 1_000_000, Bytes: 4 << 30}})
-		o.peering.Store(&directory.Peering{Import: directory.PeerRules{Records: rules[0], Bytes: rules[1], OwnerShare: uint32(rules[2])}})
-		if got := o.streams.quotas.ownerQuota(); got != want {
+		o := replica.New(alpha, index.New(), replica.Deps{Cfg: &replica.Config{Domain: beta, Records: 1_000_000, Bytes: 4 << 30}})
+		o.Peering.Store(&directory.Peering{Import: directory.PeerRules{Records: rules[0], Bytes: rules[1], OwnerShare: uint32(rules[2])}})
+		if got := o.Streams.Quotas.OwnerQuota(); got != want {
 			t.Errorf("by %v an owner has %+v, want %+v", rules, got, want)
 		}
 	}
@@ -227,21 +228,21 @@ func TestAPeersQuotasAreCountedExactly(t *testing.T) {
 // countedExactly compares what is counted with what is on disk.
 func (b *bench) countedExactly(rt *rapid.T) {
 	b.Helper()
-	o := b.beta.origins.get(alpha)
-	st := o.streams.pair.mesh.cur
+	o := b.beta.origins.Get(alpha)
+	st := o.Streams.Pair.Mesh.Cur
 	if st == nil {
 		return
 	}
 
 	sum, byOwner := store.Usage{}, store.Owners{}
-	must(b.T, b.beta.store.Scan(st.id, func(_ *store.Tx, _ directory.RID, h *store.Entry) bool {
+	must(b.T, b.beta.store.Scan(st.Id, func(_ *store.Tx, _ directory.RID, h *store.Entry) bool {
 		if h.Record == store.RecordOverQuota {
 			sum.OverQuota++
 		}
 		return true
 	}, func(batch []store.StoredEntry) {
 		for _, kept := range batch {
-			entry, err := b.beta.records.openEntry(alpha, st.id.Epoch, kept.Entry.Digest(kept.RID), kept.Record, kinds.Project)
+			entry, err := b.beta.records.OpenEntry(alpha, st.Id.Epoch, kept.Entry.Digest(kept.RID), kept.Record, kinds.Project)
 			must(b.T, err)
 			size := int64(len(kept.Record.Bytes()))
 			sum = sum.Plus(store.Usage{Records: 1, Bytes: size})
@@ -249,14 +250,14 @@ func (b *bench) countedExactly(rt *rapid.T) {
 		}
 	}))
 
-	if st.used != sum || !maps.Equal(st.owners, byOwner) {
-		rt.Fatalf("counted are %+v of %v; held are %+v of %v", st.used, st.owners, sum, byOwner)
+	if st.Used != sum || !maps.Equal(st.Owners, byOwner) {
+		rt.Fatalf("counted are %+v of %v; held are %+v of %v", st.Used, st.Owners, sum, byOwner)
 	}
-	if !o.streams.quotas.quota().fits(store.Usage{}, sum) {
+	if !o.Streams.Quotas.Quota().Fits(store.Usage{}, sum) {
 		rt.Fatalf("%+v are held, over the quota", sum)
 	}
 	for key, has := range byOwner {
-		if !o.streams.quotas.ownerQuota().fits(store.Usage{}, has.Usage()) {
+		if !o.Streams.Quotas.OwnerQuota().Fits(store.Usage{}, has.Usage()) {
 			rt.Fatalf("%v has %+v, over its share", key, has)
 		}
 	}

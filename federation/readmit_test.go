@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 	"go.etcd.io/bbolt"
 )
@@ -15,12 +16,12 @@ import (
 // is no room in that owner's share.
 func (b *bench) overfill(n int, owner store.OwnerKey) {
 	b.Helper()
-	o := b.beta.origins.get(alpha)
-	st := o.streams.pair.mesh.cur
+	o := b.beta.origins.Get(alpha)
+	st := o.Streams.Pair.Mesh.Cur
 
-	var done changes
+	var done replica.Changes
 	var err error
-	done.state, err = b.beta.store.Change(st.id, func(t *store.Tx) error {
+	done.State, err = b.beta.store.Change(st.Id, func(t *store.Tx) error {
 		for i := range n {
 			var entropy [10]byte
 			binary.BigEndian.PutUint64(entropy[:], uint64(i))
@@ -33,11 +34,11 @@ func (b *bench) overfill(n int, owner store.OwnerKey) {
 				return err
 			}
 		}
-		done.delta = t.Delta
+		done.Delta = t.Delta
 		return nil
 	})
 	must(b.T, err)
-	o.streams.apply(&o.streams.pair.mesh, st, done, nil)
+	o.Streams.Apply(&o.Streams.Pair.Mesh, st, done, nil)
 }
 
 // written is the number of the last transaction that has written to beta's store.
@@ -63,42 +64,42 @@ func TestToLookForRoomHoldsNobodyUp(t *testing.T) {
 		full := b.origin.registerAs("/agent/eve", "eve-0", 10)
 		b.pull()
 		set(directory.PeerRules{Records: 32, Bytes: 1 << 20, OwnerShare: 32}) // one for each owner
-		o := b.beta.origins.get(alpha)
-		e, ok := o.streams.shown.index.Get(full)
+		o := b.beta.origins.Get(alpha)
+		e, ok := o.Streams.Shown.Index.Get(full)
 		if !ok {
 			t.Fatal("nothing is shown")
 		}
-		b.overfill(readmitLook+readmitBatch, store.OwnerKeyOf(e))
+		b.overfill(replica.ReadmitLook+replica.ReadmitBatch, store.OwnerKeyOf(e))
 		late := b.origin.registerAs("/agent/eve", "eve-late", 10) // its rid is behind all others
 		b.pull()
 
 		before := b.written()
 		for range 3 {
-			o.streams.readmitter.giveRoom()
-			must(t, o.streams.readmitter.readmit())
+			o.Streams.Readmitter.GiveRoom()
+			must(t, o.Streams.Readmitter.Readmit())
 		}
 		if after := b.written(); after != before {
 			t.Errorf("%d transactions were written and there was room for nothing", after-before)
 		}
 
-		o.streams.pair.mesh.cur.again = nil
+		o.Streams.Pair.Mesh.Cur.Again = nil
 		b.origin.remove(full)
 		b.pull()
 		set(directory.PeerRules{Records: 32, Bytes: 1 << 20, OwnerShare: 31})
-		must(t, o.streams.readmitter.readmit())
-		if o.streams.pair.mesh.cur.again == nil {
+		must(t, o.Streams.Readmitter.Readmit())
+		if o.Streams.Pair.Mesh.Cur.Again == nil {
 			t.Error("one step looks at all entries")
 		}
 
 		set(directory.PeerRules{Records: 1_000_000, OwnerShare: 1})
-		for range 2 * readmitLook / readmitAtOnce {
-			must(t, o.streams.readmitter.readmit())
+		for range 2 * replica.ReadmitLook / replica.ReadmitAtOnce {
+			must(t, o.Streams.Readmitter.Readmit())
 		}
-		if _, wanted := o.streams.pair.mesh.cur.wanted[late]; !wanted {
-			t.Errorf("the last entry isn't asked for: %d are", len(o.streams.pair.mesh.cur.wanted))
+		if _, wanted := o.Streams.Pair.Mesh.Cur.Missing[late]; !wanted {
+			t.Errorf("the last entry isn't asked for: %d are", len(o.Streams.Pair.Mesh.Cur.Missing))
 		}
-		if n := len(o.streams.pair.mesh.cur.wanted); n != readmitLook+readmitBatch+1 {
-			t.Errorf("%d records are asked for, want %d", n, readmitLook+readmitBatch+1)
+		if n := len(o.Streams.Pair.Mesh.Cur.Missing); n != replica.ReadmitLook+replica.ReadmitBatch+1 {
+			t.Errorf("%d records are asked for, want %d", n, replica.ReadmitLook+replica.ReadmitBatch+1)
 		}
 	})
 }

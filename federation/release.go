@@ -19,8 +19,8 @@ import (
 // over (federation.md, "Evidence"). Where no node that answers has any evidence, and
 // one doesn't answer, it is a directory.Unavailable: that one may have it.
 func (pr *prosecutor) mayRelease(ctx context.Context, td spiffeid.TrustDomain) error {
-	o := pr.origins.get(td)
-	if o == nil || pr.cfg.Court == nil {
+	o := pr.origins.Get(td)
+	if o == nil || pr.cfg.Verifier == nil {
 		return nil
 	}
 	asked := pr.receiver.newestKeys(ctx, o)
@@ -36,7 +36,7 @@ func (pr *prosecutor) mayRelease(ctx context.Context, td spiffeid.TrustDomain) e
 			silent = n.Base
 			pr.cfg.Logger.Warn("can't ask another node for its evidence", "node", n.Base, "error", failed)
 		case evidence != nil:
-			if v, judged := pr.cfg.Court.Judge(evidence, false); judged == nil && v.Origin == td {
+			if v, judged := pr.cfg.Verifier.Judge(evidence, false); judged == nil && v.Origin == td {
 				id, holds = v.ID, true
 			}
 		}
@@ -74,19 +74,8 @@ func (pr *prosecutor) convictingStill(td spiffeid.TrustDomain) (id string, holds
 }
 
 func (pr *prosecutor) judged(evidence []byte) bool {
-	_, err := pr.cfg.Court.Judge(evidence, false)
+	_, err := pr.cfg.Verifier.Judge(evidence, false)
 	return err == nil
-}
-
-// newestKeys takes an origin's key document from the first of its nodes that gives
-// one.
-func (rc *receiver) newestKeys(ctx context.Context, o *origin) (err error) {
-	for _, n := range o.contacts.nodes() {
-		if err = rc.refreshKeys(ctx, o, n); err == nil {
-			break
-		}
-	}
-	return err
 }
 
 // giveEvidence answers a node of the own domain what convictingStill finds: 204 where

@@ -7,6 +7,7 @@ import (
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 )
 
@@ -83,7 +84,7 @@ type reopened struct {
 // reopenBatch writes what has become of some records.
 func (re *reopener) reopenBatch(id store.StreamID, batch []store.StoredEntry) error {
 	judged := make([]reopened, len(batch))
-	parallel(len(batch), func(i int) { judged[i] = re.judgeAgain(id, batch[i]) })
+	replica.Parallel(len(batch), func(i int) { judged[i] = re.judgeAgain(id, batch[i]) })
 
 	_, err := re.store.Change(id, func(t *store.Tx) error {
 		for _, r := range judged {
@@ -121,8 +122,8 @@ func (re *reopener) judgeAgain(id store.StreamID, k store.StoredEntry) reopened 
 		project = kinds.Project
 	}
 
-	entry, err := re.records.openContained(contain.Stored, func() (*directory.Entry, error) {
-		return re.records.openEntry(id.Origin, id.Epoch, k.Entry.Digest(k.RID), k.Record, project)
+	entry, err := re.records.OpenContained(contain.Stored, func() (*directory.Entry, error) {
+		return re.records.OpenEntry(id.Origin, id.Epoch, k.Entry.Digest(k.RID), k.Record, project)
 	})
 
 	switch {
@@ -140,4 +141,11 @@ func (re *reopener) judgeAgain(id store.StreamID, k store.StoredEntry) reopened 
 	}
 
 	return r
+}
+
+// A reopener opens records again.
+type reopener struct {
+	cfg     *Config
+	store   *store.Store
+	records *replica.RecordGate
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 )
 
@@ -19,7 +20,7 @@ import (
 func TestAPeerIsNotCalledActiveWhenItIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
-		status := func() PeerStatus { return b.beta.Peers()[0] }
+		status := func() replica.PeerStatus { return b.beta.Peers()[0] }
 		if s := status(); s.State != "failing" || !s.LastHeard.IsZero() {
 			t.Fatalf("before anything was heard: %+v", s)
 		}
@@ -33,8 +34,8 @@ func TestAPeerIsNotCalledActiveWhenItIsSilent(t *testing.T) {
 		b.world.mu.Lock()
 		b.world.cut = func(_, to string) bool { return to == b.alpha.base }
 		b.world.mu.Unlock()
-		time.Sleep(maxHeadAge + time.Second)
-		if s := status(); s.State != "failing" || s.LastError == "" || s.HeadAge <= maxHeadAge {
+		time.Sleep(replica.MaxHeadAge + time.Second)
+		if s := status(); s.State != "failing" || s.LastError == "" || s.HeadAge <= replica.MaxHeadAge {
 			t.Fatalf("a silent peer: %+v", s)
 		}
 		b.world.mu.Lock()
@@ -53,7 +54,7 @@ func TestASubscriptionToANodeThatLagsIsNoticed(t *testing.T) {
 		b.origin.listKeys(nil, b.alpha.keys, b.world.sites["https://alpha.test-2.test"].keys)
 		defer b.beta.run(t)()
 		eventually(t, time.Second, "heard", func() bool { return !b.beta.Peers()[0].LastHeard.IsZero() })
-		at, _ := b.beta.origins.get(alpha).contacts.node(&b.beta.origins.get(alpha).streams.pair.mesh)
+		at, _ := b.beta.origins.Get(alpha).Contacts.Node(&b.beta.origins.Get(alpha).Streams.Pair.Mesh)
 		b.world.mu.Lock()
 		b.world.tap = func(to string, r *http.Request, body []byte) []byte {
 			if to == at.Base && r.URL.Path == protocol.PathPages {
@@ -85,7 +86,7 @@ func TestAPeerIsNotCalledFailingWhileItIsPulled(t *testing.T) {
 			}
 			return body
 		}
-		began, o := time.Now(), b.beta.origins.get(alpha)
+		began, o := time.Now(), b.beta.origins.Get(alpha)
 		ctx, cancel := context.WithCancel(t.Context())
 		var loops sync.WaitGroup // without the subscription, which would pull as well
 		loops.Go(func() { b.beta.follower.tend(ctx, o) })
@@ -168,23 +169,23 @@ func TestAChainOfManyLinksIsPulledAnew(t *testing.T) {
 			b.origin.register(fmt.Sprint("agent-", i), 6000)
 			b.pull()
 		}
-		o := b.beta.origins.get(alpha)
+		o := b.beta.origins.Get(alpha)
 		links := func() (n uint64) {
-			must(t, b.beta.store.Read(o.streams.pair.mesh.cur.id, func(tx *store.Tx) error { n = tx.Chain().Sequence(); return nil }))
+			must(t, b.beta.store.Read(o.Streams.Pair.Mesh.Cur.Id, func(tx *store.Tx) error { n = tx.Chain().Sequence(); return nil }))
 			return n
 		}
-		b.beta.puller.compact(t.Context(), o, &o.streams.pair.mesh)
+		b.beta.puller.compact(t.Context(), o, &o.Streams.Pair.Mesh)
 		if n := links(); n < agents {
 			t.Fatalf("%d links of %d changes", n, agents)
 		}
-		_, err := b.beta.store.Change(o.streams.pair.mesh.cur.id, func(tx *store.Tx) error {
+		_, err := b.beta.store.Change(o.Streams.Pair.Mesh.Cur.Id, func(tx *store.Tx) error {
 			return tx.Chain().SetSequence(tx.Chain().Sequence() + compactSlack/linkWeight) // as if there had been hundreds more
 		})
 		must(t, err)
 		for range 2 {
-			b.beta.puller.compact(t.Context(), o, &o.streams.pair.mesh)
-			if n := links(); n != 1 || o.streams.pair.mesh.cur.state.Listed != agents {
-				t.Fatalf("%d links that list %d", n, o.streams.pair.mesh.cur.state.Listed)
+			b.beta.puller.compact(t.Context(), o, &o.Streams.Pair.Mesh)
+			if n := links(); n != 1 || o.Streams.Pair.Mesh.Cur.State.Listed != agents {
+				t.Fatalf("%d links that list %d", n, o.Streams.Pair.Mesh.Cur.State.Listed)
 			}
 		}
 	})
@@ -207,9 +208,9 @@ func TestALongChainIsPulledAnew(t *testing.T) {
 		b.origin.sweep() // … and frees it
 		last := b.origin.register("last", 600)
 		b.pull()
-		st := b.beta.origins.get(alpha).streams.pair.mesh.cur
+		st := b.beta.origins.Get(alpha).Streams.Pair.Mesh.Cur
 		links := func() (n int) {
-			if err := b.beta.store.Read(st.id, func(tx *store.Tx) error { n = tx.Chain().Stats().KeyN; return nil }); err != nil {
+			if err := b.beta.store.Read(st.Id, func(tx *store.Tx) error { n = tx.Chain().Stats().KeyN; return nil }); err != nil {
 				t.Fatal(err)
 			}
 			return n
@@ -217,10 +218,10 @@ func TestALongChainIsPulledAnew(t *testing.T) {
 		if n := links(); n < 50 {
 			t.Fatalf("%d links", n)
 		}
-		st.state.Listed += compactSlack // as if there had been thousands more
-		b.beta.puller.compact(t.Context(), b.beta.origins.get(alpha), &b.beta.origins.get(alpha).streams.pair.mesh)
-		if n := links(); n != 1 || st.state.Listed != 1 {
-			t.Fatalf("%d links that list %d", n, st.state.Listed)
+		st.State.Listed += compactSlack // as if there had been thousands more
+		b.beta.puller.compact(t.Context(), b.beta.origins.Get(alpha), &b.beta.origins.Get(alpha).Streams.Pair.Mesh)
+		if n := links(); n != 1 || st.State.Listed != 1 {
+			t.Fatalf("%d links that list %d", n, st.State.Listed)
 		}
 		b.beta.reopen(t)
 		if shown := b.beta.shown(alpha); len(shown) != 1 || shown[last] == nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 )
 
@@ -73,8 +74,8 @@ func TestImportRulesFilterWhatIsHeld(t *testing.T) {
 func TestQuotasBoundWhatIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, set := ruled(t)
-		o := func() *origin { return b.beta.origins.get(alpha) }
-		held := func() PeerStatus { return b.beta.Peers()[0] }
+		o := func() *replica.Origin { return b.beta.origins.Get(alpha) }
+		held := func() replica.PeerStatus { return b.beta.Peers()[0] }
 		set(directory.PeerRules{Records: 3})
 		var rids []directory.RID
 		for i := range 5 {
@@ -92,7 +93,7 @@ func TestQuotasBoundWhatIsHeld(t *testing.T) {
 		}
 		b.origin.remove(rids[1])
 		b.pull()
-		must(t, o().streams.readmitter.readmit())
+		must(t, o().Streams.Readmitter.Readmit())
 		b.beta.follower.backlog(t.Context(), o())
 		if s := held(); s.Records != 3 || s.OverQuota != 1 || len(b.agents()) != 3 {
 			t.Errorf("after a removal: %+v", s)
@@ -103,13 +104,13 @@ func TestQuotasBoundWhatIsHeld(t *testing.T) {
 			t.Errorf("after a restart: %+v and not %d bytes", s, bytes)
 		}
 		set(directory.PeerRules{Bytes: bytes + 10}) // no room for a fourth
-		must(t, o().streams.readmitter.readmit())
+		must(t, o().Streams.Readmitter.Readmit())
 		b.beta.follower.backlog(t.Context(), o())
 		if s := held(); s.Records != 3 || s.OverQuota != 1 || s.Bytes > bytes+10 {
 			t.Errorf("by bytes: %+v", s)
 		}
 		set(directory.PeerRules{})
-		must(t, o().streams.readmitter.readmit())
+		must(t, o().Streams.Readmitter.Readmit())
 		b.beta.follower.backlog(t.Context(), o())
 		if s := held(); s.Records != 4 || s.OverQuota != 0 || len(b.agents()) != 4 {
 			t.Errorf("without: %+v", s)
@@ -121,7 +122,7 @@ func TestQuotasBoundWhatIsHeld(t *testing.T) {
 func TestQuotasCountWhatExpiresAndWhatIsToCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, set := ruled(t)
-		held := func() PeerStatus { return b.beta.Peers()[0] }
+		held := func() replica.PeerStatus { return b.beta.Peers()[0] }
 		set(directory.PeerRules{Records: 1})
 		withheld := true
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
@@ -134,7 +135,7 @@ func TestQuotasCountWhatExpiresAndWhatIsToCome(t *testing.T) {
 		b.origin.register("long", 6000)
 		b.pull()
 		withheld = false
-		b.beta.follower.backlog(t.Context(), b.beta.origins.get(alpha))
+		b.beta.follower.backlog(t.Context(), b.beta.origins.Get(alpha))
 		if s := held(); s.Records != 1 || s.OverQuota != 1 || s.Pending != 0 {
 			t.Fatalf("of two that came later: %+v", s)
 		}
@@ -145,10 +146,10 @@ func TestQuotasCountWhatExpiresAndWhatIsToCome(t *testing.T) {
 			b.pull()
 		}
 		time.Sleep(3 * time.Minute)
-		_, err := b.beta.origins.get(alpha).streams.sweep(sweepLimit)
+		_, err := b.beta.origins.Get(alpha).Streams.Sweep(sweepLimit)
 		must(t, err)
-		must(t, b.beta.origins.get(alpha).streams.readmitter.readmit())
-		b.beta.follower.backlog(t.Context(), b.beta.origins.get(alpha))
+		must(t, b.beta.origins.Get(alpha).Streams.Readmitter.Readmit())
+		b.beta.follower.backlog(t.Context(), b.beta.origins.Get(alpha))
 		if s := held(); s.Records != 1 || s.OverQuota != 0 || s.Entries != 1 || !b.agents()["long"] {
 			t.Errorf("once the other has expired: %+v", s)
 		}
@@ -172,7 +173,7 @@ func TestAReplacementThatComesLaterHasRoom(t *testing.T) {
 		b.origin.replace(rid, 600)
 		b.pull()
 		withheld = false
-		b.beta.follower.backlog(t.Context(), b.beta.origins.get(alpha))
+		b.beta.follower.backlog(t.Context(), b.beta.origins.Get(alpha))
 		if s := b.beta.Peers()[0]; s.Records != 1 || s.OverQuota != 0 || !b.agents()["agent"] {
 			t.Errorf("%+v", s)
 		}
@@ -195,14 +196,14 @@ func TestALifetimeCapClips(t *testing.T) {
 			t.Errorf("short %d and %d, long %d and %d", was[short].ExpiresAt, is[short].ExpiresAt, was[long].ExpiresAt, is[long].ExpiresAt)
 		}
 		h := store.Entry{Deadline: 10_000, Lifetime: 1, CheckedAt: 2_000_000}
-		if x := clippedDeadline(&h, 100); x != 2100 { // it was not set in the future
+		if x := replica.ClippedDeadline(&h, 100); x != 2100 { // it was not set in the future
 			t.Errorf("a deadline of an origin that lies: %d", x)
 		}
-		if x := clippedDeadline(&h, 1<<31); x != 10_000 {
+		if x := replica.ClippedDeadline(&h, 1<<31); x != 10_000 {
 			t.Errorf("a high cap: %d", x)
 		}
 		h.Lifetime = 9_000
-		if x := clippedDeadline(&h, 100); x != 1100 { // whoever hears of it late has it no longer
+		if x := replica.ClippedDeadline(&h, 100); x != 1100 { // whoever hears of it late has it no longer
 			t.Errorf("a deadline that was set long ago: %d", x)
 		}
 		set(directory.PeerRules{})
@@ -222,8 +223,8 @@ func TestQuotasCountBothStreams(t *testing.T) {
 		b.origin.grant(ours, directory.Mesh, false)
 		b.origin.grant(ours, directory.Only(beta), true)
 		b.pull()
-		o := b.beta.origins.get(alpha)
-		must(t, b.beta.puller.pullAll(t.Context(), o, &o.streams.pair.private, b.giver(), endless(t.Context())))
+		o := b.beta.origins.Get(alpha)
+		must(t, b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Private, b.giver(), endless(t.Context())))
 		if s := b.beta.Peers()[0]; s.Records != 1 || s.OverQuota != 1 || len(b.agents()) != 1 {
 			t.Errorf("%+v", s)
 		}
@@ -249,13 +250,13 @@ func TestWhatASilentOriginToldIsServedOrHidden(t *testing.T) {
 				b.world.cut = func(string, string) bool { return true }
 				b.world.mu.Unlock()
 				age := b.beta.Peers()[0].HeadAge
-				time.Sleep(maxHeadAge - age - time.Second)
+				time.Sleep(replica.MaxHeadAge - age - time.Second)
 				if b.beta.shown(alpha)[rid] == nil {
 					t.Fatal("hidden before its time")
 				}
 				time.Sleep(2 * time.Second)
 				s := b.beta.Peers()[0]
-				if shown := b.beta.shown(alpha)[rid] != nil; shown == hide || s.Hidden != hide || s.HeadAge < maxHeadAge || s.State != "failing" {
+				if shown := b.beta.shown(alpha)[rid] != nil; shown == hide || s.Hidden != hide || s.HeadAge < replica.MaxHeadAge || s.State != "failing" {
 					t.Errorf("shown %v: %+v", shown, s)
 				}
 				b.world.mu.Lock()
@@ -280,19 +281,19 @@ func TestRulesChangeInSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := active(alpha, 1)
 		b := newBench(t, func(c *Config) { c.Peerings = func() []directory.Peering { return []directory.Peering{p} } })
-		const many = 4 * judgeBatch
+		const many = 4 * replica.JudgeBatch
 		for i := range many {
 			b.origin.register(fmt.Sprintf("weather-%d", i), 6000)
 			b.origin.register(fmt.Sprintf("stocks-%d", i), 6000)
 		}
 		b.pull()
-		o := b.beta.origins.get(alpha)
+		o := b.beta.origins.Get(alpha)
 		steps := func(rules directory.PeerRules, meanwhile string) (n int) {
 			p.Import = rules
 			b.beta.reconcile()
-			for before := len(b.agents()); o.streams.rejudger.judgeSome(); n++ {
+			for before := len(b.agents()); o.Streams.Rejudger.JudgeSome(); n++ {
 				if n == 1 { // one step of several is done: nobody holds the origin
-					if _, ok := o.streams.position(); !ok {
+					if _, ok := o.Streams.Position(); !ok {
 						t.Fatal("no position")
 					}
 					b.origin.register(meanwhile, 6000)
@@ -300,20 +301,20 @@ func TestRulesChangeInSteps(t *testing.T) {
 					before = len(b.agents())
 				}
 				now := len(b.agents())
-				if d := now - before; d > judgeBatch || -d > judgeBatch {
+				if d := now - before; d > replica.JudgeBatch || -d > replica.JudgeBatch {
 					t.Fatalf("a step went from %d to %d", before, now)
 				}
 				before = now
 			}
 			return n
 		}
-		if n := steps(directory.PeerRules{Names: []string{"weather-*"}}, "stocks-late"); n < 2*many/judgeBatch {
+		if n := steps(directory.PeerRules{Names: []string{"weather-*"}}, "stocks-late"); n < 2*many/replica.JudgeBatch {
 			t.Errorf("in %d steps", n)
 		}
 		if got := b.agents(); len(got) != many || got["stocks-late"] || !got["weather-0"] {
 			t.Errorf("%d are shown, the late one is %v", len(got), got["stocks-late"])
 		}
-		if n := steps(directory.PeerRules{Names: []string{"stocks-*", "weather-0"}}, "stocks-later"); n < 2*many/judgeBatch {
+		if n := steps(directory.PeerRules{Names: []string{"stocks-*", "weather-0"}}, "stocks-later"); n < 2*many/replica.JudgeBatch {
 			t.Errorf("in %d steps", n)
 		}
 		if got := b.agents(); len(got) != many+3 || !got["stocks-late"] || !got["stocks-later"] || !got["weather-0"] {
@@ -327,21 +328,21 @@ func TestRulesChangeWhileTheyAreApplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := active(alpha, 1)
 		b := newBench(t, func(c *Config) { c.Peerings = func() []directory.Peering { return []directory.Peering{p} } })
-		for i := range 2 * judgeBatch {
+		for i := range 2 * replica.JudgeBatch {
 			b.origin.register(fmt.Sprintf("agent-%d", i), 6000)
 		}
 		b.pull()
-		o := b.beta.origins.get(alpha)
+		o := b.beta.origins.Get(alpha)
 		for _, names := range [][]string{{"none"}, {"agent-1*"}, nil} {
 			p.Import.Names = names
 			b.beta.reconcile()
-			o.streams.rejudger.judgeSome()
+			o.Streams.Rejudger.JudgeSome()
 		}
 		b.beta.upkeep.judgeAll(t.Context())
-		if n := len(b.agents()); n != 2*judgeBatch {
+		if n := len(b.agents()); n != 2*replica.JudgeBatch {
 			t.Errorf("%d are shown, and all are admitted", n)
 		}
-		if o.streams.rejudger.judging != nil {
+		if o.Streams.Rejudger.Judging != nil {
 			t.Error("something is left to do")
 		}
 	})

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/evidence"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -105,11 +106,11 @@ func (j *judge) Accuse(spiffeid.TrustDomain, []string, []string) ([]byte, error)
 	return nil, errors.ErrUnsupported
 }
 
-func (j *judge) Judge([]byte, bool) (Conviction, error) {
+func (j *judge) Judge([]byte, bool) (evidence.Conviction, error) {
 	if j.acquits {
-		return Conviction{}, errors.New("its key is revoked")
+		return evidence.Conviction{}, errors.New("its key is revoked")
 	}
-	return Conviction{Origin: alpha, ID: "E1-a"}, nil
+	return evidence.Conviction{Origin: alpha, ID: "E1-a"}, nil
 }
 
 func (j *judge) Freeze(context.Context, spiffeid.TrustDomain) error { return nil }
@@ -123,14 +124,14 @@ func TestAReleaseAsksAllNodes(t *testing.T) {
 		p := newPair(t)
 		court := new(judge)
 		for _, n := range []*site{p.b, p.b2} {
-			n.cfg.Court = court
+			n.cfg.Verifier = court
 			n.reopen(t)
 		}
 		problem := func() directory.Problem { return directory.ProblemOf(p.b.evidence.mayRelease(t.Context(), alpha)) }
 		if err := p.b.evidence.mayRelease(t.Context(), alpha); err != nil {
 			t.Errorf("nobody has anything: %v", err)
 		}
-		must(t, os.WriteFile(p.b2.evidence.cases.file(alpha, "E1-a", keptSuffix), []byte("{}"), 0o600))
+		must(t, os.WriteFile(p.b2.evidence.cases.Path(alpha, "E1-a", evidence.KeptSuffix), []byte("{}"), 0o600))
 		p.b2.reopen(t)
 		if err := p.b.evidence.mayRelease(t.Context(), alpha); directory.ProblemOf(err) != directory.Conflict || !strings.Contains(err.Error(), "E1-a") {
 			t.Errorf("the other node has evidence: %v", err)
@@ -139,7 +140,7 @@ func TestAReleaseAsksAllNodes(t *testing.T) {
 		if got := problem(); got != directory.Unavailable {
 			t.Errorf("the other node doesn't answer: %q", got)
 		}
-		must(t, os.WriteFile(p.b.evidence.cases.file(alpha, "E1-b", keptSuffix), []byte("{}"), 0o600))
+		must(t, os.WriteFile(p.b.evidence.cases.Path(alpha, "E1-b", evidence.KeptSuffix), []byte("{}"), 0o600))
 		p.b.reopen(t)
 		court.acquits = true
 		if err := p.b.evidence.mayRelease(t.Context(), alpha); err != nil {

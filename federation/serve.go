@@ -4,16 +4,18 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/problem"
-	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
+	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/time/rate"
@@ -27,38 +29,11 @@ const (
 	nodePath   = "/roster/node/"
 )
 
-// Handler returns the routes of /federation/v1. caller tells who was
-// verified to make a request. Only nodes of the own domain and of active peers
-// are answered; others get 403.
-func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Handler {
-	s := &server{
-		cfg: &m.cfg, store: m.store, origins: m.origins, publisher: m.publisher, access: m.access,
-		holdings: m.holdings, evidence: m.evidence, codecs: &m.codecs, traffic: &m.traffic, closing: m.closing,
-		caller:  caller,
-		polls:   newTurns(m.cfg.Domain, maxWaiters, maxOfOne),
-		replies: newTurns(m.cfg.Domain, maxReplies, maxToOne),
-		shows:   map[spiffeid.TrustDomain]*rate.Limiter{},
-	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+protocol.PathHeads, s.admit(s.heads))
-	mux.HandleFunc("GET "+protocol.PathKeys, s.admit(s.keys))
-	mux.HandleFunc("GET "+protocol.PathPages, s.admit(s.pages))
-	mux.HandleFunc("POST "+protocol.PathRecords, s.admit(s.records))
-	if m.cfg.Court != nil {
-		mux.HandleFunc("POST "+protocol.PathEvidence, s.admit(s.takeEvidence))
-		mux.HandleFunc("GET "+protocol.PathEvidence, s.admit(s.giveEvidence))
-	}
-	if m.cfg.Farewell != nil {
-		mux.HandleFunc("POST "+protocol.PathFarewell, s.admit(s.farewell))
-	}
-	return problem.Routes(mux, m.cfg.PublicURL)
-}
-
 // A server answers the routes of /federation/v1.
 type server struct {
 	cfg       *Config
 	store     *store.Store
-	origins   *originSet
+	origins   *replica.Set
 	publisher *publish.Publisher
 	access    *access
 	holdings  *holdings
@@ -141,37 +116,6 @@ func isNode(id spiffeid.ID) bool {
 	return len(id.Path()) > len(nodePath) && strings.HasPrefix(id.Path(), nodePath)
 }
 
-func (a *access) speaksTo(td spiffeid.TrustDomain) bool {
-	if td == a.cfg.Domain {
-		return true
-	}
-	o := a.origins.get(td)
-	return o != nil && o.accepts()
-}
-
-// lists reports whether a domain may have the mesh stream of origin, which the
-// origin's own key document says.
-func (a *access) lists(origin, td spiffeid.TrustDomain) bool {
-	if td == a.cfg.Domain || td == origin {
-		return true
-	}
-	var doc *signed.KeyDocument
-	if origin == a.cfg.Domain {
-		doc = a.cfg.Source.KeyDocument()
-	} else {
-		doc, _, _ = a.cfg.Keys.Keys(origin)
-	}
-	if doc == nil {
-		return false
-	}
-	for _, listed := range doc.Mesh {
-		if listed == td {
-			return true
-		}
-	}
-	return false
-}
-
 var errNotListed = directory.Refuse(directory.Forbidden, "the origin's key document doesn't list your domain for this stream")
 
 var errTurns = directory.Refuse(directory.Unavailable, "your domain has too many answers of this node under way, or all domains together do")
@@ -189,8 +133,8 @@ func (s *server) heads(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 		return jose(w, text, err)
 	}
 	var text string
-	if o := s.origins.get(origin); o != nil {
-		text = o.newestHead()
+	if o := s.origins.Get(origin); o != nil {
+		text = o.NewestHead()
 	}
 	return jose(w, text, nil)
 }
@@ -316,61 +260,6 @@ func (s *server) nextPage(r *http.Request, from spiffeid.TrustDomain, q protocol
 	}
 }
 
-// keysIssue returns which issue of a domain's key document this node can give; zero for none.
-func (a *access) keysIssue(origin spiffeid.TrustDomain) directory.Position {
-	doc, _, ok := a.cfg.Keys.Keys(origin)
-	if !ok {
-		return directory.Position{}
-	}
-	return protocol.Issue(doc)
-}
-
-// unsigned fires in a moment where the own domain has agreed on a key document that this
-// node doesn't sign yet, of which nothing else tells.
-func (a *access) unsigned(origin spiffeid.TrustDomain) <-chan time.Time {
-	if origin != a.cfg.Domain {
-		return nil
-	}
-	if doc := a.cfg.Source.KeyDocument(); doc == nil || protocol.Issue(doc) == a.keysIssue(origin) {
-		return nil
-	}
-	return time.After(keysEvery)
-}
-
-func (a *access) changedOf(origin spiffeid.TrustDomain) <-chan struct{} {
-	if origin == a.cfg.Domain {
-		return a.cfg.Source.Changed()
-	}
-	return a.origins.changed()
-}
-
-// pageOf returns a page of the own domain, or the link of another's chain that
-// goes on from since; it is passed on as it was received.
-func (h *holdings) pageOf(from spiffeid.TrustDomain, q protocol.PageQuery) (string, error) {
-	if q.Origin == h.cfg.Domain {
-		made, err := h.publisher.Page(q.Aud, q.Since, q.Limit, q.Wait == 0 && h.access.lists(h.cfg.Domain, from))
-		if made == nil || err != nil {
-			return "", err
-		}
-		return made.Text, nil
-	}
-	o := h.origins.get(q.Origin)
-	if o == nil {
-		return "", directory.Refuse(directory.NotFound, "this node has nothing of that origin")
-	}
-	st := o.streams.shownStream(q.Aud)
-	if st == nil {
-		return "", nil
-	}
-
-	page, err := store.ReadFor(h.store, st.id, func(t *store.Tx) (*store.Page, error) { return t.PageAfter(q.Since) })
-	if page == nil || err != nil {
-		return "", unavailable(err)
-	}
-
-	return page.JWS, nil
-}
-
 // unavailable is the refusal for a disk that does not answer, else the error itself.
 func unavailable(err error) error {
 	if errors.Is(err, store.ErrStalled) {
@@ -378,4 +267,64 @@ func unavailable(err error) error {
 	}
 
 	return err
+}
+
+// records answers named records, one a line. What doesn't fit into the answer is
+// left out of it; the caller asks again.
+func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, protocol.MaxRecordsBody))
+	var req protocol.RecordsRequest
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return directory.Refuse(directory.TooLarge, "the body has over %d bytes", protocol.MaxRecordsBody)
+	case err != nil || json.Unmarshal(body, &req) != nil || len(req.Names) > protocol.MaxNames:
+		return directory.Refuse(directory.BadRequest, `the body is {"origin": DOMAIN, "names": [[h, m], …]} with at most %d names`, protocol.MaxNames)
+	}
+	origin, err := protocol.ParseOrigin(url.Values{"origin": {req.Origin}})
+	if err != nil {
+		return err
+	}
+	if !s.access.lists(origin, from) && origin != s.cfg.Domain {
+		return errNotListed
+	}
+	if !s.replies.take(from) {
+		return errTurns
+	}
+	defer s.replies.leave(from)
+	if origin != s.cfg.Domain && s.store.Disk.StalledFor() > 0 {
+		return unavailable(store.ErrStalled)
+	}
+
+	w.Header().Set("Content-Type", protocol.TypeNDJSON)
+	w.Header().Set("Cache-Control", "no-store")
+	out, done := s.codecs.Compress(w, r)
+	defer done()
+	written, recordOf := 0, s.holdings.recordsOf(origin, from)
+	for _, hm := range req.Names {
+		n := protocol.RecordName{H: hm[0], M: hm[1]}
+		line := protocol.RecordLine{H: n.H, M: n.M}
+		text, ok, err := recordOf(n)
+		switch {
+		case errors.Is(err, store.ErrStalled):
+			return nil // what is left out of an answer is asked for again
+		case errors.Is(err, publish.ErrNotReady):
+			line.Error = string(directory.Unavailable)
+		case err != nil:
+			s.cfg.Logger.Error("can't serve a record", "origin", origin.Name(), "error", err)
+			line.Error = string(directory.Internal)
+		case !ok:
+			line.Error = string(directory.NotFound)
+		default:
+			line.Record = text
+		}
+		b := line.Bytes()
+		if written += len(b); written > protocol.MaxAnswer {
+			return nil
+		}
+		if _, err := out.Write(b); err != nil {
+			return nil // the caller is gone
+		}
+	}
+	return nil
 }

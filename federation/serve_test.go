@@ -16,6 +16,7 @@ import (
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
+	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -220,13 +221,13 @@ func TestWhoSaysFarewell(t *testing.T) {
 func TestAKeyDocumentIsAskedForByKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
-		o := b.beta.origins.get(alpha)
+		o := b.beta.origins.Get(alpha)
 		other := newKeyring(alpha, "another", b.origin)
 		var texts []string
 		for _, rings := range [][]*keyring{{b.alpha.keys, other}, {b.alpha.keys}} {
 			b.origin.listKeys(nil, rings...)
 			must(t, b.beta.receiver.refreshKeys(t.Context(), o, b.giver()))
-			texts = append(texts, o.keys.newest)
+			texts = append(texts, o.Keys.Newest)
 		}
 		for key, want := range map[string]string{"": texts[1], signed.KeyID(b.alpha.keys.public()): texts[1], signed.KeyID(other.public()): texts[0], "none": ""} {
 			w := b.askWithin(b.beta, nodeID(gamma, 1).String(), "GET", protocol.PathKeys+"?origin=alpha.test&key="+key, "")
@@ -252,10 +253,10 @@ func TestAPullBelowTheTipIsAnsweredThoughNothingIsLeft(t *testing.T) {
 			t.Fatal("not freed")
 		}
 		b.pull()
-		if err := b.beta.receiver.askHead(t.Context(), b.beta.origins.get(alpha), b.giver()); err != nil {
+		if err := b.beta.receiver.askHead(t.Context(), b.beta.origins.Get(alpha), b.giver()); err != nil {
 			t.Fatal(err)
 		}
-		if p := b.beta.Peers()[0]; p.Watermark < b.origin.tip || p.LagRevisions != 0 || b.beta.origins.get(alpha).streams.behind() {
+		if p := b.beta.Peers()[0]; p.Watermark < b.origin.tip || p.LagRevisions != 0 || b.beta.origins.Get(alpha).Streams.Behind() {
 			t.Fatalf("%+v, tip %d", p, b.origin.tip)
 		}
 	})
@@ -287,7 +288,7 @@ func TestTheTailFitsIntoAGossipedPage(t *testing.T) {
 			if made, err = tail.Page(b.alpha.publisher); err != nil {
 				t.Fatal(err)
 			}
-			if _, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha, pushed: true}, b.giver(), made.Text); err != nil || code != protocol.CodeApplied {
+			if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha, Pushed: true}, b.giver(), made.Text); err != nil || code != protocol.CodeApplied {
 				t.Fatal(code, err)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 )
 
 // A peer whose every answer comes just before it is given up, or never, or is longer
@@ -50,7 +51,7 @@ func TestASlowPeerHoldsUpNobodyElse(t *testing.T) {
 }
 
 // status is what a node tells of a peer.
-func (s *site) status(of interface{ Name() string }) (p PeerStatus) {
+func (s *site) status(of interface{ Name() string }) (p replica.PeerStatus) {
 	for _, p := range s.Peers() {
 		if p.Domain.Name() == of.Name() {
 			return p

@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -44,11 +45,11 @@ func TestTheGateGivesSpecVectorsTheirVerdicts(t *testing.T) {
 
 		gates := map[string]func(text string) error{
 			"page.json": func(text string) error {
-				_, _, err := reader.gate.openPage(sender{domain: alpha}, text)
+				_, _, err := reader.gate.openPage(replica.Sender{Domain: alpha}, text)
 				return err
 			},
 			"head.json": func(text string) error {
-				_, _, err := reader.gate.openHead(sender{domain: alpha}, text)
+				_, _, err := reader.gate.openHead(replica.Sender{Domain: alpha}, text)
 				return err
 			},
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -29,11 +30,11 @@ func TestTheNextPageIsAskedForWhileOneIsWritten(t *testing.T) {
 		for i := range protocol.MaxDigests + 10 {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
-		first := int(b.beta.origins.get(alpha).streams.since(&b.beta.origins.get(alpha).streams.pair.mesh))
+		first := int(b.beta.origins.Get(alpha).Streams.Since(&b.beta.origins.Get(alpha).Streams.Pair.Mesh))
 		second := make(chan struct{}, 1)
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
 			if since, _ := strconv.Atoi(r.URL.Query().Get("since")); r.URL.Path == protocol.PathPages && since > first {
-				nudge(second)
+				replica.Wake(second)
 			}
 			return body
 		}
@@ -43,7 +44,7 @@ func TestTheNextPageIsAskedForWhileOneIsWritten(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		go func() {
-			done <- b.beta.puller.pullAll(t.Context(), b.beta.origins.get(alpha), &b.beta.origins.get(alpha).streams.pair.mesh, b.giver(), endless(t.Context()))
+			done <- b.beta.puller.pullAll(t.Context(), b.beta.origins.Get(alpha), &b.beta.origins.Get(alpha).Streams.Pair.Mesh, b.giver(), endless(t.Context()))
 		}()
 		<-second // which never comes where one page is done before the next
 		if err := tx.Rollback(); err != nil {
@@ -71,8 +72,8 @@ func TestAPullThatFailsHalfwayKeepsWhatItHas(t *testing.T) {
 			}
 			return body
 		}
-		o := b.beta.origins.get(alpha)
-		if err := b.beta.puller.pullAll(t.Context(), o, &o.streams.pair.mesh, b.giver(), endless(t.Context())); protocol.CodeOf(err) != protocol.CodeFormat {
+		o := b.beta.origins.Get(alpha)
+		if err := b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(), endless(t.Context())); protocol.CodeOf(err) != protocol.CodeFormat {
 			t.Fatalf("a damaged page: %v", err)
 		}
 		if n := b.beta.view.Origin(alpha).Len(); n != 2*protocol.MaxDigests {
@@ -130,14 +131,14 @@ func TestARecordHasAHeader(t *testing.T) {
 		n := protocol.NameOf(b.origin.regs[b.origin.register("agent", 600)].announced)
 		record, _, err := b.alpha.holdings.recordsOf(alpha, beta)(n)
 		must(t, err)
-		good, err := readRecord(n, record, "")
+		good, err := replica.ReadRecord(n, record, "")
 		must(t, err)
-		if _, err := readRecord(n, record, good.Header); err != nil {
+		if _, err := replica.ReadRecord(n, record, good.Header); err != nil {
 			t.Errorf("with the header of the record before: %v", err)
 		}
 		for _, bare := range []string{record[strings.Index(record, "."):], "e30" + record[strings.Index(record, "."):]} {
 			for _, before := range []string{"", good.Header} {
-				if _, err := readRecord(n, bare, before); err == nil {
+				if _, err := replica.ReadRecord(n, bare, before); err == nil {
 					t.Errorf("%.20q is taken behind %q", bare, before)
 				}
 			}
@@ -192,8 +193,8 @@ func TestWhatAPullHasInHandIsBounded(t *testing.T) {
 				})}
 			}
 			ctx, cancel := context.WithCancel(t.Context())
-			o := b.beta.origins.get(alpha)
-			all, end := b.beta.puller.bring(ctx, o, &o.streams.pair.mesh, b.giver(), endless(ctx), o.streams.since(&o.streams.pair.mesh))
+			o := b.beta.origins.Get(alpha)
+			all, end := b.beta.puller.bring(ctx, o, &o.Streams.Pair.Mesh, b.giver(), endless(ctx), o.Streams.Since(&o.Streams.Pair.Mesh))
 			for taken := range pages {
 				synctest.Wait() // nothing more comes until one is taken
 				if want := min(taken+2, pages); came[protocol.PathPages] != want || came[protocol.PathRecords] != want {
@@ -226,8 +227,8 @@ func TestWhoHasNoChainIsLeft(t *testing.T) {
 			}
 			return body
 		}
-		o := b.beta.origins.get(alpha)
-		if err := b.beta.puller.pullAll(t.Context(), o, &o.streams.pair.mesh, b.giver(), endless(t.Context())); !errors.Is(err, errGap) {
+		o := b.beta.origins.Get(alpha)
+		if err := b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(), endless(t.Context())); !errors.Is(err, errGap) {
 			t.Errorf("%v", err)
 		}
 	})

@@ -190,13 +190,13 @@ func TestAPeeringEndsWhileTheDiskHangs(t *testing.T) {
 		s.b.self.register("own", 600)
 
 		eventually(t, 5*time.Second, "alpha's are hidden and gamma is known", func() bool {
-			return len(s.b.shown(alpha)) == 0 && s.b.origins.get(gamma) != nil
+			return len(s.b.shown(alpha)) == 0 && s.b.origins.Get(gamma) != nil
 		})
 
 		release()
-		eventually(t, 30*time.Second, "nothing of alpha's is kept", func() bool { return s.b.origins.get(alpha) == nil })
+		eventually(t, 30*time.Second, "nothing of alpha's is kept", func() bool { return s.b.origins.Get(alpha) == nil })
 		eventually(t, 30*time.Second, "nothing of it is on disk", func() bool { return !s.b.onDisk(t, note) })
-		eventually(t, 30*time.Second, "gamma's head is known", func() bool { return s.b.origins.get(gamma).newestHead() != "" })
+		eventually(t, 30*time.Second, "gamma's head is known", func() bool { return s.b.origins.Get(gamma).NewestHead() != "" })
 	})
 }
 
@@ -212,12 +212,12 @@ func TestWhatCannotBeReadBackIsShownLater(t *testing.T) {
 		rid := b.origin.register("agent", 86400)
 		b.origin.grant(rid, directory.Only(beta), true)
 		b.pull()
-		o := b.beta.origins.get(alpha)
-		must(t, b.beta.puller.pullAll(t.Context(), o, &o.streams.pair.private, b.giver(), endless(t.Context())))
+		o := b.beta.origins.Get(alpha)
+		must(t, b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Private, b.giver(), endless(t.Context())))
 		if e := b.beta.shown(alpha)[rid]; e == nil || !e.Received.Private {
 			t.Fatalf("%+v is shown", e)
 		}
-		before, _ := o.streams.position()
+		before, _ := o.Streams.Position()
 
 		end, done := make(chan struct{}), make(chan error, 1)
 		go func() {
@@ -229,11 +229,11 @@ func TestWhatCannotBeReadBackIsShownLater(t *testing.T) {
 		time.Sleep(2 * store.StallAfter)
 
 		// A change that was begun before the stall ends now.
-		o.streams.hide(&o.streams.pair.private, func(*directory.Entry) bool { return true })
-		o.mu.Lock()
-		o.streams.pair.mesh.cur.state.Watermark += 10
-		o.streams.reached.Store(nil)
-		o.mu.Unlock()
+		o.Streams.Hide(&o.Streams.Pair.Private, func(*directory.Entry) bool { return true })
+		o.Mu.Lock()
+		o.Streams.Pair.Mesh.Cur.State.Watermark += 10
+		o.Streams.Reached.Store(nil)
+		o.Mu.Unlock()
 		if at, ok := b.beta.Position(alpha); at != before || !ok {
 			t.Errorf("it says that it is at %v, and shows what was at %v", at, before)
 		}

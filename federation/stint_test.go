@@ -12,6 +12,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -33,12 +34,12 @@ func TestAStintLastsAsLongAsEnoughIsBrought(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o := newOrigin(alpha, index.NewView(beta).Origin(alpha), replica{cfg: &Config{Domain: beta}})
-				s, began := o.beginStint(t.Context()), time.Now()
+				o := replica.New(alpha, index.NewView(beta).Origin(alpha), replica.Deps{Cfg: &replica.Config{Domain: beta}})
+				s, began := beginStint(t.Context(), o), time.Now()
 				defer s.end()
 				for at := every; at <= quick && s.asking.Err() == nil; at += every {
 					if time.Sleep(every); at == c.back {
-						o.contacts.headFrom(protocol.Node{Domain: alpha, Base: "https://alpha.test-1.test"})
+						o.Contacts.HeadFrom(protocol.Node{Domain: alpha, Base: "https://alpha.test-1.test"})
 					}
 					if s.asking.Err() == nil {
 						s.bring(c.rate * int(every/time.Second))
@@ -63,14 +64,14 @@ func TestNothingIsLostWhenAStintEnds(t *testing.T) {
 		for i := range 3 * each {
 			b.origin.register(fmt.Sprint("agent-", i), 6000)
 		}
-		o, dial := b.beta.origins.get(alpha), b.beta.Mesh.client.HTTP
+		o, dial := b.beta.origins.Get(alpha), b.beta.Mesh.client.HTTP
 		b.beta.Mesh.client.HTTP = func(td spiffeid.TrustDomain) *http.Client { // small pages are as good
 			return &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 				r.URL.RawQuery += fmt.Sprint("&limit=", each)
 				return dial(td).Do(r)
 			})}
 		}
-		s, pages := o.beginStint(t.Context()), 0
+		s, pages := beginStint(t.Context(), o), 0
 		defer s.end()
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
 			if r.URL.Path == protocol.PathPages {
@@ -80,7 +81,7 @@ func TestNothingIsLostWhenAStintEnds(t *testing.T) {
 			}
 			return body
 		}
-		if err := b.beta.puller.pullAll(t.Context(), o, &o.streams.pair.mesh, b.giver(), s); !errors.Is(err, context.Canceled) || !s.over() {
+		if err := b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(), s); !errors.Is(err, context.Canceled) || !s.over() {
 			t.Errorf("it ended by %v", err)
 		}
 		if n := len(b.beta.shown(alpha)); n != 1+2*each || s.brought != 2*each {
@@ -101,9 +102,9 @@ func TestAnOriginThatIsAwayIsFollowedThroughSiblings(t *testing.T) {
 		alone := p.origin.register("alone", 86400)
 		p.origin.grant(alone, directory.Only(beta), true)
 		p.origin.export(alone, false)
-		o := p.b2.origins.get(alpha)
+		o := p.b2.origins.Get(alpha)
 		must(t, p.b2.receiver.askHead(t.Context(), o, protocol.Node{Domain: alpha, Base: p.a.base}))
-		for _, f := range o.streams.pair.feeds() {
+		for _, f := range o.Streams.Pair.Feeds() {
 			must(t, p.b2.puller.pullAll(t.Context(), o, f, protocol.Node{Domain: alpha, Base: p.a.base}, endless(t.Context())))
 		}
 		p.origin.register("second", 86400)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 )
 
 // uselessMost is how many answers in a row may bring nothing: gossip may be first, but a
@@ -20,8 +21,8 @@ type subscription struct {
 	access   *access
 	receiver *receiver
 	puller   *puller
-	o        *origin
-	f        *feed
+	o        *replica.Origin
+	f        *replica.Feed
 	n        protocol.Node
 	useless  int
 
@@ -32,8 +33,8 @@ type subscription struct {
 // subscribe follows a stream at one of its origin's nodes: what was missed first, and
 // then pages and key documents as they are made. It returns only with an error; well is
 // called whenever the node proves to be of use.
-func (fl *follower) subscribe(ctx context.Context, o *origin, f *feed, n protocol.Node, well func()) error {
-	if f == &o.streams.pair.mesh {
+func (fl *follower) subscribe(ctx context.Context, o *replica.Origin, f *replica.Feed, n protocol.Node, well func()) error {
+	if f == &o.Streams.Pair.Mesh {
 		if err := fl.receiver.askHead(ctx, o, n); err != nil && protocol.CodeOf(err) != protocol.CodeUnsupported {
 			return err // of a head that can't be read the pages may be
 		}
@@ -61,7 +62,7 @@ func (s *subscription) next(ctx context.Context) error {
 	if text == "" {
 		return s.judge(news || time.Since(asked) >= s.cfg.LongPoll/2) // no two clocks go alike
 	}
-	p, code, err := s.receiver.take(ctx, sender{domain: s.n.Domain}, s.n, text)
+	p, code, err := s.receiver.take(ctx, replica.Sender{Domain: s.n.Domain}, s.n, text)
 	if err == nil {
 		err = s.judge(code == protocol.CodeApplied)
 	}
@@ -85,7 +86,7 @@ func (s *subscription) judge(useful bool) error {
 
 // known is the issue of the key document beyond which the node is to tell of one.
 func (s *subscription) known() directory.Position {
-	held := s.access.keysIssue(s.o.domain)
+	held := s.access.keysIssue(s.o.Domain)
 	if held.Before(s.told) && time.Since(s.tried) < s.cfg.LongPoll/2 {
 		return s.told
 	}
@@ -98,9 +99,9 @@ func (s *subscription) known() directory.Position {
 func (s *subscription) await(ctx context.Context, known directory.Position) (text string, issue directory.Position, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.LongPoll+protocol.AnswerTime)
 	defer cancel()
-	q := protocol.PullQuery(s.o.domain, s.f.aud, s.o.streams.since(s.f))
+	q := protocol.PullQuery(s.o.Domain, s.f.Aud, s.o.Streams.Since(s.f))
 	q.Set("wait", s.cfg.LongPoll.String())
-	q.Set("keys", directory.FormatIndex(s.o.domain, known))
+	q.Set("keys", directory.FormatIndex(s.o.Domain, known))
 	text, header, err := s.client.GetWithHeader(ctx, s.n, protocol.PathPages, q, protocol.MaxPage)
 	if err != nil {
 		return "", issue, err
@@ -118,35 +119,9 @@ func (s *subscription) follow(ctx context.Context, issue directory.Position) boo
 	if err == nil {
 		return true
 	}
-	s.cfg.Logger.Debug("can't pull a key document", "origin", s.o.domain.Name(), "node", s.n.Base, "error", err)
+	s.cfg.Logger.Debug("can't pull a key document", "origin", s.o.Domain.Name(), "node", s.n.Base, "error", err)
 	s.told, s.tried = issue, time.Now()
-	s.o.complain(err)
-	nudge(s.o.ask) // another node may have it
+	s.o.Complain(err)
+	replica.Wake(s.o.Ask) // another node may have it
 	return false
-}
-
-// followKeys pulls the issue of the key document of which a node tells. It is by this that
-// each node hears of a revocation as soon as of a change; gossip leaves out some.
-func (rc *receiver) followKeys(ctx context.Context, o *origin, n protocol.Node, issue directory.Position) error {
-	ctx, cancel := context.WithTimeout(ctx, protocol.PrefetchTime) // pages wait meanwhile
-	defer cancel()
-	select {
-	case o.contacts.following <- struct{}{}: // both subscriptions hear of it
-		defer func() { <-o.contacts.following }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if !rc.access.keysIssue(o.domain).Before(issue) {
-		return nil
-	}
-	if err := o.contacts.issuing.Wait(ctx); err != nil {
-		return err
-	}
-	if err := rc.refreshKeys(ctx, o, n); err != nil {
-		return err
-	}
-	if rc.access.keysIssue(o.domain).Before(issue) {
-		return errNoNews
-	}
-	return nil
 }

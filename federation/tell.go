@@ -10,6 +10,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/evidence"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/time/rate"
@@ -27,7 +28,7 @@ const (
 // toTell returns whom to tell of a conviction: the domain's other nodes; and of
 // what was for the mesh those peers that may have it. What a page for one domain
 // alone lists goes to nobody else, evidence or not.
-func (pr *prosecutor) toTell(v Conviction) (all []protocol.Node) {
+func (pr *prosecutor) toTell(v evidence.Conviction) (all []protocol.Node) {
 	if pr.cfg.Siblings != nil {
 		for _, base := range pr.cfg.Siblings() {
 			all = append(all, protocol.Node{Domain: pr.cfg.Domain, Base: base})
@@ -45,17 +46,17 @@ var errNotTaken = errors.New("the evidence was not taken")
 
 // tell shows a domain's nodes evidence until one has looked at it. It judges for
 // itself; what it makes of it is its own affair.
-func (pr *prosecutor) tell(ctx context.Context, p *pendingCase, n protocol.Node) {
+func (pr *prosecutor) tell(ctx context.Context, p *evidence.Pending, n protocol.Node) {
 	tries := 0
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		to := n
-		if o := pr.origins.get(n.Domain); o != nil {
-			if all := o.contacts.nodes(); len(all) > 0 {
+		if o := pr.origins.Get(n.Domain); o != nil {
+			if all := o.Contacts.Nodes(); len(all) > 0 {
 				to = all[tries%len(all)]
 			}
 		}
 		tries++
-		return struct{}{}, pr.showEvidence(ctx, to, p.evidence)
+		return struct{}{}, pr.showEvidence(ctx, to, p.Evidence)
 	}, backoff.WithMaxElapsedTime(tellFor), backoff.WithBackOff(newBackoff()))
 	if err != nil && ctx.Err() == nil {
 		pr.cfg.Logger.Warn("a domain was not told of evidence", "origin", p.Origin.Name(), "to", n.Domain.Name(), "error", err)

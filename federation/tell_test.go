@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/evidence"
 	"github.com/roster-mesh/roster/federation/protocol"
 )
 
@@ -19,7 +20,7 @@ func TestWhoIsToldOfEvidence(t *testing.T) {
 		s.b.cfg.Siblings = func() []string { return []string{"https://sibling.beta.test"} }
 		s.b.reopen(t)
 		sibling, peer := protocol.Node{Domain: beta, Base: "https://sibling.beta.test"}, protocol.Node{Domain: gamma, Base: s.g.base}
-		o := s.b.origins.get(alpha)
+		o := s.b.origins.Get(alpha)
 		listed := func(to ...*site) {
 			s.origin.mesh = nil
 			for _, n := range to {
@@ -30,7 +31,7 @@ func TestWhoIsToldOfEvidence(t *testing.T) {
 		}
 		told := func(aud directory.Audience, want ...protocol.Node) {
 			t.Helper()
-			if got := s.b.evidence.toTell(Conviction{Origin: alpha, Audience: aud}); !slices.Equal(got, want) {
+			if got := s.b.evidence.toTell(evidence.Conviction{Origin: alpha, Audience: aud}); !slices.Equal(got, want) {
 				t.Errorf("of a page for %q are told %v", aud, got)
 			}
 		}

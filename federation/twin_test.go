@@ -8,6 +8,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 )
 
 // An origin that announces one record under two ids takes nothing away from the
@@ -27,7 +28,7 @@ func TestARecordIsNotAnothersToTakeAway(t *testing.T) {
 				b := newBench(t, nil)
 				rid := b.origin.register("agent", 600)
 				b.pull()
-				w := b.beta.origins.get(alpha).streams.since(&b.beta.origins.get(alpha).streams.pair.mesh)
+				w := b.beta.origins.Get(alpha).Streams.Since(&b.beta.origins.Get(alpha).Streams.Pair.Mesh)
 				twin, _ := b.origin.Current(rid, directory.Mesh)
 				twin.RID = directory.NewRID(time.Now().UnixMilli(), [10]byte{1, 2, 3})
 				twin.Revision = w + 1
@@ -53,7 +54,7 @@ func (b *bench) apply(from uint64, d signed.Digest) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if _, code, err := b.beta.receiver.take(b.Context(), sender{domain: alpha}, b.giver(), text); err != nil || code != protocol.CodeApplied {
+	if _, code, err := b.beta.receiver.take(b.Context(), replica.Sender{Domain: alpha}, b.giver(), text); err != nil || code != protocol.CodeApplied {
 		b.Fatal(code, err)
 	}
 }

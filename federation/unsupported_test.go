@@ -13,6 +13,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 	"go.etcd.io/bbolt"
 )
@@ -57,7 +58,7 @@ func (b *bench) upgrade(to signed.Dialect) {
 }
 
 // status is what beta says of alpha.
-func (b *bench) status() PeerStatus { return b.beta.Peers()[0] }
+func (b *bench) status() replica.PeerStatus { return b.beta.Peers()[0] }
 
 // recordsAsked counts the records that beta asks for.
 func (b *bench) recordsAsked() *int {
@@ -79,7 +80,7 @@ func TestWhatALaterReleaseAddsChangesNoOutcome(t *testing.T) {
 		b.origin.rewrite = withTail(ignored)
 		rid := b.origin.register("one", 600)
 		b.pull()
-		must(t, b.beta.receiver.askHead(t.Context(), b.beta.origins.get(alpha), b.giver()))
+		must(t, b.beta.receiver.askHead(t.Context(), b.beta.origins.Get(alpha), b.giver()))
 
 		if is := b.beta.shown(alpha); len(is) != 1 || is[rid] == nil {
 			t.Fatalf("it shows %v", is)
@@ -124,7 +125,7 @@ func TestUnsupportedIsFoundBehindTheSignature(t *testing.T) {
 			refuse(b, protocol.CodeSignature, flipped(by(b.alpha.keys)))
 			refuse(b, protocol.CodeJSON, noJSON)
 
-			_, code, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), by(b.alpha.keys))
+			_, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), by(b.alpha.keys))
 			if protocol.CodeOf(err) != protocol.CodeUnsupported || !errors.Is(err, signed.ErrUnsupported) || code != "" {
 				t.Errorf("got %q, %v", code, err)
 			}
@@ -138,7 +139,7 @@ func TestAnUnsupportedPageLeavesItsStreamAtItsWatermark(t *testing.T) {
 		b := newBench(t, nil)
 		rid := b.origin.register("one", 600)
 		b.pull()
-		must(t, b.beta.receiver.askHead(t.Context(), b.beta.origins.get(alpha), b.giver()))
+		must(t, b.beta.receiver.askHead(t.Context(), b.beta.origins.Get(alpha), b.giver()))
 		before := b.status()
 
 		b.signing(critical)
@@ -184,7 +185,7 @@ func TestWhoRepeatsAnUnsupportedMessageSaysNothingOfItsOrigin(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("one", 600)
 		b.pull()
-		must(t, b.beta.receiver.askHead(t.Context(), b.beta.origins.get(alpha), b.giver()))
+		must(t, b.beta.receiver.askHead(t.Context(), b.beta.origins.Get(alpha), b.giver()))
 		b.signing(critical)
 		head, err := b.alpha.publisher.Head()
 		must(t, err)
@@ -193,7 +194,7 @@ func TestWhoRepeatsAnUnsupportedMessageSaysNothingOfItsOrigin(t *testing.T) {
 
 		before := b.status()
 		time.Sleep(time.Minute)
-		for _, from := range []sender{{domain: gamma}, {domain: gamma, pushed: true}} {
+		for _, from := range []replica.Sender{{Domain: gamma}, {Domain: gamma, Pushed: true}} {
 			if err := b.beta.receiver.takeHead(t.Context(), from, b.giver(), head); protocol.CodeOf(err) != protocol.CodeUnsupported {
 				t.Fatal(err)
 			}
@@ -204,7 +205,7 @@ func TestWhoRepeatsAnUnsupportedMessageSaysNothingOfItsOrigin(t *testing.T) {
 		if after := b.status(); after.State != before.State || after.Unsupported != "" || after.LastHeard != before.LastHeard {
 			t.Errorf("the peer is %q, last heard %v: %q", after.State, after.LastHeard, after.Unsupported)
 		}
-		if err := b.beta.receiver.takeHead(t.Context(), sender{domain: alpha}, b.giver(), head); protocol.CodeOf(err) != protocol.CodeUnsupported {
+		if err := b.beta.receiver.takeHead(t.Context(), replica.Sender{Domain: alpha}, b.giver(), head); protocol.CodeOf(err) != protocol.CodeUnsupported {
 			t.Fatal(err)
 		}
 		if after := b.status(); after.State != "unsupported" {
@@ -224,7 +225,7 @@ func TestAReleaseThatReadsThePagesGoesOnFromTheWatermark(t *testing.T) {
 
 		page, err := b.alpha.publisher.Page(directory.Mesh, b.status().Watermark, 10, false)
 		must(t, err)
-		if _, _, err := b.beta.receiver.take(t.Context(), sender{domain: alpha}, b.giver(), page.Text); protocol.CodeOf(err) != protocol.CodeUnsupported {
+		if _, _, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), page.Text); protocol.CodeOf(err) != protocol.CodeUnsupported {
 			t.Fatal(err)
 		}
 		if b.status().Unsupported == "" {

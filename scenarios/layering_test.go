@@ -62,9 +62,11 @@ var layers = map[string][]string{
 	"trust/workload":    {},                                                              // the client of the SPIFFE Workload API
 	"trust/audit":       {"directory", "directory/strictjson"},
 	// rooms of federation
-	"federation/store":             {"directory", "federation/protocol", "directory/table", "directory/signed"}, // other domains' pages and records on disk
-	"federation/publish":           {"directory", "federation/protocol", "directory/signed"},                    // pages, heads and records of the own domain
-	"federation/protocol":          {"directory", "directory/signed", "directory/strictjson"},                   // messages between nodes, both ends
+	"federation/store":             {"directory", "federation/protocol", "directory/table", "directory/signed"},                                                             // other domains' pages and records on disk
+	"federation/publish":           {"directory", "federation/protocol", "directory/signed"},                                                                                // pages, heads and records of the own domain
+	"federation/replica":           {"directory", "directory/contain", "directory/index", "directory/kinds", "directory/signed", "federation/protocol", "federation/store"}, // what is held of other domains
+	"federation/evidence":          {"directory"},                                                                                                                           // evidence files on disk
+	"federation/protocol":          {"directory", "directory/signed", "directory/strictjson"},                                                                               // messages between nodes, both ends
 	"federation/gossip":            {"directory/contain"},
 	"federation/gossip/gossiptest": {}, // a network and certificates, for tests
 	"api":                          {"directory", "directory/index", "directory/contain", "directory/problem", "directory/invoke", "directory/strictjson", "discovery", "limit", "api/access", "api/ad", "api/admission", "api/agents", "api/catalog", "api/client", "api/discovery", "api/mcp", "api/openapi", "api/operator", "api/registration", "api/request", "api/response", "api/view", "api/wire"},
@@ -88,7 +90,7 @@ var layers = map[string][]string{
 	"api/client":          {"api/wire"},
 	"api/client/contract": {"api/client", "directory", "directory/invoke", "directory/kinds", "directory/signed"}, // apart, since it has a schema validator
 	// floor 3: the only package that knows the others
-	"node": {"directory", "directory/index", "directory/contain", "directory/problem", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "consensus/backup", "federation", "federation/protocol", "federation/gossip", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd", "node/config", "directory/signed", "trust/credentials", "api/admission", "api/operator", "api/request"},
+	"node": {"directory", "directory/index", "directory/contain", "directory/problem", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "consensus/backup", "federation", "federation/protocol", "federation/evidence", "federation/gossip", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd", "node/config", "directory/signed", "trust/credentials", "api/admission", "api/operator", "api/request"},
 	// rooms of node
 	"node/memory":   {},
 	"node/config":   {"directory", "discovery", "trust", "consensus", "gateway", "gateway/crawl", "api", "node/dnssd", "trust/credentials", "api/admission", "discovery/content"}, // defaults and bounds

@@ -34,7 +34,7 @@ var unfinished = map[string]excess{
 	"consensus":  {lines: true, testLines: true},
 	"directory":  {testLines: true},
 	"discovery":  {testLines: true},
-	"federation": {files: 46, methods: 44, cycle: 42, lines: true, testLines: true},
+	"federation": {lines: true, testLines: true},
 	"gateway":    {lines: true, testLines: true},
 	"limit":      {testLines: true},
 	"node":       {methods: 69, cycle: 23, lines: true, testLines: true},

@@ -1,0 +1,104 @@
+package federation
+
+import (
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/publish"
+	"github.com/roster-mesh/roster/federation/replica"
+	"github.com/roster-mesh/roster/federation/store"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// holdings is what this node can give to others.
+type holdings struct {
+	cfg       *Config
+	store     *store.Store
+	publisher *publish.Publisher
+	origins   *replica.Set
+	access    *access
+}
+
+// pageOf returns a page of the own domain, or the link of another's chain that
+// goes on from since; it is passed on as it was received.
+func (h *holdings) pageOf(from spiffeid.TrustDomain, q protocol.PageQuery) (string, error) {
+	if q.Origin == h.cfg.Domain {
+		made, err := h.publisher.Page(q.Aud, q.Since, q.Limit, q.Wait == 0 && h.access.lists(h.cfg.Domain, from))
+		if made == nil || err != nil {
+			return "", err
+		}
+		return made.Text, nil
+	}
+	o := h.origins.Get(q.Origin)
+	if o == nil {
+		return "", directory.Refuse(directory.NotFound, "this node has nothing of that origin")
+	}
+	st := o.Streams.ShownStream(q.Aud)
+	if st == nil {
+		return "", nil
+	}
+
+	page, err := store.ReadFor(h.store, st.Id, func(t *store.Tx) (*store.Page, error) { return t.PageAfter(q.Since) })
+	if page == nil || err != nil {
+		return "", unavailable(err)
+	}
+
+	return page.JWS, nil
+}
+
+// recordsOf returns what finds the records that a domain may have: of the own domain what
+// one of its streams names, of another what its mesh stream does; and what was announced
+// to this domain alone, where it is a node of this domain that asks. The streams of
+// another are looked up once: while one is pulled, its lock is held most of the time.
+func (h *holdings) recordsOf(origin, to spiffeid.TrustDomain) func(protocol.RecordName) (string, bool, error) {
+	if origin == h.cfg.Domain {
+		return func(n protocol.RecordName) (string, bool, error) { return h.ownRecord(to, n) }
+	}
+	auds := []directory.Audience{directory.Mesh}
+	if to == h.cfg.Domain {
+		auds = append(auds, directory.Only(to))
+	}
+	var shown []*replica.Stream
+	if o := h.origins.Get(origin); o != nil {
+		for _, aud := range auds {
+			shown = append(shown, o.Streams.ShownStream(aud))
+		}
+	}
+	return func(n protocol.RecordName) (string, bool, error) {
+		for _, st := range shown {
+			r, err := h.storedRecord(st, n)
+			if err != nil {
+				return "", false, err
+			}
+			if r != nil {
+				return r.Signed().String(), true, nil
+			}
+		}
+		return "", false, nil
+	}
+}
+
+func (h *holdings) ownRecord(to spiffeid.TrustDomain, n protocol.RecordName) (string, bool, error) {
+	if h.access.lists(h.cfg.Domain, to) {
+		if text, ok, err := h.publisher.Record(directory.Mesh, n); ok || err != nil {
+			return text, ok, err
+		}
+	}
+	return h.publisher.Record(directory.Only(to), n)
+}
+
+// storedRecord returns a record that another domain's stream names; nil where it names
+// none, or there is no such stream.
+func (h *holdings) storedRecord(st *replica.Stream, n protocol.RecordName) (r *store.Record, err error) {
+	if st == nil {
+		return nil, nil
+	}
+	return h.store.Find(st.Id, n)
+}
+
+// documentFor is issuedFor of another domain.
+func (h *holdings) documentFor(td spiffeid.TrustDomain, kid string) string {
+	if o := h.origins.Get(td); o != nil {
+		return o.Keys.IssuedFor(kid)
+	}
+	return ""
+}

@@ -1,0 +1,187 @@
+package federation
+
+import (
+	"context"
+	"errors"
+
+	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
+	"github.com/roster-mesh/roster/federation/store"
+)
+
+// An reporter learns what an origin signed twice, and that an origin's key document was
+// taken.
+type reporter interface {
+	accuse(o *replica.Origin, pages, keys []string) (convicted bool)
+	recall(o *replica.Origin)
+}
+
+// A receiver takes messages of other domains: pages, heads, key documents and records.
+type receiver struct {
+	cfg      *Config
+	store    *store.Store
+	client   *protocol.Client
+	origins  *replica.Set
+	access   *access
+	refusals *replica.RefusalLog
+	records  *replica.RecordGate
+	gate     *gate
+	evidence reporter // nil without a Court
+}
+
+// take is the whole way of a page: the gate, its records, the stream.
+func (rc *receiver) take(ctx context.Context, from replica.Sender, giver protocol.Node, text string) (*replica.Page, protocol.Code, error) {
+	p := rc.look(ctx, from, giver, text, replica.Ahead{})
+	if p.err != nil {
+		return nil, "", p.err
+	}
+	code, err := p.origin.Accept(p.Page, rc.records.OpenRecords(p.origin.Domain, p.Page.Page, p.records))
+	return p.Page, code, err
+}
+
+// look takes a page through the gate and asks for its records.
+func (rc *receiver) look(ctx context.Context, from replica.Sender, giver protocol.Node, text string, done replica.Ahead) (p pulled) {
+	err := rc.cfg.Panics.Run(contain.Page, func() error {
+		p = rc.lookAt(ctx, from, giver, text, done)
+		return nil
+	})
+	if err != nil {
+		return pulled{err: rc.refuse(from, text, &protocol.Refusal{Code: protocol.CodeFormat, Err: err})}
+	}
+
+	return p
+}
+
+func (rc *receiver) lookAt(ctx context.Context, from replica.Sender, giver protocol.Node, text string, done replica.Ahead) (p pulled) {
+	var page *replica.Page
+	o, err := rc.withKeys(ctx, from, giver, func() (o *replica.Origin, err error) {
+		o, page, err = rc.gate.openPage(from, text)
+		return o, err
+	})
+	if err == nil {
+		err = rc.compare(o, page)
+	}
+	if err != nil {
+		return pulled{err: rc.refuse(from, text, err)}
+	}
+	p = pulled{Page: page, origin: o}
+	p.records, p.err = rc.prefetch(ctx, o, page, giver, done)
+	return p
+}
+
+// A pulled page is one that passed the gate, and what came of its records.
+type pulled struct {
+	*replica.Page
+	origin  *replica.Origin
+	records map[protocol.RecordName]replica.Fetched
+	err     error
+}
+
+// prefetch gets the records that an applicable page names and that aren't here.
+func (rc *receiver) prefetch(ctx context.Context, o *replica.Origin, p *replica.Page, giver protocol.Node, done replica.Ahead) (map[protocol.RecordName]replica.Fetched, error) {
+	id, full, apt := o.Streams.Fit(p, done)
+	if !apt {
+		return nil, nil
+	}
+
+	var names []protocol.RecordName
+	for _, d := range p.Digests {
+		if d.Live() && !replica.Freed(d.Deadline, o.Streams.Shown.Index.Clock.Now()) {
+			names = append(names, protocol.NameOf(d))
+		}
+	}
+	err := rc.store.Read(id, func(t *store.Tx) (err error) {
+		if names, err = t.Missing(p.Digests, names); full && err == nil {
+			names, err = t.Replacing(p.Digests, names)
+		}
+		return err
+	})
+	if err != nil || len(names) == 0 {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, protocol.PrefetchTime)
+	defer cancel()
+	return rc.fetch(ctx, o.Domain, names, []protocol.Node{giver}), nil
+}
+
+// compare refuses a page that contradicts what is here, where that convicts its
+// origin.
+func (rc *receiver) compare(o *replica.Origin, p *replica.Page) error {
+	if rc.cfg.Verifier == nil {
+		return nil
+	}
+	other, err := o.Streams.Comparer.Contradicted(p)
+	if err != nil || other == "" {
+		return err
+	}
+	if rc.evidence.accuse(o, []string{other, p.Text}, o.Keys.Issued()) {
+		return &protocol.Refusal{Code: protocol.CodeEquivocation, Origin: o.Domain, Err: errOffence}
+	}
+	return nil
+}
+
+var errOffence = errors.New("its origin contradicts itself, and is frozen")
+
+// errLate says that a message is to be judged again once the key document was asked for.
+var errLate = errors.New("it is by a key that is not known yet")
+
+// withKeys has a message judged, and once more with the newest key document where it is by
+// a key that the one here lacks. What was pushed is judged later where that document
+// can't be asked for now, or came from a node that hasn't heard of its domain's newest
+// itself: who rotates his key is seldom refused anything for that. A second time it isn't put
+// off, so that who forges gains a second.
+func (rc *receiver) withKeys(ctx context.Context, from replica.Sender, giver protocol.Node, judge func() (*replica.Origin, error)) (*replica.Origin, error) {
+	o, err := judge()
+	if protocol.CodeOf(err) != protocol.CodeKeyUnknown {
+		return o, err
+	}
+	if o.Contacts.MayRefresh(from) {
+		if failed := rc.refreshKeys(ctx, o, giver); failed != nil {
+			err = &protocol.Refusal{Code: protocol.CodeKeyUnknown, Origin: o.Domain, Err: failed}
+		} else {
+			o, err = judge()
+		}
+	}
+	if protocol.CodeOf(err) == protocol.CodeKeyUnknown && from.Pushed && !from.Again {
+		return o, errLate
+	}
+	return o, err
+}
+
+// refuse counts and logs a refusal.
+func (rc *receiver) refuse(from replica.Sender, text string, err error) error {
+	var r *protocol.Refusal
+	if errors.As(err, &r) && r.Code == protocol.CodeUnsupported {
+		rc.unsupported(from, r)
+		return r
+	}
+
+	return rc.refusals.Refused(from, text, err)
+}
+
+// unsupported counts a message that this node can't read. It counts as no refusal of
+// who brought it. The origin's own nodes tell by it what the origin announces now, and
+// the first of each kind is written down. Others may repeat an old one for ever: what
+// would date it can't be read.
+func (rc *receiver) unsupported(from replica.Sender, r *protocol.Refusal) {
+	rc.refusals.ByOrigin.Add(r.Origin, protocol.CodeUnsupported)
+
+	if from.Domain != r.Origin {
+		return
+	}
+
+	var unsupported *signed.UnsupportedError
+	o := rc.origins.Get(r.Origin)
+	if o == nil || !errors.As(r.Err, &unsupported) {
+		return
+	}
+	if first := o.NoteUnsupported(unsupported); !first || !rc.refusals.Lines.Allow(protocol.CodeUnsupported, r.Origin) {
+		return
+	}
+
+	rc.cfg.Logger.Warn("a peer announces what this release can't read; upgrade this node",
+		"origin", r.Origin.Name(), "structure", string(unsupported.Structure), "format", unsupported.Format,
+		"err", unsupported)
+}

@@ -1,0 +1,89 @@
+package replica
+
+import (
+	"time"
+
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// adopt has the keyring take a key document, and keeps on disk beside it those that
+// superseded returns. One that there is no room for is not adopted. One that is known
+// is a sign of life where a node of the origin shows it (first-hand): others may
+// repeat it for as long as it holds.
+func (o *Origin) Adopt(text string, firstHand bool) error {
+	if err := o.Streams.Change.Lock(o.Store); err != nil {
+		return err
+	}
+	defer o.Streams.Change.Unlock()
+
+	if o.Streams.HasEnded() {
+		return nil
+	}
+	if claimed := ParseKeys(text); claimed != nil && text != o.Keys.Newest && !o.contradicts(claimed) {
+		if _, err := o.Keys.superseded(claimed); err != nil {
+			return err
+		}
+	}
+	if _, err := o.Cfg.Keys.Adopt(o.Domain, text); err != nil {
+		return err
+	}
+	if firstHand {
+		o.hear()
+	}
+	if doc, kept, ok := o.Cfg.Keys.Keys(o.Domain); ok {
+		if err := o.Doubt(doc); err != nil {
+			return err
+		}
+		if kept != o.Keys.Newest {
+			o.hear()
+			if err := o.ReplaceKeys(doc, kept); err != nil {
+				return err
+			}
+			o.Moved() // subscribers hear of it
+		}
+	}
+	return o.obey()
+}
+
+// contradicts reports whether a document says that it is the newest one that is here,
+// and so may be evidence (E3). It isn't adopted, and needs no room.
+func (o *Origin) contradicts(claimed *signed.KeyDocument) bool {
+	doc, _, ok := o.Cfg.Keys.Keys(o.Domain)
+	return ok && protocol.Issue(doc) == protocol.Issue(claimed)
+}
+
+// replaceKeys writes an origin's newest key document down. o.change is held.
+func (o *Origin) ReplaceKeys(doc *signed.KeyDocument, text string) error {
+	past, err := o.Keys.superseded(doc)
+	if err != nil {
+		return err
+	}
+
+	texts := make([]string, 0, len(past))
+	for _, d := range past {
+		texts = append(texts, d.text)
+	}
+	st := o.Saved(o.Streams.Shown.Index.Clock.Now())
+	st.Keys = text
+
+	if err := o.Store.SaveKeys(o.Domain, texts, st); err != nil {
+		return err
+	}
+
+	o.Keys.replace(text, past)
+
+	return nil
+}
+
+// loadPast returns the key documents that replaceKeys kept.
+func (o *Origin) loadPast(td spiffeid.TrustDomain) (all []pastDocument, err error) {
+	texts, err := o.Store.PastKeys(td)
+	for _, text := range texts {
+		if doc := ParseKeys(text); doc != nil {
+			all = append(all, pastDocument{text, time.Now(), doc})
+		}
+	}
+	return all, err
+}

@@ -1,0 +1,39 @@
+package replica
+
+import (
+	"log/slog"
+
+	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/federation/store"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A replicaConfig is what origins need to know of their node.
+type Config struct {
+	Domain         spiffeid.TrustDomain
+	Keys           KeyDocuments
+	View           *index.View
+	Dialect        signed.Dialect
+	Logger         *slog.Logger
+	Panics         *contain.Panics
+	Quota          int    // registrations of one origin
+	Records, Bytes uint64 // records of one origin if its peering has no quotas; 0 for any
+}
+
+// keyDocuments keeps the key documents of origins.
+type KeyDocuments interface {
+	Adopt(origin spiffeid.TrustDomain, jws string) (*signed.KeyDocument, error)
+	Keys(origin spiffeid.TrustDomain) (doc *signed.KeyDocument, jws string, ok bool)
+}
+
+// A replica is what all origins share.
+type Deps struct {
+	Cfg      *Config
+	Store    *store.Store
+	Records  *RecordGate
+	Refusals *RefusalLog
+	Moved    func()        // wakes those who wait for a position
+	Judge    chan struct{} // has room for one: rules have changed
+}

@@ -1,0 +1,139 @@
+package replica
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/time/rate"
+)
+
+// contacts chooses which of an origin's nodes is asked, and paces pulls of its key
+// document.
+type contacts struct {
+	domain  spiffeid.TrustDomain
+	peering *atomic.Pointer[directory.Peering]
+	Issuing *rate.Limiter // pulls of key documents that subscriptions announce
+
+	// following has one item while a key document is pulled that a subscription announced,
+	// because both subscriptions of an origin may announce it.
+	Following chan struct{}
+
+	mu        sync.Mutex // guards what follows
+	turns     map[directory.Audience]turn
+	headTurn  int
+	headGiver protocol.Node // of the last head that was asked for and came; zero before
+	headCame  time.Time
+	keysAsked time.Time
+	keysDue   bool // a pull of keys was put off, because a pushed message had caused one just before
+}
+
+// A turn says which of an origin's addresses is asked for a stream.
+type turn struct {
+	n        int
+	failedAt time.Time // when a node failed last
+}
+
+// node returns the node that is asked at present, false where the peering names
+// none.
+func (ct *contacts) Node(f *Feed) (protocol.Node, bool) {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+	return ct.nodeAt(ct.turns[f.Aud].n)
+}
+
+// headNode returns another node at each call, so that one that lags is noticed.
+func (ct *contacts) HeadNode() (protocol.Node, bool) {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+	ct.headTurn++
+	return ct.nodeAt(ct.headTurn)
+}
+
+func (ct *contacts) HeadFrom(n protocol.Node) {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+	ct.headGiver, ct.headCame = n, time.Now()
+}
+
+// headSince reports whether a head that was asked for has come from the origin since then.
+func (ct *contacts) HeadSince(t time.Time) bool {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+	return ct.headCame.After(t)
+}
+
+// lastHeadFrom returns which node gave the head that was asked for last and came.
+func (ct *contacts) LastHeadFrom() (protocol.Node, bool) {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+	return ct.headGiver, ct.headGiver != protocol.Node{}
+}
+
+func (ct *contacts) nodeAt(turn int) (protocol.Node, bool) {
+	addresses := ct.peering.Load().Addresses
+	if len(addresses) == 0 {
+		return protocol.Node{}, false
+	}
+
+	return protocol.Node{Domain: ct.domain, Base: addresses[turn%len(addresses)]}, true
+}
+
+// nodes returns all of the origin's nodes, the one that is asked at present first.
+func (ct *contacts) Nodes() []protocol.Node {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+	var all []protocol.Node
+	for i := range ct.peering.Load().Addresses {
+		if n, ok := ct.nodeAt(ct.turns[directory.Mesh].n + i); ok {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// failed turns to the next node for a stream.
+func (ct *contacts) failed(aud directory.Audience) {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+
+	ct.turns[aud] = turn{n: ct.turns[aud].n + 1, failedAt: time.Now()}
+}
+
+// failedSince reports whether a node failed to answer for a stream after a time.
+func (ct *contacts) failedSince(aud directory.Audience, since time.Time) bool {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+
+	return ct.turns[aud].failedAt.After(since)
+}
+
+// mayRefresh paces the pulls of keys that pushed messages cause. One that is put
+// off is made up for by asking for the head (tend): nobody may push again.
+func (ct *contacts) MayRefresh(from Sender) bool {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+	now := time.Now()
+	if from.Pushed && now.Sub(ct.keysAsked) < KeysEvery {
+		ct.keysDue = true
+		return false
+	}
+	ct.keysAsked = now
+	return true
+}
+
+// putOff reports, once, whether a pull of keys was put off.
+func (ct *contacts) PutOff() (due bool) {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+	due, ct.keysDue = ct.keysDue, false
+	return due
+}
+
+const (
+	KeysEvery  = time.Second // pulls of keys that a pushed message, or a subscription, may cause
+	IssueBurst = 8           // of those that subscriptions cause
+)

@@ -1,0 +1,117 @@
+package replica
+
+import (
+	"errors"
+	"math"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/store"
+	"golang.org/x/time/rate"
+)
+
+// A comparer finds contradictions between a page and what is held.
+type comparer struct {
+	cfg     *Config
+	streams *streams
+	Pace    *rate.Limiter // pages of a chain that are read
+}
+
+// contradicted returns the page of the chain that says otherwise than p of the
+// same registration and revision (evidence E1); "" for none. What is newer than
+// the stream is here can't be compared, and that is nearly all that comes.
+func (cp *comparer) Contradicted(p *Page) (other string, err error) {
+	cp.streams.mu.Lock()
+	st := cp.streams.Pair.FeedOf(p.Audience).existing(p.Epoch)
+	var upTo uint64
+	if st != nil {
+		upTo = st.State.Watermark
+	}
+	cp.streams.mu.Unlock()
+	if st == nil || len(p.Digests) == 0 || p.Digests[0].Revision > upTo {
+		return "", nil
+	}
+	err = cp.streams.Store.Read(st.Id, func(t *store.Tx) error {
+		var page comparedPage
+		for _, d := range p.Digests {
+			if d.Revision > upTo {
+				return nil
+			}
+			switch same, err := agrees(t, d); {
+			case err != nil:
+				return err
+			case same:
+				continue
+			}
+			if d.Revision > page.to {
+				if !cp.Pace.Allow() {
+					return nil
+				}
+				if page, err = ChainedPage(t, cp.cfg.Dialect, d.Revision); err != nil {
+					return err
+				}
+			}
+			if page.Text != p.Text && page.denies(d) {
+				other = page.Text
+				return nil
+			}
+		}
+		return nil
+	})
+	return other, err
+}
+
+// agrees reports whether d is what is held of its registration, which spares
+// reading the chain for what comes twice as a matter of course. Whether it was put
+// or renewed is not held, and makes no difference to what is shown.
+func agrees(t *store.Tx, d signed.Digest) (bool, error) {
+	h, err := t.Get(d.RID)
+	if err != nil || h == nil || !d.Live() {
+		return false, err
+	}
+	mine := h.Digest(d.RID)
+	mine.Op = d.Op
+	return mine == d, nil
+}
+
+// A comparedPage is a page of a chain, taken apart. The zero value lists nothing.
+type comparedPage struct {
+	Text    string
+	to      uint64
+	digests map[directory.RID]signed.Digest
+}
+
+// chainedPage returns the page of the chain that brought revision r here.
+func ChainedPage(t *store.Tx, dialect signed.Dialect, r uint64) (comparedPage, error) {
+	stored, to, err := t.PageOf(r)
+	if err != nil || stored == nil {
+		return comparedPage{to: math.MaxUint64}, err // nothing later either
+	}
+	parts, err := protocol.SplitJWS(stored.JWS)
+	if err != nil {
+		return comparedPage{}, store.ErrStore
+	}
+	page, err := dialect.ParsePage(parts.Payload)
+	if errors.Is(err, signed.ErrUnsupported) { // a later release took it, which ran here before
+		return comparedPage{Text: stored.JWS, to: to}, nil
+	}
+	if err != nil {
+		return comparedPage{}, store.ErrStore
+	}
+	c := comparedPage{Text: stored.JWS, to: page.To, digests: make(map[directory.RID]signed.Digest, len(page.Digests))}
+	for _, d := range page.Digests {
+		c.digests[d.RID] = d
+	}
+	return c, nil
+}
+
+// denies reports whether the page lists another change by the number of d.
+func (c *comparedPage) denies(d signed.Digest) bool {
+	mine, ok := c.digests[d.RID]
+	return ok && mine.Revision == d.Revision && mine != d
+}
+
+const compareRate = 20 // pages of a chain a second
+
+const compareBurst = 100

@@ -1,0 +1,153 @@
+package replica
+
+import (
+	"slices"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/store"
+)
+
+// acceptHead keeps a newer head. A lower one is ignored and counted: being behind
+// is no crime. While the disk doesn't answer, what a head says is known all the same,
+// unless it begins an epoch: it tells how far this node is behind.
+func (o *Origin) AcceptHead(h *signed.Head, text string) error {
+	if err := o.Streams.Change.Lock(o.Store); err != nil {
+		o.knowHead(h, text)
+		return err
+	}
+	defer o.Streams.Change.Unlock()
+
+	if o.Streams.HasEnded() {
+		return ErrPeeringEnd
+	}
+	if o.hasNewer(h) {
+		o.Streams.Writer.Counted(protocol.CodeOld)
+		return nil
+	}
+
+	o.hear()
+	if err := o.beginEpoch(h); err != nil {
+		return err
+	}
+
+	o.knowHead(h, text)
+	if err := o.Store.SaveOrigin(o.Domain, o.Saved(o.Streams.Shown.Index.Clock.Now())); err != nil {
+		return err
+	}
+
+	if st := o.Streams.Pair.Mesh.Newest(); st.Id.Epoch == h.Epoch && st.State.Watermark >= h.Tip && h.At >= st.Anew { // an origin that announces nothing, yet or any more
+		if err := o.atTip(&o.Streams.Pair.Mesh, st); err != nil {
+			return err
+		}
+	}
+	o.Moved()
+
+	return nil
+}
+
+// hasNewer reports whether a head says nothing that isn't known.
+func (o *Origin) hasNewer(h *signed.Head) bool {
+	o.Mu.Lock()
+	defer o.Mu.Unlock()
+
+	return o.head != nil && !newerHead(h, o.head)
+}
+
+func newerHead(h, last *signed.Head) bool {
+	switch {
+	case h.Epoch != last.Epoch:
+		return h.Epoch > last.Epoch
+	case h.At != last.At:
+		return h.At > last.At
+	}
+
+	return h.IssuedAt > last.IssuedAt
+}
+
+// beginEpoch begins streams of the epoch that a head names, if it is a new one. o.change
+// is held.
+func (o *Origin) beginEpoch(h *signed.Head) error {
+	if f := &o.Streams.Pair.Private; f.Cur != nil { // a new epoch is one of all streams
+		if _, err := o.Streams.streamOf(f, store.StreamID{Origin: h.Issuer, Audience: f.Aud, Epoch: h.Epoch}); err != nil {
+			return err
+		}
+	}
+
+	_, err := o.Streams.streamOf(&o.Streams.Pair.Mesh, store.StreamID{Origin: h.Issuer, Audience: directory.Mesh, Epoch: h.Epoch})
+	return err
+}
+
+// knowHead notes what a newer head of an epoch that has begun here says.
+func (o *Origin) knowHead(h *signed.Head, text string) {
+	o.Mu.Lock()
+	defer o.Mu.Unlock()
+
+	if o.head != nil && !newerHead(h, o.head) {
+		return
+	}
+	if !o.Streams.noteHead(h, o.head != nil && h.Epoch > o.head.Epoch) {
+		return
+	}
+
+	o.head = h
+	o.HeadText = text
+	o.HeadIs = time.Unix(h.IssuedAt, 0)
+	o.heard = time.Now()
+	o.LastErr = ""
+	o.unread.head = nil
+}
+
+// forgetHead forgets where the origin said that it is.
+func (o *Origin) forgetHead() {
+	o.Mu.Lock()
+	defer o.Mu.Unlock()
+
+	o.head = nil
+	o.HeadText = ""
+	o.Streams.forgetHead()
+}
+
+// loadHead takes a head that was verified before it was written.
+func (o *Origin) loadHead(text string) {
+	parts, err := protocol.SplitJWS(text)
+	if err != nil {
+		return
+	}
+	if h, err := o.Cfg.Dialect.ParseHead(parts.Payload); err == nil {
+		o.head = h
+		o.HeadText = text
+		o.HeadIs = time.Unix(h.IssuedAt, 0)
+		o.Streams.loadHead(h)
+	}
+}
+
+// obey drops what an origin told the mesh, where its key document lists this domain
+// no longer: it isn't to be had here any more (MESH-025). The origin's time and its
+// key document stay, and what it told this domain alone. o.change is held.
+func (o *Origin) obey() error {
+	doc, _, ok := o.Cfg.Keys.Keys(o.Domain)
+
+	o.Mu.Lock()
+	o.Unlisted = ok && !slices.Contains(doc.Mesh, o.Cfg.Domain)
+	o.Mu.Unlock()
+
+	if !o.Unlisted || o.Streams.Pair.Mesh.Cur == nil && o.Streams.Pair.Mesh.next == nil {
+		return nil
+	}
+
+	if err := o.Store.DropStreams(o.Domain, directory.Mesh); err != nil {
+		return err
+	}
+
+	o.Streams.replace(&o.Streams.Pair.Mesh, nil)
+	o.forgetHead()
+
+	o.Cfg.Logger.Warn("an origin lists this domain no longer; what it told is dropped", "origin", o.Domain.Name())
+	o.Moved()
+	o.Streams.Hide(&o.Streams.Pair.Mesh, func(*directory.Entry) bool { return true })
+
+	return nil
+}

@@ -1,0 +1,131 @@
+package replica
+
+import (
+	"sync/atomic"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/federation/store"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A shownIndex is the index of an origin's registrations behind the import policy of its
+// peering. Its streams' lock guards changes.
+type shownIndex struct {
+	cfg     *Config
+	Index   *index.Index
+	peering *atomic.Pointer[directory.Peering]
+	stale   bool // nothing is shown: the origin was silent for long, and its peering wants that
+}
+
+// admits reports whether what an origin announced is shown.
+func (sx *shownIndex) admits(e *directory.Entry) bool {
+	if sx.stale {
+		return false
+	}
+
+	admitted := false
+	sx.cfg.Panics.Do(contain.Policy, func() {
+		admitted = sx.peering.Load().Import.Admits(e.Agent, e.Document.Kind(), e.Projection)
+	})
+
+	return admitted
+}
+
+// describe completes an entry, if there is one, with what its stream says of it.
+func (sx *shownIndex) describe(e *directory.Entry, aud directory.Audience, h *store.Entry) *directory.Entry {
+	if e == nil {
+		return nil
+	}
+
+	from, _ := spiffeid.TrustDomainFromString(h.From)
+	e.Received = &directory.Received{At: h.At, From: from, H: h.H, M: h.M, Private: aud != directory.Mesh}
+	describe(h, e, sx.peering.Load().Import.MaxLifetime)
+
+	return e
+}
+
+// describe writes into e what a renewal changes; most is the peering's MaxLifetime.
+func describe(h *store.Entry, e *directory.Entry, most uint32) {
+	e.Revision, e.Lifetime, e.ExpiresAt = h.Revision, h.Lifetime, ClippedDeadline(h, most)*1000
+	e.Received.Key, e.Received.CheckedAt = h.Key.String(), h.CheckedAt
+}
+
+// deadline is h's, clipped to what the peering lets be. What an origin says of the
+// time at which it was set is believed where that is in the past.
+func ClippedDeadline(h *store.Entry, most uint32) int64 {
+	if most == 0 {
+		return h.Deadline
+	}
+	set := min(h.CheckedAt/1000, h.Deadline-int64(h.Lifetime))
+	return min(h.Deadline, set+int64(most))
+}
+
+// renew shows an entry, if it is shown, with its later deadline.
+func (sx *shownIndex) renew(rid directory.RID, h *store.Entry) {
+	old, ok := sx.Index.Get(rid)
+	if !ok {
+		return
+	}
+	e, r := *old, *old.Received
+	e.Received = &r
+	describe(h, &e, sx.peering.Load().Import.MaxLifetime)
+	sx.put(&e)
+}
+
+// show shows the best of those entries of a registration that import policy admits, or
+// nothing. o.mu is held.
+func (sx *shownIndex) show(rid directory.RID, entries ...*directory.Entry) {
+	var best *directory.Entry
+	for _, e := range entries {
+		if sx.admits(e) && better(e, best) {
+			best = e
+		}
+	}
+
+	if best == nil {
+		sx.Index.Delete(rid)
+	} else {
+		sx.put(best)
+	}
+}
+
+// put enters an entry into the index. One that can't be entered is left out.
+func (sx *shownIndex) put(e *directory.Entry) {
+	if !sx.cfg.Panics.Do(contain.Index, func() { sx.Index.Put(e) }) {
+		sx.cfg.Panics.Do(contain.Index, func() { sx.Index.Delete(e.RID) })
+	}
+}
+
+// offer shows an entry that import policy admits, unless the origin's other stream has
+// a better one. o.mu is held.
+func (sx *shownIndex) offer(e *directory.Entry) {
+	if !sx.admits(e) {
+		return
+	}
+	if old, ok := sx.Index.Get(e.RID); ok && old.Received.Private != e.Received.Private && !better(e, old) {
+		return
+	}
+	sx.put(e)
+}
+
+// shows reports whether an entry is shown as it would be now, if it is admitted.
+func (sx *shownIndex) shows(st *Stream, rid directory.RID, h *store.Entry) bool {
+	e, ok := sx.Index.Get(rid)
+	return ok && e.Received.H == h.H && e.Received.M == h.M && e.Received.Private == (st.Id.Audience != directory.Mesh) &&
+		e.ExpiresAt == ClippedDeadline(h, sx.peering.Load().Import.MaxLifetime)*1000
+}
+
+// better reports whether a is to be shown where b is the other. Deadlines don't
+// count: both streams are told of a later one in time, and an entry keeps its place
+// until it is freed.
+func better(a, b *directory.Entry) bool {
+	if b == nil {
+		return true
+	}
+	if a.Statement != b.Statement {
+		return a.Statement > b.Statement
+	}
+	return a.Received.Private || !b.Received.Private
+}

@@ -1,0 +1,70 @@
+package replica
+
+import (
+	"errors"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A sender is who handed a message over.
+type Sender struct {
+	Domain spiffeid.TrustDomain
+	Pushed bool // without being asked
+	Again  bool // it was put off once (putAside)
+}
+
+// A claim is what page and head have in common.
+type Claim struct {
+	Issuer   spiffeid.TrustDomain
+	Aud      directory.Audience
+	Epoch    uint64
+	IssuedAt int64
+	Digests  int
+}
+
+// A verifiedPage is one that passed the gate; accept has the last word (G3).
+type Page struct {
+	*signed.Page
+	Text       string
+	KeyID      string
+	VerifiedAt time.Time
+}
+
+// last reports whether the node has no page behind p. A link of a relay's chain says
+// only that it was the tip once.
+func (p *Page) Last(n protocol.Node) bool { return p.To == p.At && n.Domain == p.Issuer }
+
+// A pushed message came unasked.
+type Pushed struct {
+	From Sender
+	Msg  string
+}
+
+// future is how far ahead of a reader's time a message may have been issued.
+const future = 60 * time.Second
+
+// maxTime bounds the seconds that a message may name: the end of the year 9999. What
+// comes later has no RFC 3339 form, by which it is shown.
+const MaxTime = 253402300799
+
+var errQuota = errors.New("its origin announces more than it may")
+
+var errEpoch = errors.New("its epoch is over")
+
+var errFuture = errors.New("it was issued in the future; is a clock wrong?")
+
+var ErrTime = errors.New("it names a time that is none")
+
+var ErrUnlisted = errors.New("the origin lets this domain have nothing")
+
+var ErrPeeringEnd = errors.New("the peering has ended")
+
+const originRate = 20_000 // digests a second
+
+const OriginBurst = 200_000
+
+const refusalsEach = time.Second

@@ -1,0 +1,8 @@
+//go:build !mutant_panic
+
+package replica
+
+import "github.com/roster-mesh/roster/directory"
+
+// mutate does nothing in a build that is no mutant.
+func mutate(directory.Document) {}

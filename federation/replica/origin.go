@@ -1,0 +1,355 @@
+package replica
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/store"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/time/rate"
+)
+
+// An origin is another domain as this node follows it.
+type Origin struct {
+	Deps
+	Domain   spiffeid.TrustDomain
+	Peering  *atomic.Pointer[directory.Peering] // as agreed; never nil
+	base     directory.Clock                    // its messages are judged by it, and don't move it
+	Streams  *streams
+	Contacts *contacts
+	Keys     *keyHistory
+	Mailbox  mailbox
+	Loops    loops
+	Ask      chan struct{} // a reader waits for a head
+	Pull     chan struct{} // something may be missing
+
+	// summary is what readers see of what mu guards; never nil.
+	summary atomic.Pointer[summary]
+
+	Announced *rate.Limiter // digests; not guarded, as the next
+	doubting  *rate.Limiter // looks for what revoked keys signed
+
+	Mu        guard        // guards what follows; taken before streams.mu, never held over disk I/O
+	Again     bool         // it may have been a peer before: evidence of that time isn't judged yet
+	Convicted bool         // frozen at this node; the domain hasn't done it yet
+	Unlisted  bool         // its newest key document doesn't list this domain for its mesh stream
+	head      *signed.Head // the newest verified one
+	HeadText  string
+	HeadIs    time.Time          // when it was issued, by the origin's clock
+	PassedOn  directory.Position // how far pages of the origin were gossiped on by this node
+	heard     time.Time          // when anything verified last came
+	LastErr   string
+	unread    unsupported
+}
+
+func New(td spiffeid.TrustDomain, index *index.Index, shared Deps) *Origin {
+	peering := &atomic.Pointer[directory.Peering]{}
+	peering.Store(&directory.Peering{})
+
+	o := &Origin{
+		Deps:      shared,
+		Domain:    td,
+		Peering:   peering,
+		Streams:   newStreams(td, index, peering, shared),
+		Keys:      &keyHistory{},
+		Mailbox:   mailbox{Queue: make(chan Pushed, 8)},
+		Ask:       make(chan struct{}, 1),
+		Pull:      make(chan struct{}, 1),
+		Announced: rate.NewLimiter(originRate, OriginBurst),
+		doubting:  rate.NewLimiter(rate.Every(DoubtEvery), DoubtBurst),
+		Contacts: &contacts{
+			domain:    td,
+			peering:   peering,
+			Issuing:   rate.NewLimiter(rate.Every(KeysEvery), IssueBurst),
+			Following: make(chan struct{}, 1),
+			turns:     map[directory.Audience]turn{},
+		},
+	}
+	o.base.Advance(time.Now()) // from here on a step of the wall clock back is not seen
+	o.Mu.publish = o.publish
+	o.publish()
+
+	return o
+}
+
+// A mailbox holds gossiped messages of an origin.
+type mailbox struct {
+	Queue chan Pushed // dropped when full: a pull brings the same
+	Late  []Pushed    // wait for the key document; tend's own
+}
+
+// loops are the goroutines that follow an origin.
+type loops struct {
+	Stop     context.CancelFunc // nil if none were started
+	Done     chan struct{}      // closed when they have ended
+	Removing atomic.Bool        // the origin is being removed from disk
+}
+
+// running reports whether the loops of an origin were started and haven't ended.
+func (lp *loops) Running() bool {
+	if lp.Stop == nil {
+		return false
+	}
+
+	select {
+	case <-lp.Done:
+		return false
+	default:
+		return true
+	}
+}
+
+// halt has the loops of an origin end, and reports whether they have.
+func (lp *loops) Halt() bool {
+	if lp.Stop != nil {
+		lp.Stop()
+	}
+
+	return !lp.Running()
+}
+
+// wait ends the loops of an origin and waits for them.
+func (lp *loops) Wait() {
+	if !lp.Halt() {
+		<-lp.Done
+	}
+}
+
+// accepts reports whether messages of this origin are taken at all.
+func (o *Origin) Accepts() bool {
+	return o.Peering.Load().State == directory.PeeringActive && !o.Streams.HasEnded() && !o.summary.Load().convicted
+}
+
+// saved is what is kept on disk of the origin. Its time is rule T4's floor. o.change is
+// held.
+func (o *Origin) Saved(floor time.Time) store.Origin {
+	o.Mu.Lock()
+	defer o.Mu.Unlock()
+
+	st := store.Origin{Floor: floor.UnixMilli(), Head: o.HeadText, Keys: o.Keys.NewestText()}
+	st.Epoch = o.Streams.shownEpoch()
+
+	return st
+}
+
+// heardPage notes that a page was applied.
+func (o *Origin) heardPage() {
+	o.Mu.Lock()
+	defer o.Mu.Unlock()
+
+	o.heard = time.Now()
+	o.LastErr = ""
+	o.unread.page = nil
+}
+
+// failed notes an error and turns to the origin's next node.
+func (o *Origin) Failed(f *Feed, err error) {
+	o.Complain(err)
+	o.Contacts.failed(f.Aud)
+}
+
+// complain notes an error that keeps nobody from going on.
+func (o *Origin) Complain(err error) {
+	o.Mu.Lock()
+	defer o.Mu.Unlock()
+	o.LastErr = err.Error()
+}
+
+// hear notes that something verified came.
+func (o *Origin) hear() {
+	o.Mu.Lock()
+	defer o.Mu.Unlock()
+
+	o.heard = time.Now()
+}
+
+// accept is rule G3: it applies a verified page to its stream, on disk and then
+// in the index, and returns CodeApplied, CodeOld or CodeGap. Opened are the records
+// that the caller fetched for it already; the others are wanted from now on. It
+// returns disk.ErrStalled if the page can't be written now; it is pulled again then.
+func (o *Origin) Accept(p *Page, opened map[directory.RID]OpenedRecord) (code protocol.Code, err error) {
+	defer Wake(o.Streams.Kick)
+
+	err = o.Cfg.Panics.Run(contain.Page, func() (err error) {
+		code, err = o.acceptPage(p, opened)
+		return err
+	})
+
+	return code, err
+}
+
+func (o *Origin) acceptPage(p *Page, opened map[directory.RID]OpenedRecord) (protocol.Code, error) {
+	if err := o.Streams.Change.Lock(o.Store); err != nil {
+		return "", err
+	}
+	defer o.Streams.Change.Unlock()
+
+	if o.Streams.HasEnded() {
+		return "", ErrPeeringEnd
+	}
+
+	f := o.Streams.Pair.FeedOf(p.Audience)
+	if o.Unlisted && f == &o.Streams.Pair.Mesh {
+		return "", o.Refusals.Refused(Sender{}, p.Text, &protocol.Refusal{Code: protocol.CodeOriginUnknown, Origin: p.Issuer, Err: ErrUnlisted})
+	}
+
+	st, err := o.Streams.streamOf(f, store.StreamID{Origin: p.Issuer, Audience: p.Audience, Epoch: p.Epoch})
+	if err != nil {
+		return "", err
+	}
+	if code := st.classify(p); code != protocol.CodeApplied {
+		return o.Streams.Writer.Counted(code), nil
+	}
+
+	done, err := o.Streams.Writer.writePage(st, p, opened, o.Saved)
+	if err != nil {
+		return "", o.Refusals.Refused(Sender{}, p.Text, err)
+	}
+
+	o.Announced.AllowN(time.Now(), len(p.Digests)) // of which the gate found room for as many
+	o.Streams.Apply(f, st, done, p)
+	o.heardPage()
+
+	if p.To == p.At {
+		if err := o.atTip(f, st); err != nil {
+			return "", err
+		}
+	}
+
+	o.Moved()
+	return o.Streams.Writer.Counted(protocol.CodeApplied), nil
+}
+
+// atTip does what waited for a stream to hold all that its origin announced. o.change
+// is held.
+func (o *Origin) atTip(f *Feed, st *Stream) error {
+	if st == f.next {
+		return o.Streams.swap(f, o.Saved(o.Streams.Shown.Index.Clock.Now()))
+	}
+
+	return o.Streams.vouch(f, st, o.Keys.revokedKeys())
+}
+
+// admit is the rest of the gate, for what the origin did sign. What is too far
+// ahead is judged by a time that the origin's own messages don't advance: a key
+// that was stolen for minutes could else push the clock on page by page, and
+// make all that the origin registered look dead for as long.
+func (o *Origin) Admit(c Claim) error {
+	now := o.base.Now()
+	cost := float64(c.Digests)
+	switch {
+	case cost > 0 && o.Announced.TokensAt(time.Now()) < cost:
+		return &protocol.Refusal{Code: protocol.CodeQuota, Origin: c.Issuer, Err: errQuota}
+	case c.Epoch < o.Streams.newestEpoch(c.Aud):
+		return &protocol.Refusal{Code: protocol.CodeEpochOld, Origin: c.Issuer, Err: errEpoch}
+	case c.IssuedAt > now.Add(future).Unix(), c.Epoch > uint64(now.Add(future).Unix()):
+		return &protocol.Refusal{Code: protocol.CodeFuture, Origin: c.Issuer, Err: errFuture}
+	}
+	// The origin's own word on the time counts from here on (rule T4).
+	o.Streams.Shown.Index.Clock.Advance(time.Unix(c.IssuedAt, 0))
+	return nil
+}
+
+// isCaughtUp reports whether what the origin announced to this domain alone is here up
+// to p. A node that failed to answer since a time holds up no reader.
+func (o *Origin) IsCaughtUp(p directory.Position, since time.Time) bool {
+	return o.Contacts.failedSince(o.Streams.Pair.Private.Aud, since) || o.Streams.caughtUp(p)
+}
+
+func (o *Origin) SaveClock() error {
+	if err := o.Streams.Change.Lock(o.Store); err != nil {
+		return err
+	}
+	defer o.Streams.Change.Unlock()
+
+	if o.Streams.HasEnded() || o.Streams.Pair.Mesh.Cur == nil {
+		return nil
+	}
+
+	return o.Store.SaveOrigin(o.Domain, o.Saved(o.Streams.Shown.Index.Clock.Now()))
+}
+
+// furthest reports whether a page goes further than all that was passed on, as it is then.
+func (o *Origin) Furthest(p *Page) bool {
+	o.Mu.Lock()
+	defer o.Mu.Unlock()
+	to := directory.Position{Epoch: p.Epoch, Revision: p.To}
+	if !o.PassedOn.Before(to) {
+		return false
+	}
+	o.PassedOn = to
+	return true
+}
+
+// holds reports whether a head is the one that is held, byte for byte.
+func (o *Origin) Holds(head string) bool { return o.NewestHead() == head }
+
+// newestHead returns the newest verified head, "" for none.
+func (o *Origin) NewestHead() string {
+	o.Mu.Lock()
+	defer o.Mu.Unlock()
+
+	return o.HeadText
+}
+
+// silent reports whether an origin's last word is too old. Who lets this domain have
+// no head, or none that it can read, is known by what else comes.
+func (o *Origin) Silent() bool {
+	o.Mu.Lock()
+	defer o.Mu.Unlock()
+
+	if o.Unlisted || o.unread.head != nil {
+		return time.Since(o.heard) > MaxHeadAge
+	}
+	return o.Streams.Shown.Index.Clock.Now().Sub(o.HeadIs) > MaxHeadAge
+}
+
+// load fills memory from disk. Nothing runs yet. What was accepted stays so, whether or
+// not today's keys would accept it again.
+func (o *Origin) Load(saved store.Origin, peering *directory.Peering) (err error) {
+	o.Streams.Readmitter.GiveRoom()
+	o.Peering.Store(peering)
+
+	if saved.Floor > 0 {
+		o.Streams.Shown.Index.Clock.Advance(time.UnixMilli(saved.Floor))
+		o.base.Advance(time.UnixMilli(saved.Floor))
+	}
+
+	past, err := o.loadPast(o.Domain)
+	if err != nil {
+		return err
+	}
+	o.Keys.replace(saved.Keys, past)
+
+	if saved.Keys != "" {
+		if _, err := o.Cfg.Keys.Adopt(o.Domain, saved.Keys); err != nil {
+			o.Cfg.Logger.Info("the key document on disk is no longer valid; the peer is asked for its newest",
+				"origin", o.Domain.Name(), "err", err)
+		}
+	}
+
+	if err := o.Streams.loadStreams(saved); err != nil {
+		return err
+	}
+	o.loadHead(saved.Head)
+
+	if doc, _, ok := o.Cfg.Keys.Keys(o.Domain); ok {
+		if err := o.Doubt(doc); err != nil {
+			return err
+		}
+	}
+	if err := o.obey(); err != nil { // the machine may have stopped before it was done
+		return err
+	}
+
+	o.Streams.publish()
+	o.publish()
+
+	return nil
+}

@@ -1,0 +1,98 @@
+package replica
+
+import (
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/federation/store"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// An entryReader reads entries back from disk, to show them.
+type entryReader struct {
+	cfg     *Config
+	domain  spiffeid.TrustDomain
+	store   *store.Store
+	records *RecordGate
+	pair    *feedPair
+	shown   *shownIndex
+}
+
+// entryOf is a kept record as it is shown if import policy admits it; nil where it
+// can't be.
+func (er *entryReader) entryOf(st *Stream, k store.StoredEntry) *directory.Entry {
+	if k.Record == nil || k.Entry.Format != 0 {
+		return nil
+	}
+
+	entry, err := (*directory.Entry)(nil), ErrRecord
+	if k.Record.Is(k.Entry.Name()) { // a disk may damage what it holds
+		entry, err = er.records.OpenContained(contain.Stored, func() (*directory.Entry, error) {
+			return er.records.OpenEntry(er.domain, st.Id.Epoch, k.Entry.Digest(k.RID), k.Record, kinds.Reproject)
+		})
+	}
+	if err != nil {
+		er.cfg.Logger.Warn("a record on disk can't be shown", "origin", er.domain.Name(), "rid", k.RID.String(), "error", err)
+		return nil
+	}
+
+	return er.shown.describe(entry, st.Id.Audience, &k.Entry)
+}
+
+// entriesOf returns what the streams that are shown hold of a registration. o.change is
+// held.
+func (er *entryReader) entriesOf(rid directory.RID) (all []*directory.Entry, err error) {
+	for _, f := range er.pair.Feeds() {
+		if f.Cur == nil {
+			continue
+		}
+
+		var k store.StoredEntry
+		err := er.store.Read(f.Cur.Id, func(t *store.Tx) (err error) {
+			k, err = t.StoredEntry(rid)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+
+		if e := er.entryOf(f.Cur, k); e != nil {
+			all = append(all, e)
+		}
+	}
+
+	return all, nil
+}
+
+func (er *entryReader) readAlternatives(f *Feed, effects []effect) (alternatives, error) {
+	other := er.pair.other(f)
+	if !other.live() || len(effects) == 0 {
+		return nil, nil
+	}
+
+	var both []directory.RID
+	err := er.store.Read(other.Cur.Id, func(t *store.Tx) error {
+		for _, e := range effects {
+			if t.Has(e.digest.RID) {
+				both = append(both, e.digest.RID)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+
+	found := alternatives{}
+	for _, rid := range both {
+		if found[rid], err = er.entriesOf(rid); err != nil {
+			return nil, err
+		}
+	}
+
+	return found, nil
+}
+
+// alternatives are what the streams of an origin say of registrations that more than
+// one of them has.
+type alternatives map[directory.RID][]*directory.Entry

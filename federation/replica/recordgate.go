@@ -1,0 +1,173 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/store"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A fetched record is one whose bytes are what its name says.
+type Fetched struct {
+	*store.Record
+	From spiffeid.TrustDomain
+	At   time.Time
+}
+
+// An openedRecord is a fetched record as this node understands it: entry is nil
+// where it can't show it.
+type OpenedRecord struct {
+	Fetched
+	asked  protocol.RecordName
+	bytes  []byte // as they are kept
+	entry  *directory.Entry
+	format store.Format // of a record that only a later release can open
+	err    error
+}
+
+// A recordGate judges records behind their names: whether a record is a good document of
+// its kind, and says of itself what its page says.
+type RecordGate struct{ Cfg *Config }
+
+// openRecords puts the fetched records through the record gate, outside of any
+// lock or transaction.
+func (g *RecordGate) OpenRecords(origin spiffeid.TrustDomain, p *signed.Page, records map[protocol.RecordName]Fetched) map[directory.RID]OpenedRecord {
+	all := make([]OpenedRecord, len(p.Digests))
+	Parallel(len(all), func(i int) {
+		d := p.Digests[i]
+		if rec, ok := records[protocol.NameOf(d)]; ok && d.Live() {
+			opened := OpenedRecord{Fetched: rec, asked: protocol.NameOf(d), bytes: rec.Record.Bytes()}
+			opened.entry, opened.err = g.OpenContained(contain.Record, func() (*directory.Entry, error) {
+				return g.OpenEntry(origin, p.Epoch, d, rec.Record, kinds.Project)
+			})
+			if errors.Is(opened.err, signed.ErrUnsupported) {
+				opened.format, opened.err = store.FormatOf(opened.err), nil
+			}
+			all[i] = opened
+		}
+	})
+	out := make(map[directory.RID]OpenedRecord, len(records))
+	for i, rec := range all {
+		if rec.Record != nil {
+			out[p.Digests[i].RID] = rec
+		}
+	}
+	return out
+}
+
+// openContained opens a record. One that makes this release panic is no fault of its
+// sender's: it is kept and passed on, and not shown, so the entry is nil without an
+// error. It is opened again at the next start, by a release that may be a later one.
+func (g *RecordGate) OpenContained(place contain.Place, open func() (*directory.Entry, error)) (entry *directory.Entry, err error) {
+	err = g.Cfg.Panics.Run(place, func() (err error) {
+		entry, err = open()
+		return err
+	})
+
+	if contained := (*contain.Error)(nil); errors.As(err, &contained) {
+		return nil, nil
+	}
+
+	return entry, err
+}
+
+// openEntry is the record gate behind the name: what the statement says of itself
+// is what the page says of it, and it is a good document of its kind. A record of
+// a kind that this release doesn't know is kept and passed on, and not shown: the
+// entry is nil without an error. So is one of which the error is ErrUnsupported, and
+// that says of itself up to its epoch what the page says. project is kinds.Project, or Reproject for
+// what passed once.
+func (g *RecordGate) OpenEntry(origin spiffeid.TrustDomain, epoch uint64, d signed.Digest, r *store.Record,
+	project func(string, directory.Document) (*directory.Projection, error)) (*directory.Entry, error) {
+	c, err := g.Cfg.Dialect.OpenNamed(r.Payload, r.Disclosures, d.H, d.M)
+	unsupported := errors.Is(err, signed.ErrUnsupported)
+	if err != nil && !unsupported {
+		return nil, err
+	}
+	if c.Issuer != origin || c.RID != d.RID || c.Epoch != epoch || c.Revision > d.Revision || c.Op != signed.OpPut {
+		return nil, ErrRecord
+	}
+	if unsupported {
+		return nil, err
+	}
+	if err := g.refuseOwnIdentities(c); err != nil {
+		return nil, err
+	}
+	if max(c.IssuedAt, c.Since) > MaxTime { // a statement has none before 1970
+		return nil, ErrTime
+	}
+	if _, err := directory.ParseKind(string(c.Document.Kind())); err != nil {
+		return nil, nil
+	}
+
+	mutate(c.Document)
+	projection, err := project(c.Agent, c.Document)
+	if err != nil {
+		return nil, err
+	}
+	e := &directory.Entry{
+		Origin: origin, RID: c.RID, Agent: c.Agent, Owner: c.Owner, Document: c.Document, Packed: directory.Pack(c.Document, projection),
+		RegisteredAt: c.Since * 1000, UpdatedAt: c.IssuedAt * 1000, Statement: c.Revision, Redacted: c.Redacted,
+	}
+	e.Rest()
+	return e, nil
+}
+
+// refuseOwnIdentities refuses a record that names an identity of this domain as its
+// owner or as having a part in it: only this domain says what those did
+// (threats.md, S5).
+func (g *RecordGate) refuseOwnIdentities(c *signed.Contents) error {
+	for _, named := range append(c.Provenance.Identities(), c.Owner) {
+		if named.MemberOf(g.Cfg.Domain) {
+			return fmt.Errorf("%w: %.100q", errOwnerForeign, named)
+		}
+	}
+
+	return nil
+}
+
+var ErrRecord = errors.New("the record is not the one that the page names")
+
+var errOwnerForeign = errors.New("a peer names an identity of this domain as owner or registrant")
+
+var errNotNamed = errors.New("the bytes are not those of that name")
+
+// readRecord takes a record apart and compares it with its name. A JWS header that
+// is the one given was looked at before; "" is none.
+func ReadRecord(n protocol.RecordName, text, header string) (*store.Record, error) {
+	rec, err := signed.ParseRecord(text)
+	if err != nil {
+		return nil, err
+	}
+	parts, err := protocol.SplitJWS(rec.JWS)
+	if err != nil {
+		return nil, err
+	}
+	if written, _, _ := strings.Cut(rec.JWS, "."); written == "" || written != header {
+		if err := protocol.CheckHeader(parts.Header, signed.TypeRecord); err != nil {
+			return nil, err
+		}
+		header = written
+	}
+	r := &store.Record{
+		Header: header, Payload: parts.Payload,
+		Signature: rec.JWS[len(rec.JWS)-directory.B64.EncodedLen(64):], Disclosures: rec.Disclosures,
+	}
+	if !r.Is(n) {
+		return nil, errNotNamed
+	}
+	return r, nil
+}
+
+// freed reports whether an entry with that deadline is forgotten (rule T4).
+func Freed(deadline int64, now time.Time) bool {
+	return !now.Before(time.Unix(deadline, 0).Add(directory.Skew))
+}

@@ -1,0 +1,108 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A refusalLog counts the messages that were refused and those that were taken, and
+// writes refusals down.
+type RefusalLog struct {
+	Log      *slog.Logger
+	ByOrigin counts // by the origin that a message names, if that is known
+	BySender counts // refusals, by the domain whose node brought the message
+	Lines    logLimiter
+}
+
+// refused counts a refusal, at who brought the message and at the origin that it names
+// where that is known, and writes it down; each code once a second at most for each
+// sender, so that a flood of messages is no flood of lines.
+func (l *RefusalLog) Refused(from Sender, text string, err error) error {
+	var r *protocol.Refusal
+	if !errors.As(err, &r) {
+		return err
+	}
+	l.ByOrigin.Add(r.Origin, r.Code)
+	l.BySender.Add(from.Domain, r.Code)
+	if l.Lines.Allow(r.Code, from.Domain) {
+		l.Log.LogAttrs(context.Background(), slog.LevelWarn, "refused a message", slog.String("code", string(r.Code)),
+			slog.String("origin", r.Origin.Name()), slog.String("from", from.Domain.Name()), slog.Any("error", r.Err),
+			slog.Int("bytes", len(text)), slog.String("sha256", fmt.Sprintf("%x", directory.HashOf([]byte(text)))))
+	}
+	return r
+}
+
+// refusals lets one line a second through for each code and domain that caused it, so
+// that nobody's messages keep another's out of the log. Only peers and the own domain
+// cause any; the zero domain is for what isn't known to be of one.
+type logLimiter struct {
+	mu   sync.Mutex
+	last map[refusal]time.Time
+}
+
+func (r *logLimiter) Allow(c protocol.Code, from spiffeid.TrustDomain) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now, key := time.Now(), refusal{c, from}
+	if t, ok := r.last[key]; ok && now.Sub(t) < refusalsEach {
+		return false
+	}
+	if r.last == nil {
+		r.last = map[refusal]time.Time{}
+	}
+	r.last[key] = now
+	return true
+}
+
+type refusal struct {
+	code protocol.Code
+	from spiffeid.TrustDomain
+}
+
+// counts counts messages by domain and code.
+type counts struct {
+	mu  sync.Mutex
+	all map[spiffeid.TrustDomain]map[protocol.Code]uint64
+}
+
+// add counts a message of a domain, or of none.
+func (c *counts) Add(td spiffeid.TrustDomain, code protocol.Code) {
+	if td.IsZero() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all == nil {
+		c.all = map[spiffeid.TrustDomain]map[protocol.Code]uint64{}
+	}
+	if c.all[td] == nil {
+		c.all[td] = map[protocol.Code]uint64{}
+	}
+	c.all[td][code]++
+}
+
+// forget drops a domain's counts.
+func (c *counts) Forget(td spiffeid.TrustDomain) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.all, td)
+}
+
+// of returns a copy of one domain's counts.
+func (c *counts) Of(td spiffeid.TrustDomain) map[protocol.Code]uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := map[protocol.Code]uint64{}
+	for k, v := range c.all[td] {
+		out[k] = v
+	}
+	return out
+}

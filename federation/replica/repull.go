@@ -1,0 +1,103 @@
+package replica
+
+import (
+	"errors"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/store"
+)
+
+// doubtRest takes up what doubt put off.
+func (o *Origin) DoubtRest() {
+	doc, _, ok := o.Cfg.Keys.Keys(o.Domain)
+	if !ok {
+		return
+	}
+
+	if o.Streams.Change.Lock(o.Store) != nil {
+		return // tend sees to it again
+	}
+	defer o.Streams.Change.Unlock()
+
+	if o.Streams.HasEnded() {
+		return
+	}
+	if err := o.Doubt(doc); err != nil && !errors.Is(err, store.ErrStalled) {
+		o.Cfg.Logger.Error("can't look for what revoked keys signed", "peer", o.Domain.Name(), "error", err)
+	}
+}
+
+// doubt looks for what the newly revoked keys of an origin's document signed. It is
+// safe to repeat, and is repeated after a start: what was begun may not have ended.
+// o.change is held.
+func (o *Origin) Doubt(doc *signed.KeyDocument) error {
+	o.Streams.renumber(doc)
+
+	done := o.Keys.revokedKeys()
+	revoked := map[string]bool{}
+	for _, id := range doc.Revoked {
+		if !done[id] {
+			revoked[id] = true
+		}
+	}
+	if len(revoked) == 0 || !o.doubting.Allow() { // tend sees to what is put off
+		return nil
+	}
+
+	parts, _ := protocol.SplitJWS(o.NewestHead())
+	bad := revoked[protocol.KeyIDOf(parts.Header)]
+	for _, f := range o.Streams.Pair.Feeds() {
+		for _, st := range []*Stream{f.Cur, f.next} {
+			if st == nil || bad {
+				continue
+			}
+			var err error
+			if bad, err = o.Store.RestsOn(st.Id, revoked); err != nil {
+				return err
+			}
+		}
+	}
+	if bad {
+		if err := o.askAnew(doc); err != nil {
+			return err
+		}
+	}
+
+	for _, id := range doc.Revoked {
+		revoked[id] = true
+	}
+	o.Keys.setRevoked(revoked)
+
+	return nil
+}
+
+// askAnew has both streams of an origin pulled from their beginning. o.change is held.
+func (o *Origin) askAnew(doc *signed.KeyDocument) error {
+	o.Cfg.Logger.Warn("a peer has revoked a key by which it was believed; what it announces is pulled anew", "peer", o.Domain.Name())
+
+	for _, f := range o.Streams.Pair.Feeds() {
+		if err := o.Streams.rewind(f, doc); err != nil {
+			return err
+		}
+	}
+
+	o.forgetHead()
+	o.Mu.Lock()
+	o.PassedOn = directory.Position{}
+	o.Mu.Unlock()
+
+	Wake(o.Ask)
+	o.Moved()
+
+	return o.Store.SaveOrigin(o.Domain, o.Saved(o.Streams.Shown.Index.Clock.Now()))
+}
+
+// How often an origin is looked through for what a key signed: it takes a while where the
+// origin has much, and the origin says how often it revokes one.
+const (
+	DoubtEvery = time.Minute
+	DoubtBurst = 8
+)

@@ -1,0 +1,47 @@
+package replica
+
+import "math/rand/v2"
+
+// What is seen of a stream: how far it is here, and its origin's key document, which
+// goes with the mesh's.
+type Seen struct {
+	of   *Stream // another one in another epoch, and when it is pulled anew (doubt.go)
+	UpTo uint64
+	Keys string
+	from uint64 // from where on a stream is compared that wasn't yet
+}
+
+func (ss *streams) Seen(f *Feed) (s Seen) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if st := f.Cur; st != nil {
+		s.of, s.UpTo = st, st.State.Watermark
+		if st.State.Listed > crossFirst {
+			s.from = st.State.Watermark
+		}
+	}
+	return s
+}
+
+// compare has compared what is new in a stream since s, and notes how far that went.
+// What is more than can be compared at a time is compared in the next round; of a
+// stream that is always busier than that, a part.
+func (s *Seen) Compare(now Seen, with func(since uint64) (reached uint64, enough bool)) {
+	if now == *s {
+		return
+	}
+	if now.of != s.of {
+		*s = Seen{of: now.of, UpTo: now.from}
+	}
+	if now.UpTo > s.UpTo+crossLag {
+		s.UpTo = now.UpTo - rand.Uint64N(crossLag)
+	}
+	if reached, enough := with(s.UpTo); enough { // else somebody is behind, and asked again
+		*s = now
+		s.UpTo = reached
+	}
+}
+
+const crossFirst = 10_000 // digests of a chain that is compared from its beginning
+
+const crossLag = 100_000 // revisions that a comparison may be behind

@@ -1,0 +1,113 @@
+package replica
+
+import (
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
+)
+
+// noteUnsupported notes a verified message that this node can't read, which is a sign
+// of life, and reports whether it is the first of its kind.
+func (o *Origin) NoteUnsupported(err *signed.UnsupportedError) (first bool) {
+	o.Mu.Lock()
+	defer o.Mu.Unlock()
+
+	o.heard = time.Now()
+
+	last := &o.unread.page
+	if err.Structure == signed.StructureHead {
+		last = &o.unread.head
+	}
+
+	first = *last == nil || **last != *err
+	*last = err
+
+	return first
+}
+
+// unsupported is what an origin signed last that this node can't read. Each is nil
+// once something newer was read.
+type unsupported struct {
+	page, head *signed.UnsupportedError
+}
+
+// why returns what a newer release is needed for; "" if nothing is.
+func (u *unsupported) why() string {
+	switch {
+	case u.page != nil:
+		return u.page.Error()
+	case u.head != nil:
+		return u.head.Error()
+	}
+
+	return ""
+}
+
+// A summary is what readers see of an origin. It never changes: a later one takes its
+// place.
+type summary struct {
+	lastErr     string
+	unsupported string // what a later release is needed for
+
+	convicted, unlisted bool
+	headIs, heard       time.Time
+}
+
+// publish makes the summary of now. o.mu is held, or nothing runs yet.
+func (o *Origin) publish() {
+	o.summary.Store(&summary{
+		lastErr:     o.LastErr,
+		unsupported: o.unread.why(),
+		convicted:   o.Convicted,
+		unlisted:    o.Unlisted,
+		headIs:      o.HeadIs,
+		heard:       o.heard,
+	})
+}
+
+// status is honest: no peer is called active if its head is older than maxHeadAge
+// (federation.md, "Peering").
+func (o *Origin) Status() PeerStatus {
+	seen, held, peering := o.summary.Load(), o.Streams.summary.Load(), o.Peering.Load()
+	limit := o.Streams.Quotas.Quota()
+	now, clock := time.Now(), o.Streams.Shown.Index.Clock.Now()
+
+	s := held.status
+	s.Position, _ = o.Streams.Position()
+	s.RecordsLimit = limit.Records
+	s.BytesLimit = limit.Bytes
+	s.Unopened = held.waits.ByFormat()
+	s.LastHeard = seen.heard
+	s.LastError = seen.lastErr
+	s.Unlisted = seen.unlisted
+	s.Unsupported = seen.unsupported
+	s.State = string(peering.State)
+
+	if !seen.headIs.IsZero() {
+		s.HeadAge = max(0, clock.Sub(seen.headIs))
+	}
+	if s.LagRevisions > 0 {
+		s.LagSeconds = now.Sub(held.level).Seconds()
+	}
+
+	answers := now.Sub(seen.heard) <= MaxHeadAge
+
+	switch {
+	case peering.State == "":
+		s.State = "unknown" // on disk, and without a peering
+	case peering.State != directory.PeeringActive:
+	case seen.convicted:
+		s.State = string(directory.PeeringFrozen)
+	case s.Unlisted && answers:
+		s.State = "unlisted" // the origin exports nothing to this domain
+	case s.Unsupported != "" && answers:
+		s.State = "unsupported" // a later release is needed to read it
+	case seen.headIs.IsZero() || s.HeadAge > MaxHeadAge:
+		s.State = "failing"
+	case s.LagRevisions > 0 || s.Pending > 0:
+		s.State = "behind"
+	}
+
+	return s
+}

@@ -1,0 +1,187 @@
+package replica
+
+import (
+	"math"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/store"
+)
+
+// A stream is what memory holds of one stream; the store has the rest.
+type Stream struct {
+	Id      store.StreamID
+	State   store.State
+	Used    store.Usage
+	Owners  store.Owners // of the records that are held
+	Missing map[directory.RID]*MissingRecord
+	Anew    uint64       // while it is pulled anew: what was made before that revision is old; else 0
+	Again   *readmission // that is under way; nil for none, guarded by change
+}
+
+func newStream(id store.StreamID) *Stream {
+	return &Stream{Id: id, Owners: store.Owners{}, Missing: map[directory.RID]*MissingRecord{}}
+}
+
+// A want is an entry whose record isn't here.
+type MissingRecord struct {
+	digest signed.Digest
+	tries  int
+	next   time.Time // not before
+}
+
+// A feed is what an origin announces to one audience, epoch after epoch. All but
+// aud and busy is guarded by its origin's mu; cur and next change while the origin's
+// change is held too.
+type Feed struct {
+	Aud  directory.Audience
+	Busy chan struct{} // has one item while a loop pulls page by page, so that no two do
+
+	Cur, next *Stream   // next: of a newer epoch, not yet at its tip (rule P3)
+	tip       uint64    // the highest revision known to be in the stream
+	level     time.Time // when this node last knew everything, or began to follow it
+}
+
+func newFeed(aud directory.Audience) Feed { return Feed{Aud: aud, Busy: make(chan struct{}, 1)} }
+
+// A feedPair is both feeds of an origin. Their streams' lock guards it.
+type feedPair struct {
+	Mesh    Feed // for the mesh
+	Private Feed // for this domain alone
+}
+
+// feedOf returns an origin's feed of that audience; nil where it is not for this
+// domain.
+func (fp *feedPair) FeedOf(aud directory.Audience) *Feed {
+	switch aud {
+	case fp.Mesh.Aud:
+		return &fp.Mesh
+	case fp.Private.Aud:
+		return &fp.Private
+	}
+	return nil
+}
+
+func (fp *feedPair) Feeds() [2]*Feed { return [2]*Feed{&fp.Mesh, &fp.Private} }
+
+// other returns the origin's other feed.
+func (fp *feedPair) other(f *Feed) *Feed {
+	if f == &fp.Private {
+		return &fp.Mesh
+	}
+	return &fp.Private
+}
+
+// newest returns the stream that a puller fills; never nil.
+func (f *Feed) Newest() *Stream {
+	switch {
+	case f.next != nil:
+		return f.next
+	case f.Cur != nil:
+		return f.Cur
+	}
+	return &Stream{}
+}
+
+// existing returns the stream of an epoch if there is one.
+func (f *Feed) existing(epoch uint64) *Stream {
+	for _, st := range []*Stream{f.Cur, f.next} {
+		if st != nil && st.Id.Epoch == epoch {
+			return st
+		}
+	}
+	return nil
+}
+
+// progress notes how far a page that was applied to a stream brings the feed.
+func (f *Feed) progress(st *Stream, p *Page) {
+	if st != f.Newest() {
+		return
+	}
+
+	if n := len(p.Digests); n > 0 {
+		f.tip = max(f.tip, p.Digests[n-1].Revision)
+	}
+	if p.To == p.At && p.To >= f.tip {
+		f.level = time.Now()
+	}
+}
+
+// stream returns the stream that a message of that epoch is about, which may
+// begin one; nil where its epoch is over. The origin's change and mu are held.
+func (f *Feed) stream(id store.StreamID) *Stream {
+	if f.Cur == nil {
+		f.Cur = newStream(id)
+	}
+	switch {
+	case id.Epoch == f.Cur.Id.Epoch:
+		return f.Cur
+	case id.Epoch < f.Newest().Id.Epoch:
+		return nil
+	case f.next == nil || f.next.Id.Epoch < id.Epoch:
+		f.next = newStream(id)
+	}
+	return f.next
+}
+
+// live reports whether the feed's shown stream holds anything.
+func (f *Feed) live() bool { return f.Cur != nil && f.Cur.State.Live > 0 }
+
+// complete returns the revision up to which every record is here, or was asked
+// for in vain.
+func (st *Stream) complete() uint64 {
+	upTo := uint64(math.MaxUint64)
+	for _, w := range st.Missing {
+		if w.tries == 0 {
+			upTo = min(upTo, w.digest.Revision-1)
+		}
+	}
+	return upTo
+}
+
+// classify returns CodeApplied for a page that goes on from where the stream is. The
+// stream is nil if another page has begun a newer epoch.
+func (st *Stream) classify(p *Page) protocol.Code {
+	switch {
+	case st == nil:
+		return protocol.CodeEpochOld
+	case p.To <= st.State.Watermark, p.At < st.Anew:
+		return protocol.CodeOld
+	case p.From > st.State.Watermark:
+		return protocol.CodeGap
+	}
+
+	return protocol.CodeApplied
+}
+
+// changes is what a transaction did to a stream.
+type Changes struct {
+	State   store.State
+	Delta   store.Usage
+	owners  store.Owners // of the delta
+	effects []effect
+}
+
+// An effect is what a transaction on disk leaves to do in memory.
+type effect struct {
+	digest  signed.Digest
+	entry   *directory.Entry // to show, if it is admitted; nil to take away
+	renew   *store.Entry     // to carry an entry that is shown on to a later deadline
+	missing bool
+}
+
+// A readmission is a look at all entries of a stream for those that there is room for
+// again. It goes on from step to step, and reserves room for all that it asks for.
+type readmission struct {
+	after    []byte // the key of the entry that was looked at last
+	reserved reservation
+	asked    bool // for a record that may come meanwhile
+}
+
+// A reservation is room for records that are asked for again.
+type reservation struct {
+	all    store.Usage
+	owners store.Owners
+}

@@ -1,0 +1,601 @@
+package replica
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/signed"
+	"golang.org/x/time/rate"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/store"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// streams holds what an origin announces to the mesh and to this domain alone, on disk
+// and in the index.
+type streams struct {
+	Deps
+	domain  spiffeid.TrustDomain
+	peering *atomic.Pointer[directory.Peering] // as agreed; never nil
+
+	Pair       *feedPair
+	Shown      *shownIndex
+	Quotas     *quotas
+	Writer     *writer
+	reader     *entryReader
+	Readmitter *readmitter
+	Rejudger   *rejudger
+	Comparer   *comparer
+	Backlog    *backlog
+
+	// reached is what position found last, nil once anything changed. It is replaced
+	// while mu is held and read without.
+	Reached atomic.Pointer[directory.Position]
+
+	// summary is what readers see of what mu guards; never nil.
+	summary atomic.Pointer[streamsSummary]
+
+	Kick chan struct{} // has an item if a record is missing
+
+	// change orders changes on disk and in memory. It is the only lock that is held over
+	// disk I/O, and is taken before mu. A change replaces the feeds' streams and their
+	// contents while both are held, so the holder of either may read them.
+	Change changeLock
+
+	mu        guard // guards what follows and what index shows; never held over disk I/O
+	ended     bool
+	swapping  bool               // the streams of an epoch take the place of others
+	shownUpTo directory.Position // what position found before unshown or swapping
+	head      *signed.Head       // the newest verified one; says where the mesh stream ends (rule G5)
+	feed      Feed               // its mesh stream
+	private   Feed               // what it announces to this domain alone
+}
+
+// hasEnded reports whether the peering has ended, so that nothing more is kept.
+func (ss *streams) HasEnded() bool { return ss.summary.Load().ended }
+
+// end hides what the former peer announced, which waits for no disk, and takes no more.
+func (ss *streams) End() {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+
+	if !ss.ended {
+		ss.ended = true
+		ss.Cfg.View.Drop(ss.domain)
+	}
+}
+
+// setPeering takes the peering as it is agreed now.
+func (ss *streams) SetPeering(p *directory.Peering) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+
+	changed := !ss.peering.Load().Import.Equal(p.Import)
+	ss.peering.Store(p)
+
+	if changed {
+		ss.Rejudger.rejudge()
+	}
+}
+
+// setStale hides what is held, or shows it again, and reports whether that is a change.
+func (ss *streams) SetStale(stale bool) bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+
+	if stale == ss.Shown.stale || ss.ended {
+		return false
+	}
+
+	ss.Shown.stale = stale
+	ss.Rejudger.rejudge()
+
+	return true
+}
+
+// noteHead notes where the mesh stream ends by a newer head. It reports false if the
+// peering has ended, or if the head is of an epoch that hasn't begun here. restarts says
+// that the head is of a later epoch than the one before.
+func (ss *streams) noteHead(h *signed.Head, restarts bool) bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+
+	st := ss.Pair.Mesh.existing(h.Epoch)
+	if ss.ended || st == nil && h.Epoch >= ss.Pair.Mesh.Newest().Id.Epoch {
+		return false
+	}
+
+	if restarts {
+		ss.Pair.Mesh.tip = 0
+	}
+
+	ss.head = h
+	ss.Reached.Store(nil)
+	ss.Pair.Mesh.tip = max(ss.Pair.Mesh.tip, h.Tip)
+
+	if st != nil && st.State.Watermark >= h.Tip {
+		ss.Pair.Mesh.level = time.Now()
+	}
+
+	return true
+}
+
+// loadHead is noteHead of a head that was kept on disk. Nothing runs yet.
+func (ss *streams) loadHead(h *signed.Head) {
+	ss.head = h
+	ss.Pair.Mesh.tip = h.Tip
+}
+
+// forgetHead forgets where the mesh stream ends.
+func (ss *streams) forgetHead() {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+
+	ss.head = nil
+	ss.Reached.Store(nil)
+}
+
+// newestEpoch returns the newest epoch that is followed of a stream.
+func (ss *streams) newestEpoch(aud directory.Audience) uint64 {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+
+	return ss.Pair.FeedOf(aud).Newest().Id.Epoch
+}
+
+// shownEpoch returns the epoch of the mesh stream that is shown, 0 for none.
+func (ss *streams) shownEpoch() uint64 {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+
+	if ss.Pair.Mesh.Cur == nil {
+		return 0
+	}
+
+	return ss.Pair.Mesh.Cur.Id.Epoch
+}
+
+// chainOf returns a feed's stream that is shown and its state, and whether one of a newer
+// epoch is gathered beside it.
+func (ss *streams) ChainOf(f *Feed) (st *Stream, state store.State, gathering bool) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+
+	if f.Cur != nil {
+		state = f.Cur.State
+	}
+
+	return f.Cur, state, f.next != nil
+}
+
+func newStreams(td spiffeid.TrustDomain, index *index.Index, peering *atomic.Pointer[directory.Peering],
+	shared Deps) *streams {
+	pair := &feedPair{Mesh: newFeed(directory.Mesh), Private: newFeed(directory.Only(shared.Cfg.Domain))}
+	shown := &shownIndex{cfg: shared.Cfg, Index: index, peering: peering}
+	quotas := &quotas{cfg: shared.Cfg, peering: peering, pair: pair}
+
+	s := &streams{
+		Deps:    shared,
+		domain:  td,
+		peering: peering,
+		Kick:    make(chan struct{}, 1),
+		Change:  newChangeLock(),
+		Pair:    pair,
+		Shown:   shown,
+		Quotas:  quotas,
+		Writer: &writer{
+			cfg: shared.Cfg, domain: td, store: shared.Store, refusals: shared.Refusals, quotas: quotas, shown: shown,
+		},
+		reader: &entryReader{
+			cfg: shared.Cfg, domain: td, store: shared.Store, records: shared.Records, pair: pair, shown: shown,
+		},
+	}
+	s.Backlog = &backlog{streams: s}
+	s.Readmitter = &readmitter{streams: s}
+	s.Rejudger = &rejudger{streams: s}
+	s.Comparer = &comparer{cfg: shared.Cfg, streams: s, Pace: rate.NewLimiter(compareRate, compareBurst)}
+	s.Pair.Mesh.level = time.Now() // so that the lag of a first sync is counted from its beginning
+	s.mu.publish = s.publish
+	s.publish()
+
+	return s
+}
+
+// apply does in memory what a transaction did on disk, and calls also, if it isn't nil,
+// at the same moment for readers. A stream that isn't shown yet changes no index.
+// o.change is held.
+func (ss *streams) Apply(f *Feed, st *Stream, done Changes, page *Page) {
+	var twice alternatives
+	if st == f.Cur {
+		twice = ss.alternativesTo(f, done.effects)
+	}
+
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+
+	ss.account(st, done)
+	ss.Reached.Store(nil)
+
+	for _, e := range done.effects {
+		delete(st.Missing, e.digest.RID)
+		if e.missing {
+			st.Missing[e.digest.RID] = &MissingRecord{digest: e.digest}
+		}
+	}
+
+	if page != nil {
+		f.progress(st, page)
+	}
+	if st != f.Cur {
+		return
+	}
+
+	for _, e := range done.effects {
+		rid := e.digest.RID
+		entries, both := twice[rid]
+
+		switch {
+		case both:
+			ss.Shown.show(rid, entries...)
+		case e.renew != nil:
+			ss.Shown.renew(rid, e.renew)
+		case e.entry != nil:
+			ss.Shown.show(rid, e.entry)
+		default:
+			ss.Shown.Index.Delete(rid)
+		}
+	}
+}
+
+// account notes what a transaction changed. o.change and o.mu are held.
+func (ss *streams) account(st *Stream, done Changes) {
+	st.State = done.State
+	st.Used = st.Used.Plus(done.Delta)
+	st.Owners.Absorb(done.owners)
+
+	if done.Delta.Records < 0 || done.Delta.Bytes < 0 {
+		ss.Readmitter.GiveRoom()
+	}
+}
+
+// alternativesTo reads the alternatives to effects on a feed. What can't be read is
+// shown later by the judges. o.change is held.
+func (ss *streams) alternativesTo(f *Feed, effects []effect) alternatives {
+	found, err := ss.reader.readAlternatives(f, effects)
+	if err != nil {
+		if !errors.Is(err, store.ErrStalled) {
+			ss.Cfg.Logger.Error("can't read what a peer told", "origin", ss.domain.Name(), "error", err)
+		}
+		ss.Rejudger.showLater()
+	}
+
+	return found
+}
+
+// hide takes away what the index shows of a feed and pick says yes to, and shows
+// of it what the other feed has. o.change is held.
+func (ss *streams) Hide(f *Feed, pick func(*directory.Entry) bool) {
+	private := f == &ss.Pair.Private
+
+	var effects []effect
+	for e := range ss.Shown.Index.All() {
+		if e.Received.Private == private && pick(e) {
+			effects = append(effects, effect{digest: signed.Digest{RID: e.RID}})
+		}
+	}
+
+	twice := ss.alternativesTo(f, effects)
+
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+
+	for _, e := range effects {
+		ss.Shown.show(e.digest.RID, twice[e.digest.RID]...)
+	}
+}
+
+// acceptRecords takes records that came for wanted entries.
+func (ss *streams) AcceptRecords(st *Stream, wanted []signed.Digest, records map[protocol.RecordName]Fetched) error {
+	return ss.Cfg.Panics.Run(contain.Record, func() error { return ss.keepRecords(st, wanted, records) })
+}
+
+func (ss *streams) keepRecords(st *Stream, wanted []signed.Digest, records map[protocol.RecordName]Fetched) error {
+	opened := ss.Records.OpenRecords(ss.domain, &signed.Page{Epoch: st.Id.Epoch, Digests: wanted}, records)
+
+	if err := ss.Change.Lock(ss.Store); err != nil {
+		return err
+	}
+	defer ss.Change.Unlock()
+
+	f := ss.Pair.FeedOf(st.Id.Audience)
+	if ss.HasEnded() || (st != f.Cur && st != f.next) {
+		return nil
+	}
+
+	done, err := ss.Writer.writeRecords(st, opened)
+	if err != nil {
+		return err
+	}
+
+	ss.Apply(f, st, done, nil)
+	ss.Moved()
+
+	return nil
+}
+
+// sweep frees what is dead for a minute, on disk and in the index, and returns
+// when the next is due.
+func (ss *streams) Sweep(limit int) (next time.Time, err error) {
+	if err := ss.Change.Lock(ss.Store); err != nil {
+		return next, err
+	}
+	defer ss.Change.Unlock()
+
+	for _, f := range ss.Pair.Feeds() {
+		for _, st := range []*Stream{f.Cur, f.next} {
+			if st == nil || ss.HasEnded() {
+				continue
+			}
+
+			before := ss.Shown.Index.Clock.Now().Add(-directory.Skew)
+			due, err := ss.sweepStream(f, st, before.Unix()+1, limit)
+			if err != nil {
+				return next, err
+			}
+
+			if at := time.Unix(due, 0).Add(directory.Skew); due != 0 && (next.IsZero() || at.Before(next)) {
+				next = at
+			}
+		}
+	}
+
+	return next, nil
+}
+
+func (ss *streams) sweepStream(f *Feed, st *Stream, before int64, limit int) (next int64, err error) {
+	var rids []directory.RID
+	err = ss.Store.Read(st.Id, func(t *store.Tx) (err error) {
+		rids, next, err = t.DueBefore(before, limit)
+		return err
+	})
+	if err != nil || len(rids) == 0 {
+		return next, err
+	}
+
+	return next, ss.removeAll(f, st, rids)
+}
+
+// removeAll takes entries of a stream away, on disk and in the index. o.change is held.
+func (ss *streams) removeAll(f *Feed, st *Stream, rids []directory.RID) error {
+	var done Changes
+	var err error
+
+	done.State, err = ss.Store.Change(st.Id, func(t *store.Tx) error {
+		for _, rid := range rids {
+			old, err := t.Get(rid)
+			if err == nil {
+				err = t.Remove(rid, old)
+			}
+			if err != nil {
+				return err
+			}
+		}
+
+		done.Delta, done.owners = t.Delta, t.Owners
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+
+	for _, rid := range rids {
+		done.effects = append(done.effects, effect{digest: signed.Digest{RID: rid}})
+	}
+	ss.Apply(f, st, done, nil)
+
+	return nil
+}
+
+// streamOf is feed.stream. What was gathered of an epoch that a newer one ends before
+// its tip is gone from disk first: no quota counts it any more, and nothing that the
+// origin takes back would be looked for there. o.change is held.
+func (ss *streams) streamOf(f *Feed, id store.StreamID) (*Stream, error) {
+	over := f.next
+	if over != nil && over.Id.Epoch < id.Epoch {
+		if err := ss.Store.Discard(over.Id); err != nil {
+			return nil, err
+		}
+	}
+
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+
+	if over != nil && over.Id.Epoch < id.Epoch {
+		f.next = nil
+	}
+
+	return f.stream(id), nil
+}
+
+// shownStream returns the stream of that audience that is shown; nil where there
+// is none.
+func (ss *streams) ShownStream(aud directory.Audience) *Stream {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if f := ss.Pair.FeedOf(aud); f != nil {
+		return f.Cur
+	}
+	return nil
+}
+
+// since returns from where to pull.
+func (ss *streams) Since(f *Feed) uint64 {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return f.Newest().State.Watermark
+}
+
+// caughtUp reports whether what the origin announced to this domain alone is here
+// up to p.
+func (ss *streams) caughtUp(p directory.Position) bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	st := ss.Pair.Private.Cur
+	if st == nil {
+		return false
+	}
+	have := directory.Position{Epoch: st.Id.Epoch, Revision: min(st.State.Watermark, st.complete())}
+	return !have.Before(p)
+}
+
+// blank reports whether nothing is held of a stream.
+func (ss *streams) Blank(f *Feed) bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return f.Cur == nil && f.next == nil
+}
+
+// fit reports whether a page will be applicable once what is on its way was applied,
+// which stream it goes on, and whether there is room for what it adds.
+func (ss *streams) Fit(p *Page, done Ahead) (id store.StreamID, full, apt bool) {
+	id = store.StreamID{Origin: p.Issuer, Audience: p.Audience, Epoch: p.Epoch}
+
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+
+	f := ss.Pair.FeedOf(p.Audience)
+	st := f.existing(p.Epoch)
+	if st == nil {
+		if p.Epoch < f.Newest().Id.Epoch {
+			return id, false, false
+		}
+		st = newStream(id) // which the page begins
+	}
+
+	mark := st.State.Watermark
+	apt = mark < p.To && (p.From <= mark || p.Epoch == done.Epoch && p.From <= done.Watermark)
+
+	return id, apt && ss.Quotas.full(st, store.Usage{}), apt
+}
+
+// ahead is how far a stream will be once what is on its way was applied; zero where
+// nothing is.
+type Ahead struct{ Epoch, Watermark uint64 }
+
+// position is how far readers may take this node to be: what was announced up to
+// there is shown. Records that no holder would give hold it up no longer.
+func (ss *streams) Position() (directory.Position, bool) {
+	if reached := ss.Reached.Load(); reached != nil {
+		return *reached, true
+	}
+
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+
+	if ss.Pair.Mesh.Cur == nil {
+		return directory.Position{}, false
+	}
+
+	return ss.findPosition(), true
+}
+
+// findPosition finds the position of a stream that is shown. o.mu is held.
+func (ss *streams) findPosition() directory.Position {
+	if ss.Rejudger.unshown || ss.swapping {
+		return ss.shownUpTo
+	}
+
+	p := directory.Position{Epoch: ss.Pair.Mesh.Cur.Id.Epoch, Revision: ss.Pair.Mesh.Cur.State.Watermark}
+	if h := ss.head; h != nil && h.Epoch == p.Epoch && h.Tip <= p.Revision {
+		p.Revision = max(p.Revision, h.At) // what lies between changed nothing here (rule G5)
+	}
+	p.Revision = min(p.Revision, ss.Pair.Mesh.Cur.complete())
+
+	ss.Reached.Store(&p)
+	ss.shownUpTo = p
+
+	return p
+}
+
+// publish makes the summary of now. ss.mu is held, or nothing runs yet.
+func (ss *streams) publish() {
+	newest := ss.Pair.Mesh.Newest()
+	seen := &streamsSummary{ended: ss.ended, level: ss.Pair.Mesh.level}
+
+	s := &seen.status
+	s.Domain = ss.domain
+	s.Watermark = newest.State.Watermark
+	s.Tip = max(ss.Pair.Mesh.tip, s.Watermark)
+	s.LagRevisions = s.Tip - s.Watermark
+	s.Entries = newest.State.Live
+	s.Pending = len(newest.Missing)
+	s.Hidden = ss.Shown.stale
+
+	for _, f := range ss.Pair.Feeds() {
+		if f.Cur == nil {
+			continue
+		}
+
+		s.Records += uint64(f.Cur.Used.Records)
+		s.Bytes += uint64(f.Cur.Used.Bytes)
+		s.OverQuota += uint64(f.Cur.Used.OverQuota)
+		for format, n := range f.Cur.Used.Unopened {
+			seen.waits[format] += n
+		}
+	}
+
+	if private := ss.Pair.Private.Cur; private != nil {
+		s.Entries += private.State.Live
+		s.Pending += len(private.Missing)
+	}
+
+	ss.summary.Store(seen)
+
+	if ss.Pair.Mesh.Cur != nil && len(ss.Pair.Mesh.Cur.Missing) == 0 && ss.Reached.Load() == nil {
+		ss.findPosition()
+	}
+}
+
+// A streamsSummary is what readers see of an origin's streams. It never changes either.
+type streamsSummary struct {
+	status PeerStatus // the part of it that the streams know
+	waits  store.Unopened
+	ended  bool
+	level  time.Time
+}
+
+// behind reports whether the origin is known to have announced more than is here.
+func (ss *streams) Behind() bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return ss.Pair.Mesh.Newest().State.Watermark < ss.Pair.Mesh.tip
+}
+
+// A guard is a mutex that publishes what it guards, for readers who take no lock, when
+// it is unlocked.
+type guard struct {
+	sync.Mutex
+	publish func() // is called while the mutex is held
+}
+
+// Unlock publishes and unlocks.
+func (g *guard) Unlock() {
+	g.publish()
+	g.Mutex.Unlock()
+}
+
+// A changeLock is a mutex that is not waited for while the disk does not answer.
+type changeLock struct{ held chan struct{} }
+
+func newChangeLock() changeLock { return changeLock{held: make(chan struct{}, 1)} }
+
+// lock returns disk.ErrStalled, and does not lock, if the disk stalls meanwhile.
+func (l changeLock) Lock(s *store.Store) error { return s.Disk.Acquire(l.held) }
+
+func (l changeLock) Unlock() { <-l.held }

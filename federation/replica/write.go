@@ -1,0 +1,178 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/store"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// A writer writes pages and records of an origin to disk.
+type writer struct {
+	cfg      *Config
+	domain   spiffeid.TrustDomain
+	store    *store.Store
+	refusals *RefusalLog
+	quotas   *quotas
+	shown    *shownIndex
+}
+
+// writePage writes what a page says in one transaction: a page is taken whole or not
+// at all. o.change is held.
+func (wr *writer) writePage(st *Stream, p *Page, opened map[directory.RID]OpenedRecord,
+	saved func(floor time.Time) store.Origin) (done Changes, err error) {
+	floor := wr.shown.Index.Clock.Now()
+
+	done.State, err = wr.store.Change(st.Id, func(t *store.Tx) error {
+		for _, d := range p.Digests {
+			e, err := wr.applyDigest(st, t, p, d, opened[d.RID], floor)
+			if err != nil {
+				return err
+			}
+
+			done.effects = append(done.effects, e)
+		}
+
+		if t.State.Live > wr.entryLimit(st) && t.State.Live > st.State.Live {
+			return &protocol.Refusal{Code: protocol.CodeQuota, Origin: p.Issuer, Err: errQuota}
+		}
+
+		t.State.Watermark = p.To
+		done.Delta, done.owners = t.Delta, t.Owners
+
+		if err := t.AddPage(p.Page, p.Text); err != nil {
+			return err
+		}
+
+		return t.SaveOrigin(wr.domain, saved(floor))
+	})
+
+	return done, err
+}
+
+// quota is how many entries a stream may hold. While it is pulled anew there are those
+// beside its origin's that go then, and may be as many as it was let have.
+func (wr *writer) entryLimit(st *Stream) uint64 {
+	if st.Anew > 0 {
+		return 2 * uint64(wr.cfg.Quota)
+	}
+	return uint64(wr.cfg.Quota)
+}
+
+// applyDigest writes one digest. The entry that it leaves in force is shown once
+// its record is here (federation.md, "Records on demand").
+func (wr *writer) applyDigest(st *Stream, t *store.Tx, p *Page, d signed.Digest, rec OpenedRecord, now time.Time) (effect, error) {
+	old, err := t.Get(d.RID)
+	if err != nil {
+		return effect{}, err
+	}
+	if !d.Live() || Freed(d.Deadline, now) {
+		return effect{digest: d}, t.Remove(d.RID, old)
+	}
+	kid, err := directory.ParseHash(p.KeyID)
+	if err != nil {
+		return effect{}, fmt.Errorf("federation: the key id %q is no thumbprint", p.KeyID)
+	}
+	h := &store.Entry{Revision: d.Revision, H: d.H, M: d.M, Deadline: d.Deadline, Lifetime: d.Lifetime, Key: kid, CheckedAt: p.VerifiedAt.UnixMilli()}
+	if old != nil && old.Name() == h.Name() && (old.Record != store.RecordMissing || rec.Record == nil) {
+		h.At, h.From, h.Record, h.Place, h.Format = old.At, old.From, old.Record, old.Place, old.Format
+		h.Owner, h.Size = old.Owner, old.Size
+		return effect{digest: d, renew: h, missing: h.Record == store.RecordMissing}, t.Put(d.RID, old, h)
+	}
+	if rec.asked != h.Name() { // the page names its registration twice, and it is the other one's
+		rec = OpenedRecord{}
+	}
+	e := effect{digest: d, missing: rec.Record == nil}
+	switch {
+	case rec.Record != nil:
+		e.entry = wr.keep(st, t, old, h, rec)
+	case (old == nil || old.Record != store.RecordHeld) && wr.quotas.full(st, t.Delta):
+		e.missing = false
+		wr.overQuota(h)
+	}
+	if h.Record == store.RecordHeld {
+		if err := t.PutRecord(h, rec.bytes); err != nil {
+			return e, err
+		}
+	}
+	return e, t.Put(d.RID, old, h)
+}
+
+// keep completes h and its entry for a record that came. A record that can't be
+// shown is not asked for again: no other holder could have other bytes by that
+// name. Nor is one for which the peering has no room, as long as it has none; what an
+// entry held before makes room.
+func (wr *writer) keep(st *Stream, t *store.Tx, old, h *store.Entry, rec OpenedRecord) *directory.Entry {
+	h.At, h.From, h.Record = rec.At.UnixMilli(), rec.From.Name(), store.RecordHeld
+	if rec.err != nil {
+		h.Record = store.RecordRefused
+		code := protocol.CodeRecord
+		if errors.Is(rec.err, errOwnerForeign) {
+			code = protocol.CodeOwnerForeign
+		}
+		wr.Counted(code)
+		if wr.refusals.Lines.Allow(code, rec.From) {
+			wr.cfg.Logger.Warn("refused a record", "origin", wr.domain.Name(), "h", h.H.String(), "error", rec.err)
+		}
+		return nil
+	}
+
+	h.Owner, h.Size = store.OwnerKeyOf(rec.entry), uint32(len(rec.bytes))
+	if !wr.quotas.hasRoom(st, t, old, h) {
+		wr.overQuota(h)
+		return nil
+	}
+
+	h.Format = rec.format
+
+	return wr.shown.describe(rec.entry, st.Id.Audience, h)
+}
+
+// overQuota notes that there is no room for an entry's record.
+func (wr *writer) overQuota(h *store.Entry) {
+	h.Record = store.RecordOverQuota
+	wr.Counted(protocol.CodeQuota)
+}
+
+func (wr *writer) Counted(c protocol.Code) protocol.Code {
+	wr.refusals.ByOrigin.Add(wr.domain, c)
+	return c
+}
+
+// writeRecords writes records of entries that want them still. o.change is held.
+func (wr *writer) writeRecords(st *Stream, opened map[directory.RID]OpenedRecord) (done Changes, err error) {
+	done.State, err = wr.store.Change(st.Id, func(t *store.Tx) error {
+		for rid, rec := range opened {
+			h, err := t.Get(rid)
+			if err != nil {
+				return err
+			}
+			if h == nil || h.Record != store.RecordMissing || h.Name() != rec.asked {
+				continue // another page changed it meanwhile
+			}
+
+			was := *h
+			entry := wr.keep(st, t, &was, h, rec)
+			if h.Record == store.RecordHeld {
+				if err := t.PutRecord(h, rec.bytes); err != nil {
+					return err
+				}
+			}
+			if err := t.Put(rid, &was, h); err != nil {
+				return err
+			}
+
+			done.effects = append(done.effects, effect{digest: h.Digest(rid), entry: entry})
+		}
+
+		done.Delta, done.owners = t.Delta, t.Owners
+		return nil
+	})
+
+	return done, err
+}
