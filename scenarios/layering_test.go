@@ -49,7 +49,7 @@ var layers = map[string][]string{
 	"consensus/message":   {"directory", "consensus/state", "consensus/transport"},                                                            // messages between members
 	"consensus/raftlog":   {},                                                                                                                 // the Raft libraries' log lines as ours
 	"consensus/transport": {},                                                                                                                 // the cluster's port
-	"federation":          {"directory", "directory/contain", "directory/problem", "directory/index", "federation/protocol", "federation/store", "federation/publish", "federation/gossip", "directory/kinds", "directory/signed"},
+	"federation":          {"directory", "directory/contain", "directory/problem", "directory/index", "federation/protocol", "federation/store", "federation/publish", "federation/replica", "federation/evidence", "federation/gossip", "directory/kinds", "directory/signed"},
 	"gateway":             {"directory", "directory/invoke", "directory/strictjson"},
 	// rooms of gateway
 	"gateway/gatewaytest": {"gateway"}, // a server and a guard, for tests
@@ -120,7 +120,7 @@ var layers = map[string][]string{
 }
 
 // floors 1 and 2: what their tests may import of ours.
-var lower = []string{"directory", "directory/signed", "directory/invoke", "directory/kinds", "directory/schema", "directory/strictjson", "directory/index", "directory/table", "directory/problem", "limit", "discovery", "discovery/analysis", "discovery/content", "discovery/postings", "trust", "trust/policy", "trust/audit", "trust/compact", "trust/credentials", "trust/workload", "consensus", "consensus/state", "consensus/disk", "consensus/backup", "consensus/message", "consensus/raftlog", "consensus/transport", "federation", "federation/protocol", "federation/store", "federation/publish", "federation/gossip", "federation/gossip/gossiptest", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "api/client/contract", "gateway/gatewaytest"}
+var lower = []string{"directory", "directory/signed", "directory/invoke", "directory/kinds", "directory/schema", "directory/strictjson", "directory/index", "directory/table", "directory/problem", "limit", "discovery", "discovery/analysis", "discovery/content", "discovery/postings", "trust", "trust/policy", "trust/audit", "trust/compact", "trust/credentials", "trust/workload", "consensus", "consensus/state", "consensus/disk", "consensus/backup", "consensus/message", "consensus/raftlog", "consensus/transport", "federation", "federation/protocol", "federation/store", "federation/publish", "federation/replica", "federation/evidence", "federation/gossip", "federation/gossip/gossiptest", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "api/client/contract", "gateway/gatewaytest"}
 
 const (
 	anyone    = "*"     // may be imported by all packages
