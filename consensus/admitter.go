@@ -63,7 +63,7 @@ func (a *admitter) addMember(ctx context.Context, from spiffeid.ID, word *messag
 	switch {
 	case !is:
 		change = a.group.raft.AddNonvoter(id, address, 0, enqueueTimeout)
-	case !me.voter && !word.Reader && voters < maxVoters && a.near(word):
+	case !me.voter && !word.Reader && voters < maxVoters && a.caughtUpEnough(word):
 		change = a.group.raft.AddVoter(id, address, 0, enqueueTimeout)
 	}
 	if change != nil {
@@ -160,7 +160,7 @@ func (a *admitter) handler() http.Handler {
 
 // near reports whether a node has so much of the history that its vote holds
 // nobody up.
-func (a *admitter) near(word *message.JoinRequest) bool {
+func (a *admitter) caughtUpEnough(word *message.JoinRequest) bool {
 	at := a.replica.Position()
 	return word.Epoch == at.Epoch && word.Revision+nearEnough >= at.Revision
 }

@@ -28,14 +28,14 @@ type clocks struct {
 
 func newClocks(cfg *Config, replica *Replica, voters func() ([]Member, int)) *clocks {
 	return &clocks{cfg: cfg, replica: replica, presence: presence{
-		fresh: 10 * cfg.Timing.Presence, voters: voters, seen: map[spiffeid.ID]sighting{},
+		fresh: 10 * cfg.Timing.Presence, voters: voters, seen: map[spiffeid.ID]clockReading{},
 	}}
 }
 
 // hasty reports whether so many must not be ended yet (rule T2): time has jumped,
 // and neither have two seconds passed nor have a majority's clocks said since
 // that it is so.
-func (c *clocks) hasty(now time.Time, expiring int) bool {
+func (c *clocks) mustConfirmJump(now time.Time, expiring int) bool {
 	c.replica.mu.RLock()
 	committed, held := c.replica.state.History().Now(), c.replica.state.Registrations().Len()
 	c.replica.mu.RUnlock()
@@ -47,7 +47,7 @@ func (c *clocks) hasty(now time.Time, expiring int) bool {
 		c.jumps.jumped = time.Time{}
 		return false
 	}
-	return expiring > min(surely+held/100, state.MaxLooks-1)
+	return expiring > min(alwaysAllowed+held/100, state.MaxLooks-1)
 }
 
 // judgeClock notes whether this member's clock is wrong, by what its leader said between
@@ -103,11 +103,11 @@ type presence struct {
 	voters func() (o []Member, m int) // the other voters, and how many of them make a majority with this member
 
 	mu   sync.Mutex
-	seen map[spiffeid.ID]sighting
+	seen map[spiffeid.ID]clockReading
 	last time.Time // when this member's own clock was last read here
 }
 
-type sighting struct {
+type clockReading struct {
 	at     time.Time
 	offset time.Duration // its clock less ours
 }
@@ -117,7 +117,7 @@ func (p *presence) note(id spiffeid.ID, clock, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.read(now)
-	p.seen[id] = sighting{now, clock.Sub(now)}
+	p.seen[id] = clockReading{now, clock.Sub(now)}
 }
 
 // read forgets what was seen by a clock that has since been set.
@@ -171,7 +171,7 @@ const maxJump = 10 * time.Second
 
 // surely is what a sweep may end at once whatever the time did: this many, and
 // one in a hundred.
-const surely = 1000
+const alwaysAllowed = 1000
 
 // A jumpWatch sees when the time that a sweep would commit jumps ahead: a clock
 // was set, or the domain was down. For the sweep's goroutine alone.

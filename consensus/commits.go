@@ -19,7 +19,7 @@ type commitNotifier struct {
 	storage   *storage
 	proposer  *proposer
 	transport transport.RaftTransport
-	telling   map[raft.ServerID]chan struct{} // each holds one notice under way; of run alone
+	underWay   map[raft.ServerID]chan struct{} // each holds one notice under way; of run alone
 }
 
 // hear gives Raft what the leader has told beside an answer, as if it had come by
@@ -60,10 +60,10 @@ func (c *commitNotifier) notifyAll() {
 		if id, err := spiffeid.FromString(string(m.ID)); err != nil || id == c.cfg.Node {
 			continue
 		}
-		slot := c.telling[m.ID]
+		slot := c.underWay[m.ID]
 		if slot == nil {
 			slot = make(chan struct{}, 1)
-			c.telling[m.ID] = slot
+			c.underWay[m.ID] = slot
 		}
 		select {
 		case slot <- struct{}{}:
@@ -87,7 +87,7 @@ func (c *commitNotifier) run() {
 			entered := c.proposer.batches.entered.Load()
 			select {
 			case <-c.proposer.batches.tell:
-			case <-time.After(tellAfter):
+			case <-time.After(noticeDelay):
 				if c.proposer.batches.entered.Load() != entered {
 					continue // the entry has told them, and its own commit is there or to come
 				}
@@ -105,4 +105,4 @@ func (c *commitNotifier) run() {
 
 // tellAfter is how long a leader waits with the word of a commit where nobody is
 // known to wait for it: the next write may bring it.
-const tellAfter = 5 * time.Millisecond
+const noticeDelay = 5 * time.Millisecond

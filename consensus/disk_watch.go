@@ -63,7 +63,7 @@ func (d *diskWatch) run() {
 
 // watchesDisk reports whether there is somebody to hand over to, and it is
 // wanted.
-func (d *diskWatch) wanted() bool { return d.cfg.Timing.SlowDisk > 0 && d.group.hasHeir() }
+func (d *diskWatch) wanted() bool { return d.cfg.Timing.SlowDisk > 0 && d.group.hasOtherVoter() }
 
 // watchDisk hands the leadership over when the disk has been slow for too long.
 // Raft can do that between two appends only. A leader that hangs in one is made
@@ -79,7 +79,7 @@ func (d *diskWatch) watch(yielded *time.Time) {
 	*yielded = time.Now()
 	d.log.Warn("handing the leadership over: the disk of this member's log is slow",
 		"for", row, "current_append", current, "slow_is_over", d.cfg.Timing.SlowDisk)
-	d.operator.handOn() // its outcome is seen by the next rounds
+	d.operator.transferToBest() // its outcome is seen by the next rounds
 }
 
 // yieldPause is how long a member keeps the leadership after it handed it over

@@ -24,7 +24,7 @@ type follower struct {
 
 // announcePresence asks how far the leader is and waits a little for this member
 // to get there.
-func (f *follower) announcePresence() bool {
+func (f *follower) askLeader() bool {
 	leader, tenure, ok := f.group.follow()
 	if !ok || leader.ID == f.cfg.Node {
 		return false
@@ -56,15 +56,15 @@ func (f *follower) checkSeal(leader directory.Position) {
 }
 
 // presenceLoop speaks to the leader at intervals, and at once to a new one.
-func (f *follower) presenceLoop() {
+func (f *follower) run() {
 	elected, deaf := f.group.elections()
 	defer deaf()
 	for {
 		pause := f.cfg.Timing.Presence
 		if !f.group.leading.Load() {
-			f.caughtUp.Store(f.announcePresence())
+			f.caughtUp.Store(f.askLeader())
 			if f.caughtUp.Load() {
-				f.replica.arrive()
+				f.replica.settle()
 			} else {
 				pause = catchUpPause
 			}

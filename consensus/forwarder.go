@@ -33,14 +33,14 @@ type forwarder struct {
 	messenger *messenger
 	commits   *commitNotifier
 	writes    *writeServer // does the writes if this member leads
-	courier   courier
-	lines     ownStreams
+	queue   forwardQueue
+	streams     openStreams
 }
 
 // ownStreams are this member's write streams to the leader and to former leaders.
-type ownStreams struct {
+type openStreams struct {
 	dialing chan struct{} // holds one: the right to change own
-	own     map[spiffeid.ID]*line
+	own     map[spiffeid.ID]*writeStream
 }
 
 func (f *forwarder) attempt(ctx context.Context, req *message.Request) (directory.Outcome, error) {
@@ -55,44 +55,44 @@ func (f *forwarder) attempt(ctx context.Context, req *message.Request) (director
 
 // carry takes a group to the leader and tells each of it what became of it, once
 // this member shows it: so that the writer reads its write here.
-func (f *forwarder) carry(group []*parcel) {
+func (f *forwarder) forwardGroup(group []*forwardedWrite) {
 	if len(group) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(f.life.closing, f.cfg.Timing.Write)
 	defer cancel()
-	got, err := f.deliver(ctx, group)
+	got, err := f.send(ctx, group)
 	if err == nil {
 		_ = f.replica.Await(ctx, got.Last()) // it is committed anyway
 	}
 	for i, p := range group {
 		switch {
 		case err != nil:
-			p.done <- delivery{err: err}
+			p.done <- forwardResult{err: err}
 		case got.Replies[i].NotLeader:
-			p.done <- delivery{err: message.ErrNotLeader}
+			p.done <- forwardResult{err: message.ErrNotLeader}
 		default:
-			p.done <- delivery{reply: got.Replies[i]}
+			p.done <- forwardResult{reply: got.Replies[i]}
 		}
 	}
 }
 
 // carryLoop makes messages of what waits, one after the other: there are maxMessages
 // such loops.
-func (f *forwarder) carryLoop() {
+func (f *forwarder) forwardLoop() {
 	for {
-		var first *parcel
+		var first *forwardedWrite
 		select {
-		case first = <-f.courier.queue:
-		case first = <-f.courier.lists: // in turn
+		case first = <-f.queue.queue:
+		case first = <-f.queue.lists: // in turn
 		case <-f.life.closing.Done():
 			return
 		}
-		f.carry(f.courier.gather(first))
+		f.forwardGroup(f.queue.gather(first))
 	}
 }
 
-func (f *forwarder) deliver(ctx context.Context, group []*parcel) (*message.Answers, error) {
+func (f *forwarder) send(ctx context.Context, group []*forwardedWrite) (*message.Answers, error) {
 	leader, tenure, ok := f.group.follow()
 	if !ok || leader.ID == f.cfg.Node {
 		return nil, message.ErrNotLeader
@@ -101,7 +101,7 @@ func (f *forwarder) deliver(ctx context.Context, group []*parcel) (*message.Answ
 	for i, p := range group {
 		m.Requests[i] = p.request
 	}
-	line, err := f.lineTo(tenure, leader)
+	line, err := f.streamTo(tenure, leader)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", message.ErrNotLeader, err)
 	}
@@ -121,7 +121,7 @@ func (f *forwarder) deliver(ctx context.Context, group []*parcel) (*message.Answ
 }
 
 // exchange sends a message over a line and returns what the other end answers.
-func (f *forwarder) exchange(ctx context.Context, l *line, m *message.Writes) (*message.Answers, error) {
+func (f *forwarder) exchange(ctx context.Context, l *writeStream, m *message.Writes) (*message.Answers, error) {
 	data, err := f.messenger.encode(m)
 	if err != nil {
 		return nil, fmt.Errorf("encode a message: %w", err)
@@ -144,9 +144,9 @@ func (f *forwarder) forward(ctx context.Context, req *message.Request) (director
 	if err != nil {
 		return directory.Outcome{}, err
 	}
-	p := &parcel{request: raw, weight: req.Weight(), done: make(chan delivery, 1)}
+	p := &forwardedWrite{request: raw, weight: req.Weight(), done: make(chan forwardResult, 1)}
 	select {
-	case f.courier.fits(p) <- p:
+	case f.queue.fits(p) <- p:
 	case <-f.life.closing.Done():
 		return directory.Outcome{}, message.ErrNotLeader
 	case <-ctx.Done():
@@ -168,25 +168,25 @@ func (f *forwarder) forward(ctx context.Context, req *message.Request) (director
 }
 
 // hangUp cuts the lines to all but the leader.
-func (f *forwarder) hangUp() {
+func (f *forwarder) cutFormerLeaders() {
 	select {
-	case f.lines.dialing <- struct{}{}:
+	case f.streams.dialing <- struct{}{}:
 	case <-f.life.closing.Done():
 		return
 	}
-	defer func() { <-f.lines.dialing }()
+	defer func() { <-f.streams.dialing }()
 	leader, ok := f.group.leader()
-	for id, l := range f.lines.own {
+	for id, l := range f.streams.own {
 		if ok && id != leader.ID {
 			l.cut()
-			delete(f.lines.own, id)
+			delete(f.streams.own, id)
 		}
 	}
 }
 
 // lineTo returns the line to a member, which is opened where there is none.
-func (f *forwarder) lineTo(ctx context.Context, to Member) (*line, error) {
-	b := &f.lines
+func (f *forwarder) streamTo(ctx context.Context, to Member) (*writeStream, error) {
+	b := &f.streams
 	select {
 	case b.dialing <- struct{}{}:
 	case <-ctx.Done():
@@ -203,7 +203,7 @@ func (f *forwarder) lineTo(ctx context.Context, to Member) (*line, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := newLine(conn, to, f.cfg.Timing.Write)
+	l := newWriteStream(conn, to, f.cfg.Timing.Write)
 	b.own[to.ID] = l
 	f.life.loops.Go(l.run) // it ends with the connection, which the cluster closes at the latest
 	return l, nil
@@ -232,7 +232,7 @@ func (f *forwarder) successionLoop() {
 		case <-f.life.closing.Done():
 			return
 		}
-		f.hangUp()
+		f.cutFormerLeaders()
 	}
 }
 
@@ -261,31 +261,31 @@ func (f *forwarder) write(ctx context.Context, req *message.Request) (directory.
 
 // A parcel is a write on its way to the leader. Whoever moves it from waiting
 // decides its fate: the courier takes it, or its caller gives it up.
-type parcel struct {
+type forwardedWrite struct {
 	request cbor.RawMessage
 	weight  int // how many changes it is
 	taken   atomic.Bool
-	done    chan delivery // holds one
+	done    chan forwardResult // holds one
 }
 
 // A delivery is what came of a parcel.
-type delivery struct {
+type forwardResult struct {
 	reply message.Reply
 	err   error
 }
 
 // As in the batcher, what is many changes waits by itself.
-type courier struct {
-	queue chan *parcel
-	lists chan *parcel
+type forwardQueue struct {
+	queue chan *forwardedWrite
+	lists chan *forwardedWrite
 }
 
-func newCourier() courier {
-	return courier{make(chan *parcel, maxWaiting), make(chan *parcel, maxWaiting)}
+func newForwardQueue() forwardQueue {
+	return forwardQueue{make(chan *forwardedWrite, maxWaiting), make(chan *forwardedWrite, maxWaiting)}
 }
 
 // fits returns where a parcel waits.
-func (c *courier) fits(p *parcel) chan<- *parcel {
+func (c *forwardQueue) fits(p *forwardedWrite) chan<- *forwardedWrite {
 	if p.weight > 1 {
 		return c.lists
 	}
@@ -294,7 +294,7 @@ func (c *courier) fits(p *parcel) chan<- *parcel {
 
 // gather takes first, what else waits of single changes, and lists as far as there is
 // room, within bounds.
-func (c *courier) gather(first *parcel) (group []*parcel) {
+func (c *forwardQueue) gather(first *forwardedWrite) (group []*forwardedWrite) {
 	size, changes := 0, 0
 	for p := first; p != nil; p = nextOf(c.queue, c.lists, changes < message.MaxChanges) {
 		if p.taken.CompareAndSwap(false, true) {

@@ -25,7 +25,7 @@ type group struct {
 	running atomic.Pointer[raft.Raft] // raft, for callbacks of Raft itself before raft is set
 	leading atomic.Bool               // leads, has applied all before its term, and the history has begun
 	outside atomic.Pointer[string]    // why this node is no member yet; nil if it is
-	tenure  tenure
+	term  leaderTerm
 }
 
 func newGroup(cfg *Config, log *slog.Logger, life *lifecycle) *group {
@@ -51,7 +51,7 @@ func (g *group) alone() bool {
 
 // candidacy makes the only voter of a domain stand for election at once: it has
 // nobody to wait for.
-func (g *group) candidacy(transport transport.RaftTransport) {
+func (g *group) standForElection(transport transport.RaftTransport) {
 	others, _ := g.voters()
 	me, ok := g.server(g.cfg.Node)
 	if !ok || !me.voter || len(others) > 0 {
@@ -84,7 +84,7 @@ func (g *group) elections() (elected <-chan raft.Observation, deaf func()) {
 // connection. A write that was sent may be done, and is answered or not: successionLoop
 // decides.
 func (g *group) follow() (leader Member, tenure context.Context, ok bool) {
-	t := &g.tenure
+	t := &g.term
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	leader, ok = g.leader()
@@ -99,7 +99,7 @@ func (g *group) follow() (leader Member, tenure context.Context, ok bool) {
 }
 
 // hasHeir reports whether another member can take the leadership over.
-func (g *group) hasHeir() bool {
+func (g *group) hasOtherVoter() bool {
 	others, _ := g.voters()
 	return len(others) > 0
 }
@@ -206,7 +206,7 @@ func configurationOf(ms []Member) (c raft.Configuration) {
 }
 
 // A tenure is the time for which this member follows one leader.
-type tenure struct {
+type leaderTerm struct {
 	mu     sync.Mutex
 	leader spiffeid.ID
 	over   context.Context // ends with it

@@ -171,16 +171,16 @@ func (j *joiner) requestJoin(ctx context.Context) error {
 
 // joinLoop knocks while this node is not what its configuration says.
 func (j *joiner) run() {
-	said, knocking := "", knockPause
+	said, knocking := "", joinPause
 	for {
 		pause, why := j.cfg.Timing.Presence, ""
 		if j.isSeated() {
-			knocking = knockPause
+			knocking = joinPause
 			j.group.outside.Store(nil)
 		} else {
-			pause, knocking = knocking, min(knocking*5/4, knockLongest)
+			pause, knocking = knocking, min(knocking*5/4, joinPauseLongest)
 			if err := j.requestJoin(j.life.closing); err != nil {
-				why = j.stand(err)
+				why = j.noteOutside(err)
 			}
 		}
 		if why == "" || time.Since(j.group.opened) < quietStart {
@@ -199,7 +199,7 @@ func (j *joiner) run() {
 
 // stand notes why this node is no member, where it is none: by what it knows
 // itself, or by the leader's word.
-func (j *joiner) stand(err error) string {
+func (j *joiner) noteOutside(err error) string {
 	why := err.Error()
 	if _, is := j.group.server(j.cfg.Node); !is || directory.ProblemOf(err) == directory.Forbidden {
 		j.group.outside.Store(&why)
@@ -230,8 +230,8 @@ func (c *candidates) set(found []Member) {
 // knockPause is between two knocks of a node that is not yet what it wants to be; while
 // nobody lets it in, ever more of it, up to knockLongest: each costs both a handshake.
 const (
-	knockPause   = 500 * time.Millisecond
-	knockLongest = 5 * time.Second
+	joinPause   = 500 * time.Millisecond
+	joinPauseLongest = 5 * time.Second
 )
 
 // quietStart is for how long a node that starts does not complain.

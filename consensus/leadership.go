@@ -102,7 +102,7 @@ func (l *leadership) lead(ctx context.Context) {
 		return
 	}
 	l.group.leading.Store(true)
-	l.replica.arrive()
+	l.replica.settle()
 	l.negotiator.proposeNext(ctx)
 	l.regranter.ask()
 	for {

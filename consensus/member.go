@@ -80,22 +80,22 @@ func (s *Store) start() (err error) {
 	}
 	s.group.running.Store(s.group.raft)
 	s.messenger.cluster.Serve(s.handler(), s.joins.handler())
-	s.life.loops.Go(func() { s.group.candidacy(s.commits.transport) })
-	s.life.loops.Go(s.proposer.batchLoop)
+	s.life.loops.Go(func() { s.group.standForElection(s.commits.transport) })
+	s.life.loops.Go(s.proposer.run)
 	for range maxMessages {
-		s.life.loops.Go(s.forwarder.carryLoop)
+		s.life.loops.Go(s.forwarder.forwardLoop)
 	}
-	s.life.loops.Go(s.writes.lineLoop)
+	s.life.loops.Go(s.writes.acceptLoop)
 	s.life.loops.Go(s.commits.run)
 	s.life.loops.Go(s.leadership.run)
-	s.life.loops.Go(s.sweeper.sweepLoop)
+	s.life.loops.Go(s.sweeper.run)
 	s.life.loops.Go(s.storage.snapshotLoop)
 	s.life.loops.Go(func() { s.reader.asked.answer(s.life.closing, s.reader.askLeader) })
 	s.life.loops.Go(func() { s.reader.confirmed.answer(s.life.closing, s.reader.confirm) })
-	s.life.loops.Go(s.follower.presenceLoop)
+	s.life.loops.Go(s.follower.run)
 	s.life.loops.Go(s.forwarder.successionLoop)
 	s.life.loops.Go(s.joiner.run)
-	s.life.loops.Go(s.operator.tendLoop)
+	s.life.loops.Go(s.operator.run)
 	if s.cfg.Timing.SlowDisk > 0 {
 		s.life.loops.Go(s.diskWatch.run)
 	}
@@ -105,8 +105,8 @@ func (s *Store) start() (err error) {
 // shutdown is safe after a start that failed halfway.
 func (s *Store) shutdown() error {
 	var errs []error
-	if s.group.raft != nil && s.group.raft.State() == raft.Leader && s.group.hasHeir() {
-		if err := s.operator.yield(s.operator.handOn); err != nil {
+	if s.group.raft != nil && s.group.raft.State() == raft.Leader && s.group.hasOtherVoter() {
+		if err := s.operator.transferBetweenEntries(s.operator.transferToBest); err != nil {
 			s.log.Info("nobody took the leadership over", "error", err)
 		}
 		s.writes.drain(s.cfg.Timing.Heartbeat)

@@ -58,7 +58,7 @@ func (o *operator) expel(id spiffeid.ID) error {
 		return err
 	}
 	if id == o.cfg.Node {
-		if err := o.handOver(spiffeid.ID{}); err != nil {
+		if err := o.transferTo(spiffeid.ID{}); err != nil {
 			return err
 		}
 		return message.ErrNotLeader
@@ -67,14 +67,14 @@ func (o *operator) expel(id spiffeid.ID) error {
 		return err
 	}
 	o.log.Info("a member was removed", "node", id)
-	o.tidy(o.life.closing)
+	o.removeStale(o.life.closing)
 	return nil
 }
 
 // handOn gives the leadership to whoever is fit. Raft gives it to one of those that
 // have most of the log, and of a domain in which little is written a member that is
 // dead has as much as any: so where some were not heard lately, it is told to whom.
-func (o *operator) handOn() raft.Future {
+func (o *operator) transferToBest() raft.Future {
 	others, _ := o.group.voters()
 	var last Member
 	var at time.Time
@@ -93,16 +93,16 @@ func (o *operator) handOn() raft.Future {
 }
 
 // handOver gives the leadership away.
-func (o *operator) handOver(to spiffeid.ID) error {
+func (o *operator) transferTo(to spiffeid.ID) error {
 	m, is := o.group.server(to)
 	var transfer func() raft.Future
 	switch {
 	case to == o.cfg.Node:
 		return directory.Refuse(directory.Conflict, "%s leads already", to)
-	case !o.group.hasHeir():
+	case !o.group.hasOtherVoter():
 		return directory.Refuse(directory.Conflict, "no other member has a vote: nobody can take the leadership over")
 	case to.IsZero():
-		transfer = o.handOn
+		transfer = o.transferToBest
 	case !is:
 		return unknownMember(to)
 	case !m.voter:
@@ -112,7 +112,7 @@ func (o *operator) handOver(to spiffeid.ID) error {
 			return o.group.raft.LeadershipTransferToServer(raft.ServerID(to.String()), raft.ServerAddress(m.Address))
 		}
 	}
-	if err := o.yield(transfer); err != nil {
+	if err := o.transferBetweenEntries(transfer); err != nil {
 		return directory.Refuse(directory.Unavailable, "the leadership was not taken over: is that member in reach? Try again: %w", err)
 	}
 	return nil
@@ -122,7 +122,7 @@ func (o *operator) handOver(to spiffeid.ID) error {
 func (o *operator) handle(ctx context.Context, ordered *message.Order) (directory.Outcome, error) {
 	switch ordered.Verb {
 	case message.TransferLeadership:
-		return directory.Outcome{Position: o.replica.Position()}, o.handOver(ordered.ID)
+		return directory.Outcome{Position: o.replica.Position()}, o.transferTo(ordered.ID)
 	case message.RemoveMember:
 		return directory.Outcome{Position: o.replica.Position()}, o.expel(ordered.ID)
 	case message.AdmitNode, message.WithdrawAdmission:
@@ -192,7 +192,7 @@ func (o *operator) sweepWith(ctx context.Context, c *state.Command) {
 
 // tendLoop keeps what goes with membership: connections, what the state says of
 // members, and, where it is wanted, the domain without its dead.
-func (o *operator) tendLoop() {
+func (o *operator) run() {
 	ticker := time.NewTicker(o.cfg.Timing.Sweep)
 	defer ticker.Stop()
 	var led time.Time // since when this member has led without a break; zero while it does not
@@ -210,14 +210,14 @@ func (o *operator) tendLoop() {
 		case led.IsZero():
 			led = time.Now()
 		}
-		o.tidy(o.life.closing)
+		o.removeStale(o.life.closing)
 		o.removeDead(led)
 		o.negotiator.negotiate(o.life.closing)
 	}
 }
 
 // tidy takes what the state has of those who are members no more out of it.
-func (o *operator) tidy(ctx context.Context) {
+func (o *operator) removeStale(ctx context.Context) {
 	o.replica.mu.RLock()
 	ids := map[spiffeid.ID]bool{}
 	for _, m := range o.replica.state.Members().List() {
@@ -240,7 +240,7 @@ func (o *operator) tidy(ctx context.Context) {
 // yield hands over between two log entries: Raft would not say what became of
 // those under way. What comes meanwhile waits, and goes to the next leader. Where
 // the log does not come to rest soon, it hands over all the same.
-func (o *operator) yield(transfer func() raft.Future) error {
+func (o *operator) transferBetweenEntries(transfer func() raft.Future) error {
 	ctx, cancel := context.WithTimeout(o.life.closing, o.cfg.Timing.Heartbeat)
 	defer cancel()
 	if release, err := o.proposer.pause(ctx); err == nil {

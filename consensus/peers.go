@@ -76,7 +76,7 @@ func (p *peers) Contacts() []RaftPeer {
 // the leader.
 func (p *peers) RaftPeers() []RaftPeer {
 	leader, led := p.group.leader()
-	said := p.said()
+	said := p.declared()
 	var peers []RaftPeer
 	for _, m := range p.group.servers() {
 		known := RaftPeer{ID: m.ID, Address: m.Address, API: said[m.ID].API, Reads: said[m.ID].Reads, Voter: m.voter, Leader: m.ID == leader.ID}
@@ -96,7 +96,7 @@ func (p *peers) RaftPeers() []RaftPeer {
 // Siblings returns the base URLs of the other members' directories, as far as
 // they have said.
 func (p *peers) Siblings() []string {
-	said := p.said()
+	said := p.declared()
 	var all []string
 	for _, m := range p.group.servers() {
 		if api := said[m.ID].API; api != "" && m.ID != p.cfg.Node {
@@ -118,7 +118,7 @@ func (p *peers) contacts() *message.ContactsAnswer {
 }
 
 // said returns what the members have said of themselves.
-func (p *peers) said() map[spiffeid.ID]state.Member {
+func (p *peers) declared() map[spiffeid.ID]state.Member {
 	p.replica.mu.RLock()
 	defer p.replica.mu.RUnlock()
 

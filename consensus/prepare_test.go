@@ -179,11 +179,11 @@ func TestManyAreRefreshedOnAnyMember(t *testing.T) {
 // A log entry, and a message to the leader, end where they have changes enough, and one
 // change waits for no list that is not in its entry.
 func TestAnEntryHasBoundedChanges(t *testing.T) {
-	b, c := newBatcher(), newCourier()
+	b, c := newBatcher(), newForwardQueue()
 	for range 5 {
 		list := &proposal{weight: directory.MaxRenewals}
 		b.fits(list) <- list
-		parcel := &parcel{weight: directory.MaxRenewals}
+		parcel := &forwardedWrite{weight: directory.MaxRenewals}
 		c.fits(parcel) <- parcel
 	}
 	single := func() {
@@ -207,7 +207,7 @@ func TestAnEntryHasBoundedChanges(t *testing.T) {
 		t.Errorf("an entry that begins with one change has %d, want %d", got, want)
 	}
 	for range 2 {
-		c.queue <- &parcel{weight: 1}
+		c.queue <- &forwardedWrite{weight: 1}
 	}
 	for i, want := range []int{3, 1} {
 		if n := len(c.gather(<-c.lists)); n != want {

@@ -34,7 +34,7 @@ type proposer struct {
 }
 
 // batchLoop makes log entries of what waits, one after the other.
-func (p *proposer) batchLoop() {
+func (p *proposer) run() {
 	for {
 		var first *proposal
 		select {
@@ -58,7 +58,7 @@ func (p *proposer) batchLoop() {
 // enter stamps a group with the time, gives it to Raft, and tells each of its commands
 // what became of it.
 func (p *proposer) enter(group []*proposal) {
-	f := &flight{group: group}
+	f := &inflightEntry{group: group}
 	now, err := p.clocks.stamp()
 	if err == nil {
 		f.data, err = encodeGroup(group, p.replica.Written().Log, now)
@@ -69,7 +69,7 @@ func (p *proposer) enter(group []*proposal) {
 	}
 	p.batches.untold.Store(false)
 	p.batches.entered.Add(1)
-	p.batches.flight.Store(f)
+	p.batches.inflight.Store(f)
 	future := p.group.raft.Apply(f.data, enqueueTimeout)
 	if err := proposed(future.Error()); err != nil {
 		f.answer(nil, err)
@@ -154,7 +154,7 @@ type batcher struct {
 	lists chan *proposal
 	slot  chan struct{} // holds one: an entry is under way
 
-	flight  atomic.Pointer[flight] // the last entry
+	inflight  atomic.Pointer[inflightEntry] // the last entry
 	entered atomic.Uint64          // how many entries were given to Raft
 	untold  atomic.Bool            // the last commit is followed by no entry that would tell of it
 	tell    chan struct{}          // holds one: somebody waits for a follower to know
@@ -216,7 +216,7 @@ func nextOf[T any](queue, lists <-chan *T, room bool) *T {
 // where it is applied, and not where Raft says so to whom it had the entry from: one
 // goroutine less to wake on the way of every write.
 func (b *batcher) applied(entry *raft.Log, results []state.Result) {
-	f := b.flight.Load()
+	f := b.inflight.Load()
 	if f == nil || len(entry.Data) == 0 || &f.data[0] != &entry.Data[0] {
 		return
 	}
@@ -226,7 +226,7 @@ func (b *batcher) applied(entry *raft.Log, results []state.Result) {
 }
 
 // A flight is an entry on its way into the log, and who waits for what it does.
-type flight struct {
+type inflightEntry struct {
 	data     []byte // which Raft hands to the machine as it was given to Raft
 	group    []*proposal
 	answered atomic.Bool
@@ -234,7 +234,7 @@ type flight struct {
 
 // answer tells everybody once: of an entry whose outcome Raft doesn't know any more,
 // as of a leader that was overtaken, the machine may hear yet.
-func (f *flight) answer(results []state.Result, err error) {
+func (f *inflightEntry) answer(results []state.Result, err error) {
 	if !f.answered.CompareAndSwap(false, true) {
 		return
 	}

@@ -21,8 +21,8 @@ type reader struct {
 	replica   *Replica
 	messenger *messenger
 	storage   *storage
-	asked     shared // by a follower of its leader
-	confirmed shared // by a leader of a majority
+	asked     sharedQuestion // by a follower of its leader
+	confirmed sharedQuestion // by a leader of a majority
 	gates     map[spiffeid.ID]chan struct{}
 }
 
@@ -137,7 +137,7 @@ func (r *reader) confirm() (directory.Position, error) {
 
 // gate returns what holds one question to a member. For the goroutine that
 // confirms alone.
-func (r *reader) gate(id spiffeid.ID) chan struct{} {
+func (r *reader) termGate(id spiffeid.ID) chan struct{} {
 	g := r.gates[id]
 	if g == nil {
 		g = make(chan struct{}, 1)
@@ -149,7 +149,7 @@ func (r *reader) gate(id spiffeid.ID) chan struct{} {
 // inTerm asks one member for its term. Only one question to a member is under
 // way at a time; it is not broken off when ctx ends, which only ends the waiting
 // for its turn.
-func (r *reader) inTerm(ctx context.Context, gate chan struct{}, m Member, term uint64) bool {
+func (r *reader) confirmsTerm(ctx context.Context, gate chan struct{}, m Member, term uint64) bool {
 	select {
 	case gate <- struct{}{}:
 	case <-ctx.Done():
@@ -170,8 +170,8 @@ func (r *reader) poll(ctx context.Context, term uint64) error {
 	defer cancel()
 	answers := make(chan bool, len(others))
 	for _, m := range others {
-		gate := r.gate(m.ID)
-		r.life.loops.Go(func() { answers <- r.inTerm(ctx, gate, m, term) })
+		gate := r.termGate(m.ID)
+		r.life.loops.Go(func() { answers <- r.confirmsTerm(ctx, gate, m, term) })
 	}
 	for range others {
 		if missing <= 0 {
@@ -219,27 +219,27 @@ func (r *reader) readPosition(ctx context.Context) (directory.Position, error) {
 // A shared question is put once for all who ask it before it is put, and once
 // more for those who come later: an answer that was under way already may be
 // older than what they must see.
-type shared struct {
+type sharedQuestion struct {
 	closing <-chan struct{}
 	kick    chan struct{} // holds one
 
 	mu   sync.Mutex
-	next *round // nil while nobody has asked since the last was put
+	next *questionRound // nil while nobody has asked since the last was put
 }
 
 // A round is one question and its answer, which is there once done is closed.
-type round struct {
+type questionRound struct {
 	done chan struct{}
 	at   directory.Position
 	err  error
 }
 
 // join waits for the answer to a question that is put from now on.
-func (q *shared) join(ctx context.Context) (directory.Position, error) {
+func (q *sharedQuestion) join(ctx context.Context) (directory.Position, error) {
 	q.mu.Lock()
 	r := q.next
 	if r == nil {
-		r = &round{done: make(chan struct{})}
+		r = &questionRound{done: make(chan struct{})}
 		q.next = r
 		q.kick <- struct{}{} // has room: each round is kicked once and taken once
 	}
@@ -255,7 +255,7 @@ func (q *shared) join(ctx context.Context) (directory.Position, error) {
 }
 
 // answer puts the question again and again, as long as somebody asks.
-func (q *shared) answer(ctx context.Context, question func() (directory.Position, error)) {
+func (q *sharedQuestion) answer(ctx context.Context, question func() (directory.Position, error)) {
 	for {
 		select {
 		case <-q.kick:
@@ -274,8 +274,8 @@ func (q *shared) answer(ctx context.Context, question func() (directory.Position
 func newReader(
 	cfg *Config, life *lifecycle, group *group, replica *Replica, messenger *messenger, storage *storage,
 ) *reader {
-	question := func() shared {
-		return shared{closing: life.closing.Done(), kick: make(chan struct{}, 1)}
+	question := func() sharedQuestion {
+		return sharedQuestion{closing: life.closing.Done(), kick: make(chan struct{}, 1)}
 	}
 
 	return &reader{

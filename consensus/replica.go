@@ -58,7 +58,7 @@ func (r *Replica) applyEntry(entry *raft.Log) ([]state.Result, error) {
 	defer r.mu.Unlock()
 	results, err := r.state.Apply(b, func() {
 		r.publishPolicy()
-		r.moved()
+		r.notifyChanged()
 		r.mu.Unlock() // who waits is let in before the next line gets through
 		r.mu.Lock()
 	})
@@ -66,9 +66,9 @@ func (r *Replica) applyEntry(entry *raft.Log) ([]state.Result, error) {
 	if err == nil {
 		r.progress.raise(entry.Index)
 	}
-	r.moved()
+	r.notifyChanged()
 	if !b.OnlyRegistrations() {
-		r.agree()
+		r.notifyAgreed()
 		if err == nil {
 			err = r.cfg.reads.Lacks(r.state.Members().Written())
 		}
@@ -85,7 +85,7 @@ type stateSummary struct {
 
 // moved tells everyone who waits that the state has changed, and the index's
 // clock what time the log has reached (rule T4). The caller holds mu.
-func (r *Replica) moved() {
+func (r *Replica) notifyChanged() {
 	r.cfg.Index.Clock.Advance(time.UnixMilli(r.state.History().Now()))
 	r.summary.Store(&stateSummary{r.state.History().Position(), r.state.History().Sealed() != "", r.state.Members().Written()})
 	close(r.changed)
@@ -93,7 +93,7 @@ func (r *Replica) moved() {
 }
 
 // agree tells everyone who waits for more than registrations. The caller holds mu.
-func (r *Replica) agree() {
+func (r *Replica) notifyAgreed() {
 	close(r.agreed)
 	r.agreed = make(chan struct{})
 }
@@ -269,12 +269,12 @@ func (r *Replica) Tip(aud directory.Audience) uint64 {
 func (r *Replica) Written() Numbers { return r.summary.Load().written }
 
 // arrive settles, and tells those who wait for a change as well.
-func (r *Replica) arrive() {
+func (r *Replica) settle() {
 	if r.settled.CompareAndSwap(false, true) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.moved()
-		r.agree()
+		r.notifyChanged()
+		r.notifyAgreed()
 	}
 }
 
@@ -341,7 +341,7 @@ func (m machine) Snapshot() (raft.FSMSnapshot, error) {
 	if err := m.life.failure(); err != nil {
 		return nil, err
 	}
-	m.storage.shorten()
+	m.storage.limitTrailingLogs()
 	m.replica.mu.Lock()
 	defer m.replica.mu.Unlock()
 	m.storage.growth.bytes.Store(0)
@@ -374,8 +374,8 @@ func (m machine) Restore(r io.ReadCloser) error {
 	defer m.replica.mu.Unlock()
 	m.replica.state = next
 	m.replica.publishPolicy()
-	m.replica.moved()
-	m.replica.agree()
+	m.replica.notifyChanged()
+	m.replica.notifyAgreed()
 
 	return nil
 }

@@ -49,7 +49,7 @@ func TestALeaderThatIsNotReadyVouchesForNobody(t *testing.T) {
 		leader, other := d.leader()
 		d.nodes[leader].group.leading.Store(false)
 		defer d.nodes[leader].group.leading.Store(true)
-		if d.nodes[other].follower.announcePresence() {
+		if d.nodes[other].follower.askLeader() {
 			t.Error("a follower takes an unready leader's position for the domain's")
 		}
 	})

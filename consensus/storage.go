@@ -21,17 +21,17 @@ type storage struct {
 	life   *lifecycle
 	group  *group
 	disk   *disk.Disk
-	growth growth
+	growth logGrowth
 	unread atomic.Pointer[error] // why the last snapshot could not be taken over
 }
 
 func newStorage(cfg *Config, log *slog.Logger, life *lifecycle, group *group) *storage {
-	return &storage{cfg: cfg, log: log, life: life, group: group, growth: growth{due: make(chan struct{}, 1)}}
+	return &storage{cfg: cfg, log: log, life: life, group: group, growth: logGrowth{due: make(chan struct{}, 1)}}
 }
 
 // enough is the next snapshot's limit: where the newest one is large, to write
 // another costs more than to apply some more log at a start.
-func (s *storage) enough() int64 {
+func (s *storage) nextLimit() int64 {
 	limit := s.cfg.Timing.SnapshotBytes
 	if list, err := s.disk.Snapshots.List(); err == nil && len(list) > 0 {
 		limit = max(limit, list[0].Size/snapshotShare)
@@ -41,7 +41,7 @@ func (s *storage) enough() int64 {
 
 // shorten has Raft keep no more of the log behind the next snapshot than comes between
 // two of them.
-func (s *storage) shorten() {
+func (s *storage) limitTrailingLogs() {
 	r := s.group.running.Load()
 	if r == nil {
 		return // it starts, and writes no snapshot yet
@@ -56,7 +56,7 @@ func (s *storage) shorten() {
 // snapshotLoop makes a snapshot whenever the log has grown enough.
 func (s *storage) snapshotLoop() {
 	for {
-		s.growth.limit.Store(s.enough())
+		s.growth.limit.Store(s.nextLimit())
 		select {
 		case <-s.growth.due:
 		case <-s.life.closing.Done():
@@ -81,14 +81,14 @@ func (s *storage) snapshotLoop() {
 // A growth is how much of the log a start would apply again: what came after the
 // newest snapshot. Raft counts entries, of which one may hold hundreds of
 // registrations, or one word.
-type growth struct {
+type logGrowth struct {
 	bytes atomic.Int64
 	limit atomic.Int64  // from which on there is a new snapshot
 	due   chan struct{} // holds one
 }
 
 // grow notes an entry that was applied.
-func (g *growth) grow(bytes int) {
+func (g *logGrowth) grow(bytes int) {
 	if g.bytes.Add(int64(bytes)) >= g.limit.Load() {
 		signal(g.due)
 	}

@@ -356,7 +356,7 @@ func (s *Store) connect() {
 	}
 	s.commits = &commitNotifier{
 		cfg: cfg, life: life, group: s.group, replica: s.Replica, storage: s.storage, proposer: s.proposer,
-		telling: map[raft.ServerID]chan struct{}{},
+		underWay: map[raft.ServerID]chan struct{}{},
 	}
 	s.writes = &writeServer{
 		cfg: cfg, log: log, life: life, group: s.group, messenger: s.messenger, preparer: s.preparer,
@@ -365,8 +365,8 @@ func (s *Store) connect() {
 	}
 	s.forwarder = &forwarder{
 		cfg: cfg, life: life, group: s.group, replica: s.Replica, messenger: s.messenger, commits: s.commits,
-		writes: s.writes, courier: newCourier(),
-		lines: ownStreams{dialing: make(chan struct{}, 1), own: map[spiffeid.ID]*line{}},
+		writes: s.writes, queue: newForwardQueue(),
+		streams: openStreams{dialing: make(chan struct{}, 1), own: map[spiffeid.ID]*writeStream{}},
 	}
 	s.reader = newReader(cfg, life, s.group, s.Replica, s.messenger, s.storage)
 	s.follower = &follower{

@@ -29,9 +29,9 @@ func (s *sweeper) sweep() {
 		s.clocks.presence.forget() // of whom it heard when it led: they have spoken to another since
 	}
 	now := s.cfg.clock()
-	if s.group.raft.State() == raft.Leader && s.group.hasHeir() && (s.life.failure() != nil || s.clocks.presence.off(now)) {
+	if s.group.raft.State() == raft.Leader && s.group.hasOtherVoter() && (s.life.failure() != nil || s.clocks.presence.off(now)) {
 		s.log.Warn("handing the leadership over: this member cannot write, or its clock is off its members'")
-		s.operator.handOn() // its outcome is seen by the next round
+		s.operator.transferToBest() // its outcome is seen by the next round
 		return
 	}
 	s.sweepAt(now)
@@ -50,7 +50,7 @@ func (s *sweeper) sweepAt(clock time.Time) {
 	doc := s.replica.state.Keys().Document()
 	rotated := s.replica.state.Keys().OverlapEnded(clock.UnixMilli())
 	s.replica.mu.RUnlock()
-	hasty := s.clocks.hasty(clock, len(expired))
+	hasty := s.clocks.mustConfirmJump(clock, len(expired))
 	if !s.group.leading.Load() {
 		return
 	}
@@ -73,7 +73,7 @@ func (s *sweeper) sweepAt(clock time.Time) {
 
 // sweepLoop looks at the agenda on every member, and on the leader proposes what
 // has come due.
-func (s *sweeper) sweepLoop() {
+func (s *sweeper) run() {
 	ticker := time.NewTicker(s.cfg.Timing.Sweep)
 	defer ticker.Stop()
 	for {

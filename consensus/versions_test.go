@@ -317,7 +317,7 @@ func TestAMemberWhoseWordFlapsCausesFewKeyDocuments(t *testing.T) {
 			t.Errorf("100 words have caused %d key documents, and %d were refused", issued, refused)
 		}
 		eventually(t, "the member's own word is taken", func() bool {
-			return store.peers.said()[d.members[follower].ID].Reads.Equal(newer())
+			return store.peers.declared()[d.members[follower].ID].Reads.Equal(newer())
 		})
 	})
 }

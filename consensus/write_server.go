@@ -36,7 +36,7 @@ type writeServer struct {
 }
 
 // answerLine answers a message of a member's: a frame.
-func (w *writeServer) answerLine(from spiffeid.ID, body []byte) (frame []byte) {
+func (w *writeServer) answerFrame(from spiffeid.ID, body []byte) (frame []byte) {
 	ctx, cancel := context.WithTimeout(w.life.closing, w.cfg.Timing.Write)
 	defer cancel()
 	data, err := w.messenger.encode(w.serve(ctx, from, body))
@@ -57,7 +57,7 @@ func (w *writeServer) drain(bound time.Duration) {
 }
 
 // end returns what became of what was begun.
-func (w *writeServer) end(ctx context.Context, b *beginning) (directory.Outcome, error) {
+func (w *writeServer) finish(ctx context.Context, b *preparedWrite) (directory.Outcome, error) {
 	if b.err != nil {
 		return directory.Outcome{}, b.err
 	}
@@ -126,19 +126,19 @@ func (w *writeServer) leadAlone(ctx context.Context, req *message.Renew, out *di
 }
 
 // lineLoop answers the lines that others open.
-func (w *writeServer) lineLoop() {
+func (w *writeServer) acceptLoop() {
 	for {
 		conn, err := w.messenger.cluster.AcceptWrites()
 		if err != nil {
 			return
 		}
-		w.life.loops.Go(func() { w.serveLine(conn) })
+		w.life.loops.Go(func() { w.serveStream(conn) })
 	}
 }
 
 // linger reads on until the other end closes, within a bound: what nobody has read
 // when a connection is closed resets it, and the goodbye may be lost on its way.
-func (w *writeServer) linger(conn net.Conn) {
+func (w *writeServer) awaitClose(conn net.Conn) {
 	if err := conn.SetReadDeadline(time.Now().Add(w.cfg.Timing.Heartbeat)); err == nil {
 		_, _ = io.Copy(io.Discard, conn)
 	}
@@ -151,7 +151,7 @@ func (w *writeServer) serve(ctx context.Context, from spiffeid.ID, body []byte) 
 		return &message.Answers{NotLeader: true}
 	}
 	got := message.Answers{Replies: make([]message.Reply, len(m.Requests))}
-	begun := make([]beginning, len(m.Requests))
+	begun := make([]preparedWrite, len(m.Requests))
 	var all sync.WaitGroup
 	for i, raw := range m.Requests {
 		b := &begun[i]
@@ -173,7 +173,7 @@ func (w *writeServer) serve(ctx context.Context, from spiffeid.ID, body []byte) 
 	}
 	for i := range begun {
 		if b := &begun[i]; b.req != nil || b.err != nil {
-			got.Replies[i] = *message.Answer(w.end(ctx, b))
+			got.Replies[i] = *message.Answer(w.finish(ctx, b))
 		}
 	}
 	all.Wait()
@@ -184,7 +184,7 @@ func (w *writeServer) serve(ctx context.Context, from spiffeid.ID, body []byte) 
 }
 
 // serveLine answers what comes over a line until that ends.
-func (w *writeServer) serveLine(conn net.Conn) {
+func (w *writeServer) serveStream(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
 	var out sync.Mutex
 	send := func(number uint32, frame []byte) {
@@ -201,7 +201,7 @@ func (w *writeServer) serveLine(conn net.Conn) {
 	last := uint32(0)
 	bye := func() {
 		send(goodbye, binary.BigEndian.AppendUint32(newFrame(4), last))
-		w.linger(conn)
+		w.awaitClose(conn)
 	}
 	from, done := w.served.begin(conn)
 	if done == nil {
@@ -218,7 +218,7 @@ func (w *writeServer) serveLine(conn net.Conn) {
 	for range 2 * maxMessages { // who asks has half as many under way
 		underWay.Go(func() {
 			for q := range questions {
-				send(q.number, w.answerLine(from, q.body))
+				send(q.number, w.answerFrame(from, q.body))
 				w.messenger.cluster.Occupy(conn, -1)
 			}
 		})
@@ -240,7 +240,7 @@ func (w *writeServer) serveLine(conn net.Conn) {
 
 // A beginning is a request of a message that needs no goroutine of its own: most are
 // of this kind, and come by the dozen.
-type beginning struct {
+type preparedWrite struct {
 	req      *message.Request
 	command  *state.Command
 	proposal *proposal

@@ -24,7 +24,7 @@ const (
 )
 
 var (
-	errLineCut  = errors.New("the connection to the leader is cut")
+	errStreamCut  = errors.New("the connection to the leader is cut")
 	errBadFrame = errors.New("not a frame that this release knows")
 )
 
@@ -57,7 +57,7 @@ func readFrame(r *bufio.Reader) (number uint32, body []byte, err error) {
 // frame, answered by a frame, in whatever order. HTTP/2, by which members ask each
 // other for everything else, took half of the time that a forwarded write takes a
 // processor.
-type line struct {
+type writeStream struct {
 	conn  net.Conn
 	to    Member
 	bound time.Duration // of writing a frame
@@ -67,29 +67,29 @@ type line struct {
 
 	mu      sync.Mutex
 	last    uint32
-	waiting map[uint32]chan lineAnswer // each holds one; nil once the line is cut
+	waiting map[uint32]chan streamAnswer // each holds one; nil once the line is cut
 	heard   time.Time                  // when the last answer came
 }
 
 // A lineAnswer is what came of a question: its answer, or that the other end never
 // read it, or neither where the line was cut.
-type lineAnswer struct {
+type streamAnswer struct {
 	body   []byte
 	unread bool
 }
 
-func newLine(conn net.Conn, to Member, bound time.Duration) *line {
-	return &line{conn: conn, to: to, bound: bound, waiting: map[uint32]chan lineAnswer{}}
+func newWriteStream(conn net.Conn, to Member, bound time.Duration) *writeStream {
+	return &writeStream{conn: conn, to: to, bound: bound, waiting: map[uint32]chan streamAnswer{}}
 }
 
 // ask puts a question, which is a frame, and returns its answer. errNotLeader
 // means that nobody has read it, OutcomeUnknown that somebody may have.
-func (l *line) ask(ctx context.Context, frame []byte) ([]byte, error) {
-	answer := make(chan lineAnswer, 1)
+func (l *writeStream) ask(ctx context.Context, frame []byte) ([]byte, error) {
+	answer := make(chan streamAnswer, 1)
 	l.mu.Lock()
 	if l.waiting == nil {
 		l.mu.Unlock()
-		return nil, fmt.Errorf("%w: %w", message.ErrNotLeader, errLineCut)
+		return nil, fmt.Errorf("%w: %w", message.ErrNotLeader, errStreamCut)
 	}
 	l.last++
 	number := l.last
@@ -103,7 +103,7 @@ func (l *line) ask(ctx context.Context, frame []byte) ([]byte, error) {
 		case a.unread:
 			return nil, fmt.Errorf("%w: it is stopping", message.ErrNotLeader)
 		case a.body == nil:
-			return nil, message.Unknown(errLineCut)
+			return nil, message.Unknown(errStreamCut)
 		}
 		return a.body, nil
 	case <-ctx.Done():
@@ -114,7 +114,7 @@ func (l *line) ask(ctx context.Context, frame []byte) ([]byte, error) {
 
 // send writes a question. Once that fails, no more are written, and what the other
 // end has said by then, its goodbye perhaps, is still heard.
-func (l *line) send(number uint32, frame []byte) {
+func (l *writeStream) send(number uint32, frame []byte) {
 	l.out.Lock()
 	defer l.out.Unlock()
 	if l.broken {
@@ -132,7 +132,7 @@ func (l *line) send(number uint32, frame []byte) {
 
 // giveUp lets go of a question that nobody waits for any more, and of the line
 // where nothing has come over it since: the other end may be gone.
-func (l *line) giveUp(number uint32, began time.Time) {
+func (l *writeStream) giveUp(number uint32, began time.Time) {
 	l.mu.Lock()
 	delete(l.waiting, number)
 	silent := l.heard.Before(began)
@@ -143,7 +143,7 @@ func (l *line) giveUp(number uint32, began time.Time) {
 }
 
 // run hands out answers until the line is cut.
-func (l *line) run() {
+func (l *writeStream) run() {
 	defer l.cut()
 	r := bufio.NewReader(l.conn)
 	for {
@@ -163,28 +163,28 @@ func (l *line) run() {
 		l.heard = time.Now()
 		l.mu.Unlock()
 		if answer != nil {
-			answer <- lineAnswer{body: body}
+			answer <- streamAnswer{body: body}
 		}
 	}
 }
 
 // cut ends the line: of what still waits it is not known whether it was read.
-func (l *line) cut() { l.end(math.MaxUint32) }
+func (l *writeStream) cut() { l.end(math.MaxUint32) }
 
 // end ends the line after the last question that was read, and tells all that wait.
-func (l *line) end(last uint32) {
+func (l *writeStream) end(last uint32) {
 	l.mu.Lock()
 	waiting := l.waiting
 	l.waiting = nil
 	l.mu.Unlock()
 	for number, answer := range waiting {
-		answer <- lineAnswer{unread: number > last}
+		answer <- streamAnswer{unread: number > last}
 	}
 	_ = l.conn.Close()
 }
 
 // live reports whether the line may be asked over.
-func (l *line) live() bool {
+func (l *writeStream) live() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.waiting != nil

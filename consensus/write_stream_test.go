@@ -19,9 +19,9 @@ import (
 )
 
 // aLine returns a line and its other end.
-func aLine(t *testing.T) (*line, net.Conn) {
+func aLine(t *testing.T) (*writeStream, net.Conn) {
 	here, there := net.Pipe()
-	l := newLine(here, Member{}, 5*time.Second)
+	l := newWriteStream(here, Member{}, 5*time.Second)
 	var run sync.WaitGroup
 	run.Go(l.run)
 	t.Cleanup(func() {
@@ -33,7 +33,7 @@ func aLine(t *testing.T) (*line, net.Conn) {
 }
 
 // asked puts a question and returns where its answer comes.
-func asked(ctx context.Context, l *line, text string) chan error {
+func asked(ctx context.Context, l *writeStream, text string) chan error {
 	got := make(chan error, 1)
 	go func() {
 		b, err := l.ask(ctx, append(newFrame(len(text)), text...))
@@ -141,7 +141,7 @@ func TestWhoHasLeftWritesNoMore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := d.nodes[other].forwarder.lineTo(t.Context(), d.members[leader])
+		l, err := d.nodes[other].forwarder.streamTo(t.Context(), d.members[leader])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +162,7 @@ func TestALineThatComesTooLate(t *testing.T) {
 		d.ready()
 		leader, other := d.leader()
 		d.nodes[leader].writes.served.drain(t.Context())
-		l, err := d.nodes[other].forwarder.lineTo(t.Context(), d.members[leader])
+		l, err := d.nodes[other].forwarder.streamTo(t.Context(), d.members[leader])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -181,15 +181,15 @@ func TestALineToWhereAMemberWasIsCut(t *testing.T) {
 		d.ready()
 		leader, other := d.leader() // which opens no lines of its own accord
 		here, to := d.nodes[leader], d.members[other]
-		old, err := here.forwarder.lineTo(t.Context(), to)
+		old, err := here.forwarder.streamTo(t.Context(), to)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, err := here.forwarder.lineTo(t.Context(), to); err != nil || again != old {
+		if again, err := here.forwarder.streamTo(t.Context(), to); err != nil || again != old {
 			t.Fatalf("another line to the same: %v", err)
 		}
 		old.to.Address = "elsewhere.alpha.test:7000"
-		if l, err := here.forwarder.lineTo(t.Context(), to); err != nil || l == old || !l.live() {
+		if l, err := here.forwarder.streamTo(t.Context(), to); err != nil || l == old || !l.live() {
 			t.Errorf("to where it is now: %v", err)
 		}
 		if old.live() {
