@@ -38,27 +38,35 @@ func (a *admitter) addMember(ctx context.Context, from spiffeid.ID, word *messag
 		return err
 	}
 	defer release()
+
 	if err := a.check(from, word); err != nil {
 		return err
 	}
-	id, address := raft.ServerID(from.String()), raft.ServerAddress(word.Address)
+
+	id := raft.ServerID(from.String())
+	address := raft.ServerAddress(word.Address)
 	me, is := a.group.server(from)
+
 	voters := 0
 	for _, m := range a.group.servers() {
 		if m.voter {
 			voters++
 		}
 	}
+
 	if is && me.Address != word.Address {
 		// Raft can move a member too, but not while it sends to it.
 		if err := a.operator.mayRemove(from); err != nil {
 			return err
 		}
+
 		if err := proposed(a.group.raft.RemoveServer(id, 0, enqueueTimeout).Error()); err != nil {
 			return err
 		}
+
 		is = false
 	}
+
 	var change raft.IndexFuture
 	switch {
 	case !is:
@@ -66,22 +74,30 @@ func (a *admitter) addMember(ctx context.Context, from spiffeid.ID, word *messag
 	case !me.voter && !word.Reader && voters < maxVoters && a.caughtUpEnough(word):
 		change = a.group.raft.AddVoter(id, address, 0, enqueueTimeout)
 	}
+
 	if change != nil {
 		if err := proposed(change.Error()); err != nil {
 			return err
 		}
+
 		a.log.Info("the domain's members change", "node", from, "address", word.Address, "voter", is)
 	}
+
 	a.replica.mu.RLock()
 	said, told := a.replica.state.Members().Get(from)
 	a.replica.mu.RUnlock()
+
 	if told && said.API == word.API && said.Reads.Equal(word.Reads) {
 		return nil
 	}
+
 	if told && !a.negotiator.pace.mayReplace(from, a.group.servers()) {
-		return directory.Refuse(directory.RateLimited, "%s has changed what it says of itself too often; it asks again later", from)
+		return directory.Refuse(directory.RateLimited,
+			"%s has changed what it says of itself too often; it asks again later", from)
 	}
+
 	_, err = a.proposer.propose(ctx, &state.Command{Member: &state.Member{ID: from, API: word.API, Reads: word.Reads}})
+
 	return err
 }
 
@@ -89,14 +105,18 @@ func (a *admitter) answerJoin(ctx context.Context, from spiffeid.ID, word *messa
 	if len(a.group.servers()) == 0 {
 		return &message.JoinAnswer{Empty: a.own()}
 	}
+
 	if !a.group.leading.Load() {
 		if leader, ok := a.group.leader(); ok && leader.ID != a.cfg.Node {
 			return &message.JoinAnswer{Leader: &leader}
 		}
+
 		return &message.JoinAnswer{}
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Timing.Write)
 	defer cancel()
+
 	err := a.addMember(ctx, from, word)
 	switch {
 	case err == nil:
@@ -104,42 +124,53 @@ func (a *admitter) answerJoin(ctx context.Context, from spiffeid.ID, word *messa
 	case errors.Is(err, message.ErrNotLeader):
 		return &message.JoinAnswer{}
 	}
+
 	r := message.ReplyOf(directory.Outcome{}, err)
+
 	return &message.JoinAnswer{Problem: r.Problem, Detail: r.Detail}
 }
 
 // judge says why a node may not have what it asks for.
 func (a *admitter) check(from spiffeid.ID, word *message.JoinRequest) error {
 	all := a.group.servers()
+
 	if word.Address == "" || len(word.Address) > 300 || len(word.API) > 300 {
 		return directory.Refuse(directory.BadRequest, "%s gives no usable address", from)
 	}
+
 	if err := word.Reads.Check(); err != nil {
 		return directory.Refuse(directory.BadRequest, "%s does not say what it reads: %w", from, err)
 	}
+
 	if err := word.Reads.Lacks(a.replica.Written()); err != nil {
 		return state.RefuseMember(from, err)
 	}
+
 	for _, m := range all {
 		if m.Address == word.Address && m.ID != from {
 			return directory.Refuse(directory.Conflict, "%s has the address %s already", m.ID, m.Address)
 		}
 	}
+
 	if slices.ContainsFunc(all, func(m server) bool { return m.ID == from }) {
 		return nil
 	}
+
 	a.replica.mu.RLock()
 	until, _ := a.replica.state.Members().Admitted(from)
 	now := a.replica.state.History().Now() / 1000
 	a.replica.mu.RUnlock()
+
 	switch {
 	case from.TrustDomain() != a.cfg.Domain:
 		return directory.Refuse(directory.Forbidden, "%s is no node of %s", from, a.cfg.Domain.Name())
 	case until <= now:
-		return directory.Refuse(directory.Forbidden, "%s is not admitted: an operator admits it with: roster raft admit %s", from, from)
+		return directory.Refuse(directory.Forbidden,
+			"%s is not admitted: an operator admits it with: roster raft admit %s", from, from)
 	case len(all) >= maxMembers:
 		return directory.Refuse(directory.Conflict, "the domain has %d members already", len(all))
 	}
+
 	return nil
 }
 
@@ -149,12 +180,15 @@ func (a *admitter) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+joinPath, func(w http.ResponseWriter, r *http.Request) {
 		var word message.JoinRequest
+
 		from, ok := transport.PeerID(r.TLS)
 		if !ok || !a.messenger.receive(w, r, true, &word) {
 			return
 		}
+
 		a.messenger.answer(w, a.answerJoin(r.Context(), from, &word))
 	})
+
 	return httpproblem.Routes(mux, a.cfg.API)
 }
 

@@ -25,9 +25,11 @@ type lossyLog struct {
 
 func (l *lossyLog) StoreLogs(entries []*raft.Log) error {
 	time.Sleep(time.Duration(l.delay.Load()))
+
 	if l.dead.Load() {
 		return errors.New("the power is gone")
 	}
+
 	return l.LogStore.StoreLogs(entries)
 }
 
@@ -47,22 +49,28 @@ func TestALeaderThatDiesAheadOfItsDiskTakesNothingAlong(t *testing.T) {
 			opening++
 		})
 		d.ready()
+
 		acked := map[string]directory.RID{}
 		for round := range 4 {
 			leader, second := d.leader()
 			third := 3 - leader - second
 			d.net.isolate(d.members[third].Address)
 			logs[leader].delay.Store(int64(300 * time.Millisecond))
-			var mu sync.Mutex
-			var writers sync.WaitGroup
+
+			var (
+				mu      sync.Mutex
+				writers sync.WaitGroup
+			)
 			for w := range 4 {
 				writers.Go(func() {
 					for i := 0; ; i++ {
 						name := fmt.Sprintf("agent-%d-%d-%d", round, w, i)
+
 						out, err := d.nodes[leader].Register(t.Context(), put(t, ada, name, 86400))
 						if err != nil {
 							return
 						}
+
 						mu.Lock()
 						acked[name] = out.RID
 						mu.Unlock()
@@ -70,6 +78,7 @@ func TestALeaderThatDiesAheadOfItsDiskTakesNothingAlong(t *testing.T) {
 					}
 				})
 			}
+
 			time.Sleep(500*time.Millisecond + rand.N(700*time.Millisecond))
 			logs[leader].dead.Store(true)
 			time.Sleep(rand.N(100 * time.Millisecond))
@@ -84,6 +93,7 @@ func TestALeaderThatDiesAheadOfItsDiskTakesNothingAlong(t *testing.T) {
 			eventually(t, "the others go on", func() bool {
 				out, err := d.nodes[third].Register(t.Context(), put(t, ada, fmt.Sprint("then-", round), 86400))
 				acked[fmt.Sprint("then-", round)] = out.RID
+
 				return err == nil
 			})
 			d.net.heal(d.members[second].Address)
@@ -92,21 +102,25 @@ func TestALeaderThatDiesAheadOfItsDiskTakesNothingAlong(t *testing.T) {
 			held := func(i int) []byte {
 				d.nodes[i].Replica.mu.RLock()
 				defer d.nodes[i].Replica.mu.RUnlock()
+
 				return freeze(t, d.nodes[i].Replica.state)
 			}
 			eventually(t, "all have the same state", func() bool {
 				return bytes.Equal(held(leader), held(second)) && bytes.Equal(held(leader), held(third))
 			})
+
 			s := d.nodes[leader]
 			for name, rid := range acked {
 				s.Replica.mu.RLock()
 				reg := s.Replica.state.Registrations().Get(rid)
 				s.Replica.mu.RUnlock()
+
 				if reg == nil || reg.Entry().Agent != name {
 					t.Errorf("round %d: %s is lost, which was acknowledged", round, name)
 				}
 			}
 		}
+
 		d.close()
 	})
 }

@@ -12,20 +12,26 @@ func TestAWriteWaitsForOneDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, logs := newSlowDomain(t, 3)
 		leader, _ := d.leader()
+
 		const delay = 200 * time.Millisecond
 		for _, l := range logs {
 			l.delay.Store(int64(delay))
 		}
+
 		for i := range 3 {
 			began := time.Now()
+
 			if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
 				t.Fatal(err)
 			}
+
 			if took := time.Since(began); took < delay || took >= 2*delay {
 				t.Errorf("a write took %s where each disk takes %s", took, delay)
 			}
+
 			time.Sleep(time.Second)
 		}
+
 		d.close()
 	})
 }

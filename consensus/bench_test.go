@@ -9,6 +9,7 @@ import (
 func BenchmarkForwarded(b *testing.B) {
 	d := newDomain(b, 3, nil)
 	d.ready()
+
 	_, follower := d.leader()
 	for i := 0; b.Loop(); i++ {
 		if _, err := d.nodes[follower].Register(b.Context(), put(b, ada, fmt.Sprint("agent-", i), 600)); err != nil {

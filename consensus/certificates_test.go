@@ -24,6 +24,7 @@ import (
 func (c *ca) brief(t testing.TB, id spiffeid.ID) *tls.Certificate {
 	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	u, _ := url.Parse(id.String())
+
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), URIs: []*url.URL{u}, DNSNames: []string{"node"},
 		NotBefore: time.Now().Add(-time.Second), NotAfter: time.Now().Add(2 * time.Minute),
@@ -32,6 +33,7 @@ func (c *ca) brief(t testing.TB, id spiffeid.ID) *tls.Certificate {
 	if err != nil {
 		t.Error(err)
 	}
+
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
@@ -59,10 +61,13 @@ func TestConnectionsOfMembersEndWithTheirCertificates(t *testing.T) {
 			c.ServerTLS.Certificates, c.ServerTLS.ClientCAs = nil, pool
 			c.ServerTLS.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return now.Load(), nil }
 			c.ClientTLS.Certificates, c.ClientTLS.RootCAs = nil, pool
-			c.ClientTLS.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return now.Load(), nil }
+			c.ClientTLS.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+				return now.Load(), nil
+			}
 		})
 		d.ready()
 		leader, _ := d.leader()
+
 		var before [3]map[net.Conn]transport.Connection
 		for i := range d.nodes {
 			before[i] = d.conns(i)
@@ -70,30 +75,39 @@ func TestConnectionsOfMembersEndWithTheirCertificates(t *testing.T) {
 				t.Fatalf("member %d has no connections", i)
 			}
 		}
+
 		for second := range 180 {
 			if second%60 == 59 {
 				for _, m := range d.members {
 					renew(m.ID)
 				}
 			}
-			if _, err := d.nodes[second%3].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", second%5), 600)); err != nil {
+
+			if _, err := d.nodes[second%3].Register(t.Context(),
+				put(t, ada, fmt.Sprint("agent-", second%5), 600)); err != nil {
 				t.Fatalf("after %d s: %v", second, err)
 			}
+
 			time.Sleep(time.Second)
 		}
+
 		for i := range d.nodes {
 			for at, conn := range d.conns(i) {
 				if _, was := before[i][at]; was {
-					t.Errorf("member %d still talks by %s over a connection whose certificates have ended", i, conn.Protocol)
+					t.Errorf("member %d still talks by %s over a connection whose certificates have ended", i,
+						conn.Protocol)
 				}
 			}
+
 			if len(d.conns(i)) == 0 {
 				t.Errorf("member %d has no connections any more", i)
 			}
 		}
+
 		if now, _ := d.leader(); now != leader {
 			t.Errorf("another member leads")
 		}
+
 		d.close()
 	})
 }
@@ -110,12 +124,16 @@ func TestConnectionsEndWithTrust(t *testing.T) {
 			if id, _ := transport.PeerID(&cs); over.Load() && id == last {
 				return errors.New("nobody believes its authority any more")
 			}
+
 			return nil
 		}
-		d := newDomain(t, 3, func(c *Config) { c.ServerTLS.VerifyConnection, c.ClientTLS.VerifyConnection = judge, judge })
+		d := newDomain(t, 3, func(c *Config) {
+			c.ServerTLS.VerifyConnection, c.ClientTLS.VerifyConnection = judge, judge
+		})
 		d.ready()
 		over.Store(true)
 		time.Sleep(5 * time.Second)
+
 		for i := range 2 {
 			for _, conn := range d.conns(i) {
 				if conn.Peer == last {
@@ -123,9 +141,11 @@ func TestConnectionsEndWithTrust(t *testing.T) {
 				}
 			}
 		}
+
 		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "translator", 600)); err != nil {
 			t.Errorf("the others do not go on: %v", err)
 		}
+
 		d.close()
 	})
 }

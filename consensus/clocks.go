@@ -37,16 +37,20 @@ func newClocks(cfg *Config, replica *Replica, voters func() ([]Member, int)) *cl
 // that it is so.
 func (c *clocks) mustConfirmJump(now time.Time, expiring int) bool {
 	c.replica.mu.RLock()
-	committed, held := c.replica.state.History().Now(), c.replica.state.Registrations().Len()
+	committed := c.replica.state.History().Now()
+	held := c.replica.state.Registrations().Len()
 	c.replica.mu.RUnlock()
+
 	if !c.jumps.look(max(committed, now.UnixMilli()), now) {
 		return false
 	}
+
 	since := c.jumps.jumped
 	if offset, known := c.presence.offset(now, since); known && offset.Abs() <= maxOff && now.Sub(since) >= maxOff {
 		c.jumps.jumped = time.Time{}
 		return false
 	}
+
 	return expiring > min(alwaysAllowed+held/100, state.MaxLooks-1)
 }
 
@@ -57,16 +61,20 @@ func (c *clocks) judgeClock(began time.Time, leader int64) {
 		if said := c.clockSaid.Load(); said == nil || time.Since(*said) >= clockKept {
 			c.clockOff.Store(0)
 		}
+
 		return
 	}
+
 	bound := clockWrong
 	if c.clockOff.Load() != 0 {
 		bound = clockRight
 	}
+
 	off := clockOff(began, c.cfg.clock(), leader)
 	if off.Abs() <= bound {
 		off = 0
 	}
+
 	said := time.Now()
 	c.clockOff.Store(int64(off))
 	c.clockSaid.Store(&said)
@@ -77,10 +85,12 @@ func (c *clocks) judgeClock(began time.Time, leader int64) {
 // (rule T2).
 func (c *clocks) stamp() (int64, error) {
 	now := c.cfg.clock()
+
 	offset, known := c.presence.offset(now, time.Time{})
 	if !known || offset.Abs() > maxOff {
 		return 0, fmt.Errorf("%w: its clock is not known to be right", message.ErrNotLeader)
 	}
+
 	return now.UnixMilli(), nil
 }
 
@@ -91,6 +101,7 @@ func clockOff(began, now time.Time, leader int64) time.Duration {
 	if took := now.Sub(began); off > 0 {
 		off = max(0, off-took)
 	}
+
 	return off
 }
 
@@ -125,6 +136,7 @@ func (p *presence) read(now time.Time) {
 	if step := now.Round(0).Sub(p.last.Round(0)) - now.Sub(p.last); step.Abs() > maxOff {
 		clear(p.seen)
 	}
+
 	p.last = now
 }
 
@@ -136,13 +148,16 @@ func (p *presence) offset(now, since time.Time) (time.Duration, bool) {
 	defer p.mu.Unlock()
 	p.read(now)
 	others, more := p.voters()
+
 	offsets := []time.Duration{0}
 	for _, m := range others {
 		if s, ok := p.seen[m.ID]; ok && now.Sub(s.at) <= p.fresh && !s.at.Before(since) {
 			offsets = append(offsets, s.offset)
 		}
 	}
+
 	slices.Sort(offsets)
+
 	return offsets[(len(offsets)-1)/2], len(offsets)-1 >= more
 }
 
@@ -155,6 +170,7 @@ func (p *presence) off(now time.Time) bool {
 func (p *presence) lastHeard(id spiffeid.ID) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	return p.seen[id].at
 }
 
@@ -187,13 +203,16 @@ func (j *jumpWatch) look(t int64, now time.Time) bool {
 	if !j.at.IsZero() {
 		elapsed = time.Since(j.at)
 	}
+
 	switch ahead := time.Duration(t-j.t)*time.Millisecond - elapsed; {
 	case ahead > maxJump:
 		j.jumped = now
 	case ahead < -maxJump:
 		j.jumped = time.Time{} // the clock was put right
 	}
+
 	j.t, j.at = t, time.Now()
+
 	return !j.jumped.IsZero()
 }
 

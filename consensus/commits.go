@@ -19,7 +19,7 @@ type commitNotifier struct {
 	storage   *storage
 	proposer  *proposer
 	transport transport.RaftTransport
-	underWay   map[raft.ServerID]chan struct{} // each holds one notice under way; of run alone
+	underWay  map[raft.ServerID]chan struct{} // each holds one notice under way; of run alone
 }
 
 // hear gives Raft what the leader has told beside an answer, as if it had come by
@@ -32,12 +32,16 @@ func (c *commitNotifier) deliver(ctx context.Context, leader Member, t *message.
 
 // tell is what a leader may tell; nil where that is in a snapshot by now.
 func (c *commitNotifier) notice() *message.CommitNotice {
-	t := message.CommitNotice{Term: c.replica.progress.term.Load(), Index: min(c.group.raft.CommitIndex(), c.storage.disk.Ahead.Durable())}
+	t := message.CommitNotice{Term: c.replica.progress.term.Load(),
+		Index: min(c.group.raft.CommitIndex(), c.storage.disk.Ahead.Durable())}
+
 	var entry raft.Log
 	if err := c.storage.disk.Logs.GetLog(t.Index, &entry); err != nil {
 		return nil
 	}
+
 	t.Of = entry.Term
+
 	return &t
 }
 
@@ -55,21 +59,24 @@ func (c *commitNotifier) notifyAll() {
 	if now == nil {
 		return
 	}
+
 	word := now.AppendEntries(Member{ID: c.cfg.Node, Address: string(c.transport.LocalAddr())})
-	for _, m := range c.group.raft.GetConfiguration().Configuration().Servers {
-		if id, err := spiffeid.FromString(string(m.ID)); err != nil || id == c.cfg.Node {
+	for _, server := range c.group.raft.GetConfiguration().Configuration().Servers {
+		if id, err := spiffeid.FromString(string(server.ID)); err != nil || id == c.cfg.Node {
 			continue
 		}
-		slot := c.underWay[m.ID]
+
+		slot := c.underWay[server.ID]
 		if slot == nil {
 			slot = make(chan struct{}, 1)
-			c.underWay[m.ID] = slot
+			c.underWay[server.ID] = slot
 		}
+
 		select {
 		case slot <- struct{}{}:
 			c.life.loops.Go(func() {
 				defer func() { <-slot }()
-				_ = c.transport.AppendEntries(m.ID, m.Address, word, &raft.AppendEntriesResponse{})
+				_ = c.transport.AppendEntries(server.ID, server.Address, word, &raft.AppendEntriesResponse{})
 			})
 		default:
 		}
@@ -97,7 +104,9 @@ func (c *commitNotifier) run() {
 		case <-c.life.closing.Done():
 			return
 		}
-		if !c.group.alone() && c.group.leading.Load() && len(c.proposer.batches.queue)+len(c.proposer.batches.lists) == 0 && c.proposer.batches.untold.Swap(false) {
+
+		if !c.group.alone() && c.group.leading.Load() &&
+			len(c.proposer.batches.queue)+len(c.proposer.batches.lists) == 0 && c.proposer.batches.untold.Swap(false) {
 			c.notifyAll()
 		}
 	}

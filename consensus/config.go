@@ -131,22 +131,26 @@ var LocalTiming = Timing{
 }
 
 func (t Timing) withDefaults() Timing {
-	d := DefaultTiming
+	timing := DefaultTiming
 	for _, f := range []struct{ mine, def *time.Duration }{
-		{&t.Heartbeat, &d.Heartbeat}, {&t.Election, &d.Election}, {&t.Lease, &d.Lease},
-		{&t.Sweep, &d.Sweep}, {&t.Write, &d.Write}, {&t.Presence, &d.Presence}, {&t.Commit, &d.Commit},
-		{&t.SlowDisk, &d.SlowDisk}, {&t.SlowDiskFor, &d.SlowDiskFor},
+		{&t.Heartbeat, &timing.Heartbeat}, {&t.Election, &timing.Election}, {&t.Lease, &timing.Lease},
+		{&t.Sweep, &timing.Sweep}, {&t.Write, &timing.Write}, {&t.Presence, &timing.Presence},
+		{&t.Commit, &timing.Commit},
+		{&t.SlowDisk, &timing.SlowDisk}, {&t.SlowDiskFor, &timing.SlowDiskFor},
 	} {
 		if *f.mine == 0 {
 			*f.mine = *f.def
 		}
 	}
+
 	if t.SnapshotEvery == 0 {
-		t.SnapshotEvery = d.SnapshotEvery
+		t.SnapshotEvery = timing.SnapshotEvery
 	}
+
 	if t.SnapshotBytes == 0 {
-		t.SnapshotBytes = d.SnapshotBytes
+		t.SnapshotBytes = timing.SnapshotBytes
 	}
+
 	return t
 }
 
@@ -161,6 +165,7 @@ func (t Timing) check() error {
 	case min(t.Heartbeat, t.Election, t.Lease, t.Sweep, t.Write, t.Presence, t.Commit) < 5*time.Millisecond:
 		return errors.New("consensus: a member of Timing is under 5 ms")
 	}
+
 	return nil
 }
 
@@ -178,19 +183,24 @@ func (c *Config) check() error {
 	case c.Index == nil:
 		return errors.New("consensus: Index is missing")
 	}
+
 	seen := map[any]bool{}
-	for _, m := range c.Members {
-		if m.ID.TrustDomain() != c.Domain {
-			return fmt.Errorf("consensus: Members: %s is not of the domain %s", m.ID, c.Domain)
+	for _, member := range c.Members {
+		if member.ID.TrustDomain() != c.Domain {
+			return fmt.Errorf("consensus: Members: %s is not of the domain %s", member.ID, c.Domain)
 		}
-		if m.Address == "" || seen[m.ID] || seen[m.Address] {
-			return fmt.Errorf("consensus: Members: %s has no address or one that occurs twice", m.ID)
+
+		if member.Address == "" || seen[member.ID] || seen[member.Address] {
+			return fmt.Errorf("consensus: Members: %s has no address or one that occurs twice", member.ID)
 		}
-		seen[m.ID], seen[m.Address] = true, true
+
+		seen[member.ID], seen[member.Address] = true, true
 	}
+
 	if !seen[c.Node] {
 		return fmt.Errorf("consensus: Members: %s itself is not among them", c.Node)
 	}
+
 	switch n := len(c.Members); {
 	case n%2 == 0 || n > maxVoters:
 		return fmt.Errorf("consensus: Members: there are %d; one, three or five hold a domain", n)
@@ -203,6 +213,7 @@ func (c *Config) check() error {
 	case c.RemoveDead < 0:
 		return fmt.Errorf("consensus: RemoveDead is %s", c.RemoveDead)
 	}
+
 	return c.Timing.check()
 }
 

@@ -21,10 +21,12 @@ func TestEveryMemberTellsOfContacts(t *testing.T) {
 					return time.Since(p.LastContact)
 				}
 			}
+
 			return -1
 		}
 		leader, follower := d.leader()
 		third := 3 - leader - follower
+
 		for at := range d.nodes {
 			for of := range d.nodes {
 				eventually(t, fmt.Sprintf("node %d tells when node %d was heard", at, of), func() bool {
@@ -33,23 +35,30 @@ func TestEveryMemberTellsOfContacts(t *testing.T) {
 				})
 			}
 		}
+
 		d.stop(third)
 		time.Sleep(time.Minute)
+
 		if s := silence(follower, third); s < time.Minute || s > 70*time.Second {
 			t.Errorf("a node that was stopped a minute ago was heard %s ago", s)
 		}
+
 		if err := d.nodes[follower].Transfer(t.Context(), spiffeid.ID{}); err != nil {
 			t.Fatal(err)
 		}
+
 		if l, ok := d.nodes[follower].group.Leader(); !ok || l != d.members[follower].ID {
 			t.Errorf("after a transfer it knows %q as the leader", l)
 		}
+
 		eventually(t, "who leads now has heard who led", func() bool { return silence(follower, leader) >= 0 })
 		d.stop(leader)
 		time.Sleep(time.Minute)
+
 		if l, ok := d.nodes[follower].group.Leader(); ok {
 			t.Fatalf("%s leads alone", l)
 		}
+
 		if s := silence(follower, leader); s < time.Minute || s > 70*time.Second {
 			t.Errorf("who has lost the others heard one %s ago", s)
 		}
@@ -67,17 +76,21 @@ func TestEveryMemberTellsOfThoseThatTheLeaderNeverHeard(t *testing.T) {
 		d.stop(other)
 		d.stop(former)
 		time.Sleep(time.Minute)
+
 		for at := range d.nodes {
 			if at == former || at == other {
 				continue
 			}
+
 			for _, p := range d.nodes[at].peers.Contacts() {
 				dead := p.ID == d.members[other].ID
 				if p.ID == d.members[former].ID {
 					continue // who hands over may be heard by its successor before it stops
 				}
+
 				if p.Unheard != dead || p.LastContact.IsZero() != dead {
-					t.Errorf("node %d tells of %s: unheard is %t, and it was heard at %s", at, p.ID, p.Unheard, p.LastContact)
+					t.Errorf("node %d tells of %s: unheard is %t, and it was heard at %s", at, p.ID, p.Unheard,
+						p.LastContact)
 				}
 			}
 		}
@@ -91,6 +104,7 @@ func TestWhoIsNotReadyToLeadMissesNobody(t *testing.T) {
 		d.ready()
 		leader, _ := d.leader()
 		d.nodes[leader].group.leading.Store(false) // as between an election and what follows
+
 		for _, p := range d.nodes[leader].peers.Contacts() {
 			if p.Unheard {
 				t.Errorf("%s is missed", p.ID)
@@ -112,19 +126,25 @@ func TestAFormerLeaderTellsOfNoOldContacts(t *testing.T) {
 					return false
 				}
 			}
+
 			return true
 		})
+
 		if err := d.nodes[former].Transfer(t.Context(), d.members[next].ID); err != nil {
 			t.Fatal(err)
 		}
+
 		time.Sleep(2 * time.Minute)
 		began := time.Now()
+
 		for i := range d.nodes {
 			if i != former {
 				d.stop(i)
 			}
 		}
+
 		eventually(t, "it has lost the leader", func() bool { _, led := d.nodes[former].group.Leader(); return !led })
+
 		for _, p := range d.nodes[former].peers.Contacts() {
 			if !p.LastContact.IsZero() && began.Sub(p.LastContact) > time.Minute {
 				t.Errorf("%s is said to be silent for %v; all were heard until now", p.ID, began.Sub(p.LastContact))

@@ -17,13 +17,17 @@ func TestAPanicInApplyIsNotContained(t *testing.T) {
 		d := newDomain(t, 1, nil)
 		d.ready()
 		member := d.nodes[0]
+
 		out, err := member.Register(t.Context(), put(t, ada, "translator", 600))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		entry := raft.Log{Index: member.group.raft.AppliedIndex()}
 		change := state.Command{Refresh: &state.Refresh{RID: out.RID, Caller: ada, Lifetime: 700}}
-		entry.Data, err = state.Marshal(&state.Batch{Version: 1, Time: member.Replica.state.History().Now(), Commands: []state.Command{change}})
+
+		entry.Data, err = state.Marshal(&state.Batch{Version: 1, Time: member.Replica.state.History().Now(),
+			Commands: []state.Command{change}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,11 +39,13 @@ func TestAPanicInApplyIsNotContained(t *testing.T) {
 		ended := func() (p any) {
 			defer func() { p = recover() }()
 			machine{member.cfg, member.life, member.Replica, member.storage, member.proposer}.Apply(&entry)
+
 			return nil
 		}()
 		member.Replica.mu.Lock()
 		member.Replica.state = whole
 		member.Replica.mu.Unlock()
+
 		if ended == nil {
 			t.Error("apply went on after a panic")
 		}

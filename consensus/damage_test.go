@@ -26,18 +26,22 @@ func TestADamagedDiskIsRefused(t *testing.T) {
 		d.ready()
 		register := func(agent string) {
 			t.Helper()
+
 			if _, err := d.nodes[0].Register(t.Context(), put(t, ada, agent, 600)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		register("before")
+
 		var backup bytes.Buffer
 		if err := d.nodes[0].restorer.Backup(t.Context(), &backup); err != nil {
 			t.Fatal(err)
 		}
+
 		if _, err := d.nodes[0].restorer.Restore(t.Context(), &backup, RestoreOptions{}); err != nil {
 			t.Fatal(err) // whose snapshot the log begins behind
 		}
+
 		register("flipped")
 		register("after")
 		d.stop(0)
@@ -45,38 +49,54 @@ func TestADamagedDiskIsRefused(t *testing.T) {
 		segment := func(dir string) string { return must(filepath.Glob(filepath.Join(dir, "log", "*.wal")))[0] }
 		change := func(path string, change func([]byte) []byte) {
 			t.Helper()
+
 			if err := os.WriteFile(path, change(must(os.ReadFile(path))), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
 		half := func(b []byte) []byte { return b[:len(b)/2] }
 		none := func([]byte) []byte { return nil }
+
 		index := filepath.Join("log", "wal-meta.db")
 		for _, c := range []struct {
 			name, says string
 			damage     func(dir string)
 		}{
 			{"a name in an entry is another", "is not what was written", func(dir string) {
-				change(segment(dir), func(b []byte) []byte { return bytes.Replace(b, []byte("flipped"), []byte("flopped"), 1) })
+				change(segment(dir), func(b []byte) []byte {
+					return bytes.Replace(b, []byte("flipped"), []byte("flopped"), 1)
+				})
 			}},
-			{"a segment's head", "", func(dir string) { change(segment(dir), func(b []byte) []byte { b[9] ^= 1; return b }) }},
+			{"a segment's head", "", func(dir string) {
+				change(segment(dir), func(b []byte) []byte {
+					b[9] ^= 1
+					return b
+				})
+			}},
 			{"the log's directory file is empty", "", func(dir string) { change(filepath.Join(dir, index), none) }},
 			{"it is cut", "", func(dir string) { change(filepath.Join(dir, index), half) }},
 			{"it is gone", "it is gone", func(dir string) { _ = os.Remove(filepath.Join(dir, index)) }},
 			{"the log is gone", "it is gone", func(dir string) { _ = os.RemoveAll(filepath.Join(dir, "log")) }},
-			{"the owner's mark is gone", "which says whose it is", func(dir string) { _ = os.Remove(filepath.Join(dir, "member")) }},
-			{"the owner's mark is empty", "does not say whose", func(dir string) { change(filepath.Join(dir, "member"), none) }},
+			{"the owner's mark is gone", "which says whose it is", func(dir string) {
+				_ = os.Remove(filepath.Join(dir, "member"))
+			}},
+			{"the owner's mark is empty", "does not say whose", func(dir string) {
+				change(filepath.Join(dir, "member"), none)
+			}},
 			{"the snapshots are gone", "", func(dir string) { _ = os.RemoveAll(filepath.Join(dir, "snapshots")) }},
 			{"a snapshot is cut", "", func(dir string) {
 				change(must(filepath.Glob(filepath.Join(dir, "snapshots", "*", "state.bin")))[0], half)
 			}},
 		} {
 			d.dir = t.TempDir()
+
 			copied := filepath.Join(d.dir, "0")
 			if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
 				t.Fatal(err)
 			}
+
 			c.damage(copied)
+
 			s, err := d.open(0)
 			if err == nil {
 				t.Errorf("%s: it started", c.name)
@@ -85,27 +105,40 @@ func TestADamagedDiskIsRefused(t *testing.T) {
 				t.Errorf("%s: %v", c.name, err)
 			}
 		}
+
 		d.dir = filepath.Dir(dir)
 		me := d.members[0]
+
 		d.members[0].ID = must(alphaNode("another"))
 		if _, err := d.open(0); err == nil || !strings.Contains(err.Error(), me.ID.String()) {
 			t.Errorf("with another's state: %v", err)
 		}
+
 		d.members[0] = me
+
 		d.dir = t.TempDir()
 		if err := os.CopyFS(filepath.Join(d.dir, "0"), os.DirFS(dir)); err != nil {
 			t.Fatal(err)
 		}
+
 		later := must(raft.NewFileSnapshotStore(filepath.Join(d.dir, "0"), 1, io.Discard))
 		meta := must(later.List())[0]
 		_, nowhere := raft.NewInmemTransport("")
-		sink := must(later.Create(meta.Version, meta.Index, meta.Term+1, meta.Configuration, meta.ConfigurationIndex, nowhere))
-		if err := errors.Join(state.NewEncoder(sink).Encode(&state.Header{Version: state.NewestSnapshotVersion + 1, Domain: alpha.Name()}), sink.Close()); err != nil {
+
+		sink := must(later.Create(meta.Version, meta.Index, meta.Term+1, meta.Configuration, meta.ConfigurationIndex,
+			nowhere))
+		if err := errors.Join(state.NewEncoder(sink).
+			Encode(&state.Header{Version: state.NewestSnapshotVersion + 1, Domain: alpha.Name()}),
+			sink.Close()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := d.open(0); err == nil || errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), fmt.Sprintf("has version %d and this release reads versions up to %d", state.NewestSnapshotVersion+1, state.NewestSnapshotVersion)) {
+
+		if _, err := d.open(0); err == nil || errors.Is(err, ErrDamaged) ||
+			!strings.Contains(err.Error(), fmt.Sprintf("has version %d and this release reads versions up to %d",
+				state.NewestSnapshotVersion+1, state.NewestSnapshotVersion)) {
 			t.Errorf("with a later release's snapshot: %v", err)
 		}
+
 		d.dir = filepath.Dir(dir)
 		d.start(0)
 		d.ready()
@@ -113,7 +146,8 @@ func TestADamagedDiskIsRefused(t *testing.T) {
 }
 
 func TestADiskThatIsFullIsNotDamaged(t *testing.T) {
-	if err := disk.AsDamage(fmt.Errorf("create a segment: %w", syscall.ENOSPC)); errors.Is(err, ErrDamaged) || !errors.Is(err, syscall.ENOSPC) {
+	if err := disk.AsDamage(fmt.Errorf("create a segment: %w", syscall.ENOSPC)); errors.Is(err, ErrDamaged) ||
+		!errors.Is(err, syscall.ENOSPC) {
 		t.Error(err)
 	}
 }

@@ -15,10 +15,12 @@ import (
 func profile(t testing.TB, who directory.Identity, members string) directory.Registering {
 	t.Helper()
 	body := `{"id":"minimal","name":"Minimal Agent","description":"Answers.","bindings":[{"protocol":"https","endpoint":"https://a.test"}]` + members + `}`
+
 	d, err := directory.ParseDocument(directory.KindProfile, []byte(body))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return directory.Registering{Caller: directory.Caller{Identity: who}, Agent: "minimal", Document: d, Lifetime: 600}
 }
 
@@ -31,8 +33,10 @@ func TestStaleMetadataReplacesNothing(t *testing.T) {
 		write := func(members string) error {
 			t.Helper()
 			_, err := s.Register(t.Context(), profile(t, ada, members))
+
 			return err
 		}
+
 		dated := func(day int, version string) string {
 			return fmt.Sprintf(`,"updated_at":"1999-05-%02dT00:00:00Z","version":%q`, day, version)
 		}
@@ -52,7 +56,8 @@ func TestStaleMetadataReplacesNothing(t *testing.T) {
 			{"a time again, a lower version", dated(1, "0.0.9"), directory.StaleMetadata},
 			{"no version", ``, ""},
 			{"a time", dated(1, "0.0.1"), ""},
-			{"from the future", `,"updated_at":"` + time.Now().Add(5*time.Minute).UTC().Format(time.RFC3339) + `"`, directory.BadDocument},
+			{"from the future", `,"updated_at":"` + time.Now().Add(5*time.Minute).UTC().Format(time.RFC3339) + `"`,
+				directory.BadDocument},
 			{"expired", `,"expires_at":"1999-05-01T00:00:00Z"`, directory.StaleMetadata},
 		} {
 			if err := write(step.members); step.want == "" && err != nil {
@@ -61,6 +66,7 @@ func TestStaleMetadataReplacesNothing(t *testing.T) {
 				problem(t, err, step.want)
 			}
 		}
+
 		_, err := s.Register(t.Context(), profile(t, bob, dated(1, "0.0.1")))
 		problem(t, err, directory.NameTaken)
 	})
@@ -74,20 +80,28 @@ func TestTheNewestOfManyStays(t *testing.T) {
 		d := newDomain(t, 1, nil)
 		d.ready()
 		s := d.nodes[0]
+
 		const writers = 24
+
 		var all sync.WaitGroup
 		for i := range writers {
 			all.Go(func() {
-				_, err := s.Register(t.Context(), profile(t, ada, fmt.Sprintf(`,"updated_at":"1999-05-01T00:00:%02dZ"`, i)))
-				if p := directory.ProblemOf(err); err != nil && p != directory.StaleMetadata && p != directory.Unavailable {
+				_, err := s.Register(t.Context(),
+					profile(t, ada, fmt.Sprintf(`,"updated_at":"1999-05-01T00:00:%02dZ"`, i)))
+				if p := directory.ProblemOf(err); err != nil && p != directory.StaleMetadata &&
+					p != directory.Unavailable {
 					t.Errorf("writer %d: %v", i, err)
 				}
+
 				for i == writers-1 && directory.ProblemOf(err) == directory.Unavailable {
-					_, err = s.Register(t.Context(), profile(t, ada, fmt.Sprintf(`,"updated_at":"1999-05-01T00:00:%02dZ"`, i)))
+					_, err = s.Register(t.Context(),
+						profile(t, ada, fmt.Sprintf(`,"updated_at":"1999-05-01T00:00:%02dZ"`, i)))
 				}
 			})
 		}
+
 		all.Wait()
+
 		found := s.cfg.Index.Named("minimal")
 		if len(found) != 1 || kinds.DatesOf(found[0].Document).Updated.Second() != writers-1 {
 			t.Errorf("what stays is %v", found)
@@ -106,25 +120,34 @@ func TestADocumentsEndCapsItsLease(t *testing.T) {
 		s := d.nodes[0]
 		end := time.Now().Add(100 * time.Second).Truncate(time.Second)
 		members := `,"expires_at":"` + end.UTC().Format(time.RFC3339) + `"`
+
 		first, err := s.Register(t.Context(), profile(t, ada, members))
 		if err != nil || first.Granted > 100 {
 			t.Fatalf("got %+v, %v", first, err)
 		}
-		refreshed, err := s.Refresh(t.Context(), directory.Refreshing{Caller: directory.Caller{Identity: ada}, RID: first.RID, Lifetime: 600})
+
+		refreshed, err := s.Refresh(t.Context(),
+			directory.Refreshing{Caller: directory.Caller{Identity: ada}, RID: first.RID, Lifetime: 600})
 		if err != nil || refreshed.Granted > 100 {
 			t.Errorf("a refresh gave %+v, %v", refreshed, err)
 		}
-		many, err := s.RefreshMany(t.Context(), directory.RefreshingMany{Caller: directory.Caller{Identity: ada}, Items: []directory.Renewal{{RID: first.RID, Lifetime: 600}}})
+
+		many, err := s.RefreshMany(t.Context(), directory.RefreshingMany{Caller: directory.Caller{Identity: ada},
+			Items: []directory.Renewal{{RID: first.RID, Lifetime: 600}}})
 		if err != nil || len(many.Each) != 1 || many.Each[0].Granted > 100 {
 			t.Errorf("a refresh among many gave %+v, %v", many, err)
 		}
+
 		if e, ok := s.cfg.Index.Get(first.RID); !ok || e.ExpiresAt > end.UnixMilli() {
 			t.Errorf("it ends at %v, and its document at %v", e, end)
 		}
+
 		if out, err := s.Register(t.Context(), profile(t, ada, "")); err != nil || out.Granted != 600 {
 			t.Errorf("without an end it is granted %+v, %v", out, err)
 		}
-		if out, err := s.Refresh(t.Context(), directory.Refreshing{Caller: directory.Caller{Identity: ada}, RID: first.RID, Lifetime: 600}); err != nil || out.Granted != 600 {
+
+		if out, err := s.Refresh(t.Context(), directory.Refreshing{Caller: directory.Caller{Identity: ada},
+			RID: first.RID, Lifetime: 600}); err != nil || out.Granted != 600 {
 			t.Errorf("a refresh is granted %+v, %v", out, err)
 		}
 	})

@@ -26,10 +26,12 @@ func (d *diskWatch) Heard() time.Duration {
 	if d.group.raft.State() == raft.Leader {
 		return d.hanging()
 	}
+
 	last := d.group.raft.LastContact()
 	if last.IsZero() {
 		last = d.group.opened
 	}
+
 	return time.Since(last)
 }
 
@@ -39,6 +41,7 @@ func (d *diskWatch) hanging() time.Duration {
 	if _, current := d.storage.disk.Clock.Slow(time.Now()); d.hangs(current) {
 		return current
 	}
+
 	return 0
 }
 
@@ -50,6 +53,7 @@ func (d *diskWatch) hangs(current time.Duration) bool {
 func (d *diskWatch) run() {
 	ticker := time.NewTicker(d.cfg.Timing.Sweep)
 	defer ticker.Stop()
+
 	var yielded time.Time
 	for {
 		select {
@@ -73,9 +77,11 @@ func (d *diskWatch) watch(yielded *time.Time) {
 	row, current := d.storage.disk.Clock.Slow(time.Now())
 	leads := d.group.raft.State() == raft.Leader
 	d.messenger.cluster.Silence(leads && d.hangs(current))
+
 	if row < d.cfg.Timing.SlowDiskFor || !leads || time.Since(*yielded) < yieldPause {
 		return
 	}
+
 	*yielded = time.Now()
 	d.log.Warn("handing the leadership over: the disk of this member's log is slow",
 		"for", row, "current_append", current, "slow_is_over", d.cfg.Timing.SlowDisk)

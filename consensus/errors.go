@@ -18,7 +18,8 @@ var (
 	errNotYet   = errors.New("this member leads and is not ready to yet")
 )
 
-var errSealed = directory.Refuse(directory.Unavailable, "the domain was restored a moment ago and its new epoch has not begun yet: try again")
+var errSealed = directory.Refuse(directory.Unavailable,
+	"the domain was restored a moment ago and its new epoch has not begun yet: try again")
 
 // errNoMajority says that a leader's term is not confirmed by a majority.
 var errNoMajority = errors.New("a majority of the domain's members does not answer in this term")
@@ -32,7 +33,8 @@ var errDiskHangs = errors.New("the disk of this member's log does not answer")
 var errLoneRestore = errors.New("this member has restored a backup and the domain has gone on without it")
 
 func tooBusy(ctx context.Context) error {
-	return directory.Refuse(directory.Unavailable, "the leader did not get to this in time; nothing was changed: try again: %w", context.Cause(ctx))
+	return directory.Refuse(directory.Unavailable,
+		"the leader did not get to this in time; nothing was changed: try again: %w", context.Cause(ctx))
 }
 
 // proposed says what an error of raft.Apply means for what was proposed.
@@ -40,9 +42,11 @@ func proposed(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress), errors.Is(err, raft.ErrEnqueueTimeout):
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress),
+		errors.Is(err, raft.ErrEnqueueTimeout):
 		return message.ErrNotLeader
 	}
+
 	return message.Unknown(err)
 }
 
@@ -56,5 +60,6 @@ func unknownMember(id spiffeid.ID) error {
 
 // restoreUnknown is OutcomeUnknown of a restore.
 func restoreUnknown(cause error) error {
-	return directory.Refuse(directory.OutcomeUnknown, "it is not known whether the backup was restored; if it was, the domain is in a new epoch: %w", cause)
+	return directory.Refuse(directory.OutcomeUnknown,
+		"it is not known whether the backup was restored; if it was, the domain is in a new epoch: %w", cause)
 }

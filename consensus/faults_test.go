@@ -31,6 +31,7 @@ func (f *faultyLog) StoreLogs(entries []*raft.Log) error {
 	if f.broken.Load() {
 		return errors.New("no space left on device")
 	}
+
 	return f.LogStore.StoreLogs(entries)
 }
 
@@ -45,18 +46,23 @@ func TestALogThatCannotBeWrittenIsLatched(t *testing.T) {
 		d.ready()
 		leader, _ := d.leader()
 		s := d.nodes[leader]
+
 		out, err := s.Register(t.Context(), put(t, ada, "before", 600))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		logs[d.members[leader].ID].broken.Store(true)
 		_, err = s.Register(t.Context(), put(t, ada, "after", 600))
 		problem(t, err, directory.OutcomeUnknown)
+
 		if s.Ready() == nil {
 			t.Error("a member that cannot write is ready")
 		}
+
 		eventually(t, "another member takes writes", func() bool {
-			_, err := d.nodes[(leader+1)%3].Refresh(t.Context(), directory.Refreshing{Caller: directory.Caller{Identity: ada}, RID: out.RID})
+			_, err := d.nodes[(leader+1)%3].Refresh(t.Context(),
+				directory.Refreshing{Caller: directory.Caller{Identity: ada}, RID: out.RID})
 			return err == nil
 		})
 	})
@@ -67,15 +73,19 @@ func TestALogEntryOfANewerReleaseIsLatched(t *testing.T) {
 		d := newDomain(t, 1, nil)
 		d.ready()
 		s := d.nodes[0]
+
 		entry := must(state.Marshal(map[int]any{1: state.NewestLogVersion + 1, 2: 0, 3: []any{}}))
 		if err := s.group.raft.Apply(entry, time.Second).Error(); err != nil {
 			t.Fatal(err)
 		}
+
 		if s.Ready() == nil {
 			t.Error("ready, with an entry that it could not apply")
 		}
+
 		_, err := s.Register(t.Context(), put(t, ada, "after", 600))
 		problem(t, err, directory.Unavailable)
+
 		if err := s.group.raft.Snapshot().Error(); err == nil {
 			t.Error("a snapshot was made of a state that lacks an entry")
 		}
@@ -86,45 +96,57 @@ func TestOnlyMembersTalk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 1, nil)
 		d.ready()
+
 		me := d.members[0]
 		for _, c := range []struct{ name, id string }{
 			{"another node of the domain", "spiffe://alpha.test/roster/node/stranger"},
 			{"an agent of the domain", "spiffe://alpha.test/agent/ada"},
 		} {
 			server, client := d.ca.configs(t, spiffeid.RequireFromString(c.id))
+
 			stranger := transport.New(transport.Options{
-				Listener: d.net.listen("stranger:1"), Dial: d.net.dialer("stranger:1"), ServerTLS: server, ClientTLS: client,
-				Log: d.nodes[0].log, Known: func() []Member { return d.members },
+				Listener: d.net.listen("stranger:1"), Dial: d.net.dialer("stranger:1"), ServerTLS: server,
+				ClientTLS: client,
+				Log:       d.nodes[0].log, Known: func() []Member { return d.members },
 			})
 			for _, proto := range []string{transport.ProtocolRaft, transport.ProtocolHTTP, transport.ProtocolWrite} {
 				conn, err := stranger.Connect(t.Context(), me.Address, proto)
 				if err != nil {
 					continue // refused in the handshake
 				}
+
 				_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
 				if _, err := conn.Read(make([]byte, 1)); err == nil {
 					t.Errorf("%s was answered by %s", c.name, proto)
 				}
+
 				_ = conn.Close()
 			}
-			if resp, err := stranger.Client().Post("https://"+me.Address+termPath, message.TypeCBOR, http.NoBody); err == nil {
+
+			if resp, err := stranger.Client().
+				Post("https://"+me.Address+termPath, message.TypeCBOR, http.NoBody); err == nil {
 				_ = resp.Body.Close()
 				t.Errorf("%s was answered %s", c.name, resp.Status)
 			}
+
 			if err := stranger.Close(); err != nil {
 				t.Error(err)
 			}
 		}
+
 		// A member that answers at another's address is not believed.
 		wrong := Member{ID: spiffeid.RequireFromString("spiffe://alpha.test/roster/node/other"), Address: me.Address}
 		server, client := d.ca.configs(t, me.ID)
+
 		other := transport.New(transport.Options{
 			Listener: d.net.listen("other:1"), Dial: d.net.dialer("other:1"), ServerTLS: server, ClientTLS: client,
 			Log: d.nodes[0].log, Known: func() []Member { return []Member{wrong} },
 		})
-		if _, err := other.Connect(t.Context(), me.Address, transport.ProtocolRaft); !errors.Is(err, transport.ErrNotMember) {
+		if _, err := other.Connect(t.Context(), me.Address, transport.ProtocolRaft); !errors.Is(err,
+			transport.ErrNotMember) {
 			t.Errorf("a member at the wrong address: %v", err)
 		}
+
 		if err := other.Close(); err != nil {
 			t.Error(err)
 		}
@@ -138,11 +160,14 @@ func TestAMemberAttestsItsOwnKeyOnly(t *testing.T) {
 		leader, follower := d.leader()
 		key := signed.SigningKey{Public: make([]byte, 32), Node: d.members[leader].ID, Attestations: []string{"a.b.c"}}
 		problem(t, d.nodes[follower].Attest(t.Context(), key), directory.Forbidden)
+
 		key.Node = d.members[follower].ID
 		if err := d.nodes[follower].Attest(t.Context(), key); err != nil {
 			t.Fatal(err)
 		}
-		if doc := d.nodes[follower].Replica.KeyDocument(); doc == nil || len(doc.Keys) != 1 || doc.Keys[0].Node != key.Node {
+
+		if doc := d.nodes[follower].Replica.KeyDocument(); doc == nil || len(doc.Keys) != 1 ||
+			doc.Keys[0].Node != key.Node {
 			t.Errorf("the key document is %+v", doc)
 		}
 	})
@@ -154,29 +179,40 @@ func TestALaggingFollowerGetsASnapshot(t *testing.T) {
 		d.ready()
 		leader, follower := d.leader()
 		d.stop(follower)
+
 		for i := range 40 {
 			if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		if err := d.nodes[leader].group.raft.Snapshot().Error(); err != nil {
 			t.Fatal(err)
 		}
+
 		d.start(follower)
 		d.ready()
+
 		s := d.nodes[follower]
 		if n := s.cfg.Index.Len(); n != 40 {
 			t.Errorf("ready with %d of 40", n)
 		}
-		if size, root := d.nodes[leader].Replica.Ledger(); func() bool { n, r := s.Replica.Ledger(); return n != size || r != root }() {
+
+		if size, root := d.nodes[leader].Replica.Ledger(); func() bool {
+			n, r := s.Replica.Ledger()
+			return n != size || r != root
+		}() {
 			t.Error("the ledgers differ")
 		}
-		err := filepath.WalkDir(filepath.Join(d.dir, fmt.Sprint(leader), "snapshots"), func(path string, e fs.DirEntry, err error) error {
-			if info, _ := e.Info(); err == nil && !e.IsDir() && info.Mode().Perm() != 0o600 {
-				t.Errorf("%s has mode %s", path, info.Mode())
-			}
-			return err
-		})
+
+		err := filepath.WalkDir(filepath.Join(d.dir, fmt.Sprint(leader), "snapshots"),
+			func(path string, e fs.DirEntry, err error) error {
+				if info, _ := e.Info(); err == nil && !e.IsDir() && info.Mode().Perm() != 0o600 {
+					t.Errorf("%s has mode %s", path, info.Mode())
+				}
+
+				return err
+			})
 		if err != nil {
 			t.Error(err)
 		}
@@ -193,18 +229,23 @@ func TestAnIsolatedLeaderSaysThatItDoesNotKnow(t *testing.T) {
 		problem(t, err, directory.OutcomeUnknown)
 		_, err = d.nodes[leader].Register(t.Context(), put(t, ada, "after", 600))
 		problem(t, err, directory.Unavailable)
+
 		if d.nodes[leader].Ready() == nil {
 			t.Error("an isolated member is ready")
 		}
+
 		if _, err = d.nodes[other].Register(t.Context(), put(t, ada, "elsewhere", 600)); err != nil {
 			t.Errorf("the majority does not take writes: %v", err)
 		}
+
 		d.net.heal(d.members[leader].Address)
 		d.ready()
 		d.settled()
+
 		if got := d.nodes[leader].cfg.Index.Named("after"); len(got) != 0 {
 			t.Error("what was said to be unchanged was changed")
 		}
+
 		d.close()
 	})
 }
@@ -219,20 +260,25 @@ func TestAWriteWithoutALeaderEndsInTime(t *testing.T) {
 		began := time.Now()
 		_, err := d.nodes[2].Register(t.Context(), put(t, ada, "nobody", 600))
 		problem(t, err, directory.Unavailable)
+
 		if took := time.Since(began); took > 6*time.Second {
 			t.Errorf("it took %s", took)
 		}
+
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began = time.Now()
 		_, err = d.nodes[2].Register(ctx, put(t, ada, "nobody", 600))
 		problem(t, err, directory.Unavailable)
+
 		if took := time.Since(began); took > 1100*time.Millisecond {
 			t.Errorf("with a second's patience it took %s", took)
 		}
+
 		if d.nodes[2].diskWatch.Heard() < 2*time.Second {
 			t.Errorf("the leader was heard %s ago", d.nodes[2].diskWatch.Heard())
 		}
+
 		d.close()
 	})
 }
@@ -249,24 +295,32 @@ func TestAWrongClockDoesNotStamp(t *testing.T) {
 			c.clock = func() time.Time { return time.Now().Add(time.Duration(wrong[i].Load())) }
 		})
 		d.ready()
+
 		out, err := d.nodes[0].Register(t.Context(), put(t, ada, "translator", 60))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		synctest.Wait()
+
 		for range 3 {
 			leader, _ := d.leader()
 			wrong[leader].Store(int64(10 * time.Minute))
 			time.Sleep(10 * time.Second)
+
 			if now, _ := d.leader(); now == leader {
 				t.Fatal("a leader ten minutes ahead of the others goes on")
 			}
+
 			wrong[leader].Store(0)
 			time.Sleep(2 * time.Second)
-			if _, err := d.nodes[leader].Refresh(t.Context(), directory.Refreshing{Caller: directory.Caller{Identity: ada}, RID: out.RID}); err != nil {
+
+			if _, err := d.nodes[leader].Refresh(t.Context(),
+				directory.Refreshing{Caller: directory.Caller{Identity: ada}, RID: out.RID}); err != nil {
 				t.Fatalf("an agent that refreshed in time is gone: %v", err)
 			}
 		}
+
 		d.close()
 	})
 }
@@ -278,34 +332,48 @@ func TestAPatchIsMergedByTheLeader(t *testing.T) {
 		d.ready()
 		_, follower := d.leader()
 		s := d.nodes[follower]
+
 		out, err := s.Register(t.Context(), put(t, ada, "translator", 5000))
 		if err != nil || out.Granted != 1000 {
 			t.Fatalf("over the maximum: %+v, %v", out, err)
 		}
+
 		who := directory.Caller{Identity: ada}
-		patched, err := s.Refresh(t.Context(), directory.Refreshing{Caller: who, RID: out.RID, Lifetime: 2000, Patch: []byte(`{"description":"translates"}`)})
+
+		patched, err := s.Refresh(t.Context(), directory.Refreshing{Caller: who, RID: out.RID, Lifetime: 2000,
+			Patch: []byte(`{"description":"translates"}`)})
 		if err != nil || patched.Granted != 1000 || patched.Position.Revision != out.Position.Revision+1 {
 			t.Fatalf("a patch: %+v, %v", patched, err)
 		}
+
 		e, _ := s.cfg.Index.Get(out.RID)
+
 		want, _ := put(t, ada, "translator", 0).Document.Merge([]byte(`{"description":"translates"}`))
 		if string(e.Document.Bytes()) != string(want.Bytes()) || e.Projection().Description != "translates" {
 			t.Errorf("the document is %s", e.Document.Bytes())
 		}
+
 		_, err = s.Refresh(t.Context(), directory.Refreshing{Caller: who, RID: out.RID, Patch: []byte(`{"base":null}`)})
 		problem(t, err, directory.BadDocument)
+
 		if now, _ := s.cfg.Index.Get(out.RID); now.Revision != e.Revision {
 			t.Error("a bad patch changed something")
 		}
-		card, err := directory.ParseDocument(directory.KindA2A, []byte(`{"name":"a","description":"a","url":"https://a.test/","version":"1","capabilities":{},"skills":[],"defaultInputModes":["text/plain"],"defaultOutputModes":["text/plain"],"protocolVersion":"0.3.0"}`))
+
+		card, err := directory.ParseDocument(directory.KindA2A,
+			[]byte(`{"name":"a","description":"a","url":"https://a.test/","version":"1","capabilities":{},"skills":[],"defaultInputModes":["text/plain"],"defaultOutputModes":["text/plain"],"protocolVersion":"0.3.0"}`))
 		if err != nil {
 			t.Fatal(err)
 		}
-		other, err := s.Register(t.Context(), directory.Registering{Caller: who, Agent: "card", Document: card, Lifetime: 600})
+
+		other, err := s.Register(t.Context(), directory.Registering{Caller: who, Agent: "card", Document: card,
+			Lifetime: 600})
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = s.Refresh(t.Context(), directory.Refreshing{Caller: who, RID: other.RID, Patch: []byte(`{"description":"x"}`)})
+
+		_, err = s.Refresh(t.Context(), directory.Refreshing{Caller: who, RID: other.RID,
+			Patch: []byte(`{"description":"x"}`)})
 		problem(t, err, directory.WrongKind)
 	})
 }
@@ -318,25 +386,38 @@ func TestAPeeringDecidesGrantsAnew(t *testing.T) {
 				if s == nil || len(s.Replica.Peerings()) == 0 {
 					return nil
 				}
-				return []directory.Grant{{Audience: directory.Only(beta), All: true}, {Audience: directory.Mesh, Reg: []string{"agent"}}}
+
+				return []directory.Grant{{Audience: directory.Only(beta), All: true},
+					{Audience: directory.Mesh, Reg: []string{"agent"}}}
 			}
 		})
 		d.ready()
+
 		out, err := d.nodes[0].Register(t.Context(), put(t, ada, "translator", 600))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if ds, _, _ := d.nodes[0].Replica.Digests(directory.Only(beta), 0, 10); len(ds) != 0 {
 			t.Fatal("something is granted before there is a peer")
 		}
+
 		s = d.nodes[0]
-		if err := s.SetPeering(t.Context(), directory.Peering{Domain: beta, State: directory.PeeringActive, Addresses: []string{"https://b"}}); err != nil {
+		if err := s.SetPeering(t.Context(), directory.Peering{Domain: beta, State: directory.PeeringActive,
+			Addresses: []string{"https://b"}}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the peer's stream has it", func() bool { _, ok := s.Replica.Current(out.RID, directory.Only(beta)); return ok })
+
+		eventually(t, "the peer's stream has it", func() bool {
+			_, ok := s.Replica.Current(out.RID, directory.Only(beta))
+			return ok
+		})
+
 		if _, ok := s.Replica.Current(out.RID, directory.Mesh); ok {
 			t.Error("a grant that lacks what every grant has was taken")
 		}
-		problem(t, s.SetPeering(t.Context(), directory.Peering{Domain: alpha, State: directory.PeeringActive}), directory.BadRequest)
+
+		problem(t, s.SetPeering(t.Context(), directory.Peering{Domain: alpha, State: directory.PeeringActive}),
+			directory.BadRequest)
 	})
 }

@@ -29,20 +29,28 @@ func (f *follower) askLeader() bool {
 	if !ok || leader.ID == f.cfg.Node {
 		return false
 	}
+
 	ctx, cancel := context.WithTimeout(tenure, f.cfg.Timing.Presence) // a successor waits to hear of this clock
 	defer cancel()
-	var a message.PresenceAnswer
+
+	var answer message.PresenceAnswer
+
 	began := f.cfg.clock()
-	if err := f.messenger.post(ctx, leader, presencePath, &message.PresenceRequest{Time: began.UnixMilli()}, &a); err != nil {
+	if err := f.messenger.post(ctx, leader, presencePath, &message.PresenceRequest{Time: began.UnixMilli()},
+		&answer); err != nil {
 		return false
 	}
-	f.clocks.judgeClock(began, a.Time)
-	if a.Epoch == 0 {
+
+	f.clocks.judgeClock(began, answer.Time)
+
+	if answer.Epoch == 0 {
 		return false // the leader reads its own log again, or there is no history yet
 	}
-	at := directory.Position{Epoch: a.Epoch, Revision: a.Revision}
+
+	at := directory.Position{Epoch: answer.Epoch, Revision: answer.Revision}
 	f.checkSeal(at)
 	_ = f.replica.Await(ctx, at)
+
 	return !f.replica.Position().Before(at)
 }
 
@@ -59,16 +67,19 @@ func (f *follower) checkSeal(leader directory.Position) {
 func (f *follower) run() {
 	elected, deaf := f.group.elections()
 	defer deaf()
+
 	for {
 		pause := f.cfg.Timing.Presence
 		if !f.group.leading.Load() {
 			f.caughtUp.Store(f.askLeader())
+
 			if f.caughtUp.Load() {
 				f.replica.settle()
 			} else {
 				pause = catchUpPause
 			}
 		}
+
 		select {
 		case <-time.After(pause):
 		case <-elected:

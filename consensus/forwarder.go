@@ -33,8 +33,8 @@ type forwarder struct {
 	messenger *messenger
 	commits   *commitNotifier
 	writes    *writeServer // does the writes if this member leads
-	queue   forwardQueue
-	streams     openStreams
+	queue     forwardQueue
+	streams   openStreams
 }
 
 // ownStreams are this member's write streams to the leader and to former leaders.
@@ -47,9 +47,11 @@ func (f *forwarder) attempt(ctx context.Context, req *message.Request) (director
 	if f.group.leading.Load() {
 		return f.writes.lead(ctx, req)
 	}
+
 	if leader, ok := f.group.leader(); !ok || leader.ID == f.cfg.Node {
 		return directory.Outcome{}, message.ErrNotLeader
 	}
+
 	return f.forward(ctx, req)
 }
 
@@ -59,20 +61,23 @@ func (f *forwarder) forwardGroup(group []*forwardedWrite) {
 	if len(group) == 0 {
 		return
 	}
+
 	ctx, cancel := context.WithTimeout(f.life.closing, f.cfg.Timing.Write)
 	defer cancel()
+
 	got, err := f.send(ctx, group)
 	if err == nil {
 		_ = f.replica.Await(ctx, got.Last()) // it is committed anyway
 	}
-	for i, p := range group {
+
+	for i, write := range group {
 		switch {
 		case err != nil:
-			p.done <- forwardResult{err: err}
+			write.done <- forwardResult{err: err}
 		case got.Replies[i].NotLeader:
-			p.done <- forwardResult{err: message.ErrNotLeader}
+			write.done <- forwardResult{err: message.ErrNotLeader}
 		default:
-			p.done <- forwardResult{reply: got.Replies[i]}
+			write.done <- forwardResult{reply: got.Replies[i]}
 		}
 	}
 }
@@ -88,6 +93,7 @@ func (f *forwarder) forwardLoop() {
 		case <-f.life.closing.Done():
 			return
 		}
+
 		f.forwardGroup(f.queue.gather(first))
 	}
 }
@@ -97,15 +103,18 @@ func (f *forwarder) send(ctx context.Context, group []*forwardedWrite) (*message
 	if !ok || leader.ID == f.cfg.Node {
 		return nil, message.ErrNotLeader
 	}
-	m := message.Writes{Requests: make([]cbor.RawMessage, len(group))}
+
+	writes := message.Writes{Requests: make([]cbor.RawMessage, len(group))}
 	for i, p := range group {
-		m.Requests[i] = p.request
+		writes.Requests[i] = p.request
 	}
+
 	line, err := f.streamTo(tenure, leader)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", message.ErrNotLeader, err)
 	}
-	got, err := f.exchange(ctx, line, &m)
+
+	got, err := f.exchange(ctx, line, &writes)
 	switch {
 	case err != nil:
 		return nil, err
@@ -114,25 +123,30 @@ func (f *forwarder) send(ctx context.Context, group []*forwardedWrite) (*message
 	case len(got.Replies) != len(group):
 		return nil, message.Unknown(errors.New("the leader answered another number of writes"))
 	}
+
 	if got.Commit != nil {
 		f.commits.deliver(ctx, leader, got.Commit)
 	}
+
 	return got, nil
 }
 
 // exchange sends a message over a line and returns what the other end answers.
-func (f *forwarder) exchange(ctx context.Context, l *writeStream, m *message.Writes) (*message.Answers, error) {
+func (f *forwarder) exchange(ctx context.Context, stream *writeStream, m *message.Writes) (*message.Answers, error) {
 	data, err := f.messenger.encode(m)
 	if err != nil {
 		return nil, fmt.Errorf("encode a message: %w", err)
 	}
-	if data, err = l.ask(ctx, append(newFrame(len(data)), data...)); err != nil {
+
+	if data, err = stream.ask(ctx, append(newFrame(len(data)), data...)); err != nil {
 		return nil, err
 	}
+
 	var got message.Answers
 	if err := message.Unmarshal(data, &got); err != nil {
 		return nil, message.Unknown(err)
 	}
+
 	return &got, nil
 }
 
@@ -144,26 +158,31 @@ func (f *forwarder) forward(ctx context.Context, req *message.Request) (director
 	if err != nil {
 		return directory.Outcome{}, err
 	}
-	p := &forwardedWrite{request: raw, weight: req.Weight(), done: make(chan forwardResult, 1)}
+
+	write := &forwardedWrite{request: raw, weight: req.Weight(), done: make(chan forwardResult, 1)}
 	select {
-	case f.queue.fits(p) <- p:
+	case f.queue.fits(write) <- write:
 	case <-f.life.closing.Done():
 		return directory.Outcome{}, message.ErrNotLeader
 	case <-ctx.Done():
 		return directory.Outcome{}, tooBusy(ctx)
 	}
+
 	select {
-	case d := <-p.done:
-		if d.err != nil {
-			return directory.Outcome{}, d.err
+	case result := <-write.done:
+		if result.err != nil {
+			return directory.Outcome{}, result.err
 		}
-		return d.reply.Result()
+
+		return result.reply.Result()
 	case <-ctx.Done():
 	case <-f.life.closing.Done():
 	}
-	if p.taken.CompareAndSwap(false, true) {
+
+	if write.taken.CompareAndSwap(false, true) {
 		return directory.Outcome{}, tooBusy(ctx)
 	}
+
 	return directory.Outcome{}, message.Unknown(context.Cause(ctx))
 }
 
@@ -174,7 +193,9 @@ func (f *forwarder) cutFormerLeaders() {
 	case <-f.life.closing.Done():
 		return
 	}
+
 	defer func() { <-f.streams.dialing }()
+
 	leader, ok := f.group.leader()
 	for id, l := range f.streams.own {
 		if ok && id != leader.ID {
@@ -186,27 +207,33 @@ func (f *forwarder) cutFormerLeaders() {
 
 // lineTo returns the line to a member, which is opened where there is none.
 func (f *forwarder) streamTo(ctx context.Context, to Member) (*writeStream, error) {
-	b := &f.streams
+	streams := &f.streams
 	select {
-	case b.dialing <- struct{}{}:
+	case streams.dialing <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	defer func() { <-b.dialing }()
-	if l := b.own[to.ID]; l != nil {
-		if l.to == to && l.live() {
-			return l, nil
+
+	defer func() { <-streams.dialing }()
+
+	if stream := streams.own[to.ID]; stream != nil {
+		if stream.to == to && stream.live() {
+			return stream, nil
 		}
-		l.cut() // the member has moved: nobody would ask over it again
+
+		stream.cut() // the member has moved: nobody would ask over it again
 	}
+
 	conn, err := f.messenger.cluster.Connect(ctx, to.Address, transport.ProtocolWrite)
 	if err != nil {
 		return nil, err
 	}
-	l := newWriteStream(conn, to, f.cfg.Timing.Write)
-	b.own[to.ID] = l
-	f.life.loops.Go(l.run) // it ends with the connection, which the cluster closes at the latest
-	return l, nil
+
+	writeStream := newWriteStream(conn, to, f.cfg.Timing.Write)
+	streams.own[to.ID] = writeStream
+	f.life.loops.Go(writeStream.run) // it ends with the connection, which the cluster closes at the latest
+
+	return writeStream, nil
 }
 
 // successionLoop ends the waiting for those that lead no more, at once or with a write
@@ -218,20 +245,24 @@ func (f *forwarder) streamTo(ctx context.Context, to Member) (*writeStream, erro
 func (f *forwarder) successionLoop() {
 	elected, deaf := f.group.elections()
 	defer deaf()
+
 	for {
 		select {
 		case <-elected:
 		case <-f.life.closing.Done():
 			return
 		}
+
 		if _, _, ok := f.group.follow(); !ok {
 			continue
 		}
+
 		select {
 		case <-time.After(f.cfg.Timing.Heartbeat):
 		case <-f.life.closing.Done():
 			return
 		}
+
 		f.cutFormerLeaders()
 	}
 }
@@ -240,21 +271,27 @@ func (f *forwarder) successionLoop() {
 // which. What nobody has begun is tried again while there is time.
 func (f *forwarder) write(ctx context.Context, req *message.Request) (directory.Outcome, error) {
 	if why := f.group.outside.Load(); why != nil {
-		return directory.Outcome{}, directory.Refuse(directory.Unavailable, "this node is no member of its domain; nothing was changed: use another: %s", *why)
+		return directory.Outcome{}, directory.Refuse(directory.Unavailable,
+			"this node is no member of its domain; nothing was changed: use another: %s", *why)
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.Timing.Write)
 	defer cancel()
+
 	for {
 		out, err := f.attempt(ctx, req)
 		if !errors.Is(err, message.ErrNotLeader) {
 			return out, err
 		}
+
 		select {
 		case <-time.After(retryPause):
 		case <-ctx.Done():
-			return out, directory.Refuse(directory.Unavailable, "the domain has no leader in reach; nothing was changed: try again: %w", err)
+			return out, directory.Refuse(directory.Unavailable,
+				"the domain has no leader in reach; nothing was changed: try again: %w", err)
 		case <-f.life.closing.Done():
-			return out, directory.Refuse(directory.Unavailable, "this node is stopping; nothing was changed: use another")
+			return out, directory.Refuse(directory.Unavailable,
+				"this node is stopping; nothing was changed: use another")
 		}
 	}
 }
@@ -289,6 +326,7 @@ func (c *forwardQueue) fits(p *forwardedWrite) chan<- *forwardedWrite {
 	if p.weight > 1 {
 		return c.lists
 	}
+
 	return c.queue
 }
 
@@ -296,15 +334,17 @@ func (c *forwardQueue) fits(p *forwardedWrite) chan<- *forwardedWrite {
 // room, within bounds.
 func (c *forwardQueue) gather(first *forwardedWrite) (group []*forwardedWrite) {
 	size, changes := 0, 0
-	for p := first; p != nil; p = nextOf(c.queue, c.lists, changes < message.MaxChanges) {
-		if p.taken.CompareAndSwap(false, true) {
-			group = append(group, p)
-			size += len(p.request)
-			changes += p.weight
+	for write := first; write != nil; write = nextOf(c.queue, c.lists, changes < message.MaxChanges) {
+		if write.taken.CompareAndSwap(false, true) {
+			group = append(group, write)
+			size += len(write.request)
+			changes += write.weight
 		}
+
 		if len(group) == maxMessage || size >= maxMessageBytes {
 			break
 		}
 	}
+
 	return group
 }

@@ -25,7 +25,7 @@ type group struct {
 	running atomic.Pointer[raft.Raft] // raft, for callbacks of Raft itself before raft is set
 	leading atomic.Bool               // leads, has applied all before its term, and the history has begun
 	outside atomic.Pointer[string]    // why this node is no member yet; nil if it is
-	term  leaderTerm
+	term    leaderTerm
 }
 
 func newGroup(cfg *Config, log *slog.Logger, life *lifecycle) *group {
@@ -53,17 +53,21 @@ func (g *group) alone() bool {
 // nobody to wait for.
 func (g *group) standForElection(transport transport.RaftTransport) {
 	others, _ := g.voters()
+
 	me, ok := g.server(g.cfg.Node)
 	if !ok || !me.voter || len(others) > 0 {
 		return
 	}
+
 	id, address := raft.ServerID(me.ID.String()), raft.ServerAddress(me.Address)
+
 	req := &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{
 		ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(id), Addr: transport.EncodePeer(id, address),
 	}}
 	if err := transport.TimeoutNow(id, address, req, &raft.TimeoutNowResponse{}); err != nil {
 		g.log.Debug("stands for election after a while", "error", err)
 	}
+
 	transport.CloseStreams() // the one to itself, which nobody needs any more
 }
 
@@ -76,6 +80,7 @@ func (g *group) elections() (elected <-chan raft.Observation, deaf func()) {
 		return ok
 	})
 	g.raft.RegisterObserver(observer)
+
 	return c, func() { g.raft.DeregisterObserver(observer) }
 }
 
@@ -87,14 +92,17 @@ func (g *group) follow() (leader Member, tenure context.Context, ok bool) {
 	t := &g.term
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	leader, ok = g.leader()
 	if ok && (t.over == nil || t.leader != leader.ID) {
 		if t.end != nil {
 			t.end()
 		}
+
 		t.leader = leader.ID
 		t.over, t.end = context.WithCancel(g.life.closing)
 	}
+
 	return leader, t.over, ok
 }
 
@@ -117,22 +125,27 @@ func (g *group) known() []Member {
 	for _, m := range g.servers() {
 		all = append(all, m.Member)
 	}
+
 	if g.running.Load() == nil {
 		return all
 	}
+
 	if leader, ok := g.leader(); ok && !slices.ContainsFunc(all, func(m Member) bool { return m.ID == leader.ID }) {
 		all = append(all, leader)
 	}
+
 	return all
 }
 
 // leader returns the member that is known to lead.
 func (g *group) leader() (Member, bool) {
 	address, name := g.running.Load().LeaderWithID()
+
 	id, err := spiffeid.FromString(string(name))
 	if err != nil {
 		return Member{}, false
 	}
+
 	return Member{ID: id, Address: string(address)}, true
 }
 
@@ -145,10 +158,12 @@ func (g *group) self() Member {
 // server returns one member.
 func (g *group) server(id spiffeid.ID) (server, bool) {
 	all := g.servers()
+
 	i := slices.IndexFunc(all, func(m server) bool { return m.ID == id })
 	if i < 0 {
 		return server{}, false
 	}
+
 	return all[i], true
 }
 
@@ -158,13 +173,16 @@ func (g *group) servers() []server {
 	if r == nil {
 		return nil
 	}
+
 	configured := r.GetConfiguration().Configuration().Servers
+
 	all := make([]server, 0, len(configured))
 	for _, c := range configured {
 		if id, err := spiffeid.FromString(string(c.ID)); err == nil {
 			all = append(all, server{Member{ID: id, Address: string(c.Address)}, c.Suffrage == raft.Voter})
 		}
 	}
+
 	return all
 }
 
@@ -176,11 +194,14 @@ func (g *group) voters() (others []Member, majority int) {
 		if server.Suffrage != raft.Voter {
 			continue
 		}
+
 		all++
+
 		if id, err := spiffeid.FromString(string(server.ID)); err == nil && id != g.cfg.Node {
 			others = append(others, Member{ID: id, Address: string(server.Address)})
 		}
 	}
+
 	return others, all/2 + 1 - (all - len(others))
 }
 
@@ -196,13 +217,16 @@ func sortMembers(ms []Member) {
 }
 
 // configurationOf is Raft's configuration of voters.
-func configurationOf(ms []Member) (c raft.Configuration) {
+func configurationOf(ms []Member) (configuration raft.Configuration) {
 	ms = slices.Clone(ms)
 	sortMembers(ms)
+
 	for _, m := range ms {
-		c.Servers = append(c.Servers, raft.Server{ID: raft.ServerID(m.ID.String()), Address: raft.ServerAddress(m.Address)})
+		configuration.Servers = append(configuration.Servers,
+			raft.Server{ID: raft.ServerID(m.ID.String()), Address: raft.ServerAddress(m.Address)})
 	}
-	return c
+
+	return configuration
 }
 
 // A tenure is the time for which this member follows one leader.

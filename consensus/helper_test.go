@@ -37,15 +37,20 @@ var (
 
 func document(t testing.TB, extra string) directory.Document {
 	t.Helper()
-	d, err := directory.ParseDocument(directory.KindAD, []byte(`{"base":"https://ada.alpha.test/`+extra+`","protocols":["https"],"capabilities":[{"name":"translate","type":"skill"}]}`))
+
+	d, err := directory.ParseDocument(directory.KindAD,
+		[]byte(`{"base":"https://ada.alpha.test/`+extra+
+			`","protocols":["https"],"capabilities":[{"name":"translate","type":"skill"}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return d
 }
 
 func problem(t testing.TB, err error, want directory.Problem) {
 	t.Helper()
+
 	if err == nil || directory.ProblemOf(err) != want {
 		t.Errorf("got %v, want a refusal with %s", err, want)
 	}
@@ -62,13 +67,17 @@ func newCA(t testing.TB) *ca {
 	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	tmpl := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(1000 * time.Hour), KeyUsage: x509.KeyUsageCertSign,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(1000 * time.Hour),
+		KeyUsage: x509.KeyUsageCertSign,
 	}
+
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	cert, _ := x509.ParseCertificate(der)
+
 	return &ca{cert, key}
 }
 
@@ -83,15 +92,19 @@ func (c *ca) configs(t testing.TB, id spiffeid.ID) (server, client *tls.Config) 
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(1000 * time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
+
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, c.cert, key.Public(), c.key)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	pool := x509.NewCertPool()
 	pool.AddCert(c.cert)
 	pair := []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}
-	server = &tls.Config{Certificates: pair, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true}
+	server = &tls.Config{Certificates: pair, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+		MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true}
 	client = &tls.Config{Certificates: pair, RootCAs: pool, ServerName: "node", MinVersion: tls.VersionTLS13}
+
 	return server, client
 }
 
@@ -106,7 +119,8 @@ type network struct {
 }
 
 func newNetwork() *network {
-	return &network{listeners: map[string]*memListener{}, cut: map[string]bool{}, held: map[string]bool{}, pipes: map[*pipe]string{}}
+	return &network{listeners: map[string]*memListener{}, cut: map[string]bool{}, held: map[string]bool{},
+		pipes: map[*pipe]string{}}
 }
 
 type memListener struct {
@@ -127,6 +141,7 @@ func (n *network) listen(name string) net.Listener {
 	defer n.mu.Unlock()
 	l := &memListener{net: n, name: name, conns: make(chan net.Conn), closed: make(chan struct{})}
 	n.listeners[name] = l
+
 	return l
 }
 
@@ -150,19 +165,24 @@ func (n *network) dialer(from string) func(context.Context, string) (net.Conn, e
 		l := n.listeners[to]
 		cut := n.cut[from] || n.cut[to]
 		n.mu.Unlock()
+
 		if l == nil || cut {
 			return nil, errCut
 		}
+
 		a, b := newPipe(from, to)
 		select {
 		case l.conns <- b:
 			n.mu.Lock()
 			defer n.mu.Unlock()
+
 			if n.cut[from] || n.cut[to] { // meanwhile: nobody would break this one
 				return nil, errors.Join(errCut, a.Close())
 			}
+
 			n.pipes[a], n.pipes[b] = from, to
 			a.hold(n.held[from] || n.held[to])
+
 			return a, nil
 		case <-l.closed:
 			return nil, net.ErrClosed
@@ -176,6 +196,7 @@ func (n *network) dialer(from string) func(context.Context, string) (net.Conn, e
 func (n *network) isolate(name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	n.cut[name] = true
 	for p, at := range n.pipes {
 		if at == name {
@@ -196,6 +217,7 @@ func (n *network) heal(name string) {
 func (n *network) hold(name string, held bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	n.held[name] = held
 	for p := range n.pipes {
 		p.hold(n.held[p.from] || n.held[p.to])
@@ -250,19 +272,24 @@ func (p *pipe) hold(held bool) {
 func (p *pipe) Read(b []byte) (int, error) {
 	for {
 		p.in.mu.Lock()
+
 		n := 0
 		if !p.in.held {
 			n = copy(b, p.in.buf)
 		}
+
 		p.in.buf = p.in.buf[n:]
 		closed, moved := p.gone.Load() || p.in.closed && !p.in.held, p.in.moved
 		p.in.mu.Unlock()
+
 		if n > 0 || len(b) == 0 {
 			return n, nil
 		}
+
 		if closed {
 			return 0, io.EOF
 		}
+
 		if err := wait(moved, p.rdl.get()); err != nil {
 			return 0, err
 		}
@@ -274,8 +301,10 @@ func wait(moved <-chan struct{}, at time.Time) error {
 		<-moved
 		return nil
 	}
+
 	timer := time.NewTimer(time.Until(at))
 	defer timer.Stop()
+
 	select {
 	case <-moved:
 		return nil
@@ -290,9 +319,11 @@ func (p *pipe) Write(b []byte) (n int, err error) {
 			err = io.ErrClosedPipe
 			return
 		}
+
 		p.out.buf = append(p.out.buf, b...)
 		n = len(b)
 	})
+
 	return n, err
 }
 
@@ -302,6 +333,7 @@ func (p *pipe) Close() error {
 		p.in.change(func() { p.in.closed = true })
 		p.out.change(func() { p.out.closed = true })
 	})
+
 	return nil
 }
 
@@ -314,6 +346,7 @@ func (p *pipe) SetDeadline(t time.Time) error {
 func (p *pipe) SetReadDeadline(t time.Time) error {
 	p.rdl.set(t)
 	p.in.change(func() {}) // who waits looks again
+
 	return nil
 }
 func (p *pipe) SetWriteDeadline(t time.Time) error { p.wrdl.set(t); return nil }
@@ -332,24 +365,30 @@ type domain struct {
 // newDomain starts n members.
 func newDomain(t testing.TB, n int, tune func(*Config)) *domain {
 	t.Helper()
+
 	d := &domain{t: t, ca: newCA(t), net: newNetwork(), dir: t.TempDir(), nodes: make([]*Store, n), tune: tune}
 	for i := range n {
 		id := spiffeid.RequireFromString(fmt.Sprintf("spiffe://alpha.test/roster/node/n%d", i))
 		d.members = append(d.members, Member{ID: id, Address: fmt.Sprintf("n%d.alpha.test:7000", i)})
 	}
+
 	for i := range n {
 		d.start(i)
 	}
+
 	t.Cleanup(d.close)
+
 	return d
 }
 
 func (d *domain) start(i int) {
 	d.t.Helper()
+
 	s, err := d.open(i)
 	if err != nil {
 		d.t.Fatal(err)
 	}
+
 	d.nodes[i] = s
 }
 
@@ -357,6 +396,7 @@ func (d *domain) open(i int) (*Store, error) {
 	d.t.Helper()
 	m := d.members[i]
 	server, client := d.ca.configs(d.t, m.ID)
+
 	cfg := Config{
 		Domain: alpha, Node: m.ID, Dir: filepath.Join(d.dir, fmt.Sprint(i)), Members: d.members,
 		Listener: d.net.listen(m.Address), Dial: d.net.dialer(m.Address), ServerTLS: server, ClientTLS: client,
@@ -365,20 +405,25 @@ func (d *domain) open(i int) (*Store, error) {
 			if s.Visibility.Mesh {
 				return []directory.Grant{{Audience: directory.Mesh, All: true}}
 			}
+
 			return nil
 		},
 	}
 	if os.Getenv("ROSTER_TEST_LOG") != "" {
-		cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("node", i)
+		cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).
+			With("node", i)
 	}
+
 	if d.tune != nil {
 		d.tune(&cfg)
 	}
+
 	return Open(cfg)
 }
 
 func (d *domain) stop(i int) {
 	d.t.Helper()
+
 	if s := d.nodes[i]; s != nil {
 		d.nodes[i] = nil
 		if err := s.Close(); err != nil {
@@ -396,10 +441,12 @@ func (d *domain) close() {
 // eventually waits until ok, for at most half a minute.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
+
 	for end := time.Now().Add(30 * time.Second); !ok(); {
 		if time.Now().After(end) {
 			t.Fatalf("not within 30 s: %s", what)
 		}
+
 		time.Sleep(5 * time.Millisecond)
 	}
 }
@@ -407,9 +454,12 @@ func eventually(t testing.TB, what string, ok func() bool) {
 // ready waits until every running member is, and has said what it reads.
 func (d *domain) ready() {
 	d.t.Helper()
+
 	for i, s := range d.nodes {
 		if s != nil {
-			eventually(d.t, fmt.Sprintf("node %d is ready: %v", i, s.Ready()), func() bool { return s.Ready() == nil && s.joiner.isSeated() })
+			eventually(d.t, fmt.Sprintf("node %d is ready: %v", i, s.Ready()), func() bool {
+				return s.Ready() == nil && s.joiner.isSeated()
+			})
 		}
 	}
 }
@@ -428,8 +478,10 @@ func (d *domain) leader() (leader, other int) {
 				other = i
 			}
 		}
+
 		return leader >= 0
 	})
+
 	return leader, other
 }
 
@@ -437,6 +489,7 @@ func (d *domain) leader() (leader, other int) {
 // at each member that runs in turn. guard is held to look which do.
 func (d *domain) writers(many int, guard sync.Locker, write func(s *Store, writer, i int)) (stop func()) {
 	done := make(chan struct{})
+
 	var all sync.WaitGroup
 	for w := range many {
 		all.Go(func() {
@@ -446,15 +499,18 @@ func (d *domain) writers(many int, guard sync.Locker, write func(s *Store, write
 					return
 				case <-time.After(time.Millisecond):
 				}
+
 				guard.Lock()
 				s := d.nodes[(w+i)%len(d.nodes)]
 				guard.Unlock()
+
 				if s != nil {
 					write(s, w, i)
 				}
 			}
 		})
 	}
+
 	return func() { close(done); all.Wait() }
 }
 
@@ -463,12 +519,14 @@ func (d *domain) settled() {
 	d.t.Helper()
 	eventually(d.t, "all members are at the same position", func() bool {
 		leader, _ := d.leader()
+
 		at := d.nodes[leader].Replica.Position()
 		for _, s := range d.nodes {
 			if s != nil && s.Replica.Position() != at {
 				return false
 			}
 		}
+
 		return true
 	})
 }

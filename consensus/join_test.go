@@ -21,9 +21,11 @@ import (
 func (d *domain) newcomer(tune func(*Config)) int {
 	d.t.Helper()
 	i := len(d.nodes)
-	d.members = append(d.members, Member{ID: must(alphaNode(fmt.Sprintf("n%d", i))), Address: fmt.Sprintf("n%d.alpha.test:7000", i)})
+	d.members = append(d.members, Member{ID: must(alphaNode(fmt.Sprintf("n%d", i))),
+		Address: fmt.Sprintf("n%d.alpha.test:7000", i)})
 	d.nodes = append(d.nodes, nil)
 	d.startJoining(i, tune)
+
 	return i
 }
 
@@ -35,10 +37,12 @@ func (d *domain) startJoining(i int, tune func(*Config)) {
 		if before != nil {
 			before(c)
 		}
+
 		c.Members = []Member{me}
 		for _, m := range d.members[:min(i, 3)] {
 			c.Join = append(c.Join, m.Address)
 		}
+
 		c.API = "https://" + me.Address
 		if tune != nil {
 			tune(c)
@@ -49,6 +53,7 @@ func (d *domain) startJoining(i int, tune func(*Config)) {
 
 func (d *domain) admit(at int, i int) {
 	d.t.Helper()
+
 	if err := d.nodes[at].Admit(d.t.Context(), d.members[i].ID, false); err != nil {
 		d.t.Fatal(err)
 	}
@@ -63,6 +68,7 @@ func (d *domain) voters(at int) (voters, readers int) {
 			readers++
 		}
 	}
+
 	return voters, readers
 }
 
@@ -78,41 +84,52 @@ func TestADomainGrowsFromThreeToFive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 3, nil)
 		d.ready()
+
 		out, err := d.nodes[0].Register(t.Context(), put(t, ada, "before", 600))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, want := range []int{4, 5} {
 			i := d.newcomer(nil)
 			eventually(t, "it is told that it is not admitted", func() bool {
 				err := d.nodes[i].Ready()
 				return err != nil && strings.Contains(err.Error(), "roster raft admit "+d.members[i].ID.String())
 			})
+
 			if v, r := d.voters(0); v+r != want-1 {
 				t.Fatalf("%d members without an operator's leave", v+r)
 			}
+
 			leader, _ := d.leader()
 			d.admit((leader+1)%3, i) // a follower, or one that leads
 			d.eventuallyVoters(i, want, 0)
 			d.ready()
+
 			if _, ok := d.nodes[i].cfg.Index.Get(out.RID); !ok {
 				t.Error("the newcomer lacks what was registered before it came")
 			}
+
 			if _, err := d.nodes[i].Register(t.Context(), put(t, ada, fmt.Sprint("at-", i), 600)); err != nil {
 				t.Errorf("a write at the newcomer: %v", err)
 			}
 		}
+
 		d.settled()
+
 		for i, s := range d.nodes {
-			if api := "https://" + d.members[4].Address; !strings.Contains(fmt.Sprint(s.peers.Siblings()), api) && i != 4 {
+			if api := "https://" + d.members[4].Address; !strings.Contains(fmt.Sprint(s.peers.Siblings()), api) &&
+				i != 4 {
 				t.Errorf("node %d has the siblings %v, without %s", i, s.peers.Siblings(), api)
 			}
 		}
+
 		// Five survive the loss of two, the leader among them.
 		leader, other := d.leader()
 		d.stop(leader)
 		d.stop(other)
 		d.ready()
+
 		next, _ := d.leader()
 		if _, err := d.nodes[next].Register(t.Context(), put(t, ada, "after", 600)); err != nil {
 			t.Errorf("three of five: %v", err)
@@ -125,15 +142,18 @@ func TestADomainGrowsFromOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 1, nil)
 		d.ready()
+
 		for range 2 {
 			i := d.newcomer(nil)
 			d.admit(0, i)
 			d.eventuallyVoters(i, i+1, 0)
 			d.ready()
 		}
+
 		if err := d.nodes[0].Expel(t.Context(), d.members[2].ID); err != nil {
 			t.Fatal(err)
 		}
+
 		d.eventuallyVoters(0, 2, 0)
 		eventually(t, "the one that was removed knows", func() bool {
 			err := d.nodes[2].Ready()
@@ -155,18 +175,23 @@ func TestAReaderNeverVotes(t *testing.T) {
 		d.admit(0, i)
 		d.eventuallyVoters(i, 1, 1)
 		d.ready()
+
 		out, err := d.nodes[i].Register(t.Context(), put(t, ada, "translator", 600))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if _, ok := d.nodes[i].cfg.Index.Get(out.RID); !ok {
 			t.Error("the reader does not have its own write")
 		}
+
 		if err := d.nodes[i].reader.Linearize(t.Context()); err != nil {
 			t.Errorf("a linearizable read at the reader: %v", err)
 		}
+
 		problem(t, d.nodes[0].Transfer(t.Context(), d.members[i].ID), directory.Conflict)
 		d.stop(i) // without it the domain goes on
+
 		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "alone", 600)); err != nil {
 			t.Error(err)
 		}
@@ -177,9 +202,11 @@ func TestADomainBeginsOnceAllThatAreExpectedAreThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 0, nil)
 		for i := range 3 {
-			d.members = append(d.members, Member{ID: must(alphaNode(fmt.Sprintf("n%d", i))), Address: fmt.Sprintf("n%d.alpha.test:7000", i)})
+			d.members = append(d.members, Member{ID: must(alphaNode(fmt.Sprintf("n%d", i))),
+				Address: fmt.Sprintf("n%d.alpha.test:7000", i)})
 			d.nodes = append(d.nodes, nil)
 		}
+
 		expect := func(c *Config) {
 			c.Expect, c.Join = 3, nil
 			for _, m := range d.members {
@@ -189,37 +216,48 @@ func TestADomainBeginsOnceAllThatAreExpectedAreThere(t *testing.T) {
 		d.startJoining(2, expect)
 		d.startJoining(0, expect)
 		time.Sleep(time.Minute)
+
 		for _, i := range []int{0, 2} {
 			if err := d.nodes[i].Ready(); err == nil || !strings.Contains(err.Error(), "2 of the 3") {
 				t.Errorf("node %d with two of three: %v", i, err)
 			}
 		}
+
 		d.startJoining(1, expect)
 		d.ready()
 		d.settled()
+
 		if v, _ := d.voters(1); v != 3 {
 			t.Errorf("%d voters", v)
 		}
+
 		if _, err := d.nodes[2].Register(t.Context(), put(t, ada, "first", 600)); err != nil {
 			t.Error(err)
 		}
+
 		// One that comes later finds a domain, and needs leave.
 		i := d.newcomer(expect)
 		time.Sleep(10 * time.Second)
+
 		if err := d.nodes[i].Ready(); err == nil || !strings.Contains(err.Error(), "not admitted") {
 			t.Errorf("the fourth: %v", err)
 		}
+
 		// All of them start again, with the same configuration.
 		for i := range 3 {
 			d.stop(i)
 		}
+
 		for i := range 3 {
 			d.startJoining(i, expect)
 		}
+
 		time.Sleep(10 * time.Second)
+
 		if err := d.nodes[0].Ready(); err != nil {
 			t.Error(err)
 		}
+
 		d.close()
 	})
 }
@@ -228,29 +266,36 @@ func TestTooManyDoNotBeginADomain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 0, nil)
 		for i := range 4 {
-			d.members = append(d.members, Member{ID: must(alphaNode(fmt.Sprintf("n%d", i))), Address: fmt.Sprintf("n%d.alpha.test:7000", i)})
+			d.members = append(d.members, Member{ID: must(alphaNode(fmt.Sprintf("n%d", i))),
+				Address: fmt.Sprintf("n%d.alpha.test:7000", i)})
 			d.nodes = append(d.nodes, nil)
 		}
+
 		d.net.isolate(d.members[0].Address) // so that none begins before all are there
+
 		for i := range 4 {
 			d.startJoining(i, func(c *Config) {
 				c.Expect, c.Join = 3, nil
 				for _, m := range d.members {
 					c.Join = append(c.Join, m.Address)
 				}
+
 				if i == 3 {
 					c.Expect = 5
 				}
 			})
 		}
+
 		time.Sleep(10 * time.Second)
 		d.net.heal(d.members[0].Address)
 		time.Sleep(20 * time.Second)
+
 		for i := range 4 {
 			if err := d.nodes[i].Ready(); err == nil || !strings.Contains(err.Error(), "bootstrap_expect") {
 				t.Errorf("node %d: %v", i, err)
 			}
 		}
+
 		d.close()
 	})
 }
@@ -267,9 +312,11 @@ func TestAMemberThatWasAwayMeetsANewLeader(t *testing.T) {
 		d.admit(leader, i)
 		d.eventuallyVoters(leader, 4, 0)
 		d.ready()
+
 		if err := d.nodes[leader].Transfer(t.Context(), d.members[i].ID); err != nil {
 			t.Fatal(err)
 		}
+
 		eventually(t, "the newcomer leads", func() bool { return d.nodes[i].group.IsLeader() })
 		all := d.members
 		d.members = all[:3] // what its configuration still says
@@ -310,7 +357,8 @@ func TestWhatIsRefusedOfMembers(t *testing.T) {
 		problem(t, s.Transfer(t.Context(), stranger), directory.NotFound)
 		problem(t, s.Transfer(t.Context(), d.members[leader].ID), directory.Conflict)
 		problem(t, s.Admit(t.Context(), d.members[leader].ID, false), directory.Conflict)
-		problem(t, s.Admit(t.Context(), spiffeid.RequireFromString("spiffe://beta.test/roster/node/n1"), false), directory.BadRequest)
+		problem(t, s.Admit(t.Context(), spiffeid.RequireFromString("spiffe://beta.test/roster/node/n1"), false),
+			directory.BadRequest)
 		problem(t, s.Admit(t.Context(), stranger, true), directory.NotFound)
 		d.stop(third)
 		eventually(t, "the leader misses the third", func() bool {
@@ -318,21 +366,28 @@ func TestWhatIsRefusedOfMembers(t *testing.T) {
 		})
 		err := s.Expel(t.Context(), d.members[follower].ID)
 		problem(t, err, directory.Conflict)
-		if want := "of the 2 voters that would be left only 1 answer, and 2 must"; err != nil && !strings.Contains(err.Error(), want) {
+
+		if want := "of the 2 voters that would be left only 1 answer, and 2 must"; err != nil &&
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("it says %q", err)
 		}
+
 		if err := s.Expel(t.Context(), d.members[third].ID); err != nil {
 			t.Errorf("the dead one: %v", err)
 		}
+
 		// The leader itself may go: it hands over first.
 		if err := d.nodes[leader].Leave(t.Context()); err != nil {
 			t.Errorf("the leader leaves: %v", err)
 		}
+
 		if err := d.nodes[leader].Ready(); err == nil {
 			t.Error("one that has left is ready")
 		}
+
 		eventually(t, "the last one leads", func() bool { return s.group.IsLeader() })
 		problem(t, s.Expel(t.Context(), d.members[follower].ID), directory.Conflict)
+
 		if _, err := s.Register(t.Context(), put(t, ada, "alone", 600)); err != nil {
 			t.Errorf("a domain of one: %v", err)
 		}
@@ -344,15 +399,20 @@ func TestARemovedMembersKeyGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 3, nil)
 		d.ready()
+
 		leader, follower := d.leader()
 		for _, i := range []int{leader, follower} {
-			if err := d.nodes[i].Attest(t.Context(), signed.SigningKey{Public: append(make([]byte, 31), byte(i)), Node: d.members[i].ID, Attestations: []string{"a.b.c"}}); err != nil {
+			if err := d.nodes[i].Attest(t.Context(),
+				signed.SigningKey{Public: append(make([]byte, 31), byte(i)), Node: d.members[i].ID,
+					Attestations: []string{"a.b.c"}}); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		if err := d.nodes[leader].Expel(t.Context(), d.members[follower].ID); err != nil {
 			t.Fatal(err)
 		}
+
 		eventually(t, "its key is gone", func() bool {
 			doc := d.nodes[leader].Replica.KeyDocument()
 			return len(doc.Keys) == 1 && doc.Keys[0].Node == d.members[leader].ID
@@ -388,7 +448,9 @@ func TestHandingOverUnderLoadFailsNoWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 3, nil)
 		d.ready()
+
 		var mu sync.RWMutex // stopping and starting; d.nodes
+
 		var done, unknown atomic.Int64
 		stop := d.writers(6, mu.RLocker(), func(s *Store, w, i int) {
 			_, err := s.Register(t.Context(), put(t, ada, fmt.Sprintf("agent-%d-%d", w, i%50), 600))
@@ -401,6 +463,7 @@ func TestHandingOverUnderLoadFailsNoWrite(t *testing.T) {
 				t.Errorf("a write at a member that runs: %v", err)
 			}
 		})
+
 		more := func() {
 			until := done.Load() + 50
 			eventually(t, "writes go on", func() bool { return done.Load() > until })
@@ -408,31 +471,40 @@ func TestHandingOverUnderLoadFailsNoWrite(t *testing.T) {
 		for round := range 4 {
 			leader, other := d.leader()
 			more()
+
 			if round%2 == 0 {
 				if err := d.nodes[other].Transfer(t.Context(), d.members[other].ID); err != nil {
 					t.Error(err)
 				}
+
 				more()
+
 				continue
 			}
+
 			mu.Lock()
 			s := d.nodes[leader]
 			d.nodes[leader] = nil
 			mu.Unlock()
+
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
+
 			more()
 			mu.Lock()
 			d.start(leader)
 			mu.Unlock()
 		}
+
 		stop()
 		d.ready()
 		d.settled()
+
 		if n := unknown.Load(); n > 0 {
 			t.Errorf("of %d writes it is not known whether they were done", n)
 		}
+
 		t.Logf("%d writes", done.Load())
 	})
 }
@@ -443,19 +515,23 @@ func TestStrangersGetNoFurtherThanTheDoor(t *testing.T) {
 		d.ready()
 		server, client := d.ca.configs(t, must(alphaNode("stranger")))
 		stranger := transport.New(transport.Options{
-			Listener: d.net.listen("stranger:1"), Dial: d.net.dialer("stranger:1"), ServerTLS: server, ClientTLS: client,
-			Log: d.nodes[0].log, Known: func() []Member { return nil },
+			Listener: d.net.listen("stranger:1"), Dial: d.net.dialer("stranger:1"), ServerTLS: server,
+			ClientTLS: client,
+			Log:       d.nodes[0].log, Known: func() []Member { return nil },
 		})
 		defer func() {
 			if err := stranger.Close(); err != nil {
 				t.Error(err)
 			}
 		}()
+
 		for _, path := range []string{presencePath, readPath, contactsPath, termPath, vouchPath, restorePath} {
-			resp, err := stranger.Guest().Post("https://"+d.members[0].Address+path, message.TypeCBOR, strings.NewReader("\xa0"))
+			resp, err := stranger.Guest().
+				Post("https://"+d.members[0].Address+path, message.TypeCBOR, strings.NewReader("\xa0"))
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			_ = resp.Body.Close()
 			if resp.StatusCode != 404 {
 				t.Errorf("%s answers a stranger %s", path, resp.Status)

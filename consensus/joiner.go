@@ -35,30 +35,38 @@ type joiner struct {
 }
 
 // ask knocks at one door and returns who answered.
-func (j *joiner) ask(ctx context.Context, address string, word *message.JoinRequest) (id spiffeid.ID, a message.JoinAnswer, err error) {
+func (j *joiner) ask(ctx context.Context, address string, word *message.JoinRequest) (id spiffeid.ID,
+	answer message.JoinAnswer, err error) {
 	body, err := j.messenger.encode(word)
 	if err != nil {
-		return id, a, err
+		return id, answer, err
 	}
+
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+address+joinPath, bytes.NewReader(body))
 	if err != nil {
-		return id, a, err
+		return id, answer, err
 	}
+
 	req.Header.Set("Content-Type", message.TypeCBOR)
+
 	resp, err := j.messenger.cluster.Guest().Do(req)
 	if err != nil {
-		return id, a, err
+		return id, answer, err
 	}
 	defer resp.Body.Close()
+
 	if resp.StatusCode != http.StatusOK {
-		return id, a, fmt.Errorf("%s answered %s", address, resp.Status)
+		return id, answer, fmt.Errorf("%s answered %s", address, resp.Status)
 	}
+
 	data, err := io.ReadAll(io.LimitReader(resp.Body, message.MaxBody))
 	if err == nil {
-		err = message.Unmarshal(data, &a)
+		err = message.Unmarshal(data, &answer)
 	}
+
 	id, _ = transport.PeerID(resp.TLS)
-	return id, a, err
+
+	return id, answer, err
 }
 
 // gatherDomain begins a domain once all of as many nodes as are expected have
@@ -70,31 +78,42 @@ func (j *joiner) gatherDomain(others map[spiffeid.ID]*message.JoinRequest) error
 		if word.Reader || word.Expect == 0 {
 			continue
 		}
+
 		if word.Expect != j.cfg.Expect {
-			return fmt.Errorf("%s expects %d nodes to begin the domain with and this one %d: make bootstrap_expect the same on all", id, word.Expect, j.cfg.Expect)
+			return fmt.Errorf("%s expects %d nodes to begin the domain with and this one %d: make "+
+				"bootstrap_expect the same on all", id, word.Expect, j.cfg.Expect)
 		}
+
 		found = append(found, Member{ID: id, Address: word.Address})
 	}
+
 	sortMembers(found)
 	j.found.set(found)
+
 	switch {
 	case len(found) > j.cfg.Expect:
-		return fmt.Errorf("there are %d nodes to begin the domain with and bootstrap_expect is %d: raise it, or start the others later", len(found), j.cfg.Expect)
+		return fmt.Errorf("there are %d nodes to begin the domain with and bootstrap_expect is %d: raise it, or "+
+			"start the others later", len(found), j.cfg.Expect)
 	case len(found) < j.cfg.Expect:
 		return fmt.Errorf("%d of the %d nodes that begin the domain are in reach", len(found), j.cfg.Expect)
 	}
+
 	for _, m := range found {
 		if word := others[m.ID]; word != nil && !slices.Equal(word.Found, found) {
 			return fmt.Errorf("waiting until %s has found the same nodes", m.ID)
 		}
 	}
+
 	if found[0].ID != j.cfg.Node {
 		return fmt.Errorf("waiting for %s to begin the domain", found[0].ID)
 	}
+
 	j.log.Info("beginning the domain", "members", len(found))
+
 	if err := j.group.raft.BootstrapCluster(configurationOf(found)).Error(); err != nil {
 		return fmt.Errorf("begin the domain: %w", err)
 	}
+
 	return nil
 }
 
@@ -105,12 +124,15 @@ func (j *joiner) isSeated() bool {
 	j.replica.mu.RLock()
 	said, told := j.replica.state.Members().Get(j.cfg.Node)
 	j.replica.mu.RUnlock()
-	return is && told && said.API == j.cfg.API && said.Reads.Equal(j.cfg.reads) && me.Address == j.group.self().Address && (me.voter || j.cfg.Reader) &&
+
+	return is && told && said.API == j.cfg.API && said.Reads.Equal(j.cfg.reads) &&
+		me.Address == j.group.self().Address && (me.voter || j.cfg.Reader) &&
 		j.diskWatch.Heard() < 10*j.cfg.Timing.Heartbeat
 }
 
 func (j *joiner) request() *message.JoinRequest {
 	at := j.replica.Position()
+
 	return &message.JoinRequest{
 		Address: j.group.self().Address, API: j.cfg.API, Reader: j.cfg.Reader,
 		Epoch: at.Epoch, Revision: at.Revision, Expect: j.cfg.Expect, Found: j.found.get(),
@@ -123,49 +145,59 @@ func (j *joiner) request() *message.JoinRequest {
 func (j *joiner) requestJoin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, j.cfg.Timing.Write)
 	defer cancel()
+
 	word := j.request()
 	if j.group.leading.Load() {
 		return j.joins.addMember(ctx, j.cfg.Node, word)
 	}
+
 	var doors []string
 	if leader, ok := j.group.leader(); ok && leader.ID != j.cfg.Node {
 		doors = append(doors, leader.Address)
 	}
+
 	doors = append(doors, j.cfg.Join...)
 	for _, m := range j.group.servers() {
 		doors = append(doors, m.Address)
 	}
+
 	err := errors.New("no node of the domain is in reach")
 	empty := map[spiffeid.ID]*message.JoinRequest{}
+
 	asked := map[string]bool{word.Address: true}
 	for len(doors) > 0 && ctx.Err() == nil {
 		address := doors[0]
 		doors = doors[1:]
+
 		if asked[address] {
 			continue
 		}
+
 		asked[address] = true
-		id, a, e := j.ask(ctx, address, word)
+
+		id, answer, e := j.ask(ctx, address, word)
 		switch {
 		case e != nil:
 			err = e
 		case id == j.cfg.Node: // at another of its own addresses
-		case a.Done:
+		case answer.Done:
 			return nil
-		case a.Problem != "":
-			return directory.Refuse(a.Problem, "%s", a.Detail)
-		case a.Leader != nil:
-			doors = append([]string{a.Leader.Address}, doors...)
-			err = fmt.Errorf("the leader, %s, does not answer at %s", a.Leader.ID, a.Leader.Address)
-		case a.Empty != nil:
-			empty[id] = a.Empty
+		case answer.Problem != "":
+			return directory.Refuse(answer.Problem, "%s", answer.Detail)
+		case answer.Leader != nil:
+			doors = append([]string{answer.Leader.Address}, doors...)
+			err = fmt.Errorf("the leader, %s, does not answer at %s", answer.Leader.ID, answer.Leader.Address)
+		case answer.Empty != nil:
+			empty[id] = answer.Empty
 		default:
 			err = errNoLeader
 		}
 	}
+
 	if j.cfg.Expect > 0 && len(j.group.servers()) == 0 {
 		return j.gatherDomain(empty)
 	}
+
 	return err
 }
 
@@ -179,16 +211,19 @@ func (j *joiner) run() {
 			j.group.outside.Store(nil)
 		} else {
 			pause, knocking = knocking, min(knocking*5/4, joinPauseLongest)
+
 			if err := j.requestJoin(j.life.closing); err != nil {
 				why = j.noteOutside(err)
 			}
 		}
+
 		if why == "" || time.Since(j.group.opened) < quietStart {
 			said = ""
 		} else if why != said && j.life.closing.Err() == nil {
 			said = why
 			j.log.Info("this node is not yet what its configuration says", "reason", why)
 		}
+
 		select {
 		case <-time.After(pause):
 		case <-j.life.closing.Done():
@@ -206,6 +241,7 @@ func (j *joiner) noteOutside(err error) string {
 	} else {
 		j.group.outside.Store(nil)
 	}
+
 	return why
 }
 
@@ -218,6 +254,7 @@ type candidates struct {
 func (c *candidates) get() []Member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	return c.found
 }
 
@@ -230,7 +267,7 @@ func (c *candidates) set(found []Member) {
 // knockPause is between two knocks of a node that is not yet what it wants to be; while
 // nobody lets it in, ever more of it, up to knockLongest: each costs both a handshake.
 const (
-	joinPause   = 500 * time.Millisecond
+	joinPause        = 500 * time.Millisecond
 	joinPauseLongest = 5 * time.Second
 )
 

@@ -29,8 +29,10 @@ type leadership struct {
 // enthrone begins a reign; what it returns ends it and waits for that.
 func (l *leadership) begin() (abdicate func()) {
 	ctx, cancel := context.WithCancel(l.life.closing)
+
 	var term sync.WaitGroup
 	term.Go(func() { l.lead(ctx) })
+
 	return func() {
 		cancel()
 		term.Wait()
@@ -42,11 +44,13 @@ func (l *leadership) begin() (abdicate func()) {
 // beginHistory proposes the log's first command where there is none, and the
 // first of a restored history.
 func (l *leadership) beginHistory(ctx context.Context) error {
-	c, err := l.beginning()
-	if c == nil || err != nil {
+	epoch, err := l.beginning()
+	if epoch == nil || err != nil {
 		return err
 	}
-	_, err = l.proposer.propose(ctx, &state.Command{Epoch: c})
+
+	_, err = l.proposer.propose(ctx, &state.Command{Epoch: epoch})
+
 	return err
 }
 
@@ -54,8 +58,10 @@ func (l *leadership) beginHistory(ctx context.Context) error {
 // a restore; nil where it has begun.
 func (l *leadership) beginning() (*state.Epoch, error) {
 	l.replica.mu.RLock()
-	known, sealed := l.replica.state.History().Position().Epoch, l.replica.state.History().Sealed()
+	known := l.replica.state.History().Position().Epoch
+	sealed := l.replica.state.History().Sealed()
 	l.replica.mu.RUnlock()
+
 	now := l.cfg.clock()
 	switch {
 	case known == 0:
@@ -63,10 +69,12 @@ func (l *leadership) beginning() (*state.Epoch, error) {
 	case sealed == "":
 		return nil, nil
 	}
+
 	next := max(uint64(now.Unix()), known+1)
 	if next > uint64(now.Add(directory.Skew).Unix()) {
 		return nil, directory.Refuse(directory.Unavailable, "epoch %d lies ahead of this node's clock", known)
 	}
+
 	return &state.Epoch{Epoch: next, Reason: sealed}, nil
 }
 
@@ -74,37 +82,47 @@ func (l *leadership) beginning() (*state.Epoch, error) {
 // the domain's history has begun, with this member's rules. Then it keeps the grants as policy wants them.
 func (l *leadership) lead(ctx context.Context) {
 	l.clocks.presence.forget()
+
 	for {
 		err := l.reader.barrier()
 		if err == nil {
 			err = l.beginHistory(ctx)
 		}
+
 		if err == nil {
 			err = l.proposeRules(ctx)
 		}
+
 		if err == nil {
 			err = l.withdrawVerdict(ctx)
 		}
+
 		if err == nil {
 			break
 		}
+
 		l.log.Debug("not ready to lead yet", "error", err)
+
 		select {
 		case <-time.After(retryPause):
 		case <-ctx.Done():
 			return
 		}
+
 		if l.group.raft.State() != raft.Leader {
 			return
 		}
 	}
+
 	if ctx.Err() != nil {
 		return
 	}
+
 	l.group.leading.Store(true)
 	l.replica.settle()
 	l.negotiator.proposeNext(ctx)
 	l.regranter.ask()
+
 	for {
 		select {
 		case <-l.regranter.regrants:
@@ -120,11 +138,14 @@ func (l *leadership) proposeRules(ctx context.Context) error {
 	l.replica.mu.RLock()
 	current := l.replica.state.Owners().Rules()
 	l.replica.mu.RUnlock()
+
 	if current.Equal(&l.cfg.Rules) {
 		return nil
 	}
+
 	rules := l.cfg.Rules
 	_, err := l.proposer.propose(ctx, &state.Command{Rules: &rules})
+
 	return err
 }
 
@@ -132,10 +153,12 @@ func (l *leadership) proposeRules(ctx context.Context) error {
 func (l *leadership) run() {
 	abdicate := func() {}
 	defer func() { abdicate() }()
+
 	for {
 		select {
 		case leads := <-l.group.raft.LeaderCh():
 			abdicate()
+
 			abdicate = func() {}
 			if leads {
 				abdicate = l.begin()
@@ -152,9 +175,12 @@ func (l *leadership) withdrawVerdict(ctx context.Context) error {
 	l.replica.mu.RLock()
 	v := l.replica.state.Policy().Verdict()
 	l.replica.mu.RUnlock()
+
 	if l.cfg.Grants == nil || v == nil || v.Basis == l.cfg.Basis {
 		return nil
 	}
+
 	_, err := l.proposer.propose(ctx, &state.Command{Decide: &state.Decide{}})
+
 	return err
 }

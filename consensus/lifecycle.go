@@ -45,6 +45,7 @@ func (l *lifecycle) failure() error {
 	if err := l.failed.Load(); err != nil {
 		return *err
 	}
+
 	return nil
 }
 

@@ -27,6 +27,7 @@ func (s *Store) start() (err error) {
 		}
 	}()
 	log := raftlog.New(s.log)
+
 	s.messenger.cluster = transport.New(transport.Options{
 		Listener: s.cfg.Listener, Dial: s.cfg.Dial, ServerTLS: s.cfg.ServerTLS, ClientTLS: s.cfg.ClientTLS,
 		Log: s.log, Known: s.group.known, Vouched: s.peers.vouched,
@@ -34,6 +35,7 @@ func (s *Store) start() (err error) {
 	if err := disk.CheckOwner(s.cfg.Dir, s.cfg.Node); err != nil {
 		return err
 	}
+
 	s.storage.disk, err = disk.Open(disk.Options{
 		Dir:          s.cfg.Dir,
 		Log:          log,
@@ -47,22 +49,29 @@ func (s *Store) start() (err error) {
 	if err != nil {
 		return err
 	}
+
 	if err := s.storage.disk.Claim(s.cfg.Dir, s.cfg.Node); err != nil {
 		return fmt.Errorf("note whose data this is: %w", err)
 	}
+
 	if err := readableBy(s.storage.disk, s.cfg.reads, s.cfg.Dir); err != nil {
 		return fmt.Errorf("read %s: %w", s.cfg.Dir, err)
 	}
+
 	dropSpools(s.cfg.Dir)
+
 	if err := s.bootstrap(); err != nil {
 		return fmt.Errorf("begin with the configured members: %w", err)
 	}
+
 	config := s.raftConfig(log)
 	s.commits.transport = transport.NewRaftTransport(s.messenger.cluster, s.group.address(), 10*s.cfg.Timing.Heartbeat,
 		log.Named("transport"), s.storage.disk.Ahead.Withhold)
 	s.life.loops.Go(func() { s.commits.transport.Run(s.life.closing.Done()) })
+
 	err = disk.Guard(func() (err error) {
-		s.group.raft, err = raft.NewRaft(config, machine{s.cfg, s.life, s.Replica, s.storage, s.proposer}, s.storage.disk.Logs, s.storage.disk.Votes, s.storage.disk.Snapshots, s.commits.transport)
+		s.group.raft, err = raft.NewRaft(config, machine{s.cfg, s.life, s.Replica, s.storage, s.proposer},
+			s.storage.disk.Logs, s.storage.disk.Votes, s.storage.disk.Snapshots, s.commits.transport)
 		return err
 	})
 	if err != nil {
@@ -76,15 +85,19 @@ func (s *Store) start() (err error) {
 		default:
 			err = disk.AsDamage(err)
 		}
+
 		return errors.Join(fmt.Errorf("start raft: %w", err), s.commits.transport.Close())
 	}
+
 	s.group.running.Store(s.group.raft)
 	s.messenger.cluster.Serve(s.handler(), s.joins.handler())
 	s.life.loops.Go(func() { s.group.standForElection(s.commits.transport) })
 	s.life.loops.Go(s.proposer.run)
+
 	for range maxMessages {
 		s.life.loops.Go(s.forwarder.forwardLoop)
 	}
+
 	s.life.loops.Go(s.writes.acceptLoop)
 	s.life.loops.Go(s.commits.run)
 	s.life.loops.Go(s.leadership.run)
@@ -96,38 +109,49 @@ func (s *Store) start() (err error) {
 	s.life.loops.Go(s.forwarder.successionLoop)
 	s.life.loops.Go(s.joiner.run)
 	s.life.loops.Go(s.operator.run)
+
 	if s.cfg.Timing.SlowDisk > 0 {
 		s.life.loops.Go(s.diskWatch.run)
 	}
+
 	return nil
 }
 
 // shutdown is safe after a start that failed halfway.
 func (s *Store) shutdown() error {
 	var errs []error
+
 	if s.group.raft != nil && s.group.raft.State() == raft.Leader && s.group.hasOtherVoter() {
 		if err := s.operator.transferBetweenEntries(s.operator.transferToBest); err != nil {
 			s.log.Info("nobody took the leadership over", "error", err)
 		}
+
 		s.writes.drain(s.cfg.Timing.Heartbeat)
 	}
+
 	s.life.stop()
+
 	var down raft.Future
 	if s.group.raft != nil {
 		down = s.group.raft.Shutdown()
 	}
+
 	if s.messenger.cluster != nil { // what Raft waits for at a member that does not answer ends with it
 		errs = append(errs, s.messenger.cluster.Close())
 	} else {
 		errs = append(errs, s.cfg.Listener.Close())
 	}
+
 	if down != nil {
 		errs = append(errs, down.Error())
 	}
+
 	s.life.loops.Wait()
+
 	if s.storage.disk != nil {
 		errs = append(errs, s.storage.disk.Close())
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -141,16 +165,20 @@ func (s *Store) bootstrap() error {
 	if err != nil || !empty || len(s.cfg.Join) > 0 {
 		return err
 	}
+
 	term, err := s.storage.disk.Votes.GetUint64([]byte("CurrentTerm"))
 	if err != nil {
 		return err
 	}
+
 	if term == 0 {
 		if err := s.storage.disk.Votes.SetUint64([]byte("CurrentTerm"), 1); err != nil {
 			return err
 		}
 	}
+
 	data := raft.EncodeConfiguration(configurationOf(s.cfg.Members))
+
 	return s.storage.disk.StoreFirst(&raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: data})
 }
 
@@ -158,13 +186,16 @@ func (s *Store) raftConfig(log hclog.Logger) *raft.Config {
 	t := s.cfg.Timing
 	c := raft.DefaultConfig()
 	c.LocalID = raft.ServerID(s.cfg.Node.String())
-	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = t.Heartbeat, t.Election, t.Lease
+	c.HeartbeatTimeout = t.Heartbeat
+	c.ElectionTimeout = t.Election
+	c.LeaderLeaseTimeout = t.Lease
 	c.CommitTimeout = t.Commit
 	c.SnapshotThreshold = t.SnapshotEvery
 	c.TrailingLogs = t.SnapshotEvery // at most: see shorten
 	c.NoLegacyTelemetry = true
 	c.ShutdownOnRemove = false // it is said, and its process ends when its operator ends it
 	c.Logger = log
+
 	return c
 }
 
@@ -177,30 +208,37 @@ func (s *Store) handler() http.Handler {
 		if !s.messenger.receive(w, r, s.group.raft.State() == raft.Leader, &word) {
 			return
 		}
+
 		from, _ := transport.PeerID(r.TLS)
 		s.clocks.presence.note(from, time.UnixMilli(word.Time), s.cfg.clock())
-		var a message.PresenceAnswer // of a leader that is not ready to lead, nobody learns how far the domain is
+
+		var answer message.PresenceAnswer // of a leader that is not ready to lead, nobody learns how far the domain is
 		if s.group.leading.Load() {
 			at := s.Replica.Position()
-			a = message.PresenceAnswer{Epoch: at.Epoch, Revision: at.Revision}
+
+			answer = message.PresenceAnswer{Epoch: at.Epoch, Revision: at.Revision}
 			if now, err := s.clocks.stamp(); err == nil {
-				a.Time = now
+				answer.Time = now
 			}
+
 			if s.Replica.Written().Wire > state.FirstVersion {
-				a.PresenceNext = state.NextPresence()
+				answer.PresenceNext = state.NextPresence()
 			}
 		}
-		s.messenger.answer(w, &a)
+
+		s.messenger.answer(w, &answer)
 	})
 	mux.HandleFunc("POST "+readPath, func(w http.ResponseWriter, r *http.Request) {
 		if !s.messenger.receive(w, r, s.group.leading.Load(), &message.ReadRequest{}) {
 			return
 		}
+
 		at, err := s.reader.confirmed.join(r.Context())
 		if err != nil {
 			s.messenger.refuse(w, errMisdirected)
 			return
 		}
+
 		signal(s.proposer.batches.tell) // the reader waits for its member to be there
 		s.messenger.answer(w, &message.PresenceAnswer{Epoch: at.Epoch, Revision: at.Revision})
 	})
@@ -229,11 +267,13 @@ func (s *Store) handler() http.Handler {
 		}
 	})
 	routes := httpproblem.Routes(mux, s.cfg.API)
+
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if id, ok := transport.PeerID(r.TLS); !ok || !s.messenger.cluster.IsMember(id) {
 			s.messenger.refuse(w, directory.Refuse(directory.Forbidden, "%w", transport.ErrNotMember))
 			return
 		}
+
 		routes.ServeHTTP(w, r)
 	})
 }

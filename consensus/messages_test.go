@@ -16,37 +16,66 @@ import (
 // everyMessage has samples of what members send each other.
 func everyMessage() []any {
 	rid := directory.NewRID(genesis, [10]byte{1, 2, 3})
-	who := message.Caller{Identity: ada, Commissioning: true, RequestID: "req-1", Proof: directory.Hash{}, ProofUntil: 0, Judged: nil}
+	who := message.Caller{Identity: ada, Commissioning: true, RequestID: "req-1", Proof: directory.Hash{},
+		ProofUntil: 0, Judged: nil}
 
 	return []any{
-		&message.Request{Register: &message.Register{Caller: who, Agent: "translator", Kind: directory.KindAD, Document: []byte("{}"), Lifetime: 600, Visibility: directory.Visibility{Mesh: true}, IfMatch: nil, Present: false, Absent: false, Keep: false, Packed: nil, For: directory.Identity{}}},
-		&message.Request{Register: &message.Register{Caller: who, Agent: "translator", Kind: directory.KindAD, Document: []byte("{}"), Lifetime: 600, Visibility: directory.Visibility{Mesh: true}, IfMatch: nil, Present: false, Absent: false, Keep: false, Packed: &state.Packed{Version: 1, Code: []byte{0}}, For: directory.Identity{}}},
-		&message.Request{Refresh: &message.Refresh{Caller: who, RID: rid, Lifetime: 0, Patch: nil, IfMatch: []uint64{}, Statement: 0}},
-		&message.Request{Refresh: &message.Refresh{Caller: who, RID: rid, Lifetime: 60, Patch: []byte("{}"), IfMatch: []uint64{5}, Statement: 0}},
-		&message.Request{Refresh: &message.Refresh{Caller: who, RID: rid, Lifetime: 60, Patch: []byte("{}"), IfMatch: nil, Statement: 4}},
+		&message.Request{Register: &message.Register{Caller: who, Agent: "translator", Kind: directory.KindAD,
+			Document: []byte("{}"), Lifetime: 600, Visibility: directory.Visibility{Mesh: true}, IfMatch: nil,
+			Present: false, Absent: false, Keep: false, Packed: nil, For: directory.Identity{}}},
+		&message.Request{Register: &message.Register{Caller: who, Agent: "translator", Kind: directory.KindAD,
+			Document: []byte("{}"), Lifetime: 600, Visibility: directory.Visibility{Mesh: true}, IfMatch: nil,
+			Present: false, Absent: false, Keep: false, Packed: &state.Packed{Version: 1, Code: []byte{0}},
+			For: directory.Identity{}}},
+		&message.Request{Refresh: &message.Refresh{Caller: who, RID: rid, Lifetime: 0, Patch: nil, IfMatch: []uint64{},
+			Statement: 0}},
+		&message.Request{Refresh: &message.Refresh{Caller: who, RID: rid, Lifetime: 60, Patch: []byte("{}"),
+			IfMatch: []uint64{5}, Statement: 0}},
+		&message.Request{Refresh: &message.Refresh{Caller: who, RID: rid, Lifetime: 60, Patch: []byte("{}"),
+			IfMatch: nil, Statement: 4}},
 		&message.Request{Remove: &message.Remove{Caller: who, RID: rid, IfMatch: nil}},
-		&message.Request{Renew: &message.Renew{Caller: who, Renewals: state.Renewals{RIDs: rid.AppendBinary(nil), Lifetimes: []uint32{600}}}},
-		&message.Request{Remove: &message.Remove{Caller: message.Caller{Identity: ada, Proof: directory.Hash{7}, ProofUntil: 1793577600}, RID: rid, IfMatch: nil}},
-		&message.Request{Register: &message.Register{Caller: who, Agent: "translator", Kind: directory.KindAD, Document: []byte("{}"), For: bob}},
-		&message.Request{Transfer: &message.Transfer{Caller: message.Caller{Identity: ada, Judged: new(uint64(0))}, RID: rid, To: bob, Any: true, Statement: 4, IfMatch: []uint64{5}}},
-		&message.Request{Claim: &state.Claim{Key: directory.Hash{1}, Caller: directory.Hash{2}, Body: directory.Hash{3}, Holder: directory.Hash{4}, Lease: 60, Window: 600}},
+		&message.Request{Renew: &message.Renew{Caller: who,
+			Renewals: state.Renewals{RIDs: rid.AppendBinary(nil), Lifetimes: []uint32{600}}}},
+		&message.Request{Remove: &message.Remove{Caller: message.Caller{Identity: ada, Proof: directory.Hash{7},
+			ProofUntil: 1793577600}, RID: rid, IfMatch: nil}},
+		&message.Request{Register: &message.Register{Caller: who, Agent: "translator", Kind: directory.KindAD,
+			Document: []byte("{}"), For: bob}},
+		&message.Request{Transfer: &message.Transfer{Caller: message.Caller{Identity: ada, Judged: new(uint64(0))},
+			RID: rid, To: bob, Any: true, Statement: 4, IfMatch: []uint64{5}}},
+		&message.Request{Claim: &state.Claim{Key: directory.Hash{1}, Caller: directory.Hash{2},
+			Body: directory.Hash{3}, Holder: directory.Hash{4}, Lease: 60, Window: 600}},
 		&message.Request{Spend: &state.Spend{Proof: directory.Hash{7}, Until: 1793577600}},
-		&message.Request{Settle: &state.Settle{Key: directory.Hash{1}, Holder: directory.Hash{4}, Release: true, Answer: nil}},
-		&message.Reply{Epoch: 1, Revision: 2, Kept: &state.Answer{Status: 502, ContentType: "", Body: nil, Problem: directory.AgentFailed, Detail: "no", Pointer: "/a"}},
-		&message.Request{Redeem: &state.Redeem{Secret: directory.Hash{8}, Peer: state.Peer{Domain: beta, State: directory.PeeringActive, Bundle: []byte("{}"), Addresses: []string{"https://b:8400"}}}},
+		&message.Request{Settle: &state.Settle{Key: directory.Hash{1}, Holder: directory.Hash{4}, Release: true,
+			Answer: nil}},
+		&message.Reply{Epoch: 1, Revision: 2, Kept: &state.Answer{Status: 502, ContentType: "", Body: nil,
+			Problem: directory.AgentFailed, Detail: "no", Pointer: "/a"}},
+		&message.Request{Redeem: &state.Redeem{Secret: directory.Hash{8},
+			Peer: state.Peer{Domain: beta, State: directory.PeeringActive, Bundle: []byte("{}"),
+				Addresses: []string{"https://b:8400"}}}},
 		&message.Reply{RID: rid, Epoch: 1, Revision: 2, Created: true, Granted: 600},
-		&message.Reply{Epoch: 1, Revision: 2, Each: []uint32{600, 0}, Refused: []message.Unrenewed{{Item: 1, Problem: directory.Forbidden, Detail: "no"}}},
+		&message.Reply{Epoch: 1, Revision: 2, Each: []uint32{600, 0},
+			Refused: []message.Unrenewed{{Item: 1, Problem: directory.Forbidden, Detail: "no"}}},
 		message.ReplyOf(directory.Outcome{}, directory.Refuse(directory.BadDocument, "no").At("/base")),
 		&message.Reply{NotLeader: true},
 		&message.Writes{Requests: []cbor.RawMessage{must(state.Marshal(&message.Request{Remove: &message.Remove{Caller: who, RID: rid, IfMatch: nil}}))}},
-		&message.Answers{Replies: []message.Reply{{NotLeader: true}}}, &message.Answers{NotLeader: true}, &message.Answers{Replies: []message.Reply{{Epoch: 1, Revision: 2}}, Commit: &message.CommitNotice{Term: 3, Index: 7, Of: 2}},
-		&message.PresenceRequest{Time: genesis}, &message.PresenceAnswer{Epoch: 1, Revision: 2}, &message.PresenceAnswer{Epoch: 1, Revision: 2, Time: genesis}, &message.ReadRequest{}, &message.TermRequest{Term: 3}, &message.TermAnswer{Term: 3},
-		&message.Request{Order: &message.Order{Verb: message.RemoveMember, ID: must(alphaNode("n3"))}}, &message.Request{Order: &message.Order{Verb: message.TransferLeadership}},
+		&message.Answers{Replies: []message.Reply{{NotLeader: true}}}, &message.Answers{NotLeader: true},
+		&message.Answers{Replies: []message.Reply{{Epoch: 1, Revision: 2}},
+			Commit: &message.CommitNotice{Term: 3, Index: 7, Of: 2}},
+		&message.PresenceRequest{Time: genesis}, &message.PresenceAnswer{Epoch: 1, Revision: 2},
+		&message.PresenceAnswer{Epoch: 1, Revision: 2, Time: genesis}, &message.ReadRequest{},
+		&message.TermRequest{Term: 3}, &message.TermAnswer{Term: 3},
+		&message.Request{Order: &message.Order{Verb: message.RemoveMember, ID: must(alphaNode("n3"))}},
+		&message.Request{Order: &message.Order{Verb: message.TransferLeadership}},
 		&message.VouchRequest{ID: must(alphaNode("n3"))}, &message.VouchAnswer{Member: true},
-		&message.JoinRequest{Address: "n3:8402", API: "https://n3:8400", Reader: true, Epoch: 1, Revision: 2, Expect: 3, Found: []Member{{ID: must(alphaNode("n3")), Address: "n3:8402"}}, Reads: nextReads},
-		&message.JoinAnswer{Done: true, Leader: &Member{ID: must(alphaNode("n3")), Address: "n3:8402"}, Empty: &message.JoinRequest{Address: "n2:8402"}, Problem: directory.Forbidden, Detail: "no"},
-		&message.RestoreAnswer{Done: message.Restored{Backup: directory.Position{Epoch: 1, Revision: 2}, Before: directory.Position{Epoch: 1, Revision: 3}, Now: directory.Position{Epoch: 4, Revision: 4}, Registrations: 5}, Problem: directory.Conflict, Detail: "no"},
-		&message.Aside{Text: []byte("what is there beside the log?")}, &message.ContactsRequest{}, &message.ContactsAnswer{Silent: map[spiffeid.ID]int64{must(alphaNode("n3")): 250}},
+		&message.JoinRequest{Address: "n3:8402", API: "https://n3:8400", Reader: true, Epoch: 1, Revision: 2,
+			Expect: 3, Found: []Member{{ID: must(alphaNode("n3")), Address: "n3:8402"}}, Reads: nextReads},
+		&message.JoinAnswer{Done: true, Leader: &Member{ID: must(alphaNode("n3")), Address: "n3:8402"},
+			Empty: &message.JoinRequest{Address: "n2:8402"}, Problem: directory.Forbidden, Detail: "no"},
+		&message.RestoreAnswer{Done: message.Restored{Backup: directory.Position{Epoch: 1, Revision: 2},
+			Before: directory.Position{Epoch: 1, Revision: 3}, Now: directory.Position{Epoch: 4, Revision: 4},
+			Registrations: 5}, Problem: directory.Conflict, Detail: "no"},
+		&message.Aside{Text: []byte("what is there beside the log?")}, &message.ContactsRequest{},
+		&message.ContactsAnswer{Silent: map[spiffeid.ID]int64{must(alphaNode("n3")): 250}},
 	}
 }
 
@@ -54,11 +83,14 @@ func TestTheEncodingOfForwardedRequests(t *testing.T) {
 	var out strings.Builder
 	for _, message := range everyMessage() {
 		data := must(state.Marshal(message))
+
 		back := reflect.New(reflect.TypeOf(message).Elem())
 		if err := state.Unmarshal(data, back.Interface()); err != nil || !reflect.DeepEqual(back.Interface(), message) {
 			t.Errorf("read back is %+v, want %+v (%v)", back.Interface(), message, err)
 		}
+
 		fmt.Fprintf(&out, "# %T\n%s", message, describe(data))
 	}
+
 	golden(t, "messages-1.golden", out.String())
 }

@@ -39,8 +39,10 @@ func (m *messenger) answer(w http.ResponseWriter, reply message.Message) {
 	if err != nil {
 		m.log.Error("encode an answer", "error", err)
 		m.refuse(w, err)
+
 		return
 	}
+
 	w.Header().Set("Content-Type", message.TypeCBOR)
 	_, _ = w.Write(data) // a member that has gone asks again
 }
@@ -52,34 +54,43 @@ func (m *messenger) post(ctx context.Context, to Member, path string, question, 
 	if err != nil {
 		return fmt.Errorf("encode a message: %w", err)
 	}
+
 	sent := false
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent = true }})
+
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+to.Address+path, bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("the address of member %s: %w", to.ID, err)
 	}
+
 	req.Header.Set("Content-Type", message.TypeCBOR)
+
 	resp, err := m.cluster.Client().Do(req)
 	if err != nil {
 		if sent {
 			return message.Unknown(err)
 		}
+
 		return fmt.Errorf("%w: %w", message.ErrNotLeader, err)
 	}
 	defer resp.Body.Close()
+
 	switch resp.StatusCode {
 	case http.StatusOK:
 		data, err := io.ReadAll(io.LimitReader(resp.Body, message.MaxBody))
 		if err == nil {
 			err = message.Unmarshal(data, answer)
 		}
+
 		if err != nil {
 			return message.Unknown(err)
 		}
+
 		return nil
 	case http.StatusMisdirectedRequest:
 		return message.ErrNotLeader
 	}
+
 	return fmt.Errorf("%w: member %s answered %s", message.ErrNotLeader, to.ID, resp.Status)
 }
 
@@ -89,14 +100,17 @@ func (m *messenger) receive(w http.ResponseWriter, r *http.Request, leads bool, 
 		m.refuse(w, errMisdirected)
 		return false
 	}
+
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, message.MaxBody))
 	if err == nil {
 		err = message.Unmarshal(data, question)
 	}
+
 	if err != nil {
 		m.refuse(w, directory.Refuse(directory.BadRequest, "this is not a message between members: %w", err))
 		return false
 	}
+
 	return true
 }
 

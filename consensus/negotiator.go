@@ -72,6 +72,7 @@ func (n *negotiator) negotiate(ctx context.Context) {
 	defer release()
 
 	written := n.replica.Written()
+
 	next, known := n.readByAll(n.pace.mayRise())
 	if !known || next.Equal(written) {
 		return
@@ -119,6 +120,7 @@ func (n *negotiator) readByAll(mayRise bool) (next Numbers, known bool) {
 	for _, m := range members {
 		said[m.ID] = true
 	}
+
 	for _, m := range n.group.servers() {
 		if !said[m.ID] {
 			return next, false
@@ -126,6 +128,7 @@ func (n *negotiator) readByAll(mayRise bool) (next Numbers, known bool) {
 	}
 
 	formats, silent := n.readByPeers(reads.Formats, peers)
+
 	next = Numbers{
 		Log:      max(reads.Log, written.Log),
 		Snapshot: max(reads.Snapshot, written.Snapshot),

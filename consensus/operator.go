@@ -29,15 +29,17 @@ type operator struct {
 }
 
 func (o *operator) admit(ctx context.Context, ordered *message.Order) (directory.Outcome, error) {
-	c := &state.Admission{ID: ordered.ID}
+	admission := &state.Admission{ID: ordered.ID}
 	o.replica.mu.RLock()
 	_, known := o.replica.state.Members().Admitted(ordered.ID)
 	full := o.replica.state.Members().CheckAdmission(ordered.ID)
 	o.replica.mu.RUnlock()
+
 	_, is := o.group.server(ordered.ID)
 	switch {
 	case ordered.ID.TrustDomain() != o.cfg.Domain || ordered.ID.Path() == "":
-		return directory.Outcome{}, directory.Refuse(directory.BadRequest, "%q is no node of %s", ordered.ID, o.cfg.Domain.Name())
+		return directory.Outcome{}, directory.Refuse(directory.BadRequest, "%q is no node of %s", ordered.ID,
+			o.cfg.Domain.Name())
 	case ordered.Verb == message.WithdrawAdmission && !known:
 		return directory.Outcome{}, directory.Refuse(directory.NotFound, "%s is not admitted", ordered.ID)
 	case ordered.Verb == message.WithdrawAdmission:
@@ -46,9 +48,10 @@ func (o *operator) admit(ctx context.Context, ordered *message.Order) (directory
 	case full != nil:
 		return directory.Outcome{}, full
 	default:
-		c.Until = o.cfg.clock().Add(admittedFor).Unix()
+		admission.Until = o.cfg.clock().Add(admittedFor).Unix()
 	}
-	return o.proposer.propose(ctx, &state.Command{Admit: c})
+
+	return o.proposer.propose(ctx, &state.Command{Admit: admission})
 }
 
 // expel takes a member out, as the leader. A leader that is to go hands over
@@ -57,17 +60,22 @@ func (o *operator) expel(id spiffeid.ID) error {
 	if err := o.mayRemove(id); err != nil {
 		return err
 	}
+
 	if id == o.cfg.Node {
 		if err := o.transferTo(spiffeid.ID{}); err != nil {
 			return err
 		}
+
 		return message.ErrNotLeader
 	}
+
 	if err := proposed(o.group.raft.RemoveServer(raft.ServerID(id.String()), 0, enqueueTimeout).Error()); err != nil {
 		return err
 	}
+
 	o.log.Info("a member was removed", "node", id)
 	o.removeStale(o.life.closing)
+
 	return nil
 }
 
@@ -76,25 +84,33 @@ func (o *operator) expel(id spiffeid.ID) error {
 // dead has as much as any: so where some were not heard lately, it is told to whom.
 func (o *operator) transferToBest() raft.Future {
 	others, _ := o.group.voters()
-	var last Member
-	var at time.Time
+
+	var (
+		last Member
+		at   time.Time
+	)
+
 	silent := false
-	for _, m := range others {
-		heard := o.clocks.presence.lastHeard(m.ID)
+	for _, member := range others {
+		heard := o.clocks.presence.lastHeard(member.ID)
+
 		silent = silent || o.cfg.clock().Sub(heard) > 2*o.cfg.Timing.Presence
 		if heard.After(at) {
-			last, at = m, heard
+			last, at = member, heard
 		}
 	}
+
 	if !silent || at.IsZero() {
 		return o.group.raft.LeadershipTransfer()
 	}
+
 	return o.group.raft.LeadershipTransferToServer(raft.ServerID(last.ID.String()), raft.ServerAddress(last.Address))
 }
 
 // handOver gives the leadership away.
 func (o *operator) transferTo(to spiffeid.ID) error {
-	m, is := o.group.server(to)
+	server, is := o.group.server(to)
+
 	var transfer func() raft.Future
 	switch {
 	case to == o.cfg.Node:
@@ -105,16 +121,20 @@ func (o *operator) transferTo(to spiffeid.ID) error {
 		transfer = o.transferToBest
 	case !is:
 		return unknownMember(to)
-	case !m.voter:
+	case !server.voter:
 		return directory.Refuse(directory.Conflict, "%s has no vote, so it cannot lead", to)
 	default:
 		transfer = func() raft.Future {
-			return o.group.raft.LeadershipTransferToServer(raft.ServerID(to.String()), raft.ServerAddress(m.Address))
+			return o.group.raft.LeadershipTransferToServer(raft.ServerID(to.String()),
+				raft.ServerAddress(server.Address))
 		}
 	}
+
 	if err := o.transferBetweenEntries(transfer); err != nil {
-		return directory.Refuse(directory.Unavailable, "the leadership was not taken over: is that member in reach? Try again: %w", err)
+		return directory.Refuse(directory.Unavailable,
+			"the leadership was not taken over: is that member in reach? Try again: %w", err)
 	}
+
 	return nil
 }
 
@@ -128,36 +148,47 @@ func (o *operator) handle(ctx context.Context, ordered *message.Order) (director
 	case message.AdmitNode, message.WithdrawAdmission:
 		return o.admit(ctx, ordered)
 	}
-	return directory.Outcome{}, directory.Refuse(directory.BadRequest, "the order %.40q is none that this release knows", ordered.Verb)
+
+	return directory.Outcome{}, directory.Refuse(directory.BadRequest,
+		"the order %.40q is none that this release knows", ordered.Verb)
 }
 
 // mayGo says why the domain cannot do without a member: of those that vote, a
 // majority must be left that was heard a moment ago.
 func (o *operator) mayRemove(id spiffeid.ID) error {
 	all := o.group.servers()
+
 	i := slices.IndexFunc(all, func(m server) bool { return m.ID == id })
 	if i < 0 {
 		return unknownMember(id)
 	}
+
 	if !all[i].voter {
 		return nil
 	}
+
 	voters, heard := 0, 0
 	for _, m := range all {
 		if !m.voter || m.ID == id {
 			continue
 		}
+
 		voters++
+
 		if m.ID == o.cfg.Node || time.Since(o.clocks.presence.lastHeard(m.ID)) <= o.clocks.presence.fresh {
 			heard++
 		}
 	}
+
 	switch {
 	case voters == 0:
 		return directory.Refuse(directory.Conflict, "%s is the domain's last voter: the domain would end with it", id)
 	case heard < voters/2+1:
-		return directory.Refuse(directory.Conflict, "of the %d voters that would be left only %d answer, and %d must: start the others first, or remove them", voters, heard, voters/2+1)
+		return directory.Refuse(directory.Conflict,
+			"of the %d voters that would be left only %d answer, and %d must: start the others first, or remove them",
+			voters, heard, voters/2+1)
 	}
+
 	return nil
 }
 
@@ -168,18 +199,24 @@ func (o *operator) removeDead(led time.Time) {
 	if o.cfg.RemoveDead <= 0 {
 		return
 	}
-	for _, m := range o.group.servers() {
-		heard := o.clocks.presence.lastHeard(m.ID)
+
+	for _, server := range o.group.servers() {
+		heard := o.clocks.presence.lastHeard(server.ID)
 		if heard.Before(led) {
 			heard = led
 		}
-		if m.ID == o.cfg.Node || time.Since(heard) < o.cfg.RemoveDead || o.mayRemove(m.ID) != nil {
+
+		if server.ID == o.cfg.Node || time.Since(heard) < o.cfg.RemoveDead || o.mayRemove(server.ID) != nil {
 			continue
 		}
-		o.log.Warn("removing a member that has not been heard for long", "node", m.ID, "for", time.Since(heard).Round(time.Second))
-		if err := o.expel(m.ID); err != nil {
-			o.log.Warn("the member is not removed yet", "node", m.ID, "error", err)
+
+		o.log.Warn("removing a member that has not been heard for long", "node", server.ID, "for",
+			time.Since(heard).Round(time.Second))
+
+		if err := o.expel(server.ID); err != nil {
+			o.log.Warn("the member is not removed yet", "node", server.ID, "error", err)
 		}
+
 		return
 	}
 }
@@ -195,6 +232,7 @@ func (o *operator) sweepWith(ctx context.Context, c *state.Command) {
 func (o *operator) run() {
 	ticker := time.NewTicker(o.cfg.Timing.Sweep)
 	defer ticker.Stop()
+
 	var led time.Time // since when this member has led without a break; zero while it does not
 	for {
 		select {
@@ -202,7 +240,9 @@ func (o *operator) run() {
 		case <-o.life.closing.Done():
 			return
 		}
+
 		o.messenger.cluster.Evict()
+
 		switch {
 		case !o.group.leading.Load():
 			led = time.Time{}
@@ -210,6 +250,7 @@ func (o *operator) run() {
 		case led.IsZero():
 			led = time.Now()
 		}
+
 		o.removeStale(o.life.closing)
 		o.removeDead(led)
 		o.negotiator.negotiate(o.life.closing)
@@ -219,18 +260,25 @@ func (o *operator) run() {
 // tidy takes what the state has of those who are members no more out of it.
 func (o *operator) removeStale(ctx context.Context) {
 	o.replica.mu.RLock()
+
 	ids := map[spiffeid.ID]bool{}
 	for _, m := range o.replica.state.Members().List() {
 		ids[m.ID] = true
 	}
+
 	for _, id := range o.replica.state.Keys().Nodes() {
 		ids[id] = true
 	}
+
 	o.replica.mu.RUnlock()
+
 	for _, m := range o.group.servers() {
 		delete(ids, m.ID)
 	}
-	for _, id := range slices.SortedFunc(maps.Keys(ids), func(a, b spiffeid.ID) int { return strings.Compare(a.String(), b.String()) }) {
+
+	for _, id := range slices.SortedFunc(maps.Keys(ids), func(a, b spiffeid.ID) int {
+		return strings.Compare(a.String(), b.String())
+	}) {
 		ctx, cancel := context.WithTimeout(ctx, o.cfg.Timing.Write)
 		o.sweepWith(ctx, &state.Command{Member: &state.Member{ID: id, Gone: true}})
 		cancel()
@@ -243,9 +291,11 @@ func (o *operator) removeStale(ctx context.Context) {
 func (o *operator) transferBetweenEntries(transfer func() raft.Future) error {
 	ctx, cancel := context.WithTimeout(o.life.closing, o.cfg.Timing.Heartbeat)
 	defer cancel()
+
 	if release, err := o.proposer.pause(ctx); err == nil {
 		defer release()
 	}
+
 	return transfer().Error()
 }
 

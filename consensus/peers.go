@@ -29,10 +29,12 @@ func (p *peers) AskLeader(ctx context.Context, question []byte) ([]byte, error) 
 	if !ok || leader.ID == p.cfg.Node {
 		return nil, directory.Refuse(directory.Unavailable, "no other member leads")
 	}
+
 	var answer message.Aside
 	if err := p.messenger.post(ctx, leader, asidePath, &message.Aside{Text: question}, &answer); err != nil {
 		return nil, directory.Refuse(directory.Unavailable, "the leader does not answer: %w", err)
 	}
+
 	return answer.Text, nil
 }
 
@@ -41,6 +43,7 @@ func (p *peers) AskLeader(ctx context.Context, question []byte) ([]byte, error) 
 // or none is known, it has what RaftPeers has.
 func (p *peers) Contacts() []RaftPeer {
 	peers := p.RaftPeers()
+
 	leader, ok := p.group.leader()
 	switch {
 	case !ok:
@@ -49,25 +52,32 @@ func (p *peers) Contacts() []RaftPeer {
 		for i := range peers {
 			peers[i].Unheard = p.group.leading.Load() && peers[i].LastContact.IsZero()
 		}
+
 		return peers
 	}
+
 	ctx, cancel := context.WithTimeout(p.life.closing, p.cfg.Timing.Heartbeat)
 	defer cancel()
-	var a message.ContactsAnswer
-	if err := p.messenger.post(ctx, leader, contactsPath, &message.ContactsRequest{}, &a); err != nil {
+
+	var answer message.ContactsAnswer
+	if err := p.messenger.post(ctx, leader, contactsPath, &message.ContactsRequest{}, &answer); err != nil {
 		return peers
 	}
+
 	for i := range peers {
 		known := &peers[i]
 		if known.ID == p.cfg.Node || known.Leader {
 			continue
 		}
-		ms, heard := a.Silent[known.ID]
+
+		ms, heard := answer.Silent[known.ID]
 		if heard {
 			known.LastContact = time.Now().Add(-time.Duration(ms) * time.Millisecond)
 		}
+
 		known.Unheard = !heard
 	}
+
 	return peers
 }
 
@@ -77,19 +87,23 @@ func (p *peers) Contacts() []RaftPeer {
 func (p *peers) RaftPeers() []RaftPeer {
 	leader, led := p.group.leader()
 	said := p.declared()
+
 	var peers []RaftPeer
-	for _, m := range p.group.servers() {
-		known := RaftPeer{ID: m.ID, Address: m.Address, API: said[m.ID].API, Reads: said[m.ID].Reads, Voter: m.voter, Leader: m.ID == leader.ID}
+	for _, server := range p.group.servers() {
+		known := RaftPeer{ID: server.ID, Address: server.Address, API: said[server.ID].API,
+			Reads: said[server.ID].Reads, Voter: server.voter, Leader: server.ID == leader.ID}
 		switch {
-		case m.ID == p.cfg.Node:
+		case server.ID == p.cfg.Node:
 			known.LastContact = time.Now()
 		case p.group.leading.Load(), !led:
-			known.LastContact = p.clocks.presence.lastHeard(m.ID)
+			known.LastContact = p.clocks.presence.lastHeard(server.ID)
 		case known.Leader:
 			known.LastContact = p.group.raft.LastContact()
 		}
+
 		peers = append(peers, known)
 	}
+
 	return peers
 }
 
@@ -97,24 +111,27 @@ func (p *peers) RaftPeers() []RaftPeer {
 // they have said.
 func (p *peers) Siblings() []string {
 	said := p.declared()
+
 	var all []string
 	for _, m := range p.group.servers() {
 		if api := said[m.ID].API; api != "" && m.ID != p.cfg.Node {
 			all = append(all, api)
 		}
 	}
+
 	return all
 }
 
 // contacts is what a leader answers, by its own count of time: clocks differ.
 func (p *peers) contacts() *message.ContactsAnswer {
-	a := &message.ContactsAnswer{Silent: map[spiffeid.ID]int64{}}
+	answer := &message.ContactsAnswer{Silent: map[spiffeid.ID]int64{}}
 	for _, m := range p.group.servers() {
 		if at := p.clocks.presence.lastHeard(m.ID); !at.IsZero() {
-			a.Silent[m.ID] = max(0, p.cfg.clock().Sub(at).Milliseconds())
+			answer.Silent[m.ID] = max(0, p.cfg.clock().Sub(at).Milliseconds())
 		}
 	}
-	return a
+
+	return answer
 }
 
 // said returns what the members have said of themselves.
@@ -130,12 +147,14 @@ func (p *peers) declared() map[spiffeid.ID]state.Member {
 func (p *peers) vouched(ctx context.Context, id spiffeid.ID) bool {
 	ctx, cancel := context.WithTimeout(ctx, transport.HandshakeTimeout/2)
 	defer cancel()
+
 	var others []server
 	for _, m := range p.group.servers() {
 		if m.ID != p.cfg.Node {
 			others = append(others, m)
 		}
 	}
+
 	answers := make(chan bool, len(others))
 	for _, m := range others {
 		p.life.loops.Go(func() {
@@ -143,11 +162,13 @@ func (p *peers) vouched(ctx context.Context, id spiffeid.ID) bool {
 			answers <- p.messenger.post(ctx, m.Member, vouchPath, &message.VouchRequest{ID: id}, &a) == nil && a.Member
 		})
 	}
+
 	for range others {
 		if <-answers {
 			return true
 		}
 	}
+
 	return false
 }
 

@@ -19,9 +19,12 @@ import (
 //
 // Requirement: TRUST-013
 func TestABadLawIsNotProposed(t *testing.T) {
-	p := &preparer{cfg: &Config{CheckPolicy: func([]byte) error { return directory.Refuse(directory.BadRequest, "no") }}}
+	p := &preparer{cfg: &Config{CheckPolicy: func([]byte) error {
+		return directory.Refuse(directory.BadRequest, "no")
+	}}}
 	problem(t, p.checkPolicy(&state.Policy{Text: []byte("permit")}), directory.BadRequest)
 	problem(t, p.checkPolicy(&state.Policy{Text: []byte(strings.Repeat(" ", state.MaxPolicy+1))}), directory.TooLarge)
+
 	if err := p.checkPolicy(&state.Policy{}); err != nil {
 		t.Errorf("back to what is built in: %v", err)
 	}
@@ -32,7 +35,9 @@ func TestADamagedDocumentFromAFollower(t *testing.T) {
 	cfg := &Config{Domain: alpha, clock: func() time.Time { return time.UnixMilli(genesis) }}
 	p := &preparer{cfg: cfg, replica: newReplica(cfg, newLifecycle(nil))}
 	resting := directory.LoadDocument(directory.KindAD, weighty(1)).AtRest().Resting()
-	_, err := p.prepareRegister(&message.Register{Agent: "translator", Kind: directory.KindAD, Document: resting[:len(resting)-3]})
+
+	_, err := p.prepareRegister(&message.Register{Agent: "translator", Kind: directory.KindAD,
+		Document: resting[:len(resting)-3]})
 	if directory.ProblemOf(err) != directory.BadRequest {
 		t.Error(err)
 	}
@@ -44,20 +49,24 @@ func TestAKeyIsOneNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 1, nil)
 		d.ready()
+
 		key := func(node string, b byte) signed.SigningKey {
-			return signed.SigningKey{Public: append(make([]byte, 31), b), Node: must(alphaNode(node)), Attestations: []string{"a.b.c"}}
+			return signed.SigningKey{Public: append(make([]byte, 31), b), Node: must(alphaNode(node)),
+				Attestations: []string{"a.b.c"}}
 		}
 		for _, tc := range []struct {
 			key     signed.SigningKey
 			problem directory.Problem
 		}{
-			{key("n0", 1), ""}, {key("n1", 1), directory.Conflict}, {key("n0", 2), ""}, {key("n1", 1), directory.Conflict}, {key("n1", 3), ""}, {key("n0", 1), ""},
+			{key("n0", 1), ""}, {key("n1", 1), directory.Conflict}, {key("n0", 2), ""},
+			{key("n1", 1), directory.Conflict}, {key("n1", 3), ""}, {key("n0", 1), ""},
 		} {
 			err := d.nodes[0].Attest(t.Context(), tc.key)
 			if (err == nil) != (tc.problem == "") || err != nil && directory.ProblemOf(err) != tc.problem {
 				t.Errorf("%s by key %d: %v", tc.key.Node, tc.key.Public[31], err)
 			}
 		}
+
 		if keys := d.nodes[0].Replica.KeyDocument().Keys; len(keys) != 3 || keys[2].Public[31] != 2 {
 			t.Errorf("the document lists %v", keys)
 		}
@@ -68,23 +77,29 @@ func testWhatExceedsAQuotaIsNotLogged(t *testing.T) {
 	d := newDomain(t, 3, func(c *Config) { c.Rules = Rules{BytesPerOwner: 1000} })
 	d.ready()
 	leader, other := d.leader()
+
 	large := func(agent string) directory.Registering {
 		r := put(t, ada, agent, 600)
 		r.Document = documentOf(t, 900)
+
 		return r
 	}
 	if _, err := d.nodes[other].Register(t.Context(), large("one")); err != nil {
 		t.Fatal(err)
 	}
+
 	before := d.nodes[leader].group.raft.LastIndex()
 	for i := range 20 {
 		_, err := d.nodes[other].Register(t.Context(), large(fmt.Sprint("agent-", i)))
 		quotaExceeded(t, err, "limits.bytes_per_owner", 900, 1000)
 	}
+
 	if added := d.nodes[leader].group.raft.LastIndex() - before; added > 5 {
 		t.Errorf("20 refusals left %d entries in the log", added)
 	}
-	if got := d.nodes[leader].Replica.Quotas(); got.Registrations != 1 || got.Bytes != 900 || got.Owners != 1 || got.LargestShare != float64(57)/64 {
+
+	if got := d.nodes[leader].Replica.Quotas(); got.Registrations != 1 || got.Bytes != 900 || got.Owners != 1 ||
+		got.LargestShare != float64(57)/64 {
 		t.Errorf("the quotas are said to be %+v", got)
 	}
 }
@@ -111,14 +126,20 @@ func TestWhatAnOldPolicyPermittedIsAskedAnew(t *testing.T) {
 			r.Caller.Judged = &version
 			return r
 		}
+
 		out, err := d.nodes[other].Register(t.Context(), judged(put(t, ada, "translator", 600)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		give := directory.Transferring{Caller: directory.Caller{Identity: ada, Judged: &version}, RID: out.RID, To: bob, Statement: out.Position.Revision}
-		if _, err := d.nodes[leader].SetPolicy(t.Context(), []byte("permit (principal, action, resource);"), nil); err != nil {
+
+		give := directory.Transferring{Caller: directory.Caller{Identity: ada, Judged: &version}, RID: out.RID,
+			To: bob, Statement: out.Position.Revision}
+
+		if _, err := d.nodes[leader].SetPolicy(t.Context(), []byte("permit (principal, action, resource);"),
+			nil); err != nil {
 			t.Fatal(err)
 		}
+
 		_, err = d.nodes[other].Register(t.Context(), judged(put(t, ada, "translator", 600)))
 		problem(t, err, directory.Overtaken)
 		_, err = d.nodes[other].TransferOwner(t.Context(), give)
@@ -128,13 +149,18 @@ func TestWhatAnOldPolicyPermittedIsAskedAnew(t *testing.T) {
 		give.Statement++
 		_, err = d.nodes[other].TransferOwner(t.Context(), give)
 		problem(t, err, directory.Overtaken)
+
 		give.Statement--
 		if _, err := d.nodes[other].TransferOwner(t.Context(), give); err != nil {
 			t.Fatal(err)
 		}
-		_, err = d.nodes[leader].Refresh(t.Context(), directory.Refreshing{Caller: directory.Caller{Identity: ada}, RID: out.RID})
+
+		_, err = d.nodes[leader].Refresh(t.Context(),
+			directory.Refreshing{Caller: directory.Caller{Identity: ada}, RID: out.RID})
 		problem(t, err, directory.Forbidden)
-		if _, err := d.nodes[leader].Refresh(t.Context(), directory.Refreshing{Caller: directory.Caller{Identity: bob}, RID: out.RID}); err != nil {
+
+		if _, err := d.nodes[leader].Refresh(t.Context(),
+			directory.Refreshing{Caller: directory.Caller{Identity: bob}, RID: out.RID}); err != nil {
 			t.Errorf("its new owner: %v", err)
 		}
 	})
@@ -147,30 +173,40 @@ func TestManyAreRefreshedOnAnyMember(t *testing.T) {
 		d := newDomain(t, 3, nil)
 		d.ready()
 		leader, follower := d.leader()
+
 		mine, err := d.nodes[leader].Register(t.Context(), put(t, ada, "mine", 600))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		others, err := d.nodes[leader].Register(t.Context(), put(t, bob, "others", 600))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, at := range []int{leader, follower} {
 			out, err := d.nodes[at].RefreshMany(t.Context(), directory.RefreshingMany{
-				Caller: directory.Caller{Identity: ada}, Items: []directory.Renewal{{RID: mine.RID, Lifetime: 700 + uint32(at)}, {RID: others.RID}},
+				Caller: directory.Caller{Identity: ada},
+				Items:  []directory.Renewal{{RID: mine.RID, Lifetime: 700 + uint32(at)}, {RID: others.RID}},
 			})
 			if err != nil || len(out.Each) != 2 {
 				t.Fatalf("at %d: %+v, %v", at, out, err)
 			}
-			if out.Each[0] != (directory.Renewed{Granted: 700 + uint32(at)}) || directory.ProblemOf(out.Each[1].Err) != directory.Forbidden {
+
+			if out.Each[0] != (directory.Renewed{Granted: 700 + uint32(at)}) ||
+				directory.ProblemOf(out.Each[1].Err) != directory.Forbidden {
 				t.Errorf("at %d: %+v", at, out.Each)
 			}
+
 			if e, _ := d.nodes[at].cfg.Index.Get(mine.RID); e.Lifetime != 700+uint32(at) {
 				t.Errorf("the member that was asked doesn't show it: %+v", e)
 			}
 		}
+
 		var none *directory.Error
-		if _, err := d.nodes[follower].RefreshMany(t.Context(), directory.RefreshingMany{Caller: directory.Caller{Identity: ada}}); !errors.As(err, &none) || none.Problem != directory.BadRequest {
+		if _, err := d.nodes[follower].RefreshMany(t.Context(),
+			directory.RefreshingMany{Caller: directory.Caller{Identity: ada}}); !errors.As(err, &none) ||
+			none.Problem != directory.BadRequest {
 			t.Errorf("an empty list: %v", err)
 		}
 	})
@@ -186,6 +222,7 @@ func TestAnEntryHasBoundedChanges(t *testing.T) {
 		parcel := &forwardedWrite{weight: directory.MaxRenewals}
 		c.fits(parcel) <- parcel
 	}
+
 	single := func() {
 		one := &proposal{weight: 1}
 		b.fits(one) <- one
@@ -194,21 +231,27 @@ func TestAnEntryHasBoundedChanges(t *testing.T) {
 		for _, p := range b.gather(first) {
 			ws = append(ws, p.weight)
 		}
+
 		return ws
 	}
 	single()
 	single()
+
 	if got, want := weights(<-b.lists), []int{directory.MaxRenewals, 1, 1}; !slices.Equal(got, want) {
 		t.Errorf("an entry that begins with a list has %d, want %d", got, want)
 	}
+
 	single()
 	single()
+
 	if got, want := weights(<-b.queue), []int{1, 1, directory.MaxRenewals}; !slices.Equal(got, want) {
 		t.Errorf("an entry that begins with one change has %d, want %d", got, want)
 	}
+
 	for range 2 {
 		c.queue <- &forwardedWrite{weight: 1}
 	}
+
 	for i, want := range []int{3, 1} {
 		if n := len(c.gather(<-c.lists)); n != want {
 			t.Errorf("message %d, which begins with a list, has %d writes, want %d", i, n, want)

@@ -23,48 +23,54 @@ type preparer struct {
 }
 
 // checkPeering refuses a peering that is impossible or over a bound.
-func (p *preparer) checkPeering(c *state.Peer) error {
+func (p *preparer) checkPeering(peer *state.Peer) error {
 	p.replica.mu.RLock()
 	defer p.replica.mu.RUnlock()
 
-	return p.replica.state.Peerings().Check(c)
+	return p.replica.state.Peerings().Check(peer)
 }
 
-func (p *preparer) checkPolicy(c *state.Policy) error {
-	if len(c.Text) > state.MaxPolicy {
-		return directory.Refuse(directory.TooLarge, "the policy has %d bytes; at most %d are allowed", len(c.Text), state.MaxPolicy)
+func (p *preparer) checkPolicy(policy *state.Policy) error {
+	if len(policy.Text) > state.MaxPolicy {
+		return directory.Refuse(directory.TooLarge, "the policy has %d bytes; at most %d are allowed",
+			len(policy.Text), state.MaxPolicy)
 	}
-	if p.cfg.CheckPolicy == nil || len(c.Text) == 0 {
+
+	if p.cfg.CheckPolicy == nil || len(policy.Text) == 0 {
 		return nil
 	}
-	return p.cfg.CheckPolicy(c.Text)
+
+	return p.cfg.CheckPolicy(policy.Text)
 }
 
 // checkRevoke refuses to revoke a key whose id is malformed or has no room.
-func (p *preparer) checkRevoke(c *state.Revoke) error {
+func (p *preparer) checkRevoke(revoke *state.Revoke) error {
 	p.replica.mu.RLock()
 	defer p.replica.mu.RUnlock()
 
-	return p.replica.state.Keys().CheckRevoke(c)
+	return p.replica.state.Keys().CheckRevoke(revoke)
 }
 
 // decide asks policy for the subject's grants. What holds less than a grant must
 // hold is none.
 func (p *preparer) decide(subject Subject) state.Granted {
 	p.replica.mu.RLock()
-	g := state.Granted{Owner: subject.Owner, Policy: p.replica.state.Policy().Basis()}
+	granted := state.Granted{Owner: subject.Owner, Policy: p.replica.state.Policy().Basis()}
 	p.replica.mu.RUnlock()
+
 	if p.cfg.Grants == nil {
-		return g
+		return granted
 	}
+
 	seen := map[directory.Audience]bool{{}: true}
 	for _, w := range state.GrantsOf(p.cfg.Grants(subject)) {
 		if !seen[w.Audience] && directory.Grant(w).Complete(subject.Document.Kind()) {
 			seen[w.Audience] = true
-			g.Grants = append(g.Grants, w)
+			granted.Grants = append(granted.Grants, w)
 		}
 	}
-	return g
+
+	return granted
 }
 
 // grantLifetime is AD-011: over the maximum is granted the maximum.
@@ -73,12 +79,14 @@ func (p *preparer) grantLifetime(asked uint32) uint32 { return min(asked, p.cfg.
 // judgedNow refuses what a policy has permitted that is in force no more. It is asked
 // when the command has its grants, and apply takes it only with grants of the policy
 // that is in force then.
-func (p *preparer) judgedNow(c message.Caller) error {
+func (p *preparer) judgedNow(caller message.Caller) error {
 	p.replica.mu.RLock()
 	defer p.replica.mu.RUnlock()
-	if c.Judged != nil && *c.Judged != policyVersion(p.replica.state) {
+
+	if caller.Judged != nil && *caller.Judged != policyVersion(p.replica.state) {
 		return overtaken("the domain has had another policy since this was permitted")
 	}
+
 	return nil
 }
 
@@ -90,12 +98,14 @@ func (p *preparer) prepare(req *message.Request) (*state.Command, error) {
 		return p.prepareUpdate(req.Refresh)
 	case req.Refresh != nil:
 		r := req.Refresh
-		return &state.Command{Refresh: &state.Refresh{RID: r.RID, Caller: r.Caller.Identity, Commissioning: r.Caller.Commissioning, Lifetime: p.grantLifetime(r.Lifetime), IfMatch: r.IfMatch}}, nil
+		return &state.Command{Refresh: &state.Refresh{RID: r.RID, Caller: r.Caller.Identity,
+			Commissioning: r.Caller.Commissioning, Lifetime: p.grantLifetime(r.Lifetime), IfMatch: r.IfMatch}}, nil
 	case req.Renew != nil:
 		return p.prepareRenew(req.Renew)
 	case req.Remove != nil:
 		r := req.Remove
-		return &state.Command{Remove: &state.Remove{Format: p.replica.statementFormat(), RID: r.RID, Caller: r.Caller.Identity, Commissioning: r.Caller.Commissioning, IfMatch: r.IfMatch}}, nil
+		return &state.Command{Remove: &state.Remove{Format: p.replica.statementFormat(), RID: r.RID,
+			Caller: r.Caller.Identity, Commissioning: r.Caller.Commissioning, IfMatch: r.IfMatch}}, nil
 	case req.Transfer != nil:
 		return p.prepareTransfer(req.Transfer)
 	case req.Peer != nil:
@@ -119,85 +129,106 @@ func (p *preparer) prepare(req *message.Request) (*state.Command, error) {
 	case req.Revoke != nil:
 		return &state.Command{Revoke: req.Revoke}, p.checkRevoke(req.Revoke)
 	}
+
 	return nil, directory.Refuse(directory.BadRequest, "the request is none that this release knows")
 }
 
 // command makes what is proposed of a request.
 func (p *preparer) prepareFor(req *message.Request) (*state.Command, error) {
-	c, err := p.prepare(req)
+	command, err := p.prepare(req)
 	if err == nil {
 		err = p.judgedNow(req.Caller())
 	}
+
 	if err != nil {
 		return nil, err
 	}
-	c.Spend = req.Proof()
-	return c, nil
+
+	command.Spend = req.Proof()
+
+	return command, nil
 }
 
 // prepareKey makes the command that attests a key, unless apply would ignore it.
-func (p *preparer) prepareKey(c *state.Attest) (*state.Command, error) {
+func (p *preparer) prepareKey(attest *state.Attest) (*state.Command, error) {
 	p.replica.mu.RLock()
 	defer p.replica.mu.RUnlock()
 
-	return &state.Command{Attest: c}, p.replica.state.Keys().CheckAttest(c)
+	return &state.Command{Attest: attest}, p.replica.state.Keys().CheckAttest(attest)
 }
 
 func (p *preparer) prepareRegister(r *message.Register) (*state.Command, error) {
 	now := p.cfg.clock().UnixMilli()
-	c := &state.Register{
+
+	register := &state.Register{
 		Format: p.replica.statementFormat(), RID: newRID(now), Salt: newSalt(),
 		Caller: r.Caller.Identity, Commissioning: r.Caller.Commissioning,
 		Agent: r.Agent, Kind: r.Kind, Document: r.Document,
-		Lifetime: p.grantLifetime(r.Lifetime), Visibility: r.Visibility, IfMatch: r.IfMatch, Present: r.Present, Absent: r.Absent, For: r.For,
+		Lifetime: p.grantLifetime(r.Lifetime), Visibility: r.Visibility, IfMatch: r.IfMatch, Present: r.Present,
+		Absent: r.Absent, For: r.For,
 	}
-	if c.Lifetime == 0 {
-		c.Lifetime = directory.DefaultLifetime
+	if register.Lifetime == 0 {
+		register.Lifetime = directory.DefaultLifetime
 	}
-	if c.Agent == "" {
-		c.Agent = c.RID.String()
+
+	if register.Agent == "" {
+		register.Agent = register.RID.String()
 	}
-	doc, err := directory.LoadDocument(c.Kind, c.Document).Awake()
+
+	doc, err := directory.LoadDocument(register.Kind, register.Document).Awake()
 	if err != nil {
 		return nil, state.Damaged(err)
 	}
-	subject := Subject{c.RID, c.Agent, c.Owner(), doc, nil, c.Visibility}
+
+	subject := Subject{register.RID, register.Agent, register.Owner(), doc, nil, register.Visibility}
+
 	var held *directory.Entry
 	p.replica.mu.RLock()
-	old := p.replica.state.Registrations().Named(c.Agent)
+	old := p.replica.state.Registrations().Named(register.Agent)
+
 	var ends *state.Registration
 	if old != nil && old.Entry().ExpiresAt <= max(now, p.replica.state.History().Now()) {
 		old, ends = nil, old
 	}
+
 	if old != nil {
 		held = old.Entry()
+
 		subject.RID = held.RID
-		if c.Commissioning && c.For.IsZero() {
+		if register.Commissioning && register.For.IsZero() {
 			subject.Owner = held.Owner
 		}
+
 		if r.Keep {
-			c.Visibility, subject.Visibility = held.Visibility, held.Visibility
+			register.Visibility, subject.Visibility = held.Visibility, held.Visibility
 		}
 	}
+
 	var full error
 	if held == nil || held.Owner == subject.Owner { // else the name is taken
-		full = p.replica.state.Registrations().Permits(c, old, ends, subject.Owner)
+		full = p.replica.state.Registrations().Permits(register, old, ends, subject.Owner)
 	}
+
 	p.replica.mu.RUnlock()
+
 	if directory.ProblemOf(full) == directory.QuotaExceeded {
 		return nil, full // and not once more for each attempt in the log, with its document
 	}
-	if err := prepareDates(c, held, subject.Document, now); err != nil {
+
+	if err := prepareDates(register, held, subject.Document, now); err != nil {
 		return nil, err
 	}
-	projection, made, err := state.Project(c.Agent, subject.Document, r.Packed)
+
+	projection, made, err := state.Project(register.Agent, subject.Document, r.Packed)
 	if err != nil {
 		return nil, err
 	}
+
 	subject.Projection = projection
-	c.Granted, c.Made = p.decide(subject), made
-	made.Complete(subject.Agent, subject.Document, c.Provenance(), c.Salt, c.Granted)
-	return &state.Command{Register: c}, nil
+	register.Granted, register.Made = p.decide(subject), made
+	made.Complete(subject.Agent, subject.Document, register.Provenance(), register.Salt, register.Granted)
+
+	return &state.Command{Register: register}, nil
 }
 
 // prepareRenew makes the command. Lifetimes are granted up to the maximum.
@@ -205,38 +236,49 @@ func (p *preparer) prepareRenew(r *message.Renew) (*state.Command, error) {
 	if err := r.Renewals.Check(); err != nil {
 		return nil, err
 	}
+
 	granted := state.Renewals{RIDs: r.Renewals.RIDs}
 	for _, lifetime := range r.Renewals.Lifetimes {
 		granted.Lifetimes = append(granted.Lifetimes, p.grantLifetime(lifetime))
 	}
-	return &state.Command{Renew: &state.Renew{Caller: r.Caller.Identity, Commissioning: r.Caller.Commissioning, Renewals: granted}}, nil
+
+	return &state.Command{Renew: &state.Renew{Caller: r.Caller.Identity, Commissioning: r.Caller.Commissioning,
+		Renewals: granted}}, nil
 }
 
 func (p *preparer) prepareTransfer(r *message.Transfer) (*state.Command, error) {
 	p.replica.mu.RLock()
 	reg, err := p.replica.state.Registrations().Owned(r.RID, r.Caller.Identity, r.Any, r.IfMatch)
 	p.replica.mu.RUnlock()
+
 	if err != nil {
 		return nil, err
 	}
-	e := reg.Entry()
-	if e.Statement != r.Statement {
-		return nil, overtaken("registration %s has changed since policy was asked about it", e.RID)
+
+	entry := reg.Entry()
+	if entry.Statement != r.Statement {
+		return nil, overtaken("registration %s has changed since policy was asked about it", entry.RID)
 	}
-	projection, err := kinds.Reproject(e.Agent, e.Document)
+
+	projection, err := kinds.Reproject(entry.Agent, entry.Document)
 	if err != nil {
 		return nil, err
 	}
-	subject := Subject{e.RID, e.Agent, r.To, e.Document, projection, e.Visibility}
-	c := &state.Transfer{
-		Format: p.replica.statementFormat(), RID: e.RID, Salt: newSalt(), Caller: r.Caller.Identity, Any: r.Any,
-		Statement: e.Statement, IfMatch: r.IfMatch, Granted: p.decide(subject), Made: &state.Made{Packed: state.Pack(e.Document, projection)},
+
+	subject := Subject{entry.RID, entry.Agent, r.To, entry.Document, projection, entry.Visibility}
+
+	transfer := &state.Transfer{
+		Format: p.replica.statementFormat(), RID: entry.RID, Salt: newSalt(), Caller: r.Caller.Identity, Any: r.Any,
+		Statement: entry.Statement, IfMatch: r.IfMatch, Granted: p.decide(subject),
+		Made: &state.Made{Packed: state.Pack(entry.Document, projection)},
 	}
-	if err := p.roomFor(c.Demand(reg)); err != nil {
+	if err := p.roomFor(transfer.Demand(reg)); err != nil {
 		return nil, err
 	}
-	c.Made.Complete(subject.Agent, subject.Document, c.Provenance(reg), c.Salt, c.Granted)
-	return &state.Command{Transfer: c}, nil
+
+	transfer.Made.Complete(subject.Agent, subject.Document, transfer.Provenance(reg), transfer.Salt, transfer.Granted)
+
+	return &state.Command{Transfer: transfer}, nil
 }
 
 // prepareUpdate merges a patch, if there is one, with the document as it is; the
@@ -245,52 +287,66 @@ func (p *preparer) prepareUpdate(r *message.Refresh) (*state.Command, error) {
 	p.replica.mu.RLock()
 	reg, err := p.replica.state.Registrations().Owned(r.RID, r.Caller.Identity, r.Caller.Commissioning, r.IfMatch)
 	p.replica.mu.RUnlock()
+
 	if err != nil {
 		return nil, err
 	}
-	e := reg.Entry()
-	doc := e.Document
-	if r.Statement != 0 && r.Statement != e.Statement {
-		return nil, overtaken("registration %s has changed since policy was asked about it", e.RID)
+
+	entry := reg.Entry()
+
+	doc := entry.Document
+	if r.Statement != 0 && r.Statement != entry.Statement {
+		return nil, overtaken("registration %s has changed since policy was asked about it", entry.RID)
 	}
+
 	if r.Patch != nil {
 		if doc.Kind() != directory.KindAD {
-			return nil, directory.Refuse(directory.WrongKind, "registration %s was written as %s; replace it by the same way", e.RID, doc.Kind())
+			return nil, directory.Refuse(directory.WrongKind,
+				"registration %s was written as %s; replace it by the same way", entry.RID, doc.Kind())
 		}
+
 		if doc, err = doc.Merge(r.Patch); err != nil {
 			return nil, err
 		}
 	}
-	projection, err := kinds.Project(e.Agent, doc)
+
+	projection, err := kinds.Project(entry.Agent, doc)
 	if err != nil {
 		return nil, err
 	}
-	subject := Subject{e.RID, e.Agent, e.Owner, doc, projection, e.Visibility}
-	c := &state.Update{
+
+	subject := Subject{entry.RID, entry.Agent, entry.Owner, doc, projection, entry.Visibility}
+
+	update := &state.Update{
 		Until:  state.EndOf(doc),
-		Format: p.replica.statementFormat(), RID: e.RID, Salt: newSalt(),
-		Caller: r.Caller.Identity, Commissioning: r.Caller.Commissioning, Statement: e.Statement,
-		Document: doc.AtRest().Resting(), Lifetime: p.grantLifetime(r.Lifetime), IfMatch: r.IfMatch, Granted: p.decide(subject),
-		Made: &state.Made{Packed: state.Pack(doc, projection)}, Unchanged: r.Patch == nil,
+		Format: p.replica.statementFormat(), RID: entry.RID, Salt: newSalt(),
+		Caller: r.Caller.Identity, Commissioning: r.Caller.Commissioning, Statement: entry.Statement,
+		Document: doc.AtRest().Resting(), Lifetime: p.grantLifetime(r.Lifetime), IfMatch: r.IfMatch,
+		Granted: p.decide(subject),
+		Made:    &state.Made{Packed: state.Pack(doc, projection)}, Unchanged: r.Patch == nil,
 	}
-	if err := p.roomFor(c.Demand(reg)); err != nil {
+	if err := p.roomFor(update.Demand(reg)); err != nil {
 		return nil, err
 	}
-	c.Made.Complete(subject.Agent, subject.Document, c.Provenance(reg), c.Salt, c.Granted)
-	return &state.Command{Update: c}, nil
+
+	update.Made.Complete(subject.Agent, subject.Document, update.Provenance(reg), update.Salt, update.Granted)
+
+	return &state.Command{Update: update}, nil
 }
 
 // roomFor refuses before it is in the log what apply would refuse: an owner without room
 // may try again and again, with a large document each time.
-func (p *preparer) roomFor(d state.Demand) error {
+func (p *preparer) roomFor(demand state.Demand) error {
 	p.replica.mu.RLock()
 	defer p.replica.mu.RUnlock()
-	return p.replica.state.Owners().Affords(d)
+
+	return p.replica.state.Owners().Affords(demand)
 }
 
 func newRID(now int64) directory.RID {
 	var entropy [10]byte
 	_, _ = rand.Read(entropy[:]) // never fails
+
 	return directory.NewRID(now, entropy)
 }
 
@@ -302,47 +358,56 @@ func newSalt() (salt signed.Salt) {
 // prepareDates judges what is to be registered against the clock and held, which
 // has its name and is nil where nothing has, and completes r.
 func prepareDates(r *state.Register, held *directory.Entry, doc directory.Document, now int64) error {
-	d := kinds.DatesOf(doc)
+	dates := kinds.DatesOf(doc)
 	switch at := time.UnixMilli(now); {
-	case d.Updated.Sub(at) > maxAhead:
-		return directory.Refuse(directory.BadDocument, "updated_at is %s ahead of this directory's clock; at most %s are allowed",
-			d.Updated.Sub(at).Round(time.Second), maxAhead).At("/updated_at")
-	case !d.Expires.IsZero():
+	case dates.Updated.Sub(at) > maxAhead:
+		return directory.Refuse(directory.BadDocument,
+			"updated_at is %s ahead of this directory's clock; at most %s are allowed",
+			dates.Updated.Sub(at).Round(time.Second), maxAhead).At("/updated_at")
+	case !dates.Expires.IsZero():
 		r.Until = state.EndOf(doc)
 		if _, err := state.CapLifetime(r.Lifetime, r.Until, now); err != nil {
 			return err
 		}
 	}
+
 	if doc.Kind() != directory.KindProfile {
 		return nil
 	}
+
 	switch {
 	case held == nil && (r.Present || r.Absent || r.IfMatch != nil):
 		// apply decides what its caller demands
 	case held == nil:
 		r.Absent = true
-	case held.Owner != r.Owner() && (!r.Commissioning || !r.For.IsZero()), r.Absent, r.IfMatch != nil && !slices.Contains(r.IfMatch, held.Revision):
+	case held.Owner != r.Owner() && (!r.Commissioning || !r.For.IsZero()), r.Absent, r.IfMatch != nil &&
+		!slices.Contains(r.IfMatch, held.Revision):
 		// apply refuses it, and says why
 	default:
 		r.IfMatch = []uint64{held.Revision}
-		return supersedes(d, kinds.DatesOf(held.Document))
+		return supersedes(dates, kinds.DatesOf(held.Document))
 	}
+
 	return nil
 }
 
 // supersedes refuses what is older than that which it would replace (XU-023). Two
 // documents are compared by updated_at; where one has none, by their versions, if
 // both are SemVer.
-func supersedes(d, old kinds.Dates) error {
+func supersedes(dates, old kinds.Dates) error {
 	switch {
-	case !d.Updated.IsZero() && !old.Updated.IsZero():
-		if d.Updated.Before(old.Updated) {
-			return directory.Refuse(directory.StaleMetadata, "updated_at is %s, and what is registered is of %s: newer metadata is not replaced by older",
-				d.Updated.Format(time.RFC3339Nano), old.Updated.Format(time.RFC3339Nano)).At("/updated_at")
+	case !dates.Updated.IsZero() && !old.Updated.IsZero():
+		if dates.Updated.Before(old.Updated) {
+			return directory.Refuse(directory.StaleMetadata,
+				"updated_at is %s, and what is registered is of %s: newer metadata is not replaced by older",
+				dates.Updated.Format(time.RFC3339Nano), old.Updated.Format(time.RFC3339Nano)).At("/updated_at")
 		}
-	case isSemVer(d.Version) && isSemVer(old.Version) && semver.Compare("v"+d.Version, "v"+old.Version) < 0:
-		return directory.Refuse(directory.StaleMetadata, "version is %.100q, and %.100q is registered: newer metadata is not replaced by older", d.Version, old.Version).At("/version")
+	case isSemVer(dates.Version) && isSemVer(old.Version) && semver.Compare("v"+dates.Version, "v"+old.Version) < 0:
+		return directory.Refuse(directory.StaleMetadata,
+			"version is %.100q, and %.100q is registered: newer metadata is not replaced by older", dates.Version,
+			old.Version).At("/version")
 	}
+
 	return nil
 }
 
@@ -351,6 +416,7 @@ func supersedes(d, old kinds.Dates) error {
 func isSemVer(s string) bool {
 	core, _, _ := strings.Cut(s, "+")
 	core, _, _ = strings.Cut(core, "-")
+
 	return semver.IsValid("v"+s) && strings.Count(core, ".") == 2
 }
 

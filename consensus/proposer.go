@@ -43,14 +43,17 @@ func (p *proposer) run() {
 		case <-p.life.closing.Done():
 			return
 		}
+
 		select {
 		case p.batches.slot <- struct{}{}:
 		case <-p.life.closing.Done():
 			return
 		}
+
 		if group := p.batches.gather(first); len(group) > 0 {
 			p.enter(group)
 		}
+
 		<-p.batches.slot
 	}
 }
@@ -58,23 +61,27 @@ func (p *proposer) run() {
 // enter stamps a group with the time, gives it to Raft, and tells each of its commands
 // what became of it.
 func (p *proposer) enter(group []*proposal) {
-	f := &inflightEntry{group: group}
+	entry := &inflightEntry{group: group}
+
 	now, err := p.clocks.stamp()
 	if err == nil {
-		f.data, err = encodeGroup(group, p.replica.Written().Log, now)
+		entry.data, err = encodeGroup(group, p.replica.Written().Log, now)
 	}
+
 	if err != nil {
-		f.answer(nil, err)
+		entry.answer(nil, err)
 		return
 	}
+
 	p.batches.untold.Store(false)
 	p.batches.entered.Add(1)
-	p.batches.inflight.Store(f)
-	future := p.group.raft.Apply(f.data, enqueueTimeout)
+	p.batches.inflight.Store(entry)
+
+	future := p.group.raft.Apply(entry.data, enqueueTimeout)
 	if err := proposed(future.Error()); err != nil {
-		f.answer(nil, err)
+		entry.answer(nil, err)
 	} else if err, is := future.Response().(error); is {
-		f.answer(nil, message.Unknown(err))
+		entry.answer(nil, message.Unknown(err))
 	}
 }
 
@@ -86,9 +93,11 @@ func (p *proposer) outcome(ctx context.Context, waiting *proposal) (directory.Ou
 	case <-ctx.Done():
 	case <-p.life.closing.Done():
 	}
+
 	if waiting.taken.CompareAndSwap(false, true) {
 		return directory.Outcome{}, tooBusy(ctx)
 	}
+
 	select {
 	case r := <-waiting.done:
 		return r.Outcome, r.Err
@@ -115,19 +124,22 @@ func (p *proposer) propose(ctx context.Context, c *state.Command) (directory.Out
 	if err != nil {
 		return directory.Outcome{}, err
 	}
+
 	return p.outcome(ctx, waiting)
 }
 
 // submit lets a command wait for its entry.
-func (p *proposer) submit(ctx context.Context, c *state.Command) (*proposal, error) {
+func (p *proposer) submit(ctx context.Context, command *state.Command) (*proposal, error) {
 	if err := p.life.failure(); err != nil {
 		return nil, directory.Refuse(directory.Unavailable, "this node cannot write any more; use another: %w", err)
 	}
-	raw, err := state.Marshal(c)
+
+	raw, err := state.Marshal(command)
 	if err != nil {
 		return nil, fmt.Errorf("encode a command: %w", err)
 	}
-	waiting := &proposal{command: raw, weight: c.Weight(), done: make(chan state.Result, 1)}
+
+	waiting := &proposal{command: raw, weight: command.Weight(), done: make(chan state.Result, 1)}
 	select {
 	case p.batches.fits(waiting) <- waiting:
 		return waiting, nil
@@ -154,11 +166,11 @@ type batcher struct {
 	lists chan *proposal
 	slot  chan struct{} // holds one: an entry is under way
 
-	inflight  atomic.Pointer[inflightEntry] // the last entry
-	entered atomic.Uint64          // how many entries were given to Raft
-	untold  atomic.Bool            // the last commit is followed by no entry that would tell of it
-	tell    chan struct{}          // holds one: somebody waits for a follower to know
-	commit  chan struct{}          // holds one: something was committed
+	inflight atomic.Pointer[inflightEntry] // the last entry
+	entered  atomic.Uint64                 // how many entries were given to Raft
+	untold   atomic.Bool                   // the last commit is followed by no entry that would tell of it
+	tell     chan struct{}                 // holds one: somebody waits for a follower to know
+	commit   chan struct{}                 // holds one: something was committed
 }
 
 func newBatcher() batcher {
@@ -173,6 +185,7 @@ func (b *batcher) fits(p *proposal) chan<- *proposal {
 	if p.weight > 1 {
 		return b.lists
 	}
+
 	return b.queue
 }
 
@@ -180,16 +193,18 @@ func (b *batcher) fits(p *proposal) chan<- *proposal {
 // room for more changes, within bounds.
 func (b *batcher) gather(first *proposal) (group []*proposal) {
 	size, changes := 0, 0
-	for p := first; p != nil; p = nextOf(b.queue, b.lists, changes < message.MaxChanges) {
-		if p.taken.CompareAndSwap(false, true) {
-			group = append(group, p)
-			size += len(p.command)
-			changes += p.weight
+	for proposal := first; proposal != nil; proposal = nextOf(b.queue, b.lists, changes < message.MaxChanges) {
+		if proposal.taken.CompareAndSwap(false, true) {
+			group = append(group, proposal)
+			size += len(proposal.command)
+			changes += proposal.weight
 		}
+
 		if len(group) == maxBatch || size >= state.MaxBatchBytes {
 			break
 		}
 	}
+
 	return group
 }
 
@@ -201,9 +216,11 @@ func nextOf[T any](queue, lists <-chan *T, room bool) *T {
 		return p
 	default:
 	}
+
 	if !room {
 		return nil
 	}
+
 	select {
 	case p := <-lists:
 		return p
@@ -216,13 +233,14 @@ func nextOf[T any](queue, lists <-chan *T, room bool) *T {
 // where it is applied, and not where Raft says so to whom it had the entry from: one
 // goroutine less to wake on the way of every write.
 func (b *batcher) applied(entry *raft.Log, results []state.Result) {
-	f := b.inflight.Load()
-	if f == nil || len(entry.Data) == 0 || &f.data[0] != &entry.Data[0] {
+	inflightEntry := b.inflight.Load()
+	if inflightEntry == nil || len(entry.Data) == 0 || &inflightEntry.data[0] != &entry.Data[0] {
 		return
 	}
+
 	b.untold.Store(true)
 	signal(b.commit)
-	f.answer(results, nil)
+	inflightEntry.answer(results, nil)
 }
 
 // A flight is an entry on its way into the log, and who waits for what it does.
@@ -238,11 +256,12 @@ func (f *inflightEntry) answer(results []state.Result, err error) {
 	if !f.answered.CompareAndSwap(false, true) {
 		return
 	}
-	for i, p := range f.group {
+
+	for i, proposal := range f.group {
 		if err != nil {
-			p.done <- state.Result{Err: err}
+			proposal.done <- state.Result{Err: err}
 		} else {
-			p.done <- results[i]
+			proposal.done <- results[i]
 		}
 	}
 }

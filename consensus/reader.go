@@ -36,18 +36,24 @@ func (r *reader) Linearize(ctx context.Context) error {
 	if err := r.life.failure(); err != nil {
 		return directory.Refuse(directory.Unavailable, "this node has stopped applying changes; use another: %w", err)
 	}
+
 	if r.replica.isSealed() {
 		return errSealed
 	}
+
 	at, err := r.readPosition(ctx)
 	if err == nil && r.replica.Position().Before(at) {
 		bound, cancel := context.WithTimeout(ctx, r.cfg.Timing.Write)
 		defer cancel()
 		err = r.replica.Await(bound, at)
 	}
+
 	if err != nil {
-		return directory.Refuse(directory.Unavailable, "no majority of the domain's nodes confirms now what this node has; ask again, or ask for less consistency: %w", err)
+		return directory.Refuse(directory.Unavailable,
+			"no majority of the domain's nodes confirms now what this node has; ask again, or ask for less "+
+				"consistency: %w", err)
 	}
+
 	return nil
 }
 
@@ -61,10 +67,13 @@ func (r *reader) askLeader() (directory.Position, error) {
 	case leader.ID == r.cfg.Node:
 		return directory.Position{}, errNotYet
 	}
+
 	ctx, cancel := context.WithTimeout(r.life.closing, r.cfg.Timing.Heartbeat)
 	defer cancel()
+
 	var a message.PresenceAnswer
 	err := r.messenger.post(ctx, leader, readPath, &message.ReadRequest{}, &a)
+
 	return directory.Position{Epoch: a.Epoch, Revision: a.Revision}, err
 }
 
@@ -76,15 +85,18 @@ func (r *reader) awaitIndex(ctx context.Context, index uint64) error {
 		if err := r.storage.disk.Logs.GetLog(index, &entry); err != nil {
 			return fmt.Errorf("look at log entry %d: %w", index, err)
 		}
+
 		if entry.Type == raft.LogCommand {
 			break
 		}
 	}
+
 	for {
 		changed := r.replica.Changed()
 		if r.replica.progress.applied.Load() >= index {
 			return nil
 		}
+
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -100,11 +112,14 @@ func (r *reader) barrier() error {
 	if err := r.group.raft.Barrier(enqueueTimeout).Error(); err != nil {
 		return err
 	}
+
 	if r.group.raft.CurrentTerm() != term {
 		return message.ErrNotLeader
 	}
+
 	r.replica.progress.raise(last)
 	r.replica.progress.term.Store(term)
+
 	return nil
 }
 
@@ -120,18 +135,23 @@ func (r *reader) confirm() (directory.Position, error) {
 	if !r.group.leading.Load() || r.group.raft.CurrentTerm() != term {
 		return directory.Position{}, message.ErrNotLeader
 	}
+
 	index := r.group.raft.CommitIndex()
 	ctx, cancel := context.WithTimeout(r.life.closing, r.cfg.Timing.Heartbeat)
 	defer cancel()
+
 	if err := r.poll(ctx, term); err != nil {
 		return directory.Position{}, err
 	}
+
 	if r.group.raft.CurrentTerm() != term {
 		return directory.Position{}, message.ErrNotLeader
 	}
+
 	if err := r.awaitIndex(ctx, index); err != nil {
 		return directory.Position{}, err
 	}
+
 	return r.replica.Position(), nil
 }
 
@@ -143,23 +163,27 @@ func (r *reader) termGate(id spiffeid.ID) chan struct{} {
 		g = make(chan struct{}, 1)
 		r.gates[id] = g
 	}
+
 	return g
 }
 
 // inTerm asks one member for its term. Only one question to a member is under
 // way at a time; it is not broken off when ctx ends, which only ends the waiting
 // for its turn.
-func (r *reader) confirmsTerm(ctx context.Context, gate chan struct{}, m Member, term uint64) bool {
+func (r *reader) confirmsTerm(ctx context.Context, gate chan struct{}, member Member, term uint64) bool {
 	select {
 	case gate <- struct{}{}:
 	case <-ctx.Done():
 		return false
 	}
+
 	defer func() { <-gate }()
 	own, cancel := context.WithTimeout(r.life.closing, r.cfg.Timing.Heartbeat)
 	defer cancel()
+
 	var a message.TermAnswer
-	return r.messenger.post(own, m, termPath, &message.TermRequest{Term: term}, &a) == nil && a.Term == term
+
+	return r.messenger.post(own, member, termPath, &message.TermRequest{Term: term}, &a) == nil && a.Term == term
 }
 
 // poll returns nil once a majority of the voters has said, asked from now on,
@@ -168,15 +192,18 @@ func (r *reader) poll(ctx context.Context, term uint64) error {
 	others, missing := r.group.voters()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+
 	answers := make(chan bool, len(others))
 	for _, m := range others {
 		gate := r.termGate(m.ID)
 		r.life.loops.Go(func() { answers <- r.confirmsTerm(ctx, gate, m, term) })
 	}
+
 	for range others {
 		if missing <= 0 {
 			break
 		}
+
 		select {
 		case ok := <-answers:
 			if ok {
@@ -186,9 +213,11 @@ func (r *reader) poll(ctx context.Context, term uint64) error {
 			return errNoMajority
 		}
 	}
+
 	if missing > 0 {
 		return errNoMajority
 	}
+
 	return nil
 }
 
@@ -202,10 +231,13 @@ func (r *reader) readPosition(ctx context.Context) (directory.Position, error) {
 		if r.group.leading.Load() {
 			question = &r.confirmed
 		}
+
 		at, err := question.join(ctx)
-		if err == nil || errors.Is(err, errNoLeader) || ctx.Err() != nil || time.Since(began) > r.cfg.Timing.Heartbeat-retryPause {
+		if err == nil || errors.Is(err, errNoLeader) || ctx.Err() != nil ||
+			time.Since(began) > r.cfg.Timing.Heartbeat-retryPause {
 			return at, err
 		}
+
 		select {
 		case <-time.After(retryPause):
 		case <-ctx.Done():
@@ -237,13 +269,16 @@ type questionRound struct {
 // join waits for the answer to a question that is put from now on.
 func (q *sharedQuestion) join(ctx context.Context) (directory.Position, error) {
 	q.mu.Lock()
+
 	r := q.next
 	if r == nil {
 		r = &questionRound{done: make(chan struct{})}
 		q.next = r
 		q.kick <- struct{}{} // has room: each round is kicked once and taken once
 	}
+
 	q.mu.Unlock()
+
 	select {
 	case <-r.done:
 		return r.at, r.err
@@ -262,6 +297,7 @@ func (q *sharedQuestion) answer(ctx context.Context, question func() (directory.
 		case <-ctx.Done():
 			return
 		}
+
 		q.mu.Lock()
 		r := q.next
 		q.next = nil

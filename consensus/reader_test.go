@@ -19,22 +19,27 @@ func TestALinearizableReadShowsWhatWasAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 3, nil)
 		d.ready()
+
 		for i := range 60 {
 			out, err := d.nodes[i%3].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600))
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			for j, s := range d.nodes {
 				if err := s.reader.Linearize(t.Context()); err != nil {
 					t.Fatal(err)
 				}
+
 				if _, ok := s.cfg.Index.Get(out.RID); !ok {
 					t.Fatalf("node %d does not show what node %d acknowledged", j, i%3)
 				}
 			}
 		}
+
 		d.settled()
 		leader, _ := d.leader()
+
 		before := d.nodes[leader].group.raft.LastIndex()
 		for range 100 {
 			for _, s := range d.nodes {
@@ -43,6 +48,7 @@ func TestALinearizableReadShowsWhatWasAcknowledged(t *testing.T) {
 				}
 			}
 		}
+
 		if after := d.nodes[leader].group.raft.LastIndex(); after > before+2 { // the key document's issue, a nudge
 			t.Errorf("300 reads made %d log entries", after-before)
 		}
@@ -54,6 +60,7 @@ func TestLinearizableReadsShareTheirQuestions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 3, nil)
 		d.ready()
+
 		leader, follower := d.leader()
 		for _, s := range []*Store{d.nodes[leader], d.nodes[follower]} {
 			var all sync.WaitGroup
@@ -64,6 +71,7 @@ func TestLinearizableReadsShareTheirQuestions(t *testing.T) {
 					}
 				})
 			}
+
 			all.Wait()
 		}
 	})
@@ -82,27 +90,35 @@ func TestWithoutAMajorityNothingIsConfirmed(t *testing.T) {
 		d.net.isolate(d.members[leader].Address)
 		began := time.Now()
 		problem(t, s.reader.Linearize(t.Context()), directory.Unavailable)
+
 		if took := time.Since(began); took > s.cfg.Timing.Heartbeat {
 			t.Errorf("to say so took %s", took)
 		}
+
 		time.Sleep(5 * time.Second)
 		began = time.Now()
 		problem(t, s.reader.Linearize(t.Context()), directory.Unavailable)
+
 		if took := time.Since(began); took > 0 {
 			t.Errorf("without a leader it took %s to say so", took)
 		}
+
 		out, err := d.nodes[other].Register(t.Context(), put(t, ada, "elsewhere", 600))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		d.net.heal(d.members[leader].Address)
+
 		for err := s.reader.Linearize(t.Context()); err != nil; err = s.reader.Linearize(t.Context()) {
 			problem(t, err, directory.Unavailable)
 			time.Sleep(10 * time.Millisecond)
 		}
+
 		if _, ok := s.cfg.Index.Get(out.RID); !ok {
 			t.Error("confirmed without what was acknowledged elsewhere")
 		}
+
 		d.close()
 	})
 }
@@ -116,20 +132,28 @@ func TestALaterTermIsNotOverlooked(t *testing.T) {
 			d.ready()
 			leader, _ := d.leader()
 			s := d.nodes[leader]
+
 			term := s.Replica.progress.term.Load()
 			if s.reader.poll(t.Context(), term) != nil || s.group.raft.LeadershipTransfer().Error() != nil {
 				continue
 			}
+
 			if next, _ := d.leader(); next == leader {
 				continue // it was elected again at once
 			}
+
 			// A member that voted for the next leader knows its term; one that didn't was not needed for it.
 			if err := s.reader.poll(t.Context(), term); err == nil && s.group.raft.CurrentTerm() == term {
 				t.Error("a term that is over was confirmed")
 			}
-			eventually(t, "a read is confirmed by the new leader", func() bool { return s.reader.Linearize(t.Context()) == nil })
+
+			eventually(t, "a read is confirmed by the new leader", func() bool {
+				return s.reader.Linearize(t.Context()) == nil
+			})
+
 			return
 		}
+
 		t.Error("no leader was confirmed in its term and then handed over")
 	})
 }
@@ -140,20 +164,25 @@ func TestEntriesWithoutCommandsDoNotHoldAReadUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 1, nil)
 		d.ready()
+
 		s := d.nodes[0]
 		for range 3 {
 			if err := s.group.raft.Barrier(time.Second).Error(); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		if err := s.reader.Linearize(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
+
 		if err := s.reader.awaitIndex(ctx, s.group.raft.LastIndex()); err != nil {
 			t.Error(err)
 		}
+
 		if s.Replica.progress.applied.Load() == 0 || s.group.raft.State() != raft.Leader {
 			t.Error("nothing is known to be applied")
 		}
@@ -163,6 +192,7 @@ func TestEntriesWithoutCommandsDoNotHoldAReadUp(t *testing.T) {
 func BenchmarkLinearize(b *testing.B) {
 	d := newDomain(b, 3, nil)
 	d.ready()
+
 	leader, follower := d.leader()
 	for name, s := range map[string]*Store{"leader": d.nodes[leader], "follower": d.nodes[follower]} {
 		for _, clients := range []int{1, 128} {
@@ -205,26 +235,33 @@ func TestALeaderThatStandsStillConfirmsNothing(t *testing.T) {
 		s.group.raft.Barrier(time.Second)
 		time.Sleep(50 * time.Millisecond)
 		d.net.isolate(d.members[leader].Address)
+
 		var out directory.Outcome
 		eventually(t, "the others have a leader that takes writes", func() (ok bool) {
 			var err error
 			out, err = d.nodes[other].Register(t.Context(), put(t, ada, "goes-on", 600))
+
 			return err == nil
 		})
+
 		if s.group.raft.State() != raft.Leader || !s.group.IsLeader() {
 			t.Fatal("it knows that it does not lead: this shows nothing")
 		}
+
 		problem(t, s.reader.Linearize(t.Context()), directory.Unavailable)
 		problem(t, <-late, directory.OutcomeUnknown)
 		release()
 		d.net.heal(d.members[leader].Address)
 		d.ready()
+
 		if err := s.reader.Linearize(t.Context()); err != nil {
 			t.Error(err)
 		}
+
 		if _, ok := s.cfg.Index.Get(out.RID); !ok {
 			t.Error("confirmed without what was acknowledged elsewhere")
 		}
+
 		d.close()
 	})
 }

@@ -39,19 +39,24 @@ func TestTheClusterListenerRefusesByAProblem(t *testing.T) {
 			if c.to == follower {
 				asker = leader.messenger.cluster.Client()
 			}
+
 			url := "https://" + c.to.group.self().Address + c.path
+
 			r, err := http.NewRequestWithContext(t.Context(), c.method, url, strings.NewReader(c.body))
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			resp, err := asker.Do(r)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			text, err := io.ReadAll(resp.Body)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			_ = resp.Body.Close()
 
 			var body map[string]any
@@ -59,10 +64,14 @@ func TestTheClusterListenerRefusesByAProblem(t *testing.T) {
 				t.Errorf("%s %s: %d %q: %v", c.method, c.path, resp.StatusCode, text, err)
 				continue
 			}
-			if resp.StatusCode != httpproblem.RuleOf(c.want).Status || body["type"] != c.to.cfg.API+"/problems/"+string(c.want) {
+
+			if resp.StatusCode != httpproblem.RuleOf(c.want).Status ||
+				body["type"] != c.to.cfg.API+"/problems/"+string(c.want) {
 				t.Errorf("%s %s: %d %s, want %s", c.method, c.path, resp.StatusCode, text, c.want)
 			}
-			for _, member := range []string{"title", "status", "detail", "instance", "code", "message", "correlation_id", "error"} {
+
+			for _, member := range []string{"title", "status", "detail", "instance", "code", "message",
+				"correlation_id", "error"} {
 				if body[member] == nil {
 					t.Errorf("%s %s: %s is missing in %s", c.method, c.path, member, text)
 				}

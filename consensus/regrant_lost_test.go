@@ -20,8 +20,11 @@ import (
 func TestTheNextLeaderDecidesTheRestAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 6 * state.MaxSwept
+
 		var narrow atomic.Bool
+
 		var half atomic.Pointer[directory.RID] // behind it the first leader gets no answers
+
 		var lost atomic.Pointer[string]
 		release := make(chan struct{})
 		free := sync.OnceFunc(func() { close(release) })
@@ -31,16 +34,20 @@ func TestTheNextLeaderDecidesTheRestAnew(t *testing.T) {
 				if !narrow.Load() {
 					return []directory.Grant{{Audience: directory.Mesh, All: true}}
 				}
+
 				if name := lost.Load(); name != nil && *name == self && half.Load().Compare(s.RID) < 0 {
 					<-release
 				}
-				return []directory.Grant{{Audience: directory.Mesh, Reg: []string{"agent", "kind"}, Doc: []string{"base"}}}
+
+				return []directory.Grant{{Audience: directory.Mesh, Reg: []string{"agent", "kind"},
+					Doc: []string{"base"}}}
 			}
 		})
 		defer free() // before the members are closed, which wait for it
 		d.ready()
 		leader, other := d.leader()
 		rids := make([]directory.RID, many)
+
 		var writers sync.WaitGroup
 		for w := range 16 {
 			writers.Go(func() {
@@ -50,57 +57,74 @@ func TestTheNextLeaderDecidesTheRestAnew(t *testing.T) {
 						t.Error(err)
 						return
 					}
+
 					rids[i] = out.RID
 				}
 			})
 		}
+
 		writers.Wait()
+
 		if t.Failed() {
 			return
 		}
+
 		slices.SortFunc(rids, directory.RID.Compare)
 		middle := rids[many/2]
 		name := d.members[leader].ID.String()
 		half.Store(&middle)
 		lost.Store(&name)
 		narrow.Store(true)
-		if _, err := d.nodes[leader].SetPolicy(t.Context(), []byte("permit (principal, action, resource);"), nil); err != nil {
+
+		if _, err := d.nodes[leader].SetPolicy(t.Context(), []byte("permit (principal, action, resource);"),
+			nil); err != nil {
 			t.Fatal(err)
 		}
+
 		narrowed := func(s *Store) (n int) {
 			s.Replica.mu.RLock()
 			defer s.Replica.mu.RUnlock()
+
 			for _, rid := range s.Replica.state.Registrations().Share().RIDs() {
 				grants := s.Replica.state.Registrations().Get(rid).Grants()
 				if len(grants) == 1 && !grants[0].All {
 					n++
 				}
 			}
+
 			return n
 		}
 		eventually(t, "a part has its new grants", func() bool { return narrowed(d.nodes[other]) >= 2*state.MaxSwept })
+
 		if n := narrowed(d.nodes[other]); n > many/2+1 {
 			t.Fatalf("%d of %d have new grants, and the leader wasn't answered about so many", n, many)
 		}
+
 		d.net.isolate(d.members[leader].Address) // a kill as the others see it
 		gone := d.nodes[leader]
+
 		d.nodes[leader] = nil
 		for i, s := range d.nodes {
 			if s != nil {
 				eventually(t, fmt.Sprintf("all have new grants at %d", i), func() bool { return narrowed(s) == many })
 			}
 		}
+
 		s := d.nodes[other]
 		s.Replica.mu.RLock()
+
 		for _, rid := range s.Replica.state.Registrations().Share().RIDs() {
 			reg := s.Replica.state.Registrations().Get(rid)
+
 			a, in := s.Replica.state.Streams().Current(rid, directory.Mesh)
 			if want := reg.Shown(reg.Grants()); !in || !bytes.Equal(a.M[:], want) {
 				t.Errorf("%s is announced as %v, and shows %x", rid, a, want)
 			}
 		}
+
 		s.Replica.mu.RUnlock()
 		free()
+
 		if err := gone.Close(); err != nil {
 			t.Error(err)
 		}

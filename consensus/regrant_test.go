@@ -15,6 +15,7 @@ import (
 func TestANewLeaderDecidesNothingTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const registered = 5
+
 		var asked atomic.Int64
 		basis := directory.Hash{1}
 		d := newDomain(t, 1, func(c *Config) {
@@ -27,19 +28,25 @@ func TestANewLeaderDecidesNothingTwice(t *testing.T) {
 			eventually(t, what+": all is decided", func() bool {
 				s.Replica.mu.RLock()
 				defer s.Replica.mu.RUnlock()
-				return s.group.leading.Load() && s.Replica.state.Policy().Verdict() != nil && *s.Replica.state.Policy().Verdict() == state.Verdict{Policy: s.Replica.state.Policy().Basis(), Basis: basis}
+
+				return s.group.leading.Load() && s.Replica.state.Policy().Verdict() != nil &&
+					*s.Replica.state.Policy().
+						Verdict() == state.Verdict{Policy: s.Replica.state.Policy().Basis(), Basis: basis}
 			})
+
 			if got := asked.Swap(0); got != n {
 				t.Errorf("%s: policy was asked %d times, want %d", what, got, n)
 			}
 		}
 		d.ready()
 		want("a new domain", 0)
+
 		for i := range registered {
 			if _, err := d.nodes[0].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		want("registered", registered)
 		again := func() {
 			t.Helper()
@@ -48,9 +55,12 @@ func TestANewLeaderDecidesNothingTwice(t *testing.T) {
 			d.ready()
 		}
 		again()
-		if _, err := d.nodes[0].SetPolicy(t.Context(), []byte("// another"), nil); err != nil { // behind what a new leader does
+
+		// behind what a new leader does
+		if _, err := d.nodes[0].SetPolicy(t.Context(), []byte("// another"), nil); err != nil {
 			t.Fatal(err)
 		}
+
 		want("a new leader, and then another policy", registered)
 		basis = directory.Hash{2}
 		again()
@@ -65,34 +75,42 @@ func TestANewLeaderDecidesNothingTwice(t *testing.T) {
 func TestALeaderDecidesAnewOnceItKnowsItsClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var narrow atomic.Bool
+
 		var asked atomic.Pointer[Store] // who forgets, when it is asked to decide
 		d := newDomain(t, 3, func(c *Config) {
 			c.Grants = func(Subject) []directory.Grant {
 				if s := asked.Swap(nil); s != nil {
 					s.clocks.presence.forget()
 				}
+
 				if narrow.Load() {
 					return nil
 				}
+
 				return []directory.Grant{{Audience: directory.Mesh, All: true}}
 			}
 		})
 		d.ready()
 		leader, _ := d.leader()
 		s := d.nodes[leader]
+
 		out, err := s.Register(t.Context(), put(t, ada, "agent", 86400))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		narrow.Store(true)
 		asked.Store(s)
+
 		if _, err := s.SetPolicy(t.Context(), []byte("permit (principal, action, resource);"), nil); err != nil {
 			t.Fatal(err)
 		}
+
 		eventually(t, "nobody has it any more", func() bool {
 			_, announced := s.Replica.Current(out.RID, directory.Mesh)
 			return !announced
 		})
+
 		if now, _ := d.leader(); now != leader || asked.Load() != nil {
 			t.Errorf("another leads, or it was never asked: %d, %d", leader, now)
 		}

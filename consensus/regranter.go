@@ -38,22 +38,28 @@ func (r *regranter) decideAnew(rids []directory.RID) []state.RegrantItem {
 		r.replica.mu.RLock()
 		reg := r.replica.state.Registrations().Get(rid)
 		r.replica.mu.RUnlock()
+
 		if reg == nil || reg.Entry().Unconfirmed {
 			continue
 		}
-		e := reg.Entry()
-		p := e.Projection()
-		if p.Base == "" { // is it one at all? A document that only an earlier release took keeps what it has
-			if _, err := kinds.Reproject(e.Agent, e.Document); err != nil {
+
+		entry := reg.Entry()
+
+		projection := entry.Projection()
+		if projection.Base == "" { // is it one at all? A document that only an earlier release took keeps what it has
+			if _, err := kinds.Reproject(entry.Agent, entry.Document); err != nil {
 				r.log.Warn("grants cannot be decided anew", "rid", rid, "error", err)
 				continue
 			}
 		}
-		g := r.preparer.decide(Subject{rid, e.Agent, e.Owner, e.Document, p, e.Visibility})
+
+		g := r.preparer.decide(Subject{rid, entry.Agent, entry.Owner, entry.Document, projection, entry.Visibility})
 		if !state.EqualGrants(g.List(), reg.Grants()) {
-			items = append(items, state.RegrantItem{RID: rid, Statement: e.Statement, Granted: g, Shown: reg.Shown(g.List())})
+			items = append(items, state.RegrantItem{RID: rid, Statement: entry.Statement, Granted: g,
+				Shown: reg.Shown(g.List())})
 		}
 	}
+
 	return items
 }
 
@@ -65,28 +71,36 @@ func (r *regranter) regrantAll(ctx context.Context) {
 	if r.cfg.Grants == nil {
 		return
 	}
+
 	r.replica.mu.Lock()
+
 	now := state.Verdict{Policy: r.replica.state.Policy().Basis(), Basis: r.cfg.Basis}
 	if v := r.replica.state.Policy().Verdict(); v != nil && *v == now {
 		r.replica.mu.Unlock()
 		return
 	}
+
 	all := r.replica.state.Registrations().Share()
 	r.replica.mu.Unlock()
+
 	err := r.regrantThose(ctx, all.RIDs())
 	if err == nil {
 		_, err = r.proposer.propose(ctx, &state.Command{Decide: &state.Decide{Verdict: &now}})
 	}
+
 	if err == nil {
 		return
 	}
+
 	r.log.Info("grants are not all decided anew", "error", err) // that is for the next leader, or tried again
+
 	if errors.Is(err, message.ErrNotLeader) {
 		select {
 		case <-time.After(regrantPause): // a leader writes nothing until it knows its clock to be right
 		case <-ctx.Done():
 		}
 	}
+
 	if ctx.Err() == nil {
 		r.ask()
 	}
@@ -97,21 +111,24 @@ func (r *regranter) regrantThose(ctx context.Context, rids []directory.RID) erro
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	parts := make(chan []directory.RID)
+
 	var workers sync.WaitGroup
 	for range regranters {
 		workers.Go(func() {
 			for part := range parts {
-				c := &state.Regrant{Items: r.decideAnew(part)}
-				if len(c.Items) == 0 {
+				regrant := &state.Regrant{Items: r.decideAnew(part)}
+				if len(regrant.Items) == 0 {
 					continue
 				}
-				if _, err := r.proposer.propose(ctx, &state.Command{Regrant: c}); err != nil {
+
+				if _, err := r.proposer.propose(ctx, &state.Command{Regrant: regrant}); err != nil {
 					cancel(err)
 					return
 				}
 			}
 		})
 	}
+
 feed:
 	for part := range slices.Chunk(rids, state.MaxSwept) {
 		select {
@@ -120,8 +137,10 @@ feed:
 			break feed
 		}
 	}
+
 	close(parts)
 	workers.Wait()
+
 	return context.Cause(ctx)
 }
 

@@ -47,32 +47,40 @@ func (r *Replica) applyEntry(entry *raft.Log) ([]state.Result, error) {
 	if err := r.life.failure(); err != nil {
 		return nil, err
 	}
-	b, err := state.DecodeBatch(entry.Data)
-	if err == nil && b.Version > r.cfg.reads.Log {
-		err = state.NewerLog(b.Version, r.cfg.reads.Log)
+
+	batch, err := state.DecodeBatch(entry.Data)
+	if err == nil && batch.Version > r.cfg.reads.Log {
+		err = state.NewerLog(batch.Version, r.cfg.reads.Log)
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	results, err := r.state.Apply(b, func() {
+	results, err := r.state.Apply(batch, func() {
 		r.publishPolicy()
 		r.notifyChanged()
 		r.mu.Unlock() // who waits is let in before the next line gets through
 		r.mu.Lock()
 	})
 	r.publishPolicy()
+
 	if err == nil {
 		r.progress.raise(entry.Index)
 	}
+
 	r.notifyChanged()
-	if !b.OnlyRegistrations() {
+
+	if !batch.OnlyRegistrations() {
 		r.notifyAgreed()
+
 		if err == nil {
 			err = r.cfg.reads.Lacks(r.state.Members().Written())
 		}
 	}
+
 	return results, err
 }
 
@@ -87,7 +95,8 @@ type stateSummary struct {
 // clock what time the log has reached (rule T4). The caller holds mu.
 func (r *Replica) notifyChanged() {
 	r.cfg.Index.Clock.Advance(time.UnixMilli(r.state.History().Now()))
-	r.summary.Store(&stateSummary{r.state.History().Position(), r.state.History().Sealed() != "", r.state.Members().Written()})
+	r.summary.Store(&stateSummary{r.state.History().Position(), r.state.History().Sealed() != "",
+		r.state.Members().Written()})
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
@@ -119,11 +128,13 @@ func policyVersion(s *state.State) uint64 {
 func (r *Replica) Admitted() (ids []spiffeid.ID, until []time.Time) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
+
 	for _, a := range r.state.Members().Admissions() {
 		if a.Until > r.state.History().Now()/1000 {
 			ids, until = append(ids, a.ID), append(until, time.Unix(a.Until, 0))
 		}
 	}
+
 	return ids, until
 }
 
@@ -133,6 +144,7 @@ func (r *Replica) Admitted() (ids []spiffeid.ID, until []time.Time) {
 func (r *Replica) Agreed() <-chan struct{} {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
+
 	return r.agreed
 }
 
@@ -144,6 +156,7 @@ func (r *Replica) Await(ctx context.Context, at directory.Position) error {
 		if !r.Position().Before(at) {
 			return nil
 		}
+
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -159,6 +172,7 @@ func (r *Replica) Await(ctx context.Context, at directory.Position) error {
 func (r *Replica) Changed() <-chan struct{} {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
+
 	return r.changed
 }
 
@@ -193,9 +207,11 @@ func (r *Replica) Format(structure signed.Structure) uint { return r.Written().F
 func (r *Replica) KeyDocument() *signed.KeyDocument {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
+
 	if r.state.History().Sealed() != "" {
 		return nil
 	}
+
 	return r.state.Keys().Document()
 }
 
@@ -212,9 +228,11 @@ func (r *Replica) Own(rid directory.RID) (payload []byte, disclosures []string, 
 	r.mu.RLock()
 	reg := r.state.Registrations().Get(rid)
 	r.mu.RUnlock()
+
 	if reg == nil {
 		return nil, nil, false
 	}
+
 	return reg.Statement(directory.Grant{All: true})
 }
 
@@ -261,6 +279,7 @@ func (r *Replica) Settled() bool { return r.settled.Load() }
 func (r *Replica) Tip(aud directory.Audience) uint64 {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
+
 	return r.state.Streams().Tip(aud)
 }
 
@@ -290,6 +309,7 @@ func (r *Replica) unconfirmed(rid directory.RID) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	reg := r.state.Registrations().Get(rid)
+
 	return reg != nil && reg.Entry().Unconfirmed
 }
 
@@ -322,16 +342,21 @@ type machine struct {
 // this member's applying.
 func (m machine) Apply(entry *raft.Log) any {
 	err := m.storage.disk.Ahead.Wait(entry.Index)
+
 	var results []state.Result
 	if err == nil {
 		results, err = m.replica.applyEntry(entry)
 	}
+
 	m.storage.growth.grow(len(entry.Data))
+
 	if err != nil {
 		m.life.fail(fmt.Errorf("log entry %d: %w", entry.Index, err))
 		return err
 	}
+
 	m.proposer.batches.applied(entry, results)
+
 	return results
 }
 
@@ -341,10 +366,12 @@ func (m machine) Snapshot() (raft.FSMSnapshot, error) {
 	if err := m.life.failure(); err != nil {
 		return nil, err
 	}
+
 	m.storage.limitTrailingLogs()
 	m.replica.mu.Lock()
 	defer m.replica.mu.Unlock()
 	m.storage.growth.bytes.Store(0)
+
 	return fsmSnapshot{m.replica.state.Snapshot()}, nil
 }
 
@@ -358,6 +385,7 @@ func (m machine) Restore(r io.ReadCloser) error {
 	if err := errors.Join(err, r.Close()); err != nil {
 		err = fmt.Errorf("restore a snapshot: %w", err)
 		m.storage.unread.Store(&err)
+
 		if errors.Is(err, state.ErrNewer) {
 			m.life.fail(err) // its leader would send it again and again, or Raft take an older one
 		}
@@ -391,6 +419,7 @@ func (m machine) readSnapshot(r io.Reader) (*state.State, error) {
 	if header.Version > reads.Snapshot {
 		return nil, state.NewerSnapshot(header.Version, reads.Snapshot)
 	}
+
 	if err := reads.Lacks(next.Members().Written()); err != nil {
 		return nil, err
 	}
@@ -404,10 +433,12 @@ type fsmSnapshot struct{ snapshot *state.Snapshot }
 // Persist implements raft.FSMSnapshot.
 func (s fsmSnapshot) Persist(sink raft.SnapshotSink) error {
 	w := bufio.NewWriterSize(sink, 1<<16)
+
 	err := s.snapshot.Write(w)
 	if err == nil {
 		err = w.Flush()
 	}
+
 	if err != nil {
 		return errors.Join(fmt.Errorf("write a snapshot: %w", err), sink.Cancel())
 	}

@@ -26,27 +26,33 @@ import (
 
 func (d *domain) backup(i int) []byte {
 	d.t.Helper()
+
 	var b bytes.Buffer
 	if err := d.nodes[i].restorer.Backup(d.t.Context(), &b); err != nil {
 		d.t.Fatal(err)
 	}
+
 	return b.Bytes()
 }
 
 func inspect(t testing.TB, b []byte) *backup.Backup {
 	t.Helper()
+
 	info, err := backup.Inspect(bytes.NewReader(b))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return info
 }
 
 // attestAll gives every member a signing key.
 func (d *domain) attestAll() {
 	d.t.Helper()
+
 	for i, s := range d.nodes {
-		key := signed.SigningKey{Public: bytes.Repeat([]byte{byte(i + 1)}, 32), Node: d.members[i].ID, Attestations: []string{"a.b.c"}}
+		key := signed.SigningKey{Public: bytes.Repeat([]byte{byte(i + 1)}, 32), Node: d.members[i].ID,
+			Attestations: []string{"a.b.c"}}
 		if err := s.Attest(d.t.Context(), key); err != nil {
 			d.t.Fatal(err)
 		}
@@ -60,19 +66,26 @@ func TestWhoStartsAloneAfterARestoreMissesALeader(t *testing.T) {
 		d := newDomain(t, 3, nil)
 		d.ready()
 		leader, follower := d.leader()
+
 		backup := d.backup(leader)
-		if _, err := d.nodes[leader].restorer.Restore(t.Context(), bytes.NewReader(backup), RestoreOptions{Force: true}); err != nil {
+		if _, err := d.nodes[leader].restorer.Restore(t.Context(), bytes.NewReader(backup),
+			RestoreOptions{Force: true}); err != nil {
 			t.Fatal(err)
 		}
+
 		d.ready()
+
 		for i := range d.nodes {
 			d.stop(i)
 		}
+
 		d.start(follower)
 		time.Sleep(time.Minute)
+
 		if err := d.nodes[follower].Ready(); !errors.Is(err, errNoLeader) {
 			t.Errorf("alone it says: %v", err)
 		}
+
 		d.start(leader)
 		d.ready()
 	})
@@ -85,74 +98,100 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 		d.ready()
 		d.attestAll()
 		leader, follower := d.leader()
+
 		kept, err := d.nodes[leader].Register(t.Context(), put(t, ada, "kept", 600))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		removed, err := d.nodes[leader].Register(t.Context(), put(t, bob, "removed", 600))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		file := d.backup(follower)
+
 		info := inspect(t, file)
-		if info.Domain != alpha || info.Registrations != 2 || info.Position != d.nodes[leader].Replica.Position() || len(info.Members) != 3 || info.Node != d.members[follower].ID {
+		if info.Domain != alpha || info.Registrations != 2 || info.Position != d.nodes[leader].Replica.Position() ||
+			len(info.Members) != 3 || info.Node != d.members[follower].ID {
 			t.Errorf("the backup says %+v", info)
 		}
+
 		if size, root := d.nodes[leader].Replica.Ledger(); info.LedgerSize != size || info.LedgerRoot != root {
 			t.Errorf("the backup's ledger is %d %s, want %d %s", info.LedgerSize, info.LedgerRoot, size, root)
 		}
-		if _, err := d.nodes[leader].Remove(t.Context(), directory.Removing{Caller: directory.Caller{Identity: bob}, RID: removed.RID}); err != nil {
+
+		if _, err := d.nodes[leader].Remove(t.Context(),
+			directory.Removing{Caller: directory.Caller{Identity: bob}, RID: removed.RID}); err != nil {
 			t.Fatal(err)
 		}
+
 		late, err := d.nodes[leader].Register(t.Context(), put(t, ada, "late", 600))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		before := d.nodes[leader].Replica.Position()
 		size, root := d.nodes[leader].Replica.Ledger()
 
 		_, err = d.nodes[follower].restorer.Restore(t.Context(), bytes.NewReader(file), RestoreOptions{})
 		problem(t, err, directory.Conflict)
+
 		for _, at := range []directory.Position{info.Position, before} {
 			if err != nil && !strings.Contains(err.Error(), at.String()) {
 				t.Errorf("%q does not name %s", err, at)
 			}
 		}
-		done, err := d.nodes[follower].restorer.Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true, Reason: "a drill"})
+
+		done, err := d.nodes[follower].restorer.Restore(t.Context(), bytes.NewReader(file),
+			RestoreOptions{Force: true, Reason: "a drill"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if done.Backup != info.Position || done.Before != before || done.Registrations != 2 || done.Now.Epoch <= before.Epoch {
+
+		if done.Backup != info.Position || done.Before != before || done.Registrations != 2 ||
+			done.Now.Epoch <= before.Epoch {
 			t.Errorf("it did %+v", done)
 		}
+
 		d.ready()
 		d.settled()
+
 		for i, s := range d.nodes {
 			if _, ok := s.cfg.Index.Get(late.RID); ok {
 				t.Errorf("node %d shows what the backup lacks", i)
 			}
+
 			e, ok := s.cfg.Index.Get(kept.RID)
 			if !ok || !e.Unconfirmed {
 				t.Errorf("node %d shows %+v, want it unconfirmed", i, e)
 			}
-			if ds, _, _ := s.Replica.Digests(directory.Mesh, 0, 10); len(ds) != 0 || s.Replica.Tip(directory.Mesh) != 0 {
+
+			if ds, _, _ := s.Replica.Digests(directory.Mesh, 0, 10); len(ds) != 0 ||
+				s.Replica.Tip(directory.Mesh) != 0 {
 				t.Errorf("node %d announces %v before its owner has refreshed it", i, ds)
 			}
+
 			if doc := s.Replica.KeyDocument(); doc == nil || doc.Epoch != done.Now.Epoch || len(doc.Keys) != 3 {
 				t.Errorf("node %d has the key document %+v", i, doc)
 			}
+
 			if s.Replica.Position().Revision <= before.Revision {
 				t.Errorf("node %d is at %s; revisions went back from %s", i, s.Replica.Position(), before)
 			}
 		}
+
 		// Leaf 0 says what came before: the ledger that ended, not the backup's.
 		reason := lastReason(t, info) + ": a drill"
 		began := fmt.Sprintf(`{"v":1,"iss":"spiffe://alpha.test","epoch":%d,"old":"alpha.test/roster/%d","size":%d,"root":"%s","rev":%d,"reason":"%s"}`,
 			done.Now.Epoch, before.Epoch, size, root, info.Position.Revision, reason)
-		want := directory.Hash(tlog.NodeHash(leaf(5, []byte(began)), leaf(3, d.nodes[0].Replica.KeyDocument().Payload())))
+
+		want := directory.Hash(tlog.NodeHash(leaf(5, []byte(began)),
+			leaf(3, d.nodes[0].Replica.KeyDocument().Payload())))
 		if n, r := d.nodes[0].Replica.Ledger(); n != 2 || r != want {
 			t.Errorf("the new ledger is %d %s, want 2 %s", n, r, want)
 		}
+
 		if got := inspect(t, d.backup(leader)); got.Hash != info.Hash {
 			t.Error("the same registrations have another hash after the restore")
 		}
@@ -161,40 +200,52 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 		out, err := d.nodes[follower].RefreshMany(t.Context(), directory.RefreshingMany{
 			Caller: directory.Caller{Identity: ada}, Items: []directory.Renewal{{RID: kept.RID}},
 		})
-		if err != nil || len(out.Each) != 1 || out.Each[0] != (directory.Renewed{Granted: 600}) || out.Position != d.nodes[leader].Replica.Position() {
+		if err != nil || len(out.Each) != 1 || out.Each[0] != (directory.Renewed{Granted: 600}) ||
+			out.Position != d.nodes[leader].Replica.Position() {
 			t.Fatalf("refresh: %+v, %v", out, err)
 		}
+
 		d.settled()
+
 		for i, s := range d.nodes {
 			if e, _ := s.cfg.Index.Get(kept.RID); e.Unconfirmed {
 				t.Errorf("node %d: it is still unconfirmed", i)
 			}
+
 			ds, _, _ := s.Replica.Digests(directory.Mesh, 0, 10)
 			if len(ds) != 1 || ds[0].RID != kept.RID || ds[0].Op != signed.OpPut {
 				t.Fatalf("node %d announces %v", i, ds)
 			}
+
 			payload, _, ok := s.Replica.Record(directory.Mesh, ds[0].H, ds[0].M)
 			if !ok || !bytes.Contains(payload, fmt.Appendf(nil, `"epoch":%d`, done.Now.Epoch)) {
 				t.Errorf("node %d has the record %s", i, payload)
 			}
 		}
+
 		// What had been removed is back at home only, until its deadline.
 		if e, ok := d.nodes[0].cfg.Index.Get(removed.RID); !ok || !e.Unconfirmed {
 			t.Errorf("what the backup had: %+v", e)
 		}
-		_, err = d.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true}) // once more
+
+		// once more
+		_, err = d.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if at := d.nodes[0].Replica.Position(); at.Epoch <= done.Now.Epoch {
 			t.Errorf("the second restore left the epoch at %s", at)
 		}
+
 		d.settled()
 		d.stop(follower)
 		d.start(follower)
 		d.ready()
 		d.settled()
-		if a, b := freeze(t, d.nodes[follower].Replica.state), freeze(t, d.nodes[leader].Replica.state); !bytes.Equal(a, b) {
+
+		if a, b := freeze(t, d.nodes[follower].Replica.state), freeze(t,
+			d.nodes[leader].Replica.state); !bytes.Equal(a, b) {
 			t.Error("a restored member that started again has another state")
 		}
 	})
@@ -205,8 +256,10 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 func restored(t *testing.T, s *Store) (old, live *state.State) {
 	s.Replica.mu.RLock()
 	defer s.Replica.mu.RUnlock()
-	old, live = must(readSnapshot(bytes.NewReader(freeze(t, s.Replica.state)), alpha, index.New())), s.Replica.state.Outline()
+	old, live = must(readSnapshot(bytes.NewReader(freeze(t, s.Replica.state)), alpha,
+		index.New())), s.Replica.state.Outline()
 	old.Succeed(live, "a test")
+
 	return old, live
 }
 
@@ -219,32 +272,42 @@ func TestTheNextLeaderEndsAHalfDoneRestore(t *testing.T) {
 		d := newDomain(t, 3, nil)
 		d.ready()
 		d.attestAll()
+
 		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
 			t.Fatal(err)
 		}
+
 		d.settled()
 		leader, follower := d.leader()
 		s := d.nodes[leader]
+
 		old, live := restored(t, s)
 		if err := s.restorer.install(old); err != nil {
 			t.Fatal(err)
 		}
+
 		if s.Replica.KeyDocument() != nil || s.Replica.Position().Epoch != live.History().Position().Epoch {
 			t.Error("a sealed domain can sign")
 		}
+
 		if _, err := s.proposer.propose(t.Context(), &state.Command{Issue: &state.Issue{}}); err == nil {
 			t.Error("a sealed domain takes writes")
 		}
+
 		if err := s.restorer.Backup(t.Context(), io.Discard); err == nil {
 			t.Error("a sealed domain is backed up")
 		}
+
 		if err := d.nodes[follower].Transfer(t.Context(), d.members[follower].ID); err != nil {
 			t.Fatal(err)
 		}
+
 		d.ready()
 		d.settled()
+
 		for i, s := range d.nodes {
-			if doc := s.Replica.KeyDocument(); s.Replica.Position().Epoch <= live.History().Position().Epoch || doc == nil || doc.Epoch != s.Replica.Position().Epoch {
+			if doc := s.Replica.KeyDocument(); s.Replica.Position().Epoch <= live.History().Position().Epoch ||
+				doc == nil || doc.Epoch != s.Replica.Position().Epoch {
 				t.Errorf("node %d is at %s with %+v", i, s.Replica.Position(), doc)
 			}
 		}
@@ -259,20 +322,25 @@ func TestARestoreThatNobodyElseHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 3, nil)
 		d.ready()
+
 		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
 			t.Fatal(err)
 		}
+
 		d.settled()
 		leader, follower := d.leader()
 		s := d.nodes[leader]
 		old, _ := restored(t, s)
 		d.net.isolate(d.members[leader].Address)
+
 		if err := s.restorer.install(old); err == nil {
 			t.Fatal("a restore that nobody else has succeeded")
 		}
+
 		if !s.Replica.isSealed() {
 			t.Fatal("it was not restored at all")
 		}
+
 		eventually(t, "the others have a leader", func() bool {
 			_, err := d.nodes[follower].Register(t.Context(), put(t, ada, "since", 600))
 			return err == nil
@@ -282,6 +350,7 @@ func TestARestoreThatNobodyElseHas(t *testing.T) {
 			if s.Ready() == nil || s.reader.Linearize(t.Context()) == nil {
 				t.Fatal("it takes its own restore for the domain's state")
 			}
+
 			select {
 			case <-s.life.Failed():
 				return errors.Is(s.Ready(), errLoneRestore)
@@ -290,13 +359,17 @@ func TestARestoreThatNobodyElseHas(t *testing.T) {
 			}
 		})
 		d.stop(leader)
+
 		if err := os.RemoveAll(s.cfg.Dir); err != nil {
 			t.Fatal(err)
 		}
+
 		d.start(leader)
 		d.ready()
 		d.settled()
-		if a, b := freeze(t, d.nodes[leader].Replica.state), freeze(t, d.nodes[follower].Replica.state); !bytes.Equal(a, b) {
+
+		if a, b := freeze(t, d.nodes[leader].Replica.state), freeze(t,
+			d.nodes[follower].Replica.state); !bytes.Equal(a, b) {
 			t.Error("it has another state than the others")
 		}
 	})
@@ -307,9 +380,11 @@ func TestWhatIsNotRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 1, nil)
 		d.ready()
+
 		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
 			t.Fatal(err)
 		}
+
 		file := d.backup(0)
 		try := func(b []byte) error {
 			_, err := d.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(b), RestoreOptions{Force: true})
@@ -318,30 +393,42 @@ func TestWhatIsNotRestored(t *testing.T) {
 		before := d.nodes[0].Replica.Position()
 		problem(t, try(nil), directory.BadRequest)
 		problem(t, try(file[:len(file)-1]), directory.BadRequest)
+
 		for at := 0; at < len(file); at += 7 {
 			bad := bytes.Clone(file)
 			bad[at] ^= 1
 			problem(t, try(bad), directory.BadRequest)
 		}
+
 		var foreign bytes.Buffer
+
 		other := began(t, beta, before.Epoch+1)
-		if err := backup.Write(&foreign, backup.Header{Version: backup.Version, Node: must(alphaNode("n0")), Taken: 1}, other.Snapshot()); err != nil {
+		if err := backup.Write(&foreign, backup.Header{Version: backup.Version, Node: must(alphaNode("n0")), Taken: 1},
+			other.Snapshot()); err != nil {
 			t.Fatal(err)
 		}
+
 		err := try(foreign.Bytes())
 		problem(t, err, directory.Conflict)
+
 		if err != nil && err.Error() != "the backup is of beta.test; this is alpha.test" {
 			t.Errorf("it says %q", err)
 		}
+
 		other = began(t, alpha, uint64(time.Now().Unix()+3600))
 		foreign.Reset()
-		if err := backup.Write(&foreign, backup.Header{Version: backup.Version, Node: must(alphaNode("n0")), Taken: 1}, other.Snapshot()); err != nil {
+
+		if err := backup.Write(&foreign, backup.Header{Version: backup.Version, Node: must(alphaNode("n0")), Taken: 1},
+			other.Snapshot()); err != nil {
 			t.Fatal(err)
 		}
+
 		problem(t, try(foreign.Bytes()), directory.Conflict)
+
 		if d.nodes[0].Replica.Position() != before {
 			t.Errorf("a refusal changed something: %s, %s", before, d.nodes[0].Replica.Position())
 		}
+
 		left, _ := filepath.Glob(filepath.Join(d.nodes[0].cfg.Dir, "restore-*"))
 		if len(left) > 0 {
 			t.Errorf("left behind: %v", left)
@@ -355,17 +442,23 @@ func TestABackupFillsANewDomain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 3, nil)
 		d.ready()
-		if err := d.nodes[0].SetPeering(t.Context(), directory.Peering{Domain: beta, State: directory.PeeringActive, Mesh: true}); err != nil {
+
+		if err := d.nodes[0].SetPeering(t.Context(),
+			directory.Peering{Domain: beta, State: directory.PeeringActive, Mesh: true}); err != nil {
 			t.Fatal(err)
 		}
+
 		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
 			t.Fatal(err)
 		}
+
 		if _, err := d.nodes[0].SetPolicy(t.Context(), []byte("the backup's"), nil); err != nil {
 			t.Fatal(err)
 		}
+
 		file := d.backup(0)
 		d.close()
+
 		var told sync.Map // by node: the policy
 		e := newDomain(t, 3, func(c *Config) {
 			c.clock = func() time.Time { return time.Now().Add(2 * time.Second) }
@@ -373,27 +466,37 @@ func TestABackupFillsANewDomain(t *testing.T) {
 			c.Policy = func(text []byte, _ uint64) { told.Store(node, string(text)) }
 		})
 		e.ready()
+
 		done, err := e.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		e.settled()
-		if len(e.nodes[1].Replica.Peerings()) != 1 || e.nodes[2].cfg.Index.Len() != 1 || done.Now.Epoch <= done.Before.Epoch {
-			t.Errorf("restored %+v: peerings %v, %d registrations", done, e.nodes[1].Replica.Peerings(), e.nodes[2].cfg.Index.Len())
+
+		if len(e.nodes[1].Replica.Peerings()) != 1 || e.nodes[2].cfg.Index.Len() != 1 ||
+			done.Now.Epoch <= done.Before.Epoch {
+			t.Errorf("restored %+v: peerings %v, %d registrations", done, e.nodes[1].Replica.Peerings(),
+				e.nodes[2].cfg.Index.Len())
 		}
+
 		for i, want := range []string{"the backup's", "another"} {
 			for _, m := range e.members {
 				if got, _ := told.Load(m.ID); got != want {
 					t.Errorf("restored %d times, %s has the policy %v, want %q", i+1, m.ID, got, want)
 				}
 			}
+
 			if i == 0 {
 				if _, err := e.nodes[0].SetPolicy(t.Context(), []byte("another"), nil); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := e.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true}); err != nil {
+
+				if _, err := e.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(file),
+					RestoreOptions{Force: true}); err != nil {
 					t.Fatal(err)
 				}
+
 				e.settled()
 			}
 		}
@@ -414,16 +517,21 @@ func TestABackupOfNothing(t *testing.T) {
 // that is cut off, changed or can't be read.
 func TestABackupIsInspectedAsAStream(t *testing.T) {
 	s := kept(t)
+
 	var file bytes.Buffer
+
 	header := backup.Header{Version: backup.Version, Node: must(alphaNode("n0")), Taken: 1}
 	if err := backup.Write(&file, header, s.Snapshot()); err != nil {
 		t.Fatal(err)
 	}
+
 	whole := file.Bytes()
+
 	want := inspect(t, whole)
 	if want.Size != int64(len(whole)) || want.Registrations != 1 {
 		t.Errorf("%+v of %d bytes", want, len(whole))
 	}
+
 	for name, wrap := range map[string]func(io.Reader) io.Reader{
 		"byte by byte": iotest.OneByteReader, "halves": iotest.HalfReader, "data with the end": iotest.DataErrReader,
 	} {
@@ -435,15 +543,19 @@ func TestABackupIsInspectedAsAStream(t *testing.T) {
 
 	for i := range whole {
 		mutant := bytes.Clone(whole)
+
 		mutant[i] ^= 0x20
 		if info, err := backup.Inspect(bytes.NewReader(mutant)); !errors.Is(err, backup.ErrUnusable) || info != nil {
 			t.Fatalf("byte %d changed: %+v, %v", i, info, err)
 		}
+
 		if info, err := backup.Inspect(bytes.NewReader(whole[:i])); !errors.Is(err, backup.ErrUnusable) || info != nil {
 			t.Fatalf("cut to %d bytes: %+v, %v", i, info, err)
 		}
 	}
+
 	broken := errors.New("the disk is gone")
+
 	unreadable := io.MultiReader(bytes.NewReader(whole[:100]), iotest.ErrReader(broken))
 	if _, err := backup.Inspect(unreadable); !errors.Is(err, broken) || errors.Is(err, backup.ErrUnusable) {
 		t.Errorf("a reader that fails: %v", err)
@@ -452,18 +564,23 @@ func TestABackupIsInspectedAsAStream(t *testing.T) {
 
 func FuzzInspectBackup(f *testing.F) {
 	s := kept(f)
+
 	var b bytes.Buffer
-	if err := backup.Write(&b, backup.Header{Version: backup.Version, Node: must(alphaNode("n0")), Taken: 1}, s.Snapshot()); err != nil {
+	if err := backup.Write(&b, backup.Header{Version: backup.Version, Node: must(alphaNode("n0")), Taken: 1},
+		s.Snapshot()); err != nil {
 		f.Fatal(err)
 	}
+
 	f.Add(b.Bytes()[:b.Len()-32])
 	f.Fuzz(func(t *testing.T, body []byte) {
 		sum := directory.HashOf(body)
 		file := append(bytes.Clone(body), sum[:]...)
+
 		info, err := backup.Inspect(bytes.NewReader(file))
 		if err == nil && info.Domain.IsZero() {
 			t.Error("a backup of no domain")
 		}
+
 		if _, items, err := backup.Open(bytes.NewReader(file), int64(len(file))); err == nil {
 			_, _ = readSnapshot(items, alpha, index.New())
 		}
@@ -477,19 +594,24 @@ func TestABackupOfAnotherHistoryIsNotRestoredByMistake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		production := newDomain(t, 1, nil)
 		production.ready()
+
 		if _, err := production.nodes[0].Register(t.Context(), put(t, ada, "kept", 600)); err != nil {
 			t.Fatal(err)
 		}
+
 		time.Sleep(2 * time.Second)
 		trial := newDomain(t, 1, nil)
 		trial.ready()
 		file := trial.backup(0)
 		_, err := production.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(file), RestoreOptions{})
 		problem(t, err, directory.Conflict)
+
 		if n := production.nodes[0].cfg.Index.Len(); n != 1 {
 			t.Errorf("%d registrations are left", n)
 		}
-		if _, err := production.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true}); err != nil {
+
+		if _, err := production.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(file),
+			RestoreOptions{Force: true}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -506,7 +628,9 @@ func leaf(kind byte, payload []byte) tlog.Hash {
 func began(t testing.TB, domain spiffeid.TrustDomain, at uint64) *state.State {
 	t.Helper()
 	s := state.New(domain, index.New())
-	entry := &state.Batch{Version: state.FirstVersion, Time: 1793491200000, Commands: []state.Command{{Epoch: &state.Epoch{Epoch: at, Reason: "bootstrap"}}}}
+
+	entry := &state.Batch{Version: state.FirstVersion, Time: 1793491200000,
+		Commands: []state.Command{{Epoch: &state.Epoch{Epoch: at, Reason: "bootstrap"}}}}
 	if results, err := s.Apply(entry, func() {}); err != nil || results[0].Err != nil {
 		t.Fatal(err, results)
 	}
@@ -519,10 +643,13 @@ func kept(t testing.TB) *state.State {
 	t.Helper()
 	s := began(t, alpha, 1793491200)
 	doc := document(t, "kept")
-	entry := &state.Batch{Version: state.FirstVersion, Time: 1793491203000, Commands: []state.Command{{Register: &state.Register{
-		Format: signed.StatementFormat, RID: directory.NewRID(1793491200000, [10]byte{1}), Salt: signed.Salt{1},
-		Caller: ada, Agent: "kept", Kind: doc.Kind(), Document: doc.Bytes(), Lifetime: 600, Granted: state.Granted{Owner: ada},
-	}}}}
+
+	entry := &state.Batch{Version: state.FirstVersion, Time: 1793491203000,
+		Commands: []state.Command{{Register: &state.Register{
+			Format: signed.StatementFormat, RID: directory.NewRID(1793491200000, [10]byte{1}), Salt: signed.Salt{1},
+			Caller: ada, Agent: "kept", Kind: doc.Kind(), Document: doc.Bytes(), Lifetime: 600,
+			Granted: state.Granted{Owner: ada},
+		}}}}
 	if results, err := s.Apply(entry, func() {}); err != nil || results[0].Err != nil {
 		t.Fatal(err, results)
 	}
@@ -533,6 +660,7 @@ func kept(t testing.TB) *state.State {
 // lastReason is what a restore says of the backup that it restores.
 func lastReason(t testing.TB, b *backup.Backup) string {
 	t.Helper()
+
 	return fmt.Sprintf("restore of a backup that %s took at %s at position %s of alpha.test, ledger size %d, root %s",
 		b.Node, b.Taken.UTC().Format(time.RFC3339), b.Position, b.LedgerSize, b.LedgerRoot)
 }

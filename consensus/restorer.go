@@ -42,12 +42,15 @@ func (r *restorer) Backup(ctx context.Context, w io.Writer) error {
 	if err := r.reader.Linearize(ctx); err != nil {
 		return err
 	}
+
 	r.replica.mu.Lock()
 	sealed, sn := r.replica.state.History().Sealed(), r.replica.state.Snapshot()
 	r.replica.mu.Unlock()
+
 	if sealed != "" { // since
 		return errSealed
 	}
+
 	return backup.Write(w, backup.Header{Version: backup.Version, Node: r.cfg.Node, Taken: r.cfg.clock().Unix()}, sn)
 }
 
@@ -61,23 +64,29 @@ func (r *restorer) Backup(ctx context.Context, w io.Writer) error {
 // It is refused where the backup is another domain's, or older than the domain or of a
 // later epoch and o.Force is not set. Errors are *directory.Error; after OutcomeUnknown the domain
 // is either as before or restored, and its epoch tells which.
-func (r *restorer) Restore(ctx context.Context, backup io.Reader, o RestoreOptions) (message.Restored, error) {
-	if len(o.Reason) > maxReason {
-		return message.Restored{}, directory.Refuse(directory.BadRequest, "the reason has %d bytes; at most %d are allowed", len(o.Reason), maxReason)
+func (r *restorer) Restore(ctx context.Context, backup io.Reader, options RestoreOptions) (message.Restored, error) {
+	if len(options.Reason) > maxReason {
+		return message.Restored{}, directory.Refuse(directory.BadRequest,
+			"the reason has %d bytes; at most %d are allowed", len(options.Reason), maxReason)
 	}
+
 	file, size, err := r.spool(backup)
 	if err != nil {
 		return message.Restored{}, err
 	}
 	defer discard(file)
+
 	if r.group.leading.Load() {
-		return r.restore(ctx, file, size, o)
+		return r.restore(ctx, file, size, options)
 	}
+
 	leader, ok := r.group.leader()
 	if !ok || leader.ID == r.cfg.Node {
-		return message.Restored{}, directory.Refuse(directory.Unavailable, "the domain has no leader in reach; nothing was changed: try again: %w", errNoLeader)
+		return message.Restored{}, directory.Refuse(directory.Unavailable,
+			"the domain has no leader in reach; nothing was changed: try again: %w", errNoLeader)
 	}
-	return r.sendBackup(ctx, leader, file, size, o)
+
+	return r.sendBackup(ctx, leader, file, size, options)
 }
 
 // install gives a state to Raft, which gives it to all members. It returns once a
@@ -88,45 +97,58 @@ func (r *restorer) install(st *state.State) error {
 		return err
 	}
 	defer discard(file)
+
 	w := bufio.NewWriterSize(file, 1<<16)
 	if err := errors.Join(st.Snapshot().Write(w), w.Flush()); err != nil {
 		return fmt.Errorf("write what is restored: %w", err)
 	}
+
 	size, err := file.Seek(0, io.SeekEnd)
 	if err == nil {
 		_, err = file.Seek(0, io.SeekStart)
 	}
+
 	if err != nil {
 		return err
 	}
+
 	err = r.group.raft.Restore(&raft.SnapshotMeta{Version: raft.SnapshotVersionMax, Size: size}, file, restoreTimeout)
 	switch {
-	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress), errors.Is(err, raft.ErrEnqueueTimeout):
-		return directory.Refuse(directory.Unavailable, "this node does not lead any more; nothing was changed: try again: %w", err)
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress),
+		errors.Is(err, raft.ErrEnqueueTimeout):
+		return directory.Refuse(directory.Unavailable,
+			"this node does not lead any more; nothing was changed: try again: %w", err)
 	case err != nil:
 		return restoreUnknown(err)
 	}
+
 	return nil
 }
 
 // mayRestore says why a backup is not restored over the domain as it is.
-func (r *restorer) mayRestore(live, old *state.State, o RestoreOptions) error {
+func (r *restorer) mayRestore(live, old *state.State, options RestoreOptions) error {
 	switch {
 	case live.History().Sealed() != "" || old.History().Sealed() != "":
 		return errSealed
 	case old.History().Position().Epoch == 0:
 		return directory.Refuse(directory.BadRequest, "there is nothing in the backup")
-	case old.History().Position().Epoch > live.History().Position().Epoch && !o.Force:
+	case old.History().Position().Epoch > live.History().Position().Epoch && !options.Force:
 		return directory.Refuse(directory.Conflict,
-			"the backup is of epoch %d, which this domain, in epoch %d, has never been in: it is of another one of the same name, or this one was set back; what is registered here would be lost; repeat it with force if that is meant", old.History().Position().Epoch, live.History().Position().Epoch)
-	case old.History().Position().Before(live.History().Position()) && !o.Force:
+			"the backup is of epoch %d, which this domain, in epoch %d, has never been in: it is of another one "+
+				"of the same name, or this one was set back; what is registered here would be lost; repeat it "+
+				"with force if that is meant", old.History().Position().Epoch, live.History().Position().Epoch)
+	case old.History().Position().Before(live.History().Position()) && !options.Force:
 		return directory.Refuse(directory.Conflict,
-			"the backup is at %s and the domain at %s: what was changed between them would be lost; repeat it with force if that is meant", old.History().Position(), live.History().Position())
+			"the backup is at %s and the domain at %s: what was changed between them would be lost; repeat it "+
+				"with force if that is meant", old.History().Position(), live.History().Position())
 	}
+
 	known := max(live.History().Position().Epoch, old.History().Position().Epoch)
 	if limit := r.cfg.clock().Add(directory.Skew).Unix(); known >= uint64(limit) {
-		return directory.Refuse(directory.Conflict, "epoch %d lies ahead of this node's clock: a new one must lie above it; set the clock right", known)
+		return directory.Refuse(directory.Conflict,
+			"epoch %d lies ahead of this node's clock: a new one must lie above it; set the clock right", known)
 	}
+
 	return nil
 }
 
@@ -136,34 +158,44 @@ func (r *restorer) quiesce(ctx context.Context) (release func(), err error) {
 	if release, err = r.proposer.pause(ctx); err != nil {
 		return nil, err
 	}
+
 	err = r.group.raft.Barrier(enqueueTimeout).Error()
 	if err == nil && !r.group.leading.Load() {
 		err = message.ErrNotLeader
 	}
+
 	if err != nil {
 		release()
-		return nil, directory.Refuse(directory.Unavailable, "this node does not lead any more; nothing was changed: try again: %w", err)
+		return nil, directory.Refuse(directory.Unavailable,
+			"this node does not lead any more; nothing was changed: try again: %w", err)
 	}
+
 	return release, nil
 }
 
 // restore is Restore, as the leader.
-func (r *restorer) restore(ctx context.Context, file *os.File, size int64, o RestoreOptions) (done message.Restored, err error) {
+func (r *restorer) restore(ctx context.Context, file *os.File, size int64,
+	options RestoreOptions) (done message.Restored, err error) {
 	if !r.restores.TryLock() {
 		return done, directory.Refuse(directory.Conflict, "another restore is under way")
 	}
+
 	defer r.restores.Unlock()
+
 	top, items, err := backup.Open(file, size)
 	if err != nil {
 		return done, directory.Refuse(directory.BadRequest, "%w", err)
 	}
-	old, h, err := state.Read(items, r.cfg.Domain, nil, backup.Processors())
+
+	old, header, err := state.Read(items, r.cfg.Domain, nil, backup.Processors())
 	switch {
-	case h.Domain != "" && h.Domain != r.cfg.Domain.Name():
-		return done, directory.Refuse(directory.Conflict, "the backup is of %s; this is %s", h.Domain, r.cfg.Domain.Name())
+	case header.Domain != "" && header.Domain != r.cfg.Domain.Name():
+		return done, directory.Refuse(directory.Conflict, "the backup is of %s; this is %s", header.Domain,
+			r.cfg.Domain.Name())
 	case err != nil:
 		return done, directory.Refuse(directory.BadRequest, "the backup cannot be read: %w", err)
 	}
+
 	release, err := r.quiesce(ctx)
 	if err != nil {
 		return done, err
@@ -172,65 +204,91 @@ func (r *restorer) restore(ctx context.Context, file *os.File, size int64, o Res
 	r.replica.mu.RLock()
 	live := r.replica.state.Outline()
 	r.replica.mu.RUnlock()
-	if err := r.mayRestore(live, old, o); err != nil {
+
+	if err := r.mayRestore(live, old, options); err != nil {
 		return done, err
 	}
-	done = message.Restored{Backup: old.History().Position(), Before: live.History().Position(), Registrations: old.Registrations().Len()}
+
+	done = message.Restored{Backup: old.History().Position(), Before: live.History().Position(),
+		Registrations: old.Registrations().Len()}
 	ledgerSize, ledgerRoot := old.History().Ledger()
+
 	reason := fmt.Sprintf("restore of a backup that %s took at %s at position %s of %s, ledger size %d, root %s",
-		top.Node, time.Unix(top.Taken, 0).UTC().Format(time.RFC3339), old.History().Position(), r.cfg.Domain.Name(), ledgerSize, ledgerRoot)
-	if o.Reason != "" {
-		reason += ": " + o.Reason
+		top.Node, time.Unix(top.Taken, 0).UTC().Format(time.RFC3339), old.History().Position(), r.cfg.Domain.Name(),
+		ledgerSize, ledgerRoot)
+	if options.Reason != "" {
+		reason += ": " + options.Reason
 	}
+
 	if err := old.Registrations().CheckStatements(live.Members().ReadByAll(r.cfg.reads)); err != nil {
-		return done, directory.Refuse(directory.Conflict, "a member cannot read the backup; nothing was changed: %w", err)
+		return done, directory.Refuse(directory.Conflict, "a member cannot read the backup; nothing was changed: %w",
+			err)
 	}
+
 	old.Succeed(live, reason)
-	r.log.Warn("restoring a backup", "backup", done.Backup, "domain", done.Before, "registrations", done.Registrations, "reason", o.Reason)
+	r.log.Warn("restoring a backup", "backup", done.Backup, "domain", done.Before, "registrations", done.Registrations,
+		"reason", options.Reason)
+
 	if err := r.install(old); err != nil {
 		return done, err
 	}
+
 	release()
+
 	if err := r.leadership.beginHistory(ctx); err != nil {
 		return done, restoreUnknown(err)
 	}
+
 	r.regranter.ask()
 	done.Now = r.replica.Position()
 	r.log.Warn("the domain was restored", "backup", done.Backup, "now", done.Now)
+
 	return done, nil
 }
 
 // sendBackup hands a backup to the leader.
-func (r *restorer) sendBackup(ctx context.Context, leader Member, file *os.File, size int64, o RestoreOptions) (done message.Restored, err error) {
+func (r *restorer) sendBackup(ctx context.Context, leader Member, file *os.File, size int64,
+	options RestoreOptions) (done message.Restored, err error) {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return done, err
 	}
-	q := url.Values{"force": {strconv.FormatBool(o.Force)}, "reason": {o.Reason}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+leader.Address+restorePath+"?"+q.Encode(), io.NopCloser(file))
+
+	q := url.Values{"force": {strconv.FormatBool(options.Force)}, "reason": {options.Reason}}
+
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+leader.Address+restorePath+"?"+q.Encode(),
+		io.NopCloser(file))
 	if err != nil {
 		return done, err
 	}
+
 	req.ContentLength = size
+
 	resp, err := r.messenger.cluster.Client().Do(req)
 	if err != nil {
 		return done, restoreUnknown(err)
 	}
 	defer resp.Body.Close()
+
 	if resp.StatusCode == http.StatusMisdirectedRequest {
-		return done, directory.Refuse(directory.Unavailable, "the leader has changed; nothing was changed otherwise: try again")
+		return done, directory.Refuse(directory.Unavailable,
+			"the leader has changed; nothing was changed otherwise: try again")
 	}
-	var a message.RestoreAnswer
+
+	var answer message.RestoreAnswer
+
 	data, err := io.ReadAll(io.LimitReader(resp.Body, message.MaxBody))
 	if err == nil {
-		err = message.Unmarshal(data, &a)
+		err = message.Unmarshal(data, &answer)
 	}
+
 	switch {
 	case err != nil:
 		return done, restoreUnknown(err)
-	case a.Problem != "":
-		return done, &directory.Error{Problem: a.Problem, Detail: a.Detail}
+	case answer.Problem != "":
+		return done, &directory.Error{Problem: answer.Problem, Detail: answer.Detail}
 	}
-	return a.Done, r.replica.Await(ctx, a.Done.Now)
+
+	return answer.Done, r.replica.Await(ctx, answer.Done.Now)
 }
 
 // spool writes a backup into a file of its own.
@@ -238,6 +296,7 @@ func (r *restorer) spool(backup io.Reader) (file *os.File, size int64, err error
 	if file, err = os.CreateTemp(r.cfg.Dir, "restore-*.tmp"); err != nil {
 		return nil, 0, err
 	}
+
 	size, err = io.Copy(file, io.LimitReader(backup, maxBackup+1))
 	switch {
 	case err != nil:
@@ -245,10 +304,12 @@ func (r *restorer) spool(backup io.Reader) (file *os.File, size int64, err error
 	case size > maxBackup:
 		err = directory.Refuse(directory.TooLarge, "a backup has at most %d bytes", int64(maxBackup))
 	}
+
 	if err != nil {
 		discard(file)
 		return nil, 0, err
 	}
+
 	return file, size, nil
 }
 
@@ -258,18 +319,22 @@ func (r *restorer) takeBackup(w http.ResponseWriter, req *http.Request) {
 		r.messenger.refuse(w, errMisdirected)
 		return
 	}
-	var a message.RestoreAnswer
+
+	var answer message.RestoreAnswer
+
 	file, size, err := r.spool(req.Body)
 	if err == nil {
 		defer discard(file)
 		o := RestoreOptions{req.URL.Query().Get("force") == "true", req.URL.Query().Get("reason")}
-		a.Done, err = r.restore(req.Context(), file, size, o)
+		answer.Done, err = r.restore(req.Context(), file, size, o)
 	}
+
 	if err != nil {
 		refusal := message.ReplyOf(directory.Outcome{}, err)
-		a.Problem, a.Detail = refusal.Problem, refusal.Detail
+		answer.Problem, answer.Detail = refusal.Problem, refusal.Detail
 	}
-	r.messenger.answer(w, &a)
+
+	r.messenger.answer(w, &answer)
 }
 
 // RestoreOptions say how to restore.

@@ -29,41 +29,57 @@ func TestADomainThatLostItsMajorityIsSalvaged(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newDomain(t, 5, nil)
 				d.ready()
+
 				leader, left := d.leader()
 				for i := range 20 {
 					if i == 10 && snapshot {
-						if err := d.nodes[left].group.raft.Snapshot().Error(); err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) {
+						if err := d.nodes[left].group.raft.Snapshot().Error(); err != nil &&
+							!errors.Is(err, raft.ErrNothingNewToSnapshot) {
 							t.Fatal(err)
 						}
 					}
-					if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 3600)); err != nil {
+
+					if _, err := d.nodes[leader].Register(t.Context(),
+						put(t, ada, fmt.Sprint("agent-", i), 3600)); err != nil {
 						t.Fatal(err)
 					}
 				}
+
 				want := inspect(t, d.backup(left))
 				log := d.nodes[left].group.raft
 				d.close()
 				dir := filepath.Join(d.dir, fmt.Sprint(left))
 				before := sumsOf(t, dir)
+
 				var file bytes.Buffer
+
 				end, err := backup.Salvage(dir, alpha, &file)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if has := log.Stats(); fmt.Sprint(end.Term) != has["last_log_term"] || fmt.Sprint(end.Entry) != has["last_log_index"] {
-					t.Errorf("its log ends at %+v, and not at entry %s of term %s", end, has["last_log_index"], has["last_log_term"])
+
+				if has := log.Stats(); fmt.Sprint(end.Term) != has["last_log_term"] ||
+					fmt.Sprint(end.Entry) != has["last_log_index"] {
+					t.Errorf("its log ends at %+v, and not at entry %s of term %s", end, has["last_log_index"],
+						has["last_log_term"])
 				}
+
 				if after := sumsOf(t, dir); !maps.Equal(before, after) {
 					t.Errorf("the directory had\n%v\nand has\n%v", before, after)
 				}
+
 				got := inspect(t, file.Bytes())
-				if got.Hash != want.Hash || got.Registrations != 20 || got.Position.Epoch != want.Position.Epoch || got.Node != d.members[left].ID || got.LedgerSize < want.LedgerSize {
+				if got.Hash != want.Hash || got.Registrations != 20 || got.Position.Epoch != want.Position.Epoch ||
+					got.Node != d.members[left].ID || got.LedgerSize < want.LedgerSize {
 					t.Errorf("salvaged %+v, want %+v", got, want)
 				}
+
 				anew := newDomain(t, 3, nil)
 				anew.ready()
 				to, _ := anew.leader()
-				done, err := anew.nodes[to].restorer.Restore(t.Context(), bytes.NewReader(file.Bytes()), RestoreOptions{Force: true, Reason: "three disks lost"})
+
+				done, err := anew.nodes[to].restorer.Restore(t.Context(), bytes.NewReader(file.Bytes()),
+					RestoreOptions{Force: true, Reason: "three disks lost"})
 				if err != nil || done.Registrations != 20 || done.Now.Epoch <= want.Position.Epoch {
 					t.Errorf("restored %+v, %v", done, err)
 				}
@@ -76,22 +92,27 @@ func TestADomainThatLostItsMajorityIsSalvaged(t *testing.T) {
 func sumsOf(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	sums := map[string]string{}
+
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
+
 		info, err := e.Info()
 		if err != nil || e.IsDir() {
 			sums[path] = fmt.Sprint(info.Mode())
 			return err
 		}
+
 		b, err := os.ReadFile(path)
 		sums[path] = fmt.Sprintf("%v %x", info.Mode(), sha256.Sum256(b))
+
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return sums
 }
 
@@ -102,36 +123,47 @@ func TestAnOldSnapshotIsNotSalvagedForANewOne(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			d := newDomain(t, 1, nil)
 			d.ready()
+
 			for i := range 2 {
 				if _, err := d.nodes[0].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 3600)); err != nil {
 					t.Fatal(err)
 				}
+
 				if err := d.nodes[0].group.raft.Snapshot().Error(); err != nil {
 					t.Fatal(err)
 				}
+
 				time.Sleep(time.Second) // a snapshot is named by when it was taken
 			}
+
 			d.close()
 			dir := filepath.Join(d.dir, "0")
+
 			files, _ := filepath.Glob(filepath.Join(dir, "snapshots", "*", "state.bin"))
 			if len(files) != 2 {
 				t.Fatal(files)
 			}
+
 			if err := os.Truncate(files[1], 10); err != nil { // they are named by term and entry
 				t.Fatal(err)
 			}
+
 			if !logged { // as of a member that was sent the snapshot
 				stopped, err := backup.OpenStopped(dir)
 				if err != nil {
 					t.Fatal(err)
 				}
+
 				first, _ := stopped.Logs.FirstIndex()
+
 				last, _ := stopped.Logs.LastIndex()
 				if err := errors.Join(stopped.Logs.DeleteRange(first, last), stopped.Close()); err != nil {
 					t.Fatal(err)
 				}
 			}
+
 			var file bytes.Buffer
+
 			_, err := backup.Salvage(dir, alpha, &file)
 			switch {
 			case !logged && (!errors.Is(err, ErrDamaged) || file.Len() > 0):
@@ -150,24 +182,33 @@ func TestWhatCannotBeSalvaged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 1, nil)
 		d.ready()
+
 		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 3600)); err != nil {
 			t.Fatal(err)
 		}
+
 		d.close()
 		dir := filepath.Join(d.dir, "0")
+
 		var file bytes.Buffer
-		if _, err := backup.Salvage(t.TempDir(), alpha, &file); err == nil || !strings.Contains(err.Error(), "no node's") {
+		if _, err := backup.Salvage(t.TempDir(), alpha, &file); err == nil ||
+			!strings.Contains(err.Error(), "no node's") {
 			t.Errorf("of an empty directory: %v", err)
 		}
-		if _, err := backup.Salvage(dir, beta, &file); err == nil || !strings.Contains(err.Error(), "no node of beta.test") {
+
+		if _, err := backup.Salvage(dir, beta, &file); err == nil ||
+			!strings.Contains(err.Error(), "no node of beta.test") {
 			t.Errorf("as another domain's: %v", err)
 		}
+
 		if err := os.RemoveAll(filepath.Join(dir, "log")); err != nil {
 			t.Fatal(err)
 		}
+
 		if _, err := backup.Salvage(dir, alpha, &file); !errors.Is(err, ErrDamaged) {
 			t.Errorf("without its log: %v", err)
 		}
+
 		if file.Len() > 0 {
 			t.Errorf("%d bytes were written of what can't be salvaged", file.Len())
 		}

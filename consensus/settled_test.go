@@ -13,26 +13,35 @@ func TestARestartedMemberIsUnsettledUntilItHasCaughtUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 3, nil)
 		d.ready()
+
 		for i, s := range d.nodes {
 			if !s.Replica.Settled() {
 				t.Errorf("member %d is ready and not settled", i)
 			}
 		}
+
 		_, other := d.leader()
+
 		out, err := d.nodes[other].Register(t.Context(), put(t, ada, "kept", 3600))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for i := range d.nodes {
 			d.stop(i)
 		}
+
 		d.start(0)
+
 		if s := d.nodes[0]; s.Replica.Settled() || s.Replica.Position().Epoch != 0 {
 			t.Fatalf("settled %v at %v, and nobody is there", s.Replica.Settled(), s.Replica.Position())
 		}
+
 		d.start(1)
+
 		for i := range 2 {
 			eventually(t, "a majority settles", d.nodes[i].Replica.Settled)
+
 			if _, ok := d.nodes[i].cfg.Index.Get(out.RID); !ok {
 				t.Errorf("member %d is settled without what was acknowledged", i)
 			}
@@ -49,6 +58,7 @@ func TestALeaderThatIsNotReadyVouchesForNobody(t *testing.T) {
 		leader, other := d.leader()
 		d.nodes[leader].group.leading.Store(false)
 		defer d.nodes[leader].group.leading.Store(true)
+
 		if d.nodes[other].follower.askLeader() {
 			t.Error("a follower takes an unready leader's position for the domain's")
 		}

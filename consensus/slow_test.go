@@ -22,9 +22,11 @@ type slowLog struct {
 
 func (l *slowLog) StoreLogs(entries []*raft.Log) error {
 	time.Sleep(time.Duration(l.delay.Load()))
+
 	if c := l.hang.Load(); c != nil {
 		<-*c
 	}
+
 	return l.LogStore.StoreLogs(entries)
 }
 
@@ -34,6 +36,7 @@ func newSlowDomain(t *testing.T, n int) (*domain, []*slowLog) {
 	for range n {
 		logs = append(logs, &slowLog{})
 	}
+
 	i := 0
 	d := newDomain(t, n, func(c *Config) {
 		l := logs[i%n]
@@ -41,6 +44,7 @@ func newSlowDomain(t *testing.T, n int) (*domain, []*slowLog) {
 		c.faulty = func(s raft.LogStore) raft.LogStore { l.LogStore = s; return l }
 	})
 	d.ready()
+
 	return d, logs
 }
 
@@ -52,6 +56,7 @@ func write(t *testing.T, s *Store, stop <-chan struct{}) {
 			return
 		case <-time.After(100 * time.Millisecond):
 		}
+
 		_, _ = s.Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i%10), 600))
 	}
 }
@@ -63,29 +68,38 @@ func TestALeaderWithASlowDiskHandsOver(t *testing.T) {
 		d, logs := newSlowDomain(t, 3)
 		leader, other := d.leader()
 		stop := make(chan struct{})
+
 		var writers sync.WaitGroup
 		writers.Go(func() { write(t, d.nodes[other], stop) })
+
 		for range 20 { // slow for a second, again and again
 			logs[leader].delay.Store(int64(900 * time.Millisecond))
 			time.Sleep(1100 * time.Millisecond)
 			logs[leader].delay.Store(0)
 			time.Sleep(2 * time.Second) // enough for the last slow append and several that are not
 		}
+
 		if now, _ := d.leader(); now != leader {
 			t.Fatal("a leader handed over that was slow for a second")
 		}
+
 		logs[leader].delay.Store(int64(900 * time.Millisecond))
 		time.Sleep(9 * time.Second)
+
 		if now, _ := d.leader(); now == leader {
 			t.Fatal("a leader with a slow disk goes on")
 		}
+
 		began := time.Now()
+
 		if _, err := d.nodes[other].Register(t.Context(), put(t, ada, "after", 600)); err != nil {
 			t.Fatal(err)
 		}
+
 		if took := time.Since(began); took > 100*time.Millisecond {
 			t.Errorf("a write takes %s under the new leader", took)
 		}
+
 		close(stop)
 		writers.Wait()
 		d.close()
@@ -104,24 +118,30 @@ func TestALeaderWithAHangingDiskIsReplaced(t *testing.T) {
 		_, err := s.Register(t.Context(), put(t, ada, "hangs", 600))
 		problem(t, err, directory.OutcomeUnknown)
 		time.Sleep(3 * time.Second)
+
 		if s.Ready() == nil || s.diskWatch.Heard() == 0 {
 			t.Errorf("ready: %v, and the leader was heard %s ago", s.Ready(), s.diskWatch.Heard())
 		}
+
 		out, err := d.nodes[other].Register(t.Context(), put(t, ada, "goes-on", 600))
 		if err != nil {
 			t.Fatalf("the others do not go on: %v", err)
 		}
+
 		problem(t, s.reader.Linearize(t.Context()), directory.Unavailable)
 		logs[leader].hang.Store(nil)
 		close(hang)
 		d.ready()
 		d.settled()
+
 		if err := s.reader.Linearize(t.Context()); err != nil {
 			t.Error(err)
 		}
+
 		if _, ok := s.cfg.Index.Get(out.RID); !ok {
 			t.Error("it does not show what it missed")
 		}
+
 		d.close()
 	})
 }
@@ -135,11 +155,13 @@ func TestAMemberThatLagsIsNotReady(t *testing.T) {
 		d, logs := newSlowDomain(t, 3)
 		leader, follower := d.leader()
 		d.stop(follower)
+
 		for i := range 300 {
 			if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600)); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		l := logs[follower]
 		l.delay.Store(int64(700 * time.Millisecond))
 		d.tune = func(c *Config) {
@@ -148,19 +170,24 @@ func TestAMemberThatLagsIsNotReady(t *testing.T) {
 		d.start(follower)
 		s := d.nodes[follower]
 		began := time.Now()
+
 		lagged := 0
 		for s.Ready() != nil {
 			if n := s.cfg.Index.Len(); n > 0 && n < 300 {
 				lagged++
 			}
+
 			if time.Since(began) > time.Minute {
 				t.Fatalf("not ready after a minute: %v", s.Ready())
 			}
+
 			time.Sleep(10 * time.Millisecond)
 		}
+
 		if n := s.cfg.Index.Len(); n != 300 || lagged == 0 {
 			t.Errorf("ready with %d of 300; seen behind %d times", n, lagged)
 		}
+
 		d.close()
 	})
 }
@@ -175,24 +202,30 @@ func TestAMemberThatCannotWriteSaysThatItMustEnd(t *testing.T) {
 			c.faulty = func(s raft.LogStore) raft.LogStore { log.LogStore = s; return &log }
 		})
 		d.ready()
+
 		s := d.nodes[0]
 		select {
 		case <-s.life.Failed():
 			t.Fatal("it failed before anything did")
 		default:
 		}
+
 		log.broken.Store(true)
 		_, err := s.Register(t.Context(), put(t, ada, "lost", 600))
 		problem(t, err, directory.OutcomeUnknown)
+
 		select {
 		case <-s.life.Failed():
 		case <-time.After(10 * time.Second):
 			t.Fatal("it does not say so")
 		}
+
 		if err := s.Ready(); err == nil || err.Error() != "write the log: no space left on device" {
 			t.Errorf("the reason is %v", err)
 		}
+
 		problem(t, s.reader.Linearize(t.Context()), directory.Unavailable)
+
 		if n := s.cfg.Index.Len(); n != 0 {
 			t.Error("what could not be written is shown")
 		}

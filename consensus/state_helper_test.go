@@ -41,16 +41,19 @@ func must[T any](v T, err error) T {
 // golden compares got with a golden file. A changed line is a new version.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
+
 	file := filepath.Join("testdata", name)
 	if *updateGolden {
 		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	want, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if got != string(want) {
 		t.Errorf("%s differs: got\n%s", file, got)
 	}
@@ -63,6 +66,7 @@ func describe(data []byte) string {
 // freeze returns a snapshot of s. The caller keeps others from changing it.
 func freeze(t testing.TB, s *state.State) []byte {
 	t.Helper()
+
 	var file bytes.Buffer
 	if err := s.Snapshot().Write(&file); err != nil {
 		t.Fatal(err)
@@ -79,11 +83,14 @@ func readSnapshot(r io.Reader, domain spiffeid.TrustDomain, index *index.Index) 
 
 func documentOf(t testing.TB, size int) directory.Document {
 	t.Helper()
+
 	const base = `{"base":"https://ada.alpha.test","description":"`
+
 	doc, err := directory.ParseDocument(directory.KindAD, []byte(base+strings.Repeat("a", size-len(base)-2)+`"}`))
 	if err != nil || doc.Size() != size {
 		t.Fatalf("a document of %d bytes has %d: %v", size, doc.Size(), err)
 	}
+
 	return doc
 }
 
@@ -92,10 +99,12 @@ func documentOf(t testing.TB, size int) directory.Document {
 func quotaExceeded(t *testing.T, err error, limit string, numbers ...int) {
 	t.Helper()
 	problem(t, err, directory.QuotaExceeded)
+
 	if err == nil || !strings.HasPrefix(err.Error(), limit+": ") {
 		t.Errorf("the detail is %v; it begins with %s", err, limit)
 		return
 	}
+
 	for _, n := range numbers {
 		if !strings.Contains(err.Error(), fmt.Sprint(n)) {
 			t.Errorf("the detail is %v; it has not %d", err, n)
@@ -110,7 +119,9 @@ func weighty(i int) []byte {
 		`"input_schema":{"type":"object","properties":{"text":{"type":"string"},"sentences":{"type":"integer","minimum":1,"maximum":20}},"required":["text"]}},`+
 		`{"name":"translate","type":"tool","tags":["language"]}],"description":"`,
 		i, []string{"a2a", "mcp", "grpc", "https"}[i/20%4], i%500, i%20)
-	return []byte(doc + strings.Repeat("A sample agent that is registered to see how much a directory carries. ", 20)[:1398-len(doc)] + `"}`)
+
+	return []byte(doc + strings.Repeat("A sample agent that is registered to see how much a directory carries. ",
+		20)[:1398-len(doc)] + `"}`)
 }
 
 // used is how much of the processors this process, or this thread, has had: on a
@@ -118,6 +129,7 @@ func weighty(i int) []byte {
 func used(who int) time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(who, &u) // fails for other arguments only
+
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
@@ -125,7 +137,8 @@ var benchSize = flag.Int("registrations", 100_000, "how many the benchmarks have
 
 func claimOf(key, body, holder byte) *state.Claim {
 	return &state.Claim{
-		Key: directory.Hash{key}, Caller: directory.Hash{99}, Body: directory.Hash{body}, Holder: directory.Hash{holder},
-		Lease: 60, Window: 600,
+		Key: directory.Hash{key}, Caller: directory.Hash{99}, Body: directory.Hash{body},
+		Holder: directory.Hash{holder},
+		Lease:  60, Window: 600,
 	}
 }

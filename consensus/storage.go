@@ -36,6 +36,7 @@ func (s *storage) nextLimit() int64 {
 	if list, err := s.disk.Snapshots.List(); err == nil && len(list) > 0 {
 		limit = max(limit, list[0].Size/snapshotShare)
 	}
+
 	return limit
 }
 
@@ -46,7 +47,9 @@ func (s *storage) limitTrailingLogs() {
 	if r == nil {
 		return // it starts, and writes no snapshot yet
 	}
+
 	c := r.ReloadableConfig()
+
 	c.TrailingLogs = s.disk.Trail.Within(s.growth.limit.Load())
 	if err := r.ReloadConfig(c); err != nil {
 		s.log.Warn("the log may be longer than it should", "error", err)
@@ -57,19 +60,24 @@ func (s *storage) limitTrailingLogs() {
 func (s *storage) snapshotLoop() {
 	for {
 		s.growth.limit.Store(s.nextLimit())
+
 		select {
 		case <-s.growth.due:
 		case <-s.life.closing.Done():
 			return
 		}
+
 		if s.growth.bytes.Load() < s.growth.limit.Load() {
 			continue // Raft made one meanwhile
 		}
+
 		err := s.group.raft.Snapshot().Error()
 		if err == nil || s.life.closing.Err() != nil {
 			continue
 		}
+
 		s.log.Warn("cannot make a snapshot; a start takes longer until there is one", "error", err)
+
 		select {
 		case <-time.After(snapshotRetry):
 		case <-s.life.closing.Done():
@@ -107,8 +115,8 @@ const lookBack = 1024
 // readableBy refuses a disk on which a newer release has written, before Raft reads
 // it: Raft would take an older snapshot in the place of one that cannot be read, and
 // miss the log between them.
-func readableBy(d *disk.Disk, reads Versions, dir string) error {
-	snapshots, err := d.Snapshots.List() // the newest first
+func readableBy(disk *disk.Disk, reads Versions, dir string) error {
+	snapshots, err := disk.Snapshots.List() // the newest first
 	if err != nil {
 		return err
 	}
@@ -120,7 +128,7 @@ func readableBy(d *disk.Disk, reads Versions, dir string) error {
 		}
 	}
 
-	return logReadableBy(d, reads)
+	return logReadableBy(disk, reads)
 }
 
 // snapshotReadableBy is readableBy of one snapshot's file. What is damaged passes:
@@ -130,6 +138,7 @@ func snapshotReadableBy(reads Versions, path string) error {
 	if err != nil {
 		return err
 	}
+
 	defer func() { _ = file.Close() }()
 
 	var header struct {
@@ -139,6 +148,7 @@ func snapshotReadableBy(reads Versions, path string) error {
 	if err := cbor.NewDecoder(bufio.NewReader(file)).Decode(&header); err != nil {
 		return nil
 	}
+
 	if header.Version > reads.Snapshot {
 		return state.NewerSnapshot(header.Version, reads.Snapshot)
 	}
@@ -148,21 +158,23 @@ func snapshotReadableBy(reads Versions, path string) error {
 
 // logReadableBy is readableBy of the newest log entry with commands: versions never
 // fall, so those before it are no newer.
-func logReadableBy(d *disk.Disk, reads Versions) error {
-	last, err := d.Logs.LastIndex()
+func logReadableBy(disk *disk.Disk, reads Versions) error {
+	last, err := disk.Logs.LastIndex()
 	if err != nil {
 		return err
 	}
-	first, err := d.Logs.FirstIndex()
+
+	first, err := disk.Logs.FirstIndex()
 	if err != nil {
 		return err
 	}
 
 	for index := last; index >= max(first, 1) && index+lookBack > last; index-- {
 		var entry raft.Log
-		if err := d.Logs.GetLog(index, &entry); err != nil {
+		if err := disk.Logs.GetLog(index, &entry); err != nil {
 			return nil // Raft reads it again, and says what is wrong
 		}
+
 		if entry.Type != raft.LogCommand {
 			continue
 		}

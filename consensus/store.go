@@ -69,14 +69,16 @@ type Store struct {
 // begins with the configured members, all of which do the same; the domain is
 // there once a majority is. Open does not wait for that: see Ready.
 func Open(cfg Config) (*Store, error) {
-	s, err := newStore(cfg)
+	store, err := newStore(cfg)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.start(); err != nil {
+
+	if err := store.start(); err != nil {
 		return nil, err
 	}
-	return s, nil
+
+	return store, nil
 }
 
 // Close hands leadership over where there is somebody to take it, stops, and
@@ -91,30 +93,38 @@ func (s *Store) Close() error { return s.closed() }
 // to repeat it is safe.
 func (s *Store) Register(ctx context.Context, r directory.Registering) (directory.Outcome, error) {
 	req := &message.Register{
-		Caller: message.CallerOf(r.Caller), Agent: r.Agent, Kind: r.Document.Kind(), Document: r.Document.AtRest().Resting(), Lifetime: r.Lifetime, Visibility: r.Visibility, IfMatch: r.IfMatch, Present: r.Present, Absent: r.Absent, Keep: r.KeepVisibility, Packed: nil, For: r.Owner,
+		Caller: message.CallerOf(r.Caller), Agent: r.Agent, Kind: r.Document.Kind(),
+		Document: r.Document.AtRest().Resting(), Lifetime: r.Lifetime, Visibility: r.Visibility, IfMatch: r.IfMatch,
+		Present: r.Present, Absent: r.Absent, Keep: r.KeepVisibility, Packed: nil, For: r.Owner,
 	}
 	if r.Projection != nil && r.Agent != "" { // else its name is not known yet
 		req.Packed = state.Pack(r.Document, r.Projection)
 	}
+
 	return s.forwarder.write(ctx, &message.Request{Register: req})
 }
 
 // Refresh sets a new deadline and, where there is a patch, other members
 // (jimenez 4.4).
 func (s *Store) Refresh(ctx context.Context, r directory.Refreshing) (directory.Outcome, error) {
-	return s.forwarder.write(ctx, &message.Request{Refresh: &message.Refresh{Caller: message.CallerOf(r.Caller), RID: r.RID, Lifetime: r.Lifetime, Patch: r.Patch, IfMatch: r.IfMatch, Statement: r.Statement}})
+	return s.forwarder.write(ctx,
+		&message.Request{Refresh: &message.Refresh{Caller: message.CallerOf(r.Caller), RID: r.RID,
+			Lifetime: r.Lifetime, Patch: r.Patch, IfMatch: r.IfMatch, Statement: r.Statement}})
 }
 
 // RefreshMany is Refresh of many registrations in one log entry. The outcome's
 // Each has what became of them; an error says that none was refreshed, or that it
 // is not known which.
 func (s *Store) RefreshMany(ctx context.Context, r directory.RefreshingMany) (directory.Outcome, error) {
-	return s.forwarder.write(ctx, &message.Request{Renew: &message.Renew{Caller: message.CallerOf(r.Caller), Renewals: state.PackRenewals(r.Items)}})
+	return s.forwarder.write(ctx,
+		&message.Request{Renew: &message.Renew{Caller: message.CallerOf(r.Caller),
+			Renewals: state.PackRenewals(r.Items)}})
 }
 
 // Remove ends a registration (jimenez 4.5).
 func (s *Store) Remove(ctx context.Context, r directory.Removing) (directory.Outcome, error) {
-	return s.forwarder.write(ctx, &message.Request{Remove: &message.Remove{Caller: message.CallerOf(r.Caller), RID: r.RID, IfMatch: r.IfMatch}})
+	return s.forwarder.write(ctx,
+		&message.Request{Remove: &message.Remove{Caller: message.CallerOf(r.Caller), RID: r.RID, IfMatch: r.IfMatch}})
 }
 
 // SetPeering puts what an operator agreed with another domain in the place of
@@ -122,6 +132,7 @@ func (s *Store) Remove(ctx context.Context, r directory.Removing) (directory.Out
 func (s *Store) SetPeering(ctx context.Context, p directory.Peering) error {
 	w := state.Peer(p)
 	_, err := s.forwarder.write(ctx, &message.Request{Peer: &w})
+
 	return err
 }
 
@@ -136,7 +147,8 @@ func (s *Store) AmendPeering(ctx context.Context, was, p directory.Peering) erro
 // SetBundle puts a peer's new bundle in the place of held, which it was compared
 // with. Where the peering has another by then, or is not in force, nothing changes.
 func (s *Store) SetBundle(ctx context.Context, peer spiffeid.TrustDomain, held, bundle []byte) error {
-	_, err := s.forwarder.write(ctx, &message.Request{Rebundle: &state.Rebundle{Domain: peer, Held: directory.HashOf(held), Bundle: bundle}})
+	_, err := s.forwarder.write(ctx,
+		&message.Request{Rebundle: &state.Rebundle{Domain: peer, Held: directory.HashOf(held), Bundle: bundle}})
 	return err
 }
 
@@ -160,7 +172,8 @@ func (s *Store) Revoke(ctx context.Context, key string) error {
 // Attest puts this node's signing key with its newest attestation in the place
 // of what the domain had of this node, and thereby issues a key document.
 func (s *Store) Attest(ctx context.Context, k signed.SigningKey) error {
-	_, err := s.forwarder.write(ctx, &message.Request{Attest: &state.Attest{Node: k.Node, Public: k.Public, Attestations: k.Attestations}})
+	_, err := s.forwarder.write(ctx,
+		&message.Request{Attest: &state.Attest{Node: k.Node, Public: k.Public, Attestations: k.Attestations}})
 	return err
 }
 
@@ -171,6 +184,7 @@ func (s *Store) Attest(ctx context.Context, k signed.SigningKey) error {
 func (s *Store) Claim(ctx context.Context, c directory.Claim) (*directory.KeptAnswer, error) {
 	w := state.Claim(c)
 	out, err := s.forwarder.write(ctx, &message.Request{Claim: &w})
+
 	return out.Kept, err
 }
 
@@ -182,7 +196,9 @@ func (s *Store) Settle(ctx context.Context, c directory.Settlement) error {
 	if w.Check() != nil {
 		w.Answer = nil
 	}
+
 	_, err := s.forwarder.write(ctx, &message.Request{Settle: &w})
+
 	return err
 }
 
@@ -193,11 +209,12 @@ func (s *Store) Settle(ctx context.Context, c directory.Settlement) error {
 // beyond the domain may have what. It returns once this member's answers are by it, with
 // the position of the change that put it in force, whose revision is its version.
 func (s *Store) SetPolicy(ctx context.Context, text []byte, replaces []uint64) (directory.Outcome, error) {
-	p := &state.Policy{Text: text}
+	policy := &state.Policy{Text: text}
 	if replaces != nil {
-		p.Replaces = &replaces
+		policy.Replaces = &replaces
 	}
-	return s.forwarder.write(ctx, &message.Request{Policy: p})
+
+	return s.forwarder.write(ctx, &message.Request{Policy: policy})
 }
 
 // Spend uses up a proof by which a request came that is no command: Replayed where it
@@ -211,17 +228,21 @@ func (s *Store) Spend(ctx context.Context, proof directory.Hash, until int64) er
 // already changes nothing, and is no error. Overtaken says that it has other contents
 // than policy was asked about.
 func (s *Store) TransferOwner(ctx context.Context, t directory.Transferring) (directory.Outcome, error) {
-	return s.forwarder.write(ctx, &message.Request{Transfer: &message.Transfer{Caller: message.CallerOf(t.Caller), RID: t.RID, To: t.To, Any: t.Any, Statement: t.Statement, IfMatch: t.IfMatch}})
+	return s.forwarder.write(ctx,
+		&message.Request{Transfer: &message.Transfer{Caller: message.CallerOf(t.Caller), RID: t.RID, To: t.To,
+			Any: t.Any, Statement: t.Statement, IfMatch: t.IfMatch}})
 }
 
 // Admit lets a node become a member, once and within a day; or no longer, where
 // not is set.
 func (s *Store) Admit(ctx context.Context, id spiffeid.ID, not bool) error {
-	o := &message.Order{Verb: message.AdmitNode, ID: id}
+	order := &message.Order{Verb: message.AdmitNode, ID: id}
 	if not {
-		o.Verb = message.WithdrawAdmission
+		order.Verb = message.WithdrawAdmission
 	}
-	_, err := s.forwarder.write(ctx, &message.Request{Order: o})
+
+	_, err := s.forwarder.write(ctx, &message.Request{Order: order})
+
 	return err
 }
 
@@ -242,6 +263,7 @@ func (s *Store) Leave(ctx context.Context) error {
 		s.group.outside.Store(&why)
 		s.log.Info("this node has left its domain")
 	}
+
 	return err
 }
 
@@ -269,9 +291,12 @@ func (s *Store) Ready() error {
 	case !s.follower.caughtUp.Load():
 		return errBehind
 	}
-	if off := time.Duration(s.clocks.clockOff.Load()); off != 0 { // what lives would be shown as ended, or the other way round
+
+	// what lives would be shown as ended, or the other way round
+	if off := time.Duration(s.clocks.clockOff.Load()); off != 0 {
 		return fmt.Errorf("this member's clock is %v from its leader's: have it set right", off.Round(time.Second))
 	}
+
 	return nil
 }
 
@@ -279,14 +304,17 @@ func (s *Store) Ready() error {
 // zero, and returns once it has it, and this member knows that.
 func (s *Store) Transfer(ctx context.Context, to spiffeid.ID) error {
 	before, _ := s.group.leader()
+
 	_, err := s.forwarder.write(ctx, &message.Request{Order: &message.Order{Verb: message.TransferLeadership, ID: to}})
 	if err != nil {
 		return err
 	}
+
 	for known := time.After(s.cfg.Timing.Heartbeat); ; {
 		if now, ok := s.group.leader(); ok && (now.ID == to || to.IsZero() && now.ID != before.ID) {
 			return nil
 		}
+
 		select {
 		case <-time.After(retryPause):
 		case <-known: // it has been handed over: who has it will be heard
@@ -302,22 +330,28 @@ func newStore(cfg Config) (*Store, error) {
 	if cfg.MaxLifetime == 0 {
 		cfg.MaxLifetime = directory.MaxLifetime
 	}
+
 	if cfg.clock == nil {
 		cfg.clock = time.Now
 	}
+
 	if cfg.reads.Log == 0 {
 		cfg.reads = state.ReadableVersions()
 	}
+
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+
 	if err := cfg.check(); err != nil {
 		return nil, err // which names the member
 	}
-	s := &Store{cfg: &cfg, log: cfg.Logger}
-	s.connect()
-	s.closed = sync.OnceValue(s.shutdown)
-	return s, nil
+
+	store := &Store{cfg: &cfg, log: cfg.Logger}
+	store.connect()
+	store.closed = sync.OnceValue(store.shutdown)
+
+	return store, nil
 }
 
 // connect makes the parts, each after those on which it depends.

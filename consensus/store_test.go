@@ -17,29 +17,36 @@ func TestOneNodeServesWhatItRegistered(t *testing.T) {
 		d.ready()
 		t.Logf("ready after %s", time.Since(began))
 		s := d.nodes[0]
+
 		out, err := s.Register(t.Context(), put(t, ada, "translator", 600))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if !out.Created || out.Granted != 600 || out.Position != s.Replica.Position() {
 			t.Errorf("the outcome is %+v at %s", out, s.Replica.Position())
 		}
+
 		ds, to, at := s.Replica.Digests(directory.Mesh, 0, 10)
 		if len(ds) != 1 || to != at || ds[0].RID != out.RID || ds[0].Op != signed.OpPut {
 			t.Fatalf("the mesh stream has %+v to %d at %d", ds, to, at)
 		}
+
 		payload, disclosures, ok := s.Replica.Record(directory.Mesh, ds[0].H, ds[0].M)
 		if !ok || directory.HashOf(payload) != ds[0].H {
 			t.Fatal("the record is not the one that its digest names")
 		}
+
 		c, err := signed.OpenRecord(payload, disclosures)
 		if err != nil || c.Agent != "translator" || c.Owner != ada || c.RID != out.RID {
 			t.Errorf("the record says %+v, %v", c, err)
 		}
+
 		again, err := s.Register(t.Context(), put(t, ada, "translator", 600))
 		if err != nil || again.RID != out.RID || again.Created {
 			t.Errorf("a replace gave %+v, %v", again, err)
 		}
+
 		if _, _, ok := s.Replica.Record(directory.Mesh, ds[0].H, ds[0].M); ok {
 			t.Error("the replaced record is still handed out")
 		}
@@ -54,18 +61,23 @@ func TestAReplacementKeepsTheVisibility(t *testing.T) {
 		d.ready()
 		s := d.nodes[0]
 		ask := profile(t, ada, "")
+
 		out, err := s.Register(t.Context(), ask)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, x := range []struct {
 			keep bool
 			want string
 		}{{true, "domain"}, {false, "mesh"}} {
-			ask.Visibility, ask.KeepVisibility = directory.Visibility{Mesh: true}, x.keep
+			ask.Visibility = directory.Visibility{Mesh: true}
+
+			ask.KeepVisibility = x.keep
 			if _, err := s.Register(t.Context(), ask); err != nil {
 				t.Fatal(err)
 			}
+
 			if e, ok := s.cfg.Index.Get(out.RID); !ok || e.Visibility.String() != x.want {
 				t.Errorf("keep %v: %v, %v", x.keep, e, ok)
 			}

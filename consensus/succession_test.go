@@ -16,10 +16,12 @@ func TestAStoppedLeaderKeepsNobodyWaiting(t *testing.T) {
 		d := newDomain(t, 3, nil)
 		d.ready()
 		leader, other := d.leader()
+
 		third := 3 - leader - other // has no line to the leader
 		if _, err := d.nodes[other].Register(t.Context(), put(t, ada, "before", 600)); err != nil {
 			t.Fatal(err)
 		}
+
 		began := time.Now()
 		d.net.hold(d.members[leader].Address, true)
 		sent := make(chan error, 1)
@@ -27,16 +29,21 @@ func TestAStoppedLeaderKeepsNobodyWaiting(t *testing.T) {
 			_, err := d.nodes[other].Register(t.Context(), put(t, ada, "sent", 600))
 			sent <- err
 		}()
+
 		if _, err := d.nodes[third].Register(t.Context(), put(t, ada, "unsent", 600)); err != nil {
 			t.Errorf("what nobody was sent: %v", err)
 		}
+
 		problem(t, <-sent, directory.OutcomeUnknown)
+
 		if took := time.Since(began); took >= DefaultTiming.Write {
 			t.Errorf("both have an answer after %s", took)
 		}
+
 		if _, err := d.nodes[other].Register(t.Context(), put(t, ada, "sent", 600)); err != nil {
 			t.Errorf("once more: %v", err)
 		}
+
 		d.net.hold(d.members[leader].Address, false)
 		d.ready()
 		d.settled()

@@ -28,17 +28,22 @@ func (s *sweeper) sweep() {
 	if _, led := s.group.leader(); led && s.group.raft.State() == raft.Follower {
 		s.clocks.presence.forget() // of whom it heard when it led: they have spoken to another since
 	}
+
 	now := s.cfg.clock()
-	if s.group.raft.State() == raft.Leader && s.group.hasOtherVoter() && (s.life.failure() != nil || s.clocks.presence.off(now)) {
+	if s.group.raft.State() == raft.Leader && s.group.hasOtherVoter() &&
+		(s.life.failure() != nil || s.clocks.presence.off(now)) {
 		s.log.Warn("handing the leadership over: this member cannot write, or its clock is off its members'")
 		s.operator.transferToBest() // its outcome is seen by the next round
+
 		return
 	}
+
 	s.sweepAt(now)
 }
 
 func (s *sweeper) sweepAt(clock time.Time) {
 	now := clock.Unix()
+
 	var expired, renewed []directory.RID
 	for range state.MaxLooks / state.LooksAtOnce {
 		s.replica.mu.Lock()
@@ -46,26 +51,35 @@ func (s *sweeper) sweepAt(clock time.Time) {
 		s.replica.mu.Unlock()
 		expired, renewed = append(expired, e...), append(renewed, r...)
 	}
+
 	s.replica.mu.RLock()
 	doc := s.replica.state.Keys().Document()
 	rotated := s.replica.state.Keys().OverlapEnded(clock.UnixMilli())
 	s.replica.mu.RUnlock()
+
 	hasty := s.clocks.mustConfirmJump(clock, len(expired))
 	if !s.group.leading.Load() {
 		return
 	}
+
 	if hasty {
-		s.log.Warn("time has jumped and many registrations would end; the clocks are asked again first", "registrations", len(expired))
+		s.log.Warn("time has jumped and many registrations would end; the clocks are asked again first",
+			"registrations", len(expired))
 		return // all of it is looked at again in a second
 	}
+
 	ctx, cancel := context.WithTimeout(s.life.closing, s.cfg.Timing.Write)
 	defer cancel()
+
 	for part := range slices.Chunk(expired, state.MaxSwept) {
 		s.operator.sweepWith(ctx, &state.Command{Expire: &state.Sweep{Format: s.replica.statementFormat(), RIDs: part}})
 	}
+
 	for part := range slices.Chunk(renewed, state.MaxSwept) {
-		s.operator.sweepWith(ctx, &state.Command{Announce: &state.Sweep{Format: s.replica.statementFormat(), RIDs: part}})
+		s.operator.sweepWith(ctx,
+			&state.Command{Announce: &state.Sweep{Format: s.replica.statementFormat(), RIDs: part}})
 	}
+
 	if doc != nil && (rotated || doc.Expires-now < reissueAfter) {
 		s.operator.sweepWith(ctx, &state.Command{Issue: &state.Issue{After: doc.Seq}})
 	}
@@ -76,6 +90,7 @@ func (s *sweeper) sweepAt(clock time.Time) {
 func (s *sweeper) run() {
 	ticker := time.NewTicker(s.cfg.Timing.Sweep)
 	defer ticker.Stop()
+
 	for {
 		select {
 		case <-ticker.C:

@@ -22,7 +22,8 @@ import (
 // logVersions returns the versions of the log entries with commands that a member has.
 func logVersions(t *testing.T, s *Store) map[uint]int {
 	t.Helper()
-	first, last := must(s.storage.disk.Logs.FirstIndex()), must(s.storage.disk.Logs.LastIndex())
+	first := must(s.storage.disk.Logs.FirstIndex())
+	last := must(s.storage.disk.Logs.LastIndex())
 	versions := map[uint]int{}
 	for index := first; index <= last; index++ {
 		var entry raft.Log
@@ -97,7 +98,8 @@ func TestAClusterOfTwoReleases(t *testing.T) {
 			}
 			time.Sleep(2 * time.Second)
 			for j, s := range d.nodes {
-				n, format := logVersions(t, s), s.Written().Format(signed.StructureStatement)
+				n := logVersions(t, s)
+				format := s.Written().Format(signed.StructureStatement)
 				if n[2] > 0 || snapshotVersion(t, s) != 1 || format != 1 {
 					t.Errorf("with %d of 3 upgraded node %d has written version 2: %v", i+1, j, n)
 				}
@@ -105,7 +107,8 @@ func TestAClusterOfTwoReleases(t *testing.T) {
 		}
 		eventually(t, "version 2 is in force everywhere", func() bool {
 			for _, s := range d.nodes {
-				if w := s.Written(); w.Log != 2 || w.Snapshot != 2 || w.Wire != 2 || w.Format(signed.StructureStatement) != 2 {
+				if w := s.Written(); w.Log != 2 || w.Snapshot != 2 || w.Wire != 2 ||
+					w.Format(signed.StructureStatement) != 2 {
 					return false
 				}
 			}
@@ -152,7 +155,8 @@ func TestAClusterOfTwoReleases(t *testing.T) {
 		d.admit(0, newcomer)
 		eventually(t, "an older newcomer is refused with both numbers", func() bool {
 			err := d.nodes[newcomer].Ready()
-			return err != nil && strings.Contains(err.Error(), "it reads log versions up to 1 and the domain writes version 2")
+			return err != nil && strings.Contains(err.Error(),
+				"it reads log versions up to 1 and the domain writes version 2")
 		})
 	})
 }

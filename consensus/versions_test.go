@@ -35,6 +35,7 @@ func (d *domain) reading(reads map[int]Versions) {
 		if before != nil {
 			before(c)
 		}
+
 		for i, m := range d.members {
 			if v, said := reads[i]; said && m.ID == c.Node {
 				c.reads = v
@@ -60,6 +61,7 @@ func (d *domain) eventuallyWritten(page uint) {
 				return false
 			}
 		}
+
 		return true
 	})
 }
@@ -74,9 +76,11 @@ func (d *domain) equalStates() {
 		if s == nil {
 			continue
 		}
+
 		s.Replica.mu.Lock()
 		frozen := freeze(d.t, s.Replica.state)
 		s.Replica.mu.Unlock()
+
 		if first == nil {
 			first = frozen
 		} else if !bytes.Equal(first, frozen) {
@@ -92,6 +96,7 @@ func TestAFormatIsInForceOnceAllMembersReadIt(t *testing.T) {
 		d := newDomain(t, 3, func(c *Config) { c.reads = older() })
 		d.reading(reads)
 		d.ready()
+
 		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "before", 6000)); err != nil {
 			t.Fatal(err)
 		}
@@ -99,22 +104,28 @@ func TestAFormatIsInForceOnceAllMembersReadIt(t *testing.T) {
 		for i := range d.nodes {
 			time.Sleep(2 * time.Second) // several rounds in which the leader could raise it
 			synctest.Wait()
+
 			if got := d.nodes[0].Replica.Written().Format(signed.StructurePage); got != 1 {
 				t.Fatalf("pages are in format %d before node %d reads it", got, i)
 			}
+
 			reads[i] = newer()
 			d.restart(i)
 		}
+
 		d.eventuallyWritten(2)
 		d.equalStates()
 
 		if _, err := d.nodes[1].Register(t.Context(), put(t, ada, "after", 6000)); err != nil {
 			t.Fatal(err)
 		}
+
 		d.equalStates()
+
 		for i := range d.nodes { // from snapshots and logs, the same again
 			d.restart(i)
 		}
+
 		d.eventuallyWritten(2)
 		d.equalStates()
 	})
@@ -131,8 +142,10 @@ func TestANodeThatReadsLessIsNotAdmitted(t *testing.T) {
 		d.admit(0, i)
 		eventually(t, "it is told which formats it reads and which are written", func() bool {
 			err := d.nodes[i].Ready()
-			return err != nil && strings.Contains(err.Error(), "it reads head formats [1] and the domain writes format 2")
+			return err != nil && strings.Contains(err.Error(),
+				"it reads head formats [1] and the domain writes format 2")
 		})
+
 		if voters, readers := d.voters(0); voters+readers != 3 {
 			t.Errorf("the domain has %d members", voters+readers)
 		}
@@ -160,21 +173,26 @@ func TestADowngradeIsRefused(t *testing.T) {
 		d.start(2)
 		stopped := d.nodes[2]
 		<-stopped.life.Failed()
+
 		const says = "it reads head formats [1] and the domain writes format 2"
 		if err := stopped.Ready(); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("a downgraded member says %v", err)
 		}
+
 		d.stop(2)
 
 		// With one it doesn't start.
 		delete(reads, 2)
 		d.start(2)
 		d.ready()
+
 		if err := d.nodes[2].group.raft.Snapshot().Error(); err != nil {
 			t.Fatal(err)
 		}
+
 		d.stop(2)
 		reads[2] = older()
+
 		if _, err := d.open(2); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("it starts, or says %v", err)
 		}
@@ -193,14 +211,17 @@ func TestAPeerThatReadsLessLowersTheFormat(t *testing.T) {
 		})
 		d.ready()
 		d.eventuallyWritten(2)
+
 		out, err := d.nodes[0].Register(t.Context(), put(t, ada, "before", 6000))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		before, _, _ := d.nodes[0].Replica.Own(out.RID)
 
 		agree := func(peer spiffeid.TrustDomain, state directory.PeeringState) {
 			t.Helper()
+
 			if err := d.nodes[0].SetPeering(t.Context(), directory.Peering{Domain: peer, State: state}); err != nil {
 				t.Fatal(err)
 			}
@@ -214,6 +235,7 @@ func TestAPeerThatReadsLessLowersTheFormat(t *testing.T) {
 
 		agree(beta, directory.PeeringActive)
 		d.eventuallyWritten(1)
+
 		if after, _, _ := d.nodes[1].Replica.Own(out.RID); !bytes.Equal(before, after) {
 			t.Error("what was written has changed")
 		}
@@ -234,19 +256,23 @@ func TestAPeerThatReadsLessLowersTheFormat(t *testing.T) {
 // Requirement: FORM-002
 func TestAPeerWhoseFormatsFlapCausesFewLogEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var looks atomic.Int64
-		var steady atomic.Bool
+		var (
+			looks  atomic.Int64
+			steady atomic.Bool
+		)
 		d := newDomain(t, 3, func(c *Config) {
 			c.reads = newer()
 			c.FormatsOf = func(spiffeid.TrustDomain) (signed.Formats, time.Time, bool) {
 				if looks.Add(1)%2 == 0 || steady.Load() {
 					return newer().Formats, time.Now().Add(time.Hour), true
 				}
+
 				return nil, time.Now().Add(time.Hour), true
 			}
 		})
 		d.ready()
 		d.eventuallyWritten(2)
+
 		peering := directory.Peering{Domain: beta, State: directory.PeeringActive}
 		if err := d.nodes[0].SetPeering(t.Context(), peering); err != nil {
 			t.Fatal(err)
@@ -254,9 +280,11 @@ func TestAPeerWhoseFormatsFlapCausesFewLogEntries(t *testing.T) {
 
 		before := d.nodes[0].Replica.Position().Revision
 		time.Sleep(2 * time.Minute)
+
 		if looks.Load() < 100 {
 			t.Fatalf("the leader has looked %d times", looks.Load())
 		}
+
 		if entries := d.nodes[0].Replica.Position().Revision - before; entries > 2*riseBurst+1 {
 			t.Errorf("the peer has caused %d changes in two minutes", entries)
 		}
@@ -292,20 +320,25 @@ func TestAMemberWhoseWordFlapsCausesFewKeyDocuments(t *testing.T) {
 		d.attestAll()
 		peering := directory.Peering{Domain: beta, State: directory.PeeringActive}
 		leader, follower := d.leader()
+
 		store := d.nodes[leader]
 		if err := store.SetPeering(t.Context(), peering); err != nil {
 			t.Fatal(err)
 		}
+
 		d.eventuallyWritten(1)
 
 		before, _ := store.Replica.Ledger()
+
 		refused := 0
 		for i := range 100 {
 			word := d.nodes[follower].joiner.request()
 			if i%2 == 0 {
 				word.Reads.Formats = nil
 			}
-			if err := store.joins.addMember(t.Context(), d.members[follower].ID, word); directory.ProblemOf(err) == directory.RateLimited {
+
+			if err := store.joins.addMember(t.Context(), d.members[follower].ID,
+				word); directory.ProblemOf(err) == directory.RateLimited {
 				refused++
 			} else if err != nil {
 				t.Fatal(err)
@@ -316,6 +349,7 @@ func TestAMemberWhoseWordFlapsCausesFewKeyDocuments(t *testing.T) {
 		if issued := after - before; issued < 2 || issued > 2*wordBurst || refused == 0 {
 			t.Errorf("100 words have caused %d key documents, and %d were refused", issued, refused)
 		}
+
 		eventually(t, "the member's own word is taken", func() bool {
 			return store.peers.declared()[d.members[follower].ID].Reads.Equal(newer())
 		})
@@ -326,10 +360,12 @@ func TestAMemberWhoseWordFlapsCausesFewKeyDocuments(t *testing.T) {
 // force at the time.
 func (d *domain) writtenInFormat2(i int) *state.State {
 	d.t.Helper()
+
 	_, items, err := backup.ReadHeader(bytes.NewReader(d.backup(i)))
 	if err != nil {
 		d.t.Fatal(err)
 	}
+
 	s, _, err := state.Read(items, alpha, nil, state.Parallel{})
 	if err != nil {
 		d.t.Fatal(err)
@@ -347,23 +383,28 @@ func TestABackupWithStatementsThatAMemberDoesNotReadIsRefused(t *testing.T) {
 		d := newDomain(t, 3, func(c *Config) { c.reads = older() })
 		d.ready()
 		leader, _ := d.leader()
+
 		out, err := d.nodes[leader].Register(t.Context(), put(t, ada, "kept", 6000))
 		if err != nil {
 			t.Fatal(err)
 		}
 
 		var file bytes.Buffer
+
 		header := backup.Header{Version: backup.Version, Node: d.members[0].ID, Taken: time.Now().Unix()}
 		if err := backup.Write(&file, header, d.writtenInFormat2(leader).Snapshot()); err != nil {
 			t.Fatal(err)
 		}
 
 		_, err = d.nodes[leader].restorer.Restore(t.Context(), &file, RestoreOptions{Force: true})
+
 		const says = "has a statement of format 2, and statement formats [1] are read"
 		if directory.ProblemOf(err) != directory.Conflict || !strings.Contains(err.Error(), says) {
 			t.Errorf("the restore says %v", err)
 		}
+
 		d.settled()
+
 		for i, s := range d.nodes {
 			if _, _, ok := s.Replica.Own(out.RID); !ok || s.life.failure() != nil || s.Replica.isSealed() {
 				t.Errorf("node %d has changed: %v", i, s.life.failure())
@@ -380,22 +421,28 @@ func TestAMemberDoesNotStartOnStatementsThatItDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 3, func(c *Config) { c.reads = older() })
 		d.ready()
+
 		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "kept", 6000)); err != nil {
 			t.Fatal(err)
 		}
+
 		d.settled()
+
 		s := d.nodes[2]
 		if err := s.group.raft.Snapshot().Error(); err != nil {
 			t.Fatal(err)
 		}
+
 		if _, err := d.nodes[0].Register(t.Context(), put(t, ada, "later", 6000)); err != nil {
 			t.Fatal(err)
 		}
+
 		d.settled()
 
 		s.Replica.mu.Lock()
 		s.Replica.state = inFormat2(t, s.Replica.state)
 		s.Replica.mu.Unlock()
+
 		if err := s.group.raft.Snapshot().Error(); err != nil {
 			t.Fatal(err)
 		}
@@ -403,6 +450,7 @@ func TestAMemberDoesNotStartOnStatementsThatItDoesNotRead(t *testing.T) {
 		d.stop(2)
 		started, err := d.open(2)
 		d.nodes[2] = started // nil if it doesn't
+
 		const says = "has a statement of format 2, and statement formats [1] are read"
 		if err == nil || !strings.Contains(err.Error(), says) || errors.Is(err, ErrDamaged) {
 			t.Errorf("it starts, or says %v", err)
@@ -414,6 +462,7 @@ func TestAMemberDoesNotStartOnStatementsThatItDoesNotRead(t *testing.T) {
 func inFormat2(t testing.TB, s *state.State) *state.State {
 	t.Helper()
 	frozen := freeze(t, s)
+
 	var header struct {
 		Peerings int `cbor:"10,keyasint"`
 		Keys     int `cbor:"11,keyasint"`
@@ -428,26 +477,35 @@ func inFormat2(t testing.TB, s *state.State) *state.State {
 	if err := cbor.NewDecoder(bytes.NewReader(frozen)).Decode(&header); err != nil {
 		t.Fatal(err)
 	}
-	before := 1 + header.Peerings + header.Keys + header.Formers + header.Holds + header.Members + header.Admitted + header.Spent + header.Claims
+
+	before := 1 + header.Peerings + header.Keys + header.Formers + header.Holds + header.Members + header.Admitted +
+		header.Spent + header.Claims
 
 	const format = 16 // in a registration's item
+
 	var out []byte
 	for i := 0; len(frozen) > 0; i++ {
-		var item cbor.RawMessage
-		var err error
+		var (
+			item cbor.RawMessage
+			err  error
+		)
 		if frozen, err = cbor.UnmarshalFirst(frozen, &item); err != nil {
 			t.Fatal(err)
 		}
+
 		if i >= before && i < before+header.Regs {
 			var members map[int]cbor.RawMessage
 			if err := cbor.Unmarshal(item, &members); err != nil {
 				t.Fatal(err)
 			}
+
 			members[format] = cbor.RawMessage{2}
 			item = must(state.Marshal(members))
 		}
+
 		out = append(out, item...)
 	}
+
 	other, _, err := state.Read(bytes.NewReader(out), alpha, nil, state.Parallel{})
 	if err != nil {
 		t.Fatal(err)

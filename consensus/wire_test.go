@@ -46,8 +46,10 @@ func grow(v any, whole bool) any {
 			if _, number := key.(uint64); !number {
 				structure = false
 			}
+
 			v[key] = grow(value, false)
 		}
+
 		if structure {
 			v[uint64(laterMember)] = map[string]any{"of": []any{"a later release", 1}}
 		}
@@ -60,6 +62,7 @@ func grow(v any, whole bool) any {
 // source: each is a message between members.
 func wireTypes(t *testing.T) map[string]bool {
 	t.Helper()
+
 	files, err := filepath.Glob("message/*.go")
 	if err != nil {
 		t.Fatal(err)
@@ -70,10 +73,12 @@ func wireTypes(t *testing.T) map[string]bool {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
+
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, decl := range parsed.Decls {
 			if method, is := decl.(*ast.FuncDecl); is && method.Recv != nil && method.Name.Name == "onWire" {
 				types[method.Recv.List[0].Type.(*ast.StarExpr).X.(*ast.Ident).Name] = true
@@ -96,6 +101,7 @@ func TestEveryMessageIsReadWithMembersThatNobodyKnows(t *testing.T) {
 		if !is {
 			continue // a part of one
 		}
+
 		kind := reflect.TypeOf(sample).Elem()
 		delete(missing, kind.Name())
 
@@ -103,7 +109,9 @@ func TestEveryMessageIsReadWithMembersThatNobodyKnows(t *testing.T) {
 		if state.Unmarshal(larger, reflect.New(kind).Interface()) == nil {
 			t.Errorf("%s: the log's decoder takes a member that nobody knows", kind)
 		}
+
 		back := reflect.New(kind).Interface().(message.Message)
+
 		err := message.Unmarshal(larger, back)
 		if m, is := back.(*message.Writes); is { // its requests stay as they came
 			for i := range m.Requests {
@@ -112,6 +120,7 @@ func TestEveryMessageIsReadWithMembersThatNobodyKnows(t *testing.T) {
 				m.Requests[i] = must(state.Marshal(&request))
 			}
 		}
+
 		if err != nil || !reflect.DeepEqual(back, want) {
 			t.Errorf("%s: read as %+v, want %+v (%v)", kind, back, want, err)
 		}
@@ -140,31 +149,42 @@ func TestADomainWhoseMessagesHaveGrown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		who := directory.Caller{Identity: ada}
+
 		patched := directory.Refreshing{Caller: who, RID: out.RID, Patch: []byte(`{"description":"translates"}`)}
 		if _, err := s.Refresh(t.Context(), patched); err != nil {
 			t.Error(err)
 		}
-		many, err := s.RefreshMany(t.Context(), directory.RefreshingMany{Caller: who, Items: []directory.Renewal{{RID: out.RID}}})
+
+		many, err := s.RefreshMany(t.Context(), directory.RefreshingMany{Caller: who,
+			Items: []directory.Renewal{{RID: out.RID}}})
 		if err != nil || len(many.Each) != 1 || many.Each[0].Err != nil {
 			t.Errorf("many refreshed: %+v, %v", many, err)
 		}
+
 		_, err = s.Register(t.Context(), put(t, bob, "translator", 600))
 		problem(t, err, directory.NameTaken)
-		if err := s.SetPeering(t.Context(), directory.Peering{Domain: beta, State: directory.PeeringActive, Addresses: []string{"https://b0.beta.test:8400"}}); err != nil {
+
+		if err := s.SetPeering(t.Context(), directory.Peering{Domain: beta, State: directory.PeeringActive,
+			Addresses: []string{"https://b0.beta.test:8400"}}); err != nil {
 			t.Error(err)
 		}
+
 		if err := s.reader.Linearize(t.Context()); err != nil {
 			t.Error(err)
 		}
+
 		if answer, err := s.peers.AskLeader(t.Context(), []byte("it")); string(answer) != "answer to it" || err != nil {
 			t.Errorf("the leader answers %q, %v", answer, err)
 		}
+
 		for _, p := range s.peers.Contacts() {
 			if p.Unheard {
 				t.Errorf("the leader has not heard %s", p.ID)
 			}
 		}
+
 		if s.clocks.clockSaid.Load() == nil {
 			t.Error("the leader has not said what time it is")
 		}
@@ -173,22 +193,28 @@ func TestADomainWhoseMessagesHaveGrown(t *testing.T) {
 		d.admit(other, i)
 		d.eventuallyVoters(leader, 4, 0)
 		d.ready()
+
 		if err := s.Transfer(t.Context(), d.members[i].ID); err != nil {
 			t.Error(err)
 		}
+
 		d.ready()
 
 		var backup bytes.Buffer
+
 		_, other = d.leader()
 		if err := d.nodes[other].restorer.Backup(t.Context(), &backup); err != nil {
 			t.Fatal(err)
 		}
+
 		if _, err := d.nodes[other].restorer.Restore(t.Context(), &backup, RestoreOptions{}); err != nil {
 			t.Error(err)
 		}
+
 		if _, err := d.nodes[other].Remove(t.Context(), directory.Removing{Caller: who, RID: out.RID}); err != nil {
 			t.Error(err)
 		}
+
 		d.ready()
 		d.equalStates()
 	})
@@ -199,12 +225,15 @@ func TestARequestOfALaterKind(t *testing.T) {
 	d := newDomain(t, 1, nil)
 	d.ready()
 	raw := must(state.Marshal(map[int]any{laterMember: map[int]any{1: "new"}}))
+
 	request, err := requestFrom(d.members[0].ID, raw)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	_, err = d.nodes[0].writes.lead(t.Context(), request)
 	problem(t, err, directory.BadRequest)
+
 	if err == nil || !strings.Contains(fmt.Sprint(err), "none that this release knows") {
 		t.Error(err)
 	}

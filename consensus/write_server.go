@@ -39,10 +39,12 @@ type writeServer struct {
 func (w *writeServer) answerFrame(from spiffeid.ID, body []byte) (frame []byte) {
 	ctx, cancel := context.WithTimeout(w.life.closing, w.cfg.Timing.Write)
 	defer cancel()
+
 	data, err := w.messenger.encode(w.serve(ctx, from, body))
 	if err != nil {
 		w.log.Error("encode an answer", "error", err)
 	}
+
 	return append(newFrame(len(data)), data...)
 }
 
@@ -51,20 +53,23 @@ func (w *writeServer) drain(bound time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	w.served.drain(ctx)
+
 	if err := w.messenger.cluster.Drain(ctx); err != nil {
 		w.log.Debug("answers to members are cut off", "error", err)
 	}
 }
 
 // end returns what became of what was begun.
-func (w *writeServer) finish(ctx context.Context, b *preparedWrite) (directory.Outcome, error) {
-	if b.err != nil {
-		return directory.Outcome{}, b.err
+func (w *writeServer) finish(ctx context.Context, write *preparedWrite) (directory.Outcome, error) {
+	if write.err != nil {
+		return directory.Outcome{}, write.err
 	}
-	out, err := w.proposer.outcome(ctx, b.proposal)
-	if b.req.Moved(b.command, err) {
-		return w.lead(ctx, b.req)
+
+	out, err := w.proposer.outcome(ctx, write.proposal)
+	if write.req.Moved(write.command, err) {
+		return w.lead(ctx, write.req)
 	}
+
 	return out, err
 }
 
@@ -74,23 +79,29 @@ func (w *writeServer) lead(ctx context.Context, req *message.Request) (directory
 	if req.Order != nil {
 		return w.operator.handle(ctx, req.Order)
 	}
+
 	for range maxPrepared {
-		c, err := w.preparer.prepareFor(req)
+		command, err := w.preparer.prepareFor(req)
 		if err != nil {
 			return directory.Outcome{}, err
 		}
-		out, err := w.proposer.propose(ctx, c)
-		if !req.Moved(c, err) {
+
+		out, err := w.proposer.propose(ctx, command)
+		if !req.Moved(command, err) {
 			if req.Renew != nil && err == nil {
 				w.leadAlone(ctx, req.Renew, &out)
 			}
+
 			if (req.Peer != nil || req.Amend != nil || req.Redeem != nil || req.Policy != nil) && err == nil {
 				w.regranter.ask()
 			}
+
 			return out, err
 		}
 	}
-	return directory.Outcome{}, directory.Refuse(directory.Unavailable, "this was changed by others again and again; nothing was changed by you: try again")
+
+	return directory.Outcome{}, directory.Refuse(directory.Unavailable,
+		"this was changed by others again and again; nothing was changed by you: try again")
 }
 
 // leadAlone refreshes, one by one, what could not share the command of a
@@ -98,30 +109,42 @@ func (w *writeServer) lead(ctx context.Context, req *message.Request) (directory
 // each.
 func (w *writeServer) leadAlone(ctx context.Context, req *message.Renew, out *directory.Outcome) {
 	var all sync.WaitGroup
+
 	var mu sync.Mutex // guards out.Position
 	slots := make(chan struct{}, maxAlone)
 	who := req.Caller
-	who.Proof, who.ProofUntil, who.Judged = directory.Hash{}, 0, nil // the command that found these has spent it, and was judged
+	who.Proof = directory.Hash{}
+	who.ProofUntil = 0
+
+	who.Judged = nil // the command that found these has spent it, and was judged
 	for i := range out.Each {
 		if !errors.Is(out.Each[i].Err, state.ErrMoved) {
 			continue
 		}
+
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
 			r := req.Renewals.At(i)
-			one, err := w.lead(ctx, &message.Request{Refresh: &message.Refresh{Caller: who, RID: r.RID, Lifetime: r.Lifetime, Patch: nil, IfMatch: nil, Statement: 0}})
+			one, err := w.lead(ctx,
+				&message.Request{Refresh: &message.Refresh{Caller: who, RID: r.RID, Lifetime: r.Lifetime, Patch: nil,
+					IfMatch: nil, Statement: 0}})
+
 			out.Each[i] = directory.Renewed{Granted: one.Granted, Err: err}
 			if errors.Is(err, message.ErrNotLeader) {
-				out.Each[i].Err = directory.Refuse(directory.Unavailable, "the leader changed meanwhile; nothing was changed: try again")
+				out.Each[i].Err = directory.Refuse(directory.Unavailable,
+					"the leader changed meanwhile; nothing was changed: try again")
 			}
+
 			mu.Lock()
 			defer mu.Unlock()
+
 			if out.Position.Before(one.Position) {
 				out.Position = one.Position
 			}
 		})
 	}
+
 	all.Wait()
 }
 
@@ -132,6 +155,7 @@ func (w *writeServer) acceptLoop() {
 		if err != nil {
 			return
 		}
+
 		w.life.loops.Go(func() { w.serveStream(conn) })
 	}
 }
@@ -146,56 +170,67 @@ func (w *writeServer) awaitClose(conn net.Conn) {
 
 // take does the writes of a message as the leader, each of them by itself.
 func (w *writeServer) serve(ctx context.Context, from spiffeid.ID, body []byte) *message.Answers {
-	var m message.Writes
-	if !w.group.leading.Load() || message.Unmarshal(body, &m) != nil || len(m.Requests) > maxMessage {
+	var writes message.Writes
+	if !w.group.leading.Load() || message.Unmarshal(body, &writes) != nil || len(writes.Requests) > maxMessage {
 		return &message.Answers{NotLeader: true}
 	}
-	got := message.Answers{Replies: make([]message.Reply, len(m.Requests))}
-	begun := make([]preparedWrite, len(m.Requests))
+
+	got := message.Answers{Replies: make([]message.Reply, len(writes.Requests))}
+	begun := make([]preparedWrite, len(writes.Requests))
+
 	var all sync.WaitGroup
-	for i, raw := range m.Requests {
-		b := &begun[i]
+	for i, raw := range writes.Requests {
+		write := &begun[i]
+
 		req, err := requestFrom(from, raw)
 		switch {
 		case err != nil:
-			b.err = err
+			write.err = err
 		case req.Brief():
-			b.req = req
-			b.command, b.err = w.preparer.prepareFor(req)
+			write.req = req
+			write.command, write.err = w.preparer.prepareFor(req)
 		default:
 			all.Go(func() { got.Replies[i] = *message.Answer(w.lead(ctx, req)) })
 		}
 	}
+
 	for i := range begun { // once all are prepared: so they share an entry
 		if b := &begun[i]; b.command != nil && b.err == nil {
 			b.proposal, b.err = w.proposer.submit(ctx, b.command)
 		}
 	}
+
 	for i := range begun {
 		if b := &begun[i]; b.req != nil || b.err != nil {
 			got.Replies[i] = *message.Answer(w.finish(ctx, b))
 		}
 	}
+
 	all.Wait()
+
 	if got.Last().Epoch != 0 {
 		got.Commit = w.commits.notice()
 	}
+
 	return &got
 }
 
 // serveLine answers what comes over a line until that ends.
 func (w *writeServer) serveStream(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
+
 	var out sync.Mutex
 	send := func(number uint32, frame []byte) {
 		out.Lock()
 		defer out.Unlock()
+
 		if err := conn.SetWriteDeadline(time.Now().Add(w.cfg.Timing.Write)); err == nil {
 			err = writeFrame(conn, number, frame)
 			if err == nil {
 				return
 			}
 		}
+
 		_ = conn.Close() // half a frame may be out
 	}
 	last := uint32(0)
@@ -203,17 +238,22 @@ func (w *writeServer) serveStream(conn net.Conn) {
 		send(goodbye, binary.BigEndian.AppendUint32(newFrame(4), last))
 		w.awaitClose(conn)
 	}
+
 	from, done := w.served.begin(conn)
 	if done == nil {
 		bye()
 		return
 	}
+
 	defer w.served.end(conn, done)
+
 	type question struct {
 		number uint32
 		body   []byte
 	}
+
 	var underWay sync.WaitGroup
+
 	questions := make(chan question)
 	for range 2 * maxMessages { // who asks has half as many under way
 		underWay.Go(func() {
@@ -223,16 +263,20 @@ func (w *writeServer) serveStream(conn net.Conn) {
 			}
 		})
 	}
+
 	r := bufio.NewReader(conn)
 	for {
 		number, body, err := readFrame(r)
-		if err != nil || number == goodbye || !w.messenger.cluster.IsMember(from) { // it may have left since the frame before
+		// it may have left since the frame before
+		if err != nil || number == goodbye || !w.messenger.cluster.IsMember(from) {
 			break
 		}
+
 		last = number
 		w.messenger.cluster.Occupy(conn, 1)
 		questions <- question{number, body}
 	}
+
 	close(questions)
 	underWay.Wait()
 	bye()
@@ -252,10 +296,12 @@ func requestFrom(from spiffeid.ID, raw cbor.RawMessage) (*message.Request, error
 	req, err := message.DecodeRequest(raw)
 	switch {
 	case err != nil:
-		return nil, directory.Refuse(directory.BadRequest, "the leader doesn't know this request: its release is another: %w", err)
+		return nil, directory.Refuse(directory.BadRequest,
+			"the leader doesn't know this request: its release is another: %w", err)
 	case req.Attest != nil && req.Attest.Node != from:
 		return nil, directory.Refuse(directory.Forbidden, "a member attests its own key only")
 	}
+
 	return req, nil
 }
 
@@ -281,6 +327,7 @@ func (s *servedStreams) begin(conn net.Conn) (from spiffeid.ID, done chan struct
 	if s.served == nil {
 		return from, nil
 	}
+
 	from, _ = transport.PeerOf(conn)
 	done = make(chan struct{})
 	s.served[conn] = done
@@ -307,6 +354,7 @@ func (s *servedStreams) drain(ctx context.Context) {
 	for conn := range served {
 		_ = conn.SetReadDeadline(time.Unix(1, 0)) // an error is the stream's own end
 	}
+
 	for _, done := range served {
 		select {
 		case <-done:

@@ -24,8 +24,8 @@ const (
 )
 
 var (
-	errStreamCut  = errors.New("the connection to the leader is cut")
-	errBadFrame = errors.New("not a frame that this release knows")
+	errStreamCut = errors.New("the connection to the leader is cut")
+	errBadFrame  = errors.New("not a frame that this release knows")
 )
 
 // newFrame returns a frame without anything in it, with room for so much.
@@ -36,6 +36,7 @@ func writeFrame(w io.Writer, number uint32, frame []byte) error {
 	binary.BigEndian.PutUint32(frame, number)
 	binary.BigEndian.PutUint32(frame[4:], uint32(len(frame)-frameHead))
 	_, err := w.Write(frame)
+
 	return err
 }
 
@@ -44,12 +45,15 @@ func readFrame(r *bufio.Reader) (number uint32, body []byte, err error) {
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return 0, nil, err
 	}
+
 	size := binary.BigEndian.Uint32(head[4:])
 	if size > message.MaxBody {
 		return 0, nil, errBadFrame
 	}
+
 	body = make([]byte, size)
 	_, err = io.ReadFull(r, body)
+
 	return binary.BigEndian.Uint32(head[:]), body, err
 }
 
@@ -68,7 +72,7 @@ type writeStream struct {
 	mu      sync.Mutex
 	last    uint32
 	waiting map[uint32]chan streamAnswer // each holds one; nil once the line is cut
-	heard   time.Time                  // when the last answer came
+	heard   time.Time                    // when the last answer came
 }
 
 // A lineAnswer is what came of a question: its answer, or that the other end never
@@ -91,12 +95,14 @@ func (l *writeStream) ask(ctx context.Context, frame []byte) ([]byte, error) {
 		l.mu.Unlock()
 		return nil, fmt.Errorf("%w: %w", message.ErrNotLeader, errStreamCut)
 	}
+
 	l.last++
 	number := l.last
 	l.waiting[number] = answer
 	l.mu.Unlock()
 	began := time.Now()
 	l.send(number, frame)
+
 	select {
 	case a := <-answer:
 		switch {
@@ -105,6 +111,7 @@ func (l *writeStream) ask(ctx context.Context, frame []byte) ([]byte, error) {
 		case a.body == nil:
 			return nil, message.Unknown(errStreamCut)
 		}
+
 		return a.body, nil
 	case <-ctx.Done():
 		l.giveUp(number, began)
@@ -117,13 +124,16 @@ func (l *writeStream) ask(ctx context.Context, frame []byte) ([]byte, error) {
 func (l *writeStream) send(number uint32, frame []byte) {
 	l.out.Lock()
 	defer l.out.Unlock()
+
 	if l.broken {
 		return
 	}
+
 	err := l.conn.SetWriteDeadline(time.Now().Add(l.bound))
 	if err == nil {
 		err = writeFrame(l.conn, number, frame)
 	}
+
 	if err != nil {
 		l.broken = true
 		_ = l.conn.SetReadDeadline(time.Now().Add(l.bound)) // an error is the line's end
@@ -137,6 +147,7 @@ func (l *writeStream) giveUp(number uint32, began time.Time) {
 	delete(l.waiting, number)
 	silent := l.heard.Before(began)
 	l.mu.Unlock()
+
 	if silent {
 		l.cut()
 	}
@@ -145,23 +156,28 @@ func (l *writeStream) giveUp(number uint32, began time.Time) {
 // run hands out answers until the line is cut.
 func (l *writeStream) run() {
 	defer l.cut()
+
 	r := bufio.NewReader(l.conn)
 	for {
 		number, body, err := readFrame(r)
 		if err != nil {
 			return
 		}
+
 		if number == goodbye {
 			if len(body) == 4 {
 				l.end(binary.BigEndian.Uint32(body))
 			}
+
 			return
 		}
+
 		l.mu.Lock()
 		answer := l.waiting[number]
 		delete(l.waiting, number)
 		l.heard = time.Now()
 		l.mu.Unlock()
+
 		if answer != nil {
 			answer <- streamAnswer{body: body}
 		}
@@ -177,9 +193,11 @@ func (l *writeStream) end(last uint32) {
 	waiting := l.waiting
 	l.waiting = nil
 	l.mu.Unlock()
+
 	for number, answer := range waiting {
 		answer <- streamAnswer{unread: number > last}
 	}
+
 	_ = l.conn.Close()
 }
 
@@ -187,5 +205,6 @@ func (l *writeStream) end(last uint32) {
 func (l *writeStream) live() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	return l.waiting != nil
 }

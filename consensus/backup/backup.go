@@ -37,25 +37,31 @@ type Backup struct {
 }
 
 // writeBackup writes a backup of a snapshot.
-func Write(w io.Writer, h Header, snapshot *state.Snapshot) error {
+func Write(w io.Writer, header Header, snapshot *state.Snapshot) error {
 	sum := sha256.New()
 	out := bufio.NewWriterSize(io.MultiWriter(w, sum), 1<<16)
+
 	_, err := out.WriteString(Mark)
 	if err == nil {
-		err = state.NewEncoder(out).Encode(h)
+		err = state.NewEncoder(out).Encode(header)
 	}
+
 	if err == nil {
 		err = snapshot.Write(out)
 	}
+
 	if err == nil {
 		err = out.Flush()
 	}
+
 	if err == nil {
 		_, err = w.Write(sum.Sum(nil))
 	}
+
 	if err != nil {
 		return fmt.Errorf("write a backup: %w", err)
 	}
+
 	return nil
 }
 
@@ -68,10 +74,10 @@ var (
 )
 
 // openBackup checks a backup's sum and returns its header and what follows it.
-func Open(file io.ReaderAt, size int64) (h Header, items io.Reader, err error) {
+func Open(file io.ReaderAt, size int64) (header Header, items io.Reader, err error) {
 	whole := newSummedReader(io.NewSectionReader(file, 0, size))
 	if _, err := io.Copy(io.Discard, whole); err != nil {
-		return h, nil, err
+		return header, nil, err
 	}
 
 	return ReadHeader(io.NewSectionReader(file, 0, size-sha256.Size))
@@ -79,27 +85,31 @@ func Open(file io.ReaderAt, size int64) (h Header, items io.Reader, err error) {
 
 // readBackupHeader reads the mark and the header of a backup, and returns the items
 // behind them.
-func ReadHeader(r io.Reader) (h Header, items io.Reader, err error) {
+func ReadHeader(r io.Reader) (header Header, items io.Reader, err error) {
 	buffered := bufio.NewReaderSize(r, 1<<16)
+
 	mark := make([]byte, len(Mark))
 	if _, err := io.ReadFull(buffered, mark); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return h, nil, errShortBackup
+		return header, nil, errShortBackup
 	} else if err != nil {
-		return h, nil, err
+		return header, nil, err
 	}
+
 	if string(mark) != Mark {
-		return h, nil, fmt.Errorf("%w: it does not begin as a backup does, or is of another release", ErrUnusable)
+		return header, nil, fmt.Errorf("%w: it does not begin as a backup does, or is of another release", ErrUnusable)
 	}
 
 	dec := state.NewDecoder(buffered)
-	if err := dec.Decode(&h); err != nil {
-		return h, nil, fmt.Errorf("%w: %w", ErrUnusable, err)
-	}
-	if h.Version != Version {
-		return h, nil, fmt.Errorf("%w: it has version %d; this release knows %d", ErrUnusable, h.Version, Version)
+	if err := dec.Decode(&header); err != nil {
+		return header, nil, fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
 
-	return h, io.MultiReader(dec.Buffered(), buffered), nil
+	if header.Version != Version {
+		return header, nil, fmt.Errorf("%w: it has version %d; this release knows %d", ErrUnusable, header.Version,
+			Version)
+	}
+
+	return header, io.MultiReader(dec.Buffered(), buffered), nil
 }
 
 // A summedReader reads a backup but for the sum at its end, which it compares there:
@@ -115,13 +125,14 @@ func newSummedReader(r io.Reader) *summedReader {
 }
 
 // Read implements io.Reader.
-func (s *summedReader) Read(p []byte) (int, error) {
-	ahead, err := s.r.Peek(min(len(p), 1<<15) + sha256.Size)
+func (s *summedReader) Read(data []byte) (int, error) {
+	ahead, err := s.r.Peek(min(len(data), 1<<15) + sha256.Size)
 	if n := len(ahead) - sha256.Size; n > 0 {
-		copy(p, ahead[:n])
+		copy(data, ahead[:n])
 		s.sum.Write(ahead[:n])
 		s.size += int64(n)
 		_, err := s.r.Discard(n)
+
 		return n, err
 	}
 
@@ -143,18 +154,20 @@ func (s *summedReader) Read(p []byte) (int, error) {
 // directory. Its errors are ErrBackup, but for the reader's own.
 func Inspect(r io.Reader) (*Backup, error) {
 	whole := newSummedReader(r)
-	b, err := inspectItems(whole)
+	backup, err := inspectItems(whole)
 
 	// What was damaged can fail to be read before its sum is reached, which says more.
 	if _, damaged := io.Copy(io.Discard, whole); damaged != nil {
 		return nil, damaged
 	}
+
 	if err != nil {
 		return nil, err
 	}
-	b.Size = whole.size
 
-	return b, nil
+	backup.Size = whole.size
+
+	return backup, nil
 }
 
 func inspectItems(r io.Reader) (*Backup, error) {

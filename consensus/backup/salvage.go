@@ -32,27 +32,34 @@ func Salvage(dir string, domain spiffeid.TrustDomain, w io.Writer) (end LogEnd, 
 	if err != nil {
 		return end, err
 	}
+
 	if node.TrustDomain() != domain {
 		return end, fmt.Errorf("%s has the state of %s, which is no node of %s", dir, node, domain.Name())
 	}
+
 	if err := disk.CheckOwner(dir, node); err != nil {
 		return end, err
 	}
+
 	d, err := OpenStopped(dir)
 	if err != nil {
 		return end, err
 	}
+
 	defer func() { err = errors.Join(err, d.Close()) }()
-	s, end, err := salvage(d, domain)
+
+	state, end, err := salvage(d, domain)
 	switch {
 	case err != nil:
 		return end, err
-	case s.History().Sealed() != "":
-		return end, fmt.Errorf("a restore was under way in %s and its epoch has not begun: use that backup, or another node's disk", dir)
-	case s.History().Position().Epoch == 0:
+	case state.History().Sealed() != "":
+		return end, fmt.Errorf("a restore was under way in %s and its epoch has not begun: use that backup, or "+
+			"another node's disk", dir)
+	case state.History().Position().Epoch == 0:
 		return end, fmt.Errorf("%s has no domain's state yet", dir)
 	}
-	return end, Write(w, Header{Version, node, time.Now().Unix()}, s.Snapshot())
+
+	return end, Write(w, Header{Version, node, time.Now().Unix()}, state.Snapshot())
 }
 
 // openStopped opens the disk of a member that doesn't run.
@@ -69,14 +76,16 @@ func OpenStopped(dir string) (*disk.Disk, error) {
 
 // salvage returns the state that a disk has, to the end of its log.
 func salvage(d *disk.Disk, domain spiffeid.TrustDomain) (*state.State, LogEnd, error) {
-	s, end, unread, err := newestSnapshot(d.Snapshots, domain)
+	state, end, unread, err := newestSnapshot(d.Snapshots, domain)
 	if err == nil {
-		end, err = replay(s, d.Logs, end)
+		end, err = replay(state, d.Logs, end)
 	}
+
 	if err == nil && unread != nil && end.Entry < unread.behind { // what was in it is nowhere else
 		err = fmt.Errorf("%w: %w, and the log ends at entry %d", disk.ErrDamaged, unread.err, end.Entry)
 	}
-	return s, end, err
+
+	return state, end, err
 }
 
 // unreadSnapshots are those that were passed over, since they can't be read.
@@ -87,26 +96,32 @@ type unreadSnapshots struct {
 
 // newestSnapshot returns the state of the newest snapshot that can be read, and where it
 // ends; an empty one where there is none. Those that are newer can't be read.
-func newestSnapshot(store raft.SnapshotStore, domain spiffeid.TrustDomain) (*state.State, LogEnd, *unreadSnapshots, error) {
+func newestSnapshot(store raft.SnapshotStore, domain spiffeid.TrustDomain) (*state.State, LogEnd, *unreadSnapshots,
+	error) {
 	list, err := store.List() // the newest first
 	if err != nil {
 		return nil, LogEnd{}, nil, err
 	}
+
 	var unread *unreadSnapshots
 	for _, meta := range list {
 		s, err := openSnapshot(store, meta.ID, domain)
 		if err == nil {
 			return s, LogEnd{meta.Term, meta.Index}, unread, nil
 		}
+
 		if unread == nil {
 			unread = &unreadSnapshots{}
 		}
+
 		unread.behind = max(unread.behind, meta.Index)
 		unread.err = errors.Join(unread.err, fmt.Errorf("the snapshot %s: %w", meta.ID, err))
 	}
+
 	if unread != nil {
 		return nil, LogEnd{}, nil, unread.err
 	}
+
 	return state.New(domain, index.New()), LogEnd{}, nil, nil
 }
 
@@ -115,41 +130,52 @@ func openSnapshot(store raft.SnapshotStore, id string, domain spiffeid.TrustDoma
 	if err != nil {
 		return nil, err
 	}
+
 	s, _, err := state.Read(r, domain, index.New(), Processors())
 	if err := errors.Join(err, r.Close()); err != nil {
 		return nil, err
 	}
+
 	s.Registrations().FillIndex()
+
 	return s, nil
 }
 
 // replay applies the log behind a snapshot that ends there, and returns the log's end.
 func replay(s *state.State, logs raft.LogStore, end LogEnd) (LogEnd, error) {
 	first, err1 := logs.FirstIndex()
+
 	last, err2 := logs.LastIndex()
 	if err := errors.Join(err1, err2); err != nil {
 		return end, err
 	}
+
 	if last > end.Entry && first > end.Entry+1 {
-		return end, fmt.Errorf("%w: the log begins at entry %d, and the newest snapshot ends at %d", disk.ErrDamaged, first, end.Entry)
+		return end, fmt.Errorf("%w: the log begins at entry %d, and the newest snapshot ends at %d", disk.ErrDamaged,
+			first, end.Entry)
 	}
+
 	for i := end.Entry + 1; i <= last; i++ {
 		var entry raft.Log
 		if err := logs.GetLog(i, &entry); err != nil {
 			return end, fmt.Errorf("log entry %d: %w", i, err)
 		}
+
 		end = LogEnd{entry.Term, i}
 		if entry.Type != raft.LogCommand {
 			continue
 		}
+
 		b, err := state.DecodeBatch(entry.Data)
 		if err == nil {
 			_, err = s.Apply(b, func() {})
 		}
+
 		if err != nil {
 			return end, fmt.Errorf("log entry %d: %w", i, err)
 		}
 	}
+
 	return end, nil
 }
 

@@ -45,10 +45,12 @@ func newAheadLog(store raft.LogStore, leads func() bool) (*AheadLog, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &AheadLog{LogStore: store, leads: leads, durable: last}
-	a.turned, a.work = sync.NewCond(&a.mu), sync.NewCond(&a.mu)
-	a.writer.Go(a.run)
-	return a, nil
+
+	log := &AheadLog{LogStore: store, leads: leads, durable: last}
+	log.turned, log.work = sync.NewCond(&log.mu), sync.NewCond(&log.mu)
+	log.writer.Go(log.run)
+
+	return log, nil
 }
 
 // IsMonotonic tells Raft that the log has no gaps, as raft-wal demands.
@@ -61,14 +63,20 @@ func (a *AheadLog) StoreLog(entry *raft.Log) error { return a.StoreLogs([]*raft.
 func (a *AheadLog) StoreLogs(entries []*raft.Log) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.err == nil && a.leads() && !slices.ContainsFunc(entries, func(e *raft.Log) bool { return e.Type != raft.LogCommand }) {
+
+	if a.err == nil && a.leads() && !slices.ContainsFunc(entries, func(e *raft.Log) bool {
+		return e.Type != raft.LogCommand
+	}) {
 		a.queue = append(a.queue, entries...)
 		a.work.Signal()
+
 		return nil
 	}
+
 	if err := a.settle(); err != nil {
 		return err
 	}
+
 	return a.write(entries)
 }
 
@@ -77,6 +85,7 @@ func (a *AheadLog) settle() error {
 	for a.err == nil && (len(a.queue) > 0 || a.writing != nil) {
 		a.turned.Wait()
 	}
+
 	return a.err
 }
 
@@ -86,11 +95,14 @@ func (a *AheadLog) write(entries []*raft.Log) error {
 	a.mu.Unlock()
 	err := a.LogStore.StoreLogs(entries)
 	a.mu.Lock()
+
 	a.writing = nil
 	if err == nil {
 		a.durable = entries[len(entries)-1].Index
 	}
+
 	a.turned.Broadcast()
+
 	return err
 }
 
@@ -98,10 +110,12 @@ func (a *AheadLog) write(entries []*raft.Log) error {
 func (a *AheadLog) run() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	for {
 		switch {
 		case a.err == nil && len(a.queue) > 0 && a.writing == nil:
 			entries := a.queue
+
 			a.queue = nil
 			if err := a.write(entries); err != nil {
 				a.err = err
@@ -119,14 +133,17 @@ func (a *AheadLog) run() {
 func (a *AheadLog) DeleteRange(from, to uint64) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	if to >= a.durable {
 		if err := a.settle(); err != nil {
 			return err
 		}
+
 		if to >= a.durable { // else it was behind what is written by now
 			a.durable = min(a.durable, from-1)
 		}
 	}
+
 	return a.LogStore.DeleteRange(from, to)
 }
 
@@ -138,11 +155,14 @@ func (a *AheadLog) GetLog(index uint64, entry *raft.Log) error {
 			if e.Index == index {
 				*entry = *e
 				a.mu.Unlock()
+
 				return nil
 			}
 		}
 	}
+
 	a.mu.Unlock()
+
 	return a.LogStore.GetLog(index, entry)
 }
 
@@ -150,11 +170,13 @@ func (a *AheadLog) GetLog(index uint64, entry *raft.Log) error {
 func (a *AheadLog) LastIndex() (uint64, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	for _, part := range [][]*raft.Log{a.queue, a.writing} {
 		if len(part) > 0 {
 			return part[len(part)-1].Index, nil
 		}
 	}
+
 	return a.LogStore.LastIndex()
 }
 
@@ -162,15 +184,18 @@ func (a *AheadLog) LastIndex() (uint64, error) {
 func (a *AheadLog) Wait(index uint64) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	for a.durable < index && a.err == nil && !a.closed {
 		a.turned.Wait()
 	}
+
 	switch {
 	case a.durable >= index:
 		return nil
 	case a.err != nil:
 		return a.err
 	}
+
 	return errLogClosed
 }
 
@@ -178,6 +203,7 @@ func (a *AheadLog) Wait(index uint64) error {
 func (a *AheadLog) Durable() uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	return a.durable
 }
 
@@ -186,11 +212,14 @@ func (a *AheadLog) Durable() uint64 {
 func (a *AheadLog) Withhold(word *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	if word.LeaderCommitIndex <= a.durable {
 		return word
 	}
+
 	less := *word
 	less.LeaderCommitIndex = a.durable
+
 	return &less
 }
 

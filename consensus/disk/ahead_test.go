@@ -18,6 +18,7 @@ func (g *gatedLog) StoreLogs(entries []*raft.Log) error {
 	if err := <-g.gate; err != nil {
 		return err
 	}
+
 	return g.InmemStore.StoreLogs(entries)
 }
 
@@ -29,12 +30,14 @@ func entryAt(index uint64, kind raft.LogType) []*raft.Log {
 func waiting(f func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
+
 	return done
 }
 
 func isWaiting(t *testing.T, what string, done <-chan error) {
 	t.Helper()
 	synctest.Wait()
+
 	select {
 	case err := <-done:
 		t.Fatalf("%s does not wait: %v", what, err)
@@ -46,21 +49,26 @@ func isWaiting(t *testing.T, what string, done <-chan error) {
 // apply's, not the others', and nothing that comes later is written before.
 func TestWhatIsWrittenAheadIsKeptBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		disk, leads := &gatedLog{InmemStore: raft.NewInmemStore(), gate: make(chan error)}, true
+		disk := &gatedLog{InmemStore: raft.NewInmemStore(), gate: make(chan error)}
+		leads := true
+
 		a := must(newAheadLog(disk, func() bool { return leads }))
 		for i := range uint64(3) {
 			if err := a.StoreLogs(entryAt(i+1, raft.LogCommand)); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		var got raft.Log
 		if err := a.GetLog(3, &got); err != nil || got.Index != 3 || must(a.LastIndex()) != 3 {
 			t.Errorf("the last entry reads as %+v (%v)", got, err)
 		}
+
 		word := &raft.AppendEntriesRequest{LeaderCommitIndex: 3}
 		if n := a.Withhold(word).LeaderCommitIndex; n != 0 || word.LeaderCommitIndex != 3 {
 			t.Errorf("others hear of %d", n)
 		}
+
 		applied := waiting(func() error { return a.Wait(2) })
 		isWaiting(t, "apply", applied)
 
@@ -68,16 +76,20 @@ func TestWhatIsWrittenAheadIsKeptBack(t *testing.T) {
 		stored := waiting(func() error { return a.StoreLogs(entryAt(4, raft.LogCommand)) })
 		isWaiting(t, "a follower's write", stored)
 		close(disk.gate)
+
 		if err := errors.Join(<-applied, <-stored, a.Wait(4)); err != nil {
 			t.Fatal(err)
 		}
+
 		if a.Withhold(word) != word {
 			t.Error("a word is kept back that may be told")
 		}
+
 		gone := waiting(func() error { return a.DeleteRange(3, 4) })
 		if err := <-gone; err != nil || must(disk.LastIndex()) != 2 || a.Withhold(word).LeaderCommitIndex != 2 {
 			t.Errorf("a tail was deleted: %v", err)
 		}
+
 		a.close()
 	})
 }
@@ -89,21 +101,28 @@ func TestDeletingOldEntriesLeavesTheLaterOnesWritten(t *testing.T) {
 		disk := &gatedLog{InmemStore: raft.NewInmemStore(), gate: make(chan error)}
 		a := must(newAheadLog(disk, func() bool { return true }))
 		defer a.close()
+
 		if err := a.StoreLogs(entryAt(1, raft.LogCommand)); err != nil {
 			t.Fatal(err)
 		}
+
 		disk.gate <- nil
+
 		if err := errors.Join(a.Wait(1), a.StoreLogs(entryAt(2, raft.LogCommand))); err != nil {
 			t.Fatal(err)
 		}
+
 		gone := waiting(func() error { return a.DeleteRange(1, 1) })
 		synctest.Wait()
 		close(disk.gate)
+
 		if err := <-gone; err != nil {
 			t.Fatal(err)
 		}
+
 		applied := waiting(func() error { return a.Wait(2) })
 		synctest.Wait()
+
 		select {
 		case err := <-applied:
 			if err != nil {
@@ -124,9 +143,11 @@ func TestOnlyCommandsAreWrittenAhead(t *testing.T) {
 		stored := waiting(func() error { return a.StoreLogs(entryAt(1, raft.LogConfiguration)) })
 		isWaiting(t, "a configuration", stored)
 		disk.gate <- nil
+
 		if err := <-stored; err != nil {
 			t.Fatal(err)
 		}
+
 		a.close()
 	})
 }
@@ -136,23 +157,29 @@ func TestOnlyCommandsAreWrittenAhead(t *testing.T) {
 func TestWhatCannotBeWrittenAheadIsNotApplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := &gatedLog{InmemStore: raft.NewInmemStore(), gate: make(chan error)}
+
 		a := must(newAheadLog(disk, func() bool { return true }))
 		if err := a.StoreLogs(entryAt(1, raft.LogCommand)); err != nil {
 			t.Fatal(err)
 		}
+
 		full := errors.New("no space left on device")
 		applied := waiting(func() error { return a.Wait(1) })
 		isWaiting(t, "apply", applied)
 		disk.gate <- full
+
 		if err := <-applied; !errors.Is(err, full) {
 			t.Errorf("apply went on: %v", err)
 		}
+
 		if err := a.StoreLogs(entryAt(2, raft.LogCommand)); !errors.Is(err, full) {
 			t.Errorf("a later entry: %v", err)
 		}
+
 		if n := a.Withhold(&raft.AppendEntriesRequest{LeaderCommitIndex: 1}).LeaderCommitIndex; n != 0 {
 			t.Errorf("others hear of %d", n)
 		}
+
 		a.close()
 	})
 }

@@ -22,6 +22,7 @@ func (c *AppendClock) time(write func() error) error {
 	err := write()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	switch now := time.Now(); {
 	case now.Sub(c.begun) <= c.slow:
 		c.first = time.Time{}
@@ -30,7 +31,9 @@ func (c *AppendClock) time(write func() error) error {
 	default:
 		c.last = now
 	}
+
 	c.begun = time.Time{}
+
 	return err
 }
 
@@ -39,9 +42,11 @@ func (c *AppendClock) time(write func() error) error {
 func (c *AppendClock) Slow(now time.Time) (row, current time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	if !c.begun.IsZero() {
 		current = now.Sub(c.begun)
 	}
+
 	switch {
 	case current <= c.slow && c.first.IsZero():
 		return 0, current
@@ -50,5 +55,6 @@ func (c *AppendClock) Slow(now time.Time) (row, current time.Duration) {
 	case c.first.IsZero():
 		return current, current
 	}
+
 	return now.Sub(c.first), current
 }

@@ -33,6 +33,7 @@ func Guard(f func() error) (err error) {
 			err = fmt.Errorf("%w: %v", ErrDamaged, p)
 		}
 	}()
+
 	return f()
 }
 
@@ -42,6 +43,7 @@ func AsDamage(err error) error {
 	if err == nil || errors.Is(err, ErrDamaged) || errors.As(err, &system) && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
+
 	return fmt.Errorf("%w: %w", ErrDamaged, err)
 }
 
@@ -50,17 +52,20 @@ const ownerFile = "member"
 
 // Owner returns the member whose state dir has.
 func Owner(dir string) (spiffeid.ID, error) {
-	b, err := os.ReadFile(filepath.Join(dir, ownerFile))
+	data, err := os.ReadFile(filepath.Join(dir, ownerFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return spiffeid.ID{}, fmt.Errorf("%s is no node's: it does not say whose state it has", dir)
 	}
+
 	if err != nil {
 		return spiffeid.ID{}, fmt.Errorf("read whose data this is: %w", err)
 	}
-	id, err := spiffeid.FromString(strings.TrimSpace(string(b)))
+
+	id, err := spiffeid.FromString(strings.TrimSpace(string(data)))
 	if err != nil {
 		return id, fmt.Errorf("%w: whose state %s has: %w", ErrDamaged, dir, err)
 	}
+
 	return id, nil
 }
 
@@ -69,21 +74,28 @@ func Owner(dir string) (spiffeid.ID, error) {
 func CheckOwner(dir string, node spiffeid.ID) error {
 	b, err := os.ReadFile(filepath.Join(dir, ownerFile))
 	owner := strings.TrimSpace(string(b))
+
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // new: Claim says so, if there is a log already
 	}
+
 	if err != nil {
 		return fmt.Errorf("read whose data this is: %w", err)
 	}
+
 	if owner == "" {
 		return fmt.Errorf("%w: %s does not say whose data this is", ErrDamaged, filepath.Join(dir, ownerFile))
 	}
+
 	if owner != node.String() {
-		return fmt.Errorf("%s has the state of %s, and this is %s: give each node a data directory of its own", dir, owner, node)
+		return fmt.Errorf("%s has the state of %s, and this is %s: give each node a data directory of its own", dir,
+			owner, node)
 	}
+
 	if _, err := os.Stat(filepath.Join(dir, "log", metadb.FileName)); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: there was a log in %s, and it is gone", ErrDamaged, filepath.Join(dir, "log"))
 	}
+
 	return nil
 }
 
@@ -99,6 +111,7 @@ func (d *Disk) Claim(dir string, node spiffeid.ID) error {
 	if err != nil {
 		return err
 	}
+
 	if !empty {
 		return fmt.Errorf("%w: %s has a log and %s is gone, which says whose it is", ErrDamaged, dir, path)
 	}
@@ -107,6 +120,7 @@ func (d *Disk) Claim(dir string, node spiffeid.ID) error {
 	if err != nil {
 		return err
 	}
+
 	_, err = file.WriteString(node.String() + "\n")
 	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return err
@@ -122,12 +136,13 @@ type summedLog struct{ raft.LogStore }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func sumOf(e *raft.Log) []byte {
+func sumOf(entry *raft.Log) []byte {
 	head := make([]byte, 0, 17)
-	head = binary.BigEndian.AppendUint64(head, e.Index)
-	head = binary.BigEndian.AppendUint64(head, e.Term)
-	head = append(head, byte(e.Type))
-	return binary.BigEndian.AppendUint32(nil, crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, e.Data))
+	head = binary.BigEndian.AppendUint64(head, entry.Index)
+	head = binary.BigEndian.AppendUint64(head, entry.Term)
+	head = append(head, byte(entry.Type))
+
+	return binary.BigEndian.AppendUint32(nil, crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, entry.Data))
 }
 
 func (s summedLog) StoreLogs(entries []*raft.Log) error {
@@ -137,21 +152,24 @@ func (s summedLog) StoreLogs(entries []*raft.Log) error {
 		with.Extensions = sumOf(e)
 		summed[i] = &with
 	}
+
 	return s.LogStore.StoreLogs(summed)
 }
 
 func (s summedLog) StoreLog(e *raft.Log) error { return s.StoreLogs([]*raft.Log{e}) }
 
-func (s summedLog) GetLog(index uint64, e *raft.Log) error {
-	err := Guard(func() error { return s.LogStore.GetLog(index, e) })
+func (s summedLog) GetLog(index uint64, entry *raft.Log) error {
+	err := Guard(func() error { return s.LogStore.GetLog(index, entry) })
 	switch {
 	case errors.Is(err, wal.ErrCorrupt):
 		return AsDamage(err)
 	case err != nil:
 		return err
-	case string(e.Extensions) != string(sumOf(e)):
+	case string(entry.Extensions) != string(sumOf(entry)):
 		return fmt.Errorf("%w: log entry %d is not what was written", ErrDamaged, index)
 	}
-	e.Extensions = nil
+
+	entry.Extensions = nil
+
 	return nil
 }

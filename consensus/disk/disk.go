@@ -57,52 +57,54 @@ type Options struct {
 
 // Open opens the Disk in a directory, which it makes if there is none. What is there
 // and can't be read is ErrDamaged.
-func Open(o Options) (*Disk, error) {
-	if err := makePrivate(o.Dir); err != nil {
+func Open(options Options) (*Disk, error) {
+	if err := makePrivate(options.Dir); err != nil {
 		return nil, err
 	}
 
-	logDir := filepath.Join(o.Dir, "log")
+	logDir := filepath.Join(options.Dir, "log")
 	if err := unheld(logDir); err != nil {
 		return nil, err
 	}
 
-	logger := &walLogger{Logger: o.Log.Named("wal")}
+	logger := &walLogger{Logger: options.Log.Named("wal")}
+
 	var log *wal.WAL
+
 	err := Guard(func() (err error) {
 		log, err = wal.Open(logDir, wal.WithLogger(logger), wal.WithSegmentSize(segmentSize))
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("open the log in %s: %w", o.Dir, AsDamage(err))
+		return nil, fmt.Errorf("open the log in %s: %w", options.Dir, AsDamage(err))
 	}
 
-	snapshots, err := raft.NewFileSnapshotStoreWithLogger(o.Dir, keptSnapshots, o.Log.Named("snapshots"))
+	snapshots, err := raft.NewFileSnapshotStoreWithLogger(options.Dir, keptSnapshots, options.Log.Named("snapshots"))
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the snapshots in %s: %w", o.Dir, err), log.Close())
+		return nil, errors.Join(fmt.Errorf("open the snapshots in %s: %w", options.Dir, err), log.Close())
 	}
 
 	judged := &judgedLog{
 		LogStore: summedLog{log},
-		failed:   o.Failed,
+		failed:   options.Failed,
 		told:     logger,
-		clock:    &AppendClock{slow: o.Slow},
-		trail:    newTrail(o.Trailing, o.LargestEntry),
+		clock:    &AppendClock{slow: options.Slow},
+		trail:    newTrail(options.Trailing, options.LargestEntry),
 	}
-	if o.Wrap != nil {
-		judged.LogStore = o.Wrap(judged.LogStore)
+	if options.Wrap != nil {
+		judged.LogStore = options.Wrap(judged.LogStore)
 	}
 
-	ahead, err := newAheadLog(judged, o.Leads)
+	ahead, err := newAheadLog(judged, options.Leads)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("read the log in %s: %w", o.Dir, err), log.Close())
+		return nil, errors.Join(fmt.Errorf("read the log in %s: %w", options.Dir, err), log.Close())
 	}
 
 	return &Disk{
 		Ahead:     ahead,
 		Logs:      newRecentLog(ahead),
-		Votes:     judgedVotes{log, o.Failed},
-		Snapshots: privateSnapshots{snapshots, filepath.Join(o.Dir, "snapshots")},
+		Votes:     judgedVotes{log, options.Failed},
+		Snapshots: privateSnapshots{snapshots, filepath.Join(options.Dir, "snapshots")},
 		Clock:     judged.clock,
 		Trail:     judged.trail,
 		wal:       log,
@@ -134,6 +136,7 @@ func unheld(dir string) error {
 	if _, err := os.Stat(path); err != nil {
 		return nil // there is none yet
 	}
+
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: heldFor})
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
@@ -141,6 +144,7 @@ func unheld(dir string) error {
 	case err != nil:
 		return nil // wal.Open says what is wrong with it
 	}
+
 	return db.Close()
 }
 
@@ -156,7 +160,9 @@ func (d *Disk) Empty() (bool, error) {
 	if err != nil || last > 0 {
 		return false, err
 	}
+
 	list, err := d.Snapshots.List()
+
 	return len(list) == 0, err
 }
 
@@ -183,6 +189,7 @@ type walLogger struct {
 // Error implements hclog.Logger.
 func (l *walLogger) Error(msg string, args ...any) {
 	l.Logger.Error(msg, args...)
+
 	for _, arg := range args {
 		if err, is := arg.(error); is {
 			l.last.Store(&err)
@@ -196,10 +203,14 @@ func (j *judgedLog) StoreLogs(entries []*raft.Log) error {
 		if why := j.told.last.Load(); why != nil && errors.Is(err, wal.ErrSealed) {
 			err = fmt.Errorf("begin its next file: %w", *why)
 		}
+
 		j.failed(fmt.Errorf("write the log: %w", err))
+
 		return err
 	}
+
 	j.trail.note(entries)
+
 	return nil
 }
 
@@ -208,6 +219,7 @@ func (j *judgedLog) GetLog(index uint64, entry *raft.Log) error {
 	if errors.Is(err, ErrDamaged) {
 		j.failed(err)
 	}
+
 	return err
 }
 
@@ -227,6 +239,7 @@ func (j judgedVotes) judge(err error) error {
 	if err != nil {
 		j.failed(fmt.Errorf("write a term or a vote: %w", err))
 	}
+
 	return err
 }
 
@@ -236,22 +249,27 @@ type privateSnapshots struct {
 	dir string
 }
 
-func (p privateSnapshots) Create(version raft.SnapshotVersion, index, term uint64, c raft.Configuration, cIndex uint64, t raft.Transport) (raft.SnapshotSink, error) {
+func (p privateSnapshots) Create(version raft.SnapshotVersion, index, term uint64, c raft.Configuration, cIndex uint64,
+	t raft.Transport) (raft.SnapshotSink, error) {
 	sink, err := p.SnapshotStore.Create(version, index, term, c, cIndex, t)
 	if err != nil {
 		return nil, err
 	}
+
 	files, err := filepath.Glob(filepath.Join(p.dir, "*", "*"))
 	for _, f := range files {
 		err = errors.Join(err, os.Chmod(f, 0o600))
 	}
+
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("close a snapshot to others: %w", err), sink.Cancel())
 	}
+
 	file, err := os.Open(filepath.Join(p.dir, sink.ID()+".tmp", "state.bin"))
 	if err != nil { // the library calls it otherwise
 		return sink, nil
 	}
+
 	return &steadySink{SnapshotSink: sink, file: file}, nil
 }
 
@@ -272,6 +290,7 @@ func (s *steadySink) Write(b []byte) (int, error) {
 		s.unsaved = 0
 		err = s.file.Sync()
 	}
+
 	return n, err
 }
 

@@ -13,30 +13,42 @@ import (
 // ends for it says why, and not that the last file has no room.
 func TestALogWithoutItsNextFileSaysWhy(t *testing.T) {
 	var told error
-	d, err := Open(Options{Dir: t.TempDir(), Log: hclog.NewNullLogger(), Failed: func(err error) { told = err }, Trailing: 8, LargestEntry: 1 << 20, Leads: func() bool { return false }})
+
+	d, err := Open(Options{Dir: t.TempDir(), Log: hclog.NewNullLogger(), Failed: func(err error) {
+		told = err
+	}, Trailing: 8, LargestEntry: 1 << 20, Leads: func() bool {
+		return false
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	data := make([]byte, 1<<20)
 	if err := d.Logs.StoreLogs([]*raft.Log{{Index: 1, Term: 1, Data: data}}); err != nil {
 		t.Fatal(err)
 	}
+
 	var was syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: was.Max}); err != nil {
 		t.Fatal(err)
 	}
+
 	for i := uint64(2); err == nil && i <= 2*segmentSize/uint64(len(data)); i++ {
 		err = d.Logs.StoreLogs([]*raft.Log{{Index: i, Term: 1, Data: data}})
 	}
+
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
 		t.Fatal(err)
 	}
+
 	if !errors.Is(told, syscall.EMFILE) {
 		t.Errorf("the member was told: %v", told)
 	}
+
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}

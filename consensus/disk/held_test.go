@@ -13,22 +13,31 @@ import (
 func TestALogThatIsOpenElsewhereIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	open := func() (*Disk, error) {
-		return Open(Options{Dir: dir, Log: hclog.NewNullLogger(), Failed: func(error) {}, Trailing: 8, LargestEntry: 1 << 20, Leads: func() bool { return false }})
+		return Open(Options{Dir: dir, Log: hclog.NewNullLogger(), Failed: func(error) {}, Trailing: 8,
+			LargestEntry: 1 << 20, Leads: func() bool {
+				return false
+			}})
 	}
+
 	first, err := open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := open(); err == nil || !strings.Contains(err.Error(), "another process") || !strings.Contains(err.Error(), dir) {
+
+	if _, err := open(); err == nil || !strings.Contains(err.Error(), "another process") ||
+		!strings.Contains(err.Error(), dir) {
 		t.Errorf("opened twice: %v", err)
 	}
+
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	again, err := open()
 	if err != nil {
 		t.Fatalf("after the first has let go of it: %v", err)
 	}
+
 	if err := again.Close(); err != nil {
 		t.Error(err)
 	}

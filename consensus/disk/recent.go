@@ -34,12 +34,16 @@ func (l *recentLog) IsMonotonic() bool { return true }
 // GetLog reads an entry, from memory where it is there.
 func (l *recentLog) GetLog(index uint64, entry *raft.Log) error {
 	l.mu.RLock()
+
 	if l.first <= index && index <= l.last {
 		*entry = *l.ring[index%recentEntries]
 		l.mu.RUnlock()
+
 		return nil
 	}
+
 	l.mu.RUnlock()
+
 	return l.LogStore.GetLog(index, entry)
 }
 
@@ -54,9 +58,11 @@ func (l *recentLog) StoreLogs(entries []*raft.Log) error {
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	for _, entry := range entries {
 		l.keep(entry)
 	}
+
 	return nil
 }
 
@@ -67,12 +73,14 @@ func (l *recentLog) keep(entry *raft.Log) {
 		l.first = entry.Index
 		l.last = entry.Index - 1
 	}
+
 	if l.last-l.first+1 == recentEntries {
 		l.drop(l.first + 1)
 	}
 
 	l.last = entry.Index
 	l.ring[entry.Index%recentEntries] = entry
+
 	l.weight += weightOf(entry)
 	for l.weight > recentBytes && l.first < l.last {
 		l.drop(l.first + 1)
@@ -95,5 +103,6 @@ func (l *recentLog) DeleteRange(from, to uint64) error {
 	l.mu.Lock()
 	l.drop(l.last + 1)
 	l.mu.Unlock()
+
 	return l.LogStore.DeleteRange(from, to)
 }

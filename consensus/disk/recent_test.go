@@ -21,6 +21,7 @@ func TestATailAsLongAsTheMemoryIsReplaced(t *testing.T) {
 	if err := log.DeleteRange(1, recentEntries); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := log.StoreLog(&raft.Log{Index: 1, Term: 2}); err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +40,10 @@ func TestTheNewestEntriesAreKeptWithinBounds(t *testing.T) {
 	large := make([]byte, recentBytes/3)
 	rapid.Check(t, func(rt *rapid.T) {
 		store := raft.NewInmemStore()
-		log, want, next := newRecentLog(store), map[uint64][]byte{}, uint64(1)
+		log := newRecentLog(store)
+		want := map[uint64][]byte{}
+
+		next := uint64(1)
 		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
 			switch rapid.IntRange(0, 5).Draw(rt, "step") {
 			case 0: // a leader's other tail, or a snapshot from elsewhere
@@ -47,9 +51,11 @@ func TestTheNewestEntriesAreKeptWithinBounds(t *testing.T) {
 				if err := log.DeleteRange(from, next); err != nil {
 					rt.Fatal(err)
 				}
+
 				for i := from; i <= next; i++ {
 					delete(want, i)
 				}
+
 				next = from + rapid.SampledFrom([]uint64{0, 0, 500}).Draw(rt, "gap")
 			default:
 				var entries []*raft.Log
@@ -58,10 +64,12 @@ func TestTheNewestEntriesAreKeptWithinBounds(t *testing.T) {
 					if rapid.IntRange(0, 20).Draw(rt, "large") == 0 {
 						data = large
 					}
+
 					entries = append(entries, &raft.Log{Index: next, Data: data})
 					want[next] = data
 					next++
 				}
+
 				if err := log.StoreLogs(entries); err != nil {
 					rt.Fatal(err)
 				}
@@ -74,15 +82,20 @@ func TestTheNewestEntriesAreKeptWithinBounds(t *testing.T) {
 					weight += len(entry.Data)
 				}
 			}
+
 			if weight > recentBytes || weight != log.weight || uint64(kept) != log.last+1-log.first {
-				rt.Fatalf("%d entries of %d bytes are kept, from %d to %d, said to have %d", kept, weight, log.first, log.last, log.weight)
+				rt.Fatalf("%d entries of %d bytes are kept, from %d to %d, said to have %d", kept, weight, log.first,
+					log.last, log.weight)
 			}
+
 			for index, data := range want {
 				var entry raft.Log
-				if err := log.GetLog(index, &entry); err != nil || entry.Index != index || !bytes.Equal(entry.Data, data) {
+				if err := log.GetLog(index, &entry); err != nil || entry.Index != index ||
+					!bytes.Equal(entry.Data, data) {
 					rt.Fatalf("entry %d reads as %d with %d bytes: %v", index, entry.Index, len(entry.Data), err)
 				}
 			}
+
 			var none raft.Log
 			if log.GetLog(next, &none) == nil {
 				rt.Fatalf("entry %d was never stored, and reads", next)

@@ -14,32 +14,40 @@ import (
 func TestALargeSnapshotGoesToTheDiskInParts(t *testing.T) {
 	dir := t.TempDir()
 	store := privateSnapshots{must(raft.NewFileSnapshotStore(dir, 1, io.Discard)), filepath.Join(dir, "snapshots")}
+
 	sink, err := store.Create(1, 10, 1, raft.Configuration{}, 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	steady, ok := sink.(*steadySink)
 	if !ok {
 		t.Fatal("the library has its file elsewhere than it is looked for")
 	}
+
 	var all []byte
 	for i := range 40 {
 		part := bytes.Repeat([]byte{byte(i)}, steadyBytes/16)
 		if _, err := sink.Write(part); err != nil {
 			t.Fatal(err)
 		}
+
 		all = append(all, part...)
 	}
+
 	if steady.unsaved != len(all)%steadyBytes {
 		t.Errorf("%d bytes of %d were not saved yet", steady.unsaved, len(all))
 	}
+
 	if err := sink.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	_, r, err := store.Open(sink.ID())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	back, err := io.ReadAll(r)
 	if err != nil || !bytes.Equal(back, all) || r.Close() != nil {
 		t.Errorf("read %d bytes of %d: %v", len(back), len(all), err)

@@ -30,6 +30,7 @@ func newTrail(entries uint64, most int) *Trail {
 func (t *Trail) note(entries []*raft.Log) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	for _, e := range entries {
 		t.sizes[e.Index%uint64(len(t.sizes))] = entrySize{e.Index, len(e.Data)}
 		t.last = e.Index
@@ -41,15 +42,19 @@ func (t *Trail) note(entries []*raft.Log) {
 func (t *Trail) Within(bytes int64) (n uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	for n < min(t.last, uint64(len(t.sizes))) {
 		size := t.sizes[(t.last-n)%uint64(len(t.sizes))]
 		if size.index != t.last-n {
 			size.bytes = t.most
 		}
+
 		if bytes -= int64(size.bytes); bytes < 0 {
 			break
 		}
+
 		n++
 	}
+
 	return n
 }

@@ -46,6 +46,7 @@ func (r *Request) Weight() int {
 	case r.Claim != nil:
 		return MaxChanges * state.MaxAnswer / (MaxBody - state.MaxAnswer*4)
 	}
+
 	return 1
 }
 
@@ -72,6 +73,7 @@ func (r *Request) Caller() Caller {
 	case r.Transfer != nil:
 		return r.Transfer.Caller
 	}
+
 	return Caller{}
 }
 
@@ -81,11 +83,13 @@ func (r *Request) Proof() *state.Spend {
 	if r.Spend != nil {
 		return r.Spend
 	}
-	c := r.Caller()
-	if c.Proof.IsZero() {
+
+	caller := r.Caller()
+	if caller.Proof.IsZero() {
 		return nil
 	}
-	return &state.Spend{Proof: c.Proof, Until: c.ProofUntil}
+
+	return &state.Spend{Proof: caller.Proof, Until: caller.ProofUntil}
 }
 
 func CallerOf(c directory.Caller) Caller { return Caller(c) }
@@ -172,16 +176,21 @@ type Reply struct {
 
 func ReplyOf(out directory.Outcome, err error) *Reply {
 	if err == nil {
-		r := &Reply{RID: out.RID, Epoch: out.Position.Epoch, Revision: out.Position.Revision, Created: out.Created, Granted: out.Granted}
+		r := &Reply{RID: out.RID, Epoch: out.Position.Epoch, Revision: out.Position.Revision, Created: out.Created,
+			Granted: out.Granted}
 		r.Each, r.Refused = packRenewed(out.Each)
 		r.Kept = (*state.Answer)(out.Kept)
+
 		return r
 	}
+
 	r := &Reply{Problem: directory.ProblemOf(err), Detail: "the leader failed"}
+
 	var e *directory.Error
 	if errors.As(err, &e) {
 		r.Detail, r.Pointer = e.Detail, e.Pointer
 	}
+
 	return r
 }
 
@@ -189,9 +198,12 @@ func (r *Reply) Result() (directory.Outcome, error) {
 	if r.Problem != "" {
 		return directory.Outcome{}, &directory.Error{Problem: r.Problem, Detail: r.Detail, Pointer: r.Pointer}
 	}
+
 	at := directory.Position{Epoch: r.Epoch, Revision: r.Revision}
 	each, err := unpackRenewed(r.Each, r.Refused)
-	return directory.Outcome{RID: r.RID, Position: at, Created: r.Created, Granted: r.Granted, Each: each, Kept: (*directory.KeptAnswer)(r.Kept)}, err
+
+	return directory.Outcome{RID: r.RID, Position: at, Created: r.Created, Granted: r.Granted, Each: each,
+		Kept: (*directory.KeptAnswer)(r.Kept)}, err
 }
 
 func packRenewed(each []directory.Renewed) (granted []uint32, refused []Unrenewed) {
@@ -202,6 +214,7 @@ func packRenewed(each []directory.Renewed) (granted []uint32, refused []Unrenewe
 			refused = append(refused, Unrenewed{uint32(i), why.Problem, why.Detail})
 		}
 	}
+
 	return granted, refused
 }
 
@@ -209,16 +222,20 @@ func unpackRenewed(granted []uint32, refused []Unrenewed) ([]directory.Renewed, 
 	if len(granted) == 0 {
 		return nil, nil
 	}
+
 	each := make([]directory.Renewed, len(granted))
 	for i, g := range granted {
 		each[i].Granted = g
 	}
+
 	for _, r := range refused {
 		if int(r.Item) >= len(each) {
 			return nil, Unknown(fmt.Errorf("the leader refused item %d of %d", r.Item, len(each)))
 		}
+
 		each[r.Item].Err = &directory.Error{Problem: r.Problem, Detail: r.Detail}
 	}
+
 	return each, nil
 }
 
@@ -256,23 +273,25 @@ func Answer(out directory.Outcome, err error) *Reply {
 	if errors.Is(err, ErrNotLeader) {
 		return &Reply{NotLeader: true}
 	}
+
 	return ReplyOf(out, err)
 }
 
 // moved reports whether a command has to be prepared again, because the state for which
 // it was prepared has changed: the answer of apply says so.
 func (r *Request) Moved(c *state.Command, answer error) bool {
-	return errors.Is(answer, state.ErrMoved) || r.pinnedBy(c) && directory.ProblemOf(answer) == directory.PreconditionFailed
+	return errors.Is(answer, state.ErrMoved) || r.pinnedBy(c) &&
+		directory.ProblemOf(answer) == directory.PreconditionFailed
 }
 
 // pinnedBy reports whether the leader has added a precondition to the registration that
 // was requested (see prepareDates).
-func (r *Request) pinnedBy(c *state.Command) bool {
-	if r.Register == nil || c.Register == nil {
+func (r *Request) pinnedBy(command *state.Command) bool {
+	if r.Register == nil || command.Register == nil {
 		return false
 	}
 
-	return r.Register.Absent != c.Register.Absent || !slices.Equal(r.Register.IfMatch, c.Register.IfMatch)
+	return r.Register.Absent != command.Register.Absent || !slices.Equal(r.Register.IfMatch, command.Register.IfMatch)
 }
 
 // errNotLeader says that this member does not lead, and has done nothing.
@@ -281,6 +300,7 @@ var ErrNotLeader = errors.New("this member does not lead")
 func Unknown(cause error) error {
 	e := directory.Refuse(directory.OutcomeUnknown, "it is not known whether this was done; to repeat it is safe")
 	e.Err = cause
+
 	return e
 }
 
@@ -291,5 +311,6 @@ func (a *Answers) Last() (last directory.Position) {
 			last = at
 		}
 	}
+
 	return last
 }

@@ -135,6 +135,7 @@ type CommitNotice struct {
 // request is t as that leader says it to Raft.
 func (t *CommitNotice) AppendEntries(leader transport.Member) *raft.AppendEntriesRequest {
 	id, address := []byte(leader.ID.String()), []byte(leader.Address)
+
 	return &raft.AppendEntriesRequest{
 		RPCHeader:    raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: id, Addr: address},
 		Term:         t.Term,

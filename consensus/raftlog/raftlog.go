@@ -15,6 +15,7 @@ import (
 func New(log *slog.Logger) hclog.Logger {
 	l := hclog.NewInterceptLogger(&hclog.LoggerOptions{Output: io.Discard, Level: hclog.Debug})
 	l.RegisterSink(&sink{log: log, said: map[string]*saying{}})
+
 	return l
 }
 
@@ -48,19 +49,23 @@ func (s *sink) Accept(name string, level hclog.Level, msg string, args ...any) {
 	case level == hclog.Warn:
 		to = slog.LevelWarn
 	}
+
 	if !s.log.Enabled(context.Background(), to) {
 		return
 	}
+
 	args = append([]any{"component", name}, args...)
 	if to > slog.LevelDebug {
 		skipped, say := s.say(kind(msg, args))
 		if !say {
 			return
 		}
+
 		if skipped > 0 {
 			args = append(args, "skipped", skipped)
 		}
 	}
+
 	s.log.Log(context.Background(), to, msg, args...)
 }
 
@@ -72,6 +77,7 @@ func kind(msg string, args []any) string {
 			return fmt.Sprint(msg, args[i+1])
 		}
 	}
+
 	return msg
 }
 
@@ -79,21 +85,28 @@ func kind(msg string, args []any) string {
 func (s *sink) say(kind string) (skipped int, say bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	was := s.said[kind]
 	if was == nil || time.Since(was.since) >= sayWithin {
 		if len(s.said) >= sayKinds {
 			clear(s.said)
 		}
+
 		s.said[kind] = &saying{since: time.Now(), lines: 1}
+
 		if was != nil {
 			skipped = was.skipped
 		}
+
 		return skipped, true
 	}
+
 	if was.lines >= sayMost {
 		was.skipped++
 		return 0, false
 	}
+
 	was.lines++
+
 	return 0, true
 }

@@ -14,18 +14,23 @@ import (
 func TestAMemberThatIsAwayDoesNotFillTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
+
 		log := New(slog.New(slog.NewTextHandler(&out, nil)))
 		for range 7200 {
 			log.Error("failed to heartbeat to", "peer", "10.0.0.2:8402", "error", "connection refused")
 			time.Sleep(500 * time.Millisecond)
 		}
+
 		log.Error("failed to heartbeat to", "peer", "10.0.0.3:8402", "error", "connection refused")
 		log.Warn("heartbeat timeout reached, starting election")
+
 		text := out.String()
 		if n := strings.Count(text, "10.0.0.2"); n < 12 || n > 61 {
 			t.Errorf("%d lines tell of the one that is away", n)
 		}
-		if !strings.Contains(text, "skipped=595") || !strings.Contains(text, "10.0.0.3") || !strings.Contains(text, "election") {
+
+		if !strings.Contains(text, "skipped=595") || !strings.Contains(text, "10.0.0.3") ||
+			!strings.Contains(text, "election") {
 			t.Errorf("the log is\n%s", text)
 		}
 	})

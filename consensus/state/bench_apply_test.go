@@ -16,6 +16,7 @@ import (
 // entriesOf are log entries of 64 registrations each, as a leader makes them.
 func entriesOf(b *testing.B, d *drive, n int) (entries [][]byte) {
 	b.Helper()
+
 	for at := 0; at < n; {
 		var group []cbor.RawMessage
 		for ; at < n && len(group) < 64; at++ {
@@ -24,30 +25,39 @@ func entriesOf(b *testing.B, d *drive, n int) (entries [][]byte) {
 			g := meshGrant(ada)
 			g.Policy = d.state.policy.basis
 			c := &Register{
-				Format: signed.StatementFormat, RID: directory.NewRID(genesis, entropy), Salt: signed.Salt(bytes.Repeat(entropy[:], 4)),
-				Caller: ada, Agent: fmt.Sprintf("agent-%08d", at), Kind: directory.KindAD, Document: weighty(at), Lifetime: 86400,
+				Format: signed.StatementFormat, RID: directory.NewRID(genesis, entropy),
+				Salt:   signed.Salt(bytes.Repeat(entropy[:], 4)),
+				Caller: ada, Agent: fmt.Sprintf("agent-%08d", at), Kind: directory.KindAD, Document: weighty(at),
+				Lifetime:   86400,
 				Visibility: directory.Visibility{Mesh: true}, Granted: g,
 			}
 			doc := directory.LoadDocument(c.Kind, c.Document)
 			c.Document = doc.AtRest().Resting()
+
 			p, err := kinds.Project(c.Agent, doc)
 			if err != nil {
 				b.Fatal(err)
 			}
+
 			c.Made = &Made{Packed: Pack(doc, p)}
 			c.Made.Complete(c.Agent, doc, c.Provenance(), c.Salt, g)
+
 			raw, err := Marshal(&Command{Register: c})
 			if err != nil {
 				b.Fatal(err)
 			}
+
 			group = append(group, raw)
 		}
+
 		data, err := EncodeBatch(FirstVersion, genesis, group)
 		if err != nil {
 			b.Fatal(err)
 		}
+
 		entries = append(entries, data)
 	}
+
 	return entries
 }
 
@@ -55,21 +65,26 @@ func entriesOf(b *testing.B, d *drive, n int) (entries [][]byte) {
 func BenchmarkApply(b *testing.B) {
 	const n = 20_000
 	entries := entriesOf(b, newDrive(b), n)
+
 	var spent float64
 	for b.Loop() {
 		d := newDrive(b)
 		began := used(syscall.RUSAGE_SELF)
+
 		for _, data := range entries {
 			batch, err := DecodeBatch(data)
 			if err != nil {
 				b.Fatal(err)
 			}
+
 			rs, err := d.state.Apply(batch, func() {})
 			if err != nil || rs[0].Err != nil {
 				b.Fatal(err, rs[0].Err)
 			}
 		}
+
 		spent += float64((used(syscall.RUSAGE_SELF) - began).Nanoseconds())
 	}
+
 	b.ReportMetric(spent/float64(b.N)/n, "cpu-ns/registration")
 }

@@ -28,12 +28,15 @@ func weighty(i int) []byte {
 		`"input_schema":{"type":"object","properties":{"text":{"type":"string"},"sentences":{"type":"integer","minimum":1,"maximum":20}},"required":["text"]}},`+
 		`{"name":"translate","type":"tool","tags":["language"]}],"description":"`,
 		i, []string{"a2a", "mcp", "grpc", "https"}[i/20%4], i%500, i%20)
-	return []byte(doc + strings.Repeat("A sample agent that is registered to see how much a directory carries. ", 20)[:1398-len(doc)] + `"}`)
+
+	return []byte(doc + strings.Repeat("A sample agent that is registered to see how much a directory carries. ",
+		20)[:1398-len(doc)] + `"}`)
 }
 
 // populated is a state with so many registrations, and their rids.
 func populated(b *testing.B, n int) (*drive, []directory.RID) {
 	b.Helper()
+
 	d, rids := newDrive(b), make([]directory.RID, n)
 	for at := 0; at < n; {
 		var cs []Command
@@ -45,35 +48,44 @@ func populated(b *testing.B, n int) (*drive, []directory.RID) {
 			rids[at] = directory.NewRID(genesis, entropy)
 			cs = append(cs, Command{Register: &Register{
 				Format: signed.StatementFormat, RID: rids[at], Salt: signed.Salt(bytes.Repeat(entropy[:], 4)),
-				Caller: ada, Agent: fmt.Sprintf("agent-%08d", at), Kind: directory.KindAD, Document: weighty(at), Lifetime: 86400,
+				Caller: ada, Agent: fmt.Sprintf("agent-%08d", at), Kind: directory.KindAD, Document: weighty(at),
+				Lifetime:   86400,
 				Visibility: directory.Visibility{Mesh: true}, Granted: g,
 			}})
 		}
+
 		rs, err := d.state.Apply(&Batch{FirstVersion, genesis, cs}, func() {})
 		if err != nil || rs[0].Err != nil {
 			b.Fatal(err, rs[0].Err)
 		}
 	}
+
 	return d, rids
 }
 
 // What a restart does with a snapshot.
 func BenchmarkRestore(b *testing.B) {
 	d, _ := populated(b, *benchSize)
+
 	var file bytes.Buffer
 	if err := d.state.Snapshot().Write(&file); err != nil {
 		b.Fatal(err)
 	}
+
 	d.state = nil
 	began := used(syscall.RUSAGE_SELF)
+
 	for b.Loop() {
 		var h Header
+
 		s, err := readSnapshot(bytes.NewReader(file.Bytes()), alpha, index.New(), &h)
 		if err != nil {
 			b.Fatal(err)
 		}
+
 		s.registrations.FillIndex()
 	}
+
 	b.ReportMetric(float64(file.Len())/float64(*benchSize), "B/registration")
 	b.ReportMetric(b.Elapsed().Seconds()/float64(b.N)*1e6/float64(*benchSize), "s/10^6")
 	b.ReportMetric((used(syscall.RUSAGE_SELF)-began).Seconds()/float64(b.N)*1e6/float64(*benchSize), "cpu-s/10^6")
@@ -84,10 +96,13 @@ func BenchmarkCollection(b *testing.B) {
 	d, _ := populated(b, *benchSize)
 	runtime.GC()
 	began := used(syscall.RUSAGE_SELF)
+
 	for b.Loop() {
 		runtime.GC()
 	}
+
 	b.ReportMetric((used(syscall.RUSAGE_SELF)-began).Seconds()/float64(b.N)*1e6/float64(*benchSize), "cpu-s/10^6")
+
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	b.ReportMetric(float64(m.HeapAlloc)/float64(*benchSize), "B/registration")
@@ -100,6 +115,7 @@ func BenchmarkCollection(b *testing.B) {
 func used(who int) time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(who, &u) // fails for other arguments only
+
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
@@ -110,6 +126,7 @@ func BenchmarkHolds(b *testing.B) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	longest := map[string]time.Duration{}
+
 	hold := func(what string, f func()) {
 		began := used(thisThread)
 		f()
@@ -117,6 +134,7 @@ func BenchmarkHolds(b *testing.B) {
 	}
 	for b.Loop() {
 		d, rids := populated(b, *benchSize)
+
 		apply := func(what string, seconds int64, c Command) {
 			batch := &Batch{FirstVersion, genesis + seconds*1000, []Command{c}}
 			hold(what, func() {
@@ -129,21 +147,27 @@ func BenchmarkHolds(b *testing.B) {
 			for part := range slices.Chunk(rids, directory.MaxRenewals) {
 				items := make([]directory.Renewal, len(part))
 				for i, rid := range part {
-					items[i] = directory.Renewal{RID: rid, Lifetime: uint32(86400 - 10000*n)} // lower: announced at once
+					// lower: announced at once
+					items[i] = directory.Renewal{RID: rid, Lifetime: uint32(86400 - 10000*n)}
 				}
+
 				apply("refreshes", 1, Command{Renew: &Renew{ada, false, PackRenewals(items)}})
 			}
 		}
+
 		hold("snapshot", func() { d.state.Snapshot() })
+
 		for left := len(rids); left > 0; {
 			var expired []directory.RID
 			hold("look", func() { expired, _ = d.state.registrations.Due(genesis/1000 + 86400) })
+
 			left -= len(expired)
 			for part := range slices.Chunk(expired, MaxSwept) {
 				apply("expiries", 86400, Command{Expire: &Sweep{signed.StatementFormat, part}})
 			}
 		}
 	}
+
 	for what, took := range longest {
 		b.ReportMetric(float64(took.Microseconds())/1000, what+"-ms")
 	}

@@ -40,11 +40,12 @@ type due struct {
 	key directory.Hash
 }
 
-func (d due) Compare(o due) int {
-	if c := cmp.Compare(d.at, o.at); c != 0 {
+func (d due) Compare(due due) int {
+	if c := cmp.Compare(d.at, due.at); c != 0 {
 		return c
 	}
-	return bytes.Compare(d.key[:], o.key[:])
+
+	return bytes.Compare(d.key[:], due.key[:])
 }
 
 // claims are the keys of all members: one that was used at another is known here, and
@@ -91,12 +92,15 @@ func (c *claims) take(o *claims) {
 func (c *claims) forget(now int64) {
 	for c.queue.Len() > 0 && c.queue.First().at <= now {
 		d := c.queue.Pop()
+
 		k := c.known[d.key]
 		if k.Until > now { // it was released, and claimed again
 			c.queue.Push(due{k.Until, k.Key})
 			continue
 		}
+
 		delete(c.known, k.Key)
+
 		c.bytes -= k.Answer.size()
 		if c.by[k.Caller]--; c.by[k.Caller] == 0 {
 			delete(c.by, k.Caller)
@@ -106,12 +110,16 @@ func (c *claims) forget(now int64) {
 
 // claim is first come, first served, as names are.
 func (c *claims) claim(wanted *Claim, now int64) (directory.Outcome, error) {
-	k := &claimed{Key: wanted.Key, Caller: wanted.Caller, Body: wanted.Body, Holder: wanted.Holder, Until: now + int64(max(wanted.Window, wanted.Lease)), Leased: now + int64(wanted.Lease)}
+	k := &claimed{Key: wanted.Key, Caller: wanted.Caller, Body: wanted.Body, Holder: wanted.Holder,
+		Until: now + int64(max(wanted.Window, wanted.Lease)), Leased: now + int64(wanted.Lease)}
 	switch old := c.known[wanted.Key]; {
 	case old == nil && c.by[wanted.Caller] >= maxClaimsEach:
-		return directory.Outcome{}, directory.Refuse(directory.RateLimited, "you have used %d Idempotency-Keys within their window, as many as one caller may; nothing was sent: wait for some to end", maxClaimsEach)
+		return directory.Outcome{}, directory.Refuse(directory.RateLimited,
+			"you have used %d Idempotency-Keys within their window, as many as one caller may; nothing was sent: "+
+				"wait for some to end", maxClaimsEach)
 	case old == nil && len(c.known) >= maxClaims:
-		return directory.Outcome{}, directory.Refuse(directory.Unavailable, "the domain keeps as many Idempotency-Keys as it can; nothing was sent: try without one, or later")
+		return directory.Outcome{}, directory.Refuse(directory.Unavailable,
+			"the domain keeps as many Idempotency-Keys as it can; nothing was sent: try without one, or later")
 	case old == nil:
 		c.add(k)
 	case old.Released:
@@ -119,16 +127,23 @@ func (c *claims) claim(wanted *Claim, now int64) (directory.Outcome, error) {
 		c.replace(k)
 	case old.Holder == wanted.Holder: // by whom it is held already
 	case old.Body != wanted.Body:
-		return directory.Outcome{}, directory.Refuse(directory.KeyReused, "the Idempotency-Key was used for another request before; use a new key for a new request")
+		return directory.Outcome{}, directory.Refuse(directory.KeyReused,
+			"the Idempotency-Key was used for another request before; use a new key for a new request")
 	case old.Answer != nil:
 		return directory.Outcome{Kept: (*directory.KeptAnswer)(old.Answer)}, nil
 	case old.Settled:
-		return directory.Outcome{}, directory.Refuse(directory.KeySpent, "the agent was invoked with this Idempotency-Key, and its answer is not kept: it was a stream, or large, or did not come; nothing was sent again")
+		return directory.Outcome{}, directory.Refuse(directory.KeySpent,
+			"the agent was invoked with this Idempotency-Key, and its answer is not kept: it was a stream, or "+
+				"large, or did not come; nothing was sent again")
 	case old.Leased <= now:
-		return directory.Outcome{}, directory.Refuse(directory.KeySpent, "the node that invoked the agent with this Idempotency-Key was lost before it told what came of it; the agent may have acted: nothing was sent again")
+		return directory.Outcome{}, directory.Refuse(directory.KeySpent,
+			"the node that invoked the agent with this Idempotency-Key was lost before it told what came of it; "+
+				"the agent may have acted: nothing was sent again")
 	default:
-		return directory.Outcome{}, directory.Refuse(directory.KeyInUse, "the first request with this Idempotency-Key is under way; nothing was sent again: repeat this later")
+		return directory.Outcome{}, directory.Refuse(directory.KeyInUse,
+			"the first request with this Idempotency-Key is under way; nothing was sent again: repeat this later")
 	}
+
 	return directory.Outcome{}, nil
 }
 
@@ -138,10 +153,13 @@ func (c *claims) settle(word *Settle) {
 	if old == nil || old.Holder != word.Holder || old.Settled || old.Released {
 		return
 	}
+
 	k := *old
+
 	k.Settled, k.Released = !word.Release, word.Release
 	if c.bytes+word.Answer.size() <= maxAnswers {
 		k.Answer = word.Answer
 	}
+
 	c.replace(&k)
 }

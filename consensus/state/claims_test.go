@@ -25,6 +25,7 @@ func TestAKeyIsTheFirstOnes(t *testing.T) {
 	tell := func(seconds int64, s *Settle) { d.at(seconds, Command{Settle: s}) }
 	first := func(what string, kept *directory.KeptAnswer, err error) {
 		t.Helper()
+
 		if kept != nil || err != nil {
 			t.Errorf("%s: %+v, %v; want to be the first", what, kept, err)
 		}
@@ -40,6 +41,7 @@ func TestAKeyIsTheFirstOnes(t *testing.T) {
 	tell(5, &Settle{directory.Hash{1}, directory.Hash{2}, false, &Answer{Status: 500}})
 	tell(6, &Settle{directory.Hash{1}, directory.Hash{1}, false, &Answer{Status: 200, Body: []byte("{}")}})
 	tell(7, &Settle{directory.Hash{1}, directory.Hash{1}, true, nil})
+
 	kept, err = ask(8, claimOf(1, 1, 3))
 	if err != nil || kept == nil || kept.Status != 200 || string(kept.Body) != "{}" {
 		t.Errorf("a repeat: %+v, %v", kept, err)
@@ -59,23 +61,30 @@ func TestAKeyIsTheFirstOnes(t *testing.T) {
 
 	var h Header
 	frozen := freeze(t, d.state)
+
 	back, err := readSnapshot(bytes.NewReader(frozen), alpha, index.New(), &h)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again := freeze(t, back); !bytes.Equal(again, frozen) || back.claims.bytes != d.state.claims.bytes || len(back.claims.by) != 1 || back.claims.queue.Len() != 3 {
+
+	if again := freeze(t, back); !bytes.Equal(again, frozen) || back.claims.bytes != d.state.claims.bytes ||
+		len(back.claims.by) != 1 || back.claims.queue.Len() != 3 {
 		t.Errorf("restored: %+v, of %+v", back.claims, d.state.claims)
 	}
+
 	d.state = back
+
 	kept, err = ask(600, claimOf(1, 1, 4))
 	if err != nil || kept == nil {
 		t.Errorf("restored, within its window: %+v, %v", kept, err)
 	}
+
 	kept, err = ask(601, claimOf(1, 2, 5))
 	first("after its window", kept, err)
 	_, err = ask(611, claimOf(2, 2, 6)) // claimed again at 12
 	problem(t, err, directory.KeySpent)
 	d.at(5000, Command{Issue: &Issue{}})
+
 	if c := &d.state.claims; len(c.known) != 0 || c.queue.Len() != 0 || len(c.by) != 0 || c.bytes != 0 {
 		t.Errorf("%+v is left of keys that have ended", c)
 	}
@@ -85,19 +94,24 @@ func TestAKeyIsTheFirstOnes(t *testing.T) {
 // a member that was restored in between as by the others.
 func TestAKeyClaimedAgainEndsOnAllMembersAtOnce(t *testing.T) {
 	d := newDrive(t)
-	long, short, other := claimOf(1, 1, 1), claimOf(1, 1, 2), claimOf(1, 1, 3)
+	long := claimOf(1, 1, 1)
+	short := claimOf(1, 1, 2)
+	other := claimOf(1, 1, 3)
 	short.Window = 60
 	d.at(1, Command{Claim: long})
 	d.at(2, Command{Settle: &Settle{long.Key, long.Holder, true, nil}})
 	d.at(3, Command{Claim: short})
+
 	back, err := readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), &Header{})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	restored := &drive{t: t, state: back}
 	for _, seconds := range []int64{100, 500, 700} {
 		live := d.at(seconds, Command{Claim: other}).Err
-		if got := restored.at(seconds, Command{Claim: other}).Err; directory.ProblemOf(got) != directory.ProblemOf(live) {
+		if got := restored.at(seconds,
+			Command{Claim: other}).Err; directory.ProblemOf(got) != directory.ProblemOf(live) {
 			t.Errorf("after %d s: %v where it was restored, %v elsewhere", seconds, got, live)
 		}
 	}
@@ -110,32 +124,40 @@ func TestAKeyClaimedAgainEndsOnAllMembersAtOnce(t *testing.T) {
 func TestKeysAreBounded(t *testing.T) {
 	d := newDrive(t)
 	key := func(caller, i int) *Claim {
-		return &Claim{directory.Hash{byte(caller), byte(i), byte(i >> 8)}, directory.Hash{byte(caller)}, directory.Hash{}, directory.Hash{1}, 60, 600}
+		return &Claim{directory.Hash{byte(caller), byte(i), byte(i >> 8)}, directory.Hash{byte(caller)},
+			directory.Hash{}, directory.Hash{1}, 60, 600}
 	}
+
 	full := &Answer{Status: 200, Body: make([]byte, MaxAnswer)}
 	for caller := range maxClaims / maxClaimsEach {
 		for i := range maxClaimsEach {
 			if _, err := d.state.claims.claim(key(caller, i), d.state.history.now/1000); err != nil {
 				t.Fatal(err)
 			}
+
 			if caller == 0 && i <= maxAnswers/MaxAnswer {
 				d.state.claims.settle(&Settle{key(caller, i).Key, directory.Hash{1}, false, full})
 			}
 		}
 	}
+
 	problem(t, d.at(1, Command{Claim: key(0, maxClaimsEach)}).Err, directory.RateLimited)
 	problem(t, d.at(1, Command{Claim: key(200, 0)}).Err, directory.Unavailable)
 	again := key(0, maxAnswers/MaxAnswer)
 	again.Holder = directory.Hash{2}
 	problem(t, d.at(1, Command{Claim: again}).Err, directory.KeySpent)
+
 	if d.state.claims.bytes > maxAnswers {
 		t.Errorf("%d bytes are kept", d.state.claims.bytes)
 	}
+
 	if err := (&Settle{Answer: full}).Check(); err != nil {
 		t.Error(err)
 	}
+
 	problem(t, (&Settle{Answer: &Answer{Body: make([]byte, MaxAnswer+1)}}).Check(), directory.TooLarge)
 	problem(t, (&Claim{Lease: 60}).Check(), directory.BadRequest)
+
 	if err := d.at(601, Command{Claim: key(200, 0)}).Err; err != nil {
 		t.Errorf("once they have ended: %v", err)
 	}

@@ -70,19 +70,23 @@ func (c *Command) Weight() int {
 	case c.Regrant != nil:
 		return len(c.Regrant.Items)
 	}
+
 	return 1
 }
 
 // ofRegistrations reports whether nothing is changed but registrations, and what
 // answers and proofs of requests are kept.
 func (b *Batch) OnlyRegistrations() bool {
-	return !slices.ContainsFunc(b.Commands, func(c Command) bool {
+	return !slices.ContainsFunc(b.Commands, func(command Command) bool {
 		switch {
-		case c.Register != nil, c.Update != nil, c.Refresh != nil, c.Renew != nil, c.Remove != nil, c.Transfer != nil,
-			c.Expire != nil, c.Announce != nil, c.Regrant != nil, c.Claim != nil, c.Settle != nil:
+		case command.Register != nil, command.Update != nil, command.Refresh != nil, command.Renew != nil,
+			command.Remove != nil, command.Transfer != nil,
+			command.Expire != nil, command.Announce != nil, command.Regrant != nil, command.Claim != nil,
+			command.Settle != nil:
 			return false
 		}
-		return c != Command{Spend: c.Spend}
+
+		return command != Command{Spend: command.Spend}
 	})
 }
 
@@ -102,9 +106,10 @@ type Register struct {
 	Granted       Granted              `cbor:"12,keyasint"`
 	Present       bool                 `cbor:"13,keyasint,omitempty"` // If-Match: *
 	Absent        bool                 `cbor:"14,keyasint,omitempty"` // If-None-Match: *
-	Until         int64                `cbor:"15,keyasint,omitempty"` // when the document ends by its own word, Unix seconds; 0 for never
-	Made          *Made                `cbor:"16,keyasint,omitempty"`
-	For           directory.Identity   `cbor:"17,keyasint,omitzero"` // on whose behalf; zero for the caller's own
+	// when the document ends by its own word, Unix seconds; 0 for never
+	Until int64              `cbor:"15,keyasint,omitempty"`
+	Made  *Made              `cbor:"16,keyasint,omitempty"`
+	For   directory.Identity `cbor:"17,keyasint,omitzero"` // on whose behalf; zero for the caller's own
 }
 
 // granted is policy's answer, and what it was given for: an answer for another
@@ -256,7 +261,8 @@ type RegrantItem struct {
 	RID       directory.RID `cbor:"1,keyasint"`
 	Statement uint64        `cbor:"2,keyasint"` // which contents policy was asked about
 	Granted   Granted       `cbor:"3,keyasint"`
-	Shown     []byte        `cbor:"4,keyasint,omitempty"` // the m of each grant, as in made; apply makes it where it isn't there
+	// the m of each grant, as in made; apply makes it where it isn't there
+	Shown []byte `cbor:"4,keyasint,omitempty"`
 }
 
 func (b *Batch) encode() ([]byte, error) { return Marshal(b) }
@@ -273,21 +279,26 @@ func EncodeBatch(version uint, now int64, commands []cbor.RawMessage) ([]byte, e
 // decodeBatch decodes a log entry. It refuses what a newer release may have
 // written, since to skip it would be to disagree with the other members.
 func DecodeBatch(data []byte) (*Batch, error) {
-	var b Batch
-	err := Unmarshal(data, &b)
-	if err == nil && readsLog(b.Version) {
-		return &b, nil
+	var batch Batch
+
+	err := Unmarshal(data, &batch)
+	if err == nil && readsLog(batch.Version) {
+		return &batch, nil
 	}
+
 	var v struct {
 		Version uint `cbor:"1,keyasint"`
 	}
 	if err := cbor.Unmarshal(data, &v); err != nil {
 		return nil, fmt.Errorf("a log entry is damaged: %w", err)
 	}
+
 	if !readsLog(v.Version) {
 		return nil, NewerLog(v.Version, NewestLogVersion)
 	}
-	return nil, fmt.Errorf("a log entry of version %d has a command or member that this release does not read: %w: %w", v.Version, ErrNewer, err)
+
+	return nil, fmt.Errorf("a log entry of version %d has a command or member that this release does not read: %w: %w",
+		v.Version, ErrNewer, err)
 }
 
 func GrantsOf(gs []directory.Grant) []grant {
@@ -295,6 +306,7 @@ func GrantsOf(gs []directory.Grant) []grant {
 	for i, g := range gs {
 		out[i] = grant(g)
 	}
+
 	return out
 }
 
@@ -306,9 +318,11 @@ func (g Granted) List() []directory.Grant {
 	for i, w := range g.Grants {
 		out[i] = directory.Grant(w)
 	}
+
 	if EqualGrants(out, wholeMesh) {
 		return wholeMesh
 	}
+
 	return out
 }
 
@@ -327,6 +341,7 @@ func (c *Claim) Check() error {
 	if c.Window == 0 || c.Window > maxWindow || c.Lease == 0 || c.Lease > 2*maxWindow {
 		return directory.Refuse(directory.BadRequest, "an Idempotency-Key is kept for 1 to %d seconds", maxWindow)
 	}
+
 	return nil
 }
 
@@ -342,6 +357,7 @@ func (c *Settle) Check() error {
 	if c.Answer != nil && (len(c.Answer.Body) > MaxAnswer || c.Answer.size()-len(c.Answer.Body) > maxAnswerHeader) {
 		return directory.Refuse(directory.TooLarge, "an answer to an Idempotency-Key is kept up to %d bytes", MaxAnswer)
 	}
+
 	return nil
 }
 
@@ -359,6 +375,7 @@ func (a *Answer) size() int {
 	if a == nil {
 		return 0
 	}
+
 	return len(a.Body) + len(a.ContentType) + len(a.Detail) + len(a.Pointer)
 }
 
@@ -369,11 +386,12 @@ type Spend struct {
 	Until int64          `cbor:"2,keyasint"`
 }
 
-func (p Spend) Compare(o Spend) int {
-	if c := cmp.Compare(p.Until, o.Until); c != 0 {
+func (p Spend) Compare(spend Spend) int {
+	if c := cmp.Compare(p.Until, spend.Until); c != 0 {
 		return c
 	}
-	return bytes.Compare(p.Proof[:], o.Proof[:])
+
+	return bytes.Compare(p.Proof[:], spend.Proof[:])
 }
 
 // transfer makes a registration another identity's and changes nothing else of it:
@@ -428,30 +446,36 @@ func (p *Renewals) At(i int) directory.Renewal {
 	if p.Lifetimes != nil {
 		r.Lifetime = p.Lifetimes[i]
 	}
+
 	return r
 }
 
 // check refuses what no member of this release sends.
 func (p *Renewals) Check() error {
 	n := p.Count()
-	if n == 0 || n > directory.MaxRenewals || len(p.RIDs)%directory.RIDBinary != 0 || p.Lifetimes != nil && len(p.Lifetimes) != n {
-		return directory.Refuse(directory.BadRequest, "1 to %d registrations are refreshed at once", directory.MaxRenewals)
+	if n == 0 || n > directory.MaxRenewals || len(p.RIDs)%directory.RIDBinary != 0 ||
+		p.Lifetimes != nil && len(p.Lifetimes) != n {
+		return directory.Refuse(directory.BadRequest, "1 to %d registrations are refreshed at once",
+			directory.MaxRenewals)
 	}
+
 	return nil
 }
 
 func PackRenewals(items []directory.Renewal) Renewals {
-	var p Renewals
+	var renewals Renewals
 	for i, item := range items {
-		p.RIDs = item.RID.AppendBinary(p.RIDs)
-		if item.Lifetime != 0 && p.Lifetimes == nil {
-			p.Lifetimes = make([]uint32, len(items))
+		renewals.RIDs = item.RID.AppendBinary(renewals.RIDs)
+		if item.Lifetime != 0 && renewals.Lifetimes == nil {
+			renewals.Lifetimes = make([]uint32, len(items))
 		}
+
 		if item.Lifetime != 0 {
-			p.Lifetimes[i] = item.Lifetime
+			renewals.Lifetimes[i] = item.Lifetime
 		}
 	}
-	return p
+
+	return renewals
 }
 
 // Rules are what a domain's operator decides about names and their owners. A
@@ -482,10 +506,10 @@ type OwnerRule struct {
 	Most uint64                    `cbor:"2,keyasint"`
 }
 
-func (r *Rules) Equal(o *Rules) bool {
-	return r.Hold == o.Hold && r.PerOwner == o.PerOwner && r.BytesPerOwner == o.BytesPerOwner &&
-		r.Registrations == o.Registrations && r.Bytes == o.Bytes &&
-		slices.Equal(r.Owners, o.Owners) && slices.Equal(r.OwnersBytes, o.OwnersBytes)
+func (r *Rules) Equal(rules *Rules) bool {
+	return r.Hold == rules.Hold && r.PerOwner == rules.PerOwner && r.BytesPerOwner == rules.BytesPerOwner &&
+		r.Registrations == rules.Registrations && r.Bytes == rules.Bytes &&
+		slices.Equal(r.Owners, rules.Owners) && slices.Equal(r.OwnersBytes, rules.OwnersBytes)
 }
 
 // Numbers are what a domain writes: the version of its log, of its snapshots and of
@@ -557,5 +581,6 @@ func (c *Register) Owner() directory.Identity {
 	if c.For.IsZero() {
 		return c.Caller
 	}
+
 	return c.For
 }

@@ -27,16 +27,19 @@ var updateGolden = flag.Bool("update", false, "write the golden files anew")
 
 func golden(t *testing.T, name, got string) {
 	t.Helper()
+
 	file := filepath.Join("testdata", name)
 	if *updateGolden {
 		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	want, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if got != string(want) {
 		t.Errorf("%s differs: got\n%s", file, got)
 	}
@@ -48,41 +51,62 @@ var nextReads = Versions{2, 3, 4, signed.Formats{signed.StructurePage: {1, 2}}}
 // every command and request, filled.
 func everyCommand() []Command {
 	rid := directory.NewRID(genesis, [10]byte{1, 2, 3})
-	g := Granted{ada, 7, []grant{{directory.Mesh, true, nil, nil}, {directory.Only(beta), false, []string{"agent", "kind"}, []string{"base"}}}}
+	g := Granted{ada, 7, []grant{{directory.Mesh, true, nil, nil},
+		{directory.Only(beta), false, []string{"agent", "kind"}, []string{"base"}}}}
 	doc := []byte(`{"base":"https://a"}`)
+
 	return []Command{
-		{Register: &Register{1, rid, signed.Salt{9}, ada, true, "translator", directory.KindAD, doc, 600, directory.Visibility{Mesh: true}, []uint64{3}, g, false, false, 0, nil, directory.Identity{}}},
+		{Register: &Register{1, rid, signed.Salt{9}, ada, true, "translator", directory.KindAD, doc, 600,
+			directory.Visibility{Mesh: true}, []uint64{3}, g, false, false, 0, nil, directory.Identity{}}},
 		{Update: &Update{1, rid, signed.Salt{9}, ada, false, 4, doc, 0, nil, g, 0, nil, false}},
-		{Update: &Update{Format: 1, RID: rid, Salt: signed.Salt{9}, Caller: ada, Statement: 4, Document: doc, Granted: g, Unchanged: true}},
-		{Register: &Register{1, rid, signed.Salt{9}, ada, false, "translator", directory.KindAD, doc, 600, directory.Visibility{Mesh: true}, nil, g, false, false, 0, &Made{make([]byte, 32), make([]byte, 32), make([]byte, 64), &Packed{1, []byte{0}}}, directory.Identity{}}},
+		{Update: &Update{Format: 1, RID: rid, Salt: signed.Salt{9}, Caller: ada, Statement: 4, Document: doc,
+			Granted: g, Unchanged: true}},
+		{Register: &Register{1, rid, signed.Salt{9}, ada, false, "translator", directory.KindAD, doc, 600,
+			directory.Visibility{Mesh: true}, nil, g, false, false, 0,
+			&Made{make([]byte, 32), make([]byte, 32), make([]byte, 64), &Packed{1, []byte{0}}}, directory.Identity{}}},
 		{Refresh: &Refresh{rid, ada, false, 600, []uint64{}}},
 		{Remove: &Remove{1, rid, ada, true, nil}},
 		{Expire: &Sweep{1, []directory.RID{rid}}},
 		{Announce: &Sweep{1, []directory.RID{rid}}},
 		{Attest: &Attest{must(alphaNode("n0")), make([]byte, 32), []string{"a.b.c"}}},
 		{Issue: &Issue{12}},
-		{Peer: &Peer{beta, directory.PeeringActive, []byte(`{"keys":[]}`), []string{"https://b:8400"}, []string{"b:7946"}, true, directory.Hash{}, 0, false, directory.BundleEndpoint{}, directory.PeerRules{}, directory.PeerRules{}}},
+		{Peer: &Peer{beta, directory.PeeringActive, []byte(`{"keys":[]}`), []string{"https://b:8400"},
+			[]string{"b:7946"}, true, directory.Hash{}, 0, false, directory.BundleEndpoint{}, directory.PeerRules{},
+			directory.PeerRules{}}},
 		{Epoch: &Epoch{1793491200, "bootstrap"}},
 		{Regrant: &Regrant{[]RegrantItem{{rid, 4, g, nil}}}},
 		{Rules: &Rules{Hold: 3600, PerOwner: 1000}},
 		{Member: &Member{must(alphaNode("n3")), "https://n3.alpha.test:8400", true, nextReads}},
 		{Admit: &Admission{must(alphaNode("n3")), 1793577600}},
 		{Renew: &Renew{ada, true, Renewals{rid.AppendBinary(nil), []uint32{600}}}},
-		{Redeem: &Redeem{directory.Hash{8}, Peer{beta, directory.PeeringActive, []byte("{}"), []string{"https://b:8400"}, nil, false, directory.Hash{9}, 1793577600, true, directory.BundleEndpoint{URL: "https://b:8400/bundle", Profile: directory.ProfileSPIFFE, ID: spiffeid.RequireFromPath(beta, "/roster/node/1")}, directory.PeerRules{}, directory.PeerRules{}}}},
+		{Redeem: &Redeem{directory.Hash{8}, Peer{beta, directory.PeeringActive, []byte("{}"),
+			[]string{"https://b:8400"}, nil, false, directory.Hash{9}, 1793577600, true,
+			directory.BundleEndpoint{URL: "https://b:8400/bundle", Profile: directory.ProfileSPIFFE,
+				ID: spiffeid.RequireFromPath(beta, "/roster/node/1")}, directory.PeerRules{}, directory.PeerRules{}}}},
 		{Policy: &Policy{[]byte("permit (principal, action, resource);"), nil}},
 		{Claim: &Claim{directory.Hash{1}, directory.Hash{2}, directory.Hash{3}, directory.Hash{4}, 60, 600}},
-		{Settle: &Settle{directory.Hash{1}, directory.Hash{4}, false, &Answer{200, "application/json", []byte("{}"), "", "", ""}}},
-		{Register: &Register{Format: 1, RID: rid, Caller: tool, Commissioning: true, Agent: "translator", Kind: directory.KindAD, Document: doc, Lifetime: 600, Granted: g, For: ada}},
-		{Transfer: &Transfer{1, rid, signed.Salt{9}, ada, true, 4, []uint64{5}, g, &Made{make([]byte, 32), make([]byte, 32), make([]byte, 64), &Packed{1, []byte{0}}}}},
+		{Settle: &Settle{directory.Hash{1}, directory.Hash{4}, false,
+			&Answer{200, "application/json", []byte("{}"), "", "", ""}}},
+		{Register: &Register{Format: 1, RID: rid, Caller: tool, Commissioning: true, Agent: "translator",
+			Kind: directory.KindAD, Document: doc, Lifetime: 600, Granted: g, For: ada}},
+		{Transfer: &Transfer{1, rid, signed.Salt{9}, ada, true, 4, []uint64{5}, g,
+			&Made{make([]byte, 32), make([]byte, 32), make([]byte, 64), &Packed{1, []byte{0}}}}},
 		{Rebundle: &Rebundle{beta, directory.Hash{8}, []byte(`{"keys":[]}`)}},
-		{Amend: &Amend{Peer{Domain: beta, State: directory.PeeringPending}, Peer{Domain: beta, State: directory.PeeringActive, Mesh: true}}},
+		{Amend: &Amend{Peer{Domain: beta, State: directory.PeeringPending},
+			Peer{Domain: beta, State: directory.PeeringActive, Mesh: true}}},
 		{Remove: &Remove{1, rid, ada, true, nil}, Spend: &Spend{directory.Hash{7}, 1793577600}},
-		{Peer: &Peer{Domain: beta, State: directory.PeeringActive, Export: directory.PeerRules{Names: []string{"a*"}, Capabilities: []string{"c"}},
-			Import: directory.PeerRules{Kinds: []directory.Kind{directory.KindAD}, Records: 5, Bytes: 6, MaxLifetime: 7, OnStale: directory.OnStaleHide, OwnerShare: 8}}},
+		{Peer: &Peer{Domain: beta, State: directory.PeeringActive,
+			Export: directory.PeerRules{Names: []string{"a*"}, Capabilities: []string{"c"}},
+			Import: directory.PeerRules{Kinds: []directory.Kind{directory.KindAD}, Records: 5, Bytes: 6,
+				MaxLifetime: 7, OnStale: directory.OnStaleHide, OwnerShare: 8}}},
 		{Revoke: &Revoke{directory.Hash{6}.String()}},
 		{Decide: &Decide{&Verdict{4, directory.Hash{5}}}},
-		{Rules: &Rules{PerOwner: 10, Owners: []OwnerRule{{must(directory.ParseIdentityPattern("spiffe://alpha.test/tool/*")), 0}, {must(directory.ParseIdentityPattern(ada.String())), 5}}}},
-		{Rules: &Rules{BytesPerOwner: 1 << 24, Registrations: 1e6, Bytes: 1 << 32, OwnersBytes: []OwnerRule{{must(directory.ParseIdentityPattern("spiffe://alpha.test/roster/source/*")), 1 << 28}}}},
+		{Rules: &Rules{PerOwner: 10,
+			Owners: []OwnerRule{{must(directory.ParseIdentityPattern("spiffe://alpha.test/tool/*")), 0},
+				{must(directory.ParseIdentityPattern(ada.String())), 5}}}},
+		{Rules: &Rules{BytesPerOwner: 1 << 24, Registrations: 1e6, Bytes: 1 << 32,
+			OwnersBytes: []OwnerRule{{must(directory.ParseIdentityPattern("spiffe://alpha.test/roster/source/*")),
+				1 << 28}}}},
 		{Policy: &Policy{[]byte("permit (principal, action, resource);"), &[]uint64{0, 7}}},
 		{Policy: &Policy{nil, &[]uint64{}}},
 		{Feature: &Numbers{2, 3, 4, map[signed.Structure]uint{signed.StructurePage: 2}}},
@@ -95,14 +119,17 @@ func describe(data []byte) string {
 
 func TestTheEncodingOfCommands(t *testing.T) {
 	var out strings.Builder
+
 	seen := map[string]bool{}
 	for _, c := range everyCommand() {
 		b := &Batch{FirstVersion, genesis, []Command{c}}
 		data := must(b.encode())
+
 		back, err := DecodeBatch(data)
 		if err != nil || !reflect.DeepEqual(back, b) {
 			t.Errorf("read back is %+v, %v", back, err)
 		}
+
 		for i, v := 0, reflect.ValueOf(c); i < v.NumField(); i++ {
 			if v.Field(i).Kind() == reflect.Pointer && !v.Field(i).IsNil() {
 				fmt.Fprintf(&out, "# %s\n%s", v.Type().Field(i).Name, describe(data))
@@ -110,9 +137,11 @@ func TestTheEncodingOfCommands(t *testing.T) {
 			}
 		}
 	}
+
 	if n := reflect.TypeFor[Command]().NumField() - 1; len(seen) != n { // without commandNext
 		t.Errorf("%d of %d commands are shown", len(seen), n)
 	}
+
 	golden(t, "commands-1.golden", out.String())
 }
 
@@ -122,6 +151,7 @@ func TestThePropositionIsABatch(t *testing.T) {
 	for _, c := range everyCommand() {
 		commands = append(commands, must(Marshal(&c)))
 	}
+
 	want := must((&Batch{FirstVersion, genesis, everyCommand()}).encode())
 	if got := must(EncodeBatch(FirstVersion, genesis, commands)); !bytes.Equal(got, want) {
 		t.Errorf("got %x, want %x", got, want)
@@ -150,8 +180,10 @@ func everyItem(t *testing.T) *State {
 	d.at(1, Command{Peer: &peerBeta})
 	d.at(1, Command{Peer: &Peer{
 		Domain: gamma, State: directory.PeeringTerminated, Bundle: []byte("{}"), Addresses: []string{"https://c"},
-		Gossip: []string{"c:7946"}, Secret: directory.Hash{9}, Until: 1793577600, ByPeer: true, Export: rules, Import: rules,
-		Endpoint: directory.BundleEndpoint{URL: "https://c/bundle", Profile: directory.ProfileSPIFFE, ID: spiffeid.RequireFromPath(gamma, "/roster/node/1")},
+		Gossip: []string{"c:7946"}, Secret: directory.Hash{9}, Until: 1793577600, ByPeer: true, Export: rules,
+		Import: rules,
+		Endpoint: directory.BundleEndpoint{URL: "https://c/bundle", Profile: directory.ProfileSPIFFE,
+			ID: spiffeid.RequireFromPath(gamma, "/roster/node/1")},
 	}})
 	d.at(2, Command{Attest: &Attest{node, make([]byte, 32), []string{"a.b.c"}}})
 	d.at(2, Command{Attest: &Attest{node, append(make([]byte, 31), 1), []string{"a.b.c"}}})
@@ -162,7 +194,8 @@ func everyItem(t *testing.T) *State {
 	ends := d.registering(ada, "ends", 600)
 	ends.Until = genesis/1000 + 7200
 	ends.Visibility = directory.Visibility{Peers: []spiffeid.TrustDomain{beta}}
-	ends.Granted.Grants = append(ends.Granted.Grants, grant{directory.Only(beta), false, []string{"agent", "kind"}, []string{"base"}})
+	ends.Granted.Grants = append(ends.Granted.Grants,
+		grant{directory.Only(beta), false, []string{"agent", "kind"}, []string{"base"}})
 	ends.Made = must(ends.prepared(t))
 	d.at(3, Command{Register: ends})
 	given := d.registerFor(3, ada, "given", true)
@@ -170,10 +203,12 @@ func everyItem(t *testing.T) *State {
 		Format: 1, RID: given, Salt: signed.Salt{5}, Caller: tool, Any: true,
 		Statement: d.entry(given).Statement, Granted: meshGrant(bob),
 	}
+
 	moves.Granted.Policy = d.state.policy.basis
 	if r := d.at(3, Command{Transfer: moves}); r.Err != nil {
 		t.Fatal(r.Err)
 	}
+
 	gone := d.register(3, ada, "removed", 600)
 	expired := d.register(3, ada, "expired", 60)
 	d.at(4, Command{Remove: &Remove{Format: 1, RID: gone, Caller: ada}})
@@ -189,7 +224,9 @@ func everyItem(t *testing.T) *State {
 		d.at(70, Command{Claim: &Claim{key, directory.Hash{2}, directory.Hash{3}, directory.Hash{4}, 60, 600}})
 		d.at(70, Command{Settle: &Settle{key, directory.Hash{4}, kept == nil, kept}})
 	}
-	d.at(71, Command{Remove: &Remove{Format: 1, RID: gone, Caller: ada}, Spend: &Spend{directory.Hash{7}, genesis/1000 + 120}})
+
+	d.at(71, Command{Remove: &Remove{Format: 1, RID: gone, Caller: ada},
+		Spend: &Spend{directory.Hash{7}, genesis/1000 + 120}})
 	d.at(71, Command{Decide: &Decide{&Verdict{d.state.policy.basis, directory.Hash{5}}}})
 
 	return d.state
@@ -205,6 +242,7 @@ func TestTheSampleOfASnapshotSetsEveryMember(t *testing.T) {
 	s := everyItem(t)
 	s.history.sealed, s.history.restored = "a restore of a backup", 3
 	dec := NewDecoder(bytes.NewReader(freeze(t, s)))
+
 	var h Header
 	if err := dec.Decode(&h); err != nil {
 		t.Fatal(err)
@@ -213,6 +251,7 @@ func TestTheSampleOfASnapshotSetsEveryMember(t *testing.T) {
 	set := map[string]bool{}
 	note := func(item any) { noteMembers(reflect.ValueOf(item), set) }
 	note(h)
+
 	err := errors.Join(
 		decodeEach(dec, h.Peerings, func(v Peer) { note(v) }),
 		decodeEach(dec, h.Keys, func(v keySnapshot) { note(v) }),
@@ -230,6 +269,7 @@ func TestTheSampleOfASnapshotSetsEveryMember(t *testing.T) {
 		note(stream)
 		err = errors.Join(err, decodeEach(dec, stream.Entries, func(v announcedSnapshot) { note(v) }))
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,11 +277,13 @@ func TestTheSampleOfASnapshotSetsEveryMember(t *testing.T) {
 	if len(set) < 100 {
 		t.Fatalf("only %d members were looked at", len(set))
 	}
+
 	for name, isSet := range set {
 		if !isSet && !neverWritten[name] {
 			t.Errorf("%s is zero in every item of the sample", name)
 		}
 	}
+
 	back := must(readSnapshot(bytes.NewReader(freeze(t, s)), alpha, index.New(), &Header{}))
 	if !bytes.Equal(freeze(t, back), freeze(t, s)) {
 		t.Error("it is read as another state")
@@ -263,11 +305,13 @@ func noteMembers(v reflect.Value, set map[string]bool) {
 		if _, text := v.Interface().(interface{ MarshalText() ([]byte, error) }); text {
 			return
 		}
+
 		for i := range v.NumField() {
 			member := v.Type().Field(i)
 			if !member.IsExported() {
 				continue
 			}
+
 			name := v.Type().Name() + "." + member.Name
 			set[name] = set[name] || !v.Field(i).IsZero()
 			noteMembers(v.Field(i), set)
@@ -278,13 +322,17 @@ func noteMembers(v reflect.Value, set map[string]bool) {
 func TestTheEncodingOfASnapshot(t *testing.T) {
 	var out strings.Builder
 	for rest := freeze(t, everyItem(t)); len(rest) > 0; {
-		var item cbor.RawMessage
-		var err error
+		var (
+			item cbor.RawMessage
+			err  error
+		)
 		if rest, err = cbor.UnmarshalFirst(rest, &item); err != nil {
 			t.Fatal(err)
 		}
+
 		out.WriteString(describe(item))
 	}
+
 	golden(t, "snapshot-1.golden", out.String())
 }
 
@@ -293,6 +341,7 @@ func TestASnapshotOfEveryItemIsInspected(t *testing.T) {
 	if err := everyItem(t).Snapshot().Write(&b); err != nil {
 		t.Fatal(err)
 	}
+
 	info, err := Inspect(&b)
 	if err != nil || info.Registrations != 4 || len(info.Peers) != 2 {
 		t.Errorf("got %+v, %v", info, err)
@@ -301,13 +350,17 @@ func TestASnapshotOfEveryItemIsInspected(t *testing.T) {
 
 // What is damaged is no state.
 func TestADamagedRegistrationInASnapshot(t *testing.T) {
-	e := &directory.Entry{Document: directory.LoadDocument(directory.KindAD, []byte(`{"description":"`+strings.Repeat("An agent. ", 100)+`"}`))}
+	e := &directory.Entry{Document: directory.LoadDocument(directory.KindAD,
+		[]byte(`{"description":"`+strings.Repeat("An agent. ", 100)+`"}`))}
 	e.Rest()
+
 	resting := e.Document.Resting()
 	for name, w := range map[string]regSnapshot{
-		"a document":                   {Kind: directory.KindAD, Document: resting[:len(resting)-3]},
-		"a document with a projection": {Kind: directory.KindAD, Document: resting[:len(resting)-3], Packed: *Pack(directory.Document{}, &directory.Projection{})},
-		"a projection":                 {Kind: directory.KindAD, Document: resting, Packed: Packed{directory.PackedVersion, []byte{200}}},
+		"a document": {Kind: directory.KindAD, Document: resting[:len(resting)-3]},
+		"a document with a projection": {Kind: directory.KindAD, Document: resting[:len(resting)-3],
+			Packed: *Pack(directory.Document{}, &directory.Projection{})},
+		"a projection": {Kind: directory.KindAD, Document: resting,
+			Packed: Packed{directory.PackedVersion, []byte{200}}},
 	} {
 		if _, err := w.thaw(alpha); err == nil {
 			t.Errorf("%s: taken", name)
@@ -320,14 +373,17 @@ func TestTheHashOfABackupIsOfDocumentsAwake(t *testing.T) {
 	long := directory.LoadDocument(directory.KindAD, []byte(`{"description":"`+strings.Repeat("An agent. ", 100)+`"}`))
 	e := &directory.Entry{Document: long}
 	e.Rest()
+
 	if len(e.Document.Resting()) == len(long.Bytes()) {
 		t.Fatal("it does not rest")
 	}
+
 	sum := func(raw []byte) []byte {
 		h := sha256.New()
 		if err := (&regSnapshot{Kind: directory.KindAD, Document: raw}).sum(h); err != nil {
 			t.Fatal(err)
 		}
+
 		return h.Sum(nil)
 	}
 	if !bytes.Equal(sum(long.Bytes()), sum(e.Document.Resting())) {

@@ -21,15 +21,20 @@ var (
 
 func document(t testing.TB, extra string) directory.Document {
 	t.Helper()
-	d, err := directory.ParseDocument(directory.KindAD, []byte(`{"base":"https://ada.alpha.test/`+extra+`","protocols":["https"],"capabilities":[{"name":"translate","type":"skill"}]}`))
+
+	d, err := directory.ParseDocument(directory.KindAD,
+		[]byte(`{"base":"https://ada.alpha.test/`+extra+
+			`","protocols":["https"],"capabilities":[{"name":"translate","type":"skill"}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return d
 }
 
 func problem(t testing.TB, err error, want directory.Problem) {
 	t.Helper()
+
 	if err == nil || directory.ProblemOf(err) != want {
 		t.Errorf("got %v, want a refusal with %s", err, want)
 	}

@@ -59,12 +59,13 @@ func logOrigin(domain spiffeid.TrustDomain, epoch uint64) string {
 func epochPayload(
 	domain spiffeid.TrustDomain, epoch uint64, old string, size uint64, root directory.Hash, rev uint64, reason string,
 ) []byte {
-	b := strictjson.AppendUint([]byte{'{'}, "v", 1)
-	b = strictjson.AppendText(b, "iss", domain.IDString())
-	b = strictjson.AppendUint(b, "epoch", epoch)
-	b = strictjson.AppendText(b, "old", old)
-	b = strictjson.AppendUint(b, "size", size)
-	b = strictjson.AppendText(b, "root", root.String())
-	b = strictjson.AppendUint(b, "rev", rev)
-	return append(strictjson.AppendText(b, "reason", reason), '}')
+	data := strictjson.AppendUint([]byte{'{'}, "v", 1)
+	data = strictjson.AppendText(data, "iss", domain.IDString())
+	data = strictjson.AppendUint(data, "epoch", epoch)
+	data = strictjson.AppendText(data, "old", old)
+	data = strictjson.AppendUint(data, "size", size)
+	data = strictjson.AppendText(data, "root", root.String())
+	data = strictjson.AppendUint(data, "rev", rev)
+
+	return append(strictjson.AppendText(data, "reason", reason), '}')
 }

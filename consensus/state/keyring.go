@@ -71,22 +71,23 @@ func (k *Keyring) Nodes() []spiffeid.ID { return slices.Collect(maps.Keys(k.byNo
 
 // CheckAttest refuses a key that apply would ignore, and a key of another node, as on a
 // copy of its disk: peers reject a key document that lists one key twice.
-func (k *Keyring) CheckAttest(c *Attest) error {
-	bad := len(c.Public) != 32 || len(c.Attestations) == 0 || len(c.Attestations) > maxAttestations
-	for _, attestation := range c.Attestations {
+func (k *Keyring) CheckAttest(attest *Attest) error {
+	bad := len(attest.Public) != 32 || len(attest.Attestations) == 0 || len(attest.Attestations) > maxAttestations
+	for _, attestation := range attest.Attestations {
 		bad = bad || len(attestation) > maxAttestation
 	}
+
 	if bad {
 		return directory.Refuse(directory.BadRequest,
 			"a signing key has 32 bytes and 1 to %d attestations of at most %d bytes", maxAttestations, maxAttestation)
 	}
 
-	if slices.Contains(k.revoked, signed.KeyID(c.Public)) {
+	if slices.Contains(k.revoked, signed.KeyID(attest.Public)) {
 		return directory.Refuse(directory.Conflict, "the signing key is revoked; the node makes itself another: %w",
 			signed.ErrKeyRevoked)
 	}
 
-	if node, known := k.owner(c.Public); known && node != c.Node {
+	if node, known := k.owner(attest.Public); known && node != attest.Node {
 		return directory.Refuse(directory.Conflict, "the signing key is that of %s: each node has one of its own", node)
 	}
 
@@ -94,12 +95,12 @@ func (k *Keyring) CheckAttest(c *Attest) error {
 }
 
 // CheckRevoke refuses a key id that is malformed or for which there is no room.
-func (k *Keyring) CheckRevoke(c *Revoke) error {
-	switch _, err := directory.ParseHash(c.Key); {
+func (k *Keyring) CheckRevoke(revoke *Revoke) error {
+	switch _, err := directory.ParseHash(revoke.Key); {
 	case err != nil:
 		return directory.Refuse(directory.BadRequest,
-			"%.60q is no key id: it is a thumbprint, as \"roster keys list\" shows it", c.Key)
-	case slices.Contains(k.revoked, c.Key):
+			"%.60q is no key id: it is a thumbprint, as \"roster keys list\" shows it", revoke.Key)
+	case slices.Contains(k.revoked, revoke.Key):
 		return nil
 	case len(k.revoked) >= maxRevoked:
 		return directory.Refuse(directory.Conflict,
@@ -198,6 +199,7 @@ func (k *Keyring) issue() {
 	for _, node := range nodes {
 		doc.Keys = append(doc.Keys, k.byNode[node])
 	}
+
 	k.listRotated(doc)
 
 	k.issued = doc
@@ -206,10 +208,10 @@ func (k *Keyring) issue() {
 
 // rotate records that a node replaces its key, if it is another key. A rotated key that
 // is attested again, by any node, is in use once more.
-func (k *Keyring) rotate(c *Attest) {
-	k.unlist(func(old rotatedKey) bool { return bytes.Equal(old.Public, c.Public) })
+func (k *Keyring) rotate(attest *Attest) {
+	k.unlist(func(old rotatedKey) bool { return bytes.Equal(old.Public, attest.Public) })
 
-	if old, ok := k.byNode[c.Node]; ok && !bytes.Equal(old.Public, c.Public) {
+	if old, ok := k.byNode[attest.Node]; ok && !bytes.Equal(old.Public, attest.Public) {
 		k.rotated = append(slices.Clip(k.rotated), rotatedKey{old, k.history.now + keyOverlap})
 		k.rotated = k.rotated[max(0, len(k.rotated)-maxRotated):]
 	}
@@ -221,6 +223,7 @@ func (k *Keyring) listRotated(doc *signed.KeyDocument) {
 	k.unlist(func(old rotatedKey) bool { return old.until <= k.history.now })
 
 	room := max(0, signed.MaxSigningKeys-len(doc.Keys))
+
 	k.rotated = k.rotated[max(0, len(k.rotated)-room):]
 	for _, old := range k.rotated {
 		doc.Keys = append(doc.Keys, old.SigningKey)

@@ -14,16 +14,21 @@ func TestALawIsKept(t *testing.T) {
 	d := newDrive(t)
 	before := d.registering(ada, "translator", 60)
 	d.at(0, Command{Policy: &Policy{Text: []byte("forbid (principal, action, resource);")}})
+
 	at := d.state.policy.current.Revision
 	if at == 0 || d.state.policy.basis != at {
 		t.Fatalf("the law is of revision %d, grants are of %d", at, d.state.policy.basis)
 	}
+
 	if r := d.at(1, Command{Register: before}); r.Err == nil {
 		t.Error("what was granted before was taken after")
 	}
+
 	d.at(2, Command{Policy: &Policy{Text: []byte("forbid (principal, action, resource);")}})
+
 	restored := restore(t, d.state)
-	if d.state.policy.current.Revision != at || restored.policy.current.Revision != at || string(restored.policy.current.Text) != string(d.state.policy.current.Text) {
+	if d.state.policy.current.Revision != at || restored.policy.current.Revision != at ||
+		string(restored.policy.current.Text) != string(d.state.policy.current.Text) {
 		t.Errorf("the law is %+v, restored it is %+v", d.state.policy.current, restored.policy.current)
 	}
 }
@@ -35,24 +40,34 @@ func TestALawIsKept(t *testing.T) {
 // Requirement: TRUST-013
 func TestALawReplacesTheOneThatWasRead(t *testing.T) {
 	d := newDrive(t)
+
 	first, second := []byte("// first"), []byte("// second")
 	if r := d.at(0, Command{Policy: &Policy{first, &[]uint64{0}}}); r.Err != nil {
 		t.Fatalf("in the place of none: %v", r.Err)
 	}
+
 	at := d.state.policy.current.Revision
 	for what, replaces := range map[string][]uint64{"none": {0}, "a later one": {at + 1}, "what never was": {}} {
 		problem(t, d.at(1, Command{Policy: &Policy{second, &replaces}}).Err, directory.PreconditionFailed)
-		if d.state.policy.current.Revision != at || string(d.state.policy.current.Text) != string(first) || d.state.policy.basis != at {
+
+		if d.state.policy.current.Revision != at || string(d.state.policy.current.Text) != string(first) ||
+			d.state.policy.basis != at {
 			t.Fatalf("in the place of %s: the law is %+v", what, d.state.policy.current)
 		}
 	}
-	if r := d.at(2, Command{Policy: &Policy{first, &[]uint64{0}}}); r.Err != nil || d.state.policy.current.Revision != at {
+
+	if r := d.at(2, Command{Policy: &Policy{first, &[]uint64{0}}}); r.Err != nil ||
+		d.state.policy.current.Revision != at {
 		t.Errorf("the same again: %v", r.Err)
 	}
-	if r := d.at(3, Command{Policy: &Policy{second, &[]uint64{3, at}}}); r.Err != nil || d.state.policy.current.Revision == at {
+
+	if r := d.at(3, Command{Policy: &Policy{second, &[]uint64{3, at}}}); r.Err != nil ||
+		d.state.policy.current.Revision == at {
 		t.Errorf("in the place of what is in force: %v", r.Err)
 	}
-	if r := d.at(4, Command{Policy: &Policy{Text: first}}); r.Err != nil || string(d.state.policy.current.Text) != string(first) {
+
+	if r := d.at(4, Command{Policy: &Policy{Text: first}}); r.Err != nil ||
+		string(d.state.policy.current.Text) != string(first) {
 		t.Errorf("in the place of any: %v", r.Err)
 	}
 }

@@ -29,14 +29,17 @@ type frontier struct {
 // append adds the leaf of a payload and returns its index.
 func (f *frontier) append(leaf byte, payload []byte) uint64 {
 	digest := directory.HashOf(payload)
+
 	h := tlog.RecordHash(append([]byte{leaf}, digest[:]...))
 	for n := f.size; n&1 == 1; n >>= 1 {
 		last := len(f.edges) - 1
 		h = tlog.NodeHash(f.edges[last], h)
 		f.edges = f.edges[:last]
 	}
+
 	f.edges = append(f.edges, h)
 	f.size++
+
 	return f.size - 1
 }
 
@@ -45,9 +48,11 @@ func (f *frontier) root() directory.Hash {
 	if f.size == 0 {
 		return directory.HashOf(nil)
 	}
+
 	h := f.edges[len(f.edges)-1]
 	for i := len(f.edges) - 2; i >= 0; i-- {
 		h = tlog.NodeHash(f.edges[i], h)
 	}
+
 	return directory.Hash(h)
 }

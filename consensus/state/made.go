@@ -31,19 +31,22 @@ func Pack(d directory.Document, p *directory.Projection) *Packed {
 
 // complete makes the rest, for the owner that policy was asked about.
 func (m *Made) Complete(
-	agent string, doc directory.Document, p directory.Provenance, salt signed.Salt, g Granted,
+	agent string, doc directory.Document, provenance directory.Provenance, salt signed.Salt, granted Granted,
 ) {
 	all := makeOf(&signed.Change{
-		Op: signed.OpPut, Agent: agent, Owner: g.Owner, Document: doc, Salt: salt,
-		Provenance: p,
-	}, g.List())
-	m.Reg, m.Doc, m.Shown = all.Reg, all.Doc, all.Shown
+		Op: signed.OpPut, Agent: agent, Owner: granted.Owner, Document: doc, Salt: salt,
+		Provenance: provenance,
+	}, granted.List())
+	m.Reg = all.Reg
+	m.Doc = all.Doc
+	m.Shown = all.Shown
 }
 
 // makeOf makes all but the projection.
 func makeOf(c *signed.Change, grants []directory.Grant) *Made {
 	ds := c.Disclosures()
 	digests := signed.DigestsOf(ds)
+
 	return &Made{Reg: digests.Reg, Doc: digests.Doc, Shown: shownOf(ds, grants)}
 }
 
@@ -59,6 +62,7 @@ func shownOf(ds []signed.Disclosure, grants []directory.Grant) (all []byte) {
 		_, shown := signed.Disclosed(ds, g)
 		all = append(all, shown[:]...)
 	}
+
 	return all
 }
 
@@ -75,39 +79,41 @@ func (m *Made) shown(i int) directory.Hash {
 
 // projection never fails in apply: the leader has validated the document, so that
 // it isn't validated again, and nothing that is replicated depends on it.
-func (m *Made) projection(agent string, d directory.Document) directory.Packed {
+func (m *Made) projection(agent string, doc directory.Document) directory.Packed {
 	if m != nil && m.Packed != nil && m.Packed.Version == directory.PackedVersion {
 		return directory.LoadPacked(m.Packed.Code)
 	}
-	return project(agent, d)
+
+	return project(agent, doc)
 }
 
-func project(agent string, d directory.Document) directory.Packed {
-	p, err := kinds.Reproject(agent, d)
+func project(agent string, doc directory.Document) directory.Packed {
+	projection, err := kinds.Reproject(agent, doc)
 	if err != nil {
-		p = &directory.Projection{Name: agent}
+		projection = &directory.Projection{Name: agent}
 	}
-	return directory.Pack(d, p)
+
+	return directory.Pack(doc, projection)
 }
 
 // prepare returns a document's projection: the given one, which the member to which the
 // registrant spoke has made and validated, or one that is made here.
-func Project(agent string, d directory.Document, sent *Packed) (*directory.Projection, *Made, error) {
+func Project(agent string, doc directory.Document, sent *Packed) (*directory.Projection, *Made, error) {
 	if sent != nil && sent.Version == directory.PackedVersion {
-		p, err := directory.Unpack(d, sent.Code)
+		projection, err := directory.Unpack(doc, sent.Code)
 		if err != nil {
 			return nil, nil, Damaged(err)
 		}
 
-		return p, &Made{Packed: sent}, nil
+		return projection, &Made{Packed: sent}, nil
 	}
 
-	p, err := kinds.Reproject(agent, d)
+	p, err := kinds.Reproject(agent, doc)
 	if err != nil {
 		return nil, nil, err
 	}
 
-	return p, &Made{Packed: Pack(d, p)}, nil
+	return p, &Made{Packed: Pack(doc, p)}, nil
 }
 
 func Damaged(err error) error {

@@ -12,21 +12,30 @@ import (
 // streams and projection.
 func TestWhatTheLeaderMakesChangesNothing(t *testing.T) {
 	r := newDrive(t).registering(ada, "translator", 600)
-	r.Granted.Grants = append(r.Granted.Grants, grant{directory.Only(beta), false, []string{"agent", "kind"}, []string{"base"}})
+	r.Granted.Grants = append(r.Granted.Grants, grant{directory.Only(beta), false, []string{"agent", "kind"},
+		[]string{"base"}})
 	plain := *r
 	plain.Made = nil
+
 	whole := must(r.prepared(t))
-	for name, m := range map[string]*Made{"whole": whole, "of other grants": {Reg: whole.Reg, Doc: whole.Doc, Shown: whole.Shown[:32], Packed: whole.Packed},
-		"of another release": {Reg: whole.Reg, Doc: whole.Doc, Shown: whole.Shown, Packed: &Packed{directory.PackedVersion + 1, []byte("?")}}} {
+	for name, m := range map[string]*Made{"whole": whole,
+		"of other grants": {Reg: whole.Reg, Doc: whole.Doc, Shown: whole.Shown[:32], Packed: whole.Packed},
+		"of another release": {Reg: whole.Reg, Doc: whole.Doc, Shown: whole.Shown,
+			Packed: &Packed{directory.PackedVersion + 1, []byte("?")}}} {
 		with, without := newDrive(t), newDrive(t)
 		r.Made = m
-		a, b := with.at(1, Command{Register: r}), without.at(1, Command{Register: &plain})
+		a := with.at(1, Command{Register: r})
+
+		b := without.at(1, Command{Register: &plain})
 		if a.Err != nil || b.Err != nil {
 			t.Fatal(a.Err, b.Err)
 		}
-		if !bytes.Equal(freeze(t, with.state), freeze(t, without.state)) || with.state.history.ledger.root() != without.state.history.ledger.root() {
+
+		if !bytes.Equal(freeze(t, with.state), freeze(t, without.state)) ||
+			with.state.history.ledger.root() != without.state.history.ledger.root() {
 			t.Errorf("%s: the states differ", name)
 		}
+
 		if x, y := with.entry(r.RID), without.entry(r.RID); x.Packed != y.Packed {
 			t.Errorf("%s: the projections differ", name)
 		}
@@ -36,22 +45,31 @@ func TestWhatTheLeaderMakesChangesNothing(t *testing.T) {
 // A document may come from the log at rest, or as it was written: the states are one.
 func TestADocumentAtRestInTheLog(t *testing.T) {
 	with, without := newDrive(t), newDrive(t)
-	resting, plain := with.registering(ada, "translator", 600), *with.registering(ada, "translator", 600)
+	resting := with.registering(ada, "translator", 600)
+	plain := *with.registering(ada, "translator", 600)
 	plain.RID, plain.Salt, plain.Document = resting.RID, resting.Salt, weighty(1)
+
 	resting.Document = directory.LoadDocument(resting.Kind, plain.Document).AtRest().Resting()
 	if len(resting.Document) >= len(plain.Document) {
 		t.Fatal("it does not rest")
 	}
+
 	for _, made := range []*Made{nil, must(plain.prepared(t))} {
 		resting.Made, plain.Made = made, made
-		a, b := with.at(1, Command{Register: resting}), without.at(1, Command{Register: &plain})
+		a := with.at(1, Command{Register: resting})
+
+		b := without.at(1, Command{Register: &plain})
 		if a.Err != nil || b.Err != nil {
 			t.Fatal(a.Err, b.Err)
 		}
-		if !bytes.Equal(freeze(t, with.state), freeze(t, without.state)) || with.state.history.ledger.root() != without.state.history.ledger.root() {
+
+		if !bytes.Equal(freeze(t, with.state), freeze(t, without.state)) ||
+			with.state.history.ledger.root() != without.state.history.ledger.root() {
 			t.Error("the states differ")
 		}
-		if x, y := with.entry(resting.RID), without.entry(resting.RID); x.Packed != y.Packed || !bytes.Equal(x.Document.Bytes(), y.Document.Bytes()) {
+
+		if x, y := with.entry(resting.RID), without.entry(resting.RID); x.Packed != y.Packed ||
+			!bytes.Equal(x.Document.Bytes(), y.Document.Bytes()) {
 			t.Error("the entries differ")
 		}
 	}
@@ -61,6 +79,7 @@ func TestADocumentAtRestInTheLog(t *testing.T) {
 // proposed.
 func TestAProjectionThatIsNone(t *testing.T) {
 	doc := document(t, "translator")
+
 	good := Pack(doc, must(kinds.Reproject("translator", doc)))
 	for n := range good.Code {
 		bad := &Packed{good.Version, good.Code[:n]}
@@ -68,8 +87,10 @@ func TestAProjectionThatIsNone(t *testing.T) {
 			t.Errorf("%d of %d bytes: %v", n, len(good.Code), err)
 		}
 	}
+
 	for _, code := range [][]byte{append(bytes.Clone(good.Code), 0), bytes.Repeat([]byte{0xff}, 40)} {
-		if _, _, err := Project("translator", doc, &Packed{good.Version, code}); directory.ProblemOf(err) != directory.BadRequest {
+		if _, _, err := Project("translator", doc,
+			&Packed{good.Version, code}); directory.ProblemOf(err) != directory.BadRequest {
 			t.Errorf("%x: %v", code, err)
 		}
 	}

@@ -65,24 +65,24 @@ func (m *Membership) Written() Numbers { return m.written }
 
 // update records a member, or removes one. A member whose release doesn't read what the
 // domain writes is refused, because it could not apply the log.
-func (m *Membership) update(c *Member) error {
-	if c.Gone {
-		m.remove(c.ID)
+func (m *Membership) update(member *Member) error {
+	if member.Gone {
+		m.remove(member.ID)
 
 		return nil
 	}
 
-	if err := c.Reads.Lacks(m.written); err != nil {
-		return RefuseMember(c.ID, err)
+	if err := member.Reads.Lacks(m.written); err != nil {
+		return RefuseMember(member.ID, err)
 	}
 
-	if old, known := m.byID[c.ID]; known && old.API == c.API && old.Reads.Equal(c.Reads) {
+	if old, known := m.byID[member.ID]; known && old.API == member.API && old.Reads.Equal(member.Reads) {
 		return nil
 	}
 
-	c.Reads.Formats = c.Reads.Formats.Normal()
-	m.byID[c.ID] = *c
-	delete(m.admitted, c.ID)
+	member.Reads.Formats = member.Reads.Formats.Normal()
+	m.byID[member.ID] = *member
+	delete(m.admitted, member.ID)
 
 	if !m.keys.issueFormats() {
 		m.history.next()
@@ -110,14 +110,14 @@ func (m *Membership) remove(id spiffeid.ID) {
 }
 
 // admit records or withdraws an admission, and forgets those that have ended.
-func (m *Membership) admit(c *Admission) {
+func (m *Membership) admit(admission *Admission) {
 	now := m.history.now / 1000
 	maps.DeleteFunc(m.admitted, func(_ spiffeid.ID, until int64) bool { return until <= now })
 
-	if c.Until > now {
-		m.admitted[c.ID] = c.Until
+	if admission.Until > now {
+		m.admitted[admission.ID] = admission.Until
 	} else {
-		delete(m.admitted, c.ID)
+		delete(m.admitted, admission.ID)
 	}
 
 	m.history.next()
@@ -136,6 +136,7 @@ func (m *Membership) Admissions() []Admission {
 	for id, until := range m.admitted {
 		all = append(all, Admission{id, until})
 	}
+
 	slices.SortFunc(all, func(a, b Admission) int { return strings.Compare(a.ID.String(), b.ID.String()) })
 
 	return all
@@ -149,20 +150,20 @@ func (m *Membership) statementFormat() int {
 // feature puts versions and formats in force. The versions of the log, of snapshots and
 // of the wire never fall, because what was written in them stays; formats may, when a
 // peering begins. Nothing changes if a member doesn't read all of it.
-func (m *Membership) feature(n *Numbers) error {
+func (m *Membership) feature(numbers *Numbers) error {
 	now := m.written
 
-	if n.Log < now.Log || n.Snapshot < now.Snapshot || n.Wire < now.Wire {
+	if numbers.Log < now.Log || numbers.Snapshot < now.Snapshot || numbers.Wire < now.Wire {
 		return directory.Refuse(directory.Conflict, "the versions of the log, of snapshots and of the wire never fall")
 	}
 
 	for _, one := range m.List() {
-		if err := one.Reads.Lacks(*n); err != nil {
+		if err := one.Reads.Lacks(*numbers); err != nil {
 			return directory.Refuse(directory.Conflict, "%s: %w", one.ID, err)
 		}
 	}
 
-	if next := n.Normal(); !next.Equal(now) {
+	if next := numbers.Normal(); !next.Equal(now) {
 		m.written = next
 		m.history.next()
 	}

@@ -14,10 +14,12 @@ func TestTheKeyDocumentSaysWhatAllMembersRead(t *testing.T) {
 	d := newDrive(t)
 	says := func(node string, formats signed.Formats) *signed.KeyDocument {
 		t.Helper()
+
 		reads := Versions{Log: 1, Snapshot: 1, Wire: 1, Formats: formats}
 		if r := d.at(1, Command{Member: &Member{ID: must(alphaNode(node)), Reads: reads}}); r.Err != nil {
 			t.Fatal(r.Err)
 		}
+
 		return d.state.keys.issued
 	}
 	says("n1", newer().Formats)
@@ -27,25 +29,32 @@ func TestTheKeyDocumentSaysWhatAllMembersRead(t *testing.T) {
 	if !first.Formats.Equal(newer().Formats) {
 		t.Fatalf("the first says %v", first.Formats)
 	}
+
 	if again := says("n1", newer().Formats); again != first {
 		t.Error("it was issued again and nothing has changed")
 	}
+
 	second := says("n2", signed.Formats{signed.StructurePage: {1, 2, 3}})
 	if want := (signed.Formats{signed.StructurePage: {1, 2}}); !second.Formats.Equal(want) || second.Seq <= first.Seq {
 		t.Errorf("the second says %v, want %v", second.Formats, want)
 	}
+
 	if third := says("n2", newer().Formats); !third.Formats.Equal(newer().Formats) || third.Seq <= second.Seq {
 		t.Errorf("the third says %v", third.Formats)
 	}
+
 	says("n3", nil)
 	d.at(2, Command{Member: &Member{ID: must(alphaNode("n3")), Gone: true}})
+
 	if last := d.state.keys.issued; !last.Formats.Equal(newer().Formats) {
 		t.Errorf("after a member has gone it says %v", last.Formats)
 	}
 
 	frozen := bytes.NewReader(freeze(t, d.state))
+
 	thawed := must(readSnapshot(frozen, alpha, index.New(), &Header{}))
-	if !bytes.Equal(thawed.keys.issued.Payload(), d.state.keys.issued.Payload()) || !thawed.members.Readable().Equal(d.state.members.Readable()) {
+	if !bytes.Equal(thawed.keys.issued.Payload(), d.state.keys.issued.Payload()) ||
+		!thawed.members.Readable().Equal(d.state.members.Readable()) {
 		t.Error("a snapshot changes what it says")
 	}
 }
@@ -67,6 +76,7 @@ func TestNumbersThatAMemberDoesNotReadAreNotInForce(t *testing.T) {
 	} {
 		problem(t, d.at(2, Command{Feature: &n}).Err, directory.Conflict)
 	}
+
 	if !d.state.members.written.Equal(FirstNumbers()) {
 		t.Errorf("in force is %+v", d.state.members.written)
 	}
@@ -75,11 +85,13 @@ func TestNumbersThatAMemberDoesNotReadAreNotInForce(t *testing.T) {
 	if r := d.at(3, Command{Feature: &raised}); r.Err != nil || !d.state.members.written.Equal(raised) {
 		t.Errorf("in force is %+v: %v", d.state.members.written, r.Err)
 	}
+
 	problem(t, d.at(4, Command{Feature: new(FirstNumbers())}).Err, directory.Conflict)
 
 	// A member that reads less by now stays out, whatever it read before.
 	problem(t, d.at(5, Command{Member: &Member{ID: must(alphaNode("n1")), Reads: older()}}).Err, directory.Forbidden)
 	problem(t, d.at(5, Command{Member: &Member{ID: must(alphaNode("n2")), Reads: older()}}).Err, directory.Forbidden)
+
 	r := d.at(6, Command{Feature: &Numbers{Log: 2, Snapshot: 1, Wire: 2}})
 	if r.Err != nil || d.state.members.written.Format(signed.StructureHead) != 1 {
 		t.Errorf("a format doesn't fall: %v", r.Err)

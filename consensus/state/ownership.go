@@ -48,22 +48,27 @@ func newHolds() holds { return holds{names: map[string]hold{}} }
 
 // add adds one, and lets at most two go, so that no single change pays for many.
 // What it does depends on all alone, not on what the queue has besides.
-func (h *holds) add(o hold, now int64) {
-	h.names[o.Agent] = o
-	h.queue = append(h.queue, o)
+func (h *holds) add(hold hold, now int64) {
+	h.names[hold.Agent] = hold
+
+	h.queue = append(h.queue, hold)
 	if len(h.queue) > 2*len(h.names)+64 {
 		h.queue = h.all()
 	}
+
 	for gone := 0; gone < 2; {
 		oldest := h.queue[0] // o is behind it, or is it and stays
+
 		current := h.names[oldest.Agent] == oldest
 		if current {
-			if oldest == o || oldest.Until > now && len(h.names) <= maxHolds {
+			if oldest == hold || oldest.Until > now && len(h.names) <= maxHolds {
 				return
 			}
+
 			delete(h.names, oldest.Agent)
 			gone++
 		}
+
 		h.queue = h.queue[1:]
 	}
 }
@@ -82,6 +87,7 @@ func (h *holds) all() []hold {
 			all = append(all, o)
 		}
 	}
+
 	return all
 }
 
@@ -101,15 +107,17 @@ func (o *Ownership) holdOf(reg *Registration, at int64) hold {
 // vacant says whether owner may take a name that nobody has. gone is what had it
 // and is past its deadline, but not swept yet; nil where there is none. Quotas are
 // another question.
-func (o *Ownership) vacant(c *Register, owner directory.Identity, gone *Registration) error {
-	h := o.holds.names[c.Agent]
+func (o *Ownership) vacant(register *Register, owner directory.Identity, gone *Registration) error {
+	hold := o.holds.names[register.Agent]
 	if gone != nil {
-		h = o.holdOf(gone, gone.entry.ExpiresAt/1000)
+		hold = o.holdOf(gone, gone.entry.ExpiresAt/1000)
 	}
-	if h.Until > o.history.now/1000 && h.Owner != owner {
+
+	if hold.Until > o.history.now/1000 && hold.Owner != owner {
 		return directory.Refuse(directory.NameTaken, "Agent name '%s' is held for its former registrant until %s.",
-			c.Agent, time.Unix(h.Until, 0).UTC().Format(time.RFC3339))
+			register.Agent, time.Unix(hold.Until, 0).UTC().Format(time.RFC3339))
 	}
+
 	return nil
 }
 
@@ -118,6 +126,7 @@ func (o *Ownership) vacant(c *Register, owner directory.Identity, gone *Registra
 func (o *Ownership) setRules(r *Rules) {
 	o.rules = *r
 	o.recountShares()
+
 	if r.Hold == 0 {
 		o.holds = newHolds()
 	}
@@ -125,16 +134,16 @@ func (o *Ownership) setRules(r *Rules) {
 
 // named returns p for a registration to keep: nil for nobody, which is nearly
 // every one, else in the memory of what the identities own already.
-func (o *Ownership) named(p directory.Provenance) *directory.Provenance {
-	if p.IsZero() {
+func (o *Ownership) named(provenance directory.Provenance) *directory.Provenance {
+	if provenance.IsZero() {
 		return nil
 	}
 
-	p.Registrant = o.shared(p.Registrant)
-	p.RegisteredBy = o.shared(p.RegisteredBy)
-	p.TransferredBy = o.shared(p.TransferredBy)
+	provenance.Registrant = o.shared(provenance.Registrant)
+	provenance.RegisteredBy = o.shared(provenance.RegisteredBy)
+	provenance.TransferredBy = o.shared(provenance.TransferredBy)
 
-	return &p
+	return &provenance
 }
 
 // formers remembers who owned what has expired, the oldest first.
@@ -157,10 +166,11 @@ func (f *formers) add(o former) {
 
 // remember adds one, and forgets at most two, so that no single expiry pays for
 // many.
-func (f *formers) remember(o former) {
-	f.add(o)
+func (f *formers) remember(former former) {
+	f.add(former)
+
 	for range 2 {
-		if oldest := f.queue[0]; len(f.queue) > formerCount || oldest.At+formerSeconds <= o.At {
+		if oldest := f.queue[0]; len(f.queue) > formerCount || oldest.At+formerSeconds <= former.At {
 			delete(f.owners, oldest.RID)
 			f.queue = f.queue[1:]
 		}

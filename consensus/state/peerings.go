@@ -53,15 +53,15 @@ func (p *Peerings) Active() (peers []spiffeid.TrustDomain) {
 }
 
 // Check refuses a peering with an impossible domain, or over a bound.
-func (p *Peerings) Check(c *Peer) error {
-	_, known := p.byDomain[c.Domain]
+func (p *Peerings) Check(peer *Peer) error {
+	_, known := p.byDomain[peer.Domain]
 
 	switch own := p.history.domain; {
-	case c.Domain == own || c.Domain.IsZero() || c.Domain.Name() == directory.Mesh.String():
-		return directory.Refuse(directory.BadRequest, "%q cannot be a peer of %s", c.Domain.Name(), own.Name())
+	case peer.Domain == own || peer.Domain.IsZero() || peer.Domain.Name() == directory.Mesh.String():
+		return directory.Refuse(directory.BadRequest, "%q cannot be a peer of %s", peer.Domain.Name(), own.Name())
 	case !known && len(p.byDomain) >= maxPeerings:
 		return directory.Refuse(directory.BadRequest, "there are %d peerings already", maxPeerings)
-	case len(c.Bundle) > maxBundle || len(c.Addresses) > maxAddresses || len(c.Gossip) > maxAddresses:
+	case len(peer.Bundle) > maxBundle || len(peer.Addresses) > maxAddresses || len(peer.Gossip) > maxAddresses:
 		return directory.Refuse(directory.TooLarge,
 			"a peering has a bundle of at most %d bytes and at most %d addresses", maxBundle, maxAddresses)
 	}
@@ -114,6 +114,7 @@ func (p *Peerings) amend(c *Amend) error {
 // no grant is decided anew.
 func (p *Peerings) rebundle(c *Rebundle) {
 	peering, known := p.byDomain[c.Domain]
+
 	live := peering.State == directory.PeeringActive || peering.State == directory.PeeringFrozen
 	if !known || !live || directory.HashOf(peering.Bundle) != c.Held || bytes.Equal(peering.Bundle, c.Bundle) {
 		return
@@ -131,7 +132,9 @@ func (p *Peerings) redeem(c *Redeem) error {
 
 	// What the peer may not choose stays as this domain has it.
 	next := c.Peer
-	next.Secret, next.Until, next.Mesh = c.Secret, peering.Until, peering.Mesh
+	next.Secret = c.Secret
+	next.Until = peering.Until
+	next.Mesh = peering.Mesh
 	next.Export, next.Import = peering.Export, peering.Import
 
 	switch {
@@ -156,6 +159,7 @@ func (p *Peerings) mesh() []spiffeid.TrustDomain {
 			list = append(list, domain)
 		}
 	}
+
 	slices.SortFunc(list, func(a, b spiffeid.TrustDomain) int { return strings.Compare(a.Name(), b.Name()) })
 
 	return list

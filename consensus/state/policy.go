@@ -42,18 +42,18 @@ func (p *PolicyState) Verdict() *Verdict { return p.verdict }
 // force already is accepted regardless of Replaces: it is a repeated request whose first
 // answer was lost (RFC 9110, 13.1.1). The basis moves, so that no grant that was decided
 // before is accepted after.
-func (p *PolicyState) setPolicy(c *Policy) (directory.Outcome, error) {
-	if bytes.Equal(c.Text, p.current.Text) {
+func (p *PolicyState) setPolicy(policy *Policy) (directory.Outcome, error) {
+	if bytes.Equal(policy.Text, p.current.Text) {
 		return p.inForce(), nil
 	}
 
-	if c.Replaces != nil && !slices.Contains(*c.Replaces, p.current.Revision) {
+	if policy.Replaces != nil && !slices.Contains(*policy.Replaces, p.current.Revision) {
 		return directory.Outcome{}, directory.Refuse(directory.PreconditionFailed,
 			"the policy in force is version %d, which is not what this was to replace; "+
 				"nothing was changed: read it again and repeat the change on that", p.current.Revision)
 	}
 
-	p.current = policyText{c.Text, p.history.next()}
+	p.current = policyText{policy.Text, p.history.next()}
 	p.basis = p.current.Revision
 
 	return p.inForce(), nil

@@ -25,29 +25,37 @@ func naiveRoot(leaves []directory.Hash) directory.Hash {
 	case 1:
 		return leaves[0]
 	}
+
 	k := 1
 	for 2*k < len(leaves) {
 		k *= 2
 	}
+
 	l, r := naiveRoot(leaves[:k]), naiveRoot(leaves[k:])
+
 	return directory.HashOf(slices.Concat([]byte{1}, l[:], r[:]))
 }
 
 // Requirement: MESH-020
 func TestTheLedgerIsRFC6962(t *testing.T) {
-	var f frontier
-	var leaves []directory.Hash
+	var (
+		f      frontier
+		leaves []directory.Hash
+	)
 	for i := range 700 {
 		if f.size != uint64(i) || f.root() != naiveRoot(leaves) {
 			t.Fatalf("the root of %d leaves differs", i)
 		}
+
 		payload := binary.BigEndian.AppendUint32(nil, uint32(i))
 		digest := directory.HashOf(payload)
+
 		leaves = append(leaves, directory.HashOf(slices.Concat([]byte{0}, []byte{leafStatement}, digest[:])))
 		if at := f.append(leafStatement, payload); at != uint64(i) {
 			t.Fatalf("leaf %d has index %d", i, at)
 		}
 	}
+
 	if len(f.edges) > 10 {
 		t.Errorf("a frontier of 700 leaves has %d hashes", len(f.edges))
 	}
@@ -55,25 +63,32 @@ func TestTheLedgerIsRFC6962(t *testing.T) {
 
 // Requirement: MESH-020
 func TestTheLedgerEqualsTlogAt100000(t *testing.T) {
-	var f frontier
-	var stored []tlog.Hash
+	var (
+		f      frontier
+		stored []tlog.Hash
+	)
+
 	read := tlog.HashReaderFunc(func(at []int64) ([]tlog.Hash, error) {
 		out := make([]tlog.Hash, len(at))
 		for i, n := range at {
 			out[i] = stored[n]
 		}
+
 		return out, nil
 	})
 	for i := range int64(100_000) {
 		payload := binary.BigEndian.AppendUint64(nil, uint64(i))
 		digest := directory.HashOf(payload)
+
 		hs, err := tlog.StoredHashes(i, append([]byte{leafAnnounced}, digest[:]...), read)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		stored = append(stored, hs...)
 		f.append(leafAnnounced, payload)
 	}
+
 	want, err := tlog.TreeHash(100_000, read)
 	if err != nil || f.root() != directory.Hash(want) {
 		t.Errorf("the root is %s, want %s (%v)", f.root(), directory.Hash(want), err)
@@ -84,45 +99,56 @@ func TestTheLedgerEqualsTlogAt100000(t *testing.T) {
 func TestScansOfAStream(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s, naive := newStream(), map[directory.RID]signed.Digest{}
+
 		var revision uint64
 		for range rapid.IntRange(1, 400).Draw(rt, "steps") {
 			rid := directory.NewRID(1, [10]byte{byte(rapid.IntRange(0, 40).Draw(rt, "rid"))})
 			if _, ok := naive[rid]; ok && rapid.IntRange(0, 5).Draw(rt, "free") == 0 {
 				delete(naive, rid)
 				s.entries.remove(rid)
+
 				continue
 			}
+
 			revision += uint64(rapid.IntRange(1, 3).Draw(rt, "gap"))
 			d := signed.Digest{RID: rid, Revision: revision, Op: rapid.SampledFrom([]signed.Op{
 				signed.OpPut, signed.OpRenew, signed.OpEnd, signed.OpDrop}).Draw(rt, "op")}
 			s.announce(d)
 			naive[rid] = d
+
 			if s.tip != revision {
 				rt.Fatalf("the tip is %d, want %d", s.tip, revision)
 			}
+
 			at := revision + 1
 			since := uint64(rapid.IntRange(0, int(at)).Draw(rt, "since"))
 			limit := rapid.IntRange(1, 50).Draw(rt, "limit")
+
 			var want []signed.Digest
 			for _, d := range naive {
 				if d.Revision > since {
 					want = append(want, d)
 				}
 			}
+
 			slices.SortFunc(want, func(a, b signed.Digest) int { return cmp.Compare(a.Revision, b.Revision) })
+
 			wantTo := at
 			if len(want) > limit {
 				want = want[:limit]
 				wantTo = want[limit-1].Revision
 			}
+
 			if got, to := s.scan(since, limit, at); to != wantTo || !slices.Equal(got, want) {
 				rt.Fatalf("from %d at most %d: %v to %d, want %v to %d", since, limit, got, to, want, wantTo)
 			}
 		}
+
 		places := 0
 		for range s.order.above(0) {
 			places++
 		}
+
 		if places > 2*s.entries.len()+2*runLength {
 			rt.Errorf("%d places for %d entries", places, s.entries.len())
 		}
@@ -144,6 +170,7 @@ func (r *receiver) take(p page) {
 	if p.from > r.watermark || p.to <= r.watermark {
 		return
 	}
+
 	for _, d := range p.digests {
 		if d.Live() {
 			r.entries[d.RID] = d
@@ -151,6 +178,7 @@ func (r *receiver) take(p page) {
 			delete(r.entries, d.RID)
 		}
 	}
+
 	r.watermark = p.to
 }
 
@@ -172,8 +200,10 @@ func (a *author) next() Command {
 		if len(a.rids) == 0 {
 			return directory.RID{}
 		}
+
 		return a.rids[rapid.IntRange(0, len(a.rids)-1).Draw(rt, "which")]
 	}
+
 	grants := func() Granted {
 		g := Granted{Policy: a.state.policy.basis}
 		for _, aud := range []directory.Audience{directory.Mesh, directory.Only(beta)} {
@@ -185,51 +215,63 @@ func (a *author) next() Command {
 				g.Grants = append(g.Grants, grant{Audience: aud, All: true})
 			}
 		}
+
 		return g
 	}
 	switch rapid.IntRange(0, 11).Draw(rt, "command") {
 	case 0, 1, 2:
 		c := a.registering(who, fmt.Sprint("agent-", rapid.IntRange(0, 6).Draw(rt, "agent")), lifetime)
 		c.Granted = grants()
+
 		c.Granted.Owner = who
 		if c.Made != nil {
 			c.Made = must(c.prepared(a.t))
 		}
+
 		return Command{Register: c}
 	case 3, 4:
 		if rapid.Bool().Draw(rt, "keep") {
 			lifetime = 0
 		}
+
 		return Command{Refresh: &Refresh{RID: some(), Caller: who, Lifetime: lifetime}}
 	case 5:
 		return Command{Remove: &Remove{Format: 1, RID: some(), Caller: who}}
 	case 6:
-		c := &Update{Format: 1, RID: some(), Caller: who, Lifetime: lifetime, Document: document(a.t, "updated").Bytes(), Granted: grants()}
+		c := &Update{Format: 1, RID: some(), Caller: who, Lifetime: lifetime,
+			Document: document(a.t, "updated").Bytes(), Granted: grants()}
 		if reg := a.state.registrations.regs.get(c.RID); reg != nil {
 			c.Statement = reg.entry.Statement
 		}
+
 		return Command{Update: c}
 	case 7:
 		item := RegrantItem{RID: some(), Granted: grants()}
 		if reg := a.state.registrations.regs.get(item.RID); reg != nil {
 			item.Statement = reg.entry.Statement
 		}
+
 		return Command{Regrant: &Regrant{[]RegrantItem{item}}}
 	case 8:
 		p := peerBeta
 		p.Mesh = rapid.Bool().Draw(rt, "mesh")
+
 		return Command{Peer: &p}
 	case 9:
 		p := Attest{Public: make([]byte, 32), Attestations: []string{fmt.Sprint(a.now)}}
 		p.Public[0] = rapid.SampledFrom([]byte{0, 1, 2}).Draw(rt, "key")
 		p.Node = must(alphaNode("n"))
+
 		return Command{Attest: &p}
 	case 10:
-		hold, owned := rapid.SampledFrom([]uint32{0, 5, 100}).Draw(rt, "hold"), rapid.SampledFrom([]uint32{0, 2, 20}).Draw(rt, "owned")
+		hold := rapid.SampledFrom([]uint32{0, 5, 100}).Draw(rt, "hold")
+		owned := rapid.SampledFrom([]uint32{0, 2, 20}).Draw(rt, "owned")
+
 		r := &Rules{Hold: hold, PerOwner: owned}
 		if rapid.Bool().Draw(rt, "excepted") {
 			r.Owners = []OwnerRule{{must(directory.ParseIdentityPattern(ada.String())), uint64(owned) / 2}}
 		}
+
 		return Command{Rules: r}
 	default:
 		return Command{Expire: &Sweep{1, []directory.RID{some(), some()}}}
@@ -239,11 +281,14 @@ func (a *author) next() Command {
 // step applies an entry of one to three commands and what the sweep finds due.
 func (a *author) step() {
 	a.now += int64(rapid.SampledFrom([]int{-5, 0, 1, 1, 5, 20, 90}).Draw(a.rt, "seconds"))
+
 	var cs []Command
 	for range rapid.IntRange(1, 3).Draw(a.rt, "commands") {
 		cs = append(cs, a.next())
 	}
+
 	a.enter(cs)
+
 	expired, renewed := a.state.registrations.Due(max(genesis/1000+a.now, a.state.history.now/1000))
 	if len(expired)+len(renewed) > 0 {
 		a.enter([]Command{{Expire: &Sweep{1, expired}}, {Announce: &Sweep{1, renewed}}})
@@ -253,6 +298,7 @@ func (a *author) step() {
 func (a *author) enter(cs []Command) {
 	b := &Batch{FirstVersion, genesis + a.now*1000, cs}
 	data := must(b.encode())
+
 	a.log = append(a.log, data)
 	for _, r := range must(a.state.Apply(must(DecodeBatch(data)), func() {})) {
 		if r.Err == nil && r.Outcome.Created {
@@ -268,8 +314,11 @@ func (a *author) enter(cs []Command) {
 func TestReceiversAreRight(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		a := &author{drive: newDrive(t), rt: rt}
-		receivers := []*receiver{{entries: map[directory.RID]signed.Digest{}}, {entries: map[directory.RID]signed.Digest{}}}
+		receivers := []*receiver{{entries: map[directory.RID]signed.Digest{}},
+			{entries: map[directory.RID]signed.Digest{}}}
+
 		var pages []page
+
 		pull := func(r *receiver, limit int) {
 			ds, to := a.state.streams.byAudience[directory.Mesh].scan(r.watermark, limit, a.state.history.revision)
 			p := page{r.watermark, to, ds}
@@ -278,6 +327,7 @@ func TestReceiversAreRight(t *testing.T) {
 		}
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			a.step()
+
 			for _, r := range receivers {
 				switch rapid.IntRange(0, 5).Draw(rt, "receive") {
 				case 0, 1:
@@ -290,6 +340,7 @@ func TestReceiversAreRight(t *testing.T) {
 					for r.watermark < a.state.history.revision {
 						pull(r, rapid.IntRange(1, 5).Draw(rt, "limit"))
 					}
+
 					compare(rt, a.state, r)
 				}
 			}
@@ -305,14 +356,17 @@ func compare(rt *rapid.T, s *State, r *receiver) {
 		if d.Deadline <= now {
 			continue
 		}
+
 		reg := s.registrations.regs.get(rid)
 		if reg == nil || reg.h != d.H || d.Deadline > reg.entry.ExpiresAt/1000 {
 			rt.Fatalf("a receiver serves %+v, which is %+v", d, reg)
 		}
 	}
+
 	for reg := range s.registrations.regs.each() {
 		rid := reg.entry.RID
 		i := slices.IndexFunc(reg.grants, func(g directory.Grant) bool { return g.Audience == directory.Mesh })
+
 		d, has := r.entries[rid]
 		switch {
 		case i < 0:
@@ -332,10 +386,12 @@ func compare(rt *rapid.T, s *State, r *receiver) {
 // freeze returns a state's snapshot.
 func freeze(t testing.TB, s *State) []byte {
 	t.Helper()
+
 	var b bytes.Buffer
 	if err := s.Snapshot().Write(&b); err != nil {
 		t.Fatal(err)
 	}
+
 	return b.Bytes()
 }
 
@@ -348,39 +404,55 @@ func TestEqualLogsMakeEqualStates(t *testing.T) {
 		a := &author{drive: newDrive(t), rt: rt}
 		other := newDrive(t).state
 		cut := rapid.IntRange(0, 50).Draw(rt, "cut")
+
 		for range 50 {
 			a.step()
 		}
+
 		for i, data := range a.log {
 			if i == cut {
 				frozen := freeze(t, other)
+
 				thawed, err := readSnapshot(bytes.NewReader(frozen), alpha, index.New(), &Header{})
 				if err != nil {
 					rt.Fatal(err)
 				}
+
 				thawed.registrations.FillIndex()
+
 				if !bytes.Equal(freeze(t, thawed), frozen) {
 					rt.Fatal("a snapshot of a snapshot differs")
 				}
+
 				other = thawed
 			}
+
 			must(other.Apply(must(DecodeBatch(data)), func() {}))
 		}
-		if !bytes.Equal(freeze(t, a.state), freeze(t, other)) || a.state.history.ledger.root() != other.history.ledger.root() {
+
+		if !bytes.Equal(freeze(t, a.state), freeze(t, other)) ||
+			a.state.history.ledger.root() != other.history.ledger.root() {
 			rt.Fatal("equal logs made different states")
 		}
-		if a.state.registrations.index.Len() != other.registrations.index.Len() || other.registrations.index.Len() != other.registrations.regs.len() {
+
+		if a.state.registrations.index.Len() != other.registrations.index.Len() ||
+			other.registrations.index.Len() != other.registrations.regs.len() {
 			rt.Fatal("the indexes differ")
 		}
+
 		for reg := range a.state.registrations.regs.each() {
 			rid := reg.entry.RID
-			payload := must(signed.Statement(reg.format, other.registrations.regs.get(rid).change(alpha), other.registrations.regs.get(rid).change(alpha).Disclosures()))
+
+			payload := must(signed.Statement(reg.format, other.registrations.regs.get(rid).change(alpha),
+				other.registrations.regs.get(rid).change(alpha).Disclosures()))
 			if directory.HashOf(payload) != reg.h {
 				rt.Fatalf("the statement of %s differs", rid)
 			}
 		}
+
 		for _, aud := range slices.Collect(maps.Keys(a.state.streams.byAudience)) {
 			x, _ := a.state.streams.byAudience[aud].scan(0, 1<<20, a.state.history.revision)
+
 			y, _ := other.streams.byAudience[aud].scan(0, 1<<20, other.history.revision)
 			if !slices.Equal(x, y) {
 				rt.Fatalf("the streams to %s differ", aud)

@@ -26,6 +26,7 @@ func (d *drive) provenance(rid directory.RID) directory.Provenance {
 	}
 
 	texts, _ := signed.Disclosed(disclosures, directory.Grant{All: true})
+
 	contents, err := signed.OpenRecord(payload, texts)
 	if err != nil || contents.H != reg.h {
 		d.t.Fatalf("the record of %s: %v", reg.entry.Agent, err)
@@ -39,7 +40,11 @@ func (d *drive) registerFor(seconds int64, owner directory.Identity, agent strin
 	d.t.Helper()
 
 	c := d.registering(owner, agent, 600)
-	c.Caller, c.Commissioning, c.For, c.Made = tool, true, owner, nil
+	c.Caller = tool
+	c.Commissioning = true
+	c.For = owner
+
+	c.Made = nil
 	if leaderMade {
 		c.Made = must(c.prepared(d.t))
 	}
@@ -70,6 +75,7 @@ func TestStatementsSayWhoRegisteredAndWhoTransferred(t *testing.T) {
 		}
 
 		d.refresh(3, ada, rid, 300)
+
 		if got := d.provenance(rid); got != byTool {
 			t.Errorf("after the owner's refresh it says %+v", got)
 		}
@@ -78,7 +84,9 @@ func TestStatementsSayWhoRegisteredAndWhoTransferred(t *testing.T) {
 		c := d.transferring(otto, rid, bob)
 		c.Any = true
 		d.at(4, Command{Transfer: c})
-		if got, want := d.provenance(rid), (directory.Provenance{Registrant: tool, RegisteredBy: tool, TransferredBy: otto}); got != want {
+
+		if got, want := d.provenance(rid), (directory.Provenance{Registrant: tool, RegisteredBy: tool,
+			TransferredBy: otto}); got != want {
 			t.Errorf("a forced transfer says %+v, want %+v", got, want)
 		}
 
@@ -86,6 +94,7 @@ func TestStatementsSayWhoRegisteredAndWhoTransferred(t *testing.T) {
 		c = d.transferring(otto, own, bob)
 		c.Any = true
 		d.at(5, Command{Transfer: c})
+
 		moved := directory.Provenance{Registrant: ada, TransferredBy: otto}
 		if got := d.provenance(own); got != moved {
 			t.Errorf("a forced transfer says %+v, want %+v", got, moved)
@@ -93,8 +102,10 @@ func TestStatementsSayWhoRegisteredAndWhoTransferred(t *testing.T) {
 
 		// A snapshot keeps it.
 		var h Header
+
 		read, err := readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), &h)
-		if err != nil || read.registrations.regs.get(own).provenance() != moved || !bytes.Equal(freeze(t, read), freeze(t, d.state)) {
+		if err != nil || read.registrations.regs.get(own).provenance() != moved ||
+			!bytes.Equal(freeze(t, read), freeze(t, d.state)) {
 			t.Errorf("a snapshot has %+v, %v", read.registrations.regs.get(own).provenance(), err)
 		}
 
@@ -117,6 +128,7 @@ func TestARefreshOfWhatWasRestoredKeepsTheRegistrant(t *testing.T) {
 	e := d.entry(rid)
 	g := meshGrant(ada)
 	g.Policy = d.state.policy.basis
+
 	c := &Update{
 		Format: 1, RID: rid, Salt: signed.Salt{9}, Caller: ada, Statement: e.Statement,
 		Document: e.Document.Bytes(), Granted: g, Unchanged: true,

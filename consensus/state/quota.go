@@ -22,6 +22,7 @@ func mostOf(rules []OwnerRule, owner directory.Identity, others uint64) uint64 {
 	if i >= 0 {
 		return rules[i].Most
 	}
+
 	return others
 }
 
@@ -55,6 +56,7 @@ func (o *Ownership) count(owner directory.Identity, added usage) {
 	own.total = own.total.plus(added)
 
 	held, known := own.byOwner[owner]
+
 	limit := o.rules.quotaOf(owner)
 	if known {
 		own.shares[limit.share(held.usage)]--
@@ -67,6 +69,7 @@ func (o *Ownership) count(owner directory.Identity, added usage) {
 		delete(own.byOwner, owner)
 		return
 	}
+
 	own.shares[limit.share(held.usage)]++
 	own.byOwner[held.owner] = held
 }
@@ -77,8 +80,10 @@ func (q quota) share(used usage) int {
 		if limit == 0 {
 			return 0
 		}
+
 		return int(min(float64(used)/float64(limit), 1) * shareSteps)
 	}
+
 	return max(of(used.records, q.records), of(used.bytes, q.bytes))
 }
 
@@ -97,6 +102,7 @@ func (h *holdings) largestShare() float64 {
 			return float64(step) / shareSteps
 		}
 	}
+
 	return 0
 }
 
@@ -106,6 +112,7 @@ func (o *Ownership) shared(owner directory.Identity) directory.Identity {
 	if held, ok := o.holdings.byOwner[owner]; ok {
 		return held.owner
 	}
+
 	return owner
 }
 
@@ -135,15 +142,17 @@ func (c *Register) demand(old, ends *Registration, owner directory.Identity) Dem
 	d := replaces(old, owner, directory.LoadDocument(c.Kind, c.Document).Size())
 	d.asks, d.ends = c.Caller, ends
 	d.unbound = c.Commissioning && c.For.IsZero() && owner == c.Caller
+
 	return d
 }
 
 func (c *Update) Demand(old *Registration) Demand {
 	kind := old.entry.Document.Kind()
-	d := replaces(old, old.entry.Owner, directory.LoadDocument(kind, c.Document).Size())
-	d.asks = c.Caller
-	d.unbound = c.Commissioning && old.entry.Owner == c.Caller
-	return d
+	demand := replaces(old, old.entry.Owner, directory.LoadDocument(kind, c.Document).Size())
+	demand.asks = c.Caller
+	demand.unbound = c.Commissioning && old.entry.Owner == c.Caller
+
+	return demand
 }
 
 func (c *Transfer) Demand(old *Registration) Demand {
@@ -153,60 +162,69 @@ func (c *Transfer) Demand(old *Registration) Demand {
 // affords refuses what a quota has no room for. What adds nothing to a quota's count is
 // never refused for it, though there may be more already, by a quota that was higher
 // before or in a backup.
-func (o *Ownership) Affords(d Demand) error {
-	owned, all := o.holdings.byOwner[d.owner].usage, o.holdings.total
-	if d.ends != nil {
-		all = all.minus(d.ends.usage())
-		if d.ends.entry.Owner == d.owner {
-			owned = owned.minus(d.ends.usage())
+func (o *Ownership) Affords(demand Demand) error {
+	owned, all := o.holdings.byOwner[demand.owner].usage, o.holdings.total
+	if demand.ends != nil {
+		all = all.minus(demand.ends.usage())
+		if demand.ends.entry.Owner == demand.owner {
+			owned = owned.minus(demand.ends.usage())
 		}
 	}
 
-	if !d.unbound {
-		if err := o.ownerAffords(d, owned); err != nil {
+	if !demand.unbound {
+		if err := o.ownerAffords(demand, owned); err != nil {
 			return err
 		}
 	}
 
 	limit := quota{o.rules.Registrations, o.rules.Bytes}
-	if !hasRoom(limit.records, all.records, d.forDomain.records) {
+	if !hasRoom(limit.records, all.records, demand.forDomain.records) {
 		return directory.Refuse(directory.QuotaExceeded,
-			"limits.registrations_per_domain: the directory holds %d registrations and allows %d; its operator may allow more",
+			"limits.registrations_per_domain: the directory holds %d registrations and allows %d; its operator "+
+				"may allow more",
 			all.records, limit.records)
 	}
-	if !hasRoom(limit.bytes, all.bytes, d.forDomain.bytes) {
+
+	if !hasRoom(limit.bytes, all.bytes, demand.forDomain.bytes) {
 		return directory.Refuse(directory.QuotaExceeded,
-			"limits.bytes_per_domain: the directory holds %d bytes of documents and allows %d, and this would add %d; its operator may allow more",
-			all.bytes, limit.bytes, d.forDomain.bytes)
+			"limits.bytes_per_domain: the directory holds %d bytes of documents and allows %d, and this would "+
+				"add %d; its operator may allow more",
+			all.bytes, limit.bytes, demand.forDomain.bytes)
 	}
+
 	return nil
 }
 
 // ownerAffords is affords of the owner's quotas. How much an owner has is nobody else's
 // to know: part of it may be hidden from who asks.
-func (o *Ownership) ownerAffords(d Demand, owned usage) error {
-	limit := o.rules.quotaOf(d.owner)
-	if !hasRoom(limit.records, owned.records, d.forOwner.records) {
-		if d.asks != d.owner {
+func (o *Ownership) ownerAffords(demand Demand, owned usage) error {
+	limit := o.rules.quotaOf(demand.owner)
+	if !hasRoom(limit.records, owned.records, demand.forOwner.records) {
+		if demand.asks != demand.owner {
 			return directory.Refuse(directory.QuotaExceeded,
 				"limits.registrations_per_owner: %s has no room for another registration; this directory allows %d",
-				d.owner, limit.records)
+				demand.owner, limit.records)
 		}
+
 		return directory.Refuse(directory.QuotaExceeded,
-			"limits.registrations_per_owner: %s owns %d registrations; this directory allows %d: remove one, or let one expire",
-			d.owner, owned.records, limit.records)
+			"limits.registrations_per_owner: %s owns %d registrations; this directory allows %d: remove one, or "+
+				"let one expire",
+			demand.owner, owned.records, limit.records)
 	}
-	if !hasRoom(limit.bytes, owned.bytes, d.forOwner.bytes) {
-		if d.asks != d.owner {
+
+	if !hasRoom(limit.bytes, owned.bytes, demand.forOwner.bytes) {
+		if demand.asks != demand.owner {
 			return directory.Refuse(directory.QuotaExceeded,
 				"limits.bytes_per_owner: %s has no room for %d more bytes of documents; this directory allows %d",
-				d.owner, d.forOwner.bytes, limit.bytes)
+				demand.owner, demand.forOwner.bytes, limit.bytes)
 		}
+
 		return directory.Refuse(directory.QuotaExceeded,
 			"limits.bytes_per_owner: %s has %d bytes of documents and this would add %d; this directory allows %d: "+
 				"remove a registration, or make documents smaller",
-			d.owner, owned.bytes, d.forOwner.bytes, limit.bytes)
+			demand.owner, owned.bytes, demand.forOwner.bytes, limit.bytes)
 	}
+
 	return nil
 }
 

@@ -20,16 +20,20 @@ func (d *drive) sized(who directory.Identity, agent string, lifetime uint32, siz
 	c := d.registering(who, agent, lifetime)
 	doc := documentOf(d.t, size)
 	c.Document, c.Made = doc.AtRest().Resting(), nil
+
 	return c
 }
 
 func documentOf(t testing.TB, size int) directory.Document {
 	t.Helper()
+
 	const base = `{"base":"https://ada.alpha.test","description":"`
+
 	doc, err := directory.ParseDocument(directory.KindAD, []byte(base+strings.Repeat("a", size-len(base)-2)+`"}`))
 	if err != nil || doc.Size() != size {
 		t.Fatalf("a document of %d bytes has %d: %v", size, doc.Size(), err)
 	}
+
 	return doc
 }
 
@@ -38,10 +42,12 @@ func documentOf(t testing.TB, size int) directory.Document {
 func quotaExceeded(t *testing.T, err error, limit string, numbers ...int) {
 	t.Helper()
 	problem(t, err, directory.QuotaExceeded)
+
 	if err == nil || !strings.HasPrefix(err.Error(), limit+": ") {
 		t.Errorf("the detail is %v; it begins with %s", err, limit)
 		return
 	}
+
 	for _, n := range numbers {
 		if !strings.Contains(err.Error(), fmt.Sprint(n)) {
 			t.Errorf("the detail is %v; it has not %d", err, n)
@@ -57,14 +63,17 @@ func TestNobodysDocumentsAreLargerTogetherThanTheRulesAllow(t *testing.T) {
 		return d.at(second, Command{Register: d.sized(who, agent, 600, size)}).Err
 	}
 
-	for _, err := range []error{register(1, ada, "one", 4000), register(1, ada, "two", 6000), register(1, bob, "bobs", 10_000)} {
+	for _, err := range []error{register(1, ada, "one", 4000), register(1, ada, "two", 6000),
+		register(1, bob, "bobs", 10_000)} {
 		if err != nil {
 			t.Fatalf("within the quota: %v", err)
 		}
 	}
+
 	before := d.state.history.revision
 	quotaExceeded(t, register(2, ada, "three", 100), "limits.bytes_per_owner", 10_000, 100)
 	quotaExceeded(t, register(2, ada, "one", 4001), "limits.bytes_per_owner", 10_000, 1)
+
 	if d.state.history.revision != before {
 		t.Error("a refused change changed something")
 	}
@@ -72,9 +81,11 @@ func TestNobodysDocumentsAreLargerTogetherThanTheRulesAllow(t *testing.T) {
 	if err := register(3, ada, "one", 200); err != nil {
 		t.Errorf("a smaller document in the place of a larger one: %v", err)
 	}
+
 	if err := register(3, ada, "three", 3800); err != nil {
 		t.Errorf("what the smaller document gave back: %v", err)
 	}
+
 	quotaExceeded(t, register(3, ada, "one", 201), "limits.bytes_per_owner")
 
 	large := &Update{
@@ -90,23 +101,29 @@ func TestTheDomainHoldsNoMoreThanItsRulesAllow(t *testing.T) {
 	d := newDrive(t)
 	d.at(0, Command{Rules: &Rules{Registrations: 2, Bytes: 1000}})
 	d.at(1, Command{Register: d.sized(ada, "one", 600, 400)})
-	quotaExceeded(t, d.at(2, Command{Register: d.sized(bob, "two", 600, 601)}).Err, "limits.bytes_per_domain", 400, 1000, 601)
+	quotaExceeded(t, d.at(2, Command{Register: d.sized(bob, "two", 600, 601)}).Err, "limits.bytes_per_domain", 400,
+		1000, 601)
+
 	if r := d.at(2, Command{Register: d.sized(bob, "two", 60, 600)}); r.Err != nil {
 		t.Fatal(r.Err)
 	}
-	quotaExceeded(t, d.at(3, Command{Register: d.sized(tool, "three", 600, 100)}).Err, "limits.registrations_per_domain", 2)
+
+	quotaExceeded(t, d.at(3, Command{Register: d.sized(tool, "three", 600, 100)}).Err,
+		"limits.registrations_per_domain", 2)
 
 	// What has expired and was not swept makes room for another under its name.
 	if r := d.at(90, Command{Register: d.sized(tool, "two", 600, 600)}); r.Err != nil {
 		t.Errorf("in the place of what expired: %v", r.Err)
 	}
+
 	if got := d.state.owners.holdings.total; got != (usage{2, 1000}) {
 		t.Errorf("the domain is said to hold %+v", got)
 	}
 
 	unbound := d.sized(tool, "four", 600, 100)
 	unbound.Commissioning = true
-	quotaExceeded(t, d.at(91, Command{Register: unbound}).Err, "limits.registrations_per_domain") // which holds for everybody
+	// which holds for everybody
+	quotaExceeded(t, d.at(91, Command{Register: unbound}).Err, "limits.registrations_per_domain")
 }
 
 // Requirement: FORM-005
@@ -115,15 +132,19 @@ func TestSomeOwnersHaveAnotherQuotaOfBytes(t *testing.T) {
 	all := must(directory.ParseIdentityPattern("spiffe://alpha.test/*"))
 	one := must(directory.ParseIdentityPattern(ada.String()))
 	d.at(0, Command{Rules: &Rules{BytesPerOwner: 100, OwnersBytes: []OwnerRule{{one, 2000}, {all, 0}}}})
+
 	for agent, size := range map[string]int{"one": 1500, "two": 500} {
 		if r := d.at(1, Command{Register: d.sized(ada, agent, 600, size)}); r.Err != nil {
 			t.Error(r.Err)
 		}
 	}
+
 	quotaExceeded(t, d.at(1, Command{Register: d.sized(ada, "three", 600, 100)}).Err, "limits.bytes_per_owner", 2000)
+
 	if r := d.at(1, Command{Register: d.sized(bob, "bobs", 600, 60_000)}); r.Err != nil {
 		t.Errorf("an owner without a quota: %v", r.Err)
 	}
+
 	stranger := must(directory.ParseIdentity("spiffe://beta.test/eve"))
 	quotaExceeded(t, d.at(1, Command{Register: d.sized(stranger, "eves", 600, 101)}).Err, "limits.bytes_per_owner", 100)
 }
@@ -135,15 +156,21 @@ func TestACommissioningToolKeepsToTheQuotasOfOthers(t *testing.T) {
 	d := newDrive(t)
 	d.at(0, Command{Rules: &Rules{BytesPerOwner: 1000}})
 	own := d.sized(tool, "own", 600, 5000)
+
 	own.Commissioning = true
 	if r := d.at(1, Command{Register: own}); r.Err != nil {
 		t.Errorf("its own: %v", r.Err)
 	}
+
 	behalf := d.sized(ada, "adas", 600, 900)
-	behalf.Caller, behalf.Commissioning, behalf.For = tool, true, ada
+	behalf.Caller = tool
+	behalf.Commissioning = true
+
+	behalf.For = ada
 	if r := d.at(1, Command{Register: behalf}); r.Err != nil {
 		t.Fatal(r.Err)
 	}
+
 	replaced := d.sized(ada, "adas", 600, 1001)
 	replaced.Caller, replaced.Commissioning = tool, true
 	quotaExceeded(t, d.at(1, Command{Register: replaced}).Err, "limits.bytes_per_owner", 1000)
@@ -159,14 +186,17 @@ func TestATransferIsRefusedWithoutRoomAndTellsNothing(t *testing.T) {
 	d.at(1, Command{Register: d.sized(bob, "bobs", 600, 777)})
 	r := d.at(2, Command{Transfer: d.transferring(ada, given, bob)})
 	quotaExceeded(t, r.Err, "limits.bytes_per_owner", 500, 1000)
+
 	if strings.Contains(r.Err.Error(), "777") {
 		t.Errorf("it tells what %s has: %v", bob, r.Err)
 	}
 
 	d.at(3, Command{Register: d.sized(bob, "bobs", 600, 500)})
+
 	if r := d.at(4, Command{Transfer: d.transferring(ada, given, bob)}); r.Err != nil {
 		t.Fatalf("with room: %v", r.Err)
 	}
+
 	if got := d.state.owners.holdings.byOwner; len(got) != 1 || got[bob].usage != (usage{2, 1000}) {
 		t.Errorf("after it they have %v", got)
 	}
@@ -181,12 +211,15 @@ func TestALoweredQuotaRemovesNothing(t *testing.T) {
 	rid := d.at(1, Command{Register: d.sized(ada, "one", 600, 5000)}).Outcome.RID
 	d.at(1, Command{Register: d.sized(ada, "two", 600, 5000)})
 	d.at(2, Command{Rules: &Rules{PerOwner: 1, BytesPerOwner: 3000, Registrations: 1, Bytes: 3000}})
+
 	if d.state.registrations.regs.len() != 2 {
 		t.Fatal("something is gone")
 	}
+
 	if got := d.state.owners.holdings.largestShare(); got != 1 {
 		t.Errorf("the largest share is said to be %v", got)
 	}
+
 	d = &drive{t: t, state: restore(t, d.state), n: d.n} // which doesn't ask for quotas
 	if d.state.registrations.regs.len() != 2 {
 		t.Fatal("a snapshot lacks something")
@@ -195,11 +228,13 @@ func TestALoweredQuotaRemovesNothing(t *testing.T) {
 	if r := d.refresh(3, ada, rid, 600); r.Err != nil {
 		t.Errorf("a refresh: %v", r.Err)
 	}
+
 	for _, size := range []int{5000, 4000} {
 		if r := d.at(4, Command{Register: d.sized(ada, "one", 600, size)}); r.Err != nil {
 			t.Errorf("a document that is not larger: %v", r.Err)
 		}
 	}
+
 	quotaExceeded(t, d.at(5, Command{Register: d.sized(ada, "one", 600, 4001)}).Err, "limits.bytes_per_owner")
 	quotaExceeded(t, d.at(5, Command{Register: d.sized(bob, "bobs", 600, 100)}).Err, "limits.registrations_per_domain")
 }
@@ -210,10 +245,12 @@ func TestALoweredQuotaRemovesNothing(t *testing.T) {
 func TestRegistrationsOfOneEntryShareTheRoom(t *testing.T) {
 	d := newDrive(t)
 	d.at(0, Command{Rules: &Rules{BytesPerOwner: 1000}})
+
 	b := &Batch{Version: FirstVersion, Time: genesis + 1000}
 	for i := range 10 {
 		b.Commands = append(b.Commands, Command{Register: d.sized(ada, fmt.Sprint("agent-", i), 600, 300)})
 	}
+
 	taken := 0
 	for _, r := range must(d.state.Apply(must(DecodeBatch(must(b.encode()))), func() {})) {
 		if r.Err == nil {
@@ -222,6 +259,7 @@ func TestRegistrationsOfOneEntryShareTheRoom(t *testing.T) {
 			quotaExceeded(t, r.Err, "limits.bytes_per_owner", 900)
 		}
 	}
+
 	if taken != 3 {
 		t.Errorf("%d of 300 bytes were taken by a quota of 1000", taken)
 	}
@@ -242,6 +280,7 @@ func (m tally) of(owner directory.Identity) (sum usage) {
 			sum = sum.plus(usage{1, t.size})
 		}
 	}
+
 	return sum
 }
 
@@ -253,12 +292,14 @@ func (m tally) fits(r *Rules, after tally) bool {
 		if owner.IsZero() {
 			limit = quota{r.Registrations, r.Bytes}
 		}
+
 		was, is := m.of(owner), after.of(owner)
 		if is.records > was.records && limit.records > 0 && uint64(is.records) > limit.records ||
 			is.bytes > was.bytes && limit.bytes > 0 && uint64(is.bytes) > limit.bytes {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -269,6 +310,7 @@ func owners(all ...tally) map[directory.Identity]bool {
 			found[t.owner] = true
 		}
 	}
+
 	return found
 }
 
@@ -278,13 +320,17 @@ func owners(all ...tally) map[directory.Identity]bool {
 // Requirement: FORM-005
 func TestQuotasAreCountedExactly(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		d, model, rules, now := newDrive(t), tally{}, &Rules{}, int64(0)
+		d := newDrive(t)
+		model := tally{}
+		rules := &Rules{}
+		now := int64(0)
 		living := func() []string { return slices.Sorted(maps.Keys(model)) }
 
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			who := rapid.SampledFrom([]directory.Identity{ada, bob, tool}).Draw(rt, "who")
 			size := rapid.SampledFrom([]int{60, 100, 500, 3000}).Draw(rt, "size")
 			after := maps.Clone(model)
+
 			var c Command
 			switch step := rapid.IntRange(0, 9).Draw(rt, "step"); {
 			case step < 4:
@@ -292,15 +338,18 @@ func TestQuotasAreCountedExactly(t *testing.T) {
 				if had, taken := model[agent]; taken {
 					who = had.owner
 				}
+
 				after[agent] = tallied{who, int64(size)}
 				c.Register = d.sized(who, agent, 600, size)
 			case step < 6 && len(model) > 0:
 				agent := rapid.SampledFrom(living()).Draw(rt, "agent")
-				had, reg := model[agent], d.state.registrations.regs.named(agent)
+				had := model[agent]
+				reg := d.state.registrations.regs.named(agent)
 				after[agent] = tallied{had.owner, int64(size)}
 				c.Update = &Update{
-					Format: signed.StatementFormat, RID: reg.entry.RID, Caller: had.owner, Lifetime: 600, Statement: reg.entry.Statement,
-					Document: documentOf(t, size).Bytes(), Granted: meshGrant(had.owner),
+					Format: signed.StatementFormat, RID: reg.entry.RID, Caller: had.owner, Lifetime: 600,
+					Statement: reg.entry.Statement,
+					Document:  documentOf(t, size).Bytes(), Granted: meshGrant(had.owner),
 				}
 			case step == 6 && len(model) > 0:
 				agent := rapid.SampledFrom(living()).Draw(rt, "agent")
@@ -313,7 +362,9 @@ func TestQuotasAreCountedExactly(t *testing.T) {
 				reg := d.state.registrations.regs.named(agent)
 				c.Remove = &Remove{Format: signed.StatementFormat, RID: reg.entry.RID, Caller: reg.entry.Owner}
 			case step == 8:
-				some := func(name string, numbers ...int) uint64 { return uint64(rapid.SampledFrom(numbers).Draw(rt, name)) }
+				some := func(name string, numbers ...int) uint64 {
+					return uint64(rapid.SampledFrom(numbers).Draw(rt, name))
+				}
 				rules = &Rules{
 					PerOwner: uint32(some("owned", 0, 2, 4)), BytesPerOwner: some("owned bytes", 0, 600, 4000),
 					Registrations: some("all", 0, 3, 8), Bytes: some("all bytes", 0, 1000, 9000),
@@ -321,25 +372,31 @@ func TestQuotasAreCountedExactly(t *testing.T) {
 				c.Rules = rules
 			default: // everything expires, and is swept or is not, or a member begins with a snapshot
 				now += 1000
+
 				var due []directory.RID
 				for _, agent := range living() {
 					due = append(due, d.state.registrations.regs.named(agent).entry.RID)
 				}
+
 				d.at(now, Command{Expire: &Sweep{1, due}})
 				model = tally{}
 				d.state = restore(t, d.state)
+
 				continue
 			}
 
 			now++
 			r := d.at(now, c)
+
 			refused := directory.ProblemOf(r.Err) == directory.QuotaExceeded
 			if r.Err != nil && !refused {
 				rt.Fatalf("%+v: %v", c, r.Err)
 			}
+
 			if fits := model.fits(rules, after); refused == fits {
 				rt.Fatalf("by the model it fits: %v; it gave %v", fits, r.Err)
 			}
+
 			if !refused {
 				model = after
 			}
@@ -347,17 +404,22 @@ func TestQuotasAreCountedExactly(t *testing.T) {
 			if got := d.state.owners.holdings.total; got != model.of(directory.Identity{}) {
 				rt.Fatalf("the domain is said to hold %+v; it holds %+v", got, model.of(directory.Identity{}))
 			}
+
 			shares := 0
+
 			for owner, held := range d.state.owners.holdings.byOwner {
 				if held.usage != model.of(owner) || held.records == 0 {
 					rt.Fatalf("%s is said to hold %+v; it holds %+v", owner, held.usage, model.of(owner))
 				}
 			}
+
 			for _, n := range d.state.owners.holdings.shares {
 				shares += n
 			}
+
 			if n := len(owners(model)) - 1; len(d.state.owners.holdings.byOwner) != n || shares != n {
-				rt.Fatalf("%d owners are said to be %d, with %d shares", n, len(d.state.owners.holdings.byOwner), shares)
+				rt.Fatalf("%d owners are said to be %d, with %d shares", n, len(d.state.owners.holdings.byOwner),
+					shares)
 			}
 		}
 	})

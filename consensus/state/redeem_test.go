@@ -14,21 +14,27 @@ import (
 //
 // Requirement: MESH-024
 func TestAnInvitationIsUsedOnce(t *testing.T) {
-	beta, gamma := spiffeid.RequireTrustDomainFromString("beta.test"), spiffeid.RequireTrustDomainFromString("gamma.test")
+	beta := spiffeid.RequireTrustDomainFromString("beta.test")
+	gamma := spiffeid.RequireTrustDomainFromString("gamma.test")
 	secret := directory.HashOf([]byte("secret"))
 	offer := func(td spiffeid.TrustDomain, secret directory.Hash, bundle string) *Command {
-		return &Command{Redeem: &Redeem{secret, Peer{Domain: td, State: directory.PeeringActive, Bundle: []byte(bundle), Mesh: true,
+		return &Command{Redeem: &Redeem{secret, Peer{Domain: td, State: directory.PeeringActive,
+			Bundle: []byte(bundle), Mesh: true,
 			Export: directory.PeerRules{Names: []string{"*"}}, Import: directory.PeerRules{Records: 1}}}}
 	}
-	s := New(spiffeid.RequireTrustDomainFromString("alpha.test"), index.NewView(spiffeid.RequireTrustDomainFromString("alpha.test")).Own())
+	s := New(spiffeid.RequireTrustDomainFromString("alpha.test"),
+		index.NewView(spiffeid.RequireTrustDomainFromString("alpha.test")).Own())
 	apply := func(seconds int64, c *Command) error {
 		t.Helper()
+
 		results, err := s.Apply(&Batch{Version: FirstVersion, Time: seconds * 1000, Commands: []Command{*c}}, func() {})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return results[0].Err
 	}
+
 	invite := &Command{Peer: &Peer{Domain: beta, State: directory.PeeringPending, Secret: secret, Until: 100,
 		Export: directory.PeerRules{Names: []string{"a*"}}, Import: directory.PeerRules{Records: 7}}}
 	for _, c := range []*Command{{Epoch: &Epoch{10, "test"}}, invite} {
@@ -36,8 +42,10 @@ func TestAnInvitationIsUsedOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	refused := func(what string, err error) {
 		t.Helper()
+
 		if directory.ProblemOf(err) != directory.Forbidden || s.peers.byDomain[beta].State == directory.PeeringActive {
 			t.Errorf("%s: %v; beta is %s", what, err, s.peers.byDomain[beta].State)
 		}
@@ -51,16 +59,21 @@ func TestAnInvitationIsUsedOnce(t *testing.T) {
 	if err := apply(101, invite); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := apply(102, offer(beta, secret, "{}")); err != nil {
 		t.Fatal(err)
 	}
-	if p := s.peers.byDomain[beta]; p.State != directory.PeeringActive || p.Mesh || !p.Export.Equal(invite.Peer.Export) || !p.Import.Equal(invite.Peer.Import) {
+
+	if p := s.peers.byDomain[beta]; p.State != directory.PeeringActive || p.Mesh ||
+		!p.Export.Equal(invite.Peer.Export) || !p.Import.Equal(invite.Peer.Import) {
 		t.Errorf("beta is %+v; it is active, and says not itself what it may have", p)
 	}
+
 	before := s.history.revision
 	if err := apply(103, offer(beta, secret, "{}")); err != nil || s.history.revision != before {
 		t.Errorf("the same once more: %v, revision %d after %d", err, s.history.revision, before)
 	}
+
 	if err := apply(103, offer(beta, secret, `{"keys":[]}`)); directory.ProblemOf(err) != directory.Forbidden {
 		t.Errorf("the same secret by somebody else: %v", err)
 	}
@@ -70,24 +83,31 @@ func TestAnInvitationIsUsedOnce(t *testing.T) {
 // other; no grant is asked for anew.
 func TestABundleIsReplaced(t *testing.T) {
 	d := newDrive(t)
-	old, next := []byte(`{"keys":[]}`), []byte(`{"keys":[],"spiffe_sequence":2}`)
+	old := []byte(`{"keys":[]}`)
+	next := []byte(`{"keys":[],"spiffe_sequence":2}`)
 	p := peerBeta
 	p.Bundle = old
 	d.at(1, Command{Peer: &p})
 	policy, revision := d.state.policy.basis, d.state.history.revision
 	held := func() []byte { return d.state.peers.byDomain[beta].Bundle }
 	d.at(2, Command{Rebundle: &Rebundle{beta, directory.HashOf(next), []byte("{}")}})
-	d.at(3, Command{Rebundle: &Rebundle{spiffeid.RequireTrustDomainFromString("gamma.test"), directory.HashOf(nil), next}})
+	d.at(3, Command{Rebundle: &Rebundle{spiffeid.RequireTrustDomainFromString("gamma.test"), directory.HashOf(nil),
+		next}})
+
 	if string(held()) != string(old) || d.state.history.revision != revision || len(d.state.peers.byDomain) != 1 {
 		t.Fatalf("compared with another bundle, or of a stranger: %s", held())
 	}
+
 	d.at(4, Command{Rebundle: &Rebundle{beta, directory.HashOf(old), next}})
+
 	if string(held()) != string(next) || d.state.policy.basis != policy || d.state.history.revision != revision+1 {
 		t.Fatalf("the bundle is %s, and policy moved from %d to %d", held(), policy, d.state.policy.basis)
 	}
+
 	p.State, p.Bundle = directory.PeeringTerminated, next
 	d.at(5, Command{Peer: &p})
 	d.at(6, Command{Rebundle: &Rebundle{beta, directory.HashOf(next), old}})
+
 	if string(held()) != string(next) {
 		t.Error("a peering that has ended gets a bundle")
 	}
@@ -100,35 +120,47 @@ func TestABundleIsReplaced(t *testing.T) {
 // Requirement: MESH-024
 func TestAPeeringIsChangedByWhoSawIt(t *testing.T) {
 	beta := spiffeid.RequireTrustDomainFromString("beta.test")
-	s := New(spiffeid.RequireTrustDomainFromString("alpha.test"), index.NewView(spiffeid.RequireTrustDomainFromString("alpha.test")).Own())
+	s := New(spiffeid.RequireTrustDomainFromString("alpha.test"),
+		index.NewView(spiffeid.RequireTrustDomainFromString("alpha.test")).Own())
 	apply := func(was, next Peer) error {
 		t.Helper()
-		results, err := s.Apply(&Batch{Version: FirstVersion, Time: 10_000, Commands: []Command{{Amend: &Amend{was, next}}}}, func() {})
+
+		results, err := s.Apply(&Batch{Version: FirstVersion, Time: 10_000,
+			Commands: []Command{{Amend: &Amend{was, next}}}}, func() {})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return results[0].Err
 	}
-	if _, err := s.Apply(&Batch{Version: FirstVersion, Time: 10_000, Commands: []Command{{Epoch: &Epoch{10, "test"}}}}, func() {}); err != nil {
+
+	if _, err := s.Apply(&Batch{Version: FirstVersion, Time: 10_000, Commands: []Command{{Epoch: &Epoch{10, "test"}}}},
+		func() {}); err != nil {
 		t.Fatal(err)
 	}
+
 	none := Peer{Domain: beta}
 	active := Peer{Domain: beta, State: directory.PeeringActive, Mesh: true, Bundle: []byte("{}")}
 	removed, ruled := active, active
 	removed.State, removed.Mesh = directory.PeeringTerminated, false
 	ruled.Import.Records = 5
+
 	if err := apply(none, active); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := apply(active, removed); err != nil {
 		t.Fatal(err)
 	}
+
 	before := s.history.revision
-	for what, was := range map[string]Peer{"rules of what is no more": active, "a first agreement, and there was one": none} {
+	for what, was := range map[string]Peer{"rules of what is no more": active,
+		"a first agreement, and there was one": none} {
 		if err := apply(was, ruled); directory.ProblemOf(err) != directory.Conflict || s.history.revision != before {
 			t.Errorf("%s: %v, revision %d after %d", what, err, s.history.revision, before)
 		}
 	}
+
 	if p := s.peers.byDomain[beta]; !p.Equal(directory.Peering(removed)) {
 		t.Errorf("%+v", p)
 	}

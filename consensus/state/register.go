@@ -23,54 +23,69 @@ func (r *Registrations) ended(reg *Registration) bool {
 // keeps rid and registered_at.
 func (r *Registrations) register(c *Register) (directory.Outcome, error) {
 	old := r.regs.named(c.Agent)
+
 	var gone *Registration
 	if old != nil && r.ended(old) {
 		old, gone = nil, old
 	}
+
 	owner := c.Owner()
 	if old != nil && old.entry.Owner != owner {
 		if !c.Commissioning || !c.For.IsZero() {
-			return directory.Outcome{}, directory.Refuse(directory.NameTaken, "Agent name '%s' already registered.", c.Agent)
+			return directory.Outcome{}, directory.Refuse(directory.NameTaken, "Agent name '%s' already registered.",
+				c.Agent)
 		}
+
 		owner = old.entry.Owner
 	}
+
 	if err := r.Permits(c, old, gone, owner); err != nil {
 		return directory.Outcome{}, err
 	}
+
 	if owner != c.Granted.Owner || r.policy.basis != c.Granted.Policy || c.Format != r.members.statementFormat() {
 		return directory.Outcome{}, ErrMoved
 	}
+
 	lifetime, err := CapLifetime(c.Lifetime, c.Until, r.history.now)
 	if err != nil {
 		return directory.Outcome{}, err
 	}
+
 	if gone != nil {
 		if err := r.expire(gone, c.Format); err != nil {
 			return directory.Outcome{}, err
 		}
 	}
-	e := directory.Entry{Origin: r.history.domain, RID: c.RID, Agent: c.Agent, Owner: owner, RegisteredAt: r.history.now}
+
+	entry := directory.Entry{Origin: r.history.domain, RID: c.RID, Agent: c.Agent, Owner: owner,
+		RegisteredAt: r.history.now}
 	if old != nil {
-		e = old.entry
+		entry = old.entry
 	} else {
 		delete(r.owners.holds.names, c.Agent)
 	}
-	e.Visibility = c.Visibility
-	return r.put(old, &e, contents{c.Format, c.Kind, c.Document, c.Salt, lifetime, c.Granted.List(), c.Until, c.Made, 0, c.Provenance()})
+
+	entry.Visibility = c.Visibility
+
+	return r.put(old, &entry, contents{c.Format, c.Kind, c.Document, c.Salt, lifetime, c.Granted.List(), c.Until,
+		c.Made, 0, c.Provenance()})
 }
 
 // permits says why c may not register for owner in the place of old, or, where that is
 // nil, of gone, which has ended.
-func (r *Registrations) Permits(c *Register, old, gone *Registration, owner directory.Identity) error {
+func (r *Registrations) Permits(register *Register, old, gone *Registration, owner directory.Identity) error {
 	if old == nil {
-		if err := r.owners.vacant(c, owner, gone); err != nil {
+		if err := r.owners.vacant(register, owner, gone); err != nil {
 			return err
 		}
 	}
-	if err := c.matches(old); err != nil {
+
+	if err := register.matches(old); err != nil {
 		return err
 	}
-	return r.owners.Affords(c.demand(old, gone, owner))
+
+	return r.owners.Affords(register.demand(old, gone, owner))
 }
 
 // update replaces the document that the caller meant, and renews the lifetime
@@ -80,20 +95,27 @@ func (r *Registrations) update(c *Update) (directory.Outcome, error) {
 	if err != nil {
 		return directory.Outcome{}, err
 	}
-	if old.entry.Statement != c.Statement || r.policy.basis != c.Granted.Policy || c.Format != r.members.statementFormat() {
+
+	if old.entry.Statement != c.Statement || r.policy.basis != c.Granted.Policy ||
+		c.Format != r.members.statementFormat() {
 		return directory.Outcome{}, ErrMoved
 	}
-	e, lifetime := old.entry, c.Lifetime
+
+	entry, lifetime := old.entry, c.Lifetime
 	if lifetime == 0 {
-		lifetime = e.Lifetime
+		lifetime = entry.Lifetime
 	}
+
 	if lifetime, err = CapLifetime(lifetime, c.Until, r.history.now); err != nil {
 		return directory.Outcome{}, err
 	}
+
 	if err := r.owners.Affords(c.Demand(old)); err != nil {
 		return directory.Outcome{}, err
 	}
-	return r.put(old, &e, contents{c.Format, e.Document.Kind(), c.Document, c.Salt, lifetime, c.Granted.List(), c.Until, c.Made, 0, c.Provenance(old)})
+
+	return r.put(old, &entry, contents{c.Format, entry.Document.Kind(), c.Document, c.Salt, lifetime, c.Granted.List(),
+		c.Until, c.Made, 0, c.Provenance(old)})
 }
 
 // contents is what a statement's change brings.
@@ -113,32 +135,41 @@ type contents struct {
 
 // put writes a statement: new contents for e, in the place of old if there is
 // one.
-func (r *Registrations) put(old *Registration, e *directory.Entry, c contents) (directory.Outcome, error) {
+func (r *Registrations) put(old *Registration, entry *directory.Entry, contents contents) (directory.Outcome, error) {
 	revision := r.history.revision + 1
-	e.Owner, e.Document = r.owners.shared(e.Owner), directory.LoadDocument(c.kind, c.document)
-	e.Packed = c.made.projection(e.Agent, e.Document)
-	e.Lifetime, e.UpdatedAt, e.ExpiresAt = c.lifetime, r.history.now, cmp.Or(c.deadline, directory.Deadline(r.history.now, c.lifetime)*1000)
-	e.Revision, e.Statement, e.Unconfirmed = revision, revision, false
-	if e.Created == 0 {
-		e.Created = revision
+	entry.Owner, entry.Document = r.owners.shared(entry.Owner), directory.LoadDocument(contents.kind, contents.document)
+	entry.Packed = contents.made.projection(entry.Agent, entry.Document)
+	entry.Lifetime, entry.UpdatedAt, entry.ExpiresAt = contents.lifetime, r.history.now, cmp.Or(contents.deadline,
+		directory.Deadline(r.history.now, contents.lifetime)*1000)
+	entry.Revision = revision
+	entry.Statement = revision
+
+	entry.Unconfirmed = false
+	if entry.Created == 0 {
+		entry.Created = revision
 	}
+
 	reg := &Registration{
-		entry: *e, grants: c.grants, format: c.format, epoch: r.history.epoch,
-		issued: r.history.now / 1000, leaf: r.history.ledger.size, salt: c.salt, until: c.until,
-		others: r.owners.named(c.provenance),
+		entry: *entry, grants: contents.grants, format: contents.format, epoch: r.history.epoch,
+		issued: r.history.now / 1000, leaf: r.history.ledger.size, salt: contents.salt, until: contents.until,
+		others: r.owners.named(contents.provenance),
 	}
 	if old != nil {
 		reg.prev, reg.look = old.h, old.look
 	}
+
 	change := reg.change(r.history.domain)
-	made := c.made
-	if !made.fits(c.grants) {
-		made = makeOf(change, c.grants)
+
+	made := contents.made
+	if !made.fits(contents.grants) {
+		made = makeOf(change, contents.grants)
 	}
-	payload, err := signed.StatementOf(c.format, change, signed.Digests{Reg: made.Reg, Doc: made.Doc})
+
+	payload, err := signed.StatementOf(contents.format, change, signed.Digests{Reg: made.Reg, Doc: made.Doc})
 	if err != nil {
 		return directory.Outcome{}, errors.Join(errUnknownFormat, err)
 	}
+
 	reg.h = directory.HashOf(payload)
 	r.history.next()
 	r.history.ledger.append(leafStatement, payload)
@@ -146,7 +177,8 @@ func (r *Registrations) put(old *Registration, e *directory.Entry, c contents) (
 	r.replace(old, reg)
 	r.streams.publish(reg, made, revision, true)
 	r.schedule(reg)
-	return directory.Outcome{RID: e.RID, Created: old == nil, Granted: e.Lifetime}, nil
+
+	return directory.Outcome{RID: entry.RID, Created: old == nil, Granted: entry.Lifetime}, nil
 }
 
 // replace puts reg into the tables in the place of old.
@@ -155,10 +187,12 @@ func (r *Registrations) replace(old, reg *Registration) {
 		r.owners.count(reg.entry.Owner, reg.usage().minus(old.usage()))
 	} else {
 		r.owners.count(reg.entry.Owner, reg.usage())
+
 		if old != nil {
 			r.owners.count(old.entry.Owner, usage{}.minus(old.usage()))
 		}
 	}
+
 	r.regs.put(reg)
 	r.edits = append(r.edits, index.Edit{RID: reg.entry.RID, Entry: &reg.entry})
 }
@@ -170,23 +204,29 @@ func (r *Registrations) refresh(c *Refresh) (directory.Outcome, error) {
 	if err != nil {
 		return directory.Outcome{}, err
 	}
+
 	if old.entry.Unconfirmed {
 		return directory.Outcome{}, ErrMoved // it takes a statement of this epoch
 	}
+
 	reg := *old
-	e := &reg.entry
+
+	entry := &reg.entry
 	if c.Lifetime != 0 {
-		e.Lifetime = c.Lifetime
+		entry.Lifetime = c.Lifetime
 	}
-	if e.Lifetime, err = CapLifetime(e.Lifetime, old.until, r.history.now); err != nil {
+
+	if entry.Lifetime, err = CapLifetime(entry.Lifetime, old.until, r.history.now); err != nil {
 		return directory.Outcome{}, err
 	}
-	e.ExpiresAt = directory.Deadline(r.history.now, e.Lifetime) * 1000
-	e.Revision = r.history.next()
+
+	entry.ExpiresAt = directory.Deadline(r.history.now, entry.Lifetime) * 1000
+	entry.Revision = r.history.next()
 	r.replace(old, &reg)
-	r.streams.renew(&reg, e.Revision, func(x int64) bool { return x > e.ExpiresAt/1000 })
+	r.streams.renew(&reg, entry.Revision, func(x int64) bool { return x > entry.ExpiresAt/1000 })
 	r.schedule(&reg)
-	return directory.Outcome{RID: c.RID, Granted: e.Lifetime}, nil
+
+	return directory.Outcome{RID: c.RID, Granted: entry.Lifetime}, nil
 }
 
 func (r *Registrations) remove(c *Remove) (directory.Outcome, error) {
@@ -194,13 +234,17 @@ func (r *Registrations) remove(c *Remove) (directory.Outcome, error) {
 	if err != nil {
 		return directory.Outcome{}, err
 	}
+
 	if c.Format != r.members.statementFormat() {
 		return directory.Outcome{}, ErrMoved
 	}
+
 	if err = r.end(reg, c.Format, func(announced) bool { return true }); err != nil {
 		return directory.Outcome{}, err
 	}
+
 	r.owners.hold(reg, r.history.now/1000)
+
 	return directory.Outcome{RID: c.RID}, nil
 }
 
@@ -208,50 +252,61 @@ func (r *Registrations) remove(c *Remove) (directory.Outcome, error) {
 // later one (X3), and its former owner is remembered (AD-058).
 func (r *Registrations) expire(reg *Registration, format int) error {
 	deadline := reg.entry.ExpiresAt / 1000
+
 	err := r.end(reg, format, func(a announced) bool { return a.highest > deadline })
 	if err == nil {
 		r.owners.former.remember(former{reg.entry.RID, reg.entry.Owner, r.history.now / 1000})
 		r.owners.hold(reg, deadline)
 	}
+
 	return err
 }
 
 // end writes reg's end statement and takes it out of everything. It says end
 // where say wants it; elsewhere the deadline has said it.
 func (r *Registrations) end(reg *Registration, format int, say func(announced) bool) error {
-	e, revision := &reg.entry, r.history.revision+1
+	entry, revision := &reg.entry, r.history.revision+1
+
 	payload, err := signed.Statement(format, &signed.Change{
-		Issuer: r.history.domain, RID: e.RID, Op: signed.OpEnd, Epoch: r.history.epoch, Revision: revision, Prev: reg.h,
-		IssuedAt: r.history.now / 1000, Since: e.RegisteredAt / 1000, Leaf: r.history.ledger.size,
+		Issuer: r.history.domain, RID: entry.RID, Op: signed.OpEnd, Epoch: r.history.epoch, Revision: revision,
+		Prev:     reg.h,
+		IssuedAt: r.history.now / 1000, Since: entry.RegisteredAt / 1000, Leaf: r.history.ledger.size,
 	}, nil)
 	if err != nil {
 		return errors.Join(errUnknownFormat, err)
 	}
+
 	r.history.next()
 	r.history.ledger.append(leafStatement, payload)
-	for _, aud := range r.streams.audiences(e.RID) {
-		if a, _ := r.streams.byAudience[aud].live(e.RID); say(a) {
-			d := signed.Digest{RID: e.RID, Revision: revision, Op: signed.OpEnd, H: directory.HashOf(payload)}
+
+	for _, aud := range r.streams.audiences(entry.RID) {
+		if a, _ := r.streams.byAudience[aud].live(entry.RID); say(a) {
+			d := signed.Digest{RID: entry.RID, Revision: revision, Op: signed.OpEnd, H: directory.HashOf(payload)}
 			r.streams.announce(aud, d, true)
 		} else {
-			r.streams.byAudience[aud].entries.remove(e.RID)
+			r.streams.byAudience[aud].entries.remove(entry.RID)
 		}
 	}
-	r.regs.remove(e.RID)
-	r.owners.count(e.Owner, usage{}.minus(reg.usage()))
-	r.edits = append(r.edits, index.Edit{RID: e.RID})
+
+	r.regs.remove(entry.RID)
+	r.owners.count(entry.Owner, usage{}.minus(reg.usage()))
+	r.edits = append(r.edits, index.Edit{RID: entry.RID})
+
 	return nil
 }
 
 // owned returns the living registration if the caller may change it now.
-func (r *Registrations) Owned(rid directory.RID, caller directory.Identity, commissioning bool, ifMatch []uint64) (*Registration, error) {
+func (r *Registrations) Owned(rid directory.RID, caller directory.Identity, commissioning bool,
+	ifMatch []uint64) (*Registration, error) {
 	reg := r.regs.get(rid)
 	if reg == nil || r.ended(reg) {
 		return nil, r.missing(rid, caller, commissioning)
 	}
+
 	if reg.entry.Owner != caller && !commissioning {
 		return nil, directory.Refuse(directory.Forbidden, "registration %s belongs to another identity", rid)
 	}
+
 	return reg, matches(ifMatch, reg)
 }
 
@@ -262,9 +317,12 @@ func (r *Registrations) missing(rid directory.RID, caller directory.Identity, co
 	if reg := r.regs.get(rid); reg != nil {
 		owner, known = reg.entry.Owner, true
 	}
+
 	if known && (commissioning || owner == caller) {
-		return directory.Refuse(directory.RegistrationExpired, "registration %s has expired; register the agent again", rid)
+		return directory.Refuse(directory.RegistrationExpired, "registration %s has expired; register the agent again",
+			rid)
 	}
+
 	return directory.Refuse(directory.NotFound, "there is no registration %s here", rid)
 }
 
@@ -275,10 +333,14 @@ func matches(revisions []uint64, reg *Registration) error {
 	case revisions == nil:
 		return nil
 	case reg == nil:
-		return directory.Refuse(directory.PreconditionFailed, "If-Match was given, and nothing is registered under this name")
+		return directory.Refuse(directory.PreconditionFailed,
+			"If-Match was given, and nothing is registered under this name")
 	case !slices.Contains(revisions, reg.entry.Revision):
-		return directory.Refuse(directory.PreconditionFailed, "registration %s is at revision %d; read it again and repeat the change on that", reg.entry.RID, reg.entry.Revision)
+		return directory.Refuse(directory.PreconditionFailed,
+			"registration %s is at revision %d; read it again and repeat the change on that", reg.entry.RID,
+			reg.entry.Revision)
 	}
+
 	return nil
 }
 
@@ -288,6 +350,7 @@ func EndOf(doc directory.Document) int64 {
 	if ends := kinds.DatesOf(doc).Expires; !ends.IsZero() {
 		return max(ends.Unix(), 1)
 	}
+
 	return 0
 }
 
@@ -297,11 +360,13 @@ func CapLifetime(lifetime uint32, until, now int64) (uint32, error) {
 	if until == 0 {
 		return lifetime, nil
 	}
+
 	left := until - now/1000
 	if left <= 0 {
 		return 0, directory.Refuse(directory.StaleMetadata, "the document says that it has expired: expires_at is %s",
 			time.Unix(until, 0).UTC().Format(time.RFC3339)).At("/expires_at")
 	}
+
 	return uint32(min(int64(lifetime), left)), nil
 }
 
@@ -310,9 +375,12 @@ func CapLifetime(lifetime uint32, until, now int64) (uint32, error) {
 func (c *Register) matches(old *Registration) error {
 	switch {
 	case c.Present && old == nil:
-		return directory.Refuse(directory.PreconditionFailed, "If-Match is *, and nothing is registered under the name '%s'", c.Agent)
+		return directory.Refuse(directory.PreconditionFailed,
+			"If-Match is *, and nothing is registered under the name '%s'", c.Agent)
 	case c.Absent && old != nil:
-		return directory.Refuse(directory.PreconditionFailed, "If-None-Match is *, and registration %s has the name '%s' already", old.entry.RID, c.Agent)
+		return directory.Refuse(directory.PreconditionFailed,
+			"If-None-Match is *, and registration %s has the name '%s' already", old.entry.RID, c.Agent)
 	}
+
 	return matches(c.IfMatch, old)
 }

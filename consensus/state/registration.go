@@ -53,11 +53,12 @@ func (r *Registration) Shown(grants []directory.Grant) []byte {
 
 // change is what reg's statement says.
 func (r *Registration) change(domain spiffeid.TrustDomain) *signed.Change {
-	e := &r.entry
+	entry := &r.entry
+
 	return &signed.Change{
-		Issuer: domain, RID: e.RID, Op: signed.OpPut, Epoch: r.epoch, Revision: e.Statement, Prev: r.prev,
-		IssuedAt: r.issued, Since: e.RegisteredAt / 1000, Leaf: r.leaf,
-		Agent: e.Agent, Owner: e.Owner, Document: e.Document, Salt: r.salt,
+		Issuer: domain, RID: entry.RID, Op: signed.OpPut, Epoch: r.epoch, Revision: entry.Statement, Prev: r.prev,
+		IssuedAt: r.issued, Since: entry.RegisteredAt / 1000, Leaf: r.leaf,
+		Agent: entry.Agent, Owner: entry.Owner, Document: entry.Document, Salt: r.salt,
 		Provenance: r.provenance(),
 	}
 }
@@ -107,21 +108,22 @@ func (c *Update) Provenance(old *Registration) directory.Provenance {
 // provenance returns who had a part in the contents of old once c has given them
 // to another owner: the registrant stays, and an operator is named.
 func (c *Transfer) Provenance(old *Registration) directory.Provenance {
-	p := old.provenance()
+	provenance := old.provenance()
 
-	if p.Registrant.IsZero() {
-		p.Registrant = old.entry.Owner
-	}
-	if p.Registrant == c.Granted.Owner {
-		p.Registrant = directory.Identity{}
+	if provenance.Registrant.IsZero() {
+		provenance.Registrant = old.entry.Owner
 	}
 
-	p.TransferredBy = directory.Identity{}
+	if provenance.Registrant == c.Granted.Owner {
+		provenance.Registrant = directory.Identity{}
+	}
+
+	provenance.TransferredBy = directory.Identity{}
 	if c.Caller != old.entry.Owner {
-		p.TransferredBy = c.Caller
+		provenance.TransferredBy = c.Caller
 	}
 
-	return p
+	return provenance
 }
 
 // usage is what one registration takes.
@@ -129,6 +131,7 @@ func (r *Registration) usage() usage {
 	if r == nil {
 		return usage{}
 	}
+
 	return usage{1, int64(r.entry.Document.Size())}
 }
 

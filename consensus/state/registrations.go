@@ -53,6 +53,7 @@ func (s Shared) RIDs() []directory.RID {
 	for reg := range present(&s.all.all) {
 		rids = append(rids, (*reg).entry.RID)
 	}
+
 	slices.SortFunc(rids, directory.RID.Compare)
 
 	return rids
@@ -60,16 +61,17 @@ func (s Shared) RIDs() []directory.RID {
 
 // Record returns the registration of a record (h, m) of a stream and the grant by which
 // it is there, as long as that is the registration's latest digest there.
-func (r *Registrations) Record(aud directory.Audience, h, m directory.Hash) (*Registration, directory.Grant, bool) {
-	reg := r.regs.stated(h)
+func (r *Registrations) Record(aud directory.Audience, hash, m directory.Hash) (*Registration, directory.Grant, bool) {
+	reg := r.regs.stated(hash)
 	if reg == nil {
 		return nil, directory.Grant{}, false
 	}
 
 	entry, ok := r.streams.byAudience[aud].live(reg.entry.RID)
-	if !ok || entry.h != h || entry.m != m {
+	if !ok || entry.h != hash || entry.m != m {
 		return nil, directory.Grant{}, false
 	}
+
 	i := slices.IndexFunc(reg.grants, func(g directory.Grant) bool { return g.Audience == aud })
 
 	return reg, reg.grants[i], true
@@ -101,6 +103,7 @@ func (r *Registrations) show() {
 	if len(r.edits) == 0 {
 		return
 	}
+
 	r.index.Apply(r.edits)
 	clear(r.edits)
 	r.edits = r.edits[:0]
@@ -128,35 +131,42 @@ func (r *Registrations) transfer(c *Transfer) (directory.Outcome, error) {
 	if err != nil {
 		return directory.Outcome{}, err
 	}
-	e, owner := old.entry, c.Granted.Owner
+
+	entry, owner := old.entry, c.Granted.Owner
 	switch {
-	case e.Owner == owner:
-		return directory.Outcome{RID: e.RID, Granted: e.Lifetime}, nil
-	case e.Statement != c.Statement || r.policy.basis != c.Granted.Policy || c.Format != r.members.statementFormat():
+	case entry.Owner == owner:
+		return directory.Outcome{RID: entry.RID, Granted: entry.Lifetime}, nil
+	case entry.Statement != c.Statement || r.policy.basis != c.Granted.Policy ||
+		c.Format != r.members.statementFormat():
 		return directory.Outcome{}, ErrMoved
 	}
+
 	if err := r.owners.Affords(c.Demand(old)); err != nil {
 		return directory.Outcome{}, err
 	}
-	e.Owner = owner
-	return r.put(old, &e, contents{
-		format: c.Format, kind: e.Document.Kind(), document: e.Document.Bytes(), salt: c.Salt,
-		lifetime: e.Lifetime, deadline: e.ExpiresAt, grants: c.Granted.List(), until: old.until, made: c.Made,
+
+	entry.Owner = owner
+
+	return r.put(old, &entry, contents{
+		format: c.Format, kind: entry.Document.Kind(), document: entry.Document.Bytes(), salt: c.Salt,
+		lifetime: entry.Lifetime, deadline: entry.ExpiresAt, grants: c.Granted.List(), until: old.until, made: c.Made,
 		provenance: c.Provenance(old),
 	})
 }
 
 // renewMany refreshes each by itself, in one command.
-func (r *Registrations) renewMany(c *Renew) (directory.Outcome, error) {
-	if err := c.Renewals.Check(); err != nil {
+func (r *Registrations) renewMany(renew *Renew) (directory.Outcome, error) {
+	if err := renew.Renewals.Check(); err != nil {
 		return directory.Outcome{}, err
 	}
-	each := make([]directory.Renewed, c.Renewals.Count())
+
+	each := make([]directory.Renewed, renew.Renewals.Count())
 	for i := range each {
 		r.step()
-		item := c.Renewals.At(i)
-		out, err := r.refresh(&Refresh{item.RID, c.Caller, c.Commissioning, item.Lifetime, nil})
+		item := renew.Renewals.At(i)
+		out, err := r.refresh(&Refresh{item.RID, renew.Caller, renew.Commissioning, item.Lifetime, nil})
 		each[i] = directory.Renewed{Granted: out.Granted, Err: err}
 	}
+
 	return directory.Outcome{Each: each}, nil
 }

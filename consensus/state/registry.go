@@ -32,13 +32,16 @@ func (r *registry) at(n uint32, found bool) *Registration {
 	if !found {
 		return nil
 	}
+
 	return *r.all.At(n)
 }
 
 // named returns the registration of that agent name; nil where there is none, as
 // stated.
 func (r *registry) named(agent string) *Registration {
-	return r.at(r.byName.Find(maphash.String(r.seed, agent), func(n uint32) bool { return (*r.all.At(n)).entry.Agent == agent }))
+	return r.at(r.byName.Find(maphash.String(r.seed, agent), func(n uint32) bool {
+		return (*r.all.At(n)).entry.Agent == agent
+	}))
 }
 
 // stated returns the registration whose statement has that hash.
@@ -59,6 +62,7 @@ func (r *registry) put(reg *Registration) {
 		r.byStatement.Remove(n, r.statementOf)
 		*r.all.Edit(n) = reg
 	}
+
 	r.byName.Insert(n, r.nameOf)
 	r.byStatement.Insert(n, r.statementOf)
 }

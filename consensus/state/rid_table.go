@@ -44,6 +44,7 @@ func (r *ridTable[T]) get(rid directory.RID) (v T) {
 	if n, ok := r.number(rid); ok {
 		v = *r.all.At(n)
 	}
+
 	return v
 }
 
@@ -52,6 +53,7 @@ func (r *ridTable[T]) add(v T) uint32 {
 	n := r.all.Take()
 	*r.all.Edit(n) = v
 	r.byRID.Insert(n, r.hashOf)
+
 	return n
 }
 
@@ -65,8 +67,10 @@ func (r *ridTable[T]) replace(rid directory.RID, by func(T) T) {
 	if !had {
 		var none T
 		r.add(by(none))
+
 		return
 	}
+
 	*r.all.Edit(n) = by(*r.all.At(n))
 }
 
@@ -110,6 +114,7 @@ func (r *ridTable[T]) share() listed[T] { return listed[T]{r.all.Share(), r.len(
 func (s *listed[T]) sorted(compare func(a, b *T) int) []*T {
 	list := slices.AppendSeq(make([]*T, 0, s.n), present(&s.all))
 	slices.SortFunc(list, compare)
+
 	return list
 }
 

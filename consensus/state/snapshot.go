@@ -119,8 +119,10 @@ type announcedSnapshot struct {
 func (s *State) Snapshot() *Snapshot {
 	sn := &Snapshot{
 		header: Header{
-			Version: s.members.written.Snapshot, Domain: s.history.domain.Name(), Epoch: s.history.epoch, Revision: s.history.revision, Now: s.history.now,
-			Policy: s.policy.basis, Verdict: s.policy.verdict, Size: s.history.ledger.size, Edges: slices.Clone(s.history.ledger.edges),
+			Version: s.members.written.Snapshot, Domain: s.history.domain.Name(), Epoch: s.history.epoch,
+			Revision: s.history.revision, Now: s.history.now,
+			Policy: s.policy.basis, Verdict: s.policy.verdict, Size: s.history.ledger.size,
+			Edges:   slices.Clone(s.history.ledger.edges),
 			Written: s.members.written,
 		},
 		peerings: slices.Collect(maps.Values(s.peers.byDomain)),
@@ -138,36 +140,54 @@ func (s *State) Snapshot() *Snapshot {
 		rules := s.owners.rules
 		sn.header.Rules = &rules
 	}
+
 	if s.policy.current.Revision != 0 {
 		current := s.policy.current
 		sn.header.Text = &current
 	}
+
 	if s.keys.issued != nil {
 		sn.header.Issued = s.keys.issued.Payload()
 	}
+
 	for aud, st := range s.streams.byAudience {
 		sn.streams = append(sn.streams, streamSnapshot{streamHeader{aud, st.tip, st.entries.len()}, st.entries.share()})
 	}
-	h := &sn.header
-	h.Peerings, h.Keys, h.Formers, h.Regs, h.Streams = len(sn.peerings), len(sn.keys)+len(sn.rotated), len(sn.former), sn.regs.n, len(sn.streams)
-	h.Holds, h.Members, h.Admitted, h.Sealed = len(sn.holds), len(sn.members), len(sn.admitted), s.history.sealed
-	h.Restored = s.history.restored
-	h.Spent, h.Claims = len(sn.spent), len(sn.claims)
-	if h.Version > FirstVersion {
-		h.headerNext = nextHeader()
+
+	header := &sn.header
+	header.Peerings = len(sn.peerings)
+	header.Keys = len(sn.keys) + len(sn.rotated)
+	header.Formers = len(sn.former)
+	header.Regs = sn.regs.n
+	header.Streams = len(sn.streams)
+	header.Holds = len(sn.holds)
+	header.Members = len(sn.members)
+	header.Admitted = len(sn.admitted)
+	header.Sealed = s.history.sealed
+	header.Restored = s.history.restored
+
+	header.Spent, header.Claims = len(sn.spent), len(sn.claims)
+	if header.Version > FirstVersion {
+		header.headerNext = nextHeader()
 	}
+
 	return sn
 }
 
 // write sorts what maps have shuffled and writes it, one item at a time.
 func (sn *Snapshot) Write(w io.Writer) error {
-	slices.SortFunc(sn.peerings, func(a, b directory.Peering) int { return cmp.Compare(a.Domain.Name(), b.Domain.Name()) })
+	slices.SortFunc(sn.peerings, func(a, b directory.Peering) int {
+		return cmp.Compare(a.Domain.Name(), b.Domain.Name())
+	})
 	slices.SortFunc(sn.keys, func(a, b signed.SigningKey) int { return cmp.Compare(a.Node.String(), b.Node.String()) })
 	slices.SortFunc(sn.spent, Spend.Compare)
 	slices.SortFunc(sn.claims, func(a, b *claimed) int { return bytes.Compare(a.Key[:], b.Key[:]) })
-	slices.SortFunc(sn.streams, func(a, b streamSnapshot) int { return cmp.Compare(a.Audience.String(), b.Audience.String()) })
+	slices.SortFunc(sn.streams, func(a, b streamSnapshot) int {
+		return cmp.Compare(a.Audience.String(), b.Audience.String())
+	})
 	enc := NewEncoder(w)
 	err := enc.Encode(sn.header)
+
 	put := func(item any) {
 		if err == nil {
 			err = enc.Encode(item)
@@ -176,49 +196,63 @@ func (sn *Snapshot) Write(w io.Writer) error {
 	for _, p := range sn.peerings {
 		put(Peer(p))
 	}
+
 	for _, k := range sn.keys {
 		put(keySnapshot{k.Node, k.Public, k.Attestations, 0})
 	}
+
 	for _, k := range sn.rotated {
 		put(keySnapshot{k.Node, k.Public, k.Attestations, k.until})
 	}
+
 	for _, f := range sn.former {
 		put(f)
 	}
+
 	for _, h := range sn.holds {
 		put(h)
 	}
+
 	for _, m := range sn.members {
 		put(m)
 	}
+
 	for _, a := range sn.admitted {
 		put(a)
 	}
+
 	for _, p := range sn.spent {
 		put(p)
 	}
+
 	for _, c := range sn.claims {
 		put(c)
 	}
+
 	for _, r := range sn.regs.sorted(func(a, b **Registration) int { return (*a).entry.RID.Compare((*b).entry.RID) }) {
 		put((*r).freeze())
 	}
+
 	for _, st := range sn.streams {
 		put(st.streamHeader)
+
 		for _, a := range st.entries.sorted(func(a, b *announced) int { return cmp.Compare(a.revision, b.revision) }) {
 			put(announcedSnapshot{a.rid, a.revision, ops[a.op], a.h, a.m, a.deadline, a.lifetime, a.highest})
 		}
 	}
+
 	return err
 }
 
 func (r *Registration) freeze() regSnapshot {
-	e := &r.entry
+	entry := &r.entry
+
 	return regSnapshot{
-		e.RID, e.Agent, e.Owner, e.Document.Kind(), e.Document.Resting(), e.Visibility, e.Lifetime,
-		e.RegisteredAt, e.UpdatedAt, e.ExpiresAt, e.Created, e.Revision, e.Statement,
+		entry.RID, entry.Agent, entry.Owner, entry.Document.Kind(), entry.Document.Resting(), entry.Visibility,
+		entry.Lifetime,
+		entry.RegisteredAt, entry.UpdatedAt, entry.ExpiresAt, entry.Created, entry.Revision, entry.Statement,
 		GrantsOf(r.grants), r.h, r.format, r.epoch, r.prev, r.issued, r.leaf, r.salt, r.until,
-		Packed{directory.PackedVersion, e.Packed.Code()}, (*provenance)(r.others),
+		Packed{directory.PackedVersion, entry.Packed.Code()}, (*provenance)(r.others),
 	}
 }
 
@@ -228,12 +262,15 @@ func (w *regSnapshot) document() (directory.Document, directory.Packed, error) {
 	if w.Packed.Version == directory.PackedVersion {
 		doc := directory.LoadDocument(w.Kind, w.Document)
 		_, err := directory.Unpack(doc, w.Packed.Code) // which would find damage to either
+
 		return doc, directory.LoadPacked(w.Packed.Code), err
 	}
+
 	doc, err := directory.LoadResting(w.Kind, w.Document)
 	if err != nil {
 		return doc, directory.Packed{}, err
 	}
+
 	return doc, project(w.Agent, doc), nil
 }
 
@@ -242,14 +279,16 @@ func (w *regSnapshot) thaw(domain spiffeid.TrustDomain) (*Registration, error) {
 	if err != nil {
 		return nil, fmt.Errorf("registration %s: %w", w.RID, err)
 	}
-	e := directory.Entry{
+
+	entry := directory.Entry{
 		Origin: domain, RID: w.RID, Agent: w.Agent, Owner: w.Owner, Document: doc, Packed: packed,
 		Visibility: w.Visibility, Lifetime: w.Lifetime, RegisteredAt: w.RegisteredAt, UpdatedAt: w.UpdatedAt,
 		ExpiresAt: w.ExpiresAt, Created: w.Created, Revision: w.Revision, Statement: w.Statement,
 	}
-	e.Rest()
+	entry.Rest()
+
 	return &Registration{
-		entry: e, grants: Granted{Grants: w.Grants}.List(), h: w.H, format: w.Format, epoch: w.Epoch, prev: w.Prev,
+		entry: entry, grants: Granted{Grants: w.Grants}.List(), h: w.H, format: w.Format, epoch: w.Epoch, prev: w.Prev,
 		issued: w.Issued, leaf: w.Leaf, salt: w.Salt, until: w.Until,
 		others: (*directory.Provenance)(w.Others),
 	}, nil

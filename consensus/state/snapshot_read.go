@@ -27,10 +27,12 @@ type Parallel struct {
 // start runs a task, and returns a channel that is closed once it is done.
 func (p Parallel) start(task func()) <-chan struct{} {
 	done := make(chan struct{})
+
 	run := p.Run
 	if run == nil {
 		run = func(task func()) { task() }
 	}
+
 	run(func() {
 		defer close(done)
 		task()
@@ -43,68 +45,73 @@ func (p Parallel) start(task func()) <-chan struct{} {
 // FillIndex. The header is returned with an error too, as far as it was read.
 func Read(
 	r io.Reader, domain spiffeid.TrustDomain, index *index.Index, parallel Parallel,
-) (s *State, h Header, err error) {
+) (state *State, header Header, err error) {
 	dec := NewDecoder(bufio.NewReaderSize(r, 1<<16))
-	if err := dec.Decode(&h); err != nil {
-		return nil, h, err
+	if err := dec.Decode(&header); err != nil {
+		return nil, header, err
 	}
 
 	switch {
-	case !readsSnapshot(h.Version):
-		return nil, h, NewerSnapshot(h.Version, NewestSnapshotVersion)
-	case h.Domain != domain.Name():
-		return nil, h, fmt.Errorf("it is of %s; this is a member of %s", h.Domain, domain.Name())
+	case !readsSnapshot(header.Version):
+		return nil, header, NewerSnapshot(header.Version, NewestSnapshotVersion)
+	case header.Domain != domain.Name():
+		return nil, header, fmt.Errorf("it is of %s; this is a member of %s", header.Domain, domain.Name())
 	}
 
-	s = New(domain, index)
-	if err := s.readHeader(&h); err != nil {
-		return nil, h, err
+	state = New(domain, index)
+	if err := state.readHeader(&header); err != nil {
+		return nil, header, err
 	}
-	if err := s.readItems(dec, &h, parallel); err != nil {
-		return s, h, err
+
+	if err := state.readItems(dec, &header, parallel); err != nil {
+		return state, header, err
 	}
 
 	// The index is built beside the streams, which it does not need.
 	built := make(<-chan struct{})
 	if index != nil {
-		built = parallel.start(s.registrations.buildIndex)
+		built = parallel.start(state.registrations.buildIndex)
 		defer func() { <-built }()
 	}
-	for range h.Streams {
-		if err := s.streams.read(dec, parallel); err != nil {
-			return s, h, err
+
+	for range header.Streams {
+		if err := state.streams.read(dec, parallel); err != nil {
+			return state, header, err
 		}
 	}
 
-	for reg := range s.registrations.regs.each() {
-		s.registrations.schedule(reg)
+	for reg := range state.registrations.regs.each() {
+		state.registrations.schedule(reg)
 	}
 
-	return s, h, nil
+	return state, header, nil
 }
 
 // readHeader takes over what a snapshot's header has.
-func (s *State) readHeader(h *Header) (err error) {
-	s.history.epoch = h.Epoch
-	s.history.revision = h.Revision
-	s.history.now = h.Now
-	s.history.ledger = frontier{h.Size, h.Edges}
-	s.history.sealed = h.Sealed
-	s.history.restored = h.Restored
-	s.policy.basis = h.Policy
-	s.policy.verdict = h.Verdict
-	s.members.written = h.Written
+func (s *State) readHeader(header *Header) (err error) {
+	s.history.epoch = header.Epoch
+	s.history.revision = header.Revision
+	s.history.now = header.Now
+	s.history.ledger = frontier{header.Size, header.Edges}
+	s.history.sealed = header.Sealed
+	s.history.restored = header.Restored
+	s.policy.basis = header.Policy
+	s.policy.verdict = header.Verdict
+	s.members.written = header.Written
 
-	if h.Rules != nil {
-		s.owners.rules = *h.Rules
+	if header.Rules != nil {
+		s.owners.rules = *header.Rules
 	}
-	if h.Text != nil {
-		s.policy.current = *h.Text
+
+	if header.Text != nil {
+		s.policy.current = *header.Text
 	}
-	if h.Issued != nil {
-		if s.keys.issued, err = signed.ParseKeyDocument(h.Issued); err != nil {
+
+	if header.Issued != nil {
+		if s.keys.issued, err = signed.ParseKeyDocument(header.Issued); err != nil {
 			return err
 		}
+
 		s.keys.revoked = s.keys.issued.Revoked
 	}
 
@@ -112,27 +119,27 @@ func (s *State) readHeader(h *Header) (err error) {
 }
 
 // readItems reads all items before the streams.
-func (s *State) readItems(dec *cbor.Decoder, h *Header, parallel Parallel) error {
+func (s *State) readItems(dec *cbor.Decoder, header *Header, parallel Parallel) error {
 	thaw := func(item *regSnapshot) (*Registration, error) { return item.thaw(s.history.domain) }
-	s.registrations.regs.reserve(min(h.Regs, maxReserved))
+	s.registrations.regs.reserve(min(header.Regs, maxReserved))
 
 	return errors.Join(
-		decodeEach(dec, h.Peerings, func(p Peer) { s.peers.byDomain[p.Domain] = directory.Peering(p) }),
-		decodeEach(dec, h.Keys, func(k keySnapshot) {
+		decodeEach(dec, header.Peerings, func(p Peer) { s.peers.byDomain[p.Domain] = directory.Peering(p) }),
+		decodeEach(dec, header.Keys, func(k keySnapshot) {
 			if k.Until != 0 {
 				s.keys.rotated = append(s.keys.rotated, rotatedKey{k.key(), k.Until})
 			} else {
 				s.keys.byNode[k.Node] = k.key()
 			}
 		}),
-		decodeEach(dec, h.Formers, s.owners.former.add),
-		decodeEach(dec, h.Holds, s.owners.holds.restore),
-		decodeEach(dec, h.Members, func(m Member) { s.members.byID[m.ID] = m }),
-		decodeEach(dec, h.Admitted, func(a Admission) { s.members.admitted[a.ID] = a.Until }),
-		decodeEach(dec, h.Spent, func(p Spend) { s.spent.add(p) }),
-		decodeEach(dec, h.Claims, func(c claimed) { s.claims.add(&c) }),
-		decodeMany(dec, h.Regs, parallel, thaw, func(reg *Registration) {
-			reg.entry.Unconfirmed = reg.epoch != h.Epoch || h.Sealed != ""
+		decodeEach(dec, header.Formers, s.owners.former.add),
+		decodeEach(dec, header.Holds, s.owners.holds.restore),
+		decodeEach(dec, header.Members, func(m Member) { s.members.byID[m.ID] = m }),
+		decodeEach(dec, header.Admitted, func(a Admission) { s.members.admitted[a.ID] = a.Until }),
+		decodeEach(dec, header.Spent, func(p Spend) { s.spent.add(p) }),
+		decodeEach(dec, header.Claims, func(c claimed) { s.claims.add(&c) }),
+		decodeMany(dec, header.Regs, parallel, thaw, func(reg *Registration) {
+			reg.entry.Unconfirmed = reg.epoch != header.Epoch || header.Sealed != ""
 			reg.entry.Owner = s.owners.shared(reg.entry.Owner)
 			reg.others = s.owners.named(reg.provenance())
 			s.owners.count(reg.entry.Owner, reg.usage())
@@ -149,6 +156,7 @@ func decodeEach[T any](dec decoder, n int, each func(T)) error {
 		if err := dec.Decode(&v); err != nil {
 			return err
 		}
+
 		each(v)
 	}
 
@@ -176,9 +184,11 @@ func decodeMany[T, U any](
 		p := underWay[0]
 		underWay = underWay[1:]
 		<-p.done
+
 		if p.err != nil {
 			return p.err
 		}
+
 		for _, v := range p.thawed {
 			each(v)
 		}
@@ -195,6 +205,7 @@ func decodeMany[T, U any](
 
 	for n > 0 {
 		p := &part[U]{raws: make([]cbor.RawMessage, min(n, partLength))}
+
 		n -= len(p.raws)
 		for i := range p.raws {
 			if err := dec.Decode(&p.raws[i]); err != nil {
@@ -203,6 +214,7 @@ func decodeMany[T, U any](
 		}
 
 		p.done = parallel.start(func() { decodePart(p, thaw) })
+
 		underWay = append(underWay, p)
 		if len(underWay) > parallel.Ahead {
 			if err := finish(); err != nil {
@@ -220,14 +232,15 @@ func decodeMany[T, U any](
 	return nil
 }
 
-func decodePart[T, U any](p *part[U], thaw func(*T) (U, error)) {
-	p.thawed = make([]U, len(p.raws))
-	for i, raw := range p.raws {
+func decodePart[T, U any](part *part[U], thaw func(*T) (U, error)) {
+	part.thawed = make([]U, len(part.raws))
+	for i, raw := range part.raws {
 		var v T
-		if p.err = Unmarshal(raw, &v); p.err == nil {
-			p.thawed[i], p.err = thaw(&v)
+		if part.err = Unmarshal(raw, &v); part.err == nil {
+			part.thawed[i], part.err = thaw(&v)
 		}
-		if p.err != nil {
+
+		if part.err != nil {
 			return
 		}
 	}
@@ -235,33 +248,38 @@ func decodePart[T, U any](p *part[U], thaw func(*T) (U, error)) {
 
 // read reads one stream.
 func (t *Streams) read(dec *cbor.Decoder, parallel Parallel) error {
-	var h streamHeader
-	if err := dec.Decode(&h); err != nil {
+	var header streamHeader
+	if err := dec.Decode(&header); err != nil {
 		return err
 	}
 
 	stream := newStream()
-	t.byAudience[h.Audience] = stream
-	stream.entries.reserve(min(h.Entries, maxReserved))
-	err := decodeMany(dec, h.Entries, parallel, (*announcedSnapshot).thaw, func(a announced) {
+	t.byAudience[header.Audience] = stream
+	stream.entries.reserve(min(header.Entries, maxReserved))
+	err := decodeMany(dec, header.Entries, parallel, (*announcedSnapshot).thaw, func(a announced) {
 		stream.entries.set(a)
 		stream.order.add(place{a.revision, a.rid}, func(place) bool { return false })
+
 		if d := a.digest(); !d.Live() {
-			t.endings.Push(ending{a.highest + int64(directory.Skew.Seconds()), h.Audience, d.RID, d.Revision})
+			t.endings.Push(ending{a.highest + int64(directory.Skew.Seconds()), header.Audience, d.RID, d.Revision})
 		}
 	})
-	stream.tip = h.Tip
+	stream.tip = header.Tip
 
 	return err
 }
 
 func (w *announcedSnapshot) thaw() (announced, error) {
-	d := signed.Digest{RID: w.RID, Revision: w.Revision, Op: w.Op, H: w.H, M: w.M, Deadline: w.Deadline, Lifetime: w.Lifetime}
-	a := announcedAs(d, w.Highest)
-	if a.op == 0 {
-		return a, fmt.Errorf("a digest of registration %s says %.20q, which this release does not know", w.RID, w.Op)
+	d := signed.Digest{RID: w.RID, Revision: w.Revision, Op: w.Op, H: w.H, M: w.M, Deadline: w.Deadline,
+		Lifetime: w.Lifetime}
+
+	announced := announcedAs(d, w.Highest)
+	if announced.op == 0 {
+		return announced, fmt.Errorf("a digest of registration %s says %.20q, which this release does not know", w.RID,
+			w.Op)
 	}
-	return a, nil
+
+	return announced, nil
 }
 
 // buildIndex makes ready what the index is to hold: what s holds and nothing else.
@@ -270,6 +288,7 @@ func (r *Registrations) buildIndex() {
 	for reg := range r.regs.each() {
 		es = append(es, &reg.entry)
 	}
+
 	r.load = r.index.Build(es)
 }
 

@@ -33,32 +33,35 @@ type Summary struct {
 // Inspect reads the items of a snapshot up to its streams and describes them, without any
 // directory.
 func Inspect(r io.Reader) (*Summary, error) {
-	var h Header
+	var header Header
+
 	dec := NewDecoder(bufio.NewReaderSize(r, 1<<16))
-	if err := dec.Decode(&h); err != nil {
+	if err := dec.Decode(&header); err != nil {
 		return nil, err
 	}
-	if !readsSnapshot(h.Version) {
-		return nil, NewerSnapshot(h.Version, NewestSnapshotVersion)
+
+	if !readsSnapshot(header.Version) {
+		return nil, NewerSnapshot(header.Version, NewestSnapshotVersion)
 	}
 
-	domain, err := spiffeid.TrustDomainFromString(h.Domain)
+	domain, err := spiffeid.TrustDomainFromString(header.Domain)
 	if err != nil {
-		return nil, fmt.Errorf("the domain is %q: %w", h.Domain, err)
+		return nil, fmt.Errorf("the domain is %q: %w", header.Domain, err)
 	}
-	if !h.whole() {
+
+	if !header.whole() {
 		return nil, errors.New("the header contradicts itself")
 	}
 
 	info := &Summary{
 		Domain:     domain,
-		Position:   directory.Position{Epoch: h.Epoch, Revision: h.Revision},
-		Now:        time.UnixMilli(h.Now),
-		LedgerSize: h.Size,
-		LedgerRoot: (&frontier{h.Size, h.Edges}).root(),
-		Held:       h.Holds,
+		Position:   directory.Position{Epoch: header.Epoch, Revision: header.Revision},
+		Now:        time.UnixMilli(header.Now),
+		LedgerSize: header.Size,
+		LedgerRoot: (&frontier{header.Size, header.Edges}).root(),
+		Held:       header.Holds,
 	}
-	if err := info.readItems(dec, &h); err != nil {
+	if err := info.readItems(dec, &header); err != nil {
 		return nil, err
 	}
 
@@ -66,25 +69,27 @@ func Inspect(r io.Reader) (*Summary, error) {
 }
 
 // readItems counts and hashes the items.
-func (s *Summary) readItems(dec decoder, h *Header) error {
+func (s *Summary) readItems(dec decoder, header *Header) error {
 	contents := sha256.New()
+
 	var damaged error
 
 	err := errors.Join(
-		decodeEach(dec, h.Peerings, func(p Peer) { s.Peers = append(s.Peers, p.Domain) }),
-		decodeEach(dec, h.Keys, func(k keySnapshot) {
+		decodeEach(dec, header.Peerings, func(p Peer) { s.Peers = append(s.Peers, p.Domain) }),
+		decodeEach(dec, header.Keys, func(k keySnapshot) {
 			if k.Until == 0 {
 				s.Members = append(s.Members, k.Node)
 			}
 		}),
-		decodeEach(dec, h.Formers, func(former) {}),
-		decodeEach(dec, h.Holds, func(hold) {}),
-		decodeEach(dec, h.Members, func(Member) {}),
-		decodeEach(dec, h.Admitted, func(Admission) {}),
-		decodeEach(dec, h.Spent, func(Spend) {}),
-		decodeEach(dec, h.Claims, func(claimed) {}),
-		decodeEach(dec, h.Regs, func(item regSnapshot) {
+		decodeEach(dec, header.Formers, func(former) {}),
+		decodeEach(dec, header.Holds, func(hold) {}),
+		decodeEach(dec, header.Members, func(Member) {}),
+		decodeEach(dec, header.Admitted, func(Admission) {}),
+		decodeEach(dec, header.Spent, func(Spend) {}),
+		decodeEach(dec, header.Claims, func(claimed) {}),
+		decodeEach(dec, header.Regs, func(item regSnapshot) {
 			s.Registrations++
+
 			if damaged == nil {
 				damaged = item.sum(contents)
 			}
@@ -101,6 +106,7 @@ func (h *Header) whole() bool {
 	for n := h.Size; n > 0; n &= n - 1 {
 		bits++
 	}
+
 	return len(h.Edges) == bits
 }
 
@@ -111,6 +117,7 @@ func (w *regSnapshot) sum(to hash.Hash) error {
 	if err != nil {
 		return fmt.Errorf("registration %s: %w", w.RID, err)
 	}
+
 	data, err := Marshal(struct {
 		RID        directory.RID        `cbor:"1,keyasint"`
 		Agent      string               `cbor:"2,keyasint"`
@@ -124,5 +131,6 @@ func (w *regSnapshot) sum(to hash.Hash) error {
 	if err == nil { // always: it was decoded from the same
 		_, _ = to.Write(data)
 	}
+
 	return err
 }

@@ -40,6 +40,7 @@ func (p *spent) forget(now int64) {
 		if p.queue.Len() == 0 || p.queue.First().Until > now {
 			return
 		}
+
 		delete(p.known, p.queue.Pop().Proof)
 	}
 }
@@ -49,13 +50,19 @@ func (p *spent) check(proof *Spend, now int64) error {
 	if proof == nil {
 		return nil
 	}
+
 	p.forget(now)
+
 	switch {
 	case p.known[proof.Proof]:
-		return directory.Refuse(directory.Replayed, "the proof that came with the request has been used; make a new one for each request")
+		return directory.Refuse(directory.Replayed,
+			"the proof that came with the request has been used; make a new one for each request")
 	case len(p.known) >= maxSpent:
-		return directory.Refuse(directory.Unavailable, "the domain remembers as many proofs as it can; nothing was changed: try again, or use a client certificate")
+		return directory.Refuse(directory.Unavailable,
+			"the domain remembers as many proofs as it can; nothing was changed: try again, or use a client "+
+				"certificate")
 	}
+
 	return nil
 }
 

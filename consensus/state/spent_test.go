@@ -16,29 +16,36 @@ import (
 func TestAProofIsGoodForOneCommand(t *testing.T) {
 	d := newDrive(t)
 	rid := d.register(1, ada, "kept", 600)
-	first, second := Spend{directory.Hash{1}, genesis/1000 + 60}, Spend{directory.Hash{2}, genesis/1000 + 61}
+	first := Spend{directory.Hash{1}, genesis/1000 + 60}
+	second := Spend{directory.Hash{2}, genesis/1000 + 61}
+
 	renew := func(seconds int64, p Spend) error {
 		return d.at(seconds, Command{Refresh: &Refresh{RID: rid, Caller: ada, Lifetime: 600}, Spend: &p}).Err
 	}
 	if err := renew(2, first); err != nil {
 		t.Fatal(err)
 	}
+
 	problem(t, renew(3, first), directory.Replayed)
 	problem(t, d.at(4, Command{Refresh: &Refresh{RID: rid, Caller: bob}, Spend: &second}).Err, directory.Forbidden)
 	problem(t, renew(5, second), directory.Replayed)
 
 	var h Header
+
 	back, err := readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), &h)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	problem(t, back.spent.check(&first, back.history.now/1000), directory.Replayed)
 
 	moved := Command{Register: d.registering(ada, "another", 600), Spend: &Spend{directory.Hash{3}, genesis/1000 + 60}}
+
 	moved.Register.Granted.Policy++
 	if err := d.at(6, moved).Err; !errors.Is(err, ErrMoved) {
 		t.Fatalf("got %v, want that the state has moved", err)
 	}
+
 	moved.Register.Granted.Policy--
 	if err := d.at(7, moved).Err; err != nil {
 		t.Errorf("prepared anew: %v", err)
@@ -47,9 +54,11 @@ func TestAProofIsGoodForOneCommand(t *testing.T) {
 	if err := renew(100, Spend{directory.Hash{4}, genesis/1000 + 160}); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := renew(101, Spend{directory.Hash{5}, genesis/1000 + 161}); err != nil {
 		t.Fatal(err)
 	}
+
 	if n := len(d.state.spent.known); n != 2 || d.state.spent.queue.Len() != 2 {
 		t.Errorf("%d proofs are remembered, want those that have not ended", n)
 	}
@@ -63,8 +72,10 @@ func TestProofsAreBounded(t *testing.T) {
 	for i := range maxSpent {
 		d.state.spent.add(Spend{directory.Hash{1, byte(i), byte(i >> 8), byte(i >> 16)}, genesis/1000 + 60})
 	}
+
 	fresh := &Spend{directory.Hash{2}, genesis/1000 + 120}
 	problem(t, d.at(1, Command{Register: d.registering(ada, "one", 600), Spend: fresh}).Err, directory.Unavailable)
+
 	if err := d.at(61, Command{Register: d.registering(ada, "one", 600), Spend: fresh}).Err; err != nil {
 		t.Errorf("once some have ended: %v", err)
 	}

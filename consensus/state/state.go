@@ -27,7 +27,7 @@ type State struct {
 // New returns the state of a domain before its first command. The index, if there is
 // one, is kept up to date from now on.
 func New(domain spiffeid.TrustDomain, index *index.Index) *State {
-	s := &State{
+	state := &State{
 		history: History{domain: domain},
 		members: newMembership(),
 		peers:   newPeerings(),
@@ -37,17 +37,21 @@ func New(domain spiffeid.TrustDomain, index *index.Index) *State {
 		spent:   newSpent(),
 		claims:  newClaims(),
 	}
-	s.registrations = newRegistrations(index)
-	s.connect()
+	state.registrations = newRegistrations(index)
+	state.connect()
 
-	return s
+	return state
 }
 
 // connect gives each part the parts on which it depends.
 func (s *State) connect() {
 	s.members.history, s.members.keys = &s.history, &s.keys
-	s.peers.history, s.peers.keys, s.peers.policy = &s.history, &s.keys, &s.policy
-	s.keys.history, s.keys.mesh, s.keys.formats = &s.history, s.peers.mesh, s.members.Readable
+	s.peers.history = &s.history
+	s.peers.keys = &s.keys
+	s.peers.policy = &s.policy
+	s.keys.history = &s.history
+	s.keys.mesh = s.peers.mesh
+	s.keys.formats = s.members.Readable
 	s.policy.history = &s.history
 	s.owners.history = &s.history
 	s.streams.history = &s.history
@@ -98,114 +102,130 @@ type Result struct {
 // apply applies a log entry. Only an error of the second result ends this
 // member's applying; the first are answers. Where there are many changes, it calls
 // breathe between some of them: the state is whole then, and may be read.
-func (s *State) Apply(b *Batch, breathe func()) ([]Result, error) {
+func (s *State) Apply(batch *Batch, breathe func()) ([]Result, error) {
 	s.registrations.pace = pace{breathe: breathe}
 	defer s.registrations.show()
-	s.history.now = max(s.history.now, b.Time)
+	s.history.now = max(s.history.now, batch.Time)
 	s.streams.free()
 	s.claims.forget(s.history.now / 1000)
-	results := make([]Result, len(b.Commands))
-	for i := range b.Commands {
+
+	results := make([]Result, len(batch.Commands))
+	for i := range batch.Commands {
 		s.registrations.step()
 		r := &results[i]
-		r.Outcome, r.Err = s.do(&b.Commands[i])
+		r.Outcome, r.Err = s.do(&batch.Commands[i])
 		s.streams.pin()
+
 		if errors.Is(r.Err, errUnknownFormat) {
 			return nil, r.Err
 		}
+
 		r.Outcome.Position = s.history.Position()
 	}
+
 	return results, nil
 }
 
-func (s *State) do(c *Command) (directory.Outcome, error) {
-	if (s.history.epoch == 0 || s.history.sealed != "") && c.Epoch == nil {
+func (s *State) do(command *Command) (directory.Outcome, error) {
+	if (s.history.epoch == 0 || s.history.sealed != "") && command.Epoch == nil {
 		return directory.Outcome{}, directory.Refuse(directory.Unavailable, "the domain's history has not begun")
 	}
-	if err := s.spent.check(c.Spend, s.history.now/1000); err != nil {
+
+	if err := s.spent.check(command.Spend, s.history.now/1000); err != nil {
 		return directory.Outcome{}, err
 	}
-	out, err := s.change(c)
+
+	out, err := s.change(command)
 	if !errors.Is(err, ErrMoved) { // else the same proof comes again, with the command prepared anew
-		s.spent.spend(c.Spend)
+		s.spent.spend(command.Spend)
 	}
+
 	return out, err
 }
 
-func (s *State) change(c *Command) (directory.Outcome, error) {
+func (s *State) change(command *Command) (directory.Outcome, error) {
 	switch {
-	case c.Register != nil:
-		return s.registrations.register(c.Register)
-	case c.Update != nil:
-		return s.registrations.update(c.Update)
-	case c.Refresh != nil:
-		return s.registrations.refresh(c.Refresh)
-	case c.Renew != nil:
-		return s.registrations.renewMany(c.Renew)
-	case c.Remove != nil:
-		return s.registrations.remove(c.Remove)
-	case c.Transfer != nil:
-		return s.registrations.transfer(c.Transfer)
-	case c.Expire != nil:
-		return directory.Outcome{}, s.registrations.expireAll(c.Expire)
-	case c.Announce != nil:
-		s.registrations.announceAll(c.Announce)
-	case c.Attest != nil:
-		s.keys.attest(c.Attest)
-	case c.Revoke != nil:
-		s.keys.revoke(c.Revoke)
-	case c.Issue != nil:
-		s.keys.reissue(c.Issue)
-	case c.Peer != nil:
-		s.peers.set(c.Peer)
-	case c.Amend != nil:
-		return directory.Outcome{}, s.peers.amend(c.Amend)
-	case c.Rebundle != nil:
-		s.peers.rebundle(c.Rebundle)
-	case c.Redeem != nil:
-		return directory.Outcome{}, s.peers.redeem(c.Redeem)
-	case c.Epoch != nil:
-		s.begin(c.Epoch)
-	case c.Regrant != nil:
-		s.registrations.regrant(c.Regrant)
-	case c.Decide != nil:
-		s.policy.conclude(c.Decide)
-	case c.Policy != nil:
-		return s.policy.setPolicy(c.Policy)
-	case c.Rules != nil:
-		s.owners.setRules(c.Rules)
-	case c.Member != nil:
-		return directory.Outcome{}, s.members.update(c.Member)
-	case c.Feature != nil:
-		return directory.Outcome{}, s.members.feature(c.Feature)
-	case c.Admit != nil:
-		s.members.admit(c.Admit)
-	case c.Claim != nil:
-		return s.claims.claim(c.Claim, s.history.now/1000)
-	case c.Settle != nil:
-		s.claims.settle(c.Settle)
+	case command.Register != nil:
+		return s.registrations.register(command.Register)
+	case command.Update != nil:
+		return s.registrations.update(command.Update)
+	case command.Refresh != nil:
+		return s.registrations.refresh(command.Refresh)
+	case command.Renew != nil:
+		return s.registrations.renewMany(command.Renew)
+	case command.Remove != nil:
+		return s.registrations.remove(command.Remove)
+	case command.Transfer != nil:
+		return s.registrations.transfer(command.Transfer)
+	case command.Expire != nil:
+		return directory.Outcome{}, s.registrations.expireAll(command.Expire)
+	case command.Announce != nil:
+		s.registrations.announceAll(command.Announce)
+	case command.Attest != nil:
+		s.keys.attest(command.Attest)
+	case command.Revoke != nil:
+		s.keys.revoke(command.Revoke)
+	case command.Issue != nil:
+		s.keys.reissue(command.Issue)
+	case command.Peer != nil:
+		s.peers.set(command.Peer)
+	case command.Amend != nil:
+		return directory.Outcome{}, s.peers.amend(command.Amend)
+	case command.Rebundle != nil:
+		s.peers.rebundle(command.Rebundle)
+	case command.Redeem != nil:
+		return directory.Outcome{}, s.peers.redeem(command.Redeem)
+	case command.Epoch != nil:
+		s.begin(command.Epoch)
+	case command.Regrant != nil:
+		s.registrations.regrant(command.Regrant)
+	case command.Decide != nil:
+		s.policy.conclude(command.Decide)
+	case command.Policy != nil:
+		return s.policy.setPolicy(command.Policy)
+	case command.Rules != nil:
+		s.owners.setRules(command.Rules)
+	case command.Member != nil:
+		return directory.Outcome{}, s.members.update(command.Member)
+	case command.Feature != nil:
+		return directory.Outcome{}, s.members.feature(command.Feature)
+	case command.Admit != nil:
+		s.members.admit(command.Admit)
+	case command.Claim != nil:
+		return s.claims.claim(command.Claim, s.history.now/1000)
+	case command.Settle != nil:
+		s.claims.settle(command.Settle)
 	default:
-		c.apply(&s.history)
+		command.apply(&s.history)
 	}
+
 	return directory.Outcome{}, nil
 }
 
 // begin begins the domain's history, or a new epoch of one that was restored (rule
 // P1): leaf 0 of the ledger says of which epoch it is and what came before. Any
 // other beginning changes nothing.
-func (s *State) begin(c *Epoch) {
-	if s.history.epoch != 0 && s.history.sealed == "" || c.Epoch <= s.history.epoch {
+func (s *State) begin(epoch *Epoch) {
+	if s.history.epoch != 0 && s.history.sealed == "" || epoch.Epoch <= s.history.epoch {
 		return
 	}
-	old, size, root := "", s.history.ledger.size, s.history.ledger.root()
+
+	old := ""
+	size := s.history.ledger.size
+
+	root := s.history.ledger.root()
 	if s.history.epoch != 0 {
 		old = logOrigin(s.history.domain, s.history.epoch)
 	}
-	payload := epochPayload(s.history.domain, c.Epoch, old, size, root, s.history.restored, c.Reason)
-	s.history.epoch, s.history.sealed, s.history.ledger = c.Epoch, "", frontier{}
+
+	payload := epochPayload(s.history.domain, epoch.Epoch, old, size, root, s.history.restored, epoch.Reason)
+	s.history.epoch = epoch.Epoch
+	s.history.sealed = ""
+	s.history.ledger = frontier{}
 	s.history.restored = 0
 	s.history.next()
 	s.history.ledger.append(leafEpoch, payload)
+
 	if len(s.keys.byNode) > 0 {
 		s.keys.issue()
 	}

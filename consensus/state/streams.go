@@ -80,7 +80,8 @@ func announcedAs(d signed.Digest, highest int64) announced {
 }
 
 func (a *announced) digest() signed.Digest {
-	return signed.Digest{RID: a.rid, Revision: a.revision, Op: ops[a.op], H: a.h, M: a.m, Deadline: a.deadline, Lifetime: a.lifetime}
+	return signed.Digest{RID: a.rid, Revision: a.revision, Op: ops[a.op], H: a.h, M: a.m, Deadline: a.deadline,
+		Lifetime: a.lifetime}
 }
 
 func (a announced) id() directory.RID { return a.rid }
@@ -92,19 +93,22 @@ func (s *stream) live(rid directory.RID) (announced, bool) {
 	if s == nil {
 		return announced{}, false
 	}
+
 	a := s.entries.get(rid)
+
 	return a, ops[a.op] == signed.OpPut || ops[a.op] == signed.OpRenew
 }
 
 // announce makes d the latest digest of its registration. Its revision is above
 // all that were announced before.
-func (s *stream) announce(d signed.Digest) (a announced) {
-	s.entries.replace(d.RID, func(old announced) announced { // or nothing
-		a = announcedAs(d, max(old.highest, d.Deadline))
+func (s *stream) announce(digest signed.Digest) (a announced) {
+	s.entries.replace(digest.RID, func(old announced) announced { // or nothing
+		a = announcedAs(digest, max(old.highest, digest.Deadline))
 		return a
 	})
-	s.order.add(place{d.Revision, d.RID}, s.stale)
-	s.tip = d.Revision
+	s.order.add(place{digest.Revision, digest.RID}, s.stale)
+	s.tip = digest.Revision
+
 	return a
 }
 
@@ -120,16 +124,20 @@ func (s *stream) scan(since uint64, limit int, at uint64) (ds []signed.Digest, t
 	if s == nil {
 		return nil, at
 	}
+
 	for p := range s.order.above(since) {
-		a := s.entries.get(p.rid)
-		if a.revision != p.revision {
+		announced := s.entries.get(p.rid)
+		if announced.revision != p.revision {
 			continue
 		}
+
 		if len(ds) == limit {
 			return ds, ds[limit-1].Revision
 		}
-		ds = append(ds, a.digest())
+
+		ds = append(ds, announced.digest())
 	}
+
 	return ds, at
 }
 
@@ -154,14 +162,16 @@ const maxFreed = 1024
 // entry.
 func (t *Streams) free() {
 	for freed := 0; freed < maxFreed && t.endings.Len() > 0; {
-		e := t.endings.First()
-		if e.at > t.history.now/1000 {
+		ending := t.endings.First()
+		if ending.at > t.history.now/1000 {
 			return
 		}
+
 		t.endings.Pop()
-		st := t.byAudience[e.audience]
-		if a := st.entries.get(e.rid); a.revision == e.revision {
-			st.entries.remove(e.rid)
+
+		st := t.byAudience[ending.audience]
+		if a := st.entries.get(ending.rid); a.revision == ending.revision {
+			st.entries.remove(ending.rid)
 			freed++
 		}
 	}
@@ -169,18 +179,20 @@ func (t *Streams) free() {
 
 // announce puts a digest into a stream. Where the digest has no statement of its
 // own, the ledger gets it with the others of its command.
-func (t *Streams) announce(aud directory.Audience, d signed.Digest, covered bool) {
+func (t *Streams) announce(aud directory.Audience, digest signed.Digest, covered bool) {
 	st := t.byAudience[aud]
 	if st == nil {
 		st = newStream()
 		t.byAudience[aud] = st
 	}
-	a := st.announce(d)
-	if !d.Live() {
-		t.endings.Push(ending{a.highest + int64(directory.Skew.Seconds()), aud, d.RID, d.Revision})
+
+	a := st.announce(digest)
+	if !digest.Live() {
+		t.endings.Push(ending{a.highest + int64(directory.Skew.Seconds()), aud, digest.RID, digest.Revision})
 	}
+
 	if !covered {
-		t.uncovered = append(t.uncovered, uncovered{aud, d})
+		t.uncovered = append(t.uncovered, uncovered{aud, digest})
 	}
 }
 
@@ -198,38 +210,44 @@ func (t *Streams) pin() {
 	slices.SortStableFunc(t.uncovered, func(a, b uncovered) int {
 		return cmp.Compare(a.audience.String(), b.audience.String())
 	})
+
 	for rest := t.uncovered; len(rest) > 0; {
 		n := 1
 		for n < len(rest) && rest[n].audience == rest[0].audience {
 			n++
 		}
+
 		ds := make([]signed.Digest, n)
 		for i := range ds {
 			ds[i] = rest[i].digest
 		}
+
 		t.history.ledger.append(leafAnnounced, signed.AppendDigests(nil, ds))
 		rest = rest[n:]
 	}
+
 	t.uncovered = t.uncovered[:0]
 }
 
 // publish brings every stream to what reg and its grants say, of which made is
 // made. covered is whether this revision has a statement of its own.
 func (t *Streams) publish(reg *Registration, made *Made, revision uint64, covered bool) {
-	e := &reg.entry
-	for i, g := range reg.grants {
-		m := made.shown(i)
-		if was, in := t.byAudience[g.Audience].live(e.RID); in && was.h == reg.h && was.m == m {
+	entry := &reg.entry
+	for i, grant := range reg.grants {
+		hash := made.shown(i)
+		if was, in := t.byAudience[grant.Audience].live(entry.RID); in && was.h == reg.h && was.m == hash {
 			continue
 		}
-		t.announce(g.Audience, signed.Digest{
-			RID: e.RID, Revision: revision, Op: signed.OpPut,
-			H: reg.h, M: m, Deadline: e.ExpiresAt / 1000, Lifetime: e.Lifetime,
+
+		t.announce(grant.Audience, signed.Digest{
+			RID: entry.RID, Revision: revision, Op: signed.OpPut,
+			H: reg.h, M: hash, Deadline: entry.ExpiresAt / 1000, Lifetime: entry.Lifetime,
 		}, covered)
 	}
-	for _, aud := range t.audiences(e.RID) {
+
+	for _, aud := range t.audiences(entry.RID) {
 		if !slices.ContainsFunc(reg.grants, func(g directory.Grant) bool { return g.Audience == aud }) {
-			t.announce(aud, signed.Digest{RID: e.RID, Revision: revision, Op: signed.OpDrop}, false)
+			t.announce(aud, signed.Digest{RID: entry.RID, Revision: revision, Op: signed.OpDrop}, false)
 		}
 	}
 }
@@ -237,15 +255,19 @@ func (t *Streams) publish(reg *Registration, made *Made, revision uint64, covere
 // renew announces reg's deadline wherever pick says yes of what was announced
 // last.
 func (t *Streams) renew(reg *Registration, revision uint64, pick func(x int64) bool) {
-	e := &reg.entry
-	for _, aud := range t.audiences(e.RID) {
-		was, _ := t.byAudience[aud].live(e.RID)
+	entry := &reg.entry
+	for _, aud := range t.audiences(entry.RID) {
+		was, _ := t.byAudience[aud].live(entry.RID)
 		if !pick(was.deadline) {
 			continue
 		}
-		d := was.digest()
-		d.Revision, d.Op, d.Deadline, d.Lifetime = revision, signed.OpRenew, e.ExpiresAt/1000, e.Lifetime
-		t.announce(aud, d, false)
+
+		digest := was.digest()
+		digest.Revision = revision
+		digest.Op = signed.OpRenew
+		digest.Deadline = entry.ExpiresAt / 1000
+		digest.Lifetime = entry.Lifetime
+		t.announce(aud, digest, false)
 	}
 }
 
@@ -257,7 +279,9 @@ func (t *Streams) audiences(rid directory.RID) []directory.Audience {
 			in = append(in, aud)
 		}
 	}
+
 	slices.SortFunc(in, func(a, b directory.Audience) int { return cmp.Compare(a.String(), b.String()) })
+
 	return in
 }
 
@@ -268,6 +292,7 @@ func (t *Streams) announced(rid directory.RID) (x int64, in bool) {
 			x, in = a.deadline, true
 		}
 	}
+
 	return x, in
 }
 
@@ -291,9 +316,11 @@ func (o *places) add(p place, stale func(place) bool) {
 		o.runs[last] = append(o.runs[last], p)
 		return
 	}
+
 	for n := 0; n < thinned && len(o.runs) > 0; n++ {
 		o.thin(stale)
 	}
+
 	o.runs = append(o.runs, []place{p})
 }
 
@@ -303,16 +330,20 @@ func (o *places) thin(stale func(place) bool) {
 	if o.next >= len(o.runs) {
 		o.next = 0
 	}
+
 	i := o.next
+
 	run := slices.DeleteFunc(o.runs[i], stale)
 	if i > 0 && len(o.runs[i-1])+len(run) <= runLength {
 		o.runs[i-1] = append(o.runs[i-1], run...)
 		run = nil
 	}
+
 	if len(run) == 0 {
 		o.runs = slices.Delete(o.runs, i, i+1)
 		return
 	}
+
 	o.runs[i] = run
 	o.next++
 }

@@ -9,15 +9,23 @@ import (
 
 // outline is the state without its registrations and streams.
 func (s *State) Outline() *State {
-	o := New(s.history.domain, nil)
-	o.history.epoch, o.history.revision, o.history.now, o.policy.basis, o.owners.rules, o.keys.issued, o.history.sealed = s.history.epoch, s.history.revision, s.history.now, s.policy.basis, s.owners.rules, s.keys.issued, s.history.sealed
-	o.policy.current, o.members.written = s.policy.current, s.members.written
-	o.history.ledger = frontier{s.history.ledger.size, slices.Clone(s.history.ledger.edges)}
-	o.peers.byDomain, o.keys.byNode, o.keys.rotated, o.keys.revoked = maps.Clone(s.peers.byDomain), maps.Clone(s.keys.byNode), s.keys.rotated, s.keys.revoked
-	o.members.byID, o.members.admitted = maps.Clone(s.members.byID), maps.Clone(s.members.admitted)
-	o.spent.take(&s.spent)
-	o.claims.take(&s.claims)
-	return o
+	state := New(s.history.domain, nil)
+	state.history.epoch = s.history.epoch
+	state.history.revision = s.history.revision
+	state.history.now = s.history.now
+	state.policy.basis = s.policy.basis
+	state.owners.rules = s.owners.rules
+	state.keys.issued = s.keys.issued
+	state.history.sealed = s.history.sealed
+	state.policy.current, state.members.written = s.policy.current, s.members.written
+	state.history.ledger = frontier{s.history.ledger.size, slices.Clone(s.history.ledger.edges)}
+	state.peers.byDomain, state.keys.byNode, state.keys.rotated, state.keys.revoked = maps.Clone(s.peers.byDomain),
+		maps.Clone(s.keys.byNode), s.keys.rotated, s.keys.revoked
+	state.members.byID, state.members.admitted = maps.Clone(s.members.byID), maps.Clone(s.members.admitted)
+	state.spent.take(&s.spent)
+	state.claims.take(&s.claims)
+
+	return state
 }
 
 // succeed makes of a backup's state what the domain goes on with in the place of
@@ -29,19 +37,31 @@ func (s *State) Succeed(live *State, reason string) {
 	if s.history.Position().Before(live.history.Position()) {
 		s.history.ledger = live.history.ledger
 	}
-	s.history.epoch, s.history.revision = max(s.history.epoch, live.history.epoch), max(s.history.revision, live.history.revision)
-	s.history.now, s.policy.basis = max(s.history.now, live.history.now), max(s.policy.basis, live.policy.basis)
-	s.owners.rules, s.keys.issued, s.keys.byNode, s.keys.rotated, s.members.byID, s.members.admitted = live.owners.rules, live.keys.issued, live.keys.byNode, live.keys.rotated, live.members.byID, live.members.admitted
+
+	s.history.epoch = max(s.history.epoch, live.history.epoch)
+	s.history.revision = max(s.history.revision, live.history.revision)
+	s.history.now = max(s.history.now, live.history.now)
+	s.policy.basis = max(s.policy.basis, live.policy.basis)
+	s.owners.rules = live.owners.rules
+	s.keys.issued = live.keys.issued
+	s.keys.byNode = live.keys.byNode
+	s.keys.rotated = live.keys.rotated
+	s.members.byID = live.members.byID
+	s.members.admitted = live.members.admitted
+
 	s.policy.verdict, s.members.written = nil, live.members.written
 	if live.policy.current.Revision > 0 {
 		s.policy.current = live.policy.current
 	}
+
 	maps.Copy(s.peers.byDomain, live.peers.byDomain)
 	s.spent.take(&live.spent)
 	s.claims.take(&live.claims)
+
 	s.streams.byAudience = map[directory.Audience]*stream{}
 	for reg := range s.registrations.regs.each() { // nobody else has seen them yet
 		reg.grants = nil
 	}
+
 	s.history.sealed = reason
 }

@@ -9,18 +9,21 @@ import (
 
 // expireAll ends those of the named that are past their deadline, each by a
 // change of its own.
-func (r *Registrations) expireAll(c *Sweep) error {
-	if c.Format != r.members.statementFormat() {
+func (r *Registrations) expireAll(sweep *Sweep) error {
+	if sweep.Format != r.members.statementFormat() {
 		return nil // the leader names them again
 	}
-	for _, rid := range c.RIDs {
+
+	for _, rid := range sweep.RIDs {
 		r.step()
+
 		if reg := r.regs.get(rid); reg != nil && r.ended(reg) {
-			if err := r.expire(reg, c.Format); err != nil {
+			if err := r.expire(reg, sweep.Format); err != nil {
 				return err
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -29,14 +32,17 @@ func (r *Registrations) expireAll(c *Sweep) error {
 func (r *Registrations) announceAll(c *Sweep) {
 	for _, rid := range c.RIDs {
 		r.step()
+
 		reg := r.regs.get(rid)
 		if reg == nil || r.ended(reg) {
 			continue
 		}
+
 		deadline := reg.entry.ExpiresAt / 1000
 		if x, in := r.streams.announced(rid); !in || x >= deadline {
 			continue
 		}
+
 		next := *reg
 		next.entry.Revision = r.history.next()
 		r.replace(reg, &next)
@@ -51,21 +57,27 @@ func (r *Registrations) announceAll(c *Sweep) {
 func (r *Registrations) regrant(c *Regrant) {
 	for _, item := range c.Items {
 		r.step()
+
 		reg := r.regs.get(item.RID)
-		if reg == nil || reg.entry.Unconfirmed || reg.entry.Statement != item.Statement || r.policy.basis != item.Granted.Policy {
+		if reg == nil || reg.entry.Unconfirmed || reg.entry.Statement != item.Statement ||
+			r.policy.basis != item.Granted.Policy {
 			continue
 		}
+
 		grants := item.Granted.List()
 		if EqualGrants(grants, reg.grants) {
 			continue
 		}
+
 		next := *reg
 		next.grants, next.entry.Revision = grants, r.history.next()
 		r.replace(reg, &next)
+
 		made := &Made{Shown: item.Shown}
 		if len(made.Shown) != len(grants)*sha256.Size {
 			made.Shown = shownTo(next.change(r.history.domain), grants)
 		}
+
 		r.streams.publish(&next, made, next.entry.Revision, false)
 		r.schedule(&next)
 	}
@@ -90,6 +102,7 @@ func (r *Registrations) schedule(reg *Registration) {
 	if x, in := r.streams.announced(reg.entry.RID); in {
 		at = min(at, x-directory.AnnounceBefore(reg.entry.Lifetime))
 	}
+
 	if at = max(at, r.history.now/1000); reg.look == 0 || at < reg.look {
 		r.scheduleAt(reg, at)
 	}
@@ -106,20 +119,23 @@ func (r *Registrations) scheduleAt(reg *Registration, at int64) {
 // whether the command is ever committed.
 func (r *Registrations) Due(now int64) (expired, renewed []directory.RID) {
 	for looks := 0; looks < LooksAtOnce && r.expiries.Len() > 0 && r.expiries.First().at <= now; looks++ {
-		a := r.expiries.Pop()
-		reg := r.regs.get(a.rid)
-		if reg == nil || reg.look != a.at {
+		check := r.expiries.Pop()
+
+		reg := r.regs.get(check.rid)
+		if reg == nil || reg.look != check.at {
 			continue
 		}
+
 		deadline := reg.entry.ExpiresAt / 1000
-		x, in := r.streams.announced(a.rid)
+		x, in := r.streams.announced(check.rid)
+
 		near := x - directory.AnnounceBefore(reg.entry.Lifetime)
 		switch {
 		case deadline <= now:
-			expired = append(expired, a.rid)
+			expired = append(expired, check.rid)
 			r.scheduleAt(reg, now+1)
 		case in && x < deadline && near <= now:
-			renewed = append(renewed, a.rid)
+			renewed = append(renewed, check.rid)
 			r.scheduleAt(reg, now+1)
 		case in && near > now:
 			r.scheduleAt(reg, min(near, deadline))
@@ -127,6 +143,7 @@ func (r *Registrations) Due(now int64) (expired, renewed []directory.RID) {
 			r.scheduleAt(reg, deadline)
 		}
 	}
+
 	return expired, renewed
 }
 

@@ -13,6 +13,7 @@ import (
 func reread(t *testing.T, s *State) *State {
 	s = must(readSnapshot(bytes.NewReader(freeze(t, s)), alpha, index.New(), &Header{}))
 	s.registrations.FillIndex()
+
 	return s
 }
 
@@ -30,25 +31,33 @@ func TestWhatIsRestoredIsExportedByItsOwner(t *testing.T) {
 
 	problem(t, d.at(1, Command{Register: d.registering(bob, "another", 600)}).Err, directory.Unavailable)
 	d.at(2, Command{Epoch: &Epoch{before, "again"}})
+
 	if d.state.history.epoch != before || d.state.history.sealed == "" {
 		t.Fatalf("epoch %d follows %d", d.state.history.epoch, before)
 	}
+
 	d.at(3, Command{Epoch: &Epoch{before + 3, "a test"}})
+
 	if d.state.history.epoch != before+3 || d.state.history.sealed != "" {
 		t.Fatalf("epoch %d is sealed by %q", d.state.history.epoch, d.state.history.sealed)
 	}
+
 	d.state = reread(t, d.state) // as a member that starts anew
 
 	g := meshGrant(ada)
 	g.Policy = d.state.policy.basis
 	d.at(4, Command{Regrant: &Regrant{[]RegrantItem{{RID: rid, Statement: d.entry(rid).Statement, Granted: g}}}})
+
 	if r := d.refresh(5, ada, rid, 0); !errors.Is(r.Err, ErrMoved) {
 		t.Errorf("a refresh: %+v", r)
 	}
+
 	if ds := d.mesh(0); len(ds) != 0 || !d.entry(rid).Unconfirmed {
 		t.Errorf("announced before its owner spoke: %+v", ds)
 	}
+
 	d.register(6, ada, "translator", 4000)
+
 	if ds := d.mesh(0); len(ds) != 1 || ds[0].RID != rid || d.entry(rid).Unconfirmed {
 		t.Errorf("announced after its owner spoke: %+v", ds)
 	}
@@ -68,10 +77,14 @@ func TestWhatWasAgreedSinceStaysAgreed(t *testing.T) {
 	ended.State = directory.PeeringTerminated
 	d.at(3, Command{Peer: &ended})
 	backup.Succeed(d.state.Outline(), "a test")
+
 	if p := backup.peers.byDomain[beta]; p.State != directory.PeeringTerminated {
 		t.Errorf("the peering is %s", p.State)
 	}
-	if backup.history.now != d.state.history.now || backup.policy.basis != d.state.policy.basis || backup.policy.verdict != nil {
-		t.Errorf("time %d, policy %d, verdict %+v; it was %d and %d", backup.history.now, backup.policy.basis, backup.policy.verdict, d.state.history.now, d.state.policy.basis)
+
+	if backup.history.now != d.state.history.now || backup.policy.basis != d.state.policy.basis ||
+		backup.policy.verdict != nil {
+		t.Errorf("time %d, policy %d, verdict %+v; it was %d and %d", backup.history.now, backup.policy.basis,
+			backup.policy.verdict, d.state.history.now, d.state.policy.basis)
 	}
 }

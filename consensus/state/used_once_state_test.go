@@ -15,7 +15,8 @@ func TestWhatWasUsedOnceIsNotRestored(t *testing.T) {
 	again := func(s *State) *State {
 		return must(readSnapshot(bytes.NewReader(freeze(t, s)), alpha, index.New(), &Header{}))
 	}
-	proof, ends := &Spend{directory.Hash{7}, genesis/1000 + 100}, &Spend{directory.Hash{8}, genesis/1000 + 100}
+	proof := &Spend{directory.Hash{7}, genesis/1000 + 100}
+	ends := &Spend{directory.Hash{8}, genesis/1000 + 100}
 	d.at(1, Command{Spend: ends})
 	d.at(1, Command{Claim: claimOf(2, 1, 1)})
 	backup := again(d.state)
@@ -23,10 +24,12 @@ func TestWhatWasUsedOnceIsNotRestored(t *testing.T) {
 	d.at(2, Command{Claim: claimOf(1, 1, 1)})
 	d.at(2, Command{Settle: &Settle{directory.Hash{2}, directory.Hash{1}, false, nil}})
 	backup.Succeed(d.state.Outline(), "test")
+
 	d.state = again(backup)
 	if err := d.at(3, Command{Epoch: &Epoch{uint64(genesis/1000) + 1, "test"}}).Err; err != nil {
 		t.Fatal(err)
 	}
+
 	problem(t, d.at(4, Command{Spend: proof}).Err, directory.Replayed)
 	problem(t, d.at(4, Command{Spend: ends}).Err, directory.Replayed)
 	problem(t, d.at(4, Command{Claim: claimOf(1, 1, 2)}).Err, directory.KeyInUse)

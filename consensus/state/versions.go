@@ -33,12 +33,12 @@ var ErrNewer = errors.New("upgrade the node")
 
 // Lacks returns why a release that reads v cannot take part in a domain that writes
 // n, with both numbers; nil if it can.
-func (v Versions) Lacks(n Numbers) error {
+func (v Versions) Lacks(numbers Numbers) error {
 	for _, one := range []struct {
 		name           string
 		reads, written uint
 	}{
-		{"log", v.Log, n.Log}, {"snapshot", v.Snapshot, n.Snapshot}, {"wire", v.Wire, n.Wire},
+		{"log", v.Log, numbers.Log}, {"snapshot", v.Snapshot, numbers.Snapshot}, {"wire", v.Wire, numbers.Wire},
 	} {
 		if one.written > one.reads {
 			return fmt.Errorf("it reads %s versions up to %d and the domain writes version %d: %w",
@@ -46,8 +46,8 @@ func (v Versions) Lacks(n Numbers) error {
 		}
 	}
 
-	for _, structure := range slices.Sorted(maps.Keys(n.Formats)) {
-		if format := n.Formats[structure]; !v.Formats.Reads(structure, format) {
+	for _, structure := range slices.Sorted(maps.Keys(numbers.Formats)) {
+		if format := numbers.Formats[structure]; !v.Formats.Reads(structure, format) {
 			return fmt.Errorf("it reads %s formats %v and the domain writes format %d: %w",
 				structure, v.Formats.Of(structure), format, ErrNewer)
 		}
@@ -89,9 +89,11 @@ func readsSnapshot(version uint) bool {
 }
 
 func NewerLog(version, newest uint) error {
-	return fmt.Errorf("a log entry has version %d and this release reads versions up to %d: %w", version, newest, ErrNewer)
+	return fmt.Errorf("a log entry has version %d and this release reads versions up to %d: %w", version, newest,
+		ErrNewer)
 }
 
 func NewerSnapshot(version, newest uint) error {
-	return fmt.Errorf("a snapshot has version %d and this release reads versions up to %d: %w", version, newest, ErrNewer)
+	return fmt.Errorf("a snapshot has version %d and this release reads versions up to %d: %w", version, newest,
+		ErrNewer)
 }

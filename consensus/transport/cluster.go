@@ -77,28 +77,35 @@ type Options struct {
 	Vouched func(context.Context, spiffeid.ID) bool
 }
 
-func New(o Options) *Cluster {
-	c := &Cluster{
-		known: o.Known, vouched: o.Vouched, dial: o.Dial, listener: o.Listener, log: o.Log,
-		server: withProtocols(o.ServerTLS, ProtocolRaft, ProtocolWrite, ProtocolHTTP, protocolJoin), clients: o.ClientTLS,
+func New(options Options) *Cluster {
+	cluster := &Cluster{
+		known: options.Known, vouched: options.Vouched, dial: options.Dial, listener: options.Listener,
+		log:        options.Log,
+		server:     withProtocols(options.ServerTLS, ProtocolRaft, ProtocolWrite, ProtocolHTTP, protocolJoin),
+		clients:    options.ClientTLS,
 		handshakes: make(chan struct{}, maxHandshakes),
 		conns:      map[*tracked]struct{}{},
 	}
-	c.ctx, c.cancel = context.WithCancel(context.Background())
-	for _, a := range []**acceptor{&c.raft, &c.web, &c.door, &c.writes} {
-		*a = newAcceptor(o.Listener.Addr())
+
+	cluster.ctx, cluster.cancel = context.WithCancel(context.Background())
+	for _, a := range []**acceptor{&cluster.raft, &cluster.web, &cluster.door, &cluster.writes} {
+		*a = newAcceptor(options.Listener.Addr())
 	}
-	c.client = &http.Client{Transport: &http.Transport{
+
+	cluster.client = &http.Client{Transport: &http.Transport{
 		DialTLSContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return c.Connect(ctx, address, ProtocolHTTP)
+			return cluster.Connect(ctx, address, ProtocolHTTP)
 		},
 		ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute, DisableCompression: true,
 	}}
-	c.guest = &http.Client{Transport: &http.Transport{
-		DialTLSContext:    func(ctx context.Context, _, address string) (net.Conn, error) { return c.dialGuest(ctx, address) },
+	cluster.guest = &http.Client{Transport: &http.Transport{
+		DialTLSContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			return cluster.dialGuest(ctx, address)
+		},
 		DisableKeepAlives: true, DisableCompression: true,
 	}}
-	return c
+
+	return cluster
 }
 
 // serve accepts until close. handler answers members, door those that want to be.
@@ -124,7 +131,9 @@ func (c *Cluster) accept() {
 			if c.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return
 			}
+
 			c.log.Warn("accept a cluster connection", "error", err)
+
 			select {
 			case <-time.After(100 * time.Millisecond):
 				continue
@@ -132,14 +141,17 @@ func (c *Cluster) accept() {
 				return
 			}
 		}
+
 		select {
 		case c.handshakes <- struct{}{}:
 		case <-c.ctx.Done():
 			_ = raw.Close()
 			return
 		}
+
 		c.loops.Go(func() {
 			defer func() { <-c.handshakes }()
+
 			if err := c.admit(raw); err != nil {
 				c.log.Debug("refused a cluster connection", "from", raw.RemoteAddr(), "error", err)
 			}
@@ -153,14 +165,17 @@ func (c *Cluster) admit(raw net.Conn) error {
 	if err != nil {
 		return err
 	}
+
 	conn := tls.Server(t, c.server)
 	ctx, cancel := context.WithTimeout(c.ctx, HandshakeTimeout)
 	defer cancel()
+
 	id, proto, err := c.handshake(ctx, conn, t, c.server.VerifyConnection)
 	if s, ok := raw.(interface{ HandshakeDone(*tls.ConnectionState) }); ok && err == nil {
 		cs := conn.ConnectionState()
 		s.HandshakeDone(&cs)
 	}
+
 	to := c.web
 	switch {
 	case err != nil:
@@ -174,9 +189,11 @@ func (c *Cluster) admit(raw net.Conn) error {
 			to = c.writes
 		}
 	}
+
 	if err != nil {
 		return errors.Join(err, t.Close())
 	}
+
 	return to.give(c.ctx, conn)
 }
 
@@ -188,6 +205,7 @@ func (c *Cluster) mayLead(ctx context.Context, id spiffeid.ID) error {
 	if len(c.known()) == 0 || c.IsMember(id) || c.vouched(ctx, id) {
 		return nil
 	}
+
 	return fmt.Errorf("%w: it is %q", ErrNotMember, id)
 }
 
@@ -195,20 +213,24 @@ func (c *Cluster) mustBeMember(id spiffeid.ID) error {
 	if !c.IsMember(id) {
 		return fmt.Errorf("%w: it is %q", ErrNotMember, id)
 	}
+
 	return nil
 }
 
 // connect opens a connection to the member with that address.
 func (c *Cluster) Connect(ctx context.Context, address, proto string) (net.Conn, error) {
 	known := c.known()
+
 	i := slices.IndexFunc(known, func(m Member) bool { return m.Address == address })
 	if i < 0 {
 		return nil, fmt.Errorf("%w: nobody has the address %s", ErrNotMember, address)
 	}
+
 	return c.open(ctx, address, proto, func(id spiffeid.ID) error {
 		if id != known[i].ID {
 			return fmt.Errorf("%w: it is %q", ErrNotMember, id)
 		}
+
 		return nil
 	})
 }
@@ -221,49 +243,63 @@ func (c *Cluster) dialGuest(ctx context.Context, address string) (net.Conn, erro
 func (c *Cluster) open(ctx context.Context, address, proto string, check func(spiffeid.ID) error) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, HandshakeTimeout)
 	defer cancel()
+
 	raw, err := c.dial(ctx, address)
 	if err != nil {
 		return nil, err
 	}
+
 	t, err := c.track(raw)
 	if err != nil {
 		return nil, err
 	}
+
 	if proto == ProtocolRaft {
 		if err := c.trackRaft(t); err != nil {
 			return nil, errors.Join(err, t.Close())
 		}
 	}
+
 	conn := tls.Client(t, withProtocols(c.clients, proto))
+
 	id, _, err := c.handshake(ctx, conn, t, c.clients.VerifyConnection)
 	if err == nil {
 		err = check(id)
 	}
+
 	if err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
+
 	return conn, nil
 }
 
 // shake completes a handshake, returns who the peer is and what it wants to speak,
 // and ends the connection with the peer's certificate. By judge, where it is not nil, evict
 // judges that again.
-func (c *Cluster) handshake(ctx context.Context, conn *tls.Conn, t *tracked, judge func(tls.ConnectionState) error) (id spiffeid.ID, proto string, err error) {
+func (c *Cluster) handshake(ctx context.Context, conn *tls.Conn, t *tracked,
+	judge func(tls.ConnectionState) error) (id spiffeid.ID, proto string, err error) {
 	if err := conn.HandshakeContext(ctx); err != nil {
 		return id, "", err
 	}
+
 	cs := conn.ConnectionState()
+
 	id, ok := PeerID(&cs)
 	if !ok || cs.NegotiatedProtocol == "" {
 		return id, "", fmt.Errorf("%w: it is %q", ErrNotMember, id)
 	}
+
 	c.mu.Lock()
+
 	t.peer, t.proto = id, cs.NegotiatedProtocol
 	if judge != nil {
 		t.judge = func() error { return judge(cs) }
 	}
+
 	c.mu.Unlock()
 	t.expire(time.Until(cs.PeerCertificates[0].NotAfter))
+
 	return id, cs.NegotiatedProtocol, nil
 }
 
@@ -295,6 +331,7 @@ func trackedOf(conn net.Conn) *tracked {
 		t, _ := conn.NetConn().(*tracked)
 		return t
 	}
+
 	return nil
 }
 
@@ -306,6 +343,7 @@ func (c *Cluster) Evict() {
 	if len(known) == 0 {
 		return
 	}
+
 	var gone, rest []*tracked
 	c.mu.Lock()
 	for t := range c.conns {
@@ -317,12 +355,15 @@ func (c *Cluster) Evict() {
 			rest = append(rest, t)
 		}
 	}
+
 	c.mu.Unlock()
+
 	for _, t := range rest {
 		if err := t.judge(); err != nil {
 			gone = append(gone, t)
 		}
 	}
+
 	for _, t := range gone {
 		_ = t.Close()
 	}
@@ -367,7 +408,9 @@ func PeerID(cs *tls.ConnectionState) (spiffeid.ID, bool) {
 	if cs == nil || len(cs.PeerCertificates) == 0 || len(cs.PeerCertificates[0].URIs) != 1 {
 		return spiffeid.ID{}, false
 	}
+
 	id, err := spiffeid.FromURI(cs.PeerCertificates[0].URIs[0])
+
 	return id, err == nil
 }
 
@@ -377,26 +420,31 @@ func PeerOf(conn net.Conn) (spiffeid.ID, bool) {
 	if !ok {
 		return spiffeid.ID{}, false
 	}
+
 	cs := c.ConnectionState()
+
 	return PeerID(&cs)
 }
 
 // withProtocols returns c with these ALPN names, whichever way it makes its
 // configurations.
-func withProtocols(c *tls.Config, protos ...string) *tls.Config {
-	c = c.Clone()
-	c.NextProtos = protos
-	if get := c.GetConfigForClient; get != nil {
-		c.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+func withProtocols(config *tls.Config, protos ...string) *tls.Config {
+	config = config.Clone()
+
+	config.NextProtos = protos
+	if get := config.GetConfigForClient; get != nil {
+		config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 			made, err := get(hello)
 			if made != nil {
 				made = made.Clone()
 				made.NextProtos = protos
 			}
+
 			return made, err
 		}
 	}
-	return c
+
+	return config
 }
 
 // speak marks a connection as one by which this member speaks Raft to another.
@@ -404,9 +452,11 @@ func (c *Cluster) trackRaft(t *tracked) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t.raft = true
+
 	if c.quiet {
 		return errSilent
 	}
+
 	return nil
 }
 
@@ -415,6 +465,7 @@ func (c *Cluster) trackRaft(t *tracked) error {
 func (c *Cluster) Silence(quiet bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	if quiet && !c.quiet {
 		for t := range c.conns {
 			if t.raft {
@@ -422,6 +473,7 @@ func (c *Cluster) Silence(quiet bool) {
 			}
 		}
 	}
+
 	c.quiet = quiet
 }
 
@@ -429,23 +481,29 @@ func (c *Cluster) Silence(quiet bool) {
 func (c *Cluster) Close() error {
 	c.cancel()
 	_ = c.writes.Close() // never fails
+
 	err := c.listener.Close()
 	if errors.Is(err, net.ErrClosed) {
 		err = nil
 	}
+
 	if c.http != nil {
 		err = errors.Join(err, c.http.Close(), c.join.Close())
 	}
+
 	c.client.CloseIdleConnections()
 	c.guest.CloseIdleConnections()
 	c.mu.Lock()
 	conns := c.conns
 	c.conns = nil
 	c.mu.Unlock()
+
 	for t := range conns {
 		_ = t.Close()
 	}
+
 	c.loops.Wait()
+
 	return err
 }
 

@@ -19,10 +19,11 @@ type tracked struct {
 	raft    bool        // by which this member speaks Raft; guarded by the cluster's mu
 	peer    spiffeid.ID // with proto guarded by the cluster's mu; zero until it is known
 	proto   string
-	judge   func() error // says why the peer's certificate would not be taken now; as peer, and nil where nothing says it
-	busy    bool         // the peer waits for an answer; guarded by the cluster's mu
-	asked   int          // answers that the peer waits for over a line; guarded by the cluster's mu
-	once    sync.Once
+	// says why the peer's certificate would not be taken now; as peer, and nil where nothing says it
+	judge func() error
+	busy  bool // the peer waits for an answer; guarded by the cluster's mu
+	asked int  // answers that the peer waits for over a line; guarded by the cluster's mu
+	once  sync.Once
 
 	mu    sync.Mutex
 	timer *time.Timer
@@ -33,16 +34,20 @@ func (c *Cluster) track(raw net.Conn) (*tracked, error) {
 	t := &tracked{Conn: raw, cluster: c}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	if c.conns == nil {
 		return nil, errors.Join(net.ErrClosed, raw.Close())
 	}
+
 	c.conns[t] = struct{}{}
+
 	return t, nil
 }
 
 func (t *tracked) expire(after time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	if !t.done {
 		t.timer = time.AfterFunc(after, func() { _ = t.Close() })
 	}
@@ -56,11 +61,13 @@ func (t *tracked) Close() (err error) {
 		t.cluster.mu.Unlock()
 		t.mu.Lock()
 		defer t.mu.Unlock()
+
 		t.done = true
 		if t.timer != nil {
 			t.timer.Stop()
 		}
 	})
+
 	return err
 }
 
@@ -83,6 +90,7 @@ func (a *acceptor) give(ctx context.Context, conn net.Conn) error {
 	case <-a.closed:
 	case <-ctx.Done():
 	}
+
 	return errors.Join(net.ErrClosed, conn.Close())
 }
 
@@ -112,5 +120,6 @@ type streams struct {
 func (s streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(s.cluster.ctx, timeout)
 	defer cancel()
+
 	return s.cluster.Connect(ctx, string(address), ProtocolRaft)
 }

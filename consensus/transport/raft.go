@@ -22,11 +22,11 @@ type RaftTransport struct {
 // newMemberTransport returns the transport of the member at that address. withhold is told
 // each message to others, and returns the message that they may get.
 func NewRaftTransport(
-	c *Cluster, address raft.ServerAddress, timeout time.Duration, log hclog.Logger,
+	cluster *Cluster, address raft.ServerAddress, timeout time.Duration, log hclog.Logger,
 	withhold func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest,
 ) RaftTransport {
 	network := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: streams{c.raft, c}, MaxPool: 3, Timeout: timeout, Logger: log,
+		Stream: streams{cluster.raft, cluster}, MaxPool: 3, Timeout: timeout, Logger: log,
 	})
 
 	return RaftTransport{network, address, withhold, make(chan raft.RPC)}
@@ -63,7 +63,8 @@ func (t RaftTransport) Run(stop <-chan struct{}) {
 func (t RaftTransport) LocalAddr() raft.ServerAddress { return t.address }
 
 // AppendEntries sends entries, or a word without any.
-func (t RaftTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+func (t RaftTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest,
+	resp *raft.AppendEntriesResponse) error {
 	return t.NetworkTransport.AppendEntries(id, target, t.told(args), resp)
 }
 
@@ -73,8 +74,11 @@ func (t RaftTransport) AppendEntriesPipeline(id raft.ServerID, target raft.Serve
 	if err != nil {
 		return nil, err
 	}
-	d := &drainedPipeline{AppendPipeline: p, told: t.told, answers: make(chan raft.AppendFuture), closed: make(chan struct{})}
+
+	d := &drainedPipeline{AppendPipeline: p, told: t.told, answers: make(chan raft.AppendFuture),
+		closed: make(chan struct{})}
 	d.pump.Go(d.run)
+
 	return d, nil
 }
 
@@ -95,7 +99,8 @@ type drainedPipeline struct {
 }
 
 // AppendEntries sends entries without waiting for the answer.
-func (d *drainedPipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+func (d *drainedPipeline) AppendEntries(args *raft.AppendEntriesRequest,
+	resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
 	return d.AppendPipeline.AppendEntries(d.told(args), resp)
 }
 
@@ -107,11 +112,14 @@ func (d *drainedPipeline) Consumer() <-chan raft.AppendFuture { return d.answers
 func (d *drainedPipeline) run() {
 	var held []raft.AppendFuture
 	for {
-		var out chan raft.AppendFuture
-		var next raft.AppendFuture
+		var (
+			out  chan raft.AppendFuture
+			next raft.AppendFuture
+		)
 		if len(held) > 0 {
 			out, next = d.answers, held[0]
 		}
+
 		select {
 		case f := <-d.AppendPipeline.Consumer():
 			held = append(held, f)
@@ -128,5 +136,6 @@ func (d *drainedPipeline) Close() error {
 	err := d.AppendPipeline.Close()
 	d.once.Do(func() { close(d.closed) })
 	d.pump.Wait()
+
 	return err
 }

@@ -16,7 +16,9 @@ func TestAPipelineWithoutAReaderDoesNotGetStuck(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		t.Cleanup(func() { _ = tr.Close() })
+
 		return tr
 	}
 	there, here := open(), open()
@@ -32,20 +34,27 @@ func TestAPipelineWithoutAReaderDoesNotGetStuck(t *testing.T) {
 			}
 		}
 	}()
-	p, err := RaftTransport{here, here.LocalAddr(), func(w *raft.AppendEntriesRequest) *raft.AppendEntriesRequest { return w }, nil}.AppendEntriesPipeline("there", there.LocalAddr())
+
+	p, err := RaftTransport{here, here.LocalAddr(), func(w *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
+		return w
+	}, nil}.AppendEntriesPipeline("there", there.LocalAddr())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	done := make(chan error, 1)
 	go func() {
 		for range 10 {
-			if _, err := p.AppendEntries(&raft.AppendEntriesRequest{Term: 1}, &raft.AppendEntriesResponse{}); err != nil {
+			if _, err := p.AppendEntries(&raft.AppendEntriesRequest{Term: 1},
+				&raft.AppendEntriesResponse{}); err != nil {
 				done <- err
 				return
 			}
 		}
+
 		done <- p.Close()
 	}()
+
 	select {
 	case err := <-done:
 		if err != nil {
