@@ -2,48 +2,86 @@ package node
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/trust"
 )
 
-// attest keeps the node's signing key in the domain's key document: the key is
-// attested anew by every SVID that the node gets, and once more well before the
-// newest attestation's chain ends; also when the document has lost it, as that of
-// a node that was taken out of the domain and came back. Where the key is revoked,
-// or an operator wants another, the node makes itself one.
-func (n *Node) attest(ctx context.Context) {
-	var told time.Time // without a leader it fails each second
+const (
+	attestTimeout  = 10 * time.Second // of one write of the domain
+	attestRetry    = time.Second
+	attestInterval = time.Hour
+	attestLogEvery = time.Minute // a failure is logged, which repeats each second without a leader
+)
+
+// An attester keeps the node's signing key in the domain's key document: it attests the
+// key by every SVID that the node gets, and well before the newest attestation's chain
+// expires; also when the document has lost it, as that of a node that was removed from the
+// domain and came back. When the key is revoked, or an operator rotates it, the node
+// makes itself another one.
+type attester struct {
+	node    spiffeid.ID
+	dir     string // of the key
+	source  *trust.Source
+	store   *consensus.Store
+	keyring *trust.Keyring
+	log     *slog.Logger
+
+	// busy holds one element while the key is in use or changes. It is not a mutex: the
+	// holder waits for a write of the domain, and waiters give up with their contexts.
+	busy chan struct{}
+	key  *trust.Key
+}
+
+// run keeps the key attested until ctx ends.
+func (a *attester) run(ctx context.Context) {
+	var logged time.Time
+
 	for ctx.Err() == nil {
-		rotated := n.source.Changed()
-		wait := time.Second
-		do := n.attestOnce
-		if n.revoked(ctx) {
-			do = n.rotateKey
+		rotated := a.source.Changed()
+
+		do := a.attest
+		if a.isRevoked(ctx) {
+			do = a.rotate
 		}
-		if err := do(ctx); err == nil {
-			wait = time.Hour
-		} else if ctx.Err() == nil && time.Since(told) >= time.Minute {
-			told = time.Now()
-			n.log.Warn("the signing key is not attested yet", "err", err)
+
+		wait := attestInterval
+
+		if err := do(ctx); err != nil {
+			wait = attestRetry
+
+			if ctx.Err() == nil && time.Since(logged) >= attestLogEvery {
+				logged = time.Now()
+				a.log.Warn("the signing key is not attested yet", "err", err)
+			}
 		}
-		n.attestationDue(ctx, rotated, wait)
+
+		a.wait(ctx, rotated, wait)
 	}
 }
 
-// attestationDue waits until the key is to be attested again.
-func (n *Node) attestationDue(ctx context.Context, rotated <-chan struct{}, wait time.Duration) {
+// wait returns when the key must be attested again.
+func (a *attester) wait(ctx context.Context, rotated <-chan struct{}, wait time.Duration) {
 	due := time.After(wait)
+
 	var doc *signed.KeyDocument
+
 	for {
-		changed := n.store.Agreed()
-		if next := n.store.KeyDocument(); next != nil && next != doc && wait > time.Second {
-			if doc = next; n.unlisted(ctx) {
+		changed := a.store.Agreed()
+
+		if next := a.store.KeyDocument(); next != nil && next != doc && wait > attestRetry {
+			doc = next
+			if a.isUnlisted(ctx) {
 				return
 			}
 		}
+
 		select {
 		case <-ctx.Done():
 			return
@@ -56,76 +94,87 @@ func (n *Node) attestationDue(ctx context.Context, rotated <-chan struct{}, wait
 	}
 }
 
-// withKey does what nobody else may change the node's key meanwhile. It is no mutex: one
-// write of the domain is waited for within, and who waits for that gives up with ctx.
-func (n *Node) withKey(ctx context.Context, do func() error) error {
+// exclusively runs do while the key does not change otherwise.
+func (a *attester) exclusively(ctx context.Context, do func() error) error {
 	select {
-	case n.keys <- struct{}{}:
-		defer func() { <-n.keys }()
+	case a.busy <- struct{}{}:
+		defer func() { <-a.busy }()
 		return do()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (n *Node) attestOnce(ctx context.Context) error {
-	return n.withKey(ctx, func() error { return n.attestKey(ctx, n.key) })
+func (a *attester) attest(ctx context.Context) error {
+	return a.exclusively(ctx, func() error { return a.publish(ctx, a.key) })
 }
 
-func (n *Node) attestKey(ctx context.Context, key *trust.Key) error {
-	statement, err := key.Attest(n.source.SVID(), time.Now())
+// publish puts a key with a new attestation into the key document.
+func (a *attester) publish(ctx context.Context, key *trust.Key) error {
+	attestation, err := key.Attest(a.source.SVID(), time.Now())
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+
+	ctx, cancel := context.WithTimeout(ctx, attestTimeout)
 	defer cancel()
-	return n.store.Attest(ctx, signed.SigningKey{
-		Public: key.Public(), Node: n.id, Attestations: []string{statement},
+
+	return a.store.Attest(ctx, signed.SigningKey{
+		Public:       key.Public(),
+		Node:         a.node,
+		Attestations: []string{attestation},
 	})
 }
 
-// unlisted reports whether the domain's key document lacks this node's key, or lists it
-// as one that the node had before, as when the answer to a rotation was lost.
-func (n *Node) unlisted(ctx context.Context) (yes bool) {
-	_ = n.withKey(ctx, func() error {
-		doc := n.store.KeyDocument() // not one from before: the key may just have changed
-		yes = doc == nil || !doc.SignsBy(n.id, n.key.ID())
+// isUnlisted reports whether the key document lacks this node's key, or lists it as a
+// former one, as after a rotation whose response was lost.
+func (a *attester) isUnlisted(ctx context.Context) (unlisted bool) {
+	_ = a.exclusively(ctx, func() error {
+		// The newest document: the key may just have changed.
+		doc := a.store.KeyDocument()
+		unlisted = doc == nil || !doc.SignsBy(a.node, a.key.ID())
+
 		return nil
 	})
-	return yes
+
+	return unlisted
 }
 
-// revoked reports whether the domain has taken this node's key back.
-func (n *Node) revoked(ctx context.Context) (yes bool) {
-	_ = n.withKey(ctx, func() error {
-		doc := n.store.KeyDocument()
-		yes = doc != nil && slices.Contains(doc.Revoked, n.key.ID())
+// isRevoked reports whether the domain has revoked this node's key.
+func (a *attester) isRevoked(ctx context.Context) (revoked bool) {
+	_ = a.exclusively(ctx, func() error {
+		doc := a.store.KeyDocument()
+		revoked = doc != nil && slices.Contains(doc.Revoked, a.key.ID())
+
 		return nil
 	})
-	return yes
+
+	return revoked
 }
 
-// rotateKey gives the node another signing key. The one before signs until the
-// domain's key document has the new one, which lists both for some minutes: what is
-// still under way then is believed.
-func (n *Node) rotateKey(ctx context.Context) error {
-	return n.withKey(ctx, func() error { return n.makeKey(ctx) })
-}
+// rotate gives the node another signing key. The former one signs until the key document
+// has the new one, and stays listed for some minutes, so that its last signatures are
+// accepted.
+func (a *attester) rotate(ctx context.Context) error {
+	return a.exclusively(ctx, func() error {
+		next, err := trust.MakeNextKey(a.dir)
+		if err != nil {
+			return err
+		}
 
-// makeKey is rotateKey for who may change the key.
-func (n *Node) makeKey(ctx context.Context) error {
-	next, err := trust.MakeNextKey(n.cfg.Data)
-	if err != nil {
-		return err
-	}
-	if err := n.attestKey(ctx, next.Key); err != nil {
-		return err
-	}
-	before := n.key.ID()
-	if n.key, err = next.Use(); err != nil {
-		return err
-	}
-	n.keyring.SetKey(n.key)
-	n.log.Info("the node has another signing key", "before", before, "now", n.key.ID())
-	return nil
+		if err := a.publish(ctx, next.Key); err != nil {
+			return err
+		}
+
+		before := a.key.ID()
+
+		if a.key, err = next.Use(); err != nil {
+			return err
+		}
+
+		a.keyring.SetKey(a.key)
+		a.log.Info("signing key rotated", "before", before, "now", a.key.ID())
+
+		return nil
+	})
 }

@@ -2,12 +2,12 @@ package node
 
 import (
 	"context"
-	"errors"
-	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/roster-mesh/roster/api/wire"
+	"github.com/roster-mesh/roster/consensus"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -16,12 +16,12 @@ import (
 )
 
 // bundleEndpoint is where peers get this domain's bundle; zero for nowhere.
-func (n *Node) bundleEndpoint() directory.BundleEndpoint {
-	if n.cfg.Bundles.Endpoint.IsZero() && n.cfg.Bundles.Serve {
-		return directory.BundleEndpoint{URL: n.cfg.PublicURL + wire.BundlePath, Profile: directory.ProfileSPIFFE}
+func (ps *peerings) bundleEndpoint() directory.BundleEndpoint {
+	if ps.cfg.Bundles.Endpoint.IsZero() && ps.cfg.Bundles.Serve {
+		return directory.BundleEndpoint{URL: ps.cfg.PublicURL + wire.BundlePath, Profile: directory.ProfileSPIFFE}
 	}
 
-	return n.cfg.Bundles.Endpoint
+	return ps.cfg.Bundles.Endpoint
 }
 
 // How often endpoints are asked.
@@ -44,22 +44,13 @@ type following struct {
 // of the domain finds a newer one has all agree on it. What does not hold is an
 // alarm, and the last good bundle stays.
 type bundleKeeper struct {
-	n       *Node
-	fetcher *trust.Fetcher
+	peerings func() []directory.Peering
+	store    *consensus.Store
+	fetcher  *trust.Fetcher
+	log      *slog.Logger
 
 	mu   sync.Mutex // guards seen
 	seen map[spiffeid.TrustDomain]following
-}
-
-// wireBundles has peers' bundles followed.
-func (n *Node) wireBundles() error {
-	roots, err := readRoots(n.cfg.Bundles.CA)
-	if err != nil {
-		return fmt.Errorf("bundles.ca: %w", err)
-	}
-	n.keeper = &bundleKeeper{n: n, fetcher: trust.NewFetcher(n.bundles, roots, n.net.Dial), seen: map[spiffeid.TrustDomain]following{}}
-	n.life.loop("bundles of peers", n.keeper.run)
-	return nil
 }
 
 func (f *bundleKeeper) run(ctx context.Context) {
@@ -96,7 +87,7 @@ func (f *bundleKeeper) due(now time.Time) (list []directory.Peering) {
 	defer f.mu.Unlock()
 	old := f.seen
 	f.seen = map[spiffeid.TrustDomain]following{}
-	for _, p := range f.n.peerings() {
+	for _, p := range f.peerings() {
 		live := p.State == directory.PeeringActive || p.State == directory.PeeringFrozen
 		if !live || p.Endpoint.IsZero() {
 			continue
@@ -119,8 +110,8 @@ func (f *bundleKeeper) ask(ctx context.Context, p directory.Peering) {
 	defer cancel()
 	got, err := f.fetcher.Fetch(bound, p.Domain, p.Endpoint, p.Bundle)
 	if err == nil && got.News {
-		if err = f.n.store.SetBundle(bound, p.Domain, p.Bundle, got.JWKS); err == nil {
-			f.n.log.Info("a peer has a new bundle", "peer", p.Domain.Name(), "endpoint", p.Endpoint.URL)
+		if err = f.store.SetBundle(bound, p.Domain, p.Bundle, got.JWKS); err == nil {
+			f.log.Info("a peer has a new bundle", "peer", p.Domain.Name(), "endpoint", p.Endpoint.URL)
 		}
 	}
 	if ctx.Err() != nil {
@@ -132,7 +123,7 @@ func (f *bundleKeeper) ask(ctx context.Context, p directory.Peering) {
 	s := f.seen[p.Domain]
 	s.err, s.due = err, now.Add(got.Again)
 	if err != nil {
-		f.n.log.Error("a peer's bundle can't be had; the last good one stays", "peer", p.Domain.Name(), "endpoint", p.Endpoint.URL, "err", err)
+		f.log.Error("a peer's bundle can't be had; the last good one stays", "peer", p.Domain.Name(), "endpoint", p.Endpoint.URL, "err", err)
 		s.due = now.Add(bundlesAgain)
 	} else {
 		s.good = now
@@ -145,18 +136,4 @@ func (f *bundleKeeper) of(td spiffeid.TrustDomain) following {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.seen[td]
-}
-
-// ownBundle is what BundlePath answers; nil where it is not served.
-func (n *Node) ownBundle() func() ([]byte, error) {
-	if !n.cfg.Bundles.Serve {
-		return nil
-	}
-	return func() ([]byte, error) {
-		b, err := n.bundles.Publish(n.cfg.TrustDomain)
-		if errors.Is(err, trust.ErrNoBundle) {
-			return nil, directory.Refuse(directory.Unavailable, "this node has no bundle of its own domain")
-		}
-		return b, err
-	}
 }

@@ -7,20 +7,24 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/evidence"
+	"github.com/roster-mesh/roster/trust"
 )
 
-// court implements evidence.Verifier by this node's keyring and its domain's
+// evidenceVerifier implements evidence.Verifier by this node's keyring and its domain's
 // peerings.
-type court struct{ n *Node }
+type evidenceVerifier struct {
+	keyring  *trust.Keyring
+	peerings *peerings
+}
 
 // Accuse implements evidence.Verifier.
-func (c court) Accuse(origin spiffeid.TrustDomain, pages, keys []string) ([]byte, error) {
-	return c.n.keyring.Accuse(origin, pages, keys)
+func (c evidenceVerifier) Accuse(origin spiffeid.TrustDomain, pages, keys []string) ([]byte, error) {
+	return c.keyring.Accuse(origin, pages, keys)
 }
 
 // Judge implements evidence.Verifier.
-func (c court) Judge(file []byte, news bool) (evidence.Conviction, error) {
-	v, err := c.n.keyring.Judge(file, news)
+func (c evidenceVerifier) Judge(file []byte, news bool) (evidence.Conviction, error) {
+	v, err := c.keyring.Judge(file, news)
 	if err != nil {
 		return evidence.Conviction{}, err
 	}
@@ -28,8 +32,8 @@ func (c court) Judge(file []byte, news bool) (evidence.Conviction, error) {
 }
 
 // Freeze implements evidence.Verifier.
-func (c court) Freeze(ctx context.Context, origin spiffeid.TrustDomain) error {
-	return c.n.amend(ctx, origin, func(p *directory.Peering, _ bool) error {
+func (c evidenceVerifier) Freeze(ctx context.Context, origin spiffeid.TrustDomain) error {
+	return c.peerings.amend(ctx, origin, func(p *directory.Peering, _ bool) error {
 		if p.State == directory.PeeringActive {
 			p.State = directory.PeeringFrozen
 		}

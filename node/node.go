@@ -9,22 +9,24 @@
 //
 // # Files
 //
-//	wire, lifecycle, listen    the start, in order, and the end
-//	config*, limits            the configuration; each part's own lies with the part
-//	identity, attest, bundles, callers
-//	                           who this node and others are
-//	adapters, cluster, court, policy, grants
-//	                           what api, federation and consensus ask of each other
-//	peering, peers             peerings, made and kept
-//	connections, rooms, expiring
-//	                           the bounds of what listeners accept
-//	metrics                    what an operator sees
-//	gateway, outward, discovery, crawl, probe*
-//	                           agents: invoked, ranked, crawled, asked
-//	dnssd, mdns                the local network
-//	files                      a file replaced whole
+//	node, wire, wire_agents, lifecycle
+//	                       the start, in order, and the stop
+//	network, listen        addresses and servers
+//	identity, callers, attest
+//	                       who this node and its callers are
+//	operator, cluster, records, grants, rules, quotas, formats
+//	                       what api, federation and consensus ask of each other
+//	peering, peers, bundles, evidence
+//	                       peerings, made, followed and kept
+//	metrics, collector     Prometheus metrics
+//	files                  atomic replacement of a file
 //
-// A development mesh on loopback is in node/dev, the diagnosis of a node in node/doctor.
+// # Packages
+//
+//	config     the configuration
+//	listener   limits of connections        dnssd    the local network
+//	memory     the process's memory         dev      a mesh on loopback
+//	doctor     the diagnosis of a node
 package node
 
 import (
@@ -42,7 +44,6 @@ import (
 
 	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/consensus"
-	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/discovery"
@@ -80,7 +81,6 @@ type Node struct {
 	admin    front
 	source   *trust.Source
 	bundles  *trust.Bundles
-	keys     chan struct{} // holds one: who may change key
 	key      *trust.Key
 	keyring  *trust.Keyring
 	policy   *policy.Policy
@@ -96,9 +96,9 @@ type Node struct {
 	face     *api.Server
 	gateway  *gateway.Gateway // nil where it is off
 
-	keeper *bundleKeeper
-
-	lastPeers []directory.Peering // of the last run; not changed once the node has started
+	peerings *peerings
+	attester *attester
+	keeper   *bundleKeeper
 
 	mu      sync.Mutex // guards clients
 	clients map[spiffeid.TrustDomain]*http.Client
@@ -115,7 +115,7 @@ func Start(cfg config.Config, env Env) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, net: env.Network.orTCP(), log: env.Logger, clients: map[spiffeid.TrustDomain]*http.Client{}, keys: make(chan struct{}, 1)}
+	n := &Node{cfg: cfg, net: env.Network.orTCP(), log: env.Logger, clients: map[spiffeid.TrustDomain]*http.Client{}}
 	if n.log == nil {
 		n.log = cfg.Log.Logger(os.Stderr)
 	}

@@ -16,6 +16,9 @@ import (
 	"github.com/roster-mesh/roster/trust/policy"
 )
 
+// policyFile is the name of the domain's policy in errors.
+const policyFile = "policy.cedar"
+
 // operator implements the routes that show and change the domain's state.
 type operator struct {
 	store     *consensus.Store

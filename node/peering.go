@@ -34,12 +34,9 @@ const (
 	farewells    = 10 * time.Minute // for any: after that deadlines do it
 )
 
-// peerings implements operator.Peers.
-type peerings struct{ n *Node }
-
 // agreed returns what is agreed with a domain; ok is false for nothing.
-func (n *Node) agreed(td spiffeid.TrustDomain) (p directory.Peering, ok bool) {
-	all := n.store.Peerings()
+func (ps *peerings) agreed(td spiffeid.TrustDomain) (p directory.Peering, ok bool) {
+	all := ps.store.Peerings()
 	i := slices.IndexFunc(all, func(p directory.Peering) bool { return p.Domain == td })
 	if i < 0 {
 		return directory.Peering{}, false
@@ -52,18 +49,18 @@ const amendAtMost = 5
 
 // amend has f change what is agreed with a domain as it is now, whichever node it was
 // last changed at: nobody's change is undone by one who didn't see it.
-func (n *Node) amend(ctx context.Context, td spiffeid.TrustDomain, f func(p *directory.Peering, known bool) error) error {
+func (ps *peerings) amend(ctx context.Context, td spiffeid.TrustDomain, f func(p *directory.Peering, known bool) error) error {
 	for try := 1; ; try++ {
-		if err := n.store.Linearize(ctx); err != nil {
+		if err := ps.store.Linearize(ctx); err != nil {
 			return err
 		}
-		was, known := n.agreed(td)
+		was, known := ps.agreed(td)
 		was.Domain = td
 		p := was
 		if err := f(&p, known); err != nil || p.Equal(was) {
 			return err
 		}
-		err := n.store.AmendPeering(ctx, was, p)
+		err := ps.store.AmendPeering(ctx, was, p)
 		if directory.ProblemOf(err) != directory.Conflict || try == amendAtMost {
 			return err
 		}
@@ -71,28 +68,28 @@ func (n *Node) amend(ctx context.Context, td spiffeid.TrustDomain, f func(p *dir
 }
 
 // exportsTo reports whether the operator lets a peer have something.
-func (n *Node) exportsTo(td spiffeid.TrustDomain) bool {
-	return slices.ContainsFunc(n.peerings(), func(p directory.Peering) bool {
+func (ps *peerings) exportsTo(td spiffeid.TrustDomain) bool {
+	return slices.ContainsFunc(ps.list(), func(p directory.Peering) bool {
 		return p.Domain == td && p.State == directory.PeeringActive && p.Mesh
 	})
 }
 
 // ourselves is what another domain needs to know of this one.
-func (n *Node) ourselves() (directory.Peering, error) {
-	p := directory.Peering{Domain: n.cfg.TrustDomain, Endpoint: n.bundleEndpoint()}
+func (ps *peerings) ourselves() (directory.Peering, error) {
+	p := directory.Peering{Domain: ps.domain, Endpoint: ps.bundleEndpoint()}
 	var err error
-	if p.Bundle, err = n.bundles.Publish(p.Domain); err != nil {
+	if p.Bundle, err = ps.bundles.Publish(p.Domain); err != nil {
 		return p, err
 	}
-	for _, m := range n.store.RaftPeers() {
+	for _, m := range ps.store.RaftPeers() {
 		if m.API != "" {
 			p.Addresses = append(p.Addresses, m.API)
 		}
 	}
 	if len(p.Addresses) == 0 {
-		p.Addresses = []string{n.cfg.PublicURL}
+		p.Addresses = []string{ps.cfg.PublicURL}
 	}
-	for _, m := range n.mesh.Members() {
+	for _, m := range ps.mesh().Members() {
 		if m.ID.TrustDomain() == p.Domain {
 			p.Gossip = append(p.Gossip, m.Address)
 		}
@@ -101,9 +98,9 @@ func (n *Node) ourselves() (directory.Peering, error) {
 }
 
 // Invite implements operator.Peers. The domain keeps the secret's hash alone.
-func (ps peerings) Invite(ctx context.Context, peer spiffeid.TrustDomain, life time.Duration) (wire.Invitation, error) {
+func (ps *peerings) Invite(ctx context.Context, peer spiffeid.TrustDomain, life time.Duration) (wire.Invitation, error) {
 	var made wire.Invitation
-	us, err := ps.n.ourselves()
+	us, err := ps.ourselves()
 	if err != nil {
 		return made, directory.Refuse(directory.Unavailable, "this node has no bundle of its own domain: %w", err)
 	}
@@ -115,7 +112,7 @@ func (ps peerings) Invite(ctx context.Context, peer spiffeid.TrustDomain, life t
 		return made, directory.Refuse(directory.TooLarge, "the domain's bundle is too large for a token of %d bytes", apioperator.MaxToken)
 	}
 	pending := directory.Peering{Domain: peer, State: directory.PeeringPending, Secret: sha256.Sum256([]byte(secret)), Until: until.Unix()}
-	return made, ps.n.amend(ctx, peer, func(p *directory.Peering, _ bool) error {
+	return made, ps.amend(ctx, peer, func(p *directory.Peering, _ bool) error {
 		if err := noPeerYet(p); err != nil {
 			return err
 		}
@@ -133,9 +130,8 @@ func noPeerYet(p *directory.Peering) error {
 
 // Accept implements operator.Peers. The peering is pending until the other domain
 // has taken the secret, and active once it has.
-func (ps peerings) Accept(ctx context.Context, token apioperator.Token) error {
-	n := ps.n
-	p, err := token.Peering(n.cfg.TrustDomain)
+func (ps *peerings) Accept(ctx context.Context, token apioperator.Token) error {
+	p, err := token.Peering(ps.domain)
 	if err != nil {
 		return err
 	}
@@ -145,11 +141,11 @@ func (ps peerings) Accept(ctx context.Context, token apioperator.Token) error {
 	if token.Until <= time.Now().Unix() {
 		return directory.Refuse(directory.BadRequest, "the invitation ended at %s; ask for another", time.Unix(token.Until, 0).UTC().Format(time.RFC3339)).At("/token")
 	}
-	us, err := n.ourselves()
+	us, err := ps.ourselves()
 	if err != nil {
 		return directory.Refuse(directory.Unavailable, "this node has no bundle of its own domain: %w", err)
 	}
-	err = n.amend(ctx, p.Domain, func(now *directory.Peering, _ bool) error {
+	err = ps.amend(ctx, p.Domain, func(now *directory.Peering, _ bool) error {
 		if err := noPeerYet(now); err != nil {
 			return err
 		}
@@ -160,11 +156,11 @@ func (ps peerings) Accept(ctx context.Context, token apioperator.Token) error {
 		return err
 	}
 	pending := p
-	if err := n.offer(ctx, p, token.Secret, us); err != nil {
+	if err := ps.offer(ctx, p, token.Secret, us); err != nil {
 		var refused *apiclient.Error
 		if errors.As(err, &refused) && refused.Status < 500 {
 			p.State = directory.PeeringTerminated
-			return errors.Join(directory.Refuse(directory.Conflict, "%s refuses: %w", p.Domain.Name(), theirs(refused)), n.store.AmendPeering(ctx, pending, p))
+			return errors.Join(directory.Refuse(directory.Conflict, "%s refuses: %w", p.Domain.Name(), theirs(refused)), ps.store.AmendPeering(ctx, pending, p))
 		}
 		if refused != nil {
 			err = theirs(refused)
@@ -172,7 +168,7 @@ func (ps peerings) Accept(ctx context.Context, token apioperator.Token) error {
 		return directory.Refuse(problem.Upstream, "no node of %s said that it took the invitation, so the peering is pending here; accept it again once one is reached: %w", p.Domain.Name(), err)
 	}
 	p.State = directory.PeeringActive
-	return n.store.AmendPeering(ctx, pending, p)
+	return ps.store.AmendPeering(ctx, pending, p)
 }
 
 // theirs is what a node of another domain answered, quoted: its bytes are that one's, and
@@ -184,8 +180,8 @@ func theirs(e *apiclient.Error) error {
 // offer shows the secret to one node after the other until one takes it. It
 // believes the token's bundle, and shows no certificate: that domain knows none of
 // this one's authorities yet.
-func (n *Node) offer(ctx context.Context, p directory.Peering, secret string, us directory.Peering) error {
-	client, done, err := n.stranger(p, nil)
+func (ps *peerings) offer(ctx context.Context, p directory.Peering, secret string, us directory.Peering) error {
+	client, done, err := ps.stranger(p, nil)
 	if err != nil {
 		return err
 	}
@@ -203,13 +199,13 @@ func (n *Node) offer(ctx context.Context, p directory.Peering, secret string, us
 
 // stranger returns a client for nodes of a domain that is no peer, by the bundle
 // that p has.
-func (n *Node) stranger(p directory.Peering, as *trust.Source) (*http.Client, func(), error) {
+func (ps *peerings) stranger(p directory.Peering, as *trust.Source) (*http.Client, func(), error) {
 	believed := trust.NewBundles()
 	if err := believed.Set(p.Domain, p.Bundle); err != nil {
 		return nil, nil, err
 	}
 	t := &http.Transport{
-		DialContext:         func(ctx context.Context, _, addr string) (net.Conn, error) { return n.net.Dial(ctx, addr) },
+		DialContext:         func(ctx context.Context, _, addr string) (net.Conn, error) { return ps.net.Dial(ctx, addr) },
 		TLSClientConfig:     trust.ClientTLS(as, believed, AuthorizeNodesOf(p.Domain), "h2", "http/1.1"),
 		ForceAttemptHTTP2:   true,
 		TLSHandshakeTimeout: listener.HeaderTimeout,
@@ -219,27 +215,27 @@ func (n *Node) stranger(p directory.Peering, as *trust.Source) (*http.Client, fu
 }
 
 // Invited implements operator.Peers.
-func (ps peerings) Invited(secret string, peer spiffeid.TrustDomain) bool {
-	p, ok := ps.n.agreed(peer)
+func (ps *peerings) Invited(secret string, peer spiffeid.TrustDomain) bool {
+	p, ok := ps.agreed(peer)
 	return ok && p.Secret == sha256.Sum256([]byte(secret))
 }
 
 // Redeem implements operator.Peers.
-func (ps peerings) Redeem(ctx context.Context, secret string, p directory.Peering) error {
+func (ps *peerings) Redeem(ctx context.Context, secret string, p directory.Peering) error {
 	if _, err := trust.ParseBundle(p.Domain, p.Bundle); err != nil {
 		return directory.Refuse(directory.BadRequest, "the bundle of %s is not usable: %w", p.Domain.Name(), err).At("/bundle")
 	}
-	return ps.n.store.Redeem(ctx, sha256.Sum256([]byte(secret)), p)
+	return ps.store.Redeem(ctx, sha256.Sum256([]byte(secret)), p)
 }
 
 // Change implements operator.Peers.
-func (ps peerings) Change(ctx context.Context, peer spiffeid.TrustDomain, verb wire.PeerVerb) error {
-	if now, _ := ps.n.agreed(peer); verb == wire.PeerRelease && now.State == directory.PeeringFrozen {
-		if err := ps.n.mesh.MayRelease(ctx, peer); err != nil {
+func (ps *peerings) Change(ctx context.Context, peer spiffeid.TrustDomain, verb wire.PeerVerb) error {
+	if now, _ := ps.agreed(peer); verb == wire.PeerRelease && now.State == directory.PeeringFrozen {
+		if err := ps.mesh().MayRelease(ctx, peer); err != nil {
 			return err
 		}
 	}
-	return ps.n.amend(ctx, peer, func(p *directory.Peering, known bool) error {
+	return ps.amend(ctx, peer, func(p *directory.Peering, known bool) error {
 		if !known || p.State == directory.PeeringTerminated && verb != wire.PeerRemove {
 			return noPeer(peer)
 		}
@@ -264,8 +260,8 @@ func noPeer(td spiffeid.TrustDomain) error {
 }
 
 // Set implements operator.Peers.
-func (ps peerings) Set(ctx context.Context, peer spiffeid.TrustDomain, to apioperator.PeerSettings) error {
-	return ps.n.amend(ctx, peer, func(p *directory.Peering, known bool) error {
+func (ps *peerings) Set(ctx context.Context, peer spiffeid.TrustDomain, to apioperator.PeerSettings) error {
+	return ps.amend(ctx, peer, func(p *directory.Peering, known bool) error {
 		if !known || p.State == directory.PeeringTerminated {
 			return noPeer(peer)
 		}
@@ -289,13 +285,13 @@ func (ps peerings) Set(ctx context.Context, peer spiffeid.TrustDomain, to apiope
 }
 
 // endedByPeer takes a peer's word that it has ended the peering.
-func (n *Node) endedByPeer(ctx context.Context, td spiffeid.TrustDomain) error {
-	return n.amend(ctx, td, func(p *directory.Peering, _ bool) error {
+func (ps *peerings) endedByPeer(ctx context.Context, td spiffeid.TrustDomain) error {
+	return ps.amend(ctx, td, func(p *directory.Peering, _ bool) error {
 		if p.State != directory.PeeringActive && p.State != directory.PeeringFrozen {
 			return nil
 		}
 		p.State, p.Mesh, p.ByPeer, p.Secret, p.Until = directory.PeeringTerminated, false, true, directory.Hash{}, 0
-		n.log.Warn("a peer has ended the peering; what it told is dropped", "peer", td.Name())
+		ps.log.Warn("a peer has ended the peering; what it told is dropped", "peer", td.Name())
 		return nil
 	})
 }
@@ -303,23 +299,23 @@ func (n *Node) endedByPeer(ctx context.Context, td spiffeid.TrustDomain) error {
 // sayFarewell tells a former peer that the peering has ended, so that it drops
 // what it has of this domain at once (MESH-025). One that can't be reached drops
 // it by deadlines.
-func (n *Node) sayFarewell(ctx context.Context, p directory.Peering) {
-	client, done, err := n.stranger(p, n.source)
+func (ps *peerings) sayFarewell(ctx context.Context, p directory.Peering) {
+	client, done, err := ps.stranger(p, ps.source)
 	if err != nil {
-		n.log.Warn("a former peer can't be told", "peer", p.Domain.Name(), "err", err)
+		ps.log.Warn("a former peer can't be told", "peer", p.Domain.Name(), "err", err)
 		return
 	}
 	defer done()
 	turn := 0
 	_, err = backoff.Retry(ctx, func() (struct{}, error) {
-		if now, ok := n.agreed(p.Domain); !ok || now.State != directory.PeeringTerminated || len(p.Addresses) == 0 {
+		if now, ok := ps.agreed(p.Domain); !ok || now.State != directory.PeeringTerminated || len(p.Addresses) == 0 {
 			return struct{}{}, nil // the two are at it again
 		}
 		turn++
 		return struct{}{}, farewell(ctx, client, p.Addresses[turn%len(p.Addresses)])
 	}, backoff.WithMaxElapsedTime(farewells))
 	if err != nil {
-		n.log.Warn("a former peer was not told that the peering has ended", "peer", p.Domain.Name(), "err", err)
+		ps.log.Warn("a former peer was not told that the peering has ended", "peer", p.Domain.Name(), "err", err)
 	}
 }
 

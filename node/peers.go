@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,36 +14,59 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/federation"
+	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/trust/policy"
 )
+
+// peerings are the domain's agreements with its peers: they are made and changed by
+// consensus, followed into the parts of this node that need them, and kept on disk for its
+// next start.
+type peerings struct {
+	domain  spiffeid.TrustDomain
+	cfg     *config.Config
+	net     Network
+	log     *slog.Logger
+	source  *trust.Source
+	bundles *trust.Bundles
+	keyring *trust.Keyring
+	policy  *policy.Policy
+	last    []directory.Peering // of the last run; not changed after the start
+
+	// Set before run, once these parts have started.
+	store *consensus.Store
+	mesh  func() *federation.Mesh
+}
 
 // follow carries what the domain has agreed into the parts that don't read the
 // log: the newest key document, and the bundles of peers.
-func (n *Node) follow(ctx context.Context) {
+func (ps *peerings) follow(ctx context.Context) {
 	var keys *signed.KeyDocument
 	peers := map[spiffeid.TrustDomain]directory.Peering{}
 	var farewells sync.WaitGroup
 	defer farewells.Wait()
 	for {
-		changed := n.store.Agreed()
-		if doc := n.store.KeyDocument(); doc != nil && doc != keys {
-			n.keyring.SetOwn(doc)
+		changed := ps.store.Agreed()
+		if doc := ps.store.KeyDocument(); doc != nil && doc != keys {
+			ps.keyring.SetOwn(doc)
 			keys = doc
 		}
 		moved := false
-		for _, p := range n.peerings() {
+		for _, p := range ps.list() {
 			if !p.Equal(peers[p.Domain]) {
 				moved = true
-				if left := n.keepPeer(p); left && !p.ByPeer {
-					farewells.Go(func() { n.sayFarewell(ctx, p) })
+				if left := ps.keep(p); left && !p.ByPeer {
+					farewells.Go(func() { ps.sayFarewell(ctx, p) })
 				}
 				peers[p.Domain] = p
 			}
 		}
 		if moved {
-			n.policy.Reconsider() // a peer's identities see what is exported to their domain
+			ps.policy.Reconsider() // a peer's identities see what is exported to their domain
 		}
 		select {
 		case <-ctx.Done():
@@ -56,18 +80,18 @@ func (n *Node) follow(ctx context.Context) {
 // node that starts again knows its peers before its domain's log has been read.
 // Nobody of a pending peer is believed yet. It reports whether the node leaves a
 // peer with this.
-func (n *Node) keepPeer(p directory.Peering) (left bool) {
-	file := filepath.Join(n.peerDir(), p.Domain.Name()+".json")
+func (ps *peerings) keep(p directory.Peering) (left bool) {
+	file := filepath.Join(ps.dir(), p.Domain.Name()+".json")
 	if p.State == directory.PeeringTerminated || p.State == directory.PeeringPending {
-		n.bundles.Remove(p.Domain)
+		ps.bundles.Remove(p.Domain)
 		err := os.Remove(file)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			n.log.Error("a former peer can't be removed from disk", "peer", p.Domain.Name(), "err", err)
+			ps.log.Error("a former peer can't be removed from disk", "peer", p.Domain.Name(), "err", err)
 		}
 		return err == nil && p.State == directory.PeeringTerminated
 	}
-	if err := n.bundles.Set(p.Domain, p.Bundle); err != nil {
-		n.log.Error("a peer's bundle is not usable; the last good one stays", "peer", p.Domain.Name(), "err", err)
+	if err := ps.bundles.Set(p.Domain, p.Bundle); err != nil {
+		ps.log.Error("a peer's bundle is not usable; the last good one stays", "peer", p.Domain.Name(), "err", err)
 		return false
 	}
 	b, err := json.Marshal(p)
@@ -75,27 +99,27 @@ func (n *Node) keepPeer(p directory.Peering) (left bool) {
 		err = ReplaceFile(file, b, 0o600)
 	}
 	if err != nil {
-		n.log.Error("a peer can't be kept on disk", "peer", p.Domain.Name(), "err", err)
+		ps.log.Error("a peer can't be kept on disk", "peer", p.Domain.Name(), "err", err)
 	}
 	return false
 }
 
-func (n *Node) peerDir() string { return filepath.Join(n.cfg.Data, "peers") }
+func (ps *peerings) dir() string { return filepath.Join(ps.cfg.Data, "peers") }
 
 // loadPeers takes the bundles that keepPeer kept into use.
-func (n *Node) loadPeers() error {
-	if err := os.MkdirAll(n.peerDir(), 0o700); err != nil {
+func (ps *peerings) load() error {
+	if err := os.MkdirAll(ps.dir(), 0o700); err != nil {
 		return err
 	}
-	peers, err := ReadPeers(n.peerDir())
+	peers, err := ReadPeers(ps.dir())
 	if err != nil {
 		return err
 	}
 	for _, p := range peers {
-		if err := n.bundles.Set(p.Domain, p.Bundle); err != nil {
-			return fmt.Errorf("%s: %w", filepath.Join(n.peerDir(), p.Domain.Name()+".json"), err)
+		if err := ps.bundles.Set(p.Domain, p.Bundle); err != nil {
+			return fmt.Errorf("%s: %w", filepath.Join(ps.dir(), p.Domain.Name()+".json"), err)
 		}
-		n.lastPeers = append(n.lastPeers, p)
+		ps.last = append(ps.last, p)
 	}
 	return nil
 }
@@ -125,19 +149,19 @@ func ReadPeers(dir string) (peers []directory.Peering, err error) {
 // last ran until it has read its domain's log to the end. On the way there a
 // peering that was ended once, and made again, would pass for ended, and all that
 // the peer had told would be forgotten.
-func (n *Node) peerings() []directory.Peering {
-	if !n.store.Settled() {
-		return n.lastPeers
+func (ps *peerings) list() []directory.Peering {
+	if !ps.store.Settled() {
+		return ps.last
 	}
-	return n.store.Peerings()
+	return ps.store.Peerings()
 }
 
 // inMesh reports whether id is a node of this or of an actively peered domain.
-func (n *Node) inMesh(id spiffeid.ID) bool {
-	if trust.IsNode(id, n.cfg.TrustDomain) {
+func (ps *peerings) inMesh(id spiffeid.ID) bool {
+	if trust.IsNode(id, ps.domain) {
 		return true
 	}
-	for _, p := range n.peerings() {
+	for _, p := range ps.list() {
 		if p.State == directory.PeeringActive && trust.IsNode(id, p.Domain) {
 			return true
 		}
@@ -150,9 +174,9 @@ const seedsOfPeer = 8
 
 // gossipSeeds are where the mesh can be joined: what the configuration names
 // and what peers' peerings do.
-func (n *Node) gossipSeeds() []string {
-	seeds := append([]string(nil), n.cfg.Gossip.Seeds...)
-	for _, p := range n.peerings() {
+func (ps *peerings) gossipSeeds() []string {
+	seeds := append([]string(nil), ps.cfg.Gossip.Seeds...)
+	for _, p := range ps.list() {
 		if p.State == directory.PeeringActive {
 			seeds = append(seeds, p.Gossip[:min(len(p.Gossip), seedsOfPeer)]...)
 		}
@@ -162,8 +186,8 @@ func (n *Node) gossipSeeds() []string {
 
 // service returns the public URL of another domain's directory; empty where no
 // peering names it.
-func (n *Node) service(td spiffeid.TrustDomain) string {
-	for _, p := range n.peerings() {
+func (ps *peerings) service(td spiffeid.TrustDomain) string {
+	for _, p := range ps.list() {
 		if p.Domain == td && len(p.Addresses) > 0 {
 			return p.Addresses[0]
 		}

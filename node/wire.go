@@ -138,9 +138,6 @@ func (n *Node) wireAdmin() error {
 // wireTrust loads whom this node trusts, and by what it signs.
 func (n *Node) wireTrust() (err error) {
 	td := n.cfg.TrustDomain
-	if err := n.loadPeers(); err != nil {
-		return fmt.Errorf("data: peers: %w", err)
-	}
 	if n.key, err = trust.OpenKey(n.cfg.Data); err != nil {
 		return fmt.Errorf("data: the signing key: %w", err)
 	}
@@ -148,7 +145,17 @@ func (n *Node) wireTrust() (err error) {
 	if n.policy, err = policy.New(n.cfg.Policy, td); err != nil {
 		return fmt.Errorf("policy: %w", err)
 	}
-	n.policy.Exports(n.exportsTo)
+
+	n.peerings = &peerings{
+		domain: td, cfg: &n.cfg, net: n.net, log: n.log, source: n.source, bundles: n.bundles,
+		keyring: n.keyring, policy: n.policy, mesh: n.meshed.Load,
+	}
+	if err := n.peerings.load(); err != nil {
+		return fmt.Errorf("data: peers: %w", err)
+	}
+
+	n.policy.Exports(n.peerings.exportsTo)
+
 	return n.wireCallers()
 }
 
@@ -199,9 +206,17 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 		return fmt.Errorf("consensus: %w", err)
 	}
 	n.store = store
+	n.peerings.store = store
 	n.life.onStop("consensus", func(bound context.Context) error { return within(bound, store.Close) })
-	n.life.loop("attestation", n.attest)
-	n.life.loop("agreements", n.follow)
+
+	n.attester = &attester{
+		node: n.id, dir: n.cfg.Data, source: n.source, store: store, keyring: n.keyring, log: n.log,
+		busy: make(chan struct{}, 1), key: n.key,
+	}
+	n.life.loop("attestation", n.attester.run)
+
+	n.life.loop("peerings", n.peerings.follow)
+
 	return nil
 }
 
@@ -237,8 +252,8 @@ const federationBound = CloseTimeout / 4
 func (n *Node) wireFederation(ln net.Listener, env Env) error {
 	cfg := federation.Config{
 		Domain: n.cfg.TrustDomain, Node: n.id, PublicURL: n.cfg.PublicURL, Dir: filepath.Join(n.cfg.Data, "federation"),
-		Source: n.store, Keys: n.keyring, View: n.view, Peerings: n.peerings,
-		Siblings: n.store.Siblings, Client: n.client, Dialect: signed.OwnDialect(), Logger: n.log, Farewell: n.endedByPeer, Verifier: court{n}, Stretch: env.Stretch,
+		Source: n.store, Keys: n.keyring, View: n.view, Peerings: n.peerings.list,
+		Siblings: n.store.Siblings, Client: n.client, Dialect: signed.OwnDialect(), Logger: n.log, Farewell: n.peerings.endedByPeer, Verifier: evidenceVerifier{n.keyring, n.peerings}, Stretch: env.Stretch,
 		Records: n.cfg.Limits.RecordsPerPeer, Bytes: n.cfg.Limits.BytesPerPeer, Panics: n.panics,
 	}
 	if ln != nil {
@@ -277,7 +292,7 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 
 func (n *Node) gossip(ln net.Listener, env Env) *gossip.Config {
 	allow := func(id spiffeid.ID) error {
-		if !n.inMesh(id) {
+		if !n.peerings.inMesh(id) {
 			return fmt.Errorf("%s is a node of no peered domain", id)
 		}
 		return nil
@@ -286,7 +301,7 @@ func (n *Node) gossip(ln net.Listener, env Env) *gossip.Config {
 		Node: n.id, Listener: n.limited("gossip", ln, maxNodeConns, 0), Dial: n.net.Dial,
 		ServerTLS: trust.NodeServerTLS(n.source, n.bundles, allow, n.metrics.handshakeRefused),
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, allow),
-		Advertise: n.advertised(ln), Allow: n.inMesh, Seeds: n.gossipSeeds, Logger: n.log, Timing: env.Gossip,
+		Advertise: n.advertised(ln), Allow: n.peerings.inMesh, Seeds: n.peerings.gossipSeeds, Logger: n.log, Timing: env.Gossip,
 	}
 }
 
@@ -305,11 +320,11 @@ func (n *Node) advertised(ln net.Listener) string {
 // wireAPI makes the directory's HTTP face.
 func (n *Node) wireAPI() *api.Server {
 	cfg := api.Config{
-		Domain: n.cfg.TrustDomain, PublicURL: n.cfg.PublicURL, Service: n.service,
+		Domain: n.cfg.TrustDomain, PublicURL: n.cfg.PublicURL, Service: n.peerings.service,
 		Registry: n.store, View: n.view, Policy: n.policy, Finder: n.finder, StrictFilters: n.cfg.Discovery.Strict, Frozen: n.mesh.Frozen, Panics: n.panics,
 		Bundle: n.ownBundle(), Identify: n.identify, ConsumeProof: n.store.Spend, CredentialLives: n.cfg.Lifetimes.Credentials, AcceptedCredentials: n.acceptedCredentials(), CredentialRefused: n.metrics.credentialRefused,
 		Federation: n.mesh.Handler(peerNode), Records: records{n.cfg.TrustDomain, n.mesh, n.store, n.keyring, n.bundles}, AuditLog: n.trail,
-		Operator: operator{n.store, n.mesh, n.policy, n.keeper, n.rotateKey}, Peerings: peerings{n},
+		Operator: operator{n.store, n.mesh, n.policy, n.keeper, n.attester.rotate}, Peerings: n.peerings,
 		Cluster: cluster{n.cfg.TrustDomain, n.store}, Backups: backups{n.store},
 		CaughtUp: n.store.Settled, Position: n.mesh.Position, Await: n.await, Observe: n.metrics.observe, MaxStale: n.cfg.MaxStale, Logger: n.log,
 		Workers: n.cfg.Limits.Workers, Waiting: n.cfg.Limits.Waiting, MemoryInUse: memory.InUse, Shed: n.metrics.requestShed,
@@ -336,9 +351,6 @@ func (n *Node) grants(subject consensus.Subject) []directory.Grant {
 	return grants(n.policy, n.store.Peerings(), subject)
 }
 
-// policyFile is the name of the domain's policy in errors.
-const policyFile = "policy.cedar"
-
 func checkPolicy(text []byte) error { return policy.Check(policyFile, text) }
 
 // applyPolicy puts the domain's policy in force at this node.
@@ -357,4 +369,35 @@ func (n *Node) await(ctx context.Context, td spiffeid.TrustDomain, at directory.
 	}
 
 	return n.mesh.Await(ctx, td, at)
+}
+
+// wireBundles has peers' bundles followed.
+func (n *Node) wireBundles() error {
+	roots, err := readRoots(n.cfg.Bundles.CA)
+	if err != nil {
+		return fmt.Errorf("bundles.ca: %w", err)
+	}
+	n.keeper = &bundleKeeper{
+		peerings: n.peerings.list,
+		store:    n.store,
+		fetcher:  trust.NewFetcher(n.bundles, roots, n.net.Dial),
+		log:      n.log,
+		seen:     map[spiffeid.TrustDomain]following{},
+	}
+	n.life.loop("bundles of peers", n.keeper.run)
+	return nil
+}
+
+// ownBundle is what BundlePath answers; nil where it is not served.
+func (n *Node) ownBundle() func() ([]byte, error) {
+	if !n.cfg.Bundles.Serve {
+		return nil
+	}
+	return func() ([]byte, error) {
+		b, err := n.bundles.Publish(n.cfg.TrustDomain)
+		if errors.Is(err, trust.ErrNoBundle) {
+			return nil, directory.Refuse(directory.Unavailable, "this node has no bundle of its own domain")
+		}
+		return b, err
+	}
 }

@@ -299,7 +299,7 @@ func TestWhatStaysAtHome(t *testing.T) {
 		t.Fatal(err)
 	}
 	var refused *apiclient.Error
-	if _, err := ada.Proof(t.Context(), at.RID); !errors.As(err, &refused) || refused.Status != 404 || !strings.Contains(refused.Detail, "beyond its domain") {
+	if _, err := ada.Proof(t.Context(), at.RID); !errors.As(err, &refused) || refused.Status != 404 || !strings.Contains(refused.Detail, "is not exported") {
 		t.Errorf("its proof: %v", err)
 	}
 	beta := reader(t, m.Domains[1], 0)
