@@ -30,7 +30,7 @@ func ParseAudience(s string) (Audience, error) {
 
 	td, err := spiffeid.TrustDomainFromString(s)
 	if err != nil || td.Name() != s {
-		return Audience{}, Refuse(BadRequest, "%.100q is no audience; it is mesh or a domain", s)
+		return Audience{}, Refuse(BadRequest, "audience must be mesh or a domain, got %.100q", s)
 	}
 
 	return Only(td), nil

@@ -39,12 +39,12 @@ func (e BundleEndpoint) Check() error {
 	switch {
 	case err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.Fragment != "" ||
 		len(e.URL) > maxEndpoint:
-		return fmt.Errorf("the bundle endpoint %.200q is no https URL of at most %d bytes", e.URL, maxEndpoint)
+		return fmt.Errorf("the bundle endpoint %.200q must be an https URL of at most %d bytes", e.URL, maxEndpoint)
 	case e.Profile != ProfileWeb && e.Profile != ProfileSPIFFE:
 		return fmt.Errorf("the bundle endpoint's profile %.40q is neither %s nor %s", e.Profile, ProfileSPIFFE,
 			ProfileWeb)
 	case e.Profile == ProfileWeb && !e.ID.IsZero():
-		return fmt.Errorf("a bundle endpoint of profile %s shows no SPIFFE ID", ProfileWeb)
+		return fmt.Errorf("a bundle endpoint of profile %s has no SPIFFE ID", ProfileWeb)
 	}
 
 	return nil

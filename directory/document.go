@@ -63,7 +63,7 @@ func ParseKind(s string) (Kind, error) {
 	}
 
 	if !slices.Contains(kinds[:], Kind(s)) {
-		return "", Refuse(BadRequest, "kind is %.40q; this node takes %s", s, strings.Join(KindNames(), ", "))
+		return "", Refuse(BadRequest, "kind must be one of %s, got %.40q", strings.Join(KindNames(), ", "), s)
 	}
 
 	return Kind(s), nil

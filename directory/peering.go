@@ -47,7 +47,7 @@ const (
 // CheckImport and CheckExport say what is wrong with rules for that direction.
 func (r PeerRules) CheckImport() error {
 	if r.OnStale != "" && r.OnStale != OnStaleServe && r.OnStale != OnStaleHide {
-		return Refuse(BadRequest, "on_stale is %.40q; it is serve or hide", r.OnStale).At("/import/on_stale")
+		return Refuse(BadRequest, "on_stale must be serve or hide, got %.40q", r.OnStale).At("/import/on_stale")
 	}
 
 	return r.check("/import")
@@ -56,7 +56,7 @@ func (r PeerRules) CheckImport() error {
 // CheckExport is CheckImport for the other direction.
 func (r PeerRules) CheckExport() error {
 	if r.Records != 0 || r.Bytes != 0 || r.OwnerShare != 0 || r.MaxLifetime != 0 || r.OnStale != "" {
-		return Refuse(BadRequest, "quotas, max_lifetime and on_stale are for what comes in").At("/export")
+		return Refuse(BadRequest, "quotas, max_lifetime and on_stale apply to imports only").At("/export")
 	}
 
 	return r.check("/export")
@@ -71,18 +71,18 @@ func (r PeerRules) check(at string) error {
 
 		for _, s := range list {
 			if s == "" || len(s) > maxRuleItem || strings.Contains(strings.TrimSuffix(s, "*"), "*") {
-				return Refuse(BadRequest, "%.100q is no name, nor the beginning of one and *", s).At(at + name)
+				return Refuse(BadRequest, "%.100q must be a name, or a prefix of names with * at its end", s).At(at + name)
 			}
 		}
 	}
 
 	if len(r.Kinds) > maxRuleItems {
-		return Refuse(BadRequest, "there are %d kinds", len(r.Kinds)).At(at + "/kinds")
+		return Refuse(BadRequest, "there are %d kinds; at most %d are allowed", len(r.Kinds), maxRuleItems).At(at + "/kinds")
 	}
 
 	for _, k := range r.Kinds {
 		if _, err := ParseKind(string(k)); err != nil {
-			return Refuse(BadRequest, "%.40q is no kind", k).At(at + "/kinds")
+			return Refuse(BadRequest, "%.40q is not a kind", k).At(at + "/kinds")
 		}
 	}
 

@@ -127,7 +127,7 @@ func ParseVisibility(s string) (Visibility, error) {
 		return visibility, nil
 	}
 
-	return Visibility{}, Refuse(BadRequest, "visibility is %.100q; it is domain, mesh, or peers:DOMAIN,…", s)
+	return Visibility{}, Refuse(BadRequest, "visibility must be domain, mesh, or peers:DOMAIN,…, got %.100q", s)
 }
 
 func (v Visibility) String() string {

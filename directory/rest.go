@@ -104,7 +104,7 @@ func awaken(raw string) (string, error) {
 	}
 
 	if len(text) == 0 || text[0] != jsonObject { // nothing else was ever put to rest, nor one at rest again
-		return "", fmt.Errorf("a document of %d bytes at rest is no object", len(raw))
+		return "", fmt.Errorf("a document of %d bytes at rest is not a JSON object", len(raw))
 	}
 
 	return strictjson.TextOf(text), nil

@@ -32,7 +32,7 @@ func Unpack(doc Document, code []byte) (projection *Projection, err error) {
 
 	text := doc.text()
 	if text != "" && text[0] != jsonObject {
-		return nil, errors.New("the document is no JSON object")
+		return nil, errors.New("the document is not a JSON object")
 	}
 
 	c := coder{in: string(code)}

@@ -103,7 +103,7 @@ func ParseRequest(body []byte) (*Request, error) {
 	}
 
 	if strings.TrimSpace(r.Query) == "" {
-		return nil, refuse("query", "query is missing: say in words what the agent shall do")
+		return nil, refuse("query", "query is missing: describe the task in words")
 	}
 
 	return r, nil
@@ -163,7 +163,7 @@ func (r *Request) read(name string, value []byte) error {
 		}
 
 		if !slices.Contains([]string{DetailMinimal, DetailSummary, DetailFull}, r.Detail) {
-			return refuse(name, "detail is %.40q; it is minimal, summary or full", r.Detail)
+			return refuse(name, "detail must be minimal, summary or full, got %.40q", r.Detail)
 		}
 
 		return nil
@@ -249,7 +249,7 @@ func (c *Constraints) readVerification(at string, value []byte) error {
 
 	i := slices.Index(verifications[:Local], s)
 	if i < 0 {
-		return refuse(at, "min_verification is %.40q; it is pending, verified, logged or witnessed", s)
+		return refuse(at, "min_verification must be pending, verified, logged or witnessed, got %.40q", s)
 	}
 
 	c.MinVerification = Verification(i)
@@ -315,7 +315,7 @@ func readTags(at string, value []byte, to *[]string) error {
 
 	for _, t := range *to {
 		if len(t) > directory.MaxTag || content.NormalTag(t) == "" {
-			return refuse(at, "%.40q is no tag: it has 1 to %d bytes", t, directory.MaxTag)
+			return refuse(at, "%.40q is not a tag: tags have 1 to %d bytes", t, directory.MaxTag)
 		}
 	}
 

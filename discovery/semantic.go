@@ -36,7 +36,7 @@ const (
 
 // Warnings of what vectors can't do at the moment.
 const (
-	WarnAway    = "the source of vectors is away: ranked by words alone"
+	WarnAway    = "the embedder is unavailable: ranked by words alone"
 	WarnVectors = "some registrations have no vectors yet: those are ranked by words alone"
 )
 
@@ -65,7 +65,7 @@ const (
 	restsFor    = 15 * time.Second
 )
 
-var errAway = errors.New("discovery: the source of vectors is away")
+var errAway = errors.New("discovery: embedder unavailable")
 
 // begin reports whether a query may ask; end follows if so.
 func (b *breaker) begin() bool {
@@ -131,7 +131,7 @@ func embed(ctx context.Context, e Embedder, texts []string) (model string, vs []
 		}
 
 		if len(vs) > 0 && len(vs[0].q) != len(vector.q) {
-			return "", nil, errors.New("vectors of several lengths")
+			return "", nil, errors.New("vectors differ in length")
 		}
 
 		vs = append(vs, vector)

@@ -26,9 +26,9 @@ func pack(v []float32) (vector, error) {
 
 	switch {
 	case len(v) == 0 || len(v) > maxDimensions:
-		return vector{}, errors.New("a vector of no usable length")
+		return vector{}, errors.New("vector length out of range")
 	case !(sum > 0) || math.IsInf(sum, 0):
-		return vector{}, errors.New("a vector without a direction")
+		return vector{}, errors.New("vector has no direction")
 	}
 
 	p := vector{float32(most / 127 / math.Sqrt(sum)), make([]int8, len(v))}

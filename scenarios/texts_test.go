@@ -23,7 +23,6 @@ import (
 var unfinishedTexts = map[string]bool{
 	"api":        true,
 	"consensus":  true,
-	"directory":  true,
 	"federation": true,
 	"gateway":    true,
 	"node":       true,

@@ -108,7 +108,7 @@ func (f *filters) single(name string) string {
 	case 1:
 		return v[0]
 	default:
-		f.fail(directory.Refuse(directory.BadQuery, "%s is given %d times; once is enough", name, len(v)))
+		f.fail(directory.Refuse(directory.BadQuery, "%s must be given once, got %d times", name, len(v)))
 		return ""
 	}
 }
@@ -127,7 +127,7 @@ func (f *filters) number(name string, least, def int) int {
 	}
 
 	if err != nil || int(n) < least {
-		f.fail(directory.Refuse(directory.BadQuery, "%s is %.40q; it is a whole number from %d", name, s, least))
+		f.fail(directory.Refuse(directory.BadQuery, "%s must be a whole number of at least %d, got %.40q", name, least, s))
 		return least
 	}
 
@@ -154,7 +154,7 @@ func (f *filters) scope() bool {
 	case s == "domain":
 		return true
 	case s != "mesh" && f.values.Has("scope"):
-		f.fail(directory.Refuse(directory.BadQuery, "scope is %.40q; it is mesh or domain", s))
+		f.fail(directory.Refuse(directory.BadQuery, "scope must be mesh or domain, got %.40q", s))
 	}
 
 	return false

@@ -40,11 +40,11 @@ type Event struct {
 
 // ErrWatchEnded is what Next returns when the channel that Until was given is closed, or the
 // query's Spend says no.
-var ErrWatchEnded = errors.New("what was watched for is over")
+var ErrWatchEnded = errors.New("watch ended")
 
 // ErrBehind is the end of a watch whose reader was slower than the directory
 // changes, by more than is kept: begin anew.
-var ErrBehind = errors.New("too far behind the directory's changes")
+var ErrBehind = errors.New("watcher too slow: changes were dropped; watch again from the beginning")
 
 // eventBatch bounds how many changes or entries one call of Next looks at.
 const eventBatch = 512

@@ -109,8 +109,8 @@ func bindingsOfA2A(doc *object) (bs []directory.Binding) {
 	}
 
 	if len(bs) == 0 {
-		doc.refuse("url", "the card has neither \"url\" nor \"supportedInterfaces\", so nobody could reach the "+
-			"agent: add one of them")
+		doc.refuse("url", "the card has neither \"url\" nor \"supportedInterfaces\", so the agent "+
+			"can't be reached: add one of them")
 	}
 
 	return bs

@@ -100,7 +100,7 @@ func operationsOfAIDIP(doc *object) (tools []directory.Capability, examples []di
 	switch {
 	case len(operations) > 0:
 	case inputs == nil && outputs == nil:
-		doc.refuse("operations", "nothing says what the agent takes and gives: operations are needed, or inputs "+
+		doc.refuse("operations", "the agent's input and output are missing: give operations, or inputs "+
 			"and outputs")
 	case inputs == nil:
 		doc.refuse("inputs", "inputs are missing: without operations, an agent has inputs and outputs")
@@ -186,8 +186,8 @@ func authenticationOfAIDIP(doc *object) []byte {
 
 	for _, m := range obj.members {
 		if strings.IndexByte(`"-0123456789`, m.Value[0]) >= 0 && slices.Contains(secrets, strings.ToLower(m.Name)) {
-			obj.refuse(m.Name, "%q looks like a secret, and whoever may read the registration would read it: say "+
-				"in instructions how to get one", m.Name)
+			obj.refuse(m.Name, "%q looks like a secret, which every reader of the registration "+
+				"would see: describe in instructions how to get one", m.Name)
 		}
 	}
 

@@ -115,8 +115,8 @@ func baseOfMCP(doc *object, remotes []directory.Binding) string {
 	}
 
 	doc.reading.refuse(directory.BadDocument, "",
-		"the server has no remote, no package of a known registry and no repository url, so nobody could reach "+
-			"it: add one of them")
+		"the server has no remote, no package of a known registry and no repository url, so it can't be "+
+			"reached: add one of them")
 
 	return ""
 }

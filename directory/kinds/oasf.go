@@ -45,8 +45,8 @@ func projectOASF(_ string, doc *object) *directory.Projection {
 	projection.Protocols = unique(projection.Protocols)
 	if len(projection.Bindings) == 0 {
 		doc.reading.refuse(directory.BadDocument, "",
-			"the record has no locator with a URL, and no module with an A2A card or an MCP server, so nobody "+
-				"could reach it: add one of them")
+			"the record has no locator with a URL, and no module with an A2A card or an MCP server, so it "+
+				"can't be reached: add one of them")
 	} else {
 		projection.Base = projection.Bindings[0].Endpoint
 	}

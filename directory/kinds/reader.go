@@ -80,7 +80,7 @@ func (o *object) member(name, begins, what string) []byte {
 			return m.Value
 		}
 
-		o.refuse(name, "%q must be %s, not %s; leave it out if there is none", name, what, typeOf(m.Value))
+		o.refuse(name, "%q must be %s, not %s; omit it if there is no value", name, what, typeOf(m.Value))
 	}
 
 	return nil

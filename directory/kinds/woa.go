@@ -197,7 +197,7 @@ func (t *woaTransports) bindings() (bs []directory.Binding) {
 
 	if len(bs) == 0 {
 		t.agent.refuse("transports",
-			"the agent has neither the transport rest nor mcp, so nobody could reach it: add one of them")
+			"the agent has neither the transport rest nor mcp, so it can't be reached: add one of them")
 	}
 
 	return bs

@@ -135,7 +135,7 @@ func (k *KeyDocument) Key(id string) (SigningKey, error) {
 var (
 	ErrKeyUnknown = errors.New("unknown key")
 	ErrKeyRevoked = errors.New("the key is revoked")
-	ErrSignature  = errors.New("the signature does not hold")
+	ErrSignature  = errors.New("signature verification failed")
 	ErrHeader     = errors.New("the JWS header is not exactly the one expected")
 )
 

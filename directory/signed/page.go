@@ -106,7 +106,7 @@ func (d Dialect) ParsePage(payload []byte) (*Page, error) {
 // validate refuses ranges that are none, and digests out of order or range.
 func (p *Page) validate() error {
 	if p.From >= p.To || p.To > p.At {
-		return fmt.Errorf("%w: its range is none", errPage)
+		return fmt.Errorf("%w: its range is empty or beyond its revision", errPage)
 	}
 
 	last := p.From
