@@ -26,7 +26,8 @@ func ParseLifetime(s string, def uint32) (uint32, error) {
 
 	n, err := strconv.ParseUint(s, 10, 32)
 	if err != nil || n < MinLifetime {
-		return 0, Refuse(BadLifetime, "lt must be a whole number of seconds from %d to 4294967295, got %q", MinLifetime, s)
+		return 0, Refuse(BadLifetime, "lt must be a whole number of seconds from %d to 4294967295, got %q",
+			MinLifetime, s)
 	}
 
 	return uint32(n), nil

@@ -71,13 +71,15 @@ func (r PeerRules) check(at string) error {
 
 		for _, s := range list {
 			if s == "" || len(s) > maxRuleItem || strings.Contains(strings.TrimSuffix(s, "*"), "*") {
-				return Refuse(BadRequest, "%.100q must be a name, or a prefix of names with * at its end", s).At(at + name)
+				return Refuse(BadRequest, "%.100q must be a name, or a prefix of names with * at its end", s).
+					At(at + name)
 			}
 		}
 	}
 
 	if len(r.Kinds) > maxRuleItems {
-		return Refuse(BadRequest, "there are %d kinds; at most %d are allowed", len(r.Kinds), maxRuleItems).At(at + "/kinds")
+		return Refuse(BadRequest, "there are %d kinds; at most %d are allowed", len(r.Kinds), maxRuleItems).
+			At(at + "/kinds")
 	}
 
 	for _, k := range r.Kinds {

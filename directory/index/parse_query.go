@@ -127,7 +127,8 @@ func (f *filters) number(name string, least, def int) int {
 	}
 
 	if err != nil || int(n) < least {
-		f.fail(directory.Refuse(directory.BadQuery, "%s must be a whole number of at least %d, got %.40q", name, least, s))
+		f.fail(directory.Refuse(directory.BadQuery, "%s must be a whole number of at least %d, got %.40q", name, least,
+			s))
 		return least
 	}
 
