@@ -19,26 +19,25 @@ import (
 const (
 	// logSize is how many changes a watcher may be behind.
 	logSize = 1 << 14
-	// logBytes bounds the entries that nothing but the log holds any more, in bytes:
-	// whoever replaces large documents again and again could else fill a gigabyte.
+	// logBytes bounds the replaced entries that only the log still holds, in bytes. Without
+	// it, frequent replacements of large documents could fill a gigabyte.
 	logBytes = 16 << 20
-	// logIdle is how long changes are still kept when nobody watches any more, so
-	// that a watcher who lost its connection finds its place again.
+	// logIdle is how long changes are kept after the last watcher has left, so that a
+	// watcher that lost its connection can resume.
 	logIdle = 5 * time.Minute
-	// logPace is how often watchers are woken at most, so that a busy writer shares
-	// the machine with few of them: they find several changes at once.
+	// logPace is the least time between two wake-ups of watchers. Under many writes they
+	// read several changes at once.
 	logPace = 5 * time.Millisecond
 )
 
-// A change is one step of a view: the entry of one rid comes, changes or goes.
-// Entries that are past their deadline do not count: an old one that has expired
-// is nil, and so is a new one that is dead already.
+// A change is one step of a view: the entry of one rid is added, replaced or removed. An
+// entry past its deadline counts as absent: it is nil, as old and as new.
 type change struct {
 	old, new *directory.Entry // not both nil
 	expired  bool             // of one that goes: at its deadline
 }
 
-// entry returns the one that the change is about.
+// entry returns the entry that the change is about.
 func (c *change) entry() *directory.Entry {
 	if c.new != nil {
 		return c.new
@@ -47,8 +46,8 @@ func (c *change) entry() *directory.Entry {
 	return c.old
 }
 
-// weight is about how many bytes the log alone holds for the change: those of the entry
-// that went. The one that came is in the index, or went by a later change.
+// weight returns about how many bytes only the log still holds for the change: those of the
+// old entry. The new one is in the index, or was replaced by a later change.
 func (c *change) weight() int {
 	if c.old == nil {
 		return 0
@@ -57,10 +56,9 @@ func (c *change) weight() int {
 	return c.old.HeldBytes()
 }
 
-// A changeLog is the one order of all changes of a view, expiries among them: a
-// ring of the last ones. A writer pays for one atomic load where nobody watches,
-// else for one entry of the ring and at most one goroutine that is woken,
-// however many watch.
+// A changeLog is the total order of all changes of a view, expiries included: a ring of the
+// latest ones. A writer pays for one atomic load while there are no watchers, and otherwise
+// for one slot of the ring and at most one wake-up, however many watchers there are.
 type changeLog struct {
 	id     uint64        // random: positions of another log mean nothing in this one
 	period atomic.Uint64 // counts the times that changes began to be kept; 0 while they are not
@@ -90,7 +88,7 @@ func newChangeLog() *changeLog {
 	return l
 }
 
-// subscribe sees to it that changes are kept, for one more watcher.
+// subscribe adds a watcher. The log keeps changes while it has one.
 func (l *changeLog) subscribe() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,7 +104,7 @@ func (l *changeLog) subscribe() {
 	}
 }
 
-// unsubscribe is the reverse of keep; changes are kept for a while yet.
+// unsubscribe removes a watcher. Changes are kept for logIdle after the last one.
 func (l *changeLog) unsubscribe() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,7 +114,7 @@ func (l *changeLog) unsubscribe() {
 	}
 }
 
-// append writes a change. The caller holds the lock of the index that changes.
+// append adds a change. The caller holds the lock of the index that changes.
 func (l *changeLog) append(change change) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -148,8 +146,8 @@ func (l *changeLog) append(change change) {
 	}
 }
 
-// dropOldest forgets the oldest change. A watcher who hasn't come to it has lost its place.
-// l.mu is held.
+// dropOldest removes the oldest change. A watcher that has not read it can't resume. The
+// caller holds l.mu.
 func (l *changeLog) dropOldest() {
 	oldest := &l.ring[l.first%logSize]
 	l.weight -= oldest.weight()
@@ -157,8 +155,8 @@ func (l *changeLog) dropOldest() {
 	l.first++
 }
 
-// position is that of the next change. Under the lock of an index it is exact for
-// that index: what it holds now is what the changes before position made of it.
+// position returns the position of the next change. Under the lock of an index it is exact
+// for that index: its content is the result of the changes before position.
 func (l *changeLog) position() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -166,7 +164,7 @@ func (l *changeLog) position() uint64 {
 	return l.next
 }
 
-// contains reports whether all changes from a position on are here.
+// contains reports whether the log has all changes from a position on.
 func (l *changeLog) contains(from uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,8 +172,8 @@ func (l *changeLog) contains(from uint64) bool {
 	return l.ring != nil && l.first <= from && from <= l.next
 }
 
-// read copies the changes of [from, to) into buf, as many as it holds. It is
-// false where the first ones of them are gone.
+// read copies the changes of [from, to) into buf, as many as fit. It returns false if the
+// first of them has been dropped.
 func (l *changeLog) read(buf []change, from, to uint64) (int, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -193,8 +191,8 @@ func (l *changeLog) read(buf []change, from, to uint64) (int, bool) {
 	return n, true
 }
 
-// wakeAfter returns a channel that is closed once somebody has heard the bell, or
-// nil where there are changes from a position on already.
+// wakeAfter returns a channel that is closed at the next wake-up, or nil if there are
+// changes from a position on already.
 func (l *changeLog) wakeAfter(from uint64) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -206,8 +204,8 @@ func (l *changeLog) wakeAfter(from uint64) <-chan struct{} {
 	return l.wake
 }
 
-// wakeAll wakes all other watchers, at the pace that is kept unless ctx ends. Whoever
-// hears the bell does it, so that a writer does not.
+// wakeAll wakes all watchers, at most once in logPace unless ctx ends. A watcher calls it,
+// so that writers don't wait.
 func (l *changeLog) wakeAll(ctx context.Context) {
 	l.mu.Lock()
 	early := logPace - time.Since(l.lastWake)
@@ -227,15 +225,14 @@ func (l *changeLog) wakeAll(ctx context.Context) {
 	l.wake = make(chan struct{})
 }
 
-// A ResumeToken is a place in one node's order of changes. The zero value is none.
-// Marks of another node, or of one that has started again, are recognised as
-// such.
+// A ResumeToken is a position in one node's order of changes. The zero value is no position.
+// Tokens of another node, or of an earlier run of this one, are recognised as such.
 type ResumeToken struct{ log, next uint64 }
 
-// IsZero reports whether m is no place.
+// IsZero reports whether m is no position.
 func (m ResumeToken) IsZero() bool { return m == ResumeToken{} }
 
-// Before reports whether m is a place before o in the same node's order.
+// Before reports whether m is before o in the same node's order.
 func (m ResumeToken) Before(o ResumeToken) bool { return m.log == o.log && m.next < o.next }
 
 // String gives the text form: two numbers in base 36 with a dot between.
@@ -256,8 +253,8 @@ func ParseResumeToken(s string) ResumeToken {
 	return ResumeToken{}
 }
 
-// sameForWatchers reports whether two entries of one rid say the same but for what a
-// refresh, a renewal or a new signature changes: deadlines and how it came here.
+// sameForWatchers reports whether two entries of one rid differ in nothing that watchers
+// see: a refresh, a renewal or a new signature changes deadlines and provenance alone.
 func sameForWatchers(entry, b *directory.Entry) bool {
 	return entry == b || entry.Statement == b.Statement && entry.UpdatedAt == b.UpdatedAt &&
 		entry.RegisteredAt == b.RegisteredAt &&

@@ -8,9 +8,9 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// A Cursor is a position in the stable order of all registrations: the own
-// domain's by Created, then the other domains' by (origin, rid). Any member
-// continues it, and it never expires. The zero value is the beginning.
+// A Cursor is a position in the stable order of all registrations: the own domain's by
+// Created, then the other domains' by (origin, rid). Any member can continue it, and it
+// never expires. The zero value is the beginning.
 type Cursor struct {
 	Created uint64               // of an own registration; where Origin is zero
 	Origin  spiffeid.TrustDomain // of another domain's
@@ -37,7 +37,7 @@ func (c Cursor) MarshalText() ([]byte, error) {
 	return directory.B64.AppendEncode(nil, b), nil
 }
 
-// UnmarshalText reads the text form and refuses any other with BadQuery.
+// UnmarshalText reads the text form. Any other text is refused with BadQuery.
 func (c *Cursor) UnmarshalText(text []byte) error {
 	*c = Cursor{}
 

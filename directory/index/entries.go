@@ -8,16 +8,16 @@ import (
 	"github.com/roster-mesh/roster/directory/table"
 )
 
-// An entryTable gives an index's entries numbers, so that what they are found by has no
-// pointers to them for the collector to follow.
+// An entryTable numbers an index's entries. Postings hold the numbers in place of pointers,
+// which the garbage collector would have to follow.
 type entryTable struct {
 	rows  table.Pool[row]
 	byRID table.Table // the number of a rid's row
 	seed  maphash.Seed
 }
 
-// A row holds the newest entry of a rid. Orders are of rows, so that a refresh, which
-// changes none, swaps one pointer.
+// A row holds the newest entry of a rid. Sorted orders are of rows, so a refresh, which
+// changes no order, replaces one pointer.
 type row struct {
 	key   sortKey
 	entry *directory.Entry
@@ -26,7 +26,7 @@ type row struct {
 
 func newEntryTable() entryTable { return entryTable{seed: maphash.MakeSeed()} }
 
-// find returns the row of a rid and its number; nil where it has none.
+// find returns the row of a rid and its number, or nil if there is none.
 func (t *entryTable) find(rid directory.RID) (*row, uint32) {
 	n, ok := t.byRID.Find(t.hash(rid), func(n uint32) bool { return t.rows.At(n).key.rid == rid })
 	if !ok {
@@ -53,24 +53,24 @@ func (t *entryTable) add(k sortKey) (*row, uint32) {
 	return row, n
 }
 
-// remove lets a row go that is in no order any more.
+// remove frees a row that is in no order any more.
 func (t *entryTable) remove(n uint32) {
 	t.byRID.Remove(n, t.hashRow)
 	t.rows.Give(n)
 }
 
-// before reports of rows whether their keys are before one.
+// before returns a predicate: whether a row's key is before k.
 func (t *entryTable) before(k sortKey) func(uint32) bool {
 	return func(n uint32) bool { return t.rows.At(n).key.compare(k) < 0 }
 }
 
-// upTo reports of rows whether their keys are before one, or are that one.
+// upTo returns a predicate: whether a row's key is before k or equal to it.
 func (t *entryTable) upTo(k sortKey) func(uint32) bool {
 	return func(n uint32) bool { return t.rows.At(n).key.compare(k) <= 0 }
 }
 
-// nameBefore reports of rows whether their agents' names are before one; of those with that
-// very name it says what within does.
+// nameBefore returns a predicate: whether a row's agent name is before a name. Rows of that
+// very name are decided by within.
 func (t *entryTable) nameBefore(agent string, within func(uint32) bool) func(uint32) bool {
 	return func(n uint32) bool {
 		c := strings.Compare(t.rows.At(n).entry.Agent, agent)

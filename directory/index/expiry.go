@@ -11,8 +11,8 @@ import (
 // While somebody watches, an index knows which of its entries dies next, so that
 // an expiry is a change like any other, in time and before anybody sweeps.
 
-// A deadline is when an entry dies. Deadlines have one order, so that those of
-// one moment can be told some at a time.
+// A deadline is when an entry expires. Deadlines are totally ordered, so that those of one
+// millisecond can be handled some at a time.
 type deadline struct {
 	at  int64 // Unix milliseconds
 	rid directory.RID
@@ -25,12 +25,12 @@ func (d deadline) Compare(o deadline) int {
 	return cmp.Or(cmp.Compare(d.at, o.at), d.rid.Compare(o.rid))
 }
 
-// deadlineHeap is a heap of when to look at which entry: for each entry that is
-// alive one that is not behind its deadline. So a refresh costs nothing; whoever
-// looks too early looks again.
+// A deadlineHeap has, for each entry that is alive, a time at which to look at it that is
+// not after its deadline. A refresh changes nothing here: an entry that is still alive at
+// that time is put back with its later deadline.
 type deadlineHeap struct{ table.Heap[deadline] }
 
-// take removes the first deadline, and those that are equal to it.
+// take removes the first deadline and all that are equal to it.
 func (h *deadlineHeap) take() deadline {
 	deadline := h.Pop()
 	for h.Len() > 0 && h.First() == deadline {
@@ -40,8 +40,9 @@ func (h *deadlineHeap) take() deadline {
 	return deadline
 }
 
-// An expiryQueue is what an index keeps for those who watch it. The index's lock guards
-// it.
+// An expiryQueue tells when the next entry of an index expires. It exists while the view is
+// watched: then an expiry is a change like any other, reported in time and independent of
+// the sweep. The index's lock guards it.
 type expiryQueue struct {
 	log       *changeLog // nil for an index that is in no view
 	period    uint64     // that of the log which the rest is of
@@ -50,12 +51,12 @@ type expiryQueue struct {
 	expiredTo deadline // whose deadline isn't behind this has died as far as the log says
 }
 
-// isExpired reports whether the log says that e has expired.
+// isExpired reports whether the log has recorded that the entry expired.
 func (m *expiryQueue) isExpired(e *directory.Entry) bool {
 	return deadlineOf(e).Compare(m.expiredTo) <= 0
 }
 
-// isActive reports whether changes are kept. What was kept in the past is let go.
+// isActive reports whether changes are recorded. If not, it frees the queue.
 func (m *expiryQueue) isActive() bool {
 	if m.log == nil {
 		return false
@@ -70,8 +71,8 @@ func (m *expiryQueue) isActive() bool {
 	return p == m.period
 }
 
-// recordChange tells the log that the entry of a rid is now another one; nil for none.
-// The caller holds the lock for writing.
+// recordChange appends the replacement of an entry to the log; nil stands for no entry. The
+// caller holds the lock for writing.
 func (x *Index) recordChange(old, new *directory.Entry) {
 	minder := &x.expiries
 	if !minder.isActive() {
@@ -101,10 +102,10 @@ func (x *Index) recordChange(old, new *directory.Entry) {
 	minder.log.append(c)
 }
 
-// expiryBatch is how many entries one hold of the lock looks at.
+// expiryBatch bounds how many entries are looked at under one hold of the lock.
 const expiryBatch = 256
 
-// startExpiry begins to know x's deadlines for the log's period, unless it does.
+// startExpiry fills the queue for the log's present period, unless it is filled.
 func (x *Index) startExpiry() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -143,8 +144,8 @@ func (x *Index) startExpiry() {
 	m.deadlines, m.complete = all, true
 }
 
-// expire tells the log who has died by the origin's clock. It returns in how
-// long there is more to do: at most lookAgain, since the clock may leap forward.
+// expire records all entries that have expired by the origin's clock. It returns the time
+// until it must be called again: at most maxExpiryWait, since the clock may jump forward.
 func (x *Index) expire() time.Duration {
 	for {
 		wait, more := x.expireSome()
@@ -154,7 +155,7 @@ func (x *Index) expire() time.Duration {
 	}
 }
 
-// maxExpiryWait bounds how long a leap of an origin's clock goes unnoticed.
+// maxExpiryWait bounds how long a jump of an origin's clock goes unnoticed.
 const maxExpiryWait = time.Second
 
 func (x *Index) expireSome() (wait time.Duration, more bool) {
@@ -192,7 +193,7 @@ func (x *Index) expireSome() (wait time.Duration, more bool) {
 	return 0, true
 }
 
-// due returns in how long an entry may die; 0 for now.
+// due returns the time until an entry may expire; 0 if one may have expired.
 func (x *Index) due(now int64) time.Duration {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

@@ -11,18 +11,21 @@ import (
 // Bounds on what one hold of the lock looks at, so that a long lookup keeps no
 // writer waiting.
 const (
+	// firstScan is how many entries the first hold of the lock looks at. Each further hold
+	// looks at twice as many, up to maxScan, so that a long lookup delays no writer.
 	firstScan = 2 * MaxCount // entries looked at by the first hold; later ones double it …
-	maxScan   = 1024         // … up to here, which takes a third of a millisecond
+	// maxScan takes about a third of a millisecond.
+	maxScan = 1024 // … up to here, which takes a third of a millisecond
 )
 
-// An textFilter is the entries that have a text of one field, or a text that begins with it.
+// A textFilter selects the entries that have a text in one field, or a text with a prefix.
 type textFilter struct {
 	field  int
 	text   string
 	prefix bool
 }
 
-// rowsOf returns the rows of an extent of one text whose keys are behind one.
+// rowsOf returns the rows that match a filter of one whole text, after a key.
 func (x *Index) rowsOf(r textFilter, behind sortKey) rowRange {
 	if r.field == fieldAgent {
 		return x.rowsNamed(r.text, behind)
@@ -38,23 +41,23 @@ func (x *Index) rowsOf(r textFilter, behind sortKey) rowRange {
 	return rowRange{o, o.first(x.entries.upTo(behind)), o.end()}
 }
 
-// rowsNamed returns the rows of an agent name whose keys are behind one.
+// rowsNamed returns the rows of an agent name, after a key.
 func (x *Index) rowsNamed(agent string, behind sortKey) rowRange {
 	return x.names.between(x.entries.nameBefore(agent, x.entries.upTo(behind)), x.entries.nameBefore(agent, always))
 }
 
-// rowsNamedFrom returns the rows whose names begin with a text, from a waypoint on.
+// rowsNamedFrom returns the rows whose names have a prefix, from a place on.
 func (x *Index) rowsNamedFrom(text string, from textPlace) rowRange {
 	return x.names.between(x.entries.nameBefore(from.text, x.entries.before(from.key)),
 		x.entries.nameBefore(text+lastByte, always))
 }
 
-// lastByte is behind all UTF-8.
+// lastByte sorts after all UTF-8.
 const lastByte = "\xff"
 
 func always(uint32) bool { return true }
 
-// size returns how many entries an extent has, at least where it is of many texts.
+// size returns how many entries match a filter; for a prefix of many texts, a lower bound.
 func (x *Index) size(r textFilter) int {
 	postings := &x.fields[r.field]
 	switch {
@@ -73,9 +76,8 @@ func (x *Index) size(r textFilter) int {
 	return 0
 }
 
-// find yields the living entries behind the key after that q asks for, in
-// order. It holds no lock while it yields. Its cost follows the smallest of the
-// extents that q names, not the size of the index.
+// find yields the living entries after a key that match q, in order. It holds no lock while
+// it yields. Its cost follows the smallest filter of q, not the size of the index.
 func (x *Index) find(query *Query, after sortKey) iter.Seq[*directory.Entry] {
 	return func(yield func(*directory.Entry) bool) {
 		now := x.Clock.Now().UnixMilli()
@@ -108,10 +110,10 @@ func (x *Index) find(query *Query, after sortKey) iter.Seq[*directory.Entry] {
 	}
 }
 
-// plan chooses how to answer q: to scan along the smallest extent of one text,
-// which is in order, and has so many entries. Where a prefix has not half as many, these are
-// gathered and sorted, but not before as many have been scanned, since most pages fill
-// sooner. So neither costs more than twice what the other would have.
+// plan chooses between two ways to answer q: scanning the rows of the smallest filter of a
+// whole text, which are in order; or collecting and sorting all rows of a prefix, if these
+// are fewer than half. The scan comes first for as many rows, since most pages fill sooner.
+// So neither costs more than twice the other.
 func (x *Index) plan(query *Query) (along textFilter, size int, byPrefix textFilter, most int) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -137,7 +139,7 @@ func (x *Index) plan(query *Query) (along textFilter, size int, byPrefix textFil
 	return along, size, byPrefix, most
 }
 
-// textFilters returns a superset of what q asks for by each of its filters.
+// textFilters returns, for each filter of q, a superset of its matches.
 func (q *Query) textFilters() []textFilter {
 	var rs []textFilter
 	for _, p := range q.Agent {
@@ -165,8 +167,8 @@ func (q *Query) textFilters() []textFilter {
 	return rs
 }
 
-// pageSize is how many entries a page needs where all of them are visible, and one
-// more that tells whether there is another page.
+// pageSize is how many entries a page needs if all are visible, and one more, which tells
+// whether there is a next page.
 func (q *Query) pageSize() int {
 	if q.Count < 1 || q.Count > MaxCount {
 		return MaxCount + 1
@@ -175,9 +177,9 @@ func (q *Query) pageSize() int {
 	return min(q.Skip, maxScan) + q.Count + 1
 }
 
-// scan looks at up to budget entries of r behind the key after, until it has
-// found as many entries that q asks for as are wanted. It returns them, the key
-// of the last one looked at, and whether there are more.
+// scan looks at up to budget rows of a filter after a key, until it has found as many
+// matches of q as wanted. It returns the matches, the key of the last row it looked at, and
+// whether there are more rows.
 func (x *Index) scan(r textFilter, matcher *matcher, after sortKey, now int64, budget,
 	want int) (found []*directory.Entry, last sortKey, more bool) {
 	x.mu.RLock()
@@ -186,7 +188,7 @@ func (x *Index) scan(r textFilter, matcher *matcher, after sortKey, now int64, b
 	return x.scanHeld(r, matcher, after, now, budget, want)
 }
 
-// scanHeld is scan for who holds the lock.
+// scanHeld is scan for callers that hold the lock.
 func (x *Index) scanHeld(r textFilter, matcher *matcher, after sortKey, now int64, budget,
 	want int) (found []*directory.Entry, last sortKey, more bool) {
 	last = after
@@ -208,10 +210,9 @@ func (x *Index) scanHeld(r textFilter, matcher *matcher, after sortKey, now int6
 	return found, last, false
 }
 
-// collectByPrefix returns all entries of r, whose texts are of one beginning, behind the key after that q
-// asks for, in the order of keys. It gives up, and says that there are more, where it has looked
-// at too many: an entry may have several such texts, and plan knows only of some texts how many
-// entries have them.
+// collectByPrefix returns all matches of q among the rows of a prefix filter, after a key
+// and in the order of keys. It gives up, and reports that there are more, after looking at
+// too many rows: an entry may have several such texts, so plan's estimate may be too low.
 func (x *Index) collectByPrefix(r textFilter, matcher *matcher, after sortKey, now int64,
 	most int) (found []*directory.Entry, more bool) {
 	var rows []row
@@ -238,15 +239,14 @@ func (x *Index) collectByPrefix(r textFilter, matcher *matcher, after sortKey, n
 	return found, false
 }
 
-// A textPlace is an entry by a text that it has and its key, which it is found by again when
-// others have come and gone.
+// A textPlace is a row by its text and key. It stays valid while rows come and go.
 type textPlace struct {
 	text string
 	key  sortKey
 }
 
-// collectSome adds those of the next entries of r, from one on, as many as one hold of
-// the lock looks at. It returns the one to go on with, and whether there is one.
+// collectSome adds the matches among the next rows from a place on, under one hold of the
+// lock. It returns the place to continue from, and whether there is one.
 func (x *Index) collectSome(rows *[]row, r textFilter, matcher *matcher, from textPlace, after sortKey,
 	now int64) (textPlace, bool) {
 	x.mu.RLock()
@@ -277,8 +277,8 @@ func (x *Index) collectSome(rows *[]row, r textFilter, matcher *matcher, from te
 	return textPlace{}, false
 }
 
-// parts yields the entries of an extent of texts with one beginning, from one on: text by
-// text, or those of all names at once and without a text.
+// parts yields the rows of a prefix filter from a place on: text by text, or for agent names
+// all at once and without a text.
 func (x *Index) parts(r textFilter, from textPlace) iter.Seq2[string, rowRange] {
 	return func(yield func(string, rowRange) bool) {
 		if r.field == fieldAgent {

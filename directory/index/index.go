@@ -9,8 +9,8 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// An Index holds one origin's registrations and finds them by what a lookup
-// asks for. It is safe for concurrent use; entries are never modified.
+// An Index holds one origin's registrations and finds them by the filters of a lookup. It is
+// safe for concurrent use; entries are never modified.
 type Index struct {
 	Clock directory.Clock // the origin's time (rule T4)
 
@@ -36,8 +36,7 @@ const (
 	fieldCount
 )
 
-// New returns an empty index whose order is that of the own domain's: by
-// Created.
+// New returns an empty index in the order of the own domain: by Created.
 func New() *Index {
 	x := &Index{}
 	x.clear()
@@ -45,7 +44,7 @@ func New() *Index {
 	return x
 }
 
-// newForeignIndex returns an empty index in the order of other domains': by rid.
+// newForeignIndex returns an empty index in the order of other domains: by rid.
 func newForeignIndex() *Index {
 	x := &Index{byRID: true}
 	x.clear()
@@ -70,14 +69,14 @@ func (x *Index) sortKeyOf(entry *directory.Entry) sortKey {
 	return sortKey{entry.Created, entry.RID}
 }
 
-// An Edit is one change of an index: the newest entry of a rid, nil where that is gone.
+// An Edit is one change of an index: the new entry of a rid, nil to remove it.
 type Edit struct {
 	RID   directory.RID
 	Entry *directory.Entry
 }
 
-// Apply makes changes in their order, of which readers see all or none. Where there are
-// many it is much quicker than one by one: each would wait for who reads then.
+// Apply applies edits in order; readers see all of them or none. For many edits it is much
+// faster than one by one, since it waits for readers once.
 func (x *Index) Apply(edits []Edit) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -91,7 +90,7 @@ func (x *Index) Apply(edits []Edit) {
 	}
 }
 
-// Put adds e, or puts it in the place of the entry of the same rid.
+// Put adds an entry or replaces the one of the same rid.
 func (x *Index) Put(entry *directory.Entry) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -140,7 +139,7 @@ func (x *Index) put(entry *directory.Entry) {
 	}
 }
 
-// link has a row be found by a term of its entry.
+// link adds a row to the postings of a term.
 func (x *Index) link(t term, n uint32) {
 	if t.field == fieldAgent {
 		x.names.insert(n, x.entries.nameBefore(t.text, x.entries.before(x.entries.rows.At(n).key)))
@@ -158,7 +157,7 @@ func (x *Index) unlink(t term, n uint32) {
 	}
 }
 
-// Delete removes the entry of that rid, if any.
+// Delete removes the entry of that rid, if there is one.
 func (x *Index) Delete(rid directory.RID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -181,8 +180,8 @@ func (x *Index) drop(s *row, n uint32) {
 	x.entries.remove(n)
 }
 
-// retire removes all entries; what is done to x from here on is no change of any
-// view.
+// retire removes all entries and detaches x from its view: later changes of x are not
+// reported to watchers.
 func (x *Index) retire() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -219,9 +218,8 @@ func (x *Index) Get(rid directory.RID) (*directory.Entry, bool) {
 	return nil, false
 }
 
-// Named returns the entries of that agent name, alive or not, in the index's
-// order: at most one in the own domain's index, but for one that has expired and
-// is not swept yet.
+// Named returns the entries of an agent name, alive or not, in the index's order. In the own
+// domain's index that is at most one, apart from expired ones that are not swept yet.
 func (x *Index) Named(agent string) []*directory.Entry {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -242,9 +240,9 @@ func (x *Index) Len() int {
 	return x.entries.byRID.Len()
 }
 
-// All yields the newest entry of every rid that is there from its call on, alive or
-// not, in no order; of one that comes or goes meanwhile perhaps, as all do where the
-// index is loaded anew. No lock is held while it yields, and none for long.
+// All yields the newest entry of every rid that is present from its call on, alive or not,
+// in no particular order. Entries that are added or removed meanwhile may or may not be
+// yielded; a concurrent load may replace all. It holds no lock while it yields.
 func (x *Index) All() iter.Seq[*directory.Entry] {
 	return func(yield func(*directory.Entry) bool) {
 		room := make([]*directory.Entry, 0, maxScan)
@@ -261,8 +259,8 @@ func (x *Index) All() iter.Seq[*directory.Entry] {
 	}
 }
 
-// some adds the entries of the next rows, from one on, as many as one hold of the lock
-// looks at, and reports whether there are more. A row keeps its entry's rid.
+// some adds the entries of the next rows under one hold of the lock, and reports whether
+// there are more. A row keeps the rid of its entry.
 func (x *Index) some(es []*directory.Entry, from uint32) (_ []*directory.Entry, more bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -288,11 +286,11 @@ func (t term) compare(o term) int {
 	return cmp.Or(cmp.Compare(t.field, o.field), cmp.Compare(t.text, o.text))
 }
 
-// projectionPool has the lists that sought uses again.
+// projectionPool has projections whose lists termsOf reuses.
 var projectionPool = sync.Pool{New: func() any { return new(directory.Projection) }}
 
-// termsOf returns what e is found by, sorted and each once, in the room that it is given.
-// Texts are in NFC, as those that are asked for (AD-059).
+// termsOf returns the terms of an entry, sorted and each once, in the given buffer. Texts
+// are in NFC, as those of queries are (AD-059).
 func termsOf(room *[]term, entry *directory.Entry) []term {
 	ts := append((*room)[:0], term{fieldAll, ""}, term{fieldAgent, entry.Agent})
 

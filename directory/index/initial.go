@@ -10,13 +10,11 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// An initialScan is how a watcher that begins anew is told what is there, while it
-// changes. What the reader has is at any moment the view as the changes before
-// one position made it, up to one place in the order of all registrations. Each
-// stride reads some entries behind that place and the position that they are of;
-// then the changes up to that position are told as far as the place, and the
-// entries after them. So no change is missed or told twice, and nothing has to be
-// remembered of what was told.
+// An initialScan reports the present state to a new watcher while it changes. At any moment
+// the reader has the view as of one position in the log, up to one place in the order of all
+// registrations. Each step reads some entries after that place and the log position that
+// they are of; it reports the changes up to that position as far as the place, then the
+// entries. So no change is missed or repeated, and no list of reported entries is needed.
 type initialScan struct {
 	begun   bool // the reset is told
 	reached scanPosition
@@ -26,7 +24,7 @@ type initialScan struct {
 	pending *scanStep
 }
 
-// A readStep is what was read and is not told yet.
+// A scanStep is a part of the state that is read and not reported yet.
 type scanStep struct {
 	to      uint64 // the position that it is of
 	reached scanPosition
@@ -34,10 +32,10 @@ type scanStep struct {
 	last    bool // there are no more
 }
 
-// maxSortKey is behind all others.
+// maxSortKey sorts after all others.
 var maxSortKey = sortKey{math.MaxUint64, directory.MaxRID}
 
-// nextInitial tells the next part of what is there.
+// nextInitial returns the next events of the initial state.
 func (w *Watcher) nextInitial() ([]Event, error) {
 	k := w.initial
 	if !k.begun {
@@ -73,7 +71,7 @@ func (w *Watcher) nextInitial() ([]Event, error) {
 	return events, nil
 }
 
-// scanStep reads the next entries, or finds the next origin.
+// readStep reads the next entries, or moves on to the next origin.
 func (w *Watcher) readStep() *scanStep {
 	k, view := w.initial, w.view
 
@@ -105,7 +103,7 @@ func (w *Watcher) readStep() *scanStep {
 	return s
 }
 
-// nextOrigin goes on to the next origin in the order of their names.
+// nextOrigin moves on to the next origin in the order of names.
 func (w *Watcher) nextOrigin() *scanStep {
 	k, view := w.initial, w.view
 	view.mu.RLock() // what comes or goes from here on is behind the position
@@ -124,8 +122,8 @@ func (w *Watcher) nextOrigin() *scanStep {
 	return s
 }
 
-// read returns some of the entries of r behind a key that q asks for and that
-// have not died as far as the log says, with the log's position that they are of.
+// read returns some of the matches of q after a key that have not expired by the log, with
+// the log position that they are of.
 func (x *Index) read(r textFilter, matcher *matcher, after sortKey, log *changeLog) (found []*directory.Entry,
 	last sortKey, more bool, at uint64) {
 	x.mu.RLock()
@@ -135,13 +133,13 @@ func (x *Index) read(r textFilter, matcher *matcher, after sortKey, log *changeL
 	return slices.DeleteFunc(found, x.expiries.isExpired), last, more, log.position()
 }
 
-// A scanPosition is how far the order of all registrations (Cursor's) was walked.
+// A scanPosition is how far the scan has come in the order of all registrations (Cursor).
 type scanPosition struct {
 	origin spiffeid.TrustDomain // zero for the own domain
 	last   sortKey              // of that origin's entries
 }
 
-// hasPassed reports whether e's place was passed.
+// hasPassed reports whether the scan has passed an entry's place.
 func (f *scanPosition) hasPassed(v *View, entry *directory.Entry) bool {
 	k, own := sortKey{rid: entry.RID}, entry.Origin == v.domain
 	if own {

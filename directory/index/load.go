@@ -9,10 +9,9 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// Build makes ready what load puts into x: then it holds es, of different rids, and
-// nothing else. It is for a history read from a snapshot: much less work than Put, and
-// readers wait for none of it unless somebody watches. Nobody else may change x while
-// it loads; it is not looked at before.
+// Build prepares load, which replaces the content of x by es, entries of different rids. It
+// is for a history from a snapshot: it costs much less than Put, and readers don't wait for
+// it unless the view is watched. x must not change between Build and load.
 func (x *Index) Build(es []*directory.Entry) (load func()) {
 	next := x.buildFrom(es)
 	return func() { x.load(next, es) }
@@ -64,8 +63,8 @@ type (
 	}
 )
 
-// buildFrom returns an index of x's order that holds es. Slots are in that order, so those
-// of each text need no sorting.
+// buildFrom returns an index of x's order that holds es. Rows are numbered in that order, so
+// those of each text need no sorting.
 func (x *Index) buildFrom(es []*directory.Entry) *Index {
 	next := &Index{byRID: x.byRID}
 	next.clear()

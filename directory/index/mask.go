@@ -2,19 +2,18 @@ package index
 
 import "hash/maphash"
 
-// termMask are a summary of the texts that an entry is found by: one bit for each, the
-// same one for several at times. An entry that lacks a bit of what a query asks for
-// isn't among its answers, which is known without a look at the entry itself.
+// A termMask summarises the terms of an entry: one bit for each, which terms may share. An
+// entry that lacks a bit of a query's mask is no match, which is known without reading it.
 type termMask uint64
 
 var maskSeed = maphash.MakeSeed()
 
-// maskBit is the bit of one text, in NFC.
+// maskBit returns the bit of one text, in NFC.
 func maskBit(field int, text string) termMask {
 	return 1 << ((maphash.String(maskSeed, text) + uint64(field)*0x9e3779b97f4a7c15) >> 58)
 }
 
-// mask sums up what an entry is found by.
+// maskOf returns the mask of an entry's terms.
 func maskOf(terms []term) (all termMask) {
 	for _, t := range terms {
 		all |= maskBit(t.field, t.text)
@@ -23,7 +22,7 @@ func maskOf(terms []term) (all termMask) {
 	return all
 }
 
-// maskOf sums up what q asks for by whole texts.
+// mask returns the mask of the whole texts that q asks for.
 func (q *Query) mask() (all termMask) {
 	for _, r := range q.textFilters() {
 		if !r.prefix {
@@ -34,5 +33,5 @@ func (q *Query) mask() (all termMask) {
 	return all
 }
 
-// has reports whether all bits of what is asked for are there.
+// has reports whether m has all bits of another mask.
 func (m termMask) has(asked termMask) bool { return m&asked == asked }

@@ -10,8 +10,8 @@ import (
 	"github.com/roster-mesh/roster/directory/table"
 )
 
-// A sortKey is an entry's place in the order of its index: by the revision of its
-// first registration in the own domain's, by rid in others'.
+// A sortKey is an entry's place in the order of its index: by the revision of its first
+// registration in the own domain's, by rid in others'.
 type sortKey struct {
 	created uint64
 	rid     directory.RID
@@ -21,9 +21,8 @@ func (k sortKey) compare(o sortKey) int {
 	return cmp.Or(cmp.Compare(k.created, o.created), k.rid.Compare(o.rid))
 }
 
-// postings tells which entries, by the numbers of their rows, have which texts of
-// one field: a change looks for its text by a hash, and then among the entries of
-// that text alone.
+// postings maps the texts of one field to the rows that have them. A change finds its text
+// by a hash, and then searches the rows of that text alone.
 type postings struct {
 	entries *entryTable
 	texts   table.Pool[textEntries]
@@ -31,7 +30,7 @@ type postings struct {
 	sorted  *sortedRows // the texts' numbers; nil where nobody asks for beginnings of texts
 }
 
-// A textEntries is what entries have in a field.
+// A textEntries has the rows of one text.
 type textEntries struct {
 	text   string
 	single uint32      // the entry's row, where it is one …
@@ -47,7 +46,7 @@ func (t *textEntries) size() int {
 	return t.many.n
 }
 
-// rows returns all entries, to be read.
+// rows returns all rows, for reading.
 func (t *textEntries) rows() *sortedRows {
 	if t.many == nil {
 		return &sortedRows{[][]uint32{{t.single}}, 1}
@@ -60,7 +59,7 @@ func (p *postings) hash(s string) uint64 { return maphash.String(p.entries.seed,
 
 func (p *postings) hashOf(n uint32) uint64 { return p.hash(p.texts.At(n).text) }
 
-// textEntries returns a text that some entry has, and its number; nil where none has it.
+// text returns a text and its number, or nil if no entry has it.
 func (p *postings) text(s string) (*textEntries, uint32) {
 	n, ok := p.byText.Find(p.hash(s), func(n uint32) bool { return p.texts.At(n).text == s })
 	if !ok {
@@ -70,12 +69,12 @@ func (p *postings) text(s string) (*textEntries, uint32) {
 	return p.texts.At(n), n
 }
 
-// before reports whether a text's place is before s.
+// before returns a predicate: whether a text sorts before s.
 func (p *postings) before(s string) func(uint32) bool {
 	return func(n uint32) bool { return p.texts.At(n).text < s }
 }
 
-// insert says that a row has a text, which it hasn't yet.
+// insert adds a row to a text that the row does not have yet.
 func (p *postings) insert(s string, row uint32) {
 	t, _ := p.text(s)
 	switch {
@@ -96,7 +95,7 @@ func (p *postings) insert(s string, row uint32) {
 	t.many.insert(row, p.entries.before(p.entries.rows.At(row).key))
 }
 
-// remove takes back what insert said.
+// remove is the reverse of insert.
 func (p *postings) remove(s string, row uint32) {
 	t, n := p.text(s)
 	if t.many == nil {
@@ -117,7 +116,7 @@ func (p *postings) remove(s string, row uint32) {
 	}
 }
 
-// sort begins to have the texts in order. All numbers of texts are in use.
+// sort begins to keep the texts sorted. All numbers of texts are in use.
 func (p *postings) sort() {
 	ns := make([]uint32, p.texts.Len())
 	for i := range ns {
@@ -129,16 +128,16 @@ func (p *postings) sort() {
 	p.sorted = &o
 }
 
-// beginning returns the texts that begin with s, from one of them on.
+// beginning returns the texts with the prefix s, from one of them on.
 func (p *postings) beginning(s, from string) rowRange {
 	return p.sorted.between(p.before(from), p.before(s+lastByte))
 }
 
-// sampled is of how many texts the entries are counted.
+// sampled bounds the texts of a prefix whose entries are counted.
 const sampled = 256
 
-// sizeOf returns how many entries have texts that begin with s; or where those texts are
-// many, how many have the first of them, and one for each other: no fewer have.
+// sizeOf returns how many entries have texts with the prefix s. For more than sampled texts
+// it is a lower bound: the entries of the first, and one for each other text.
 func (p *postings) sizeOf(s string) int {
 	part := p.beginning(s, s)
 	n := 0

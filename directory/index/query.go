@@ -13,17 +13,17 @@ import (
 
 // Bounds on a lookup.
 const (
-	// MaxCount is how many registrations one page of a lookup holds at most.
+	// MaxCount bounds the registrations of one page of a lookup.
 	MaxCount = 100
-	// MaxPages is how many pages can be reached by their number alone.
+	// MaxPages bounds the pages that can be reached by number.
 	MaxPages = 10_000
-	// MaxFilters is how many values all filters of one lookup have at most.
+	// MaxFilters bounds the values of all filters of one lookup.
 	MaxFilters = 64
 )
 
-// A Query is a lookup (jimenez 5.1): all that is set must match. CapName,
-// CapType and Tag must all match on one single capability; the others are the
-// agent's own. All texts are in NFC.
+// A Query is a lookup (jimenez 5.1): all filters that are set must match. CapName, CapType
+// and Tag must match on one single capability; the other filters apply to the agent. All
+// texts are in NFC.
 type Query struct {
 	Agent        []Pattern
 	Protocol     []string
@@ -40,21 +40,20 @@ type Query struct {
 	Count        int                  // 1 to MaxCount
 	Page         int                  // as asked; a cursor wins over it
 
-	// Charge is told how many registrations were looked at, some hundreds at a time, and
-	// ends the lookup by false, whose page is worth nothing then. Nil never does. It is
-	// called without a lock. A watch is told of what is there at its beginning alone.
+	// Charge is called, without a lock, with the number of registrations that were looked
+	// at, some hundreds at a time. If it returns false, the lookup ends and its page is
+	// void. A watch is charged for its initial state alone. Nil never ends a lookup.
 	Charge func(looked int) bool
 }
 
-// A Pattern matches a whole name, or its beginning where Prefix is set.
+// A Pattern matches a whole name, or names with a prefix if Prefix is set.
 type Pattern struct {
 	Text   string
 	Prefix bool
 }
 
-// Matches reports whether name, which has any normal form, is one that p asks
-// for. The pattern without a text matches nothing, the prefix without one every
-// name (AD-060).
+// Matches reports whether name, in any normal form, matches p. An empty pattern matches
+// nothing; an empty prefix matches every name (AD-060).
 func (p Pattern) Matches(name string) bool {
 	if p.Prefix {
 		return name != "" && strings.HasPrefix(nfc(name), p.Text)
@@ -63,7 +62,7 @@ func (p Pattern) Matches(name string) bool {
 	return same(name, p.Text)
 }
 
-// nfc returns the NFC form of s, quickly where s is ASCII.
+// nfc returns the NFC form of s; ASCII takes a fast path.
 func nfc(s string) string {
 	for i := range len(s) {
 		if s[i] >= utf8.RuneSelf {
@@ -74,13 +73,13 @@ func nfc(s string) string {
 	return s
 }
 
-// same reports whether a registered text is the one that is asked for, which is
-// in NFC. No text is the empty one.
+// same reports whether a registered text equals one of a query, which is in NFC. The empty
+// text equals nothing.
 func same(registered, asked string) bool {
 	return asked != "" && (registered == asked || nfc(registered) == asked)
 }
 
-// A matcher tells which entries a query asks for.
+// A matcher decides which entries match a query.
 type matcher struct {
 	*Query
 	mask   termMask
@@ -88,7 +87,7 @@ type matcher struct {
 	looked int                  // since spend
 }
 
-// charge tells what was looked at, and reports whether to go on.
+// charge reports the entries that were looked at, and returns whether to go on.
 func (m *matcher) charge() bool {
 	n := m.looked
 	m.looked = 0
@@ -96,8 +95,7 @@ func (m *matcher) charge() bool {
 	return m.Charge == nil || m.Charge(n)
 }
 
-// matches reports whether e is one that q asks for, its place and its deadline
-// aside.
+// matches reports whether an entry matches q, apart from its place and deadline.
 func (q *matcher) matches(entry *directory.Entry) bool {
 	if slices.ContainsFunc(q.Agent, func(asked Pattern) bool { return !asked.Matches(entry.Agent) }) {
 		return false
@@ -111,9 +109,9 @@ func (q *matcher) matches(entry *directory.Entry) bool {
 		q.Requirements.unmet(entry.Document, projection) == ""
 }
 
-// matchesCapability reports whether one single capability has everything that q
-// asks of capabilities (AD-029). The agent's own tags are each capability's too;
-// an agent without capabilities is found by its tags alone.
+// matchesCapability reports whether one single capability matches all capability filters of
+// q (AD-029). The agent's own tags count for each capability; an agent without capabilities
+// is matched by its tags alone.
 func (q *Query) matchesCapability(projection *directory.Projection) bool {
 	if len(q.CapName) == 0 && len(q.CapType) == 0 && (len(q.Tag) == 0 || len(projection.Capabilities) == 0) {
 		return hasAll(q.Tag, projection.Tags)
@@ -130,7 +128,7 @@ func (q *Query) matchesCapability(projection *directory.Projection) bool {
 	return false
 }
 
-// hasAll reports whether every text that is asked for is in one of the lists.
+// hasAll reports whether every text of asked is in one of the lists.
 func hasAll(asked []string, lists ...[]string) bool {
 	for _, a := range asked {
 		if !slices.ContainsFunc(lists, func(l []string) bool {

@@ -8,16 +8,15 @@ import (
 	"github.com/roster-mesh/roster/directory/kinds"
 )
 
-// A Requirements is what AIDIP's clients filter by (cui 4.3). It is asked of an agent as
-// a whole, and not of one single capability as a lookup's filters are. All texts
-// are in NFC.
+// Requirements are the filters of AIDIP clients (cui 4.3). They apply to an agent as a
+// whole, not to one single capability as a lookup's filters do. All texts are in NFC.
 type Requirements struct {
 	Capabilities []string // all of them Listed
 	Tags         []string // all of them the agent's own, or of some capability
 	Languages    []string // all of them supported, or none told (AI-028)
 }
 
-// Unmet returns which part of the need e does not meet: capabilities, tags,
+// Unmet returns the first requirement that an entry does not meet: capabilities, tags,
 // languages, or "".
 func (n *Requirements) Unmet(entry *directory.Entry) string {
 	projection := entry.Projection()
@@ -52,8 +51,7 @@ func (n *Requirements) unmet(d directory.Document, projection *directory.Project
 	return ""
 }
 
-// speaks reports whether an agent lists a language. Its case means nothing (RFC 5646,
-// 2.1.1).
+// speaks reports whether an agent lists a language, in any case (RFC 5646, 2.1.1).
 func speaks(p *directory.Projection, tag string) bool {
 	return slices.ContainsFunc(p.Languages, func(listed string) bool { return strings.EqualFold(listed, tag) })
 }

@@ -6,21 +6,20 @@ import (
 	"sort"
 )
 
-// An sortedRows is numbers in the order of what they stand for, which whoever keeps it
-// tells by functions: before reports of a number whether its place is before the one
-// that is sought.
+// sortedRows are numbers in the order of the rows or texts that they stand for. Callers pass
+// that order as a predicate: whether a number sorts before the wanted place.
 type sortedRows struct {
 	runs [][]uint32 // none is empty
 	n    int
 }
 
-// maxRun bounds the runs of an order: what an insertion moves.
+// maxRun bounds a run, and so how many numbers an insertion moves.
 const maxRun = 512
 
 // A place is where a number is, or would be.
 type place struct{ run, at int }
 
-// first returns the first spot of a number that isn't before.
+// first returns the first place whose number does not sort before.
 func (o *sortedRows) first(before func(uint32) bool) place {
 	r := sort.Search(len(o.runs), func(i int) bool { return !before(o.runs[i][len(o.runs[i])-1]) })
 	if r == len(o.runs) {
@@ -30,16 +29,16 @@ func (o *sortedRows) first(before func(uint32) bool) place {
 	return place{r, sort.Search(len(o.runs[r]), func(i int) bool { return !before(o.runs[r][i]) })}
 }
 
-// end is behind everything.
+// end is the place after all numbers.
 func (o *sortedRows) end() place { return place{len(o.runs), 0} }
 
-// A between is a part of an order, for reading.
+// A rowRange is a part of a sortedRows, for reading.
 type rowRange struct {
 	of       *sortedRows
 	from, to place // to isn't before from
 }
 
-// between returns what isn't before one place and is before another.
+// between returns the numbers from one place up to another.
 func (o *sortedRows) between(from, to func(uint32) bool) rowRange {
 	return rowRange{o, o.first(from), o.first(to)}
 }
@@ -54,7 +53,7 @@ func (p rowRange) size() int {
 	return n
 }
 
-// all yields the numbers. The order must not change meanwhile.
+// all yields the numbers. The sortedRows must not change meanwhile.
 func (p rowRange) all() iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		for s := p.from; s != p.to; {
@@ -70,8 +69,7 @@ func (p rowRange) all() iter.Seq[uint32] {
 	}
 }
 
-// insert adds a number. The end is looked at first: names often ascend, and revisions
-// always do.
+// insert adds a number. It tries the end first: names often ascend, and revisions always do.
 func (o *sortedRows) insert(n uint32, before func(uint32) bool) {
 	o.n++
 
@@ -96,8 +94,8 @@ func (o *sortedRows) insert(n uint32, before func(uint32) bool) {
 	o.runs[s.run] = slices.Insert(o.runs[s.run], s.at, n)
 }
 
-// append adds a number behind everything. The last run is filled whole, since many
-// orders only grow at their end.
+// append adds a number at the end. It fills the last run completely, since many orders grow
+// only there.
 func (o *sortedRows) append(n uint32) {
 	last := len(o.runs) - 1
 	if last < 0 || len(o.runs[last]) == maxRun {
@@ -108,7 +106,7 @@ func (o *sortedRows) append(n uint32) {
 	o.runs[last] = append(o.runs[last], n)
 }
 
-// newSortedRows returns the order of numbers that are in order.
+// newSortedRows returns a sortedRows of numbers that are sorted already.
 func newSortedRows(ns []uint32) sortedRows {
 	sorted := sortedRows{n: len(ns)}
 	for run := range slices.Chunk(ns, maxRun) {
@@ -118,7 +116,7 @@ func newSortedRows(ns []uint32) sortedRows {
 	return sorted
 }
 
-// remove takes out the number at a spot.
+// remove removes the number at a place.
 func (o *sortedRows) remove(spot place) {
 	o.n--
 
@@ -132,7 +130,7 @@ func (o *sortedRows) remove(spot place) {
 	o.join(spot.run - 1)
 }
 
-// join makes one run of a run and the next one where both are short.
+// join merges a run and the next one if both are short.
 func (o *sortedRows) join(i int) {
 	if i < 0 || i+1 >= len(o.runs) || len(o.runs[i])+len(o.runs[i+1]) > maxRun/2 {
 		return

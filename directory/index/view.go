@@ -13,9 +13,9 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// A View is what one node answers from: its own domain's index and those of the
-// other origins. It shows only what is alive by each origin's clock (rule T4).
-// It is safe for concurrent use.
+// A View answers one node's lookups: it has the own domain's index and those of the other
+// origins. It shows only registrations that are alive by their origin's clock (rule T4). It
+// is safe for concurrent use.
 type View struct {
 	domain spiffeid.TrustDomain
 	own    *Index
@@ -39,8 +39,7 @@ func (v *View) Domain() spiffeid.TrustDomain { return v.domain }
 // Own returns the own domain's index.
 func (v *View) Own() *Index { return v.own }
 
-// Origin returns another domain's index, which is made when it is first asked
-// for. The own domain's is Own.
+// Origin returns another domain's index, and creates it if needed. The own domain's is Own.
 func (v *View) Origin(td spiffeid.TrustDomain) *Index {
 	if x, ok := v.indexOf(td); ok {
 		return x
@@ -59,7 +58,7 @@ func (v *View) Origin(td spiffeid.TrustDomain) *Index {
 	return index
 }
 
-// indexOf returns the index of an origin that there is one of.
+// indexOf returns the index of an origin, if there is one.
 func (v *View) indexOf(td spiffeid.TrustDomain) (*Index, bool) {
 	if td == v.domain {
 		return v.own, true
@@ -72,7 +71,7 @@ func (v *View) indexOf(td spiffeid.TrustDomain) (*Index, bool) {
 	return x, ok
 }
 
-// Drop forgets another domain's index whole.
+// Drop removes another domain's index.
 func (v *View) Drop(td spiffeid.TrustDomain) {
 	if x, ok := v.indexOf(td); ok && x != v.own {
 		x.retire() // before it is out of the view, so that nobody sees the one without the other
@@ -83,7 +82,7 @@ func (v *View) Drop(td spiffeid.TrustDomain) {
 	delete(v.others, td)
 }
 
-// Origins returns the other domains that there is an index of, sorted by name.
+// Origins returns the other domains that have an index, sorted by name.
 func (v *View) Origins() []spiffeid.TrustDomain {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -98,12 +97,12 @@ type Page struct {
 	Next    Cursor // behind the last entry, where More is set
 }
 
-// A Viewer is how somebody sees an entry: as it is, as Sight.See makes it, or not at
-// all, which is nil. A nil Viewer shows everything.
+// A Viewer returns an entry as its reader may see it: unchanged, redacted (kinds.Redact), or
+// nil if it is hidden. A nil Viewer shows everything.
 type Viewer func(*directory.Entry) *directory.Entry
 
-// of returns what is shown of e that q asks for: members that are withheld match
-// nothing. m, which asks for what q does, is for entries that differ from e.
+// of returns an entry as the reader sees it, or nil if that does not match: redacted members
+// match nothing. m has the query; it is used for entries that the viewer changed.
 func (show Viewer) of(entry *directory.Entry, matcher *matcher) *directory.Entry {
 	if show == nil {
 		return entry
@@ -116,11 +115,11 @@ func (show Viewer) of(entry *directory.Entry, matcher *matcher) *directory.Entry
 	return nil
 }
 
-// Lookup answers q with what is alive and shown, as it is shown. No lock is held
-// while show runs. A count outside 1 to MaxCount is MaxCount.
+// Lookup returns one page of the registrations that are alive, visible and match q. The
+// viewer is called without a lock. A count outside 1 to MaxCount is MaxCount.
 //
-// With a cursor, following Next while entries come and go neither repeats nor
-// leaves out one that was there throughout (AD-032).
+// Following Next while entries come and go neither repeats nor omits an entry that was
+// present throughout (AD-032).
 func (v *View) Lookup(query Query, show Viewer) Page {
 	m := &matcher{Query: &query}
 
@@ -151,7 +150,7 @@ func (v *View) Lookup(query Query, show Viewer) Page {
 	return page
 }
 
-// find yields the entries that q asks for from all indexes, in their order.
+// find yields the entries of all indexes that match q, in order.
 func (v *View) find(query *Query) iter.Seq[*directory.Entry] {
 	return func(yield func(*directory.Entry) bool) {
 		if query.After.Origin.IsZero() && (query.Origin.IsZero() || query.Origin == v.domain) {
@@ -188,7 +187,7 @@ func (v *View) find(query *Query) iter.Seq[*directory.Entry] {
 	}
 }
 
-// CursorOf returns the position behind e.
+// CursorOf returns the position after an entry.
 func (v *View) CursorOf(entry *directory.Entry) Cursor {
 	if entry.Origin == v.domain {
 		return Cursor{Created: entry.Created, RID: entry.RID}
@@ -197,15 +196,15 @@ func (v *View) CursorOf(entry *directory.Entry) Cursor {
 	return Cursor{Origin: entry.Origin, RID: entry.RID}
 }
 
-// Find returns what a path's id stands for: a rid or a given name, the own
-// domain's first, and else those of all other domains, sorted by origin. A rid
-// wins over a name. Only what is alive is found.
+// Find returns the living registrations that a path's id names, by rid or by agent name: the
+// own domain's, or else those of all other domains, sorted by origin. A rid takes precedence
+// over a name.
 func (v *View) Find(id string) []*directory.Entry {
 	return v.FindVisible(id, func(*directory.Entry) bool { return true })
 }
 
-// FindVisible is Find among those that are seen, as if there were no others: what is
-// hidden stands in the way of nothing. No lock is held while seen runs.
+// FindVisible is Find among the entries for which visible returns true: hidden ones have no
+// influence. It calls visible without a lock.
 func (v *View) FindVisible(id string, seen func(*directory.Entry) bool) []*directory.Entry {
 	rid, err := directory.ParseRID(id)
 	name := norm.NFC.String(id)

@@ -9,7 +9,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// An EventKind is what happened to a registration that somebody watches.
+// An EventKind is the kind of a change that a watcher reports.
 type EventKind string
 
 // The kinds of events. Applied in their order to an empty set, they make it what
@@ -29,7 +29,7 @@ const (
 	ReasonHidden  = "hidden"  // it is there, and no longer asked for or no longer visible
 )
 
-// An Event is one change of what is watched.
+// An Event is one change of a watched query's answer.
 type Event struct {
 	Kind   EventKind
 	Entry  *directory.Entry // as it is now; of a removed one as it was last told
@@ -38,20 +38,20 @@ type Event struct {
 	Resume ResumeToken      // where to go on behind it; zero within the state behind a reset
 }
 
-// ErrWatchEnded is what Next returns when the channel that Until was given is closed, or the
-// query's Spend says no.
+// ErrWatchEnded is returned by Next when the channel passed to Until is closed, or the
+// query's Charge returns false.
 var ErrWatchEnded = errors.New("watch ended")
 
-// ErrBehind is the end of a watch whose reader was slower than the directory
-// changes, by more than is kept: begin anew.
+// ErrBehind is returned by Next when the reader is slower than changes come, by more than
+// the log keeps. The caller begins a new watch.
 var ErrBehind = errors.New("watcher too slow: changes were dropped; watch again from the beginning")
 
 // eventBatch bounds how many changes or entries one call of Next looks at.
 const eventBatch = 512
 
-// A Watcher tells how what a query asks for changes. It is for one goroutine at
-// a time, and must be closed. It holds no more memory, however slowly it is read:
-// its place in the view's order of changes, of which only the last are kept.
+// A Watcher reports how the answer to a query changes. It is for one goroutine at a time,
+// and must be closed. A slow reader costs no memory: the watcher is a position in the view's
+// log of changes, of which only the latest are kept.
 type Watcher struct {
 	view  *View
 	query matcher
@@ -65,18 +65,17 @@ type Watcher struct {
 	changes [eventBatch]change
 }
 
-// Watch tells the changes of what q asks for, its place in a listing aside, and
-// show shows, as it is shown. show is asked whenever a registration changes, about
-// what it was and what it is, and answers the same for the same entry: whoever sees
-// otherwise from some moment on watches anew. It is called without a lock.
+// Watch reports the changes of the entries that match q and that the viewer shows, as it
+// shows them; q's page is ignored. The viewer is called, without a lock, for the old and the
+// new entry of each change. It must return the same for the same entry: when a reader's view
+// changes, the caller begins a new watch.
 //
-// Behind the mark of an event of an earlier Watcher of this view it goes on with
-// no gap and no repetition, as long as the changes since then are kept; q and
-// show must be the same. Anywhere else it begins with EventReset, what is
-// there, and EventCurrent.
+// After the token of an event of an earlier Watcher of this view, it resumes without gap or
+// repetition, as long as the log has the changes since then; q and the viewer must be the
+// same. Otherwise it begins with EventReset, the present entries, and EventCurrent.
 //
-// An entry whose deadlines, signature or way here alone are new has not changed:
-// refreshes are no events.
+// A new deadline, signature or path of delivery alone is not a change: refreshes are no
+// events.
 func (v *View) Watch(query Query, show Viewer, behind ResumeToken) *Watcher {
 	v.log.subscribe()
 
@@ -93,14 +92,14 @@ func (v *View) Watch(query Query, show Viewer, behind ResumeToken) *Watcher {
 	return w
 }
 
-// Until has Next return ErrWatchEnded, instead of waiting, once over is closed.
+// Until makes Next return ErrWatchEnded, instead of waiting, once over is closed.
 func (w *Watcher) Until(over <-chan struct{}) { w.until = over }
 
 // Close ends the watch. It may be called twice.
 func (w *Watcher) Close() { w.close() }
 
-// ResumeToken returns where to go on behind all that Next has returned; zero where that
-// isn't everything that was there at the beginning.
+// ResumeToken returns the position after all events that Next has returned; zero until the
+// initial state is complete.
 func (w *Watcher) ResumeToken() ResumeToken {
 	if w.initial != nil {
 		return ResumeToken{}
@@ -109,12 +108,12 @@ func (w *Watcher) ResumeToken() ResumeToken {
 	return ResumeToken{w.view.log.id, w.at}
 }
 
-// End returns the place behind all changes that have happened by now.
+// End returns the position after all changes that have happened by now.
 func (w *Watcher) End() ResumeToken { return ResumeToken{w.view.log.id, w.view.log.position()} }
 
-// Next returns the next events, and waits for one where there is none. It returns
-// ctx's error when that ends first, and then may be called again, or ErrBehind.
-// Changes that have happened are told even when ctx has ended.
+// Next returns the next events, and waits for one if there is none. It returns ctx's error
+// if that ends first, and may then be called again; or ErrBehind, or ErrWatchEnded. Changes
+// that have happened are returned even if ctx has ended.
 func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 	for {
 		var (
@@ -142,15 +141,14 @@ func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 	}
 }
 
-// Await waits until there may be changes behind the mark of a Watcher that is
-// open, or for ctx's end, whose error it returns. Other goroutines may read the
-// Watcher meanwhile.
+// Await waits until there may be changes after a token of an open Watcher, or until ctx
+// ends, whose error it returns. Other goroutines may use the Watcher meanwhile.
 func (v *View) Await(ctx context.Context, behind ResumeToken) error {
 	return v.wait(ctx, behind.next, nil)
 }
 
-// wait waits until there may be something new from a position on, or over is closed.
-// One of all who wait minds the deadlines meanwhile.
+// wait waits until there may be changes from a position on, or over is closed. One of the
+// waiting goroutines watches the deadlines meanwhile.
 func (v *View) wait(ctx context.Context, at uint64, over <-chan struct{}) error {
 	log, minds := v.log, false
 	select {
@@ -196,7 +194,7 @@ func (v *View) wait(ctx context.Context, at uint64, over <-chan struct{}) error 
 	}
 }
 
-// expire tells the log who has died, and returns in how long somebody may.
+// expire records expired entries, and returns the time until the next may expire.
 func (v *View) expire() time.Duration {
 	wait := maxExpiryWait
 	for _, x := range v.indexes() {
@@ -206,7 +204,7 @@ func (v *View) expire() time.Duration {
 	return wait
 }
 
-// indexes returns all indexes, in no order.
+// indexes returns all indexes, in no particular order.
 func (v *View) indexes() []*Index {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -248,7 +246,7 @@ func (w *Watcher) follow(to uint64) ([]Event, error) {
 	return events, nil
 }
 
-// event returns what a change is to the reader, if anything.
+// event returns the event that a change is to the reader, if any.
 func (w *Watcher) event(change *change) (Event, bool) {
 	old, now := w.shown(change.old), w.shown(change.new)
 	switch {
@@ -271,7 +269,7 @@ func (w *Watcher) event(change *change) (Event, bool) {
 	return e, true
 }
 
-// shown returns e as it is shown; nil where it is not among what is watched.
+// shown returns an entry as the reader sees it; nil if it is not part of the answer.
 func (w *Watcher) shown(entry *directory.Entry) *directory.Entry {
 	q := w.query.Query
 	if entry == nil || q.OwnOnly && entry.Origin != w.view.domain || !q.Origin.IsZero() && q.Origin != entry.Origin ||
