@@ -30,14 +30,13 @@ const (
 // are allowed below the package too.
 var unfinished = map[string]excess{
 	"api":        {lines: true, testLines: true},
-	"api/client": {methods: 59},
-	"consensus":  {lines: true, testLines: true},
+	"consensus":  {testLines: true},
 	"directory":  {testLines: true},
 	"discovery":  {testLines: true},
 	"federation": {lines: true, testLines: true},
 	"gateway":    {lines: true, testLines: true},
 	"limit":      {testLines: true},
-	"node":       {methods: 69, cycle: 23, lines: true, testLines: true},
+	"node":       {lines: true, testLines: true},
 	"scenarios":  {testLines: true},
 	"trust":      {lines: true, testLines: true},
 }
