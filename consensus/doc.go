@@ -1,39 +1,59 @@
-// Package consensus holds one domain's directory together: a Raft group of its
-// nodes, the state machine that their log drives, and the streams that the
-// domain tells others about.
+// Package consensus holds one domain's directory together: a Raft group of its nodes and
+// their replicas of the domain's state.
 //
 //	store, err := consensus.Open(cfg)
-//	out, err := store.Register(ctx, directory.Registering{…}) // on any member
-//	ds, to, at := store.Digests(directory.Mesh, since, 1000)  // from this member's memory
-//	err = store.Close()                                       // hands leadership over first
+//	out, err := store.Register(ctx, directory.Registering{…})       // on any member
+//	digests, to, at := store.Digests(directory.Mesh, since, 1000)   // from this member's memory
+//	err = store.Close()                                             // hands leadership over first
 //
-// A write that arrives at a follower goes to the leader over the cluster's
-// mutual TLS with its verified caller. The leader stamps what may not differ
-// between members (time, rid, salt, grants) into a command, several commands
-// share a log entry, and every member applies the entry as a pure function of
-// its state: no clock, no randomness, no I/O, no signature (apply.go). What a
-// member hands out to be signed is therefore the same bytes on every member.
+// The rooms below it: state is the pure state machine, message the messages between
+// members, transport the cluster's port, disk the log and snapshots, backup the format of
+// backups, raftlog the Raft libraries' log lines.
 //
-// DESIGN.md tells why it is as it is.
+// # The way of a write
+//
+// Store.Register and its siblings make a message.Request. The forwarder is the one place
+// that knows who leads: it gives the request to this member's writeServer or sends it to
+// the leader's, over a write stream. There the preparer makes a command of it: it merges
+// a patch and validates the result, asks policy for grants, and draws rid and salt. The
+// proposer gathers waiting commands into one log entry and stamps the time. Every member
+// applies the entry (Replica). The leader's results go back the same way, and a follower
+// answers once it has applied that position itself.
+//
+// A command is prepared from a state that may change before it is applied. It names what
+// it was prepared for (a statement, an owner, the newest policy or peering, a format);
+// apply compares, answers state.ErrMoved, and the leader prepares again, eight times at
+// most. A request names the policy version that permitted it, too: a leader with another
+// version refuses it (directory.Overtaken), and the caller's member asks policy again.
+//
+// Nothing proposed: the write is tried again until Timing.Write is over, then it is
+// directory.Unavailable. Proposed without an answer: directory.OutcomeUnknown. A repeated
+// registration is safe, since the same owner replaces.
+//
+// A follower learns of a commit with the next entry. If none follows, the commitNotifier
+// sends the commit index by itself: at once if a linearizable read waits, else after 5 ms.
+//
+// # Clocks
+//
+// Followers tell the leader their time every two seconds. A leader stamps nothing until it
+// knows a majority's clocks, and nothing while it is over 2 s off their median; it hands
+// over (rule T2). A follower whose clock is over 4 s from its leader's is not ready. After
+// a jump of the clock, a sweep that would end many registrations waits until a majority's
+// clocks confirm it.
 //
 // # Files
 //
-//	store, read, linear                 what others call: writes, reads, linearizable reads
-//	config, membership, loops, logger   what a member is made of, and its loops
-//	forward, courier, line, switchboard a write on its way to the leader, and its answer
-//	leader, dated, rules, quota, regrant what the leader decides before it proposes
-//	versions*, features                 what members read, and what the domain writes
-//	batch, command, made, quick         log entries: gathering, encoding, and what follows from them
-//	fsm, apply*, renew, transfer        every member applies them
-//	claims, spent, law, overlap         what else is state: keys used once, proofs, policy, rotated keys
-//	registry, roll, former, places      how registrations, and what they are found by, lie in memory
-//	ledger, streams, domain             the ledger, what each audience is told, epochs
-//	sweep, jump, presence, contacts, succession
-//	                                    deadlines, clocks, who was heard when, who leads next
-//	join, operate, members, servers, tend, aside
-//	                                    who is a member, and what members ask each other
-//	transport, wire, conns, pipeline, tell
-//	                                    the wire between members, and Raft on it
-//	slow, trail, growth                 how the disk keeps up, whose room is consensus/disk
-//	snapshot*, backup, restore          the state in files
+//	store, member, config, lifecycle   the interface; starting, stopping and connecting the parts
+//	group, messenger, peers            the Raft group, messages to its members, what is known of them
+//	replica, reader                    this member's copy of the state; linearizable reads
+//	forwarder, write_stream            writes on their way to the leader
+//	write_server, preparer, proposer   writes at the leader, and log entries
+//	commits                            commit notices
+//	leadership, sweeper, regranter     a leader's term: begin, deadlines, grants
+//	operator, negotiator               members and leadership by command; versions and formats in force
+//	clocks, follower                   whose clock is right; catching up
+//	joiner, admitter                   becoming a member, from both ends
+//	storage, disk_watch                snapshots that are due; slow disks
+//	restorer                           backups and restores
+//	errors                             errors that members give each other
 package consensus
