@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/cobra/doc"
 
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
@@ -22,8 +21,11 @@ pages of all commands, one file each. SOURCE_DATE_EPOCH sets their date.`,
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
 			root := c.Root()
-			root.DisableAutoGenTag = true
-			header := &doc.GenManHeader{Section: "1", Source: "Roster", Manual: "Roster"}
+
+			date, err := manualDate()
+			if err != nil {
+				return cli.Usage("%w", err)
+			}
 
 			named, rest, err := root.Find(args)
 			switch {
@@ -32,14 +34,14 @@ pages of all commands, one file each. SOURCE_DATE_EPOCH sets their date.`,
 			case dir != "" && len(args) > 0:
 				return cli.Usage("--dir and COMMAND exclude each other; --dir writes the pages of all commands")
 			case dir == "":
-				return doc.GenMan(named, header, session.Stdout)
+				return writeManual(session.Stdout, named, date)
 			}
 
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				return cli.Failed(cli.ExitFailed, "cannot write the manual pages: %w", err)
 			}
 
-			return doc.GenManTree(root, header, dir)
+			return writeManuals(root, dir, date)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "write the pages of all commands to this `DIRECTORY`")
