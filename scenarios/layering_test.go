@@ -20,8 +20,8 @@ import (
 
 const module = "github.com/roster-mesh/roster"
 
-// layers is the architecture: each package's imports of ours. A new package or
-// edge is one reviewed line here.
+// layers is the architecture: the packages of this module that each package imports. A new
+// package or edge is one reviewed line here.
 var layers = map[string][]string{
 	// floor 1
 	"directory":            {"directory/strictjson"},
@@ -119,7 +119,7 @@ var layers = map[string][]string{
 	"scenarios/load":      {"node/dev", "node/memory", "api/client", "trust", "directory", "scenarios/mesh", "directory/signed"},
 }
 
-// floors 1 and 2: what their tests may import of ours.
+// lower lists the packages of floors 1 and 2. Their tests may import each other.
 var lower = []string{"directory", "directory/signed", "directory/invoke", "directory/kinds", "directory/schema", "directory/strictjson", "directory/index", "directory/table", "directory/problem", "limit", "discovery", "discovery/analysis", "discovery/content", "discovery/postings", "trust", "trust/policy", "trust/audit", "trust/compact", "trust/credentials", "trust/workload", "consensus", "consensus/state", "consensus/disk", "consensus/backup", "consensus/message", "consensus/raftlog", "consensus/transport", "federation", "federation/protocol", "federation/store", "federation/publish", "federation/replica", "federation/evidence", "federation/gossip", "federation/gossip/gossiptest", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "api/client/contract", "gateway/gatewaytest"}
 
 const (
@@ -127,8 +127,8 @@ const (
 	testsOnly = "tests" // … by all test files, and nothing else
 )
 
-// homes says which packages import which libraries; the longest path prefix
-// decides. Test files may import whatever is listed.
+// homes lists the packages that may import each library; the longest path prefix decides.
+// Test files may import every listed library.
 var homes = map[string][]string{
 	// heavy: one home each
 	"github.com/hashicorp/raft":                {"consensus", "consensus/backup", "consensus/disk", "consensus/message", "consensus/transport", "scenarios", "scenarios/mesh"},
@@ -181,7 +181,7 @@ var homes = map[string][]string{
 	"github.com/anishathalye/porcupine":  {testsOnly},
 }
 
-// The packages import each other and the world as the architecture says.
+// The packages import each other and libraries as the architecture permits.
 func TestLayering(t *testing.T) {
 	files, complaints := judge(t, os.DirFS(".."))
 	if files < 10 {
@@ -193,8 +193,7 @@ func TestLayering(t *testing.T) {
 	}
 }
 
-// The README shows the same table to people: each package at the top, and what of
-// ours it imports.
+// The README has a row for each top-level package, with its imports.
 func TestTheReadmeShowsTheLayers(t *testing.T) {
 	text, err := os.ReadFile("../README.md")
 	if err != nil {
@@ -213,17 +212,17 @@ func TestTheReadmeShowsTheLayers(t *testing.T) {
 		}
 		to = slices.DeleteFunc(slices.Clone(to), func(ours string) bool { return strings.Contains(ours, "/") })
 
-		told := strings.Join(to, ", ")
+		imports := strings.Join(to, ", ")
 		switch {
 		case len(to) == 0:
-			told = "nothing"
+			imports = "nothing"
 		case from == "node":
-			told = "all"
+			imports = "all"
 		}
 
-		row := regexp.MustCompile("(?m)^\\| `" + from + "/` \\| .* \\| " + told + " \\|$")
+		row := regexp.MustCompile("(?m)^\\| `" + from + "/` \\| .* \\| " + imports + " \\|$")
 		if !row.Match(text) {
-			t.Errorf("README.md has no row of %s/ that imports %s", from, told)
+			t.Errorf("README.md has no row of %s/ that imports %s", from, imports)
 		}
 	}
 
@@ -246,8 +245,31 @@ func roomImports(of string) []string {
 	return slices.Sorted(maps.Keys(imports))
 }
 
-// judge reads the imports of every Go file of the module and returns how many
-// files there are and what is wrong with them.
+// docs/architecture.md has a row for every package, with its imports.
+func TestTheArchitecturePageListsThePackages(t *testing.T) {
+	text, err := os.ReadFile("../docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for from, to := range layers {
+		imports := strings.Join(to, ", ")
+		if imports == "" {
+			imports = "nothing"
+		}
+		row := regexp.MustCompile("(?m)^\\| `" + from + "` \\| .+ \\| " + regexp.QuoteMeta(imports) + " \\|$")
+		if !row.Match(text) {
+			t.Errorf("docs/architecture.md has no row of %s that imports %s", from, imports)
+		}
+	}
+
+	if rows := regexp.MustCompile("(?m)^\\| `[a-z/]+` \\|").FindAll(text, -1); len(rows) != len(layers) {
+		t.Errorf("docs/architecture.md has %d rows for %d packages", len(rows), len(layers))
+	}
+}
+
+// judge checks the imports of every Go file of the module. It returns the number of files
+// and the violations.
 func judge(t *testing.T, root fs.FS) (files int, complaints []string) {
 	t.Helper()
 
@@ -299,7 +321,7 @@ func judge(t *testing.T, root fs.FS) (files int, complaints []string) {
 	return files, complaints
 }
 
-// complain says what is wrong with one import, or nothing.
+// complain returns the violation of one import, or nothing.
 func complain(from, imported string, test bool) string {
 	if first, _, _ := strings.Cut(imported, "/"); !strings.Contains(first, ".") {
 		return "" // the standard library
@@ -327,7 +349,7 @@ func complain(from, imported string, test bool) string {
 	return fmt.Sprintf("%s must not import %s, which is for %s", from, imported, list(home))
 }
 
-// homeOf returns who may import a package, by the longest prefix that is listed.
+// homeOf returns the packages that may import a library, by the longest listed prefix.
 func homeOf(imported string) ([]string, bool) {
 	for p := imported; p != "."; p = path.Dir(p) {
 		if h, ok := homes[p]; ok {
@@ -346,7 +368,7 @@ func list(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// The table names only packages of its own, so no edge leads to a misspelling.
+// Every edge of the table leads to a package of the table, so a misspelling is found.
 func TestLayersAreClosed(t *testing.T) {
 	for from, tos := range layers {
 		for _, to := range tos {
@@ -365,7 +387,7 @@ func TestLayersAreClosed(t *testing.T) {
 	}
 }
 
-// The judge finds each kind of wrong import, and names it.
+// The judge finds each kind of violation and names it.
 func TestLayeringFindsViolations(t *testing.T) {
 	file := func(imports ...string) *fstest.MapFile {
 		src := "package p\n"
@@ -417,12 +439,12 @@ func TestLayeringFindsViolations(t *testing.T) {
 	}
 }
 
-// pure lists the packages that compute and do nothing else: the same input gives the same
-// result on every member, at every time. A package that doesn't exist yet is passed over.
+// pure lists the packages without effects: the same input gives the same result on every
+// member, at every time.
 var pure = []string{"consensus/state"}
 
-// impure lists what reads a clock, randomness or the outside, or runs beside its caller.
-// A name stands for the whole package.
+// impure lists names that read a clock, randomness or the outside, or run beside the
+// caller. Nil stands for the whole package.
 var impure = map[string][]string{
 	"time":         {"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick", "Sleep"},
 	"os":           nil,
@@ -440,10 +462,6 @@ var impure = map[string][]string{
 // Apply is a function of the log: nothing in its package can read a clock or the network.
 func TestLayersArePure(t *testing.T) {
 	for _, name := range pure {
-		if _, ok := layers[name]; !ok {
-			continue
-		}
-
 		files, err := filepath.Glob(filepath.Join("..", name, "*.go"))
 		if err != nil {
 			t.Fatal(err)
