@@ -99,8 +99,8 @@ Nothing is exported to the peer before "roster peer export".`,
 func accept(ctx context.Context, session connect.Session, text, fingerprint string) error {
 	token, err := operator.ParseToken(text)
 	if err != nil {
-		return cli.Usage("invalid or incomplete TOKEN; roster peer invite prints it, one word that begins with " +
-			"roster-peer-1.")
+		return cli.Usage("invalid or incomplete TOKEN; it is one word from roster peer invite " +
+			"and begins with roster-peer-1")
 	}
 
 	domain, err := spiffeid.TrustDomainFromString(token.Domain)
