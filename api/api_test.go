@@ -41,23 +41,23 @@ type cutOff struct {
 
 var errNoLeader = directory.Refuse(directory.Unavailable, "No leader was found in time. Nothing was changed.")
 
-func (cutOff) Register(context.Context, directory.Registering) (directory.Outcome, error) {
+func (cutOff) Register(context.Context, directory.RegisterRequest) (directory.Outcome, error) {
 	return directory.Outcome{}, errNoLeader
 }
 
-func (cutOff) Refresh(context.Context, directory.Refreshing) (directory.Outcome, error) {
+func (cutOff) Refresh(context.Context, directory.RefreshRequest) (directory.Outcome, error) {
 	return directory.Outcome{}, errNoLeader
 }
 
-func (cutOff) RefreshMany(context.Context, directory.RefreshingMany) (directory.Outcome, error) {
+func (cutOff) RefreshMany(context.Context, directory.RefreshBatch) (directory.Outcome, error) {
 	return directory.Outcome{}, errNoLeader
 }
 
-func (cutOff) Remove(context.Context, directory.Removing) (directory.Outcome, error) {
+func (cutOff) Remove(context.Context, directory.RemoveRequest) (directory.Outcome, error) {
 	return directory.Outcome{}, errNoLeader
 }
 
-func (cutOff) TransferOwner(context.Context, directory.Transferring) (directory.Outcome, error) {
+func (cutOff) TransferOwner(context.Context, directory.TransferRequest) (directory.Outcome, error) {
 	return directory.Outcome{}, errNoLeader
 }
 

@@ -94,7 +94,7 @@ type auditedRegistry struct {
 	*auditor
 }
 
-func (a auditedRegistry) Register(ctx context.Context, r directory.Registering) (directory.Outcome, error) {
+func (a auditedRegistry) Register(ctx context.Context, r directory.RegisterRequest) (directory.Outcome, error) {
 	event := directory.AuditEvent{Action: "register", Agent: r.Agent, Owner: cmp.Or(r.Owner, r.Caller.Identity), Actor: r.Caller.Identity, RequestID: r.Caller.RequestID}
 	for _, held := range a.view.Find(r.Agent) {
 		if held.Origin == a.own {
@@ -104,7 +104,7 @@ func (a auditedRegistry) Register(ctx context.Context, r directory.Registering) 
 	return a.record(ctx, event, func() (directory.Outcome, error) { return a.Registry.Register(ctx, r) })
 }
 
-func (a auditedRegistry) Refresh(ctx context.Context, r directory.Refreshing) (directory.Outcome, error) {
+func (a auditedRegistry) Refresh(ctx context.Context, r directory.RefreshRequest) (directory.Outcome, error) {
 	action := "refresh"
 	if r.Patch != nil {
 		action = "update"
@@ -112,7 +112,7 @@ func (a auditedRegistry) Refresh(ctx context.Context, r directory.Refreshing) (d
 	return a.record(ctx, a.about(r.RID, action, r.Caller), func() (directory.Outcome, error) { return a.Registry.Refresh(ctx, r) })
 }
 
-func (a auditedRegistry) RefreshMany(ctx context.Context, r directory.RefreshingMany) (directory.Outcome, error) {
+func (a auditedRegistry) RefreshMany(ctx context.Context, r directory.RefreshBatch) (directory.Outcome, error) {
 	event := directory.AuditEvent{Action: "refresh", Actor: r.Caller.Identity, RequestID: r.Caller.RequestID}
 	for _, item := range r.Items {
 		event.RIDs = append(event.RIDs, item.RID)
@@ -120,11 +120,11 @@ func (a auditedRegistry) RefreshMany(ctx context.Context, r directory.Refreshing
 	return a.record(ctx, event, func() (directory.Outcome, error) { return a.Registry.RefreshMany(ctx, r) })
 }
 
-func (a auditedRegistry) Remove(ctx context.Context, r directory.Removing) (directory.Outcome, error) {
+func (a auditedRegistry) Remove(ctx context.Context, r directory.RemoveRequest) (directory.Outcome, error) {
 	return a.record(ctx, a.about(r.RID, "remove", r.Caller), func() (directory.Outcome, error) { return a.Registry.Remove(ctx, r) })
 }
 
-func (a auditedRegistry) TransferOwner(ctx context.Context, r directory.Transferring) (directory.Outcome, error) {
+func (a auditedRegistry) TransferOwner(ctx context.Context, r directory.TransferRequest) (directory.Outcome, error) {
 	event := a.about(r.RID, "transfer", r.Caller)
 	event.Target = r.To.String()
 	return a.record(ctx, event, func() (directory.Outcome, error) { return a.Registry.TransferOwner(ctx, r) })

@@ -292,10 +292,10 @@ func TestWhatWasShownIsWrittenBack(t *testing.T) {
 // noting is the registry of a node that has no leader, and remembers the last proposal.
 type noting struct {
 	cutOff
-	last directory.Registering
+	last directory.RegisterRequest
 }
 
-func (r *noting) Register(_ context.Context, p directory.Registering) (directory.Outcome, error) {
+func (r *noting) Register(_ context.Context, p directory.RegisterRequest) (directory.Outcome, error) {
 	r.last = p
 	return directory.Outcome{}, errNoLeader
 }

@@ -16,7 +16,7 @@ import (
 // granting is the registry of a node whose leader grants a refresh what it asks for.
 type granting struct{ cutOff }
 
-func (granting) Refresh(_ context.Context, r directory.Refreshing) (directory.Outcome, error) {
+func (granting) Refresh(_ context.Context, r directory.RefreshRequest) (directory.Outcome, error) {
 	return directory.Outcome{RID: r.RID, Granted: max(r.Lifetime, 600)}, nil
 }
 

@@ -241,7 +241,7 @@ type stuckRegistry struct {
 	gate chan struct{}
 }
 
-func (r stuckRegistry) Refresh(context.Context, directory.Refreshing) (directory.Outcome, error) {
+func (r stuckRegistry) Refresh(context.Context, directory.RefreshRequest) (directory.Outcome, error) {
 	<-r.gate
 	return directory.Outcome{}, errNoLeader
 }

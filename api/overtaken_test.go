@@ -17,8 +17,8 @@ type outrun struct {
 	linearized int
 }
 
-func (r *outrun) Register(_ context.Context, ask directory.Registering) (directory.Outcome, error) {
-	r.judged = append(r.judged, *ask.Caller.Judged)
+func (r *outrun) Register(_ context.Context, ask directory.RegisterRequest) (directory.Outcome, error) {
+	r.judged = append(r.judged, *ask.Caller.PolicyVersion)
 	if len(r.judged) <= r.behind {
 		return directory.Outcome{}, directory.Refuse(directory.Overtaken, "the domain has had another policy since this was permitted")
 	}

@@ -20,27 +20,27 @@ func releaseSlot(ctx context.Context) {
 // A yieldingRegistry releases a call's slot before it waits for the domain.
 type yieldingRegistry struct{ Registry }
 
-func (r yieldingRegistry) Register(ctx context.Context, ask directory.Registering) (directory.Outcome, error) {
+func (r yieldingRegistry) Register(ctx context.Context, ask directory.RegisterRequest) (directory.Outcome, error) {
 	releaseSlot(ctx)
 	return r.Registry.Register(ctx, ask)
 }
 
-func (r yieldingRegistry) Refresh(ctx context.Context, ask directory.Refreshing) (directory.Outcome, error) {
+func (r yieldingRegistry) Refresh(ctx context.Context, ask directory.RefreshRequest) (directory.Outcome, error) {
 	releaseSlot(ctx)
 	return r.Registry.Refresh(ctx, ask)
 }
 
-func (r yieldingRegistry) RefreshMany(ctx context.Context, ask directory.RefreshingMany) (directory.Outcome, error) {
+func (r yieldingRegistry) RefreshMany(ctx context.Context, ask directory.RefreshBatch) (directory.Outcome, error) {
 	releaseSlot(ctx)
 	return r.Registry.RefreshMany(ctx, ask)
 }
 
-func (r yieldingRegistry) Remove(ctx context.Context, ask directory.Removing) (directory.Outcome, error) {
+func (r yieldingRegistry) Remove(ctx context.Context, ask directory.RemoveRequest) (directory.Outcome, error) {
 	releaseSlot(ctx)
 	return r.Registry.Remove(ctx, ask)
 }
 
-func (r yieldingRegistry) TransferOwner(ctx context.Context, ask directory.Transferring) (directory.Outcome, error) {
+func (r yieldingRegistry) TransferOwner(ctx context.Context, ask directory.TransferRequest) (directory.Outcome, error) {
 	releaseSlot(ctx)
 	return r.Registry.TransferOwner(ctx, ask)
 }

@@ -84,7 +84,7 @@ func BenchmarkPolicyChange(b *testing.B) {
 		for !done(i%2 != 0) {
 			asked := time.Now()
 
-			if _, err := s.Refresh(b.Context(), directory.Refreshing{Caller: directory.Caller{Identity: ada},
+			if _, err := s.Refresh(b.Context(), directory.RefreshRequest{Caller: directory.Caller{Identity: ada},
 				RID: last}); err != nil {
 				b.Fatal(err)
 			}

@@ -156,7 +156,7 @@ func TestTheLogBehindASnapshotIsBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			written += len(r.Document.AtRest().Resting()) // as the log has it
+			written += len(r.Document.Compressed().StoredBytes()) // as the log has it
 		}
 
 		kept := func() (bytes int) {
@@ -267,7 +267,7 @@ func TestMembersAgreeAcrossLeaders(t *testing.T) {
 							put(t, ada, fmt.Sprintf("agent-%d-%d", w, (round+i)%15), 600))
 						if err == nil && i%4 == 0 {
 							_, err = s.Remove(t.Context(),
-								directory.Removing{Caller: directory.Caller{Identity: ada}, RID: out.RID})
+								directory.RemoveRequest{Caller: directory.Caller{Identity: ada}, RID: out.RID})
 						}
 
 						if err != nil && directory.ProblemOf(err) != directory.OutcomeUnknown {

@@ -12,7 +12,7 @@ import (
 )
 
 // profile is a registering of draft-xu's minimal metadata, with further members.
-func profile(t testing.TB, who directory.Identity, members string) directory.Registering {
+func profile(t testing.TB, who directory.Identity, members string) directory.RegisterRequest {
 	t.Helper()
 	body := `{"id":"minimal","name":"Minimal Agent","description":"Answers.","bindings":[{"protocol":"https","endpoint":"https://a.test"}]` + members + `}`
 
@@ -21,7 +21,7 @@ func profile(t testing.TB, who directory.Identity, members string) directory.Reg
 		t.Fatal(err)
 	}
 
-	return directory.Registering{Caller: directory.Caller{Identity: who}, Agent: "minimal", Document: d, Lifetime: 600}
+	return directory.RegisterRequest{Caller: directory.Caller{Identity: who}, Agent: "minimal", Document: d, Lifetime: 600}
 }
 
 // Requirement: XU-008, XU-023, XU-061
@@ -127,12 +127,12 @@ func TestADocumentsEndCapsItsLease(t *testing.T) {
 		}
 
 		refreshed, err := s.Refresh(t.Context(),
-			directory.Refreshing{Caller: directory.Caller{Identity: ada}, RID: first.RID, Lifetime: 600})
+			directory.RefreshRequest{Caller: directory.Caller{Identity: ada}, RID: first.RID, Lifetime: 600})
 		if err != nil || refreshed.Granted > 100 {
 			t.Errorf("a refresh gave %+v, %v", refreshed, err)
 		}
 
-		many, err := s.RefreshMany(t.Context(), directory.RefreshingMany{Caller: directory.Caller{Identity: ada},
+		many, err := s.RefreshMany(t.Context(), directory.RefreshBatch{Caller: directory.Caller{Identity: ada},
 			Items: []directory.Renewal{{RID: first.RID, Lifetime: 600}}})
 		if err != nil || len(many.Each) != 1 || many.Each[0].Granted > 100 {
 			t.Errorf("a refresh among many gave %+v, %v", many, err)
@@ -146,7 +146,7 @@ func TestADocumentsEndCapsItsLease(t *testing.T) {
 			t.Errorf("without an end it is granted %+v, %v", out, err)
 		}
 
-		if out, err := s.Refresh(t.Context(), directory.Refreshing{Caller: directory.Caller{Identity: ada},
+		if out, err := s.Refresh(t.Context(), directory.RefreshRequest{Caller: directory.Caller{Identity: ada},
 			RID: first.RID, Lifetime: 600}); err != nil || out.Granted != 600 {
 			t.Errorf("a refresh is granted %+v, %v", out, err)
 		}

@@ -62,7 +62,7 @@ func TestALogThatCannotBeWrittenIsLatched(t *testing.T) {
 
 		eventually(t, "another member takes writes", func() bool {
 			_, err := d.nodes[(leader+1)%3].Refresh(t.Context(),
-				directory.Refreshing{Caller: directory.Caller{Identity: ada}, RID: out.RID})
+				directory.RefreshRequest{Caller: directory.Caller{Identity: ada}, RID: out.RID})
 			return err == nil
 		})
 	})
@@ -316,7 +316,7 @@ func TestAWrongClockDoesNotStamp(t *testing.T) {
 			time.Sleep(2 * time.Second)
 
 			if _, err := d.nodes[leader].Refresh(t.Context(),
-				directory.Refreshing{Caller: directory.Caller{Identity: ada}, RID: out.RID}); err != nil {
+				directory.RefreshRequest{Caller: directory.Caller{Identity: ada}, RID: out.RID}); err != nil {
 				t.Fatalf("an agent that refreshed in time is gone: %v", err)
 			}
 		}
@@ -340,7 +340,7 @@ func TestAPatchIsMergedByTheLeader(t *testing.T) {
 
 		who := directory.Caller{Identity: ada}
 
-		patched, err := s.Refresh(t.Context(), directory.Refreshing{Caller: who, RID: out.RID, Lifetime: 2000,
+		patched, err := s.Refresh(t.Context(), directory.RefreshRequest{Caller: who, RID: out.RID, Lifetime: 2000,
 			Patch: []byte(`{"description":"translates"}`)})
 		if err != nil || patched.Granted != 1000 || patched.Position.Revision != out.Position.Revision+1 {
 			t.Fatalf("a patch: %+v, %v", patched, err)
@@ -353,7 +353,7 @@ func TestAPatchIsMergedByTheLeader(t *testing.T) {
 			t.Errorf("the document is %s", e.Document.Bytes())
 		}
 
-		_, err = s.Refresh(t.Context(), directory.Refreshing{Caller: who, RID: out.RID, Patch: []byte(`{"base":null}`)})
+		_, err = s.Refresh(t.Context(), directory.RefreshRequest{Caller: who, RID: out.RID, Patch: []byte(`{"base":null}`)})
 		problem(t, err, directory.BadDocument)
 
 		if now, _ := s.cfg.Index.Get(out.RID); now.Revision != e.Revision {
@@ -366,13 +366,13 @@ func TestAPatchIsMergedByTheLeader(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		other, err := s.Register(t.Context(), directory.Registering{Caller: who, Agent: "card", Document: card,
+		other, err := s.Register(t.Context(), directory.RegisterRequest{Caller: who, Agent: "card", Document: card,
 			Lifetime: 600})
 		if err != nil {
 			t.Fatal(err)
 		}
 
-		_, err = s.Refresh(t.Context(), directory.Refreshing{Caller: who, RID: other.RID,
+		_, err = s.Refresh(t.Context(), directory.RefreshRequest{Caller: who, RID: other.RID,
 			Patch: []byte(`{"description":"x"}`)})
 		problem(t, err, directory.WrongKind)
 	})

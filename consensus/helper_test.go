@@ -532,8 +532,8 @@ func (d *domain) settled() {
 }
 
 // put is a registration that the mesh may have.
-func put(t testing.TB, who directory.Identity, agent string, lifetime uint32) directory.Registering {
-	return directory.Registering{
+func put(t testing.TB, who directory.Identity, agent string, lifetime uint32) directory.RegisterRequest {
+	return directory.RegisterRequest{
 		Caller: directory.Caller{Identity: who}, Agent: agent, Document: document(t, agent), Lifetime: lifetime,
 		Visibility: directory.Visibility{Mesh: true},
 	}

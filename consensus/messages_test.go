@@ -17,7 +17,7 @@ import (
 func everyMessage() []any {
 	rid := directory.NewRID(genesis, [10]byte{1, 2, 3})
 	who := message.Caller{Identity: ada, Commissioning: true, RequestID: "req-1", Proof: directory.Hash{},
-		ProofUntil: 0, Judged: nil}
+		ProofUntil: 0, PolicyVersion: nil}
 
 	return []any{
 		&message.Request{Register: &message.Register{Caller: who, Agent: "translator", Kind: directory.KindAD,
@@ -40,7 +40,7 @@ func everyMessage() []any {
 			ProofUntil: 1793577600}, RID: rid, IfMatch: nil}},
 		&message.Request{Register: &message.Register{Caller: who, Agent: "translator", Kind: directory.KindAD,
 			Document: []byte("{}"), For: bob}},
-		&message.Request{Transfer: &message.Transfer{Caller: message.Caller{Identity: ada, Judged: new(uint64(0))},
+		&message.Request{Transfer: &message.Transfer{Caller: message.Caller{Identity: ada, PolicyVersion: new(uint64(0))},
 			RID: rid, To: bob, Any: true, Statement: 4, IfMatch: []uint64{5}}},
 		&message.Request{Claim: &state.Claim{Key: directory.Hash{1}, Caller: directory.Hash{2},
 			Body: directory.Hash{3}, Holder: directory.Hash{4}, Lease: 60, Window: 600}},

@@ -34,7 +34,7 @@ func TestABadLawIsNotProposed(t *testing.T) {
 func TestADamagedDocumentFromAFollower(t *testing.T) {
 	cfg := &Config{Domain: alpha, clock: func() time.Time { return time.UnixMilli(genesis) }}
 	p := &preparer{cfg: cfg, replica: newReplica(cfg, newLifecycle(nil))}
-	resting := directory.LoadDocument(directory.KindAD, weighty(1)).AtRest().Resting()
+	resting := directory.LoadDocument(directory.KindAD, weighty(1)).Compressed().StoredBytes()
 
 	_, err := p.prepareRegister(&message.Register{Agent: "translator", Kind: directory.KindAD,
 		Document: resting[:len(resting)-3]})
@@ -78,7 +78,7 @@ func testWhatExceedsAQuotaIsNotLogged(t *testing.T) {
 	d.ready()
 	leader, other := d.leader()
 
-	large := func(agent string) directory.Registering {
+	large := func(agent string) directory.RegisterRequest {
 		r := put(t, ada, agent, 600)
 		r.Document = documentOf(t, 900)
 
@@ -122,8 +122,8 @@ func TestWhatAnOldPolicyPermittedIsAskedAnew(t *testing.T) {
 		d.ready()
 		leader, other := d.leader()
 		version := uint64(0)
-		judged := func(r directory.Registering) directory.Registering {
-			r.Caller.Judged = &version
+		judged := func(r directory.RegisterRequest) directory.RegisterRequest {
+			r.Caller.PolicyVersion = &version
 			return r
 		}
 
@@ -132,7 +132,7 @@ func TestWhatAnOldPolicyPermittedIsAskedAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		give := directory.Transferring{Caller: directory.Caller{Identity: ada, Judged: &version}, RID: out.RID,
+		give := directory.TransferRequest{Caller: directory.Caller{Identity: ada, PolicyVersion: &version}, RID: out.RID,
 			To: bob, Statement: out.Position.Revision}
 
 		if _, err := d.nodes[leader].SetPolicy(t.Context(), []byte("permit (principal, action, resource);"),
@@ -156,11 +156,11 @@ func TestWhatAnOldPolicyPermittedIsAskedAnew(t *testing.T) {
 		}
 
 		_, err = d.nodes[leader].Refresh(t.Context(),
-			directory.Refreshing{Caller: directory.Caller{Identity: ada}, RID: out.RID})
+			directory.RefreshRequest{Caller: directory.Caller{Identity: ada}, RID: out.RID})
 		problem(t, err, directory.Forbidden)
 
 		if _, err := d.nodes[leader].Refresh(t.Context(),
-			directory.Refreshing{Caller: directory.Caller{Identity: bob}, RID: out.RID}); err != nil {
+			directory.RefreshRequest{Caller: directory.Caller{Identity: bob}, RID: out.RID}); err != nil {
 			t.Errorf("its new owner: %v", err)
 		}
 	})
@@ -185,7 +185,7 @@ func TestManyAreRefreshedOnAnyMember(t *testing.T) {
 		}
 
 		for _, at := range []int{leader, follower} {
-			out, err := d.nodes[at].RefreshMany(t.Context(), directory.RefreshingMany{
+			out, err := d.nodes[at].RefreshMany(t.Context(), directory.RefreshBatch{
 				Caller: directory.Caller{Identity: ada},
 				Items:  []directory.Renewal{{RID: mine.RID, Lifetime: 700 + uint32(at)}, {RID: others.RID}},
 			})
@@ -193,7 +193,7 @@ func TestManyAreRefreshedOnAnyMember(t *testing.T) {
 				t.Fatalf("at %d: %+v, %v", at, out, err)
 			}
 
-			if out.Each[0] != (directory.Renewed{Granted: 700 + uint32(at)}) ||
+			if out.Each[0] != (directory.RenewalResult{Granted: 700 + uint32(at)}) ||
 				directory.ProblemOf(out.Each[1].Err) != directory.Forbidden {
 				t.Errorf("at %d: %+v", at, out.Each)
 			}
@@ -205,7 +205,7 @@ func TestManyAreRefreshedOnAnyMember(t *testing.T) {
 
 		var none *directory.Error
 		if _, err := d.nodes[follower].RefreshMany(t.Context(),
-			directory.RefreshingMany{Caller: directory.Caller{Identity: ada}}); !errors.As(err, &none) ||
+			directory.RefreshBatch{Caller: directory.Caller{Identity: ada}}); !errors.As(err, &none) ||
 			none.Problem != directory.BadRequest {
 			t.Errorf("an empty list: %v", err)
 		}

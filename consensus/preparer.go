@@ -83,7 +83,7 @@ func (p *preparer) judgedNow(caller message.Caller) error {
 	p.replica.mu.RLock()
 	defer p.replica.mu.RUnlock()
 
-	if caller.Judged != nil && *caller.Judged != policyVersion(p.replica.state) {
+	if caller.PolicyVersion != nil && *caller.PolicyVersion != policyVersion(p.replica.state) {
 		return overtaken("the domain has had another policy since this was permitted")
 	}
 
@@ -175,7 +175,7 @@ func (p *preparer) prepareRegister(r *message.Register) (*state.Command, error) 
 		register.Agent = register.RID.String()
 	}
 
-	doc, err := directory.LoadDocument(register.Kind, register.Document).Awake()
+	doc, err := directory.LoadDocument(register.Kind, register.Document).Decompressed()
 	if err != nil {
 		return nil, state.Damaged(err)
 	}
@@ -321,7 +321,7 @@ func (p *preparer) prepareUpdate(r *message.Refresh) (*state.Command, error) {
 		Until:  state.EndOf(doc),
 		Format: p.replica.statementFormat(), RID: entry.RID, Salt: newSalt(),
 		Caller: r.Caller.Identity, Commissioning: r.Caller.Commissioning, Statement: entry.Statement,
-		Document: doc.AtRest().Resting(), Lifetime: p.grantLifetime(r.Lifetime), IfMatch: r.IfMatch,
+		Document: doc.Compressed().StoredBytes(), Lifetime: p.grantLifetime(r.Lifetime), IfMatch: r.IfMatch,
 		Granted: p.decide(subject),
 		Made:    &state.Made{Packed: state.Pack(doc, projection)}, Unchanged: r.Patch == nil,
 	}

@@ -122,7 +122,7 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 		}
 
 		if _, err := d.nodes[leader].Remove(t.Context(),
-			directory.Removing{Caller: directory.Caller{Identity: bob}, RID: removed.RID}); err != nil {
+			directory.RemoveRequest{Caller: directory.Caller{Identity: bob}, RID: removed.RID}); err != nil {
 			t.Fatal(err)
 		}
 
@@ -197,10 +197,10 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 		}
 
 		// The owner refreshes, in a list: now it is announced, in the new epoch.
-		out, err := d.nodes[follower].RefreshMany(t.Context(), directory.RefreshingMany{
+		out, err := d.nodes[follower].RefreshMany(t.Context(), directory.RefreshBatch{
 			Caller: directory.Caller{Identity: ada}, Items: []directory.Renewal{{RID: kept.RID}},
 		})
-		if err != nil || len(out.Each) != 1 || out.Each[0] != (directory.Renewed{Granted: 600}) ||
+		if err != nil || len(out.Each) != 1 || out.Each[0] != (directory.RenewalResult{Granted: 600}) ||
 			out.Position != d.nodes[leader].Replica.Position() {
 			t.Fatalf("refresh: %+v, %v", out, err)
 		}

@@ -91,10 +91,10 @@ func (s *Store) Close() error { return s.closed() }
 // is committed and applied on this one too, and fails with a *directory.Error:
 // Unavailable where nothing was changed, OutcomeUnknown where it may have been;
 // to repeat it is safe.
-func (s *Store) Register(ctx context.Context, r directory.Registering) (directory.Outcome, error) {
+func (s *Store) Register(ctx context.Context, r directory.RegisterRequest) (directory.Outcome, error) {
 	req := &message.Register{
 		Caller: message.CallerOf(r.Caller), Agent: r.Agent, Kind: r.Document.Kind(),
-		Document: r.Document.AtRest().Resting(), Lifetime: r.Lifetime, Visibility: r.Visibility, IfMatch: r.IfMatch,
+		Document: r.Document.Compressed().StoredBytes(), Lifetime: r.Lifetime, Visibility: r.Visibility, IfMatch: r.IfMatch,
 		Present: r.Present, Absent: r.Absent, Keep: r.KeepVisibility, Packed: nil, For: r.Owner,
 	}
 	if r.Projection != nil && r.Agent != "" { // else its name is not known yet
@@ -106,7 +106,7 @@ func (s *Store) Register(ctx context.Context, r directory.Registering) (director
 
 // Refresh sets a new deadline and, where there is a patch, other members
 // (jimenez 4.4).
-func (s *Store) Refresh(ctx context.Context, r directory.Refreshing) (directory.Outcome, error) {
+func (s *Store) Refresh(ctx context.Context, r directory.RefreshRequest) (directory.Outcome, error) {
 	return s.forwarder.write(ctx,
 		&message.Request{Refresh: &message.Refresh{Caller: message.CallerOf(r.Caller), RID: r.RID,
 			Lifetime: r.Lifetime, Patch: r.Patch, IfMatch: r.IfMatch, Statement: r.Statement}})
@@ -115,14 +115,14 @@ func (s *Store) Refresh(ctx context.Context, r directory.Refreshing) (directory.
 // RefreshMany is Refresh of many registrations in one log entry. The outcome's
 // Each has what became of them; an error says that none was refreshed, or that it
 // is not known which.
-func (s *Store) RefreshMany(ctx context.Context, r directory.RefreshingMany) (directory.Outcome, error) {
+func (s *Store) RefreshMany(ctx context.Context, r directory.RefreshBatch) (directory.Outcome, error) {
 	return s.forwarder.write(ctx,
 		&message.Request{Renew: &message.Renew{Caller: message.CallerOf(r.Caller),
 			Renewals: state.PackRenewals(r.Items)}})
 }
 
 // Remove ends a registration (jimenez 4.5).
-func (s *Store) Remove(ctx context.Context, r directory.Removing) (directory.Outcome, error) {
+func (s *Store) Remove(ctx context.Context, r directory.RemoveRequest) (directory.Outcome, error) {
 	return s.forwarder.write(ctx,
 		&message.Request{Remove: &message.Remove{Caller: message.CallerOf(r.Caller), RID: r.RID, IfMatch: r.IfMatch}})
 }
@@ -181,11 +181,11 @@ func (s *Store) Attest(ctx context.Context, k signed.SigningKey) error {
 // the first one's answer. The error is KeyInUse while there is none, KeySpent where it
 // is not kept or not known, KeyReused where the first was another request. To repeat
 // it with the same holder is safe.
-func (s *Store) Claim(ctx context.Context, c directory.Claim) (*directory.KeptAnswer, error) {
+func (s *Store) Claim(ctx context.Context, c directory.Claim) (*directory.StoredAnswer, error) {
 	w := state.Claim(c)
 	out, err := s.forwarder.write(ctx, &message.Request{Claim: &w})
 
-	return out.Kept, err
+	return out.StoredAnswer, err
 }
 
 // Settle says what came of a claim. An answer that is larger than the domain keeps is
@@ -227,7 +227,7 @@ func (s *Store) Spend(ctx context.Context, proof directory.Hash, until int64) er
 // TransferOwner makes a registration another identity's. That it is that one's
 // already changes nothing, and is no error. Overtaken says that it has other contents
 // than policy was asked about.
-func (s *Store) TransferOwner(ctx context.Context, t directory.Transferring) (directory.Outcome, error) {
+func (s *Store) TransferOwner(ctx context.Context, t directory.TransferRequest) (directory.Outcome, error) {
 	return s.forwarder.write(ctx,
 		&message.Request{Transfer: &message.Transfer{Caller: message.CallerOf(t.Caller), RID: t.RID, To: t.To,
 			Any: t.Any, Statement: t.Statement, IfMatch: t.IfMatch}})

@@ -20,7 +20,7 @@ func TestAKeyIsKnownToAllMembers(t *testing.T) {
 		d.ready()
 		leader, follower := d.leader()
 
-		ask := func(at int, holder byte) (*directory.KeptAnswer, error) {
+		ask := func(at int, holder byte) (*directory.StoredAnswer, error) {
 			return d.nodes[at].Claim(t.Context(), directory.Claim(*claimOf(1, 1, holder)))
 		}
 		if kept, err := ask(follower, 1); kept != nil || err != nil {
@@ -30,7 +30,7 @@ func TestAKeyIsKnownToAllMembers(t *testing.T) {
 		_, err := ask(leader, 2)
 		problem(t, err, directory.KeyInUse)
 
-		large := &directory.KeptAnswer{Status: 200, ContentType: "application/json",
+		large := &directory.StoredAnswer{Status: 200, ContentType: "application/json",
 			Body: bytes.Repeat([]byte{' '}, state.MaxAnswer)}
 		if err := d.nodes[follower].Settle(t.Context(),
 			directory.Settlement{Key: directory.Hash{1}, Holder: directory.Hash{1}, Answer: large}); err != nil {
@@ -42,7 +42,7 @@ func TestAKeyIsKnownToAllMembers(t *testing.T) {
 			kept, err := ask(follower, 3)
 			return err == nil && kept != nil && len(kept.Body) == state.MaxAnswer
 		})
-		over := &directory.KeptAnswer{Body: make([]byte, state.MaxAnswer+1)}
+		over := &directory.StoredAnswer{Body: make([]byte, state.MaxAnswer+1)}
 
 		other := directory.Claim(*claimOf(2, 1, 1))
 		if _, err := d.nodes[follower].Claim(t.Context(), other); err != nil {

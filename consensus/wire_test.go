@@ -152,12 +152,12 @@ func TestADomainWhoseMessagesHaveGrown(t *testing.T) {
 
 		who := directory.Caller{Identity: ada}
 
-		patched := directory.Refreshing{Caller: who, RID: out.RID, Patch: []byte(`{"description":"translates"}`)}
+		patched := directory.RefreshRequest{Caller: who, RID: out.RID, Patch: []byte(`{"description":"translates"}`)}
 		if _, err := s.Refresh(t.Context(), patched); err != nil {
 			t.Error(err)
 		}
 
-		many, err := s.RefreshMany(t.Context(), directory.RefreshingMany{Caller: who,
+		many, err := s.RefreshMany(t.Context(), directory.RefreshBatch{Caller: who,
 			Items: []directory.Renewal{{RID: out.RID}}})
 		if err != nil || len(many.Each) != 1 || many.Each[0].Err != nil {
 			t.Errorf("many refreshed: %+v, %v", many, err)
@@ -211,7 +211,7 @@ func TestADomainWhoseMessagesHaveGrown(t *testing.T) {
 			t.Error(err)
 		}
 
-		if _, err := d.nodes[other].Remove(t.Context(), directory.Removing{Caller: who, RID: out.RID}); err != nil {
+		if _, err := d.nodes[other].Remove(t.Context(), directory.RemoveRequest{Caller: who, RID: out.RID}); err != nil {
 			t.Error(err)
 		}
 

@@ -116,7 +116,7 @@ func (w *writeServer) leadAlone(ctx context.Context, req *message.Renew, out *di
 	who.Proof = directory.Hash{}
 	who.ProofUntil = 0
 
-	who.Judged = nil // the command that found these has spent it, and was judged
+	who.PolicyVersion = nil // the command that found these has spent it, and was judged
 	for i := range out.Each {
 		if !errors.Is(out.Each[i].Err, state.ErrMoved) {
 			continue
@@ -130,7 +130,7 @@ func (w *writeServer) leadAlone(ctx context.Context, req *message.Renew, out *di
 				&message.Request{Refresh: &message.Refresh{Caller: who, RID: r.RID, Lifetime: r.Lifetime, Patch: nil,
 					IfMatch: nil, Statement: 0}})
 
-			out.Each[i] = directory.Renewed{Granted: one.Granted, Err: err}
+			out.Each[i] = directory.RenewalResult{Granted: one.Granted, Err: err}
 			if errors.Is(err, message.ErrNotLeader) {
 				out.Each[i].Err = directory.Refuse(directory.Unavailable,
 					"the leader changed meanwhile; nothing was changed: try again")

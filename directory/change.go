@@ -19,15 +19,15 @@ type Caller struct {
 	// Zero is a credential that may be shown again.
 	Proof      Hash
 	ProofUntil int64
-	// Judged is the version of the policy by which the change was permitted; nil where
+	// PolicyVersion is the version of the policy by which the change was permitted; nil where
 	// policy was not asked. The change is refused as Overtaken where the domain has
 	// another policy by then.
-	Judged *uint64
+	PolicyVersion *uint64
 }
 
-// A Registering asks to register a name, or to replace what its owner
+// A RegisterRequest asks to register a name, or to replace what its owner
 // registered before (jimenez 4.1, 4.2).
-type Registering struct {
+type RegisterRequest struct {
 	Caller Caller
 	// Owner is who is to own it, where that is not the caller: of a commissioning tool
 	// that registers on somebody's behalf (jimenez 2). Zero is the caller, or whoever
@@ -47,9 +47,9 @@ type Registering struct {
 	Present, Absent bool
 }
 
-// A Refreshing asks for a new deadline and, where Patch is not nil, for other
+// A RefreshRequest asks for a new deadline and, where Patch is not nil, for other
 // top-level members (jimenez 4.4).
-type Refreshing struct {
+type RefreshRequest struct {
 	Caller   Caller
 	RID      RID
 	Lifetime uint32 // seconds; 0 keeps the one that was granted
@@ -61,30 +61,30 @@ type Refreshing struct {
 	IfMatch   []uint64
 }
 
-// MaxRenewals bounds how many registrations one RefreshingMany is about.
+// MaxRenewals bounds how many registrations one RefreshBatch is about.
 const MaxRenewals = 1000
 
-// A RefreshingMany asks for new deadlines of many registrations in one change of
+// A RefreshBatch asks for new deadlines of many registrations in one change of
 // the log. Each is judged by itself, as if it were refreshed alone.
-type RefreshingMany struct {
+type RefreshBatch struct {
 	Caller Caller
 	Items  []Renewal // at most MaxRenewals
 }
 
-// A Renewal is one registration of a RefreshingMany.
+// A Renewal is one registration of a RefreshBatch.
 type Renewal struct {
 	RID      RID
 	Lifetime uint32 // seconds; 0 keeps the one that was granted
 }
 
-// A Renewed is what became of a Renewal.
-type Renewed struct {
+// A RenewalResult is what became of a Renewal.
+type RenewalResult struct {
 	Granted uint32 // seconds
 	Err     error  // an *Error, or nil
 }
 
-// A Transferring asks that a registration become another identity's.
-type Transferring struct {
+// A TransferRequest asks that a registration become another identity's.
+type TransferRequest struct {
 	Caller Caller
 	RID    RID
 	To     Identity
@@ -95,8 +95,8 @@ type Transferring struct {
 	IfMatch   []uint64
 }
 
-// A Removing asks to end a registration (jimenez 4.5).
-type Removing struct {
+// A RemoveRequest asks to end a registration (jimenez 4.5).
+type RemoveRequest struct {
 	Caller  Caller
 	RID     RID
 	IfMatch []uint64
@@ -108,10 +108,10 @@ type Outcome struct {
 	Position Position // of the change
 	Created  bool     // a name was registered that nobody held
 	Granted  uint32   // seconds
-	// Each is of a RefreshingMany alone: what became of its items, in their order.
-	Each []Renewed
-	// Kept is of a Claim alone: the first answer to its key; nil to the first.
-	Kept *KeptAnswer
+	// Each is of a RefreshBatch alone: what became of its items, in their order.
+	Each []RenewalResult
+	// StoredAnswer is of a Claim alone: the first answer to its key; nil to the first.
+	StoredAnswer *StoredAnswer
 }
 
 // A Position is how far one origin's history has come: the text form

@@ -17,12 +17,12 @@ type Settlement struct {
 	// Release is that nothing has reached the agent: the next request is the first.
 	Release bool
 	// Answer is for those that come with the key again; nil where it is not kept.
-	Answer *KeptAnswer
+	Answer *StoredAnswer
 }
 
-// A KeptAnswer is the first answer to an Idempotency-Key: a Reply's, or an Error's
+// A StoredAnswer is the first answer to an Idempotency-Key: a Reply's, or an Error's
 // where Problem is set.
-type KeptAnswer struct {
+type StoredAnswer struct {
 	Status          int
 	ContentType     string
 	Body            []byte

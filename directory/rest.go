@@ -36,8 +36,8 @@ var restRooms = sync.Pool{New: func() any {
 	return &room
 }}
 
-// atRest returns d's bytes at rest, which may be in room.
-func (d Document) atRest(room []byte) []byte {
+// compress returns d's bytes at rest, which may be in room.
+func (d Document) compress(room []byte) []byte {
 	raw := strictjson.BytesOf(d.raw)
 	if len(raw) < minRest || len(raw) > MaxDocument || raw[0] != jsonObject {
 		return raw
@@ -53,13 +53,13 @@ func (d Document) atRest(room []byte) []byte {
 	return room[:1+len(small)]
 }
 
-// AtRest returns d as it is held for long: for a log, which every member reads, so
+// Compressed returns d as it is held for long: for a log, which every member reads, so
 // that it is compressed once and not by each of them.
-func (d Document) AtRest() Document {
+func (d Document) Compressed() Document {
 	room := restRooms.Get().(*[]byte)
 	defer restRooms.Put(room)
 
-	raw := d.atRest(*room)
+	raw := d.compress(*room)
 	if len(raw) == len(d.raw) {
 		return d
 	}
@@ -67,13 +67,13 @@ func (d Document) AtRest() Document {
 	return Document{d.kind, string(raw)}
 }
 
-// Awake is the reverse of AtRest, of a document that may be damaged.
-func (d Document) Awake() (Document, error) {
+// Decompressed is the reverse of AtRest, of a document that may be damaged.
+func (d Document) Decompressed() (Document, error) {
 	if d.raw == "" || d.raw[0] != restForm {
 		return d, nil
 	}
 
-	text, err := awaken(d.raw)
+	text, err := decompress(d.raw)
 
 	return Document{d.kind, text}, err
 }
@@ -84,7 +84,7 @@ func (d Document) text() string {
 		return d.raw
 	}
 
-	text, err := awaken(d.raw)
+	text, err := decompress(d.raw)
 	if err != nil {
 		return d.raw // it was never at rest, and is no JSON either
 	}
@@ -92,7 +92,7 @@ func (d Document) text() string {
 	return text
 }
 
-func awaken(raw string) (string, error) {
+func decompress(raw string) (string, error) {
 	small := strictjson.BytesOf(raw[1:])
 	if n, err := s2.DecodedLen(small); err != nil || n > MaxDocument {
 		return "", fmt.Errorf("a document of %d bytes at rest is damaged", len(raw))
@@ -125,15 +125,15 @@ func (d Document) Size() int {
 	return size
 }
 
-// Resting returns the document as it is held, for LoadResting: as a rule it is at
+// StoredBytes returns the document as it is held, for LoadStored: as a rule it is at
 // rest. It must not be modified.
-func (d Document) Resting() []byte { return strictjson.BytesOf(d.raw) }
+func (d Document) StoredBytes() []byte { return strictjson.BytesOf(d.raw) }
 
-// LoadResting returns a document of its Resting bytes, which may be damaged. It
+// LoadStored returns a document of its Resting bytes, which may be damaged. It
 // keeps raw, which must not be modified any more.
-func LoadResting(kind Kind, raw []byte) (Document, error) {
+func LoadStored(kind Kind, raw []byte) (Document, error) {
 	doc := LoadDocument(kind, raw)
-	if _, err := doc.Awake(); err != nil {
+	if _, err := doc.Decompressed(); err != nil {
 		return Document{}, err
 	}
 
@@ -148,13 +148,13 @@ func (e *Entry) HeldBytes() int {
 	return entryOverhead + len(e.Document.raw) + len(e.Packed.code) + len(e.Agent)
 }
 
-// Rest makes e ready to be held for long, before it is in an Index: its document at
+// Compact makes e ready to be held for long, before it is in an Index: its document at
 // rest, and that, the projection and the name in one piece of memory that is as
 // large as they are.
-func (e *Entry) Rest() {
+func (e *Entry) Compact() {
 	room := restRooms.Get().(*[]byte)
 	defer restRooms.Put(room)
-	doc := e.Document.atRest(*room)
+	doc := e.Document.compress(*room)
 
 	var out strings.Builder
 	out.Grow(len(doc) + len(e.Packed.code) + len(e.Agent))

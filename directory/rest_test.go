@@ -69,7 +69,7 @@ func rested(t testing.TB, d directory.Document) *directory.Entry {
 
 	e := *awake
 	for range 2 { // the second changes nothing
-		e.Rest()
+		e.Compact()
 
 		if size := e.Document.Size(); size != len(d.Bytes()) || d.Size() != size {
 			t.Fatalf("a document of %d bytes is said to have %d at rest and %d awake", len(d.Bytes()), size, d.Size())
@@ -85,7 +85,7 @@ func rested(t testing.TB, d directory.Document) *directory.Entry {
 		}
 	}
 
-	again, err := directory.LoadResting(d.Kind(), e.Document.Resting())
+	again, err := directory.LoadStored(d.Kind(), e.Document.StoredBytes())
 	if err != nil || !bytes.Equal(again.Bytes(), d.Bytes()) {
 		t.Fatalf("%s at rest is loaded as %s: %v", d.Bytes(), again.Bytes(), err)
 	}
@@ -114,7 +114,7 @@ func TestRealDocumentsRestInHalfTheRoom(t *testing.T) {
 		awake, resting := 0, 0
 		for _, d := range docs {
 			awake += len(d.Bytes())
-			resting += len(rested(t, d).Document.Resting())
+			resting += len(rested(t, d).Document.StoredBytes())
 		}
 
 		share := float64(resting) / float64(awake)
@@ -138,7 +138,7 @@ func TestADamagedDocumentAtRest(t *testing.T) {
 	d := directory.LoadDocument(directory.KindAD,
 		[]byte(`{"description":"`+strings.Repeat("An agent that says it again. ", 20)+`"}`))
 
-	resting := rested(t, d).Document.Resting()
+	resting := rested(t, d).Document.StoredBytes()
 	if len(resting) >= len(d.Bytes())/2 {
 		t.Fatalf("it rests in %d bytes", len(resting))
 	}
@@ -149,7 +149,7 @@ func TestADamagedDocumentAtRest(t *testing.T) {
 		"too long":           append(bomb, resting[3:]...),
 		"one within another": append([]byte{directory.RestForm}, directory.RestDictionary().Encode(nil, resting)...),
 	} {
-		if got, err := directory.LoadResting(directory.KindAD, raw); err == nil || !got.IsZero() {
+		if got, err := directory.LoadStored(directory.KindAD, raw); err == nil || !got.IsZero() {
 			t.Errorf("%s: it is %.40s", name, got.Bytes())
 		}
 
@@ -166,7 +166,7 @@ func FuzzLoadResting(f *testing.F) {
 	}
 
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		d, err := directory.LoadResting(directory.KindAD, raw)
+		d, err := directory.LoadStored(directory.KindAD, raw)
 		if err == nil && len(d.Bytes()) > max(directory.MaxDocument, len(raw)) {
 			t.Fatalf("%d bytes hold a document of %d", len(raw), len(d.Bytes()))
 		}
@@ -190,7 +190,7 @@ func BenchmarkRest(b *testing.B) {
 
 		for i := 0; b.Loop(); i++ {
 			e := directory.Entry{Document: docs[i%len(docs)]}
-			e.Rest()
+			e.Compact()
 		}
 	})
 	b.Run("wake", func(b *testing.B) {
@@ -213,18 +213,18 @@ func TestAtRestAndAwake(t *testing.T) {
 	for _, text := range []string{`{"a":1}`, `{"description":"` + strings.Repeat("An agent. ", 100) + `"}`, ""} {
 		d := directory.LoadDocument(directory.KindAD, []byte(text))
 
-		rest := d.AtRest()
-		if again := rest.AtRest(); again != rest || rest.Kind() != directory.KindAD ||
-			len(text) > 1000 && len(rest.Resting()) > len(text)/2 {
-			t.Errorf("%.20q rests in %d bytes", text, len(rest.Resting()))
+		rest := d.Compressed()
+		if again := rest.Compressed(); again != rest || rest.Kind() != directory.KindAD ||
+			len(text) > 1000 && len(rest.StoredBytes()) > len(text)/2 {
+			t.Errorf("%.20q rests in %d bytes", text, len(rest.StoredBytes()))
 		}
 
-		if awake, err := rest.Awake(); err != nil || awake != d {
+		if awake, err := rest.Decompressed(); err != nil || awake != d {
 			t.Errorf("%.20q awakes as %q, %v", text, awake.Bytes(), err)
 		}
 
-		if whole := rest.Resting(); len(text) > 1000 {
-			if _, err := directory.LoadDocument(directory.KindAD, whole[:len(whole)-3]).Awake(); err == nil {
+		if whole := rest.StoredBytes(); len(text) > 1000 {
+			if _, err := directory.LoadDocument(directory.KindAD, whole[:len(whole)-3]).Decompressed(); err == nil {
 				t.Error("a damaged one awakes")
 			}
 		}

@@ -17,7 +17,7 @@ import (
 type Claims interface {
 	// Claim makes a request the first with its Idempotency-Key, and returns nil; or
 	// returns what the first was answered.
-	Claim(context.Context, directory.Claim) (*directory.KeptAnswer, error)
+	Claim(context.Context, directory.Claim) (*directory.StoredAnswer, error)
 	// Settle says what came of the request that holds a claim.
 	Settle(context.Context, directory.Settlement) error
 	// Spend uses up a proof, which is good once, until when it would be good (Unix
@@ -80,7 +80,7 @@ func hash(parts ...string) directory.Hash {
 
 // claimKey claims the key. A claim with an unknown outcome is repeated, because the holder
 // is the same; the agent is not called before a claim succeeds.
-func (i *invocation) claimKey(ctx context.Context, c directory.Claim) (kept *directory.KeptAnswer, err error) {
+func (i *invocation) claimKey(ctx context.Context, c directory.Claim) (kept *directory.StoredAnswer, err error) {
 	for range claimTries {
 		kept, err = i.g.cfg.Claims.Claim(ctx, c)
 		var told *directory.Error
@@ -129,12 +129,12 @@ func settlement(c directory.Claim, r *invoke.Reply, err error, reached bool) dir
 	var told *directory.Error
 	switch problem := directory.ProblemOf(err); {
 	case err == nil && r.Stream == nil:
-		s.Answer = &directory.KeptAnswer{Status: r.Status, ContentType: r.ContentType, Body: r.Body}
+		s.Answer = &directory.StoredAnswer{Status: r.Status, ContentType: r.ContentType, Body: r.Body}
 	case err == nil:
 	case !reached, problem == directory.AgentUnavailable, problem == directory.AgentRateLimited:
 		s.Release = true
 	case errors.As(err, &told):
-		s.Answer = &directory.KeptAnswer{Problem: told.Problem, Detail: told.Detail, Pointer: told.Pointer}
+		s.Answer = &directory.StoredAnswer{Problem: told.Problem, Detail: told.Detail, Pointer: told.Pointer}
 	}
 	return s
 }
@@ -152,7 +152,7 @@ func (i *invocation) settle(ctx context.Context, s directory.Settlement) {
 	}
 }
 
-func replay(k *directory.KeptAnswer) (*invoke.Reply, error) {
+func replay(k *directory.StoredAnswer) (*invoke.Reply, error) {
 	if k.Problem != "" {
 		return nil, &directory.Error{Problem: k.Problem, Detail: k.Detail, Pointer: k.Pointer}
 	}

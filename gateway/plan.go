@@ -74,7 +74,7 @@ func (p *plans) of(e *directory.Entry) *plan {
 func planOf(e *directory.Entry, is contents) *plan {
 	p := &plan{of: is, contract: invoke.ContractOf(e)}
 	// The contract's parts are of the document's text, twice, however small that is at rest.
-	p.size = len(is.document.Resting()) + 2*len(is.document.Bytes()) + 1024
+	p.size = len(is.document.StoredBytes()) + 2*len(is.document.Bytes()) + 1024
 	p.binding, _ = bindingOf(p.contract.Projection)
 	p.endpoint, _ = url.Parse(p.binding.Endpoint)
 	p.mutual = DeclaresMutualTLS(p.contract.Projection.Authentication)

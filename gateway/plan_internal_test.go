@@ -19,8 +19,8 @@ func TestPlansAreBoundedByWhatTheyHold(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := &directory.Entry{Agent: "agent", Document: doc, Packed: directory.Pack(doc, p)}
-	e.Rest()
-	if small := len(e.Document.Resting()); small > 1024 {
+	e.Compact()
+	if small := len(e.Document.StoredBytes()); small > 1024 {
 		t.Fatalf("the document has %d bytes at rest", small)
 	}
 	var kept plans

@@ -9,7 +9,7 @@ import (
 
 // Authorise asks policy whether a proposed registration may be made: whether its owner
 // may claim what it says, and whether the caller may name another owner than itself.
-func (g *Guard) Authorise(c *request.Call, proposal directory.Registering) error {
+func (g *Guard) Authorise(c *request.Call, proposal directory.RegisterRequest) error {
 	owner := c.Identity
 	var behalf []string // the policies that let the caller act for the owner
 
@@ -94,7 +94,7 @@ func (g *Guard) Requester(c *request.Call) directory.Caller {
 		RequestID:     c.RequestID,
 		Proof:         c.Credential.Proof,
 		ProofUntil:    c.Credential.ProofUntil,
-		Judged:        &version,
+		PolicyVersion: &version,
 	}
 }
 
@@ -103,7 +103,7 @@ func (g *Guard) Requester(c *request.Call) directory.Caller {
 func (g *Guard) Owner(c *request.Call) directory.Caller {
 	requester := g.Requester(c)
 	if !requester.Commissioning {
-		requester.Judged = nil
+		requester.PolicyVersion = nil
 	}
 
 	return requester

@@ -15,8 +15,8 @@ import (
 type Registry interface {
 	registration.Registry
 	// RefreshMany is Refresh of many registrations, each with an outcome of its own.
-	RefreshMany(context.Context, directory.RefreshingMany) (directory.Outcome, error)
-	TransferOwner(context.Context, directory.Transferring) (directory.Outcome, error)
+	RefreshMany(context.Context, directory.RefreshBatch) (directory.Outcome, error)
+	TransferOwner(context.Context, directory.TransferRequest) (directory.Outcome, error)
 }
 
 // Records returns the signed evidence of a registration of any domain.

@@ -55,7 +55,7 @@ func (h *Handler) renew(
 	c *request.Call, renewals []wire.Renewal,
 ) (outcome directory.Outcome, renewed []wire.Renewed, err error) {
 	catchUp := h.Writer.CatchUp(c)
-	refresh := directory.RefreshingMany{Caller: h.Reader.Guard.Owner(c)}
+	refresh := directory.RefreshBatch{Caller: h.Reader.Guard.Owner(c)}
 	renewed = make([]wire.Renewed, len(renewals))
 	var places []int             // of refresh.Items, in renewals
 	var known []*directory.Entry // of refresh.Items; nil if this node doesn't have it

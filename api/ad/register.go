@@ -53,7 +53,7 @@ func (h *Handler) Register(w http.ResponseWriter, c *request.Call) error {
 
 // parseProposal reads a registration: the document in the body, its name and kind, and
 // the parts that all surfaces have in common.
-func (h *Handler) parseProposal(w http.ResponseWriter, c *request.Call) (proposal directory.Registering, err error) {
+func (h *Handler) parseProposal(w http.ResponseWriter, c *request.Call) (proposal directory.RegisterRequest, err error) {
 	body, err := request.ReadBody(w, c)
 	if err != nil {
 		return proposal, err

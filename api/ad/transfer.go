@@ -39,7 +39,7 @@ func (h *Handler) Transfer(w http.ResponseWriter, c *request.Call) error {
 		return err
 	}
 
-	transfer := directory.Transferring{To: in.Owner, IfMatch: cond.OfExisting()}
+	transfer := directory.TransferRequest{To: in.Owner, IfMatch: cond.OfExisting()}
 	outcome, err := h.Writer.Propose(c, func() (directory.Outcome, error) { return h.transfer(c, transfer) })
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ func (h *Handler) Transfer(w http.ResponseWriter, c *request.Call) error {
 
 // transfer finds the registration, asks policy about its new owner, and proposes the
 // change.
-func (h *Handler) transfer(c *request.Call, transfer directory.Transferring) (directory.Outcome, error) {
+func (h *Handler) transfer(c *request.Call, transfer directory.TransferRequest) (directory.Outcome, error) {
 	transfer.Caller = h.Reader.Guard.Requester(c)
 
 	e, err := h.transferable(c, h.Reader.View.Find(c.Vars["id"]))

@@ -52,7 +52,7 @@ func (h *Handler) Update(w http.ResponseWriter, c *request.Call) error {
 // refresh refreshes the registration that the path names, with a patch if there is one.
 // granted is the lifetime that it had before, in seconds; 0 if this node doesn't know.
 func (h *Handler) refresh(
-	c *request.Call, refresh directory.Refreshing,
+	c *request.Call, refresh directory.RefreshRequest,
 ) (outcome directory.Outcome, granted uint32, err error) {
 	refresh.Caller = h.Reader.Guard.Owner(c)
 	e, rid, err := h.Writer.Target(c)

@@ -62,7 +62,7 @@ func (h *Handler) Publish(w http.ResponseWriter, c *request.Call) error {
 	return h.Writer.Answer(w, c, h.Reader.Render.AIDIP(), outcome)
 }
 
-func (h *Handler) parseProposal(w http.ResponseWriter, c *request.Call) (proposal directory.Registering, err error) {
+func (h *Handler) parseProposal(w http.ResponseWriter, c *request.Call) (proposal directory.RegisterRequest, err error) {
 	body, err := request.ReadBody(w, c)
 	if err != nil {
 		return proposal, err
@@ -79,7 +79,7 @@ func (h *Handler) parseProposal(w http.ResponseWriter, c *request.Call) (proposa
 // givenID returns the id that a document gives itself; "" if the directory is to make
 // one, or if the id is invalid, which the document's validation reports. A rid is an id
 // of the registration whose name it is, and of no other: then there must be one (AI-021).
-func (h *Handler) givenID(c *request.Call, proposal directory.Registering) (id string, present bool) {
+func (h *Handler) givenID(c *request.Call, proposal directory.RegisterRequest) (id string, present bool) {
 	given, ok := strictjson.FindMember(proposal.Document.Members(), "id")
 	if ok && json.Unmarshal(given, &id) != nil {
 		return "", proposal.Present

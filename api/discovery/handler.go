@@ -61,7 +61,7 @@ func (h *Handler) Replace(w http.ResponseWriter, c *request.Call) error {
 
 func (h *Handler) save(
 	w http.ResponseWriter, c *request.Call,
-	save func(*request.Call, directory.Registering) (directory.Outcome, error),
+	save func(*request.Call, directory.RegisterRequest) (directory.Outcome, error),
 ) error {
 	body, err := request.ReadBody(w, c)
 	if err != nil {

@@ -21,7 +21,7 @@ const maxFlagged = 1000
 
 // A Remover removes registrations of the domain. Its errors are *directory.Error.
 type Remover interface {
-	Remove(context.Context, directory.Removing) (directory.Outcome, error)
+	Remove(context.Context, directory.RemoveRequest) (directory.Outcome, error)
 	// Linearize returns nil once this node's answers show everything that any node of the
 	// domain had acknowledged before the call.
 	Linearize(context.Context) error
@@ -128,9 +128,9 @@ func (h *Registrations) Remove(w http.ResponseWriter, c *request.Call) error {
 	// Policy was asked whether operators may do this; it isn't asked about each.
 	caller := h.Reader.Guard.Requester(c)
 	caller.Commissioning = true
-	caller.Judged = nil
+	caller.PolicyVersion = nil
 	for _, e := range page.Entries {
-		_, err := h.Registry.Remove(c.Context(), directory.Removing{Caller: caller, RID: e.RID})
+		_, err := h.Registry.Remove(c.Context(), directory.RemoveRequest{Caller: caller, RID: e.RID})
 		if p := directory.ProblemOf(err); err != nil && p != directory.NotFound && p != directory.RegistrationExpired {
 			return err
 		}

@@ -17,9 +17,9 @@ import (
 
 // A Registry takes changes for the domain. Its errors are *directory.Error.
 type Registry interface {
-	Register(context.Context, directory.Registering) (directory.Outcome, error)
-	Refresh(context.Context, directory.Refreshing) (directory.Outcome, error)
-	Remove(context.Context, directory.Removing) (directory.Outcome, error)
+	Register(context.Context, directory.RegisterRequest) (directory.Outcome, error)
+	Refresh(context.Context, directory.RefreshRequest) (directory.Outcome, error)
+	Remove(context.Context, directory.RemoveRequest) (directory.Outcome, error)
 	// Linearize returns nil once this node's answers show everything that any node of the
 	// domain had acknowledged before the call.
 	Linearize(context.Context) error
@@ -37,7 +37,7 @@ type Writer struct {
 
 // ParseProposal reads from the query and the header whom a registration is for, for how
 // long (standard seconds by default), who may see it, and which state it requires.
-func (w *Writer) ParseProposal(c *request.Call, standard uint32) (proposal directory.Registering, err error) {
+func (w *Writer) ParseProposal(c *request.Call, standard uint32) (proposal directory.RegisterRequest, err error) {
 	if proposal.Lifetime, err = w.parse(c, standard); err != nil {
 		return proposal, err
 	}
@@ -85,7 +85,7 @@ func parseOwner(c *request.Call) (owner directory.Identity, err error) {
 }
 
 // ParseRefresh reads lt, 0 if it is absent, and the condition of a refresh.
-func (w *Writer) ParseRefresh(c *request.Call) (refresh directory.Refreshing, err error) {
+func (w *Writer) ParseRefresh(c *request.Call) (refresh directory.RefreshRequest, err error) {
 	if refresh.Lifetime, err = w.parse(c, 0); err != nil {
 		return refresh, err
 	}
@@ -121,7 +121,7 @@ func (w *Writer) Propose(
 // Complete returns a proposal to register with the parts that may differ the next time
 // that it is made: the caller with the version of its policy, the granted lifetime, and
 // the visibility of the registration that it replaces.
-func (w *Writer) Complete(c *request.Call, proposal directory.Registering) directory.Registering {
+func (w *Writer) Complete(c *request.Call, proposal directory.RegisterRequest) directory.RegisterRequest {
 	proposal.Caller = w.Reader.Guard.Requester(c)
 	proposal.Lifetime = w.Cap(c, proposal.Lifetime)
 
@@ -139,7 +139,7 @@ func (w *Writer) Complete(c *request.Call, proposal directory.Registering) direc
 
 // Upsert registers a document under its name, or replaces the one that its owner
 // registered there, of whatever kind that is.
-func (w *Writer) Upsert(c *request.Call, proposal directory.Registering) (outcome directory.Outcome, err error) {
+func (w *Writer) Upsert(c *request.Call, proposal directory.RegisterRequest) (outcome directory.Outcome, err error) {
 	proposal.Projection, err = kinds.Project(proposal.Agent, proposal.Document)
 	if err != nil {
 		return outcome, err
@@ -156,7 +156,7 @@ func (w *Writer) Upsert(c *request.Call, proposal directory.Registering) (outcom
 }
 
 // Replace is Upsert for PUT: the document has the id that its path has (XU-038).
-func (w *Writer) Replace(c *request.Call, proposal directory.Registering) (directory.Outcome, error) {
+func (w *Writer) Replace(c *request.Call, proposal directory.RegisterRequest) (directory.Outcome, error) {
 	e, err := w.Replaced(c)
 	if err != nil {
 		return directory.Outcome{}, err
@@ -199,7 +199,7 @@ func (w *Writer) AskLeader(c *request.Call) error {
 		return NotFound(c)
 	}
 
-	_, err = w.Registry.Refresh(c.Context(), directory.Refreshing{
+	_, err = w.Registry.Refresh(c.Context(), directory.RefreshRequest{
 		Caller: w.Reader.Guard.Owner(c), RID: rid, IfMatch: []uint64{request.NoRevision},
 	})
 	if directory.ProblemOf(err) == directory.PreconditionFailed {
@@ -222,7 +222,7 @@ func (w *Writer) Remove(rw http.ResponseWriter, c *request.Call) error {
 		if err != nil {
 			return directory.Outcome{}, err
 		}
-		outcome, err := w.Registry.Remove(c.Context(), directory.Removing{Caller: caller, RID: rid, IfMatch: cond.OfExisting()})
+		outcome, err := w.Registry.Remove(c.Context(), directory.RemoveRequest{Caller: caller, RID: rid, IfMatch: cond.OfExisting()})
 
 		return outcome, Hide(c.Vars["id"], e, err)
 	})

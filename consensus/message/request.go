@@ -56,7 +56,7 @@ type Caller struct {
 	RequestID     string             `cbor:"3,keyasint,omitempty"`
 	Proof         directory.Hash     `cbor:"4,keyasint,omitzero"`
 	ProofUntil    int64              `cbor:"5,keyasint,omitempty"`
-	Judged        *uint64            `cbor:"6,keyasint,omitempty"`
+	PolicyVersion *uint64            `cbor:"6,keyasint,omitempty"`
 }
 
 // by is who asks for a change of registrations; nobody of other requests.
@@ -179,7 +179,7 @@ func ReplyOf(out directory.Outcome, err error) *Reply {
 		r := &Reply{RID: out.RID, Epoch: out.Position.Epoch, Revision: out.Position.Revision, Created: out.Created,
 			Granted: out.Granted}
 		r.Each, r.Refused = packRenewed(out.Each)
-		r.Kept = (*state.Answer)(out.Kept)
+		r.Kept = (*state.Answer)(out.StoredAnswer)
 
 		return r
 	}
@@ -203,10 +203,10 @@ func (r *Reply) Result() (directory.Outcome, error) {
 	each, err := unpackRenewed(r.Each, r.Refused)
 
 	return directory.Outcome{RID: r.RID, Position: at, Created: r.Created, Granted: r.Granted, Each: each,
-		Kept: (*directory.KeptAnswer)(r.Kept)}, err
+		StoredAnswer: (*directory.StoredAnswer)(r.Kept)}, err
 }
 
-func packRenewed(each []directory.Renewed) (granted []uint32, refused []Unrenewed) {
+func packRenewed(each []directory.RenewalResult) (granted []uint32, refused []Unrenewed) {
 	for i, r := range each {
 		granted = append(granted, r.Granted)
 		if r.Err != nil {
@@ -218,12 +218,12 @@ func packRenewed(each []directory.Renewed) (granted []uint32, refused []Unrenewe
 	return granted, refused
 }
 
-func unpackRenewed(granted []uint32, refused []Unrenewed) ([]directory.Renewed, error) {
+func unpackRenewed(granted []uint32, refused []Unrenewed) ([]directory.RenewalResult, error) {
 	if len(granted) == 0 {
 		return nil, nil
 	}
 
-	each := make([]directory.Renewed, len(granted))
+	each := make([]directory.RenewalResult, len(granted))
 	for i, g := range granted {
 		each[i].Granted = g
 	}

@@ -32,7 +32,7 @@ func entriesOf(b *testing.B, d *drive, n int) (entries [][]byte) {
 				Visibility: directory.Visibility{Mesh: true}, Granted: g,
 			}
 			doc := directory.LoadDocument(c.Kind, c.Document)
-			c.Document = doc.AtRest().Resting()
+			c.Document = doc.Compressed().StoredBytes()
 
 			p, err := kinds.Project(c.Agent, doc)
 			if err != nil {

@@ -130,7 +130,7 @@ func (c *claims) claim(wanted *Claim, now int64) (directory.Outcome, error) {
 		return directory.Outcome{}, directory.Refuse(directory.KeyReused,
 			"the Idempotency-Key was used for another request before; use a new key for a new request")
 	case old.Answer != nil:
-		return directory.Outcome{Kept: (*directory.KeptAnswer)(old.Answer)}, nil
+		return directory.Outcome{StoredAnswer: (*directory.StoredAnswer)(old.Answer)}, nil
 	case old.Settled:
 		return directory.Outcome{}, directory.Refuse(directory.KeySpent,
 			"the agent was invoked with this Idempotency-Key, and its answer is not kept: it was a stream, or "+

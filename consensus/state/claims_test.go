@@ -18,12 +18,12 @@ func claimOf(key, body, holder byte) *Claim {
 // Requirement: AI-012
 func TestAKeyIsTheFirstOnes(t *testing.T) {
 	d := newDrive(t)
-	ask := func(seconds int64, c *Claim) (*directory.KeptAnswer, error) {
+	ask := func(seconds int64, c *Claim) (*directory.StoredAnswer, error) {
 		r := d.at(seconds, Command{Claim: c})
-		return r.Outcome.Kept, r.Err
+		return r.Outcome.StoredAnswer, r.Err
 	}
 	tell := func(seconds int64, s *Settle) { d.at(seconds, Command{Settle: s}) }
-	first := func(what string, kept *directory.KeptAnswer, err error) {
+	first := func(what string, kept *directory.StoredAnswer, err error) {
 		t.Helper()
 
 		if kept != nil || err != nil {

@@ -352,9 +352,9 @@ func TestASnapshotOfEveryItemIsInspected(t *testing.T) {
 func TestADamagedRegistrationInASnapshot(t *testing.T) {
 	e := &directory.Entry{Document: directory.LoadDocument(directory.KindAD,
 		[]byte(`{"description":"`+strings.Repeat("An agent. ", 100)+`"}`))}
-	e.Rest()
+	e.Compact()
 
-	resting := e.Document.Resting()
+	resting := e.Document.StoredBytes()
 	for name, w := range map[string]regSnapshot{
 		"a document": {Kind: directory.KindAD, Document: resting[:len(resting)-3]},
 		"a document with a projection": {Kind: directory.KindAD, Document: resting[:len(resting)-3],
@@ -372,9 +372,9 @@ func TestADamagedRegistrationInASnapshot(t *testing.T) {
 func TestTheHashOfABackupIsOfDocumentsAwake(t *testing.T) {
 	long := directory.LoadDocument(directory.KindAD, []byte(`{"description":"`+strings.Repeat("An agent. ", 100)+`"}`))
 	e := &directory.Entry{Document: long}
-	e.Rest()
+	e.Compact()
 
-	if len(e.Document.Resting()) == len(long.Bytes()) {
+	if len(e.Document.StoredBytes()) == len(long.Bytes()) {
 		t.Fatal("it does not rest")
 	}
 
@@ -386,7 +386,7 @@ func TestTheHashOfABackupIsOfDocumentsAwake(t *testing.T) {
 
 		return h.Sum(nil)
 	}
-	if !bytes.Equal(sum(long.Bytes()), sum(e.Document.Resting())) {
+	if !bytes.Equal(sum(long.Bytes()), sum(e.Document.StoredBytes())) {
 		t.Error("it has two hashes")
 	}
 }

@@ -49,7 +49,7 @@ func TestADocumentAtRestInTheLog(t *testing.T) {
 	plain := *with.registering(ada, "translator", 600)
 	plain.RID, plain.Salt, plain.Document = resting.RID, resting.Salt, weighty(1)
 
-	resting.Document = directory.LoadDocument(resting.Kind, plain.Document).AtRest().Resting()
+	resting.Document = directory.LoadDocument(resting.Kind, plain.Document).Compressed().StoredBytes()
 	if len(resting.Document) >= len(plain.Document) {
 		t.Fatal("it does not rest")
 	}

@@ -19,7 +19,7 @@ func (d *drive) sized(who directory.Identity, agent string, lifetime uint32, siz
 	d.t.Helper()
 	c := d.registering(who, agent, lifetime)
 	doc := documentOf(d.t, size)
-	c.Document, c.Made = doc.AtRest().Resting(), nil
+	c.Document, c.Made = doc.Compressed().StoredBytes(), nil
 
 	return c
 }

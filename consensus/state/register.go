@@ -173,7 +173,7 @@ func (r *Registrations) put(old *Registration, entry *directory.Entry, contents 
 	reg.h = directory.HashOf(payload)
 	r.history.next()
 	r.history.ledger.append(leafStatement, payload)
-	reg.entry.Rest()
+	reg.entry.Compact()
 	r.replace(old, reg)
 	r.streams.publish(reg, made, revision, true)
 	r.schedule(reg)

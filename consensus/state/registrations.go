@@ -160,12 +160,12 @@ func (r *Registrations) renewMany(renew *Renew) (directory.Outcome, error) {
 		return directory.Outcome{}, err
 	}
 
-	each := make([]directory.Renewed, renew.Renewals.Count())
+	each := make([]directory.RenewalResult, renew.Renewals.Count())
 	for i := range each {
 		r.step()
 		item := renew.Renewals.At(i)
 		out, err := r.refresh(&Refresh{item.RID, renew.Caller, renew.Commissioning, item.Lifetime, nil})
-		each[i] = directory.Renewed{Granted: out.Granted, Err: err}
+		each[i] = directory.RenewalResult{Granted: out.Granted, Err: err}
 	}
 
 	return directory.Outcome{Each: each}, nil

@@ -248,7 +248,7 @@ func (r *Registration) freeze() regSnapshot {
 	entry := &r.entry
 
 	return regSnapshot{
-		entry.RID, entry.Agent, entry.Owner, entry.Document.Kind(), entry.Document.Resting(), entry.Visibility,
+		entry.RID, entry.Agent, entry.Owner, entry.Document.Kind(), entry.Document.StoredBytes(), entry.Visibility,
 		entry.Lifetime,
 		entry.RegisteredAt, entry.UpdatedAt, entry.ExpiresAt, entry.Created, entry.Revision, entry.Statement,
 		GrantsOf(r.grants), r.h, r.format, r.epoch, r.prev, r.issued, r.leaf, r.salt, r.until,
@@ -266,7 +266,7 @@ func (w *regSnapshot) document() (directory.Document, directory.Packed, error) {
 		return doc, directory.LoadPacked(w.Packed.Code), err
 	}
 
-	doc, err := directory.LoadResting(w.Kind, w.Document)
+	doc, err := directory.LoadStored(w.Kind, w.Document)
 	if err != nil {
 		return doc, directory.Packed{}, err
 	}
@@ -285,7 +285,7 @@ func (w *regSnapshot) thaw(domain spiffeid.TrustDomain) (*Registration, error) {
 		Visibility: w.Visibility, Lifetime: w.Lifetime, RegisteredAt: w.RegisteredAt, UpdatedAt: w.UpdatedAt,
 		ExpiresAt: w.ExpiresAt, Created: w.Created, Revision: w.Revision, Statement: w.Statement,
 	}
-	entry.Rest()
+	entry.Compact()
 
 	return &Registration{
 		entry: entry, grants: Granted{Grants: w.Grants}.List(), h: w.H, format: w.Format, epoch: w.Epoch, prev: w.Prev,

@@ -113,7 +113,7 @@ func (h *Header) whole() bool {
 // sum adds a registration's contents, without what an epoch decides and however its
 // document rests.
 func (w *regSnapshot) sum(to hash.Hash) error {
-	document, err := directory.LoadResting(w.Kind, w.Document)
+	document, err := directory.LoadStored(w.Kind, w.Document)
 	if err != nil {
 		return fmt.Errorf("registration %s: %w", w.RID, err)
 	}

@@ -65,7 +65,7 @@ func TestARefreshAwakesNoDocument(t *testing.T) {
 	}
 
 	before := &directory.Entry{Agent: "agent", Document: d, Packed: directory.Pack(d, projection)}
-	before.Rest()
+	before.Compact()
 
 	after := *before
 	again := *before

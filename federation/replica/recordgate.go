@@ -117,7 +117,7 @@ func (g *RecordGate) OpenEntry(origin spiffeid.TrustDomain, epoch uint64, d sign
 		Origin: origin, RID: c.RID, Agent: c.Agent, Owner: c.Owner, Document: c.Document, Packed: directory.Pack(c.Document, projection),
 		RegisteredAt: c.Since * 1000, UpdatedAt: c.IssuedAt * 1000, Statement: c.Revision, Redacted: c.Redacted,
 	}
-	e.Rest()
+	e.Compact()
 	return e, nil
 }
 

@@ -24,9 +24,9 @@ const (
 
 // A Registry registers agents on behalf of a caller.
 type Registry interface {
-	Register(context.Context, directory.Registering) (directory.Outcome, error)
-	RefreshMany(context.Context, directory.RefreshingMany) (directory.Outcome, error)
-	Remove(context.Context, directory.Removing) (directory.Outcome, error)
+	Register(context.Context, directory.RegisterRequest) (directory.Outcome, error)
+	RefreshMany(context.Context, directory.RefreshBatch) (directory.Outcome, error)
+	Remove(context.Context, directory.RemoveRequest) (directory.Outcome, error)
 }
 
 // A Policy decides what the crawling identity may register.
@@ -133,13 +133,13 @@ func (f *Follower) apply(ctx context.Context, result *Result) error {
 	}
 
 	for batch := range slices.Chunk(unchanged, directory.MaxRenewals) {
-		if _, err := f.Registry.RefreshMany(ctx, directory.RefreshingMany{Caller: caller, Items: batch}); err != nil {
+		if _, err := f.Registry.RefreshMany(ctx, directory.RefreshBatch{Caller: caller, Items: batch}); err != nil {
 			return err
 		}
 	}
 
 	for _, held := range registered {
-		_, err := f.Registry.Remove(ctx, directory.Removing{Caller: caller, RID: held.RID})
+		_, err := f.Registry.Remove(ctx, directory.RemoveRequest{Caller: caller, RID: held.RID})
 		if isUnavailable(err) {
 			return err
 		}
@@ -165,7 +165,7 @@ func (f *Follower) register(ctx context.Context, caller directory.Caller, agent 
 		return directory.Refuse(directory.Forbidden, "policy does not permit %s to register it", f.As)
 	}
 
-	_, err = f.Registry.Register(ctx, directory.Registering{
+	_, err = f.Registry.Register(ctx, directory.RegisterRequest{
 		Caller:     caller,
 		Agent:      agent.Name,
 		Document:   agent.Document,

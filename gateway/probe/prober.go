@@ -42,7 +42,7 @@ type Consensus interface {
 
 // A Registry refreshes registrations.
 type Registry interface {
-	RefreshMany(context.Context, directory.RefreshingMany) (directory.Outcome, error)
+	RefreshMany(context.Context, directory.RefreshBatch) (directory.Outcome, error)
 }
 
 // An Index has the registrations of the domain.
@@ -369,7 +369,7 @@ func (p *Prober) renew(ctx context.Context, hosts map[string][]*task) {
 	for batch := range slices.Chunk(items, directory.MaxRenewals) {
 		caller := p.cfg.Renew.Caller()
 
-		out, err := p.cfg.Renew.Registry.RefreshMany(ctx, directory.RefreshingMany{Caller: caller, Items: batch})
+		out, err := p.cfg.Renew.Registry.RefreshMany(ctx, directory.RefreshBatch{Caller: caller, Items: batch})
 		if err != nil {
 			p.cfg.Logger.Warn("refresh of verified registrations failed", "registrations", len(batch), "err", err)
 			return
