@@ -78,8 +78,8 @@ func TestANodeWithAFullDiskEnds(t *testing.T) {
 	}
 
 	said := cmd.Stderr.(*bytes.Buffer).String()
-	for _, want := range []string{"this node has ended: write the log:", "no space left on device",
-		"See to the disk of " + victim.Data, "serve --config " + victim.Config} {
+	for _, want := range []string{"the node failed: write the log:", "no space left on device",
+		"Repair the disk of " + victim.Data, "serve --config " + victim.Config} {
 		if !strings.Contains(said, want) {
 			t.Errorf("it does not say %q:\n%s", want, last(said, 20))
 		}

@@ -1,6 +1,8 @@
 package view
 
 import (
+	"slices"
+
 	"github.com/roster-mesh/roster/api/response"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/strictjson"
@@ -13,7 +15,7 @@ func (r *Renderer) AD() Surface { return Surface{Href: r.Href, Append: r.appendR
 func (r *Renderer) appendRegistration(b []byte, e *directory.Entry, opt Options) []byte {
 	b = strictjson.AppendText(append(b, '{'), "agent", e.Agent)
 	if e.Document.Kind() == directory.KindAD {
-		b = appendMembers(b, e.Document, "")
+		b = appendMembers(b, e.Document)
 	} else {
 		b = appendProjection(b, Projection(e))
 	}
@@ -27,10 +29,11 @@ func (r *Renderer) appendRegistration(b []byte, e *directory.Entry, opt Options)
 	return r.appendMarks(b, e, opt, directory.KindAD)
 }
 
-// appendMembers appends a document's own members as they were written, but for one.
-func appendMembers(b []byte, d directory.Document, except string) []byte {
+// appendMembers appends a document's own members as they were written, except some. A
+// member's name may be empty.
+func appendMembers(b []byte, d directory.Document, except ...string) []byte {
 	for _, m := range d.Members() {
-		if m.Name == except {
+		if slices.Contains(except, m.Name) {
 			continue
 		}
 		if b[len(b)-1] != '{' {

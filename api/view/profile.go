@@ -25,7 +25,7 @@ func (r *Renderer) appendMetadata(b []byte, e *directory.Entry, opt Options) []b
 	b = append(b, '{')
 	expires := false // the document says itself when it expires
 	if e.Document.Kind() == directory.KindProfile {
-		b = appendMembers(b, e.Document, "")
+		b = appendMembers(b, e.Document)
 		_, expires = strictjson.FindMember(e.Document.Members(), "expires_at")
 	} else {
 		b = appendAsMetadata(b, e, Projection(e))
