@@ -33,45 +33,56 @@ var (
 // input with a member message is a message's own parameters; one with text alone is
 // said as text, and any other as data.
 func (i *invocation) callA2A(ctx context.Context, w *agentTask) (*invoke.Reply, error) {
-	d := i.dialect()
-	params, err := d.params(w)
+	dialect := i.dialect()
+
+	params, err := dialect.params(w)
 	if err != nil {
 		return nil, err
 	}
+
 	header := http.Header{}
-	if d.version != "" {
-		header.Set("A2A-Version", d.version)
+	if dialect.version != "" {
+		header.Set("A2A-Version", dialect.version)
 	}
+
 	if i.binding.Transport == "HTTP+JSON" {
 		verb := "/message:send"
 		if i.in.Stream {
 			verb = "/message:stream"
 		}
-		a, err := i.post(ctx, w, strings.TrimRight(i.binding.Endpoint, "/")+d.prefix+verb, params, header)
-		if err != nil || a.Stream != nil {
-			return a, err
+
+		reply, err := i.post(ctx, w, strings.TrimRight(i.binding.Endpoint, "/")+dialect.prefix+verb, params, header)
+		if err != nil || reply.Stream != nil {
+			return reply, err
 		}
-		return a, unfailed(a.Body)
+
+		return reply, unfailed(reply.Body)
 	}
-	method := d.send
+
+	method := dialect.send
 	if i.in.Stream {
-		method = d.stream
+		method = dialect.stream
 	}
+
 	body := strictjson.AppendText([]byte{'{'}, "jsonrpc", "2.0")
 	body = strictjson.AppendText(body, "id", "1")
 	body = strictjson.AppendText(body, "method", method)
 	body = append(strictjson.AppendRaw(body, "params", params), '}')
+
 	a, err := i.post(ctx, w, i.binding.Endpoint, body, header)
 	if err != nil {
 		return nil, err
 	}
+
 	if a.Stream != nil {
 		a.Stream = results(a.Stream)
 		return a, nil
 	}
+
 	if a.Body, err = resultOf(a.Body); err != nil {
 		return nil, err
 	}
+
 	return a, unfailed(a.Body)
 }
 
@@ -91,6 +102,7 @@ func (i *invocation) dialect() dialect {
 			}
 		}
 	}
+
 	return a2a03
 }
 
@@ -103,45 +115,60 @@ func (d dialect) params(w *agentTask) ([]byte, error) {
 			return nil, err
 		}
 	}
+
 	if own, ok := strictjson.FindMember(members, "message"); ok && own[0] == '{' {
 		message, err := directory.ParseObject(own)
 		if err != nil {
 			return nil, err
 		}
+
 		if _, named := strictjson.FindMember(message, "messageId"); !named {
-			message = append(message, strictjson.Member{Name: "messageId", Value: strictjson.AppendString(nil, rand.Text())})
+			message = append(message, strictjson.Member{Name: "messageId",
+				Value: strictjson.AppendString(nil, rand.Text())})
 		}
+
 		n := slices.IndexFunc(members, func(m strictjson.Member) bool { return m.Name == "message" })
 		members[n].Value = strictjson.AppendObject(nil, message)
+
 		return strictjson.AppendObject(nil, members), nil
 	}
+
 	message := strictjson.AppendText([]byte{'{'}, "messageId", rand.Text())
+
 	message = strictjson.AppendText(message, "role", d.role)
 	if d.discriminators {
 		message = strictjson.AppendText(message, "kind", "message")
 	}
+
 	message = append(strictjson.AppendRaw(message, "parts", nil), '[')
+
 	message = append(append(message, d.part(members, w.Value)...), ']')
 	if w.Name != "" {
-		message = strictjson.AppendRaw(message, "metadata", append(strictjson.AppendText([]byte{'{'}, "skillId", w.Name), '}'))
+		message = strictjson.AppendRaw(message, "metadata",
+			append(strictjson.AppendText([]byte{'{'}, "skillId", w.Name), '}'))
 	}
+
 	return append(strictjson.AppendRaw([]byte{'{'}, "message", append(message, '}')), '}'), nil
 }
 
 // part returns the input as one part.
 func (d dialect) part(members []strictjson.Member, input []byte) []byte {
-	b, name := []byte{'{'}, "data"
+	data, name := []byte{'{'}, "data"
+
 	text, is := strictjson.TextMember(members, "text")
 	if is = is && len(members) == 1; is {
 		name = "text"
 	}
+
 	if d.discriminators {
-		b = strictjson.AppendText(b, "kind", name)
+		data = strictjson.AppendText(data, "kind", name)
 	}
+
 	if is {
-		return append(strictjson.AppendText(b, name, text), '}')
+		return append(strictjson.AppendText(data, name, text), '}')
 	}
-	return append(strictjson.AppendRaw(b, name, input), '}')
+
+	return append(strictjson.AppendRaw(data, name, input), '}')
 }
 
 // resultOf returns the result in a JSON-RPC answer.
@@ -153,15 +180,18 @@ func resultOf(body []byte) ([]byte, error) {
 			Message string `json:"message"`
 		} `json:"error"`
 	}
+
 	err := json.Unmarshal(body, &answer)
 	switch {
 	case err == nil && answer.Error != nil && answer.Error.Code == -32602: // invalid parameters
 		return nil, directory.Refuse(directory.AgentBadRequest, "the agent answered: %s", oneLine(answer.Error.Message))
 	case err == nil && answer.Error != nil:
-		return nil, directory.Refuse(directory.AgentFailed, "the agent answered with the JSON-RPC error %d", answer.Error.Code)
+		return nil, directory.Refuse(directory.AgentFailed, "the agent answered with the JSON-RPC error %d",
+			answer.Error.Code)
 	case err != nil || len(answer.Result) == 0:
 		return nil, directory.Refuse(directory.AgentFailed, "the agent's answer is no JSON-RPC response")
 	}
+
 	return answer.Result, nil
 }
 
@@ -172,10 +202,14 @@ func unfailed(result []byte) error {
 			State string `json:"state"`
 		} `json:"status"`
 	}
-	var own task
-	var wrapped struct {
-		Task task `json:"task"`
-	}
+
+	var (
+		own     task
+		wrapped struct {
+			Task task `json:"task"`
+		}
+	)
+
 	_, _ = json.Unmarshal(result, &own), json.Unmarshal(result, &wrapped) // what is no task has no state
 	for _, state := range []string{own.Status.State, wrapped.Task.Status.State} {
 		switch strings.ToLower(strings.TrimPrefix(state, "TASK_STATE_")) {
@@ -183,5 +217,6 @@ func unfailed(result []byte) error {
 			return directory.Refuse(directory.AgentFailed, "the agent's task has ended as %q", oneLine(state))
 		}
 	}
+
 	return nil
 }

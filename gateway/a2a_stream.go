@@ -26,15 +26,18 @@ type resultReader struct {
 const maxEvent = 1 << 20
 
 // Read implements io.Reader: it returns as soon as there is an event.
-func (r *resultReader) Read(p []byte) (int, error) {
+func (r *resultReader) Read(data []byte) (int, error) {
 	for len(r.ready) == 0 {
 		if r.err != nil {
 			return 0, r.err
 		}
+
 		r.ready, r.err = r.event()
 	}
-	n := copy(p, r.ready)
+
+	n := copy(data, r.ready)
 	r.ready = r.ready[n:]
+
 	return n, nil
 }
 
@@ -48,9 +51,11 @@ func (r *resultReader) event() (event []byte, err error) {
 		if err != nil {
 			return nil, err
 		}
+
 		if len(line) == 0 {
 			break
 		}
+
 		room -= len(line)
 		if value, ok := bytes.CutPrefix(line, []byte("data:")); ok {
 			data = append(data, bytes.TrimPrefix(value, []byte(" ")))
@@ -58,17 +63,21 @@ func (r *resultReader) event() (event []byte, err error) {
 			event = append(append(event, line...), '\n')
 		}
 	}
+
 	if data == nil {
 		return append(event, '\n'), nil
 	}
+
 	result, err := resultOf(bytes.Join(data, []byte{'\n'}))
 	if err != nil {
 		return append(append([]byte("event: error\ndata: "), outputOf(nil, err)...), "\n\n"...), io.EOF
 	}
+
 	value := jsontext.Value(result)
 	if err := value.Compact(); err != nil { // its lines would be others than data
 		return nil, err
 	}
+
 	return append(append(append(event, "data: "...), value...), "\n\n"...), nil
 }
 
@@ -77,6 +86,7 @@ func (r *resultReader) line(room int) (line []byte, err error) {
 	for {
 		b, err := r.from.ReadByte()
 		after := r.returned
+
 		r.returned = b == '\r'
 		switch {
 		case err != nil:

@@ -10,6 +10,7 @@ func prefixes(texts ...string) []netip.Prefix {
 	for _, t := range texts {
 		ps = append(ps, netip.MustParsePrefix(t))
 	}
+
 	return ps
 }
 
@@ -17,7 +18,8 @@ var (
 	// never are addresses that no allow-list opens: nobody's, everybody's, and
 	// those at which a cloud tells whoever asks what this machine may do.
 	never = prefixes("0.0.0.0/8", "224.0.0.0/4", "255.255.255.255/32", "::/128", "ff00::/8",
-		"169.254.169.254/32", "169.254.170.2/32", "169.254.170.23/32", "100.100.100.200/32", "192.0.0.192/32", "168.63.129.16/32",
+		"169.254.169.254/32", "169.254.170.2/32", "169.254.170.23/32", "100.100.100.200/32", "192.0.0.192/32",
+		"168.63.129.16/32",
 		"fd00:ec2::254/128", "fd00:ec2::23/128", "fd20:ce::254/128")
 	// private are addresses that not the whole Internet knows the same machine by:
 	// the registries of RFC 6890 as of 2025. Of IPv6, what is outside publicV6 too.
@@ -33,36 +35,42 @@ var (
 // reachable is whether the guard lets a connection be made to an address; allow
 // are the private ones that it may be made to. An IPv6 address that stands for an
 // IPv4 one is judged as that.
-func reachable(a netip.Addr, allow []netip.Prefix) bool {
-	if a.Zone() != "" {
+func reachable(addr netip.Addr, allow []netip.Prefix) bool {
+	if addr.Zone() != "" {
 		return false
 	}
-	a = a.Unmap()
-	in := func(p netip.Prefix) bool { return p.Contains(a) }
+
+	addr = addr.Unmap()
+
+	in := func(p netip.Prefix) bool { return p.Contains(addr) }
 	switch {
-	case !a.IsValid() || slices.ContainsFunc(never, in):
+	case !addr.IsValid() || slices.ContainsFunc(never, in):
 		return false
 	case slices.ContainsFunc(allow, in):
 		return true
 	}
-	if v4, ok := within(a); ok {
+
+	if v4, ok := within(addr); ok {
 		return reachable(v4, allow)
 	}
-	return !slices.ContainsFunc(private, in) && (a.Is4() || publicV6.Contains(a))
+
+	return !slices.ContainsFunc(private, in) && (addr.Is4() || publicV6.Contains(addr))
 }
 
 // within returns the IPv4 address that an IPv6 one leads to: through NAT64 (RFC
 // 6052), 6to4 (RFC 3056) or ISATAP (RFC 5214). Teredo's are not public at all.
-func within(a netip.Addr) (netip.Addr, bool) {
-	if !a.Is6() {
+func within(addr netip.Addr) (netip.Addr, bool) {
+	if !addr.Is6() {
 		return netip.Addr{}, false
 	}
-	b := a.As16()
+
+	b := addr.As16()
 	switch {
-	case nat64.Contains(a), b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe && publicV6.Contains(a):
+	case nat64.Contains(addr), b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe && publicV6.Contains(addr):
 		return netip.AddrFrom4([4]byte(b[12:])), true
-	case sixToFour.Contains(a):
+	case sixToFour.Contains(addr):
 		return netip.AddrFrom4([4]byte(b[2:6])), true
 	}
+
 	return netip.Addr{}, false
 }

@@ -32,15 +32,19 @@ func refusalOf(resp *http.Response, own bool) error {
 	case own && resp.StatusCode == 403:
 		problem, ok = directory.AgentForbidden, true
 	}
+
 	if !ok {
 		return directory.Refuse(directory.AgentFailed, "the agent answered %d", resp.StatusCode)
 	}
-	e := directory.Refuse(problem, "the agent answered %d", resp.StatusCode)
+
+	refusal := directory.Refuse(problem, "the agent answered %d", resp.StatusCode)
 	if words := messageOf(resp); words != "" && problem != directory.AgentUnavailable {
-		e.Detail += ": " + words
+		refusal.Detail += ": " + words
 	}
-	e.RetryAfter = retryAfter(resp.Header.Get("Retry-After"))
-	return e
+
+	refusal.RetryAfter = retryAfter(resp.Header.Get("Retry-After"))
+
+	return refusal
 }
 
 // messageOf returns an agent's own words for what is wrong: of problem details, or
@@ -50,15 +54,18 @@ func messageOf(resp *http.Response) string {
 	if err != nil {
 		return ""
 	}
+
 	var told struct {
 		Detail  jsontext.Value `json:"detail"`
 		Message jsontext.Value `json:"message"`
 		Error   jsontext.Value `json:"error"`
 	}
 	_ = json.Unmarshal(body, &told)
+
 	var inner struct {
 		Message jsontext.Value `json:"message"`
 	}
+
 	_ = json.Unmarshal(told.Error, &inner)
 	for _, raw := range []jsontext.Value{told.Detail, inner.Message, told.Message, told.Error} {
 		var s string
@@ -66,6 +73,7 @@ func messageOf(resp *http.Response) string {
 			return oneLine(s)
 		}
 	}
+
 	return ""
 }
 
@@ -78,11 +86,13 @@ func oneLine(s string) string {
 		if unicode.IsControl(r) {
 			return ' '
 		}
+
 		return r
 	}, s)
 	if len(s) > maxMessage {
 		s = s[:maxMessage]
 	}
+
 	return strings.ToValidUTF8(s, "")
 }
 
@@ -94,9 +104,11 @@ func retryAfter(text string) int {
 	if n, err := strconv.Atoi(text); err == nil {
 		return min(max(n, 0), maxRetryAfter)
 	}
+
 	if at, err := http.ParseTime(text); err == nil {
 		return min(max(int(time.Until(at).Seconds()), 0), maxRetryAfter)
 	}
+
 	return 0
 }
 
@@ -110,10 +122,12 @@ func explain(ctx context.Context, err error) error {
 	case context.Cause(ctx) != nil && errors.Is(ctx.Err(), context.Canceled):
 		return ctx.Err()
 	}
+
 	told = directory.Refuse(directory.AgentFailed, "the agent could not be reached")
 	switch rule := RuleOf(err); {
 	case rule == RuleScheme, rule == RulePort, rule == RuleAddress:
-		told = directory.Refuse(directory.EndpointRefused, "the agent's endpoint breaks the guard's rule %q; nothing was sent", rule)
+		told = directory.Refuse(directory.EndpointRefused,
+			"the agent's endpoint breaks the guard's rule %q; nothing was sent", rule)
 	case rule == RuleTime, errors.Is(err, context.DeadlineExceeded):
 		told = directory.Refuse(directory.AgentTimeout, "the agent did not answer in time")
 	case rule == RuleSize:
@@ -121,6 +135,8 @@ func explain(ctx context.Context, err error) error {
 	case rule != "":
 		told = directory.Refuse(directory.AgentFailed, "the agent's server breaks the guard's rule %q", rule)
 	}
+
 	told.Err = err
+
 	return told
 }

@@ -24,44 +24,59 @@ func (i *invocation) batch(ctx context.Context) (*invoke.Reply, error) {
 	if err := json.Unmarshal(i.in.Body, &items); err != nil {
 		return nil, directory.Refuse(directory.BadRequest, "the body is not JSON")
 	}
+
 	if err := i.count(items); err != nil {
 		return nil, err
 	}
+
 	i.in.Stream = false
 	outputs := make([][]byte, len(items))
 	limit := i.g.cfg.StreamTimeout
-	timed, cancel := context.WithTimeoutCause(ctx, limit, refuse(RuleTime, context.DeadlineExceeded, "the batch took over %s", limit))
+	timed, cancel := context.WithTimeoutCause(ctx, limit,
+		refuse(RuleTime, context.DeadlineExceeded, "the batch took over %s", limit))
 	defer cancel()
 	group, within := errgroup.WithContext(timed)
 	group.SetLimit(itemsAtOnce)
+
 	for n, item := range items {
 		group.Go(func() error {
 			reply, err := i.item(within, bytes.TrimSpace(item), invoke.ItemAt(n))
 			if err != nil && ctx.Err() != nil {
 				return ctx.Err()
 			}
+
 			outputs[n] = outputOf(reply, err)
+
 			return nil
 		})
 	}
+
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
+
 	if size := len(bytes.Join(outputs, nil)); int64(size) > i.g.cfg.MaxBody {
-		return nil, directory.Refuse(directory.AgentFailed, "the batch's answer has %d bytes, which is more than this gateway passes on; the agent has acted on each item", size)
+		return nil, directory.Refuse(directory.AgentFailed,
+			"the batch's answer has %d bytes, which is more than this gateway passes on; the agent has acted on "+
+				"each item", size)
 	}
+
 	body := append(append([]byte{'['}, bytes.Join(outputs, []byte{','})...), ']')
+
 	return &invoke.Reply{Status: 200, ContentType: "application/json", Body: body}, nil
 }
 
 // count has the items of a batch counted as the invocations that they are.
 func (i *invocation) count(items []jsontext.Value) error {
 	if len(items) == 0 || len(items) > maxItems {
-		return directory.Refuse(directory.BadRequest, "a batch has 1 to %d items; this one has %d", maxItems, len(items))
+		return directory.Refuse(directory.BadRequest, "a batch has 1 to %d items; this one has %d", maxItems,
+			len(items))
 	}
+
 	if i.in.More != nil { // each item is as dear as an invocation, and takes other callers' turns
 		return i.in.More(len(items) - 1)
 	}
+
 	return nil
 }
 
@@ -70,15 +85,19 @@ func (i *invocation) count(items []jsontext.Value) error {
 func (i *invocation) item(ctx context.Context, item []byte, at string) (reply *invoke.Reply, err error) {
 	defer func() {
 		if p := recover(); p != nil { // no server is below this goroutine to do it
-			i.g.cfg.Logger.Error("an item of a batch panicked", "request_id", i.in.RequestID, "item", at, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			reply, err = nil, directory.Refuse(directory.Internal, "Something went wrong here; the node's log has it under this request's correlation_id.")
+			i.g.cfg.Logger.Error("an item of a batch panicked", "request_id", i.in.RequestID, "item", at, "panic",
+				fmt.Sprint(p), "stack", string(debug.Stack()))
+			reply, err = nil, directory.Refuse(directory.Internal,
+				"Something went wrong here; the node's log has it under this request's correlation_id.")
 		}
 	}()
+
 	reply, err = i.one(ctx, item, at, true)
 	if err == nil && reply.Stream != nil {
 		reply.Stream.Close()
 		return nil, directory.Refuse(directory.AgentFailed, "the agent answered an item of a batch with a stream")
 	}
+
 	return reply, err
 }
 
@@ -87,16 +106,21 @@ func outputOf(r *invoke.Reply, err error) []byte {
 	if err == nil && len(r.Body) > 0 {
 		return r.Body
 	}
+
 	if err == nil {
 		return []byte("null")
 	}
-	b := strictjson.AppendText([]byte{'{'}, "code", codeOf(directory.ProblemOf(err)))
+
+	data := strictjson.AppendText([]byte{'{'}, "code", codeOf(directory.ProblemOf(err)))
+
 	var told *directory.Error
+
 	message := "something went wrong"
 	if errors.As(err, &told) {
 		message = told.Error()
 	}
-	return append(append([]byte(`{"error":`), append(strictjson.AppendText(b, "message", message), '}')...), '}')
+
+	return append(append([]byte(`{"error":`), append(strictjson.AppendText(data, "message", message), '}')...), '}')
 }
 
 // codeOf is draft-cui's word for what went wrong with an item (cui 5), as the whole
@@ -126,5 +150,6 @@ func codeOf(p directory.Problem) string {
 	case directory.Internal:
 		return "InternalError"
 	}
+
 	return "AgentError"
 }

@@ -11,46 +11,58 @@ import (
 
 // tls returns the config of a connection to a host. Who answers is judged in
 // VerifyConnection, which no handshake skips, and no session is resumed.
-func (g *Guard) tls(host string, s server) *tls.Config {
-	c := &tls.Config{
+func (g *Guard) tls(host string, server server) *tls.Config {
+	config := &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		ServerName:         host,
 		NextProtos:         []string{"h2", "http/1.1"},
 		InsecureSkipVerify: true, // VerifyConnection judges
-		VerifyConnection:   func(cs tls.ConnectionState) error { return g.judge(cs.PeerCertificates, host, s) },
+		VerifyConnection:   func(cs tls.ConnectionState) error { return g.judge(cs.PeerCertificates, host, server) },
 	}
 	if g.cfg.Certificate != nil {
-		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return g.cfg.Certificate(), nil }
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return g.cfg.Certificate(), nil
+		}
 	}
-	return c
+
+	return config
 }
 
 // judge says whether a server may answer for host. Web PKI certifies the host;
 // the registrant's domain certifies the registrant, or the host for its agents.
-func (g *Guard) judge(chain []*x509.Certificate, host string, s server) error {
+func (g *Guard) judge(chain []*x509.Certificate, host string, server server) error {
 	id, err := g.spiffe(chain)
+
 	ours := err == nil
 	switch {
-	case s.mutual && !ours:
+	case server.mutual && !ours:
 		return refuse(RuleIdentity, err, "the agent speaks mTLS and shows no SVID that holds: %v", err)
-	case s.mutual && (id != s.registrant || id.IsZero()):
-		return refuse(RuleIdentity, nil, "the agent speaks mTLS and shows %s; its registrant is %s", id, s.registrant)
-	case s.mutual, ours && id == s.registrant:
+	case server.mutual && (id != server.registrant || id.IsZero()):
+		return refuse(RuleIdentity, nil, "the agent speaks mTLS and shows %s; its registrant is %s", id,
+			server.registrant)
+	case server.mutual, ours && id == server.registrant:
 		return nil
-	case ours && (g.cfg.AnyBundle || id.TrustDomain() == s.registrant.TrustDomain()) && chain[0].VerifyHostname(host) == nil:
+	case ours && (g.cfg.AnyBundle || id.TrustDomain() == server.registrant.TrustDomain()) &&
+		chain[0].VerifyHostname(host) == nil:
 		return nil
 	}
+
 	intermediates := x509.NewCertPool()
 	for _, c := range chain[min(1, len(chain)):] {
 		intermediates.AddCert(c)
 	}
+
 	if len(chain) == 0 {
 		return refuse(RuleCertificate, nil, "%s shows no certificate", host)
 	}
-	_, webErr := chain[0].Verify(x509.VerifyOptions{DNSName: host, Roots: g.cfg.Roots, Intermediates: intermediates, CurrentTime: time.Now()})
+
+	_, webErr := chain[0].Verify(x509.VerifyOptions{DNSName: host, Roots: g.cfg.Roots, Intermediates: intermediates,
+		CurrentTime: time.Now()})
 	if webErr != nil {
-		return refuse(RuleCertificate, errors.Join(webErr, err), "%s shows a certificate that neither web PKI (%v) nor the registrant's domain certifies", host, webErr)
+		return refuse(RuleCertificate, errors.Join(webErr, err),
+			"%s shows a certificate that neither web PKI (%v) nor the registrant's domain certifies", host, webErr)
 	}
+
 	return nil
 }
 
@@ -59,5 +71,6 @@ func (g *Guard) spiffe(chain []*x509.Certificate) (spiffeid.ID, error) {
 	if g.cfg.Judge == nil {
 		return spiffeid.ID{}, errors.New("this node knows no bundles")
 	}
+
 	return g.cfg.Judge(chain)
 }

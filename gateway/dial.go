@@ -94,9 +94,11 @@ func NewGuard(cfg GuardConfig) *Guard {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultTimeout
 	}
+
 	if cfg.HeaderTimeout == 0 {
 		cfg.HeaderTimeout = cfg.Timeout
 	}
+
 	return &Guard{cfg: cfg, transports: map[server]*http.Transport{}}
 }
 
@@ -104,29 +106,32 @@ func NewGuard(cfg GuardConfig) *Guard {
 func (g *Guard) Close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
 	for _, t := range g.transports {
 		t.CloseIdleConnections()
 	}
+
 	clear(g.transports)
 }
 
 // Check says whether a request may go to u as far as that shows before its host is
 // resolved: nil or a *Refusal.
-func (g *Guard) Check(u *url.URL) error {
-	switch host := u.Hostname(); {
-	case u.Scheme != "https":
-		return refuse(RuleScheme, nil, "agents are reached by https, and not by %.20q", u.Scheme)
+func (g *Guard) Check(target *url.URL) error {
+	switch host := target.Hostname(); {
+	case target.Scheme != "https":
+		return refuse(RuleScheme, nil, "agents are reached by https, and not by %.20q", target.Scheme)
 	case host == "":
 		return refuse(RuleAddress, nil, "the URL names no host")
-	case u.User != nil:
+	case target.User != nil:
 		return refuse(RuleAddress, nil, "the URL holds a user's name")
-	case !g.port(u.Port()):
-		return refuse(RulePort, nil, "port %.10s is not one at which this node calls agents", u.Port())
+	case !g.port(target.Port()):
+		return refuse(RulePort, nil, "port %.10s is not one at which this node calls agents", target.Port())
 	default:
 		if a, err := netip.ParseAddr(host); err == nil && !g.reaches(a, host) {
 			return refuse(RuleAddress, nil, "the address %s is not one at which this node calls agents", a)
 		}
 	}
+
 	return nil
 }
 
@@ -134,10 +139,12 @@ func (g *Guard) port(text string) bool {
 	if text == "" {
 		text = "443"
 	}
+
 	n, err := strconv.ParseUint(text, 10, 16)
 	if len(g.cfg.Ports) > 0 {
 		return err == nil && slices.Contains(g.cfg.Ports, uint16(n))
 	}
+
 	return err == nil && (n == 443 || n >= 1024)
 }
 
@@ -145,12 +152,13 @@ func (g *Guard) port(text string) bool {
 var everywhere = prefixes("0.0.0.0/0", "::/0")
 
 // reaches is whether a connection to host may be made at address a.
-func (g *Guard) reaches(a netip.Addr, host string) bool {
+func (g *Guard) reaches(addr netip.Addr, host string) bool {
 	allow := g.cfg.Allow
 	if slices.Contains(g.cfg.Hosts, strings.ToLower(strings.TrimSuffix(host, "."))) {
 		allow = everywhere
 	}
-	return reachable(a, allow)
+
+	return reachable(addr, allow)
 }
 
 // transport returns the connections to servers of one kind. Where there are too
@@ -159,16 +167,20 @@ func (g *Guard) transport(t Target) *http.Transport {
 	key := server{t.Registrant, t.MutualTLS}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
 	if tr, ok := g.transports[key]; ok {
 		return tr
 	}
+
 	for old, tr := range g.transports {
 		if len(g.transports) < maxTransports {
 			break
 		}
+
 		tr.CloseIdleConnections()
 		delete(g.transports, old)
 	}
+
 	tr := &http.Transport{
 		DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			return g.dial(ctx, network, addr, key)
@@ -185,29 +197,37 @@ func (g *Guard) transport(t Target) *http.Transport {
 		MaxResponseHeaderBytes: maxHeader,
 	}
 	g.transports[key] = tr
+
 	return tr
 }
 
 // dial connects to addr and shakes hands, and judges both the address and the
 // server.
-func (g *Guard) dial(ctx context.Context, network, addr string, s server) (_ net.Conn, err error) {
+func (g *Guard) dial(ctx context.Context, network, addr string, server server) (_ net.Conn, err error) {
 	began := time.Now()
+
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, err
 	}
+
 	// The transport doesn't end this with the request: another may use the connection.
-	d := net.Dialer{Timeout: min(dialTimeout, g.cfg.Timeout), Resolver: g.cfg.Resolver, Control: func(_, address string, _ syscall.RawConn) error {
-		at, err := netip.ParseAddrPort(address)
-		if err != nil || !g.reaches(at.Addr(), host) {
-			return refuse(RuleAddress, err, "%s is at %s, which is not an address at which this node calls agents", host, address)
-		}
-		return nil
-	}}
+	d := net.Dialer{Timeout: min(dialTimeout, g.cfg.Timeout), Resolver: g.cfg.Resolver,
+		Control: func(_, address string, _ syscall.RawConn) error {
+			at, err := netip.ParseAddrPort(address)
+			if err != nil || !g.reaches(at.Addr(), host) {
+				return refuse(RuleAddress, err, "%s is at %s, which is not an address at which this node calls agents",
+					host, address)
+			}
+
+			return nil
+		}}
+
 	raw, err := d.DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}
+
 	defer func() {
 		if p := recover(); p != nil { // this goroutine is the transport's: no server is below it to do it
 			raw.Close()
@@ -217,10 +237,12 @@ func (g *Guard) dial(ctx context.Context, network, addr string, s server) (_ net
 	limit := min(handshakeTimeout, g.cfg.Timeout-time.Since(began))
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, refuse(RuleTime, nil, "the TLS handshake took over %s", limit))
 	defer cancel()
-	conn := tls.Client(raw, g.tls(host, s))
+
+	conn := tls.Client(raw, g.tls(host, server))
 	if err := conn.HandshakeContext(ctx); err != nil {
 		raw.Close()
 		return nil, err
 	}
+
 	return conn, nil
 }

@@ -20,7 +20,10 @@ import (
 // Requirement: WOA-018
 func TestCheckJudgesAddresses(t *testing.T) {
 	open := newGuard(t, gateway.GuardConfig{})
-	allowing := newGuard(t, gateway.GuardConfig{Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("100.64.0.0/10")}})
+
+	allowing := newGuard(t,
+		gateway.GuardConfig{Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"),
+			netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("100.64.0.0/10")}})
 	for _, tc := range []struct {
 		address        string
 		open, allowing bool
@@ -67,6 +70,7 @@ func TestCheckJudgesAddresses(t *testing.T) {
 		if strings.Contains(host, ":") {
 			host = "[" + host + "]"
 		}
+
 		u := &url.URL{Scheme: "https", Host: host}
 		for name, g := range map[string]struct {
 			*gateway.Guard
@@ -76,6 +80,7 @@ func TestCheckJudgesAddresses(t *testing.T) {
 			if ok := err == nil; ok != g.want {
 				t.Errorf("%s: %s: %v", name, tc.address, err)
 			}
+
 			if err != nil {
 				wantRule(t, tc.address, err, gateway.RuleAddress)
 			}
@@ -104,10 +109,13 @@ func TestCheckJudgesURLs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		wantRule(t, address, newGuard(t, gateway.GuardConfig{}).Check(u), rule)
 	}
+
 	narrow := newGuard(t, gateway.GuardConfig{Ports: []uint16{8443}})
-	wantRule(t, "a port that is not on the list", narrow.Check(&url.URL{Scheme: "https", Host: "example.com"}), gateway.RulePort)
+	wantRule(t, "a port that is not on the list", narrow.Check(&url.URL{Scheme: "https", Host: "example.com"}),
+		gateway.RulePort)
 	wantRule(t, "the port on the list", narrow.Check(&url.URL{Scheme: "https", Host: "example.com:8443"}), "")
 }
 
@@ -122,11 +130,13 @@ var (
 // Requirement: WOA-014
 func TestGuardJudgesServers(t *testing.T) {
 	web, alphaCA, betaCA := newCA(t, ""), newCA(t, "alpha.test"), newCA(t, "beta.test")
-	cfg := gateway.GuardConfig{Allow: loopback, Roots: web.pool(), Judge: bundles(t, map[string]*ca{"alpha.test": alphaCA, "beta.test": betaCA})}
+	cfg := gateway.GuardConfig{Allow: loopback, Roots: web.pool(),
+		Judge: bundles(t, map[string]*ca{"alpha.test": alphaCA, "beta.test": betaCA})}
 	anybody := cfg
 	anybody.AnyBundle = true
 	expired := func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Second) }
 	notServer := func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }
+
 	none := spiffeid.ID{}
 	for _, tc := range []struct {
 		name   string
@@ -138,27 +148,39 @@ func TestGuardJudgesServers(t *testing.T) {
 		{"web PKI", web.leaf(t, "127.0.0.1", none), gateway.Target{}, false, ""},
 		{"web PKI, another host", web.leaf(t, "example.com", none), gateway.Target{}, false, gateway.RuleCertificate},
 		{"web PKI, expired", web.leaf(t, "127.0.0.1", none, expired), gateway.Target{}, false, gateway.RuleCertificate},
-		{"web PKI, of a client", web.leaf(t, "127.0.0.1", none, notServer), gateway.Target{}, false, gateway.RuleCertificate},
+		{"web PKI, of a client", web.leaf(t, "127.0.0.1", none, notServer), gateway.Target{}, false,
+			gateway.RuleCertificate},
 		{"the registrant", alphaCA.leaf(t, "", alpha), gateway.Target{Registrant: alpha}, false, ""},
-		{"the registrant, expired", alphaCA.leaf(t, "", alpha, expired), gateway.Target{Registrant: alpha}, false, gateway.RuleCertificate},
-		{"a neighbour for another host", alphaCA.leaf(t, "", other), gateway.Target{Registrant: alpha}, false, gateway.RuleCertificate},
+		{"the registrant, expired", alphaCA.leaf(t, "", alpha, expired), gateway.Target{Registrant: alpha}, false,
+			gateway.RuleCertificate},
+		{"a neighbour for another host", alphaCA.leaf(t, "", other), gateway.Target{Registrant: alpha}, false,
+			gateway.RuleCertificate},
 		{"a neighbour for the host", alphaCA.leaf(t, "127.0.0.1", other), gateway.Target{Registrant: alpha}, false, ""},
-		{"another domain for the host", betaCA.leaf(t, "127.0.0.1", beta), gateway.Target{Registrant: alpha}, false, gateway.RuleCertificate},
-		{"another domain for the host, any", betaCA.leaf(t, "127.0.0.1", beta), gateway.Target{Registrant: alpha}, true, ""},
+		{"another domain for the host", betaCA.leaf(t, "127.0.0.1", beta), gateway.Target{Registrant: alpha}, false,
+			gateway.RuleCertificate},
+		{"another domain for the host, any", betaCA.leaf(t, "127.0.0.1", beta), gateway.Target{Registrant: alpha},
+			true, ""},
 		{"nobody's agent", alphaCA.leaf(t, "127.0.0.1", alpha), gateway.Target{}, false, gateway.RuleCertificate},
 		{"nobody's agent, any", alphaCA.leaf(t, "127.0.0.1", alpha), gateway.Target{}, true, ""},
-		{"mTLS, the registrant", alphaCA.leaf(t, "", alpha), gateway.Target{Registrant: alpha, MutualTLS: true}, false, ""},
-		{"mTLS, a neighbour", alphaCA.leaf(t, "127.0.0.1", other), gateway.Target{Registrant: alpha, MutualTLS: true}, true, gateway.RuleIdentity},
-		{"mTLS, web PKI", web.leaf(t, "127.0.0.1", none), gateway.Target{Registrant: alpha, MutualTLS: true}, false, gateway.RuleIdentity},
-		{"mTLS, a forged one", betaCA.leaf(t, "", alpha), gateway.Target{Registrant: alpha, MutualTLS: true}, false, gateway.RuleIdentity},
+		{"mTLS, the registrant", alphaCA.leaf(t, "", alpha), gateway.Target{Registrant: alpha, MutualTLS: true}, false,
+			""},
+		{"mTLS, a neighbour", alphaCA.leaf(t, "127.0.0.1", other), gateway.Target{Registrant: alpha, MutualTLS: true},
+			true, gateway.RuleIdentity},
+		{"mTLS, web PKI", web.leaf(t, "127.0.0.1", none), gateway.Target{Registrant: alpha, MutualTLS: true}, false,
+			gateway.RuleIdentity},
+		{"mTLS, a forged one", betaCA.leaf(t, "", alpha), gateway.Target{Registrant: alpha, MutualTLS: true}, false,
+			gateway.RuleIdentity},
 	} {
 		s := serve(t, tc.cert, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
+
 		g := newGuard(t, cfg)
 		if tc.any {
 			g = newGuard(t, anybody)
 		}
+
 		_, err := fetch(t, g, s.URL, tc.target)
 		wantRule(t, tc.name, err, tc.want)
+
 		if tc.want == "" && err != nil {
 			t.Errorf("%s: %v", tc.name, err)
 		}
@@ -169,10 +191,13 @@ func TestGuardJudgesServers(t *testing.T) {
 func TestGuardKeepsRegistrantsApart(t *testing.T) {
 	authority := newCA(t, "alpha.test")
 	g := newGuard(t, gateway.GuardConfig{Allow: loopback, Judge: bundles(t, map[string]*ca{"alpha.test": authority})})
-	s := serve(t, authority.leaf(t, "127.0.0.1", alpha), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
+
+	s := serve(t, authority.leaf(t, "127.0.0.1", alpha),
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
 	if _, err := fetch(t, g, s.URL, gateway.Target{Registrant: alpha, MutualTLS: true}); err != nil {
 		t.Fatal(err)
 	}
+
 	_, err := fetch(t, g, s.URL, gateway.Target{Registrant: other, MutualTLS: true})
 	wantRule(t, "another registrant's agent", err, gateway.RuleIdentity)
 }
@@ -182,11 +207,17 @@ func TestGuardShowsTheNode(t *testing.T) {
 	authority := newCA(t, "alpha.test")
 	node := spiffeid.RequireFromString("spiffe://alpha.test/roster/node/1")
 	svid := authority.leaf(t, "", node)
-	g := newGuard(t, gateway.GuardConfig{Allow: loopback, Roots: authority.pool(), Certificate: func() *tls.Certificate { return &svid }})
+	g := newGuard(t, gateway.GuardConfig{Allow: loopback, Roots: authority.pool(),
+		Certificate: func() *tls.Certificate {
+			return &svid
+		}})
+
 	var shown string
-	s := serve(t, authority.leaf(t, "127.0.0.1", spiffeid.ID{}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		shown = r.TLS.PeerCertificates[0].URIs[0].String()
-	}))
+
+	s := serve(t, authority.leaf(t, "127.0.0.1", spiffeid.ID{}),
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			shown = r.TLS.PeerCertificates[0].URIs[0].String()
+		}))
 	if _, err := fetch(t, g, s.URL, gateway.Target{}); err != nil || shown != node.String() {
 		t.Errorf("the agent saw %q: %v", shown, err)
 	}
@@ -201,6 +232,7 @@ func TestGuardFollowsFewRedirects(t *testing.T) {
 	cert := authority.leaf(t, "127.0.0.1", spiffeid.ID{})
 	reached := false
 	elsewhere := serve(t, cert, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }))
+
 	s := serve(t, cert, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/here":
@@ -213,20 +245,28 @@ func TestGuardFollowsFewRedirects(t *testing.T) {
 			http.Redirect(w, r, r.URL.Query().Get("to"), http.StatusFound)
 		}
 	}))
-	if a, err := fetch(t, g, s.URL+"/here", gateway.Target{}); err != nil || string(a.Body) != "arrived" || a.URL.Path != "/there" {
+	if a, err := fetch(t, g, s.URL+"/here", gateway.Target{}); err != nil || string(a.Body) != "arrived" ||
+		a.URL.Path != "/there" {
 		t.Errorf("a redirect within the authority: %+v, %v", a, err)
 	}
-	for _, to := range []string{elsewhere.URL, "http://169.254.169.254/latest/meta-data/", "https://169.254.169.254/", "http" + s.URL[len("https"):], "file:///etc/passwd"} {
+
+	for _, to := range []string{elsewhere.URL, "http://169.254.169.254/latest/meta-data/", "https://169.254.169.254/",
+		"http" + s.URL[len("https"):], "file:///etc/passwd"} {
 		_, err := fetch(t, g, s.URL+"/to?to="+url.QueryEscape(to), gateway.Target{})
 		wantRule(t, to, err, gateway.RuleRedirect)
 	}
+
 	_, err := fetch(t, g, s.URL+"/loop", gateway.Target{})
 	wantRule(t, "a loop", err, gateway.RuleRedirect)
-	resp, err := g.Client(gateway.Target{}).Post(s.URL+"/to?to="+url.QueryEscape(elsewhere.URL), "application/json", nil)
+
+	resp, err := g.Client(gateway.Target{}).
+		Post(s.URL+"/to?to="+url.QueryEscape(elsewhere.URL), "application/json", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	resp.Body.Close()
+
 	if resp.StatusCode != http.StatusFound || reached {
 		t.Errorf("an invocation was answered %d; the redirect's target was reached: %v", resp.StatusCode, reached)
 	}
@@ -235,7 +275,10 @@ func TestGuardFollowsFewRedirects(t *testing.T) {
 // A fault in what judges servers, on a goroutine that no server is below, is the end of
 // a connection and not of the process.
 func TestGuardOutlivesItsJudge(t *testing.T) {
-	g := newGuard(t, gateway.GuardConfig{Allow: loopback, Judge: func([]*x509.Certificate) (spiffeid.ID, error) { panic("a fault") }})
+	g := newGuard(t, gateway.GuardConfig{Allow: loopback, Judge: func([]*x509.Certificate) (spiffeid.ID, error) {
+		panic("a fault")
+	}})
+
 	agent := serve(t, newCA(t, "").leaf(t, "127.0.0.1", spiffeid.ID{}), http.NotFoundHandler())
 	if _, err := fetch(t, g, agent.URL, gateway.Target{}); err == nil || !strings.Contains(err.Error(), "a fault") {
 		t.Errorf("the judge panics: %v", err)

@@ -35,22 +35,25 @@ type Embeddings struct {
 // https://HOST/v1/embeddings; http is for this machine alone. The key, if there
 // is one, is read from its file for each request.
 func NewEmbeddings(address, model, keyFile string) (*Embeddings, error) {
-	u, err := url.Parse(address)
+	target, err := url.Parse(address)
 	switch {
-	case err != nil || u.Host == "" || u.User != nil || u.Fragment != "":
+	case err != nil || target.Host == "" || target.User != nil || target.Fragment != "":
 		return nil, fmt.Errorf("%q is not the URL of an endpoint", address)
-	case u.Scheme == "http" && !isLoopback(u.Hostname()):
-		return nil, fmt.Errorf("%q: http is for this machine alone: queries would cross the network in the clear", address)
-	case u.Scheme != "https" && u.Scheme != "http":
+	case target.Scheme == "http" && !isLoopback(target.Hostname()):
+		return nil, fmt.Errorf("%q: http is for this machine alone: queries would cross the network in the clear",
+			address)
+	case target.Scheme != "https" && target.Scheme != "http":
 		return nil, fmt.Errorf("%q is not https", address)
 	case model == "":
 		return nil, errors.New("the model is missing")
 	}
+
 	return &Embeddings{address, model, keyFile, &http.Client{
 		Transport: &http.Transport{
 			DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
 			TLSHandshakeTimeout: handshakeTimeout, ForceAttemptHTTP2: true, DisableCompression: true,
-			MaxConnsPerHost: 32, MaxIdleConnsPerHost: 32, IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: maxHeader,
+			MaxConnsPerHost: 32, MaxIdleConnsPerHost: 32, IdleConnTimeout: idleTimeout,
+			MaxResponseHeaderBytes: maxHeader,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Timeout:       time.Minute,
@@ -74,19 +77,24 @@ func (e *Embeddings) Embed(ctx context.Context, texts []string) ([][]float32, er
 	if err != nil {
 		return nil, err
 	}
+
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
+
 	r.Header.Set("Content-Type", "application/json")
+
 	if err := e.authorize(r); err != nil {
 		return nil, err
 	}
+
 	resp, err := e.client.Do(r)
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
+
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxVectorsBody+1))
 	switch {
 	case err != nil:
@@ -96,6 +104,7 @@ func (e *Embeddings) Embed(ctx context.Context, texts []string) ([][]float32, er
 	case len(answer) > maxVectorsBody:
 		return nil, fmt.Errorf("the source of vectors answers with over %d bytes", maxVectorsBody)
 	}
+
 	return parseVectors(answer, len(texts))
 }
 
@@ -103,16 +112,20 @@ func (e *Embeddings) authorize(r *http.Request) error {
 	if e.keyFile == "" {
 		return nil
 	}
-	f, err := os.Open(e.keyFile)
+
+	file, err := os.Open(e.keyFile)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	key, err := io.ReadAll(io.LimitReader(f, maxKeyFile))
+	defer file.Close()
+
+	key, err := io.ReadAll(io.LimitReader(file, maxKeyFile))
 	if err != nil {
 		return err
 	}
+
 	r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(key)))
+
 	return nil
 }
 
@@ -127,15 +140,19 @@ func parseVectors(answer []byte, n int) ([][]float32, error) {
 	if err := json.Unmarshal(answer, &a); err != nil {
 		return nil, fmt.Errorf("the source of vectors answers what is no list of vectors: %w", err)
 	}
+
 	if len(a.Data) != n {
 		return nil, fmt.Errorf("the source of vectors answers %d for %d texts", len(a.Data), n)
 	}
+
 	vs := make([][]float32, n)
 	for _, d := range a.Data {
 		if d.Index < 0 || d.Index >= n || vs[d.Index] != nil || len(d.Embedding) == 0 {
 			return nil, errors.New("the source of vectors doesn't answer one vector for each text")
 		}
+
 		vs[d.Index] = d.Embedding
 	}
+
 	return vs, nil
 }

@@ -20,31 +20,39 @@ func TestEmbeddings(t *testing.T) {
 	status := http.StatusOK
 	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
+
 		asked, key = r.Method+" "+r.URL.Path+" "+string(b), r.Header.Get("Authorization")
 		if status == http.StatusFound {
 			w.Header().Set("Location", "/elsewhere")
 		}
+
 		w.WriteHeader(status)
 		_, _ = io.WriteString(w, answer)
 	}))
 	defer source.Close()
+
 	file := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(file, []byte("secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	e, err := gateway.NewEmbeddings(source.URL+"/v1/embeddings", "toy", file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.Close()
 	answer = `{"object":"list","model":"toy","data":[{"index":1,"embedding":[0,2]},{"index":0,"embedding":[1,0.5]}],"usage":{}}`
+
 	got, err := e.Embed(t.Context(), []string{"a", "b"})
 	if want := [][]float32{{1, .5}, {0, 2}}; err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, %v, want %v", got, err, want)
 	}
-	if key != "Bearer secret" || !strings.HasPrefix(asked, "POST /v1/embeddings {") || !strings.Contains(asked, `["a","b"]`) {
+
+	if key != "Bearer secret" || !strings.HasPrefix(asked, "POST /v1/embeddings {") ||
+		!strings.Contains(asked, `["a","b"]`) {
 		t.Errorf("asked %s with %q", asked, key)
 	}
+
 	for name, c := range map[string]struct {
 		status int
 		answer string
@@ -59,9 +67,11 @@ func TestEmbeddings(t *testing.T) {
 		"another place":      {302, answer},
 	} {
 		status, answer = c.status, c.answer
+
 		if got, err := e.Embed(t.Context(), []string{"a", "b"}); err == nil {
 			t.Errorf("%s: %v is believed", name, got)
 		}
+
 		if strings.Contains(asked, "elsewhere") {
 			t.Errorf("%s: a redirect was followed", name)
 		}

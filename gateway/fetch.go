@@ -26,21 +26,26 @@ func (g *Guard) Fetch(ctx context.Context, r *http.Request, t Target) (*Answer, 
 	client.CheckRedirect = func(next *http.Request, via []*http.Request) error {
 		switch {
 		case Authority(next.URL) != Authority(via[0].URL):
-			return refuse(RuleRedirect, nil, "a redirect leads from %s to %s", Authority(via[0].URL), Authority(next.URL))
+			return refuse(RuleRedirect, nil, "a redirect leads from %s to %s", Authority(via[0].URL),
+				Authority(next.URL))
 		case len(via) > maxRedirects:
 			return refuse(RuleRedirect, nil, "over %d redirects", maxRedirects)
 		}
+
 		return nil
 	}
+
 	resp, err := client.Do(r.WithContext(ctx))
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
+
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return nil, err
 	}
+
 	return &Answer{resp.StatusCode, resp.Header, body, resp.Request.URL}, nil
 }
 
@@ -54,12 +59,13 @@ func (g *Guard) Client(t Target) *http.Client {
 }
 
 // Authority returns the scheme, host and port of a URL, with the default port written out.
-func Authority(u *url.URL) string {
-	port := u.Port()
-	if port == "" && u.Scheme == "https" {
+func Authority(target *url.URL) string {
+	port := target.Port()
+	if port == "" && target.Scheme == "https" {
 		port = "443"
 	}
-	return u.Scheme + "://" + strings.ToLower(u.Hostname()) + ":" + port
+
+	return target.Scheme + "://" + strings.ToLower(target.Hostname()) + ":" + port
 }
 
 // guarded is the guard as a client's transport.
@@ -75,23 +81,31 @@ func (t guarded) RoundTrip(r *http.Request) (*http.Response, error) {
 		if r.Body != nil {
 			r.Body.Close()
 		}
+
 		return nil, err
 	}
+
 	timeout, most := t.t.Timeout, t.t.MaxBody
 	if timeout == 0 {
 		timeout = t.g.cfg.Timeout
 	}
+
 	if most == 0 {
 		most = DefaultMaxBody
 	}
+
 	ctx, cancel := context.WithTimeoutCause(r.Context(), timeout, overTime(timeout))
+
 	resp, err := t.g.transport(t.t).RoundTrip(r.WithContext(ctx))
 	if err != nil {
 		err = ended(ctx, err)
 		cancel()
+
 		return nil, err
 	}
+
 	resp.Body = &body{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, left: most, most: most}
+
 	return resp, nil
 }
 
@@ -112,10 +126,12 @@ func ended(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); errors.As(cause, &over) {
 		return over
 	}
+
 	var waited interface{ Timeout() bool }
 	if errors.As(err, &waited) && waited.Timeout() && ctx.Err() == nil {
 		return refuse(RuleTime, err, "%v", err)
 	}
+
 	return err
 }
 
@@ -128,20 +144,24 @@ type body struct {
 }
 
 // Read implements io.Reader.
-func (b *body) Read(p []byte) (int, error) {
+func (b *body) Read(data []byte) (int, error) {
 	if b.left < 0 {
 		return 0, b.tooLarge()
 	}
-	if int64(len(p)) > b.left+1 {
-		p = p[:b.left+1]
+
+	if int64(len(data)) > b.left+1 {
+		data = data[:b.left+1]
 	}
-	n, err := b.ReadCloser.Read(p)
+
+	n, err := b.ReadCloser.Read(data)
 	if b.left -= int64(n); b.left < 0 {
 		return n - 1, b.tooLarge()
 	}
+
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = ended(b.ctx, err)
 	}
+
 	return n, err
 }
 

@@ -43,16 +43,21 @@ func (i *invocation) runOnce(ctx context.Context) (*invoke.Reply, error) {
 	case i.in.Stream:
 		limit = i.g.cfg.StreamTimeout
 	}
-	c := i.claim(limit)
-	kept, err := i.claimKey(ctx, c)
+
+	claim := i.claim(limit)
+
+	kept, err := i.claimKey(ctx, claim)
 	if err != nil {
 		return nil, err
 	}
+
 	if kept != nil {
 		return replay(kept)
 	}
+
 	reply, err := i.runDetached(ctx, limit)
-	i.settle(ctx, settlement(c, reply, err, i.reached.Load()))
+	i.settle(ctx, settlement(claim, reply, err, i.reached.Load()))
+
 	return reply, err
 }
 
@@ -80,21 +85,28 @@ func hash(parts ...string) directory.Hash {
 
 // claimKey claims the key. A claim with an unknown outcome is repeated, because the holder
 // is the same; the agent is not called before a claim succeeds.
-func (i *invocation) claimKey(ctx context.Context, c directory.Claim) (kept *directory.StoredAnswer, err error) {
+func (i *invocation) claimKey(ctx context.Context, claim directory.Claim) (kept *directory.StoredAnswer, err error) {
 	for range claimTries {
-		kept, err = i.g.cfg.Claims.Claim(ctx, c)
+		kept, err = i.g.cfg.Claims.Claim(ctx, claim)
+
 		var told *directory.Error
 		if errors.As(err, &told) && told.Problem == directory.KeyInUse {
 			later := *told
 			later.RetryAfter = 1
+
 			return nil, &later
 		}
+
 		if directory.ProblemOf(err) != directory.OutcomeUnknown {
 			return kept, err
 		}
 	}
-	i.settle(ctx, directory.Settlement{Key: c.Key, Holder: c.Holder, Release: true})
-	return nil, directory.Refuse(directory.Unavailable, "the domain could not note the Idempotency-Key, and without that nothing is sent to the agent; try again: %w", err)
+
+	i.settle(ctx, directory.Settlement{Key: claim.Key, Holder: claim.Holder, Release: true})
+
+	return nil, directory.Refuse(directory.Unavailable,
+		"the domain could not note the Idempotency-Key, and without that nothing is sent to the agent; try again: %w",
+		err)
 }
 
 // runDetached calls the agent within a time limit. A client that disconnects ends only a
@@ -103,14 +115,18 @@ func (i *invocation) runDetached(ctx context.Context, limit time.Duration) (*inv
 	if i.in.Stream {
 		return i.run(ctx)
 	}
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), limit, refuse(RuleTime, context.DeadlineExceeded, "the invocation took over %s", limit))
+
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), limit,
+		refuse(RuleTime, context.DeadlineExceeded, "the invocation took over %s", limit))
 	defer cancel()
 	defer context.AfterFunc(i.g.closing, cancel)()
+
 	r, err := i.run(ctx)
 	if err == nil && r.Stream != nil {
 		r.Stream.Close()
 		return nil, directory.Refuse(directory.AgentFailed, "the agent answered with a stream, which was not asked for")
 	}
+
 	return r, err
 }
 
@@ -119,13 +135,17 @@ func (i *invocation) traceConn(ctx context.Context) context.Context {
 	if i.in.Key == "" {
 		return ctx // nobody asks
 	}
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { i.reached.Store(true) }})
+
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
+		i.reached.Store(true)
+	}})
 }
 
 // settlement is what there is to tell of a call. What has not reached the agent, or
 // what the agent says that it can't do now, is asked again by the next.
 func settlement(c directory.Claim, r *invoke.Reply, err error, reached bool) directory.Settlement {
 	s := directory.Settlement{Key: c.Key, Holder: c.Holder}
+
 	var told *directory.Error
 	switch problem := directory.ProblemOf(err); {
 	case err == nil && r.Stream == nil:
@@ -136,17 +156,19 @@ func settlement(c directory.Claim, r *invoke.Reply, err error, reached bool) dir
 	case errors.As(err, &told):
 		s.Answer = &directory.StoredAnswer{Problem: told.Problem, Detail: told.Detail, Pointer: told.Pointer}
 	}
+
 	return s
 }
 
 // settle notes what came of a call before its caller learns it. Where that can't be
 // done the key stays claimed, and who repeats the request learns that its outcome is
 // not known.
-func (i *invocation) settle(ctx context.Context, s directory.Settlement) {
+func (i *invocation) settle(ctx context.Context, settlement directory.Settlement) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
+
 	for range claimTries {
-		if i.g.cfg.Claims.Settle(ctx, s) == nil {
+		if i.g.cfg.Claims.Settle(ctx, settlement) == nil {
 			return
 		}
 	}
@@ -156,5 +178,6 @@ func replay(k *directory.StoredAnswer) (*invoke.Reply, error) {
 	if k.Problem != "" {
 		return nil, &directory.Error{Problem: k.Problem, Detail: k.Detail, Pointer: k.Pointer}
 	}
+
 	return &invoke.Reply{Status: k.Status, ContentType: k.ContentType, Body: k.Body, Replayed: true}, nil
 }

@@ -29,30 +29,38 @@ func domain(t testing.TB) *consensus.Store {
 	t.Helper()
 	authority := newCA(t, "alpha.test")
 	id := spiffeid.RequireFromString("spiffe://alpha.test/roster/node/1")
+
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	pair := []tls.Certificate{authority.leaf(t, "127.0.0.1", id)}
+
 	s, err := consensus.Open(consensus.Config{
-		Domain: id.TrustDomain(), Node: id, Dir: t.TempDir(), Members: []consensus.Member{{ID: id, Address: ln.Addr().String()}},
+		Domain: id.TrustDomain(), Node: id, Dir: t.TempDir(),
+		Members:  []consensus.Member{{ID: id, Address: ln.Addr().String()}},
 		Listener: ln,
 		Dial: func(ctx context.Context, to string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "tcp", to)
 		},
-		ServerTLS: &tls.Config{Certificates: pair}, ClientTLS: &tls.Config{Certificates: pair, RootCAs: authority.pool()},
-		Index: index.New(), Timing: consensus.LocalTiming,
+		ServerTLS: &tls.Config{Certificates: pair},
+		ClientTLS: &tls.Config{Certificates: pair, RootCAs: authority.pool()},
+		Index:     index.New(), Timing: consensus.LocalTiming,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { _ = s.Close() })
+
 	again := time.Tick(5 * time.Millisecond)
 	for end := time.Now().Add(time.Minute); s.Ready() != nil; <-again {
 		if time.Now().After(end) {
 			t.Fatal(s.Ready())
 		}
 	}
+
 	return s
 }
 
@@ -61,8 +69,10 @@ func domain(t testing.TB) *consensus.Store {
 //
 // Requirement: AI-012
 func TestIdempotencyKey(t *testing.T) {
-	var calls atomic.Int32
-	var key atomic.Value
+	var (
+		calls atomic.Int32
+		key   atomic.Value
+	)
 	started, goOn := make(chan struct{}, 10), make(chan struct{})
 	close(goOn)
 	answer := echo
@@ -77,17 +87,22 @@ func TestIdempotencyKey(t *testing.T) {
 		})
 	}
 	keys := domain(t)
+
 	var guard *gateway.Guard
 	here := newStage(t, func(c *gateway.Config) { c.Claims, guard = keys, c.Guard })
 	server := agent(here)
-	there := &stage{gateway.New(gateway.Config{Claims: keys, Guard: newGuard(t, gateway.GuardConfig{Allow: loopback, Judge: bundles(t, map[string]*ca{"alpha.test": here.authority})})}), here.authority}
+	there := &stage{gateway.New(gateway.Config{Claims: keys,
+		Guard: newGuard(t, gateway.GuardConfig{Allow: loopback,
+			Judge: bundles(t, map[string]*ca{"alpha.test": here.authority})})}), here.authority}
 	e := aidip(t, server.URL, `"operations": [`+translate+`]`)
 	ask := func(s *stage, who spiffeid.ID, key, body string) (*invoke.Reply, error) {
 		return s.Invoke(t.Context(), e, invoke.Request{Body: []byte(body), Caller: directory.IdentityOf(who), Key: key})
 	}
+
 	const hello, want = `{"text":"a"}`, `{"text": "{\"text\":\"a\"}"}`
 
 	goOn = make(chan struct{})
+
 	type result struct {
 		r   *invoke.Reply
 		err error
@@ -95,63 +110,86 @@ func TestIdempotencyKey(t *testing.T) {
 	first := make(chan result, 1)
 	go func() { r, err := ask(here, alpha, "k", hello); first <- result{r, err} }()
 	started <- <-started
+
 	if _, err := ask(there, alpha, "k", hello); directory.ProblemOf(err) != directory.KeyInUse {
 		t.Errorf("while the first is under way: %v", err)
 	}
+
 	close(goOn)
+
 	if got := <-first; got.err != nil || got.r.Replayed || string(got.r.Body) != want || key.Load() == "" {
 		t.Fatalf("the first: %+v, %v", got.r, got.err)
 	}
+
 	firsts := key.Load()
+
 	for _, s := range []*stage{here, there} {
-		if r, err := ask(s, alpha, "k", hello); err != nil || !r.Replayed || string(r.Body) != want || r.Status != 200 || r.ContentType != "application/json" {
+		if r, err := ask(s, alpha, "k", hello); err != nil || !r.Replayed || string(r.Body) != want ||
+			r.Status != 200 || r.ContentType != "application/json" {
 			t.Errorf("a repeat: %+v, %v", r, err)
 		}
 	}
+
 	if _, err := ask(there, alpha, "k", `{"text":"b"}`); directory.ProblemOf(err) != directory.KeyReused {
 		t.Errorf("another body: %v", err)
 	}
+
 	if r, err := ask(there, other, "k", `{"text":"b"}`); err != nil || r.Replayed {
 		t.Errorf("another caller's key: %+v, %v", r, err)
 	}
+
 	if key.Load() == firsts {
 		t.Error("the agent, which knows both callers as the node, takes their keys for one")
 	}
+
 	if n := calls.Load(); n != 2 {
 		t.Errorf("%d calls, want one of each caller", n)
 	}
 
 	answer = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", http.StatusInternalServerError) }
 	_, err := ask(here, alpha, "failed", hello)
+
 	_, again := ask(there, alpha, "failed", hello)
-	if directory.ProblemOf(err) != directory.AgentFailed || again == nil || again.Error() != err.Error() || calls.Load() != 3 {
+	if directory.ProblemOf(err) != directory.AgentFailed || again == nil || again.Error() != err.Error() ||
+		calls.Load() != 3 {
 		t.Errorf("an agent that failed, and may have acted: %v, then %v after %d calls", err, again, calls.Load())
 	}
+
 	answer = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", http.StatusServiceUnavailable) }
 	_, err = ask(here, alpha, "away", hello)
 	answer = echo
-	if r, again := ask(there, alpha, "away", hello); directory.ProblemOf(err) != directory.AgentUnavailable || again != nil || r.Replayed {
+
+	if r, again := ask(there, alpha, "away", hello); directory.ProblemOf(err) != directory.AgentUnavailable ||
+		again != nil || r.Replayed {
 		t.Errorf("an agent that says it can't now: %v, then %v", err, again)
 	}
+
 	large := `{"text":"` + strings.Repeat("a", 70<<10) + `"}`
 	if _, err = ask(here, alpha, "large", large); err != nil {
 		t.Error(err)
 	}
+
 	if _, err = ask(here, alpha, "large", large); directory.ProblemOf(err) != directory.KeySpent {
 		t.Errorf("an answer that is too large to keep: %v", err)
 	}
+
 	answer = func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		io.WriteString(w, "data: 1\n\n")
 	}
+
 	if _, err := ask(here, alpha, "unasked", hello); directory.ProblemOf(err) != directory.AgentFailed {
 		t.Errorf("a stream that was not asked for: %v", err)
 	}
-	r, err := here.Invoke(t.Context(), e, invoke.Request{Body: []byte(hello), Caller: directory.IdentityOf(alpha), Key: "stream", Stream: true})
+
+	r, err := here.Invoke(t.Context(), e, invoke.Request{Body: []byte(hello), Caller: directory.IdentityOf(alpha),
+		Key: "stream", Stream: true})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	_ = r.Stream.Close()
+
 	if _, err = ask(there, alpha, "stream", hello); directory.ProblemOf(err) != directory.KeySpent {
 		t.Errorf("a stream: %v", err)
 	}
@@ -159,16 +197,20 @@ func TestIdempotencyKey(t *testing.T) {
 	server.Close()
 	guard.Close() // who asks over a connection that was there doesn't know what the agent has heard
 	n := calls.Load()
+
 	for range 2 {
 		if _, err = ask(here, alpha, "nobody", hello); directory.ProblemOf(err) != directory.AgentFailed {
 			t.Errorf("nobody there: %v", err)
 		}
 	}
+
 	answer = echo
+
 	e = aidip(t, agent(here).URL, `"operations": [`+translate+`]`)
 	if _, err := ask(here, alpha, "nobody", hello); err != nil || calls.Load() != n+1 {
 		t.Errorf("once it is there: %v after %d calls", err, calls.Load()-n)
 	}
+
 	if _, err := ask(newStage(t, nil), alpha, "k", hello); directory.ProblemOf(err) != directory.Unavailable {
 		t.Errorf("a gateway that keeps no keys: %v", err)
 	}
@@ -184,10 +226,12 @@ func TestACallOutlivesItsCaller(t *testing.T) {
 	started, goOn := make(chan struct{}, 1), make(chan struct{})
 	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) {
 		started <- struct{}{}
+
 		select {
 		case <-goOn:
 		case <-r.Context().Done():
 		}
+
 		echo(w, r)
 	})
 	e := aidip(t, agent.URL, `"operations": [`+translate+`]`)
@@ -198,9 +242,11 @@ func TestACallOutlivesItsCaller(t *testing.T) {
 	<-started
 	cancel()
 	close(goOn)
+
 	if err := <-done; err != nil {
 		t.Fatalf("the call of one who has gone away: %v", err)
 	}
+
 	if r, err := s.Invoke(t.Context(), e, in); err != nil || !r.Replayed {
 		t.Errorf("when it is back: %+v, %v", r, err)
 	}
@@ -209,10 +255,13 @@ func TestACallOutlivesItsCaller(t *testing.T) {
 	if _, err := s.Invoke(t.Context(), e, in); err != nil {
 		t.Fatal(err)
 	}
+
 	<-started
+
 	if _, err := s.Invoke(t.Context(), e, in); directory.ProblemOf(err) != directory.Replayed {
 		t.Errorf("a proof that was shown before: %v", err)
 	}
+
 	if len(started) != 0 {
 		t.Error("the agent was called by it")
 	}
@@ -229,6 +278,7 @@ func TestClose(t *testing.T) {
 			io.WriteString(w, "data: 1\n\n")
 			w.(http.Flusher).Flush()
 		}
+
 		started <- struct{}{}
 		<-r.Context().Done()
 	})
@@ -236,20 +286,27 @@ func TestClose(t *testing.T) {
 	in := invoke.Request{Body: []byte(`{"text":"a"}`), Caller: directory.IdentityOf(alpha)}
 	streamed := in
 	streamed.Stream = true
+
 	r, err := s.Invoke(t.Context(), e, streamed)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	<-started
+
 	first := make([]byte, len("data: 1\n\n"))
 	if _, err := io.ReadFull(r.Stream, first); err != nil {
 		t.Fatalf("a stream before it: %q, %v", first, err)
 	}
+
 	s.Drain()
+
 	if b, err := io.ReadAll(r.Stream); len(b) > 0 || directory.ProblemOf(err) != directory.Unavailable {
 		t.Errorf("a stream, drained: %q, %v", b, err)
 	}
+
 	_ = r.Stream.Close()
+
 	results := make(chan error, 2)
 	for _, key := range []string{"", "k"} {
 		called := in
@@ -257,18 +314,23 @@ func TestClose(t *testing.T) {
 		go func() { _, err := s.Invoke(t.Context(), e, called); results <- err }()
 		<-started
 	}
+
 	if err := s.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+
 	for range 2 {
 		if err := <-results; directory.ProblemOf(err) != directory.Unavailable {
 			t.Errorf("a call, closed: %v", err)
 		}
 	}
+
 	if _, err := s.Invoke(t.Context(), e, in); directory.ProblemOf(err) != directory.Unavailable {
 		t.Errorf("after it: %v", err)
 	}
+
 	in.Key = "k"
+
 	next := &stage{gateway.New(gateway.Config{Claims: keys, Guard: newGuard(t, gateway.GuardConfig{})}), s.authority}
 	if _, err := next.Invoke(t.Context(), e, in); directory.ProblemOf(err) != directory.KeySpent {
 		t.Errorf("its key, at another node: %v", err)
@@ -292,6 +354,7 @@ func (k *tokens) JWTSVID(_ context.Context, audience string) (string, time.Time,
 // Requirement: AI-017
 func TestWhatAnAgentIsShown(t *testing.T) {
 	from := &tokens{}
+
 	var got http.Header
 	s := newStage(t, func(c *gateway.Config) {
 		c.Tokens, c.Domain = from, alpha.TrustDomain()
@@ -299,54 +362,71 @@ func TestWhatAnAgentIsShown(t *testing.T) {
 	})
 	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) { got = r.Header.Clone(); echo(w, r) })
 	in := invoke.Request{Body: []byte(`{"text":"a"}`), Header: http.Header{
-		"Authorization": {"Bearer callers"}, "Cookie": {"callers"}, "X-Api-Key": {"callers"}, "Workload-Identity-Token": {"callers"},
-		"X-Forwarded-For": {"callers"}, "Traceparent": {"callers"}, "Host": {"callers"},
+		"Authorization": {"Bearer callers"}, "Cookie": {"callers"}, "X-Api-Key": {"callers"},
+		"Workload-Identity-Token": {"callers"},
+		"X-Forwarded-For":         {"callers"}, "Traceparent": {"callers"}, "Host": {"callers"},
 	}}
 	show := func(e *directory.Entry) {
 		t.Helper()
 		got = nil
+
 		if _, err := s.Invoke(t.Context(), e, in); err != nil {
 			t.Fatal(err)
 		}
 	}
-	e := aidip(t, agent.URL+"/a", `"operations": [`+translate+`], "authentication": {"type": "jwt_svid", "audience": "https://victim.example"}`)
+	e := aidip(t, agent.URL+"/a", `"operations": [`+translate+
+		`], "authentication": {"type": "jwt_svid", "audience": "https://victim.example"}`)
 	show(e)
 	show(e)
-	if got.Get("Authorization") != "Bearer token-for-"+agent.URL || len(from.asked) != 1 || got.Get("X-Api-Key") != "callers" {
+
+	if got.Get("Authorization") != "Bearer token-for-"+agent.URL || len(from.asked) != 1 ||
+		got.Get("X-Api-Key") != "callers" {
 		t.Errorf("shown %v; asked for %q", got, from.asked)
 	}
+
 	for name, values := range got {
 		if strings.Contains(fmt.Sprint(values), "callers") && name != "X-Api-Key" {
 			t.Errorf("%s is the caller's", name)
 		}
 	}
+
 	if invoke.Gateways(got) != 1 {
 		t.Errorf("a gateway is not told by Via: %v", got)
 	}
+
 	in.Header["Via"] = []string{"1.1 proxy, " + invoke.ViaGateway}
+
 	if show(e); invoke.Gateways(got) != 2 {
 		t.Errorf("the second of two gateways is not told by Via: %v", got)
 	}
+
 	in.Header["Traceparent"] = []string{"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 	foreign := aidip(t, agent.URL, `"operations": [`+translate+`]`)
 	foreign.Origin = spiffeid.RequireTrustDomainFromString("beta.test")
 	show(foreign)
+
 	if got.Get("X-Api-Key") != "" || got.Get("Traceparent") == "" {
 		t.Errorf("another domain's agent of that name is shown %v", got)
 	}
+
 	e = aidip(t, strings.Replace(agent.URL, "127.0.0.1", "localhost", 1), `"operations": [`+translate+`]`)
 	from.err = errors.New("the source is away")
+
 	for range 2 {
 		if show(e); got.Get("Authorization") != "" {
 			t.Errorf("a token that there is none of: %v", got)
 		}
 	}
+
 	if len(from.asked) != 2 {
 		t.Errorf("a source that is away is asked again at once: %q", from.asked)
 	}
+
 	for name, ok := range map[string]bool{
-		"X-API-Key": true, "A2A-Extensions": true, "Host": false, "transfer-encoding": false, "X Y": false, "": false, "X-A\r\nB": false,
-		"authorization": false, "Cookie": false, "workload-identity-token": false, "DPoP": false, "MCP-session-id": false, "A2A-Version": false, "Last-Event-ID": false,
+		"X-API-Key": true, "A2A-Extensions": true, "Host": false, "transfer-encoding": false, "X Y": false, "": false,
+		"X-A\r\nB":      false,
+		"authorization": false, "Cookie": false, "workload-identity-token": false, "DPoP": false,
+		"MCP-session-id": false, "A2A-Version": false, "Last-Event-ID": false,
 	} {
 		if err := gateway.CheckPassHeader(name); (err == nil) != ok {
 			t.Errorf("%q: %v", name, err)
@@ -364,12 +444,15 @@ func TestAudiences(t *testing.T) {
 	want := []string{"https://[::1]:8443", "https://[::1:8443]", "https://a.test", "https://a.test:8443"}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel() // whether it is there doesn't matter
-	for _, endpoint := range []string{"https://[::1]:8443/x", "https://[::1:8443]:443/x", "https://A.test/x", "https://a.test:443/y", "https://a.test:8443"} {
+
+	for _, endpoint := range []string{"https://[::1]:8443/x", "https://[::1:8443]:443/x", "https://A.test/x",
+		"https://a.test:443/y", "https://a.test:8443"} {
 		e := aidip(t, endpoint, `"operations": [`+translate+`]`)
 		if _, err := s.Invoke(ended, e, invoke.Request{Body: []byte(`{"text":"a"}`)}); err == nil {
 			t.Errorf("%s answered", endpoint)
 		}
 	}
+
 	if !slices.Equal(from.asked, want) {
 		t.Errorf("asked for %q, want %q", from.asked, want)
 	}
@@ -384,7 +467,8 @@ func TestPackedAnswers(t *testing.T) {
 			w.Header().Set("Content-Encoding", "gzip")
 			io.WriteString(w, `{"text":"a"}`)
 		})
-		if _, err := invokeAgent(s, aidip(t, agent.URL, `"operations": [`+translate+`]`), "", `{"text":"a"}`); directory.ProblemOf(err) != directory.AgentFailed {
+		if _, err := invokeAgent(s, aidip(t, agent.URL, `"operations": [`+translate+`]`), "",
+			`{"text":"a"}`); directory.ProblemOf(err) != directory.AgentFailed {
 			t.Errorf("%s: %v", media, err)
 		}
 	}

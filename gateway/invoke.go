@@ -77,21 +77,23 @@ func New(cfg Config) *Gateway {
 	cfg.PerSecond = cmp.Or(cfg.PerSecond, DefaultPerSecond)
 	cfg.KeyWindow = cmp.Or(cfg.KeyWindow, DefaultKeyWindow)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
-	g := &Gateway{cfg: cfg}
-	g.lifecycle.init()
-	g.rateLimits.init(cfg.Concurrent, cfg.PerSecond)
-	g.tokens.init(cfg.Tokens)
-	return g
+	gateway := &Gateway{cfg: cfg}
+	gateway.lifecycle.init()
+	gateway.rateLimits.init(cfg.Concurrent, cfg.PerSecond)
+	gateway.tokens.init(cfg.Tokens)
+
+	return gateway
 }
 
 // Invocable reports whether the gateway speaks a protocol by which e's agent is
 // reached, and the agent may be called, as far as its registration says and the
 // guard can tell without asking for addresses.
 func (g *Gateway) Invocable(e *directory.Entry) bool {
-	p := e.Projection()
-	b, ok := bindingOf(p)
+	projection := e.Projection()
+	b, ok := bindingOf(projection)
 	u, err := url.Parse(b.Endpoint)
-	return ok && isCallable(p.Status) && err == nil && g.cfg.Guard.Check(u) == nil
+
+	return ok && isCallable(projection.Status) && err == nil && g.cfg.Guard.Check(u) == nil
 }
 
 // isCallable reports whether a status is one in which an agent may be called (draft-xu, 4.8).
@@ -102,36 +104,45 @@ func isCallable(status string) bool {
 // Invoke has e's agent do what in asks for. e is the registration as it is now.
 // An array is a batch, unless the operation takes arrays. Errors are
 // *directory.Error, or the context's.
-func (g *Gateway) Invoke(ctx context.Context, e *directory.Entry, in invoke.Request) (*invoke.Reply, error) {
-	p := g.plans.of(e)
-	if status := p.contract.Projection.Status; !isCallable(status) { // XU-065
+func (g *Gateway) Invoke(ctx context.Context, entry *directory.Entry, in invoke.Request) (*invoke.Reply, error) {
+	plan := g.plans.of(entry)
+	if status := plan.contract.Projection.Status; !isCallable(status) { // XU-065
 		return nil, directory.Refuse(directory.AgentUnavailable, "the agent's registration says that it is %s", status)
 	}
-	if p.binding.Endpoint == "" {
-		return nil, directory.Refuse(directory.NotInvocable, "the agent has no binding that this gateway speaks: https, WoA, MCP over streamable HTTP, or A2A over JSON-RPC or HTTP+JSON")
+
+	if plan.binding.Endpoint == "" {
+		return nil, directory.Refuse(directory.NotInvocable,
+			"the agent has no binding that this gateway speaks: https, WoA, MCP over streamable HTTP, or A2A "+
+				"over JSON-RPC or HTTP+JSON")
 	}
+
 	in.Body = bytes.TrimSpace(in.Body)
 	if len(in.Body) == 0 {
 		return nil, directory.Refuse(directory.BadRequest, "the body is empty; send the operation's input as JSON")
 	}
-	i := &invocation{plan: p, g: g, e: e, in: in}
-	c, err := g.enter(ctx)
+
+	i := &invocation{plan: plan, g: g, e: entry, in: in}
+
+	call, err := g.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
+
 	streams := false
 	defer func() {
 		if !streams {
-			c.leave()
+			call.leave()
 		}
 	}()
-	reply, err := i.begin(c.ctx)
+
+	reply, err := i.begin(call.ctx)
 	switch {
 	case err == nil && reply.Stream != nil:
-		streams, reply.Stream = true, g.stream(c, reply.Stream)
+		streams, reply.Stream = true, g.stream(call, reply.Stream)
 	case errors.Is(err, context.Canceled) && g.closing.Err() != nil:
 		err = errStopping
 	}
+
 	return reply, err
 }
 
@@ -139,16 +150,20 @@ func (g *Gateway) Invoke(ctx context.Context, e *directory.Entry, in invoke.Requ
 func (i *invocation) begin(ctx context.Context) (*invoke.Reply, error) {
 	claims := i.g.cfg.Claims
 	if claims == nil && (i.in.Key != "" || !i.in.Proof.IsZero()) {
-		return nil, directory.Refuse(directory.Unavailable, "this gateway keeps neither Idempotency-Keys nor proofs; use a client certificate, and no key")
+		return nil, directory.Refuse(directory.Unavailable,
+			"this gateway keeps neither Idempotency-Keys nor proofs; use a client certificate, and no key")
 	}
+
 	if !i.in.Proof.IsZero() {
 		if err := claims.Spend(ctx, i.in.Proof, i.in.ProofUntil); err != nil {
 			return nil, err
 		}
 	}
+
 	if i.in.Key == "" {
 		return i.run(ctx)
 	}
+
 	return i.runOnce(ctx)
 }
 
@@ -171,6 +186,7 @@ func (i *invocation) run(ctx context.Context) (*invoke.Reply, error) {
 	if i.contract.Batches(i.in.Operation, i.in.Body) {
 		return i.batch(ctx)
 	}
+
 	return i.one(ctx, i.in.Body, "", false)
 }
 
@@ -181,29 +197,36 @@ func (i *invocation) one(ctx context.Context, body []byte, at string, patient bo
 	if err != nil {
 		return nil, err
 	}
+
 	w := &agentTask{*task, strings.TrimPrefix(at, "/")}
 	if items := w.Items(); items != nil {
 		if err := i.count(items); err != nil {
 			return nil, err
 		}
 	}
+
 	if err := w.CheckInput(); err != nil {
 		return nil, err
 	}
+
 	release, err := i.g.rateLimits.enter(ctx, i.e, patient)
 	if err != nil {
 		return nil, err
 	}
+
 	reply, err := i.drive(ctx, w)
 	if err != nil {
 		release()
 		return nil, explain(ctx, err)
 	}
+
 	if reply.Stream != nil {
 		reply.Stream = &releasing{reply.Stream, release}
 		return reply, nil
 	}
+
 	release()
+
 	return reply, w.checkOutput(reply)
 }
 
@@ -213,10 +236,13 @@ func (w *agentTask) checkOutput(r *invoke.Reply) error {
 	vs, err := w.JudgeOutput(r.Body, "")
 	switch {
 	case err != nil:
-		return directory.Refuse(directory.AgentFailed, "the agent's answer can't be judged by its own output schema: %w", err)
+		return directory.Refuse(directory.AgentFailed,
+			"the agent's answer can't be judged by its own output schema: %w", err)
 	case len(vs) > 0:
-		return directory.Refuse(directory.AgentFailed, "the agent's answer breaks its own output schema at %s", cmp.Or(vs[0].Pointer, "its root"))
+		return directory.Refuse(directory.AgentFailed, "the agent's answer breaks its own output schema at %s",
+			cmp.Or(vs[0].Pointer, "its root"))
 	}
+
 	return nil
 }
 
@@ -239,6 +265,7 @@ func (i *invocation) drive(ctx context.Context, w *agentTask) (*invoke.Reply, er
 	case protocolA2A:
 		return i.callA2A(ctx, w)
 	}
+
 	return i.callREST(ctx, w)
 }
 
@@ -248,49 +275,58 @@ func (i *invocation) target() Target {
 	if i.in.Stream {
 		t.MaxBody, t.Timeout = i.g.cfg.MaxStream, i.g.cfg.StreamTimeout
 	}
+
 	t.Registrant, _ = i.e.Owner.SPIFFE()
 	t.MutualTLS = !t.Registrant.IsZero() && i.mutual
+
 	return t
 }
 
 // setHeader sets the header fields that go to the agent: what the operator lets
 // through, who this node is, and what tells one request from another. It reports
 // whether any was the caller's own.
-func (i *invocation) setHeader(ctx context.Context, h http.Header) (own bool) {
+func (i *invocation) setHeader(ctx context.Context, header http.Header) (own bool) {
 	for _, name := range i.g.passHeaders(i.e) {
 		name = http.CanonicalHeaderKey(name)
 		if values := i.in.Header[name]; len(values) > 0 {
-			h[name], own = slices.Clone(values), true
+			header[name], own = slices.Clone(values), true
 		}
 	}
+
 	if token := i.g.tokens.of(ctx, i.binding.Endpoint); token != "" {
-		h.Set("Authorization", "Bearer "+token)
+		header.Set("Authorization", "Bearer "+token)
 	}
-	h["Via"] = slices.Repeat([]string{invoke.ViaGateway}, 1+invoke.Gateways(i.in.Header))
+
+	header["Via"] = slices.Repeat([]string{invoke.ViaGateway}, 1+invoke.Gateways(i.in.Header))
 	if i.in.RequestID != "" {
-		h.Set("X-Request-Id", i.in.RequestID)
+		header.Set("X-Request-Id", i.in.RequestID)
 	}
+
 	if trace := i.in.Header["Traceparent"]; len(trace) == 1 && traceparent.MatchString(trace[0]) {
-		h["Traceparent"] = trace
+		header["Traceparent"] = trace
 	}
+
 	if i.in.Key != "" { // the agent knows all callers as this node: it must not take two callers' keys for one
 		key := i.keyHash()
-		h.Set("Idempotency-Key", hex.EncodeToString(key[:]))
+		header.Set("Idempotency-Key", hex.EncodeToString(key[:]))
 	}
+
 	return own
 }
 
 // passHeaders are the names of the header fields that an operator lets through to e's
 // agent.
-func (g *Gateway) passHeaders(e *directory.Entry) []string {
+func (g *Gateway) passHeaders(entry *directory.Entry) []string {
 	if len(g.cfg.PassHeaders) == 0 {
 		return nil
 	}
+
 	before := ""
-	if e.Origin != g.cfg.Domain {
-		before = e.Origin.Name() + "/" // another domain's agent may have the name of one of ours
+	if entry.Origin != g.cfg.Domain {
+		before = entry.Origin.Name() + "/" // another domain's agent may have the name of one of ours
 	}
-	return slices.Concat(g.cfg.PassHeaders[before+e.Agent], g.cfg.PassHeaders[before+e.RID.String()])
+
+	return slices.Concat(g.cfg.PassHeaders[before+entry.Agent], g.cfg.PassHeaders[before+entry.RID.String()])
 }
 
 // traceparent is W3C Trace Context's, 3.2: it says nothing but which request it is.

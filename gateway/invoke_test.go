@@ -34,18 +34,24 @@ type stage struct {
 func newStage(t testing.TB, change func(*gateway.Config)) *stage {
 	t.Helper()
 	authority := newCA(t, "alpha.test")
-	cfg := gateway.Config{Domain: alpha.TrustDomain(), Guard: newGuard(t, gateway.GuardConfig{Allow: loopback, Judge: bundles(t, map[string]*ca{"alpha.test": authority})})}
+
+	cfg := gateway.Config{Domain: alpha.TrustDomain(),
+		Guard: newGuard(t, gateway.GuardConfig{Allow: loopback,
+			Judge: bundles(t, map[string]*ca{"alpha.test": authority})})}
 	if change != nil {
 		change(&cfg)
 	}
+
 	g := gateway.New(cfg)
 	t.Cleanup(func() {
 		bound, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
+
 		if err := g.Close(bound); err != nil {
 			t.Errorf("the gateway doesn't end: %v", err)
 		}
 	})
+
 	return &stage{g, authority}
 }
 
@@ -58,14 +64,17 @@ func (s *stage) agent(t testing.TB, h http.HandlerFunc) *httptest.Server {
 // entry is a registration of that document.
 func entry(t testing.TB, kind directory.Kind, name, document string) *directory.Entry {
 	t.Helper()
+
 	doc, err := directory.ParseDocument(kind, []byte(document))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	p, err := kinds.Project(name, doc)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return &directory.Entry{
 		Origin: spiffeid.RequireTrustDomainFromString("alpha.test"), RID: directory.NewRID(1, [10]byte{}), Agent: name,
 		Owner: directory.IdentityOf(alpha), Document: doc, Packed: directory.Pack(doc, p), Statement: 1,
@@ -76,14 +85,18 @@ const translate = `{"name": "translate", "description": "Translates.", "inputs":
 
 func aidip(t testing.TB, endpoint, rest string) *directory.Entry {
 	t.Helper()
-	return entry(t, directory.KindAIDIP, "translator", fmt.Sprintf(`{"name": "T", "description": "D", "endpoint": %q, %s}`, endpoint, rest))
+
+	return entry(t, directory.KindAIDIP, "translator",
+		fmt.Sprintf(`{"name": "T", "description": "D", "endpoint": %q, %s}`, endpoint, rest))
 }
 
 func invokeAgent(s *stage, e *directory.Entry, operation, body string) (string, error) {
-	r, err := s.Invoke(context.Background(), e, invoke.Request{Operation: operation, Body: []byte(body), Caller: directory.IdentityOf(beta)})
+	r, err := s.Invoke(context.Background(), e, invoke.Request{Operation: operation, Body: []byte(body),
+		Caller: directory.IdentityOf(beta)})
 	if err != nil {
 		return "", err
 	}
+
 	return string(r.Body), nil
 }
 
@@ -100,11 +113,15 @@ func echo(w http.ResponseWriter, r *http.Request) {
 func TestChoosing(t *testing.T) {
 	s := newStage(t, nil)
 	agent := s.agent(t, echo)
-	detect := strings.Replace(strings.Replace(translate, "translate", "detect", 1), `"text": {"type"`, `"operation": {"type": "string"}, "text": {"type"`, 1)
+	detect := strings.Replace(strings.Replace(translate, "translate", "detect", 1), `"text": {"type"`,
+		`"operation": {"type": "string"}, "text": {"type"`, 1)
 	one := aidip(t, agent.URL, `"operations": [`+translate+`]`)
 	two := aidip(t, agent.URL, `"operations": [`+translate+`, `+detect+`]`)
-	own := aidip(t, agent.URL, `"inputs": {"type": "object", "properties": {"input": {"type": "object"}}}, "outputs": {}`)
-	woa := entry(t, directory.KindWoA, "tr@host", fmt.Sprintf(`{"woa_version": "1", "agents": [{"id": "tr", "name": "T", "description": "D", "transports": ["rest"],
+	own := aidip(t, agent.URL,
+		`"inputs": {"type": "object", "properties": {"input": {"type": "object"}}}, "outputs": {}`)
+
+	woa := entry(t, directory.KindWoA, "tr@host",
+		fmt.Sprintf(`{"woa_version": "1", "agents": [{"id": "tr", "name": "T", "description": "D", "transports": ["rest"],
 		"inputs": {"type": "object", "required": ["text"]}, "outputs": {"type": "object"},
 		"operations": [{"name": "default", "description": "D"}, {"name": "detect", "description": "D"}]}],
 		"transports": {"rest": {"base": %q, "invoke_path": "/x/{agent_id}?as={agent_id}"}}}`, agent.URL))
@@ -125,34 +142,48 @@ func TestChoosing(t *testing.T) {
 		{"not JSON", one, "", `{"text":`, "", directory.BadRequest, "/text"},
 		{"nothing", one, "", ``, "", directory.BadRequest, ""},
 		{"envelope", one, "", `{"input":{"text":"a"}}`, `{"text":"a"}`, "", ""},
-		{"envelope with all", one, "", `{"agent":"translator","operation":"translate","input":{"text":"a"}}`, `{"text":"a"}`, "", ""},
-		{"envelope with more", one, "", `{"agent":"translator","trace":1,"input":{"text":"a"}}`, `{"text":"a"}`, "", ""},
-		{"envelope, default of the only one", one, "", `{"operation":"default","input":{"text":"a"}}`, `{"text":"a"}`, "", ""},
+		{"envelope with all", one, "", `{"agent":"translator","operation":"translate","input":{"text":"a"}}`,
+			`{"text":"a"}`, "", ""},
+		{"envelope with more", one, "", `{"agent":"translator","trace":1,"input":{"text":"a"}}`, `{"text":"a"}`, "",
+			""},
+		{"envelope, default of the only one", one, "", `{"operation":"default","input":{"text":"a"}}`, `{"text":"a"}`,
+			"", ""},
 		{"envelope against the schema", one, "", `{"input":{"text":5}}`, "", directory.BadInput, "/input/text"},
-		{"envelope for another agent", one, "", `{"agent":"else","input":{"text":"a"}}`, "", directory.BadRequest, "/agent"},
-		{"envelope, unknown operation", one, "", `{"operation":"sum","input":{"text":"a"}}`, "", directory.BadRequest, ""},
-		{"an envelope is none behind an operation", one, "translate", `{"input":{"text":"a"}}`, "", directory.BadInput, "/text"},
+		{"envelope for another agent", one, "", `{"agent":"else","input":{"text":"a"}}`, "", directory.BadRequest,
+			"/agent"},
+		{"envelope, unknown operation", one, "", `{"operation":"sum","input":{"text":"a"}}`, "", directory.BadRequest,
+			""},
+		{"an envelope is none behind an operation", one, "translate", `{"input":{"text":"a"}}`, "", directory.BadInput,
+			"/text"},
 		{"two, none named", two, "", `{"text":"a"}`, "", directory.BadRequest, "/operation"},
-		{"two, one named", two, "", `{"text":"a","operation":"translate"}`, `{"text":"a","operation":"translate"}`, "", ""},
+		{"two, one named", two, "", `{"text":"a","operation":"translate"}`, `{"text":"a","operation":"translate"}`, "",
+			""},
 		{"two, by path", two, "translate", `{"text":"a"}`, `{"text":"a","operation":"translate"}`, "", ""},
-		{"two, whose schema has it", two, "", `{"text":"a","operation":"detect"}`, `{"text":"a","operation":"detect"}`, "", ""},
+		{"two, whose schema has it", two, "", `{"text":"a","operation":"detect"}`, `{"text":"a","operation":"detect"}`,
+			"", ""},
 		{"a schema with an input of its own", own, "", `{"input":{"a":1}}`, `{"input":{"a":1}}`, "", ""},
 		{"no operation has a name", own, "x", `{}`, "", directory.NotFound, ""},
-		{"woa, implied", woa, "", `{"input":{"text":"a"}}`, `{"agent":"tr","operation":"default","input":{"text":"a"}}`, "", ""},
+		{"woa, implied", woa, "", `{"input":{"text":"a"}}`,
+			`{"agent":"tr","operation":"default","input":{"text":"a"}}`, "", ""},
 		{"woa, plain", woa, "", `{"text":"a"}`, `{"agent":"tr","operation":"default","input":{"text":"a"}}`, "", ""},
-		{"woa, its own id", woa, "", `{"agent":"tr","operation":"detect","input":{"text":"a"}}`, `{"agent":"tr","operation":"detect","input":{"text":"a"}}`, "", ""},
-		{"an envelope without an input", own, "", `{"agent":"translator","input":{"a":1}}`, `{"agent":"translator","input":{"a":1}}`, "", ""},
+		{"woa, its own id", woa, "", `{"agent":"tr","operation":"detect","input":{"text":"a"}}`,
+			`{"agent":"tr","operation":"detect","input":{"text":"a"}}`, "", ""},
+		{"an envelope without an input", own, "", `{"agent":"translator","input":{"a":1}}`,
+			`{"agent":"translator","input":{"a":1}}`, "", ""},
 		{"woa, no input", woa, "", `{"agent":"tr","operation":"detect"}`, "", directory.BadRequest, "/input"},
 		{"woa, an input that is no object", woa, "", `{"agent":"tr","input":"a"}`, "", directory.BadRequest, "/input"},
 		{"woa, another's", woa, "", `{"agent":"other","input":{"text":"a"}}`, "", directory.BadRequest, "/agent"},
 	} {
 		got, err := invokeAgent(s, tc.e, tc.operation, tc.body)
+
 		want := ""
 		if tc.want != "" {
 			want = `{"text": ` + string(strictjson.AppendString(nil, tc.want)) + `}`
 		}
+
 		var told *directory.Error
-		if got != want || tc.problem != "" && (!errors.As(err, &told) || told.Problem != tc.problem || told.Pointer != tc.pointer) {
+		if got != want || tc.problem != "" && (!errors.As(err, &told) || told.Problem != tc.problem ||
+			told.Pointer != tc.pointer) {
 			t.Errorf("%s: %s, %v (%s)", tc.name, got, err, directory.ProblemOf(err))
 		}
 	}
@@ -162,7 +193,10 @@ func TestChoosing(t *testing.T) {
 //
 // Requirement: AI-009, AI-034, AI-035, AI-036, WOA-009
 func TestAnswers(t *testing.T) {
-	s := newStage(t, func(c *gateway.Config) { c.MaxBody = 3000; c.PassHeaders = map[string][]string{"keyed": {"x-api-key"}} })
+	s := newStage(t, func(c *gateway.Config) {
+		c.MaxBody = 3000
+		c.PassHeaders = map[string][]string{"keyed": {"x-api-key"}}
+	})
 	for _, tc := range []struct {
 		status      int
 		media, body string
@@ -177,7 +211,8 @@ func TestAnswers(t *testing.T) {
 		{200, "text/html", `<p>`, directory.AgentFailed, "not JSON"},
 		{200, "application/json", `{"text":"` + strings.Repeat("a", 4000) + `"}`, directory.AgentFailed, "larger"},
 		{302, "application/json", `{}`, directory.AgentFailed, "302"},
-		{400, "application/json", `{"error":{"message":"the words\n` + strings.Repeat("é", 1000) + `"}}`, directory.AgentBadRequest, "the words "},
+		{400, "application/json", `{"error":{"message":"the words\n` + strings.Repeat("é", 1000) + `"}}`,
+			directory.AgentBadRequest, "the words "},
 		{401, "application/json", `{"detail":"secret"}`, directory.AgentFailed, "401"},
 		{403, "application/json", `{"detail":"secret"}`, directory.AgentFailed, "403"},
 		{404, "application/problem+json", `{"detail":"no such text"}`, directory.AgentNotFound, "no such text"},
@@ -194,18 +229,23 @@ func TestAnswers(t *testing.T) {
 			w.WriteHeader(tc.status)
 			io.WriteString(w, strings.ReplaceAll(tc.body, "\n", `\n`))
 		})
+
 		_, err := invokeAgent(s, aidip(t, agent.URL, `"operations": [`+translate+`]`), "", `{"text":"a"}`)
 		if tc.problem == "" && err == nil {
 			continue
 		}
+
 		var told *directory.Error
-		if !errors.As(err, &told) || told.Problem != tc.problem || !strings.Contains(told.Detail, tc.words) || len(told.Detail) > 600 ||
-			strings.Contains(told.Detail, "secret") || strings.Contains(told.Detail, "trace") || strings.Contains(told.Detail, "internals") {
+		if !errors.As(err, &told) || told.Problem != tc.problem || !strings.Contains(told.Detail, tc.words) ||
+			len(told.Detail) > 600 ||
+			strings.Contains(told.Detail, "secret") || strings.Contains(told.Detail, "trace") ||
+			strings.Contains(told.Detail, "internals") {
 			t.Errorf("%d %s: %v (%s)", tc.status, tc.body[:min(40, len(tc.body))], err, directory.ProblemOf(err))
 		} else if tc.status == 503 && told.RetryAfter != 7 {
 			t.Errorf("503 with Retry-After 7: told to wait for %d s", told.RetryAfter)
 		}
 	}
+
 	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Api-Key") == "mine" && r.Header.Get("Authorization") == "" {
 			http.Error(w, `{"detail":"expired"}`, http.StatusUnauthorized)
@@ -213,7 +253,9 @@ func TestAnswers(t *testing.T) {
 	})
 	e := aidip(t, agent.URL, `"operations": [`+translate+`]`)
 	e.Agent = "keyed"
-	_, err := s.Invoke(t.Context(), e, invoke.Request{Body: []byte(`{"text":"a"}`), Header: http.Header{"X-Api-Key": {"mine"}, "Authorization": {"Bearer x"}}})
+
+	_, err := s.Invoke(t.Context(), e, invoke.Request{Body: []byte(`{"text":"a"}`),
+		Header: http.Header{"X-Api-Key": {"mine"}, "Authorization": {"Bearer x"}}})
 	if directory.ProblemOf(err) != directory.AgentUnauthorized {
 		t.Errorf("the caller's own credentials are refused: %v", err)
 	}
@@ -227,12 +269,15 @@ func TestNotInvocable(t *testing.T) {
 	operations := `"operations": [` + translate + `]`
 	gone := s.agent(t, echo)
 	gone.Close()
+
 	for name, tc := range map[string]struct {
 		e    *directory.Entry
 		want directory.Problem
 	}{
-		"suspended":    {aidip(t, "https://127.0.0.1:9/", operations+`, "status": "suspended"`), directory.AgentUnavailable},
-		"grpc":         {aidip(t, "https://127.0.0.1:9/", operations+`, "protocols": ["grpc"]`), directory.NotInvocable},
+		"suspended": {aidip(t, "https://127.0.0.1:9/", operations+`, "status": "suspended"`),
+			directory.AgentUnavailable},
+		"grpc": {aidip(t, "https://127.0.0.1:9/", operations+`, "protocols": ["grpc"]`),
+			directory.NotInvocable},
 		"plain http":   {aidip(t, "http://example.com/", operations), directory.NotInvocable},
 		"metadata":     {aidip(t, "https://169.254.169.254/", operations), directory.EndpointRefused},
 		"private":      {aidip(t, "https://10.0.0.1/", operations), directory.EndpointRefused},
@@ -243,6 +288,7 @@ func TestNotInvocable(t *testing.T) {
 		if directory.ProblemOf(err) != tc.want || strings.Contains(err.Error(), "169.254") {
 			t.Errorf("%s: %v (%s)", name, err, directory.ProblemOf(err))
 		}
+
 		if fronted := s.Invocable(tc.e); fronted != (tc.want == directory.AgentFailed) {
 			t.Errorf("%s: fronted is %v", name, fronted)
 		}
@@ -252,6 +298,7 @@ func TestNotInvocable(t *testing.T) {
 // Requirement: AI-011
 func TestBatch(t *testing.T) {
 	s := newStage(t, nil)
+
 	var most, now atomic.Int32
 	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) {
 		for n := now.Add(1); ; {
@@ -259,18 +306,24 @@ func TestBatch(t *testing.T) {
 				break
 			}
 		}
+
 		defer now.Add(-1)
 		echo(w, r)
 	})
 	e := aidip(t, agent.URL, `"operations": [`+translate+`]`)
 	got, err := invokeAgent(s, e, "", `[{"text":"a"}, {"text":5}, {"text":"c"}, []]`)
+
 	want := `[{"text": "{\"text\":\"a\"}"},{"error":{"code":"InvalidInput",`
-	if err != nil || !strings.HasPrefix(got, want) || !strings.Contains(got, `(at /1/text)`) || !strings.Contains(got, `,{"text": "{\"text\":\"c\"}"},`) {
+	if err != nil || !strings.HasPrefix(got, want) || !strings.Contains(got, `(at /1/text)`) ||
+		!strings.Contains(got, `,{"text": "{\"text\":\"c\"}"},`) {
 		t.Errorf("%s, %v", got, err)
 	}
-	if _, err := invokeAgent(s, e, "translate", `[`+strings.Repeat(`{"text":"a"},`, 99)+`{"text":"a"}]`); err != nil || most.Load() > 8 {
+
+	if _, err := invokeAgent(s, e, "translate", `[`+strings.Repeat(`{"text":"a"},`, 99)+`{"text":"a"}]`); err != nil ||
+		most.Load() > 8 {
 		t.Errorf("100 items: %v; %d at once", err, most.Load())
 	}
+
 	for _, body := range []string{`[]`, `[` + strings.Repeat(`{"text":"a"},`, 100) + `{"text":"a"}]`} {
 		if _, err := invokeAgent(s, e, "", body); directory.ProblemOf(err) != directory.BadRequest {
 			t.Errorf("%.20s: %v", body, err)
@@ -291,6 +344,7 @@ func TestABatchIsPassedOn(t *testing.T) {
 		io.WriteString(w, r.URL.Query().Get("answer"))
 	})
 	takes := translate[:len(translate)-1] + `, "batch": true}`
+
 	other := strings.Replace(takes, "translate", "other", 1)
 	for _, tc := range []struct {
 		name, operations, operation, body, answer string
@@ -298,18 +352,25 @@ func TestABatchIsPassedOn(t *testing.T) {
 		problem                                   directory.Problem
 		pointer                                   string
 	}{
-		{"passed on", takes, "", `[{"text":"a"},{"text":"b"}]`, `[{"text":"A"},{"text":"B"}]`, `[{"text":"a"},{"text":"b"}]`, "", ""},
-		{"with an item's error", takes, "translate", `[{"text":"a"},{"text":"b"}]`, `[{"error":{"code":"X","message":"no"}},{"text":"B"}]`, `[{"text":"a"},{"text":"b"}]`, "", ""},
-		{"of several operations", takes + "," + other, "other", `[{"text":"a"}]`, `[{"text":"A"}]`, `[{"text":"a","operation":"other"}]`, "", ""},
+		{"passed on", takes, "", `[{"text":"a"},{"text":"b"}]`, `[{"text":"A"},{"text":"B"}]`,
+			`[{"text":"a"},{"text":"b"}]`, "", ""},
+		{"with an item's error", takes, "translate", `[{"text":"a"},{"text":"b"}]`,
+			`[{"error":{"code":"X","message":"no"}},{"text":"B"}]`, `[{"text":"a"},{"text":"b"}]`, "", ""},
+		{"of several operations", takes + "," + other, "other", `[{"text":"a"}]`, `[{"text":"A"}]`,
+			`[{"text":"a","operation":"other"}]`, "", ""},
 		{"an item breaks the schema", takes, "", `[{"text":"a"},{"text":5}]`, ``, ``, directory.BadInput, "/1/text"},
 		{"no items", takes, "", `[]`, ``, ``, directory.BadRequest, ""},
-		{"too many", takes, "", `[` + strings.Repeat(`{"text":"a"},`, 100) + `{"text":"a"}]`, ``, ``, directory.BadRequest, ""},
-		{"an output breaks the schema", takes, "", `[{"text":"a"}]`, `[{"words":"A"}]`, `[{"text":"a"}]`, directory.AgentFailed, ""},
-		{"too few outputs", takes, "", `[{"text":"a"},{"text":"b"}]`, `[{"text":"A"}]`, `[{"text":"a"},{"text":"b"}]`, directory.AgentFailed, ""},
+		{"too many", takes, "", `[` + strings.Repeat(`{"text":"a"},`, 100) + `{"text":"a"}]`, ``, ``,
+			directory.BadRequest, ""},
+		{"an output breaks the schema", takes, "", `[{"text":"a"}]`, `[{"words":"A"}]`, `[{"text":"a"}]`,
+			directory.AgentFailed, ""},
+		{"too few outputs", takes, "", `[{"text":"a"},{"text":"b"}]`, `[{"text":"A"}]`, `[{"text":"a"},{"text":"b"}]`,
+			directory.AgentFailed, ""},
 	} {
 		asked = ""
 		e := aidip(t, agent.URL+"/?answer="+url.QueryEscape(tc.answer), `"operations": [`+tc.operations+`]`)
 		got, err := invokeAgent(s, e, tc.operation, tc.body)
+
 		var told *directory.Error
 		if asked != tc.asked || tc.problem == "" && got != tc.answer ||
 			tc.problem != "" && (!errors.As(err, &told) || told.Problem != tc.problem || told.Pointer != tc.pointer) {
@@ -335,10 +396,13 @@ func TestBatchesEndWell(t *testing.T) {
 		c.Tokens, c.Logger = panicking{}, slog.New(slog.NewTextHandler(&log, nil))
 	})
 	e := aidip(t, s.agent(t, echo).URL, `"operations": [`+translate+`]`)
+
 	got, err := invokeAgent(s, e, "", `[{"text":5}, {"text":"a"}]`)
-	if err != nil || !strings.Contains(got, `,{"error":{"code":"InternalError",`) || strings.Contains(got, "no token") || !strings.Contains(log.String(), "no token for https://127.0.0.1") {
+	if err != nil || !strings.Contains(got, `,{"error":{"code":"InternalError",`) ||
+		strings.Contains(got, "no token") || !strings.Contains(log.String(), "no token for https://127.0.0.1") {
 		t.Errorf("%s, %v; logged %s", got, err, &log)
 	}
+
 	s = newStage(t, func(c *gateway.Config) { c.StreamTimeout, c.Timeout = time.Second, 20*time.Second })
 	ended := make(chan struct{}, 8)
 	silent := s.agent(t, func(w http.ResponseWriter, r *http.Request) {
@@ -346,17 +410,21 @@ func TestBatchesEndWell(t *testing.T) {
 			<-r.Context().Done()
 			ended <- struct{}{}
 		}
+
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, `{"text": "then"}`)
 	})
 	e = aidip(t, silent.URL, `"operations": [`+translate+`]`)
+
 	got, err = invokeAgent(s, e, "", `[{"text":"now"}, {"text":"a"}]`)
 	if err != nil || !strings.HasPrefix(got, `[{"text": "then"},{"error":{"code":"Timeout",`) {
 		t.Errorf("%s, %v", got, err)
 	}
+
 	<-ended // the agent learns that nobody waits any more
 	e = aidip(t, silent.URL, `"operations": [`+translate+`], "rate_limit": {"max_concurrent": 2}`)
 	e.RID = directory.NewRID(2, [10]byte{})
+
 	got, err = invokeAgent(s, e, "", `[{"text":"a"}, {"text":"b"}, {"text":"c"}]`)
 	if err != nil || strings.Count(got, `"Timeout"`) != 3 || strings.Count(got, "was not asked") != 1 {
 		t.Errorf("%s, %v", got, err)
@@ -370,7 +438,11 @@ func TestBatchesEndWell(t *testing.T) {
 func TestItemsOfABatchCount(t *testing.T) {
 	s := newStage(t, nil)
 	called := make(chan struct{}, 8)
-	e := aidip(t, s.agent(t, func(w http.ResponseWriter, r *http.Request) { called <- struct{}{}; echo(w, r) }).URL, `"operations": [`+translate+`]`)
+
+	e := aidip(t, s.agent(t, func(w http.ResponseWriter, r *http.Request) {
+		called <- struct{}{}
+		echo(w, r)
+	}).URL, `"operations": [`+translate+`]`)
 	for _, tc := range []struct {
 		body   string
 		counts []int // beyond one
@@ -381,16 +453,21 @@ func TestItemsOfABatchCount(t *testing.T) {
 		{`[{"text":"a"}, {"text":"b"}, {"text":"c"}, {"text":"d"}]`, []int{3}, 0},
 	} {
 		var counts []int
-		_, err := s.Invoke(t.Context(), e, invoke.Request{Body: []byte(tc.body), Caller: directory.IdentityOf(beta), More: func(n int) error {
-			counts = append(counts, n)
-			if n > 2 {
-				return directory.Refuse(directory.RateLimited, "too many")
-			}
-			return nil
-		}})
-		if refused := directory.ProblemOf(err) == directory.RateLimited; refused != (tc.calls == 0) || !slices.Equal(counts, tc.counts) || len(called) != tc.calls {
+
+		_, err := s.Invoke(t.Context(), e, invoke.Request{Body: []byte(tc.body), Caller: directory.IdentityOf(beta),
+			More: func(n int) error {
+				counts = append(counts, n)
+				if n > 2 {
+					return directory.Refuse(directory.RateLimited, "too many")
+				}
+
+				return nil
+			}})
+		if refused := directory.ProblemOf(err) == directory.RateLimited; refused != (tc.calls == 0) ||
+			!slices.Equal(counts, tc.counts) || len(called) != tc.calls {
 			t.Errorf("%s: %v; counted %v, and the agent was called %d times", tc.body, err, counts, len(called))
 		}
+
 		for len(called) > 0 {
 			<-called
 		}
@@ -404,12 +481,15 @@ func TestPlansFollowRegistrations(t *testing.T) {
 	agent := s.agent(t, echo)
 	one := aidip(t, agent.URL, `"operations": [`+translate+`]`)
 	two := aidip(t, agent.URL, `"operations": [`+strings.ReplaceAll(translate, `"text"`, `"words"`)+`]`)
+
 	off := aidip(t, agent.URL, `"operations": [`+translate+`], "status": "suspended"`)
 	for range 3 {
 		_, first := invokeAgent(s, one, "", `{"text":"a"}`)
 		_, second := invokeAgent(s, two, "", `{"text":"a"}`)
+
 		_, third := invokeAgent(s, off, "", `{"text":"a"}`)
-		if first != nil || directory.ProblemOf(second) != directory.BadInput || directory.ProblemOf(third) != directory.AgentUnavailable {
+		if first != nil || directory.ProblemOf(second) != directory.BadInput ||
+			directory.ProblemOf(third) != directory.AgentUnavailable {
 			t.Fatalf("%v; then %v; then %v", first, second, third)
 		}
 	}
@@ -420,27 +500,38 @@ func TestPace(t *testing.T) {
 	s := newStage(t, nil)
 	started, goOn := make(chan struct{}), make(chan struct{})
 	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) { started <- struct{}{}; <-goOn; echo(w, r) })
-	e := aidip(t, agent.URL, `"operations": [`+translate+`], "rate_limit": {"max_concurrent": 1, "requests_per_second": 1000}`)
+	e := aidip(t, agent.URL, `"operations": [`+translate+
+		`], "rate_limit": {"max_concurrent": 1, "requests_per_second": 1000}`)
 	done := make(chan error, 1)
 	go func() { _, err := invokeAgent(s, e, "", `{"text":"a"}`); done <- err }()
 	<-started
+
 	var told *directory.Error
-	if _, err := invokeAgent(s, e, "", `{"text":"a"}`); !errors.As(err, &told) || told.Problem != directory.RateLimited || told.RetryAfter != 1 {
+	if _, err := invokeAgent(s, e, "", `{"text":"a"}`); !errors.As(err, &told) ||
+		told.Problem != directory.RateLimited || told.RetryAfter != 1 {
 		t.Errorf("a second one at once: %v", err)
 	}
+
 	close(goOn)
+
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+
 	slow := aidip(t, "https://127.0.0.1:1025", `"operations": [`+translate+`], "max_calls_per_minute": 1`)
 	slow.RID = directory.NewRID(2, [10]byte{})
 	_, first := invokeAgent(s, slow, "", `{"text":"a"}`)
+
 	_, second := invokeAgent(s, slow, "", `{"text":"a"}`)
-	if directory.ProblemOf(first) != directory.AgentFailed || !errors.As(second, &told) || told.Problem != directory.RateLimited || told.RetryAfter != 60 {
+	if directory.ProblemOf(first) != directory.AgentFailed || !errors.As(second, &told) ||
+		told.Problem != directory.RateLimited || told.RetryAfter != 60 {
 		t.Errorf("once a minute: %v, then %v", first, second)
 	}
-	never := aidip(t, "https://127.0.0.1:1025", `"operations": [`+translate+`], "rate_limit": {"requests_per_second": 1e-300}`)
+
+	never := aidip(t, "https://127.0.0.1:1025",
+		`"operations": [`+translate+`], "rate_limit": {"requests_per_second": 1e-300}`)
 	never.RID = directory.NewRID(3, [10]byte{})
+
 	_, _ = invokeAgent(s, never, "", `{"text":"a"}`)
 	if _, err := invokeAgent(s, never, "", `{"text":"a"}`); !errors.As(err, &told) || told.RetryAfter != 24*3600 {
 		t.Errorf("hardly ever: %v", err)
@@ -465,6 +556,7 @@ func TestStream(t *testing.T) {
 	})
 	e := aidip(t, agent.URL, `"operations": [`+translate+`]`)
 	ctx, cancel := context.WithCancel(t.Context())
+
 	r, err := s.Invoke(ctx, e, invoke.Request{Body: []byte(`{"text":"a"}`), Stream: true})
 	if err != nil {
 		t.Fatal(err)
@@ -473,14 +565,18 @@ func TestStream(t *testing.T) {
 	buf := make([]byte, 100)
 	n, _ := r.Stream.Read(buf)
 	close(goOn)
+
 	m, _ := r.Stream.Read(buf[n:])
 	if got := string(buf[:n+m]); got != "data: one\n\ndata: two\n\n" {
 		t.Errorf("read %q", got)
 	}
+
 	cancel()
+
 	if _, err := r.Stream.Read(buf); !errors.Is(err, context.Canceled) {
 		t.Errorf("after the client has gone: %v", err)
 	}
+
 	select {
 	case <-ended:
 	case <-time.After(20 * time.Second):

@@ -10,7 +10,8 @@ import (
 )
 
 // errStopping is how what is under way ends when the node does.
-var errStopping = directory.Refuse(directory.Unavailable, "the node stops, and ends what is under way; the agent may have acted")
+var errStopping = directory.Refuse(directory.Unavailable,
+	"the node stops, and ends what is under way; the agent may have acted")
 
 // lifecycle ends a Gateway's calls and streams end before their time.
 type lifecycle struct {
@@ -40,6 +41,7 @@ func (e *lifecycle) Close(bound context.Context) error {
 	e.end()
 	done := make(chan struct{})
 	go func() { e.calls.Wait(); close(done) }()
+
 	select {
 	case <-done:
 		return nil
@@ -59,12 +61,15 @@ type activeCall struct {
 func (e *lifecycle) enter(ctx context.Context) (*activeCall, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	if e.closed {
 		return nil, errStopping
 	}
+
 	e.calls.Add(1)
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(e.closing, func() { cancel(errStopping) })
+
 	return &activeCall{ctx, cancel, sync.OnceFunc(func() { stop(); cancel(nil); e.calls.Done() })}, nil
 }
 
@@ -90,6 +95,7 @@ func (f *callStream) Read(b []byte) (int, error) {
 	case errors.Is(context.Cause(f.call.ctx), errStopping):
 		return n, errStopping
 	}
+
 	return n, explain(f.call.ctx, err)
 }
 
@@ -97,5 +103,6 @@ func (f *callStream) Read(b []byte) (int, error) {
 func (f *callStream) Close() error {
 	defer f.call.leave()
 	f.stop()
+
 	return f.ReadCloser.Close()
 }

@@ -22,22 +22,27 @@ import (
 func (i *invocation) callMCP(ctx context.Context, w *agentTask) (*invoke.Reply, error) {
 	target := i.target()
 	target.MaxBody, target.Timeout = i.g.cfg.MaxBody, i.g.cfg.Timeout
-	ctx, cancel := context.WithTimeoutCause(ctx, target.Timeout, refuse(RuleTime, context.DeadlineExceeded, "the exchange took over %s", target.Timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, target.Timeout,
+		refuse(RuleTime, context.DeadlineExceeded, "the exchange took over %s", target.Timeout))
 	defer cancel()
+
 	asked := w.Operation
-	for s := i.g.sessions.take(i.sessionKey()); ; s = nil {
+	for session := i.g.sessions.take(i.sessionKey()); ; session = nil {
 		w.Operation = asked
 		use := &exchange{next: i.g.cfg.Guard.Client(target).Transport, ctx: ctx, i: i}
-		had := s != nil
+
+		had := session != nil
 		if !had {
 			var err error
-			if s, err = i.g.sessions.open(i, use, target); err != nil {
+			if session, err = i.g.sessions.open(i, use, target); err != nil {
 				return nil, use.cause(err)
 			}
 		}
-		s.now.Store(use)
-		reply, err := i.ask(ctx, s, use, w)
-		i.g.sessions.leave(s, use)
+
+		session.now.Store(use)
+		reply, err := i.ask(ctx, session, use, w)
+		i.g.sessions.leave(session, use)
+
 		if err == nil || !had || !use.lost() || ctx.Err() != nil {
 			return reply, err
 		}
@@ -45,46 +50,56 @@ func (i *invocation) callMCP(ctx context.Context, w *agentTask) (*invoke.Reply, 
 }
 
 // ask calls the tool that is meant, in a session.
-func (i *invocation) ask(ctx context.Context, s *session, use *exchange, w *agentTask) (*invoke.Reply, error) {
+func (i *invocation) ask(ctx context.Context, session *session, use *exchange, w *agentTask) (*invoke.Reply, error) {
 	ctx = context.WithValue(ctx, askedKey{}, use)
-	name, remembered, err := i.tool(ctx, s, w)
+
+	name, remembered, err := i.tool(ctx, session, w)
 	if err != nil {
 		return nil, use.failed(err)
 	}
-	result, err := s.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: jsontext.Value(w.Value)})
+
+	result, err := session.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: jsontext.Value(w.Value)})
 	if err != nil {
 		return nil, use.failed(err)
 	}
+
 	reply, err := replyOf(result)
 	if err == nil && remembered && w.checkOutput(reply) != nil {
-		if tools, err := s.list(ctx); err != nil {
+		if tools, err := session.list(ctx); err != nil {
 			use.spoiled.Store(true)
 		} else {
 			_, _ = i.among(tools, w) // the input has been taken, whatever this says of it
 		}
 	}
+
 	return reply, err
 }
 
 // tool returns the name of the tool to call, and whether it is from what the server
 // listed a while ago. That only lets through: before anything is refused by it, the
 // server is asked again.
-func (i *invocation) tool(ctx context.Context, s *session, w *agentTask) (name string, remembered bool, err error) {
+func (i *invocation) tool(ctx context.Context, session *session, w *agentTask) (name string, remembered bool,
+	err error) {
 	if i.contract.WoA.ToolField == "" && i.contract.Operations[0].Name != "" {
 		return w.Name, false, nil
 	}
-	if tools, ok := s.listed(); ok {
+
+	if tools, ok := session.listed(); ok {
 		before := w.Operation
 		if name, err := i.among(tools, w); err == nil {
 			return name, true, nil
 		}
+
 		w.Operation = before
 	}
-	tools, err := s.list(ctx)
+
+	tools, err := session.list(ctx)
 	if err != nil {
 		return "", false, err
 	}
+
 	name, err = i.among(tools, w)
+
 	return name, false, err
 }
 
@@ -94,10 +109,12 @@ func (i *invocation) among(tools []tool, w *agentTask) (string, error) {
 	if woa.ToolField == "" {
 		return pick(tools, w)
 	}
+
 	name, err := toolOf(woa, w)
 	if qualified := woa.ToolSpace + "_" + name; err == nil && (has(tools, qualified) || !has(tools, name)) {
 		name = qualified // the bare name is for servers that list no other
 	}
+
 	return name, err
 }
 
@@ -109,10 +126,14 @@ func toolOf(woa invoke.WoATerms, w *agentTask) (string, error) {
 	case "operation":
 		return w.Name, nil
 	}
+
 	if name, ok := strictjson.TextMember(w.Envelope, woa.ToolField); ok && name != "" {
 		return name, nil
 	}
-	return "", directory.Refuse(directory.BadRequest, "the agent's tool is named by the envelope's member %q, which is missing", woa.ToolField).At("/" + woa.ToolField)
+
+	return "", directory.Refuse(directory.BadRequest,
+		"the agent's tool is named by the envelope's member %q, which is missing", woa.ToolField).
+		At("/" + woa.ToolField)
 }
 
 func has(tools []tool, name string) bool {
@@ -128,13 +149,18 @@ func pick(tools []tool, w *agentTask) (string, error) {
 		if t.name != w.Name && (w.Name != "" || len(tools) > 1) {
 			continue
 		}
+
 		w.Operation = invoke.Operation{Name: t.name, Input: t.input, Output: t.output}
+
 		return t.name, w.CheckInput()
 	}
+
 	list := strings.Join(names, ", ")
 	if w.Name == "" {
-		return "", directory.Refuse(directory.BadRequest, "the agent has several tools, or none: name one as operation; it has %.2000s", list).At("/operation")
+		return "", directory.Refuse(directory.BadRequest,
+			"the agent has several tools, or none: name one as operation; it has %.2000s", list).At("/operation")
 	}
+
 	return "", directory.Refuse(directory.NotFound, "the agent has no tool %.100q; it has %.2000s", w.Name, list)
 }
 
@@ -142,20 +168,24 @@ func pick(tools []tool, w *agentTask) (string, error) {
 // the content as it is. A tool's error is the agent's failure (AI-035).
 func replyOf(r *mcp.CallToolResult) (*invoke.Reply, error) {
 	reply := &invoke.Reply{Status: http.StatusOK, ContentType: "application/json"}
+
 	if r.IsError {
 		return nil, directory.Refuse(directory.AgentFailed, "the agent's tool answered with an error")
 	}
+
 	if len(r.Content) == 1 && r.StructuredContent == nil {
 		if text, ok := r.Content[0].(*mcp.TextContent); ok && jsontext.Value(text.Text).IsValid() {
 			reply.Body = []byte(text.Text)
 			return reply, nil
 		}
 	}
+
 	var err error
 	if r.StructuredContent != nil {
 		reply.Body, err = json.Marshal(r.StructuredContent)
 	} else {
 		reply.Body, err = r.MarshalJSON()
 	}
+
 	return reply, err
 }

@@ -31,24 +31,29 @@ type exchange struct {
 // RoundTrip implements http.RoundTripper.
 func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 	x.sent.Store(true)
+
 	ctx, cancel := context.WithCancelCause(r.Context())
 	if r.Method == http.MethodDelete { // the session's end is told the server also where the caller has gone
 		time.AfterFunc(closeTime, func() { cancel(context.DeadlineExceeded) })
 	} else {
 		context.AfterFunc(x.ctx, func() { cancel(context.Cause(x.ctx)) }) // which comes when the invocation ends
 	}
+
 	if x.i != nil {
 		ctx = x.i.traceConn(ctx)
 	}
+
 	if r = r.Clone(ctx); x.i != nil {
 		x.i.setHeader(ctx, r.Header)
 		r.Header.Del("Idempotency-Key") // a session is several requests, and one key is for one
 	}
+
 	resp, err := x.next.RoundTrip(r)
 	if err != nil {
 		x.last.Store(&err)
 		return nil, err
 	}
+
 	switch resp.StatusCode {
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
 		err = refusalOf(resp, false)
@@ -59,6 +64,7 @@ func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 			x.missing.Store(true)
 		}
 	}
+
 	return resp, nil
 }
 
@@ -72,7 +78,9 @@ func (x *exchange) failed(err error) error {
 	if errors.As(err, &told) {
 		return told
 	}
+
 	x.spoiled.Store(true)
+
 	return x.cause(err)
 }
 
@@ -82,15 +90,19 @@ func (x *exchange) cause(err error) error {
 	if errors.As(err, &told) {
 		return told
 	}
+
 	if last := x.last.Load(); last != nil {
 		return *last
 	}
+
 	var rpc *jsonrpc.Error
 	if errors.As(err, &rpc) && rpc.Code == jsonrpc.CodeInvalidParams {
 		return directory.Refuse(directory.AgentBadRequest, "the agent answered: %s", oneLine(rpc.Message))
 	}
+
 	if cause := context.Cause(x.ctx); cause != nil {
 		return cause
 	}
+
 	return err
 }

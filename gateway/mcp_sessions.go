@@ -43,14 +43,17 @@ type sessionKey struct {
 }
 
 func (i *invocation) sessionKey() sessionKey {
-	k := sessionKey{agent: agentKey{i.e.Origin, i.e.RID}, statement: i.e.Statement, endpoint: i.binding.Endpoint, caller: i.in.Caller}
+	k := sessionKey{agent: agentKey{i.e.Origin, i.e.RID}, statement: i.e.Statement, endpoint: i.binding.Endpoint,
+		caller: i.in.Caller}
 	if names := i.g.passHeaders(i.e); len(names) > 0 {
 		h := sha256.New()
 		for _, name := range names {
 			fmt.Fprintf(h, "%q: %q\n", name, i.in.Header[http.CanonicalHeaderKey(name)])
 		}
+
 		h.Sum(k.passed[:0])
 	}
+
 	return k
 }
 
@@ -82,10 +85,12 @@ func (s *session) RoundTrip(r *http.Request) (*http.Response, error) {
 	if x := s.now.Load(); x != nil {
 		do = x.RoundTrip
 	}
+
 	resp, err := do(r)
 	if err == nil {
 		resp.Body = &counted{resp.Body, &s.read}
 	}
+
 	return resp, err
 }
 
@@ -97,6 +102,7 @@ type counted struct {
 func (c *counted) Read(b []byte) (int, error) {
 	n, err := c.ReadCloser.Read(b)
 	c.n.Add(int64(n))
+
 	return n, err
 }
 
@@ -109,35 +115,44 @@ func (s *session) listed() ([]tool, bool) {
 func (s *session) list(ctx context.Context) ([]tool, error) {
 	before := s.read.Load()
 	s.fresh.Store(true) // a change that is told from here on may be missing in the answer
+
 	tools, params := []tool{}, &mcp.ListToolsParams{}
 	for range maxPages {
 		page, err := s.ListTools(ctx, params)
 		if err != nil {
 			return nil, err
 		}
+
 		for _, t := range page.Tools[:min(len(page.Tools), maxTools-len(tools))] {
 			read, err := toolOfServer(t)
 			if err != nil {
 				return nil, err
 			}
+
 			tools = append(tools, read)
 		}
+
 		if page.NextCursor == "" || len(tools) == maxTools {
 			break
 		}
+
 		params = &mcp.ListToolsParams{Cursor: page.NextCursor}
 	}
+
 	s.tools, s.until = tools, time.Now().Add(toolsLife)
 	s.held = s.opened + s.read.Load() - before
+
 	return tools, nil
 }
 
 func toolOfServer(t *mcp.Tool) (tool, error) {
 	read := tool{name: t.Name}
+
 	var err error
 	if read.input, err = json.Marshal(t.InputSchema, json.Deterministic(true)); err == nil && t.OutputSchema != nil {
 		read.output, err = json.Marshal(t.OutputSchema, json.Deterministic(true))
 	}
+
 	return read, err
 }
 
@@ -157,27 +172,31 @@ type sessions struct {
 func (p *sessions) take(key sessionKey) *session {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for n, s := range slices.Backward(p.idle) {
-		if s.key == key {
+
+	for n, session := range slices.Backward(p.idle) {
+		if session.key == key {
 			p.remove(n)
-			return s
+			return session
 		}
 	}
+
 	return nil
 }
 
 // remove takes the nth session out, for whoever holds mu.
 func (p *sessions) remove(n int) *session {
-	s := p.idle[n]
+	session := p.idle[n]
 	p.idle = slices.Delete(p.idle, n, n+1)
-	p.held -= s.held
-	s.idle.Stop()
-	return s
+	p.held -= session.held
+	session.idle.Stop()
+
+	return session
 }
 
 // open begins a session, for who gives it back by leave. Its requests are use's.
 func (p *sessions) open(i *invocation, use *exchange, target Target) (*session, error) {
-	s := &session{key: i.sessionKey(), last: i.farewell(use.ctx, target)} //nolint:bodyclose // its caller closes what it answers
+	s := &session{key: i.sessionKey(), last: i.farewell(use.ctx,
+		target)} //nolint:bodyclose // its caller closes what it answers
 	s.now.Store(use)
 	client := mcp.NewClient(&mcp.Implementation{Name: "roster-gateway", Version: "1"}, nil)
 	client.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
@@ -185,6 +204,7 @@ func (p *sessions) open(i *invocation, use *exchange, target Target) (*session, 
 			if method == "notifications/tools/list_changed" {
 				s.fresh.Store(false)
 			}
+
 			return next(ctx, method, r)
 		}
 	})
@@ -192,35 +212,44 @@ func (p *sessions) open(i *invocation, use *exchange, target Target) (*session, 
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	defer context.AfterFunc(use.ctx, func() { cancel(context.Cause(use.ctx)) })()
+
 	var err error
 	s.ClientSession, err = client.Connect(ctx, &mcp.StreamableClientTransport{
 		Endpoint: i.binding.Endpoint, MaxRetries: -1, DisableStandaloneSSE: true, MaxEventSize: int(target.MaxBody),
-		HTTPClient: &http.Client{Transport: s, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		HTTPClient: &http.Client{Transport: s, CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		}},
 	}, nil)
 	s.opened = s.read.Load()
 	s.held = s.opened
+
 	return s, err
 }
 
 // farewell returns what sends a session's requests when no invocation has it: the one
 // that ends it, in the name of the caller whose it was.
 func (i *invocation) farewell(ctx context.Context, target Target) func(*http.Request) (*http.Response, error) {
-	g, endpoint, header := i.g, i.binding.Endpoint, http.Header{}
+	gateway, endpoint, header := i.g, i.binding.Endpoint, http.Header{}
 	i.setHeader(ctx, header)
+
 	for _, name := range []string{"Authorization", "Idempotency-Key", "Traceparent", "X-Request-Id"} {
 		header.Del(name) // what is another at each request
 	}
+
 	return func(r *http.Request) (*http.Response, error) {
 		ctx, cancel := context.WithCancelCause(r.Context())
 		time.AfterFunc(closeTime, func() { cancel(context.DeadlineExceeded) })
+
 		r = r.Clone(ctx)
 		for name, values := range header {
 			r.Header[name] = values
 		}
-		if token := g.tokens.of(ctx, endpoint); token != "" {
+
+		if token := gateway.tokens.of(ctx, endpoint); token != "" {
 			r.Header.Set("Authorization", "Bearer "+token)
 		}
-		return g.cfg.Guard.Client(target).Transport.RoundTrip(r)
+
+		return gateway.cfg.Guard.Client(target).Transport.RoundTrip(r)
 	}
 }
 
@@ -229,6 +258,7 @@ func (i *invocation) farewell(ctx context.Context, target Target) func(*http.Req
 // too much, those go that were not used for longest.
 func (p *sessions) leave(s *session, use *exchange) {
 	s.now.Store(nil)
+
 	var gone []*session
 	p.mu.Lock()
 	if p.closed || use.spoiled.Load() || use.ctx.Err() != nil || s.key.caller.IsZero() || s.held > maxSessionBytes {
@@ -236,15 +266,19 @@ func (p *sessions) leave(s *session, use *exchange) {
 	} else {
 		s.idle = time.AfterFunc(sessionIdle, func() { p.drop(s) })
 		p.idle, p.held = append(p.idle, s), p.held+s.held
+
 		ofAgent := func(o *session) bool { return o.key.agent == s.key.agent }
 		if n := slices.IndexFunc(p.idle, ofAgent); p.count(ofAgent) > maxAgentSessions {
 			gone = append(gone, p.remove(n))
 		}
+
 		for len(p.idle) > maxSessions || p.held > maxSessionsHeld {
 			gone = append(gone, p.remove(0))
 		}
 	}
+
 	p.mu.Unlock()
+
 	for _, s := range gone {
 		p.end(s)
 	}
@@ -256,53 +290,63 @@ func (p *sessions) count(which func(*session) bool) (n int) {
 			n++
 		}
 	}
+
 	return n
 }
 
 // drop ends a session that nobody has taken for long.
-func (p *sessions) drop(s *session) {
+func (p *sessions) drop(session *session) {
 	p.mu.Lock()
-	n := slices.Index(p.idle, s)
+
+	n := slices.Index(p.idle, session)
 	if n >= 0 {
 		p.remove(n)
 	}
+
 	p.mu.Unlock()
+
 	if n >= 0 {
-		p.end(s)
+		p.end(session)
 	}
 }
 
 // end tells the server that a session is over: beside what goes on, unless too many
 // are being ended.
-func (p *sessions) end(s *session) {
+func (p *sessions) end(session *session) {
 	p.mu.Lock()
+
 	beside := !p.closed && p.ending < maxClosing
 	if beside {
 		p.ending++
 		p.closing.Go(func() {
-			_ = s.Close() // the server forgets it anyway
+			_ = session.Close() // the server forgets it anyway
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.ending--
 		})
 	}
+
 	p.mu.Unlock()
+
 	if !beside {
-		_ = s.Close()
+		_ = session.Close()
 	}
 }
 
 // close ends all sessions, and waits until that is done or bound ends.
 func (p *sessions) close(bound context.Context) error {
 	p.mu.Lock()
+
 	p.closed = true
 	for len(p.idle) > 0 {
 		s := p.remove(0)
 		p.closing.Go(func() { _ = s.Close() })
 	}
+
 	p.mu.Unlock()
 	done := make(chan struct{})
 	go func() { p.closing.Wait(); close(done) }()
+
 	select {
 	case <-done:
 		return nil

@@ -20,26 +20,35 @@ func TestKeptSessionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &sessions{}
 		key := func(agent string) sessionKey {
-			return sessionKey{agent: agentKey{origin: spiffeid.RequireTrustDomainFromString(agent)}, caller: directory.IdentityOf(spiffeid.RequireFromString("spiffe://beta.test/a"))}
+			return sessionKey{agent: agentKey{origin: spiffeid.RequireTrustDomainFromString(agent)},
+				caller: directory.IdentityOf(spiffeid.RequireFromString("spiffe://beta.test/a"))}
 		}
+
 		var open []*mcp.ServerSession
 		session := func(agent string, held int64) *session {
 			ours, theirs := mcp.NewInMemoryTransports()
-			there, err := mcp.NewServer(&mcp.Implementation{Name: "agent", Version: "1"}, nil).Connect(t.Context(), theirs, nil)
+
+			there, err := mcp.NewServer(&mcp.Implementation{Name: "agent", Version: "1"}, nil).
+				Connect(t.Context(), theirs, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			here, err := mcp.NewClient(&mcp.Implementation{Name: "roster", Version: "1"}, nil).Connect(t.Context(), ours, nil)
+
+			here, err := mcp.NewClient(&mcp.Implementation{Name: "roster", Version: "1"}, nil).
+				Connect(t.Context(), ours, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			open = append(open, there)
+
 			return &session{ClientSession: here, key: key(agent), held: held}
 		}
 		closed := func(n int) bool {
 			done := make(chan struct{})
 			go func() { _ = open[n].Wait(); close(done) }()
 			synctest.Wait()
+
 			select {
 			case <-done:
 				return true
@@ -49,37 +58,50 @@ func TestKeptSessionsAreBounded(t *testing.T) {
 		}
 		use := &exchange{ctx: t.Context()}
 		p.leave(session("large.test", maxSessionBytes+1), use)
+
 		if !closed(0) || p.take(key("large.test")) != nil {
 			t.Error("one that takes too much is kept")
 		}
+
 		p.leave(session("first.test", maxSessionBytes), use)
+
 		for range maxSessionsHeld / maxSessionBytes {
 			p.leave(session("next.test", maxSessionBytes), use)
 		}
+
 		if !closed(1) || p.take(key("first.test")) != nil || closed(2) || p.held > maxSessionsHeld {
 			t.Errorf("the oldest is kept beyond what there is room for: %d bytes", p.held)
 		}
+
 		time.Sleep(sessionIdle / 2)
 		s := p.take(key("next.test"))
 		time.Sleep(sessionIdle)
+
 		for n := 2; n < len(open)-1; n++ {
 			if !closed(n) {
 				t.Errorf("session %d is kept though nobody uses it", n)
 			}
 		}
+
 		p.leave(s, use)
+
 		if last := len(open) - 1; closed(last) || p.held != s.held {
 			t.Error("one that is used is closed")
 		}
+
 		if err := p.close(t.Context()); err != nil || !closed(len(open)-1) {
 			t.Errorf("closing leaves one open: %v", err)
 		}
+
 		p.leave(session("late.test", 1), use)
+
 		if !closed(len(open)-1) || p.take(key("late.test")) != nil {
 			t.Error("one is kept after the end")
 		}
+
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
+
 		if err := p.close(ended); err != nil && !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
@@ -104,17 +126,21 @@ func TestWhatTellsThatASessionIsLost(t *testing.T) {
 		"a question answered": {true, "s", http.StatusOK, false},
 	} {
 		x := &exchange{ctx: t.Context(), next: answering(tc.status)}
+
 		ctx := t.Context()
 		if tc.asks {
 			ctx = context.WithValue(ctx, askedKey{}, x)
 		}
+
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://agent.test", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if tc.session != "" {
 			r.Header.Set("Mcp-Session-Id", tc.session)
 		}
+
 		if _, err := x.RoundTrip(r); err != nil || x.lost() != tc.lost {
 			t.Errorf("%s: lost %t, %v", name, x.lost(), err)
 		}

@@ -50,24 +50,30 @@ type plans struct {
 }
 
 // of returns the plan of e's agent. Where too much is kept, all of it is forgotten.
-func (p *plans) of(e *directory.Entry) *plan {
-	key, is := agentKey{e.Origin, e.RID}, contents{e.Agent, e.Document, e.Packed}
+func (p *plans) of(entry *directory.Entry) *plan {
+	key, is := agentKey{entry.Origin, entry.RID}, contents{entry.Agent, entry.Document, entry.Packed}
 	p.mu.Lock()
 	had := p.all[key]
 	p.mu.Unlock()
+
 	if had != nil && had.of == is {
 		return had
 	}
-	made := planOf(e, is)
+
+	made := planOf(entry, is)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if had = p.all[key]; had != nil {
 		p.bytes -= had.size
 	}
+
 	if p.bytes += made.size; p.all == nil || p.bytes > maxPlanBytes || len(p.all) >= maxPlans && had == nil {
 		p.all, p.bytes = map[agentKey]*plan{}, made.size
 	}
+
 	p.all[key] = made
+
 	return made
 }
 
@@ -77,16 +83,20 @@ func planOf(e *directory.Entry, is contents) *plan {
 	p.size = len(is.document.StoredBytes()) + 2*len(is.document.Bytes()) + 1024
 	p.binding, _ = bindingOf(p.contract.Projection)
 	p.endpoint, _ = url.Parse(p.binding.Endpoint)
+
 	p.mutual = DeclaresMutualTLS(p.contract.Projection.Authentication)
 	if p.binding.Protocol == protocolMCP || p.binding.Protocol == protocolA2A || p.binding.Envelope != "" {
 		for n := range p.contract.Operations { // what these carry is an object: a batch goes item by item
 			p.contract.Operations[n].Batch = false
 		}
 	}
+
 	first := p.contract.Operations[0].Name
 	p.contract.Beyond = func(name string) bool {
-		return first == "" && p.binding.Protocol == protocolMCP || p.binding.Protocol == protocolA2A && hasSkill(p.contract.Projection, name)
+		return first == "" && p.binding.Protocol == protocolMCP || p.binding.Protocol == protocolA2A &&
+			hasSkill(p.contract.Projection, name)
 	}
+
 	return p
 }
 
@@ -102,35 +112,39 @@ const (
 )
 
 // bindingOf returns the first binding that a driver speaks.
-func bindingOf(p *directory.Projection) (directory.Binding, bool) {
-	all := p.Bindings
+func bindingOf(projection *directory.Projection) (directory.Binding, bool) {
+	all := projection.Bindings
 	if len(all) == 0 {
-		for _, protocol := range p.Protocols {
-			all = append(all, directory.Binding{Protocol: protocol, Endpoint: p.Base})
+		for _, protocol := range projection.Protocols {
+			all = append(all, directory.Binding{Protocol: protocol, Endpoint: projection.Base})
 		}
 	}
-	for _, b := range all {
-		if spoken(b) {
-			b.Protocol = strings.ToLower(b.Protocol)
-			return b, true
+
+	for _, binding := range all {
+		if spoken(binding) {
+			binding.Protocol = strings.ToLower(binding.Protocol)
+			return binding, true
 		}
 	}
+
 	return directory.Binding{}, false
 }
 
 // spoken reports whether there is a driver for a binding.
-func spoken(b directory.Binding) bool {
-	if !strings.HasPrefix(b.Endpoint, "https://") {
+func spoken(binding directory.Binding) bool {
+	if !strings.HasPrefix(binding.Endpoint, "https://") {
 		return false
 	}
-	switch strings.ToLower(b.Protocol) {
+
+	switch strings.ToLower(binding.Protocol) {
 	case protocolHTTPS, "http", "rest":
-		return b.Envelope == "" || b.Envelope == "woa"
+		return binding.Envelope == "" || binding.Envelope == "woa"
 	case protocolMCP:
-		return b.Transport == "" || slices.Contains([]string{"streamable-http", "streamable"}, b.Transport)
+		return binding.Transport == "" || slices.Contains([]string{"streamable-http", "streamable"}, binding.Transport)
 	case protocolA2A:
-		return b.Transport == "JSONRPC" || b.Transport == "HTTP+JSON" || b.Transport == ""
+		return binding.Transport == "JSONRPC" || binding.Transport == "HTTP+JSON" || binding.Transport == ""
 	}
+
 	return false
 }
 
@@ -138,10 +152,12 @@ func spoken(b directory.Binding) bool {
 // type has it, or as an A2A card's security scheme.
 func DeclaresMutualTLS(authentication []byte) bool {
 	text := strings.ToLower(string(authentication))
-	for _, name := range []string{`"mtls"`, `"mutualtls"`, `"mutual_tls"`, `"mutual-tls"`, `"mtlssecurityscheme"`, `"x509-svid"`} {
+	for _, name := range []string{`"mtls"`, `"mutualtls"`, `"mutual_tls"`, `"mutual-tls"`, `"mtlssecurityscheme"`,
+		`"x509-svid"`} {
 		if strings.Contains(text, name) {
 			return true
 		}
 	}
+
 	return false
 }

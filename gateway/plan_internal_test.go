@@ -10,20 +10,26 @@ import (
 
 // A plan counts as what it holds: the text of its document, however small that is at rest.
 func TestPlansAreBoundedByWhatTheyHold(t *testing.T) {
-	doc, err := directory.ParseDocument(directory.KindAD, []byte(`{"base":"https://agents.example.com/a","notes":"`+strings.Repeat("a ", 15000)+`"}`))
+	doc, err := directory.ParseDocument(directory.KindAD,
+		[]byte(`{"base":"https://agents.example.com/a","notes":"`+strings.Repeat("a ", 15000)+`"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	p, err := kinds.Project("agent", doc)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	e := &directory.Entry{Agent: "agent", Document: doc, Packed: directory.Pack(doc, p)}
 	e.Compact()
+
 	if small := len(e.Document.StoredBytes()); small > 1024 {
 		t.Fatalf("the document has %d bytes at rest", small)
 	}
+
 	var kept plans
+
 	most := 0
 	for n := range byte(255) {
 		for m := range byte(8) {
@@ -32,6 +38,7 @@ func TestPlansAreBoundedByWhatTheyHold(t *testing.T) {
 			most = max(most, len(kept.all))
 		}
 	}
+
 	if held := most * len(doc.Bytes()); held > maxPlanBytes || most < 100 {
 		t.Errorf("%d plans are kept, with documents of %d bytes", most, held)
 	}

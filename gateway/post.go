@@ -16,57 +16,72 @@ import (
 )
 
 // post sends JSON to the agent, and returns its answer where that is a success.
-func (i *invocation) post(ctx context.Context, w *agentTask, address string, body []byte, header http.Header) (*invoke.Reply, error) {
+func (i *invocation) post(ctx context.Context, w *agentTask, address string, body []byte,
+	header http.Header) (*invoke.Reply, error) {
 	to := i.endpoint
 	if address != i.binding.Endpoint || to == nil {
 		var err error
 		if to, err = url.Parse(address); err != nil {
-			return nil, directory.Refuse(directory.EndpointRefused, "the agent's endpoint is no URL that can be called: %w", err)
+			return nil, directory.Refuse(directory.EndpointRefused,
+				"the agent's endpoint is no URL that can be called: %w", err)
 		}
 	}
+
 	r, err := http.NewRequestWithContext(i.traceConn(ctx), http.MethodPost, "", bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
+
 	r.URL = to
 	for name, values := range header {
 		r.Header[name] = values
 	}
+
 	own := i.setHeader(ctx, r.Header)
 	if i.in.Key != "" && w.number != "" {
 		r.Header.Set("Idempotency-Key", r.Header.Get("Idempotency-Key")+"-"+w.number)
 	}
+
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, application/problem+json")
+
 	if i.in.Stream {
 		r.Header.Set("Accept", "text/event-stream, application/json, application/problem+json")
 	}
+
 	r.Header.Set("User-Agent", "roster-gateway")
+
 	resp, err := guarded{i.g.cfg.Guard, i.target()}.RoundTrip(r) // which follows no redirect
 	if err != nil {
 		return nil, err
 	}
+
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		defer resp.Body.Close()
 		return nil, refusalOf(resp, own)
 	}
+
 	return i.read(resp)
 }
 
 // read returns a success's body: whole if it is JSON, and else as it comes.
 func (i *invocation) read(resp *http.Response) (*invoke.Reply, error) {
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+
 	reply := &invoke.Reply{Status: resp.StatusCode, ContentType: media}
 	if coding := resp.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		defer resp.Body.Close()
 		return nil, directory.Refuse(directory.AgentFailed, "the agent packed its answer, which was not asked for")
 	}
+
 	streams := media == "text/event-stream" || media == "application/x-ndjson" || media == "application/jsonl"
 	if streams {
 		reply.Stream = resp.Body
 		return reply, nil
 	}
+
 	defer resp.Body.Close()
+
 	body, readErr := io.ReadAll(io.LimitReader(resp.Body, i.g.cfg.MaxBody+1))
 	switch {
 	case readErr != nil:
@@ -77,10 +92,13 @@ func (i *invocation) read(resp *http.Response) (*invoke.Reply, error) {
 		// A2A's SDK for Go, as of 0.3.3, leaves the type of its answers to net/http's guess.
 		reply.ContentType = "application/json"
 	case err != nil || media != "application/json" && !strings.HasSuffix(media, "+json"):
-		return nil, directory.Refuse(directory.AgentFailed, "the agent answered %d with %.100q, which is not JSON", resp.StatusCode, resp.Header.Get("Content-Type"))
+		return nil, directory.Refuse(directory.AgentFailed, "the agent answered %d with %.100q, which is not JSON",
+			resp.StatusCode, resp.Header.Get("Content-Type"))
 	case !jsontext.Value(body).IsValid():
 		return nil, directory.Refuse(directory.AgentFailed, "the agent's answer is not JSON")
 	}
+
 	reply.Body = bytes.TrimSpace(body)
+
 	return reply, nil
 }

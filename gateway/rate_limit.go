@@ -42,27 +42,30 @@ func (p *rateLimits) init(concurrent int, perSecond float64) {
 // enter takes a place at e's agent, and returns what gives it back. Who is patient
 // waits for one, and others are refused where there is none.
 func (p *rateLimits) enter(ctx context.Context, e *directory.Entry, patient bool) (release func(), err error) {
-	a := p.of(e)
+	limit := p.of(e)
 	if patient {
-		if err := a.limiter.Wait(ctx); err != nil {
+		if err := limit.limiter.Wait(ctx); err != nil {
 			return nil, notAsked(ctx)
 		}
+
 		select {
-		case a.slots <- struct{}{}:
+		case limit.slots <- struct{}{}:
 		case <-ctx.Done():
 			return nil, notAsked(ctx)
 		}
 	} else {
-		if !a.limiter.Allow() {
-			return nil, tooOften(int(min(math.Ceil(1/float64(a.limiter.Limit())), maxRetryAfter)))
+		if !limit.limiter.Allow() {
+			return nil, tooOften(int(min(math.Ceil(1/float64(limit.limiter.Limit())), maxRetryAfter)))
 		}
+
 		select {
-		case a.slots <- struct{}{}:
+		case limit.slots <- struct{}{}:
 		default:
 			return nil, tooOften(1)
 		}
 	}
-	return sync.OnceFunc(func() { <-a.slots }), nil
+
+	return sync.OnceFunc(func() { <-limit.slots }), nil
 }
 
 // notAsked is why one that waited for its turn had none.
@@ -70,51 +73,63 @@ func notAsked(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()
 	}
-	return directory.Refuse(directory.AgentTimeout, "the agent was not asked: its turn would have come after the invocation's time")
+
+	return directory.Refuse(directory.AgentTimeout,
+		"the agent was not asked: its turn would have come after the invocation's time")
 }
 
 func tooOften(wait int) error {
-	e := directory.Refuse(directory.RateLimited, "the agent is called as often, or by as many at once, as it takes; wait for %d s", wait)
+	e := directory.Refuse(directory.RateLimited,
+		"the agent is called as often, or by as many at once, as it takes; wait for %d s", wait)
 	e.RetryAfter = wait
+
 	return e
 }
 
 // of returns e's pace: this node's, or less where the registration says so. A
 // registration that changed has a new one.
-func (p *rateLimits) of(e *directory.Entry) *agentLimit {
-	key := agentKey{e.Origin, e.RID}
+func (p *rateLimits) of(entry *directory.Entry) *agentLimit {
+	key := agentKey{entry.Origin, entry.RID}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if a, ok := p.all[key]; ok && a.revision == e.Statement {
+
+	if a, ok := p.all[key]; ok && a.revision == entry.Statement {
 		return a
 	}
-	own := invoke.PaceOf(e.Document)
+
+	own := invoke.PaceOf(entry.Document)
 	concurrent := p.concurrent
 	perSecond := p.perSecond
 
 	if own.Concurrent > 0 {
 		concurrent = min(concurrent, own.Concurrent)
 	}
+
 	if own.PerSecond > 0 {
 		perSecond = min(perSecond, own.PerSecond)
 	}
-	a := &agentLimit{e.Statement, make(chan struct{}, concurrent), rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond)))}
+
+	limit := &agentLimit{entry.Statement, make(chan struct{}, concurrent),
+		rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond)))}
 	if old, ok := p.all[key]; ok && cap(old.slots) == concurrent && float64(old.limiter.Limit()) == perSecond {
-		old.revision = e.Statement // a change of something else earns nobody a new quota
+		old.revision = entry.Statement // a change of something else earns nobody a new quota
 		return old
 	}
+
 	p.forget()
-	p.all[key] = a
-	return a
+	p.all[key] = limit
+
+	return limit
 }
 
 // forget makes room, for whoever holds mu.
 func (p *rateLimits) forget() {
-	for key, a := range p.all {
+	for key, limit := range p.all {
 		if len(p.all) < maxLimitedAgents {
 			return
 		}
-		if len(a.slots) == 0 && a.limiter.TokensAt(time.Now()) >= float64(a.limiter.Burst()) {
+
+		if len(limit.slots) == 0 && limit.limiter.TokensAt(time.Now()) >= float64(limit.limiter.Burst()) {
 			delete(p.all, key)
 		}
 	}

@@ -40,6 +40,7 @@ func RuleOf(err error) Rule {
 	if errors.As(err, &r) {
 		return r.Rule
 	}
+
 	return ""
 }
 

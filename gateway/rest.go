@@ -24,6 +24,7 @@ func (i *invocation) callREST(ctx context.Context, w *agentTask) (*invoke.Reply,
 		if w.Name != "" {
 			body = strictjson.AppendText(body, "operation", w.Name)
 		}
+
 		body = append(strictjson.AppendRaw(body, "input", w.Value), '}')
 	case len(i.contract.Operations) > 1 && !w.Declares("operation"):
 		var err error
@@ -31,14 +32,17 @@ func (i *invocation) callREST(ctx context.Context, w *agentTask) (*invoke.Reply,
 			return nil, err
 		}
 	}
-	a, err := i.post(ctx, w, i.binding.Endpoint, body, nil)
+
+	reply, err := i.post(ctx, w, i.binding.Endpoint, body, nil)
 	if err != nil {
 		return nil, err
 	}
-	if a.Stream != nil {
-		return a, nil
+
+	if reply.Stream != nil {
+		return reply, nil
 	}
-	return a, noError(a.Body, w.Operation)
+
+	return reply, noError(reply.Body, w.Operation)
 }
 
 // naming returns an input with a member operation beside its own; of a batch, so is
@@ -48,17 +52,21 @@ func naming(w *agentTask) (body []byte, err error) {
 	if items == nil {
 		return nameIn(w.Value, w.Name)
 	}
+
 	body = []byte{'['}
 	for n, item := range items {
 		if n > 0 {
 			body = append(body, ',')
 		}
+
 		named, err := nameIn(item, w.Name)
 		if err != nil {
 			return nil, err
 		}
+
 		body = append(body, named...)
 	}
+
 	return append(body, ']'), nil
 }
 
@@ -66,27 +74,34 @@ func nameIn(input []byte, operation string) ([]byte, error) {
 	if input[0] != '{' {
 		return input, nil
 	}
+
 	members, err := directory.ParseObject(input)
 	if err != nil {
 		return nil, err
 	}
+
 	members = slices.DeleteFunc(members, func(m strictjson.Member) bool { return m.Name == "operation" })
-	return strictjson.AppendObject(nil, append(members, strictjson.Member{Name: "operation", Value: strictjson.AppendString(nil, operation)})), nil
+
+	return strictjson.AppendObject(nil,
+		append(members, strictjson.Member{Name: "operation", Value: strictjson.AppendString(nil, operation)})), nil
 }
 
 // noError refuses a 2xx answer that tells of an error (AI-035).
-func noError(body []byte, o invoke.Operation) error {
+func noError(body []byte, operation invoke.Operation) error {
 	if len(body) == 0 || body[0] != '{' || !bytes.Contains(body, []byte("error")) && !bytes.ContainsRune(body, '\\') {
 		return nil // it has no such member, however that is written
 	}
+
 	var told struct {
 		Error jsontext.Value `json:"error"`
 	}
 	if json.Unmarshal(body, &told) != nil || len(told.Error) == 0 || told.Error[0] != '{' {
 		return nil
 	}
-	if o.DeclaresOutput("error") {
+
+	if operation.DeclaresOutput("error") {
 		return nil
 	}
+
 	return directory.Refuse(directory.AgentFailed, "the agent answered with a success's status, and with an error")
 }

@@ -47,45 +47,56 @@ func (t *tokens) of(ctx context.Context, endpoint string) string {
 	if t.from == nil {
 		return ""
 	}
-	u, err := url.Parse(endpoint)
+
+	target, err := url.Parse(endpoint)
 	if err != nil {
 		return ""
 	}
-	audience := audienceOf(u)
+
+	audience := audienceOf(target)
 	t.mu.Lock()
 	had, ok := t.all[audience]
 	t.mu.Unlock()
+
 	if now := time.Now(); ok && (now.Add(tokenBefore).Before(had.until) || had.text == "" && now.Before(had.until)) {
 		return had.text
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, tokenWait)
 	defer cancel()
+
 	text, until, err := t.from.JWTSVID(ctx, audience)
 	if err != nil {
 		text, until = "", time.Now().Add(tokenAgain)
 	}
+
 	t.keep(audience, token{text, until})
+
 	return text
 }
 
 // audienceOf is an endpoint's scheme, host and port, without the port of https. An
 // IPv6 address keeps its brackets: [::1]:8443 is another's than [::1:8443].
-func audienceOf(u *url.URL) string {
-	host := strings.ToLower(u.Hostname())
-	if port := u.Port(); port != "" && port != "443" {
-		return u.Scheme + "://" + net.JoinHostPort(host, port)
+func audienceOf(target *url.URL) string {
+	host := strings.ToLower(target.Hostname())
+	if port := target.Port(); port != "" && port != "443" {
+		return target.Scheme + "://" + net.JoinHostPort(host, port)
 	}
-	return u.Scheme + "://" + strings.TrimSuffix(net.JoinHostPort(host, ""), ":")
+
+	return target.Scheme + "://" + strings.TrimSuffix(net.JoinHostPort(host, ""), ":")
 }
 
 func (t *tokens) keep(audience string, k token) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	for old := range t.all {
 		if len(t.all) < maxTokens {
 			break
 		}
+
 		delete(t.all, old)
 	}
+
 	t.all[audience] = k
 }

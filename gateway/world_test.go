@@ -33,10 +33,12 @@ type ca struct {
 
 func newCA(t testing.TB, domain string) *ca {
 	t.Helper()
+
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority of " + domain},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
@@ -45,14 +47,17 @@ func newCA(t testing.TB, domain string) *ca {
 	if domain != "" {
 		template.URIs = []*url.URL{{Scheme: "spiffe", Host: domain}}
 	}
+
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return &ca{cert, key}
 }
 
@@ -60,13 +65,17 @@ func newCA(t testing.TB, domain string) *ca {
 // may be zero.
 func (c *ca) leaf(t testing.TB, host string, id spiffeid.ID, change ...func(*x509.Certificate)) tls.Certificate {
 	t.Helper()
+
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Minute),
+		NotAfter:    time.Now().Add(time.Hour),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	switch ip := net.ParseIP(host); {
 	case ip != nil:
@@ -74,22 +83,27 @@ func (c *ca) leaf(t testing.TB, host string, id spiffeid.ID, change ...func(*x50
 	case host != "":
 		template.DNSNames = []string{host}
 	}
+
 	if !id.IsZero() {
 		template.URIs = []*url.URL{id.URL()}
 	}
+
 	for _, f := range change {
 		f(template)
 	}
+
 	der, err := x509.CreateCertificate(rand.Reader, template, c.cert, key.Public(), c.key)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
 func (c *ca) pool() *x509.CertPool {
 	p := x509.NewCertPool()
 	p.AddCert(c.cert)
+
 	return p
 }
 
@@ -102,6 +116,7 @@ func serve(t testing.TB, cert tls.Certificate, h http.Handler) *httptest.Server 
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	s.StartTLS()
 	t.Cleanup(s.Close)
+
 	return s
 }
 
@@ -110,12 +125,14 @@ var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustPa
 // bundles returns a judge that knows the authorities of trust domains.
 func bundles(t testing.TB, cas map[string]*ca) func([]*x509.Certificate) (spiffeid.ID, error) {
 	t.Helper()
+
 	b := trust.NewBundles()
 	for name, c := range cas {
 		if err := b.SetX509(spiffeid.RequireTrustDomainFromString(name), []*x509.Certificate{c.cert}); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	return func(chain []*x509.Certificate) (spiffeid.ID, error) { return trust.VerifyServer(chain, b) }
 }
 
@@ -123,24 +140,29 @@ func newGuard(t testing.TB, cfg gateway.GuardConfig) *gateway.Guard {
 	t.Helper()
 	g := gateway.NewGuard(cfg)
 	t.Cleanup(g.Close)
+
 	return g
 }
 
 func fetch(t testing.TB, g *gateway.Guard, address string, target gateway.Target) (*gateway.Answer, error) {
 	t.Helper()
+
 	r, err := http.NewRequest("GET", address, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return g.Fetch(context.Background(), r, target)
 }
 
 // wantRule fails unless the guard refused by that rule.
 func wantRule(t testing.TB, what string, err error, rule gateway.Rule) {
 	t.Helper()
+
 	if got := gateway.RuleOf(err); got != rule {
 		t.Errorf("%s: refused by %q (%v), want %q", what, got, err, rule)
 	}
+
 	var r *gateway.Refusal
 	if rule != "" && !errors.As(err, &r) {
 		t.Errorf("%s: %v is no refusal", what, err)

@@ -65,6 +65,7 @@ func (p *Priority) Enter(ctx context.Context, class Class) (leave func(), err er
 			return nil, err
 		}
 	}
+
 	return sync.OnceFunc(p.leave), nil
 }
 
@@ -81,10 +82,12 @@ func (p *Priority) enqueue(class Class) *waiter {
 
 	w := &waiter{class: class, verdict: make(chan error, 1)}
 	w.place = p.queues[class].PushBack(w)
+
 	p.waiting++
 	if p.waiting > p.cfg.Waiting {
 		p.settle(p.least(), ErrShed)
 	}
+
 	return w
 }
 
@@ -105,9 +108,11 @@ func (p *Priority) await(ctx context.Context, w *waiter) error {
 
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if w.place != nil {
 		p.settle(w, cause)
 	}
+
 	return <-w.verdict // a slot that came meanwhile is as good
 }
 
@@ -119,6 +124,7 @@ func (p *Priority) least() *waiter {
 			return last.Value.(*waiter)
 		}
 	}
+
 	return nil
 }
 
@@ -134,6 +140,7 @@ func (p *Priority) settle(w *waiter, verdict error) {
 func (p *Priority) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	p.taken--
 	for class := len(p.queues) - 1; class >= 0; class-- {
 		for p.taken < p.cfg.Slots[class] {
@@ -141,6 +148,7 @@ func (p *Priority) leave() {
 			if first == nil {
 				break
 			}
+
 			p.taken++
 			p.settle(first.Value.(*waiter), nil)
 		}

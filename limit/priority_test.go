@@ -27,7 +27,8 @@ type crew struct {
 }
 
 func newCrew(t interface{ Helper() }, cfg limit.PriorityConfig) *crew {
-	return &crew{t: t, slots: limit.NewPriority(cfg), refused: map[string]error{}, leave: map[string]func(){}, cancel: map[string]context.CancelFunc{}}
+	return &crew{t: t, slots: limit.NewPriority(cfg), refused: map[string]error{}, leave: map[string]func(){},
+		cancel: map[string]context.CancelFunc{}}
 }
 
 // send has work of a class take a slot, and waits until it has one, was refused or waits.
@@ -39,10 +40,12 @@ func (c *crew) send(class limit.Class, name string) {
 		leave, err := c.slots.Enter(ctx, class)
 		c.mu.Lock()
 		defer c.mu.Unlock()
+
 		if err != nil {
 			c.refused[name] = err
 			return
 		}
+
 		c.entered = append(c.entered, name)
 		c.leave[name] = leave
 	}()
@@ -80,9 +83,11 @@ func TestALowerClassLeavesSlotsForAHigherOne(t *testing.T) {
 		c.send(middle, "middle 2")
 		c.send(high, "high 1")
 		c.send(high, "high 2")
+
 		if want := []string{"low 1", "middle 1", "high 1"}; !slices.Equal(c.entered, want) {
 			t.Errorf("%q have slots, want %q", c.entered, want)
 		}
+
 		c.finish()
 	})
 }
@@ -92,14 +97,18 @@ func TestTheHighestThatWaitsGoesFirstAndInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrew(t, limit.PriorityConfig{Slots: []int{1, 1, 1}, Waiting: 10, Patience: time.Minute})
 		c.send(low, "first")
+
 		for _, name := range []string{"low 1", "low 2"} {
 			c.send(low, name)
 		}
+
 		for _, name := range []string{"high 1", "high 2"} {
 			c.send(high, name)
 		}
+
 		c.send(middle, "middle")
 		c.finish()
+
 		if want := []string{"first", "high 1", "high 2", "middle", "low 1", "low 2"}; !slices.Equal(c.entered, want) {
 			t.Errorf("slots went to %q, want %q", c.entered, want)
 		}
@@ -113,20 +122,25 @@ func TestTheLowestIsShedFirst(t *testing.T) {
 		c.send(high, "first")
 		c.send(low, "low 1")
 		c.send(low, "low 2")
+
 		for i, step := range []struct {
 			class limit.Class
 			name  string
 			shed  string
 		}{
 			{low, "low 3", "low 3"}, {middle, "middle 1", "low 2"}, {high, "high 1", "low 1"},
-			{low, "low 4", "low 4"}, {high, "high 2", "middle 1"}, {middle, "middle 2", "middle 2"}, {high, "high 3", "high 3"},
+			{low, "low 4", "low 4"}, {high, "high 2", "middle 1"}, {middle, "middle 2", "middle 2"},
+			{high, "high 3", "high 3"},
 		} {
 			c.send(step.class, step.name)
+
 			if !errors.Is(c.refused[step.shed], limit.ErrShed) || len(c.refused) != i+1 {
 				t.Fatalf("after %s refused are %v, want %s", step.name, c.refused, step.shed)
 			}
 		}
+
 		c.finish()
+
 		if want := []string{"first", "high 1", "high 2"}; !slices.Equal(c.entered, want) {
 			t.Errorf("slots went to %q, want %q", c.entered, want)
 		}
@@ -140,22 +154,28 @@ func TestWhatHasWaitedForTooLongIsShed(t *testing.T) {
 		c.send(low, "waits")
 		time.Sleep(time.Second)
 		synctest.Wait()
+
 		if !errors.Is(c.refused["waits"], limit.ErrShed) {
 			t.Errorf("refused are %v", c.refused)
 		}
+
 		c.send(low, "leaves")
 		c.cancel["leaves"]()
 		synctest.Wait()
+
 		if !errors.Is(c.refused["leaves"], context.Canceled) {
 			t.Errorf("refused are %v", c.refused)
 		}
+
 		c.done("first")
 		c.done("first") // twice is harmless
 		c.send(low, "next")
 		c.send(low, "beside")
+
 		if want := []string{"first", "next"}; !slices.Equal(c.entered, want) {
 			t.Errorf("slots went to %q, want %q", c.entered, want)
 		}
+
 		c.finish()
 	})
 }
@@ -172,6 +192,7 @@ func TestSlotsAreNeitherLostNorGivenTwice(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCrew(t, limit.PriorityConfig{Slots: slots, Waiting: waiting, Patience: time.Minute})
 			classes := map[string]limit.Class{}
+
 			var ended []string
 			working := func() (names []string) {
 				for _, name := range c.entered {
@@ -179,15 +200,19 @@ func TestSlotsAreNeitherLostNorGivenTwice(t *testing.T) {
 						names = append(names, name)
 					}
 				}
+
 				return names
 			}
+
 			idle := func() (names []string) {
 				for name := range classes {
 					if c.refused[name] == nil && !slices.Contains(c.entered, name) {
 						names = append(names, name)
 					}
 				}
+
 				slices.Sort(names)
+
 				return names
 			}
 			for i, step := range steps {
@@ -204,20 +229,24 @@ func TestSlotsAreNeitherLostNorGivenTwice(t *testing.T) {
 					ended = append(ended, name)
 					c.done(name)
 				}
+
 				if n := len(working()); n > slots[2] || len(idle()) > waiting {
 					t.Fatalf("%d work and %d wait", n, len(idle()))
 				}
+
 				for _, name := range idle() {
 					if len(working()) < slots[classes[name]] {
 						t.Fatalf("%s of class %d waits while %d work", name, classes[name], len(working()))
 					}
 				}
 			}
+
 			for len(working()) > 0 {
 				name := working()[0]
 				ended = append(ended, name)
 				c.done(name)
 			}
+
 			if len(idle()) > 0 {
 				t.Fatalf("%q wait still", idle())
 			}

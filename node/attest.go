@@ -77,6 +77,7 @@ func (a *attester) wait(ctx context.Context, rotated <-chan struct{}, wait time.
 
 		if next := a.store.KeyDocument(); next != nil && next != doc && wait > attestRetry {
 			doc = next
+
 			if a.isUnlisted(ctx) {
 				return
 			}

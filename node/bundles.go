@@ -56,8 +56,10 @@ type bundleKeeper struct {
 func (f *bundleKeeper) run(ctx context.Context) {
 	tick := time.NewTicker(bundlesLook)
 	defer tick.Stop()
+
 	for ctx.Err() == nil {
 		f.round(ctx)
+
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
@@ -68,14 +70,16 @@ func (f *bundleKeeper) run(ctx context.Context) {
 // round asks the endpoints that are due.
 func (f *bundleKeeper) round(ctx context.Context) {
 	free := make(chan struct{}, bundlesOnce)
+
 	var wg sync.WaitGroup
 	defer wg.Wait()
+
 	now := time.Now()
-	for _, p := range f.due(now) {
+	for _, peering := range f.due(now) {
 		free <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-free }()
-			f.ask(ctx, p)
+			f.ask(ctx, peering)
 		})
 	}
 }
@@ -86,54 +90,65 @@ func (f *bundleKeeper) due(now time.Time) (list []directory.Peering) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	old := f.seen
+
 	f.seen = map[spiffeid.TrustDomain]following{}
-	for _, p := range f.peerings() {
-		live := p.State == directory.PeeringActive || p.State == directory.PeeringFrozen
-		if !live || p.Endpoint.IsZero() {
+	for _, peering := range f.peerings() {
+		live := peering.State == directory.PeeringActive || peering.State == directory.PeeringFrozen
+		if !live || peering.Endpoint.IsZero() {
 			continue
 		}
-		s := old[p.Domain]
-		if s.endpoint != p.Endpoint {
-			s = following{endpoint: p.Endpoint}
+
+		s := old[peering.Domain]
+		if s.endpoint != peering.Endpoint {
+			s = following{endpoint: peering.Endpoint}
 		}
-		f.seen[p.Domain] = s
+
+		f.seen[peering.Domain] = s
 		if !now.Before(s.due) {
-			list = append(list, p)
+			list = append(list, peering)
 		}
 	}
+
 	return list
 }
 
 // ask asks one endpoint and has the domain agree on what is new.
-func (f *bundleKeeper) ask(ctx context.Context, p directory.Peering) {
+func (f *bundleKeeper) ask(ctx context.Context, peering directory.Peering) {
 	bound, cancel := context.WithTimeout(ctx, bundlesBound)
 	defer cancel()
-	got, err := f.fetcher.Fetch(bound, p.Domain, p.Endpoint, p.Bundle)
+
+	got, err := f.fetcher.Fetch(bound, peering.Domain, peering.Endpoint, peering.Bundle)
 	if err == nil && got.News {
-		if err = f.store.SetBundle(bound, p.Domain, p.Bundle, got.JWKS); err == nil {
-			f.log.Info("a peer has a new bundle", "peer", p.Domain.Name(), "endpoint", p.Endpoint.URL)
+		if err = f.store.SetBundle(bound, peering.Domain, peering.Bundle, got.JWKS); err == nil {
+			f.log.Info("a peer has a new bundle", "peer", peering.Domain.Name(), "endpoint", peering.Endpoint.URL)
 		}
 	}
+
 	if ctx.Err() != nil {
 		return
 	}
+
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := f.seen[p.Domain]
-	s.err, s.due = err, now.Add(got.Again)
+	following := f.seen[peering.Domain]
+
+	following.err, following.due = err, now.Add(got.Again)
 	if err != nil {
-		f.log.Error("a peer's bundle can't be had; the last good one stays", "peer", p.Domain.Name(), "endpoint", p.Endpoint.URL, "err", err)
-		s.due = now.Add(bundlesAgain)
+		f.log.Error("a peer's bundle can't be had; the last good one stays", "peer", peering.Domain.Name(), "endpoint",
+			peering.Endpoint.URL, "err", err)
+		following.due = now.Add(bundlesAgain)
 	} else {
-		s.good = now
+		following.good = now
 	}
-	f.seen[p.Domain] = s
+
+	f.seen[peering.Domain] = following
 }
 
 // of returns what was seen of a peer's endpoint; zero where it has none.
 func (f *bundleKeeper) of(td spiffeid.TrustDomain) following {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	return f.seen[td]
 }

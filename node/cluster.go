@@ -32,8 +32,10 @@ func (c cluster) Remove(ctx context.Context, id spiffeid.ID) error { return c.st
 // admitted.
 func (c cluster) Admit(ctx context.Context, id spiffeid.ID, not bool) error {
 	if !not && !trust.IsNode(id, c.domain) {
-		return directory.Refuse(directory.BadRequest, "%s is not under %s%s, where the domain's nodes are", id, c.domain.IDString(), trust.NodePath).At("/id")
+		return directory.Refuse(directory.BadRequest, "%s is not under %s%s, where the domain's nodes are", id,
+			c.domain.IDString(), trust.NodePath).At("/id")
 	}
+
 	return c.store.Admit(ctx, id, not)
 }
 
@@ -52,8 +54,10 @@ func (b backups) Restore(ctx context.Context, backup io.Reader, force bool, reas
 	if err != nil {
 		return wire.Restored{}, err
 	}
+
 	return wire.Restored{
-		Backup: done.Backup.String(), Before: done.Before.String(), Now: done.Now.String(), Registrations: done.Registrations,
+		Backup: done.Backup.String(), Before: done.Before.String(), Now: done.Now.String(),
+		Registrations: done.Registrations,
 	}, nil
 }
 

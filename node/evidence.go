@@ -24,11 +24,12 @@ func (c evidenceVerifier) Accuse(origin spiffeid.TrustDomain, pages, keys []stri
 
 // Judge implements evidence.Verifier.
 func (c evidenceVerifier) Judge(file []byte, news bool) (evidence.Conviction, error) {
-	v, err := c.keyring.Judge(file, news)
+	conviction, err := c.keyring.Judge(file, news)
 	if err != nil {
 		return evidence.Conviction{}, err
 	}
-	return evidence.Conviction{Origin: v.Domain, ID: v.ID, Audience: v.Audience}, nil
+
+	return evidence.Conviction{Origin: conviction.Domain, ID: conviction.ID, Audience: conviction.Audience}, nil
 }
 
 // Freeze implements evidence.Verifier.
@@ -37,6 +38,7 @@ func (c evidenceVerifier) Freeze(ctx context.Context, origin spiffeid.TrustDomai
 		if p.State == directory.PeeringActive {
 			p.State = directory.PeeringFrozen
 		}
+
 		return nil
 	})
 }

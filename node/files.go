@@ -10,17 +10,21 @@ import (
 // ReplaceFile replaces a file whole: a reader sees the old or the new contents. It does not
 // sync them to disk.
 func ReplaceFile(path string, contents []byte, mode fs.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(contents)
-	err = errors.Join(err, f.Chmod(mode), f.Close())
+
+	_, err = file.Write(contents)
+
+	err = errors.Join(err, file.Chmod(mode), file.Close())
 	if err == nil {
-		err = os.Rename(f.Name(), path)
+		err = os.Rename(file.Name(), path)
 	}
+
 	if err != nil {
-		err = errors.Join(err, os.Remove(f.Name()))
+		err = errors.Join(err, os.Remove(file.Name()))
 	}
+
 	return err
 }

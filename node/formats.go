@@ -13,6 +13,7 @@ func writtenOf(numbers consensus.Numbers) wire.Written {
 		if written.Formats == nil {
 			written.Formats = map[string]uint{}
 		}
+
 		written.Formats[string(structure)] = format
 	}
 
@@ -27,6 +28,7 @@ func readsOf(versions consensus.Versions) wire.Reads {
 		if reads.Formats == nil {
 			reads.Formats = map[string][]uint{}
 		}
+
 		reads.Formats[string(structure)] = formats
 	}
 

@@ -23,12 +23,14 @@ func policyBasis(policy string) directory.Hash {
 			}
 		}
 	}
+
 	return directory.HashOf([]byte(strings.Join(by, "\x00")))
 }
 
 // An exporter is the policy as far as it says what leaves the domain.
 type exporter interface {
-	Export(peer spiffeid.TrustDomain, agent string, owner directory.Identity, v directory.Visibility, p *directory.Projection) directory.Decision
+	Export(peer spiffeid.TrustDomain, agent string, owner directory.Identity, v directory.Visibility,
+		p *directory.Projection) directory.Decision
 }
 
 // grants asks policy about each peer that the operator lets have something, within
@@ -37,25 +39,31 @@ type exporter interface {
 // each that may have it, and not into the mesh's (federation.md, "Grants"). Where
 // there is no peer yet, policy is asked of a domain without a name: the first one may
 // read the mesh's stream before all that is in it has been decided anew.
-func grants(policy exporter, peerings []directory.Peering, s consensus.Subject) []directory.Grant {
-	if !s.Visibility.Mesh && len(s.Visibility.Peers) == 0 {
+func grants(policy exporter, peerings []directory.Peering, subject consensus.Subject) []directory.Grant {
+	if !subject.Visibility.Mesh && len(subject.Visibility.Peers) == 0 {
 		return nil
 	}
-	asked, alike := 0, s.Visibility.Mesh
+
+	asked, alike := 0, subject.Visibility.Mesh
+
 	var own []directory.Grant
+
 	ask := func(td spiffeid.TrustDomain, rules *directory.PeerRules) {
 		asked++
-		projection := func() *directory.Projection { return s.Projection }
-		if !rules.Admits(s.Agent, s.Document.Kind(), projection) {
+
+		projection := func() *directory.Projection { return subject.Projection }
+		if !rules.Admits(subject.Agent, subject.Document.Kind(), projection) {
 			alike = false
 			return
 		}
-		d := policy.Export(td, s.Agent, s.Owner, s.Visibility, s.Projection)
-		if !d.Allow {
+
+		decision := policy.Export(td, subject.Agent, subject.Owner, subject.Visibility, subject.Projection)
+		if !decision.Allow {
 			alike = false
 			return
 		}
-		g := directory.GrantOf(directory.Only(td), d.Redaction, s.Document)
+
+		g := directory.GrantOf(directory.Only(td), decision.Redaction, subject.Document)
 		alike = alike && (len(own) == 0 || sameMembers(own[0], g))
 		own = append(own, g)
 	}
@@ -64,14 +72,18 @@ func grants(policy exporter, peerings []directory.Peering, s consensus.Subject) 
 			ask(p.Domain, &p.Export)
 		}
 	}
-	if asked == 0 && s.Visibility.Mesh {
+
+	if asked == 0 && subject.Visibility.Mesh {
 		ask(spiffeid.TrustDomain{}, &directory.PeerRules{})
 	}
+
 	if !alike {
 		return own
 	}
+
 	g := own[0]
 	g.Audience = directory.Mesh
+
 	return []directory.Grant{g}
 }
 

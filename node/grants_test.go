@@ -17,8 +17,10 @@ import (
 //
 // Requirement: MESH-014
 func TestNothingIsGrantedToAMeshThatIsNotThereYet(t *testing.T) {
-	alpha, beta := spiffeid.RequireTrustDomainFromString("alpha.test"), spiffeid.RequireTrustDomainFromString("beta.test")
+	alpha, beta := spiffeid.RequireTrustDomainFromString("alpha.test"),
+		spiffeid.RequireTrustDomainFromString("beta.test")
 	ada := directory.IdentityOf(spiffeid.RequireFromPath(alpha, "/agent/ada"))
+
 	peer := func(state directory.PeeringState, mesh bool) directory.Peering {
 		return directory.Peering{Domain: beta, State: state, Mesh: mesh}
 	}
@@ -40,7 +42,9 @@ func TestNothingIsGrantedToAMeshThatIsNotThereYet(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := consensus.Subject{Agent: "helper", Owner: ada, Projection: &directory.Projection{}, Visibility: directory.Visibility{Mesh: c.mesh}}
+
+		s := consensus.Subject{Agent: "helper", Owner: ada, Projection: &directory.Projection{},
+			Visibility: directory.Visibility{Mesh: c.mesh}}
 		if got := grants(decider, c.peerings, s); len(got) != c.want {
 			t.Errorf("%s with %v and visibility %v: %v", c.policy, c.peerings, s.Visibility, got)
 		}
@@ -59,11 +63,14 @@ func TestWhatDiffersByPeerIsGrantedToEach(t *testing.T) {
 		{Domain: delta, State: directory.PeeringActive}, // nothing is exported to it
 		{Domain: gamma, State: directory.PeeringActive, Mesh: true},
 	}
+
 	const allowed = `@id("some") permit (principal, action == Action::"export", resource) when { resource.visible && !(principal == Peer::"gamma.test" && resource.agent like "secret*") };`
+
 	decider, err := policy.Parse("test.cedar", []byte(allowed), alpha)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, c := range []struct {
 		agent string
 		v     directory.Visibility
@@ -71,17 +78,21 @@ func TestWhatDiffersByPeerIsGrantedToEach(t *testing.T) {
 	}{
 		{"open", directory.Visibility{Mesh: true}, []directory.Audience{directory.Mesh}},
 		{"secret", directory.Visibility{Mesh: true}, []directory.Audience{directory.Only(beta)}},
-		{"open", directory.Visibility{Peers: []spiffeid.TrustDomain{gamma}}, []directory.Audience{directory.Only(gamma)}},
-		{"open", directory.Visibility{Peers: []spiffeid.TrustDomain{beta, gamma}}, []directory.Audience{directory.Only(beta), directory.Only(gamma)}},
+		{"open", directory.Visibility{Peers: []spiffeid.TrustDomain{gamma}},
+			[]directory.Audience{directory.Only(gamma)}},
+		{"open", directory.Visibility{Peers: []spiffeid.TrustDomain{beta, gamma}},
+			[]directory.Audience{directory.Only(beta), directory.Only(gamma)}},
 		{"secret", directory.Visibility{Peers: []spiffeid.TrustDomain{gamma}}, nil},
 		{"open", directory.Visibility{Peers: []spiffeid.TrustDomain{delta}}, nil},
 		{"open", directory.Visibility{}, nil},
 	} {
 		s := consensus.Subject{Agent: c.agent, Projection: &directory.Projection{}, Visibility: c.v}
+
 		var got []directory.Audience
 		for _, g := range grants(decider, peerings, s) {
 			got = append(got, g.Audience)
 		}
+
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s for %s: %v and not %v", c.agent, c.v, got, c.want)
 		}

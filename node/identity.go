@@ -17,6 +17,7 @@ import (
 // that is not there is waited for until env.Context ends.
 func (n *Node) wireIdentity(env Env) (err error) {
 	n.bundles = trust.NewBundles()
+
 	where := "identity.cert"
 	switch {
 	case n.cfg.Identity.WorkloadAPI != "":
@@ -27,19 +28,25 @@ func (n *Node) wireIdentity(env Env) (err error) {
 	default:
 		n.source, err = trust.OpenFiles(n.cfg.Identity.Cert, n.cfg.Identity.Key)
 	}
+
 	if err != nil {
 		return fmt.Errorf("identity: %w", err)
 	}
+
 	if n.id = n.source.SVID().ID; n.member() == nil {
 		return fmt.Errorf("%s: it is %s, which is none of the members: list this node there", where, n.id)
 	}
+
 	if n.cfg.Identity.WorkloadAPI != "" {
 		return nil
 	}
+
 	if err := n.source.Follow(n.bundles, n.cfg.Identity.Bundle); err != nil {
 		return fmt.Errorf("identity.bundle: %w", err)
 	}
+
 	n.life.loop("identity", func(ctx context.Context) { n.source.Run(ctx, n.log) })
+
 	return nil
 }
 
@@ -49,22 +56,28 @@ func (n *Node) awaitIdentity(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
+
 	mine := func(id spiffeid.ID) bool { return n.cfg.Member(id) != nil }
+
 	w, err := trust.OpenWorkloadAPI(n.cfg.Identity.WorkloadAPI, n.bundles, mine)
 	if err != nil {
 		return err
 	}
+
 	if n.cfg.Callers.WITSVID {
 		w.FollowWITBundles()
 	}
+
 	n.life.loop("Workload API", func(ctx context.Context) { w.Run(ctx, n.log) })
 	n.admin.show(api.AdminConfig{PublicURL: n.cfg.PublicURL, Ready: func() error {
 		if err := w.Err(); err != nil {
 			return fmt.Errorf("identity: waiting for an SVID: %w", err)
 		}
+
 		return errors.New("starting")
 	}})
 	n.source, err = w.Source(ctx)
+
 	return err
 }
 

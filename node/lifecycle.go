@@ -38,6 +38,7 @@ func (l *lifecycle) loop(name string, f func(context.Context)) {
 	}()
 	l.onStop(name, func(bound context.Context) error {
 		cancel()
+
 		select {
 		case <-done:
 			return nil
@@ -70,5 +71,6 @@ func (l *lifecycle) close(bound context.Context) error {
 			}
 		}
 	})
+
 	return l.err
 }

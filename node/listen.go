@@ -25,16 +25,18 @@ func (n *Node) limited(name string, ln net.Listener, most, perAddress int) net.L
 }
 
 // serve runs s on ln until its turn to stop comes.
-func (n *Node) serve(name string, s *http.Server, ln net.Listener) {
+func (n *Node) serve(name string, server *http.Server, ln net.Listener) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+
 		var err error
-		if s.TLSConfig != nil {
-			err = s.ServeTLS(ln, "", "")
+		if server.TLSConfig != nil {
+			err = server.ServeTLS(ln, "", "")
 		} else {
-			err = s.Serve(ln)
+			err = server.Serve(ln)
 		}
+
 		if !errors.Is(err, http.ErrServerClosed) {
 			n.log.Error("a listener ended", "listener", name, "err", err)
 		}
@@ -42,10 +44,13 @@ func (n *Node) serve(name string, s *http.Server, ln net.Listener) {
 	n.life.onStop(name, func(bound context.Context) error {
 		drain, cancel := context.WithTimeout(bound, drainTimeout)
 		defer cancel()
-		if err := s.Shutdown(drain); err != nil { // what still goes on is cut
-			_ = s.Close()
+
+		if err := server.Shutdown(drain); err != nil { // what still goes on is cut
+			_ = server.Close()
 		}
+
 		<-done
+
 		return nil
 	})
 }
@@ -58,12 +63,16 @@ const drainTimeout = time.Second
 func (n *Node) client(td spiffeid.TrustDomain) *http.Client {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	if c, ok := n.clients[td]; ok {
 		return c
 	}
+
 	config := trust.ClientTLS(n.source, n.bundles, AuthorizeNodesOf(td), "h2", "http/1.1")
 	transport := &http.Transport{
-		DialContext:           func(ctx context.Context, _, addr string) (net.Conn, error) { return n.net.Dial(ctx, addr) },
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			return n.net.Dial(ctx, addr)
+		},
 		TLSClientConfig:       config,
 		ForceAttemptHTTP2:     true,
 		MaxIdleConnsPerHost:   4,
@@ -76,5 +85,6 @@ func (n *Node) client(td spiffeid.TrustDomain) *http.Client {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	n.clients[td] = c
+
 	return c
 }

@@ -22,6 +22,7 @@ func (l one) Accept() (net.Conn, error) {
 	if c, ok := <-l.conns; ok {
 		return c, nil
 	}
+
 	return nil, net.ErrClosed
 }
 
@@ -35,9 +36,11 @@ func TestAnAnswerThatNobodyReadsIsGivenUp(t *testing.T) {
 		took := make(chan time.Duration, 1)
 		s := listener.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			start := time.Now()
+
 			for err := error(nil); err == nil; {
 				_, err = w.Write(bytes.Repeat([]byte("x"), 1<<16))
 			}
+
 			took <- time.Since(start)
 		}), nil, slog.New(slog.DiscardHandler))
 		client, server := net.Pipe()
@@ -47,9 +50,11 @@ func TestAnAnswerThatNobodyReadsIsGivenUp(t *testing.T) {
 		close(l.conns)
 		go func() { _ = s.Serve(l) }()
 		defer s.Close()
+
 		if _, err := client.Write([]byte("GET / HTTP/1.1\r\nHost: ad.alpha.test\r\n\r\n")); err != nil {
 			t.Fatal(err)
 		}
+
 		select {
 		case d := <-took:
 			if d < time.Minute {
@@ -67,11 +72,14 @@ func TestAnAddressThatIsLetGoOfIsListenedAt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	address := before.Addr().String()
 	time.AfterFunc(200*time.Millisecond, func() { _ = before.Close() })
+
 	ln, err := Network{}.orTCP().Listen(address)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	_ = ln.Close()
 }

@@ -13,16 +13,20 @@ import (
 // were never touched.
 func TestAnIdentityThatHasEndedFails(t *testing.T) {
 	now := time.Now()
+
 	ca, err := trust.NewCA(spiffeid.RequireTrustDomainFromString("alpha.test"), now)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	svid, err := ca.Issue("/roster/node/1", time.Hour, now)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	s := trust.NewSource(svid)
 	if identityFails(s, now) || !identityFails(s, svid.Certificates[0].NotAfter) {
-		t.Errorf("it fails while it holds: %t; and when it has ended: %t", identityFails(s, now), identityFails(s, svid.Certificates[0].NotAfter))
+		t.Errorf("it fails while it holds: %t; and when it has ended: %t", identityFails(s, now),
+			identityFails(s, svid.Certificates[0].NotAfter))
 	}
 }

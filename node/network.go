@@ -25,10 +25,12 @@ func (n Network) orTCP() Network {
 	if n.Listen == nil {
 		n.Listen = listenTCP
 	}
+
 	if n.Dial == nil {
 		d := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
 		n.Dial = func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) }
 	}
+
 	return n
 }
 
@@ -52,7 +54,7 @@ type listeners struct {
 }
 
 // bind binds all of these listeners, or none.
-func bind(n Network, cfg *config.Config) (l listeners, err error) {
+func bind(network Network, cfg *config.Config) (l listeners, err error) {
 	var bound []net.Listener
 	for _, b := range []struct {
 		key, addr string
@@ -64,16 +66,20 @@ func bind(n Network, cfg *config.Config) (l listeners, err error) {
 		if b.key == "gossip" && !cfg.Gossip.Enabled {
 			continue
 		}
-		ln, err := n.Listen(b.addr)
+
+		ln, err := network.Listen(b.addr)
 		if err != nil {
 			for _, other := range bound {
 				err = errors.Join(err, other.Close())
 			}
+
 			return listeners{}, fmt.Errorf("listen.%s: %w", b.key, err)
 		}
+
 		*b.into = ln
 		bound = append(bound, ln)
 	}
+
 	return l, nil
 }
 
@@ -83,6 +89,7 @@ func AuthorizeNodesOf(td spiffeid.TrustDomain) func(spiffeid.ID) error {
 		if !trust.IsNode(id, td) {
 			return fmt.Errorf("%s is no node of %s", id, td.Name())
 		}
+
 		return nil
 	}
 }
@@ -95,9 +102,11 @@ func (l listeners) close() error {
 		if ln == nil {
 			continue
 		}
+
 		if e := ln.Close(); e != nil && !errors.Is(e, net.ErrClosed) {
 			err = errors.Join(err, e)
 		}
 	}
+
 	return err
 }

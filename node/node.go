@@ -115,15 +115,18 @@ func Start(cfg config.Config, env Env) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, net: env.Network.orTCP(), log: env.Logger, clients: map[spiffeid.TrustDomain]*http.Client{}}
-	if n.log == nil {
-		n.log = cfg.Log.Logger(os.Stderr)
+
+	node := &Node{cfg: cfg, net: env.Network.orTCP(), log: env.Logger, clients: map[spiffeid.TrustDomain]*http.Client{}}
+	if node.log == nil {
+		node.log = cfg.Log.Logger(os.Stderr)
 	}
-	n.panics = contain.New(n.log)
-	if err := n.wire(env); err != nil {
-		return nil, errors.Join(err, n.Close())
+
+	node.panics = contain.New(node.log)
+	if err := node.wire(env); err != nil {
+		return nil, errors.Join(err, node.Close())
 	}
-	return n, nil
+
+	return node, nil
 }
 
 // Close stops the node: it hands leadership over, answers what is under way and
@@ -131,6 +134,7 @@ func Start(cfg config.Config, env Env) (*Node, error) {
 func (n *Node) Close() error {
 	bound, cancel := context.WithTimeout(context.Background(), CloseTimeout)
 	defer cancel()
+
 	return n.life.close(bound)
 }
 
@@ -149,14 +153,18 @@ func (n *Node) Ready() error {
 	if err := n.source.Err(); err != nil {
 		return fmt.Errorf("identity: %w", err)
 	}
+
 	if err := n.store.Ready(); err != nil {
 		return err
 	}
+
 	if _, _, ok := n.keyring.Keys(n.cfg.TrustDomain); !ok {
 		return errors.New("keys: the domain has issued no key document yet")
 	}
+
 	if err := n.trail.Err(); err != nil {
 		return fmt.Errorf("audit: no change is made here while the trail can't be written: %w", err)
 	}
+
 	return nil
 }

@@ -35,15 +35,15 @@ func (o operator) Raft() wire.RaftStatus {
 		status.Leader = leader.String()
 	}
 
-	for _, p := range o.store.Contacts() {
+	for _, peer := range o.store.Contacts() {
 		status.Peers = append(status.Peers, wire.RaftPeer{
-			ID:          p.ID.String(),
-			Address:     p.Address,
-			API:         p.API,
-			Voter:       p.Voter,
-			LastContact: p.LastContact,
-			Unheard:     p.Unheard,
-			Reads:       readsOf(p.Reads),
+			ID:          peer.ID.String(),
+			Address:     peer.Address,
+			API:         peer.API,
+			Voter:       peer.Voter,
+			LastContact: peer.LastContact,
+			Unheard:     peer.Unheard,
+			Reads:       readsOf(peer.Reads),
 		})
 	}
 
@@ -61,12 +61,12 @@ func (o operator) Raft() wire.RaftStatus {
 // Members returns the members of the gossip pool.
 func (o operator) Members() []wire.Member {
 	members := []wire.Member{}
-	for _, m := range o.mesh.Members() {
+	for _, status := range o.mesh.Members() {
 		members = append(members, wire.Member{
-			ID:      m.ID.String(),
-			Domain:  m.ID.TrustDomain().Name(),
-			Address: m.Address,
-			State:   m.State,
+			ID:      status.ID.String(),
+			Domain:  status.ID.TrustDomain().Name(),
+			Address: status.Address,
+			State:   status.State,
 		})
 	}
 
@@ -83,13 +83,13 @@ func (o operator) Peers() []wire.Peer {
 
 	peers := []wire.Peer{}
 
-	for _, p := range o.store.Peerings() {
-		peer := o.agreement(p)
-		if status, ok := received[p.Domain]; ok {
-			addReceived(&peer, p, status)
+	for _, peering := range o.store.Peerings() {
+		peer := o.agreement(peering)
+		if status, ok := received[peering.Domain]; ok {
+			addReceived(&peer, peering, status)
 		}
 
-		for _, f := range o.mesh.Evidence(p.Domain) {
+		for _, f := range o.mesh.Evidence(peering.Domain) {
 			peer.Evidence = append(peer.Evidence, wire.PeerEvidence{ID: f.ID, Found: f.Found.UTC()})
 		}
 
@@ -100,35 +100,35 @@ func (o operator) Peers() []wire.Peer {
 }
 
 // agreement shows a peering, and the state of the peer's bundle endpoint.
-func (o operator) agreement(p directory.Peering) wire.Peer {
+func (o operator) agreement(peering directory.Peering) wire.Peer {
 	peer := wire.Peer{
-		Domain:      p.Domain.Name(),
-		State:       string(p.State),
-		Agreed:      string(p.State),
-		Addresses:   p.Addresses,
-		Gossip:      p.Gossip,
-		Exported:    p.State == directory.PeeringActive && p.Mesh,
-		Fingerprint: fingerprintOf(p),
-		Export:      apioperator.WireRules(p.Export),
-		Import:      apioperator.WireRules(p.Import),
+		Domain:      peering.Domain.Name(),
+		State:       string(peering.State),
+		Agreed:      string(peering.State),
+		Addresses:   peering.Addresses,
+		Gossip:      peering.Gossip,
+		Exported:    peering.State == directory.PeeringActive && peering.Mesh,
+		Fingerprint: fingerprintOf(peering),
+		Export:      apioperator.WireRules(peering.Export),
+		Import:      apioperator.WireRules(peering.Import),
 	}
 
-	for _, structure := range o.store.HeldBack(p.Domain) {
+	for _, structure := range o.store.HeldBack(peering.Domain) {
 		peer.HoldsBack = append(peer.HoldsBack, string(structure))
 	}
 
 	switch {
-	case p.State == directory.PeeringPending:
-		peer.Until, peer.LastError = awaited(p, time.Now())
-	case p.State == directory.PeeringTerminated && p.ByPeer:
+	case peering.State == directory.PeeringPending:
+		peer.Until, peer.LastError = awaited(peering, time.Now())
+	case peering.State == directory.PeeringTerminated && peering.ByPeer:
 		peer.EndedBy = "peer"
-	case p.State == directory.PeeringTerminated:
+	case peering.State == directory.PeeringTerminated:
 		peer.EndedBy = "us"
 	}
 
-	peer.BundleEndpoint = p.Endpoint.URL
+	peer.BundleEndpoint = peering.Endpoint.URL
 	if peer.BundleEndpoint != "" {
-		checked := o.endpoints.of(p.Domain)
+		checked := o.endpoints.of(peering.Domain)
 		peer.BundleChecked = checked.good
 
 		if checked.err != nil {
@@ -187,12 +187,12 @@ func byCode(counts map[protocol.Code]uint64) map[string]uint64 {
 
 // awaited returns the end of an own invitation to a pending peer, and why the peering
 // stays pending if an operator must act.
-func awaited(p directory.Peering, now time.Time) (until time.Time, why string) {
-	if p.Until == 0 {
+func awaited(peering directory.Peering, now time.Time) (until time.Time, why string) {
+	if peering.Until == 0 {
 		return until, "no node of the peer has confirmed the invitation: accept the token again"
 	}
 
-	until = time.Unix(p.Until, 0).UTC()
+	until = time.Unix(peering.Until, 0).UTC()
 	if !now.Before(until) {
 		why = "the invitation ended before it was accepted: make another, or remove it"
 	}
@@ -239,21 +239,21 @@ func (o operator) RevokeKey(ctx context.Context, id string) error { return o.sto
 
 // SetPeering sets a peering by hand. A bundle that can't be used is refused here, before
 // the peering fails by it.
-func (o operator) SetPeering(ctx context.Context, p directory.Peering) error {
-	if _, err := trust.ParseBundle(p.Domain, p.Bundle); err != nil {
-		return directory.Refuse(directory.BadRequest, "the bundle of %s is not usable: %w", p.Domain.Name(), err).
+func (o operator) SetPeering(ctx context.Context, peering directory.Peering) error {
+	if _, err := trust.ParseBundle(peering.Domain, peering.Bundle); err != nil {
+		return directory.Refuse(directory.BadRequest, "the bundle of %s is not usable: %w", peering.Domain.Name(), err).
 			At("/bundle")
 	}
 
 	// The rules have a route of their own.
 	for _, old := range o.store.Peerings() {
-		if old.Domain == p.Domain && old.State != directory.PeeringTerminated {
-			p.Export = old.Export
-			p.Import = old.Import
+		if old.Domain == peering.Domain && old.State != directory.PeeringTerminated {
+			peering.Export = old.Export
+			peering.Import = old.Import
 		}
 	}
 
-	return o.store.SetPeering(ctx, p)
+	return o.store.SetPeering(ctx, peering)
 }
 
 // Policy returns the policy in force.

@@ -37,10 +37,12 @@ const (
 // agreed returns what is agreed with a domain; ok is false for nothing.
 func (ps *peerings) agreed(td spiffeid.TrustDomain) (p directory.Peering, ok bool) {
 	all := ps.store.Peerings()
+
 	i := slices.IndexFunc(all, func(p directory.Peering) bool { return p.Domain == td })
 	if i < 0 {
 		return directory.Peering{}, false
 	}
+
 	return all[i], true
 }
 
@@ -49,18 +51,22 @@ const amendAtMost = 5
 
 // amend has f change what is agreed with a domain as it is now, whichever node it was
 // last changed at: nobody's change is undone by one who didn't see it.
-func (ps *peerings) amend(ctx context.Context, td spiffeid.TrustDomain, f func(p *directory.Peering, known bool) error) error {
+func (ps *peerings) amend(ctx context.Context, td spiffeid.TrustDomain,
+	f func(p *directory.Peering, known bool) error) error {
 	for try := 1; ; try++ {
 		if err := ps.store.Linearize(ctx); err != nil {
 			return err
 		}
+
 		was, known := ps.agreed(td)
 		was.Domain = td
-		p := was
-		if err := f(&p, known); err != nil || p.Equal(was) {
+
+		peering := was
+		if err := f(&peering, known); err != nil || peering.Equal(was) {
 			return err
 		}
-		err := ps.store.AmendPeering(ctx, was, p)
+
+		err := ps.store.AmendPeering(ctx, was, peering)
 		if directory.ProblemOf(err) != directory.Conflict || try == amendAtMost {
 			return err
 		}
@@ -76,99 +82,133 @@ func (ps *peerings) exportsTo(td spiffeid.TrustDomain) bool {
 
 // ourselves is what another domain needs to know of this one.
 func (ps *peerings) ourselves() (directory.Peering, error) {
-	p := directory.Peering{Domain: ps.domain, Endpoint: ps.bundleEndpoint()}
+	peering := directory.Peering{Domain: ps.domain, Endpoint: ps.bundleEndpoint()}
+
 	var err error
-	if p.Bundle, err = ps.bundles.Publish(p.Domain); err != nil {
-		return p, err
+	if peering.Bundle, err = ps.bundles.Publish(peering.Domain); err != nil {
+		return peering, err
 	}
+
 	for _, m := range ps.store.RaftPeers() {
 		if m.API != "" {
-			p.Addresses = append(p.Addresses, m.API)
+			peering.Addresses = append(peering.Addresses, m.API)
 		}
 	}
-	if len(p.Addresses) == 0 {
-		p.Addresses = []string{ps.cfg.PublicURL}
+
+	if len(peering.Addresses) == 0 {
+		peering.Addresses = []string{ps.cfg.PublicURL}
 	}
+
 	for _, m := range ps.mesh().Members() {
-		if m.ID.TrustDomain() == p.Domain {
-			p.Gossip = append(p.Gossip, m.Address)
+		if m.ID.TrustDomain() == peering.Domain {
+			peering.Gossip = append(peering.Gossip, m.Address)
 		}
 	}
-	return p, nil
+
+	return peering, nil
 }
 
 // Invite implements operator.Peers. The domain keeps the secret's hash alone.
-func (ps *peerings) Invite(ctx context.Context, peer spiffeid.TrustDomain, life time.Duration) (wire.Invitation, error) {
+func (ps *peerings) Invite(ctx context.Context, peer spiffeid.TrustDomain, life time.Duration) (wire.Invitation,
+	error) {
 	var made wire.Invitation
+
 	us, err := ps.ourselves()
 	if err != nil {
 		return made, directory.Refuse(directory.Unavailable, "this node has no bundle of its own domain: %w", err)
 	}
+
 	secret := rand.Text()
 	until := time.Now().Add(life).Truncate(time.Second)
-	token := apioperator.Token{Domain: us.Domain.Name(), Invited: peer.Name(), Bundle: us.Bundle, Addresses: us.Addresses, Gossip: us.Gossip, Endpoint: us.Endpoint, Secret: secret, Until: until.Unix()}
+	token := apioperator.Token{Domain: us.Domain.Name(), Invited: peer.Name(), Bundle: us.Bundle,
+		Addresses: us.Addresses, Gossip: us.Gossip, Endpoint: us.Endpoint, Secret: secret, Until: until.Unix()}
+
 	made = wire.Invitation{Token: token.String(), Until: until.UTC(), Fingerprint: fingerprintOf(us)}
 	if len(made.Token) > apioperator.MaxToken {
-		return made, directory.Refuse(directory.TooLarge, "the domain's bundle is too large for a token of %d bytes", apioperator.MaxToken)
+		return made, directory.Refuse(directory.TooLarge, "the domain's bundle is too large for a token of %d bytes",
+			apioperator.MaxToken)
 	}
-	pending := directory.Peering{Domain: peer, State: directory.PeeringPending, Secret: sha256.Sum256([]byte(secret)), Until: until.Unix()}
-	return made, ps.amend(ctx, peer, func(p *directory.Peering, _ bool) error {
-		if err := noPeerYet(p); err != nil {
+
+	pending := directory.Peering{Domain: peer, State: directory.PeeringPending, Secret: sha256.Sum256([]byte(secret)),
+		Until: until.Unix()}
+
+	return made, ps.amend(ctx, peer, func(peering *directory.Peering, _ bool) error {
+		if err := noPeerYet(peering); err != nil {
 			return err
 		}
-		*p = pending
+
+		*peering = pending
+
 		return nil
 	})
 }
 
 func noPeerYet(p *directory.Peering) error {
 	if p.State == directory.PeeringActive || p.State == directory.PeeringFrozen {
-		return directory.Refuse(directory.Conflict, "%s is a peer already (%s); remove it first", p.Domain.Name(), p.State)
+		return directory.Refuse(directory.Conflict, "%s is a peer already (%s); remove it first", p.Domain.Name(),
+			p.State)
 	}
+
 	return nil
 }
 
 // Accept implements operator.Peers. The peering is pending until the other domain
 // has taken the secret, and active once it has.
 func (ps *peerings) Accept(ctx context.Context, token apioperator.Token) error {
-	p, err := token.Peering(ps.domain)
+	peering, err := token.Peering(ps.domain)
 	if err != nil {
 		return err
 	}
-	if _, err := trust.ParseBundle(p.Domain, p.Bundle); err != nil {
+
+	if _, err := trust.ParseBundle(peering.Domain, peering.Bundle); err != nil {
 		return directory.Refuse(directory.BadRequest, "the token's bundle is not usable: %w", err).At("/token")
 	}
+
 	if token.Until <= time.Now().Unix() {
-		return directory.Refuse(directory.BadRequest, "the invitation ended at %s; ask for another", time.Unix(token.Until, 0).UTC().Format(time.RFC3339)).At("/token")
+		return directory.Refuse(directory.BadRequest, "the invitation ended at %s; ask for another",
+			time.Unix(token.Until, 0).UTC().Format(time.RFC3339)).At("/token")
 	}
+
 	us, err := ps.ourselves()
 	if err != nil {
 		return directory.Refuse(directory.Unavailable, "this node has no bundle of its own domain: %w", err)
 	}
-	err = ps.amend(ctx, p.Domain, func(now *directory.Peering, _ bool) error {
+
+	err = ps.amend(ctx, peering.Domain, func(now *directory.Peering, _ bool) error {
 		if err := noPeerYet(now); err != nil {
 			return err
 		}
-		*now = p
+
+		*now = peering
+
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	pending := p
-	if err := ps.offer(ctx, p, token.Secret, us); err != nil {
+
+	pending := peering
+	if err := ps.offer(ctx, peering, token.Secret, us); err != nil {
 		var refused *apiclient.Error
 		if errors.As(err, &refused) && refused.Status < 500 {
-			p.State = directory.PeeringTerminated
-			return errors.Join(directory.Refuse(directory.Conflict, "%s refuses: %w", p.Domain.Name(), theirs(refused)), ps.store.AmendPeering(ctx, pending, p))
+			peering.State = directory.PeeringTerminated
+
+			return errors.Join(directory.Refuse(directory.Conflict, "%s refuses: %w", peering.Domain.Name(),
+				theirs(refused)), ps.store.AmendPeering(ctx, pending, peering))
 		}
+
 		if refused != nil {
 			err = theirs(refused)
 		}
-		return directory.Refuse(problem.Upstream, "no node of %s said that it took the invitation, so the peering is pending here; accept it again once one is reached: %w", p.Domain.Name(), err)
+
+		return directory.Refuse(problem.Upstream,
+			"no node of %s said that it took the invitation, so the peering is pending here; accept it again "+
+				"once one is reached: %w", peering.Domain.Name(), err)
 	}
-	p.State = directory.PeeringActive
-	return ps.store.AmendPeering(ctx, pending, p)
+
+	peering.State = directory.PeeringActive
+
+	return ps.store.AmendPeering(ctx, pending, peering)
 }
 
 // theirs is what a node of another domain answered, quoted: its bytes are that one's, and
@@ -180,37 +220,46 @@ func theirs(e *apiclient.Error) error {
 // offer shows the secret to one node after the other until one takes it. It
 // believes the token's bundle, and shows no certificate: that domain knows none of
 // this one's authorities yet.
-func (ps *peerings) offer(ctx context.Context, p directory.Peering, secret string, us directory.Peering) error {
-	client, done, err := ps.stranger(p, nil)
+func (ps *peerings) offer(ctx context.Context, peering directory.Peering, secret string, us directory.Peering) error {
+	client, done, err := ps.stranger(peering, nil)
 	if err != nil {
 		return err
 	}
 	defer done()
-	for _, address := range p.Addresses {
+
+	for _, address := range peering.Addresses {
 		timed, cancel := context.WithTimeout(ctx, offerTime)
 		err = apiclient.NewDirect(address, client).Redeem(timed, secret, apioperator.WirePeering(us))
 		cancel()
+
 		if err == nil {
 			return nil // one that refuses may only be behind the one that invited
 		}
 	}
+
 	return err
 }
 
 // stranger returns a client for nodes of a domain that is no peer, by the bundle
 // that p has.
-func (ps *peerings) stranger(p directory.Peering, as *trust.Source) (*http.Client, func(), error) {
+func (ps *peerings) stranger(peering directory.Peering, as *trust.Source) (*http.Client, func(), error) {
 	believed := trust.NewBundles()
-	if err := believed.Set(p.Domain, p.Bundle); err != nil {
+	if err := believed.Set(peering.Domain, peering.Bundle); err != nil {
 		return nil, nil, err
 	}
+
 	t := &http.Transport{
-		DialContext:         func(ctx context.Context, _, addr string) (net.Conn, error) { return ps.net.Dial(ctx, addr) },
-		TLSClientConfig:     trust.ClientTLS(as, believed, AuthorizeNodesOf(p.Domain), "h2", "http/1.1"),
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			return ps.net.Dial(ctx, addr)
+		},
+		TLSClientConfig:     trust.ClientTLS(as, believed, AuthorizeNodesOf(peering.Domain), "h2", "http/1.1"),
 		ForceAttemptHTTP2:   true,
 		TLSHandshakeTimeout: listener.HeaderTimeout,
 	}
-	c := &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	c := &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
+
 	return c, t.CloseIdleConnections, nil
 }
 
@@ -221,11 +270,13 @@ func (ps *peerings) Invited(secret string, peer spiffeid.TrustDomain) bool {
 }
 
 // Redeem implements operator.Peers.
-func (ps *peerings) Redeem(ctx context.Context, secret string, p directory.Peering) error {
-	if _, err := trust.ParseBundle(p.Domain, p.Bundle); err != nil {
-		return directory.Refuse(directory.BadRequest, "the bundle of %s is not usable: %w", p.Domain.Name(), err).At("/bundle")
+func (ps *peerings) Redeem(ctx context.Context, secret string, peering directory.Peering) error {
+	if _, err := trust.ParseBundle(peering.Domain, peering.Bundle); err != nil {
+		return directory.Refuse(directory.BadRequest, "the bundle of %s is not usable: %w", peering.Domain.Name(),
+			err).At("/bundle")
 	}
-	return ps.store.Redeem(ctx, sha256.Sum256([]byte(secret)), p)
+
+	return ps.store.Redeem(ctx, sha256.Sum256([]byte(secret)), peering)
 }
 
 // Change implements operator.Peers.
@@ -235,22 +286,28 @@ func (ps *peerings) Change(ctx context.Context, peer spiffeid.TrustDomain, verb 
 			return err
 		}
 	}
-	return ps.amend(ctx, peer, func(p *directory.Peering, known bool) error {
-		if !known || p.State == directory.PeeringTerminated && verb != wire.PeerRemove {
+
+	return ps.amend(ctx, peer, func(peering *directory.Peering, known bool) error {
+		if !known || peering.State == directory.PeeringTerminated && verb != wire.PeerRemove {
 			return noPeer(peer)
 		}
+
 		switch verb {
 		case wire.PeerRemove:
-			p.State, p.Mesh, p.Secret, p.Until, p.ByPeer = directory.PeeringTerminated, false, directory.Hash{}, 0, p.ByPeer && p.State == directory.PeeringTerminated
-			p.Export, p.Import = directory.PeerRules{}, directory.PeerRules{}
+			peering.State, peering.Mesh, peering.Secret, peering.Until, peering.ByPeer = directory.PeeringTerminated,
+				false, directory.Hash{}, 0, peering.ByPeer && peering.State == directory.PeeringTerminated
+			peering.Export, peering.Import = directory.PeerRules{}, directory.PeerRules{}
 		case wire.PeerRelease:
-			if p.State != directory.PeeringFrozen {
-				return directory.Refuse(directory.Conflict, "%s is %s; only a frozen peer is released", peer.Name(), p.State)
+			if peering.State != directory.PeeringFrozen {
+				return directory.Refuse(directory.Conflict, "%s is %s; only a frozen peer is released", peer.Name(),
+					peering.State)
 			}
-			p.State = directory.PeeringActive
+
+			peering.State = directory.PeeringActive
 		case wire.PeerExport, wire.PeerUnexport:
-			p.Mesh = verb == wire.PeerExport
+			peering.Mesh = verb == wire.PeerExport
 		}
+
 		return nil
 	})
 }
@@ -261,37 +318,46 @@ func noPeer(td spiffeid.TrustDomain) error {
 
 // Set implements operator.Peers.
 func (ps *peerings) Set(ctx context.Context, peer spiffeid.TrustDomain, to apioperator.PeerSettings) error {
-	return ps.amend(ctx, peer, func(p *directory.Peering, known bool) error {
-		if !known || p.State == directory.PeeringTerminated {
+	return ps.amend(ctx, peer, func(peering *directory.Peering, known bool) error {
+		if !known || peering.State == directory.PeeringTerminated {
 			return noPeer(peer)
 		}
+
 		if to.Export != nil {
-			p.Export = *to.Export
+			peering.Export = *to.Export
 		}
+
 		if to.Import != nil {
-			p.Import = *to.Import
+			peering.Import = *to.Import
 		}
+
 		if to.Addresses != nil {
-			p.Addresses = to.Addresses
+			peering.Addresses = to.Addresses
 		}
+
 		if to.Gossip != nil {
-			p.Gossip = to.Gossip
+			peering.Gossip = to.Gossip
 		}
+
 		if to.Endpoint != nil {
-			p.Endpoint = *to.Endpoint
+			peering.Endpoint = *to.Endpoint
 		}
+
 		return nil
 	})
 }
 
 // endedByPeer takes a peer's word that it has ended the peering.
 func (ps *peerings) endedByPeer(ctx context.Context, td spiffeid.TrustDomain) error {
-	return ps.amend(ctx, td, func(p *directory.Peering, _ bool) error {
-		if p.State != directory.PeeringActive && p.State != directory.PeeringFrozen {
+	return ps.amend(ctx, td, func(peering *directory.Peering, _ bool) error {
+		if peering.State != directory.PeeringActive && peering.State != directory.PeeringFrozen {
 			return nil
 		}
-		p.State, p.Mesh, p.ByPeer, p.Secret, p.Until = directory.PeeringTerminated, false, true, directory.Hash{}, 0
+
+		peering.State, peering.Mesh, peering.ByPeer, peering.Secret, peering.Until = directory.PeeringTerminated,
+			false, true, directory.Hash{}, 0
 		ps.log.Warn("a peer has ended the peering; what it told is dropped", "peer", td.Name())
+
 		return nil
 	})
 }
@@ -299,23 +365,27 @@ func (ps *peerings) endedByPeer(ctx context.Context, td spiffeid.TrustDomain) er
 // sayFarewell tells a former peer that the peering has ended, so that it drops
 // what it has of this domain at once (MESH-025). One that can't be reached drops
 // it by deadlines.
-func (ps *peerings) sayFarewell(ctx context.Context, p directory.Peering) {
-	client, done, err := ps.stranger(p, ps.source)
+func (ps *peerings) sayFarewell(ctx context.Context, peering directory.Peering) {
+	client, done, err := ps.stranger(peering, ps.source)
 	if err != nil {
-		ps.log.Warn("a former peer can't be told", "peer", p.Domain.Name(), "err", err)
+		ps.log.Warn("a former peer can't be told", "peer", peering.Domain.Name(), "err", err)
 		return
 	}
 	defer done()
 	turn := 0
+
 	_, err = backoff.Retry(ctx, func() (struct{}, error) {
-		if now, ok := ps.agreed(p.Domain); !ok || now.State != directory.PeeringTerminated || len(p.Addresses) == 0 {
+		if now, ok := ps.agreed(peering.Domain); !ok || now.State != directory.PeeringTerminated ||
+			len(peering.Addresses) == 0 {
 			return struct{}{}, nil // the two are at it again
 		}
+
 		turn++
-		return struct{}{}, farewell(ctx, client, p.Addresses[turn%len(p.Addresses)])
+
+		return struct{}{}, farewell(ctx, client, peering.Addresses[turn%len(peering.Addresses)])
 	}, backoff.WithMaxElapsedTime(farewells))
 	if err != nil {
-		ps.log.Warn("a former peer was not told that the peering has ended", "peer", p.Domain.Name(), "err", err)
+		ps.log.Warn("a former peer was not told that the peering has ended", "peer", peering.Domain.Name(), "err", err)
 	}
 }
 
@@ -324,19 +394,23 @@ var errNotTaken = errors.New("the farewell was not taken")
 func farewell(ctx context.Context, client *http.Client, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, farewellTime)
 	defer cancel()
+
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address+protocol.PathFarewell, bytes.NewReader(nil))
 	if err != nil {
 		return err
 	}
+
 	resp, err := client.Do(req)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
+
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<10))
 	if resp.StatusCode >= 500 {
 		return errNotTaken
 	}
+
 	return nil // or refused: it is no peer there any more
 }
 
@@ -346,5 +420,6 @@ func fingerprintOf(p directory.Peering) string {
 	if err != nil {
 		return ""
 	}
+
 	return f
 }

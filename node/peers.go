@@ -47,27 +47,34 @@ type peerings struct {
 func (ps *peerings) follow(ctx context.Context) {
 	var keys *signed.KeyDocument
 	peers := map[spiffeid.TrustDomain]directory.Peering{}
+
 	var farewells sync.WaitGroup
 	defer farewells.Wait()
+
 	for {
 		changed := ps.store.Agreed()
 		if doc := ps.store.KeyDocument(); doc != nil && doc != keys {
 			ps.keyring.SetOwn(doc)
 			keys = doc
 		}
+
 		moved := false
-		for _, p := range ps.list() {
-			if !p.Equal(peers[p.Domain]) {
+		for _, peering := range ps.list() {
+			if !peering.Equal(peers[peering.Domain]) {
 				moved = true
-				if left := ps.keep(p); left && !p.ByPeer {
-					farewells.Go(func() { ps.sayFarewell(ctx, p) })
+
+				if left := ps.keep(peering); left && !peering.ByPeer {
+					farewells.Go(func() { ps.sayFarewell(ctx, peering) })
 				}
-				peers[p.Domain] = p
+
+				peers[peering.Domain] = peering
 			}
 		}
+
 		if moved {
 			ps.policy.Reconsider() // a peer's identities see what is exported to their domain
 		}
+
 		select {
 		case <-ctx.Done():
 			return
@@ -80,27 +87,35 @@ func (ps *peerings) follow(ctx context.Context) {
 // node that starts again knows its peers before its domain's log has been read.
 // Nobody of a pending peer is believed yet. It reports whether the node leaves a
 // peer with this.
-func (ps *peerings) keep(p directory.Peering) (left bool) {
-	file := filepath.Join(ps.dir(), p.Domain.Name()+".json")
-	if p.State == directory.PeeringTerminated || p.State == directory.PeeringPending {
-		ps.bundles.Remove(p.Domain)
+func (ps *peerings) keep(peering directory.Peering) (left bool) {
+	file := filepath.Join(ps.dir(), peering.Domain.Name()+".json")
+	if peering.State == directory.PeeringTerminated || peering.State == directory.PeeringPending {
+		ps.bundles.Remove(peering.Domain)
+
 		err := os.Remove(file)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			ps.log.Error("a former peer can't be removed from disk", "peer", p.Domain.Name(), "err", err)
+			ps.log.Error("a former peer can't be removed from disk", "peer", peering.Domain.Name(), "err", err)
 		}
-		return err == nil && p.State == directory.PeeringTerminated
+
+		return err == nil && peering.State == directory.PeeringTerminated
 	}
-	if err := ps.bundles.Set(p.Domain, p.Bundle); err != nil {
-		ps.log.Error("a peer's bundle is not usable; the last good one stays", "peer", p.Domain.Name(), "err", err)
+
+	if err := ps.bundles.Set(peering.Domain, peering.Bundle); err != nil {
+		ps.log.Error("a peer's bundle is not usable; the last good one stays", "peer", peering.Domain.Name(), "err",
+			err)
+
 		return false
 	}
-	b, err := json.Marshal(p)
+
+	b, err := json.Marshal(peering)
 	if err == nil {
 		err = ReplaceFile(file, b, 0o600)
 	}
+
 	if err != nil {
-		ps.log.Error("a peer can't be kept on disk", "peer", p.Domain.Name(), "err", err)
+		ps.log.Error("a peer can't be kept on disk", "peer", peering.Domain.Name(), "err", err)
 	}
+
 	return false
 }
 
@@ -111,16 +126,20 @@ func (ps *peerings) load() error {
 	if err := os.MkdirAll(ps.dir(), 0o700); err != nil {
 		return err
 	}
+
 	peers, err := ReadPeers(ps.dir())
 	if err != nil {
 		return err
 	}
-	for _, p := range peers {
-		if err := ps.bundles.Set(p.Domain, p.Bundle); err != nil {
-			return fmt.Errorf("%s: %w", filepath.Join(ps.dir(), p.Domain.Name()+".json"), err)
+
+	for _, peering := range peers {
+		if err := ps.bundles.Set(peering.Domain, peering.Bundle); err != nil {
+			return fmt.Errorf("%s: %w", filepath.Join(ps.dir(), peering.Domain.Name()+".json"), err)
 		}
-		ps.last = append(ps.last, p)
+
+		ps.last = append(ps.last, peering)
 	}
+
 	return nil
 }
 
@@ -131,17 +150,22 @@ func ReadPeers(dir string) (peers []directory.Peering, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	for _, file := range files {
-		b, err := os.ReadFile(file)
+		data, err := os.ReadFile(file)
 		if err != nil {
 			return peers, err
 		}
-		var p directory.Peering
-		if err := json.Unmarshal(b, &p); err != nil || p.Domain.Name() != strings.TrimSuffix(filepath.Base(file), ".json") {
+
+		var peering directory.Peering
+		if err := json.Unmarshal(data, &peering); err != nil ||
+			peering.Domain.Name() != strings.TrimSuffix(filepath.Base(file), ".json") {
 			return peers, fmt.Errorf("%s is damaged: remove it, and the domain's log tells it again: %w", file, err)
 		}
-		peers = append(peers, p)
+
+		peers = append(peers, peering)
 	}
+
 	return peers, nil
 }
 
@@ -153,6 +177,7 @@ func (ps *peerings) list() []directory.Peering {
 	if !ps.store.Settled() {
 		return ps.last
 	}
+
 	return ps.store.Peerings()
 }
 
@@ -161,11 +186,13 @@ func (ps *peerings) inMesh(id spiffeid.ID) bool {
 	if trust.IsNode(id, ps.domain) {
 		return true
 	}
+
 	for _, p := range ps.list() {
 		if p.State == directory.PeeringActive && trust.IsNode(id, p.Domain) {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -181,6 +208,7 @@ func (ps *peerings) gossipSeeds() []string {
 			seeds = append(seeds, p.Gossip[:min(len(p.Gossip), seedsOfPeer)]...)
 		}
 	}
+
 	return seeds
 }
 
@@ -192,5 +220,6 @@ func (ps *peerings) service(td spiffeid.TrustDomain) string {
 			return p.Addresses[0]
 		}
 	}
+
 	return ""
 }

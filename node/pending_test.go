@@ -31,7 +31,8 @@ func TestPendingPeeringsSayWhatTheyWaitFor(t *testing.T) {
 // What another domain says of an invitation is no bytes that a terminal would take for its
 // own.
 func TestWhatAnInvitationIsAnsweredIsFitToBeRead(t *testing.T) {
-	if got := theirs(&apiclient.Error{Reply: apiclient.Reply{Status: 403}, Problem: apiclient.Problem{Detail: "\x1b[2Jgone"}}).Error(); got != `it answers 403, "\x1b[2Jgone"` {
+	if got := theirs(&apiclient.Error{Reply: apiclient.Reply{Status: 403},
+		Problem: apiclient.Problem{Detail: "\x1b[2Jgone"}}).Error(); got != `it answers 403, "\x1b[2Jgone"` {
 		t.Errorf("it says %s", got)
 	}
 }

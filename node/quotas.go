@@ -31,14 +31,15 @@ func (q QuotaUse) Share() float64 {
 	if q.Limit == 0 {
 		return 0
 	}
+
 	return float64(q.Used) / float64(q.Limit)
 }
 
 // DomainQuotas returns the quotas of the domain, and how much of each is used.
-func DomainQuotas(s wire.QuotaStatus) []QuotaUse {
+func DomainQuotas(status wire.QuotaStatus) []QuotaUse {
 	return []QuotaUse{
-		{"limits.registrations_per_domain", s.Registrations, s.RegistrationsLimit},
-		{"limits.bytes_per_domain", s.Bytes, s.BytesLimit},
+		{"limits.registrations_per_domain", status.Registrations, status.RegistrationsLimit},
+		{"limits.bytes_per_domain", status.Bytes, status.BytesLimit},
 	}
 }
 
@@ -52,15 +53,15 @@ func PeerQuotas(peer string, records, recordsLimit, bytes, bytesLimit uint64) []
 
 // quotaStatus returns the use of the domain's quotas.
 func quotaStatus(store *consensus.Store) wire.QuotaStatus {
-	q := store.Quotas()
+	quotas := store.Quotas()
 
 	return wire.QuotaStatus{
-		Registrations:      q.Registrations,
-		RegistrationsLimit: q.RegistrationsLimit,
-		Bytes:              q.Bytes,
-		BytesLimit:         q.BytesLimit,
-		Owners:             q.Owners,
-		LargestShare:       q.LargestShare,
+		Registrations:      quotas.Registrations,
+		RegistrationsLimit: quotas.RegistrationsLimit,
+		Bytes:              quotas.Bytes,
+		BytesLimit:         quotas.BytesLimit,
+		Owners:             quotas.Owners,
+		LargestShare:       quotas.LargestShare,
 	}
 }
 

@@ -35,24 +35,31 @@ func (n *Node) wire(env Env) error {
 	if err := n.wireAdmin(); err != nil {
 		return err
 	}
+
 	if err := n.wireIdentity(env); err != nil {
 		return err
 	}
+
 	ln, err := bind(n.net, &n.cfg)
 	if err != nil {
 		return err
 	}
+
 	if err := n.wireDirectory(ln, env); err != nil {
 		return errors.Join(err, ln.close())
 	}
+
 	n.face = n.wireAPI()
-	server := listener.NewServer(n.face.Handler(), trust.ServerTLS(n.source, n.bundles, n.metrics.handshakeRefused), n.log)
+	server := listener.NewServer(n.face.Handler(), trust.ServerTLS(n.source, n.bundles, n.metrics.handshakeRefused),
+		n.log)
 	listener.ExpireWithCertificates(server, n.callers.Holds)
 	server.RegisterOnShutdown(n.mesh.Drain)
 	server.RegisterOnShutdown(n.face.Drain)
+
 	if n.gateway != nil {
 		server.RegisterOnShutdown(n.gateway.Drain)
 	}
+
 	n.serve("api", server, n.limited("api", ln.api, n.cfg.Limits.Connections, n.cfg.Limits.ConnectionsPerAddress))
 
 	n.metrics.registry.MustRegister(&collector{
@@ -72,12 +79,15 @@ func (n *Node) wire(env Env) error {
 		n.admin.show(api.AdminConfig{PublicURL: n.cfg.PublicURL, Ready: func() error { return errors.New("stopping") }})
 		return nil
 	})
+
 	if err := n.wireCrawl(); err != nil {
 		return err
 	}
+
 	if err := n.wireProbe(); err != nil {
 		return err
 	}
+
 	return n.wireDNSSD(ln.api.Addr())
 }
 
@@ -103,23 +113,30 @@ func (n *Node) wireDirectory(ln listeners, env Env) error {
 	if err := n.wireTrust(); err != nil {
 		return err
 	}
+
 	if err := n.wireAudit(); err != nil {
 		return err
 	}
+
 	n.metrics = newMetrics()
+
 	n.view = index.NewView(n.cfg.TrustDomain)
 	if n.cfg.Probe.Enabled {
 		n.findings = probe.NewFindings()
 	}
+
 	if err := n.wireConsensus(ln.cluster, env.Timing); err != nil {
 		return err
 	}
+
 	if err := n.wireFederation(ln.gossip, env); err != nil {
 		return err
 	}
+
 	if err := n.wireDiscovery(); err != nil {
 		return err
 	}
+
 	return n.wireBundles()
 }
 
@@ -130,8 +147,10 @@ func (n *Node) wireAdmin() error {
 	if err != nil {
 		return fmt.Errorf("listen.admin: %w", err)
 	}
+
 	n.admin.show(api.AdminConfig{PublicURL: n.cfg.PublicURL, Ready: func() error { return errors.New("starting") }})
 	n.serve("admin", listener.NewServer(&n.admin, nil, n.log), ln)
+
 	return nil
 }
 
@@ -141,6 +160,7 @@ func (n *Node) wireTrust() (err error) {
 	if n.key, err = trust.OpenKey(n.cfg.Data); err != nil {
 		return fmt.Errorf("data: the signing key: %w", err)
 	}
+
 	n.keyring = trust.NewKeyring(td, n.key, n.bundles)
 	if n.policy, err = policy.New(n.cfg.Policy, td); err != nil {
 		return fmt.Errorf("policy: %w", err)
@@ -167,9 +187,11 @@ func (n *Node) wireAudit() error {
 	if err != nil {
 		return fmt.Errorf("data: the audit trail: %w", err)
 	}
+
 	n.trail = trail
 	n.life.onStop("audit", func(context.Context) error { return trail.Close() })
 	n.life.loop("audit of refusals", trail.Run)
+
 	return nil
 }
 
@@ -179,32 +201,39 @@ func (n *Node) member() *config.Member { return n.cfg.Member(n.id) }
 // wireConsensus starts the domain's own state.
 func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 	own := AuthorizeNodesOf(n.cfg.TrustDomain)
+
 	cfg := consensus.Config{
 		Domain: n.cfg.TrustDomain, Node: n.id, Dir: n.cfg.ConsensusDir(),
 		Listener: n.limited("cluster", ln, maxNodeConns, 0), Dial: n.net.Dial,
 		ServerTLS: trust.NodeServerTLS(n.source, n.bundles, own, n.metrics.handshakeRefused),
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, own),
-		Index:     n.view.Own(), Grants: n.grants, Basis: policyBasis(n.cfg.Policy), CheckPolicy: checkPolicy, Policy: n.applyPolicy,
+		Index:     n.view.Own(), Grants: n.grants, Basis: policyBasis(n.cfg.Policy), CheckPolicy: checkPolicy,
+		Policy:      n.applyPolicy,
 		MaxLifetime: n.cfg.Lifetimes.Max, Timing: timing, Logger: n.log,
 		Rules: consensusRules(&n.cfg),
 	}
 	for _, m := range n.cfg.Members {
 		cfg.Members = append(cfg.Members, consensus.Member{ID: m.ID, Address: m.Cluster})
 	}
+
 	cfg.FormatsOf = n.formatsOf
 	if n.findings != nil {
 		cfg.Aside = n.findings.Answer
 	}
+
 	cfg.Join, cfg.Expect, cfg.Reader = n.cfg.Join, n.cfg.Expect, !n.cfg.Voter
 	cfg.API, cfg.RemoveDead = n.member().API, n.cfg.RemoveDead
+
 	cfg.Timing.SlowDisk, cfg.Timing.SlowDiskFor = n.cfg.Disk.Slow, n.cfg.Disk.HandOverAfter
 	if cfg.Timing.SlowDisk == 0 {
 		cfg.Timing.SlowDisk = -1 // off
 	}
+
 	store, err := consensus.Open(cfg)
 	if err != nil {
 		return fmt.Errorf("consensus: %w", err)
 	}
+
 	n.store = store
 	n.peerings.store = store
 	n.life.onStop("consensus", func(bound context.Context) error { return within(bound, store.Close) })
@@ -236,6 +265,7 @@ func (n *Node) formatsOf(peer spiffeid.TrustDomain) (formats signed.Formats, unt
 func within(bound context.Context, f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
+
 	select {
 	case err := <-done:
 		return err
@@ -253,19 +283,23 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 	cfg := federation.Config{
 		Domain: n.cfg.TrustDomain, Node: n.id, PublicURL: n.cfg.PublicURL, Dir: filepath.Join(n.cfg.Data, "federation"),
 		Source: n.store, Keys: n.keyring, View: n.view, Peerings: n.peerings.list,
-		Siblings: n.store.Siblings, Client: n.client, Dialect: signed.OwnDialect(), Logger: n.log, Farewell: n.peerings.endedByPeer, Verifier: evidenceVerifier{n.keyring, n.peerings}, Stretch: env.Stretch,
+		Siblings: n.store.Siblings, Client: n.client, Dialect: signed.OwnDialect(), Logger: n.log,
+		Farewell: n.peerings.endedByPeer, Verifier: evidenceVerifier{n.keyring, n.peerings}, Stretch: env.Stretch,
 		Records: n.cfg.Limits.RecordsPerPeer, Bytes: n.cfg.Limits.BytesPerPeer, Panics: n.panics,
 	}
 	if ln != nil {
 		cfg.Gossip = n.gossip(ln, env)
 	}
+
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return fmt.Errorf("data: %w", err)
 	}
+
 	mesh, err := federation.Open(cfg)
 	if err != nil {
 		return fmt.Errorf("federation: %w", err)
 	}
+
 	n.mesh = mesh
 	n.meshed.Store(mesh)
 	n.life.onStop("federation", func(bound context.Context) error {
@@ -295,13 +329,16 @@ func (n *Node) gossip(ln net.Listener, env Env) *gossip.Config {
 		if !n.peerings.inMesh(id) {
 			return fmt.Errorf("%s is a node of no peered domain", id)
 		}
+
 		return nil
 	}
+
 	return &gossip.Config{
 		Node: n.id, Listener: n.limited("gossip", ln, maxNodeConns, 0), Dial: n.net.Dial,
 		ServerTLS: trust.NodeServerTLS(n.source, n.bundles, allow, n.metrics.handshakeRefused),
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, allow),
-		Advertise: n.advertised(ln), Allow: n.peerings.inMesh, Seeds: n.peerings.gossipSeeds, Logger: n.log, Timing: env.Gossip,
+		Advertise: n.advertised(ln), Allow: n.peerings.inMesh, Seeds: n.peerings.gossipSeeds, Logger: n.log,
+		Timing: env.Gossip,
 	}
 }
 
@@ -312,8 +349,10 @@ func (n *Node) advertised(ln net.Listener) string {
 	if n.cfg.Gossip.Advertise != "" {
 		return n.cfg.Gossip.Advertise
 	}
+
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
 	host, _, _ := net.SplitHostPort(n.member().Cluster)
+
 	return net.JoinHostPort(host, port)
 }
 
@@ -321,24 +360,32 @@ func (n *Node) advertised(ln net.Listener) string {
 func (n *Node) wireAPI() *api.Server {
 	cfg := api.Config{
 		Domain: n.cfg.TrustDomain, PublicURL: n.cfg.PublicURL, Service: n.peerings.service,
-		Registry: n.store, View: n.view, Policy: n.policy, Finder: n.finder, StrictFilters: n.cfg.Discovery.Strict, Frozen: n.mesh.Frozen, Panics: n.panics,
-		Bundle: n.ownBundle(), Identify: n.identify, ConsumeProof: n.store.Spend, CredentialLives: n.cfg.Lifetimes.Credentials, AcceptedCredentials: n.acceptedCredentials(), CredentialRefused: n.metrics.credentialRefused,
-		Federation: n.mesh.Handler(peerNode), Records: records{n.cfg.TrustDomain, n.mesh, n.store, n.keyring, n.bundles}, AuditLog: n.trail,
+		Registry: n.store, View: n.view, Policy: n.policy, Finder: n.finder, StrictFilters: n.cfg.Discovery.Strict,
+		Frozen: n.mesh.Frozen, Panics: n.panics,
+		Bundle: n.ownBundle(), Identify: n.identify, ConsumeProof: n.store.Spend,
+		CredentialLives: n.cfg.Lifetimes.Credentials, AcceptedCredentials: n.acceptedCredentials(),
+		CredentialRefused: n.metrics.credentialRefused,
+		Federation:        n.mesh.Handler(peerNode), Records: records{n.cfg.TrustDomain, n.mesh, n.store, n.keyring,
+			n.bundles}, AuditLog: n.trail,
 		Operator: operator{n.store, n.mesh, n.policy, n.keeper, n.attester.rotate}, Peerings: n.peerings,
 		Cluster: cluster{n.cfg.TrustDomain, n.store}, Backups: backups{n.store},
-		CaughtUp: n.store.Settled, Position: n.mesh.Position, Await: n.await, Observe: n.metrics.observe, MaxStale: n.cfg.MaxStale, Logger: n.log,
-		Workers: n.cfg.Limits.Workers, Waiting: n.cfg.Limits.Waiting, MemoryInUse: memory.InUse, Shed: n.metrics.requestShed,
+		CaughtUp: n.store.Settled, Position: n.mesh.Position, Await: n.await, Observe: n.metrics.observe,
+		MaxStale: n.cfg.MaxStale, Logger: n.log,
+		Workers: n.cfg.Limits.Workers, Waiting: n.cfg.Limits.Waiting, MemoryInUse: memory.InUse,
+		Shed:   n.metrics.requestShed,
 		Limits: n.cfg.Limits.Rates(), CallerLimits: n.cfg.Limits.CallerTerms(), MinLifetime: n.cfg.Lifetimes.Min,
 	}
 	if n.findings != nil {
 		cfg.Probed = n.findings.Of
 	}
+
 	if n.gateway = n.wireGateway(); n.gateway != nil {
 		g := n.gateway
 		cfg.Gateway = g
 		cfg.Invocable = g.Invocable
 		cfg.MaxInvocation = n.cfg.Gateway.MaxRequest
 	}
+
 	return api.New(cfg)
 }
 
@@ -377,6 +424,7 @@ func (n *Node) wireBundles() error {
 	if err != nil {
 		return fmt.Errorf("bundles.ca: %w", err)
 	}
+
 	n.keeper = &bundleKeeper{
 		peerings: n.peerings.list,
 		store:    n.store,
@@ -385,6 +433,7 @@ func (n *Node) wireBundles() error {
 		seen:     map[spiffeid.TrustDomain]following{},
 	}
 	n.life.loop("bundles of peers", n.keeper.run)
+
 	return nil
 }
 
@@ -393,11 +442,13 @@ func (n *Node) ownBundle() func() ([]byte, error) {
 	if !n.cfg.Bundles.Serve {
 		return nil
 	}
+
 	return func() ([]byte, error) {
-		b, err := n.bundles.Publish(n.cfg.TrustDomain)
+		data, err := n.bundles.Publish(n.cfg.TrustDomain)
 		if errors.Is(err, trust.ErrNoBundle) {
 			return nil, directory.Refuse(directory.Unavailable, "this node has no bundle of its own domain")
 		}
-		return b, err
+
+		return data, err
 	}
 }

@@ -24,14 +24,19 @@ func (n *Node) wireGateway() *gateway.Gateway {
 	if !c.Enabled {
 		return nil
 	}
+
 	allow, _ := config.ParseRanges("gateway.allow_networks", c.AllowNetworks) // Validate has tried it
+
 	var tokens gateway.Tokens
 	if n.cfg.Identity.WorkloadAPI != "" {
 		tokens = n.source // files give none
 	}
+
 	guard := gateway.NewGuard(gateway.GuardConfig{
 		Allow: allow, Hosts: c.AllowHosts, Ports: c.Ports, AnyBundle: c.AnyBundle, Timeout: c.Timeout,
-		Judge:       func(chain []*x509.Certificate) (spiffeid.ID, error) { return trust.VerifyServer(chain, n.bundles) },
+		Judge: func(chain []*x509.Certificate) (spiffeid.ID, error) {
+			return trust.VerifyServer(chain, n.bundles)
+		},
 		Certificate: n.source.Certificate,
 	})
 	n.life.onStop("gateway", func(context.Context) error { guard.Close(); return nil })
@@ -41,6 +46,7 @@ func (n *Node) wireGateway() *gateway.Gateway {
 		Claims: n.store, Tokens: tokens, Domain: n.cfg.TrustDomain, Logger: n.log,
 	})
 	n.life.onStop("invocations", g.Close)
+
 	return g
 }
 
@@ -154,31 +160,39 @@ func (n *Node) probeGuard() (*gateway.Guard, error) {
 // wireDiscovery starts the index that registrations are found by.
 func (n *Node) wireDiscovery() error {
 	d := &n.cfg.Discovery
-	cfg := discovery.Config{View: n.view, Panics: n.panics, Class: n.policy.Class, Generation: n.policy.Generation, Weights: discovery.Weights(d.Weights)}
+
+	cfg := discovery.Config{View: n.view, Panics: n.panics, Class: n.policy.Class, Generation: n.policy.Generation,
+		Weights: discovery.Weights(d.Weights)}
 	for i, file := range d.Taxonomies {
 		t, err := config.LoadTaxonomy(file)
 		if err != nil {
 			return fmt.Errorf("discovery.taxonomies[%d]: %w", i, err)
 		}
+
 		for _, other := range cfg.Taxonomies {
 			if other.ID == t.ID {
 				return fmt.Errorf("discovery.taxonomies[%d]: %s has the id %q of another", i, file, t.ID)
 			}
 		}
+
 		cfg.Taxonomies = append(cfg.Taxonomies, t)
 	}
+
 	if e := d.Embeddings; e.URL != "" {
 		client, err := gateway.NewEmbeddings(e.URL, e.Model, e.KeyFile)
 		if err != nil {
 			return fmt.Errorf("discovery.embeddings: %w", err)
 		}
+
 		cfg.Embedder = client
 		n.life.onStop("embeddings", func(context.Context) error { client.Close(); return nil })
 	}
+
 	finder, err := discovery.New(cfg)
 	if err != nil {
 		return fmt.Errorf("discovery: %w", err)
 	}
+
 	n.finder = finder
 	n.life.onStop("discovery", func(context.Context) error { finder.Close(); return nil })
 	n.life.loop("discovery index", func(ctx context.Context) {
@@ -186,6 +200,7 @@ func (n *Node) wireDiscovery() error {
 			n.log.Error("the discovery index follows no more", "err", err)
 		}
 	})
+
 	return nil
 }
 
@@ -195,14 +210,17 @@ func readRoots(file string) (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil
 	}
+
 	pem, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
+
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(pem) {
 		return nil, fmt.Errorf("%s has no certificate in PEM", file)
 	}
+
 	return roots, nil
 }
 

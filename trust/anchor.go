@@ -61,6 +61,7 @@ func (v *verification) anchor() (string, error) {
 	if v.bundles != nil {
 		return v.anchorInStore()
 	}
+
 	if err := v.takeGivenKeys(); err != nil {
 		return "", err
 	}
@@ -87,6 +88,7 @@ func (v *verification) anchorInStore() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrKey, err)
 	}
+
 	v.authorities = held
 
 	return v.anchored(AnchorBundle, "the bundle that is held here")
@@ -97,12 +99,15 @@ func (v *verification) takeGivenKeys() error {
 	if v.opts.Keys == "" {
 		return nil
 	}
+
 	if v.keysText != "" && v.keysText != v.opts.Keys {
 		v.leaveUnchecked(UncheckedKeys)
 	}
+
 	if err := v.readKeys(v.opts.Keys); err != nil {
 		return err
 	}
+
 	if v.keys.Issuer != v.issuer {
 		return fmt.Errorf("%w: the key document is of %s and the file of %s", ErrKey, v.keys.Issuer, v.issuer)
 	}
@@ -115,9 +120,11 @@ func (v *verification) anchorInBundle() (string, error) {
 	if td := given.TrustDomain(); !td.IsZero() && td != v.issuer {
 		return "", fmt.Errorf("%w: the bundle is of %s and the file of %s", ErrKey, td, v.issuer)
 	}
+
 	if err := v.believe(given); err != nil {
 		return "", err
 	}
+
 	if v.ownBundle != nil {
 		v.leaveUnchecked(UncheckedBundle)
 	}
@@ -145,12 +152,15 @@ func (v *verification) anchorInKeys() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: the pinned key document is signed by %s: %w", ErrKey, v.keysKey, err)
 	}
+
 	if err := compact.VerifyOwn(v.keysText, key.Public); err != nil {
 		return "", fmt.Errorf("the pinned key document: %w", err)
 	}
+
 	if v.ownBundle != nil {
 		v.leaveUnchecked(UncheckedBundle)
 	}
+
 	v.pinned = true
 
 	return v.anchored(AnchorKeys, "the pinned key document %d.%d of %s", v.keys.Epoch, v.keys.Seq, v.issuer)
@@ -162,13 +172,16 @@ func (v *verification) anchorInDirectory() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: the bundle in the directory's answer: %w", ErrKey, err)
 	}
+
 	if err := v.believe(held); err != nil {
 		return "", err
 	}
+
 	fingerprint, err := Fingerprint(v.issuer, v.ownBundle)
 	if err != nil {
 		return "", fmt.Errorf("%w: the bundle in the directory's answer: %w", ErrKey, err)
 	}
+
 	v.report.Directory = &DirectoryWord{
 		Address: v.opts.Directory, Authorities: v.certificates(), Fingerprint: fingerprint,
 		KeyDocument: fmt.Sprintf("%d.%d", v.keys.Epoch, v.keys.Seq),
@@ -193,6 +206,7 @@ func (v *verification) believe(bundle *spiffebundle.Bundle) error {
 	if len(authorities) == 0 {
 		return fmt.Errorf("%w: the bundle has no CA certificate of %s", ErrKey, v.issuer)
 	}
+
 	v.authorities = x509bundle.FromX509Authorities(v.issuer, authorities)
 
 	return nil
@@ -215,13 +229,16 @@ func (v *verification) readKeys(text string) error {
 	if err != nil {
 		return fmt.Errorf("%w: the key document: %w", ErrFormat, err)
 	}
+
 	doc, err := signed.ParseKeyDocument(jws.Payload)
 	if err != nil {
 		return malformed("the key document", err)
 	}
+
 	if err := checkLimits(doc); err != nil {
 		return fmt.Errorf("%w: %w", ErrFormat, err)
 	}
+
 	v.keysText = text
 	v.keysKey = kid
 	v.keys = doc
@@ -239,5 +256,6 @@ func (v *verification) checkLayout(encodings ...[]byte) {
 			return
 		}
 	}
+
 	v.leaveUnchecked(UncheckedLayout)
 }

@@ -28,6 +28,7 @@ func TestAForgedProofIsNotAuthentic(t *testing.T) {
 	forger, genuine := newProofKit(t), newProofKit(t)
 	proof := forger.logged(t, forger.proof(t), "alpha.test/roster/1")
 	files := map[string][]byte{"proof": proof.Bytes(), "record": []byte(proof.Record)}
+
 	anchors := map[string]VerifyOptions{
 		"none":                     {},
 		"genuine bundle":           {Bundle: genuine.o.ca.Bundle()},
@@ -41,8 +42,10 @@ func TestAForgedProofIsNotAuthentic(t *testing.T) {
 			if ExitCode(err) != 12 || report.Authentic {
 				t.Errorf("%s by %s: exit code %d, %v\n%s", file, name, ExitCode(err), err, report)
 			}
+
 			if name == "none" && (report.Anchor != AnchorNone || !errors.Is(err, ErrNoAnchor) ||
-				!strings.Contains(report.String(), "the file's own bundle shows only that the file agrees with itself")) {
+				!strings.Contains(report.String(),
+					"the file's own bundle shows only that the file agrees with itself")) {
 				t.Errorf("%s: %v\n%s", file, err, report)
 			}
 		}
@@ -61,8 +64,10 @@ func TestWhatWasNotCheckedIsNotShownAsPassed(t *testing.T) {
 				t.Errorf("%s: %+v", name, s)
 			}
 		}
+
 		text, err := json.Marshal(report)
 		must(t, err)
+
 		for _, want := range []string{`"authentic":false`, `"anchor":"none"`} {
 			if !bytes.Contains(text, []byte(want)) {
 				t.Errorf("%s: no %s in %s", name, want, text)
@@ -72,6 +77,7 @@ func TestWhatWasNotCheckedIsNotShownAsPassed(t *testing.T) {
 
 	report, err := Verify(k.proof(t).Bytes(), VerifyOptions{Keys: k.o.jws(t)})
 	must(t, err)
+
 	if s := report.Steps[3]; s.Name != "key attestation" || s.OK || !s.Skipped {
 		t.Errorf("pinned keys show %+v", s)
 	}
@@ -97,7 +103,8 @@ func TestTheResultNamesItsAnchor(t *testing.T) {
 		unchecked []string
 	}{
 		{"bundle", VerifyOptions{Bundle: bundle}, AnchorBundle, []string{UncheckedBundle}},
-		{"bundle of a context", VerifyOptions{Bundle: bundle, OfConnection: true}, AnchorBundle, []string{UncheckedBundle}},
+		{"bundle of a context", VerifyOptions{Bundle: bundle, OfConnection: true}, AnchorBundle,
+			[]string{UncheckedBundle}},
 		{"bundle and keys", VerifyOptions{Bundle: bundle, Keys: keys}, AnchorBundle,
 			[]string{UncheckedKeys, UncheckedBundle}},
 		{"keys", VerifyOptions{Keys: keys}, AnchorKeys, []string{UncheckedKeys, UncheckedBundle}},
@@ -116,11 +123,14 @@ func TestTheResultNamesItsAnchor(t *testing.T) {
 			!slices.Equal(report.Unchecked, row.unchecked) {
 			t.Errorf("%s: %v, unchecked %q\n%s", row.name, err, report.Unchecked, report)
 		}
+
 		if row.anchor != AnchorDirectory {
 			continue
 		}
+
 		fingerprint, err := Fingerprint(alpha, must2(k.o.ca.Bundle().Marshal()))
 		must(t, err)
+
 		want := DirectoryWord{Address: "https://ad.test", Authorities: 1, Fingerprint: fingerprint, KeyDocument: "1.2"}
 		if report.Directory == nil || *report.Directory != want {
 			t.Errorf("%s: the directory holds %+v, want %+v", row.name, report.Directory, want)
@@ -138,6 +148,7 @@ func TestTheResultNamesItsAnchor(t *testing.T) {
 			t.Errorf("%s: exit code %d: %v\n%s", name, ExitCode(err), err, report)
 		}
 	}
+
 	for name, text := range map[string]string{
 		"none": "x", "changed": mutateSignature(keys), "cut": keys[:len(keys)-3],
 	} {
@@ -151,6 +162,7 @@ func must2[T any](value T, err error) T {
 	if err != nil {
 		panic(err)
 	}
+
 	return value
 }
 
@@ -161,6 +173,7 @@ func must2[T any](value T, err error) T {
 func TestABareRecordIsVerifiedOrRefused(t *testing.T) {
 	k := newProofKit(t)
 	keys, bundle := k.o.jws(t), k.o.ca.Bundle()
+
 	record := k.proof(t).Record
 	for _, row := range []struct {
 		opts   VerifyOptions
@@ -178,6 +191,7 @@ func TestABareRecordIsVerifiedOrRefused(t *testing.T) {
 			report.Subject.Agent != "printer" {
 			t.Errorf("%+v: exit code %d: %v\n%s", row, ExitCode(err), err, report)
 		}
+
 		if !report.Subject.Deadline.IsZero() || report.Logged {
 			t.Errorf("a record shows no deadline: %s", report)
 		}
@@ -186,6 +200,7 @@ func TestABareRecordIsVerifiedOrRefused(t *testing.T) {
 	// A signature of any other bytes.
 	jws, disclosures, _ := strings.Cut(record, "~")
 	head := jws[:strings.LastIndexByte(jws, '.')+1]
+
 	signature := must2(directory.B64.DecodeString(jws[len(head):]))
 	for i := range len(signature) + 1 {
 		mutant := slices.Clone(signature)
@@ -194,6 +209,7 @@ func TestABareRecordIsVerifiedOrRefused(t *testing.T) {
 		} else {
 			clear(mutant)
 		}
+
 		text := []byte(head + directory.B64.EncodeToString(mutant) + "~" + disclosures)
 		for _, opts := range []VerifyOptions{{}, {Bundle: bundle}, {Keys: keys}, {Bundle: bundle, Keys: keys}} {
 			if report, err := Verify(text, opts); ExitCode(err) == 0 || report.Authentic {
@@ -217,7 +233,9 @@ func TestABareRecordByAnUnattestedKeyIsRefused(t *testing.T) {
 
 	k.o.issue(t, 2, k.o.signingKey(t), signed.SigningKey{Public: thief.Public(), Node: k.o.svid.ID})
 	opts := VerifyOptions{Bundle: k.o.ca.Bundle(), Keys: k.o.jws(t)}
+
 	var failed *StepError
+
 	_, err = Verify(record, opts)
 	if !errors.As(err, &failed) || failed.Step != "key attestation" || ExitCode(err) != 12 {
 		t.Errorf("not attested: %v", err)
@@ -225,6 +243,7 @@ func TestABareRecordByAnUnattestedKeyIsRefused(t *testing.T) {
 
 	k.o.doc.Revoked = []string{thief.ID()}
 	k.o.ring.SetOwn(k.o.doc)
+
 	for _, opts := range []VerifyOptions{{Keys: k.o.jws(t)}, {Keys: k.o.jws(t), Bundle: k.o.ca.Bundle()}} {
 		if report, err := Verify(record, opts); ExitCode(err) != 12 || report.Authentic {
 			t.Errorf("revoked: %v\n%s", err, report)
@@ -251,12 +270,15 @@ func TestLifetimesAreJudgedAsOfATime(t *testing.T) {
 			code  int
 		}{
 			{"a proof, now", proof.Bytes(), VerifyOptions{Bundle: bundle}, 14},
-			{"a proof, before its deadline", proof.Bytes(), VerifyOptions{Bundle: bundle, At: at(7199 * time.Second)}, 0},
+			{"a proof, before its deadline", proof.Bytes(), VerifyOptions{Bundle: bundle, At: at(7199 * time.Second)},
+				0},
 			{"a proof, at its deadline", proof.Bytes(), VerifyOptions{Bundle: bundle, At: at(7200 * time.Second)}, 14},
 			{"a proof, before it was made", proof.Bytes(), VerifyOptions{Bundle: bundle, At: at(-time.Hour)}, 10},
 			{"a record, now", record, VerifyOptions{Bundle: bundle, Keys: keys}, 12},
-			{"a record, while its SVID held", record, VerifyOptions{Bundle: bundle, Keys: keys, At: at(59 * time.Minute)}, 0},
-			{"a record, after its SVID", record, VerifyOptions{Bundle: bundle, Keys: keys, At: at(61 * time.Minute)}, 12},
+			{"a record, while its SVID held", record,
+				VerifyOptions{Bundle: bundle, Keys: keys, At: at(59 * time.Minute)}, 0},
+			{"a record, after its SVID", record, VerifyOptions{Bundle: bundle, Keys: keys, At: at(61 * time.Minute)},
+				12},
 			{"a record by pinned keys, now", record, VerifyOptions{Keys: keys}, 14},
 			{"a record by pinned keys, after the SVID", record, VerifyOptions{Keys: keys, At: at(61 * time.Minute)}, 0},
 			{"a record by pinned keys, at their end", record,
@@ -280,16 +302,19 @@ func TestExtensionsOfAProofFile(t *testing.T) {
 	opts := VerifyOptions{Bundle: k.o.ca.Bundle()}
 	p := k.proof(t)
 	p.Ext = jsontext.Value(`{"later":{"a":[1]}}`)
+
 	report, err := Verify(p.Bytes(), opts)
 	if err != nil || !report.Authentic || !slices.Contains(report.Unchecked, UncheckedExt) {
 		t.Errorf("%v, unchecked %q\n%s", err, report.Unchecked, report)
 	}
 
 	p.Crit = []string{"later"}
+
 	report, err = Verify(p.Bytes(), opts)
 	if !errors.Is(err, signed.ErrUnsupported) || errors.Is(err, ErrFormat) || ExitCode(err) != 10 || report.Authentic {
 		t.Errorf("an unknown name in crit: exit code %d: %v", ExitCode(err), err)
 	}
+
 	if err != nil && !strings.Contains(err.Error(), `"later"`) {
 		t.Errorf("the name is not told: %v", err)
 	}
@@ -312,7 +337,8 @@ func TestExtensionsOfAProofFile(t *testing.T) {
 		"a name in another's case": `"Ext":{"a":1}`,
 	} {
 		text := strings.Replace(good, "{", "{"+members+",", 1)
-		if report, err := Verify([]byte(text), opts); !errors.Is(err, ErrFormat) || ExitCode(err) != 10 || report.Authentic {
+		if report, err := Verify([]byte(text), opts); !errors.Is(err, ErrFormat) || ExitCode(err) != 10 ||
+			report.Authentic {
 			t.Errorf("%s: exit code %d: %v", name, ExitCode(err), err)
 		}
 	}
@@ -333,6 +359,7 @@ func TestExtensionsOfSignedParts(t *testing.T) {
 		k := newProofKit(t)
 		add(k, extension())
 		k.page.Digests[0].H = directory.HashOf(k.statement(t))
+
 		report, err := Verify(k.proof(t).Bytes(), VerifyOptions{Bundle: k.o.ca.Bundle()})
 		if err != nil || !report.Authentic || !slices.Equal(report.Unchecked, []string{UncheckedBundle}) {
 			t.Errorf("%s with an ext: %v, unchecked %q\n%s", name, err, report.Unchecked, report)
@@ -340,8 +367,10 @@ func TestExtensionsOfSignedParts(t *testing.T) {
 
 		add(k, extension("colour"))
 		k.page.Digests[0].H = directory.HashOf(k.statement(t))
+
 		report, err = Verify(k.proof(t).Bytes(), VerifyOptions{Bundle: k.o.ca.Bundle()})
-		if !errors.Is(err, signed.ErrUnsupported) || errors.Is(err, ErrFormat) || ExitCode(err) != 10 || report.Authentic {
+		if !errors.Is(err, signed.ErrUnsupported) || errors.Is(err, ErrFormat) || ExitCode(err) != 10 ||
+			report.Authentic {
 			t.Errorf("%s with a critical ext: exit code %d: %v", name, ExitCode(err), err)
 		}
 	}
@@ -363,6 +392,7 @@ func TestEveryByteIsCheckedOrNamed(t *testing.T) {
 
 	compact := encodeCompact(p)
 	keys, bundle := k.o.jws(t), k.o.ca.Bundle()
+
 	now := time.Now()
 	for _, row := range []struct {
 		name  string
@@ -377,25 +407,32 @@ func TestEveryByteIsCheckedOrNamed(t *testing.T) {
 		{"record by bundle", []byte(p.Record), VerifyOptions{At: now, Keys: keys, Bundle: bundle}, flips(0x01, 0x20)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if report, err := Verify(row.file, row.opts); err != nil || slices.Contains(report.Unchecked, UncheckedLayout) {
+			if report, err := Verify(row.file, row.opts); err != nil ||
+				slices.Contains(report.Unchecked, UncheckedLayout) {
 				t.Fatalf("%v\n%s", err, report)
 			}
+
 			tried, named := 0, 0
 			for i := range row.file {
 				for _, flip := range row.flips {
 					mutant := slices.Clone(row.file)
 					mutant[i] ^= flip
 					tried++
+
 					report, err := Verify(mutant, row.opts)
 					if err != nil {
 						continue
 					}
+
 					named++
+
 					if why := unnamed(row.file, mutant, report.Unchecked); why != "" {
-						t.Fatalf("byte %d ^ %#x is taken, and only %q is named: %s\n%s", i, flip, report.Unchecked, why, mutant)
+						t.Fatalf("byte %d ^ %#x is taken, and only %q is named: %s\n%s", i, flip, report.Unchecked,
+							why, mutant)
 					}
 				}
 			}
+
 			t.Logf("%d mutants, %d of them in what is named as unchecked", tried, named)
 		})
 	}
@@ -408,6 +445,7 @@ func TestEveryByteIsCheckedOrNamed(t *testing.T) {
 func TestTheLayoutOfAFileIsNamed(t *testing.T) {
 	k := newProofKit(t)
 	p := k.logged(t, k.proof(t), "alpha.test/roster/1")
+
 	opts := VerifyOptions{Bundle: k.o.ca.Bundle()}
 	for name, file := range map[string][]byte{"lines": p.Bytes(), "compact": encodeCompact(p)} {
 		report, err := Verify(file, opts)
@@ -417,6 +455,7 @@ func TestTheLayoutOfAFileIsNamed(t *testing.T) {
 	}
 
 	text := string(encodeCompact(p))
+
 	index := fmt.Sprintf(`,"index":%d`, *p.Index)
 	for name, other := range map[string]string{
 		"a space":             strings.Replace(text, ":", ": ", 1),
@@ -433,7 +472,8 @@ func TestTheLayoutOfAFileIsNamed(t *testing.T) {
 	}
 
 	record := p.Record
-	for text, named := range map[string]bool{record: false, record + "\n": false, record + " ": true, "\n" + record: true} {
+	for text, named := range map[string]bool{record: false, record + "\n": false, record + " ": true,
+		"\n" + record: true} {
 		report, err := Verify([]byte(text), VerifyOptions{Keys: p.Keys})
 		if err != nil || slices.Contains(report.Unchecked, UncheckedLayout) != named {
 			t.Errorf("%q: %v, unchecked %q", text[len(text)-3:], err, report.Unchecked)
@@ -457,6 +497,7 @@ func unnamed(file, mutant []byte, unchecked []string) string {
 		if bytes.Equal(bytes.TrimSpace(file), bytes.TrimSpace(mutant)) && slices.Contains(unchecked, UncheckedLayout) {
 			return ""
 		}
+
 		return "the record"
 	}
 
@@ -464,19 +505,24 @@ func unnamed(file, mutant []byte, unchecked []string) string {
 	if err := errors.Join(json.Unmarshal(file, &before), json.Unmarshal(mutant, &after)); err != nil {
 		return err.Error()
 	}
+
 	checkpoint := func(p Proof) string {
 		if !slices.Contains(unchecked, UncheckedSignatures) {
 			return p.Checkpoint
 		}
+
 		lines := strings.SplitAfter(p.Checkpoint, "\n")
+
 		return strings.Join(lines[:5], "") // without the witness's line
 	}
 	index := func(p Proof) string {
 		if p.Index == nil {
 			return ""
 		}
+
 		return fmt.Sprint(*p.Index)
 	}
+
 	same := true
 	for name, equal := range map[string]bool{
 		"record":        before.Record == after.Record,
@@ -492,8 +538,10 @@ func unnamed(file, mutant []byte, unchecked []string) string {
 		if !equal && !slices.Contains(unchecked, name) {
 			return name
 		}
+
 		same = same && equal
 	}
+
 	if same && before.Checkpoint == after.Checkpoint && !slices.Contains(unchecked, UncheckedLayout) {
 		return "the layout"
 	}
@@ -508,13 +556,16 @@ func TestSignatureLinesHaveOneForm(t *testing.T) {
 	text, line, _ := strings.Cut(good.Checkpoint, "\n\n")
 	words := strings.Fields(line)
 	raw := must2(base64.StdEncoding.DecodeString(words[2]))
+
 	raw[len(raw)-1] ^= 1
 	for name, checkpoint := range map[string]string{
-		"a second line by the key": good.Checkpoint + "— " + words[1] + " " + base64.StdEncoding.EncodeToString(raw) + "\n",
-		"the same line twice":      good.Checkpoint + line,
-		"spare bits":               text + "\n\n" + withSpareBits(line),
+		"a second line by the key": good.Checkpoint + "— " + words[1] + " " + base64.StdEncoding.EncodeToString(raw) +
+			"\n",
+		"the same line twice": good.Checkpoint + line,
+		"spare bits":          text + "\n\n" + withSpareBits(line),
 	} {
 		p := *good
+
 		p.Checkpoint = checkpoint
 		if report, err := Verify(p.Bytes(), VerifyOptions{Bundle: k.o.ca.Bundle()}); ExitCode(err) != 13 {
 			t.Errorf("%s: exit code %d: %v\n%s", name, ExitCode(err), err, report)

@@ -44,28 +44,36 @@ func (k *Key) Attest(svid *x509svid.SVID, now time.Time) (string, error) {
 	if !IsNode(svid.ID, svid.ID.TrustDomain()) {
 		return "", fmt.Errorf("attest the signing key: %s is not a node's ID: nodes have %sNAME", svid.ID, NodePath)
 	}
+
 	alg, err := algorithmOf(svid.PrivateKey.Public())
 	if err != nil {
 		return "", fmt.Errorf("attest the signing key: %w", err)
 	}
+
 	chain := make([]string, len(svid.Certificates))
 	for i, c := range svid.Certificates {
 		chain[i] = base64.StdEncoding.EncodeToString(c.Raw)
 	}
+
 	options := (&jose.SignerOptions{}).WithType(signed.TypeAttestation).WithHeader("x5c", chain)
+
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: svid.PrivateKey}, options)
 	if err != nil {
 		return "", fmt.Errorf("attest the signing key: %w", err)
 	}
+
 	a := attestation{node: svid.ID, public: k.Public(), time: now.Unix()}
+
 	signed, err := signer.Sign(a.payload())
 	if err != nil {
 		return "", fmt.Errorf("attest the signing key: %w", err)
 	}
+
 	jws, err := signed.CompactSerialize()
 	if err != nil {
 		return "", err
 	}
+
 	return lowS(jws, svid.PrivateKey.Public()), nil
 }
 
@@ -84,11 +92,11 @@ func (a *attestation) payload() []byte {
 
 // listed returns the members that every attestation has, without a closing brace.
 func (a *attestation) listed() []byte {
-	b := strictjson.AppendText([]byte{'{'}, "domain", a.node.TrustDomain().Name())
-	b = strictjson.AppendText(b, "node", a.node.String())
-	b = strictjson.AppendRaw(b, "jwk", signed.AppendJWK(nil, a.public))
+	data := strictjson.AppendText([]byte{'{'}, "domain", a.node.TrustDomain().Name())
+	data = strictjson.AppendText(data, "node", a.node.String())
+	data = strictjson.AppendRaw(data, "jwk", signed.AppendJWK(nil, a.public))
 
-	return strictjson.AppendRaw(b, "time", strconv.AppendInt(nil, a.time, 10))
+	return strictjson.AppendRaw(data, "time", strconv.AppendInt(nil, a.time, 10))
 }
 
 // parseAttestation reads an attestation's payload and refuses any bytes that no
@@ -104,14 +112,18 @@ func parseAttestation(payload []byte) (*attestation, error) {
 	if err := json.Unmarshal(payload, &w); err != nil {
 		return nil, fmt.Errorf("%w: %w", errAttestation, err)
 	}
+
 	a := &attestation{time: w.Time}
+
 	var err error
 	if a.node, err = spiffeid.FromString(w.Node); err != nil {
 		return nil, fmt.Errorf("%w: %w", errAttestation, err)
 	}
+
 	if a.public, err = directory.B64.DecodeString(w.JWK.X); err != nil || len(a.public) != ed25519.PublicKeySize {
 		return nil, fmt.Errorf("%w: its key is not Ed25519", errAttestation)
 	}
+
 	if a.extension, err = signed.ExtensionBehind(a.listed(), payload); err != nil {
 		return nil, fmt.Errorf("%w: %w", errAttestation, err)
 	}
@@ -126,35 +138,44 @@ func parseAttestation(payload []byte) (*attestation, error) {
 
 // verifyAttestation checks that jws attests key at the time now, by an SVID that
 // the domain's authorities certify then, and returns when that ends.
-func verifyAttestation(jws string, key signed.SigningKey, td spiffeid.TrustDomain, b x509bundle.Source, now time.Time) (until time.Time, err error) {
+func verifyAttestation(jws string, key signed.SigningKey, td spiffeid.TrustDomain, b x509bundle.Source,
+	now time.Time) (until time.Time, err error) {
 	c, err := compact.Parse(jws, signed.TypeAttestation, maxAttestation, "alg", "typ", "x5c")
 	if err != nil {
 		return time.Time{}, err
 	}
+
 	chain, err := chainOf(c)
 	if err != nil {
 		return time.Time{}, err
 	}
-	a, err := parseAttestation(c.Payload)
+
+	attestation, err := parseAttestation(c.Payload)
 	if err != nil {
 		return time.Time{}, err
 	}
-	if !IsNode(key.Node, td) || a.node != key.Node || !a.public.Equal(key.Public) {
+
+	if !IsNode(key.Node, td) || attestation.node != key.Node || !attestation.public.Equal(key.Public) {
 		return time.Time{}, fmt.Errorf("%w: it is of another node or key", errAttestation)
 	}
-	if time.Unix(a.time, 0).After(now.Add(MaxClockSkew)) {
+
+	if time.Unix(attestation.time, 0).After(now.Add(MaxClockSkew)) {
 		return time.Time{}, fmt.Errorf("%w: it is of the future", errAttestation)
 	}
+
 	id, chains, err := x509svid.Verify(chain, b, x509svid.WithTime(now))
 	if err != nil {
 		return time.Time{}, fmt.Errorf("%w: %w", errAttestation, err)
 	}
+
 	if id != key.Node || !signs(chain[0]) {
 		return time.Time{}, fmt.Errorf("%w: %s signed it, not %s", errAttestation, id, key.Node)
 	}
+
 	if err := verifyLeaf(jws, c, chain[0].PublicKey); err != nil {
 		return time.Time{}, err
 	}
+
 	return expiryOf(chains), nil
 }
 
@@ -165,12 +186,15 @@ func verifyLeaf(jws string, c *compact.JWS, key crypto.PublicKey) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errAttestation, err)
 	}
+
 	if alg, err := c.Text("alg"); err != nil || alg != string(want) {
 		return fmt.Errorf("%w: alg is not %s, which the certificate's key has", signed.ErrHeader, want)
 	}
+
 	if public, ok := key.(*ecdsa.PublicKey); ok && highS(c.Signature, public) {
 		return fmt.Errorf("%w: the twin of an ECDSA signature", signed.ErrSignature)
 	}
+
 	return compact.VerifySignature(jws, want, key)
 }
 
@@ -178,22 +202,27 @@ func verifyLeaf(jws string, c *compact.JWS, key crypto.PublicKey) error {
 // 4.1.6).
 func chainOf(c *compact.JWS) ([]*x509.Certificate, error) {
 	var texts []string
-	if err := json.Unmarshal(compact.Member(c.Header, "x5c"), &texts); err != nil || len(texts) == 0 || len(texts) > maxChain {
+	if err := json.Unmarshal(compact.Member(c.Header, "x5c"), &texts); err != nil || len(texts) == 0 ||
+		len(texts) > maxChain {
 		return nil, fmt.Errorf("%w: x5c is not a chain", signed.ErrHeader)
 	}
+
 	chain := make([]*x509.Certificate, len(texts))
 	for i, text := range texts {
 		der, err := base64.StdEncoding.Strict().DecodeString(text)
 		if err != nil || strings.ContainsAny(text, "\r\n") {
 			return nil, fmt.Errorf("%w: x5c is not in base64", signed.ErrHeader)
 		}
+
 		if chain[i], err = x509.ParseCertificate(der); err != nil {
 			return nil, fmt.Errorf("%w: x5c: %w", signed.ErrHeader, err)
 		}
+
 		if !compact.IsAffordable(chain[i].PublicKey) {
 			return nil, fmt.Errorf("%w: x5c has %w", signed.ErrHeader, compact.ErrLargeKey)
 		}
 	}
+
 	return chain, nil
 }
 
@@ -214,6 +243,7 @@ func algorithmOf(key crypto.PublicKey) (jose.SignatureAlgorithm, error) {
 			return jose.RS256, nil
 		}
 	}
+
 	return "", fmt.Errorf("an SVID's key of type %T and this size signs nothing here (ES256, ES384, RS256, EdDSA)", key)
 }
 
@@ -228,14 +258,18 @@ func lowS(jws string, key crypto.PublicKey) string {
 	if !ok {
 		return jws
 	}
+
 	dot := strings.LastIndexByte(jws, '.')
+
 	signature, err := directory.B64.DecodeString(jws[dot+1:])
 	if err != nil || !highS(signature, public) {
 		return jws
 	}
+
 	half := signature[len(signature)/2:]
 	s := new(big.Int).SetBytes(half)
 	s.Sub(public.Params().N, s).FillBytes(half)
+
 	return jws[:dot+1] + directory.B64.EncodeToString(signature)
 }
 
@@ -249,9 +283,11 @@ func expiryOf(chains [][]*x509.Certificate) time.Time {
 				end = c.NotAfter
 			}
 		}
+
 		if end.After(last) {
 			last = end
 		}
 	}
+
 	return last
 }

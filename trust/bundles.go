@@ -74,14 +74,17 @@ func (b *Bundles) set(sets map[spiffeid.TrustDomain]*bundle, td spiffeid.TrustDo
 	if err != nil {
 		return fmt.Errorf("bundle of %s: %w", td, err)
 	}
+
 	if err := checkAuthorities(td, parsed.X509Authorities()); err != nil {
 		return fmt.Errorf("bundle of %s: %w", td, err)
 	}
+
 	jwks = bytes.Clone(jwks)
 	b.put(sets, td, &bundle{
 		jwks: jwks, x509: parsed.X509Bundle(), jwt: parsed.JWTAuthorities(), wit: parsed.WITAuthorities(),
 		published: sync.OnceValues(func() ([]byte, error) { return publish(td, jwks) }),
 	})
+
 	return nil
 }
 
@@ -91,6 +94,7 @@ func (b *Bundles) SetX509(td spiffeid.TrustDomain, authorities []*x509.Certifica
 	if err != nil {
 		return fmt.Errorf("bundle of %s: %w", td, err)
 	}
+
 	return b.Set(td, jwks)
 }
 
@@ -100,6 +104,7 @@ func (b *Bundles) LoadFile(td spiffeid.TrustDomain, file string) error {
 	if err != nil {
 		return err
 	}
+
 	return b.Set(td, jwks)
 }
 
@@ -109,22 +114,27 @@ func readBundle(td spiffeid.TrustDomain, file string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bundle of %s: %w", td, err)
 	}
+
 	parsed, err := ParseBundle(td, text)
 	if err != nil {
 		return nil, fmt.Errorf("bundle of %s: %s: %w", td, file, err)
 	}
+
 	if jwks := bytes.TrimSpace(text); len(jwks) > 0 && jwks[0] == '{' {
 		return jwks, nil
 	}
+
 	return spiffebundle.FromX509Authorities(td, parsed.X509Authorities()).Marshal()
 }
 
 func (b *Bundles) put(sets map[spiffeid.TrustDomain]*bundle, td spiffeid.TrustDomain, set *bundle) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	if old := sets[td]; old != nil && bytes.Equal(old.jwks, set.jwks) {
 		return
 	}
+
 	b.last++
 	set.generation = b.last
 	sets[td] = set
@@ -148,6 +158,7 @@ func (b *Bundles) JWKS(td spiffeid.TrustDomain) ([]byte, error) {
 	if set == nil {
 		return nil, fmt.Errorf("%w: %s", ErrNoBundle, td)
 	}
+
 	return set.jwks, nil
 }
 
@@ -158,6 +169,7 @@ func (b *Bundles) GetX509BundleForTrustDomain(td spiffeid.TrustDomain) (*x509bun
 	if set == nil {
 		return nil, fmt.Errorf("%w: %s", ErrNoBundle, td)
 	}
+
 	return set.x509, nil
 }
 
@@ -167,6 +179,7 @@ func (b *Bundles) JWTAuthorities(td spiffeid.TrustDomain) map[string]crypto.Publ
 	if set := b.get(td); set != nil {
 		return set.jwt
 	}
+
 	return nil
 }
 
@@ -175,15 +188,18 @@ func (b *Bundles) WITAuthorities(td spiffeid.TrustDomain) map[string]crypto.Publ
 	if set := b.get(td); set != nil {
 		return set.wit
 	}
+
 	return nil
 }
 
 func (b *Bundles) get(td spiffeid.TrustDomain) *bundle {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
+
 	if set := b.federated[td]; set != nil {
 		return set
 	}
+
 	return b.sets[td]
 }
 
@@ -192,6 +208,7 @@ func (b *Bundles) generation(td spiffeid.TrustDomain) uint64 {
 	if set := b.get(td); set != nil {
 		return set.generation
 	}
+
 	return 0
 }
 
@@ -203,9 +220,11 @@ func ParseBundle(td spiffeid.TrustDomain, text []byte) (*spiffebundle.Bundle, er
 	if err != nil {
 		return nil, err
 	}
+
 	if err := checkAuthorities(td, parsed.X509Authorities()); err != nil {
 		return nil, err
 	}
+
 	return parsed, nil
 }
 
@@ -213,13 +232,16 @@ func parseBundle(td spiffeid.TrustDomain, text []byte) (*spiffebundle.Bundle, er
 	if len(text) > MaxBundle {
 		return nil, fmt.Errorf("the bundle has over %d bytes", MaxBundle)
 	}
+
 	if t := bytes.TrimSpace(text); len(t) > 0 && t[0] == '{' {
 		return parseJWKS(td, t)
 	}
+
 	certs, err := parseCertificates(text)
 	if err != nil {
 		return nil, err
 	}
+
 	return spiffebundle.FromX509Authorities(td, certs), nil
 }
 
@@ -227,9 +249,11 @@ func parseJWKS(td spiffeid.TrustDomain, jwks []byte) (*spiffebundle.Bundle, erro
 	if len(jwks) > MaxBundle {
 		return nil, fmt.Errorf("the bundle has over %d bytes", MaxBundle)
 	}
+
 	if !jsontext.Value(jwks).IsValid() { // the library takes the last of two members of one name
 		return nil, errors.New("the bundle is not strict JSON")
 	}
+
 	return spiffebundle.Parse(td, jwks)
 }
 
@@ -240,17 +264,21 @@ func checkAuthorities(td spiffeid.TrustDomain, authorities []*x509.Certificate) 
 	if len(authorities) == 0 {
 		return errors.New("it has no X.509 authority")
 	}
-	for _, a := range authorities {
-		if !a.IsCA || !a.BasicConstraintsValid {
-			return fmt.Errorf("the authority %q is no CA", a.Subject)
+
+	for _, cert := range authorities {
+		if !cert.IsCA || !cert.BasicConstraintsValid {
+			return fmt.Errorf("the authority %q is no CA", cert.Subject)
 		}
-		if !compact.IsAffordable(a.PublicKey) {
-			return fmt.Errorf("the authority %q has %w", a.Subject, compact.ErrLargeKey)
+
+		if !compact.IsAffordable(cert.PublicKey) {
+			return fmt.Errorf("the authority %q has %w", cert.Subject, compact.ErrLargeKey)
 		}
-		if !td.IsZero() && !speaksFor(a, td) {
-			return fmt.Errorf("the authority %q is another domain's", a.Subject)
+
+		if !td.IsZero() && !speaksFor(cert, td) {
+			return fmt.Errorf("the authority %q is another domain's", cert.Subject)
 		}
 	}
+
 	return nil
 }
 
@@ -261,7 +289,9 @@ func speaksFor(authority *x509.Certificate, td spiffeid.TrustDomain) bool {
 	if i < 0 {
 		return true
 	}
+
 	named, err := spiffeid.TrustDomainFromURI(authority.URIs[i])
+
 	return err == nil && named == td
 }
 
@@ -272,14 +302,18 @@ func Fingerprint(td spiffeid.TrustDomain, jwks []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	var ders [][]byte
 	for _, a := range parsed.X509Authorities() {
 		ders = append(ders, a.Raw)
 	}
+
 	slices.SortFunc(ders, bytes.Compare)
+
 	h := sha256.New()
 	for _, der := range ders {
 		h.Write(der)
 	}
+
 	return hex.EncodeToString(h.Sum(nil)), nil
 }

@@ -39,6 +39,7 @@ func NewCA(td spiffeid.TrustDomain, now time.Time) (*CA, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	template := &x509.Certificate{
 		Subject:               pkix.Name{Organization: []string{"Roster throw-away CA"}, CommonName: td.Name()},
 		URIs:                  []*url.URL{td.ID().URL()},
@@ -48,10 +49,12 @@ func NewCA(td spiffeid.TrustDomain, now time.Time) (*CA, error) {
 		BasicConstraintsValid: true,
 		IsCA:                  true,
 	}
+
 	cert, err := certify(template, template, key.Public(), key)
 	if err != nil {
 		return nil, err
 	}
+
 	return &CA{td, cert, key}, nil
 }
 
@@ -61,20 +64,25 @@ func LoadCA(certPEM, keyPEM []byte) (*CA, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if len(certs) != 1 || len(certs[0].URIs) != 1 || !certs[0].IsCA {
 		return nil, errors.New("not the certificate of a throw-away CA")
 	}
+
 	td, err := spiffeid.TrustDomainFromURI(certs[0].URIs[0])
 	if err != nil {
 		return nil, err
 	}
+
 	key, err := ParseKey(keyPEM)
 	if err != nil {
 		return nil, err
 	}
+
 	if public, ok := key.Public().(*ecdsa.PublicKey); !ok || !public.Equal(certs[0].PublicKey) {
 		return nil, errors.New("the CA's key is not its certificate's")
 	}
+
 	return &CA{td, certs[0], key}, nil
 }
 
@@ -84,6 +92,7 @@ func (c *CA) PEM() (cert, key []byte) {
 	if err != nil {
 		panic(err) // the key is one that we made or read in that form
 	}
+
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.cert.Raw}),
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
@@ -101,15 +110,19 @@ func (c *CA) Issue(path string, ttl time.Duration, now time.Time) (*x509svid.SVI
 	if err != nil {
 		return nil, err
 	}
+
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
 	}
+
 	template := leafTemplate(id, now, ttl)
+
 	leaf, err := certify(template, c.cert, key.Public(), c.key)
 	if err != nil {
 		return nil, err
 	}
+
 	return &x509svid.SVID{ID: id, Certificates: []*x509.Certificate{leaf}, PrivateKey: key}, nil
 }
 
@@ -127,20 +140,25 @@ func leafTemplate(id spiffeid.ID, now time.Time, ttl time.Duration) *x509.Certif
 		t.DNSNames = []string{"localhost"}
 		t.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
 	}
+
 	return t
 }
 
 // certify signs a certificate with a random serial number and reads it again.
-func certify(template, parent *x509.Certificate, public crypto.PublicKey, signer crypto.Signer) (*x509.Certificate, error) {
+func certify(template, parent *x509.Certificate, public crypto.PublicKey, signer crypto.Signer) (*x509.Certificate,
+	error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
 		return nil, err
 	}
+
 	template.SerialNumber = serial.Add(serial, big.NewInt(1))
+
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, signer)
 	if err != nil {
 		return nil, err
 	}
+
 	return x509.ParseCertificate(der)
 }
 
@@ -151,11 +169,14 @@ func WriteSVID(svid *x509svid.SVID, certFile, keyFile string) error {
 	if err != nil {
 		return err
 	}
+
 	if err := writeFile(keyFile, key, 0o600); err != nil {
 		return fmt.Errorf("write the SVID's key: %w", err)
 	}
+
 	if err := writeFile(certFile, cert, 0o644); err != nil {
 		return fmt.Errorf("write the SVID: %w", err)
 	}
+
 	return nil
 }

@@ -27,7 +27,8 @@ type CardKeys struct{ keys []jose.JSONWebKey }
 var ErrUnsigned = errors.New("it is not signed")
 
 // cardAlgorithms are the signatures that are taken: by public keys, none broken.
-var cardAlgorithms = []jose.SignatureAlgorithm{jose.ES256, jose.ES384, jose.ES512, jose.EdDSA, jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512}
+var cardAlgorithms = []jose.SignatureAlgorithm{jose.ES256, jose.ES384, jose.ES512, jose.EdDSA, jose.RS256, jose.RS384,
+	jose.RS512, jose.PS256, jose.PS384, jose.PS512}
 
 // maxCardSignatures bounds how many signatures of a card are looked at.
 const maxCardSignatures = 16
@@ -35,8 +36,10 @@ const maxCardSignatures = 16
 // Add adds the keys of a text: a JWKS, one JWK, or public keys and certificates in
 // PEM. Keys that are secret are refused, for they have no business here.
 func (k *CardKeys) Add(text []byte) error {
-	var set jose.JSONWebKeySet
-	var one jose.JSONWebKey
+	var (
+		set jose.JSONWebKeySet
+		one jose.JSONWebKey
+	)
 	switch {
 	case strings.Contains(string(text), "-----BEGIN "):
 		return k.addPEM(text)
@@ -46,12 +49,15 @@ func (k *CardKeys) Add(text []byte) error {
 	default:
 		return errors.New("neither a JWK or a set of them, nor PEM")
 	}
+
 	for _, key := range set.Keys {
 		if !key.Valid() || !key.IsPublic() {
 			return fmt.Errorf("the key %q is not a public key", key.KeyID)
 		}
 	}
+
 	k.keys = append(k.keys, set.Keys...)
+
 	return nil
 }
 
@@ -61,8 +67,11 @@ func (k *CardKeys) addPEM(text []byte) error {
 		if block == nil {
 			break
 		}
-		var key crypto.PublicKey
-		var err error
+
+		var (
+			key crypto.PublicKey
+			err error
+		)
 		switch block.Type {
 		case "PUBLIC KEY":
 			key, err = x509.ParsePKIXPublicKey(block.Bytes)
@@ -74,14 +83,18 @@ func (k *CardKeys) addPEM(text []byte) error {
 		default:
 			err = fmt.Errorf("the PEM text holds a %s where public keys are expected", block.Type)
 		}
+
 		if err != nil {
 			return err
 		}
+
 		k.keys, text = append(k.keys, jose.JSONWebKey{Key: key}), rest
 	}
+
 	if len(k.keys) == 0 {
 		return errors.New("the PEM text holds no key")
 	}
+
 	return nil
 }
 
@@ -93,6 +106,7 @@ func (k *CardKeys) VerifyCard(card []byte) (kid string, err error) {
 	if err != nil {
 		return "", err
 	}
+
 	var signatures []struct {
 		Protected string `json:"protected"`
 		Signature string `json:"signature"`
@@ -102,20 +116,25 @@ func (k *CardKeys) VerifyCard(card []byte) (kid string, err error) {
 			return "", fmt.Errorf("its signatures can't be read: %w", err)
 		}
 	}
+
 	if len(signatures) == 0 {
 		return "", ErrUnsigned
 	}
+
 	members = slices.DeleteFunc(members, func(m strictjson.Member) bool { return m.Name == "signatures" })
+
 	forms, err := canonicalForms(strictjson.AppendObject(nil, members))
 	if err != nil {
 		return "", err
 	}
+
 	for _, s := range signatures[:min(len(signatures), maxCardSignatures)] {
 		var held bool
 		if kid, held, err = k.holds(s.Protected, s.Signature, forms); held {
 			return kid, nil
 		}
 	}
+
 	return "", err
 }
 
@@ -123,21 +142,26 @@ func (k *CardKeys) VerifyCard(card []byte) (kid string, err error) {
 func (k *CardKeys) holds(protected, signature string, forms [][]byte) (kid string, held bool, err error) {
 	err = errors.New("none of the keys is the signer's")
 	for _, form := range forms {
-		signed, parse := jose.ParseSignedCompact(protected+"."+directory.B64.EncodeToString(form)+"."+signature, cardAlgorithms)
+		signed, parse := jose.ParseSignedCompact(protected+"."+directory.B64.EncodeToString(form)+"."+signature,
+			cardAlgorithms)
 		if parse != nil {
 			return "", false, fmt.Errorf("its signature can't be read: %w", parse)
 		}
+
 		kid = signed.Signatures[0].Protected.KeyID
 		for _, key := range k.keys {
 			if key.KeyID != "" && key.KeyID != kid {
 				continue
 			}
+
 			if _, bad := signed.Verify(key.Key); bad == nil {
 				return kid, true, nil
 			}
+
 			err = fmt.Errorf("its signature by %q does not hold", kid)
 		}
 	}
+
 	return "", false, err
 }
 
@@ -155,10 +179,12 @@ func canonicalForms(card []byte) (forms [][]byte, err error) {
 		if err := form.Canonicalize(); err != nil {
 			return nil, fmt.Errorf("it has no canonical form: %w", err)
 		}
+
 		if !slices.ContainsFunc(forms, func(b []byte) bool { return string(b) == string(form) }) {
 			forms = append(forms, form)
 		}
 	}
+
 	return forms, nil
 }
 
@@ -192,31 +218,38 @@ func prune(v jsontext.Value, path []string, drop func([]string, jsontext.Value) 
 		if err != nil {
 			return v
 		}
+
 		kept := members[:0]
-		for _, m := range members {
-			at := append(slices.Clip(path), m.Name)
-			if m.Value = prune(m.Value, at, drop); !drop(at, m.Value) {
-				kept = append(kept, m)
+		for _, member := range members {
+			at := append(slices.Clip(path), member.Name)
+			if member.Value = prune(member.Value, at, drop); !drop(at, member.Value) {
+				kept = append(kept, member)
 			}
 		}
+
 		return strictjson.AppendObject(nil, kept)
 	case '[':
 		var elements []jsontext.Value
 		if json.Unmarshal(v, &elements) != nil {
 			return v
 		}
+
 		out := []byte{'['}
 		for _, e := range elements {
 			at := append(slices.Clip(path), "*")
 			if e = prune(e, at, drop); drop(at, e) {
 				continue
 			}
+
 			if len(out) > 1 {
 				out = append(out, ',')
 			}
+
 			out = append(out, e...)
 		}
+
 		return append(out, ']')
 	}
+
 	return v
 }

@@ -22,28 +22,36 @@ import (
 func signedCard(t *testing.T, alg jose.SignatureAlgorithm, key any, kid, card, payload string) string {
 	t.Helper()
 	o := (&jose.SignerOptions{}).WithHeader("kid", kid).WithHeader("jku", "https://evil.example/jwks.json")
+
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: key}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	jws, err := signer.Sign([]byte(payload))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	compact, err := jws.CompactSerialize()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	parts := strings.Split(compact, ".")
-	return strings.TrimSuffix(card, "}") + `,"signatures":[{"protected":"` + parts[0] + `","signature":"` + parts[2] + `"}]}`
+
+	return strings.TrimSuffix(card, "}") + `,"signatures":[{"protected":"` + parts[0] + `","signature":"` + parts[2] +
+		`"}]}`
 }
 
 func jwk(t *testing.T, kid string, key any) string {
 	t.Helper()
+
 	b, err := json.Marshal(jose.JSONWebKey{Key: key, KeyID: kid})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return string(b)
 }
 
@@ -52,15 +60,19 @@ func TestSignedCards(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	der, err := x509.MarshalPKIXPublicKey(public)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	text := string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
+
 	const (
 		card      = `{ "name":"A\u0041", "description":"", "skills":[{"id":"s","tags":[],"examples":[]}], "capabilities":{"streaming":false,"extensions":[]}, "securitySchemes":{}, "n":1.0e1 }`
 		asItIs    = `{"capabilities":{"extensions":[],"streaming":false},"description":"","n":10,"name":"AA","securitySchemes":{},"skills":[{"examples":[],"id":"s","tags":[]}]}`
@@ -71,28 +83,38 @@ func TestSignedCards(t *testing.T) {
 		what, card, key, kid, why string
 	}{
 		{"as it is", signedCard(t, jose.ES256, es, "k1", card, asItIs), jwk(t, "k1", &es.PublicKey), "k1", ""},
-		{"by the specification", signedCard(t, jose.ES256, es, "k1", card, bySpec), `{"keys":[` + jwk(t, "k0", public) + "," + jwk(t, "k1", &es.PublicKey) + `]}`, "k1", ""},
+		{"by the specification", signedCard(t, jose.ES256, es, "k1", card, bySpec),
+			`{"keys":[` + jwk(t, "k0", public) + "," + jwk(t, "k1", &es.PublicKey) + `]}`, "k1", ""},
 		{"by libraries", signedCard(t, jose.EdDSA, private, "k2", card, noEmpties), text, "k2", ""},
-		{"another card", signedCard(t, jose.ES256, es, "k1", card, strings.Replace(asItIs, "AA", "AB", 1)), jwk(t, "k1", &es.PublicKey), "", "does not hold"},
-		{"another key of that name", signedCard(t, jose.ES256, es, "k1", card, asItIs), jwk(t, "k1", public), "", "does not hold"},
-		{"another key", signedCard(t, jose.ES256, es, "k1", card, asItIs), jwk(t, "k2", &es.PublicKey), "", "none of the keys"},
+		{"another card", signedCard(t, jose.ES256, es, "k1", card, strings.Replace(asItIs, "AA", "AB", 1)),
+			jwk(t, "k1", &es.PublicKey), "", "does not hold"},
+		{"another key of that name", signedCard(t, jose.ES256, es, "k1", card, asItIs), jwk(t, "k1", public), "",
+			"does not hold"},
+		{"another key", signedCard(t, jose.ES256, es, "k1", card, asItIs), jwk(t, "k2", &es.PublicKey), "",
+			"none of the keys"},
 		{"unsigned", card, text, "", "not signed"},
-		{"nonsense", strings.TrimSuffix(card, "}") + `,"signatures":[{"protected":"e30","signature":"e30"}]}`, text, "", "can't be read"},
+		{"nonsense", strings.TrimSuffix(card, "}") + `,"signatures":[{"protected":"e30","signature":"e30"}]}`, text,
+			"", "can't be read"},
 		{"a secret as its own key", signedCard(t, jose.HS256, der, "k1", card, asItIs), text, "", "can't be read"},
 	} {
 		var keys CardKeys
 		if err := keys.Add([]byte(c.key)); err != nil {
 			t.Fatal(err)
 		}
+
 		kid, err := keys.VerifyCard([]byte(c.card))
 		if kid != c.kid || (err == nil) != (c.why == "") || err != nil && !strings.Contains(err.Error(), c.why) {
 			t.Errorf("%s: %q, %v; want %q, %s", c.what, kid, err, c.kid, c.why)
 		}
+
 		if c.what == "unsigned" && !errors.Is(err, ErrUnsigned) {
 			t.Errorf("%v is not ErrUnsigned", err)
 		}
 	}
-	for what, bad := range map[string]string{"a secret key": jwk(t, "k1", es), "a shared secret": `{"kty":"oct","k":"AAAA"}`, "nothing": "", "an empty PEM": "-----BEGIN ", "none": `{"keys":[]}`,
+
+	for what, bad := range map[string]string{"a secret key": jwk(t, "k1", es),
+		"a shared secret": `{"kty":"oct","k":"AAAA"}`, "nothing": "", "an empty PEM": "-----BEGIN ",
+		"none":                 `{"keys":[]}`,
 		"a private key in PEM": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))} {
 		if err := new(CardKeys).Add([]byte(bad)); err == nil {
 			t.Errorf("%s was taken", what)
@@ -102,10 +124,12 @@ func TestSignedCards(t *testing.T) {
 
 // The example of A2A 1.0, 8.4.1.
 func TestDefaultsOfCards(t *testing.T) {
-	forms, err := canonicalForms([]byte(`{"name":"Example Agent","description":"","capabilities":{"streaming":false,"pushNotifications":false,"extensions":[]},"skills":[]}`))
+	forms,
+		err := canonicalForms([]byte(`{"name":"Example Agent","description":"","capabilities":{"streaming":false,"pushNotifications":false,"extensions":[]},"skills":[]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if want := `{"capabilities":{"pushNotifications":false,"streaming":false},"description":"","name":"Example Agent","skills":[]}`; string(forms[1]) != want {
 		t.Errorf("got %s, want %s", forms[1], want)
 	}
@@ -117,6 +141,7 @@ func FuzzVerifyCard(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
+
 	keys := CardKeys{keys: []jose.JSONWebKey{{Key: public}}}
 	f.Add([]byte(`{"name":"A","signatures":[{"protected":"eyJhbGciOiJFZERTQSJ9","signature":"AAAA"}],"x":[{"y":[null,{}]}]}`))
 	f.Fuzz(func(t *testing.T, card []byte) {

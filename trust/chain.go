@@ -43,6 +43,7 @@ func reasonOf(err error) Reason {
 	if errors.As(err, &r) {
 		return r.reason
 	}
+
 	return ReasonUntrusted
 }
 
@@ -63,13 +64,15 @@ func verifyChain(chain []*x509.Certificate, b *Bundles, use usage, now time.Time
 
 // judgeChain is judge, and returns by which certificates it holds too, leaf first and
 // anchor last.
-func verifyChainPath(chain []*x509.Certificate, b *Bundles, use usage, now time.Time) (spiffeid.ID, []*x509.Certificate, error) {
+func verifyChainPath(chain []*x509.Certificate, bundles *Bundles, use usage, now time.Time) (spiffeid.ID,
+	[]*x509.Certificate, error) {
 	refuse := func(reason Reason, err error) (spiffeid.ID, []*x509.Certificate, error) {
 		return spiffeid.ID{}, nil, &refusal{reason, err}
 	}
 	if len(chain) == 0 {
 		return refuse(ReasonNoCertificate, errors.New("a certificate is demanded"))
 	}
+
 	leaf := chain[0]
 	switch len(leaf.URIs) {
 	case 0:
@@ -78,28 +81,35 @@ func verifyChainPath(chain []*x509.Certificate, b *Bundles, use usage, now time.
 	default:
 		return refuse(ReasonManySANs, errors.New("the certificate has several URI SANs"))
 	}
+
 	id, err := spiffeid.FromURI(leaf.URIs[0])
 	if err == nil && id.Path() == "" {
 		err = errors.New("the ID of a trust domain is nobody's")
 	}
+
 	if err != nil {
 		return refuse(ReasonNotSPIFFE, err)
 	}
-	if !b.Has(id.TrustDomain()) {
+
+	if !bundles.Has(id.TrustDomain()) {
 		return refuse(ReasonUnknownDomain, fmt.Errorf("%w: %s", ErrNoBundle, id.TrustDomain()))
 	}
+
 	if leaf.IsCA || leaf.KeyUsage&(x509.KeyUsageCertSign|x509.KeyUsageCRLSign) != 0 || !signs(leaf) ||
 		!slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsage(use)) {
 		return refuse(ReasonUsage, errors.New("the certificate is for another use"))
 	}
-	_, chains, err := x509svid.Verify(chain, b, x509svid.WithTime(now))
+
+	_, chains, err := x509svid.Verify(chain, bundles, x509svid.WithTime(now))
 	if err != nil {
 		return refuse(chainReason(err, now), err)
 	}
+
 	at := slices.IndexFunc(chains, func(c []*x509.Certificate) bool { return permits(c[1:], use) })
 	if at < 0 {
 		return refuse(ReasonUsage, errors.New("a CA of the chain excludes that use"))
 	}
+
 	return id, chains[at], nil
 }
 
@@ -115,6 +125,7 @@ func permits(cas []*x509.Certificate, use usage) bool {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -123,8 +134,10 @@ func chainReason(err error, now time.Time) Reason {
 	if !errors.As(err, &invalid) || invalid.Reason != x509.Expired {
 		return ReasonUntrusted
 	}
+
 	if invalid.Cert != nil && now.Before(invalid.Cert.NotBefore) {
 		return ReasonNotYetValid
 	}
+
 	return ReasonExpired
 }

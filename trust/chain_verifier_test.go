@@ -22,28 +22,36 @@ func TestWhatIsRememberedIsWhatWouldBeFound(t *testing.T) {
 	must(t, err)
 	long, err := ca.Issue("/node/2", 2*root.NotAfter.Sub(now), now)
 	must(t, err)
+
 	j := newChainVerifier(bundles, forClient)
 	for _, at := range []time.Time{
-		now, now.Add(time.Minute), now.Add(59 * time.Minute), now.Add(61 * time.Minute), now, short.Certificates[0].NotBefore.Add(-time.Second),
+		now, now.Add(time.Minute), now.Add(59 * time.Minute), now.Add(61 * time.Minute), now,
+		short.Certificates[0].NotBefore.Add(-time.Second),
 		root.NotAfter.Add(-time.Second), root.NotAfter.Add(time.Second), root.NotBefore.Add(-time.Second), now,
 	} {
 		for _, svid := range []*x509svid.SVID{short, long} {
 			id, err := j.Verify(svid.Certificates, at)
+
 			anew, fresh := verifyChain(svid.Certificates, bundles, forClient, at)
 			if (err == nil) != (fresh == nil) || id != anew {
-				t.Errorf("%v later %s is remembered as %v (%v), and would be found to be %v (%v)", at.Sub(now), svid.ID, id, err, anew, fresh)
+				t.Errorf("%v later %s is remembered as %v (%v), and would be found to be %v (%v)", at.Sub(now),
+					svid.ID, id, err, anew, fresh)
 			}
 		}
 	}
+
 	if _, ok := j.valid[short.Certificates[0]]; !ok {
 		t.Error("nothing was remembered")
 	}
+
 	next, err := NewCA(alpha, now)
 	must(t, err)
 	must(t, bundles.SetX509(alpha, next.Bundle().X509Authorities()))
+
 	if _, err := j.Verify(short.Certificates, now); err == nil {
 		t.Error("what an earlier bundle certified is still taken")
 	}
+
 	if _, err := j.Verify(nil, now); err == nil {
 		t.Error("no certificate is taken")
 	}

@@ -36,41 +36,48 @@ var ErrEquivocation = errors.New("the domain contradicts itself")
 // An Evidence file shows that a domain contradicted itself, to whoever trusts the
 // domain's bundle. All in it is as the domain signed it.
 type Evidence struct {
-	Offence Offence        `json:"offence"`
-	Pages   []string       `json:"pages,omitempty"` // of TwoDigests: the two, compact JWS
-	Keys    []string       `json:"keys"`            // of TwoKeyDocuments the two; else one or two that list the pages' keys
-	Bundle  jsontext.Value `json:"bundle"`          // the domain's SPIFFE bundle, a JWKS object
+	Offence Offence  `json:"offence"`
+	Pages   []string `json:"pages,omitempty"` // of TwoDigests: the two, compact JWS
+	// of TwoKeyDocuments the two; else one or two that list the pages' keys
+	Keys   []string       `json:"keys"`
+	Bundle jsontext.Value `json:"bundle"` // the domain's SPIFFE bundle, a JWKS object
 }
 
 // Bytes returns the evidence file.
 func (e *Evidence) Bytes() []byte { return encodeFile(e) }
 
 // isEvidence tells an evidence file from a proof file.
-func isEvidence(b []byte) bool {
+func isEvidence(data []byte) bool {
 	var e struct {
 		Offence *Offence `json:"offence"`
 	}
-	return json.Unmarshal(b, &e) == nil && e.Offence != nil
+
+	return json.Unmarshal(data, &e) == nil && e.Offence != nil
 }
 
 // parseEvidence reads an evidence file. Another domain made it, perhaps by a later
 // release, so that members which are not known are ignored (FORM-004). What it holds
 // is for the trial.
-func parseEvidence(b []byte) (*Evidence, error) {
-	if len(b) > MaxProof {
+func parseEvidence(data []byte) (*Evidence, error) {
+	if len(data) > MaxProof {
 		return nil, fmt.Errorf("%w: over %d bytes", ErrFormat, MaxProof)
 	}
-	e := new(Evidence)
-	if err := json.Unmarshal(b, e); err != nil {
+
+	evidence := new(Evidence)
+	if err := json.Unmarshal(data, evidence); err != nil {
 		return nil, fmt.Errorf("%w: not an evidence file: %w", ErrFormat, err)
 	}
+
 	switch {
-	case e.Offence == TwoDigests && len(e.Pages) == 2 && (len(e.Keys) == 1 || len(e.Keys) == 2):
-	case e.Offence == TwoKeyDocuments && len(e.Pages) == 0 && len(e.Keys) == 2:
+	case evidence.Offence == TwoDigests && len(evidence.Pages) == 2 &&
+		(len(evidence.Keys) == 1 || len(evidence.Keys) == 2):
+	case evidence.Offence == TwoKeyDocuments && len(evidence.Pages) == 0 && len(evidence.Keys) == 2:
 	default:
-		return nil, fmt.Errorf("%w: evidence is E1 with two pages and the keys' documents, or E3 with two key documents", ErrFormat)
+		return nil, fmt.Errorf("%w: evidence is E1 with two pages and the keys' documents, or E3 with two key "+
+			"documents", ErrFormat)
 	}
-	return e, nil
+
+	return evidence, nil
 }
 
 // A Conviction is what evidence shows of a domain.
@@ -92,13 +99,15 @@ func (r *Keyring) Accuse(origin spiffeid.TrustDomain, pages, keys []string) ([]b
 	if err != nil {
 		return nil, err
 	}
-	e := Evidence{Offence: TwoDigests, Pages: pages, Keys: keys, Bundle: bundle}
+
+	evidence := Evidence{Offence: TwoDigests, Pages: pages, Keys: keys, Bundle: bundle}
 	if pages == nil {
-		e.Offence = TwoKeyDocuments
+		evidence.Offence = TwoKeyDocuments
 	} else {
-		e.Keys = listing(pages, keys)
+		evidence.Keys = listing(pages, keys)
 	}
-	return e.Bytes(), nil
+
+	return evidence.Bytes(), nil
 }
 
 // listing returns the first document for each page that lists its key, or the first
@@ -110,27 +119,33 @@ func listing(pages, docs []string) []string {
 		if err != nil {
 			continue
 		}
+
 		i := slices.IndexFunc(docs, func(text string) bool { return lists(text, kid) })
 		if i >= 0 && !slices.Contains(used, docs[i]) {
 			used = append(used, docs[i])
 		}
 	}
+
 	if used == nil {
 		used = docs[:min(1, len(docs))]
 	}
+
 	return used
 }
 
 func lists(text, kid string) bool {
-	c, _, err := compact.ParseOwn(text, signed.TypeKeys, compact.MaxSize)
+	jws, _, err := compact.ParseOwn(text, signed.TypeKeys, compact.MaxSize)
 	if err != nil {
 		return false
 	}
-	doc, err := signed.ParseKeyDocument(c.Payload)
+
+	doc, err := signed.ParseKeyDocument(jws.Payload)
 	if err != nil {
 		return false
 	}
+
 	_, err = doc.Key(kid)
+
 	return err == nil
 }
 
@@ -147,34 +162,42 @@ func lists(text, kid string) bool {
 // domain is configured to grant longer lifetimes. A lie so old then convicts nobody,
 // which is better than that a stolen old key convicts the honest.
 func (r *Keyring) Judge(evidence []byte, news bool) (*Conviction, error) {
-	v := newVerification(evidence)
-	v.bundles = r.bundles
-	if err := v.run(trialSteps); !errors.Is(err, ErrEquivocation) {
+	verification := newVerification(evidence)
+
+	verification.bundles = r.bundles
+	if err := verification.run(trialSteps); !errors.Is(err, ErrEquivocation) {
 		return nil, err
 	}
-	found := v.trial.found
+
+	found := verification.trial.found
 	if found.Domain == r.domain {
 		return nil, fmt.Errorf("%w: it is against this domain itself: %s", ErrKey, found.What)
 	}
+
 	r.mu.Lock()
 	held := r.origins[found.Domain]
 	r.mu.Unlock()
+
 	if news {
-		if err := v.recent(held); err != nil {
+		if err := verification.recent(held); err != nil {
 			return nil, err
 		}
 	}
+
 	if held == nil {
 		return found, nil
 	}
+
 	for _, kid := range found.Keys {
 		if _, err := held.doc.Key(kid); errors.Is(err, signed.ErrKeyRevoked) {
 			return nil, fmt.Errorf("%w: %s", err, kid)
 		}
 	}
+
 	if found.Epoch < held.doc.Epoch {
 		return nil, fmt.Errorf("%w: its epoch %d is over", ErrKeysOld, found.Epoch)
 	}
+
 	return found, nil
 }
 
@@ -182,20 +205,23 @@ func (r *Keyring) Judge(evidence []byte, news bool) (*Conviction, error) {
 // nil, nor vouched for of late.
 func (v *verification) recent(held *keys) error {
 	least := time.Now().Add(-directory.MaxLifetime * time.Second)
-	for _, s := range v.trial.signed {
+	for _, signedBy := range v.trial.signed {
 		if held != nil {
-			if _, err := held.doc.Key(s.kid); !errors.Is(err, signed.ErrKeyUnknown) {
+			if _, err := held.doc.Key(signedBy.kid); !errors.Is(err, signed.ErrKeyUnknown) {
 				continue // one that is revoked is refused by itself
 			}
 		}
-		until, err := v.trial.attested(s.kid, v.issuer, v.authorities)
+
+		until, err := v.trial.attested(signedBy.kid, v.issuer, v.authorities)
 		if err == nil && until.Before(least) {
 			err = fmt.Errorf("no SVID vouches for it since %s", until.UTC().Format(time.RFC3339))
 		}
+
 		if err != nil {
-			return fmt.Errorf("%w: key %s: %w", ErrKey, s.kid, err)
+			return fmt.Errorf("%w: key %s: %w", ErrKey, signedBy.kid, err)
 		}
 	}
+
 	return nil
 }
 
@@ -224,41 +250,53 @@ type signedBy struct{ jws, kid string }
 // evidenceFormat reads all parts, and looks at no signature.
 func (v *verification) evidenceFormat() (string, error) {
 	t := &v.trial
+
 	var err error
 	if t.evidence, err = parseEvidence(v.input); err != nil {
 		return "", err
 	}
+
 	v.checkLayout(t.evidence.Bytes(), encodeCompact(t.evidence))
+
 	for _, text := range t.evidence.Keys {
-		c, kid, err := compact.ParseOwn(text, signed.TypeKeys, compact.MaxSize)
+		jws, kid, err := compact.ParseOwn(text, signed.TypeKeys, compact.MaxSize)
 		if err != nil {
 			return "", fmt.Errorf("%w: a key document: %w", ErrFormat, err)
 		}
-		doc, err := signed.ParseKeyDocument(c.Payload)
+
+		doc, err := signed.ParseKeyDocument(jws.Payload)
 		if err == nil {
 			err = checkLimits(doc)
 		}
+
 		if err != nil {
 			return "", malformed("a key document", err)
 		}
+
 		t.docs = append(t.docs, doc)
-		t.issues = append(t.issues, c.Payload)
+		t.issues = append(t.issues, jws.Payload)
 		t.signed = append(t.signed, signedBy{text, kid})
 	}
+
 	for _, text := range t.evidence.Pages {
-		c, kid, err := compact.ParseOwn(text, signed.TypePage, compact.MaxSize)
+		jws, kid, err := compact.ParseOwn(text, signed.TypePage, compact.MaxSize)
 		if err != nil {
 			return "", fmt.Errorf("%w: a page: %w", ErrFormat, err)
 		}
-		page, err := signed.ParsePage(c.Payload)
+
+		page, err := signed.ParsePage(jws.Payload)
 		if err != nil {
 			return "", malformed("a page", err)
 		}
+
 		t.pages, t.signed = append(t.pages, page), append(t.signed, signedBy{text, kid})
 	}
+
 	v.issuer, v.ownBundle = t.docs[0].Issuer, t.evidence.Bundle
 	v.report.Subject = Subject{Domain: v.issuer.Name(), Epoch: t.docs[0].Epoch}
-	return fmt.Sprintf("an evidence file of kind %s against %s, in canonical form", t.evidence.Offence, v.issuer.Name()), nil
+
+	return fmt.Sprintf("an evidence file of kind %s against %s, in canonical form", t.evidence.Offence,
+		v.issuer.Name()), nil
 }
 
 // evidenceKeys checks that an SVID of a node of the domain vouched for each key
@@ -274,18 +312,20 @@ func (v *verification) evidenceKeys() (string, error) {
 			return "", fmt.Errorf("%w: key %s: %w", ErrKey, s.kid, err)
 		}
 	}
+
 	return "an SVID that held when it signed vouches for each key", nil
 }
 
 // pinnedKeys is evidenceKeys where the verifier pinned a key document.
 func (v *verification) pinnedKeys() (string, error) {
-	for _, s := range v.trial.signed {
-		if _, err := v.keys.Key(s.kid); err != nil {
-			return "", fmt.Errorf("%w: key %s: %w", ErrKey, s.kid, err)
+	for _, signedBy := range v.trial.signed {
+		if _, err := v.keys.Key(signedBy.kid); err != nil {
+			return "", fmt.Errorf("%w: key %s: %w", ErrKey, signedBy.kid, err)
 		}
+
 		for _, doc := range v.trial.docs {
-			if _, err := doc.Key(s.kid); errors.Is(err, signed.ErrKeyRevoked) {
-				return "", fmt.Errorf("%w: key %s: %w", ErrKey, s.kid, err)
+			if _, err := doc.Key(signedBy.kid); errors.Is(err, signed.ErrKeyRevoked) {
+				return "", fmt.Errorf("%w: key %s: %w", ErrKey, signedBy.kid, err)
 			}
 		}
 	}
@@ -303,15 +343,19 @@ func (t *trial) attested(kid string, td spiffeid.TrustDomain, b x509bundle.Sourc
 		if errors.Is(missing, signed.ErrKeyRevoked) {
 			return time.Time{}, missing
 		}
+
 		if missing != nil {
 			continue
 		}
+
 		for _, jws := range key.Attestations {
 			end := time.Time{}
+
 			at, failed := attestedAt(jws)
 			if failed == nil {
 				end, failed = verifyAttestation(jws, key, td, b, at)
 			}
+
 			switch {
 			case failed == nil && end.After(until):
 				until = end
@@ -320,9 +364,11 @@ func (t *trial) attested(kid string, td spiffeid.TrustDomain, b x509bundle.Sourc
 			}
 		}
 	}
+
 	if !until.IsZero() {
 		return until, nil
 	}
+
 	return time.Time{}, err
 }
 
@@ -332,24 +378,28 @@ func attestedAt(jws string) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	a, err := parseAttestation(c.Payload)
+
+	attestation, err := parseAttestation(c.Payload)
 	if err != nil {
 		return time.Time{}, err
 	}
-	return time.Unix(a.time, 0), nil
+
+	return time.Unix(attestation.time, 0), nil
 }
 
 // evidenceSignatures checks who signed what is in the file.
 func (v *verification) evidenceSignatures() (string, error) {
-	for _, s := range v.trial.signed {
-		key, err := v.trial.key(s.kid)
+	for _, signedBy := range v.trial.signed {
+		key, err := v.trial.key(signedBy.kid)
 		if err == nil {
-			err = compact.VerifyOwn(s.jws, key.Public)
+			err = compact.VerifyOwn(signedBy.jws, key.Public)
 		}
+
 		if err != nil {
 			return "", err
 		}
 	}
+
 	return fmt.Sprintf("%d, all by keys of %s", len(v.trial.signed), v.issuer.Name()), nil
 }
 
@@ -359,6 +409,7 @@ func (t *trial) key(kid string) (signed.SigningKey, error) {
 			return key, nil
 		}
 	}
+
 	return signed.SigningKey{}, fmt.Errorf("%w: %w", ErrKey, signed.ErrKeyUnknown)
 }
 
@@ -372,49 +423,63 @@ func (v *verification) contradiction() (string, error) {
 			return "", fmt.Errorf("%w: the parts are of several domains", ErrFormat)
 		}
 	}
+
 	find := t.twoDigests
 	if t.evidence.Offence == TwoKeyDocuments {
 		find = t.twoKeyDocuments
 	}
+
 	found := find()
 	if found == nil {
 		return "", errNoContradiction
 	}
+
 	found.Domain, found.Offence = v.issuer, t.evidence.Offence
 	for _, s := range t.signed[len(t.signed)-2:] {
 		found.Keys = append(found.Keys, s.kid)
 	}
+
 	sum := sha256.Sum256([]byte(string(found.Offence) + " " + v.issuer.Name() + " " + found.ID))
 	found.ID = string(found.Offence) + "-" + hex.EncodeToString(sum[:8])
 	t.found = found
+
 	return found.What, nil
 }
 
 // twoKeyDocuments is E3.
 func (t *trial) twoKeyDocuments() *Conviction {
-	a, b := t.docs[0], t.docs[1]
-	if a.Epoch != b.Epoch || a.Seq != b.Seq || bytes.Equal(t.issues[0], t.issues[1]) {
+	document, b := t.docs[0], t.docs[1]
+	if document.Epoch != b.Epoch || document.Seq != b.Seq || bytes.Equal(t.issues[0], t.issues[1]) {
 		return nil
 	}
-	return &Conviction{ID: fmt.Sprint(a.Epoch, " ", a.Seq), Epoch: a.Epoch,
-		What: fmt.Sprintf("%s issued two key documents %d.%d", a.Issuer.Name(), a.Epoch, a.Seq)}
+
+	return &Conviction{ID: fmt.Sprint(document.Epoch, " ", document.Seq), Epoch: document.Epoch,
+		What: fmt.Sprintf("%s issued two key documents %d.%d", document.Issuer.Name(), document.Epoch, document.Seq)}
 }
 
 // twoDigests is E1. Ranges are never compared, nor what only one page lists.
 func (t *trial) twoDigests() *Conviction {
-	a, b := t.pages[0], t.pages[1]
-	if a.Issuer != t.docs[0].Issuer || a.Issuer != b.Issuer || a.Epoch != b.Epoch || a.Audience != b.Audience {
+	page, b := t.pages[0], t.pages[1]
+	if page.Issuer != t.docs[0].Issuer || page.Issuer != b.Issuer || page.Epoch != b.Epoch ||
+		page.Audience != b.Audience {
 		return nil
 	}
-	for _, x := range a.Digests {
-		i := slices.IndexFunc(b.Digests, func(y signed.Digest) bool { return y.RID == x.RID && y.Revision == x.Revision && y != x })
+
+	for _, digest := range page.Digests {
+		i := slices.IndexFunc(b.Digests, func(y signed.Digest) bool {
+			return y.RID == digest.RID && y.Revision == digest.Revision && y != digest
+		})
 		if i < 0 {
 			continue
 		}
-		return &Conviction{ID: fmt.Sprint(a.Epoch, " ", a.Audience, " ", x.RID, " ", x.Revision), Epoch: a.Epoch, Audience: a.Audience,
+
+		return &Conviction{ID: fmt.Sprint(page.Epoch, " ", page.Audience, " ", digest.RID, " ", digest.Revision),
+			Epoch: page.Epoch, Audience: page.Audience,
 			What: fmt.Sprintf("%s announced registration %s of revision %d twice, as %s and as %s",
-				a.Issuer.Name(), x.RID, x.Revision, signed.AppendDigest(nil, x), signed.AppendDigest(nil, b.Digests[i]))}
+				page.Issuer.Name(), digest.RID, digest.Revision, signed.AppendDigest(nil, digest),
+				signed.AppendDigest(nil, b.Digests[i]))}
 	}
+
 	return nil
 }
 

@@ -41,7 +41,8 @@ type Fetcher struct {
 
 // NewFetcher returns a fetcher that judges endpoints of directory.ProfileSPIFFE by b,
 // and those of directory.ProfileWeb by roots, the system's where that is nil.
-func NewFetcher(b *Bundles, roots *x509.CertPool, dial func(ctx context.Context, address string) (net.Conn, error)) *Fetcher {
+func NewFetcher(b *Bundles, roots *x509.CertPool,
+	dial func(ctx context.Context, address string) (net.Conn, error)) *Fetcher {
 	return &Fetcher{b, roots, dial}
 }
 
@@ -57,49 +58,60 @@ type Fetched struct {
 // it, one of whose authorities is in force; and none whose sequence number is lower
 // than that of held, or missing where held has one: ErrBundleOlder. On any error held
 // is what to go on with.
-func (f *Fetcher) Fetch(ctx context.Context, td spiffeid.TrustDomain, e directory.BundleEndpoint, held []byte) (Fetched, error) {
+func (f *Fetcher) Fetch(ctx context.Context, td spiffeid.TrustDomain, endpoint directory.BundleEndpoint,
+	held []byte) (Fetched, error) {
 	old, err := parseJWKS(td, held)
 	if err != nil {
 		return Fetched{}, fmt.Errorf("the bundle of %s that is held: %w", td, err)
 	}
-	jwks, err := f.get(ctx, td, e)
+
+	jwks, err := f.get(ctx, td, endpoint)
 	if err != nil {
 		return Fetched{}, err
 	}
+
 	next, err := ParseBundle(td, jwks)
 	if err == nil {
 		err = supersedes(next, old, time.Now())
 	}
+
 	if err != nil {
-		return Fetched{}, fmt.Errorf("the bundle at %s: %w", e.URL, err)
+		return Fetched{}, fmt.Errorf("the bundle at %s: %w", endpoint.URL, err)
 	}
+
 	return Fetched{JWKS: jwks, News: !sameBundle(next, old), Again: refreshOf(next)}, nil
 }
 
-func (f *Fetcher) get(ctx context.Context, td spiffeid.TrustDomain, e directory.BundleEndpoint) ([]byte, error) {
-	if err := e.Check(); err != nil {
+func (f *Fetcher) get(ctx context.Context, td spiffeid.TrustDomain, endpoint directory.BundleEndpoint) ([]byte, error) {
+	if err := endpoint.Check(); err != nil {
 		return nil, err
 	}
+
 	t := &http.Transport{
-		DialContext:            func(ctx context.Context, _, address string) (net.Conn, error) { return f.dial(ctx, address) },
-		TLSClientConfig:        f.judgeOf(td, e),
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			return f.dial(ctx, address)
+		},
+		TLSClientConfig:        f.judgeOf(td, endpoint),
 		TLSHandshakeTimeout:    FetchTimeout,
 		MaxResponseHeaderBytes: 64 << 10,
 		DisableKeepAlives:      true,
 	}
 	defer t.CloseIdleConnections()
-	return FetchDocument(ctx, PinnedClient(t), e.URL)
+
+	return FetchDocument(ctx, PinnedClient(t), endpoint.URL)
 }
 
 // judgeOf says who is believed to be the endpoint.
-func (f *Fetcher) judgeOf(td spiffeid.TrustDomain, e directory.BundleEndpoint) *tls.Config {
-	if e.Profile == directory.ProfileWeb {
+func (f *Fetcher) judgeOf(td spiffeid.TrustDomain, endpoint directory.BundleEndpoint) *tls.Config {
+	if endpoint.Profile == directory.ProfileWeb {
 		return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: f.roots}
 	}
+
 	return ClientTLS(nil, f.bundles, func(id spiffeid.ID) error {
-		if id == e.ID || e.ID.IsZero() && IsNode(id, td) {
+		if id == endpoint.ID || endpoint.ID.IsZero() && IsNode(id, td) {
 			return nil
 		}
+
 		return fmt.Errorf("%s is not the bundle endpoint of %s", id, td)
 	})
 }
@@ -113,11 +125,13 @@ func supersedes(next, old *spiffebundle.Bundle, now time.Time) error {
 			return ErrBundleOlder
 		}
 	}
+
 	if !slices.ContainsFunc(next.X509Authorities(), func(a *x509.Certificate) bool {
 		return !now.Before(a.NotBefore) && now.Before(a.NotAfter)
 	}) {
 		return errors.New("none of its authorities is in force")
 	}
+
 	return nil
 }
 
@@ -125,6 +139,7 @@ func supersedes(next, old *spiffebundle.Bundle, now time.Time) error {
 func sameBundle(a, b *spiffebundle.Bundle) bool {
 	seqA, okA := a.SequenceNumber()
 	seqB, okB := b.SequenceNumber()
+
 	return seqA == seqB && okA == okB &&
 		maps.Equal(authoritiesOf(a), authoritiesOf(b)) &&
 		maps.Equal(thumbprints(a.JWTAuthorities()), thumbprints(b.JWTAuthorities())) &&
@@ -136,6 +151,7 @@ func authoritiesOf(b *spiffebundle.Bundle) map[string]bool {
 	for _, a := range b.X509Authorities() {
 		set[string(a.Raw)] = true
 	}
+
 	return set
 }
 
@@ -145,6 +161,7 @@ func thumbprints(keys map[string]crypto.PublicKey) map[string]string {
 		sum, _ := (&jose.JSONWebKey{Key: key}).Thumbprint(crypto.SHA256) // of a key that was read from a JWK
 		set[kid] = string(sum)
 	}
+
 	return set
 }
 
@@ -153,5 +170,6 @@ func refreshOf(b *spiffebundle.Bundle) time.Duration {
 	if !ok {
 		return refreshDefault
 	}
+
 	return min(max(hint, refreshLeast), refreshMost)
 }

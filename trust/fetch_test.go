@@ -31,10 +31,13 @@ func (e *endpoint) say(h http.HandlerFunc) { e.now.Store(&h) }
 
 func newEndpoint(t *testing.T, start func(*httptest.Server)) *endpoint {
 	e := &endpoint{}
-	e.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*e.now.Load())(w, r) }))
+	e.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		(*e.now.Load())(w, r)
+	}))
 	e.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	start(e.Server)
 	t.Cleanup(e.Close)
+
 	return e
 }
 
@@ -52,12 +55,15 @@ func gives(status int, body []byte) http.HandlerFunc {
 // bundleOf is beta.test's bundle with a sequence number, none where it is 0.
 func bundleOf(t *testing.T, seq uint64, authorities ...*x509.Certificate) []byte {
 	t.Helper()
+
 	b := spiffebundle.FromX509Authorities(beta, authorities)
 	if seq > 0 {
 		b.SetSequenceNumber(seq)
 	}
+
 	text, err := b.Marshal()
 	must(t, err)
+
 	return text
 }
 
@@ -83,17 +89,19 @@ func TestFetcherRules(t *testing.T) {
 
 	elsewhere := newEndpoint(t, (*httptest.Server).Start)
 	elsewhere.say(gives(http.StatusOK, fresh))
+
 	for name, c := range map[string]struct {
 		say  http.HandlerFunc
 		want string
 	}{
-		"a lower sequence":       {gives(200, bundleOf(t, 6, next.cert)), ErrBundleOlder.Error()},
-		"no sequence any more":   {gives(200, bundleOf(t, 0, next.cert)), ErrBundleOlder.Error()},
-		"an error's body":        {gives(503, fresh), "503"},
-		"a 203":                  {gives(203, fresh), "203"},
-		"a redirect to http":     {http.RedirectHandler(elsewhere.URL, http.StatusFound).ServeHTTP, "302"},
-		"a redirect to itself":   {http.RedirectHandler(e.URL+"/other", http.StatusMovedPermanently).ServeHTTP, "301"},
-		"over 1 MiB":             {gives(200, append([]byte(strings.Repeat(" ", MaxBundle)), fresh...)), "over 1048576 bytes"},
+		"a lower sequence":     {gives(200, bundleOf(t, 6, next.cert)), ErrBundleOlder.Error()},
+		"no sequence any more": {gives(200, bundleOf(t, 0, next.cert)), ErrBundleOlder.Error()},
+		"an error's body":      {gives(503, fresh), "503"},
+		"a 203":                {gives(203, fresh), "203"},
+		"a redirect to http":   {http.RedirectHandler(elsewhere.URL, http.StatusFound).ServeHTTP, "302"},
+		"a redirect to itself": {http.RedirectHandler(e.URL+"/other", http.StatusMovedPermanently).ServeHTTP, "301"},
+		"over 1 MiB": {gives(200, append([]byte(strings.Repeat(" ", MaxBundle)), fresh...)),
+			"over 1048576 bytes"},
 		"without end":            {endless, "over 1048576 bytes"},
 		"an empty key set":       {gives(200, []byte(`{"keys":[],"spiffe_sequence":9}`)), "no X.509 authority"},
 		"members twice":          {gives(200, []byte(`{"keys":[],`+string(fresh[1:]))), "not strict JSON"},
@@ -104,32 +112,44 @@ func TestFetcherRules(t *testing.T) {
 		"a connection that ends": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "EOF"},
 	} {
 		e.say(c.say)
-		if got, err := f.Fetch(t.Context(), beta, at, held); err == nil || !strings.Contains(err.Error(), c.want) || got.JWKS != nil {
+
+		if got, err := f.Fetch(t.Context(), beta, at, held); err == nil || !strings.Contains(err.Error(), c.want) ||
+			got.JWKS != nil {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
 
 	e.say(gives(200, fresh))
+
 	got, err := f.Fetch(t.Context(), beta, at, held)
 	if err != nil || !got.News || string(got.JWKS) != string(fresh) || got.Again != refreshDefault {
 		t.Fatalf("a new bundle: %+v, %v", got, err)
 	}
+
 	e.say(gives(200, bundleOf(t, 8, next.cert, ca.cert)))
+
 	if got, err = f.Fetch(t.Context(), beta, at, fresh); err != nil || got.News {
 		t.Errorf("the same in another order: %+v, %v", got, err)
 	}
-	for hint, want := range map[int64]time.Duration{0: refreshLeast, 1: refreshLeast, 600: 10 * time.Minute, 1 << 30: refreshMost} {
-		e.say(gives(200, []byte(strings.Replace(string(fresh), "{", `{"spiffe_refresh_hint":`+strconv.FormatInt(hint, 10)+",", 1))))
+
+	for hint, want := range map[int64]time.Duration{0: refreshLeast, 1: refreshLeast, 600: 10 * time.Minute,
+		1 << 30: refreshMost} {
+		e.say(gives(200,
+			[]byte(strings.Replace(string(fresh), "{", `{"spiffe_refresh_hint":`+strconv.FormatInt(hint, 10)+",", 1))))
+
 		if got, err := f.Fetch(t.Context(), beta, at, held); err != nil || got.Again != want {
 			t.Errorf("a refresh hint of %d: %v, %v", hint, got.Again, err)
 		}
 	}
+
 	if _, err := NewFetcher(NewBundles(), x509.NewCertPool(), dialTCP).Fetch(t.Context(), beta, at, held); err == nil {
 		t.Error("a server that nobody certifies is believed")
 	}
+
 	for _, bad := range []directory.BundleEndpoint{
 		{URL: "http://127.0.0.1/", Profile: directory.ProfileWeb}, {URL: e.URL, Profile: "web"},
-		{URL: e.URL, Profile: directory.ProfileWeb, ID: spiffeid.RequireFromPath(beta, "/x")}, {URL: "https://u:p@" + e.Listener.Addr().String(), Profile: directory.ProfileWeb},
+		{URL: e.URL, Profile: directory.ProfileWeb, ID: spiffeid.RequireFromPath(beta, "/x")},
+		{URL: "https://u:p@" + e.Listener.Addr().String(), Profile: directory.ProfileWeb},
 	} {
 		if _, err := f.Fetch(t.Context(), beta, bad, held); err == nil {
 			t.Errorf("%+v is asked", bad)
@@ -157,6 +177,7 @@ func TestFetcherOfSPIFFE(t *testing.T) {
 	held := bundleOf(t, 0, ca.cert)
 	believed := NewBundles()
 	must(t, believed.Set(beta, held))
+
 	f := NewFetcher(believed, nil, dialTCP)
 	for name, c := range map[string]struct {
 		shows *CA
@@ -176,10 +197,12 @@ func TestFetcherOfSPIFFE(t *testing.T) {
 			s.StartTLS()
 		})
 		e.say(gives(200, bundleOf(t, 2, ca.cert, next.cert)))
+
 		at := directory.BundleEndpoint{URL: e.URL, Profile: directory.ProfileSPIFFE}
 		if c.id != "" {
 			at.ID = spiffeid.RequireFromPath(beta, c.id)
 		}
+
 		got, err := f.Fetch(t.Context(), beta, at, held)
 		if (err == nil) != c.ok || got.News != c.ok {
 			t.Errorf("%s: %+v, %v", name, got, err)
@@ -194,32 +217,40 @@ func TestPublishedBundles(t *testing.T) {
 	must(t, err)
 	next, err := NewCA(beta, time.Now())
 	must(t, err)
+
 	b := NewBundles()
 	if _, err := b.Publish(beta); !errors.Is(err, ErrNoBundle) {
 		t.Errorf("of nobody: %v", err)
 	}
+
 	seq := func(authorities ...*x509.Certificate) uint64 {
 		must(t, b.SetX509(beta, authorities))
 		text, err := b.Publish(beta)
 		must(t, err)
 		parsed, err := ParseBundle(beta, text)
 		must(t, err)
+
 		n, _ := parsed.SequenceNumber()
-		if hint, ok := parsed.RefreshHint(); !ok || hint != refreshDefault || len(parsed.X509Authorities()) != len(authorities) {
+		if hint, ok := parsed.RefreshHint(); !ok || hint != refreshDefault ||
+			len(parsed.X509Authorities()) != len(authorities) {
 			t.Errorf("published is %s", text)
 		}
+
 		return n
 	}
+
 	one, both, two := seq(ca.cert), seq(ca.cert, next.cert), seq(next.cert)
 	if one == 0 || both <= one || two != both {
 		t.Errorf("the sequence is %d, %d, %d", one, both, two)
 	}
+
 	own := spiffebundle.FromX509Authorities(beta, []*x509.Certificate{ca.cert})
 	own.SetSequenceNumber(3)
 	own.SetRefreshHint(time.Minute)
 	text, err := own.Marshal()
 	must(t, err)
 	must(t, b.Set(beta, text))
+
 	if got, err := b.Publish(beta); err != nil || string(got) != string(text) {
 		t.Errorf("published is %s, %v", got, err)
 	}

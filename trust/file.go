@@ -10,51 +10,62 @@ import (
 )
 
 // writeFile puts b in the place of file at once, and on disk before it returns.
-func writeFile(file string, b []byte, mode os.FileMode) (err error) {
+func writeFile(file string, data []byte, mode os.FileMode) (err error) {
 	dir := filepath.Dir(file)
+
 	f, err := os.CreateTemp(dir, "."+filepath.Base(file)+"-*")
 	if err != nil {
 		return err
 	}
+
 	defer func() {
 		if err != nil {
 			_ = os.Remove(f.Name())
 		}
 	}()
-	_, err = f.Write(b)
+
+	_, err = f.Write(data)
 	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
 		return err
 	}
+
 	if err = os.Rename(f.Name(), file); err != nil {
 		return err
 	}
+
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
+
 	return errors.Join(d.Sync(), d.Close())
 }
 
 // parseCertificates reads all certificates of a PEM text, and nothing else.
-func parseCertificates(b []byte) ([]*x509.Certificate, error) {
+func parseCertificates(data []byte) ([]*x509.Certificate, error) {
 	var certs []*x509.Certificate
 	for {
-		block, rest := pem.Decode(b)
+		block, rest := pem.Decode(data)
 		if block == nil {
 			break
 		}
+
 		if block.Type != "CERTIFICATE" {
 			return nil, errors.New("the PEM text holds a " + block.Type + " where certificates are expected")
 		}
+
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
 			return nil, err
 		}
-		certs, b = append(certs, cert), rest
+
+		certs, data = append(certs, cert), rest
 	}
+
 	if len(certs) == 0 {
 		return nil, errors.New("the PEM text holds no certificate")
 	}
+
 	return certs, nil
 }
 
@@ -64,13 +75,16 @@ func ParseKey(b []byte) (crypto.Signer, error) {
 	if block == nil || block.Type != "PRIVATE KEY" {
 		return nil, errors.New("not a private key in PKCS#8")
 	}
+
 	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
 		return nil, err
 	}
+
 	signer, ok := key.(crypto.Signer)
 	if !ok {
 		return nil, errors.New("the private key can't sign")
 	}
+
 	return signer, nil
 }

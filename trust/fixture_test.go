@@ -43,6 +43,7 @@ func newOrigin(t testing.TB, td spiffeid.TrustDomain) *origin {
 	must(t, err)
 	o := &origin{td: td, ca: ca, svid: svid, key: key, ring: NewKeyring(td, key, NewBundles())}
 	o.issue(t, 1, o.signingKey(t))
+
 	return o
 }
 
@@ -51,6 +52,7 @@ func (o *origin) signingKey(t testing.TB) signed.SigningKey {
 	t.Helper()
 	attestation, err := o.key.Attest(o.svid, time.Now())
 	must(t, err)
+
 	return signed.SigningKey{Public: o.key.Public(), Node: o.svid.ID, Attestations: []string{attestation}}
 }
 
@@ -65,10 +67,12 @@ func (o *origin) issue(t testing.TB, seq uint64, keys ...signed.SigningKey) {
 // jws is the key document as the node serves it.
 func (o *origin) jws(t testing.TB) string {
 	t.Helper()
+
 	_, jws, ok := o.ring.Keys(o.td)
 	if !ok {
 		t.Fatal("no key document")
 	}
+
 	return jws
 }
 
@@ -77,18 +81,22 @@ func (o *origin) signKeys(t testing.TB, doc *signed.KeyDocument) string {
 	t.Helper()
 	jws, err := o.ring.Sign(signed.TypeKeys, doc.Payload())
 	must(t, err)
+
 	return jws
 }
 
 // reader is a keyring of another domain that believes the origins' bundles.
 func reader(t testing.TB, origins ...*origin) (*Keyring, *Bundles) {
 	t.Helper()
+
 	bundles := NewBundles()
 	for _, o := range origins {
 		must(t, bundles.SetX509(o.td, o.ca.Bundle().X509Authorities()))
 	}
+
 	key, err := OpenKey(t.TempDir())
 	must(t, err)
+
 	return NewKeyring(spiffeid.RequireTrustDomainFromString("reader.test"), key, bundles), bundles
 }
 
@@ -97,6 +105,7 @@ func (c *CA) issueWith(t testing.TB, path string, change func(*x509.Certificate)
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
+
 	return c.issueFor(t, path, key, change)
 }
 
@@ -104,17 +113,21 @@ func (c *CA) issueFor(t testing.TB, path string, key crypto.Signer, change func(
 	t.Helper()
 	id, err := spiffeid.FromPath(c.td, path)
 	must(t, err)
+
 	template := leafTemplate(id, time.Now(), time.Hour)
 	if change != nil {
 		change(template)
 	}
+
 	leaf, err := certify(template, c.cert, key.Public(), c.key)
 	must(t, err)
+
 	return &x509svid.SVID{ID: id, Certificates: []*x509.Certificate{leaf}, PrivateKey: key}
 }
 
 func must(t testing.TB, err error) {
 	t.Helper()
+
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,6 +42,7 @@ func TestAProofWhoseEveryPartHasAnExtensionHolds(t *testing.T) {
 	}
 
 	ring, _ := reader(t, k.o)
+
 	doc, err := ring.Adopt(alpha, k.o.jws(t))
 	if err != nil || doc.Extension != addition(t) || !doc.Formats.Equal(k.o.doc.Formats) {
 		t.Errorf("got %+v, %v", doc, err)
@@ -49,6 +50,7 @@ func TestAProofWhoseEveryPartHasAnExtensionHolds(t *testing.T) {
 
 	page, err := k.o.ring.Sign(signed.TypePage, k.page.Payload())
 	must(t, err)
+
 	if _, _, err := ring.Verify(alpha, signed.TypePage, page); err != nil {
 		t.Error(err)
 	}
@@ -70,6 +72,7 @@ func TestAnAttestationWithAnUnknownCriticalNameIsUnsupported(t *testing.T) {
 	if err := verify(addition(t)); err != nil {
 		t.Error(err)
 	}
+
 	if err := verify(addition(t, "colour")); !errors.Is(err, signed.ErrUnsupported) {
 		t.Errorf("got %v, want it unsupported", err)
 	}
@@ -96,6 +99,7 @@ func TestEvidenceOfStructuresThatHaveGrownConvicts(t *testing.T) {
 
 	// What a page says beside its digests contradicts nothing.
 	bare := l.says(t, l.key, func(p *signed.Page) { p.Extension = signed.Extension{} })
+
 	honest := l.against(t, []string{l.says(t, l.key, nil), bare}, []string{l.jws(t)})
 	if found, err := l.ring.Judge(honest, true); err == nil {
 		t.Errorf("pages that differ by ext alone convict: %+v", found)

@@ -39,6 +39,7 @@ type Source struct {
 func NewSource(svid *x509svid.SVID) *Source {
 	s := &Source{changed: make(chan struct{})}
 	s.Set(svid)
+
 	return s
 }
 
@@ -49,8 +50,10 @@ func OpenFiles(cert, key string) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the node's SVID: %w", err)
 	}
+
 	s := NewSource(svid)
 	s.certFile, s.keyFile = cert, key
+
 	return s, nil
 }
 
@@ -58,6 +61,7 @@ func OpenFiles(cert, key string) (*Source, error) {
 func (s *Source) SVID() *x509svid.SVID {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+
 	return s.svid
 }
 
@@ -68,6 +72,7 @@ func (s *Source) Set(svid *x509svid.SVID) {
 	for _, c := range svid.Certificates {
 		cert.Certificate = append(cert.Certificate, c.Raw)
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.svid, s.cert = svid, cert
@@ -79,6 +84,7 @@ func (s *Source) Set(svid *x509svid.SVID) {
 func (s *Source) Changed() <-chan struct{} {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+
 	return s.changed
 }
 
@@ -86,6 +92,7 @@ func (s *Source) Changed() <-chan struct{} {
 func (s *Source) Certificate() *tls.Certificate {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+
 	return s.cert
 }
 

@@ -24,21 +24,25 @@ func TestIdentitiesAreComparedWhole(t *testing.T) {
 	if ada == identity(t, "wimse://alpha.test/agent/ada") {
 		t.Error("two schemes are equal")
 	}
+
 	if ada != directory.IdentityOf(spiffeid.RequireFromString("spiffe://alpha.test/agent/ada")) {
 		t.Error("one identity is two")
 	}
+
 	for _, s := range []string{
 		"SPIFFE://alpha.test/agent/ada", "Spiffe://alpha.test/agent/ada", "spiffe://Alpha.test/agent/ada",
 		"spiffe://alpha.test/agent/%61da", "spiffe://alpha.test/agent/ada/", "spiffe://alpha.test//agent/ada",
 		"spiffe://alpha.test/agent/./ada", "spiffe://alpha.test/agent/../ada", "spiffe://alpha.test:443/agent/ada",
 		"spiffe://ada@alpha.test/agent/ada", "spiffe://alpha.test/agent/ada?x=1", "spiffe://alpha.test/agent/ada#x",
-		"spiffe:/alpha.test/agent/ada", "spiffe:///agent/ada", "spiffe://alpha.test/agent/adá", " spiffe://alpha.test/agent/ada",
+		"spiffe:/alpha.test/agent/ada", "spiffe:///agent/ada", "spiffe://alpha.test/agent/adá",
+		" spiffe://alpha.test/agent/ada",
 		"wimse://Alpha.test/agent/ada", "wimse://alpha.test/agent/ada/", "wimse://alpha.test/agent/%61da",
 	} {
 		if id, err := directory.ParseIdentity(s); err == nil {
 			t.Errorf("%q is taken as %q", s, id)
 		}
 	}
+
 	if other := identity(t, "spiffe://alpha.test/agent/Ada"); other == ada {
 		t.Error("paths are compared without case")
 	}
@@ -60,6 +64,7 @@ func TestIsNode(t *testing.T) {
 			t.Errorf("%s: %v", s, got)
 		}
 	}
+
 	if IsNode(spiffeid.ID{}, spiffeid.TrustDomain{}) {
 		t.Error("nobody is a node of nowhere")
 	}
@@ -74,13 +79,16 @@ func TestSourceFollowsFiles(t *testing.T) {
 	cert, key := filepath.Join(dir, "node.pem"), filepath.Join(dir, "node-key.pem")
 	first, second := issue(t, ca, "/roster/node/1"), issue(t, ca, "/roster/node/1")
 	must(t, WriteSVID(first, cert, key))
+
 	if info, err := os.Stat(key); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the key's mode is %v (%v)", info.Mode(), err)
 	}
+
 	source, err := OpenFiles(cert, key)
 	must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	alarms := &counter{}
+
 	var run sync.WaitGroup
 	run.Go(func() {
 		source.Run(ctx, slog.New(slog.NewTextHandler(alarms, &slog.HandlerOptions{Level: slog.LevelError})))
@@ -90,14 +98,18 @@ func TestSourceFollowsFiles(t *testing.T) {
 
 	must(t, os.WriteFile(cert, []byte("corrupt"), 0o644))
 	eventually(t, "an alarm", func() bool { return alarms.count() > 0 })
+
 	if !source.SVID().Certificates[0].Equal(first.Certificates[0]) {
 		t.Fatal("a corrupt file replaced the SVID")
 	}
+
 	changed := source.Changed()
 	must(t, WriteSVID(second, cert, key))
+
 	late := time.After(20 * time.Second)
 	for taken := false; !taken; {
 		must(t, os.WriteFile(filepath.Join(dir, "log"), nil, 0o600))
+
 		select {
 		case <-changed:
 			taken = true
@@ -106,20 +118,26 @@ func TestSourceFollowsFiles(t *testing.T) {
 			t.Fatal("the new SVID was not taken")
 		}
 	}
+
 	if !source.SVID().Certificates[0].Equal(second.Certificates[0]) {
 		t.Error("another SVID than the file's is in use")
 	}
+
 	for what, svid := range map[string]func() error{
 		"another identity's": func() error { return WriteSVID(issue(t, ca, "/roster/node/2"), cert, key) },
 		"an expired one": func() error {
-			return WriteSVID(ca.issueWith(t, "/roster/node/1", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Second) }), cert, key)
+			return WriteSVID(ca.issueWith(t, "/roster/node/1", func(c *x509.Certificate) {
+				c.NotAfter = time.Now().Add(-time.Second)
+			}), cert, key)
 		},
 	} {
 		must(t, svid())
+
 		if taken, _, err := source.reload(); err == nil || taken || source.Trouble() == nil {
 			t.Errorf("%s SVID is taken", what)
 		}
 	}
+
 	NewSource(first).Run(ctx, slog.Default()) // a fixed source's returns at once
 }
 
@@ -132,12 +150,14 @@ func (c *counter) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.n++
+
 	return len(b), nil
 }
 
 func (c *counter) count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	return c.n
 }
 
@@ -145,6 +165,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
+
 	for end := time.After(20 * time.Second); !ok(); {
 		select {
 		case <-tick.C:
@@ -161,12 +182,15 @@ func TestCAIsKept(t *testing.T) {
 	must(t, err)
 	bundles := NewBundles()
 	must(t, bundles.SetX509(alpha, ca.Bundle().X509Authorities()))
+
 	if _, err := verifyChain(issue(t, again, "/agent/ada").Certificates, bundles, forClient, time.Now()); err != nil {
 		t.Error(err)
 	}
+
 	cert, _ := ca.PEM()
 	other, err := NewCA(alpha, time.Now())
 	must(t, err)
+
 	_, key := other.PEM()
 	if _, err := LoadCA(cert, key); err == nil {
 		t.Error("another CA's key is taken")
@@ -178,6 +202,7 @@ func TestBundles(t *testing.T) {
 	good, err := bundles.JWKS(alpha)
 	must(t, err)
 	agent := issue(t, a, "/agent/ada").Certificates[0]
+
 	jwks := func(certs ...*x509.Certificate) []byte { return jwksOf(t, alpha, certs...) }
 	for name, text := range map[string][]byte{
 		"no keys":                []byte(`{"keys":[]}`),
@@ -195,51 +220,67 @@ func TestBundles(t *testing.T) {
 			t.Errorf("%s: taken", name)
 		}
 	}
+
 	if kept, err := bundles.JWKS(alpha); err != nil || string(kept) != string(good) {
 		t.Error("the last good bundle is not kept")
 	}
+
 	certPEM, _ := a.PEM()
 	if _, err := ParseBundle(alpha, append(bytes.Clone(certPEM), strings.Repeat("\n", MaxBundle)...)); err == nil {
 		t.Error("too many certificates are taken")
 	}
+
 	unnamed := *a.cert
 	unnamed.URIs = nil
 	authority, err := certify(&unnamed, &unnamed, a.cert.PublicKey, a.key)
 	must(t, err)
+
 	if _, err := ParseBundle(alpha, jwks(authority)); err != nil {
 		t.Errorf("an authority without an ID: %v", err)
 	}
+
 	before := bundles.generation(alpha)
 	must(t, bundles.Set(alpha, good))
+
 	if bundles.generation(alpha) != before {
 		t.Error("the same bundle again is a change")
 	}
+
 	file := filepath.Join(t.TempDir(), "bundle.pem")
 	for _, text := range [][]byte{certPEM, good} {
 		must(t, os.WriteFile(file, text, 0o600))
 		fresh := NewBundles()
 		must(t, fresh.LoadFile(alpha, file))
+
 		if !fresh.Has(alpha) || fresh.Has(beta) {
 			t.Error("the file was not read")
 		}
+
 		if err := fresh.LoadFile(beta, file); err == nil {
 			t.Error("alpha's authorities are taken for beta's")
 		}
 	}
+
 	// What the Workload API says goes before, for as long as it says it.
 	must(t, bundles.Federate(beta, jwksOf(t, beta, b.cert)))
 	must(t, bundles.Federate(alpha, jwks(authority)))
+
 	if federated, err := bundles.JWKS(alpha); err != nil || !bytes.Equal(federated, jwks(authority)) {
 		t.Errorf("another bundle goes before the Workload API's: %v", err)
 	}
+
 	bundles.Unfederate(alpha)
+
 	if kept, err := bundles.JWKS(alpha); err != nil || !bytes.Equal(kept, good) {
 		t.Errorf("what the Workload API took back is believed: %v", err)
 	}
+
 	bundles.Remove(alpha)
+
 	if _, err := bundles.JWKS(alpha); err == nil || bundles.Has(alpha) {
 		t.Error("a removed bundle is there")
 	}
+
 	if bundles.Remove(beta); !bundles.Has(beta) {
 		t.Error("the Workload API's bundle is removed with the operator's")
 	}
@@ -249,6 +290,7 @@ func jwksOf(t testing.TB, td spiffeid.TrustDomain, certs ...*x509.Certificate) [
 	t.Helper()
 	text, err := spiffebundle.FromX509Authorities(td, certs).Marshal()
 	must(t, err)
+
 	return text
 }
 
@@ -259,21 +301,26 @@ func TestFingerprints(t *testing.T) {
 	of := func(text []byte) string {
 		f, err := Fingerprint(alpha, text)
 		must(t, err)
+
 		return f
 	}
 	one, two := o.ca.cert, other.ca.cert
 	pem, _ := o.ca.PEM()
+
 	alone := of(jwksOf(t, alpha, one))
 	if of(pem) != alone || len(alone) != 64 {
 		t.Errorf("%s is %s in PEM", alone, of(pem))
 	}
+
 	both := of(jwksOf(t, alpha, one, two))
 	if of(jwksOf(t, alpha, two, one)) != both {
 		t.Error("it depends on the order")
 	}
+
 	if both == alone || of(jwksOf(t, alpha, two)) == alone {
 		t.Error("other authorities have the same")
 	}
+
 	if _, err := Fingerprint(beta, jwksOf(t, alpha, one)); err == nil {
 		t.Error("alpha's authorities have one as beta's")
 	}

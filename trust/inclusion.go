@@ -22,37 +22,44 @@ const maxPath = 63
 // inclusion checks that the origin's ledger holds the statement at its index,
 // under a checkpoint that a key of the key document signed.
 func (v *verification) inclusion() (string, error) {
-	p := v.proof
-	if p.Checkpoint == "" {
+	proof := v.proof
+	if proof.Checkpoint == "" {
 		return "not logged: the proof shows origin and freshness, and no ledger", errNotShown
 	}
+
 	origin := fmt.Sprintf("%s/roster/%d", v.contents.Issuer, v.contents.Epoch)
-	size, root, others, err := openCheckpoint(p.Checkpoint, origin, v.believed())
+
+	size, root, others, err := openCheckpoint(proof.Checkpoint, origin, v.believed())
 	if err != nil {
 		return "", err
 	}
+
 	if others > 0 {
 		v.leaveUnchecked(UncheckedSignatures)
 	}
 
-	if *p.Index != v.contents.Leaf {
-		return "", fmt.Errorf("%w: the proof is of leaf %d, the statement's is %d", ErrInclusion, *p.Index, v.contents.Leaf)
+	if *proof.Index != v.contents.Leaf {
+		return "", fmt.Errorf("%w: the proof is of leaf %d, the statement's is %d", ErrInclusion, *proof.Index,
+			v.contents.Leaf)
 	}
-	if *p.Index >= uint64(size) || len(p.Path) > maxPath {
+
+	if *proof.Index >= uint64(size) || len(proof.Path) > maxPath {
 		return "", fmt.Errorf("%w: the checkpoint has %d leaves", ErrInclusion, size)
 	}
 
-	path := make(tlog.RecordProof, len(p.Path))
-	for i, h := range p.Path {
+	path := make(tlog.RecordProof, len(proof.Path))
+	for i, h := range proof.Path {
 		path[i] = tlog.Hash(h)
 	}
+
 	leaf := tlog.RecordHash(append([]byte{leafStatement}, v.contents.H[:]...))
-	if err := tlog.CheckRecord(path, size, root, int64(*p.Index), leaf); err != nil {
+	if err := tlog.CheckRecord(path, size, root, int64(*proof.Index), leaf); err != nil {
 		return "", fmt.Errorf("%w: the path does not lead to the checkpoint's root", ErrInclusion)
 	}
+
 	v.report.Logged = true
 
-	return fmt.Sprintf("leaf %d of %d in the ledger %s", *p.Index, size, origin), nil
+	return fmt.Sprintf("leaf %d of %d in the ledger %s", *proof.Index, size, origin), nil
 }
 
 // believed returns the keys that the document doesn't revoke and that are pinned, or
@@ -63,6 +70,7 @@ func (v *verification) believed() []signed.SigningKey {
 		if _, err := v.keys.Key(k.KeyID()); err != nil {
 			continue
 		}
+
 		if v.pinned || judgeKey(k, v.contents.Issuer, v.authorities, v.judgedAt()).err == nil {
 			keys = append(keys, k)
 		}
@@ -86,10 +94,12 @@ func openCheckpoint(
 		if err != nil {
 			return fail("can't be checked")
 		}
+
 		verifier, err := note.NewVerifier(name)
 		if err != nil {
 			return fail("can't be checked")
 		}
+
 		verifiers = append(verifiers, verifier)
 	}
 
@@ -97,6 +107,7 @@ func openCheckpoint(
 	if err != nil {
 		return fail("is not signed by a key of the key document")
 	}
+
 	if !hasCanonicalLines(text, n) {
 		return fail("is not in canonical form")
 	}
@@ -105,10 +116,12 @@ func openCheckpoint(
 	if len(lines) < 4 || lines[0] != origin {
 		return fail("is not of the ledger " + origin)
 	}
+
 	size, err = strconv.ParseInt(lines[1], 10, 64)
 	if err != nil || size < 0 || strconv.FormatInt(size, 10) != lines[1] {
 		return fail("has no size")
 	}
+
 	raw, err := base64.StdEncoding.Strict().DecodeString(lines[2])
 	if err != nil || len(raw) != tlog.HashSize {
 		return fail("has no root")
@@ -122,6 +135,7 @@ func openCheckpoint(
 // of the base64.
 func hasCanonicalLines(text string, n *note.Note) bool {
 	lines := strings.Split(strings.TrimPrefix(text, n.Text+"\n"), "\n")
+
 	signatures := slices.Concat(n.Sigs, n.UnverifiedSigs)
 	if len(lines) != len(signatures)+1 { // nothing stands behind the last line
 		return false
@@ -130,6 +144,7 @@ func hasCanonicalLines(text string, n *note.Note) bool {
 	return !slices.ContainsFunc(signatures, func(s note.Signature) bool {
 		raw, err := base64.StdEncoding.Strict().DecodeString(s.Base64)
 		line := "— " + s.Name + " " + base64.StdEncoding.EncodeToString(raw)
+
 		return err != nil || !slices.Contains(lines, line)
 	})
 }

@@ -33,7 +33,9 @@ func signAttestation(t testing.TB, svid *x509svid.SVID, payload []byte) string {
 	t.Helper()
 	alg, err := algorithmOf(svid.PrivateKey.Public())
 	must(t, err)
-	return signAs(t, alg, svid.PrivateKey, (&jose.SignerOptions{}).WithType(signed.TypeAttestation).WithHeader("x5c", x5c(svid)), payload)
+
+	return signAs(t, alg, svid.PrivateKey, (&jose.SignerOptions{}).WithType(signed.TypeAttestation).
+		WithHeader("x5c", x5c(svid)), payload)
 }
 
 func x5c(svid *x509svid.SVID) []string {
@@ -41,6 +43,7 @@ func x5c(svid *x509svid.SVID) []string {
 	for _, c := range svid.Certificates {
 		chain = append(chain, base64.StdEncoding.EncodeToString(c.Raw))
 	}
+
 	return chain
 }
 
@@ -52,9 +55,11 @@ func signAs(t testing.TB, alg jose.SignatureAlgorithm, key any, options *jose.Si
 	must(t, err)
 	jws, err := signed.CompactSerialize()
 	must(t, err)
+
 	if signer, ok := key.(crypto.Signer); ok {
 		jws = lowS(jws, signer.Public())
 	}
+
 	return jws
 }
 
@@ -62,10 +67,12 @@ func signAs(t testing.TB, alg jose.SignatureAlgorithm, key any, options *jose.Si
 // signature holds, and only the form can be refused.
 func forge(k *Key, header, payload string) string {
 	input := b64(header) + "." + b64(payload)
+
 	signature, err := k.private.Sign(nil, []byte(input), crypto.Hash(0))
 	if err != nil {
 		panic(err)
 	}
+
 	return input + "." + b64(string(signature))
 }
 
@@ -73,12 +80,15 @@ func forge(k *Key, header, payload string) string {
 func spare(jws string, part int) string {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	parts := strings.Split(jws, ".")
+
 	s := parts[part]
 	if len(s)%4 == 0 {
 		panic("the part has no spare bits")
 	}
+
 	last := strings.IndexByte(alphabet, s[len(s)-1])
 	parts[part] = s[:len(s)-1] + alphabet[last|1:last|1+1]
+
 	return strings.Join(parts, ".")
 }
 
@@ -88,16 +98,21 @@ func TestHostileJOSE(t *testing.T) {
 	ring, _ := reader(t, o)
 	_, err := ring.Adopt(alpha, o.jws(t))
 	must(t, err)
+
 	const payload = `{"a":1}` // 7 bytes: the payload part has spare bits too
 	kid := o.key.ID()
 	good := forge(o.key, `{"alg":"EdDSA","kid":"`+kid+`","typ":"adpage+jws"}`, payload)
+
 	parts := strings.Split(good, ".")
 	if _, _, err := ring.Verify(alpha, signed.TypePage, good); err != nil {
 		t.Fatalf("the model of all that follows does not hold: %v", err)
 	}
-	if _, _, err := ring.Verify(alpha, signed.TypePage, forge(o.key, `{"typ":"adpage+jws","alg":"EdDSA","kid":"`+kid+`"}`, payload)); err != nil {
+
+	if _, _, err := ring.Verify(alpha, signed.TypePage,
+		forge(o.key, `{"typ":"adpage+jws","alg":"EdDSA","kid":"`+kid+`"}`, payload)); err != nil {
 		t.Errorf("the header's members in another order: %v", err)
 	}
+
 	h := func(header string) string { return forge(o.key, strings.ReplaceAll(header, "KID", kid), payload) }
 	full := `{"alg":"EdDSA","kid":"KID","typ":"adpage+jws"`
 	public := string(signed.AppendJWK(nil, o.key.Public()))
@@ -107,6 +122,7 @@ func TestHostileJOSE(t *testing.T) {
 		input := b64(`{"alg":"`+alg+`","kid":"`+kid+`","typ":"adpage+jws"}`) + "." + b64(payload)
 		m := hmac.New(sha256.New, key)
 		m.Write([]byte(input))
+
 		return input + "." + b64(string(m.Sum(nil)))
 	}
 	p256, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -117,8 +133,9 @@ func TestHostileJOSE(t *testing.T) {
 
 	rows := map[string]string{
 		// algorithms
-		"alg none":                      h(`{"alg":"none","kid":"KID","typ":"adpage+jws"}`),
-		"alg none without signature":    b64(`{"alg":"none","kid":"`+kid+`","typ":"adpage+jws"}`) + "." + parts[1] + ".",
+		"alg none": h(`{"alg":"none","kid":"KID","typ":"adpage+jws"}`),
+		"alg none without signature": b64(`{"alg":"none","kid":"`+kid+`","typ":"adpage+jws"}`) + "." + parts[1] +
+			".",
 		"alg None":                      h(`{"alg":"None","kid":"KID","typ":"adpage+jws"}`),
 		"alg NONE":                      h(`{"alg":"NONE","kid":"KID","typ":"adpage+jws"}`),
 		"alg empty":                     h(`{"alg":"","kid":"KID","typ":"adpage+jws"}`),
@@ -135,9 +152,11 @@ func TestHostileJOSE(t *testing.T) {
 		"HS256 by the public key's PEM": mac(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: spki}), "HS256"),
 		"HS256 by the JWK":              mac([]byte(public), "HS256"),
 		"EdDSA said of an HMAC":         mac(o.key.Public(), "EdDSA"),
-		"ES256 by another key":          signAs(t, jose.ES256, p256, (&jose.SignerOptions{}).WithType("adpage+jws").WithHeader("kid", kid), []byte(payload)),
-		"EdDSA by a stranger":           forge(stranger, `{"alg":"EdDSA","kid":"`+kid+`","typ":"adpage+jws"}`, payload),
-		"a stranger's kid":              forge(stranger, `{"alg":"EdDSA","kid":"`+stranger.ID()+`","typ":"adpage+jws"}`, payload),
+		"ES256 by another key": signAs(t, jose.ES256, p256,
+			(&jose.SignerOptions{}).WithType("adpage+jws").WithHeader("kid", kid), []byte(payload)),
+		"EdDSA by a stranger": forge(stranger, `{"alg":"EdDSA","kid":"`+kid+`","typ":"adpage+jws"}`, payload),
+		"a stranger's kid": forge(stranger,
+			`{"alg":"EdDSA","kid":"`+stranger.ID()+`","typ":"adpage+jws"}`, payload),
 		// where keys could be named
 		"jku":               h(full + `,"jku":"https://evil.test/keys"}`),
 		"x5u":               h(full + `,"x5u":"https://evil.test/chain"}`),
@@ -203,22 +222,26 @@ func TestHostileJOSE(t *testing.T) {
 		"a key document as a page":   o.jws(t),
 		"a header that is not there": "." + parts[1] + "." + parts[2],
 		// serialization
-		"flattened JSON":             fmt.Sprintf(`{"protected":%q,"payload":%q,"signature":%q}`, parts[0], parts[1], parts[2]),
-		"flattened, kid unprotected": fmt.Sprintf(`{"protected":%q,"header":{"kid":%q},"payload":%q,"signature":%q}`, parts[0], kid, parts[1], parts[2]),
-		"general JSON":               fmt.Sprintf(`{"payload":%q,"signatures":[{"protected":%q,"signature":%q}]}`, parts[1], parts[0], parts[2]),
-		"general JSON, two":          fmt.Sprintf(`{"payload":%q,"signatures":[{"protected":%q,"signature":%q},{"protected":%q,"signature":%q}]}`, parts[1], parts[0], parts[2], parts[0], parts[2]),
-		"two parts":                  parts[0] + "." + parts[1],
-		"four parts":                 good + "." + parts[2],
-		"five parts, a JWE":          good + "." + parts[1] + "." + parts[2],
-		"an empty fourth part":       good + ".",
-		"dots":                       "..",
-		"many dots":                  strings.Repeat(".", 100000),
-		"nothing":                    "",
-		"detached payload":           parts[0] + ".." + parts[2],
-		"no signature":               parts[0] + "." + parts[1] + ".",
-		"raw payload":                parts[0] + "." + payload + "." + parts[2],
-		"a disclosure behind":        good + "~",
-		"a JWE":                      b64(`{"alg":"dir","enc":"A256GCM"}`) + ".." + parts[1] + "." + parts[1] + "." + parts[2],
+		"flattened JSON": fmt.Sprintf(`{"protected":%q,"payload":%q,"signature":%q}`, parts[0], parts[1],
+			parts[2]),
+		"flattened, kid unprotected": fmt.Sprintf(`{"protected":%q,"header":{"kid":%q},"payload":%q,"signature":%q}`,
+			parts[0], kid, parts[1], parts[2]),
+		"general JSON": fmt.Sprintf(`{"payload":%q,"signatures":[{"protected":%q,"signature":%q}]}`,
+			parts[1], parts[0], parts[2]),
+		"general JSON, two":    fmt.Sprintf(`{"payload":%q,"signatures":[{"protected":%q,"signature":%q},{"protected":%q,"signature":%q}]}`, parts[1], parts[0], parts[2], parts[0], parts[2]),
+		"two parts":            parts[0] + "." + parts[1],
+		"four parts":           good + "." + parts[2],
+		"five parts, a JWE":    good + "." + parts[1] + "." + parts[2],
+		"an empty fourth part": good + ".",
+		"dots":                 "..",
+		"many dots":            strings.Repeat(".", 100000),
+		"nothing":              "",
+		"detached payload":     parts[0] + ".." + parts[2],
+		"no signature":         parts[0] + "." + parts[1] + ".",
+		"raw payload":          parts[0] + "." + payload + "." + parts[2],
+		"a disclosure behind":  good + "~",
+		"a JWE": b64(`{"alg":"dir","enc":"A256GCM"}`) + ".." + parts[1] + "." + parts[1] + "." +
+			parts[2],
 		// encoding
 		"padded header":           parts[0] + "=." + parts[1] + "." + parts[2],
 		"padded payload":          parts[0] + "." + parts[1] + "==." + parts[2],
@@ -243,25 +266,31 @@ func TestHostileJOSE(t *testing.T) {
 		"a changed signature":      mutateSignature(good),
 		"another payload":          parts[0] + "." + b64(`{"a":2}`) + "." + parts[2],
 		"an empty payload":         parts[0] + "." + "." + parts[2],
-		"another's header":         b64(`{"alg":"EdDSA","kid":"`+stranger.ID()+`","typ":"adpage+jws"}`) + "." + parts[1] + "." + parts[2],
-		"too large":                parts[0] + "." + b64(long) + "." + parts[2],
-		"only large":               long + "x",
+		"another's header": b64(`{"alg":"EdDSA","kid":"`+stranger.ID()+`","typ":"adpage+jws"}`) + "." +
+			parts[1] + "." + parts[2],
+		"too large":  parts[0] + "." + b64(long) + "." + parts[2],
+		"only large": long + "x",
 	}
+
 	tried := 0
 	for name, jws := range rows {
 		if jws == good {
 			t.Errorf("%s: not hostile", name)
 			continue
 		}
+
 		tried++
 		start := time.Now()
+
 		if payload, _, err := ring.Verify(alpha, signed.TypePage, jws); err == nil || payload != nil {
 			t.Errorf("%s: taken (%.80s)", name, jws)
 		}
+
 		if d := time.Since(start); d > time.Second {
 			t.Errorf("%s: took %v", name, d)
 		}
 	}
+
 	if tried < 100 {
 		t.Errorf("only %d inputs", tried)
 	}
@@ -272,6 +301,7 @@ func raw(part string) string {
 	if err != nil {
 		panic(err)
 	}
+
 	return string(b)
 }
 
@@ -289,17 +319,22 @@ func alphabetic(k *Key, kid string) string {
 // sPlusL adds the order of the group to the second half of an Ed25519 signature:
 // the same point, another text (RFC 8032, 5.1.7).
 func sPlusL(signature string) string {
-	order, _ := new(big.Int).SetString("7237005577332262213973186563042994240857116359379907606001950938285454250989", 10)
+	order, _ := new(big.Int).SetString("7237005577332262213973186563042994240857116359379907606001950938285454250989",
+		10)
 	b := []byte(signature)
+
 	s := make([]byte, 32)
 	for i := range s {
 		s[i] = b[63-i]
 	}
+
 	sum := bigFrom(s)
 	sum.Add(sum, order).FillBytes(s)
+
 	for i := range s {
 		b[63-i] = s[i]
 	}
+
 	return string(b)
 }
 
@@ -314,10 +349,12 @@ func TestHostileAttestations(t *testing.T) {
 		_, err := verifyAttestation(jws, key, alpha, bundles, time.Now())
 		return err
 	}
+
 	good := signAttestation(t, o.svid, payload)
 	if err := check(good); err != nil {
 		t.Fatalf("the model of all that follows does not hold: %v", err)
 	}
+
 	chain := x5c(o.svid)
 	options := func() *jose.SignerOptions {
 		return (&jose.SignerOptions{}).WithType(signed.TypeAttestation).WithHeader("x5c", chain)
@@ -328,19 +365,25 @@ func TestHostileAttestations(t *testing.T) {
 	text := func(s string) string { return signAttestation(t, o.svid, []byte(s)) }
 	own := string(payload)
 	agent := issue(t, o.ca, "/agent/ada")
+
 	many := make([]string, maxChain+1)
 	for i := range many {
 		many[i] = chain[0]
 	}
+
 	secret := []byte(strings.Repeat("k", 32))
+
 	rows := map[string]string{
-		"kid beside x5c":   sign(options().WithHeader("kid", o.key.ID())),
-		"jku":              sign(options().WithHeader("jku", "https://evil.test")),
-		"cty":              sign(options().WithContentType("json")),
-		"no x5c":           sign((&jose.SignerOptions{}).WithType(signed.TypeAttestation)),
-		"x5c empty":        sign((&jose.SignerOptions{}).WithType(signed.TypeAttestation).WithHeader("x5c", []string{})),
-		"x5c of another":   sign((&jose.SignerOptions{}).WithType(signed.TypeAttestation).WithHeader("x5c", x5c(agent))),
-		"x5c on two lines": sign((&jose.SignerOptions{}).WithType(signed.TypeAttestation).WithHeader("x5c", []string{chain[0][:64] + "\n" + chain[0][64:]})),
+		"kid beside x5c": sign(options().WithHeader("kid", o.key.ID())),
+		"jku":            sign(options().WithHeader("jku", "https://evil.test")),
+		"cty":            sign(options().WithContentType("json")),
+		"no x5c":         sign((&jose.SignerOptions{}).WithType(signed.TypeAttestation)),
+		"x5c empty": sign((&jose.SignerOptions{}).WithType(signed.TypeAttestation).
+			WithHeader("x5c", []string{})),
+		"x5c of another": sign((&jose.SignerOptions{}).WithType(signed.TypeAttestation).
+			WithHeader("x5c", x5c(agent))),
+		"x5c on two lines": sign((&jose.SignerOptions{}).WithType(signed.TypeAttestation).
+			WithHeader("x5c", []string{chain[0][:64] + "\n" + chain[0][64:]})),
 		"x5c too long":     sign((&jose.SignerOptions{}).WithType(signed.TypeAttestation).WithHeader("x5c", many)),
 		"another typ":      sign((&jose.SignerOptions{}).WithType("JWT").WithHeader("x5c", chain)),
 		"no typ":           sign((&jose.SignerOptions{}).WithHeader("x5c", chain)),
@@ -357,13 +400,14 @@ func TestHostileAttestations(t *testing.T) {
 		"another node":         text(strings.ReplaceAll(own, "/roster/node/1", "/roster/node/2")),
 		"another order":        text(`{"node":"` + o.svid.ID.String() + `",` + strings.TrimPrefix(own, "{")),
 		"a private key in jwk": text(strings.Replace(own, `"crv"`, `"d":"AAAA","crv"`, 1)),
-		"time as text":         text(`{"domain":"alpha.test","node":"` + o.svid.ID.String() + `","jwk":` + string(signed.AppendJWK(nil, o.key.Public())) + `,"time":"1"}`),
-		"a changed signature":  mutateSignature(good),
-		"its twin":             twin(good, o.svid.PrivateKey.Public().(*ecdsa.PublicKey)),
-		"spare bits":           spare(good, 2),
-		"too large":            text(own + strings.Repeat(" ", maxAttestation)),
-		"nothing":              "",
-		"two parts":            good[:strings.LastIndexByte(good, '.')],
+		"time as text": text(`{"domain":"alpha.test","node":"` + o.svid.ID.String() + `","jwk":` +
+			string(signed.AppendJWK(nil, o.key.Public())) + `,"time":"1"}`),
+		"a changed signature": mutateSignature(good),
+		"its twin":            twin(good, o.svid.PrivateKey.Public().(*ecdsa.PublicKey)),
+		"spare bits":          spare(good, 2),
+		"too large":           text(own + strings.Repeat(" ", maxAttestation)),
+		"nothing":             "",
+		"two parts":           good[:strings.LastIndexByte(good, '.')],
 	}
 	for name, jws := range rows {
 		if check(jws) == nil {

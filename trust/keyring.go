@@ -63,6 +63,7 @@ func (r *Keyring) Sign(typ string, payload []byte) (string, error) {
 	r.mu.Lock()
 	key := r.key
 	r.mu.Unlock()
+
 	return key.sign(typ, payload)
 }
 
@@ -85,13 +86,16 @@ func (r *Keyring) Verify(origin spiffeid.TrustDomain, typ, jws string) (payload 
 	if err != nil {
 		return nil, "", err
 	}
+
 	key, err := r.find(origin, kid)
 	if err != nil {
 		return nil, kid, err
 	}
+
 	if err := compact.VerifyOwn(jws, key.Public); err != nil {
 		return nil, kid, err
 	}
+
 	return c.Payload, kid, nil
 }
 
@@ -100,17 +104,22 @@ func (r *Keyring) find(origin spiffeid.TrustDomain, kid string) (signed.SigningK
 		r.mu.Lock()
 		own := r.own
 		r.mu.Unlock()
+
 		if own == nil {
 			return signed.SigningKey{}, signed.ErrKeyUnknown
 		}
+
 		return own.Key(kid)
 	}
+
 	r.mu.Lock()
 	held := r.origins[origin]
 	r.mu.Unlock()
+
 	if held == nil {
 		return signed.SigningKey{}, fmt.Errorf("%w: no key document of %s is held", signed.ErrKeyUnknown, origin)
 	}
+
 	return held.find(kid, r.bundles, time.Now())
 }
 
@@ -129,26 +138,33 @@ func (r *Keyring) SetOwn(doc *signed.KeyDocument) {
 func (r *Keyring) Keys(origin spiffeid.TrustDomain) (doc *signed.KeyDocument, jws string, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	if origin != r.domain {
 		held := r.origins[origin]
 		if held == nil {
 			return nil, "", false
 		}
+
 		return held.doc, held.jws, true
 	}
+
 	if r.own == nil {
 		return nil, "", false
 	}
+
 	if r.ownJWS == "" { // else it is known to list the key; long polls ask at each change
 		if _, err := r.own.Key(r.key.id); err != nil {
 			return r.own, "", false
 		}
+
 		signed, err := r.key.sign(signed.TypeKeys, r.own.Payload())
 		if err != nil {
 			return r.own, "", false
 		}
+
 		r.ownJWS = signed
 	}
+
 	return r.own, r.ownJWS, true
 }
 
@@ -165,32 +181,42 @@ func (r *Keyring) Adopt(origin spiffeid.TrustDomain, jws string) (*signed.KeyDoc
 	if origin == r.domain {
 		return nil, fmt.Errorf("%w: the own domain's is replicated, not adopted", ErrKeyDocument)
 	}
+
 	now := time.Now()
+
 	next, kid, err := openKeys(origin, jws, now)
 	if err != nil {
 		return nil, err
 	}
+
 	r.mu.Lock()
 	held := r.origins[origin]
 	r.mu.Unlock()
+
 	if held != nil {
 		if next.same(held) {
 			return held.doc, nil
 		}
+
 		if held.inForce(now) && next.before(held) {
-			return nil, fmt.Errorf("%w: %d.%d after %d.%d", ErrKeysOld, next.doc.Epoch, next.doc.Seq, held.doc.Epoch, held.doc.Seq)
+			return nil, fmt.Errorf("%w: %d.%d after %d.%d", ErrKeysOld, next.doc.Epoch, next.doc.Seq, held.doc.Epoch,
+				held.doc.Seq)
 		}
+
 		if _, err := held.doc.Key(kid); errors.Is(err, signed.ErrKeyRevoked) {
 			return nil, err
 		}
 	}
+
 	key, err := next.find(kid, r.bundles, now)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := compact.VerifyOwn(jws, key.Public); err != nil {
 		return nil, err
 	}
+
 	return r.keep(origin, next, now)
 }
 
@@ -199,16 +225,20 @@ func (r *Keyring) Adopt(origin spiffeid.TrustDomain, jws string) (*signed.KeyDoc
 func (r *Keyring) keep(origin spiffeid.TrustDomain, next *keys, now time.Time) (*signed.KeyDocument, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	if held := r.origins[origin]; held != nil {
 		switch {
 		case next.same(held):
 			return held.doc, nil
 		case held.inForce(now) && next.before(held):
-			return nil, fmt.Errorf("%w: %d.%d after %d.%d", ErrKeysOld, next.doc.Epoch, next.doc.Seq, held.doc.Epoch, held.doc.Seq)
+			return nil, fmt.Errorf("%w: %d.%d after %d.%d", ErrKeysOld, next.doc.Epoch, next.doc.Seq, held.doc.Epoch,
+				held.doc.Seq)
 		case held.doc.Epoch == next.doc.Epoch && held.doc.Seq == next.doc.Seq:
 			return nil, &KeysFork{origin, held.doc.Epoch, held.doc.Seq, held.jws, next.jws}
 		}
 	}
+
 	r.origins[origin] = next
+
 	return next.doc, nil
 }

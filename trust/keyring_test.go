@@ -35,15 +35,20 @@ func TestKeyIsKept(t *testing.T) {
 	must(t, err)
 	second, err := OpenKey(dir)
 	must(t, err)
+
 	if first.ID() != second.ID() || !first.Public().Equal(second.Public()) {
 		t.Error("the key changed")
 	}
+
 	info, err := os.Stat(filepath.Join(dir, keyFile))
 	must(t, err)
+
 	if info.Mode().Perm() != 0o600 {
 		t.Errorf("the key's mode is %v", info.Mode())
 	}
+
 	must(t, os.WriteFile(filepath.Join(dir, keyFile), []byte("corrupt"), 0o600))
+
 	if _, err := OpenKey(dir); err == nil {
 		t.Error("a corrupt key is replaced in silence")
 	}
@@ -56,11 +61,14 @@ func TestSignForm(t *testing.T) {
 	must(t, err)
 	c, kid, err := compact.ParseOwn(jws, signed.TypeHead, compact.MaxSize)
 	must(t, err)
+
 	want := `{"alg":"EdDSA","kid":"` + o.key.ID() + `","typ":"adhead+jws"}`
 	if got := string(strictjson.AppendObject(nil, c.Header)); got != want || kid != o.key.ID() {
 		t.Errorf("header %s, want %s", got, want)
 	}
-	if payload, _, err := o.ring.Verify(alpha, signed.TypeHead, jws); err != nil || string(payload) != "payload as it is" {
+
+	if payload, _, err := o.ring.Verify(alpha, signed.TypeHead, jws); err != nil ||
+		string(payload) != "payload as it is" {
 		t.Errorf("payload %q, %v", payload, err)
 	}
 }
@@ -71,15 +79,18 @@ func TestVerifyNeedsAnAttestedKey(t *testing.T) {
 	good := a.signingKey(t)
 	with := func(attestation string) []signed.SigningKey {
 		key := good
+
 		key.Attestations = nil
 		if attestation != "" {
 			key.Attestations = []string{attestation}
 		}
+
 		return []signed.SigningKey{key}
 	}
 	attest := func(svid *x509svid.SVID, key *Key) string {
 		jws, err := key.Attest(svid, time.Now())
 		must(t, err)
+
 		return jws
 	}
 	agent := attestAs(t, a.key, issue(t, a.ca, "/agent/ada"))
@@ -99,26 +110,32 @@ func TestVerifyNeedsAnAttestedKey(t *testing.T) {
 		"not listed":           {nil, signed.ErrKeyUnknown},
 		"not attested":         {with(""), signed.ErrKeyUnknown},
 		"attested by an agent": {with(agent), signed.ErrKeyUnknown},
-		"attested by an agent that it is said of":  {[]signed.SigningKey{agentsKey}, signed.ErrKeyUnknown},
-		"attested by another node":                 {with(attest(issue(t, a.ca, "/roster/node/2"), a.key)), signed.ErrKeyUnknown},
-		"attested by another domain's chain":       {with(attest(forged, a.key)), signed.ErrKeyUnknown},
-		"attested by another domain's node":        {with(attest(b.svid, a.key)), signed.ErrKeyUnknown},
-		"the attestation of another key":           {with(attest(a.svid, otherKey)), signed.ErrKeyUnknown},
-		"no attestation but some text":             {with("x"), signed.ErrKeyUnknown},
-		"attested in the future":                   {with(attestAt(t, a, 2*time.Minute)), signed.ErrKeyUnknown},
-		"attested twice, one of which holds":       {[]signed.SigningKey{{Public: good.Public, Node: good.Node, Attestations: []string{good.Attestations[0], agent}}}, nil},
-		"a clock that is within a minute of ours":  {with(attestAt(t, a, 30*time.Second)), nil},
-		"a chain that has expired":                 {with(attest(expired(t, a), a.key)), signed.ErrKeyUnknown},
-		"attested by an SVID of a stranger's CA":   {with(attest(strangersNode(t), a.key)), signed.ErrKeyUnknown},
-		"attested under the prefix of other roles": {with(attestAs(t, a.key, issue(t, a.ca, "/roster/nodes/1"))), signed.ErrKeyUnknown},
+		"attested by an agent that it is said of": {[]signed.SigningKey{agentsKey}, signed.ErrKeyUnknown},
+		"attested by another node": {with(attest(issue(t, a.ca, "/roster/node/2"), a.key)),
+			signed.ErrKeyUnknown},
+		"attested by another domain's chain": {with(attest(forged, a.key)), signed.ErrKeyUnknown},
+		"attested by another domain's node":  {with(attest(b.svid, a.key)), signed.ErrKeyUnknown},
+		"the attestation of another key":     {with(attest(a.svid, otherKey)), signed.ErrKeyUnknown},
+		"no attestation but some text":       {with("x"), signed.ErrKeyUnknown},
+		"attested in the future":             {with(attestAt(t, a, 2*time.Minute)), signed.ErrKeyUnknown},
+		"attested twice, one of which holds": {[]signed.SigningKey{{Public: good.Public, Node: good.Node,
+			Attestations: []string{good.Attestations[0], agent}}}, nil},
+		"a clock that is within a minute of ours": {with(attestAt(t, a, 30*time.Second)), nil},
+		"a chain that has expired":                {with(attest(expired(t, a), a.key)), signed.ErrKeyUnknown},
+		"attested by an SVID of a stranger's CA":  {with(attest(strangersNode(t), a.key)), signed.ErrKeyUnknown},
+		"attested under the prefix of other roles": {with(attestAs(t, a.key, issue(t, a.ca, "/roster/nodes/1"))),
+			signed.ErrKeyUnknown},
 	} {
 		ring, _ := reader(t, a, b)
 		a.issue(t, 2, row.keys...)
+
 		if _, err := ring.Adopt(alpha, a.signKeys(t, a.doc)); !errors.Is(err, row.want) {
 			t.Errorf("%s: adopted with %v, want %v", name, err, row.want)
 		}
+
 		jws, err := a.ring.Sign(signed.TypePage, []byte("{}"))
 		must(t, err)
+
 		if _, _, err := ring.Verify(alpha, signed.TypePage, jws); !errors.Is(err, row.want) {
 			t.Errorf("%s: verified with %v, want %v", name, err, row.want)
 		}
@@ -127,11 +144,14 @@ func TestVerifyNeedsAnAttestedKey(t *testing.T) {
 
 func attestAs(t *testing.T, key *Key, svid *x509svid.SVID) string {
 	t.Helper()
+
 	if _, err := key.Attest(svid, time.Now()); err == nil {
 		t.Errorf("%s attests a key", svid.ID)
 	}
+
 	// What Attest refuses to do, an attacker does.
 	a := attestation{node: svid.ID, public: key.Public(), time: time.Now().Unix()}
+
 	return signAttestation(t, svid, a.payload())
 }
 
@@ -139,6 +159,7 @@ func attestAt(t *testing.T, o *origin, ahead time.Duration) string {
 	t.Helper()
 	jws, err := o.key.Attest(o.svid, time.Now().Add(ahead))
 	must(t, err)
+
 	return jws
 }
 
@@ -149,6 +170,7 @@ func expired(t *testing.T, o *origin) *x509svid.SVID {
 func strangersNode(t *testing.T) *x509svid.SVID {
 	ca, err := NewCA(alpha, time.Now())
 	must(t, err)
+
 	return issue(t, ca, "/roster/node/1")
 }
 
@@ -164,27 +186,36 @@ func TestKeyIsAttestedAgain(t *testing.T) {
 		page, err := a.ring.Sign(signed.TypePage, []byte("{}"))
 		must(t, err)
 		time.Sleep(time.Hour - time.Second)
+
 		if _, _, err := ring.Verify(alpha, signed.TypePage, page); err != nil {
 			t.Errorf("before the SVID expired: %v", err)
 		}
+
 		time.Sleep(2 * time.Second)
+
 		if _, _, err := ring.Verify(alpha, signed.TypePage, page); !errors.Is(err, signed.ErrKeyUnknown) {
 			t.Errorf("after the SVID expired: %v", err)
 		}
+
 		if _, _, err := a.ring.Verify(alpha, signed.TypePage, page); err != nil {
 			t.Errorf("at home: %v", err)
 		}
+
 		a.svid = issue(t, a.ca, "/roster/node/1")
 		a.issue(t, 2, a.signingKey(t))
 		_, err = ring.Adopt(alpha, a.jws(t))
 		must(t, err)
+
 		if _, _, err := ring.Verify(alpha, signed.TypePage, page); err != nil {
 			t.Errorf("attested again: %v", err)
 		}
+
 		der, err := x509.MarshalPKCS8PrivateKey(a.key.private)
 		must(t, err)
+
 		text := a.jws(t) + string(a.doc.Payload())
-		for _, secret := range [][]byte{der, a.key.private.Seed(), []byte(directory.B64.EncodeToString(a.key.private.Seed())),
+		for _, secret := range [][]byte{der, a.key.private.Seed(),
+			[]byte(directory.B64.EncodeToString(a.key.private.Seed())),
 			pem.EncodeToMemory(&pem.Block{Bytes: der})} {
 			if bytes.Contains([]byte(text), secret) {
 				t.Error("the private key is in what is published")
@@ -196,14 +227,17 @@ func TestKeyIsAttestedAgain(t *testing.T) {
 func TestKeyDocumentExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newOrigin(t, alpha)
+
 		ring, _ := reader(t, a)
 		for _, life := range []int64{-1, 0, signed.KeyDocumentLifetime + 61} {
 			doc := *a.doc
+
 			doc.Expires = time.Now().Unix() + life
 			if _, err := ring.Adopt(alpha, a.signKeys(t, &doc)); !errors.Is(err, ErrKeysExpired) {
 				t.Errorf("exp in %d s: %v", life, err)
 			}
 		}
+
 		doc := *a.doc
 		doc.Expires = time.Now().Unix() + 60
 		_, err := ring.Adopt(alpha, a.signKeys(t, &doc))
@@ -211,13 +245,18 @@ func TestKeyDocumentExpires(t *testing.T) {
 		page, err := a.ring.Sign(signed.TypePage, []byte("{}"))
 		must(t, err)
 		time.Sleep(59 * time.Second)
+
 		if _, _, err := ring.Verify(alpha, signed.TypePage, page); err != nil {
 			t.Error(err)
 		}
+
 		time.Sleep(time.Second)
-		if _, _, err := ring.Verify(alpha, signed.TypePage, page); !errors.Is(err, signed.ErrKeyUnknown) || !errors.Is(err, ErrKeysExpired) {
+
+		if _, _, err := ring.Verify(alpha, signed.TypePage, page); !errors.Is(err, signed.ErrKeyUnknown) ||
+			!errors.Is(err, ErrKeysExpired) {
 			t.Errorf("an expired document is used: %v", err)
 		}
+
 		// Nor is it a sign of life of whoever shows it once more.
 		if _, err := ring.Adopt(alpha, a.signKeys(t, &doc)); !errors.Is(err, ErrKeysExpired) {
 			t.Errorf("an expired document is shown again: %v", err)
@@ -232,6 +271,7 @@ func TestKeyDocumentExpires(t *testing.T) {
 func TestADocumentThatHasExpiredHoldsNobodyBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newOrigin(t, alpha)
+
 		var err error
 		a.svid, err = a.ca.Issue("/roster/node/1", 100*time.Hour, time.Now())
 		must(t, err)
@@ -243,13 +283,17 @@ func TestADocumentThatHasExpiredHoldsNobodyBack(t *testing.T) {
 		must(t, err)
 		time.Sleep(signed.KeyDocumentLifetime*time.Second - time.Second)
 		a.issue(t, 3, a.signingKey(t))
+
 		if _, err := ring.Adopt(alpha, a.jws(t)); !errors.Is(err, ErrKeysOld) {
 			t.Errorf("a document that is in force is replaced by an older one: %v", err)
 		}
+
 		time.Sleep(time.Second)
+
 		if doc, err := ring.Adopt(alpha, a.jws(t)); err != nil || doc.Seq != 3 {
 			t.Errorf("%+v %v", doc, err)
 		}
+
 		if _, err := ring.Adopt(alpha, a.signKeys(t, &stolen)); !errors.Is(err, ErrKeysExpired) {
 			t.Errorf("an expired document: %v", err)
 		}
@@ -263,46 +307,60 @@ func TestAdoptOrder(t *testing.T) {
 	at := func(epoch, seq uint64) *signed.KeyDocument {
 		doc := *a.doc
 		doc.Epoch, doc.Seq = epoch, seq
+
 		return &doc
 	}
 	held, err := ring.Adopt(alpha, a.signKeys(t, at(2, 5)))
 	must(t, err)
+
 	for _, old := range []*signed.KeyDocument{at(2, 4), at(1, 9)} {
 		if _, err := ring.Adopt(alpha, a.signKeys(t, old)); !errors.Is(err, ErrKeysOld) {
 			t.Errorf("%d.%d after 2.5: %v", old.Epoch, old.Seq, err)
 		}
 	}
+
 	if again, err := ring.Adopt(alpha, a.signKeys(t, at(2, 5))); err != nil || again != held {
 		t.Errorf("the same again: %v", err)
 	}
+
 	fork := at(2, 5)
 	fork.Mesh = nil
 	_, err = ring.Adopt(alpha, a.signKeys(t, fork))
+
 	var evidence *KeysFork
-	if !errors.Is(err, ErrKeysForked) || !errors.As(err, &evidence) || evidence.Held != a.signKeys(t, at(2, 5)) || evidence.New != a.signKeys(t, fork) {
+	if !errors.Is(err, ErrKeysForked) || !errors.As(err, &evidence) || evidence.Held != a.signKeys(t, at(2, 5)) ||
+		evidence.New != a.signKeys(t, fork) {
 		t.Errorf("a fork: %v", err)
 	}
+
 	// A fork that the origin didn't sign convicts nobody.
 	stranger := newOrigin(t, alpha)
 	if _, err := ring.Adopt(alpha, stranger.signKeys(t, fork)); !errors.Is(err, signed.ErrKeyUnknown) {
 		t.Errorf("a stranger's fork: %v", err)
 	}
+
 	mutant := mutateSignature(a.signKeys(t, fork))
 	if _, err := ring.Adopt(alpha, mutant); !errors.Is(err, signed.ErrSignature) {
 		t.Errorf("a fork with a broken signature: %v", err)
 	}
-	if _, err := ring.Adopt(alpha, a.signKeys(t, at(uint64(time.Now().Add(2*time.Minute).Unix()), 1))); !errors.Is(err, ErrKeyDocument) {
+
+	if _, err := ring.Adopt(alpha, a.signKeys(t, at(uint64(time.Now().Add(2*time.Minute).Unix()), 1))); !errors.Is(err,
+		ErrKeyDocument) {
 		t.Errorf("an epoch of the future: %v", err)
 	}
+
 	if _, err := ring.Adopt(beta, a.signKeys(t, at(3, 1))); !errors.Is(err, ErrKeyDocument) {
 		t.Errorf("alpha's as beta's: %v", err)
 	}
+
 	if _, err := a.ring.Adopt(alpha, a.signKeys(t, at(3, 1))); !errors.Is(err, ErrKeyDocument) {
 		t.Errorf("the own one: %v", err)
 	}
+
 	if doc, jws, ok := ring.Keys(alpha); !ok || doc != held || jws != a.signKeys(t, at(2, 5)) {
 		t.Error("what is held changed")
 	}
+
 	if _, err := ring.Adopt(alpha, a.signKeys(t, at(3, 1))); err != nil {
 		t.Errorf("a new epoch: %v", err)
 	}
@@ -312,24 +370,30 @@ func TestKeyDocumentLimits(t *testing.T) {
 	a := newOrigin(t, alpha)
 	ring, _ := reader(t, a)
 	good := a.signingKey(t)
+
 	heavy, many := good, []signed.SigningKey{good}
 	for len(heavy.Attestations) <= maxAttestations {
 		heavy.Attestations = append(heavy.Attestations, "x")
 	}
+
 	for range signed.MaxSigningKeys {
 		key, err := OpenKey(t.TempDir())
 		must(t, err)
 		many = append(many, signed.SigningKey{Public: key.Public(), Node: good.Node})
 	}
+
 	for name, keys := range map[string][]signed.SigningKey{
 		"a key twice": {good, good}, "too many keys": many, "too many attestations": {heavy},
 	} {
 		a.issue(t, 2, keys...)
+
 		if _, err := ring.Adopt(alpha, a.signKeys(t, a.doc)); !errors.Is(err, ErrKeyDocument) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+
 	a.issue(t, 2, good)
+
 	a.doc.Revoked = make([]string, maxRevoked+1)
 	if _, err := ring.Adopt(alpha, a.signKeys(t, a.doc)); !errors.Is(err, ErrKeyDocument) {
 		t.Errorf("too many revoked keys: %v", err)
@@ -338,12 +402,14 @@ func TestKeyDocumentLimits(t *testing.T) {
 
 func mutateSignature(jws string) string {
 	b := []byte(jws)
+
 	i := len(b) - 10
 	if b[i] == 'A' {
 		b[i] = 'B'
 	} else {
 		b[i] = 'A'
 	}
+
 	return string(b)
 }
 
@@ -352,26 +418,33 @@ func TestRevokedAndRemovedKeys(t *testing.T) {
 	ring, bundles := reader(t, a)
 	page, err := a.ring.Sign(signed.TypePage, []byte("{}"))
 	must(t, err)
+
 	if _, _, err := ring.Verify(alpha, signed.TypePage, page); !errors.Is(err, signed.ErrKeyUnknown) {
 		t.Errorf("without a key document: %v", err)
 	}
+
 	_, err = ring.Adopt(alpha, a.jws(t))
 	must(t, err)
 	_, _, err = ring.Verify(alpha, signed.TypePage, page)
 	must(t, err)
+
 	if _, _, err := ring.Verify(beta, signed.TypePage, page); !errors.Is(err, signed.ErrKeyUnknown) {
 		t.Errorf("as beta's: %v", err)
 	}
+
 	if _, _, err := ring.Verify(alpha, signed.TypeHead, page); !errors.Is(err, signed.ErrHeader) {
 		t.Errorf("as a head: %v", err)
 	}
+
 	// The domain's CA is withdrawn: at once, whatever was found before.
 	jwks, err := bundles.JWKS(alpha)
 	must(t, err)
 	bundles.Remove(alpha)
+
 	if _, _, err := ring.Verify(alpha, signed.TypePage, page); !errors.Is(err, signed.ErrKeyUnknown) {
 		t.Errorf("without the bundle: %v", err)
 	}
+
 	must(t, bundles.Set(alpha, jwks))
 	_, _, err = ring.Verify(alpha, signed.TypePage, page)
 	must(t, err)
@@ -385,18 +458,25 @@ func TestRevokedAndRemovedKeys(t *testing.T) {
 	second.doc.Revoked = []string{a.key.ID()}
 	_, err = ring.Adopt(alpha, second.jws(t))
 	must(t, err)
-	if _, kid, err := ring.Verify(alpha, signed.TypePage, page); !errors.Is(err, signed.ErrKeyRevoked) || kid != a.key.ID() {
+
+	if _, kid, err := ring.Verify(alpha, signed.TypePage, page); !errors.Is(err, signed.ErrKeyRevoked) ||
+		kid != a.key.ID() {
 		t.Errorf("by a revoked key: %v", err)
 	}
+
 	// The thief of the revoked key can't take the revocation back.
 	a.issue(t, 3, a.signingKey(t))
+
 	if _, err := ring.Adopt(alpha, a.jws(t)); !errors.Is(err, signed.ErrKeyRevoked) {
 		t.Errorf("a document by a revoked key: %v", err)
 	}
+
 	if _, _, ok := second.ring.Keys(alpha); !ok {
 		t.Error("a listed node has no key document to show")
 	}
+
 	a.ring.SetOwn(second.doc)
+
 	if _, _, ok := a.ring.Keys(alpha); ok {
 		t.Error("a node shows a key document signed by its revoked key")
 	}
@@ -415,6 +495,7 @@ func TestAttestationAlgorithms(t *testing.T) {
 	must(t, err)
 	_, edKey, err := ed25519.GenerateKey(rand.Reader)
 	must(t, err)
+
 	_, bundles := reader(t, a)
 	for _, signer := range []crypto.Signer{a.svid.PrivateKey, p384, rsaKey, edKey} {
 		svid := a.ca.issueFor(t, "/roster/node/1", signer, nil)
@@ -422,22 +503,28 @@ func TestAttestationAlgorithms(t *testing.T) {
 			jws, err := a.key.Attest(svid, time.Now())
 			must(t, err)
 			key := signed.SigningKey{Public: a.key.Public(), Node: svid.ID}
+
 			until, err := verifyAttestation(jws, key, alpha, bundles, time.Now())
 			if err != nil || !until.Equal(svid.Certificates[0].NotAfter) {
 				t.Errorf("%T: until %v, %v", signer, until, err)
 			}
+
 			public, ok := signer.Public().(*ecdsa.PublicKey)
 			if !ok {
 				continue
 			}
-			if _, err := verifyAttestation(twin(jws, public), key, alpha, bundles, time.Now()); !errors.Is(err, signed.ErrSignature) {
+
+			if _, err := verifyAttestation(twin(jws, public), key, alpha, bundles, time.Now()); !errors.Is(err,
+				signed.ErrSignature) {
 				t.Errorf("%T: its twin: %v", signer, err)
 			}
 		}
 	}
+
 	if _, err := a.key.Attest(a.ca.issueFor(t, "/roster/node/1", p521, nil), time.Now()); err == nil {
 		t.Error("P-521 attests")
 	}
+
 	short := &rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), compact.MinRSA-2), E: compact.MaxExponent}
 	if alg, err := algorithmOf(short); err == nil {
 		t.Errorf("an RSA key of %d bits attests by %s", short.N.BitLen(), alg)
@@ -469,6 +556,7 @@ func TestAKeyIsBelievedAsLongAsItsWholeChain(t *testing.T) {
 		_, _, err = ring.Verify(alpha, signed.TypePage, page)
 		must(t, err)
 		time.Sleep(11 * time.Minute)
+
 		if _, _, err := ring.Verify(alpha, signed.TypePage, page); !errors.Is(err, signed.ErrKeyUnknown) {
 			t.Errorf("an authority that ended vouches for it: %v", err)
 		}
@@ -480,23 +568,28 @@ func TestAKeyIsBelievedAsLongAsItsWholeChain(t *testing.T) {
 func TestAKeyIsJudgedAtAPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newOrigin(t, alpha)
-		good, early := a.signingKey(t), a.ca.issueWith(t, "/roster/node/2", func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Second) })
+		good, early := a.signingKey(t), a.ca.issueWith(t, "/roster/node/2", func(c *x509.Certificate) {
+			c.NotBefore = time.Now().Add(time.Second)
+		})
 		late, err := OpenKey(t.TempDir())
 		must(t, err)
 		attestation, err := late.Attest(early, time.Now())
 		must(t, err)
-		a.issue(t, 2, good, signed.SigningKey{Public: late.Public(), Node: early.ID, Attestations: []string{attestation}})
+		a.issue(t, 2, good, signed.SigningKey{Public: late.Public(), Node: early.ID,
+			Attestations: []string{attestation}})
 		ring, _ := reader(t, a)
 		_, err = ring.Adopt(alpha, a.jws(t))
 		must(t, err)
 		page, err := late.sign(signed.TypePage, []byte("{}"))
 		must(t, err)
+
 		start := time.Now()
 		for _, row := range []struct {
 			at   time.Duration
 			want error
 		}{{0, signed.ErrKeyUnknown}, {retryAfter - time.Second, signed.ErrKeyUnknown}, {retryAfter, nil}} {
 			time.Sleep(row.at - time.Since(start))
+
 			if _, _, err := ring.Verify(alpha, signed.TypePage, page); !errors.Is(err, row.want) {
 				t.Errorf("after %v: %v", row.at, err)
 			}
@@ -511,6 +604,7 @@ func twin(jws string, key *ecdsa.PublicKey) string {
 	half := signature[len(signature)/2:]
 	s := bigFrom(half)
 	s.Sub(key.Params().N, s).FillBytes(half)
+
 	return jws[:dot+1] + directory.B64.EncodeToString(signature)
 }
 
@@ -521,13 +615,16 @@ func TestKeyringConcurrently(t *testing.T) {
 	must(t, err)
 	jwks, err := bundles.JWKS(alpha)
 	must(t, err)
+
 	docs := make([]string, 20)
 	for i := range docs {
 		a.issue(t, uint64(i+1), a.signingKey(t))
 		docs[i] = a.jws(t)
 	}
+
 	_, err = ring.Adopt(alpha, docs[0])
 	must(t, err)
+
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
@@ -535,14 +632,18 @@ func TestKeyringConcurrently(t *testing.T) {
 				if _, err := ring.Adopt(alpha, doc); err != nil && !errors.Is(err, ErrKeysOld) {
 					t.Errorf("document %d: %v", i, err)
 				}
+
 				if _, _, err := ring.Verify(alpha, signed.TypePage, page); err != nil {
 					t.Error(err)
 				}
+
 				must(t, bundles.Set(alpha, jwks))
 			}
 		})
 	}
+
 	all.Wait()
+
 	if doc, _, _ := ring.Keys(alpha); doc.Seq != uint64(len(docs)) {
 		t.Errorf("document %d is held", doc.Seq)
 	}
@@ -550,10 +651,12 @@ func TestKeyringConcurrently(t *testing.T) {
 
 func BenchmarkVerify(b *testing.B) {
 	a := newOrigin(b, alpha)
+
 	ring, _ := reader(b, a)
 	if _, err := ring.Adopt(alpha, a.jws(b)); err != nil {
 		b.Fatal(err)
 	}
+
 	for _, size := range []int{300, 16 << 10, 250 << 10} {
 		jws, err := a.ring.Sign(signed.TypePage, make([]byte, size))
 		must(b, err)

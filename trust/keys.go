@@ -29,21 +29,26 @@ type Key struct {
 // none: PKCS#8 in PEM, readable by the node alone, on disk before it is used.
 func OpenKey(dir string) (*Key, error) {
 	file := filepath.Join(dir, keyFile)
+
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return makeKey(file)
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("read the signing key: %w", err)
 	}
+
 	signer, err := ParseKey(text)
 	if err != nil {
 		return nil, fmt.Errorf("read the signing key %s: %w", file, err)
 	}
+
 	private, ok := signer.(ed25519.PrivateKey)
 	if !ok {
 		return nil, fmt.Errorf("read the signing key %s: not an Ed25519 key", file)
 	}
+
 	return newKey(private), nil
 }
 
@@ -66,6 +71,7 @@ func (k *NextKey) Use() (*Key, error) {
 	if err := os.Rename(file+".next", file); err != nil {
 		return nil, fmt.Errorf("keep the signing key: %w", err)
 	}
+
 	return k.Key, nil
 }
 
@@ -74,13 +80,16 @@ func makeKey(file string) (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	der, err := x509.MarshalPKCS8PrivateKey(private)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := writeFile(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600); err != nil {
 		return nil, fmt.Errorf("keep the signing key: %w", err)
 	}
+
 	return newKey(private), nil
 }
 

@@ -47,23 +47,29 @@ func openKeys(origin spiffeid.TrustDomain, jws string, now time.Time) (*keys, st
 	if err != nil {
 		return nil, "", err
 	}
+
 	doc, err := signed.ParseKeyDocument(c.Payload)
 	if err != nil {
 		return nil, "", fmt.Errorf("%w: %w", ErrKeyDocument, err)
 	}
+
 	if doc.Issuer != origin {
 		return nil, "", fmt.Errorf("%w: it is %s's, not %s's", ErrKeyDocument, doc.Issuer, origin)
 	}
+
 	if doc.Epoch > uint64(max(0, now.Add(MaxClockSkew).Unix())) {
 		return nil, "", fmt.Errorf("%w: its epoch is of the future", ErrKeyDocument)
 	}
+
 	if err := checkLimits(doc); err != nil {
 		return nil, "", err
 	}
+
 	left := time.Unix(doc.Expires, 0).Sub(now)
 	if left <= 0 || left > signed.KeyDocumentLifetime*time.Second+MaxClockSkew {
 		return nil, "", fmt.Errorf("%w: exp is %v from now", ErrKeysExpired, left.Round(time.Second))
 	}
+
 	return &keys{doc: doc, payload: c.Payload, jws: jws, judged: map[string]verdict{}}, kid, nil
 }
 
@@ -71,11 +77,13 @@ func checkLimits(doc *signed.KeyDocument) error {
 	if len(doc.Keys) > signed.MaxSigningKeys || len(doc.Revoked) > maxRevoked {
 		return fmt.Errorf("%w: over %d keys or %d revoked ones", ErrKeyDocument, signed.MaxSigningKeys, maxRevoked)
 	}
+
 	for _, key := range doc.Keys {
 		if len(key.Attestations) > maxAttestations {
 			return fmt.Errorf("%w: a key has over %d attestations", ErrKeyDocument, maxAttestations)
 		}
 	}
+
 	return nil
 }
 
@@ -84,34 +92,39 @@ func (k *keys) same(o *keys) bool { return bytes.Equal(k.payload, o.payload) }
 func (k *keys) inForce(now time.Time) bool { return now.Unix() < k.doc.Expires }
 
 // before reports whether k was issued before o.
-func (k *keys) before(o *keys) bool {
-	if k.doc.Epoch != o.doc.Epoch {
-		return k.doc.Epoch < o.doc.Epoch
+func (k *keys) before(keys *keys) bool {
+	if k.doc.Epoch != keys.doc.Epoch {
+		return k.doc.Epoch < keys.doc.Epoch
 	}
-	return k.doc.Seq < o.doc.Seq
+
+	return k.doc.Seq < keys.doc.Seq
 }
 
 // find returns the key of that id if the document lists it, does not revoke it,
 // is in force, and an attestation of it holds now. A key is judged once, and
 // again when its chain has expired or the origin's bundle has changed.
-func (k *keys) find(kid string, b *Bundles, now time.Time) (signed.SigningKey, error) {
+func (k *keys) find(kid string, bundles *Bundles, now time.Time) (signed.SigningKey, error) {
 	key, err := k.doc.Key(kid)
 	if err != nil {
 		return key, err
 	}
+
 	if !k.inForce(now) {
 		return key, fmt.Errorf("%w: %w", signed.ErrKeyUnknown, ErrKeysExpired)
 	}
-	generation := b.generation(k.doc.Issuer)
+
+	generation := bundles.generation(k.doc.Issuer)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	v, ok := k.judged[kid]
-	if !ok || v.generation != generation || !now.Before(v.until) {
-		v = judgeKey(key, k.doc.Issuer, b, now)
-		v.generation = generation
-		k.judged[kid] = v
+
+	verdict, ok := k.judged[kid]
+	if !ok || verdict.generation != generation || !now.Before(verdict.until) {
+		verdict = judgeKey(key, k.doc.Issuer, bundles, now)
+		verdict.generation = generation
+		k.judged[kid] = verdict
 	}
-	return key, v.err
+
+	return key, verdict.err
 }
 
 // judgeKey looks for an attestation of key that holds now, the newest first.
@@ -123,5 +136,6 @@ func judgeKey(key signed.SigningKey, td spiffeid.TrustDomain, b x509bundle.Sourc
 			return verdict{until: until}
 		}
 	}
+
 	return verdict{fmt.Errorf("%w: no attestation of it holds: %w", signed.ErrKeyUnknown, err), now.Add(retryAfter), 0}
 }

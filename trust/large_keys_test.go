@@ -25,6 +25,7 @@ func (o *origin) dear(t testing.TB, bits, exponent int) *x509.Certificate {
 	template.NotAfter = time.Now().Add(time.Hour)
 	cert, err := certify(&template, o.ca.cert, &rsa.PublicKey{N: n, E: exponent}, o.ca.key)
 	must(t, err)
+
 	return cert
 }
 
@@ -38,12 +39,15 @@ func TestNobodyIsJudgedByLargeKeys(t *testing.T) {
 		large := o.dear(t, size.bits, size.exponent)
 		jwks, err := spiffebundle.FromX509Authorities(alpha, []*x509.Certificate{o.ca.cert, large}).Marshal()
 		must(t, err)
+
 		b := NewBundles()
 		if err := b.Set(alpha, jwks); err == nil || b.Has(alpha) {
 			t.Errorf("an authority of %d bits: %v", size.bits, err)
 		}
+
 		pem, err := spiffebundle.FromX509Authorities(alpha, []*x509.Certificate{large}).X509Bundle().Marshal()
 		must(t, err)
+
 		if _, err := ParseBundle(alpha, pem); !errors.Is(err, compact.ErrLargeKey) {
 			t.Errorf("a bundle with one of %d bits: %v", size.bits, err)
 		}
@@ -52,11 +56,14 @@ func TestNobodyIsJudgedByLargeKeys(t *testing.T) {
 		svid.Certificates = append(svid.Certificates[:1:1], large)
 		attestation, err := o.key.Attest(&svid, time.Now())
 		must(t, err)
+
 		key := o.signingKey(t)
-		if _, err := verifyAttestation(attestation, key, alpha, o.ca.Bundle(), time.Now()); !errors.Is(err, compact.ErrLargeKey) {
+		if _, err := verifyAttestation(attestation, key, alpha, o.ca.Bundle(), time.Now()); !errors.Is(err,
+			compact.ErrLargeKey) {
 			t.Errorf("an attestation by way of %d bits: %v", size.bits, err)
 		}
 	}
+
 	b := NewBundles()
 	must(t, b.SetX509(alpha, []*x509.Certificate{o.dear(t, 4096, 65537)}))
 }

@@ -24,18 +24,22 @@ func TestMutants(t *testing.T) {
 	p := k.proof(t)
 	record, _, _ := strings.Cut(p.Record, "~")
 	random := rand.New(rand.NewPCG(1, 2))
+
 	tried, each := 0, 3000
 	if os.Getenv("STORY_LONG") != "" {
 		each = 500_000
 	}
+
 	for typ, good := range map[string]string{signed.TypePage: p.Page, signed.TypeRecord: record} {
 		if _, _, err := ring.Verify(alpha, typ, good); err != nil {
 			t.Fatal(err)
 		}
+
 		try := func(mutant []byte) {
 			if tried++; string(mutant) == good {
 				return
 			}
+
 			if payload, _, err := ring.Verify(alpha, typ, string(mutant)); err == nil {
 				t.Fatalf("taken: %s\npayload %q", mutant, payload)
 			}
@@ -46,19 +50,24 @@ func TestMutants(t *testing.T) {
 				mutant[i] ^= 1 << bit
 				try(mutant)
 			}
+
 			try(append([]byte(good[:i]), good[i+1:]...))                            // one byte less
 			try([]byte(good[:i]))                                                   // cut short
 			try([]byte(good[:i] + string(good[random.IntN(len(good))]) + good[i:])) // one more
 		}
+
 		for range each {
 			mutant := []byte(good)
 			for range 1 + random.IntN(4) {
 				mutant[random.IntN(len(mutant))] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.\n="[random.IntN(67)]
 			}
+
 			try(mutant)
 		}
 	}
+
 	t.Logf("%d mutants, none taken", tried)
+
 	if tried < 10000 {
 		t.Errorf("only %d mutants", tried)
 	}
@@ -91,9 +100,11 @@ func FuzzVerify(f *testing.F) {
 			if (ExitCode(err) == 0) != (err == nil) || ExitCode(err) == 1 {
 				t.Errorf("exit code %d for %v", ExitCode(err), err)
 			}
+
 			if report.Authentic && (report.Anchor == AnchorNone || !genuine(p, input, report.Unchecked)) {
 				t.Errorf("a forgery: %s", report)
 			}
+
 			if err == nil && !report.Authentic {
 				t.Errorf("accepted and not authentic: %s", report)
 			}
@@ -105,6 +116,7 @@ func FuzzVerify(f *testing.F) {
 // named as unchecked. A bare record may withhold more.
 func genuine(p *Proof, file []byte, unchecked []string) bool {
 	jws, _, _ := strings.Cut(p.Record, "~")
+
 	got, err := ParseProof(file)
 	if err != nil {
 		text, _, _ := strings.Cut(strings.TrimSpace(string(file)), "~")
@@ -128,10 +140,13 @@ func FuzzCompact(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			again := b64(string(strictjson.AppendObject(nil, c.Header))) + "." + b64(string(c.Payload)) + "." + b64(string(c.Signature))
+
+			again := b64(string(strictjson.AppendObject(nil, c.Header))) + "." + b64(string(c.Payload)) + "." +
+				b64(string(c.Signature))
 			if again != jws {
 				t.Errorf("%q is read as %q", jws, again)
 			}
+
 			_, _ = chainOf(c)
 			_, _ = parseAttestation(c.Payload)
 		}

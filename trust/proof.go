@@ -40,49 +40,56 @@ func (p *Proof) Bytes() []byte { return encodeFile(p) }
 
 // encodeFile returns a proof or an evidence file as people read it.
 func encodeFile(file any) []byte {
-	b, err := json.Marshal(file, jsontext.Multiline(true))
+	data, err := json.Marshal(file, jsontext.Multiline(true))
 	if err != nil {
 		panic(err) // only a raw member that isn't JSON; who makes one takes none
 	}
-	return append(b, '\n')
+
+	return append(data, '\n')
 }
 
 // encodeCompact is encodeFile without white space. Strings are read as UTF-8 and
 // raw members as JSON, so it doesn't fail for what was parsed.
 func encodeCompact(file any) []byte {
-	b, err := json.Marshal(file)
+	data, err := json.Marshal(file)
 	if err != nil {
 		panic(err)
 	}
-	return b
+
+	return data
 }
 
 // ParseProof reads a proof file strictly: no name twice, none that is unknown, the
 // members of the inclusion proof all or none. What they hold is for Verify to check.
 // The error is ErrFormat, or signed.ErrUnsupported if Crit names anything, since this
 // release knows no name.
-func ParseProof(b []byte) (*Proof, error) {
-	if len(b) > MaxProof {
+func ParseProof(data []byte) (*Proof, error) {
+	if len(data) > MaxProof {
 		return nil, fmt.Errorf("%w: over %d bytes", ErrFormat, MaxProof)
 	}
-	p := new(Proof)
-	if err := json.Unmarshal(b, p, json.RejectUnknownMembers(true)); err != nil {
+
+	proof := new(Proof)
+	if err := json.Unmarshal(data, proof, json.RejectUnknownMembers(true)); err != nil {
 		return nil, fmt.Errorf("%w: not a proof file: %w", ErrFormat, err)
 	}
-	if p.Record == "" || p.Page == "" || p.Keys == "" {
+
+	if proof.Record == "" || proof.Page == "" || proof.Keys == "" {
 		return nil, fmt.Errorf("%w: a proof file has a record, a page and keys", ErrFormat)
 	}
-	if bytes.Equal(p.Bundle, []byte("null")) {
-		p.Bundle = nil
+
+	if bytes.Equal(proof.Bundle, []byte("null")) {
+		proof.Bundle = nil
 	}
-	if logged := p.Checkpoint != ""; logged != (p.Index != nil) || !logged && p.Path != nil {
+
+	if logged := proof.Checkpoint != ""; logged != (proof.Index != nil) || !logged && proof.Path != nil {
 		return nil, fmt.Errorf("%w: checkpoint, index and path come together", ErrFormat)
 	}
-	if err := checkExtensions(p.Ext, p.Crit); err != nil {
+
+	if err := checkExtensions(proof.Ext, proof.Crit); err != nil {
 		return nil, err
 	}
 
-	return p, nil
+	return proof, nil
 }
 
 // checkExtensions checks the form of ext and crit, which is that of signed structures,
@@ -91,12 +98,15 @@ func checkExtensions(ext jsontext.Value, crit []string) error {
 	if ext == nil && crit == nil {
 		return nil
 	}
+
 	if _, err := signed.NewExtension(ext, crit...); err != nil {
 		return fmt.Errorf("%w: %w", ErrFormat, err)
 	}
+
 	if crit == nil {
 		return nil
 	}
+
 	if len(crit) == 0 {
 		return fmt.Errorf("%w: crit is empty", ErrFormat)
 	}
@@ -141,5 +151,6 @@ func ExitCode(err error) int {
 		errors.Is(err, signed.ErrSignature), errors.Is(err, signed.ErrHeader):
 		return 10
 	}
+
 	return 1
 }

@@ -15,6 +15,7 @@ func (b *Bundles) Publish(td spiffeid.TrustDomain) ([]byte, error) {
 	if set == nil {
 		return nil, fmt.Errorf("%w: %s", ErrNoBundle, td)
 	}
+
 	return set.published()
 }
 
@@ -23,15 +24,19 @@ func publish(td spiffeid.TrustDomain, jwks []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if _, ok := b.RefreshHint(); !ok {
 		b.SetRefreshHint(refreshDefault)
 	}
+
 	if _, ok := b.SequenceNumber(); !ok {
 		var newest int64
 		for _, a := range b.X509Authorities() {
 			newest = max(newest, a.NotBefore.Unix())
 		}
+
 		b.SetSequenceNumber(uint64(newest))
 	}
+
 	return b.Marshal()
 }

@@ -11,14 +11,17 @@ import (
 
 // Follow takes the bundle of s's domain from a file into b, and has Run keep it as
 // the file has it.
-func (s *Source) Follow(b *Bundles, file string) error {
+func (s *Source) Follow(bundles *Bundles, file string) error {
 	td := s.SVID().ID.TrustDomain()
+
 	jwks, err := readBundle(td, file)
 	if err != nil {
 		return err
 	}
-	s.bundles, s.bundleFile = b, file
-	return b.Set(td, jwks)
+
+	s.bundles, s.bundleFile = bundles, file
+
+	return bundles.Set(td, jwks)
 }
 
 // Trouble returns why the files, or the Workload API, could not be used when they
@@ -27,8 +30,10 @@ func (s *Source) Trouble() error {
 	if s.api != nil {
 		return s.api.Err()
 	}
+
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+
 	return s.trouble
 }
 
@@ -41,26 +46,33 @@ func (s *Source) reload() (svid, bundle bool, err error) {
 	}()
 	next, svidErr := s.nextSVID()
 	jwks, bundleErr := s.nextBundle()
+
 	err = errors.Join(svidErr, bundleErr)
 	if s.bundleFile == "" {
 		if next != nil {
 			s.Set(next)
 		}
+
 		return next != nil, false, err
 	}
+
 	if next == nil && jwks == nil {
 		return false, false, err
 	}
+
 	svid, bundle, unfit := s.fitting(next, jwks)
+
 	td := s.SVID().ID.TrustDomain()
 	if bundle {
 		if set := s.bundles.Set(td, jwks); set != nil { // before the SVID: who believes it must be there first
 			return false, false, errors.Join(err, set)
 		}
 	}
+
 	if svid {
 		s.Set(next)
 	}
+
 	return svid, bundle, errors.Join(err, unfit)
 }
 
@@ -69,10 +81,12 @@ func (s *Source) reload() (svid, bundle bool, err error) {
 // would believe this node any more.
 func (s *Source) fitting(next *x509svid.SVID, jwks []byte) (svid, bundle bool, err error) {
 	td := s.SVID().ID.TrustDomain()
+
 	held, err := s.bundles.JWKS(td)
 	if err != nil {
 		return false, false, err
 	}
+
 	switch {
 	case next != nil && jwks != nil && certifies(td, jwks, next):
 		return true, true, nil
@@ -81,12 +95,15 @@ func (s *Source) fitting(next *x509svid.SVID, jwks []byte) (svid, bundle bool, e
 	case jwks != nil && certifies(td, jwks, s.SVID()):
 		bundle = true
 	}
+
 	if next != nil && !svid {
 		err = errors.New("the bundle does not certify the SVID of the files")
 	}
+
 	if jwks != nil && !bundle {
 		err = errors.Join(err, fmt.Errorf("%s: it does not certify the node's SVID", s.bundleFile))
 	}
+
 	return svid, bundle, err
 }
 
@@ -97,11 +114,14 @@ func certifies(td spiffeid.TrustDomain, jwks []byte, svid *x509svid.SVID) bool {
 	if tried.Set(td, jwks) != nil {
 		return false
 	}
+
 	at := time.Now()
 	if end := svid.Certificates[0].NotAfter; !at.Before(end) {
 		at = end.Add(-time.Second)
 	}
+
 	_, err := verifyChain(svid.Certificates, tried, forClient, at)
+
 	return err == nil
 }
 
@@ -110,10 +130,12 @@ func (s *Source) nextSVID() (*x509svid.SVID, error) {
 	if s.certFile == "" {
 		return nil, nil
 	}
+
 	next, err := x509svid.Load(s.certFile, s.keyFile)
 	if err != nil {
 		return nil, err
 	}
+
 	now := s.SVID()
 	switch {
 	case next.ID != now.ID:
@@ -123,6 +145,7 @@ func (s *Source) nextSVID() (*x509svid.SVID, error) {
 	case !time.Now().Before(next.Certificates[0].NotAfter):
 		return nil, errSpent
 	}
+
 	return next, nil
 }
 
@@ -131,13 +154,17 @@ func (s *Source) nextBundle() ([]byte, error) {
 	if s.bundleFile == "" {
 		return nil, nil
 	}
+
 	td := s.SVID().ID.TrustDomain()
+
 	jwks, err := readBundle(td, s.bundleFile)
 	if err != nil {
 		return nil, err
 	}
+
 	if held, err := s.bundles.JWKS(td); err == nil && string(held) == string(jwks) {
 		return nil, nil
 	}
+
 	return jwks, nil
 }

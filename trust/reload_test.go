@@ -23,20 +23,24 @@ func TestBundleFollowsItsFile(t *testing.T) {
 	next, err := NewCA(alpha, time.Now())
 	must(t, err)
 	dir := t.TempDir()
-	cert, key, bundle := filepath.Join(dir, "node.pem"), filepath.Join(dir, "node.key"), filepath.Join(dir, "bundle.pem")
+	cert, key, bundle := filepath.Join(dir, "node.pem"), filepath.Join(dir, "node.key"), filepath.Join(dir,
+		"bundle.pem")
 	write := func(cas ...*CA) {
 		t.Helper()
+
 		var text []byte
 		for _, ca := range cas {
 			pem, _ := ca.PEM()
 			text = append(text, pem...)
 		}
+
 		must(t, writeFile(bundle, text, 0o600))
 	}
 	show := func(ca *CA) *x509svid.SVID {
 		t.Helper()
 		svid := issue(t, ca, "/roster/node/1")
 		must(t, WriteSVID(svid, cert, key))
+
 		return svid
 	}
 	first := show(old)
@@ -51,6 +55,7 @@ func TestBundleFollowsItsFile(t *testing.T) {
 	}
 	step := func(what string, wantSVID, wantBundle, wantErr bool) {
 		t.Helper()
+
 		svid, bundle, err := source.reload()
 		if svid != wantSVID || bundle != wantBundle || (err != nil) != wantErr || (source.Trouble() != nil) != wantErr {
 			t.Fatalf("%s: a new SVID %v, a new bundle %v, %v", what, svid, bundle, err)
@@ -58,26 +63,32 @@ func TestBundleFollowsItsFile(t *testing.T) {
 	}
 
 	step("nothing new", false, false, false)
+
 	for what, text := range map[string]string{"garbage": "garbage", "nothing": "", "an empty set": `{"keys":[]}`} {
 		must(t, os.WriteFile(bundle, []byte(text), 0o600))
 		step(what, false, false, true)
 	}
+
 	write(next)
 	step("a bundle that does not certify the SVID", false, false, true)
 	write(old)
 	show(next)
 	step("an SVID that the bundle does not certify", false, false, true)
+
 	if !believes(old) || believes(next) || !source.SVID().Certificates[0].Equal(first.Certificates[0]) {
 		t.Fatal("what was last good is gone")
 	}
+
 	write(old, next)
 	second := show(next)
 	step("both at once", true, true, false)
+
 	if !believes(old) || !believes(next) || !source.SVID().Certificates[0].Equal(second.Certificates[0]) {
 		t.Fatal("the new ones are not in use")
 	}
 
 	ctx, cancel := context.WithCancel(context.Background())
+
 	var run sync.WaitGroup
 	run.Go(func() { source.Run(ctx, slog.New(slog.DiscardHandler)) })
 	defer run.Wait()
@@ -88,6 +99,7 @@ func TestBundleFollowsItsFile(t *testing.T) {
 	fixed := NewSource(ended(t, next))
 	must(t, fixed.Follow(NewBundles(), bundle))
 	write(old, next)
+
 	if _, taken, err := fixed.reload(); !taken || err != nil {
 		t.Errorf("beside an SVID that has ended: %v, %v", taken, err)
 	}

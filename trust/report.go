@@ -61,16 +61,18 @@ func (e *StepError) Unwrap() error { return e.Err }
 
 // String returns the report as plain lines, one for each step.
 func (r *Report) String() string {
-	var b strings.Builder
-	for _, s := range r.Steps {
+	var out strings.Builder
+	for _, step := range r.Steps {
 		word := "ok"
 		switch {
-		case s.Skipped:
+		case step.Skipped:
 			word = "-"
-		case !s.OK:
+		case !step.OK:
 			word = "FAILED"
 		}
-		fmt.Fprintf(&b, "%-6s  %-16s  %s\n", word, s.Name, s.Detail)
+
+		fmt.Fprintf(&out, "%-6s  %-16s  %s\n", word, step.Name, step.Detail)
 	}
-	return b.String()
+
+	return out.String()
 }

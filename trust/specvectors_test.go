@@ -42,6 +42,7 @@ func TestSpecVectorsAreWhatIsWritten(t *testing.T) {
 			must(t, os.WriteFile(file, text, 0o644))
 			continue
 		}
+
 		if held, err := os.ReadFile(file); err != nil || string(held) != string(text) {
 			t.Errorf("%s differs from what is made (%v): run go test ./trust -run SpecVectors -update", file, err)
 		}
@@ -77,6 +78,7 @@ func newVectorReader(t testing.TB) *vectorReader {
 		must(t, err)
 		authorities = append(authorities, authority)
 	}
+
 	r.bundle = spiffebundle.FromX509Authorities(r.origin, authorities)
 	must(t, r.bundles.SetX509(r.origin, authorities))
 
@@ -119,7 +121,9 @@ func TestSpecVectorsHaveTheirVerdicts(t *testing.T) {
 				_, err := r.ring(t).Adopt(r.origin, vector.Text)
 				return verdictOf(err)
 			},
-			"attestation.json": func(vector specVector, _ signed.Dialect) string { return r.attestation(ring, vector.Text) },
+			"attestation.json": func(vector specVector, _ signed.Dialect) string {
+				return r.attestation(ring, vector.Text)
+			},
 			"proof.json": func(vector specVector, _ signed.Dialect) string {
 				_, err := Verify([]byte(vector.Text), VerifyOptions{Bundle: r.bundle, At: time.Unix(r.keys.At, 0)})
 				return proofVerdict(err)
@@ -128,18 +132,23 @@ func TestSpecVectorsHaveTheirVerdicts(t *testing.T) {
 		for name, judge := range judges {
 			var file specFile
 			readSpec(t, name, &file)
+
 			seen := map[string]bool{}
 			for _, vector := range file.Vectors {
 				dialect := signed.OwnDialect()
+
 				dialect.Critical = append(dialect.Critical, vector.Critical...)
 				if got := judge(vector, dialect); got != vector.Verdict {
 					t.Errorf("%s: %s: got %s, want %s\n%s", name, vector.Name, got, vector.Verdict, vector.Payload)
 				}
+
 				if seen[vector.Name] {
 					t.Errorf("%s: two vectors are called %q", name, vector.Name)
 				}
+
 				seen[vector.Name] = true
 			}
+
 			if len(file.Vectors) < 20 {
 				t.Errorf("%s has %d vectors", name, len(file.Vectors))
 			}
@@ -154,10 +163,12 @@ func (r *vectorReader) signed(ring *Keyring, typ, text string, parse func([]byte
 	if err != nil {
 		return verdictOf(err)
 	}
+
 	parsed := parse(jws.Payload)
 	if parsed != nil && !errors.Is(parsed, signed.ErrUnsupported) {
 		return "json"
 	}
+
 	if _, _, err := ring.Verify(r.origin, typ, text); err != nil {
 		return verdictOf(err)
 	}
@@ -167,6 +178,7 @@ func (r *vectorReader) signed(ring *Keyring, typ, text string, parse func([]byte
 
 func (r *vectorReader) record(t *testing.T, ring *Keyring, vector specVector, d signed.Dialect) string {
 	t.Helper()
+
 	record, err := signed.ParseRecord(vector.Text)
 	if err != nil {
 		return "format"
@@ -184,8 +196,10 @@ func (r *vectorReader) record(t *testing.T, ring *Keyring, vector specVector, d 
 	if h != vector.H || m != vector.M {
 		t.Errorf("record.json: %s: its name is (%s, %s)", vector.Name, h, m)
 	}
+
 	jws, _, err := compact.ParseOwn(record.JWS, signed.TypeRecord, signed.MaxRecord)
 	must(t, err)
+
 	if _, err := d.OpenNamed(jws.Payload, record.Disclosures, directory.Hash{}, directory.Hash{}); err != nil {
 		return "record"
 	}
@@ -196,10 +210,12 @@ func (r *vectorReader) record(t *testing.T, ring *Keyring, vector specVector, d 
 // attestation judges an attestation of the node's key whose SVID it is of.
 func (r *vectorReader) attestation(ring *Keyring, text string) string {
 	doc, _, _ := ring.Keys(r.origin)
+
 	jws, err := compact.Parse(text, signed.TypeAttestation, maxAttestation, "alg", "typ", "x5c")
 	if err != nil {
 		return verdictOf(err)
 	}
+
 	parsed, err := parseAttestation(jws.Payload)
 	if err != nil && !errors.Is(err, signed.ErrUnsupported) {
 		return "json"
@@ -209,6 +225,7 @@ func (r *vectorReader) attestation(ring *Keyring, text string) string {
 	if err == nil && parsed.node == doc.Keys[1].Node {
 		key = doc.Keys[1]
 	}
+
 	_, err = verifyAttestation(text, key, r.origin, r.bundles, time.Now())
 
 	return verdictOf(err)
@@ -233,6 +250,7 @@ func verdictOf(err error) string {
 			return known.verdict
 		}
 	}
+
 	if err != nil {
 		return "attestation"
 	}
@@ -257,6 +275,7 @@ func proofVerdict(err error) string {
 			return known.verdict
 		}
 	}
+
 	if err != nil {
 		return err.Error()
 	}

@@ -21,20 +21,24 @@ import (
 // exactly one URI SAN, a SPIFFE ID whose own domain's anchors certify it now,
 // for clientAuth. refused, where not nil, is told the Reason of each refusal and
 // must not block.
-func ServerTLS(s *Source, b *Bundles, refused func(reason string)) *tls.Config {
+func ServerTLS(s *Source, bundles *Bundles, refused func(reason string)) *tls.Config {
 	return serverTLS(s, refused, []string{"h2", "http/1.1"}, func(cs tls.ConnectionState) error {
 		if len(cs.PeerCertificates) == 0 {
 			return nil
 		}
-		_, err := verifyChain(cs.PeerCertificates, b, forClient, time.Now())
+
+		_, err := verifyChain(cs.PeerCertificates, bundles, forClient, time.Now())
+
 		return err
 	})
 }
 
 // NodeServerTLS is ServerTLS for listeners that only nodes talk to: a client
 // certificate is demanded, and allow must take its ID. A nil allow takes none.
-func NodeServerTLS(s *Source, b *Bundles, allow func(spiffeid.ID) error, refused func(reason string), protos ...string) *tls.Config {
+func NodeServerTLS(s *Source, b *Bundles, allow func(spiffeid.ID) error, refused func(reason string),
+	protos ...string) *tls.Config {
 	clients := newChainVerifier(b, forClient)
+
 	return serverTLS(s, refused, protos, func(cs tls.ConnectionState) error {
 		return judgeAllowed(cs, clients, allow)
 	})
@@ -43,9 +47,10 @@ func NodeServerTLS(s *Source, b *Bundles, allow func(spiffeid.ID) error, refused
 // ClientTLS returns the config of a client: the server must show an SVID that
 // holds, for serverAuth, and that allow takes; its host name is not looked at. A
 // nil allow takes none. A nil s shows no client certificate.
-func ClientTLS(s *Source, b *Bundles, allow func(spiffeid.ID) error, protos ...string) *tls.Config {
+func ClientTLS(source *Source, b *Bundles, allow func(spiffeid.ID) error, protos ...string) *tls.Config {
 	servers := newChainVerifier(b, forServer)
-	c := &tls.Config{
+
+	config := &tls.Config{
 		MinVersion:             tls.VersionTLS13,
 		SessionTicketsDisabled: true,
 		NextProtos:             protos,
@@ -54,18 +59,21 @@ func ClientTLS(s *Source, b *Bundles, allow func(spiffeid.ID) error, protos ...s
 			return judgeAllowed(cs, servers, allow)
 		},
 	}
-	if s != nil {
-		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			return s.Certificate(), nil
+	if source != nil {
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return source.Certificate(), nil
 		}
 	}
-	return c
+
+	return config
 }
 
-func serverTLS(s *Source, refused func(string), protos []string, verify func(tls.ConnectionState) error) *tls.Config {
+func serverTLS(source *Source, refused func(string), protos []string,
+	verify func(tls.ConnectionState) error) *tls.Config {
 	if refused == nil {
 		refused = func(string) {}
 	}
+
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
 		SessionTicketsDisabled: true,
@@ -74,12 +82,13 @@ func serverTLS(s *Source, refused func(string), protos []string, verify func(tls
 		// before VerifyConnection, which can count it.
 		ClientAuth: tls.RequestClientCert,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			return s.Certificate(), nil
+			return source.Certificate(), nil
 		},
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 			if !slices.Contains(hello.SupportedVersions, tls.VersionTLS13) {
 				refused(string(ReasonVersion))
 			}
+
 			return nil, nil // the handshake refuses it
 		},
 		VerifyConnection: func(cs tls.ConnectionState) error {
@@ -87,6 +96,7 @@ func serverTLS(s *Source, refused func(string), protos []string, verify func(tls
 			if err != nil {
 				refused(string(reasonOf(err)))
 			}
+
 			return err
 		},
 	}
@@ -97,12 +107,15 @@ func judgeAllowed(cs tls.ConnectionState, j *ChainVerifier, allow func(spiffeid.
 	if err != nil {
 		return err
 	}
+
 	if allow == nil {
 		return &refusal{ReasonNotAllowed, errors.New("nobody is allowed here")}
 	}
+
 	if err := allow(id); err != nil {
 		return &refusal{ReasonNotAllowed, err}
 	}
+
 	return nil
 }
 
@@ -115,11 +128,12 @@ func VerifyServer(chain []*x509.Certificate, b *Bundles) (spiffeid.ID, error) {
 
 // CheckSVID returns why a node's chain, leaf first, does not hold now for both of its
 // uses, as client and as server; nil where it does.
-func CheckSVID(chain []*x509.Certificate, b *Bundles) error {
-	_, err := verifyChain(chain, b, forClient, time.Now())
+func CheckSVID(chain []*x509.Certificate, bundles *Bundles) error {
+	_, err := verifyChain(chain, bundles, forClient, time.Now())
 	if err == nil {
-		_, err = verifyChain(chain, b, forServer, time.Now())
+		_, err = verifyChain(chain, bundles, forServer, time.Now())
 	}
+
 	return err
 }
 
@@ -130,7 +144,9 @@ func PeerID(cs *tls.ConnectionState) (spiffeid.ID, bool) {
 	if cs == nil || !cs.HandshakeComplete || len(cs.PeerCertificates) == 0 || !time.Now().Before(Expiry(cs)) {
 		return spiffeid.ID{}, false
 	}
+
 	id, err := x509svid.IDFromCert(cs.PeerCertificates[0])
+
 	return id, err == nil
 }
 
@@ -140,5 +156,6 @@ func Expiry(cs *tls.ConnectionState) time.Time {
 	if cs == nil || len(cs.PeerCertificates) == 0 {
 		return time.Time{}
 	}
+
 	return cs.PeerCertificates[0].NotAfter
 }

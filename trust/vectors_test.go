@@ -43,16 +43,19 @@ func TestVectors(t *testing.T) {
 	if dir == "" {
 		t.Skip("ROSTER_VECTORS names no directory of JOSE vectors")
 	}
+
 	o := newOrigin(t, alpha)
 	ring, bundles := reader(t, o)
 	_, err := ring.Adopt(alpha, o.jws(t))
 	must(t, err)
 	foreign := func(file, jws string) {
-		for _, typ := range []string{signed.TypePage, signed.TypeHead, signed.TypeRecord, signed.TypeKeys, signed.TypeAttestation, "JWT", ""} {
+		for _, typ := range []string{signed.TypePage, signed.TypeHead, signed.TypeRecord, signed.TypeKeys,
+			signed.TypeAttestation, "JWT", ""} {
 			if _, _, err := ring.Verify(alpha, typ, jws); err == nil {
 				t.Errorf("%s: %s is taken as ours", file, jws)
 			}
 		}
+
 		key := signed.SigningKey{Public: o.key.Public(), Node: o.svid.ID}
 		if _, err := verifyAttestation(jws, key, alpha, bundles, time.Now()); err == nil {
 			t.Errorf("%s: %s is taken as an attestation", file, jws)
@@ -63,36 +66,45 @@ func TestVectors(t *testing.T) {
 		if err != nil || entry.IsDir() || !strings.HasSuffix(file, ".json") {
 			return err
 		}
+
 		text, err := os.ReadFile(file)
 		if err != nil || !strings.Contains(string(text), "eyJ") { // {" in base64url: no JOSE header otherwise
 			return err
 		}
+
 		for _, jws := range joseText.FindAllString(string(text), -1) {
 			texts++
 			foreign(file, jws)
 		}
+
 		var vectors vectorFile
 		if json.Unmarshal(text, &vectors) != nil {
 			return nil // of another kind
 		}
+
 		for _, group := range vectors.TestGroups {
 			var key jose.JSONWebKey
 			if group.Type != "JsonWebSignature" || json.Unmarshal(group.Public, &key) != nil {
 				continue // a symmetric key has no public half, and no place here
 			}
+
 			var limits struct {
 				Operations []string `json:"key_ops"`
 			}
 			must(t, json.Unmarshal(group.Public, &limits))
+
 			if key.Use == "enc" || slices.Contains(limits.Operations, "encrypt") {
 				continue // our keys come from certificates, whose key usage says it; see TestTLSRefusesWithReason
 			}
+
 			for _, test := range group.Tests {
 				var jws string
 				if json.Unmarshal(test.JWS, &jws) != nil {
 					jws = string(test.JWS) // in JSON serialization
 				}
+
 				judged++
+
 				switch taken := takes(jws, key); {
 				case taken && test.Result != "valid":
 					t.Errorf("%s: vector %d is %s and taken", file, test.ID, test.Result)
@@ -101,9 +113,11 @@ func TestVectors(t *testing.T) {
 				}
 			}
 		}
+
 		return nil
 	}))
 	t.Logf("%d texts, %d vectors judged under their keys, %d of them taken", texts, judged, valid)
+
 	if texts == 0 || judged > 0 && valid == 0 {
 		t.Errorf("%s holds nothing that was tried", dir)
 	}
@@ -115,8 +129,10 @@ func takes(jws string, key jose.JSONWebKey) bool {
 	if err != nil {
 		return false
 	}
+
 	if alg, err := c.Text("alg"); err != nil || key.Algorithm != "" && alg != key.Algorithm {
 		return false // a JWK's own alg, which a certificate doesn't have
 	}
+
 	return key.Valid() && verifyLeaf(jws, c, key.Key) == nil
 }

@@ -77,6 +77,7 @@ type vectorMaker struct {
 
 func newVectorMaker(t testing.TB) *vectorMaker {
 	t.Helper()
+
 	v := &vectorMaker{t: t, keys: map[string]*Key{}}
 	for _, name := range []string{"one", "two", "revoked", "stranger"} {
 		v.keys[name] = newKey(vectorKey("signing key " + name))
@@ -176,6 +177,7 @@ func (v *vectorMaker) attestES256() string {
 	digest := sha256.Sum256([]byte(text))
 	der, err := svid.PrivateKey.Sign(nil, digest[:], crypto.SHA256)
 	must(v.t, err)
+
 	var pair struct{ R, S *big.Int }
 	_, err = asn1.Unmarshal(der, &pair)
 	must(v.t, err)
@@ -203,6 +205,7 @@ func encode(text string) string { return directory.B64.EncodeToString([]byte(tex
 // files returns all vectors by the name of their file.
 func (v *vectorMaker) files() map[string]any {
 	v.t.Helper()
+
 	seeds := map[string]string{}
 	for name, key := range v.keys {
 		seeds[name] = directory.B64.EncodeToString(key.private.Seed())
@@ -239,9 +242,11 @@ func (s *shape) signed(name, verdict, payload string) specVector {
 // text is a vector of a JWS. The payload is repeated for people if it is short text.
 func (s *shape) text(name, verdict, jws string) specVector {
 	vector := specVector{Name: name, Verdict: verdict, Text: jws}
+
 	jws, _, _ = strings.Cut(jws, "~")
 	if parts := strings.Split(jws, "."); len(parts) == 3 {
-		if payload, err := directory.B64.DecodeString(parts[1]); err == nil && utf8.Valid(payload) && len(payload) < maxShown {
+		if payload, err := directory.B64.DecodeString(parts[1]); err == nil && utf8.Valid(payload) &&
+			len(payload) < maxShown {
 			vector.Payload = string(payload)
 		}
 	}
@@ -261,9 +266,11 @@ func (s *shape) payloads() []specVector {
 	long := func(size int) string {
 		return `,"ext":{"a":"` + strings.Repeat("x", size-len(`{"a":""}`)) + `"}`
 	}
+
 	vectors := []specVector{
 		s.signed("as it is written", "ok", s.payload),
-		s.signed("ext that nobody knows, in any spacing", "ok", s.grown(`,"ext":{ "colour" : "blue","n":[1, 2.5e3, null] }`)),
+		s.signed("ext that nobody knows, in any spacing", "ok",
+			s.grown(`,"ext":{ "colour" : "blue","n":[1, 2.5e3, null] }`)),
 		s.signed("ext with escapes and other scripts", "ok", s.grown(`,"ext":{"a\u0062":"\"é\ud83d\ude00\""}`)),
 		s.signed("ext eight deep", "ok", s.grown(nested(8))),
 		s.signed("ext of 4096 bytes", "ok", s.grown(long(4096))),
@@ -292,14 +299,17 @@ func (s *shape) payloads() []specVector {
 		s.signed("members in another order", "json", s.replaced(s.first+","+s.second, s.second+","+s.first)),
 		s.signed("a listed member missing", "json", s.replaced(s.first+",", "")),
 		s.signed("white space between the listed members", "json", s.replaced(s.first, " "+s.first)),
-		s.signed("white space in a listed member", "json", s.replaced(s.first, strings.Replace(s.first, `":`, `": `, 1))),
+		s.signed("white space in a listed member", "json",
+			s.replaced(s.first, strings.Replace(s.first, `":`, `": `, 1))),
 		s.signed("white space behind the payload", "json", s.payload+"\n"),
-		s.signed("a name with a needless escape", "json", s.replaced(s.first, fmt.Sprintf(`"\u%04x`, s.first[1])+s.first[2:])),
+		s.signed("a name with a needless escape", "json",
+			s.replaced(s.first, fmt.Sprintf(`"\u%04x`, s.first[1])+s.first[2:])),
 		s.signed("two values", "json", s.payload+s.payload),
 		s.signed("a list around the payload", "json", "["+s.payload+"]"),
 	}
 	if s.unsupported {
-		unknown := s.signed("crit that the reader doesn't know", "unsupported", s.grown(`,"ext":{"colour":"blue"},"crit":["colour"]`))
+		unknown := s.signed("crit that the reader doesn't know", "unsupported",
+			s.grown(`,"ext":{"colour":"blue"},"crit":["colour"]`))
 		vectors = append(vectors, unknown)
 	}
 
@@ -319,10 +329,12 @@ func (s *shape) understood() specVector {
 // serializations are the vectors of the JWS around the payload.
 func (s *shape) serializations() []specVector {
 	good := s.sign(s.payload)
+
 	jws, behind := good, ""
 	if at := strings.IndexByte(good, '~'); at >= 0 {
 		jws, behind = good[:at], good[at:]
 	}
+
 	parts := strings.Split(jws, ".")
 	header := mustDecode(parts[0])
 	with := func(name, verdict string, changed ...string) specVector {
@@ -341,7 +353,8 @@ func (s *shape) serializations() []specVector {
 		headed("a header with crit", strings.Replace(header, `{`, `{"crit":["exp"],`, 1)),
 		headed("a header with white space", strings.Replace(header, `,`, `, `, 1)),
 		headed("a header with a name twice", strings.Replace(header, `{`, `{"alg":"EdDSA",`, 1)),
-		headed("a header without alg", strings.Replace(strings.Replace(header, `"alg":"EdDSA",`, "", 1), `"alg":"ES256",`, "", 1)),
+		headed("a header without alg", strings.Replace(strings.Replace(header, `"alg":"EdDSA",`, "", 1),
+			`"alg":"ES256",`, "", 1)),
 		headed("another type", strings.Replace(header, s.typ, "jwt", 1)),
 		headed("alg none", strings.Replace(header, `"alg":"EdDSA"`, `"alg":"none"`, 1)),
 		with("a signature with one bit changed", "signature", parts[0], parts[1], flipped(parts[2])),
@@ -381,6 +394,7 @@ func otherSignature(s *shape, same string) string {
 	if other := jws[strings.LastIndexByte(jws, '.')+1:]; other != same {
 		return other
 	}
+
 	panic("two payloads with one signature")
 }
 
@@ -397,6 +411,7 @@ func (v *vectorMaker) signers(s *shape, by func(key, payload string) string, nex
 	}
 
 	jws := by("one", next)
+
 	forged := jws[:strings.LastIndexByte(jws, '.')+1] + flipped(strings.Split(strings.Split(jws, "~")[0], ".")[2])
 	if _, behind, found := strings.Cut(jws, "~"); found {
 		forged += "~" + behind
@@ -462,7 +477,8 @@ func (v *vectorMaker) pages() []specVector {
 		s.signed("an operation that is none", "json", s.replaced(`"o":"drop"`, `"o":"gone"`)),
 		s.signed("a digest with a member too many", "json", s.replaced(`"o":"drop"`, `"o":"drop","x":1`)),
 		s.signed("a digest with ext", "json", s.replaced(`"o":"drop"`, `"o":"drop","ext":{"a":1}`)),
-		s.signed("a hash with spare bits", "json", s.replaced(directory.Hash{3}.String(), spareBits(directory.Hash{3}.String()))),
+		s.signed("a hash with spare bits", "json",
+			s.replaced(directory.Hash{3}.String(), spareBits(directory.Hash{3}.String()))),
 		s.signed("a fraction", "json", s.replaced(`"from":5`, `"from":5.0`)),
 		s.signed("a string for a number", "json", s.replaced(`"from":5`, `"from":"5"`)),
 		s.signed("a domain's name in upper case", "json", s.replaced(`alpha.test`, `Alpha.test`)),
@@ -531,9 +547,11 @@ func (v *vectorMaker) keyDocuments() []specVector {
 		s.signed("format 2, which a key document never has", "json", s.replaced(`{"v":1`, `{"v":2`)),
 		s.signed("formats without 1", "json", strings.Replace(string(formats.Payload()), "[1,2]", "[2]", 1)),
 		s.signed("formats out of order", "json", strings.Replace(string(formats.Payload()), "[1,2]", "[1,3,2]", 1)),
-		s.signed("formats that say what is so anyway", "json", strings.Replace(string(formats.Payload()), "[1,2]", "[1]", 1)),
+		s.signed("formats that say what is so anyway", "json",
+			strings.Replace(string(formats.Payload()), "[1,2]", "[1]", 1)),
 		s.signed("a key twice", "json", string(twice.Payload())),
-		s.signed("a node of another domain", "json", s.replaced("spiffe://alpha.test/roster/node/1", "spiffe://beta.test/roster/node/1")),
+		s.signed("a node of another domain", "json",
+			s.replaced("spiffe://alpha.test/roster/node/1", "spiffe://beta.test/roster/node/1")),
 		s.signed("an end that has come", "expired", string(expired.Payload())),
 		s.signed("a key without an attestation", "key_unknown", string(unattested.Payload())),
 		s.signed("a key that another authority's node attests", "key_unknown", string(foreign.Payload())),
@@ -570,7 +588,8 @@ func (v *vectorMaker) change(op signed.Op) signed.Change {
 	must(v.t, err)
 
 	return signed.Change{
-		Issuer: alpha, RID: rid(1), Op: op, Epoch: 1780000000, Revision: 7, IssuedAt: vectorTime, Since: vectorTime, Leaf: 3,
+		Issuer: alpha, RID: rid(1), Op: op, Epoch: 1780000000, Revision: 7, IssuedAt: vectorTime, Since: vectorTime,
+		Leaf:  3,
 		Agent: "printer", Owner: identity(v.t, "spiffe://alpha.test/agent/ada"), Document: doc, Salt: signed.Salt{9},
 	}
 }
@@ -581,6 +600,7 @@ func (v *vectorMaker) statement(c *signed.Change) (payload []byte, shown []strin
 	all := c.Disclosures()
 	payload, err := signed.Statement(signed.StatementFormat, c, all)
 	must(v.t, err)
+
 	for _, d := range all {
 		if d.Name != "secret" {
 			shown = append(shown, d.Text)
@@ -597,8 +617,9 @@ func (v *vectorMaker) records() []specVector {
 		return signed.Record{JWS: v.sign(key, signed.TypeRecord, []byte(payload)), Disclosures: shown}.String()
 	}
 	s := &shape{
-		typ: signed.TypeRecord, payload: string(payload), first: `"rev":7`, second: `"iat":1780315200`, unsupported: true,
-		sign: func(payload string) string { return by("one", payload) },
+		typ: signed.TypeRecord, payload: string(payload), first: `"rev":7`, second: `"iat":1780315200`,
+		unsupported: true,
+		sign:        func(payload string) string { return by("one", payload) },
 	}
 	vectors := slices.Concat(s.payloads(), s.serializations(),
 		v.signers(s, by, strings.Replace(s.grown(`,"later":{"a":1}`), `"format":1`, `"format":2`, 1)))
@@ -630,6 +651,7 @@ func recordName(text string) (h, m string) {
 	if err != nil {
 		return "", ""
 	}
+
 	jws, _, err := compact.ParseOwn(r.JWS, signed.TypeRecord, signed.MaxRecord)
 	if err != nil {
 		return "", ""
@@ -649,12 +671,15 @@ func (v *vectorMaker) disclosed(s *shape) []specVector {
 				kept = append(kept, d.Text)
 			}
 		}
+
 		return kept
 	}
 	record := func(name, verdict string, c *signed.Change, of []signed.Disclosure, shown []string) specVector {
 		payload, err := signed.Statement(signed.StatementFormat, c, of)
 		must(v.t, err)
-		return s.text(name, verdict, signed.Record{JWS: v.sign("one", signed.TypeRecord, payload), Disclosures: shown}.String())
+
+		return s.text(name, verdict, signed.Record{JWS: v.sign("one", signed.TypeRecord, payload),
+			Disclosures: shown}.String())
 	}
 	extra := func(object, json string) []signed.Disclosure {
 		return append(slices.Clone(all), signed.Disclosure{Object: object, Text: encode(json)})
@@ -671,19 +696,23 @@ func (v *vectorMaker) disclosed(s *shape) []specVector {
 		Registrant:   identity(v.t, "spiffe://alpha.test/agent/eve"),
 		ImportedFrom: "https://registry.example/agents/1",
 	}
+
 	const salt = "AAAAAAAAAAAAAAAAAAAAAA"
 
 	return []specVector{
 		record("all members", "ok", &put, all, texts(all)),
 		record("disclosures in another order", "ok", &put, all, reversed(texts(all))),
-		record("who registered it, and where it was imported from", "ok", &imported, imported.Disclosures(), texts(imported.Disclosures())),
+		record("who registered it, and where it was imported from", "ok", &imported, imported.Disclosures(),
+			texts(imported.Disclosures())),
 		record("an end", "ok", &end, nil, nil),
 		record("an end that discloses something", "record", &end, nil, texts(all)),
 		record("the agent's name is withheld", "record", &put, all, texts(all, "agent")),
 		record("the owner is withheld", "ok", &put, all, texts(all, "owner")),
-		record("the owner is withheld and the registrant is not", "record", &imported, imported.Disclosures(), texts(imported.Disclosures(), "owner")),
+		record("the owner is withheld and the registrant is not", "record", &imported, imported.Disclosures(),
+			texts(imported.Disclosures(), "owner")),
 		record("a disclosure twice", "record", &put, all, append(texts(all), all[0].Text)),
-		record("a disclosure that the statement has no digest of", "record", &put, all, append(texts(all), encode(`["`+salt+`","x",1]`))),
+		record("a disclosure that the statement has no digest of", "record", &put, all,
+			append(texts(all), encode(`["`+salt+`","x",1]`))),
 		shownWith("a name in reg that the reader doesn't know", "ok", "reg", `["`+salt+`","later",{"a":1}]`),
 		shownWith("a name of reg twice", "record", "reg", `["`+salt+`","owner","spiffe://alpha.test/agent/eve"]`),
 		shownWith("a member of the document twice", "record", "doc", `["`+salt+`","secret","another"]`),
@@ -714,6 +743,7 @@ func (v *vectorMaker) proofs() []specVector {
 	proof := func(name, verdict string, change func(*Proof)) specVector {
 		p := good()
 		change(p)
+
 		return specVector{Name: name, Verdict: verdict, Text: string(p.Bytes())}
 	}
 	paged := func(change func(*signed.Page)) func(*Proof) {
@@ -733,17 +763,28 @@ func (v *vectorMaker) proofs() []specVector {
 		proof("with ext", "ok", func(p *Proof) { p.Ext = []byte(`{"a":1}`) }),
 		{Name: "with ext without a member", Verdict: "format", Text: strings.Replace(text, "{", `{"ext":{},`, 1)},
 		proof("with crit", "unsupported", func(p *Proof) { p.Ext, p.Crit = []byte(`{"a":1}`), []string{"a"} }),
-		proof("with crit that ext lacks", "format", func(p *Proof) { p.Ext, p.Crit = []byte(`{"a":1}`), []string{"b"} }),
-		{Name: "a member that a reader doesn't know", Verdict: "format", Text: strings.Replace(text, "{", `{"other":1,`, 1)},
+		proof("with crit that ext lacks", "format", func(p *Proof) {
+			p.Ext, p.Crit = []byte(`{"a":1}`), []string{"b"}
+		}),
+		{Name: "a member that a reader doesn't know", Verdict: "format",
+			Text: strings.Replace(text, "{", `{"other":1,`, 1)},
 		{Name: "a name twice", Verdict: "format", Text: strings.Replace(text, "{", `{"page":"",`, 1)},
-		proof("a page of another statement", "format", paged(func(p *signed.Page) { p.Digests[0].H = directory.Hash{1} })),
-		proof("a page of other disclosures", "format", paged(func(p *signed.Page) { p.Digests[0].M = directory.Hash{1} })),
+		proof("a page of another statement", "format", paged(func(p *signed.Page) {
+			p.Digests[0].H = directory.Hash{1}
+		})),
+		proof("a page of other disclosures", "format", paged(func(p *signed.Page) {
+			p.Digests[0].M = directory.Hash{1}
+		})),
 		proof("a page without the registration", "format", paged(func(p *signed.Page) { p.Digests = p.Digests[1:] })),
 		proof("a page that says that it has ended", "format", paged(func(p *signed.Page) {
 			p.Digests[0] = signed.Digest{RID: p.Digests[0].RID, Revision: 7, Op: signed.OpEnd, H: p.Digests[0].H}
 		})),
-		proof("a deadline that has passed", "expired", paged(func(p *signed.Page) { p.Digests[0].Deadline = vectorTime + 60 })),
-		proof("a page by a stranger", "key", func(p *Proof) { p.Page = v.sign("stranger", signed.TypePage, page.Payload()) }),
+		proof("a deadline that has passed", "expired", paged(func(p *signed.Page) {
+			p.Digests[0].Deadline = vectorTime + 60
+		})),
+		proof("a page by a stranger", "key", func(p *Proof) {
+			p.Page = v.sign("stranger", signed.TypePage, page.Payload())
+		}),
 		proof("a record by a revoked key", "key", func(p *Proof) {
 			p.Record = signed.Record{JWS: v.sign("revoked", signed.TypeRecord, payload), Disclosures: shown}.String()
 		}),
@@ -754,7 +795,10 @@ func (v *vectorMaker) proofs() []specVector {
 		}),
 		proof("made under another authority", "key", func(p *Proof) { p.Keys = v.imposture() }),
 		proof("a checkpoint without a path", "format", func(p *Proof) { v.log(p, payload); p.Index = nil }),
-		proof("a path to another root", "inclusion", func(p *Proof) { v.log(p, payload); p.Path[0] = directory.Hash{} }),
+		proof("a path to another root", "inclusion", func(p *Proof) {
+			v.log(p, payload)
+			p.Path[0] = directory.Hash{}
+		}),
 		proof("the path of another leaf", "inclusion", func(p *Proof) { v.log(p, payload); *p.Index = 2 }),
 		proof("a checkpoint by a stranger", "inclusion", func(p *Proof) { v.logBy(p, payload, "stranger") }),
 	}
@@ -766,6 +810,7 @@ func (v *vectorMaker) imposture() string {
 	v.t.Helper()
 	node := v.svid(v.authority("another authority"), "/roster/node/1", vectorKey("SVID 3"))
 	doc := *v.doc
+
 	doc.Keys = slices.Clone(v.doc.Keys)
 	for i, name := range []string{"one", "two"} {
 		attested, err := v.keys[name].Attest(node, time.Unix(vectorTime, 0))
@@ -787,6 +832,7 @@ func (v *vectorMaker) logBy(p *Proof, payload []byte, signer string) {
 		for i, n := range at {
 			out[i] = stored[n]
 		}
+
 		return out, nil
 	})
 
@@ -796,12 +842,15 @@ func (v *vectorMaker) logBy(p *Proof, payload []byte, signer string) {
 		if n == leaf {
 			digest = directory.HashOf(payload)
 		}
+
 		hashes, err := tlog.StoredHashes(n, append([]byte{leafStatement}, digest[:]...), read)
 		must(v.t, err)
+
 		for i, h := range hashes {
 			stored[tlog.StoredHashIndex(0, n)+int64(i)] = h
 		}
 	}
+
 	root, err := tlog.TreeHash(size, read)
 	must(v.t, err)
 	path, err := tlog.ProveRecord(size, leaf, read)
@@ -811,6 +860,7 @@ func (v *vectorMaker) logBy(p *Proof, payload []byte, signer string) {
 	text := fmt.Sprintf("%s\n%d\n%s\n", origin, size, base64.StdEncoding.EncodeToString(root[:]))
 	p.Checkpoint = signNote(v.keys[signer], origin, text)
 	index := uint64(leaf)
+
 	p.Index = &index
 	for _, h := range path {
 		p.Path = append(p.Path, directory.Hash(h))

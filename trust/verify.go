@@ -43,10 +43,10 @@ func Verify(input []byte, opts VerifyOptions) (*Report, error) {
 		opts.At = time.Now()
 	}
 
-	v := newVerification(input)
-	v.opts = opts
+	verification := newVerification(input)
+	verification.opts = opts
 
-	return v.report, v.run(v.stepsFor(bytes.TrimSpace(input)))
+	return verification.report, verification.run(verification.stepsFor(bytes.TrimSpace(input)))
 }
 
 func newVerification(input []byte) *verification {
@@ -59,6 +59,7 @@ func (v *verification) stepsFor(text []byte) []step {
 	case len(text) > 0 && text[0] != '{':
 		v.bare = true
 		v.proof = &Proof{Record: string(text)}
+
 		return recordSteps
 	case len(text) <= MaxProof && isEvidence(text):
 		return trialSteps
@@ -138,23 +139,24 @@ type verification struct {
 
 func (v *verification) run(steps []step) error {
 	var failed error
-	for _, s := range steps {
+	for _, step := range steps {
 		if failed != nil {
-			v.report.Steps = append(v.report.Steps, Step{Name: s.name, Skipped: true, Detail: "not reached"})
+			v.report.Steps = append(v.report.Steps, Step{Name: step.name, Skipped: true, Detail: "not reached"})
 			continue
 		}
 
-		detail, err := s.run(v)
+		detail, err := step.run(v)
 		switch {
 		case err == nil:
-			v.report.Steps = append(v.report.Steps, Step{Name: s.name, OK: true, Detail: detail})
+			v.report.Steps = append(v.report.Steps, Step{Name: step.name, OK: true, Detail: detail})
 		case errors.Is(err, errNotShown):
-			v.report.Steps = append(v.report.Steps, Step{Name: s.name, Skipped: true, Detail: detail})
+			v.report.Steps = append(v.report.Steps, Step{Name: step.name, Skipped: true, Detail: detail})
 		default:
-			v.report.Steps = append(v.report.Steps, Step{Name: s.name, Detail: err.Error()})
-			failed = &StepError{s.name, err}
+			v.report.Steps = append(v.report.Steps, Step{Name: step.name, Detail: err.Error()})
+			failed = &StepError{step.name, err}
 		}
 	}
+
 	v.report.Authentic = failed == nil && v.authentic && v.report.Anchor != AnchorNone
 
 	return failed
@@ -166,20 +168,25 @@ func (v *verification) format() (string, error) {
 	if v.proof, err = ParseProof(v.input); err != nil {
 		return "", err
 	}
+
 	if v.proof.Ext != nil {
 		v.leaveUnchecked(UncheckedExt)
 	}
+
 	v.checkLayout(v.proof.Bytes(), encodeCompact(v.proof))
 
 	if err := v.readRecord(); err != nil {
 		return "", err
 	}
+
 	if v.pageJWS, v.pageKey, err = compact.ParseOwn(v.proof.Page, signed.TypePage, compact.MaxSize); err != nil {
 		return "", malformed("the page", err)
 	}
+
 	if v.signed, err = signed.ParsePage(v.pageJWS.Payload); err != nil {
 		return "", malformed("the page", err)
 	}
+
 	if err := v.readKeys(v.proof.Keys); err != nil {
 		return "", err
 	}
@@ -189,6 +196,7 @@ func (v *verification) format() (string, error) {
 
 func (v *verification) recordFormat() (string, error) {
 	v.checkLayout([]byte(v.proof.Record))
+
 	if err := v.readRecord(); err != nil {
 		return "", err
 	}
@@ -201,6 +209,7 @@ func (v *verification) readRecord() error {
 	if v.rec, err = signed.ParseRecord(v.proof.Record); err != nil {
 		return fmt.Errorf("%w: %w", ErrFormat, err)
 	}
+
 	if v.recJWS, v.recKey, err = compact.ParseOwn(v.rec.JWS, signed.TypeRecord, signed.MaxRecord); err != nil {
 		return fmt.Errorf("%w: the record: %w", ErrFormat, err)
 	}
@@ -211,25 +220,29 @@ func (v *verification) readRecord() error {
 // statement opens the record: what it says, and that each member that is
 // disclosed is one that was signed.
 func (v *verification) statement() (string, error) {
-	c, err := signed.OpenRecord(v.recJWS.Payload, v.rec.Disclosures)
+	contents, err := signed.OpenRecord(v.recJWS.Payload, v.rec.Disclosures)
 	if err != nil {
 		return "", malformed("the record", err)
 	}
-	v.contents = c
-	v.issuer = c.Issuer
+
+	v.contents = contents
+	v.issuer = contents.Issuer
 	v.ownBundle = v.proof.Bundle
 	v.report.Subject = Subject{
-		Domain: c.Issuer.Name(), RID: c.RID.String(), Agent: c.Agent, Kind: string(c.Document.Kind()),
-		Owner: c.Owner.String(), Epoch: c.Epoch, Revision: c.Revision,
-		Issued: time.Unix(c.IssuedAt, 0).UTC(), Redacted: c.Redacted,
+		Domain: contents.Issuer.Name(), RID: contents.RID.String(), Agent: contents.Agent,
+		Kind:  string(contents.Document.Kind()),
+		Owner: contents.Owner.String(), Epoch: contents.Epoch, Revision: contents.Revision,
+		Issued: time.Unix(contents.IssuedAt, 0).UTC(), Redacted: contents.Redacted,
 	}
 
-	if c.Op == signed.OpEnd {
-		return fmt.Sprintf("says that %s ended registration %s at revision %d", c.Issuer, c.RID, c.Revision), nil
+	if contents.Op == signed.OpEnd {
+		return fmt.Sprintf("says that %s ended registration %s at revision %d", contents.Issuer, contents.RID,
+			contents.Revision), nil
 	}
+
 	detail := fmt.Sprintf("says that %s registered %q at revision %d; %d members disclosed",
-		c.Issuer, c.Agent, c.Revision, len(v.rec.Disclosures))
-	if c.Redacted {
+		contents.Issuer, contents.Agent, contents.Revision, len(v.rec.Disclosures))
+	if contents.Redacted {
 		detail += ", others withheld"
 	}
 
@@ -250,13 +263,16 @@ func (v *verification) judgedAt() time.Time {
 // attestation checks that an SVID of a node vouched for each key that is used.
 func (v *verification) attestation() (string, error) {
 	if v.keys.Issuer != v.contents.Issuer {
-		return "", fmt.Errorf("%w: the key document is of %s and the record of %s", ErrKey, v.keys.Issuer, v.contents.Issuer)
+		return "", fmt.Errorf("%w: the key document is of %s and the record of %s", ErrKey, v.keys.Issuer,
+			v.contents.Issuer)
 	}
+
 	used := []string{v.keysKey, v.recKey}
 	if !v.bare {
 		used = append(used, v.pageKey)
 		v.nameSigner()
 	}
+
 	if v.pinned {
 		return "not checked: the key document is pinned", errNotShown
 	}
@@ -267,6 +283,7 @@ func (v *verification) attestation() (string, error) {
 		if err != nil {
 			continue // the step that checks its signature fails
 		}
+
 		if verdict := judgeKey(key, v.contents.Issuer, v.authorities, at); verdict.err != nil {
 			return "", fmt.Errorf("%w: key %s of %s: %w", ErrKey, kid, key.Node, verdict.err)
 		}
@@ -301,8 +318,10 @@ func (v *verification) keyDocument() (string, error) {
 			return "", fmt.Errorf("%w: the key document, at %s; give a newer one",
 				ErrExpired, expires.UTC().Format(time.RFC3339))
 		}
+
 		return "", fmt.Errorf("%w: the key document had expired when the page was made", ErrKey)
 	}
+
 	if err := v.check(v.keysText, v.keysKey); err != nil {
 		return "", err
 	}
@@ -315,6 +334,7 @@ func (v *verification) pageSignature() (string, error) {
 	if err := v.check(v.proof.Page, v.pageKey); err != nil {
 		return "", err
 	}
+
 	v.report.Subject.Checked = time.Unix(v.signed.IssuedAt, 0).UTC()
 
 	return fmt.Sprintf("signed by %s at %s", v.pageKey, v.report.Subject.Checked.Format(time.RFC3339)), nil
@@ -323,40 +343,47 @@ func (v *verification) pageSignature() (string, error) {
 // page checks that the page names this record: u, h, m and r.
 func (v *verification) page() (string, error) {
 	p := v.signed
-	c := v.contents
-	if p.Issuer != c.Issuer {
-		return "", fmt.Errorf("%w: the page is of %s and the record of %s", ErrFormat, p.Issuer, c.Issuer)
+
+	contents := v.contents
+	if p.Issuer != contents.Issuer {
+		return "", fmt.Errorf("%w: the page is of %s and the record of %s", ErrFormat, p.Issuer, contents.Issuer)
 	}
+
 	if time.Unix(p.IssuedAt, 0).After(v.opts.At.Add(MaxClockSkew)) {
 		return "", fmt.Errorf("%w: the page is dated %s, after the time as of which it is judged, %s", ErrFormat,
 			time.Unix(p.IssuedAt, 0).UTC().Format(time.RFC3339), v.opts.At.UTC().Format(time.RFC3339))
 	}
 
-	i := slices.IndexFunc(p.Digests, func(d signed.Digest) bool { return d.RID == c.RID })
+	i := slices.IndexFunc(p.Digests, func(d signed.Digest) bool { return d.RID == contents.RID })
 	if i < 0 {
-		return "", fmt.Errorf("%w: the page does not list registration %s", ErrFormat, c.RID)
+		return "", fmt.Errorf("%w: the page does not list registration %s", ErrFormat, contents.RID)
 	}
-	d := p.Digests[i]
-	wantLive := c.Op == signed.OpPut
+
+	digest := p.Digests[i]
+
+	wantLive := contents.Op == signed.OpPut
 	switch {
-	case d.Live() != wantLive || !wantLive && d.Op != signed.OpEnd:
-		return "", fmt.Errorf("%w: the page says %s of the registration, the record %s", ErrFormat, d.Op, c.Op)
-	case d.H != c.H:
+	case digest.Live() != wantLive || !wantLive && digest.Op != signed.OpEnd:
+		return "", fmt.Errorf("%w: the page says %s of the registration, the record %s", ErrFormat, digest.Op,
+			contents.Op)
+	case digest.H != contents.H:
 		return "", fmt.Errorf("%w: the page names another statement (h)", ErrFormat)
-	case wantLive && d.M != c.M:
+	case wantLive && digest.M != contents.M:
 		return "", fmt.Errorf("%w: the page names other disclosures (m)", ErrFormat)
-	case p.Epoch < c.Epoch || p.Epoch == c.Epoch && d.Revision < c.Revision:
+	case p.Epoch < contents.Epoch || p.Epoch == contents.Epoch && digest.Revision < contents.Revision:
 		return "", fmt.Errorf("%w: the page's revision is before the record's (r)", ErrFormat)
 	}
-	v.digest = d
 
-	return fmt.Sprintf("names this record: %s at revision %d in stream %s", d.Op, d.Revision, p.Audience), nil
+	v.digest = digest
+
+	return fmt.Sprintf("names this record: %s at revision %d in stream %s", digest.Op, digest.Revision, p.Audience), nil
 }
 
 func (v *verification) signature() (string, error) {
 	if err := v.check(v.rec.JWS, v.recKey); err != nil {
 		return "", err
 	}
+
 	v.authentic = true
 
 	return "the record is signed by " + v.recKey, nil
@@ -367,6 +394,7 @@ func (v *verification) recordSignature() (string, error) {
 	if time.Unix(v.contents.IssuedAt, 0).After(v.opts.At.Add(MaxClockSkew)) {
 		return "", fmt.Errorf("%w: the record is dated in the future", ErrFormat)
 	}
+
 	detail, err := v.signature()
 	if err != nil {
 		return "", err
@@ -379,7 +407,9 @@ func (v *verification) deadline() (string, error) {
 	if !v.digest.Live() {
 		return "the registration has ended", errNotShown
 	}
+
 	deadline := time.Unix(v.digest.Deadline, 0).UTC()
+
 	v.report.Subject.Deadline = deadline
 	if !v.opts.At.Before(deadline) {
 		return "", fmt.Errorf("%w: its deadline was %s", ErrExpired, deadline.Format(time.RFC3339))

@@ -23,12 +23,14 @@ func (s *Source) Run(ctx context.Context, log *slog.Logger) {
 	if s.certFile == "" && s.bundleFile == "" {
 		return
 	}
+
 	events, stop := s.watch(log)
 	defer stop()
 	poll := time.NewTicker(pollEvery)
 	defer poll.Stop()
 	quiet := time.NewTimer(settle)
 	defer quiet.Stop()
+
 	var since time.Time // of events that nothing was done about; zero for none
 	for {
 		select {
@@ -38,9 +40,11 @@ func (s *Source) Run(ctx context.Context, log *slog.Logger) {
 			if !ok {
 				events = nil
 			}
+
 			if since.IsZero() {
 				since = time.Now()
 			}
+
 			quiet.Reset(min(settle, time.Until(since.Add(unsettled))))
 		case <-poll.C:
 			s.swap(log)
@@ -57,9 +61,11 @@ func (s *Source) swap(log *slog.Logger) {
 		now := s.SVID()
 		log.Info("new SVID", "id", now.ID.String(), "expires", now.Certificates[0].NotAfter)
 	}
+
 	if bundle {
 		log.Info("the domain has a new bundle", "file", s.bundleFile)
 	}
+
 	if err != nil {
 		log.Error("the node's identity files can't be used; what was last good stays", "err", err,
 			"expires", s.SVID().Certificates[0].NotAfter)
@@ -74,18 +80,22 @@ func (s *Source) watch(log *slog.Logger) (<-chan fsnotify.Event, func()) {
 	if s.certFile == "" {
 		return nil, func() {}
 	}
+
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		log.Warn("the identity files are polled only", "err", err, "every", pollEvery)
 		return nil, func() {}
 	}
+
 	for _, file := range []string{s.certFile, s.keyFile, s.bundleFile} {
 		if file == "" {
 			continue
 		}
+
 		if err := w.Add(filepath.Dir(file)); err != nil {
 			log.Warn("the identity files are polled only", "err", err, "every", pollEvery)
 		}
 	}
+
 	return w.Events, func() { _ = w.Close() }
 }

@@ -61,7 +61,7 @@ func CheckWorkloadAPI(address string) error {
 // OpenWorkloadAPI returns the Workload API at address, which need not be reachable yet.
 // Of the SVIDs that it offers, the first that accept returns true for is used. Run must
 // be called; it keeps b up to date.
-func OpenWorkloadAPI(address string, b *Bundles, accept func(spiffeid.ID) bool) (*WorkloadAPI, error) {
+func OpenWorkloadAPI(address string, bundles *Bundles, accept func(spiffeid.ID) bool) (*WorkloadAPI, error) {
 	parsed, err := workload.ParseAddress(address)
 	if err != nil {
 		return nil, fmt.Errorf("the Workload API at %s: %w", address, err)
@@ -69,7 +69,7 @@ func OpenWorkloadAPI(address string, b *Bundles, accept func(spiffeid.ID) bool) 
 
 	return &WorkloadAPI{
 		address: address,
-		bundles: b,
+		bundles: bundles,
 		accept:  accept,
 		client:  workload.New(parsed),
 		first:   make(chan struct{}),
@@ -236,7 +236,8 @@ func (w *WorkloadAPI) choose(svids []*x509svid.SVID) (*x509svid.SVID, error) {
 		}
 	}
 
-	return nil, fmt.Errorf("none of the %d SVIDs that it offers is acceptable; the first is %s", len(svids), svids[0].ID)
+	return nil, fmt.Errorf("none of the %d SVIDs that it offers is acceptable; the first is %s", len(svids),
+		svids[0].ID)
 }
 
 // verifyUpdate verifies an SVID by the bundle that came with it.
@@ -279,10 +280,10 @@ func (w *WorkloadAPI) updateKeys(keys *keyWatch, set func()) {
 
 // apply copies the bundles into b: that of the own domain replaces the one of b, those
 // of others precede the ones agreed with their domains. An invalid one stays as it was.
-func (s *bundleSets) apply(b *Bundles, own spiffeid.TrustDomain) (refused error) {
+func (s *bundleSets) apply(bundles *Bundles, own spiffeid.TrustDomain) (refused error) {
 	for td := range s.applied {
 		if !s.x509.Has(td) {
-			b.Unfederate(td)
+			bundles.Unfederate(td)
 			delete(s.applied, td)
 		}
 	}
@@ -295,9 +296,9 @@ func (s *bundleSets) apply(b *Bundles, own spiffeid.TrustDomain) (refused error)
 			continue
 		}
 
-		put := b.Federate
+		put := bundles.Federate
 		if td == own {
-			put = b.Set
+			put = bundles.Set
 		}
 
 		jwks, err := next.Marshal()

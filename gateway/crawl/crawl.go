@@ -34,20 +34,24 @@ func ParseOrigin(text string) (*url.URL, error) {
 	if !strings.Contains(text, "://") {
 		text = "https://" + text
 	}
-	u, err := url.Parse(text)
+
+	target, err := url.Parse(text)
 	switch {
-	case err != nil || u.Host == "" || u.User != nil || u.Fragment != "":
+	case err != nil || target.Host == "" || target.User != nil || target.Fragment != "":
 		return nil, fmt.Errorf("%.200q is neither an origin nor a URL", text)
-	case u.Scheme != "https":
+	case target.Scheme != "https":
 		return nil, fmt.Errorf("%.200q is not https: plain HTTP is not used for Web of Agents documents", text)
 	}
+
 	// One host is written in one way: its agents are named after it.
-	u.Host = strings.Replace(strings.TrimSuffix(strings.ToLower(u.Host), ":443"), ".:", ":", 1)
-	u.Host = strings.TrimSuffix(u.Host, ".")
-	if u.Path == "" || u.Path == "/" {
-		u.Path = Path
+	target.Host = strings.Replace(strings.TrimSuffix(strings.ToLower(target.Host), ":443"), ".:", ":", 1)
+
+	target.Host = strings.TrimSuffix(target.Host, ".")
+	if target.Path == "" || target.Path == "/" {
+		target.Path = Path
 	}
-	return u, nil
+
+	return target, nil
 }
 
 // A Result is what one crawl found in an origin's Web of Agents document.
@@ -71,41 +75,50 @@ func (c *Result) Lease() uint32 {
 // Fetch fetches an origin's Web of Agents document, with all its pages, through the
 // guard. If last is not nil, the request is conditional on it. Errors are the guard's,
 // or say what is wrong with the document; an agent that is not accepted has its own.
-func Fetch(ctx context.Context, g *gateway.Guard, at *url.URL, last *Result) (*Result, error) {
-	first, err := fetchPage(ctx, g, at, last)
+func Fetch(ctx context.Context, guard *gateway.Guard, at *url.URL, last *Result) (*Result, error) {
+	first, err := fetchPage(ctx, guard, at, last)
 	if err != nil {
 		return nil, err
 	}
+
 	if first.Status == http.StatusNotModified {
 		again := *last
 		again.Unchanged, again.Fresh = true, freshness(first.Header)
+
 		return &again, nil
 	}
-	c := &Result{Fresh: freshness(first.Header)}
-	if c.etag, c.modified = first.Header.Get("ETag"), first.Header.Get("Last-Modified"); c.etag != "" {
-		c.modified = ""
+
+	result := &Result{Fresh: freshness(first.Header)}
+	if result.etag, result.modified = first.Header.Get("ETag"), first.Header.Get("Last-Modified"); result.etag != "" {
+		result.modified = ""
 	}
+
 	seen, bytes := map[string]bool{}, 0
 	for page, n := first, 1; ; n++ {
-		if err := c.take(at, page, seen); err != nil {
+		if err := result.take(at, page, seen); err != nil {
 			return nil, err
 		}
-		if bytes += len(page.Body); bytes > maxWoAAll || heldBy(c.Agents) > maxWoAAll {
-			return nil, fmt.Errorf("%s has over %d bytes on all its pages, or in its agents' own documents", at, maxWoAAll)
+
+		if bytes += len(page.Body); bytes > maxWoAAll || heldBy(result.Agents) > maxWoAAll {
+			return nil, fmt.Errorf("%s has over %d bytes on all its pages, or in its agents' own documents", at,
+				maxWoAAll)
 		}
+
 		behind, err := next(page)
 		switch {
 		case err != nil:
 			return nil, err
 		case behind == nil:
-			return c, nil
-		case n == maxWoAPages || len(c.Agents) > MaxAgents:
+			return result, nil
+		case n == maxWoAPages || len(result.Agents) > MaxAgents:
 			return nil, fmt.Errorf("%s has over %d agents, or over %d pages", at, MaxAgents, maxWoAPages)
 		}
-		if page, err = fetchPage(ctx, g, behind, nil); err != nil {
+
+		if page, err = fetchPage(ctx, guard, behind, nil); err != nil {
 			return nil, err
 		}
-		c.etag, c.modified = "", "" // those of the first page say nothing of the others
+
+		result.etag, result.modified = "", "" // those of the first page say nothing of the others
 	}
 }
 
@@ -114,6 +127,7 @@ func heldBy(agents []Agent) (n int) {
 	for _, a := range agents {
 		n += len(a.Document.Bytes())
 	}
+
 	return n
 }
 
@@ -123,44 +137,54 @@ func (c *Result) take(at *url.URL, page *gateway.Answer, seen map[string]bool) e
 	if err != nil {
 		return err
 	}
+
 	for i, a := range agents {
 		if seen[a.Name] && a.Err == nil {
-			agents[i] = Agent{Name: a.Name, Err: directory.Refuse(directory.BadDocument, "another page lists an agent with the same id")}
+			agents[i] = Agent{Name: a.Name, Err: directory.Refuse(directory.BadDocument,
+				"another page lists an agent with the same id")}
 		}
 	}
+
 	for _, a := range agents {
 		seen[a.Name] = true
 	}
+
 	c.Agents = append(c.Agents, agents...)
+
 	return nil
 }
 
 // fetchPage fetches one page.
-func fetchPage(ctx context.Context, g *gateway.Guard, page *url.URL, last *Result) (*gateway.Answer, error) {
+func fetchPage(ctx context.Context, guard *gateway.Guard, page *url.URL, last *Result) (*gateway.Answer, error) {
 	r, err := http.NewRequest(http.MethodGet, page.String(), nil)
 	if err != nil {
 		return nil, err
 	}
+
 	r.Header.Set("Accept", "application/woa+json, application/json;q=0.9")
+
 	conditional := last != nil && last.etag+last.modified != ""
 	if conditional && last.etag != "" {
 		r.Header.Set("If-None-Match", last.etag)
 	} else if conditional {
 		r.Header.Set("If-Modified-Since", last.modified)
 	}
-	a, err := g.Fetch(ctx, r, gateway.Target{MaxBody: maxWoA})
+
+	answer, err := guard.Fetch(ctx, r, gateway.Target{MaxBody: maxWoA})
 	if err != nil {
 		return nil, err
 	}
-	media, _, _ := mime.ParseMediaType(a.Header.Get("Content-Type"))
+
+	media, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
 	switch {
-	case a.Status == http.StatusNotModified && conditional:
-	case a.Status != http.StatusOK:
-		return nil, fmt.Errorf("%s answers with status %d", page, a.Status)
+	case answer.Status == http.StatusNotModified && conditional:
+	case answer.Status != http.StatusOK:
+		return nil, fmt.Errorf("%s answers with status %d", page, answer.Status)
 	case media != "application/woa+json" && media != "application/json":
 		return nil, fmt.Errorf("%s is of type %.60q; it is application/woa+json, or application/json", page, media)
 	}
-	return a, nil
+
+	return answer, nil
 }
 
 // freshness is how long an answer may be believed, within bounds.
@@ -175,22 +199,27 @@ func freshness(h http.Header) time.Duration {
 			fresh = time.Duration(seconds) * time.Second
 		}
 	}
+
 	return min(max(fresh, minFresh), maxFresh)
 }
 
 // next is the page that follows one; nil where none does. It is at the same
 // authority.
-func next(a *gateway.Answer) (*url.URL, error) {
-	for _, link := range strings.Split(strings.Join(a.Header.Values("Link"), ","), ",") {
+func next(answer *gateway.Answer) (*url.URL, error) {
+	for _, link := range strings.Split(strings.Join(answer.Header.Values("Link"), ","), ",") {
 		target, params, _ := strings.Cut(strings.TrimSpace(link), ">")
 		if !strings.HasPrefix(target, "<") || !strings.Contains(strings.ReplaceAll(params, `"`, ""), "rel=next") {
 			continue
 		}
-		u, err := a.URL.Parse(target[1:])
-		if err != nil || gateway.Authority(u) != gateway.Authority(a.URL) {
-			return nil, fmt.Errorf("the next page of %s is said to be at %.200q, which is elsewhere", a.URL, target[1:])
+
+		u, err := answer.URL.Parse(target[1:])
+		if err != nil || gateway.Authority(u) != gateway.Authority(answer.URL) {
+			return nil, fmt.Errorf("the next page of %s is said to be at %.200q, which is elsewhere", answer.URL,
+				target[1:])
 		}
+
 		return u, nil
 	}
+
 	return nil, nil
 }

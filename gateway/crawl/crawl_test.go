@@ -20,10 +20,12 @@ import (
 
 func parseURL(t *testing.T, text string) *url.URL {
 	t.Helper()
+
 	u, err := url.Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return u
 }
 
@@ -36,46 +38,73 @@ func TestSplitWoAJudgesEachAgent(t *testing.T) {
 		transports, agent string
 		warning, refusal  string // a word of it
 	}{
-		"good":              {gatewaytest.WoARest, gatewaytest.WoAAgent("a", ``), "", ""},
-		"with authz":        {gatewaytest.WoARest, gatewaytest.WoAAgent("a", `,"authz":{"scheme":"south","policy_uri":"https://x.example/p","token_header":"Authorization"}`), "", ""},
-		"an id with a dot":  {gatewaytest.WoARest, gatewaytest.WoAAgent("a.b", ``), "", "letters"},
-		"no id":             {gatewaytest.WoARest, `{"name":"N"}`, "", "id"},
-		"no inputs":         {gatewaytest.WoARest, `{"id":"a","name":"N","description":"D","outputs":{},"transports":["rest"]}`, "", "inputs"},
-		"remote schema":     {gatewaytest.WoARest, strings.Replace(gatewaytest.WoAAgent("a", ``), `"outputs":{"type":"object"}`, `"outputs":{"$ref":"https://elsewhere.example/schema"}`, 1), "", "$ref"},
-		"slashed base":      {strings.Replace(gatewaytest.WoARest, ".com", ".com/", 1), gatewaytest.WoAAgent("a", ``), "slash", ""},
-		"plain base":        {strings.Replace(gatewaytest.WoARest, "https:", "http:", 1), gatewaytest.WoAAgent("a", ``), "", "HTTP"},
-		"loopback base":     {strings.Replace(gatewaytest.WoARest, "https://api.example.com", "http://127.0.0.1", 1), gatewaytest.WoAAgent("a", ``), "", "HTTP"},
-		"base with query":   {strings.Replace(gatewaytest.WoARest, ".com", ".com?a=b", 1), gatewaytest.WoAAgent("a", ``), "", "query"},
-		"relative path":     {strings.Replace(gatewaytest.WoARest, "/agents/", "agents/", 1), gatewaytest.WoAAgent("a", ``), "", "slash"},
+		"good": {gatewaytest.WoARest, gatewaytest.WoAAgent("a", ``), "", ""},
+		"with authz": {gatewaytest.WoARest,
+			gatewaytest.WoAAgent("a",
+				`,"authz":{"scheme":"south","policy_uri":"https://x.example/p","token_header":"Authorization"}`), "",
+			""},
+		"an id with a dot": {gatewaytest.WoARest, gatewaytest.WoAAgent("a.b", ``), "", "letters"},
+		"no id":            {gatewaytest.WoARest, `{"name":"N"}`, "", "id"},
+		"no inputs": {gatewaytest.WoARest,
+			`{"id":"a","name":"N","description":"D","outputs":{},"transports":["rest"]}`, "", "inputs"},
+		"remote schema": {gatewaytest.WoARest,
+			strings.Replace(gatewaytest.WoAAgent("a", ``), `"outputs":{"type":"object"}`,
+				`"outputs":{"$ref":"https://elsewhere.example/schema"}`, 1), "", "$ref"},
+		"slashed base": {strings.Replace(gatewaytest.WoARest, ".com", ".com/", 1), gatewaytest.WoAAgent("a", ``),
+			"slash", ""},
+		"plain base": {strings.Replace(gatewaytest.WoARest, "https:", "http:", 1),
+			gatewaytest.WoAAgent("a", ``), "", "HTTP"},
+		"loopback base": {strings.Replace(gatewaytest.WoARest, "https://api.example.com", "http://127.0.0.1", 1),
+			gatewaytest.WoAAgent("a", ``), "", "HTTP"},
+		"base with query": {strings.Replace(gatewaytest.WoARest, ".com", ".com?a=b", 1),
+			gatewaytest.WoAAgent("a", ``), "", "query"},
+		"relative path": {strings.Replace(gatewaytest.WoARest, "/agents/", "agents/", 1),
+			gatewaytest.WoAAgent("a", ``), "", "slash"},
 		"missing transport": {`{}`, gatewaytest.WoAAgent("a", ``), "", "transport"},
-		"unknown transport": {strings.Replace(gatewaytest.WoARest, `{"rest"`, `{"carrier-pigeon":{},"rest"`, 1), strings.Replace(gatewaytest.WoAAgent("a", ``), `["rest"]`, `["carrier-pigeon","rest"]`, 1), "carrier-pigeon", ""},
-		"private transport": {strings.Replace(gatewaytest.WoARest, `{"rest"`, `{"com.example.pigeon":{},"rest"`, 1), strings.Replace(gatewaytest.WoAAgent("a", ``), `["rest"]`, `["com.example.pigeon","rest"]`, 1), "", ""},
-		"half an mcp":       {`{"mcp":{"server":"https://x.example/mcp","tool_field":"agent"}}`, strings.Replace(gatewaytest.WoAAgent("a", ``), `["rest"]`, `["mcp"]`, 1), "", "tool_namespace"},
-		"a token":           {gatewaytest.WoARest, gatewaytest.WoAAgent("a", `,"authz":{"access_token":"s3cret"}`), "", "credential"},
-		"a header":          {gatewaytest.WoARest, gatewaytest.WoAAgent("a", `,"authz":{"headers":["Bearer abcdefgh12345678"]}`), "", "credential"},
-		"a hidden header":   {gatewaytest.WoARest, gatewaytest.WoAAgent("a", `,"authz":{"inputs":"Bearer abcdefgh12345678"}`), "", "credential"},
-		"an API key":        {strings.Replace(gatewaytest.WoARest, `"base"`, `"X-Api-Key":"k","base"`, 1), gatewaytest.WoAAgent("a", ``), "", "credential"},
+		"unknown transport": {strings.Replace(gatewaytest.WoARest, `{"rest"`, `{"carrier-pigeon":{},"rest"`, 1),
+			strings.Replace(gatewaytest.WoAAgent("a", ``), `["rest"]`, `["carrier-pigeon","rest"]`, 1),
+			"carrier-pigeon", ""},
+		"private transport": {strings.Replace(gatewaytest.WoARest, `{"rest"`, `{"com.example.pigeon":{},"rest"`, 1),
+			strings.Replace(gatewaytest.WoAAgent("a", ``), `["rest"]`, `["com.example.pigeon","rest"]`, 1), "", ""},
+		"half an mcp": {`{"mcp":{"server":"https://x.example/mcp","tool_field":"agent"}}`,
+			strings.Replace(gatewaytest.WoAAgent("a", ``), `["rest"]`, `["mcp"]`, 1), "", "tool_namespace"},
+		"a token": {gatewaytest.WoARest, gatewaytest.WoAAgent("a", `,"authz":{"access_token":"s3cret"}`), "",
+			"credential"},
+		"a header": {gatewaytest.WoARest,
+			gatewaytest.WoAAgent("a", `,"authz":{"headers":["Bearer abcdefgh12345678"]}`), "", "credential"},
+		"a hidden header": {gatewaytest.WoARest,
+			gatewaytest.WoAAgent("a", `,"authz":{"inputs":"Bearer abcdefgh12345678"}`), "", "credential"},
+		"an API key": {strings.Replace(gatewaytest.WoARest, `"base"`, `"X-Api-Key":"k","base"`, 1),
+			gatewaytest.WoAAgent("a", ``), "", "credential"},
 	} {
-		agents, err := crawl.Split(at, []byte(gatewaytest.WoADocument(c.transports, c.agent, gatewaytest.WoAAgent("other", ``))))
+		agents, err := crawl.Split(at,
+			[]byte(gatewaytest.WoADocument(c.transports, c.agent, gatewaytest.WoAAgent("other", ``))))
 		if err != nil || len(agents) != 2 {
 			t.Errorf("%s: %+v, %v", name, agents, err)
 			continue
 		}
+
 		a := agents[0]
 		if got := fmt.Sprint(a.Err); (a.Err != nil) != (c.refusal != "") || !strings.Contains(got, c.refusal) {
 			t.Errorf("%s: refused because %v, want a word on %q", name, a.Err, c.refusal)
 		}
+
 		if got := strings.Join(a.Warnings, " "); (got != "") != (c.warning != "") || !strings.Contains(got, c.warning) {
 			t.Errorf("%s: warnings %q, want a word on %q", name, got, c.warning)
 		}
+
 		if a.Err == nil && a.Name != "a@api.example.com" {
 			t.Errorf("%s: the name is %s", name, a.Name)
 		}
+
 		if agents[1].Err != nil && strings.Contains(name, "agent") {
 			t.Errorf("%s: the other is refused: %v", name, agents[1].Err)
 		}
 	}
-	twice, err := crawl.Split(at, []byte(gatewaytest.WoADocument(gatewaytest.WoARest, gatewaytest.WoAAgent("a", ``), gatewaytest.WoAAgent("a", ``), gatewaytest.WoAAgent("A", ``))))
+
+	twice, err := crawl.Split(at,
+		[]byte(gatewaytest.WoADocument(gatewaytest.WoARest, gatewaytest.WoAAgent("a", ``),
+			gatewaytest.WoAAgent("a", ``), gatewaytest.WoAAgent("A", ``))))
 	if err != nil || twice[0].Err != nil || twice[1].Err == nil || twice[2].Err != nil {
 		t.Errorf("of two with one id, %+v, %v", twice, err)
 	}
@@ -84,10 +113,13 @@ func TestSplitWoAJudgesEachAgent(t *testing.T) {
 // Requirement: WOA-019
 func TestSplitWoARefusesDocuments(t *testing.T) {
 	at := parseURL(t, "https://api.example.com/.well-known/woa.json")
+
 	good := gatewaytest.WoADocument(gatewaytest.WoARest, gatewaytest.WoAAgent("a", ``))
 	for _, text := range []string{
-		strings.Replace(good, `"1"`, `"2"`, 1), strings.Replace(good, `"1"`, `1`, 1), strings.Replace(good, `"woa_version":"1",`, ``, 1),
-		strings.Replace(good, `"agents"`, `"agent"`, 1), `{"woa_version":"1","agents":{},"transports":{}}`, `[]`, `{`, good + good,
+		strings.Replace(good, `"1"`, `"2"`, 1), strings.Replace(good, `"1"`, `1`, 1),
+		strings.Replace(good, `"woa_version":"1",`, ``, 1),
+		strings.Replace(good, `"agents"`, `"agent"`, 1), `{"woa_version":"1","agents":{},"transports":{}}`, `[]`, `{`,
+		good + good,
 	} {
 		if agents, err := crawl.Split(at, []byte(text)); err == nil {
 			t.Errorf("%s is taken: %+v", text, agents)
@@ -99,14 +131,17 @@ func TestSplitWoARefusesDocuments(t *testing.T) {
 // is in the document of each.
 func TestSplitWoAIsBounded(t *testing.T) {
 	at := parseURL(t, "https://api.example.com/.well-known/woa.json")
+
 	var agents []string
 	for n := range 1000 {
 		agents = append(agents, gatewaytest.WoAAgent(fmt.Sprint("a", n), ``))
 	}
+
 	document := gatewaytest.WoADocument(gatewaytest.WoARest, agents...)
 	if all, err := crawl.Split(at, []byte(document)); err != nil || len(all) != 1000 {
 		t.Errorf("a thousand agents: %d, %v", len(all), err)
 	}
+
 	long := `{"x-note":"` + strings.Repeat("x", 60_000) + `",` + document[1:]
 	if _, err := crawl.Split(at, []byte(long)); directory.ProblemOf(err) != directory.TooLarge {
 		t.Errorf("%d bytes, which make over a thousand times as many, are taken: %v", len(long), err)
@@ -122,13 +157,17 @@ func TestSplitWoAIsStable(t *testing.T) {
 		if err != nil || agents[0].Err != nil {
 			t.Fatalf("%+v, %v", agents, err)
 		}
+
 		return string(agents[0].Document.Bytes())
 	}
 	one := split(gatewaytest.WoADocument(gatewaytest.WoARest, gatewaytest.WoAAgent("a", ``)))
-	two := split(gatewaytest.WoADocument(strings.Replace(gatewaytest.WoARest, `{"rest"`, `{"mcp":{},"rest"`, 1), gatewaytest.WoAAgent("a", `,"provenance":{"revision":7},"projected":true`), gatewaytest.WoAAgent("b", ``)))
+
+	two := split(gatewaytest.WoADocument(strings.Replace(gatewaytest.WoARest, `{"rest"`, `{"mcp":{},"rest"`, 1),
+		gatewaytest.WoAAgent("a", `,"provenance":{"revision":7},"projected":true`), gatewaytest.WoAAgent("b", ``)))
 	if one != two {
 		t.Errorf("alone it is\n%s\nbeside another\n%s", one, two)
 	}
+
 	var from struct {
 		ImportedFrom struct {
 			Source string `json:"source"`
@@ -167,42 +206,53 @@ type origin struct {
 func newOrigin(t *testing.T) (*origin, *gateway.Guard) {
 	o := &origin{}
 	o.Server = gatewaytest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { o.handler(w, r) }))
+
 	return o, gatewaytest.NewGuard(t, o.Server)
 }
 
 // Requirement: WOA-012, WOA-032, WOA-037
 func TestCrawlAsksForWhatChanged(t *testing.T) {
 	o, g := newOrigin(t)
+
 	at, err := crawl.ParseOrigin(o.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	asked := 0
 	o.handler = func(w http.ResponseWriter, r *http.Request) {
 		asked++
 		w.Header().Set("ETag", `"one"`)
 		w.Header().Set("Cache-Control", "public, max-age=300")
+
 		if r.Header.Get("If-None-Match") == `"one"` {
 			w.WriteHeader(http.StatusNotModified)
 			return
 		}
+
 		w.Header().Set("Content-Type", "application/woa+json")
 		fmt.Fprint(w, gatewaytest.WoADocument(gatewaytest.WoARest, gatewaytest.WoAAgent("a", ``)))
 	}
+
 	first, err := crawl.Fetch(t.Context(), g, at, nil)
-	if err != nil || first.Unchanged || len(first.Agents) != 1 || first.Fresh != 5*time.Minute || first.Agents[0].Name != "a@"+at.Host {
+	if err != nil || first.Unchanged || len(first.Agents) != 1 || first.Fresh != 5*time.Minute ||
+		first.Agents[0].Name != "a@"+at.Host {
 		t.Fatalf("%+v, %v", first, err)
 	}
+
 	second, err := crawl.Fetch(t.Context(), g, at, first)
 	if err != nil || !second.Unchanged || len(second.Agents) != 1 || asked != 2 {
 		t.Fatalf("%+v, %v", second, err)
 	}
-	for header, want := range map[string]time.Duration{"max-age=1": time.Minute, "max-age=9999999": 24 * time.Hour, "no-store": time.Minute, "": time.Hour, "private, MAX-AGE=120": 2 * time.Minute} {
+
+	for header, want := range map[string]time.Duration{"max-age=1": time.Minute, "max-age=9999999": 24 * time.Hour,
+		"no-store": time.Minute, "": time.Hour, "private, MAX-AGE=120": 2 * time.Minute} {
 		o.handler = func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json; charset=utf-8")
 			w.Header().Set("Cache-Control", header)
 			fmt.Fprint(w, gatewaytest.WoADocument(`{}`))
 		}
+
 		if c, err := crawl.Fetch(t.Context(), g, at, nil); err != nil || c.Fresh != want {
 			t.Errorf("%q: %+v, %v", header, c, err)
 		}
@@ -217,41 +267,55 @@ func TestCrawlFollowsPages(t *testing.T) {
 		o.handler = func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", contentType)
 			w.Header().Set("ETag", `"page"`)
+
 			if link != "" && r.URL.Query().Get("after") != "end" {
 				w.Header().Set("Link", link)
 			}
+
 			fmt.Fprint(w, body(r))
 		}
 	}
 	page := func(r *http.Request) string {
-		return gatewaytest.WoADocument(gatewaytest.WoARest, gatewaytest.WoAAgent("on"+r.URL.Query().Get("after"), ``), gatewaytest.WoAAgent("always", ``))
+		return gatewaytest.WoADocument(gatewaytest.WoARest, gatewaytest.WoAAgent("on"+r.URL.Query().Get("after"), ``),
+			gatewaytest.WoAAgent("always", ``))
 	}
 	answer(`<?after=end>; rel="next"`, "application/woa+json", page)
+
 	c, err := crawl.Fetch(t.Context(), g, at, nil)
 	if err != nil || len(c.Agents) != 4 || c.Agents[1].Err != nil || c.Agents[3].Err == nil {
 		t.Fatalf("%+v, %v", c, err)
 	}
+
 	if again, err := crawl.Fetch(t.Context(), g, at, c); err != nil || again.Unchanged {
 		t.Errorf("of several pages the first one's tag was believed: %+v, %v", again, err)
 	}
-	for name, link := range map[string]string{"a loop": `<?>; rel=next`, "elsewhere": `<https://192.0.2.1/woa.json>; rel="next"`} {
+
+	for name, link := range map[string]string{"a loop": `<?>; rel=next`,
+		"elsewhere": `<https://192.0.2.1/woa.json>; rel="next"`} {
 		answer(link, "application/woa+json", page)
+
 		if _, err := crawl.Fetch(t.Context(), g, at, nil); err == nil {
 			t.Errorf("%s is followed", name)
 		}
 	}
+
 	answer("", "text/html", page)
+
 	if _, err := crawl.Fetch(t.Context(), g, at, nil); err == nil {
 		t.Error("a page of HTML is taken for a document")
 	}
+
 	o.handler = http.NotFound
+
 	if _, err := crawl.Fetch(t.Context(), g, at, nil); err == nil {
 		t.Error("an answer of 404 is taken for a document")
 	}
+
 	o.handler = func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "http"+o.URL[len("https"):]+"/x", http.StatusFound)
 	}
 	_, err = crawl.Fetch(t.Context(), g, at, nil)
+
 	var refusal *gateway.Refusal
 	if rule := gateway.RuleOf(err); rule != gateway.RuleRedirect || !errors.As(err, &refusal) {
 		t.Errorf("a redirect to plain HTTP: refused by %q (%v), want %q", rule, err, gateway.RuleRedirect)

@@ -50,33 +50,44 @@ func Split(at *url.URL, body []byte) ([]Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var doc struct {
 		Version    jsontext.Value            `json:"woa_version"`
 		Agents     []jsontext.Value          `json:"agents"`
 		Transports map[string]jsontext.Value `json:"transports"`
 	}
 	if err := json.Unmarshal(body, &doc); err != nil {
-		return nil, directory.Refuse(directory.BadDocument, "\"agents\" is not an array, or \"transports\" not an object: %w", err)
+		return nil, directory.Refuse(directory.BadDocument,
+			"\"agents\" is not an array, or \"transports\" not an object: %w", err)
 	}
+
 	switch {
 	case string(doc.Version) != `"1"`:
-		return nil, directory.Refuse(directory.BadDocument, "\"woa_version\" is %.40s; it is \"1\"", cmp.Or(string(doc.Version), "missing")).At("/woa_version")
+		return nil, directory.Refuse(directory.BadDocument, "\"woa_version\" is %.40s; it is \"1\"",
+			cmp.Or(string(doc.Version), "missing")).At("/woa_version")
 	case doc.Agents == nil || doc.Transports == nil:
 		return nil, directory.Refuse(directory.BadDocument, "\"agents\" and \"transports\" are both needed")
 	case len(doc.Agents) > MaxAgents:
-		return nil, directory.Refuse(directory.TooLarge, "it lists %d agents; at most %d are taken", len(doc.Agents), MaxAgents)
+		return nil, directory.Refuse(directory.TooLarge, "it lists %d agents; at most %d are taken", len(doc.Agents),
+			MaxAgents)
 	}
+
 	s := splitter{at: at, members: members, transports: doc.Transports, seen: map[string]bool{}}
+
 	all, held := make([]Agent, len(doc.Agents)), 0
 	for n, raw := range doc.Agents {
 		all[n] = s.agent(raw)
 		if held += len(all[n].Document.Bytes()); held > maxSplit(len(body)) {
-			return nil, directory.Refuse(directory.TooLarge, "its agents' own documents, which all have what it says of all of them, have over %d bytes", maxSplit(len(body)))
+			return nil, directory.Refuse(directory.TooLarge,
+				"its agents' own documents, which all have what it says of all of them, have over %d bytes",
+				maxSplit(len(body)))
 		}
+
 		if all[n].Name == "" {
 			all[n].Name = fmt.Sprintf("agents/%d", n)
 		}
 	}
+
 	return all, nil
 }
 
@@ -94,48 +105,63 @@ func (s *splitter) agent(raw []byte) (a Agent) {
 	if err != nil {
 		return Agent{Err: err}
 	}
+
 	var agent struct {
 		ID         string   `json:"id"`
 		Transports []string `json:"transports"`
 	}
 	if err := json.Unmarshal(raw, &agent); err != nil || agent.ID == "" {
-		return Agent{Err: directory.Refuse(directory.BadDocument, "the agent has no \"id\", or \"transports\" is not a list of names")}
+		return Agent{Err: directory.Refuse(directory.BadDocument,
+			"the agent has no \"id\", or \"transports\" is not a list of names")}
 	}
+
 	a.Name = agent.ID + "@" + strings.TrimSuffix(strings.ToLower(s.at.Host), ":443")
 	if s.seen[agent.ID] {
 		a.Err = directory.Refuse(directory.BadDocument, "the document lists another agent with the id %.100q", agent.ID)
 		return a
 	}
+
 	s.seen[agent.ID] = true
+
 	kept := s.named(&a, agent.Transports)
 	for i := range members {
 		if members[i].Name == "transports" {
 			members[i].Value = appendNames(nil, kept)
 		}
 	}
-	members = slices.DeleteFunc(members, func(m strictjson.Member) bool { return slices.Contains(foreignMarks, m.Name) })
+
+	members = slices.DeleteFunc(members, func(m strictjson.Member) bool {
+		return slices.Contains(foreignMarks, m.Name)
+	})
+
 	a.Document, a.Err = s.document(a.Name, members, kept)
 	if a.Err != nil {
 		a.Document = directory.Document{}
 	}
+
 	return a
 }
 
 // named returns the transports that an agent names and that mean something: the
 // draft's two, and private ones, which have reverse-DNS names (gaikwad 4.3.3; WOA-006).
 // One that the document does not describe is for who judges the document.
-func (s *splitter) named(a *Agent, names []string) (kept []string) {
+func (s *splitter) named(agent *Agent, names []string) (kept []string) {
 	for _, name := range names {
 		config, described := s.transports[name]
 		switch {
 		case described && name != "rest" && name != "mcp" && !strings.Contains(name, "."):
-			a.Warnings = append(a.Warnings, fmt.Sprintf("the transport %.40q is neither registered nor private, and is passed over", name))
+			agent.Warnings = append(agent.Warnings,
+				fmt.Sprintf("the transport %.40q is neither registered nor private, and is passed over", name))
+
 			continue
 		case described && name == "rest" && slashed(config):
-			a.Warnings = append(a.Warnings, "the base of its transport rest ends with a slash, which is left out")
+			agent.Warnings = append(agent.Warnings,
+				"the base of its transport rest ends with a slash, which is left out")
 		}
+
 		kept = append(kept, name)
 	}
+
 	return kept
 }
 
@@ -146,66 +172,86 @@ func baseOf(config []byte) string {
 		Base string `json:"base"`
 	}
 	_ = json.Unmarshal(config, &rest) // where it is none the document is judged for it
+
 	return rest.Base
 }
 
 // document makes the document of one agent and judges it.
-func (s *splitter) document(name string, agent []strictjson.Member, transports []string) (none directory.Document, err error) {
+func (s *splitter) document(name string, agent []strictjson.Member, transports []string) (none directory.Document,
+	err error) {
 	one := strictjson.AppendObject([]byte{'['}, agent)
+
 	var configs []strictjson.Member
 	for _, t := range transports {
-		if config, ok := s.transports[t]; ok && !slices.ContainsFunc(configs, func(m strictjson.Member) bool { return m.Name == t }) {
+		if config, ok := s.transports[t]; ok && !slices.ContainsFunc(configs, func(m strictjson.Member) bool {
+			return m.Name == t
+		}) {
 			configs = append(configs, strictjson.Member{Name: t, Value: config})
 		}
 	}
+
 	if base := baseOf(s.transports["rest"]); slices.Contains(transports, "rest") && strings.HasPrefix(base, "http:") {
-		return none, directory.Refuse(directory.BadDocument, "its base is %.200q; plain HTTP is not used (gaikwad 8.1)", base).At("/transports/rest/base")
+		return none, directory.Refuse(directory.BadDocument,
+			"its base is %.200q; plain HTTP is not used (gaikwad 8.1)", base).At("/transports/rest/base")
 	}
+
 	var out []strictjson.Member
-	for _, m := range s.members {
-		switch m.Name {
+	for _, member := range s.members {
+		switch member.Name {
 		case "agents":
-			m.Value = append(one, ']')
+			member.Value = append(one, ']')
 		case "transports":
-			m.Value = strictjson.AppendObject(nil, configs)
+			member.Value = strictjson.AppendObject(nil, configs)
 		case directory.ImportedFrom:
 			continue
 		}
-		out = append(out, m)
+
+		out = append(out, member)
 	}
+
 	if err := objection(out); err != nil {
 		return none, err
 	}
+
 	sum := sha256.Sum256(strictjson.AppendObject(nil, out))
 	from := strictjson.AppendText([]byte{'{'}, "source", s.at.String())
 	from = append(strictjson.AppendText(from, "sha256", hex.EncodeToString(sum[:])), '}')
-	doc, err := directory.ParseDocument(directory.KindWoA, strictjson.AppendObject(nil, append(out, strictjson.Member{Name: directory.ImportedFrom, Value: from})))
+
+	doc, err := directory.ParseDocument(directory.KindWoA,
+		strictjson.AppendObject(nil, append(out, strictjson.Member{Name: directory.ImportedFrom, Value: from})))
 	if err != nil {
 		return none, err
 	}
+
 	if _, err := directory.ParseName(name); err != nil {
 		return none, err
 	}
+
 	_, err = kinds.Project(name, doc)
+
 	return doc, err
 }
 
-func appendNames(b []byte, names []string) []byte {
-	b = append(b, '[')
+func appendNames(data []byte, names []string) []byte {
+	data = append(data, '[')
 	for i, name := range names {
 		if i > 0 {
-			b = append(b, ',')
+			data = append(data, ',')
 		}
-		b = strictjson.AppendString(b, name)
+
+		data = strictjson.AppendString(data, name)
 	}
-	return append(b, ']')
+
+	return append(data, ']')
 }
 
 // secrets are names of members whose values let whoever has them in, in lower case
 // and without - and _.
 var secrets = []string{
-	"password", "passwd", "passphrase", "secret", "clientsecret", "sharedsecret", "token", "accesstoken", "refreshtoken", "idtoken",
-	"bearertoken", "authtoken", "apikey", "apitoken", "privatekey", "secretkey", "secretaccesskey", "credential", "credentials", "authorization", "cookie",
+	"password", "passwd", "passphrase", "secret", "clientsecret", "sharedsecret", "token", "accesstoken",
+	"refreshtoken", "idtoken",
+	"bearertoken", "authtoken", "apikey", "apitoken", "privatekey", "secretkey", "secretaccesskey", "credential",
+	"credentials", "authorization", "cookie",
 }
 
 // secretText is what credentials look like, whatever they are called.
@@ -218,14 +264,17 @@ var secretText = regexp.MustCompile(`^(Bearer|Basic) +[A-Za-z0-9+/=._~-]{8,}$|^e
 // of its own that means nothing is passed over without a word (WOA-006).
 func objection(members []strictjson.Member) error {
 	d := jsontext.NewDecoder(bytes.NewReader(strictjson.AppendObject(nil, members)))
+
 	schema := 0 // the depth of the object that has the schema which is being read; 0 for none
 	for {
 		token, err := d.ReadToken()
 		if err != nil {
 			return nil // the end, or a document that is refused for itself
 		}
+
 		name := d.StackPointer().LastToken()
 		kind, n := d.StackIndex(d.StackDepth())
+
 		isName := kind == '{' && n%2 == 1
 		switch {
 		case schema == 0 && isName && (name == "inputs" || name == "outputs") && d.PeekKind() == '{':
@@ -235,13 +284,17 @@ func objection(members []strictjson.Member) error {
 				schema = 0 // that was its end
 			}
 		case schema > 0 && name == "$ref" && !strings.HasPrefix(token.String(), "#"):
-			return directory.Refuse(directory.BadDocument, "\"$ref\" is %.200q: a reference is within its schema", token.String()).At(string(d.StackPointer()))
+			return directory.Refuse(directory.BadDocument, "\"$ref\" is %.200q: a reference is within its schema",
+				token.String()).At(string(d.StackPointer()))
 		case schema == 0 && (secret(name) && token.String() != "" || secretText.MatchString(token.String())):
-			return directory.Refuse(directory.BadDocument, "it holds what looks like a credential, which no document is to have and which is not stored").At(string(d.StackPointer()))
+			return directory.Refuse(directory.BadDocument,
+				"it holds what looks like a credential, which no document is to have and which is not stored").
+				At(string(d.StackPointer()))
 		}
 	}
 }
 
 func secret(name string) bool {
-	return slices.Contains(secrets, strings.TrimPrefix(strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(name)), "x"))
+	return slices.Contains(secrets, strings.TrimPrefix(strings.NewReplacer("-", "", "_", "").
+		Replace(strings.ToLower(name)), "x"))
 }

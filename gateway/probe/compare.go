@@ -17,7 +17,8 @@ import (
 )
 
 // Compared are the members that Compare may find different, in its order.
-var Compared = []string{"id", "name", "description", "version", "vendor", "endpoint", "capabilities", "schemas", "authentication"}
+var Compared = []string{"id", "name", "description", "version", "vendor", "endpoint", "capabilities", "schemas",
+	"authentication"}
 
 // A Difference is one member in which a registration and what its agent says differ.
 type Difference struct {
@@ -32,30 +33,37 @@ type Difference struct {
 // and no capability may be claimed that the agent does not say it has.
 // So it is too with a document of which not the whole is known here.
 // The error is gateway.ErrNothingSaid where the source says nothing of this agent.
-func (s *Description) Compare(agent string, d directory.Document, p *directory.Projection, whole bool) ([]Difference, error) {
+func (s *Description) Compare(agent string, doc directory.Document, projection *directory.Projection,
+	whole bool) ([]Difference, error) {
 	if s.kind == directory.KindMCP {
-		return compareMCP(s.server, agent, d.Kind(), p), nil
+		return compareMCP(s.server, agent, doc.Kind(), projection), nil
 	}
+
 	said := s.body
 	if s.kind == directory.KindWoA {
-		found, err := s.listed(d, p)
+		found, err := s.listed(doc, projection)
 		if err != nil {
 			return nil, err
 		}
+
 		if found == nil {
-			return []Difference{{Member: "id", Registered: woaID(d), Said: "(not listed)"}}, nil
+			return []Difference{{Member: "id", Registered: woaID(doc), Said: "(not listed)"}}, nil
 		}
+
 		said = found.Document.Bytes()
 	}
+
 	own, err := directory.ParseDocument(s.kind, said)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", gateway.ErrNothingSaid, err)
 	}
+
 	q, err := kinds.Project(agent, own)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", gateway.ErrNothingSaid, err)
 	}
-	return compare(agent, p, q, whole && d.Kind() == s.kind), nil
+
+	return compare(agent, projection, q, whole && doc.Kind() == s.kind), nil
 }
 
 // Judge returns what asking an agent came to, from what Compare or Fetch returned. Its
@@ -71,72 +79,84 @@ func Judge(differences []Difference, err error) directory.Probe {
 	case len(differences) == 0:
 		return directory.Probe{State: directory.ProbeVerified}
 	}
-	p := directory.Probe{State: directory.ProbeMismatch}
+
+	probe := directory.Probe{State: directory.ProbeMismatch}
 	for _, d := range differences {
-		if !slices.Contains(p.Members, d.Member) {
-			p.Members = append(p.Members, d.Member)
+		if !slices.Contains(probe.Members, d.Member) {
+			probe.Members = append(probe.Members, d.Member)
 		}
 	}
-	return p
+
+	return probe
 }
 
 // listed finds an agent in a Web of Agents document: by its id there, where it was
 // registered as such, else by where it is called. An agent that is registered as such
 // and not listed is nil.
-func (s *Description) listed(d directory.Document, p *directory.Projection) (*crawl.Agent, error) {
+func (s *Description) listed(d directory.Document, projection *directory.Projection) (*crawl.Agent, error) {
 	id := woaID(d)
 	for i := range s.agents {
-		a := &s.agents[i]
+		agent := &s.agents[i]
 		switch {
-		case id != "" && woaID(a.Document) == id:
-			return a, nil
-		case id != "" && a.Err != nil && strings.HasPrefix(a.Name, id+"@"):
-			return nil, fmt.Errorf("%w: %w", gateway.ErrNothingSaid, a.Err)
-		case id != "" || a.Err != nil:
+		case id != "" && woaID(agent.Document) == id:
+			return agent, nil
+		case id != "" && agent.Err != nil && strings.HasPrefix(agent.Name, id+"@"):
+			return nil, fmt.Errorf("%w: %w", gateway.ErrNothingSaid, agent.Err)
+		case id != "" || agent.Err != nil:
 			continue
 		}
-		if q, err := kinds.Reproject(a.Name, a.Document); err == nil && slices.ContainsFunc(p.Bindings, func(b directory.Binding) bool { return reachedBy(q, b) }) {
-			return a, nil
+
+		if q, err := kinds.Reproject(agent.Name, agent.Document); err == nil &&
+			slices.ContainsFunc(projection.Bindings, func(b directory.Binding) bool { return reachedBy(q, b) }) {
+			return agent, nil
 		}
 	}
+
 	if id == "" {
 		return nil, fmt.Errorf("%w: the document does not list the agent", gateway.ErrNothingSaid)
 	}
+
 	return nil, nil
 }
 
 // woaID is the id of the agent of a Web of Agents document of one agent; empty for
 // what is none.
-func woaID(d directory.Document) string {
-	if d.Kind() != directory.KindWoA || d.IsZero() {
+func woaID(doc directory.Document) string {
+	if doc.Kind() != directory.KindWoA || doc.IsZero() {
 		return ""
 	}
-	return invoke.WoATermsOf("", d).ID
+
+	return invoke.WoATermsOf("", doc).ID
 }
 
 // compare compares what is registered with what the agent says: all of it, or what
 // both say.
-func compare(agent string, p, q *directory.Projection, all bool) (ds []Difference) {
+func compare(agent string, projection, q *directory.Projection, all bool) (ds []Difference) {
 	text := func(member, registered, said string) {
 		if registered != said && (all || registered != "" && said != "") {
 			ds = append(ds, Difference{member, registered, said})
 		}
 	}
-	if p.Name != agent || all { // AD has no other
-		text("name", p.Name, q.Name)
+	if projection.Name != agent || all { // AD has no other
+		text("name", projection.Name, q.Name)
 	}
-	text("description", p.Description, q.Description)
-	text("version", p.Version, q.Version)
-	text("vendor", p.Vendor, q.Vendor)
-	for _, b := range p.Bindings {
-		if slices.ContainsFunc(q.Bindings, func(o directory.Binding) bool { return o.Protocol == b.Protocol }) && !reachedBy(q, b) {
+
+	text("description", projection.Description, q.Description)
+	text("version", projection.Version, q.Version)
+	text("vendor", projection.Vendor, q.Vendor)
+
+	for _, b := range projection.Bindings {
+		if slices.ContainsFunc(q.Bindings, func(o directory.Binding) bool { return o.Protocol == b.Protocol }) &&
+			!reachedBy(q, b) {
 			ds = append(ds, Difference{"endpoint", b.Endpoint, endpoints(q)})
 		}
 	}
-	ds = append(ds, compareCapabilities(p.Capabilities, q.Capabilities, all)...)
-	if all && !sameJSON(p.Authentication, q.Authentication) {
-		ds = append(ds, Difference{"authentication", string(p.Authentication), string(q.Authentication)})
+
+	ds = append(ds, compareCapabilities(projection.Capabilities, q.Capabilities, all)...)
+	if all && !sameJSON(projection.Authentication, q.Authentication) {
+		ds = append(ds, Difference{"authentication", string(projection.Authentication), string(q.Authentication)})
 	}
+
 	return ds
 }
 
@@ -152,6 +172,7 @@ func endpoints(p *directory.Projection) string {
 	for _, b := range p.Bindings {
 		all = append(all, b.Endpoint)
 	}
+
 	return strings.Join(all, " ")
 }
 
@@ -162,22 +183,29 @@ func compareCapabilities(registered, said []directory.Capability, all bool) (ds 
 		for _, c := range cs {
 			names = append(names, c.Name)
 		}
+
 		slices.Sort(names)
+
 		return names
 	}
+
 	r, s := names(registered), names(said)
 	if all && !slices.Equal(r, s) || !all && len(less(r, s)) > 0 {
 		return []Difference{{"capabilities", strings.Join(r, " "), strings.Join(s, " ")}}
 	}
+
 	if !all {
 		return nil
 	}
-	for _, a := range registered {
-		i := slices.IndexFunc(said, func(b directory.Capability) bool { return b.Name == a.Name })
-		if b := said[i]; !sameJSON(a.InputSchema, b.InputSchema) || !sameJSON(a.OutputSchema, b.OutputSchema) {
-			ds = append(ds, Difference{"schemas", a.Name, b.Name})
+
+	for _, capability := range registered {
+		i := slices.IndexFunc(said, func(b directory.Capability) bool { return b.Name == capability.Name })
+		if b := said[i]; !sameJSON(capability.InputSchema, b.InputSchema) ||
+			!sameJSON(capability.OutputSchema, b.OutputSchema) {
+			ds = append(ds, Difference{"schemas", capability.Name, b.Name})
 		}
 	}
+
 	return ds
 }
 
@@ -188,39 +216,48 @@ func less(a, b []string) (rest []string) {
 			rest = append(rest, s)
 		}
 	}
+
 	return rest
 }
 
 // sameJSON is whether two JSON values are the same, however they are written.
-func sameJSON(a, b []byte) bool {
-	if bytes.Equal(a, b) {
+func sameJSON(data, b []byte) bool {
+	if bytes.Equal(data, b) {
 		return true
 	}
-	v, w := jsontext.Value(bytes.Clone(a)), jsontext.Value(bytes.Clone(b))
-	return a != nil && b != nil && v.Canonicalize() == nil && w.Canonicalize() == nil && bytes.Equal(v, w)
+
+	v, w := jsontext.Value(bytes.Clone(data)), jsontext.Value(bytes.Clone(b))
+
+	return data != nil && b != nil && v.Canonicalize() == nil && w.Canonicalize() == nil && bytes.Equal(v, w)
 }
 
 // compareMCP compares a registration with an MCP server. A server.json is named by a
 // reverse-DNS name, of which servers know the last part, or a title.
-func compareMCP(server *gateway.MCPServer, agent string, kind directory.Kind, p *directory.Projection) (ds []Difference) {
-	last := p.Name[strings.LastIndex(p.Name, "/")+1:]
+func compareMCP(server *gateway.MCPServer, agent string, kind directory.Kind,
+	projection *directory.Projection) (ds []Difference) {
+	last := projection.Name[strings.LastIndex(projection.Name, "/")+1:]
+
 	named := slices.ContainsFunc([]string{server.Name, server.Title}, func(n string) bool {
-		return n != "" && (strings.EqualFold(n, p.Name) || strings.EqualFold(n, last))
+		return n != "" && (strings.EqualFold(n, projection.Name) || strings.EqualFold(n, last))
 	})
-	if p.Name != agent && !named || kind == directory.KindMCP && !named {
-		ds = append(ds, Difference{"name", p.Name, server.Name})
+	if projection.Name != agent && !named || kind == directory.KindMCP && !named {
+		ds = append(ds, Difference{"name", projection.Name, server.Name})
 	}
-	if p.Version != "" && server.Version != "" && p.Version != server.Version {
-		ds = append(ds, Difference{"version", p.Version, server.Version})
+
+	if projection.Version != "" && server.Version != "" && projection.Version != server.Version {
+		ds = append(ds, Difference{"version", projection.Version, server.Version})
 	}
+
 	var tools []string
-	for _, c := range p.Capabilities {
+	for _, c := range projection.Capabilities {
 		if c.Type == "tool" {
 			tools = append(tools, c.Name)
 		}
 	}
+
 	if server.AllTools && len(less(tools, server.Tools)) > 0 {
 		ds = append(ds, Difference{"capabilities", strings.Join(tools, " "), strings.Join(server.Tools, " ")})
 	}
+
 	return ds
 }

@@ -63,16 +63,16 @@ func NewFindings() *Findings {
 	return &Findings{byRID: map[directory.RID]finding{}, name: rand.Uint64() | 1, next: 1}
 }
 
-func pack(p directory.Probe, statement uint64) finding {
+func pack(probe directory.Probe, statement uint64) finding {
 	found := finding{
 		statement: statement,
-		at:        p.At,
-		state:     uint8(slices.Index(states, p.State)),
-		reason:    uint8(max(0, slices.Index(reasons, p.Reason))),
+		at:        probe.At,
+		state:     uint8(slices.Index(states, probe.State)),
+		reason:    uint8(max(0, slices.Index(reasons, probe.Reason))),
 	}
 
 	for i, name := range Compared {
-		if slices.Contains(p.Members, name) {
+		if slices.Contains(probe.Members, name) {
 			found.members |= 1 << i
 		}
 	}

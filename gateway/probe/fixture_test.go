@@ -17,12 +17,14 @@ func entry(t testing.TB, kind directory.Kind, name, document string) *directory.
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	projection, err := kinds.Project(name, doc)
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	domain := spiffeid.RequireTrustDomainFromString("alpha.test")
+
 	return &directory.Entry{
 		Origin: domain, RID: directory.NewRID(1, [10]byte{}), Agent: name,
 		Owner:    directory.IdentityOf(spiffeid.RequireFromPath(domain, "/agent/alpha")),

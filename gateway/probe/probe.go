@@ -47,35 +47,39 @@ type Source struct {
 // names no place for that. It is at the base, whatever else the registration names:
 // that is where clients are sent. Of the protocols that are spoken there, the one
 // that describes agents best decides.
-func SourceOf(owner directory.Identity, d directory.Document, p *directory.Projection) (Source, bool) {
-	base, err := url.Parse(p.Base)
+func SourceOf(owner directory.Identity, doc directory.Document, projection *directory.Projection) (Source, bool) {
+	base, err := url.Parse(projection.Base)
 	if err != nil || base.Scheme != "https" || base.Host == "" || base.User != nil {
 		return Source{}, false
 	}
-	s := Source{}
-	s.Registrant, _ = owner.SPIFFE()
-	s.MutualTLS = !s.Registrant.IsZero() && gateway.DeclaresMutualTLS(p.Authentication)
+
+	source := Source{}
+	source.Registrant, _ = owner.SPIFFE()
+	source.MutualTLS = !source.Registrant.IsZero() && gateway.DeclaresMutualTLS(projection.Authentication)
+
 	kinds := []directory.Kind{directory.KindA2A, directory.KindMCP, directory.KindWoA}
-	if d.Kind() == directory.KindWoA {
+	if doc.Kind() == directory.KindWoA {
 		kinds = kinds[2:]
 	}
-	for _, s.Kind = range kinds {
-		for _, b := range p.Bindings {
-			at, err := url.Parse(b.Endpoint)
+
+	for _, source.Kind = range kinds {
+		for _, binding := range projection.Bindings {
+			at, err := url.Parse(binding.Endpoint)
 			switch {
-			case s.Kind == directory.KindWoA && (b.Protocol == "https" || d.Kind() == directory.KindWoA):
-				s.URL = wellKnown(base, crawl.Path)
-				return s, true
-			case b.Protocol != string(s.Kind):
+			case source.Kind == directory.KindWoA && (binding.Protocol == "https" || doc.Kind() == directory.KindWoA):
+				source.URL = wellKnown(base, crawl.Path)
+				return source, true
+			case binding.Protocol != string(source.Kind):
 			case err != nil || gateway.Authority(at) != gateway.Authority(base):
-				s.URL = p.Base
-				return s, true
+				source.URL = projection.Base
+				return source, true
 			default:
-				s.URL = b.Endpoint
-				return s, true
+				source.URL = binding.Endpoint
+				return source, true
 			}
 		}
 	}
+
 	return Source{}, false
 }
 
@@ -86,22 +90,25 @@ func wellKnown(u *url.URL, path string) string {
 
 // places are the URLs at which a source is looked for, in turn.
 func (s Source) places() []string {
-	u, err := url.Parse(s.URL)
+	target, err := url.Parse(s.URL)
 	if s.Kind != directory.KindA2A || err != nil {
 		return []string{s.URL}
 	}
-	below := wellKnown(u, strings.TrimRight(u.Path, "/")+CardPath)
-	return slices.Compact([]string{below, wellKnown(u, CardPath), wellKnown(u, oldCardPath)})
+
+	below := wellKnown(target, strings.TrimRight(target.Path, "/")+CardPath)
+
+	return slices.Compact([]string{below, wellKnown(target, CardPath), wellKnown(target, oldCardPath)})
 }
 
 // Host is where the source is: a host and port that no more than one request at a
 // time should go to.
 func (s Source) Host() string {
-	u, err := url.Parse(s.URL)
+	target, err := url.Parse(s.URL)
 	if err != nil {
 		return ""
 	}
-	return gateway.Authority(u)
+
+	return gateway.Authority(target)
 }
 
 // A Description is what agents say of themselves at a Source.
@@ -122,65 +129,79 @@ type Description struct {
 // Fetch fetches what agents say of themselves at a source. Where etag is not empty it
 // is what Description.ETag was, and what has not changed since is not sent again. Errors are
 // the guard's, gateway.ErrNothingSaid, or of the network.
-func Fetch(ctx context.Context, g *gateway.Guard, s Source, etag string) (*Description, error) {
-	if s.Kind == directory.KindMCP {
-		server, err := g.DescribeMCP(ctx, s.URL, gateway.Target{Registrant: s.Registrant, MutualTLS: s.MutualTLS})
+func Fetch(ctx context.Context, guard *gateway.Guard, source Source, etag string) (*Description, error) {
+	if source.Kind == directory.KindMCP {
+		server, err := guard.DescribeMCP(ctx, source.URL,
+			gateway.Target{Registrant: source.Registrant, MutualTLS: source.MutualTLS})
 		if err != nil {
 			return nil, err
 		}
-		return &Description{At: s.URL, kind: directory.KindMCP, server: server}, nil
+
+		return &Description{At: source.URL, kind: directory.KindMCP, server: server}, nil
 	}
+
 	var last error
-	for _, place := range s.places() {
-		said, err := fetchAt(ctx, g, s, place, etag)
+	for _, place := range source.places() {
+		said, err := fetchAt(ctx, guard, source, place, etag)
 		if err == nil || !errors.Is(err, errAbsent) {
 			return said, err
 		}
+
 		last = err
 	}
+
 	return nil, last
 }
 
 // errAbsent is that there is nothing at one place.
 var errAbsent = fmt.Errorf("%w: the server has no such document", gateway.ErrNothingSaid)
 
-func fetchAt(ctx context.Context, g *gateway.Guard, s Source, place, etag string) (*Description, error) {
+func fetchAt(ctx context.Context, guard *gateway.Guard, source Source, place, etag string) (*Description, error) {
 	r, err := http.NewRequest(http.MethodGet, place, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", gateway.ErrNothingSaid, err)
 	}
+
 	r.Header.Set("Accept", "application/json, application/woa+json")
+
 	if etag != "" {
 		r.Header.Set("If-None-Match", etag)
 	}
+
 	most := int64(maxSaid)
-	if s.Kind == directory.KindWoA {
+	if source.Kind == directory.KindWoA {
 		most = maxSaidWoA
 	}
-	a, err := g.Fetch(ctx, r, gateway.Target{Registrant: s.Registrant, MutualTLS: s.MutualTLS, MaxBody: most})
+
+	answer, err := guard.Fetch(ctx, r, gateway.Target{Registrant: source.Registrant, MutualTLS: source.MutualTLS,
+		MaxBody: most})
 	if err != nil {
 		return nil, err
 	}
-	said := &Description{At: place, ETag: a.Header.Get("ETag"), kind: s.Kind, body: a.Body}
+
+	said := &Description{At: place, ETag: answer.Header.Get("ETag"), kind: source.Kind, body: answer.Body}
 	if len(said.ETag) > maxTag {
 		said.ETag = ""
 	}
+
 	switch {
-	case a.Status == http.StatusNotModified && etag != "":
+	case answer.Status == http.StatusNotModified && etag != "":
 		said.Unchanged, said.ETag = true, etag
 		return said, nil
-	case a.Status == http.StatusNotFound || a.Status == http.StatusGone:
+	case answer.Status == http.StatusNotFound || answer.Status == http.StatusGone:
 		return nil, errAbsent
-	case a.Status != http.StatusOK:
-		return nil, fmt.Errorf("%w: it answers with status %d", gateway.ErrNothingSaid, a.Status)
-	case s.Kind == directory.KindWoA:
-		said.agents, err = crawl.Split(a.URL, a.Body)
+	case answer.Status != http.StatusOK:
+		return nil, fmt.Errorf("%w: it answers with status %d", gateway.ErrNothingSaid, answer.Status)
+	case source.Kind == directory.KindWoA:
+		said.agents, err = crawl.Split(answer.URL, answer.Body)
 		said.body = nil
 	default:
-		_, err = directory.ParseDocument(directory.KindA2A, a.Body)
+		_, err = directory.ParseDocument(directory.KindA2A, answer.Body)
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", gateway.ErrNothingSaid, err)
 	}
+
 	return said, nil
 }

@@ -110,7 +110,8 @@ func (g *Gateway) validateNames() error {
 
 	for i, host := range g.AllowHosts {
 		if host == "" || host != strings.ToLower(host) || strings.ContainsAny(host, "/:*") {
-			return fmt.Errorf("gateway.allow_hosts[%d]: must be the name of one host, in lower case, without a port, got %q",
+			return fmt.Errorf("gateway.allow_hosts[%d]: must be the name of one host, in lower case, without a "+
+				"port, got %q",
 				i, host)
 		}
 	}

@@ -108,7 +108,8 @@ func (w *WIMSE) validate(before []WIMSE) error {
 
 func (o *OAuth) validate(before []OAuth) error {
 	u, err := url.Parse(o.Issuer)
-	isIssuer := err == nil && u.Scheme == "https" && u.Host != "" && u.RawQuery == "" && !strings.Contains(o.Issuer, "#")
+	isIssuer := err == nil && u.Scheme == "https" && u.Host != "" && u.RawQuery == "" &&
+		!strings.Contains(o.Issuer, "#")
 	isSame := func(other OAuth) bool { return other.Issuer == o.Issuer }
 
 	switch {
@@ -116,7 +117,8 @@ func (o *OAuth) validate(before []OAuth) error {
 		return fmt.Errorf("issuer: must be an https URL without query and fragment, got %q", o.Issuer)
 	case o.JWKS == "":
 		return errNoJWKS
-	case !slices.Contains([]string{"", credentials.PlainNever, credentials.PlainReads, credentials.PlainAlways}, o.Plain):
+	case !slices.Contains([]string{"", credentials.PlainNever, credentials.PlainReads, credentials.PlainAlways},
+		o.Plain):
 		return fmt.Errorf("plain: must be %s, %s or %s, got %q",
 			credentials.PlainNever, credentials.PlainReads, credentials.PlainAlways, o.Plain)
 	case slices.ContainsFunc(before, isSame):
@@ -129,6 +131,7 @@ func (o *OAuth) validate(before []OAuth) error {
 // isBaseURL reports whether text is https://HOST[:PORT].
 func isBaseURL(text string) bool {
 	u, err := url.Parse(text)
+
 	return err == nil && u.Scheme == "https" && u.Host != "" && u.Path == "" && u.RawQuery == "" &&
 		u.Fragment == "" && u.User == nil
 }

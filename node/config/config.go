@@ -95,18 +95,18 @@ func Load(path string) (Config, error) {
 		return Config{}, err
 	}
 
-	c := Default()
-	if err := c.decode(text); err != nil {
+	config := Default()
+	if err := config.decode(text); err != nil {
 		return Config{}, fmt.Errorf("%s: %w", path, err)
 	}
 
-	c.resolvePaths(filepath.Dir(path))
+	config.resolvePaths(filepath.Dir(path))
 
-	if err := c.Validate(); err != nil {
+	if err := config.Validate(); err != nil {
 		return Config{}, fmt.Errorf("%s: %w", path, err)
 	}
 
-	return c, nil
+	return config, nil
 }
 
 func (c *Config) decode(text []byte) error {

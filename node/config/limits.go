@@ -113,7 +113,8 @@ func (r rates) validate(at string) error {
 	for _, each := range r {
 		// Written so that NaN is refused.
 		if each.value != nil && !(*each.value >= 0 && *each.value <= maxRate) {
-			return fmt.Errorf("%s.%s: must be from 0 to %d requests per second, got %v", at, each.key, maxRate, *each.value)
+			return fmt.Errorf("%s.%s: must be from 0 to %d requests per second, got %v", at, each.key, maxRate,
+				*each.value)
 		}
 	}
 
@@ -206,7 +207,8 @@ func (l *Limits) validate(lifetimes Lifetimes) error {
 
 // authMethods are the ways to authenticate, as CallerLimits.By names them.
 var authMethods = []string{
-	credentials.MethodSVID, credentials.MethodWPT, credentials.MethodOAuth, credentials.MethodBearer, credentials.MethodJWTSVID, admission.MethodNone,
+	credentials.MethodSVID, credentials.MethodWPT, credentials.MethodOAuth, credentials.MethodBearer,
+	credentials.MethodJWTSVID, admission.MethodNone,
 }
 
 func (l *CallerLimits) validate(at string, lifetimes Lifetimes) error {
@@ -231,7 +233,8 @@ func (l *CallerLimits) validate(at string, lifetimes Lifetimes) error {
 	case l.Who.IsZero() && len(l.By) == 0:
 		return fmt.Errorf("%s: it has neither who nor by, so it is for all callers: change the limits themselves", at)
 	case !l.Who.IsZero() && slices.Contains(l.By, admission.MethodNone):
-		return fmt.Errorf("%s.by: %q is for callers without an identity, which can't match %s", at, admission.MethodNone, l.Who)
+		return fmt.Errorf("%s.by: %q is for callers without an identity, which can't match %s", at,
+			admission.MethodNone, l.Who)
 	case l.MinLifetime > 0 && l.MinLifetime < directory.MinLifetime, shortest > longest:
 		return fmt.Errorf("%s.min_lifetime: no lifetime of at least %d s is from %d s to %d s",
 			at, directory.MinLifetime, shortest, longest)

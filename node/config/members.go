@@ -45,17 +45,17 @@ func (c *Config) validateMembers() error {
 		return err
 	}
 
-	for i, m := range c.Members {
-		if !trust.IsNode(m.ID, c.TrustDomain) {
+	for i, member := range c.Members {
+		if !trust.IsNode(member.ID, c.TrustDomain) {
 			return fmt.Errorf("members[%d].id: must be under spiffe://%s%s, got %q",
-				i, c.TrustDomain.Name(), trust.NodePath, m.ID)
+				i, c.TrustDomain.Name(), trust.NodePath, member.ID)
 		}
 
-		if err := validateHostPort(fmt.Sprintf("members[%d].cluster", i), m.Cluster); err != nil {
+		if err := validateHostPort(fmt.Sprintf("members[%d].cluster", i), member.Cluster); err != nil {
 			return err
 		}
 
-		isSame := func(other Member) bool { return other.ID == m.ID || other.Cluster == m.Cluster }
+		isSame := func(other Member) bool { return other.ID == member.ID || other.Cluster == member.Cluster }
 		if slices.ContainsFunc(c.Members[:i], isSame) {
 			return fmt.Errorf("members[%d]: another member has the same id or address", i)
 		}

@@ -39,7 +39,8 @@ func LoadTaxonomy(file string) (content.Taxonomy, error) {
 
 	// Answers name the taxonomy by its id.
 	if written.ID == "" || len(written.ID) > maxTaxonomyID {
-		return content.Taxonomy{}, fmt.Errorf("%s: id must have 1 to %d bytes, got %d", file, maxTaxonomyID, len(written.ID))
+		return content.Taxonomy{}, fmt.Errorf("%s: id must have 1 to %d bytes, got %d", file, maxTaxonomyID,
+			len(written.ID))
 	}
 
 	for tag, broader := range written.Broader {

@@ -11,7 +11,8 @@ import (
 // A taxonomy is read strictly: what it can't mean is refused by the file's name.
 func TestTaxonomies(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"one":          {"id: https://alpha.test/tags\nbroader: {Hiking: [out_doors], climbing: [out_doors, sport]}", ""},
+		"one": {"id: https://alpha.test/tags\nbroader: {Hiking: [out_doors], climbing: [out_doors, sport]}",
+			""},
 		"JSON":         {`{"id": "https://alpha.test/tags", "broader": {"Hiking": ["out_doors"]}}`, ""},
 		"no id":        {"broader: {a: [b]}", "id must have"},
 		"unknown key":  {"id: x\nnarrower: {a: [b]}", "narrower not found"},
@@ -26,14 +27,18 @@ func TestTaxonomies(t *testing.T) {
 			if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
 				t.Fatal(err)
 			}
+
 			got, err := LoadTaxonomy(file)
 			if c.want != "" {
 				if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), file) {
 					t.Errorf("%v, want %q", err, c.want)
 				}
+
 				return
 			}
-			if err != nil || got.ID != "https://alpha.test/tags" || !slices.Contains(got.Broader["Hiking"], "out_doors") {
+
+			if err != nil || got.ID != "https://alpha.test/tags" ||
+				!slices.Contains(got.Broader["Hiking"], "out_doors") {
 				t.Errorf("%+v, %v", got, err)
 			}
 		})
@@ -46,11 +51,14 @@ func TestDiscoveryFilesAreRelative(t *testing.T) {
 	text = strings.Replace(text, `key_file: ""`, "key_file: model.key", 1)
 	text = strings.Replace(text, `url: ""`, "url: http://127.0.0.1:9/v1/embeddings", 1)
 	path := writeConfig(t, strings.Replace(text, `model: ""`, "model: toy", 1))
+
 	cfg, err := Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d, dir := cfg.Discovery, filepath.Dir(path); d.Taxonomies[0] != filepath.Join(dir, "tags.yaml") || d.Embeddings.KeyFile != filepath.Join(dir, "model.key") {
+
+	if d, dir := cfg.Discovery, filepath.Dir(path); d.Taxonomies[0] != filepath.Join(dir, "tags.yaml") ||
+		d.Embeddings.KeyFile != filepath.Join(dir, "model.key") {
 		t.Errorf("%+v", d)
 	}
 }

@@ -24,6 +24,7 @@ func (d *Domain) identity(path string) (Identity, error) {
 			return id, nil
 		}
 	}
+
 	return Identity{}, fmt.Errorf("%s has no identity %s", d.TrustDomain, path)
 }
 
@@ -33,18 +34,23 @@ func (d *Domain) client(base, path string) (*apiclient.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	pair, err := tls.LoadX509KeyPair(id.Cert, id.Key)
 	if err != nil {
 		return nil, err
 	}
+
 	pem, err := os.ReadFile(d.Bundle)
 	if err != nil {
 		return nil, err
 	}
+
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(pem)
 	config := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots, Certificates: []tls.Certificate{pair}}
-	return apiclient.NewDirect(base, &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}), nil
+
+	return apiclient.NewDirect(base,
+		&http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}), nil
 }
 
 // bundleOf reads a domain's bundle from PEM.
@@ -53,10 +59,12 @@ func bundleOf(file, domain string) (*spiffebundle.Bundle, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	x, err := x509bundle.Load(td, file)
 	if err != nil {
 		return nil, err
 	}
+
 	return spiffebundle.FromX509Bundle(x), nil
 }
 
@@ -68,14 +76,17 @@ func readyz(ctx context.Context, admin string) error {
 	if err != nil {
 		return err
 	}
+
 	resp, err := adminClient.Do(req)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
+
 	if resp.StatusCode != http.StatusOK {
 		b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
 		return fmt.Errorf("not ready: %s", b)
 	}
+
 	return nil
 }

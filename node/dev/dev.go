@@ -47,6 +47,7 @@ func (o *Options) Check() error {
 	case o.Sample < 0:
 		return fmt.Errorf("--sample is %d; it is a number of agents", o.Sample)
 	}
+
 	return nil
 }
 
@@ -63,34 +64,43 @@ type runningMesh struct {
 // certificate authority, peered with all others, with sample agents that
 // register and refresh through the API as any agent would. It prints where
 // everything is once a lookup crosses the mesh.
-func Run(ctx context.Context, o Options) (err error) {
-	if err := o.Check(); err != nil {
+func Run(ctx context.Context, options Options) (err error) {
+	if err := options.Check(); err != nil {
 		return err
 	}
-	if o.Dir == "" {
-		if o.Dir, err = os.MkdirTemp("", "roster-dev-"); err != nil {
+
+	if options.Dir == "" {
+		if options.Dir, err = os.MkdirTemp("", "roster-dev-"); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, os.RemoveAll(o.Dir)) }()
+
+		defer func() { err = errors.Join(err, os.RemoveAll(options.Dir)) }()
 	}
-	if o.Dir, err = absolute(o.Dir); err != nil {
+
+	if options.Dir, err = absolute(options.Dir); err != nil {
 		return err
 	}
-	plan, ports, err := o.plan()
+
+	plan, ports, err := options.plan()
 	if err != nil {
 		return err
 	}
 	defer ports.close()
-	m := &runningMesh{Mesh: plan, opt: o, ports: ports}
-	if err := m.write(o.Dir); err != nil {
+
+	mesh := &runningMesh{Mesh: plan, opt: options, ports: ports}
+	if err := mesh.write(options.Dir); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, m.stop(), m.markReady(false)) }()
-	if err := m.start(ctx); err != nil {
-		return m.interrupted(ctx, err)
+
+	defer func() { err = errors.Join(err, mesh.stop(), mesh.markReady(false)) }()
+
+	if err := mesh.start(ctx); err != nil {
+		return mesh.interrupted(ctx, err)
 	}
-	m.printReady()
-	m.keepAlive(ctx)
+
+	mesh.printReady()
+	mesh.keepAlive(ctx)
+
 	return nil
 }
 
@@ -99,6 +109,7 @@ func (m *runningMesh) interrupted(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
 	}
+
 	return err
 }
 
@@ -107,6 +118,7 @@ func absolute(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
@@ -118,24 +130,31 @@ func (m *runningMesh) start(ctx context.Context) error {
 	defer cancel()
 	m.note("Starting a mesh in %s: domains: %d, nodes of each: %d.", m.opt.Dir, len(m.Domains), len(m.Domains[0].Nodes))
 	m.note("This is a development mesh: everything is readable by everybody and exported to every domain.")
+
 	if err := m.writeFiles(); err != nil {
 		return err
 	}
+
 	if err := m.startNodes(ctx); err != nil {
 		return err
 	}
+
 	if err := m.write(m.opt.Dir); err != nil {
 		return err
 	}
+
 	if err := m.peerAll(ctx); err != nil {
 		return err
 	}
+
 	if err := m.registerSamples(ctx); err != nil {
 		return err
 	}
+
 	if err := m.awaitMesh(ctx); err != nil {
 		return err
 	}
+
 	return m.markReady(true)
 }
 
@@ -146,10 +165,13 @@ func (m *runningMesh) markReady(ready bool) error {
 	if err != nil {
 		return err
 	}
+
 	for i := range m.Domains {
 		m.Domains[i].Identities = now.Domains[i].Identities
 	}
+
 	m.Ready = ready
+
 	return m.write(m.opt.Dir)
 }
 
@@ -159,26 +181,32 @@ func (m *runningMesh) note(format string, args ...any) { fmt.Fprintf(m.opt.Out, 
 func (m *runningMesh) startNodes(ctx context.Context) error {
 	for i := range m.Domains {
 		for j := range m.Domains[i].Nodes {
-			d := &m.Domains[i].Nodes[j]
+			node := &m.Domains[i].Nodes[j]
+
 			run := startInProcess
 			if m.opt.Processes {
 				run = startProcess
 			}
-			m.ports.letGo(d)
-			n, err := run(d)
+
+			m.ports.letGo(node)
+
+			startedNode, err := run(node)
 			if err != nil {
-				return fmt.Errorf("starting %s: %w", d.ID, err)
+				return fmt.Errorf("starting %s: %w", node.ID, err)
 			}
-			d.PID = n.pid()
-			m.nodes = append(m.nodes, n)
+
+			node.PID = startedNode.pid()
+			m.nodes = append(m.nodes, startedNode)
 		}
 	}
+
 	g, ctx := errgroup.WithContext(ctx)
 	for _, d := range m.Domains {
 		for _, n := range d.Nodes {
 			g.Go(func() error { return until(ctx, n.ID+" ready", func() error { return readyz(ctx, n.Admin) }) })
 		}
 	}
+
 	return g.Wait()
 }
 
@@ -188,6 +216,7 @@ func (m *runningMesh) stop() error {
 	for _, n := range m.nodes {
 		g.Go(n.stop)
 	}
+
 	return g.Wait()
 }
 
@@ -200,19 +229,25 @@ func (m *runningMesh) peerAll(ctx context.Context) error {
 			if at.TrustDomain == peer.TrustDomain {
 				continue
 			}
+
 			g.Go(func() error {
-				p, err := peer.peering()
+				peering, err := peer.peering()
 				if err != nil {
 					return err
 				}
-				c, err := at.client(at.Nodes[0].API, "/ops/operator")
+
+				client, err := at.client(at.Nodes[0].API, "/ops/operator")
 				if err != nil {
 					return err
 				}
-				return until(ctx, at.TrustDomain+" peered with "+peer.TrustDomain, func() error { return c.Operator().SetPeering(ctx, operator.WirePeering(p)) })
+
+				return until(ctx, at.TrustDomain+" peered with "+peer.TrustDomain, func() error {
+					return client.Operator().SetPeering(ctx, operator.WirePeering(peering))
+				})
 			})
 		}
 	}
+
 	return g.Wait()
 }
 
@@ -222,13 +257,16 @@ func (d *Domain) peering() (directory.Peering, error) {
 	if err != nil {
 		return directory.Peering{}, err
 	}
+
 	jwks, err := bundle.Marshal()
 	p := directory.Peering{Domain: bundle.TrustDomain(), State: directory.PeeringActive, Bundle: jwks, Mesh: true}
+
 	p.Endpoint = directory.BundleEndpoint{URL: d.Nodes[0].API + wire.BundlePath, Profile: directory.ProfileSPIFFE}
 	for _, n := range d.Nodes {
 		p.Addresses = append(p.Addresses, n.API)
 		p.Gossip = append(p.Gossip, n.Gossip)
 	}
+
 	return p, err
 }
 
@@ -236,24 +274,27 @@ func (d *Domain) peering() (directory.Peering, error) {
 // of every domain in the gossip pool.
 func (m *runningMesh) awaitMesh(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, d := range m.Domains {
-		for _, n := range d.Nodes {
+	for _, domain := range m.Domains {
+		for _, node := range domain.Nodes {
 			g.Go(func() error {
-				c, err := d.client(n.API, "/client/reader")
+				client, err := domain.client(node.API, "/client/reader")
 				if err != nil {
 					return err
 				}
-				return until(ctx, "all agents visible at "+n.ID, func() error { return m.seesAll(ctx, c) })
+
+				return until(ctx, "all agents visible at "+node.ID, func() error { return m.seesAll(ctx, client) })
 			})
 			g.Go(func() error {
-				c, err := d.client(n.API, "/ops/operator")
+				client, err := domain.client(node.API, "/ops/operator")
 				if err != nil || m.opt.noGossip {
 					return err
 				}
-				return until(ctx, "the gossip pool of "+n.ID, func() error { return m.hasMet(ctx, c) })
+
+				return until(ctx, "the gossip pool of "+node.ID, func() error { return m.hasMet(ctx, client) })
 			})
 		}
 	}
+
 	return g.Wait()
 }
 
@@ -263,11 +304,13 @@ func (m *runningMesh) hasMet(ctx context.Context, c *apiclient.Client) error {
 	if err != nil {
 		return err
 	}
+
 	for _, d := range m.Domains {
 		if !slices.ContainsFunc(members, func(o wire.Member) bool { return o.Domain == d.TrustDomain }) {
 			return fmt.Errorf("no node of %s has been met yet", d.TrustDomain)
 		}
 	}
+
 	return nil
 }
 
@@ -278,6 +321,7 @@ func until(ctx context.Context, what string, try func() error) error {
 		if err == nil {
 			return nil
 		}
+
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("not in time: %s: %w", what, err)

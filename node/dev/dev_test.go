@@ -24,6 +24,7 @@ import (
 // once it is ready, what it printed, and its end.
 func runDev(tb testing.TB, o Options) (m *Mesh, printed func() string, stop func() error) {
 	tb.Helper()
+
 	var out syncBuffer
 	o.Out, o.Program = &out, "roster"
 	ctx, cancel := context.WithCancel(context.Background())
@@ -31,6 +32,7 @@ func runDev(tb testing.TB, o Options) (m *Mesh, printed func() string, stop func
 	go func() { done <- Run(ctx, o) }()
 	stop = sync.OnceValue(func() error {
 		cancel()
+
 		select {
 		case err := <-done:
 			return err
@@ -43,11 +45,13 @@ func runDev(tb testing.TB, o Options) (m *Mesh, printed func() string, stop func
 			tb.Error(err)
 		}
 	})
+
 	deadline := time.After(readyTimeout)
 	for {
 		if m, err := ReadMesh(o.Dir); err == nil && m.Ready {
 			return m, out.String, stop
 		}
+
 		select {
 		case err := <-done:
 			done <- err
@@ -68,21 +72,25 @@ type syncBuffer struct {
 func (s *syncBuffer) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	return s.b.Write(p)
 }
 
 func (s *syncBuffer) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	return s.b.String()
 }
 
 func reader(tb testing.TB, d Domain, node int) *apiclient.Client {
 	tb.Helper()
+
 	c, err := d.client(d.Nodes[node].API, "/client/reader")
 	if err != nil {
 		tb.Fatal(err)
 	}
+
 	return c
 }
 
@@ -96,30 +104,38 @@ func TestDevIsAMesh(t *testing.T) {
 	o := Options{Domains: 3, Nodes: 1, Port: 0, Dir: dir, Sample: 12}
 	m, printed, stop := runDev(t, o)
 	requireCrossing(t, m)
-	for _, want := range []string{"curl -K " + filepath.Join(dir, "curlrc"), "/ad/l?agent=", "/discovery/query' -H ", "/proof'", "roster verify --bundle"} {
+
+	for _, want := range []string{"curl -K " + filepath.Join(dir, "curlrc"), "/ad/l?agent=", "/discovery/query' -H ",
+		"/proof'", "roster verify --bundle"} {
 		if !strings.Contains(printed(), want) {
 			t.Errorf("dev prints no %q:\n%s", want, printed())
 		}
 	}
+
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, d := range m.Domains {
 		for _, n := range d.Nodes {
 			addr := strings.TrimPrefix(n.API, "https://")
+
 			l, err := net.Listen("tcp", addr)
 			if err != nil {
 				t.Fatalf("%s is still taken after dev ended: %v", addr, err)
 			}
+
 			if err := l.Close(); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
+
 	again, _, _ := runDev(t, o)
 	if again.Domains[0].Nodes[0].API != m.Domains[0].Nodes[0].API {
 		t.Errorf("the mesh came back at %s, not at %s", again.Domains[0].Nodes[0].API, m.Domains[0].Nodes[0].API)
 	}
+
 	requireCrossing(t, again)
 }
 
@@ -129,25 +145,31 @@ func requireCrossing(t *testing.T, m *Mesh) {
 	t.Helper()
 	alpha, gamma := m.Domains[0], m.Domains[2]
 	c := reader(t, gamma, 0)
+
 	page, err := c.Lookup(t.Context(), apiclient.LookupOptions{Agent: "invoice-reader"})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if len(page.Agents) != 1 {
 		t.Fatalf("gamma.test shows %d invoice-readers, want 1", len(page.Agents))
 	}
+
 	p := page.Agents[0].Provenance
 	if p.Authority != "alpha.test" || p.Verification.State != "verified" || p.Service != alpha.Nodes[0].API {
 		t.Errorf("its provenance is %+v", p)
 	}
+
 	proof, err := c.Proof(t.Context(), page.Agents[0].Href)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	bundle, err := bundleOf(alpha.Bundle, alpha.TrustDomain)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	report, err := trust.Verify(proof.Body, trust.VerifyOptions{Bundle: bundle, At: time.Now()})
 	if err != nil {
 		t.Fatalf("the proof does not hold: %v\n%+v", err, report)
@@ -164,11 +186,14 @@ func TestDevNamesATakenPort(t *testing.T) {
 	}
 	defer l.Close()
 	port := l.Addr().(*net.TCPAddr).Port
+
 	err = Run(t.Context(), Options{Domains: 1, Nodes: 1, Port: port, Dir: t.TempDir(), Out: &syncBuffer{}})
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprint(port)) || !strings.Contains(err.Error(), "--port") {
 		t.Errorf("got %v, want the port and --port", err)
 	}
-	if _, linux := os.Stat("/proc/net/tcp"); linux == nil && !strings.Contains(err.Error(), fmt.Sprintf("process %d ", os.Getpid())) {
+
+	if _, linux := os.Stat("/proc/net/tcp"); linux == nil &&
+		!strings.Contains(err.Error(), fmt.Sprintf("process %d ", os.Getpid())) {
 		t.Errorf("got %v, want the process that listens there", err)
 	}
 }
@@ -183,16 +208,19 @@ func TestLimitsAreThoseOfServeOrNone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		ports.close()
 
 		config, err := config.Load(mesh.Domains[0].Nodes[0].Config)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		got := config.Limits
 		if got.BytesPerOwner != want.BytesPerOwner || got.RegistrationsPerOwner != want.RegistrationsPerOwner ||
 			got.RegistrationsPerDomain != want.RegistrationsPerDomain || got.BytesPerDomain != want.BytesPerDomain ||
-			got.RecordsPerPeer != want.RecordsPerPeer || got.BytesPerPeer != want.BytesPerPeer || got.Queries != want.Queries {
+			got.RecordsPerPeer != want.RecordsPerPeer || got.BytesPerPeer != want.BytesPerPeer ||
+			got.Queries != want.Queries {
 			t.Errorf("limits %v: a node has %+v, want %+v", limited, got, want)
 		}
 	}
@@ -202,33 +230,43 @@ func TestLimitsAreThoseOfServeOrNone(t *testing.T) {
 func TestMint(t *testing.T) {
 	dir := t.TempDir()
 	runDev(t, Options{Domains: 1, Nodes: 1, Port: 0, Dir: dir})
+
 	id, err := Mint(dir, "alpha.test", "/agent/zoe")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	m, err := ReadMesh(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	d := m.Domains[0]
 	if !slices.Contains(d.Identities, *id) || !m.Ready {
 		t.Errorf("mesh.json lacks %v, or is no longer ready", id)
 	}
+
 	c, err := d.client(d.Nodes[0].API, "/agent/zoe")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Register(t.Context(), "zoe", []byte(`{"base":"https://zoe.alpha.test/"}`), apiclient.RegisterOptions{}); err != nil {
+
+	if _, err := c.Register(t.Context(), "zoe", []byte(`{"base":"https://zoe.alpha.test/"}`),
+		apiclient.RegisterOptions{}); err != nil {
 		t.Error(err)
 	}
-	for _, bad := range []struct{ domain, path string }{{"omega.test", "/agent/x"}, {"alpha.test", "agent"}, {"alpha.test", "/a/../b"}} {
+
+	for _, bad := range []struct{ domain, path string }{{"omega.test", "/agent/x"}, {"alpha.test", "agent"},
+		{"alpha.test", "/a/../b"}} {
 		if _, err := Mint(dir, bad.domain, bad.path); err == nil {
 			t.Errorf("minted %s%s", bad.domain, bad.path)
 		}
 	}
+
 	if leftovers, _ := filepath.Glob(filepath.Join(dir, ".mesh.json.*")); len(leftovers) > 0 {
 		t.Errorf("left behind: %v", leftovers)
 	}
+
 	if _, err := os.Stat(id.Key); err != nil {
 		t.Error(err)
 	}
@@ -240,23 +278,32 @@ func BenchmarkCrossing(b *testing.B) {
 	for _, gossip := range []bool{true, false} {
 		b.Run(fmt.Sprintf("gossip=%t", gossip), func(b *testing.B) {
 			m, _, _ := runDev(b, Options{Domains: 3, Nodes: 1, Port: 0, Dir: b.TempDir(), noGossip: !gossip})
+
 			owner, err := m.Domains[0].client(m.Domains[0].Nodes[0].API, "/agent/ada")
 			if err != nil {
 				b.Fatal(err)
 			}
-			readers := []*apiclient.Client{reader(b, m.Domains[0], 0), reader(b, m.Domains[1], 0), reader(b, m.Domains[2], 0)}
+
+			readers := []*apiclient.Client{reader(b, m.Domains[0], 0), reader(b, m.Domains[1], 0),
+				reader(b, m.Domains[2], 0)}
+
 			var took []time.Duration
 			for i := 0; b.Loop(); i++ {
 				name := fmt.Sprintf("crossing-%d", i)
-				if _, err := owner.Register(b.Context(), name, []byte(`{"base":"https://a.alpha.test/"}`), apiclient.RegisterOptions{}); err != nil {
+				if _, err := owner.Register(b.Context(), name, []byte(`{"base":"https://a.alpha.test/"}`),
+					apiclient.RegisterOptions{}); err != nil {
 					b.Fatal(err)
 				}
+
 				start := time.Now()
+
 				for _, c := range readers {
 					awaitAgent(b, c, name)
 				}
+
 				took = append(took, time.Since(start))
 			}
+
 			slices.Sort(took)
 			b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "ms-p50")
 			b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "ms-p99")
@@ -271,37 +318,48 @@ func awaitAgent(b testing.TB, c *apiclient.Client, name string) {
 		if err != nil {
 			b.Fatal(err)
 		}
+
 		if len(page.Agents) > 0 {
 			return
 		}
+
 		<-again
 	}
+
 	b.Fatalf("%s is not visible", name)
 }
 
 // What stays at home has a record there, no proof, and nothing anywhere else.
 func TestWhatStaysAtHome(t *testing.T) {
 	m, _, _ := runDev(t, Options{Domains: 2, Nodes: 1, Port: 0, Dir: t.TempDir()})
+
 	ada, err := m.Domains[0].client(m.Domains[0].Nodes[0].API, "/agent/ada")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	document := []byte(`{"base":"https://home.alpha.test/"}`)
+
 	at, err := ada.Register(t.Context(), "stays", document, apiclient.RegisterOptions{Visibility: "domain"})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := ada.Register(t.Context(), "goes", document, apiclient.RegisterOptions{}); err != nil {
 		t.Fatal(err)
 	}
+
 	record, err := ada.Record(t.Context(), at.RID)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var refused *apiclient.Error
-	if _, err := ada.Proof(t.Context(), at.RID); !errors.As(err, &refused) || refused.Status != 404 || !strings.Contains(refused.Detail, "is not exported") {
+	if _, err := ada.Proof(t.Context(), at.RID); !errors.As(err, &refused) || refused.Status != 404 ||
+		!strings.Contains(refused.Detail, "is not exported") {
 		t.Errorf("its proof: %v", err)
 	}
+
 	beta := reader(t, m.Domains[1], 0)
 	awaitAgent(t, beta, "goes") // which came later
 
@@ -310,10 +368,12 @@ func TestWhatStaysAtHome(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	proof, err := trust.ParseProof(other.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	report, err := trust.Verify(bytes.TrimSpace(record.Body), trust.VerifyOptions{Keys: proof.Keys})
 	if err != nil || !report.Authentic {
 		t.Errorf("its record: %v\n%s", err, report)

@@ -31,14 +31,17 @@ func startInProcess(d *Node) (startedNode, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	log, err := openLog(d)
 	if err != nil {
 		return nil, err
 	}
+
 	n, err := node.Start(cfg, node.Env{Logger: cfg.Log.Logger(log), Timing: consensus.LocalTiming})
 	if err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
+
 	return &inProcess{n, log}, nil
 }
 
@@ -57,22 +60,27 @@ type child struct {
 	done chan error
 }
 
-func startProcess(d *Node) (startedNode, error) {
+func startProcess(node *Node) (startedNode, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	log, err := openLog(d)
+
+	log, err := openLog(node)
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(self, "serve", "--config", d.Config)
+
+	cmd := exec.Command(self, "serve", "--config", node.Config)
+
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
+
 	c := &child{cmd, log, make(chan error, 1)}
 	go func() { c.done <- cmd.Wait() }()
+
 	return c, nil
 }
 
@@ -82,11 +90,13 @@ func (c *child) pid() int { return c.cmd.Process.Pid }
 // before, by whoever tries that out, is fine.
 func (c *child) stop() error {
 	defer func() { _ = c.log.Close() }()
+
 	_ = c.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-c.done: //nolint:errcheck // a child that was killed before is fine
 		return nil
 	case <-time.After(node.CloseTimeout + time.Second):
-		return errors.Join(fmt.Errorf("node %d did not end in time and was killed", c.pid()), c.cmd.Process.Kill(), <-c.done)
+		return errors.Join(fmt.Errorf("node %d did not end in time and was killed", c.pid()), c.cmd.Process.Kill(),
+			<-c.done)
 	}
 }

@@ -71,23 +71,26 @@ func meshFile(dir string) string { return filepath.Join(dir, "mesh.json") }
 
 // ReadMesh reads the description of the mesh in dir.
 func ReadMesh(dir string) (*Mesh, error) {
-	b, err := os.ReadFile(meshFile(dir))
+	data, err := os.ReadFile(meshFile(dir))
 	if err != nil {
 		return nil, err
 	}
-	var m Mesh
-	if err := json.Unmarshal(b, &m); err != nil {
+
+	var mesh Mesh
+	if err := json.Unmarshal(data, &mesh); err != nil {
 		return nil, fmt.Errorf("%s: %w", meshFile(dir), err)
 	}
-	return &m, nil
+
+	return &mesh, nil
 }
 
 func (m *Mesh) write(dir string) error {
-	b, err := json.MarshalIndent(m, "", "  ")
+	data, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return err
 	}
-	return node.ReplaceFile(meshFile(dir), append(b, '\n'), 0o644)
+
+	return node.ReplaceFile(meshFile(dir), append(data, '\n'), 0o644)
 }
 
 // plan lays a mesh out in o.Dir: certificate authorities, identities, and a
@@ -101,20 +104,24 @@ func (o *Options) plan() (*Mesh, *portPlan, error) {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, err
 	}
+
 	ports, err := choosePorts(o.Port, o.Domains*o.Nodes)
 	if err != nil {
 		return nil, nil, err
 	}
-	m := &Mesh{}
+
+	mesh := &Mesh{}
 	for _, name := range domainNames[:o.Domains] {
-		d, err := o.planDomain(spiffeid.RequireTrustDomainFromString(name+".test"), ports)
+		domain, err := o.planDomain(spiffeid.RequireTrustDomainFromString(name+".test"), ports)
 		if err != nil {
 			ports.close()
 			return nil, nil, err
 		}
-		m.Domains = append(m.Domains, *d)
+
+		mesh.Domains = append(mesh.Domains, *domain)
 	}
-	return m, ports, nil
+
+	return mesh, ports, nil
 }
 
 func (o *Options) planDomain(td spiffeid.TrustDomain, ports *portPlan) (*Domain, error) {
@@ -122,24 +129,32 @@ func (o *Options) planDomain(td spiffeid.TrustDomain, ports *portPlan) (*Domain,
 	if err := os.MkdirAll(filepath.Join(dir, "identities"), 0o755); err != nil {
 		return nil, err
 	}
+
 	ca, err := trust.NewCA(td, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	d := &Domain{TrustDomain: td.Name(), Bundle: filepath.Join(dir, "bundle.pem"), CAKey: filepath.Join(dir, "ca.key")}
+
+	domain := &Domain{TrustDomain: td.Name(), Bundle: filepath.Join(dir, "bundle.pem"),
+		CAKey: filepath.Join(dir, "ca.key")}
+
 	cert, key := ca.PEM()
-	if err := errors.Join(node.ReplaceFile(d.Bundle, cert, 0o644), node.ReplaceFile(d.CAKey, key, 0o600)); err != nil {
+	if err := errors.Join(node.ReplaceFile(domain.Bundle, cert, 0o644),
+		node.ReplaceFile(domain.CAKey, key, 0o600)); err != nil {
 		return nil, err
 	}
+
 	for _, path := range identityPaths {
-		id, err := d.issue(ca, dir, path)
+		id, err := domain.issue(ca, dir, path)
 		if err != nil {
 			return nil, err
 		}
-		d.Identities = append(d.Identities, id)
+
+		domain.Identities = append(domain.Identities, id)
 	}
+
 	for i := range o.Nodes {
-		d.Nodes = append(d.Nodes, Node{
+		domain.Nodes = append(domain.Nodes, Node{
 			ID:     td.IDString() + trust.NodePath + strconv.Itoa(i+1),
 			API:    "https://" + ports.nextAPI(),
 			Admin:  "http://" + ports.next(),
@@ -149,12 +164,14 @@ func (o *Options) planDomain(td spiffeid.TrustDomain, ports *portPlan) (*Domain,
 			Data:   filepath.Join(dir, "node-"+strconv.Itoa(i+1), "data"),
 		})
 	}
-	for i := range d.Nodes {
-		if err := d.writeNode(ca, i, o); err != nil {
+
+	for i := range domain.Nodes {
+		if err := domain.writeNode(ca, i, o); err != nil {
 			return nil, err
 		}
 	}
-	return d, nil
+
+	return domain, nil
 }
 
 // issue writes the certificate and key of one more identity.
@@ -163,46 +180,61 @@ func (d *Domain) issue(ca *trust.CA, dir, path string) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
+
 	file := filepath.Join(dir, "identities", strings.ReplaceAll(strings.TrimPrefix(path, "/"), "/", "-"))
 	id := Identity{SPIFFEID: svid.ID.String(), Cert: file + ".pem", Key: file + ".key"}
+
 	return id, trust.WriteSVID(svid, id.Cert, id.Key)
 }
 
 // writeNode writes the identity and the configuration of node i.
-func (d *Domain) writeNode(ca *trust.CA, i int, o *Options) error {
+func (d *Domain) writeNode(ca *trust.CA, i int, options *Options) error {
 	n := d.Nodes[i]
+
 	dir := filepath.Dir(n.Config)
 	if err := os.MkdirAll(n.Data, 0o700); err != nil {
 		return err
 	}
+
 	id := spiffeid.RequireFromString(n.ID)
+
 	svid, err := ca.Issue(id.Path(), certificateLifetime, time.Now())
 	if err != nil {
 		return err
 	}
+
 	cfg := config.Default()
 	cfg.TrustDomain = id.TrustDomain()
 	cfg.PublicURL = n.API
 	cfg.Data = n.Data
-	cfg.Listen = config.Listen{API: strings.TrimPrefix(n.API, "https://"), Admin: strings.TrimPrefix(n.Admin, "http://"), Cluster: n.Raft, Gossip: n.Gossip}
-	cfg.Identity = config.Identity{Cert: filepath.Join(dir, "node.pem"), Key: filepath.Join(dir, "node.key"), Bundle: d.Bundle}
+	cfg.Listen = config.Listen{API: strings.TrimPrefix(n.API, "https://"),
+		Admin: strings.TrimPrefix(n.Admin, "http://"), Cluster: n.Raft, Gossip: n.Gossip}
+	cfg.Identity = config.Identity{Cert: filepath.Join(dir, "node.pem"), Key: filepath.Join(dir, "node.key"),
+		Bundle: d.Bundle}
 	cfg.Policy = "development"
-	cfg.Gossip.Enabled = !o.noGossip
-	if o.Gateway {
+
+	cfg.Gossip.Enabled = !options.noGossip
+	if options.Gateway {
 		cfg.Gateway = openGateway()
 	}
-	if !o.Limits {
+
+	if !options.Limits {
 		cfg.Limits = config.Limits{}
 	}
+
 	cfg.Log.Format = "text"
 	for _, m := range d.Nodes {
-		cfg.Members = append(cfg.Members, config.Member{ID: spiffeid.RequireFromString(m.ID), Cluster: m.Raft, API: m.API})
+		cfg.Members = append(cfg.Members, config.Member{ID: spiffeid.RequireFromString(m.ID), Cluster: m.Raft,
+			API: m.API})
 	}
-	b, err := yaml.Marshal(cfg)
+
+	data, err := yaml.Marshal(cfg)
 	if err != nil {
 		return err
 	}
-	return errors.Join(trust.WriteSVID(svid, cfg.Identity.Cert, cfg.Identity.Key), node.ReplaceFile(n.Config, b, 0o644))
+
+	return errors.Join(trust.WriteSVID(svid, cfg.Identity.Cert, cfg.Identity.Key),
+		node.ReplaceFile(n.Config, data, 0o644))
 }
 
 // openGateway is the gateway of a development mesh: agents on loopback, with the mesh's
@@ -219,29 +251,36 @@ func openGateway() config.Gateway {
 // Mint makes another identity in a development mesh, adds it to mesh.json and
 // returns it.
 func Mint(dir, domain, path string) (*Identity, error) {
-	m, err := ReadMesh(dir)
+	mesh, err := ReadMesh(dir)
 	if err != nil {
 		return nil, fmt.Errorf("%s has no development mesh: start one with roster dev --dir: %w", dir, err)
 	}
-	i := slices.IndexFunc(m.Domains, func(d Domain) bool { return d.TrustDomain == domain })
+
+	i := slices.IndexFunc(mesh.Domains, func(d Domain) bool { return d.TrustDomain == domain })
 	if i < 0 {
 		return nil, fmt.Errorf("the mesh in %s has no domain %q", dir, domain)
 	}
-	d := &m.Domains[i]
+
+	d := &mesh.Domains[i]
 	cert, err1 := os.ReadFile(d.Bundle)
+
 	key, err2 := os.ReadFile(d.CAKey)
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
+
 	ca, err := trust.LoadCA(cert, key)
 	if err != nil {
 		return nil, err
 	}
+
 	id, err := d.issue(ca, filepath.Dir(d.Bundle), path)
 	if err != nil {
 		return nil, err
 	}
+
 	d.Identities = slices.DeleteFunc(d.Identities, func(o Identity) bool { return o.SPIFFEID == id.SPIFFEID })
 	d.Identities = append(d.Identities, id)
-	return &id, m.write(dir)
+
+	return &id, mesh.write(dir)
 }

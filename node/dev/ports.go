@@ -21,19 +21,22 @@ type portPlan struct {
 // choosePorts takes count API ports from first on, or free ones where first is
 // 0, and three more free ports for each.
 func choosePorts(first, count int) (_ *portPlan, err error) {
-	p := &portPlan{held: map[string]net.Listener{}}
+	plan := &portPlan{held: map[string]net.Listener{}}
 	defer func() {
 		if err != nil {
-			p.close()
+			plan.close()
 		}
 	}()
+
 	take := func(port int) (string, error) {
-		l, err := listenLoopback(port)
+		listener, err := listenLoopback(port)
 		if err != nil {
 			return "", err
 		}
-		addr := l.Addr().String()
-		p.held[addr] = l
+
+		addr := listener.Addr().String()
+		plan.held[addr] = listener
+
 		return addr, nil
 	}
 	for i := range count {
@@ -41,20 +44,26 @@ func choosePorts(first, count int) (_ *portPlan, err error) {
 		if first != 0 {
 			port += i
 		}
+
 		addr, err := take(port)
 		if err != nil {
-			return nil, fmt.Errorf("port %d is taken%s: stop what listens there, or choose others with --port (0 picks free ones): %w", port, holder(port), err)
+			return nil, fmt.Errorf("port %d is taken%s: stop what listens there, or choose others with --port (0 "+
+				"picks free ones): %w", port, holder(port), err)
 		}
-		p.apis = append(p.apis, addr)
+
+		plan.apis = append(plan.apis, addr)
 	}
+
 	for range 3 * count {
 		addr, err := take(0)
 		if err != nil {
 			return nil, err
 		}
-		p.rest = append(p.rest, addr)
+
+		plan.rest = append(plan.rest, addr)
 	}
-	return p, nil
+
+	return plan, nil
 }
 
 // listenLoopback listens on a port of 127.0.0.1, on a free one where it is 0. A
@@ -64,6 +73,7 @@ func listenLoopback(port int) (net.Listener, error) {
 	if port != 0 {
 		return net.Listen("tcp", loopbackPort(port))
 	}
+
 	const lowest, ephemeral, tries = 10000, 32768, 64
 	for range tries {
 		l, err := net.Listen("tcp", loopbackPort(lowest+rand.IntN(ephemeral-lowest)))
@@ -71,6 +81,7 @@ func listenLoopback(port int) (net.Listener, error) {
 			return l, nil
 		}
 	}
+
 	return net.Listen("tcp", loopbackPort(0))
 }
 
@@ -79,12 +90,14 @@ func loopbackPort(port int) string { return net.JoinHostPort("127.0.0.1", strcon
 func (p *portPlan) nextAPI() string {
 	a := p.apis[0]
 	p.apis = p.apis[1:]
+
 	return a
 }
 
 func (p *portPlan) next() string {
 	a := p.rest[0]
 	p.rest = p.rest[1:]
+
 	return a
 }
 
@@ -112,30 +125,35 @@ func holder(port int) string {
 	if socket == "" {
 		return ""
 	}
+
 	links, _ := filepath.Glob("/proc/[0-9]*/fd/*")
 	for _, link := range links {
 		if to, err := os.Readlink(link); err == nil && to == "socket:["+socket+"]" {
 			pid := strings.Split(link, "/")[2]
 			name, _ := os.ReadFile("/proc/" + pid + "/comm")
+
 			return fmt.Sprintf(" by process %s (%s)", pid, strings.TrimSpace(string(name)))
 		}
 	}
+
 	return ""
 }
 
 // listeningSocket returns the inode of the socket that listens on a port.
 func listeningSocket(port int) string {
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		b, err := os.ReadFile(table)
+		data, err := os.ReadFile(table)
 		if err != nil {
 			continue
 		}
-		for line := range strings.Lines(string(b)) {
+
+		for line := range strings.Lines(string(data)) {
 			f := strings.Fields(line) // sl local remote state … inode: proc(5)
 			if len(f) > 9 && f[3] == "0A" && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", port)) {
 				return f[9]
 			}
 		}
 	}
+
 	return ""
 }

@@ -18,22 +18,27 @@ func TestChosenPortsAreHeld(t *testing.T) {
 		if err == nil {
 			err = l.Close()
 		}
+
 		return err == nil
 	}
 	chosen := append(append([]string(nil), p.apis...), p.rest...)
 	n := &Node{API: "https://" + p.nextAPI(), Admin: "http://" + p.next(), Gossip: p.next(), Raft: p.next()}
+
 	for _, addr := range chosen {
 		if free(addr) {
 			t.Errorf("%s was chosen, and anybody may have it", addr)
 		}
 	}
+
 	p.letGo(n)
+
 	left := 0
 	for _, addr := range chosen {
 		if !free(addr) {
 			left++
 		}
 	}
+
 	if left != 4 {
 		t.Errorf("%d of 8 are held when a node may have its four", left)
 	}

@@ -17,16 +17,20 @@ import (
 func (m *runningMesh) writeFiles() error {
 	var cas bytes.Buffer
 	for _, d := range m.Domains {
-		b, err := os.ReadFile(d.Bundle)
+		data, err := os.ReadFile(d.Bundle)
 		if err != nil {
 			return err
 		}
-		cas.Write(b)
+
+		cas.Write(data)
 	}
+
 	all := filepath.Join(m.opt.Dir, "ca.pem")
+
 	return errors.Join(
 		node.ReplaceFile(all, cas.Bytes(), 0o644),
-		node.ReplaceFile(filepath.Join(m.opt.Dir, "curlrc"), fmt.Appendf(nil, "cacert = %q\nsilent\nshow-error\nfail-with-body\n", all), 0o644),
+		node.ReplaceFile(filepath.Join(m.opt.Dir, "curlrc"),
+			fmt.Appendf(nil, "cacert = %q\nsilent\nshow-error\nfail-with-body\n", all), 0o644),
 		m.writeEnv("env.sh", "/tool/commissioner", all),
 		m.writeEnv("operator.sh", "/ops/operator", all),
 	)
@@ -35,56 +39,72 @@ func (m *runningMesh) writeFiles() error {
 // writeEnv writes the script by which roster speaks to the first domain as the identity at path.
 func (m *runningMesh) writeEnv(name, path, bundle string) error {
 	first := m.Domains[0]
+
 	id, err := first.identity(path)
 	if err != nil {
 		return err
 	}
-	env := fmt.Sprintf("export ROSTER_ADDRESS=%s\nexport ROSTER_BUNDLE=%s\nexport ROSTER_CERT=%s\nexport ROSTER_KEY=%s\n",
+
+	env := fmt.Sprintf("export ROSTER_ADDRESS=%s\nexport ROSTER_BUNDLE=%s\nexport ROSTER_CERT=%s\n"+
+		"export ROSTER_KEY=%s\n",
 		shellQuote(first.Nodes[0].API), shellQuote(bundle), shellQuote(id.Cert), shellQuote(id.Key))
+
 	return node.ReplaceFile(filepath.Join(m.opt.Dir, name), []byte(env), 0o644)
 }
 
 // printReady tells a newcomer what runs and what to try.
 func (m *runningMesh) printReady() {
 	m.note("\nReady.\n")
+
 	for _, d := range m.Domains {
 		for _, n := range d.Nodes {
 			m.note("  %-12s %s   process %d", d.TrustDomain, n.API, n.PID)
 		}
 	}
+
 	agent, ok := m.sampleAt(0)
 	if !ok {
 		m.note("\nNo sample agents were asked for. Ctrl-C ends the mesh.")
 		return
 	}
+
 	last := m.Domains[len(m.Domains)-1]
 	curl := "curl -K " + shellQuote(filepath.Join(m.opt.Dir, "curlrc"))
 	mirror := fmt.Sprintf("%s/ad/r/%s/%s", last.Nodes[0].API, agent.domain.TrustDomain, agent.rid)
 	proof := shellQuote(filepath.Join(m.opt.Dir, "proof.json"))
-	m.note("\nFind at %s an agent that was registered at %s, and see where it comes from:", last.TrustDomain, agent.domain.TrustDomain)
+	m.note("\nFind at %s an agent that was registered at %s, and see where it comes from:", last.TrustDomain,
+		agent.domain.TrustDomain)
 	m.note("  %s '%s/ad/l?agent=%s'", curl, last.Nodes[0].API, agent.Agent)
 	m.note("Ask %s in words for an agent that can do a task, and see why it is the one:", last.TrustDomain)
-	m.note("  %s '%s/discovery/query' -H 'Content-Type: application/json' -d '{\"query\":\"read the total of an invoice\",\"limit\":1,\"include_evidence\":true}'", curl, last.Nodes[0].API)
+	m.note("  %s '%s/discovery/query' -H 'Content-Type: application/json' -d '{\"query\":\"read the total of an "+
+		"invoice\",\"limit\":1,\"include_evidence\":true}'", curl, last.Nodes[0].API)
 	m.note("Save the proof of that agent's record:")
 	m.note("  %s -o %s '%s/proof'", curl, proof, mirror)
 	m.note("Verify it, without any network:")
 	m.note("  %s verify --bundle %s %s", m.opt.Program, shellQuote(agent.domain.Bundle), proof)
-	m.note("\nBe the commissioner with the command line:  . %s; %s lookup", shellQuote(filepath.Join(m.opt.Dir, "env.sh")), m.opt.Program)
-	m.note("Be its operator, who may change keys and policy:  . %s; %s keys list", shellQuote(filepath.Join(m.opt.Dir, "operator.sh")), m.opt.Program)
+	m.note("\nBe the commissioner with the command line:  . %s; %s lookup",
+		shellQuote(filepath.Join(m.opt.Dir, "env.sh")), m.opt.Program)
+	m.note("Be its operator, who may change keys and policy:  . %s; %s keys list",
+		shellQuote(filepath.Join(m.opt.Dir, "operator.sh")), m.opt.Program)
+
 	if m.opt.Processes {
-		m.note("Kill %s and watch its agents stay until their deadlines, at most %d s, and then go:", agent.domain.TrustDomain, int(sampleLifetime.Seconds()))
-		m.note("  kill -9%s; %s lookup --address %s --origin %s", pids(agent.domain), m.opt.Program, last.Nodes[0].API, agent.domain.TrustDomain)
+		m.note("Kill %s and watch its agents stay until their deadlines, at most %d s, and then go:",
+			agent.domain.TrustDomain, int(sampleLifetime.Seconds()))
+		m.note("  kill -9%s; %s lookup --address %s --origin %s", pids(agent.domain), m.opt.Program, last.Nodes[0].API,
+			agent.domain.TrustDomain)
 		m.note("Start a node again:  %s serve --config %s", m.opt.Program, shellQuote(agent.domain.Nodes[0].Config))
 	}
+
 	m.note("Logs are beside each node's configuration. Ctrl-C ends the mesh.")
 }
 
 func pids(d Domain) string {
-	var b strings.Builder
+	var out strings.Builder
 	for _, n := range d.Nodes {
-		fmt.Fprintf(&b, " %d", n.PID)
+		fmt.Fprintf(&out, " %d", n.PID)
 	}
-	return b.String()
+
+	return out.String()
 }
 
 // shellQuote returns s as one word of a POSIX shell.
@@ -92,5 +112,6 @@ func shellQuote(s string) string {
 	if !strings.ContainsAny(s, " \t\n'\"\\$`&;|<>()*?[]#~!{}") {
 		return s
 	}
+
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

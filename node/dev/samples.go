@@ -38,20 +38,25 @@ func (m *runningMesh) registerSamples(ctx context.Context) error {
 	if err := json.Unmarshal(sampleDocuments, &samples); err != nil {
 		return err
 	}
+
 	for i := range m.opt.Sample {
-		s := samples[i%len(samples)]
+		agent := samples[i%len(samples)]
 		if round := i / len(samples); round > 0 {
-			s.Agent = fmt.Sprintf("%s-%d", s.Agent, round+1)
+			agent.Agent = fmt.Sprintf("%s-%d", agent.Agent, round+1)
 		}
-		s.domain = m.Domains[i%len(m.Domains)]
-		s.Document = []byte(strings.ReplaceAll(string(s.Document), ".DOMAIN", "."+s.domain.TrustDomain))
-		m.agents = append(m.agents, s)
+
+		agent.domain = m.Domains[i%len(m.Domains)]
+		agent.Document = []byte(strings.ReplaceAll(string(agent.Document), ".DOMAIN", "."+agent.domain.TrustDomain))
+		m.agents = append(m.agents, agent)
 	}
+
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(16)
+
 	for i := range m.agents {
 		g.Go(func() error { return m.agents[i].register(ctx) })
 	}
+
 	return g.Wait()
 }
 
@@ -61,11 +66,14 @@ func (s *sampleAgent) register(ctx context.Context) error {
 			return err
 		}
 	}
+
 	got, err := s.client.Register(ctx, s.Agent, s.Document, apiclient.RegisterOptions{Lifetime: sampleLifetime})
 	if err != nil {
 		return fmt.Errorf("registering %s at %s: %w", s.Agent, s.domain.TrustDomain, err)
 	}
+
 	s.rid = got.RID
+
 	return nil
 }
 
@@ -83,6 +91,7 @@ func (m *runningMesh) keepAlive(ctx context.Context) {
 	for i := range m.agents {
 		wg.Go(func() { m.agents[i].keepAlive(ctx) })
 	}
+
 	wg.Wait()
 	<-ctx.Done()
 }
@@ -95,6 +104,7 @@ func (s *sampleAgent) keepAlive(ctx context.Context) {
 			return
 		case <-time.After(wait):
 		}
+
 		switch _, err := s.client.Refresh(ctx, s.rid, 0); {
 		case err == nil:
 		case errors.Is(err, apiclient.ErrNotFound):
@@ -108,15 +118,17 @@ func (s *sampleAgent) keepAlive(ctx context.Context) {
 
 // seesAll reports whether a node shows every sample agent from its own origin.
 func (m *runningMesh) seesAll(ctx context.Context, c *apiclient.Client) error {
-	for _, s := range m.agents {
-		page, err := c.Lookup(ctx, apiclient.LookupOptions{Agent: s.Agent, Origin: s.domain.TrustDomain})
+	for _, agent := range m.agents {
+		page, err := c.Lookup(ctx, apiclient.LookupOptions{Agent: agent.Agent, Origin: agent.domain.TrustDomain})
 		if err != nil {
 			return err
 		}
+
 		if len(page.Agents) != 1 {
-			return fmt.Errorf("%s of %s is not there yet", s.Agent, s.domain.TrustDomain)
+			return fmt.Errorf("%s of %s is not there yet", agent.Agent, agent.domain.TrustDomain)
 		}
 	}
+
 	return nil
 }
 
@@ -127,5 +139,6 @@ func (m *runningMesh) sampleAt(i int) (*sampleAgent, bool) {
 			return &m.agents[j], true
 		}
 	}
+
 	return nil, false
 }

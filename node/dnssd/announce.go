@@ -112,10 +112,10 @@ func announce(cfg Config, directory Directory, log *slog.Logger, start responder
 		return nil, fmt.Errorf("dns_sd.interfaces: %w", err)
 	}
 
-	a := &Announcer{}
+	announcer := &Announcer{}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, a.Close())
+			err = errors.Join(err, announcer.Close())
 		}
 	}()
 
@@ -136,17 +136,17 @@ func announce(cfg Config, directory Directory, log *slog.Logger, start responder
 			return nil, fmt.Errorf("dns_sd: on %s: %w", at.Name, err)
 		}
 
-		a.stops = append(a.stops, stop)
+		announcer.stops = append(announcer.stops, stop)
 	}
 
-	if len(a.stops) == 0 {
+	if len(announcer.stops) == 0 {
 		return nil, fmt.Errorf("dns_sd: no interface has the listener's address, %s", listener)
 	}
 
 	log.Info("announcing the directory on the local network",
-		"service", serviceType, "instance", s.instance, "interfaces", len(a.stops))
+		"service", serviceType, "instance", s.instance, "interfaces", len(announcer.stops))
 
-	return a, nil
+	return announcer, nil
 }
 
 func respond(s service, at net.Interface, addresses []net.IP, log *slog.Logger) (func() error, error) {

@@ -22,6 +22,7 @@ func TestInstanceIsALabel(t *testing.T) {
 		if len(name) > 63 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || seen[name] {
 			t.Errorf("%s is called %q", id, name)
 		}
+
 		seen[name] = true
 	}
 }
@@ -31,13 +32,17 @@ func TestParseFound(t *testing.T) {
 	good := func() *mdns.ServiceEntry {
 		return &mdns.ServiceEntry{
 			Name: "alpha-1._ad._tcp.local.", AddrV4: net.IPv4(10, 0, 0, 1), Port: 8400,
-			InfoFields: []string{"path=/.well-known/ad", "td=alpha.test", "url=https://ad.alpha.test", "colour=blue", ""},
+			InfoFields: []string{"path=/.well-known/ad", "td=alpha.test", "url=https://ad.alpha.test", "colour=blue",
+				""},
 		}
 	}
-	want := Found{spiffeid.RequireTrustDomainFromString("alpha.test"), "https://ad.alpha.test", "10.0.0.1:8400", "/.well-known/ad", "alpha-1"}
+
+	want := Found{spiffeid.RequireTrustDomainFromString("alpha.test"), "https://ad.alpha.test", "10.0.0.1:8400",
+		"/.well-known/ad", "alpha-1"}
 	if f, ok := parseFound(good()); !ok || f != want {
 		t.Errorf("got %+v, %v", f, ok)
 	}
+
 	for name, change := range map[string]func(*mdns.ServiceEntry){
 		"another service":  func(e *mdns.ServiceEntry) { e.Name = "printer._ipp._tcp.local." },
 		"no trust domain":  func(e *mdns.ServiceEntry) { e.InfoFields = e.InfoFields[:1] },
@@ -49,12 +54,16 @@ func TestParseFound(t *testing.T) {
 	} {
 		e := good()
 		change(e)
+
 		if f, ok := parseFound(e); ok {
 			t.Errorf("%s is taken for %+v", name, f)
 		}
 	}
+
 	e := good()
-	e.AddrV4, e.InfoFields, e.AddrV6IPAddr = nil, []string{"td=alpha.test"}, &net.IPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0"}
+
+	e.AddrV4, e.InfoFields, e.AddrV6IPAddr = nil, []string{"td=alpha.test"}, &net.IPAddr{IP: net.ParseIP("fe80::1"),
+		Zone: "eth0"}
 	if f, ok := parseFound(e); !ok || f.URL != "https://[fe80::1%25eth0]:8400" || f.Path != wellKnownPath {
 		t.Errorf("without a URL: %+v, %v", f, ok)
 	}
@@ -67,18 +76,25 @@ func TestDNSSDNeedsAnAddress(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no lo: ", err)
 	}
+
 	if ips, err := reachable(lo[0], net.IPv4(127, 0, 0, 1)); err != nil || len(ips) != 1 {
 		t.Errorf("127.0.0.1: %v, %v", ips, err)
 	}
+
 	if ips, err := reachable(lo[0], net.IPv4(192, 0, 2, 1)); err != nil || len(ips) != 0 {
 		t.Errorf("192.0.2.1: %v, %v", ips, err)
 	}
-	ada := Directory{Node: spiffeid.RequireFromString("spiffe://alpha.test/roster/node/1"), Listener: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 8400}}
-	if _, err := announce(Config{Interfaces: []string{"lo"}}, ada, nil, nil); err == nil || !strings.Contains(err.Error(), "192.0.2.1") {
+
+	ada := Directory{Node: spiffeid.RequireFromString("spiffe://alpha.test/roster/node/1"),
+		Listener: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 8400}}
+	if _, err := announce(Config{Interfaces: []string{"lo"}}, ada, nil, nil); err == nil ||
+		!strings.Contains(err.Error(), "192.0.2.1") {
 		t.Errorf("got %v", err)
 	}
+
 	ada.Listener = &net.TCPAddr{IP: net.IPv4zero, Port: 8400}
-	if _, err := announce(Config{Interfaces: []string{"nowhere0"}}, ada, nil, nil); err == nil || !strings.Contains(err.Error(), "nowhere0") {
+	if _, err := announce(Config{Interfaces: []string{"nowhere0"}}, ada, nil, nil); err == nil ||
+		!strings.Contains(err.Error(), "nowhere0") {
 		t.Errorf("got %v", err)
 	}
 }

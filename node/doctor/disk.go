@@ -28,6 +28,7 @@ const (
 // disk looks at the room and the speed of the disk that has the data.
 func (d *diagnosis) disk(context.Context) {
 	free, share, err := spaceOf(d.cfg.Data)
+
 	do := "make room, or move data to a larger disk"
 	switch {
 	case err != nil:
@@ -40,7 +41,9 @@ func (d *diagnosis) disk(context.Context) {
 	default:
 		d.say("disk", StatusOK, "", "%d %% are free at %s: %d MiB", share, d.cfg.Data, free>>20)
 	}
+
 	took, err := syncTime(d.cfg.Data)
+
 	do = "a change waits for that: give data a disk of its own, or a faster one"
 	switch {
 	case err != nil:
@@ -56,23 +59,30 @@ func (d *diagnosis) disk(context.Context) {
 
 // syncTime is the median time that a disk takes for 4 KiB.
 func syncTime(dir string) (_ time.Duration, err error) {
-	f, err := os.CreateTemp(dir, ".doctor-*")
+	file, err := os.CreateTemp(dir, ".doctor-*")
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
+
+	defer func() { err = errors.Join(err, file.Close(), os.Remove(file.Name())) }()
+
 	times := make([]time.Duration, syncTrials)
 	for i := range times {
 		began := time.Now()
-		if _, err := f.Write(make([]byte, 4<<10)); err != nil {
+
+		if _, err := file.Write(make([]byte, 4<<10)); err != nil {
 			return 0, err
 		}
-		if err := f.Sync(); err != nil {
+
+		if err := file.Sync(); err != nil {
 			return 0, err
 		}
+
 		times[i] = time.Since(began)
 	}
+
 	slices.Sort(times)
+
 	return times[len(times)/2].Round(10 * time.Microsecond), nil
 }
 
@@ -81,22 +91,28 @@ func syncTime(dir string) (_ time.Duration, err error) {
 func (d *diagnosis) trail(context.Context) {
 	const check = "audit"
 	path := filepath.Join(d.cfg.Data, "audit.jsonl")
+
 	end, err := readTrail(path, d.now)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		d.say(check, StatusUnknown, "start the node: it begins one", "there is no trail yet at %s", path)
 	case err != nil:
-		d.say(check, StatusFailed, "see who owns "+path+": without it no change is made", "the trail can't be read: %v", err)
+		d.say(check, StatusFailed, "see who owns "+path+": without it no change is made",
+			"the trail can't be read: %v", err)
 	case end.bad > 0:
-		d.say(check, StatusFailed, "keep "+path+" as it is and find out who wrote to it", "%d of the last %d lines are none of a trail", end.bad, end.lines)
+		d.say(check, StatusFailed, "keep "+path+" as it is and find out who wrote to it",
+			"%d of the last %d lines are none of a trail", end.bad, end.lines)
 	case len(end.open) > 0:
 		last := end.open[len(end.open)-1]
-		d.say(check, StatusWarning, "the node ended on the way: look at what became of it (\"roster get\"), and note it",
+		d.say(check, StatusWarning,
+			"the node ended on the way: look at what became of it (\"roster get\"), and note it",
 			"%d changes were intended and have no outcome; the last is %s %s%s of %s, at %s, request %s",
-			len(end.open), last.Action, last.Agent, last.Target, last.Actor, last.Time.Format(time.RFC3339), last.RequestID)
+			len(end.open), last.Action, last.Agent, last.Target, last.Actor, last.Time.Format(time.RFC3339),
+			last.RequestID)
 	default:
 		d.say(check, StatusOK, "", "the last %d lines are whole, and each intended change has an outcome", end.lines)
 	}
+
 	d.outlived(end.outlive)
 }
 
@@ -105,12 +121,17 @@ func (d *diagnosis) trail(context.Context) {
 func (d *diagnosis) outlived(lines []trailLine) {
 	const check = "lifetimes"
 	if len(lines) == 0 {
-		d.say(check, StatusOK, "", "none that this node granted lately is over %d times the life of the credential that it was asked for with", credentialLives)
+		d.say(check, StatusOK, "", "none that this node granted lately is over %d times the life of the "+
+			"credential that it was asked for with", credentialLives)
+
 		return
 	}
+
 	worst := slices.MaxFunc(lines, func(a, b trailLine) int { return cmp.Compare(a.lives(), b.lives()) })
-	d.say(check, StatusWarning, "set lifetimes.credentials, or lower lifetimes.max; \"roster revoke IDENTITY --end\" ends what one owns",
-		"%d registrations that this node granted lately live for over %d times as long as the credential that they were asked for with; %s of %s for %d s, by one of %d s",
+	d.say(check, StatusWarning, "set lifetimes.credentials, or lower lifetimes.max; \"roster revoke IDENTITY "+
+		"--end\" ends what one owns",
+		"%d registrations that this node granted lately live for over %d times as long as the credential that "+
+			"they were asked for with; %s of %s for %d s, by one of %d s",
 		len(lines), credentialLives, worst.Agent, worst.Actor, worst.Lifetime, worst.Credential)
 }
 
@@ -145,45 +166,53 @@ type trailEnd struct {
 
 // readTrail reads the end of a trail.
 func readTrail(path string, now time.Time) (end trailEnd, err error) {
-	f, err := os.Open(path)
+	file, err := os.Open(path)
 	if err != nil {
 		return end, err
 	}
-	defer f.Close()
-	info, err := f.Stat()
+	defer file.Close()
+
+	info, err := file.Stat()
 	if err != nil {
 		return end, err
 	}
+
 	cut := info.Size() > trailTail
 	if cut {
-		if _, err := f.Seek(-trailTail, io.SeekEnd); err != nil {
+		if _, err := file.Seek(-trailTail, io.SeekEnd); err != nil {
 			return end, err
 		}
 	}
-	in := bufio.NewScanner(f)
+
+	in := bufio.NewScanner(file)
 	in.Buffer(nil, maxTrail)
+
 	intents, granted := map[string][]trailLine{}, map[string]trailLine{}
 	for in.Scan() {
 		if cut { // the first is not whole
 			cut = false
 			continue
 		}
-		var l trailLine
-		if end.lines++; json.Unmarshal(in.Bytes(), &l) != nil || l.Phase == "" {
+
+		var line trailLine
+		if end.lines++; json.Unmarshal(in.Bytes(), &line) != nil || line.Phase == "" {
 			end.bad++
 			continue
 		}
-		key := l.RequestID + " " + l.Action
+
+		key := line.RequestID + " " + line.Action
 		switch waiting := intents[key]; {
-		case l.Phase == "intent":
-			intents[key] = append(waiting, l)
-		case l.Phase == "outcome" && len(waiting) > 0:
+		case line.Phase == "intent":
+			intents[key] = append(waiting, line)
+		case line.Phase == "outcome" && len(waiting) > 0:
 			intents[key] = waiting[1:]
 		}
-		if l.Phase == "outcome" && l.Outcome == "ok" && l.RID != "" {
-			granted[l.RID] = l
+
+		if line.Phase == "outcome" && line.Outcome == "ok" && line.RID != "" {
+			granted[line.RID] = line
 		}
 	}
+
 	for _, waiting := range intents {
 		for _, l := range waiting {
 			if now.Sub(l.Time) > outcomeLate {
@@ -191,14 +220,18 @@ func readTrail(path string, now time.Time) (end trailEnd, err error) {
 			}
 		}
 	}
+
 	for _, l := range granted {
 		if l.Credential > 0 && l.Lifetime > credentialLives*l.Credential {
 			end.outlive = append(end.outlive, l)
 		}
 	}
+
 	slices.SortFunc(end.open, func(a, b trailLine) int { return a.Time.Compare(b.Time) })
+
 	if err := in.Err(); err != nil {
 		return end, fmt.Errorf("%s: %w", path, err)
 	}
+
 	return end, nil
 }

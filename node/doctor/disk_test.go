@@ -16,18 +16,24 @@ import (
 // Requirement: AD-070
 func TestDoctorWarnsOfWhatOutlivesItsCredential(t *testing.T) {
 	line := func(action, rid, outcome, more string) string {
-		return `{"time":"2026-11-22T10:29:34Z","phase":"outcome","request_id":"` + action + rid + `","action":"` + action + `","actor":"spiffe://alpha.test/agent/ada","agent":"agent-` + rid +
+		return `{"time":"2026-11-22T10:29:34Z","phase":"outcome","request_id":"` + action + rid + `","action":"` +
+			action + `","actor":"spiffe://alpha.test/agent/ada","agent":"agent-` + rid +
 			`","rid":"` + rid + `","outcome":"` + outcome + `"` + more + "}\n"
 	}
 	for name, c := range map[string]struct {
 		trail string
 		want  string // in what is found; empty where all is well
 	}{
-		"ten times":        {line("register", "1", "ok", `,"lt":36000,"credential_s":3600`), ""},
-		"over ten times":   {line("register", "1", "ok", `,"lt":36001,"credential_s":3600`), "1 registrations"},
-		"the longest":      {line("register", "1", "ok", `,"lt":86400,"credential_s":3600`) + line("refresh", "2", "ok", `,"lt":86400,"credential_s":300`), "2 registrations that this node granted lately live for over 10 times as long as the credential that they were asked for with; agent-2 of spiffe://alpha.test/agent/ada for 86400 s, by one of 300 s"},
-		"shortened":        {line("register", "1", "ok", `,"lt":86400,"credential_s":3600`) + line("refresh", "1", "ok", `,"lt":600,"credential_s":3600`), ""},
-		"removed":          {line("register", "1", "ok", `,"lt":86400,"credential_s":3600`) + line("remove", "1", "ok", ""), ""},
+		"ten times":      {line("register", "1", "ok", `,"lt":36000,"credential_s":3600`), ""},
+		"over ten times": {line("register", "1", "ok", `,"lt":36001,"credential_s":3600`), "1 registrations"},
+		"the longest": {line("register", "1", "ok", `,"lt":86400,"credential_s":3600`) + line("refresh", "2",
+			"ok", `,"lt":86400,"credential_s":300`),
+			"2 registrations that this node granted lately live for over 10 times as long as the credential that " +
+				"they were asked for with; agent-2 of spiffe://alpha.test/agent/ada for 86400 s, by one of 300 s"},
+		"shortened": {line("register", "1", "ok", `,"lt":86400,"credential_s":3600`) + line("refresh", "1",
+			"ok", `,"lt":600,"credential_s":3600`), ""},
+		"removed": {line("register", "1", "ok", `,"lt":86400,"credential_s":3600`) + line("remove", "1", "ok",
+			""), ""},
 		"refused":          {line("register", "1", "conflict", `,"lt":86400,"credential_s":3600`), ""},
 		"the node's doing": {line("register", "1", "ok", `,"lt":86400`), ""},
 	} {
@@ -35,17 +41,22 @@ func TestDoctorWarnsOfWhatOutlivesItsCredential(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "audit.jsonl"), []byte(c.trail), 0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		d := &diagnosis{cfg: config.Config{Data: dir}, now: time.Now()}
 		d.trail(t.Context())
+
 		var found Finding
 		for _, f := range d.findings {
 			if f.Check == "lifetimes" {
 				found = f
 			}
 		}
-		if (found.Status == StatusOK) != (c.want == "") || found.Status == "" || !strings.Contains(found.Found, c.want) {
+
+		if (found.Status == StatusOK) != (c.want == "") || found.Status == "" ||
+			!strings.Contains(found.Found, c.want) {
 			t.Errorf("%s: %+v, want %q", name, found, c.want)
 		}
+
 		if (found.Do == "") != (c.want == "") {
 			t.Errorf("%s: to do is %q", name, found.Do)
 		}

@@ -79,6 +79,7 @@ func Diagnose(ctx context.Context, cfg config.Config, operator *apiclient.Client
 	} {
 		check(ctx)
 	}
+
 	return d.findings
 }
 
@@ -86,6 +87,7 @@ func (d *diagnosis) say(check, status, do, format string, args ...any) {
 	if status == StatusOK {
 		do = ""
 	}
+
 	d.findings = append(d.findings, Finding{check, status, fmt.Sprintf(format, args...), do})
 }
 
@@ -95,6 +97,7 @@ func (d *diagnosis) identity(ctx context.Context) {
 	const check = "identity"
 	i := d.cfg.Identity
 	do := "see to whatever renews " + i.Cert + " and " + i.Bundle
+
 	var err error
 	if i.WorkloadAPI != "" {
 		do = "see to the Workload API at " + i.WorkloadAPI
@@ -102,11 +105,14 @@ func (d *diagnosis) identity(ctx context.Context) {
 	} else if err = d.bundles.LoadFile(d.cfg.TrustDomain, i.Bundle); err == nil {
 		d.svid, err = x509svid.Load(i.Cert, i.Key)
 	}
+
 	if err != nil {
 		d.say(check, StatusFailed, do, "%v", err)
 		return
 	}
+
 	id, end := d.svid.ID, d.svid.Certificates[0].NotAfter
+
 	left := end.Sub(d.now).Round(time.Second)
 	switch err := trust.CheckSVID(d.svid.Certificates, d.bundles); {
 	case d.cfg.Member(id) == nil:
@@ -124,6 +130,7 @@ func (d *diagnosis) identity(ctx context.Context) {
 	default:
 		d.say(check, StatusOK, "", "%s, until %s (%v)", id, end.UTC().Format(time.RFC3339), left)
 	}
+
 	if info, err := os.Stat(i.Key); i.WorkloadAPI == "" && err == nil && info.Mode().Perm()&0o077 != 0 {
 		d.say(
 			"identity.key",
@@ -138,6 +145,7 @@ func (d *diagnosis) identity(ctx context.Context) {
 func (d *diagnosis) fromWorkload(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askBound)
 	defer cancel()
+
 	w, err := trust.OpenWorkloadAPI(
 		d.cfg.Identity.WorkloadAPI,
 		d.bundles,
@@ -146,31 +154,37 @@ func (d *diagnosis) fromWorkload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	done := make(chan struct{})
 	go func() { defer close(done); w.Run(ctx, slog.New(slog.DiscardHandler)) }()
 	defer func() { cancel(); <-done }()
+
 	source, err := w.Source(ctx)
 	if err == nil {
 		d.svid = source.SVID()
 	}
+
 	return err
 }
 
 // authorities looks at when the CAs of the domain and of its peers end.
 func (d *diagnosis) authorities(context.Context) {
 	d.ends("bundle", d.cfg.TrustDomain, "have the domain's CA renewed, and its bundle with it")
+
 	files, err := node.ReadPeers(filepath.Join(d.cfg.Data, "peers"))
 	if err != nil {
 		d.say("bundle of peers", StatusFailed, "remove what is damaged: the domain's log tells it again", "%v", err)
 	}
-	for _, p := range files {
-		name := "bundle of " + p.Domain.Name()
-		if err := d.bundles.Set(p.Domain, p.Bundle); err != nil {
+
+	for _, peering := range files {
+		name := "bundle of " + peering.Domain.Name()
+		if err := d.bundles.Set(peering.Domain, peering.Bundle); err != nil {
 			d.say(name, StatusFailed, "ask its operator for a bundle that is usable", "%v", err)
 			continue
 		}
-		d.peers = append(d.peers, p)
-		d.ends(name, p.Domain, newAuthority(p))
+
+		d.peers = append(d.peers, peering)
+		d.ends(name, peering.Domain, newAuthority(peering))
 	}
 }
 
@@ -180,12 +194,14 @@ func (d *diagnosis) ends(check string, td spiffeid.TrustDomain, do string) {
 		d.say(check, StatusUnknown, do, "%v", err)
 		return
 	}
+
 	var last time.Time
 	for _, a := range b.X509Authorities() {
 		if !d.now.Before(a.NotBefore) && a.NotAfter.After(last) {
 			last = a.NotAfter
 		}
 	}
+
 	switch left := last.Sub(d.now); {
 	case left <= 0:
 		d.say(check, StatusFailed, do, "no CA certificate is in force, of %d", len(b.X509Authorities()))
@@ -211,16 +227,19 @@ func (d *diagnosis) ends(check string, td spiffeid.TrustDomain, do string) {
 }
 
 // newAuthority says how a peer's new CA comes here.
-func newAuthority(p directory.Peering) string {
-	if p.Endpoint.IsZero() {
-		return "ask its operator; it has no bundle endpoint here, so a new CA takes a new invitation, or \"roster peer set " + p.Domain.Name() + " --bundle-endpoint URL\""
+func newAuthority(peering directory.Peering) string {
+	if peering.Endpoint.IsZero() {
+		return "ask its operator; it has no bundle endpoint here, so a new CA takes a new invitation, or " +
+			"\"roster peer set " + peering.Domain.Name() + " --bundle-endpoint URL\""
 	}
-	return "ask its operator to have its CA renewed; a new bundle is had from " + p.Endpoint.URL
+
+	return "ask its operator to have its CA renewed; a new bundle is had from " + peering.Endpoint.URL
 }
 
 // running asks the node how it is.
 func (d *diagnosis) running(ctx context.Context) {
 	const check = "node"
+
 	base := "http://" + d.cfg.Listen.Admin
 	if _, err := d.get(ctx, d.admin, base+"/healthz"); err != nil {
 		d.say(
@@ -230,9 +249,12 @@ func (d *diagnosis) running(ctx context.Context) {
 			"it does not run here: nothing answers at %s",
 			d.cfg.Listen.Admin,
 		)
+
 		return
 	}
+
 	d.runs = true
+
 	resp, err := d.get(ctx, d.admin, base+"/readyz")
 	switch {
 	case err != nil:
@@ -257,6 +279,7 @@ func (d *diagnosis) ports(ctx context.Context) {
 	if d.cfg.Gossip.Enabled {
 		list = append(list, struct{ key, address string }{"listen.gossip", d.cfg.Listen.Gossip})
 	}
+
 	for _, l := range list {
 		if d.runs {
 			conn, err := (&net.Dialer{Timeout: askBound}).DialContext(ctx, "tcp", config.LocalAddress(l.address))
@@ -269,12 +292,16 @@ func (d *diagnosis) ports(ctx context.Context) {
 					l.address,
 					err,
 				)
+
 				continue
 			}
+
 			_ = conn.Close()
 			d.say(l.key, StatusOK, "", "something answers at %s", l.address)
+
 			continue
 		}
+
 		ln, err := net.Listen("tcp", l.address)
 		if err != nil {
 			d.say(
@@ -284,8 +311,10 @@ func (d *diagnosis) ports(ctx context.Context) {
 				"the node could not listen: %v",
 				err,
 			)
+
 			continue
 		}
+
 		_ = ln.Close()
 		d.say(l.key, StatusOK, "", "%s is free", l.address)
 	}
@@ -298,31 +327,35 @@ func (d *diagnosis) raft(ctx context.Context) {
 		d.say(check, StatusUnknown, asOperator, "only an operator is told")
 		return
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, askBound)
 	defer cancel()
+
 	status, _, err := d.operator.Operator().Raft(ctx)
 	if err != nil {
 		d.say(check, StatusUnknown, asOperator, "%v", err)
 		return
 	}
+
 	d.together(check, status)
 	d.quotas(status.Quotas)
 }
 
 // quotas looks at how much of its quotas the domain uses.
-func (d *diagnosis) quotas(s wire.QuotaStatus) {
+func (d *diagnosis) quotas(status wire.QuotaStatus) {
 	const check = "quotas"
-	for _, q := range node.DomainQuotas(s) {
-		switch share := q.Share(); {
+	for _, use := range node.DomainQuotas(status) {
+		switch share := use.Share(); {
 		case share >= 1:
 			d.say(check, StatusFailed, "give more on all nodes, or find out who registers so much",
-				"%s is used up: %d of %d; registrations are refused", q.Name, q.Used, q.Limit)
+				"%s is used up: %d of %d; registrations are refused", use.Name, use.Used, use.Limit)
 		case share >= node.QuotaWarning:
 			d.say(check, StatusWarning, "give more on all nodes, or find out who registers so much",
-				"%.0f %% of %s is used: %d of %d", 100*share, q.Name, q.Used, q.Limit)
+				"%.0f %% of %s is used: %d of %d", 100*share, use.Name, use.Used, use.Limit)
 		}
 	}
-	if s.LargestShare >= node.QuotaWarning {
+
+	if status.LargestShare >= node.QuotaWarning {
 		d.say(
 			check,
 			StatusWarning,
@@ -331,37 +364,43 @@ func (d *diagnosis) quotas(s wire.QuotaStatus) {
 			100*node.QuotaWarning,
 		)
 	}
+
 	if len(d.findings) == 0 || d.findings[len(d.findings)-1].Check != check {
 		d.say(
 			check,
 			StatusOK,
 			"",
 			"%d registrations with %d bytes of documents, of %d owners",
-			s.Registrations,
-			s.Bytes,
-			s.Owners,
+			status.Registrations,
+			status.Bytes,
+			status.Owners,
 		)
 	}
 }
 
 func (d *diagnosis) together(check string, status *wire.RaftStatus) {
 	voters := 0
+
 	var silent []string
-	for _, p := range status.Peers {
-		if !p.Voter {
+	for _, peer := range status.Peers {
+		if !peer.Voter {
 			continue
 		}
+
 		voters++
-		if p.Unheard || !p.LastContact.IsZero() && d.now.Sub(p.LastContact) >= contactBound {
-			silent = append(silent, p.ID)
+
+		if peer.Unheard || !peer.LastContact.IsZero() && d.now.Sub(peer.LastContact) >= contactBound {
+			silent = append(silent, peer.ID)
 		}
 	}
+
 	switch {
 	case status.Leader == "":
 		d.say(
 			check,
 			StatusFailed,
-			"see that a majority of the domain's nodes runs and reaches each other at listen.cluster; where it is lost for good, \"roster snapshot salvage --help\" says what to do",
+			"see that a majority of the domain's nodes runs and reaches each other at listen.cluster; where it "+
+				"is lost for good, \"roster snapshot salvage --help\" says what to do",
 			"no leader is known; %d nodes vote",
 			voters,
 		)
@@ -389,16 +428,20 @@ func (d *diagnosis) peering(ctx context.Context) {
 		d.say("peers", StatusUnknown, asOperator, "only an operator is told")
 		return
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, askBound)
 	defer cancel()
+
 	peers, _, err := d.operator.Operator().Peers(ctx)
 	if err != nil {
 		d.say("peers", StatusUnknown, asOperator, "%v", err)
 		return
 	}
+
 	for _, p := range peers {
 		d.peer(p)
 	}
+
 	if len(peers) == 0 {
 		d.say("peers", StatusOK, "", "none")
 	}
@@ -407,6 +450,7 @@ func (d *diagnosis) peering(ctx context.Context) {
 func (d *diagnosis) peer(p wire.Peer) {
 	check := "peer " + p.Domain
 	lag := fmt.Sprintf("%d revisions and %.1f s behind", p.LagRevisions, p.LagSeconds)
+
 	reach := "see that its nodes are reached at " + strings.Join(
 		p.Addresses,
 		", ",
@@ -419,6 +463,7 @@ func (d *diagnosis) peer(p wire.Peer) {
 			d.say(check, StatusOK, "", "active, %s", lag)
 			break
 		}
+
 		d.say(
 			check,
 			StatusWarning,
@@ -433,6 +478,7 @@ func (d *diagnosis) peer(p wire.Peer) {
 		if p.LastError != "" {
 			do, found = "\"roster peer invite\" or \"roster peer accept\" again", "pending: "+p.LastError
 		}
+
 		d.say(check, StatusWarning, do+", or \"roster peer remove "+p.Domain+"\" here", "%s", found)
 	case "terminated":
 		return
@@ -463,27 +509,30 @@ func (d *diagnosis) peer(p wire.Peer) {
 			cmp.Or(p.LastError, "nothing has been heard of it yet"),
 		)
 	}
-	for _, q := range node.PeerQuotas(p.Domain, p.Records, p.RecordsLimit, p.Bytes, p.BytesLimit) {
-		if share := q.Share(); share >= node.QuotaWarning {
+
+	for _, use := range node.PeerQuotas(p.Domain, p.Records, p.RecordsLimit, p.Bytes, p.BytesLimit) {
+		if share := use.Share(); share >= node.QuotaWarning {
 			d.say(
 				"quota of "+p.Domain,
 				StatusWarning,
 				"if it should have more: \"roster peer set "+p.Domain+" --records N --bytes N\"",
 				"%.0f %% of the %s that may be held are: %d of %d; %d are left out",
 				100*share,
-				q.Name,
-				q.Used,
-				q.Limit,
+				use.Name,
+				use.Used,
+				use.Limit,
 				p.OverQuota,
 			)
 		}
 	}
+
 	switch {
 	case p.BundleError != "":
 		d.say(
 			"bundle endpoint of "+p.Domain,
 			StatusFailed,
-			"its operator sees to "+p.BundleEndpoint+", or tells where it is now: \"roster peer set "+p.Domain+" --bundle-endpoint URL\"; the last good bundle is believed meanwhile",
+			"its operator sees to "+p.BundleEndpoint+", or tells where it is now: \"roster peer set "+p.Domain+
+				" --bundle-endpoint URL\"; the last good bundle is believed meanwhile",
 			"%s",
 			p.BundleError,
 		)
@@ -496,18 +545,22 @@ func (d *diagnosis) peer(p wire.Peer) {
 			d.now.Sub(p.BundleChecked).Round(time.Second),
 		)
 	}
+
 	var bad []string
-	for _, code := range []protocol.Code{protocol.CodeFormat, protocol.CodeHeader, protocol.CodeJSON, protocol.CodeSignature, protocol.CodeRecord} {
+	for _, code := range []protocol.Code{protocol.CodeFormat, protocol.CodeHeader, protocol.CodeJSON,
+		protocol.CodeSignature, protocol.CodeRecord} {
 		if n := p.Refused[string(code)]; n > 0 {
 			bad = append(bad, fmt.Sprintf("%d for %s", n, code))
 		}
 	}
+
 	if len(bad) > 0 {
 		d.say(
 			"messages from "+p.Domain,
 			StatusWarning,
 			"its operator is to look at its nodes; \"roster peer remove "+p.Domain+"\" ends it",
-			"since this node started its nodes brought what no honest node of this release sends, which was refused: %s",
+			"since this node started its nodes brought what no honest node of this release sends, which was "+
+				"refused: %s",
 			strings.Join(bad, ", "),
 		)
 	}
@@ -521,11 +574,13 @@ func (d *diagnosis) clocks(ctx context.Context) {
 			list = append(list, clock{m.API, d.cfg.TrustDomain})
 		}
 	}
+
 	for _, p := range d.peers {
 		for _, a := range p.Addresses[:min(len(p.Addresses), 1)] {
 			list = append(list, clock{a, p.Domain})
 		}
 	}
+
 	for _, c := range list {
 		d.compare(ctx, c)
 	}
@@ -536,24 +591,27 @@ type clock struct {
 	domain  spiffeid.TrustDomain
 }
 
-func (d *diagnosis) compare(ctx context.Context, c clock) {
-	check := "clock of " + c.address
+func (d *diagnosis) compare(ctx context.Context, clock clock) {
+	check := "clock of " + clock.address
 	t := &http.Transport{
-		TLSClientConfig:   trust.ClientTLS(nil, d.bundles, node.AuthorizeNodesOf(c.domain)),
+		TLSClientConfig:   trust.ClientTLS(nil, d.bundles, node.AuthorizeNodesOf(clock.domain)),
 		DisableKeepAlives: true,
 	}
 	began := time.Now()
-	resp, err := d.get(ctx, &http.Client{Transport: t, Timeout: askBound}, c.address+"/.well-known/ad")
+	resp, err := d.get(ctx, &http.Client{Transport: t, Timeout: askBound}, clock.address+"/.well-known/ad")
 	took := time.Since(began)
+
 	if err != nil {
 		d.say(check, StatusUnknown, "see that it runs and is reached from here", "%v", err)
 		return
 	}
+
 	date, err := http.ParseTime(resp.date)
 	if err != nil {
 		d.say(check, StatusUnknown, "", "it does not say what time it is")
 		return
 	}
+
 	// A Date is cut to the second, and the answer was on its way.
 	off := date.Add(time.Second / 2).Sub(began.Add(took / 2))
 	if slack := (time.Second + took) / 2; off.Abs() > clockBound+slack {
@@ -574,18 +632,20 @@ type reply struct {
 	body, date string
 }
 
-func (d *diagnosis) get(ctx context.Context, c *http.Client, url string) (reply, error) {
+func (d *diagnosis) get(ctx context.Context, client *http.Client, url string) (reply, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return reply{}, err
 	}
-	resp, err := c.Do(req)
+
+	resp, err := client.Do(req)
 	if err != nil {
 		return reply{}, err
 	}
 	defer resp.Body.Close()
 	b := make([]byte, 4<<10)
 	n, _ := resp.Body.Read(b)
+
 	return reply{resp.StatusCode, string(b[:n]), resp.Header.Get("Date")}, nil
 }
 
@@ -596,5 +656,6 @@ func Worst(findings []Finding) string {
 			return status
 		}
 	}
+
 	return StatusOK
 }

@@ -29,8 +29,10 @@ func (d *diagnosis) health(ctx context.Context) {
 
 	stalled := time.Duration(values["roster_federation_store_stalled_seconds"] * float64(time.Second))
 	if stalled > 0 {
-		d.say("federation.store", StatusWarning, "see to the disk under "+d.cfg.Data+"/federation; what was missed is pulled once it answers",
-			"its disk has not answered for %s: reads go on, and nothing new is taken from peers", stalled.Round(time.Second))
+		d.say("federation.store", StatusWarning,
+			"see to the disk under "+d.cfg.Data+"/federation; what was missed is pulled once it answers",
+			"its disk has not answered for %s: reads go on, and nothing new is taken from peers",
+			stalled.Round(time.Second))
 	} else {
 		d.say("federation.store", StatusOK, "", "its disk answers")
 	}
@@ -41,9 +43,11 @@ func (d *diagnosis) health(ctx context.Context) {
 			contained += value
 		}
 	}
+
 	if contained > 0 {
 		d.say("panics", StatusWarning, "report it with the stack that the node's log has",
-			"%.0f panics on foreign bytes were contained since this node started; what caused them is left out", contained)
+			"%.0f panics on foreign bytes were contained since this node started; what caused them is left out",
+			contained)
 	}
 }
 
@@ -68,6 +72,7 @@ func (d *diagnosis) scrape(ctx context.Context) (map[string]float64, error) {
 	}
 
 	values := map[string]float64{}
+
 	lines := bufio.NewScanner(io.LimitReader(resp.Body, maxMetrics))
 	for lines.Scan() {
 		name, text, ok := strings.Cut(lines.Text(), " ")

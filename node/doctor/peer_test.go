@@ -18,12 +18,14 @@ func TestDoctorWarnsOfAPeerThatForges(t *testing.T) {
 	} {
 		d := &diagnosis{}
 		d.peer(wire.Peer{Domain: "gamma.test", State: "active", Refused: refused})
+
 		var got string
 		for _, f := range d.findings {
 			if f.Check == "messages from gamma.test" && f.Status == StatusWarning {
 				got = f.Found
 			}
 		}
+
 		if !strings.HasSuffix(got, want) || want == "" && got != "" {
 			t.Errorf("of %v it says %q", refused, got)
 		}
@@ -43,6 +45,7 @@ func TestDoctorBearsAMomentsLag(t *testing.T) {
 			t.Errorf("%+v", d.findings)
 		}
 	}
+
 	d := &diagnosis{}
 	if d.peer(wire.Peer{State: "behind", Missing: 1}); d.findings[0].Status != StatusWarning {
 		t.Errorf("%+v", d.findings)

@@ -12,7 +12,9 @@ import (
 // the domain can still lose is said.
 func TestTheDoctorMissesVoters(t *testing.T) {
 	now := time.Now()
-	heard, silent, unheard := wire.RaftPeer{Voter: true, LastContact: now}, wire.RaftPeer{ID: "quiet", Voter: true, LastContact: now.Add(-time.Minute)}, wire.RaftPeer{ID: "never", Voter: true, Unheard: true}
+	heard, silent, unheard := wire.RaftPeer{Voter: true, LastContact: now}, wire.RaftPeer{ID: "quiet", Voter: true,
+		LastContact: now.Add(-time.Minute)}, wire.RaftPeer{ID: "never", Voter: true, Unheard: true}
+
 	unknown, reader := wire.RaftPeer{Voter: true}, wire.RaftPeer{ID: "reader", Unheard: true}
 	for want, peers := range map[string][]wire.RaftPeer{
 		"ok leads 5 voters":                            {heard, heard, heard, unknown, unknown, reader},
@@ -22,11 +24,13 @@ func TestTheDoctorMissesVoters(t *testing.T) {
 	} {
 		d := &diagnosis{now: now}
 		d.together("raft", &wire.RaftStatus{Leader: "leader", Peers: peers})
+
 		status, texts, _ := strings.Cut(want, " ")
 		if len(d.findings) != 1 || d.findings[0].Status != status {
 			t.Errorf("of %v it finds %v, want %s", peers, d.findings, want)
 			continue
 		}
+
 		for _, text := range strings.Split(texts, "; ") {
 			if !strings.Contains(d.findings[0].Found, text) {
 				t.Errorf("it finds %q, want %q in it", d.findings[0].Found, text)
@@ -38,18 +42,22 @@ func TestTheDoctorMissesVoters(t *testing.T) {
 // Requirement: FORM-005
 func TestTheDoctorWarnsOfQuotas(t *testing.T) {
 	for want, s := range map[string]wire.QuotaStatus{
-		"ok 5 registrations with 70 bytes":              {Registrations: 5, RegistrationsLimit: 10, Bytes: 70, BytesLimit: 100, LargestShare: .5},
-		"ok no limit":                                   {Registrations: 5, Bytes: 70},
-		"warning 95 % of limits.bytes_per_domain":       {Registrations: 5, RegistrationsLimit: 10, Bytes: 95, BytesLimit: 100},
+		"ok 5 registrations with 70 bytes": {Registrations: 5, RegistrationsLimit: 10, Bytes: 70,
+			BytesLimit: 100, LargestShare: .5},
+		"ok no limit": {Registrations: 5, Bytes: 70},
+		"warning 95 % of limits.bytes_per_domain": {Registrations: 5, RegistrationsLimit: 10, Bytes: 95,
+			BytesLimit: 100},
 		"failed limits.registrations_per_domain is use": {Registrations: 10, RegistrationsLimit: 10},
 		"warning an owner uses over 90 %":               {Registrations: 1, RegistrationsLimit: 10, LargestShare: 1},
 	} {
 		d := &diagnosis{}
 		d.quotas(s)
+
 		status, text, _ := strings.Cut(want, " ")
 		if text == "no limit" {
 			text = "5 registrations"
 		}
+
 		if len(d.findings) != 1 || d.findings[0].Status != status || !strings.Contains(d.findings[0].Found, text) {
 			t.Errorf("of %+v it finds %+v, want %s", s, d.findings, want)
 		}

@@ -11,9 +11,11 @@ func spaceOf(dir string) (free uint64, percent int, err error) {
 	if err := syscall.Statfs(dir, &s); err != nil {
 		return 0, 0, fmt.Errorf("the disk of %s: %w", dir, err)
 	}
+
 	free = s.Bavail * uint64(s.Bsize)
 	if s.Blocks > 0 {
 		percent = int(s.Bavail * 100 / s.Blocks)
 	}
+
 	return free, percent, nil
 }

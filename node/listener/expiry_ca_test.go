@@ -24,15 +24,19 @@ func TestAConnectionEndsWithItsCA(t *testing.T) {
 		if err == nil {
 			err = bundles.SetX509(alpha, ca.Bundle().X509Authorities())
 		}
+
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return ca
 	}
+
 	svid, err := use().Issue("/agent/ada", time.Hour, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	verifier := trust.NewClientVerifier(bundles)
 	valid := func(state *tls.ConnectionState, now time.Time) bool {
 		_, err := verifier.Verify(state.PeerCertificates, now)
@@ -40,16 +44,20 @@ func TestAConnectionEndsWithItsCA(t *testing.T) {
 	}
 	s := &http.Server{Handler: http.NotFoundHandler()}
 	ExpireWithCertificates(s, valid)
+
 	header := func() string {
 		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "https://ad.alpha.test/", nil)
 		r.TLS = &tls.ConnectionState{HandshakeComplete: true, PeerCertificates: svid.Certificates}
 		s.Handler.ServeHTTP(w, r)
+
 		return w.Header().Get("Connection")
 	}
 	if got := header(); got != "" {
 		t.Errorf("by the bundle that has its CA: %q", got)
 	}
+
 	use()
+
 	if got := header(); got != "close" {
 		t.Errorf("by another bundle: %q", got)
 	}

@@ -19,14 +19,17 @@ import (
 // issued returns a certificate that ca issues, with its key.
 func issued(t testing.TB, ca *trust.CA, path string, life time.Duration) tls.Certificate {
 	t.Helper()
+
 	svid, err := ca.Issue(path, life, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	c := tls.Certificate{PrivateKey: svid.PrivateKey}
 	for _, cert := range svid.Certificates {
 		c.Certificate = append(c.Certificate, cert.Raw)
 	}
+
 	return c
 }
 
@@ -39,16 +42,22 @@ func TestAConnectionEndsWithItsCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	certificate := func(path string, life time.Duration) tls.Certificate { return issued(t, ca, path, life) }
-	s := NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }),
-		&tls.Config{Certificates: []tls.Certificate{certificate("/roster/node/1", time.Hour)}, ClientAuth: tls.RequestClientCert},
+	s := NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+	}),
+		&tls.Config{Certificates: []tls.Certificate{certificate("/roster/node/1", time.Hour)},
+			ClientAuth: tls.RequestClientCert},
 		slog.New(slog.DiscardHandler))
 	holds := func(*tls.ConnectionState, time.Time) bool { return true }
 	ExpireWithCertificates(s, holds)
+
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -58,9 +67,11 @@ func TestAConnectionEndsWithItsCertificate(t *testing.T) {
 		_ = s.Close()
 		<-served
 	})
+
 	for _, protocol := range []string{"http/1.1", "h2"} {
 		short := certificate("/agent/ada", 3*time.Second)
 		leaf, _ := x509.ParseCertificate(short.Certificate[0])
+
 		conn, err := tls.Dial("tcp", ln.Addr().String(), &tls.Config{
 			Certificates: []tls.Certificate{short}, InsecureSkipVerify: true, NextProtos: []string{protocol},
 		})
@@ -68,22 +79,28 @@ func TestAConnectionEndsWithItsCertificate(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
+
 		if protocol == "h2" {
 			_, err = io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
 		} else {
 			_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: ad.alpha.test\r\n\r\n")
 		}
+
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+
 		said, err := io.ReadAll(conn)
 		if err != nil {
 			t.Errorf("%s: the connection did not end: %v", protocol, err)
 		}
+
 		if early := time.Until(leaf.NotAfter); protocol == "h2" && early > 0 {
 			t.Errorf("it ended %s before its certificate", early)
 		}
+
 		if protocol == "http/1.1" && !strings.Contains(string(said), "Connection: close\r\n") {
 			t.Errorf("shortly before its certificate's end the client is told %q", said)
 		}

@@ -176,37 +176,37 @@ func (l *connLimiter) countedID(id *url.URL) string {
 
 // classify moves a connection to the class of its client; an empty id is one without a
 // certificate. It reports whether the connection may stay.
-func (l *connLimiter) classify(c *limitedConn, id string) bool {
+func (l *connLimiter) classify(conn *limitedConn, id string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
 	switch {
-	case c.released || c.class == nil:
+	case conn.released || conn.class == nil:
 		return true
 	case id != "" && l.byID[id] < max(1, l.max/8):
-		c.class.leave(c.from)
+		conn.class.leave(conn.from)
 		l.byID[id]++
-		c.class = nil
-		c.id = id
-	case c.class == &l.anonymous:
+		conn.class = nil
+		conn.id = id
+	case conn.class == &l.anonymous:
 		return true
-	case !l.anonymous.enter(c.from):
+	case !l.anonymous.enter(conn.from):
 		return false
 	default:
-		l.pending.leave(c.from)
-		c.class = &l.anonymous
+		l.pending.leave(conn.from)
+		conn.class = &l.anonymous
 	}
 
-	l.unqueue(c)
+	l.unqueue(conn)
 
 	return true
 }
 
 // unqueue ends the wait of a connection that was pending. The lock is held.
-func (l *connLimiter) unqueue(c *limitedConn) {
-	if c.queued != nil {
-		l.queue.Remove(c.queued)
-		c.timer.Stop()
+func (l *connLimiter) unqueue(conn *limitedConn) {
+	if conn.queued != nil {
+		l.queue.Remove(conn.queued)
+		conn.timer.Stop()
 	}
 }
 
@@ -232,19 +232,19 @@ func (c *limitedConn) Close() error {
 }
 
 // release stops counting a connection, once. The lock is held.
-func (l *connLimiter) release(c *limitedConn) {
-	if c.released {
+func (l *connLimiter) release(conn *limitedConn) {
+	if conn.released {
 		return
 	}
 
-	c.released = true
+	conn.released = true
 	l.total--
 
-	if c.class != nil {
-		c.class.leave(c.from)
+	if conn.class != nil {
+		conn.class.leave(conn.from)
 	} else {
-		l.byID.decrement(c.id)
+		l.byID.decrement(conn.id)
 	}
 
-	l.unqueue(c)
+	l.unqueue(conn)
 }

@@ -34,11 +34,14 @@ func Govern(root fs.FS, log *slog.Logger) (stop func()) {
 			log.Warn("no memory limit: neither a cgroup nor the machine says how much memory there is; set GOMEMLIMIT")
 		}
 	}
+
 	if os.Getenv("GOGC") != "" {
 		return func() {}
 	}
+
 	p := &pacer{}
 	p.adjust()
+
 	return func() { p.stopped.Store(true) }
 }
 
@@ -56,11 +59,13 @@ func (p *pacer) adjust() {
 	if p.stopped.Load() {
 		return
 	}
+
 	live := read(liveBytes)[0]
 	if percent := percentOf(live); percent != p.percent {
 		p.percent = percent
 		debug.SetGCPercent(percent)
 	}
+
 	runtime.AddCleanup(new(cycle), func(p *pacer) { p.adjust() }, p)
 }
 
@@ -71,10 +76,13 @@ func percentOf(live uint64) int {
 	if live > 0 {
 		percent = int(min(mostPercent, 100*leastGrowth/live))
 	}
+
 	if percent <= GrowthPercent {
 		return GrowthPercent
 	}
+
 	step := 1 << (int(math.Log2(float64(percent))) - 2)
+
 	return max(GrowthPercent, percent/step*step)
 }
 
@@ -94,14 +102,18 @@ func read(names ...string) []uint64 {
 	for i, name := range names {
 		samples[i].Name = name
 	}
+
 	metrics.Read(samples)
+
 	values := make([]uint64, len(names))
 	for i := range samples {
 		if samples[i].Value.Kind() != metrics.KindUint64 {
 			panic(fmt.Sprintf("this runtime has no metric %s", names[i]))
 		}
+
 		values[i] = samples[i].Value.Uint64()
 	}
+
 	return values
 }
 
@@ -109,13 +121,16 @@ func read(names ...string) []uint64 {
 // free, as the last one found it; 0 without a limit.
 func InUse() float64 {
 	v := read(limitBytes, totalBytes, liveBytes, objectBytes, freeBytes, unusedBytes, releasedSize)
+
 	limit, total, live := v[0], v[1], v[2]
 	if limit >= math.MaxInt64 || limit == 0 {
 		return 0
 	}
+
 	beside := total // what is no heap: stacks, and the runtime's own
 	for _, heap := range v[3:] {
 		beside -= min(beside, heap)
 	}
+
 	return float64(live+beside) / float64(limit)
 }

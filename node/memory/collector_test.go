@@ -20,7 +20,8 @@ func restored(t *testing.T) {
 }
 
 var small = machine(map[string]string{
-	"/proc/self/cgroup": "0::/\n", "/proc/self/mountinfo": unified, "/sys/fs/cgroup/memory.max": "4294967296\n", "/proc/meminfo": sixteenGiB,
+	"/proc/self/cgroup": "0::/\n", "/proc/self/mountinfo": unified, "/sys/fs/cgroup/memory.max": "4294967296\n",
+	"/proc/meminfo": sixteenGiB,
 })
 
 // Requirement: FORM-009
@@ -30,22 +31,29 @@ func TestTheLimitIsSetUnlessTheEnvironmentHasOne(t *testing.T) {
 	t.Setenv("GOGC", "100")
 	t.Setenv("GOMEMLIMIT", "8GiB")
 	Govern(small, slog.New(slog.DiscardHandler))()
+
 	if got := debug.SetMemoryLimit(-1); got != math.MaxInt64 {
 		t.Errorf("with GOMEMLIMIT the limit is %d", got)
 	}
+
 	if InUse() != 0 {
 		t.Errorf("without a limit %v of it is in use", InUse())
 	}
+
 	t.Setenv("GOMEMLIMIT", "")
 	Govern(small, slog.New(slog.DiscardHandler))()
+
 	const want = 4 << 30 * 9 / 10
 	if got := debug.SetMemoryLimit(-1); got != want {
 		t.Errorf("the limit is %d, want %d", got, want)
 	}
+
 	Govern(fstest.MapFS{}, slog.New(slog.DiscardHandler))()
+
 	if got := debug.SetMemoryLimit(-1); got != want {
 		t.Errorf("where nothing is known the limit is %d, want the old one", got)
 	}
+
 	if got := read("/gc/gogc:percent")[0]; got != 100 {
 		t.Errorf("with GOGC it is %d", got)
 	}
@@ -54,27 +62,34 @@ func TestTheLimitIsSetUnlessTheEnvironmentHasOne(t *testing.T) {
 // Requirement: FORM-009
 func TestTheHeapGrowsByAShareOrByAFewMegabytes(t *testing.T) {
 	for live, want := range map[uint64][2]int{
-		0: {mostPercent / 2, mostPercent}, 1 << 20: {mostPercent / 2, mostPercent}, 16 << 20: {640, 800}, 128 << 20: {90, 100}, 1 << 30: {90, 90}, 64 << 30: {90, 90},
+		0: {mostPercent / 2, mostPercent}, 1 << 20: {mostPercent / 2, mostPercent}, 16 << 20: {640, 800},
+		128 << 20: {90, 100}, 1 << 30: {90, 90}, 64 << 30: {90, 90},
 	} {
 		if got := percentOf(live); got < want[0] || got > want[1] {
 			t.Errorf("with %d MiB live GOGC is %d, want %d to %d", live>>20, got, want[0], want[1])
 		}
 	}
+
 	restored(t)
 	t.Setenv("GOGC", "")
 	stop := Govern(small, slog.New(slog.DiscardHandler))
 	defer stop()
+
 	held := make([]byte, 256<<20)
 	for deadline := time.Now().Add(10 * time.Second); ; {
 		runtime.GC()
+
 		if got := read("/gc/gogc:percent")[0]; got == GrowthPercent {
 			break
 		}
+
 		if time.Now().After(deadline) {
 			t.Fatalf("with %d MiB live GOGC is %d", len(held)>>20, read("/gc/gogc:percent")[0])
 		}
+
 		runtime.Gosched()
 	}
+
 	runtime.KeepAlive(held)
 }
 
@@ -87,15 +102,19 @@ func TestWhatIsInUseIsWhatACollectionLeaves(t *testing.T) {
 	debug.SetGCPercent(1000)
 	held := make([]byte, 512<<20)
 	runtime.GC()
+
 	if got := InUse(); got < .5 || got > .7 {
 		t.Errorf("with half of the limit held %.2f is in use", got)
 	}
+
 	runtime.KeepAlive(held)
 	runtime.GC()
 	garbage := make([]byte, 256<<20)
 	garbage[0] = 1
+
 	if got := InUse(); got > .3 {
 		t.Errorf("with garbage alone %.2f is in use", got)
 	}
+
 	runtime.KeepAlive(garbage)
 }

@@ -49,9 +49,11 @@ func Find(root fs.FS) (Bound, bool) {
 	if b, ok := ofCgroup(root); ok {
 		found = append(found, Bound{int64(shareOfCgroup * float64(b.Bytes)), b.Source})
 	}
+
 	if b, ok := ofMachine(root); ok {
 		found = append(found, Bound{int64(shareOfMachine * float64(b.Bytes)), b.Source})
 	}
+
 	return lowest(found)
 }
 
@@ -59,12 +61,14 @@ func lowest(all []Bound) (Bound, bool) {
 	if len(all) == 0 {
 		return Bound{}, false
 	}
+
 	least := all[0]
 	for _, b := range all[1:] {
 		if b.Bytes < least.Bytes {
 			least = b
 		}
 	}
+
 	return least, true
 }
 
@@ -74,22 +78,27 @@ func ofCgroup(root fs.FS) (Bound, bool) {
 	if err != nil {
 		return Bound{}, false
 	}
+
 	mounts, err := fs.ReadFile(root, mountsFile)
 	if err != nil {
 		return Bound{}, false
 	}
+
 	var found []Bound
 	for line := range strings.Lines(string(mounts)) {
-		m, ok := parseMount(line)
+		mount, ok := parseMount(line)
 		if !ok {
 			continue
 		}
-		group, ok := groupOf(string(membership), m.version)
+
+		group, ok := groupOf(string(membership), mount.version)
 		if !ok {
 			continue
 		}
-		found = append(found, m.limits(root, group)...)
+
+		found = append(found, mount.limits(root, group)...)
 	}
+
 	return lowest(found)
 }
 
@@ -103,22 +112,26 @@ type mount struct {
 // parseMount reads a line of mountinfo. It is false for all that is no such hierarchy.
 func parseMount(line string) (mount, bool) {
 	before, after, ok := strings.Cut(strings.TrimSpace(line), " - ")
+
 	fields, source := strings.Fields(before), strings.Fields(after)
 	if !ok || len(fields) < 5 || len(source) < 3 {
 		return mount{}, false
 	}
+
 	m := mount{root: unescape(fields[3]), point: unescape(fields[4])}
 	switch source[0] {
 	case "cgroup2":
 		m.version = 2
 	case "cgroup":
 		m.version = 1
+
 		if !hasOption(source[2], "memory") {
 			return mount{}, false
 		}
 	default:
 		return mount{}, false
 	}
+
 	return m, true
 }
 
@@ -128,23 +141,27 @@ func hasOption(options, name string) bool {
 			return true
 		}
 	}
+
 	return false
 }
 
 // unescape reads the octal escapes of mountinfo, \040 for a space.
 func unescape(s string) string {
-	var b strings.Builder
+	var out strings.Builder
 	for i := 0; i < len(s); i++ {
 		if s[i] == '\\' && i+3 < len(s) {
 			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
+				out.WriteByte(byte(n))
 				i += 3
+
 				continue
 			}
 		}
-		b.WriteByte(s[i])
+
+		out.WriteByte(s[i])
 	}
-	return b.String()
+
+	return out.String()
 }
 
 // groupOf returns the process's cgroup in the hierarchy of that version that has the
@@ -155,11 +172,13 @@ func groupOf(membership string, version int) (string, bool) {
 		if len(parts) != 3 {
 			continue
 		}
+
 		unified := parts[0] == "0" && parts[1] == ""
 		if version == 2 && unified || version == 1 && hasOption(parts[1], "memory") {
 			return parts[2], true
 		}
 	}
+
 	return "", false
 }
 
@@ -171,7 +190,9 @@ func (m mount) limits(root fs.FS, group string) []Bound {
 	if !ok || strings.Contains(group, "..") {
 		below = ""
 	}
+
 	top := strings.Trim(m.point, "/")
+
 	dir := strings.Trim(path.Join(top, below), "/")
 	if _, err := fs.Stat(root, dir); err != nil {
 		dir = top
@@ -185,9 +206,11 @@ func (m mount) limits(root fs.FS, group string) []Bound {
 				found = append(found, Bound{n, "/" + file})
 			}
 		}
+
 		if dir == top || dir == "." {
 			return found
 		}
+
 		dir = path.Dir(dir)
 	}
 }
@@ -198,7 +221,9 @@ func readLimit(root fs.FS, file string) (int64, bool) {
 	if err != nil {
 		return 0, false
 	}
+
 	n, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
+
 	return n, err == nil && n > 0 && n < boundless
 }
 
@@ -208,10 +233,12 @@ func ofMachine(root fs.FS) (Bound, bool) {
 	if err != nil {
 		return Bound{}, false
 	}
+
 	kib, err := memTotal(string(text))
 	if err != nil {
 		return Bound{}, false
 	}
+
 	return Bound{kib << 10, "/" + machineFile}, true
 }
 
@@ -219,12 +246,15 @@ func memTotal(meminfo string) (int64, error) {
 	for line := range strings.Lines(meminfo) {
 		if value, ok := strings.CutPrefix(line, "MemTotal:"); ok {
 			value = strings.TrimSuffix(strings.TrimSpace(value), " kB")
+
 			kib, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
 			if err != nil || kib <= 0 || kib >= boundless>>10 {
 				return 0, fmt.Errorf("MemTotal is %.40q", value)
 			}
+
 			return kib, nil
 		}
 	}
+
 	return 0, errors.New("there is no MemTotal")
 }

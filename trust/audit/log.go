@@ -58,12 +58,12 @@ var lineBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // append appends the line as JSON. It uses no reflection, because each change and
 // each invocation writes two lines.
-func (l *logLine) append(b []byte) []byte {
-	b = append(l.Time.AppendFormat(append(b, `{"time":"`...), time.RFC3339Nano), '"')
-	b = strictjson.AppendText(b, "phase", l.Phase)
+func (l *logLine) append(data []byte) []byte {
+	data = append(l.Time.AppendFormat(append(data, `{"time":"`...), time.RFC3339Nano), '"')
+	data = strictjson.AppendText(data, "phase", l.Phase)
 	text := func(name, s string) {
 		if s != "" {
-			b = strictjson.AppendText(b, name, strings.ToValidUTF8(s, "\ufffd"))
+			data = strictjson.AppendText(data, name, strings.ToValidUTF8(s, "\ufffd"))
 		}
 	}
 	text("request_id", l.RequestID)
@@ -72,39 +72,49 @@ func (l *logLine) append(b []byte) []byte {
 	text("actor", l.Actor.String())
 	text("authn", l.Authn)
 	text("agent", l.Agent)
+
 	if !l.RID.IsZero() {
-		b = strictjson.AppendText(b, "rid", l.RID.String())
+		data = strictjson.AppendText(data, "rid", l.RID.String())
 	}
+
 	if l.RIDs != nil {
-		b = appendTexts(b, "rids", l.RIDs, directory.RID.String)
+		data = appendTexts(data, "rids", l.RIDs, directory.RID.String)
 	}
+
 	text("target", l.Target)
 	text("revision", l.Revision)
 	text("outcome", l.Outcome)
+
 	if l.Policies != nil {
-		b = appendTexts(b, "policies", l.Policies, strings.Clone)
+		data = appendTexts(data, "policies", l.Policies, strings.Clone)
 	}
+
 	if l.Lifetime > 0 {
-		b = strictjson.AppendUint(b, "lt", uint64(l.Lifetime))
+		data = strictjson.AppendUint(data, "lt", uint64(l.Lifetime))
 	}
+
 	if l.Credential > 0 {
-		b = strictjson.AppendUint(b, "credential_s", uint64(l.Credential))
+		data = strictjson.AppendUint(data, "credential_s", uint64(l.Credential))
 	}
+
 	if l.Count > 0 {
-		b = strictjson.AppendUint(b, "count", l.Count)
+		data = strictjson.AppendUint(data, "count", l.Count)
 	}
-	return append(b, '}')
+
+	return append(data, '}')
 }
 
-func appendTexts[T any](b []byte, name string, all []T, text func(T) string) []byte {
-	b = append(strictjson.AppendRaw(b, name, nil), '[')
+func appendTexts[T any](data []byte, name string, all []T, text func(T) string) []byte {
+	data = append(strictjson.AppendRaw(data, name, nil), '[')
 	for i, one := range all {
 		if i > 0 {
-			b = append(b, ',')
+			data = append(data, ',')
 		}
-		b = strictjson.AppendString(b, text(one))
+
+		data = strictjson.AppendString(data, text(one))
 	}
-	return append(b, ']')
+
+	return append(data, ']')
 }
 
 // Open opens the log at path, and creates it if there is none.
@@ -114,21 +124,25 @@ func Open(path string, o Options) (*Log, error) {
 }
 
 func (a *Log) open() error {
-	f, err := os.OpenFile(a.path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	file, err := os.OpenFile(a.path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
-	info, err := f.Stat()
+
+	info, err := file.Stat()
 	if err != nil {
-		return errors.Join(err, f.Close())
+		return errors.Join(err, file.Close())
 	}
-	a.file, a.size, a.torn = f, info.Size(), false
-	a.oldest, a.newest = began(f, info.ModTime()), info.ModTime()
+
+	a.file, a.size, a.torn = file, info.Size(), false
+
+	a.oldest, a.newest = began(file, info.ModTime()), info.ModTime()
 	if a.size > 0 && info.Mode().IsRegular() { // whoever wrote it last may have been killed on the way
 		last := make([]byte, 1)
-		_, err := f.ReadAt(last, a.size-1)
+		_, err := file.ReadAt(last, a.size-1)
 		a.torn = err != nil || last[0] != '\n'
 	}
+
 	return nil
 }
 
@@ -136,10 +150,12 @@ func (a *Log) open() error {
 func began(f *os.File, otherwise time.Time) time.Time {
 	head := make([]byte, len(`{"time":"`)+len(time.RFC3339Nano)+1)
 	n, _ := f.ReadAt(head, 0)
+
 	text, _, _ := strings.Cut(strings.TrimPrefix(string(head[:n]), `{"time":"`), `"`)
 	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return at
 	}
+
 	return otherwise
 }
 
@@ -147,11 +163,14 @@ func began(f *os.File, otherwise time.Time) time.Time {
 func (a *Log) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	if a.file == nil {
 		return nil
 	}
+
 	f := a.file
 	a.file = nil
+
 	return f.Close()
 }
 
@@ -159,15 +178,19 @@ func (a *Log) Close() error {
 // not be made; the error is Unavailable.
 func (a *Log) Intend(e directory.AuditEvent) error {
 	if err := a.write(&logLine{Time: time.Now().UTC(), Phase: "intent", AuditEvent: e}); err != nil {
-		return directory.Refuse(directory.Unavailable, "this node's audit trail can't be written, and no change is made without it; nothing was changed: use another node: %w", err)
+		return directory.Refuse(directory.Unavailable,
+			"this node's audit trail can't be written, and no change is made without it; nothing was changed: "+
+				"use another node: %w", err)
 	}
+
 	return nil
 }
 
 // Done writes the outcome of an intended change.
 func (a *Log) Done(e directory.AuditEvent) {
 	if err := a.write(&logLine{Time: time.Now().UTC(), Phase: "outcome", AuditEvent: e}); err != nil {
-		a.o.Logger.Error("the outcome of a change is missing in the audit trail", "request_id", e.RequestID, "action", e.Action, "outcome", e.Outcome, "err", err)
+		a.o.Logger.Error("the outcome of a change is missing in the audit trail", "request_id", e.RequestID, "action",
+			e.Action, "outcome", e.Outcome, "err", err)
 	}
 }
 
@@ -178,11 +201,14 @@ func (a *Log) Err() error {
 	if a.missing.Load() == 0 {
 		return nil
 	}
+
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	if a.missing.Load() == 0 {
 		return nil
 	}
+
 	return a.put(nil, time.Now())
 }
 
@@ -192,45 +218,55 @@ func (a *Log) write(line *logLine) error {
 	*room = append(line.append((*room)[:0]), '\n')
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	err := a.put(*room, line.Time)
 	if err != nil {
 		a.missing.Add(1)
 	}
+
 	return err
 }
 
 // put writes lines of now. If lines are missing, one with their count comes first.
 // The caller holds mu.
-func (a *Log) put(b []byte, now time.Time) error {
+func (a *Log) put(data []byte, now time.Time) error {
 	if n := a.missing.Load(); n > 0 {
 		gap := logLine{Time: now.UTC(), Phase: "missing", Count: n}
-		b = append(append(gap.append(nil), '\n'), b...)
+		data = append(append(gap.append(nil), '\n'), data...)
 	}
+
 	if a.file == nil {
 		return os.ErrClosed
 	}
-	if a.size > 0 && a.size+int64(len(b)) > a.o.Size {
+
+	if a.size > 0 && a.size+int64(len(data)) > a.o.Size {
 		if err := a.rotate(); err != nil {
 			return err
 		}
 	}
+
 	if a.torn {
-		b = append([]byte{'\n'}, b...)
+		data = append([]byte{'\n'}, data...)
 	}
+
 	if a.size == 0 {
 		a.oldest = now
 	}
-	n, err := a.file.Write(b)
+
+	n, err := a.file.Write(data)
 	if err != nil && n > 0 && a.file.Truncate(a.size) == nil { // a disk that is full takes a part of a line
 		n = 0
 	}
+
 	a.size, a.newest = a.size+int64(n), now
 	if err != nil {
 		a.torn = a.torn || n > 0
 		return err
 	}
+
 	a.torn = false
 	a.missing.Store(0)
+
 	return nil
 }
 
@@ -243,17 +279,21 @@ func (a *Log) rotate() error {
 				return err
 			}
 		}
+
 		for i := a.o.Files - 1; i > 0; i-- {
 			if err := os.Rename(a.part(i-1), a.part(i)); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
 			}
 		}
 	}
+
 	old, newest := a.file, a.newest
+
 	_ = os.Chtimes(a.part(1), time.Time{}, newest) // by this node's clock, as its lines are
 	if err := a.open(); err != nil {
 		return err
 	}
+
 	return old.Close()
 }
 
@@ -262,6 +302,7 @@ func (a *Log) part(i int) string {
 	if i == 0 {
 		return a.path
 	}
+
 	return a.path + "." + strconv.Itoa(i)
 }
 
@@ -271,25 +312,31 @@ func (a *Log) expire() {
 	if a.o.Keep == 0 {
 		return
 	}
+
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	if a.file != nil && a.size > 0 && time.Since(a.oldest) >= a.o.Keep/time.Duration(a.o.Files-1) {
 		if err := a.rotate(); err != nil {
 			a.o.Logger.Warn("a new file of the audit trail could not be begun", "err", err)
 		}
 	}
+
 	entries, err := os.ReadDir(filepath.Dir(a.path)) // there may be parts of when more were kept
 	for _, e := range entries {
 		number, is := strings.CutPrefix(e.Name(), filepath.Base(a.path)+".")
 		if _, none := strconv.Atoi(number); !is || none != nil {
 			continue
 		}
+
 		info, infoErr := e.Info()
 		if infoErr == nil && time.Since(info.ModTime()) >= a.o.Keep {
 			infoErr = os.Remove(filepath.Join(filepath.Dir(a.path), e.Name()))
 		}
+
 		err = errors.Join(err, infoErr)
 	}
+
 	if err != nil {
 		a.o.Logger.Warn("of the audit trail, something that is too old may still be there", "err", err)
 	}
@@ -324,6 +371,7 @@ func (a *Log) Run(ctx context.Context) {
 	aging := time.NewTicker(expireEvery)
 	defer aging.Stop()
 	a.expire()
+
 	counts := map[directory.Identity]uint64{}
 	for {
 		select {
@@ -337,19 +385,22 @@ func (a *Log) Run(ctx context.Context) {
 			for len(a.refusals) > 0 {
 				a.refused(<-a.refusals, counts)
 			}
+
 			a.tally(counts)
+
 			return
 		}
 	}
 }
 
-func (a *Log) refused(e directory.AuditEvent, counts map[directory.Identity]uint64) {
-	if _, known := counts[e.Actor]; !known && len(counts) >= refusalIdentities {
+func (a *Log) refused(event directory.AuditEvent, counts map[directory.Identity]uint64) {
+	if _, known := counts[event.Actor]; !known && len(counts) >= refusalIdentities {
 		a.dropped.Add(1)
 		return
 	}
-	if counts[e.Actor]++; counts[e.Actor] <= refusalLines {
-		a.refusal(logLine{AuditEvent: e})
+
+	if counts[event.Actor]++; counts[event.Actor] <= refusalLines {
+		a.refusal(logLine{AuditEvent: event})
 	}
 }
 
@@ -360,7 +411,9 @@ func (a *Log) tally(counts map[directory.Identity]uint64) {
 			a.refusal(logLine{AuditEvent: directory.AuditEvent{Action: "more", Actor: id}, Count: n - refusalLines})
 		}
 	}
+
 	clear(counts)
+
 	if n := a.dropped.Swap(0); n > 0 {
 		a.refusal(logLine{AuditEvent: directory.AuditEvent{Action: "more of anybody"}, Count: n})
 	}

@@ -21,26 +21,32 @@ import (
 func TestAuditKeepsItsPartsWhereNoneCanBeBegun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	a := openLog(t, path, 500, 4)
+
 	intend := func(agent string) error {
 		return a.Intend(directory.AuditEvent{Action: "register", Agent: agent + strings.Repeat("x", 100)})
 	}
 	for range 6 { // two in a file
 		must(t, intend("before"))
 	}
+
 	var was syscall.Rlimit
 	must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &was))
 	must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: was.Max}))
+
 	for range 5 {
 		if err := intend("meanwhile"); directory.ProblemOf(err) != directory.Unavailable {
 			t.Errorf("no file could be begun: %v", err)
 		}
 	}
+
 	must(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was))
 	must(t, intend("after"))
+
 	lines := 0
 	for _, part := range []string{"", ".1", ".2", ".3"} {
 		lines += len(readLog(t, path+part))
 	}
+
 	if lines != 8 { // one says that there is a gap
 		t.Errorf("%d lines are left of 8", lines)
 	}
@@ -59,6 +65,7 @@ func TestAuditOnAFullDiskStaysWhole(t *testing.T) {
 	must(t, a.Err())
 	info, err := os.Stat(path)
 	must(t, err)
+
 	var was syscall.Rlimit
 	must(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was))
 	must(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: uint64(info.Size()) + 10, Max: was.Max}))
@@ -66,21 +73,26 @@ func TestAuditOnAFullDiskStaysWhole(t *testing.T) {
 	a.Done(e)
 	failing := a.Err()
 	must(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was))
+
 	if directory.ProblemOf(intended) != directory.Unavailable || failing == nil {
 		t.Errorf("the disk is full: %v, %v", intended, failing)
 	}
+
 	must(t, a.Err())
 	must(t, a.Intend(e))
 	b, err := os.ReadFile(path)
 	must(t, err)
+
 	var phases []string
 	for text := range strings.Lines(string(b)) {
 		var line logLine
 		if err := json.Unmarshal([]byte(text), &line); err != nil {
 			t.Errorf("%v: %q", err, text)
 		}
+
 		phases = append(phases, fmt.Sprint(line.Phase, line.Count))
 	}
+
 	if want := []string{"intent0", "missing2", "intent0"}; !slices.Equal(phases, want) {
 		t.Errorf("the lines are %q, want %q", phases, want)
 	}

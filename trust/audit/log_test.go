@@ -43,6 +43,7 @@ func openLog(t testing.TB, path string, size int64, files int) *Log {
 	a, err := Open(path, Options{Size: size, Files: files, Logger: slog.New(slog.DiscardHandler)})
 	must(t, err)
 	t.Cleanup(func() { must(t, a.Close()) })
+
 	return a
 }
 
@@ -51,6 +52,7 @@ func readLog(t testing.TB, path string) (lines []logLine) {
 	t.Helper()
 	b, err := os.ReadFile(path)
 	must(t, err)
+
 	for scan := bufio.NewScanner(bytes.NewReader(b)); scan.Scan(); {
 		var line logLine
 		if err := json.Unmarshal(scan.Bytes(), &line); err == nil {
@@ -59,6 +61,7 @@ func readLog(t testing.TB, path string) (lines []logLine) {
 			t.Errorf("%s: %v: %q", path, err, scan.Text())
 		}
 	}
+
 	return lines
 }
 
@@ -71,6 +74,7 @@ func TestAuditRotates(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	must(t, os.WriteFile(path, []byte(`{"time":"20`), 0o600))
 	a := openLog(t, path, 10_000, 3)
+
 	var writers sync.WaitGroup
 	for w := range 4 {
 		writers.Go(func() {
@@ -79,20 +83,25 @@ func TestAuditRotates(t *testing.T) {
 				if err := a.Intend(e); err != nil {
 					t.Error(err)
 				}
+
 				e.Outcome = "ok"
 				a.Done(e)
 			}
 		})
 	}
+
 	writers.Wait()
 	files, err := filepath.Glob(path + "*")
 	must(t, err)
+
 	if len(files) != 3 {
 		t.Errorf("there are %q", files)
 	}
+
 	for _, f := range files {
 		info, err := os.Stat(f)
 		must(t, err)
+
 		if info.Size() > 10_000 || len(readLog(t, f)) == 0 || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %d bytes, mode %v", f, info.Size(), info.Mode())
 		}
@@ -107,8 +116,10 @@ func TestAuditFailsClosed(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("needs /dev/full")
 	}
+
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	must(t, os.Symlink("/dev/full", path))
+
 	a := openLog(t, path, 1<<20, 2)
 	if err := a.Intend(directory.AuditEvent{Action: "register"}); directory.ProblemOf(err) != directory.Unavailable {
 		t.Errorf("the intent could not be written: %v", err)
@@ -124,28 +135,37 @@ func TestAuditSamplesRefusals(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "audit.jsonl")
 		a := openLog(t, path, 10<<20, 2)
 		ctx, cancel := context.WithCancel(t.Context())
+
 		var loop sync.WaitGroup
 		loop.Go(func() { a.Run(ctx) })
 		stranger := identity(t, "spiffe://other.test/stranger")
+
 		const n = 1_000_000
 		for range n {
 			a.Refused(directory.AuditEvent{Action: "POST /ad/r", Actor: stranger, Outcome: "forbidden"})
 		}
+
 		synctest.Wait()
 		time.Sleep(refusalWindow + time.Second)
+
 		for i := range 2 * refusalIdentities {
-			a.Refused(directory.AuditEvent{Action: "POST /ad/r", Actor: identity(t, fmt.Sprint("spiffe://other.test/", i)), Outcome: "forbidden"})
+			a.Refused(directory.AuditEvent{Action: "POST /ad/r",
+				Actor: identity(t, fmt.Sprint("spiffe://other.test/", i)), Outcome: "forbidden"})
 			synctest.Wait()
 		}
+
 		cancel()
 		loop.Wait()
+
 		lines, counted := readLog(t, path), uint64(0)
 		for _, line := range lines {
 			if line.Phase != "refused" {
 				t.Errorf("a refusal is %q", line.Phase)
 			}
+
 			counted += max(line.Count, 1)
 		}
+
 		if len(lines) > 2*refusalLines+refusalIdentities || counted != n+2*refusalIdentities {
 			t.Errorf("%d lines tell of %d refusals, not of %d", len(lines), counted, n+2*refusalIdentities)
 		}
@@ -155,13 +175,16 @@ func TestAuditSamplesRefusals(t *testing.T) {
 // What a change pays for its two lines.
 func BenchmarkAudit(b *testing.B) {
 	a := openLog(b, filepath.Join(b.TempDir(), "audit.jsonl"), 64<<20, 2)
-	e := directory.AuditEvent{RequestID: "5b3f6a0e-1f5e-4d5e-8f6e-5a1a0e5b3f6a", Action: "register", Agent: "an-agent.with.a.name",
-		Owner: identity(b, "spiffe://alpha.test/agent/ada"), Actor: identity(b, "spiffe://alpha.test/agent/ada"), Authn: "x509-svid", Policies: []string{"own-registers"}}
+	e := directory.AuditEvent{RequestID: "5b3f6a0e-1f5e-4d5e-8f6e-5a1a0e5b3f6a", Action: "register",
+		Agent: "an-agent.with.a.name",
+		Owner: identity(b, "spiffe://alpha.test/agent/ada"), Actor: identity(b, "spiffe://alpha.test/agent/ada"),
+		Authn: "x509-svid", Policies: []string{"own-registers"}}
 	b.RunParallel(func(p *testing.PB) {
 		for p.Next() {
 			if err := a.Intend(e); err != nil {
 				b.Fatal(err)
 			}
+
 			a.Done(e)
 		}
 	})
@@ -171,9 +194,12 @@ func BenchmarkAudit(b *testing.B) {
 // there is.
 func TestAuditLines(t *testing.T) {
 	ada := identity(t, "spiffe://alpha.test/agent/ada")
+
 	all := logLine{Time: time.Unix(1780315200, 0).UTC(), Phase: "outcome", Count: 1, AuditEvent: directory.AuditEvent{
-		RequestID: "r-1", Action: "register", Owner: ada, Actor: ada, Authn: "wpt", Agent: "a", RID: directory.NewRID(1, [10]byte{2}),
-		RIDs: []directory.RID{directory.NewRID(3, [10]byte{})}, Target: "beta.test", Revision: "1.2", Outcome: "ok", Policies: []string{"p1"},
+		RequestID: "r-1", Action: "register", Owner: ada, Actor: ada, Authn: "wpt", Agent: "a",
+		RID:  directory.NewRID(1, [10]byte{2}),
+		RIDs: []directory.RID{directory.NewRID(3, [10]byte{})}, Target: "beta.test", Revision: "1.2", Outcome: "ok",
+		Policies: []string{"p1"},
 		Lifetime: 604800, Credential: 3600,
 	}}
 	for i, v := 0, reflect.ValueOf(all.AuditEvent); i < v.NumField(); i++ {
@@ -181,21 +207,27 @@ func TestAuditLines(t *testing.T) {
 			t.Errorf("this test says nothing of %s", v.Type().Field(i).Name)
 		}
 	}
+
 	for _, line := range []logLine{
 		all,
-		{Time: time.Unix(1780315200, 120_000_000).UTC(), Phase: "refused", Count: 7, AuditEvent: directory.AuditEvent{Action: "more"}},
+		{Time: time.Unix(1780315200, 120_000_000).UTC(), Phase: "refused", Count: 7,
+			AuditEvent: directory.AuditEvent{Action: "more"}},
 		{Time: time.Unix(1780315200, 0).UTC(), Phase: "outcome", AuditEvent: directory.AuditEvent{
-			RequestID: "r-1", Action: "invoke", Owner: ada, Actor: ada, Authn: "wpt", Agent: "a \"b\" ü", RID: directory.NewRID(1, [10]byte{2}),
-			RIDs: []directory.RID{directory.NewRID(3, [10]byte{}), directory.NewRID(4, [10]byte{})}, Target: "beta.test", Revision: "1.2", Outcome: "ok", Policies: []string{"p1", "p2"},
+			RequestID: "r-1", Action: "invoke", Owner: ada, Actor: ada, Authn: "wpt", Agent: "a \"b\" ü",
+			RID:    directory.NewRID(1, [10]byte{2}),
+			RIDs:   []directory.RID{directory.NewRID(3, [10]byte{}), directory.NewRID(4, [10]byte{})},
+			Target: "beta.test", Revision: "1.2", Outcome: "ok", Policies: []string{"p1", "p2"},
 		}},
 		{Phase: "intent", AuditEvent: directory.AuditEvent{Action: "x", RIDs: []directory.RID{}, Policies: []string{}}},
 	} {
 		want, err := json.Marshal(line)
 		must(t, err)
+
 		if got := line.append(nil); string(got) != string(want) {
 			t.Errorf("a line is\n%s, want\n%s", got, want)
 		}
 	}
+
 	bad := logLine{Phase: "intent", AuditEvent: directory.AuditEvent{Action: "x", Target: "\xff"}}
 	if got := string(bad.append(nil)); !strings.Contains(got, "\ufffd") {
 		t.Errorf("bytes that are no text are in the trail: %q", got)
@@ -212,44 +244,58 @@ func TestAuditKeeps(t *testing.T) {
 		old := time.Now().Add(-25 * time.Hour)
 		must(t, os.WriteFile(path+".7", []byte("{}\n"), 0o600)) // of a time when more were kept
 		must(t, os.Chtimes(path+".7", old, old))
-		line := logLine{Time: old.UTC(), Phase: "intent", AuditEvent: directory.AuditEvent{RequestID: "before", Action: "x"}}
+		line := logLine{Time: old.UTC(), Phase: "intent",
+			AuditEvent: directory.AuditEvent{RequestID: "before", Action: "x"}}
 		must(t, os.WriteFile(path, append(line.append(nil), '\n'), 0o600))
 		must(t, os.Chtimes(path, old, old))
-		a, err := Open(path, Options{Size: 1 << 20, Files: 5, Keep: 24 * time.Hour, Logger: slog.New(slog.DiscardHandler)})
+		a, err := Open(path, Options{Size: 1 << 20, Files: 5, Keep: 24 * time.Hour,
+			Logger: slog.New(slog.DiscardHandler)})
 		must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
+
 		var loop sync.WaitGroup
 		loop.Go(func() { a.Run(ctx) })
+
 		kept := func() (ids []string) {
 			t.Helper()
 			synctest.Wait()
 			files, err := filepath.Glob(path + "*")
 			must(t, err)
+
 			if len(files) > 5 {
 				t.Errorf("there are %q", files)
 			}
+
 			for _, f := range files {
 				for _, l := range readLog(t, f) {
 					ids = append(ids, l.RequestID)
 				}
 			}
+
 			slices.Sort(ids)
+
 			return ids
 		}
 		if got := kept(); len(got) > 0 {
 			t.Errorf("lines of 25 hours ago are still there: %q", got)
 		}
+
 		for hour := range 72 {
 			must(t, a.Intend(directory.AuditEvent{RequestID: fmt.Sprintf("%02d", hour), Action: "x"}))
 			time.Sleep(time.Hour)
-			if got := kept(); got[0] < fmt.Sprintf("%02d", hour-30) || hour >= 24 && got[0] > fmt.Sprintf("%02d", hour-17) || got[len(got)-1] != fmt.Sprintf("%02d", hour) {
+
+			if got := kept(); got[0] < fmt.Sprintf("%02d", hour-30) ||
+				hour >= 24 && got[0] > fmt.Sprintf("%02d", hour-17) || got[len(got)-1] != fmt.Sprintf("%02d", hour) {
 				t.Errorf("after %d hours there are %q to %q", hour+1, got[0], got[len(got)-1])
 			}
 		}
+
 		time.Sleep(31 * time.Hour)
+
 		if got := kept(); len(got) > 0 {
 			t.Errorf("31 quiet hours later there are still %q", got)
 		}
+
 		cancel()
 		loop.Wait()
 		must(t, a.Close())

@@ -30,16 +30,18 @@ const MaxSize = 1 << 20
 // The library is not used for it: in a peer's first sync every record is signed, and its
 // overhead is a fifth of that.
 func Sign(key ed25519.PrivateKey, kid, typ string, payload []byte) (string, error) {
-	h := strictjson.AppendText([]byte{'{'}, "alg", string(jose.EdDSA))
-	h = append(strictjson.AppendText(strictjson.AppendText(h, "kid", kid), "typ", typ), '}')
+	data := strictjson.AppendText([]byte{'{'}, "alg", string(jose.EdDSA))
+	data = append(strictjson.AppendText(strictjson.AppendText(data, "kid", kid), "typ", typ), '}')
 	b64 := directory.B64
-	b := make([]byte, 0, b64.EncodedLen(len(h))+b64.EncodedLen(len(payload))+b64.EncodedLen(ed25519.SignatureSize)+2)
-	b = append(b64.AppendEncode(b, h), '.')
+	b := make([]byte, 0, b64.EncodedLen(len(data))+b64.EncodedLen(len(payload))+b64.EncodedLen(ed25519.SignatureSize)+2)
+	b = append(b64.AppendEncode(b, data), '.')
 	b = b64.AppendEncode(b, payload)
+
 	signature, err := key.Sign(nil, b, crypto.Hash(0))
 	if err != nil {
 		return "", err
 	}
+
 	return string(b64.AppendEncode(append(b, '.'), signature)), nil
 }
 
@@ -50,9 +52,11 @@ func VerifySignature(jws string, alg jose.SignatureAlgorithm, key any) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", signed.ErrHeader, err)
 	}
+
 	if _, err := parsed.Verify(key); err != nil {
 		return signed.ErrSignature
 	}
+
 	return nil
 }
 
@@ -70,9 +74,11 @@ func Parse(jws, typ string, limit int, names ...string) (*JWS, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if got, err := c.Text("typ"); err != nil || got != typ {
 		return nil, fmt.Errorf("%w: typ is not %s", signed.ErrHeader, typ)
 	}
+
 	return c, nil
 }
 
@@ -85,22 +91,27 @@ func Split(jws string, limit int, names ...string) (*JWS, error) {
 	if len(jws) > limit {
 		return nil, fmt.Errorf("%w: over %d bytes", ErrForm, limit)
 	}
+
 	parts := strings.SplitN(jws, ".", 4)
 	if len(parts) != 3 {
 		return nil, fmt.Errorf("%w: not three parts", ErrForm)
 	}
+
 	var raw [3][]byte
 	for i, part := range parts {
-		b, err := DecodeBase64(part)
+		data, err := DecodeBase64(part)
 		if err != nil {
 			return nil, err
 		}
-		raw[i] = b
+
+		raw[i] = data
 	}
+
 	members, err := parseHeader(raw[0], names)
 	if err != nil {
 		return nil, err
 	}
+
 	return &JWS{members, raw[1], raw[2]}, nil
 }
 
@@ -113,11 +124,13 @@ func DecodeBase64(s string) ([]byte, error) {
 	if s == "" || strings.IndexByte(s, '\n') >= 0 || strings.IndexByte(s, '\r') >= 0 {
 		return nil, ErrForm
 	}
-	b, err := directory.B64.DecodeString(s)
+
+	data, err := directory.B64.DecodeString(s)
 	if err != nil {
 		return nil, ErrForm
 	}
-	return b, nil
+
+	return data, nil
 }
 
 func parseHeader(raw []byte, names []string) ([]strictjson.Member, error) {
@@ -125,17 +138,21 @@ func parseHeader(raw []byte, names []string) ([]strictjson.Member, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", signed.ErrHeader, err)
 	}
+
 	if len(members) != len(names) {
 		return nil, fmt.Errorf("%w: it has other members than %v", signed.ErrHeader, names)
 	}
+
 	for _, name := range names {
 		if Member(members, name) == nil { // no name occurs twice, so all are there and no other
 			return nil, fmt.Errorf("%w: no member %s", signed.ErrHeader, name)
 		}
 	}
+
 	if string(strictjson.AppendObject(nil, members)) != string(raw) {
 		return nil, fmt.Errorf("%w: white space or escapes", signed.ErrHeader)
 	}
+
 	return members, nil
 }
 
@@ -145,16 +162,19 @@ func Member(members []strictjson.Member, name string) []byte {
 			return m.Value
 		}
 	}
+
 	return nil
 }
 
 // Text returns a member of the header that is a string in its one written form.
 func (c *JWS) Text(name string) (string, error) {
 	raw := Member(c.Header, name)
+
 	var s string
 	if err := json.Unmarshal(raw, &s); err != nil || string(strictjson.AppendString(nil, s)) != string(raw) {
 		return "", fmt.Errorf("%w: %s is not a plain string", signed.ErrHeader, name)
 	}
+
 	return s, nil
 }
 
@@ -164,18 +184,23 @@ func ParseOwn(jws, typ string, limit int) (c *JWS, kid string, err error) {
 	if c, err = Parse(jws, typ, limit, "alg", "kid", "typ"); err != nil {
 		return nil, "", err
 	}
+
 	if alg, err := c.Text("alg"); err != nil || alg != string(jose.EdDSA) {
 		return nil, "", fmt.Errorf("%w: alg is not EdDSA", signed.ErrHeader)
 	}
+
 	if kid, err = c.Text("kid"); err != nil {
 		return nil, "", err
 	}
+
 	if _, err := directory.ParseHash(kid); err != nil {
 		return nil, "", fmt.Errorf("%w: kid is not a thumbprint", signed.ErrHeader)
 	}
+
 	if len(c.Signature) != ed25519.SignatureSize {
 		return nil, "", signed.ErrSignature
 	}
+
 	return c, kid, nil
 }
 

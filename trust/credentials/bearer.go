@@ -49,12 +49,14 @@ func (c *Verifier) bearer(text string, cs *tls.ConnectionState, now time.Time) (
 	if err != nil {
 		return nil, err
 	}
+
 	switch t.typ {
 	case typeAccess:
 		return c.accessToken(t, cs, now)
 	case "", "jwt", "jose":
 		return c.jwtSVID(t, now)
 	}
+
 	return nil, refuseToken(ReasonType)
 }
 
@@ -62,26 +64,33 @@ func (c *Verifier) bearer(text string, cs *tls.ConnectionState, now time.Time) (
 // client certificate (RFC 8705, 3). Its subject is oauth:ISSUER#SUBJECT.
 func (c *Verifier) accessToken(t *token, cs *tls.ConnectionState, now time.Time) (*Verified, error) {
 	iss, ok := t.claims.text("iss")
+
 	i := slices.IndexFunc(c.cfg.OAuth, func(o OAuthIssuer) bool { return o.Issuer == iss })
 	if !ok || i < 0 {
 		return nil, refuseToken(ReasonIssuer)
 	}
+
 	issuer := c.cfg.OAuth[i]
 	if err := t.verify(issuer.Keys.of(t.kid), allowed(issuer.Algorithms)); err != nil {
 		return nil, err
 	}
+
 	until, err := t.within(now)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := t.meant(c.cfg.Audiences); err != nil {
 		return nil, err
 	}
+
 	sub, ok := t.claims.text("sub")
+
 	id, err := directory.ParseIdentity("oauth:" + iss + "#" + sub)
 	if !ok || sub == "" || err != nil {
 		return nil, refuseToken(ReasonSubject)
 	}
+
 	bound, err := t.bound(cs)
 	switch {
 	case err != nil:
@@ -90,10 +99,12 @@ func (c *Verifier) accessToken(t *token, cs *tls.ConnectionState, now time.Time)
 		if end := trust.Expiry(cs); end.Before(until) {
 			until = end
 		}
+
 		return &Verified{Identity: id, Method: MethodOAuth, Until: until}, nil
 	case issuer.Plain == PlainReads || issuer.Plain == PlainAlways:
 		return &Verified{Identity: id, Method: MethodBearer, Until: until, ReadOnly: issuer.Plain == PlainReads}, nil
 	}
+
 	return nil, refuseToken(ReasonBinding)
 }
 
@@ -103,18 +114,22 @@ func (t *token) bound(cs *tls.ConnectionState) (bool, error) {
 	if !t.claims.has("cnf") {
 		return false, nil
 	}
+
 	var cnf map[string]any
 	if json.Unmarshal(compact.Member(t.claims, "cnf"), &cnf) != nil || len(cnf) != 1 {
 		return false, refuseToken(ReasonBinding)
 	}
+
 	want, ok := cnf["x5t#S256"].(string)
 	if !ok || cs == nil || len(cs.PeerCertificates) == 0 {
 		return false, refuseToken(ReasonBinding)
 	}
+
 	sum := sha256.Sum256(cs.PeerCertificates[0].Raw)
 	if want != directory.B64.EncodeToString(sum[:]) {
 		return false, refuseToken(ReasonBinding)
 	}
+
 	return true, nil
 }
 
@@ -124,28 +139,36 @@ func (c *Verifier) jwtSVID(t *token, now time.Time) (*Verified, error) {
 	if !c.cfg.JWTSVID {
 		return nil, refuseToken(ReasonNotTaken)
 	}
+
 	sub, _ := t.claims.text("sub")
 	id := identityOrNobody(sub)
+
 	spiffe, ok := id.SPIFFE()
 	if !ok || strings.TrimPrefix(spiffe.Path(), "/") == "" {
 		return nil, refuseToken(ReasonSubject)
 	}
+
 	keys := c.bundles.JWTAuthorities(spiffe.TrustDomain())
 	if keys == nil {
 		return nil, refuseToken(ReasonIssuer)
 	}
+
 	if err := t.verify(keys, jwtSVIDAlgorithms); err != nil {
 		return nil, err
 	}
+
 	until, err := t.within(now)
 	if err != nil {
 		return nil, err
 	}
+
 	if until.After(now.Add(maxJWTSVIDLife)) {
 		return nil, refuseToken(ReasonLifetime)
 	}
+
 	if err := t.meant(c.cfg.Audiences); err != nil {
 		return nil, err
 	}
+
 	return &Verified{Identity: id, Method: MethodJWTSVID, Until: until, ReadOnly: true}, nil
 }

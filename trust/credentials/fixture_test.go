@@ -15,6 +15,7 @@ var (
 
 func must(t testing.TB, err error) {
 	t.Helper()
+
 	if err != nil {
 		t.Fatal(err)
 	}

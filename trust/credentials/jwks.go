@@ -53,17 +53,22 @@ func OpenKeys(source string, authorities *x509.CertPool) (*Keys, error) {
 		if _, err := k.load(context.Background()); err != nil {
 			return nil, err
 		}
+
 		return k, nil
 	}
-	if u, err := url.Parse(source); err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.Fragment != "" {
+
+	if u, err := url.Parse(source); err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil ||
+		u.Fragment != "" {
 		return nil, fmt.Errorf("%q is neither a file nor an https URL", source)
 	}
+
 	k.client = trust.PinnedClient(&http.Transport{
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: authorities},
 		TLSHandshakeTimeout:    trust.FetchTimeout,
 		MaxResponseHeaderBytes: 64 << 10,
 		DisableKeepAlives:      true,
 	})
+
 	return k, nil
 }
 
@@ -74,18 +79,22 @@ func (k *Keys) Run(ctx context.Context, log *slog.Logger) {
 	if k.client != nil {
 		every = fetchEvery
 	}
+
 	for ctx.Err() == nil {
 		wait := every
+
 		changed, err := k.load(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			log.Error("an issuer's keys can't be had; those that were known stay", "source", k.source, "known", len(k.all()), "err", err)
+			log.Error("an issuer's keys can't be had; those that were known stay", "source", k.source, "known",
+				len(k.all()), "err", err)
 			wait = fetchAgain
 		case changed:
 			log.Info("an issuer's keys", "source", k.source, "keys", len(k.all()))
 		}
+
 		k.rest(ctx, wait)
 	}
 }
@@ -96,14 +105,17 @@ func (k *Keys) rest(ctx context.Context, wait time.Duration) {
 	soon, late := time.NewTimer(fetchAgain), time.NewTimer(wait)
 	defer soon.Stop()
 	defer late.Stop()
+
 	select {
 	case <-ctx.Done():
 		return
 	case <-soon.C:
 	}
+
 	if wait <= fetchAgain {
 		return
 	}
+
 	select {
 	case <-ctx.Done():
 	case <-late.C:
@@ -120,12 +132,14 @@ func (k *Keys) of(kid string) map[string]crypto.PublicKey {
 		default:
 		}
 	}
+
 	return keys
 }
 
 func (k *Keys) all() map[string]crypto.PublicKey {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
+
 	return k.keys
 }
 
@@ -135,18 +149,23 @@ func (k *Keys) load(ctx context.Context) (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
+
 	if k.mu.RLock(); bytes.Equal(raw, k.raw) {
 		k.mu.RUnlock()
 		return false, nil
 	}
+
 	k.mu.RUnlock()
+
 	keys, err := parseKeys(raw)
 	if err != nil {
 		return false, fmt.Errorf("the JWKS of %s: %w", k.source, err)
 	}
+
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.raw, k.keys = raw, keys
+
 	return true, nil
 }
 
@@ -154,12 +173,14 @@ func (k *Keys) read(ctx context.Context) ([]byte, error) {
 	if k.client != nil {
 		return trust.FetchDocument(ctx, k.client, k.source)
 	}
-	f, err := os.Open(k.source)
+
+	file, err := os.Open(k.source)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	return trust.ReadDocument(f)
+	defer file.Close()
+
+	return trust.ReadDocument(file)
 }
 
 // parseKeys reads a JWKS strictly and returns its signature keys that have an id.
@@ -173,9 +194,11 @@ func parseKeys(raw []byte) (map[string]crypto.PublicKey, error) {
 	if err := json.Unmarshal(raw, &set); err != nil {
 		return nil, fmt.Errorf("not strict JSON: %w", err)
 	}
+
 	if len(set.Keys) > maxIssuerKeys {
 		return nil, fmt.Errorf("it has over %d keys", maxIssuerKeys)
 	}
+
 	keys := map[string]crypto.PublicKey{}
 	for i, text := range set.Keys {
 		var about struct {
@@ -186,12 +209,16 @@ func parseKeys(raw []byte) (map[string]crypto.PublicKey, error) {
 		if err := json.Unmarshal(text, &about); err != nil {
 			return nil, fmt.Errorf("key %d: %w", i, err)
 		}
+
 		if about.Kty == "oct" {
 			return nil, fmt.Errorf("key %d is symmetric", i)
 		}
-		if about.Kid == "" || about.Use != "" && about.Use != "sig" && about.Use != "wit-svid" && about.Use != "jwt-svid" {
+
+		if about.Kid == "" || about.Use != "" && about.Use != "sig" && about.Use != "wit-svid" &&
+			about.Use != "jwt-svid" {
 			continue
 		}
+
 		key, err := parseJWK(text)
 		switch _, twice := keys[about.Kid]; {
 		case errors.Is(err, jose.ErrUnsupportedKeyType):
@@ -201,11 +228,14 @@ func parseKeys(raw []byte) (map[string]crypto.PublicKey, error) {
 		case twice:
 			return nil, fmt.Errorf("two keys have the id %.100q", about.Kid)
 		}
+
 		keys[about.Kid] = key
 	}
+
 	if len(keys) == 0 {
 		return nil, errors.New("it has no signature key with an id")
 	}
+
 	return keys, nil
 }
 
@@ -215,8 +245,10 @@ func parseJWK(text []byte) (crypto.PublicKey, error) {
 	if err := key.UnmarshalJSON(text); err != nil {
 		return nil, fmt.Errorf("not a JWK: %w", err)
 	}
+
 	if !key.IsPublic() || !key.Valid() {
 		return nil, errors.New("not a public key")
 	}
+
 	return key.Key, nil
 }

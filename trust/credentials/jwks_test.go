@@ -23,8 +23,10 @@ import (
 // Requirement: TRUST-006
 func TestKeysOfAURL(t *testing.T) {
 	set := func(kid string) []byte {
-		text, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: ecKey(t).Public(), KeyID: kid, Use: "sig"}}})
+		text, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: ecKey(t).Public(), KeyID: kid,
+			Use: "sig"}}})
 		must(t, err)
+
 		return text
 	}
 	answer := func(status int, body []byte) http.HandlerFunc {
@@ -33,11 +35,14 @@ func TestKeysOfAURL(t *testing.T) {
 			_, _ = w.Write(body)
 		}
 	}
+
 	var now atomic.Pointer[http.HandlerFunc]
 	say := func(h http.HandlerFunc) { now.Store(&h) }
 	elsewhere := httptest.NewTLSServer(answer(http.StatusOK, set("stolen")))
 	defer elsewhere.Close()
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*now.Load())(w, r) }))
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		(*now.Load())(w, r)
+	}))
 	defer server.Close()
 	pool := x509.NewCertPool()
 	pool.AddCert(server.Certificate())
@@ -55,6 +60,7 @@ func TestKeysOfAURL(t *testing.T) {
 	<-fetched // Run tells of new keys
 	cancel()
 	<-done
+
 	if _, ok := keys.of("k1")["k1"]; !ok {
 		t.Fatal("Run has fetched nothing")
 	}
@@ -63,38 +69,47 @@ func TestKeysOfAURL(t *testing.T) {
 		say  http.HandlerFunc
 		want string
 	}{
-		"a redirect":      {http.RedirectHandler(elsewhere.URL, http.StatusFound).ServeHTTP, "302"},
-		"to http":         {http.RedirectHandler("http://127.0.0.1:1/jwks", http.StatusMovedPermanently).ServeHTTP, "301"},
-		"an error's":      {answer(http.StatusServiceUnavailable, set("k2")), "503"},
-		"nothing new":     {answer(http.StatusNoContent, nil), "204"},
-		"over 1 MiB":      {answer(http.StatusOK, append(set("k2"), strings.Repeat(" ", trust.MaxBundle)...)), "bytes"},
-		"no key":          {answer(http.StatusOK, []byte(`{"keys":[]}`)), "no signature key"},
-		"a twin member":   {answer(http.StatusOK, []byte(`{"keys":[],"keys":[]}`)), "strict JSON"},
-		"a symmetric":     {answer(http.StatusOK, []byte(`{"keys":[{"kty":"oct","kid":"k2","k":"AAAA"}]}`)), "symmetric"},
+		"a redirect": {http.RedirectHandler(elsewhere.URL, http.StatusFound).ServeHTTP, "302"},
+		"to http": {http.RedirectHandler("http://127.0.0.1:1/jwks", http.StatusMovedPermanently).ServeHTTP,
+			"301"},
+		"an error's":    {answer(http.StatusServiceUnavailable, set("k2")), "503"},
+		"nothing new":   {answer(http.StatusNoContent, nil), "204"},
+		"over 1 MiB":    {answer(http.StatusOK, append(set("k2"), strings.Repeat(" ", trust.MaxBundle)...)), "bytes"},
+		"no key":        {answer(http.StatusOK, []byte(`{"keys":[]}`)), "no signature key"},
+		"a twin member": {answer(http.StatusOK, []byte(`{"keys":[],"keys":[]}`)), "strict JSON"},
+		"a symmetric": {answer(http.StatusOK, []byte(`{"keys":[{"kty":"oct","kid":"k2","k":"AAAA"}]}`)),
+			"symmetric"},
 		"not JSON":        {answer(http.StatusOK, []byte("<html>")), "strict JSON"},
 		"a broken answer": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "EOF"},
 	} {
 		say(c.say)
+
 		if _, err := keys.load(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
+
 		if _, ok := keys.all()["k1"]; !ok || len(keys.all()) != 1 {
 			t.Errorf("%s: the last good keys are gone: %v", name, keys.all())
 		}
 	}
 
 	say(answer(http.StatusOK, set("k2")))
+
 	if changed, err := keys.load(t.Context()); err != nil || !changed {
 		t.Errorf("a new set: %v, %v", changed, err)
 	}
+
 	if _, old := keys.all()["k1"]; old || keys.all()["k2"] == nil {
 		t.Errorf("after a rotation the keys are %v", keys.all())
 	}
+
 	unknown, err := OpenKeys(server.URL+"/jwks", x509.NewCertPool())
 	must(t, err)
+
 	if _, err := unknown.load(t.Context()); err == nil {
 		t.Error("a server that nobody certifies is believed")
 	}
+
 	if _, err := OpenKeys("http://127.0.0.1/jwks", nil); err == nil {
 		t.Error("plain http is taken")
 	}
@@ -109,5 +124,6 @@ func (s signal) Write(p []byte) (int, error) {
 	case s <- struct{}{}:
 	default:
 	}
+
 	return len(p), nil
 }

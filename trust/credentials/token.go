@@ -33,7 +33,8 @@ const (
 
 // Reasons why a token was refused.
 const (
-	ReasonForm       Reason = "form"       // no compact JWS in canonical form, or its header or claims are no strict JSON object
+	// no compact JWS in canonical form, or its header or claims are no strict JSON object
+	ReasonForm       Reason = "form"
 	ReasonSize       Reason = "size"       // larger than a token may be
 	ReasonHeader     Reason = "header"     // a header parameter that would let the token choose its key or its meaning
 	ReasonType       Reason = "type"       // typ is of another kind of token
@@ -57,7 +58,8 @@ const (
 // algorithms are those that tokens of others may be signed with, as configuration
 // allows each issuer: asymmetric ones alone.
 var algorithms = []jose.SignatureAlgorithm{
-	jose.ES256, jose.ES384, jose.ES512, jose.EdDSA, jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512,
+	jose.ES256, jose.ES384, jose.ES512, jose.EdDSA, jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384,
+	jose.PS512,
 }
 
 // A token is a JWT of somebody else whose form holds. Its signature has not been
@@ -81,37 +83,46 @@ func parseToken(text string) (*token, error) {
 	if len(text) > maxToken {
 		return nil, refuseToken(ReasonSize)
 	}
+
 	parts := strings.SplitN(text, ".", 4)
 	if len(parts) != 3 {
 		return nil, refuseToken(ReasonForm)
 	}
+
 	var members [2][]strictjson.Member
 	for i, part := range parts {
 		raw, err := compact.DecodeBase64(part)
 		if err != nil {
 			return nil, refuseToken(ReasonForm)
 		}
+
 		if i == 2 {
 			break // the signature
 		}
+
 		if members[i], err = directory.ParseObject(raw); err != nil {
 			return nil, refuseToken(ReasonForm)
 		}
 	}
+
 	t := &token{text: text, claims: members[1]}
+
 	header := claims(members[0])
 	for _, name := range steering {
 		if header.has(name) {
 			return nil, refuseToken(ReasonHeader)
 		}
 	}
+
 	for name, into := range map[string]*string{"alg": &t.alg, "typ": &t.typ, "kid": &t.kid} {
 		var ok bool
 		if *into, ok = header.text(name); !ok && (name == "alg" || header.has(name)) {
 			return nil, refuseToken(ReasonHeader)
 		}
 	}
+
 	t.typ = strings.TrimPrefix(strings.ToLower(t.typ), "application/")
+
 	return t, nil
 }
 
@@ -121,10 +132,12 @@ func (t *token) verify(keys map[string]crypto.PublicKey, allowed []jose.Signatur
 	if !slices.Contains(allowed, jose.SignatureAlgorithm(t.alg)) {
 		return refuseToken(ReasonAlgorithm)
 	}
+
 	key, ok := keys[t.kid]
 	if !ok || t.kid == "" {
 		return refuseToken(ReasonKey)
 	}
+
 	return t.verifyBy(key)
 }
 
@@ -135,12 +148,15 @@ func (t *token) verifyBy(key crypto.PublicKey) error {
 	if !slices.Contains(algorithms, alg) {
 		return refuseToken(ReasonAlgorithm)
 	}
+
 	if !fits(alg, key) {
 		return refuseToken(ReasonKey)
 	}
+
 	if compact.VerifySignature(t.text, alg, key) != nil {
 		return refuseToken(ReasonSignature)
 	}
+
 	return nil
 }
 
@@ -150,10 +166,13 @@ func fits(alg jose.SignatureAlgorithm, key crypto.PublicKey) bool {
 	case ed25519.PublicKey:
 		return alg == jose.EdDSA
 	case *ecdsa.PublicKey:
-		return map[jose.SignatureAlgorithm]int{jose.ES256: 256, jose.ES384: 384, jose.ES512: 521}[alg] == key.Curve.Params().BitSize
+		return map[jose.SignatureAlgorithm]int{jose.ES256: 256, jose.ES384: 384,
+			jose.ES512: 521}[alg] == key.Curve.Params().BitSize
 	case *rsa.PublicKey:
-		return key.N.BitLen() >= compact.MinRSA && compact.IsAffordable(key) && (strings.HasPrefix(string(alg), "RS") || strings.HasPrefix(string(alg), "PS"))
+		return key.N.BitLen() >= compact.MinRSA && compact.IsAffordable(key) &&
+			(strings.HasPrefix(string(alg), "RS") || strings.HasPrefix(string(alg), "PS"))
 	}
+
 	return false
 }
 
@@ -167,9 +186,11 @@ func (t *token) within(now time.Time) (exp time.Time, err error) {
 			return exp, refuseToken(ReasonNotYetValid)
 		}
 	}
+
 	if !t.claims.has("exp") {
 		return exp, refuseToken(ReasonUnlimited)
 	}
+
 	exp, ok := t.claims.time("exp")
 	switch {
 	case !ok:
@@ -177,18 +198,21 @@ func (t *token) within(now time.Time) (exp time.Time, err error) {
 	case !now.Before(exp):
 		return exp, refuseToken(ReasonExpired)
 	}
+
 	return exp, nil
 }
 
 // audience returns aud, one or several.
 func (t *token) audience() ([]string, error) {
 	raw := compact.Member(t.claims, "aud")
+
 	var list []string
 	if one, ok := t.claims.text("aud"); ok {
 		list = []string{one}
 	} else if len(raw) == 0 || raw[0] != '[' || json.Unmarshal(raw, &list) != nil {
 		return nil, refuseToken(ReasonAudience)
 	}
+
 	return list, nil
 }
 
@@ -199,10 +223,12 @@ func (t *token) meant(audiences []string) error {
 	if err != nil {
 		return err
 	}
+
 	if slices.ContainsFunc(list, func(a string) bool { return strings.Contains(a, "*") }) ||
 		!slices.ContainsFunc(list, func(a string) bool { return slices.Contains(audiences, a) }) {
 		return refuseToken(ReasonAudience)
 	}
+
 	return nil
 }
 
@@ -217,8 +243,10 @@ func (c claims) text(name string) (string, bool) {
 	if len(raw) == 0 || raw[0] != '"' {
 		return "", false
 	}
+
 	var s string
 	err := json.Unmarshal(raw, &s)
+
 	return s, err == nil
 }
 
@@ -226,30 +254,34 @@ func (c claims) text(name string) (string, bool) {
 // 9999.
 func (c claims) time(name string) (time.Time, bool) {
 	const year9999 = 253402300799
+
 	var seconds float64
+
 	raw := compact.Member(c, name)
 	if len(raw) == 0 || raw[0] < '0' || raw[0] > '9' || json.Unmarshal(raw, &seconds) != nil || seconds > year9999 {
 		return time.Time{}, false
 	}
+
 	return time.Unix(int64(seconds), 0), true
 }
 
 // sayings are what a refused caller is told: never anything of the token.
 var sayings = map[Reason]string{
-	ReasonForm:        "it is not a JWT in compact serialization, strictly encoded",
-	ReasonSize:        "it is larger than 8 KiB",
-	ReasonHeader:      "its header has a parameter that is not taken here, or alg, typ or kid is no string",
-	ReasonType:        "its typ is not that of such a token",
-	ReasonAlgorithm:   "its algorithm is not one that its issuer may use",
-	ReasonKey:         "no key of its kid and algorithm is known of its issuer",
-	ReasonSignature:   "its signature does not hold",
-	ReasonClaims:      "a claim is missing, or not of its type",
-	ReasonIssuer:      "its issuer is not one that is known here",
-	ReasonSubject:     "its subject is not an identity that its issuer may name",
-	ReasonAudience:    "it is not for this directory",
-	ReasonLifetime:    "it ends too far in the future",
-	ReasonBinding:     "it is not bound to what it came with",
-	ReasonNoProof:     "a workload identity token and its proof come together: Workload-Identity-Token and Authorization: WPT",
+	ReasonForm:      "it is not a JWT in compact serialization, strictly encoded",
+	ReasonSize:      "it is larger than 8 KiB",
+	ReasonHeader:    "its header has a parameter that is not taken here, or alg, typ or kid is no string",
+	ReasonType:      "its typ is not that of such a token",
+	ReasonAlgorithm: "its algorithm is not one that its issuer may use",
+	ReasonKey:       "no key of its kid and algorithm is known of its issuer",
+	ReasonSignature: "its signature does not hold",
+	ReasonClaims:    "a claim is missing, or not of its type",
+	ReasonIssuer:    "its issuer is not one that is known here",
+	ReasonSubject:   "its subject is not an identity that its issuer may name",
+	ReasonAudience:  "it is not for this directory",
+	ReasonLifetime:  "it ends too far in the future",
+	ReasonBinding:   "it is not bound to what it came with",
+	ReasonNoProof: "a workload identity token and its proof come together: Workload-Identity-Token and " +
+		"Authorization: WPT",
 	ReasonAmbiguous:   "the request came with credentials that disagree",
 	ReasonNotTaken:    "credentials of this kind are not taken here",
 	ReasonUnlimited:   "it has no exp",

@@ -30,18 +30,22 @@ func TestPublishedVectorsAuthenticateNobody(t *testing.T) {
 		if err != nil || entry.IsDir() || !strings.HasSuffix(file, ".json") {
 			return err
 		}
+
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return err
 		}
+
 		for _, jws := range joseText.FindAllString(string(text), -1) {
 			texts++
+
 			for _, shown := range []Shown{{Bearer: jws}, {WIT: jws, Proof: jws, Path: "/ad/l"}} {
 				if v, err := d.Verify(shown, time.Now()); err == nil {
 					t.Errorf("%s: %s authenticates %s", file, jws, v.Identity)
 				}
 			}
 		}
+
 		return nil
 	}))
 

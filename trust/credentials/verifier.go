@@ -45,17 +45,20 @@ type Verifier struct {
 
 // New returns a judge of callers over cfg and the bundles of the trust
 // domains. It refuses an algorithm that is not known, or symmetric.
-func New(cfg Config, b *trust.Bundles) (*Verifier, error) {
+func New(cfg Config, bundles *trust.Bundles) (*Verifier, error) {
 	lists := map[string][]string{}
 	for _, w := range cfg.WIMSE {
 		if domainOf(identityOrNobody(w.Domain+"/x")) != w.Domain {
 			return nil, fmt.Errorf("%q is not spiffe://NAME or wimse://NAME", w.Domain)
 		}
+
 		lists[w.Domain] = w.Algorithms
 	}
+
 	for _, o := range cfg.OAuth {
 		lists[o.Issuer] = o.Algorithms
 	}
+
 	for issuer, list := range lists {
 		for _, alg := range list {
 			if !slices.Contains(algorithms, jose.SignatureAlgorithm(alg)) {
@@ -63,7 +66,8 @@ func New(cfg Config, b *trust.Bundles) (*Verifier, error) {
 			}
 		}
 	}
-	return &Verifier{cfg: cfg, bundles: b, clients: trust.NewClientVerifier(b)}, nil
+
+	return &Verifier{cfg: cfg, bundles: bundles, clients: trust.NewClientVerifier(bundles)}, nil
 }
 
 // identityOrNobody parses an identity; nobody where it is none.
@@ -79,10 +83,12 @@ func allowed(names []string) []jose.SignatureAlgorithm {
 	if len(names) == 0 {
 		return defaultAlgorithms
 	}
+
 	list := make([]jose.SignatureAlgorithm, len(names))
 	for i, name := range names {
 		list[i] = jose.SignatureAlgorithm(name)
 	}
+
 	return list
 }
 
@@ -110,18 +116,20 @@ type Verified struct {
 // shown. Where a token came, it decides, and a client certificate beside it must be
 // the same identity's, or what the token is bound to. ReasonOf
 // and Saying tell of the error.
-func (c *Verifier) Verify(s Shown, now time.Time) (Verified, error) {
-	certified, err := c.certified(s.TLS, now)
+func (c *Verifier) Verify(shown Shown, now time.Time) (Verified, error) {
+	certified, err := c.certified(shown.TLS, now)
 	if err != nil {
 		return Verified{}, err
 	}
-	token, err := c.token(s, now)
+
+	token, err := c.token(shown, now)
 	switch {
 	case err != nil:
 		return Verified{}, err
 	case token == nil:
 		return certified, nil
 	}
+
 	token.Life = token.Until.Sub(now)
 	switch {
 	case certified.Identity.IsZero() || token.Method == MethodOAuth:
@@ -129,6 +137,7 @@ func (c *Verifier) Verify(s Shown, now time.Time) (Verified, error) {
 	case certified.Identity != token.Identity:
 		return Verified{}, refuseToken(ReasonAmbiguous)
 	}
+
 	// Both say the same: the connection is the stronger word.
 	return certified, nil
 }
@@ -140,11 +149,14 @@ func (c *Verifier) certified(cs *tls.ConnectionState, now time.Time) (Verified, 
 			ReasonExpired, "the client certificate of this connection has expired: connect again with the new one",
 		}
 	}
+
 	id, ok := trust.PeerID(cs)
 	if !ok {
 		return Verified{}, nil
 	}
-	return Verified{Identity: directory.IdentityOf(id), Method: MethodSVID, Until: end, Life: end.Sub(cs.PeerCertificates[0].NotBefore)}, nil
+
+	return Verified{Identity: directory.IdentityOf(id), Method: MethodSVID, Until: end,
+		Life: end.Sub(cs.PeerCertificates[0].NotBefore)}, nil
 }
 
 // Holds reports whether the client certificate of a connection would be taken now. The
@@ -154,19 +166,22 @@ func (c *Verifier) Holds(cs *tls.ConnectionState, now time.Time) bool {
 	if _, ok := trust.PeerID(cs); !ok {
 		return false
 	}
+
 	_, err := c.clients.Verify(cs.PeerCertificates, now)
+
 	return err == nil
 }
 
-func (c *Verifier) token(s Shown, now time.Time) (*Verified, error) {
+func (c *Verifier) token(shown Shown, now time.Time) (*Verified, error) {
 	switch {
-	case s.WIT != "" && s.Bearer != "", s.Proof != "" && s.Bearer != "":
+	case shown.WIT != "" && shown.Bearer != "", shown.Proof != "" && shown.Bearer != "":
 		return nil, refuseToken(ReasonAmbiguous)
-	case s.WIT != "" || s.Proof != "":
-		return c.workload(s, now)
-	case s.Bearer != "":
-		return c.bearer(s.Bearer, s.TLS, now)
+	case shown.WIT != "" || shown.Proof != "":
+		return c.workload(shown, now)
+	case shown.Bearer != "":
+		return c.bearer(shown.Bearer, shown.TLS, now)
 	}
+
 	return nil, nil
 }
 
@@ -179,11 +194,13 @@ func (c *Verifier) OwnPrefixes() []string {
 			list = append(list, w.Domain+"/")
 		}
 	}
+
 	for _, o := range c.cfg.OAuth {
 		if o.Own {
 			list = append(list, "oauth:"+o.Issuer+"#")
 		}
 	}
+
 	return list
 }
 

@@ -45,6 +45,7 @@ const (
 func newDoor(t testing.TB, change func(*Config)) *door {
 	t.Helper()
 	d := &door{issuer: ecKey(t), workload: ecKey(t), other: ecKey(t)}
+
 	var err error
 	d.rsa, err = rsa.GenerateKey(rand.Reader, 2048)
 	must(t, err)
@@ -65,16 +66,20 @@ func newDoor(t testing.TB, change func(*Config)) *door {
 
 	keys, err := OpenKeys(d.jwks(t), nil)
 	must(t, err)
+
 	cfg := Config{
 		Addresses: []string{doorURL}, Audiences: []string{doorURL}, WITSVID: true, JWTSVID: true,
-		WIMSE: []WIMSEIssuer{{Domain: "wimse://alpha.test", Issuer: doorIssuer, Keys: keys, Algorithms: []string{"ES256"}}},
+		WIMSE: []WIMSEIssuer{{Domain: "wimse://alpha.test", Issuer: doorIssuer, Keys: keys,
+			Algorithms: []string{"ES256"}}},
 		OAuth: []OAuthIssuer{{Issuer: doorIssuer, Keys: keys, Algorithms: []string{"ES256"}, Plain: PlainNever}},
 	}
 	if change != nil {
 		change(&cfg)
 	}
+
 	d.Verifier, err = New(cfg, bundles)
 	must(t, err)
+
 	return d
 }
 
@@ -88,6 +93,7 @@ func (d *door) jwks(t testing.TB) string {
 	must(t, err)
 	file := filepath.Join(t.TempDir(), "jwks.json")
 	must(t, os.WriteFile(file, text, 0o600))
+
 	return file
 }
 
@@ -95,6 +101,7 @@ func ecKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
+
 	return key
 }
 
@@ -103,6 +110,7 @@ func shownBy(svid *x509svid.SVID) *tls.ConnectionState {
 	if svid == nil {
 		return nil
 	}
+
 	return &tls.ConnectionState{HandshakeComplete: true, PeerCertificates: svid.Certificates}
 }
 
@@ -117,6 +125,7 @@ type jwt struct {
 func (j *jwt) clone() *jwt {
 	c := *j
 	c.header, c.claims = maps.Clone(j.header), maps.Clone(j.claims)
+
 	return &c
 }
 
@@ -128,15 +137,18 @@ func (j *jwt) text(t testing.TB) string {
 			must(t, err)
 			raw = string(b)
 		}
+
 		return directory.B64.EncodeToString([]byte(raw))
 	}
 	input := encode(j.header, j.rawHeader) + "." + encode(j.claims, j.rawClaims)
+
 	return input + "." + directory.B64.EncodeToString(rawSignature(t, j.key, input))
 }
 
 // rawSignature signs as the key does, whatever the header says.
 func rawSignature(t testing.TB, key any, input string) []byte {
 	t.Helper()
+
 	sum := sha256.Sum256([]byte(input))
 	switch key := key.(type) {
 	case *ecdsa.PrivateKey:
@@ -145,19 +157,24 @@ func rawSignature(t testing.TB, key any, input string) []byte {
 		out := make([]byte, 64)
 		r.FillBytes(out[:32])
 		s.FillBytes(out[32:])
+
 		return out
 	case *rsa.PrivateKey:
 		out, err := rsa.SignPKCS1v15(rand.Reader, key, crypto.SHA256, sum[:])
 		must(t, err)
+
 		return out
 	case ed25519.PrivateKey:
 		return ed25519.Sign(key, []byte(input))
 	case []byte:
 		h := hmac.New(sha256.New, key)
 		h.Write([]byte(input))
+
 		return h.Sum(nil)
 	}
+
 	t.Fatalf("no key: %T", key)
+
 	return nil
 }
 
@@ -165,8 +182,10 @@ func publicJWK(t testing.TB, key crypto.PublicKey, alg string) map[string]any {
 	t.Helper()
 	text, err := (&jose.JSONWebKey{Key: key, Algorithm: alg}).MarshalJSON()
 	must(t, err)
+
 	var m map[string]any
 	must(t, json.Unmarshal(text, &m))
+
 	return m
 }
 
@@ -186,7 +205,8 @@ func (d *door) wpt(wit string) *jwt {
 	return &jwt{
 		header: map[string]any{"alg": "ES256", "typ": "wpt+jwt"},
 		claims: map[string]any{
-			"aud": doorURL + "/ad/r", "exp": time.Now().Add(30 * time.Second).Unix(), "jti": rand.Text(), "wth": tokenHash(wit),
+			"aud": doorURL + "/ad/r", "exp": time.Now().Add(30 * time.Second).Unix(), "jti": rand.Text(),
+			"wth": tokenHash(wit),
 		},
 		key: d.workload,
 	}
@@ -194,11 +214,14 @@ func (d *door) wpt(wit string) *jwt {
 
 func (d *door) access() *jwt {
 	sum := sha256.Sum256(d.svid.Certificates[0].Raw)
+
 	return &jwt{
 		header: map[string]any{"alg": "ES256", "kid": "k1", "typ": "at+jwt"},
 		claims: map[string]any{
-			"iss": doorIssuer, "sub": "ada", "aud": doorURL, "exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix(),
-			"jti": rand.Text(), "client_id": "ada-client", "cnf": map[string]any{"x5t#S256": directory.B64.EncodeToString(sum[:])},
+			"iss": doorIssuer, "sub": "ada", "aud": doorURL, "exp": time.Now().Add(time.Hour).Unix(),
+			"iat": time.Now().Unix(),
+			"jti": rand.Text(), "client_id": "ada-client",
+			"cnf": map[string]any{"x5t#S256": directory.B64.EncodeToString(sum[:])},
 		},
 		key: d.issuer,
 	}
@@ -207,8 +230,9 @@ func (d *door) access() *jwt {
 func (d *door) jwtSVID() *jwt {
 	return &jwt{
 		header: map[string]any{"alg": "ES256", "kid": "k1", "typ": "JWT"},
-		claims: map[string]any{"sub": "spiffe://alpha.test/agent/ada", "aud": []string{doorURL}, "exp": time.Now().Add(5 * time.Minute).Unix()},
-		key:    d.issuer,
+		claims: map[string]any{"sub": "spiffe://alpha.test/agent/ada", "aud": []string{doorURL},
+			"exp": time.Now().Add(5 * time.Minute).Unix()},
+		key: d.issuer,
 	}
 }
 
@@ -221,24 +245,32 @@ func (d *door) workloadShown(t testing.TB, wit string, proof *jwt) Shown {
 func TestAWorkloadShowsItselfByTokenAndProof(t *testing.T) {
 	d := newDoor(t, nil)
 	for subject, change := range map[string]func(*jwt){
-		"wimse://alpha.test/agent/ada":  func(*jwt) {},
-		"spiffe://alpha.test/agent/ada": func(j *jwt) { j.claims["sub"] = "spiffe://alpha.test/agent/ada"; delete(j.claims, "iss") },
+		"wimse://alpha.test/agent/ada": func(*jwt) {},
+		"spiffe://alpha.test/agent/ada": func(j *jwt) {
+			j.claims["sub"] = "spiffe://alpha.test/agent/ada"
+			delete(j.claims, "iss")
+		},
 	} {
 		j := d.wit(t)
 		change(j)
 		wit := j.text(t)
 		proof := d.wpt(wit)
+
 		v, err := d.Verify(d.workloadShown(t, wit, proof), time.Now())
 		if err != nil {
 			t.Fatalf("%s: %v", subject, err)
 		}
-		if v.Identity.String() != subject || v.Method != MethodWPT || v.ReadOnly || v.Proof.IsZero() || v.ProofUntil <= proof.claims["exp"].(int64) {
+
+		if v.Identity.String() != subject || v.Method != MethodWPT || v.ReadOnly || v.Proof.IsZero() ||
+			v.ProofUntil <= proof.claims["exp"].(int64) {
 			t.Errorf("%s: verified as %+v", subject, v)
 		}
+
 		again, err := d.Verify(d.workloadShown(t, wit, proof), time.Now())
 		if err != nil || again.Proof != v.Proof {
 			t.Errorf("the same proof has another name: %v", err)
 		}
+
 		proof.claims["jti"] = rand.Text()
 		if next, err := d.Verify(d.workloadShown(t, wit, proof), time.Now()); err != nil || next.Proof == v.Proof {
 			t.Errorf("another proof has the same name: %v", err)
@@ -253,7 +285,9 @@ func TestOurProofsAreTaken(t *testing.T) {
 	d := newDoor(t, nil)
 	_, edwards, err := ed25519.GenerateKey(rand.Reader)
 	must(t, err)
-	for alg, key := range map[string]crypto.Signer{"ES256": d.workload, "EdDSA": edwards, "RS256": d.rsa, "PS256": d.rsa} {
+
+	for alg, key := range map[string]crypto.Signer{"ES256": d.workload, "EdDSA": edwards, "RS256": d.rsa,
+		"PS256": d.rsa} {
 		j := d.wit(t)
 		j.claims["cnf"] = map[string]any{"jwk": publicJWK(t, key.Public(), alg)}
 		dir := t.TempDir()
@@ -264,13 +298,18 @@ func TestOurProofsAreTaken(t *testing.T) {
 		must(t, err)
 		wit, proof, err := w.Prove("POST", doorURL+"/ad/r", time.Now())
 		must(t, err)
+
 		if _, err := d.Verify(Shown{WIT: wit, Proof: proof, Method: "POST", Path: "/ad/r"}, time.Now()); err != nil {
 			t.Errorf("%s: %v", alg, err)
 		}
-		if _, err := d.Verify(Shown{WIT: wit, Proof: proof, Method: "DELETE", Path: "/ad/r"}, time.Now()); Reason(ReasonOf(err)) != ReasonMethod {
+
+		if _, err := d.Verify(Shown{WIT: wit, Proof: proof, Method: "DELETE", Path: "/ad/r"},
+			time.Now()); Reason(ReasonOf(err)) != ReasonMethod {
 			t.Errorf("%s: for another method: %v", alg, err)
 		}
+
 		must(t, os.WriteFile(keyFile, pemKey(t, d.other), 0o600))
+
 		if _, _, err := w.Prove("POST", doorURL, time.Now()); !errors.Is(err, errOtherKey) {
 			t.Errorf("%s: a key that the token doesn't confirm: %v", alg, err)
 		}
@@ -281,28 +320,34 @@ func pemKey(t testing.TB, key crypto.Signer) []byte {
 	t.Helper()
 	_, text, err := (&x509svid.SVID{PrivateKey: key, Certificates: []*x509.Certificate{{}}}).Marshal()
 	must(t, err)
+
 	return text
 }
 
 // Requirement: TRUST-006, AD-038, AD-071
 func TestAccessTokens(t *testing.T) {
 	d := newDoor(t, nil)
+
 	v, err := d.Verify(Shown{TLS: shownBy(d.svid), Bearer: d.access().text(t)}, time.Now())
 	if err != nil || v.Identity.String() != "oauth:"+doorIssuer+"#ada" || v.Method != MethodOAuth || v.ReadOnly {
 		t.Errorf("bound: %+v, %v", v, err)
 	}
+
 	plain := d.access()
 	delete(plain.claims, "cnf")
+
 	for _, c := range []struct {
 		plain    string
 		taken    bool
 		readOnly bool
 	}{{PlainNever, false, false}, {"", false, false}, {PlainReads, true, true}, {PlainAlways, true, false}} {
 		d.cfg.OAuth[0].Plain = c.plain
+
 		v, err := d.Verify(Shown{Bearer: plain.text(t)}, time.Now())
 		if (err == nil) != c.taken || v.ReadOnly != c.readOnly {
 			t.Errorf("plain %q: %+v, %v", c.plain, v, err)
 		}
+
 		if !c.taken && Reason(ReasonOf(err)) != ReasonBinding {
 			t.Errorf("plain %q: %v", c.plain, err)
 		}
@@ -318,6 +363,7 @@ func TestJWTSVIDsAreForReads(t *testing.T) {
 			t.Errorf("with a certificate %t: %+v, %v", svid != nil, v, err)
 		}
 	}
+
 	off := newDoor(t, func(cfg *Config) { cfg.JWTSVID = false })
 	if _, err := off.Verify(Shown{Bearer: off.jwtSVID().text(t)}, time.Now()); Reason(ReasonOf(err)) != ReasonNotTaken {
 		t.Errorf("where they are off: %v", err)
@@ -333,15 +379,20 @@ func TestOwnIssuersAreAdopted(t *testing.T) {
 	must(t, err)
 	d := newDoor(t, func(cfg *Config) { cfg.WIMSE[0].Own, cfg.OAuth[0].Own = true, true })
 	p.Adopt(d.OwnPrefixes())
+
 	for uri, want := range map[string]bool{
-		"wimse://alpha.test/agent/ada": true, "oauth:" + doorIssuer + "#ada": true, "spiffe://alpha.test/agent/ada": true,
-		"wimse://alpha.test.evil/agent/ada": false, "oauth:" + doorIssuer + ".evil#ada": false, "wimse://beta.test/agent/ada": false,
+		"wimse://alpha.test/agent/ada": true, "oauth:" + doorIssuer + "#ada": true,
+		"spiffe://alpha.test/agent/ada":     true,
+		"wimse://alpha.test.evil/agent/ada": false, "oauth:" + doorIssuer + ".evil#ada": false,
+		"wimse://beta.test/agent/ada": false,
 	} {
 		id, err := directory.ParseIdentity(uri)
 		must(t, err)
+
 		if got := p.Register(id, "one", nil, directory.Visibility{}).Allow; got != want {
 			t.Errorf("%s may register: %t", uri, got)
 		}
+
 		if p.Operate(id, "raft.read").Allow {
 			t.Errorf("%s operates", uri)
 		}
@@ -359,6 +410,7 @@ func TestIssuersThatAreRefused(t *testing.T) {
 	} {
 		cfg := Config{WIMSE: []WIMSEIssuer{{Domain: "wimse://alpha.test"}}, OAuth: []OAuthIssuer{{Issuer: doorIssuer}}}
 		change(&cfg)
+
 		if _, err := New(cfg, trust.NewBundles()); err == nil {
 			t.Errorf("%s: taken", name)
 		}
@@ -373,6 +425,7 @@ func TestConnectionsAreJudgedByTheBundlesOfNow(t *testing.T) {
 	d := newDoor(t, nil)
 	want := func(what string, holds bool) {
 		t.Helper()
+
 		if got := d.Holds(shownBy(d.svid), time.Now()); got != holds {
 			t.Errorf("%s: it holds: %v", what, got)
 		}
@@ -388,6 +441,7 @@ func TestConnectionsAreJudgedByTheBundlesOfNow(t *testing.T) {
 	want("by the bundle that has its CA again", true)
 	d.bundles.Remove(alpha)
 	want("without a bundle", false)
+
 	if d.Holds(nil, time.Now()) {
 		t.Error("no certificate holds")
 	}

@@ -32,7 +32,8 @@ const maxJTI = 256
 // witAlgorithms are those by which a trust domain's bundle may sign workload
 // identity tokens (WIT-SVID, 2.3), and those that a workload may prove itself by.
 var (
-	witAlgorithms   = []jose.SignatureAlgorithm{jose.ES256, jose.ES384, jose.ES512, jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512}
+	witAlgorithms = []jose.SignatureAlgorithm{jose.ES256, jose.ES384, jose.ES512, jose.RS256, jose.RS384, jose.RS512,
+		jose.PS256, jose.PS384, jose.PS512}
 	proofAlgorithms = []jose.SignatureAlgorithm{jose.ES256, jose.ES384, jose.EdDSA, jose.RS256, jose.PS256}
 )
 
@@ -51,29 +52,35 @@ type WIMSEIssuer struct {
 // (draft-ietf-wimse-workload-creds-02, draft-ietf-wimse-wpt-02): that the trust
 // domain of the token's subject signed it, and that the key in it signed a proof for
 // this request, just now.
-func (c *Verifier) workload(s Shown, now time.Time) (*Verified, error) {
-	if s.WIT == "" || s.Proof == "" {
+func (c *Verifier) workload(shown Shown, now time.Time) (*Verified, error) {
+	if shown.WIT == "" || shown.Proof == "" {
 		return nil, refuseToken(ReasonNoProof)
 	}
-	t, id, err := c.identityToken(s.WIT, now)
+
+	t, id, err := c.identityToken(shown.WIT, now)
 	if err != nil {
 		return nil, err
 	}
+
 	until, err := t.within(now)
 	if err != nil {
 		return nil, err
 	}
+
 	key, alg, err := t.confirmation()
 	if err != nil {
 		return nil, err
 	}
-	jti, ends, err := c.proof(s, key, alg, now)
+
+	jti, ends, err := c.proof(shown, key, alg, now)
 	if err != nil {
 		return nil, err
 	}
+
 	// The name of the proof: of whoever makes it alone, so that nobody can use up
 	// another's.
 	name := directory.HashOf([]byte(id.String() + "\n" + jti))
+
 	return &Verified{
 		Identity: id, Method: MethodWPT, Until: until,
 		Proof: name, ProofUntil: ends.Add(trust.MaxClockSkew).Unix(), // the leader's clock may be behind ours
@@ -87,33 +94,42 @@ func (c *Verifier) identityToken(text string, now time.Time) (*token, directory.
 	if err != nil {
 		return nil, directory.Identity{}, err
 	}
+
 	if t.typ != typeWIT {
 		return nil, directory.Identity{}, refuseToken(ReasonType)
 	}
+
 	subject, _ := t.claims.text("sub")
 	id, err := directory.ParseIdentity(subject)
+
 	domain := domainOf(id)
 	if err != nil || domain == "" || strings.TrimPrefix(subject, domain) == "" {
 		return nil, id, refuseToken(ReasonSubject)
 	}
+
 	keys, allowed := c.issuerKeys(id, domain, t)
 	if keys == nil {
 		return nil, id, refuseToken(ReasonIssuer)
 	}
+
 	return t, id, t.verify(keys, allowed)
 }
 
-func (c *Verifier) issuerKeys(id directory.Identity, domain string, t *token) (map[string]crypto.PublicKey, []jose.SignatureAlgorithm) {
+func (c *Verifier) issuerKeys(id directory.Identity, domain string, t *token) (map[string]crypto.PublicKey,
+	[]jose.SignatureAlgorithm) {
 	if i := slices.IndexFunc(c.cfg.WIMSE, func(w WIMSEIssuer) bool { return w.Domain == domain }); i >= 0 {
 		w := c.cfg.WIMSE[i]
 		if iss, _ := t.claims.text("iss"); w.Issuer != "" && iss != w.Issuer {
 			return nil, nil
 		}
+
 		return w.Keys.of(t.kid), allowed(w.Algorithms)
 	}
+
 	if id, ok := id.SPIFFE(); ok && c.cfg.WITSVID {
 		return c.bundles.WITAuthorities(id.TrustDomain()), witAlgorithms
 	}
+
 	return nil, nil
 }
 
@@ -121,78 +137,98 @@ func (c *Verifier) issuerKeys(id directory.Identity, domain string, t *token) (m
 // empty for others.
 func domainOf(id directory.Identity) string {
 	uri := id.String()
+
 	scheme, rest, ok := strings.Cut(uri, "://")
 	if !ok || scheme != "spiffe" && scheme != "wimse" {
 		return ""
 	}
+
 	name, _, _ := strings.Cut(rest, "/")
 	if _, err := spiffeid.TrustDomainFromString(name); err != nil {
 		return ""
 	}
+
 	return scheme + "://" + name
 }
 
 // confirmation returns the key that the token's bearer must prove to have, and the
 // algorithm to do it by: cnf.jwk with its alg.
 func (t *token) confirmation() (crypto.PublicKey, string, error) {
-	var cnf struct {
-		JWK jsontext.Value `json:"jwk"`
-	}
-	var about struct {
-		Alg string `json:"alg"`
-	}
+	var (
+		cnf struct {
+			JWK jsontext.Value `json:"jwk"`
+		}
+		about struct {
+			Alg string `json:"alg"`
+		}
+	)
 	if json.Unmarshal(compact.Member(t.claims, "cnf"), &cnf) != nil || json.Unmarshal(cnf.JWK, &about) != nil {
 		return nil, "", refuseToken(ReasonClaims)
 	}
+
 	key, err := parseJWK(cnf.JWK)
+
 	alg := jose.SignatureAlgorithm(about.Alg)
 	if err != nil || !slices.Contains(proofAlgorithms, alg) || !fits(alg, key) {
 		return nil, "", refuseToken(ReasonClaims)
 	}
+
 	return key, about.Alg, nil
 }
 
 // proof verifies a workload proof token: by the key of the identity token, over
 // that token, for this request's target, and not for long. It returns its jti.
-func (c *Verifier) proof(s Shown, key crypto.PublicKey, alg string, now time.Time) (jti string, exp time.Time, err error) {
-	t, err := parseToken(s.Proof)
+func (c *Verifier) proof(shown Shown, key crypto.PublicKey, alg string, now time.Time) (jti string, exp time.Time,
+	err error) {
+	t, err := parseToken(shown.Proof)
 	if err != nil {
 		return "", exp, err
 	}
+
 	if t.typ != typeWPT {
 		return "", exp, refuseToken(ReasonType)
 	}
+
 	if t.alg != alg {
 		return "", exp, refuseToken(ReasonAlgorithm)
 	}
+
 	if err := t.verifyBy(key); err != nil {
 		return "", exp, err
 	}
+
 	if exp, err = t.within(now); err != nil {
 		return "", exp, err
 	}
+
 	if exp.After(now.Add(maxProofLife)) {
 		return "", exp, refuseToken(ReasonLifetime)
 	}
-	if err := t.meant(c.targets(s.Path)); err != nil {
+
+	if err := t.meant(c.targets(shown.Path)); err != nil {
 		return "", exp, err
 	}
-	if hash, ok := t.claims.text("wth"); !ok || hash != tokenHash(s.WIT) {
+
+	if hash, ok := t.claims.text("wth"); !ok || hash != tokenHash(shown.WIT) {
 		return "", exp, refuseToken(ReasonBinding)
 	}
+
 	// The draft binds no method, and lets claims be added that are registered: htm is, by
 	// RFC 9449. A proof that names a method is for that one, so that who has seen it can't
 	// make a read of it, or a removal, before it is used.
-	if method, ok := t.claims.text("htm"); t.claims.has("htm") && (!ok || method != s.Method) {
+	if method, ok := t.claims.text("htm"); t.claims.has("htm") && (!ok || method != shown.Method) {
 		return "", exp, refuseToken(ReasonMethod)
 	}
+
 	if t.claims.has("tth") || t.claims.has("oth") {
 		return "", exp, refuseToken(ReasonTokenBound)
 	}
+
 	jti, ok := t.claims.text("jti")
 	if !ok || jti == "" || len(jti) > maxJTI {
 		return "", exp, refuseToken(ReasonClaims)
 	}
+
 	return jti, exp, nil
 }
 
@@ -203,6 +239,7 @@ func (c *Verifier) targets(path string) []string {
 	for i, base := range c.cfg.Addresses {
 		uris[i] = base + path
 	}
+
 	return uris
 }
 

@@ -30,6 +30,7 @@ type Workload struct{ witFile, keyFile string }
 func OpenWorkload(witFile, keyFile string) (*Workload, error) {
 	w := &Workload{witFile, keyFile}
 	_, _, err := w.Prove("GET", "https://localhost", time.Now())
+
 	return w, err
 }
 
@@ -41,19 +42,24 @@ func (w *Workload) Prove(method, target string, now time.Time) (wit, proof strin
 	if err != nil {
 		return "", "", fmt.Errorf("read the workload identity token: %w", err)
 	}
+
 	pem, err := os.ReadFile(w.keyFile)
 	if err != nil {
 		return "", "", fmt.Errorf("read the workload's key: %w", err)
 	}
+
 	key, err := trust.ParseKey(pem)
 	if err != nil {
 		return "", "", fmt.Errorf("the workload's key %s: %w", w.keyFile, err)
 	}
+
 	wit = string(bytes.TrimSpace(text))
+
 	proof, err = prove(wit, key, method, target, now)
 	if err != nil {
 		return "", "", fmt.Errorf("the workload identity token %s: %w", w.witFile, err)
 	}
+
 	return wit, proof, nil
 }
 
@@ -86,30 +92,39 @@ func prove(wit string, key crypto.Signer, method, target string, now time.Time) 
 	if err != nil {
 		return "", err
 	}
+
 	public, alg, err := t.confirmation()
 	if err != nil {
 		return "", err
 	}
+
 	if own, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool }); !ok || !own.Equal(public) {
 		return "", errOtherKey
 	}
+
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails
+
 	claims, err := json.Marshal(map[string]any{
-		"aud": target, "exp": now.Add(proofLife).Unix(), "jti": directory.B64.EncodeToString(id[:]), "wth": tokenHash(wit),
+		"aud": target, "exp": now.Add(proofLife).Unix(), "jti": directory.B64.EncodeToString(id[:]),
+		"wth": tokenHash(wit),
 		"htm": method,
 	})
 	if err != nil {
 		return "", err
 	}
+
 	options := (&jose.SignerOptions{}).WithType(typeWPT)
+
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.SignatureAlgorithm(alg), Key: key}, options)
 	if err != nil {
 		return "", err
 	}
+
 	signed, err := signer.Sign(claims)
 	if err != nil {
 		return "", err
 	}
+
 	return signed.CompactSerialize()
 }

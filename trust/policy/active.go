@@ -54,23 +54,29 @@ func (q *activeSet) view(ask string, uid types.EntityUID, make func() types.Enti
 	q.mu.RLock()
 	v := q.views[key]
 	q.mu.RUnlock()
+
 	if v != nil {
 		return v
 	}
+
 	s := q.set[ask]
 	v = &view{principal: make()}
 	v.policies, v.withholding = s.policies.of(uid).seenBy(v.principal), s.withholding.of(uid).seenBy(v.principal)
 	size := 1 + v.policies.len() + v.withholding.len()
 	q.mu.Lock()
 	defer q.mu.Unlock()
+
 	if q.viewed+size > maxViewed {
 		clear(q.views)
 		q.viewed = 0
 	}
+
 	if q.views[key] == nil {
 		q.viewed += size
 	}
+
 	q.views[key] = v
+
 	return v
 }
 
@@ -93,25 +99,28 @@ type registration struct {
 }
 
 // see answers a question about a registration that this node serves.
-func (q *activeSet) see(ask string, id directory.Identity, e *directory.Entry) directory.Decision {
-	s := q.set[ask]
-	r := registration{own: e.Origin == q.p.domain}
-	keep(s, looksAtAgent, &r.agent, e.Agent)
-	keep(s, looksAtOwner, &r.owner, e.Owner.String)
-	keep(s, looksAtOrigin, &r.origin, e.Origin.Name)
-	keep(s, looksAtVisibility, &r.visibility, e.Visibility.String)
+func (q *activeSet) see(ask string, id directory.Identity, entry *directory.Entry) directory.Decision {
+	slice := q.set[ask]
+	r := registration{own: entry.Origin == q.p.domain}
+	keep(slice, looksAtAgent, &r.agent, entry.Agent)
+	keep(slice, looksAtOwner, &r.owner, entry.Owner.String)
+	keep(slice, looksAtOrigin, &r.origin, entry.Origin.Name)
+	keep(slice, looksAtVisibility, &r.visibility, entry.Visibility.String)
+
 	var streamed directory.Decision
-	if r.own && s.looksAt(looksAtStreamed) {
-		streamed = q.streamed(id, e)
+	if r.own && slice.looksAt(looksAtStreamed) {
+		streamed = q.streamed(id, entry)
 		r.streamed = streamed.Allow
 	}
-	d := q.remember(question{ask, uidOf(id), r}, func() directory.Decision {
-		return q.decide(ask, q.p.identity(id), r.entity(s.uses, nil), types.Record{})
+
+	decision := q.remember(question{ask, uidOf(id), r}, func() directory.Decision {
+		return q.decide(ask, q.p.identity(id), r.entity(slice.uses, nil), types.Record{})
 	})
 	if r.streamed { // a peer's identity sees no more than its domain is told
-		d.Redaction = d.Redaction.And(streamed.Redaction)
+		decision.Redaction = decision.Redaction.And(streamed.Redaction)
 	}
-	return d
+
+	return decision
 }
 
 // keep notes what a registration has of an attribute that policies look at.
@@ -119,6 +128,7 @@ func keep[V string | func() string](s *slice, which attributes, to *string, valu
 	if !s.looksAt(which) {
 		return
 	}
+
 	switch v := any(value).(type) {
 	case string:
 		*to = v
@@ -129,55 +139,66 @@ func keep[V string | func() string](s *slice, which attributes, to *string, valu
 
 // streamed is what a stream to the peer domain that id is of holds of e. What
 // other domains told us is not ours to pass on to identities of a third.
-func (q *activeSet) streamed(id directory.Identity, e *directory.Entry) directory.Decision {
+func (q *activeSet) streamed(id directory.Identity, entry *directory.Entry) directory.Decision {
 	peer, ok := id.SPIFFE()
 	if !ok || peer.MemberOf(q.p.domain) {
 		return directory.Decision{}
 	}
-	return q.export(peer.TrustDomain(), e.Agent, e.Owner, e.Visibility, e.Projection())
+
+	return q.export(peer.TrustDomain(), entry.Agent, entry.Owner, entry.Visibility, entry.Projection())
 }
 
 func (q *activeSet) remember(asked question, decide func() directory.Decision) directory.Decision {
 	q.mu.RLock()
-	d, ok := q.known[asked]
+	decision, ok := q.known[asked]
 	q.mu.RUnlock()
+
 	if ok {
-		return d
+		return decision
 	}
-	d = decide()
+
+	decision = decide()
 	q.mu.Lock()
 	defer q.mu.Unlock()
+
 	if len(q.known) >= maxKnown {
 		clear(q.known)
 	}
-	q.known[asked] = d
-	return d
+
+	q.known[asked] = decision
+
+	return decision
 }
 
 func (q *activeSet) decide(ask string, who principal, resource types.Entity, context types.Record) directory.Decision {
-	v := q.view(ask, who.uid, who.entity)
+	view := q.view(ask, who.uid, who.entity)
 	request := cedar.Request{
 		Principal: who.uid,
 		Action:    types.NewEntityUID("Action", types.String(ask)),
 		Resource:  resource.UID,
 		Context:   context,
 	}
-	s, entities := q.set[ask], &pair{v.principal, resource}
-	allow, why := cedar.Authorize(v.policies, entities, request)
-	d := directory.Decision{Allow: allow == cedar.Allow}
+	slice, entities := q.set[ask], &pair{view.principal, resource}
+	allow, why := cedar.Authorize(view.policies, entities, request)
+
+	decision := directory.Decision{Allow: allow == cedar.Allow}
 	for _, reason := range why.Reasons {
-		d.Policies = append(d.Policies, string(reason.PolicyID))
+		decision.Policies = append(decision.Policies, string(reason.PolicyID))
 	}
-	if !d.Allow || len(s.members) == 0 {
-		return d
+
+	if !decision.Allow || len(slice.members) == 0 {
+		return decision
 	}
-	d.Redaction = s.permitted(why.Reasons)
-	_, why = cedar.Authorize(v.withholding, entities, request)
+
+	decision.Redaction = slice.permitted(why.Reasons)
+
+	_, why = cedar.Authorize(view.withholding, entities, request)
 	for _, reason := range why.Reasons { // of forbids alone: that is all there is in it
-		d.Policies = append(d.Policies, string(reason.PolicyID))
-		d.Redaction = d.Redaction.And(directory.Withhold(s.members[reason.PolicyID]...))
+		decision.Policies = append(decision.Policies, string(reason.PolicyID))
+		decision.Redaction = decision.Redaction.And(directory.Withhold(slice.members[reason.PolicyID]...))
 	}
-	return d
+
+	return decision
 }
 
 // permitted is what the policies that permit something let be seen together.
@@ -188,8 +209,10 @@ func (s *slice) permitted(reasons []cedar.DiagnosticReason) directory.Redaction 
 		if !some {
 			return directory.Redaction{}
 		}
+
 		sight = sight.Or(directory.ShowOnly(names...))
 	}
+
 	return sight
 }
 
@@ -197,6 +220,7 @@ func uidOf(id directory.Identity) types.EntityUID {
 	if id.IsZero() {
 		return types.NewEntityUID("Anonymous", "")
 	}
+
 	return types.NewEntityUID("Identity", types.String(id.String()))
 }
 
@@ -208,13 +232,16 @@ type principal struct {
 
 func (p *Policy) identity(id directory.Identity) principal {
 	uid := uidOf(id)
+
 	return principal{uid, func() types.Entity {
 		if id.IsZero() {
 			return types.Entity{UID: uid}
 		}
+
 		// A WIMSE identifier of the same text is of another name space, and ours only
 		// where it was adopted.
 		spiffe, _ := id.SPIFFE()
+
 		return types.Entity{
 			UID: uid,
 			Attributes: types.NewRecord(types.RecordMap{
@@ -258,9 +285,11 @@ func (r *registration) entity(uses attributes, proj *directory.Projection) types
 	truth(looksAtStreamed, "streamed", r.streamed)
 	truth(looksAtVisible, "visible", r.visible)
 	truth(looksAtExported, "exported", r.exported)
+
 	if proj == nil {
 		proj = &directory.Projection{}
 	}
+
 	put(looksAtCapabilities, "capabilities", func() types.Value {
 		return setOf(proj.Capabilities, func(c *directory.Capability) []string { return []string{c.Name} })
 	})
@@ -271,6 +300,7 @@ func (r *registration) entity(uses attributes, proj *directory.Projection) types
 		return setOf(proj.Capabilities, func(c *directory.Capability) []string { return c.Tags }, proj.Tags...)
 	})
 	put(looksAtProtocols, "protocols", func() types.Value { return setOf(nil, nil, proj.Protocols...) })
+
 	return types.Entity{UID: types.NewEntityUID("Registration", types.String(r.agent)), Attributes: types.NewRecord(m)}
 }
 
@@ -282,8 +312,10 @@ func setOf(cs []directory.Capability, of func(*directory.Capability) []string, t
 			all = append(all, types.String(text))
 		}
 	}
+
 	for _, text := range texts {
 		all = append(all, types.String(text))
 	}
+
 	return types.NewSet(all...)
 }

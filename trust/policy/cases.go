@@ -35,48 +35,56 @@ type Case struct {
 // operation. The error says what is wrong with the case.
 func (p *Policy) Ask(c Case) (directory.Decision, error) {
 	var none directory.Decision
-	v, err := c.visibility(p)
+
+	visibility, err := c.visibility(p)
 	if err != nil {
 		return none, err
 	}
+
 	if c.Action == askExport {
-		return p.askExport(c, v)
+		return p.askExport(c, visibility)
 	}
+
 	id, err := optional(c.Who, directory.Identity{}, directory.ParseIdentity)
 	if err != nil {
 		return none, fmt.Errorf("who: %w", err)
 	}
-	e, err := c.entry(p, v)
+
+	entry, err := c.entry(p, visibility)
 	if err != nil {
 		return none, err
 	}
+
 	switch c.Action {
 	case askRegister:
-		return p.Register(id, c.What, c.projection(), v), nil
+		return p.Register(id, c.What, c.projection(), visibility), nil
 	case askOnBehalf:
-		return p.OnBehalf(id, e.Owner, c.What, c.projection(), v), nil
+		return p.OnBehalf(id, entry.Owner, c.What, c.projection(), visibility), nil
 	case askRead:
-		return p.Read(id, e), nil
+		return p.Read(id, entry), nil
 	case askInvoke:
-		return p.Invoke(id, e), nil
+		return p.Invoke(id, entry), nil
 	case askOperate:
 		return p.Operate(id, c.What), nil
 	case askCommission:
 		return p.current.Load().decide(askCommission, p.identity(id), p.directory(), types.Record{}), nil
 	}
+
 	return none, fmt.Errorf("action: %q is none of %q", c.Action, questions)
 }
 
-func (p *Policy) askExport(c Case, v directory.Visibility) (directory.Decision, error) {
+func (p *Policy) askExport(c Case, visibility directory.Visibility) (directory.Decision, error) {
 	peer, err := spiffeid.TrustDomainFromString(c.Who)
 	if err != nil {
 		return directory.Decision{}, fmt.Errorf("who: of an export, a peer's trust domain: %w", err)
 	}
+
 	owner, err := optional(c.Owner, directory.Identity{}, directory.ParseIdentity)
 	if err != nil {
 		return directory.Decision{}, fmt.Errorf("owner: %w", err)
 	}
-	return p.Export(peer, c.What, owner, v, c.projection()), nil
+
+	return p.Export(peer, c.What, owner, visibility, c.projection()), nil
 }
 
 func (c *Case) visibility(p *Policy) (directory.Visibility, error) {
@@ -84,18 +92,22 @@ func (c *Case) visibility(p *Policy) (directory.Visibility, error) {
 	if err != nil {
 		err = fmt.Errorf("visibility: %w", err)
 	}
+
 	return v, err
 }
 
-func (c *Case) entry(p *Policy, v directory.Visibility) (*directory.Entry, error) {
+func (c *Case) entry(policy *Policy, v directory.Visibility) (*directory.Entry, error) {
 	e := &directory.Entry{Agent: c.What, Visibility: v, Packed: directory.Pack(directory.Document{}, c.projection())}
+
 	var err error
-	if e.Origin, err = optional(c.Origin, p.domain, spiffeid.TrustDomainFromString); err != nil {
+	if e.Origin, err = optional(c.Origin, policy.domain, spiffeid.TrustDomainFromString); err != nil {
 		return nil, fmt.Errorf("origin: %w", err)
 	}
+
 	if e.Owner, err = optional(c.Owner, directory.Identity{}, directory.ParseIdentity); err != nil {
 		return nil, fmt.Errorf("owner: %w", err)
 	}
+
 	return e, nil
 }
 
@@ -104,9 +116,11 @@ func (c *Case) projection() *directory.Projection {
 	for _, name := range c.Capabilities {
 		p.Capabilities = append(p.Capabilities, directory.Capability{Name: name})
 	}
+
 	for _, kind := range c.Types {
 		p.Capabilities = append(p.Capabilities, directory.Capability{Type: kind})
 	}
+
 	return p
 }
 
@@ -114,20 +128,23 @@ func optional[T any](text string, without T, parse func(string) (T, error)) (T, 
 	if text == "" {
 		return without, nil
 	}
+
 	return parse(text)
 }
 
 // Check asks the case's question and says how the answer differs from what is
 // expected; nil where it doesn't.
 func (p *Policy) Check(c Case) error {
-	d, err := p.Ask(c)
+	decision, err := p.Ask(c)
 	if err != nil {
 		return err
 	}
-	got, by := "deny", slices.Sorted(slices.Values(d.Policies))
-	if d.Allow {
+
+	got, by := "deny", slices.Sorted(slices.Values(decision.Policies))
+	if decision.Allow {
 		got = "allow"
 	}
+
 	switch {
 	case c.Expect != "allow" && c.Expect != "deny":
 		return fmt.Errorf("expect: %q is neither allow nor deny", c.Expect)
@@ -136,5 +153,6 @@ func (p *Policy) Check(c Case) error {
 	case c.By != nil && !slices.Equal(by, slices.Sorted(slices.Values(c.By))):
 		return fmt.Errorf("%s by %q; expected is by %q", got, by, c.By)
 	}
+
 	return nil
 }

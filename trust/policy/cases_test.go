@@ -15,10 +15,13 @@ import (
 func manyPolicies(n int) []byte {
 	var b strings.Builder
 	b.Write(shippedText)
+
 	for i := strings.Count(b.String(), "@id("); i < n; i++ {
 		action := []string{"register", "read", "invoke", "export", "operate"}[i%5]
-		fmt.Fprintf(&b, "\n@id(\"p%d\") permit (principal is Identity, action == Action::%q, resource) when { principal.path == \"/team-%d/lead\" };", i, action, i)
+		fmt.Fprintf(&b, "\n@id(\"p%d\") permit (principal is Identity, action == Action::%q, resource) when { "+
+			"principal.path == \"/team-%d/lead\" };", i, action, i)
 	}
+
 	return []byte(b.String())
 }
 
@@ -29,18 +32,24 @@ func manyPolicies(n int) []byte {
 // Requirement: TRUST-003, TRUST-012, TRUST-013
 func TestPolicyIsReplaced(t *testing.T) {
 	p := mustPolicy(t, "shipped")
+
 	ada, e := identity(t, "spiffe://alpha.test/agent/ada"), entryOf(t, alpha, mesh)
 	if !p.Read(ada, e).Allow || p.Version() != 0 {
 		t.Fatal("the shipped set does not let the domain read")
 	}
+
 	must(t, p.Set([]byte(`@id("closed") forbid (principal, action, resource);`), 7))
+
 	if d := p.Read(ada, e); d.Allow || len(d.Policies) != 1 || d.Policies[0] != "closed" || p.Version() != 7 {
 		t.Errorf("after the change: %+v, version %d", d, p.Version())
 	}
+
 	must(t, p.Set(nil, 9))
+
 	if !p.Read(ada, e).Allow || p.Version() != 9 {
 		t.Error("what is built in is not in force again")
 	}
+
 	if err := p.Set([]byte("permit"), 11); err == nil || p.Read(ada, e).Allow || p.Version() != 11 {
 		t.Errorf("with what can't be read: %v, and it permits", err)
 	}
@@ -49,14 +58,17 @@ func TestPolicyIsReplaced(t *testing.T) {
 // Requirement: TRUST-013
 func TestPolicyMistakesAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
-		"@id(\"a\")\npermit (principal, action, resource);\npermit (principal, action, resource);":                        "my.cedar:3: a policy needs an @id",
-		"@id(\"a\") permit (principal, action == Action::\"fly\", resource);":                                             `my.cedar:1: there is no action Action::"fly"`,
-		"@id(\"a\") permit (principal, action, resource);\n@id(\"b\") permit (principal, action, resource) when { 1 + };": "my.cedar:2",
+		"@id(\"a\")\npermit (principal, action, resource);\npermit (principal, action, resource);": "my.cedar:3: a policy needs an @id",
+		"@id(\"a\") permit (principal, action == Action::\"fly\", resource);":                      `my.cedar:1: there is no action Action::"fly"`,
+		"@id(\"a\") permit (principal, action, resource);\n" +
+			"@id(\"b\") permit (principal, action, resource) when { 1 + };": "my.cedar:2",
 	} {
-		if err := Check("my.cedar", []byte(text)); directory.ProblemOf(err) != directory.BadRequest || !strings.Contains(err.Error(), want) {
+		if err := Check("my.cedar", []byte(text)); directory.ProblemOf(err) != directory.BadRequest ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, not %q", text, err, want)
 		}
 	}
+
 	if err := Check("my.cedar", make([]byte, MaxSize+1)); directory.ProblemOf(err) != directory.TooLarge {
 		t.Errorf("too large a text: %v", err)
 	}
@@ -68,21 +80,27 @@ func TestAThousandCases(t *testing.T) {
 	must(t, err)
 	cases := []Case{
 		{Who: "", Action: "read", What: "a", Expect: "deny"},
-		{Who: "spiffe://alpha.test/agent/ada", Action: "read", What: "a", Expect: "allow", By: []string{"domain-reads"}},
-		{Who: "spiffe://alpha.test/agent/ada", Action: "register", What: "a", Visibility: "mesh", Capabilities: []string{"print"}, Expect: "allow", By: []string{"domain-registers"}},
+		{Who: "spiffe://alpha.test/agent/ada", Action: "read", What: "a", Expect: "allow",
+			By: []string{"domain-reads"}},
+		{Who: "spiffe://alpha.test/agent/ada", Action: "register", What: "a", Visibility: "mesh",
+			Capabilities: []string{"print"}, Expect: "allow", By: []string{"domain-registers"}},
 		{Who: "spiffe://alpha.test/agent/ada", Action: "operate", What: "policy.write", Expect: "deny", By: []string{}},
 		{Who: "spiffe://alpha.test/ops/ann", Action: "operate", What: "policy.write", Expect: "allow"},
 		{Who: "beta.test", Action: "export", What: "a", Expect: "deny", By: []string{"visibility-bounds-export"}},
-		{Who: "spiffe://alpha.test/agent/ada", Action: "invoke", What: "a", Owner: "spiffe://alpha.test/agent/bob", Expect: "allow"},
+		{Who: "spiffe://alpha.test/agent/ada", Action: "invoke", What: "a", Owner: "spiffe://alpha.test/agent/bob",
+			Expect: "allow"},
 		{Who: "spiffe://alpha.test/agent/ada", Action: "commission", Expect: "deny"},
 	}
 	began := time.Now()
+
 	for i := range 1000 {
 		if err := p.Check(cases[i%len(cases)]); err != nil {
 			t.Fatalf("case %d: %v", i%len(cases), err)
 		}
 	}
+
 	t.Logf("1,000 cases took %s", time.Since(began))
+
 	for _, wrong := range []Case{
 		{Who: "spiffe://alpha.test/agent/ada", Action: "read", Expect: "deny"},
 		{Who: "spiffe://alpha.test/agent/ada", Action: "read", Expect: "allow", By: []string{"another"}},
@@ -101,6 +119,7 @@ func TestAThousandCases(t *testing.T) {
 func hundredOf(action string) []byte {
 	var b strings.Builder
 	b.Write(shippedText)
+
 	heads := []string{
 		`permit (principal is Identity, action == Action::%q, resource) when { principal.path like "/team-%d/*" };`,
 		`forbid (principal is Identity, action == Action::%q, resource) when { resource.agent like "reserved-%d-*" } unless { principal.path == "/ops/operator" };`,
@@ -110,6 +129,7 @@ func hundredOf(action string) []byte {
 	for i := strings.Count(b.String(), "@id("); i < 100; i++ {
 		fmt.Fprintf(&b, "\n@id(\"p%d\") "+heads[i%len(heads)], i, action, i)
 	}
+
 	return []byte(b.String())
 }
 
@@ -121,11 +141,13 @@ func BenchmarkDecisionAllBear(b *testing.B) {
 		must(b, err)
 		b.Run(action, func(b *testing.B) {
 			b.ReportAllocs()
+
 			for i := 0; b.Loop(); i++ {
 				if action == "register" {
 					p.Register(ada, "printer-"+strconv.Itoa(i), &directory.Projection{}, mesh)
 					continue
 				}
+
 				e.Agent = "printer-" + strconv.Itoa(i)
 				p.Read(ada, e)
 			}

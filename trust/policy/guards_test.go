@@ -18,17 +18,24 @@ import (
 // Requirement: TRUST-012
 func TestPoliciesInPartsDecideAsWhole(t *testing.T) {
 	atoms := []string{
-		`principal.own`, `principal.path like "/team/*"`, `principal has path`, `principal.nothing`, `principal.path == 1`,
-		`resource.agent == "printer"`, `resource.own`, `resource.nothing`, `resource.owner == "spiffe://alpha.test/team/ada"`,
-		`principal == Identity::"spiffe://alpha.test/team/ada"`, `Registration::"printer".own`, `context has operation`, `true`, `false`,
+		`principal.own`, `principal.path like "/team/*"`, `principal has path`, `principal.nothing`,
+		`principal.path == 1`,
+		`resource.agent == "printer"`, `resource.own`, `resource.nothing`,
+		`resource.owner == "spiffe://alpha.test/team/ada"`,
+		`principal == Identity::"spiffe://alpha.test/team/ada"`, `Registration::"printer".own`,
+		`context has operation`, `true`, `false`,
 		`(if principal.own then resource.own else true)`, `["/team/ada"].contains(principal.path)`,
 	}
+
 	var text strings.Builder
 	n := 0
+
 	add := func(conditions string) {
 		effect := []string{"permit", "forbid"}[n%2]
-		head := []string{"principal", "principal is Identity", `principal == Identity::"spiffe://alpha.test/team/ada"`}[n/2%3]
-		fmt.Fprintf(&text, "@id(\"p%d\") %s (%s, action == Action::\"register\", resource) %s;\n", n, effect, head, conditions)
+		head := []string{"principal", "principal is Identity",
+			`principal == Identity::"spiffe://alpha.test/team/ada"`}[n/2%3]
+		fmt.Fprintf(&text, "@id(\"p%d\") %s (%s, action == Action::\"register\", resource) %s;\n", n, effect, head,
+			conditions)
 		n++
 	}
 	for i, a := range atoms {
@@ -36,27 +43,34 @@ func TestPoliciesInPartsDecideAsWhole(t *testing.T) {
 			add([]string{
 				fmt.Sprintf("when { %s && %s }", a, b), fmt.Sprintf("when { %s || %s }", a, b),
 				fmt.Sprintf("unless { %s || %s }", a, b), fmt.Sprintf("unless { %s && %s }", a, b),
-				fmt.Sprintf("when { %s } unless { %s }", a, b), fmt.Sprintf("when { !(%s) && (%s || %s) && %s }", a, b, a, b),
+				fmt.Sprintf("when { %s } unless { %s }", a, b),
+				fmt.Sprintf("when { !(%s) && (%s || %s) && %s }", a, b, a, b),
 			}[(i+j)%6])
 		}
 	}
+
 	whole := strings.SplitAfter(text.String(), ";\n")
 	for _, one := range append(whole[:len(whole)-1:len(whole)-1], text.String()) {
 		p, err := Parse("test.cedar", []byte(one), alpha)
 		must(t, err)
 		list, err := cedar.NewPolicyListFromBytes("test.cedar", []byte(one))
 		must(t, err)
+
 		set := cedar.NewPolicySet()
 		for _, policy := range list {
 			set.Add(cedar.PolicyID(policy.Annotations()["id"]), policy)
 		}
-		for _, who := range []string{"", "spiffe://alpha.test/team/ada", "spiffe://alpha.test/agent/bob", "spiffe://beta.test/team/ada", "oauth:https://login.test#ada"} {
+
+		for _, who := range []string{"", "spiffe://alpha.test/team/ada", "spiffe://alpha.test/agent/bob",
+			"spiffe://beta.test/team/ada", "oauth:https://login.test#ada"} {
 			for _, agent := range []string{"printer", "scanner"} {
 				id := identity(t, who)
 				got := p.Register(id, agent, &directory.Projection{}, mesh)
+
 				allow, by := engines(p, set, id, agent)
 				if slices.Sort(got.Policies); got.Allow != allow || !slices.Equal(got.Policies, by) {
-					t.Fatalf("%q registers %s: %v by %v, want %v by %v\n%.300s", who, agent, got.Allow, got.Policies, allow, by, one)
+					t.Fatalf("%q registers %s: %v by %v, want %v by %v\n%.300s", who, agent, got.Allow, got.Policies,
+						allow, by, one)
 				}
 			}
 		}
@@ -67,13 +81,16 @@ func TestPoliciesInPartsDecideAsWhole(t *testing.T) {
 func engines(p *Policy, set *cedar.PolicySet, id directory.Identity, agent string) (allow bool, by []string) {
 	r := registration{agent: agent, owner: id.String(), origin: alpha.Name(), visibility: mesh.String(), own: true}
 	who, what := p.identity(id).entity(), r.entity(looksAtWhole, &directory.Projection{})
+
 	decision, why := cedar.Authorize(set, &pair{who, what}, cedar.Request{
 		Principal: who.UID, Action: types.NewEntityUID("Action", askRegister), Resource: what.UID,
 	})
 	for _, reason := range why.Reasons {
 		by = append(by, string(reason.PolicyID))
 	}
+
 	slices.Sort(by)
+
 	return decision == cedar.Allow, by
 }
 
@@ -81,13 +98,18 @@ func engines(p *Policy, set *cedar.PolicySet, id directory.Identity, agent strin
 func TestViewsAreBounded(t *testing.T) {
 	var text strings.Builder
 	for i := range 1000 {
-		fmt.Fprintf(&text, "@id(\"p%d\") permit (principal, action == Action::\"register\", resource) when { resource.agent == \"a%d\" };\n", i, i)
+		fmt.Fprintf(&text, "@id(\"p%d\") permit (principal, action == Action::\"register\", resource) when { "+
+			"resource.agent == \"a%d\" };\n", i, i)
 	}
+
 	p, err := Parse("many.cedar", []byte(text.String()), alpha)
 	must(t, err)
+
 	for i := range maxViewed/1000 + 10 {
-		p.Register(identity(t, fmt.Sprintf("spiffe://alpha.test/agent/%d", i)), "printer", &directory.Projection{}, mesh)
+		p.Register(identity(t, fmt.Sprintf("spiffe://alpha.test/agent/%d", i)), "printer", &directory.Projection{},
+			mesh)
 	}
+
 	q := p.current.Load()
 	if q.viewed > maxViewed || len(q.views) == 0 {
 		t.Errorf("%d policies are in %d views", q.viewed, len(q.views))

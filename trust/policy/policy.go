@@ -43,18 +43,22 @@ func New(name string, domain spiffeid.TrustDomain) (*Policy, error) {
 	case "development":
 		return parsePolicy("development.cedar", developmentText, domain, directory.Visibility{Mesh: true})
 	}
+
 	return nil, fmt.Errorf("there is no policy set %q: use shipped or development", name)
 }
 
-func parsePolicy(file string, text []byte, domain spiffeid.TrustDomain, v directory.Visibility) (*Policy, error) {
+func parsePolicy(file string, text []byte, domain spiffeid.TrustDomain, visibility directory.Visibility) (*Policy,
+	error) {
 	set, err := parsePolicies(file, text)
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
-	p := &Policy{domain: domain, visibility: v}
-	p.builtIn = &activeSet{set: set, text: text}
-	p.enforce(set, text, 0)
-	return p, nil
+
+	policy := &Policy{domain: domain, visibility: visibility}
+	policy.builtIn = &activeSet{set: set, text: text}
+	policy.enforce(set, text, 0)
+
+	return policy, nil
 }
 
 // enforce puts a set in force.
@@ -66,12 +70,16 @@ func (p *Policy) enforce(set slicedSet, text []byte, version uint64) {
 
 // replace puts next in the place of what is in force. The caller holds setting.
 func (p *Policy) replace(next *activeSet) {
-	next.p, next.over, next.known, next.views = p, make(chan struct{}), map[question]directory.Decision{}, map[viewOf]*view{}
+	next.p, next.over, next.known, next.views = p, make(chan struct{}), map[question]directory.Decision{},
+		map[viewOf]*view{}
+
 	old := p.current.Load()
 	if old != nil {
 		next.generation = old.generation + 1
 	}
+
 	p.current.Store(next)
+
 	if old != nil {
 		close(old.over)
 	}
@@ -100,11 +108,14 @@ const MaxSize = 256 << 10
 // line. The error is a *directory.Error.
 func Check(file string, text []byte) error {
 	if len(text) > MaxSize {
-		return directory.Refuse(directory.TooLarge, "the policy has %d bytes; at most %d are allowed", len(text), MaxSize)
+		return directory.Refuse(directory.TooLarge, "the policy has %d bytes; at most %d are allowed", len(text),
+			MaxSize)
 	}
+
 	if _, err := parsePolicies(file, text); err != nil {
 		return directory.Refuse(directory.BadRequest, "the policy is not good: %w", err)
 	}
+
 	return nil
 }
 
@@ -114,6 +125,7 @@ func Parse(file string, text []byte, domain spiffeid.TrustDomain) (*Policy, erro
 	if err := Check(file, text); err != nil {
 		return nil, err
 	}
+
 	return parsePolicy(file, text, domain, directory.Visibility{})
 }
 
@@ -126,11 +138,14 @@ func (p *Policy) Set(text []byte, version uint64) error {
 		p.enforce(p.builtIn.set, p.builtIn.text, version)
 		return nil
 	}
+
 	set, err := parsePolicies("policy.cedar", text)
 	if err != nil {
 		set, _ = parsePolicies("policy.cedar", nil)
 	}
+
 	p.enforce(set, text, version)
+
 	return err
 }
 
@@ -146,11 +161,12 @@ func (p *Policy) InForce() (text []byte, version uint64) {
 
 // With returns what p would be with another text. p stays as it is.
 func (p *Policy) With(file string, text []byte) (*Policy, error) {
-	o, err := Parse(file, text, p.domain)
+	policy, err := Parse(file, text, p.domain)
 	if err == nil {
-		o.visibility, o.own = p.visibility, p.own
+		policy.visibility, policy.own = p.visibility, p.own
 	}
-	return o, err
+
+	return policy, err
 }
 
 // Adopt makes the identities whose URIs begin with one of prefixes count among the
@@ -168,17 +184,21 @@ func (p *Policy) DefaultVisibility() directory.Visibility { return p.visibility 
 // Register decides whether id may register that name with that visibility. Who
 // holds the name already is for the directory to say. Decisions share their
 // lists of policies, which must not be modified.
-func (p *Policy) Register(id directory.Identity, agent string, proj *directory.Projection, v directory.Visibility) directory.Decision {
+func (p *Policy) Register(id directory.Identity, agent string, proj *directory.Projection,
+	v directory.Visibility) directory.Decision {
 	r := registration{agent: agent, owner: id.String(), origin: p.domain.Name(), visibility: v.String(), own: true}
 	q := p.current.Load()
+
 	return q.decide(askRegister, p.identity(id), r.entity(q.set[askRegister].uses, proj), types.Record{})
 }
 
 // OnBehalf decides whether a commissioning tool may register that for owner. What owner
 // may claim is Register's to say.
-func (p *Policy) OnBehalf(tool, owner directory.Identity, agent string, proj *directory.Projection, v directory.Visibility) directory.Decision {
+func (p *Policy) OnBehalf(tool, owner directory.Identity, agent string, proj *directory.Projection,
+	v directory.Visibility) directory.Decision {
 	r := registration{agent: agent, owner: owner.String(), origin: p.domain.Name(), visibility: v.String(), own: true}
 	q := p.current.Load()
+
 	return q.decide(askOnBehalf, p.identity(tool), r.entity(q.set[askOnBehalf].uses, proj), types.Record{})
 }
 
@@ -195,24 +215,30 @@ func (p *Policy) Invoke(id directory.Identity, e *directory.Entry) directory.Dec
 
 // Export decides whether a peer domain may have a registration. Never one whose
 // visibility leaves that peer out.
-func (p *Policy) Export(peer spiffeid.TrustDomain, agent string, owner directory.Identity, v directory.Visibility, proj *directory.Projection) directory.Decision {
+func (p *Policy) Export(peer spiffeid.TrustDomain, agent string, owner directory.Identity, v directory.Visibility,
+	proj *directory.Projection) directory.Decision {
 	return p.current.Load().export(peer, agent, owner, v, proj)
 }
 
-func (q *activeSet) export(peer spiffeid.TrustDomain, agent string, owner directory.Identity, v directory.Visibility, proj *directory.Projection) directory.Decision {
-	s := q.set[askExport]
-	r := registration{visible: v.Mesh || slices.Contains(v.Peers, peer)}
-	r.exported = s.looksAt(looksAtExported) && q.p.exported != nil && q.p.exported(peer)
-	keep(s, looksAtAgent, &r.agent, agent)
-	keep(s, looksAtOwner, &r.owner, owner.String)
-	keep(s, looksAtVisibility, &r.visibility, v.String)
+func (q *activeSet) export(peer spiffeid.TrustDomain, agent string, owner directory.Identity,
+	visibility directory.Visibility, proj *directory.Projection) directory.Decision {
+	slice := q.set[askExport]
+	r := registration{visible: visibility.Mesh || slices.Contains(visibility.Peers, peer)}
+	r.exported = slice.looksAt(looksAtExported) && q.p.exported != nil && q.p.exported(peer)
+	keep(slice, looksAtAgent, &r.agent, agent)
+	keep(slice, looksAtOwner, &r.owner, owner.String)
+	keep(slice, looksAtVisibility, &r.visibility, visibility.String)
 	uid := types.NewEntityUID("Peer", types.String(peer.Name()))
+
 	decide := func() directory.Decision {
-		return q.decide(askExport, principal{uid, func() types.Entity { return types.Entity{UID: uid} }}, r.entity(s.uses, proj), types.Record{})
+		return q.decide(askExport, principal{uid, func() types.Entity {
+			return types.Entity{UID: uid}
+		}}, r.entity(slice.uses, proj), types.Record{})
 	}
-	if s.looksAt(looksAtProjection) {
+	if slice.looksAt(looksAtProjection) {
 		return decide()
 	}
+
 	return q.remember(question{askExport, uid, r}, decide)
 }
 
@@ -227,6 +253,7 @@ func (p *Policy) Operate(id directory.Identity, action string) directory.Decisio
 // (jimenez 8.2, commissioning tools).
 func (p *Policy) Commission(id directory.Identity) bool {
 	q := p.current.Load()
+
 	return q.remember(question{ask: askCommission, principal: uidOf(id)}, func() directory.Decision {
 		return q.decide(askCommission, p.identity(id), p.directory(), types.Record{})
 	}).Allow
@@ -235,24 +262,28 @@ func (p *Policy) Commission(id directory.Identity) bool {
 // Class names what decides who may see e: its origin, its owner where that is an
 // identity of this domain, and what policies look at. Whoever may see one
 // registration of a class may see them all.
-func (p *Policy) Class(e *directory.Entry) string {
-	q := p.current.Load()
-	s := q.set[askRead]
-	r := registration{own: e.Origin == p.domain, origin: e.Origin.Name()}
-	keep(s, looksAtAgent, &r.agent, e.Agent)
-	keep(s, looksAtVisibility, &r.visibility, e.Visibility.String)
+func (p *Policy) Class(entry *directory.Entry) string {
+	activeSet := p.current.Load()
+	slice := activeSet.set[askRead]
+	r := registration{own: entry.Origin == p.domain, origin: entry.Origin.Name()}
+	keep(slice, looksAtAgent, &r.agent, entry.Agent)
+	keep(slice, looksAtVisibility, &r.visibility, entry.Visibility.String)
+
 	if r.own {
-		r.owner = e.Owner.String()
+		r.owner = entry.Owner.String()
 	} else {
-		keep(s, looksAtOwner, &r.owner, e.Owner.String)
+		keep(slice, looksAtOwner, &r.owner, entry.Owner.String)
 	}
-	if r.own && s.looksAt(looksAtStreamed) {
-		x := q.set[askExport] // which decides of each what streams hold it
-		keep(x, looksAtAgent, &r.agent, e.Agent)
-		r.visibility = e.Visibility.String()
+
+	if r.own && slice.looksAt(looksAtStreamed) {
+		x := activeSet.set[askExport] // which decides of each what streams hold it
+		keep(x, looksAtAgent, &r.agent, entry.Agent)
+
+		r.visibility = entry.Visibility.String()
 		if x.looksAt(looksAtProjection) {
-			r.agent = e.RID.String()
+			r.agent = entry.RID.String()
 		}
 	}
+
 	return strings.Join([]string{r.origin, r.owner, r.visibility, r.agent}, "\x00")
 }

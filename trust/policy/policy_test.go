@@ -20,37 +20,46 @@ var (
 // what visibility lets the peer have.
 func TestShippedExportsWhatTheOperatorLets(t *testing.T) {
 	p := mustPolicy(t, "shipped")
-	beta, gamma := spiffeid.RequireTrustDomainFromString("beta.test"), spiffeid.RequireTrustDomainFromString("gamma.test")
+	beta, gamma := spiffeid.RequireTrustDomainFromString("beta.test"),
+		spiffeid.RequireTrustDomainFromString("gamma.test")
 	exported := false
 	p.Exports(func(peer spiffeid.TrustDomain) bool { return exported && peer == beta })
 	ask := func(peer spiffeid.TrustDomain, v directory.Visibility) bool {
 		return p.Export(peer, "agent", directory.Identity{}, v, nil).Allow
 	}
+
 	mesh := directory.Visibility{Mesh: true}
 	if ask(beta, mesh) {
 		t.Error("exported before the operator said so")
 	}
+
 	exported = true
+
 	if !ask(beta, mesh) || ask(gamma, mesh) || ask(beta, directory.Visibility{}) {
-		t.Errorf("beta %v, gamma %v, what is for the domain %v", ask(beta, mesh), ask(gamma, mesh), ask(beta, directory.Visibility{}))
+		t.Errorf("beta %v, gamma %v, what is for the domain %v", ask(beta, mesh), ask(gamma, mesh),
+			ask(beta, directory.Visibility{}))
 	}
 }
 
 func identity(t testing.TB, s string) directory.Identity {
 	t.Helper()
+
 	if s == "" {
 		return directory.Identity{}
 	}
+
 	id, err := directory.ParseIdentity(s)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return id
 }
 
 func entryOf(t testing.TB, origin spiffeid.TrustDomain, v directory.Visibility) *directory.Entry {
 	return &directory.Entry{Origin: origin, Agent: "printer", Visibility: v,
-		Owner: identity(t, "spiffe://"+origin.Name()+"/agent/ada"), Packed: directory.Pack(directory.Document{}, &directory.Projection{})}
+		Owner:  identity(t, "spiffe://"+origin.Name()+"/agent/ada"),
+		Packed: directory.Pack(directory.Document{}, &directory.Projection{})}
 }
 
 func must(t testing.TB, err error) {
@@ -63,10 +72,12 @@ func must(t testing.TB, err error) {
 
 func mustPolicy(t testing.TB, name string) *Policy {
 	t.Helper()
+
 	p, err := New(name, alpha)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return p
 }
 
@@ -83,30 +94,36 @@ func TestPolicySets(t *testing.T) {
 		look    // raft.read
 		commission
 	)
+
 	rows := []struct {
 		id                   string
 		shipped, development int
 	}{
 		{"", 0, readOwn | readForeign},
-		{"spiffe://alpha.test/agent/ada", register | readOwn | readForeign | invoke, register | readOwn | readForeign | invoke},
+		{"spiffe://alpha.test/agent/ada", register | readOwn | readForeign | invoke,
+			register | readOwn | readForeign | invoke},
 		{"spiffe://alpha.test/tool/commissioner", register | readOwn | readForeign | invoke,
 			register | readOwn | readForeign | invoke | look | commission},
-		{"spiffe://alpha.test/client/reader", register | readOwn | readForeign | invoke, readOwn | readForeign | invoke},
+		{"spiffe://alpha.test/client/reader", register | readOwn | readForeign | invoke,
+			readOwn | readForeign | invoke},
 		{"spiffe://alpha.test/ops/operator", register | readOwn | readForeign | invoke | operate | look,
 			readOwn | readForeign | invoke | operate | look},
-		{"spiffe://alpha.test/audit/auditor", register | readOwn | readForeign | invoke, readOwn | readForeign | invoke},
+		{"spiffe://alpha.test/audit/auditor", register | readOwn | readForeign | invoke,
+			readOwn | readForeign | invoke},
 		{"spiffe://beta.test/agent/eve", 0, readOwn | readForeign | invoke},
 		{"spiffe://beta.test/ops/operator", 0, readOwn | readForeign | invoke},
 		{"spiffe://beta.test/tool/commissioner", 0, readOwn | readForeign | invoke},
 		{"wimse://alpha.test/agent/ada", 0, readOwn | readForeign | invoke},
 		{"wimse://alpha.test/ops/operator", 0, readOwn | readForeign | invoke},
 		{"oauth:https://issuer.test#ada", 0, readOwn | readForeign | invoke},
-		{"spiffe://alpha.test/opsx/operator", register | readOwn | readForeign | invoke, readOwn | readForeign | invoke},
+		{"spiffe://alpha.test/opsx/operator", register | readOwn | readForeign | invoke,
+			readOwn | readForeign | invoke},
 	}
 	for _, name := range []string{"shipped", "development"} {
 		p := mustPolicy(t, name)
 		for _, row := range rows {
 			id := identity(t, row.id)
+
 			got := 0
 			for bit, allow := range map[int]bool{
 				register:    p.Register(id, "printer", &directory.Projection{}, directory.Visibility{}).Allow,
@@ -121,10 +138,12 @@ func TestPolicySets(t *testing.T) {
 					got |= bit
 				}
 			}
+
 			want := row.shipped
 			if name == "development" {
 				want = row.development
 			}
+
 			if got != want {
 				t.Errorf("%s: %q may %07b, want %07b", name, row.id, got, want)
 			}
@@ -135,6 +154,7 @@ func TestPolicySets(t *testing.T) {
 // Requirement: TRUST-012
 func TestPolicyExport(t *testing.T) {
 	onlyBeta := directory.Visibility{Peers: []spiffeid.TrustDomain{beta}}
+
 	rows := []struct {
 		set   string
 		v     directory.Visibility
@@ -151,17 +171,21 @@ func TestPolicyExport(t *testing.T) {
 	}
 	for _, row := range rows {
 		d := mustPolicy(t, row.set).Export(row.peer, "printer", directory.Identity{}, row.v, nil)
+
 		var want []string
 		if row.why != "" {
 			want = []string{row.why}
 		}
+
 		if d.Allow != row.allow || !slices.Equal(d.Policies, want) {
 			t.Errorf("%s, %s to %s: %+v, want %v by %v", row.set, row.v, row.peer, d, row.allow, want)
 		}
 	}
+
 	if v := mustPolicy(t, "shipped").DefaultVisibility(); v.Mesh || v.Peers != nil {
 		t.Errorf("shipped: the default visibility is %s", v)
 	}
+
 	if v := mustPolicy(t, "development").DefaultVisibility(); !v.Mesh {
 		t.Errorf("development: the default visibility is %s", v)
 	}
@@ -171,8 +195,10 @@ func TestPolicyExport(t *testing.T) {
 //
 // Requirement: TRUST-012
 func TestPolicyDenyByDefaultForbidWins(t *testing.T) {
-	const permit = `@id("let") permit (principal, action, resource);`
-	const forbid = `@id("stop") forbid (principal, action, resource);`
+	const (
+		permit = `@id("let") permit (principal, action, resource);`
+		forbid = `@id("stop") forbid (principal, action, resource);`
+	)
 	for _, set := range []struct {
 		text  string
 		allow bool
@@ -188,6 +214,7 @@ func TestPolicyDenyByDefaultForbidWins(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		ada := identity(t, "spiffe://alpha.test/agent/ada")
 		for question, d := range map[string]directory.Decision{
 			"register": p.Register(ada, "printer", nil, mesh),
@@ -200,6 +227,7 @@ func TestPolicyDenyByDefaultForbidWins(t *testing.T) {
 				t.Errorf("%q: %s: %+v, want %v by %v", set.text, question, d, set.allow, set.why)
 			}
 		}
+
 		if p.Commission(ada) != set.allow {
 			t.Errorf("%q: commission is not %v", set.text, set.allow)
 		}
@@ -213,10 +241,12 @@ func TestPolicyPeerReadsItsStreams(t *testing.T) {
 	text := append(slices.Clone(shippedText), `
 		@id("operator-exports-to-beta")
 		permit (principal == Peer::"beta.test", action == Action::"export", resource);`...)
+
 	p, err := parsePolicy("test.cedar", text, alpha, directory.Visibility{})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	bob, eve := identity(t, "spiffe://beta.test/agent/bob"), identity(t, "spiffe://gamma.test/agent/eve")
 	for _, row := range []struct {
 		id    directory.Identity
@@ -248,11 +278,14 @@ func TestPolicyRemembersWhatItLooksAt(t *testing.T) {
 		`resource.visibility == "mesh"`,
 		`[resource].contains(Registration::"printer")`,
 	} {
-		p, err := parsePolicy("test.cedar", []byte(`@id("a") permit (principal, action, resource) when { `+condition+` };`), alpha, mesh)
+		p, err := parsePolicy("test.cedar",
+			[]byte(`@id("a") permit (principal, action, resource) when { `+condition+` };`), alpha, mesh)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		match, other := entryOf(t, alpha, mesh), entryOf(t, gamma, directory.Visibility{})
+
 		other.Agent, other.Owner = "scanner", bob
 		for range 2 {
 			if !p.Read(ada, match).Allow || p.Read(ada, other).Allow {
@@ -260,17 +293,23 @@ func TestPolicyRemembersWhatItLooksAt(t *testing.T) {
 			}
 		}
 	}
-	p, err := parsePolicy("test.cedar", []byte(`@id("a") permit (principal, action, resource) when { resource.capabilities.contains("print") };`), alpha, mesh)
+
+	p, err := parsePolicy("test.cedar",
+		[]byte(`@id("a") permit (principal, action, resource) when { resource.capabilities.contains("print") };`),
+		alpha, mesh)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	prints := &directory.Projection{Capabilities: []directory.Capability{{Name: "print"}}}
 	if !p.Export(beta, "printer", ada, mesh, prints).Allow || p.Export(beta, "printer", ada, mesh, nil).Allow {
 		t.Error("capabilities are not told apart")
 	}
+
 	for i := range maxKnown + 10 {
 		p.Read(identity(t, fmt.Sprintf("spiffe://alpha.test/agent/%d", i)), entryOf(t, alpha, mesh))
 	}
+
 	if n := len(p.current.Load().known); n > maxKnown {
 		t.Errorf("%d answers are kept", n)
 	}
@@ -288,6 +327,7 @@ func TestPolicyText(t *testing.T) {
 			t.Errorf("%s: taken", text)
 		}
 	}
+
 	if _, err := New("none", alpha); err == nil {
 		t.Error("an unknown set is taken")
 	}
@@ -300,6 +340,7 @@ func BenchmarkPolicyRead(b *testing.B) {
 			id, e := identity(b, who), entryOf(b, alpha, mesh)
 			b.Run(name+"/"+who, func(b *testing.B) {
 				b.ReportAllocs()
+
 				for b.Loop() {
 					p.Read(id, e)
 				}
@@ -319,20 +360,25 @@ func TestClassDecidesReading(t *testing.T) {
 			entries = append(entries, e)
 		}
 	}
+
 	for name, classes := range map[string]int{"shipped": 4, "development": 2} {
 		p := mustPolicy(t, name)
+
 		first := map[string]*directory.Entry{}
 		for _, e := range entries {
 			class := p.Class(e)
 			if first[class] == nil {
 				first[class] = e
 			}
-			for _, who := range []string{"", "spiffe://alpha.test/client/reader", "spiffe://beta.test/agent/eve", "spiffe://gamma.test/agent/eve"} {
+
+			for _, who := range []string{"", "spiffe://alpha.test/client/reader", "spiffe://beta.test/agent/eve",
+				"spiffe://gamma.test/agent/eve"} {
 				if id := identity(t, who); p.Read(id, e).Allow != p.Read(id, first[class]).Allow {
 					t.Errorf("%s: %q may read one of %q and not the other of class %q", name, who, e.Agent, class)
 				}
 			}
 		}
+
 		if len(first) != classes {
 			t.Errorf("%s: there are %d classes, want %d", name, len(first), classes)
 		}
@@ -351,6 +397,7 @@ func TestPolicyNamesMembers(t *testing.T) {
 		less  = `@id("less") @members("tags, provenance.registrant") forbid (principal, action in [Action::"read", Action::"export"], resource) unless { principal is Identity && principal.own };`
 		never = `@id("never") forbid (principal, action == Action::"read", resource);`
 	)
+
 	ada, bob := identity(t, "spiffe://alpha.test/agent/ada"), identity(t, "spiffe://beta.test/agent/bob")
 	for _, row := range []struct {
 		text  string
@@ -368,6 +415,7 @@ func TestPolicyNamesMembers(t *testing.T) {
 	} {
 		p, err := Parse("test.cedar", []byte(row.text), alpha)
 		must(t, err)
+
 		for range 2 {
 			d := p.Read(row.id, entryOf(t, alpha, mesh))
 			if slices.Sort(d.Policies); !d.Allow || d.Redaction != row.sight || !slices.Equal(d.Policies, row.by) {
@@ -375,18 +423,23 @@ func TestPolicyNamesMembers(t *testing.T) {
 			}
 		}
 	}
+
 	p, err := Parse("test.cedar", []byte(all+less+never), alpha)
 	must(t, err)
+
 	if d := p.Read(bob, entryOf(t, alpha, mesh)); d.Allow || !slices.Equal(d.Policies, []string{"never"}) {
 		t.Errorf("a forbid of the whole: %+v", d)
 	}
+
 	// A peer's identity sees no more than its domain is told.
 	p, err = Parse("test.cedar", append(slices.Clone(shippedText), `
 		@id("beta") @members("description") permit (principal == Peer::"beta.test", action == Action::"export", resource);`...), alpha)
 	must(t, err)
+
 	if d := p.Read(bob, entryOf(t, alpha, mesh)); !d.Allow || d.Redaction != directory.ShowOnly("description") {
 		t.Errorf("a peer's identity sees %+v", d)
 	}
+
 	for _, wrong := range []string{
 		`@id("a") @members("x") permit (principal, action, resource);`,
 		`@id("a") @members("x,") permit (principal, action == Action::"read", resource);`,
@@ -405,17 +458,21 @@ func TestPolicyIsReconsidered(t *testing.T) {
 	exported := false
 	p.Exports(func(spiffeid.TrustDomain) bool { return exported })
 	bob, e := identity(t, "spiffe://beta.test/agent/bob"), entryOf(t, alpha, mesh)
+
 	generation, changed := p.Generation(), p.Changed()
 	if p.Read(bob, e).Allow {
 		t.Fatal("a peer's identity sees what is not exported")
 	}
+
 	exported = true
 	p.Reconsider()
+
 	select {
 	case <-changed:
 	default:
 		t.Error("nobody is told")
 	}
+
 	if p.Generation() == generation || !p.Read(bob, e).Allow || p.Version() != 0 {
 		t.Errorf("generation %d, version %d", p.Generation(), p.Version())
 	}

@@ -64,7 +64,8 @@ const (
 
 var attributeNames = map[string]attributes{
 	"agent": looksAtAgent, "owner": looksAtOwner, "origin": looksAtOrigin, "own": looksAtOwn,
-	"visibility": looksAtVisibility, "streamed": looksAtStreamed, "visible": looksAtVisible, "exported": looksAtExported,
+	"visibility": looksAtVisibility, "streamed": looksAtStreamed, "visible": looksAtVisible,
+	"exported":     looksAtExported,
 	"capabilities": looksAtCapabilities, "types": looksAtTypes, "tags": looksAtTags, "protocols": looksAtProtocols,
 }
 
@@ -79,23 +80,25 @@ type scopes struct {
 	byEntity map[types.EntityUID]policyList
 }
 
-func (s *scopes) add(principal head, p namedPolicy) {
-	e := principal.Entity
+func (s *scopes) add(principal head, policy namedPolicy) {
+	entity := principal.Entity
 	switch {
-	case e != nil: // == and in are the same: nobody is in a group
+	case entity != nil: // == and in are the same: nobody is in a group
 		if s.byEntity == nil {
 			s.byEntity = map[types.EntityUID]policyList{}
 		}
-		uid := types.NewEntityUID(types.EntityType(e.Type), types.String(e.ID))
-		s.byEntity[uid] = append(s.byEntity[uid], p)
+
+		uid := types.NewEntityUID(types.EntityType(entity.Type), types.String(entity.ID))
+		s.byEntity[uid] = append(s.byEntity[uid], policy)
 	case principal.Type != "" && principal.In == nil:
 		if s.byType == nil {
 			s.byType = map[types.EntityType]policyList{}
 		}
+
 		t := types.EntityType(principal.Type)
-		s.byType[t] = append(s.byType[t], p)
+		s.byType[t] = append(s.byType[t], policy)
 	default:
-		s.all = append(s.all, p)
+		s.all = append(s.all, policy)
 	}
 }
 
@@ -126,17 +129,19 @@ func (l scoped) len() int { return len(l[0]) + len(l[1]) + len(l[2]) }
 func (l scoped) seenBy(who types.Entity) (seen scoped) {
 	request := cedar.Request{Principal: who.UID}
 	for i, list := range l {
-		for _, p := range list {
-			if p.guard == nil {
-				seen[i] = append(seen[i], p)
+		for _, policy := range list {
+			if policy.guard == nil {
+				seen[i] = append(seen[i], policy)
 				continue
 			}
-			guard := scoped{{{id: p.id, policy: p.guard}}}
+
+			guard := scoped{{{id: policy.id, policy: policy.guard}}}
 			if holds, _ := cedar.Authorize(guard, &pair{principal: who}, request); holds == cedar.Allow {
-				seen[i] = append(seen[i], p)
+				seen[i] = append(seen[i], policy)
 			}
 		}
 	}
+
 	return seen
 }
 
@@ -157,20 +162,24 @@ func parsePolicies(file string, text []byte) (slicedSet, error) {
 	if err != nil { // the library calls every text <input>
 		return nil, errors.New(strings.Replace(err.Error(), "<input>", file, 1))
 	}
+
 	set, seen := slicedSet{}, map[cedar.PolicyID]bool{}
 	for _, q := range questions {
 		set[q] = &slice{members: map[cedar.PolicyID][]string{}}
 	}
+
 	for _, p := range list {
 		id := cedar.PolicyID(p.Annotations()["id"])
 		if id == "" || seen[id] {
 			return nil, fmt.Errorf("%s:%d: a policy needs an @id of its own", file, p.Position().Line)
 		}
+
 		seen[id] = true
 		if err := set.add(id, p); err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", file, p.Position().Line, err)
 		}
 	}
+
 	return set, nil
 }
 
@@ -180,6 +189,7 @@ func (s slicedSet) add(id cedar.PolicyID, p *cedar.Policy) error {
 	if err != nil {
 		return err
 	}
+
 	var w struct {
 		Principal  head  `json:"principal"`
 		Action     head  `json:"action"`
@@ -189,22 +199,28 @@ func (s slicedSet) add(id cedar.PolicyID, p *cedar.Policy) error {
 	if err := json.Unmarshal(text, &w); err != nil {
 		return err
 	}
+
 	asked, err := w.Action.questions()
 	if err != nil {
 		return err
 	}
+
 	members, err := membersOf(p, asked)
 	if err != nil {
 		return err
 	}
+
 	lean, guard, err := leaned(text, &w.Principal)
 	if err != nil {
 		return err
 	}
+
 	for _, q := range asked {
 		if p.Effect() == cedar.Forbid && (q == askRead || q == askInvoke) && looksInto(w.Conditions) {
-			return fmt.Errorf("capabilities, types, tags and protocols are known of register, on-behalf-of and export alone: this policy would forbid nothing of %s", q)
+			return fmt.Errorf("capabilities, types, tags and protocols are known of register, on-behalf-of and "+
+				"export alone: this policy would forbid nothing of %s", q)
 		}
+
 		to := &s[q].policies
 		if members != nil {
 			s[q].members[id] = members
@@ -212,12 +228,16 @@ func (s slicedSet) add(id cedar.PolicyID, p *cedar.Policy) error {
 				to = &s[q].withholding
 			}
 		}
+
 		to.add(w.Principal, namedPolicy{id, lean, guard})
+
 		if w.Resource.Op != "All" {
 			s[q].uses = looksAtWhole
 		}
+
 		s[q].uses |= usesOf(w.Conditions)
 	}
+
 	return nil
 }
 
@@ -229,27 +249,35 @@ func leaned(text []byte, principal *head) (lean, guard *cedar.Policy, err error)
 	if err := json.Unmarshal(text, &parts); err != nil {
 		return nil, nil, err
 	}
+
 	about, rest, err := divided(parts["conditions"])
 	if err != nil {
 		return nil, nil, err
 	}
+
 	anything := jsontext.Value(`{"op":"All"}`)
+
 	parts["action"] = anything
 	if len(about) > 0 {
-		guard, err = assembled(map[string]any{"effect": "permit", "principal": anything, "action": anything, "resource": anything, "conditions": about})
+		guard, err = assembled(map[string]any{"effect": "permit", "principal": anything, "action": anything,
+			"resource": anything, "conditions": about})
 		if err != nil {
 			return nil, nil, err
 		}
 	}
+
 	if principal.Op == "==" || principal.Op == "is" && principal.In == nil {
 		parts["principal"] = anything
 	}
+
 	whole := map[string]any{}
 	for name, part := range parts {
 		whole[name] = part
 	}
+
 	whole["conditions"] = rest
 	lean, err = assembled(whole)
+
 	return lean, guard, err
 }
 
@@ -258,7 +286,9 @@ func assembled(parts map[string]any) (*cedar.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	p := new(cedar.Policy)
+
 	return p, p.UnmarshalJSON(text)
 }
 
@@ -278,12 +308,14 @@ func divided(text jsontext.Value) (about, rest []condition, err error) {
 			return nil, nil, err
 		}
 	}
+
 	rest = []condition{}
 	for _, c := range all {
 		joins := "&&"
 		if c.Kind == "unless" {
 			joins = "||"
 		}
+
 		for _, part := range partsOf(c.Body, joins) {
 			if ofPrincipal(part) {
 				about = append(about, condition{c.Kind, part})
@@ -292,6 +324,7 @@ func divided(text jsontext.Value) (about, rest []condition, err error) {
 			}
 		}
 	}
+
 	return about, rest, nil
 }
 
@@ -307,6 +340,7 @@ func partsOf(body jsontext.Value, operator string) []jsontext.Value {
 			return append(partsOf(sides.Left, operator), partsOf(sides.Right, operator)...)
 		}
 	}
+
 	return []jsontext.Value{body}
 }
 
@@ -327,12 +361,14 @@ func mentions(value any) bool {
 		if name, ok := v["Var"]; ok && name != "principal" {
 			return true
 		}
+
 		for name, part := range v {
 			if name == "__entity" || name == "Slot" || mentions(part) {
 				return true
 			}
 		}
 	}
+
 	return false
 }
 
@@ -343,18 +379,23 @@ func membersOf(p *cedar.Policy, asked []string) ([]string, error) {
 	if !ok {
 		return nil, nil
 	}
+
 	for _, q := range asked {
 		if q != askRead && q != askExport {
 			return nil, fmt.Errorf("@members is for policies about read or export, and this one is about %s", q)
 		}
 	}
+
 	var names []string
 	for name := range strings.SplitSeq(string(text), ",") {
 		if name = strings.TrimSpace(name); name == "" {
-			return nil, errors.New(`@members is not as in @members("description, tags"): names of members with commas between`)
+			return nil,
+				errors.New(`@members is not as in @members("description, tags"): names of members with commas between`)
 		}
+
 		names = append(names, name)
 	}
+
 	return names, nil
 }
 
@@ -376,21 +417,27 @@ func (h head) questions() ([]string, error) {
 	if h.Op == "All" {
 		return questions, nil
 	}
+
 	named := h.Entities
 	if h.Entity != nil {
 		named = append(named, *h.Entity)
 	}
+
 	var asked []string
-	for _, e := range named {
-		if e.Type != "Action" || !slices.Contains(questions, e.ID) {
-			return nil, fmt.Errorf("there is no action %s::%q", e.Type, e.ID)
+	for _, entity := range named {
+		if entity.Type != "Action" || !slices.Contains(questions, entity.ID) {
+			return nil, fmt.Errorf("there is no action %s::%q", entity.Type, entity.ID)
 		}
-		asked = append(asked, e.ID)
+
+		asked = append(asked, entity.ID)
 	}
+
 	if len(asked) == 0 {
 		return nil, errors.New("the policy names no action")
 	}
+
 	slices.Sort(asked)
+
 	return slices.Compact(asked), nil
 }
 
@@ -408,14 +455,17 @@ func usesOf(condition any) (uses attributes) {
 		if c["Var"] == "resource" || named["type"] == "Registration" {
 			return looksAtWhole
 		}
+
 		left, _ := c["left"].(map[string]any)
 		if attribute, ok := c["attr"].(string); ok && left["Var"] == "resource" {
 			return attributeNames[attribute] // there are no others
 		}
+
 		for _, part := range c {
 			uses |= usesOf(part)
 		}
 	}
+
 	return uses
 }
 
@@ -436,5 +486,6 @@ func (p *pair) Get(uid types.EntityUID) (types.Entity, bool) {
 	case p.resource.UID:
 		return p.resource, true
 	}
+
 	return types.Entity{}, false
 }

@@ -15,56 +15,56 @@ type Address struct {
 
 // ParseAddress parses unix:///PATH or tcp://IP:PORT (SPIFFE Workload Endpoint, 4).
 func ParseAddress(text string) (Address, error) {
-	u, err := url.Parse(text)
+	target, err := url.Parse(text)
 	if err != nil {
 		return Address{}, fmt.Errorf("not a valid URI: %w", err)
 	}
 
 	// Both forms forbid the same parts.
 	switch {
-	case u.Scheme != "unix" && u.Scheme != "tcp":
+	case target.Scheme != "unix" && target.Scheme != "tcp":
 		return Address{}, errors.New("the scheme must be unix or tcp")
-	case u.Opaque != "":
-		return Address{}, fmt.Errorf("two slashes must follow the scheme: %s://", u.Scheme)
-	case u.User != nil:
+	case target.Opaque != "":
+		return Address{}, fmt.Errorf("two slashes must follow the scheme: %s://", target.Scheme)
+	case target.User != nil:
 		return Address{}, errors.New("the URI must not include user information")
-	case u.RawQuery != "" || u.ForceQuery:
+	case target.RawQuery != "" || target.ForceQuery:
 		return Address{}, errors.New("the URI must not include a query")
-	case u.Fragment != "":
+	case target.Fragment != "":
 		return Address{}, errors.New("the URI must not include a fragment")
 	}
 
-	if u.Scheme == "unix" {
-		return parseSocket(u)
+	if target.Scheme == "unix" {
+		return parseSocket(target)
 	}
 
-	return parseTCP(u)
+	return parseTCP(target)
 }
 
-func parseSocket(u *url.URL) (Address, error) {
+func parseSocket(target *url.URL) (Address, error) {
 	switch {
-	case u.Host != "":
+	case target.Host != "":
 		return Address{}, errors.New("a unix URI has three slashes before the path: unix:///PATH")
-	case u.Path == "":
+	case target.Path == "":
 		return Address{}, errors.New("a unix URI must include a path")
 	}
 
-	return Address{network: "unix", target: u.Path}, nil
+	return Address{network: "unix", target: target.Path}, nil
 }
 
-func parseTCP(u *url.URL) (Address, error) {
-	ip := net.ParseIP(u.Hostname())
+func parseTCP(target *url.URL) (Address, error) {
+	ip := net.ParseIP(target.Hostname())
 
 	switch {
-	case u.Path != "":
+	case target.Path != "":
 		return Address{}, errors.New("a tcp URI must not include a path")
 	case ip == nil:
 		return Address{}, errors.New("the host of a tcp URI must be an IP address")
-	case u.Port() == "":
+	case target.Port() == "":
 		return Address{}, errors.New("a tcp URI must include a port")
 	}
 
-	return Address{network: "tcp", target: net.JoinHostPort(ip.String(), u.Port())}, nil
+	return Address{network: "tcp", target: net.JoinHostPort(ip.String(), target.Port())}, nil
 }
 
 // authority is the value of the :authority header, as gRPC libraries send it.

@@ -83,6 +83,7 @@ func (c *Client) call(ctx context.Context, method string, request []byte, each f
 	if err != nil {
 		return interrupted(ctx, err)
 	}
+
 	defer func() { _ = resp.Body.Close() }()
 
 	if err := checkHead(resp); err != nil {

@@ -74,13 +74,13 @@ func (c *Client) WatchWITBundles(ctx context.Context, update func(*witbundle.Set
 }
 
 func watch[T any](
-	ctx context.Context, c *Client, method string,
+	ctx context.Context, client *Client, method string,
 	parse func([]byte) (T, error), update func(T), fail func(error),
 ) {
 	var wait time.Duration
 
 	for ctx.Err() == nil {
-		err := c.call(ctx, method, nil, func(message []byte) error {
+		err := client.call(ctx, method, nil, func(message []byte) error {
 			wait = 0
 
 			value, err := parse(message)
@@ -128,11 +128,11 @@ func (c *Client) FetchWITSVID(ctx context.Context, id spiffeid.ID) (*witsvid.SVI
 
 // first returns the first message of a response, parsed.
 func first[T any](
-	ctx context.Context, c *Client, method string, request []byte, parse func([]byte) (T, error),
+	ctx context.Context, client *Client, method string, request []byte, parse func([]byte) (T, error),
 ) (value T, err error) {
 	enough := errors.New("one message is enough")
 
-	err = c.call(ctx, method, request, func(message []byte) (err error) {
+	err = client.call(ctx, method, request, func(message []byte) (err error) {
 		if value, err = parse(message); err == nil {
 			err = enough
 		}

@@ -130,6 +130,7 @@ func eachSVID(message []byte, hint int, add func(svid [][]byte) error) error {
 func parseX509(message []byte) (*X509Update, error) {
 	update := &X509Update{}
 	own := map[spiffeid.TrustDomain][]byte{}
+
 	err := eachSVID(message, 5, func(raw [][]byte) error {
 		svid, err := x509svid.ParseRaw(raw[2], raw[3])
 		if err != nil {
