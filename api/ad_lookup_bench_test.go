@@ -28,6 +28,7 @@ func BenchmarkLookup(b *testing.B) {
 			`{"base":"https://agent-%08d.load.example/api","protocols":["%s","https"],"capabilities":[{"name":"summarize-%03d","type":"tool","description":"Summarizes what it is given.","tags":["tag-%02d","text"],"input_schema":{"type":"object"}},{"name":"translate","type":"tool","tags":["language"]}],"description":"%0700d"}`,
 			i, []string{"a2a", "mcp", "grpc", "https"}[i/20%4], i%500, i%20, i)))
 	}
+
 	s := newTestServer(b, func(cfg *Config) { cfg.Observe = nil }, entries...)
 	for _, who := range []string{"", "/agent/bob"} {
 		b.Run("as"+who, func(b *testing.B) {
@@ -35,10 +36,13 @@ func BenchmarkLookup(b *testing.B) {
 			if who != "" {
 				r.Header.Set("Test-Caller", who)
 			}
+
 			b.ReportAllocs()
+
 			for b.Loop() {
 				w := &quietWriter{header: http.Header{}}
 				s.Handler().ServeHTTP(w, r)
+
 				if w.status != 200 {
 					b.Fatal(w.status)
 				}

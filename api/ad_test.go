@@ -27,17 +27,22 @@ func TestDefaultReadsEndWithTheirAge(t *testing.T) {
 		{0, "", 200}, {300 * time.Second, "", 200}, {301 * time.Second, "", 503},
 		{301 * time.Second, "?consistency=default", 503}, {time.Hour, "?consistency=stale", 200},
 	} {
-		s := newTestServer(t, func(cfg *Config) { cfg.Registry = cutOff{heard: x.heard} }, entry(t, alpha, rid(1), "one", 1, aDocument))
+		s := newTestServer(t, func(cfg *Config) {
+			cfg.Registry = cutOff{heard: x.heard}
+		}, entry(t, alpha, rid(1), "one", 1, aDocument))
 		for _, target := range []string{"/ad/l", "/ad/r/" + rid(1)} {
 			resp := ask(t, s, "", "GET", target+x.query, "")
 			wantStatus(t, resp, x.status)
+
 			if got := resp.Header.Get("Roster-Stale"); got != strconv.Itoa(int(x.heard.Seconds())) {
 				t.Errorf("%s after %s: Roster-Stale is %s", target, x.heard, got)
 			}
+
 			if (resp.Header.Get("Retry-After") != "") != (x.status == 503) {
 				t.Errorf("%s after %s: Retry-After is %q", target, x.heard, resp.Header.Get("Retry-After"))
 			}
 		}
+
 		wantStatus(t, ask(t, s, "", "GET", "/.well-known/ad", ""), 200)
 	}
 }
@@ -48,33 +53,43 @@ func TestDefaultReadsEndWithTheirAge(t *testing.T) {
 // Requirement: AD-002, AD-035, AD-043
 func TestHiddenRegistrations(t *testing.T) {
 	hidden := entry(t, alpha, rid(1), "secret-one", 1, aDocument)
+
 	s := newTestServer(t, nil, hidden, entry(t, alpha, rid(2), "open-one", 2, aDocument))
-	for caller, reads := range map[string]bool{"": false, "/agent/bob": false, "/agent/ada": true, "/tool/commissioner": true} {
+	for caller, reads := range map[string]bool{"": false, "/agent/bob": false, "/agent/ada": true,
+		"/tool/commissioner": true} {
 		list := wantStatus(t, ask(t, s, caller, "GET", "/ad/l?agent=secret-*", ""), 200)["agents"].([]any)
 		if (len(list) == 1) != reads {
 			t.Errorf("%q finds %d", caller, len(list))
 		}
+
 		status := map[bool]int{false: 404, true: 200}[reads]
 		for _, target := range []string{"/ad/r/" + rid(1), "/ad/r/secret-one"} {
 			wantStatus(t, ask(t, s, caller, "GET", target, ""), status)
 		}
-		wantStatus(t, ask(t, s, caller, "GET", "/ad/r/"+rid(1), "", "If-None-Match", "*"), map[bool]int{false: 404, true: 304}[reads])
+
+		wantStatus(t, ask(t, s, caller, "GET", "/ad/r/"+rid(1), "", "If-None-Match", "*"),
+			map[bool]int{false: 404, true: 304}[reads])
+
 		for _, suffix := range []string{"/record", "/proof"} {
 			if resp := ask(t, s, caller, "GET", "/ad/r/"+rid(1)+suffix, ""); (resp.StatusCode == 404) == reads {
 				t.Errorf("%q gets %d for %s", caller, resp.StatusCode, suffix)
 			}
 		}
+
 		page := ask(t, s, caller, "GET", "/ad/l?count=1", "")
 		if more := page.Header.Get("Link") != ""; more != reads {
 			t.Errorf("%q is told of another page: %v", caller, more)
 		}
+
 		if caller == "" {
 			continue
 		}
+
 		// A write gets as far as the leader, who isn't there, where it may be made; where
 		// it may not it gets as far as one to what isn't there either.
 		for _, method := range []string{"POST", "DELETE"} {
-			wantStatus(t, ask(t, s, caller, method, "/ad/r/"+rid(1), ""), ask(t, s, caller, method, "/ad/r/"+rid(9), "").StatusCode)
+			wantStatus(t, ask(t, s, caller, method, "/ad/r/"+rid(1), ""),
+				ask(t, s, caller, method, "/ad/r/"+rid(9), "").StatusCode)
 		}
 	}
 }
@@ -82,10 +97,12 @@ func TestHiddenRegistrations(t *testing.T) {
 // Requirement: AD-002, AD-081
 func TestOnlyTheRegistrantWrites(t *testing.T) {
 	s := newTestServer(t, nil, entry(t, alpha, rid(1), "one", 1, aDocument))
-	for caller, status := range map[string]int{"": 401, "liar": 401, "/agent/bob": 403, "/agent/ada": 503, "/tool/commissioner": 503} {
+	for caller, status := range map[string]int{"": 401, "liar": 401, "/agent/bob": 403, "/agent/ada": 503,
+		"/tool/commissioner": 503} {
 		for _, method := range []string{"POST", "DELETE"} {
 			resp := ask(t, s, caller, method, "/ad/r/"+rid(1), "")
 			wantStatus(t, resp, status)
+
 			if got := resp.Header.Get("WWW-Authenticate"); (got == "WPT") != (status == 401) {
 				t.Errorf("%q %s: WWW-Authenticate is %q", caller, method, got)
 			}
@@ -97,10 +114,12 @@ func TestOnlyTheRegistrantWrites(t *testing.T) {
 func TestPolicyIsAskedFirst(t *testing.T) {
 	taken := entry(t, alpha, rid(1), "reserved-one", 1, aDocument)
 	s := newTestServer(t, nil, taken)
+
 	body := wantStatus(t, ask(t, s, "/agent/bob", "POST", "/ad/r?agent=reserved-one", aDocument), 403)
 	if names, ok := body["policies"].([]any); !ok || len(names) != 1 || names[0] != "reserved-names" {
 		t.Errorf("the policies that decided are %v", body["policies"])
 	}
+
 	wantStatus(t, ask(t, s, "/agent/bob", "POST", "/ad/r?agent=free", aDocument), 503)
 	// and on an update with a body, which claims anew
 	wantStatus(t, ask(t, s, "/agent/ada", "POST", "/ad/r/"+rid(1), `{"version":"2"}`), 403)
@@ -119,45 +138,59 @@ func TestForeignRegistrations(t *testing.T) {
 
 	for _, target := range []string{"/ad/r/beta.test/" + rid(1), "/ad/r/" + rid(1), "/ad/r/only-beta"} {
 		resp := ask(t, s, "", "GET", target, "")
+
 		body := wantStatus(t, resp, 200)
 		if body["href"] != "/ad/r/beta.test/"+rid(1) {
 			t.Errorf("%s: href is %v", target, body["href"])
 		}
+
 		if got := resp.Header.Get("Roster-Index"); got != "alpha.test=1780315200.385, beta.test=1780000000.17" {
 			t.Errorf("%s: Roster-Index is %q", target, got)
 		}
+
 		if got := resp.Header.Get("Content-Location"); (got == "") != strings.HasPrefix(target, "/ad/r/beta.test/") {
 			t.Errorf("%s: Content-Location is %q", target, got)
 		}
 	}
+
 	if body := wantStatus(t, ask(t, s, "", "GET", "/ad/r/shared", ""), 200); body["href"] != "/ad/r/"+rid(5) {
 		t.Errorf("a name of our own and another's is %v, want our own", body["href"])
 	}
+
 	resp := ask(t, s, "", "GET", "/ad/r/both", "")
+
 	body := wantStatus(t, resp, 300)
-	if links := resp.Header.Values("Link"); len(body["agents"].([]any)) != 2 || len(links) != 2 || links[0] != "</ad/r/beta.test/"+rid(3)+`>; rel="alternate"` {
+	if links := resp.Header.Values("Link"); len(body["agents"].([]any)) != 2 || len(links) != 2 ||
+		links[0] != "</ad/r/beta.test/"+rid(3)+`>; rel="alternate"` {
 		t.Errorf("several holders: %v, Link %q", body, resp.Header.Values("Link"))
 	}
-	for _, target := range []string{"/ad/r/beta.test/" + rid(2), "/ad/r/nowhere.test/" + rid(1), "/ad/r/Beta.test/" + rid(1), "/ad/r/beta.test/only-beta"} {
+
+	for _, target := range []string{"/ad/r/beta.test/" + rid(2), "/ad/r/nowhere.test/" + rid(1),
+		"/ad/r/Beta.test/" + rid(1), "/ad/r/beta.test/only-beta"} {
 		wantStatus(t, ask(t, s, "", "GET", target, ""), 404)
 	}
 }
 
 // Only the origin writes; whoever tries elsewhere is told where that is.
 func TestForeignRegistrationsAreReadOnly(t *testing.T) {
-	s := newTestServer(t, nil, entry(t, beta, rid(1), "beta-one", 7, aDocument), entry(t, gamma, rid(2), "gamma-one", 7, aDocument), entry(t, beta, rid(3), "secret", 7, aDocument))
+	s := newTestServer(t, nil, entry(t, beta, rid(1), "beta-one", 7, aDocument),
+		entry(t, gamma, rid(2), "gamma-one", 7, aDocument), entry(t, beta, rid(3), "secret", 7, aDocument))
 	for _, method := range []string{"POST", "DELETE"} {
 		for _, caller := range []string{"/agent/ada", "/agent/bob", "/tool/commissioner"} {
 			for _, target := range []string{"/ad/r/beta.test/" + rid(1), "/ad/r/" + rid(1), "/ad/r/beta-one"} {
 				body := wantStatus(t, ask(t, s, caller, method, target, ""), 403)
-				if body["type"] != publicURL+"/problems/foreign-registration" || body["origin_href"] != "https://ad.beta.test:8401/ad/r/"+rid(1) {
+				if body["type"] != publicURL+"/problems/foreign-registration" ||
+					body["origin_href"] != "https://ad.beta.test:8401/ad/r/"+rid(1) {
 					t.Errorf("%s %s by %s: %v", method, target, caller, body)
 				}
 			}
 		}
-		if body := wantStatus(t, ask(t, s, "/agent/ada", method, "/ad/r/"+rid(2), ""), 403); body["origin_href"] != nil {
+
+		if body := wantStatus(t, ask(t, s, "/agent/ada", method, "/ad/r/"+rid(2), ""),
+			403); body["origin_href"] != nil {
 			t.Errorf("an origin whose URL is not known: %v", body)
 		}
+
 		wantStatus(t, ask(t, s, "/agent/ada", method, "/ad/r/beta.test/"+rid(3), ""), 404)
 		wantStatus(t, ask(t, s, "", method, "/ad/r/beta.test/"+rid(1), ""), 401)
 	}
@@ -167,20 +200,26 @@ func TestForeignRegistrationsAreReadOnly(t *testing.T) {
 func TestEntityTags(t *testing.T) {
 	e := entry(t, alpha, rid(1), "one", 381, aDocument)
 	s := newTestServer(t, nil, e)
+
 	tag := ask(t, s, "", "GET", "/ad/r/"+rid(1), "").Header.Get("ETag")
 	if !strings.HasPrefix(tag, `"381.`) || len(tag) != len(`"381.01234567"`) {
 		t.Fatalf("ETag is %s", tag)
 	}
+
 	if other := ask(t, s, "/agent/bob", "GET", "/ad/r/"+rid(1), "").Header.Get("ETag"); other == tag {
 		t.Error("another view of the registration has the same strong tag")
 	}
-	for header, status := range map[string]int{tag: 304, "W/" + tag: 304, `"1.aa", ` + tag: 304, "*": 304, `"381.00000000"`: 200, "": 200} {
+
+	for header, status := range map[string]int{tag: 304, "W/" + tag: 304, `"1.aa", ` + tag: 304, "*": 304,
+		`"381.00000000"`: 200, "": 200} {
 		resp := ask(t, s, "", "GET", "/ad/r/"+rid(1), "", "If-None-Match", header)
 		wantStatus(t, resp, status)
+
 		if resp.Header.Get("ETag") != tag || resp.Header.Get("Cache-Control") != "private, no-cache" {
 			t.Errorf("If-None-Match %s: %v", header, resp.Header)
 		}
 	}
+
 	list := ask(t, s, "", "GET", "/ad/l", "")
 	if weak := list.Header.Get("ETag"); !strings.HasPrefix(weak, `W/"`) {
 		t.Errorf("a list's ETag is %s", weak)
@@ -202,7 +241,9 @@ func TestFollowingNextListsEverythingOnce(t *testing.T) {
 		entries = append(entries, entry(t, alpha, rid(i), "page "+strconv.Itoa(i), uint64(i+1), aDocument))
 		entries = append(entries, entry(t, beta, rid(i+100), "page "+strconv.Itoa(i), uint64(i+1), aDocument))
 	}
+
 	s := newTestServer(t, nil, entries...)
+
 	target, pages, seen := "/ad/l?protocol=mcp&agent=page+*&count=7&unknown=x&consistency=stale", 0, map[string]bool{}
 	for target != "" {
 		resp := ask(t, s, "", "GET", target, "")
@@ -211,21 +252,27 @@ func TestFollowingNextListsEverythingOnce(t *testing.T) {
 			if seen[href] {
 				t.Fatalf("%s comes twice", href)
 			}
+
 			seen[href] = true
 		}
+
 		pages++
 		link := resp.Header.Get("Link")
+
 		want := "</ad/l?protocol=mcp&agent=page+*&count=7&consistency=stale&page=" + strconv.Itoa(pages) + "&after="
 		if link != "" && !strings.HasPrefix(link, want) {
 			t.Fatalf("Link is %s, want %s…", link, want)
 		}
+
 		target, _, _ = strings.Cut(strings.TrimPrefix(link, "<"), ">")
+
 		if pages == 2 {
 			s.cfg.View.Own().Delete(entries[0].RID)
 			s.cfg.View.Own().Put(entry(t, alpha, rid(200), "page late", 100, aDocument))
 			seen["/ad/r/"+rid(200)] = false
 		}
 	}
+
 	if len(seen) != 51 || !seen["/ad/r/"+rid(200)] || pages != 8 {
 		t.Errorf("%d were seen on %d pages", len(seen), pages)
 	}
@@ -235,34 +282,43 @@ func TestFollowingNextListsEverythingOnce(t *testing.T) {
 //
 // Requirement: AD-030, AD-059
 func FuzzLookup(f *testing.F) {
-	for _, q := range []string{"", "agent=*&count=1", "cap_name=p*e", "after=x", "page=99999", "%zz=1&agent=%zz", "tag=a&tag=b&status=active",
-		"origin=beta.test&scope=domain", "count=-1", "brief=maybe", "agent=%ff", ";&=&&;=", "consistency=linearizable", "agent=caf%C3%A9"} {
+	for _, q := range []string{"", "agent=*&count=1", "cap_name=p*e", "after=x", "page=99999", "%zz=1&agent=%zz",
+		"tag=a&tag=b&status=active",
+		"origin=beta.test&scope=domain", "count=-1", "brief=maybe", "agent=%ff", ";&=&&;=", "consistency=linearizable",
+		"agent=caf%C3%A9"} {
 		f.Add(q)
 	}
+
 	var entries []*directory.Entry
 	for i := range 5 {
 		entries = append(entries, entry(f, alpha, rid(i), "a"+strconv.Itoa(i), uint64(i+1), aDocument))
 	}
+
 	s := newTestServer(f, nil, entries...)
 	f.Fuzz(func(t *testing.T, query string) {
 		r, err := http.NewRequest("GET", "https://ad.alpha.test:8400/ad/l", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		r.URL.RawQuery = query
 		for range 10 {
 			w := newBuffer()
 			s.Handler().ServeHTTP(w, r)
+
 			if w.status != 200 && w.status != 400 && w.status != 503 { // 503: nothing is linearizable without a leader
 				t.Fatalf("%q: status %d", r.URL.RawQuery, w.status)
 			}
+
 			link := w.header.Get("Link")
 			if link == "" {
 				return
 			}
+
 			if w.status != 200 {
 				t.Fatalf("%q: status %d with a Link", r.URL.RawQuery, w.status)
 			}
+
 			target, _, _ := strings.Cut(strings.TrimPrefix(link, "<"), ">")
 			if r, err = http.NewRequest("GET", "https://ad.alpha.test:8400"+target, nil); err != nil {
 				t.Fatal(err)
@@ -294,6 +350,7 @@ type behind struct {
 func (b behind) Linearize(context.Context) error {
 	b.view.Own().Put(b.lacks)
 	*b.linear++
+
 	return nil
 }
 
@@ -306,20 +363,25 @@ func TestAWriteByANameThatIsNewToTheNode(t *testing.T) {
 		"refresh":    func(s *Server) *http.Response { return ask(t, s, "/agent/ada", "POST", "/ad/r/new-one", "") },
 		"deregister": func(s *Server) *http.Response { return ask(t, s, "/agent/ada", "DELETE", "/ad/r/new-one", "") },
 		"list": func(s *Server) *http.Response {
-			return ask(t, s, "/agent/ada", "POST", "/ad/refresh", `[{"id":"new-one"},{"id":"no-one"},{"id":"nobody"}]`, "Content-Type", "application/json")
+			return ask(t, s, "/agent/ada", "POST", "/ad/refresh", `[{"id":"new-one"},{"id":"no-one"},{"id":"nobody"}]`,
+				"Content-Type", "application/json")
 		},
 	} {
 		asked := 0
+
 		s := newTestServer(t, func(cfg *Config) {
-			cfg.Registry = behind{view: cfg.View, lacks: entry(t, alpha, rid(1), "new-one", 1, aDocument), linear: &asked}
+			cfg.Registry = behind{view: cfg.View, lacks: entry(t, alpha, rid(1), "new-one", 1, aDocument),
+				linear: &asked}
 		})
 		if resp := write(s); resp.StatusCode != 503 || asked != 1 { // it gets as far as the leader that isn't there
 			t.Errorf("%s: %d, and the node made sure %d times", name, resp.StatusCode, asked)
 		}
+
 		for _, id := range []string{"no-one", "new-one-2"} {
 			wantStatus(t, ask(t, s, "/agent/ada", "DELETE", "/ad/r/"+id, ""), 404)
 		}
 	}
+
 	s := newTestServer(t, nil)
 	wantStatus(t, ask(t, s, "/agent/ada", "DELETE", "/ad/r/no-one", ""), 503) // nobody can say
 }

@@ -63,16 +63,19 @@ type caller struct {
 func (c caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Test-Caller", c.id)
+
 	return c.tr.RoundTrip(r)
 }
 
 // inBubble serves s within a bubble and returns what makes clients of it.
 func inBubble(t *testing.T, s *Server, protocol ...func(*http.Protocols, bool)) func(id string) *apiclient.Client {
 	t.Helper()
+
 	protocols := &http.Protocols{}
 	for _, use := range append(protocol, (*http.Protocols).SetHTTP1)[:1] {
 		use(protocols, true)
 	}
+
 	p := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
 	server := &http.Server{Handler: s.Handler(), Protocols: protocols, WriteTimeout: 2 * time.Minute}
 	tr := &http.Transport{DialContext: p.dial, Protocols: protocols}
@@ -87,31 +90,39 @@ func inBubble(t *testing.T, s *Server, protocol ...func(*http.Protocols, bool)) 
 		<-done
 		time.Sleep(time.Second) // for the handlers, which Close doesn't wait for
 	})
+
 	return func(id string) *apiclient.Client {
-		return apiclient.NewDirect("http://alpha.test", &http.Client{Transport: caller{id, tr}, Timeout: 30 * time.Second})
+		return apiclient.NewDirect("http://alpha.test",
+			&http.Client{Transport: caller{id, tr}, Timeout: 30 * time.Second})
 	}
 }
 
 // read reads events until there have been n.
 func read(t *testing.T, w *apiclient.Watch, n int) (got []*apiclient.WatchEvent) {
 	t.Helper()
+
 	for range n {
 		e, err := w.Next()
 		if err != nil {
 			t.Fatalf("behind %d events: %v", len(got), err)
 		}
+
 		got = append(got, e)
 	}
+
 	return got
 }
 
 func watching(t *testing.T, c *apiclient.Client, opt apiclient.LookupOptions, lastID string) *apiclient.Watch {
 	t.Helper()
+
 	w, err := c.Watch(t.Context(), opt, lastID)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { _ = w.Close() })
+
 	return w
 }
 
@@ -123,19 +134,24 @@ func told(events []*apiclient.WatchEvent) string {
 		if e.Item != nil {
 			word += " " + e.Item.Agent
 		}
+
 		if e.Removed != nil {
 			word += " " + e.Removed.Agent
 		}
+
 		if e.Why != "" {
 			word += " (" + e.Why + ")"
 		}
+
 		words = append(words, word)
 	}
+
 	return strings.Join(words, ", ")
 }
 
 func wantTold(t *testing.T, events []*apiclient.WatchEvent, want string) {
 	t.Helper()
+
 	if got := told(events); got != want {
 		t.Errorf("told: %s\n want: %s", got, want)
 	}
@@ -145,6 +161,7 @@ func wantTold(t *testing.T, events []*apiclient.WatchEvent, want string) {
 func revised(e *directory.Entry, agent string, revision uint64) *directory.Entry {
 	e2 := *e
 	e2.Agent, e2.Statement, e2.Revision = agent, revision, revision
+
 	return &e2
 }
 
@@ -156,26 +173,33 @@ func revised(e *directory.Entry, agent string, revision uint64) *directory.Entry
 func TestWatchStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, foreign := entry(t, alpha, rid(1), "one", 1, aDocument), entry(t, beta, rid(2), "two", 5, aDocument)
-		s := newTestServer(t, nil, one, foreign, entry(t, alpha, rid(3), "secret", 2, aDocument), entry(t, alpha, rid(4), "none", 3, `{"base":"https://a.test","protocols":["a2a"]}`))
+		s := newTestServer(t, nil, one, foreign, entry(t, alpha, rid(3), "secret", 2, aDocument),
+			entry(t, alpha, rid(4), "none", 3, `{"base":"https://a.test","protocols":["a2a"]}`))
 		view, ada := s.cfg.View, inBubble(t, s)("/agent/bob")
 		w := watching(t, ada, apiclient.LookupOptions{Protocol: []string{"mcp"}}, "")
 		events := read(t, w, 4)
 		wantTold(t, events, "reset (new), added one, added two, current")
+
 		for i, e := range events {
 			if (e.ID != "") != (i == 3) {
 				t.Errorf("%s has the id %q; only what is complete can be gone on from", e.Kind, e.ID)
 			}
 		}
+
 		for _, e := range events[1:3] {
-			if p := e.Item.Provenance; p.Authority == "" || p.Href == "" || p.Revision == 0 || p.ExpiresAt.IsZero() || p.Verification.State == "" {
+			if p := e.Item.Provenance; p.Authority == "" || p.Href == "" || p.Revision == 0 || p.ExpiresAt.IsZero() ||
+				p.Verification.State == "" {
 				t.Errorf("%s lacks provenance: %s", e.Item.Agent, e.Data)
 			}
+
 			l, err := ada.Lookup(t.Context(), apiclient.LookupOptions{Agent: e.Item.Agent})
 			if err != nil || !strings.Contains(string(l.Body), string(e.Data)) {
 				t.Errorf("it is not a lookup's item: %s, which are %s (%v)", e.Data, l.Body, err)
 			}
 		}
-		if w.Header.Get("Content-Type") != "text/event-stream" || w.Header.Get("Roster-Index") == "" || w.Header.Get("Cache-Control") != "private, no-cache" {
+
+		if w.Header.Get("Content-Type") != "text/event-stream" || w.Header.Get("Roster-Index") == "" ||
+			w.Header.Get("Cache-Control") != "private, no-cache" {
 			t.Errorf("header %v", w.Header)
 		}
 
@@ -190,22 +214,28 @@ func TestWatchStream(t *testing.T) {
 		view.Drop(beta)
 		events = append(events, read(t, w, 2)...)
 		wantTold(t, events, "updated one, removed one (hidden), removed two (removed)")
+
 		if r := events[2].Removed; r.Href != "/ad/r/beta.test/"+rid(2) || r.RID != rid(2) || r.Origin != "beta.test" {
 			t.Errorf("removed: %+v", r)
 		}
 
 		view.Own().Put(entry(t, alpha, rid(6), "late", 10, aDocument))
-		for i, want := range []string{"removed one (hidden), removed two (removed), added late", "removed two (removed), added late", "added late"} {
+
+		for i, want := range []string{"removed one (hidden), removed two (removed), added late",
+			"removed two (removed), added late", "added late"} {
 			again := watching(t, ada, apiclient.LookupOptions{Protocol: []string{"mcp"}}, events[i].ID)
 			wantTold(t, read(t, again, 3-i), want)
 		}
+
 		id := events[2].ID
 		for name, other := range map[string]*apiclient.Watch{
-			"another caller": watching(t, inBubble(t, s)("/agent/eve"), apiclient.LookupOptions{Protocol: []string{"mcp"}}, id),
+			"another caller": watching(t, inBubble(t, s)("/agent/eve"),
+				apiclient.LookupOptions{Protocol: []string{"mcp"}}, id),
 			"another filter": watching(t, ada, apiclient.LookupOptions{CapName: []string{"x"}}, id),
 			"another form":   watching(t, ada, apiclient.LookupOptions{Protocol: []string{"mcp"}, Brief: true}, id),
-			"another node":   watching(t, inBubble(t, newTestServer(t, nil))("/agent/bob"), apiclient.LookupOptions{Protocol: []string{"mcp"}}, id),
-			"nonsense":       watching(t, ada, apiclient.LookupOptions{}, "yesterday"),
+			"another node": watching(t, inBubble(t, newTestServer(t, nil))("/agent/bob"),
+				apiclient.LookupOptions{Protocol: []string{"mcp"}}, id),
+			"nonsense": watching(t, ada, apiclient.LookupOptions{}, "yesterday"),
 		} {
 			if e := read(t, other, 1); told(e) != "reset (lost)" || other.ID() != "" {
 				t.Errorf("%s: %s, and the client's id is %q", name, told(e), other.ID())
@@ -225,20 +255,26 @@ func TestWatchEnds(t *testing.T) {
 		over  func(*http.Protocols, bool)
 	}{
 		"credential": {ad.EndCredential, 100 * time.Second, apiclient.LookupOptions{}, (*http.Protocols).SetHTTP1},
-		"stopping":   {ad.EndStopping, 50 * time.Second, apiclient.LookupOptions{}, (*http.Protocols).SetUnencryptedHTTP2},
-		"stale":      {ad.EndStale, 300 * time.Second, apiclient.LookupOptions{}, (*http.Protocols).SetHTTP1},
-		"bears it":   {ad.EndCredential, 1000 * time.Second, apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Consistency: "stale"}}, (*http.Protocols).SetHTTP1},
-		"over h2":    {ad.EndCredential, 1000 * time.Second, apiclient.LookupOptions{}, (*http.Protocols).SetUnencryptedHTTP2},
+		"stopping": {ad.EndStopping, 50 * time.Second, apiclient.LookupOptions{},
+			(*http.Protocols).SetUnencryptedHTTP2},
+		"stale": {ad.EndStale, 300 * time.Second, apiclient.LookupOptions{}, (*http.Protocols).SetHTTP1},
+		"bears it": {ad.EndCredential, 1000 * time.Second,
+			apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Consistency: "stale"}},
+			(*http.Protocols).SetHTTP1},
+		"over h2": {ad.EndCredential, 1000 * time.Second, apiclient.LookupOptions{},
+			(*http.Protocols).SetUnencryptedHTTP2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
+
 				s := newTestServer(t, func(cfg *Config) {
 					if c.why == ad.EndCredential {
 						cfg.Identify = func(*http.Request) (request.Credential, error) {
 							return request.Credential{Until: began.Add(c.after)}, nil
 						}
 					}
+
 					if c.why == ad.EndStale || c.query.Consistency == "stale" {
 						cfg.Registry, cfg.MaxStale = silent{began: began}, 299*time.Second
 					}
@@ -246,21 +282,29 @@ func TestWatchEnds(t *testing.T) {
 				if c.why == ad.EndStopping {
 					time.AfterFunc(c.after, s.Drain)
 				}
+
 				w := watching(t, inBubble(t, s, c.over)("/agent/bob"), c.query, "")
 				wantTold(t, read(t, w, 2), "reset (new), current")
-				time.AfterFunc(20*time.Second, func() { s.cfg.View.Own().Put(entry(t, alpha, rid(1), "secret", 1, aDocument)) })
+				time.AfterFunc(20*time.Second, func() {
+					s.cfg.View.Own().Put(entry(t, alpha, rid(1), "secret", 1, aDocument))
+				})
 				current := w.ID()
 				wantTold(t, read(t, w, 1), "end ("+c.why+")")
+
 				if took := time.Since(began); took < c.after || took > c.after+wire.Heartbeat {
 					t.Errorf("ended after %v", took)
 				}
+
 				if w.ID() == current {
 					t.Error("the heartbeats don't carry the client's place on")
 				}
+
 				if _, err := w.Next(); !errors.Is(err, io.EOF) {
 					t.Errorf("the end is %v", err)
 				}
+
 				synctest.Wait()
+
 				if n := s.Watches(); n != 0 {
 					t.Errorf("%d watches are left", n)
 				}
@@ -293,19 +337,23 @@ func TestWatchDropsSlowClients(t *testing.T) {
 		burst()
 		time.Sleep(5 * time.Second)
 		burst()
+
 		n := 0
 		for ; ; n++ {
 			e, err := w.Next()
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if e.Kind == "end" {
 				if e.Why != ad.EndSlow {
 					t.Errorf("ended as %s", e.Why)
 				}
+
 				break
 			}
 		}
+
 		if n > 20_000 {
 			t.Errorf("told %d of 40000 changes", n)
 		}
@@ -315,6 +363,7 @@ func TestWatchDropsSlowClients(t *testing.T) {
 		burst()
 		time.Sleep(response.WriteTime + time.Second)
 		synctest.Wait()
+
 		if n := s.Watches(); n != 0 {
 			t.Errorf("%d watches are left of clients who read nothing", n)
 		}
@@ -331,8 +380,10 @@ func TestWatchLimits(t *testing.T) {
 		client := inBubble(t, s)
 		refused := func(id string, status int) {
 			t.Helper()
+
 			var e *apiclient.Error
-			if _, err := client(id).Watch(t.Context(), apiclient.LookupOptions{}, ""); !errors.As(err, &e) || e.Status != status || e.RetryAfter() == 0 {
+			if _, err := client(id).Watch(t.Context(), apiclient.LookupOptions{}, ""); !errors.As(err, &e) ||
+				e.Status != status || e.RetryAfter() == 0 {
 				t.Errorf("%s: %v, want %d", id, err, status)
 			}
 		}
@@ -350,10 +401,12 @@ func TestWatchLimits(t *testing.T) {
 // Requirement: AD-078
 func TestWatchHasNoHead(t *testing.T) {
 	s := newTestServer(t, nil)
+
 	resp := ask(t, s, "/agent/bob", "HEAD", "/ad/watch", "")
 	if resp.StatusCode != 405 || resp.Header.Get("Allow") != "GET, OPTIONS" {
 		t.Errorf("HEAD: %d, Allow %q", resp.StatusCode, resp.Header.Get("Allow"))
 	}
+
 	wantStatus(t, ask(t, s, "/agent/bob", "GET", "/ad/watch?origin=Not%20One", ""), 400)
 	wantStatus(t, ask(t, s, "/agent/bob", "GET", "/ad/watch?agent=a*b", ""), 400)
 	wantStatus(t, ask(t, s, "/agent/bob", "GET", "/ad/watch?brief=perhaps", ""), 400)
@@ -371,7 +424,8 @@ func TestAProofOpensOneStream(t *testing.T) {
 		return newTestServer(t, func(cfg *Config) {
 			cfg.ConsumeProof = spend
 			cfg.Identify = func(*http.Request) (request.Credential, error) {
-				return request.Credential{Identity: identity("/agent/ada"), Token: true, Proof: proof, ProofUntil: 7}, nil
+				return request.Credential{Identity: identity("/agent/ada"), Token: true, Proof: proof,
+					ProofUntil: 7}, nil
 			}
 		})
 	}
@@ -379,15 +433,20 @@ func TestAProofOpensOneStream(t *testing.T) {
 		if spent[p] || until != 7 {
 			return directory.Refuse(directory.Replayed, "used")
 		}
+
 		spent[p] = true
+
 		return nil
 	})
 	wantStatus(t, ask(t, s, "", "GET", "/ad/l", ""), 200)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
+
 	open := func(s *Server) int {
-		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(ended, "GET", "https://ad.alpha.test:8400/ad/watch", nil)
+		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(ended, "GET",
+			"https://ad.alpha.test:8400/ad/watch", nil)
 		s.Handler().ServeHTTP(w, r)
+
 		return w.Code
 	}
 	for i, want := range []int{200, 401, 401} {
@@ -395,6 +454,7 @@ func TestAProofOpensOneStream(t *testing.T) {
 			t.Errorf("stream %d: %d, want %d", i, got, want)
 		}
 	}
+
 	if got := open(serve(nil)); got != 503 {
 		t.Errorf("at a node that keeps no proofs: %d", got)
 	}

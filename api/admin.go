@@ -29,6 +29,7 @@ func NewAdmin(cfg AdminConfig) http.Handler {
 	if cfg.Metrics != nil {
 		m.Handle("GET /metrics", cfg.Metrics)
 	}
+
 	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
 		response.Write(w, r, http.StatusOK, "application/json", []byte(`{"healthy":true}`+"\n"))
 	})
@@ -36,8 +37,10 @@ func NewAdmin(cfg AdminConfig) http.Handler {
 		if err := cfg.Ready(); err != nil {
 			b := strictjson.AppendText([]byte(`{"ready":false`), "failing", err.Error())
 			response.Write(w, r, http.StatusServiceUnavailable, "application/json", append(b, '}', '\n'))
+
 			return
 		}
+
 		response.Write(w, r, http.StatusOK, "application/json", []byte(`{"ready":true}`+"\n"))
 	})
 
@@ -64,8 +67,10 @@ func onLoopback(base string, show http.HandlerFunc) http.HandlerFunc {
 		if !request.IsLoopback(r.Host) {
 			problem.Write(w, base, directory.Refuse(directory.Forbidden,
 				"Profiles are shown only at localhost, or at a loopback address."))
+
 			return
 		}
+
 		show(w, r)
 	}
 }

@@ -18,31 +18,44 @@ import (
 
 // metadata is an AIDIP document with further members.
 func metadata(name, description, more string) string {
-	return `{"name":"` + name + `","description":"` + description + `","endpoint":"https://agents.example.com/` + name + `","inputs":{"type":"object"},"outputs":{}` + more + `}`
+	return `{"name":"` + name + `","description":"` + description + `","endpoint":"https://agents.example.com/` +
+		name + `","inputs":{"type":"object"},"outputs":{}` + more + `}`
 }
 
 // registry is a node with a translator, a summarizer, a hidden one, one that is
 // retired, one of another kind, and one of beta.test.
 func registry(t *testing.T, change func(*Config)) *Server {
 	entries := []*directory.Entry{
-		entryOf(t, directory.KindAIDIP, alpha, rid(1), "agent-1", 1, metadata("translator", "Translates text from one language to another.",
-			`,"capabilities":["translation"],"tags":["nlp","cloud"],"supported_languages":["en","zh"]`)),
-		entryOf(t, directory.KindAIDIP, alpha, rid(2), "agent-2", 2, metadata("summarizer", "Summarizes long documents, and text of any kind.", `,"capabilities":["summarization"],"tags":["nlp"]`)),
-		entryOf(t, directory.KindAIDIP, alpha, rid(3), "secret-3", 3, metadata("spy", "Translates text in secret.", `,"capabilities":["translation"]`)),
-		entryOf(t, directory.KindAIDIP, alpha, rid(4), "agent-4", 4, metadata("veteran", "Translated text once.", `,"capabilities":["translation"],"status":"retired"`)),
-		entryOf(t, directory.KindAD, alpha, rid(5), "dictionary", 5, `{"base":"grpc://agents.example.com:9/words","description":"Looks words of a text up.","capabilities":[{"name":"define","type":"tool"},{"name":"translation","type":"tool"}],"protocols":["grpc"]}`),
-		entryOf(t, directory.KindAIDIP, beta, rid(6), "agent-6", 17, metadata("betas", "Translates text at beta.", `,"capabilities":["translation"],"supported_languages":["zh"],"authentication":{"type":"mtls"}`)),
+		entryOf(t, directory.KindAIDIP, alpha, rid(1), "agent-1", 1,
+			metadata("translator", "Translates text from one language to another.",
+				`,"capabilities":["translation"],"tags":["nlp","cloud"],"supported_languages":["en","zh"]`)),
+		entryOf(t, directory.KindAIDIP, alpha, rid(2), "agent-2", 2,
+			metadata("summarizer", "Summarizes long documents, and text of any kind.",
+				`,"capabilities":["summarization"],"tags":["nlp"]`)),
+		entryOf(t, directory.KindAIDIP, alpha, rid(3), "secret-3", 3,
+			metadata("spy", "Translates text in secret.", `,"capabilities":["translation"]`)),
+		entryOf(t, directory.KindAIDIP, alpha, rid(4), "agent-4", 4,
+			metadata("veteran", "Translated text once.", `,"capabilities":["translation"],"status":"retired"`)),
+		entryOf(t, directory.KindAD, alpha, rid(5), "dictionary", 5,
+			`{"base":"grpc://agents.example.com:9/words","description":"Looks words of a text up.","capabilities":[{"name":"define","type":"tool"},{"name":"translation","type":"tool"}],"protocols":["grpc"]}`),
+		entryOf(t, directory.KindAIDIP, beta, rid(6), "agent-6", 17,
+			metadata("betas", "Translates text at beta.",
+				`,"capabilities":["translation"],"supported_languages":["zh"],"authentication":{"type":"mtls"}`)),
 	}
 	entries[2].Owner, entries[5].Owner = identity("/agent/mallory"), identity("/agent/mallory")
+
 	return newTestServer(t, func(cfg *Config) {
 		for _, e := range entries {
 			x := cfg.View.Own()
 			if e.Origin != alpha {
 				x = cfg.View.Origin(e.Origin)
 			}
+
 			x.Put(e)
 		}
+
 		whole(cfg)
+
 		if change != nil {
 			change(cfg)
 		}
@@ -52,13 +65,16 @@ func registry(t *testing.T, change func(*Config)) *Server {
 // ids returns the ids of a bare array of summaries, in order.
 func ids(t *testing.T, resp *http.Response) (all []string, items []map[string]any) {
 	t.Helper()
+
 	b, _ := io.ReadAll(resp.Body)
 	if err := json.Unmarshal(b, &items); err != nil || resp.StatusCode != 200 {
 		t.Fatalf("status %d, body %s", resp.StatusCode, b)
 	}
+
 	for _, x := range items {
 		all = append(all, x["id"].(string))
 	}
+
 	return all, items
 }
 
@@ -86,17 +102,21 @@ func TestAgentsAreFilteredAsAWhole(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: got %v, want %v", query, got, want)
 		}
+
 		for _, x := range items {
 			lists := x["id"] == "agent-1" || x["id"] == "agent-6"
 			if _, told := x["language_declared"]; told != (strings.Contains(query, "language") && !lists) {
 				t.Errorf("%s: language_declared of %v is told: %v", query, x["id"], told)
 			}
+
 			if _, scored := x["score"]; scored {
 				t.Errorf("%s: %v has a score", query, x["id"])
 			}
 		}
 	}
-	for _, query := range []string{"?capabilities=", "?tags=a,,b", "?language=%ff", "?brief=perhaps", "?count=0", "?tags=" + strings.Repeat("t,", 64) + "t"} {
+
+	for _, query := range []string{"?capabilities=", "?tags=a,,b", "?language=%ff", "?brief=perhaps", "?count=0",
+		"?tags=" + strings.Repeat("t,", 64) + "t"} {
 		wantStatus(t, ask(t, s, "", "GET", "/agents"+query, ""), 400)
 	}
 }
@@ -106,16 +126,20 @@ func TestAgentsAreFilteredAsAWhole(t *testing.T) {
 // Requirement: AI-004, AI-029
 func TestAgentsComeInPages(t *testing.T) {
 	s := registry(t, nil)
+
 	var all []string
 	for target, pages := "/agents?capabilities=translation&count=1", 1; target != ""; pages++ {
 		resp := ask(t, s, "", "GET", target, "")
 		got, _ := ids(t, resp)
 		all = append(all, got...)
+
 		link, _ := strings.CutSuffix(resp.Header.Get("Link"), `>; rel="next"`)
-		if target = strings.TrimPrefix(link, "<"); target != "" && !strings.HasPrefix(target, "/agents?capabilities=translation&count=1&page=") || pages > 4 {
+		if target = strings.TrimPrefix(link, "<"); target != "" &&
+			!strings.HasPrefix(target, "/agents?capabilities=translation&count=1&page=") || pages > 4 {
 			t.Fatalf("page %d links to %q", pages, target)
 		}
 	}
+
 	if !slices.Equal(all, []string{"agent-1", rid(5), "agent-6"}) {
 		t.Errorf("the pages have %v", all)
 	}
@@ -136,22 +160,29 @@ func TestSearchFiltersAndRanks(t *testing.T) {
 		`{"query":"translate","filters":{"origin":"beta.test"}}`:     {"agent-6"},
 	} {
 		resp := ask(t, s, "/agent/bob", "POST", "/agents/search", body)
+
 		got, items := ids(t, resp)
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: got %v, want %v", body, got, want)
 		}
+
 		if resp.Header.Get("Cache-Control") != "no-store" {
 			t.Errorf("%s: Cache-Control is %q", body, resp.Header.Get("Cache-Control"))
 		}
+
 		for _, x := range items {
 			score, scored := x["score"].(float64)
-			if ranked := strings.Contains(body, `"query":"t`) || strings.Contains(body, `"query":"s`); scored != ranked || scored && (score <= 0 || score > 1) {
+			if ranked := strings.Contains(body, `"query":"t`) ||
+				strings.Contains(body, `"query":"s`); scored != ranked || scored && (score <= 0 || score > 1) {
 				t.Errorf("%s: the score of %v is %v", body, x["id"], x["score"])
 			}
 		}
 	}
-	all, _ := ids(t, ask(t, s, "/agent/bob", "POST", "/agents/search", `{"query":"translate text","filters":{"status":"any"},"top":100}`))
-	if slices.Contains(all, "secret-3") || !slices.Contains(all, "agent-1") || !slices.Contains(all, "agent-4") || !slices.Contains(all, "agent-6") {
+
+	all, _ := ids(t, ask(t, s, "/agent/bob", "POST", "/agents/search",
+		`{"query":"translate text","filters":{"status":"any"},"top":100}`))
+	if slices.Contains(all, "secret-3") || !slices.Contains(all, "agent-1") || !slices.Contains(all, "agent-4") ||
+		!slices.Contains(all, "agent-6") {
 		t.Errorf("found are %v", all)
 	}
 }
@@ -160,25 +191,35 @@ func TestSearchFiltersAndRanks(t *testing.T) {
 func TestSearchRefuses(t *testing.T) {
 	s := registry(t, nil)
 	for body, pointer := range map[string]any{
-		`{"top":0}`: "/top", `{"top":"3"}`: "/top", `{"top":1.5}`: "/top", `{"query":["a"]}`: "/query", `{"query":"` + strings.Repeat("q", 4097) + `"}`: "/query",
-		`{"filters":{"colour":"green"}}`: "/filters/colour", `{"filters":{"a/b":"green"}}`: "/filters/a~1b", `{"filters":[]}`: "/filters",
-		`{"tags":["nlp"]}`: "/tags", `{"query":"translate","filters":{},"status":"active"}`: "/status",
-		`{"filters":{"tags":[1]}}`: "/filters/tags", `{"filters":{"tags":[""]}}`: "/filters/tags", `{"filters":{"origin":"no domain"}}`: "/filters/origin",
-		`[]`: nil, ``: nil,
+		`{"top":0}`: "/top", `{"top":"3"}`: "/top", `{"top":1.5}`: "/top", `{"query":["a"]}`: "/query",
+		`{"query":"` + strings.Repeat("q", 4097) + `"}`:        "/query",
+		`{"filters":{"colour":"green"}}`:                       "/filters/colour",
+		`{"filters":{"a/b":"green"}}`:                          "/filters/a~1b",
+		`{"filters":[]}`:                                       "/filters",
+		`{"tags":["nlp"]}`:                                     "/tags",
+		`{"query":"translate","filters":{},"status":"active"}`: "/status",
+		`{"filters":{"tags":[1]}}`:                             "/filters/tags",
+		`{"filters":{"tags":[""]}}`:                            "/filters/tags",
+		`{"filters":{"origin":"no domain"}}`:                   "/filters/origin",
+		`[]`:                                                   nil, ``: nil,
 	} {
 		got := wantStatus(t, ask(t, s, "/agent/bob", "POST", "/agents/search", body), 400)
 		if got["pointer"] != pointer || got["error"].(map[string]any)["code"] != "InvalidInput" {
 			t.Errorf("%s: pointer %v, error %v", body, got["pointer"], got["error"])
 		}
 	}
+
 	for body, pointer := range map[string]string{
-		`{"intent":"translate","tags":["nlp"]}`: "/tags", `{"intent":"translate","policy":{},"allowed_domains":["beta.test"]}`: "/allowed_domains",
-		`{"intent":"translate","policy":{"max_age":3}}`: "/policy/max_age",
+		`{"intent":"translate","tags":["nlp"]}`:                              "/tags",
+		`{"intent":"translate","policy":{},"allowed_domains":["beta.test"]}`: "/allowed_domains",
+		`{"intent":"translate","policy":{"max_age":3}}`:                      "/policy/max_age",
 	} {
-		if got := wantStatus(t, ask(t, s, "/agent/bob", "POST", "/agents/resolve", body), 400); got["pointer"] != pointer {
+		if got := wantStatus(t, ask(t, s, "/agent/bob", "POST", "/agents/resolve", body),
+			400); got["pointer"] != pointer {
 			t.Errorf("%s: pointer %v", body, got["pointer"])
 		}
 	}
+
 	wantStatus(t, ask(t, s, "", "POST", "/agents/search", `{"query":"translate"}`), 401)
 	ids(t, ask(t, s, "", "POST", "/agents/search", `{"filters":{"tags":["nlp"]}}`)) // policy lets everybody read
 	wantStatus(t, ask(t, s, "", "POST", "/agents/resolve", `{"intent":"translate"}`), 401)
@@ -190,25 +231,37 @@ func TestResolveTellsHowToInvoke(t *testing.T) {
 	s := registry(t, nil)
 	resolve := func(body string) (candidates []map[string]any, excluded map[string]any, whole map[string]any) {
 		t.Helper()
+
 		whole = wantStatus(t, ask(t, s, "/agent/bob", "POST", "/agents/resolve", body), 200)
 		for _, x := range whole["candidates"].([]any) {
 			candidates = append(candidates, x.(map[string]any))
 		}
+
 		return candidates, whole["excluded"].(map[string]any), whole
 	}
-	got, excluded, _ := resolve(`{"intent":"translate a text","context":{"capabilities":["translation"],"language":"en"}}`)
+
+	got, excluded,
+		_ := resolve(`{"intent":"translate a text","context":{"capabilities":["translation"],"language":"en"}}`)
 	if len(got) != 2 || excluded["languages"] != 1.0 || excluded["capabilities"] != 1.0 || excluded["status"] != 1.0 {
 		t.Fatalf("candidates %v, excluded %v", got, excluded)
 	}
+
 	first := got[0]
+
 	invocation := first["invocation"].(map[string]any)
-	if first["id"] != "agent-1" || first["endpoint"] != "https://agents.example.com/translator" || first["score"].(float64) <= 0 ||
-		invocation["method"] != "POST" || invocation["transport"] != "https" || invocation["auth"].(map[string]any)["type"] != "none" ||
-		invocation["schema"].(map[string]any)["type"] != "object" || len(first["reasons"].([]any)) == 0 || first["provenance"] == nil {
+	if first["id"] != "agent-1" || first["endpoint"] != "https://agents.example.com/translator" ||
+		first["score"].(float64) <= 0 ||
+		invocation["method"] != "POST" || invocation["transport"] != "https" ||
+		invocation["auth"].(map[string]any)["type"] != "none" ||
+		invocation["schema"].(map[string]any)["type"] != "object" || len(first["reasons"].([]any)) == 0 ||
+		first["provenance"] == nil {
 		t.Errorf("the first is %v", first)
 	}
-	if second := got[1]; second["id"] != rid(5) || second["language_declared"] != false || second["projected"] != true ||
-		second["invocation"].(map[string]any)["method"] != nil || len(second["invocation"].(map[string]any)["operations"].([]any)) != 2 {
+
+	if second := got[1]; second["id"] != rid(5) || second["language_declared"] != false ||
+		second["projected"] != true ||
+		second["invocation"].(map[string]any)["method"] != nil ||
+		len(second["invocation"].(map[string]any)["operations"].([]any)) != 2 {
 		t.Errorf("the second is %v", second)
 	}
 
@@ -221,28 +274,37 @@ func TestResolveTellsHowToInvoke(t *testing.T) {
 		`{"intent":"summarize a document","context":{"tags":["nlp"],"budget":"low"},"top":1}`:           {"agent-2"},
 	} {
 		candidates, excluded, whole := resolve(body)
+
 		var got []string
 		for _, x := range candidates {
 			got = append(got, x["id"].(string))
 		}
+
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: got %v, want %v", body, got, want)
 		}
+
 		for reason := range excluded {
-			if !slices.Contains([]string{"status", "allowed_domains", "allowed_protocols", "excluded_tags", "min_verification"}, reason) {
+			if !slices.Contains([]string{"status", "allowed_domains", "allowed_protocols", "excluded_tags",
+				"min_verification"}, reason) {
 				t.Errorf("%s: excluded for %s", body, reason)
 			}
 		}
+
 		if warned := len(whole["warnings"].([]any)) > 0; warned != strings.Contains(body, "budget") {
 			t.Errorf("%s: warnings %v", body, whole["warnings"])
 		}
 	}
+
 	for body, pointer := range map[string]string{
 		`{}`: "/intent", `{"intent":" "}`: "/intent", `{"intent":"x","policy":{"reputation":5}}`: "/policy/reputation",
-		`{"intent":"x","policy":{"verified":"yes"}}`: "/policy/verified", `{"intent":"x","policy":{"min_verification":"sure"}}`: "/policy/min_verification",
-		`{"intent":"x","policy":{"max_age_seconds":-5}}`: "/policy/max_age_seconds", `{"intent":"x","policy":{"allowed_domains":["a b"]}}`: "/policy/allowed_domains",
+		`{"intent":"x","policy":{"verified":"yes"}}`:          "/policy/verified",
+		`{"intent":"x","policy":{"min_verification":"sure"}}`: "/policy/min_verification",
+		`{"intent":"x","policy":{"max_age_seconds":-5}}`:      "/policy/max_age_seconds",
+		`{"intent":"x","policy":{"allowed_domains":["a b"]}}`: "/policy/allowed_domains",
 	} {
-		if got := wantStatus(t, ask(t, s, "/agent/bob", "POST", "/agents/resolve", body), 400); got["pointer"] != pointer {
+		if got := wantStatus(t, ask(t, s, "/agent/bob", "POST", "/agents/resolve", body),
+			400); got["pointer"] != pointer {
 			t.Errorf("%s: pointer %v", body, got["pointer"])
 		}
 	}
@@ -253,13 +315,20 @@ func TestResolveTellsHowToInvoke(t *testing.T) {
 //
 // Requirement: AI-014, AI-038
 func TestUnsafeAgentsAreNoCandidates(t *testing.T) {
-	s := registry(t, func(cfg *Config) { cfg.Frozen = func() []spiffeid.TrustDomain { return []spiffeid.TrustDomain{beta} } })
+	s := registry(t, func(cfg *Config) {
+		cfg.Frozen = func() []spiffeid.TrustDomain {
+			return []spiffeid.TrustDomain{beta}
+		}
+	})
 	e := entryOf(t, directory.KindAIDIP, alpha, rid(7), "agent-7", 7, metadata("sleeper", "Translates.", ""))
 	e.ExpiresAt = time.Now().Add(time.Hour).UnixMilli()
 	s.cfg.View.Own().Put(e)
-	resp := ask(t, s, "/agent/bob", "POST", "/agents/resolve", `{"intent":"translate","policy":{"max_age_seconds":3600},"context":{"language":"zh"}}`)
+	resp := ask(t, s, "/agent/bob", "POST", "/agents/resolve",
+		`{"intent":"translate","policy":{"max_age_seconds":3600},"context":{"language":"zh"}}`)
+
 	b, _ := io.ReadAll(resp.Body)
-	if text := string(b); !strings.Contains(text, `"frozen":1`) || !strings.Contains(text, `"max_age_seconds":1`) || !strings.Contains(text, "agent-1") ||
+	if text := string(b); !strings.Contains(text, `"frozen":1`) || !strings.Contains(text, `"max_age_seconds":1`) ||
+		!strings.Contains(text, "agent-1") ||
 		strings.Contains(text, "agent-6") || strings.Contains(text, "agent-7") || strings.Contains(text, "retired") {
 		t.Errorf("got %s", b)
 	}
@@ -270,13 +339,16 @@ func TestUnsafeAgentsAreNoCandidates(t *testing.T) {
 // Requirement: AI-016
 func TestQueriesHaveAQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := registry(t, func(cfg *Config) { cfg.Limits = admission.Limits{admission.Reads: 10, admission.Queries: .2} })
+		s := registry(t, func(cfg *Config) {
+			cfg.Limits = admission.Limits{admission.Reads: 10, admission.Queries: .2}
+		})
 		for i, status := range []int{200, 200, 429} {
 			resp := ask(t, s, "/agent/bob", "POST", "/agents/search", `{"query":"translate"}`)
 			if resp.StatusCode != status || resp.Header.Get("RateLimit-Policy") != `"queries";q=2;w=10` {
 				t.Errorf("%d: status %d, policy %s", i, resp.StatusCode, resp.Header.Get("RateLimit-Policy"))
 			}
 		}
+
 		wantStatus(t, ask(t, s, "/agent/bob", "POST", "/agents/resolve", `{"intent":"translate"}`), 429)
 		ids(t, ask(t, s, "/agent/bob", "GET", "/agents", ""))
 		ids(t, ask(t, s, "/agent/eve", "POST", "/agents/search", `{"query":"translate"}`))
@@ -290,10 +362,13 @@ func TestQueriesHaveAQuota(t *testing.T) {
 func TestResolutionCanBeAway(t *testing.T) {
 	s := registry(t, func(cfg *Config) { cfg.Finder = nil })
 	wantStatus(t, ask(t, s, "/agent/bob", "POST", "/agents/resolve", `{"intent":"translate"}`), 405)
-	got, _ := ids(t, ask(t, s, "/agent/bob", "POST", "/agents/search", `{"query":"translate","filters":{"tags":["cloud"]}}`))
+
+	got, _ := ids(t, ask(t, s, "/agent/bob", "POST", "/agents/search",
+		`{"query":"translate","filters":{"tags":["cloud"]}}`))
 	if !slices.Equal(got, []string{"agent-1"}) {
 		t.Errorf("got %v", got)
 	}
+
 	if body := wantStatus(t, ask(t, s, "/agent/bob", "GET", "/agents/agent-1", ""), 200); body["name"] != "translator" {
 		t.Errorf("got %v", body)
 	}
@@ -305,36 +380,50 @@ func TestResolutionCanBeAway(t *testing.T) {
 // Requirement: AI-003, AI-015, AI-021, AI-026
 func TestAgentsById(t *testing.T) {
 	urn := "https://agents.example.com/id/a b"
+
 	s := registry(t, func(cfg *Config) {
 		cfg.View.Own().Put(entryOf(t, directory.KindAIDIP, alpha, rid(8), urn, 8, metadata("far", "D", "")))
-		cfg.View.Origin(beta).Put(entryOf(t, directory.KindAIDIP, beta, rid(9), "agent-1", 18, metadata("other", "D", "")))
+		cfg.View.Origin(beta).Put(entryOf(t, directory.KindAIDIP, beta, rid(9), "agent-1", 18,
+			metadata("other", "D", "")))
+
 		for i, td := range []spiffeid.TrustDomain{beta, gamma} {
-			cfg.View.Origin(td).Put(entryOf(t, directory.KindAIDIP, td, rid(10+i), "twin", 19, metadata("twin", "D", "")))
+			cfg.View.Origin(td).Put(entryOf(t, directory.KindAIDIP, td, rid(10+i), "twin", 19,
+				metadata("twin", "D", "")))
 		}
 	})
 	for target, name := range map[string]string{
-		"/agents/agent-1": "translator", "/agents/" + rid(1): "translator", "/agents/" + rid(6): "betas", "/agents/agent-6": "betas",
-		"/agents/https%3A%2F%2Fagents.example.com%2Fid%2Fa%20b": "far", "/agents/dictionary": "dictionary", "/agents/" + rid(10): "twin",
+		"/agents/agent-1": "translator", "/agents/" + rid(1): "translator", "/agents/" + rid(6): "betas",
+		"/agents/agent-6": "betas",
+		"/agents/https%3A%2F%2Fagents.example.com%2Fid%2Fa%20b": "far", "/agents/dictionary": "dictionary",
+		"/agents/" + rid(10): "twin",
 	} {
 		resp := ask(t, s, "", "GET", target, "")
 		if body := wantStatus(t, resp, 200); body["name"] != name {
 			t.Errorf("%s is %v", target, body["name"])
 		}
-		if at := resp.Header.Get("Content-Location"); !strings.Contains(target, "01JW") && !strings.HasPrefix(at, "/agents/01") {
+
+		if at := resp.Header.Get("Content-Location"); !strings.Contains(target, "01JW") &&
+			!strings.HasPrefix(at, "/agents/01") {
 			t.Errorf("%s: Content-Location %q", target, at)
 		}
 	}
+
 	for _, target := range []string{"/agents/secret-3", "/agents/" + rid(3), "/agents/nobody", "/agents/"} {
 		wantStatus(t, ask(t, s, "", "GET", target, ""), 404)
 	}
+
 	resp := ask(t, s, "", "GET", "/agents/twin", "")
 	wantStatus(t, resp, 300)
+
 	if links := resp.Header.Values("Link"); len(links) != 2 || links[0] != "</agents/"+rid(10)+`>; rel="alternate"` {
 		t.Errorf("the links are %v", links)
 	}
-	for _, method := range []string{"PUT", "DELETE"} { // whether there is one that she does not see, the leader would know
+
+	// whether there is one that she does not see, the leader would know
+	for _, method := range []string{"PUT", "DELETE"} {
 		body := map[string]string{"PUT": metadata("n", "d", "")}[method]
-		for target, status := range map[string]int{"/agents/agent-1": 403, "/agents/agent-6": 403, "/agents/secret-3": 503, "/agents/nobody": 503} {
+		for target, status := range map[string]int{"/agents/agent-1": 403, "/agents/agent-6": 403,
+			"/agents/secret-3": 503, "/agents/nobody": 503} {
 			wantStatus(t, ask(t, s, "/agent/eve", method, target, body), status)
 		}
 	}

@@ -70,11 +70,13 @@ func (cutOff) Linearize(context.Context) error { return errNoLeader }
 // the operator operate, and the commissioner commission.
 type houseRules struct{}
 
-func (houseRules) Register(id directory.Identity, agent string, _ *directory.Projection, _ directory.Visibility) directory.Decision {
+func (houseRules) Register(id directory.Identity, agent string, _ *directory.Projection,
+	_ directory.Visibility) directory.Decision {
 	return directory.Decision{Allow: !strings.HasPrefix(agent, "reserved"), Policies: []string{"reserved-names"}}
 }
 
-func (houseRules) OnBehalf(tool, _ directory.Identity, _ string, _ *directory.Projection, _ directory.Visibility) directory.Decision {
+func (houseRules) OnBehalf(tool, _ directory.Identity, _ string, _ *directory.Projection,
+	_ directory.Visibility) directory.Decision {
 	return directory.Decision{Allow: strings.HasSuffix(tool.String(), "/tool/commissioner")}
 }
 
@@ -116,6 +118,7 @@ func identity(path string) directory.Identity {
 // newTestServer returns a server of alpha.test over a view with those entries.
 func newTestServer(t testing.TB, change func(*Config), entries ...*directory.Entry) *Server {
 	t.Helper()
+
 	view := index.NewView(alpha)
 	for _, e := range entries {
 		if e.Origin == alpha {
@@ -124,6 +127,7 @@ func newTestServer(t testing.TB, change func(*Config), entries ...*directory.Ent
 			view.Origin(e.Origin).Put(e)
 		}
 	}
+
 	cfg := Config{
 		Domain: alpha, PublicURL: publicURL, View: view, Policy: houseRules{}, Identify: identify,
 		Registry: cutOff{position: directory.Position{Epoch: 1780315200, Revision: 385}},
@@ -131,21 +135,26 @@ func newTestServer(t testing.TB, change func(*Config), entries ...*directory.Ent
 			if td == beta {
 				return "https://ad.beta.test:8401"
 			}
+
 			return ""
 		},
 		Position: func(td spiffeid.TrustDomain) (directory.Position, bool) {
 			return directory.Position{Epoch: 1780000000, Revision: 17}, td == beta
 		},
 	}
+
 	finder, err := discovery.New(discovery.Config{View: view})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(finder.Close)
+
 	cfg.Finder = finder
 	if change != nil {
 		change(&cfg)
 	}
+
 	return New(cfg)
 }
 
@@ -155,21 +164,27 @@ func entry(t testing.TB, origin spiffeid.TrustDomain, rid, agent string, revisio
 	return entryOf(t, directory.KindAD, origin, rid, agent, revision, doc)
 }
 
-func entryOf(t testing.TB, kind directory.Kind, origin spiffeid.TrustDomain, rid, agent string, revision uint64, doc string) *directory.Entry {
+func entryOf(t testing.TB, kind directory.Kind, origin spiffeid.TrustDomain, rid, agent string, revision uint64,
+	doc string) *directory.Entry {
 	t.Helper()
+
 	d, err := directory.ParseDocument(kind, []byte(doc))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	p, err := kinds.Project(agent, d)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	id, err := directory.ParseRID(rid)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	now := time.Now().UnixMilli()
+
 	e := &directory.Entry{
 		Origin: origin, RID: id, Agent: agent, Owner: identity("/agent/ada"), Document: d, Packed: directory.Pack(d, p),
 		Visibility: directory.Visibility{Mesh: true}, Lifetime: 86400,
@@ -180,6 +195,7 @@ func entryOf(t testing.TB, kind directory.Kind, origin spiffeid.TrustDomain, rid
 		e.Visibility, e.Created = directory.Visibility{}, 0
 		e.Received = &directory.Received{At: now, From: gamma, Key: "kid", CheckedAt: now}
 	}
+
 	return e
 }
 
@@ -191,24 +207,30 @@ func ask(t testing.TB, s *Server, caller, method, target, body string, header ..
 	t.Helper()
 	r := httptest.NewRequest(method, "https://ad.alpha.test:8400/", strings.NewReader(body))
 	r.RequestURI = target
+
 	u, err := r.URL.Parse("https://ad.alpha.test:8400" + target)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	r.URL = u
 	if caller != "" {
 		r.Header.Set("Test-Caller", caller)
 	}
+
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
 	}
+
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
+
 	w := httptest.NewRecorder()
 	s.Handler().ServeHTTP(w, r)
 	resp := w.Result()
 	judgeAnswer(t, s, method, target, resp)
+
 	return resp
 }
 
@@ -216,25 +238,31 @@ func ask(t testing.TB, s *Server, caller, method, target, body string, header ..
 // problem body. It returns the body.
 func wantStatus(t testing.TB, resp *http.Response, status int) map[string]any {
 	t.Helper()
+
 	b, _ := io.ReadAll(resp.Body)
 	if resp.StatusCode != status {
 		t.Fatalf("status %d, want %d; body %s", resp.StatusCode, status, b)
 	}
+
 	var body map[string]any
 	if len(b) > 0 && strings.Contains(resp.Header.Get("Content-Type"), "json") {
 		if err := json.Unmarshal(b, &body); err != nil {
 			t.Fatalf("body %s: %v", b, err)
 		}
 	}
+
 	if status >= 400 {
 		if got := resp.Header.Get("Content-Type"); got != "application/problem+json" {
 			t.Errorf("Content-Type %q, want a problem", got)
 		}
-		if len(b) > 0 && (body["status"] != float64(status) || body["correlation_id"] != resp.Header.Get("X-Request-Id") ||
+
+		if len(b) > 0 && (body["status"] != float64(status) ||
+			body["correlation_id"] != resp.Header.Get("X-Request-Id") ||
 			body["message"] != body["detail"] || body["error"] == nil || body["code"] == nil) {
 			t.Errorf("not a whole problem body: %s", b)
 		}
 	}
+
 	return body
 }
 

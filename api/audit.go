@@ -21,16 +21,20 @@ import (
 // interfaces, so that no route can leave it out.
 func (cfg *Config) audit() {
 	a := &auditor{log: cfg.AuditLog, view: cfg.View, own: cfg.Domain}
+
 	cfg.Registry = auditedRegistry{cfg.Registry, a}
 	if cfg.Operator != nil {
 		cfg.Operator = auditedOperator{cfg.Operator, a}
 	}
+
 	if cfg.Peerings != nil {
 		cfg.Peerings = auditedPeerings{cfg.Peerings, a}
 	}
+
 	if cfg.Cluster != nil {
 		cfg.Cluster = auditedCluster{cfg.Cluster, a}
 	}
+
 	if cfg.Backups != nil {
 		cfg.Backups = auditedBackups{cfg.Backups, a}
 	}
@@ -47,31 +51,36 @@ type auditor struct {
 func (a *auditor) record(
 	ctx context.Context, event directory.AuditEvent, change func() (directory.Outcome, error),
 ) (directory.Outcome, error) {
-	c := request.Of(ctx)
-	if c == nil { // the node's own change
-		c = &request.Call{}
+	call := request.Of(ctx)
+	if call == nil { // the node's own change
+		call = &request.Call{}
 	} else {
-		event = c.Audit(event)
+		event = call.Audit(event)
 	}
 
 	if err := a.log.Intend(event); err != nil {
 		return directory.Outcome{}, err
 	}
-	c.Audited = true
+
+	call.Audited = true
 	outcome, err := change()
 
 	event.Outcome = request.OutcomeOf(err)
+
 	event.RIDs = nil
 	if err == nil && outcome.Position.Epoch != 0 {
 		event.Revision = outcome.Position.String()
 	}
+
 	if !outcome.RID.IsZero() {
 		event.RID = outcome.RID
 	}
+
 	if err == nil && outcome.Granted > 0 {
 		event.Lifetime = outcome.Granted
-		event.Credential = int64(c.Credential.Life.Seconds())
+		event.Credential = int64(call.Credential.Life.Seconds())
 	}
+
 	a.log.Done(event)
 
 	return outcome, err
@@ -95,12 +104,14 @@ type auditedRegistry struct {
 }
 
 func (a auditedRegistry) Register(ctx context.Context, r directory.RegisterRequest) (directory.Outcome, error) {
-	event := directory.AuditEvent{Action: "register", Agent: r.Agent, Owner: cmp.Or(r.Owner, r.Caller.Identity), Actor: r.Caller.Identity, RequestID: r.Caller.RequestID}
+	event := directory.AuditEvent{Action: "register", Agent: r.Agent, Owner: cmp.Or(r.Owner, r.Caller.Identity),
+		Actor: r.Caller.Identity, RequestID: r.Caller.RequestID}
 	for _, held := range a.view.Find(r.Agent) {
 		if held.Origin == a.own {
 			event.Owner = held.Owner
 		}
 	}
+
 	return a.record(ctx, event, func() (directory.Outcome, error) { return a.Registry.Register(ctx, r) })
 }
 
@@ -109,7 +120,10 @@ func (a auditedRegistry) Refresh(ctx context.Context, r directory.RefreshRequest
 	if r.Patch != nil {
 		action = "update"
 	}
-	return a.record(ctx, a.about(r.RID, action, r.Caller), func() (directory.Outcome, error) { return a.Registry.Refresh(ctx, r) })
+
+	return a.record(ctx, a.about(r.RID, action, r.Caller), func() (directory.Outcome, error) {
+		return a.Registry.Refresh(ctx, r)
+	})
 }
 
 func (a auditedRegistry) RefreshMany(ctx context.Context, r directory.RefreshBatch) (directory.Outcome, error) {
@@ -117,22 +131,29 @@ func (a auditedRegistry) RefreshMany(ctx context.Context, r directory.RefreshBat
 	for _, item := range r.Items {
 		event.RIDs = append(event.RIDs, item.RID)
 	}
+
 	return a.record(ctx, event, func() (directory.Outcome, error) { return a.Registry.RefreshMany(ctx, r) })
 }
 
 func (a auditedRegistry) Remove(ctx context.Context, r directory.RemoveRequest) (directory.Outcome, error) {
-	return a.record(ctx, a.about(r.RID, "remove", r.Caller), func() (directory.Outcome, error) { return a.Registry.Remove(ctx, r) })
+	return a.record(ctx, a.about(r.RID, "remove", r.Caller), func() (directory.Outcome, error) {
+		return a.Registry.Remove(ctx, r)
+	})
 }
 
 func (a auditedRegistry) TransferOwner(ctx context.Context, r directory.TransferRequest) (directory.Outcome, error) {
 	event := a.about(r.RID, "transfer", r.Caller)
 	event.Target = r.To.String()
+
 	return a.record(ctx, event, func() (directory.Outcome, error) { return a.Registry.TransferOwner(ctx, r) })
 }
 
 // operate is record for an operator's change.
 func (a *auditor) operate(ctx context.Context, action, target string, change func() error) error {
-	_, err := a.record(ctx, directory.AuditEvent{Action: action, Target: target}, func() (directory.Outcome, error) { return directory.Outcome{}, change() })
+	_, err := a.record(ctx, directory.AuditEvent{Action: action, Target: target}, func() (directory.Outcome, error) {
+		return directory.Outcome{}, change()
+	})
+
 	return err
 }
 
@@ -142,12 +163,18 @@ type auditedOperator struct {
 }
 
 func (a auditedOperator) SetPeering(ctx context.Context, p directory.Peering) error {
-	return a.operate(ctx, "peer."+string(p.State), p.Domain.Name(), func() error { return a.Operator.SetPeering(ctx, p) })
+	return a.operate(ctx, "peer."+string(p.State), p.Domain.Name(), func() error {
+		return a.Operator.SetPeering(ctx, p)
+	})
 }
 
-func (a auditedOperator) SetPolicy(ctx context.Context, by directory.Identity, text string, replaces []uint64) (directory.Outcome, error) {
+func (a auditedOperator) SetPolicy(ctx context.Context, by directory.Identity, text string,
+	replaces []uint64) (directory.Outcome, error) {
 	event := directory.AuditEvent{Action: "policy.write"}
-	return a.record(ctx, event, func() (directory.Outcome, error) { return a.Operator.SetPolicy(ctx, by, text, replaces) })
+
+	return a.record(ctx, event, func() (directory.Outcome, error) {
+		return a.Operator.SetPolicy(ctx, by, text, replaces)
+	})
 }
 
 // An auditedPeerings doesn't embed its Peers: a change that is added to those must be
@@ -165,11 +192,13 @@ func (a auditedPeerings) Set(ctx context.Context, peer spiffeid.TrustDomain, to 
 	return a.operate(ctx, "peer.set", peer.Name(), func() error { return a.peerings.Set(ctx, peer, to) })
 }
 
-func (a auditedPeerings) Invite(ctx context.Context, peer spiffeid.TrustDomain, life time.Duration) (made wire.Invitation, err error) {
+func (a auditedPeerings) Invite(ctx context.Context, peer spiffeid.TrustDomain,
+	life time.Duration) (made wire.Invitation, err error) {
 	err = a.operate(ctx, "peer.invite", peer.Name(), func() (err error) {
 		made, err = a.peerings.Invite(ctx, peer, life)
 		return err
 	})
+
 	return made, err
 }
 
@@ -178,7 +207,9 @@ func (a auditedPeerings) Accept(ctx context.Context, token operator.Token) error
 }
 
 func (a auditedPeerings) Redeem(ctx context.Context, secret string, peer directory.Peering) error {
-	return a.operate(ctx, "peer.redeem", peer.Domain.Name(), func() error { return a.peerings.Redeem(ctx, secret, peer) })
+	return a.operate(ctx, "peer.redeem", peer.Domain.Name(), func() error {
+		return a.peerings.Redeem(ctx, secret, peer)
+	})
 }
 
 func (a auditedPeerings) Change(ctx context.Context, peer spiffeid.TrustDomain, verb wire.PeerVerb) error {
@@ -203,6 +234,7 @@ func (a auditedCluster) Admit(ctx context.Context, id spiffeid.ID, withdraw bool
 	if withdraw {
 		action = "raft.admit.withdraw"
 	}
+
 	return a.operate(ctx, action, id.String(), func() error { return a.Members.Admit(ctx, id, withdraw) })
 }
 
@@ -220,21 +252,24 @@ func (a auditedBackups) Save(ctx context.Context, w io.Writer) error {
 	return a.operate(ctx, "snapshot.save", "", func() error { return a.BackupStore.Save(ctx, w) })
 }
 
-func (a auditedBackups) Restore(ctx context.Context, backup io.Reader, force bool, reason string) (done wire.Restored, err error) {
+func (a auditedBackups) Restore(ctx context.Context, backup io.Reader, force bool, reason string) (done wire.Restored,
+	err error) {
 	err = a.operate(ctx, "snapshot.restore", "", func() error {
 		done, err = a.BackupStore.Restore(ctx, backup, force, reason)
 		return err
 	})
+
 	return done, err
 }
 
 // auditRefusal records that a change or an operator's request was refused before it came
 // to a change.
-func (s *Server) auditRefusal(c *request.Call, route route, err error) {
+func (s *Server) auditRefusal(call *request.Call, route route, err error) {
 	status := problem.Explain(err).Rule().Status
 	level := route.who.level
+
 	audited := level == levelIdentified || level == levelOperator || route.who.calls
-	if s.cfg.AuditLog == nil || c.Audited || !audited || status >= http.StatusInternalServerError {
+	if s.cfg.AuditLog == nil || call.Audited || !audited || status >= http.StatusInternalServerError {
 		return
 	}
 
@@ -242,5 +277,6 @@ func (s *Server) auditRefusal(c *request.Call, route route, err error) {
 	if action == "" {
 		action = route.method + " " + route.path
 	}
-	s.cfg.AuditLog.Refused(c.Audit(directory.AuditEvent{Action: action, Outcome: request.OutcomeOf(err)}))
+
+	s.cfg.AuditLog.Refused(call.Audit(directory.AuditEvent{Action: action, Outcome: request.OutcomeOf(err)}))
 }

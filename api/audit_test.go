@@ -28,22 +28,29 @@ func (quietPeerings) Set(context.Context, spiffeid.TrustDomain, operator.PeerSet
 func TestOperatorsAreAudited(t *testing.T) {
 	var trail invocationTrail
 	s := newTestServer(t, func(cfg *Config) {
-		cfg.AuditLog, cfg.Operator, cfg.Peerings, cfg.Backups = &trail, quietOperator{}, quietPeerings{}, quietBackups{backup: []byte("all")}
+		cfg.AuditLog, cfg.Operator, cfg.Peerings, cfg.Backups = &trail, quietOperator{}, quietPeerings{},
+			quietBackups{backup: []byte("all")}
 	})
+
 	c := newTestClient(t, s, "/ops/operator")
 	for action, do := range map[string]func() error{
 		"peer.set": func() error {
-			return c.Operator().SetPeer(t.Context(), "beta.test", apiclient.PeerSettings{Export: &apiclient.PeerRules{}})
+			return c.Operator().SetPeer(t.Context(), "beta.test",
+				apiclient.PeerSettings{Export: &apiclient.PeerRules{}})
 		},
 		"snapshot.save": func() error { return c.Operator().SaveSnapshot(t.Context(), io.Discard) },
 	} {
 		trail = invocationTrail{}
+
 		if err := do(); err != nil {
 			t.Fatalf("%s: %v", action, err)
 		}
-		if l := trail.lines; len(l) != 2 || l[0].Action != action || l[0].Actor != identity("/ops/operator") || l[0].Outcome != "" || l[1].Outcome != "ok" {
+
+		if l := trail.lines; len(l) != 2 || l[0].Action != action || l[0].Actor != identity("/ops/operator") ||
+			l[0].Outcome != "" || l[1].Outcome != "ok" {
 			t.Errorf("%s: the lines are %+v", action, l)
 		}
+
 		trail.err = directory.Refuse(directory.Unavailable, "the disk is full")
 		if err := do(); err == nil {
 			t.Errorf("%s happens without a line", action)
@@ -72,15 +79,20 @@ func TestSnapshotsTakeACertificate(t *testing.T) {
 // Requirement: OPS-021
 func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
 	var told []string
+
 	s := newTestServer(t, func(cfg *Config) { cfg.Operator, cfg.Cluster = quietOperator{}, quietCluster{told: &told} })
-	for _, header := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example"}, {"Origin", "null"}} {
+	for _, header := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"},
+		{"Origin", "https://evil.example"}, {"Origin", "null"}} {
 		wantStatus(t, ask(t, s, "/ops/operator", "POST", "/v1/operator/raft/leave", "", header...), 403)
 	}
+
 	if len(told) > 0 {
 		t.Errorf("the node was told %q", told)
 	}
+
 	for _, header := range [][]string{nil, {"Sec-Fetch-Site", "same-origin"}, {"Origin", publicURL}} {
 		wantStatus(t, ask(t, s, "/ops/operator", "POST", "/v1/operator/raft/leave", "", header...), 204)
 	}
+
 	wantStatus(t, ask(t, s, "/ops/operator", "GET", "/v1/operator/raft", "", "Origin", "https://evil.example"), 200)
 }

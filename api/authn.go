@@ -10,31 +10,34 @@ import (
 
 // identify verifies the credential of a call. A tool's request has that of the call to the
 // tool.
-func (s *Server) identify(c *request.Call) (request.Credential, error) {
-	if outer := mcp.Delegator(c); outer != nil {
+func (s *Server) identify(call *request.Call) (request.Credential, error) {
+	if outer := mcp.Delegator(call); outer != nil {
 		return outer.Credential, nil
 	}
 
-	return s.cfg.Identify(c.Request)
+	return s.cfg.Identify(call.Request)
 }
 
 // checkCredential refuses a credential that proves the caller's identity, but is too weak
 // for the route: one for reads alone, and for operators' changes everything but a client
 // certificate.
-func checkCredential(c *request.Call, who audience) error {
+func checkCredential(call *request.Call, who audience) error {
 	// A snapshot has everything, so saving one is treated as a change.
-	changes := !c.Reads() || who.action == "snapshot.read"
+	changes := !call.Reads() || who.action == "snapshot.read"
 
 	switch {
-	case who.calls && c.Credential.ReadOnly:
-		return directory.Refuse(directory.Forbidden, "The token of %s may be used for reads only, and invoking an agent is not "+
-			"a read. Use a client certificate, or a token that is bound to a certificate or a key.", c.Identity)
-	case who.level == levelIdentified && c.Credential.ReadOnly:
-		return directory.Refuse(directory.Forbidden, "The token of %s may be used for reads only. For changes, use a client "+
-			"certificate, or a token that is bound to a certificate or a key.", c.Identity)
-	case who.level == levelOperator && changes && (c.Credential.ReadOnly || c.Credential.Token):
+	case who.calls && call.Credential.ReadOnly:
 		return directory.Refuse(directory.Forbidden,
-			"%s authenticated with a token. Operators' changes, and snapshots, need a client certificate.", c.Identity)
+			"The token of %s may be used for reads only, and invoking an agent is not "+
+				"a read. Use a client certificate, or a token that is bound to a certificate or a key.", call.Identity)
+	case who.level == levelIdentified && call.Credential.ReadOnly:
+		return directory.Refuse(directory.Forbidden,
+			"The token of %s may be used for reads only. For changes, use a client "+
+				"certificate, or a token that is bound to a certificate or a key.", call.Identity)
+	case who.level == levelOperator && changes && (call.Credential.ReadOnly || call.Credential.Token):
+		return directory.Refuse(directory.Forbidden,
+			"%s authenticated with a token. Operators' changes, and snapshots, need a client certificate.",
+			call.Identity)
 	}
 
 	return nil
@@ -45,10 +48,11 @@ func checkCredential(c *request.Call, who audience) error {
 // directory would act as that node there. The gateway of another domain may invoke an agent
 // here, since crawled documents name agents so; a gateway of this domain, or a third one,
 // would be a loop.
-func (s *Server) refuseGateway(c *request.Call, who audience) error {
-	gateways := invoke.Gateways(c.Header)
-	caller, _ := c.Identity.SPIFFE()
-	if gateways == 0 || c.Reads() || gateways == 1 && who.calls && caller.TrustDomain() != s.cfg.Domain {
+func (s *Server) refuseGateway(call *request.Call, who audience) error {
+	gateways := invoke.Gateways(call.Header)
+
+	caller, _ := call.Identity.SPIFFE()
+	if gateways == 0 || call.Reads() || gateways == 1 && who.calls && caller.TrustDomain() != s.cfg.Domain {
 		return nil
 	}
 
@@ -60,8 +64,9 @@ func (s *Server) refuseGateway(c *request.Call, who audience) error {
 // certificates have no scheme (Mutual is RFC 8120's, for passwords), but a challenge must
 // be there (RFC 9110, 15.5.2). So WPT, which has no parameters, is always named; the
 // problem's detail says which methods are accepted.
-func (s *Server) challenges(c *request.Call) []string {
+func (s *Server) challenges(call *request.Call) []string {
 	accepted := s.cfg.AcceptedCredentials
+
 	list := []string{"WPT"}
 	if len(accepted.Issuers) == 0 && !accepted.JWTSVID {
 		return list
@@ -71,7 +76,8 @@ func (s *Server) challenges(c *request.Call) []string {
 	if len(accepted.Issuers) > 0 {
 		bearer += `, resource_metadata="` + s.cfg.PublicURL + catalog.ProtectedResourcePath + `"` // RFC 9728, 5.1
 	}
-	if tokens, err := request.TokensOf(c.Request); err == nil && tokens.Bearer != "" {
+
+	if tokens, err := request.TokensOf(call.Request); err == nil && tokens.Bearer != "" {
 		bearer += `, error="invalid_token"` // RFC 6750, 3.1
 	}
 

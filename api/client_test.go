@@ -43,16 +43,19 @@ func (quietOperator) SetPolicy(context.Context, directory.Identity, string, []ui
 }
 
 func (quietOperator) Raft() wire.RaftStatus {
-	return wire.RaftStatus{Leader: "spiffe://alpha.test/roster/node/1", Peers: []wire.RaftPeer{{ID: "spiffe://alpha.test/roster/node/1", Address: "127.0.0.1:1", Voter: true,
-		LastContact: time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)}}}
+	return wire.RaftStatus{Leader: "spiffe://alpha.test/roster/node/1",
+		Peers: []wire.RaftPeer{{ID: "spiffe://alpha.test/roster/node/1", Address: "127.0.0.1:1", Voter: true,
+			LastContact: time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)}}}
 }
 
 func (quietOperator) Members() []wire.Member {
-	return []wire.Member{{ID: "spiffe://beta.test/roster/node/1", Domain: "beta.test", Address: "127.0.0.1:2", State: "alive"}}
+	return []wire.Member{{ID: "spiffe://beta.test/roster/node/1", Domain: "beta.test", Address: "127.0.0.1:2",
+		State: "alive"}}
 }
 
 func (quietOperator) Peers() []wire.Peer {
-	return []wire.Peer{{Domain: "beta.test", State: "active", Agreed: "active", Watermark: "1.2", LagRevisions: 3, Received: map[string]uint64{"applied": 4}}}
+	return []wire.Peer{{Domain: "beta.test", State: "active", Agreed: "active", Watermark: "1.2", LagRevisions: 3,
+		Received: map[string]uint64{"applied": 4}}}
 }
 
 func (o quietOperator) SetPeering(_ context.Context, p directory.Peering) error {
@@ -77,6 +80,7 @@ type asCaller string
 func (c asCaller) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Test-Caller", string(c))
+
 	return http.DefaultTransport.RoundTrip(r)
 }
 
@@ -85,6 +89,7 @@ func newTestClient(t *testing.T, s *Server, caller string) *apiclient.Client {
 	t.Helper()
 	server := httptest.NewServer(s.Handler())
 	t.Cleanup(server.Close)
+
 	return apiclient.NewDirect(server.URL, &http.Client{Transport: asCaller(caller)})
 }
 
@@ -93,19 +98,25 @@ func TestClientReads(t *testing.T) {
 	for i := range 5 {
 		entries = append(entries, entry(t, alpha, rid(i), "agent "+strconv.Itoa(i), uint64(i+1), aDocument))
 	}
+
 	entries = append(entries, entry(t, beta, rid(9), "foreign", 9, aDocument))
-	s := newTestServer(t, func(cfg *Config) { cfg.Records, cfg.Operator = signedRequests{}, quietOperator{} }, entries...)
+	s := newTestServer(t, func(cfg *Config) {
+		cfg.Records, cfg.Operator = signedRequests{}, quietOperator{}
+	}, entries...)
 	c := newTestClient(t, s, "/ops/operator")
 
 	var names []string
-	for l, err := c.Lookup(t.Context(), apiclient.LookupOptions{Agent: "agent *", Protocol: []string{"mcp"}, Count: 2}); l != nil; l, err = c.Next(t.Context(), l) {
+	for l, err := c.Lookup(t.Context(), apiclient.LookupOptions{Agent: "agent *", Protocol: []string{"mcp"},
+		Count: 2}); l != nil; l, err = c.Next(t.Context(), l) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, a := range l.Agents {
 			names = append(names, a.Agent)
 		}
 	}
+
 	if got := strings.Join(names, ", "); got != "agent 0, agent 1, agent 2, agent 3, agent 4" {
 		t.Errorf("the lookup finds %s", got)
 	}
@@ -115,28 +126,38 @@ func TestClientReads(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.Agent != "foreign" || got.Provenance.Authority != "beta.test" || got.Provenance.Verification.State != "verified" ||
-			got.RID() != rid(9) || !strings.HasPrefix(string(got.Body), `{"agent":"foreign"`) || !strings.HasPrefix(got.Index(), "alpha.test=") {
+
+		if got.Agent != "foreign" || got.Provenance.Authority != "beta.test" ||
+			got.Provenance.Verification.State != "verified" ||
+			got.RID() != rid(9) || !strings.HasPrefix(string(got.Body), `{"agent":"foreign"`) ||
+			!strings.HasPrefix(got.Index(), "alpha.test=") {
 			t.Errorf("Get(%s) is %+v", id, got)
 		}
-		if r, err := c.Record(t.Context(), got.Href); err != nil || string(r.Body) != "record of beta.test "+rid(9) || r.Header.Get("Content-Type") != "application/sd-jwt" {
+
+		if r, err := c.Record(t.Context(), got.Href); err != nil || string(r.Body) != "record of beta.test "+rid(9) ||
+			r.Header.Get("Content-Type") != "application/sd-jwt" {
 			t.Errorf("Record(%s) is %v, %v", got.Href, r, err)
 		}
+
 		if r, err := c.Proof(t.Context(), id); err != nil || string(r.Body) != `{"record":"beta.test"}` {
 			t.Errorf("Proof(%s) is %v, %v", id, r, err)
 		}
 	}
 
 	raft, reply, err := c.Operator().Raft(t.Context())
-	if err != nil || raft.Leader == "" || len(raft.Peers) != 1 || !raft.Peers[0].Voter || raft.Peers[0].LastContact.IsZero() {
+	if err != nil || raft.Leader == "" || len(raft.Peers) != 1 || !raft.Peers[0].Voter ||
+		raft.Peers[0].LastContact.IsZero() {
 		t.Errorf("Raft is %+v, %v", raft, err)
 	} else if want := `{"leader":"spiffe://alpha.test/roster/node/1","peers":[{"id":"spiffe://alpha.test/roster/node/1","address":"127.0.0.1:1","voter":true,"last_contact":"2026-06-01T12:00:00Z"}]}` + "\n"; string(reply.Body) != want {
 		t.Errorf("the body is %s, want %s", reply.Body, want)
 	}
+
 	if ms, _, err := c.Operator().Members(t.Context()); err != nil || len(ms) != 1 || ms[0].Domain != "beta.test" {
 		t.Errorf("Members is %+v, %v", ms, err)
 	}
-	if ps, _, err := c.Operator().Peers(t.Context()); err != nil || len(ps) != 1 || ps[0].LagRevisions != 3 || ps[0].Received["applied"] != 4 {
+
+	if ps, _, err := c.Operator().Peers(t.Context()); err != nil || len(ps) != 1 || ps[0].LagRevisions != 3 ||
+		ps[0].Received["applied"] != 4 {
 		t.Errorf("Peers is %+v, %v", ps, err)
 	}
 }
@@ -144,6 +165,7 @@ func TestClientReads(t *testing.T) {
 func TestClientErrors(t *testing.T) {
 	s := newTestServer(t, func(cfg *Config) { cfg.Operator = quietOperator{} },
 		entry(t, beta, rid(1), "twice", 1, aDocument), entry(t, gamma, rid(2), "twice", 1, aDocument))
+
 	c := newTestClient(t, s, "/agent/ada")
 	for _, x := range []struct {
 		problem directory.Problem
@@ -152,11 +174,15 @@ func TestClientErrors(t *testing.T) {
 	}{
 		{directory.NotFound, 404, func() error { _, err := c.Get(t.Context(), "nobody"); return err }},
 		{directory.Unavailable, 503, func() error {
-			_, err := c.Register(t.Context(), "one", []byte(aDocument), apiclient.RegisterOptions{Lifetime: time.Minute})
+			_, err := c.Register(t.Context(), "one", []byte(aDocument),
+				apiclient.RegisterOptions{Lifetime: time.Minute})
+
 			return err
 		}},
 		{directory.BadLifetime, 400, func() error {
-			_, err := c.Register(t.Context(), "one", []byte(aDocument), apiclient.RegisterOptions{Lifetime: time.Second})
+			_, err := c.Register(t.Context(), "one", []byte(aDocument),
+				apiclient.RegisterOptions{Lifetime: time.Second})
+
 			return err
 		}},
 		{directory.BadDocument, 400, func() error {
@@ -169,7 +195,8 @@ func TestClientErrors(t *testing.T) {
 		{"", 300, func() error { _, err := c.Get(t.Context(), "twice"); return err }},
 	} {
 		var e *apiclient.Error
-		if err := x.do(); !errors.As(err, &e) || e.Code != string(x.problem) || e.Status != x.status || e.Error() == "" || len(e.Body) == 0 {
+		if err := x.do(); !errors.As(err, &e) || e.Code != string(x.problem) || e.Status != x.status ||
+			e.Error() == "" || len(e.Body) == 0 {
 			t.Errorf("got %#v, want %s with %d", err, x.problem, x.status)
 		}
 	}
@@ -178,19 +205,26 @@ func TestClientErrors(t *testing.T) {
 func TestClientSetsPeerings(t *testing.T) {
 	var set directory.Peering
 	s := newTestServer(t, func(cfg *Config) { cfg.Operator = quietOperator{func(p directory.Peering) { set = p }} })
-	want := directory.Peering{Domain: beta, State: directory.PeeringActive, Bundle: []byte(`{"keys":[]}`), Addresses: []string{"https://127.0.0.1:8401"}, Gossip: []string{"127.0.0.1:9401"}, Mesh: true}
-	if err := newTestClient(t, s, "/ops/operator").Operator().SetPeering(t.Context(), operator.WirePeering(want)); err != nil || !set.Equal(want) {
+
+	want := directory.Peering{Domain: beta, State: directory.PeeringActive, Bundle: []byte(`{"keys":[]}`),
+		Addresses: []string{"https://127.0.0.1:8401"}, Gossip: []string{"127.0.0.1:9401"}, Mesh: true}
+	if err := newTestClient(t, s, "/ops/operator").Operator().
+		SetPeering(t.Context(), operator.WirePeering(want)); err != nil || !set.Equal(want) {
 		t.Errorf("set is %+v, %v; want %+v", set, err, want)
 	}
+
 	for _, body := range []string{
 		``, `[]`, `{"domain":"mesh"}`, `{"domain":"alpha.test"}`, `{"domain":"Beta.test"}`, `{"domain":"beta.test"}`,
-		`{"domain":"beta.test","bundle":"x","addresses":["https://a"]}`, `{"domain":"beta.test","bundle":{},"addresses":[]}`,
-		`{"domain":"beta.test","bundle":{},"addresses":["http://a"]}`, `{"domain":"beta.test","bundle":{},"addresses":["https://a/path"]}`,
+		`{"domain":"beta.test","bundle":"x","addresses":["https://a"]}`,
+		`{"domain":"beta.test","bundle":{},"addresses":[]}`,
+		`{"domain":"beta.test","bundle":{},"addresses":["http://a"]}`,
+		`{"domain":"beta.test","bundle":{},"addresses":["https://a/path"]}`,
 		`{"domain":"beta.test","bundle":{},"addresses":["https://a"],"state":"friends"}`,
 		`{"domain":"beta.test","bundle":{},"addresses":["https://a"],"exported":true}`,
 	} {
 		wantStatus(t, ask(t, s, "/ops/operator", "POST", "/v1/operator/peers", body), 400)
 	}
+
 	wantStatus(t, ask(t, s, "/agent/ada", "POST", "/v1/operator/peers", `{}`), 403)
 	wantStatus(t, ask(t, s, "", "POST", "/v1/operator/peers", `{}`), 401)
 }
@@ -198,18 +232,22 @@ func TestClientSetsPeerings(t *testing.T) {
 func TestAdmin(t *testing.T) {
 	var failing error
 	h := NewAdmin(AdminConfig{
-		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "roster_up 1\n") }),
-		Ready:   func() error { return failing },
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "roster_up 1\n")
+		}),
+		Ready: func() error { return failing },
 	})
 	host := "127.0.0.1:8401"
 	get := func(path string) (int, string) {
 		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", path, nil)
 		r.Host = host
 		h.ServeHTTP(w, r)
+
 		return w.Code, w.Body.String()
 	}
 	want := func(path string, status int, part string) {
 		t.Helper()
+
 		if code, body := get(path); code != status || !strings.Contains(body, part) {
 			t.Errorf("%s: %d %s, want %d and %q", path, code, body, status, part)
 		}
@@ -223,10 +261,12 @@ func TestAdmin(t *testing.T) {
 	want("/debug/pprof/", 200, "goroutine")
 	want("/nothing", 404, `"correlation_id"`)
 	host = "rebound.example:8401"
+
 	for _, path := range []string{"", "cmdline", "profile?seconds=1", "symbol", "trace?seconds=1", "heap"} {
 		want("/debug/pprof/"+path, 403, "localhost")
 		want("/debug/pprof/"+path, 403, `"error":{"code":"Forbidden"`)
 	}
+
 	want("/metrics", 200, "roster_up 1") // a proxy may keep the name that it was called by
 }
 
@@ -235,7 +275,8 @@ func TestAdmin(t *testing.T) {
 //
 // Requirement: WOA-024
 func TestClientJudgesInvocations(t *testing.T) {
-	e := entry(t, alpha, "01JWNTC0000000000000000AD1", "agent", 1, `{"base":"https://agents.example.com/a","capabilities":[{"name":"sum","type":"tool",
+	e := entry(t, alpha, "01JWNTC0000000000000000AD1", "agent", 1,
+		`{"base":"https://agents.example.com/a","capabilities":[{"name":"sum","type":"tool",
 		"input_schema":{"type":"object","required":["n"]},"output_schema":{"type":"object","required":["sum"]}}]}`)
 	asked := 0
 	s := newTestServer(t, func(cfg *Config) {
@@ -248,19 +289,27 @@ func TestClientJudgesInvocations(t *testing.T) {
 	defer server.Close()
 	c := apiclient.NewDirect(server.URL, &http.Client{Transport: asCaller("/agent/bob")})
 	by := invoke.ContractOf(e)
+
 	var unfit *directory.Error
-	if _, err := contract.Invoke(t.Context(), c, "agent", "", []byte(`{"m":1}`), by, apiclient.InvokeOptions{}); !errors.As(err, &unfit) || unfit.Problem != directory.BadInput || asked != 0 {
+	if _, err := contract.Invoke(t.Context(), c, "agent", "", []byte(`{"m":1}`), by,
+		apiclient.InvokeOptions{}); !errors.As(err, &unfit) || unfit.Problem != directory.BadInput || asked != 0 {
 		t.Errorf("an input against the schema: %v; asked %d times", err, asked)
 	}
+
 	var bad *contract.OutputError
-	if r, err := contract.Invoke(t.Context(), c, "agent", "", []byte(`{"n":1}`), by, apiclient.InvokeOptions{}); !errors.As(err, &bad) || r == nil || string(r.Body) != `{"total":1}` {
+	if r, err := contract.Invoke(t.Context(), c, "agent", "", []byte(`{"n":1}`), by,
+		apiclient.InvokeOptions{}); !errors.As(err, &bad) || r == nil || string(r.Body) != `{"total":1}` {
 		t.Errorf("an answer against the schema: %v, %v", r, err)
 	}
-	if r, err := c.Invoke(t.Context(), "agent", "", []byte(`{"m":1}`), apiclient.InvokeOptions{}); err != nil || r.Status != 200 || asked != 2 {
+
+	if r, err := c.Invoke(t.Context(), "agent", "", []byte(`{"m":1}`), apiclient.InvokeOptions{}); err != nil ||
+		r.Status != 200 || asked != 2 {
 		t.Errorf("what is not to be judged: %v, %v; asked %d times", r, err, asked)
 	}
+
 	var refused *apiclient.Error
-	if _, err := contract.Invoke(t.Context(), c, "nobody", "", []byte(`{}`), nil, apiclient.InvokeOptions{}); !errors.As(err, &refused) || refused.Status != 404 {
+	if _, err := contract.Invoke(t.Context(), c, "nobody", "", []byte(`{}`), nil,
+		apiclient.InvokeOptions{}); !errors.As(err, &refused) || refused.Status != 404 {
 		t.Errorf("an agent that there isn't: %v", err)
 	}
 }

@@ -37,20 +37,26 @@ func TestConsistency(t *testing.T) {
 		{cutOff{}, "consistency=linearizable", 503},
 		{confirming{asked: &asked}, "consistency=linearizable", 200},
 		{confirming{asked: &asked}, "consistency=stale", 200},
-		{cutOff{}, "consistency=strong", 400}, {cutOff{}, "consistency=Stale", 400}, {cutOff{}, "consistency=stale&consistency=stale", 400},
+		{cutOff{}, "consistency=strong", 400}, {cutOff{}, "consistency=Stale", 400},
+		{cutOff{}, "consistency=stale&consistency=stale", 400},
 	} {
-		s := newTestServer(t, func(cfg *Config) { cfg.Registry = x.registry }, entry(t, alpha, rid(1), "one", 1, aDocument))
+		s := newTestServer(t, func(cfg *Config) {
+			cfg.Registry = x.registry
+		}, entry(t, alpha, rid(1), "one", 1, aDocument))
 		for _, path := range []string{"/ad/l", "/ad/r/one", "/ad/r/" + rid(1)} {
 			resp := ask(t, s, "", "GET", path+"?"+x.query, "")
 			wantStatus(t, resp, x.status)
+
 			if resp.Header.Get("Roster-Index") == "" || resp.Header.Get("Roster-Stale") == "" {
 				t.Errorf("%s?%s: the answer does not say how fresh it is", path, x.query)
 			}
+
 			if (resp.Header.Get("Retry-After") != "") != (x.status == 503) {
 				t.Errorf("%s?%s: Retry-After is %q", path, x.query, resp.Header.Get("Retry-After"))
 			}
 		}
 	}
+
 	if asked != 3 {
 		t.Errorf("a majority was asked %d times for 3 linearizable reads", asked)
 	}
@@ -71,6 +77,7 @@ func at(began time.Time, after time.Duration, revision uint64) func() directory.
 		if time.Since(began) < after {
 			p.Revision--
 		}
+
 		return p
 	}
 }
@@ -101,9 +108,11 @@ func TestReadYourWritesAnywhere(t *testing.T) {
 		{"min=alpha.test=7.10&consistency=stale", 200, 2 * time.Second, "alpha.test=7.10"},
 		{"min=alpha.test=7.10&consistency=linearizable", 503, 2 * time.Second, "alpha.test=7.10"},
 		{"wait=60", 200, 0, "alpha.test=7.9"},
-		{"wait=61", 400, 0, "alpha.test=7.9"}, {"wait=-1", 400, 0, "alpha.test=7.9"}, {"wait=1.5", 400, 0, "alpha.test=7.9"},
+		{"wait=61", 400, 0, "alpha.test=7.9"}, {"wait=-1", 400, 0, "alpha.test=7.9"},
+		{"wait=1.5", 400, 0, "alpha.test=7.9"},
 		{"wait=", 400, 0, "alpha.test=7.9"}, {"wait=1&wait=1", 400, 0, "alpha.test=7.9"},
-		{"min=", 400, 0, "alpha.test=7.9"}, {"min=alpha.test", 400, 0, "alpha.test=7.9"}, {"min=7.10", 400, 0, "alpha.test=7.9"},
+		{"min=", 400, 0, "alpha.test=7.9"}, {"min=alpha.test", 400, 0, "alpha.test=7.9"},
+		{"min=7.10", 400, 0, "alpha.test=7.9"},
 		{"min=alpha.test=7", 400, 0, "alpha.test=7.9"}, {"min=alpha.test=07.1", 400, 0, "alpha.test=7.9"},
 		{"min=spiffe://alpha.test=7.1", 400, 0, "alpha.test=7.9"}, {"min=alpha.test=7.9,", 400, 0, "alpha.test=7.9"},
 	} {
@@ -118,6 +127,7 @@ func TestReadYourWritesAnywhere(t *testing.T) {
 						if td == alpha && !own().Before(p) || td == beta && !other().Before(p) {
 							return nil
 						}
+
 						select {
 						case <-time.After(100 * time.Millisecond):
 						case <-ctx.Done():
@@ -127,13 +137,16 @@ func TestReadYourWritesAnywhere(t *testing.T) {
 				}
 			}, entry(t, alpha, rid(1), "one", 1, aDocument))
 			resp := ask(t, s, "", "GET", "/ad/r/one?"+x.query, "")
+
 			body := wantStatus(t, resp, x.status)
 			if took := time.Since(began); took != x.took {
 				t.Errorf("%s: took %s, want %s", x.query, took, x.took)
 			}
+
 			if got := resp.Header.Get("Roster-Index"); got != x.index {
 				t.Errorf("%s: Roster-Index is %q, want %q", x.query, got, x.index)
 			}
+
 			if (resp.Header.Get("Retry-After") != "") != (x.status == 503) {
 				t.Errorf("%s: Retry-After is %q: %v", x.query, resp.Header.Get("Retry-After"), body)
 			}
@@ -147,6 +160,7 @@ func TestAPositionIsToldOnce(t *testing.T) {
 	for _, query := range []string{"", "?min=beta.test=1780000000.17", "?min=beta.test=1.1&min=beta.test=1.2"} {
 		resp := ask(t, s, "", "GET", "/ad/r/beta.test/"+rid(2)+query, "")
 		wantStatus(t, resp, 200)
+
 		if got := resp.Header.Get("Roster-Index"); got != "alpha.test=1780315200.385, beta.test=1780000000.17" {
 			t.Errorf("%s: Roster-Index is %q", query, got)
 		}
@@ -157,11 +171,14 @@ func TestAPositionIsToldOnce(t *testing.T) {
 //
 // Requirement: AD-065
 func TestTheNextLinkKeepsTheConsistency(t *testing.T) {
-	s := newTestServer(t, nil, entry(t, alpha, rid(1), "one", 1, aDocument), entry(t, alpha, rid(2), "two", 2, aDocument))
+	s := newTestServer(t, nil, entry(t, alpha, rid(1), "one", 1, aDocument),
+		entry(t, alpha, rid(2), "two", 2, aDocument))
 	resp := ask(t, s, "", "GET", "/ad/l?min=alpha.test=1780315200.385&count=1&consistency=stale&wait=3", "")
 	wantStatus(t, resp, 200)
+
 	link := resp.Header.Get("Link")
-	if !strings.HasPrefix(link, "</ad/l?count=1&consistency=stale&page=1&after=") || strings.Contains(link, "min") || strings.Contains(link, "wait") {
+	if !strings.HasPrefix(link, "</ad/l?count=1&consistency=stale&page=1&after=") || strings.Contains(link, "min") ||
+		strings.Contains(link, "wait") {
 		t.Errorf("Link is %q", link)
 	}
 }
@@ -185,23 +202,29 @@ func TestNoCallerTakesAllTheWaiting(t *testing.T) {
 				return ctx.Err()
 			}
 		}, entry(t, alpha, rid(1), "one", 1, aDocument))
+
 		const later = "/ad/l?min=alpha.test=1780315200.999999&wait=60"
+
 		statuses := make(chan int, maxAwaitingEach)
 		for range maxAwaitingEach {
 			go func() { statuses <- ask(t, s, "/agent/eve", "GET", later, "").StatusCode }()
 		}
+
 		synctest.Wait()
 		wantStatus(t, ask(t, s, "/agent/eve", "GET", later, ""), 429)
 		began := time.Now()
 		wantStatus(t, ask(t, s, "/agent/ada", "GET", later, ""), 503) // not reached, in the end
+
 		if waited := time.Since(began); waited != 60*time.Second {
 			t.Errorf("another caller waited for %s", waited)
 		}
+
 		for range maxAwaitingEach {
 			if got := <-statuses; got != 503 {
 				t.Errorf("a read that waited was answered with %d", got)
 			}
 		}
+
 		if n := s.freshness.waiting.Held(); n != 0 {
 			t.Errorf("%d are still counted", n)
 		}

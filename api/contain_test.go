@@ -22,6 +22,7 @@ func TestALookupLeavesOutAnEntryThatPanics(t *testing.T) {
 			if td == gamma {
 				panic("a mistake that one entry finds")
 			}
+
 			return ""
 		}
 	},
@@ -31,6 +32,7 @@ func TestALookupLeavesOutAnEntryThatPanics(t *testing.T) {
 	)
 
 	body := wantStatus(t, ask(t, s, "", "GET", "/ad/l", ""), 200)
+
 	agents, _ := body["agents"].([]any)
 	if len(agents) != 2 || panics.Count(contain.Listing) != 1 {
 		t.Errorf("%d agents, %d panics: %v", len(agents), panics.Count(contain.Listing), body)

@@ -22,12 +22,15 @@ func TestWhatIsDisputedSaysSo(t *testing.T) {
 		whole(cfg)
 		cfg.Frozen = func() []spiffeid.TrustDomain { return frozen }
 	}, entry(t, alpha, rid(1), "one", 381, aDocument), foreign)
+
 	marks := func(target string) int {
 		resp := ask(t, s, "/client/reader", "GET", target, "")
+
 		b, err := io.ReadAll(resp.Body)
 		if err != nil || resp.StatusCode != 200 {
 			t.Fatalf("%s: %d %v", target, resp.StatusCode, err)
 		}
+
 		return strings.Count(string(b), `"disputed":true`)
 	}
 	for _, at := range []struct {

@@ -20,36 +20,39 @@ var replacedHeaders = []string{"Etag", "Last-Modified", "Location", "Content-Loc
 
 // fail answers a call with err's problem. If err is that the client has gone, there is no
 // answer, and the fault is not the directory's.
-func (s *Server) fail(w http.ResponseWriter, c *request.Call, err error) {
-	if errors.Is(err, context.Canceled) && errors.Is(c.Context().Err(), context.Canceled) &&
+func (s *Server) fail(w http.ResponseWriter, call *request.Call, err error) {
+	if errors.Is(err, context.Canceled) && errors.Is(call.Context().Err(), context.Canceled) &&
 		directory.ProblemOf(err) == directory.Internal {
 		w.WriteHeader(clientGone)
 		return
 	}
 
 	refused := problem.Explain(err)
-	s.logRefusal(c, refused)
+	s.logRefusal(call, refused)
 
-	h := w.Header()
+	header := w.Header()
 	for _, name := range replacedHeaders {
-		h.Del(name)
+		header.Del(name)
 	}
-	refused.SetHeader(h)
+
+	refused.SetHeader(header)
+
 	if refused.Rule().Status == http.StatusUnauthorized {
-		h["Www-Authenticate"] = s.challenges(c)
+		header["Www-Authenticate"] = s.challenges(call)
 	}
+
 	if refused.Err.Problem == directory.Replayed {
 		s.cfg.CredentialRefused("replayed")
 	}
 
-	body := refused.Body(s.cfg.PublicURL, c.RequestID)
-	response.Write(w, c.Request, refused.Rule().Status, problem.ContentType, body)
+	body := refused.Body(s.cfg.PublicURL, call.RequestID)
+	response.Write(w, call.Request, refused.Rule().Status, problem.ContentType, body)
 }
 
 // logRefusal logs a refusal that is the node's fault. The overload logs those that it
 // sheds, many requests in one line.
-func (s *Server) logRefusal(c *request.Call, refused *problem.Refusal) {
-	attrs := []any{"request_id", c.RequestID, "problem", string(refused.Err.Problem), "detail", refused.Err.Detail}
+func (s *Server) logRefusal(call *request.Call, refused *problem.Refusal) {
+	attrs := []any{"request_id", call.RequestID, "problem", string(refused.Err.Problem), "detail", refused.Err.Detail}
 	if refused.Err.Err != nil {
 		attrs = append(attrs, "err", refused.Err.Err)
 	}
@@ -58,7 +61,7 @@ func (s *Server) logRefusal(c *request.Call, refused *problem.Refusal) {
 	case status == http.StatusInternalServerError:
 		s.log.Error("request failed", attrs...)
 	case refused.Err.Problem == directory.Overloaded:
-		c.Shed = true
+		call.Shed = true
 	case status > http.StatusNotImplemented:
 		s.log.Warn("request not answered", attrs...)
 	}

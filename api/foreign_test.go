@@ -34,6 +34,7 @@ func TestAnotherDomainMayRedeemWithMembersOfALaterRelease(t *testing.T) {
 	body := `{"later":{"x":[1]},"domain":"beta.test","secret":"s","bundle":{"keys":[],"later":1},` +
 		`"addresses":["https://ad.beta.test:8401"],"bundle_endpoint":{"later":null}}`
 	wantStatus(t, ask(t, s, "", "POST", "/v1/peerings", body), http.StatusNoContent)
+
 	if len(redeemed) != 1 || redeemed[0].Domain != beta || len(redeemed[0].Addresses) != 1 {
 		t.Errorf("redeemed %+v", redeemed)
 	}
@@ -47,7 +48,8 @@ func TestAnotherDomainMayRedeemWithMembersOfALaterRelease(t *testing.T) {
 func TestATokenMayHaveMembersOfALaterRelease(t *testing.T) {
 	encode := func(body string) string { return "roster-peer-1." + base64.RawURLEncoding.EncodeToString([]byte(body)) }
 
-	token, err := operator.ParseToken(encode(`{"domain":"beta.test","invited":"alpha.test","later":[1],"secret":"s","until":1}`))
+	token,
+		err := operator.ParseToken(encode(`{"domain":"beta.test","invited":"alpha.test","later":[1],"secret":"s","until":1}`))
 	if err != nil || token.Domain != "beta.test" || token.Secret != "s" {
 		t.Errorf("got %+v, %v", token, err)
 	}

@@ -70,11 +70,12 @@ func newFreshness(cfg *Config) *freshness {
 
 // ensure waits until this node's state is as fresh as a read asks for, or refuses the read.
 // It says in Roster-Index and Roster-Stale how fresh the state is (OPS-017).
-func (f *freshness) ensure(w http.ResponseWriter, c *request.Call) error {
+func (f *freshness) ensure(w http.ResponseWriter, call *request.Call) error {
 	response.Private(w)
-	ask, err := parseFreshness(c.Params)
+
+	ask, err := parseFreshness(call.Params)
 	if err == nil {
-		err = f.wait(c, ask)
+		err = f.wait(call, ask)
 	}
 
 	heard := f.registry.Heard()
@@ -85,9 +86,10 @@ func (f *freshness) ensure(w http.ResponseWriter, c *request.Call) error {
 	case err != nil || ask.consistency != defaultRead:
 		return err
 	case heard > f.maxStale:
-		return directory.Refuse(directory.Unavailable, "This node last heard its leader %d s ago; default reads allow %d s. "+
-			"Use consistency=stale to read what it has.", int(heard.Seconds()), int(f.maxStale.Seconds()))
-	case f.readsOwn(c) && !f.caughtUp():
+		return directory.Refuse(directory.Unavailable,
+			"This node last heard its leader %d s ago; default reads allow %d s. "+
+				"Use consistency=stale to read what it has.", int(heard.Seconds()), int(f.maxStale.Seconds()))
+	case f.readsOwn(call) && !f.caughtUp():
 		return directory.Refuse(directory.Unavailable, "This node was just started and has not caught up with %s yet. "+
 			"Try again, ask for another domain's origin, or use consistency=stale to read what it has.", f.domain)
 	}
@@ -103,18 +105,19 @@ func (f *freshness) current() error {
 	}
 
 	return directory.Refuse(directory.Unavailable,
-		"This node doesn't know the present state of its domain; it last heard its leader %d s ago.", int(heard.Seconds()))
+		"This node doesn't know the present state of its domain; it last heard its leader %d s ago.",
+		int(heard.Seconds()))
 }
 
 // originRoutes are the routes with a filter called origin; others ignore it.
 var originRoutes = []string{"/ad/l", "/ad/watch", "/agents"}
 
 // readsOwn tells whether a read's answer may have registrations of the own domain.
-func (f *freshness) readsOwn(c *request.Call) bool {
-	origin, mirrored := c.Vars["origin"]
-	if !mirrored && slices.Contains(originRoutes, c.Route) {
+func (f *freshness) readsOwn(call *request.Call) bool {
+	origin, mirrored := call.Vars["origin"]
+	if !mirrored && slices.Contains(originRoutes, call.Route) {
 		var err error
-		if origin, err = c.Params.One("origin"); err != nil {
+		if origin, err = call.Params.One("origin"); err != nil {
 			return false // the handler reports the error
 		}
 	}
@@ -124,35 +127,39 @@ func (f *freshness) readsOwn(c *request.Call) bool {
 
 // wait waits until this node has reached all positions of a read, for ask.wait together,
 // and then for a linearizable state if it asks for one.
-func (f *freshness) wait(c *request.Call, ask freshRead) error {
-	if err := f.awaitAll(c, ask); err != nil {
+func (f *freshness) wait(call *request.Call, ask freshRead) error {
+	if err := f.awaitAll(call, ask); err != nil {
 		return err
 	}
+
 	if ask.consistency == linearizableRead {
-		return f.registry.Linearize(c.Context())
+		return f.registry.Linearize(call.Context())
 	}
 
 	return nil
 }
 
-func (f *freshness) awaitAll(c *request.Call, ask freshRead) error {
+func (f *freshness) awaitAll(call *request.Call, ask freshRead) error {
 	if f.hasAll(ask.min) {
 		return nil
 	}
 
-	leave, hasShare := f.waiting.Enter(c.Caller().Key())
+	leave, hasShare := f.waiting.Enter(call.Caller().Key())
 	switch {
 	case hasShare:
-		return directory.Refuse(directory.RateLimited, "%d of your reads wait for positions at this node, the most that one "+
-			"caller may have. Wait for them, or read without min.", maxAwaitingEach)
+		return directory.Refuse(directory.RateLimited,
+			"%d of your reads wait for positions at this node, the most that one "+
+				"caller may have. Wait for them, or read without min.", maxAwaitingEach)
 	case leave == nil:
 		return directory.Refuse(directory.Unavailable,
 			"Too many reads wait for positions at this node. Try again, or ask another node.")
 	}
+
 	defer leave()
 
-	ctx, cancel := context.WithTimeout(c.Context(), ask.wait)
+	ctx, cancel := context.WithTimeout(call.Context(), ask.wait)
 	defer cancel()
+
 	for _, m := range ask.min {
 		if err := f.await(ctx, m.domain, m.at); err != nil && f.position(m.domain).Before(m.at) {
 			return f.notReached(m, ask.wait)
@@ -162,14 +169,14 @@ func (f *freshness) awaitAll(c *request.Call, ask freshRead) error {
 	return nil
 }
 
-func (f *freshness) notReached(m minimum, wait time.Duration) error {
-	has := "it has " + f.position(m.domain).String()
-	if f.position(m.domain) == (directory.Position{}) {
+func (f *freshness) notReached(minimum minimum, wait time.Duration) error {
+	has := "it has " + f.position(minimum.domain).String()
+	if f.position(minimum.domain) == (directory.Position{}) {
 		has = "it has nothing of that domain"
 	}
 
 	return directory.Refuse(directory.Unavailable, "This node did not reach %s within %d s; %s.",
-		directory.FormatIndex(m.domain, m.at), int(wait.Seconds()), has)
+		directory.FormatIndex(minimum.domain, minimum.at), int(wait.Seconds()), has)
 }
 
 func (f *freshness) hasAll(min []minimum) bool {
@@ -181,6 +188,7 @@ func (f *freshness) position(td spiffeid.TrustDomain) directory.Position {
 	if td == f.domain {
 		return f.registry.Position()
 	}
+
 	if at, ok := f.foreign(td); ok {
 		return at
 	}
@@ -230,15 +238,18 @@ func parseFreshness(params request.Params) (ask freshRead, err error) {
 	if ask.min, err = parseMinimums(params); err != nil {
 		return ask, err
 	}
+
 	text, err := params.One("wait")
 	if err != nil || !params.Has("wait") {
 		return ask, err
 	}
+
 	seconds, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || seconds > maxWait {
 		return ask, directory.Refuse(directory.BadQuery,
 			"wait must be a whole number of seconds from 0 to %d, got %.40q.", maxWait, text)
 	}
+
 	ask.wait = time.Duration(seconds) * time.Second
 
 	return ask, nil
@@ -250,6 +261,7 @@ func parseMinimums(params request.Params) (all []minimum, err error) {
 	if !params.Has("min") {
 		return nil, nil
 	}
+
 	values, err := params.Decode([]string{"min"})
 	if err != nil {
 		return nil, err
@@ -258,11 +270,13 @@ func parseMinimums(params request.Params) (all []minimum, err error) {
 	for _, v := range values["min"] {
 		for text := range strings.SplitSeq(v, ",") {
 			text = strings.Trim(text, " ")
+
 			td, at, err := directory.ParseIndex(text)
 			if err != nil || directory.FormatIndex(td, at) != text {
 				return nil, directory.Refuse(directory.BadQuery,
 					"min must be DOMAIN=EPOCH.REVISION, as in Roster-Index, got %.100q.", text)
 			}
+
 			all = append(all, minimum{td, at})
 		}
 	}

@@ -37,6 +37,7 @@ func (g quietGateway) Invoke(_ context.Context, _ *directory.Entry, in invoke.Re
 	if g.asked != nil {
 		g.asked(in)
 	}
+
 	return &g.reply, g.err
 }
 
@@ -50,37 +51,51 @@ func TestInvoke(t *testing.T) {
 	e := entry(t, alpha, rid, "agent", 1, invocable)
 	secret := entry(t, alpha, "01JWNTC0000000000000000AD2", "secret", 2, invocable)
 	reserved := entry(t, alpha, "01JWNTC0000000000000000AD3", "reserved", 3, invocable)
+
 	var in invoke.Request
 	s := newTestServer(t, func(cfg *Config) {
-		cfg.Gateway = quietGateway{reply: invoke.Reply{Status: 202, ContentType: "application/json", Body: []byte(`{"done":true}`), Replayed: true}, asked: func(got invoke.Request) { in = got }}
+		cfg.Gateway = quietGateway{reply: invoke.Reply{Status: 202, ContentType: "application/json",
+			Body: []byte(`{"done":true}`), Replayed: true}, asked: func(got invoke.Request) {
+			in = got
+		}}
 		cfg.Invocable = func(*directory.Entry) bool { return true }
 		cfg.MaxInvocation = 100
 	}, e, secret, reserved)
 	json := []string{"Content-Type", "application/json"}
-	resp := ask(t, s, "/agent/bob", "POST", "/agents/agent/translate", `{"a":1}`, append(json, "Idempotency-Key", "k", "Accept", "text/event-stream")...)
-	if body := wantStatus(t, resp, 202); body["done"] != true || resp.Header.Get("Cache-Control") != "no-store" || resp.Header.Get("Idempotency-Replayed") != "true" {
+
+	resp := ask(t, s, "/agent/bob", "POST", "/agents/agent/translate", `{"a":1}`,
+		append(json, "Idempotency-Key", "k", "Accept", "text/event-stream")...)
+	if body := wantStatus(t, resp, 202); body["done"] != true || resp.Header.Get("Cache-Control") != "no-store" ||
+		resp.Header.Get("Idempotency-Replayed") != "true" {
 		t.Errorf("answered %v, %v", body, resp.Header)
 	}
-	if in.Operation != "translate" || in.Key != "k" || !in.Stream || string(in.Body) != `{"a":1}` || in.Caller.IsZero() {
+
+	if in.Operation != "translate" || in.Key != "k" || !in.Stream || string(in.Body) != `{"a":1}` ||
+		in.Caller.IsZero() {
 		t.Errorf("asked for %+v", in)
 	}
+
 	wantStatus(t, ask(t, s, "/agent/bob", "POST", "/agents/"+rid+"/invoke", `{"a":1}`, json...), 202)
+
 	if in.Operation != "" || in.Key != "" || in.Stream {
 		t.Errorf("asked for %+v", in)
 	}
+
 	for name, tc := range map[string]struct {
 		who, path, body string
 		header          []string
 		want            int
 	}{
-		"nobody":          {"", "/agents/agent/invoke", `{}`, json, 401},
-		"policy":          {"/agent/bob", "/agents/reserved/invoke", `{}`, json, 403},
-		"hidden":          {"/agent/bob", "/agents/secret/invoke", `{}`, json, 404},
-		"none":            {"/agent/bob", "/agents/none/invoke", `{}`, json, 404},
-		"multipart":       {"/agent/bob", "/agents/agent/invoke", `x`, []string{"Content-Type", "multipart/form-data; boundary=x"}, 415},
-		"text":            {"/agent/bob", "/agents/agent/invoke", `x`, []string{"Content-Type", "text/plain"}, 415},
-		"too large":       {"/agent/bob", "/agents/agent/invoke", strings.Repeat(" ", 101), json, 413},
-		"two keys":        {"/agent/bob", "/agents/agent/invoke", `{}`, append(json, "Idempotency-Key", strings.Repeat("k", 256)), 400},
+		"nobody": {"", "/agents/agent/invoke", `{}`, json, 401},
+		"policy": {"/agent/bob", "/agents/reserved/invoke", `{}`, json, 403},
+		"hidden": {"/agent/bob", "/agents/secret/invoke", `{}`, json, 404},
+		"none":   {"/agent/bob", "/agents/none/invoke", `{}`, json, 404},
+		"multipart": {"/agent/bob", "/agents/agent/invoke", `x`,
+			[]string{"Content-Type", "multipart/form-data; boundary=x"}, 415},
+		"text":      {"/agent/bob", "/agents/agent/invoke", `x`, []string{"Content-Type", "text/plain"}, 415},
+		"too large": {"/agent/bob", "/agents/agent/invoke", strings.Repeat(" ", 101), json, 413},
+		"two keys": {"/agent/bob", "/agents/agent/invoke", `{}`,
+			append(json, "Idempotency-Key", strings.Repeat("k", 256)), 400},
 		"a deeper path":   {"/agent/bob", "/agents/agent/invoke/x", `{}`, json, 404},
 		"another method":  {"/agent/bob", "/agents/agent/x", ``, nil, 405},
 		"an empty suffix": {"/agent/bob", "/agents/agent/", `{}`, json, 404},
@@ -89,17 +104,22 @@ func TestInvoke(t *testing.T) {
 		if tc.want == 405 {
 			method = "GET"
 		}
+
 		if resp := ask(t, s, tc.who, method, tc.path, tc.body, tc.header...); resp.StatusCode != tc.want {
 			t.Errorf("%s: %d, want %d", name, resp.StatusCode, tc.want)
 		}
 	}
-	if got := wantStatus(t, ask(t, s, "", "GET", "/agents/agent", ""), 200)["gateway"]; got != "/agents/"+rid+"/invoke" {
+
+	if got := wantStatus(t, ask(t, s, "", "GET", "/agents/agent", ""),
+		200)["gateway"]; got != "/agents/"+rid+"/invoke" {
 		t.Errorf("gateway is %v", got)
 	}
+
 	off := newTestServer(t, nil, e)
 	for _, path := range []string{"/agents/agent/invoke", "/agents/agent/translate"} {
 		wantStatus(t, ask(t, off, "/agent/bob", "POST", path, `{}`, json...), 404)
 	}
+
 	if got, told := wantStatus(t, ask(t, off, "", "GET", "/agents/agent", ""), 200)["gateway"]; told {
 		t.Errorf("gateway is %v, and there is none", got)
 	}
@@ -113,9 +133,11 @@ func TestInvoke(t *testing.T) {
 func TestInvocationsAreAudited(t *testing.T) {
 	e := entry(t, alpha, "01JWNTC0000000000000000AD1", "agent", 1, invocable)
 	foreign := entry(t, beta, "01JWNTC0000000000000000AD2", "foreign", 1, invocable)
+
 	var trail invocationTrail
 	asked, reads := 0, false
 	reply, failure := invoke.Reply{Status: 200, ContentType: "application/json", Body: []byte(`"canary"`)}, error(nil)
+
 	var log bytes.Buffer
 	s := newTestServer(t, func(cfg *Config) {
 		cfg.AuditLog, cfg.Logger = &trail, slog.New(slog.NewTextHandler(&log, nil))
@@ -124,39 +146,50 @@ func TestInvocationsAreAudited(t *testing.T) {
 		cfg.Identify = func(r *http.Request) (request.Credential, error) {
 			c, err := identify(r)
 			c.ReadOnly = reads
+
 			return c, err
 		}
 	}, e, foreign)
 	call := func(id string) int {
-		return ask(t, s, "/agent/bob", "POST", "/agents/"+id+"/invoke", `{"canary":1}`, "Content-Type", "application/json").StatusCode
+		return ask(t, s, "/agent/bob", "POST", "/agents/"+id+"/invoke", `{"canary":1}`, "Content-Type",
+			"application/json").StatusCode
 	}
 	want := func(what string, status, got int, lines ...directory.AuditEvent) {
 		t.Helper()
+
 		if len(trail.lines) != len(lines) || status != got {
 			t.Fatalf("%s: %d, want %d; the lines are %+v", what, got, status, trail.lines)
 		}
+
 		for i, l := range trail.lines {
 			if !l.Actor.IsZero() && l.RequestID != "" && l.Owner == e.Owner {
 				l.Actor, l.Owner, l.RequestID, l.Policies = directory.Identity{}, directory.Identity{}, "", nil
 			}
+
 			if !reflect.DeepEqual(l, lines[i]) {
 				t.Errorf("%s: line %d is %+v, want %+v", what, i, trail.lines[i], lines[i])
 			}
 		}
+
 		trail.lines = nil
 	}
 	intent := directory.AuditEvent{Action: "invoke", Agent: "agent", RID: e.RID, Authn: "x509-svid"}
 	outcome := func(of directory.AuditEvent, is string) directory.AuditEvent { of.Outcome = is; return of }
 	want("one that succeeds", 200, call("agent"), intent, outcome(intent, "ok"))
+
 	if log.Len() > 0 {
 		t.Errorf("what the trail has is logged as well: %s", &log)
 	}
+
 	failure = directory.Refuse(directory.AgentFailed, "canary")
 	want("one that fails", 502, call("agent"), intent, outcome(intent, "agent-failed"))
+
 	if failure = nil; !strings.Contains(log.String(), "status=502") {
 		t.Errorf("one that fails is not logged: %s", &log)
 	}
-	away := directory.AuditEvent{Action: "invoke", Agent: "foreign", RID: foreign.RID, Authn: "x509-svid", Target: "beta.test"}
+
+	away := directory.AuditEvent{Action: "invoke", Agent: "foreign", RID: foreign.RID, Authn: "x509-svid",
+		Target: "beta.test"}
 	want("another domain's agent", 200, call("foreign"), away, outcome(away, "ok"))
 	reply = invoke.Reply{Status: 200, ContentType: "text/event-stream", Stream: io.NopCloser(failing{})}
 	func() {
@@ -167,10 +200,12 @@ func TestInvocationsAreAudited(t *testing.T) {
 	trail.err = directory.Refuse(directory.Unavailable, "the disk is full")
 	asked = 0
 	want("a trail that can't be written", 503, call("agent"))
+
 	trail.err, reads = nil, true
 	if status := call("agent"); status != 403 || len(trail.lines) != 1 || trail.lines[0].Outcome != "forbidden" {
 		t.Errorf("by a token for reads: %d, %+v", status, trail.lines)
 	}
+
 	if asked != 0 {
 		t.Errorf("the agent was called %d times all the same", asked)
 	}
@@ -191,6 +226,7 @@ func (k *invocationTrail) Intend(e directory.AuditEvent) error {
 	if k.err == nil {
 		k.lines = append(k.lines, e)
 	}
+
 	return k.err
 }
 func (k *invocationTrail) Done(e directory.AuditEvent)    { k.lines = append(k.lines, e) }
@@ -204,25 +240,34 @@ func TestInvokeStreams(t *testing.T) {
 	e := entry(t, alpha, "01JWNTC0000000000000000AD1", "agent", 1, invocable)
 	stopping := directory.Refuse(directory.Unavailable, "the node stops")
 	slow := directory.Refuse(directory.AgentTimeout, "too slow")
-	const one, unavailable = "data: 1\n\n", "event: error\ndata: {\"error\":{\"code\":\"Unavailable\",\"message\":\"the node stops\"}}\n\n"
+
+	const one, unavailable = "data: 1\n\n", "event: error\n" +
+		"data: {\"error\":{\"code\":\"Unavailable\",\"message\":\"the node stops\"}}\n\n"
 	for name, tc := range map[string]struct {
 		stream io.Reader
 		media  string
 		want   string
 		broken bool
 	}{
-		"whole":             {strings.NewReader(one), wire.MediaEvents, one, false},
-		"broken":            {io.MultiReader(strings.NewReader(one), failing{}), wire.MediaEvents, one, true},
-		"stopped":           {io.MultiReader(strings.NewReader(one), failing{stopping}), wire.MediaEvents, one + unavailable, false},
-		"stopped at once":   {failing{stopping}, wire.MediaEvents, unavailable, false},
-		"stopped in a line": {io.MultiReader(strings.NewReader("data: 1\n"), strings.NewReader("dat"), failing{stopping}), wire.MediaEvents, "data: 1\ndat", true},
-		"stopped, lines":    {io.MultiReader(strings.NewReader("{}\n"), failing{stopping}), "application/x-ndjson", "{}\n", true},
-		"late":              {io.MultiReader(strings.NewReader("data: 1\n"), strings.NewReader("\n"), failing{slow}), wire.MediaEvents, one + strings.NewReplacer("Unavailable", "Timeout", "the node stops", "too slow").Replace(unavailable), true},
+		"whole":  {strings.NewReader(one), wire.MediaEvents, one, false},
+		"broken": {io.MultiReader(strings.NewReader(one), failing{}), wire.MediaEvents, one, true},
+		"stopped": {io.MultiReader(strings.NewReader(one), failing{stopping}), wire.MediaEvents,
+			one + unavailable, false},
+		"stopped at once": {failing{stopping}, wire.MediaEvents, unavailable, false},
+		"stopped in a line": {io.MultiReader(strings.NewReader("data: 1\n"), strings.NewReader("dat"),
+			failing{stopping}), wire.MediaEvents, "data: 1\ndat", true},
+		"stopped, lines": {io.MultiReader(strings.NewReader("{}\n"), failing{stopping}), "application/x-ndjson",
+			"{}\n", true},
+		"late": {io.MultiReader(strings.NewReader("data: 1\n"), strings.NewReader("\n"), failing{slow}),
+			wire.MediaEvents, one + strings.NewReplacer("Unavailable", "Timeout", "the node stops", "too slow").
+				Replace(unavailable), true},
 	} {
 		s := newTestServer(t, func(cfg *Config) {
-			cfg.Gateway = quietGateway{reply: invoke.Reply{Status: 200, ContentType: tc.media, Stream: io.NopCloser(tc.stream)}}
+			cfg.Gateway = quietGateway{reply: invoke.Reply{Status: 200, ContentType: tc.media,
+				Stream: io.NopCloser(tc.stream)}}
 		}, e)
-		w, r := httptest.NewRecorder(), httptest.NewRequest("POST", "https://ad.alpha.test:8400/agents/agent/invoke", strings.NewReader("{}"))
+		w, r := httptest.NewRecorder(), httptest.NewRequest("POST", "https://ad.alpha.test:8400/agents/agent/invoke",
+			strings.NewReader("{}"))
 		r.Header.Set("Test-Caller", "/agent/bob")
 		r.Header.Set("Content-Type", "application/json")
 		broken := false
@@ -233,7 +278,9 @@ func TestInvokeStreams(t *testing.T) {
 			}()
 			s.Handler().ServeHTTP(w, r)
 		}()
-		if w.Code != 200 || w.Header().Get("Content-Type") != tc.media || w.Body.String() != tc.want || broken != tc.broken {
+
+		if w.Code != 200 || w.Header().Get("Content-Type") != tc.media || w.Body.String() != tc.want ||
+			broken != tc.broken {
 			t.Errorf("%s: %d %v %q, torn: %v", name, w.Code, w.Header(), w.Body, broken)
 		}
 	}
@@ -248,7 +295,8 @@ func TestInvokedStreamsEndWithTheCredential(t *testing.T) {
 		s := newTestServer(t, func(cfg *Config) {
 			cfg.Gateway = endless{}
 			cfg.Identify = func(*http.Request) (request.Credential, error) {
-				return request.Credential{Identity: identity("/agent/bob"), Method: "x509-svid", Until: began.Add(time.Minute)}, nil
+				return request.Credential{Identity: identity("/agent/bob"), Method: "x509-svid",
+					Until: began.Add(time.Minute)}, nil
 			}
 		}, entry(t, alpha, "01JWNTC0000000000000000AD1", "agent", 1, invocable))
 		r := httptest.NewRequest("POST", "https://ad.alpha.test:8400/agents/agent/invoke", strings.NewReader("{}"))
@@ -269,6 +317,7 @@ func (endless) Invoke(ctx context.Context, _ *directory.Entry, _ invoke.Request)
 	ctx, cancel := context.WithTimeout(ctx, time.Hour)
 	from, to := io.Pipe()
 	context.AfterFunc(ctx, func() { cancel(); _ = to.CloseWithError(ctx.Err()) })
+
 	return &invoke.Reply{Status: 200, ContentType: wire.MediaEvents, Stream: from}, nil
 }
 
@@ -282,14 +331,17 @@ func (f failing) Read([]byte) (int, error) { return 0, cmp.Or(f.err, errors.New(
 // Requirement: WOA-018
 func TestGatewaysAskNothingOfADirectory(t *testing.T) {
 	e := entry(t, alpha, "01JWNTC0000000000000000AD1", "agent", 1, invocable)
+
 	s := newTestServer(t, func(cfg *Config) {
 		whole(cfg)
-		cfg.Gateway = quietGateway{reply: invoke.Reply{Status: 200, ContentType: "application/json", Body: []byte("{}")}}
+		cfg.Gateway = quietGateway{reply: invoke.Reply{Status: 200, ContentType: "application/json",
+			Body: []byte("{}")}}
 		ours := cfg.Identify
 		cfg.Identify = func(r *http.Request) (request.Credential, error) {
 			if r.Header.Get("Test-Caller") == "beta" {
 				return request.Credential{Identity: directory.IdentityOf(spiffeid.RequireFromString("spiffe://beta.test/node/1")), Method: "x509-svid"}, nil
 			}
+
 			return ours(r)
 		}
 	}, e)
@@ -298,13 +350,16 @@ func TestGatewaysAskNothingOfADirectory(t *testing.T) {
 			if method == "GET" || method == "HEAD" {
 				continue // which no agent is called by
 			}
+
 			for _, caller := range []string{"/ops/operator", "beta", ""} {
-				if resp := ask(t, s, caller, method, concrete.Replace(res.path), "", "Via", invoke.ViaGateway); resp.StatusCode != 403 && !(row.who.calls && caller != "/ops/operator") {
+				if resp := ask(t, s, caller, method, concrete.Replace(res.path), "", "Via",
+					invoke.ViaGateway); resp.StatusCode != 403 && !(row.who.calls && caller != "/ops/operator") {
 					t.Errorf("%s %s of the gateway of %q: %d", method, res.path, caller, resp.StatusCode)
 				}
 			}
 		}
 	}
+
 	for _, tc := range []struct {
 		caller, via string
 		status      int
@@ -324,7 +379,8 @@ func TestWhatIsRefusedToGatewaysCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := registry(t, func(cfg *Config) { cfg.Limits = admission.Limits{admission.Queries: .2} })
 		for i, status := range []int{403, 403, 429} {
-			if resp := ask(t, s, "", "POST", "/agents/search", `{"query":"translate"}`, "Via", invoke.ViaGateway); resp.StatusCode != status {
+			if resp := ask(t, s, "", "POST", "/agents/search", `{"query":"translate"}`, "Via",
+				invoke.ViaGateway); resp.StatusCode != status {
 				t.Errorf("%d: %d, want %d", i, resp.StatusCode, status)
 			}
 		}

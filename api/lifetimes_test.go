@@ -25,11 +25,15 @@ func (granting) Refresh(_ context.Context, r directory.RefreshRequest) (director
 //
 // Requirement: AD-011, AD-070
 func TestARefreshIsToldOfAShorterLifetime(t *testing.T) {
-	s := newTestServer(t, func(c *Config) { c.CredentialLives, c.Registry = 1, granting{} }, entry(t, alpha, rid(1), "one", 1, aDocument))
+	s := newTestServer(t, func(c *Config) {
+		c.CredentialLives, c.Registry = 1, granting{}
+	}, entry(t, alpha, rid(1), "one", 1, aDocument))
 	whole := s.cfg.Identify
+
 	s.cfg.Identify = func(r *http.Request) (request.Credential, error) {
 		c, err := whole(r)
 		c.Life = 20 * time.Minute
+
 		return c, err
 	}
 	for _, target := range []string{"/ad/r/" + rid(1), "/ad/r/one", "/ad/r/one?lt=7200"} {
@@ -37,6 +41,7 @@ func TestARefreshIsToldOfAShorterLifetime(t *testing.T) {
 			t.Errorf("%s: told %v", target, body)
 		}
 	}
+
 	wantStatus(t, ask(t, s, "/agent/ada", "POST", "/ad/r/one?lt=900", ""), 204)
 }
 
@@ -48,11 +53,13 @@ func TestARenewalUnderTheMinimumIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	s := newTestServer(t, func(c *Config) {
 		c.CallerLimits = []admission.CallerLimits{{Who: batch, MinLifetime: 3600}}
 	})
 
 	resp := ask(t, s, "/batch/one", "POST", "/ad/refresh", `[{"id":"`+rid(1)+`","lt":600}]`)
+
 	body, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != 200 || !strings.Contains(string(body), `"problem":"bad-lifetime"`) {
 		t.Errorf("%d %s, %v", resp.StatusCode, body, err)

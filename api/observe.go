@@ -22,16 +22,16 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		began := time.Now()
 		growStack(len(r.URL.Path))
 
-		c := &request.Call{RequestID: problem.RequestID(r), Level: slog.LevelInfo, Answers: s.answers}
-		r = r.WithContext(request.With(r.Context(), c))
-		c.Request = r
+		call := &request.Call{RequestID: problem.RequestID(r), Level: slog.LevelInfo, Answers: s.answers}
+		r = r.WithContext(request.With(r.Context(), call))
+		call.Request = r
 
-		rec := &recorder{ResponseWriter: w, slot: &c.Slot}
-		rec.Header().Set("X-Request-Id", c.RequestID)
+		rec := &recorder{ResponseWriter: w, slot: &call.Slot}
+		rec.Header().Set("X-Request-Id", call.RequestID)
 		rec.Header().Set("X-Content-Type-Options", "nosniff")
 		defer func() {
-			s.recoverFrom(rec, c, recover())
-			s.report(c, rec, time.Since(began))
+			s.recoverFrom(rec, call, recover())
+			s.report(call, rec, time.Since(began))
 		}()
 
 		next.ServeHTTP(rec, r)
@@ -39,40 +39,45 @@ func (s *Server) observe(next http.Handler) http.Handler {
 }
 
 // recoverFrom answers a call whose handler panicked.
-func (s *Server) recoverFrom(w *recorder, c *request.Call, p any) {
+func (s *Server) recoverFrom(w *recorder, call *request.Call, p any) {
 	if p == nil {
 		return
 	}
+
 	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(p)
 	}
 
-	s.log.Error("handler panicked", "request_id", c.RequestID, "route", c.Route,
+	s.log.Error("handler panicked", "request_id", call.RequestID, "route", call.Route,
 		"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+
 	if w.status != 0 {
 		panic(http.ErrAbortHandler) // so that the client doesn't take half an answer for a whole one
 	}
-	s.fail(w, c, fmt.Errorf("panic: %v", p))
+
+	s.fail(w, call, fmt.Errorf("panic: %v", p))
 }
 
 // report logs a call that was answered, and tells metrics.
-func (s *Server) report(c *request.Call, w *recorder, took time.Duration) {
-	ctx := c.Request.Context()
-	if level := levelOf(c, w.status); s.log.Enabled(ctx, level) {
-		attrs := []slog.Attr{slog.String("method", c.Method)}
-		if c.Route != "" {
-			attrs = append(attrs, slog.String("route", c.Route))
+func (s *Server) report(call *request.Call, w *recorder, took time.Duration) {
+	ctx := call.Request.Context()
+	if level := levelOf(call, w.status); s.log.Enabled(ctx, level) {
+		attrs := []slog.Attr{slog.String("method", call.Method)}
+		if call.Route != "" {
+			attrs = append(attrs, slog.String("route", call.Route))
 		}
+
 		attrs = append(attrs, slog.Int("status", w.status), slog.Int64("bytes", w.bytes),
-			slog.Float64("took_ms", float64(took.Microseconds())/1000), slog.String("request_id", c.RequestID))
-		if !c.Anonymous() {
-			attrs = append(attrs, slog.String("caller", c.Identity.String()))
+			slog.Float64("took_ms", float64(took.Microseconds())/1000), slog.String("request_id", call.RequestID))
+		if !call.Anonymous() {
+			attrs = append(attrs, slog.String("caller", call.Identity.String()))
 		}
+
 		s.log.LogAttrs(ctx, level, "request", attrs...)
 	}
 
 	if s.cfg.Observe != nil {
-		s.cfg.Observe(c.Method, c.Route, w.status, took)
+		s.cfg.Observe(call.Method, call.Route, w.status, took)
 	}
 }
 
@@ -80,17 +85,17 @@ func (s *Server) report(c *request.Call, w *recorder, took time.Duration) {
 // Calls that the audit log has are quiet, and so are those that were refused by a quota or
 // under overload, which metrics count: a caller that floods the node must not flood its
 // log.
-func levelOf(c *request.Call, status int) slog.Level {
+func levelOf(call *request.Call, status int) slog.Level {
 	switch {
-	case status == http.StatusTooManyRequests || c.Shed:
+	case status == http.StatusTooManyRequests || call.Shed:
 		return quiet
 	case status >= http.StatusBadRequest:
 		return notable
-	case c.Audited:
+	case call.Audited:
 		return quiet
 	}
 
-	return c.Level
+	return call.Level
 }
 
 // A recorder remembers the status and the size of an answer, and releases the call's slot
@@ -107,16 +112,18 @@ func (r *recorder) WriteHeader(status int) {
 	if r.status == 0 || r.status < 200 {
 		r.status = status
 	}
+
 	r.slot.Release()
 	r.ResponseWriter.WriteHeader(status)
 }
 
 // Write implements http.ResponseWriter.
-func (r *recorder) Write(b []byte) (int, error) {
+func (r *recorder) Write(data []byte) (int, error) {
 	if r.status == 0 {
 		r.WriteHeader(http.StatusOK)
 	}
-	n, err := r.ResponseWriter.Write(b)
+
+	n, err := r.ResponseWriter.Write(data)
 	r.bytes += int64(n)
 
 	return n, err
@@ -144,6 +151,7 @@ var knownMethods = []string{"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "
 func (s *Server) limitSize(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		request.BoundBodyTime(w, r)
+
 		if err := checkSize(r); err != nil {
 			s.fail(w, request.Of(r.Context()), err)
 			return
@@ -163,9 +171,11 @@ func checkSize(r *http.Request) error {
 
 	switch {
 	case len(r.RequestURI) > maxURI:
-		return directory.Refuse(problem.URITooLong, "The URI has %d bytes; at most %d are allowed.", len(r.RequestURI), maxURI)
+		return directory.Refuse(problem.URITooLong, "The URI has %d bytes; at most %d are allowed.", len(r.RequestURI),
+			maxURI)
 	case size > maxHeader:
-		return directory.Refuse(problem.HeaderTooLarge, "The header has %d bytes; at most %d are allowed.", size, maxHeader)
+		return directory.Refuse(problem.HeaderTooLarge, "The header has %d bytes; at most %d are allowed.", size,
+			maxHeader)
 	case !slices.Contains(knownMethods, r.Method):
 		return directory.Refuse(problem.NotImplemented, "Method %q is not implemented.", r.Method)
 	}

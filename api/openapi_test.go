@@ -34,9 +34,11 @@ import (
 
 // described is /openapi.json of a server with every route, as a client reads it.
 var described = sync.OnceValues(func() (*openapi3.T, error) {
-	cfg := Config{Domain: alpha, PublicURL: publicURL, View: index.NewView(alpha), Policy: houseRules{}, Registry: cutOff{}}
+	cfg := Config{Domain: alpha, PublicURL: publicURL, View: index.NewView(alpha), Policy: houseRules{},
+		Registry: cutOff{}}
 	whole(&cfg)
 	s := New(cfg)
+
 	return openapi3.NewLoader().LoadFromData(openapi.Marshal(Description().Describe(openapi.Node{
 		Domain: alpha.Name(), PublicURL: publicURL, Has: s.has,
 	})))
@@ -44,10 +46,12 @@ var described = sync.OnceValues(func() (*openapi3.T, error) {
 
 func document(t testing.TB) *openapi3.T {
 	t.Helper()
+
 	doc, err := described()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return doc
 }
 
@@ -56,11 +60,14 @@ func TestTheDescriptionIsOpenAPI(t *testing.T) {
 	if err := doc.Validate(context.Background(), openapi3.IsOpenAPI31OrLater()); err != nil {
 		t.Error(err)
 	}
+
 	s := newTestServer(t, whole)
+
 	resp := ask(t, s, "", "GET", "/openapi.json", "")
 	if body := wantStatus(t, resp, 200); !strings.HasPrefix(body["openapi"].(string), "3.1") {
 		t.Errorf("openapi is %v", body["openapi"])
 	}
+
 	if got := resp.Header.Get("Cache-Control"); got != "public, max-age=60" {
 		t.Errorf("Cache-Control is %q", got)
 	}
@@ -70,27 +77,33 @@ func TestTheDescriptionIsOpenAPI(t *testing.T) {
 // takes and what it answers.
 func TestEveryRouteIsDescribed(t *testing.T) {
 	doc, s := document(t), newTestServer(t, whole)
+
 	rows := map[string]bool{}
 	for _, r := range s.table() {
 		rows[r.method+" "+r.path] = true
+
 		item := doc.Paths.Value(r.path)
 		if item == nil || item.GetOperation(r.method) == nil {
 			t.Errorf("%s %s is not described: do that in openapi.yaml", r.method, r.path)
 			continue
 		}
+
 		op := item.GetOperation(r.method)
 		if op.Summary == "" || len(op.Tags) != 1 || op.Tags[0] != tags[r.who.level] {
 			t.Errorf("%s %s: no summary, or its tag is not %q", r.method, r.path, tags[r.who.level])
 		}
+
 		for _, v := range regexp.MustCompile(`\{([^}]*)\}`).FindAllStringSubmatch(r.path, -1) {
 			if doc.Paths.Value(r.path).Parameters.GetByInAndName("path", v[1]) == nil {
 				t.Errorf("%s: {%s} is not described", r.path, v[1])
 			}
 		}
+
 		if (r.method == "POST" || r.method == "PUT") != (op.RequestBody != nil) && r.who.level != levelNode {
 			t.Errorf("%s %s: the body is not described", r.method, r.path)
 		}
 	}
+
 	for _, key := range describedRoutes(t) {
 		if !rows[key] {
 			t.Errorf("%s is described, and is no route", key)
@@ -107,6 +120,7 @@ var tags = map[level]string{
 // describedRoutes are the methods and paths in openapi.yaml.
 func describedRoutes(t *testing.T) (keys []string) {
 	t.Helper()
+
 	all := Description().Describe(openapi.Node{Has: func(method, path string) bool {
 		keys = append(keys, method+" "+path)
 		return true
@@ -114,6 +128,7 @@ func describedRoutes(t *testing.T) (keys []string) {
 	if len(keys) == 0 || all["paths"] == nil {
 		t.Fatal("no routes are described")
 	}
+
 	return keys
 }
 
@@ -126,11 +141,13 @@ func TestEveryParameterIsDescribed(t *testing.T) {
 			t.Errorf("GET /ad/l: %s is not described", name)
 		}
 	}
+
 	for _, name := range ad.WatchParams {
 		if doc.Paths.Value("/ad/watch").Get.Parameters.GetByInAndName("query", name) == nil {
 			t.Errorf("GET /ad/watch: %s is not described", name)
 		}
 	}
+
 	known := map[string]bool{}
 	for _, p := range doc.Components.Parameters {
 		known[p.Value.In+" "+p.Value.Name] = true
@@ -138,11 +155,13 @@ func TestEveryParameterIsDescribed(t *testing.T) {
 			t.Errorf("%s says nothing", p.Value.Name)
 		}
 	}
+
 	for _, name := range askedFor(t) {
 		if !known["query "+name] {
 			t.Errorf("the sources ask for %s, which is not described", name)
 		}
 	}
+
 	for _, key := range []string{"POST /ad/r", "POST /ad/r/{id}"} {
 		method, path, _ := strings.Cut(key, " ")
 		for _, name := range []string{"If-Match", "If-None-Match"} {
@@ -157,32 +176,40 @@ func TestEveryParameterIsDescribed(t *testing.T) {
 func askedFor(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
+
 	surfaces, err2 := filepath.Glob("*/*.go")
 	if err := errors.Join(err, err2); err != nil {
 		t.Fatal(err)
 	}
+
 	files = append(files, surfaces...)
+
 	names := []string{"lt", "agent", "kind", "visibility"} // by lifetime, and in a list
 	for _, file := range files {
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		ast.Inspect(f, func(n ast.Node) bool {
 			if call, ok := n.(*ast.CallExpr); ok && len(call.Args) == 1 {
 				fn, isMethod := call.Fun.(*ast.SelectorExpr)
+
 				lit, isText := call.Args[0].(*ast.BasicLit)
 				if isMethod && isText && fn.Sel.Name == "One" {
 					name, _ := strconv.Unquote(lit.Value)
 					names = append(names, name)
 				}
 			}
+
 			return true
 		})
 	}
+
 	if !slices.Contains(names, "consistency") {
 		t.Error("not even consistency was found in the sources")
 	}
+
 	return names
 }
 
@@ -193,7 +220,8 @@ func TestEveryProblemIsDescribed(t *testing.T) {
 	doc := document(t)
 	for _, p := range problem.All() {
 		r := doc.Components.Responses[string(p)]
-		if r == nil || !strings.Contains(*r.Value.Description, problem.RuleOf(p).Explanation) || r.Value.Content["application/problem+json"] == nil {
+		if r == nil || !strings.Contains(*r.Value.Description, problem.RuleOf(p).Explanation) ||
+			r.Value.Content["application/problem+json"] == nil {
 			t.Errorf("%s is not described", p)
 		}
 	}
@@ -204,25 +232,31 @@ func TestEveryProblemIsDescribed(t *testing.T) {
 func judgeAnswer(t testing.TB, s *Server, method, target string, resp *http.Response) {
 	t.Helper()
 	path, _, _ := strings.Cut(target, "?")
+
 	variable := regexp.MustCompile(`\\\{[^}]*\\\}`)
 	for _, res := range resources(s.table()) {
 		pattern := "^" + variable.ReplaceAllString(regexp.QuoteMeta(res.path), "[^/]+") + "$"
 		if !regexp.MustCompile(pattern).MatchString(path) {
 			continue
 		}
+
 		if _, ok := res.routes[method]; !ok {
 			return // 405 or 501, which no operation can have
 		}
+
 		item := document(t).Paths.Value(res.path)
 		if item == nil {
 			t.Fatalf("%s is not described", res.path)
 		}
+
 		if method == "HEAD" {
 			method = "GET"
 		}
+
 		if err := judgeOperation(document(t), item.GetOperation(method), resp); err != nil {
 			t.Errorf("%s %s: /openapi.json says otherwise: %v", method, target, err)
 		}
+
 		return
 	}
 }
@@ -232,35 +266,44 @@ func judgeOperation(doc *openapi3.T, op *openapi3.Operation, resp *http.Response
 	if want == nil {
 		return fmt.Errorf("no status %d", resp.StatusCode)
 	}
+
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return err
 	}
+
 	resp.Body = io.NopCloser(strings.NewReader(string(body)))
 	if len(body) == 0 || resp.Header.Get("Content-Encoding") != "" {
 		return nil
 	}
+
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+
 	content := want.Value.Content[media]
 	if content == nil {
 		return fmt.Errorf("%d has no %s", resp.StatusCode, media)
 	}
+
 	if !request.IsJSON(media) {
 		return nil
 	}
+
 	var v any
 	if err := json.Unmarshal(body, &v); err != nil {
 		return err
 	}
+
 	if media == "application/problem+json" {
 		typ := v.(map[string]any)["type"].(string)
 		if !strings.Contains(*want.Value.Description, "`"+typ[strings.LastIndexByte(typ, '/')+1:]+"`") {
 			return fmt.Errorf("%d has no problem %s", resp.StatusCode, typ)
 		}
 	}
+
 	if err := doc.ValidateSchemaJSON(content.Schema.Value, v, openapi3.EnableJSONSchema2020()); err != nil {
 		return fmt.Errorf("%d: %w; body %s", resp.StatusCode, err, body)
 	}
+
 	return nil
 }
 
@@ -269,32 +312,40 @@ func compileSchemas(t *testing.T) map[string]*jsonschema.Schema {
 	t.Helper()
 	s, compiler := newTestServer(t, nil), jsonschema.NewCompiler()
 	compiler.AssertFormat()
+
 	files := Description().SchemaFiles(publicURL)
 	for name := range files {
 		resp := ask(t, s, "", "GET", "/schemas/"+name+".json", "")
 		if got := resp.Header.Get("Content-Type"); got != "application/schema+json" {
 			t.Errorf("/schemas/%s.json is %s", name, got)
 		}
+
 		v, err := jsonschema.UnmarshalJSON(resp.Body)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if v.(map[string]any)["$id"] != publicURL+"/schemas/"+name+".json" {
 			t.Errorf("%s has another $id", name)
 		}
+
 		if err := compiler.AddResource(publicURL+"/schemas/"+name+".json", v); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	compiled := map[string]*jsonschema.Schema{}
 	for name := range files {
 		schema, err := compiler.Compile(publicURL + "/schemas/" + name + ".json")
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		compiled[name] = schema
 	}
+
 	wantStatus(t, ask(t, s, "", "GET", "/schemas/telegram.json", ""), 404)
+
 	return compiled
 }
 
@@ -310,23 +361,28 @@ func TestSchemasAgreeWithTheDirectory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		d, direct := directory.ParseDocument(kind, []byte(doc))
 		if direct == nil {
 			agent := "one"
 			if kind == directory.KindProfile {
 				agent, direct = kinds.DefaultName(d)
 			}
+
 			if direct == nil {
 				_, direct = kinds.Project(agent, d)
 			}
 		}
+
 		return schemas[string(kind)].Validate(v), direct
 	}
+
 	many := func(n int, item string) string {
 		var b strings.Builder
 		for i := range n {
 			b.WriteString("," + strings.ReplaceAll(item, "#", strconv.Itoa(i)))
 		}
+
 		return "[" + strings.TrimPrefix(b.String(), ",") + "]"
 	}
 	for _, x := range []struct {
@@ -335,68 +391,101 @@ func TestSchemasAgreeWithTheDirectory(t *testing.T) {
 		good bool
 	}{
 		{"ad", aDocument, true},
-		{"ad", `{"base":"https://a.example","capabilities":` + many(directory.MaxCapabilities, `{"name":"c#","type":"tool"}`) + `}`, true},
-		{"ad", `{"base":"https://a.example","capabilities":` + many(directory.MaxCapabilities+1, `{"name":"c#","type":"tool"}`) + `}`, false},
-		{"ad", `{"base":"https://a.example","capabilities":[{"name":"c","type":"tool","tags":` + many(directory.MaxTags+1, `"t#"`) + `}]}`, false},
+		{"ad", `{"base":"https://a.example","capabilities":` + many(directory.MaxCapabilities,
+			`{"name":"c#","type":"tool"}`) + `}`, true},
+		{"ad", `{"base":"https://a.example","capabilities":` + many(directory.MaxCapabilities+1,
+			`{"name":"c#","type":"tool"}`) + `}`, false},
+		{"ad", `{"base":"https://a.example","capabilities":[{"name":"c","type":"tool","tags":` +
+			many(directory.MaxTags+1, `"t#"`) + `}]}`, false},
 		{"ad", `{"base":"https://a.example","capabilities":[{"name":"c","type":"tool","input_schema":true}]}`, false},
 		{"ad", `{"base":"https://a.example","capabilities":[{"name":"c*","type":"tool"}]}`, false},
 		{"ad", `{"base":"https://a.example","capabilities":[{"name":"c"}]}`, false},
 		{"ad", `{"base":"https://a.example","capabilities":[{"name":"","type":"tool"}]}`, false},
 		{"ad", `{"base":"https://a.example","description":null}`, false},
-		{"ad", `{"base":"https://a.example","description":"` + strings.Repeat("d", directory.MaxDescription+1) + `"}`, false},
+		{"ad", `{"base":"https://a.example","description":"` + strings.Repeat("d", directory.MaxDescription+1) + `"}`,
+			false},
 		{"ad", `{"base":"https://a.example","authentication":null}`, false},
-		{"ad", `{"base":"https://a.example","authentication":{"oauth":true},"constraints":["none"],"x-more":null}`, true},
+		{"ad", `{"base":"https://a.example","authentication":{"oauth":true},"constraints":["none"],"x-more":null}`,
+			true},
 		{"ad", `{"base":"https://a.example","examples":[{"id":"1"}]}`, false},
 		{"ad", `{"base":"https://a.example","bindings":[{"protocol":"mcp","endpoint":"https://a.example/mcp"}]}`, true},
 		{"ad", `{"base":"https://a.example","protocols":["mcp",1]}`, false},
 		{"ad", `{"base":"nowhere"}`, false}, {"ad", `{"base":7}`, false}, {"ad", `{}`, false}, {"ad", `[]`, false},
 		{"aidip", `{"name":"N","description":"D","endpoint":"https://a.example","inputs":{},"outputs":{}}`, true},
-		{"aidip", `{"name":"N","description":"D","endpoint":"https://a.example","operations":[{"name":"add.2","description":"D","inputs":{},"outputs":{},"examples":[{"input":[1]}]}],"price":1}`, true},
+		{"aidip",
+			`{"name":"N","description":"D","endpoint":"https://a.example","operations":[{"name":"add.2","description":"D","inputs":{},"outputs":{},"examples":[{"input":[1]}]}],"price":1}`, true},
 		{"aidip", `{"name":"N","description":"D","endpoint":"https://a.example"}`, false},
 		{"aidip", `{"name":"N","description":"D","endpoint":"https://a.example","operations":[]}`, false},
 		{"aidip", `{"name":"N","description":"D","endpoint":"https://a.example","inputs":{}}`, false},
-		{"aidip", `{"name":"N","description":"D","endpoint":"https://a.example","operations":[{"name":"invoke","description":"D","inputs":{},"outputs":{}}]}`, false},
-		{"aidip", `{"name":"N","description":"D","endpoint":"https://a.example","operations":[{"name":"..","description":"D","inputs":{},"outputs":{}}]}`, false},
-		{"aidip", `{"name":"N","description":"D","endpoint":"https://a.example","operations":[{"name":"a","inputs":{},"outputs":{}}]}`, false},
-		{"aidip", `{"name":"N","description":"D","endpoint":"https://a.example","inputs":{},"outputs":{},"capabilities":["a*"]}`, false},
+		{"aidip",
+			`{"name":"N","description":"D","endpoint":"https://a.example","operations":[{"name":"invoke","description":"D","inputs":{},"outputs":{}}]}`, false},
+		{"aidip",
+			`{"name":"N","description":"D","endpoint":"https://a.example","operations":[{"name":"..","description":"D","inputs":{},"outputs":{}}]}`, false},
+		{"aidip",
+			`{"name":"N","description":"D","endpoint":"https://a.example","operations":[{"name":"a","inputs":{},"outputs":{}}]}`, false},
+		{"aidip",
+			`{"name":"N","description":"D","endpoint":"https://a.example","inputs":{},"outputs":{},"capabilities":["a*"]}`, false},
 		{"aidip", `{"name":"N","endpoint":"https://a.example","inputs":{},"outputs":{}}`, false},
 		{"aidip", `{"name":"N","description":"D","endpoint":"nowhere","inputs":{},"outputs":{}}`, false},
 		{"profile", minimal, true},
-		{"profile", `{"ID":"one","name":"N","description":"D","bindings":[{"protocol":"https","endpoint":"e"}]}`, false},
+		{"profile", `{"ID":"one","name":"N","description":"D","bindings":[{"protocol":"https","endpoint":"e"}]}`,
+			false},
 		{"profile", `{"id":"one","name":"N","description":"D","bindings":[]}`, false},
 		{"profile", `{"id":"one","name":"N","description":"D","bindings":[{"protocol":"https"}]}`, false},
-		{"profile", `{"id":"one","name":"N","description":"D","bindings":[{"protocol":"https","endpoint":"e","priority":1.5}]}`, false},
-		{"profile", `{"id":"one","name":"N","description":"D","bindings":[{"protocol":"https","endpoint":"e"}],"tags":["a*"]}`, false},
-		{"profile", `{"id":"one","name":"N","description":"D","bindings":[{"protocol":"https","endpoint":"e"}],"auth":"none"}`, false},
-		{"profile", `{"id":"one","name":"N","description":"D","bindings":[{"protocol":"https","endpoint":"e"}],"examples":[{"id":"x"}]}`, false},
-		{"a2a", `{"name":"Card","url":"https://card.example/","skills":[{"id":"greet","tags":["hello"],"examples":["hi"]}],"provider":{"organization":"Example"}}`, true},
-		{"a2a", `{"name":"Card"}`, false}, {"a2a", `{"name":"Card","url":"https://card.example/","skills":[{"name":"greet"}]}`, false},
+		{"profile",
+			`{"id":"one","name":"N","description":"D","bindings":[{"protocol":"https","endpoint":"e","priority":1.5}]}`, false},
+		{"profile",
+			`{"id":"one","name":"N","description":"D","bindings":[{"protocol":"https","endpoint":"e"}],"tags":["a*"]}`,
+			false},
+		{"profile",
+			`{"id":"one","name":"N","description":"D","bindings":[{"protocol":"https","endpoint":"e"}],"auth":"none"}`,
+			false},
+		{"profile",
+			`{"id":"one","name":"N","description":"D","bindings":[{"protocol":"https","endpoint":"e"}],"examples":[{"id":"x"}]}`, false},
+		{"a2a",
+			`{"name":"Card","url":"https://card.example/","skills":[{"id":"greet","tags":["hello"],"examples":["hi"]}],"provider":{"organization":"Example"}}`, true},
+		{"a2a", `{"name":"Card"}`, false},
+		{"a2a", `{"name":"Card","url":"https://card.example/","skills":[{"name":"greet"}]}`, false},
 		{"a2a", `{"name":"Card","url":"https://card.example/","skills":{}}`, false},
-		{"a2a", `{"name":"Card","supportedInterfaces":[{"url":"https://card.example/","protocolBinding":"JSONRPC","protocolVersion":"1.0"}],"securityRequirements":[]}`, true},
+		{"a2a",
+			`{"name":"Card","supportedInterfaces":[{"url":"https://card.example/","protocolBinding":"JSONRPC","protocolVersion":"1.0"}],"securityRequirements":[]}`, true},
 		{"a2a", `{"name":"Card","supportedInterfaces":[{"protocolBinding":"JSONRPC"}]}`, false},
 		{"woa", aWoA, true},
-		{"woa", strings.Replace(aWoA, `"1"`, `1`, 1), false}, {"woa", strings.Replace(aWoA, `"id":"one"`, `"id":"one.two"`, 1), false},
-		{"woa", strings.Replace(aWoA, `"inputs":{},`, ``, 1), false}, {"woa", strings.Replace(aWoA, `["rest"]`, `[]`, 1), false},
-		{"woa", strings.Replace(aWoA, `"/invoke"`, `"invoke"`, 1), false}, {"woa", strings.Replace(aWoA, `"op","description":"D"`, `"op"`, 1), false},
+		{"woa", strings.Replace(aWoA, `"1"`, `1`, 1), false},
+		{"woa", strings.Replace(aWoA, `"id":"one"`, `"id":"one.two"`, 1), false},
+		{"woa", strings.Replace(aWoA, `"inputs":{},`, ``, 1), false},
+		{"woa", strings.Replace(aWoA, `["rest"]`, `[]`, 1), false},
+		{"woa", strings.Replace(aWoA, `"/invoke"`, `"invoke"`, 1), false},
+		{"woa", strings.Replace(aWoA, `"op","description":"D"`, `"op"`, 1), false},
 		{"woa", `{"woa_version":"1","agents":[],"transports":{}}`, false},
-		{"oasf", `{"name":"R","locators":[{"type":"url","urls":["https://a.example"]}],"skills":[{"id":7},{"name":"a/b"},{"class_name":"C","class_uid":1}],"x":null}`, true},
-		{"oasf", `{"name":"R","modules":[{"name":"integration/a2a","data":{"card_data":{"url":"https://a.example"}}}]}`, true},
-		{"oasf", `{"locators":[{"type":"url","urls":["https://a.example"]}]}`, false}, {"oasf", `{"name":"R","locators":[{"urls":["https://a.example"]}]}`, false},
+		{"oasf",
+			`{"name":"R","locators":[{"type":"url","urls":["https://a.example"]}],"skills":[{"id":7},{"name":"a/b"},{"class_name":"C","class_uid":1}],"x":null}`, true},
+		{"oasf",
+			`{"name":"R","modules":[{"name":"integration/a2a","data":{"card_data":{"url":"https://a.example"}}}]}`,
+			true},
+		{"oasf", `{"locators":[{"type":"url","urls":["https://a.example"]}]}`, false},
+		{"oasf", `{"name":"R","locators":[{"urls":["https://a.example"]}]}`, false},
 		{"oasf", `{"name":"R","locators":[{"type":"url","urls":["https://a.example"]}],"skills":["a"]}`, false},
-		{"mcp", `{"name":"com.example/server","remotes":[{"url":"https://mcp.example/","headers":[{"name":"X-Key"}]}]}`, true},
-		{"mcp", `{"remotes":[{"url":"https://mcp.example/"}]}`, false}, {"mcp", `{"name":"com.example/server","remotes":[{"type":"sse"}]}`, false},
+		{"mcp",
+			`{"name":"com.example/server","remotes":[{"url":"https://mcp.example/","headers":[{"name":"X-Key"}]}]}`,
+			true},
+		{"mcp", `{"remotes":[{"url":"https://mcp.example/"}]}`, false},
+		{"mcp", `{"name":"com.example/server","remotes":[{"type":"sse"}]}`, false},
 	} {
 		schema, direct := check(x.kind, x.doc)
 		if (schema == nil) != x.good || (direct == nil) != x.good {
-			t.Errorf("%s %.200s: the schema says %v, the directory %v; want good %v", x.kind, x.doc, schema, direct, x.good)
+			t.Errorf("%s %.200s: the schema says %v, the directory %v; want good %v", x.kind, x.doc, schema, direct,
+				x.good)
 		}
 	}
+
 	cards, _ := filepath.Glob("../directory/testdata/*a2a*/*.json")
 	for _, card := range cards {
 		b, err := os.ReadFile(card)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if schema, direct := check(directory.KindA2A, string(b)); direct == nil && schema != nil {
 			t.Errorf("%s: the directory takes it, its schema does not: %v", card, schema)
 		}
@@ -407,26 +496,32 @@ func TestSchemasAgreeWithTheDirectory(t *testing.T) {
 func TestTheCatalogLeadsSomewhere(t *testing.T) {
 	s := newTestServer(t, whole)
 	resp := ask(t, s, "", "GET", "/.well-known/api-catalog", "")
+
 	body := wantStatus(t, resp, 200)
 	if got := resp.Header.Get("Content-Type"); got != `application/linkset+json; profile="https://www.rfc-editor.org/info/rfc9727"` {
 		t.Errorf("Content-Type is %s", got)
 	}
+
 	head := ask(t, s, "", "HEAD", "/.well-known/api-catalog", "")
 	if got := head.Header.Get("Link"); got != `</.well-known/api-catalog>; rel="api-catalog"` {
 		t.Errorf("HEAD has the Link %q", got)
 	}
+
 	links := 0
 	for _, context := range body["linkset"].([]any) {
 		for rel, targets := range context.(map[string]any) {
 			if rel == "anchor" {
 				continue
 			}
+
 			for _, target := range targets.([]any) {
 				links++
+
 				href := target.(map[string]any)["href"].(string)
 				if path, ours := strings.CutPrefix(href, publicURL); ours {
 					resp := ask(t, s, "", "GET", path, "")
 					wantStatus(t, resp, 200)
+
 					if got := resp.Header.Get("Content-Type"); got != target.(map[string]any)["type"] {
 						t.Errorf("%s is %s", href, got)
 					}
@@ -434,6 +529,7 @@ func TestTheCatalogLeadsSomewhere(t *testing.T) {
 			}
 		}
 	}
+
 	if links < 3 {
 		t.Errorf("there are %d links", links)
 	}

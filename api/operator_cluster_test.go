@@ -27,6 +27,7 @@ func (c quietCluster) tell(words ...string) error {
 	if c.told != nil {
 		*c.told = append(*c.told, strings.Join(words, " "))
 	}
+
 	return c.err
 }
 
@@ -41,6 +42,7 @@ func (c quietCluster) Admit(_ context.Context, id spiffeid.ID, not bool) error {
 	if not {
 		return c.tell("withdraw", id.String())
 	}
+
 	return c.tell("admit", id.String())
 }
 
@@ -55,9 +57,11 @@ func (b quietBackups) Save(_ context.Context, w io.Writer) error {
 	if b.backup == nil {
 		return directory.Refuse(directory.Unavailable, "no majority")
 	}
+
 	if _, err := w.Write(b.backup); err != nil || !b.torn {
 		return err
 	}
+
 	return errors.New("the disk is gone")
 }
 
@@ -66,12 +70,15 @@ func (b quietBackups) Restore(_ context.Context, r io.Reader, force bool, reason
 	if err != nil {
 		return wire.Restored{}, err
 	}
+
 	if b.got != nil {
 		*b.got = data
 	}
+
 	if !force {
 		return wire.Restored{}, directory.Refuse(directory.Conflict, "the backup is at 1.2 and the domain at 1.3")
 	}
+
 	return wire.Restored{Backup: "1.2", Before: "1.3", Now: "4.5" + reason, Registrations: 7}, nil
 }
 
@@ -79,57 +86,80 @@ func TestOperatorsChangeTheDomainsNodes(t *testing.T) {
 	var told []string
 	s := newTestServer(t, func(cfg *Config) { cfg.Cluster = quietCluster{told: &told} })
 	c := newTestClient(t, s, "/ops/operator")
+
 	id, ctx := "spiffe://alpha.test/roster/node/3", t.Context()
-	for _, err := range []error{c.Operator().Transfer(ctx, ""), c.Operator().Transfer(ctx, id), c.Operator().RemoveMember(ctx, id), c.Operator().Admit(ctx, id, false), c.Operator().Admit(ctx, id, true), c.Operator().Leave(ctx)} {
+	for _, err := range []error{c.Operator().Transfer(ctx, ""), c.Operator().Transfer(ctx, id),
+		c.Operator().RemoveMember(ctx, id), c.Operator().Admit(ctx, id, false), c.Operator().Admit(ctx, id, true),
+		c.Operator().Leave(ctx)} {
 		if err != nil {
 			t.Error(err)
 		}
 	}
-	if want := []string{"transfer ", "transfer " + id, "remove " + id, "admit " + id, "withdraw " + id, "leave"}; !slices.Equal(told, want) {
+
+	if want := []string{"transfer ", "transfer " + id, "remove " + id, "admit " + id, "withdraw " + id,
+		"leave"}; !slices.Equal(told, want) {
 		t.Errorf("told %q, want %q", told, want)
 	}
+
 	wantStatus(t, ask(t, s, "/ops/operator", "POST", "/v1/operator/raft/transfer", ""), 204)
+
 	for _, body := range []string{"", "{}", `{"id":"node 3"}`, `{"id":3}`, `{"id":"a","id":"b"}`} {
 		wantStatus(t, ask(t, s, "/ops/operator", "POST", "/v1/operator/raft/remove", body), 400)
 	}
+
 	told = nil // what is misspelt asks for another thing: to withdraw, to admit
-	for verb, body := range map[string]string{"admit": `{"id":"` + id + `","withdrawn":true}`, "transfer": `{"to":"` + id + `"}`, "remove": `{"id":"` + id + `","force":true}`} {
+
+	for verb, body := range map[string]string{"admit": `{"id":"` + id + `","withdrawn":true}`,
+		"transfer": `{"to":"` + id + `"}`, "remove": `{"id":"` + id + `","force":true}`} {
 		wantStatus(t, ask(t, s, "/ops/operator", "POST", "/v1/operator/raft/"+verb, body), 400)
 	}
+
 	if told != nil {
 		t.Errorf("misspelt orders were obeyed: %q", told)
 	}
+
 	for _, verb := range []string{"transfer", "remove", "admit", "leave"} {
 		wantStatus(t, ask(t, s, "/agent/ada", "POST", "/v1/operator/raft/"+verb, `{"id":"`+id+`"}`), 403)
 		wantStatus(t, ask(t, s, "", "POST", "/v1/operator/raft/"+verb, `{"id":"`+id+`"}`), 401)
 	}
+
 	s = newTestServer(t, func(cfg *Config) {
 		cfg.Cluster = quietCluster{err: directory.Refuse(directory.Conflict, "the last voter")}
 	})
-	if body := wantStatus(t, ask(t, s, "/ops/operator", "POST", "/v1/operator/raft/remove", `{"id":"`+id+`"}`), 409); body["detail"] != "the last voter" {
+	if body := wantStatus(t, ask(t, s, "/ops/operator", "POST", "/v1/operator/raft/remove", `{"id":"`+id+`"}`),
+		409); body["detail"] != "the last voter" {
 		t.Errorf("refused with %v", body)
 	}
 }
 
 func TestBackupsCrossTheSurface(t *testing.T) {
 	backup := bytes.Repeat([]byte("backup"), 100_000)
+
 	var got []byte
 	s := newTestServer(t, func(cfg *Config) { cfg.Backups = quietBackups{backup: backup, got: &got} })
 	c := newTestClient(t, s, "/ops/operator")
+
 	var file bytes.Buffer
 	if err := c.Operator().SaveSnapshot(t.Context(), &file); err != nil || !bytes.Equal(file.Bytes(), backup) {
 		t.Errorf("saved %d of %d bytes, %v", file.Len(), len(backup), err)
 	}
+
 	done, _, err := c.Operator().RestoreSnapshot(t.Context(), bytes.NewReader(backup), int64(len(backup)), true, "6")
-	if err != nil || *done != (wire.Restored{Backup: "1.2", Before: "1.3", Now: "4.56", Registrations: 7}) || !bytes.Equal(got, backup) {
+	if err != nil || *done != (wire.Restored{Backup: "1.2", Before: "1.3", Now: "4.56", Registrations: 7}) ||
+		!bytes.Equal(got, backup) {
 		t.Errorf("restored %+v of %d bytes, %v", done, len(got), err)
 	}
+
 	var refused *apiclient.Error
+
 	_, _, err = c.Operator().RestoreSnapshot(t.Context(), bytes.NewReader(backup), int64(len(backup)), false, "")
-	if !errors.As(err, &refused) || refused.Status != 409 || !strings.Contains(refused.Detail, "1.2 and the domain at 1.3") {
+	if !errors.As(err, &refused) || refused.Status != 409 ||
+		!strings.Contains(refused.Detail, "1.2 and the domain at 1.3") {
 		t.Errorf("without force: %v", err)
 	}
-	wantStatus(t, ask(t, s, "/ops/operator", "POST", "/v1/operator/snapshot", "{}", "Content-Type", "application/json"), 415)
+
+	wantStatus(t, ask(t, s, "/ops/operator", "POST", "/v1/operator/snapshot", "{}", "Content-Type",
+		"application/json"), 415)
 	wantStatus(t, ask(t, s, "/agent/ada", "GET", "/v1/operator/snapshot", ""), 403)
 	wantStatus(t, ask(t, s, "/agent/ada", "POST", "/v1/operator/snapshot", ""), 403)
 
@@ -138,9 +168,11 @@ func TestBackupsCrossTheSurface(t *testing.T) {
 		cfg.Backups, cfg.Logger = quietBackups{}, slog.New(slog.NewTextHandler(&log, nil))
 	})
 	wantStatus(t, ask(t, none, "/ops/operator", "GET", "/v1/operator/snapshot", ""), 503)
+
 	if strings.Contains(log.String(), "snapshot saved") {
 		t.Errorf("what was not saved is logged as saved: %s", &log)
 	}
+
 	torn := newTestServer(t, func(cfg *Config) { cfg.Backups = quietBackups{backup: backup, torn: true} })
 	if err := newTestClient(t, torn, "/ops/operator").Operator().SaveSnapshot(t.Context(), io.Discard); err == nil {
 		t.Error("a backup that was cut off looks whole")

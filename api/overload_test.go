@@ -50,11 +50,13 @@ func newBurden(t *testing.T, change func(*Config), entries ...*directory.Entry) 
 	b.s = newTestServer(t, func(cfg *Config) {
 		whole(cfg)
 		cfg.Workers, cfg.Waiting, cfg.Policy = 1, 2, gatedRules{gate: b.gate}
+
 		cfg.Shed = func(class string) { b.shed = append(b.shed, class) }
 		if change != nil {
 			change(cfg)
 		}
 	}, entries...)
+
 	return b
 }
 
@@ -75,13 +77,16 @@ func (b *burden) problem(name string) string {
 	b.mu.Lock()
 	resp := b.said[name]
 	b.mu.Unlock()
+
 	if resp == nil {
 		return "-"
 	}
+
 	text, _ := io.ReadAll(resp.Body)
 	resp.Body = io.NopCloser(strings.NewReader(string(text)))
 	_, after, _ := strings.Cut(string(text), `/problems/`)
 	problem, _, _ := strings.Cut(after, `"`)
+
 	return problem
 }
 
@@ -98,11 +103,13 @@ func (b *burden) sendA(name string, r [3]string) { b.send(name, r[0], r[1], r[2]
 
 // Requirement: FORM-009
 func TestQueriesAreShedFirstAndRefreshesLast(t *testing.T) {
-	planner := entryOf(t, directory.KindAD, alpha, rid(1), "planner", 1, `{"base":"https://planner.example","description":"Plans a route."}`)
+	planner := entryOf(t, directory.KindAD, alpha, rid(1), "planner", 1,
+		`{"base":"https://planner.example","description":"Plans a route."}`)
 	planner.Owner = identity("/agent/bob") // so that policy is asked
 	synctest.Test(t, func(t *testing.T) {
 		b := newBurden(t, nil, planner)
 		b.sendA("working", aLookup)
+
 		for i, step := range []struct {
 			name string
 			kind [3]string
@@ -111,37 +118,47 @@ func TestQueriesAreShedFirstAndRefreshesLast(t *testing.T) {
 			{"lookup", aLookup, ""}, {"query", aQuery, ""},
 			{"registration", aRegistration, "query"}, {"another query", aQuery, "another query"},
 			{"refresh", aRefresh, "lookup"}, {"another lookup", aLookup, "another lookup"},
-			{"refreshes", manyRefreshes, "registration"}, {"another registration", aRegistration, "another registration"},
+			{"refreshes", manyRefreshes, "registration"},
+			{"another registration", aRegistration, "another registration"},
 			{"last", aRefresh, "last"},
 		} {
 			b.sendA(step.name, step.kind)
+
 			if step.shed != "" && b.problem(step.shed) != "overloaded" {
 				t.Fatalf("step %d: after a %s, a %s is answered with %q", i, step.name, step.shed, b.problem(step.shed))
 			}
 		}
+
 		// What is of operators, of nodes and of anyone goes on.
 		for _, target := range []string{"/v1/operator/raft", "/v1/operator/peers"} {
 			wantStatus(t, ask(t, b.s, "/ops/operator", "GET", target, ""), 200)
 		}
+
 		for _, target := range []string{"/.well-known/ad", "/.well-known/agent-discovery", "/openapi.json"} {
 			wantStatus(t, ask(t, b.s, "", "GET", target, ""), 200)
 		}
+
 		if resp := ask(t, b.s, "/agent/ada", "GET", "/federation/v1/heads", ""); resp.StatusCode == 503 {
 			t.Errorf("a node is answered with %d", resp.StatusCode)
 		}
+
 		close(b.gate)
 		synctest.Wait()
+
 		for name, want := range map[string]string{"working": "", "refresh": "not-found", "refreshes": ""} {
 			if got := b.problem(name); got == "overloaded" || got == "-" {
 				t.Errorf("in the end the %s is answered with %q, want %q", name, got, want)
 			}
 		}
+
 		want := []string{"queries", "queries", "lookups", "lookups", "registrations", "registrations", "refreshes"}
 		if !slices.Equal(b.shed, want) {
 			t.Errorf("shed were %q, want %q", b.shed, want)
 		}
+
 		resp := b.said["query"]
-		if resp.StatusCode != 503 || resp.Header.Get("Retry-After") != "5" || b.said["last"].Header.Get("Retry-After") != "1" {
+		if resp.StatusCode != 503 || resp.Header.Get("Retry-After") != "5" ||
+			b.said["last"].Header.Get("Retry-After") != "1" {
 			t.Errorf("a query is answered with %d and Retry-After %q", resp.StatusCode, resp.Header.Get("Retry-After"))
 		}
 	})
@@ -156,12 +173,15 @@ func TestAFloodOfRequestsIsNoFloodOfLogLines(t *testing.T) {
 			cfg.MemoryInUse = func() float64 { return .9 }
 		})
 		close(b.gate)
+
 		for i := range 300 {
 			b.sendA(fmt.Sprint("query", i), aQuery)
 			b.sendA(fmt.Sprint("lookup", i), aLookup)
+
 			if got := b.problem(fmt.Sprint("lookup", i)); got != "overloaded" {
 				t.Fatalf("lookup %d is answered with %q", i, got)
 			}
+
 			time.Sleep(100 * time.Millisecond)
 		}
 
@@ -169,6 +189,7 @@ func TestAFloodOfRequestsIsNoFloodOfLogLines(t *testing.T) {
 		if strings.Count(got, "\n") != 3 {
 			t.Errorf("in 30 seconds, 600 requests that were shed made other than 3 lines:\n%.2000s", got)
 		}
+
 		if !strings.Contains(got, `reason="This node is short of memory" queries=100 lookups=100 registrations=0`) {
 			t.Errorf("no line says how many requests were shed since the one before:\n%.2000s", got)
 		}
@@ -178,40 +199,52 @@ func TestAFloodOfRequestsIsNoFloodOfLogLines(t *testing.T) {
 // Requirement: FORM-009
 func TestAFloodOfLookupsKeepsNoRefreshWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		planner := entryOf(t, directory.KindAD, alpha, rid(1), "planner", 1, `{"base":"https://planner.example","description":"Plans a route."}`)
+		planner := entryOf(t, directory.KindAD, alpha, rid(1), "planner", 1,
+			`{"base":"https://planner.example","description":"Plans a route."}`)
 		planner.Owner = identity("/agent/bob")
+
 		b := newBurden(t, func(cfg *Config) { cfg.Workers, cfg.Waiting = 8, 3 }, planner)
 		for i := range 14 { // six are worked on, three wait
 			b.sendA("lookup "+string(rune('a'+i)), aLookup)
 		}
-		for name, kind := range map[string][3]string{"refresh": {"POST", "/ad/refresh", `[{"id":"` + rid(9) + `"}]`}, "registration": {"POST", "/ad/r?agent=other", `{"base":"https://other.example"}`}} {
+
+		for name, kind := range map[string][3]string{"refresh": {"POST", "/ad/refresh", `[{"id":"` + rid(9) + `"}]`},
+			"registration": {"POST", "/ad/r?agent=other", `{"base":"https://other.example"}`}} {
 			b.sendA(name, kind)
+
 			if got := b.problem(name); got == "overloaded" || got == "-" {
 				t.Errorf("a %s is answered with %q", name, got)
 			}
 		}
+
 		if len(b.shed) != 5 || slices.ContainsFunc(b.shed, func(class string) bool { return class != "lookups" }) {
 			t.Errorf("shed were %q, want five lookups", b.shed)
 		}
+
 		close(b.gate)
 	})
 }
 
 // Requirement: FORM-009
 func TestTheMoreMemoryIsInUseTheMoreIsShed(t *testing.T) {
-	kinds := map[string][3]string{"queries": aQuery, "lookups": aLookup, "registrations": aRegistration, "refreshes": aRefresh}
+	kinds := map[string][3]string{"queries": aQuery, "lookups": aLookup, "registrations": aRegistration,
+		"refreshes": aRefresh}
 	for inUse, want := range map[float64][]string{
-		.5: nil, .86: {"queries"}, .92: {"lookups", "queries"}, .96: {"lookups", "queries", "registrations"}, 1.2: {"lookups", "queries", "registrations"},
+		.5: nil, .86: {"queries"}, .92: {"lookups", "queries"}, .96: {"lookups", "queries", "registrations"},
+		1.2: {"lookups", "queries", "registrations"},
 	} {
 		s := newTestServer(t, func(cfg *Config) { cfg.MemoryInUse = func() float64 { return inUse } })
+
 		var shed []string
 		for _, class := range slices.Sorted(maps.Keys(kinds)) {
 			kind := kinds[class]
+
 			body, _ := io.ReadAll(ask(t, s, "/agent/ada", kind[0], kind[1], kind[2]).Body)
 			if strings.Contains(string(body), "/problems/overloaded") {
 				shed = append(shed, class)
 			}
 		}
+
 		if !slices.Equal(shed, want) {
 			t.Errorf("with %v in use shed are %q, want %q", inUse, shed, want)
 		}
@@ -269,6 +302,7 @@ func (e stuckEmbedder) Embed(ctx context.Context, _ []string) ([][]float32, erro
 	case <-e.gate:
 	case <-ctx.Done():
 	}
+
 	return nil, context.DeadlineExceeded
 }
 
@@ -282,7 +316,8 @@ func TestWhatWaitsForOthersHoldsNoSlot(t *testing.T) {
 			b.s.Handler().ServeHTTP(stuck{ResponseWriter: httptest.NewRecorder(), gate: gate}, r)
 		},
 		"a body that nobody sends": func(b *burden, gate chan struct{}) {
-			r := httptest.NewRequest("POST", "/discovery/query", stuck{Reader: strings.NewReader(`{"query":"route"}`), gate: gate})
+			r := httptest.NewRequest("POST", "/discovery/query",
+				stuck{Reader: strings.NewReader(`{"query":"route"}`), gate: gate})
 			b.s.Handler().ServeHTTP(httptest.NewRecorder(), r)
 		},
 		"a leader that doesn't answer": func(b *burden, _ chan struct{}) {
@@ -297,26 +332,33 @@ func TestWhatWaitsForOthersHoldsNoSlot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				planner := entryOf(t, directory.KindAD, alpha, rid(1), "planner", 1, `{"base":"https://planner.example"}`)
+				planner := entryOf(t, directory.KindAD, alpha, rid(1), "planner", 1,
+					`{"base":"https://planner.example"}`)
 				gate := make(chan struct{})
 				b := newBurden(t, func(cfg *Config) {
 					cfg.Registry, cfg.Records = stuckRegistry{cfg.Registry.(cutOff), gate}, stuckRecords{gate}
+
 					finder, err := discovery.New(discovery.Config{View: cfg.View, Embedder: stuckEmbedder{gate}})
 					if err != nil {
 						t.Fatal(err)
 					}
+
 					t.Cleanup(finder.Close)
 					cfg.Finder = finder
 				}, planner)
 				close(b.gate)
+
 				for range 3 {
 					go slow(b, gate)
 				}
+
 				synctest.Wait()
 				b.sendA("lookup", aLookup)
+
 				if got := b.problem("lookup"); got != "" {
 					t.Errorf("a lookup is answered with %q", got)
 				}
+
 				close(gate)
 			})
 		})

@@ -20,8 +20,10 @@ type outrun struct {
 func (r *outrun) Register(_ context.Context, ask directory.RegisterRequest) (directory.Outcome, error) {
 	r.judged = append(r.judged, *ask.Caller.PolicyVersion)
 	if len(r.judged) <= r.behind {
-		return directory.Outcome{}, directory.Refuse(directory.Overtaken, "the domain has had another policy since this was permitted")
+		return directory.Outcome{}, directory.Refuse(directory.Overtaken,
+			"the domain has had another policy since this was permitted")
 	}
+
 	return directory.Outcome{Created: true, Position: r.position, Granted: 60}, nil
 }
 
@@ -65,16 +67,19 @@ func TestAChangeThatIsOvertakenIsJudgedAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := &outrun{behind: c.behind}
 			s := newTestServer(t, func(cfg *Config) { cfg.Registry, cfg.Policy = r, moving{at: r, strict: c.strict} })
+
 			resp := ask(t, s, "/agent/ada", "POST", "/ad/r?agent=one&lt=60", aDocument)
 			if resp.StatusCode != c.status || len(r.judged) != c.tries || r.linearized != c.ask {
 				t.Errorf("%d after %d tries and %d times caught up, not %d after %d and %d",
 					resp.StatusCode, len(r.judged), r.linearized, c.status, c.tries, c.ask)
 			}
+
 			for i, version := range r.judged {
 				if version != uint64(i) {
 					t.Errorf("try %d was judged by version %d", i, version)
 				}
 			}
+
 			if retry := resp.Header.Get("Retry-After"); (retry != "") != (c.status == http.StatusServiceUnavailable) {
 				t.Errorf("Retry-After is %q", retry)
 			}

@@ -21,17 +21,25 @@ import (
 
 // limited returns a server with those limits, and a function that asks it as
 // somebody from some address.
-func limited(t *testing.T, l admission.Limits, terms ...admission.CallerLimits) func(caller, address, method, target string) *http.Response {
+func limited(t *testing.T, l admission.Limits, terms ...admission.CallerLimits) func(caller, address, method,
+	target string) *http.Response {
 	t.Helper()
-	s := newTestServer(t, func(cfg *Config) { whole(cfg); cfg.Limits, cfg.CallerLimits = l, terms }, entry(t, alpha, rid(1), "one", 1, aDocument))
+	s := newTestServer(t, func(cfg *Config) {
+		whole(cfg)
+		cfg.Limits, cfg.CallerLimits = l, terms
+	}, entry(t, alpha, rid(1), "one", 1, aDocument))
+
 	return func(caller, address, method, target string) *http.Response {
 		r := httptest.NewRequest(method, "https://ad.alpha.test:8400"+target, nil)
+
 		r.RequestURI, r.RemoteAddr = target, address
 		if caller != "" {
 			r.Header.Set("Test-Caller", caller)
 		}
+
 		w := httptest.NewRecorder()
 		s.Handler().ServeHTTP(w, r)
+
 		return w.Result()
 	}
 }
@@ -43,6 +51,7 @@ func limited(t *testing.T, l admission.Limits, terms ...admission.CallerLimits) 
 func TestCallersAreLimitedOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ask := limited(t, admission.Limits{admission.Reads: 0.2, admission.Writes: 0.1}) // bursts of 2 and of 1
+
 		const here, there = "192.0.2.1:1000", "192.0.2.2:1000"
 		for i, x := range []struct {
 			caller, address, method, target string
@@ -72,22 +81,32 @@ func TestCallersAreLimitedOneByOne(t *testing.T) {
 			{"/agent/ada", here, "OPTIONS", "/ad/l", 204, ""},
 		} {
 			resp := ask(x.caller, x.address, x.method, x.target)
+
 			body := wantStatus(t, resp, x.status)
 			if got := resp.Header.Get("RateLimit"); got != x.header {
-				t.Errorf("%d: %s %s by %q at %s: RateLimit is %s, want %s", i, x.method, x.target, x.caller, x.address, got, x.header)
+				t.Errorf("%d: %s %s by %q at %s: RateLimit is %s, want %s", i, x.method, x.target, x.caller, x.address,
+					got, x.header)
 			}
-			policy := map[bool]string{true: `"reads";q=2;w=10`, false: `"writes";q=1;w=10`}[strings.HasPrefix(x.header, `"r`)]
-			if got := resp.Header.Get("RateLimit-Policy"); x.header != "" && got != policy || x.header == "" && got != "" {
+
+			policy := map[bool]string{true: `"reads";q=2;w=10`,
+				false: `"writes";q=1;w=10`}[strings.HasPrefix(x.header, `"r`)]
+			if got := resp.Header.Get("RateLimit-Policy"); x.header != "" && got != policy ||
+				x.header == "" && got != "" {
 				t.Errorf("%d: RateLimit-Policy is %q", i, got)
 			}
+
 			if x.status != 429 {
 				continue
 			}
+
 			wait := x.header[strings.LastIndexByte(x.header, '=')+1:]
 			if got := resp.Header.Get("Retry-After"); got != wait {
 				t.Errorf("%d: Retry-After is %q, want %s", i, got, wait)
 			}
-			if x.method != "HEAD" && (body["type"] != publicURL+"/problems/rate-limited" || fmt.Sprint(body["retry_after"]) != wait || fmt.Sprint(body["violated-policies"]) != "["+strings.Split(x.header, `"`)[1]+"]") {
+
+			if x.method != "HEAD" && (body["type"] != publicURL+"/problems/rate-limited" ||
+				fmt.Sprint(body["retry_after"]) != wait ||
+				fmt.Sprint(body["violated-policies"]) != "["+strings.Split(x.header, `"`)[1]+"]") {
 				t.Errorf("%d: the body is %v", i, body)
 			}
 		}
@@ -104,15 +123,20 @@ func TestSomeCallersHaveTerms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		agents, err := directory.ParseIdentityPattern("spiffe://alpha.test/agent/*")
 		if err != nil {
 			t.Fatal(err)
 		}
-		ask := limited(t, admission.Limits{admission.Reads: 0.1, admission.Public: 0.1, admission.Operations: 0.1, admission.Federation: 0.1},
+
+		ask := limited(t, admission.Limits{admission.Reads: 0.1, admission.Public: 0.1, admission.Operations: 0.1,
+			admission.Federation: 0.1},
 			admission.CallerLimits{Who: ada, Limits: admission.Limits{admission.Reads: 0.2}},
-			admission.CallerLimits{By: []string{admission.MethodNone}, Limits: admission.Limits{admission.Reads: 0.3, admission.Public: 0.2}},
+			admission.CallerLimits{By: []string{admission.MethodNone},
+				Limits: admission.Limits{admission.Reads: 0.3, admission.Public: 0.2}},
 			admission.CallerLimits{Who: agents, By: []string{"wpt"}, Limits: admission.Limits{admission.Reads: 0.4}},
-			admission.CallerLimits{Who: agents, Limits: admission.Limits{admission.Reads: 0, admission.Operations: 0.3}},
+			admission.CallerLimits{Who: agents, Limits: admission.Limits{admission.Reads: 0,
+				admission.Operations: 0.3}},
 		)
 		for _, x := range []struct {
 			caller, target string
@@ -130,9 +154,11 @@ func TestSomeCallersHaveTerms(t *testing.T) {
 			{"/roster/node/2", "/federation/v1/heads", 1},
 		} {
 			served := 0
-			for served < 1000 && ask(x.caller, "192.0.2.7:1", "GET", x.target).StatusCode != http.StatusTooManyRequests {
+			for served < 1000 && ask(x.caller, "192.0.2.7:1", "GET",
+				x.target).StatusCode != http.StatusTooManyRequests {
 				served++
 			}
+
 			if served != x.most {
 				t.Errorf("%q has %d of %s at once, want %d", x.caller, served, x.target, x.most)
 			}
@@ -149,19 +175,27 @@ func TestWhatIsWorthManyRequests(t *testing.T) {
 		list := "[" + strings.TrimSuffix(strings.Repeat(`{"id":"`+rid(7)+`"},`, directory.MaxRenewals), ",") + "]"
 		for _, perSecond := range []float64{.1, .2, 1} {
 			s := newTestServer(t, func(cfg *Config) { cfg.Limits = admission.Limits{admission.Writes: perSecond} })
-			wantStatus(t, ask(t, s, "/agent/ada", "POST", "/ad/refresh", list, "Content-Type", "application/json"), 503) // it gets as far as the leader that isn't there
+			// it gets as far as the leader that isn't there
+			wantStatus(t, ask(t, s, "/agent/ada", "POST", "/ad/refresh", list, "Content-Type", "application/json"), 503)
 			wantStatus(t, ask(t, s, "/agent/ada", "POST", "/ad/refresh", list, "Content-Type", "application/json"), 429)
 		}
+
 		var in invoke.Request
 		s := newTestServer(t, func(cfg *Config) {
 			cfg.Limits = admission.Limits{admission.Invocations: 1} // a burst of 10
-			cfg.Gateway = quietGateway{reply: invoke.Reply{Status: 200, ContentType: "application/json", Body: []byte(`{}`)}, asked: func(got invoke.Request) { in = got }}
+			cfg.Gateway = quietGateway{reply: invoke.Reply{Status: 200, ContentType: "application/json",
+				Body: []byte(`{}`)}, asked: func(got invoke.Request) {
+				in = got
+			}}
 			cfg.Invocable = func(*directory.Entry) bool { return true }
 		}, entry(t, alpha, rid(1), "agent", 1, invocable))
-		wantStatus(t, ask(t, s, "/agent/bob", "POST", "/agents/agent/invoke", `[1]`, "Content-Type", "application/json"), 200)
+		wantStatus(t, ask(t, s, "/agent/bob", "POST", "/agents/agent/invoke", `[1]`, "Content-Type",
+			"application/json"), 200)
+
 		if err := in.More(6); err != nil {
 			t.Errorf("6 more of the 9 that are left: %v", err)
 		}
+
 		if err := in.More(6); directory.ProblemOf(err) != directory.RateLimited {
 			t.Errorf("6 more of 3: %v", err)
 		}
@@ -186,15 +220,18 @@ func (l looking) Read(id directory.Identity, e *directory.Entry) directory.Decis
 func TestLookupsPayForWhatTheyLookAt(t *testing.T) {
 	var hidden []*directory.Entry
 	for i := range 5500 {
-		hidden = append(hidden, entry(t, alpha, fmt.Sprintf("01JWNTC0000000000000%06d", i), fmt.Sprintf("secret-%d", i), uint64(i+1), aDocument))
+		hidden = append(hidden, entry(t, alpha, fmt.Sprintf("01JWNTC0000000000000%06d", i),
+			fmt.Sprintf("secret-%d", i), uint64(i+1), aDocument))
 	}
+
 	for _, x := range []struct{ method, target, other, body string }{
 		{"GET", "/ad/l", "/ad/l?status=active", ""},
 		{"GET", "/ad/l?agent=secret*&page=3", "/ad/l?protocol=mcp", ""},
 		{"GET", "/agents", "/agents?status=any", ""},
 		{"POST", "/agents/search", "/agents/search", `{}`},
 		{"GET", catalog.WebOfAgentsPath + "?protocol=mcp", catalog.WebOfAgentsPath + "?scope=domain", ""},
-		{"GET", catalog.WebOfAgentsPath + "?after=" + index.Cursor{Created: 1}.String(), catalog.WebOfAgentsPath + "?after=" + index.Cursor{Created: 2}.String(), ""},
+		{"GET", catalog.WebOfAgentsPath + "?after=" + index.Cursor{Created: 1}.String(),
+			catalog.WebOfAgentsPath + "?after=" + index.Cursor{Created: 2}.String(), ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newTestServer(t, func(cfg *Config) {
@@ -204,18 +241,23 @@ func TestLookupsPayForWhatTheyLookAt(t *testing.T) {
 			first := ask(t, s, "", x.method, x.target, x.body) // of the 10 it takes 6
 			second := ask(t, s, "", x.method, x.other, x.body)
 			time.Sleep(10 * time.Second)
+
 			third := ask(t, s, "", x.method, x.other, x.body)
-			if first.StatusCode != 200 || second.StatusCode != 429 || second.Header.Get("Retry-After") != "10" || third.StatusCode != 200 {
-				t.Errorf("%s: %d; %s: %d, Retry-After %s, and after that %d", x.target, first.StatusCode, x.other, second.StatusCode, second.Header.Get("Retry-After"), third.StatusCode)
+			if first.StatusCode != 200 || second.StatusCode != 429 || second.Header.Get("Retry-After") != "10" ||
+				third.StatusCode != 200 {
+				t.Errorf("%s: %d; %s: %d, Retry-After %s, and after that %d", x.target, first.StatusCode, x.other,
+					second.StatusCode, second.Header.Get("Retry-After"), third.StatusCode)
 			}
 		})
 	}
+
 	synctest.Test(t, func(t *testing.T) {
 		looked := 0
 		s := newTestServer(t, func(cfg *Config) { cfg.Policy = looking{asked: &looked} }, hidden...)
 		ctx, leave := context.WithCancel(t.Context())
 		leave()
 		r := httptest.NewRequest("GET", "https://ad.alpha.test:8400/ad/l", nil).WithContext(ctx)
+
 		w := httptest.NewRecorder()
 		if s.Handler().ServeHTTP(w, r); w.Code != clientGone || looked > 500 {
 			t.Errorf("for a client that has gone: %d, %d were looked at", w.Code, looked)
@@ -231,8 +273,10 @@ func TestWatchesPayForWhatIsThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hidden []*directory.Entry
 		for i := range 12_500 {
-			hidden = append(hidden, entry(t, alpha, fmt.Sprintf("01JWNTC0000000000000%06d", i), fmt.Sprintf("secret-%d", i), uint64(i+1), aDocument))
+			hidden = append(hidden, entry(t, alpha, fmt.Sprintf("01JWNTC0000000000000%06d", i),
+				fmt.Sprintf("secret-%d", i), uint64(i+1), aDocument))
 		}
+
 		var looked atomic.Int64
 		s := newTestServer(t, func(cfg *Config) {
 			cfg.Limits = admission.Limits{admission.Reads: 1} // bursts of 10
@@ -243,19 +287,24 @@ func TestWatchesPayForWhatIsThere(t *testing.T) {
 		begun := time.Now()
 		wantTold(t, read(t, w, 1), "reset (new)")
 		synctest.Wait()
+
 		if n := looked.Load(); n < 9_000 || n > 11_000 {
 			t.Errorf("%d are looked at for the quota that there is", n)
 		}
+
 		wantTold(t, read(t, w, 1), "current")
+
 		if took := time.Since(begun); took < 3*time.Second || took > 4*time.Second || looked.Load() != 12_500 {
 			t.Errorf("%d were looked at in %v", looked.Load(), took)
 		}
+
 		time.Sleep(2 * time.Second)
 		looked.Store(0)
 		w = watching(t, client, apiclient.LookupOptions{}, "")
 		wantTold(t, read(t, w, 1), "reset (new)")
 		_ = w.Close()
 		time.Sleep(time.Minute)
+
 		if n := looked.Load(); n > 4_000 {
 			t.Errorf("%d were looked at for who has gone", n)
 		}
@@ -279,25 +328,33 @@ func (c counting) Read(id directory.Identity, e *directory.Entry) directory.Deci
 func TestWaitingHelps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ask := limited(t, admission.Limits{admission.Reads: 0.2})
+
 		status := func() int { return ask("/agent/ada", "x", "GET", "/ad/l").StatusCode }
 		for range 2 {
 			if got := status(); got != 200 {
 				t.Fatalf("within the quota: %d", got)
 			}
 		}
+
 		resp := ask("/agent/ada", "x", "GET", "/ad/l")
 		if resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "5" {
 			t.Fatalf("over the quota: %d, Retry-After %s", resp.StatusCode, resp.Header.Get("Retry-After"))
 		}
+
 		time.Sleep(4900 * time.Millisecond)
+
 		if got := status(); got != 429 {
 			t.Errorf("too early: %d", got)
 		}
+
 		time.Sleep(100 * time.Millisecond)
+
 		if got := status(); got != 200 {
 			t.Errorf("after Retry-After: %d", got)
 		}
+
 		time.Sleep(time.Hour)
+
 		for i := range 3 {
 			if got, want := status(), []int{200, 200, 429}[i]; got != want {
 				t.Errorf("after an hour, request %d: %d, want %d", i, got, want)

@@ -32,6 +32,7 @@ func resources(routes []route) []*resource {
 			res = &resource{path: r.path, routes: map[string]route{}}
 			byPath[r.path] = res
 		}
+
 		res.routes[r.method] = r
 		if r.method == http.MethodGet && !r.who.stream {
 			res.routes[http.MethodHead] = r
@@ -47,7 +48,9 @@ func resources(routes []route) []*resource {
 	variable := regexp.MustCompile(`\{[^}]*\}`)
 	order := func(r *resource) string { return variable.ReplaceAllString(r.path, "\xff") }
 
-	return slices.SortedFunc(maps.Values(byPath), func(a, b *resource) int { return strings.Compare(order(a), order(b)) })
+	return slices.SortedFunc(maps.Values(byPath), func(a, b *resource) int {
+		return strings.Compare(order(a), order(b))
+	})
 }
 
 // route returns the router of the table. Paths are matched as they were sent, so an
@@ -67,12 +70,14 @@ func (s *Server) route() http.Handler {
 		}
 
 		first := firstSegment(res.path)
+
 		router := routers[first]
 		if router == nil {
 			router = mux.NewRouter().UseEncodedPath().SkipClean(true)
 			router.NotFoundHandler = notFound
 			routers[first] = router
 		}
+
 		router.Path(res.path).HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.dispatch(w, r, res) })
 	}
 
@@ -97,28 +102,30 @@ func firstSegment(path string) string {
 
 // dispatch answers a request to an existing resource.
 func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, res *resource) {
-	c := request.Of(r.Context())
-	c.Route = res.path
+	call := request.Of(r.Context())
+	call.Route = res.path
 
 	if r.Method == http.MethodOptions {
 		w.Header().Set("Allow", res.allow)
 		w.WriteHeader(http.StatusNoContent)
+
 		return
 	}
 
 	route, ok := res.routes[r.Method]
 	if !ok {
-		s.fail(w, c, &problem.Refusal{
+		s.fail(w, call, &problem.Refusal{
 			Err:    directory.Refuse(problem.MethodNotAllowed, "Method %s not allowed; use %s.", r.Method, res.allow),
 			Header: http.Header{"Allow": {res.allow}},
 		})
+
 		return
 	}
 
-	c.Level = route.log
-	if err := s.serve(w, c, r, route); err != nil {
-		s.auditRefusal(c, route, err)
-		s.fail(w, c, err)
+	call.Level = route.log
+	if err := s.serve(w, call, r, route); err != nil {
+		s.auditRefusal(call, route, err)
+		s.fail(w, call, err)
 	}
 }
 
@@ -130,6 +137,7 @@ func parsePath(r *http.Request) (map[string]string, error) {
 		if err != nil {
 			return nil, directory.Refuse(directory.BadRequest, "The path is not properly percent-encoded.")
 		}
+
 		vars[name] = value
 	}
 

@@ -17,50 +17,65 @@ func whole(cfg *Config) {
 	cfg.Bundle = func() ([]byte, error) {
 		return []byte(`{"keys":[],"spiffe_sequence":1,"spiffe_refresh_hint":300}`), nil
 	}
-	cfg.AcceptedCredentials = request.AcceptedCredentials{WPT: true, JWTSVID: true, Issuers: []string{"https://login.example"}, Plain: "reads"}
+	cfg.AcceptedCredentials = request.AcceptedCredentials{WPT: true, JWTSVID: true,
+		Issuers: []string{"https://login.example"}, Plain: "reads"}
 	cfg.Operator, cfg.Cluster, cfg.Backups = quietOperator{}, quietCluster{}, quietBackups{backup: []byte("backup")}
 	cfg.Gateway = quietGateway{err: directory.Refuse(directory.NotFound, "the agent has no such operation")}
 	cfg.Peerings = struct{ operator.Peers }{} // never asked
 	cfg.Finder, _ = discovery.New(discovery.Config{View: cfg.View})
-	cfg.Federation = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	cfg.Federation = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+	})
 }
 
 // concrete puts values in the place of a route's variables.
-var concrete = strings.NewReplacer("{id}", "01JWNTC0000000000000000AD1", "{origin}", "beta.test", "{name}", "not-found", "{operation}", "translate")
+var concrete = strings.NewReplacer("{id}", "01JWNTC0000000000000000AD1", "{origin}", "beta.test", "{name}",
+	"not-found", "{operation}", "translate")
 
 // Requirement: AD-078
 func TestEveryRouteKnowsItsMethods(t *testing.T) {
 	s := newTestServer(t, whole)
+
 	all := resources(s.table())
 	if len(all) < 12 {
 		t.Fatalf("the table has only %d paths", len(all))
 	}
+
 	for _, res := range all {
 		target := concrete.Replace(res.path)
 		resp := ask(t, s, "", "OPTIONS", target, "")
 		wantStatus(t, resp, 204)
+
 		allow := resp.Header.Get("Allow")
 		if allow != res.allow {
 			t.Errorf("OPTIONS %s allows %q, want %q", target, allow, res.allow)
 		}
+
 		methods := strings.Split(allow, ", ")
-		if slices.Contains(methods, "GET") != slices.Contains(methods, "HEAD") && res.path != "/ad/watch" || !slices.Contains(methods, "OPTIONS") {
+		if slices.Contains(methods, "GET") != slices.Contains(methods, "HEAD") && res.path != "/ad/watch" ||
+			!slices.Contains(methods, "OPTIONS") {
 			t.Errorf("%s allows %q", target, allow)
 		}
+
 		for _, m := range []string{"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "TRACE"} {
 			if slices.Contains(methods, m) {
 				continue
 			}
+
 			resp := ask(t, s, "", m, target, "")
 			if resp.StatusCode != 405 || resp.Header.Get("Allow") != allow {
-				t.Errorf("%s %s: %d with Allow %q, want 405 with %q", m, target, resp.StatusCode, resp.Header.Get("Allow"), allow)
+				t.Errorf("%s %s: %d with Allow %q, want 405 with %q", m, target, resp.StatusCode,
+					resp.Header.Get("Allow"), allow)
 			}
 		}
+
 		wantStatus(t, ask(t, s, "", "BREW", target, ""), 501)
+
 		for _, elsewhere := range []string{target + "/", "/" + target, strings.Replace(target, "/", "//", 2)} {
 			resp := ask(t, s, "/ops/operator", "GET", elsewhere, "")
 			if resp.StatusCode != 404 || resp.Header.Get("Location") != "" {
-				t.Errorf("GET %s: %d, Location %q; want 404 and no redirect", elsewhere, resp.StatusCode, resp.Header.Get("Location"))
+				t.Errorf("GET %s: %d, Location %q; want 404 and no redirect", elsewhere, resp.StatusCode,
+					resp.Header.Get("Location"))
 			}
 		}
 	}
@@ -71,18 +86,24 @@ func TestEveryRouteKnowsItsMethods(t *testing.T) {
 // Requirement: AD-078
 func TestHeadIsGetWithoutABody(t *testing.T) {
 	e := entry(t, alpha, "01JWNTC0000000000000000AD1", "one", 1, aDocument)
+
 	s := newTestServer(t, whole, e)
-	for _, target := range []string{"/.well-known/ad", "/ad/l", "/ad/r/" + e.RID.String(), "/v1/operator/raft", "/ad/r/nobody", "/problems/not-found"} {
+	for _, target := range []string{"/.well-known/ad", "/ad/l", "/ad/r/" + e.RID.String(), "/v1/operator/raft",
+		"/ad/r/nobody", "/problems/not-found"} {
 		get := ask(t, s, "/ops/operator", "GET", target, "", "X-Request-Id", "same")
+
 		head := ask(t, s, "/ops/operator", "HEAD", target, "", "X-Request-Id", "same")
 		if n := head.ContentLength; get.StatusCode != head.StatusCode || n != get.ContentLength {
-			t.Errorf("HEAD %s: %d and %d bytes, GET: %d and %d", target, head.StatusCode, n, get.StatusCode, get.ContentLength)
+			t.Errorf("HEAD %s: %d and %d bytes, GET: %d and %d", target, head.StatusCode, n, get.StatusCode,
+				get.ContentLength)
 		}
+
 		for name := range get.Header {
 			if get.Header.Get(name) != head.Header.Get(name) {
 				t.Errorf("HEAD %s: %s is %q, for GET %q", target, name, head.Header.Get(name), get.Header.Get(name))
 			}
 		}
+
 		if b := make([]byte, 1); func() int { n, _ := head.Body.Read(b); return n }() != 0 {
 			t.Errorf("HEAD %s has a body", target)
 		}
@@ -93,16 +114,19 @@ func TestHeadIsGetWithoutABody(t *testing.T) {
 func TestPathsAreDecodedOnce(t *testing.T) {
 	plain := entry(t, alpha, "01JWNTC0000000000000000AD1", "a/record", 1, aDocument)
 	percent := entry(t, alpha, "01JWNTC0000000000000000AD2", "a%2Fb", 2, aDocument)
+
 	s := newTestServer(t, nil, plain, percent)
 	for target, want := range map[string]string{"/ad/r/a%2Frecord": "a/record", "/ad/r/a%252Fb": "a%2Fb"} {
 		resp := ask(t, s, "", "GET", target, "")
 		if body := wantStatus(t, resp, 200); body["agent"] != want {
 			t.Errorf("%s is %v, want %s", target, body["agent"], want)
 		}
+
 		if !strings.HasPrefix(resp.Header.Get("Content-Location"), "/ad/r/01JW") {
 			t.Errorf("%s: Content-Location is %q", target, resp.Header.Get("Content-Location"))
 		}
 	}
+
 	wantStatus(t, ask(t, s, "", "GET", "/ad/r/a%2Fb", ""), 404)
 }
 
@@ -116,7 +140,8 @@ func TestTooLongIsRefusedBeforeAnythingElse(t *testing.T) {
 
 func TestRequestIDs(t *testing.T) {
 	s := newTestServer(t, nil)
-	for given, taken := range map[string]bool{"abc-1.2:3": true, "": false, "a b": false, "a\"b": false, strings.Repeat("x", 129): false} {
+	for given, taken := range map[string]bool{"abc-1.2:3": true, "": false, "a b": false, "a\"b": false,
+		strings.Repeat("x", 129): false} {
 		got := ask(t, s, "", "GET", "/nowhere", "", "X-Request-Id", given).Header.Get("X-Request-Id")
 		if (got == given) != taken || got == "" {
 			t.Errorf("X-Request-Id %q is answered with %q", given, got)
@@ -135,8 +160,10 @@ func TestFederationPasses(t *testing.T) {
 	})
 	resp := ask(t, s, "", "GET", "/federation/v1/pages?since=0", "")
 	b := make([]byte, 64)
+
 	n, _ := resp.Body.Read(b)
-	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "application/jose" || string(b[:n]) != "/federation/v1/pages" {
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "application/jose" ||
+		string(b[:n]) != "/federation/v1/pages" {
 		t.Errorf("got %d %s %s", resp.StatusCode, resp.Header.Get("Content-Type"), b[:n])
 	}
 }

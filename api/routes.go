@@ -75,50 +75,50 @@ func operatorOf(action string) audience {
 // OPTIONS, 405 with Allow, rate limits and /openapi.json follow from it (AD-078). A new
 // route needs its description in openapi.yaml; a test names the routes without one.
 func (s *Server) table() []route {
-	h := &s.surfaces
+	surfaces := &s.surfaces
 	routes := []route{
 		// Anyone.
-		{"GET", "/.well-known/ad", anyone, quiet, h.wellKnown.AD},
-		{"GET", "/.well-known/agent-discovery", anyone, quiet, h.discovery.WellKnown},
-		{"GET", "/.well-known/api-catalog", anyone, quiet, h.description.Catalog},
-		{"GET", catalog.WebOfAgentsPath, anyone, quiet, h.webOfAgents.Get},
-		{"GET", "/openapi.json", anyone, quiet, h.description.OpenAPI},
-		{"GET", "/schemas/{kind}.json", anyone, quiet, h.description.Schema},
-		{"GET", "/problems/{name}", anyone, quiet, h.description.Problem},
+		{"GET", "/.well-known/ad", anyone, quiet, surfaces.wellKnown.AD},
+		{"GET", "/.well-known/agent-discovery", anyone, quiet, surfaces.discovery.WellKnown},
+		{"GET", "/.well-known/api-catalog", anyone, quiet, surfaces.description.Catalog},
+		{"GET", catalog.WebOfAgentsPath, anyone, quiet, surfaces.webOfAgents.Get},
+		{"GET", "/openapi.json", anyone, quiet, surfaces.description.OpenAPI},
+		{"GET", "/schemas/{kind}.json", anyone, quiet, surfaces.description.Schema},
+		{"GET", "/problems/{name}", anyone, quiet, surfaces.description.Problem},
 
 		// Callers that policy lets read.
-		{"GET", "/ad/l", reader, quiet, h.ad.Lookup},
-		{"GET", "/ad/watch", watcher, quiet, h.watch.Watch},
-		{"GET", "/ad/r/{id}", reader, quiet, h.ad.Get()},
-		{"GET", "/ad/r/{id}/record", reader, quiet, h.ad.Record},
-		{"GET", "/ad/r/{id}/proof", reader, quiet, h.ad.Proof},
-		{"GET", "/ad/r/{origin}/{id}", reader, quiet, h.ad.Get()},
-		{"GET", "/ad/r/{origin}/{id}/record", reader, quiet, h.ad.Record},
-		{"GET", "/ad/r/{origin}/{id}/proof", reader, quiet, h.ad.Proof},
-		{"GET", "/agents", reader, quiet, h.agents.List},
-		{"GET", "/agents/{id}", reader, quiet, h.agents.Get()},
-		{"POST", "/agents/search", querier, quiet, h.agents.Search},
-		{"GET", "/discovery/agents/{id}", reader, quiet, h.discovery.Get()},
-		{"POST", "/discovery/query", querier, quiet, h.discovery.Query},
+		{"GET", "/ad/l", reader, quiet, surfaces.ad.Lookup},
+		{"GET", "/ad/watch", watcher, quiet, surfaces.watch.Watch},
+		{"GET", "/ad/r/{id}", reader, quiet, surfaces.ad.Get()},
+		{"GET", "/ad/r/{id}/record", reader, quiet, surfaces.ad.Record},
+		{"GET", "/ad/r/{id}/proof", reader, quiet, surfaces.ad.Proof},
+		{"GET", "/ad/r/{origin}/{id}", reader, quiet, surfaces.ad.Get()},
+		{"GET", "/ad/r/{origin}/{id}/record", reader, quiet, surfaces.ad.Record},
+		{"GET", "/ad/r/{origin}/{id}/proof", reader, quiet, surfaces.ad.Proof},
+		{"GET", "/agents", reader, quiet, surfaces.agents.List},
+		{"GET", "/agents/{id}", reader, quiet, surfaces.agents.Get()},
+		{"POST", "/agents/search", querier, quiet, surfaces.agents.Search},
+		{"GET", "/discovery/agents/{id}", reader, quiet, surfaces.discovery.Get()},
+		{"POST", "/discovery/query", querier, quiet, surfaces.discovery.Query},
 
 		// Callers that may make the requests of the tools.
-		{"POST", "/mcp", toolUser, quiet, h.mcp.Post},
+		{"POST", "/mcp", toolUser, quiet, surfaces.mcp.Post},
 
 		// A verified identity: to register if policy lets it, and then the owner and
 		// commissioning tools.
-		{"POST", "/ad/r", identified, notable, h.ad.Register},
-		{"POST", "/ad/r/{id}", updater, notable, h.ad.Update},
-		{"DELETE", "/ad/r/{id}", identified, notable, h.ad.Writer.Remove},
-		{"POST", "/ad/r/{origin}/{id}", updater, notable, h.ad.Update},
-		{"DELETE", "/ad/r/{origin}/{id}", identified, notable, h.ad.Writer.Remove},
-		{"POST", "/ad/r/{id}/transfer", identified, notable, h.ad.Transfer},
-		{"POST", "/ad/refresh", refresher, notable, h.ad.RefreshMany},
-		{"POST", "/agents", identified, notable, h.agents.Publish},
-		{"PUT", "/agents/{id}", identified, notable, h.agents.Replace},
-		{"DELETE", "/agents/{id}", identified, notable, h.agents.Writer.Remove},
-		{"POST", "/discovery/agents", identified, notable, h.discovery.Publish},
-		{"PUT", "/discovery/agents/{id}", identified, notable, h.discovery.Replace},
-		{"DELETE", "/discovery/agents/{id}", identified, notable, h.discovery.Writer.Remove},
+		{"POST", "/ad/r", identified, notable, surfaces.ad.Register},
+		{"POST", "/ad/r/{id}", updater, notable, surfaces.ad.Update},
+		{"DELETE", "/ad/r/{id}", identified, notable, surfaces.ad.Writer.Remove},
+		{"POST", "/ad/r/{origin}/{id}", updater, notable, surfaces.ad.Update},
+		{"DELETE", "/ad/r/{origin}/{id}", identified, notable, surfaces.ad.Writer.Remove},
+		{"POST", "/ad/r/{id}/transfer", identified, notable, surfaces.ad.Transfer},
+		{"POST", "/ad/refresh", refresher, notable, surfaces.ad.RefreshMany},
+		{"POST", "/agents", identified, notable, surfaces.agents.Publish},
+		{"PUT", "/agents/{id}", identified, notable, surfaces.agents.Replace},
+		{"DELETE", "/agents/{id}", identified, notable, surfaces.agents.Writer.Remove},
+		{"POST", "/discovery/agents", identified, notable, surfaces.discovery.Publish},
+		{"PUT", "/discovery/agents/{id}", identified, notable, surfaces.discovery.Replace},
+		{"DELETE", "/discovery/agents/{id}", identified, notable, surfaces.discovery.Writer.Remove},
 	}
 
 	return append(append(routes, s.optionalRoutes()...), s.operatorRoutes()...)
@@ -126,22 +126,25 @@ func (s *Server) table() []route {
 
 // optionalRoutes are those of the table whose parts a node may lack.
 func (s *Server) optionalRoutes() (routes []route) {
-	h := &s.surfaces
+	surfaces := &s.surfaces
 	if s.cfg.Finder != nil {
-		routes = append(routes, route{"POST", "/agents/resolve", querier, quiet, h.agents.Resolve})
+		routes = append(routes, route{"POST", "/agents/resolve", querier, quiet, surfaces.agents.Resolve})
 	}
+
 	if s.cfg.Bundle != nil {
-		routes = append(routes, route{"GET", wire.BundlePath, anyone, quiet, h.wellKnown.TrustBundle})
+		routes = append(routes, route{"GET", wire.BundlePath, anyone, quiet, surfaces.wellKnown.TrustBundle})
 	}
+
 	if len(s.cfg.AcceptedCredentials.Issuers) > 0 {
-		routes = append(routes, route{"GET", catalog.ProtectedResourcePath, anyone, quiet, h.wellKnown.ProtectedResource})
+		routes = append(routes, route{"GET", catalog.ProtectedResourcePath, anyone, quiet,
+			surfaces.wellKnown.ProtectedResource})
 	}
 
 	// Callers that policy lets invoke the agent.
-	if h.invoke != nil {
+	if surfaces.invoke != nil {
 		routes = append(routes,
-			route{"POST", "/agents/{id}/invoke", invoker, notable, h.invoke.Invoke},
-			route{"POST", "/agents/{id}/{operation}", invoker, notable, h.invoke.Invoke},
+			route{"POST", "/agents/{id}/invoke", invoker, notable, surfaces.invoke.Invoke},
+			route{"POST", "/agents/{id}/{operation}", invoker, notable, surfaces.invoke.Invoke},
 		)
 	}
 
@@ -164,49 +167,54 @@ func (s *Server) optionalRoutes() (routes []route) {
 
 // operatorRoutes are the routes of operators.
 func (s *Server) operatorRoutes() (routes []route) {
-	h := &s.surfaces
+	surfaces := &s.surfaces
 	if s.cfg.Operator != nil {
 		routes = append(routes,
-			route{"GET", "/v1/operator/raft", operatorOf("raft.read"), quiet, h.status.Raft},
-			route{"GET", "/v1/operator/members", operatorOf("members.read"), quiet, h.status.Members},
-			route{"GET", "/v1/operator/peers", operatorOf("peer.read"), quiet, h.status.Peers},
-			route{"GET", "/v1/operator/peers/evidence", operatorOf("peer.read"), quiet, h.status.Evidence},
-			route{"POST", "/v1/operator/peers", operatorOf("peer.write"), notable, h.peerings.Put},
-			route{"GET", "/v1/operator/keys", operatorOf("keys.read"), quiet, h.keys.List},
-			route{"POST", "/v1/operator/keys/rotate", operatorOf("keys.write"), notable, h.keys.Rotate},
-			route{"POST", "/v1/operator/keys/revoke", operatorOf("keys.write"), notable, h.keys.Revoke},
-			route{"GET", "/v1/operator/policy", operatorOf("policy.read"), quiet, h.policy.Get},
-			route{"PUT", "/v1/operator/policy", operatorOf("policy.write"), notable, h.policy.Set},
-			route{"GET", wire.OwnedPath, operatorOf("registration.read"), quiet, h.registrations.List},
-			route{"POST", wire.OwnedPath + "/end", operatorOf("registration.write"), notable, h.registrations.Remove},
+			route{"GET", "/v1/operator/raft", operatorOf("raft.read"), quiet, surfaces.status.Raft},
+			route{"GET", "/v1/operator/members", operatorOf("members.read"), quiet, surfaces.status.Members},
+			route{"GET", "/v1/operator/peers", operatorOf("peer.read"), quiet, surfaces.status.Peers},
+			route{"GET", "/v1/operator/peers/evidence", operatorOf("peer.read"), quiet, surfaces.status.Evidence},
+			route{"POST", "/v1/operator/peers", operatorOf("peer.write"), notable, surfaces.peerings.Put},
+			route{"GET", "/v1/operator/keys", operatorOf("keys.read"), quiet, surfaces.keys.List},
+			route{"POST", "/v1/operator/keys/rotate", operatorOf("keys.write"), notable, surfaces.keys.Rotate},
+			route{"POST", "/v1/operator/keys/revoke", operatorOf("keys.write"), notable, surfaces.keys.Revoke},
+			route{"GET", "/v1/operator/policy", operatorOf("policy.read"), quiet, surfaces.policy.Get},
+			route{"PUT", "/v1/operator/policy", operatorOf("policy.write"), notable, surfaces.policy.Set},
+			route{"GET", wire.OwnedPath, operatorOf("registration.read"), quiet, surfaces.registrations.List},
+			route{"POST", wire.OwnedPath + "/end", operatorOf("registration.write"), notable,
+				surfaces.registrations.Remove},
 		)
 	}
+
 	if s.cfg.Operator != nil && s.cfg.Finder != nil {
 		routes = append(routes,
-			route{"GET", "/v1/operator/flagged", operatorOf("flagged.read"), quiet, h.registrations.ListFlagged},
+			route{"GET", "/v1/operator/flagged", operatorOf("flagged.read"), quiet, surfaces.registrations.ListFlagged},
 		)
 	}
+
 	if s.cfg.Peerings != nil {
 		routes = append(routes,
-			route{"POST", "/v1/operator/peers/invite", operatorOf("peer.write"), notable, h.peerings.Invite},
-			route{"POST", "/v1/operator/peers/accept", operatorOf("peer.write"), notable, h.peerings.Accept},
-			route{"POST", "/v1/operator/peers/change", operatorOf("peer.write"), notable, h.peerings.Change},
+			route{"POST", "/v1/operator/peers/invite", operatorOf("peer.write"), notable, surfaces.peerings.Invite},
+			route{"POST", "/v1/operator/peers/accept", operatorOf("peer.write"), notable, surfaces.peerings.Accept},
+			route{"POST", "/v1/operator/peers/change", operatorOf("peer.write"), notable, surfaces.peerings.Change},
 			// The domain that has the secret of an invitation.
-			route{"POST", wire.RedeemPath, guest, notable, h.peerings.Redeem},
+			route{"POST", wire.RedeemPath, guest, notable, surfaces.peerings.Redeem},
 		)
 	}
+
 	if s.cfg.Cluster != nil {
 		routes = append(routes,
-			route{"POST", "/v1/operator/raft/transfer", operatorOf("raft.write"), notable, h.cluster.Transfer},
-			route{"POST", "/v1/operator/raft/remove", operatorOf("raft.write"), notable, h.cluster.Remove},
-			route{"POST", "/v1/operator/raft/admit", operatorOf("raft.write"), notable, h.cluster.Admit},
-			route{"POST", "/v1/operator/raft/leave", operatorOf("raft.write"), notable, h.cluster.Leave},
+			route{"POST", "/v1/operator/raft/transfer", operatorOf("raft.write"), notable, surfaces.cluster.Transfer},
+			route{"POST", "/v1/operator/raft/remove", operatorOf("raft.write"), notable, surfaces.cluster.Remove},
+			route{"POST", "/v1/operator/raft/admit", operatorOf("raft.write"), notable, surfaces.cluster.Admit},
+			route{"POST", "/v1/operator/raft/leave", operatorOf("raft.write"), notable, surfaces.cluster.Leave},
 		)
 	}
+
 	if s.cfg.Backups != nil {
 		routes = append(routes,
-			route{"GET", "/v1/operator/snapshot", operatorOf("snapshot.read"), notable, h.backups.Save},
-			route{"POST", "/v1/operator/snapshot", operatorOf("snapshot.write"), notable, h.backups.Restore},
+			route{"GET", "/v1/operator/snapshot", operatorOf("snapshot.read"), notable, surfaces.backups.Save},
+			route{"POST", "/v1/operator/snapshot", operatorOf("snapshot.write"), notable, surfaces.backups.Restore},
 		)
 	}
 

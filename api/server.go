@@ -62,31 +62,34 @@ type Server struct {
 // New returns a server.
 func New(cfg Config) *Server {
 	cfg.setDefaults()
+
 	if cfg.AuditLog != nil {
 		cfg.audit()
 	}
+
 	cfg.Registry = yieldingRegistry{cfg.Registry}
 	if cfg.Records != nil {
 		cfg.Records = yieldingRecords{cfg.Records}
 	}
 
-	s := &Server{
+	server := &Server{
 		cfg:     cfg,
 		log:     cfg.Logger,
 		guard:   access.NewGuard(cfg.Domain, cfg.Policy),
 		limiter: admission.NewLimiter(cfg.Limits, cfg.CallerLimits),
 		overload: admission.NewOverload(admission.OverloadConfig{
-			Workers: cfg.Workers, Waiting: cfg.Waiting, MemoryInUse: cfg.MemoryInUse, Shed: cfg.Shed, Logger: cfg.Logger,
+			Workers: cfg.Workers, Waiting: cfg.Waiting, MemoryInUse: cfg.MemoryInUse, Shed: cfg.Shed,
+			Logger: cfg.Logger,
 		}),
 		answers:   admission.NewAnswerMemory(cfg.Domain, cfg.AnswerMemory),
 		freshness: newFreshness(&cfg),
 		browsers:  http.NewCrossOriginProtection(),
 	}
-	_ = s.browsers.AddTrustedOrigin(cfg.PublicURL) // no error: it has the form of an origin
-	s.makeSurfaces()
-	s.handler = s.observe(s.limitSize(s.route()))
+	_ = server.browsers.AddTrustedOrigin(cfg.PublicURL) // no error: it has the form of an origin
+	server.makeSurfaces()
+	server.handler = server.observe(server.limitSize(server.route()))
 
-	return s
+	return server
 }
 
 // makeSurfaces gives each surface what it needs of the configuration.
@@ -102,7 +105,8 @@ func (s *Server) makeSurfaces() {
 	}
 	writer := &registration.Writer{
 		Domain: cfg.Domain, Reader: reader, Registry: cfg.Registry, DefaultVisibility: cfg.Policy.DefaultVisibility,
-		Lifetimes: registration.Lifetimes{Min: cfg.MinLifetime, Credentials: cfg.CredentialLives, Callers: cfg.CallerLimits},
+		Lifetimes: registration.Lifetimes{Min: cfg.MinLifetime, Credentials: cfg.CredentialLives,
+			Callers: cfg.CallerLimits},
 	}
 
 	s.surfaces = surfaces{
@@ -138,6 +142,7 @@ func (s *Server) makeSurfaces() {
 		}),
 	}
 	s.makeOperatorSurfaces(reader)
+
 	if cfg.Gateway != nil {
 		s.surfaces.invoke = &agents.Invoker{
 			Domain: cfg.Domain, Reader: reader, Gateway: cfg.Gateway, Limiter: s.limiter, MayInvoke: cfg.Policy.Invoke,
@@ -148,20 +153,24 @@ func (s *Server) makeSurfaces() {
 
 func (s *Server) makeOperatorSurfaces(reader *registration.Reader) {
 	cfg := &s.cfg
+
 	s.surfaces.peerings = &operator.Peerings{Domain: cfg.Domain, Peers: cfg.Peerings, Logger: s.log}
 	if cfg.Operator != nil {
 		s.surfaces.status = &operator.Status{State: cfg.Operator}
 		s.surfaces.keys = &operator.Keys{Keyring: cfg.Operator, Logger: s.log}
 		s.surfaces.policy = &operator.Policy{Store: cfg.Operator, Logger: s.log}
 		s.surfaces.registrations = &operator.Registrations{Domain: cfg.Domain, Reader: reader, Registry: cfg.Registry}
+
 		s.surfaces.peerings.Set = cfg.Operator.SetPeering
 		if cfg.Finder != nil {
 			s.surfaces.registrations.Flagged = cfg.Finder.Flagged
 		}
 	}
+
 	if cfg.Cluster != nil {
 		s.surfaces.cluster = &operator.Cluster{Members: cfg.Cluster, Logger: s.log}
 	}
+
 	if cfg.Backups != nil {
 		s.surfaces.backups = &operator.Backups{Domain: cfg.Domain, Store: cfg.Backups, Logger: s.log}
 	}
@@ -169,10 +178,11 @@ func (s *Server) makeOperatorSurfaces(reader *registration.Reader) {
 
 // mayRegister tells whether a caller may register agents at all. All policies so far
 // decide by the registrant and not by the document, so an empty registration will do.
-func (s *Server) mayRegister(c *request.Call) bool {
+func (s *Server) mayRegister(call *request.Call) bool {
 	visibility := s.cfg.Policy.DefaultVisibility()
 
-	return !c.Anonymous() && s.cfg.Policy.Register(c.Identity, "an-agent", &directory.Projection{}, visibility).Allow
+	return !call.Anonymous() && s.cfg.Policy.Register(call.Identity, "an-agent", &directory.Projection{},
+		visibility).Allow
 }
 
 // Handler returns the handler of the API listener. It expects a verified client
@@ -195,29 +205,39 @@ func (cfg *Config) setDefaults() {
 	if cfg.MaxStale == 0 {
 		cfg.MaxStale = DefaultMaxStale
 	}
+
 	if cfg.Service == nil {
 		cfg.Service = func(spiffeid.TrustDomain) string { return "" }
 	}
+
 	if cfg.Identify == nil {
 		cfg.Identify = func(*http.Request) (request.Credential, error) { return request.Credential{}, nil }
 	}
+
 	if cfg.ConsumeProof == nil {
 		cfg.ConsumeProof = func(context.Context, directory.Hash, int64) error {
 			return directory.Refuse(directory.Unavailable, "This node can't record proofs. Use a client certificate.")
 		}
 	}
+
 	if cfg.CredentialRefused == nil {
 		cfg.CredentialRefused = func(string) {}
 	}
+
 	if cfg.Position == nil {
 		cfg.Position = func(spiffeid.TrustDomain) (directory.Position, bool) { return directory.Position{}, false }
 	}
+
 	if cfg.CaughtUp == nil {
 		cfg.CaughtUp = func() bool { return true }
 	}
+
 	if cfg.Await == nil {
-		cfg.Await = func(context.Context, spiffeid.TrustDomain, directory.Position) error { return context.DeadlineExceeded }
+		cfg.Await = func(context.Context, spiffeid.TrustDomain, directory.Position) error {
+			return context.DeadlineExceeded
+		}
 	}
+
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}

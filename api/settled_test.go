@@ -10,6 +10,7 @@ import "testing"
 func TestANodeThatKnowsNothingYetSaysSo(t *testing.T) {
 	settled := false
 	foreign := entry(t, beta, rid(1), "helper", 5, aDocument)
+
 	s := newTestServer(t, func(cfg *Config) { cfg.CaughtUp = func() bool { return settled } }, foreign)
 	for _, c := range []struct {
 		target         string
@@ -33,6 +34,7 @@ func TestANodeThatKnowsNothingYetSaysSo(t *testing.T) {
 			if settled {
 				want = c.behind
 			}
+
 			if resp := ask(t, s, "/client/reader", "GET", c.target, ""); resp.StatusCode != want {
 				t.Errorf("%s, settled %v: %d, want %d", c.target, settled, resp.StatusCode, want)
 			} else if want == 503 && resp.Header.Get("Retry-After") == "" {

@@ -31,10 +31,12 @@ func (s stalled) Write(b []byte) (int, error) {
 // Requirement: AD-041
 func TestUnreadAnswersAreBounded(t *testing.T) {
 	large := `{"base":"https://a.test","description":"` + strings.Repeat("x", 4000) + `"}`
+
 	var entries []*directory.Entry
 	for i := range 20 {
 		entries = append(entries, entry(t, alpha, rid(i+1), fmt.Sprint("open-", i), uint64(i+1), large))
 	}
+
 	for _, x := range []struct {
 		method, target, body string
 		most                 int
@@ -42,7 +44,11 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 	}{
 		{"GET", "/agents", "", 4 << 20, func(int) string { return "/agent/bob" }},
 		{"POST", "/agents/search", `{"top":20}`, 4 << 20, func(int) string { return "/agent/bob" }},
-		{"POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"lookup_agents","arguments":{}}}`, 8 << 20, func(int) string { return "/agent/bob" }},
+		{"POST", "/mcp",
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"lookup_agents","arguments":{}}}`, 8 << 20,
+			func(int) string {
+				return "/agent/bob"
+			}},
 		{"GET", "/agents", "", 4 << 20, func(i int) string { return fmt.Sprint("spiffe://beta.test/agent/", i) }},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -52,14 +58,19 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 					if id, err := directory.ParseIdentity(who); err == nil {
 						return request.Credential{Identity: id, Method: "x509-svid"}, nil
 					}
+
 					return request.Credential{Identity: identity(who), Method: "x509-svid"}, nil
 				}
 				cfg.AnswerMemory = x.most
 			}, entries...)
 
 			read := make(chan struct{})
-			var answers sync.WaitGroup
-			var mu sync.Mutex
+
+			var (
+				answers sync.WaitGroup
+				mu      sync.Mutex
+			)
+
 			codes := map[int]int{}
 			for i := range 40 {
 				answers.Go(func() {
@@ -72,22 +83,32 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 					s.Handler().ServeHTTP(w, r)
 					mu.Lock()
 					defer mu.Unlock()
+
 					if w.Body.Len() < admission.SmallBody { // a tool says it in its result
 						w.Code = http.StatusTooManyRequests
 					}
+
 					codes[w.Code]++
 				})
 			}
+
 			synctest.Wait()
-			if resp := ask(t, s, "/agent/eve", x.method, x.target, x.body, "Accept", "application/json, text/event-stream"); resp.StatusCode != 200 {
+
+			if resp := ask(t, s, "/agent/eve", x.method, x.target, x.body, "Accept",
+				"application/json, text/event-stream"); resp.StatusCode != 200 {
 				t.Errorf("another caller: %d", resp.StatusCode)
 			}
+
 			close(read)
 			answers.Wait()
-			if codes[http.StatusOK] < 5 || codes[http.StatusOK] > 15 || codes[http.StatusTooManyRequests] != 40-codes[http.StatusOK] {
+
+			if codes[http.StatusOK] < 5 || codes[http.StatusOK] > 15 ||
+				codes[http.StatusTooManyRequests] != 40-codes[http.StatusOK] {
 				t.Errorf("%s %s: %v", x.method, x.target, codes)
 			}
-			if resp := ask(t, s, x.greedy(0), x.method, x.target, x.body, "Accept", "application/json, text/event-stream"); resp.StatusCode != 200 {
+
+			if resp := ask(t, s, x.greedy(0), x.method, x.target, x.body, "Accept",
+				"application/json, text/event-stream"); resp.StatusCode != 200 {
 				t.Errorf("once they are read: %d", resp.StatusCode)
 			}
 		})

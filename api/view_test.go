@@ -37,46 +37,56 @@ type golden struct {
 
 func goldens(t *testing.T) map[string]golden {
 	t.Helper()
+
 	b, err := os.ReadFile("testdata/views.json")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var out map[string]golden
 	if err := json.Unmarshal(b, &out); err != nil {
 		t.Fatal(err)
 	}
+
 	for kind, g := range out {
 		g.Kind = directory.Kind(kind)
 		out[kind] = g
 	}
+
 	return out
 }
 
 func (g golden) entry(t *testing.T) *directory.Entry {
 	t.Helper()
 	e := entryOf(t, g.Kind, alpha, g.RID, g.Agent, g.Revision, string(g.Document))
+
 	owner, err := directory.ParseIdentity(g.Owner)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	e.Owner = owner
 	at := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC).UnixMilli()
 	e.Lifetime = uint32(g.Resource["lt"].(float64))
 	e.RegisteredAt, e.UpdatedAt, e.ExpiresAt = at, at, at+1000*int64(e.Lifetime)
+
 	return e
 }
 
 func parse(t *testing.T, b []byte) map[string]any {
 	t.Helper()
+
 	var v map[string]any
 	if err := json.Unmarshal(b, &v); err != nil {
 		t.Fatalf("%s: %v", b, err)
 	}
+
 	return v
 }
 
 func same(t *testing.T, what string, got, want any) {
 	t.Helper()
+
 	if !reflect.DeepEqual(got, want) {
 		g, _ := json.Marshal(got, jsontext.Multiline(true), json.Deterministic(true))
 		w, _ := json.Marshal(want, jsontext.Multiline(true), json.Deterministic(true))
@@ -84,7 +94,8 @@ func same(t *testing.T, what string, got, want any) {
 	}
 }
 
-// Requirement: AD-004, AD-016, AD-019, AD-031, AD-051, AD-054, AD-063, AI-001, AI-024, AI-029, WOA-001, WOA-002, WOA-017, WOA-022
+// Requirement: AD-004, AD-016, AD-019, AD-031, AD-051, AD-054, AD-063, AI-001, AI-024, AI-029,
+// WOA-001, WOA-002, WOA-017, WOA-022
 func TestViewsAreTheGoldens(t *testing.T) {
 	for kind, g := range goldens(t) {
 		t.Run(kind, func(t *testing.T) {
@@ -93,9 +104,11 @@ func TestViewsAreTheGoldens(t *testing.T) {
 			l := view.Options{Registrant: true}
 			same(t, "the resource", parse(t, render(s).AD().Append(nil, e, l)), g.Resource)
 			same(t, "the item", parse(t, render(s).AppendItem(nil, e, l)), g.Item)
+
 			if g.Metadata == nil {
 				return // the drafts' authors gave no golden of it
 			}
+
 			same(t, "AIDIP's metadata", parse(t, render(s).AIDIP().Append(nil, e, l)), g.Metadata)
 			same(t, "AIDIP's summary", parse(t, render(s).AppendSummary(nil, e, l, view.Match{})), g.Summary)
 			same(t, "the Web of Agents'", parse(t, render(s).AppendHosted(nil, e)), g.Fronted)
@@ -152,17 +165,26 @@ func TestWhatAnAgentSaysIsShown(t *testing.T) {
 		t.Helper()
 		return parse(t, b)["provenance"].(map[string]any)["verification"].(map[string]any)["probe"]
 	}
-	want := parse(t, []byte(`{"state": "mismatch", "members": ["name", "schemas"], "checked_at": "2026-06-01T12:00:00.000Z"}`))
+
+	want := parse(t,
+		[]byte(`{"state": "mismatch", "members": ["name", "schemas"], "checked_at": "2026-06-01T12:00:00.000Z"}`))
 	for surface, b := range map[string][]byte{
-		"the resource": render(s).AD().Append(nil, e, view.Options{}), "the item": render(s).AppendItem(nil, e, view.Options{}), "AIDIP": render(s).AIDIP().Append(nil, e, view.Options{}),
-		"AIDIP's list": render(s).AppendSummary(nil, e, view.Options{}, view.Match{}), "the profile": render(s).Profile().Append(nil, e, view.Options{}),
+		"the resource": render(s).AD().Append(nil, e, view.Options{}),
+		"the item":     render(s).AppendItem(nil, e, view.Options{}),
+		"AIDIP":        render(s).AIDIP().Append(nil, e, view.Options{}),
+		"AIDIP's list": render(s).AppendSummary(nil, e, view.Options{}, view.Match{}),
+		"the profile":  render(s).Profile().Append(nil, e, view.Options{}),
 	} {
 		same(t, surface, probe(b), want)
 	}
-	same(t, "in short", probe(render(s).AppendItem(nil, e, view.Options{Brief: true})), parse(t, []byte(`{"state": "mismatch"}`)))
-	same(t, "the Web of Agents'", probe(render(s).AppendHosted(nil, e)), parse(t, []byte(`{"state": "mismatch", "members": ["name", "schemas"]}`)))
+
+	same(t, "in short", probe(render(s).AppendItem(nil, e, view.Options{Brief: true})),
+		parse(t, []byte(`{"state": "mismatch"}`)))
+	same(t, "the Web of Agents'", probe(render(s).AppendHosted(nil, e)),
+		parse(t, []byte(`{"state": "mismatch", "members": ["name", "schemas"]}`)))
 	result = directory.Probe{State: directory.ProbeUnreachable, Reason: "network", At: at}
-	same(t, "unreachable", probe(render(s).AppendItem(nil, e, view.Options{})), parse(t, []byte(`{"state": "unreachable", "reason": "network", "checked_at": "2026-06-01T12:00:00.000Z"}`)))
+	same(t, "unreachable", probe(render(s).AppendItem(nil, e, view.Options{})),
+		parse(t, []byte(`{"state": "unreachable", "reason": "network", "checked_at": "2026-06-01T12:00:00.000Z"}`)))
 }
 
 // A visibility other than policy's default is shown, at home, to whoever has an
@@ -170,6 +192,7 @@ func TestWhatAnAgentSaysIsShown(t *testing.T) {
 func TestVisibilityIsShown(t *testing.T) {
 	e := entry(t, alpha, "01JWNTC0000000000000000AD1", "shy", 17, aDocument)
 	e.Visibility = directory.Visibility{}
+
 	s := newTestServer(t, nil, e)
 	for caller, want := range map[string]any{"/agent/bob": "domain", "": nil} {
 		body := wantStatus(t, ask(t, s, caller, "GET", "/ad/r/"+e.RID.String(), ""), 200)
@@ -181,7 +204,8 @@ func TestVisibilityIsShown(t *testing.T) {
 
 // goldenSurfaces are what the goldens of the specification call what ours have.
 var goldenSurfaces = map[string]string{
-	"resource": "ad", "item": "adl", "agent_metadata": "cui", "agent_summary": "cuisum", "profile_metadata": "xu", "candidate": "cand", "fronted": "woa",
+	"resource": "ad", "item": "adl", "agent_metadata": "cui", "agent_summary": "cuisum", "profile_metadata": "xu",
+	"candidate": "cand", "fronted": "woa",
 }
 
 // The goldens here are those of the specification. They are read from beside the
@@ -191,25 +215,31 @@ func TestTheGoldensAreTheSpecifications(t *testing.T) {
 	if errors.Is(err, os.ErrNotExist) {
 		t.Skip("beside the project there is no specification")
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var spec, have map[string]map[string]any
 	if err := json.Unmarshal(b, &spec); err != nil {
 		t.Fatal(err)
 	}
+
 	if b, err = os.ReadFile("testdata/views.json"); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := json.Unmarshal(b, &have); err != nil {
 		t.Fatal(err)
 	}
+
 	for kind := range spec {
 		for member, surface := range goldenSurfaces {
 			want := spec[kind][surface].(map[string]any)
 			if kind == "ad" || kind == "a2a" { // were made before the gateway spoke A2A (decision 16)
 				delete(have[kind][member].(map[string]any), "gateway")
 			}
+
 			same(t, kind+"."+member, have[kind][member], want)
 		}
 	}

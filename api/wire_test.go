@@ -52,14 +52,17 @@ func membersOf(typ reflect.Type) string {
 	for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice {
 		typ = typ.Elem()
 	}
+
 	if typ.Kind() != reflect.Struct || strings.HasPrefix(typ.PkgPath(), "github.com/spiffe/") {
 		return ""
 	}
+
 	var names []string
 	for i := range typ.NumField() {
 		name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
 		names = append(names, name+membersOf(typ.Field(i).Type))
 	}
+
 	return "{" + strings.Join(names, " ") + "}"
 }
 
@@ -74,15 +77,18 @@ func TestItemsHaveNoMembersThatClientsDoNotKnow(t *testing.T) {
 	s := newTestServer(t, nil, own, foreign, redacted)
 
 	resp := ask(t, s, "/agent/ada", "GET", "/ad/l", "")
+
 	var page wire.Listing
 	if err := json.UnmarshalRead(resp.Body, &page, json.RejectUnknownMembers(true)); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, item := range page.Agents {
 		if item.Provenance.ExpiresAt.IsZero() || item.RID() == "" || len(item.Capabilities) == 0 {
 			t.Errorf("%+v", item)
 		}
 	}
+
 	if len(page.Agents) != 3 {
 		t.Errorf("%d items", len(page.Agents))
 	}
@@ -91,8 +97,10 @@ func TestItemsHaveNoMembersThatClientsDoNotKnow(t *testing.T) {
 // Every problem of the one table is known to clients by its code, and of a kind.
 func TestClientsKnowEveryProblem(t *testing.T) {
 	kinds := []error{
-		apiclient.ErrInvalid, apiclient.ErrUnauthenticated, apiclient.ErrForbidden, apiclient.ErrQuota, apiclient.ErrNotFound,
-		apiclient.ErrConflict, apiclient.ErrPrecondition, apiclient.ErrRateLimited, apiclient.ErrUnavailable, apiclient.ErrOutcomeUnknown,
+		apiclient.ErrInvalid, apiclient.ErrUnauthenticated, apiclient.ErrForbidden, apiclient.ErrQuota,
+		apiclient.ErrNotFound,
+		apiclient.ErrConflict, apiclient.ErrPrecondition, apiclient.ErrRateLimited, apiclient.ErrUnavailable,
+		apiclient.ErrOutcomeUnknown,
 		apiclient.ErrAgent,
 	}
 	for _, name := range problem.All() {
@@ -107,24 +115,31 @@ func TestClientsKnowEveryProblem(t *testing.T) {
 		node.Close()
 
 		var e *apiclient.Error
-		if !errors.As(err, &e) || e.Code != string(name) || e.Status != rule.Status || e.RequestID != "7" || e.Pointer != "/a" {
+		if !errors.As(err, &e) || e.Code != string(name) || e.Status != rule.Status || e.RequestID != "7" ||
+			e.Pointer != "/a" {
 			t.Errorf("%s is %+v", name, err)
 			continue
 		}
+
 		var found []string
 		for _, kind := range kinds {
 			if errors.Is(err, kind) {
 				found = append(found, kind.Error())
 			}
 		}
-		if len(found) != 1 && rule.Status != http.StatusInternalServerError && name != problem.NotImplemented && name != directory.NotInvocable {
+
+		if len(found) != 1 && rule.Status != http.StatusInternalServerError && name != problem.NotImplemented &&
+			name != directory.NotInvocable {
 			t.Errorf("%s (%d) is of the kinds %q", name, rule.Status, found)
 		}
 	}
+
 	for code, name := range map[string]directory.Problem{
-		wire.CodeUnavailable: directory.Unavailable, wire.CodeOverloaded: directory.Overloaded, wire.CodeOvertaken: directory.Overtaken,
+		wire.CodeUnavailable: directory.Unavailable, wire.CodeOverloaded: directory.Overloaded,
+		wire.CodeOvertaken:      directory.Overtaken,
 		wire.CodeOutcomeUnknown: directory.OutcomeUnknown,
-		wire.CodeRateLimited:    directory.RateLimited, wire.CodeQuotaExceeded: directory.QuotaExceeded, wire.CodeKeyInUse: directory.KeyInUse,
+		wire.CodeRateLimited:    directory.RateLimited, wire.CodeQuotaExceeded: directory.QuotaExceeded,
+		wire.CodeKeyInUse:  directory.KeyInUse,
 		wire.CodeNameTaken: directory.NameTaken,
 	} {
 		if code != string(name) {

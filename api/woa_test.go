@@ -28,9 +28,11 @@ func frontAll(cfg *Config) {
 
 func woaIDs(t *testing.T, body map[string]any) (ids []string) {
 	t.Helper()
+
 	for _, a := range body["agents"].([]any) {
 		ids = append(ids, a.(map[string]any)["id"].(string))
 	}
+
 	return ids
 }
 
@@ -49,23 +51,33 @@ func TestWoAListsWhatIsFronted(t *testing.T) {
 	for _, caller := range []string{"", "/tool/commissioner"} {
 		resp := ask(t, s, caller, "GET", catalog.WebOfAgentsPath, "")
 		body := wantStatus(t, resp, 200)
+
 		want := []string{"01JWNTC0000000000000000AD1", "01JWNTC0000000000000000AD4"}
 		if got := woaIDs(t, body); !slices.Equal(got, want) {
 			t.Errorf("to %q it lists %v, want %v", caller, got, want)
 		}
-		same(t, "the transports", body["transports"], parse(t, []byte(`{"rest":{"base":"`+publicURL+`","invoke_path":"/agents/{agent_id}/invoke"}}`)))
+
+		same(t, "the transports", body["transports"],
+			parse(t, []byte(`{"rest":{"base":"`+publicURL+`","invoke_path":"/agents/{agent_id}/invoke"}}`)))
+
 		if body["woa_version"] != "1" || resp.Header.Get("Content-Type") != "application/woa+json" {
 			t.Errorf("version %v, type %q", body["woa_version"], resp.Header.Get("Content-Type"))
 		}
 	}
-	for accept, want := range map[string]string{"application/json": "application/json", "text/html": "application/woa+json", "application/json, */*": "application/woa+json"} {
-		if got := ask(t, s, "", "GET", catalog.WebOfAgentsPath, "", "Accept", accept).Header.Get("Content-Type"); got != want {
+
+	for accept, want := range map[string]string{"application/json": "application/json",
+		"text/html": "application/woa+json", "application/json, */*": "application/woa+json"} {
+		if got := ask(t, s, "", "GET", catalog.WebOfAgentsPath, "", "Accept",
+			accept).Header.Get("Content-Type"); got != want {
 			t.Errorf("to Accept: %s it is %s", accept, got)
 		}
 	}
-	if got := woaIDs(t, wantStatus(t, ask(t, s, "", "GET", catalog.WebOfAgentsPath+"?origin=beta.test", ""), 200)); len(got) != 1 {
+
+	if got := woaIDs(t, wantStatus(t, ask(t, s, "", "GET", catalog.WebOfAgentsPath+"?origin=beta.test", ""),
+		200)); len(got) != 1 {
 		t.Errorf("of beta.test it lists %v", got)
 	}
+
 	wantStatus(t, ask(t, s, "", "GET", catalog.WebOfAgentsPath+"?scope=galaxy", ""), 400)
 }
 
@@ -86,31 +98,40 @@ func TestWoAWithoutGateway(t *testing.T) {
 
 // Requirement: WOA-033
 func TestWoAPages(t *testing.T) {
-	big := `{"base":"https://agents.example.com/one","description":"` + strings.Repeat("d", 4000) + `","x":"` + strings.Repeat("x", 100) + `"}`
+	big := `{"base":"https://agents.example.com/one","description":"` + strings.Repeat("d",
+		4000) + `","x":"` + strings.Repeat("x", 100) + `"}`
 	for name, doc := range map[string]string{"by number": aDocument, "by size": big} {
 		var entries []*directory.Entry
 		for i := range 1101 {
-			entries = append(entries, entry(t, alpha, fmt.Sprintf("01JWNTC000000000000000%04d", i), fmt.Sprintf("agent-%d", i), uint64(i+1), doc))
+			entries = append(entries, entry(t, alpha, fmt.Sprintf("01JWNTC000000000000000%04d", i),
+				fmt.Sprintf("agent-%d", i), uint64(i+1), doc))
 		}
+
 		s := newTestServer(t, frontAll, entries...)
+
 		seen, pages := map[string]bool{}, 0
 		for target := catalog.WebOfAgentsPath; target != ""; pages++ {
 			resp := ask(t, s, "", "GET", target, "")
 			b, _ := io.ReadAll(resp.Body)
 			resp.Body = io.NopCloser(bytes.NewReader(b))
+
 			ids := woaIDs(t, wantStatus(t, resp, 200))
 			if len(ids) > 1000 || len(b) > 4<<20 {
 				t.Fatalf("%s: a page has %d agents, %d bytes", name, len(ids), len(b))
 			}
+
 			for _, id := range ids {
 				if seen[id] {
 					t.Fatalf("%s: %s is listed twice", name, id)
 				}
+
 				seen[id] = true
 			}
+
 			next, _, _ := strings.Cut(strings.TrimPrefix(resp.Header.Get("Link"), "<"), ">")
 			target = next
 		}
+
 		if len(seen) != 1101 || pages != 2 {
 			t.Errorf("%s: %d agents on %d pages", name, len(seen), pages)
 		}
@@ -124,6 +145,7 @@ func TestWoAPages(t *testing.T) {
 func TestWoAIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one := entry(t, alpha, "01JWNTC0000000000000000AD1", "one", 1, aDocument)
+
 		var view *index.View
 		registry := &cutOff{position: directory.Position{Epoch: 1, Revision: 1}}
 		made := 0
@@ -135,30 +157,40 @@ func TestWoAIsKept(t *testing.T) {
 			return ask(t, s, "", "GET", catalog.WebOfAgentsPath, "", header...)
 		}
 		first := get()
+
 		etag, modified := first.Header.Get("ETag"), first.Header.Get("Last-Modified")
 		if first.Header.Get("Cache-Control") != "public, max-age=60" || made != 1 {
 			t.Fatalf("%v, made of %d agents", first.Header, made)
 		}
+
 		two := entry(t, alpha, "01JWNTC0000000000000000AD2", "two", 2, aDocument)
 		view.Own().Put(two)
 		registry.position.Revision = 2
+
 		if get().Header.Get("ETag") != etag || made != 1 {
 			t.Error("within a second it is made again")
 		}
+
 		time.Sleep(time.Second)
+
 		changed := get()
 		if changed.Header.Get("ETag") == etag || changed.Header.Get("Last-Modified") == modified || made != 3 {
 			t.Errorf("after a change it is %v, made of %d", changed.Header, made)
 		}
+
 		etag, modified = changed.Header.Get("ETag"), changed.Header.Get("Last-Modified")
 		time.Sleep(time.Second)
+
 		if wantStatus(t, get("If-None-Match", etag), 304); made != 3 {
 			t.Error("it is made anew though nothing changed")
 		}
+
 		time.Sleep(time.Minute)
+
 		if wantStatus(t, get("If-Modified-Since", modified), 304); made != 5 {
 			t.Error("it is not made anew after a minute")
 		}
+
 		wantStatus(t, get("If-Match", `"other"`), 412)
 	})
 }
@@ -168,35 +200,45 @@ func TestWoAIsKept(t *testing.T) {
 func BenchmarkWoA(b *testing.B) {
 	var entries []*directory.Entry
 	for i := range 1000 {
-		entries = append(entries, entry(b, alpha, fmt.Sprintf("01JWNTC000000000000000%04d", i), fmt.Sprintf("agent-%d", i), uint64(i+1), aDocument))
+		entries = append(entries, entry(b, alpha, fmt.Sprintf("01JWNTC000000000000000%04d", i),
+			fmt.Sprintf("agent-%d", i), uint64(i+1), aDocument))
 	}
+
 	s := newTestServer(b, frontAll, entries...)
+
 	var p struct{ body, coded []byte }
 	p.body, _ = io.ReadAll(ask(b, s, "", "GET", catalog.WebOfAgentsPath, "").Body)
 	p.coded = response.Compress(p.body)
+
 	dir := b.TempDir()
 	for name, body := range map[string][]byte{"plain": p.body, "gzip": p.coded} {
 		if err := os.WriteFile(filepath.Join(dir, name), body, 0o600); err != nil {
 			b.Fatal(err)
 		}
 	}
+
 	for _, coding := range []string{"plain", "gzip"} {
 		for name, h := range map[string]http.Handler{
 			"document": s.Handler(),
-			"file":     http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, filepath.Join(dir, coding)) }),
+			"file": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				http.ServeFile(w, r, filepath.Join(dir, coding))
+			}),
 		} {
 			b.Run(coding+"/"+name, func(b *testing.B) {
 				srv := httptest.NewTLSServer(h)
 				defer srv.Close()
 				client := srv.Client()
+
 				client.Transport.(*http.Transport).DisableCompression = true
 				for b.Loop() {
 					r, _ := http.NewRequest("GET", srv.URL+catalog.WebOfAgentsPath, nil)
 					r.Header.Set("Accept-Encoding", strings.ReplaceAll(coding, "plain", "identity"))
+
 					resp, err := client.Do(r)
 					if err != nil {
 						b.Fatal(err)
 					}
+
 					n, _ := io.Copy(io.Discard, resp.Body)
 					resp.Body.Close()
 					b.SetBytes(n)
@@ -210,16 +252,21 @@ func BenchmarkWoA(b *testing.B) {
 func TestWoAIsCompressed(t *testing.T) {
 	var entries []*directory.Entry
 	for i := range 9 {
-		entries = append(entries, entry(t, alpha, fmt.Sprintf("01JWNTC0000000000000000AD%d", i), fmt.Sprintf("agent-%d", i), uint64(i+1), aDocument))
+		entries = append(entries, entry(t, alpha, fmt.Sprintf("01JWNTC0000000000000000AD%d", i),
+			fmt.Sprintf("agent-%d", i), uint64(i+1), aDocument))
 	}
+
 	s := newTestServer(t, frontAll, entries...)
 	plain := ask(t, s, "", "GET", catalog.WebOfAgentsPath, "")
 	coded := ask(t, s, "", "GET", catalog.WebOfAgentsPath, "", "Accept-Encoding", "gzip")
+
 	z, err := gzip.NewReader(coded.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	got, _ := io.ReadAll(z)
+
 	want, _ := io.ReadAll(plain.Body)
 	if !bytes.Equal(got, want) || coded.Header.Get("ETag") == plain.Header.Get("ETag") {
 		t.Errorf("it is %d bytes, want %d, with the tag %s", len(got), len(want), coded.Header.Get("ETag"))

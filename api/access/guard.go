@@ -22,7 +22,8 @@ import (
 type Policy interface {
 	Register(id directory.Identity, agent string, p *directory.Projection, v directory.Visibility) directory.Decision
 	// OnBehalf decides whether a commissioning tool may register for another owner.
-	OnBehalf(tool, owner directory.Identity, agent string, p *directory.Projection, v directory.Visibility) directory.Decision
+	OnBehalf(tool, owner directory.Identity, agent string, p *directory.Projection,
+		v directory.Visibility) directory.Decision
 	Read(id directory.Identity, e *directory.Entry) directory.Decision
 	// Commission tells whether id may change what others own.
 	Commission(id directory.Identity) bool
@@ -59,12 +60,13 @@ func (g *Guard) MayWrite(c *request.Call, e *directory.Entry) bool {
 // Redaction returns what policy withholds of a registration from the caller; ok is
 // false if the caller sees none of it. Its owner, and a caller who may change any
 // registration, see all of it.
-func (g *Guard) Redaction(c *request.Call, e *directory.Entry) (redaction directory.Redaction, ok bool) {
-	if g.MayWrite(c, e) {
+func (g *Guard) Redaction(call *request.Call, entry *directory.Entry) (redaction directory.Redaction, ok bool) {
+	if g.MayWrite(call, entry) {
 		return redaction, true
 	}
 
-	decision := g.policy.Read(c.Identity, e)
+	decision := g.policy.Read(call.Identity, entry)
+
 	return decision.Redaction, decision.Allow
 }
 
@@ -80,20 +82,21 @@ func (g *Guard) Viewer(c *request.Call) index.Viewer {
 		if redaction, ok := g.Redaction(c, e); ok {
 			return kinds.Redact(e, redaction)
 		}
+
 		return nil
 	}
 }
 
 // Question returns a ranked query that finds what the caller sees. While it waits for
 // another service, the call's slot is free.
-func (g *Guard) Question(c *request.Call, r *discovery.Request) discovery.Query {
+func (g *Guard) Question(call *request.Call, r *discovery.Request) discovery.Query {
 	return discovery.Query{
 		Request: r,
 		Reader: discovery.Reader{
-			Key:  c.Identity.String(),
-			Sees: func(e *directory.Entry) (directory.Redaction, bool) { return g.Redaction(c, e) },
+			Key:  call.Identity.String(),
+			Sees: func(e *directory.Entry) (directory.Redaction, bool) { return g.Redaction(call, e) },
 		},
-		Outside: func(wait func()) error { return c.Slot.Outside(c.Context(), wait) },
+		Outside: func(wait func()) error { return call.Slot.Outside(call.Context(), wait) },
 	}
 }
 
@@ -103,8 +106,10 @@ func (g *Guard) Unauthenticated(before string, cause error) error {
 	if before != "" {
 		before += " "
 	}
-	refused := directory.Refuse(directory.Unauthenticated, "%sThis request needs a verified identity: present an X.509-SVID "+
-		"of %s or of a peer domain as TLS client certificate, or another credential that /.well-known/ad lists.",
+
+	refused := directory.Refuse(directory.Unauthenticated,
+		"%sThis request needs a verified identity: present an X.509-SVID "+
+			"of %s or of a peer domain as TLS client certificate, or another credential that /.well-known/ad lists.",
 		before, g.domain)
 	refused.Err = cause
 

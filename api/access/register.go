@@ -9,28 +9,32 @@ import (
 
 // Authorise asks policy whether a proposed registration may be made: whether its owner
 // may claim what it says, and whether the caller may name another owner than itself.
-func (g *Guard) Authorise(c *request.Call, proposal directory.RegisterRequest) error {
-	owner := c.Identity
+func (g *Guard) Authorise(call *request.Call, proposal directory.RegisterRequest) error {
+	owner := call.Identity
+
 	var behalf []string // the policies that let the caller act for the owner
 
 	if !proposal.Owner.IsZero() {
 		owner = proposal.Owner
 		if !proposal.Caller.Commissioning {
 			return directory.Refuse(directory.Forbidden,
-				"%s is not a commissioning tool, so it can't register for another owner. Leave out owner=.", c.Identity)
+				"%s is not a commissioning tool, so it can't register for another owner. Leave out owner=.",
+				call.Identity)
 		}
 
-		decision := g.policy.OnBehalf(c.Identity, owner, proposal.Agent, proposal.Projection, proposal.Visibility)
-		err := Require(c, decision, "%s may not register %q on behalf of %s", c.Identity, proposal.Agent, owner)
+		decision := g.policy.OnBehalf(call.Identity, owner, proposal.Agent, proposal.Projection, proposal.Visibility)
+
+		err := Require(call, decision, "%s may not register %q on behalf of %s", call.Identity, proposal.Agent, owner)
 		if err != nil {
 			return err
 		}
+
 		behalf = decision.Policies
 	}
 
-	err := g.AuthoriseClaims(c, owner, proposal.Agent, proposal.Projection, proposal.Visibility,
+	err := g.AuthoriseClaims(call, owner, proposal.Agent, proposal.Projection, proposal.Visibility,
 		"%s may not register %q with visibility %s", owner, proposal.Agent, proposal.Visibility)
-	c.Decided = append(behalf, c.Decided...)
+	call.Decided = append(behalf, call.Decided...)
 
 	return err
 }
@@ -39,20 +43,22 @@ func (g *Guard) Authorise(c *request.Call, proposal directory.RegisterRequest) e
 // contents. A refusal names the capability that the identity may not claim, if a single
 // one is at fault (jimenez 7.3); else it is format's.
 func (g *Guard) AuthoriseClaims(
-	c *request.Call, id directory.Identity, agent string, p *directory.Projection, v directory.Visibility,
+	call *request.Call, id directory.Identity, agent string, projection *directory.Projection,
+	visibility directory.Visibility,
 	format string, args ...any,
 ) error {
-	err := Require(c, g.policy.Register(id, agent, p, v), format, args...)
+	err := Require(call, g.policy.Register(id, agent, projection, visibility), format, args...)
 	if err == nil {
 		return nil
 	}
 
-	capability, decision := g.unclaimable(id, agent, p, v)
+	capability, decision := g.unclaimable(id, agent, projection, visibility)
 	if capability == nil {
 		return err
 	}
 
-	claimed := Require(c, decision, "%s may not claim the capability %q of type %q", id, capability.Name, capability.Type)
+	claimed := Require(call, decision, "%s may not claim the capability %q of type %q", id, capability.Name,
+		capability.Type)
 	refused := problem.Explain(claimed)
 	refused.Err.Problem = directory.CapabilityNotPermitted
 	refused.Members = append(refused.Members,
@@ -64,19 +70,20 @@ func (g *Guard) AuthoriseClaims(
 // unclaimable returns the first capability that policy refuses although it permits the
 // same registration without any; nil if no single one is at fault.
 func (g *Guard) unclaimable(
-	id directory.Identity, agent string, p *directory.Projection, v directory.Visibility,
+	id directory.Identity, agent string, projection *directory.Projection, visibility directory.Visibility,
 ) (*directory.Capability, directory.Decision) {
-	rest := *p
+	rest := *projection
 	rest.Capabilities = nil
+
 	rest.Tags = nil
-	if !g.policy.Register(id, agent, &rest, v).Allow {
+	if !g.policy.Register(id, agent, &rest, visibility).Allow {
 		return nil, directory.Decision{}
 	}
 
-	for i := range p.Capabilities {
-		rest.Capabilities = p.Capabilities[i : i+1]
-		if decision := g.policy.Register(id, agent, &rest, v); !decision.Allow {
-			return &p.Capabilities[i], decision
+	for i := range projection.Capabilities {
+		rest.Capabilities = projection.Capabilities[i : i+1]
+		if decision := g.policy.Register(id, agent, &rest, visibility); !decision.Allow {
+			return &projection.Capabilities[i], decision
 		}
 	}
 
@@ -85,15 +92,15 @@ func (g *Guard) unclaimable(
 
 // Requester is the party that the domain's leader is told for a change that policy is
 // asked about: it carries the version of the policy that decides from now on.
-func (g *Guard) Requester(c *request.Call) directory.Caller {
+func (g *Guard) Requester(call *request.Call) directory.Caller {
 	version := g.policy.Version()
 
 	return directory.Caller{
-		Identity:      c.Identity,
-		Commissioning: g.Commissions(c),
-		RequestID:     c.RequestID,
-		Proof:         c.Credential.Proof,
-		ProofUntil:    c.Credential.ProofUntil,
+		Identity:      call.Identity,
+		Commissioning: g.Commissions(call),
+		RequestID:     call.RequestID,
+		Proof:         call.Credential.Proof,
+		ProofUntil:    call.Credential.ProofUntil,
 		PolicyVersion: &version,
 	}
 }

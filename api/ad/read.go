@@ -22,74 +22,79 @@ var LookupParams = []string{
 }
 
 // Lookup answers GET /ad/l (jimenez 5).
-func (h *Handler) Lookup(w http.ResponseWriter, c *request.Call) error {
-	values, err := c.Params.Decode(LookupParams)
+func (h *Handler) Lookup(w http.ResponseWriter, call *request.Call) error {
+	values, err := call.Params.Decode(LookupParams)
 	if err != nil {
 		return err
 	}
+
 	query, err := index.ParseQuery(values)
 	if err != nil {
 		return err
 	}
-	opt := view.Options{Registrant: !c.Anonymous()}
+
+	opt := view.Options{Registrant: !call.Anonymous()}
 	if opt.Brief, err = request.Brief(values["brief"]); err != nil {
 		return err
 	}
 
-	page, err := h.Reader.Lookup(c, admission.Reads, query, h.Reader.Guard.Viewer(c))
+	page, err := h.Reader.Lookup(call, admission.Reads, query, h.Reader.Guard.Viewer(call))
 	if err != nil {
 		return err
 	}
 
-	buffer, release := response.Buffer(c)
+	buffer, release := response.Buffer(call)
 	defer release()
-	b, hash := h.Reader.Render.AppendItems(append((*buffer)[:0], `{"agents":`...), page.Entries, opt)
-	b = append(b, '}', '\n')
-	*buffer = b
+	data, hash := h.Reader.Render.AppendItems(append((*buffer)[:0], `{"agents":`...), page.Entries, opt)
+	data = append(data, '}', '\n')
+	*buffer = data
 
 	if page.More {
-		w.Header().Set("Link", c.Params.NextLink("/ad/l", LookupParams, strconv.Itoa(query.Page+1), page.Next))
+		w.Header().Set("Link", call.Params.NextLink("/ad/l", LookupParams, strconv.Itoa(query.Page+1), page.Next))
 	}
 
-	return response.Send(w, c, "application/json", response.WeakTag(hash), b)
+	return response.Send(w, call, "application/json", response.WeakTag(hash), data)
 }
 
 // Record answers with the registration's signed record, which any domain can verify
 // (RFC 9901).
-func (h *Handler) Record(w http.ResponseWriter, c *request.Call) error {
-	e, redaction, err := h.Reader.Find(w, c, h.Reader.Render.Href)
-	if e == nil {
+func (h *Handler) Record(w http.ResponseWriter, call *request.Call) error {
+	entry, redaction, err := h.Reader.Find(w, call, h.Reader.Render.Href)
+	if entry == nil {
 		return err
 	}
 
-	record, err := h.Records.Record(c.Context(), e.Origin, e.RID)
+	record, err := h.Records.Record(call.Context(), entry.Origin, entry.RID)
 	if err != nil {
 		return err
 	}
+
 	if record, err = signed.RedactRecord(record, redaction); err != nil {
 		return err
 	}
 
-	return response.Send(w, c, "application/sd-jwt", response.StrongTag(e.Revision, []byte(record)), []byte(record))
+	return response.Send(w, call, "application/sd-jwt", response.StrongTag(entry.Revision, []byte(record)),
+		[]byte(record))
 }
 
 // Proof answers with the registration's proof file, which roster verify reads without a
 // network. A proof names a record with all that its stream discloses, so a caller from
 // whom a part of the registration is withheld gets its record, and no proof.
-func (h *Handler) Proof(w http.ResponseWriter, c *request.Call) error {
-	e, redaction, err := h.Reader.Find(w, c, h.Reader.Render.Href)
-	if e == nil {
+func (h *Handler) Proof(w http.ResponseWriter, call *request.Call) error {
+	entry, redaction, err := h.Reader.Find(w, call, h.Reader.Render.Href)
+	if entry == nil {
 		return err
 	}
-	if kinds.Redact(e, redaction) != e {
+
+	if kinds.Redact(entry, redaction) != entry {
 		return directory.Refuse(directory.Forbidden, "A proof shows the whole registration, and policy withholds "+
-			"a part of it from you. Its record, at %s/record, shows the rest.", h.Reader.Render.Href(e))
+			"a part of it from you. Its record, at %s/record, shows the rest.", h.Reader.Render.Href(entry))
 	}
 
-	proof, err := h.Records.Proof(c.Context(), e.Origin, e.RID)
+	proof, err := h.Records.Proof(call.Context(), entry.Origin, entry.RID)
 	if err != nil {
 		return err
 	}
 
-	return response.Send(w, c, "application/json", response.StrongTag(e.Revision, proof), proof)
+	return response.Send(w, call, "application/json", response.StrongTag(entry.Revision, proof), proof)
 }

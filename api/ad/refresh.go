@@ -22,18 +22,20 @@ const renewalsPerRequest = 50
 // RefreshMany answers POST /ad/refresh, which this directory adds to the draft: a refresh
 // of each registration of a list (jimenez 4.4), in one change of the log. Each is
 // authorised and answered as it would be alone.
-func (h *Handler) RefreshMany(w http.ResponseWriter, c *request.Call) error {
-	renewals, err := readRenewals(w, c)
+func (h *Handler) RefreshMany(w http.ResponseWriter, call *request.Call) error {
+	renewals, err := readRenewals(w, call)
 	if err != nil {
 		return err
 	}
-	if err := h.Limiter.PaceMore(c.Caller(), admission.Writes, len(renewals)/renewalsPerRequest); err != nil {
+
+	if err := h.Limiter.PaceMore(call.Caller(), admission.Writes, len(renewals)/renewalsPerRequest); err != nil {
 		return err
 	}
 
 	var renewed []wire.Renewed
-	outcome, err := h.Writer.Propose(c, func() (outcome directory.Outcome, err error) {
-		outcome, renewed, err = h.renew(c, renewals)
+
+	outcome, err := h.Writer.Propose(call, func() (outcome directory.Outcome, err error) {
+		outcome, renewed, err = h.renew(call, renewals)
 		return outcome, err
 	})
 	if err != nil {
@@ -43,8 +45,9 @@ func (h *Handler) RefreshMany(w http.ResponseWriter, c *request.Call) error {
 	if outcome.Position.Epoch != 0 {
 		w.Header().Set("Roster-Index", directory.FormatIndex(h.Domain, outcome.Position))
 	}
+
 	response.Private(w)
-	response.Write(w, c.Request, http.StatusOK, "application/json", appendRenewed(renewals, renewed))
+	response.Write(w, call.Request, http.StatusOK, "application/json", appendRenewed(renewals, renewed))
 
 	return nil
 }
@@ -52,33 +55,37 @@ func (h *Handler) RefreshMany(w http.ResponseWriter, c *request.Call) error {
 // renew refreshes those registrations of a list that the caller may refresh, and returns
 // the result of each.
 func (h *Handler) renew(
-	c *request.Call, renewals []wire.Renewal,
+	call *request.Call, renewals []wire.Renewal,
 ) (outcome directory.Outcome, renewed []wire.Renewed, err error) {
-	catchUp := h.Writer.CatchUp(c)
-	refresh := directory.RefreshBatch{Caller: h.Reader.Guard.Owner(c)}
+	catchUp := h.Writer.CatchUp(call)
+	refresh := directory.RefreshBatch{Caller: h.Reader.Guard.Owner(call)}
 	renewed = make([]wire.Renewed, len(renewals))
-	var places []int             // of refresh.Items, in renewals
+
+	var places []int // of refresh.Items, in renewals
+
 	var known []*directory.Entry // of refresh.Items; nil if this node doesn't have it
 
 	for i, renewal := range renewals {
-		e, rid, err := h.target(c, renewal, catchUp)
+		entry, rid, err := h.target(call, renewal, catchUp)
 		if err != nil {
 			renewed[i] = refusedRenewal(err)
 			continue
 		}
 
-		lifetime := h.Writer.CapRefresh(c, renewal.LifetimeSeconds, e)
+		lifetime := h.Writer.CapRefresh(call, renewal.LifetimeSeconds, entry)
 		refresh.Items = append(refresh.Items, directory.Renewal{RID: rid, Lifetime: lifetime})
 		places = append(places, i)
-		known = append(known, e)
+		known = append(known, entry)
 	}
+
 	if len(refresh.Items) == 0 {
 		return outcome, renewed, nil
 	}
 
-	if outcome, err = h.Registry.RefreshMany(c.Context(), refresh); err != nil {
+	if outcome, err = h.Registry.RefreshMany(call.Context(), refresh); err != nil {
 		return outcome, nil, err
 	}
+
 	for at, result := range outcome.Each {
 		i := places[at]
 		if result.Err != nil {
@@ -103,6 +110,7 @@ func readRenewals(w http.ResponseWriter, c *request.Call) ([]wire.Renewal, error
 		return nil, directory.Refuse(directory.BadRequest,
 			`The body must be an array of {"id": RID or NAME, "lt": SECONDS}: %w`, err)
 	}
+
 	if len(renewals) == 0 || len(renewals) > directory.MaxRenewals {
 		return nil, directory.Refuse(directory.BadRequest,
 			"The body must list 1 to %d registrations, got %d.", directory.MaxRenewals, len(renewals))
@@ -113,17 +121,18 @@ func readRenewals(w http.ResponseWriter, c *request.Call) ([]wire.Renewal, error
 
 // target finds the registration of a renewal, as Writer.Target finds that of a path.
 func (h *Handler) target(
-	c *request.Call, renewal wire.Renewal, catchUp func() error,
+	call *request.Call, renewal wire.Renewal, catchUp func() error,
 ) (*directory.Entry, directory.RID, error) {
 	if lt := renewal.LifetimeSeconds; lt != 0 && lt < directory.MinLifetime {
 		return nil, directory.RID{}, directory.Refuse(directory.BadLifetime,
 			"lt must be a whole number of seconds from %d to 4294967295, got %d.", directory.MinLifetime, lt)
 	}
-	if err := h.Writer.CheckMin(c, renewal.LifetimeSeconds); err != nil {
+
+	if err := h.Writer.CheckMin(call, renewal.LifetimeSeconds); err != nil {
 		return nil, directory.RID{}, err
 	}
 
-	return h.Writer.TargetID(c, renewal.ID, catchUp)
+	return h.Writer.TargetID(call, renewal.ID, catchUp)
 }
 
 func refusedRenewal(err error) wire.Renewed {
@@ -138,21 +147,24 @@ func refusedRenewal(err error) wire.Renewed {
 
 // appendRenewed returns the answer: an array in the order of the request's.
 func appendRenewed(renewals []wire.Renewal, renewed []wire.Renewed) []byte {
-	b := append(make([]byte, 0, 80*len(renewed)), '[')
+	data := append(make([]byte, 0, 80*len(renewed)), '[')
 	for i, result := range renewed {
 		if i > 0 {
-			b = append(b, ',')
+			data = append(data, ',')
 		}
-		b = strictjson.AppendText(append(b, '{'), "id", renewals[i].ID)
-		b = strictjson.AppendUint(b, "status", uint64(result.Status))
+
+		data = strictjson.AppendText(append(data, '{'), "id", renewals[i].ID)
+
+		data = strictjson.AppendUint(data, "status", uint64(result.Status))
 		if result.Problem == "" {
-			b = strictjson.AppendUint(b, "lt", uint64(result.LifetimeSeconds))
+			data = strictjson.AppendUint(data, "lt", uint64(result.LifetimeSeconds))
 		} else {
-			b = strictjson.AppendText(b, "problem", result.Problem)
-			b = strictjson.AppendText(b, "detail", result.Detail)
+			data = strictjson.AppendText(data, "problem", result.Problem)
+			data = strictjson.AppendText(data, "detail", result.Detail)
 		}
-		b = append(b, '}')
+
+		data = append(data, '}')
 	}
 
-	return append(b, ']', '\n')
+	return append(data, ']', '\n')
 }

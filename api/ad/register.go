@@ -13,9 +13,9 @@ import (
 
 // Register answers POST /ad/r (jimenez 4.1, 4.2): it registers a document under its name,
 // or replaces the one that its owner registered there.
-func (h *Handler) Register(w http.ResponseWriter, c *request.Call) error {
+func (h *Handler) Register(w http.ResponseWriter, call *request.Call) error {
 	// Parse.
-	proposal, err := h.parseProposal(w, c)
+	proposal, err := h.parseProposal(w, call)
 	if err != nil {
 		return err
 	}
@@ -27,13 +27,13 @@ func (h *Handler) Register(w http.ResponseWriter, c *request.Call) error {
 	}
 
 	// Authorise and propose; again if policy changes before the leader decides.
-	outcome, err := h.Writer.Propose(c, func() (directory.Outcome, error) {
-		attempt := h.Writer.Complete(c, proposal)
-		if err := h.Writer.Reader.Guard.Authorise(c, attempt); err != nil {
+	outcome, err := h.Writer.Propose(call, func() (directory.Outcome, error) {
+		attempt := h.Writer.Complete(call, proposal)
+		if err := h.Writer.Reader.Guard.Authorise(call, attempt); err != nil {
 			return directory.Outcome{}, err
 		}
 
-		return h.Registry.Register(c.Context(), attempt)
+		return h.Registry.Register(call.Context(), attempt)
 	})
 	if err != nil {
 		return err
@@ -42,9 +42,10 @@ func (h *Handler) Register(w http.ResponseWriter, c *request.Call) error {
 	// Answer. There is a body only if less was granted than asked for.
 	w.Header().Set("Location", view.PathOf(outcome.RID))
 	h.Writer.SetOutcome(w, outcome)
+
 	status := registration.StatusOf(outcome)
 	if outcome.Granted < proposal.Lifetime {
-		response.Write(w, c.Request, status, "application/json", registration.AppendGranted(nil, outcome))
+		response.Write(w, call.Request, status, "application/json", registration.AppendGranted(nil, outcome))
 		return nil
 	}
 
@@ -53,32 +54,35 @@ func (h *Handler) Register(w http.ResponseWriter, c *request.Call) error {
 
 // parseProposal reads a registration: the document in the body, its name and kind, and
 // the parts that all surfaces have in common.
-func (h *Handler) parseProposal(w http.ResponseWriter, c *request.Call) (proposal directory.RegisterRequest, err error) {
-	body, err := request.ReadBody(w, c)
+func (h *Handler) parseProposal(w http.ResponseWriter, call *request.Call) (proposal directory.RegisterRequest, err error) {
+	body, err := request.ReadBody(w, call)
 	if err != nil {
 		return proposal, err
 	}
 
-	if proposal, err = h.Writer.ParseProposal(c, directory.DefaultLifetime); err != nil {
+	if proposal, err = h.Writer.ParseProposal(call, directory.DefaultLifetime); err != nil {
 		return proposal, err
 	}
 
-	name, err := c.Params.One("agent")
+	name, err := call.Params.One("agent")
 	if err != nil {
 		return proposal, err
 	}
+
 	if proposal.Agent, err = directory.ParseName(name); err != nil {
 		return proposal, err
 	}
 
-	text, err := c.Params.One("kind")
+	text, err := call.Params.One("kind")
 	if err != nil {
 		return proposal, err
 	}
+
 	kind, err := directory.ParseKind(text)
 	if err != nil {
 		return proposal, err
 	}
+
 	proposal.Document, err = directory.ParseDocument(kind, body)
 
 	return proposal, err

@@ -90,6 +90,7 @@ func (st *stream) run(ctx context.Context) error {
 
 		if now := time.Now(); now.Sub(checked) >= heartbeat {
 			checked = now
+
 			if !st.stale && st.cfg.Heard() > st.cfg.MaxStale {
 				return st.end(errStale)
 			}
@@ -108,6 +109,7 @@ func (st *stream) flush() error {
 
 	_ = st.rc.SetWriteDeadline(time.Now().Add(response.WriteTime)) // if the connection has deadlines
 	_, err := st.w.Write(st.buf)
+
 	st.buf = st.buf[:0]
 	if cap(st.buf) > maxBuffer {
 		st.buf = nil
@@ -153,28 +155,29 @@ func (st *stream) beginEvent(kind string, m index.ResumeToken) {
 // appendEvent appends one event. Its data is JSON on one line.
 func (st *stream) appendEvent(event *index.Event) {
 	st.beginEvent(string(event.Kind), event.Resume)
-	b := st.buf
+	data := st.buf
 
 	switch event.Kind {
 	case index.EventReset:
-		b = append(b[:len(b)-len("data: ")], "id\ndata: "...) // an empty id: the client's has no use any more
+		data = append(data[:len(data)-len("data: ")], "id\ndata: "...) // an empty id: the client's has no use any more
 		st.shown = 0
-		b = append(strictjson.AppendText(append(b, '{'), "why", st.why), '}')
+		data = append(strictjson.AppendText(append(data, '{'), "why", st.why), '}')
 	case index.EventCurrent:
-		b = append(strictjson.AppendUint(append(b, '{'), "agents", uint64(st.shown)), '}')
+		data = append(strictjson.AppendUint(append(data, '{'), "agents", uint64(st.shown)), '}')
 	case index.EventRemoved:
 		st.shown--
-		b = strictjson.AppendText(append(b, '{'), "agent", event.Entry.Agent)
-		b = strictjson.AppendText(b, "href", st.cfg.Reader.Render.Href(event.Entry))
-		b = strictjson.AppendText(b, "rid", event.Entry.RID.String())
-		b = strictjson.AppendText(b, "origin", event.Entry.Origin.Name())
-		b = append(strictjson.AppendText(b, "why", event.Reason), '}')
+		data = strictjson.AppendText(append(data, '{'), "agent", event.Entry.Agent)
+		data = strictjson.AppendText(data, "href", st.cfg.Reader.Render.Href(event.Entry))
+		data = strictjson.AppendText(data, "rid", event.Entry.RID.String())
+		data = strictjson.AppendText(data, "origin", event.Entry.Origin.Name())
+		data = append(strictjson.AppendText(data, "why", event.Reason), '}')
 	default:
 		if event.Kind == index.EventAdded {
 			st.shown++
 		}
-		b = st.cfg.Reader.Render.AppendItem(b, event.Entry, st.opt)
+
+		data = st.cfg.Reader.Render.AppendItem(data, event.Entry, st.opt)
 	}
 
-	st.buf = append(b, '\n', '\n')
+	st.buf = append(data, '\n', '\n')
 }

@@ -16,24 +16,28 @@ import (
 
 // Update answers POST on a registration: a refresh, or new top-level members and a
 // refresh (jimenez 4.4).
-func (h *Handler) Update(w http.ResponseWriter, c *request.Call) error {
-	body, err := request.ReadBody(w, c)
+func (h *Handler) Update(w http.ResponseWriter, call *request.Call) error {
+	body, err := request.ReadBody(w, call)
 	if err != nil {
 		return err
 	}
-	refresh, err := h.Writer.ParseRefresh(c)
+
+	refresh, err := h.Writer.ParseRefresh(call)
 	if err != nil {
 		return err
 	}
+
 	if len(body) > 0 {
 		refresh.Patch = body
 	}
 
 	asked := refresh.Lifetime
-	outcome, err := h.Writer.Propose(c, func() (outcome directory.Outcome, err error) {
+
+	outcome, err := h.Writer.Propose(call, func() (outcome directory.Outcome, err error) {
 		var granted uint32
-		outcome, granted, err = h.refresh(c, refresh)
+		outcome, granted, err = h.refresh(call, refresh)
 		asked = cmp.Or(refresh.Lifetime, granted) // without lt, the granted lifetime is to be kept
+
 		return outcome, err
 	})
 	if err != nil {
@@ -41,8 +45,9 @@ func (h *Handler) Update(w http.ResponseWriter, c *request.Call) error {
 	}
 
 	h.Writer.SetOutcome(w, outcome)
+
 	if asked > outcome.Granted {
-		response.Write(w, c.Request, http.StatusOK, "application/json", registration.AppendGranted(nil, outcome))
+		response.Write(w, call.Request, http.StatusOK, "application/json", registration.AppendGranted(nil, outcome))
 		return nil
 	}
 
@@ -52,70 +57,75 @@ func (h *Handler) Update(w http.ResponseWriter, c *request.Call) error {
 // refresh refreshes the registration that the path names, with a patch if there is one.
 // granted is the lifetime that it had before, in seconds; 0 if this node doesn't know.
 func (h *Handler) refresh(
-	c *request.Call, refresh directory.RefreshRequest,
+	call *request.Call, refresh directory.RefreshRequest,
 ) (outcome directory.Outcome, granted uint32, err error) {
-	refresh.Caller = h.Reader.Guard.Owner(c)
-	e, rid, err := h.Writer.Target(c)
+	refresh.Caller = h.Reader.Guard.Owner(call)
+
+	entry, rid, err := h.Writer.Target(call)
 	if err != nil {
 		return outcome, 0, err
 	}
-	if e != nil {
-		granted = e.Lifetime
+
+	if entry != nil {
+		granted = entry.Lifetime
 	}
 
 	refresh.RID = rid
-	refresh.Lifetime = h.Writer.CapRefresh(c, refresh.Lifetime, e)
+
+	refresh.Lifetime = h.Writer.CapRefresh(call, refresh.Lifetime, entry)
 	if refresh.Patch != nil {
-		refresh.Caller = h.Reader.Guard.Requester(c)
-		if err := h.authorisePatch(c, e, refresh.Patch); err != nil {
+		refresh.Caller = h.Reader.Guard.Requester(call)
+		if err := h.authorisePatch(call, entry, refresh.Patch); err != nil {
 			return outcome, 0, err
 		}
-		refresh.Statement = e.Statement
+
+		refresh.Statement = entry.Statement
 	}
 
-	outcome, err = h.Registry.Refresh(c.Context(), refresh)
+	outcome, err = h.Registry.Refresh(call.Context(), refresh)
 
-	return outcome, granted, registration.Hide(c.Vars["id"], e, err)
+	return outcome, granted, registration.Hide(call.Vars["id"], entry, err)
 }
 
 // authorisePatch refuses a body that can't be merged into e: it must have e's kind, the
 // result must be a valid document, and policy must let the caller claim it. If e is nil,
 // this node doesn't have the registration yet, and the leader is asked about it.
-func (h *Handler) authorisePatch(c *request.Call, e *directory.Entry, patch []byte) error {
-	if e == nil {
-		return h.Writer.AskLeader(c)
+func (h *Handler) authorisePatch(call *request.Call, entry *directory.Entry, patch []byte) error {
+	if entry == nil {
+		return h.Writer.AskLeader(call)
 	}
 
-	if kind := e.Document.Kind(); kind != directory.KindAD {
+	if kind := entry.Document.Kind(); kind != directory.KindAD {
 		return &problem.Refusal{
 			Err: directory.Refuse(directory.WrongKind,
 				"A document of kind %q can't be updated in part. Replace it as a whole, at the Link.", kind),
-			Header: http.Header{"Link": {"<" + editHref(e) + `>; rel="edit"`}},
+			Header: http.Header{"Link": {"<" + editHref(entry) + `>; rel="edit"`}},
 		}
 	}
 
-	merged, err := e.Document.Merge(patch)
-	if err != nil {
-		return err
-	}
-	projection, err := kinds.Project(e.Agent, merged)
+	merged, err := entry.Document.Merge(patch)
 	if err != nil {
 		return err
 	}
 
-	return h.Reader.Guard.AuthoriseClaims(c, c.Identity, e.Agent, projection, e.Visibility,
-		"%s may not register this as %q", c.Identity, e.Agent)
+	projection, err := kinds.Project(entry.Agent, merged)
+	if err != nil {
+		return err
+	}
+
+	return h.Reader.Guard.AuthoriseClaims(call, call.Identity, entry.Agent, projection, entry.Visibility,
+		"%s may not register this as %q", call.Identity, entry.Agent)
 }
 
 // editHref is the path at which a registration's document is replaced as a whole, in the
 // shape that it was written in.
-func editHref(e *directory.Entry) string {
-	switch kind := e.Document.Kind(); kind {
+func editHref(entry *directory.Entry) string {
+	switch kind := entry.Document.Kind(); kind {
 	case directory.KindAIDIP:
-		return view.AgentHref(e)
+		return view.AgentHref(entry)
 	case directory.KindProfile:
-		return view.ProfileHref(e)
+		return view.ProfileHref(entry)
 	default:
-		return "/ad/r?agent=" + url.QueryEscape(e.Agent) + "&kind=" + string(kind)
+		return "/ad/r?agent=" + url.QueryEscape(entry.Agent) + "&kind=" + string(kind)
 	}
 }

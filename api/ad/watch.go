@@ -75,6 +75,7 @@ func NewWatcher(cfg WatchConfig) *Watcher {
 	if cfg.Max <= 0 {
 		cfg.Max = DefaultMaxWatches
 	}
+
 	if cfg.MaxEach <= 0 {
 		cfg.MaxEach = DefaultMaxWatchesEach
 	}
@@ -112,27 +113,28 @@ func (wt *Watcher) Drain() { wt.stop() }
 // anew what the caller may see, the stream starts over with reset.
 //
 // The last event of a stream that the directory ends is end, with the reason as why.
-func (wt *Watcher) Watch(w http.ResponseWriter, c *request.Call) error {
-	st, err := wt.newStream(w, c)
+func (wt *Watcher) Watch(w http.ResponseWriter, call *request.Call) error {
+	st, err := wt.newStream(w, call)
 	if err != nil {
 		return err
 	}
-	leave, err := wt.enter(c.Caller().Key())
+
+	leave, err := wt.enter(call.Caller().Key())
 	if err != nil {
 		return err
 	}
 	defer leave()
 
 	// A proof holds for a minute, but the stream for as long as the token.
-	if !c.Credential.Proof.IsZero() {
-		if err := wt.cfg.ConsumeProof(c.Context(), c.Credential.Proof, c.Credential.ProofUntil); err != nil {
+	if !call.Credential.Proof.IsZero() {
+		if err := wt.cfg.ConsumeProof(call.Context(), call.Credential.Proof, call.Credential.ProofUntil); err != nil {
 			return err
 		}
 	}
 
-	ctx, cancel := wt.context(c)
+	ctx, cancel := wt.context(call)
 	defer cancel()
-	st.query.Charge = wt.cfg.Limiter.SpendSlowly(ctx, c.Caller(), admission.Reads)
+	st.query.Charge = wt.cfg.Limiter.SpendSlowly(ctx, call.Caller(), admission.Reads)
 	st.open(st.mark)
 	defer func() { st.watcher.Close() }()
 
@@ -140,7 +142,7 @@ func (wt *Watcher) Watch(w http.ResponseWriter, c *request.Call) error {
 	w.Header().Set("X-Accel-Buffering", "no") // some proxies buffer streams
 	st.buf = fmt.Appendf(nil, "retry: %d\n\n", retryTime.Milliseconds())
 	err = st.run(ctx)
-	wt.cfg.Logger.Debug("watch ended", "request_id", c.RequestID, "caller", c.Identity.String(), "err", err)
+	wt.cfg.Logger.Debug("watch ended", "request_id", call.RequestID, "caller", call.Identity.String(), "err", err)
 
 	return nil // the client got the reason, or is gone
 }
@@ -157,7 +159,8 @@ func (wt *Watcher) enter(caller string) (leave func(), err error) {
 		return leave, nil
 	case hasShare:
 		return nil, directory.Refuse(directory.RateLimited,
-			"You have %d watches at this node, the most that one caller may have. End one of them first.", wt.streams.Each())
+			"You have %d watches at this node, the most that one caller may have. End one of them first.",
+			wt.streams.Each())
 	}
 
 	return nil, directory.Refuse(directory.Unavailable,
@@ -166,12 +169,14 @@ func (wt *Watcher) enter(caller string) (leave func(), err error) {
 
 // context ends with the request, with the credential that came with it, and when the node
 // stops.
-func (wt *Watcher) context(c *request.Call) (context.Context, context.CancelFunc) {
-	ctx, end := context.WithCancelCause(c.Context())
+func (wt *Watcher) context(call *request.Call) (context.Context, context.CancelFunc) {
+	ctx, end := context.WithCancelCause(call.Context())
+
 	cancel := func() {}
-	if until := c.Credential.Until; !until.IsZero() {
+	if until := call.Credential.Until; !until.IsZero() {
 		ctx, cancel = context.WithDeadlineCause(ctx, until, errCredential)
 	}
+
 	detach := context.AfterFunc(wt.stopping, func() { end(errStopping) })
 
 	return ctx, func() {
@@ -182,8 +187,8 @@ func (wt *Watcher) context(c *request.Call) (context.Context, context.CancelFunc
 }
 
 // newStream reads the filters of a request, and where it resumes.
-func (wt *Watcher) newStream(w http.ResponseWriter, c *request.Call) (*stream, error) {
-	values, err := c.Params.Decode(WatchParams)
+func (wt *Watcher) newStream(w http.ResponseWriter, call *request.Call) (*stream, error) {
+	values, err := call.Params.Decode(WatchParams)
 	if err != nil {
 		return nil, err
 	}
@@ -192,24 +197,27 @@ func (wt *Watcher) newStream(w http.ResponseWriter, c *request.Call) (*stream, e
 		cfg:    &wt.cfg,
 		w:      w,
 		rc:     http.NewResponseController(w),
-		opt:    view.Options{Registrant: !c.Anonymous()},
+		opt:    view.Options{Registrant: !call.Anonymous()},
 		stale:  values.Get("consistency") == "stale",
-		show:   wt.cfg.Reader.Guard.Viewer(c),
-		filter: c.Identity.String() + "\n" + values.Encode(),
+		show:   wt.cfg.Reader.Guard.Viewer(call),
+		filter: call.Identity.String() + "\n" + values.Encode(),
 		why:    "new",
 	}
 	if st.query, err = index.ParseQuery(values); err != nil {
 		return nil, err
 	}
+
 	if st.opt.Brief, err = request.Brief(values["brief"]); err != nil {
 		return nil, err
 	}
 
 	st.notePolicy()
-	last := c.Header.Get("Last-Event-ID")
+
+	last := call.Header.Get("Last-Event-ID")
 	if last != "" {
 		st.why = "lost"
 	}
+
 	if mark, suffix, ok := cutLast(last, "."); ok && suffix == st.suffix {
 		st.mark = index.ParseResumeToken(mark)
 	}

@@ -12,20 +12,25 @@ import (
 // those who left take none.
 func TestTheTableOfCallersIsBounded(t *testing.T) {
 	l, now := NewLimiter(Limits{Reads: 0.1, Writes: 1}, nil), time.Now()
+
 	reads, _ := l.quota(Reads, Caller{})
 	for i := range maxBuckets + 1000 {
 		l.take(reads, fmt.Sprint(i), now, 1)
 	}
+
 	if len(l.all) != maxBuckets || l.order.Len() != maxBuckets {
 		t.Errorf("%d callers are known", len(l.all))
 	}
+
 	if _, _, ok := l.take(reads, fmt.Sprint(maxBuckets+999), now, 1); ok {
 		t.Error("the last one has a new quota")
 	}
+
 	now = now.Add(11 * time.Second)
 	for i := range maxBuckets/2 + 1 {
 		l.take(reads, fmt.Sprint("later ", i%3), now, 1)
 	}
+
 	if len(l.all) != 3 {
 		t.Errorf("%d callers are known, of which 3 were seen lately", len(l.all))
 	}
@@ -39,11 +44,14 @@ func TestNobodyHoldsAllThatIsUnread(t *testing.T) {
 			_, err = u.Hold(Caller{Remote: fmt.Sprint("greedy ", i)}, 64<<10)
 		}
 	}
+
 	release, err := u.Hold(Caller{Remote: "honest"}, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	release()
+
 	if len(u.by) != 15 || u.held > u.total {
 		t.Errorf("%d are held by %d", u.held, len(u.by))
 	}

@@ -27,6 +27,7 @@ func (c Caller) Key() string {
 	if err != nil {
 		host = c.Remote
 	}
+
 	addr, err := netip.ParseAddr(host)
 	if err != nil {
 		return "address " + host

@@ -76,12 +76,13 @@ func NewOverload(cfg OverloadConfig) *Overload {
 	if workers == 0 {
 		workers = max(minWorkers, workersEach*runtime.GOMAXPROCS(0))
 	}
+
 	waiting := cfg.Waiting
 	if waiting == 0 {
 		waiting = defaultWaiting
 	}
 
-	o := &Overload{
+	overload := &Overload{
 		slots: limit.NewPriority(limit.PriorityConfig{
 			Slots:    []int{max(1, workers/2), max(1, workers*3/4), max(1, workers*7/8), workers},
 			Waiting:  waiting,
@@ -91,11 +92,11 @@ func NewOverload(cfg OverloadConfig) *Overload {
 		shed:   cfg.Shed,
 		report: shedReport{log: cfg.Logger},
 	}
-	if o.shed == nil {
-		o.shed = func(string) {}
+	if overload.shed == nil {
+		overload.shed = func(string) {}
 	}
 
-	return o
+	return overload
 }
 
 // enter takes a slot for work until leave is called, or sheds it.
@@ -160,6 +161,7 @@ func (s *Slot) take(ctx context.Context, work Work) error {
 	if err != nil {
 		return err
 	}
+
 	s.leave = leave
 
 	return nil
@@ -202,11 +204,13 @@ type shedReport struct {
 
 func (r *shedReport) add(work Work, reason string) {
 	r.mu.Lock()
+
 	r.count[work.class()]++
 	if !r.last.IsZero() && time.Since(r.last) < shedEvery {
 		r.mu.Unlock()
 		return
 	}
+
 	count := r.count
 	r.count = [4]int{}
 	r.last = time.Now()
@@ -216,6 +220,7 @@ func (r *shedReport) add(work Work, reason string) {
 	for i, n := range count {
 		attrs = append(attrs, slog.Int(WorkClasses[i], n))
 	}
+
 	r.log.LogAttrs(context.Background(), slog.LevelWarn, "overloaded: requests are shed", attrs...)
 }
 

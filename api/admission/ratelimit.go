@@ -60,13 +60,13 @@ type CallerLimits struct {
 const MethodNone = "none"
 
 // Covers tells whether the limits are for a caller.
-func (l *CallerLimits) Covers(c Caller) bool {
-	method := c.Method
-	if c.Identity.IsZero() {
+func (l *CallerLimits) Covers(caller Caller) bool {
+	method := caller.Method
+	if caller.Identity.IsZero() {
 		method = MethodNone
 	}
 
-	return (l.Who.IsZero() || l.Who.Matches(c.Identity)) && (len(l.By) == 0 || slices.Contains(l.By, method))
+	return (l.Who.IsZero() || l.Who.Matches(caller.Identity)) && (len(l.By) == 0 || slices.Contains(l.By, method))
 }
 
 // limitWindow is the number of seconds whose requests a caller may make at once.
@@ -123,20 +123,22 @@ type Limiter struct {
 
 // NewLimiter returns a Limiter with general limits, and limits for some callers.
 func NewLimiter(general Limits, callers []CallerLimits) *Limiter {
-	l := &Limiter{callers: callers, all: map[bucketKey]*lists.Element{}, order: lists.New()}
+	limiter := &Limiter{callers: callers, all: map[bucketKey]*lists.Element{}, order: lists.New()}
 
-	l.addQuotas(general)
+	limiter.addQuotas(general)
+
 	for _, c := range callers {
-		l.addQuotas(c.Limits)
+		limiter.addQuotas(c.Limits)
 	}
 
-	return l
+	return limiter
 }
 
 func (l *Limiter) addQuotas(limits Limits) {
 	quotas := map[Class]quota{}
 	for class, perSecond := range limits {
 		q := newQuota(class, len(l.quotas), perSecond)
+
 		quotas[class] = q
 		if q.rate > 0 {
 			l.longest = max(l.longest, time.Duration(q.window())*time.Second)
@@ -155,20 +157,22 @@ func (l *Limiter) quota(class Class, caller Caller) (quota, bool) {
 	}
 
 	q := l.quotas[0][class]
+
 	return q, q.rate > 0
 }
 
 // take takes n requests from a caller's bucket. It returns how many are left, and if
 // there were too few, after how long there will be enough.
-func (l *Limiter) take(q quota, caller string, now time.Time, n int) (left float64, wait time.Duration, ok bool) {
+func (l *Limiter) take(quota quota, caller string, now time.Time, n int) (left float64, wait time.Duration, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	b := l.bucket(q, caller, now)
+	b := l.bucket(quota, caller, now)
 	ok = b.limiter.AllowN(now, n)
+
 	left = max(0, b.limiter.TokensAt(now))
 	if !ok {
-		wait = time.Duration((float64(n) - left) / float64(q.rate) * float64(time.Second))
+		wait = time.Duration((float64(n) - left) / float64(quota.rate) * float64(time.Second))
 	}
 
 	return left, wait, ok
@@ -176,13 +180,14 @@ func (l *Limiter) take(q quota, caller string, now time.Time, n int) (left float
 
 // bucket returns a caller's bucket, and forgets those that need not be known any more:
 // at most two, so that no single request pays for many.
-func (l *Limiter) bucket(q quota, caller string, now time.Time) *bucket {
-	key := bucketKey{q.class, q.set, caller}
+func (l *Limiter) bucket(quota quota, caller string, now time.Time) *bucket {
+	key := bucketKey{quota.class, quota.set, caller}
+
 	element, known := l.all[key]
 	if known {
 		l.order.MoveToFront(element)
 	} else {
-		element = l.order.PushFront(&bucket{key: key, limiter: rate.NewLimiter(q.rate, q.burst)})
+		element = l.order.PushFront(&bucket{key: key, limiter: rate.NewLimiter(quota.rate, quota.burst)})
 		l.all[key] = element
 	}
 
@@ -191,10 +196,12 @@ func (l *Limiter) bucket(q quota, caller string, now time.Time) *bucket {
 
 	for range 2 {
 		last := l.order.Back()
+
 		oldest := last.Value.(*bucket)
 		if len(l.all) <= maxBuckets && now.Sub(oldest.used) < l.longest {
 			break
 		}
+
 		l.order.Remove(last)
 		delete(l.all, oldest.key)
 	}
@@ -206,41 +213,42 @@ func (l *Limiter) bucket(q quota, caller string, now time.Time) *bucket {
 // It sets RateLimit-Policy (q the quota, w its window in seconds) and RateLimit (r the
 // remaining requests, t the seconds until the whole quota is available, or until one
 // request is if none remains), except on public documents: caches keep those for others.
-func (l *Limiter) Pace(h http.Header, caller Caller, class Class) error {
-	q, limited := l.quota(class, caller)
+func (l *Limiter) Pace(header http.Header, caller Caller, class Class) error {
+	quota, limited := l.quota(class, caller)
 	if !limited {
 		return nil
 	}
 
-	left, wait, ok := l.take(q, caller.Key(), time.Now(), 1)
+	left, wait, ok := l.take(quota, caller.Key(), time.Now(), 1)
 	if ok && class == Public {
 		return nil
 	}
 
 	reset := wait
 	if ok {
-		reset = time.Duration((float64(q.burst) - left) / float64(q.rate) * float64(time.Second))
+		reset = time.Duration((float64(quota.burst) - left) / float64(quota.rate) * float64(time.Second))
 	}
-	h.Set("RateLimit-Policy", fmt.Sprintf("%q;q=%d;w=%d", q.class, q.burst, q.window()))
-	h.Set("RateLimit", fmt.Sprintf("%q;r=%d;t=%d", q.class, int(left), seconds(reset)))
+
+	header.Set("RateLimit-Policy", fmt.Sprintf("%q;q=%d;w=%d", quota.class, quota.burst, quota.window()))
+	header.Set("RateLimit", fmt.Sprintf("%q;r=%d;t=%d", quota.class, int(left), seconds(reset)))
 
 	if ok {
 		return nil
 	}
 
-	return tooOften(q, wait)
+	return tooOften(quota, wait)
 }
 
 // PaceMore counts n more requests, for a request that was paced as one and is worth
 // more. It counts at most what a full bucket has left after one request.
 func (l *Limiter) PaceMore(caller Caller, class Class, n int) error {
-	q, limited := l.quota(class, caller)
-	if n = min(n, q.burst-1); !limited || n <= 0 {
+	quota, limited := l.quota(class, caller)
+	if n = min(n, quota.burst-1); !limited || n <= 0 {
 		return nil
 	}
 
-	if _, wait, ok := l.take(q, caller.Key(), time.Now(), n); !ok {
-		return tooOften(q, wait)
+	if _, wait, ok := l.take(quota, caller.Key(), time.Now(), n); !ok {
+		return tooOften(quota, wait)
 	}
 
 	return nil
@@ -255,18 +263,21 @@ const looksPerRequest = 1000
 // of class, never as more than can be made at once. The query ends early if they are used
 // up or ctx ends; spent returns the reason.
 func (l *Limiter) Spend(ctx context.Context, caller Caller, class Class, query *index.Query) (spent func() error) {
-	q, limited := l.quota(class, caller)
+	quota, limited := l.quota(class, caller)
 	looked, paid := 0, 0
+
 	var err error
 
 	query.Charge = func(n int) bool {
 		looked += n
-		for err == nil && limited && paid < min(looked/looksPerRequest, q.burst-1) {
-			if _, _, ok := l.take(q, caller.Key(), time.Now(), 1); !ok {
-				err = tooMuch(q)
+		for err == nil && limited && paid < min(looked/looksPerRequest, quota.burst-1) {
+			if _, _, ok := l.take(quota, caller.Key(), time.Now(), 1); !ok {
+				err = tooMuch(quota)
 			}
+
 			paid++
 		}
+
 		err = cmp.Or(err, ctx.Err())
 
 		return err == nil
@@ -278,13 +289,13 @@ func (l *Limiter) Spend(ctx context.Context, caller Caller, class Class, query *
 // SpendSlowly is Spend for a stream: it waits instead of ending the query, so that
 // registrations are looked at no faster than the caller's quota allows, until ctx ends.
 func (l *Limiter) SpendSlowly(ctx context.Context, caller Caller, class Class) (spend func(looked int) bool) {
-	q, limited := l.quota(class, caller)
+	quota, limited := l.quota(class, caller)
 	key, unpaid := caller.Key(), 0
 
 	return func(looked int) bool {
 		unpaid += looked
 		for limited && unpaid >= looksPerRequest && ctx.Err() == nil {
-			_, wait, ok := l.take(q, key, time.Now(), 1)
+			_, wait, ok := l.take(quota, key, time.Now(), 1)
 			if ok {
 				unpaid -= looksPerRequest
 				continue
@@ -302,22 +313,23 @@ func (l *Limiter) SpendSlowly(ctx context.Context, caller Caller, class Class) (
 
 // tooMuch refuses a lookup that costs more than the caller has left: with the whole
 // quota it may succeed.
-func tooMuch(q quota) error {
-	whole := time.Duration(q.window()) * time.Second
-	err := tooOften(q, whole)
-	problem.Explain(err).Err.Detail = fmt.Sprintf("The limit for %s is %d requests in %d s, and a lookup counts as one more "+
+func tooMuch(quota quota) error {
+	whole := time.Duration(quota.window()) * time.Second
+	err := tooOften(quota, whole)
+	problem.Explain(err).Err.Detail = fmt.Sprintf("The limit for %s is %d requests in %d s, and a lookup counts "+
+		"as one more "+
 		"request for each %d registrations that it looks at. Narrow it down by filters, or try again in %d s.",
-		q.class, q.burst, q.window(), looksPerRequest, seconds(whole))
+		quota.class, quota.burst, quota.window(), looksPerRequest, seconds(whole))
 
 	return err
 }
 
-func tooOften(q quota, wait time.Duration) error {
-	violated := append(strictjson.AppendString([]byte{'['}, string(q.class)), ']')
+func tooOften(quota quota, wait time.Duration) error {
+	violated := append(strictjson.AppendString([]byte{'['}, string(quota.class)), ']')
 
 	return &problem.Refusal{
 		Err: directory.Refuse(directory.RateLimited, "The limit for %s is %d requests in %d s. Try again in %d s.",
-			q.class, q.burst, q.window(), seconds(wait)),
+			quota.class, quota.burst, quota.window(), seconds(wait)),
 		Retry:   seconds(wait),
 		Members: []strictjson.Member{{Name: "violated-policies", Value: violated}},
 	}

@@ -44,6 +44,7 @@ func (f form) refuse(name, format string, args ...any) {
 // the first characters of valid JSON values, and typ describes them.
 func (f form) read(name, starts string, v any, typ string) bool {
 	*f.asked = append(*f.asked, f.at+"/"+name)
+
 	value, ok := strictjson.FindMember(f.members, name)
 	if ok && (!slices.Contains([]byte(starts), value[0]) || json.Unmarshal(value, v) != nil) {
 		f.refuse(name, "%s must be %s.", name, typ)
@@ -61,8 +62,10 @@ func (f form) text(name string) (s string) {
 
 // texts returns a string or an array of strings, in NFC and not empty.
 func (f form) texts(name string) []string {
-	var one string
-	var all []string
+	var (
+		one string
+		all []string
+	)
 	if value, ok := strictjson.FindMember(f.members, name); ok && value[0] == '"' {
 		if f.read(name, `"`, &one, "a string or an array of strings") {
 			all = []string{one}
@@ -74,10 +77,12 @@ func (f form) texts(name string) []string {
 	if len(all) > index.MaxFilters {
 		f.refuse(name, "%s has %d values; at most %d are allowed.", name, len(all), index.MaxFilters)
 	}
+
 	for i, s := range all {
 		if s == "" {
 			f.refuse(name, "%s has an empty value.", name)
 		}
+
 		all[i] = norm.NFC.String(s)
 	}
 

@@ -47,30 +47,32 @@ type Handler struct {
 func (h *Handler) Get() request.Handler { return h.Reader.Show(h.Reader.Render.AIDIP()) }
 
 // Publish answers POST /agents (cui 4.2).
-func (h *Handler) Publish(w http.ResponseWriter, c *request.Call) error {
-	proposal, err := h.parseProposal(w, c)
-	if err != nil {
-		return err
-	}
-	proposal.Agent, proposal.Present = h.givenID(c, proposal)
-
-	outcome, err := h.Writer.Upsert(c, proposal)
+func (h *Handler) Publish(w http.ResponseWriter, call *request.Call) error {
+	proposal, err := h.parseProposal(w, call)
 	if err != nil {
 		return err
 	}
 
-	return h.Writer.Answer(w, c, h.Reader.Render.AIDIP(), outcome)
+	proposal.Agent, proposal.Present = h.givenID(call, proposal)
+
+	outcome, err := h.Writer.Upsert(call, proposal)
+	if err != nil {
+		return err
+	}
+
+	return h.Writer.Answer(w, call, h.Reader.Render.AIDIP(), outcome)
 }
 
-func (h *Handler) parseProposal(w http.ResponseWriter, c *request.Call) (proposal directory.RegisterRequest, err error) {
-	body, err := request.ReadBody(w, c)
+func (h *Handler) parseProposal(w http.ResponseWriter, call *request.Call) (proposal directory.RegisterRequest, err error) {
+	body, err := request.ReadBody(w, call)
 	if err != nil {
 		return proposal, err
 	}
 
-	if proposal, err = h.Writer.ParseProposal(c, DefaultLifetime); err != nil {
+	if proposal, err = h.Writer.ParseProposal(call, DefaultLifetime); err != nil {
 		return proposal, err
 	}
+
 	proposal.Document, err = directory.ParseDocument(directory.KindAIDIP, body)
 
 	return proposal, err
@@ -79,7 +81,7 @@ func (h *Handler) parseProposal(w http.ResponseWriter, c *request.Call) (proposa
 // givenID returns the id that a document gives itself; "" if the directory is to make
 // one, or if the id is invalid, which the document's validation reports. A rid is an id
 // of the registration whose name it is, and of no other: then there must be one (AI-021).
-func (h *Handler) givenID(c *request.Call, proposal directory.RegisterRequest) (id string, present bool) {
+func (h *Handler) givenID(call *request.Call, proposal directory.RegisterRequest) (id string, present bool) {
 	given, ok := strictjson.FindMember(proposal.Document.Members(), "id")
 	if ok && json.Unmarshal(given, &id) != nil {
 		return "", proposal.Present
@@ -87,7 +89,7 @@ func (h *Handler) givenID(c *request.Call, proposal directory.RegisterRequest) (
 
 	if rid, err := directory.ParseRID(id); err == nil {
 		e, ok := h.Reader.View.Get(h.Domain, rid)
-		if ok && e.Agent == id && h.Reader.Guard.MayWrite(c, e) {
+		if ok && e.Agent == id && h.Reader.Guard.MayWrite(call, e) {
 			return id, true
 		}
 	}
@@ -102,32 +104,34 @@ func (h *Handler) givenID(c *request.Call, proposal directory.RegisterRequest) (
 
 // Replace answers PUT /agents/{id}: it replaces the whole of an agent's metadata. The
 // agent must exist (AI-027).
-func (h *Handler) Replace(w http.ResponseWriter, c *request.Call) error {
-	proposal, err := h.parseProposal(w, c)
+func (h *Handler) Replace(w http.ResponseWriter, call *request.Call) error {
+	proposal, err := h.parseProposal(w, call)
 	if err != nil {
 		return err
 	}
 
-	e, err := h.Writer.Replaced(c)
+	entry, err := h.Writer.Replaced(call)
 	switch {
 	case err != nil:
 		return err
-	case e == nil:
-		return registration.NotFound(c)
+	case entry == nil:
+		return registration.NotFound(call)
 	}
 
 	unconditional := !proposal.Present && !proposal.Absent && proposal.IfMatch == nil
-	proposal.Agent = e.Agent
+	proposal.Agent = entry.Agent
 	proposal.Present = true
-	outcome, err := h.Writer.Upsert(c, proposal)
+
+	outcome, err := h.Writer.Upsert(call, proposal)
 	if unconditional && directory.ProblemOf(err) == directory.PreconditionFailed {
-		return registration.NotFound(c) // it ended meanwhile
+		return registration.NotFound(call) // it ended meanwhile
 	}
+
 	if err != nil {
 		return err
 	}
 
-	return h.Writer.Answer(w, c, h.Reader.Render.AIDIP(), outcome)
+	return h.Writer.Answer(w, call, h.Reader.Render.AIDIP(), outcome)
 }
 
 // ListParams are the parameters of GET /agents, the draft's own first.
@@ -136,36 +140,41 @@ var ListParams = []string{
 }
 
 // List answers GET /agents (cui 4.3).
-func (h *Handler) List(w http.ResponseWriter, c *request.Call) error {
-	values, err := c.Params.Decode(ListParams)
+func (h *Handler) List(w http.ResponseWriter, call *request.Call) error {
+	values, err := call.Params.Decode(ListParams)
 	if err != nil {
 		return err
 	}
+
 	values["status"] = statuses(values["status"])
+
 	query, err := index.ParseQuery(values)
 	if err != nil {
 		return err
 	}
+
 	query.Language = nil // in a lookup it means something else
 	if query.Requirements, err = parseNeed(values); err != nil {
 		return err
 	}
-	opt := view.Options{Registrant: !c.Anonymous()}
+
+	opt := view.Options{Registrant: !call.Anonymous()}
 	if opt.Brief, err = request.Brief(values["brief"]); err != nil {
 		return err
 	}
 
-	page, err := h.Reader.Lookup(c, admission.Reads, query, h.Reader.Guard.Viewer(c))
+	page, err := h.Reader.Lookup(call, admission.Reads, query, h.Reader.Guard.Viewer(call))
 	if err != nil {
 		return err
 	}
 
 	if page.More {
-		w.Header().Set("Link", c.Params.NextLink("/agents", ListParams, strconv.Itoa(query.Page+1), page.Next))
+		w.Header().Set("Link", call.Params.NextLink("/agents", ListParams, strconv.Itoa(query.Page+1), page.Next))
 	}
+
 	b := h.summaries(page.Entries, opt, len(query.Requirements.Languages) > 0)
 
-	return response.Send(w, c, "application/json", response.WeakTagOf(b), b)
+	return response.Send(w, call, "application/json", response.WeakTagOf(b), b)
 }
 
 func (h *Handler) summaries(entries []*directory.Entry, opt view.Options, language bool) []byte {
@@ -194,9 +203,11 @@ func parseNeed(values map[string][]string) (need index.Requirements, err error) 
 				if text = strings.TrimSpace(text); text == "" {
 					err = directory.Refuse(directory.BadQuery, "%s has an empty value; leave it out instead.", name)
 				}
+
 				all = append(all, norm.NFC.String(text))
 			}
 		}
+
 		return all
 	}
 

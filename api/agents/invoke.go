@@ -63,37 +63,41 @@ type Invoker struct {
 
 // Invoke answers POST /agents/{id}/invoke and POST /agents/{id}/{operation} (cui 5;
 // gaikwad 5). The registration is read now, whenever the caller found it (XU-065).
-func (v *Invoker) Invoke(w http.ResponseWriter, c *request.Call) error {
+func (v *Invoker) Invoke(w http.ResponseWriter, call *request.Call) error {
 	rc := http.NewResponseController(w)
 	_ = rc.SetWriteDeadline(time.Time{}) // an agent has its own time limit; each write gets a deadline
 
-	e, _, err := v.Reader.Find(w, c, func(e *directory.Entry) string { return view.AgentHref(e) + "/" + lastSegment(c) })
-	if e == nil {
-		return err
-	}
-	if err := v.authorise(c, e); err != nil {
+	entry, _, err := v.Reader.Find(w, call, func(e *directory.Entry) string {
+		return view.AgentHref(e) + "/" + lastSegment(call)
+	})
+	if entry == nil {
 		return err
 	}
 
-	in, err := v.parse(w, c)
+	if err := v.authorise(call, entry); err != nil {
+		return err
+	}
+
+	in, err := v.parse(w, call)
 	if err != nil {
 		return err
 	}
 
-	return v.audit(c, e, func() error { return v.call(w, c, e, in) })
+	return v.audit(call, entry, func() error { return v.call(w, call, entry, in) })
 }
 
 // audit calls an agent between two lines of the audit log: which caller asked, and with
 // which outcome, but neither input nor output (AI-018).
-func (v *Invoker) audit(c *request.Call, e *directory.Entry, call func() error) (err error) {
+func (v *Invoker) audit(c *request.Call, entry *directory.Entry, call func() error) (err error) {
 	if v.AuditLog == nil {
 		return call()
 	}
 
-	event := c.Audit(directory.AuditEvent{Action: "invoke", Owner: e.Owner, Agent: e.Agent, RID: e.RID})
-	if e.Origin != v.Domain {
-		event.Target = e.Origin.Name()
+	event := c.Audit(directory.AuditEvent{Action: "invoke", Owner: entry.Owner, Agent: entry.Agent, RID: entry.RID})
+	if entry.Origin != v.Domain {
+		event.Target = entry.Origin.Name()
 	}
+
 	if err := v.AuditLog.Intend(event); err != nil {
 		return err
 	}
@@ -101,6 +105,7 @@ func (v *Invoker) audit(c *request.Call, e *directory.Entry, call func() error) 
 	c.Audited = true
 	event.Outcome = "cut off" // unless call returns
 	defer func() { v.AuditLog.Done(event) }()
+
 	if err = call(); !errors.Is(err, context.Canceled) {
 		event.Outcome = request.OutcomeOf(err)
 	}
@@ -110,41 +115,42 @@ func (v *Invoker) audit(c *request.Call, e *directory.Entry, call func() error) 
 
 // authorise refuses an invocation that policy forbids, or of an agent whose origin is
 // frozen.
-func (v *Invoker) authorise(c *request.Call, e *directory.Entry) error {
-	if v.Frozen != nil && slices.Contains(v.Frozen(), e.Origin) {
+func (v *Invoker) authorise(call *request.Call, entry *directory.Entry) error {
+	if v.Frozen != nil && slices.Contains(v.Frozen(), entry.Origin) {
 		return directory.Refuse(directory.Forbidden,
-			"This domain has frozen %s, so it doesn't invoke its agents.", e.Origin.Name())
+			"This domain has frozen %s, so it doesn't invoke its agents.", entry.Origin.Name())
 	}
 
-	decision := v.MayInvoke(c.Identity, e)
-	if !decision.Allow && c.Anonymous() {
+	decision := v.MayInvoke(call.Identity, entry)
+	if !decision.Allow && call.Anonymous() {
 		return v.Reader.Guard.Unauthenticated("Anonymous callers may not invoke this agent.", nil)
 	}
 
-	return access.Require(c, decision, "%s may not invoke %q", c.Identity, e.Agent)
+	return access.Require(call, decision, "%s may not invoke %q", call.Identity, entry.Agent)
 }
 
 // parse reads an invocation.
-func (v *Invoker) parse(w http.ResponseWriter, c *request.Call) (in invoke.Request, err error) {
-	if media, _, _ := mime.ParseMediaType(c.Header.Get("Content-Type")); strings.HasPrefix(media, "multipart/") {
+func (v *Invoker) parse(w http.ResponseWriter, call *request.Call) (in invoke.Request, err error) {
+	if media, _, _ := mime.ParseMediaType(call.Header.Get("Content-Type")); strings.HasPrefix(media, "multipart/") {
 		return in, directory.Refuse(problem.MediaType, "An invocation must be JSON, got %s. Name large or binary "+
 			"content by a URL, or encode it as base64 in the JSON.", media)
 	}
 
-	keys := c.Header.Values("Idempotency-Key")
+	keys := call.Header.Values("Idempotency-Key")
 	if len(keys) > 1 || len(keys) == 1 && (keys[0] == "" || len(keys[0]) > maxKey) {
 		return in, directory.Refuse(directory.BadRequest, "Idempotency-Key must be one key of 1 to %d bytes.", maxKey)
 	}
-	if len(keys) == 1 && c.Anonymous() {
+
+	if len(keys) == 1 && call.Anonymous() {
 		return in, directory.Refuse(directory.BadRequest,
 			"An Idempotency-Key needs a verified identity, because keys are per caller. Authenticate, or leave it out.")
 	}
 
 	in = invoke.Request{
-		Operation: c.Vars["operation"], Caller: c.Identity, Header: c.Header, RequestID: c.RequestID,
-		Proof: c.Credential.Proof, ProofUntil: c.Credential.ProofUntil,
-		More:   func(n int) error { return v.Limiter.PaceMore(c.Caller(), admission.Invocations, n) },
-		Stream: strings.Contains(strings.Join(c.Header.Values("Accept"), ","), wire.MediaEvents),
+		Operation: call.Vars["operation"], Caller: call.Identity, Header: call.Header, RequestID: call.RequestID,
+		Proof: call.Credential.Proof, ProofUntil: call.Credential.ProofUntil,
+		More:   func(n int) error { return v.Limiter.PaceMore(call.Caller(), admission.Invocations, n) },
+		Stream: strings.Contains(strings.Join(call.Header.Values("Accept"), ","), wire.MediaEvents),
 	}
 	if len(keys) == 1 {
 		in.Key = keys[0]
@@ -154,46 +160,54 @@ func (v *Invoker) parse(w http.ResponseWriter, c *request.Call) (in invoke.Reque
 	if limit == 0 {
 		limit = DefaultMaxInvocation
 	}
-	in.Body, err = request.ReadUpTo(w, c, limit)
+
+	in.Body, err = request.ReadUpTo(w, call, limit)
 
 	return in, err
 }
 
 // call has the gateway call an agent, and passes its answer on.
-func (v *Invoker) call(w http.ResponseWriter, c *request.Call, e *directory.Entry, in invoke.Request) error {
+func (v *Invoker) call(w http.ResponseWriter, c *request.Call, entry *directory.Entry, in invoke.Request) error {
 	rc := http.NewResponseController(w)
 	ctx, cut := context.WithCancel(c.Context())
 	defer cut()
-	reply, err := v.Gateway.Invoke(ctx, e, in)
+
+	reply, err := v.Gateway.Invoke(ctx, entry, in)
 	if err != nil {
 		return err
 	}
 
 	// The answer is the agent's, not a read's.
-	h := w.Header()
-	h.Del("Roster-Stale")
-	h.Del("Vary")
+	header := w.Header()
+	header.Del("Roster-Stale")
+	header.Del("Vary")
 	response.NoStore(w)
+
 	if reply.Replayed {
-		h.Set("Idempotency-Replayed", "true")
+		header.Set("Idempotency-Replayed", "true")
 	}
 
 	if reply.Stream == nil {
 		_ = rc.SetWriteDeadline(time.Now().Add(request.BodyTime))
 		response.Write(w, c.Request, reply.Status, reply.ContentType, reply.Body)
+
 		if c.ProtoMajor == 1 { // HTTP/2 would send a frame of its own at the end
 			_ = rc.Flush() // the client doesn't wait for the line of the audit log
 		}
+
 		return nil
 	}
 
 	defer reply.Stream.Close()
+
 	if until := c.Credential.Until; !until.IsZero() {
 		defer time.AfterFunc(time.Until(until), cut).Stop()
 	}
-	h.Set("Content-Type", reply.ContentType)
-	h.Set("X-Accel-Buffering", "no") // for proxies that would buffer the stream
+
+	header.Set("Content-Type", reply.ContentType)
+	header.Set("X-Accel-Buffering", "no") // for proxies that would buffer the stream
 	w.WriteHeader(reply.Status)
+
 	if err := forward(w, rc, reply); err != nil {
 		v.Logger.Info("an agent's stream ended early", "request_id", c.RequestID, "err", err)
 		panic(http.ErrAbortHandler) // so that the client doesn't take it for complete
@@ -232,6 +246,7 @@ func forward(w http.ResponseWriter, rc *http.ResponseController, reply *invoke.R
 			if failed := f.send(errorEvent(explained)); failed != nil || explained.Problem == directory.Unavailable {
 				return failed
 			}
+
 			return err
 		default:
 			return err
@@ -246,18 +261,20 @@ type forwarder struct {
 	tail []byte // the last four bytes that were sent
 }
 
-func (f *forwarder) send(b []byte) error {
+func (f *forwarder) send(data []byte) error {
 	_ = f.rc.SetWriteDeadline(time.Now().Add(response.WriteTime)) // if the connection has deadlines
-	if _, err := f.w.Write(b); err != nil {
+	if _, err := f.w.Write(data); err != nil {
 		return err
 	}
+
 	if err := f.rc.Flush(); err != nil {
 		return err
 	}
+
 	_ = f.rc.SetWriteDeadline(time.Time{}) // HTTP/2 ends a stream at its deadline, even if nothing is sent
 
-	kept := max(0, 4-len(b))
-	f.tail = append(f.tail[max(0, len(f.tail)-kept):], b[max(0, len(b)-4):]...)
+	kept := max(0, 4-len(data))
+	f.tail = append(f.tail[max(0, len(f.tail)-kept):], data[max(0, len(data)-4):]...)
 
 	return nil
 }
@@ -265,7 +282,9 @@ func (f *forwarder) send(b []byte) error {
 // betweenEvents tells whether no event has been sent in part.
 func (f *forwarder) betweenEvents() bool {
 	tail := string(f.tail)
-	return tail == "" || strings.HasSuffix(tail, "\n\n") || strings.HasSuffix(tail, "\r\n\r\n") || strings.HasSuffix(tail, "\r\r")
+
+	return tail == "" || strings.HasSuffix(tail, "\n\n") || strings.HasSuffix(tail, "\r\n\r\n") ||
+		strings.HasSuffix(tail, "\r\r")
 }
 
 // errorEvent is draft-cui's error object as an event.

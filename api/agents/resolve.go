@@ -27,14 +27,16 @@ type resolution struct {
 }
 
 // Resolve answers POST /agents/resolve.
-func (h *Handler) Resolve(w http.ResponseWriter, c *request.Call) error {
-	if c.Anonymous() {
+func (h *Handler) Resolve(w http.ResponseWriter, call *request.Call) error {
+	if call.Anonymous() {
 		return h.Reader.Guard.Unauthenticated("Anonymous callers can't resolve an intent.", nil) // AI-039
 	}
-	body, err := request.ReadBody(w, c)
+
+	body, err := request.ReadBody(w, call)
 	if err != nil {
 		return err
 	}
+
 	ask, err := parseResolution(body)
 	if err != nil {
 		return err
@@ -44,56 +46,61 @@ func (h *Handler) Resolve(w http.ResponseWriter, c *request.Call) error {
 	if h.Frozen != nil {
 		frozen = h.Frozen()
 	}
-	query := h.Reader.Guard.Question(c, &ask.request)
-	query.Where = func(e *directory.Entry) string {
-		if slices.Contains(frozen, e.Origin) {
+
+	query := h.Reader.Guard.Question(call, &ask.request)
+	query.Where = func(entry *directory.Entry) string {
+		if slices.Contains(frozen, entry.Origin) {
 			return "frozen"
 		}
-		return ask.need.Unmet(e)
+
+		return ask.need.Unmet(entry)
 	}
 
-	result, err := h.Finder.Find(c.Context(), query)
+	result, err := h.Finder.Find(call.Context(), query)
 	if err != nil {
 		return err
 	}
+
 	response.NoStore(w)
 
-	return response.Answer(w, c, "application/json", h.appendResolution(nil, ask, result))
+	return response.Answer(w, call, "application/json", h.appendResolution(nil, ask, result))
 }
 
 // parseResolution reads a request. Unknown members of its policy are refused: to ignore a
 // demand would let agents through that it was to keep out. Unknown members of its context
 // are ignored with a warning.
 func parseResolution(body []byte) (*resolution, error) {
-	f, err := parseForm(body)
+	form, err := parseForm(body)
 	if err != nil {
 		return nil, err
 	}
 
 	ask := &resolution{}
 	ranked := &ask.request
-	ranked.Query = parseQuestion(f, "intent")
-	ranked.Limit = parseTop(f)
+	ranked.Query = parseQuestion(form, "intent")
+	ranked.Limit = parseTop(form)
 	ranked.Detail = discovery.DetailSummary
+
 	ranked.IncludeEvidence = true
 	if ranked.Query == "" {
-		f.refuse("intent", "intent is missing; say in words what is to be done.")
+		form.refuse("intent", "intent is missing; say in words what is to be done.")
 	}
-	ranked.Plain = !f.flag("diversity", true)
 
-	in := f.object("context")
+	ranked.Plain = !form.flag("diversity", true)
+
+	in := form.object("context")
 	ask.need = index.Requirements{Capabilities: in.texts("capabilities"), Languages: parseLanguages(in)}
 	ranked.RequiredTags = asTags(ask.need.Capabilities)
 	ranked.PreferredTags = asTags(in.texts("tags"))
 	ranked.Constraints.Regions = in.texts("region")
 	ask.ignored = in.unknown()
 
-	policy := f.object("policy")
+	policy := form.object("policy")
 	ask.parsePolicy(policy)
-	f.refuseMisplaced(in)
-	f.refuseMisplaced(policy)
+	form.refuseMisplaced(in)
+	form.refuseMisplaced(policy)
 
-	return ask, f.err()
+	return ask, form.err()
 }
 
 // parsePolicy reads the agents that the caller trusts.
@@ -109,13 +116,16 @@ func (ask *resolution) parsePolicy(policy form) {
 		if td, err := spiffeid.TrustDomainFromString(name); err != nil || td.Name() != name {
 			policy.refuse("allowed_domains", "allowed_domains must be trust domains, got %.100q.", name)
 		}
+
 		constraints.Origins = append(constraints.Origins, name)
 	}
+
 	for _, owner := range policy.texts("allowed_owners") {
 		if _, err := directory.ParseIdentity(owner); err != nil {
 			policy.refuse("allowed_owners",
 				"allowed_owners must be identities such as spiffe://DOMAIN/PATH, got %.100q.", owner)
 		}
+
 		constraints.Owners = append(constraints.Owners, owner)
 	}
 
@@ -136,12 +146,15 @@ func parseVerification(policy form) discovery.Verification {
 	if asked == "" {
 		return least
 	}
+
 	for v := discovery.Pending; v <= discovery.Witnessed; v++ {
 		if v.String() == asked {
 			return max(v, least)
 		}
 	}
-	policy.refuse("min_verification", "min_verification must be pending, verified, logged or witnessed, got %.40q.", asked)
+
+	policy.refuse("min_verification", "min_verification must be pending, verified, logged or witnessed, got %.40q.",
+		asked)
 
 	return least
 }
@@ -158,29 +171,34 @@ var demands = map[string]string{
 // appendResolution appends the answer. Excluded agents are counted by the demand that
 // they did not meet, among those that the caller may see. They are not named: the answer
 // says that there are suspended or frozen agents, but not which (AI-038).
-func (h *Handler) appendResolution(b []byte, ask *resolution, result *discovery.Result) []byte {
+func (h *Handler) appendResolution(data []byte, ask *resolution, result *discovery.Result) []byte {
 	language := len(ask.need.Languages) > 0
-	b = response.AppendList(append(b, `{"candidates":`...), result.Candidates, func(b []byte, x discovery.Candidate) []byte {
-		return h.Reader.Render.AppendResolved(b, &x, ask.protocols, language)
-	})
+	data = response.AppendList(append(data, `{"candidates":`...), result.Candidates,
+		func(b []byte, x discovery.Candidate) []byte {
+			return h.Reader.Render.AppendResolved(b, &x, ask.protocols, language)
+		})
 
 	excluded := map[string]int{}
 	for reason, n := range result.Excluded {
 		if demand, ok := demands[reason]; ok {
 			reason = demand
 		}
+
 		excluded[reason] += n
 	}
-	b = append(strictjson.AppendRaw(b, "excluded", nil), '{')
+
+	data = append(strictjson.AppendRaw(data, "excluded", nil), '{')
 	for _, reason := range slices.Sorted(maps.Keys(excluded)) {
-		b = strictjson.AppendUint(b, reason, uint64(excluded[reason]))
+		data = strictjson.AppendUint(data, reason, uint64(excluded[reason]))
 	}
-	b = append(b, '}')
+
+	data = append(data, '}')
 
 	warnings := slices.Clone(result.Warnings)
 	for _, name := range ask.ignored {
-		warnings = append(warnings, strings.ToValidUTF8("the context's member "+name+" is unknown and was ignored", "\uFFFD"))
+		warnings = append(warnings, strings.ToValidUTF8("the context's member "+name+" is unknown and was ignored",
+			"\uFFFD"))
 	}
 
-	return append(response.AppendStrings(strictjson.AppendRaw(b, "warnings", nil), warnings), '}', '\n')
+	return append(response.AppendStrings(strictjson.AppendRaw(data, "warnings", nil), warnings), '}', '\n')
 }

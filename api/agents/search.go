@@ -31,70 +31,77 @@ type search struct {
 
 // Search answers POST /agents/search: without a query, the agents that meet the filters,
 // in the order of lookups; with one, the best first.
-func (h *Handler) Search(w http.ResponseWriter, c *request.Call) error {
-	body, err := request.ReadBody(w, c)
+func (h *Handler) Search(w http.ResponseWriter, call *request.Call) error {
+	body, err := request.ReadBody(w, call)
 	if err != nil {
 		return err
 	}
+
 	ask, err := parseSearch(body)
 	if err != nil {
 		return err
 	}
 
 	response.NoStore(w)
-	opt := view.Options{Registrant: !c.Anonymous()}
+	opt := view.Options{Registrant: !call.Anonymous()}
 	language := len(ask.need.Languages) > 0
 
 	if ask.query == "" || h.Finder == nil { // "simply ignore the query text" (cui 4.3)
 		query := index.Query{Requirements: ask.need, Status: ask.status, Origin: ask.origin, Count: ask.top}
-		page, err := h.Reader.Lookup(c, admission.Queries, query, ask.ofOwner(h.Reader.Guard.Viewer(c)))
+
+		page, err := h.Reader.Lookup(call, admission.Queries, query, ask.ofOwner(h.Reader.Guard.Viewer(call)))
 		if err != nil {
 			return err
 		}
-		return response.Answer(w, c, "application/json", h.summaries(page.Entries, opt, language))
+
+		return response.Answer(w, call, "application/json", h.summaries(page.Entries, opt, language))
 	}
 
-	if c.Anonymous() {
+	if call.Anonymous() {
 		return h.Reader.Guard.Unauthenticated("Anonymous callers can't rank agents.", nil) // AI-039
 	}
-	result, err := h.Finder.Find(c.Context(), h.ranking(c, &ask))
+
+	result, err := h.Finder.Find(call.Context(), h.ranking(call, &ask))
 	if err != nil {
 		return err
 	}
 
 	setWarnings(w, result.Warnings)
-	b := make([]byte, 0, 16+view.ItemSize*len(result.Candidates))
-	b = response.AppendList(b, result.Candidates, func(b []byte, x discovery.Candidate) []byte {
+	data := make([]byte, 0, 16+view.ItemSize*len(result.Candidates))
+	data = response.AppendList(data, result.Candidates, func(b []byte, x discovery.Candidate) []byte {
 		match := view.Match{Score: x.Score, Ranked: true, Language: language}
 		return h.Reader.Render.AppendSummary(b, x.Entry, opt, match)
 	})
 
-	return response.Answer(w, c, "application/json", append(b, '\n'))
+	return response.Answer(w, call, "application/json", append(data, '\n'))
 }
 
 func parseSearch(body []byte) (ask search, err error) {
-	f, err := parseForm(body)
+	form, err := parseForm(body)
 	if err != nil {
 		return ask, err
 	}
 
-	ask.query = parseQuestion(f, "query")
-	ask.top = parseTop(f)
-	ask.plain = !f.flag("diversity", true)
+	ask.query = parseQuestion(form, "query")
+	ask.top = parseTop(form)
+	ask.plain = !form.flag("diversity", true)
 
-	filters := f.object("filters")
+	filters := form.object("filters")
+
 	ask.need = index.Requirements{
 		Capabilities: filters.texts("capabilities"), Tags: filters.texts("tags"), Languages: parseLanguages(filters),
 	}
 	if status := filters.text("status"); status != "" {
 		ask.status = []string{status}
 	}
+
 	ask.status = statuses(ask.status)
 	if origin := filters.text("origin"); origin != "" {
 		if ask.origin, err = spiffeid.TrustDomainFromString(origin); err != nil || ask.origin.Name() != origin {
 			filters.refuse("origin", "origin must be a trust domain, got %.100q.", origin)
 		}
 	}
+
 	if owner := filters.text("owner"); owner != "" {
 		if ask.owner, err = directory.ParseIdentity(owner); err != nil {
 			filters.refuse("owner", "owner must be an identity such as spiffe://DOMAIN/PATH, got %.100q.", owner)
@@ -105,9 +112,10 @@ func parseSearch(body []byte) (ask search, err error) {
 		filters.refuse(unknown[0], "There is no filter %.100q. The filters are capabilities, tags, "+
 			"supported_languages, status, origin and owner.", unknown[0])
 	}
-	f.refuseMisplaced(filters)
 
-	return ask, f.err()
+	form.refuseMisplaced(filters)
+
+	return ask, form.err()
 }
 
 // ofOwner narrows what is shown to the owner that is asked for. A caller who may not see
@@ -121,6 +129,7 @@ func (ask *search) ofOwner(show index.Viewer) index.Viewer {
 		if shown := show(e); shown != nil && shown.Owner == ask.owner {
 			return shown
 		}
+
 		return nil
 	}
 }
@@ -136,14 +145,15 @@ func setWarnings(w http.ResponseWriter, warnings []string) {
 	for i, text := range warnings {
 		quoted[i] = strconv.Quote(text)
 	}
+
 	w.Header().Set("Roster-Warnings", strings.Join(quoted, ", "))
 }
 
 // parseQuestion reads a text to rank by.
-func parseQuestion(f form, name string) string {
-	text := strings.TrimSpace(f.text(name))
+func parseQuestion(form form, name string) string {
+	text := strings.TrimSpace(form.text(name))
 	if len(text) > discovery.MaxQuery {
-		f.refuse(name, "%s has %d bytes; at most %d are allowed.", name, len(text), discovery.MaxQuery)
+		form.refuse(name, "%s has %d bytes; at most %d are allowed.", name, len(text), discovery.MaxQuery)
 	}
 
 	return text
@@ -166,7 +176,7 @@ func parseLanguages(f form) (all []string) {
 
 // ranking is the search as a ranked query: tags narrow down the candidates, and the need
 // decides.
-func (h *Handler) ranking(c *request.Call, ask *search) discovery.Query {
+func (h *Handler) ranking(call *request.Call, ask *search) discovery.Query {
 	ranked := &discovery.Request{
 		Query:        ask.query,
 		Limit:        ask.top,
@@ -178,17 +188,19 @@ func (h *Handler) ranking(c *request.Call, ask *search) discovery.Query {
 	if !ask.owner.IsZero() {
 		ranked.Constraints.Owners = []string{ask.owner.String()}
 	}
+
 	if !ask.origin.IsZero() {
 		ranked.Constraints.Origins = []string{ask.origin.Name()}
 	}
 
-	query := h.Reader.Guard.Question(c, ranked)
+	query := h.Reader.Guard.Question(call, ranked)
 	query.AnyStatus = !slices.Equal(ask.status, statuses(nil))
-	query.Where = func(e *directory.Entry) string {
-		if ask.status != nil && !slices.Contains(ask.status, view.Projection(e).Status) {
+	query.Where = func(entry *directory.Entry) string {
+		if ask.status != nil && !slices.Contains(ask.status, view.Projection(entry).Status) {
 			return "status"
 		}
-		return ask.need.Unmet(e)
+
+		return ask.need.Unmet(entry)
 	}
 
 	return query

@@ -36,38 +36,39 @@ func (d *Description) OpenAPI(w http.ResponseWriter, c *request.Call) error {
 }
 
 // Schema answers GET /schemas/{kind}.json.
-func (d *Description) Schema(w http.ResponseWriter, c *request.Call) error {
-	b, ok := d.schemas()[c.Vars["kind"]]
+func (d *Description) Schema(w http.ResponseWriter, call *request.Call) error {
+	data, ok := d.schemas()[call.Vars["kind"]]
 	if !ok {
-		return directory.Refuse(directory.NotFound, "There is no schema called %.100q.", c.Vars["kind"])
+		return directory.Refuse(directory.NotFound, "There is no schema called %.100q.", call.Vars["kind"])
 	}
 
-	return response.SendPublic(w, c, "application/schema+json", b)
+	return response.SendPublic(w, call, "application/schema+json", data)
 }
 
 // Problem explains one problem, at the URI that is its type (AD-033).
-func (d *Description) Problem(w http.ResponseWriter, c *request.Call) error {
-	name := directory.Problem(c.Vars["name"])
+func (d *Description) Problem(w http.ResponseWriter, call *request.Call) error {
+	name := directory.Problem(call.Vars["name"])
+
 	rule := problem.RuleOf(name)
 	if rule.Status == 0 {
 		return directory.Refuse(directory.NotFound, "There is no problem called %.100q.", name)
 	}
 
-	b := strictjson.AppendText([]byte{'{'}, "type", problem.TypeURI(d.publicURL, name))
-	b = strictjson.AppendText(b, "title", rule.Title)
-	b = strictjson.AppendUint(b, "status", uint64(rule.Status))
-	b = append(strictjson.AppendText(b, "explanation", rule.Explanation), '}', '\n')
+	data := strictjson.AppendText([]byte{'{'}, "type", problem.TypeURI(d.publicURL, name))
+	data = strictjson.AppendText(data, "title", rule.Title)
+	data = strictjson.AppendUint(data, "status", uint64(rule.Status))
+	data = append(strictjson.AppendText(data, "explanation", rule.Explanation), '}', '\n')
 
-	return response.SendPublic(w, c, "application/json", b)
+	return response.SendPublic(w, call, "application/json", data)
 }
 
 // Catalog answers GET /.well-known/api-catalog (RFC 9727). The Link tells a HEAD request
 // that it is a catalog.
-func (d *Description) Catalog(w http.ResponseWriter, c *request.Call) error {
+func (d *Description) Catalog(w http.ResponseWriter, call *request.Call) error {
 	w.Header().Set("Link", `</.well-known/api-catalog>; rel="api-catalog"`)
 	mediaType := `application/linkset+json; profile="https://www.rfc-editor.org/info/rfc9727"`
 
-	return response.SendPublic(w, c, mediaType, d.appendLinkset(nil))
+	return response.SendPublic(w, call, mediaType, d.appendLinkset(nil))
 }
 
 const (
@@ -78,11 +79,11 @@ const (
 
 // appendLinkset appends the linkset of the node's APIs (RFC 9264, 4.2): their description,
 // the drafts that they implement, and their metadata (RFC 8631).
-func (d *Description) appendLinkset(b []byte) []byte {
+func (d *Description) appendLinkset(data []byte) []byte {
 	description := link("service-desc", d.publicURL+"/openapi.json", "application/json")
 
-	b = append(b, `{"linkset":`...)
-	b = response.AppendList(b, [][]strictjson.Member{
+	data = append(data, `{"linkset":`...)
+	data = response.AppendList(data, [][]strictjson.Member{
 		{d.anchor("/ad"), description, draft(draftJimenez), d.metadata("/.well-known/ad")},
 		{d.anchor("/discovery"), description, draft(draftXu), d.metadata("/.well-known/agent-discovery")},
 		{
@@ -91,7 +92,7 @@ func (d *Description) appendLinkset(b []byte) []byte {
 		},
 	}, strictjson.AppendObject)
 
-	return append(b, '}', '\n')
+	return append(data, '}', '\n')
 }
 
 func (d *Description) anchor(path string) strictjson.Member {

@@ -71,12 +71,14 @@ func (ps *pageCache) page(
 		if p != nil && time.Since(p.made) < 2*maxServed {
 			return p, nil
 		}
+
 		select {
 		case ps.rendering <- struct{}{}:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
+
 	defer func() { <-ps.rendering }()
 
 	if p, fresh = ps.cached(key); fresh {
@@ -84,14 +86,17 @@ func (ps *pageCache) page(
 	}
 
 	began := time.Now()
+
 	now := state()
 	if p == nil || p.state != now || time.Since(p.made) >= maxServed {
 		rendered, err := render()
 		if err != nil {
 			return nil, err
 		}
+
 		p = dated(p, rendered, now)
 	}
+
 	ps.keep(key, p, max(minServed, renderShare*time.Since(began)))
 
 	return p, nil
@@ -99,15 +104,16 @@ func (ps *pageCache) page(
 
 // dated returns a page that was just rendered with its date: the previous page's, if both
 // are the same.
-func dated(previous, p *page, state uint64) *page {
-	p.state = state
-	p.made = time.Now()
-	p.modified = p.made.UTC().Format(http.TimeFormat)
-	if previous != nil && previous.etag == p.etag {
-		p.modified = previous.modified
+func dated(previous, page *page, state uint64) *page {
+	page.state = state
+	page.made = time.Now()
+
+	page.modified = page.made.UTC().Format(http.TimeFormat)
+	if previous != nil && previous.etag == page.etag {
+		page.modified = previous.modified
 	}
 
-	return p
+	return page
 }
 
 // cached returns the page of a key in memory; nil if there is none.
@@ -119,20 +125,21 @@ func (ps *pageCache) cached(key string) (p *page, fresh bool) {
 	if !ok {
 		return nil, false
 	}
+
 	cached.used = time.Now()
 
 	return cached.page, cached.used.Before(cached.until)
 }
 
 // keep stores a page, and drops the least recently used ones if there is no room.
-func (ps *pageCache) keep(key string, p *page, served time.Duration) {
+func (ps *pageCache) keep(key string, page *page, served time.Duration) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 
 	ps.drop(key)
 	now := time.Now()
-	ps.pages[key] = &cachedPage{page: p, until: now.Add(served), used: now}
-	ps.bytes += p.size(key)
+	ps.pages[key] = &cachedPage{page: page, until: now.Add(served), used: now}
+	ps.bytes += page.size(key)
 
 	for ps.bytes > cacheMemory {
 		oldest := key
@@ -141,6 +148,7 @@ func (ps *pageCache) keep(key string, p *page, served time.Duration) {
 				oldest = k
 			}
 		}
+
 		ps.drop(oldest)
 	}
 }

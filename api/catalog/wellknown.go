@@ -28,39 +28,39 @@ type WellKnown struct {
 // AD answers GET /.well-known/ad with the directory's interfaces, the same on every node
 // (jimenez 3.1, AD-006, AD-047). refresh and max_refresh are this directory's own: the path
 // at which many registrations are refreshed at once, and how many.
-func (k *WellKnown) AD(w http.ResponseWriter, c *request.Call) error {
+func (k *WellKnown) AD(w http.ResponseWriter, call *request.Call) error {
 	params := append(slices.Clip(k.LookupParams), "min", "wait")
-	b := strictjson.AppendText([]byte{'{'}, "registration", "/ad/r")
-	b = strictjson.AppendText(b, "lookup", "/ad/l{?"+strings.Join(params, ",")+"}")
-	b = strictjson.AppendText(b, "refresh", "/ad/refresh")
-	b = strictjson.AppendUint(b, "max_refresh", directory.MaxRenewals)
-	b = strictjson.AppendUint(b, "max_count", index.MaxCount)
-	b = strictjson.AppendRaw(b, "authentication", response.AppendStrings(nil, k.Accepted.Methods()))
-	b = response.AppendOptional(b, "plain_bearer", k.Accepted.Plain)
+	data := strictjson.AppendText([]byte{'{'}, "registration", "/ad/r")
+	data = strictjson.AppendText(data, "lookup", "/ad/l{?"+strings.Join(params, ",")+"}")
+	data = strictjson.AppendText(data, "refresh", "/ad/refresh")
+	data = strictjson.AppendUint(data, "max_refresh", directory.MaxRenewals)
+	data = strictjson.AppendUint(data, "max_count", index.MaxCount)
+	data = strictjson.AppendRaw(data, "authentication", response.AppendStrings(nil, k.Accepted.Methods()))
+	data = response.AppendOptional(data, "plain_bearer", k.Accepted.Plain)
 
-	return response.SendPublic(w, c, "application/json", append(b, '}', '\n'))
+	return response.SendPublic(w, call, "application/json", append(data, '}', '\n'))
 }
 
 // TrustBundle answers GET /.well-known/spiffe-bundle.
-func (k *WellKnown) TrustBundle(w http.ResponseWriter, c *request.Call) error {
-	b, err := k.Bundle()
+func (k *WellKnown) TrustBundle(w http.ResponseWriter, call *request.Call) error {
+	data, err := k.Bundle()
 	if err != nil {
 		return err
 	}
 
-	return response.SendPublic(w, c, "application/json", b)
+	return response.SendPublic(w, call, "application/json", data)
 }
 
 // ProtectedResource answers GET /.well-known/oauth-protected-resource (RFC 9728, 3).
 // plain_bearer is this directory's own: the use of tokens that are bound to no
 // certificate.
-func (k *WellKnown) ProtectedResource(w http.ResponseWriter, c *request.Call) error {
-	b := strictjson.AppendText([]byte{'{'}, "resource", k.PublicURL)
-	b = strictjson.AppendRaw(b, "authorization_servers", response.AppendStrings(nil, k.Accepted.Issuers))
-	b = strictjson.AppendRaw(b, "bearer_methods_supported", []byte(`["header"]`))
-	b = response.AppendBool(b, "tls_client_certificate_bound_access_tokens", k.Accepted.Plain == "")
-	b = strictjson.AppendText(b, "resource_name", "Agent directory of "+k.Domain)
-	b = response.AppendOptional(b, "plain_bearer", k.Accepted.Plain)
+func (k *WellKnown) ProtectedResource(w http.ResponseWriter, call *request.Call) error {
+	data := strictjson.AppendText([]byte{'{'}, "resource", k.PublicURL)
+	data = strictjson.AppendRaw(data, "authorization_servers", response.AppendStrings(nil, k.Accepted.Issuers))
+	data = strictjson.AppendRaw(data, "bearer_methods_supported", []byte(`["header"]`))
+	data = response.AppendBool(data, "tls_client_certificate_bound_access_tokens", k.Accepted.Plain == "")
+	data = strictjson.AppendText(data, "resource_name", "Agent directory of "+k.Domain)
+	data = response.AppendOptional(data, "plain_bearer", k.Accepted.Plain)
 
-	return response.SendPublic(w, c, "application/json", append(b, '}', '\n'))
+	return response.SendPublic(w, call, "application/json", append(data, '}', '\n'))
 }

@@ -70,11 +70,12 @@ func NewWebOfAgents(cfg WebOfAgentsConfig) *WebOfAgents {
 }
 
 // Get answers GET /.well-known/woa.json.
-func (h *WebOfAgents) Get(w http.ResponseWriter, c *request.Call) error {
-	values, err := c.Params.Decode(webOfAgentsParams)
+func (h *WebOfAgents) Get(w http.ResponseWriter, call *request.Call) error {
+	values, err := call.Params.Decode(webOfAgentsParams)
 	if err != nil {
 		return err
 	}
+
 	query, err := index.ParseQuery(values)
 	if err != nil {
 		return err
@@ -82,13 +83,15 @@ func (h *WebOfAgents) Get(w http.ResponseWriter, c *request.Call) error {
 
 	// A filtered document is made for few callers, and a caller can make up any number of
 	// filters. So it counts as a read.
-	key, filtered := h.keyOf(c.Params)
+	key, filtered := h.keyOf(call.Params)
+
 	spent := func() error { return nil }
 	if filtered {
-		if err := h.cfg.Limiter.Pace(w.Header(), c.Caller(), admission.Reads); err != nil {
+		if err := h.cfg.Limiter.Pace(w.Header(), call.Caller(), admission.Reads); err != nil {
 			return err
 		}
-		spent = h.cfg.Limiter.Spend(c.Context(), c.Caller(), admission.Reads, &query)
+
+		spent = h.cfg.Limiter.Spend(call.Context(), call.Caller(), admission.Reads, &query)
 	}
 
 	// A crawler would take agents that this node doesn't know for gone.
@@ -96,7 +99,7 @@ func (h *WebOfAgents) Get(w http.ResponseWriter, c *request.Call) error {
 		return err
 	}
 
-	p, err := h.pages.page(c.Context(), key, h.state, func() (*page, error) {
+	p, err := h.pages.page(call.Context(), key, h.state, func() (*page, error) {
 		p := h.render(query)
 		return p, spent()
 	})
@@ -105,19 +108,19 @@ func (h *WebOfAgents) Get(w http.ResponseWriter, c *request.Call) error {
 	}
 
 	if p.more {
-		w.Header().Set("Link", c.Params.NextLink(WebOfAgentsPath, webOfAgentsParams, "", p.next))
+		w.Header().Set("Link", call.Params.NextLink(WebOfAgentsPath, webOfAgentsParams, "", p.next))
 	}
 
-	return send(w, c, p)
+	return send(w, call, p)
 }
 
 // keyOf is the key of a page: its parameters, and the policy by which it is made.
 func (h *WebOfAgents) keyOf(params request.Params) (key string, filtered bool) {
 	key = strconv.FormatUint(h.cfg.Generation(), 36) + "?"
-	for _, p := range params {
-		if slices.Contains(webOfAgentsParams, p.Name) {
+	for _, param := range params {
+		if slices.Contains(webOfAgentsParams, param.Name) {
 			filtered = true
-			key += p.Name + "=" + p.Raw + "&"
+			key += param.Name + "=" + param.Raw + "&"
 		}
 	}
 
@@ -126,40 +129,46 @@ func (h *WebOfAgents) keyOf(params request.Params) (key string, filtered bool) {
 
 // send answers with a page from memory. Its media type is the draft's own, whatever
 // Accept says, except for clients that accept nothing but JSON (WOA-037).
-func send(w http.ResponseWriter, c *request.Call, p *page) error {
-	h, media, etag, body := w.Header(), mediaWoA, p.etag, p.body
-	if slices.Equal(c.Header.Values("Accept"), []string{mediaJSON}) {
+func send(w http.ResponseWriter, call *request.Call, page *page) error {
+	header, media, etag, body := w.Header(), mediaWoA, page.etag, page.body
+	if slices.Equal(call.Header.Values("Accept"), []string{mediaJSON}) {
 		media = mediaJSON
 		etag = strings.TrimSuffix(etag, `"`) + `-json"`
 	}
 
-	h.Set("Cache-Control", "public, max-age=60")
-	h.Set("Vary", "Accept, Accept-Encoding")
-	h.Set("Last-Modified", p.modified)
-	compressed := response.Compresses(c.Request, media, body)
+	header.Set("Cache-Control", "public, max-age=60")
+	header.Set("Vary", "Accept, Accept-Encoding")
+	header.Set("Last-Modified", page.modified)
+
+	compressed := response.Compresses(call.Request, media, body)
 	if compressed {
 		etag = response.CompressedTag(etag)
-		body = p.compressed
+		body = page.compressed
 	}
-	h.Set("ETag", etag)
 
-	if !request.IfMatch(c.Header, etag) {
+	header.Set("ETag", etag)
+
+	if !request.IfMatch(call.Header, etag) {
 		return response.Mismatch(etag)
 	}
+
 	// Another node gives the same state another date, so only the exact date matches.
-	conditional := len(c.Header.Values("If-None-Match")) > 0
-	if request.IfNoneMatch(c.Header, etag) || !conditional && c.Header.Get("If-Modified-Since") == p.modified {
+	conditional := len(call.Header.Values("If-None-Match")) > 0
+	if request.IfNoneMatch(call.Header, etag) || !conditional && call.Header.Get("If-Modified-Since") == page.modified {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
 
-	h.Set("Content-Type", media)
+	header.Set("Content-Type", media)
+
 	if compressed {
-		h.Set("Content-Encoding", "gzip")
+		header.Set("Content-Encoding", "gzip")
 	}
-	h.Set("Content-Length", strconv.Itoa(len(body)))
+
+	header.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(http.StatusOK)
-	if c.Method != http.MethodHead {
+
+	if call.Method != http.MethodHead {
 		_, _ = w.Write(body) // an error means that the client is gone
 	}
 
@@ -171,6 +180,7 @@ func send(w http.ResponseWriter, c *request.Call, p *page) error {
 func (h *WebOfAgents) state() uint64 {
 	digest := xxhash.New()
 	writeLine(digest, h.cfg.Index())
+
 	for _, td := range h.cfg.Reader.View.Origins() {
 		at, _ := h.cfg.Reader.Position(td)
 		writeLine(digest, directory.FormatIndex(td, at))
@@ -184,17 +194,19 @@ func writeLine(h hash.Hash64, text string) { _, _ = io.WriteString(h, text+"\n")
 // render writes the document of a query: as many agents as one document may have.
 func (h *WebOfAgents) render(query index.Query) *page {
 	p := &page{}
-	b := []byte(`{"woa_version":"1","agents":[`)
+	data := []byte(`{"woa_version":"1","agents":[`)
+
 	tail := []byte(`],"transports":{}}` + "\n")
 	if h.cfg.Invocable != nil {
 		tail = h.appendTransports([]byte(`],"transports":`))
-		b = h.appendAgents(b, p, query, maxDocument-len(tail))
+		data = h.appendAgents(data, p, query, maxDocument-len(tail))
 	}
-	b = append(b, tail...)
 
-	p.body = slices.Clip(b)
-	p.compressed = slices.Clip(response.Compress(b))
-	p.etag = fmt.Sprintf(`"%016x"`, xxhash.Sum64(b))
+	data = append(data, tail...)
+
+	p.body = slices.Clip(data)
+	p.compressed = slices.Clip(response.Compress(data))
+	p.etag = fmt.Sprintf(`"%016x"`, xxhash.Sum64(data))
 
 	return p
 }
@@ -208,27 +220,30 @@ func (h *WebOfAgents) appendTransports(b []byte) []byte {
 
 // appendAgents appends agents until there are no more, or the document is full; p then
 // says where the next one begins.
-func (h *WebOfAgents) appendAgents(b []byte, p *page, query index.Query, limit int) []byte {
+func (h *WebOfAgents) appendAgents(data []byte, page *page, query index.Query, limit int) []byte {
 	query.Count = index.MaxCount
 	for n := 0; ; {
 		found := h.cfg.Reader.View.Lookup(query, h.hosted)
-		for _, e := range found.Entries {
-			before := len(b)
+		for _, entry := range found.Entries {
+			before := len(data)
 			if n > 0 {
-				b = append(b, ',')
+				data = append(data, ',')
 			}
-			b = h.cfg.Reader.Render.AppendHosted(b, e)
-			if n == maxAgents || len(b) > limit {
-				p.more = true
-				p.next = query.After
-				return b[:before]
+
+			data = h.cfg.Reader.Render.AppendHosted(data, entry)
+			if n == maxAgents || len(data) > limit {
+				page.more = true
+				page.next = query.After
+
+				return data[:before]
 			}
 
 			n++
-			query.After = h.cfg.Reader.View.CursorOf(e)
+			query.After = h.cfg.Reader.View.CursorOf(entry)
 		}
+
 		if !found.More {
-			return b
+			return data
 		}
 	}
 }
@@ -236,21 +251,22 @@ func (h *WebOfAgents) appendAgents(b []byte, p *page, query index.Query, limit i
 // hosted is a registration as the document lists it; nil if it doesn't. Its rid must be
 // unique here: two domains may have registrations of one rid, and then it would not say
 // which is meant (gaikwad 4.1).
-func (h *WebOfAgents) hosted(e *directory.Entry) *directory.Entry {
-	if !h.cfg.Invocable(e) {
+func (h *WebOfAgents) hosted(entry *directory.Entry) *directory.Entry {
+	if !h.cfg.Invocable(entry) {
 		return nil
 	}
-	decision := h.cfg.Read(directory.Identity{}, e)
+
+	decision := h.cfg.Read(directory.Identity{}, entry)
 	if !decision.Allow {
 		return nil
 	}
 
-	if e.Origin != h.cfg.Domain {
-		found := h.cfg.Reader.View.Find(e.RID.String())
-		if len(found) != 1 || found[0].Origin != e.Origin {
+	if entry.Origin != h.cfg.Domain {
+		found := h.cfg.Reader.View.Find(entry.RID.String())
+		if len(found) != 1 || found[0].Origin != entry.Origin {
 			return nil
 		}
 	}
 
-	return kinds.Redact(e, decision.Redaction)
+	return kinds.Redact(entry, decision.Redaction)
 }

@@ -89,9 +89,11 @@ func (c *Client) Register(
 	if opt.IfMatch != "" {
 		q.header.Set("If-Match", opt.IfMatch)
 	}
+
 	if opt.IfAbsent {
 		q.header.Set("If-None-Match", "*")
 	}
+
 	if len(q.header) > 0 {
 		q.repeat = once // the first attempt may have changed what the condition is about
 	}
@@ -100,6 +102,7 @@ func (c *Client) Register(
 	if err == nil && out.RID == "" {
 		return nil, fmt.Errorf("%w: it does not say where the registration is", ErrAnswer)
 	}
+
 	return out, err
 }
 
@@ -117,10 +120,12 @@ func (c *Client) Update(ctx context.Context, id string, lifetime time.Duration, 
 	setLifetime(query, lifetime)
 
 	target := withQuery(resource(id), query)
+
 	out, err := c.register(ctx, &request{method: http.MethodPost, target: target, body: patch, repeat: idempotent})
 	if err == nil && out.Status != http.StatusNoContent && out.Granted == 0 {
 		return nil, fmt.Errorf("%w: it is %d, without a lifetime", ErrAnswer, out.Status)
 	}
+
 	return out, err
 }
 
@@ -132,14 +137,17 @@ func (c *Client) register(ctx context.Context, q *request) (*Registered, error) 
 	}
 
 	out := &Registered{Reply: *r, Href: r.Header.Get("Location"), Created: r.Status == http.StatusCreated}
+
 	out.RID = out.Href[strings.LastIndexByte(out.Href, '/')+1:]
 	if len(r.Body) > 0 {
 		var granted wire.Granted
 		if err := json.Unmarshal(r.Body, &granted); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrAnswer, err)
 		}
+
 		out.Granted = time.Duration(granted.LifetimeSeconds) * time.Second
 	}
+
 	return out, nil
 }
 
@@ -171,6 +179,7 @@ func (c *Client) RefreshMany(ctx context.Context, items []Renewal) ([]Renewed, e
 		if err != nil {
 			return all, err
 		}
+
 		r, err := c.do(ctx, &request{method: http.MethodPost, target: "/ad/refresh", body: body, repeat: idempotent})
 		if err != nil {
 			return all, err
@@ -180,21 +189,26 @@ func (c *Client) RefreshMany(ctx context.Context, items []Renewal) ([]Renewed, e
 		if err := json.Unmarshal(r.Body, &outcomes); err != nil {
 			return all, fmt.Errorf("%w: %w", ErrAnswer, err)
 		}
+
 		if len(outcomes) != n {
 			return all, fmt.Errorf("%w: it has %d registrations, not %d", ErrAnswer, len(outcomes), n)
 		}
+
 		for _, o := range outcomes {
 			all = append(all, renewed(o))
 		}
 	}
+
 	return all, nil
 }
 
 func renewed(o wire.Renewed) Renewed {
 	out := Renewed{ID: o.ID, Lifetime: time.Duration(o.LifetimeSeconds) * time.Second}
 	if o.Problem != "" {
-		out.Err = &Error{Reply: Reply{Status: o.Status, change: true}, Problem: Problem{Detail: o.Detail}, Code: o.Problem}
+		out.Err = &Error{Reply: Reply{Status: o.Status, change: true}, Problem: Problem{Detail: o.Detail},
+			Code: o.Problem}
 	}
+
 	return out
 }
 
@@ -203,19 +217,24 @@ func renewals(items []Renewal) (body []byte, n int, err error) {
 	body = []byte{'['}
 	for n < min(len(items), wire.MaxRenewals) {
 		asked := items[n]
+
 		item, err := json.Marshal(wire.Renewal{ID: asked.ID, LifetimeSeconds: lifetime(asked.Lifetime)})
 		if err != nil {
 			return nil, 0, err
 		}
+
 		if n > 0 {
 			if len(body)+len(item)+len(",]") > wire.MaxBody {
 				break
 			}
+
 			body = append(body, ',')
 		}
+
 		body = append(body, item...)
 		n++
 	}
+
 	return append(body, ']'), n, nil
 }
 
@@ -234,6 +253,7 @@ func (c *Client) TransferOwner(ctx context.Context, id, owner string) (*Reply, e
 	if err != nil {
 		return nil, err
 	}
+
 	return c.change(ctx, &request{method: http.MethodPost, target: resource(id) + "/transfer", body: body})
 }
 
@@ -250,9 +270,11 @@ type ReadOptions struct {
 
 func (o ReadOptions) set(query url.Values) {
 	set(query, "consistency", o.Consistency)
+
 	for _, at := range o.Min {
 		query.Add("min", at)
 	}
+
 	if o.Wait != 0 {
 		query.Set("wait", secondsText(max(o.Wait, 0)))
 	}
@@ -282,14 +304,17 @@ func (c *Client) GetFresh(ctx context.Context, id string, opt ReadOptions) (*Res
 	opt.set(query)
 
 	target := withQuery(resource(id), query)
+
 	r, err := c.do(ctx, &request{method: http.MethodGet, target: target, repeat: idempotent, wait: opt.bound()})
 	if err != nil {
 		return nil, err
 	}
+
 	out := &Resource{Reply: *r}
 	if err := decode(r, "href", &out.Registration); err != nil {
 		return nil, err
 	}
+
 	return out, nil
 }
 
@@ -344,13 +369,17 @@ func (o LookupOptions) query() url.Values {
 	if o.Count > 0 {
 		query.Set("count", strconv.Itoa(o.Count))
 	}
+
 	if o.Page > 0 {
 		query.Set("page", strconv.Itoa(o.Page))
 	}
+
 	if o.Brief {
 		query.Set("brief", "true")
 	}
+
 	o.set(query)
+
 	return query
 }
 
@@ -370,11 +399,12 @@ func (c *Client) Lookup(ctx context.Context, opt LookupOptions) (*Listing, error
 }
 
 // Next reads the page after l; nil if there is none (draft-jimenez 5.3).
-func (c *Client) Next(ctx context.Context, l *Listing) (*Listing, error) {
-	if l.Next == "" {
+func (c *Client) Next(ctx context.Context, listing *Listing) (*Listing, error) {
+	if listing.Next == "" {
 		return nil, nil
 	}
-	return c.listing(ctx, l.Next, l.wait)
+
+	return c.listing(ctx, listing.Next, listing.wait)
 }
 
 func (c *Client) listing(ctx context.Context, target string, wait time.Duration) (*Listing, error) {
@@ -382,10 +412,12 @@ func (c *Client) listing(ctx context.Context, target string, wait time.Duration)
 	if err != nil {
 		return nil, err
 	}
+
 	var body wire.Listing
 	if err := decode(r, "agents", &body); err != nil {
 		return nil, err
 	}
+
 	return &Listing{Reply: *r, Agents: body.Agents, Next: r.NextPage(), wait: wait}, nil
 }
 
@@ -394,6 +426,7 @@ func resource(id string) string {
 	if strings.HasPrefix(id, "/") {
 		return id
 	}
+
 	return "/ad/r/" + url.PathEscape(id)
 }
 
@@ -420,5 +453,6 @@ func withQuery(path string, query url.Values) string {
 	if len(query) == 0 {
 		return path
 	}
+
 	return path + "?" + query.Encode()
 }

@@ -38,6 +38,7 @@ func (r *Reply) NextPage() string {
 			return target[1:]
 		}
 	}
+
 	return ""
 }
 
@@ -48,6 +49,7 @@ func readReply(resp *http.Response) (*Reply, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the answer: %w", err)
 	}
+
 	if len(body) > maxAnswer {
 		return nil, errLongAnswer
 	}
@@ -56,6 +58,7 @@ func readReply(resp *http.Response) (*Reply, error) {
 	if r.Status >= http.StatusMultipleChoices {
 		return r, newError(r)
 	}
+
 	return r, nil
 }
 
@@ -63,16 +66,20 @@ func readReply(resp *http.Response) (*Reply, error) {
 // every request is no directory's.
 func decode(r *Reply, member string, v any) error {
 	var members map[string]jsontext.Value
+
 	err := json.Unmarshal(r.Body, &members)
 	if err == nil {
 		err = json.Unmarshal(r.Body, v)
 	}
+
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrAnswer, err)
 	}
+
 	if _, ok := members[member]; !ok {
 		return fmt.Errorf("%w: it has no %q", ErrAnswer, member)
 	}
+
 	return nil
 }
 
@@ -82,6 +89,7 @@ func (c *Client) read(ctx context.Context, target, member string, v any) (*Reply
 	if err != nil {
 		return r, err
 	}
+
 	return r, decode(r, member, v)
 }
 
@@ -93,10 +101,12 @@ func (c *Client) ask(
 	if err != nil {
 		return nil, err
 	}
+
 	r, err := c.do(ctx, &request{method: http.MethodPost, target: target, body: body, repeat: repeat})
 	if err != nil {
 		return r, err
 	}
+
 	return r, decode(r, member, v)
 }
 
@@ -107,10 +117,12 @@ func (c *Client) change(ctx context.Context, q *request) (*Reply, error) {
 	if err != nil {
 		return r, err
 	}
+
 	if r.Status != http.StatusNoContent {
 		media := r.Header.Get("Content-Type")
 		return r, fmt.Errorf("%w: it is %d %s, of type %q", ErrAnswer, r.Status, http.StatusText(r.Status), media)
 	}
+
 	return r, nil
 }
 
@@ -123,6 +135,8 @@ func (c *Client) command(ctx context.Context, target string, in any, repeat repe
 			return err
 		}
 	}
+
 	_, err := c.change(ctx, &request{method: http.MethodPost, target: target, body: body, repeat: repeat})
+
 	return err
 }

@@ -19,8 +19,10 @@ func ShowWorkload(next http.RoundTripper, prove WorkloadToken) http.RoundTripper
 		if err != nil {
 			return fmt.Errorf("showing the workload: %w", err)
 		}
+
 		r.Header.Set("Workload-Identity-Token", wit)
 		r.Header.Set("Authorization", "WPT "+proof)
+
 		return nil
 	}}
 }
@@ -35,7 +37,9 @@ func ShowBearer(next http.RoundTripper, token func() (string, error)) http.Round
 		if err != nil {
 			return fmt.Errorf("showing a token: %w", err)
 		}
+
 		r.Header.Set("Authorization", "Bearer "+text)
+
 		return nil
 	}}
 }
@@ -54,8 +58,10 @@ func (t credentialTransport) RoundTrip(r *http.Request) (*http.Response, error) 
 		if r.Body != nil {
 			_ = r.Body.Close() // as a RoundTripper must
 		}
+
 		return nil, err
 	}
+
 	return t.next.RoundTrip(shown)
 }
 

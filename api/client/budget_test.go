@@ -48,9 +48,11 @@ func TestSizeOfASmallProgram(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds two programs")
 	}
+
 	small := sizeOf(t, "./testdata/baseline")
 	ratio := sizeOf(t, "./testdata/lookup") / small
 	t.Logf("%.3f times the size of the same with net/http and spiffeid alone, which is %.1f MB", ratio, small/1e6)
+
 	if ratio > maxRatio {
 		t.Errorf("a program with the client is %.3f times as large as one without, more than %.1f", ratio, maxRatio)
 	}
@@ -62,18 +64,22 @@ func sizeOf(t *testing.T, program string) float64 {
 	t.Setenv("CGO_ENABLED", "0")
 	file := filepath.Join(t.TempDir(), "program")
 	run(t, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", file, program)
+
 	info, err := os.Stat(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return float64(info.Size())
 }
 
 func run(t *testing.T, name string, args ...string) string {
 	t.Helper()
+
 	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
 	}
+
 	return string(out)
 }

@@ -54,32 +54,38 @@ func New(cfg Config) (*Client, error) {
 	if len(cfg.Addresses) == 0 {
 		return nil, errors.New("client: Addresses is empty; give the base URL of a node, https://HOST[:PORT]")
 	}
+
 	if cfg.Attempts < 0 {
 		return nil, fmt.Errorf("client: Attempts is %d; it must not be negative", cfg.Attempts)
 	}
+
 	if cfg.Timeout < 0 {
 		return nil, fmt.Errorf("client: Timeout is %s; it must not be negative", cfg.Timeout)
 	}
+
 	if cfg.HTTP != nil && cfg.TLS != nil {
 		return nil, errors.New("client: TLS and HTTP are both set; put the TLS configuration into HTTP's transport")
 	}
 
-	c := &Client{http: cfg.HTTP, attempts: cfg.Attempts}
+	client := &Client{http: cfg.HTTP, attempts: cfg.Attempts}
 	for _, address := range cfg.Addresses {
 		base, err := parseAddress(address)
 		if err != nil {
 			return nil, err
 		}
-		c.addresses = append(c.addresses, base)
+
+		client.addresses = append(client.addresses, base)
 	}
 
-	if c.attempts == 0 {
-		c.attempts = max(DefaultAttempts, len(c.addresses))
+	if client.attempts == 0 {
+		client.attempts = max(DefaultAttempts, len(client.addresses))
 	}
-	if c.http == nil {
-		c.http = newHTTP(cfg.TLS, cfg.Timeout)
+
+	if client.http == nil {
+		client.http = newHTTP(cfg.TLS, cfg.Timeout)
 	}
-	return c, nil
+
+	return client, nil
 }
 
 // NewDirect returns a client that sends each request once, to the node at address
@@ -105,15 +111,17 @@ func (c *Client) switchFrom(at uint32) {
 
 // parseAddress returns an address without its last slash.
 func parseAddress(address string) (string, error) {
-	u, err := url.Parse(address)
-	if err != nil || u.Host == "" || u.User != nil ||
-		u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
+	target, err := url.Parse(address)
+	if err != nil || target.Host == "" || target.User != nil ||
+		target.RawQuery != "" || target.Fragment != "" || strings.Trim(target.Path, "/") != "" {
 		return "", fmt.Errorf("client: the address %q is not https://HOST[:PORT]", address)
 	}
-	if u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())) {
+
+	if target.Scheme != "https" && (target.Scheme != "http" || !isLoopback(target.Hostname())) {
 		return "", fmt.Errorf("client: the address %q is not https; plain http is for loopback alone", address)
 	}
-	return u.Scheme + "://" + u.Host, nil
+
+	return target.Scheme + "://" + target.Host, nil
 }
 
 func isLoopback(host string) bool {
@@ -126,9 +134,11 @@ func newHTTP(config *tls.Config, timeout time.Duration) *http.Client {
 	if timeout == 0 {
 		timeout = DefaultTimeout
 	}
+
 	if config == nil {
 		config = &tls.Config{MinVersion: tls.VersionTLS13}
 	}
+
 	transport := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		TLSClientConfig:     config,
@@ -136,6 +146,7 @@ func newHTTP(config *tls.Config, timeout time.Duration) *http.Client {
 		TLSHandshakeTimeout: 10 * time.Second,
 		IdleConnTimeout:     90 * time.Second,
 	}
+
 	return &http.Client{
 		Transport: transport,
 		Timeout:   timeout,

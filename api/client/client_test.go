@@ -27,8 +27,10 @@ func (d slow) RoundTrip(r *http.Request) (*http.Response, error) {
 	case <-r.Context().Done():
 		return nil, r.Context().Err()
 	}
+
 	w := httptest.NewRecorder()
 	_, _ = io.WriteString(w, `{"agents":[],"candidates":[]}`)
+
 	return w.Result(), nil
 }
 
@@ -39,17 +41,25 @@ func TestClientWaitsForWhatItAskedToWaitFor(t *testing.T) {
 		client := func(takes time.Duration) *Client {
 			return NewDirect("https://ad.alpha.test", &http.Client{Transport: slow(takes), Timeout: 30 * time.Second})
 		}
+
 		min := []string{"alpha.test=1.2"}
-		if _, err := client(59*time.Second).Lookup(t.Context(), LookupOptions{ReadOptions: ReadOptions{Min: min, Wait: time.Minute}}); err != nil {
+		if _, err := client(59*time.Second).
+			Lookup(t.Context(), LookupOptions{ReadOptions: ReadOptions{Min: min, Wait: time.Minute}}); err != nil {
 			t.Errorf("asked to wait for 60 s: %v", err)
 		}
-		if _, err := client(59*time.Second).Discover(t.Context(), DiscoverOptions{ReadOptions: ReadOptions{Min: min, Wait: 45 * time.Second}}); err != nil {
+
+		if _, err := client(59*time.Second).
+			Discover(t.Context(),
+				DiscoverOptions{ReadOptions: ReadOptions{Min: min, Wait: 45 * time.Second}}); err != nil {
 			t.Errorf("asked to wait for 45 s: %v", err)
 		}
+
 		if _, err := client(9*time.Minute).Invoke(t.Context(), "agent", "", []byte(`{}`), InvokeOptions{}); err != nil {
 			t.Errorf("an agent that takes 9 minutes: %v", err)
 		}
-		if _, err := client(31*time.Second).Lookup(t.Context(), LookupOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+
+		if _, err := client(31*time.Second).
+			Lookup(t.Context(), LookupOptions{}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a directory that takes 31 s: %v", err)
 		}
 	})
@@ -63,23 +73,32 @@ func TestClientKnowsADirectorysAnswers(t *testing.T) {
 		bob = "spiffe://alpha.test/agent/bob"
 	)
 	for _, body := range []string{"<html>", "{}", "null", `{"status":"ok"}`} {
-		portal := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
+		portal := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, body)
+		}))
+
 		c, ctx := NewDirect(portal.URL, portal.Client()), t.Context()
 		for what, ask := range map[string]func() error{
-			"Register":      func() error { _, err := c.Register(ctx, "x", []byte("{}"), RegisterOptions{}); return err },
-			"Refresh":       func() error { _, err := c.Refresh(ctx, "x", 0); return err },
-			"Deregister":    func() error { _, err := c.Deregister(ctx, "x"); return err },
-			"Owned":         func() error { _, _, err := c.Operator().Owned(ctx, bob, ""); return err },
-			"EndOwned":      func() error { _, _, err := c.Operator().EndOwned(ctx, bob); return err },
-			"Discover":      func() error { _, err := c.Discover(ctx, DiscoverOptions{Query: "x"}); return err },
-			"Resolve":       func() error { _, err := c.Resolve(ctx, DiscoverOptions{Query: "x"}); return err },
-			"Invite":        func() error { _, _, err := c.Operator().Invite(ctx, "beta.test", 0); return err },
-			"Keys":          func() error { _, _, err := c.Operator().Keys(ctx); return err },
-			"Policy":        func() error { _, _, err := c.Operator().Policy(ctx); return err },
-			"Members":       func() error { _, _, err := c.Operator().Members(ctx); return err },
-			"Peers":         func() error { _, _, err := c.Operator().Peers(ctx); return err },
-			"Flagged":       func() error { _, _, err := c.Operator().Flagged(ctx); return err },
-			"Restore":       func() error { _, _, err := c.Operator().RestoreSnapshot(ctx, strings.NewReader("x"), 1, false, ""); return err },
+			"Register": func() error {
+				_, err := c.Register(ctx, "x", []byte("{}"), RegisterOptions{})
+				return err
+			},
+			"Refresh":    func() error { _, err := c.Refresh(ctx, "x", 0); return err },
+			"Deregister": func() error { _, err := c.Deregister(ctx, "x"); return err },
+			"Owned":      func() error { _, _, err := c.Operator().Owned(ctx, bob, ""); return err },
+			"EndOwned":   func() error { _, _, err := c.Operator().EndOwned(ctx, bob); return err },
+			"Discover":   func() error { _, err := c.Discover(ctx, DiscoverOptions{Query: "x"}); return err },
+			"Resolve":    func() error { _, err := c.Resolve(ctx, DiscoverOptions{Query: "x"}); return err },
+			"Invite":     func() error { _, _, err := c.Operator().Invite(ctx, "beta.test", 0); return err },
+			"Keys":       func() error { _, _, err := c.Operator().Keys(ctx); return err },
+			"Policy":     func() error { _, _, err := c.Operator().Policy(ctx); return err },
+			"Members":    func() error { _, _, err := c.Operator().Members(ctx); return err },
+			"Peers":      func() error { _, _, err := c.Operator().Peers(ctx); return err },
+			"Flagged":    func() error { _, _, err := c.Operator().Flagged(ctx); return err },
+			"Restore": func() error {
+				_, _, err := c.Operator().RestoreSnapshot(ctx, strings.NewReader("x"), 1, false, "")
+				return err
+			},
 			"TransferOwner": func() error { _, err := c.TransferOwner(ctx, "x", bob); return err },
 			"RefreshMany":   func() error { _, err := c.RefreshMany(ctx, []Renewal{{ID: "x"}}); return err },
 			"Get":           func() error { _, err := c.Get(ctx, "x"); return err },
@@ -102,6 +121,7 @@ func TestClientKnowsADirectorysAnswers(t *testing.T) {
 				t.Errorf("%s, answered with %s: %v", what, body, err)
 			}
 		}
+
 		portal.Close()
 	}
 }
@@ -114,8 +134,10 @@ func TestClientKnowsAProblemByItsType(t *testing.T) {
 		_, _ = io.WriteString(w, `{"type":"https://roster.example/problems/not-found","detail":"There is none."}`)
 	}))
 	defer node.Close()
+
 	var e *Error
-	if _, err := NewDirect(node.URL, node.Client()).Get(t.Context(), "x"); !errors.As(err, &e) || e.Code != "not-found" || e.Detail != "There is none." {
+	if _, err := NewDirect(node.URL, node.Client()).Get(t.Context(), "x"); !errors.As(err, &e) ||
+		e.Code != "not-found" || e.Detail != "There is none." {
 		t.Errorf("%+v", err)
 	}
 }
@@ -125,9 +147,12 @@ func TestClientNoticesSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		silent := answering(func(r *http.Request) (*http.Response, error) {
 			header := http.Header{"Content-Type": {wire.MediaEvents}}
-			return &http.Response{StatusCode: 200, Header: header, Body: silentBody{r.Context().Done()}, Request: r}, nil
+
+			return &http.Response{StatusCode: 200, Header: header, Body: silentBody{r.Context().Done()},
+				Request: r}, nil
 		})
 		c := NewDirect("https://ad.alpha.test", &http.Client{Transport: silent, Timeout: time.Second})
+
 		w, err := c.Watch(t.Context(), LookupOptions{}, "")
 		if err != nil {
 			t.Fatal(err)
@@ -169,11 +194,15 @@ func FuzzEventReader(f *testing.F) {
 			if err != nil {
 				return
 			}
+
 			if len(e.Data) == 0 || len(e.Data) > maxEventLine+len(stream) {
 				t.Fatalf("%d bytes of data", len(e.Data))
 			}
-			again := eventReader{r: bufio.NewReader(strings.NewReader(fmt.Sprintf("id: %s\nevent: %s\ndata: %s\n\n", e.ID, e.Kind, strings.ReplaceAll(string(e.Data), "\n", "\ndata: "))))}
-			if e2, err := again.next(); err != nil || e2.ID != e.ID || e2.Kind != e.Kind || !bytes.Equal(e2.Data, e.Data) {
+
+			again := eventReader{r: bufio.NewReader(strings.NewReader(fmt.Sprintf("id: %s\nevent: %s\ndata: %s\n\n",
+				e.ID, e.Kind, strings.ReplaceAll(string(e.Data), "\n", "\ndata: "))))}
+			if e2, err := again.next(); err != nil || e2.ID != e.ID || e2.Kind != e.Kind ||
+				!bytes.Equal(e2.Data, e.Data) {
 				t.Fatalf("%+v is read as %+v again (%v)", e, e2, err)
 			}
 		}

@@ -66,6 +66,7 @@ func (o *DiscoverOptions) diversity() *bool {
 	if o.Plain {
 		return new(bool)
 	}
+
 	return nil
 }
 
@@ -105,10 +106,12 @@ func (c *Client) Discover(ctx context.Context, opt DiscoverOptions) (*Discovery,
 	}
 
 	var body wire.Discovery
+
 	r, err := c.question(ctx, discoverPath, opt.ReadOptions, question, &body)
 	if err != nil {
 		return nil, err
 	}
+
 	return &Discovery{
 		Reply:       *r,
 		Candidates:  body.Candidates,
@@ -150,10 +153,12 @@ func (c *Client) Resolve(ctx context.Context, opt DiscoverOptions) (*Resolution,
 	}
 
 	var body wire.Resolution
+
 	r, err := c.question(ctx, resolvePath, opt.ReadOptions, question, &body)
 	if err != nil {
 		return nil, err
 	}
+
 	return &Resolution{Reply: *r, Candidates: body.Candidates, Excluded: body.Excluded, Warnings: body.Warnings}, nil
 }
 
@@ -163,6 +168,7 @@ func (c *Client) question(ctx context.Context, path string, opt ReadOptions, que
 	if err != nil {
 		return nil, err
 	}
+
 	query := url.Values{}
 	opt.set(query)
 
@@ -176,5 +182,6 @@ func (c *Client) question(ctx context.Context, path string, opt ReadOptions, que
 	if err != nil {
 		return r, err
 	}
+
 	return r, decode(r, "candidates", v)
 }

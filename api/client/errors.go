@@ -70,9 +70,11 @@ func (e *Error) Error() string {
 	if text == "" {
 		text = fmt.Sprintf("the directory answered %d %s", e.Status, http.StatusText(e.Status))
 	}
+
 	if e.Pointer != "" {
 		text += " (at " + e.Pointer + ")"
 	}
+
 	return text
 }
 
@@ -80,12 +82,14 @@ func (e *Error) Error() string {
 // if it did not say.
 func (e *Error) RetryAfter() time.Duration {
 	after := time.Duration(e.RetryAfterSeconds) * time.Second
+
 	text := e.Header.Get("Retry-After")
 	if n, err := strconv.ParseUint(text, 10, 31); err == nil {
 		after = max(after, time.Duration(n)*time.Second)
 	} else if at, err := http.ParseTime(text); err == nil {
 		after = max(after, time.Until(at)) // as proxies write it
 	}
+
 	return max(after, 0)
 }
 
@@ -97,6 +101,7 @@ func (e *Error) kind() error {
 	if strings.HasPrefix(e.Code, "agent-") && e.Code != wire.CodeNameTaken {
 		return ErrAgent
 	}
+
 	switch e.Code {
 	case wire.CodeQuotaExceeded:
 		return ErrQuota
@@ -113,13 +118,16 @@ func (e *Error) kind() error {
 		if e.Code == "" && e.change {
 			return ErrOutcomeUnknown // a proxy does not know what became of it
 		}
+
 		return ErrUnavailable
 	case http.StatusBadGateway, http.StatusGatewayTimeout:
 		if e.change {
 			return ErrOutcomeUnknown
 		}
+
 		return ErrUnavailable
 	}
+
 	if e.Code == "" {
 		return nil // no directory's word
 	}
@@ -136,9 +144,11 @@ func (e *Error) kind() error {
 	case http.StatusPreconditionFailed:
 		return ErrPrecondition
 	}
+
 	if e.Status >= 400 && e.Status < 500 {
 		return ErrInvalid
 	}
+
 	return nil
 }
 
@@ -155,6 +165,7 @@ func newError(r *Reply) *Error {
 	if r.Status == http.StatusMultipleChoices {
 		e.Detail = "several domains have a registration of this id: " + strings.Join(r.Header.Values("Link"), ", ")
 	}
+
 	return e
 }
 
@@ -176,5 +187,6 @@ func (e *transportError) Is(kind error) bool {
 	case ErrUnavailable:
 		return !e.effect && !e.aborted
 	}
+
 	return false
 }

@@ -18,6 +18,7 @@ func connect() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return client.New(client.Config{
 		Addresses: []string{"https://ad1.alpha.example:8400", "https://ad2.alpha.example:8400"},
 		TLS:       config,
@@ -38,6 +39,7 @@ func ExampleClient_Register() {
 		"capabilities": [{"name": "forecast", "type": "tool", "description": "weather of the next days"}]
 	}`)
 	options := client.RegisterOptions{Lifetime: time.Hour}
+
 	registered, err := c.Register(context.Background(), "weather-oslo", document, options)
 	switch {
 	case errors.Is(err, client.ErrConflict):
@@ -72,10 +74,12 @@ func ExampleKeeper_Run() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 24*time.Hour)
 	defer cancel()
+
 	if err := keeper.Run(ctx); err != nil {
 		slog.Error("the registration is lost", "err", err)
 		return
 	}
+
 	if err := keeper.Remove(context.Background()); err != nil {
 		slog.Warn("the registration stays until its deadline", "err", err)
 	}
@@ -90,12 +94,15 @@ func ExampleClient_Lookup() {
 	}
 
 	ctx := context.Background()
-	page, err := c.Lookup(ctx, client.LookupOptions{CapName: []string{"forecast"}, Protocol: []string{"mcp"}, Count: 100})
+
+	page, err := c.Lookup(ctx, client.LookupOptions{CapName: []string{"forecast"}, Protocol: []string{"mcp"},
+		Count: 100})
 	for ; err == nil && page != nil; page, err = c.Next(ctx, page) {
 		for _, agent := range page.Agents {
 			fmt.Println(agent.Agent, agent.Base, "of", agent.Provenance.Authority)
 		}
 	}
+
 	if err != nil {
 		slog.Error("cannot look agents up", "err", err)
 	}
@@ -110,11 +117,13 @@ func ExampleClient_Discover() {
 	}
 
 	question := client.DiscoverOptions{Query: "weather forecast for a city in Norway", Limit: 3}
+
 	found, err := c.Discover(context.Background(), question)
 	if err != nil {
 		slog.Error("cannot discover agents", "err", err)
 		return
 	}
+
 	for _, candidate := range found.Candidates {
 		for _, binding := range candidate.Bindings {
 			fmt.Printf("%.2f %s: %s at %s\n", candidate.Score, candidate.Name, binding.Protocol, binding.Endpoint)
@@ -133,6 +142,7 @@ func ExampleClient_Watch() {
 
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
+
 	lastID := ""
 	for ctx.Err() == nil {
 		watch, err := c.Watch(ctx, client.LookupOptions{CapName: []string{"forecast"}}, lastID)
@@ -140,6 +150,7 @@ func ExampleClient_Watch() {
 			slog.Error("cannot watch", "err", err)
 			return
 		}
+
 		lastID = follow(watch)
 	}
 }
@@ -147,12 +158,14 @@ func ExampleClient_Watch() {
 // follow reads a watch to its end, and returns where to resume.
 func follow(watch *client.Watch) string {
 	defer watch.Close()
+
 	for {
 		event, err := watch.Next()
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
 				slog.Warn("the watch broke off", "err", err)
 			}
+
 			return watch.ID()
 		}
 
@@ -191,6 +204,7 @@ func ExampleClient_Get() {
 	from := agent.Provenance
 	fmt.Println("registered in", from.Authority, "at revision", from.Revision)
 	fmt.Println("lives until", from.ExpiresAt)
+
 	if from.Verification.State == "verified" {
 		fmt.Println("received from", from.ReceivedFrom, "and verified by key", from.Verification.Key)
 	}
@@ -205,6 +219,7 @@ func ExampleError() {
 	}
 
 	_, err = c.Deregister(context.Background(), "weather-oslo")
+
 	var refused *client.Error
 	switch {
 	case errors.Is(err, client.ErrOutcomeUnknown):

@@ -25,6 +25,7 @@ func (c *Client) Invoke(ctx context.Context, id, operation string, input []byte,
 	if operation == "" {
 		operation = "invoke" // no operation has this name
 	}
+
 	q := &request{
 		method:    http.MethodPost,
 		target:    "/agents/" + url.PathEscape(id) + "/" + url.PathEscape(operation),
@@ -36,5 +37,6 @@ func (c *Client) Invoke(ctx context.Context, id, operation string, input []byte,
 		q.header.Set("Idempotency-Key", opt.IdempotencyKey)
 		q.repeat = idempotent
 	}
+
 	return c.do(ctx, q)
 }

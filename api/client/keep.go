@@ -67,12 +67,15 @@ func (k *Keeper) Register(ctx context.Context) (*Registered, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	k.rid = out.RID
 	k.granted = k.wanted()
+
 	k.lowered = false
 	if out.Granted != 0 {
 		k.granted = out.Granted
 	}
+
 	return out, nil
 }
 
@@ -87,6 +90,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+
 		k.notify(KeepEvent{Kind: KeepRegistered, Registered: out})
 	}
 
@@ -95,6 +99,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -104,6 +109,7 @@ func (k *Keeper) Remove(ctx context.Context) error {
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	}
+
 	return err
 }
 
@@ -118,6 +124,7 @@ func (k *Keeper) wanted() time.Duration {
 	if k.Options.Lifetime != 0 {
 		return k.Options.Lifetime
 	}
+
 	return wire.DefaultLifetime
 }
 
@@ -132,6 +139,7 @@ func (k *Keeper) renew(ctx context.Context) error {
 			if failing {
 				k.notify(KeepEvent{Kind: KeepRecovered})
 			}
+
 			return nil
 		case ctx.Err() != nil:
 			return nil // Run ends
@@ -144,6 +152,7 @@ func (k *Keeper) renew(ctx context.Context) error {
 
 		// Another connection may reach another node, with a newer certificate.
 		k.Client.CloseIdleConnections()
+
 		if !pauseFor(ctx, around(wait)) {
 			return nil
 		}
@@ -165,8 +174,10 @@ func (k *Keeper) attempt(ctx context.Context) error {
 		if err == nil {
 			k.notify(KeepEvent{Kind: KeepRegistered, Registered: registered})
 		}
+
 		return err
 	}
+
 	if err != nil {
 		return err
 	}
@@ -179,6 +190,7 @@ func (k *Keeper) attempt(ctx context.Context) error {
 		k.granted = ask
 		k.lowered = false
 	}
+
 	return nil
 }
 
@@ -203,6 +215,7 @@ func Temporary(err error) bool {
 	if !errors.As(err, &refused) {
 		return true
 	}
+
 	return refused.Code == "" || refused.Status == http.StatusUnauthorized ||
 		refused.Status == http.StatusTooManyRequests || refused.Status >= 500
 }
@@ -216,6 +229,7 @@ func around(d time.Duration) time.Duration {
 func pauseFor(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
+
 	select {
 	case <-ctx.Done():
 		return false

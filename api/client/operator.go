@@ -80,6 +80,7 @@ func (c *Client) Operator() *Operator { return &Operator{client: c} }
 func (o *Operator) Raft(ctx context.Context) (*RaftStatus, *Reply, error) {
 	out := &RaftStatus{}
 	r, err := o.client.read(ctx, "/v1/operator/raft", "peers", out)
+
 	return out, r, err
 }
 
@@ -108,6 +109,7 @@ func (o *Operator) Leave(ctx context.Context) error {
 func (o *Operator) Members(ctx context.Context) ([]Member, *Reply, error) {
 	var out wire.Members
 	r, err := o.client.read(ctx, "/v1/operator/members", "members", &out)
+
 	return out.Members, r, err
 }
 
@@ -115,6 +117,7 @@ func (o *Operator) Members(ctx context.Context) ([]Member, *Reply, error) {
 func (o *Operator) Peers(ctx context.Context) ([]Peer, *Reply, error) {
 	var out wire.Peers
 	r, err := o.client.read(ctx, "/v1/operator/peers", "peers", &out)
+
 	return out.Peers, r, err
 }
 
@@ -128,6 +131,7 @@ func (o *Operator) Invite(ctx context.Context, peer string, life time.Duration) 
 	var out Invitation
 	in := wire.InviteRequest{Domain: peer, LifeSeconds: seconds(life)}
 	r, err := o.client.ask(ctx, "/v1/operator/peers/invite", in, once, "token", &out)
+
 	return out, r, err
 }
 
@@ -159,6 +163,7 @@ func (o *Operator) Evidence(ctx context.Context, domain, id string) (*Reply, err
 	query := url.Values{"domain": {domain}}
 	set(query, "id", id)
 	target := withQuery("/v1/operator/peers/evidence", query)
+
 	return o.client.do(ctx, &request{method: http.MethodGet, target: target, repeat: idempotent})
 }
 
@@ -166,6 +171,7 @@ func (o *Operator) Evidence(ctx context.Context, domain, id string) (*Reply, err
 func (o *Operator) Keys(ctx context.Context) (KeysStatus, *Reply, error) {
 	var out KeysStatus
 	r, err := o.client.read(ctx, "/v1/operator/keys", "keys", &out)
+
 	return out, r, err
 }
 
@@ -183,6 +189,7 @@ func (o *Operator) RevokeKey(ctx context.Context, id string) error {
 func (o *Operator) Flagged(ctx context.Context) ([]Flagged, *Reply, error) {
 	var out wire.FlaggedList
 	r, err := o.client.read(ctx, "/v1/operator/flagged", "flagged", &out)
+
 	return out.Flagged, r, err
 }
 
@@ -190,6 +197,7 @@ func (o *Operator) Flagged(ctx context.Context) ([]Flagged, *Reply, error) {
 func (o *Operator) Policy(ctx context.Context) (*PolicyText, *Reply, error) {
 	out := &PolicyText{}
 	r, err := o.client.read(ctx, "/v1/operator/policy", "policy", out)
+
 	return out, r, err
 }
 
@@ -201,7 +209,9 @@ func (o *Operator) SetPolicy(ctx context.Context, text string, replaces *uint64)
 	if err != nil {
 		return err
 	}
+
 	_, err = o.client.change(ctx, &request{method: http.MethodPut, target: "/v1/operator/policy", body: body})
+
 	return err
 }
 
@@ -212,6 +222,7 @@ func (o *Operator) Owned(ctx context.Context, owner, after string) (Owned, *Repl
 	query := url.Values{"owner": {owner}}
 	set(query, "after", after)
 	r, err := o.client.read(ctx, withQuery(wire.OwnedPath, query), "registrations", &out)
+
 	return out, r, err
 }
 
@@ -220,6 +231,7 @@ func (o *Operator) Owned(ctx context.Context, owner, after string) (Owned, *Repl
 func (o *Operator) EndOwned(ctx context.Context, owner string) (Owned, *Reply, error) {
 	var out Owned
 	r, err := o.client.ask(ctx, wire.OwnedPath+"/end", wire.NewOwner{Owner: owner}, once, "registrations", &out)
+
 	return out, r, err
 }
 
@@ -228,19 +240,24 @@ func (o *Operator) EndOwned(ctx context.Context, owner string) (Owned, *Reply, e
 func (o *Operator) SaveSnapshot(ctx context.Context, w io.Writer) error {
 	q := &request{method: http.MethodGet, target: "/v1/operator/snapshot", unbounded: true}
 	out := &target{w: w}
+
 	err := o.client.attempt(ctx, o.client.Address(), q, func(resp *http.Response) error {
 		defer func() { _ = resp.Body.Close() }()
+
 		if resp.StatusCode != http.StatusOK {
 			return refusalOf(resp)
 		}
+
 		if _, err := io.Copy(out, resp.Body); err != nil {
 			return fmt.Errorf("the backup did not arrive whole: %w", err)
 		}
+
 		return nil
 	})
 	if out.err != nil {
 		return fmt.Errorf("writing the backup: %w", out.err) // no fault of the directory
 	}
+
 	return err
 }
 
@@ -265,17 +282,21 @@ func (o *Operator) RestoreSnapshot(
 	if force {
 		query.Set("force", "true")
 	}
+
 	set(query, "reason", reason)
 
 	q := &request{
 		method: http.MethodPost, target: withQuery("/v1/operator/snapshot", query),
 		stream: backup, size: size, media: wire.MediaBackup, unbounded: true,
 	}
+
 	r, err := o.client.do(ctx, q)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	out := &Restored{}
+
 	return out, r, decode(r, "now", out)
 }
 
@@ -286,5 +307,6 @@ func refusalOf(resp *http.Response) error {
 	if err != nil {
 		return err
 	}
+
 	return fmt.Errorf("%w: it is %d, of type %q", ErrAnswer, r.Status, r.Header.Get("Content-Type"))
 }

@@ -25,6 +25,7 @@ type journey struct {
 func (j *journey) RoundTrip(r *http.Request) (*http.Response, error) {
 	j.asked = append(j.asked, r.Method+" "+r.URL.Host)
 	j.times = append(j.times, time.Now())
+
 	return j.answer(r, len(j.asked))
 }
 
@@ -33,12 +34,14 @@ func (j *journey) hosts() string {
 	for _, a := range j.asked {
 		hosts = append(hosts, a[strings.LastIndexByte(a, ' ')+1:])
 	}
+
 	return strings.Join(hosts, " ")
 }
 
 // travel returns a client of three nodes over j.
 func travel(t *testing.T, j *journey) *Client {
 	t.Helper()
+
 	c, err := New(Config{
 		Addresses: []string{"https://one", "https://two", "https://three"},
 		HTTP:      &http.Client{Transport: j},
@@ -46,6 +49,7 @@ func travel(t *testing.T, j *journey) *Client {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return c
 }
 
@@ -53,6 +57,7 @@ func response(r *http.Request, status int, header http.Header, body string) *htt
 	if header == nil {
 		header = http.Header{}
 	}
+
 	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(body)), Request: r}
 }
 
@@ -62,7 +67,9 @@ func problem(r *http.Request, status int, code string, retryAfter int) *http.Res
 	if retryAfter > 0 {
 		header.Set("Retry-After", strconv.Itoa(retryAfter))
 	}
+
 	body := fmt.Sprintf(`{"type":"https://ad/problems/%s","detail":"a reason","retry_after":%d}`, code, retryAfter)
+
 	return response(r, status, header, body)
 }
 
@@ -77,13 +84,18 @@ var (
 // or breaks off, and later requests stay with the address that answered.
 func TestReadsGoToTheNextAddress(t *testing.T) {
 	for name, fail := range map[string]func(*http.Request) (*http.Response, error){
-		"is not reached":  func(*http.Request) (*http.Response, error) { return nil, errRefused },
-		"breaks off":      func(*http.Request) (*http.Response, error) { return nil, errBroken },
-		"has no leader":   func(r *http.Request) (*http.Response, error) { return problem(r, 503, "unavailable", 1), nil },
-		"is behind proxy": func(r *http.Request) (*http.Response, error) { return response(r, 502, nil, "<html>"), nil },
+		"is not reached": func(*http.Request) (*http.Response, error) { return nil, errRefused },
+		"breaks off":     func(*http.Request) (*http.Response, error) { return nil, errBroken },
+		"has no leader": func(r *http.Request) (*http.Response, error) {
+			return problem(r, 503, "unavailable", 1), nil
+		},
+		"is behind proxy": func(r *http.Request) (*http.Response, error) {
+			return response(r, 502, nil, "<html>"), nil
+		},
 		"is cut short": func(r *http.Request) (*http.Response, error) {
 			resp := listing(r)
 			resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(`{"ag`), brokenReader{}))
+
 			return resp, nil
 		},
 	} {
@@ -93,14 +105,17 @@ func TestReadsGoToTheNextAddress(t *testing.T) {
 					if r.URL.Host == "one" {
 						return fail(r)
 					}
+
 					return listing(r), nil
 				}}
+
 				c := travel(t, j)
 				for range 2 {
 					if _, err := c.Lookup(t.Context(), LookupOptions{}); err != nil {
 						t.Fatal(err)
 					}
 				}
+
 				if j.hosts() != "one two two" || c.Address() != "https://two" {
 					t.Errorf("asked %s", j.hosts())
 				}
@@ -119,6 +134,7 @@ func TestRoundsAreApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := &journey{answer: func(*http.Request, int) (*http.Response, error) { return nil, errRefused }}
 		addresses := []string{"https://one", "https://two"}
+
 		c, err := New(Config{Addresses: addresses, HTTP: &http.Client{Transport: j}, Attempts: 7})
 		if err != nil {
 			t.Fatal(err)
@@ -128,9 +144,11 @@ func TestRoundsAreApart(t *testing.T) {
 		if !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrOutcomeUnknown) {
 			t.Errorf("the error is %v", err)
 		}
+
 		if len(j.asked) != 7 {
 			t.Fatalf("asked %s", j.hosts())
 		}
+
 		for i, bounds := range [][2]time.Duration{{0, 0}, {100, 300}, {0, 0}, {200, 600}, {0, 0}, {400, 1200}} {
 			gap := j.times[i+1].Sub(j.times[i])
 			if gap < bounds[0]*time.Millisecond || gap > bounds[1]*time.Millisecond {
@@ -149,13 +167,17 @@ func TestRetryAfterIsKept(t *testing.T) {
 			if attempt == 1 {
 				return problem(r, 429, "rate-limited", 7), nil
 			}
+
 			return response(r, 204, nil, ""), nil
 		}
+
 		c := travel(t, busy)
 		if _, err := c.Deregister(t.Context(), "x"); err != nil {
 			t.Fatal(err)
 		}
-		if gap := busy.times[1].Sub(busy.times[0]); gap < 7*time.Second || gap > 8*time.Second || busy.hosts() != "one one" {
+
+		if gap := busy.times[1].Sub(busy.times[0]); gap < 7*time.Second || gap > 8*time.Second ||
+			busy.hosts() != "one one" {
 			t.Errorf("asked %s, %v apart", busy.hosts(), gap)
 		}
 
@@ -166,12 +188,17 @@ func TestRetryAfterIsKept(t *testing.T) {
 				return problem(r, 429, "rate-limited", after), nil
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+
 			var refused *Error
+
 			_, err := c.Get(ctx, "x")
-			if !errors.As(err, &refused) || !errors.Is(err, ErrRateLimited) || refused.RetryAfter() != time.Duration(after)*time.Second {
+			if !errors.As(err, &refused) || !errors.Is(err, ErrRateLimited) ||
+				refused.RetryAfter() != time.Duration(after)*time.Second {
 				t.Errorf("the error is %v", err)
 			}
+
 			cancel()
+
 			if len(busy.asked) != 1 || time.Since(began) > 0 {
 				t.Errorf("asked %s, for %v", busy.hosts(), time.Since(began))
 			}
@@ -196,6 +223,7 @@ func TestChangesAreRepeatedIfThatIsSafe(t *testing.T) {
 		{name: "leader lost", status: 503, code: "outcome-unknown", harmful: true},
 		{name: "a proxy's", status: 504, harmful: true},
 	}
+
 	changes := []struct {
 		name       string
 		idempotent bool
@@ -214,7 +242,10 @@ func TestChangesAreRepeatedIfThatIsSafe(t *testing.T) {
 			return err
 		}},
 		{"refresh", true, func(ctx context.Context, c *Client) error { _, err := c.Refresh(ctx, "x", 0); return err }},
-		{"deregister", false, func(ctx context.Context, c *Client) error { _, err := c.Deregister(ctx, "x"); return err }},
+		{"deregister", false, func(ctx context.Context, c *Client) error {
+			_, err := c.Deregister(ctx, "x")
+			return err
+		}},
 		{"invoke", false, func(ctx context.Context, c *Client) error {
 			_, err := c.Invoke(ctx, "x", "", []byte("{}"), InvokeOptions{})
 			return err
@@ -223,7 +254,9 @@ func TestChangesAreRepeatedIfThatIsSafe(t *testing.T) {
 			_, err := c.Invoke(ctx, "x", "", []byte("{}"), InvokeOptions{IdempotencyKey: "k"})
 			return err
 		}},
-		{"transfer the leadership", false, func(ctx context.Context, c *Client) error { return c.Operator().Transfer(ctx, "") }},
+		{"transfer the leadership", false, func(ctx context.Context, c *Client) error {
+			return c.Operator().Transfer(ctx, "")
+		}},
 	}
 	for _, change := range changes {
 		for _, f := range failures {
@@ -240,13 +273,16 @@ func TestChangesAreRepeatedIfThatIsSafe(t *testing.T) {
 						case f.code == "":
 							return response(r, f.status, nil, "<html>"), nil
 						}
+
 						return problem(r, f.status, f.code, 1), nil
 					}}
 					err := change.do(t.Context(), travel(t, j))
+
 					repeated := !f.harmful || change.idempotent
 					if repeated != (len(j.asked) == 2) || repeated != (err == nil) {
 						t.Errorf("asked %s: %v", j.hosts(), err)
 					}
+
 					if err != nil && (!errors.Is(err, ErrOutcomeUnknown) || errors.Is(err, ErrUnavailable)) {
 						t.Errorf("the error is %v", err)
 					}
@@ -261,6 +297,7 @@ func TestADirectClientAsksOnce(t *testing.T) {
 	j := &journey{answer: func(r *http.Request, _ int) (*http.Response, error) {
 		return problem(r, 503, "unavailable", 1), nil
 	}}
+
 	c := NewDirect("https://one", &http.Client{Transport: j})
 	if _, err := c.Get(t.Context(), "x"); !errors.Is(err, ErrUnavailable) || len(j.asked) != 1 {
 		t.Errorf("asked %s: %v", j.hosts(), err)
@@ -271,10 +308,16 @@ func TestADirectClientAsksOnce(t *testing.T) {
 func TestWhatDoesNotPassIsNotRepeated(t *testing.T) {
 	alert := &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}
 	for name, answer := range map[string]func(*http.Request, int) (*http.Response, error){
-		"an alert":     func(*http.Request, int) (*http.Response, error) { return nil, alert },
-		"no directory": func(r *http.Request, _ int) (*http.Response, error) { return response(r, 200, nil, "<html>"), nil },
-		"not found":    func(r *http.Request, _ int) (*http.Response, error) { return problem(r, 404, "not-found", 0), nil },
-		"an own fault": func(r *http.Request, _ int) (*http.Response, error) { return problem(r, 500, "internal", 0), nil },
+		"an alert": func(*http.Request, int) (*http.Response, error) { return nil, alert },
+		"no directory": func(r *http.Request, _ int) (*http.Response, error) {
+			return response(r, 200, nil, "<html>"), nil
+		},
+		"not found": func(r *http.Request, _ int) (*http.Response, error) {
+			return problem(r, 404, "not-found", 0), nil
+		},
+		"an own fault": func(r *http.Request, _ int) (*http.Response, error) {
+			return problem(r, 500, "internal", 0), nil
+		},
 		"another agent": func(r *http.Request, _ int) (*http.Response, error) {
 			return problem(r, 503, "agent-unavailable", 1), nil
 		},
@@ -293,6 +336,7 @@ func TestARequestEndsWithItsContext(t *testing.T) {
 		cancel()
 		return nil, r.Context().Err()
 	}}
+
 	_, err := travel(t, j).Get(ctx, "x")
 	if !errors.Is(err, context.Canceled) || errors.Is(err, ErrUnavailable) || len(j.asked) != 1 {
 		t.Errorf("asked %s: %v", j.hosts(), err)
@@ -311,10 +355,12 @@ func TestRefusalsHaveAKind(t *testing.T) {
 		kind   error
 	}{
 		{400, "bad-document", ErrInvalid}, {413, "too-large", ErrInvalid}, {422, "idempotency-key-reused", ErrInvalid},
-		{401, "unauthenticated", ErrUnauthenticated}, {403, "forbidden", ErrForbidden}, {403, "foreign-registration", ErrForbidden},
+		{401, "unauthenticated", ErrUnauthenticated}, {403, "forbidden", ErrForbidden},
+		{403, "foreign-registration", ErrForbidden},
 		{403, "quota-exceeded", ErrQuota}, {404, "not-found", ErrNotFound}, {404, "registration-expired", ErrNotFound},
 		{300, "", ErrAmbiguous}, {409, "agent-name-taken", ErrConflict}, {412, "precondition-failed", ErrPrecondition},
-		{429, "rate-limited", ErrRateLimited}, {503, "unavailable", ErrUnavailable}, {503, "outcome-unknown", ErrOutcomeUnknown},
+		{429, "rate-limited", ErrRateLimited}, {503, "unavailable", ErrUnavailable},
+		{503, "outcome-unknown", ErrOutcomeUnknown},
 		{404, "agent-not-found", ErrAgent}, {502, "agent-failed", ErrAgent}, {429, "agent-rate-limited", ErrAgent},
 		{500, "internal", nil}, {404, "", nil}, {403, "", nil}, {502, "", ErrUnavailable},
 	} {
@@ -322,6 +368,7 @@ func TestRefusalsHaveAKind(t *testing.T) {
 			if x.code == "" {
 				return response(r, x.status, nil, "<html>"), nil
 			}
+
 			return problem(r, x.status, x.code, 0), nil
 		})})
 		_, err := c.Get(t.Context(), "x")
@@ -331,6 +378,7 @@ func TestRefusalsHaveAKind(t *testing.T) {
 			x.code != "" && refused.Detail != "a reason" {
 			t.Errorf("%d %s is %+v", x.status, x.code, err)
 		}
+
 		for _, kind := range kinds {
 			if errors.Is(err, kind) != errors.Is(x.kind, kind) {
 				t.Errorf("%d %s: errors.Is(%v) is %v", x.status, x.code, kind, errors.Is(err, kind))
@@ -352,6 +400,7 @@ func TestConfigNamesTheFieldThatIsWrong(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
+
 	for _, address := range []string{
 		"https://ad.alpha.example", "https://ad.alpha.example:8400/",
 		"http://127.0.0.1:8400", "http://[::1]:1", "http://localhost:1",

@@ -51,6 +51,7 @@ func (c *Client) Do(ctx context.Context, method, target string, header http.Head
 	if method == http.MethodGet || method == http.MethodHead {
 		q.repeat = idempotent
 	}
+
 	return c.do(ctx, q)
 }
 
@@ -60,25 +61,29 @@ func (c *Client) do(ctx context.Context, q *request) (*Reply, error) {
 	err := c.send(ctx, q, func(resp *http.Response) (err error) {
 		defer func() { _ = resp.Body.Close() }()
 		r, err = readReply(resp)
+
 		return err
 	})
+
 	return r, err
 }
 
 // send sends a request until take accepts an answer, or the failure does not pass,
 // or all attempts were made. take closes the answer's body when it is done with it.
-func (c *Client) send(ctx context.Context, q *request, take func(*http.Response) error) error {
+func (c *Client) send(ctx context.Context, request *request, take func(*http.Response) error) error {
 	for attempt := 1; ; attempt++ {
 		at := c.at()
-		err := c.attempt(ctx, c.addresses[at], q, take)
+
+		err := c.attempt(ctx, c.addresses[at], request, take)
 		if err == nil {
 			return nil
 		}
 
-		verdict := judge(q, err)
+		verdict := judge(request, err)
 		if verdict.leave {
 			c.switchFrom(at)
 		}
+
 		if !verdict.again || attempt >= c.attempts || ctx.Err() != nil {
 			return err
 		}
@@ -88,6 +93,7 @@ func (c *Client) send(ctx context.Context, q *request, take func(*http.Response)
 		if verdict.leave && attempt%len(c.addresses) != 0 {
 			delay = 0
 		}
+
 		delay = max(delay, verdict.after)
 		if !pause(ctx, delay) {
 			return err
@@ -96,23 +102,27 @@ func (c *Client) send(ctx context.Context, q *request, take func(*http.Response)
 }
 
 // attempt sends a request once.
-func (c *Client) attempt(ctx context.Context, address string, q *request, take func(*http.Response) error) error {
-	var body io.Reader = bytes.NewReader(q.body)
-	if q.stream != nil {
-		body = io.NopCloser(q.stream)
+func (c *Client) attempt(ctx context.Context, address string, request *request, take func(*http.Response) error) error {
+	var body io.Reader = bytes.NewReader(request.body)
+	if request.stream != nil {
+		body = io.NopCloser(request.stream)
 	}
-	req, err := http.NewRequestWithContext(ctx, q.method, address+q.target, body)
+
+	req, err := http.NewRequestWithContext(ctx, request.method, address+request.target, body)
 	if err != nil {
 		return err
 	}
-	for name, values := range q.header {
+
+	for name, values := range request.header {
 		req.Header[name] = values
 	}
-	if q.stream != nil {
-		req.ContentLength = q.size
+
+	if request.stream != nil {
+		req.ContentLength = request.size
 	}
-	if q.stream != nil || len(q.body) > 0 {
-		req.Header.Set("Content-Type", mediaOf(q))
+
+	if request.stream != nil || len(request.body) > 0 {
+		req.Header.Set("Content-Type", mediaOf(request))
 	}
 
 	var sought, got atomic.Bool // of connections
@@ -121,10 +131,11 @@ func (c *Client) attempt(ctx context.Context, address string, q *request, take f
 		GotConn: func(httptrace.GotConnInfo) { got.Store(true) },
 	}))
 
-	resp, err := c.httpFor(q).Do(req) //nolint:bodyclose // take closes it
+	resp, err := c.httpFor(request).Do(req) //nolint:bodyclose // take closes it
 	if err == nil {
 		err = take(resp)
 	}
+
 	return explain(ctx, req, sought.Load() && !got.Load(), err)
 }
 
@@ -132,19 +143,23 @@ func mediaOf(q *request) string {
 	if q.media != "" {
 		return q.media
 	}
+
 	return wire.MediaJSON
 }
 
 // httpFor returns the HTTP client with the timeout that q needs.
-func (c *Client) httpFor(q *request) *http.Client {
-	if c.http.Timeout == 0 || !q.unbounded && q.wait == 0 {
+func (c *Client) httpFor(request *request) *http.Client {
+	if c.http.Timeout == 0 || !request.unbounded && request.wait == 0 {
 		return c.http
 	}
+
 	hc := *c.http
-	hc.Timeout += q.wait
-	if q.unbounded {
+
+	hc.Timeout += request.wait
+	if request.unbounded {
 		hc.Timeout = 0
 	}
+
 	return &hc
 }
 
@@ -156,11 +171,13 @@ func explain(ctx context.Context, req *http.Request, unsent bool, err error) err
 	if err == nil || errors.As(err, &refused) || isCertificate(err) {
 		return err
 	}
+
 	if errors.Is(err, ErrAnswer) || errors.Is(err, errLongAnswer) {
 		return err
 	}
 
 	unsent = unsent || isDial(err)
+
 	return &transportError{err: err, effect: isChange(req) && !unsent, aborted: ctx.Err() != nil}
 }
 
@@ -170,7 +187,9 @@ func isChange(req *http.Request) bool {
 	if req == nil || req.Method == http.MethodGet || req.Method == http.MethodHead {
 		return false
 	}
+
 	path := req.URL.Path
+
 	return path != discoverPath && path != resolvePath
 }
 
@@ -182,8 +201,11 @@ func isDial(err error) bool {
 
 // isCertificate reports whether one end did not accept the other's certificate.
 func isCertificate(err error) bool {
-	var certificate *tls.CertificateVerificationError
-	var op *net.OpError
+	var (
+		certificate *tls.CertificateVerificationError
+		op          *net.OpError
+	)
+
 	return errors.As(err, &certificate) || errors.As(err, &op) && op.Op == "remote error"
 }
 
@@ -195,23 +217,25 @@ type verdict struct {
 }
 
 // judge says what follows from a failure of q.
-func judge(q *request, err error) verdict {
-	if q.stream != nil {
+func judge(request *request, err error) verdict {
+	if request.stream != nil {
 		return verdict{leave: true} // its body is spent
 	}
 
 	var refused *Error
 	if errors.As(err, &refused) {
-		return judgeRefusal(q, refused)
+		return judgeRefusal(request, refused)
 	}
+
 	var broken *transportError
 	if errors.As(err, &broken) {
-		return verdict{again: !broken.effect || q.repeat == idempotent, leave: true}
+		return verdict{again: !broken.effect || request.repeat == idempotent, leave: true}
 	}
+
 	return verdict{}
 }
 
-func judgeRefusal(q *request, e *Error) verdict {
+func judgeRefusal(request *request, e *Error) verdict {
 	v := verdict{after: e.RetryAfter()}
 	switch {
 	case v.after > longestWait:
@@ -222,11 +246,12 @@ func judgeRefusal(q *request, e *Error) verdict {
 		v.again = true // nothing was done
 		v.leave = e.Code != wire.CodeOvertaken
 	case e.Code == wire.CodeKeyInUse:
-		v.again = q.repeat == idempotent
+		v.again = request.repeat == idempotent
 	case errors.Is(e, ErrUnavailable), errors.Is(e, ErrOutcomeUnknown):
-		v.again = q.repeat == idempotent
+		v.again = request.repeat == idempotent
 		v.leave = true
 	}
+
 	return v
 }
 
@@ -246,6 +271,7 @@ func backoff(rounds int) time.Duration {
 	if rounds < 6 {
 		d = min(lastBackoff, firstBackoff<<max(rounds-1, 0))
 	}
+
 	return around(d)
 }
 
@@ -255,6 +281,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
 		return false
 	}
+
 	return pauseFor(ctx, d)
 }
 

@@ -20,6 +20,7 @@ func LoadTLS(bundle, cert, key string) (*tls.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("client: reading the bundle: %w", err)
 		}
+
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(pem) {
 			return nil, fmt.Errorf("client: the bundle %s has no certificate in PEM", bundle)
@@ -29,15 +30,19 @@ func LoadTLS(bundle, cert, key string) (*tls.Config, error) {
 	if (cert == "") != (key == "") {
 		return nil, fmt.Errorf("client: a certificate and its key belong together; got %q and %q", cert, key)
 	}
+
 	if cert == "" {
 		return config, nil
 	}
+
 	if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
 		return nil, fmt.Errorf("client: loading the client certificate: %w", err)
 	}
+
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(cert, key)
 		return &pair, err
 	}
+
 	return config, nil
 }

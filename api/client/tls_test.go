@@ -38,6 +38,7 @@ func TestACertificateIsReadForEachConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	c, err := New(Config{Addresses: []string{node.URL}, TLS: config})
 	if err != nil {
 		t.Fatal(err)
@@ -46,17 +47,21 @@ func TestACertificateIsReadForEachConnection(t *testing.T) {
 
 	shown := func() string {
 		t.Helper()
+
 		page, err := c.Lookup(t.Context(), LookupOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return page.Index()
 	}
 	if got := shown(); got != "first" {
 		t.Errorf("the directory was shown %q", got)
 	}
+
 	issue(t, cert, key, "second")
 	c.CloseIdleConnections()
+
 	if got := shown(); got != "second" {
 		t.Errorf("after the renewal the directory was shown %q", got)
 	}
@@ -64,11 +69,14 @@ func TestACertificateIsReadForEachConnection(t *testing.T) {
 
 func TestFilesThatAreNoCredentialsAreRefused(t *testing.T) {
 	dir := t.TempDir()
+
 	text, cert, key := filepath.Join(dir, "text"), filepath.Join(dir, "svid.pem"), filepath.Join(dir, "key.pem")
 	if err := os.WriteFile(text, []byte("no PEM"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	issue(t, cert, key, "one")
+
 	for name, files := range map[string][3]string{
 		"no bundle":         {filepath.Join(dir, "absent"), "", ""},
 		"a bundle of text":  {text, "", ""},
@@ -81,6 +89,7 @@ func TestFilesThatAreNoCredentialsAreRefused(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
+
 	if config, err := LoadTLS("", "", ""); err != nil || config.GetClientCertificate != nil || config.RootCAs != nil {
 		t.Errorf("an anonymous caller: %+v, %v", config, err)
 	}
@@ -89,28 +98,34 @@ func TestFilesThatAreNoCredentialsAreRefused(t *testing.T) {
 // issue writes a self-signed certificate and its key.
 func issue(t *testing.T, cert, key, name string) {
 	t.Helper()
+
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 	}
+
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	writePEM(t, cert, "CERTIFICATE", der)
 	writePEM(t, key, "PRIVATE KEY", keyDER)
 }
 
 func writePEM(t *testing.T, file, kind string, der []byte) {
 	t.Helper()
+
 	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -73,6 +73,7 @@ func (c *Client) Watch(ctx context.Context, opt LookupOptions, lastID string) (*
 		repeat: idempotent, unbounded: true,
 	}
 	q.header.Set("Accept", wire.MediaEvents)
+
 	if lastID != "" {
 		q.header.Set("Last-Event-ID", lastID)
 	}
@@ -83,37 +84,44 @@ func (c *Client) Watch(ctx context.Context, opt LookupOptions, lastID string) (*
 		quiet.Stop()
 		end(nil)
 	}}
+
 	err := c.send(ctx, q, func(resp *http.Response) error {
 		media := resp.Header.Get("Content-Type")
 		if resp.StatusCode != http.StatusOK || !strings.HasPrefix(media, wire.MediaEvents) {
 			defer func() { _ = resp.Body.Close() }()
 			return refusalOf(resp)
 		}
+
 		w.Header = resp.Header
 		w.body = resp.Body
+
 		return nil
 	})
 	if err != nil {
 		err = w.cause(err)
 		w.close()
+
 		return nil, err
 	}
 
 	w.events = eventReader{r: bufio.NewReaderSize(idleReader{w.body, quiet}, 16<<10), id: lastID}
+
 	return w, nil
 }
 
 // Next waits for the next event. It returns io.EOF when the directory has ended
 // the stream; the last event says why.
 func (w *Watch) Next() (*WatchEvent, error) {
-	e, err := w.events.next()
+	event, err := w.events.next()
 	if err == nil {
-		err = e.parse()
+		err = event.parse()
 	}
+
 	if err != nil {
 		return nil, w.cause(err)
 	}
-	return e, nil
+
+	return event, nil
 }
 
 // ID returns what Watch takes to go on behind what was read, which heartbeats
@@ -131,6 +139,7 @@ func (w *Watch) cause(err error) error {
 	if cause := context.Cause(w.ctx); cause != nil {
 		return cause
 	}
+
 	return err
 }
 
@@ -151,9 +160,11 @@ func (e *WatchEvent) parse() (err error) {
 		err = json.Unmarshal(e.Data, &data)
 		e.Why = data.Why
 	}
+
 	if err != nil {
 		return fmt.Errorf("the event %q is not what a directory sends: %w", e.Kind, err)
 	}
+
 	return nil
 }
 
@@ -168,6 +179,7 @@ func (l idleReader) Read(b []byte) (int, error) {
 	if n > 0 {
 		l.quiet.Reset(idleTimeout)
 	}
+
 	return n, err
 }
 
@@ -182,30 +194,36 @@ var errLongEvent = errors.New("an event is larger than a directory's can be")
 
 // next reads up to the next event that has data.
 func (r *eventReader) next() (*WatchEvent, error) {
-	e, id := &WatchEvent{Kind: "message"}, r.id
+	event, id := &WatchEvent{Kind: "message"}, r.id
 	for {
 		line, err := r.line()
 		if err != nil {
 			return nil, err
 		}
+
 		if len(line) == 0 {
-			if r.id = id; e.Data != nil {
-				e.ID = id
-				return e, nil
+			if r.id = id; event.Data != nil {
+				event.ID = id
+				return event, nil
 			}
-			e = &WatchEvent{Kind: "message"}
+
+			event = &WatchEvent{Kind: "message"}
+
 			continue
 		}
+
 		name, value, _ := strings.Cut(string(line), ":")
+
 		value = strings.TrimPrefix(value, " ")
 		switch name {
 		case "event":
-			e.Kind = value
+			event.Kind = value
 		case "data":
-			if e.Data != nil {
-				e.Data = append(e.Data, '\n')
+			if event.Data != nil {
+				event.Data = append(event.Data, '\n')
 			}
-			if e.Data = append(e.Data, value...); len(e.Data) > maxEventLine {
+
+			if event.Data = append(event.Data, value...); len(event.Data) > maxEventLine {
 				return nil, errLongEvent
 			}
 		case "id":
@@ -221,6 +239,7 @@ func (r *eventReader) line() ([]byte, error) {
 	var line []byte
 	for {
 		part, err := r.r.ReadSlice('\n')
+
 		line = append(line, part...)
 		switch {
 		case len(line) > maxEventLine:

@@ -33,42 +33,46 @@ type Explanation struct {
 
 // explain answers a request's member explain; nil if it has none. A registration that the
 // caller may not see doesn't exist for it.
-func (h *Handler) explain(c *request.Call, ask *ranking.Request) (*Explanation, error) {
+func (h *Handler) explain(call *request.Call, ask *ranking.Request) (*Explanation, error) {
 	if ask.Explain == "" {
 		return nil, nil
 	}
 
-	e, err := h.named(c, ask.Explain)
-	if err != nil {
-		return nil, err
-	}
-	x, err := h.Finder.Explain(c.Context(), h.Reader.Guard.Question(c, ask), e)
-	if errors.Is(err, ranking.ErrUnknown) {
-		return nil, registration.NotFoundID(ask.Explain)
-	}
+	entry, err := h.named(call, ask.Explain)
 	if err != nil {
 		return nil, err
 	}
 
-	candidate := &x.Candidate
+	explanation, err := h.Finder.Explain(call.Context(), h.Reader.Guard.Question(call, ask), entry)
+	if errors.Is(err, ranking.ErrUnknown) {
+		return nil, registration.NotFoundID(ask.Explain)
+	}
+
+	if err != nil {
+		return nil, err
+	}
+
+	candidate := &explanation.Candidate
+
 	return &Explanation{
-		ID:              view.PublicID(e),
-		Href:            h.Reader.Render.Href(e),
-		Why:             x.Why,
-		Rank:            x.Rank,
+		ID:              view.PublicID(entry),
+		Href:            h.Reader.Render.Href(entry),
+		Why:             explanation.Why,
+		Rank:            explanation.Rank,
 		Score:           candidate.Score,
-		Needed:          x.Needed,
+		Needed:          explanation.Needed,
 		Components:      candidate.Components,
 		MatchedTags:     append([]string{}, candidate.MatchedTags...),
 		MatchedExamples: candidate.MatchedExamples,
 		Evidence:        *candidate.Evidence,
-		Excluded:        x.Excluded,
+		Excluded:        explanation.Excluded,
 	}, nil
 }
 
 // named returns the one registration that explain names: a rid, a name, or ORIGIN/RID.
 func (h *Handler) named(c *request.Call, id string) (*directory.Entry, error) {
 	seen := func(e *directory.Entry) bool { return h.Reader.Guard.MayRead(c, e) }
+
 	readable := h.Reader.View.FindVisible(id, seen)
 	if origin, rid, ok := strings.Cut(id, "/"); ok && len(readable) == 0 {
 		readable = slices.DeleteFunc(h.Reader.Mirrored(origin, rid), func(e *directory.Entry) bool { return !seen(e) })

@@ -60,39 +60,42 @@ func (h *Handler) Replace(w http.ResponseWriter, c *request.Call) error {
 }
 
 func (h *Handler) save(
-	w http.ResponseWriter, c *request.Call,
+	w http.ResponseWriter, call *request.Call,
 	save func(*request.Call, directory.RegisterRequest) (directory.Outcome, error),
 ) error {
-	body, err := request.ReadBody(w, c)
+	body, err := request.ReadBody(w, call)
 	if err != nil {
 		return err
 	}
-	proposal, err := h.Writer.ParseProposal(c, defaultLifetime)
+
+	proposal, err := h.Writer.ParseProposal(call, defaultLifetime)
 	if err != nil {
 		return err
 	}
+
 	if proposal.Document, err = h.parseDocument(body); err != nil {
 		return err
 	}
+
 	if proposal.Agent, err = kinds.DefaultName(proposal.Document); err != nil {
 		return err
 	}
 
-	outcome, err := save(c, proposal)
+	outcome, err := save(call, proposal)
 	if err != nil {
 		return err
 	}
 
-	return h.Writer.Answer(w, c, h.Reader.Render.Profile(), outcome)
+	return h.Writer.Answer(w, call, h.Reader.Render.Profile(), outcome)
 }
 
 // parseDocument reads metadata. If this surface showed them, their expires_at is the
 // lease's, unless the registered document has one of its own. The lease's is the
 // directory's member and not the registrant's, so it is dropped like all others.
 func (h *Handler) parseDocument(body []byte) (directory.Document, error) {
-	d, err := directory.ParseDocument(directory.KindProfile, body)
+	doc, err := directory.ParseDocument(directory.KindProfile, body)
 	if err != nil {
-		return d, err
+		return doc, err
 	}
 
 	var shown struct {
@@ -105,15 +108,16 @@ func (h *Handler) parseDocument(body []byte) (directory.Document, error) {
 	}
 	if json.Unmarshal(body, &shown) != nil || shown.ExpiresAt == "" || shown.ExpiresAt != shown.Provenance.ExpiresAt ||
 		shown.Provenance.Authority != h.Domain.Name() {
-		return d, nil // Project reports errors
+		return doc, nil // Project reports errors
 	}
 
 	for _, e := range h.Reader.View.Own().Named(shown.ID) {
 		if !kinds.DatesOf(e.Document).Expires.IsZero() {
-			return d, nil
+			return doc, nil
 		}
 	}
-	members := slices.DeleteFunc(d.Members(), func(m strictjson.Member) bool { return m.Name == "expires_at" })
+
+	members := slices.DeleteFunc(doc.Members(), func(m strictjson.Member) bool { return m.Name == "expires_at" })
 
 	return directory.NewDocument(directory.KindProfile, members)
 }

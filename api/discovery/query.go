@@ -22,27 +22,30 @@ import (
 // Query answers POST /discovery/query (xu 5, 6). Queries are not stored (XU-031). An
 // anonymous caller gets an answer if policy lets it read, as public discovery endpoints
 // give (cui 7); the ranking routes of draft-cui need an identity in any case (AI-039).
-func (h *Handler) Query(w http.ResponseWriter, c *request.Call) error {
+func (h *Handler) Query(w http.ResponseWriter, call *request.Call) error {
 	response.NoStore(w)
-	body, err := request.ReadBody(w, c)
+
+	body, err := request.ReadBody(w, call)
 	if err != nil {
 		return err
 	}
+
 	ask, err := ranking.ParseRequest(body)
 	if err != nil {
 		return err
 	}
 
-	result, err := h.find(c, ask)
-	if err != nil {
-		return err
-	}
-	explanation, err := h.explain(c, ask)
+	result, err := h.find(call, ask)
 	if err != nil {
 		return err
 	}
 
-	return response.Answer(w, c, "application/json", h.appendResponse(nil, c, ask, result, explanation))
+	explanation, err := h.explain(call, ask)
+	if err != nil {
+		return err
+	}
+
+	return response.Answer(w, call, "application/json", h.appendResponse(nil, call, ask, result, explanation))
 }
 
 // find answers a request with candidates that the caller may see.
@@ -53,6 +56,7 @@ func (h *Handler) find(c *request.Call, ask *ranking.Request) (*ranking.Result, 
 	var unsupported *ranking.UnsupportedError
 	if errors.As(err, &unsupported) {
 		names := response.AppendStrings(nil, unsupported.Names)
+
 		return nil, &problem.Refusal{
 			Err:     directory.Refuse(problem.UnsupportedFilter, "%v", unsupported),
 			Members: []strictjson.Member{{Name: "unsupported_filters", Value: names}},
@@ -64,31 +68,34 @@ func (h *Handler) find(c *request.Call, ask *ranking.Request) (*ranking.Result, 
 
 // appendResponse appends a Discovery Response (xu 6.1).
 func (h *Handler) appendResponse(
-	b []byte, c *request.Call, ask *ranking.Request, result *ranking.Result, explanation *Explanation,
+	data []byte, call *request.Call, ask *ranking.Request, result *ranking.Result, explanation *Explanation,
 ) []byte {
-	opt := view.Options{Registrant: !c.Anonymous()}
-	b = strictjson.AppendText(append(b, '{'), "level", levelD2)
-	b = strictjson.AppendText(b, "request_id", c.RequestID)
-	b = response.AppendTime(b, "generated_at", time.Now().UnixMilli())
+	opt := view.Options{Registrant: !call.Anonymous()}
+	data = strictjson.AppendText(append(data, '{'), "level", levelD2)
+	data = strictjson.AppendText(data, "request_id", call.RequestID)
+	data = response.AppendTime(data, "generated_at", time.Now().UnixMilli())
 
-	b = append(strictjson.AppendRaw(b, "applied_filters", nil), '{')
+	data = append(strictjson.AppendRaw(data, "applied_filters", nil), '{')
 	for _, name := range slices.Sorted(maps.Keys(result.Applied)) {
-		b = strictjson.AppendRaw(b, name, result.Applied[name])
+		data = strictjson.AppendRaw(data, name, result.Applied[name])
 	}
-	b = append(b, '}')
 
-	b = response.AppendStrings(strictjson.AppendRaw(b, "unsupported_filters", nil), result.Unsupported)
-	b = response.AppendStrings(strictjson.AppendRaw(b, "warnings", nil), h.warnings(result))
-	b = response.AppendList(strictjson.AppendRaw(b, "candidates", nil), result.Candidates,
+	data = append(data, '}')
+
+	data = response.AppendStrings(strictjson.AppendRaw(data, "unsupported_filters", nil), result.Unsupported)
+	data = response.AppendStrings(strictjson.AppendRaw(data, "warnings", nil), h.warnings(result))
+
+	data = response.AppendList(strictjson.AppendRaw(data, "candidates", nil), result.Candidates,
 		func(b []byte, x ranking.Candidate) []byte { return h.Reader.Render.AppendCandidate(b, &x, ask, opt) })
 	if result.Semantic != nil {
-		b = strictjson.AppendRaw(b, "semantic", response.Encode(result.Semantic))
-	}
-	if explanation != nil {
-		b = strictjson.AppendRaw(b, "explanation", response.Encode(explanation))
+		data = strictjson.AppendRaw(data, "semantic", response.Encode(result.Semantic))
 	}
 
-	return append(b, '}', '\n')
+	if explanation != nil {
+		data = strictjson.AppendRaw(data, "explanation", response.Encode(explanation))
+	}
+
+	return append(data, '}', '\n')
 }
 
 // warnings are the result's, and those about its registrations: members are withheld of
@@ -96,12 +103,13 @@ func (h *Handler) appendResponse(
 func (h *Handler) warnings(result *ranking.Result) []string {
 	all := slices.Clone(result.Warnings)
 	for i := range result.Candidates {
-		e := result.Candidates[i].Entry
-		if e.Redacted {
-			all = response.Union(all, []string{"fields withheld by " + h.withholder(e).Name()})
+		entry := result.Candidates[i].Entry
+		if entry.Redacted {
+			all = response.Union(all, []string{"fields withheld by " + h.withholder(entry).Name()})
 		}
-		if at := kinds.IgnoredLanguage(e.Document); at != "" {
-			all = append(all, at+" of "+view.PublicID(e)+" is no language tag (BCP 47) and is ignored")
+
+		if at := kinds.IgnoredLanguage(entry.Document); at != "" {
+			all = append(all, at+" of "+view.PublicID(entry)+" is no language tag (BCP 47) and is ignored")
 		}
 	}
 
@@ -110,10 +118,10 @@ func (h *Handler) warnings(result *ranking.Result) []string {
 
 // withholder is the domain whose policy redacted e: its origin's if this node doesn't
 // have all of it either.
-func (h *Handler) withholder(e *directory.Entry) spiffeid.TrustDomain {
-	if held, ok := h.Reader.View.Get(e.Origin, e.RID); ok && !held.Redacted {
+func (h *Handler) withholder(entry *directory.Entry) spiffeid.TrustDomain {
+	if held, ok := h.Reader.View.Get(entry.Origin, entry.RID); ok && !held.Redacted {
 		return h.Domain
 	}
 
-	return e.Origin
+	return entry.Origin
 }

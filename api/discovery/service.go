@@ -56,16 +56,18 @@ type semantic struct {
 	Sends  []string `json:"sends"` // to another service
 }
 
-const diversityRule = "At most per_owner candidates of one owner of one origin come before candidates of others whose score " +
+const diversityRule = "At most per_owner candidates of one owner of one origin come before candidates of others " +
+	"whose score " +
 	"is at least displacing_share of the score that they displace; the rest follow by score. " +
 	"A request for one owner or one origin, or with diversity false, is answered in the order of scores."
 
-const scoreFormula = "(tag*weights.tag + context*weights.context + example*weights.example + protocol*weights.protocol) " +
+const scoreFormula = "(tag*weights.tag + context*weights.context + example*weights.example + " +
+	"protocol*weights.protocol) " +
 	"* freshness * policy"
 
 // WellKnown answers GET /.well-known/agent-discovery with the abilities of this service
 // (xu 3.1).
-func (h *Handler) WellKnown(w http.ResponseWriter, c *request.Call) error {
+func (h *Handler) WellKnown(w http.ResponseWriter, call *request.Call) error {
 	about := h.Finder.About()
 	body := response.Encode(service{
 		Level:   levelD2,
@@ -100,7 +102,7 @@ func (h *Handler) WellKnown(w http.ResponseWriter, c *request.Call) error {
 		Semantic: semanticOf(about.Model),
 	})
 
-	return response.SendPublic(w, c, "application/json", append(body, '\n'))
+	return response.SendPublic(w, call, "application/json", append(body, '\n'))
 }
 
 func semanticOf(model string) semantic {

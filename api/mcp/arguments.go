@@ -24,25 +24,29 @@ var inPointer = strings.NewReplacer("~", "~0", "/", "~1")
 
 // parseArguments reads the arguments of a call strictly: an unknown argument is refused,
 // since to ignore a misspelt filter would answer another question. null is absent.
-func (t *tool) parseArguments(b []byte) (arguments, error) {
+func (t *tool) parseArguments(data []byte) (arguments, error) {
 	args := arguments{t, map[string]jsontext.Value{}}
-	if len(b) == 0 || string(b) == "null" {
-		b = []byte("{}")
+
+	if len(data) == 0 || string(data) == "null" {
+		data = []byte("{}")
 	}
-	members, err := directory.ParseObject(b)
+
+	members, err := directory.ParseObject(data)
 	if err != nil {
 		return args, err
 	}
 
-	for _, m := range members {
-		if !slices.ContainsFunc(t.arguments, func(a argument) bool { return a.name == m.Name }) {
+	for _, member := range members {
+		if !slices.ContainsFunc(t.arguments, func(a argument) bool { return a.name == member.Name }) {
 			return args, directory.Refuse(directory.BadRequest, "%s has no argument %.100q. Its arguments are %s.",
-				t.name, m.Name, t.argumentNames()).At("/" + inPointer.Replace(m.Name))
+				t.name, member.Name, t.argumentNames()).At("/" + inPointer.Replace(member.Name))
 		}
-		if string(m.Value) != "null" {
-			args.given[m.Name] = m.Value
+
+		if string(member.Value) != "null" {
+			args.given[member.Name] = member.Value
 		}
 	}
+
 	for _, name := range t.required {
 		if args.given[name] == nil {
 			return args, directory.Refuse(directory.BadRequest, "%s needs the argument %s.", t.name, name)
@@ -64,16 +68,18 @@ func (t *tool) argumentNames() string {
 // get is a GET of path with those arguments that belong in its query.
 func (args arguments) get(path string) (*toolRequest, error) {
 	query := url.Values{}
-	for _, a := range args.of.arguments {
-		if a.param == "" {
+	for _, argument := range args.of.arguments {
+		if argument.param == "" {
 			continue
 		}
-		values, err := args.texts(a.name)
+
+		values, err := args.texts(argument.name)
 		if err != nil {
 			return nil, err
 		}
+
 		if len(values) > 0 {
-			query[a.param] = values
+			query[argument.param] = values
 		}
 	}
 
@@ -86,7 +92,7 @@ func (args arguments) get(path string) (*toolRequest, error) {
 
 // post is a POST to path whose body has the arguments that don't belong in its query.
 func (args arguments) post(path string) (*toolRequest, error) {
-	q, err := args.get(path)
+	request, err := args.get(path)
 	if err != nil {
 		return nil, err
 	}
@@ -97,10 +103,11 @@ func (args arguments) post(path string) (*toolRequest, error) {
 			members = append(members, strictjson.Member{Name: a.name, Value: value})
 		}
 	}
-	q.method = http.MethodPost
-	q.body = strictjson.AppendObject(nil, members)
 
-	return q, nil
+	request.method = http.MethodPost
+	request.body = strictjson.AppendObject(nil, members)
+
+	return request, nil
 }
 
 // text returns an argument that is one text; "" if it is absent.
@@ -136,11 +143,13 @@ func (args arguments) texts(name string) ([]string, error) {
 			if err := json.Unmarshal(item, &s); err != nil {
 				return nil, err
 			}
+
 			values = append(values, s)
 		case '0', 't', 'f':
 			values = append(values, string(item))
 		default:
-			return nil, directory.Refuse(directory.BadRequest, "%s must be a text or a list of texts.", name).At("/" + name)
+			return nil, directory.Refuse(directory.BadRequest, "%s must be a text or a list of texts.", name).
+				At("/" + name)
 		}
 	}
 

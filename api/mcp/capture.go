@@ -62,7 +62,7 @@ var sdkProblems = map[int]directory.Problem{
 
 // forward sends the SDK's answer: JSON as it is, and a plain-text refusal as a problem.
 // An answer may be refused for its size only if nothing was changed.
-func (a *capture) forward(w http.ResponseWriter, c *request.Call, unchanged bool) error {
+func (a *capture) forward(w http.ResponseWriter, call *request.Call, unchanged bool) error {
 	if a.status == 0 || a.status < 300 && a.body.Len() == 0 {
 		w.WriteHeader(max(a.status, http.StatusAccepted))
 		return nil
@@ -70,19 +70,23 @@ func (a *capture) forward(w http.ResponseWriter, c *request.Call, unchanged bool
 
 	if !request.IsJSON(a.header.Get("Content-Type")) {
 		text := strings.TrimSpace(a.body.String())
+
 		name, known := sdkProblems[a.status]
 		if !known {
 			return fmt.Errorf("the MCP library answered %d: %s", a.status, text)
 		}
+
 		return directory.Refuse(name, "%s", text)
 	}
 
 	maps.DeleteFunc(a.header, func(name string, _ []string) bool { return !strings.HasPrefix(name, "Mcp-") })
 	maps.Copy(w.Header(), a.header)
+
 	if a.status == http.StatusOK && unchanged {
-		return response.Answer(w, c, "application/json", a.body.Bytes())
+		return response.Answer(w, call, "application/json", a.body.Bytes())
 	}
-	response.Write(w, c.Request, a.status, "application/json", a.body.Bytes())
+
+	response.Write(w, call.Request, a.status, "application/json", a.body.Bytes())
 
 	return nil
 }

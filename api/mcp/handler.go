@@ -47,80 +47,91 @@ type Handler struct {
 
 // NewHandler returns a Handler.
 func NewHandler(cfg Config) *Handler {
-	h := &Handler{cfg: cfg, tools: newToolset(cfg.Description)}
-	h.sdk = sync.OnceValue(func() http.Handler {
-		server := newServer(h.tools, cfg.PublicURL, h.delegate)
-		server.AddReceivingMiddleware(h.offer)
+	handler := &Handler{cfg: cfg, tools: newToolset(cfg.Description)}
+	handler.sdk = sync.OnceValue(func() http.Handler {
+		server := newServer(handler.tools, cfg.PublicURL, handler.delegate)
+		server.AddReceivingMiddleware(handler.offer)
 
-		return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{
+		return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server {
+			return server
+		}, &mcp.StreamableHTTPOptions{
 			Stateless: true, JSONResponse: true, PropagateRequestCancellation: true,
 			DisableLocalhostProtection: true, // checkOrigin knows the public name as well
 			MaxRequestBodyBytes:        maxMessage,
 		})
 	})
 
-	return h
+	return handler
 }
 
 // Post answers POST /mcp.
-func (h *Handler) Post(w http.ResponseWriter, c *request.Call) error {
+func (h *Handler) Post(w http.ResponseWriter, call *request.Call) error {
 	response.Private(w)
 	response.NoStore(w)
-	if err := h.checkOrigin(c); err != nil {
+
+	if err := h.checkOrigin(call); err != nil {
 		return err
 	}
 
 	// A tool's request is counted in its own class; everything else counts as a read.
-	body, m, err := readMessage(w, c)
-	called := h.tools.named(m.tool)
+	body, message, err := readMessage(w, call)
+
+	called := h.tools.named(message.tool)
 	if err != nil || called == nil {
-		if err := h.cfg.Limiter.Pace(w.Header(), c.Caller(), admission.Reads); err != nil {
+		if err := h.cfg.Limiter.Pace(w.Header(), call.Caller(), admission.Reads); err != nil {
 			return err
 		}
 	}
+
 	if err != nil {
 		return err
 	}
 
-	if m.method == "subscriptions/listen" { // a stream on which nothing would come
-		answer := m.unknownMethod("the tools of a directory never change, so there is nothing to listen to")
-		response.Write(w, c.Request, http.StatusNotFound, "application/json", answer)
+	if message.method == "subscriptions/listen" { // a stream on which nothing would come
+		answer := message.unknownMethod("the tools of a directory never change, so there is nothing to listen to")
+		response.Write(w, call.Request, http.StatusNotFound, "application/json", answer)
+
 		return nil
 	}
 
-	r := c.WithContext(c.Context())
+	r := call.WithContext(call.Context())
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	captured := newCapture()
 	h.sdk().ServeHTTP(captured, r)
 
-	if bytes.HasPrefix(captured.body.Bytes(), []byte(notHandled)) && len(m.id) > 0 {
-		response.Write(w, c.Request, http.StatusOK, "application/json", m.unknownMethod("there is no such method"))
+	if bytes.HasPrefix(captured.body.Bytes(), []byte(notHandled)) && len(message.id) > 0 {
+		response.Write(w, call.Request, http.StatusOK, "application/json",
+			message.unknownMethod("there is no such method"))
+
 		return nil
 	}
-	if called != nil && !c.Delegated.Load() { // the tool's call was refused before it made a request
-		if err := h.cfg.Limiter.Pace(w.Header(), c.Caller(), admission.Reads); err != nil {
+
+	if called != nil && !call.Delegated.Load() { // the tool's call was refused before it made a request
+		if err := h.cfg.Limiter.Pace(w.Header(), call.Caller(), admission.Reads); err != nil {
 			return err
 		}
 	}
 
-	return captured.forward(w, c, called == nil || !called.writes)
+	return captured.forward(w, call, called == nil || !called.writes)
 }
 
 // checkOrigin refuses requests of a web page that is not this directory's. Its browser
 // names the page in Origin; if the page's host was bound to this machine's loopback
 // address meanwhile, it names it in Host (OPS-021; MCP, "Security Warning").
-func (h *Handler) checkOrigin(c *request.Call) error {
-	for _, origin := range c.Header.Values("Origin") {
+func (h *Handler) checkOrigin(call *request.Call) error {
+	for _, origin := range call.Header.Values("Origin") {
 		if origin != h.cfg.PublicURL {
-			return directory.Refuse(directory.Forbidden, "A page of %.100q may not call this directory's tools.", origin)
+			return directory.Refuse(directory.Forbidden, "A page of %.100q may not call this directory's tools.",
+				origin)
 		}
 	}
 
-	local, _ := c.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	local, _ := call.Context().Value(http.LocalAddrContextKey).(net.Addr)
+
 	public, err := url.Parse(h.cfg.PublicURL)
-	if local != nil && request.IsLoopback(local.String()) && !request.IsLoopback(c.Host) &&
-		(err != nil || c.Host != public.Host) {
-		return directory.Refuse(directory.Forbidden, "Host %.100q is not a name of this directory.", c.Host)
+	if local != nil && request.IsLoopback(local.String()) && !request.IsLoopback(call.Host) &&
+		(err != nil || call.Host != public.Host) {
+		return directory.Refuse(directory.Forbidden, "Host %.100q is not a name of this directory.", call.Host)
 	}
 
 	return nil
@@ -130,24 +141,28 @@ func (h *Handler) checkOrigin(c *request.Call) error {
 // into an error: the goroutine is the SDK's, and no server beneath it would recover.
 func (h *Handler) offer(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, r mcp.Request) (out mcp.Result, err error) {
-		c := request.Of(ctx)
+		call := request.Of(ctx)
 		defer func() {
 			if p := recover(); p != nil {
-				h.cfg.Logger.Error("a tool panicked", "method", method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				h.cfg.Logger.Error("a tool panicked", "method", method, "panic", fmt.Sprint(p), "stack",
+					string(debug.Stack()))
 				out = nil
 				err = errors.New("internal error; see the log of the node")
 			}
 		}()
 
 		out, err = next(ctx, method, r)
+
 		list, ok := out.(*mcp.ListToolsResult)
-		if err != nil || !ok || c == nil {
+		if err != nil || !ok || call == nil {
 			return out, err
 		}
 
 		list.CacheScope = "private" // the list is for one caller (AD-080)
-		if !h.cfg.MayRegister(c) {
-			list.Tools = slices.DeleteFunc(slices.Clone(list.Tools), func(t *mcp.Tool) bool { return h.tools.named(t.Name).writes })
+		if !h.cfg.MayRegister(call) {
+			list.Tools = slices.DeleteFunc(slices.Clone(list.Tools), func(t *mcp.Tool) bool {
+				return h.tools.named(t.Name).writes
+			})
 		}
 
 		return list, nil
@@ -166,23 +181,28 @@ func Delegator(c *request.Call) *request.Call {
 
 // delegate makes a tool's request through the server's own handler, on behalf of the call
 // that ctx belongs to, and for as long as that lasts.
-func (h *Handler) delegate(ctx context.Context, q *toolRequest) (*client.Reply, error) {
-	c := request.Of(ctx)
-	if c == nil {
+func (h *Handler) delegate(ctx context.Context, toolRequest *toolRequest) (*client.Reply, error) {
+	call := request.Of(ctx)
+	if call == nil {
 		return nil, errors.New("a tool was called outside of a request")
 	}
-	c.Delegated.Store(true)
 
-	ctx = context.WithValue(c.Context(), behalfKey{}, c)
-	r, err := http.NewRequestWithContext(ctx, q.method, "https://"+c.Host+q.target, bytes.NewReader(q.body))
+	call.Delegated.Store(true)
+
+	ctx = context.WithValue(call.Context(), behalfKey{}, call)
+
+	r, err := http.NewRequestWithContext(ctx, toolRequest.method, "https://"+call.Host+toolRequest.target,
+		bytes.NewReader(toolRequest.body))
 	if err != nil {
 		return nil, directory.Refuse(directory.BadRequest, "The arguments don't make a valid request: %w", err)
 	}
-	r.RequestURI = q.target
-	r.RemoteAddr = c.RemoteAddr
-	r.TLS = c.TLS
-	r.Header.Set("X-Request-Id", c.RequestID)
-	if len(q.body) > 0 {
+
+	r.RequestURI = toolRequest.target
+	r.RemoteAddr = call.RemoteAddr
+	r.TLS = call.TLS
+	r.Header.Set("X-Request-Id", call.RequestID)
+
+	if len(toolRequest.body) > 0 {
 		r.Header.Set("Content-Type", "application/json")
 	}
 

@@ -23,38 +23,41 @@ type message struct {
 }
 
 // readMessage reads a request's body, and its message.
-func readMessage(w http.ResponseWriter, c *request.Call) (body []byte, m message, err error) {
+func readMessage(w http.ResponseWriter, c *request.Call) (body []byte, message message, err error) {
 	if body, err = request.ReadUpTo(w, c, maxMessage); err == nil {
-		m, err = parseMessage(body)
+		message, err = parseMessage(body)
 	}
 
-	return body, m, err
+	return body, message, err
 }
 
 // parseMessage reads one strict JSON-RPC message. Batches belong to a version of MCP that
 // lets one request be many.
-func parseMessage(body []byte) (m message, err error) {
+func parseMessage(body []byte) (message message, err error) {
 	if trimmed := bytes.TrimLeft(body, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '[' {
-		return m, directory.Refuse(directory.BadRequest, "Batches are not supported. Send one message at a time.")
+		return message, directory.Refuse(directory.BadRequest, "Batches are not supported. Send one message at a time.")
 	}
+
 	members, err := directory.ParseObject(body)
 	if err != nil {
-		return m, err
+		return message, err
 	}
 
 	args := arguments{given: valuesOf(members)}
-	m.id = args.given["id"]
-	if m.method, err = args.text("method"); err != nil || m.method != "tools/call" {
-		return m, err
+
+	message.id = args.given["id"]
+	if message.method, err = args.text("method"); err != nil || message.method != "tools/call" {
+		return message, err
 	}
 
 	params, err := directory.ParseObject(args.given["params"])
 	if err != nil {
-		return m, err
+		return message, err
 	}
-	m.tool, err = arguments{given: valuesOf(params)}.text("name")
 
-	return m, err
+	message.tool, err = arguments{given: valuesOf(params)}.text("name")
+
+	return message, err
 }
 
 // notHandled begins the SDK's plain-text answer to an unknown method. JSON-RPC has an
@@ -67,7 +70,8 @@ func (m message) unknownMethod(why string) []byte {
 		id = []byte("null")
 	}
 
-	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":%s}}`, id, strictjson.AppendString(nil, why))
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":%s}}`, id,
+		strictjson.AppendString(nil, why))
 }
 
 func valuesOf(members []strictjson.Member) map[string]jsontext.Value {

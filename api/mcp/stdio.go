@@ -21,12 +21,13 @@ import (
 func Serve(
 	ctx context.Context, description *openapi.Document, c *client.Client, in io.ReadCloser, out io.WriteCloser,
 ) error {
-	do := func(ctx context.Context, q *toolRequest) (*client.Reply, error) {
-		reply, err := c.Do(ctx, q.method, q.target, nil, q.body)
+	do := func(ctx context.Context, request *toolRequest) (*client.Reply, error) {
+		reply, err := c.Do(ctx, request.method, request.target, nil, request.body)
 		if refused := (*client.Error)(nil); err == nil || errors.As(err, &refused) {
 			return reply, nil
 		}
-		return nil, unanswered(q, err)
+
+		return nil, unanswered(request, err)
 	}
 
 	server := newServer(newToolset(description), c.Address(), do)
@@ -63,6 +64,7 @@ func (c *drainingConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	if r, ok := m.(*jsonrpc.Request); err == nil && ok && r.IsCall() {
 		c.count(1)
 	}
+
 	if err != nil { // also after an invalid message, which ends the reading
 		c.drain(ctx)
 	}
@@ -75,6 +77,7 @@ func (c *drainingConn) Write(ctx context.Context, m jsonrpc.Message) error {
 	err := c.Connection.Write(ctx, m)
 	if _, ok := m.(*jsonrpc.Response); ok {
 		c.count(-1)
+
 		select {
 		case c.answered <- struct{}{}:
 		default:

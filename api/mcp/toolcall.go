@@ -64,6 +64,7 @@ func (t *tool) call(ctx context.Context, raw []byte, base string, do requester) 
 	}
 
 	refused := problem.Explain(err)
+
 	return &client.Reply{
 		Status: refused.Rule().Status, Header: http.Header{}, Body: refused.Body(base, requestID(ctx)),
 	}
@@ -74,13 +75,15 @@ func (t *tool) try(ctx context.Context, raw []byte, do requester) (*client.Reply
 	if err != nil {
 		return nil, err
 	}
-	q, err := t.request(args)
+
+	request, err := t.request(args)
 	if err != nil {
 		return nil, err
 	}
-	q.writes = t.writes
 
-	return do(ctx, q)
+	request.writes = t.writes
+
+	return do(ctx, request)
 }
 
 // requestID is the id of the request by which a tool was called; a new one if there was
@@ -101,6 +104,7 @@ func (t *tool) result(reply *client.Reply) *mcp.CallToolResult {
 	if t.describe != nil && reply.Status < 300 {
 		body = t.describe(reply)
 	}
+
 	body = bytes.TrimSpace(body)
 
 	out := &mcp.CallToolResult{
@@ -112,6 +116,7 @@ func (t *tool) result(reply *client.Reply) *mcp.CallToolResult {
 			out.Meta[name] = v
 		}
 	}
+
 	if after := cursorOf(reply); after != "" {
 		out.Meta["after"] = after
 		more := "There are more: call " + t.name + " again with the same arguments and after set to " + after + "."

@@ -52,34 +52,41 @@ type toolset struct {
 	all         []*tool
 }
 
-func newToolset(d *openapi.Document) *toolset {
-	freshness := fromParameters(d.Parameter("consistency"), d.Parameter("min"), d.Parameter("wait"))
+func newToolset(document *openapi.Document) *toolset {
+	freshness := fromParameters(document.Parameter("consistency"), document.Parameter("min"),
+		document.Parameter("wait"))
 
-	return &toolset{description: d, all: []*tool{
+	return &toolset{description: document, all: []*tool{
 		{
 			name: "lookup_agents", title: "Look agents up",
-			does: "List registered agents by exact filters: name, capability, type, tag, protocol, origin. All filters must match; " +
-				"without filters, all agents are listed, a page at a time. Each item says which domain registered it and who " +
+			does: "List registered agents by exact filters: name, capability, type, tag, protocol, origin. All " +
+				"filters must match; " +
+				"without filters, all agents are listed, a page at a time. Each item says which domain " +
+				"registered it and who " +
 				"vouches for it. Use get_agent for a registration in full.",
-			arguments: fromParameters(d.QueryParameters("get", "/ad/l")...),
+			arguments: fromParameters(document.QueryParameters("get", "/ad/l")...),
 			results:   []string{"listing"},
 			request:   func(args arguments) (*toolRequest, error) { return args.get("/ad/l") },
 		},
 		{
 			name: "discover_agents", title: "Discover agents",
-			does: "Find agents by what they can do, described in words. The best come first, each with its score, how it is " +
+			does: "Find agents by what they can do, described in words. The best come first, each with its " +
+				"score, how it is " +
 				"reached, and the domain that registered it. Tags, protocols and constraints narrow the search down. " +
 				"Scores of different directories can't be compared.",
-			arguments: append(fromMembers(d.Schema("discovery-request", inDefs)), freshness...),
+			arguments: append(fromMembers(document.Schema("discovery-request", inDefs)), freshness...),
 			required:  []string{"query"},
 			results:   []string{"discovery-response"},
 			request:   func(args arguments) (*toolRequest, error) { return args.post("/discovery/query") },
 		},
 		{
 			name: "get_agent", title: "Get one agent",
-			does: "Show one registration in full: what the agent says about itself (endpoint, capabilities with their schemas, " +
-				"authentication) and what the directory knows about it. Name it by its rid, the last segment of its href, or by " +
-				"its agent name. If several domains have an agent of that name, the result is an error that lists them: " +
+			does: "Show one registration in full: what the agent says about itself (endpoint, capabilities with " +
+				"their schemas, " +
+				"authentication) and what the directory knows about it. Name it by its rid, the last segment of " +
+				"its href, or by " +
+				"its agent name. If several domains have an agent of that name, the result is an error that " +
+				"lists them: " +
 				"choose one by its rid.",
 			arguments: append([]argument{
 				{name: "rid", schema: text("The registration's rid.", 1)},
@@ -91,11 +98,14 @@ func newToolset(d *openapi.Document) *toolset {
 		},
 		{
 			name: "register_agent", title: "Register an agent",
-			does: "Register an agent under a name, or replace your registration of that name. It needs a verified identity, " +
-				"which owns the registration from then on. A registration ends after its lifetime unless it is registered " +
+			does: "Register an agent under a name, or replace your registration of that name. It needs a " +
+				"verified identity, " +
+				"which owns the registration from then on. A registration ends after its lifetime unless it is " +
+				"registered " +
 				"again or refreshed.",
 			writes: true,
-			arguments: append(fromParameters(d.Parameter("agent"), d.Parameter("lt"), d.Parameter("kind")),
+			arguments: append(fromParameters(document.Parameter("agent"), document.Parameter("lt"),
+				document.Parameter("kind")),
 				argument{name: "document", schema: openapi.Object{"type": "object", "description": documentText}}),
 			required: []string{"agent", "document"},
 			results:  []string{"registered"},
@@ -104,8 +114,10 @@ func newToolset(d *openapi.Document) *toolset {
 	}}
 }
 
-const documentText = "The agent's description of itself, of the given kind. For ad: base (the URI at which it is reached) and, " +
-	"optionally, description, protocols, tags, capabilities [{name, type, description, tags, input_schema, output_schema}]. " +
+const documentText = "The agent's description of itself, of the given kind. For ad: base (the URI at which it is " +
+	"reached) and, " +
+	"optionally, description, protocols, tags, capabilities [{name, type, description, tags, input_schema, " +
+	"output_schema}]. " +
 	"The JSON Schema of each kind is at /schemas/KIND.json."
 
 // named returns the tool of a name, or nil.
@@ -131,13 +143,14 @@ func text(description string, least int) openapi.Object {
 // a text or a list of texts.
 func fromParameters(parameters ...openapi.Parameter) []argument {
 	var all []argument
-	for _, p := range parameters {
-		schema := p.Schema
+	for _, parameter := range parameters {
+		schema := parameter.Schema
 		if schema["type"] == "array" {
-			schema = openapi.Object{"anyOf": []any{openapi.Object{"type": "string"}, p.Schema}}
+			schema = openapi.Object{"anyOf": []any{openapi.Object{"type": "string"}, parameter.Schema}}
 		}
-		schema["description"] = p.Description
-		all = append(all, argument{name: p.Name, schema: schema, param: p.Name})
+
+		schema["description"] = parameter.Description
+		all = append(all, argument{name: parameter.Name, schema: schema, param: parameter.Name})
 	}
 
 	return all
@@ -146,6 +159,7 @@ func fromParameters(parameters ...openapi.Parameter) []argument {
 // fromMembers makes arguments of the members of a body.
 func fromMembers(body openapi.Object) []argument {
 	var all []argument
+
 	members := body["properties"].(openapi.Object)
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		all = append(all, argument{name: name, schema: members[name].(openapi.Object)})
@@ -166,7 +180,8 @@ func requestAgent(args arguments) (*toolRequest, error) {
 
 	rid, agent, origin := named[0], named[1], named[2]
 	if (rid == "") == (agent == "") || origin != "" && rid == "" {
-		return nil, directory.Refuse(directory.BadRequest, "get_agent needs either rid, with or without origin, or agent.")
+		return nil, directory.Refuse(directory.BadRequest,
+			"get_agent needs either rid, with or without origin, or agent.")
 	}
 
 	path := "/ad/r/" + url.PathEscape(rid+agent)
@@ -179,28 +194,28 @@ func requestAgent(args arguments) (*toolRequest, error) {
 
 // requestRegistration is the request of register_agent.
 func requestRegistration(args arguments) (*toolRequest, error) {
-	q, err := args.get("/ad/r")
+	request, err := args.get("/ad/r")
 	if err == nil {
-		q.method = http.MethodPost
-		q.body = args.given["document"]
+		request.method = http.MethodPost
+		request.body = args.given["document"]
 	}
 
-	return q, err
+	return request, err
 }
 
 // describeRegistration is the header of a registration's answer as a body.
 func describeRegistration(reply *client.Reply) []byte {
-	b := strictjson.AppendText([]byte{'{'}, "href", reply.Header.Get("Location"))
-	b = response.AppendBool(b, "created", reply.Status == http.StatusCreated)
-	b = response.AppendOptional(b, "sunset", reply.Header.Get("Sunset"))
-	b = response.AppendOptional(b, "roster_index", reply.Index())
+	data := strictjson.AppendText([]byte{'{'}, "href", reply.Header.Get("Location"))
+	data = response.AppendBool(data, "created", reply.Status == http.StatusCreated)
+	data = response.AppendOptional(data, "sunset", reply.Header.Get("Sunset"))
+	data = response.AppendOptional(data, "roster_index", reply.Index())
 
 	var granted wire.Granted
 	if json.Unmarshal(reply.Body, &granted) == nil && granted.LifetimeSeconds > 0 {
-		b = strictjson.AppendUint(b, "lt", uint64(granted.LifetimeSeconds))
+		data = strictjson.AppendUint(data, "lt", uint64(granted.LifetimeSeconds))
 	}
 
-	return append(b, '}', '\n')
+	return append(data, '}', '\n')
 }
 
 // input is the JSON Schema of t's arguments.
@@ -228,11 +243,13 @@ var defsReference = regexp.MustCompile(`"#/\$defs/([^"]+)"`)
 // structured content.
 func (s *toolset) output(t *tool) jsontext.Value {
 	used := map[string]jsontext.Value{}
+
 	var use func(name string)
 	use = func(name string) {
 		if used[name] != nil {
 			return
 		}
+
 		used[name] = openapi.Marshal(s.description.Schema(name, inDefs))
 		for _, found := range defsReference.FindAllSubmatch(used[name], -1) {
 			use(string(found[1]))

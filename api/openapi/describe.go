@@ -30,6 +30,7 @@ func (d *Document) Describe(node Node) Object {
 	for _, part := range []string{"info", "servers"} {
 		doc[part] = fillIn(doc[part], fill)
 	}
+
 	components := at(doc, "components")
 	components["securitySchemes"] = fillIn(components["securitySchemes"], fill)
 
@@ -39,6 +40,7 @@ func (d *Document) Describe(node Node) Object {
 		refusal["description"] = problem.RuleOf(p).Explanation
 		responses[string(p)] = refusal
 	}
+
 	components["responses"] = responses
 
 	paths := at(doc, "paths")
@@ -59,10 +61,12 @@ func describePath(item Object, path string, callers Object, node Node) bool {
 		if method == "parameters" {
 			continue
 		}
+
 		if !node.Has(strings.ToUpper(method), path) {
 			delete(item, method)
 			continue
 		}
+
 		complete(operation.(Object), callers)
 		routes++
 	}
@@ -82,7 +86,8 @@ func complete(operation, callers Object) {
 	responses := at(operation, "responses")
 	for _, response := range responses {
 		response := response.(Object)
-		names := slices.Concat(texts(response["x-headers"]), texts(shared["headers"]), []string{problem.HeaderRequestID})
+		names := slices.Concat(texts(response["x-headers"]), texts(shared["headers"]),
+			[]string{problem.HeaderRequestID})
 		response["headers"] = headersOf(names)
 		delete(response, "x-headers")
 	}
@@ -90,22 +95,27 @@ func complete(operation, callers Object) {
 	byStatus := map[int][]directory.Problem{}
 	for _, name := range slices.Concat(texts(operation["x-problems"]), texts(shared["problems"])) {
 		p := directory.Problem(name)
+
 		status := problem.RuleOf(p).Status
 		if status == 0 {
 			panic(fmt.Sprintf("openapi.yaml: there is no problem %s", name))
 		}
+
 		if !slices.Contains(byStatus[status], p) {
 			byStatus[status] = append(byStatus[status], p)
 		}
 	}
+
 	delete(operation, "x-problems")
 
 	for status, problems := range byStatus {
 		refusal := refusalOf(problems)
+
 		key := strconv.Itoa(status)
 		if other, ok := responses[key].(Object); ok { // another protocol's answer of this status
 			maps.Copy(at(refusal, "content"), at(other, "content"))
 		}
+
 		responses[key] = refusal
 	}
 }
@@ -114,19 +124,25 @@ func complete(operation, callers Object) {
 func refusalOf(problems []directory.Problem) Object {
 	problems = slices.Sorted(slices.Values(problems))
 	headers := []string{problem.HeaderRequestID}
-	var descriptions []string
-	var names []any
+
+	var (
+		descriptions []string
+		names        []any
+	)
 
 	for _, p := range problems {
 		rule := problem.RuleOf(p)
 		descriptions = append(descriptions, "`"+string(p)+"` ("+rule.Title+")")
+
 		names = append(names, string(p))
 		if rule.Retry > 0 {
 			headers = append(headers, "Retry-After")
 		}
+
 		if p == directory.RateLimited {
 			headers = append(headers, "RateLimit", "RateLimit-Policy")
 		}
+
 		if rule.Status == http.StatusUnauthorized {
 			headers = append(headers, "WWW-Authenticate")
 		}
@@ -152,6 +168,7 @@ func headersOf(names []string) Object {
 // texts are the strings of a list, which may be absent.
 func texts(list any) []string {
 	var all []string
+
 	items, _ := list.([]any)
 	for _, item := range items {
 		all = append(all, item.(string))

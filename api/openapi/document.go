@@ -35,16 +35,17 @@ func Parse(text []byte) *Document {
 }
 
 // at returns the object at a path of member names, which must exist.
-func at(o Object, path ...string) Object {
+func at(object Object, path ...string) Object {
 	for _, name := range path {
-		next, ok := o[name].(Object)
+		next, ok := object[name].(Object)
 		if !ok {
 			panic(fmt.Sprintf("openapi.yaml: %s is not an object", strings.Join(path, ".")))
 		}
-		o = next
+
+		object = next
 	}
 
-	return o
+	return object
 }
 
 // A Parameter is a parameter of an operation.
@@ -55,11 +56,11 @@ type Parameter struct {
 
 // Parameter returns the parameter with a key in the document's components.
 func (d *Document) Parameter(key string) Parameter {
-	p := at(d.root, "components", "parameters", key)
-	name, _ := p["name"].(string)
-	description, _ := p["description"].(string)
+	object := at(d.root, "components", "parameters", key)
+	name, _ := object["name"].(string)
+	description, _ := object["description"].(string)
 
-	return Parameter{Name: name, Description: description, Schema: clone(at(p, "schema"), keepRefs)}
+	return Parameter{Name: name, Description: description, Schema: clone(at(object, "schema"), keepRefs)}
 }
 
 // Schema returns the schema of a name, with references that ref makes.
@@ -88,12 +89,12 @@ func (d *Document) SchemaFiles(base string) map[string][]byte {
 
 // Marshal returns a part of the document as JSON with sorted members.
 func Marshal(part any) []byte {
-	b, err := json.Marshal(part, json.Deterministic(true))
+	data, err := json.Marshal(part, json.Deterministic(true))
 	if err != nil {
 		panic(fmt.Sprintf("openapi.yaml: %v", err))
 	}
 
-	return b
+	return data
 }
 
 func keepRefs(name string) string { return schemaRef + name }
@@ -104,21 +105,24 @@ func clone(o Object, ref func(name string) string) Object { return cloneAny(o, r
 func cloneAny(v any, ref func(name string) string) any {
 	switch v := v.(type) {
 	case Object:
-		c := make(Object, len(v))
+		object := make(Object, len(v))
 		for name, value := range v {
-			c[name] = cloneAny(value, ref)
+			object[name] = cloneAny(value, ref)
 		}
-		if target, ok := c["$ref"].(string); ok {
+
+		if target, ok := object["$ref"].(string); ok {
 			if name, found := strings.CutPrefix(target, schemaRef); found {
-				c["$ref"] = ref(name)
+				object["$ref"] = ref(name)
 			}
 		}
-		return c
+
+		return object
 	case []any:
 		c := make([]any, len(v))
 		for i, value := range v {
 			c[i] = cloneAny(value, ref)
 		}
+
 		return c
 	default:
 		return v
@@ -129,6 +133,7 @@ func cloneAny(v any, ref func(name string) string) any {
 // order of the document.
 func (d *Document) QueryParameters(method, path string) []Parameter {
 	var all []Parameter
+
 	operation := at(d.root, "paths", path, method)
 	for _, reference := range operation["parameters"].([]any) {
 		key := strings.TrimPrefix(reference.(Object)["$ref"].(string), "#/components/parameters/")

@@ -34,20 +34,21 @@ type Backups struct {
 
 // Save answers GET /v1/operator/snapshot. If it is cut off, the stream breaks, and the
 // file's own checksum is wrong.
-func (h *Backups) Save(w http.ResponseWriter, c *request.Call) error {
+func (h *Backups) Save(w http.ResponseWriter, call *request.Call) error {
 	file := "roster-" + h.Domain.Name() + ".backup"
+
 	out := &backupWriter{w: w, rc: http.NewResponseController(w), file: file}
-	if c.Method == http.MethodHead {
+	if call.Method == http.MethodHead {
 		out.begin()
 		return nil
 	}
 
-	err := h.Store.Save(c.Context(), out)
+	err := h.Store.Save(call.Context(), out)
 	switch {
 	case err == nil:
-		h.Logger.Info("snapshot saved", "request_id", c.RequestID, "caller", c.Identity.String())
+		h.Logger.Info("snapshot saved", "request_id", call.RequestID, "caller", call.Identity.String())
 	case out.begun:
-		h.Logger.Warn("a snapshot was cut off", "request_id", c.RequestID, "err", err)
+		h.Logger.Warn("a snapshot was cut off", "request_id", call.RequestID, "err", err)
 		panic(http.ErrAbortHandler) // so that the client doesn't take it for complete
 	}
 
@@ -55,30 +56,35 @@ func (h *Backups) Save(w http.ResponseWriter, c *request.Call) error {
 }
 
 // Restore answers POST /v1/operator/snapshot, whose body is a backup.
-func (h *Backups) Restore(w http.ResponseWriter, c *request.Call) error {
-	if got := c.Header.Get("Content-Type"); got != wire.MediaBackup {
-		return directory.Refuse(problem.MediaType, "Content-Type %.100q is not supported. Send a backup as %s.", got, wire.MediaBackup)
+func (h *Backups) Restore(w http.ResponseWriter, call *request.Call) error {
+	if got := call.Header.Get("Content-Type"); got != wire.MediaBackup {
+		return directory.Refuse(problem.MediaType, "Content-Type %.100q is not supported. Send a backup as %s.", got,
+			wire.MediaBackup)
 	}
-	force, err := c.Params.One("force")
-	if err != nil {
-		return err
-	}
-	reason, err := c.Params.One("reason")
+
+	force, err := call.Params.One("force")
 	if err != nil {
 		return err
 	}
 
-	in := &backupReader{r: c.Body, rc: http.NewResponseController(w)}
-	done, err := h.Store.Restore(c.Context(), in, force == "true", reason)
+	reason, err := call.Params.One("reason")
 	if err != nil {
 		return err
 	}
+
+	in := &backupReader{r: call.Body, rc: http.NewResponseController(w)}
+
+	done, err := h.Store.Restore(call.Context(), in, force == "true", reason)
+	if err != nil {
+		return err
+	}
+
 	_ = in.rc.SetReadDeadline(time.Time{})
 
-	h.Logger.Warn("the domain was restored", "request_id", c.RequestID, "caller", c.Identity.String(),
+	h.Logger.Warn("the domain was restored", "request_id", call.RequestID, "caller", call.Identity.String(),
 		"backup", done.Backup, "before", done.Before, "now", done.Now)
 
-	return response.Status(w, c, done)
+	return response.Status(w, call, done)
 }
 
 // pieceTime is how long a client may take for each piece of a backup.
@@ -102,13 +108,14 @@ func (b *backupWriter) begin() {
 }
 
 // Write implements io.Writer.
-func (b *backupWriter) Write(p []byte) (int, error) {
+func (b *backupWriter) Write(data []byte) (int, error) {
 	if !b.begun {
 		b.begin()
 	}
+
 	_ = b.rc.SetWriteDeadline(time.Now().Add(pieceTime)) // if the connection has deadlines
 
-	return b.w.Write(p)
+	return b.w.Write(data)
 }
 
 // A backupReader receives a backup, with a deadline for each piece.

@@ -33,51 +33,54 @@ type Cluster struct {
 }
 
 // Transfer answers POST /v1/operator/raft/transfer.
-func (h *Cluster) Transfer(w http.ResponseWriter, c *request.Call) error {
-	in, to, err := readMember(w, c, true)
+func (h *Cluster) Transfer(w http.ResponseWriter, call *request.Call) error {
+	in, to, err := readMember(w, call, true)
 	if err == nil {
-		err = h.Members.Transfer(c.Context(), to)
+		err = h.Members.Transfer(call.Context(), to)
 	}
+
 	if err != nil {
 		return err
 	}
 
-	return h.done(w, c, "transfer", in.ID)
+	return h.done(w, call, "transfer", in.ID)
 }
 
 // Remove answers POST /v1/operator/raft/remove.
-func (h *Cluster) Remove(w http.ResponseWriter, c *request.Call) error {
-	in, id, err := readMember(w, c, false)
+func (h *Cluster) Remove(w http.ResponseWriter, call *request.Call) error {
+	in, id, err := readMember(w, call, false)
 	if err == nil {
-		err = h.Members.Remove(c.Context(), id)
+		err = h.Members.Remove(call.Context(), id)
 	}
+
 	if err != nil {
 		return err
 	}
 
-	return h.done(w, c, "remove", in.ID)
+	return h.done(w, call, "remove", in.ID)
 }
 
 // Admit answers POST /v1/operator/raft/admit.
-func (h *Cluster) Admit(w http.ResponseWriter, c *request.Call) error {
-	in, id, err := readMember(w, c, false)
+func (h *Cluster) Admit(w http.ResponseWriter, call *request.Call) error {
+	in, id, err := readMember(w, call, false)
 	if err == nil {
-		err = h.Members.Admit(c.Context(), id, in.Withdraw)
+		err = h.Members.Admit(call.Context(), id, in.Withdraw)
 	}
+
 	if err != nil {
 		return err
 	}
 
-	return h.done(w, c, "admit", in.ID)
+	return h.done(w, call, "admit", in.ID)
 }
 
 // Leave answers POST /v1/operator/raft/leave.
-func (h *Cluster) Leave(w http.ResponseWriter, c *request.Call) error {
-	if err := h.Members.Leave(c.Context()); err != nil {
+func (h *Cluster) Leave(w http.ResponseWriter, call *request.Call) error {
+	if err := h.Members.Leave(call.Context()); err != nil {
 		return err
 	}
 
-	return h.done(w, c, "leave", "this node")
+	return h.done(w, call, "leave", "this node")
 }
 
 // readMember reads a body that names a node. If it is optional and absent, the id is zero.
@@ -88,15 +91,18 @@ func readMember(
 	if err != nil || len(body) == 0 && optional {
 		return in, id, err
 	}
+
 	if err := request.ParseObject(body, &in); err != nil {
 		return in, id, err
 	}
+
 	if in.ID == "" && optional {
 		return in, id, nil
 	}
 
 	if id, err = spiffeid.FromString(in.ID); err != nil {
-		return in, id, directory.Refuse(directory.BadRequest, "id must be a node's SPIFFE ID, got %.100q.", in.ID).At("/id")
+		return in, id, directory.Refuse(directory.BadRequest, "id must be a node's SPIFFE ID, got %.100q.", in.ID).
+			At("/id")
 	}
 
 	return in, id, nil
@@ -108,6 +114,7 @@ func (h *Cluster) done(w http.ResponseWriter, c *request.Call, change, node stri
 	if node != "" {
 		attrs = append(attrs, "node", node)
 	}
+
 	h.Logger.Info("the domain's members changed", attrs...)
 	response.NoStore(w)
 

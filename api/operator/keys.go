@@ -32,26 +32,28 @@ func (k *Keys) List(w http.ResponseWriter, c *request.Call) error {
 }
 
 // Rotate answers POST /v1/operator/keys/rotate: this node gets another signing key.
-func (k *Keys) Rotate(w http.ResponseWriter, c *request.Call) error {
-	if err := k.Keyring.RotateKey(c.Context()); err != nil {
+func (k *Keys) Rotate(w http.ResponseWriter, call *request.Call) error {
+	if err := k.Keyring.RotateKey(call.Context()); err != nil {
 		return err
 	}
-	k.Logger.Info("signing key rotated", "request_id", c.RequestID, "caller", c.Identity.String())
+
+	k.Logger.Info("signing key rotated", "request_id", call.RequestID, "caller", call.Identity.String())
 
 	return response.NoContent(w)
 }
 
 // Revoke answers POST /v1/operator/keys/revoke, for the whole domain and permanently.
-func (k *Keys) Revoke(w http.ResponseWriter, c *request.Call) error {
+func (k *Keys) Revoke(w http.ResponseWriter, call *request.Call) error {
 	var in wire.RevokeRequest
-	if err := request.ReadObject(w, c, &in); err != nil {
+	if err := request.ReadObject(w, call, &in); err != nil {
 		return err
 	}
 
-	if err := k.Keyring.RevokeKey(c.Context(), in.Key); err != nil {
+	if err := k.Keyring.RevokeKey(call.Context(), in.Key); err != nil {
 		return err
 	}
-	k.Logger.Info("signing key revoked", "request_id", c.RequestID, "caller", c.Identity.String(), "key", in.Key)
+
+	k.Logger.Info("signing key revoked", "request_id", call.RequestID, "caller", call.Identity.String(), "key", in.Key)
 
 	return response.NoContent(w)
 }

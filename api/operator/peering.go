@@ -12,7 +12,7 @@ import (
 
 // parsePeering checks a peering as an operator wrote it. Without a state it is active.
 func parsePeering(in *wire.Peering, own spiffeid.TrustDomain) (directory.Peering, error) {
-	p := directory.Peering{
+	peering := directory.Peering{
 		State:     directory.PeeringState(in.State),
 		Bundle:    in.Bundle,
 		Addresses: in.Addresses,
@@ -22,32 +22,37 @@ func parsePeering(in *wire.Peering, own spiffeid.TrustDomain) (directory.Peering
 	}
 
 	var err error
-	p.Domain, err = spiffeid.TrustDomainFromString(in.Domain)
-	if err != nil || p.Domain.Name() != in.Domain || in.Domain == directory.Mesh.String() {
-		return p, directory.Refuse(directory.BadRequest, "domain must be a trust domain, got %q.", in.Domain).At("/domain")
-	}
-	if p.Domain == own {
-		return p, directory.Refuse(directory.BadRequest, "domain must be another domain; %s is this directory's own.", in.Domain).At("/domain")
+
+	peering.Domain, err = spiffeid.TrustDomainFromString(in.Domain)
+	if err != nil || peering.Domain.Name() != in.Domain || in.Domain == directory.Mesh.String() {
+		return peering, directory.Refuse(directory.BadRequest, "domain must be a trust domain, got %q.", in.Domain).
+			At("/domain")
 	}
 
-	switch p.State {
+	if peering.Domain == own {
+		return peering, directory.Refuse(directory.BadRequest,
+			"domain must be another domain; %s is this directory's own.", in.Domain).At("/domain")
+	}
+
+	switch peering.State {
 	case "":
-		p.State = directory.PeeringActive
+		peering.State = directory.PeeringActive
 	case directory.PeeringPending, directory.PeeringActive, directory.PeeringFrozen, directory.PeeringTerminated:
 	default:
-		return p, directory.Refuse(directory.BadRequest,
+		return peering, directory.Refuse(directory.BadRequest,
 			"state must be pending, active, frozen or terminated, got %q.", in.State).At("/state")
 	}
 
 	if len(in.Bundle) == 0 || jsontext.Value(in.Bundle).Kind() != '{' {
-		return p, directory.Refuse(directory.BadRequest,
+		return peering, directory.Refuse(directory.BadRequest,
 			"bundle is missing: give the peer's SPIFFE bundle, a JWKS object.").At("/bundle")
 	}
-	if err := p.Endpoint.Check(); err != nil {
-		return p, directory.Refuse(directory.BadRequest, "bundle_endpoint: %w", err).At("/bundle_endpoint")
+
+	if err := peering.Endpoint.Check(); err != nil {
+		return peering, directory.Refuse(directory.BadRequest, "bundle_endpoint: %w", err).At("/bundle_endpoint")
 	}
 
-	return p, checkAddresses(in.Addresses)
+	return peering, checkAddresses(in.Addresses)
 }
 
 func checkAddresses(addresses []string) error {
@@ -80,15 +85,15 @@ func parsePeer(name string, own spiffeid.TrustDomain) (spiffeid.TrustDomain, err
 }
 
 // WirePeering returns p as it is on the wire.
-func WirePeering(p directory.Peering) wire.Peering {
+func WirePeering(peering directory.Peering) wire.Peering {
 	return wire.Peering{
-		Domain:         p.Domain.Name(),
-		State:          string(p.State),
-		Bundle:         p.Bundle,
-		Addresses:      p.Addresses,
-		Gossip:         p.Gossip,
-		Mesh:           p.Mesh,
-		BundleEndpoint: wire.BundleEndpoint(p.Endpoint),
+		Domain:         peering.Domain.Name(),
+		State:          string(peering.State),
+		Bundle:         peering.Bundle,
+		Addresses:      peering.Addresses,
+		Gossip:         peering.Gossip,
+		Mesh:           peering.Mesh,
+		BundleEndpoint: wire.BundleEndpoint(peering.Endpoint),
 	}
 }
 

@@ -60,31 +60,34 @@ type Peerings struct {
 }
 
 // Put answers POST /v1/operator/peers: it makes or changes a peering as a whole.
-func (h *Peerings) Put(w http.ResponseWriter, c *request.Call) error {
+func (h *Peerings) Put(w http.ResponseWriter, call *request.Call) error {
 	var in wire.Peering
-	if err := request.ReadObject(w, c, &in); err != nil {
+	if err := request.ReadObject(w, call, &in); err != nil {
 		return err
 	}
-	p, err := parsePeering(&in, h.Domain)
+
+	peering, err := parsePeering(&in, h.Domain)
 	if err != nil {
 		return err
 	}
 
-	if err := h.Set(c.Context(), p); err != nil {
+	if err := h.Set(call.Context(), peering); err != nil {
 		return err
 	}
-	h.Logger.Info("peering set", "request_id", c.RequestID, "caller", c.Identity.String(),
-		"peer", p.Domain.Name(), "state", string(p.State))
+
+	h.Logger.Info("peering set", "request_id", call.RequestID, "caller", call.Identity.String(),
+		"peer", peering.Domain.Name(), "state", string(peering.State))
 
 	return response.NoContent(w)
 }
 
 // Invite answers POST /v1/operator/peers/invite.
-func (h *Peerings) Invite(w http.ResponseWriter, c *request.Call) error {
+func (h *Peerings) Invite(w http.ResponseWriter, call *request.Call) error {
 	var in wire.InviteRequest
-	if err := request.ReadObject(w, c, &in); err != nil {
+	if err := request.ReadObject(w, call, &in); err != nil {
 		return err
 	}
+
 	peer, err := parsePeer(in.Domain, h.Domain)
 	if err != nil {
 		return err
@@ -96,96 +99,110 @@ func (h *Peerings) Invite(w http.ResponseWriter, c *request.Call) error {
 			return directory.Refuse(directory.BadRequest,
 				"life must be 1 to %d seconds, got %d.", maxInvitation/time.Second, in.LifeSeconds).At("/life")
 		}
+
 		life = time.Duration(in.LifeSeconds) * time.Second
 	}
 
-	invitation, err := h.Peers.Invite(c.Context(), peer, life)
+	invitation, err := h.Peers.Invite(call.Context(), peer, life)
 	if err != nil {
 		return err
 	}
-	h.logChange(c, "invited", in.Domain)
 
-	return response.Status(w, c, invitation)
+	h.logChange(call, "invited", in.Domain)
+
+	return response.Status(w, call, invitation)
 }
 
 // Accept answers POST /v1/operator/peers/accept.
-func (h *Peerings) Accept(w http.ResponseWriter, c *request.Call) error {
+func (h *Peerings) Accept(w http.ResponseWriter, call *request.Call) error {
 	var in wire.AcceptRequest
-	if err := request.ReadObject(w, c, &in); err != nil {
+	if err := request.ReadObject(w, call, &in); err != nil {
 		return err
 	}
 
 	token, err := ParseToken(in.Token)
 	if err == nil {
-		err = h.Peers.Accept(c.Context(), token)
+		err = h.Peers.Accept(call.Context(), token)
 	}
+
 	if err != nil {
 		return err
 	}
-	h.logChange(c, "accepted", token.Domain)
+
+	h.logChange(call, "accepted", token.Domain)
 
 	return response.NoContent(w)
 }
 
 // Change answers POST /v1/operator/peers/change.
-func (h *Peerings) Change(w http.ResponseWriter, c *request.Call) error {
+func (h *Peerings) Change(w http.ResponseWriter, call *request.Call) error {
 	var in wire.PeerChange
-	if err := request.ReadObject(w, c, &in); err != nil {
+	if err := request.ReadObject(w, call, &in); err != nil {
 		return err
 	}
+
 	peer, err := parsePeer(in.Domain, h.Domain)
 	if err != nil {
 		return err
 	}
+
 	settings := parseSettings(&in.PeerSettings)
 	if err := checkChange(in.Verb, &settings); err != nil {
 		return err
 	}
 
 	if in.Verb == wire.PeerSet {
-		err = h.Peers.Set(c.Context(), peer, settings)
+		err = h.Peers.Set(call.Context(), peer, settings)
 	} else {
-		err = h.Peers.Change(c.Context(), peer, in.Verb)
+		err = h.Peers.Change(call.Context(), peer, in.Verb)
 	}
+
 	if err != nil {
 		return err
 	}
-	h.logChange(c, string(in.Verb), in.Domain)
+
+	h.logChange(call, string(in.Verb), in.Domain)
 
 	return response.NoContent(w)
 }
 
 // Redeem answers POST /v1/peerings for the domain that an invitation is for. That domain
 // has no identity here yet: the invitation's secret authenticates it.
-func (h *Peerings) Redeem(w http.ResponseWriter, c *request.Call) error {
+func (h *Peerings) Redeem(w http.ResponseWriter, call *request.Call) error {
 	var in wire.RedeemRequest
-	if err := request.ReadForeignObject(w, c, &in); err != nil {
+	if err := request.ReadForeignObject(w, call, &in); err != nil {
 		return err
 	}
+
 	in.State = "" // this side decides both
 	in.Mesh = false
-	p, err := parsePeering(&in.Peering, h.Domain)
+
+	peering, err := parsePeering(&in.Peering, h.Domain)
 	if err != nil {
 		return err
 	}
 
 	// A wrong secret costs no change and no line of the audit log.
-	if !h.Peers.Invited(in.Secret, p.Domain) {
-		return directory.Refuse(directory.Forbidden, "This domain has no invitation for %s with that secret.", p.Domain.Name())
+	if !h.Peers.Invited(in.Secret, peering.Domain) {
+		return directory.Refuse(directory.Forbidden, "This domain has no invitation for %s with that secret.",
+			peering.Domain.Name())
 	}
-	if err := h.Peers.Redeem(c.Context(), in.Secret, p); err != nil {
+
+	if err := h.Peers.Redeem(call.Context(), in.Secret, peering); err != nil {
 		return err
 	}
-	h.logChange(c, "redeemed", p.Domain.Name())
+
+	h.logChange(call, "redeemed", peering.Domain.Name())
 
 	return response.NoContent(w)
 }
 
-func (h *Peerings) logChange(c *request.Call, change, peer string) {
-	attrs := []any{"request_id", c.RequestID, "change", change, "peer", peer}
-	if !c.Anonymous() {
-		attrs = append(attrs, "caller", c.Identity.String())
+func (h *Peerings) logChange(call *request.Call, change, peer string) {
+	attrs := []any{"request_id", call.RequestID, "change", change, "peer", peer}
+	if !call.Anonymous() {
+		attrs = append(attrs, "caller", call.Identity.String())
 	}
+
 	h.Logger.Info("peering changed", attrs...)
 }
 
@@ -210,6 +227,7 @@ func (s *PeerSettings) check() error {
 			return err
 		}
 	}
+
 	if s.Import != nil {
 		if err := s.Import.CheckImport(); err != nil {
 			return err
@@ -221,6 +239,7 @@ func (s *PeerSettings) check() error {
 			return err
 		}
 	}
+
 	for _, address := range s.Gossip {
 		host, port, err := net.SplitHostPort(address)
 		if _, notPort := strconv.ParseUint(port, 10, 16); err != nil || host == "" || notPort != nil {
@@ -228,6 +247,7 @@ func (s *PeerSettings) check() error {
 				"A gossip address must be HOST:PORT, got %.200q.", address).At("/gossip")
 		}
 	}
+
 	if s.Endpoint != nil {
 		if err := s.Endpoint.Check(); err != nil {
 			return directory.Refuse(directory.BadRequest, "bundle_endpoint: %w", err).At("/bundle_endpoint")
@@ -245,12 +265,14 @@ func checkChange(verb wire.PeerVerb, to *PeerSettings) error {
 			return directory.Refuse(directory.BadRequest,
 				"export, import, addresses, gossip and bundle_endpoint belong to the verb set.").At("/verb")
 		}
+
 		return nil
 	case wire.PeerSet:
 		if to.isZero() {
 			return directory.Refuse(directory.BadRequest,
 				"The verb set needs export, import, addresses, gossip or bundle_endpoint.").At("/verb")
 		}
+
 		return to.check()
 	default:
 		return directory.Refuse(directory.BadRequest,

@@ -36,8 +36,9 @@ type Policy struct {
 }
 
 // Get answers GET /v1/operator/policy. Its entity tag is of the version.
-func (p *Policy) Get(w http.ResponseWriter, c *request.Call) error {
+func (p *Policy) Get(w http.ResponseWriter, call *request.Call) error {
 	current := p.Store.Policy()
+
 	body, err := json.Marshal(current)
 	if err != nil {
 		return fmt.Errorf("encoding the policy: %w", err)
@@ -46,30 +47,34 @@ func (p *Policy) Get(w http.ResponseWriter, c *request.Call) error {
 	body = append(body, '\n')
 	response.NoStore(w)
 
-	return response.Send(w, c, "application/json", response.StrongTag(current.Version, body), body)
+	return response.Send(w, call, "application/json", response.StrongTag(current.Version, body), body)
 }
 
 // Set answers PUT /v1/operator/policy. The domain's leader compares If-Match and the
 // body's version with the policy that is in force then.
-func (p *Policy) Set(w http.ResponseWriter, c *request.Call) error {
-	body, err := request.ReadUpTo(w, c, maxPolicyBody)
-	if err != nil {
-		return err
-	}
-	var in wire.PolicyChange
-	if err := json.Unmarshal(body, &in, json.RejectUnknownMembers(true)); err != nil || in.Policy == nil {
-		return directory.Refuse(directory.BadRequest, `The body must be {"policy": CEDAR-TEXT}: %w`, err)
-	}
-	replaces, err := replacedVersions(c.Request, in.Version)
+func (p *Policy) Set(w http.ResponseWriter, call *request.Call) error {
+	body, err := request.ReadUpTo(w, call, maxPolicyBody)
 	if err != nil {
 		return err
 	}
 
-	outcome, err := p.Store.SetPolicy(c.Context(), c.Identity, *in.Policy, replaces)
+	var in wire.PolicyChange
+	if err := json.Unmarshal(body, &in, json.RejectUnknownMembers(true)); err != nil || in.Policy == nil {
+		return directory.Refuse(directory.BadRequest, `The body must be {"policy": CEDAR-TEXT}: %w`, err)
+	}
+
+	replaces, err := replacedVersions(call.Request, in.Version)
 	if err != nil {
 		return err
 	}
-	p.Logger.Info("policy set", "request_id", c.RequestID, "caller", c.Identity.String(), "version", outcome.Position.Revision)
+
+	outcome, err := p.Store.SetPolicy(call.Context(), call.Identity, *in.Policy, replaces)
+	if err != nil {
+		return err
+	}
+
+	p.Logger.Info("policy set", "request_id", call.RequestID, "caller", call.Identity.String(), "version",
+		outcome.Position.Revision)
 	response.NoStore(w)
 
 	return response.NoContent(w)
@@ -83,7 +88,8 @@ func replacedVersions(r *http.Request, version *uint64) ([]uint64, error) {
 	case err != nil:
 		return nil, err
 	case cond.Absent:
-		return nil, directory.Refuse(directory.PreconditionFailed, "If-None-Match is *, but there is always a policy in force.")
+		return nil, directory.Refuse(directory.PreconditionFailed,
+			"If-None-Match is *, but there is always a policy in force.")
 	case version == nil:
 		return cond.Revisions, nil
 	case cond.Revisions != nil && !slices.Contains(cond.Revisions, *version):

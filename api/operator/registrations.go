@@ -38,42 +38,44 @@ type Registrations struct {
 }
 
 // ListFlagged answers GET /v1/operator/flagged with flagged registrations of all domains.
-func (h *Registrations) ListFlagged(w http.ResponseWriter, c *request.Call) error {
+func (h *Registrations) ListFlagged(w http.ResponseWriter, call *request.Call) error {
 	all := []wire.Flagged{}
-	for _, f := range h.Flagged(maxFlagged) {
-		if e, ok := h.Reader.View.Get(f.Origin, f.RID); ok {
+	for _, entry := range h.Flagged(maxFlagged) {
+		if e, ok := h.Reader.View.Get(entry.Origin, entry.RID); ok {
 			all = append(all, wire.Flagged{
-				Agent: e.Agent, Origin: e.Origin.Name(), Href: h.Reader.Render.Href(e), Flags: f.Flags.Names(),
+				Agent: e.Agent, Origin: e.Origin.Name(), Href: h.Reader.Render.Href(e), Flags: entry.Flags.Names(),
 			})
 		}
 	}
 
-	return response.Status(w, c, wire.FlaggedList{Flagged: all})
+	return response.Status(w, call, wire.FlaggedList{Flagged: all})
 }
 
 // List answers GET /v1/operator/registrations?owner= with the registrations of an
 // identity, whether others may see them or not.
-func (h *Registrations) List(w http.ResponseWriter, c *request.Call) error {
-	text, err := c.Params.One("owner")
+func (h *Registrations) List(w http.ResponseWriter, call *request.Call) error {
+	text, err := call.Params.One("owner")
 	if err != nil {
 		return err
 	}
+
 	owner, err := directory.ParseIdentity(text)
 	if err != nil {
 		return directory.Refuse(directory.BadQuery,
 			"owner must be a SPIFFE or WIMSE URI, or oauth:ISSUER#SUBJECT, got %.100q.", text)
 	}
 
-	after, err := c.Params.One("after")
+	after, err := call.Params.One("after")
 	if err != nil {
 		return err
 	}
+
 	var cursor index.Cursor
 	if err := cursor.UnmarshalText([]byte(after)); err != nil {
 		return err
 	}
 
-	return sendOwned(w, c, h.ownedBy(owner, cursor))
+	return sendOwned(w, call, h.ownedBy(owner, cursor))
 }
 
 func (h *Registrations) ownedBy(owner directory.Identity, after index.Cursor) index.Page {
@@ -83,11 +85,12 @@ func (h *Registrations) ownedBy(owner directory.Identity, after index.Cursor) in
 		if e.Owner == owner {
 			return e
 		}
+
 		return nil
 	})
 }
 
-func sendOwned(w http.ResponseWriter, c *request.Call, page index.Page) error {
+func sendOwned(w http.ResponseWriter, call *request.Call, page index.Page) error {
 	out := wire.Owned{Registrations: []wire.OwnedRegistration{}}
 	for _, e := range page.Entries {
 		out.Registrations = append(out.Registrations, wire.OwnedRegistration{
@@ -100,41 +103,46 @@ func sendOwned(w http.ResponseWriter, c *request.Call, page index.Page) error {
 		if err != nil {
 			return err
 		}
+
 		out.Next = string(next)
 	}
 
-	return response.Status(w, c, out)
+	return response.Status(w, call, out)
 }
 
 // Remove answers POST /v1/operator/registrations/end: it removes a page of the
 // registrations of an identity, each by a change of its own, and lists them. Next says
 // that there are more.
-func (h *Registrations) Remove(w http.ResponseWriter, c *request.Call) error {
+func (h *Registrations) Remove(w http.ResponseWriter, call *request.Call) error {
 	var in struct {
 		Owner directory.Identity `json:"owner"`
 	}
-	if err := request.ReadObject(w, c, &in); err != nil {
+	if err := request.ReadObject(w, call, &in); err != nil {
 		return err
-	}
-	if in.Owner.IsZero() {
-		return directory.Refuse(directory.BadRequest, "owner is missing: name the identity whose registrations are to be removed.").At("/owner")
 	}
 
-	if err := h.Registry.Linearize(c.Context()); err != nil {
+	if in.Owner.IsZero() {
+		return directory.Refuse(directory.BadRequest,
+			"owner is missing: name the identity whose registrations are to be removed.").At("/owner")
+	}
+
+	if err := h.Registry.Linearize(call.Context()); err != nil {
 		return err
 	}
+
 	page := h.ownedBy(in.Owner, index.Cursor{})
 
 	// Policy was asked whether operators may do this; it isn't asked about each.
-	caller := h.Reader.Guard.Requester(c)
+	caller := h.Reader.Guard.Requester(call)
 	caller.Commissioning = true
+
 	caller.PolicyVersion = nil
 	for _, e := range page.Entries {
-		_, err := h.Registry.Remove(c.Context(), directory.RemoveRequest{Caller: caller, RID: e.RID})
+		_, err := h.Registry.Remove(call.Context(), directory.RemoveRequest{Caller: caller, RID: e.RID})
 		if p := directory.ProblemOf(err); err != nil && p != directory.NotFound && p != directory.RegistrationExpired {
 			return err
 		}
 	}
 
-	return sendOwned(w, c, page)
+	return sendOwned(w, call, page)
 }

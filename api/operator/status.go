@@ -39,8 +39,9 @@ func (s *Status) Peers(w http.ResponseWriter, c *request.Call) error {
 }
 
 // Evidence answers GET /v1/operator/peers/evidence with a file for roster verify.
-func (s *Status) Evidence(w http.ResponseWriter, c *request.Call) error {
-	query := c.URL.Query()
+func (s *Status) Evidence(w http.ResponseWriter, call *request.Call) error {
+	query := call.URL.Query()
+
 	td, err := spiffeid.TrustDomainFromString(query.Get("domain"))
 	if err != nil || td.Name() != query.Get("domain") {
 		return directory.Refuse(directory.BadQuery,
@@ -51,8 +52,9 @@ func (s *Status) Evidence(w http.ResponseWriter, c *request.Call) error {
 	if err != nil {
 		return err
 	}
+
 	response.NoStore(w)
-	response.Write(w, c.Request, http.StatusOK, "application/json", file)
+	response.Write(w, call.Request, http.StatusOK, "application/json", file)
 
 	return nil
 }

@@ -33,12 +33,12 @@ const (
 
 // String returns the token as one word.
 func (t *Token) String() string {
-	b, err := json.Marshal(t)
+	data, err := json.Marshal(t)
 	if err != nil {
 		panic(err) // only if a bundle is not JSON; such a bundle is never trusted
 	}
 
-	return tokenPrefix + directory.B64.EncodeToString(b)
+	return tokenPrefix + directory.B64.EncodeToString(data)
 }
 
 // ParseToken reads a token. Another domain made it, perhaps by a later release, so
@@ -46,6 +46,7 @@ func (t *Token) String() string {
 func ParseToken(word string) (Token, error) {
 	var t Token
 	text, marked := strings.CutPrefix(word, tokenPrefix)
+
 	b, err := directory.B64.DecodeString(text)
 	if err == nil {
 		err = json.Unmarshal(b, &t)
@@ -62,7 +63,7 @@ func ParseToken(word string) (Token, error) {
 // Peering is the inviting domain as the token describes it, as a pending peering of the
 // domain own.
 func (t *Token) Peering(own spiffeid.TrustDomain) (directory.Peering, error) {
-	p, err := parsePeering(&wire.Peering{
+	peering, err := parsePeering(&wire.Peering{
 		Domain:         t.Domain,
 		State:          string(directory.PeeringPending),
 		Bundle:         wire.RawJSON(t.Bundle),
@@ -75,5 +76,5 @@ func (t *Token) Peering(own spiffeid.TrustDomain) (directory.Peering, error) {
 			"Ask for a token for this domain.", t.Invited, own.Name()).At("/token")
 	}
 
-	return p, err
+	return peering, err
 }

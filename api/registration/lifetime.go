@@ -19,15 +19,15 @@ type Lifetimes struct {
 
 // parse reads lt; standard seconds if it is absent. A lifetime under the caller's minimum
 // is refused: with a longer one, the registration would outlive what its agent said.
-func (l *Lifetimes) parse(c *request.Call, standard uint32) (uint32, error) {
-	shortest := l.shortest(c)
+func (l *Lifetimes) parse(call *request.Call, standard uint32) (uint32, error) {
+	shortest := l.shortest(call)
 	if standard != 0 {
 		standard = max(standard, shortest)
 	}
 
-	lt, err := c.Params.Lifetime(standard)
+	lt, err := call.Params.Lifetime(standard)
 	if err == nil {
-		err = l.CheckMin(c, lt)
+		err = l.CheckMin(call, lt)
 	}
 
 	return lt, err
@@ -56,8 +56,8 @@ func (l *Lifetimes) shortest(c *request.Call) uint32 {
 
 // Cap returns the lifetime that this caller is granted of the one that it asks for, with
 // this credential (AD-070), in seconds.
-func (l *Lifetimes) Cap(c *request.Call, lifetime uint32) uint32 {
-	caller := c.Caller()
+func (l *Lifetimes) Cap(call *request.Call, lifetime uint32) uint32 {
+	caller := call.Caller()
 	for i := range l.Callers {
 		if limits := &l.Callers[i]; limits.MaxLifetime > 0 && limits.Covers(caller) {
 			lifetime = min(lifetime, limits.MaxLifetime)
@@ -65,21 +65,23 @@ func (l *Lifetimes) Cap(c *request.Call, lifetime uint32) uint32 {
 		}
 	}
 
-	if l.Credentials == 0 || c.Credential.Life <= 0 {
+	if l.Credentials == 0 || call.Credential.Life <= 0 {
 		return lifetime
 	}
-	longest := max(directory.MinLifetime, float64(l.Credentials)*c.Credential.Life.Seconds())
+
+	longest := max(directory.MinLifetime, float64(l.Credentials)*call.Credential.Life.Seconds())
 
 	return uint32(min(float64(lifetime), longest))
 }
 
 // CapRefresh is Cap of a refresh: without a lifetime, of the one that e was granted. e is
 // nil if this node doesn't have the registration.
-func (l *Lifetimes) CapRefresh(c *request.Call, lifetime uint32, e *directory.Entry) uint32 {
-	if lifetime != 0 || e == nil {
-		return l.Cap(c, lifetime)
+func (l *Lifetimes) CapRefresh(call *request.Call, lifetime uint32, entry *directory.Entry) uint32 {
+	if lifetime != 0 || entry == nil {
+		return l.Cap(call, lifetime)
 	}
-	if longest := l.Cap(c, e.Lifetime); longest < e.Lifetime {
+
+	if longest := l.Cap(call, entry.Lifetime); longest < entry.Lifetime {
 		return longest
 	}
 

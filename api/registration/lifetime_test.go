@@ -31,10 +31,12 @@ func TestACredentialBoundsLifetimes(t *testing.T) {
 		{1 << 31, 1000 * time.Hour, 604800, 604800, 0, 0},
 	} {
 		l := Lifetimes{Credentials: x.lives}
+
 		c := &request.Call{Request: &http.Request{}, Credential: request.Credential{Life: x.life}}
 		if got := l.Cap(c, x.asked); got != x.want {
 			t.Errorf("%d lives of %s, asked for %d: %d, want %d", x.lives, x.life, x.asked, got, x.want)
 		}
+
 		if got := l.CapRefresh(c, x.kept, held); got != x.wantsKept {
 			t.Errorf("%d lives of %s, and %d are kept: %d, want %d", x.lives, x.life, held.Lifetime, got, x.wantsKept)
 		}
@@ -51,9 +53,11 @@ func TestSomeCallersHaveLifetimesOfTheirOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	l := Lifetimes{
-		Min:     120,
-		Callers: []admission.CallerLimits{{Who: batch, MinLifetime: 3600, MaxLifetime: 7200}, {By: []string{"wpt"}, MinLifetime: 300}},
+		Min: 120,
+		Callers: []admission.CallerLimits{{Who: batch, MinLifetime: 3600, MaxLifetime: 7200},
+			{By: []string{"wpt"}, MinLifetime: 300}},
 	}
 	for _, x := range []struct {
 		who, by, lt   string
@@ -72,13 +76,17 @@ func TestSomeCallersHaveLifetimesOfTheirOwn(t *testing.T) {
 		{"/agent/ada", "x509-svid", "lt=900000", 86400, 900000, 900000}, // the domain's bound is the leader's
 	} {
 		c := &request.Call{
-			Request: &http.Request{}, Identity: identityAt(t, x.who), Credential: request.Credential{Method: x.by}, Params: request.ParseParams(x.lt),
+			Request: &http.Request{}, Identity: identityAt(t, x.who), Credential: request.Credential{Method: x.by},
+			Params: request.ParseParams(x.lt),
 		}
+
 		got, err := l.parse(c, x.def)
 		if got := l.Cap(c, got); err == nil && got != x.granted {
 			t.Errorf("%s by %s, %q: granted %d, want %d", x.who, x.by, x.lt, got, x.granted)
 		}
-		if refused := x.asks == 0 && x.lt != ""; (directory.ProblemOf(err) == directory.BadLifetime) != refused || err == nil && got != x.asks {
+
+		if refused := x.asks == 0 && x.lt != ""; (directory.ProblemOf(err) == directory.BadLifetime) != refused ||
+			err == nil && got != x.asks {
 			t.Errorf("%s by %s, %q: %d, %v", x.who, x.by, x.lt, got, err)
 		}
 	}
@@ -86,9 +94,11 @@ func TestSomeCallersHaveLifetimesOfTheirOwn(t *testing.T) {
 
 func identityAt(t *testing.T, path string) directory.Identity {
 	t.Helper()
+
 	id, err := directory.ParseIdentity("spiffe://alpha.test" + path)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return id
 }

@@ -30,19 +30,21 @@ type Reader struct {
 
 // Show returns the handler that answers GET of one registration on a surface.
 func (r *Reader) Show(surface view.Surface) request.Handler {
-	return func(w http.ResponseWriter, c *request.Call) error {
-		e, redaction, err := r.Find(w, c, surface.Href)
-		if e == nil {
+	return func(w http.ResponseWriter, call *request.Call) error {
+		entry, redaction, err := r.Find(w, call, surface.Href)
+		if entry == nil {
 			return err
 		}
 
-		if href := surface.Href(e); c.URL.EscapedPath() != href {
+		if href := surface.Href(entry); call.URL.EscapedPath() != href {
 			w.Header().Set("Content-Location", href)
 		}
-		w.Header().Set("Sunset", sunset(e))
-		body := append(surface.Append(nil, kinds.Redact(e, redaction), view.Options{Registrant: !c.Anonymous()}), '\n')
 
-		return response.Send(w, c, "application/json", response.StrongTag(e.Revision, body), body)
+		w.Header().Set("Sunset", sunset(entry))
+		body := append(surface.Append(nil, kinds.Redact(entry, redaction),
+			view.Options{Registrant: !call.Anonymous()}), '\n')
+
+		return response.Send(w, call, "application/json", response.StrongTag(entry.Revision, body), body)
 	}
 }
 
@@ -50,19 +52,20 @@ func (r *Reader) Show(surface view.Surface) request.Handler {
 // what is withheld of it. If several domains hold one, it answers 300 itself, with links
 // to each, and returns nil.
 func (r *Reader) Find(
-	w http.ResponseWriter, c *request.Call, href func(*directory.Entry) string,
+	w http.ResponseWriter, call *request.Call, href func(*directory.Entry) string,
 ) (*directory.Entry, directory.Redaction, error) {
 	// Policy is asked once for each entry, since it may change meanwhile.
 	redactions := map[*directory.Entry]directory.Redaction{}
-	readable := r.named(c, func(e *directory.Entry) bool {
-		redaction, ok := r.Guard.Redaction(c, e)
+	readable := r.named(call, func(e *directory.Entry) bool {
+		redaction, ok := r.Guard.Redaction(call, e)
 		redactions[e] = redaction
+
 		return ok
 	})
 
 	switch len(readable) {
 	case 0:
-		return nil, directory.Redaction{}, NotFound(c)
+		return nil, directory.Redaction{}, NotFound(call)
 	case 1:
 		r.setPosition(w, readable[0])
 		return readable[0], redactions[readable[0]], nil
@@ -71,24 +74,25 @@ func (r *Reader) Find(
 	for _, e := range readable {
 		w.Header().Add("Link", "<"+href(e)+`>; rel="alternate"`)
 	}
-	opt := view.Options{Registrant: !c.Anonymous()}
-	b := response.AppendList([]byte(`{"agents":`), readable, func(b []byte, e *directory.Entry) []byte {
+
+	opt := view.Options{Registrant: !call.Anonymous()}
+	data := response.AppendList([]byte(`{"agents":`), readable, func(b []byte, e *directory.Entry) []byte {
 		return r.Render.AppendItem(b, kinds.Redact(e, redactions[e]), opt)
 	})
-	response.Write(w, c.Request, http.StatusMultipleChoices, "application/json", append(b, '}', '\n'))
+	response.Write(w, call.Request, http.StatusMultipleChoices, "application/json", append(data, '}', '\n'))
 
 	return nil, directory.Redaction{}, nil
 }
 
 // named returns the registrations that the path's variables name, among those that are
 // seen.
-func (r *Reader) named(c *request.Call, seen func(*directory.Entry) bool) []*directory.Entry {
-	origin, mirrored := c.Vars["origin"]
+func (r *Reader) named(call *request.Call, seen func(*directory.Entry) bool) []*directory.Entry {
+	origin, mirrored := call.Vars["origin"]
 	if !mirrored {
-		return r.View.FindVisible(c.Vars["id"], seen)
+		return r.View.FindVisible(call.Vars["id"], seen)
 	}
 
-	return slices.DeleteFunc(r.Mirrored(origin, c.Vars["id"]), func(e *directory.Entry) bool { return !seen(e) })
+	return slices.DeleteFunc(r.Mirrored(origin, call.Vars["id"]), func(e *directory.Entry) bool { return !seen(e) })
 }
 
 // Mirrored returns the registration at /ad/r/{origin}/{id}, whether the caller may see it
@@ -98,6 +102,7 @@ func (r *Reader) Mirrored(name, id string) []*directory.Entry {
 	if err != nil || origin.Name() != name {
 		return nil
 	}
+
 	rid, err := directory.ParseRID(id)
 	if err != nil {
 		return nil
@@ -130,13 +135,13 @@ func (r *Reader) Lookup(
 }
 
 // NotFound refuses a call whose path names no registration that its caller sees.
-func NotFound(c *request.Call) error {
-	if origin, ok := c.Vars["origin"]; ok {
+func NotFound(call *request.Call) error {
+	if origin, ok := call.Vars["origin"]; ok {
 		return directory.Refuse(directory.NotFound,
-			"No registration %.100q of %.100q was found, or you may not see it.", c.Vars["id"], origin)
+			"No registration %.100q of %.100q was found, or you may not see it.", call.Vars["id"], origin)
 	}
 
-	return NotFoundID(c.Vars["id"])
+	return NotFoundID(call.Vars["id"])
 }
 
 // NotFoundID is NotFound of an id.

@@ -11,23 +11,24 @@ import (
 
 // Target returns the registration that the path of a write names, if its caller may write
 // it. The entry is nil if this node doesn't have the rid: the leader judges that.
-func (w *Writer) Target(c *request.Call) (*directory.Entry, directory.RID, error) {
-	origin, mirrored := c.Vars["origin"]
+func (w *Writer) Target(call *request.Call) (*directory.Entry, directory.RID, error) {
+	origin, mirrored := call.Vars["origin"]
 	if !mirrored {
-		return w.TargetID(c, c.Vars["id"], w.CatchUp(c))
+		return w.TargetID(call, call.Vars["id"], w.CatchUp(call))
 	}
 
-	if e, err := w.writable(c, w.Reader.Mirrored(origin, c.Vars["id"])); e != nil || err != nil {
+	if e, err := w.writable(call, w.Reader.Mirrored(origin, call.Vars["id"])); e != nil || err != nil {
 		return e, ridOf(e), err
 	}
 
-	return nil, directory.RID{}, NotFound(c)
+	return nil, directory.RID{}, NotFound(call)
 }
 
 // TargetID is Target of an id. If this node doesn't have a name, catchUp makes sure that
 // it knows all names before the call is refused.
-func (w *Writer) TargetID(c *request.Call, id string, catchUp func() error) (*directory.Entry, directory.RID, error) {
-	if e, err := w.writable(c, w.Reader.View.Find(id)); e != nil || err != nil {
+func (w *Writer) TargetID(call *request.Call, id string, catchUp func() error) (*directory.Entry, directory.RID,
+	error) {
+	if e, err := w.writable(call, w.Reader.View.Find(id)); e != nil || err != nil {
 		return e, ridOf(e), err
 	}
 
@@ -39,7 +40,8 @@ func (w *Writer) TargetID(c *request.Call, id string, catchUp func() error) (*di
 	if err := catchUp(); err != nil {
 		return nil, directory.RID{}, err
 	}
-	if e, err := w.writable(c, w.Reader.View.Find(id)); e != nil || err != nil {
+
+	if e, err := w.writable(call, w.Reader.View.Find(id)); e != nil || err != nil {
 		return e, ridOf(e), err
 	}
 
@@ -54,17 +56,17 @@ func (w *Writer) CatchUp(c *request.Call) func() error {
 
 // writable returns the first of some registrations that the caller may write, or why it
 // may not; neither if it may see none of them.
-func (w *Writer) writable(c *request.Call, found []*directory.Entry) (*directory.Entry, error) {
-	for _, e := range found {
+func (w *Writer) writable(call *request.Call, found []*directory.Entry) (*directory.Entry, error) {
+	for _, entry := range found {
 		switch {
-		case w.Reader.Guard.MayWrite(c, e):
-			return e, nil
-		case !w.Reader.Guard.MayRead(c, e):
-		case w.Reader.Guard.IsOwn(e):
+		case w.Reader.Guard.MayWrite(call, entry):
+			return entry, nil
+		case !w.Reader.Guard.MayRead(call, entry):
+		case w.Reader.Guard.IsOwn(entry):
 			return nil, directory.Refuse(directory.Forbidden,
 				"You don't own this registration. Only its owner or a commissioning tool may change it.")
 		default:
-			return nil, w.Foreign(e)
+			return nil, w.Foreign(entry)
 		}
 	}
 
@@ -72,19 +74,19 @@ func (w *Writer) writable(c *request.Call, found []*directory.Entry) (*directory
 }
 
 // ridOf is the rid of an entry that may be nil.
-func ridOf(e *directory.Entry) directory.RID {
-	if e == nil {
+func ridOf(entry *directory.Entry) directory.RID {
+	if entry == nil {
 		return directory.RID{}
 	}
 
-	return e.RID
+	return entry.RID
 }
 
 // Foreign refuses a write to another domain's registration.
-func (w *Writer) Foreign(e *directory.Entry) error {
+func (w *Writer) Foreign(entry *directory.Entry) error {
 	refused := &problem.Refusal{Err: directory.Refuse(directory.ForeignRegistration,
-		"This is a copy of a registration of %s, and can be changed only there.", e.Origin)}
-	if href := w.Reader.Render.OriginHref(e); href != "" {
+		"This is a copy of a registration of %s, and can be changed only there.", entry.Origin)}
+	if href := w.Reader.Render.OriginHref(entry); href != "" {
 		refused.Err.Detail += " The original is at " + href + "."
 		refused.Members = []strictjson.Member{{Name: "origin_href", Value: strictjson.AppendString(nil, href)}}
 	}

@@ -37,19 +37,22 @@ type Writer struct {
 
 // ParseProposal reads from the query and the header whom a registration is for, for how
 // long (standard seconds by default), who may see it, and which state it requires.
-func (w *Writer) ParseProposal(c *request.Call, standard uint32) (proposal directory.RegisterRequest, err error) {
-	if proposal.Lifetime, err = w.parse(c, standard); err != nil {
-		return proposal, err
-	}
-	if proposal.Owner, err = parseOwner(c); err != nil {
+func (w *Writer) ParseProposal(call *request.Call, standard uint32) (proposal directory.RegisterRequest, err error) {
+	if proposal.Lifetime, err = w.parse(call, standard); err != nil {
 		return proposal, err
 	}
 
-	visibility, err := c.Params.One("visibility")
+	if proposal.Owner, err = parseOwner(call); err != nil {
+		return proposal, err
+	}
+
+	visibility, err := call.Params.One("visibility")
 	if err != nil {
 		return proposal, err
 	}
+
 	proposal.Visibility = w.DefaultVisibility()
+
 	proposal.KeepVisibility = visibility == ""
 	if visibility != "" {
 		if proposal.Visibility, err = directory.ParseVisibility(visibility); err != nil {
@@ -57,7 +60,7 @@ func (w *Writer) ParseProposal(c *request.Call, standard uint32) (proposal direc
 		}
 	}
 
-	cond, err := request.ParseCondition(c.Header)
+	cond, err := request.ParseCondition(call.Header)
 	proposal.IfMatch = cond.Revisions
 	proposal.Present = cond.Present
 	proposal.Absent = cond.Absent
@@ -67,8 +70,8 @@ func (w *Writer) ParseProposal(c *request.Call, standard uint32) (proposal direc
 
 // parseOwner reads the owner that a commissioning tool names (jimenez 2); the zero
 // identity is the caller.
-func parseOwner(c *request.Call) (owner directory.Identity, err error) {
-	text, err := c.Params.One("owner")
+func parseOwner(call *request.Call) (owner directory.Identity, err error) {
+	text, err := call.Params.One("owner")
 	if err != nil || text == "" {
 		return owner, err
 	}
@@ -77,7 +80,8 @@ func parseOwner(c *request.Call) (owner directory.Identity, err error) {
 		return owner, directory.Refuse(directory.BadRequest,
 			"owner must be a SPIFFE or WIMSE URI, or oauth:ISSUER#SUBJECT, got %.100q.", text)
 	}
-	if owner == c.Identity {
+
+	if owner == call.Identity {
 		return directory.Identity{}, nil
 	}
 
@@ -85,12 +89,12 @@ func parseOwner(c *request.Call) (owner directory.Identity, err error) {
 }
 
 // ParseRefresh reads lt, 0 if it is absent, and the condition of a refresh.
-func (w *Writer) ParseRefresh(c *request.Call) (refresh directory.RefreshRequest, err error) {
-	if refresh.Lifetime, err = w.parse(c, 0); err != nil {
+func (w *Writer) ParseRefresh(call *request.Call) (refresh directory.RefreshRequest, err error) {
+	if refresh.Lifetime, err = w.parse(call, 0); err != nil {
 		return refresh, err
 	}
 
-	cond, err := request.ParseCondition(c.Header)
+	cond, err := request.ParseCondition(call.Header)
 	refresh.IfMatch = cond.OfExisting()
 
 	return refresh, err
@@ -103,7 +107,7 @@ const maxProposals = 4
 // policy, or the registration, changed before the leader decided: this node may be behind
 // the leader.
 func (w *Writer) Propose(
-	c *request.Call, propose func() (directory.Outcome, error),
+	call *request.Call, propose func() (directory.Outcome, error),
 ) (directory.Outcome, error) {
 	for tries := 1; ; tries++ {
 		outcome, err := propose()
@@ -111,8 +115,8 @@ func (w *Writer) Propose(
 			return outcome, err
 		}
 
-		c.Audited = false // the next proposal is an event of its own
-		if err := w.Registry.Linearize(c.Context()); err != nil {
+		call.Audited = false // the next proposal is an event of its own
+		if err := w.Registry.Linearize(call.Context()); err != nil {
 			return directory.Outcome{}, err
 		}
 	}
@@ -121,14 +125,14 @@ func (w *Writer) Propose(
 // Complete returns a proposal to register with the parts that may differ the next time
 // that it is made: the caller with the version of its policy, the granted lifetime, and
 // the visibility of the registration that it replaces.
-func (w *Writer) Complete(c *request.Call, proposal directory.RegisterRequest) directory.RegisterRequest {
-	proposal.Caller = w.Reader.Guard.Requester(c)
-	proposal.Lifetime = w.Cap(c, proposal.Lifetime)
+func (w *Writer) Complete(call *request.Call, proposal directory.RegisterRequest) directory.RegisterRequest {
+	proposal.Caller = w.Reader.Guard.Requester(call)
+	proposal.Lifetime = w.Cap(call, proposal.Lifetime)
 
 	// Policy is asked about the visibility that the registration will have.
 	if proposal.KeepVisibility {
 		for _, e := range w.Reader.View.Find(proposal.Agent) {
-			if w.Reader.Guard.MayWrite(c, e) {
+			if w.Reader.Guard.MayWrite(call, e) {
 				proposal.Visibility = e.Visibility
 			}
 		}
@@ -139,92 +143,98 @@ func (w *Writer) Complete(c *request.Call, proposal directory.RegisterRequest) d
 
 // Upsert registers a document under its name, or replaces the one that its owner
 // registered there, of whatever kind that is.
-func (w *Writer) Upsert(c *request.Call, proposal directory.RegisterRequest) (outcome directory.Outcome, err error) {
+func (w *Writer) Upsert(call *request.Call, proposal directory.RegisterRequest) (outcome directory.Outcome, err error) {
 	proposal.Projection, err = kinds.Project(proposal.Agent, proposal.Document)
 	if err != nil {
 		return outcome, err
 	}
 
-	return w.Propose(c, func() (directory.Outcome, error) {
-		attempt := w.Complete(c, proposal)
-		if err := w.Reader.Guard.Authorise(c, attempt); err != nil {
+	return w.Propose(call, func() (directory.Outcome, error) {
+		attempt := w.Complete(call, proposal)
+		if err := w.Reader.Guard.Authorise(call, attempt); err != nil {
 			return directory.Outcome{}, err
 		}
 
-		return w.Registry.Register(c.Context(), attempt)
+		return w.Registry.Register(call.Context(), attempt)
 	})
 }
 
 // Replace is Upsert for PUT: the document has the id that its path has (XU-038).
-func (w *Writer) Replace(c *request.Call, proposal directory.RegisterRequest) (directory.Outcome, error) {
-	e, err := w.Replaced(c)
+func (w *Writer) Replace(call *request.Call, proposal directory.RegisterRequest) (directory.Outcome, error) {
+	entry, err := w.Replaced(call)
 	if err != nil {
 		return directory.Outcome{}, err
 	}
 
-	id := norm.NFC.String(c.Vars["id"])
-	if e != nil {
-		id = e.Agent
-	}
-	if proposal.Agent != id {
-		return directory.Outcome{}, directory.Refuse(directory.BadDocument,
-			"The document's id is %.100q, but the path names %.100q. An id can't be changed.", proposal.Agent, id).At("/id")
+	id := norm.NFC.String(call.Vars["id"])
+	if entry != nil {
+		id = entry.Agent
 	}
 
-	return w.Upsert(c, proposal)
+	if proposal.Agent != id {
+		return directory.Outcome{}, directory.Refuse(directory.BadDocument,
+			"The document's id is %.100q, but the path names %.100q. An id can't be changed.", proposal.Agent, id).
+			At("/id")
+	}
+
+	return w.Upsert(call, proposal)
 }
 
 // Replaced returns the registration that a PUT would replace, if its caller may. It is
 // nil if the path has a given id that no registration has: PUT registers that.
-func (w *Writer) Replaced(c *request.Call) (*directory.Entry, error) {
-	e, _, err := w.Target(c)
-	_, notRID := directory.ParseRID(c.Vars["id"])
+func (w *Writer) Replaced(call *request.Call) (*directory.Entry, error) {
+	entry, _, err := w.Target(call)
+	_, notRID := directory.ParseRID(call.Vars["id"])
 
 	switch {
 	case notRID != nil && directory.ProblemOf(err) == directory.NotFound:
 		return nil, nil
-	case e == nil && err == nil:
-		return nil, w.AskLeader(c)
+	case entry == nil && err == nil:
+		return nil, w.AskLeader(call)
 	}
 
-	return e, err
+	return entry, err
 }
 
 // AskLeader refuses a change of a registration that this node doesn't have, as the leader
 // sees it: the leader is asked for a refresh that can't succeed, because no registration
 // has NoRevision.
-func (w *Writer) AskLeader(c *request.Call) error {
-	rid, err := directory.ParseRID(c.Vars["id"])
+func (w *Writer) AskLeader(call *request.Call) error {
+	rid, err := directory.ParseRID(call.Vars["id"])
 	if err != nil {
-		return NotFound(c)
+		return NotFound(call)
 	}
 
-	_, err = w.Registry.Refresh(c.Context(), directory.RefreshRequest{
-		Caller: w.Reader.Guard.Owner(c), RID: rid, IfMatch: []uint64{request.NoRevision},
+	_, err = w.Registry.Refresh(call.Context(), directory.RefreshRequest{
+		Caller: w.Reader.Guard.Owner(call), RID: rid, IfMatch: []uint64{request.NoRevision},
 	})
 	if directory.ProblemOf(err) == directory.PreconditionFailed {
-		return directory.Refuse(directory.Unavailable, "This node doesn't have the registration yet. Nothing was changed; try again.")
+		return directory.Refuse(directory.Unavailable,
+			"This node doesn't have the registration yet. Nothing was changed; try again.")
 	}
 
-	return Hide(c.Vars["id"], nil, err)
+	return Hide(call.Vars["id"], nil, err)
 }
 
 // Remove answers DELETE on a registration (jimenez 4.5).
-func (w *Writer) Remove(rw http.ResponseWriter, c *request.Call) error {
-	cond, err := request.ParseCondition(c.Header)
+func (w *Writer) Remove(rw http.ResponseWriter, call *request.Call) error {
+	cond, err := request.ParseCondition(call.Header)
 	if err != nil {
 		return err
 	}
 
-	outcome, err := w.Propose(c, func() (directory.Outcome, error) {
-		caller := w.Reader.Guard.Owner(c)
-		e, rid, err := w.Target(c)
+	outcome, err := w.Propose(call, func() (directory.Outcome, error) {
+		caller := w.Reader.Guard.Owner(call)
+
+		entry, rid, err := w.Target(call)
 		if err != nil {
 			return directory.Outcome{}, err
 		}
-		outcome, err := w.Registry.Remove(c.Context(), directory.RemoveRequest{Caller: caller, RID: rid, IfMatch: cond.OfExisting()})
 
-		return outcome, Hide(c.Vars["id"], e, err)
+		outcome, err := w.Registry.Remove(call.Context(),
+			directory.RemoveRequest{Caller: caller, RID: rid, IfMatch: cond.OfExisting()})
+
+		return outcome, Hide(call.Vars["id"], entry, err)
 	})
 	if err != nil {
 		return err
@@ -239,6 +249,7 @@ func (w *Writer) Remove(rw http.ResponseWriter, c *request.Call) error {
 // registration's deadline.
 func (w *Writer) SetOutcome(rw http.ResponseWriter, outcome directory.Outcome) {
 	rw.Header().Set("Roster-Index", directory.FormatIndex(w.Domain, outcome.Position))
+
 	if e, ok := w.Reader.View.Get(w.Domain, outcome.RID); ok {
 		rw.Header().Set("Sunset", sunset(e))
 	}
@@ -252,24 +263,27 @@ func AppendGranted(b []byte, outcome directory.Outcome) []byte {
 
 // Answer answers a write with the registration as it is now.
 func (w *Writer) Answer(
-	rw http.ResponseWriter, c *request.Call, surface view.Surface, outcome directory.Outcome,
+	rw http.ResponseWriter, call *request.Call, surface view.Surface, outcome directory.Outcome,
 ) error {
 	response.Private(rw)
-	e, ok := w.Reader.View.Get(w.Domain, outcome.RID)
+
+	entry, ok := w.Reader.View.Get(w.Domain, outcome.RID)
 	if !ok { // it was removed meanwhile
-		e = &directory.Entry{Origin: w.Domain, RID: outcome.RID}
+		entry = &directory.Entry{Origin: w.Domain, RID: outcome.RID}
 	}
-	rw.Header().Set("Location", surface.Href(e))
+
+	rw.Header().Set("Location", surface.Href(entry))
 	w.SetOutcome(rw, outcome)
+
 	if !ok {
 		rw.WriteHeader(StatusOf(outcome))
 		return nil
 	}
 
-	rw.Header().Set("Content-Location", surface.Href(e))
-	body := append(surface.Append(nil, e, view.Options{Registrant: true}), '\n')
-	response.SetTag(rw, c, "application/json", response.StrongTag(e.Revision, body), body)
-	response.Write(rw, c.Request, StatusOf(outcome), "application/json", body)
+	rw.Header().Set("Content-Location", surface.Href(entry))
+	body := append(surface.Append(nil, entry, view.Options{Registrant: true}), '\n')
+	response.SetTag(rw, call, "application/json", response.StrongTag(entry.Revision, body), body)
+	response.Write(rw, call.Request, StatusOf(outcome), "application/json", body)
 
 	return nil
 }

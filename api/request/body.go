@@ -49,6 +49,7 @@ func BoundBodyTime(w http.ResponseWriter, r *http.Request) {
 // Read implements io.Reader.
 func (t *timedBody) Read(b []byte) (int, error) {
 	n, err := t.ReadCloser.Read(b)
+
 	t.read += int64(n)
 	if err == io.EOF {
 		_ = t.rc.SetReadDeadline(time.Time{})
@@ -74,8 +75,8 @@ func HasNoBody(r *http.Request) bool {
 func ReadBody(w http.ResponseWriter, c *Call) ([]byte, error) { return ReadUpTo(w, c, MaxBody) }
 
 // ReadUpTo is ReadBody with another bound.
-func ReadUpTo(w http.ResponseWriter, c *Call, limit int64) ([]byte, error) {
-	coding := strings.Join(c.Header.Values("Content-Encoding"), ", ")
+func ReadUpTo(w http.ResponseWriter, call *Call, limit int64) ([]byte, error) {
+	coding := strings.Join(call.Header.Values("Content-Encoding"), ", ")
 	if coding != "" && !strings.EqualFold(coding, "identity") {
 		return nil, &problem.Refusal{
 			Err: directory.Refuse(problem.MediaType,
@@ -84,20 +85,21 @@ func ReadUpTo(w http.ResponseWriter, c *Call, limit int64) ([]byte, error) {
 		}
 	}
 
-	body, err := io.ReadAll(http.MaxBytesReader(w, c.Body, limit))
+	body, err := io.ReadAll(http.MaxBytesReader(w, call.Body, limit))
 	if err != nil {
 		if problem.Explain(err).Err.Problem == directory.Internal {
 			err = directory.Refuse(directory.BadRequest, "The body could not be read to its end: %w", err)
 		}
+
 		return nil, err
 	}
 
-	if mediaType := c.Header.Get("Content-Type"); len(body) > 0 && !IsJSON(mediaType) {
+	if mediaType := call.Header.Get("Content-Type"); len(body) > 0 && !IsJSON(mediaType) {
 		return nil, directory.Refuse(problem.MediaType,
 			"Content-Type %.100q is not supported. Send JSON as application/json.", mediaType)
 	}
 
-	return body, c.Slot.TakeFor(c.Context(), len(body) == 0)
+	return body, call.Slot.TakeFor(call.Context(), len(body) == 0)
 }
 
 // IsJSON tells whether a media type is JSON, or of a format that is JSON.
@@ -105,6 +107,7 @@ func IsJSON(contentType string) bool {
 	if contentType == "application/json" { // the usual one, without parsing
 		return true
 	}
+
 	media, _, err := mime.ParseMediaType(contentType)
 
 	return err == nil && (media == "application/json" || strings.HasSuffix(media, "+json"))

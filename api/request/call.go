@@ -98,6 +98,7 @@ func IsLoopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
+
 	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
 
 	return host == "localhost" || err == nil && ip.IsLoopback()

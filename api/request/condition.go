@@ -59,26 +59,30 @@ type Condition struct {
 
 // ParseCondition reads the condition of a write. If-Match is compared by the revision,
 // and strongly: a weak tag matches nothing.
-func ParseCondition(h http.Header) (cond Condition, err error) {
-	if values := h.Values("If-Match"); len(values) > 0 {
+func ParseCondition(header http.Header) (cond Condition, err error) {
+	if values := header.Values("If-Match"); len(values) > 0 {
 		cond.Revisions = []uint64{}
 		for _, tag := range entityTags(values) {
 			if tag == "*" {
 				cond.Revisions = nil
 				cond.Present = true
+
 				break
 			}
+
 			if revision, ok := revisionOf(tag); ok { // no registration has a tag of another form
 				cond.Revisions = append(cond.Revisions, revision)
 			}
 		}
 	}
 
-	if values := h.Values("If-None-Match"); len(values) > 0 {
+	if values := header.Values("If-None-Match"); len(values) > 0 {
 		if !slices.Equal(entityTags(values), []string{"*"}) {
 			return cond, directory.Refuse(directory.BadRequest,
-				"If-None-Match must be * on a write, got %.100q. To compare entity tags, use If-Match.", strings.Join(values, ", "))
+				"If-None-Match must be * on a write, got %.100q. To compare entity tags, use If-Match.",
+				strings.Join(values, ", "))
 		}
+
 		cond.Absent = true
 	}
 

@@ -26,12 +26,16 @@ func TestConditionsOfWrites(t *testing.T) {
 		if x.match != "" {
 			r.Header.Set("If-Match", x.match)
 		}
+
 		if x.none != "" {
 			r.Header.Set("If-None-Match", x.none)
 		}
+
 		got, err := ParseCondition(r.Header)
-		if err != nil || !slices.Equal(got.Revisions, x.want.Revisions) || (got.Revisions == nil) != (x.want.Revisions == nil) ||
-			got.Present != x.want.Present || got.Absent != x.want.Absent || !slices.Equal(got.OfExisting(), x.existing) {
+		if err != nil || !slices.Equal(got.Revisions, x.want.Revisions) ||
+			(got.Revisions == nil) != (x.want.Revisions == nil) ||
+			got.Present != x.want.Present || got.Absent != x.want.Absent ||
+			!slices.Equal(got.OfExisting(), x.existing) {
 			t.Errorf("If-Match %s, If-None-Match %s: %+v, %v", x.match, x.none, got, err)
 		}
 	}
@@ -53,7 +57,9 @@ func TestIfMatchOfWrites(t *testing.T) {
 		if x.header != "" {
 			r.Header.Set("If-Match", x.header)
 		}
-		if cond, err := ParseCondition(r.Header); err != nil || !slices.Equal(cond.Revisions, x.revisions) || cond.Present != x.exists {
+
+		if cond, err := ParseCondition(r.Header); err != nil || !slices.Equal(cond.Revisions, x.revisions) ||
+			cond.Present != x.exists {
 			t.Errorf("If-Match %s is %+v, %v; want %v, %v", x.header, cond, err, x.revisions, x.exists)
 		}
 	}

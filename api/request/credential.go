@@ -38,6 +38,7 @@ func TokensOf(r *http.Request) (Tokens, error) {
 	var tokens Tokens
 
 	wits := r.Header.Values("Workload-Identity-Token")
+
 	auths := r.Header.Values("Authorization")
 	if len(wits) > 1 || len(auths) > 1 {
 		return tokens, errAuthorization
@@ -46,11 +47,13 @@ func TokensOf(r *http.Request) (Tokens, error) {
 	if len(wits) == 1 {
 		tokens.WIT = strings.Trim(wits[0], " \t")
 	}
+
 	if len(auths) == 0 {
 		return tokens, nil
 	}
 
 	scheme, value, _ := strings.Cut(strings.Trim(auths[0], " \t"), " ")
+
 	value = strings.TrimLeft(value, " ")
 	switch {
 	case value == "" || strings.ContainsAny(value, " ,\t"):
@@ -82,9 +85,11 @@ func (a AcceptedCredentials) Methods() []string {
 	if a.WPT {
 		methods = append(methods, "wpt")
 	}
+
 	if len(a.Issuers) > 0 {
 		methods = append(methods, "oauth")
 	}
+
 	if a.JWTSVID {
 		methods = append(methods, "jwt-svid")
 	}

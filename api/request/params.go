@@ -48,16 +48,17 @@ func (p Param) Value() (string, error) {
 // Decode returns the values of the parameters with these names.
 func (ps Params) Decode(names []string) (url.Values, error) {
 	values := url.Values{}
-	for _, p := range ps {
-		if !slices.Contains(names, p.Name) {
+	for _, param := range ps {
+		if !slices.Contains(names, param.Name) {
 			continue
 		}
 
-		v, err := p.Value()
+		v, err := param.Value()
 		if err != nil {
 			return nil, err
 		}
-		values.Add(p.Name, v)
+
+		values.Add(param.Name, v)
 	}
 
 	return values, nil
@@ -102,7 +103,8 @@ func Brief(values []string) (bool, error) {
 		return true, nil
 	}
 
-	return false, directory.Refuse(directory.BadQuery, "brief must be true or false, got %.40q.", strings.Join(values, ","))
+	return false, directory.Refuse(directory.BadQuery, "brief must be true or false, got %.40q.",
+		strings.Join(values, ","))
 }
 
 // NextLink is the Link to the page after page: the parameters as they came, with the
@@ -119,17 +121,19 @@ func (ps Params) NextLink(path string, known []string, page string, after index.
 // query is path with those parameters that are known, except the ones that say where a
 // page begins; it ends ready for more.
 func (ps Params) query(path string, known []string) string {
-	var b strings.Builder
-	b.WriteString(path + "?")
-	for _, p := range ps {
-		if p.Name == "page" || p.Name == "after" || !slices.Contains(known, p.Name) {
+	var out strings.Builder
+	out.WriteString(path + "?")
+
+	for _, param := range ps {
+		if param.Name == "page" || param.Name == "after" || !slices.Contains(known, param.Name) {
 			continue
 		}
-		v, _ := p.Value() // no error: it was decoded before
-		b.WriteString(p.Name + "=" + escape(v) + "&")
+
+		v, _ := param.Value() // no error: it was decoded before
+		out.WriteString(param.Name + "=" + escape(v) + "&")
 	}
 
-	return b.String()
+	return out.String()
 }
 
 // escape percent-encodes a query's value, except the asterisk of a prefix.

@@ -34,6 +34,7 @@ func acceptsGzip(values []string) bool {
 	weights := map[string]float64{}
 	for item := range strings.SplitSeq(strings.Join(values, ","), ",") {
 		coding, params, _ := strings.Cut(item, ";")
+
 		weight := 1.0
 		if name, q, ok := strings.Cut(params, "="); ok && strings.EqualFold(strings.TrimSpace(name), "q") {
 			weight, _ = strconv.ParseFloat(strings.TrimSpace(q), 64) // 0 if it is not a number
@@ -42,6 +43,7 @@ func acceptsGzip(values []string) bool {
 		if coding = strings.ToLower(strings.TrimSpace(coding)); coding == "x-gzip" {
 			coding = "gzip"
 		}
+
 		if coding != "" {
 			weights[coding] = weight
 		}
@@ -60,13 +62,13 @@ func Compress(body []byte) []byte {
 	z := gzips.Get().(*gzip.Writer)
 	defer gzips.Put(z)
 
-	var b bytes.Buffer
-	b.Grow(len(body) / 3)
-	z.Reset(&b)
+	var buf bytes.Buffer
+	buf.Grow(len(body) / 3)
+	z.Reset(&buf)
 	_, _ = z.Write(body) // a buffer takes everything
 	_ = z.Close()
 
-	return b.Bytes()
+	return buf.Bytes()
 }
 
 // vary names Accept-Encoding in Vary if the answer depends on it.

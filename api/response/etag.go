@@ -17,18 +17,18 @@ import (
 // say otherwise: 412 if If-Match names another representation, 304 if If-None-Match names
 // this one (RFC 9110, 13.2.2). The entity tag is of the representation that this request
 // gets: a compressed body has a strong tag of its own.
-func Send(w http.ResponseWriter, c *request.Call, contentType, etag string, body []byte) error {
-	etag = SetTag(w, c, contentType, etag, body)
-	if !request.IfMatch(c.Header, etag) {
+func Send(w http.ResponseWriter, call *request.Call, contentType, etag string, body []byte) error {
+	etag = SetTag(w, call, contentType, etag, body)
+	if !request.IfMatch(call.Header, etag) {
 		return Mismatch(etag)
 	}
 
-	if request.IfNoneMatch(c.Header, etag) {
+	if request.IfNoneMatch(call.Header, etag) {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
 
-	return Answer(w, c, contentType, body)
+	return Answer(w, call, contentType, body)
 }
 
 // Mismatch refuses a read whose If-Match names another representation than the current
@@ -43,6 +43,7 @@ func SetTag(w http.ResponseWriter, c *request.Call, contentType, etag string, bo
 	if Compresses(c.Request, contentType, body) {
 		etag = CompressedTag(etag)
 	}
+
 	w.Header().Set("ETag", etag)
 	vary(w.Header(), contentType)
 

@@ -13,25 +13,26 @@ import (
 // Encode returns v as JSON with sorted members. v is made of plain fields, so nothing
 // can fail.
 func Encode(v any) []byte {
-	b, err := json.Marshal(v, json.Deterministic(true))
+	data, err := json.Marshal(v, json.Deterministic(true))
 	if err != nil {
 		panic(err)
 	}
 
-	return b
+	return data
 }
 
 // AppendList appends a JSON array of the elements that each appends.
-func AppendList[T any](b []byte, items []T, each func([]byte, T) []byte) []byte {
-	b = append(b, '[')
+func AppendList[T any](data []byte, items []T, each func([]byte, T) []byte) []byte {
+	data = append(data, '[')
 	for i, item := range items {
 		if i > 0 {
-			b = append(b, ',')
+			data = append(data, ',')
 		}
-		b = each(b, item)
+
+		data = each(data, item)
 	}
 
-	return append(b, ']')
+	return append(data, ']')
 }
 
 // AppendStrings appends a JSON array of strings.
@@ -40,21 +41,21 @@ func AppendStrings(b []byte, texts []string) []byte {
 }
 
 // AppendOptional appends a member with a string, unless that is empty.
-func AppendOptional(b []byte, name, value string) []byte {
+func AppendOptional(data []byte, name, value string) []byte {
 	if value == "" {
-		return b
+		return data
 	}
 
-	return strictjson.AppendText(b, name, value)
+	return strictjson.AppendText(data, name, value)
 }
 
 // AppendOptionalRaw appends a member with a JSON value, unless that is nil.
-func AppendOptionalRaw(b []byte, name string, value []byte) []byte {
+func AppendOptionalRaw(data []byte, name string, value []byte) []byte {
 	if value == nil {
-		return b
+		return data
 	}
 
-	return strictjson.AppendRaw(b, name, value)
+	return strictjson.AppendRaw(data, name, value)
 }
 
 // AppendBool appends a member with a boolean.
@@ -70,11 +71,11 @@ func AppendNumber(b []byte, name string, value float64) []byte {
 // AppendTime appends a member with a time, in Unix milliseconds and not before 1970, as
 // RFC 3339 in UTC with milliseconds. time formats the layout without fractions much
 // faster than any other, so the milliseconds are appended by hand.
-func AppendTime(b []byte, name string, ms int64) []byte {
-	b = append(strictjson.AppendRaw(b, name, nil), '"')
-	b = time.UnixMilli(ms).UTC().AppendFormat(b, time.RFC3339)
+func AppendTime(data []byte, name string, ms int64) []byte {
+	data = append(strictjson.AppendRaw(data, name, nil), '"')
+	data = time.UnixMilli(ms).UTC().AppendFormat(data, time.RFC3339)
 
-	return append(b[:len(b)-len("Z")], '.', '0'+byte(ms/100%10), '0'+byte(ms/10%10), '0'+byte(ms%10), 'Z', '"')
+	return append(data[:len(data)-len("Z")], '.', '0'+byte(ms/100%10), '0'+byte(ms/10%10), '0'+byte(ms%10), 'Z', '"')
 }
 
 // Union returns a, and the elements of b that a lacks. It leaves a's array as it is.

@@ -18,21 +18,24 @@ const WriteTime = 10 * time.Second
 // Write sends a whole body, compressed if the client accepts that and it gains
 // something; for HEAD, its header alone.
 func Write(w http.ResponseWriter, r *http.Request, status int, contentType string, body []byte) {
-	h := w.Header()
-	h.Set("Content-Type", contentType)
-	vary(h, contentType)
+	header := w.Header()
+	header.Set("Content-Type", contentType)
+	vary(header, contentType)
 
 	if Compresses(r, contentType, body) {
-		h.Set("Content-Encoding", "gzip")
+		header.Set("Content-Encoding", "gzip")
+
 		if r.Method == http.MethodHead {
 			w.WriteHeader(status) // without a length: that would cost a compression
 			return
 		}
+
 		body = Compress(body)
 	}
 
-	h.Set("Content-Length", strconv.Itoa(len(body)))
+	header.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
+
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(body) // an error means that the client is gone
 	}
@@ -40,27 +43,27 @@ func Write(w http.ResponseWriter, r *http.Request, status int, contentType strin
 
 // Answer is Write of a 200 that may be large: its memory is counted until the client
 // has read it.
-func Answer(w http.ResponseWriter, c *request.Call, contentType string, body []byte) error {
-	release, err := c.Answers.Hold(c.Caller(), len(body))
+func Answer(w http.ResponseWriter, call *request.Call, contentType string, body []byte) error {
+	release, err := call.Answers.Hold(call.Caller(), len(body))
 	if err != nil {
 		return err
 	}
 	defer release()
 
-	Write(w, c.Request, http.StatusOK, contentType, body)
+	Write(w, call.Request, http.StatusOK, contentType, body)
 
 	return nil
 }
 
 // Status answers an operator with a current state as JSON.
-func Status(w http.ResponseWriter, c *request.Call, status any) error {
+func Status(w http.ResponseWriter, call *request.Call, status any) error {
 	body, err := json.Marshal(status)
 	if err != nil {
 		return fmt.Errorf("encoding a status: %w", err)
 	}
 
 	NoStore(w)
-	Write(w, c.Request, http.StatusOK, "application/json", append(body, '\n'))
+	Write(w, call.Request, http.StatusOK, "application/json", append(body, '\n'))
 
 	return nil
 }
@@ -86,6 +89,7 @@ func Buffer(c *request.Call) (buffer *[]byte, release func()) {
 	}
 
 	buffer = buffers.Get().(*[]byte)
+
 	return buffer, func() {
 		if cap(*buffer) <= maxBuffer {
 			buffers.Put(buffer)

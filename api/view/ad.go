@@ -12,55 +12,60 @@ import (
 func (r *Renderer) AD() Surface { return Surface{Href: r.Href, Append: r.appendRegistration} }
 
 // appendRegistration appends the full registration (jimenez 4.3).
-func (r *Renderer) appendRegistration(b []byte, e *directory.Entry, opt Options) []byte {
-	b = strictjson.AppendText(append(b, '{'), "agent", e.Agent)
-	if e.Document.Kind() == directory.KindAD {
-		b = appendMembers(b, e.Document)
+func (r *Renderer) appendRegistration(data []byte, entry *directory.Entry, opt Options) []byte {
+	data = strictjson.AppendText(append(data, '{'), "agent", entry.Agent)
+	if entry.Document.Kind() == directory.KindAD {
+		data = appendMembers(data, entry.Document)
 	} else {
-		b = appendProjection(b, Projection(e))
+		data = appendProjection(data, Projection(entry))
 	}
 
-	b = strictjson.AppendText(b, "href", r.Href(e))
-	b = strictjson.AppendUint(b, "lt", uint64(e.Lifetime))
-	b = response.AppendTime(b, "expires_at", e.ExpiresAt)
-	b = response.AppendTime(b, "registered_at", e.RegisteredAt)
-	b = response.AppendTime(b, "updated_at", e.UpdatedAt)
+	data = strictjson.AppendText(data, "href", r.Href(entry))
+	data = strictjson.AppendUint(data, "lt", uint64(entry.Lifetime))
+	data = response.AppendTime(data, "expires_at", entry.ExpiresAt)
+	data = response.AppendTime(data, "registered_at", entry.RegisteredAt)
+	data = response.AppendTime(data, "updated_at", entry.UpdatedAt)
 
-	return r.appendMarks(b, e, opt, directory.KindAD)
+	return r.appendMarks(data, entry, opt, directory.KindAD)
 }
 
 // appendMembers appends a document's own members as they were written, except some. A
 // member's name may be empty.
-func appendMembers(b []byte, d directory.Document, except ...string) []byte {
-	for _, m := range d.Members() {
-		if slices.Contains(except, m.Name) {
+func appendMembers(data []byte, d directory.Document, except ...string) []byte {
+	for _, member := range d.Members() {
+		if slices.Contains(except, member.Name) {
 			continue
 		}
-		if b[len(b)-1] != '{' {
-			b = append(b, ',')
+
+		if data[len(data)-1] != '{' {
+			data = append(data, ',')
 		}
-		b = append(strictjson.AppendString(b, m.Name), ':')
-		b = append(b, m.Value...)
+
+		data = append(strictjson.AppendString(data, member.Name), ':')
+		data = append(data, member.Value...)
 	}
 
-	return b
+	return data
 }
 
 // AppendItem appends one item of a lookup's answer (jimenez 5.2), with its status if
 // that is not active (AD-025).
-func (r *Renderer) AppendItem(b []byte, e *directory.Entry, opt Options) []byte {
-	p := Projection(e)
-	b = strictjson.AppendText(append(b, '{'), "agent", e.Agent)
-	b = strictjson.AppendText(b, "base", p.Base)
-	b = response.AppendOptional(b, "description", p.Description)
-	b = response.AppendStrings(strictjson.AppendRaw(b, "protocols", nil), p.Protocols)
-	b = response.AppendList(strictjson.AppendRaw(b, "capabilities", nil), p.Capabilities, appendCapabilityName)
-	if p.Status != Active {
-		b = strictjson.AppendText(b, "status", p.Status)
-	}
-	b = strictjson.AppendText(b, "href", r.Href(e))
+func (r *Renderer) AppendItem(data []byte, entry *directory.Entry, opt Options) []byte {
+	projection := Projection(entry)
+	data = strictjson.AppendText(append(data, '{'), "agent", entry.Agent)
+	data = strictjson.AppendText(data, "base", projection.Base)
+	data = response.AppendOptional(data, "description", projection.Description)
+	data = response.AppendStrings(strictjson.AppendRaw(data, "protocols", nil), projection.Protocols)
 
-	return r.appendMarks(b, e, opt, directory.KindAD)
+	data = response.AppendList(strictjson.AppendRaw(data, "capabilities", nil), projection.Capabilities,
+		appendCapabilityName)
+	if projection.Status != Active {
+		data = strictjson.AppendText(data, "status", projection.Status)
+	}
+
+	data = strictjson.AppendText(data, "href", r.Href(entry))
+
+	return r.appendMarks(data, entry, opt, directory.KindAD)
 }
 
 func appendCapabilityName(b []byte, c directory.Capability) []byte {
@@ -69,52 +74,58 @@ func appendCapabilityName(b []byte, c directory.Capability) []byte {
 }
 
 // appendProjection appends the members of a document of another kind.
-func appendProjection(b []byte, p *directory.Projection) []byte {
-	b = response.AppendOptional(b, "name", p.Name)
-	b = strictjson.AppendText(b, "base", p.Base)
-	b = response.AppendOptional(b, "description", p.Description)
-	b = response.AppendStrings(strictjson.AppendRaw(b, "protocols", nil), p.Protocols)
-	b = response.AppendList(strictjson.AppendRaw(b, "capabilities", nil), p.Capabilities,
-		func(b []byte, c directory.Capability) []byte { return appendCapability(b, c, p.Tags) })
-	b = response.AppendOptional(b, "version", p.Version)
-	b = response.AppendOptional(b, "vendor", p.Vendor)
-	if len(p.Languages) > 0 {
-		b = response.AppendStrings(strictjson.AppendRaw(b, "supported_languages", nil), p.Languages)
-	}
-	b = response.AppendOptionalRaw(b, "authentication", p.Authentication)
-	b = response.AppendOptionalRaw(b, "constraints", p.Constraints)
-	if len(p.Examples) > 0 {
-		b = response.AppendList(strictjson.AppendRaw(b, "examples", nil), p.Examples, appendExample)
+func appendProjection(data []byte, projection *directory.Projection) []byte {
+	data = response.AppendOptional(data, "name", projection.Name)
+	data = strictjson.AppendText(data, "base", projection.Base)
+	data = response.AppendOptional(data, "description", projection.Description)
+	data = response.AppendStrings(strictjson.AppendRaw(data, "protocols", nil), projection.Protocols)
+	data = response.AppendList(strictjson.AppendRaw(data, "capabilities", nil), projection.Capabilities,
+		func(b []byte, c directory.Capability) []byte { return appendCapability(b, c, projection.Tags) })
+	data = response.AppendOptional(data, "version", projection.Version)
+
+	data = response.AppendOptional(data, "vendor", projection.Vendor)
+	if len(projection.Languages) > 0 {
+		data = response.AppendStrings(strictjson.AppendRaw(data, "supported_languages", nil), projection.Languages)
 	}
 
-	return strictjson.AppendText(b, "status", p.Status)
+	data = response.AppendOptionalRaw(data, "authentication", projection.Authentication)
+
+	data = response.AppendOptionalRaw(data, "constraints", projection.Constraints)
+	if len(projection.Examples) > 0 {
+		data = response.AppendList(strictjson.AppendRaw(data, "examples", nil), projection.Examples, appendExample)
+	}
+
+	return strictjson.AppendText(data, "status", projection.Status)
 }
 
 // appendCapability appends a capability with its tags and the agent's own, which count
 // as each capability's.
-func appendCapability(b []byte, c directory.Capability, own []string) []byte {
-	b = strictjson.AppendText(append(b, '{'), "name", c.Name)
-	b = strictjson.AppendText(b, "type", c.Type)
-	b = response.AppendOptional(b, "description", c.Description)
-	b = response.AppendOptionalRaw(b, "input_schema", c.InputSchema)
-	b = response.AppendOptionalRaw(b, "output_schema", c.OutputSchema)
-	if tags := response.Union(c.Tags, own); len(tags) > 0 {
-		b = response.AppendStrings(strictjson.AppendRaw(b, "tags", nil), tags)
+func appendCapability(data []byte, capability directory.Capability, own []string) []byte {
+	data = strictjson.AppendText(append(data, '{'), "name", capability.Name)
+	data = strictjson.AppendText(data, "type", capability.Type)
+	data = response.AppendOptional(data, "description", capability.Description)
+	data = response.AppendOptionalRaw(data, "input_schema", capability.InputSchema)
+
+	data = response.AppendOptionalRaw(data, "output_schema", capability.OutputSchema)
+	if tags := response.Union(capability.Tags, own); len(tags) > 0 {
+		data = response.AppendStrings(strictjson.AppendRaw(data, "tags", nil), tags)
 	}
 
-	return append(b, '}')
+	return append(data, '}')
 }
 
-func appendExample(b []byte, x directory.Example) []byte {
-	b = append(b, '{')
-	b = response.AppendOptional(b, "id", x.ID)
-	b = strictjson.AppendText(b, "text", x.Text)
-	b = response.AppendOptional(b, "language", x.Language)
-	if len(x.Tags) > 0 {
-		b = response.AppendStrings(strictjson.AppendRaw(b, "tags", nil), x.Tags)
-	}
-	b = response.AppendOptionalRaw(b, "input_schema", x.InputSchema)
-	b = response.AppendOptionalRaw(b, "output_schema", x.OutputSchema)
+func appendExample(data []byte, example directory.Example) []byte {
+	data = append(data, '{')
+	data = response.AppendOptional(data, "id", example.ID)
+	data = strictjson.AppendText(data, "text", example.Text)
 
-	return append(b, '}')
+	data = response.AppendOptional(data, "language", example.Language)
+	if len(example.Tags) > 0 {
+		data = response.AppendStrings(strictjson.AppendRaw(data, "tags", nil), example.Tags)
+	}
+
+	data = response.AppendOptionalRaw(data, "input_schema", example.InputSchema)
+	data = response.AppendOptionalRaw(data, "output_schema", example.OutputSchema)
+
+	return append(data, '}')
 }

@@ -18,78 +18,81 @@ func AgentHref(e *directory.Entry) string { return "/agents/" + e.RID.String() }
 
 // PublicID is the id of a registration on surfaces where documents have ids: the
 // document's own, else the rid.
-func PublicID(e *directory.Entry) string {
-	if kind := e.Document.Kind(); kind == directory.KindAIDIP || kind == directory.KindProfile {
-		return e.Agent
+func PublicID(entry *directory.Entry) string {
+	if kind := entry.Document.Kind(); kind == directory.KindAIDIP || kind == directory.KindProfile {
+		return entry.Agent
 	}
 
-	return e.RID.String()
+	return entry.RID.String()
 }
 
 // title is an agent's name for people; without one, the name that it is registered by.
 func title(e *directory.Entry, p *directory.Projection) string { return cmp.Or(p.Name, e.Agent) }
 
 // endpoint is the URI that an agent is invoked at.
-func endpoint(p *directory.Projection) string {
-	if len(p.Bindings) > 0 {
-		return p.Bindings[0].Endpoint
+func endpoint(projection *directory.Projection) string {
+	if len(projection.Bindings) > 0 {
+		return projection.Bindings[0].Endpoint
 	}
 
-	return p.Base
+	return projection.Base
 }
 
 // anyObject is the schema of inputs and outputs that have none.
 var anyObject = []byte(`{"type":"object"}`)
 
 // appendAgent appends an agent's metadata in full (cui 3).
-func (r *Renderer) appendAgent(b []byte, e *directory.Entry, opt Options) []byte {
-	b = strictjson.AppendText(append(b, '{'), "id", PublicID(e))
-	if e.Document.Kind() == directory.KindAIDIP {
-		b = appendMembers(b, e.Document, "id")
+func (r *Renderer) appendAgent(data []byte, entry *directory.Entry, opt Options) []byte {
+	data = strictjson.AppendText(append(data, '{'), "id", PublicID(entry))
+	if entry.Document.Kind() == directory.KindAIDIP {
+		data = appendMembers(data, entry.Document, "id")
 	} else {
-		b = appendAsAgent(b, e, Projection(e))
+		data = appendAsAgent(data, entry, Projection(entry))
 	}
 
-	return r.appendMarks(r.appendGateway(b, e), e, opt, directory.KindAIDIP)
+	return r.appendMarks(r.appendGateway(data, entry), entry, opt, directory.KindAIDIP)
 }
 
 // appendGateway appends the path at which this node's gateway invokes an agent, if it
 // does.
-func (r *Renderer) appendGateway(b []byte, e *directory.Entry) []byte {
-	if r.cfg.Invocable == nil || !r.cfg.Invocable(e) {
-		return b
+func (r *Renderer) appendGateway(data []byte, entry *directory.Entry) []byte {
+	if r.cfg.Invocable == nil || !r.cfg.Invocable(entry) {
+		return data
 	}
 
-	return strictjson.AppendText(b, "gateway", AgentHref(e)+"/invoke")
+	return strictjson.AppendText(data, "gateway", AgentHref(entry)+"/invoke")
 }
 
 // appendAsAgent appends the members of a document of another kind.
-func appendAsAgent(b []byte, e *directory.Entry, p *directory.Projection) []byte {
-	b = strictjson.AppendText(b, "name", title(e, p))
-	b = strictjson.AppendText(b, "description", cmp.Or(p.Description, title(e, p)))
-	b = strictjson.AppendText(b, "version", cmp.Or(p.Version, strconv.FormatUint(e.Statement, 10)))
-	b = strictjson.AppendText(b, "publisher", cmp.Or(p.Vendor, e.Origin.Name()))
-	b = response.AppendStrings(strictjson.AppendRaw(b, "capabilities", nil), kinds.ListedCapabilities(e.Document, p))
-	b = response.AppendStrings(strictjson.AppendRaw(b, "tags", nil), allTags(p))
-	b = strictjson.AppendText(b, "endpoint", endpoint(p))
-	if len(p.Languages) > 0 {
-		b = response.AppendStrings(strictjson.AppendRaw(b, "supported_languages", nil), p.Languages)
-	}
-	b = response.AppendOptionalRaw(b, "authentication", p.Authentication)
-	b = strictjson.AppendText(b, "status", p.Status)
+func appendAsAgent(data []byte, entry *directory.Entry, projection *directory.Projection) []byte {
+	data = strictjson.AppendText(data, "name", title(entry, projection))
+	data = strictjson.AppendText(data, "description", cmp.Or(projection.Description, title(entry, projection)))
+	data = strictjson.AppendText(data, "version", cmp.Or(projection.Version, strconv.FormatUint(entry.Statement, 10)))
+	data = strictjson.AppendText(data, "publisher", cmp.Or(projection.Vendor, entry.Origin.Name()))
+	data = response.AppendStrings(strictjson.AppendRaw(data, "capabilities", nil),
+		kinds.ListedCapabilities(entry.Document, projection))
+	data = response.AppendStrings(strictjson.AppendRaw(data, "tags", nil), allTags(projection))
 
-	if tools := toolsOf(p); len(tools) > 0 {
-		return response.AppendList(strictjson.AppendRaw(b, "operations", nil), tools, appendOperation)
+	data = strictjson.AppendText(data, "endpoint", endpoint(projection))
+	if len(projection.Languages) > 0 {
+		data = response.AppendStrings(strictjson.AppendRaw(data, "supported_languages", nil), projection.Languages)
 	}
 
-	return strictjson.AppendRaw(strictjson.AppendRaw(b, "inputs", anyObject), "outputs", anyObject)
+	data = response.AppendOptionalRaw(data, "authentication", projection.Authentication)
+	data = strictjson.AppendText(data, "status", projection.Status)
+
+	if tools := toolsOf(projection); len(tools) > 0 {
+		return response.AppendList(strictjson.AppendRaw(data, "operations", nil), tools, appendOperation)
+	}
+
+	return strictjson.AppendRaw(strictjson.AppendRaw(data, "inputs", anyObject), "outputs", anyObject)
 }
 
 // allTags are the tags of an agent and of its capabilities.
-func allTags(p *directory.Projection) []string {
-	tags := response.Union(nil, p.Tags)
-	for i := range p.Capabilities {
-		tags = response.Union(tags, p.Capabilities[i].Tags)
+func allTags(projection *directory.Projection) []string {
+	tags := response.Union(nil, projection.Tags)
+	for i := range projection.Capabilities {
+		tags = response.Union(tags, projection.Capabilities[i].Tags)
 	}
 
 	return tags
@@ -110,12 +113,12 @@ func toolsOf(p *directory.Projection) []directory.Capability {
 // operationName is the agent's own name of an operation.
 func operationName(c directory.Capability) string { return cmp.Or(c.Operation, c.Name) }
 
-func appendOperation(b []byte, c directory.Capability) []byte {
-	b = strictjson.AppendText(append(b, '{'), "name", operationName(c))
-	b = strictjson.AppendText(b, "description", cmp.Or(c.Description, operationName(c)))
-	b = strictjson.AppendRaw(b, "inputs", schemaOr(c.InputSchema))
+func appendOperation(data []byte, capability directory.Capability) []byte {
+	data = strictjson.AppendText(append(data, '{'), "name", operationName(capability))
+	data = strictjson.AppendText(data, "description", cmp.Or(capability.Description, operationName(capability)))
+	data = strictjson.AppendRaw(data, "inputs", schemaOr(capability.InputSchema))
 
-	return append(strictjson.AppendRaw(b, "outputs", schemaOr(c.OutputSchema)), '}')
+	return append(strictjson.AppendRaw(data, "outputs", schemaOr(capability.OutputSchema)), '}')
 }
 
 func schemaOr(schema []byte) []byte {
@@ -135,22 +138,26 @@ type Match struct {
 
 // AppendSummary appends an agent as lists show it (cui 4.3), with its status if that is
 // not active.
-func (r *Renderer) AppendSummary(b []byte, e *directory.Entry, opt Options, match Match) []byte {
-	p := Projection(e)
-	b = strictjson.AppendText(append(b, '{'), "id", PublicID(e))
-	b = strictjson.AppendText(b, "name", title(e, p))
-	b = strictjson.AppendText(b, "description", cmp.Or(p.Description, title(e, p)))
-	b = strictjson.AppendText(b, "endpoint", endpoint(p))
-	b = response.AppendStrings(strictjson.AppendRaw(b, "capabilities", nil), kinds.ListedCapabilities(e.Document, p))
-	if p.Status != Active {
-		b = strictjson.AppendText(b, "status", p.Status)
-	}
-	if match.Ranked {
-		b = response.AppendNumber(b, "score", match.Score)
-	}
-	b = appendDeclared(b, p, match.Language)
+func (r *Renderer) AppendSummary(data []byte, entry *directory.Entry, opt Options, match Match) []byte {
+	projection := Projection(entry)
+	data = strictjson.AppendText(append(data, '{'), "id", PublicID(entry))
+	data = strictjson.AppendText(data, "name", title(entry, projection))
+	data = strictjson.AppendText(data, "description", cmp.Or(projection.Description, title(entry, projection)))
+	data = strictjson.AppendText(data, "endpoint", endpoint(projection))
 
-	return r.appendMarks(b, e, opt, directory.KindAIDIP)
+	data = response.AppendStrings(strictjson.AppendRaw(data, "capabilities", nil),
+		kinds.ListedCapabilities(entry.Document, projection))
+	if projection.Status != Active {
+		data = strictjson.AppendText(data, "status", projection.Status)
+	}
+
+	if match.Ranked {
+		data = response.AppendNumber(data, "score", match.Score)
+	}
+
+	data = appendDeclared(data, projection, match.Language)
+
+	return r.appendMarks(data, entry, opt, directory.KindAIDIP)
 }
 
 // AppendSummaries appends a bare array of agents (AI-029).
@@ -162,10 +169,10 @@ func (r *Renderer) AppendSummaries(b []byte, entries []*directory.Entry, opt Opt
 
 // appendDeclared says that an agent lists no languages, if the query asked for
 // languages: such an agent is not filtered out (AI-028).
-func appendDeclared(b []byte, p *directory.Projection, asked bool) []byte {
+func appendDeclared(data []byte, p *directory.Projection, asked bool) []byte {
 	if asked && len(p.Languages) == 0 {
-		b = strictjson.AppendRaw(b, "language_declared", []byte("false"))
+		data = strictjson.AppendRaw(data, "language_declared", []byte("false"))
 	}
 
-	return b
+	return data
 }

@@ -47,26 +47,28 @@ type written struct {
 
 // item returns what AppendItem appends, from the cache if that is still right. A redacted
 // entry may be for one reader alone, so it isn't cached.
-func (r *Renderer) item(e *directory.Entry, opt Options) written {
-	service := r.service(e)
-	disputed := r.disputed(e)
-	probe, _ := r.probed(e)
+func (r *Renderer) item(entry *directory.Entry, opt Options) written {
+	service := r.service(entry)
+	disputed := r.disputed(entry)
+	probe, _ := r.probed(entry)
+
 	visibility := ""
 	if opt.Registrant {
 		visibility = r.cfg.DefaultVisibility().String()
 	}
 
-	place := &r.items[placeOf(e, opt)]
-	if i := place.Load(); i != nil && i.entry == e && i.opt == opt && i.service == service &&
+	place := &r.items[placeOf(entry, opt)]
+	if i := place.Load(); i != nil && i.entry == entry && i.opt == opt && i.service == service &&
 		i.visibility == visibility && i.disputed == disputed && i.probe.Equal(probe) {
 		return i.written
 	}
 
-	text := r.AppendItem(make([]byte, 0, ItemSize), e, opt)
+	text := r.AppendItem(make([]byte, 0, ItemSize), entry, opt)
+
 	w := written{text, xxhash.Sum64(text)}
-	if len(text)+len(e.Document.Bytes()) <= maxCachedItem && !e.Redacted {
+	if len(text)+len(entry.Document.Bytes()) <= maxCachedItem && !entry.Redacted {
 		w.text = slices.Clip(append([]byte(nil), text...))
-		place.Store(&cachedItem{e, opt, service, visibility, probe, disputed, w})
+		place.Store(&cachedItem{entry, opt, service, visibility, probe, disputed, w})
 	}
 
 	return w
@@ -74,7 +76,7 @@ func (r *Renderer) item(e *directory.Entry, opt Options) written {
 
 // AppendItems appends a JSON array of items to b, with room for a few bytes more. It
 // returns a hash of them too. An entry that can't be shown is left out.
-func (r *Renderer) AppendItems(b []byte, entries []*directory.Entry, opt Options) ([]byte, uint64) {
+func (r *Renderer) AppendItems(data []byte, entries []*directory.Entry, opt Options) ([]byte, uint64) {
 	all := make([]written, 0, len(entries))
 	size := 0
 	hashes := make([]byte, 0, 8*len(entries))
@@ -90,19 +92,21 @@ func (r *Renderer) AppendItems(b []byte, entries []*directory.Entry, opt Options
 		hashes = binary.LittleEndian.AppendUint64(hashes, w.hash)
 	}
 
-	b = slices.Grow(b, size+len("[]}\n"))
-	b = response.AppendList(b, all, func(b []byte, w written) []byte { return append(b, w.text...) })
+	data = slices.Grow(data, size+len("[]}\n"))
+	data = response.AppendList(data, all, func(b []byte, w written) []byte { return append(b, w.text...) })
 
-	return b, xxhash.Sum64(hashes)
+	return data, xxhash.Sum64(hashes)
 }
 
 // placeOf is the place of an item in the cache.
 func placeOf(e *directory.Entry, opt Options) uint64 {
 	var rid [16]byte
+
 	place := xxhash.Sum64(e.RID.AppendBinary(rid[:0])) << 2
 	if opt.Registrant {
 		place |= 1
 	}
+
 	if opt.Brief {
 		place |= 2
 	}

@@ -29,21 +29,25 @@ func newTestRenderer() *Renderer {
 // entry makes a living registration of kind ad.
 func entry(t testing.TB, origin spiffeid.TrustDomain, rid, agent string, revision uint64, doc string) *directory.Entry {
 	t.Helper()
+
 	d, err := directory.ParseDocument(directory.KindAD, []byte(doc))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	p, err := kinds.Project(agent, d)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	id, err := directory.ParseRID(rid)
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	e := &directory.Entry{
-		Origin: origin, RID: id, Agent: agent, Owner: directory.IdentityOf(spiffeid.RequireFromPath(alpha, "/agent/ada")),
+		Origin: origin, RID: id, Agent: agent,
+		Owner:    directory.IdentityOf(spiffeid.RequireFromPath(alpha, "/agent/ada")),
 		Document: d, Packed: directory.Pack(d, p), Visibility: directory.Visibility{Mesh: true}, Lifetime: 86400,
 		RegisteredAt: 1, UpdatedAt: 1, ExpiresAt: 86400_001, Created: revision, Revision: revision, Statement: revision,
 	}
@@ -51,6 +55,7 @@ func entry(t testing.TB, origin spiffeid.TrustDomain, rid, agent string, revisio
 		e.Visibility, e.Created = directory.Visibility{}, 0
 		e.Received = &directory.Received{At: 1, From: beta, Key: "kid", CheckedAt: 1}
 	}
+
 	return e
 }
 
@@ -62,18 +67,22 @@ func TestKeptItemsAreAsIfWrittenNow(t *testing.T) {
 	r := newTestRenderer()
 	r.cfg.Probed = func(*directory.Entry) (directory.Probe, bool) { return probe, probe.State != "" }
 	r.cfg.Service = func(spiffeid.TrustDomain) string { return service }
+
 	var entries []*directory.Entry
 	for i := range 300 {
 		origin := alpha
 		if i%3 == 0 {
 			origin = beta
 		}
+
 		e := entry(t, origin, fmt.Sprintf("01JWNTC00000000000%08d", i), fmt.Sprint("agent-", i), uint64(i+1), aDocument)
 		e.Redacted = i%5 == 0
 		entries = append(entries, e)
 	}
+
 	check := func(when string) {
 		t.Helper()
+
 		for range 2 {
 			for _, e := range entries {
 				for _, l := range []Options{{}, {Registrant: true}, {Brief: true}, {Registrant: true, Brief: true}} {
@@ -87,6 +96,7 @@ func TestKeptItemsAreAsIfWrittenNow(t *testing.T) {
 	check("at first")
 	service = "https://two.beta.test"
 	check("with another service")
+
 	for _, probe = range []directory.Probe{
 		{State: directory.ProbeVerified, At: 1000},
 		{State: directory.ProbeVerified, At: 2000},
@@ -98,12 +108,14 @@ func TestKeptItemsAreAsIfWrittenNow(t *testing.T) {
 	} {
 		check(fmt.Sprintf("asked: %+v", probe))
 	}
+
 	for i, e := range entries {
 		refreshed := *e
 		refreshed.ExpiresAt += int64(i)
 		refreshed.Revision++
 		entries[i] = &refreshed
 	}
+
 	check("refreshed")
 }
 
@@ -113,10 +125,12 @@ func TestNoItemOfALargeDocumentIsKept(t *testing.T) {
 	r := newTestRenderer()
 	for size, want := range map[int]bool{10: true, directory.MaxDocument - 1000: false} {
 		doc := strings.Replace(aDocument, "{", `{"notes":"`+strings.Repeat("x", size)+`",`, 1)
+
 		e := entry(t, alpha, "01JWNTC0000000000000000001", "agent", 1, doc)
 		if len(r.item(e, Options{}).text) >= directory.MaxDocument/2 {
 			t.Fatal("an item has all of its document")
 		}
+
 		if kept := r.items[placeOf(e, Options{})].Load(); (kept != nil && kept.entry == e) != want {
 			t.Errorf("of a document of %d bytes: kept %v", len(e.Document.Bytes()), kept != nil)
 		}

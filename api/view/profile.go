@@ -21,41 +21,47 @@ func ProfileHref(e *directory.Entry) string { return "/discovery/agents/" + e.RI
 
 // appendMetadata appends the whole registration (xu 4). A profile's document is shown as
 // it was written, byte for byte (XU-003).
-func (r *Renderer) appendMetadata(b []byte, e *directory.Entry, opt Options) []byte {
-	b = append(b, '{')
+func (r *Renderer) appendMetadata(data []byte, entry *directory.Entry, opt Options) []byte {
+	data = append(data, '{')
+
 	expires := false // the document says itself when it expires
-	if e.Document.Kind() == directory.KindProfile {
-		b = appendMembers(b, e.Document)
-		_, expires = strictjson.FindMember(e.Document.Members(), "expires_at")
+	if entry.Document.Kind() == directory.KindProfile {
+		data = appendMembers(data, entry.Document)
+		_, expires = strictjson.FindMember(entry.Document.Members(), "expires_at")
 	} else {
-		b = appendAsMetadata(b, e, Projection(e))
-		b = response.AppendTime(b, "updated_at", e.UpdatedAt)
-	}
-	if !expires {
-		b = response.AppendTime(b, "expires_at", e.ExpiresAt)
+		data = appendAsMetadata(data, entry, Projection(entry))
+		data = response.AppendTime(data, "updated_at", entry.UpdatedAt)
 	}
 
-	return r.appendMarks(b, e, opt, directory.KindProfile)
+	if !expires {
+		data = response.AppendTime(data, "expires_at", entry.ExpiresAt)
+	}
+
+	return r.appendMarks(data, entry, opt, directory.KindProfile)
 }
 
 // appendAsMetadata appends the members of a document of another kind.
-func appendAsMetadata(b []byte, e *directory.Entry, p *directory.Projection) []byte {
-	b = strictjson.AppendText(b, "id", PublicID(e))
-	b = strictjson.AppendText(b, "name", title(e, p))
-	b = strictjson.AppendText(b, "description", cmp.Or(p.Description, title(e, p)))
-	b = response.AppendStrings(strictjson.AppendRaw(b, "tags", nil), metadataTags(e, p))
-	if len(p.Examples) > 0 {
-		b = response.AppendList(strictjson.AppendRaw(b, "examples", nil), p.Examples, appendExample)
-	}
-	b = response.AppendList(strictjson.AppendRaw(b, "bindings", nil), p.Bindings, appendBinding)
-	b = response.AppendOptionalRaw(b, "auth", p.Authentication)
-	b = response.AppendOptionalRaw(b, "constraints", p.Constraints)
-	if len(p.Languages) > 0 {
-		b = response.AppendStrings(strictjson.AppendRaw(b, "supported_languages", nil), p.Languages)
-	}
-	b = strictjson.AppendText(b, "status", p.Status)
+func appendAsMetadata(data []byte, entry *directory.Entry, projection *directory.Projection) []byte {
+	data = strictjson.AppendText(data, "id", PublicID(entry))
+	data = strictjson.AppendText(data, "name", title(entry, projection))
+	data = strictjson.AppendText(data, "description", cmp.Or(projection.Description, title(entry, projection)))
 
-	return response.AppendOptional(b, "version", p.Version)
+	data = response.AppendStrings(strictjson.AppendRaw(data, "tags", nil), metadataTags(entry, projection))
+	if len(projection.Examples) > 0 {
+		data = response.AppendList(strictjson.AppendRaw(data, "examples", nil), projection.Examples, appendExample)
+	}
+
+	data = response.AppendList(strictjson.AppendRaw(data, "bindings", nil), projection.Bindings, appendBinding)
+	data = response.AppendOptionalRaw(data, "auth", projection.Authentication)
+
+	data = response.AppendOptionalRaw(data, "constraints", projection.Constraints)
+	if len(projection.Languages) > 0 {
+		data = response.AppendStrings(strictjson.AppendRaw(data, "supported_languages", nil), projection.Languages)
+	}
+
+	data = strictjson.AppendText(data, "status", projection.Status)
+
+	return response.AppendOptional(data, "version", projection.Version)
 }
 
 // metadataTags are the tags of the agent and of its capabilities, and its list of
@@ -64,74 +70,84 @@ func metadataTags(e *directory.Entry, p *directory.Projection) []string {
 	return response.Union(allTags(p), kinds.ListedCapabilities(e.Document, p))
 }
 
-func appendBinding(b []byte, x directory.Binding) []byte {
-	b = strictjson.AppendText(append(b, '{'), "protocol", x.Protocol)
-	b = strictjson.AppendText(b, "endpoint", x.Endpoint)
-	if len(x.MediaTypes) > 0 {
-		b = response.AppendStrings(strictjson.AppendRaw(b, "media_types", nil), x.MediaTypes)
-	}
-	b = response.AppendOptional(b, "interaction_model", x.InteractionModel)
-	b = response.AppendOptional(b, "transport", x.Transport)
+func appendBinding(data []byte, binding directory.Binding) []byte {
+	data = strictjson.AppendText(append(data, '{'), "protocol", binding.Protocol)
 
-	return append(response.AppendOptional(b, "envelope", x.Envelope), '}')
+	data = strictjson.AppendText(data, "endpoint", binding.Endpoint)
+	if len(binding.MediaTypes) > 0 {
+		data = response.AppendStrings(strictjson.AppendRaw(data, "media_types", nil), binding.MediaTypes)
+	}
+
+	data = response.AppendOptional(data, "interaction_model", binding.InteractionModel)
+	data = response.AppendOptional(data, "transport", binding.Transport)
+
+	return append(response.AppendOptional(data, "envelope", binding.Envelope), '}')
 }
 
 // AppendCandidate appends a candidate in as much detail as the request asks for (xu 6.1,
 // 7.4; XU-054, XU-058).
-func (r *Renderer) AppendCandidate(b []byte, x *discovery.Candidate, ask *discovery.Request, opt Options) []byte {
-	e := x.Entry
-	p := Projection(e)
+func (r *Renderer) AppendCandidate(data []byte, candidate *discovery.Candidate, ask *discovery.Request,
+	opt Options) []byte {
+	entry := candidate.Entry
+	projection := Projection(entry)
 
-	b = strictjson.AppendText(append(b, '{'), "id", PublicID(e))
+	data = strictjson.AppendText(append(data, '{'), "id", PublicID(entry))
 	if ask.Detail != discovery.DetailMinimal {
-		b = strictjson.AppendText(b, "name", title(e, p))
-		b = strictjson.AppendText(b, "description", cmp.Or(p.Description, title(e, p)))
+		data = strictjson.AppendText(data, "name", title(entry, projection))
+		data = strictjson.AppendText(data, "description", cmp.Or(projection.Description, title(entry, projection)))
 	}
 
 	appendOne := appendPlainBinding
 	if ask.Detail == discovery.DetailFull {
 		appendOne = appendBinding
 	}
-	b = response.AppendList(strictjson.AppendRaw(b, "bindings", nil), acceptableFirst(p.Bindings, ask.Protocols), appendOne)
-	b = response.AppendNumber(b, "score", x.Score)
-	b = strictjson.AppendText(b, "status", p.Status)
+
+	data = response.AppendList(strictjson.AppendRaw(data, "bindings", nil),
+		acceptableFirst(projection.Bindings, ask.Protocols), appendOne)
+	data = response.AppendNumber(data, "score", candidate.Score)
+	data = strictjson.AppendText(data, "status", projection.Status)
 
 	if ask.Detail != discovery.DetailMinimal || ask.IncludeEvidence {
-		b = response.AppendStrings(strictjson.AppendRaw(b, "matched_tags", nil), x.MatchedTags)
-		b = appendFreshness(b, x, ask)
-	}
-	if ask.IncludeEvidence {
-		b = strictjson.AppendRaw(b, "score_components", response.Encode(x.Components))
-		b = strictjson.AppendRaw(b, "matched_examples", response.Encode(x.MatchedExamples))
-		b = strictjson.AppendRaw(b, "evidence", response.Encode(x.Evidence))
-	}
-	if flags := x.Flags.Names(); len(flags) > 0 {
-		b = response.AppendStrings(strictjson.AppendRaw(b, "flags", nil), flags)
-	}
-	if ask.Detail == discovery.DetailFull {
-		b = response.AppendStrings(strictjson.AppendRaw(b, "credential_refs", nil), []string{r.Href(e) + "/record"})
-		b = strictjson.AppendRaw(b, "metadata", e.Document.Bytes())
+		data = response.AppendStrings(strictjson.AppendRaw(data, "matched_tags", nil), candidate.MatchedTags)
+		data = appendFreshness(data, candidate, ask)
 	}
 
-	return r.appendMarks(b, e, opt, directory.KindProfile)
+	if ask.IncludeEvidence {
+		data = strictjson.AppendRaw(data, "score_components", response.Encode(candidate.Components))
+		data = strictjson.AppendRaw(data, "matched_examples", response.Encode(candidate.MatchedExamples))
+		data = strictjson.AppendRaw(data, "evidence", response.Encode(candidate.Evidence))
+	}
+
+	if flags := candidate.Flags.Names(); len(flags) > 0 {
+		data = response.AppendStrings(strictjson.AppendRaw(data, "flags", nil), flags)
+	}
+
+	if ask.Detail == discovery.DetailFull {
+		data = response.AppendStrings(strictjson.AppendRaw(data, "credential_refs", nil),
+			[]string{r.Href(entry) + "/record"})
+		data = strictjson.AppendRaw(data, "metadata", entry.Document.Bytes())
+	}
+
+	return r.appendMarks(data, entry, opt, directory.KindProfile)
 }
 
 // appendFreshness appends how old a candidate is (XU-009). A profile says itself when its
 // metadata were made.
-func appendFreshness(b []byte, x *discovery.Candidate, ask *discovery.Request) []byte {
-	made := strictjson.AppendString(nil, x.Freshness.MetadataUpdatedAt)
-	if d := x.Entry.Document; d.Kind() == directory.KindProfile && !kinds.DatesOf(d).Updated.IsZero() {
+func appendFreshness(data []byte, candidate *discovery.Candidate, ask *discovery.Request) []byte {
+	made := strictjson.AppendString(nil, candidate.Freshness.MetadataUpdatedAt)
+	if d := candidate.Entry.Document; d.Kind() == directory.KindProfile && !kinds.DatesOf(d).Updated.IsZero() {
 		made, _ = strictjson.FindMember(d.Members(), "updated_at")
 	}
 
-	b = strictjson.AppendRaw(strictjson.AppendRaw(b, "freshness", []byte{'{'}), "metadata_updated_at", made)
-	b = strictjson.AppendText(b, "indexed_at", x.Freshness.IndexedAt)
-	b = strictjson.AppendUint(b, "age_seconds", uint64(x.Freshness.AgeSeconds))
+	data = strictjson.AppendRaw(strictjson.AppendRaw(data, "freshness", []byte{'{'}), "metadata_updated_at", made)
+	data = strictjson.AppendText(data, "indexed_at", candidate.Freshness.IndexedAt)
+
+	data = strictjson.AppendUint(data, "age_seconds", uint64(candidate.Freshness.AgeSeconds))
 	if ask.Constraints.MaxAge >= 0 {
-		b = response.AppendBool(b, "stale", x.Freshness.Stale)
+		data = response.AppendBool(data, "stale", candidate.Freshness.Stale)
 	}
 
-	return append(b, '}')
+	return append(data, '}')
 }
 
 // acceptableFirst returns the bindings, those of acceptable protocols first (XU-050).
@@ -139,6 +155,7 @@ func acceptableFirst(bindings []directory.Binding, protocols []string) []directo
 	bindings = slices.Clone(bindings)
 	slices.SortStableFunc(bindings, func(a, b directory.Binding) int {
 		acceptableA := slices.Contains(protocols, a.Protocol)
+
 		acceptableB := slices.Contains(protocols, b.Protocol)
 		switch {
 		case acceptableA == acceptableB:
@@ -165,15 +182,15 @@ func plainEndpoint(endpoint string) string {
 		return endpoint
 	}
 
-	u, err := url.Parse(endpoint)
-	if err != nil || u.Opaque != "" {
+	target, err := url.Parse(endpoint)
+	if err != nil || target.Opaque != "" {
 		before, _, _ := strings.Cut(endpoint, "?")
 		return before
 	}
 
-	u.User = nil
-	u.RawQuery = ""
-	u.ForceQuery = false
+	target.User = nil
+	target.RawQuery = ""
+	target.ForceQuery = false
 
-	return u.String()
+	return target.String()
 }

@@ -56,12 +56,12 @@ type Surface struct {
 
 // Href is the path of a registration's resource at this node: its own, or the mirror of
 // another domain's.
-func (r *Renderer) Href(e *directory.Entry) string {
-	if r.isOwn(e) {
-		return PathOf(e.RID)
+func (r *Renderer) Href(entry *directory.Entry) string {
+	if r.isOwn(entry) {
+		return PathOf(entry.RID)
 	}
 
-	return "/ad/r/" + url.PathEscape(e.Origin.Name()) + "/" + e.RID.String()
+	return "/ad/r/" + url.PathEscape(entry.Origin.Name()) + "/" + entry.RID.String()
 }
 
 // PathOf is the path of a registration of this domain, whether it is known here yet or
@@ -81,12 +81,12 @@ func (r *Renderer) OriginHref(e *directory.Entry) string {
 func (r *Renderer) isOwn(e *directory.Entry) bool { return e.Origin == r.cfg.Domain }
 
 // service is the public URL of a registration's origin; empty if it is not known.
-func (r *Renderer) service(e *directory.Entry) string {
-	if r.isOwn(e) {
+func (r *Renderer) service(entry *directory.Entry) string {
+	if r.isOwn(entry) {
 		return r.cfg.PublicURL
 	}
 
-	return r.cfg.Service(e.Origin)
+	return r.cfg.Service(entry.Origin)
 }
 
 // Active is the status of an agent that has no other.
@@ -95,10 +95,10 @@ const Active = "active"
 // Projection is e's, or an empty one if its document is of a kind that this release
 // doesn't know.
 func Projection(e *directory.Entry) *directory.Projection {
-	p := e.Projection()
-	if p == nil {
-		p = &directory.Projection{Status: Active}
+	projection := e.Projection()
+	if projection == nil {
+		projection = &directory.Projection{Status: Active}
 	}
 
-	return p
+	return projection
 }

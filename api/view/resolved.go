@@ -15,42 +15,46 @@ import (
 // AppendResolved appends a candidate of a resolution (cui 6): its id, how it is invoked,
 // what of it matches, and who vouches for it. protocols are those that are allowed, in
 // order of preference; empty for any. language tells whether languages were asked for.
-func (r *Renderer) AppendResolved(b []byte, x *discovery.Candidate, protocols []string, language bool) []byte {
-	e := x.Entry
-	p := Projection(e)
-	binding := preferredBinding(p, protocols)
+func (r *Renderer) AppendResolved(data []byte, candidate *discovery.Candidate, protocols []string,
+	language bool) []byte {
+	entry := candidate.Entry
+	projection := Projection(entry)
+	binding := preferredBinding(projection, protocols)
 
-	b = strictjson.AppendText(append(b, '{'), "id", PublicID(e))
-	b = strictjson.AppendText(b, "name", title(e, p))
-	b = strictjson.AppendText(b, "endpoint", binding.Endpoint)
-	b = appendInvocation(strictjson.AppendRaw(b, "invocation", nil), e, p, binding)
-	b = response.AppendNumber(b, "score", x.Score)
-	b = appendReasons(strictjson.AppendRaw(b, "reasons", nil), x)
-	if flags := x.Flags.Names(); len(flags) > 0 {
-		b = response.AppendStrings(strictjson.AppendRaw(b, "flags", nil), flags)
+	data = strictjson.AppendText(append(data, '{'), "id", PublicID(entry))
+	data = strictjson.AppendText(data, "name", title(entry, projection))
+	data = strictjson.AppendText(data, "endpoint", binding.Endpoint)
+	data = appendInvocation(strictjson.AppendRaw(data, "invocation", nil), entry, projection, binding)
+	data = response.AppendNumber(data, "score", candidate.Score)
+
+	data = appendReasons(strictjson.AppendRaw(data, "reasons", nil), candidate)
+	if flags := candidate.Flags.Names(); len(flags) > 0 {
+		data = response.AppendStrings(strictjson.AppendRaw(data, "flags", nil), flags)
 	}
-	b = appendDeclared(b, p, language)
 
-	return r.appendMarks(b, e, Options{Registrant: true}, directory.KindAIDIP)
+	data = appendDeclared(data, projection, language)
+
+	return r.appendMarks(data, entry, Options{Registrant: true}, directory.KindAIDIP)
 }
 
 // preferredBinding is the binding to invoke an agent by: the one of the first allowed
 // protocol that it has, else its first.
-func preferredBinding(p *directory.Projection, protocols []string) directory.Binding {
+func preferredBinding(projection *directory.Projection, protocols []string) directory.Binding {
 	for _, protocol := range protocols {
-		for _, binding := range p.Bindings {
+		for _, binding := range projection.Bindings {
 			if binding.Protocol == protocol {
 				return binding
 			}
 		}
 	}
-	if len(p.Bindings) > 0 {
-		return p.Bindings[0]
+
+	if len(projection.Bindings) > 0 {
+		return projection.Bindings[0]
 	}
 
-	binding := directory.Binding{Endpoint: p.Base}
-	if len(p.Protocols) > 0 {
-		binding.Protocol = p.Protocols[0]
+	binding := directory.Binding{Endpoint: projection.Base}
+	if len(projection.Protocols) > 0 {
+		binding.Protocol = projection.Protocols[0]
 	}
 
 	return binding
@@ -58,34 +62,36 @@ func preferredBinding(p *directory.Projection, protocols []string) directory.Bin
 
 // appendInvocation appends how an agent is invoked. With several operations there is no
 // schema of all, and each has its own.
-func appendInvocation(b []byte, e *directory.Entry, p *directory.Projection, binding directory.Binding) []byte {
-	b = append(b, '{')
+func appendInvocation(data []byte, entry *directory.Entry, projection *directory.Projection,
+	binding directory.Binding) []byte {
+	data = append(data, '{')
 	if strings.HasPrefix(binding.Endpoint, "http") {
-		b = strictjson.AppendText(b, "method", http.MethodPost) // all protocols over HTTP use POST
+		data = strictjson.AppendText(data, "method", http.MethodPost) // all protocols over HTTP use POST
 	}
-	b = response.AppendOptional(b, "transport", binding.Protocol)
-	b = response.AppendOptional(b, "envelope", binding.Envelope)
 
-	tools := toolsOf(p)
+	data = response.AppendOptional(data, "transport", binding.Protocol)
+	data = response.AppendOptional(data, "envelope", binding.Envelope)
+
+	tools := toolsOf(projection)
 	switch len(tools) {
 	case 0:
-		b = strictjson.AppendRaw(b, "schema", inputsOf(e))
+		data = strictjson.AppendRaw(data, "schema", inputsOf(entry))
 	case 1:
-		b = strictjson.AppendText(b, "operation", operationName(tools[0]))
-		b = strictjson.AppendRaw(b, "schema", schemaOr(tools[0].InputSchema))
+		data = strictjson.AppendText(data, "operation", operationName(tools[0]))
+		data = strictjson.AppendRaw(data, "schema", schemaOr(tools[0].InputSchema))
 	default:
-		b = strictjson.AppendRaw(b, "schema", anyObject)
-		b = response.AppendList(strictjson.AppendRaw(b, "operations", nil), tools, appendOperationSchema)
+		data = strictjson.AppendRaw(data, "schema", anyObject)
+		data = response.AppendList(strictjson.AppendRaw(data, "operations", nil), tools, appendOperationSchema)
 	}
 
 	switch {
-	case p.Authentication != nil:
-		b = strictjson.AppendRaw(b, "auth", p.Authentication)
-	case e.Document.Kind() == directory.KindAIDIP && !e.Redacted: // AI-022
-		b = strictjson.AppendRaw(b, "auth", []byte(`{"type":"none"}`))
+	case projection.Authentication != nil:
+		data = strictjson.AppendRaw(data, "auth", projection.Authentication)
+	case entry.Document.Kind() == directory.KindAIDIP && !entry.Redacted: // AI-022
+		data = strictjson.AppendRaw(data, "auth", []byte(`{"type":"none"}`))
 	}
 
-	return append(b, '}')
+	return append(data, '}')
 }
 
 func appendOperationSchema(b []byte, c directory.Capability) []byte {
@@ -106,31 +112,36 @@ func inputsOf(e *directory.Entry) []byte {
 
 // appendReasons appends the parts of a candidate that match the intent: its tags, its
 // examples, and the intent's words with the fields that they occur in.
-func appendReasons(b []byte, x *discovery.Candidate) []byte {
-	b = append(b, '[')
+func appendReasons(data []byte, candidate *discovery.Candidate) []byte {
+	data = append(data, '[')
 	add := func(part, value string, fields []string) {
-		if b[len(b)-1] != '[' {
-			b = append(b, ',')
+		if data[len(data)-1] != '[' {
+			data = append(data, ',')
 		}
-		b = strictjson.AppendText(append(b, '{'), "matched", part)
-		b = strictjson.AppendText(b, "value", value)
+
+		data = strictjson.AppendText(append(data, '{'), "matched", part)
+
+		data = strictjson.AppendText(data, "value", value)
 		if fields != nil {
-			b = response.AppendStrings(strictjson.AppendRaw(b, "fields", nil), fields)
+			data = response.AppendStrings(strictjson.AppendRaw(data, "fields", nil), fields)
 		}
-		b = append(b, '}')
+
+		data = append(data, '}')
 	}
 
-	for _, tag := range x.MatchedTags {
+	for _, tag := range candidate.MatchedTags {
 		add("tag", tag, nil)
 	}
-	for _, example := range x.MatchedExamples {
+
+	for _, example := range candidate.MatchedExamples {
 		add("example", example.ID, nil)
 	}
-	if x.Evidence != nil {
-		for _, term := range x.Evidence.Terms {
+
+	if candidate.Evidence != nil {
+		for _, term := range candidate.Evidence.Terms {
 			add("word", term.Text, slices.Sorted(maps.Keys(term.Fields)))
 		}
 	}
 
-	return append(b, ']')
+	return append(data, ']')
 }

@@ -12,34 +12,37 @@ import (
 // AppendHosted appends a registration as an agent of this node's Web of Agents document
 // (draft-gaikwad-woa, 4.1): what an anonymous caller may see, under its rid, reached
 // through this node's gateway.
-func (r *Renderer) AppendHosted(b []byte, e *directory.Entry) []byte {
-	p := Projection(e)
-	tools := toolsOf(p)
+func (r *Renderer) AppendHosted(data []byte, entry *directory.Entry) []byte {
+	projection := Projection(entry)
+	tools := toolsOf(projection)
+
 	inputs, outputs := anyObject, anyObject
 	if len(tools) == 1 {
 		inputs = schemaOr(tools[0].InputSchema)
 		outputs = schemaOr(tools[0].OutputSchema)
 	}
 
-	b = strictjson.AppendText(append(b, '{'), "id", e.RID.String())
-	b = strictjson.AppendText(b, "name", title(e, p))
-	b = strictjson.AppendText(b, "description", cmp.Or(p.Description, title(e, p)))
-	b = response.AppendOptional(b, "version", p.Version)
-	if listed := kinds.ListedCapabilities(e.Document, p); len(listed) > 0 {
-		b = response.AppendStrings(strictjson.AppendRaw(b, "capabilities", nil), listed)
+	data = strictjson.AppendText(append(data, '{'), "id", entry.RID.String())
+	data = strictjson.AppendText(data, "name", title(entry, projection))
+	data = strictjson.AppendText(data, "description", cmp.Or(projection.Description, title(entry, projection)))
+
+	data = response.AppendOptional(data, "version", projection.Version)
+	if listed := kinds.ListedCapabilities(entry.Document, projection); len(listed) > 0 {
+		data = response.AppendStrings(strictjson.AppendRaw(data, "capabilities", nil), listed)
 	}
-	b = strictjson.AppendRaw(strictjson.AppendRaw(b, "inputs", inputs), "outputs", outputs)
-	b = strictjson.AppendRaw(b, "transports", []byte(`["rest"]`))
+
+	data = strictjson.AppendRaw(strictjson.AppendRaw(data, "inputs", inputs), "outputs", outputs)
+	data = strictjson.AppendRaw(data, "transports", []byte(`["rest"]`))
 
 	switch len(tools) {
 	case 0:
 	case 1:
-		b = response.AppendList(strictjson.AppendRaw(b, "operations", nil), tools, appendOperationName)
+		data = response.AppendList(strictjson.AppendRaw(data, "operations", nil), tools, appendOperationName)
 	default:
-		b = response.AppendList(strictjson.AppendRaw(b, "operations", nil), tools, appendOperation)
+		data = response.AppendList(strictjson.AppendRaw(data, "operations", nil), tools, appendOperation)
 	}
 
-	return r.appendMarks(b, e, Options{Timeless: true}, directory.KindWoA)
+	return r.appendMarks(data, entry, Options{Timeless: true}, directory.KindWoA)
 }
 
 // appendOperationName appends an operation whose schemas are the agent's own.

@@ -12,9 +12,11 @@ func (v RawJSON) MarshalJSON() ([]byte, error) {
 	if v == nil {
 		return []byte("null"), nil
 	}
+
 	if len(v) == 0 {
 		return nil, errNoValue
 	}
+
 	return v, nil
 }
 

@@ -33,21 +33,23 @@ func (e *OutputError) Error() string {
 // and nothing is sent; an output that does is an *OutputError, beside the reply.
 // If the caller may not read the registration, only the gateway validates.
 func Invoke(
-	ctx context.Context, c *client.Client, id, operation string, input []byte,
+	ctx context.Context, client *client.Client, id, operation string, input []byte,
 	by *invoke.Contract, opt client.InvokeOptions,
 ) (*client.Reply, error) {
-	validate, err := foresee(ctx, c, id, operation, input, by)
+	validate, err := foresee(ctx, client, id, operation, input, by)
 	if err != nil {
 		return nil, err
 	}
 
-	reply, err := c.Invoke(ctx, id, operation, input, opt)
+	reply, err := client.Invoke(ctx, id, operation, input, opt)
 	if err != nil {
 		return reply, err
 	}
+
 	if violations := validate(reply.Body); len(violations) > 0 {
 		return reply, &OutputError{violations}
 	}
+
 	return reply, nil
 }
 
@@ -56,17 +58,22 @@ func foresee(
 	ctx context.Context, c *client.Client, id, operation string, input []byte, by *invoke.Contract,
 ) (func([]byte) []directory.Violation, error) {
 	if by == nil {
-		var err error
-		var refused *client.Error
+		var (
+			err     error
+			refused *client.Error
+		)
+
 		by, err = Read(ctx, c, id)
 		if errors.As(err, &refused) || errors.Is(err, errUnknownKind) {
 			// The gateway says what there is to say.
 			return func([]byte) []directory.Violation { return nil }, nil
 		}
+
 		if err != nil {
 			return nil, err
 		}
 	}
+
 	return by.Precheck(operation, input)
 }
 
@@ -75,25 +82,29 @@ var errUnknownKind = errors.New("this release does not know such documents")
 
 // Read reads what the registration of that name or rid says of how its agent is
 // invoked, for a caller that invokes one agent more than once.
-func Read(ctx context.Context, c *client.Client, id string) (*invoke.Contract, error) {
-	r, err := c.Get(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	contents, err := Contents(ctx, c, r.Href)
+func Read(ctx context.Context, client *client.Client, id string) (*invoke.Contract, error) {
+	r, err := client.Get(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 
-	p, err := kinds.Reproject(contents.Agent, contents.Document)
+	contents, err := Contents(ctx, client, r.Href)
+	if err != nil {
+		return nil, err
+	}
+
+	projection, err := kinds.Reproject(contents.Agent, contents.Document)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnknownKind, err)
 	}
-	e := &directory.Entry{Agent: contents.Agent, Document: contents.Document, Packed: directory.Pack(contents.Document, p)}
-	if e.RID, err = directory.ParseRID(r.RID()); err != nil {
+
+	entry := &directory.Entry{Agent: contents.Agent, Document: contents.Document,
+		Packed: directory.Pack(contents.Document, projection)}
+	if entry.RID, err = directory.ParseRID(r.RID()); err != nil {
 		return nil, err
 	}
-	return invoke.ContractOf(e), nil
+
+	return invoke.ContractOf(entry), nil
 }
 
 // Contents reads the contents of the signed record of the registration at href: the
@@ -103,6 +114,7 @@ func Contents(ctx context.Context, c *client.Client, href string) (*signed.Conte
 	if err != nil {
 		return nil, err
 	}
+
 	record, err := signed.ParseRecord(string(reply.Body))
 	if err != nil {
 		return nil, err
@@ -110,9 +122,11 @@ func Contents(ctx context.Context, c *client.Client, href string) (*signed.Conte
 
 	_, rest, _ := strings.Cut(record.JWS, ".")
 	text, _, _ := strings.Cut(rest, ".")
+
 	payload, err := directory.B64.DecodeString(text)
 	if err != nil {
 		return nil, err
 	}
+
 	return signed.OpenRecord(payload, record.Disclosures)
 }
