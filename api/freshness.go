@@ -87,11 +87,11 @@ func (f *freshness) ensure(w http.ResponseWriter, call *request.Call) error {
 		return err
 	case heard > f.maxStale:
 		return directory.Refuse(directory.Unavailable,
-			"This node last heard its leader %d s ago; default reads allow %d s. "+
-				"Use consistency=stale to read what it has.", int(heard.Seconds()), int(f.maxStale.Seconds()))
+			"This node lost contact with its leader %d s ago; default reads allow %d s. "+
+				"Use consistency=stale to read its present state.", int(heard.Seconds()), int(f.maxStale.Seconds()))
 	case f.readsOwn(call) && !f.caughtUp():
 		return directory.Refuse(directory.Unavailable, "This node was just started and has not caught up with %s yet. "+
-			"Try again, ask for another domain's origin, or use consistency=stale to read what it has.", f.domain)
+			"Try again, ask for another domain's origin, or use consistency=stale to read its present state.", f.domain)
 	}
 
 	return nil
@@ -105,7 +105,7 @@ func (f *freshness) current() error {
 	}
 
 	return directory.Refuse(directory.Unavailable,
-		"This node doesn't know the present state of its domain; it last heard its leader %d s ago.",
+		"This node doesn't know the present state of its domain; it lost contact with its leader %d s ago.",
 		int(heard.Seconds()))
 }
 

@@ -29,7 +29,7 @@ const (
 // only fall; an entry goes when the package is within the limits. Lines that are allowed
 // are allowed below the package too.
 var unfinished = map[string]excess{
-	"api":        {lines: true, testLines: true},
+	"api":        {testLines: true},
 	"consensus":  {testLines: true},
 	"directory":  {testLines: true},
 	"discovery":  {testLines: true},

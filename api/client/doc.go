@@ -35,4 +35,12 @@
 // Between two rounds the client waits, twice as long each time and at least as
 // long as Retry-After says, by chance a little more or less. It gives up after
 // Config.Attempts, or when its context has less time left than the wait.
+//
+// A removal is not repeated, because the second one would be refused for the success of
+// the first.
+//
+// # Lifetimes
+//
+// Lifetimes are durations here and seconds on the wire. They are rounded up, so that no
+// registration ends before its owner expects it to.
 package client
