@@ -4,16 +4,16 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// An Audience says whom a stream is for: the mesh, or one peer domain. The zero
-// value is nobody.
+// An Audience is the receiver of a stream: the mesh, or one peer domain. The zero value is
+// no receiver.
 type Audience struct{ name string }
 
-// Mesh is the audience of the stream that every domain of the mesh may have. No
-// trust domain may be called so.
+// Mesh is the audience of the stream that every domain of the mesh may receive. No trust
+// domain may have this name.
 var Mesh = Audience{"mesh"}
 
-// Only returns the audience of one peer domain; nobody for a domain that is
-// called as the mesh's audience is, which must not become everybody.
+// Only returns the audience of one peer domain. A domain with the name of the mesh's
+// audience gives the zero value, so that it never becomes the mesh.
 func Only(peer spiffeid.TrustDomain) Audience {
 	if peer.Name() == Mesh.name {
 		return Audience{}

@@ -1,13 +1,13 @@
 package directory
 
-// An AuditEvent is what the audit trail tells of one change, or of one refusal
-// (trust.md, "Audit"): who asked for what, never what was in it.
+// An AuditEvent is the audit log's record of one change or refusal (docs/trust.md): the
+// caller, the action and its target, never the contents.
 type AuditEvent struct {
 	RequestID string   `json:"request_id,omitzero"`
 	Action    string   `json:"action"` // such as register, refresh, peer.write
 	Owner     Identity `json:"owner,omitzero"`
-	Actor     Identity `json:"actor,omitzero"` // nobody for an anonymous caller
-	Authn     string   `json:"authn,omitzero"` // how the actor was shown
+	Actor     Identity `json:"actor,omitzero"` // zero for an anonymous caller
+	Authn     string   `json:"authn,omitzero"` // how the actor authenticated
 	Agent     string   `json:"agent,omitzero"`
 	RID       RID      `json:"rid,omitzero"`
 	RIDs      []RID    `json:"rids,omitzero"` // of a change of many
@@ -16,8 +16,8 @@ type AuditEvent struct {
 	Revision string   `json:"revision,omitzero"` // EPOCH.REVISION of the change
 	Outcome  string   `json:"outcome,omitzero"`  // ok, or the problem
 	Policies []string `json:"policies,omitzero"` // that decided
-	// Lifetime is what was granted, and Credential for how long what showed the actor is
-	// good as a whole, of a token what is left of it: both in seconds.
+	// Lifetime is the lifetime granted, and Credential the total or remaining validity of
+	// the actor's certificate or token: both in seconds.
 	Lifetime   uint32 `json:"lt,omitzero"`
 	Credential int64  `json:"credential_s,omitzero"`
 }
@@ -27,7 +27,7 @@ type AuditEvent struct {
 type Decision struct {
 	Allow    bool
 	Policies []string
-	// Redaction is which members are seen, where the answer is yes and the question one
-	// about a registration: read, or export.
+	// Redaction says which members are visible, if the answer is yes and the question is
+	// about reading or exporting a registration.
 	Redaction Redaction
 }

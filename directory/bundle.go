@@ -16,20 +16,20 @@ const (
 // maxEndpoint bounds a bundle endpoint's URL in bytes.
 const maxEndpoint = 2048
 
-// A BundleEndpoint is where a trust domain's bundle is had anew (SPIFFE Federation,
-// 5). The zero one is none.
+// A BundleEndpoint is the URL from which a trust domain's bundle is refreshed (SPIFFE
+// Federation, 5). The zero value is no endpoint.
 type BundleEndpoint struct {
 	URL     string `json:"url" yaml:"url" cbor:"1,keyasint"`
 	Profile string `json:"profile" yaml:"profile" cbor:"2,keyasint"`
-	// ID is whose SVID an endpoint of ProfileSPIFFE shows; zero for that of any node
-	// of the domain.
+	// ID is the SPIFFE ID of an endpoint of ProfileSPIFFE; zero accepts any node of the
+	// domain.
 	ID spiffeid.ID `json:"id,omitzero" yaml:"id" cbor:"3,keyasint,omitzero"`
 }
 
-// IsZero reports whether e is none.
+// IsZero reports whether there is no endpoint.
 func (e BundleEndpoint) IsZero() bool { return e == BundleEndpoint{} }
 
-// Check returns what is wrong with an endpoint; nil for none.
+// Check refuses an invalid endpoint; the zero value is valid.
 func (e BundleEndpoint) Check() error {
 	if e.IsZero() {
 		return nil

@@ -7,39 +7,37 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A Caller is who asks for a change: who was verified, and what policy lets it
-// do beyond what an owner may.
+// A Caller is the verified identity that requests a change, and its permissions beyond those
+// of an owner.
 type Caller struct {
 	Identity      Identity
 	Commissioning bool // may change registrations that others own
 	RequestID     string
-	// Proof names the proof that the caller showed, where it is good for one change
-	// alone, and ProofUntil (Unix seconds) is until when that must be remembered. The
-	// change is refused as Replayed where any change of the domain came by the same.
-	// Zero is a credential that may be shown again.
+	// Proof identifies a credential that is valid for one change alone; it must be
+	// remembered until ProofUntil (Unix seconds). The change is refused as Replayed if
+	// another change of the domain used it. Zero is a credential that may be used again.
 	Proof      Hash
 	ProofUntil int64
-	// PolicyVersion is the version of the policy by which the change was permitted; nil where
-	// policy was not asked. The change is refused as Overtaken where the domain has
-	// another policy by then.
+	// PolicyVersion is the version of the policy that permitted the change; nil if policy
+	// was not asked. The change is refused as Overtaken if the domain has another policy by
+	// then.
 	PolicyVersion *uint64
 }
 
-// A RegisterRequest asks to register a name, or to replace what its owner
-// registered before (jimenez 4.1, 4.2).
+// A RegisterRequest registers a name, or replaces the owner's earlier registration of it
+// (jimenez 4.1, 4.2).
 type RegisterRequest struct {
 	Caller Caller
-	// Owner is who is to own it, where that is not the caller: of a commissioning tool
-	// that registers on somebody's behalf (jimenez 2). Zero is the caller, or whoever
-	// owns what is replaced.
+	// Owner is the future owner if that is not the caller: a commissioning tool registers on
+	// behalf of others (jimenez 2). Zero is the present owner, or else the caller.
 	Owner      Identity
-	Agent      string // from ParseName; "" where it shall be its rid
+	Agent      string // from ParseName; "" to use the rid
 	Document   Document
 	Projection *Projection // by Project; nil leaves it to the registry
 	Lifetime   uint32      // seconds, as asked
 	Visibility Visibility  // at most what policy allows
-	// KeepVisibility has what is replaced keep its visibility: Visibility is of what
-	// is new alone.
+	// KeepVisibility keeps the visibility of a registration that is replaced; Visibility
+	// then applies to new registrations alone.
 	KeepVisibility bool
 	IfMatch        []uint64 // revisions, one of which must be the current one; nil for any
 	// Present and Absent demand that the name is registered, or that it is not
@@ -47,25 +45,25 @@ type RegisterRequest struct {
 	Present, Absent bool
 }
 
-// A RefreshRequest asks for a new deadline and, where Patch is not nil, for other
-// top-level members (jimenez 4.4).
+// A RefreshRequest sets a new deadline and, if Patch is not nil, replaces top-level members
+// (jimenez 4.4).
 type RefreshRequest struct {
 	Caller   Caller
 	RID      RID
 	Lifetime uint32 // seconds; 0 keeps the one that was granted
 	Patch    []byte // a JSON object, or nil
-	// Statement is, with a patch, the revision of the statement that it was merged with
-	// when policy was asked; the change is refused as Overtaken where there is another.
-	// 0 is any.
+	// Statement is, with a patch, the revision of the statement that it was merged with when
+	// policy was asked. The change is refused as Overtaken if there is another by then. 0 is
+	// any.
 	Statement uint64
 	IfMatch   []uint64
 }
 
-// MaxRenewals bounds how many registrations one RefreshBatch is about.
+// MaxRenewals bounds the registrations of one RefreshBatch.
 const MaxRenewals = 1000
 
-// A RefreshBatch asks for new deadlines of many registrations in one change of
-// the log. Each is judged by itself, as if it were refreshed alone.
+// A RefreshBatch sets new deadlines of many registrations by one entry of the log. Each is
+// judged by itself, as if it were refreshed alone.
 type RefreshBatch struct {
 	Caller Caller
 	Items  []Renewal // at most MaxRenewals
@@ -77,45 +75,45 @@ type Renewal struct {
 	Lifetime uint32 // seconds; 0 keeps the one that was granted
 }
 
-// A RenewalResult is what became of a Renewal.
+// A RenewalResult is the result of a Renewal.
 type RenewalResult struct {
 	Granted uint32 // seconds
 	Err     error  // an *Error, or nil
 }
 
-// A TransferRequest asks that a registration become another identity's.
+// A TransferRequest gives a registration to another identity.
 type TransferRequest struct {
 	Caller Caller
 	RID    RID
 	To     Identity
-	Any    bool // the caller may give away what others own
+	Any    bool // the caller may transfer registrations of others
 	// Statement is the revision of the statement that policy was asked about; the
 	// change is refused as Overtaken where there is another.
 	Statement uint64
 	IfMatch   []uint64
 }
 
-// A RemoveRequest asks to end a registration (jimenez 4.5).
+// A RemoveRequest ends a registration (jimenez 4.5).
 type RemoveRequest struct {
 	Caller  Caller
 	RID     RID
 	IfMatch []uint64
 }
 
-// An Outcome is what a committed change did.
+// An Outcome is the result of a committed change.
 type Outcome struct {
 	RID      RID
 	Position Position // of the change
-	Created  bool     // a name was registered that nobody held
+	Created  bool     // the name was free
 	Granted  uint32   // seconds
-	// Each is of a RefreshBatch alone: what became of its items, in their order.
+	// Each has the results of a RefreshBatch, in the order of its items.
 	Each []RenewalResult
-	// StoredAnswer is of a Claim alone: the first answer to its key; nil to the first.
+	// StoredAnswer is the first answer to the key of a Claim; nil for the first request.
 	StoredAnswer *StoredAnswer
 }
 
-// A Position is how far one origin's history has come: the text form
-// EPOCH.REVISION follows the domain in Roster-Index.
+// A Position is the progress of one origin's history. Its text form EPOCH.REVISION follows
+// the domain in Roster-Index.
 type Position struct {
 	Epoch, Revision uint64
 }

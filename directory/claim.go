@@ -1,7 +1,7 @@
 package directory
 
-// A Claim asks that a request be its Idempotency-Key's first in the domain (draft-cui,
-// 5: idempotency).
+// A Claim reserves an Idempotency-Key in the domain for one request (draft-cui, 5:
+// idempotency).
 type Claim struct {
 	Key    Hash   // of the caller, the agent and the key's text
 	Caller Hash   // of the caller: each may hold so many
@@ -11,17 +11,17 @@ type Claim struct {
 	Window uint32 // seconds for which the key is kept
 }
 
-// A Settlement is what came of the request that holds a claim.
+// A Settlement ends a claim with the result of its request.
 type Settlement struct {
 	Key, Holder Hash
-	// Release is that nothing has reached the agent: the next request is the first.
+	// Release gives the key free: nothing has reached the agent.
 	Release bool
-	// Answer is for those that come with the key again; nil where it is not kept.
+	// Answer is returned to later requests with the key; nil if it is not stored.
 	Answer *StoredAnswer
 }
 
-// A StoredAnswer is the first answer to an Idempotency-Key: a Reply's, or an Error's
-// where Problem is set.
+// A StoredAnswer is the first answer to an Idempotency-Key: a reply of the agent, or an
+// Error if Problem is set.
 type StoredAnswer struct {
 	Status          int
 	ContentType     string

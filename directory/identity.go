@@ -9,10 +9,9 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// An Identity is who was verified to make a request: a SPIFFE or WIMSE URI, or
-// the subject of an OAuth issuer as oauth:ISSUER#SUBJECT. Identities are
-// compared whole and byte by byte with ==; two schemes never equal each other.
-// The zero value is nobody.
+// An Identity is a verified caller: a SPIFFE or WIMSE URI, or the subject of an OAuth issuer
+// as oauth:ISSUER#SUBJECT. Identities are compared as a whole and byte by byte with ==;
+// those of two schemes never equal each other. The zero value is no identity.
 type Identity struct{ uri string }
 
 var errIdentity = errors.New("not a spiffe:, wimse: or oauth: identity")
@@ -21,8 +20,8 @@ var errIdentity = errors.New("not a spiffe:, wimse: or oauth: identity")
 // asks that 2,048 are accepted).
 const MaxIdentity = 2048
 
-// ParseIdentity parses the text form of an identity. Nothing is normalised:
-// what is not in canonical form is refused.
+// ParseIdentity parses the text form of an identity, which must be canonical: nothing is
+// normalised.
 func ParseIdentity(s string) (Identity, error) {
 	if len(s) > MaxIdentity || !utf8.ValidString(s) {
 		return Identity{}, errIdentity
@@ -52,15 +51,15 @@ func ParseIdentity(s string) (Identity, error) {
 	return Identity{s}, nil
 }
 
-// IdentityOf returns the identity that a SPIFFE ID is.
+// IdentityOf returns the identity of a SPIFFE ID.
 func IdentityOf(id spiffeid.ID) Identity { return Identity{id.String()} }
 
 func (i Identity) String() string { return i.uri }
 
-// IsZero reports whether i is nobody.
+// IsZero reports whether i is no identity.
 func (i Identity) IsZero() bool { return i.uri == "" }
 
-// SPIFFE returns the SPIFFE ID that i is, and whether it is one.
+// SPIFFE returns i as a SPIFFE ID, and whether it is one.
 func (i Identity) SPIFFE() (spiffeid.ID, bool) {
 	if !strings.HasPrefix(i.uri, "spiffe:") {
 		return spiffeid.ID{}, false
@@ -71,8 +70,8 @@ func (i Identity) SPIFFE() (spiffeid.ID, bool) {
 	return id, err == nil
 }
 
-// MemberOf reports whether i is a SPIFFE or WIMSE identity of that trust domain.
-// The subject of an OAuth issuer is of none.
+// MemberOf reports whether i is a SPIFFE or WIMSE identity of that trust domain. The subject
+// of an OAuth issuer belongs to none.
 func (i Identity) MemberOf(domain spiffeid.TrustDomain) bool {
 	scheme, rest, _ := strings.Cut(i.uri, ":")
 	if scheme != "spiffe" && scheme != "wimse" {
@@ -84,10 +83,10 @@ func (i Identity) MemberOf(domain spiffeid.TrustDomain) bool {
 	return err == nil && id.MemberOf(domain)
 }
 
-// MarshalText gives the text form; nobody is the empty text.
+// MarshalText gives the text form; the zero value is the empty text.
 func (i Identity) MarshalText() ([]byte, error) { return []byte(i.uri), nil }
 
-// UnmarshalText parses the text form; the empty text is nobody.
+// UnmarshalText parses the text form; the empty text is the zero value.
 func (i *Identity) UnmarshalText(data []byte) error {
 	if len(data) == 0 {
 		*i = Identity{}

@@ -5,10 +5,9 @@ import (
 	"strings"
 )
 
-// An IdentityPattern is one identity, or all that begin alike: the beginning of one
-// up to a / or # and a * behind it, as spiffe://alpha.test/team/*, which has nobody
-// of /teams/. Matching is byte by byte, as identities are compared. The zero value is
-// nobody's.
+// An IdentityPattern is one identity, or a prefix that ends in / or # followed by *, such as
+// spiffe://alpha.test/team/*, which does not match /teams/. Matching is byte by byte, as
+// identities are compared. The zero value matches nothing.
 type IdentityPattern struct{ text string }
 
 // ParseIdentityPattern parses the text form of a pattern.
@@ -33,7 +32,7 @@ func ParseIdentityPattern(s string) (IdentityPattern, error) {
 	return IdentityPattern{s}, nil
 }
 
-// Matches reports whether id is one of the pattern's. Nobody is of none.
+// Matches reports whether the pattern matches id. The zero identity never matches.
 func (p IdentityPattern) Matches(id Identity) bool {
 	if begins, ok := strings.CutSuffix(p.text, "*"); ok && len(id.uri) > len(begins) &&
 		strings.HasPrefix(id.uri, begins) {
@@ -43,7 +42,7 @@ func (p IdentityPattern) Matches(id Identity) bool {
 	return p.text == id.uri && !id.IsZero()
 }
 
-// IsZero reports whether p is nobody's.
+// IsZero reports whether p is the zero pattern.
 func (p IdentityPattern) IsZero() bool { return p.text == "" }
 
 func (p IdentityPattern) String() string { return p.text }

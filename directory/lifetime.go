@@ -13,12 +13,12 @@ const (
 	MaxLifetime     = 604800 // the default of the largest lifetime that is granted
 )
 
-// Skew is how long after a deadline what is dead is still remembered, so that
-// peers whose clocks differ agree on its end (rules G4, T4).
+// Skew is how long an expired registration is remembered after its deadline, so that peers
+// whose clocks differ agree on its end (rules G4, T4).
 const Skew = 60 * time.Second
 
-// ParseLifetime parses a requested lifetime in seconds; an empty text is def.
-// The result may be longer than what is granted.
+// ParseLifetime parses a requested lifetime in seconds; an empty text is def. The directory
+// may grant less.
 func ParseLifetime(s string, def uint32) (uint32, error) {
 	if s == "" {
 		return def, nil
@@ -33,35 +33,35 @@ func ParseLifetime(s string, def uint32) (uint32, error) {
 	return uint32(n), nil
 }
 
-// Deadline returns when a lifetime that was granted at t (Unix milliseconds)
-// ends, in Unix seconds (rule T1).
+// Deadline returns the end, in Unix seconds, of a lifetime that was granted at t, in Unix
+// milliseconds (rule T1).
 func Deadline(t int64, lifetime uint32) int64 { return t/1000 + int64(lifetime) }
 
-// AnnounceBefore returns how long before an announced deadline a later one is
-// announced, in seconds (rule X2).
+// AnnounceBefore returns how many seconds before an announced deadline a later one is
+// announced (rule X2).
 func AnnounceBefore(lifetime uint32) int64 { return max(int64(lifetime)/4, 15) }
 
-// A Clock is a reader's time for one origin (rule T4): the wall clock, but never
-// behind the origin's last verified word carried on by monotonic time. So a node
-// whose clock is slow serves nothing past a deadline that it could have known.
-// The zero value is the wall clock.
+// A Clock is a reader's time for one origin (rule T4): the wall clock, but never behind the
+// latest verified time of the origin plus the monotonic time since. So a node with a slow
+// clock serves no registration past a deadline that it could know of. The zero value is the
+// wall clock.
 type Clock struct {
-	mu    sync.Mutex
-	floor time.Time // the origin's word …
-	heard time.Time // … and when this node had it
+	mu       sync.Mutex
+	floor    time.Time // verified time of the origin …
+	received time.Time // … and the local time at which it was received
 }
 
-// Advance takes the origin's word that it was t.
+// Advance tells the clock that it is at least t at the origin.
 func (c *Clock) Advance(at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
 	if now := time.Now(); at.After(c.reached(now)) {
-		c.floor, c.heard = at, now
+		c.floor, c.received = at, now
 	}
 }
 
-// Now returns the origin's time as this node can best know it.
+// Now returns the best estimate of the origin's time.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,7 +74,7 @@ func (c *Clock) Now() time.Time {
 	return now
 }
 
-// Floor returns what Now is at least, whatever the wall clock says.
+// Floor returns the lower bound of Now, independent of the wall clock.
 func (c *Clock) Floor() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,9 +83,9 @@ func (c *Clock) Floor() time.Time {
 }
 
 func (c *Clock) reached(now time.Time) time.Time {
-	if c.heard.IsZero() {
+	if c.received.IsZero() {
 		return time.Time{}
 	}
 
-	return c.floor.Add(now.Sub(c.heard)) // monotonic: a step of the wall clock is not seen
+	return c.floor.Add(now.Sub(c.received)) // monotonic: a step of the wall clock is not seen
 }

@@ -8,13 +8,12 @@ import (
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
-// Packed is a projection as an Entry keeps it: numbers and texts one behind the
-// other, without a pointer within. What lookups compare is all there; of the rest,
-// what the document has as well is only pointed to. The zero value is no projection.
+// Packed is a projection as an Entry holds it: numbers and texts in one string without
+// pointers. It contains all that lookups filter by; other texts refer to the document if
+// they occur there. The zero value is no projection.
 type Packed struct{ code string }
 
-// Pack packs the projection of d, which is the zero value where there is no
-// document; nil gives the zero value.
+// Pack packs the projection of d; d may be zero. A nil projection gives the zero value.
 func Pack(doc Document, projection *Projection) Packed {
 	if projection == nil {
 		return Packed{}
@@ -30,9 +29,9 @@ func Pack(doc Document, projection *Projection) Packed {
 // IsZero reports whether there is no projection.
 func (p Packed) IsZero() bool { return p.code == "" }
 
-// Projection unpacks e's projection; nil where e has none. It is made for its
-// caller: whoever needs it more than once keeps it. Its texts are parts of few
-// large ones: whoever keeps one of them for long clones it.
+// Projection unpacks e's projection; nil if e has none. The caller owns the result and keeps
+// it for repeated use. Its texts share few large strings: clone a text before holding it for
+// long.
 func (e *Entry) Projection() *Projection {
 	if e.Packed.IsZero() {
 		return nil
@@ -44,8 +43,7 @@ func (e *Entry) Projection() *Projection {
 	return p
 }
 
-// Unpack is Projection over p, whose lists it uses again: what was in them is gone. It
-// panics where e has none.
+// Unpack is Projection into p, whose lists it reuses. It panics if e has no projection.
 func (e *Entry) Unpack(p *Projection) {
 	c := coder{in: e.Packed.code}
 	c.all(p, e.Document.text())
@@ -69,12 +67,12 @@ func (e *Entry) SharesContents(o *Entry) bool {
 	return e.Packed == o.Packed && unsafe.StringData(e.Document.raw) == unsafe.StringData(o.Document.raw)
 }
 
-// minPointer is from how many bytes on a text is looked for in the document: a
-// pointer takes three or four.
+// minPointer is the length from which a text is looked up in the document; a reference takes
+// three or four bytes.
 const minPointer = 4
 
-// A coder packs a projection into out, or unpacks one from in. So one function
-// says for both what there is, and in which order.
+// A coder packs a projection into out or unpacks one from in. The same functions define the
+// order of the fields for both.
 type coder struct {
 	doc     string // where texts may point to; empty for what lookups compare
 	packing bool

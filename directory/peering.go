@@ -8,33 +8,32 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// PeerRules are what a domain lets through of one direction of a peering
-// (federation.md, "Peering"). The zero value lets everything through. The first
-// three are for both directions, the others for what comes in.
+// PeerRules filter one direction of a peering (docs/spec/federation.md, "Peering"). The zero
+// value lets everything through. Names, Capabilities and Kinds apply to both directions, the
+// other members to imports.
 type PeerRules struct {
-	// Names are of agents, and one that ends in * is a prefix; none lets all through.
+	// Names are agent names; one that ends in * is a prefix. None lets all names through.
 	Names []string `json:"names,omitempty" cbor:"1,keyasint,omitempty"`
-	// Capabilities are names likewise, of which an agent has at least one.
+	// Capabilities are names or prefixes likewise; an agent must have at least one of them.
 	Capabilities []string `json:"capabilities,omitempty" cbor:"2,keyasint,omitempty"`
 	Kinds        []Kind   `json:"kinds,omitempty" cbor:"3,keyasint,omitempty"`
-	// Records is how many registrations are held at most, and Bytes how large their
-	// records may be together on disk; 0 is for what the node allows every peer.
+	// Records bounds the number of registrations, and Bytes the size of their records on
+	// disk; 0 is the node's limit for every peer.
 	Records uint64 `json:"records,omitzero" cbor:"4,keyasint,omitempty"`
 	Bytes   uint64 `json:"bytes,omitzero" cbor:"5,keyasint,omitempty"`
-	// MaxLifetime clips deadlines, in seconds after they were set; 0 doesn't.
+	// MaxLifetime limits deadlines to so many seconds after they were set; 0 does not.
 	MaxLifetime uint32 `json:"max_lifetime,omitzero" cbor:"6,keyasint,omitempty"`
-	// OnStale is what becomes of what was had when the peer hasn't been heard for
-	// long: OnStaleHide, or it is served to its deadlines.
+	// OnStale says how to treat the peer's registrations while it is unreachable:
+	// OnStaleHide hides them, OnStaleServe and "" serve them until their deadlines.
 	OnStale string `json:"on_stale,omitzero" cbor:"7,keyasint,omitempty"`
-	// OwnerShare is which part of Records and Bytes the registrations of one owner may
-	// take, one in so many: 1 is all, 0 one in 16. Those whose owner is withheld are one
-	// owner's.
+	// OwnerShare is the divisor of Records and Bytes for one owner: 1 allows all of them, 0
+	// is 16. Registrations whose owner is withheld count as one owner's.
 	OwnerShare uint32 `json:"owner_share,omitzero" cbor:"8,keyasint,omitempty"`
 }
 
-// What may be done with the registrations of a peer that isn't heard.
+// The treatment of the registrations of an unreachable peer.
 const (
-	OnStaleServe = "serve" // as nothing
+	OnStaleServe = "serve"
 	OnStaleHide  = "hide"
 )
 
@@ -44,7 +43,7 @@ const (
 	maxRuleItem  = 256 // bytes
 )
 
-// CheckImport and CheckExport say what is wrong with rules for that direction.
+// CheckImport refuses rules that are invalid for imports.
 func (r PeerRules) CheckImport() error {
 	if r.OnStale != "" && r.OnStale != OnStaleServe && r.OnStale != OnStaleHide {
 		return Refuse(BadRequest, "on_stale must be serve or hide, got %.40q", r.OnStale).At("/import/on_stale")
@@ -53,7 +52,7 @@ func (r PeerRules) CheckImport() error {
 	return r.check("/import")
 }
 
-// CheckExport is CheckImport for the other direction.
+// CheckExport refuses rules that are invalid for exports.
 func (r PeerRules) CheckExport() error {
 	if r.Records != 0 || r.Bytes != 0 || r.OwnerShare != 0 || r.MaxLifetime != 0 || r.OnStale != "" {
 		return Refuse(BadRequest, "quotas, max_lifetime and on_stale apply to imports only").At("/export")
@@ -91,8 +90,8 @@ func (r PeerRules) check(at string) error {
 	return nil
 }
 
-// Admits reports whether rules let an agent's registration through. proj is called
-// where capabilities matter; it may return nil.
+// Admits reports whether the rules let an agent's registration through. proj is called only
+// if capabilities matter; it may return nil.
 func (r *PeerRules) Admits(agent string, kind Kind, proj func() *Projection) bool {
 	if len(r.Names) > 0 && !matchesAny(r.Names, agent) || len(r.Kinds) > 0 && !slices.Contains(r.Kinds, kind) {
 		return false
@@ -116,7 +115,7 @@ func matchesAny(patterns []string, s string) bool {
 	})
 }
 
-// Equal reports whether two say the same.
+// Equal reports whether two sets of rules are the same.
 func (r PeerRules) Equal(o PeerRules) bool {
 	return slices.Equal(r.Names, o.Names) && slices.Equal(r.Capabilities, o.Capabilities) &&
 		slices.Equal(r.Kinds, o.Kinds) &&
@@ -124,7 +123,7 @@ func (r PeerRules) Equal(o PeerRules) bool {
 		r.MaxLifetime == o.MaxLifetime && r.OnStale == o.OnStale
 }
 
-// A PeeringState is how a domain stands to a peer.
+// A PeeringState is the state of a peering.
 type PeeringState string
 
 // The states of a peering (federation.md, "Peering").
@@ -135,8 +134,7 @@ const (
 	PeeringTerminated PeeringState = "terminated"
 )
 
-// A Peering is what a domain has agreed with another: replicated state of the
-// domain, made by an operator.
+// A Peering is the agreement of a domain with a peer: replicated state, set by an operator.
 type Peering struct {
 	Domain spiffeid.TrustDomain `json:"domain"`
 	State  PeeringState         `json:"state"`
@@ -149,23 +147,23 @@ type Peering struct {
 	Gossip []string `json:"gossip,omitempty"`
 	// Mesh is whether the peer may have our mesh stream.
 	Mesh bool `json:"mesh"`
-	// Secret is the hash of the invitation's secret; zero where the peer was not
-	// invited. Whoever shows the secret of a pending peering makes it active, once.
+	// Secret is the hash of the invitation's secret; zero if the peer was not invited. The
+	// first presentation of the secret makes a pending peering active.
 	Secret Hash `json:"secret,omitzero"`
 	// Until is when the invitation ends, Unix seconds of committed time.
 	Until int64 `json:"until,omitempty"`
 	// ByPeer is whether it was the peer that ended the peering.
 	ByPeer bool `json:"by_peer,omitempty"`
-	// Endpoint is where the peer's bundle is had anew; zero where an operator alone
-	// changes it.
+	// Endpoint is the URL from which the peer's bundle is refreshed; zero if only an
+	// operator changes the bundle.
 	Endpoint BundleEndpoint `json:"bundle_endpoint,omitzero"`
-	// Export is what the peer may have of what policy lets it have, and Import what is
-	// taken of what it lets us have.
+	// Export filters the registrations that policy exports to the peer, and Import those
+	// that the peer exports to this domain.
 	Export PeerRules `json:"export,omitzero"`
 	Import PeerRules `json:"import,omitzero"`
 }
 
-// Equal reports whether two peerings say the same.
+// Equal reports whether two peerings are the same.
 func (p Peering) Equal(peering Peering) bool {
 	return p.Domain == peering.Domain && p.State == peering.State && p.Mesh == peering.Mesh &&
 		p.Secret == peering.Secret && p.Until == peering.Until && p.ByPeer == peering.ByPeer &&

@@ -10,20 +10,20 @@ import (
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
-// A Provenance says who had a part in the current contents of a registration
-// besides its owner (threats.md, S5). The zero value is nobody: the owner
-// registered them. Its members are disclosed with the owner or not at all.
+// A Provenance names the identities that took part in the current contents of a registration
+// besides its owner (docs/threats.md, S5). The zero value means that the owner registered
+// them. It is disclosed together with the owner or not at all.
 type Provenance struct {
-	Registrant    Identity // authenticated when the contents were registered; nobody if that is the owner
+	Registrant    Identity // authenticated when the contents were registered; zero if that is the owner
 	RegisteredBy  Identity // the commissioning tool that registered them for the owner
 	TransferredBy Identity // the operator who gave the registration to its owner
 	ImportedFrom  string   // URI of the source from which the contents were imported
 }
 
-// IsZero reports whether p is nobody.
+// IsZero reports whether p names no identity and no source.
 func (p Provenance) IsZero() bool { return p == Provenance{} }
 
-// Identities returns those whom p names.
+// Identities returns the identities that p names.
 func (p Provenance) Identities() []Identity {
 	return slices.DeleteFunc([]Identity{p.Registrant, p.RegisteredBy, p.TransferredBy}, Identity.IsZero)
 }
@@ -86,7 +86,7 @@ func (p *Provenance) SetMember(name, value string) (err error) {
 // MaxSource bounds the URI of a source in bytes.
 const MaxSource = 2048
 
-// checkSource refuses what is not an absolute URI without a password.
+// checkSource refuses a text that is not an absolute URI without credentials.
 func checkSource(source string) error {
 	if len(source) > MaxSource || !utf8.ValidString(source) {
 		return fmt.Errorf("the URI of a source has over %d bytes", MaxSource)

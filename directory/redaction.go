@@ -5,25 +5,24 @@ import (
 	"strings"
 )
 
-// MemberRegistrant is the name by which a Redaction speaks of a registration's owner, as
-// provenance.registrant shows it. All other names are top-level members of the
-// document, as it was written.
+// MemberRegistrant is the name of a registration's owner in a Redaction, which is shown as
+// provenance.registrant. All other names are top-level members of the document.
 const MemberRegistrant = "provenance.registrant"
 
-// A Redaction says which members of a registration somebody sees (trust.md, "Policy").
-// The zero value is all of them. Sights are comparable: equal ones show the same.
+// A Redaction says which members of a registration a reader may see (docs/trust.md). The
+// zero value shows all. Redactions are comparable: equal ones show the same.
 //
-// What a kind requires, an agent's name and kind, and its status are seen with every
-// Redaction: without these a registration says nothing, or something else.
+// The members that a kind requires, the agent's name and kind, and the status are visible in
+// every Redaction.
 type Redaction struct {
 	names string // sorted, each between two zero bytes
-	only  bool   // the members named are all that is seen; else what is not
+	only  bool   // the named members are shown; otherwise they are withheld
 }
 
-// ShowOnly returns the Redaction of the named members alone.
+// ShowOnly returns the Redaction that shows the named members alone.
 func ShowOnly(names ...string) Redaction { return Redaction{packNames(names), true} }
 
-// Withhold returns the Redaction of all but the named members.
+// Withhold returns the Redaction that shows all but the named members.
 func Withhold(names ...string) Redaction { return Redaction{packNames(names), false} }
 
 func packNames(names []string) string {
@@ -35,8 +34,7 @@ func packNames(names []string) string {
 	return "\x00" + strings.Join(names, "\x00") + "\x00"
 }
 
-// Names returns what s names, and whether that is all that is seen, or all that
-// isn't.
+// Names returns the names in s, and whether these are shown (only) or withheld.
 func (s Redaction) Names() (names []string, only bool) {
 	if s.names != "" {
 		names = strings.Split(strings.Trim(s.names, "\x00"), "\x00")
@@ -48,7 +46,7 @@ func (s Redaction) Names() (names []string, only bool) {
 // ShowsAll reports whether s shows everything.
 func (s Redaction) ShowsAll() bool { return s == Redaction{} }
 
-// Compare puts Sights into some fixed order.
+// Compare defines a total order of Redactions.
 func (s Redaction) Compare(redaction Redaction) int {
 	if s.only != redaction.only {
 		if redaction.only {
@@ -61,7 +59,7 @@ func (s Redaction) Compare(redaction Redaction) int {
 	return strings.Compare(s.names, redaction.names)
 }
 
-// And returns the Redaction of what both show.
+// And returns the Redaction that shows the members that both show.
 func (s Redaction) And(redaction Redaction) Redaction {
 	switch {
 	case s.only && redaction.only:
@@ -75,7 +73,7 @@ func (s Redaction) And(redaction Redaction) Redaction {
 	return Redaction{s.with(redaction), false}
 }
 
-// Or returns the Redaction of what either shows.
+// Or returns the Redaction that shows the members that either shows.
 func (s Redaction) Or(redaction Redaction) Redaction {
 	switch {
 	case s.only && redaction.only:
@@ -120,7 +118,7 @@ func (s Redaction) Allows(k Kind, object, name string) bool {
 		return s.ShowsRegistrant()
 	}
 
-	return IsRegMember(name) || s.ShowsAll() // what only a later release knows is for those who see everything
+	return IsRegMember(name) || s.ShowsAll() // members of later releases are shown only without a redaction
 }
 
 // ShowsRegistrant reports whether s shows the registration's owner, and who registered

@@ -11,9 +11,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// A RID is a registration's id: a ULID that the leader put into the command.
-// /ad/r/{rid} is its resource. RIDs are comparable and sort by time; the zero
-// value is no registration.
+// A RID is a registration's id: a ULID that the leader chose. Its resource is /ad/r/{rid}.
+// RIDs are comparable and sort by time; the zero value is no registration.
 type RID struct{ u ulid.ULID }
 
 // NewRID makes a RID from a time in milliseconds and ten random bytes.
@@ -47,10 +46,10 @@ func (r RID) Compare(o RID) int { return r.u.Compare(o.u) }
 // AppendBinary appends the binary form, RIDBinary bytes.
 func (r RID) AppendBinary(b []byte) []byte { return append(b, r.u[:]...) }
 
-// RIDBinary is how long the binary form of a RID is.
+// RIDBinary is the length of the binary form of a RID.
 const RIDBinary = len(ulid.ULID{})
 
-// MaxRID is behind all other RIDs in their order.
+// MaxRID sorts after all other RIDs.
 var MaxRID = RID{ulid.ULID{255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255}}
 
 // RIDOf returns the RID of a binary form.
@@ -97,11 +96,11 @@ func ParseName(s string) (string, error) {
 	return s, nil
 }
 
-// Visibility says who beyond its domain may have a registration: nobody, the
-// whole mesh, or the named peers. The zero value is nobody.
+// Visibility says which other domains may receive a registration: none, the whole mesh, or
+// the named peers. The zero value is none.
 type Visibility struct {
 	Mesh  bool
-	Peers []spiffeid.TrustDomain // only where Mesh is false; sorted
+	Peers []spiffeid.TrustDomain // sorted; only if Mesh is false
 }
 
 // ParseVisibility parses domain, mesh, or peers:beta.test,gamma.test.
@@ -157,16 +156,15 @@ func (v *Visibility) UnmarshalText(b []byte) error {
 	return err
 }
 
-// An Entry is one registration as a node holds and serves it, its own domain's
-// or another's. Entries are immutable once they are in an Index: a change puts a
-// new one in the old one's place.
+// An Entry is one registration as a node holds and serves it, of its own domain or another.
+// Entries in an Index are immutable: a change replaces the entry.
 type Entry struct {
 	Origin       spiffeid.TrustDomain
 	RID          RID
 	Agent        string
-	Owner        Identity // nobody where the origin withholds it
+	Owner        Identity // zero if the origin withholds it
 	Document     Document
-	Packed       Packed     // what every surface needs of the document: Projection unpacks it
+	Packed       Packed     // the packed projection: Projection unpacks it
 	Visibility   Visibility // of the own domain's registrations only
 	Lifetime     uint32     // seconds, as granted
 	Redacted     bool       // the origin withholds members from us
@@ -183,7 +181,7 @@ type Entry struct {
 // AliveAt reports whether e is served at the time now, in Unix milliseconds.
 func (e *Entry) AliveAt(now int64) bool { return now < e.ExpiresAt }
 
-// Received tells how a registration of another domain reached this node.
+// Received says how a registration of another domain reached this node.
 type Received struct {
 	At        int64                // Unix milliseconds
 	From      spiffeid.TrustDomain // the domain whose node handed over the record

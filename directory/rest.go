@@ -23,8 +23,9 @@ const (
 	jsonObject  = '{'
 )
 
-// restWords is what agents' documents have in common, most common last. Snapshots
-// have what was compressed by it, so it never changes: another is another form.
+// restWords is a dictionary of texts that are common in agents' documents, the most common
+// last. Snapshots contain documents that were compressed with it, so it never changes: a new
+// dictionary is a new form.
 //
 //go:embed rest.words
 var restWords []byte
@@ -36,7 +37,8 @@ var restRooms = sync.Pool{New: func() any {
 	return &room
 }}
 
-// compress returns d's bytes at rest, which may be in room.
+// compress returns d's bytes in compressed form, which may be in the given buffer; or as
+// they are if compression saves little.
 func (d Document) compress(room []byte) []byte {
 	raw := strictjson.BytesOf(d.raw)
 	if len(raw) < minRest || len(raw) > MaxDocument || raw[0] != jsonObject {
@@ -53,8 +55,8 @@ func (d Document) compress(room []byte) []byte {
 	return room[:1+len(small)]
 }
 
-// Compressed returns d as it is held for long: for a log, which every member reads, so
-// that it is compressed once and not by each of them.
+// Compressed returns d in the form in which it is stored for long. A log entry is compressed
+// once, by its writer, and not by each member that reads it.
 func (d Document) Compressed() Document {
 	room := restRooms.Get().(*[]byte)
 	defer restRooms.Put(room)
@@ -67,7 +69,7 @@ func (d Document) Compressed() Document {
 	return Document{d.kind, string(raw)}
 }
 
-// Decompressed is the reverse of AtRest, of a document that may be damaged.
+// Decompressed is the reverse of Compressed, for a document that may be damaged.
 func (d Document) Decompressed() (Document, error) {
 	if d.raw == "" || d.raw[0] != restForm {
 		return d, nil
@@ -110,8 +112,7 @@ func decompress(raw string) (string, error) {
 	return strictjson.TextOf(text), nil
 }
 
-// Size is how many bytes the document has as one JSON object, which it is not made into
-// for that.
+// Size returns the length of the document as one JSON object, without decompressing it.
 func (d Document) Size() int {
 	if d.raw == "" || d.raw[0] != restForm {
 		return len(d.raw)
@@ -125,12 +126,12 @@ func (d Document) Size() int {
 	return size
 }
 
-// StoredBytes returns the document as it is held, for LoadStored: as a rule it is at
-// rest. It must not be modified.
+// StoredBytes returns the document as it is stored, as a rule compressed, for LoadStored.
+// The bytes must not be modified.
 func (d Document) StoredBytes() []byte { return strictjson.BytesOf(d.raw) }
 
-// LoadStored returns a document of its Resting bytes, which may be damaged. It
-// keeps raw, which must not be modified any more.
+// LoadStored returns a document of its StoredBytes, which may be damaged. It keeps raw,
+// which must not be modified any more.
 func LoadStored(kind Kind, raw []byte) (Document, error) {
 	doc := LoadDocument(kind, raw)
 	if _, err := doc.Decompressed(); err != nil {
@@ -148,9 +149,8 @@ func (e *Entry) HeldBytes() int {
 	return entryOverhead + len(e.Document.raw) + len(e.Packed.code) + len(e.Agent)
 }
 
-// Compact makes e ready to be held for long, before it is in an Index: its document at
-// rest, and that, the projection and the name in one piece of memory that is as
-// large as they are.
+// Compact prepares e for an Index: it compresses the document, and puts it, the projection
+// and the name into one allocation of exactly their size.
 func (e *Entry) Compact() {
 	room := restRooms.Get().(*[]byte)
 	defer restRooms.Put(room)

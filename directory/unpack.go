@@ -7,21 +7,19 @@ import (
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
-// PackedVersion tells apart what releases make of a document: it grows whenever a
-// projection becomes another one, or is packed otherwise, so that a node may take
-// another's work where both have the same version.
+// PackedVersion is the version of the projection and of its packed form. A node uses another
+// node's packed projection only if both have the same version.
 const PackedVersion = 2
 
 // Code returns p's bytes, for LoadPacked. They must not be modified.
 func (p Packed) Code() []byte { return strictjson.BytesOf(p.code) }
 
-// LoadPacked returns what has that code in a release of this PackedVersion, with
-// the same document. Where it comes from must be trusted, or have been read by
-// Unpack before.
+// LoadPacked returns the packed projection of a code that was made by a release of this
+// PackedVersion of the same document. The source must be trusted, or Unpack must have read
+// the code before.
 func LoadPacked(code []byte) Packed { return Packed{string(code)} }
 
-// Unpack returns the projection of d that has a code. It is for a code that may be
-// none, of what may be no document.
+// Unpack returns the projection of d that has a code. Both may be damaged.
 func Unpack(doc Document, code []byte) (projection *Projection, err error) {
 	defer func() {
 		if recover() != nil { // it points to where nothing is
