@@ -11,7 +11,7 @@ import (
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
-// AdminConfig is what the admin listener shows.
+// AdminConfig configures the admin listener.
 type AdminConfig struct {
 	// PublicURL is the domain's, where problems are explained.
 	PublicURL string

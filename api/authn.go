@@ -44,7 +44,7 @@ func checkCredential(call *request.Call, who audience) error {
 }
 
 // refuseGateway refuses requests that a node's gateway sends. A gateway has the node's
-// identity, but its caller decides what it sends: an agent registered at the URL of a
+// identity, but its caller decides its requests: an agent registered at the URL of a
 // directory would act as that node there. The gateway of another domain may invoke an agent
 // here, since crawled documents name agents so; a gateway of this domain, or a third one,
 // would be a loop.

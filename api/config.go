@@ -31,7 +31,7 @@ type Registry interface {
 	Heard() time.Duration
 }
 
-// A Policy decides what callers may do. The zero identity is an anonymous caller.
+// A Policy decides about the requests of callers. The zero identity is an anonymous caller.
 type Policy interface {
 	access.Policy
 	ad.WatchPolicy
@@ -69,7 +69,7 @@ type AuditLog interface {
 	Refused(directory.AuditEvent)
 }
 
-// Config is what a Server needs. Domain, PublicURL, Registry, View, Policy and Finder are
+// Config configures a Server. Domain, PublicURL, Registry, View, Policy and Finder are
 // required.
 type Config struct {
 	Domain    spiffeid.TrustDomain

@@ -92,7 +92,7 @@ func New(cfg Config) *Server {
 	return server
 }
 
-// makeSurfaces gives each surface what it needs of the configuration.
+// makeSurfaces makes the handlers of all surfaces from the configuration.
 func (s *Server) makeSurfaces() {
 	cfg := &s.cfg
 	reader := &registration.Reader{
@@ -200,7 +200,7 @@ func (s *Server) Watches() int { return s.surfaces.watch.Count() }
 // first, since they would go on for ever.
 func (s *Server) Drain() { s.surfaces.watch.Drain() }
 
-// setDefaults fills in what Config may leave out.
+// setDefaults fills in the optional fields.
 func (cfg *Config) setDefaults() {
 	if cfg.MaxStale == 0 {
 		cfg.MaxStale = DefaultMaxStale

@@ -1,5 +1,5 @@
-// Package access asks policy, for package api's surfaces, what a caller may see of a
-// registration and what it may do.
+// Package access asks policy, for package api's surfaces, which parts of a registration a
+// caller may see, and which changes it may make.
 //
 // A registration that policy hides from a caller doesn't exist for that caller: not in
 // lookups and their counts, not under its path, its name, its record or its proof, and a

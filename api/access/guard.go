@@ -17,7 +17,7 @@ import (
 	"github.com/roster-mesh/roster/discovery"
 )
 
-// A Policy decides what identities may do with registrations. The zero identity is an
+// A Policy decides about the requests of identities. The zero identity is an
 // anonymous caller.
 type Policy interface {
 	Register(id directory.Identity, agent string, p *directory.Projection, v directory.Visibility) directory.Decision
@@ -25,14 +25,14 @@ type Policy interface {
 	OnBehalf(tool, owner directory.Identity, agent string, p *directory.Projection,
 		v directory.Visibility) directory.Decision
 	Read(id directory.Identity, e *directory.Entry) directory.Decision
-	// Commission tells whether id may change what others own.
+	// Commission tells whether id may change others' registrations.
 	Commission(id directory.Identity) bool
 	// Version is a version of the domain's policy that the next decisions are at least
 	// as new as.
 	Version() uint64
 }
 
-// A Guard answers what callers of a domain's directory may see and do.
+// A Guard decides what callers of a domain's directory may see and do.
 type Guard struct {
 	domain spiffeid.TrustDomain
 	policy Policy
@@ -46,7 +46,7 @@ func NewGuard(domain spiffeid.TrustDomain, policy Policy) *Guard {
 // IsOwn tells whether a registration is of this node's domain.
 func (g *Guard) IsOwn(e *directory.Entry) bool { return e.Origin == g.domain }
 
-// Commissions tells whether the caller may change what others own.
+// Commissions tells whether the caller may change others' registrations.
 func (g *Guard) Commissions(c *request.Call) bool {
 	return !c.Anonymous() && g.policy.Commission(c.Identity)
 }
@@ -57,7 +57,7 @@ func (g *Guard) MayWrite(c *request.Call, e *directory.Entry) bool {
 	return g.IsOwn(e) && !c.Anonymous() && (e.Owner == c.Identity || g.Commissions(c))
 }
 
-// Redaction returns what policy withholds of a registration from the caller; ok is
+// Redaction returns the parts of a registration that policy withholds from the caller; ok is
 // false if the caller sees none of it. Its owner, and a caller who may change any
 // registration, see all of it.
 func (g *Guard) Redaction(call *request.Call, entry *directory.Entry) (redaction directory.Redaction, ok bool) {
@@ -87,7 +87,7 @@ func (g *Guard) Viewer(c *request.Call) index.Viewer {
 	}
 }
 
-// Question returns a ranked query that finds what the caller sees. While it waits for
+// Question returns a ranked query among the registrations that the caller sees. While it waits for
 // another service, the call's slot is free.
 func (g *Guard) Question(call *request.Call, r *discovery.Request) discovery.Query {
 	return discovery.Query{

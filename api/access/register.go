@@ -8,7 +8,7 @@ import (
 )
 
 // Authorise asks policy whether a proposed registration may be made: whether its owner
-// may claim what it says, and whether the caller may name another owner than itself.
+// may claim its contents, and whether the caller may name another owner than itself.
 func (g *Guard) Authorise(call *request.Call, proposal directory.RegisterRequest) error {
 	owner := call.Identity
 
@@ -90,8 +90,8 @@ func (g *Guard) unclaimable(
 	return nil, directory.Decision{}
 }
 
-// Requester is the party that the domain's leader is told for a change that policy is
-// asked about: it carries the version of the policy that decides from now on.
+// Requester is the caller, for the domain's leader, of a change that policy is asked
+// about: it carries the version of the policy that decides from now on.
 func (g *Guard) Requester(call *request.Call) directory.Caller {
 	version := g.policy.Version()
 

@@ -16,7 +16,7 @@ import (
 )
 
 // renewalsPerRequest is how many renewals count as one write against a caller's quota:
-// about what they cost.
+// about their cost.
 const renewalsPerRequest = 50
 
 // RefreshMany answers POST /ad/refresh, which this directory adds to the draft: a refresh

@@ -20,7 +20,7 @@ func (h *Handler) Register(w http.ResponseWriter, call *request.Call) error {
 		return err
 	}
 
-	// Project the document to what all kinds have in common; this validates it too.
+	// Project the document to the members that all kinds share; this validates it too.
 	proposal.Projection, err = kinds.Project(proposal.Agent, proposal.Document)
 	if err != nil {
 		return err

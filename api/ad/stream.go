@@ -32,7 +32,7 @@ type stream struct {
 	buf     []byte
 }
 
-// notePolicy remembers the policy that decides what is shown, before it is asked.
+// notePolicy remembers the version of policy that decides, before it is asked.
 func (st *stream) notePolicy() {
 	st.changed = st.cfg.Policy.Changed()
 	st.suffix = fingerprint(st.cfg.Policy.Generation(), st.filter)

@@ -39,13 +39,13 @@ var WatchParams = []string{
 
 // A WatchPolicy tells when decisions change.
 type WatchPolicy interface {
-	// Generation counts what decisions depend on: it changes right after they do.
+	// Generation counts changes of decisions: it changes right after they do.
 	Generation() uint64
 	// Changed is closed when Generation differs from its value at the call.
 	Changed() <-chan struct{}
 }
 
-// WatchConfig is what a Watcher needs. The numbers may be 0.
+// WatchConfig configures a Watcher. The numbers may be 0.
 type WatchConfig struct {
 	Reader  *registration.Reader
 	Policy  WatchPolicy

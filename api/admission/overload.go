@@ -52,7 +52,7 @@ var retryAfter = []int{5, 2, 1, 1}
 // class. Refreshes need hardly any memory and are worked on in any case.
 var memoryShares = []float64{.85, .90, .95}
 
-// OverloadConfig is what an Overload needs. All fields may be zero.
+// OverloadConfig configures an Overload. All fields may be zero.
 type OverloadConfig struct {
 	Workers int // requests that are worked on at once; by default a few for each processor
 	Waiting int // requests that wait for a slot; 4096 by default

@@ -240,7 +240,7 @@ func (l *Limiter) Pace(header http.Header, caller Caller, class Class) error {
 }
 
 // PaceMore counts n more requests, for a request that was paced as one and is worth
-// more. It counts at most what a full bucket has left after one request.
+// more. It counts at most the remainder of a full bucket after one request.
 func (l *Limiter) PaceMore(caller Caller, class Class, n int) error {
 	quota, limited := l.quota(class, caller)
 	if n = min(n, quota.burst-1); !limited || n <= 0 {
@@ -255,7 +255,7 @@ func (l *Limiter) PaceMore(caller Caller, class Class, n int) error {
 }
 
 // looksPerRequest is how many registrations a lookup may look at for each request that
-// it counts as: about what one request costs.
+// it counts as: about the cost of one request.
 const looksPerRequest = 1000
 
 // Spend makes a query pay while it runs: an offset, or a caller who sees little, can

@@ -118,7 +118,7 @@ func parseSearch(body []byte) (ask search, err error) {
 	return ask, form.err()
 }
 
-// ofOwner narrows what is shown to the owner that is asked for. A caller who may not see
+// ofOwner shows only agents of the owner that is asked for. A caller who may not see
 // the owner of an agent doesn't find it so.
 func (ask *search) ofOwner(show index.Viewer) index.Viewer {
 	if ask.owner.IsZero() {

@@ -23,7 +23,7 @@ const (
 type page struct {
 	body, compressed []byte
 	etag             string // of body
-	modified         string // when it became what it is
+	modified         string // when it was last changed
 	more             bool
 	next             index.Cursor // of the next page, if there is more
 

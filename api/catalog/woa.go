@@ -39,13 +39,13 @@ var webOfAgentsParams = []string{
 	"agent", "protocol", "cap_name", "cap_type", "tag", "origin", "scope", "status", "language", "after",
 }
 
-// WebOfAgentsConfig is what a WebOfAgents needs.
+// WebOfAgentsConfig configures a WebOfAgents.
 type WebOfAgentsConfig struct {
 	Domain    spiffeid.TrustDomain
 	PublicURL string
 	Reader    *registration.Reader
 	Limiter   *admission.Limiter
-	// Read is policy's decision about reading, and Generation counts what it depends on.
+	// Read is policy's decision about reading, and Generation counts its changes.
 	Read       func(directory.Identity, *directory.Entry) directory.Decision
 	Generation func() uint64
 	// Invocable tells whether this node's gateway calls an agent; nil without a gateway.

@@ -14,33 +14,33 @@ import (
 	"github.com/roster-mesh/roster/api/wire"
 )
 
-// The types of what a directory answers.
+// The types of a directory's answers.
 type (
 	// An Item is one registration in a lookup's answer or in an event of a watch.
 	Item = wire.Item
 	// A Registration is one registration in full.
 	Registration = wire.Registration
-	// A Capability is what an agent says that it can do.
+	// A Capability is an ability that an agent claims.
 	Capability = wire.Capability
 	// A CapabilityName is a capability as an item has it.
 	CapabilityName = wire.CapabilityName
 	// Provenance says where a registration comes from, who vouches for it and how
 	// fresh it is.
 	Provenance = wire.Provenance
-	// Verification is what the directory that answered has checked.
+	// Verification is the result of the verification by the directory that answered.
 	Verification = wire.Verification
-	// A Probe compares a registration with what its agent says of itself.
+	// A Probe compares a registration with its agent's own description.
 	Probe = wire.Probe
 	// A Removal is the end of one registration in a watch.
 	Removal = wire.Removal
 )
 
-// RegisterOptions are what a registration may say besides its document.
+// RegisterOptions are the options of a registration besides its document.
 type RegisterOptions struct {
 	// Lifetime is how long the registration lives without a refresh, in whole
 	// seconds; 0 is the directory's default, and less than a minute is refused.
 	Lifetime time.Duration
-	// Kind is what the document is; empty is ad.
+	// Kind is the kind of the document; empty is ad.
 	Kind string
 	// Visibility is domain, mesh or peers:DOMAIN,…; empty keeps that of what is
 	// replaced, or is policy's default.

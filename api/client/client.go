@@ -18,7 +18,7 @@ const (
 	DefaultTimeout  = 30 * time.Second
 )
 
-// A Config says which directory a client speaks to, as whom, and how patiently.
+// A Config has a client's directory, its credentials, and its timeouts.
 type Config struct {
 	// Addresses are base URLs of nodes of one domain, https://HOST[:PORT]; plain
 	// http is for loopback alone. A request goes to the one that answered last. If
@@ -150,7 +150,7 @@ func newHTTP(config *tls.Config, timeout time.Duration) *http.Client {
 	return &http.Client{
 		Transport: transport,
 		Timeout:   timeout,
-		// A directory redirects nobody. What does is something else, and may not have
+		// A directory never redirects. A server that does is something else, and may not have
 		// the caller's credentials.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}

@@ -16,7 +16,7 @@ const (
 	resolvePath  = "/agents/resolve"
 )
 
-// The types of what discovery answers.
+// The types of discovery's answers.
 type (
 	// A Candidate is an agent that may serve a request.
 	Candidate = wire.Candidate
@@ -34,7 +34,7 @@ type (
 // the same, a request for resolution (draft-cui 6). All filters must match.
 type DiscoverOptions struct {
 	ReadOptions
-	// Query is what the agent shall do, in words.
+	// Query is the task of the agent, in words.
 	Query string
 	// Tags are required, Preferred ones rank higher, and Excluded ones rule out.
 	Tags, Preferred, Excluded []string
@@ -48,7 +48,7 @@ type DiscoverOptions struct {
 	Verification string
 	// MaxAge bounds the time since the last verified refresh, in whole seconds; 0 is any.
 	MaxAge time.Duration
-	// Plain ranks by scores alone, whoever owns the agents.
+	// Plain ranks by scores alone, without diversity of owners.
 	Plain bool
 	// Limit bounds the candidates; 0 is the directory's default.
 	Limit int

@@ -116,7 +116,7 @@ func (e *Error) kind() error {
 		return ErrRateLimited
 	case http.StatusServiceUnavailable:
 		if e.Code == "" && e.change {
-			return ErrOutcomeUnknown // a proxy does not know what became of it
+			return ErrOutcomeUnknown // a proxy does not know its outcome
 		}
 
 		return ErrUnavailable

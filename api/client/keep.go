@@ -159,11 +159,11 @@ func (k *Keeper) renew(ctx context.Context) error {
 	}
 }
 
-// attempt refreshes once, and registers again what has ended. A refresh may be
+// attempt refreshes once, and registers again if the registration has ended. A refresh may be
 // granted less than before, because the credential ends sooner; the next one asks
 // for the whole lifetime again.
 func (k *Keeper) attempt(ctx context.Context) error {
-	var ask time.Duration // 0 keeps what was granted
+	var ask time.Duration // 0 keeps the granted lifetime
 	if k.lowered {
 		ask = k.wanted()
 	}

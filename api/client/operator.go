@@ -21,9 +21,9 @@ type (
 	QuotaStatus = wire.QuotaStatus
 	// A RaftPeer is one node of the domain.
 	RaftPeer = wire.RaftPeer
-	// Reads is what a node's release reads.
+	// Reads are the formats that a node's release reads.
 	Reads = wire.Reads
-	// Written is what a domain writes.
+	// Written are the formats that a domain writes.
 	Written = wire.Written
 	// An Admission is a node that may join.
 	Admission = wire.Admission
@@ -33,9 +33,9 @@ type (
 	Peer = wire.Peer
 	// PeerEvidence is a file which shows that a peer contradicted itself.
 	PeerEvidence = wire.PeerEvidence
-	// A Peering is what one domain says of a peering with another.
+	// A Peering is one domain's part of a peering with another.
 	Peering = wire.Peering
-	// PeerRules are what a domain lets through in one direction of a peering.
+	// PeerRules select the registrations that pass in one direction of a peering.
 	PeerRules = wire.PeerRules
 	// PeerSettings are the settings of a peering that one side chooses.
 	PeerSettings = wire.PeerSettings
@@ -215,7 +215,7 @@ func (o *Operator) SetPolicy(ctx context.Context, text string, replaces *uint64)
 	return err
 }
 
-// Owned lists what an identity owns in the domain, from the beginning or behind
+// Owned lists the registrations of an identity in the domain, from the beginning or behind
 // the Next of another page.
 func (o *Operator) Owned(ctx context.Context, owner, after string) (Owned, *Reply, error) {
 	var out Owned

@@ -209,14 +209,14 @@ func isCertificate(err error) bool {
 	return errors.As(err, &certificate) || errors.As(err, &op) && op.Op == "remote error"
 }
 
-// A verdict is what follows from a failure.
+// A verdict is the consequence of a failure.
 type verdict struct {
 	again bool          // the request may be sent again
 	leave bool          // another address may answer better
 	after time.Duration // not sooner than this
 }
 
-// judge says what follows from a failure of q.
+// judge returns the consequence of a failure of q.
 func judge(request *request, err error) verdict {
 	if request.stream != nil {
 		return verdict{leave: true} // its body is spent

@@ -39,7 +39,7 @@ type Watch struct {
 
 // Kinds of events of a watch.
 const (
-	EventReset   = "reset"   // forget what was shown: the present state follows
+	EventReset   = "reset"   // forget all items: the present state follows
 	EventAdded   = "added"   // a registration that matches
 	EventUpdated = "updated" // a registration that was shown has changed
 	EventRemoved = "removed" // a registration that was shown no longer matches, or has ended
@@ -124,8 +124,8 @@ func (w *Watch) Next() (*WatchEvent, error) {
 	return event, nil
 }
 
-// ID returns what Watch takes to go on behind what was read, which heartbeats
-// carry on; empty before the state is complete.
+// ID returns the id with which Watch resumes after the last event, which heartbeats
+// advance; empty before the state is complete.
 func (w *Watch) ID() string { return w.events.id }
 
 // Close ends the stream.
@@ -134,7 +134,7 @@ func (w *Watch) Close() error {
 	return w.body.Close()
 }
 
-// cause returns why the stream ended, rather than what that did to the reading.
+// cause returns why the stream ended, rather than its effect on the reader.
 func (w *Watch) cause(err error) error {
 	if cause := context.Cause(w.ctx); cause != nil {
 		return cause
@@ -247,7 +247,7 @@ func (r *eventReader) line() ([]byte, error) {
 		case err == nil:
 			return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte{'\n'}), []byte{'\r'}), nil
 		case !errors.Is(err, bufio.ErrBufferFull):
-			return nil, err // what has no end is no line
+			return nil, err // a line must have an end
 		}
 	}
 }

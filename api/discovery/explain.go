@@ -12,7 +12,7 @@ import (
 	ranking "github.com/roster-mesh/roster/discovery"
 )
 
-// An Explanation is what became of one registration in a query: the member explanation of
+// An Explanation is the result of one registration in a query: the member explanation of
 // a response to a request with explain, which this directory adds to the draft (XU-045).
 type Explanation struct {
 	ID   string `json:"id"`

@@ -28,7 +28,7 @@ const defaultLifetime = 604800
 // *ranking.UnsupportedError.
 type Finder interface {
 	Find(context.Context, ranking.Query) (*ranking.Result, error)
-	// Explain returns what becomes of an entry of the View in a query. Its errors are
+	// Explain returns the result of an entry of the View in a query. Its errors are
 	// Find's, and ranking.ErrUnknown if the reader doesn't see the entry.
 	Explain(context.Context, ranking.Query, *directory.Entry) (*ranking.Explanation, error)
 	// About describes how it ranks.

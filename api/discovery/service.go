@@ -49,7 +49,7 @@ type diversity struct {
 	Warning         string  `json:"warning"`
 }
 
-// A semantic says where vectors come from, and what is sent to their source (XU-068).
+// A semantic has the source of embeddings, and the texts that are sent to it (XU-068).
 type semantic struct {
 	Source string   `json:"source"`
 	Model  string   `json:"model,omitempty"`

@@ -24,7 +24,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// Config is what a Handler needs.
+// Config configures a Handler.
 type Config struct {
 	PublicURL   string
 	Description *openapi.Document

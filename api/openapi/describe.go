@@ -74,7 +74,7 @@ func describePath(item Object, path string, callers Object, node Node) bool {
 	return routes > 0
 }
 
-// complete adds to an operation what follows from its callers and from its problems.
+// complete adds to an operation the parts that follow from its callers and its problems.
 func complete(operation, callers Object) {
 	tag := operation["tags"].([]any)[0].(string)
 	shared := at(callers, tag)

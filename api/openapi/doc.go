@@ -1,7 +1,7 @@
 // Package openapi reads the description of the HTTP API, api/openapi.yaml, and completes
 // it for a node: for /openapi.json, for /schemas, and for the tools of package mcp.
 //
-// The file is an OpenAPI document for people. To keep it short, it leaves out what follows
+// The file is an OpenAPI document for people. To keep it short, it leaves out the parts that follow
 // from the callers of a route and from the table of problems; Describe fills that in:
 //
 //   - x-callers has, for the tag of an operation, the security requirement, the headers of

@@ -18,7 +18,7 @@ type Lifetimes struct {
 }
 
 // parse reads lt; standard seconds if it is absent. A lifetime under the caller's minimum
-// is refused: with a longer one, the registration would outlive what its agent said.
+// is refused: with a longer one, the registration would outlive the time that its agent asked for.
 func (l *Lifetimes) parse(call *request.Call, standard uint32) (uint32, error) {
 	shortest := l.shortest(call)
 	if standard != 0 {

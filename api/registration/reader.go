@@ -49,7 +49,7 @@ func (r *Reader) Show(surface view.Surface) request.Handler {
 }
 
 // Find returns the one registration that the path names and its caller may read, and
-// what is withheld of it. If several domains hold one, it answers 300 itself, with links
+// the parts of it that are withheld. If several domains hold one, it answers 300 itself, with links
 // to each, and returns nil.
 func (r *Reader) Find(
 	w http.ResponseWriter, call *request.Call, href func(*directory.Entry) string,

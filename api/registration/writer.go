@@ -35,7 +35,7 @@ type Writer struct {
 	DefaultVisibility func() directory.Visibility
 }
 
-// ParseProposal reads from the query and the header whom a registration is for, for how
+// ParseProposal reads from the query and the header the owner of a registration, for how
 // long (standard seconds by default), who may see it, and which state it requires.
 func (w *Writer) ParseProposal(call *request.Call, standard uint32) (proposal directory.RegisterRequest, err error) {
 	if proposal.Lifetime, err = w.parse(call, standard); err != nil {

@@ -74,8 +74,7 @@ type AcceptedCredentials struct {
 	WPT     bool     // workload identity tokens with their proof
 	JWTSVID bool     // JWT-SVIDs, for reads
 	Issuers []string // of OAuth access tokens
-	// Plain tells what access tokens that are bound to no client certificate may be used
-	// for: "reads" or "always"; empty if they are not accepted.
+	// Plain is the use of access tokens that are bound to no client certificate: "reads" or "always"; empty if they are not accepted.
 	Plain string
 }
 

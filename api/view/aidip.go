@@ -129,7 +129,7 @@ func schemaOr(schema []byte) []byte {
 	return schema
 }
 
-// A Match is what a list says about an agent as the answer to a query.
+// A Match has the members of a list item that belong to the query.
 type Match struct {
 	Score    float64
 	Ranked   bool // there was a query, so there is a score

@@ -45,7 +45,7 @@ type written struct {
 	hash uint64
 }
 
-// item returns what AppendItem appends, from the cache if that is still right. A redacted
+// item returns the JSON of AppendItem, from the cache if that is still right. A redacted
 // entry may be for one reader alone, so it isn't cached.
 func (r *Renderer) item(entry *directory.Entry, opt Options) written {
 	service := r.service(entry)

@@ -9,7 +9,7 @@ import (
 	"github.com/roster-mesh/roster/directory/contain"
 )
 
-// Config is what a Renderer needs. Domain, PublicURL, Service and DefaultVisibility are
+// Config configures a Renderer. Domain, PublicURL, Service and DefaultVisibility are
 // required.
 type Config struct {
 	Domain    spiffeid.TrustDomain
@@ -39,7 +39,7 @@ type Renderer struct {
 // NewRenderer returns a Renderer.
 func NewRenderer(cfg Config) *Renderer { return &Renderer{cfg: cfg} }
 
-// Options say what a caller is shown of a registration's provenance.
+// Options select the members of a registration's provenance.
 type Options struct {
 	Registrant bool // the identity that registered it, if it is known
 	Brief      bool // authority, revision, deadline and verification alone

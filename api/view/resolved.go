@@ -13,7 +13,7 @@ import (
 )
 
 // AppendResolved appends a candidate of a resolution (cui 6): its id, how it is invoked,
-// what of it matches, and who vouches for it. protocols are those that are allowed, in
+// the parts of it that match, and its provenance. protocols are those that are allowed, in
 // order of preference; empty for any. language tells whether languages were asked for.
 func (r *Renderer) AppendResolved(data []byte, candidate *discovery.Candidate, protocols []string,
 	language bool) []byte {

@@ -10,7 +10,7 @@ import (
 )
 
 // AppendHosted appends a registration as an agent of this node's Web of Agents document
-// (draft-gaikwad-woa, 4.1): what an anonymous caller may see, under its rid, reached
+// (draft-gaikwad-woa, 4.1): the part that an anonymous caller may see, under its rid, reached
 // through this node's gateway.
 func (r *Renderer) AppendHosted(data []byte, entry *directory.Entry) []byte {
 	projection := Projection(entry)

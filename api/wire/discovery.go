@@ -76,16 +76,16 @@ type Weights struct {
 	Protocol float64 `json:"protocol"`
 }
 
-// TermEvidence is what one word of the query adds to the component context.
+// TermEvidence is the contribution of one word of the query to the component context.
 type TermEvidence struct {
 	Term   string             `json:"term"`   // the stem, as it is searched
 	Text   string             `json:"text"`   // as the query has it
-	IDF    float64            `json:"idf"`    // the word's weight among what the caller may see
+	IDF    float64            `json:"idf"`    // the word's weight among the registrations that the caller may see
 	Adds   float64            `json:"adds"`   // to context
 	Fields map[string]float64 `json:"fields"` // the share of each field
 }
 
-// SemanticEvidence is what vectors add to the component context.
+// SemanticEvidence is the contribution of embeddings to the component context.
 type SemanticEvidence struct {
 	Nearness float64 `json:"nearness"` // above that of the average registration, 0 to 1
 	Adds     float64 `json:"adds"`     // to context
@@ -158,13 +158,13 @@ type ResolveRequest struct {
 	Diversity *bool `json:"diversity,omitzero"`
 }
 
-// A ResolveContext is what a request for resolution prefers.
+// A ResolveContext has the preferences of a request for resolution.
 type ResolveContext struct {
 	Tags    []string `json:"tags,omitempty"`
 	Regions []string `json:"region,omitempty"`
 }
 
-// A ResolvePolicy is what a request for resolution demands.
+// A ResolvePolicy has the demands of a request for resolution.
 type ResolvePolicy struct {
 	MaxAgeSeconds int      `json:"max_age_seconds,omitzero"`
 	Domains       []string `json:"allowed_domains,omitempty"`

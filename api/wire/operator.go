@@ -62,7 +62,7 @@ type RaftPeer struct {
 	LastContact time.Time `json:"last_contact,omitzero"`
 	// Unheard is whether the leader has received nothing of it since it leads.
 	Unheard bool `json:"unheard,omitzero"`
-	// Reads is what its release reads, if it has said so.
+	// Reads are the formats that its release reads, if it has announced them.
 	Reads Reads `json:"reads,omitzero"`
 }
 
@@ -135,7 +135,7 @@ type Peer struct {
 	LagSeconds   float64   `json:"lag_seconds"`
 	LastHeard    time.Time `json:"last_heard,omitzero"`
 	LastError    string    `json:"last_error,omitempty"`
-	// Received counts messages that name the peer, by outcome, whoever sent them.
+	// Received counts messages that name the peer, by outcome, from any sender.
 	Received map[string]uint64 `json:"received,omitempty"`
 	// Refused counts refused messages that its nodes sent, by reason.
 	Refused map[string]uint64 `json:"refused,omitempty"`
@@ -172,7 +172,7 @@ type Peer struct {
 	GossipIn  uint64 `json:"gossip_in,omitzero"`
 	GossipOut uint64 `json:"gossip_out,omitzero"`
 
-	// Evidence is what this node has against the peer, the oldest first.
+	// Evidence is the evidence of this node against the peer, the oldest first.
 	Evidence []PeerEvidence `json:"evidence,omitempty"`
 }
 
@@ -183,7 +183,7 @@ type PeerEvidence struct {
 	Found time.Time `json:"found"`
 }
 
-// PeerRules are what a domain lets through in one direction of a peering. The
+// PeerRules select the registrations that pass in one direction of a peering. The
 // zero value lets everything through.
 type PeerRules struct {
 	// Names are of agents; one that ends in * is a prefix. Empty lets all through.
@@ -192,12 +192,12 @@ type PeerRules struct {
 	Capabilities []string `json:"capabilities,omitempty"`
 	Kinds        []string `json:"kinds,omitempty"`
 	// Records bounds the registrations that are held, and Bytes the size of their
-	// records on disk; 0 is what the node allows every peer.
+	// records on disk; 0 is the node's default for peers.
 	Records uint64 `json:"records,omitzero"`
 	Bytes   uint64 `json:"bytes,omitzero"`
 	// MaxLifetime clips deadlines, in seconds after they were set; 0 does not.
 	MaxLifetime uint32 `json:"max_lifetime,omitzero"`
-	// OnStale is hide or serve, for a peer that was not heard for long.
+	// OnStale is hide or serve, for a peer that is unreachable for long.
 	OnStale string `json:"on_stale,omitzero"`
 	// OwnerShare is which part of Records and Bytes one owner may take, one in so many:
 	// 1 is all, 0 one in 16. Registrations whose owner is withheld have one share together.
@@ -215,7 +215,7 @@ type BundleEndpoint struct {
 	ID spiffeid.ID `json:"id,omitzero"`
 }
 
-// A Peering is what one domain says of a peering with another.
+// A Peering is one domain's part of a peering with another.
 type Peering struct {
 	Domain string `json:"domain"`
 	// State is active if it is empty.
@@ -231,7 +231,7 @@ type Peering struct {
 	BundleEndpoint BundleEndpoint `json:"bundle_endpoint,omitzero"`
 }
 
-// A RedeemRequest is what an invited domain says of itself to the one that invited it.
+// A RedeemRequest is an invited domain's description of itself, for the domain that invited it.
 type RedeemRequest struct {
 	Peering
 	Secret string `json:"secret"`

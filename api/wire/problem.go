@@ -13,7 +13,7 @@ type Problem struct {
 	Errors []Fault `json:"errors"`
 	// Class is the code of draft-xu, which several problems share.
 	Class string `json:"code"`
-	// RequestID is under what the directory's log has the request.
+	// RequestID is the request's id in the directory's log.
 	RequestID string `json:"correlation_id"`
 	// RetryAfterSeconds is the time after which a repetition may succeed.
 	RetryAfterSeconds int `json:"retry_after"`

@@ -54,7 +54,7 @@ type Registration struct {
 	Capabilities []Capability `json:"capabilities"`
 	Version      string       `json:"version"`
 	Vendor       string       `json:"vendor"`
-	// Status is active, or what the document says.
+	// Status is active, or the document's own status.
 	Status string `json:"status"`
 	// Href is the path of the registration at the directory that answered.
 	Href string `json:"href"`
@@ -83,7 +83,7 @@ func (r *Registration) Lifetime() time.Duration {
 
 func lastSegment(href string) string { return href[strings.LastIndexByte(href, '/')+1:] }
 
-// A Capability is what an agent says that it can do.
+// A Capability is an ability that an agent claims.
 type Capability struct {
 	Name         string   `json:"name"`
 	Type         string   `json:"type"`
@@ -122,7 +122,7 @@ type Provenance struct {
 	Verification Verification `json:"verification"`
 }
 
-// Verification is what the directory that answered has checked.
+// Verification is the result of the verification by the directory that answered.
 type Verification struct {
 	// State is local for a registration of the directory's own domain, and verified
 	// for one of another domain whose signature holds.
@@ -135,11 +135,11 @@ type Verification struct {
 	Key       string    `json:"key"`
 	Logged    bool      `json:"logged"`
 	CheckedAt time.Time `json:"checked_at"`
-	// Probe is what the agent says of itself; nil if it was not asked.
+	// Probe is the agent's own description, compared; nil if it was not asked.
 	Probe *Probe `json:"probe"`
 }
 
-// A Probe compares a registration with what its agent says of itself at its base.
+// A Probe compares a registration with its agent's own description at its base.
 type Probe struct {
 	// State is verified, mismatch or unreachable.
 	State string `json:"state"`

@@ -1,5 +1,5 @@
-// Package contract invokes agents and validates, at the caller, what is sent and
-// what comes by the schemas of the agent's registration (draft-gaikwad-woa, 4.2).
+// Package contract invokes agents and validates, at the caller, inputs and
+// outputs by the schemas of the agent's registration (draft-gaikwad-woa, 4.2).
 // The gateway validates both as well; to do it here saves the request, and does
 // not rest on the gateway.
 //
@@ -53,7 +53,7 @@ func Invoke(
 	return reply, nil
 }
 
-// foresee validates the input, and returns what validates the output.
+// foresee validates the input, and returns the validator of the output.
 func foresee(
 	ctx context.Context, c *client.Client, id, operation string, input []byte, by *invoke.Contract,
 ) (func([]byte) []directory.Violation, error) {
@@ -65,7 +65,7 @@ func foresee(
 
 		by, err = Read(ctx, c, id)
 		if errors.As(err, &refused) || errors.Is(err, errUnknownKind) {
-			// The gateway says what there is to say.
+			// The gateway explains the error.
 			return func([]byte) []directory.Violation { return nil }, nil
 		}
 
