@@ -16,19 +16,19 @@ import (
 )
 
 // looked takes a page of alpha's mesh stream through the gate, and gets its records.
-func (b *bench) looked() pulled {
+func (b *bench) looked() receivedPage {
 	b.Helper()
 	o := b.beta.origins.Get(alpha)
 	made, err := b.alpha.publisher.Page(directory.Mesh, o.Streams.Since(&o.Streams.Pair.Mesh), 100, false)
 	must(b.T, err)
-	p := b.beta.receiver.look(b.Context(), replica.Sender{Domain: alpha}, b.giver(), made.Text, replica.Ahead{})
+	p := b.beta.receiver.receive(b.Context(), replica.Sender{Domain: alpha}, b.giver(), made.Text, replica.Ahead{})
 	must(b.T, p.err)
 	return p
 }
 
 // accepted is the rest of a page's way.
-func (b *bench) accepted(p pulled) (protocol.Code, error) {
-	return p.origin.Accept(p.Page, b.beta.records.OpenRecords(p.origin.Domain, p.Page.Page, p.records))
+func (b *bench) accepted(p receivedPage) (protocol.Code, error) {
+	return p.origin.AcceptPage(p.Page, b.beta.records.OpenRecords(p.origin.Domain, p.Page.Page, p.records))
 }
 
 // A page that passed the gate is nobody's any more once its peering has ended, or its
@@ -160,7 +160,7 @@ func TestAQuotaKeepsNothingFromEnding(t *testing.T) {
 		}
 		b.origin.register("more", 600)
 		o := b.beta.origins.Get(alpha)
-		if err := b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(), endless(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
+		if err := b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(), unlimited(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
 			t.Errorf("beyond its quota: %v", err)
 		}
 	})

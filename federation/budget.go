@@ -8,44 +8,44 @@ import (
 	"github.com/roster-mesh/roster/federation/replica"
 )
 
-// A stint is the time in which a node is asked for page after page. An origin's own has
+// A fetchBudget is the time in which a node is asked for page after page. An origin's own has
 // no end. Of others it ends relayTime after its beginning: whoever answers slowly keeps
 // nobody from an origin that is there again, or from the next one who has it. What it
 // brings puts that off, at relayRate and never further than relayTime, unless the
 // origin was heard meanwhile: a first sync takes minutes, and each change of who is
 // asked costs what was on its way. What came before the end is still taken.
-type stint struct {
-	asking  context.Context // ends with the stint
+type fetchBudget struct {
+	asking  context.Context // ends with the fetchBudget
 	stop    context.CancelCauseFunc
-	origin  *replica.Origin // nil for a stint without an end
+	origin  *replica.Origin // nil for a fetchBudget without an end
 	timer   *time.Timer
 	began   time.Time
 	ends    time.Time
 	brought int // digests
 }
 
-// endless returns the stint of a node of the origin.
-func endless(ctx context.Context) *stint { return &stint{asking: ctx} }
+// endless returns the fetchBudget of a node of the origin.
+func unlimited(ctx context.Context) *fetchBudget { return &fetchBudget{asking: ctx} }
 
-// beginStint returns that of another node, which its caller ends.
-func beginStint(ctx context.Context, o *replica.Origin) *stint {
-	s := &stint{origin: o, began: time.Now()}
+// newFetchBudget returns that of another node, which its caller ends.
+func newFetchBudget(ctx context.Context, o *replica.Origin) *fetchBudget {
+	s := &fetchBudget{origin: o, began: time.Now()}
 	s.asking, s.stop = context.WithCancelCause(ctx)
 	s.ends = s.began.Add(relayTime)
-	s.timer = time.AfterFunc(relayTime, func() { s.stop(errStint) })
+	s.timer = time.AfterFunc(relayTime, func() { s.stop(errBudgetSpent) })
 	return s
 }
 
-func (s *stint) end() {
+func (s *fetchBudget) end() {
 	s.timer.Stop()
 	s.stop(nil)
 }
 
 // over reports whether it was its time that ended it.
-func (s *stint) over() bool { return errors.Is(context.Cause(s.asking), errStint) }
+func (s *fetchBudget) over() bool { return errors.Is(context.Cause(s.asking), errBudgetSpent) }
 
 // bring notes what was applied.
-func (s *stint) bring(digests int) {
+func (s *fetchBudget) bring(digests int) {
 	if s.origin == nil {
 		return
 	}
@@ -59,7 +59,7 @@ func (s *stint) bring(digests int) {
 	s.timer.Reset(time.Until(s.ends))
 }
 
-var errStint = errors.New("it was asked for long enough")
+var errBudgetSpent = errors.New("the fetch budget of this node is spent")
 
 const relayTime = 30 * time.Second
 

@@ -88,7 +88,7 @@ func TestAcceptingUntilKilled(t *testing.T) {
 		told.write(t, origin, directory.Mesh, most)
 	}
 	must(t, b.receiver.askHead(t.Context(), o, n))
-	must(t, b.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, n, endless(t.Context())))
+	must(t, b.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, n, unlimited(t.Context())))
 	fmt.Fprintln(os.Stdout, "at", directory.Mesh, origin.epoch, o.Streams.Since(&o.Streams.Pair.Mesh))
 	limit = ""
 	for i := range 24 {
@@ -104,7 +104,7 @@ func TestAcceptingUntilKilled(t *testing.T) {
 			if f == &o.Streams.Pair.Mesh {
 				must(t, b.receiver.askHead(t.Context(), o, n))
 			}
-			must(t, b.puller.pullAll(t.Context(), o, f, n, endless(t.Context())))
+			must(t, b.puller.pullAll(t.Context(), o, f, n, unlimited(t.Context())))
 			fmt.Fprintln(os.Stdout, "at", f.Aud, origin.epoch, o.Streams.Since(f))
 		}
 		b.follower.backlog(t.Context(), o)
@@ -242,7 +242,7 @@ func leftBehind(t *testing.T, n int, dir string, out []byte) {
 		return // killed before it knew anybody
 	}
 	must(t, b.receiver.askHead(t.Context(), o, protocol.Node{Domain: alpha, Base: source.base}))
-	must(t, b.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, protocol.Node{Domain: alpha, Base: source.base}, endless(t.Context())))
+	must(t, b.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, protocol.Node{Domain: alpha, Base: source.base}, unlimited(t.Context())))
 	if shown := b.shown(alpha); len(shown) < 5 {
 		t.Errorf("fsync %d: %d of 5 are shown after it goes on", n, len(shown))
 	}

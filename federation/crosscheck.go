@@ -84,7 +84,7 @@ func (c *crossChecker) crossDomains(ctx context.Context, o *replica.Origin, sinc
 }
 
 func (c *crossChecker) notCompared(o *replica.Origin, n protocol.Node, err error) {
-	c.cfg.Logger.Debug("can't compare with another", "origin", o.Domain.Name(), "node", n.Base, "error", err)
+	c.cfg.Logger.Debug("comparing with another node failed", "origin", o.Domain.Name(), "node", n.Base, "err", err)
 }
 
 // crossCheck compares what the node n has of a stream between two revisions with what

@@ -162,7 +162,7 @@ func TestAPullAnewOutlivesARestart(t *testing.T) {
 			th.pull()
 			th.asAnnounced()
 			th.beta.reopen(t)
-			if o := th.beta.origins.Get(alpha); o.Streams.Pair.Mesh.Cur.Anew != 0 {
+			if o := th.beta.origins.Get(alpha); o.Streams.Pair.Mesh.Cur.RepullSince != 0 {
 				t.Error("it is pulled anew for ever")
 			}
 		})
@@ -276,7 +276,7 @@ func TestWhatAThiefMadeUpKeepsNothingOut(t *testing.T) {
 		th.asAnnounced()
 		th.origin.register("one too many", 3600)
 		o := th.beta.origins.Get(alpha)
-		if err := th.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, th.giver(), endless(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
+		if err := th.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, th.giver(), unlimited(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
 			t.Errorf("the room that was made for the domain's own stays: %v", err)
 		}
 	})
@@ -332,7 +332,7 @@ func TestAThiefsRevocationHoldsUpNothingForEver(t *testing.T) {
 			{Epoch: th.origin.epoch, Seq: th.origin.seq, Revoked: []string{signed.KeyID(th.keys.public())}},
 		} {
 			must(t, o.Streams.Change.Lock(th.beta.store))
-			must(t, o.Doubt(doc))
+			must(t, o.RepullRevoked(doc))
 			o.Streams.Change.Unlock()
 		}
 		th.pull()
@@ -352,7 +352,7 @@ func TestDoubtsArePaced(t *testing.T) {
 		th.says(func(p *signed.Page) { p.To, p.At = p.At+1, p.At+1 })
 		o := th.beta.origins.Get(alpha)
 		var revoked []string
-		for i := range replica.DoubtBurst {
+		for i := range replica.RepullBurst {
 			revoked = append(revoked, signed.KeyID(newKeyring(alpha, fmt.Sprint(i), nil).public()))
 			th.origin.listKeys(revoked, th.alpha.keys, th.keys)
 			must(t, th.beta.receiver.refreshKeys(t.Context(), o, th.giver()))
@@ -361,8 +361,8 @@ func TestDoubtsArePaced(t *testing.T) {
 		if o.Streams.Since(&o.Streams.Pair.Mesh) == 0 {
 			t.Error("it is looked through at once each time")
 		}
-		time.Sleep(replica.DoubtEvery)
-		if o.DoubtRest(); o.Streams.Since(&o.Streams.Pair.Mesh) != 0 {
+		time.Sleep(replica.RepullEvery)
+		if o.ResumeRepull(); o.Streams.Since(&o.Streams.Pair.Mesh) != 0 {
 			t.Error("what was put off is not seen to")
 		}
 		th.pull()

@@ -67,7 +67,7 @@ func (pr *prosecutor) accuse(o *replica.Origin, pages, keys []string) bool {
 		fresh, err = pr.convict(evidence, true)
 	}
 	if err != nil && pr.refusals.Lines.Allow(protocol.CodeEquivocation, o.Domain) {
-		pr.cfg.Logger.Warn("what an origin signed differs, and is no evidence", "origin", o.Domain.Name(), "error", err)
+		pr.cfg.Logger.Warn("two statements of an origin differ, but don't convict it", "origin", o.Domain.Name(), "err", err)
 	}
 	return fresh
 }
@@ -107,7 +107,7 @@ func (pr *prosecutor) judgeEvidence(evidence []byte, news bool) (fresh bool, err
 	o.Mu.Unlock()
 	pr.noteFrozen()
 	o.Streams.Writer.Counted(protocol.CodeEquivocation)
-	pr.cfg.Logger.Error("a peer contradicts itself and is frozen; its evidence is kept", "peer", o.Domain.Name(), "evidence", v.ID)
+	pr.cfg.Logger.Error("a peer contradicted itself and is frozen; the evidence is stored", "peer", o.Domain.Name(), "evidence", v.ID)
 	return true, nil
 }
 
@@ -131,7 +131,7 @@ func (pr *prosecutor) noteFrozen() {
 func (pr *prosecutor) resume(pending [][]byte) {
 	for _, evidence := range pending {
 		if _, err := pr.convict(evidence, false); err != nil {
-			pr.cfg.Logger.Warn("evidence on disk convicts nobody now", "error", err)
+			pr.cfg.Logger.Warn("stored evidence is no longer valid", "err", err)
 		}
 	}
 }
@@ -157,7 +157,7 @@ func (pr *prosecutor) recall(o *replica.Origin) {
 			_, err = pr.convict(evidence, false)
 		}
 		if err != nil {
-			pr.cfg.Logger.Error("can't take up evidence from before", "peer", o.Domain.Name(), "evidence", f.ID, "error", err)
+			pr.cfg.Logger.Error("reading earlier evidence failed", "peer", o.Domain.Name(), "evidence", f.ID, "err", err)
 		}
 	}
 }
@@ -182,7 +182,7 @@ func (pr *prosecutor) enforce(ctx context.Context) {
 			}
 			if err := pr.freeze(ctx, p); err != nil {
 				left = true
-				pr.cfg.Logger.Warn("the domain hasn't frozen a peer yet; this node has", "peer", p.Origin.Name(), "error", err)
+				pr.cfg.Logger.Warn("a peer is frozen on this node but not yet in the domain; retrying", "peer", p.Origin.Name(), "err", err)
 			}
 		}
 		pause := time.Duration(0)

@@ -25,7 +25,7 @@ func (rc *receiver) fetch(ctx context.Context, origin spiffeid.TrustDomain, name
 			}
 			before := len(got)
 			if err := rc.askRecords(ctx, origin, missing, h, got); err != nil {
-				rc.cfg.Logger.Debug("can't get records", "origin", origin.Name(), "from", h.Base, "error", err)
+				rc.cfg.Logger.Debug("fetching records failed", "origin", origin.Name(), "from", h.Base, "err", err)
 				break
 			}
 			if len(got) == before {

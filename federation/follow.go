@@ -49,7 +49,7 @@ func (fl *follower) follow(ctx context.Context, o *replica.Origin, f *replica.Fe
 		}
 
 		o.Failed(f, err)
-		fl.cfg.Logger.Debug("a subscription ended", "origin", o.Domain.Name(), "audience", f.Aud.String(), "node", n.Base, "error", err)
+		fl.cfg.Logger.Debug("a subscription ended", "origin", o.Domain.Name(), "audience", f.Aud.String(), "node", n.Base, "err", err)
 		if protocol.CodeOf(err) == protocol.CodeUnsupported { // whoever is asked has the same, until this node is upgraded
 			wait(ctx, nil, fl.cfg.headPause())
 			continue
@@ -103,7 +103,7 @@ func (fl *follower) tend(ctx context.Context, o *replica.Origin) {
 			fl.askNextHead(ctx, o)
 		case <-heads.C:
 			fl.openLate(ctx, o)
-			o.DoubtRest()
+			o.ResumeRepull()
 			for _, f := range o.Streams.Pair.Feeds() {
 				fl.puller.compact(ctx, o, f)
 			}
@@ -153,7 +153,7 @@ func (fl *follower) backlog(ctx context.Context, o *replica.Origin) time.Duratio
 		if err := o.Streams.AcceptRecords(st, wanted, got); errors.Is(err, store.ErrStalled) {
 			break // its end wakes this loop
 		} else if err != nil {
-			fl.cfg.Logger.Error("can't keep records", "origin", o.Domain.Name(), "error", err)
+			fl.cfg.Logger.Error("storing records failed", "origin", o.Domain.Name(), "err", err)
 			return replica.MissingPauseMost
 		}
 		o.Streams.Backlog.Postpone(st, wanted)

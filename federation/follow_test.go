@@ -177,7 +177,7 @@ func TestABadRecordIsRefusedAndAnotherHolderAsked(t *testing.T) {
 		b.origin.mesh = append(b.origin.mesh, gamma)
 		b.origin.listKeys(nil, b.alpha.keys)
 		rid := b.origin.register("agent", 600)
-		if err := g.puller.pullAll(t.Context(), g.origins.Get(alpha), &g.origins.Get(alpha).Streams.Pair.Mesh, b.giver(), endless(t.Context())); err != nil {
+		if err := g.puller.pullAll(t.Context(), g.origins.Get(alpha), &g.origins.Get(alpha).Streams.Pair.Mesh, b.giver(), unlimited(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		bad := 0
@@ -387,7 +387,7 @@ func TestTwoOriginsMayUseOneRIDAndOneName(t *testing.T) {
 			g.put(rid, r, at)
 		})
 		b.pull()
-		if err := b.beta.puller.pullAll(t.Context(), b.beta.origins.Get(gamma), &b.beta.origins.Get(gamma).Streams.Pair.Mesh, protocol.Node{Domain: gamma, Base: sg.base}, endless(t.Context())); err != nil {
+		if err := b.beta.puller.pullAll(t.Context(), b.beta.origins.Get(gamma), &b.beta.origins.Get(gamma).Streams.Pair.Mesh, protocol.Node{Domain: gamma, Base: sg.base}, unlimited(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		for _, td := range []spiffeid.TrustDomain{alpha, gamma} {
@@ -396,7 +396,7 @@ func TestTwoOriginsMayUseOneRIDAndOneName(t *testing.T) {
 			}
 		}
 		g.remove(rid)
-		if err := b.beta.puller.pullAll(t.Context(), b.beta.origins.Get(gamma), &b.beta.origins.Get(gamma).Streams.Pair.Mesh, protocol.Node{Domain: gamma, Base: sg.base}, endless(t.Context())); err != nil {
+		if err := b.beta.puller.pullAll(t.Context(), b.beta.origins.Get(gamma), &b.beta.origins.Get(gamma).Streams.Pair.Mesh, protocol.Node{Domain: gamma, Base: sg.base}, unlimited(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		if _, ok := b.beta.view.Get(alpha, rid); !ok {

@@ -135,6 +135,6 @@ func keyCode(err error) protocol.Code {
 }
 
 var (
-	errTooLarge = errors.New("it is too large")
-	errOrigin   = errors.New("its origin is no active peer, or the stream is not one that is followed")
+	errTooLarge = errors.New("message too large")
+	errOrigin   = errors.New("origin is not an active peer, or its stream is not followed here")
 )

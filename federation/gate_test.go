@@ -77,7 +77,7 @@ func (b *bench) giver() protocol.Node { return protocol.Node{Domain: alpha, Base
 // pull brings beta to alpha's tip.
 func (b *bench) pull() {
 	b.Helper()
-	if err := b.beta.puller.pullAll(b.Context(), b.beta.origins.Get(alpha), &b.beta.origins.Get(alpha).Streams.Pair.Mesh, b.giver(), endless(b.Context())); err != nil {
+	if err := b.beta.puller.pullAll(b.Context(), b.beta.origins.Get(alpha), &b.beta.origins.Get(alpha).Streams.Pair.Mesh, b.giver(), unlimited(b.Context())); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -21,16 +21,16 @@ import (
 
 // A gossipFeed is what this node tells the mesh's pool, and what it hears from there.
 type gossipFeed struct {
-	cfg       *Config
-	publisher *publish.Publisher
-	origins   *replica.Set
-	access    *access
-	gate      *gate
-	receiver  *receiver
-	refusals  *replica.RefusalLog
-	senders   senders
-	gossiped  protocol.Traffic
-	ownHeard  atomic.Uint64 // how far another member gossiped the own stream
+	cfg         *Config
+	publisher   *publish.Publisher
+	origins     *replica.Set
+	access      *access
+	gate        *gate
+	receiver    *receiver
+	refusals    *replica.RefusalLog
+	senders     senders
+	gossiped    protocol.Traffic
+	ownGossiped atomic.Uint64 // how far another member gossiped the own stream
 
 	mu   sync.Mutex // guards what follows
 	pool gossiper   // nil while gossip is off
@@ -87,7 +87,7 @@ func (gf *gossipFeed) start(ctx context.Context, wg *sync.WaitGroup) error {
 		gf.gossipIn(ctx, in)
 		gf.setGossip(nil)
 		if err := g.Close(); err != nil {
-			gf.cfg.Logger.Warn("can't leave the pool", "error", err)
+			gf.cfg.Logger.Warn("leaving the gossip pool failed", "err", err)
 		}
 	})
 	return nil
@@ -140,7 +140,7 @@ func (gf *gossipFeed) route(p replica.Pushed) {
 	}
 	issuer := peek(p.Msg[1:])
 	if !issuer.IsZero() && issuer == gf.cfg.Domain {
-		gf.hearOwn(p)
+		gf.noteOwnPage(p)
 		return
 	}
 	if o := gf.origins.Get(issuer); o != nil && o.Accepts() {
@@ -171,11 +171,11 @@ func peek(text string) (issuer spiffeid.TrustDomain) {
 	return issuer
 }
 
-// hearOwn notes how far the own domain has spoken to the mesh in its epoch. A peer may
+// noteOwnPage notes how far the own domain has spoken to the mesh in its epoch. A peer may
 // echo what it alone was told, or pulled before it was gossiped: so this silences
 // nobody but a member that speaks in the leader's place. By a key that this domain has
 // none but its members sign.
-func (gf *gossipFeed) hearOwn(p replica.Pushed) {
+func (gf *gossipFeed) noteOwnPage(p replica.Pushed) {
 	if p.Msg[0] != protocol.GossipPage {
 		return
 	}
@@ -187,8 +187,8 @@ func (gf *gossipFeed) hearOwn(p replica.Pushed) {
 		return
 	}
 	page, err := gf.cfg.Dialect.ParsePage(payload)
-	if err == nil && page.Audience == directory.Mesh && page.Epoch == gf.cfg.Source.Position().Epoch && page.To > gf.ownHeard.Load() {
-		gf.ownHeard.Store(page.To)
+	if err == nil && page.Audience == directory.Mesh && page.Epoch == gf.cfg.Source.Position().Epoch && page.To > gf.ownGossiped.Load() {
+		gf.ownGossiped.Store(page.To)
 	}
 }
 
@@ -260,7 +260,7 @@ func (gf *gossipFeed) gossipOut(ctx context.Context, g gossiper) {
 		}
 		if !gf.cfg.Source.IsLeader() {
 			wait(ctx, nil, leaderSilence)
-			told = max(told, gf.ownHeard.Load())
+			told = max(told, gf.ownGossiped.Load())
 		}
 		told = gf.gossipPage(g, t, told)
 		wait(ctx, nil, gossipEvery)
@@ -277,7 +277,7 @@ func (gf *gossipFeed) gossipPage(g gossiper, t *publish.GossipCursor, told uint6
 	page, err := t.Page(gf.publisher)
 	switch {
 	case err != nil:
-		gf.cfg.Logger.Warn("can't gossip", "error", err)
+		gf.cfg.Logger.Warn("making a gossip page failed", "err", err)
 	case page != nil && len(page.Text) < gossip.MaxMessage:
 		g.Publish(directory.Mesh.String(), append([]byte{protocol.GossipPage}, page.Text...), gf.audience(gf.cfg.Domain))
 	}
@@ -320,4 +320,4 @@ const (
 	senderBurst = 1000
 )
 
-var errSender = errors.New("its sender sends too much")
+var errSender = errors.New("sender exceeds its message rate")

@@ -30,7 +30,7 @@ func (h *holdings) pageOf(from spiffeid.TrustDomain, q protocol.PageQuery) (stri
 	}
 	o := h.origins.Get(q.Origin)
 	if o == nil {
-		return "", directory.Refuse(directory.NotFound, "this node has nothing of that origin")
+		return "", directory.Refuse(directory.NotFound, "this node holds nothing of that origin")
 	}
 	st := o.Streams.ShownStream(q.Aud)
 	if st == nil {

@@ -1,35 +1,3 @@
-// Package federation is what domains tell each other: the streams of signed
-// pages in which every domain announces its registrations, the loops that follow
-// the streams of peers, and the store of what they said.
-//
-// A node opens a Mesh, and from then on its View has what other domains told it
-// before it was stopped:
-//
-//	m, err := federation.Open(federation.Config{…})
-//	mux.Handle("/federation/v1/", m.Handler(caller))
-//	go m.Run(ctx) // subscriptions, repair, gossip; returns when ctx ends
-//	defer m.Close()
-//
-// DESIGN.md says why it is built so.
-//
-// # Files
-//
-//	mesh, config               what others call
-//	publish, formats, serve, signatures
-//	                           what the own domain tells
-//	message, page, late        the gate that each foreign message passes
-//	pull, subscribe, stint, stages, feed, repair, seed, records
-//	                           the loops that have what peers tell, and its records
-//	accept, show, rules, quota, rejudge
-//	                           what is done with it: stored, filtered, shown
-//	store, load, places, past, compact, wipe
-//	                           what is on disk
-//	stall, status              a disk that does not answer (see also package store), what readers see
-//	peer, limits               what is kept of each peer, and its bounds
-//	proof                      proof files
-//	evidence, compare, doubt, tell, release
-//	                           contradictions: found, shown to others, taken back
-//	push                       what is gossiped and what came by gossip (see also package gossip)
 package federation
 
 import (
@@ -441,7 +409,7 @@ func (m *Mesh) know(td spiffeid.TrustDomain) *replica.Origin {
 func (m *Mesh) forget(o *replica.Origin) {
 	if err := m.store.Forget(o.Domain); err != nil {
 		if !errors.Is(err, store.ErrStalled) {
-			m.cfg.Logger.Error("can't remove a former peer's registrations from disk", "origin", o.Domain.Name(), "error", err)
+			m.cfg.Logger.Error("removing a former peer's registrations from disk failed", "origin", o.Domain.Name(), "err", err)
 		}
 		return
 	}
@@ -508,13 +476,13 @@ func (m *Mesh) FormatsOf(peer spiffeid.TrustDomain) (formats signed.Formats, unt
 func (m *Mesh) StoreStalled() time.Duration { return m.store.Disk.StalledFor() }
 
 func (m *Mesh) stallBegan() {
-	m.cfg.Logger.Error("the disk of the federation store does not answer; reads go on, and nothing new is taken from peers",
+	m.cfg.Logger.Error("the disk of the federation store does not respond; lookups continue, updates from peers are paused",
 		"dir", m.cfg.Dir, "after", store.StallAfter.String())
 }
 
 // stallEnded wakes all that gave up on the disk.
 func (m *Mesh) stallEnded(lasted time.Duration) {
-	m.cfg.Logger.Info("the disk of the federation store answers again; what was missed is pulled",
+	m.cfg.Logger.Info("the disk of the federation store responds again; missed updates are being pulled",
 		"dir", m.cfg.Dir, "stalled", lasted.Round(time.Millisecond).String())
 
 	replica.Wake(m.judge)
@@ -531,7 +499,7 @@ func (m *Mesh) stallEnded(lasted time.Duration) {
 // does.
 func (m *Mesh) stalledError() string {
 	if d := m.StoreStalled(); d > 0 {
-		return fmt.Sprintf("the disk of this node's federation store has not answered for %s", d.Round(time.Second))
+		return fmt.Sprintf("the disk of this node's federation store has not responded for %s", d.Round(time.Second))
 	}
 
 	return ""

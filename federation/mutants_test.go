@@ -33,7 +33,7 @@ func mutated(rng *rand.Rand, good string) string {
 
 // No mutant of a page, a head or a record is taken, none makes a node panic, and none
 // changes anything of what it has. A record's own signature vouches for nothing here:
-// its bytes are what the page named, or it is another record (DESIGN.md).
+// its bytes are what the page named, or it is another record.
 //
 // Requirement: MESH-004
 func TestMutantsChangeNothing(t *testing.T) {

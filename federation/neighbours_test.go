@@ -69,7 +69,7 @@ func TestASlowRelayHoldsNobodyForLong(t *testing.T) {
 		b.origin.list(beta, gamma)
 		for i := range 60 {
 			b.origin.register(fmt.Sprint("agent-", i), 6000)
-			if err := g.puller.pullAll(t.Context(), g.origins.Get(alpha), &g.origins.Get(alpha).Streams.Pair.Mesh, b.giver(), endless(t.Context())); err != nil {
+			if err := g.puller.pullAll(t.Context(), g.origins.Get(alpha), &g.origins.Get(alpha).Streams.Pair.Mesh, b.giver(), unlimited(t.Context())); err != nil {
 				t.Fatal(err)
 			}
 		}

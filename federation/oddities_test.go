@@ -213,7 +213,7 @@ func (w *odd) pulls(r *site, n protocol.Node) {
 	o := r.origins.Get(alpha)
 	_ = r.receiver.askHead(context.Background(), o, n)
 	for _, f := range o.Streams.Pair.Feeds() {
-		_ = r.puller.pullAll(context.Background(), o, f, n, endless(context.Background()))
+		_ = r.puller.pullAll(context.Background(), o, f, n, unlimited(context.Background()))
 	}
 	r.follower.backlog(context.Background(), o)
 }

@@ -97,13 +97,13 @@ func (pv *prover) resigned(ctx context.Context, o *replica.Origin, st *replica.S
 
 		err := pv.store.Within(func() error { return pv.keepResigned(o, st, rid, h.Name(), rec) })
 		if err != nil {
-			pv.cfg.Logger.Warn("can't keep a record that was signed again", "origin", o.Domain.Name(), "err", err)
+			pv.cfg.Logger.Warn("storing a re-signed record failed", "origin", o.Domain.Name(), "err", err)
 		}
 
 		return rec.Signed().String(), nil
 	}
 
-	return "", directory.Refuse(directory.Unavailable, "nobody who can be reached at present signs this record; try again later")
+	return "", directory.Refuse(directory.Unavailable, "no reachable node can sign this record; try again later")
 }
 
 // keepResigned puts a record in the place of the one of that name that is held.
@@ -154,7 +154,7 @@ func (pv *prover) ownPage(rid directory.RID) (string, error) {
 	}
 	made, err := pv.publisher.Page(directory.Mesh, d.Revision-1, 1, true)
 	if err != nil || made == nil || len(made.Digests) != 1 || made.Digests[0].RID != rid {
-		return "", directory.Refuse(directory.Unavailable, "this registration can't be proved at the moment; try again")
+		return "", directory.Refuse(directory.Unavailable, "no proof of this registration can be made right now; try again")
 	}
 	return made.Text, nil
 }
@@ -187,7 +187,7 @@ func (pv *prover) listingPage(ctx context.Context, origin spiffeid.TrustDomain, 
 	if chained {
 		return link.JWS, nil
 	}
-	return "", directory.Refuse(directory.Unavailable, "%s can't be reached for a page that proves this registration; try again later", origin.Name())
+	return "", directory.Refuse(directory.Unavailable, "%s is unreachable, so no page that proves this registration can be fetched; try again later", origin.Name())
 }
 
 // proves checks that a page is the origin's, by a key of today, and lists the

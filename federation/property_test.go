@@ -276,7 +276,7 @@ func (tr *trial) pull(r *subscriber) {
 	tr.Helper()
 	o, n := r.origins.Get(alpha), protocol.Node{Domain: alpha, Base: tr.source.base}
 	for _, aud := range r.audiences() {
-		if err := r.puller.pullAll(context.Background(), o, r.feed(aud), n, endless(context.Background())); err != nil {
+		if err := r.puller.pullAll(context.Background(), o, r.feed(aud), n, unlimited(context.Background())); err != nil {
 			tr.fail("pull: %v", err)
 		}
 	}

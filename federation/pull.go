@@ -13,9 +13,9 @@ import (
 )
 
 var (
-	errGap    = errors.New("the pages don't connect to what is here")
-	errNoNews = errors.New("the node answers what is known already")
-	errNoNode = errors.New("the peering names no address")
+	errGap    = errors.New("gap between the received pages and the watermark")
+	errNoNews = errors.New("the node returned nothing new")
+	errNoNode = errors.New("the peering has no address")
 )
 
 // A puller asks nodes for page after page.
@@ -29,7 +29,7 @@ type puller struct {
 }
 
 // pullInTurn is pullAll, one of this node's loops after the other.
-func (pl *puller) pullInTurn(ctx context.Context, o *replica.Origin, f *replica.Feed, n protocol.Node, s *stint) error {
+func (pl *puller) pullInTurn(ctx context.Context, o *replica.Origin, f *replica.Feed, n protocol.Node, s *fetchBudget) error {
 	select {
 	case f.Busy <- struct{}{}:
 		defer func() { <-f.Busy }()
@@ -39,8 +39,8 @@ func (pl *puller) pullInTurn(ctx context.Context, o *replica.Origin, f *replica.
 	}
 }
 
-// pullAll pulls page by page until a node has no more, or its stint ends.
-func (pl *puller) pullAll(ctx context.Context, o *replica.Origin, f *replica.Feed, n protocol.Node, s *stint) error {
+// pullAll pulls page by page until a node has no more, or its fetchBudget ends.
+func (pl *puller) pullAll(ctx context.Context, o *replica.Origin, f *replica.Feed, n protocol.Node, s *fetchBudget) error {
 	for stuck := 0; ; {
 		since := o.Streams.Since(f)
 		if done, err := pl.pullOn(ctx, o, f, n, s, since); done || err != nil {
@@ -59,7 +59,7 @@ func (pl *puller) pullAll(ctx context.Context, o *replica.Origin, f *replica.Fee
 // page brings the stream no further. Up to three pages are on their way: while one is
 // written to disk, the records of the next are judged, and the node is asked for those
 // of the one behind it. So all processors of both ends have something to do.
-func (pl *puller) pullOn(ctx context.Context, o *replica.Origin, f *replica.Feed, n protocol.Node, s *stint, since uint64) (done bool, err error) {
+func (pl *puller) pullOn(ctx context.Context, o *replica.Origin, f *replica.Feed, n protocol.Node, s *fetchBudget, since uint64) (done bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	all, end := pl.bring(ctx, o, f, n, s, since)
 	defer end()
@@ -68,7 +68,7 @@ func (pl *puller) pullOn(ctx context.Context, o *replica.Origin, f *replica.Feed
 		if p.err != nil {
 			return false, p.err
 		}
-		code, err := p.origin.Accept(p.Page, p.opened)
+		code, err := p.origin.AcceptPage(p.Page, p.opened)
 		if err != nil || code != protocol.CodeApplied {
 			return false, err
 		}
@@ -82,15 +82,15 @@ func (pl *puller) pullOn(ctx context.Context, o *replica.Origin, f *replica.Feed
 
 // A judged page is one whose records passed their gate, or didn't.
 type judged struct {
-	pulled
+	receivedPage
 	opened map[directory.RID]replica.OpenedRecord
 }
 
 // bring starts the first two stages, and returns the pages that are ready to be written
 // and what waits for the stages' end, which reports whether the node has no more. Two
 // pages wait at most to be taken, one in each stage.
-func (pl *puller) bring(ctx context.Context, o *replica.Origin, f *replica.Feed, n protocol.Node, s *stint, since uint64) (_ <-chan judged, end func() bool) {
-	asked, all := make(chan pulled), make(chan judged)
+func (pl *puller) bring(ctx context.Context, o *replica.Origin, f *replica.Feed, n protocol.Node, s *fetchBudget, since uint64) (_ <-chan judged, end func() bool) {
+	asked, all := make(chan receivedPage), make(chan judged)
 	var stages sync.WaitGroup
 	whole := false // of the first stage until that has ended
 	stages.Go(func() {
@@ -100,7 +100,7 @@ func (pl *puller) bring(ctx context.Context, o *replica.Origin, f *replica.Feed,
 	stages.Go(func() {
 		defer close(all)
 		for p := range asked {
-			j := judged{pulled: p}
+			j := judged{receivedPage: p}
 			if p.err == nil {
 				j.opened = pl.records.OpenRecords(p.origin.Domain, p.Page.Page, p.records)
 			}
@@ -117,14 +117,14 @@ func (pl *puller) bring(ctx context.Context, o *replica.Origin, f *replica.Feed,
 
 // askOn asks for page after page, each with its records, and hands them on. It reports
 // whether the node has no more.
-func (pl *puller) askOn(ctx context.Context, o *replica.Origin, f *replica.Feed, n protocol.Node, s *stint, since uint64, to chan<- pulled) bool {
+func (pl *puller) askOn(ctx context.Context, o *replica.Origin, f *replica.Feed, n protocol.Node, s *fetchBudget, since uint64, to chan<- receivedPage) bool {
 	for done := (replica.Ahead{}); ; {
-		var p pulled
+		var p receivedPage
 		text, err := pl.client.Page(s.asking, n, o.Domain, f.Aud, since)
 		if err != nil {
 			p.err = err
 		} else if text != "" {
-			p = pl.receiver.look(s.asking, replica.Sender{Domain: n.Domain}, n, text, done)
+			p = pl.receiver.receive(s.asking, replica.Sender{Domain: n.Domain}, n, text, done)
 		} else {
 			return true
 		}
@@ -151,8 +151,8 @@ func (pl *puller) pullBehind(ctx context.Context, o *replica.Origin) {
 	default:
 		return // another loop is at it
 	}
-	if err := pl.pullAll(ctx, o, &o.Streams.Pair.Mesh, n, endless(ctx)); err != nil {
-		pl.cfg.Logger.Debug("can't pull", "origin", o.Domain.Name(), "node", n.Base, "error", err)
+	if err := pl.pullAll(ctx, o, &o.Streams.Pair.Mesh, n, unlimited(ctx)); err != nil {
+		pl.cfg.Logger.Debug("pulling pages failed", "origin", o.Domain.Name(), "node", n.Base, "err", err)
 	}
 }
 
@@ -169,18 +169,18 @@ func (pl *puller) pullPrivate(ctx context.Context, o *replica.Origin) {
 	default:
 		return // another loop is at it
 	}
-	if err := pl.pullAll(ctx, o, &o.Streams.Pair.Private, n, endless(ctx)); errors.Is(err, store.ErrStalled) {
+	if err := pl.pullAll(ctx, o, &o.Streams.Pair.Private, n, unlimited(ctx)); errors.Is(err, store.ErrStalled) {
 		o.Complain(err)
 	} else if err != nil && ctx.Err() == nil {
 		o.Failed(&o.Streams.Pair.Private, err)
-		pl.cfg.Logger.Debug("can't pull what is for this domain alone", "origin", o.Domain.Name(), "node", n.Base, "error", err)
+		pl.cfg.Logger.Debug("pulling the private stream failed", "origin", o.Domain.Name(), "node", n.Base, "err", err)
 	}
 }
 
 // pullFromAnother pulls from a node that isn't the origin's. It reports whether that has
 // more, and only its time has ended.
 func (pl *puller) pullFromAnother(ctx context.Context, o *replica.Origin, f *replica.Feed, n protocol.Node) (more bool) {
-	s := beginStint(ctx, o)
+	s := newFetchBudget(ctx, o)
 	defer s.end()
 	err := error(nil)
 	if f == &o.Streams.Pair.Mesh {
@@ -190,14 +190,14 @@ func (pl *puller) pullFromAnother(ctx context.Context, o *replica.Origin, f *rep
 		err = pl.pullInTurn(ctx, o, f, n, s)
 	}
 	if err != nil {
-		pl.cfg.Logger.Debug("can't pull all from another", "origin", o.Domain.Name(), "audience", f.Aud.String(), "node", n.Base, "digests", s.brought, "error", err)
+		pl.cfg.Logger.Debug("pulling from another node failed", "origin", o.Domain.Name(), "audience", f.Aud.String(), "node", n.Base, "digests", s.brought, "err", err)
 	}
 	return s.over() && s.brought > 0
 }
 
 const compactSlack = 4096
 
-var errLonger = errors.New("its fresh pages list more than those that they would replace")
+var errLonger = errors.New("the fresh chain would be longer than the one it replaces")
 
 // compact pulls an origin's chain anew from 0 where it weighs more than twice what
 // is alive (federation.md, "Pages"): fresh pages are gathered beside the chain and
@@ -215,7 +215,7 @@ func (pl *puller) compact(ctx context.Context, o *replica.Origin, f *replica.Fee
 	})
 	if err != nil {
 		if !errors.Is(err, store.ErrStalled) {
-			pl.cfg.Logger.Error("can't read a chain", "origin", o.Domain.Name(), "error", err)
+			pl.cfg.Logger.Error("reading a chain failed", "origin", o.Domain.Name(), "err", err)
 		}
 		return
 	}
@@ -230,7 +230,7 @@ func (pl *puller) compact(ctx context.Context, o *replica.Origin, f *replica.Fee
 		return
 	}
 	if err := pl.repull(ctx, o, f, st, n, weighs+compactSlack); err != nil {
-		pl.cfg.Logger.Debug("can't renew a chain", "origin", o.Domain.Name(), "node", n.Base, "error", err)
+		pl.cfg.Logger.Debug("renewing a chain failed", "origin", o.Domain.Name(), "node", n.Base, "err", err)
 	}
 }
 

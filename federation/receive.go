@@ -31,52 +31,69 @@ type receiver struct {
 	evidence reporter // nil without a Court
 }
 
-// take is the whole way of a page: the gate, its records, the stream.
-func (rc *receiver) take(ctx context.Context, from replica.Sender, giver protocol.Node, text string) (*replica.Page, protocol.Code, error) {
-	p := rc.look(ctx, from, giver, text, replica.Ahead{})
-	if p.err != nil {
-		return nil, "", p.err
+// take brings a page from the wire to the index. Each step is one function: verify (rule
+// G6), compare with what is held, fetch its records, open them, accept (rule G3).
+func (rc *receiver) take(ctx context.Context, from replica.Sender, giver protocol.Node,
+	text string) (*replica.Page, protocol.Code, error) {
+	received := rc.receive(ctx, from, giver, text, replica.Ahead{})
+	if received.err != nil {
+		return nil, "", received.err
 	}
-	code, err := p.origin.Accept(p.Page, rc.records.OpenRecords(p.origin.Domain, p.Page.Page, p.records))
-	return p.Page, code, err
+
+	records := rc.records.OpenRecords(received.origin.Domain, received.Page.Page, received.records)
+	code, err := received.origin.AcceptPage(received.Page, records)
+
+	return received.Page, code, err
 }
 
-// look takes a page through the gate and asks for its records.
-func (rc *receiver) look(ctx context.Context, from replica.Sender, giver protocol.Node, text string, done replica.Ahead) (p pulled) {
-	err := rc.cfg.Panics.Run(contain.Page, func() error {
-		p = rc.lookAt(ctx, from, giver, text, done)
-		return nil
-	})
-	if err != nil {
-		return pulled{err: rc.refuse(from, text, &protocol.Refusal{Code: protocol.CodeFormat, Err: err})}
-	}
-
-	return p
-}
-
-func (rc *receiver) lookAt(ctx context.Context, from replica.Sender, giver protocol.Node, text string, done replica.Ahead) (p pulled) {
-	var page *replica.Page
-	o, err := rc.withKeys(ctx, from, giver, func() (o *replica.Origin, err error) {
-		o, page, err = rc.gate.openPage(from, text)
-		return o, err
-	})
-	if err == nil {
-		err = rc.compare(o, page)
-	}
-	if err != nil {
-		return pulled{err: rc.refuse(from, text, err)}
-	}
-	p = pulled{Page: page, origin: o}
-	p.records, p.err = rc.prefetch(ctx, o, page, giver, done)
-	return p
-}
-
-// A pulled page is one that passed the gate, and what came of its records.
-type pulled struct {
+// A receivedPage is a page that passed the gate, with the records that were fetched for
+// it, or the reason why it didn't pass.
+type receivedPage struct {
 	*replica.Page
 	origin  *replica.Origin
 	records map[protocol.RecordName]replica.Fetched
 	err     error
+}
+
+// receive verifies a page, compares it and fetches its records. It changes nothing that is
+// held. A panic counts as a malformed page. ahead says how far the stream will be once
+// the pages before this one are accepted.
+func (rc *receiver) receive(ctx context.Context, from replica.Sender, giver protocol.Node, text string,
+	ahead replica.Ahead) (received receivedPage) {
+	err := rc.cfg.Panics.Run(contain.Page, func() error {
+		origin, page, err := rc.verify(ctx, from, giver, text)
+		if err == nil {
+			err = rc.compare(origin, page)
+		}
+		if err != nil {
+			received.err = rc.refuse(from, text, err)
+			return nil
+		}
+
+		received.origin = origin
+		received.Page = page
+		received.records, received.err = rc.prefetch(ctx, origin, page, giver, ahead)
+
+		return nil
+	})
+	if err != nil {
+		refusal := &protocol.Refusal{Code: protocol.CodeFormat, Err: err}
+		return receivedPage{err: rc.refuse(from, text, refusal)}
+	}
+
+	return received
+}
+
+// verify takes a page through the gate, and asks for the origin's newest key document if
+// the page is signed by a key that is not known.
+func (rc *receiver) verify(ctx context.Context, from replica.Sender, giver protocol.Node,
+	text string) (origin *replica.Origin, page *replica.Page, err error) {
+	origin, err = rc.withKeys(ctx, from, giver, func() (o *replica.Origin, err error) {
+		o, page, err = rc.gate.openPage(from, text)
+		return o, err
+	})
+
+	return origin, page, err
 }
 
 // prefetch gets the records that an applicable page names and that aren't here.
@@ -122,10 +139,10 @@ func (rc *receiver) compare(o *replica.Origin, p *replica.Page) error {
 	return nil
 }
 
-var errOffence = errors.New("its origin contradicts itself, and is frozen")
+var errOffence = errors.New("origin contradicted itself and is frozen")
 
 // errLate says that a message is to be judged again once the key document was asked for.
-var errLate = errors.New("it is by a key that is not known yet")
+var errLate = errors.New("signed by a key that is not known yet")
 
 // withKeys has a message judged, and once more with the newest key document where it is by
 // a key that the one here lacks. What was pushed is judged later where that document
@@ -181,7 +198,7 @@ func (rc *receiver) unsupported(from replica.Sender, r *protocol.Refusal) {
 		return
 	}
 
-	rc.cfg.Logger.Warn("a peer announces what this release can't read; upgrade this node",
+	rc.cfg.Logger.Warn("a peer uses a format that this release can't read; upgrade this node",
 		"origin", r.Origin.Name(), "structure", string(unsupported.Structure), "format", unsupported.Format,
 		"err", unsupported)
 }

@@ -34,7 +34,7 @@ func (pr *prosecutor) mayRelease(ctx context.Context, td spiffeid.TrustDomain) e
 		switch {
 		case failed != nil:
 			silent = n.Base
-			pr.cfg.Logger.Warn("can't ask another node for its evidence", "node", n.Base, "error", failed)
+			pr.cfg.Logger.Warn("asking another node for its evidence failed", "node", n.Base, "err", failed)
 		case evidence != nil:
 			if v, judged := pr.cfg.Verifier.Judge(evidence, false); judged == nil && v.Origin == td {
 				id, holds = v.ID, true
@@ -46,11 +46,11 @@ func (pr *prosecutor) mayRelease(ctx context.Context, td spiffeid.TrustDomain) e
 	case err != nil:
 		return err
 	case holds && asked != nil:
-		return directory.Refuse(directory.Conflict, "evidence %s convicts %s still, and it can't be asked for a newer key document: %w", id, td.Name(), asked)
+		return directory.Refuse(directory.Conflict, "evidence %s still convicts %s, and its newest key document can't be fetched: %w", id, td.Name(), asked)
 	case holds:
-		return directory.Refuse(directory.Conflict, "evidence %s convicts %s still: it has revoked no key that signed it, and has begun no new epoch", id, td.Name())
+		return directory.Refuse(directory.Conflict, "evidence %s still convicts %s: the peer has not revoked the key that signed it, nor begun a new epoch", id, td.Name())
 	case !known && silent != "":
-		return directory.Refuse(directory.Unavailable, "no node that answers has the evidence against %s, and %s doesn't answer", td.Name(), silent)
+		return directory.Refuse(directory.Unavailable, "no reachable node has the evidence against %s, and %s doesn't respond", td.Name(), silent)
 	}
 	return nil
 }
@@ -86,7 +86,7 @@ func (s *server) giveEvidence(w http.ResponseWriter, r *http.Request, from spiff
 	case err != nil:
 		return err
 	case from != s.cfg.Domain:
-		return directory.Refuse(directory.Forbidden, "evidence is given to nodes of this domain alone; operators get it by their own route")
+		return directory.Refuse(directory.Forbidden, "only nodes of this domain may fetch evidence here; operators use their own route")
 	}
 	id, holds, known, err := s.evidence.convictingStill(td)
 	switch {

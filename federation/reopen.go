@@ -133,7 +133,7 @@ func (re *reopener) judgeAgain(id store.StreamID, k store.StoredEntry) reopened 
 	case k.Entry.Format != 0 && err != nil:
 		r.is.Format = 0
 		r.is.Record = store.RecordRefused
-		re.cfg.Logger.Warn("refused a record that this release can read",
+		re.cfg.Logger.Warn("refused a record that could be read for the first time",
 			"origin", id.Origin.Name(), "rid", k.RID.String(), "err", err)
 	case k.Entry.Format != 0:
 		r.is.Format = 0

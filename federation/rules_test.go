@@ -224,7 +224,7 @@ func TestQuotasCountBothStreams(t *testing.T) {
 		b.origin.grant(ours, directory.Only(beta), true)
 		b.pull()
 		o := b.beta.origins.Get(alpha)
-		must(t, b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Private, b.giver(), endless(t.Context())))
+		must(t, b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Private, b.giver(), unlimited(t.Context())))
 		if s := b.beta.Peers()[0]; s.Records != 1 || s.OverQuota != 1 || len(b.agents()) != 1 {
 			t.Errorf("%+v", s)
 		}

@@ -118,7 +118,7 @@ func isNode(id spiffeid.ID) bool {
 
 var errNotListed = directory.Refuse(directory.Forbidden, "the origin's key document doesn't list your domain for this stream")
 
-var errTurns = directory.Refuse(directory.Unavailable, "your domain has too many answers of this node under way, or all domains together do")
+var errTurns = directory.Refuse(directory.Unavailable, "too many concurrent requests to this node; retry later")
 
 func (s *server) heads(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
 	origin, err := protocol.ParseOrigin(r.URL.Query())
@@ -165,7 +165,7 @@ func jose(w http.ResponseWriter, text string, err error) error {
 	case err != nil:
 		return err
 	case text == "":
-		return directory.Refuse(directory.NotFound, "this node has nothing of that origin")
+		return directory.Refuse(directory.NotFound, "this node holds nothing of that origin")
 	}
 	w.Header().Set("Content-Type", protocol.TypeJOSE)
 	w.Header().Set("Cache-Control", "no-store")
@@ -225,7 +225,7 @@ func (s *server) mayHave(from spiffeid.TrustDomain, q protocol.PageQuery) bool {
 // what it told is to be gone (MESH-025).
 func (s *server) farewell(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
 	if from == s.cfg.Domain {
-		return directory.Refuse(directory.Forbidden, "a domain is no peer of itself")
+		return directory.Refuse(directory.Forbidden, "a domain can't be its own peer")
 	}
 	if err := s.cfg.Farewell(r.Context(), from); err != nil {
 		return err
@@ -311,7 +311,7 @@ func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.T
 		case errors.Is(err, publish.ErrNotReady):
 			line.Error = string(directory.Unavailable)
 		case err != nil:
-			s.cfg.Logger.Error("can't serve a record", "origin", origin.Name(), "error", err)
+			s.cfg.Logger.Error("serving a record failed", "origin", origin.Name(), "err", err)
 			line.Error = string(directory.Internal)
 		case !ok:
 			line.Error = string(directory.NotFound)

@@ -44,7 +44,7 @@ func TestTheNextPageIsAskedForWhileOneIsWritten(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		go func() {
-			done <- b.beta.puller.pullAll(t.Context(), b.beta.origins.Get(alpha), &b.beta.origins.Get(alpha).Streams.Pair.Mesh, b.giver(), endless(t.Context()))
+			done <- b.beta.puller.pullAll(t.Context(), b.beta.origins.Get(alpha), &b.beta.origins.Get(alpha).Streams.Pair.Mesh, b.giver(), unlimited(t.Context()))
 		}()
 		<-second // which never comes where one page is done before the next
 		if err := tx.Rollback(); err != nil {
@@ -73,7 +73,7 @@ func TestAPullThatFailsHalfwayKeepsWhatItHas(t *testing.T) {
 			return body
 		}
 		o := b.beta.origins.Get(alpha)
-		if err := b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(), endless(t.Context())); protocol.CodeOf(err) != protocol.CodeFormat {
+		if err := b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(), unlimited(t.Context())); protocol.CodeOf(err) != protocol.CodeFormat {
 			t.Fatalf("a damaged page: %v", err)
 		}
 		if n := b.beta.view.Origin(alpha).Len(); n != 2*protocol.MaxDigests {
@@ -194,7 +194,7 @@ func TestWhatAPullHasInHandIsBounded(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			o := b.beta.origins.Get(alpha)
-			all, end := b.beta.puller.bring(ctx, o, &o.Streams.Pair.Mesh, b.giver(), endless(ctx), o.Streams.Since(&o.Streams.Pair.Mesh))
+			all, end := b.beta.puller.bring(ctx, o, &o.Streams.Pair.Mesh, b.giver(), unlimited(ctx), o.Streams.Since(&o.Streams.Pair.Mesh))
 			for taken := range pages {
 				synctest.Wait() // nothing more comes until one is taken
 				if want := min(taken+2, pages); came[protocol.PathPages] != want || came[protocol.PathRecords] != want {
@@ -228,7 +228,7 @@ func TestWhoHasNoChainIsLeft(t *testing.T) {
 			return body
 		}
 		o := b.beta.origins.Get(alpha)
-		if err := b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(), endless(t.Context())); !errors.Is(err, errGap) {
+		if err := b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(), unlimited(t.Context())); !errors.Is(err, errGap) {
 			t.Errorf("%v", err)
 		}
 	})

@@ -107,7 +107,7 @@ func TestADiskThatHangsStopsNoReader(t *testing.T) {
 			t.Errorf("%d are shown", n)
 		}
 		for _, p := range s.b.Peers() {
-			if p.State != "behind" || !strings.Contains(p.LastError, "has not answered for") {
+			if p.State != "behind" || !strings.Contains(p.LastError, "has not responded for") {
 				t.Errorf("%s is %s: %s", p.Domain, p.State, p.LastError)
 			}
 			if p.Domain == alpha && (p.LagRevisions < 300 || p.HeadAge > time.Minute) {
@@ -149,7 +149,7 @@ func TestADiskThatHangsStopsNoReader(t *testing.T) {
 			return len(shown) == len(later)+1
 		})
 		eventually(t, time.Minute, "alpha is active", func() bool { return s.b.Peers()[0].State == "active" })
-		if began, ended := log.count("does not answer; reads go on"), log.count("answers again"); began != 1 || ended != 1 {
+		if began, ended := log.count("does not respond; lookups continue"), log.count("responds again"); began != 1 || ended != 1 {
 			t.Errorf("%d lines say that it began and %d that it ended", began, ended)
 		}
 		if n := log.count("level=ERROR"); n != 1 {
@@ -213,7 +213,7 @@ func TestWhatCannotBeReadBackIsShownLater(t *testing.T) {
 		b.origin.grant(rid, directory.Only(beta), true)
 		b.pull()
 		o := b.beta.origins.Get(alpha)
-		must(t, b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Private, b.giver(), endless(t.Context())))
+		must(t, b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Private, b.giver(), unlimited(t.Context())))
 		if e := b.beta.shown(alpha)[rid]; e == nil || !e.Received.Private {
 			t.Fatalf("%+v is shown", e)
 		}

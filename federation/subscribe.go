@@ -39,7 +39,7 @@ func (fl *follower) subscribe(ctx context.Context, o *replica.Origin, f *replica
 			return err // of a head that can't be read the pages may be
 		}
 	}
-	if err := fl.puller.pullInTurn(ctx, o, f, n, endless(ctx)); err != nil {
+	if err := fl.puller.pullInTurn(ctx, o, f, n, unlimited(ctx)); err != nil {
 		return err
 	}
 	well()
@@ -69,7 +69,7 @@ func (s *subscription) next(ctx context.Context) error {
 	if err != nil || code == protocol.CodeApplied && p.To == p.At {
 		return err
 	}
-	return s.puller.pullInTurn(ctx, s.o, s.f, s.n, endless(ctx))
+	return s.puller.pullInTurn(ctx, s.o, s.f, s.n, unlimited(ctx))
 }
 
 // judge counts the answers that bring nothing.
@@ -119,7 +119,7 @@ func (s *subscription) follow(ctx context.Context, issue directory.Position) boo
 	if err == nil {
 		return true
 	}
-	s.cfg.Logger.Debug("can't pull a key document", "origin", s.o.Domain.Name(), "node", s.n.Base, "error", err)
+	s.cfg.Logger.Debug("pulling a key document failed", "origin", s.o.Domain.Name(), "node", s.n.Base, "err", err)
 	s.told, s.tried = issue, time.Now()
 	s.o.Complain(err)
 	replica.Wake(s.o.Ask) // another node may have it

@@ -29,11 +29,11 @@ func (u *upkeep) sweeper(ctx context.Context) {
 		for _, o := range u.origins.All() {
 			next, err := o.Streams.Sweep(sweepLimit)
 			if err != nil && !errors.Is(err, store.ErrStalled) {
-				u.cfg.Logger.Error("can't free what has expired", "origin", o.Domain.Name(), "error", err)
+				u.cfg.Logger.Error("removing expired entries failed", "origin", o.Domain.Name(), "err", err)
 			}
 			if readmits {
 				if err := o.Streams.Readmitter.Readmit(); err != nil && !errors.Is(err, store.ErrStalled) {
-					u.cfg.Logger.Error("can't ask again for what there is room for", "origin", o.Domain.Name(), "error", err)
+					u.cfg.Logger.Error("requesting records that now fit the quota failed", "origin", o.Domain.Name(), "err", err)
 				}
 			}
 			if !next.IsZero() {
@@ -81,7 +81,7 @@ func (u *upkeep) staleness(ctx context.Context) {
 
 			stale := hide && o.Silent()
 			if o.Streams.SetStale(stale) {
-				u.cfg.Logger.Warn("a peer's registrations are hidden, or shown again",
+				u.cfg.Logger.Warn("a silent peer's registrations changed visibility",
 					"origin", o.Domain.Name(), "hidden", stale)
 			}
 		}

@@ -206,7 +206,7 @@ func TestAFrozenFederationDiskStopsNoRead(t *testing.T) {
 
 	peers, _, err := operator.Operator().Peers(t.Context())
 	if err != nil || len(peers) != 1 || peers[0].State != "behind" ||
-		!strings.Contains(peers[0].LastError, "has not answered for") {
+		!strings.Contains(peers[0].LastError, "has not responded for") {
 		t.Errorf("peer list: %+v %v", peers, err)
 	}
 

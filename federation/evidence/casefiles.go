@@ -49,7 +49,7 @@ type File struct {
 // after a release there may be another, which takes the place of the oldest.
 const MaxFiles = 16
 
-var ErrManyKept = errors.New("enough evidence against that origin is kept")
+var ErrManyKept = errors.New("enough evidence against that origin is stored")
 
 // cases is the evidence that this node has. A file ends in .pending until the
 // domain has frozen the origin, and in .json from then on.
@@ -128,7 +128,7 @@ func (c *Store) Add(v Conviction, evidence []byte, needless bool) (bool, error) 
 	}
 
 	if err := writeWhole(c.Path(v.Origin, v.ID, PendingSuffix), evidence); err != nil {
-		return false, fmt.Errorf("federation: evidence can't be kept: %w", err)
+		return false, fmt.Errorf("federation: storing evidence: %w", err)
 	}
 	for ; len(kept) >= MaxFiles; kept = kept[1:] {
 		// One that can't be removed is found again by the next start, and is the first to go then.

@@ -40,8 +40,8 @@ type MemberStatus struct {
 }
 
 var (
-	errNotMet     = errors.New("it hasn't proved yet that it is there")
-	errDomainFull = errors.New("its domain has enough members here")
+	errNotMet     = errors.New("not verified as reachable yet")
+	errDomainFull = errors.New("its domain has reached its limit of members")
 	errClaimed    = errors.New("not a member's name, address and version")
 )
 

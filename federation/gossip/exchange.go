@@ -19,7 +19,7 @@ const (
 	maxAllHeads = 256 << 10 // together
 )
 
-var errState = errors.New("a state that is too large")
+var errState = errors.New("state too large")
 
 // An exchange is a memberlist stream: one message each way. Each message is
 // framed, so that it is whole and checked before memberlist sees any of it, and

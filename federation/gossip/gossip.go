@@ -205,11 +205,26 @@ func (g *Gossiper) memberlist() *memberlist.Config {
 	return c
 }
 
-// logLines takes memberlist's log, whose lines others can cause at will.
+// logLines maps memberlist's log to ours. Every line is for debugging, whatever its level,
+// because other nodes can cause lines at will.
 type logLines struct{ log *slog.Logger }
 
+// Write implements io.Writer. A line is "[LEVEL] memberlist: TEXT".
 func (l logLines) Write(line []byte) (int, error) {
-	l.log.Debug(strings.TrimSpace(string(line)))
+	text := strings.TrimSpace(string(line))
+	level := ""
+
+	if rest, ok := strings.CutPrefix(text, "["); ok {
+		level, text, _ = strings.Cut(rest, "]")
+	}
+	text = strings.TrimPrefix(strings.TrimSpace(text), "memberlist: ")
+
+	attrs := []slog.Attr{slog.String("detail", text)}
+	if level != "" {
+		attrs = append(attrs, slog.String("level_there", strings.ToLower(level)))
+	}
+	l.log.LogAttrs(context.Background(), slog.LevelDebug, "gossip: memberlist", attrs...)
+
 	return len(line), nil
 }
 
@@ -220,7 +235,7 @@ func (l logLines) Write(line []byte) (int, error) {
 func (g *Gossiper) Publish(stream string, msg []byte, may Audience) {
 	if len(msg) > MaxMessage {
 		g.cfg.Refused("too_large")
-		g.cfg.Logger.Warn("gossip: a message is too large to be told", "stream", stream, "bytes", len(msg))
+		g.cfg.Logger.Warn("gossip: message too large", "stream", stream, "bytes", len(msg))
 		return
 	}
 	g.broadcasts.publish(stream, msg, may)
@@ -315,7 +330,7 @@ func (g *Gossiper) join(addresses []string) {
 	var joins sync.WaitGroup
 	for _, address := range addresses {
 		if err := checkAddress(address); err != nil {
-			g.cfg.Logger.Warn("gossip: a seed is no address", "address", address, "error", err)
+			g.cfg.Logger.Warn("gossip: invalid seed address", "address", address, "err", err)
 			continue
 		}
 		joins.Go(func() {
@@ -323,7 +338,7 @@ func (g *Gossiper) join(addresses []string) {
 			// as the name of the node to dial.
 			_, err := g.list.Join([]string{address + "/" + net.JoinHostPort(placeholderIP.String(), "1")})
 			if err != nil {
-				g.cfg.Logger.Debug("gossip: joining failed", "address", address, "error", err)
+				g.cfg.Logger.Debug("gossip: joining a member failed", "address", address, "err", err)
 			}
 		})
 	}

@@ -227,7 +227,7 @@ func (c *contact) redial() *link {
 			return c.attach(&c.dialled, s)
 		}
 	}
-	c.t.cfg.Logger.Debug("gossip: no link", "node", c.id.String(), "error", err)
+	c.t.cfg.Logger.Debug("gossip: no connection to a member", "node", c.id.String(), "err", err)
 	c.resume = time.Now().Add(c.t.cfg.Stretch(c.retry.NextBackOff()))
 	for {
 		select {

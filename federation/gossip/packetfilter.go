@@ -39,7 +39,7 @@ const wireVersions = 6
 
 var (
 	errWire    = errors.New("not what a member sends")
-	errClaim   = errors.New("it claims another node's name")
+	errClaim   = errors.New("claims another node's name")
 	errMessage = errors.New("a gossiped message is over 16 KiB")
 )
 

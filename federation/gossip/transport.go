@@ -51,11 +51,11 @@ var (
 	errNotAllowed    = errors.New("neither a node of this domain nor of an active peering")
 	errNoIdentity    = errors.New("no SPIFFE ID, or another protocol")
 	errOtherNode     = errors.New("another node answered")
-	errNoAddress     = errors.New("no address is known of it")
+	errNoAddress     = errors.New("no known address")
 	errTooMany       = errors.New("too many connections")
 	errClosed        = errors.New("gossip is closed")
 	errNotAnAddress  = errors.New("not a host:port")
-	errPacketTooLong = errors.New("a packet that is too long")
+	errPacketTooLong = errors.New("packet too long")
 )
 
 // A transport carries memberlist's packets and streams over mutually
@@ -263,7 +263,7 @@ func (t *transport) accept() {
 			}
 			return
 		case err != nil: // out of file descriptors, say
-			t.cfg.Logger.Warn("gossip: accepting failed", "error", err)
+			t.cfg.Logger.Warn("gossip: accepting a connection failed", "err", err)
 			select {
 			case <-time.After(100 * time.Millisecond):
 			case <-t.ctx.Done():
@@ -297,7 +297,7 @@ func (t *transport) welcome(raw net.Conn) {
 	}
 	if err != nil {
 		t.cfg.Logger.LogAttrs(t.ctx, slog.LevelDebug, "gossip: a connection was refused",
-			slog.String("from", raw.RemoteAddr().String()), slog.Any("error", err))
+			slog.String("from", raw.RemoteAddr().String()), slog.Any("err", err))
 		t.drop(raw)
 	}
 }

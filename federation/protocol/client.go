@@ -176,9 +176,9 @@ const (
 	PrefetchTime = 2 * time.Second
 )
 
-var ErrNotFound = errors.New("the node has nothing of that origin")
+var ErrNotFound = errors.New("the node holds nothing of that origin")
 
-var ErrDenied = errors.New("the node refuses")
+var ErrDenied = errors.New("request denied")
 
 // traffic counts the bytes of bodies that a domain's nodes answered and were
 // answered. Only peers and the own domain reach it.

@@ -13,7 +13,7 @@ type Code string
 // The codes, in the order in which they are found.
 const (
 	CodeFormat        Code = "format"         // size, or not a canonical compact JWS
-	CodeRate          Code = "rate"           // its sender sends too much
+	CodeRate          Code = "rate"           // sender exceeds its message rate
 	CodeHeader        Code = "header"         // not exactly alg, typ and kid
 	CodeJSON          Code = "json"           // not the canonical payload of its type
 	CodeOriginUnknown Code = "origin_unknown" // not an active peer, or a stream that isn't followed

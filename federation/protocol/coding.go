@@ -84,7 +84,7 @@ func (c *Codecs) Decompress(coding string, body io.Reader) (io.Reader, func(), e
 	case "":
 		return body, func() {}, nil
 	default:
-		return nil, func() {}, fmt.Errorf("it is coded as %.20q", coding)
+		return nil, func() {}, fmt.Errorf("unsupported content encoding %.20q", coding)
 	}
 }
 

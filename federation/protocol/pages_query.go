@@ -37,7 +37,7 @@ const (
 func ParseOrigin(q url.Values) (spiffeid.TrustDomain, error) {
 	td, err := spiffeid.TrustDomainFromString(q.Get("origin"))
 	if err != nil || td.Name() != q.Get("origin") {
-		return td, directory.Refuse(directory.BadQuery, "origin is %q; it is a domain's name", q.Get("origin"))
+		return td, directory.Refuse(directory.BadQuery, "origin must be a domain's name, got %q", q.Get("origin"))
 	}
 	return td, nil
 }
@@ -56,17 +56,17 @@ func ParsePageQuery(q url.Values) (p PageQuery, err error) {
 		return p, err
 	}
 	if p.Aud, err = directory.ParseAudience(q.Get("aud")); err != nil {
-		return p, directory.Refuse(directory.BadQuery, "aud is %q; it is mesh or a domain's name", q.Get("aud"))
+		return p, directory.Refuse(directory.BadQuery, "aud must be mesh or a domain's name, got %q", q.Get("aud"))
 	}
 	if v := q.Get("since"); v != "" {
 		if p.Since, err = strconv.ParseUint(v, 10, 64); err != nil {
-			return p, directory.Refuse(directory.BadQuery, "since is %q; it is a revision", v)
+			return p, directory.Refuse(directory.BadQuery, "since must be a revision, got %q", v)
 		}
 	}
 	p.Limit = MaxDigests
 	if v := q.Get("limit"); v != "" {
 		if p.Limit, err = strconv.Atoi(v); err != nil || p.Limit < 1 || p.Limit > MaxDigests {
-			return p, directory.Refuse(directory.BadQuery, "limit is %q; it is 1 to %d", v, MaxDigests)
+			return p, directory.Refuse(directory.BadQuery, "limit must be 1 to %d, got %q", MaxDigests, v)
 		}
 	}
 	if v := q.Get("wait"); v != "" {
@@ -77,7 +77,7 @@ func ParsePageQuery(q url.Values) (p PageQuery, err error) {
 	if v := q.Get("keys"); v != "" {
 		of, issue, err := directory.ParseIndex(v)
 		if err != nil || of != p.Origin {
-			return p, directory.Refuse(directory.BadQuery, "keys is %q; it is the origin's name, =, and the EPOCH.SEQ of its key document", v)
+			return p, directory.Refuse(directory.BadQuery, "keys must be DOMAIN=EPOCH.SEQ of the origin's key document, got %q", v)
 		}
 		p.Keys = &issue
 	}
@@ -91,7 +91,7 @@ func parseWait(v string) (time.Duration, error) {
 		d, err = time.Duration(n)*time.Second, nil
 	}
 	if err != nil || d < 0 || d > MaxWait {
-		return 0, directory.Refuse(directory.BadQuery, "wait is %q; it is 0 to %d seconds", v, MaxWait/time.Second)
+		return 0, directory.Refuse(directory.BadQuery, "wait must be 0 to %d seconds, got %q", MaxWait/time.Second, v)
 	}
 	return d, nil
 }

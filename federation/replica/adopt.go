@@ -33,7 +33,7 @@ func (o *Origin) Adopt(text string, firstHand bool) error {
 		o.hear()
 	}
 	if doc, kept, ok := o.Cfg.Keys.Keys(o.Domain); ok {
-		if err := o.Doubt(doc); err != nil {
+		if err := o.RepullRevoked(doc); err != nil {
 			return err
 		}
 		if kept != o.Keys.Newest {

@@ -38,7 +38,7 @@ func (o *Origin) AcceptHead(h *signed.Head, text string) error {
 		return err
 	}
 
-	if st := o.Streams.Pair.Mesh.Newest(); st.Id.Epoch == h.Epoch && st.State.Watermark >= h.Tip && h.At >= st.Anew { // an origin that announces nothing, yet or any more
+	if st := o.Streams.Pair.Mesh.Newest(); st.Id.Epoch == h.Epoch && st.State.Watermark >= h.Tip && h.At >= st.RepullSince { // an origin that announces nothing, yet or any more
 		if err := o.atTip(&o.Streams.Pair.Mesh, st); err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ func (o *Origin) obey() error {
 	o.Streams.replace(&o.Streams.Pair.Mesh, nil)
 	o.forgetHead()
 
-	o.Cfg.Logger.Warn("an origin lists this domain no longer; what it told is dropped", "origin", o.Domain.Name())
+	o.Cfg.Logger.Warn("an origin no longer exports to this domain; its records were removed", "origin", o.Domain.Name())
 	o.Moved()
 	o.Streams.Hide(&o.Streams.Pair.Mesh, func(*directory.Entry) bool { return true })
 

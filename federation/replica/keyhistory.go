@@ -172,4 +172,4 @@ const (
 	PastFor     = time.Hour
 )
 
-var ErrKeysPace = errors.New("it drops keys faster than what they signed can be compared: it has to revoke them, or to wait")
+var ErrKeysPace = errors.New("the origin drops keys faster than their signatures can be compared; it must revoke them or wait")

@@ -51,15 +51,15 @@ const future = 60 * time.Second
 // comes later has no RFC 3339 form, by which it is shown.
 const MaxTime = 253402300799
 
-var errQuota = errors.New("its origin announces more than it may")
+var errQuota = errors.New("origin exceeds its announcement quota")
 
-var errEpoch = errors.New("its epoch is over")
+var errEpoch = errors.New("epoch is over")
 
-var errFuture = errors.New("it was issued in the future; is a clock wrong?")
+var errFuture = errors.New("issued in the future; check the clocks")
 
-var ErrTime = errors.New("it names a time that is none")
+var ErrTime = errors.New("timestamp out of range")
 
-var ErrUnlisted = errors.New("the origin lets this domain have nothing")
+var ErrUnlisted = errors.New("the origin does not export to this domain")
 
 var ErrPeeringEnd = errors.New("the peering has ended")
 

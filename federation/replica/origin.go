@@ -33,7 +33,7 @@ type Origin struct {
 	summary atomic.Pointer[summary]
 
 	Announced *rate.Limiter // digests; not guarded, as the next
-	doubting  *rate.Limiter // looks for what revoked keys signed
+	repulls   *rate.Limiter // looks for what revoked keys signed
 
 	Mu        guard        // guards what follows; taken before streams.mu, never held over disk I/O
 	Again     bool         // it may have been a peer before: evidence of that time isn't judged yet
@@ -62,7 +62,7 @@ func New(td spiffeid.TrustDomain, index *index.Index, shared Deps) *Origin {
 		Ask:       make(chan struct{}, 1),
 		Pull:      make(chan struct{}, 1),
 		Announced: rate.NewLimiter(originRate, OriginBurst),
-		doubting:  rate.NewLimiter(rate.Every(DoubtEvery), DoubtBurst),
+		repulls:   rate.NewLimiter(rate.Every(RepullEvery), RepullBurst),
 		Contacts: &contacts{
 			domain:    td,
 			peering:   peering,
@@ -169,61 +169,77 @@ func (o *Origin) hear() {
 	o.heard = time.Now()
 }
 
-// accept is rule G3: it applies a verified page to its stream, on disk and then
-// in the index, and returns CodeApplied, CodeOld or CodeGap. Opened are the records
-// that the caller fetched for it already; the others are wanted from now on. It
-// returns disk.ErrStalled if the page can't be written now; it is pulled again then.
-func (o *Origin) Accept(p *Page, opened map[directory.RID]OpenedRecord) (code protocol.Code, err error) {
+// AcceptPage is rule G3: it applies a verified page to its stream, on disk and then in the
+// index, and returns CodeApplied, CodeOld or CodeGap. records are those that were fetched
+// for the page; the others are asked for later. It returns store.ErrStalled if the page
+// can't be written now: it is pulled again once the disk answers.
+func (o *Origin) AcceptPage(page *Page, records map[directory.RID]OpenedRecord) (code protocol.Code, err error) {
 	defer Wake(o.Streams.Kick)
 
 	err = o.Cfg.Panics.Run(contain.Page, func() (err error) {
-		code, err = o.acceptPage(p, opened)
+		code, err = o.applyPage(page, records)
 		return err
 	})
+	if err != nil {
+		return "", o.Refusals.Refused(Sender{}, page.Text, err)
+	}
 
-	return code, err
+	if code == protocol.CodeApplied {
+		o.Moved()
+	}
+
+	return o.Streams.Writer.Counted(code), nil
 }
 
-func (o *Origin) acceptPage(p *Page, opened map[directory.RID]OpenedRecord) (protocol.Code, error) {
+// applyPage applies a page: one transaction on disk, then the index. Pages that are old
+// or leave a gap change nothing.
+func (o *Origin) applyPage(page *Page, records map[directory.RID]OpenedRecord) (protocol.Code, error) {
 	if err := o.Streams.Change.Lock(o.Store); err != nil {
 		return "", err
 	}
 	defer o.Streams.Change.Unlock()
 
-	if o.Streams.HasEnded() {
-		return "", ErrPeeringEnd
-	}
-
-	f := o.Streams.Pair.FeedOf(p.Audience)
-	if o.Unlisted && f == &o.Streams.Pair.Mesh {
-		return "", o.Refusals.Refused(Sender{}, p.Text, &protocol.Refusal{Code: protocol.CodeOriginUnknown, Origin: p.Issuer, Err: ErrUnlisted})
-	}
-
-	st, err := o.Streams.streamOf(f, store.StreamID{Origin: p.Issuer, Audience: p.Audience, Epoch: p.Epoch})
+	feed, stream, err := o.streamFor(page)
 	if err != nil {
 		return "", err
 	}
-	if code := st.classify(p); code != protocol.CodeApplied {
-		return o.Streams.Writer.Counted(code), nil
+	if code := stream.classify(page); code != protocol.CodeApplied {
+		return code, nil
 	}
 
-	done, err := o.Streams.Writer.writePage(st, p, opened, o.Saved)
+	// The quota is checked inside the transaction: a page is taken whole or not at all.
+	changes, err := o.Streams.Writer.writePage(stream, page, records, o.Saved)
 	if err != nil {
-		return "", o.Refusals.Refused(Sender{}, p.Text, err)
+		return "", err
 	}
 
-	o.Announced.AllowN(time.Now(), len(p.Digests)) // of which the gate found room for as many
-	o.Streams.Apply(f, st, done, p)
+	o.Announced.AllowN(time.Now(), len(page.Digests)) // the gate found room for as many
+	o.Streams.Apply(feed, stream, changes, page)
 	o.heardPage()
 
-	if p.To == p.At {
-		if err := o.atTip(f, st); err != nil {
-			return "", err
-		}
+	if page.To == page.At {
+		err = o.atTip(feed, stream)
 	}
 
-	o.Moved()
-	return o.Streams.Writer.Counted(protocol.CodeApplied), nil
+	return protocol.CodeApplied, err
+}
+
+// streamFor returns the stream that a page is of, which the page may begin. The stream is
+// nil if its epoch is over.
+func (o *Origin) streamFor(page *Page) (*Feed, *Stream, error) {
+	if o.Streams.HasEnded() {
+		return nil, nil, ErrPeeringEnd
+	}
+
+	feed := o.Streams.Pair.FeedOf(page.Audience)
+	if o.Unlisted && feed == &o.Streams.Pair.Mesh {
+		return nil, nil, &protocol.Refusal{Code: protocol.CodeOriginUnknown, Origin: page.Issuer, Err: ErrUnlisted}
+	}
+
+	id := store.StreamID{Origin: page.Issuer, Audience: page.Audience, Epoch: page.Epoch}
+	stream, err := o.Streams.streamOf(feed, id)
+
+	return feed, stream, err
 }
 
 // atTip does what waited for a stream to hold all that its origin announced. o.change
@@ -233,7 +249,7 @@ func (o *Origin) atTip(f *Feed, st *Stream) error {
 		return o.Streams.swap(f, o.Saved(o.Streams.Shown.Index.Clock.Now()))
 	}
 
-	return o.Streams.vouch(f, st, o.Keys.revokedKeys())
+	return o.Streams.endRepull(f, st, o.Keys.revokedKeys())
 }
 
 // admit is the rest of the gate, for what the origin did sign. What is too far
@@ -340,7 +356,7 @@ func (o *Origin) Load(saved store.Origin, peering *directory.Peering) (err error
 	o.loadHead(saved.Head)
 
 	if doc, _, ok := o.Cfg.Keys.Keys(o.Domain); ok {
-		if err := o.Doubt(doc); err != nil {
+		if err := o.RepullRevoked(doc); err != nil {
 			return err
 		}
 	}

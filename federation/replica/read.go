@@ -32,7 +32,7 @@ func (er *entryReader) entryOf(st *Stream, k store.StoredEntry) *directory.Entry
 		})
 	}
 	if err != nil {
-		er.cfg.Logger.Warn("a record on disk can't be shown", "origin", er.domain.Name(), "rid", k.RID.String(), "error", err)
+		er.cfg.Logger.Warn("a stored record can't be shown", "origin", er.domain.Name(), "rid", k.RID.String(), "err", err)
 		return nil
 	}
 

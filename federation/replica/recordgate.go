@@ -134,11 +134,11 @@ func (g *RecordGate) refuseOwnIdentities(c *signed.Contents) error {
 	return nil
 }
 
-var ErrRecord = errors.New("the record is not the one that the page names")
+var ErrRecord = errors.New("the record differs from its page")
 
-var errOwnerForeign = errors.New("a peer names an identity of this domain as owner or registrant")
+var errOwnerForeign = errors.New("a record of a peer names an identity of this domain as owner or registrant")
 
-var errNotNamed = errors.New("the bytes are not those of that name")
+var errNotNamed = errors.New("the bytes don't match the record's hashes")
 
 // readRecord takes a record apart and compares it with its name. A JWS header that
 // is the one given was looked at before; "" is none.

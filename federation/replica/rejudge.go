@@ -138,7 +138,7 @@ func (rj *rejudger) JudgeSome() (more bool) {
 	case errors.Is(err, store.ErrStalled):
 		return false
 	case err != nil:
-		rj.streams.Cfg.Logger.Error("can't read what a peer told", "origin", rj.streams.domain.Name(), "error", err)
+		rj.streams.Cfg.Logger.Error("reading a peer's stored records failed", "origin", rj.streams.domain.Name(), "err", err)
 		j.next()
 	}
 

@@ -11,7 +11,7 @@ import (
 )
 
 // doubtRest takes up what doubt put off.
-func (o *Origin) DoubtRest() {
+func (o *Origin) ResumeRepull() {
 	doc, _, ok := o.Cfg.Keys.Keys(o.Domain)
 	if !ok {
 		return
@@ -25,16 +25,16 @@ func (o *Origin) DoubtRest() {
 	if o.Streams.HasEnded() {
 		return
 	}
-	if err := o.Doubt(doc); err != nil && !errors.Is(err, store.ErrStalled) {
-		o.Cfg.Logger.Error("can't look for what revoked keys signed", "peer", o.Domain.Name(), "error", err)
+	if err := o.RepullRevoked(doc); err != nil && !errors.Is(err, store.ErrStalled) {
+		o.Cfg.Logger.Error("searching for statements of revoked keys failed", "peer", o.Domain.Name(), "err", err)
 	}
 }
 
 // doubt looks for what the newly revoked keys of an origin's document signed. It is
 // safe to repeat, and is repeated after a start: what was begun may not have ended.
 // o.change is held.
-func (o *Origin) Doubt(doc *signed.KeyDocument) error {
-	o.Streams.renumber(doc)
+func (o *Origin) RepullRevoked(doc *signed.KeyDocument) error {
+	o.Streams.clampRepull(doc)
 
 	done := o.Keys.revokedKeys()
 	revoked := map[string]bool{}
@@ -43,7 +43,7 @@ func (o *Origin) Doubt(doc *signed.KeyDocument) error {
 			revoked[id] = true
 		}
 	}
-	if len(revoked) == 0 || !o.doubting.Allow() { // tend sees to what is put off
+	if len(revoked) == 0 || !o.repulls.Allow() { // tend sees to what is put off
 		return nil
 	}
 
@@ -61,7 +61,7 @@ func (o *Origin) Doubt(doc *signed.KeyDocument) error {
 		}
 	}
 	if bad {
-		if err := o.askAnew(doc); err != nil {
+		if err := o.repull(doc); err != nil {
 			return err
 		}
 	}
@@ -74,9 +74,9 @@ func (o *Origin) Doubt(doc *signed.KeyDocument) error {
 	return nil
 }
 
-// askAnew has both streams of an origin pulled from their beginning. o.change is held.
-func (o *Origin) askAnew(doc *signed.KeyDocument) error {
-	o.Cfg.Logger.Warn("a peer has revoked a key by which it was believed; what it announces is pulled anew", "peer", o.Domain.Name())
+// repull has both streams of an origin pulled from their beginning. o.change is held.
+func (o *Origin) repull(doc *signed.KeyDocument) error {
+	o.Cfg.Logger.Warn("a peer revoked a key that signed stored pages; its streams are pulled again", "peer", o.Domain.Name())
 
 	for _, f := range o.Streams.Pair.Feeds() {
 		if err := o.Streams.rewind(f, doc); err != nil {
@@ -98,6 +98,6 @@ func (o *Origin) askAnew(doc *signed.KeyDocument) error {
 // How often an origin is looked through for what a key signed: it takes a while where the
 // origin has much, and the origin says how often it revokes one.
 const (
-	DoubtEvery = time.Minute
-	DoubtBurst = 8
+	RepullEvery = time.Minute
+	RepullBurst = 8
 )

@@ -12,13 +12,13 @@ import (
 
 // A stream is what memory holds of one stream; the store has the rest.
 type Stream struct {
-	Id      store.StreamID
-	State   store.State
-	Used    store.Usage
-	Owners  store.Owners // of the records that are held
-	Missing map[directory.RID]*MissingRecord
-	Anew    uint64       // while it is pulled anew: what was made before that revision is old; else 0
-	Again   *readmission // that is under way; nil for none, guarded by change
+	Id          store.StreamID
+	State       store.State
+	Used        store.Usage
+	Owners      store.Owners // of the records that are held
+	Missing     map[directory.RID]*MissingRecord
+	RepullSince uint64       // while it is pulled anew: what was made before that revision is old; else 0
+	Again       *readmission // that is under way; nil for none, guarded by change
 }
 
 func newStream(id store.StreamID) *Stream {
@@ -147,7 +147,7 @@ func (st *Stream) classify(p *Page) protocol.Code {
 	switch {
 	case st == nil:
 		return protocol.CodeEpochOld
-	case p.To <= st.State.Watermark, p.At < st.Anew:
+	case p.To <= st.State.Watermark, p.At < st.RepullSince:
 		return protocol.CodeOld
 	case p.From > st.State.Watermark:
 		return protocol.CodeGap

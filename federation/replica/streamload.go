@@ -19,7 +19,7 @@ func (ss *streams) loadStreams(saved store.Origin) error {
 	}
 	for _, stored := range streams {
 		st := newStream(stored.Id)
-		st.State, st.Anew = stored.State, stored.RepullSince
+		st.State, st.RepullSince = stored.State, stored.RepullSince
 
 		id, f := st.Id, ss.Pair.FeedOf(st.Id.Audience)
 		shown := f == &ss.Pair.Mesh && id.Epoch == saved.Epoch || f == &ss.Pair.Private && f.Cur == nil
@@ -89,7 +89,7 @@ func (ss *streams) swap(f *Feed, saved store.Origin) error {
 		return err
 	}
 
-	ss.Cfg.Logger.Warn("an origin began a new epoch: what it no longer announces is dropped",
+	ss.Cfg.Logger.Warn("an origin began a new epoch; entries that it no longer announces were removed",
 		"origin", ss.domain.Name(), "stream", fresh.Id.Audience.String(), "from", old.Id.Epoch, "to", fresh.Id.Epoch)
 
 	before := map[*directory.Entry]bool{}
@@ -113,7 +113,7 @@ func (ss *streams) swap(f *Feed, saved store.Origin) error {
 	all := func(*store.Tx, directory.RID, *store.Entry) bool { return true }
 	err := ss.Store.Scan(fresh.Id, all, func(batch []store.StoredEntry) { ss.showAll(fresh, batch) })
 	if err != nil {
-		ss.Cfg.Logger.Error("can't read what a peer told", "origin", ss.domain.Name(), "error", err)
+		ss.Cfg.Logger.Error("reading a peer's stored records failed", "origin", ss.domain.Name(), "err", err)
 		ss.Rejudger.showLater()
 	}
 
@@ -153,15 +153,15 @@ func (ss *streams) Link(f *Feed, st *Stream, p *Page) (done bool, err error) {
 	return done, err
 }
 
-// renumber bounds since when streams are pulled anew: no page may ever be as new as a
+// clampRepull bounds since when streams are pulled anew: no page may ever be as new as a
 // document had it that a thief numbered. o.change is held.
-func (ss *streams) renumber(doc *signed.KeyDocument) {
+func (ss *streams) clampRepull(doc *signed.KeyDocument) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 
 	for _, f := range ss.Pair.Feeds() {
 		if f.Cur != nil {
-			f.Cur.Anew = min(f.Cur.Anew, max(doc.Seq, 1))
+			f.Cur.RepullSince = min(f.Cur.RepullSince, max(doc.Seq, 1))
 		}
 	}
 }
@@ -195,7 +195,7 @@ func (ss *streams) rewind(f *Feed, doc *signed.KeyDocument) error {
 	}
 
 	// Another stream of the same name, so that nobody goes on with the one before.
-	ss.replace(f, &Stream{Id: st.Id, State: state, Used: st.Used, Owners: st.Owners, Missing: st.Missing, Anew: anew})
+	ss.replace(f, &Stream{Id: st.Id, State: state, Used: st.Used, Owners: st.Owners, Missing: st.Missing, RepullSince: anew})
 
 	return nil
 }
@@ -210,10 +210,10 @@ func (ss *streams) replace(f *Feed, st *Stream) {
 	ss.Reached.Store(nil)
 }
 
-// vouch ends what askAnew began, once the stream is at its origin's present: the
+// endRepull ends what repull began, once the stream is at its origin's present: the
 // entries that rest on revoked keys still are none of the origin's. o.change is held.
-func (ss *streams) vouch(f *Feed, st *Stream, revoked map[string]bool) error {
-	if st.Anew == 0 {
+func (ss *streams) endRepull(f *Feed, st *Stream, revoked map[string]bool) error {
+	if st.RepullSince == 0 {
 		return nil
 	}
 	for after, more := []byte(nil), true; more; {
@@ -240,7 +240,7 @@ func (ss *streams) vouch(f *Feed, st *Stream, revoked map[string]bool) error {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 
-	st.Anew = 0
+	st.RepullSince = 0
 
 	return nil
 }

@@ -270,7 +270,7 @@ func (ss *streams) alternativesTo(f *Feed, effects []effect) alternatives {
 	found, err := ss.reader.readAlternatives(f, effects)
 	if err != nil {
 		if !errors.Is(err, store.ErrStalled) {
-			ss.Cfg.Logger.Error("can't read what a peer told", "origin", ss.domain.Name(), "error", err)
+			ss.Cfg.Logger.Error("reading a peer's stored records failed", "origin", ss.domain.Name(), "err", err)
 		}
 		ss.Rejudger.showLater()
 	}

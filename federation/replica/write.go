@@ -58,7 +58,7 @@ func (wr *writer) writePage(st *Stream, p *Page, opened map[directory.RID]Opened
 // quota is how many entries a stream may hold. While it is pulled anew there are those
 // beside its origin's that go then, and may be as many as it was let have.
 func (wr *writer) entryLimit(st *Stream) uint64 {
-	if st.Anew > 0 {
+	if st.RepullSince > 0 {
 		return 2 * uint64(wr.cfg.Quota)
 	}
 	return uint64(wr.cfg.Quota)
@@ -76,7 +76,7 @@ func (wr *writer) applyDigest(st *Stream, t *store.Tx, p *Page, d signed.Digest,
 	}
 	kid, err := directory.ParseHash(p.KeyID)
 	if err != nil {
-		return effect{}, fmt.Errorf("federation: the key id %q is no thumbprint", p.KeyID)
+		return effect{}, fmt.Errorf("federation: key id %q is not a thumbprint", p.KeyID)
 	}
 	h := &store.Entry{Revision: d.Revision, H: d.H, M: d.M, Deadline: d.Deadline, Lifetime: d.Lifetime, Key: kid, CheckedAt: p.VerifiedAt.UnixMilli()}
 	if old != nil && old.Name() == h.Name() && (old.Record != store.RecordMissing || rec.Record == nil) {
@@ -117,7 +117,7 @@ func (wr *writer) keep(st *Stream, t *store.Tx, old, h *store.Entry, rec OpenedR
 		}
 		wr.Counted(code)
 		if wr.refusals.Lines.Allow(code, rec.From) {
-			wr.cfg.Logger.Warn("refused a record", "origin", wr.domain.Name(), "h", h.H.String(), "error", rec.err)
+			wr.cfg.Logger.Warn("refused a record", "origin", wr.domain.Name(), "h", h.H.String(), "err", rec.err)
 		}
 		return nil
 	}

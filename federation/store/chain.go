@@ -141,7 +141,7 @@ func (t *Tx) repullSince() uint64 {
 // doubtBatch bounds the pages of a chain that are read at a time.
 const DoubtBatch = 64
 
-var errRests = errors.New("a stream rests on a revoked key")
+var errRests = errors.New("a stream depends on a revoked key")
 
 // restsOn reports whether a page of a stream's chain, or an entry, is by one of the keys.
 func (s *Store) RestsOn(id StreamID, revoked map[string]bool) (bool, error) {

@@ -1,7 +1,3 @@
-// Package store is the room of the federation's records on disk. So far it has the
-// gate through which every operation on their file passes: changes one at a time,
-// reads that a caller waits for in a bounded number, and a notice when the disk
-// does not answer. Nothing that waits here for a disk that hangs waits for ever.
 package store
 
 import (
@@ -20,7 +16,7 @@ const WaitersAtOnce = 64
 
 // ErrStalled means that the disk does not answer. A change was not begun; the outcome
 // of a read is not known.
-var ErrStalled = errors.New("the disk of the federation store does not answer; nothing was changed")
+var ErrStalled = errors.New("the disk of the federation store does not respond; nothing was changed")
 
 // A Disk passes on operations on one file, and knows whether they end. It is safe
 // for concurrent use. Its methods never hold a lock while an operation runs.

@@ -28,7 +28,7 @@ var (
 	keyDialect    = []byte("dialect") // by which the records were opened
 	storeVersion  = []byte("1")
 
-	ErrStore = errors.New("federation: the store is damaged: remove federation.db, and this node pulls everything again")
+	ErrStore = errors.New("federation: the store is damaged; remove federation.db, and this node pulls everything again")
 )
 
 // A store keeps what other domains told, in one bbolt file.

@@ -142,7 +142,7 @@ func (s *Store) Wiping(ctx context.Context, sync bool, log *slog.Logger) {
 		if err := s.Wipe(sync, rest); errors.Is(err, ErrStalled) {
 			s.wiper.wake()
 		} else if err != nil {
-			log.Error("can't overwrite what peers took back", "err", err)
+			log.Error("overwriting deleted records on disk failed", "err", err)
 		}
 		if !pause(ctx, wipeEvery) || !await(ctx, s.wiper.dirty) || !await(ctx, s.Disk.Answers()) {
 			return

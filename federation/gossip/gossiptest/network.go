@@ -125,7 +125,7 @@ func (n *Network) DialFrom(self string) func(context.Context, string) (net.Conn,
 		case l.waiting <- b:
 			return a, nil
 		default:
-			return nil, fmt.Errorf("%s: nobody accepts", address)
+			return nil, fmt.Errorf("%s: connection refused", address)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func (pr *prosecutor) toTell(v evidence.Conviction) (all []protocol.Node) {
 	return all
 }
 
-var errNotTaken = errors.New("the evidence was not taken")
+var errNotTaken = errors.New("the evidence was not accepted")
 
 // tell shows a domain's nodes evidence until one has looked at it. It judges for
 // itself; what it makes of it is its own affair.
@@ -59,7 +59,7 @@ func (pr *prosecutor) tell(ctx context.Context, p *evidence.Pending, n protocol.
 		return struct{}{}, pr.showEvidence(ctx, to, p.Evidence)
 	}, backoff.WithMaxElapsedTime(tellFor), backoff.WithBackOff(newBackoff()))
 	if err != nil && ctx.Err() == nil {
-		pr.cfg.Logger.Warn("a domain was not told of evidence", "origin", p.Origin.Name(), "to", n.Domain.Name(), "error", err)
+		pr.cfg.Logger.Warn("sending evidence to a domain failed", "origin", p.Origin.Name(), "to", n.Domain.Name(), "err", err)
 	}
 }
 
@@ -82,7 +82,7 @@ func (pr *prosecutor) showEvidence(ctx context.Context, n protocol.Node, evidenc
 // judged here: who shows it says nothing.
 func (s *server) takeEvidence(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
 	if !s.mayShow(from) {
-		return directory.Refuse(directory.Unavailable, "this node looks at so much evidence from one domain and no more; show it again in a while")
+		return directory.Refuse(directory.Unavailable, "too much evidence from this domain; retry later")
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxEvidence))
 	var tooLarge *http.MaxBytesError
@@ -90,11 +90,11 @@ func (s *server) takeEvidence(w http.ResponseWriter, r *http.Request, from spiff
 	case errors.As(err, &tooLarge):
 		return directory.Refuse(directory.TooLarge, "the body has over %d bytes", maxEvidence)
 	case err != nil:
-		return directory.Refuse(directory.BadRequest, "the body didn't come whole")
+		return directory.Refuse(directory.BadRequest, "the request body is incomplete")
 	}
 	if _, err := s.evidence.convict(body, true); err != nil {
-		s.cfg.Logger.Warn("evidence convicts nobody", "from", from.Name(), "error", err)
-		return directory.Refuse(directory.BadRequest, "this convicts nobody here: %w", err)
+		s.cfg.Logger.Warn("received evidence is not valid", "from", from.Name(), "err", err)
+		return directory.Refuse(directory.BadRequest, "the evidence is not valid here: %w", err)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

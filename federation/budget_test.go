@@ -35,7 +35,7 @@ func TestAStintLastsAsLongAsEnoughIsBrought(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := replica.New(alpha, index.NewView(beta).Origin(alpha), replica.Deps{Cfg: &replica.Config{Domain: beta}})
-				s, began := beginStint(t.Context(), o), time.Now()
+				s, began := newFetchBudget(t.Context(), o), time.Now()
 				defer s.end()
 				for at := every; at <= quick && s.asking.Err() == nil; at += every {
 					if time.Sleep(every); at == c.back {
@@ -54,7 +54,7 @@ func TestAStintLastsAsLongAsEnoughIsBrought(t *testing.T) {
 	}
 }
 
-// What is in hand when a stint ends is taken all the same.
+// What is in hand when a fetchBudget ends is taken all the same.
 func TestNothingIsLostWhenAStintEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
@@ -71,12 +71,12 @@ func TestNothingIsLostWhenAStintEnds(t *testing.T) {
 				return dial(td).Do(r)
 			})}
 		}
-		s, pages := beginStint(t.Context(), o), 0
+		s, pages := newFetchBudget(t.Context(), o), 0
 		defer s.end()
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
 			if r.URL.Path == protocol.PathPages {
 				if pages++; pages == 3 {
-					s.stop(errStint)
+					s.stop(errBudgetSpent)
 				}
 			}
 			return body
@@ -105,7 +105,7 @@ func TestAnOriginThatIsAwayIsFollowedThroughSiblings(t *testing.T) {
 		o := p.b2.origins.Get(alpha)
 		must(t, p.b2.receiver.askHead(t.Context(), o, protocol.Node{Domain: alpha, Base: p.a.base}))
 		for _, f := range o.Streams.Pair.Feeds() {
-			must(t, p.b2.puller.pullAll(t.Context(), o, f, protocol.Node{Domain: alpha, Base: p.a.base}, endless(t.Context())))
+			must(t, p.b2.puller.pullAll(t.Context(), o, f, protocol.Node{Domain: alpha, Base: p.a.base}, unlimited(t.Context())))
 		}
 		p.origin.register("second", 86400)
 		more := p.origin.register("more", 86400)
