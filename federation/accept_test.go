@@ -23,6 +23,7 @@ func (b *bench) looked() receivedPage {
 	must(b.T, err)
 	p := b.beta.receiver.receive(b.Context(), replica.Sender{Domain: alpha}, b.giver(), made.Text, replica.Ahead{})
 	must(b.T, p.err)
+
 	return p
 }
 
@@ -44,26 +45,34 @@ func TestAPageThatIsLateForItsStream(t *testing.T) {
 		b.origin.register("another", 600)
 		late := b.looked()
 		time.Sleep(time.Minute)
+
 		for range 2 { // the second is the next of which the stream isn't shown yet
 			b.origin.restore()
 			b.origin.listKeys(nil, b.alpha.keys)
 		}
+
 		b.origin.register("restored", 600)
 		made, err := b.alpha.publisher.Page(directory.Mesh, 0, 100, false)
 		must(t, err)
-		if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), made.Text); err != nil || code != protocol.CodeApplied {
+
+		if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(),
+			made.Text); err != nil || code != protocol.CodeApplied {
 			t.Fatal(code, err)
 		}
+
 		if code, err := b.accepted(late); err != nil || code != protocol.CodeEpochOld {
 			t.Errorf("of an epoch that is over: %s %v", code, err)
 		}
+
 		b.origin.register("last", 600)
 		late = b.looked()
 		p.State = directory.PeeringTerminated
 		b.beta.reconcile()
+
 		if code, err := b.accepted(late); !errors.Is(err, replica.ErrPeeringEnd) {
 			t.Errorf("of a peering that has ended: %s %v", code, err)
 		}
+
 		if streams, _ := b.beta.onDiskOf(t); streams != 0 || len(b.beta.shown(alpha)) != 0 {
 			t.Errorf("%d streams are on disk", streams)
 		}
@@ -81,6 +90,7 @@ func TestRecordsThatAreLate(t *testing.T) {
 			if yes && r.URL.Path == protocol.PathRecords {
 				return nil
 			}
+
 			return body
 		}
 	}
@@ -109,33 +119,45 @@ func TestRecordsThatAreLate(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p := active(alpha, 1)
-			b := newBench(t, func(c *Config) { c.Peerings = func() []directory.Peering { return []directory.Peering{p} } })
+			b := newBench(t, func(c *Config) {
+				c.Peerings = func() []directory.Peering {
+					return []directory.Peering{p}
+				}
+			})
 			withhold(b, true)
 			rid := b.origin.register("agent", 600)
 			b.pull()
 			withhold(b, false)
 			o := b.beta.origins.Get(alpha)
 			st, wanted := o.Streams.Pair.Mesh.Cur, b.origin.regs[rid].announced
-			records := b.beta.receiver.fetch(t.Context(), alpha, []protocol.RecordName{protocol.NameOf(wanted)}, []protocol.Node{b.giver()})
+
+			records := b.beta.receiver.fetch(t.Context(), alpha, []protocol.RecordName{protocol.NameOf(wanted)},
+				[]protocol.Node{b.giver()})
 			if len(records) != 1 {
 				t.Fatalf("%d records came", len(records))
 			}
+
 			time.Sleep(time.Minute)
 			change(b, &p, rid)
 			streams, kept := b.beta.onDiskOf(t)
 			shown := fmt.Sprint(b.beta.shown(alpha))
 			must(t, o.Streams.AcceptRecords(st, []signed.Digest{wanted}, records))
+
 			if what == "in time" {
 				if len(b.beta.shown(alpha)) != 1 || b.beta.Peers()[0].Records != 1 {
 					t.Error("a record that is in time isn't shown")
 				}
+
 				return
 			}
+
 			if after := fmt.Sprint(b.beta.shown(alpha)); after != shown {
 				t.Errorf("%s: %s is shown and then %s", what, shown, after)
 			}
+
 			if n, records := b.beta.onDiskOf(t); n != streams || records != kept {
-				t.Errorf("%s: %d streams with %d records are on disk, and then %d with %d", what, streams, kept, n, records)
+				t.Errorf("%s: %d streams with %d records are on disk, and then %d with %d", what, streams, kept, n,
+					records)
 			}
 		})
 	}
@@ -146,21 +168,27 @@ func TestRecordsThatAreLate(t *testing.T) {
 func TestAQuotaKeepsNothingFromEnding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, func(c *Config) { c.Quota = 3 })
+
 		var rids []directory.RID
 		for i := range 3 {
 			rids = append(rids, b.origin.register(fmt.Sprint("agent-", i), 600))
 		}
+
 		b.pull()
 		b.beta.cfg.Quota = 1
 		b.beta.reopen(t)
 		b.origin.remove(rids[0])
 		b.pull()
+
 		if n := len(b.beta.shown(alpha)); n != 2 {
 			t.Errorf("%d are shown", n)
 		}
+
 		b.origin.register("more", 600)
+
 		o := b.beta.origins.Get(alpha)
-		if err := b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(), unlimited(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
+		if err := b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(),
+			unlimited(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
 			t.Errorf("beyond its quota: %v", err)
 		}
 	})
@@ -175,15 +203,19 @@ func TestAPageIsASignOfLife(t *testing.T) {
 		for i := range 3 {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
+
 		o := b.beta.origins.Get(alpha)
 		must(t, b.beta.receiver.refreshKeys(t.Context(), o, b.giver()))
 		o.Complain(errNoNews)
 		time.Sleep(time.Minute)
 		made, err := b.alpha.publisher.Page(directory.Mesh, 0, 2, false)
 		must(t, err)
-		if _, _, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, b.giver(), made.Text); err != nil {
+
+		if _, _, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, b.giver(),
+			made.Text); err != nil {
 			t.Fatal(err)
 		}
+
 		if s := b.beta.Peers()[0]; s.LastHeard != time.Now() || s.LastError != "" {
 			t.Errorf("%+v", s)
 		}

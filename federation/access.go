@@ -22,7 +22,9 @@ func (a *access) speaksTo(td spiffeid.TrustDomain) bool {
 	if td == a.cfg.Domain {
 		return true
 	}
+
 	o := a.origins.Get(td)
+
 	return o != nil && o.Accepts()
 }
 
@@ -32,20 +34,24 @@ func (a *access) lists(origin, td spiffeid.TrustDomain) bool {
 	if td == a.cfg.Domain || td == origin {
 		return true
 	}
+
 	var doc *signed.KeyDocument
 	if origin == a.cfg.Domain {
 		doc = a.cfg.Source.KeyDocument()
 	} else {
 		doc, _, _ = a.cfg.Keys.Keys(origin)
 	}
+
 	if doc == nil {
 		return false
 	}
+
 	for _, listed := range doc.Mesh {
 		if listed == td {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -55,6 +61,7 @@ func (a *access) keysIssue(origin spiffeid.TrustDomain) directory.Position {
 	if !ok {
 		return directory.Position{}
 	}
+
 	return protocol.Issue(doc)
 }
 
@@ -64,9 +71,11 @@ func (a *access) unsigned(origin spiffeid.TrustDomain) <-chan time.Time {
 	if origin != a.cfg.Domain {
 		return nil
 	}
+
 	if doc := a.cfg.Source.KeyDocument(); doc == nil || protocol.Issue(doc) == a.keysIssue(origin) {
 		return nil
 	}
+
 	return time.After(replica.KeysEvery)
 }
 
@@ -74,6 +83,7 @@ func (a *access) changedOf(origin spiffeid.TrustDomain) <-chan struct{} {
 	if origin == a.cfg.Domain {
 		return a.cfg.Source.Changed()
 	}
+
 	return a.origins.Changed()
 }
 
@@ -88,40 +98,48 @@ func (nb *neighbours) siblings(n int) (some []protocol.Node) {
 	if nb.cfg.Siblings == nil {
 		return nil
 	}
+
 	bases := slices.Clone(nb.cfg.Siblings())
 	rand.Shuffle(len(bases), func(i, j int) { bases[i], bases[j] = bases[j], bases[i] })
+
 	for _, base := range bases[:min(n, len(bases))] {
 		some = append(some, protocol.Node{Domain: nb.cfg.Domain, Base: base})
 	}
+
 	return some
 }
 
 // others returns one node of each other active peer, in random order.
 func (nb *neighbours) others(but spiffeid.TrustDomain) []protocol.Node {
 	var all []protocol.Node
-	for _, o := range nb.origins.All() {
-		if o.Domain == but || !o.Accepts() {
+	for _, origin := range nb.origins.All() {
+		if origin.Domain == but || !origin.Accepts() {
 			continue
 		}
-		if n, ok := o.Contacts.Node(&o.Streams.Pair.Mesh); ok {
+
+		if n, ok := origin.Contacts.Node(&origin.Streams.Pair.Mesh); ok {
 			all = append(all, n)
 		}
 	}
+
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+
 	return all
 }
 
 // holders returns who may have a stream's records.
-func (nb *neighbours) holders(o *replica.Origin, aud directory.Audience) []protocol.Node {
+func (nb *neighbours) holders(origin *replica.Origin, aud directory.Audience) []protocol.Node {
 	var all []protocol.Node
 	if nb.cfg.Siblings != nil {
 		for _, base := range nb.cfg.Siblings() {
 			all = append(all, protocol.Node{Domain: nb.cfg.Domain, Base: base})
 		}
 	}
-	if all = append(all, o.Contacts.Nodes()...); aud == directory.Mesh {
-		all = append(all, nb.others(o.Domain)...)
+
+	if all = append(all, origin.Contacts.Nodes()...); aud == directory.Mesh {
+		all = append(all, nb.others(origin.Domain)...)
 	}
+
 	return all
 }
 

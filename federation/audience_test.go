@@ -17,18 +17,23 @@ import (
 
 // withhold registers an agent with a member that the mesh stream doesn't disclose.
 func (o *model) withhold(agent, secret string) (rid directory.RID) {
-	d, err := directory.ParseDocument(directory.KindAD, fmt.Appendf(nil, `{"base":"https://agent.test/","description":"shown-to-peers","protocols":["https"],"capabilities":[{"name":"work","type":"tool"}],"x-secret":%q}`, secret))
+	d, err := directory.ParseDocument(directory.KindAD,
+		fmt.Appendf(nil,
+			`{"base":"https://agent.test/","description":"shown-to-peers","protocols":["https"],"capabilities":[{"name":"work","type":"tool"}],"x-secret":%q}`, secret))
 	if err != nil {
 		panic(err)
 	}
+
 	o.do(func(t int64) {
 		o.rev++
 		o.made++
 		rid = ridOf(o.domain, o.made)
-		r := &registration{agent: agent, document: d, since: t, late: t, lifetime: 600, alive: true, told: told{exported: true, granted: required}}
+		r := &registration{agent: agent, document: d, since: t, late: t, lifetime: 600, alive: true,
+			told: told{exported: true, granted: required}}
 		o.regs[rid] = r
 		o.put(rid, r, t)
 	})
+
 	return rid
 }
 
@@ -55,7 +60,8 @@ type trio struct {
 
 func newTrio(t *testing.T) *trio {
 	net := newGossipNet(t)
-	tr := &trio{T: t, world: newWorld(), ear: newEar(net), origin: newModel(alpha, beta), announcedBy: newModel(beta, alpha, gamma)}
+	tr := &trio{T: t, world: newWorld(), ear: newEar(net), origin: newModel(alpha, beta),
+		announcedBy: newModel(beta, alpha, gamma)}
 	tr.a = tr.world.open(t, t.TempDir(), 1, tr.origin, active(beta, 1), active(gamma, 1))
 	tr.b = tr.world.open(t, t.TempDir(), 1, tr.announcedBy, active(alpha, 1), active(gamma, 1))
 	own := newModel(gamma, alpha, beta)
@@ -63,6 +69,7 @@ func newTrio(t *testing.T) *trio {
 	tr.origin.listKeys(nil, tr.a.keys)
 	tr.announcedBy.listKeys(nil, tr.b.keys)
 	own.listKeys(nil, tr.g.keys)
+
 	for i, s := range []*site{tr.a, tr.b, tr.g} {
 		address := fmt.Sprintf("10.2.0.%d:7946", i+1)
 		s.gossips(t, net, address, "10.2.0.1:7946", "10.2.0.2:7946", "10.2.0.3:7946")
@@ -70,7 +77,9 @@ func newTrio(t *testing.T) *trio {
 		s.cfg.Gossip.Listener = net.wire.Listen(address)
 		s.reopen(t)
 	}
+
 	tr.world.tap = tr.ear.answer
+
 	return tr
 }
 
@@ -80,6 +89,7 @@ func (tr *trio) run() (stop func()) {
 	eventually(tr.T, 30*time.Second, "a pool of three", func() bool {
 		return len(tr.a.Members()) == 3 && len(tr.b.Members()) == 3 && len(tr.g.Members()) == 3
 	})
+
 	return func() {
 		for _, s := range stops {
 			s()
@@ -99,6 +109,7 @@ func (tr *trio) canary() directory.RID {
 	d := tr.origin.regs[rid].announced
 	tr.rids = append(tr.rids, rid)
 	tr.tell = append(tr.tell, rid.String(), agent, d.H.String(), d.M.String())
+
 	return rid
 }
 
@@ -118,12 +129,14 @@ func TestAnOriginsStreamReachesNobodyItDoesNotList(t *testing.T) {
 				stop()
 			}
 		}()
+
 		theirs := tr.announcedBy.register("for-gamma", 600)
 		for range 8 {
 			rid := tr.canary()
 			eventually(t, 10*time.Second, "beta shows it", func() bool { return tr.b.shown(alpha)[rid] != nil })
 			time.Sleep(5 * time.Second)
 		}
+
 		tr.origin.replace(tr.rids[0], 700)
 		tr.tell = append(tr.tell, tr.origin.regs[tr.rids[0]].announced.H.String())
 		tr.origin.refresh(tr.rids[1], 60)
@@ -133,19 +146,24 @@ func TestAnOriginsStreamReachesNobodyItDoesNotList(t *testing.T) {
 		eventually(t, 10*time.Second, "gamma shows beta's", func() bool { return tr.g.shown(beta)[theirs] != nil })
 
 		// The same search finds all of it where it may be.
-		for what, texts := range map[string][]string{"pages": {tr.signed(signed.TypePage)}, "heads": {tr.signed(signed.TypeHead)}, "rids": tr.tell} {
+		for what, texts := range map[string][]string{"pages": {tr.signed(signed.TypePage)},
+			"heads": {tr.signed(signed.TypeHead)}, "rids": tr.tell} {
 			if gossip, answers := tr.ear.heard(beta, texts...); gossip == 0 || answers == 0 {
 				t.Errorf("beta received alpha's %s in %d connections and %d answers", what, gossip, answers)
 			}
 		}
+
 		if gossip, answers := tr.ear.heard(gamma, theirs.String()); gossip == 0 || answers == 0 {
 			t.Errorf("gamma received beta's in %d connections and %d answers", gossip, answers)
 		}
+
 		tr.ask()
 		tr.silent(gamma)
+
 		if n := len(tr.g.shown(alpha)); n != 0 {
 			t.Errorf("gamma shows %d", n)
 		}
+
 		stop()
 		stopped = true
 		tr.silent(gamma)
@@ -155,7 +173,9 @@ func TestAnOriginsStreamReachesNobodyItDoesNotList(t *testing.T) {
 // silent fails where a domain has received anything of alpha's mesh stream.
 func (tr *trio) silent(td spiffeid.TrustDomain) {
 	tr.Helper()
-	texts := append([]string{tr.signed(signed.TypePage), tr.signed(signed.TypeHead), tr.signed(signed.TypeRecord)}, tr.tell...)
+
+	texts := append([]string{tr.signed(signed.TypePage), tr.signed(signed.TypeHead), tr.signed(signed.TypeRecord)},
+		tr.tell...)
 	for _, text := range texts {
 		if gossip, answers := tr.ear.heard(td, text); gossip != 0 || answers != 0 {
 			tr.Errorf("%s received %s in %d connections and %d answers", td, text, gossip, answers)
@@ -166,26 +186,33 @@ func (tr *trio) silent(td spiffeid.TrustDomain) {
 // ask asks both others for all that gamma could know the name of.
 func (tr *trio) ask() {
 	tr.Helper()
+
 	var names [][2]directory.Hash
 	for _, r := range tr.origin.regs {
 		names = append(names, [2]directory.Hash{r.announced.H, r.announced.M})
 	}
+
 	body := string(protocol.RecordsRequest{Origin: alpha.Name(), Names: names}.Bytes())
+
 	me := tr.g.cfg.Node.String()
 	for _, s := range []*site{tr.a, tr.b} {
 		for _, target := range []string{
-			protocol.PathHeads + "?origin=alpha.test", protocol.PathPages + "?origin=alpha.test&aud=mesh&since=0", protocol.PathPages + "?origin=alpha.test&aud=mesh&since=3&limit=1&wait=1",
-			protocol.PathPages + "?origin=alpha.test&aud=beta.test&since=0", protocol.PathPages + "?origin=alpha.test&aud=alpha.test&since=0",
+			protocol.PathHeads + "?origin=alpha.test", protocol.PathPages + "?origin=alpha.test&aud=mesh&since=0",
+			protocol.PathPages + "?origin=alpha.test&aud=mesh&since=3&limit=1&wait=1",
+			protocol.PathPages + "?origin=alpha.test&aud=beta.test&since=0",
+			protocol.PathPages + "?origin=alpha.test&aud=alpha.test&since=0",
 		} {
 			if w := s.ask(tr.Context(), me, "GET", target, ""); w.Code != http.StatusForbidden {
 				tr.Errorf("%s answers %d to %s", s.base, w.Code, target)
 			}
 		}
+
 		w := s.ask(tr.Context(), me, "POST", protocol.PathRecords, body)
 		if s == tr.b && w.Code != http.StatusForbidden || strings.Contains(w.Body.String(), `"record"`) {
 			tr.Errorf("%s answers %d: %s", s.base, w.Code, w.Body)
 		}
 	}
+
 	// Beta may have them, from alpha and as beta's other members do from beta.
 	for _, s := range []*site{tr.a, tr.b} {
 		w := s.ask(tr.Context(), nodeID(beta, 2).String(), "POST", protocol.PathRecords, body)
@@ -208,15 +235,18 @@ func TestAWithheldMemberIsInNoByteThatIsSent(t *testing.T) {
 		tr.origin.refresh(rid, 300)
 		time.Sleep(3 * time.Minute)
 		r := tr.origin.regs[rid]
+
 		secrets := []string{"canary-in-the-document", r.change.Owner.String(), string(r.change.Salt[:])}
 		for _, d := range r.change.Disclosures() {
 			if !slices.Contains(r.texts, d.Text) {
 				secrets = append(secrets, d.Text)
 			}
 		}
+
 		if len(secrets) != 5 {
 			t.Fatalf("two members are withheld: %q", secrets)
 		}
+
 		for _, td := range []spiffeid.TrustDomain{beta, gamma} {
 			for _, secret := range secrets {
 				if gossip, answers := tr.ear.heard(td, secret); gossip+answers > 0 {
@@ -224,6 +254,7 @@ func TestAWithheldMemberIsInNoByteThatIsSent(t *testing.T) {
 				}
 			}
 		}
+
 		if _, answers := tr.ear.heard(beta, "shown-to-peers"); answers == 0 {
 			t.Error("what isn't withheld wasn't found either")
 		}
@@ -243,6 +274,7 @@ func TestAChangedListTakesEffectAtOnce(t *testing.T) {
 		tr.origin.list(beta, gamma)
 		first := tr.canary()
 		eventually(t, 15*time.Second, "gamma shows it", func() bool { return tr.g.shown(alpha)[first] != nil })
+
 		if gossip, answers := tr.ear.heard(gamma, tr.tell...); gossip == 0 || answers == 0 {
 			t.Errorf("gamma received it in %d connections and %d answers", gossip, answers)
 		}
@@ -257,7 +289,9 @@ func TestAChangedListTakesEffectAtOnce(t *testing.T) {
 		tr.silent(gamma)
 
 		tr.origin.list(beta, gamma)
-		eventually(t, 15*time.Second, "gamma shows what it missed", func() bool { return tr.g.shown(alpha)[second] != nil })
+		eventually(t, 15*time.Second, "gamma shows what it missed", func() bool {
+			return tr.g.shown(alpha)[second] != nil
+		})
 	})
 }
 
@@ -270,23 +304,30 @@ func TestALongPollEndsWithTheListing(t *testing.T) {
 		tr := newTrio(t)
 		tr.origin.list(beta, gamma)
 		tr.canary()
-		o, giver := tr.b.origins.Get(alpha), protocol.Node{Domain: alpha, Base: tr.a.base}
+		o := tr.b.origins.Get(alpha)
+		giver := protocol.Node{Domain: alpha, Base: tr.a.base}
 		must(t, tr.b.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, giver, unlimited(t.Context())))
+
 		codes := make(chan int, 2)
 		for _, s := range []*site{tr.a, tr.b} {
 			go func() {
-				w := s.ask(t.Context(), tr.g.cfg.Node.String(), "GET", fmt.Sprintf("%s?origin=alpha.test&aud=mesh&wait=60&since=%d", protocol.PathPages, tr.origin.rev), "")
+				w := s.ask(t.Context(), tr.g.cfg.Node.String(), "GET",
+					fmt.Sprintf("%s?origin=alpha.test&aud=mesh&wait=60&since=%d", protocol.PathPages, tr.origin.rev),
+					"")
 				if strings.Contains(w.Body.String(), tr.signed(signed.TypePage)) {
 					t.Errorf("%s gave a page", s.base)
 				}
+
 				codes <- w.Code
 			}()
 		}
+
 		synctest.Wait()
 		tr.origin.list(beta)
 		must(t, tr.b.receiver.refreshKeys(t.Context(), o, giver))
 		tr.canary()
 		must(t, tr.b.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, giver, unlimited(t.Context())))
+
 		if a, b := <-codes, <-codes; a != http.StatusForbidden || b != http.StatusForbidden {
 			t.Errorf("%d %d", a, b)
 		}

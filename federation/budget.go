@@ -29,11 +29,12 @@ func unlimited(ctx context.Context) *fetchBudget { return &fetchBudget{asking: c
 
 // newFetchBudget returns that of another node, which its caller ends.
 func newFetchBudget(ctx context.Context, o *replica.Origin) *fetchBudget {
-	s := &fetchBudget{origin: o, began: time.Now()}
-	s.asking, s.stop = context.WithCancelCause(ctx)
-	s.ends = s.began.Add(relayTime)
-	s.timer = time.AfterFunc(relayTime, func() { s.stop(errBudgetSpent) })
-	return s
+	budget := &fetchBudget{origin: o, began: time.Now()}
+	budget.asking, budget.stop = context.WithCancelCause(ctx)
+	budget.ends = budget.began.Add(relayTime)
+	budget.timer = time.AfterFunc(relayTime, func() { budget.stop(errBudgetSpent) })
+
+	return budget
 }
 
 func (s *fetchBudget) end() {
@@ -49,13 +50,16 @@ func (s *fetchBudget) bring(digests int) {
 	if s.origin == nil {
 		return
 	}
+
 	if s.brought += digests; s.origin.Contacts.HeadSince(s.began) {
 		return
 	}
+
 	s.ends = s.ends.Add(time.Duration(digests) * time.Second / relayRate)
 	if most := time.Now().Add(relayTime); s.ends.After(most) {
 		s.ends = most
 	}
+
 	s.timer.Reset(time.Until(s.ends))
 }
 

@@ -34,18 +34,23 @@ func TestAStintLastsAsLongAsEnoughIsBrought(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o := replica.New(alpha, index.NewView(beta).Origin(alpha), replica.Deps{Cfg: &replica.Config{Domain: beta}})
+				o := replica.New(alpha, index.NewView(beta).Origin(alpha),
+					replica.Deps{Cfg: &replica.Config{Domain: beta}})
 				s, began := newFetchBudget(t.Context(), o), time.Now()
 				defer s.end()
+
 				for at := every; at <= quick && s.asking.Err() == nil; at += every {
 					if time.Sleep(every); at == c.back {
 						o.Contacts.HeadFrom(protocol.Node{Domain: alpha, Base: "https://alpha.test-1.test"})
 					}
+
 					if s.asking.Err() == nil {
 						s.bring(c.rate * int(every/time.Second))
 					}
 				}
+
 				<-s.asking.Done()
+
 				if took := time.Since(began); took < c.least || took > c.most+every || !s.over() {
 					t.Errorf("it took %v", took)
 				}
@@ -60,10 +65,12 @@ func TestNothingIsLostWhenAStintEnds(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("first", 600)
 		b.pull() // and with it the keys
+
 		const each = 10
 		for i := range 3 * each {
 			b.origin.register(fmt.Sprint("agent-", i), 6000)
 		}
+
 		o, dial := b.beta.origins.Get(alpha), b.beta.Mesh.client.HTTP
 		b.beta.Mesh.client.HTTP = func(td spiffeid.TrustDomain) *http.Client { // small pages are as good
 			return &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -73,17 +80,21 @@ func TestNothingIsLostWhenAStintEnds(t *testing.T) {
 		}
 		s, pages := newFetchBudget(t.Context(), o), 0
 		defer s.end()
+
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
 			if r.URL.Path == protocol.PathPages {
 				if pages++; pages == 3 {
 					s.stop(errBudgetSpent)
 				}
 			}
+
 			return body
 		}
-		if err := b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(), s); !errors.Is(err, context.Canceled) || !s.over() {
+		if err := b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(), s); !errors.Is(err,
+			context.Canceled) || !s.over() {
 			t.Errorf("it ended by %v", err)
 		}
+
 		if n := len(b.beta.shown(alpha)); n != 1+2*each || s.brought != 2*each {
 			t.Errorf("%d are shown, and %d came in two pages of %d", n, s.brought, each)
 		}
@@ -104,9 +115,12 @@ func TestAnOriginThatIsAwayIsFollowedThroughSiblings(t *testing.T) {
 		p.origin.export(alone, false)
 		o := p.b2.origins.Get(alpha)
 		must(t, p.b2.receiver.askHead(t.Context(), o, protocol.Node{Domain: alpha, Base: p.a.base}))
+
 		for _, f := range o.Streams.Pair.Feeds() {
-			must(t, p.b2.puller.pullAll(t.Context(), o, f, protocol.Node{Domain: alpha, Base: p.a.base}, unlimited(t.Context())))
+			must(t, p.b2.puller.pullAll(t.Context(), o, f, protocol.Node{Domain: alpha, Base: p.a.base},
+				unlimited(t.Context())))
 		}
+
 		p.origin.register("second", 86400)
 		more := p.origin.register("more", 86400)
 		p.origin.grant(more, directory.Only(beta), true)
@@ -116,6 +130,7 @@ func TestAnOriginThatIsAwayIsFollowedThroughSiblings(t *testing.T) {
 		p.cut(func(from, to string) bool { return from != to && (from == p.a.base || to == p.a.base) })
 		stops = append(stops, p.b2.run(t))
 		eventually(t, time.Minute, "the other has it by that", func() bool { return len(p.b2.shown(alpha)) == 4 })
+
 		for _, stop := range stops {
 			stop()
 		}
@@ -139,14 +154,17 @@ func TestASilentSiblingKeepsNoRecordBack(t *testing.T) {
 				failed++
 				return nil
 			}
+
 			return body
 		}
 		p.origin.register("agent", 86400)
 		stops := []func(){p.a.run(t), p.b.run(t)}
 		eventually(t, 2*time.Minute, "the record is here", func() bool { return len(p.b.shown(alpha)) == 1 })
+
 		if failed == 0 {
 			t.Error("it came with its page, which shows nothing")
 		}
+
 		for _, stop := range stops {
 			stop()
 		}

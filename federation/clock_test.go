@@ -20,26 +20,36 @@ func TestPagesCannotPushTheClock(t *testing.T) {
 		b.origin.register("agent", 600)
 		b.pull()
 		w := b.beta.origins.Get(alpha).Streams.Since(&b.beta.origins.Get(alpha).Streams.Pair.Mesh)
+
 		refused := 0
 		for i := range uint64(20) {
 			text, err := b.alpha.keys.Sign(signed.TypePage, b.page(func(p *signed.Page) {
-				p.From, p.To, p.At, p.Digests = w+i, w+i+1, w+i+1, nil
+				p.From = w + i
+				p.To = w + i + 1
+				p.At = w + i + 1
+				p.Digests = nil
 				p.IssuedAt = time.Now().Unix() + 60*int64(i+1)
 			}))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), text); protocol.CodeOf(err) == protocol.CodeFuture {
+
+			if _, _, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(),
+				text); protocol.CodeOf(err) == protocol.CodeFuture {
 				refused++
 			}
 		}
+
 		if refused != 19 {
 			t.Errorf("%d of 19 pages from further ahead than a minute were refused", refused)
 		}
+
 		b.beta.reopen(t)
+
 		if ahead := time.Until(b.beta.origins.Get(alpha).Streams.Shown.Index.Clock.Now()); ahead > time.Minute {
 			t.Errorf("after a restart the origin's clock is %v ahead of the wall", ahead)
 		}
+
 		if n := len(b.beta.shown(alpha)); n != 1 {
 			t.Errorf("%d of 1 shown", n)
 		}

@@ -22,10 +22,12 @@ import (
 func TestWhatContradictsWhatIsHere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
+
 		var rids []directory.RID
 		for i := range 3 {
 			rids = append(rids, b.origin.register(fmt.Sprint("agent-", i), 600))
 		}
+
 		b.pull()
 		first := b.origin.regs[rids[0]].announced
 		b.origin.replace(rids[0], 600)
@@ -33,26 +35,37 @@ func TestWhatContradictsWhatIsHere(t *testing.T) {
 		now := b.origin.regs[rids[1]].announced
 		o := b.beta.origins.Get(alpha)
 		says := func(epoch uint64, ds ...signed.Digest) *replica.Page {
-			return &replica.Page{Page: &signed.Page{Issuer: alpha, Epoch: epoch, Audience: directory.Mesh, To: 100, At: 100, Digests: ds}, Text: "said"}
+			return &replica.Page{Page: &signed.Page{Issuer: alpha, Epoch: epoch, Audience: directory.Mesh, To: 100,
+				At: 100, Digests: ds}, Text: "said"}
 		}
 		changed := func(d signed.Digest, f func(*signed.Digest)) signed.Digest { f(&d); return d }
 		later := func(d *signed.Digest) { d.Deadline++ }
+
 		epoch := b.origin.epoch
 		for name, c := range map[string]struct {
 			page *replica.Page
 			want bool
 		}{
-			"the same":                   {says(epoch, first, now), false},
-			"nothing":                    {says(epoch), false},
-			"another deadline":           {says(epoch, changed(now, later)), true},
-			"another end":                {says(epoch, signed.Digest{RID: now.RID, Revision: now.Revision, Op: signed.OpEnd, H: now.H}), true},
-			"of what was replaced":       {says(epoch, changed(first, later)), true},
-			"after what is the same":     {says(epoch, first, changed(now, later)), true},
-			"renewed":                    {says(epoch, changed(now, func(d *signed.Digest) { d.Op = signed.OpRenew })), false},
-			"another registration":       {says(epoch, changed(now, func(d *signed.Digest) { d.RID = ridOf(alpha, 99) })), false},
-			"another revision":           {says(epoch, changed(now, func(d *signed.Digest) { d.Revision-- })), false},
-			"newer":                      {says(epoch, changed(now, func(d *signed.Digest) { d.Revision = 99 })), false},
-			"newer, and after the same":  {says(epoch, now, changed(now, func(d *signed.Digest) { d.Revision = 99 })), false},
+			"the same":         {says(epoch, first, now), false},
+			"nothing":          {says(epoch), false},
+			"another deadline": {says(epoch, changed(now, later)), true},
+			"another end": {says(epoch,
+				signed.Digest{RID: now.RID, Revision: now.Revision, Op: signed.OpEnd, H: now.H}), true},
+			"of what was replaced":   {says(epoch, changed(first, later)), true},
+			"after what is the same": {says(epoch, first, changed(now, later)), true},
+			"renewed": {says(epoch, changed(now, func(d *signed.Digest) {
+				d.Op = signed.OpRenew
+			})), false},
+			"another registration": {says(epoch, changed(now, func(d *signed.Digest) {
+				d.RID = ridOf(alpha, 99)
+			})), false},
+			"another revision": {says(epoch, changed(now, func(d *signed.Digest) { d.Revision-- })), false},
+			"newer": {says(epoch, changed(now, func(d *signed.Digest) {
+				d.Revision = 99
+			})), false},
+			"newer, and after the same": {says(epoch, now, changed(now, func(d *signed.Digest) {
+				d.Revision = 99
+			})), false},
 			"another epoch":              {says(epoch+1, changed(now, later)), false},
 			"the page that brought this": {nil, false},
 		} {
@@ -61,18 +74,23 @@ func TestWhatContradictsWhatIsHere(t *testing.T) {
 					page, err := replica.ChainedPage(tx, signed.Dialect{}, first.Revision)
 					c.page = says(epoch, changed(first, later))
 					c.page.Text = page.Text
+
 					return err
 				}))
 			}
+
 			other, err := o.Streams.Comparer.Contradicted(c.page)
 			if err != nil || (other != "") != c.want {
 				t.Errorf("%s: contradicted %v, %v", name, other != "", err)
 			}
+
 			if c.want && b.beta.gate.oldPage(o, other) == nil {
 				t.Errorf("%s: it is contradicted by %q", name, other)
 			}
 		}
+
 		o.Streams.Comparer.Pace.AllowN(time.Now(), int(o.Streams.Comparer.Pace.TokensAt(time.Now())))
+
 		if other, err := o.Streams.Comparer.Contradicted(says(epoch, changed(now, later))); err != nil || other != "" {
 			t.Errorf("beyond its pace: %v", err)
 		}
@@ -85,23 +103,30 @@ func TestWhatContradictsWhatIsHere(t *testing.T) {
 func TestComparingIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
+
 		const more = 5
 		for i := range crossPages + more {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 			b.pull()
 		}
+
 		self := protocol.Node{Domain: beta, Base: b.beta.base}
 		o := b.beta.origins.Get(alpha)
 		must(t, b.beta.receiver.askHead(t.Context(), o, b.giver()))
 		upTo := o.Streams.Since(&o.Streams.Pair.Mesh)
+
 		reached, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.Streams.Pair.Mesh, self, 0, upTo)
 		if err != nil || !whole || reached != upTo-more {
 			t.Errorf("it is compared up to %d of %d: %v %v", reached, upTo, whole, err)
 		}
-		if reached, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.Streams.Pair.Mesh, self, reached, upTo); err != nil || !whole || reached != upTo {
+
+		if reached, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.Streams.Pair.Mesh, self, reached,
+			upTo); err != nil || !whole || reached != upTo {
 			t.Errorf("and then up to %d: %v %v", reached, whole, err)
 		}
-		if _, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.Streams.Pair.Mesh, self, upTo, upTo+1); err != nil || whole {
+
+		if _, whole, err := b.beta.crossChecker.crossCheck(t.Context(), o, &o.Streams.Pair.Mesh, self, upTo,
+			upTo+1); err != nil || whole {
 			t.Errorf("one that is behind: %v %v", whole, err)
 		}
 	})

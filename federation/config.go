@@ -43,10 +43,12 @@ type Config struct {
 	Source    publish.Source
 	Keys      Keyring
 	View      *index.View
-	Peerings  func() []directory.Peering                   // the domain's, replicated
-	Siblings  func() []string                              // base URLs of the domain's other nodes; nil where there are none
-	Client    func(peer spiffeid.TrustDomain) *http.Client // talks to nodes of that domain and to nobody else
-	Gossip    *gossip.Config                               // nil switches it off; Traffic, Panics, Stretch are the Mesh's
+	Peerings  func() []directory.Peering // the domain's, replicated
+	// base URLs of the domain's other nodes; nil where there are none
+	Siblings func() []string
+	Client   func(peer spiffeid.TrustDomain) *http.Client // talks to nodes of that domain and to nobody else
+	// nil switches it off; Traffic, Panics, Stretch are the Mesh's
+	Gossip *gossip.Config
 	// Farewell is called when a node of a peer says that its domain has ended the
 	// peering; nil takes no such word.
 	Farewell  func(context.Context, spiffeid.TrustDomain) error
@@ -76,6 +78,7 @@ func (s Stretch) of(d time.Duration) time.Duration {
 	if s == nil {
 		return d
 	}
+
 	return time.Duration(float64(d) * s())
 }
 
@@ -93,21 +96,27 @@ func (c Config) withDefaults() (Config, error) {
 	case c.LongPoll < 0 || c.LongPoll > protocol.MaxWait:
 		return c, fmt.Errorf("federation: LongPoll is %s; at most %s", c.LongPoll, protocol.MaxWait)
 	}
+
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+
 	if c.Panics == nil {
 		c.Panics = contain.New(c.Logger)
 	}
+
 	if c.HeadEvery <= 0 {
 		c.HeadEvery = 60 * time.Second
 	}
+
 	if c.LongPoll == 0 {
 		c.LongPoll = 30 * time.Second
 	}
+
 	if c.Quota <= 0 {
 		c.Quota = 2_000_000
 	}
+
 	return c, nil
 }
 

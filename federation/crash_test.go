@@ -50,7 +50,9 @@ func listed(ds []signed.Digest) []byte {
 			all = append(all, fmt.Sprintln(d.RID, d.Revision, d.H, d.M, d.Deadline))
 		}
 	}
+
 	slices.Sort(all)
+
 	return []byte(strings.Join(all, ""))
 }
 
@@ -61,6 +63,7 @@ func TestAcceptingUntilKilled(t *testing.T) {
 	if dir == "" {
 		t.Skip("another test starts it")
 	}
+
 	runtime.LockOSThread() // strace counts by thread
 	defer runtime.UnlockOSThread()
 	w := newWorld()
@@ -70,6 +73,7 @@ func TestAcceptingUntilKilled(t *testing.T) {
 	origin.listKeys(nil, source.keys)
 	b := w.open(t, t.TempDir(), 1, newModel(beta, alpha), active(alpha, 1))
 	b.cfg.Dir, b.cfg.noSync = filepath.Join(dir, "node"), false
+
 	const each, agents = 10, 35
 	limit, dial := fmt.Sprint("&limit=", each), b.cfg.Client
 	b.cfg.Client = func(td spiffeid.TrustDomain) *http.Client {
@@ -80,37 +84,50 @@ func TestAcceptingUntilKilled(t *testing.T) {
 	}
 	b.reopen(t)
 	told := chronicle{dir}
-	o, n, rng := b.origins.Get(alpha), protocol.Node{Domain: alpha, Base: source.base}, rand.New(rand.NewPCG(1, 1))
+	o := b.origins.Get(alpha)
+	n := protocol.Node{Domain: alpha, Base: source.base}
+	rng := rand.New(rand.NewPCG(1, 1))
+
 	for i := range agents { // a first sync of several pages, three of them at a time in hand
 		origin.register(fmt.Sprint("first-", i), 86400)
 	}
+
 	for most := each; most < agents+each; most += each {
 		told.write(t, origin, directory.Mesh, most)
 	}
+
 	must(t, b.receiver.askHead(t.Context(), o, n))
 	must(t, b.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, n, unlimited(t.Context())))
 	fmt.Fprintln(os.Stdout, "at", directory.Mesh, origin.epoch, o.Streams.Since(&o.Streams.Pair.Mesh))
 	limit = ""
+
 	for i := range 24 {
 		if i%7 == 6 {
 			origin.restore()
 			origin.listKeys(nil, source.keys)
 		}
+
 		for range 3 {
 			origin.happens(rng)
 		}
+
 		for _, f := range o.Streams.Pair.Feeds() {
 			told.write(t, origin, f.Aud, protocol.MaxDigests)
+
 			if f == &o.Streams.Pair.Mesh {
 				must(t, b.receiver.askHead(t.Context(), o, n))
 			}
+
 			must(t, b.puller.pullAll(t.Context(), o, f, n, unlimited(t.Context())))
 			fmt.Fprintln(os.Stdout, "at", f.Aud, origin.epoch, o.Streams.Since(f))
 		}
+
 		b.follower.backlog(t.Context(), o)
+
 		if i%3 == 0 {
 			must(t, b.store.Wipe(true, atOnce))
 		}
+
 		if i%8 == 4 {
 			must(t, b.puller.repull(t.Context(), o, &o.Streams.Pair.Mesh, o.Streams.Pair.Mesh.Cur, n, 1<<20))
 		}
@@ -125,11 +142,14 @@ func (o *model) happens(rng *rand.Rand) {
 			rids = append(rids, rid)
 		}
 	}
+
 	slices.SortFunc(rids, directory.RID.Compare)
+
 	if len(rids) < 4 || rng.IntN(3) == 0 {
 		o.register(fmt.Sprint("agent-", o.made), 86400)
 		return
 	}
+
 	switch rid := rids[rng.IntN(len(rids))]; rng.IntN(5) {
 	case 0:
 		o.remove(rid)
@@ -154,13 +174,16 @@ func TestKilledAtAnySync(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
 	}
+
 	strace, err := exec.LookPath("strace")
 	if err != nil {
 		t.Skip("needs strace to kill a process at an fsync")
 	}
+
 	moments := []int{1, 4, 7, 12, 31, 60} // of over a hundred
 	if os.Getenv("STORY_LONG") != "" {
 		moments = nil
+
 		for n := 1; ; n++ {
 			if !killedAt(t, strace, n) {
 				t.Logf("killed at each of %d", n-1)
@@ -168,6 +191,7 @@ func TestKilledAtAnySync(t *testing.T) {
 			}
 		}
 	}
+
 	for _, n := range moments {
 		if !killedAt(t, strace, n) {
 			t.Errorf("the process ended before its fsync number %d", n)
@@ -186,17 +210,22 @@ func killedAt(t *testing.T, strace string, n int) (killed bool) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	child := exec.CommandContext(ctx, strace, "-f", "-o", os.DevNull, "-e", "trace=fsync,fdatasync",
-		"-e", fmt.Sprintf("inject=fsync,fdatasync:signal=SIGKILL:when=%d", n), self, "-test.run=^TestAcceptingUntilKilled$")
+		"-e", fmt.Sprintf("inject=fsync,fdatasync:signal=SIGKILL:when=%d", n), self,
+		"-test.run=^TestAcceptingUntilKilled$")
 	child.Env = append(os.Environ(), crashDir+"="+dir)
 	child.WaitDelay = time.Second
+
 	out, err := child.CombinedOutput()
 	if bytes.Contains(out, []byte("ptrace")) {
 		t.Skipf("strace can't trace here: %s", out)
 	}
+
 	if bytes.Contains(out, []byte("FAIL")) {
 		t.Fatalf("fsync %d: %s", n, out)
 	}
+
 	leftBehind(t, n, dir, out)
+
 	return err != nil
 }
 
@@ -212,40 +241,53 @@ func leftBehind(t *testing.T, n int, dir string, out []byte) {
 	b.reopen(t)
 	streams, err := b.store.Streams(alpha)
 	must(t, err)
+
 	has := map[string]directory.Position{}
 	for _, st := range streams {
 		id, at := st.Id, st.State.Watermark
 		if err := holds(b.store, id); err != nil {
 			t.Errorf("fsync %d: %v", n, err)
 		}
+
 		if at == 0 {
 			continue
 		}
+
 		want, err := os.ReadFile(told.file(id, at))
 		if got := listed(b.held(t, id)); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("fsync %d: %v at %d holds\n%sand not\n%s(%v)", n, id, at, got, want, err)
 		}
+
 		has[id.Audience.String()] = directory.Position{Epoch: id.Epoch, Revision: at} // epochs ascend
 	}
+
 	for line := range strings.Lines(string(out)) {
-		var aud string
-		var p directory.Position
+		var (
+			aud string
+			p   directory.Position
+		)
 		if _, err := fmt.Sscanf(line, "at %s %d %d\n", &aud, &p.Epoch, &p.Revision); err == nil && has[aud].Before(p) {
 			t.Errorf("fsync %d: %s was at %v for sure and is at %v", n, aud, p, has[aud])
 		}
 	}
+
 	for i := range 5 {
 		origin.register(fmt.Sprint("later-", i), 600)
 	}
+
 	o := b.origins.Get(alpha)
 	if o == nil {
 		return // killed before it knew anybody
 	}
+
 	must(t, b.receiver.askHead(t.Context(), o, protocol.Node{Domain: alpha, Base: source.base}))
-	must(t, b.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, protocol.Node{Domain: alpha, Base: source.base}, unlimited(t.Context())))
+	must(t, b.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, protocol.Node{Domain: alpha, Base: source.base},
+		unlimited(t.Context())))
+
 	if shown := b.shown(alpha); len(shown) < 5 {
 		t.Errorf("fsync %d: %d of 5 are shown after it goes on", n, len(shown))
 	}
+
 	must(t, b.Close())
 }
 
@@ -258,13 +300,17 @@ func (s *site) held(t *testing.T, id store.StreamID) (ds []signed.Digest) {
 			if err != nil {
 				return err
 			}
+
 			var h store.Entry
 			if err := store.Unmarshal(v, &h); err != nil {
 				return err
 			}
+
 			ds = append(ds, h.Digest(rid))
+
 			return nil
 		})
 	}))
+
 	return ds
 }

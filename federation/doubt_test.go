@@ -25,17 +25,21 @@ func newThief(t *testing.T) *thief {
 	b := newBench(t, nil)
 	th := &thief{b, newKeyring(alpha, "thief", b.origin)}
 	b.origin.listKeys(nil, b.alpha.keys, th.keys)
+
 	return th
 }
 
 // says has beta take a page by the thief's key.
 func (th *thief) says(change func(*signed.Page)) {
 	th.Helper()
+
 	text, _ := th.keys.Sign(signed.TypePage, th.page(func(p *signed.Page) {
-		p.From, p.Digests = th.beta.origins.Get(alpha).Streams.Since(&th.beta.origins.Get(alpha).Streams.Pair.Mesh), nil
+		p.From = th.beta.origins.Get(alpha).Streams.Since(&th.beta.origins.Get(alpha).Streams.Pair.Mesh)
+		p.Digests = nil
 		change(p)
 	}))
-	if _, code, err := th.beta.receiver.take(th.Context(), replica.Sender{Domain: alpha}, th.giver(), text); err != nil || code != protocol.CodeApplied {
+	if _, code, err := th.beta.receiver.take(th.Context(), replica.Sender{Domain: alpha}, th.giver(),
+		text); err != nil || code != protocol.CodeApplied {
 		th.Fatal(code, err)
 	}
 }
@@ -51,16 +55,20 @@ func (th *thief) revoke() {
 func (th *thief) asAnnounced() {
 	th.Helper()
 	ds, _, _ := th.origin.Digests(directory.Mesh, 0, protocol.MaxDigests)
+
 	shown, live := th.beta.shown(alpha), 0
 	for _, d := range ds {
 		if !d.Live() {
 			continue
 		}
+
 		live++
+
 		if e := shown[d.RID]; e == nil || e.ExpiresAt != d.Deadline*1000 {
 			th.Errorf("%s is announced until %d, and shown as %v", d.RID, d.Deadline, e)
 		}
 	}
+
 	if s := th.beta.Peers()[0]; len(shown) != live || s.Entries != uint64(live) {
 		th.Errorf("%d are shown and %d held of %d", len(shown), s.Entries, live)
 	}
@@ -75,43 +83,61 @@ func TestWhatARevokedKeySaidIsTakenBack(t *testing.T) {
 	for _, restarts := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			th := newThief(t)
+
 			var rids []directory.RID
 			for i := range 5 {
 				rids = append(rids, th.origin.register(fmt.Sprint("agent-", i), 3600))
 			}
+
 			th.pull()
 			honest, _ := th.alpha.keys.Sign(signed.TypePage, th.page(nil))
 			ds, _, _ := th.origin.Digests(directory.Mesh, 0, protocol.MaxDigests)
 			th.says(func(p *signed.Page) {
 				longer, made := ds[1], ds[2]
-				longer.Op, longer.Revision, longer.Deadline = signed.OpRenew, p.At+1, replica.MaxTime
-				made.RID, made.Revision, made.H, made.Deadline = ridOf(alpha, 999), p.At+2, directory.Hash{9}, replica.MaxTime
+				longer.Op = signed.OpRenew
+				longer.Revision = p.At + 1
+				longer.Deadline = replica.MaxTime
+				made.RID = ridOf(alpha, 999)
+				made.Revision = p.At + 2
+				made.H = directory.Hash{9}
+				made.Deadline = replica.MaxTime
 				end := signed.Digest{RID: rids[0], Revision: p.At + 3, Op: signed.OpEnd, H: directory.Hash{1}}
-				p.Digests, p.To, p.At = []signed.Digest{longer, made, end}, math.MaxUint64, math.MaxUint64
+				p.Digests = []signed.Digest{longer, made, end}
+				p.To = math.MaxUint64
+				p.At = math.MaxUint64
 			})
+
 			shown := th.beta.shown(alpha)
 			if shown[rids[0]] != nil || shown[rids[1]].ExpiresAt != replica.MaxTime*1000 || len(shown) != 4 {
 				t.Fatal("the thief is not believed", shown)
 			}
+
 			th.origin.register("later", 3600)
 			th.origin.remove(rids[4])
 
 			th.revoke()
+
 			if restarts {
 				th.beta.reopen(t)
 			}
-			if _, code, err := th.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, th.giver(), honest); err != nil || code != protocol.CodeOld {
+
+			if _, code, err := th.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, th.giver(),
+				honest); err != nil || code != protocol.CodeOld {
 				t.Error("a page from before the revocation", code, err)
 			}
+
 			if n := len(th.beta.shown(alpha)); n != 4 {
 				t.Errorf("%d are shown while the origin is asked", n)
 			}
+
 			th.pull()
 			th.asAnnounced()
 			th.origin.register("last", 3600)
 			th.pull()
 			th.asAnnounced()
-			if _, code, err := th.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, th.giver(), honest); err != nil || code != protocol.CodeOld {
+
+			if _, code, err := th.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, th.giver(),
+				honest); err != nil || code != protocol.CodeOld {
 				t.Error("an old page after all", code, err)
 			}
 		})
@@ -131,37 +157,50 @@ func TestAPullAnewOutlivesARestart(t *testing.T) {
 			th.pull()
 			before, _ := th.alpha.keys.Sign(signed.TypePage, th.page(nil))
 			th.origin.remove(gone)
+
 			for i := range 3 {
 				th.origin.register(fmt.Sprint("agent-", i), 3600)
 			}
+
 			th.pull()
+
 			if beyond {
 				time.Sleep(time.Minute)
 				th.says(func(p *signed.Page) { p.From, p.Epoch, p.To, p.At = 0, uint64(time.Now().Unix()), 1, 1 })
 			} else {
 				th.says(func(p *signed.Page) { p.To, p.At = p.At+1, p.At+1 })
 			}
+
 			th.revoke()
 			remembers := func(when string) {
 				th.Helper()
 				th.beta.reopen(t)
-				if _, code, err := th.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, th.giver(), before); err != nil || code != protocol.CodeOld {
+
+				if _, code, err := th.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, th.giver(),
+					before); err != nil || code != protocol.CodeOld {
 					t.Errorf("%s: a page from before the revocation: %v %v", when, code, err)
 				}
+
 				if th.beta.shown(alpha)[gone] != nil {
 					t.Errorf("%s: what had ended is shown", when)
 				}
 			}
 			remembers("before anything came")
 			ds, to, at := th.origin.Digests(directory.Mesh, 0, 2)
-			some, _ := th.alpha.keys.Sign(signed.TypePage, th.page(func(p *signed.Page) { p.Digests, p.To, p.At = ds, to, at }))
-			if _, code, err := th.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, th.giver(), some); err != nil || code != protocol.CodeApplied {
+
+			some, _ := th.alpha.keys.Sign(signed.TypePage, th.page(func(p *signed.Page) {
+				p.Digests, p.To, p.At = ds, to, at
+			}))
+			if _, code, err := th.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, th.giver(),
+				some); err != nil || code != protocol.CodeApplied {
 				t.Fatal(code, err)
 			}
+
 			remembers("half way")
 			th.pull()
 			th.asAnnounced()
 			th.beta.reopen(t)
+
 			if o := th.beta.origins.Get(alpha); o.Streams.Pair.Mesh.Cur.RepullSince != 0 {
 				t.Error("it is pulled anew for ever")
 			}
@@ -178,31 +217,41 @@ func TestARevokedKeysEpochIsTakenBack(t *testing.T) {
 		for i := range 3 {
 			th.origin.grant(th.origin.register(fmt.Sprint("agent-", i), 3600), directory.Only(beta), true)
 		}
+
 		o := th.beta.origins.Get(alpha)
 		th.pull()
 		th.beta.puller.pullPrivate(t.Context(), o)
 		time.Sleep(time.Minute)
-		h := signed.Head{Issuer: alpha, Epoch: uint64(time.Now().Unix()), At: math.MaxUint64, IssuedAt: time.Now().Unix()}
+		h := signed.Head{Issuer: alpha, Epoch: uint64(time.Now().Unix()), At: math.MaxUint64,
+			IssuedAt: time.Now().Unix()}
 		head, _ := th.keys.Sign(signed.TypeHead, h.Payload())
 		must(t, th.beta.receiver.takeHead(t.Context(), replica.Sender{Domain: alpha}, th.giver(), head))
+
 		if n := len(th.beta.shown(alpha)); o.Streams.Pair.Mesh.Cur.Id.Epoch != h.Epoch {
 			t.Fatalf("%d are shown of epoch %d", n, o.Streams.Pair.Mesh.Cur.Id.Epoch)
 		}
+
 		var before []string
 		for _, epoch := range []uint64{th.origin.epoch - 1, th.origin.epoch} {
 			text, _ := th.alpha.keys.Sign(signed.TypePage, th.page(func(p *signed.Page) { p.Epoch = epoch }))
 			before = append(before, text)
 		}
+
 		th.revoke()
+
 		for _, text := range before {
-			if _, code, err := th.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, th.giver(), text); code != protocol.CodeOld && protocol.CodeOf(err) != protocol.CodeEpochOld {
+			if _, code, err := th.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, th.giver(),
+				text); code != protocol.CodeOld && protocol.CodeOf(err) != protocol.CodeEpochOld {
 				t.Error("a page from before the revocation", code, err)
 			}
 		}
+
 		must(t, th.beta.receiver.askHead(t.Context(), o, th.giver()))
 		th.pull()
 		th.beta.puller.pullPrivate(t.Context(), o)
-		if shown := th.beta.shown(alpha); len(shown) != 3 || o.Streams.Pair.Mesh.Cur.Id.Epoch != th.origin.epoch || o.Streams.Pair.Private.Newest().Id.Epoch != th.origin.epoch {
+
+		if shown := th.beta.shown(alpha); len(shown) != 3 || o.Streams.Pair.Mesh.Cur.Id.Epoch != th.origin.epoch ||
+			o.Streams.Pair.Private.Newest().Id.Epoch != th.origin.epoch {
 			t.Errorf("%d are shown of epoch %d", len(shown), o.Streams.Pair.Mesh.Cur.Id.Epoch)
 		}
 	})
@@ -217,29 +266,38 @@ func TestWhatIsPulledAnewIsPassedOnAndCompared(t *testing.T) {
 		th := newThief(t)
 		th.origin.register("agent", 3600)
 		th.pull()
-		o, from, compared := th.beta.origins.Get(alpha), uint64(math.MaxUint64), replica.Seen{}
+		o := th.beta.origins.Get(alpha)
+		from := uint64(math.MaxUint64)
+		compared := replica.Seen{}
 		compares := func() {
 			now := o.Streams.Seen(&o.Streams.Pair.Mesh)
 			compared.Compare(now, func(since uint64) (uint64, bool) { from = since; return now.UpTo, true })
 		}
 		gossips := func(k *keyring, change func(*signed.Page)) {
 			text, _ := k.Sign(signed.TypePage, th.page(change))
-			th.beta.follower.open(t.Context(), o, replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true}, Msg: string([]byte{protocol.GossipPage}) + text})
+			th.beta.follower.open(t.Context(), o,
+				replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true},
+					Msg: string([]byte{protocol.GossipPage}) + text})
 		}
 		gossips(th.keys, func(p *signed.Page) { p.To, p.At = math.MaxUint64, math.MaxUint64 })
+
 		if compares(); o.PassedOn.Revision != math.MaxUint64 {
 			t.Fatal("the thief is not believed")
 		}
+
 		th.revoke()
 		th.pull()
 		th.origin.register("later", 3600)
 		gossips(th.alpha.keys, nil)
+
 		if at := o.Streams.Since(&o.Streams.Pair.Mesh); o.PassedOn.Revision != at {
 			t.Errorf("the stream is at %d, and %d was passed on", at, o.PassedOn.Revision)
 		}
+
 		if compares(); from != 0 {
 			t.Errorf("it is compared from %d on", from)
 		}
+
 		th.asAnnounced()
 	})
 }
@@ -252,31 +310,39 @@ func TestWhatAThiefMadeUpKeepsNothingOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 3
 		th := newThief(t)
+
 		th.beta.Mesh.replica.Quota = most
 		for i := range most {
 			th.origin.register(fmt.Sprint("agent-", i), 3600)
 		}
+
 		th.pull()
 		ds, _, _ := th.origin.Digests(directory.Mesh, 0, protocol.MaxDigests)
 		th.says(func(p *signed.Page) {
 			for i, d := range ds {
-				p.Digests = append(p.Digests, signed.Digest{RID: d.RID, Revision: p.At + uint64(i) + 1, Op: signed.OpEnd, H: directory.Hash{1}})
+				p.Digests = append(p.Digests, signed.Digest{RID: d.RID, Revision: p.At + uint64(i) + 1,
+					Op: signed.OpEnd, H: directory.Hash{1}})
 			}
+
 			p.To, p.At = p.At+most, p.At+most
 		})
 		th.says(func(p *signed.Page) {
 			at := p.From
 			for i := range uint64(most) {
-				p.Digests = append(p.Digests, signed.Digest{RID: ridOf(alpha, 900+at+i), Revision: at + i + 1, Op: signed.OpPut, H: directory.Hash{9}, Deadline: replica.MaxTime})
+				p.Digests = append(p.Digests, signed.Digest{RID: ridOf(alpha, 900+at+i), Revision: at + i + 1,
+					Op: signed.OpPut, H: directory.Hash{9}, Deadline: replica.MaxTime})
 			}
+
 			p.To, p.At = at+most, at+most
 		})
 		th.revoke()
 		th.pull()
 		th.asAnnounced()
 		th.origin.register("one too many", 3600)
+
 		o := th.beta.origins.Get(alpha)
-		if err := th.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, th.giver(), unlimited(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
+		if err := th.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, th.giver(),
+			unlimited(t.Context())); protocol.CodeOf(err) != protocol.CodeQuota {
 			t.Errorf("the room that was made for the domain's own stays: %v", err)
 		}
 	})
@@ -294,23 +360,32 @@ func TestWhatARevokedKeySaidIsFound(t *testing.T) {
 				th.origin.register(fmt.Sprint("agent-", i), 3600)
 				th.pull()
 			}
+
 			o := th.beta.origins.Get(alpha)
 			if epochs == 1 {
 				th.says(func(p *signed.Page) { p.To, p.At = p.At+1, p.At+1 })
 			} else {
 				time.Sleep(time.Minute)
-				text, _ := th.keys.Sign(signed.TypePage, th.page(func(p *signed.Page) { p.Epoch, p.At = p.Epoch+1, p.At+1 }))
-				if _, code, err := th.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, th.giver(), text); err != nil || code != protocol.CodeApplied {
+
+				text, _ := th.keys.Sign(signed.TypePage, th.page(func(p *signed.Page) {
+					p.Epoch, p.At = p.Epoch+1, p.At+1
+				}))
+				if _, code, err := th.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, th.giver(),
+					text); err != nil || code != protocol.CodeApplied {
 					t.Fatal(code, err)
 				}
 			}
+
 			if streams, _ := th.beta.onDiskOf(t); streams != epochs {
 				t.Fatalf("%d streams", streams)
 			}
+
 			th.revoke()
+
 			if streams, _ := th.beta.onDiskOf(t); streams != 1 || o.Streams.Since(&o.Streams.Pair.Mesh) != 0 {
 				t.Errorf("%d streams are on disk, and it is at %d", streams, o.Streams.Since(&o.Streams.Pair.Mesh))
 			}
+
 			th.pull()
 			th.asAnnounced()
 		})
@@ -326,6 +401,7 @@ func TestAThiefsRevocationHoldsUpNothingForEver(t *testing.T) {
 		th := newThief(t)
 		th.origin.register("agent", 3600)
 		th.pull()
+
 		o := th.beta.origins.Get(alpha)
 		for _, doc := range []*signed.KeyDocument{
 			{Epoch: th.origin.epoch, Seq: math.MaxUint64, Revoked: []string{signed.KeyID(th.alpha.keys.public())}},
@@ -335,6 +411,7 @@ func TestAThiefsRevocationHoldsUpNothingForEver(t *testing.T) {
 			must(t, o.RepullRevoked(doc))
 			o.Streams.Change.Unlock()
 		}
+
 		th.pull()
 		th.asAnnounced()
 	})
@@ -351,20 +428,26 @@ func TestDoubtsArePaced(t *testing.T) {
 		th.pull()
 		th.says(func(p *signed.Page) { p.To, p.At = p.At+1, p.At+1 })
 		o := th.beta.origins.Get(alpha)
+
 		var revoked []string
 		for i := range replica.RepullBurst {
 			revoked = append(revoked, signed.KeyID(newKeyring(alpha, fmt.Sprint(i), nil).public()))
 			th.origin.listKeys(revoked, th.alpha.keys, th.keys)
 			must(t, th.beta.receiver.refreshKeys(t.Context(), o, th.giver()))
 		}
+
 		th.revoke()
+
 		if o.Streams.Since(&o.Streams.Pair.Mesh) == 0 {
 			t.Error("it is looked through at once each time")
 		}
+
 		time.Sleep(replica.RepullEvery)
+
 		if o.ResumeRepull(); o.Streams.Since(&o.Streams.Pair.Mesh) != 0 {
 			t.Error("what was put off is not seen to")
 		}
+
 		th.pull()
 		th.asAnnounced()
 	})
@@ -380,9 +463,11 @@ func TestARevokedKeyThatSaidNothingCostsNothing(t *testing.T) {
 		th.pull()
 		was := th.beta.Peers()[0].Watermark
 		th.revoke()
+
 		if now := th.beta.Peers()[0].Watermark; now != was {
 			t.Errorf("the watermark is %d and was %d", now, was)
 		}
+
 		th.asAnnounced()
 	})
 }

@@ -37,13 +37,16 @@ func newEar(nodes *gossipNet) *ear {
 func (e *ear) dialFrom(id spiffeid.ID, self string) func(context.Context, string) (net.Conn, error) {
 	dial := e.nodes.wire.DialFrom(self)
 	e.ids[self] = id
+
 	return func(ctx context.Context, address string) (net.Conn, error) {
 		far, err := dial(ctx, address)
 		if err != nil {
 			return nil, err
 		}
+
 		own, near := e.nodes.wire.Pipe(self, address)
 		go e.between(near, far, id, e.ids[address])
+
 		return own, nil
 	}
 }
@@ -54,6 +57,7 @@ func (e *ear) between(near, far net.Conn, caller, callee spiffeid.ID) {
 	_, client := e.nodes.tls(caller)
 	server.NextProtos, client.NextProtos = []string{gossip.Protocol}, []string{gossip.Protocol}
 	a, b := tls.Server(near, server), tls.Client(far, client)
+
 	var ways sync.WaitGroup
 	ways.Go(func() { e.carry(b, a, callee) })
 	ways.Go(func() { e.carry(a, b, caller) })
@@ -85,6 +89,7 @@ func (e *ear) answer(_ string, r *http.Request, body []byte) []byte {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.http[id.TrustDomain()] = append(e.http[id.TrustDomain()], body)
+
 	return body
 }
 
@@ -93,6 +98,7 @@ func (e *ear) forget() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	clear(e.http)
+
 	for _, all := range e.gossip {
 		for _, b := range all {
 			b.Reset()
@@ -105,6 +111,7 @@ func (e *ear) forget() {
 func (e *ear) heard(by spiffeid.TrustDomain, texts ...string) (gossip, answers int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	in := func(b []byte) bool {
 		return slices.ContainsFunc(texts, func(s string) bool {
 			return slices.ContainsFunc(traces(s), func(trace string) bool { return bytes.Contains(b, []byte(trace)) })
@@ -115,11 +122,13 @@ func (e *ear) heard(by spiffeid.TrustDomain, texts ...string) (gossip, answers i
 			gossip++
 		}
 	}
+
 	for _, b := range e.http[by] {
 		if in(b) {
 			answers++
 		}
 	}
+
 	return gossip, answers
 }
 
@@ -132,7 +141,9 @@ func traces(s string) []string {
 		if (i+len(s))%3 != 0 {
 			enc = enc[:len(enc)-1] // whose bits are the next byte's, too
 		}
+
 		all = append(all, enc[skip:])
 	}
+
 	return all
 }

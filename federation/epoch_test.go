@@ -20,28 +20,37 @@ import (
 func TestARestartWithinTheEpochAfterAnEmptyOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
+
 		o := b.beta.origins.Get(alpha)
 		if err := b.beta.receiver.askHead(t.Context(), o, b.giver()); err != nil { // all that the first epoch ever says
 			t.Fatal(err)
 		}
+
 		time.Sleep(10 * time.Second)
 		b.origin.epoch = uint64(time.Now().Unix())
 		b.origin.listKeys(nil, b.alpha.keys)
+
 		for i := range protocol.MaxDigests + 10 {
 			b.origin.register(fmt.Sprint("agent-", i), 6000)
 		}
+
 		if err := b.beta.receiver.askHead(t.Context(), o, b.giver()); err != nil {
 			t.Fatal(err)
 		}
+
 		text, err := b.beta.client.Page(t.Context(), b.giver(), alpha, directory.Mesh, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), text); err != nil || code != protocol.CodeApplied || p.To == p.At {
+
+		if p, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(),
+			text); err != nil || code != protocol.CodeApplied || p.To == p.At {
 			t.Fatal(code, err)
 		}
+
 		b.beta.reopen(t)
 		b.pull()
+
 		if n := len(b.beta.shown(alpha)); n != protocol.MaxDigests+10 {
 			t.Errorf("%d of %d are shown", n, protocol.MaxDigests+10)
 		}
@@ -58,6 +67,7 @@ func TestAnEpochInWhichNothingIsAnnounced(t *testing.T) {
 		for i := range 3 {
 			b.origin.register(fmt.Sprint("agent-", i), 86400)
 		}
+
 		stop := b.beta.run(t)
 		eventually(t, time.Second, "all are shown", func() bool { return len(b.beta.shown(alpha)) == 3 })
 		old, at := b.origin.restore()
@@ -65,9 +75,12 @@ func TestAnEpochInWhichNothingIsAnnounced(t *testing.T) {
 		eventually(t, 2*time.Minute, "none is shown", func() bool { return len(b.beta.shown(alpha)) == 0 })
 		stop()
 		b.beta.reopen(t)
-		page := &signed.Page{Issuer: alpha, Epoch: old, Audience: directory.Mesh, From: 0, To: at, At: at, IssuedAt: time.Now().Unix()}
+		page := &signed.Page{Issuer: alpha, Epoch: old, Audience: directory.Mesh, From: 0, To: at, At: at,
+			IssuedAt: time.Now().Unix()}
+
 		late, _ := b.alpha.keys.Sign(signed.TypePage, page.Payload())
-		if _, _, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), late); protocol.CodeOf(err) != protocol.CodeEpochOld {
+		if _, _, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(),
+			late); protocol.CodeOf(err) != protocol.CodeEpochOld {
 			t.Fatalf("the old epoch speaks again: %v", err)
 		}
 	})

@@ -40,35 +40,44 @@ func (pr *prosecutor) file(td spiffeid.TrustDomain, id string) ([]byte, error) {
 	case !slices.ContainsFunc(all, func(f evidence.File) bool { return f.ID == id }):
 		return nil, directory.Refuse(directory.NotFound, "this node has no evidence %.40q against %s", id, td.Name())
 	}
-	b, err := os.ReadFile(pr.cases.Path(td, id, evidence.KeptSuffix))
+
+	data, err := os.ReadFile(pr.cases.Path(td, id, evidence.KeptSuffix))
 	if errors.Is(err, os.ErrNotExist) {
-		b, err = os.ReadFile(pr.cases.Path(td, id, evidence.PendingSuffix))
+		data, err = os.ReadFile(pr.cases.Path(td, id, evidence.PendingSuffix))
 	}
+
 	if err != nil {
 		return nil, fmt.Errorf("federation: %w", err)
 	}
-	return b, nil
+
+	return data, nil
 }
 
 // accuse has the court look at what an origin signed twice, and reports whether
 // that convicts it. What convicts nobody is written down and nothing more.
-func (pr *prosecutor) accuse(o *replica.Origin, pages, keys []string) bool {
+func (pr *prosecutor) accuse(origin *replica.Origin, pages, keys []string) bool {
 	if pr.cfg.Verifier == nil {
 		return false
 	}
 
-	var fresh bool
-	var evidence []byte
+	var (
+		fresh    bool
+		evidence []byte
+	)
+
 	err := pr.cfg.Panics.Run(contain.Evidence, func() (err error) {
-		evidence, err = pr.cfg.Verifier.Accuse(o.Domain, pages, keys)
+		evidence, err = pr.cfg.Verifier.Accuse(origin.Domain, pages, keys)
 		return err
 	})
 	if err == nil {
 		fresh, err = pr.convict(evidence, true)
 	}
-	if err != nil && pr.refusals.Lines.Allow(protocol.CodeEquivocation, o.Domain) {
-		pr.cfg.Logger.Warn("two statements of an origin differ, but don't convict it", "origin", o.Domain.Name(), "err", err)
+
+	if err != nil && pr.refusals.Lines.Allow(protocol.CodeEquivocation, origin.Domain) {
+		pr.cfg.Logger.Warn("two statements of an origin differ, but don't convict it", "origin", origin.Domain.Name(),
+			"err", err)
 	}
+
 	return fresh
 }
 
@@ -85,29 +94,39 @@ func (pr *prosecutor) convict(evidence []byte, news bool) (fresh bool, err error
 }
 
 func (pr *prosecutor) judgeEvidence(evidence []byte, news bool) (fresh bool, err error) {
-	v, err := pr.cfg.Verifier.Judge(evidence, news)
+	conviction, err := pr.cfg.Verifier.Judge(evidence, news)
 	if err != nil {
 		return false, err
 	}
-	o := pr.origins.Get(v.Origin)
-	if o == nil {
+
+	origin := pr.origins.Get(conviction.Origin)
+	if origin == nil {
 		return false, errNoCase
 	}
-	o.Mu.Lock()
-	state, ended, convicted := o.Peering.Load().State, o.Streams.HasEnded(), o.Convicted
-	o.Mu.Unlock()
+
+	origin.Mu.Lock()
+	state := origin.Peering.Load().State
+	ended := origin.Streams.HasEnded()
+	convicted := origin.Convicted
+	origin.Mu.Unlock()
+
 	if ended || state != directory.PeeringActive && state != directory.PeeringFrozen {
 		return false, errNoCase
 	}
-	if fresh, err = pr.cases.Add(v, evidence, news && (convicted || state == directory.PeeringFrozen)); !fresh || err != nil {
+
+	if fresh, err = pr.cases.Add(conviction, evidence, news &&
+		(convicted || state == directory.PeeringFrozen)); !fresh || err != nil {
 		return false, err
 	}
-	o.Mu.Lock()
-	o.Convicted = true
-	o.Mu.Unlock()
+
+	origin.Mu.Lock()
+	origin.Convicted = true
+	origin.Mu.Unlock()
 	pr.noteFrozen()
-	o.Streams.Writer.Counted(protocol.CodeEquivocation)
-	pr.cfg.Logger.Error("a peer contradicted itself and is frozen; the evidence is stored", "peer", o.Domain.Name(), "evidence", v.ID)
+	origin.Streams.Writer.Counted(protocol.CodeEquivocation)
+	pr.cfg.Logger.Error("a peer contradicted itself and is frozen; the evidence is stored", "peer",
+		origin.Domain.Name(), "evidence", conviction.ID)
+
 	return true, nil
 }
 
@@ -115,14 +134,17 @@ func (pr *prosecutor) judgeEvidence(evidence []byte, news bool) (fresh bool, err
 func (pr *prosecutor) noteFrozen() {
 	pr.freezing.Lock()
 	defer pr.freezing.Unlock()
+
 	var all []spiffeid.TrustDomain
-	for _, o := range pr.origins.All() {
-		o.Mu.Lock()
-		if o.Convicted || o.Peering.Load().State == directory.PeeringFrozen {
-			all = append(all, o.Domain)
+	for _, origin := range pr.origins.All() {
+		origin.Mu.Lock()
+		if origin.Convicted || origin.Peering.Load().State == directory.PeeringFrozen {
+			all = append(all, origin.Domain)
 		}
-		o.Mu.Unlock()
+
+		origin.Mu.Unlock()
 	}
+
 	pr.frozen.Store(&all)
 }
 
@@ -139,25 +161,30 @@ func (pr *prosecutor) resume(pending [][]byte) {
 // recall freezes a domain that is a peer once more, and that evidence from before convicts
 // still: to end a peering, and to begin another, is no way out of it. It needs the key
 // document of the domain's now.
-func (pr *prosecutor) recall(o *replica.Origin) {
-	o.Mu.Lock()
-	again := o.Again
-	o.Again = false
-	o.Mu.Unlock()
+func (pr *prosecutor) recall(origin *replica.Origin) {
+	origin.Mu.Lock()
+	again := origin.Again
+	origin.Again = false
+	origin.Mu.Unlock()
+
 	if !again || pr.cfg.Verifier == nil {
 		return
 	}
-	for _, f := range pr.evidenceOf(o.Domain) {
-		evidence, err := pr.file(o.Domain, f.ID)
+
+	for _, file := range pr.evidenceOf(origin.Domain) {
+		evidence, err := pr.file(origin.Domain, file.ID)
 		if err == nil && !pr.judged(evidence) {
 			continue
 		}
+
 		if err == nil {
-			pr.cases.Reopen(o.Domain, f.ID)
+			pr.cases.Reopen(origin.Domain, file.ID)
 			_, err = pr.convict(evidence, false)
 		}
+
 		if err != nil {
-			pr.cfg.Logger.Error("reading earlier evidence failed", "peer", o.Domain.Name(), "evidence", f.ID, "err", err)
+			pr.cfg.Logger.Error("reading earlier evidence failed", "peer", origin.Domain.Name(), "evidence", file.ID,
+				"err", err)
 		}
 	}
 }
@@ -170,40 +197,47 @@ const freezeTime = 10 * time.Second
 func (pr *prosecutor) enforce(ctx context.Context) {
 	var tellers sync.WaitGroup
 	defer tellers.Wait()
+
 	b := newBackoff()
 	for {
 		left := false
-		for _, p := range pr.cases.Pending() {
-			if !p.Shown {
-				p.Shown = true
-				for _, n := range pr.toTell(p.Conviction) {
-					tellers.Go(func() { pr.tell(ctx, p, n) })
+		for _, pending := range pr.cases.Pending() {
+			if !pending.Shown {
+				pending.Shown = true
+				for _, n := range pr.toTell(pending.Conviction) {
+					tellers.Go(func() { pr.tell(ctx, pending, n) })
 				}
 			}
-			if err := pr.freeze(ctx, p); err != nil {
+
+			if err := pr.freeze(ctx, pending); err != nil {
 				left = true
-				pr.cfg.Logger.Warn("a peer is frozen on this node but not yet in the domain; retrying", "peer", p.Origin.Name(), "err", err)
+				pr.cfg.Logger.Warn("a peer is frozen on this node but not yet in the domain; retrying", "peer",
+					pending.Origin.Name(), "err", err)
 			}
 		}
+
 		pause := time.Duration(0)
 		if left {
 			pause = b.NextBackOff()
 		} else {
 			b.Reset()
 		}
+
 		if !wait(ctx, pr.cases.News, pause) {
 			return
 		}
 	}
 }
 
-func (pr *prosecutor) freeze(ctx context.Context, p *evidence.Pending) error {
+func (pr *prosecutor) freeze(ctx context.Context, pending *evidence.Pending) error {
 	ctx, cancel := context.WithTimeout(ctx, freezeTime)
 	defer cancel()
-	if err := pr.cfg.Verifier.Freeze(ctx, p.Origin); err != nil {
+
+	if err := pr.cfg.Verifier.Freeze(ctx, pending.Origin); err != nil {
 		return err
 	}
-	return pr.cases.Settle(p)
+
+	return pr.cases.Settle(pending)
 }
 
 // A prosecutor makes, judges, keeps and shows evidence.

@@ -33,6 +33,7 @@ func TestACaseIsTakenUpThoughThereIsMuchEvidence(t *testing.T) {
 			c.Peerings = func() []directory.Peering { return []directory.Peering{p} }
 		})
 		dir := filepath.Join(b.beta.cfg.Dir, "evidence")
+
 		write := func(id, suffix string) {
 			if err := os.WriteFile(filepath.Join(dir, alpha.Name()+"."+id+suffix), []byte(id), 0o600); err != nil {
 				t.Fatal(err)
@@ -41,22 +42,28 @@ func TestACaseIsTakenUpThoughThereIsMuchEvidence(t *testing.T) {
 		for i := range evidence.MaxFiles {
 			write(fmt.Sprint("E1-", i), evidence.KeptSuffix)
 		}
+
 		write("E1-last", evidence.PendingSuffix)
 		b.beta.reopen(t)
+
 		open := b.beta.evidence.cases.Pending()
 		if len(open) != 1 || court.news != 0 {
 			t.Fatalf("%d cases are open, %d were judged as news", len(open), court.news)
 		}
+
 		for _, c := range open {
 			if err := b.beta.evidence.freeze(t.Context(), c); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		if n := len(b.beta.evidence.evidenceOf(alpha)); n != evidence.MaxFiles {
 			t.Errorf("%d files are kept", n)
 		}
+
 		p.State = directory.PeeringActive
 		b.beta.reopen(t)
+
 		if b.beta.reconcile(); !b.beta.origins.Get(alpha).Accepts() {
 			t.Error("a start has undone the release")
 		}
@@ -84,16 +91,22 @@ func TestAnotherPeeringIsNoWayOutOfEvidence(t *testing.T) {
 		b.beta.reconcile()
 		o := b.beta.origins.Get(alpha)
 		must(t, b.beta.receiver.refreshKeys(t.Context(), o, b.giver()))
+
 		open := b.beta.evidence.cases.Pending()
 		if o.Accepts() || len(open) != 1 || court.news != 0 {
-			t.Fatalf("it is believed again: %v; %d cases are open, %d were judged as news", o.Accepts(), len(open), court.news)
+			t.Fatalf("it is believed again: %v; %d cases are open, %d were judged as news", o.Accepts(), len(open),
+				court.news)
 		}
+
 		must(t, b.beta.evidence.freeze(t.Context(), open[0]))
+
 		if files := b.beta.evidence.evidenceOf(alpha); len(files) != 1 || files[0].ID != "E1-0" {
 			t.Errorf("kept: %v", files)
 		}
+
 		b.beta.reconcile()
 		must(t, b.beta.receiver.refreshKeys(t.Context(), o, b.giver()))
+
 		if !o.Accepts() || len(b.beta.evidence.cases.Pending()) != 0 {
 			t.Error("a release doesn't last")
 		}
@@ -110,6 +123,7 @@ func (c *memory) Judge(evidence []byte, news bool) (evidence.Conviction, error) 
 	if news {
 		c.news++
 	}
+
 	return c.believer.Judge(evidence, news)
 }
 
@@ -121,6 +135,7 @@ func TestEvidenceAgainstNobodysPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := active(alpha, 1)
 		court := &accuser{against: delta}
+
 		b := newBench(t, func(c *Config) {
 			c.Verifier = court
 			c.Peerings = func() []directory.Peering { return []directory.Peering{p} }
@@ -128,29 +143,39 @@ func TestEvidenceAgainstNobodysPeer(t *testing.T) {
 		if _, err := b.beta.evidence.convict([]byte("E1-0"), true); !errors.Is(err, errNoCase) {
 			t.Errorf("a stranger: %v", err)
 		}
+
 		court.against = alpha
 		for _, state := range []directory.PeeringState{directory.PeeringPending, directory.PeeringTerminated} {
 			o := b.beta.origins.Get(alpha)
 			p.State = state
 			b.beta.reconcile()
+
 			if _, err := b.beta.evidence.convict([]byte("E1-0"), true); !errors.Is(err, errNoCase) {
 				t.Errorf("a peering that is %s: %v", state, err)
 			}
+
 			p.State = directory.PeeringActive
 			b.beta.reconcile()
+
 			if o == nil || !b.beta.origins.Get(alpha).Accepts() {
 				t.Errorf("it is frozen once it is a peer")
 			}
 		}
+
 		if fresh, err := b.beta.evidence.convict([]byte("E1-0"), true); err != nil || !fresh {
 			t.Fatal(fresh, err)
 		}
-		if frozen := b.beta.Frozen(); !slices.Equal(frozen, []spiffeid.TrustDomain{alpha}) || b.beta.refusals.ByOrigin.Of(alpha)[protocol.CodeEquivocation] != 1 {
+
+		if frozen := b.beta.Frozen(); !slices.Equal(frozen, []spiffeid.TrustDomain{alpha}) ||
+			b.beta.refusals.ByOrigin.Of(alpha)[protocol.CodeEquivocation] != 1 {
 			t.Errorf("frozen: %v", frozen)
 		}
+
 		must(t, b.beta.evidence.freeze(t.Context(), b.beta.evidence.cases.Pending()[0]))
 		b.beta.reconcile() // and it was released
-		if fresh, err := b.beta.evidence.convict([]byte("E1-0"), true); err != nil || fresh || !b.beta.origins.Get(alpha).Accepts() {
+
+		if fresh, err := b.beta.evidence.convict([]byte("E1-0"), true); err != nil || fresh ||
+			!b.beta.origins.Get(alpha).Accepts() {
 			t.Errorf("what was judged freezes it again: %v %v", fresh, err)
 		}
 	})
@@ -172,15 +197,21 @@ func (c *accuser) Freeze(context.Context, spiffeid.TrustDomain) error { return n
 func TestTheDomainActsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var acted []spiffeid.TrustDomain
-		b := newBench(t, func(c *Config) { c.Verifier = &believer{func(td spiffeid.TrustDomain) { acted = append(acted, td) }} })
+		b := newBench(t, func(c *Config) {
+			c.Verifier = &believer{func(td spiffeid.TrustDomain) {
+				acted = append(acted, td)
+			}}
+		})
 		ctx, stop := context.WithCancel(t.Context())
 		defer synctest.Wait()
 		defer stop()
 		go b.beta.evidence.enforce(ctx)
 		synctest.Wait()
+
 		if fresh, err := b.beta.evidence.convict([]byte("E1-0"), true); err != nil || !fresh {
 			t.Fatal(fresh, err)
 		}
+
 		if synctest.Wait(); !slices.Equal(acted, []spiffeid.TrustDomain{alpha}) {
 			t.Errorf("it acted against %v", acted)
 		}
@@ -192,39 +223,51 @@ func TestTheDomainActsAtOnce(t *testing.T) {
 func TestEvidenceThatIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, func(c *Config) { c.Verifier = &accuser{against: alpha} })
+
 		dir := filepath.Join(b.beta.cfg.Dir, "evidence")
-		for i, file := range []string{"alpha.test.E1-2.json", "alpha.test.E1-1.json", "new-1", "nothing.json", "alpha.test.e1", "../secret.json"} {
+		for i, file := range []string{"alpha.test.E1-2.json", "alpha.test.E1-1.json", "new-1", "nothing.json",
+			"alpha.test.e1", "../secret.json"} {
 			file = filepath.Join(dir, file)
 			must(t, os.WriteFile(file, []byte(filepath.Base(file)), 0o600))
 			must(t, os.Chtimes(file, time.Time{}, time.Now().Add(time.Duration(i)*time.Minute)))
 		}
+
 		b.beta.reopen(t)
+
 		listed := func() (ids []string) {
 			for _, f := range b.beta.evidence.evidenceOf(alpha) {
 				ids = append(ids, f.ID)
 			}
+
 			return ids
 		}
 		if ids := listed(); !slices.Equal(ids, []string{"E1-2", "E1-1"}) {
 			t.Errorf("after a start it lists %v", ids)
 		}
+
 		time.Sleep(time.Hour)
+
 		if fresh, err := b.beta.evidence.convict([]byte("E1-0"), true); err != nil || !fresh {
 			t.Fatal(fresh, err)
 		}
+
 		if ids := listed(); !slices.Equal(ids, []string{"E1-2", "E1-1", "E1-0"}) {
 			t.Errorf("it lists %v", ids)
 		}
-		for id, want := range map[string]string{"": "alpha.test.E1-2.json", "E1-1": "alpha.test.E1-1.json", "E1-0": "E1-0"} {
+
+		for id, want := range map[string]string{"": "alpha.test.E1-2.json", "E1-1": "alpha.test.E1-1.json",
+			"E1-0": "E1-0"} {
 			if got, err := b.beta.evidence.file(alpha, id); err != nil || string(got) != want {
 				t.Errorf("%q is %q, %v", id, got, err)
 			}
 		}
+
 		for _, id := range []string{"e1", "/../../secret"} {
 			if got, err := b.beta.evidence.file(alpha, id); directory.ProblemOf(err) != directory.NotFound {
 				t.Errorf("%q is %q, %v", id, got, err)
 			}
 		}
+
 		if _, err := b.beta.evidence.file(gamma, ""); directory.ProblemOf(err) != directory.NotFound {
 			t.Errorf("against gamma: %v", err)
 		}

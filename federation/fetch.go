@@ -14,52 +14,63 @@ import (
 // fetch asks holders in turn for records until none is missing. What a holder
 // gives is what its name says, or it is not taken and the next one is asked; what
 // else is wrong with it is for the record gate to find.
-func (rc *receiver) fetch(ctx context.Context, origin spiffeid.TrustDomain, names []protocol.RecordName, holders []protocol.Node) map[protocol.RecordName]replica.Fetched {
+func (rc *receiver) fetch(ctx context.Context, origin spiffeid.TrustDomain, names []protocol.RecordName,
+	holders []protocol.Node) map[protocol.RecordName]replica.Fetched {
 	got := make(map[protocol.RecordName]replica.Fetched, len(names))
+
 	answers := 0
-	for _, h := range holders {
+	for _, node := range holders {
 		for ctx.Err() == nil && answers < maxAnswers {
 			missing := without(names, got)
 			if len(missing) == 0 {
 				return got
 			}
+
 			before := len(got)
-			if err := rc.askRecords(ctx, origin, missing, h, got); err != nil {
-				rc.cfg.Logger.Debug("fetching records failed", "origin", origin.Name(), "from", h.Base, "err", err)
+			if err := rc.askRecords(ctx, origin, missing, node, got); err != nil {
+				rc.cfg.Logger.Debug("fetching records failed", "origin", origin.Name(), "from", node.Base, "err", err)
 				break
 			}
+
 			if len(got) == before {
 				break
 			}
+
 			answers++
 		}
 	}
+
 	return got
 }
 
 // askRecords asks one holder and adds to got what it gives.
-func (rc *receiver) askRecords(ctx context.Context, origin spiffeid.TrustDomain, names []protocol.RecordName, n protocol.Node, got map[protocol.RecordName]replica.Fetched) error {
+func (rc *receiver) askRecords(ctx context.Context, origin spiffeid.TrustDomain, names []protocol.RecordName,
+	node protocol.Node, got map[protocol.RecordName]replica.Fetched) error {
 	var header string // of the record before: as a rule it is the same
 
-	return rc.client.Records(ctx, n, origin, names, func(line protocol.RecordLine) {
+	return rc.client.Records(ctx, node, origin, names, func(line protocol.RecordLine) {
 		named := protocol.RecordName{H: line.H, M: line.M}
 
 		var r *store.Record
+
 		err := rc.cfg.Panics.Run(contain.Record, func() (err error) {
 			r, err = replica.ReadRecord(named, line.Record, header)
 			return err
 		})
 		if err != nil {
 			rc.refusals.ByOrigin.Add(origin, protocol.CodeRecord)
-			rc.refusals.BySender.Add(n.Domain, protocol.CodeRecord)
-			if rc.refusals.Lines.Allow(protocol.CodeRecord, n.Domain) {
-				rc.cfg.Logger.Warn("refused a record", "origin", origin.Name(), "from", n.Base, "h", line.H.String(), "err", err)
+			rc.refusals.BySender.Add(node.Domain, protocol.CodeRecord)
+
+			if rc.refusals.Lines.Allow(protocol.CodeRecord, node.Domain) {
+				rc.cfg.Logger.Warn("refused a record", "origin", origin.Name(), "from", node.Base, "h",
+					line.H.String(), "err", err)
 			}
+
 			return
 		}
 
 		header = r.Header
-		got[named] = replica.Fetched{Record: r, From: n.Domain, At: time.Now()}
+		got[named] = replica.Fetched{Record: r, From: node.Domain, At: time.Now()}
 	})
 }
 
@@ -71,6 +82,7 @@ func without(names []protocol.RecordName, got map[protocol.RecordName]replica.Fe
 			missing = append(missing, n)
 		}
 	}
+
 	return missing
 }
 

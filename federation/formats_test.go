@@ -22,14 +22,17 @@ func TestFormatsInWhichADomainIsWritten(t *testing.T) {
 
 	formats := func(aud directory.Audience) string {
 		t.Helper()
+
 		page, err := publisher.Page(aud, 0, 10, true)
 		if err != nil || page == nil {
 			t.Fatalf("no page for %s: %v", aud, err)
 		}
+
 		head, err := publisher.Head()
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return writtenFormat(t, page.Text) + writtenFormat(t, head)
 	}
 	adopts := func(reads signed.Formats) {
@@ -40,7 +43,9 @@ func TestFormatsInWhichADomainIsWritten(t *testing.T) {
 	if got := formats(directory.Mesh); got != "11" {
 		t.Errorf("page and head are in %s", got)
 	}
+
 	adopts(signed.Formats{signed.StructurePage: {1, 2}})
+
 	source.formats = map[signed.Structure]uint{signed.StructureHead: 2}
 	if got := formats(directory.Mesh); got != "12" {
 		t.Errorf("with heads of format 2 in force page and head are in %s", got)
@@ -57,11 +62,14 @@ func TestFormatsInWhichADomainIsWritten(t *testing.T) {
 		{nil, "1"},
 	} {
 		adopts(c.reads)
+
 		if got := formats(private); got[:1] != c.want {
 			t.Errorf("a private page for a reader of %v is in format %s, want %s", c.reads, got[:1], c.want)
 		}
 	}
+
 	delete(ring.adopted, beta)
+
 	if got := formats(private); got[:1] != "1" {
 		t.Errorf("a private page for a reader that nothing is known of is in format %s", got[:1])
 	}
@@ -70,10 +78,12 @@ func TestFormatsInWhichADomainIsWritten(t *testing.T) {
 // writtenFormat returns the number of the format of a signed structure.
 func writtenFormat(t *testing.T, text string) string {
 	t.Helper()
+
 	parts, err := protocol.SplitJWS(text)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	_, number, _ := strings.Cut(string(parts.Payload), `{"v":`)
 	number, _, _ = strings.Cut(number, ",")
 

@@ -23,102 +23,130 @@ type gate struct {
 // and found to be no larger than gossip may be before (route).
 func (g *gate) openPage(from replica.Sender, text string) (*replica.Origin, *replica.Page, error) {
 	var page *signed.Page
-	o, kid, err := g.verify(from, signed.TypePage, text, protocol.MaxPage, func(payload []byte) (c replica.Claim, err error) {
-		page, err = g.cfg.Dialect.ParsePage(payload)
-		if errors.Is(err, signed.ErrUnsupported) {
-			return replica.Claim{Issuer: page.Issuer, Aud: directory.Mesh, Epoch: page.Epoch}, err
-		}
-		if err != nil {
-			return c, err
-		}
-		if len(page.Digests) > protocol.MaxDigests {
-			return c, errTooLarge
-		}
-		return replica.Claim{Issuer: page.Issuer, Aud: page.Audience, Epoch: page.Epoch, IssuedAt: page.IssuedAt, Digests: len(page.Digests)}, nil
-	})
+
+	origin, kid, err := g.verify(from, signed.TypePage, text, protocol.MaxPage,
+		func(payload []byte) (claim replica.Claim, err error) {
+			page, err = g.cfg.Dialect.ParsePage(payload)
+			if errors.Is(err, signed.ErrUnsupported) {
+				return replica.Claim{Issuer: page.Issuer, Aud: directory.Mesh, Epoch: page.Epoch}, err
+			}
+
+			if err != nil {
+				return claim, err
+			}
+
+			if len(page.Digests) > protocol.MaxDigests {
+				return claim, errTooLarge
+			}
+
+			return replica.Claim{Issuer: page.Issuer, Aud: page.Audience, Epoch: page.Epoch, IssuedAt: page.IssuedAt,
+				Digests: len(page.Digests)}, nil
+		})
 	if err != nil {
-		return o, nil, err
+		return origin, nil, err
 	}
-	return o, &replica.Page{Page: page, Text: text, KeyID: kid, VerifiedAt: time.Now()}, nil
+
+	return origin, &replica.Page{Page: page, Text: text, KeyID: kid, VerifiedAt: time.Now()}, nil
 }
 
 // openHead is the same gate for heads.
 func (g *gate) openHead(from replica.Sender, text string) (*replica.Origin, *signed.Head, error) {
 	var head *signed.Head
-	o, _, err := g.verify(from, signed.TypeHead, text, gossip.MaxHead, func(payload []byte) (c replica.Claim, err error) {
-		head, err = g.cfg.Dialect.ParseHead(payload)
-		if errors.Is(err, signed.ErrUnsupported) {
-			return replica.Claim{Issuer: head.Issuer, Aud: directory.Mesh, Epoch: head.Epoch}, err
-		}
-		if err != nil {
-			return c, err
-		}
-		return replica.Claim{Issuer: head.Issuer, Aud: directory.Mesh, Epoch: head.Epoch, IssuedAt: head.IssuedAt, Digests: 0}, nil
-	})
+
+	origin, _, err := g.verify(from, signed.TypeHead, text, gossip.MaxHead,
+		func(payload []byte) (claim replica.Claim, err error) {
+			head, err = g.cfg.Dialect.ParseHead(payload)
+			if errors.Is(err, signed.ErrUnsupported) {
+				return replica.Claim{Issuer: head.Issuer, Aud: directory.Mesh, Epoch: head.Epoch}, err
+			}
+
+			if err != nil {
+				return claim, err
+			}
+
+			return replica.Claim{Issuer: head.Issuer, Aud: directory.Mesh, Epoch: head.Epoch, IssuedAt: head.IssuedAt,
+				Digests: 0}, nil
+		})
 	if err != nil {
-		return o, nil, err
+		return origin, nil, err
 	}
-	return o, head, nil
+
+	return origin, head, nil
 }
 
 // verify is what the gate checks of pages and heads alike. What parse returns with an
 // error that is ErrUnsupported is what the message says up to its epoch: that it can't
 // be read is found once its origin is known to have signed it.
-func (g *gate) verify(from replica.Sender, typ, text string, limit int, parse func([]byte) (replica.Claim, error)) (*replica.Origin, string, error) {
+func (g *gate) verify(from replica.Sender, typ, text string, limit int,
+	parse func([]byte) (replica.Claim, error)) (*replica.Origin, string, error) {
 	if len(text) > limit {
 		return nil, "", &protocol.Refusal{Code: protocol.CodeFormat, Err: errTooLarge}
 	}
+
 	parts, err := protocol.SplitJWS(text)
 	if err != nil {
 		return nil, "", &protocol.Refusal{Code: protocol.CodeFormat, Err: err}
 	}
+
 	if err := protocol.CheckHeader(parts.Header, typ); err != nil {
 		return nil, "", &protocol.Refusal{Code: protocol.CodeHeader, Err: err}
 	}
-	c, err := parse(parts.Payload)
+
+	claim, err := parse(parts.Payload)
+
 	var unsupported error
 	if errors.Is(err, signed.ErrUnsupported) {
 		unsupported, err = err, nil
 	}
-	if err == nil && (c.IssuedAt < 0 || c.IssuedAt > replica.MaxTime || c.Epoch > replica.MaxTime) {
+
+	if err == nil && (claim.IssuedAt < 0 || claim.IssuedAt > replica.MaxTime || claim.Epoch > replica.MaxTime) {
 		err = replica.ErrTime
 	}
+
 	if err != nil {
 		return nil, "", &protocol.Refusal{Code: protocol.CodeJSON, Err: err}
 	}
-	o := g.origins.Get(c.Issuer)
-	if o == nil || !o.Accepts() {
+
+	origin := g.origins.Get(claim.Issuer)
+	if origin == nil || !origin.Accepts() {
 		return nil, "", &protocol.Refusal{Code: protocol.CodeOriginUnknown, Err: errOrigin}
 	}
+
 	// What is for another is not looked at, and what is for this domain alone comes
 	// by its own asking.
-	if o.Streams.Pair.FeedOf(c.Aud) == nil || from.Pushed && c.Aud != directory.Mesh {
-		return o, "", &protocol.Refusal{Code: protocol.CodeOriginUnknown, Origin: c.Issuer, Err: errOrigin}
+	if origin.Streams.Pair.FeedOf(claim.Aud) == nil || from.Pushed && claim.Aud != directory.Mesh {
+		return origin, "", &protocol.Refusal{Code: protocol.CodeOriginUnknown, Origin: claim.Issuer, Err: errOrigin}
 	}
-	_, kid, err := g.cfg.Keys.Verify(c.Issuer, typ, text)
+
+	_, kid, err := g.cfg.Keys.Verify(claim.Issuer, typ, text)
 	if err != nil {
-		return o, "", &protocol.Refusal{Code: keyCode(err), Origin: c.Issuer, Err: err}
+		return origin, "", &protocol.Refusal{Code: keyCode(err), Origin: claim.Issuer, Err: err}
 	}
+
 	if unsupported != nil {
-		return o, "", &protocol.Refusal{Code: protocol.CodeUnsupported, Origin: c.Issuer, Err: unsupported}
+		return origin, "", &protocol.Refusal{Code: protocol.CodeUnsupported, Origin: claim.Issuer, Err: unsupported}
 	}
-	if err := o.Admit(c); err != nil {
-		return o, "", err
+
+	if err := origin.Admit(claim); err != nil {
+		return origin, "", err
 	}
-	return o, kid, nil
+
+	return origin, kid, nil
 }
 
 // oldPage takes a page of one of the origin's streams apart whose signature can't be
 // checked by the newest key document; nil for what is no such page.
-func (g *gate) oldPage(o *replica.Origin, text string) *replica.Page {
+func (g *gate) oldPage(origin *replica.Origin, text string) *replica.Page {
 	parts, err := protocol.SplitJWS(text)
 	if err != nil {
 		return nil
 	}
+
 	page, err := g.cfg.Dialect.ParsePage(parts.Payload)
-	if err != nil || page.Issuer != o.Domain || o.Streams.Pair.FeedOf(page.Audience) == nil {
+	if err != nil || page.Issuer != origin.Domain || origin.Streams.Pair.FeedOf(page.Audience) == nil {
 		return nil
 	}
+
 	return &replica.Page{Page: page, Text: text, KeyID: protocol.KeyIDOf(parts.Header)}
 }
 
@@ -131,6 +159,7 @@ func keyCode(err error) protocol.Code {
 	case errors.Is(err, signed.ErrHeader):
 		return protocol.CodeHeader
 	}
+
 	return protocol.CodeSignature
 }
 

@@ -35,16 +35,19 @@ func (l *lines) Handle(_ context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelWarn {
 		l.n.Add(1)
 	}
+
 	return nil
 }
 
 // bytes is all that is on a node's disk.
 func (s *site) bytes(t *testing.T) [32]byte {
 	t.Helper()
+
 	h := sha256.New()
 	if err := s.store.File().View(func(tx *bbolt.Tx) error { _, err := tx.WriteTo(h); return err }); err != nil {
 		t.Fatal(err)
 	}
+
 	return [32]byte(h.Sum(nil))
 }
 
@@ -62,12 +65,15 @@ func newBench(t *testing.T, change func(*Config)) *bench {
 	b := &bench{T: t, world: newWorld(), origin: newModel(alpha, beta), log: &lines{}}
 	b.alpha = b.world.open(t, t.TempDir(), 1, b.origin, active(beta, 1))
 	b.beta = b.world.open(t, t.TempDir(), 1, newModel(beta, alpha), active(alpha, 1), active(gamma, 1))
+
 	b.beta.cfg.Logger = slog.New(b.log)
 	if change != nil {
 		change(&b.beta.cfg)
 	}
+
 	b.beta.reopen(t)
 	b.origin.listKeys(nil, b.alpha.keys)
+
 	return b
 }
 
@@ -77,7 +83,9 @@ func (b *bench) giver() protocol.Node { return protocol.Node{Domain: alpha, Base
 // pull brings beta to alpha's tip.
 func (b *bench) pull() {
 	b.Helper()
-	if err := b.beta.puller.pullAll(b.Context(), b.beta.origins.Get(alpha), &b.beta.origins.Get(alpha).Streams.Pair.Mesh, b.giver(), unlimited(b.Context())); err != nil {
+
+	if err := b.beta.puller.pullAll(b.Context(), b.beta.origins.Get(alpha),
+		&b.beta.origins.Get(alpha).Streams.Pair.Mesh, b.giver(), unlimited(b.Context())); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -85,10 +93,13 @@ func (b *bench) pull() {
 // page returns a page that alpha could have signed, changed.
 func (b *bench) page(change func(*signed.Page)) []byte {
 	ds, to, at := b.origin.Digests(directory.Mesh, 0, protocol.MaxDigests)
-	p := &signed.Page{Issuer: alpha, Epoch: b.origin.epoch, Audience: directory.Mesh, From: 0, To: to, At: at, IssuedAt: time.Now().Unix(), Digests: ds}
+
+	p := &signed.Page{Issuer: alpha, Epoch: b.origin.epoch, Audience: directory.Mesh, From: 0, To: to, At: at,
+		IssuedAt: time.Now().Unix(), Digests: ds}
 	if change != nil {
 		change(p)
 	}
+
 	return p.Payload()
 }
 
@@ -106,9 +117,11 @@ func TestEachCheckOfTheGateHasItsCode(t *testing.T) {
 	}
 	headed := func(header string) func(b *bench) string {
 		return func(b *bench) string {
-			return sign(b.alpha.keys.private, strings.ReplaceAll(header, "KID", signed.KeyID(b.alpha.keys.public())), b.page(nil))
+			return sign(b.alpha.keys.private, strings.ReplaceAll(header, "KID", signed.KeyID(b.alpha.keys.public())),
+				b.page(nil))
 		}
 	}
+
 	paid := func(change func(string) string) func(b *bench) string {
 		return func(b *bench) string {
 			text, _ := b.alpha.keys.Sign(signed.TypePage, []byte(change(string(b.page(nil)))))
@@ -116,25 +129,39 @@ func TestEachCheckOfTheGateHasItsCode(t *testing.T) {
 		}
 	}
 	for name, m := range map[string]message{
-		"too large":           {protocol.CodeFormat, signedWith(listing(6 * protocol.MaxDigests))},
-		"too many digests":    {protocol.CodeJSON, signedWith(listing(protocol.MaxDigests + 1))},
-		"no JWS":              {protocol.CodeFormat, func(*bench) string { return "a.b" }},
-		"a line end":          {protocol.CodeFormat, func(b *bench) string { return strings.Replace(signedWith(nil)(b), ".", "\n.", 1) }},
-		"padding":             {protocol.CodeFormat, func(b *bench) string { return signedWith(nil)(b) + "==" }},
-		"spare bits":          {protocol.CodeFormat, func(b *bench) string { return spareBits(signedWith(nil)(b)) }},
-		"alg none":            {protocol.CodeHeader, headed(`{"alg":"none","typ":"adpage+jws","kid":"KID"}`)},
-		"another typ":         {protocol.CodeHeader, headed(`{"alg":"EdDSA","typ":"adhead+jws","kid":"KID"}`)},
-		"a further member":    {protocol.CodeHeader, headed(`{"alg":"EdDSA","typ":"adpage+jws","kid":"KID","crit":[]}`)},
-		"a member twice":      {protocol.CodeHeader, headed(`{"alg":"EdDSA","alg":"EdDSA","typ":"adpage+jws","kid":"KID"}`)},
-		"another order":       {protocol.CodeHeader, headed(`{"typ":"adpage+jws","alg":"EdDSA","kid":"KID"}`)},
-		"white space":         {protocol.CodeJSON, paid(func(s string) string { return s + " " })},
-		"another case":        {protocol.CodeJSON, paid(func(s string) string { return strings.Replace(s, `"at"`, `"At"`, 1) })},
-		"a twin":              {protocol.CodeJSON, paid(func(s string) string { return strings.Replace(s, `"v":1`, `"v":1,"v":1`, 1) })},
-		"no range":            {protocol.CodeJSON, signedWith(func(p *signed.Page) { p.To = p.From })},
-		"out of order":        {protocol.CodeJSON, signedWith(func(p *signed.Page) { p.Digests[0], p.Digests[1] = p.Digests[1], p.Digests[0] })},
-		"no time":             {protocol.CodeJSON, signedWith(func(p *signed.Page) { p.Digests[0].Deadline = 1 << 50 })},
-		"issued too early":    {protocol.CodeJSON, signedWith(func(p *signed.Page) { p.IssuedAt = -1 })},
-		"issued at no time":   {protocol.CodeJSON, signedWith(func(p *signed.Page) { p.IssuedAt = replica.MaxTime + 1 })},
+		"too large":        {protocol.CodeFormat, signedWith(listing(6 * protocol.MaxDigests))},
+		"too many digests": {protocol.CodeJSON, signedWith(listing(protocol.MaxDigests + 1))},
+		"no JWS":           {protocol.CodeFormat, func(*bench) string { return "a.b" }},
+		"a line end": {protocol.CodeFormat, func(b *bench) string {
+			return strings.Replace(signedWith(nil)(b), ".", "\n.", 1)
+		}},
+		"padding":     {protocol.CodeFormat, func(b *bench) string { return signedWith(nil)(b) + "==" }},
+		"spare bits":  {protocol.CodeFormat, func(b *bench) string { return spareBits(signedWith(nil)(b)) }},
+		"alg none":    {protocol.CodeHeader, headed(`{"alg":"none","typ":"adpage+jws","kid":"KID"}`)},
+		"another typ": {protocol.CodeHeader, headed(`{"alg":"EdDSA","typ":"adhead+jws","kid":"KID"}`)},
+		"a further member": {protocol.CodeHeader,
+			headed(`{"alg":"EdDSA","typ":"adpage+jws","kid":"KID","crit":[]}`)},
+		"a member twice": {protocol.CodeHeader,
+			headed(`{"alg":"EdDSA","alg":"EdDSA","typ":"adpage+jws","kid":"KID"}`)},
+		"another order": {protocol.CodeHeader, headed(`{"typ":"adpage+jws","alg":"EdDSA","kid":"KID"}`)},
+		"white space":   {protocol.CodeJSON, paid(func(s string) string { return s + " " })},
+		"another case": {protocol.CodeJSON, paid(func(s string) string {
+			return strings.Replace(s, `"at"`, `"At"`, 1)
+		})},
+		"a twin": {protocol.CodeJSON, paid(func(s string) string {
+			return strings.Replace(s, `"v":1`, `"v":1,"v":1`, 1)
+		})},
+		"no range": {protocol.CodeJSON, signedWith(func(p *signed.Page) { p.To = p.From })},
+		"out of order": {protocol.CodeJSON, signedWith(func(p *signed.Page) {
+			p.Digests[0], p.Digests[1] = p.Digests[1], p.Digests[0]
+		})},
+		"no time": {protocol.CodeJSON, signedWith(func(p *signed.Page) {
+			p.Digests[0].Deadline = 1 << 50
+		})},
+		"issued too early": {protocol.CodeJSON, signedWith(func(p *signed.Page) { p.IssuedAt = -1 })},
+		"issued at no time": {protocol.CodeJSON, signedWith(func(p *signed.Page) {
+			p.IssuedAt = replica.MaxTime + 1
+		})},
 		"an epoch at no time": {protocol.CodeJSON, signedWith(func(p *signed.Page) { p.Epoch = replica.MaxTime + 1 })},
 		"a stranger": {protocol.CodeOriginUnknown, signedWith(func(p *signed.Page) {
 			p.Issuer = nodeID(alpha, 1).TrustDomain()
@@ -150,10 +177,13 @@ func TestEachCheckOfTheGateHasItsCode(t *testing.T) {
 			return s
 		}},
 		"another signature": {protocol.CodeSignature, func(b *bench) string { return flipped(signedWith(nil)(b)) }},
-		"too much":          {protocol.CodeQuota, func(b *bench) string { b.origin.register("more", 600); return signedWith(nil)(b) }},
-		"an epoch before":   {protocol.CodeEpochOld, signedWith(func(p *signed.Page) { p.Epoch-- })},
-		"of the future":     {protocol.CodeFuture, signedWith(func(p *signed.Page) { p.IssuedAt += 600 })},
-		"a future epoch":    {protocol.CodeFuture, signedWith(func(p *signed.Page) { p.Epoch += 1 << 20 })},
+		"too much": {protocol.CodeQuota, func(b *bench) string {
+			b.origin.register("more", 600)
+			return signedWith(nil)(b)
+		}},
+		"an epoch before": {protocol.CodeEpochOld, signedWith(func(p *signed.Page) { p.Epoch-- })},
+		"of the future":   {protocol.CodeFuture, signedWith(func(p *signed.Page) { p.IssuedAt += 600 })},
+		"a future epoch":  {protocol.CodeFuture, signedWith(func(p *signed.Page) { p.Epoch += 1 << 20 })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -179,26 +209,34 @@ func TestAnOriginAnnouncesAtAPace(t *testing.T) {
 		b := newBench(t, nil)
 		must(t, b.beta.receiver.refreshKeys(t.Context(), b.beta.origins.Get(alpha), b.giver()))
 		take := func() protocol.Code {
-			made, err := b.alpha.publisher.Page(directory.Mesh, b.beta.origins.Get(alpha).Streams.Since(&b.beta.origins.Get(alpha).Streams.Pair.Mesh), 10, false)
+			made, err := b.alpha.publisher.Page(directory.Mesh,
+				b.beta.origins.Get(alpha).Streams.Since(&b.beta.origins.Get(alpha).Streams.Pair.Mesh), 10, false)
 			must(t, err)
+
 			_, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), made.Text)
 			if err != nil {
 				return protocol.CodeOf(err)
 			}
+
 			return code
 		}
 		b.beta.origins.Get(alpha).Announced.AllowN(time.Now(), replica.OriginBurst-2)
 		b.origin.register("one", 600)
 		b.origin.register("two", 600)
+
 		if code := take(); code != protocol.CodeApplied {
 			t.Fatalf("within its rate: %s", code)
 		}
+
 		b.origin.register("three", 600)
+
 		if code := take(); code != protocol.CodeQuota {
 			t.Fatalf("beyond its rate: %s", code)
 		}
+
 		must(t, b.beta.receiver.askHead(t.Context(), b.beta.origins.Get(alpha), b.giver()))
 		time.Sleep(time.Second)
+
 		if code := take(); code != protocol.CodeApplied || len(b.beta.shown(alpha)) != 3 {
 			t.Errorf("a second later: %s", code)
 		}
@@ -212,6 +250,7 @@ func listing(n int) func(*signed.Page) {
 		for i := range p.Digests {
 			p.Digests[i].Revision = uint64(i + 1)
 		}
+
 		p.To, p.At = uint64(n), uint64(n)
 	}
 }
@@ -228,6 +267,7 @@ func TestWhatWasNotAskedForIsRefused(t *testing.T) {
 		b.origin.grant(rid, directory.Only(beta), true)
 		made, err := b.alpha.publisher.Page(directory.Only(beta), 0, 10, false)
 		must(t, err)
+
 		code := func(from replica.Sender) protocol.Code {
 			_, _, err := b.beta.receiver.take(t.Context(), from, b.giver(), made.Text)
 			return protocol.CodeOf(err)
@@ -235,16 +275,20 @@ func TestWhatWasNotAskedForIsRefused(t *testing.T) {
 		if c := code(replica.Sender{Domain: alpha, Pushed: true}); c != protocol.CodeOriginUnknown {
 			t.Errorf("a private page that is pushed: %q", c)
 		}
+
 		o := b.beta.origins.Get(alpha)
 		o.Mu.Lock()
 		o.Convicted = true
 		o.Mu.Unlock()
+
 		if c := code(replica.Sender{Domain: alpha}); c != protocol.CodeOriginUnknown {
 			t.Errorf("a page of an origin that is frozen: %q", c)
 		}
+
 		o.Mu.Lock()
 		o.Convicted = false
 		o.Mu.Unlock()
+
 		if c := code(replica.Sender{Domain: alpha}); c != "" || len(b.beta.shown(alpha)) != 1 {
 			t.Errorf("a page that was asked for: %q", c)
 		}
@@ -262,13 +306,17 @@ func TestAnOlderHeadIsIgnored(t *testing.T) {
 			b.origin.register(fmt.Sprint("agent-", b.origin.rev), 600)
 			text, err := b.alpha.publisher.Head()
 			must(t, err)
+
 			return text
 		}
+
 		older, newer := head(), head()
 		for _, text := range []string{newer, older} {
 			must(t, b.beta.receiver.takeHead(t.Context(), replica.Sender{Domain: alpha}, b.giver(), text))
 		}
-		if o := b.beta.origins.Get(alpha); !o.Holds(newer) || b.beta.refusals.ByOrigin.Of(alpha)[protocol.CodeOld] != 1 {
+
+		if o := b.beta.origins.Get(alpha); !o.Holds(newer) ||
+			b.beta.refusals.ByOrigin.Of(alpha)[protocol.CodeOld] != 1 {
 			t.Errorf("the older head is held; %v", b.beta.refusals.ByOrigin.Of(alpha))
 		}
 	})
@@ -295,11 +343,14 @@ func TestARecordIsOfWhatItsPageSays(t *testing.T) {
 			c.IssuedAt, c.Since = issued, since
 			payload, err := signed.Statement(signed.StatementFormat, &c, c.Disclosures())
 			must(t, err)
+
 			return &store.Record{Payload: payload, Disclosures: r.texts}
 		}
+
 		changed := func(f func(*signed.Digest)) signed.Digest {
 			d := good
 			f(&d)
+
 			return d
 		}
 		for name, c := range map[string]struct {
@@ -309,11 +360,15 @@ func TestARecordIsOfWhatItsPageSays(t *testing.T) {
 			record *store.Record
 			want   error
 		}{
-			"the same":          {alpha, o.epoch, good, record, nil},
-			"another domain's":  {gamma, o.epoch, good, record, replica.ErrRecord},
-			"another epoch's":   {alpha, o.epoch + 1, good, record, replica.ErrRecord},
-			"another's":         {alpha, o.epoch, changed(func(d *signed.Digest) { d.RID = other }), record, replica.ErrRecord},
-			"a later one":       {alpha, o.epoch, changed(func(d *signed.Digest) { d.Revision = r.change.Revision - 1 }), record, replica.ErrRecord},
+			"the same":         {alpha, o.epoch, good, record, nil},
+			"another domain's": {gamma, o.epoch, good, record, replica.ErrRecord},
+			"another epoch's":  {alpha, o.epoch + 1, good, record, replica.ErrRecord},
+			"another's": {alpha, o.epoch, changed(func(d *signed.Digest) {
+				d.RID = other
+			}), record, replica.ErrRecord},
+			"a later one": {alpha, o.epoch, changed(func(d *signed.Digest) {
+				d.Revision = r.change.Revision - 1
+			}), record, replica.ErrRecord},
 			"an end":            {alpha, o.epoch, good, &store.Record{Payload: payload}, replica.ErrRecord},
 			"issued at no time": {alpha, o.epoch, good, dated(replica.MaxTime+1, 0), replica.ErrTime},
 			"since no time":     {alpha, o.epoch, good, dated(0, replica.MaxTime+1), replica.ErrTime},
@@ -321,7 +376,9 @@ func TestARecordIsOfWhatItsPageSays(t *testing.T) {
 			if errors.Is(c.want, replica.ErrTime) {
 				c.digest.H = directory.HashOf(c.record.Payload)
 			}
-			if e, err := b.beta.records.OpenEntry(c.origin, c.epoch, c.digest, c.record, kinds.Project); !errors.Is(err, c.want) || (e == nil) != (err != nil) {
+
+			if e, err := b.beta.records.OpenEntry(c.origin, c.epoch, c.digest, c.record,
+				kinds.Project); !errors.Is(err, c.want) || (e == nil) != (err != nil) {
 				t.Errorf("%s: %v, %v", name, e, err)
 			}
 		}
@@ -332,20 +389,27 @@ func TestARecordIsOfWhatItsPageSays(t *testing.T) {
 func refuse(b *bench, code protocol.Code, text string) {
 	b.Helper()
 	time.Sleep(time.Second) // a line a second and code
-	disk, shown, logged := b.beta.bytes(b.T), len(b.beta.shown(alpha)), b.log.n.Load()
+	disk := b.beta.bytes(b.T)
+	shown := len(b.beta.shown(alpha))
+	logged := b.log.n.Load()
+
 	counts := &b.beta.refusals.BySender
 	if code == protocol.CodeQuota { // is the origin's, whoever brings its pages
 		counts = &b.beta.refusals.ByOrigin
 	}
+
 	counted := counts.Of(alpha)[code]
 	_, got, err := b.beta.receiver.take(b.Context(), replica.Sender{Domain: alpha}, b.giver(), text)
+
 	var r *protocol.Refusal
 	if !errors.As(err, &r) || r.Code != code || got != "" {
 		b.Fatalf("%q %v, and not %s: %s", got, err, code, text)
 	}
+
 	if d := b.beta.bytes(b.T); d != disk || len(b.beta.shown(alpha)) != shown {
 		b.Fatalf("%s changed something", code)
 	}
+
 	if n := counts.Of(alpha)[code] - counted; n != 1 || b.log.n.Load() != logged+1 {
 		b.Fatalf("%s was counted %d times and written down %d times", code, n, b.log.n.Load()-logged)
 	}
@@ -355,6 +419,7 @@ func refuse(b *bench, code protocol.Code, text string) {
 func spareBits(text string) string {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	last := strings.IndexByte(alphabet, text[len(text)-1])
+
 	return text[:len(text)-1] + alphabet[last^1:last^1+1] // 64 bytes leave four of them
 }
 
@@ -364,6 +429,7 @@ func flipped(text string) string {
 	if text[i] == c {
 		c = 'B'
 	}
+
 	return text[:i] + string(c) + text[i+1:]
 }
 
@@ -374,27 +440,36 @@ func TestASenderThatPushesTooMuchIsNotHeard(t *testing.T) {
 		b.origin.register("one", 600)
 		large, _ := b.alpha.keys.Sign(signed.TypePage, b.page(listing(200)))
 		b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true}, Msg: "p" + large})
-		if b.beta.refusals.BySender.Of(gamma)[protocol.CodeFormat] != 1 || len(b.beta.origins.Get(alpha).Mailbox.Queue) != 0 {
+
+		if b.beta.refusals.BySender.Of(gamma)[protocol.CodeFormat] != 1 ||
+			len(b.beta.origins.Get(alpha).Mailbox.Queue) != 0 {
 			t.Fatalf("a message over the bound: %v", b.beta.refusals.BySender.Of(gamma))
 		}
+
 		text := string(b.page(nil)) // no JWS: only that it is looked at matters
+
 		refused := func(n int, from spiffeid.TrustDomain) uint64 {
 			before := b.beta.refusals.BySender.Of(from)[protocol.CodeRate]
 			for range n {
 				b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: from, Pushed: true}, Msg: "p" + text})
 			}
+
 			return b.beta.refusals.BySender.Of(from)[protocol.CodeRate] - before
 		}
 		if refused(senderBurst, gamma) != 0 {
 			t.Fatal("refused within its rate")
 		}
+
 		if refused(1, gamma) != 1 {
 			t.Fatal("taken beyond its rate")
 		}
+
 		if refused(1, alpha) != 0 {
 			t.Fatal("another sender pays for it")
 		}
+
 		time.Sleep(time.Second)
+
 		if refused(1, gamma) != 0 {
 			t.Fatal("not heard again when it is quiet")
 		}
@@ -410,24 +485,32 @@ func TestOldPagesAreIgnoredAndGapsPulled(t *testing.T) {
 		for i := range 5 {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
+
 		late, err := b.alpha.publisher.Page(directory.Mesh, 3, 1, true)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		_, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), late.Text)
 		if err != nil || code != protocol.CodeGap || len(b.beta.shown(alpha)) != 0 {
 			t.Fatalf("%s %v", code, err)
 		}
+
 		if p := b.beta.Peers()[0]; p.Domain != alpha || p.Received[protocol.CodeGap] != 1 {
 			t.Fatalf("%+v", p)
 		}
+
 		b.pull()
+
 		if len(b.beta.shown(alpha)) != 5 {
 			t.Fatalf("%d shown", len(b.beta.shown(alpha)))
 		}
+
 		disk := b.beta.bytes(t)
+
 		_, code, err = b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), late.Text)
-		if err != nil || code != protocol.CodeOld || b.beta.bytes(t) != disk || b.beta.refusals.ByOrigin.Of(alpha)[protocol.CodeOld] != 1 {
+		if err != nil || code != protocol.CodeOld || b.beta.bytes(t) != disk ||
+			b.beta.refusals.ByOrigin.Of(alpha)[protocol.CodeOld] != 1 {
 			t.Fatalf("%s %v", code, err)
 		}
 	})

@@ -77,37 +77,41 @@ func (gf *gossipFeed) start(ctx context.Context, wg *sync.WaitGroup) error {
 	cfg.Panics = gf.cfg.Panics
 	cfg.Stretch = gf.cfg.Stretch.of
 
-	g, err := gossip.Start(&cfg, &gossipQueue{feed: gf, waiting: in})
+	gossiper, err := gossip.Start(&cfg, &gossipQueue{feed: gf, waiting: in})
 	if err != nil {
 		return err
 	}
-	gf.setGossip(g)
-	wg.Go(func() { gf.gossipOut(ctx, g) })
+
+	gf.setGossip(gossiper)
+	wg.Go(func() { gf.gossipOut(ctx, gossiper) })
 	wg.Go(func() {
 		gf.gossipIn(ctx, in)
 		gf.setGossip(nil)
-		if err := g.Close(); err != nil {
+
+		if err := gossiper.Close(); err != nil {
 			gf.cfg.Logger.Warn("leaving the gossip pool failed", "err", err)
 		}
 	})
+
 	return nil
 }
 
-func (gf *gossipFeed) setGossip(g gossiper) {
+func (gf *gossipFeed) setGossip(gossiper gossiper) {
 	gf.mu.Lock()
 	defer gf.mu.Unlock()
-	gf.pool = g
+	gf.pool = gossiper
 }
 
 // enqueue puts p into a queue, where it is full in the place of the oldest: of more than
 // one where others put something into it meanwhile. It returns those.
-func enqueue(c chan replica.Pushed, p replica.Pushed) (lost []replica.Pushed) {
+func enqueue(c chan replica.Pushed, message replica.Pushed) (lost []replica.Pushed) {
 	for {
 		select {
-		case c <- p:
+		case c <- message:
 			return lost
 		default:
 		}
+
 		select {
 		case oldest := <-c:
 			lost = append(lost, oldest)
@@ -129,29 +133,36 @@ func (gf *gossipFeed) gossipIn(ctx context.Context, in <-chan replica.Pushed) {
 
 // route hands a gossiped message to the loop of the origin that it claims to be
 // of; the gate is that loop's.
-func (gf *gossipFeed) route(p replica.Pushed) {
-	if len(p.Msg) < 2 || len(p.Msg) > gossip.MaxMessage {
-		_ = gf.receiver.refuse(p.From, p.Msg, &protocol.Refusal{Code: protocol.CodeFormat, Err: errTooLarge})
+func (gf *gossipFeed) route(message replica.Pushed) {
+	if len(message.Msg) < 2 || len(message.Msg) > gossip.MaxMessage {
+		_ = gf.receiver.refuse(message.From, message.Msg,
+			&protocol.Refusal{Code: protocol.CodeFormat, Err: errTooLarge})
+
 		return
 	}
-	if !gf.senders.allow(p.From.Domain) { // before anything of it is parsed (rule G6)
-		_ = gf.receiver.refuse(p.From, p.Msg, &protocol.Refusal{Code: protocol.CodeRate, Err: errSender})
+
+	if !gf.senders.allow(message.From.Domain) { // before anything of it is parsed (rule G6)
+		_ = gf.receiver.refuse(message.From, message.Msg, &protocol.Refusal{Code: protocol.CodeRate, Err: errSender})
 		return
 	}
-	issuer := peek(p.Msg[1:])
+
+	issuer := peek(message.Msg[1:])
 	if !issuer.IsZero() && issuer == gf.cfg.Domain {
-		gf.noteOwnPage(p)
+		gf.noteOwnPage(message)
 		return
 	}
+
 	if o := gf.origins.Get(issuer); o != nil && o.Accepts() {
-		for _, lost := range enqueue(o.Mailbox.Queue, p) {
+		for _, lost := range enqueue(o.Mailbox.Queue, message) {
 			gf.refusals.ByOrigin.Add(o.Domain, protocol.CodeRate)
 			gf.refusals.BySender.Add(lost.From.Domain, protocol.CodeRate)
 		}
+
 		return
 	}
-	if _, _, err := gf.gate.openPage(p.From, p.Msg[1:]); err != nil {
-		_ = gf.receiver.refuse(p.From, p.Msg, err)
+
+	if _, _, err := gf.gate.openPage(message.From, message.Msg[1:]); err != nil {
+		_ = gf.receiver.refuse(message.From, message.Msg, err)
 	}
 }
 
@@ -161,13 +172,16 @@ func peek(text string) (issuer spiffeid.TrustDomain) {
 	if err != nil {
 		return issuer
 	}
+
 	var c struct {
 		Iss string `json:"iss"`
 	}
 	if json.Unmarshal(parts.Payload, &c) != nil {
 		return issuer
 	}
+
 	issuer, _ = spiffeid.TrustDomainFromString(c.Iss)
+
 	return issuer
 }
 
@@ -175,19 +189,23 @@ func peek(text string) (issuer spiffeid.TrustDomain) {
 // echo what it alone was told, or pulled before it was gossiped: so this silences
 // nobody but a member that speaks in the leader's place. By a key that this domain has
 // none but its members sign.
-func (gf *gossipFeed) noteOwnPage(p replica.Pushed) {
-	if p.Msg[0] != protocol.GossipPage {
+func (gf *gossipFeed) noteOwnPage(message replica.Pushed) {
+	if message.Msg[0] != protocol.GossipPage {
 		return
 	}
-	payload, _, err := gf.cfg.Keys.Verify(gf.cfg.Domain, signed.TypePage, p.Msg[1:])
+
+	payload, _, err := gf.cfg.Keys.Verify(gf.cfg.Domain, signed.TypePage, message.Msg[1:])
 	if err != nil {
 		if keyCode(err) == protocol.CodeSignature {
-			_ = gf.receiver.refuse(p.From, p.Msg, &protocol.Refusal{Code: protocol.CodeSignature, Err: err})
+			_ = gf.receiver.refuse(message.From, message.Msg, &protocol.Refusal{Code: protocol.CodeSignature, Err: err})
 		}
+
 		return
 	}
+
 	page, err := gf.cfg.Dialect.ParsePage(payload)
-	if err == nil && page.Audience == directory.Mesh && page.Epoch == gf.cfg.Source.Position().Epoch && page.To > gf.ownGossiped.Load() {
+	if err == nil && page.Audience == directory.Mesh && page.Epoch == gf.cfg.Source.Position().Epoch &&
+		page.To > gf.ownGossiped.Load() {
 		gf.ownGossiped.Store(page.To)
 	}
 }
@@ -224,63 +242,75 @@ func (gf *gossipFeed) heads(to spiffeid.TrustDomain) [][]byte {
 			all = append(all, []byte(own))
 		}
 	}
-	for _, o := range gf.origins.All() {
-		if !gf.access.lists(o.Domain, to) {
+
+	for _, origin := range gf.origins.All() {
+		if !gf.access.lists(origin.Domain, to) {
 			continue
 		}
-		o.Mu.Lock()
-		if o.HeadText != "" && !o.Streams.HasEnded() {
-			all = append(all, []byte(o.HeadText))
+
+		origin.Mu.Lock()
+		if origin.HeadText != "" && !origin.Streams.HasEnded() {
+			all = append(all, []byte(origin.HeadText))
 		}
-		o.Mu.Unlock()
+
+		origin.Mu.Unlock()
 	}
+
 	return all
 }
 
 // gossipOut publishes what is new: the leader at once, another member after the
 // leader's silence (federation.md, "Pages"), at most one page a second.
-func (gf *gossipFeed) gossipOut(ctx context.Context, g gossiper) {
+func (gf *gossipFeed) gossipOut(ctx context.Context, gossiper gossiper) {
 	t := &publish.GossipCursor{From: gf.cfg.Source.Tip(directory.Mesh)}
 	told := t.From
+
 	var keys directory.Position
 	for ctx.Err() == nil {
 		changed := gf.cfg.Source.Changed()
+
 		again := time.Duration(0)
 		if doc := gf.cfg.Source.KeyDocument(); doc != nil && protocol.Issue(doc) != keys {
 			if head, err := gf.publisher.Head(); err == nil {
 				keys = protocol.Issue(doc)
-				g.Publish("head", append([]byte{protocol.GossipHead}, head...), gf.audience(gf.cfg.Domain))
+				gossiper.Publish("head", append([]byte{protocol.GossipHead}, head...), gf.audience(gf.cfg.Domain))
 			} else {
 				again = gossipEvery // this node takes up the key that the document has for it in a moment
 			}
 		}
+
 		if gf.cfg.Source.Tip(directory.Mesh) <= told {
 			wait(ctx, changed, again)
 			continue
 		}
+
 		if !gf.cfg.Source.IsLeader() {
 			wait(ctx, nil, leaderSilence)
 			told = max(told, gf.ownGossiped.Load())
 		}
-		told = gf.gossipPage(g, t, told)
+
+		told = gf.gossipPage(gossiper, t, told)
 		wait(ctx, nil, gossipEvery)
 	}
 }
 
 // gossipPage publishes a page of what lies above told, and returns how far the
 // pool is told now.
-func (gf *gossipFeed) gossipPage(g gossiper, t *publish.GossipCursor, told uint64) uint64 {
+func (gf *gossipFeed) gossipPage(gossiper gossiper, t *publish.GossipCursor, told uint64) uint64 {
 	tip := gf.cfg.Source.Tip(directory.Mesh)
 	if tip <= told {
 		return told
 	}
+
 	page, err := t.Page(gf.publisher)
 	switch {
 	case err != nil:
 		gf.cfg.Logger.Warn("making a gossip page failed", "err", err)
 	case page != nil && len(page.Text) < gossip.MaxMessage:
-		g.Publish(directory.Mesh.String(), append([]byte{protocol.GossipPage}, page.Text...), gf.audience(gf.cfg.Domain))
+		gossiper.Publish(directory.Mesh.String(), append([]byte{protocol.GossipPage}, page.Text...),
+			gf.audience(gf.cfg.Domain))
 	}
+
 	return tip
 }
 
@@ -303,14 +333,17 @@ type senders struct {
 func (s *senders) allow(td spiffeid.TrustDomain) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	l := s.all[td]
 	if l == nil {
 		if s.all == nil {
 			s.all = map[spiffeid.TrustDomain]*rate.Limiter{}
 		}
+
 		l = rate.NewLimiter(senderRate, senderBurst)
 		s.all[td] = l
 	}
+
 	return l.Allow()
 }
 

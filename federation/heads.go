@@ -16,25 +16,33 @@ import (
 
 // askHead asks a node for an origin's head, and for the key document where the
 // head names another one than is known.
-func (rc *receiver) askHead(ctx context.Context, o *replica.Origin, n protocol.Node) error {
+func (rc *receiver) askHead(ctx context.Context, origin *replica.Origin, node protocol.Node) error {
 	timed, cancel := context.WithTimeout(ctx, protocol.AnswerTime)
 	defer cancel()
-	text, err := rc.client.Get(timed, n, protocol.PathHeads, url.Values{"origin": {o.Domain.Name()}}, gossip.MaxHead)
-	if errors.Is(err, protocol.ErrDenied) && n.Domain == o.Domain {
-		if failed := rc.refreshKeys(ctx, o, n); failed != nil { // which says whether this domain is still listed
+
+	text, err := rc.client.Get(timed, node, protocol.PathHeads, url.Values{"origin": {origin.Domain.Name()}},
+		gossip.MaxHead)
+	if errors.Is(err, protocol.ErrDenied) && node.Domain == origin.Domain {
+		// which says whether this domain is still listed
+		if failed := rc.refreshKeys(ctx, origin, node); failed != nil {
 			return failed
 		}
-		o.Mu.Lock()
-		defer o.Mu.Unlock()
-		if o.Unlisted {
+
+		origin.Mu.Lock()
+		defer origin.Mu.Unlock()
+
+		if origin.Unlisted {
 			return replica.ErrUnlisted
 		}
+
 		return err
 	}
+
 	if err != nil {
 		return err
 	}
-	return rc.takeHead(ctx, replica.Sender{Domain: n.Domain}, n, text)
+
+	return rc.takeHead(ctx, replica.Sender{Domain: node.Domain}, node, text)
 }
 
 func (rc *receiver) takeHead(ctx context.Context, from replica.Sender, giver protocol.Node, text string) error {
@@ -42,70 +50,90 @@ func (rc *receiver) takeHead(ctx context.Context, from replica.Sender, giver pro
 }
 
 func (rc *receiver) judgeHead(ctx context.Context, from replica.Sender, giver protocol.Node, text string) error {
-	var h *signed.Head
-	o, err := rc.withKeys(ctx, from, giver, func() (o *replica.Origin, err error) {
-		o, h, err = rc.gate.openHead(from, text)
+	var head *signed.Head
+
+	origin, err := rc.withKeys(ctx, from, giver, func() (o *replica.Origin, err error) {
+		o, head, err = rc.gate.openHead(from, text)
 		return o, err
 	})
 	if err != nil {
 		return rc.refuse(from, text, err)
 	}
-	if err := o.AcceptHead(h, text); err != nil {
+
+	if err := origin.AcceptHead(head, text); err != nil {
 		return err
 	}
-	if doc, _, ok := rc.cfg.Keys.Keys(o.Domain); (!ok || directory.HashOf(doc.Payload()) != h.Keys) && o.Contacts.MayRefresh(from) {
-		if err := rc.refreshKeys(ctx, o, giver); err != nil { // pages may be by keys that are known, as the head is
-			o.Complain(err)
+
+	if doc, _, ok := rc.cfg.Keys.Keys(origin.Domain); (!ok || directory.HashOf(doc.Payload()) != head.Keys) &&
+		origin.Contacts.MayRefresh(from) {
+		// pages may be by keys that are known, as the head is
+		if err := rc.refreshKeys(ctx, origin, giver); err != nil {
+			origin.Complain(err)
 		}
 	}
+
 	return nil
 }
 
 // refreshKeys pulls an origin's key document from a node that has it. A document
 // that doesn't hold changes nothing.
-func (rc *receiver) refreshKeys(ctx context.Context, o *replica.Origin, n protocol.Node) error {
+func (rc *receiver) refreshKeys(ctx context.Context, origin *replica.Origin, node protocol.Node) error {
 	ctx, cancel := context.WithTimeout(ctx, protocol.AnswerTime)
 	defer cancel()
-	text, err := rc.client.Get(ctx, n, protocol.PathKeys, url.Values{"origin": {o.Domain.Name()}}, protocol.MaxKeys)
+
+	text, err := rc.client.Get(ctx, node, protocol.PathKeys, url.Values{"origin": {origin.Domain.Name()}},
+		protocol.MaxKeys)
 	if err != nil {
 		return err
 	}
-	err = rc.cfg.Panics.Run(contain.Keys, func() error { return o.Adopt(text, n.Domain == o.Domain) })
+
+	err = rc.cfg.Panics.Run(contain.Keys, func() error { return origin.Adopt(text, node.Domain == origin.Domain) })
+
 	var two forked
 	if errors.As(err, &two) {
 		held, other := two.Forked()
-		rc.evidence.accuse(o, nil, []string{held, other})
+		rc.evidence.accuse(origin, nil, []string{held, other})
 	}
+
 	if err != nil {
-		return fmt.Errorf("key document of %s: %w", o.Domain.Name(), err)
+		return fmt.Errorf("key document of %s: %w", origin.Domain.Name(), err)
 	}
-	rc.evidence.recall(o)
+
+	rc.evidence.recall(origin)
+
 	return nil
 }
 
 // followKeys pulls the issue of the key document of which a node tells. It is by this that
 // each node hears of a revocation as soon as of a change; gossip leaves out some.
-func (rc *receiver) followKeys(ctx context.Context, o *replica.Origin, n protocol.Node, issue directory.Position) error {
+func (rc *receiver) followKeys(ctx context.Context, origin *replica.Origin, node protocol.Node,
+	issue directory.Position) error {
 	ctx, cancel := context.WithTimeout(ctx, protocol.PrefetchTime) // pages wait meanwhile
 	defer cancel()
+
 	select {
-	case o.Contacts.Following <- struct{}{}: // both subscriptions hear of it
-		defer func() { <-o.Contacts.Following }()
+	case origin.Contacts.Following <- struct{}{}: // both subscriptions hear of it
+		defer func() { <-origin.Contacts.Following }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if !rc.access.keysIssue(o.Domain).Before(issue) {
+
+	if !rc.access.keysIssue(origin.Domain).Before(issue) {
 		return nil
 	}
-	if err := o.Contacts.Issuing.Wait(ctx); err != nil {
+
+	if err := origin.Contacts.Issuing.Wait(ctx); err != nil {
 		return err
 	}
-	if err := rc.refreshKeys(ctx, o, n); err != nil {
+
+	if err := rc.refreshKeys(ctx, origin, node); err != nil {
 		return err
 	}
-	if rc.access.keysIssue(o.Domain).Before(issue) {
+
+	if rc.access.keysIssue(origin.Domain).Before(issue) {
 		return errNoNews
 	}
+
 	return nil
 }
 
@@ -117,6 +145,7 @@ func (rc *receiver) newestKeys(ctx context.Context, o *replica.Origin) (err erro
 			break
 		}
 	}
+
 	return err
 }
 

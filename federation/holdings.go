@@ -20,24 +20,30 @@ type holdings struct {
 
 // pageOf returns a page of the own domain, or the link of another's chain that
 // goes on from since; it is passed on as it was received.
-func (h *holdings) pageOf(from spiffeid.TrustDomain, q protocol.PageQuery) (string, error) {
-	if q.Origin == h.cfg.Domain {
-		made, err := h.publisher.Page(q.Aud, q.Since, q.Limit, q.Wait == 0 && h.access.lists(h.cfg.Domain, from))
+func (h *holdings) pageOf(from spiffeid.TrustDomain, query protocol.PageQuery) (string, error) {
+	if query.Origin == h.cfg.Domain {
+		made, err := h.publisher.Page(query.Aud, query.Since, query.Limit, query.Wait == 0 &&
+			h.access.lists(h.cfg.Domain, from))
 		if made == nil || err != nil {
 			return "", err
 		}
+
 		return made.Text, nil
 	}
-	o := h.origins.Get(q.Origin)
-	if o == nil {
+
+	origin := h.origins.Get(query.Origin)
+	if origin == nil {
 		return "", directory.Refuse(directory.NotFound, "this node holds nothing of that origin")
 	}
-	st := o.Streams.ShownStream(q.Aud)
+
+	st := origin.Streams.ShownStream(query.Aud)
 	if st == nil {
 		return "", nil
 	}
 
-	page, err := store.ReadFor(h.store, st.Id, func(t *store.Tx) (*store.Page, error) { return t.PageAfter(q.Since) })
+	page, err := store.ReadFor(h.store, st.Id, func(t *store.Tx) (*store.Page, error) {
+		return t.PageAfter(query.Since)
+	})
 	if page == nil || err != nil {
 		return "", unavailable(err)
 	}
@@ -53,46 +59,53 @@ func (h *holdings) recordsOf(origin, to spiffeid.TrustDomain) func(protocol.Reco
 	if origin == h.cfg.Domain {
 		return func(n protocol.RecordName) (string, bool, error) { return h.ownRecord(to, n) }
 	}
+
 	auds := []directory.Audience{directory.Mesh}
 	if to == h.cfg.Domain {
 		auds = append(auds, directory.Only(to))
 	}
+
 	var shown []*replica.Stream
 	if o := h.origins.Get(origin); o != nil {
 		for _, aud := range auds {
 			shown = append(shown, o.Streams.ShownStream(aud))
 		}
 	}
+
 	return func(n protocol.RecordName) (string, bool, error) {
 		for _, st := range shown {
 			r, err := h.storedRecord(st, n)
 			if err != nil {
 				return "", false, err
 			}
+
 			if r != nil {
 				return r.Signed().String(), true, nil
 			}
 		}
+
 		return "", false, nil
 	}
 }
 
-func (h *holdings) ownRecord(to spiffeid.TrustDomain, n protocol.RecordName) (string, bool, error) {
+func (h *holdings) ownRecord(to spiffeid.TrustDomain, name protocol.RecordName) (string, bool, error) {
 	if h.access.lists(h.cfg.Domain, to) {
-		if text, ok, err := h.publisher.Record(directory.Mesh, n); ok || err != nil {
+		if text, ok, err := h.publisher.Record(directory.Mesh, name); ok || err != nil {
 			return text, ok, err
 		}
 	}
-	return h.publisher.Record(directory.Only(to), n)
+
+	return h.publisher.Record(directory.Only(to), name)
 }
 
 // storedRecord returns a record that another domain's stream names; nil where it names
 // none, or there is no such stream.
-func (h *holdings) storedRecord(st *replica.Stream, n protocol.RecordName) (r *store.Record, err error) {
+func (h *holdings) storedRecord(st *replica.Stream, name protocol.RecordName) (r *store.Record, err error) {
 	if st == nil {
 		return nil, nil
 	}
-	return h.store.Find(st.Id, n)
+
+	return h.store.Find(st.Id, name)
 }
 
 // documentFor is issuedFor of another domain.
@@ -100,5 +113,6 @@ func (h *holdings) documentFor(td spiffeid.TrustDomain, kid string) string {
 	if o := h.origins.Get(td); o != nil {
 		return o.Keys.IssuedFor(kid)
 	}
+
 	return ""
 }

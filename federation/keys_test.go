@@ -23,6 +23,7 @@ func (b *bench) revoke() (id string) {
 	b.Helper()
 	id = signed.KeyID(newKeyring(alpha, "stolen", b.origin).public())
 	b.origin.listKeys([]string{id}, b.alpha.keys)
+
 	return id
 }
 
@@ -49,7 +50,8 @@ func TestSubscriptionsTellOfKeyDocuments(t *testing.T) {
 		relayed := make(chan string, 1)
 		go func() {
 			had := directory.FormatIndex(alpha, b.beta.access.keysIssue(alpha))
-			w := b.beta.ask(t.Context(), nodeID(beta, 2).String(), "GET", protocol.PathPages+"?origin=alpha.test&aud=mesh&wait=30s&since=9&keys="+had, "")
+			w := b.beta.ask(t.Context(), nodeID(beta, 2).String(), "GET",
+				protocol.PathPages+"?origin=alpha.test&aud=mesh&wait=30s&since=9&keys="+had, "")
 			relayed <- w.Header().Get(protocol.HeaderKeys)
 		}()
 		time.Sleep(time.Second)
@@ -58,12 +60,15 @@ func TestSubscriptionsTellOfKeyDocuments(t *testing.T) {
 		id := b.revoke()
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
+
 		if doc, _, _ := b.beta.cfg.Keys.Keys(alpha); len(doc.Revoked) != 1 || doc.Revoked[0] != id {
 			t.Errorf("%v are revoked", doc.Revoked)
 		}
+
 		if n := *asked - before; n != 1 {
 			t.Errorf("the key document was asked for %d times", n)
 		}
+
 		select {
 		case got := <-relayed:
 			if want := directory.FormatIndex(alpha, protocol.Issue(b.origin.KeyDocument())); got != want {
@@ -85,13 +90,17 @@ func TestAKeyDocumentThatIsNotToBeHadHoldsNothingUp(t *testing.T) {
 		b.origin.register("agent", 600)
 		b.pull()
 		_, old, _ := b.alpha.cfg.Keys.Keys(alpha)
-		var withheld atomic.Bool
-		var asked atomic.Int32
+
+		var (
+			withheld atomic.Bool
+			asked    atomic.Int32
+		)
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
 			if strings.HasSuffix(r.URL.Path, protocol.PathKeys) && withheld.Load() {
 				asked.Add(1)
 				return []byte(old)
 			}
+
 			return body
 		}
 		o := b.beta.origins.Get(alpha)
@@ -101,16 +110,21 @@ func TestAKeyDocumentThatIsNotToBeHadHoldsNothingUp(t *testing.T) {
 		b.revoke()
 		b.origin.register("another", 600)
 		time.Sleep(time.Millisecond)
+
 		if n := len(b.beta.shown(alpha)); n != 2 {
 			t.Errorf("%d are shown", n)
 		}
+
 		const waits = 10
 		time.Sleep(waits*b.beta.Mesh.cfg.LongPoll - time.Second)
+
 		if n := asked.Load(); n < waits/2 || n > waits {
 			t.Errorf("it was asked for %d times", n)
 		}
+
 		withheld.Store(false)
 		time.Sleep(2 * b.beta.Mesh.cfg.LongPoll)
+
 		if doc, _, _ := b.beta.cfg.Keys.Keys(alpha); len(doc.Revoked) != 1 {
 			t.Error("it is never asked for again")
 		}
@@ -129,17 +143,23 @@ func TestWhoDoesNotWaitIsLeft(t *testing.T) {
 			return &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 				if strings.HasSuffix(r.URL.Path, protocol.PathPages) && r.URL.Query().Has("wait") {
 					asked++
-					return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody, Header: http.Header{protocol.HeaderKeys: {"alpha.test=0.0"}}}, nil
+
+					return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody,
+						Header: http.Header{protocol.HeaderKeys: {"alpha.test=0.0"}}}, nil
 				}
+
 				return b.world.roundTrip(b.beta, r)
 			})}
 		}
 		b.beta.reopen(t)
 		b.pull()
+
 		o := b.beta.origins.Get(alpha)
-		if err := b.beta.follower.subscribe(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(), func() {}); !errors.Is(err, errNoNews) {
+		if err := b.beta.follower.subscribe(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(),
+			func() {}); !errors.Is(err, errNoNews) {
 			t.Error(err)
 		}
+
 		if asked > 5 {
 			t.Errorf("it was asked %d times", asked)
 		}
@@ -159,6 +179,7 @@ type lateRing struct {
 func (k *lateRing) catchUp(after int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+
 	if k.looks, k.after = 0, after; after == 0 {
 		k.has = k.source.KeyDocument()
 	}
@@ -168,13 +189,17 @@ func (k *lateRing) Keys(td spiffeid.TrustDomain) (*signed.KeyDocument, string, b
 	if td != k.domain {
 		return k.keyring.Keys(td)
 	}
+
 	k.mu.Lock()
 	defer k.mu.Unlock()
+
 	doc := k.has
 	if k.looks++; k.looks == k.after {
 		k.has = k.source.KeyDocument()
 	}
+
 	text, _ := k.Sign(signed.TypeKeys, doc.Payload())
+
 	return doc, text, true
 }
 
@@ -188,18 +213,23 @@ func TestANodeThatTakesUpItsKeyDocumentLate(t *testing.T) {
 			b := newBench(t, nil)
 			ring := &lateRing{keyring: b.alpha.keys, has: b.origin.KeyDocument()}
 			b.alpha.Mesh.cfg.Keys = ring
-			target := protocol.PathPages + "?origin=alpha.test&aud=mesh&wait=30s&since=9&keys=" + directory.FormatIndex(alpha, protocol.Issue(ring.has))
+			target := protocol.PathPages + "?origin=alpha.test&aud=mesh&wait=30s&since=9&keys=" +
+				directory.FormatIndex(alpha, protocol.Issue(ring.has))
 			told := make(chan string, 1)
 			go func() {
-				told <- b.alpha.ask(t.Context(), nodeID(beta, 1).String(), "GET", target, "").Header().Get(protocol.HeaderKeys)
+				told <- b.alpha.ask(t.Context(), nodeID(beta, 1).String(), "GET", target, "").Header().
+					Get(protocol.HeaderKeys)
 			}()
 			synctest.Wait()
 			ring.catchUp(after)
 			b.revoke()
+
 			if synctest.Wait(); after == 0 {
 				ring.catchUp(0)
 			}
+
 			time.Sleep(3 * replica.KeysEvery)
+
 			select {
 			case got := <-told:
 				if want := directory.FormatIndex(alpha, protocol.Issue(b.origin.KeyDocument())); got != want {
@@ -219,6 +249,7 @@ func (b *bench) intercept(f func(*http.Request) (*http.Response, error)) {
 			if res, err := f(r); res != nil || err != nil {
 				return res, err
 			}
+
 			return b.world.roundTrip(b.beta, r)
 		})}
 	}
@@ -238,6 +269,7 @@ func TestWhoseClockGoesFasterIsNotLeft(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
+
 		o := b.beta.origins.Get(alpha)
 		if err := b.beta.follower.subscribe(ctx, o, &o.Streams.Pair.Mesh, b.giver(), func() {}); ctx.Err() == nil {
 			t.Error(err)
@@ -254,11 +286,13 @@ func TestAKeyDocumentThatCouldNotBeHadOnceIsAskedForAgain(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("agent", 600)
 		b.pull()
+
 		var fails atomic.Bool
 		b.intercept(func(r *http.Request) (*http.Response, error) {
 			if fails.Load() && strings.HasSuffix(r.URL.Path, protocol.PathKeys) {
 				return nil, errCut
 			}
+
 			return nil, nil
 		})
 		o := b.beta.origins.Get(alpha)
@@ -269,13 +303,16 @@ func TestAKeyDocumentThatCouldNotBeHadOnceIsAskedForAgain(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
 		fails.Store(false)
+
 		if len(o.Ask) != 1 || o.LastErr == "" {
 			t.Error("no other node is asked, or the operator isn't told")
 		}
+
 		for range 10 {
 			b.origin.register("another", 600)
 			time.Sleep(b.beta.Mesh.cfg.LongPoll / 4)
 		}
+
 		if doc, _, _ := b.beta.cfg.Keys.Keys(alpha); len(doc.Revoked) != 1 {
 			t.Error("it is never asked for again")
 		}
@@ -288,7 +325,10 @@ func TestAKeyDocumentThatCouldNotBeHadOnceIsAskedForAgain(t *testing.T) {
 // Requirement: MESH-026
 func TestKeyDocumentsHoldPagesUpForAMoment(t *testing.T) {
 	for name, answer := range map[string]func(*http.Request) (*http.Response, error){
-		"never":        func(r *http.Request) (*http.Response, error) { <-r.Context().Done(); return nil, r.Context().Err() },
+		"never": func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		},
 		"not believed": func(*http.Request) (*http.Response, error) { return nil, errCut },
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -299,14 +339,17 @@ func TestKeyDocumentsHoldPagesUpForAMoment(t *testing.T) {
 				if strings.HasSuffix(r.URL.Path, protocol.PathKeys) {
 					return answer(r)
 				}
+
 				return nil, nil
 			})
 			b.revoke()
 			b.follow()
 			time.Sleep(protocol.AnswerTime + protocol.PrefetchTime + time.Second)
+
 			for range 20 {
 				rid := b.origin.register("another", 600)
 				time.Sleep(protocol.PrefetchTime + time.Second)
+
 				if b.beta.shown(alpha)[rid] == nil {
 					t.Fatalf("%s: a page is held up", name)
 				}
@@ -328,16 +371,20 @@ func TestKeyDocumentsAreFollowedAtAPace(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		before := *asked
+
 		const seconds, each = 10, 100
 		for range seconds * each {
 			b.revoke()
 			time.Sleep(time.Second / each)
 		}
+
 		time.Sleep(2 * replica.KeysEvery)
 		synctest.Wait()
+
 		if n := *asked - before; n > replica.IssueBurst+seconds+2 {
 			t.Errorf("it was asked for %d times", n)
 		}
+
 		if b.beta.access.keysIssue(alpha) != protocol.Issue(b.origin.KeyDocument()) {
 			t.Error("the last one isn't here")
 		}

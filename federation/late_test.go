@@ -23,7 +23,9 @@ func (b *bench) rotated(i int) replica.Pushed {
 	b.origin.register(fmt.Sprint("agent-", i), 600)
 	text, err := b.alpha.keys.Sign(signed.TypePage, b.page(nil))
 	must(b.T, err)
-	return replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true}, Msg: string([]byte{protocol.GossipPage}) + text}
+
+	return replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true},
+		Msg: string([]byte{protocol.GossipPage}) + text}
 }
 
 // keysAsked counts from now on how often alpha is asked for its key document.
@@ -33,8 +35,10 @@ func (b *bench) keysAsked() *int {
 		if strings.HasSuffix(r.URL.Path, protocol.PathKeys) {
 			*n++
 		}
+
 		return body
 	}
+
 	return n
 }
 
@@ -49,19 +53,24 @@ func TestWhoRotatesIsRefusedNothing(t *testing.T) {
 		b.origin.register("agent", 600)
 		b.pull()
 		time.Sleep(replica.KeysEvery)
+
 		o := b.beta.origins.Get(alpha)
 		for i := range 3 {
 			b.beta.follower.open(t.Context(), o, b.rotated(i))
 		}
+
 		if len(o.Mailbox.Late) != 2 || len(b.beta.shown(alpha)) != 2 {
 			t.Fatalf("%d wait and %d are shown", len(o.Mailbox.Late), len(b.beta.shown(alpha)))
 		}
+
 		asked := b.keysAsked()
 		time.Sleep(replica.KeysEvery)
 		b.beta.follower.openLate(t.Context(), o)
+
 		if n := len(b.beta.shown(alpha)); n != 4 || *asked != 1 || len(o.Mailbox.Late) != 0 {
 			t.Errorf("%d are shown, the key document was asked for %d times, %d wait", n, *asked, len(o.Mailbox.Late))
 		}
+
 		if got := b.beta.refusals.ByOrigin.Of(alpha); got[protocol.CodeKeyUnknown] != 0 {
 			t.Errorf("%v", got)
 		}
@@ -83,20 +92,27 @@ func TestForgeriesMakeNobodyAskOften(t *testing.T) {
 		asked := b.keysAsked()
 		forged, err := newKeyring(alpha, "forger", b.origin).Sign(signed.TypePage, b.page(nil))
 		must(t, err)
+
 		const seconds, each = 20, 10
 		for range seconds * each {
-			b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true}, Msg: string([]byte{protocol.GossipPage}) + forged})
+			b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true},
+				Msg: string([]byte{protocol.GossipPage}) + forged})
 			time.Sleep(time.Second / each)
 			synctest.Wait()
+
 			if len(o.Mailbox.Late) > lateMost {
 				t.Fatalf("%d are kept", len(o.Mailbox.Late))
 			}
 		}
+
 		time.Sleep(2 * replica.KeysEvery)
 		synctest.Wait()
-		if got := b.beta.refusals.ByOrigin.Of(alpha)[protocol.CodeKeyUnknown]; got != seconds*each || *asked > seconds+2 || *asked == 0 {
+
+		if got := b.beta.refusals.ByOrigin.Of(alpha)[protocol.CodeKeyUnknown]; got != seconds*each ||
+			*asked > seconds+2 || *asked == 0 {
 			t.Errorf("%d of %d were refused; the key document was asked for %d times", got, seconds*each, *asked)
 		}
+
 		if o.HeadIs.IsZero() {
 			t.Error("while they came nobody asked for the head")
 		}

@@ -30,9 +30,11 @@ func (s *site) onDiskOf(t *testing.T) (streams, records int) {
 	t.Helper()
 	all, err := s.store.Streams(alpha)
 	must(t, err)
+
 	for _, st := range all {
 		must(t, s.store.Read(st.Id, func(tx *store.Tx) error { records += tx.Records.Stats().KeyN; return nil }))
 	}
+
 	return len(all), records
 }
 
@@ -45,21 +47,28 @@ func TestEpochsThatAreNotFinishedLeaveNothing(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("agent", 600)
 		b.pull()
+
 		for i := range 4 {
 			time.Sleep(10 * time.Second)
 			b.origin.restore()
 			b.origin.listKeys(nil, b.alpha.keys)
+
 			for j := range 5 {
 				b.origin.register(fmt.Sprint("agent-", i, "-", j), 600)
 			}
+
 			made, err := b.alpha.publisher.Page(directory.Mesh, 0, 4, false)
 			must(t, err)
-			if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), made.Text); err != nil || code != protocol.CodeApplied || made.To == made.At {
+
+			if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(),
+				made.Text); err != nil || code != protocol.CodeApplied || made.To == made.At {
 				t.Fatal(code, err)
 			}
 		}
+
 		if streams, records := b.beta.onDiskOf(t); streams != 2 || records != 5 {
-			t.Errorf("%d streams with %d records are on disk: of an epoch that is shown and one that is gathered it is 2 with 5", streams, records)
+			t.Errorf("%d streams with %d records are on disk: of an epoch that is shown and one that is gathered "+
+				"it is 2 with 5", streams, records)
 		}
 	})
 }
@@ -78,6 +87,7 @@ func TestARelayCannotInflateRecords(t *testing.T) {
 			if r.URL.Path != protocol.PathRecords || !inflate {
 				return body
 			}
+
 			var l protocol.RecordLine
 			must(t, json.Unmarshal(body, &l))
 			header, rest, _ := strings.Cut(l.Record, ".")
@@ -85,14 +95,19 @@ func TestARelayCannotInflateRecords(t *testing.T) {
 			must(t, err)
 			plain = append(bytes.TrimSuffix(plain, []byte("}")), bytes.Repeat([]byte(" "), 60<<10)...)
 			l.Record = directory.B64.EncodeToString(append(plain, '}')) + "." + rest
+
 			return l.Bytes()
 		}
 		b.pull()
+
 		if s := b.beta.Peers()[0]; s.Bytes > 10<<10 || s.Received[protocol.CodeRecord] != 1 {
-			t.Errorf("%d bytes are held of one agent, and %d records were refused", s.Bytes, s.Received[protocol.CodeRecord])
+			t.Errorf("%d bytes are held of one agent, and %d records were refused", s.Bytes,
+				s.Received[protocol.CodeRecord])
 		}
+
 		inflate = false
 		b.beta.follower.backlog(t.Context(), b.beta.origins.Get(alpha))
+
 		if b.beta.shown(alpha)[rid] == nil {
 			t.Error("the record is not taken from who gives it as it is")
 		}
@@ -110,14 +125,19 @@ func TestALiarCannotSilenceAnotherOrigin(t *testing.T) {
 		rid := b.origin.register("agent", 3600)
 		defer b.beta.run(t)()
 		eventually(t, 10*time.Second, "it is shown", func() bool { return b.beta.shown(alpha)[rid] != nil })
+
 		lie, _ := newKeyring(alpha, "liar", b.origin).Sign(signed.TypePage, b.page(nil))
 		for i := range 4 * 240 {
 			time.Sleep(250 * time.Millisecond)
-			b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true}, Msg: string([]byte{protocol.GossipPage}) + lie})
-			if s := b.beta.Peers()[0]; i%40 == 0 && (s.State != "active" || s.Hidden || b.beta.shown(alpha)[rid] == nil) {
+			b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true},
+				Msg: string([]byte{protocol.GossipPage}) + lie})
+
+			if s := b.beta.Peers()[0]; i%40 == 0 && (s.State != "active" || s.Hidden ||
+				b.beta.shown(alpha)[rid] == nil) {
 				t.Fatalf("after a head of %v: %+v", s.HeadAge, s)
 			}
 		}
+
 		if s := b.beta.Peers()[0]; s.HeadAge > 2*time.Minute {
 			t.Errorf("the last head is of %v ago", s.HeadAge)
 		}
@@ -135,17 +155,22 @@ func TestAnEchoIsNoVoiceOfTheOwnDomain(t *testing.T) {
 		defer synctest.Wait()
 		defer cancel()
 		go b.alpha.gossip.gossipOut(ctx, told)
+
 		for i := range 3 {
 			time.Sleep(2 * time.Second)
 			rid := b.origin.register(fmt.Sprint("agent-", i), 600)
 			b.origin.grant(rid, directory.Only(beta), true)
+
 			for _, aud := range []directory.Audience{directory.Mesh, directory.Only(beta)} {
 				made, err := b.alpha.publisher.Page(aud, 0, protocol.MaxDigests, true)
 				must(t, err)
-				b.alpha.gossip.route(replica.Pushed{From: replica.Sender{Domain: beta, Pushed: true}, Msg: string([]byte{protocol.GossipPage}) + made.Text})
+				b.alpha.gossip.route(replica.Pushed{From: replica.Sender{Domain: beta, Pushed: true},
+					Msg: string([]byte{protocol.GossipPage}) + made.Text})
 			}
 		}
+
 		time.Sleep(2 * time.Second)
+
 		if n := told.count(protocol.GossipPage); n != 3 {
 			t.Errorf("%d of 3 pages were told the mesh", n)
 		}
@@ -168,11 +193,13 @@ func (p *teller) Publish(_ string, msg []byte, _ gossip.Audience) {
 func (p *teller) count(sort byte) (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	for _, msg := range p.messages {
 		if msg[0] == sort {
 			n++
 		}
 	}
+
 	return n
 }
 
@@ -191,16 +218,20 @@ func TestANewEpochIsPassedOn(t *testing.T) {
 			t.Helper()
 			page, err := b.alpha.publisher.Page(directory.Mesh, 0, protocol.MaxDigests, false)
 			must(t, err)
-			b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: alpha, Pushed: true}, Msg: string([]byte{protocol.GossipPage}) + page.Text})
+			b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: alpha, Pushed: true},
+				Msg: string([]byte{protocol.GossipPage}) + page.Text})
 			o := b.beta.origins.Get(alpha)
 			b.beta.follower.open(t.Context(), o, <-o.Mailbox.Queue)
 		}
+
 		for i := range 5 {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
+
 		if err := b.beta.receiver.refreshKeys(t.Context(), b.beta.origins.Get(alpha), b.giver()); err != nil {
 			t.Fatal(err)
 		}
+
 		hear()
 		time.Sleep(10 * time.Second)
 		b.origin.restore()
@@ -210,6 +241,7 @@ func TestANewEpochIsPassedOn(t *testing.T) {
 		must(t, b.beta.receiver.refreshKeys(t.Context(), b.beta.origins.Get(alpha), b.giver()))
 		b.origin.register("again", 600)
 		hear()
+
 		if n := told.count(protocol.GossipPage); n != 2 {
 			t.Errorf("%d of 2 pages were passed on", n)
 		}
@@ -235,17 +267,23 @@ func TestARepeatedWordIsNoSignOfLife(t *testing.T) {
 		defer b.beta.run(t)()
 		eventually(t, 10*time.Second, "it is shown", func() bool { return b.beta.shown(alpha)[rid] != nil })
 		time.Sleep(5 * time.Minute)
+
 		if b.beta.shown(alpha)[rid] == nil {
 			t.Fatal("hidden while its origin answers")
 		}
+
 		b.world.mu.Lock()
 		b.world.cut = func(string, string) bool { return true }
 		b.world.mu.Unlock()
+
 		for range 5 * 60 {
 			time.Sleep(time.Second)
-			b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true}, Msg: string([]byte{protocol.GossipHead}) + head})
+			b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true},
+				Msg: string([]byte{protocol.GossipHead}) + head})
 		}
-		if s := b.beta.Peers()[0]; !s.Hidden || b.beta.shown(alpha)[rid] != nil || time.Since(s.LastHeard) < 4*time.Minute {
+
+		if s := b.beta.Peers()[0]; !s.Hidden || b.beta.shown(alpha)[rid] != nil ||
+			time.Since(s.LastHeard) < 4*time.Minute {
 			t.Errorf("five minutes after its last word: %+v", s)
 		}
 	})
@@ -283,6 +321,7 @@ func TestMuchEvidenceMakesNobodyImmune(t *testing.T) {
 			c.Peerings = func() []directory.Peering {
 				mu.Lock()
 				defer mu.Unlock()
+
 				return []directory.Peering{p}
 			}
 		})
@@ -294,34 +333,45 @@ func TestMuchEvidenceMakesNobodyImmune(t *testing.T) {
 			synctest.Wait()
 			b.beta.reconcile()
 		}
+
 		for i := range 2 * evidence.MaxFiles {
 			_, _ = b.beta.evidence.convict(fmt.Append(nil, "E1-", i), true)
 		}
+
 		acts()
+
 		if _, err := b.beta.evidence.convict([]byte("E1-more"), true); !errors.Is(err, evidence.ErrManyKept) {
 			t.Errorf("of an origin that the domain has frozen: %v", err)
 		}
+
 		if _, err := b.beta.evidence.file(alpha, "E1-0"); err != nil {
 			t.Errorf("what convicted first gave way to what nobody needs: %v", err)
 		}
+
 		for i := range 3 {
 			set(directory.PeeringActive)
 			b.beta.reconcile()
+
 			if !b.beta.origins.Get(alpha).Accepts() {
 				t.Fatal("not released")
 			}
+
 			fresh, err := b.beta.evidence.convict(fmt.Append(nil, "E1-later-", i), true)
 			if b.beta.reopen(t); !fresh || err != nil || b.beta.origins.Get(alpha).Accepts() {
 				t.Errorf("after release %d: fresh %v, %v", i, fresh, err)
 			}
+
 			acts()
+
 			if n := len(b.beta.evidence.evidenceOf(alpha)); n > evidence.MaxFiles {
 				t.Errorf("%d files are kept", n)
 			}
+
 			if _, err := b.beta.evidence.file(alpha, fmt.Sprint("E1-later-", i)); err != nil {
 				t.Error(err)
 			}
 		}
+
 		files, err := os.ReadDir(filepath.Join(b.beta.cfg.Dir, "evidence"))
 		if err != nil || len(files) != evidence.MaxFiles {
 			t.Errorf("%d files are on disk, %v", len(files), err)
@@ -335,6 +385,7 @@ func TestMuchEvidenceMakesNobodyImmune(t *testing.T) {
 func TestRefusedRecordsAreNoFloodOfLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
+
 		o := b.origin
 		for i := range 300 {
 			rid := o.register(fmt.Sprint("agent-", i), 600)
@@ -343,11 +394,14 @@ func TestRefusedRecordsAreNoFloodOfLines(t *testing.T) {
 				o.put(rid, r, at)
 			})
 		}
+
 		before := b.log.n.Load()
 		b.pull()
+
 		if n := b.log.n.Load() - before; n == 0 || n > 3 {
 			t.Errorf("%d lines", n)
 		}
+
 		if s := b.beta.Peers()[0]; s.Received[protocol.CodeRecord] != 300 {
 			t.Errorf("%d of 300 are counted", s.Received[protocol.CodeRecord])
 		}
@@ -360,16 +414,20 @@ func TestRefusedRecordsAreNoFloodOfLines(t *testing.T) {
 func TestNobodysRefusalsHideAnothers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
+
 		forged, _ := newKeyring(alpha, "forger", b.origin).Sign(signed.TypePage, b.page(nil))
 		for range 10 {
 			_, _, _ = b.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, b.giver(), forged)
 			time.Sleep(100 * time.Millisecond)
 		}
+
 		before := b.log.n.Load()
+
 		_, _, _ = b.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, b.giver(), forged)
 		for range 10 {
 			_, _, _ = b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), forged)
 		}
+
 		if n := b.log.n.Load() - before; n != 2 {
 			t.Errorf("%d lines of two senders", n)
 		}
@@ -382,18 +440,21 @@ func TestNobodysRefusalsHideAnothers(t *testing.T) {
 func TestATimeThatHasNoForm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
-		odd, good := b.origin.register("odd", 600), b.origin.register("good", 600)
+		odd := b.origin.register("odd", 600)
+		good := b.origin.register("good", 600)
 		b.origin.with(odd, func(r *registration, at int64) {
 			r.since = 1 << 39
 			b.origin.put(odd, r, at)
 		})
 		b.pull()
+
 		for _, e := range b.beta.shown(alpha) {
 			text := time.UnixMilli(e.RegisteredAt).UTC().Format(time.RFC3339)
 			if _, err := time.Parse(time.RFC3339, text); err != nil {
 				t.Errorf("%s was registered at %s", e.Agent, text)
 			}
 		}
+
 		if b.beta.shown(alpha)[good] == nil {
 			t.Error("the others aren't shown")
 		}

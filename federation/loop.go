@@ -16,12 +16,14 @@ func wait(ctx context.Context, c <-chan struct{}, d time.Duration) bool {
 		defer t.Stop()
 		after = t.C
 	}
+
 	select {
 	case <-ctx.Done():
 		return false
 	case <-c:
 	case <-after:
 	}
+
 	return true
 }
 
@@ -51,6 +53,7 @@ func newBackoff() *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
 	b.MaxInterval = 10 * time.Second
 	b.Reset()
+
 	return b
 }
 

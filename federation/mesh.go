@@ -88,6 +88,7 @@ func Open(cfg Config) (*Mesh, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	m.store = st
 
 	m.connect()
@@ -96,24 +97,31 @@ func Open(cfg Config) (*Mesh, error) {
 	m.close = sync.OnceValue(func() error {
 		m.drain()
 		m.cancel()
+
 		return errors.Join(m.saveClocks(), st.Close())
 	})
+
 	var pending [][]byte
 	if m.evidence.cases, pending, err = evidence.Open(filepath.Join(cfg.Dir, "evidence")); err == nil {
 		err = m.reopener.reopen()
 	}
+
 	if err == nil {
 		err = m.load()
 	}
+
 	if err != nil {
 		m.cancel()
 		return nil, errors.Join(err, st.Close()) // and nothing is written of what was half read
 	}
+
 	m.reconcile()
 	m.upkeep.judgeAll(m.ctx)
+
 	if cfg.Verifier != nil {
 		m.evidence.resume(pending)
 	}
+
 	return m, nil
 }
 
@@ -193,11 +201,13 @@ func (m *Mesh) Position(td spiffeid.TrustDomain) (directory.Position, bool) {
 	if td == m.cfg.Domain {
 		return m.cfg.Source.Position(), true
 	}
-	o := m.origins.Get(td)
-	if o == nil {
+
+	origin := m.origins.Get(td)
+	if origin == nil {
 		return directory.Position{}, false
 	}
-	return o.Streams.Position()
+
+	return origin.Streams.Position()
 }
 
 // askEvery is how often an origin is asked for its head while somebody waits.
@@ -207,22 +217,27 @@ const askEvery = 500 * time.Millisecond
 // this domain alone is here up to p as well, unless no node of the origin's
 // answers. It asks the origin meanwhile, whose word reaches a revision that changed
 // nothing here. It returns ctx's error when that ends first.
-func (m *Mesh) Await(ctx context.Context, td spiffeid.TrustDomain, p directory.Position) error {
+func (m *Mesh) Await(ctx context.Context, td spiffeid.TrustDomain, position directory.Position) error {
 	began := time.Now()
 	ask := time.NewTimer(0)
 	defer ask.Stop()
+
 	for {
 		changed := m.access.changedOf(td)
-		o := m.origins.Get(td)
-		if have, ok := m.Position(td); ok && !have.Before(p) && (o == nil || o.IsCaughtUp(p, began)) {
+
+		origin := m.origins.Get(td)
+		if have, ok := m.Position(td); ok && !have.Before(position) &&
+			(origin == nil || origin.IsCaughtUp(position, began)) {
 			return nil
 		}
+
 		select {
 		case <-changed:
 		case <-ask.C:
-			if o != nil {
-				replica.Wake(o.Ask)
+			if origin != nil {
+				replica.Wake(origin.Ask)
 			}
+
 			ask.Reset(askEvery)
 		case <-ctx.Done():
 			return ctx.Err()
@@ -233,20 +248,21 @@ func (m *Mesh) Await(ctx context.Context, td spiffeid.TrustDomain, p directory.P
 // Peers returns what this node knows of each peering, by name.
 func (m *Mesh) Peers() []replica.PeerStatus {
 	var all []replica.PeerStatus
-	for _, o := range m.origins.All() {
-		s := o.Status()
+	for _, origin := range m.origins.All() {
+		status := origin.Status()
 		if stalled := m.stalledError(); stalled != "" {
-			s.LastError = stalled
-			if s.State == string(directory.PeeringActive) {
-				s.State = "behind" // whatever it announces now isn't taken
+			status.LastError = stalled
+			if status.State == string(directory.PeeringActive) {
+				status.State = "behind" // whatever it announces now isn't taken
 			}
 		}
 
-		s.Received, s.Refused = m.refusals.ByOrigin.Of(o.Domain), m.refusals.BySender.Of(o.Domain)
-		s.BytesIn, s.BytesOut = m.traffic.Of(o.Domain)
-		s.GossipIn, s.GossipOut = m.gossip.gossiped.Of(o.Domain)
-		all = append(all, s)
+		status.Received, status.Refused = m.refusals.ByOrigin.Of(origin.Domain), m.refusals.BySender.Of(origin.Domain)
+		status.BytesIn, status.BytesOut = m.traffic.Of(origin.Domain)
+		status.GossipIn, status.GossipOut = m.gossip.gossiped.Of(origin.Domain)
+		all = append(all, status)
 	}
+
 	return all
 }
 
@@ -259,21 +275,27 @@ func (m *Mesh) Run(ctx context.Context) error {
 	defer m.drain()
 	stop := context.AfterFunc(m.ctx, cancel)
 	defer stop()
+
 	var wg sync.WaitGroup
 	defer wg.Wait()
+
 	if m.cfg.Gossip != nil {
 		if err := m.gossip.start(ctx, &wg); err != nil {
 			return fmt.Errorf("federation: %w", err)
 		}
 	}
+
 	wg.Go(func() { m.upkeep.sweeper(ctx) })
 	wg.Go(func() { m.store.Wiping(ctx, !m.cfg.noSync, m.cfg.Logger) })
 	wg.Go(func() { m.upkeep.staleness(ctx) })
 	wg.Go(func() { m.upkeep.judges(ctx) })
+
 	if m.cfg.Verifier != nil {
 		wg.Go(func() { m.evidence.enforce(ctx) })
 	}
+
 	m.manage(ctx)
+
 	return nil
 }
 
@@ -291,21 +313,21 @@ func (m *Mesh) manage(ctx context.Context) {
 	for {
 		changed := m.cfg.Source.Changed()
 
-		for _, o := range m.takePeerings() {
-			if o.Loops.Halt() && o.Loops.Removing.CompareAndSwap(false, true) {
+		for _, origin := range m.takePeerings() {
+			if origin.Loops.Halt() && origin.Loops.Removing.CompareAndSwap(false, true) {
 				removals.Go(func() {
-					defer o.Loops.Removing.Store(false)
-					m.forget(o)
+					defer origin.Loops.Removing.Store(false)
+					m.forget(origin)
 				})
 			}
 		}
 
-		for _, o := range m.origins.All() {
+		for _, origin := range m.origins.All() {
 			switch {
-			case !o.Accepts():
-				o.Loops.Halt()
-			case !o.Loops.Running():
-				m.start(ctx, o)
+			case !origin.Accepts():
+				origin.Loops.Halt()
+			case !origin.Loops.Running():
+				m.start(ctx, origin)
 			}
 		}
 
@@ -330,21 +352,24 @@ func (m *Mesh) waitFor(ctx context.Context, changed <-chan struct{}) bool {
 }
 
 // start runs the loops of one origin, all of which wait for what siblings have.
-func (m *Mesh) start(ctx context.Context, o *replica.Origin) {
-	ctx, o.Loops.Stop = context.WithCancel(ctx)
-	o.Loops.Done = make(chan struct{})
+func (m *Mesh) start(ctx context.Context, origin *replica.Origin) {
+	ctx, origin.Loops.Stop = context.WithCancel(ctx)
+	origin.Loops.Done = make(chan struct{})
 	go func() {
 		defer replica.Wake(m.halted)
-		defer close(o.Loops.Done)
-		m.follower.seed(ctx, o)
+		defer close(origin.Loops.Done)
+		m.follower.seed(ctx, origin)
+
 		var wg sync.WaitGroup
-		wg.Go(func() { m.follower.follow(ctx, o, &o.Streams.Pair.Mesh) })
-		wg.Go(func() { m.follower.follow(ctx, o, &o.Streams.Pair.Private) })
-		wg.Go(func() { m.follower.tend(ctx, o) })
-		wg.Go(func() { m.follower.catchUp(ctx, o) })
+		wg.Go(func() { m.follower.follow(ctx, origin, &origin.Streams.Pair.Mesh) })
+		wg.Go(func() { m.follower.follow(ctx, origin, &origin.Streams.Pair.Private) })
+		wg.Go(func() { m.follower.tend(ctx, origin) })
+		wg.Go(func() { m.follower.catchUp(ctx, origin) })
+
 		if m.cfg.Verifier != nil {
-			wg.Go(func() { m.crossChecker.crossChecks(ctx, o) })
+			wg.Go(func() { m.crossChecker.crossChecks(ctx, origin) })
 		}
+
 		wg.Wait()
 	}()
 }
@@ -364,60 +389,66 @@ func (m *Mesh) reconcile() {
 func (m *Mesh) takePeerings() (former []*replica.Origin) {
 	open := m.evidence.cases.Pending() // first: what the domain acted on before is in the peerings
 
-	for _, p := range m.cfg.Peerings() {
-		if p.Domain == m.cfg.Domain {
+	for _, peering := range m.cfg.Peerings() {
+		if peering.Domain == m.cfg.Domain {
 			continue
 		}
 
-		o := m.origins.Get(p.Domain)
+		origin := m.origins.Get(peering.Domain)
 		switch {
-		case p.State != directory.PeeringTerminated && o == nil:
-			o = m.know(p.Domain)
-			o.Again = true
-		case o != nil && (p.State == directory.PeeringTerminated || o.Streams.HasEnded()):
-			o.Streams.End()
-			former = append(former, o)
+		case peering.State != directory.PeeringTerminated && origin == nil:
+			origin = m.know(peering.Domain)
+			origin.Again = true
+		case origin != nil && (peering.State == directory.PeeringTerminated || origin.Streams.HasEnded()):
+			origin.Streams.End()
+			former = append(former, origin)
+
 			continue
-		case o == nil:
+		case origin == nil:
 			continue
 		}
 
-		o.Streams.SetPeering(&p)
+		origin.Streams.SetPeering(&peering)
 
-		o.Mu.Lock()
-		o.Convicted = evidence.Against(open, p.Domain) || evidence.Against(m.evidence.cases.Pending(), p.Domain) // until the domain has acted
-		o.Mu.Unlock()
+		origin.Mu.Lock()
+		// until the domain has acted
+		origin.Convicted = evidence.Against(open, peering.Domain) ||
+			evidence.Against(m.evidence.cases.Pending(), peering.Domain)
+		origin.Mu.Unlock()
 	}
 
 	m.evidence.noteFrozen()
+
 	return former
 }
 
 // know adds an origin.
 func (m *Mesh) know(td spiffeid.TrustDomain) *replica.Origin {
-	o := replica.New(td, m.cfg.View.Origin(td), replica.Deps{
+	origin := replica.New(td, m.cfg.View.Origin(td), replica.Deps{
 		Cfg: m.replica, Store: m.store, Records: m.records, Refusals: m.refusals,
 		Moved: m.origins.Notify, Judge: m.judge,
 	})
-	m.origins.Add(o)
+	m.origins.Add(origin)
 
-	return o
+	return origin
 }
 
 // forget removes an origin that has ended, and all that it ever sent, from disk. Its
 // loops have ended.
-func (m *Mesh) forget(o *replica.Origin) {
-	if err := m.store.Forget(o.Domain); err != nil {
+func (m *Mesh) forget(origin *replica.Origin) {
+	if err := m.store.Forget(origin.Domain); err != nil {
 		if !errors.Is(err, store.ErrStalled) {
-			m.cfg.Logger.Error("removing a former peer's registrations from disk failed", "origin", o.Domain.Name(), "err", err)
+			m.cfg.Logger.Error("removing a former peer's registrations from disk failed", "origin",
+				origin.Domain.Name(), "err", err)
 		}
+
 		return
 	}
 
-	m.refusals.ByOrigin.Forget(o.Domain) // another peering begins without them
-	m.refusals.BySender.Forget(o.Domain)
+	m.refusals.ByOrigin.Forget(origin.Domain) // another peering begins without them
+	m.refusals.BySender.Forget(origin.Domain)
 
-	m.origins.Remove(o.Domain)
+	m.origins.Remove(origin.Domain)
 	replica.Wake(m.halted) // the domain may be a peer again
 }
 
@@ -429,12 +460,14 @@ func (m *Mesh) load() error {
 	if err != nil {
 		return err
 	}
+
 	agreed := map[spiffeid.TrustDomain]directory.Peering{}
 	for _, p := range m.cfg.Peerings() {
 		if p.State != directory.PeeringTerminated {
 			agreed[p.Domain] = p
 		}
 	}
+
 	for td, saved := range origins {
 		peering := agreed[td]
 		if err := m.know(td).Load(saved, &peering); err != nil {
@@ -463,12 +496,12 @@ func (m *Mesh) Frozen() []spiffeid.TrustDomain { return *m.evidence.frozen.Load(
 // FormatsOf returns which formats a peer reads and until when that holds, by its
 // newest key document, also if that has ended; known is false if none was received.
 func (m *Mesh) FormatsOf(peer spiffeid.TrustDomain) (formats signed.Formats, until time.Time, known bool) {
-	o := m.origins.Get(peer)
-	if o == nil {
+	origin := m.origins.Get(peer)
+	if origin == nil {
 		return nil, until, false
 	}
 
-	return o.Keys.Formats()
+	return origin.Keys.Formats()
 }
 
 // StoreStalled returns for how long the disk of the store has not answered; 0 if it
@@ -476,7 +509,8 @@ func (m *Mesh) FormatsOf(peer spiffeid.TrustDomain) (formats signed.Formats, unt
 func (m *Mesh) StoreStalled() time.Duration { return m.store.Disk.StalledFor() }
 
 func (m *Mesh) stallBegan() {
-	m.cfg.Logger.Error("the disk of the federation store does not respond; lookups continue, updates from peers are paused",
+	m.cfg.Logger.Error("the disk of the federation store does not respond; lookups continue, updates from peers "+
+		"are paused",
 		"dir", m.cfg.Dir, "after", store.StallAfter.String())
 }
 
@@ -488,10 +522,12 @@ func (m *Mesh) stallEnded(lasted time.Duration) {
 	replica.Wake(m.judge)
 	replica.Wake(m.halted)
 	m.store.Wake()
+
 	for _, o := range m.origins.All() {
 		replica.Wake(o.Streams.Kick)
 		replica.Wake(o.Ask)
 	}
+
 	m.origins.Notify()
 }
 
@@ -522,13 +558,16 @@ func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Hand
 	mux.HandleFunc("GET "+protocol.PathKeys, s.admit(s.keys))
 	mux.HandleFunc("GET "+protocol.PathPages, s.admit(s.pages))
 	mux.HandleFunc("POST "+protocol.PathRecords, s.admit(s.records))
+
 	if m.cfg.Verifier != nil {
 		mux.HandleFunc("POST "+protocol.PathEvidence, s.admit(s.takeEvidence))
 		mux.HandleFunc("GET "+protocol.PathEvidence, s.admit(s.giveEvidence))
 	}
+
 	if m.cfg.Farewell != nil {
 		mux.HandleFunc("POST "+protocol.PathFarewell, s.admit(s.farewell))
 	}
+
 	return problem.Routes(mux, m.cfg.PublicURL)
 }
 
@@ -544,7 +583,8 @@ func (m *Mesh) Record(ctx context.Context, origin spiffeid.TrustDomain, rid dire
 // Proof returns everything but the bundle that proves a registration offline: its record,
 // a page that lists it, and the key document that is valid for both. The error is
 // directory.NotFound or Unavailable.
-func (m *Mesh) Proof(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (record, page, keys string, err error) {
+func (m *Mesh) Proof(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (record, page, keys string,
+	err error) {
 	return m.prover.proof(ctx, origin, rid)
 }
 

@@ -12,10 +12,12 @@ import (
 // eventually waits for a condition within a bubble's virtual time.
 func eventually(t *testing.T, within time.Duration, what string, ok func() bool) {
 	t.Helper()
+
 	for end := time.Now().Add(within); !ok(); {
 		if time.Now().After(end) {
 			t.Fatalf("not within %s: %s", within, what)
 		}
+
 		time.Sleep(10 * time.Millisecond)
 	}
 }
@@ -26,8 +28,10 @@ func (s *site) run(t *testing.T) (stop func()) {
 	done := make(chan error, 1)
 	m := s.Mesh
 	go func() { done <- m.Run(ctx) }()
+
 	return func() {
 		cancel()
+
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
@@ -48,13 +52,18 @@ func TestARegistrationCrossesBySubscription(t *testing.T) {
 		synctest.Wait()
 		rid := a.register("translator", 600)
 		eventually(t, time.Second, "beta shows alpha's agent", func() bool { return len(sb.shown(alpha)) == 1 })
+
 		e := sb.shown(alpha)[rid]
-		if e.Origin != alpha || e.Agent != "translator" || e.Projection() == nil || e.Received.From != alpha || e.Received.Key != signed.KeyID(sa.keys.public()) {
+		if e.Origin != alpha || e.Agent != "translator" || e.Projection() == nil || e.Received.From != alpha ||
+			e.Received.Key != signed.KeyID(sa.keys.public()) {
 			t.Fatalf("%+v %+v", e, e.Received)
 		}
-		if want := a.regs[rid].announced; e.ExpiresAt != want.Deadline*1000 || e.Revision != want.Revision || e.Lifetime != 600 {
+
+		if want := a.regs[rid].announced; e.ExpiresAt != want.Deadline*1000 || e.Revision != want.Revision ||
+			e.Lifetime != 600 {
 			t.Fatalf("%+v, announced %+v", e, want)
 		}
+
 		if p, ok := sb.Position(alpha); !ok || p != a.Position() {
 			t.Fatalf("position %v, %v", p, ok)
 		}

@@ -73,10 +73,12 @@ type told struct {
 }
 
 func newModel(td spiffeid.TrustDomain, mesh ...spiffeid.TrustDomain) *model {
-	return &model{domain: td, epoch: uint64(time.Now().Unix()), start: time.Now, mesh: mesh, regs: map[directory.RID]*registration{},
+	return &model{domain: td, epoch: uint64(time.Now().Unix()), start: time.Now, mesh: mesh,
+		regs:  map[directory.RID]*registration{},
 		named: map[protocol.RecordName]*registration{}, history: map[directory.RID][]signed.Digest{},
 		private: map[directory.Audience]map[directory.RID][]signed.Digest{}, tips: map[directory.Audience]uint64{},
-		meant: map[protocol.RecordName]map[directory.Audience]bool{}, written: map[directory.Hash]uint64{}, changed: make(chan struct{}), seq: 1}
+		meant: map[protocol.RecordName]map[directory.Audience]bool{}, written: map[directory.Hash]uint64{},
+		changed: make(chan struct{}), seq: 1}
 }
 
 // do runs f as one committed change at the committed time t, in seconds.
@@ -97,17 +99,21 @@ func (o *model) announceTo(aud directory.Audience, rid directory.RID, r *registr
 	d.RID, d.Revision = rid, o.rev
 	t := r.to(aud)
 	t.announced, o.tips[aud] = d, o.rev
+
 	o.named[protocol.NameOf(d)] = r
 	if d.Live() {
 		t.max = max(t.max, d.Deadline)
 	}
+
 	if o.meant[protocol.NameOf(d)] == nil {
 		o.meant[protocol.NameOf(d)] = map[directory.Audience]bool{}
 	}
+
 	o.meant[protocol.NameOf(d)][aud] = true
 	if aud == directory.Mesh {
 		o.tip = o.rev
 	}
+
 	h := o.historyOf(aud)
 	h[rid] = append(h[rid], d)
 }
@@ -117,51 +123,64 @@ func (r *registration) to(aud directory.Audience) *told {
 	if aud == directory.Mesh {
 		return &r.told
 	}
+
 	if r.private[aud] == nil {
 		if r.private == nil {
 			r.private = map[directory.Audience]*told{}
 		}
+
 		r.private[aud] = &told{}
 	}
+
 	return r.private[aud]
 }
 
 // streams returns the streams that were ever told of r, the mesh's first.
 func (r *registration) streams() []directory.Audience {
-	return append([]directory.Audience{directory.Mesh}, slices.SortedFunc(maps.Keys(r.private), func(a, b directory.Audience) int {
-		return strings.Compare(a.String(), b.String())
-	})...)
+	return append([]directory.Audience{directory.Mesh},
+		slices.SortedFunc(maps.Keys(r.private), func(a, b directory.Audience) int {
+			return strings.Compare(a.String(), b.String())
+		})...)
 }
 
 func (o *model) historyOf(aud directory.Audience) map[directory.RID][]signed.Digest {
 	if aud == directory.Mesh {
 		return o.history
 	}
+
 	if o.private[aud] == nil {
 		o.private[aud] = map[directory.RID][]signed.Digest{}
 	}
+
 	return o.private[aud]
 }
 
 func (o *model) put(rid directory.RID, r *registration, t int64) {
 	o.made++
 	salt := signed.Salt(sha256.Sum256(fmt.Append(nil, o.domain, o.made)))
+
 	change := &signed.Change{Issuer: o.domain, RID: rid, Op: signed.OpPut, Epoch: o.epoch, Revision: o.rev, IssuedAt: t,
-		Since: r.since, Leaf: o.rev, Agent: r.agent, Owner: directory.IdentityOf(spiffeid.RequireFromPath(o.domain, cmp.Or(r.owner, "/agent/ada"))),
+		Since: r.since, Leaf: o.rev, Agent: r.agent,
+		Owner:    directory.IdentityOf(spiffeid.RequireFromPath(o.domain, cmp.Or(r.owner, "/agent/ada"))),
 		Document: r.document, Salt: salt}
 	if o.forge != nil {
 		o.forge(change)
 	}
+
 	ds := change.Disclosures()
+
 	payload, err := signed.Statement(signed.StatementFormat, change, ds)
 	if err != nil {
 		panic(err)
 	}
+
 	if o.rewrite != nil {
 		payload = o.rewrite(payload)
 	}
+
 	r.change, r.payload = change, payload
 	o.written[directory.HashOf(payload)] = o.rev
+
 	r.deadline = t + int64(r.lifetime) // T1; X1: the announced deadline is the real one
 	for _, aud := range r.streams() {
 		o.tell(aud, rid, r)
@@ -171,20 +190,26 @@ func (o *model) put(rid directory.RID, r *registration, t int64) {
 // tell announces to a stream what it may have of r.
 func (o *model) tell(aud directory.Audience, rid directory.RID, r *registration) {
 	to := r.to(aud)
+
 	var m directory.Hash
 	grant := directory.Grant{Audience: aud, All: len(to.granted) == 0, Reg: []string{"agent", "kind"}, Doc: to.granted}
+
 	to.texts, m = signed.Disclosed(r.change.Disclosures(), grant)
 	if to.exported {
-		o.announceTo(aud, rid, r, signed.Digest{Op: signed.OpPut, H: directory.HashOf(r.payload), M: m, Deadline: r.deadline, Lifetime: r.lifetime})
+		o.announceTo(aud, rid, r, signed.Digest{Op: signed.OpPut, H: directory.HashOf(r.payload), M: m,
+			Deadline: r.deadline, Lifetime: r.lifetime})
 	}
 }
 
 // document returns an agent's document; every n is another one.
 func document(n uint64) directory.Document {
-	d, err := directory.ParseDocument(directory.KindAD, fmt.Appendf(nil, `{"base":"https://agent.test/%d","description":"agent %d","protocols":["https"],"capabilities":[{"name":"work","type":"tool"}],"note":"note %d"}`, n, n, n))
+	d, err := directory.ParseDocument(directory.KindAD,
+		fmt.Appendf(nil,
+			`{"base":"https://agent.test/%d","description":"agent %d","protocols":["https"],"capabilities":[{"name":"work","type":"tool"}],"note":"note %d"}`, n, n, n))
 	if err != nil {
 		panic(err)
 	}
+
 	return d
 }
 
@@ -193,10 +218,12 @@ func (o *model) register(agent string, lifetime uint32) (rid directory.RID) {
 		o.rev++
 		o.made++
 		rid = ridOf(o.domain, o.made)
-		r := &registration{agent: agent, document: document(o.made), since: t, late: t, lifetime: lifetime, alive: true, told: told{exported: true}}
+		r := &registration{agent: agent, document: document(o.made), since: t, late: t, lifetime: lifetime,
+			alive: true, told: told{exported: true}}
 		o.regs[rid] = r
 		o.put(rid, r, t)
 	})
+
 	return rid
 }
 
@@ -219,6 +246,7 @@ func (o *model) with(rid directory.RID, f func(r *registration, t int64)) {
 			if d := r.announced; !d.Live() || d.Deadline-t <= directory.AnnounceBefore(r.lifetime) {
 				r.late = t
 			}
+
 			o.rev++
 			f(r, t)
 		}
@@ -231,7 +259,9 @@ func (o *model) refresh(rid directory.RID, lifetime uint32) {
 		r.lifetime, r.deadline = lifetime, t+int64(lifetime)
 		for _, aud := range r.streams() {
 			if d := r.to(aud).announced; r.to(aud).exported && r.deadline < d.Deadline {
-				d.Op, d.Deadline, d.Lifetime = signed.OpRenew, r.deadline, lifetime
+				d.Op = signed.OpRenew
+				d.Deadline = r.deadline
+				d.Lifetime = lifetime
 				o.announceTo(aud, rid, r, d)
 			}
 		}
@@ -264,10 +294,12 @@ func (o *model) grant(rid directory.RID, aud directory.Audience, yes bool, membe
 		if to.exported == yes && (!yes || slices.Equal(to.granted, members)) {
 			return
 		}
+
 		if to.exported, to.granted = yes, members; !yes {
 			o.announceTo(aud, rid, r, signed.Digest{Op: signed.OpDrop})
 			return
 		}
+
 		o.tell(aud, rid, r)
 	})
 }
@@ -278,19 +310,23 @@ func (o *model) sweep() {
 	o.do(func(t int64) {
 		for _, rid := range slices.SortedFunc(maps.Keys(o.regs), directory.RID.Compare) {
 			r := o.regs[rid]
+
 			highest, due := r.max, false
 			for _, aud := range r.streams() {
 				to := r.to(aud)
 				highest = max(highest, to.max)
 				due = due || o.due(r, to, t)
 			}
+
 			switch {
 			case r.alive && r.deadline <= t:
 				o.rev++
+
 				r.alive = false
 				for _, aud := range r.streams() {
 					if to := r.to(aud); to.max > r.deadline && to.announced.Live() {
-						o.announceTo(aud, rid, r, signed.Digest{Op: signed.OpEnd, H: directory.HashOf(fmt.Append(nil, "end", rid))})
+						o.announceTo(aud, rid, r,
+							signed.Digest{Op: signed.OpEnd, H: directory.HashOf(fmt.Append(nil, "end", rid))})
 					}
 				}
 			case due:
@@ -298,7 +334,9 @@ func (o *model) sweep() {
 				for _, aud := range r.streams() {
 					if to := r.to(aud); o.due(r, to, t) {
 						d := to.announced
-						d.Op, d.Deadline, d.Lifetime = signed.OpRenew, r.deadline, r.lifetime
+						d.Op = signed.OpRenew
+						d.Deadline = r.deadline
+						d.Lifetime = r.lifetime
 						o.announceTo(aud, rid, r, d)
 					}
 				}
@@ -318,59 +356,72 @@ func (o *model) due(r *registration, to *told, t int64) bool {
 func (o *model) Position() directory.Position {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+
 	return directory.Position{Epoch: o.epoch, Revision: o.rev}
 }
 
 func (o *model) Changed() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+
 	return o.changed
 }
 
 func (o *model) Digests(aud directory.Audience, since uint64, limit int) (ds []signed.Digest, to, at uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+
 	for _, r := range o.regs {
 		if slices.Contains(r.streams(), aud) && r.to(aud).announced.Revision > since {
 			ds = append(ds, r.to(aud).announced)
 		}
 	}
+
 	slices.SortFunc(ds, func(a, b signed.Digest) int { return int(a.Revision) - int(b.Revision) })
+
 	if len(ds) > limit {
 		return ds[:limit], ds[limit-1].Revision, o.rev
 	}
+
 	return ds, o.rev, o.rev
 }
 
 func (o *model) Tip(aud directory.Audience) uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+
 	return o.tips[aud]
 }
 
 func (o *model) Record(aud directory.Audience, h, m directory.Hash) ([]byte, []string, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+
 	r := o.named[protocol.RecordName{H: h, M: m}]
-	if r == nil || !slices.Contains(r.streams(), aud) || !r.to(aud).announced.Live() || protocol.NameOf(r.to(aud).announced) != (protocol.RecordName{H: h, M: m}) {
+	if r == nil || !slices.Contains(r.streams(), aud) || !r.to(aud).announced.Live() ||
+		protocol.NameOf(r.to(aud).announced) != (protocol.RecordName{H: h, M: m}) {
 		return nil, nil, false
 	}
+
 	return r.payload, r.to(aud).texts, true
 }
 
 func (o *model) Current(rid directory.RID, aud directory.Audience) (signed.Digest, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+
 	r := o.regs[rid]
 	if r == nil || !slices.Contains(r.streams(), aud) {
 		return signed.Digest{}, false
 	}
+
 	return r.to(aud).announced, true
 }
 
 func (o *model) KeyDocument() *signed.KeyDocument {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+
 	return &signed.KeyDocument{Issuer: o.domain, Epoch: o.epoch, Seq: o.seq, Expires: o.start().Unix()/3600*3600 + 7200,
 		Mesh: o.mesh, Revoked: o.revoked, Keys: o.keys}
 }
@@ -381,6 +432,7 @@ func (o *model) IsLeader() bool                   { return true }
 func (o *model) Format(structure signed.Structure) uint {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+
 	return max(o.formats[structure], 1)
 }
 
@@ -398,11 +450,14 @@ func (o *model) restore() (epoch, rev uint64) {
 	defer o.mu.Unlock()
 	epoch, rev = o.epoch, o.rev
 	o.epoch += 10
+
 	o.tip = 0
 	for _, r := range o.regs {
 		r.told, r.private = told{}, nil
 	}
+
 	clear(o.tips)
+
 	return epoch, rev
 }
 
@@ -410,7 +465,10 @@ func (o *model) restore() (epoch, rev uint64) {
 func (o *model) listKeys(revoked []string, rings ...*keyring) {
 	o.do(func(int64) {
 		o.rev++
-		o.seq, o.revoked, o.keys = o.rev, revoked, nil
+		o.seq = o.rev
+		o.revoked = revoked
+
+		o.keys = nil
 		for i, k := range rings {
 			o.keys = append(o.keys, signed.SigningKey{Public: k.public(), Node: nodeID(o.domain, i+1)})
 		}

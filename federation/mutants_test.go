@@ -28,6 +28,7 @@ func mutated(rng *rand.Rand, good string) string {
 			b[i] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~"[rng.IntN(66)]
 		}
 	}
+
 	return string(b)
 }
 
@@ -41,6 +42,7 @@ func TestMutantsChangeNothing(t *testing.T) {
 	if os.Getenv("STORY_LONG") != "" {
 		most = 1_000_000
 	}
+
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("agent", 86400)
@@ -51,12 +53,15 @@ func TestMutantsChangeNothing(t *testing.T) {
 		head, err := b.alpha.publisher.Head()
 		must(t, err)
 		n := protocol.NameOf(page.Digests[0])
+
 		record, ok, err := b.alpha.holdings.recordsOf(alpha, beta)(n)
 		if err != nil || !ok {
 			t.Fatal(err)
 		}
+
 		good, err := replica.ReadRecord(n, record, "")
 		must(t, err)
+
 		before, rng := b.beta.bytes(t), rand.New(rand.NewPCG(1, 4))
 		for i := range most {
 			switch text := ""; i % 3 {
@@ -64,28 +69,36 @@ func TestMutantsChangeNothing(t *testing.T) {
 				if text = mutated(rng, page.Text); text == page.Text {
 					continue
 				}
-				if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), text); err == nil {
+
+				if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(),
+					text); err == nil {
 					t.Fatalf("mutant %d is %s: %s", i, code, text)
 				}
 			case 1:
 				if text = mutated(rng, head); text == head {
 					continue
 				}
-				if err := b.beta.receiver.takeHead(t.Context(), replica.Sender{Domain: alpha}, b.giver(), text); err == nil {
+
+				if err := b.beta.receiver.takeHead(t.Context(), replica.Sender{Domain: alpha}, b.giver(),
+					text); err == nil {
 					t.Fatalf("mutant %d of a head is taken: %s", i, text)
 				}
 			default:
 				got, err := replica.ReadRecord(n, mutated(rng, record), "")
-				if err == nil && (string(got.Payload) != string(good.Payload) || !reflect.DeepEqual(got.Disclosures, good.Disclosures)) {
+				if err == nil && (string(got.Payload) != string(good.Payload) ||
+					!reflect.DeepEqual(got.Disclosures, good.Disclosures)) {
 					t.Fatalf("mutant %d of a record is taken: %+v", i, got)
 				}
 			}
 		}
+
 		if b.beta.bytes(t) != before {
 			t.Error("a mutant has changed what is on disk")
 		}
+
 		t.Logf("%d mutants, none taken", most)
 		b.pull()
+
 		if len(b.beta.shown(alpha)) != 2 {
 			t.Error("the good page is not taken after them")
 		}

@@ -31,25 +31,33 @@ func TestWhoIsListedNoLongerKnowsItAfterARestart(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("agent", 6000)
 		b.pull()
+
 		page, err := b.alpha.publisher.Page(directory.Mesh, 0, 10, false)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		b.origin.list(gamma)
 		_, keys, _ := b.alpha.keys.Keys(alpha)
 		o := b.beta.origins.Get(alpha)
+
 		o.Keys.Newest = keys // and there the machine stops
 		if err := b.beta.store.SaveOrigin(alpha, o.Saved(time.Now())); err != nil {
 			t.Fatal(err)
 		}
+
 		for range 2 { // also where there is nothing left to drop
 			b.beta.reopen(t)
+
 			if n := len(b.beta.shown(alpha)); n != 0 {
 				t.Errorf("%d shown after the restart", n)
 			}
-			if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, b.giver(), page.Text); err == nil {
+
+			if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: gamma}, b.giver(),
+				page.Text); err == nil {
 				t.Errorf("a relay's page was %s", code)
 			}
+
 			if p := b.beta.Peers()[0]; !p.Unlisted {
 				t.Errorf("%+v", p)
 			}
@@ -67,29 +75,39 @@ func TestASlowRelayHoldsNobodyForLong(t *testing.T) {
 		g := b.world.open(t, t.TempDir(), 1, newModel(gamma), active(alpha, 1), active(beta, 1))
 		b.alpha.reopenWith(t, active(beta, 1), active(gamma, 1))
 		b.origin.list(beta, gamma)
+
 		for i := range 60 {
 			b.origin.register(fmt.Sprint("agent-", i), 6000)
-			if err := g.puller.pullAll(t.Context(), g.origins.Get(alpha), &g.origins.Get(alpha).Streams.Pair.Mesh, b.giver(), unlimited(t.Context())); err != nil {
+
+			if err := g.puller.pullAll(t.Context(), g.origins.Get(alpha), &g.origins.Get(alpha).Streams.Pair.Mesh,
+				b.giver(), unlimited(t.Context())); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		b.world.cut = func(from, to string) bool { return from == b.beta.base && to == b.alpha.base }
+
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
 			if r.URL.Path == protocol.PathPages {
 				time.Sleep(9 * time.Second) // less than it is waited for
 			}
+
 			return body
 		}
 		if err := g.receiver.askHead(t.Context(), g.origins.Get(alpha), b.giver()); err != nil {
 			t.Fatal(err)
 		}
+
 		peering := active(gamma, 1)
 		b.beta.know(gamma).Peering.Store(&peering)
 		began := time.Now()
-		b.beta.follower.pullFromOthers(t.Context(), b.beta.origins.Get(alpha), &b.beta.origins.Get(alpha).Streams.Pair.Mesh)
+		b.beta.follower.pullFromOthers(t.Context(), b.beta.origins.Get(alpha),
+			&b.beta.origins.Get(alpha).Streams.Pair.Mesh)
+
 		if took := time.Since(began); took > relayTime+10*time.Second {
 			t.Errorf("the relay was asked for %s", took)
 		}
+
 		if n := len(b.beta.shown(alpha)); n < 2 {
 			t.Errorf("%d came of it", n)
 		}
@@ -113,14 +131,20 @@ func TestChainsAreBounded(t *testing.T) {
 			if asked++; asked > 4*compactSlack {
 				return nil, errCut
 			}
+
 			since, _ := strconv.ParseUint(r.URL.Query().Get("since"), 10, 64)
 			text, err := b.alpha.keys.Sign(signed.TypePage, b.page(func(p *signed.Page) {
-				p.From, p.To, p.At, p.Digests = since, since+1, 1<<40, nil
+				p.From = since
+				p.To = since + 1
+				p.At = 1 << 40
+				p.Digests = nil
 			}))
 			rec := httptest.NewRecorder()
 			rec.WriteString(text)
+
 			return rec.Result(), err
 		})
+
 		_, err := b.beta.store.Change(st.Id, func(t *store.Tx) error { // so that nothing is new to the stream
 			st.State.Watermark, t.State.Watermark = 1<<30, 1<<30
 			return nil
@@ -128,7 +152,9 @@ func TestChainsAreBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		b.beta.puller.compact(t.Context(), o, &o.Streams.Pair.Mesh)
+
 		if asked < 2*compactSlack/(linkWeight+1) || asked > 3*compactSlack/(linkWeight+1)+10 {
 			t.Errorf("%d pages were asked for", asked)
 		}
@@ -138,6 +164,7 @@ func TestChainsAreBounded(t *testing.T) {
 		b.origin.register("first", 6000)
 		b.pull()
 		st := b.beta.origins.Get(alpha).Streams.Pair.Mesh.Cur
+
 		_, err := b.beta.store.Change(st.Id, func(t *store.Tx) error { // as if it had never been renewed
 			t.State.Listed += store.ChainMost + 10
 			return nil
@@ -145,14 +172,18 @@ func TestChainsAreBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		mark := st.State.Watermark
 		b.origin.register("second", 6000)
 		b.pull()
+
 		if st.State.Listed != 1 {
 			t.Errorf("the chain lists %d", st.State.Listed)
 		}
+
 		for since, want := range map[uint64]bool{0: false, mark: true} {
-			text, err := b.beta.holdings.pageOf(beta, protocol.PageQuery{Origin: alpha, Aud: directory.Mesh, Since: since})
+			text, err := b.beta.holdings.pageOf(beta,
+				protocol.PageQuery{Origin: alpha, Aud: directory.Mesh, Since: since})
 			if err != nil || (text != "") != want {
 				t.Errorf("a page from %d: %.20q, %v", since, text, err)
 			}
@@ -169,19 +200,27 @@ func TestAPageThatNamesARegistrationTwice(t *testing.T) {
 		real, _ := b.origin.Current(rid, directory.Mesh)
 		other := real
 		other.Revision, other.H = real.Revision+1, directory.HashOf([]byte("of nothing"))
+
 		text, err := b.alpha.keys.Sign(signed.TypePage, b.page(func(p *signed.Page) {
-			p.To, p.At, p.Digests = other.Revision, other.Revision, []signed.Digest{real, other}
+			p.To = other.Revision
+			p.At = other.Revision
+			p.Digests = []signed.Digest{real, other}
 		}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), text); code != protocol.CodeApplied || err != nil {
+
+		if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(),
+			text); code != protocol.CodeApplied || err != nil {
 			t.Fatal(code, err)
 		}
+
 		if n := len(b.beta.shown(alpha)); n != 0 {
 			t.Errorf("%d shown by another's record", n)
 		}
-		if r, err := b.beta.holdings.storedRecord(b.beta.origins.Get(alpha).Streams.ShownStream(directory.Mesh), protocol.NameOf(other)); r != nil || err != nil {
+
+		if r, err := b.beta.holdings.storedRecord(b.beta.origins.Get(alpha).Streams.ShownStream(directory.Mesh),
+			protocol.NameOf(other)); r != nil || err != nil {
 			t.Errorf("kept under a name that isn't its own: %v", err)
 		}
 	})
@@ -205,22 +244,27 @@ func TestShowingAStreamAnewHoldsUpNoChange(t *testing.T) {
 	for i := range 3 {
 		b.origin.register(fmt.Sprint("agent-", i), 6000)
 	}
+
 	b.pull()
 	set(directory.PeerRules{Names: []string{"none"}})
-	_, err := b.beta.store.Change(b.beta.origins.Get(alpha).Streams.Pair.Mesh.Cur.Id, func(t *store.Tx) error { // one can't be shown
+	// one can't be shown
+	_, err := b.beta.store.Change(b.beta.origins.Get(alpha).Streams.Pair.Mesh.Cur.Id, func(t *store.Tx) error {
 		records := t.Bucket.Bucket([]byte("records"))
 		k, v := records.Cursor().First()
 		n := len(protocol.RecordName{}.Bytes())
+
 		return records.Put(k, append(bytes.Clone(v[:n]), (&store.Record{Payload: []byte("{}")}).Bytes()...))
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	warned := 0
 	b.beta.Mesh.replica.Logger = slog.New(&onWarn{f: func() {
 		warned++
 		wiped := make(chan error, 1)
 		go func() { wiped <- b.beta.store.Wipe(false, atOnce) }()
+
 		select {
 		case err := <-wiped:
 			if err != nil {
@@ -231,6 +275,7 @@ func TestShowingAStreamAnewHoldsUpNoChange(t *testing.T) {
 		}
 	}})
 	set(directory.PeerRules{Records: 100})
+
 	if warned == 0 {
 		t.Error("nothing was read")
 	}
@@ -249,16 +294,20 @@ func TestAFloodTakesNobodyElsesPlace(t *testing.T) {
 		o := b.beta.origins.Get(alpha)
 		flood := func(n int) {
 			for range n {
-				b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true}, Msg: "p" + forged})
+				b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true},
+					Msg: "p" + forged})
 			}
 		}
 		flood(senderBurst)
 		b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: alpha, Pushed: true}, Msg: "p" + good})
 		flood(senderBurst)
+
 		for len(o.Mailbox.Queue) > 0 {
 			b.beta.follower.open(t.Context(), o, <-o.Mailbox.Queue)
 		}
-		if len(b.beta.shown(alpha)) != 1 || b.beta.refusals.BySender.Of(gamma)[protocol.CodeRate] < senderBurst || b.beta.refusals.BySender.Of(alpha)[protocol.CodeRate] != 0 {
+
+		if len(b.beta.shown(alpha)) != 1 || b.beta.refusals.BySender.Of(gamma)[protocol.CodeRate] < senderBurst ||
+			b.beta.refusals.BySender.Of(alpha)[protocol.CodeRate] != 0 {
 			t.Errorf("%d shown; %v", len(b.beta.shown(alpha)), b.beta.refusals.BySender.Of(gamma))
 		}
 	})
@@ -274,10 +323,13 @@ func TestEmptyFramesEnd(t *testing.T) {
 	z, err := zstd.NewWriter(nil, zstd.WithZeroFrames(true))
 	must(t, err)
 	endless := &repeating{what: bytes.Repeat(z.EncodeAll(nil, nil), 1000)}
+
 	b.world.carry = roundTripper(func(*http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Encoding": {protocol.CodingZstd}}, Body: io.NopCloser(endless)}, nil
+		return &http.Response{StatusCode: http.StatusOK,
+			Header: http.Header{"Content-Encoding": {protocol.CodingZstd}}, Body: io.NopCloser(endless)}, nil
 	})
-	if got := b.beta.receiver.fetch(t.Context(), alpha, []protocol.RecordName{n}, []protocol.Node{b.giver()}); len(got) != 0 || endless.read > protocol.MaxCoded+1<<20 {
+	if got := b.beta.receiver.fetch(t.Context(), alpha, []protocol.RecordName{n},
+		[]protocol.Node{b.giver()}); len(got) != 0 || endless.read > protocol.MaxCoded+1<<20 {
 		t.Errorf("%d records of %d bytes", len(got), endless.read)
 	}
 }
@@ -293,6 +345,8 @@ func (r *repeating) Read(b []byte) (n int, err error) {
 		k := copy(b[n:], r.what[(r.read+n)%len(r.what):])
 		n += k
 	}
+
 	r.read += n
+
 	return n, nil
 }

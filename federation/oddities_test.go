@@ -43,6 +43,7 @@ type laggard struct {
 func (l laggard) Position() directory.Position {
 	p := l.model.Position()
 	p.Revision = min(p.Revision, l.upTo)
+
 	return p
 }
 
@@ -50,19 +51,24 @@ func (l laggard) Digests(aud directory.Audience, since uint64, limit int) (ds []
 	at = l.Position().Revision
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	for _, history := range l.historyOf(aud) {
 		i := slices.IndexFunc(history, func(d signed.Digest) bool { return d.Revision > at })
 		if i < 0 {
 			i = len(history)
 		}
+
 		if i > 0 && history[i-1].Revision > since {
 			ds = append(ds, history[i-1])
 		}
 	}
+
 	slices.SortFunc(ds, func(a, b signed.Digest) int { return int(a.Revision) - int(b.Revision) })
+
 	if len(ds) > limit {
 		return ds[:limit], ds[limit-1].Revision, at
 	}
+
 	return ds, at, at
 }
 
@@ -89,6 +95,7 @@ func newOdd(t *testing.T, rt *rapid.T) *odd {
 	w.world.scheme = sums
 	w.origin.start = func() time.Time { return time.Now().Add(w.step) }
 	b, g := newModel(beta), newModel(gamma)
+
 	w.nodes = []*site{
 		w.world.open(t, t.TempDir(), 1, w.origin, active(beta, 1, 2), active(gamma, 1)),
 		w.world.open(t, t.TempDir(), 2, w.origin, active(beta, 1, 2), active(gamma, 1)),
@@ -96,7 +103,9 @@ func newOdd(t *testing.T, rt *rapid.T) *odd {
 	for _, n := range w.nodes {
 		w.rings = append(w.rings, n.keys)
 	}
+
 	w.origin.listKeys(nil, w.rings...)
+
 	w.to = []*site{
 		w.world.open(t, t.TempDir(), 1, b, active(alpha, 1, 2), active(gamma, 1)),
 		w.world.open(t, t.TempDir(), 2, b, active(alpha, 1, 2), active(gamma, 1)),
@@ -105,12 +114,15 @@ func newOdd(t *testing.T, rt *rapid.T) *odd {
 	for i, s := range w.to {
 		court := new(bailiff)
 		w.courts = append(w.courts, court)
+
 		s.cfg.Verifier = court
 		if i < 2 {
 			s.cfg.Siblings = func() []string { return []string{w.to[1-i].base} }
 		}
+
 		s.reopen(t)
 	}
+
 	return w
 }
 
@@ -133,6 +145,7 @@ func (w *odd) rid() (rid directory.RID, ok bool) {
 	if len(rids) == 0 {
 		return rid, false
 	}
+
 	return rapid.SampledFrom(rids).Draw(w.T, "rid"), true
 }
 
@@ -140,10 +153,12 @@ func (w *odd) rid() (rid directory.RID, ok bool) {
 func (w *odd) change() {
 	lifetime := rapid.Uint32Range(60, 300).Draw(w.T, "lifetime")
 	rid, ok := w.rid()
+
 	kind := rapid.IntRange(0, 5).Draw(w.T, "change")
 	if !ok {
 		kind = 0
 	}
+
 	switch kind {
 	case 0:
 		w.origin.register(fmt.Sprint("agent-", w.origin.made), lifetime)
@@ -169,7 +184,9 @@ func (w *odd) rotate() {
 	old := w.nodes[n].keys
 	fresh := newKeyring(alpha, fmt.Sprint("key ", w.keys), w.origin)
 	fresh.scheme = sums
+
 	var revoked []string
+
 	rings := []*keyring{w.nodes[1-n].keys, fresh}
 	switch rapid.IntRange(0, 2).Draw(w.T, "how") {
 	case 0:
@@ -177,6 +194,7 @@ func (w *odd) rotate() {
 	case 1:
 		revoked = append(slices.Clone(w.origin.revoked), signed.KeyID(old.public()))
 	}
+
 	w.origin.listKeys(append(slices.Clone(w.origin.revoked), revoked...), rings...)
 	w.nodes[n].keys.private = fresh.private
 	w.nodes[n].publisher.Pages = map[publish.PageKey]publish.Page{}
@@ -185,15 +203,19 @@ func (w *odd) rotate() {
 // says has a node of the origin, which may lag, make a page.
 func (w *odd) says() {
 	n := w.nodes[rapid.IntRange(0, 1).Draw(w.T, "speaker")]
-	n.publisher.Source = laggard{w.origin, w.origin.rev - min(w.origin.rev, uint64(rapid.IntRange(0, 6).Draw(w.T, "lag")))}
+	n.publisher.Source = laggard{w.origin, w.origin.rev - min(w.origin.rev,
+		uint64(rapid.IntRange(0, 6).Draw(w.T, "lag")))}
 	defer func() { n.publisher.Source = w.origin }()
 	n.publisher.Pages = map[publish.PageKey]publish.Page{}
-	aud := rapid.SampledFrom([]directory.Audience{directory.Mesh, directory.Only(beta), directory.Only(gamma)}).Draw(w.T, "aud")
+	aud := rapid.SampledFrom([]directory.Audience{directory.Mesh, directory.Only(beta), directory.Only(gamma)}).
+		Draw(w.T, "aud")
 	since := uint64(rapid.IntRange(0, int(w.origin.rev)).Draw(w.T, "since"))
+
 	made, err := n.publisher.Page(aud, since, rapid.IntRange(1, 20).Draw(w.T, "limit"), true)
 	if err != nil {
 		w.Fatal(err)
 	}
+
 	if made != nil && made.From < made.To {
 		w.sent = append(w.sent, made.Text)
 	}
@@ -204,17 +226,21 @@ func (w *odd) hears() {
 	if len(w.sent) == 0 {
 		return
 	}
+
 	r, text := w.receiver(), rapid.SampledFrom(w.sent).Draw(w.T, "said")
 	from := rapid.SampledFrom([]spiffeid.TrustDomain{alpha, beta, gamma}).Draw(w.T, "from")
-	_, _, _ = r.receiver.take(context.Background(), replica.Sender{Domain: from}, w.giver(), text) // refused or not: not accused
+	// refused or not: not accused
+	_, _, _ = r.receiver.take(context.Background(), replica.Sender{Domain: from}, w.giver(), text)
 }
 
 func (w *odd) pulls(r *site, n protocol.Node) {
 	o := r.origins.Get(alpha)
+
 	_ = r.receiver.askHead(context.Background(), o, n)
 	for _, f := range o.Streams.Pair.Feeds() {
 		_ = r.puller.pullAll(context.Background(), o, f, n, unlimited(context.Background()))
 	}
+
 	r.follower.backlog(context.Background(), o)
 }
 
@@ -258,6 +284,7 @@ func (w *odd) happens() {
 			w.step = time.Duration(rapid.IntRange(-20, 50).Draw(w.T, "step")) * time.Second
 		default:
 			r := w.receiver()
+
 			o := r.origins.Get(alpha)
 			if st := o.Streams.Pair.Mesh.Cur; st != nil {
 				_ = r.puller.repull(context.Background(), o, &o.Streams.Pair.Mesh, st, w.giver(), 1<<20)
@@ -290,16 +317,20 @@ func TestHonestyIsNeverAccused(t *testing.T) {
 		rapid.Check(undated{t}, func(rt *rapid.T) {
 			w := newOdd(t, rt)
 			defer w.close()
+
 			for range rapid.IntRange(10, 80).Draw(rt, "events") {
 				w.happens()
 				w.nobodyIsAccused()
 			}
+
 			for _, r := range w.to {
 				w.pulls(r, protocol.Node{Domain: alpha, Base: w.nodes[0].base})
 			}
+
 			for _, r := range w.to {
 				w.compares(r)
 			}
+
 			w.nobodyIsAccused()
 			w.lies()
 		})
@@ -311,21 +342,30 @@ func TestHonestyIsNeverAccused(t *testing.T) {
 func (w *odd) lies() {
 	rid := w.origin.register("liar", 600)
 	d, _ := w.origin.Current(rid, directory.Mesh)
+
 	epoch, now := w.origin.epoch, time.Now().Unix()
 	for i, r := range w.to {
 		o := r.origins.Get(alpha)
 		d.Deadline--
-		page := &signed.Page{Issuer: alpha, Epoch: epoch, Audience: directory.Mesh, From: o.Streams.Since(&o.Streams.Pair.Mesh), To: d.Revision, At: d.Revision, IssuedAt: now, Digests: []signed.Digest{d}}
+		page := &signed.Page{Issuer: alpha, Epoch: epoch, Audience: directory.Mesh,
+			From: o.Streams.Since(&o.Streams.Pair.Mesh), To: d.Revision, At: d.Revision, IssuedAt: now,
+			Digests: []signed.Digest{d}}
+
 		text, err := w.nodes[0].keys.Sign(signed.TypePage, page.Payload())
 		if err != nil {
 			w.Fatal(err)
 		}
-		if _, code, err := r.receiver.take(context.Background(), replica.Sender{Domain: alpha}, protocol.Node{Domain: alpha, Base: w.nodes[0].base}, text); err != nil || code != protocol.CodeApplied {
-			w.Fatalf("%s is at %d of %d: %s %v", w.to[i].base, o.Streams.Since(&o.Streams.Pair.Mesh), d.Revision, code, err)
+
+		if _, code, err := r.receiver.take(context.Background(), replica.Sender{Domain: alpha},
+			protocol.Node{Domain: alpha, Base: w.nodes[0].base}, text); err != nil || code != protocol.CodeApplied {
+			w.Fatalf("%s is at %d of %d: %s %v", w.to[i].base, o.Streams.Since(&o.Streams.Pair.Mesh), d.Revision, code,
+				err)
 		}
 	}
+
 	for i, r := range w.to {
 		w.compares(r)
+
 		if len(w.courts[i].accused) == 0 {
 			w.Fatalf("%s hasn't found the lie", r.base)
 		}

@@ -37,13 +37,17 @@ func TestWhoForgesTheOwnDomainsWordIsCounted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			return text
 		}
 		good := says(b.beta)
 		cut := strings.LastIndexByte(good, '.') + 1
+
 		forged := good[:cut] + strings.Repeat("A", len(good)-cut)
 		for i, text := range []string{good, says(b.alpha), forged} {
-			b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true}, Msg: string([]byte{protocol.GossipPage}) + text})
+			b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: gamma, Pushed: true},
+				Msg: string([]byte{protocol.GossipPage}) + text})
+
 			if n := b.beta.refusals.BySender.Of(gamma)[protocol.CodeSignature]; n != uint64(i/2) {
 				t.Errorf("after %d messages %d are counted as forged", i+1, n)
 			}
@@ -60,16 +64,21 @@ func TestASendersRateCountsForTheOwnDomainToo(t *testing.T) {
 		b := newBench(t, nil)
 		keys := &countingKeys{Keyring: b.beta.keys}
 		b.beta.Mesh.cfg.Keys = keys
+
 		forged, err := b.alpha.keys.Sign(signed.TypePage, b.page(func(p *signed.Page) { p.Issuer = beta }))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for range 5 * senderBurst {
-			b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: alpha, Pushed: true}, Msg: string([]byte{protocol.GossipPage}) + forged})
+			b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: alpha, Pushed: true},
+				Msg: string([]byte{protocol.GossipPage}) + forged})
 		}
+
 		if keys.verified > senderBurst {
 			t.Errorf("%d signatures were looked at for one sender at one moment", keys.verified)
 		}
+
 		if n := b.beta.refusals.BySender.Of(alpha)[protocol.CodeRate]; n != 4*senderBurst {
 			t.Errorf("%d were counted as too many", n)
 		}

@@ -17,6 +17,7 @@ func TestAPeerNamesNoIdentityOfThisDomain(t *testing.T) {
 	named := func(uri string) directory.Identity {
 		identity, err := directory.ParseIdentity(uri)
 		must(t, err)
+
 		return identity
 	}
 
@@ -34,6 +35,7 @@ func TestAPeerNamesNoIdentityOfThisDomain(t *testing.T) {
 			b.origin.forge = forge
 			b.origin.register(name, 600)
 		}
+
 		b.origin.forge = func(c *signed.Change) { c.Owner = named("spiffe://gamma.test/agent/eve") }
 		other := b.origin.register("of-another-domain", 600)
 		b.origin.forge = nil
@@ -47,11 +49,13 @@ func TestAPeerNamesNoIdentityOfThisDomain(t *testing.T) {
 		}
 
 		status := b.beta.Peers()[0]
-		if status.Received[protocol.CodeOwnerForeign] != uint64(len(forgeries)) || status.Watermark != b.origin.rev || status.Pending != 0 {
+		if status.Received[protocol.CodeOwnerForeign] != uint64(len(forgeries)) || status.Watermark != b.origin.rev ||
+			status.Pending != 0 {
 			t.Errorf("the forgeries are not counted, or they held the page up: %+v", status)
 		}
 
 		b.beta.reopen(t)
+
 		if shown := b.beta.shown(alpha); len(shown) != 2 {
 			t.Errorf("%d are shown after a restart", len(shown))
 		}

@@ -26,22 +26,28 @@ type successor struct {
 func (s *successor) key() ed25519.PublicKey {
 	key, _, err := ed25519.GenerateKey(rand.Reader)
 	must(s.T, err)
+
 	return key
 }
 
 // issue has beta take the next key document.
 func (s *successor) issue(key ed25519.PublicKey, revoked ...ed25519.PublicKey) (text string, err error) {
 	s.seq++
+
 	doc := &signed.KeyDocument{Issuer: alpha, Epoch: 1, Seq: s.seq, Expires: time.Now().Unix() + 60,
 		Keys: []signed.SigningKey{{Public: key, Node: nodeID(alpha, 1)}}}
 	for _, k := range revoked {
 		doc.Revoked = append(doc.Revoked, signed.KeyID(k))
 	}
-	text = directory.B64.EncodeToString([]byte(`{}`)) + "." + directory.B64.EncodeToString(doc.Payload()) + "." + directory.B64.EncodeToString(make([]byte, 64))
+
+	text = directory.B64.EncodeToString([]byte(`{}`)) + "." + directory.B64.EncodeToString(doc.Payload()) + "." +
+		directory.B64.EncodeToString(make([]byte, 64))
+
 	o := s.beta.origins.Get(alpha)
 	if err := o.Streams.Change.Lock(s.beta.store); err != nil {
 		return "", err
 	}
+
 	defer o.Streams.Change.Unlock()
 
 	return text, o.ReplaceKeys(doc, text)
@@ -51,6 +57,7 @@ func newSuccessor(t *testing.T) *successor {
 	b := newBench(t, nil)
 	b.origin.register("agent", 600)
 	b.pull()
+
 	return &successor{bench: b, seq: 100}
 }
 
@@ -62,6 +69,7 @@ func newSuccessor(t *testing.T) *successor {
 func TestPastKeyDocumentsAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSuccessor(t)
+
 		var last []string
 		for range 12 {
 			key := s.key()
@@ -71,11 +79,14 @@ func TestPastKeyDocumentsAreKept(t *testing.T) {
 			must(t, err)
 			last = append([]string{text}, last...)
 		}
+
 		s.beta.reopen(t)
+
 		issued := s.beta.origins.Get(alpha).Keys.Issued()
 		if len(issued) != 12+1 { // and the one that it began with
 			t.Fatalf("%d are kept", len(issued))
 		}
+
 		for i, text := range last {
 			if text != issued[i] {
 				t.Errorf("the one %d before the newest is another", i)
@@ -96,28 +107,36 @@ func TestKeysAreNotDroppedToEscape(t *testing.T) {
 		text, err := s.issue(first)
 		must(t, err)
 		began := time.Now()
+
 		tries := 0
 		for ; err == nil && tries < 10*replica.MaxPast; tries++ {
 			_, err = s.issue(s.key())
 		}
+
 		if !errors.Is(err, replica.ErrKeysPace) || tries > replica.MaxPast+1 {
 			t.Fatalf("after %d keys: %v", tries, err)
 		}
+
 		if kid := signed.KeyID(first); s.beta.holdings.documentFor(alpha, kid) != text {
 			t.Error("the first key's document is gone")
 		}
+
 		revoked := []ed25519.PublicKey{first, replica.ParseKeys(s.beta.origins.Get(alpha).Keys.Newest).Keys[0].Public}
 		for range replica.MaxPast {
 			key := s.key()
 			if _, err := s.issue(key, revoked...); err != nil {
 				t.Fatalf("a revocation waits: %v", err)
 			}
+
 			revoked = append(revoked, key)
 		}
+
 		if s.beta.holdings.documentFor(alpha, signed.KeyID(first)) != "" {
 			t.Error("a revoked key's document is kept")
 		}
+
 		time.Sleep(replica.PastFor - time.Since(began))
+
 		if _, err := s.issue(s.key(), revoked...); err != nil {
 			t.Errorf("an hour later: %v", err)
 		}
@@ -134,27 +153,34 @@ func TestAForkBeyondThePaceIsEvidence(t *testing.T) {
 		s := &successor{seq: 100, bench: newBench(t, func(c *Config) { c.Verifier = court })}
 		s.origin.register("agent", 600)
 		s.pull()
+
 		var err error
 		for err == nil {
 			_, err = s.issue(s.key())
 		}
+
 		if !errors.Is(err, replica.ErrKeysPace) {
 			t.Fatal(err)
 		}
+
 		public, private, err := ed25519.GenerateKey(rand.Reader)
 		must(t, err)
 		forked := *s.origin.KeyDocument()
 		forked.Keys = []signed.SigningKey{{Public: public, Node: nodeID(alpha, 1)}}
 		text := sign(private, headerOf(signed.TypeKeys, signed.KeyID(public)), forked.Payload())
+
 		s.world.tap = func(_ string, r *http.Request, body []byte) []byte {
 			if r.URL.Path == protocol.PathKeys {
 				return []byte(text)
 			}
+
 			return body
 		}
-		if err := s.beta.receiver.refreshKeys(t.Context(), s.beta.origins.Get(alpha), s.giver()); !errors.As(err, new(fork)) {
+		if err := s.beta.receiver.refreshKeys(t.Context(), s.beta.origins.Get(alpha), s.giver()); !errors.As(err,
+			new(fork)) {
 			t.Errorf("a fork is refused with %v", err)
 		}
+
 		if len(court.accused) != 1 || !slices.Contains(court.accused[0], text) {
 			t.Errorf("%d accusations", len(court.accused))
 		}

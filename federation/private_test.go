@@ -24,10 +24,12 @@ func newSquad(t *testing.T) *squad {
 	s := &squad{T: t, world: newWorld(), origin: newModel(alpha, beta, gamma)}
 	s.a = s.world.open(t, t.TempDir(), 1, s.origin, active(beta, 1), active(gamma, 1))
 	s.b = s.world.open(t, t.TempDir(), 1, newModel(beta, alpha, gamma), active(alpha, 1), active(gamma, 1))
+
 	s.g = s.world.open(t, t.TempDir(), 1, newModel(gamma, alpha, beta), active(alpha, 1), active(beta, 1))
 	for _, n := range []*site{s.a, s.b, s.g} {
 		n.self.listKeys(nil, n.keys)
 	}
+
 	return s
 }
 
@@ -35,10 +37,12 @@ func newSquad(t *testing.T) *squad {
 // disclosures are kept or as it is.
 func (s *site) onDisk(t *testing.T, text string) bool {
 	t.Helper()
+
 	b, err := os.ReadFile(filepath.Join(s.cfg.Dir, "federation.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return bytes.Contains(b, []byte(text))
 }
 
@@ -46,11 +50,13 @@ func (s *site) onDisk(t *testing.T, text string) bool {
 func (o *model) disclosed(rid directory.RID, member string) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+
 	for _, d := range o.regs[rid].change.Disclosures() {
 		if d.Name == member {
 			return d.Text
 		}
 	}
+
 	panic("no such member")
 }
 
@@ -65,6 +71,7 @@ func TestWhatIsForOnePeerIsThatPeersAlone(t *testing.T) {
 		for _, n := range []*site{s.b, s.g} {
 			defer n.run(t)()
 		}
+
 		rid := s.origin.register("ada", 3600)
 		note := s.origin.disclosed(rid, "note")
 		s.origin.grant(rid, directory.Mesh, true, required...)
@@ -76,18 +83,24 @@ func TestWhatIsForOnePeerIsThatPeersAlone(t *testing.T) {
 		eventually(t, 10*time.Second, "beta has it whole, gamma has a part", func() bool {
 			return has(s.b, `"note"`) && has(s.g, `"base"`) && !has(s.g, `"note"`)
 		})
+
 		if e := s.b.shown(alpha)[rid]; !e.Received.Private || s.g.shown(alpha)[rid].Received.Private {
 			t.Errorf("beta shows %+v", e.Received)
 		}
+
 		if !s.b.onDisk(t, note) || s.g.onDisk(t, note) {
 			t.Error("the note is not where it belongs")
 		}
+
 		for i := range 200 { // pages are written anew, and leave copies behind
 			s.origin.register(fmt.Sprint("other-", i), 3600)
 		}
+
 		synctest.Wait()
 		s.origin.grant(rid, directory.Only(beta), true, required...)
-		eventually(t, 10*time.Second, "beta has it narrower", func() bool { return has(s.b, `"base"`) && !has(s.b, `"note"`) })
+		eventually(t, 10*time.Second, "beta has it narrower", func() bool {
+			return has(s.b, `"base"`) && !has(s.b, `"note"`)
+		})
 		eventually(t, 30*time.Second, "the note is gone from beta's disk", func() bool { return !s.b.onDisk(t, note) })
 
 		base := s.origin.disclosed(rid, "base")
@@ -97,12 +110,19 @@ func TestWhatIsForOnePeerIsThatPeersAlone(t *testing.T) {
 			return e != nil && !e.Received.Private
 		})
 		s.origin.grant(rid, directory.Mesh, false)
-		eventually(t, 10*time.Second, "it is gone", func() bool { return s.b.shown(alpha)[rid] == nil && s.g.shown(alpha)[rid] == nil })
-		eventually(t, 30*time.Second, "it is gone from disks", func() bool { return !s.b.onDisk(t, base) && !s.g.onDisk(t, base) })
+		eventually(t, 10*time.Second, "it is gone", func() bool {
+			return s.b.shown(alpha)[rid] == nil && s.g.shown(alpha)[rid] == nil
+		})
+		eventually(t, 30*time.Second, "it is gone from disks", func() bool {
+			return !s.b.onDisk(t, base) && !s.g.onDisk(t, base)
+		})
+
 		if n := len(s.b.shown(alpha)); n != 200 {
 			t.Errorf("%d others are left", n)
 		}
+
 		s.b.reopen(t) // and the file is a good one still
+
 		if n := len(s.b.shown(alpha)); n != 200 {
 			t.Errorf("%d others are left after a restart", n)
 		}
@@ -118,15 +138,19 @@ func TestADomainThatIsNotListedHasWhatIsItsOwn(t *testing.T) {
 		s := newSquad(t)
 		s.origin.list(gamma)
 		defer s.b.run(t)()
-		mesh, own := s.origin.register("for-gamma", 600), s.origin.register("for-beta", 600)
+		mesh := s.origin.register("for-gamma", 600)
+		own := s.origin.register("for-beta", 600)
 		s.origin.grant(own, directory.Mesh, false)
 		s.origin.grant(own, directory.Only(beta), true)
 		eventually(t, 30*time.Second, "beta has its own", func() bool { return s.b.shown(alpha)[own] != nil })
 		time.Sleep(time.Minute)
+
 		if s.b.shown(alpha)[mesh] != nil || s.b.shown(alpha)[own] == nil {
 			t.Error("it has something else")
 		}
+
 		s.b.reopen(t)
+
 		if s.b.shown(alpha)[own] == nil {
 			t.Error("it is gone with a restart")
 		}
@@ -138,10 +162,12 @@ func TestWaitingCoversWhatIsForTheDomainAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSquad(t)
 		defer s.b.run(t)()
+
 		for i := range 20 {
 			rid := s.origin.register(fmt.Sprint("agent-", i), 600)
 			s.origin.grant(rid, directory.Mesh, false)
 			s.origin.grant(rid, directory.Only(beta), true)
+
 			at := s.origin.Position()
 			if err := s.b.Await(t.Context(), alpha, at); err != nil || s.b.shown(alpha)[rid] == nil {
 				t.Fatalf("%v: not shown at %v", err, at)

@@ -27,27 +27,32 @@ var errNoRegistration = directory.Refuse(directory.NotFound, "this node holds no
 // directory.NotFound or Unavailable.
 func (pv *prover) record(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error) {
 	if origin == pv.cfg.Domain {
-		d, ok := pv.cfg.Source.Current(rid, directory.Mesh)
-		if !ok || !d.Live() {
+		digest, ok := pv.cfg.Source.Current(rid, directory.Mesh)
+		if !ok || !digest.Live() {
 			return "", errNoRegistration
 		}
-		text, ok, err := pv.publisher.Record(directory.Mesh, protocol.NameOf(d))
+
+		text, ok, err := pv.publisher.Record(directory.Mesh, protocol.NameOf(digest))
 		switch {
 		case err != nil:
 			return "", directory.Refuse(directory.Unavailable, "%w", err)
 		case !ok:
 			return "", errNoRegistration
 		}
+
 		return text, nil
 	}
-	o, st, h, r, err := pv.heldRecord(origin, rid)
+
+	o, st, held, r, err := pv.heldRecord(origin, rid)
 	if err != nil {
 		return "", err
 	}
+
 	if r != nil && pv.verifies(origin, r) {
 		return r.Signed().String(), nil
 	}
-	return pv.resigned(ctx, o, st, rid, h)
+
+	return pv.resigned(ctx, o, st, rid, held)
 }
 
 func (pv *prover) verifies(origin spiffeid.TrustDomain, r *store.Record) bool {
@@ -57,17 +62,21 @@ func (pv *prover) verifies(origin spiffeid.TrustDomain, r *store.Record) bool {
 
 // heldRecord looks a living registration up; r is nil where its record is
 // missing.
-func (pv *prover) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o *replica.Origin, st *replica.Stream, h *store.Entry, r *store.Record, err error) {
+func (pv *prover) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o *replica.Origin, st *replica.Stream,
+	held *store.Entry, r *store.Record, err error) {
 	if o = pv.origins.Get(origin); o == nil {
 		return nil, nil, nil, nil, errNoRegistration
 	}
+
 	aud := directory.Mesh
 	if e, ok := o.Streams.Shown.Index.Get(rid); ok && e.Received.Private {
 		aud = directory.Only(pv.cfg.Domain)
 	}
+
 	if st = o.Streams.ShownStream(aud); st == nil {
 		return nil, nil, nil, nil, errNoRegistration
 	}
+
 	type both struct {
 		held   *store.Entry
 		record *store.Record
@@ -76,28 +85,35 @@ func (pv *prover) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o 
 		if b.held, err = t.Get(rid); err != nil || b.held == nil {
 			return b, err
 		}
+
 		b.record, err = t.Record(b.held)
+
 		return b, err
 	})
-	h, r, err = found.held, found.record, unavailable(err)
-	if err == nil && (h == nil || h.Record == store.RecordRefused || h.Format != 0 || o.Streams.Shown.Index.Clock.Now().Unix() >= h.Deadline) {
+
+	held, r, err = found.held, found.record, unavailable(err)
+	if err == nil && (held == nil || held.Record == store.RecordRefused || held.Format != 0 ||
+		o.Streams.Shown.Index.Clock.Now().Unix() >= held.Deadline) {
 		err = errNoRegistration
 	}
-	return o, st, h, r, err
+
+	return o, st, held, r, err
 }
 
 // resigned asks holders for a record whose signature holds today, and keeps it.
-func (pv *prover) resigned(ctx context.Context, o *replica.Origin, st *replica.Stream, rid directory.RID, h *store.Entry) (string, error) {
-	for _, n := range pv.neighbours.holders(o, st.Id.Audience) {
-		got := pv.receiver.fetch(ctx, o.Domain, []protocol.RecordName{h.Name()}, []protocol.Node{n})
-		rec, ok := got[h.Name()]
-		if !ok || !pv.verifies(o.Domain, rec.Record) {
+func (pv *prover) resigned(ctx context.Context, origin *replica.Origin, st *replica.Stream, rid directory.RID,
+	held *store.Entry) (string, error) {
+	for _, n := range pv.neighbours.holders(origin, st.Id.Audience) {
+		got := pv.receiver.fetch(ctx, origin.Domain, []protocol.RecordName{held.Name()}, []protocol.Node{n})
+
+		rec, ok := got[held.Name()]
+		if !ok || !pv.verifies(origin.Domain, rec.Record) {
 			continue
 		}
 
-		err := pv.store.Within(func() error { return pv.keepResigned(o, st, rid, h.Name(), rec) })
+		err := pv.store.Within(func() error { return pv.keepResigned(origin, st, rid, held.Name(), rec) })
 		if err != nil {
-			pv.cfg.Logger.Warn("storing a re-signed record failed", "origin", o.Domain.Name(), "err", err)
+			pv.cfg.Logger.Warn("storing a re-signed record failed", "origin", origin.Domain.Name(), "err", err)
 		}
 
 		return rec.Signed().String(), nil
@@ -107,11 +123,13 @@ func (pv *prover) resigned(ctx context.Context, o *replica.Origin, st *replica.S
 }
 
 // keepResigned puts a record in the place of the one of that name that is held.
-func (pv *prover) keepResigned(o *replica.Origin, st *replica.Stream, rid directory.RID, of protocol.RecordName, rec replica.Fetched) error {
-	if err := o.Streams.Change.Lock(pv.store); err != nil {
+func (pv *prover) keepResigned(origin *replica.Origin, st *replica.Stream, rid directory.RID, of protocol.RecordName,
+	rec replica.Fetched) error {
+	if err := origin.Streams.Change.Lock(pv.store); err != nil {
 		return err
 	}
-	defer o.Streams.Change.Unlock()
+
+	defer origin.Streams.Change.Unlock()
 
 	_, err := pv.store.Change(st.Id, func(t *store.Tx) error {
 		now, err := t.Get(rid)
@@ -128,34 +146,42 @@ func (pv *prover) keepResigned(o *replica.Origin, st *replica.Stream, rid direct
 // Proof returns what proves a registration offline, but for the origin's bundle:
 // its record, a page that lists it, and the key document that holds for both. The
 // error is directory.NotFound or Unavailable.
-func (pv *prover) proof(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (record, page, keys string, err error) {
+func (pv *prover) proof(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (record, page,
+	keys string, err error) {
 	if record, err = pv.record(ctx, origin, rid); err != nil {
 		return "", "", "", err
 	}
+
 	if origin == pv.cfg.Domain {
 		page, err = pv.ownPage(rid)
 	} else {
 		page, err = pv.listingPage(ctx, origin, rid)
 	}
+
 	if err != nil {
 		return "", "", "", err
 	}
+
 	_, keys, ok := pv.cfg.Keys.Keys(origin)
 	if !ok {
 		return "", "", "", directory.Refuse(directory.Unavailable, "no key document of %s is known", origin.Name())
 	}
+
 	return record, page, keys, nil
 }
 
 func (pv *prover) ownPage(rid directory.RID) (string, error) {
-	d, ok := pv.cfg.Source.Current(rid, directory.Mesh)
-	if !ok || !d.Live() {
+	digest, ok := pv.cfg.Source.Current(rid, directory.Mesh)
+	if !ok || !digest.Live() {
 		return "", errNoRegistration
 	}
-	made, err := pv.publisher.Page(directory.Mesh, d.Revision-1, 1, true)
+
+	made, err := pv.publisher.Page(directory.Mesh, digest.Revision-1, 1, true)
 	if err != nil || made == nil || len(made.Digests) != 1 || made.Digests[0].RID != rid {
-		return "", directory.Refuse(directory.Unavailable, "no proof of this registration can be made right now; try again")
+		return "", directory.Refuse(directory.Unavailable,
+			"no proof of this registration can be made right now; try again")
 	}
+
 	return made.Text, nil
 }
 
@@ -163,45 +189,54 @@ func (pv *prover) ownPage(rid directory.RID) (string, error) {
 // held: the one in the chain where it is small, else one that lists nothing else,
 // made by the origin for the purpose.
 func (pv *prover) listingPage(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error) {
-	o, st, h, _, err := pv.heldRecord(origin, rid)
+	o, st, held, _, err := pv.heldRecord(origin, rid)
 	if err != nil {
 		return "", err
 	}
 
-	link, err := store.ReadFor(pv.store, st.Id, func(t *store.Tx) (*store.Page, error) { return t.PageAfter(h.Revision - 1) })
+	link, err := store.ReadFor(pv.store, st.Id, func(t *store.Tx) (*store.Page, error) {
+		return t.PageAfter(held.Revision - 1)
+	})
 	if err != nil {
 		return "", unavailable(err)
 	}
 
-	chained := link != nil && pv.proves(origin, link.JWS, rid, h) == nil
+	chained := link != nil && pv.proves(origin, link.JWS, rid, held) == nil
 	if chained && len(link.JWS) <= smallPage {
 		return link.JWS, nil
 	}
-	q := url.Values{"origin": {origin.Name()}, "aud": {st.Id.Audience.String()},
-		"since": {strconv.FormatUint(h.Revision-1, 10)}, "limit": {"1"}}
+
+	values := url.Values{"origin": {origin.Name()}, "aud": {st.Id.Audience.String()},
+		"since": {strconv.FormatUint(held.Revision-1, 10)}, "limit": {"1"}}
 	for _, n := range o.Contacts.Nodes() {
-		if text, err := pv.client.Get(ctx, n, protocol.PathPages, q, protocol.MaxPage); err == nil && pv.proves(origin, text, rid, h) == nil {
+		if text, err := pv.client.Get(ctx, n, protocol.PathPages, values, protocol.MaxPage); err == nil &&
+			pv.proves(origin, text, rid, held) == nil {
 			return text, nil
 		}
 	}
+
 	if chained {
 		return link.JWS, nil
 	}
-	return "", directory.Refuse(directory.Unavailable, "%s is unreachable, so no page that proves this registration can be fetched; try again later", origin.Name())
+
+	return "", directory.Refuse(directory.Unavailable,
+		"%s is unreachable, so no page that proves this registration can be fetched; try again later", origin.Name())
 }
 
 // proves checks that a page is the origin's, by a key of today, and lists the
 // registration as it is held.
-func (pv *prover) proves(origin spiffeid.TrustDomain, text string, rid directory.RID, h *store.Entry) error {
+func (pv *prover) proves(origin spiffeid.TrustDomain, text string, rid directory.RID, held *store.Entry) error {
 	payload, _, err := pv.cfg.Keys.Verify(origin, signed.TypePage, text)
 	if err != nil {
 		return err
 	}
-	p, err := pv.cfg.Dialect.ParsePage(payload)
+
+	page, err := pv.cfg.Dialect.ParsePage(payload)
 	if err != nil {
 		return err
 	}
-	return lists(p, rid, h)
+
+	return lists(page, rid, held)
 }
 
 var errNotListing = errors.New("the page does not list the registration as it is held")
@@ -209,10 +244,12 @@ var errNotListing = errors.New("the page does not list the registration as it is
 // lists reports whether a page lists a registration as it is held.
 func lists(p *signed.Page, rid directory.RID, h *store.Entry) error {
 	for _, d := range p.Digests {
-		if d.RID == rid && d.Live() && d.Revision == h.Revision && protocol.NameOf(d) == h.Name() && d.Deadline == h.Deadline {
+		if d.RID == rid && d.Live() && d.Revision == h.Revision && protocol.NameOf(d) == h.Name() &&
+			d.Deadline == h.Deadline {
 			return nil
 		}
 	}
+
 	return errNotListing
 }
 

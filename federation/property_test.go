@@ -41,18 +41,23 @@ var (
 func TestRules(t *testing.T) {
 	// Little is kept of what is made, so a larger heap costs nothing and saves time.
 	defer func(percent int) { t.Cleanup(func() { debug.SetGCPercent(percent) }) }(debug.SetGCPercent(400))
+
 	n, length := *seeds, *steps
 	if testing.Short() {
 		n = min(n, 8)
 	}
+
 	var failed atomic.Bool // one trace is enough
 	t.Cleanup(func() { t.Logf("%d seeds of %d steps; one has failed: %t", n, length, failed.Load()) })
+
 	for seed := *first; seed < *first+uint64(n); seed++ {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			t.Parallel()
+
 			if failed.Load() {
 				t.Skip("another seed has failed")
 			}
+
 			defer func() {
 				if t.Failed() {
 					failed.Store(true)
@@ -100,6 +105,7 @@ func newTrial(t *testing.T, seed uint64) *trial {
 	b, g := newModel(beta), newModel(gamma)
 	tr.source = tr.world.open(t, t.TempDir(), 1, tr.origin, active(beta, 1, 2), active(gamma, 1))
 	tr.origin.listKeys(nil, tr.source.keys)
+
 	for _, s := range []*site{
 		tr.world.open(t, t.TempDir(), 1, b, active(alpha, 1), active(gamma, 1)),
 		tr.world.open(t, t.TempDir(), 2, b, active(alpha, 1), active(gamma, 1)),
@@ -107,10 +113,14 @@ func newTrial(t *testing.T, seed uint64) *trial {
 	} {
 		tr.receivers = append(tr.receivers, &subscriber{site: s, marks: map[directory.Audience]uint64{}})
 	}
+
 	tr.world.cut = func(from, to string) bool {
-		return to == tr.source.base && slices.ContainsFunc(tr.receivers, func(r *subscriber) bool { return r.base == from && r.cut })
+		return to == tr.source.base && slices.ContainsFunc(tr.receivers, func(r *subscriber) bool {
+			return r.base == from && r.cut
+		})
 	}
 	tr.world.tap = tr.tap
+
 	return tr
 }
 
@@ -123,7 +133,9 @@ func (tr *trial) tap(to string, r *http.Request, body []byte) []byte {
 		if err != nil {
 			return body // a refusal, or nothing
 		}
-		if p, err := signed.ParsePage(parts.Payload); err != nil || p.Issuer == alpha && p.Audience != directory.Mesh && p.Audience != directory.Only(from) {
+
+		if p, err := signed.ParsePage(parts.Payload); err != nil || p.Issuer == alpha && p.Audience != directory.Mesh &&
+			p.Audience != directory.Only(from) {
 			tr.fail("%s gave %s a page for %v (%v)", to, from, p.Audience, err)
 		}
 	case protocol.PathRecords:
@@ -132,11 +144,14 @@ func (tr *trial) tap(to string, r *http.Request, body []byte) []byte {
 			if json.Unmarshal(line, &l) != nil || l.Record == "" {
 				continue
 			}
-			if meant := tr.origin.meant[protocol.RecordName{H: l.H, M: l.M}]; meant != nil && !meant[directory.Mesh] && !meant[directory.Only(from)] {
+
+			if meant := tr.origin.meant[protocol.RecordName{H: l.H, M: l.M}]; meant != nil && !meant[directory.Mesh] &&
+				!meant[directory.Only(from)] {
 				tr.fail("%s gave %s a record for %v", to, from, meant)
 			}
 		}
 	}
+
 	return body
 }
 
@@ -144,23 +159,29 @@ func (tr *trial) run(length int) {
 	for range length {
 		tr.check(tr.step()...)
 	}
+
 	for _, r := range tr.receivers {
 		r.cut = false
 	}
+
 	tr.sleep(61) // so that whatever was put off is due
+
 	for _, r := range tr.receivers {
 		tr.pull(r)
 		tr.equal(r)
+
 		for _, aud := range r.audiences() {
 			tr.disk(r, aud)
 			tr.chain(r, aud)
 		}
 	}
+
 	tr.check(tr.receivers...)
 }
 
 func (tr *trial) log(format string, args ...any) {
-	tr.trace = append(tr.trace, fmt.Sprintf("%d rev %d: ", time.Now().Unix(), tr.origin.rev)+fmt.Sprintf(format, args...))
+	tr.trace = append(tr.trace, fmt.Sprintf("%d rev %d: ", time.Now().Unix(), tr.origin.rev)+fmt.Sprintf(format,
+		args...))
 }
 
 func (tr *trial) fail(format string, args ...any) {
@@ -188,8 +209,10 @@ func (tr *trial) step() []*subscriber {
 		if tr.rand.IntN(40) == 0 {
 			seconds = 60 + tr.rand.IntN(200)
 		}
+
 		tr.log("sleep %d", seconds)
 		tr.sleep(seconds)
+
 		return tr.receivers
 	case n < 60:
 		if !r.cut {
@@ -214,6 +237,7 @@ func (tr *trial) step() []*subscriber {
 		tr.restart(r)
 	case n < 95:
 		tr.log("%s frees", r.base)
+
 		if _, err := r.origins.Get(alpha).Streams.Sweep(1 + tr.rand.IntN(5)); err != nil {
 			tr.fail("sweep: %v", err)
 		}
@@ -224,6 +248,7 @@ func (tr *trial) step() []*subscriber {
 		tr.log("%s asks others", r.base)
 		r.follower.pullFromOthers(context.Background(), r.origins.Get(alpha), &r.origins.Get(alpha).Streams.Pair.Mesh)
 	}
+
 	return []*subscriber{r}
 }
 
@@ -231,16 +256,19 @@ func (tr *trial) step() []*subscriber {
 func (tr *trial) change() {
 	o := tr.origin
 	rids := slices.SortedFunc(maps.Keys(o.regs), directory.RID.Compare)
+
 	lifetime := uint32(60 + tr.rand.IntN(3)*tr.rand.IntN(150))
 	if len(rids) < 3 || len(rids) < 14 && tr.rand.IntN(4) == 0 {
 		tr.log("register %s for %d", o.register(fmt.Sprint("agent-", o.made), lifetime), lifetime)
 		return
 	}
+
 	rid := rids[tr.rand.IntN(len(rids))]
 	switch tr.rand.IntN(10) {
 	case 8, 9:
 		aud := directory.Only([]spiffeid.TrustDomain{beta, gamma}[tr.rand.IntN(2)])
-		yes, members := tr.rand.IntN(3) > 0, [][]string{nil, required}[tr.rand.IntN(2)]
+		yes := tr.rand.IntN(3) > 0
+		members := [][]string{nil, required}[tr.rand.IntN(2)]
 		tr.log("grant %s to %v: %v %v", rid, aud, yes, members)
 		o.grant(rid, aud, yes, members...)
 	case 7:
@@ -268,24 +296,31 @@ func (r *subscriber) state(aud directory.Audience) (mark uint64, wanted map[dire
 	if f.Cur == nil {
 		return 0, nil
 	}
+
 	return f.Cur.State.Watermark, f.Cur.Missing
 }
 
 // pull brings a receiver to the origin's tip.
 func (tr *trial) pull(r *subscriber) {
 	tr.Helper()
-	o, n := r.origins.Get(alpha), protocol.Node{Domain: alpha, Base: tr.source.base}
+	o := r.origins.Get(alpha)
+
+	n := protocol.Node{Domain: alpha, Base: tr.source.base}
 	for _, aud := range r.audiences() {
-		if err := r.puller.pullAll(context.Background(), o, r.feed(aud), n, unlimited(context.Background())); err != nil {
+		if err := r.puller.pullAll(context.Background(), o, r.feed(aud), n,
+			unlimited(context.Background())); err != nil {
 			tr.fail("pull: %v", err)
 		}
 	}
+
 	r.follower.backlog(context.Background(), o)
+
 	for _, aud := range r.audiences() {
 		if mark, _ := r.state(aud); mark < tr.origin.tips[aud] {
 			tr.fail("pulled %v to %d and the tip is %d", aud, mark, tr.origin.tips[aud])
 		}
 	}
+
 	r.level = time.Now().Unix()
 }
 
@@ -293,14 +328,17 @@ func (tr *trial) pull(r *subscriber) {
 func (tr *trial) part(r *subscriber) {
 	aud := r.audiences()[tr.rand.IntN(2)]
 	mark, _ := r.state(aud)
+
 	since := mark
 	if tr.rand.IntN(3) == 0 && mark > 0 {
 		since = tr.rand.Uint64N(mark + 1)
 	}
+
 	made, err := tr.source.publisher.Page(aud, since, 1+tr.rand.IntN(4), tr.rand.IntN(2) == 0)
 	if err != nil {
 		tr.fail("page: %v", err)
 	}
+
 	if made != nil {
 		tr.log("%s gets a page of %v (%d,%d] at %d", r.base, aud, made.From, made.To, made.At)
 		tr.deliver(r, made.Text)
@@ -313,14 +351,18 @@ func (tr *trial) gossiped() string {
 	if tip := tr.origin.tip; tip > 0 {
 		from = tip - min(tip, 1+tr.rand.Uint64N(12))
 	}
+
 	made, err := (&publish.GossipCursor{From: from}).Page(tr.source.publisher)
 	if err != nil {
 		tr.fail("gossip: %v", err)
 	}
+
 	if made == nil {
 		return ""
 	}
+
 	tr.log("gossip (%d,%d] at %d", made.From, made.To, made.At)
+
 	return made.Text
 }
 
@@ -329,25 +371,36 @@ func (tr *trial) deliver(r *subscriber, text string) {
 	if text == "" {
 		return
 	}
+
 	tr.sent = append(tr.sent, text)
 	parts, _ := protocol.SplitJWS(text)
+
 	page, _ := signed.ParsePage(parts.Payload)
 	if aud := page.Audience; aud != directory.Mesh && aud != r.own() {
-		if _, _, err := r.receiver.take(context.Background(), replica.Sender{Domain: alpha}, protocol.Node{Domain: alpha, Base: tr.source.base}, text); protocol.CodeOf(err) != protocol.CodeOriginUnknown {
+		if _, _, err := r.receiver.take(context.Background(), replica.Sender{Domain: alpha},
+			protocol.Node{Domain: alpha, Base: tr.source.base},
+			text); protocol.CodeOf(err) != protocol.CodeOriginUnknown {
 			tr.fail("%s took a page for %v: %v", r.base, aud, err)
 		}
+
 		return
 	}
+
 	before, _ := r.state(page.Audience)
-	p, code, err := r.receiver.take(context.Background(), replica.Sender{Domain: alpha}, protocol.Node{Domain: alpha, Base: tr.source.base}, text)
+
+	p, code, err := r.receiver.take(context.Background(), replica.Sender{Domain: alpha},
+		protocol.Node{Domain: alpha, Base: tr.source.base}, text)
 	if err != nil {
 		if protocol.CodeOf(err) == protocol.CodeKeyUnknown && r.cut {
 			return // the key document could not be asked for
 		}
+
 		tr.fail("%s refused a good page: %v", r.base, err)
 	}
+
 	after, _ := r.state(page.Audience)
 	tr.log("%s: %s, watermark %d to %d", r.base, code, before, after)
+
 	want := protocol.CodeApplied
 	switch {
 	case p.To <= before:
@@ -355,7 +408,9 @@ func (tr *trial) deliver(r *subscriber, text string) {
 	case p.From > before:
 		want = protocol.CodeGap
 	}
-	if code != want || want == protocol.CodeApplied && after != p.To || want != protocol.CodeApplied && after != before {
+
+	if code != want || want == protocol.CodeApplied && after != p.To ||
+		want != protocol.CodeApplied && after != before {
 		tr.fail("%s: page (%d,%d] at watermark %d: %s, then %d", r.base, p.From, p.To, before, code, after)
 	}
 }
@@ -365,12 +420,16 @@ func (tr *trial) mutant(r *subscriber) {
 	if len(tr.sent) == 0 {
 		return
 	}
+
 	b := []byte(tr.sent[tr.rand.IntN(len(tr.sent))])
 	b[tr.rand.IntN(len(b))] ^= byte(1 + tr.rand.IntN(255))
+
 	before := tr.marks(r)
-	if _, code, err := r.receiver.take(context.Background(), replica.Sender{Domain: alpha}, protocol.Node{Domain: alpha, Base: tr.source.base}, string(b)); err == nil {
+	if _, code, err := r.receiver.take(context.Background(), replica.Sender{Domain: alpha},
+		protocol.Node{Domain: alpha, Base: tr.source.base}, string(b)); err == nil {
 		tr.fail("%s took a mutant: %s: %s", r.base, code, b)
 	}
+
 	if tr.marks(r) != before {
 		tr.fail("a mutant moved %s", r.base)
 	}
@@ -380,23 +439,29 @@ func (tr *trial) marks(r *subscriber) (marks [2]uint64) {
 	for i, aud := range r.audiences() {
 		marks[i], _ = r.state(aud)
 	}
+
 	return marks
 }
 
 // restart closes a receiver and opens it again: all that it knows comes from disk.
 func (tr *trial) restart(r *subscriber) {
 	tr.log("%s restarts", r.base)
+
 	for _, aud := range r.audiences() {
 		tr.disk(r, aud)
 	}
+
 	before := r.shown(alpha)
 	r.reopen(tr)
+
 	after := r.shown(alpha)
 	if len(before) != len(after) {
 		tr.fail("%s showed %d before its restart and %d after", r.base, len(before), len(after))
 	}
+
 	for rid, e := range before {
-		if a := after[rid]; a == nil || a.Revision != e.Revision || a.ExpiresAt != e.ExpiresAt || *a.Received != *e.Received || a.Agent != e.Agent {
+		if a := after[rid]; a == nil || a.Revision != e.Revision || a.ExpiresAt != e.ExpiresAt ||
+			*a.Received != *e.Received || a.Agent != e.Agent {
 			tr.fail("%s: %s was %+v and is %+v", r.base, rid, e, a)
 		}
 	}

@@ -29,24 +29,27 @@ type puller struct {
 }
 
 // pullInTurn is pullAll, one of this node's loops after the other.
-func (pl *puller) pullInTurn(ctx context.Context, o *replica.Origin, f *replica.Feed, n protocol.Node, s *fetchBudget) error {
+func (pl *puller) pullInTurn(ctx context.Context, origin *replica.Origin, feed *replica.Feed, node protocol.Node,
+	budget *fetchBudget) error {
 	select {
-	case f.Busy <- struct{}{}:
-		defer func() { <-f.Busy }()
-		return pl.pullAll(ctx, o, f, n, s)
-	case <-s.asking.Done():
-		return context.Cause(s.asking)
+	case feed.Busy <- struct{}{}:
+		defer func() { <-feed.Busy }()
+		return pl.pullAll(ctx, origin, feed, node, budget)
+	case <-budget.asking.Done():
+		return context.Cause(budget.asking)
 	}
 }
 
 // pullAll pulls page by page until a node has no more, or its fetchBudget ends.
-func (pl *puller) pullAll(ctx context.Context, o *replica.Origin, f *replica.Feed, n protocol.Node, s *fetchBudget) error {
+func (pl *puller) pullAll(ctx context.Context, origin *replica.Origin, feed *replica.Feed, node protocol.Node,
+	budget *fetchBudget) error {
 	for stuck := 0; ; {
-		since := o.Streams.Since(f)
-		if done, err := pl.pullOn(ctx, o, f, n, s, since); done || err != nil {
+		since := origin.Streams.Since(feed)
+		if done, err := pl.pullOn(ctx, origin, feed, node, budget, since); done || err != nil {
 			return err
 		}
-		if o.Streams.Since(f) == since {
+
+		if origin.Streams.Since(feed) == since {
 			// A new epoch's first page says so once; a node that goes on so has no chain from 0.
 			if stuck++; stuck > 1 {
 				return errGap
@@ -59,24 +62,30 @@ func (pl *puller) pullAll(ctx context.Context, o *replica.Origin, f *replica.Fee
 // page brings the stream no further. Up to three pages are on their way: while one is
 // written to disk, the records of the next are judged, and the node is asked for those
 // of the one behind it. So all processors of both ends have something to do.
-func (pl *puller) pullOn(ctx context.Context, o *replica.Origin, f *replica.Feed, n protocol.Node, s *fetchBudget, since uint64) (done bool, err error) {
+func (pl *puller) pullOn(ctx context.Context, o *replica.Origin, f *replica.Feed, node protocol.Node,
+	budget *fetchBudget, since uint64) (done bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	all, end := pl.bring(ctx, o, f, n, s, since)
+	all, end := pl.bring(ctx, o, f, node, budget, since)
 	defer end()
 	defer cancel()
-	for p := range all {
-		if p.err != nil {
-			return false, p.err
+
+	for ready := range all {
+		if ready.err != nil {
+			return false, ready.err
 		}
-		code, err := p.origin.AcceptPage(p.Page, p.opened)
+
+		code, err := ready.origin.AcceptPage(ready.Page, ready.opened)
 		if err != nil || code != protocol.CodeApplied {
 			return false, err
 		}
-		s.bring(len(p.Digests))
-		if p.Last(n) {
+
+		budget.bring(len(ready.Digests))
+
+		if ready.Last(node) {
 			return true, nil
 		}
 	}
+
 	return end(), ctx.Err()
 }
 
@@ -89,26 +98,31 @@ type judged struct {
 // bring starts the first two stages, and returns the pages that are ready to be written
 // and what waits for the stages' end, which reports whether the node has no more. Two
 // pages wait at most to be taken, one in each stage.
-func (pl *puller) bring(ctx context.Context, o *replica.Origin, f *replica.Feed, n protocol.Node, s *fetchBudget, since uint64) (_ <-chan judged, end func() bool) {
+func (pl *puller) bring(ctx context.Context, origin *replica.Origin, feed *replica.Feed, node protocol.Node,
+	budget *fetchBudget, since uint64) (_ <-chan judged, end func() bool) {
 	asked, all := make(chan receivedPage), make(chan judged)
+
 	var stages sync.WaitGroup
 	whole := false // of the first stage until that has ended
 	stages.Go(func() {
 		defer close(asked)
-		whole = pl.askOn(ctx, o, f, n, s, since, asked)
+		whole = pl.askOn(ctx, origin, feed, node, budget, since, asked)
 	})
 	stages.Go(func() {
 		defer close(all)
-		for p := range asked {
-			j := judged{receivedPage: p}
-			if p.err == nil {
-				j.opened = pl.records.OpenRecords(p.origin.Domain, p.Page.Page, p.records)
+
+		for received := range asked {
+			j := judged{receivedPage: received}
+			if received.err == nil {
+				j.opened = pl.records.OpenRecords(received.origin.Domain, received.Page.Page, received.records)
 			}
+
 			if !hand(ctx, all, j) {
 				return
 			}
 		}
 	})
+
 	return all, func() bool {
 		stages.Wait() // the second ends before the first where ctx does
 		return whole
@@ -117,82 +131,99 @@ func (pl *puller) bring(ctx context.Context, o *replica.Origin, f *replica.Feed,
 
 // askOn asks for page after page, each with its records, and hands them on. It reports
 // whether the node has no more.
-func (pl *puller) askOn(ctx context.Context, o *replica.Origin, f *replica.Feed, n protocol.Node, s *fetchBudget, since uint64, to chan<- receivedPage) bool {
+func (pl *puller) askOn(ctx context.Context, origin *replica.Origin, feed *replica.Feed, node protocol.Node,
+	budget *fetchBudget, since uint64, to chan<- receivedPage) bool {
 	for done := (replica.Ahead{}); ; {
-		var p receivedPage
-		text, err := pl.client.Page(s.asking, n, o.Domain, f.Aud, since)
+		var received receivedPage
+
+		text, err := pl.client.Page(budget.asking, node, origin.Domain, feed.Aud, since)
 		if err != nil {
-			p.err = err
+			received.err = err
 		} else if text != "" {
-			p = pl.receiver.receive(s.asking, replica.Sender{Domain: n.Domain}, n, text, done)
+			received = pl.receiver.receive(budget.asking, replica.Sender{Domain: node.Domain}, node, text, done)
 		} else {
 			return true
 		}
-		if !hand(ctx, to, p) || p.err != nil || p.Last(n) {
+
+		if !hand(ctx, to, received) || received.err != nil || received.Last(node) {
 			return false
 		}
-		if p.From > since || p.To <= since || done.Epoch != 0 && p.Epoch != done.Epoch {
+
+		if received.From > since || received.To <= since || done.Epoch != 0 && received.Epoch != done.Epoch {
 			return false // it brings the stream no further: whoever writes it begins anew
 		}
-		since, done = p.To, replica.Ahead{Epoch: p.Epoch, Watermark: p.To}
+
+		since, done = received.To, replica.Ahead{Epoch: received.Epoch, Watermark: received.To}
 	}
 }
 
 // pullBehind pulls from the node whose head came last, if that says that something is
 // missing.
-func (pl *puller) pullBehind(ctx context.Context, o *replica.Origin) {
-	n, ok := o.Contacts.LastHeadFrom()
-	if !ok || !o.Streams.Behind() {
+func (pl *puller) pullBehind(ctx context.Context, origin *replica.Origin) {
+	node, ok := origin.Contacts.LastHeadFrom()
+	if !ok || !origin.Streams.Behind() {
 		return
 	}
+
 	select {
-	case o.Streams.Pair.Mesh.Busy <- struct{}{}:
-		defer func() { <-o.Streams.Pair.Mesh.Busy }()
+	case origin.Streams.Pair.Mesh.Busy <- struct{}{}:
+		defer func() { <-origin.Streams.Pair.Mesh.Busy }()
 	default:
 		return // another loop is at it
 	}
-	if err := pl.pullAll(ctx, o, &o.Streams.Pair.Mesh, n, unlimited(ctx)); err != nil {
-		pl.cfg.Logger.Debug("pulling pages failed", "origin", o.Domain.Name(), "node", n.Base, "err", err)
+
+	if err := pl.pullAll(ctx, origin, &origin.Streams.Pair.Mesh, node, unlimited(ctx)); err != nil {
+		pl.cfg.Logger.Debug("pulling pages failed", "origin", origin.Domain.Name(), "node", node.Base, "err", err)
 	}
 }
 
 // pullPrivate brings what the origin announces to this domain alone up to the
 // origin's present: an empty page says that nothing is new (rule G5).
-func (pl *puller) pullPrivate(ctx context.Context, o *replica.Origin) {
-	n, ok := o.Contacts.Node(&o.Streams.Pair.Private)
+func (pl *puller) pullPrivate(ctx context.Context, origin *replica.Origin) {
+	node, ok := origin.Contacts.Node(&origin.Streams.Pair.Private)
 	if !ok {
 		return
 	}
+
 	select {
-	case o.Streams.Pair.Private.Busy <- struct{}{}:
-		defer func() { <-o.Streams.Pair.Private.Busy }()
+	case origin.Streams.Pair.Private.Busy <- struct{}{}:
+		defer func() { <-origin.Streams.Pair.Private.Busy }()
 	default:
 		return // another loop is at it
 	}
-	if err := pl.pullAll(ctx, o, &o.Streams.Pair.Private, n, unlimited(ctx)); errors.Is(err, store.ErrStalled) {
-		o.Complain(err)
+
+	if err := pl.pullAll(ctx, origin, &origin.Streams.Pair.Private, node, unlimited(ctx)); errors.Is(err,
+		store.ErrStalled) {
+		origin.Complain(err)
 	} else if err != nil && ctx.Err() == nil {
-		o.Failed(&o.Streams.Pair.Private, err)
-		pl.cfg.Logger.Debug("pulling the private stream failed", "origin", o.Domain.Name(), "node", n.Base, "err", err)
+		origin.Failed(&origin.Streams.Pair.Private, err)
+		pl.cfg.Logger.Debug("pulling the private stream failed", "origin", origin.Domain.Name(), "node", node.Base,
+			"err", err)
 	}
 }
 
 // pullFromAnother pulls from a node that isn't the origin's. It reports whether that has
 // more, and only its time has ended.
-func (pl *puller) pullFromAnother(ctx context.Context, o *replica.Origin, f *replica.Feed, n protocol.Node) (more bool) {
-	s := newFetchBudget(ctx, o)
-	defer s.end()
+func (pl *puller) pullFromAnother(ctx context.Context, origin *replica.Origin, feed *replica.Feed,
+	node protocol.Node) (more bool) {
+	budget := newFetchBudget(ctx, origin)
+	defer budget.end()
+
 	err := error(nil)
-	if f == &o.Streams.Pair.Mesh {
-		err = pl.receiver.askHead(s.asking, o, n)
+	if feed == &origin.Streams.Pair.Mesh {
+		err = pl.receiver.askHead(budget.asking, origin, node)
 	}
+
 	if err == nil {
-		err = pl.pullInTurn(ctx, o, f, n, s)
+		err = pl.pullInTurn(ctx, origin, feed, node, budget)
 	}
+
 	if err != nil {
-		pl.cfg.Logger.Debug("pulling from another node failed", "origin", o.Domain.Name(), "audience", f.Aud.String(), "node", n.Base, "digests", s.brought, "err", err)
+		pl.cfg.Logger.Debug("pulling from another node failed", "origin", origin.Domain.Name(), "audience",
+			feed.Aud.String(), "node", node.Base, "digests", budget.brought, "err", err)
 	}
-	return s.over() && s.brought > 0
+
+	return budget.over() && budget.brought > 0
 }
 
 const compactSlack = 4096
@@ -202,73 +233,89 @@ var errLonger = errors.New("the fresh chain would be longer than the one it repl
 // compact pulls an origin's chain anew from 0 where it weighs more than twice what
 // is alive (federation.md, "Pages"): fresh pages are gathered beside the chain and
 // take its place once they reach as far.
-func (pl *puller) compact(ctx context.Context, o *replica.Origin, f *replica.Feed) {
-	st, state, gathering := o.Streams.ChainOf(f)
-	n, ok := o.Contacts.Node(f)
+func (pl *puller) compact(ctx context.Context, origin *replica.Origin, feed *replica.Feed) {
+	st, state, gathering := origin.Streams.ChainOf(feed)
+
+	node, ok := origin.Contacts.Node(feed)
 	if st == nil || gathering || !ok {
 		return
 	}
+
 	weighs := state.Listed
+
 	err := pl.store.Read(st.Id, func(t *store.Tx) error {
 		weighs += linkWeight * t.Links()
 		return nil
 	})
 	if err != nil {
 		if !errors.Is(err, store.ErrStalled) {
-			pl.cfg.Logger.Error("reading a chain failed", "origin", o.Domain.Name(), "err", err)
+			pl.cfg.Logger.Error("reading a chain failed", "origin", origin.Domain.Name(), "err", err)
 		}
+
 		return
 	}
 
 	if weighs <= 2*state.Live+compactSlack {
 		return
 	}
+
 	select {
-	case f.Busy <- struct{}{}:
-		defer func() { <-f.Busy }()
+	case feed.Busy <- struct{}{}:
+		defer func() { <-feed.Busy }()
 	default:
 		return
 	}
-	if err := pl.repull(ctx, o, f, st, n, weighs+compactSlack); err != nil {
-		pl.cfg.Logger.Debug("renewing a chain failed", "origin", o.Domain.Name(), "node", n.Base, "err", err)
+
+	if err := pl.repull(ctx, origin, feed, st, node, weighs+compactSlack); err != nil {
+		pl.cfg.Logger.Debug("renewing a chain failed", "origin", origin.Domain.Name(), "node", node.Base, "err", err)
 	}
 }
 
 // repull gathers a fresh chain. An origin that goes on for ever fills no disk: most
 // is what the chain may weigh.
-func (pl *puller) repull(ctx context.Context, o *replica.Origin, f *replica.Feed, st *replica.Stream, n protocol.Node, most uint64) error {
+func (pl *puller) repull(ctx context.Context, origin *replica.Origin, feed *replica.Feed, st *replica.Stream,
+	node protocol.Node, most uint64) error {
 	if _, err := pl.store.Change(st.Id, func(t *store.Tx) error { return t.BeginFreshChain() }); err != nil {
 		return err
 	}
+
 	for since, weighs := uint64(0), uint64(0); ; {
-		text, err := pl.client.Page(ctx, n, o.Domain, f.Aud, since)
+		text, err := pl.client.Page(ctx, node, origin.Domain, feed.Aud, since)
 		if err != nil {
 			return err
 		}
+
 		if text == "" {
 			return errGap
 		}
-		var p *replica.Page
+
+		var page *replica.Page
+
 		err = pl.cfg.Panics.Run(contain.Page, func() (err error) {
-			_, p, err = pl.gate.openPage(replica.Sender{Domain: n.Domain}, text)
+			_, page, err = pl.gate.openPage(replica.Sender{Domain: node.Domain}, text)
 			return err
 		})
 		if err != nil {
-			return pl.receiver.refuse(replica.Sender{Domain: n.Domain}, text, err)
+			return pl.receiver.refuse(replica.Sender{Domain: node.Domain}, text, err)
 		}
-		if p.From != since || p.Audience != f.Aud || p.Epoch != st.Id.Epoch {
+
+		if page.From != since || page.Audience != feed.Aud || page.Epoch != st.Id.Epoch {
 			return errGap
 		}
-		if p.To > o.Streams.Since(f) { // new to the stream as well
-			if _, _, err := pl.receiver.take(ctx, replica.Sender{Domain: n.Domain}, n, text); err != nil {
+
+		if page.To > origin.Streams.Since(feed) { // new to the stream as well
+			if _, _, err := pl.receiver.take(ctx, replica.Sender{Domain: node.Domain}, node, text); err != nil {
 				return err
 			}
 		}
-		if weighs += linkWeight + store.Weight(p.Page); weighs > most {
+
+		if weighs += linkWeight + store.Weight(page.Page); weighs > most {
 			return errLonger
 		}
-		since = p.To
-		done, err := o.Streams.Link(f, st, p)
+
+		since = page.To
+
+		done, err := origin.Streams.Link(feed, st, page)
 		if done || err != nil {
 			return err
 		}

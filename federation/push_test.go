@@ -62,6 +62,7 @@ func TestGossipBringsPagesThatPullsDoNot(t *testing.T) {
 		b.alpha.gossips(t, net, "10.1.0.1:7946", "10.1.0.2:7946")
 		b.beta.gossips(t, net, "10.1.0.2:7946", "10.1.0.1:7946")
 		g.gossips(t, net, "10.1.0.3:7946", "10.1.0.1:7946")
+
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
 			if r.URL.Path == protocol.PathPages {
 				select {
@@ -69,25 +70,33 @@ func TestGossipBringsPagesThatPullsDoNot(t *testing.T) {
 				case <-r.Context().Done():
 				}
 			}
+
 			return body
 		}
 		for _, s := range []*site{b.alpha, b.beta, g} {
 			defer s.run(t)()
 		}
+
 		eventually(t, 30*time.Second, "a pool of three", func() bool {
 			return len(b.alpha.Members()) == 3 && len(b.beta.Members()) == 3 && len(g.Members()) == 3
 		})
+
 		var rid directory.RID
 		for i := range 3 {
 			rid = b.origin.register(fmt.Sprint("agent-", i), 600)
 			for _, s := range []*site{b.beta, g} {
-				eventually(t, 10*time.Second, "a registration by gossip", func() bool { return s.shown(alpha)[rid] != nil })
+				eventually(t, 10*time.Second, "a registration by gossip", func() bool {
+					return s.shown(alpha)[rid] != nil
+				})
 			}
 		}
+
 		b.origin.remove(rid)
+
 		for _, s := range []*site{b.beta, g} {
 			eventually(t, 10*time.Second, "a removal by gossip", func() bool { return len(s.shown(alpha)) == 2 })
 		}
+
 		for _, p := range b.beta.Peers() {
 			if p.GossipIn == 0 || p.GossipOut == 0 {
 				t.Errorf("%s: %d bytes came by gossip and %d went", p.Domain, p.GossipIn, p.GossipOut)
@@ -105,6 +114,7 @@ func TestAFullQueueForgetsTheOldest(t *testing.T) {
 			t.Errorf("%d: lost %v", i, lost)
 		}
 	}
+
 	if a, b := <-c, <-c; a.Msg != "3" || b.Msg != "4" {
 		t.Errorf("%q %q", a.Msg, b.Msg)
 	}
@@ -121,33 +131,45 @@ func TestWhatIsGossipedIsJudged(t *testing.T) {
 		good, _ := b.alpha.keys.Sign(signed.TypePage, b.page(nil))
 		forged, _ := newKeyring(alpha, "forger", b.origin).Sign(signed.TypePage, b.page(nil))
 		stranger, _ := b.alpha.keys.Sign(signed.TypePage, b.page(func(p *signed.Page) { p.Issuer = delta }))
+
 		o := b.beta.origins.Get(alpha)
-		for _, msg := range []string{"", "p", "x" + good, "p" + forged, "h" + forged, "p" + stranger, "p" + flipped(good), "h" + good} {
+		for _, msg := range []string{"", "p", "x" + good, "p" + forged, "h" + forged, "p" + stranger,
+			"p" + flipped(good), "h" + good} {
 			b.beta.gossip.route(replica.Pushed{From: from, Msg: msg})
+
 			select {
 			case p := <-o.Mailbox.Queue:
 				b.beta.follower.open(t.Context(), o, p)
 			default:
 			}
 		}
+
 		for _, p := range o.Mailbox.Late {
 			b.beta.follower.open(t.Context(), o, p)
 		}
+
 		if len(b.beta.shown(alpha)) != 0 {
 			t.Fatal("something was believed")
 		}
+
 		counted := uint64(0)
 		for _, n := range b.beta.refusals.BySender.Of(gamma) {
 			counted += n
 		}
+
 		if b.beta.refusals.ByOrigin.Of(alpha)[protocol.CodeUnsupported] != 1 {
-			t.Errorf("a kind of message that only a later release has is counted as %v", b.beta.refusals.ByOrigin.Of(alpha))
+			t.Errorf("a kind of message that only a later release has is counted as %v",
+				b.beta.refusals.ByOrigin.Of(alpha))
 		}
+
 		if counted != 7 || len(b.beta.refusals.BySender.Of(alpha)) != 0 {
-			t.Fatalf("%v by who sent it, %v by whom it names", b.beta.refusals.BySender.Of(gamma), b.beta.refusals.BySender.Of(alpha))
+			t.Fatalf("%v by who sent it, %v by whom it names", b.beta.refusals.BySender.Of(gamma),
+				b.beta.refusals.BySender.Of(alpha))
 		}
+
 		b.beta.gossip.route(replica.Pushed{From: from, Msg: "p" + good})
 		b.beta.follower.open(t.Context(), o, <-o.Mailbox.Queue)
+
 		if len(b.beta.shown(alpha)) != 1 {
 			t.Fatal("the truth was not believed")
 		}

@@ -25,6 +25,7 @@ func (o *model) registerAs(owner, agent string, size int) directory.RID {
 		r.owner, r.document = owner, sizedDocument(o.made, size)
 		o.put(rid, r, t)
 	})
+
 	return rid
 }
 
@@ -36,10 +37,12 @@ func (o *model) resize(rid directory.RID, size int) {
 }
 
 func sizedDocument(n uint64, size int) directory.Document {
-	d, err := directory.ParseDocument(directory.KindAD, fmt.Appendf(nil, `{"base":"https://agent.test/%d","note":"%s"}`, n, strings.Repeat("a", size)))
+	d, err := directory.ParseDocument(directory.KindAD,
+		fmt.Appendf(nil, `{"base":"https://agent.test/%d","note":"%s"}`, n, strings.Repeat("a", size)))
 	if err != nil {
 		panic(err)
 	}
+
 	return d
 }
 
@@ -57,6 +60,7 @@ func (b *bench) shownOf() map[string]int {
 		owner, _, _ := strings.Cut(name, "-")
 		of[owner]++
 	}
+
 	return of
 }
 
@@ -77,26 +81,34 @@ func TestAnOwnerHasItsShareOfAPeersQuota(t *testing.T) {
 		b, set := ruled(t)
 		status := func() replica.PeerStatus { return b.beta.Peers()[0] }
 		set(directory.PeerRules{Records: 32}) // two for each
+
 		var eves []directory.RID
 		for i := range 5 {
 			eves = append(eves, b.origin.registerAs("/agent/eve", fmt.Sprint("eve-", i), 10))
 		}
+
 		b.origin.registerAs("/agent/bob", "bob-0", 10)
+
 		for i := range 4 {
 			b.origin.narrow(b.origin.registerAs(fmt.Sprint("/agent/hidden-", i), fmt.Sprint("hidden-", i), 10))
 		}
+
 		b.origin.registerAs("/agent/bob", "bob-1", 10)
 		b.pull()
+
 		want := map[string]int{"eve": 2, "bob": 2, "hidden": 2}
 		if got := b.shownOf(); !maps.Equal(got, want) {
 			t.Fatalf("there are %v, want %v", got, want)
 		}
-		if s := status(); s.Records != 6 || s.OverQuota != 5 || s.Pending != 0 || s.RecordsLimit != 32 || s.BytesLimit != 0 {
+
+		if s := status(); s.Records != 6 || s.OverQuota != 5 || s.Pending != 0 || s.RecordsLimit != 32 ||
+			s.BytesLimit != 0 {
 			t.Errorf("%+v", s)
 		}
 
 		b.beta.reopen(t)
 		b.readmit()
+
 		if got := b.shownOf(); !maps.Equal(got, want) {
 			t.Errorf("after a restart there are %v", got)
 		}
@@ -108,12 +120,14 @@ func TestAnOwnerHasItsShareOfAPeersQuota(t *testing.T) {
 		b.origin.remove(eves[shown])
 		b.pull()
 		b.readmit()
+
 		if got := b.shownOf(); !maps.Equal(got, want) {
 			t.Errorf("where one has gone there are %v", got)
 		}
 
 		set(directory.PeerRules{Records: 32, OwnerShare: 1})
 		b.readmit()
+
 		if s := status(); s.Records != 10 || s.OverQuota != 0 {
 			t.Errorf("with all for one: %+v", s)
 		}
@@ -123,6 +137,7 @@ func TestAnOwnerHasItsShareOfAPeersQuota(t *testing.T) {
 		b.origin.registerAs("/agent/new", "new-0", 10)
 		b.origin.resize(eves[(shown+1)%5], 5)
 		b.pull()
+
 		if s := status(); s.Records != 10 || s.OverQuota != 1 || b.shownOf()["eve"] != 4 {
 			t.Errorf("with a lowered quota: %+v, %v", s, b.shownOf())
 		}
@@ -142,8 +157,11 @@ func TestASmallQuotaMayBeOneOwners(t *testing.T) {
 		{1_000_000, 1 << 30, 2}:    {Records: 500_000, Bytes: 512 << 20},
 		{1_000_000, 1 << 30, 1000}: {Records: 10_000, Bytes: 32 << 20},
 	} {
-		o := replica.New(alpha, index.New(), replica.Deps{Cfg: &replica.Config{Domain: beta, Records: 1_000_000, Bytes: 4 << 30}})
-		o.Peering.Store(&directory.Peering{Import: directory.PeerRules{Records: rules[0], Bytes: rules[1], OwnerShare: uint32(rules[2])}})
+		o := replica.New(alpha, index.New(),
+			replica.Deps{Cfg: &replica.Config{Domain: beta, Records: 1_000_000, Bytes: 4 << 30}})
+		o.Peering.Store(&directory.Peering{Import: directory.PeerRules{Records: rules[0], Bytes: rules[1],
+			OwnerShare: uint32(rules[2])}})
+
 		if got := o.Streams.Quotas.OwnerQuota(); got != want {
 			t.Errorf("by %v an owner has %+v, want %+v", rules, got, want)
 		}
@@ -158,20 +176,25 @@ func TestWhatExceedsAShareIsNotFetchedAgainInVain(t *testing.T) {
 		smallShares(t)
 		b, set := ruled(t)
 		set(directory.PeerRules{Records: 32, Bytes: 160_000}) // two records, 10,000 bytes
+
 		for i := range 3 {
 			b.origin.registerAs("/agent/eve", fmt.Sprint("eve-", i), 10)
 		}
+
 		b.origin.registerAs("/agent/large", "large-0", 20_000)
 		b.pull()
+
 		if got := b.shownOf(); !maps.Equal(got, map[string]int{"eve": 2}) {
 			t.Fatalf("there are %v", got)
 		}
 
 		asked := 0
+
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
 			if r.URL.Path == protocol.PathRecords {
 				asked++
 			}
+
 			return body
 		}
 		for i := range 5 {
@@ -181,6 +204,7 @@ func TestWhatExceedsAShareIsNotFetchedAgainInVain(t *testing.T) {
 			b.pull()
 			before := asked
 			b.readmit()
+
 			if asked != before {
 				t.Fatalf("it asks for records that have no room")
 			}
@@ -199,7 +223,9 @@ func TestAPeersQuotasAreCountedExactly(t *testing.T) {
 			b, set := ruled(t)
 			rules := directory.PeerRules{Records: 16, Bytes: 100_000, OwnerShare: 4}
 			set(rules)
+
 			var rids []directory.RID
+
 			some := func() directory.RID { return rapid.SampledFrom(rids).Draw(rt, "rid") }
 			for i := range rapid.IntRange(1, 25).Draw(rt, "steps") {
 				size := rapid.SampledFrom([]int{1, 100, 5000, 30_000}).Draw(rt, "size")
@@ -218,6 +244,7 @@ func TestAPeersQuotasAreCountedExactly(t *testing.T) {
 				default:
 					b.readmit()
 				}
+
 				b.pull()
 				b.countedExactly(rt)
 			}
@@ -229,6 +256,7 @@ func TestAPeersQuotasAreCountedExactly(t *testing.T) {
 func (b *bench) countedExactly(rt *rapid.T) {
 	b.Helper()
 	o := b.beta.origins.Get(alpha)
+
 	st := o.Streams.Pair.Mesh.Cur
 	if st == nil {
 		return
@@ -239,10 +267,12 @@ func (b *bench) countedExactly(rt *rapid.T) {
 		if h.Record == store.RecordOverQuota {
 			sum.OverQuota++
 		}
+
 		return true
 	}, func(batch []store.StoredEntry) {
 		for _, kept := range batch {
-			entry, err := b.beta.records.OpenEntry(alpha, st.Id.Epoch, kept.Entry.Digest(kept.RID), kept.Record, kinds.Project)
+			entry, err := b.beta.records.OpenEntry(alpha, st.Id.Epoch, kept.Entry.Digest(kept.RID), kept.Record,
+				kinds.Project)
 			must(b.T, err)
 			size := int64(len(kept.Record.Bytes()))
 			sum = sum.Plus(store.Usage{Records: 1, Bytes: size})
@@ -253,9 +283,11 @@ func (b *bench) countedExactly(rt *rapid.T) {
 	if st.Used != sum || !maps.Equal(st.Owners, byOwner) {
 		rt.Fatalf("counted are %+v of %v; held are %+v of %v", st.Used, st.Owners, sum, byOwner)
 	}
+
 	if !o.Streams.Quotas.Quota().Fits(store.Usage{}, sum) {
 		rt.Fatalf("%+v are held, over the quota", sum)
 	}
+
 	for key, has := range byOwner {
 		if !o.Streams.Quotas.OwnerQuota().Fits(store.Usage{}, has.Usage()) {
 			rt.Fatalf("%v has %+v, over its share", key, has)

@@ -19,8 +19,10 @@ func (b *bench) overfill(n int, owner store.OwnerKey) {
 	o := b.beta.origins.Get(alpha)
 	st := o.Streams.Pair.Mesh.Cur
 
-	var done replica.Changes
-	var err error
+	var (
+		done replica.Changes
+		err  error
+	)
 	done.State, err = b.beta.store.Change(st.Id, func(t *store.Tx) error {
 		for i := range n {
 			var entropy [10]byte
@@ -30,11 +32,14 @@ func (b *bench) overfill(n int, owner store.OwnerKey) {
 				Record: store.RecordOverQuota, Owner: owner, Size: 1000,
 			}
 			binary.BigEndian.PutUint64(h.H[:], uint64(i))
+
 			if err := t.Put(directory.NewRID(1, entropy), nil, h); err != nil {
 				return err
 			}
 		}
+
 		done.Delta = t.Delta
+
 		return nil
 	})
 	must(b.T, err)
@@ -65,19 +70,23 @@ func TestToLookForRoomHoldsNobodyUp(t *testing.T) {
 		b.pull()
 		set(directory.PeerRules{Records: 32, Bytes: 1 << 20, OwnerShare: 32}) // one for each owner
 		o := b.beta.origins.Get(alpha)
+
 		e, ok := o.Streams.Shown.Index.Get(full)
 		if !ok {
 			t.Fatal("nothing is shown")
 		}
+
 		b.overfill(replica.ReadmitLook+replica.ReadmitBatch, store.OwnerKeyOf(e))
 		late := b.origin.registerAs("/agent/eve", "eve-late", 10) // its rid is behind all others
 		b.pull()
 
 		before := b.written()
+
 		for range 3 {
 			o.Streams.Readmitter.GiveRoom()
 			must(t, o.Streams.Readmitter.Readmit())
 		}
+
 		if after := b.written(); after != before {
 			t.Errorf("%d transactions were written and there was room for nothing", after-before)
 		}
@@ -87,17 +96,21 @@ func TestToLookForRoomHoldsNobodyUp(t *testing.T) {
 		b.pull()
 		set(directory.PeerRules{Records: 32, Bytes: 1 << 20, OwnerShare: 31})
 		must(t, o.Streams.Readmitter.Readmit())
+
 		if o.Streams.Pair.Mesh.Cur.Again == nil {
 			t.Error("one step looks at all entries")
 		}
 
 		set(directory.PeerRules{Records: 1_000_000, OwnerShare: 1})
+
 		for range 2 * replica.ReadmitLook / replica.ReadmitAtOnce {
 			must(t, o.Streams.Readmitter.Readmit())
 		}
+
 		if _, wanted := o.Streams.Pair.Mesh.Cur.Missing[late]; !wanted {
 			t.Errorf("the last entry isn't asked for: %d are", len(o.Streams.Pair.Mesh.Cur.Missing))
 		}
+
 		if n := len(o.Streams.Pair.Mesh.Cur.Missing); n != replica.ReadmitLook+replica.ReadmitBatch+1 {
 			t.Errorf("%d records are asked for, want %d", n, replica.ReadmitLook+replica.ReadmitBatch+1)
 		}

@@ -65,6 +65,7 @@ func (rc *receiver) receive(ctx context.Context, from replica.Sender, giver prot
 		if err == nil {
 			err = rc.compare(origin, page)
 		}
+
 		if err != nil {
 			received.err = rc.refuse(from, text, err)
 			return nil
@@ -97,45 +98,53 @@ func (rc *receiver) verify(ctx context.Context, from replica.Sender, giver proto
 }
 
 // prefetch gets the records that an applicable page names and that aren't here.
-func (rc *receiver) prefetch(ctx context.Context, o *replica.Origin, p *replica.Page, giver protocol.Node, done replica.Ahead) (map[protocol.RecordName]replica.Fetched, error) {
-	id, full, apt := o.Streams.Fit(p, done)
+func (rc *receiver) prefetch(ctx context.Context, origin *replica.Origin, page *replica.Page, giver protocol.Node,
+	done replica.Ahead) (map[protocol.RecordName]replica.Fetched, error) {
+	id, full, apt := origin.Streams.Fit(page, done)
 	if !apt {
 		return nil, nil
 	}
 
 	var names []protocol.RecordName
-	for _, d := range p.Digests {
-		if d.Live() && !replica.Freed(d.Deadline, o.Streams.Shown.Index.Clock.Now()) {
+	for _, d := range page.Digests {
+		if d.Live() && !replica.Freed(d.Deadline, origin.Streams.Shown.Index.Clock.Now()) {
 			names = append(names, protocol.NameOf(d))
 		}
 	}
+
 	err := rc.store.Read(id, func(t *store.Tx) (err error) {
-		if names, err = t.Missing(p.Digests, names); full && err == nil {
-			names, err = t.Replacing(p.Digests, names)
+		if names, err = t.Missing(page.Digests, names); full && err == nil {
+			names, err = t.Replacing(page.Digests, names)
 		}
+
 		return err
 	})
 	if err != nil || len(names) == 0 {
 		return nil, err
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, protocol.PrefetchTime)
 	defer cancel()
-	return rc.fetch(ctx, o.Domain, names, []protocol.Node{giver}), nil
+
+	return rc.fetch(ctx, origin.Domain, names, []protocol.Node{giver}), nil
 }
 
 // compare refuses a page that contradicts what is here, where that convicts its
 // origin.
-func (rc *receiver) compare(o *replica.Origin, p *replica.Page) error {
+func (rc *receiver) compare(origin *replica.Origin, page *replica.Page) error {
 	if rc.cfg.Verifier == nil {
 		return nil
 	}
-	other, err := o.Streams.Comparer.Contradicted(p)
+
+	other, err := origin.Streams.Comparer.Contradicted(page)
 	if err != nil || other == "" {
 		return err
 	}
-	if rc.evidence.accuse(o, []string{other, p.Text}, o.Keys.Issued()) {
-		return &protocol.Refusal{Code: protocol.CodeEquivocation, Origin: o.Domain, Err: errOffence}
+
+	if rc.evidence.accuse(origin, []string{other, page.Text}, origin.Keys.Issued()) {
+		return &protocol.Refusal{Code: protocol.CodeEquivocation, Origin: origin.Domain, Err: errOffence}
 	}
+
 	return nil
 }
 
@@ -149,22 +158,26 @@ var errLate = errors.New("signed by a key that is not known yet")
 // can't be asked for now, or came from a node that hasn't heard of its domain's newest
 // itself: who rotates his key is seldom refused anything for that. A second time it isn't put
 // off, so that who forges gains a second.
-func (rc *receiver) withKeys(ctx context.Context, from replica.Sender, giver protocol.Node, judge func() (*replica.Origin, error)) (*replica.Origin, error) {
-	o, err := judge()
+func (rc *receiver) withKeys(ctx context.Context, from replica.Sender, giver protocol.Node,
+	judge func() (*replica.Origin, error)) (*replica.Origin, error) {
+	origin, err := judge()
 	if protocol.CodeOf(err) != protocol.CodeKeyUnknown {
-		return o, err
+		return origin, err
 	}
-	if o.Contacts.MayRefresh(from) {
-		if failed := rc.refreshKeys(ctx, o, giver); failed != nil {
-			err = &protocol.Refusal{Code: protocol.CodeKeyUnknown, Origin: o.Domain, Err: failed}
+
+	if origin.Contacts.MayRefresh(from) {
+		if failed := rc.refreshKeys(ctx, origin, giver); failed != nil {
+			err = &protocol.Refusal{Code: protocol.CodeKeyUnknown, Origin: origin.Domain, Err: failed}
 		} else {
-			o, err = judge()
+			origin, err = judge()
 		}
 	}
+
 	if protocol.CodeOf(err) == protocol.CodeKeyUnknown && from.Pushed && !from.Again {
-		return o, errLate
+		return origin, errLate
 	}
-	return o, err
+
+	return origin, err
 }
 
 // refuse counts and logs a refusal.
@@ -190,11 +203,14 @@ func (rc *receiver) unsupported(from replica.Sender, r *protocol.Refusal) {
 	}
 
 	var unsupported *signed.UnsupportedError
-	o := rc.origins.Get(r.Origin)
-	if o == nil || !errors.As(r.Err, &unsupported) {
+
+	origin := rc.origins.Get(r.Origin)
+	if origin == nil || !errors.As(r.Err, &unsupported) {
 		return
 	}
-	if first := o.NoteUnsupported(unsupported); !first || !rc.refusals.Lines.Allow(protocol.CodeUnsupported, r.Origin) {
+
+	if first := origin.NoteUnsupported(unsupported); !first ||
+		!rc.refusals.Lines.Allow(protocol.CodeUnsupported, r.Origin) {
 		return
 	}
 

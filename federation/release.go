@@ -19,39 +19,49 @@ import (
 // over (federation.md, "Evidence"). Where no node that answers has any evidence, and
 // one doesn't answer, it is a directory.Unavailable: that one may have it.
 func (pr *prosecutor) mayRelease(ctx context.Context, td spiffeid.TrustDomain) error {
-	o := pr.origins.Get(td)
-	if o == nil || pr.cfg.Verifier == nil {
+	origin := pr.origins.Get(td)
+	if origin == nil || pr.cfg.Verifier == nil {
 		return nil
 	}
-	asked := pr.receiver.newestKeys(ctx, o)
+
+	asked := pr.receiver.newestKeys(ctx, origin)
 	id, holds, known, err := pr.convictingStill(td)
+
 	silent := ""
-	for _, n := range pr.neighbours.siblings(maxSiblings) {
+	for _, node := range pr.neighbours.siblings(maxSiblings) {
 		if holds || err != nil {
 			break
 		}
-		found, evidence, failed := pr.askEvidence(ctx, n, td)
+
+		found, evidence, failed := pr.askEvidence(ctx, node, td)
 		switch {
 		case failed != nil:
-			silent = n.Base
-			pr.cfg.Logger.Warn("asking another node for its evidence failed", "node", n.Base, "err", failed)
+			silent = node.Base
+			pr.cfg.Logger.Warn("asking another node for its evidence failed", "node", node.Base, "err", failed)
 		case evidence != nil:
 			if v, judged := pr.cfg.Verifier.Judge(evidence, false); judged == nil && v.Origin == td {
 				id, holds = v.ID, true
 			}
 		}
+
 		known = known || found
 	}
+
 	switch {
 	case err != nil:
 		return err
 	case holds && asked != nil:
-		return directory.Refuse(directory.Conflict, "evidence %s still convicts %s, and its newest key document can't be fetched: %w", id, td.Name(), asked)
+		return directory.Refuse(directory.Conflict,
+			"evidence %s still convicts %s, and its newest key document can't be fetched: %w", id, td.Name(), asked)
 	case holds:
-		return directory.Refuse(directory.Conflict, "evidence %s still convicts %s: the peer has not revoked the key that signed it, nor begun a new epoch", id, td.Name())
+		return directory.Refuse(directory.Conflict,
+			"evidence %s still convicts %s: the peer has not revoked the key that signed it, nor begun a new epoch",
+			id, td.Name())
 	case !known && silent != "":
-		return directory.Refuse(directory.Unavailable, "no reachable node has the evidence against %s, and %s doesn't respond", td.Name(), silent)
+		return directory.Refuse(directory.Unavailable,
+			"no reachable node has the evidence against %s, and %s doesn't respond", td.Name(), silent)
 	}
+
 	return nil
 }
 
@@ -61,15 +71,17 @@ const maxSiblings = 64
 // convictingStill returns the first evidence that this node has and that convicts an
 // origin now, and whether it has any.
 func (pr *prosecutor) convictingStill(td spiffeid.TrustDomain) (id string, holds, known bool, err error) {
-	for _, f := range pr.evidenceOf(td) {
-		evidence, err := pr.file(td, f.ID)
+	for _, file := range pr.evidenceOf(td) {
+		evidence, err := pr.file(td, file.ID)
 		if err != nil {
 			return "", false, true, err
 		}
+
 		if known = true; pr.judged(evidence) {
-			return f.ID, true, true, nil
+			return file.ID, true, true, nil
 		}
 	}
+
 	return "", false, known, nil
 }
 
@@ -86,8 +98,10 @@ func (s *server) giveEvidence(w http.ResponseWriter, r *http.Request, from spiff
 	case err != nil:
 		return err
 	case from != s.cfg.Domain:
-		return directory.Refuse(directory.Forbidden, "only nodes of this domain may fetch evidence here; operators use their own route")
+		return directory.Refuse(directory.Forbidden,
+			"only nodes of this domain may fetch evidence here; operators use their own route")
 	}
+
 	id, holds, known, err := s.evidence.convictingStill(td)
 	switch {
 	case err != nil:
@@ -98,22 +112,27 @@ func (s *server) giveEvidence(w http.ResponseWriter, r *http.Request, from spiff
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
+
 	evidence, err := s.evidence.file(td, id)
 	if err != nil {
 		return err
 	}
+
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	_, _ = w.Write(evidence) // fails only when the caller is gone
+
 	return nil
 }
 
 // askEvidence is the other end: found says whether the node has any evidence, which
 // is returned where it convicts by what that node knows.
-func (pr *prosecutor) askEvidence(ctx context.Context, n protocol.Node, td spiffeid.TrustDomain) (found bool, evidence []byte, err error) {
+func (pr *prosecutor) askEvidence(ctx context.Context, node protocol.Node, td spiffeid.TrustDomain) (found bool,
+	evidence []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, protocol.AnswerTime)
 	defer cancel()
-	text, err := pr.client.Get(ctx, n, protocol.PathEvidence, url.Values{"origin": {td.Name()}}, maxEvidence)
+
+	text, err := pr.client.Get(ctx, node, protocol.PathEvidence, url.Values{"origin": {td.Name()}}, maxEvidence)
 	switch {
 	case errors.Is(err, protocol.ErrNotFound):
 		return false, nil, nil
@@ -124,5 +143,6 @@ func (pr *prosecutor) askEvidence(ctx context.Context, n protocol.Node, td spiff
 	case text == "":
 		return true, nil, nil
 	}
+
 	return true, []byte(text), nil
 }

@@ -20,6 +20,7 @@ const reopenBatch = 256
 // that a node that is stopped meanwhile begins again.
 func (re *reopener) reopen() error {
 	dialect := re.cfg.Dialect.String()
+
 	judged, err := re.store.Dialect()
 	if err != nil || judged == dialect {
 		return err
@@ -49,16 +50,18 @@ func (re *reopener) reopen() error {
 // reopenStream opens the records of a stream again.
 func (re *reopener) reopenStream(id store.StreamID) error {
 	for after, more := []byte(nil), true; more; {
-		var batch []store.StoredEntry
-		var err error
+		var (
+			batch []store.StoredEntry
+			err   error
+		)
 
 		after, more, err = re.store.EntriesAfter(id, after, reopenBatch,
-			func(t *store.Tx, rid directory.RID, h *store.Entry) error {
-				if h.Record != store.RecordHeld {
+			func(t *store.Tx, rid directory.RID, held *store.Entry) error {
+				if held.Record != store.RecordHeld {
 					return nil
 				}
 
-				k, err := t.StoredEntryOf(rid, h)
+				k, err := t.StoredEntryOf(rid, held)
 				batch = append(batch, k)
 
 				return err

@@ -20,28 +20,37 @@ import (
 func TestAPeerIsNotCalledActiveWhenItIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
+
 		status := func() replica.PeerStatus { return b.beta.Peers()[0] }
 		if s := status(); s.State != "failing" || !s.LastHeard.IsZero() {
 			t.Fatalf("before anything was heard: %+v", s)
 		}
+
 		defer b.beta.run(t)()
 		b.origin.register("agent", 600)
 		eventually(t, time.Second, "active", func() bool { return status().State == "active" })
 		time.Sleep(time.Hour)
+
 		if s := status(); s.State != "active" || s.HeadAge > 70*time.Second {
 			t.Fatalf("an idle peer: %+v", s)
 		}
+
 		b.world.mu.Lock()
 		b.world.cut = func(_, to string) bool { return to == b.alpha.base }
 		b.world.mu.Unlock()
 		time.Sleep(replica.MaxHeadAge + time.Second)
+
 		if s := status(); s.State != "failing" || s.LastError == "" || s.HeadAge <= replica.MaxHeadAge {
 			t.Fatalf("a silent peer: %+v", s)
 		}
+
 		b.world.mu.Lock()
 		b.world.cut = nil
 		b.world.mu.Unlock()
-		eventually(t, 20*time.Second, "active again", func() bool { s := status(); return s.State == "active" && s.LastError == "" })
+		eventually(t, 20*time.Second, "active again", func() bool {
+			s := status()
+			return s.State == "active" && s.LastError == ""
+		})
 	})
 }
 
@@ -60,6 +69,7 @@ func TestASubscriptionToANodeThatLagsIsNoticed(t *testing.T) {
 			if to == at.Base && r.URL.Path == protocol.PathPages {
 				wait(r.Context(), nil, time.Hour) // it never hears of anything
 			}
+
 			return body
 		}
 		b.world.mu.Unlock()
@@ -78,31 +88,39 @@ func TestAPeerIsNotCalledFailingWhileItIsPulled(t *testing.T) {
 		for i := range 3 * protocol.MaxDigests {
 			b.origin.register(fmt.Sprint("agent-", i), 3600)
 		}
+
 		b.beta.cfg.HeadEvery = 2 * time.Second
 		b.beta.reopen(t)
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
 			if r.URL.Path == protocol.PathPages && r.URL.Query().Get("aud") == directory.Mesh.String() {
 				time.Sleep(protocol.AnswerTime - time.Second)
 			}
+
 			return body
 		}
 		began, o := time.Now(), b.beta.origins.Get(alpha)
 		ctx, cancel := context.WithCancel(t.Context())
+
 		var loops sync.WaitGroup // without the subscription, which would pull as well
 		loops.Go(func() { b.beta.follower.tend(ctx, o) })
 		loops.Go(func() { b.beta.follower.catchUp(ctx, o) })
 		defer loops.Wait()
 		defer cancel()
 		eventually(t, 5*time.Second, "its head is known", func() bool { return b.beta.Peers()[0].HeadAge > 0 })
+
 		for s := b.beta.Peers()[0]; s.Entries < 3*protocol.MaxDigests; s = b.beta.Peers()[0] {
 			if s.State != "behind" || s.HeadAge > 10*time.Second {
 				t.Fatalf("%v after the start: %+v", time.Since(began), s)
 			}
-			if told := time.Duration(s.LagSeconds * float64(time.Second)); told > time.Since(began) || told < time.Since(began)-time.Second {
+
+			if told := time.Duration(s.LagSeconds * float64(time.Second)); told > time.Since(began) ||
+				told < time.Since(began)-time.Second {
 				t.Fatalf("%v after the start it is %v behind", time.Since(began), told)
 			}
+
 			time.Sleep(time.Second)
 		}
+
 		if took := time.Since(began); took < 2*protocol.AnswerTime {
 			t.Errorf("it took %v, which shows nothing", took)
 		}
@@ -123,9 +141,11 @@ func TestAnOriginThatIsOutOfReachIsFollowedThroughOthers(t *testing.T) {
 		defer g.run(t)()
 		rid := b.origin.register("agent", 600)
 		eventually(t, time.Minute, "alpha's agent at gamma, by beta", func() bool { return g.shown(alpha)[rid] != nil })
+
 		if e := g.shown(alpha)[rid]; e.Received.From != beta || e.Received.Key != signed.KeyID(b.alpha.keys.public()) {
 			t.Fatalf("%+v", e.Received)
 		}
+
 		b.origin.remove(rid)
 		eventually(t, time.Minute, "its removal at gamma, by beta", func() bool { return g.shown(alpha)[rid] == nil })
 	})
@@ -139,18 +159,24 @@ func TestAwaitAsksForTheOriginsWord(t *testing.T) {
 		defer b.beta.run(t)()
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
+
 		if err := b.beta.Await(ctx, alpha, b.origin.Position()); err != nil || len(b.beta.shown(alpha)) != 1 {
 			t.Fatal(err)
 		}
+
 		time.Sleep(100 * time.Millisecond)
 		b.origin.refresh(rid, 600) // announces nothing
+
 		if err := b.beta.Await(ctx, alpha, b.origin.Position()); err != nil {
 			t.Fatalf("a refresh: %v, at %v", err, b.origin.Position())
 		}
+
 		b.origin.register("another", 600)
+
 		if err := b.beta.Await(ctx, alpha, b.origin.Position()); err != nil || len(b.beta.shown(alpha)) != 2 {
 			t.Fatal(err)
 		}
+
 		if err := b.beta.Await(ctx, alpha, directory.Position{Epoch: b.origin.epoch, Revision: 1000}); err == nil {
 			t.Fatal("reached what is not there")
 		}
@@ -164,26 +190,37 @@ func TestAwaitAsksForTheOriginsWord(t *testing.T) {
 func TestAChainOfManyLinksIsPulledAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
+
 		const agents = 5
 		for i := range agents {
 			b.origin.register(fmt.Sprint("agent-", i), 6000)
 			b.pull()
 		}
+
 		o := b.beta.origins.Get(alpha)
 		links := func() (n uint64) {
-			must(t, b.beta.store.Read(o.Streams.Pair.Mesh.Cur.Id, func(tx *store.Tx) error { n = tx.Chain().Sequence(); return nil }))
+			must(t, b.beta.store.Read(o.Streams.Pair.Mesh.Cur.Id, func(tx *store.Tx) error {
+				n = tx.Chain().Sequence()
+				return nil
+			}))
+
 			return n
 		}
 		b.beta.puller.compact(t.Context(), o, &o.Streams.Pair.Mesh)
+
 		if n := links(); n < agents {
 			t.Fatalf("%d links of %d changes", n, agents)
 		}
+
 		_, err := b.beta.store.Change(o.Streams.Pair.Mesh.Cur.Id, func(tx *store.Tx) error {
-			return tx.Chain().SetSequence(tx.Chain().Sequence() + compactSlack/linkWeight) // as if there had been hundreds more
+			// as if there had been hundreds more
+			return tx.Chain().SetSequence(tx.Chain().Sequence() + compactSlack/linkWeight)
 		})
 		must(t, err)
+
 		for range 2 {
 			b.beta.puller.compact(t.Context(), o, &o.Streams.Pair.Mesh)
+
 			if n := links(); n != 1 || o.Streams.Pair.Mesh.Cur.State.Listed != agents {
 				t.Fatalf("%d links that list %d", n, o.Streams.Pair.Mesh.Cur.State.Listed)
 			}
@@ -198,35 +235,48 @@ func TestALongChainIsPulledAnew(t *testing.T) {
 		for i := range 30 {
 			rid := b.origin.register(fmt.Sprint("agent-", i), 60)
 			b.pull()
+
 			if i%10 > 0 {
 				b.origin.remove(rid)
 			}
+
 			b.pull()
 		}
+
 		time.Sleep(3 * time.Minute)
 		b.origin.sweep() // ends what has expired …
 		b.origin.sweep() // … and frees it
 		last := b.origin.register("last", 600)
 		b.pull()
 		st := b.beta.origins.Get(alpha).Streams.Pair.Mesh.Cur
+
 		links := func() (n int) {
-			if err := b.beta.store.Read(st.Id, func(tx *store.Tx) error { n = tx.Chain().Stats().KeyN; return nil }); err != nil {
+			if err := b.beta.store.Read(st.Id, func(tx *store.Tx) error {
+				n = tx.Chain().Stats().KeyN
+				return nil
+			}); err != nil {
 				t.Fatal(err)
 			}
+
 			return n
 		}
 		if n := links(); n < 50 {
 			t.Fatalf("%d links", n)
 		}
+
 		st.State.Listed += compactSlack // as if there had been thousands more
 		b.beta.puller.compact(t.Context(), b.beta.origins.Get(alpha), &b.beta.origins.Get(alpha).Streams.Pair.Mesh)
+
 		if n := links(); n != 1 || st.State.Listed != 1 {
 			t.Fatalf("%d links that list %d", n, st.State.Listed)
 		}
+
 		b.beta.reopen(t)
+
 		if shown := b.beta.shown(alpha); len(shown) != 1 || shown[last] == nil {
 			t.Fatalf("%v", shown)
 		}
+
 		made, err := b.beta.holdings.pageOf(beta, protocol.PageQuery{Origin: alpha, Aud: directory.Mesh})
 		if err != nil || made == "" {
 			t.Fatal(made, err)

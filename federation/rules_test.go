@@ -17,6 +17,7 @@ import (
 func ruled(t *testing.T) (b *bench, set func(directory.PeerRules)) {
 	p := active(alpha, 1)
 	b = newBench(t, func(c *Config) { c.Peerings = func() []directory.Peering { return []directory.Peering{p} } })
+
 	return b, func(r directory.PeerRules) {
 		p.Import = r
 		b.beta.reconcile()
@@ -29,6 +30,7 @@ func (b *bench) agents() map[string]bool {
 	for _, e := range b.beta.shown(alpha) {
 		names[e.Agent] = true
 	}
+
 	return names
 }
 
@@ -40,11 +42,14 @@ func TestImportRulesFilterWhatIsHeld(t *testing.T) {
 		for _, name := range []string{"weather-1", "weather-2", "stocks"} {
 			b.origin.register(name, 600)
 		}
+
 		set(directory.PeerRules{Names: []string{"weather-*"}})
 		b.pull()
+
 		if got := b.agents(); len(got) != 2 || got["stocks"] {
 			t.Errorf("shown: %v", got)
 		}
+
 		b.world.cut = func(string, string) bool { return true }
 		for _, c := range []struct {
 			rules directory.PeerRules
@@ -58,10 +63,13 @@ func TestImportRulesFilterWhatIsHeld(t *testing.T) {
 			{directory.PeerRules{}, 3},
 		} {
 			set(c.rules)
+
 			if got := b.agents(); len(got) != c.want {
 				t.Errorf("%+v: %v", c.rules, got)
 			}
+
 			b.beta.reopen(t)
+
 			if got := b.agents(); len(got) != c.want {
 				t.Errorf("%+v after a restart: %v", c.rules, got)
 			}
@@ -77,41 +85,54 @@ func TestQuotasBoundWhatIsHeld(t *testing.T) {
 		o := func() *replica.Origin { return b.beta.origins.Get(alpha) }
 		held := func() replica.PeerStatus { return b.beta.Peers()[0] }
 		set(directory.PeerRules{Records: 3})
+
 		var rids []directory.RID
 		for i := range 5 {
 			rids = append(rids, b.origin.register(fmt.Sprint("agent-", i), 6000))
 			b.pull()
 		}
-		if s := held(); s.Records != 3 || s.OverQuota != 2 || s.Received[protocol.CodeQuota] != 2 || len(b.agents()) != 3 || s.Pending != 0 || s.Entries != 5 {
+
+		if s := held(); s.Records != 3 || s.OverQuota != 2 || s.Received[protocol.CodeQuota] != 2 ||
+			len(b.agents()) != 3 || s.Pending != 0 || s.Entries != 5 {
 			t.Errorf("%+v", s)
 		}
+
 		b.origin.replace(rids[0], 6000) // takes the place of its own
 		b.origin.replace(rids[4], 6000) // takes nobody's
 		b.pull()
+
 		if s := held(); s.Records != 3 || s.OverQuota != 2 || !b.agents()["agent-0"] || b.agents()["agent-4"] {
 			t.Errorf("after a replacement: %+v", s)
 		}
+
 		b.origin.remove(rids[1])
 		b.pull()
 		must(t, o().Streams.Readmitter.Readmit())
 		b.beta.follower.backlog(t.Context(), o())
+
 		if s := held(); s.Records != 3 || s.OverQuota != 1 || len(b.agents()) != 3 {
 			t.Errorf("after a removal: %+v", s)
 		}
+
 		bytes := held().Bytes
 		b.beta.reopen(t)
+
 		if s := held(); s.Records != 3 || s.OverQuota != 1 || s.Bytes != bytes {
 			t.Errorf("after a restart: %+v and not %d bytes", s, bytes)
 		}
+
 		set(directory.PeerRules{Bytes: bytes + 10}) // no room for a fourth
 		must(t, o().Streams.Readmitter.Readmit())
 		b.beta.follower.backlog(t.Context(), o())
+
 		if s := held(); s.Records != 3 || s.OverQuota != 1 || s.Bytes > bytes+10 {
 			t.Errorf("by bytes: %+v", s)
 		}
+
 		set(directory.PeerRules{})
 		must(t, o().Streams.Readmitter.Readmit())
 		b.beta.follower.backlog(t.Context(), o())
+
 		if s := held(); s.Records != 4 || s.OverQuota != 0 || len(b.agents()) != 4 {
 			t.Errorf("without: %+v", s)
 		}
@@ -129,6 +150,7 @@ func TestQuotasCountWhatExpiresAndWhatIsToCome(t *testing.T) {
 			if r.URL.Path == protocol.PathRecords && withheld {
 				return nil
 			}
+
 			return body
 		}
 		rid := b.origin.register("short", 60)
@@ -136,20 +158,24 @@ func TestQuotasCountWhatExpiresAndWhatIsToCome(t *testing.T) {
 		b.pull()
 		withheld = false
 		b.beta.follower.backlog(t.Context(), b.beta.origins.Get(alpha))
+
 		if s := held(); s.Records != 1 || s.OverQuota != 1 || s.Pending != 0 {
 			t.Fatalf("of two that came later: %+v", s)
 		}
+
 		if b.agents()["long"] { // whichever was first
 			b.origin.remove(rid)
 			b.pull()
 			b.origin.register("short", 60)
 			b.pull()
 		}
+
 		time.Sleep(3 * time.Minute)
 		_, err := b.beta.origins.Get(alpha).Streams.Sweep(sweepLimit)
 		must(t, err)
 		must(t, b.beta.origins.Get(alpha).Streams.Readmitter.Readmit())
 		b.beta.follower.backlog(t.Context(), b.beta.origins.Get(alpha))
+
 		if s := held(); s.Records != 1 || s.OverQuota != 0 || s.Entries != 1 || !b.agents()["long"] {
 			t.Errorf("once the other has expired: %+v", s)
 		}
@@ -168,12 +194,14 @@ func TestAReplacementThatComesLaterHasRoom(t *testing.T) {
 			if r.URL.Path == protocol.PathRecords && withheld {
 				return nil
 			}
+
 			return body
 		}
 		b.origin.replace(rid, 600)
 		b.pull()
 		withheld = false
 		b.beta.follower.backlog(t.Context(), b.beta.origins.Get(alpha))
+
 		if s := b.beta.Peers()[0]; s.Records != 1 || s.OverQuota != 0 || !b.agents()["agent"] {
 			t.Errorf("%+v", s)
 		}
@@ -187,26 +215,34 @@ func TestAReplacementThatComesLaterHasRoom(t *testing.T) {
 func TestALifetimeCapClips(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, set := ruled(t)
-		long, short := b.origin.register("long", 6000), b.origin.register("short", 60)
+		long := b.origin.register("long", 6000)
+		short := b.origin.register("short", 60)
 		b.pull()
 		was := b.beta.shown(alpha)
 		set(directory.PeerRules{MaxLifetime: 100})
+
 		is := b.beta.shown(alpha)
 		if is[short].ExpiresAt != was[short].ExpiresAt || is[long].ExpiresAt != was[long].ExpiresAt-5900*1000 {
-			t.Errorf("short %d and %d, long %d and %d", was[short].ExpiresAt, is[short].ExpiresAt, was[long].ExpiresAt, is[long].ExpiresAt)
+			t.Errorf("short %d and %d, long %d and %d", was[short].ExpiresAt, is[short].ExpiresAt, was[long].ExpiresAt,
+				is[long].ExpiresAt)
 		}
+
 		h := store.Entry{Deadline: 10_000, Lifetime: 1, CheckedAt: 2_000_000}
 		if x := replica.ClippedDeadline(&h, 100); x != 2100 { // it was not set in the future
 			t.Errorf("a deadline of an origin that lies: %d", x)
 		}
+
 		if x := replica.ClippedDeadline(&h, 1<<31); x != 10_000 {
 			t.Errorf("a high cap: %d", x)
 		}
+
 		h.Lifetime = 9_000
 		if x := replica.ClippedDeadline(&h, 100); x != 1100 { // whoever hears of it late has it no longer
 			t.Errorf("a deadline that was set long ago: %d", x)
 		}
+
 		set(directory.PeerRules{})
+
 		if b.beta.shown(alpha)[long].ExpiresAt != was[long].ExpiresAt {
 			t.Error("it stays clipped")
 		}
@@ -225,6 +261,7 @@ func TestQuotasCountBothStreams(t *testing.T) {
 		b.pull()
 		o := b.beta.origins.Get(alpha)
 		must(t, b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Private, b.giver(), unlimited(t.Context())))
+
 		if s := b.beta.Peers()[0]; s.Records != 1 || s.OverQuota != 1 || len(b.agents()) != 1 {
 			t.Errorf("%+v", s)
 		}
@@ -243,6 +280,7 @@ func TestWhatASilentOriginToldIsServedOrHidden(t *testing.T) {
 				if hide {
 					set(directory.PeerRules{OnStale: directory.OnStaleHide})
 				}
+
 				rid := b.origin.register("agent", 3600)
 				defer b.beta.run(t)()
 				eventually(t, 10*time.Second, "it is shown", func() bool { return b.beta.shown(alpha)[rid] != nil })
@@ -251,22 +289,30 @@ func TestWhatASilentOriginToldIsServedOrHidden(t *testing.T) {
 				b.world.mu.Unlock()
 				age := b.beta.Peers()[0].HeadAge
 				time.Sleep(replica.MaxHeadAge - age - time.Second)
+
 				if b.beta.shown(alpha)[rid] == nil {
 					t.Fatal("hidden before its time")
 				}
+
 				time.Sleep(2 * time.Second)
+
 				s := b.beta.Peers()[0]
-				if shown := b.beta.shown(alpha)[rid] != nil; shown == hide || s.Hidden != hide || s.HeadAge < replica.MaxHeadAge || s.State != "failing" {
+				if shown := b.beta.shown(alpha)[rid] != nil; shown == hide || s.Hidden != hide ||
+					s.HeadAge < replica.MaxHeadAge || s.State != "failing" {
 					t.Errorf("shown %v: %+v", shown, s)
 				}
+
 				b.world.mu.Lock()
 				b.world.cut = nil
 				b.world.mu.Unlock()
-				eventually(t, 90*time.Second, "it is shown again", func() bool { return b.beta.shown(alpha)[rid] != nil })
+				eventually(t, 90*time.Second, "it is shown again", func() bool {
+					return b.beta.shown(alpha)[rid] != nil
+				})
 				b.world.mu.Lock()
 				b.world.cut = func(string, string) bool { return true }
 				b.world.mu.Unlock()
 				time.Sleep(3600 * time.Second)
+
 				if b.beta.shown(alpha)[rid] != nil {
 					t.Error("served past its deadline")
 				}
@@ -281,42 +327,54 @@ func TestRulesChangeInSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := active(alpha, 1)
 		b := newBench(t, func(c *Config) { c.Peerings = func() []directory.Peering { return []directory.Peering{p} } })
+
 		const many = 4 * replica.JudgeBatch
 		for i := range many {
 			b.origin.register(fmt.Sprintf("weather-%d", i), 6000)
 			b.origin.register(fmt.Sprintf("stocks-%d", i), 6000)
 		}
+
 		b.pull()
 		o := b.beta.origins.Get(alpha)
+
 		steps := func(rules directory.PeerRules, meanwhile string) (n int) {
 			p.Import = rules
 			b.beta.reconcile()
+
 			for before := len(b.agents()); o.Streams.Rejudger.JudgeSome(); n++ {
 				if n == 1 { // one step of several is done: nobody holds the origin
 					if _, ok := o.Streams.Position(); !ok {
 						t.Fatal("no position")
 					}
+
 					b.origin.register(meanwhile, 6000)
 					b.pull()
 					before = len(b.agents())
 				}
+
 				now := len(b.agents())
 				if d := now - before; d > replica.JudgeBatch || -d > replica.JudgeBatch {
 					t.Fatalf("a step went from %d to %d", before, now)
 				}
+
 				before = now
 			}
+
 			return n
 		}
 		if n := steps(directory.PeerRules{Names: []string{"weather-*"}}, "stocks-late"); n < 2*many/replica.JudgeBatch {
 			t.Errorf("in %d steps", n)
 		}
+
 		if got := b.agents(); len(got) != many || got["stocks-late"] || !got["weather-0"] {
 			t.Errorf("%d are shown, the late one is %v", len(got), got["stocks-late"])
 		}
-		if n := steps(directory.PeerRules{Names: []string{"stocks-*", "weather-0"}}, "stocks-later"); n < 2*many/replica.JudgeBatch {
+
+		if n := steps(directory.PeerRules{Names: []string{"stocks-*", "weather-0"}},
+			"stocks-later"); n < 2*many/replica.JudgeBatch {
 			t.Errorf("in %d steps", n)
 		}
+
 		if got := b.agents(); len(got) != many+3 || !got["stocks-late"] || !got["stocks-later"] || !got["weather-0"] {
 			t.Errorf("%d are shown", len(got))
 		}
@@ -327,21 +385,27 @@ func TestRulesChangeInSteps(t *testing.T) {
 func TestRulesChangeWhileTheyAreApplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := active(alpha, 1)
+
 		b := newBench(t, func(c *Config) { c.Peerings = func() []directory.Peering { return []directory.Peering{p} } })
 		for i := range 2 * replica.JudgeBatch {
 			b.origin.register(fmt.Sprintf("agent-%d", i), 6000)
 		}
+
 		b.pull()
+
 		o := b.beta.origins.Get(alpha)
 		for _, names := range [][]string{{"none"}, {"agent-1*"}, nil} {
 			p.Import.Names = names
 			b.beta.reconcile()
 			o.Streams.Rejudger.JudgeSome()
 		}
+
 		b.beta.upkeep.judgeAll(t.Context())
+
 		if n := len(b.agents()); n != 2*replica.JudgeBatch {
 			t.Errorf("%d are shown, and all are admitted", n)
 		}
+
 		if o.Streams.Rejudger.Judging != nil {
 			t.Error("something is left to do")
 		}

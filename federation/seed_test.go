@@ -26,13 +26,16 @@ type pair struct {
 
 func newPair(t *testing.T) *pair {
 	p := &pair{squad: newSquad(t)}
+
 	p.b2 = p.world.open(t, t.TempDir(), 2, p.b.self, active(alpha, 1), active(gamma, 1))
 	for _, n := range []*site{p.b, p.b2} {
 		other := map[*site]*site{p.b: p.b2, p.b2: p.b}[n]
 		n.cfg.Siblings = func() []string { return []string{other.base} }
 		n.reopen(t)
 	}
+
 	p.b.self.listKeys(nil, p.b.keys, p.b2.keys)
+
 	return p
 }
 
@@ -61,7 +64,8 @@ func TestALostDiskIsSeededBySiblings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPair(t)
-				rid, alone := p.origin.register("agent", 86400), p.origin.register("alone", 86400)
+				rid := p.origin.register("agent", 86400)
+				alone := p.origin.register("alone", 86400)
 				p.origin.grant(alone, directory.Only(beta), true)
 				p.origin.export(alone, false)
 				stops := []func(){p.a.run(t), p.b.run(t), p.b2.run(t), p.g.run(t)}
@@ -74,23 +78,30 @@ func TestALostDiskIsSeededBySiblings(t *testing.T) {
 				p.cut(between(p.g.base, p.a.base))
 				over(p.origin, rid)
 				p.origin.listKeys(nil, p.a.keys)
-				eventually(t, 3*time.Minute, "the sibling knows that it is over", func() bool { return p.b.shown(alpha)[rid] == nil })
+				eventually(t, 3*time.Minute, "the sibling knows that it is over", func() bool {
+					return p.b.shown(alpha)[rid] == nil
+				})
 				at, _ := p.b.Position(alpha)
 				private := len(p.b.shown(alpha))
 
 				p.cut(func(from, to string) bool { return from != to && (from == p.a.base || to == p.a.base) })
 				p.b2.Mesh = nil
 				p.b2.reopen(t)
+
 				stops[2] = p.b2.run(t)
 				for range 300 {
 					time.Sleep(time.Second)
+
 					if p.b2.shown(alpha)[rid] != nil {
 						t.Fatal("what is over is shown again")
 					}
 				}
+
 				if now, ok := p.b2.Position(alpha); !ok || now.Before(at) || len(p.b2.shown(alpha)) != private {
-					t.Errorf("it is at %v and shows %d; its sibling was at %v and shows %d", now, len(p.b2.shown(alpha)), at, private)
+					t.Errorf("it is at %v and shows %d; its sibling was at %v and shows %d", now,
+						len(p.b2.shown(alpha)), at, private)
 				}
+
 				for _, stop := range stops {
 					stop()
 				}
@@ -110,6 +121,7 @@ func (j *judge) Judge([]byte, bool) (evidence.Conviction, error) {
 	if j.acquits {
 		return evidence.Conviction{}, errors.New("its key is revoked")
 	}
+
 	return evidence.Conviction{Origin: alpha, ID: "E1-a"}, nil
 }
 
@@ -122,35 +134,49 @@ func (j *judge) Freeze(context.Context, spiffeid.TrustDomain) error { return nil
 func TestAReleaseAsksAllNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)
+
 		court := new(judge)
 		for _, n := range []*site{p.b, p.b2} {
 			n.cfg.Verifier = court
 			n.reopen(t)
 		}
+
 		problem := func() directory.Problem { return directory.ProblemOf(p.b.evidence.mayRelease(t.Context(), alpha)) }
+
 		if err := p.b.evidence.mayRelease(t.Context(), alpha); err != nil {
 			t.Errorf("nobody has anything: %v", err)
 		}
+
 		must(t, os.WriteFile(p.b2.evidence.cases.Path(alpha, "E1-a", evidence.KeptSuffix), []byte("{}"), 0o600))
 		p.b2.reopen(t)
-		if err := p.b.evidence.mayRelease(t.Context(), alpha); directory.ProblemOf(err) != directory.Conflict || !strings.Contains(err.Error(), "E1-a") {
+
+		if err := p.b.evidence.mayRelease(t.Context(), alpha); directory.ProblemOf(err) != directory.Conflict ||
+			!strings.Contains(err.Error(), "E1-a") {
 			t.Errorf("the other node has evidence: %v", err)
 		}
+
 		p.cut(between(p.b.base, p.b2.base))
+
 		if got := problem(); got != directory.Unavailable {
 			t.Errorf("the other node doesn't answer: %q", got)
 		}
+
 		must(t, os.WriteFile(p.b.evidence.cases.Path(alpha, "E1-b", evidence.KeptSuffix), []byte("{}"), 0o600))
 		p.b.reopen(t)
 		court.acquits = true
+
 		if err := p.b.evidence.mayRelease(t.Context(), alpha); err != nil {
 			t.Errorf("it knows the evidence, which convicts no more: %v", err)
 		}
+
 		p.cut(nil)
+
 		if err := p.b.evidence.mayRelease(t.Context(), alpha); err != nil {
 			t.Errorf("none of all convicts: %v", err)
 		}
+
 		court.acquits = false
+
 		for from, want := range map[*site]int{p.g: http.StatusForbidden, p.b2: http.StatusOK} {
 			res, err := from.cfg.Client(beta).Get(p.b.base + protocol.PathEvidence + "?origin=alpha.test")
 			if err != nil || res.StatusCode != want {

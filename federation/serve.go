@@ -70,17 +70,21 @@ func newTurns(own spiffeid.TrustDomain, all, each int) *turns {
 func (t *turns) take(td spiffeid.TrustDomain) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	if t.taken >= t.all || td != t.own && t.of[td] >= t.each {
 		return false
 	}
+
 	t.taken++
 	t.of[td]++
+
 	return true
 }
 
 func (t *turns) leave(td spiffeid.TrustDomain) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	t.taken--
 	if t.of[td]--; t.of[td] == 0 {
 		delete(t.of, td)
@@ -92,10 +96,14 @@ func (s *server) admit(next func(http.ResponseWriter, *http.Request, spiffeid.Tr
 	return func(w http.ResponseWriter, r *http.Request) {
 		id, ok := s.caller(r)
 		if !ok || !isNode(id) || !s.access.speaksTo(id.TrustDomain()) {
-			s.refuse(w, directory.Refuse(directory.Forbidden, "these routes are for nodes of this domain and of its active peers"))
+			s.refuse(w, directory.Refuse(directory.Forbidden,
+				"these routes are for nodes of this domain and of its active peers"))
+
 			return
 		}
+
 		out := &protocol.MeteredWriter{ResponseWriter: w, Traffic: s.traffic, To: id.TrustDomain()}
+
 		err := s.cfg.Panics.Run(contain.Request, func() error { return next(out, r, id.TrustDomain()) })
 		if err != nil {
 			s.refuse(out, err)
@@ -106,6 +114,7 @@ func (s *server) admit(next func(http.ResponseWriter, *http.Request, spiffeid.Tr
 // refuse answers with err's problem, and logs what the answer doesn't tell.
 func (s *server) refuse(w http.ResponseWriter, err error) {
 	problem.Write(w, s.cfg.PublicURL, err)
+
 	if directory.ProblemOf(err) == directory.Internal {
 		s.cfg.Logger.Error("request failed", "request_id", w.Header().Get(problem.HeaderRequestID), "err", err)
 	}
@@ -116,7 +125,8 @@ func isNode(id spiffeid.ID) bool {
 	return len(id.Path()) > len(nodePath) && strings.HasPrefix(id.Path(), nodePath)
 }
 
-var errNotListed = directory.Refuse(directory.Forbidden, "the origin's key document doesn't list your domain for this stream")
+var errNotListed = directory.Refuse(directory.Forbidden,
+	"the origin's key document doesn't list your domain for this stream")
 
 var errTurns = directory.Refuse(directory.Unavailable, "too many concurrent requests to this node; retry later")
 
@@ -125,17 +135,21 @@ func (s *server) heads(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 	if err != nil {
 		return err
 	}
+
 	if !s.access.lists(origin, from) {
 		return errNotListed
 	}
+
 	if origin == s.cfg.Domain {
 		text, err := s.publisher.Head()
 		return jose(w, text, err)
 	}
+
 	var text string
 	if o := s.origins.Get(origin); o != nil {
 		text = o.NewestHead()
 	}
+
 	return jose(w, text, nil)
 }
 
@@ -147,13 +161,16 @@ func (s *server) keys(w http.ResponseWriter, r *http.Request, _ spiffeid.TrustDo
 	if err != nil {
 		return err
 	}
+
 	_, text, ok := s.cfg.Keys.Keys(origin)
 	if !ok && origin == s.cfg.Domain {
 		return jose(w, "", publish.ErrNotReady)
 	}
+
 	if kid := r.URL.Query().Get("key"); kid != "" && origin != s.cfg.Domain {
 		text = s.holdings.documentFor(origin, kid)
 	}
+
 	return jose(w, text, nil)
 }
 
@@ -167,9 +184,11 @@ func jose(w http.ResponseWriter, text string, err error) error {
 	case text == "":
 		return directory.Refuse(directory.NotFound, "this node holds nothing of that origin")
 	}
+
 	w.Header().Set("Content-Type", protocol.TypeJOSE)
 	w.Header().Set("Cache-Control", "no-store")
 	_, _ = io.WriteString(w, text) // fails only when the caller is gone
+
 	return nil
 }
 
@@ -177,47 +196,56 @@ func jose(w http.ResponseWriter, text string, err error) error {
 // there is one, or a later key document than the caller has. The private stream of a
 // domain goes from its origin to that domain and through nobody.
 func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
-	q, err := protocol.ParsePageQuery(r.URL.Query())
+	query, err := protocol.ParsePageQuery(r.URL.Query())
 	if err != nil {
 		return err
 	}
-	if !s.mayHave(from, q) {
+
+	if !s.mayHave(from, query) {
 		return errNotListed
 	}
+
 	turns := s.replies
-	if q.Wait > 0 {
+	if query.Wait > 0 {
 		turns = s.polls
 	}
+
 	if !turns.take(from) {
 		return errTurns
 	}
+
 	defer turns.leave(from)
-	text, err := s.nextPage(r, from, q)
-	if q.Keys != nil {
-		if issue := s.access.keysIssue(q.Origin); q.Keys.Before(issue) {
-			w.Header().Set(protocol.HeaderKeys, directory.FormatIndex(q.Origin, issue))
+
+	text, err := s.nextPage(r, from, query)
+	if query.Keys != nil {
+		if issue := s.access.keysIssue(query.Origin); query.Keys.Before(issue) {
+			w.Header().Set(protocol.HeaderKeys, directory.FormatIndex(query.Origin, issue))
 		}
 	}
-	if text != "" && !s.mayHave(from, q) { // it waited, and the key document may be another
+
+	if text != "" && !s.mayHave(from, query) { // it waited, and the key document may be another
 		return errNotListed
 	}
+
 	if err != nil || text != "" {
 		return jose(w, text, err)
 	}
+
 	w.WriteHeader(http.StatusNoContent)
+
 	return nil
 }
 
 // mayHave reports whether a domain may have pages of that stream from this node,
 // now.
-func (s *server) mayHave(from spiffeid.TrustDomain, q protocol.PageQuery) bool {
+func (s *server) mayHave(from spiffeid.TrustDomain, query protocol.PageQuery) bool {
 	switch {
 	case !s.access.speaksTo(from):
 		return false
-	case q.Aud == directory.Mesh:
-		return s.access.lists(q.Origin, from)
+	case query.Aud == directory.Mesh:
+		return s.access.lists(query.Origin, from)
 	default: // a node of the own domain may have what is for that
-		return q.Aud == directory.Only(from) && (q.Origin == s.cfg.Domain || from == s.cfg.Domain)
+		return query.Aud == directory.Only(from) && (query.Origin == s.cfg.Domain || from == s.cfg.Domain)
 	}
 }
 
@@ -227,26 +255,35 @@ func (s *server) farewell(w http.ResponseWriter, r *http.Request, from spiffeid.
 	if from == s.cfg.Domain {
 		return directory.Refuse(directory.Forbidden, "a domain can't be its own peer")
 	}
+
 	if err := s.cfg.Farewell(r.Context(), from); err != nil {
 		return err
 	}
+
 	w.WriteHeader(http.StatusNoContent)
+
 	return nil
 }
 
-func (s *server) nextPage(r *http.Request, from spiffeid.TrustDomain, q protocol.PageQuery) (string, error) {
-	end := time.NewTimer(q.Wait)
+func (s *server) nextPage(r *http.Request, from spiffeid.TrustDomain, query protocol.PageQuery) (string, error) {
+	end := time.NewTimer(query.Wait)
 	defer end.Stop()
+
 	for {
 		// Before looking, so that nothing is missed.
-		changed, unsigned := s.access.changedOf(q.Origin), s.access.unsigned(q.Origin)
-		if !s.mayHave(from, q) { // who waits is to learn that at once (MESH-025)
+		changed := s.access.changedOf(query.Origin)
+
+		unsigned := s.access.unsigned(query.Origin)
+		if !s.mayHave(from, query) { // who waits is to learn that at once (MESH-025)
 			return "", errNotListed
 		}
-		text, err := s.holdings.pageOf(from, q)
-		if err != nil || text != "" || q.Wait == 0 || q.Keys != nil && q.Keys.Before(s.access.keysIssue(q.Origin)) {
+
+		text, err := s.holdings.pageOf(from, query)
+		if err != nil || text != "" || query.Wait == 0 || query.Keys != nil &&
+			query.Keys.Before(s.access.keysIssue(query.Origin)) {
 			return text, err
 		}
+
 		select {
 		case <-changed:
 		case <-unsigned:
@@ -273,25 +310,34 @@ func unavailable(err error) error {
 // left out of it; the caller asks again.
 func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, protocol.MaxRecordsBody))
-	var req protocol.RecordsRequest
-	var tooLarge *http.MaxBytesError
+
+	var (
+		req      protocol.RecordsRequest
+		tooLarge *http.MaxBytesError
+	)
 	switch {
 	case errors.As(err, &tooLarge):
 		return directory.Refuse(directory.TooLarge, "the body has over %d bytes", protocol.MaxRecordsBody)
 	case err != nil || json.Unmarshal(body, &req) != nil || len(req.Names) > protocol.MaxNames:
-		return directory.Refuse(directory.BadRequest, `the body is {"origin": DOMAIN, "names": [[h, m], …]} with at most %d names`, protocol.MaxNames)
+		return directory.Refuse(directory.BadRequest,
+			`the body is {"origin": DOMAIN, "names": [[h, m], …]} with at most %d names`, protocol.MaxNames)
 	}
+
 	origin, err := protocol.ParseOrigin(url.Values{"origin": {req.Origin}})
 	if err != nil {
 		return err
 	}
+
 	if !s.access.lists(origin, from) && origin != s.cfg.Domain {
 		return errNotListed
 	}
+
 	if !s.replies.take(from) {
 		return errTurns
 	}
+
 	defer s.replies.leave(from)
+
 	if origin != s.cfg.Domain && s.store.Disk.StalledFor() > 0 {
 		return unavailable(store.ErrStalled)
 	}
@@ -300,10 +346,12 @@ func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.T
 	w.Header().Set("Cache-Control", "no-store")
 	out, done := s.codecs.Compress(w, r)
 	defer done()
+
 	written, recordOf := 0, s.holdings.recordsOf(origin, from)
 	for _, hm := range req.Names {
 		n := protocol.RecordName{H: hm[0], M: hm[1]}
 		line := protocol.RecordLine{H: n.H, M: n.M}
+
 		text, ok, err := recordOf(n)
 		switch {
 		case errors.Is(err, store.ErrStalled):
@@ -318,13 +366,16 @@ func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.T
 		default:
 			line.Record = text
 		}
-		b := line.Bytes()
-		if written += len(b); written > protocol.MaxAnswer {
+
+		data := line.Bytes()
+		if written += len(data); written > protocol.MaxAnswer {
 			return nil
 		}
-		if _, err := out.Write(b); err != nil {
+
+		if _, err := out.Write(data); err != nil {
 			return nil // the caller is gone
 		}
 	}
+
 	return nil
 }

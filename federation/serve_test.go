@@ -26,8 +26,10 @@ func (s *site) ask(ctx context.Context, caller, method, target, body string) *ht
 	if caller != "" {
 		r.Header.Set(callerHeader, caller)
 	}
+
 	w := httptest.NewRecorder()
 	s.http.ServeHTTP(w, r)
+
 	return w
 }
 
@@ -39,11 +41,13 @@ func TestRoutesAreForNodesOfPeersAndBounded(t *testing.T) {
 		b := newBench(t, nil)
 		frozen := active(spiffeid.RequireTrustDomainFromString("frozen.test"), 1)
 		frozen.State = directory.PeeringFrozen
-		b.alpha.reopenWith(t, active(beta, 1), active(gamma, 1), frozen) // gamma is a peer that the key document doesn't list
+		// gamma is a peer that the key document doesn't list
+		b.alpha.reopenWith(t, active(beta, 1), active(gamma, 1), frozen)
 		b.origin.register("agent", 600)
 		b.pull()
 		node := func(td spiffeid.TrustDomain) string { return nodeID(td, 1).String() }
 		pages := protocol.PathPages + "?origin=alpha.test&aud=mesh&since="
+
 		many := strings.Repeat(`["`+directory.Hash{}.String()+`","`+directory.Hash{}.String()+`"],`, protocol.MaxNames)
 		for _, c := range []struct {
 			site                         *site
@@ -74,9 +78,11 @@ func TestRoutesAreForNodesOfPeersAndBounded(t *testing.T) {
 			{b.alpha, node(beta), "GET", protocol.PathPages + "?origin=alpha.test&aud=", "", 400},
 			{b.alpha, node(beta), "GET", protocol.PathPages + "?origin=Alpha.test&aud=mesh", "", 400},
 			{b.alpha, node(beta), "GET", protocol.PathPages + "?origin=alpha.test&aud=gamma.test", "", 403},
-			{b.alpha, node(beta), "GET", protocol.PathPages + "?origin=alpha.test&aud=beta.test", "", 200}, // an empty page: up to here there is nothing
+			// an empty page: up to here there is nothing
+			{b.alpha, node(beta), "GET", protocol.PathPages + "?origin=alpha.test&aud=beta.test", "", 200},
 			{b.alpha, node(beta), "GET", protocol.PathPages + "?origin=alpha.test&aud=beta.test&since=2", "", 204},
-			{b.alpha, node(gamma), "GET", protocol.PathPages + "?origin=alpha.test&aud=gamma.test", "", 204}, // isn't listed: learns nothing
+			// isn't listed: learns nothing
+			{b.alpha, node(gamma), "GET", protocol.PathPages + "?origin=alpha.test&aud=gamma.test", "", 204},
 			{b.alpha, node(alpha), "GET", protocol.PathPages + "?origin=alpha.test&aud=beta.test", "", 403},
 			{b.alpha, node(beta), "GET", protocol.PathPages + "?origin=gamma.test&aud=mesh", "", 403},
 			{b.alpha, node(beta), "POST", pages + "0", "", 405},
@@ -85,10 +91,12 @@ func TestRoutesAreForNodesOfPeersAndBounded(t *testing.T) {
 			{b.alpha, node(beta), "POST", protocol.PathRecords, `{"origin":"alpha.test","names":[],"names":[]}`, 400},
 			{b.alpha, node(beta), "POST", protocol.PathRecords, `{"origin":"alpha.test","names":[["x","y"]]}`, 400},
 			{b.alpha, node(beta), "POST", protocol.PathRecords, `{"origin":"alpha.test","names":[` + many + `]}`, 400},
-			{b.alpha, node(beta), "POST", protocol.PathRecords, `{"origin":"alpha.test","names":[` + many + many + `]}`, 413},
+			{b.alpha, node(beta), "POST", protocol.PathRecords,
+				`{"origin":"alpha.test","names":[` + many + many + `]}`, 413},
 			{b.beta, node(gamma), "GET", pages + "0", "", 403}, // a relay asks the origin's key document
 			{b.beta, node(beta), "GET", pages + "0", "", 200},
-			{b.beta, node(beta), "GET", protocol.PathPages + "?origin=alpha.test&aud=beta.test", "", 204}, // private streams go to nobody else
+			// private streams go to nobody else
+			{b.beta, node(beta), "GET", protocol.PathPages + "?origin=alpha.test&aud=beta.test", "", 204},
 			{b.beta, node(gamma), "GET", protocol.PathPages + "?origin=alpha.test&aud=beta.test", "", 403},
 			{b.beta, node(gamma), "GET", protocol.PathPages + "?origin=alpha.test&aud=gamma.test", "", 403},
 			{b.beta, node(alpha), "GET", protocol.PathPages + "?origin=alpha.test&aud=beta.test", "", 403},
@@ -98,11 +106,14 @@ func TestRoutesAreForNodesOfPeersAndBounded(t *testing.T) {
 			if w.Code != c.status {
 				t.Errorf("%s %s as %q: %d and not %d: %.200s", c.method, c.target, c.caller, w.Code, c.status, w.Body)
 			}
+
 			switch typ := w.Header().Get("Content-Type"); {
 			case w.Code >= 400 && typ != "application/problem+json",
-				w.Code == 200 && c.method == "GET" && typ != protocol.TypeJOSE, w.Code == 200 && c.method == "POST" && typ != protocol.TypeNDJSON:
+				w.Code == 200 && c.method == "GET" && typ != protocol.TypeJOSE, w.Code == 200 && c.method == "POST" &&
+					typ != protocol.TypeNDJSON:
 				t.Errorf("%s %s: %d as %s", c.method, c.target, w.Code, typ)
 			}
+
 			if w.Code >= 400 {
 				wantWholeProblem(t, w)
 			}
@@ -113,15 +124,19 @@ func TestRoutesAreForNodesOfPeersAndBounded(t *testing.T) {
 // wantWholeProblem fails if a refusal lacks a member that other listeners' have.
 func wantWholeProblem(t *testing.T, w *httptest.ResponseRecorder) {
 	t.Helper()
+
 	var body map[string]any
 	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil {
 		t.Fatal(err)
 	}
-	for _, member := range []string{"type", "title", "status", "detail", "instance", "code", "message", "correlation_id", "error"} {
+
+	for _, member := range []string{"type", "title", "status", "detail", "instance", "code", "message",
+		"correlation_id", "error"} {
 		if body[member] == nil || body[member] == "" {
 			t.Errorf("%d without %s: %s", w.Code, member, w.Body)
 		}
 	}
+
 	if body["correlation_id"] != w.Header().Get("X-Request-Id") {
 		t.Errorf("request %q is answered %s", w.Header().Get("X-Request-Id"), w.Body)
 	}
@@ -131,10 +146,12 @@ func wantWholeProblem(t *testing.T, w *httptest.ResponseRecorder) {
 func (b *bench) askWithin(s *site, caller, method, target, body string) *httptest.ResponseRecorder {
 	b.Helper()
 	start := time.Now()
+
 	w := s.ask(b.Context(), caller, method, target, body)
 	if time.Since(start) > 0 {
 		b.Errorf("%s %s took %s", method, target, time.Since(start))
 	}
+
 	return w
 }
 
@@ -143,11 +160,15 @@ func (b *bench) askWithin(s *site, caller, method, target, body string) *httptes
 func TestALongPollEndsWithNewsWithItsWaitOrWithTheNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
-		caller, target := nodeID(beta, 1).String(), protocol.PathPages+"?origin=alpha.test&aud=mesh&wait=30s&since="
+		caller := nodeID(beta, 1).String()
+		target := protocol.PathPages + "?origin=alpha.test&aud=mesh&wait=30s&since="
+
 		start := time.Now()
-		if w := b.alpha.ask(t.Context(), caller, "GET", target+"0", ""); w.Code != http.StatusNoContent || time.Since(start) != 30*time.Second {
+		if w := b.alpha.ask(t.Context(), caller, "GET", target+"0", ""); w.Code != http.StatusNoContent ||
+			time.Since(start) != 30*time.Second {
 			t.Fatalf("%d after %s", w.Code, time.Since(start))
 		}
+
 		answer := make(chan *httptest.ResponseRecorder, 1)
 		poll := func(since uint64) {
 			go func() { answer <- b.alpha.ask(t.Context(), caller, "GET", target+fmt.Sprint(since), "") }()
@@ -156,20 +177,27 @@ func TestALongPollEndsWithNewsWithItsWaitOrWithTheNode(t *testing.T) {
 		poll(0)
 		b.origin.listKeys(nil, b.alpha.keys) // a revision that announces nothing
 		synctest.Wait()
+
 		if len(answer) != 0 {
 			t.Fatal("an empty page was sent")
 		}
+
 		b.origin.register("agent", 600)
 		synctest.Wait()
+
 		if w := <-answer; w.Code != http.StatusOK {
 			t.Fatalf("%d", w.Code)
 		}
+
 		poll(b.origin.rev)
 		b.alpha.Drain()
+
 		if w := <-answer; w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
 			t.Fatalf("%d", w.Code)
 		}
-		if w := b.askWithin(b.alpha, caller, "GET", target+fmt.Sprint(b.origin.rev), ""); w.Code != http.StatusServiceUnavailable {
+
+		if w := b.askWithin(b.alpha, caller, "GET", target+fmt.Sprint(b.origin.rev),
+			""); w.Code != http.StatusServiceUnavailable {
 			t.Fatalf("%d after it was drained", w.Code)
 		}
 	})
@@ -181,12 +209,14 @@ func TestALongPollAtARelayEndsWithNews(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("agent", 600)
 		b.pull()
-		answer, target := make(chan *httptest.ResponseRecorder, 1), protocol.PathPages+"?origin=alpha.test&aud=mesh&wait=30s&since="+fmt.Sprint(b.origin.rev)
+		answer := make(chan *httptest.ResponseRecorder, 1)
+		target := protocol.PathPages + "?origin=alpha.test&aud=mesh&wait=30s&since=" + fmt.Sprint(b.origin.rev)
 		go func() { answer <- b.beta.ask(t.Context(), nodeID(beta, 2).String(), "GET", target, "") }()
 		time.Sleep(time.Second)
 		b.origin.register("another", 600)
 		start := time.Now()
 		b.pull()
+
 		if w := <-answer; w.Code != http.StatusOK || time.Since(start) > 0 {
 			t.Errorf("%d after %s", w.Code, time.Since(start))
 		}
@@ -199,16 +229,22 @@ func TestALongPollAtARelayEndsWithNews(t *testing.T) {
 func TestWhoSaysFarewell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ended []spiffeid.TrustDomain
+
 		b := newBench(t, func(c *Config) {
-			c.Farewell = func(_ context.Context, td spiffeid.TrustDomain) error { ended = append(ended, td); return nil }
+			c.Farewell = func(_ context.Context, td spiffeid.TrustDomain) error {
+				ended = append(ended, td)
+				return nil
+			}
 		})
 		for caller, want := range map[string]int{
-			nodeID(alpha, 1).String(): 204, nodeID(beta, 2).String(): 403, nodeID(delta, 1).String(): 403, "spiffe://alpha.test/agent/ada": 403,
+			nodeID(alpha, 1).String(): 204, nodeID(beta, 2).String(): 403, nodeID(delta, 1).String(): 403,
+			"spiffe://alpha.test/agent/ada": 403,
 		} {
 			if w := b.askWithin(b.beta, caller, "POST", protocol.PathFarewell, ""); w.Code != want {
 				t.Errorf("%s: %d", caller, w.Code)
 			}
 		}
+
 		if len(ended) != 1 || ended[0] != alpha {
 			t.Errorf("ended: %v", ended)
 		}
@@ -223,14 +259,18 @@ func TestAKeyDocumentIsAskedForByKey(t *testing.T) {
 		b := newBench(t, nil)
 		o := b.beta.origins.Get(alpha)
 		other := newKeyring(alpha, "another", b.origin)
+
 		var texts []string
 		for _, rings := range [][]*keyring{{b.alpha.keys, other}, {b.alpha.keys}} {
 			b.origin.listKeys(nil, rings...)
 			must(t, b.beta.receiver.refreshKeys(t.Context(), o, b.giver()))
 			texts = append(texts, o.Keys.Newest)
 		}
-		for key, want := range map[string]string{"": texts[1], signed.KeyID(b.alpha.keys.public()): texts[1], signed.KeyID(other.public()): texts[0], "none": ""} {
-			w := b.askWithin(b.beta, nodeID(gamma, 1).String(), "GET", protocol.PathKeys+"?origin=alpha.test&key="+key, "")
+
+		for key, want := range map[string]string{"": texts[1], signed.KeyID(b.alpha.keys.public()): texts[1],
+			signed.KeyID(other.public()): texts[0], "none": ""} {
+			w := b.askWithin(b.beta, nodeID(gamma, 1).String(), "GET", protocol.PathKeys+"?origin=alpha.test&key="+key,
+				"")
 			if want == "" && w.Code != http.StatusNotFound || want != "" && w.Body.String() != want {
 				t.Errorf("%q: %d", key, w.Code)
 			}
@@ -249,14 +289,19 @@ func TestAPullBelowTheTipIsAnsweredThoughNothingIsLeft(t *testing.T) {
 		b.origin.remove(rid)
 		time.Sleep(3 * time.Minute)
 		b.origin.sweep()
+
 		if len(b.origin.regs) != 0 {
 			t.Fatal("not freed")
 		}
+
 		b.pull()
+
 		if err := b.beta.receiver.askHead(t.Context(), b.beta.origins.Get(alpha), b.giver()); err != nil {
 			t.Fatal(err)
 		}
-		if p := b.beta.Peers()[0]; p.Watermark < b.origin.tip || p.LagRevisions != 0 || b.beta.origins.Get(alpha).Streams.Behind() {
+
+		if p := b.beta.Peers()[0]; p.Watermark < b.origin.tip || p.LagRevisions != 0 ||
+			b.beta.origins.Get(alpha).Streams.Behind() {
 			t.Fatalf("%+v, tip %d", p, b.origin.tip)
 		}
 	})
@@ -270,28 +315,38 @@ func TestTheTailFitsIntoAGossipedPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
 		tail := &publish.GossipCursor{}
+
 		for i := range 1050 {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
+
 		made, err := tail.Page(b.alpha.publisher)
-		if err != nil || len(made.Text) >= gossip.MaxMessage || len(made.Digests) != publish.GossipDigests || made.To != b.origin.rev {
+		if err != nil || len(made.Text) >= gossip.MaxMessage || len(made.Digests) != publish.GossipDigests ||
+			made.To != b.origin.rev {
 			t.Fatalf("%d bytes, %d digests, %v", len(made.Text), len(made.Digests), err)
 		}
+
 		if made.From >= made.Digests[0].Revision || made.From < made.Digests[0].Revision-1 {
 			t.Fatalf("it claims (%d, %d] and lists from %d", made.From, made.To, made.Digests[0].Revision)
 		}
+
 		b.pull()
+
 		for range 3 {
 			for i := range 10 {
 				b.origin.register(fmt.Sprint("more-", b.origin.rev, i), 600)
 			}
+
 			if made, err = tail.Page(b.alpha.publisher); err != nil {
 				t.Fatal(err)
 			}
-			if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha, Pushed: true}, b.giver(), made.Text); err != nil || code != protocol.CodeApplied {
+
+			if _, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha, Pushed: true},
+				b.giver(), made.Text); err != nil || code != protocol.CodeApplied {
 				t.Fatal(code, err)
 			}
 		}
+
 		if n := len(b.beta.shown(alpha)); n != 1080 {
 			t.Fatalf("%d shown", n)
 		}
@@ -310,7 +365,9 @@ func TestARefusalIsFitToBeRead(t *testing.T) {
 			t.Errorf("of %q it says %s, want %s", body, got, want)
 		}
 	}
-	if got := protocol.Status(&http.Response{StatusCode: 500, Status: "500 \x1b[2Jgone"}); got != "500 Internal Server Error" {
+
+	if got := protocol.Status(&http.Response{StatusCode: 500,
+		Status: "500 \x1b[2Jgone"}); got != "500 Internal Server Error" {
 		t.Errorf("of its status it says %q", got)
 	}
 }

@@ -28,17 +28,20 @@ const (
 // toTell returns whom to tell of a conviction: the domain's other nodes; and of
 // what was for the mesh those peers that may have it. What a page for one domain
 // alone lists goes to nobody else, evidence or not.
-func (pr *prosecutor) toTell(v evidence.Conviction) (all []protocol.Node) {
+func (pr *prosecutor) toTell(conviction evidence.Conviction) (all []protocol.Node) {
 	if pr.cfg.Siblings != nil {
 		for _, base := range pr.cfg.Siblings() {
 			all = append(all, protocol.Node{Domain: pr.cfg.Domain, Base: base})
 		}
 	}
-	for _, n := range pr.neighbours.others(v.Origin) {
-		if v.Audience == (directory.Audience{}) || v.Audience == directory.Mesh && pr.access.lists(v.Origin, n.Domain) {
+
+	for _, n := range pr.neighbours.others(conviction.Origin) {
+		if conviction.Audience == (directory.Audience{}) || conviction.Audience == directory.Mesh &&
+			pr.access.lists(conviction.Origin, n.Domain) {
 			all = append(all, n)
 		}
 	}
+
 	return all
 }
 
@@ -46,35 +49,42 @@ var errNotTaken = errors.New("the evidence was not accepted")
 
 // tell shows a domain's nodes evidence until one has looked at it. It judges for
 // itself; what it makes of it is its own affair.
-func (pr *prosecutor) tell(ctx context.Context, p *evidence.Pending, n protocol.Node) {
+func (pr *prosecutor) tell(ctx context.Context, pending *evidence.Pending, node protocol.Node) {
 	tries := 0
+
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
-		to := n
-		if o := pr.origins.Get(n.Domain); o != nil {
+		to := node
+		if o := pr.origins.Get(node.Domain); o != nil {
 			if all := o.Contacts.Nodes(); len(all) > 0 {
 				to = all[tries%len(all)]
 			}
 		}
+
 		tries++
-		return struct{}{}, pr.showEvidence(ctx, to, p.Evidence)
+
+		return struct{}{}, pr.showEvidence(ctx, to, pending.Evidence)
 	}, backoff.WithMaxElapsedTime(tellFor), backoff.WithBackOff(newBackoff()))
 	if err != nil && ctx.Err() == nil {
-		pr.cfg.Logger.Warn("sending evidence to a domain failed", "origin", p.Origin.Name(), "to", n.Domain.Name(), "err", err)
+		pr.cfg.Logger.Warn("sending evidence to a domain failed", "origin", pending.Origin.Name(), "to",
+			node.Domain.Name(), "err", err)
 	}
 }
 
-func (pr *prosecutor) showEvidence(ctx context.Context, n protocol.Node, evidence []byte) error {
+func (pr *prosecutor) showEvidence(ctx context.Context, node protocol.Node, evidence []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, protocol.AnswerTime)
 	defer cancel()
-	res, err := pr.client.Post(ctx, n, protocol.PathEvidence, evidence, "")
+
+	res, err := pr.client.Post(ctx, node, protocol.PathEvidence, evidence, "")
 	if err != nil {
 		return err
 	}
 	defer res.Body.Close()
+
 	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 4<<10))
 	if res.StatusCode >= http.StatusInternalServerError || res.StatusCode == http.StatusTooManyRequests {
-		return fmt.Errorf("%w: %s answers %s", errNotTaken, n.Base, protocol.Status(res))
+		return fmt.Errorf("%w: %s answers %s", errNotTaken, node.Base, protocol.Status(res))
 	}
+
 	return nil
 }
 
@@ -84,7 +94,9 @@ func (s *server) takeEvidence(w http.ResponseWriter, r *http.Request, from spiff
 	if !s.mayShow(from) {
 		return directory.Refuse(directory.Unavailable, "too much evidence from this domain; retry later")
 	}
+
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxEvidence))
+
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
@@ -92,11 +104,14 @@ func (s *server) takeEvidence(w http.ResponseWriter, r *http.Request, from spiff
 	case err != nil:
 		return directory.Refuse(directory.BadRequest, "the request body is incomplete")
 	}
+
 	if _, err := s.evidence.convict(body, true); err != nil {
 		s.cfg.Logger.Warn("received evidence is not valid", "from", from.Name(), "err", err)
 		return directory.Refuse(directory.BadRequest, "the evidence is not valid here: %w", err)
 	}
+
 	w.WriteHeader(http.StatusNoContent)
+
 	return nil
 }
 
@@ -104,10 +119,12 @@ func (s *server) takeEvidence(w http.ResponseWriter, r *http.Request, from spiff
 func (s *server) mayShow(from spiffeid.TrustDomain) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	l := s.shows[from]
 	if l == nil {
 		l = rate.NewLimiter(rate.Every(evidenceEvery), evidenceBurst)
 		s.shows[from] = l
 	}
+
 	return l.Allow()
 }

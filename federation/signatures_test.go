@@ -31,21 +31,26 @@ func TestARecordIsSignedOnceForAll(t *testing.T) {
 	b := newBench(t, nil)
 	c := &counter{b.alpha.keys, map[string]int{}}
 	b.alpha.Mesh.cfg.Keys = c
+
 	var names []protocol.RecordName
 	for _, agent := range []string{"first", "second"} {
 		names = append(names, protocol.NameOf(b.origin.regs[b.origin.register(agent, 600)].announced))
 	}
+
 	ask := func() (texts []string) {
 		for _, n := range names {
 			text, ok, err := b.alpha.holdings.recordsOf(alpha, beta)(n)
 			if !ok || err != nil {
 				t.Fatal(ok, err)
 			}
+
 			if _, _, err := b.alpha.keys.Verify(alpha, signed.TypeRecord, strings.SplitN(text, "~", 2)[0]); err != nil {
 				t.Errorf("a record's signature: %v", err)
 			}
+
 			texts = append(texts, text)
 		}
+
 		return texts
 	}
 	for _, change := range []func(){
@@ -59,12 +64,14 @@ func TestARecordIsSignedOnceForAll(t *testing.T) {
 		ask() // and the first of them shows that this node's key is listed
 		ask()
 		before := c.signed[signed.TypeRecord]
+
 		texts := ask()
 		for i, again := range ask() {
 			if again != texts[i] {
 				t.Error("the same record is another")
 			}
 		}
+
 		if n := c.signed[signed.TypeRecord]; n != before {
 			t.Errorf("what was signed was signed %d times more", n-before)
 		}
@@ -95,15 +102,18 @@ func TestNothingIsSignedByTheKeyBefore(t *testing.T) {
 	must(t, err)
 	b.alpha.keys.private = next
 	b.origin.listKeys(nil, b.alpha.keys)
+
 	b.alpha.keys.private = before
 	for range 2 {
 		if text, _, err := b.alpha.holdings.recordsOf(alpha, beta)(n); !errors.Is(err, publish.ErrNotReady) {
 			t.Errorf("by a key that is listed no more: %.40q, %v", text, err)
 		}
 	}
+
 	b.alpha.keys.private = next
 	text, _, err := b.alpha.holdings.recordsOf(alpha, beta)(n)
 	must(t, err)
+
 	if _, _, err := b.alpha.keys.Verify(alpha, signed.TypeRecord, strings.SplitN(text, "~", 2)[0]); err != nil {
 		t.Errorf("by the key that is listed: %v", err)
 	}

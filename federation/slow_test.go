@@ -17,7 +17,10 @@ import (
 // Requirement: MESH-026
 func TestASlowPeerHoldsUpNobodyElse(t *testing.T) {
 	for name, answer := range map[string]func(*http.Request, []byte) []byte{
-		"slow":    func(_ *http.Request, body []byte) []byte { time.Sleep(protocol.AnswerTime - time.Second); return body },
+		"slow": func(_ *http.Request, body []byte) []byte {
+			time.Sleep(protocol.AnswerTime - time.Second)
+			return body
+		},
 		"silent":  func(r *http.Request, _ []byte) []byte { <-r.Context().Done(); return nil },
 		"endless": func(*http.Request, []byte) []byte { return make([]byte, 2*protocol.MaxPage) },
 	} {
@@ -28,20 +31,29 @@ func TestASlowPeerHoldsUpNobodyElse(t *testing.T) {
 					if to == s.a.base {
 						return answer(r, body)
 					}
+
 					return body
 				}
 				stops := []func(){s.a.run(t), s.b.run(t), s.g.run(t)}
 				synctest.Wait()
-				eventually(t, time.Minute, "gamma is followed", func() bool { p := s.b.status(gamma); return p.State == "active" })
+				eventually(t, time.Minute, "gamma is followed", func() bool {
+					p := s.b.status(gamma)
+					return p.State == "active"
+				})
+
 				for i := range 20 {
 					s.origin.register(fmt.Sprint("of-the-slow-", i), 3600)
 					rid := s.g.self.register(fmt.Sprint("of-the-other-", i), 3600)
-					eventually(t, time.Second, "what the other says is shown", func() bool { return s.b.shown(gamma)[rid] != nil })
+					eventually(t, time.Second, "what the other says is shown", func() bool {
+						return s.b.shown(gamma)[rid] != nil
+					})
 					time.Sleep(3 * time.Second)
 				}
+
 				if got := len(s.b.shown(alpha)); name != "slow" && got != 0 {
 					t.Errorf("%d of what never came are shown", got)
 				}
+
 				for _, stop := range stops {
 					stop()
 				}
@@ -57,5 +69,6 @@ func (s *site) status(of interface{ Name() string }) (p replica.PeerStatus) {
 			return p
 		}
 	}
+
 	return p
 }

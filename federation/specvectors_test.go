@@ -58,14 +58,17 @@ func TestTheGateGivesSpecVectorsTheirVerdicts(t *testing.T) {
 				Vectors []vector `json:"vectors"`
 			}
 			readVectors(t, name, &file)
+
 			for _, v := range file.Vectors {
 				if len(v.Critical) > 0 {
 					continue // for a reader that knows more than this release
 				}
+
 				got := "ok"
 				if err := gate(v.Text); err != nil {
 					got = string(protocol.CodeOf(err))
 				}
+
 				if got != v.Verdict {
 					t.Errorf("%s: %s: got %q, want %q", name, v.Name, got, v.Verdict)
 				}
@@ -85,6 +88,7 @@ func readVectors(t *testing.T, name string, into any) {
 func ringOf(t *testing.T, authorities []string, keyDocument string) *trust.Keyring {
 	t.Helper()
 	bundles := trust.NewBundles()
+
 	var certificates []*x509.Certificate
 	for _, text := range authorities {
 		der, err := base64.StdEncoding.DecodeString(text)
@@ -93,6 +97,7 @@ func ringOf(t *testing.T, authorities []string, keyDocument string) *trust.Keyri
 		must(t, err)
 		certificates = append(certificates, certificate)
 	}
+
 	must(t, bundles.SetX509(alpha, certificates))
 
 	key, err := trust.OpenKey(t.TempDir())

@@ -27,32 +27,41 @@ func TestTheNextPageIsAskedForWhileOneIsWritten(t *testing.T) {
 		b := newBench(t, nil)
 		b.origin.register("first", 600)
 		b.pull() // and with it the keys
+
 		for i := range protocol.MaxDigests + 10 {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
+
 		first := int(b.beta.origins.Get(alpha).Streams.Since(&b.beta.origins.Get(alpha).Streams.Pair.Mesh))
 		second := make(chan struct{}, 1)
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
 			if since, _ := strconv.Atoi(r.URL.Query().Get("since")); r.URL.Path == protocol.PathPages && since > first {
 				replica.Wake(second)
 			}
+
 			return body
 		}
+
 		tx, err := b.beta.store.File().Begin(true) // nothing is written as long as it is open
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		done := make(chan error, 1)
 		go func() {
-			done <- b.beta.puller.pullAll(t.Context(), b.beta.origins.Get(alpha), &b.beta.origins.Get(alpha).Streams.Pair.Mesh, b.giver(), unlimited(t.Context()))
+			done <- b.beta.puller.pullAll(t.Context(), b.beta.origins.Get(alpha),
+				&b.beta.origins.Get(alpha).Streams.Pair.Mesh, b.giver(), unlimited(t.Context()))
 		}()
 		<-second // which never comes where one page is done before the next
+
 		if err := tx.Rollback(); err != nil {
 			t.Fatal(err)
 		}
+
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
+
 		if n := b.beta.view.Origin(alpha).Len(); n != protocol.MaxDigests+11 {
 			t.Errorf("%d shown", n)
 		}
@@ -66,21 +75,30 @@ func TestAPullThatFailsHalfwayKeepsWhatItHas(t *testing.T) {
 		for i := range 3 * protocol.MaxDigests {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
+
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
-			if since, _ := strconv.Atoi(r.URL.Query().Get("since")); r.URL.Path == protocol.PathPages && since > protocol.MaxDigests+500 { // the third
+			// the third
+			if since, _ := strconv.Atoi(r.URL.Query().Get("since")); r.URL.Path == protocol.PathPages &&
+				since > protocol.MaxDigests+500 {
 				return body[:len(body)-9]
 			}
+
 			return body
 		}
+
 		o := b.beta.origins.Get(alpha)
-		if err := b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(), unlimited(t.Context())); protocol.CodeOf(err) != protocol.CodeFormat {
+		if err := b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(),
+			unlimited(t.Context())); protocol.CodeOf(err) != protocol.CodeFormat {
 			t.Fatalf("a damaged page: %v", err)
 		}
+
 		if n := b.beta.view.Origin(alpha).Len(); n != 2*protocol.MaxDigests {
 			t.Fatalf("%d are shown of the two pages that came", n)
 		}
+
 		b.world.tap = nil
 		b.pull()
+
 		if n := b.beta.view.Origin(alpha).Len(); n != 3*protocol.MaxDigests {
 			t.Errorf("%d shown", n)
 		}
@@ -92,31 +110,39 @@ func TestRecordsInEveryCoding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil)
 		d := b.origin.regs[b.origin.register("agent", 600)].announced
+
 		want := ""
 		for _, c := range []struct{ accept, coding string }{
 			{"", ""}, {"br", ""}, {"gzip", "gzip"}, {"gzip, zstd", "zstd"}, {"zstd", "zstd"},
 		} {
 			body := protocol.RecordsRequest{Origin: alpha.Name(), Names: [][2]directory.Hash{{d.H, d.M}}}.Bytes()
-			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, protocol.PathRecords, strings.NewReader(string(body)))
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, protocol.PathRecords,
+				strings.NewReader(string(body)))
 			r.Header.Set(callerHeader, nodeID(beta, 1).String())
 			r.Header.Set("Accept-Encoding", c.accept)
 			w := httptest.NewRecorder()
 			b.alpha.http.ServeHTTP(w, r)
+
 			res := w.Result()
 			if got := res.Header.Get("Content-Encoding"); got != c.coding {
 				t.Errorf("%q is answered as %q", c.accept, got)
 			}
+
 			plain, done, err := b.beta.codecs.Decompress(res.Header.Get("Content-Encoding"), res.Body)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			text, err := io.ReadAll(plain)
 			done()
+
 			if err != nil || !strings.Contains(string(text), `"record":"`) || want != "" && string(text) != want {
 				t.Errorf("%q: %v, %.80q", c.accept, err, text)
 			}
+
 			want = string(text)
 		}
+
 		res := &http.Response{Header: http.Header{"Content-Encoding": {"br"}}, Body: http.NoBody}
 		if _, _, err := b.beta.codecs.Decompress(res.Header.Get("Content-Encoding"), res.Body); err == nil {
 			t.Error("an unknown coding was read")
@@ -133,10 +159,13 @@ func TestARecordHasAHeader(t *testing.T) {
 		must(t, err)
 		good, err := replica.ReadRecord(n, record, "")
 		must(t, err)
+
 		if _, err := replica.ReadRecord(n, record, good.Header); err != nil {
 			t.Errorf("with the header of the record before: %v", err)
 		}
-		for _, bare := range []string{record[strings.Index(record, "."):], "e30" + record[strings.Index(record, "."):]} {
+
+		for _, bare := range []string{record[strings.Index(record, "."):],
+			"e30" + record[strings.Index(record, "."):]} {
 			for _, before := range []string{"", good.Header} {
 				if _, err := replica.ReadRecord(n, bare, before); err == nil {
 					t.Errorf("%.20q is taken behind %q", bare, before)
@@ -150,14 +179,18 @@ func TestARecordHasAHeader(t *testing.T) {
 func TestReadLine(t *testing.T) {
 	l := protocol.RecordLine{H: directory.HashOf([]byte("h")), M: directory.HashOf([]byte("m")), Record: "a.b.c~d~"}
 	failed := protocol.RecordLine{H: l.H, M: l.M, Error: "not_found"}
+
 	spaced := strings.Replace(string(l.Bytes()), ":", ": ", 1)
-	for in, want := range map[string]protocol.RecordLine{string(l.Bytes()): l, string(failed.Bytes()): failed, spaced: l} {
+	for in, want := range map[string]protocol.RecordLine{string(l.Bytes()): l, string(failed.Bytes()): failed,
+		spaced: l} {
 		if got, err := protocol.ParseRecordLine([]byte(strings.TrimSuffix(in, "\n"))); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", in, got, err)
 		}
 	}
+
 	for _, bad := range []string{
-		"", "{}x", strings.Replace(string(l.Bytes()), "a.b", `a"b`, 1), strings.Replace(string(l.Bytes()), l.H.String(), l.H.String()[:42]+"!", 1),
+		"", "{}x", strings.Replace(string(l.Bytes()), "a.b", `a"b`, 1),
+		strings.Replace(string(l.Bytes()), l.H.String(), l.H.String()[:42]+"!", 1),
 		strings.Replace(string(l.Bytes()), `"}`, `","record":"x"}`, 1),
 	} {
 		if got, err := protocol.ParseRecordLine([]byte(strings.TrimSuffix(bad, "\n"))); err == nil {
@@ -177,9 +210,11 @@ func TestWhatAPullHasInHandIsBounded(t *testing.T) {
 			b := newBench(t, nil)
 			b.origin.register("first", 600)
 			b.pull() // and with it the keys
+
 			for i := range pages * each {
 				b.origin.register(fmt.Sprint("agent-", i), 6000)
 			}
+
 			came := map[string]int{}
 			b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
 				came[r.URL.Path]++
@@ -194,16 +229,21 @@ func TestWhatAPullHasInHandIsBounded(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			o := b.beta.origins.Get(alpha)
-			all, end := b.beta.puller.bring(ctx, o, &o.Streams.Pair.Mesh, b.giver(), unlimited(ctx), o.Streams.Since(&o.Streams.Pair.Mesh))
+
+			all, end := b.beta.puller.bring(ctx, o, &o.Streams.Pair.Mesh, b.giver(), unlimited(ctx),
+				o.Streams.Since(&o.Streams.Pair.Mesh))
 			for taken := range pages {
 				synctest.Wait() // nothing more comes until one is taken
+
 				if want := min(taken+2, pages); came[protocol.PathPages] != want || came[protocol.PathRecords] != want {
 					t.Errorf("%d of %d pages are taken, and %v came", taken, pages, came)
 				}
+
 				if p := <-all; p.err != nil || len(p.opened) != each {
 					t.Fatalf("a page of %d records: %v", len(p.opened), p.err)
 				}
 			}
+
 			cancel()
 			end()
 		})
@@ -219,16 +259,20 @@ func TestWhoHasNoChainIsLeft(t *testing.T) {
 		for i := range 3 {
 			b.origin.register(fmt.Sprint("agent-", i), 600)
 		}
+
 		late, err := b.alpha.publisher.Page(directory.Mesh, 2, 10, true)
 		must(t, err)
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
 			if r.URL.Path == protocol.PathPages {
 				return []byte(late.Text)
 			}
+
 			return body
 		}
+
 		o := b.beta.origins.Get(alpha)
-		if err := b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(), unlimited(t.Context())); !errors.Is(err, errGap) {
+		if err := b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Mesh, b.giver(),
+			unlimited(t.Context())); !errors.Is(err, errGap) {
 			t.Errorf("%v", err)
 		}
 	})

@@ -22,12 +22,15 @@ import (
 func (s *site) hang(t *testing.T) (release func()) {
 	t.Helper()
 
-	entered, end, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	entered := make(chan struct{})
+	end := make(chan struct{})
+	done := make(chan error, 1)
 	st := s.store
 	go func() {
 		done <- st.Update(func(*bbolt.Tx) error {
 			close(entered)
 			<-end
+
 			return nil
 		})
 	}()
@@ -74,6 +77,7 @@ func TestADiskThatHangsStopsNoReader(t *testing.T) {
 		s.b.cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
 		s.b.cfg.HeadEvery = 10 * time.Second
 		s.b.reopen(t)
+
 		for _, n := range []*site{s.a, s.b, s.g} {
 			defer n.run(t)()
 		}
@@ -92,24 +96,30 @@ func TestADiskThatHangsStopsNoReader(t *testing.T) {
 			later = append(later, s.origin.register(fmt.Sprint("later-", i), 86400))
 			time.Sleep(100 * time.Millisecond)
 		}
+
 		s.origin.remove(first)
 		time.Sleep(20 * time.Second)
 
 		// Nothing that is asked of memory waits.
 		began := time.Now()
+
 		if stalled := s.b.StoreStalled(); stalled < 45*time.Second {
 			t.Errorf("stalled for %s", stalled)
 		}
+
 		if got, ok := s.b.Position(alpha); !ok || got != position {
 			t.Errorf("at %v and was at %v", got, position)
 		}
+
 		if n := len(s.b.shown(alpha)); n != 2 {
 			t.Errorf("%d are shown", n)
 		}
+
 		for _, p := range s.b.Peers() {
 			if p.State != "behind" || !strings.Contains(p.LastError, "has not responded for") {
 				t.Errorf("%s is %s: %s", p.Domain, p.State, p.LastError)
 			}
+
 			if p.Domain == alpha && (p.LagRevisions < 300 || p.HeadAge > time.Minute) {
 				t.Errorf("%d revisions behind, with a head of %s ago", p.LagRevisions, p.HeadAge)
 			}
@@ -122,18 +132,23 @@ func TestADiskThatHangsStopsNoReader(t *testing.T) {
 		}{
 			{nodeID(alpha, 1).String(), "GET", protocol.PathHeads + "?origin=beta.test", "", http.StatusOK},
 			{nodeID(alpha, 1).String(), "GET", protocol.PathKeys + "?origin=beta.test", "", http.StatusOK},
-			{nodeID(alpha, 1).String(), "GET", protocol.PathPages + "?origin=beta.test&aud=mesh&since=0", "", http.StatusNoContent},
+			{nodeID(alpha, 1).String(), "GET", protocol.PathPages + "?origin=beta.test&aud=mesh&since=0", "",
+				http.StatusNoContent},
 			{nodeID(beta, 2).String(), "GET", protocol.PathHeads + "?origin=alpha.test", "", http.StatusOK},
-			{nodeID(beta, 2).String(), "GET", protocol.PathPages + "?origin=alpha.test&aud=mesh&since=0", "", http.StatusServiceUnavailable},
-			{nodeID(beta, 2).String(), "POST", protocol.PathRecords, `{"origin":"alpha.test","names":[]}`, http.StatusServiceUnavailable},
+			{nodeID(beta, 2).String(), "GET", protocol.PathPages + "?origin=alpha.test&aud=mesh&since=0", "",
+				http.StatusServiceUnavailable},
+			{nodeID(beta, 2).String(), "POST", protocol.PathRecords, `{"origin":"alpha.test","names":[]}`,
+				http.StatusServiceUnavailable},
 		} {
 			if got := s.b.ask(t.Context(), c.caller, c.method, c.target, c.body); got.Code != c.status {
 				t.Errorf("%s %s: %d %s", c.method, c.target, got.Code, got.Body)
 			}
 		}
+
 		if _, err := s.b.prover.record(t.Context(), alpha, first); directory.ProblemOf(err) != directory.Unavailable {
 			t.Errorf("a record that only the disk has: %v", err)
 		}
+
 		if took := time.Since(began); took > 0 {
 			t.Errorf("answers took %s", took)
 		}
@@ -146,12 +161,16 @@ func TestADiskThatHangsStopsNoReader(t *testing.T) {
 					return false
 				}
 			}
+
 			return len(shown) == len(later)+1
 		})
 		eventually(t, time.Minute, "alpha is active", func() bool { return s.b.Peers()[0].State == "active" })
-		if began, ended := log.count("does not respond; lookups continue"), log.count("responds again"); began != 1 || ended != 1 {
+
+		if began, ended := log.count("does not respond; lookups continue"), log.count("responds again"); began != 1 ||
+			ended != 1 {
 			t.Errorf("%d lines say that it began and %d that it ended", began, ended)
 		}
+
 		if n := log.count("level=ERROR"); n != 1 {
 			t.Errorf("%d errors are logged:\n%s", n, log)
 		}
@@ -165,17 +184,21 @@ func TestADiskThatHangsStopsNoReader(t *testing.T) {
 func TestAPeeringEndsWhileTheDiskHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSquad(t)
+
 		var mu sync.Mutex
 		peerings := []directory.Peering{active(alpha, 1)}
 		s.b.cfg.Peerings = func() []directory.Peering {
 			mu.Lock()
 			defer mu.Unlock()
+
 			return append([]directory.Peering(nil), peerings...)
 		}
 		s.b.reopen(t)
+
 		for _, n := range []*site{s.a, s.b, s.g} {
 			defer n.run(t)()
 		}
+
 		rid := s.origin.register("agent", 86400)
 		note := s.origin.disclosed(rid, "base")
 		eventually(t, 10*time.Second, "it is shown", func() bool { return len(s.b.shown(alpha)) == 1 })
@@ -194,9 +217,13 @@ func TestAPeeringEndsWhileTheDiskHangs(t *testing.T) {
 		})
 
 		release()
-		eventually(t, 30*time.Second, "nothing of alpha's is kept", func() bool { return s.b.origins.Get(alpha) == nil })
+		eventually(t, 30*time.Second, "nothing of alpha's is kept", func() bool {
+			return s.b.origins.Get(alpha) == nil
+		})
 		eventually(t, 30*time.Second, "nothing of it is on disk", func() bool { return !s.b.onDisk(t, note) })
-		eventually(t, 30*time.Second, "gamma's head is known", func() bool { return s.b.origins.Get(gamma).NewestHead() != "" })
+		eventually(t, 30*time.Second, "gamma's head is known", func() bool {
+			return s.b.origins.Get(gamma).NewestHead() != ""
+		})
 	})
 }
 
@@ -214,9 +241,11 @@ func TestWhatCannotBeReadBackIsShownLater(t *testing.T) {
 		b.pull()
 		o := b.beta.origins.Get(alpha)
 		must(t, b.beta.puller.pullAll(t.Context(), o, &o.Streams.Pair.Private, b.giver(), unlimited(t.Context())))
+
 		if e := b.beta.shown(alpha)[rid]; e == nil || !e.Received.Private {
 			t.Fatalf("%+v is shown", e)
 		}
+
 		before, _ := o.Streams.Position()
 
 		end, done := make(chan struct{}), make(chan error, 1)
@@ -234,10 +263,13 @@ func TestWhatCannotBeReadBackIsShownLater(t *testing.T) {
 		o.Streams.Pair.Mesh.Cur.State.Watermark += 10
 		o.Streams.Reached.Store(nil)
 		o.Mu.Unlock()
+
 		if at, ok := b.beta.Position(alpha); at != before || !ok {
 			t.Errorf("it says that it is at %v, and shows what was at %v", at, before)
 		}
+
 		b.beta.upkeep.judgeAll(t.Context())
+
 		if n := len(b.beta.shown(alpha)); n != 0 {
 			t.Errorf("%d are shown", n)
 		}
@@ -245,9 +277,11 @@ func TestWhatCannotBeReadBackIsShownLater(t *testing.T) {
 		close(end)
 		must(t, <-done)
 		b.beta.upkeep.judgeAll(t.Context())
+
 		if e := b.beta.shown(alpha)[rid]; e == nil || !e.Received.Private {
 			t.Errorf("%+v is shown", e)
 		}
+
 		if at, _ := b.beta.Position(alpha); at.Revision != before.Revision+10 {
 			t.Errorf("it says that it is at %v", at)
 		}

@@ -33,42 +33,54 @@ type subscription struct {
 // subscribe follows a stream at one of its origin's nodes: what was missed first, and
 // then pages and key documents as they are made. It returns only with an error; well is
 // called whenever the node proves to be of use.
-func (fl *follower) subscribe(ctx context.Context, o *replica.Origin, f *replica.Feed, n protocol.Node, well func()) error {
-	if f == &o.Streams.Pair.Mesh {
-		if err := fl.receiver.askHead(ctx, o, n); err != nil && protocol.CodeOf(err) != protocol.CodeUnsupported {
+func (fl *follower) subscribe(ctx context.Context, origin *replica.Origin, feed *replica.Feed, node protocol.Node,
+	well func()) error {
+	if feed == &origin.Streams.Pair.Mesh {
+		if err := fl.receiver.askHead(ctx, origin, node); err != nil &&
+			protocol.CodeOf(err) != protocol.CodeUnsupported {
 			return err // of a head that can't be read the pages may be
 		}
 	}
-	if err := fl.puller.pullInTurn(ctx, o, f, n, unlimited(ctx)); err != nil {
+
+	if err := fl.puller.pullInTurn(ctx, origin, feed, node, unlimited(ctx)); err != nil {
 		return err
 	}
+
 	well()
-	for s := (&subscription{cfg: fl.cfg, client: fl.client, access: fl.access, receiver: fl.receiver, puller: fl.puller, o: o, f: f, n: n}); ctx.Err() == nil; well() {
+
+	for s := (&subscription{cfg: fl.cfg, client: fl.client, access: fl.access, receiver: fl.receiver,
+		puller: fl.puller, o: origin, f: feed, n: node}); ctx.Err() == nil; well() {
 		if err := s.next(ctx); err != nil {
 			return err
 		}
 	}
+
 	return ctx.Err()
 }
 
 // next waits for one answer, and does what it asks for.
 func (s *subscription) next(ctx context.Context) error {
 	asked, known := time.Now(), s.known()
+
 	text, issue, err := s.await(ctx, known)
 	if err != nil {
 		return err
 	}
+
 	news := known.Before(issue) && s.follow(ctx, issue)
 	if text == "" {
 		return s.judge(news || time.Since(asked) >= s.cfg.LongPoll/2) // no two clocks go alike
 	}
-	p, code, err := s.receiver.take(ctx, replica.Sender{Domain: s.n.Domain}, s.n, text)
+
+	page, code, err := s.receiver.take(ctx, replica.Sender{Domain: s.n.Domain}, s.n, text)
 	if err == nil {
 		err = s.judge(code == protocol.CodeApplied)
 	}
-	if err != nil || code == protocol.CodeApplied && p.To == p.At {
+
+	if err != nil || code == protocol.CodeApplied && page.To == page.At {
 		return err
 	}
+
 	return s.puller.pullInTurn(ctx, s.o, s.f, s.n, unlimited(ctx))
 }
 
@@ -78,9 +90,11 @@ func (s *subscription) judge(useful bool) error {
 		s.useless = 0
 		return nil
 	}
+
 	if s.useless++; s.useless > uselessMost {
 		return errNoNews
 	}
+
 	return nil
 }
 
@@ -90,25 +104,30 @@ func (s *subscription) known() directory.Position {
 	if held.Before(s.told) && time.Since(s.tried) < s.cfg.LongPoll/2 {
 		return s.told
 	}
+
 	return held
 }
 
 // await waits for the next page of the stream, or for a later issue of the origin's key
 // document than is known, for Config.LongPoll at most. It returns "" where there was no
 // page, and the issue of which the node tells, zero for none.
-func (s *subscription) await(ctx context.Context, known directory.Position) (text string, issue directory.Position, err error) {
+func (s *subscription) await(ctx context.Context, known directory.Position) (text string, issue directory.Position,
+	err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.LongPoll+protocol.AnswerTime)
 	defer cancel()
-	q := protocol.PullQuery(s.o.Domain, s.f.Aud, s.o.Streams.Since(s.f))
-	q.Set("wait", s.cfg.LongPoll.String())
-	q.Set("keys", directory.FormatIndex(s.o.Domain, known))
-	text, header, err := s.client.GetWithHeader(ctx, s.n, protocol.PathPages, q, protocol.MaxPage)
+	values := protocol.PullQuery(s.o.Domain, s.f.Aud, s.o.Streams.Since(s.f))
+	values.Set("wait", s.cfg.LongPoll.String())
+	values.Set("keys", directory.FormatIndex(s.o.Domain, known))
+
+	text, header, err := s.client.GetWithHeader(ctx, s.n, protocol.PathPages, values, protocol.MaxPage)
 	if err != nil {
 		return "", issue, err
 	}
+
 	if _, told, err := directory.ParseIndex(header.Get(protocol.HeaderKeys)); err == nil { // none, or of a form to come
 		issue = told
 	}
+
 	return text, issue, nil
 }
 
@@ -119,9 +138,11 @@ func (s *subscription) follow(ctx context.Context, issue directory.Position) boo
 	if err == nil {
 		return true
 	}
+
 	s.cfg.Logger.Debug("pulling a key document failed", "origin", s.o.Domain.Name(), "node", s.n.Base, "err", err)
 	s.told, s.tried = issue, time.Now()
 	s.o.Complain(err)
 	replica.Wake(s.o.Ask) // another node may have it
+
 	return false
 }

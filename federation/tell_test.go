@@ -19,18 +19,21 @@ func TestWhoIsToldOfEvidence(t *testing.T) {
 		s := newSquad(t)
 		s.b.cfg.Siblings = func() []string { return []string{"https://sibling.beta.test"} }
 		s.b.reopen(t)
-		sibling, peer := protocol.Node{Domain: beta, Base: "https://sibling.beta.test"}, protocol.Node{Domain: gamma, Base: s.g.base}
+		sibling := protocol.Node{Domain: beta, Base: "https://sibling.beta.test"}
+		peer := protocol.Node{Domain: gamma, Base: s.g.base}
 		o := s.b.origins.Get(alpha)
 		listed := func(to ...*site) {
 			s.origin.mesh = nil
 			for _, n := range to {
 				s.origin.mesh = append(s.origin.mesh, n.cfg.Domain)
 			}
+
 			s.origin.listKeys(nil, s.a.keys)
 			must(t, s.b.receiver.refreshKeys(t.Context(), o, protocol.Node{Domain: alpha, Base: s.a.base}))
 		}
 		told := func(aud directory.Audience, want ...protocol.Node) {
 			t.Helper()
+
 			if got := s.b.evidence.toTell(evidence.Conviction{Origin: alpha, Audience: aud}); !slices.Equal(got, want) {
 				t.Errorf("of a page for %q are told %v", aud, got)
 			}

@@ -37,6 +37,7 @@ func TestARecordIsNotAnothersToTakeAway(t *testing.T) {
 				last(&twin)
 				b.apply(w+1, twin)
 				b.beta.reopen(t)
+
 				if shown := b.beta.shown(alpha); len(shown) != 1 || shown[rid] == nil {
 					t.Fatalf("after a restart %v are shown", shown)
 				}
@@ -48,13 +49,19 @@ func TestARecordIsNotAnothersToTakeAway(t *testing.T) {
 // apply hands beta a page of one digest, as alpha's key signs it.
 func (b *bench) apply(from uint64, d signed.Digest) {
 	b.Helper()
+
 	text, err := b.alpha.keys.Sign(signed.TypePage, b.page(func(p *signed.Page) {
-		p.From, p.To, p.At, p.Digests = from, d.Revision, d.Revision, []signed.Digest{d}
+		p.From = from
+		p.To = d.Revision
+		p.At = d.Revision
+		p.Digests = []signed.Digest{d}
 	}))
 	if err != nil {
 		b.Fatal(err)
 	}
-	if _, code, err := b.beta.receiver.take(b.Context(), replica.Sender{Domain: alpha}, b.giver(), text); err != nil || code != protocol.CodeApplied {
+
+	if _, code, err := b.beta.receiver.take(b.Context(), replica.Sender{Domain: alpha}, b.giver(), text); err != nil ||
+		code != protocol.CodeApplied {
 		b.Fatal(code, err)
 	}
 }

@@ -46,6 +46,7 @@ func (b *bench) signing(tail string) {
 		if typ == signed.TypePage || typ == signed.TypeHead {
 			return grown(payload, tail)
 		}
+
 		return payload
 	}
 }
@@ -67,8 +68,10 @@ func (b *bench) recordsAsked() *int {
 		if r.URL.Path == protocol.PathRecords {
 			*asked++
 		}
+
 		return body
 	}
+
 	return asked
 }
 
@@ -91,7 +94,9 @@ func TestWhatALaterReleaseAddsChangesNoOutcome(t *testing.T) {
 		if err != nil || !strings.Contains(record, directory.B64.EncodeToString(b.origin.regs[rid].payload)) {
 			t.Errorf("got %q, %v", record, err)
 		}
+
 		b.beta.reopen(t)
+
 		if is := b.beta.shown(alpha); len(is) != 1 {
 			t.Errorf("after a restart it shows %v", is)
 		}
@@ -125,8 +130,10 @@ func TestUnsupportedIsFoundBehindTheSignature(t *testing.T) {
 			refuse(b, protocol.CodeSignature, flipped(by(b.alpha.keys)))
 			refuse(b, protocol.CodeJSON, noJSON)
 
-			_, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), by(b.alpha.keys))
-			if protocol.CodeOf(err) != protocol.CodeUnsupported || !errors.Is(err, signed.ErrUnsupported) || code != "" {
+			_, code, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(),
+				by(b.alpha.keys))
+			if protocol.CodeOf(err) != protocol.CodeUnsupported || !errors.Is(err, signed.ErrUnsupported) ||
+				code != "" {
 				t.Errorf("got %q, %v", code, err)
 			}
 		}
@@ -144,6 +151,7 @@ func TestAnUnsupportedPageLeavesItsStreamAtItsWatermark(t *testing.T) {
 
 		b.signing(critical)
 		b.origin.register("two", 600)
+
 		var asked atomic.Int64
 		b.world.tap = func(_ string, _ *http.Request, body []byte) []byte {
 			asked.Add(1)
@@ -156,21 +164,27 @@ func TestAnUnsupportedPageLeavesItsStreamAtItsWatermark(t *testing.T) {
 		if after.State != "unsupported" || !strings.Contains(after.Unsupported, "colour") {
 			t.Errorf("the peer is %q: %q", after.State, after.Unsupported)
 		}
+
 		if after.Watermark != before.Watermark || len(b.beta.shown(alpha)) != 1 || b.beta.shown(alpha)[rid] == nil {
-			t.Errorf("the stream is at %d after %d, and shows %v", after.Watermark, before.Watermark, b.beta.shown(alpha))
+			t.Errorf("the stream is at %d after %d, and shows %v", after.Watermark, before.Watermark,
+				b.beta.shown(alpha))
 		}
+
 		if len(after.Refused) != 0 || after.Received[protocol.CodeUnsupported] == 0 {
 			t.Errorf("refused %v, received %v", after.Refused, after.Received)
 		}
+
 		if n := asked.Load(); n > 80 {
 			t.Errorf("the peer is asked %d times in five minutes for what can't be read", n)
 		}
+
 		if n := b.log.n.Load(); n > 2 {
 			t.Errorf("%d lines were written in five minutes", n)
 		}
 
 		// What is there lives to its deadline, and no longer.
 		time.Sleep(6 * time.Minute)
+
 		if len(b.beta.shown(alpha)) != 0 {
 			t.Error("what was told outlives its deadline")
 		}
@@ -194,20 +208,29 @@ func TestWhoRepeatsAnUnsupportedMessageSaysNothingOfItsOrigin(t *testing.T) {
 
 		before := b.status()
 		time.Sleep(time.Minute)
+
 		for _, from := range []replica.Sender{{Domain: gamma}, {Domain: gamma, Pushed: true}} {
-			if err := b.beta.receiver.takeHead(t.Context(), from, b.giver(), head); protocol.CodeOf(err) != protocol.CodeUnsupported {
+			if err := b.beta.receiver.takeHead(t.Context(), from, b.giver(),
+				head); protocol.CodeOf(err) != protocol.CodeUnsupported {
 				t.Fatal(err)
 			}
-			if _, _, err := b.beta.receiver.take(t.Context(), from, b.giver(), page.Text); protocol.CodeOf(err) != protocol.CodeUnsupported {
+
+			if _, _, err := b.beta.receiver.take(t.Context(), from, b.giver(),
+				page.Text); protocol.CodeOf(err) != protocol.CodeUnsupported {
 				t.Fatal(err)
 			}
 		}
-		if after := b.status(); after.State != before.State || after.Unsupported != "" || after.LastHeard != before.LastHeard {
+
+		if after := b.status(); after.State != before.State || after.Unsupported != "" ||
+			after.LastHeard != before.LastHeard {
 			t.Errorf("the peer is %q, last heard %v: %q", after.State, after.LastHeard, after.Unsupported)
 		}
-		if err := b.beta.receiver.takeHead(t.Context(), replica.Sender{Domain: alpha}, b.giver(), head); protocol.CodeOf(err) != protocol.CodeUnsupported {
+
+		if err := b.beta.receiver.takeHead(t.Context(), replica.Sender{Domain: alpha}, b.giver(),
+			head); protocol.CodeOf(err) != protocol.CodeUnsupported {
 			t.Fatal(err)
 		}
+
 		if after := b.status(); after.State != "unsupported" {
 			t.Errorf("the peer is %q once its own node says so", after.State)
 		}
@@ -225,22 +248,28 @@ func TestAReleaseThatReadsThePagesGoesOnFromTheWatermark(t *testing.T) {
 
 		page, err := b.alpha.publisher.Page(directory.Mesh, b.status().Watermark, 10, false)
 		must(t, err)
-		if _, _, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(), page.Text); protocol.CodeOf(err) != protocol.CodeUnsupported {
+
+		if _, _, err := b.beta.receiver.take(t.Context(), replica.Sender{Domain: alpha}, b.giver(),
+			page.Text); protocol.CodeOf(err) != protocol.CodeUnsupported {
 			t.Fatal(err)
 		}
+
 		if b.status().Unsupported == "" {
 			t.Error("the status says nothing of it")
 		}
 
 		b.upgrade(newer)
+
 		var since []string
 		b.world.tap = func(_ string, r *http.Request, body []byte) []byte {
 			if r.URL.Path == protocol.PathPages {
 				since = append(since, r.URL.Query().Get("since"))
 			}
+
 			return body
 		}
 		b.pull()
+
 		if len(b.beta.shown(alpha)) != 2 || b.status().Unsupported != "" || len(since) == 0 || since[0] == "0" {
 			t.Errorf("it shows %v after pulls from %v; %q", b.beta.shown(alpha), since, b.status().Unsupported)
 		}
@@ -262,15 +291,19 @@ func TestARecordThatIsUnsupportedIsKeptUntilItCanBeOpened(t *testing.T) {
 
 		check := func(opened bool) {
 			t.Helper()
+
 			want := map[string]uint64{"1": 1, "other": 1}
 			if opened {
 				delete(want, "1")
 			}
+
 			is, s := b.beta.shown(alpha), b.status()
 			if is[plain] == nil || (is[later] != nil) != opened || is[never] != nil {
 				t.Errorf("it shows %v", is)
 			}
-			if s.Records != 3 || s.Pending != 0 || s.Received[protocol.CodeRecord] != 0 || !equalCounts(s.Unopened, want) {
+
+			if s.Records != 3 || s.Pending != 0 || s.Received[protocol.CodeRecord] != 0 ||
+				!equalCounts(s.Unopened, want) {
 				t.Errorf("%d records, %d pending, %d refused; unopened %v, want %v",
 					s.Records, s.Pending, s.Received[protocol.CodeRecord], s.Unopened, want)
 			}
@@ -279,17 +312,21 @@ func TestARecordThatIsUnsupportedIsKeptUntilItCanBeOpened(t *testing.T) {
 
 		// By their names they are given to whoever may have the stream.
 		b.origin.register("more", 600)
+
 		names := protocol.RecordsRequest{Origin: alpha.Name()}
 		for _, rid := range []directory.RID{later, never} {
 			d := b.origin.regs[rid].announced
 			names.Names = append(names.Names, [2]directory.Hash{d.H, d.M})
 		}
-		answer := b.beta.ask(t.Context(), nodeID(gamma, 1).String(), "POST", protocol.PathRecords, string(names.Bytes())).Body.String()
+
+		answer := b.beta.ask(t.Context(), nodeID(gamma, 1).String(), "POST", protocol.PathRecords,
+			string(names.Bytes())).Body.String()
 		for _, rid := range []directory.RID{later, never} {
 			if !strings.Contains(answer, directory.B64.EncodeToString(b.origin.regs[rid].payload)) {
 				t.Errorf("the record of %s is not relayed", b.origin.regs[rid].agent)
 			}
 		}
+
 		if _, err := b.beta.prover.record(t.Context(), alpha, later); directory.ProblemOf(err) != directory.NotFound {
 			t.Errorf("it is shown as a registration: %v", err)
 		}
@@ -306,6 +343,7 @@ func TestARecordThatIsUnsupportedIsKeptUntilItCanBeOpened(t *testing.T) {
 		check(false)
 		b.upgrade(newer)
 		check(true)
+
 		if *asked != 0 {
 			t.Errorf("records were asked for %d times", *asked)
 		}
@@ -315,6 +353,7 @@ func TestARecordThatIsUnsupportedIsKeptUntilItCanBeOpened(t *testing.T) {
 		b.origin.replace(later, 600)
 		b.origin.remove(never)
 		b.pull()
+
 		if s := b.status(); len(s.Unopened) != 0 || b.beta.shown(alpha)[later] == nil {
 			t.Errorf("unopened %v", s.Unopened)
 		}
@@ -327,6 +366,7 @@ func equalCounts(a, b map[string]uint64) bool {
 			return false
 		}
 	}
+
 	return len(a) == len(b)
 }
 
@@ -341,24 +381,30 @@ func TestARecordIsJudgedWhenItIsOpened(t *testing.T) {
 			c.Peerings = func() []directory.Peering { return []directory.Peering{p} }
 		})
 		b.origin.rewrite = withTail(critical)
-		wanted, unwanted := b.origin.register("wanted", 600), b.origin.register("unwanted", 600)
-		bad, wrong := b.origin.register("wanted-bad", 600), b.origin.register("wanted-wrong", 600)
+		wanted := b.origin.register("wanted", 600)
+		unwanted := b.origin.register("unwanted", 600)
+		bad := b.origin.register("wanted-bad", 600)
+		wrong := b.origin.register("wanted-wrong", 600)
 		b.origin.spoil(bad, `{"base":"https://agent.test","_sd":[1]}`)
 		b.origin.spoil(wrong, `{"base":7}`)
 		b.pull()
+
 		if s := b.status(); s.Records != 4 || s.Unopened["1"] != 4 || s.Received[protocol.CodeRecord] != 0 {
 			t.Fatalf("%d records, unopened %v, received %v", s.Records, s.Unopened, s.Received)
 		}
 
 		b.upgrade(newer)
+
 		is, s := b.beta.shown(alpha), b.status()
 		if len(is) != 1 || is[wanted] == nil || is[unwanted] != nil || is[bad] != nil || is[wrong] != nil {
 			t.Errorf("it shows %v", is)
 		}
+
 		_, _, h, _, err := b.beta.prover.heldRecord(alpha, wanted)
 		if err != nil || h.Owner != store.OwnerKeyOf(is[wanted]) || h.Owner == 0 {
 			t.Errorf("it counts for the owner %x: %v", h.Owner, err)
 		}
+
 		if s.Records != 2 || len(s.Unopened) != 0 || s.Pending != 0 {
 			t.Errorf("%d records, %d pending, unopened %v", s.Records, s.Pending, s.Unopened)
 		}
@@ -376,6 +422,7 @@ func TestAnUnsupportedRecordOfAnotherRegistrationIsRefused(t *testing.T) {
 		}
 		b.origin.register("one", 600)
 		b.pull()
+
 		if s := b.status(); s.Records != 0 || len(s.Unopened) != 0 || s.Received[protocol.CodeRecord] != 1 {
 			t.Errorf("%d records, unopened %v, received %v", s.Records, s.Unopened, s.Received)
 		}
@@ -390,11 +437,14 @@ func TestUnsupportedRecordsCountInTheQuota(t *testing.T) {
 			p.Import.Records = 2
 			c.Peerings = func() []directory.Peering { return []directory.Peering{p} }
 		})
+
 		b.origin.rewrite = inFormat99
 		for _, agent := range []string{"a", "b", "c"} {
 			b.origin.register(agent, 600)
 		}
+
 		b.pull()
+
 		if s := b.status(); s.Records != 2 || s.OverQuota != 1 || s.Unopened["other"] != 2 {
 			t.Errorf("%d records, %d over the quota, unopened %v", s.Records, s.OverQuota, s.Unopened)
 		}
@@ -404,11 +454,15 @@ func TestUnsupportedRecordsCountInTheQuota(t *testing.T) {
 // A store of another version is named, and left alone.
 func TestAStoreOfAnotherVersionIsNotOpened(t *testing.T) {
 	b := newBench(t, nil)
-	must(t, b.beta.store.File().Update(func(tx *bbolt.Tx) error { return tx.Bucket(store.BucketMeta).Put(store.KeyVersion, []byte("7")) }))
+	must(t, b.beta.store.File().Update(func(tx *bbolt.Tx) error {
+		return tx.Bucket(store.BucketMeta).Put(store.KeyVersion, []byte("7"))
+	}))
 	must(t, b.beta.Close())
+
 	if _, err := Open(b.beta.cfg); err == nil || !strings.Contains(err.Error(), "version 7") {
 		t.Errorf("got %v", err)
 	}
+
 	b.beta.Mesh = nil
 	b.beta.cfg.Dir = t.TempDir()
 	b.beta.reopen(t)
@@ -425,10 +479,13 @@ func TestOneUnknownMemberInAnyAnswerChangesNoOutcome(t *testing.T) {
 			if r.URL.Path != protocol.PathRecords {
 				return body
 			}
+
 			lines += bytes.Count(body, []byte("\n"))
+
 			return bytes.ReplaceAll(body, []byte("}\n"), []byte(`,"more":{"x":[1]}}`+"\n"))
 		}
 		b.pull()
+
 		if lines == 0 || b.beta.shown(alpha)[first] == nil || len(b.status().Refused) != 0 {
 			t.Errorf("of %d lines it shows %v; refused %v", lines, b.beta.shown(alpha), b.status().Refused)
 		}
@@ -440,13 +497,17 @@ func TestOneUnknownMemberInAnyAnswerChangesNoOutcome(t *testing.T) {
 
 		// And what is asked with more in it is answered.
 		d := b.origin.regs[first].announced
-		body := `{"more":[1],"origin":"alpha.test","names":[["` + d.H.String() + `","` + d.M.String() + `"]],"less":null}`
+		body := `{"more":[1],"origin":"alpha.test","names":[["` + d.H.String() + `","` + d.M.String() +
+			`"]],"less":null}`
+
 		w := b.alpha.ask(t.Context(), nodeID(beta, 1).String(), "POST", protocol.PathRecords+"?later=1", body)
 		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"record":"`) {
 			t.Errorf("got %d %s", w.Code, w.Body)
 		}
+
 		for _, path := range []string{protocol.PathHeads, protocol.PathKeys, protocol.PathPages} {
-			w := b.alpha.ask(t.Context(), nodeID(beta, 1).String(), "GET", path+"?origin=alpha.test&aud=mesh&later=1", "")
+			w := b.alpha.ask(t.Context(), nodeID(beta, 1).String(), "GET", path+"?origin=alpha.test&aud=mesh&later=1",
+				"")
 			if w.Code != http.StatusOK {
 				t.Errorf("%s: %d", path, w.Code)
 			}
@@ -461,6 +522,7 @@ func TestFormatsThatALaterReleaseTellsApartAreCounted(t *testing.T) {
 	var u store.Usage
 	u.Count(&store.Entry{Record: store.RecordHeld, Format: 2}, 1)
 	u.Count(&store.Entry{Record: store.RecordHeld, Format: 200}, 1)
+
 	if got := u.Unopened.ByFormat(); got["2"] != 1 || got["other"] != 1 {
 		t.Errorf("they are counted as %v", got)
 	}

@@ -22,20 +22,25 @@ func (u *upkeep) sweeper(ctx context.Context) {
 	var readmitted time.Time
 	for pause := sweepEvery; wait(ctx, nil, u.cfg.Stretch.of(pause)); {
 		pause = sweepEvery
+
 		readmits := time.Since(readmitted) >= sweepEvery // however often something is due to be freed
 		if readmits {
 			readmitted = time.Now()
 		}
-		for _, o := range u.origins.All() {
-			next, err := o.Streams.Sweep(sweepLimit)
+
+		for _, origin := range u.origins.All() {
+			next, err := origin.Streams.Sweep(sweepLimit)
 			if err != nil && !errors.Is(err, store.ErrStalled) {
-				u.cfg.Logger.Error("removing expired entries failed", "origin", o.Domain.Name(), "err", err)
+				u.cfg.Logger.Error("removing expired entries failed", "origin", origin.Domain.Name(), "err", err)
 			}
+
 			if readmits {
-				if err := o.Streams.Readmitter.Readmit(); err != nil && !errors.Is(err, store.ErrStalled) {
-					u.cfg.Logger.Error("requesting records that now fit the quota failed", "origin", o.Domain.Name(), "err", err)
+				if err := origin.Streams.Readmitter.Readmit(); err != nil && !errors.Is(err, store.ErrStalled) {
+					u.cfg.Logger.Error("requesting records that now fit the quota failed", "origin",
+						origin.Domain.Name(), "err", err)
 				}
 			}
+
 			if !next.IsZero() {
 				pause = max(min(pause, time.Until(next)), 50*time.Millisecond)
 			}
@@ -76,13 +81,13 @@ const staleEvery = 500 * time.Millisecond
 // shows it again when they speak (MESH-008).
 func (u *upkeep) staleness(ctx context.Context) {
 	for ok := true; ok; ok = wait(ctx, nil, u.cfg.Stretch.of(staleEvery)) {
-		for _, o := range u.origins.All() {
-			hide := o.Peering.Load().Import.OnStale == directory.OnStaleHide
+		for _, origin := range u.origins.All() {
+			hide := origin.Peering.Load().Import.OnStale == directory.OnStaleHide
 
-			stale := hide && o.Silent()
-			if o.Streams.SetStale(stale) {
+			stale := hide && origin.Silent()
+			if origin.Streams.SetStale(stale) {
 				u.cfg.Logger.Warn("a silent peer's registrations changed visibility",
-					"origin", o.Domain.Name(), "hidden", stale)
+					"origin", origin.Domain.Name(), "hidden", stale)
 			}
 		}
 	}

@@ -27,6 +27,7 @@ func TestNoDomainTakesAllTheSubscriptions(t *testing.T) {
 			return b.alpha.ask(t.Context(), caller, "GET", target+fmt.Sprint(b.origin.rev), "").Code
 		}
 		greedy, other := nodeID(beta, 1).String(), nodeID(gamma, 1).String()
+
 		var polls sync.WaitGroup
 		for range maxOfOne {
 			polls.Go(func() {
@@ -35,15 +36,20 @@ func TestNoDomainTakesAllTheSubscriptions(t *testing.T) {
 				}
 			})
 		}
+
 		time.Sleep(time.Second)
+
 		if code := poll(greedy); code != http.StatusServiceUnavailable {
 			t.Errorf("one more: %d", code)
 		}
+
 		start := time.Now()
 		if code := poll(other); code != http.StatusNoContent || time.Since(start) != 30*time.Second {
 			t.Errorf("another domain's: %d after %v", code, time.Since(start))
 		}
+
 		polls.Wait()
+
 		if code := poll(greedy); code != http.StatusNoContent {
 			t.Errorf("one when the others are over: %d", code)
 		}
@@ -76,12 +82,17 @@ func TestNoDomainFillsTheMemoryWithUnreadAnswers(t *testing.T) {
 		ds, _, _ := b.origin.Digests(directory.Mesh, 0, 1)
 		names := protocol.RecordsRequest{Origin: alpha.Name(), Names: [][2]directory.Hash{{ds[0].H, ds[0].M}}}
 		pages := protocol.PathPages + "?origin=alpha.test&aud=mesh&since=0"
-		greedy, other, sibling := nodeID(beta, 1).String(), nodeID(gamma, 1).String(), nodeID(alpha, 2).String()
+		greedy := nodeID(beta, 1).String()
+		other := nodeID(gamma, 1).String()
+
+		sibling := nodeID(alpha, 2).String()
 		for _, c := range []struct {
 			method, target, body string
 			most                 int
-		}{{"GET", pages, "", maxToOne}, {"POST", protocol.PathRecords, string(names.Bytes()), maxToOne}, {"GET", pages + "&wait=1s", "", maxOfOne}} {
+		}{{"GET", pages, "", maxToOne}, {"POST", protocol.PathRecords, string(names.Bytes()), maxToOne},
+			{"GET", pages + "&wait=1s", "", maxOfOne}} {
 			read := make(chan struct{})
+
 			var answers sync.WaitGroup
 			ask := func(who string) {
 				for range c.most {
@@ -91,21 +102,29 @@ func TestNoDomainFillsTheMemoryWithUnreadAnswers(t *testing.T) {
 						b.alpha.http.ServeHTTP(unread{httptest.NewRecorder(), read}, r)
 					})
 				}
+
 				synctest.Wait()
 			}
 			ask(greedy)
-			if code := b.alpha.ask(t.Context(), greedy, c.method, c.target, c.body).Code; code != http.StatusServiceUnavailable {
+
+			if code := b.alpha.ask(t.Context(), greedy, c.method, c.target,
+				c.body).Code; code != http.StatusServiceUnavailable {
 				t.Errorf("%s: one more: %d", c.target, code)
 			}
+
 			if code := b.alpha.ask(t.Context(), other, c.method, c.target, c.body).Code; code != http.StatusOK {
 				t.Errorf("%s: another domain's: %d", c.target, code)
 			}
+
 			ask(sibling)
+
 			if code := b.alpha.ask(t.Context(), sibling, c.method, c.target, c.body).Code; code != http.StatusOK {
 				t.Errorf("%s: a sibling's one more: %d", c.target, code)
 			}
+
 			close(read)
 			answers.Wait()
+
 			if code := b.alpha.ask(t.Context(), greedy, c.method, c.target, c.body).Code; code != http.StatusOK {
 				t.Errorf("%s: one when the others are read: %d", c.target, code)
 			}

@@ -73,6 +73,7 @@ func sumOf(public ed25519.PublicKey, message []byte) []byte {
 	h := sha512.New()
 	h.Write(public)
 	h.Write(message)
+
 	return h.Sum(nil)
 }
 
@@ -83,7 +84,9 @@ type adoptedKeys struct {
 
 func newKeyring(domain spiffeid.TrustDomain, seed string, source *model) *keyring {
 	s := sha256.Sum256([]byte(seed))
-	return &keyring{domain: domain, private: ed25519.NewKeyFromSeed(s[:]), scheme: signatures, source: source, adopted: map[spiffeid.TrustDomain]adoptedKeys{}, verified: map[string]verified{}}
+
+	return &keyring{domain: domain, private: ed25519.NewKeyFromSeed(s[:]), scheme: signatures, source: source,
+		adopted: map[spiffeid.TrustDomain]adoptedKeys{}, verified: map[string]verified{}}
 }
 
 func (k *keyring) public() ed25519.PublicKey { return k.private.Public().(ed25519.PublicKey) }
@@ -105,6 +108,7 @@ func (k *keyring) Sign(typ string, payload []byte) (string, error) {
 	if k.rewrite != nil {
 		payload = k.rewrite(typ, payload)
 	}
+
 	return k.scheme.jws(k.private, headerOf(typ, signed.KeyID(k.public())), payload), nil
 }
 
@@ -113,18 +117,22 @@ func (k *keyring) Verify(origin spiffeid.TrustDomain, typ, text string) ([]byte,
 	if !ok {
 		return nil, "", signed.ErrKeyUnknown
 	}
+
 	k.mu.Lock()
 	v, ok := k.verified[text]
 	k.mu.Unlock()
+
 	if ok && v.issue == protocol.Issue(doc) && v.typ == typ { // a replay; only the arithmetic is saved
 		return v.payload, v.kid, nil
 	}
+
 	payload, kid, err := k.scheme.verifyBy(doc, typ, text)
 	if err == nil {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.verified[text] = verified{protocol.Issue(doc), typ, kid, payload}
 	}
+
 	return payload, kid, err
 }
 
@@ -144,20 +152,26 @@ func (s scheme) verifyBy(doc *signed.KeyDocument, typ, text string) ([]byte, str
 	if err != nil {
 		return nil, "", signed.ErrSignature
 	}
+
 	kid, ok1 := bytes.CutPrefix(parts.Header, []byte(`{"alg":"EdDSA","typ":"`+typ+`","kid":"`))
+
 	kid, ok2 := bytes.CutSuffix(kid, []byte(`"}`))
 	if !ok1 || !ok2 {
 		return nil, "", signed.ErrHeader
 	}
+
 	key, err := doc.Key(string(kid))
 	if err != nil {
 		return nil, "", err
 	}
+
 	dot := len(text) - directory.B64.EncodedLen(64)
+
 	signature, _ := directory.B64.DecodeString(text[dot:])
 	if !s.verify(key.Public, []byte(text[:dot-1]), signature) {
 		return nil, "", signed.ErrSignature
 	}
+
 	return parts.Payload, string(kid), nil
 }
 
@@ -166,24 +180,31 @@ func (k *keyring) Adopt(origin spiffeid.TrustDomain, text string) (*signed.KeyDo
 	if err != nil {
 		return nil, err
 	}
+
 	doc, err := signed.ParseKeyDocument(parts.Payload)
 	if err != nil || doc.Issuer != origin {
 		return nil, errors.New("not a key document of that origin")
 	}
+
 	if _, _, err := k.scheme.verifyBy(doc, signed.TypeKeys, text); err != nil {
 		return nil, err
 	}
+
 	k.mu.Lock()
 	defer k.mu.Unlock()
+
 	if old := k.adopted[origin]; old.doc != nil {
 		switch {
 		case protocol.Issue(doc).Before(protocol.Issue(old.doc)):
 			return nil, errors.New("an old key document")
-		case protocol.Issue(doc) == protocol.Issue(old.doc) && !reflect.DeepEqual(doc.Keys, old.doc.Keys): // a model's expiry is always of now
+		// a model's expiry is always of now
+		case protocol.Issue(doc) == protocol.Issue(old.doc) && !reflect.DeepEqual(doc.Keys, old.doc.Keys):
 			return nil, fork{old.text, text}
 		}
 	}
+
 	k.adopted[origin] = adoptedKeys{doc, text}
+
 	return doc, nil
 }
 
@@ -197,11 +218,14 @@ func (k *keyring) Keys(origin spiffeid.TrustDomain) (*signed.KeyDocument, string
 	if origin == k.domain {
 		doc := k.source.KeyDocument()
 		text, _ := k.Sign(signed.TypeKeys, doc.Payload())
+
 		return doc, text, true
 	}
+
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	a, ok := k.adopted[origin]
+
 	return a.doc, a.text, ok
 }
 
@@ -241,31 +265,39 @@ func (w *world) open(t testing.TB, dir string, n int, self *model, peers ...dire
 	s.cfg = Config{Domain: self.domain, Node: nodeID(self.domain, n), Dir: dir, Source: self, Keys: s.keys,
 		Peerings: func() []directory.Peering { return peers }, noSync: true, Logger: slog.New(slog.DiscardHandler)}
 	s.cfg.Client = func(spiffeid.TrustDomain) *http.Client {
-		return &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) { return w.roundTrip(s, r) })}
+		return &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			return w.roundTrip(s, r)
+		})}
 	}
 	s.reopen(t)
 	t.Cleanup(func() { _ = s.Close() })
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.sites[s.base] = s
+
 	return s
 }
 
 // reopen starts the node, or starts it again from its disk with empty memory.
 func (s *site) reopen(t testing.TB) {
 	t.Helper()
+
 	if s.Mesh != nil {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	s.view = index.NewView(s.self.domain)
-	s.keys = &keyring{domain: s.keys.domain, private: s.keys.private, scheme: s.keys.scheme, source: s.keys.source, adopted: map[spiffeid.TrustDomain]adoptedKeys{}, verified: s.keys.verified}
+	s.keys = &keyring{domain: s.keys.domain, private: s.keys.private, scheme: s.keys.scheme, source: s.keys.source,
+		adopted: map[spiffeid.TrustDomain]adoptedKeys{}, verified: s.keys.verified}
 	s.cfg.View, s.cfg.Keys = s.view, s.keys
+
 	m, err := Open(s.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	s.Mesh = m
 	s.http = m.Handler(func(r *http.Request) (spiffeid.ID, bool) {
 		id, err := spiffeid.FromString(r.Header.Get(callerHeader))
@@ -282,32 +314,43 @@ var errCut = errors.New("cut off")
 func (w *world) roundTrip(from *site, r *http.Request) (*http.Response, error) {
 	base := r.URL.Scheme + "://" + r.URL.Host
 	w.mu.Lock()
-	to, cut, tap := w.sites[base], w.cut, w.tap
+	to := w.sites[base]
+	cut := w.cut
+	tap := w.tap
 	w.mu.Unlock()
+
 	if to == nil || cut != nil && cut(from.base, to.base) {
 		return nil, errCut
 	}
+
 	r = r.Clone(r.Context())
 	r.Header.Set(callerHeader, from.cfg.Node.String())
+
 	if w.carry != nil {
 		return w.carry.RoundTrip(r)
 	}
+
 	if tap != nil {
 		r.Header.Del("Accept-Encoding") // it changes an answer as it reads
 	}
+
 	rec := httptest.NewRecorder()
 	to.http.ServeHTTP(rec, r)
+
 	res := rec.Result()
 	if tap != nil {
 		body, err := io.ReadAll(res.Body)
 		if err != nil {
 			return nil, err
 		}
+
 		res.Body = io.NopCloser(bytes.NewReader(tap(base, r, body)))
 	}
+
 	if err := r.Context().Err(); err != nil {
 		return nil, err
 	}
+
 	return res, nil
 }
 
@@ -317,6 +360,7 @@ func active(td spiffeid.TrustDomain, nodes ...int) directory.Peering {
 	for _, n := range nodes {
 		p.Addresses = append(p.Addresses, fmt.Sprintf("https://%s-%d.test", td, n))
 	}
+
 	return p
 }
 
@@ -328,11 +372,13 @@ func (s *site) shown(td spiffeid.TrustDomain) map[directory.RID]*directory.Entry
 			out[e.RID] = alive
 		}
 	}
+
 	return out
 }
 
 func must(t *testing.T, err error) {
 	t.Helper()
+
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,49 +77,59 @@ func (c *Store) Path(td spiffeid.TrustDomain, id, suffix string) string {
 }
 
 // openCases reads what is in dir. What is pending is for the court to judge again.
-func Open(dir string) (c *Store, pending [][]byte, err error) {
-	c = &Store{dir: dir, News: make(chan struct{}, 1), kept: map[spiffeid.TrustDomain][]File{}}
+func Open(dir string) (store *Store, pending [][]byte, err error) {
+	store = &Store{dir: dir, News: make(chan struct{}, 1), kept: map[spiffeid.TrustDomain][]File{}}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("federation: %w", err)
 	}
+
 	files, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("federation: %w", err)
 	}
+
 	for _, f := range files {
 		name, isKept := strings.CutSuffix(f.Name(), KeptSuffix)
 		if strings.HasSuffix(f.Name(), PendingSuffix) {
-			b, err := os.ReadFile(filepath.Join(dir, f.Name()))
+			data, err := os.ReadFile(filepath.Join(dir, f.Name()))
 			if err != nil {
 				return nil, nil, fmt.Errorf("federation: %w", err)
 			}
-			pending = append(pending, b)
+
+			pending = append(pending, data)
+
 			continue
 		}
+
 		dot := strings.LastIndexByte(name, '.')
 		if !isKept || dot < 0 {
 			continue
 		}
+
 		td, err := spiffeid.TrustDomainFromString(name[:dot])
+
 		info, err2 := f.Info()
 		if err := errors.Join(err, err2); err != nil {
 			continue // not a file of ours
 		}
-		c.kept[td] = append(c.kept[td], File{name[dot+1:], info.ModTime()})
+
+		store.kept[td] = append(store.kept[td], File{name[dot+1:], info.ModTime()})
 	}
-	return c, pending, nil
+
+	return store, pending, nil
 }
 
 // take writes a conviction's evidence down. It returns false for one that is known.
 // Of what is not needed, as news of an origin that is frozen, it takes no more than
 // MaxFiles. Else the oldest gives way: an operator has released the origin from it, and
 // who has much evidence made against them is not to be safe from more.
-func (c *Store) Add(v Conviction, evidence []byte, needless bool) (bool, error) {
+func (c *Store) Add(conviction Conviction, evidence []byte, needless bool) (bool, error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 
-	known := func(f File) bool { return f.ID == v.ID }
-	kept := c.Files(v.Origin) // without the new one, which stays also where the clock was set back
+	known := func(f File) bool { return f.ID == conviction.ID }
+
+	kept := c.Files(conviction.Origin) // without the new one, which stays also where the clock was set back
 	switch {
 	case slices.ContainsFunc(kept, known):
 		return false, nil
@@ -127,19 +137,21 @@ func (c *Store) Add(v Conviction, evidence []byte, needless bool) (bool, error) 
 		return false, ErrManyKept
 	}
 
-	if err := writeWhole(c.Path(v.Origin, v.ID, PendingSuffix), evidence); err != nil {
+	if err := writeWhole(c.Path(conviction.Origin, conviction.ID, PendingSuffix), evidence); err != nil {
 		return false, fmt.Errorf("federation: storing evidence: %w", err)
 	}
+
 	for ; len(kept) >= MaxFiles; kept = kept[1:] {
 		// One that can't be removed is found again by the next start, and is the first to go then.
-		_ = os.Remove(c.Path(v.Origin, kept[0].ID, KeptSuffix))
+		_ = os.Remove(c.Path(conviction.Origin, kept[0].ID, KeptSuffix))
 	}
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	c.kept[v.Origin] = append(kept, File{v.ID, time.Now()})
-	c.pending = append(c.pending, &Pending{Conviction: v, Evidence: evidence})
+	c.kept[conviction.Origin] = append(kept, File{conviction.ID, time.Now()})
+
+	c.pending = append(c.pending, &Pending{Conviction: conviction, Evidence: evidence})
 	select {
 	case c.News <- struct{}{}:
 	default: // once is enough
@@ -149,19 +161,23 @@ func (c *Store) Add(v Conviction, evidence []byte, needless bool) (bool, error) 
 }
 
 // writeWhole writes a file that is there whole or not at all, also after a crash.
-func writeWhole(path string, b []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "new-*")
+func writeWhole(path string, data []byte) error {
+	file, err := os.CreateTemp(filepath.Dir(path), "new-*")
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(b)
-	err = errors.Join(err, f.Sync(), f.Close())
+
+	_, err = file.Write(data)
+
+	err = errors.Join(err, file.Sync(), file.Close())
 	if err == nil {
-		err = os.Rename(f.Name(), path)
+		err = os.Rename(file.Name(), path)
 	}
+
 	if err != nil {
-		_ = os.Remove(f.Name())
+		_ = os.Remove(file.Name())
 	}
+
 	return err
 }
 
@@ -169,6 +185,7 @@ func writeWhole(path string, b []byte) error {
 func (c *Store) Pending() []*Pending {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	return slices.Clone(c.pending)
 }
 
@@ -178,13 +195,16 @@ func Against(open []*Pending, td spiffeid.TrustDomain) bool {
 }
 
 // settle notes that the domain has acted.
-func (c *Store) Settle(p *Pending) error {
-	if err := os.Rename(c.Path(p.Origin, p.ID, PendingSuffix), c.Path(p.Origin, p.ID, KeptSuffix)); err != nil {
+func (c *Store) Settle(pending *Pending) error {
+	if err := os.Rename(c.Path(pending.Origin, pending.ID, PendingSuffix),
+		c.Path(pending.Origin, pending.ID, KeptSuffix)); err != nil {
 		return fmt.Errorf("federation: %w", err)
 	}
+
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pending = slices.DeleteFunc(c.pending, func(o *Pending) bool { return o == p })
+	c.pending = slices.DeleteFunc(c.pending, func(o *Pending) bool { return o == pending })
+
 	return nil
 }
 

@@ -16,13 +16,17 @@ func TestTheOldestEvidenceGivesWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i := range MaxFiles {
-		c.kept[alpha] = append(c.kept[alpha], File{ID: fmt.Sprint("E1-", i), Found: time.Now().Add(-time.Duration(i) * time.Minute)})
+		c.kept[alpha] = append(c.kept[alpha], File{ID: fmt.Sprint("E1-", i),
+			Found: time.Now().Add(-time.Duration(i) * time.Minute)})
 	}
+
 	fresh, err := c.Add(Conviction{Origin: alpha, ID: "E1-new"}, []byte("{}"), false)
 	if err != nil || !fresh {
 		t.Fatal(fresh, err)
 	}
+
 	for _, f := range c.Files(alpha) {
 		if f.ID == fmt.Sprint("E1-", MaxFiles-1) {
 			t.Error("the oldest is kept")
@@ -37,9 +41,11 @@ func TestNewEvidenceIsNotTheOldest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i := range MaxFiles {
 		c.kept[alpha] = append(c.kept[alpha], File{ID: fmt.Sprint("E1-", i), Found: time.Now().Add(time.Hour)})
 	}
+
 	v := Conviction{Origin: alpha, ID: "E1-new"}
 	for i, want := range []bool{true, false} {
 		if fresh, err := c.Add(v, []byte("{}"), false); err != nil || fresh != want {

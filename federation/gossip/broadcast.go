@@ -69,14 +69,17 @@ func (b *broadcasts) publish(stream string, msg []byte, may Audience) {
 	hash := sha256.Sum256(msg)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	if b.published[stream] == hash {
 		return
 	}
+
 	bound(b.published, stream, maxPublished) // costs a repetition, no more
 	bound(b.fresh, stream, maxStreams)       // costs a pull
 	b.published[stream] = hash
 	b.fresh[stream] = &broadcast{
-		stream: stream, packet: append([]byte{wireUser}, msg...), may: may, since: time.Now(), told: map[spiffeid.ID]bool{},
+		stream: stream, packet: append([]byte{wireUser}, msg...), may: may, since: time.Now(),
+		told: map[spiffeid.ID]bool{},
 	}
 	nudge(b.wake)
 }
@@ -94,10 +97,12 @@ func bound[V any](m map[string]V, key string, limit int) {
 	if _, ok := m[key]; ok {
 		return
 	}
+
 	for other := range m {
 		if len(m) < limit {
 			return
 		}
+
 		delete(m, other)
 	}
 }
@@ -143,56 +148,67 @@ func (b *broadcasts) round(now time.Time) (more bool) {
 			b.end(u)
 		}
 	}
+
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	return len(b.fresh) > 0
 }
 
 func (b *broadcasts) leastTold() []*broadcast {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	all := make([]*broadcast, 0, len(b.fresh))
 	for _, u := range b.fresh {
 		all = append(all, u)
 	}
+
 	slices.SortFunc(all, func(a, b *broadcast) int {
 		return cmp.Or(cmp.Compare(len(a.told), len(b.told)), cmp.Compare(a.stream, b.stream))
 	})
+
 	return all
 }
 
-func (b *broadcasts) end(u *broadcast) {
+func (b *broadcasts) end(broadcast *broadcast) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.fresh[u.stream] == u {
-		delete(b.fresh, u.stream)
+
+	if b.fresh[broadcast.stream] == broadcast {
+		delete(b.fresh, broadcast.stream)
 	}
 }
 
 // tell tells one broadcast to at most tellAtOnce members. room counts the bytes that
 // each member was sent in this round, at most packetSize. done says that enough
 // have heard it, or all that may.
-func (b *broadcasts) tell(u *broadcast, members []spiffeid.ID, room map[spiffeid.ID]int) (done bool) {
+func (b *broadcasts) tell(broadcast *broadcast, members []spiffeid.ID, room map[spiffeid.ID]int) (done bool) {
 	enough := retransmit * int(math.Ceil(math.Log10(float64(len(members)+2))))
+
 	sent, left := 0, false
 	for _, i := range rand.Perm(len(members)) {
 		id := members[i]
 		switch {
-		case u.told[id] || !u.may(id.TrustDomain()):
+		case broadcast.told[id] || !broadcast.may(id.TrustDomain()):
 			continue
-		case sent == tellAtOnce || room[id]+len(u.packet) > packetSize || b.send(id, u.packet, u.may) != nil:
+		case sent == tellAtOnce || room[id]+len(broadcast.packet) > packetSize ||
+			b.send(id, broadcast.packet, broadcast.may) != nil:
 			left = true
 		default:
-			room[id] += len(u.packet)
-			u.told[id] = true
+			room[id] += len(broadcast.packet)
+			broadcast.told[id] = true
 			sent++
 		}
-		if len(u.told) >= enough {
+
+		if len(broadcast.told) >= enough {
 			return true
 		}
+
 		if sent == tellAtOnce && left {
 			return false
 		}
 	}
-	return len(u.told) > 0 && !left
+
+	return len(broadcast.told) > 0 && !left
 }

@@ -26,14 +26,18 @@ func TestAnAudienceIsAskedWhenAMessageLeaves(t *testing.T) {
 				p.wire.SetCut(func(string, string) bool { return true })
 				a.contactWith(b).hangUp()
 				synctest.Wait()
+
 				if a.contactWith(b).link() != nil {
 					t.Fatal("there is a link")
 				}
+
 				may := true
+
 				var mu sync.Mutex
 				must(t, a.transport.queue(b.id, []byte{wireUser, 'x'}, func(spiffeid.TrustDomain) bool {
 					mu.Lock()
 					defer mu.Unlock()
+
 					return may
 				}))
 				time.Sleep(time.Second)
@@ -42,6 +46,7 @@ func TestAnAudienceIsAskedWhenAMessageLeaves(t *testing.T) {
 				mu.Unlock()
 				p.wire.SetCut(nil)
 				time.Sleep(10 * time.Second)
+
 				if got := len(b.heard("x")) > 0; got == changed {
 					t.Errorf("it was delivered: %v", got)
 				}
@@ -66,15 +71,18 @@ func TestAMessageGoesToItsAudience(t *testing.T) {
 		speaker.Gossiper.Publish("x", []byte("to some"), may)
 		speaker.Gossiper.Publish("y", []byte("to nobody"), func(spiffeid.TrustDomain) bool { return false })
 		time.Sleep(time.Minute)
+
 		for _, f := range p.all[1:] {
 			want := 0
 			if may(f.id.TrustDomain()) {
 				want = 1
 			}
+
 			if n := len(f.heard("to some")); n != want || len(f.heard("to nobody")) != 0 {
 				t.Errorf("%s heard it %d times", f.id, n)
 			}
 		}
+
 		if n := len(speaker.broadcasts.leastTold()); n != 0 {
 			t.Errorf("%d are still being told", n)
 		}
@@ -87,26 +95,35 @@ func TestRumoursAreBounded(t *testing.T) {
 		cfg := &Config{Timing: Timing{}.withDefaults()}
 		sent := map[spiffeid.ID]int{}
 		id := pondNode("beta.test", "n1")
-		r := newBroadcasts(cfg, func() []spiffeid.ID { return []spiffeid.ID{id} }, func(to spiffeid.ID, packet []byte, _ Audience) error {
+		r := newBroadcasts(cfg, func() []spiffeid.ID {
+			return []spiffeid.ID{id}
+		}, func(to spiffeid.ID, packet []byte, _ Audience) error {
 			sent[to] += len(packet)
 			return nil
 		})
+
 		listed := false
 		for i := range 2 * maxPublished {
 			r.publish(fmt.Sprint(i), make([]byte, MaxMessage), func(spiffeid.TrustDomain) bool { return listed })
 		}
+
 		if len(r.fresh) != maxStreams || len(r.published) != maxPublished {
 			t.Fatalf("%d streams, %d remembered", len(r.fresh), len(r.published))
 		}
+
 		if !r.round(time.Now()) || len(sent) != 0 {
 			t.Fatal("it was told")
 		}
+
 		listed = true
+
 		if !r.round(time.Now()) || sent[id] != 1+MaxMessage {
 			t.Fatalf("%d bytes in one round", sent[id])
 		}
+
 		listed = false
 		time.Sleep(broadcastLife)
+
 		if r.round(time.Now()) {
 			t.Fatal("they don't end")
 		}

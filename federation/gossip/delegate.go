@@ -76,6 +76,7 @@ func (s *sought) at() string {
 	if s.address == "" || s.claimed != "" && s.tries%2 == 1 {
 		return s.claimed
 	}
+
 	return s.address
 }
 
@@ -120,18 +121,22 @@ func (p *pool) judge(n *memberlist.Node) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errClaimed, err)
 	}
+
 	if id == p.cfg.Node {
 		return nil // memberlist contradicts whatever is said of this node
 	}
+
 	if !p.cfg.Allow(id) {
 		p.cfg.Refused("not_allowed")
 		return errNotAllowed
 	}
+
 	address := string(n.Meta)
 	if !n.Addr.Equal(placeholderIP) || n.Port != placeholderPort || !speaksOurs(n) || checkAddress(address) != nil {
 		p.cfg.Refused("malformed")
 		return errClaimed
 	}
+
 	return p.admit(id, address)
 }
 
@@ -146,6 +151,7 @@ func (p *pool) admit(id spiffeid.ID, address string) error {
 	proved, met := p.acquainted(id)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	current, member := p.members[id]
 	switch {
 	case member && current == address, member && met && proved == address:
@@ -155,7 +161,9 @@ func (p *pool) admit(id spiffeid.ID, address string) error {
 	case !member && met && proved == address:
 		return nil
 	}
+
 	p.seek(id, sought{claimed: address})
+
 	return errNotMet
 }
 
@@ -165,12 +173,14 @@ func (p *pool) full(td spiffeid.TrustDomain) bool {
 	if td == p.cfg.Node.TrustDomain() {
 		limit = maxDomainNodes
 	}
+
 	n := 0
 	for id := range p.members {
 		if id.MemberOf(td) {
 			n++
 		}
 	}
+
 	return n >= limit
 }
 
@@ -180,16 +190,19 @@ func (p *pool) seek(id spiffeid.ID, what sought) {
 		s.address, s.claimed = cmp.Or(what.address, s.address), cmp.Or(what.claimed, s.claimed)
 		return
 	}
+
 	n := 0
 	for other := range p.sought {
 		if other.TrustDomain() == id.TrustDomain() {
 			n++
 		}
 	}
+
 	if n >= maxDomainNodes || len(p.sought) >= maxSought {
 		p.cfg.Refused("too_many")
 		return
 	}
+
 	what.since = time.Now()
 	p.sought[id] = &what
 	nudge(p.wake)
@@ -200,18 +213,20 @@ func (p *pool) seek(id spiffeid.ID, what sought) {
 func (p *pool) due(now time.Time, longest time.Duration, limit int) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	var addresses []string
-	for id, s := range p.sought {
+	for id, sought := range p.sought {
 		switch {
-		case !p.cfg.Allow(id), s.address == "" && s.tries >= maxTries, now.Sub(s.since) > seekFor:
+		case !p.cfg.Allow(id), sought.address == "" && sought.tries >= maxTries, now.Sub(sought.since) > seekFor:
 			delete(p.sought, id)
-		case now.Before(s.next), len(addresses) >= limit, p.members[id] == "" && p.full(id.TrustDomain()):
+		case now.Before(sought.next), len(addresses) >= limit, p.members[id] == "" && p.full(id.TrustDomain()):
 		default:
-			addresses = append(addresses, s.at())
-			s.next = now.Add(pause(s.tries, longest))
-			s.tries++
+			addresses = append(addresses, sought.at())
+			sought.next = now.Add(pause(sought.tries, longest))
+			sought.tries++
 		}
 	}
+
 	return addresses
 }
 
@@ -262,9 +277,11 @@ func (p *pool) log(what string, id spiffeid.ID) {
 func (p *pool) address(id spiffeid.ID) (string, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if a, ok := p.members[id]; ok {
 		return a, true
 	}
+
 	return "", false
 }
 
@@ -274,6 +291,7 @@ func (p *pool) settled(id spiffeid.ID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_, member := p.members[id]
+
 	return member || p.full(id.TrustDomain())
 }
 
@@ -283,18 +301,22 @@ func (p *pool) status() []MemberStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := maps.Clone(p.members)
+
 	var out []MemberStatus
 	for id, s := range p.sought {
 		if _, member := all[id]; s.address != "" && !member && p.cfg.Allow(id) {
 			out = append(out, MemberStatus{id, s.address, MemberLost})
 		}
 	}
+
 	for id, address := range all {
 		if id == p.cfg.Node || p.cfg.Allow(id) {
 			out = append(out, MemberStatus{id, address, MemberAlive})
 		}
 	}
+
 	slices.SortFunc(out, func(a, b MemberStatus) int { return cmp.Compare(a.ID.String(), b.ID.String()) })
+
 	return out
 }
 
@@ -303,11 +325,13 @@ func (p *pool) status() []MemberStatus {
 func (p *pool) others() []spiffeid.ID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	all := make([]spiffeid.ID, 0, len(p.members))
 	for id := range p.members {
 		if id != p.cfg.Node {
 			all = append(all, id)
 		}
 	}
+
 	return all
 }

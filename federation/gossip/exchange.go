@@ -42,18 +42,21 @@ func (t *transport) newExchange(s *secured, release func()) *exchange {
 }
 
 // Read implements net.Conn: it gives what the other end sent, and then the end.
-func (e *exchange) Read(p []byte) (int, error) {
+func (e *exchange) Read(data []byte) (int, error) {
 	if e.in == nil {
 		var msg []byte
 		if msg, e.err = e.receive(); e.err != nil {
 			msg = nil
 		}
+
 		e.in = bytes.NewReader(msg)
 	}
+
 	if e.err != nil {
 		return 0, e.err
 	}
-	return e.in.Read(p)
+
+	return e.in.Read(data)
 }
 
 func (e *exchange) receive() ([]byte, error) {
@@ -61,31 +64,40 @@ func (e *exchange) receive() ([]byte, error) {
 	if err != nil {
 		return nil, e.refuse(err)
 	}
+
 	if err := e.pay(len(msg)); err != nil {
 		return nil, err
 	}
+
 	err = e.t.cfg.Panics.Run(contain.Gossip, func() error { return e.t.filter.stream(e.id, msg) })
 	if err != nil {
 		return nil, e.refuse(err)
 	}
+
 	if msg[0] != wirePushPull {
 		return msg, nil
 	}
+
 	heads, err := readHeads(e.secured)
 	if err != nil {
 		return nil, e.refuse(err)
 	}
+
 	if len(heads) == 0 {
 		return msg, nil
 	}
+
 	size := 0
 	for _, h := range heads {
 		size += len(h)
 	}
+
 	if err := e.pay(size); err != nil {
 		return nil, err
 	}
+
 	e.t.take(e.id, news{heads: heads})
+
 	return msg, nil
 }
 
@@ -93,12 +105,14 @@ func (e *exchange) receive() ([]byte, error) {
 // counts with what comes by links, or who is read slowly there would come here.
 func (e *exchange) pay(bytes int) error {
 	e.t.mu.Lock()
-	c, err := e.t.contact(e.id)
+	contact, err := e.t.contact(e.id)
 	e.t.mu.Unlock()
+
 	if err != nil {
 		return err
 	}
-	return c.pay(bytes)
+
+	return contact.pay(bytes)
 }
 
 func (e *exchange) refuse(err error) error {
@@ -108,20 +122,24 @@ func (e *exchange) refuse(err error) error {
 	case errors.Is(err, errWire) || errors.Is(err, errClaim):
 		e.t.cfg.Refused(reasonOf(err))
 	}
+
 	return err
 }
 
 // Write implements net.Conn. memberlist writes a whole message at once.
-func (e *exchange) Write(p []byte) (int, error) {
-	buf := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(p)), uint32(len(p)))
-	buf = append(buf, p...)
-	if len(p) > 0 && p[0] == wirePushPull {
+func (e *exchange) Write(data []byte) (int, error) {
+	buf := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(data)), uint32(len(data)))
+
+	buf = append(buf, data...)
+	if len(data) > 0 && data[0] == wirePushPull {
 		buf = appendHeads(buf, e.t.heads(e.id.TrustDomain()))
 	}
+
 	if _, err := e.secured.Write(buf); err != nil {
 		return 0, err
 	}
-	return len(p), nil
+
+	return len(data), nil
 }
 
 // Close implements net.Conn.
@@ -132,6 +150,7 @@ func (e *exchange) Close() error {
 		e.t.drop(e.raw)
 		e.release()
 	})
+
 	return nil
 }
 
@@ -139,17 +158,20 @@ func (e *exchange) Close() error {
 // What is over the bounds is left out.
 func appendHeads(buf []byte, heads [][]byte) []byte {
 	fit := make([][]byte, 0, len(heads))
+
 	size := 0
-	for _, h := range heads {
-		if len(h) <= MaxHead && len(fit) < maxHeads && size+len(h) <= maxAllHeads {
-			fit = append(fit, h)
-			size += len(h)
+	for _, data := range heads {
+		if len(data) <= MaxHead && len(fit) < maxHeads && size+len(data) <= maxAllHeads {
+			fit = append(fit, data)
+			size += len(data)
 		}
 	}
+
 	buf = binary.BigEndian.AppendUint16(buf, uint16(len(fit)))
 	for _, h := range fit {
 		buf = append(binary.BigEndian.AppendUint16(buf, uint16(len(h))), h...)
 	}
+
 	return buf
 }
 
@@ -158,20 +180,25 @@ func readHeads(r io.Reader) ([][]byte, error) {
 	if _, err := io.ReadFull(r, count[:]); err != nil {
 		return nil, err
 	}
+
 	n := int(binary.BigEndian.Uint16(count[:]))
 	if n > maxHeads {
 		return nil, errState
 	}
+
 	heads := make([][]byte, 0, n)
+
 	left := maxAllHeads
 	for range n {
-		h, err := readSized(r, 2, min(MaxHead, left))
+		data, err := readSized(r, 2, min(MaxHead, left))
 		if err != nil {
 			return nil, err
 		}
-		left -= len(h)
-		heads = append(heads, h)
+
+		left -= len(data)
+		heads = append(heads, data)
 	}
+
 	return heads, nil
 }
 
@@ -182,13 +209,16 @@ func readSized(r io.Reader, width, limit int) ([]byte, error) {
 	if _, err := io.ReadFull(r, size[4-width:]); err != nil {
 		return nil, err
 	}
+
 	n := int64(binary.BigEndian.Uint32(size))
 	if n > int64(limit) {
 		return nil, errState
 	}
+
 	var buf bytes.Buffer
 	if _, err := io.CopyN(&buf, r, n); err != nil {
 		return nil, err
 	}
+
 	return buf.Bytes(), nil
 }

@@ -80,6 +80,7 @@ func (t Timing) withDefaults() Timing {
 			*d.field = d.standard
 		}
 	}
+
 	return t
 }
 
@@ -93,22 +94,29 @@ func (c Config) withDefaults() (Config, error) {
 	case c.Seeds == nil || c.Allow == nil:
 		return c, errors.New("gossip: Seeds and Allow are required")
 	}
+
 	if err := checkAddress(c.Advertise); err != nil {
 		return c, fmt.Errorf("gossip: Advertise: %q: %w", c.Advertise, err)
 	}
+
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+
 	if c.Panics == nil {
 		c.Panics = contain.New(c.Logger)
 	}
+
 	if c.Refused == nil {
 		c.Refused = func(string) {}
 	}
+
 	if c.Stretch == nil {
 		c.Stretch = func(d time.Duration) time.Duration { return d }
 	}
+
 	c.Timing = c.Timing.withDefaults()
+
 	return c, nil
 }
 
@@ -154,24 +162,29 @@ func Start(given *Config, mesh Mesh) (*Gossiper, error) {
 		if cfg.Listener != nil {
 			_ = cfg.Listener.Close()
 		}
+
 		return nil, err
 	}
-	g := &Gossiper{cfg: cfg}
-	g.pool = newPool(&g.cfg)
-	in := newInbox(g.contained(mesh.Deliver), g.containedHeads(mesh.MergeHeads), cfg.Refused)
-	g.transport = newTransport(&g.cfg, mesh.Heads, in.put, g.pool.address)
-	g.pool.acquainted = g.transport.acquainted
-	g.broadcasts = newBroadcasts(&g.cfg, g.pool.others, g.transport.queue)
-	if g.list, err = memberlist.Create(g.memberlist()); err != nil {
-		_ = g.transport.Shutdown()
+
+	gossiper := &Gossiper{cfg: cfg}
+	gossiper.pool = newPool(&gossiper.cfg)
+	in := newInbox(gossiper.contained(mesh.Deliver), gossiper.containedHeads(mesh.MergeHeads), cfg.Refused)
+	gossiper.transport = newTransport(&gossiper.cfg, mesh.Heads, in.put, gossiper.pool.address)
+	gossiper.pool.acquainted = gossiper.transport.acquainted
+
+	gossiper.broadcasts = newBroadcasts(&gossiper.cfg, gossiper.pool.others, gossiper.transport.queue)
+	if gossiper.list, err = memberlist.Create(gossiper.memberlist()); err != nil {
+		_ = gossiper.transport.Shutdown()
 		return nil, fmt.Errorf("gossip: %w", err)
 	}
+
 	ctx, stop := context.WithCancel(context.Background())
-	g.stop = stop
-	g.tasks.Go(func() { in.run(ctx) })
-	g.tasks.Go(func() { g.rejoin(ctx) })
-	g.tasks.Go(func() { g.broadcasts.run(ctx) })
-	return g, nil
+	gossiper.stop = stop
+	gossiper.tasks.Go(func() { in.run(ctx) })
+	gossiper.tasks.Go(func() { gossiper.rejoin(ctx) })
+	gossiper.tasks.Go(func() { gossiper.broadcasts.run(ctx) })
+
+	return gossiper, nil
 }
 
 // contained delivers messages so that one which panics is dropped alone.
@@ -198,10 +211,15 @@ func (g *Gossiper) memberlist() *memberlist.Config {
 	c.TCPTimeout = streamTimeout
 	c.RetransmitMult = retransmit
 	c.AwarenessMaxMultiplier = awareness
-	c.ProbeInterval, c.ProbeTimeout = g.cfg.Timing.Probe, g.cfg.Timing.ProbeTimeout
-	c.GossipInterval, c.PushPullInterval = g.cfg.Timing.Gossip, g.cfg.Timing.PushPull
-	c.Delegate, c.Alive, c.Events = g.pool, g.pool, g.pool
+	c.ProbeInterval = g.cfg.Timing.Probe
+	c.ProbeTimeout = g.cfg.Timing.ProbeTimeout
+	c.GossipInterval = g.cfg.Timing.Gossip
+	c.PushPullInterval = g.cfg.Timing.PushPull
+	c.Delegate = g.pool
+	c.Alive = g.pool
+	c.Events = g.pool
 	c.Logger = log.New(logLines{g.cfg.Logger}, "", 0)
+
 	return c
 }
 
@@ -217,12 +235,14 @@ func (l logLines) Write(line []byte) (int, error) {
 	if rest, ok := strings.CutPrefix(text, "["); ok {
 		level, text, _ = strings.Cut(rest, "]")
 	}
+
 	text = strings.TrimPrefix(strings.TrimSpace(text), "memberlist: ")
 
 	attrs := []slog.Attr{slog.String("detail", text)}
 	if level != "" {
 		attrs = append(attrs, slog.String("level_there", strings.ToLower(level)))
 	}
+
 	l.log.LogAttrs(context.Background(), slog.LevelDebug, "gossip: memberlist", attrs...)
 
 	return len(line), nil
@@ -236,8 +256,10 @@ func (g *Gossiper) Publish(stream string, msg []byte, may Audience) {
 	if len(msg) > MaxMessage {
 		g.cfg.Refused("too_large")
 		g.cfg.Logger.Warn("gossip: message too large", "stream", stream, "bytes", len(msg))
+
 		return
 	}
+
 	g.broadcasts.publish(stream, msg, may)
 }
 
@@ -255,6 +277,7 @@ func (g *Gossiper) Close() (err error) {
 		_ = g.list.Shutdown() // logs what it can't do and returns nil
 		g.tasks.Wait()
 	})
+
 	return err
 }
 
@@ -266,11 +289,13 @@ func (g *Gossiper) rejoin(ctx context.Context) {
 	for {
 		g.transport.expel()
 		g.join(g.targets(seeds))
+
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(g.cfg.Stretch(shortRound)):
 		}
+
 		select {
 		case <-ctx.Done():
 			return
@@ -284,14 +309,17 @@ func (g *Gossiper) rejoin(ctx context.Context) {
 func (g *Gossiper) targets(seeds map[string]*sought) []string {
 	now := time.Now()
 	wanted := g.cfg.Seeds()
+
 	wanted = wanted[:min(len(wanted), maxSeeds)]
 	for address := range seeds {
 		if !slices.Contains(wanted, address) {
 			delete(seeds, address)
 		}
 	}
+
 	longest := g.cfg.Stretch(g.cfg.Timing.Rejoin)
 	addresses := g.pool.due(now, longest, joinsAtOnce/2)
+
 	var due []string
 	for _, address := range wanted {
 		s := seeds[address]
@@ -299,6 +327,7 @@ func (g *Gossiper) targets(seeds map[string]*sought) []string {
 			s = &sought{}
 			seeds[address] = s
 		}
+
 		switch {
 		case address == g.cfg.Advertise || g.satisfied(address):
 			s.tries = 0
@@ -306,15 +335,18 @@ func (g *Gossiper) targets(seeds map[string]*sought) []string {
 			due = append(due, address)
 		}
 	}
+
 	// Those that were tried longest ago come first: a peer may name many at which nobody
 	// ever answers, which keep none of another's from being tried.
 	slices.SortStableFunc(due, func(a, b string) int { return seeds[a].next.Compare(seeds[b].next) })
+
 	for _, address := range due[:min(len(due), joinsAtOnce-len(addresses))] {
 		s := seeds[address]
 		s.next = now.Add(pause(s.tries, longest))
 		s.tries++
 		addresses = append(addresses, address)
 	}
+
 	return addresses
 }
 
@@ -333,6 +365,7 @@ func (g *Gossiper) join(addresses []string) {
 			g.cfg.Logger.Warn("gossip: invalid seed address", "address", address, "err", err)
 			continue
 		}
+
 		joins.Go(func() {
 			// What stands before the slash is what memberlist gives to the transport
 			// as the name of the node to dial.
@@ -342,5 +375,6 @@ func (g *Gossiper) join(addresses []string) {
 			}
 		})
 	}
+
 	joins.Wait()
 }

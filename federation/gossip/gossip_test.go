@@ -20,6 +20,7 @@ import (
 // Requirement: MESH-015
 func TestNineNodesHealAfterALongCut(t *testing.T) {
 	t.Parallel()
+
 	for _, split := range []int{3, 4} { // a whole domain away; and a domain torn apart
 		t.Run(fmt.Sprint(split), func(t *testing.T) {
 			t.Parallel()
@@ -33,6 +34,7 @@ func TestNineNodesHealAfterALongCut(t *testing.T) {
 				for _, f := range p.all[:split] {
 					side[f.address] = true
 				}
+
 				p.wire.SetCut(func(a, b string) bool { return side[a] != side[b] })
 				t.Log("parted in", within(t, 10*time.Minute, "each side sees itself alone", func() bool {
 					return p.allSee(p.all[:split])() && p.allSee(p.all[split:])()
@@ -42,6 +44,7 @@ func TestNineNodesHealAfterALongCut(t *testing.T) {
 				p.wire.SetCut(nil)
 				t.Log("healed in", within(t, time.Minute, "all see all again", p.allSee(p.all)))
 				time.Sleep(5 * time.Minute)
+
 				if !p.allSee(p.all)() {
 					t.Error("the pool fell apart again")
 				}
@@ -59,11 +62,13 @@ func TestAMessageReachesAllAndNothingUnverifiedIsPassedOn(t *testing.T) {
 		p := newPond(t)
 		p.populate(3, "alpha.test", "beta.test", "gamma.test")
 		defer p.drain()
+
 		for _, f := range p.all {
 			f.mu.Lock()
 			f.relay = func(msg []byte) bool { return strings.HasPrefix(string(msg), "verified") }
 			f.mu.Unlock()
 		}
+
 		within(t, 20*time.Second, "all see all", p.allSee(p.all))
 		speaker := p.all[4]
 		speaker.publish("odd", []byte("unverified"))
@@ -74,25 +79,31 @@ func TestAMessageReachesAllAndNothingUnverifiedIsPassedOn(t *testing.T) {
 			rumour := fmt.Sprint("verified ", i)
 			speaker.publish("own", []byte(rumour))
 			time.Sleep(12 * time.Second)
+
 			for _, f := range p.all {
 				verified[f] = append(verified[f], f.heard(rumour)...)
 			}
 		}
+
 		total, relayed := 0, false
 		for _, f := range p.all {
 			if f != speaker && len(verified[f]) == 0 {
 				t.Errorf("%s has heard nothing", f.id)
 			}
+
 			for _, from := range f.heard("unverified") {
 				total++
+
 				if from != speaker.id {
 					t.Errorf("%s passed on what it couldn't verify", from)
 				}
 			}
+
 			for _, from := range verified[f] {
 				relayed = relayed || from != speaker.id
 			}
 		}
+
 		if total == 0 || !relayed {
 			t.Errorf("%d unverified messages arrived, relayed %v", total, relayed)
 		}
@@ -106,18 +117,23 @@ func TestTheLatestOfAStreamWins(t *testing.T) {
 		p.populate(1, "alpha.test", "beta.test")
 		defer p.drain()
 		within(t, 20*time.Second, "both see both", p.allSee(p.all))
+
 		for i := range 50 {
 			p.all[0].publish("pages", fmt.Append(nil, "page ", i))
 			p.all[0].publish("others", []byte("the same"))
 		}
+
 		time.Sleep(time.Minute)
 		b := p.all[1]
+
 		same := len(b.heard("the same"))
 		if len(b.heard("page 49")) == 0 || len(b.heard("page 0")) != 0 || len(b.got) > 2*retransmit || same == 0 {
 			t.Errorf("heard %v", b.got)
 		}
+
 		p.all[0].publish("others", []byte("the same"))
 		time.Sleep(time.Minute)
+
 		if len(b.heard("the same")) != same {
 			t.Error("what was told was told again")
 		}
@@ -137,19 +153,26 @@ func TestMessagesAndHeadsAreBounded(t *testing.T) {
 		a.publish("big", []byte(most))
 		a.publish("bigger", []byte(most+"x"))
 		time.Sleep(10 * time.Second)
+
 		if len(b.heard(most)) == 0 || len(b.heard(most+"x")) != 0 || a.count("too_large") != 1 {
-			t.Errorf("16 KiB came %d times, 16 KiB + 1 %d times, refused %d", len(b.heard(most)), len(b.heard(most+"x")), a.count("too_large"))
+			t.Errorf("16 KiB came %d times, 16 KiB + 1 %d times, refused %d", len(b.heard(most)),
+				len(b.heard(most+"x")), a.count("too_large"))
 		}
 
 		// Past the sender's own bound.
-		_, err := a.transport.WriteToAddress(append([]byte{wireUser}, most+"y"...), memberlist.Address{Name: b.id.String()})
+		_, err := a.transport.WriteToAddress(append([]byte{wireUser}, most+"y"...),
+			memberlist.Address{Name: b.id.String()})
 		must(t, err)
 		time.Sleep(10 * time.Second)
+
 		if len(b.heard(most+"y")) != 0 || b.count("too_large") != 1 {
-			t.Errorf("16 KiB + 1 of a hostile sender: delivered %d, refused %d", len(b.heard(most+"y")), b.count("too_large"))
+			t.Errorf("16 KiB + 1 of a hostile sender: delivered %d, refused %d", len(b.heard(most+"y")),
+				b.count("too_large"))
 		}
+
 		a.contactWith(b).queue <- outgoing{frame: frame(framePacket, make([]byte, maxPacket+1))}
 		time.Sleep(10 * time.Second)
+
 		if b.count("too_large") != 2 {
 			t.Error("a frame that is too long was not refused")
 		}
@@ -159,14 +182,17 @@ func TestMessagesAndHeadsAreBounded(t *testing.T) {
 		// A push/pull of no members, followed by two heads.
 		state := []byte("\x06\x83\xa4Join\xc2\xa5Nodes\x00\xacUserStateLen\x00")
 		msg := append(binary.BigEndian.AppendUint32(nil, uint32(len(state))), state...)
+
 		msg = binary.BigEndian.AppendUint16(msg, 2)
 		for _, n := range []int{MaxHead, MaxHead + 1} {
 			msg = append(binary.BigEndian.AppendUint16(msg, uint16(n)), strings.Repeat("h", n)...)
 		}
+
 		_, err = s.Write(msg)
 		must(t, err)
 		time.Sleep(10 * time.Second)
 		a.transport.drop(s.raw)
+
 		if b.count("too_large") != 3 {
 			t.Error("a head that is too long was not refused")
 		}
@@ -182,10 +208,12 @@ func TestSeedsThatHangKeepNoneFromBeingTried(t *testing.T) {
 		p := newPond(t)
 		defer p.drain()
 		far := p.start(pondNode("beta.test", "1"), nil, nil)
+
 		var seeds []string
 		for i := range 60 {
 			seeds = append(seeds, fmt.Sprintf("10.9.0.%d:7946", i))
 		}
+
 		near := p.start(pondNode("alpha.test", "1"), append(seeds, far.address), func(c *Config) {
 			dial := c.Dial
 			c.Dial = func(ctx context.Context, address string) (net.Conn, error) {
@@ -193,6 +221,7 @@ func TestSeedsThatHangKeepNoneFromBeingTried(t *testing.T) {
 					<-ctx.Done()
 					return nil, ctx.Err()
 				}
+
 				return dial(ctx, address)
 			}
 		})
@@ -213,12 +242,15 @@ func TestHeadsComeFromWhoSentThem(t *testing.T) {
 				f.mu.Lock()
 				n := len(f.heads)
 				f.mu.Unlock()
+
 				if n != len(p.all)-1 {
 					return false
 				}
 			}
+
 			return true
 		})
+
 		for _, f := range p.all {
 			for from, heads := range f.heads {
 				if len(heads) != 1 || heads[0] != "head of "+from.String() {

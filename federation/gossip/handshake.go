@@ -30,6 +30,7 @@ type secured struct {
 func (s *secured) Read(b []byte) (int, error) {
 	n, err := s.Conn.Read(b)
 	s.count(n, 0)
+
 	return n, err
 }
 
@@ -37,6 +38,7 @@ func (s *secured) Read(b []byte) (int, error) {
 func (s *secured) Write(b []byte) (int, error) {
 	n, err := s.Conn.Write(b)
 	s.count(0, n)
+
 	return n, err
 }
 
@@ -50,11 +52,14 @@ func (s *secured) count(in, out int) {
 func (t *transport) track(raw net.Conn) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	if t.closed {
 		_ = raw.Close()
 		return false
 	}
+
 	t.open[raw] = struct{}{}
+
 	return true
 }
 
@@ -72,48 +77,59 @@ func (t *transport) drop(raw net.Conn) {
 func (t *transport) dial(ctx context.Context, address string, want spiffeid.ID, purpose byte) (*secured, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
+
 	raw, err := t.cfg.Dial(ctx, address)
 	if err != nil {
 		return nil, err
 	}
+
 	if !t.track(raw) {
 		return nil, errClosed
 	}
-	s, err := t.greet(ctx, raw, want, purpose)
+
+	secured, err := t.greet(ctx, raw, want, purpose)
 	if err != nil {
 		t.drop(raw)
 		return nil, fmt.Errorf("%s: %w", address, err)
 	}
+
 	if want.IsZero() {
-		t.remember(address, s.id)
+		t.remember(address, secured.id)
 	}
-	if s.id == t.cfg.Node {
+
+	if secured.id == t.cfg.Node {
 		t.drop(raw)
 		return nil, fmt.Errorf("%s: that is this node", address)
 	}
-	if err := t.meet(s); err != nil {
+
+	if err := t.meet(secured); err != nil {
 		t.drop(raw)
 		return nil, err
 	}
-	return s, nil
+
+	return secured, nil
 }
 
 func (t *transport) greet(ctx context.Context, raw net.Conn, want spiffeid.ID, purpose byte) (*secured, error) {
-	s, err := t.prove(ctx, raw, tls.Client(raw, t.client))
+	secured, err := t.prove(ctx, raw, tls.Client(raw, t.client))
 	if err != nil {
 		return nil, err
 	}
-	if !want.IsZero() && s.id != want {
+
+	if !want.IsZero() && secured.id != want {
 		t.cfg.Refused("name")
-		return nil, fmt.Errorf("%w: %s", errOtherNode, s.id)
+		return nil, fmt.Errorf("%w: %s", errOtherNode, secured.id)
 	}
-	if _, err := s.Write(append([]byte{purpose}, hello(t.cfg.Advertise)...)); err != nil {
+
+	if _, err := secured.Write(append([]byte{purpose}, hello(t.cfg.Advertise)...)); err != nil {
 		return nil, err
 	}
-	if s.address, err = readHello(s); err != nil {
+
+	if secured.address, err = readHello(secured); err != nil {
 		return nil, err
 	}
-	return s, s.SetDeadline(time.Time{})
+
+	return secured, secured.SetDeadline(time.Time{})
 }
 
 // prove makes the handshake and reads the one SPIFFE ID off the certificate that
@@ -123,29 +139,36 @@ func (t *transport) prove(ctx context.Context, raw net.Conn, conn *tls.Conn) (*s
 	if err := conn.SetDeadline(deadline); err != nil {
 		return nil, err
 	}
+
 	if err := conn.HandshakeContext(ctx); err != nil {
 		t.cfg.Refused("handshake")
 		return nil, err
 	}
+
 	state := conn.ConnectionState()
 	if state.NegotiatedProtocol != Protocol ||
 		len(state.PeerCertificates) == 0 || len(state.PeerCertificates[0].URIs) != 1 {
 		t.cfg.Refused("identity")
 		return nil, errNoIdentity
 	}
+
 	leaf := state.PeerCertificates[0]
+
 	id, err := spiffeid.FromURI(leaf.URIs[0])
 	if err != nil {
 		t.cfg.Refused("identity")
 		return nil, fmt.Errorf("%w: %w", errNoIdentity, err)
 	}
+
 	if !t.cfg.Allow(id) {
 		t.cfg.Refused("not_allowed")
 		return nil, fmt.Errorf("%s: %w", id, errNotAllowed)
 	}
+
 	if s, ok := raw.(interface{ HandshakeDone(*tls.ConnectionState) }); ok {
 		s.HandshakeDone(&state)
 	}
+
 	return &secured{Conn: conn, raw: raw, id: id, expires: leaf.NotAfter, traffic: t.cfg.Traffic}, nil
 }
 
@@ -160,11 +183,14 @@ func readHello(r io.Reader) (string, error) {
 	if _, err := io.ReadFull(r, size[:]); err != nil {
 		return "", err
 	}
+
 	said := make([]byte, size[0])
 	if _, err := io.ReadFull(r, said); err != nil {
 		return "", err
 	}
+
 	address, _, _ := bytes.Cut(said, []byte{0})
+
 	return string(address), checkAddress(string(address))
 }
 
@@ -175,12 +201,15 @@ func checkAddress(address string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNotAnAddress, err)
 	}
+
 	n, err := strconv.ParseUint(port, 10, 16)
 	ip, _ := netip.ParseAddr(host)
+
 	odd := func(r rune) bool { return r <= ' ' || r == '/' || r >= 0x7f }
 	if err != nil || n == 0 || host == "" || ip.IsUnspecified() ||
 		len(address) > maxAddress || strings.ContainsFunc(address, odd) {
 		return errNotAnAddress
 	}
+
 	return nil
 }

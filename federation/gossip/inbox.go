@@ -39,21 +39,25 @@ func newInbox(deliver func(spiffeid.ID, []byte), merge func(spiffeid.ID, [][]byt
 }
 
 // put never blocks.
-func (b *inbox) put(from spiffeid.ID, n news) {
+func (b *inbox) put(from spiffeid.ID, news news) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	w := b.waiting[from]
 	if w == nil {
 		b.turn = append(b.turn, from)
 	}
-	if n.heads != nil {
+
+	if news.heads != nil {
 		w = withoutHeads(w) // the later ones say all that the earlier did
 	}
+
 	if len(w) >= inboxEach {
 		w = w[1:]
 		b.refused("inbox_full")
 	}
-	b.waiting[from] = append(w, n)
+
+	b.waiting[from] = append(w, news)
 	nudge(b.some)
 }
 
@@ -64,17 +68,21 @@ func withoutHeads(all []news) []news {
 			kept = append(kept, n)
 		}
 	}
+
 	return kept
 }
 
 func (b *inbox) next() (from spiffeid.ID, n news, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	if len(b.turn) == 0 {
 		return spiffeid.ID{}, news{}, false
 	}
+
 	from, b.turn = b.turn[0], b.turn[1:]
 	w := b.waiting[from]
+
 	n = w[0]
 	if len(w) == 1 {
 		delete(b.waiting, from)
@@ -82,6 +90,7 @@ func (b *inbox) next() (from spiffeid.ID, n news, ok bool) {
 		b.waiting[from] = w[1:]
 		b.turn = append(b.turn, from)
 	}
+
 	return from, n, true
 }
 
@@ -93,15 +102,17 @@ func (b *inbox) run(ctx context.Context) {
 			return
 		case <-b.some:
 		}
+
 		for ctx.Err() == nil {
-			from, n, ok := b.next()
+			from, news, ok := b.next()
 			if !ok {
 				break
 			}
-			if n.heads != nil {
-				b.merge(from, n.heads)
+
+			if news.heads != nil {
+				b.merge(from, news.heads)
 			} else {
-				b.deliver(from, n.message)
+				b.deliver(from, news.message)
 			}
 		}
 	}

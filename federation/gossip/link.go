@@ -91,15 +91,19 @@ func (t *transport) contact(id spiffeid.ID) (*contact, error) {
 	if c := t.contacts[id]; c != nil {
 		return c, nil
 	}
+
 	if t.closed {
 		return nil, errClosed
 	}
+
 	if t.known(id.TrustDomain()) >= maxDomainNodes {
 		return nil, errTooMany
 	}
+
 	if t.paces[id.TrustDomain()] == nil {
 		t.paces[id.TrustDomain()] = rate.NewLimiter(domainBytes, domainBurst)
 	}
+
 	c := &contact{
 		t: t, id: id, queue: make(chan outgoing, queuedEach),
 		pace: rate.NewLimiter(paceBytes, paceBurst), shared: t.paces[id.TrustDomain()],
@@ -108,18 +112,22 @@ func (t *transport) contact(id spiffeid.ID) (*contact, error) {
 	c.retry.InitialInterval, c.retry.MaxInterval = retryFirst, retryMost
 	t.contacts[id] = c
 	t.spawnLocked(c.run)
+
 	return c, nil
 }
 
 // meet notes that the node at the other end has proved itself, and its address.
-func (t *transport) meet(s *secured) error {
+func (t *transport) meet(secured *secured) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c, err := t.contact(s.id)
+
+	contact, err := t.contact(secured.id)
 	if err != nil {
 		return err
 	}
-	c.address, c.met = s.address, time.Now()
+
+	contact.address, contact.met = secured.address, time.Now()
+
 	return nil
 }
 
@@ -128,22 +136,27 @@ func (t *transport) meet(s *secured) error {
 func (t *transport) acquainted(id spiffeid.ID) (address string, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := t.contacts[id]
-	if c == nil || c.address == "" {
+
+	contact := t.contacts[id]
+	if contact == nil || contact.address == "" {
 		return "", false
 	}
-	return c.address, c.dialled != nil || c.accepted != nil || time.Since(c.met) < recentlyMet
+
+	return contact.address, contact.dialled != nil || contact.accepted != nil || time.Since(contact.met) < recentlyMet
 }
 
 // address returns where the node is to be dialled.
 func (t *transport) address(id spiffeid.ID) (string, bool) {
 	t.mu.Lock()
-	c := t.contacts[id]
-	if c != nil && c.address != "" {
+
+	contact := t.contacts[id]
+	if contact != nil && contact.address != "" {
 		defer t.mu.Unlock()
-		return c.address, true
+		return contact.address, true
 	}
+
 	t.mu.Unlock()
+
 	return t.addressOf(id)
 }
 
@@ -151,6 +164,7 @@ func (t *transport) address(id spiffeid.ID) (string, bool) {
 func (c *contact) run() {
 	idle := time.NewTicker(contactIdle)
 	defer idle.Stop()
+
 	busy := false
 	for {
 		select {
@@ -161,6 +175,7 @@ func (c *contact) run() {
 			if !busy && c.forget() {
 				return
 			}
+
 			busy = false
 		case <-c.t.ctx.Done():
 			return
@@ -172,35 +187,41 @@ func (c *contact) run() {
 func (c *contact) forget() bool {
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
+
 	if c.dialled != nil || c.accepted != nil || len(c.queue) > 0 {
 		return false
 	}
+
 	if delete(c.t.contacts, c.id); c.t.known(c.id.TrustDomain()) == 0 {
 		delete(c.t.paces, c.id.TrustDomain())
 	}
+
 	return true
 }
 
-func (c *contact) send(f outgoing) {
-	l := c.link()
-	if l == nil {
-		if l = c.redial(); l == nil {
+func (c *contact) send(outgoing outgoing) {
+	link := c.link()
+	if link == nil {
+		if link = c.redial(); link == nil {
 			return // and the frame is dropped, as packets are
 		}
 	}
+
 	// What was so when it was queued may no longer be.
-	if !c.t.cfg.Allow(c.id) || f.may != nil && !f.may(c.id.TrustDomain()) {
+	if !c.t.cfg.Allow(c.id) || outgoing.may != nil && !outgoing.may(c.id.TrustDomain()) {
 		return
 	}
-	if err := l.send(f.frame); err != nil {
-		c.t.drop(l.raw)
+
+	if err := link.send(outgoing.frame); err != nil {
+		c.t.drop(link.raw)
 		return
 	}
+
 	// A cut goes unnoticed by TCP for a quarter of an hour.
-	if time.Since(time.Unix(0, l.heard.Load())) > quietAfter && l.asked.CompareAndSwap(false, true) {
-		_ = l.SetReadDeadline(time.Now().Add(patience))
-		if l.send(frame(frameAsk, nil)) != nil {
-			c.t.drop(l.raw)
+	if time.Since(time.Unix(0, link.heard.Load())) > quietAfter && link.asked.CompareAndSwap(false, true) {
+		_ = link.SetReadDeadline(time.Now().Add(patience))
+		if link.send(frame(frameAsk, nil)) != nil {
+			c.t.drop(link.raw)
 		}
 	}
 }
@@ -208,9 +229,11 @@ func (c *contact) send(f outgoing) {
 func (c *contact) link() *link {
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
+
 	if c.dialled != nil {
 		return c.dialled
 	}
+
 	return c.accepted
 }
 
@@ -219,6 +242,7 @@ func (c *contact) redial() *link {
 	if time.Now().Before(c.resume) {
 		return nil
 	}
+
 	err := errNoAddress
 	if address, ok := c.t.address(c.id); ok {
 		var s *secured
@@ -227,7 +251,9 @@ func (c *contact) redial() *link {
 			return c.attach(&c.dialled, s)
 		}
 	}
+
 	c.t.cfg.Logger.Debug("gossip: no connection to a member", "node", c.id.String(), "err", err)
+
 	c.resume = time.Now().Add(c.t.cfg.Stretch(c.retry.NextBackOff()))
 	for {
 		select {
@@ -239,24 +265,28 @@ func (c *contact) redial() *link {
 }
 
 // adopt makes a connection that the node dialled one of its links.
-func (t *transport) adopt(s *secured) error {
+func (t *transport) adopt(secured *secured) error {
 	t.mu.Lock()
-	c, err := t.contact(s.id)
+	contact, err := t.contact(secured.id)
 	t.mu.Unlock()
+
 	if err != nil {
 		return err
 	}
-	c.attach(&c.accepted, s)
+
+	contact.attach(&contact.accepted, secured)
+
 	return nil
 }
 
 // attach puts a link into its place, instead of an older one, and reads from it
 // until it ends.
-func (c *contact) attach(place **link, s *secured) *link {
-	l := &link{secured: s, ends: time.Now().Add(maxLinkAge)}
-	if s.expires.Before(l.ends) {
-		l.ends = s.expires
+func (c *contact) attach(place **link, secured *secured) *link {
+	l := &link{secured: secured, ends: time.Now().Add(maxLinkAge)}
+	if secured.expires.Before(l.ends) {
+		l.ends = secured.expires
 	}
+
 	l.hear()
 	c.t.mu.Lock()
 	old := *place
@@ -266,23 +296,28 @@ func (c *contact) attach(place **link, s *secured) *link {
 		c.detach(l)
 	})
 	c.t.mu.Unlock()
+
 	if old != nil {
 		c.t.drop(old.raw)
 	}
+
 	return l
 }
 
-func (c *contact) detach(l *link) {
-	c.t.drop(l.raw)
+func (c *contact) detach(link *link) {
+	c.t.drop(link.raw)
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
-	if c.dialled == l {
+
+	if c.dialled == link {
 		c.dialled = nil
 	}
-	if c.accepted == l {
+
+	if c.accepted == link {
 		c.accepted = nil
 	}
-	c.met = time.Unix(0, l.heard.Load())
+
+	c.met = time.Unix(0, link.heard.Load())
 }
 
 // hangUp closes the contact's links.
@@ -290,36 +325,41 @@ func (c *contact) hangUp() {
 	c.t.mu.Lock()
 	links := slices.DeleteFunc([]*link{c.dialled, c.accepted}, func(l *link) bool { return l == nil })
 	c.t.mu.Unlock()
+
 	for _, l := range links {
 		c.t.drop(l.raw)
 	}
 }
 
-func (c *contact) read(l *link) {
-	r := bufio.NewReader(l)
+func (c *contact) read(link *link) {
+	r := bufio.NewReader(link)
 	for {
 		kind, body, err := readFrame(r)
 		if errors.Is(err, errFrame) {
 			c.t.cfg.Refused("too_large")
 		}
+
 		if err != nil {
 			return
 		}
+
 		if !c.t.cfg.Allow(c.id) {
 			c.t.cfg.Refused("not_allowed")
 			return
 		}
-		l.hear()
+
+		link.hear()
 		// Who sends too much is not read meanwhile, and so pays for it: nothing of what
 		// waits is decrypted, parsed or dropped here.
 		if c.pay(len(body)) != nil {
 			return
 		}
+
 		switch kind {
 		case framePacket:
 			c.receive(body)
 		case frameAsk:
-			if l.send(frame(frameHere, nil)) != nil {
+			if link.send(frame(frameHere, nil)) != nil {
 				return
 			}
 		}
@@ -332,13 +372,17 @@ func (c *contact) pay(bytes int) error {
 	if err := c.pace.WaitN(c.t.ctx, cost); err != nil {
 		return err
 	}
+
 	return c.shared.WaitN(c.t.ctx, cost)
 }
 
 // receive checks one packet and hands on what it holds.
 func (c *contact) receive(packet []byte) {
-	var rest []byte
-	var messages [][]byte
+	var (
+		rest     []byte
+		messages [][]byte
+	)
+
 	err := c.t.cfg.Panics.Run(contain.Gossip, func() (err error) {
 		rest, messages, err = c.t.filter.packet(c.id, packet)
 		return err
@@ -347,12 +391,15 @@ func (c *contact) receive(packet []byte) {
 		c.t.cfg.Refused(reasonOf(err))
 		return
 	}
+
 	for _, m := range messages {
 		c.t.take(c.id, news{message: slices.Clone(m)})
 	}
+
 	if rest == nil {
 		return
 	}
+
 	select {
 	case c.t.packets <- &memberlist.Packet{Buf: rest, From: nodeAddr{c.id}, Timestamp: time.Now()}:
 	case <-c.t.ctx.Done():
@@ -383,17 +430,20 @@ func (l *link) hear() {
 	_ = l.SetReadDeadline(l.ends)
 }
 
-func (l *link) send(f []byte) error {
+func (l *link) send(data []byte) error {
 	if err := l.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return err
 	}
-	_, err := l.Write(f)
+
+	_, err := l.Write(data)
+
 	return err
 }
 
 func frame(kind byte, body []byte) []byte {
 	f := make([]byte, headerSize, headerSize+len(body))
 	binary.BigEndian.PutUint32(f, uint32(kind)<<24|uint32(len(body)))
+
 	return append(f, body...)
 }
 
@@ -403,11 +453,14 @@ func readFrame(r io.Reader) (kind byte, body []byte, err error) {
 	if _, err := io.ReadFull(r, header[:]); err != nil {
 		return 0, nil, err
 	}
+
 	kind, size := header[0], binary.BigEndian.Uint32(header[:])&0xffffff
 	if size > maxPacket || kind > frameHere || kind != framePacket && size > 0 {
 		return 0, nil, fmt.Errorf("%w: type %d of %d bytes", errFrame, kind, size)
 	}
+
 	body = make([]byte, size)
 	_, err = io.ReadFull(r, body)
+
 	return kind, body, err
 }

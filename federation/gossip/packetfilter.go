@@ -71,29 +71,35 @@ func (f *packetFilter) packet(from spiffeid.ID, buf []byte) (rest []byte, messag
 	if len(buf) >= 5 && buf[0] == wireChecksum {
 		buf = buf[5:] // TLS has checked more than a CRC can
 	}
+
 	if len(buf) == 0 {
 		return nil, nil, errWire
 	}
+
 	parts := [][]byte{buf}
 	if buf[0] == wireCompound {
 		if parts, err = splitCompound(buf); err != nil {
 			return nil, nil, err
 		}
 	}
+
 	kept := make([][]byte, 0, len(parts))
 	for _, part := range parts {
 		if err := f.part(from, part); err != nil {
 			return nil, nil, err
 		}
+
 		if part[0] == wireUser {
 			messages = append(messages, part[1:])
 		} else {
 			kept = append(kept, part)
 		}
 	}
+
 	if messages == nil {
 		return buf, nil, nil
 	}
+
 	return joinCompound(kept), messages, nil
 }
 
@@ -101,6 +107,7 @@ func (f *packetFilter) part(from spiffeid.ID, part []byte) error {
 	if len(part) == 0 {
 		return errWire
 	}
+
 	switch part[0] {
 	case wireAck, wireNack:
 		return nil
@@ -111,11 +118,13 @@ func (f *packetFilter) part(from spiffeid.ID, part []byte) error {
 		if err != nil {
 			return err
 		}
+
 		return f.claim(from, part[0] == wireAlive, fields["Node"], fields["Incarnation"])
 	case wireUser:
 		if len(part)-1 > MaxMessage {
 			return errMessage
 		}
+
 		return nil
 	default:
 		return fmt.Errorf("%w: type %d", errWire, part[0])
@@ -127,6 +136,7 @@ func (f *packetFilter) stream(from spiffeid.ID, msg []byte) error {
 	if len(msg) == 0 {
 		return errWire
 	}
+
 	switch msg[0] {
 	case wireAck, wireError:
 		return nil
@@ -145,15 +155,18 @@ func (f *packetFilter) state(from spiffeid.ID, msg []byte) error {
 	if err != nil {
 		return err
 	}
+
 	nodes, ok := header["Nodes"].value.(int64)
 	if !ok || nodes < 0 || nodes > maxPoolSize || header["UserStateLen"].value != int64(0) {
 		return fmt.Errorf("%w: a push/pull's header", errWire)
 	}
+
 	for range nodes {
 		var fields map[string]wireValue
 		if fields, rest, err = wireMap(rest); err != nil {
 			return err
 		}
+
 		if err := f.claim(from, true, fields["Name"], fields["Incarnation"]); err != nil {
 			return err
 		}
@@ -164,9 +177,11 @@ func (f *packetFilter) state(from spiffeid.ID, msg []byte) error {
 			return fmt.Errorf("%w: a member with %d versions", errWire, len(versions))
 		}
 	}
+
 	if len(rest) > 0 {
 		return fmt.Errorf("%w: more than a push/pull", errWire)
 	}
+
 	return nil
 }
 
@@ -174,30 +189,39 @@ func (f *packetFilter) state(from spiffeid.ID, msg []byte) error {
 // says of its own. What it says of ours memberlist contradicts, however high.
 func (f *packetFilter) claim(from spiffeid.ID, alive bool, node, incarnation wireValue) error {
 	name, ok := node.value.(string)
+
 	n, isNumber := incarnation.value.(int64)
 	if !ok || !isNumber || n < 0 || n > math.MaxUint32 {
 		return fmt.Errorf("%w: a claim about a member", errWire)
 	}
+
 	if name == f.self {
 		return nil
 	}
+
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	if name != from.String() {
 		if most := f.stated[name] + incarnationSlack; n > most {
 			incarnation.lower(most)
 		}
+
 		return nil
 	}
+
 	if alive {
 		for other := range f.stated {
 			if len(f.stated) < maxStated {
 				break
 			}
+
 			delete(f.stated, other)
 		}
+
 		f.stated[name] = n
 	}
+
 	return nil
 }
 
@@ -208,12 +232,15 @@ func checkPing(from spiffeid.ID, ping []byte) error {
 	if err != nil {
 		return err
 	}
+
 	if fields["SourceNode"].value != from.String() {
 		return errClaim
 	}
+
 	if node, _ := fields["Node"].value.(string); node == "" {
 		return errWire
 	}
+
 	return nil
 }
 
@@ -223,16 +250,20 @@ func splitCompound(buf []byte) ([][]byte, error) {
 	if len(buf) < 2 || len(buf) < 2+2*int(buf[1]) {
 		return nil, errWire
 	}
+
 	lengths, rest := buf[2:2+2*int(buf[1])], buf[2+2*int(buf[1]):]
+
 	parts := make([][]byte, 0, buf[1])
 	for ; len(lengths) > 0; lengths = lengths[2:] {
 		n := int(binary.BigEndian.Uint16(lengths))
 		if n > len(rest) {
 			return nil, errWire
 		}
+
 		parts = append(parts, rest[:n:n])
 		rest = rest[n:]
 	}
+
 	return parts, nil
 }
 
@@ -241,13 +272,16 @@ func joinCompound(parts [][]byte) []byte {
 	if len(parts) == 0 {
 		return nil
 	}
+
 	buf := []byte{wireCompound, byte(len(parts))}
 	for _, part := range parts {
 		buf = binary.BigEndian.AppendUint16(buf, uint16(len(part)))
 	}
+
 	for _, part := range parts {
 		buf = append(buf, part...)
 	}
+
 	return buf
 }
 
@@ -270,82 +304,95 @@ func (v wireValue) lower(n int64) {
 // whole numbers, truth or nil. Anything else, a name twice included, is refused:
 // an honest member's encoder makes nothing else, and a decoder that is more
 // generous than the one behind it would see other values than that one does.
-func wireMap(b []byte) (fields map[string]wireValue, rest []byte, err error) {
-	if len(b) == 0 || b[0]&0xf0 != 0x80 {
+func wireMap(data []byte) (fields map[string]wireValue, rest []byte, err error) {
+	if len(data) == 0 || data[0]&0xf0 != 0x80 {
 		return nil, nil, fmt.Errorf("%w: no map", errWire)
 	}
-	n, b := int(b[0]&0x0f), b[1:]
+
+	n, data := int(data[0]&0x0f), data[1:]
+
 	fields = make(map[string]wireValue, n)
 	for range n {
 		var key, value any
-		if key, b, err = wireScalar(b); err != nil {
+		if key, data, err = wireScalar(data); err != nil {
 			return nil, nil, err
 		}
+
 		name, ok := key.(string)
 		if _, twice := fields[name]; !ok || twice {
 			return nil, nil, fmt.Errorf("%w: a map's names", errWire)
 		}
-		if value, rest, err = wireScalar(b); err != nil {
+
+		if value, rest, err = wireScalar(data); err != nil {
 			return nil, nil, err
 		}
-		fields[name] = wireValue{value, b[:len(b)-len(rest)]}
-		b = rest
+
+		fields[name] = wireValue{value, data[:len(data)-len(rest)]}
+		data = rest
 	}
-	return fields, b, nil
+
+	return fields, data, nil
 }
 
 // wireScalar reads one MessagePack value that holds no others.
-func wireScalar(b []byte) (value any, rest []byte, err error) {
-	if len(b) == 0 {
+func wireScalar(data []byte) (value any, rest []byte, err error) {
+	if len(data) == 0 {
 		return nil, nil, errWire
 	}
-	c, b := b[0], b[1:]
+
+	c, data := data[0], data[1:]
 	switch {
 	case c <= 0x7f || c >= 0xe0:
-		return int64(int8(c)), b, nil
+		return int64(int8(c)), data, nil
 	case c >= 0xa0 && c <= 0xbf:
-		return wireText(b, int(c&0x1f))
+		return wireText(data, int(c&0x1f))
 	case c == 0xc0:
-		return nil, b, nil
+		return nil, data, nil
 	case c == 0xc2 || c == 0xc3:
-		return c == 0xc3, b, nil
+		return c == 0xc3, data, nil
 	case c >= 0xcc && c <= 0xd3: // uint 8 16 32 64, int 8 16 32 64
 		size := 1 << ((c - 0xcc) & 3)
-		if len(b) < size {
+		if len(data) < size {
 			return nil, nil, errWire
 		}
-		return wireNumber(b[:size], c >= 0xd0), b[size:], nil
+
+		return wireNumber(data[:size], c >= 0xd0), data[size:], nil
 	case c == 0xc4 || c == 0xd9: // bin 8, str 8
-		if len(b) < 1 {
+		if len(data) < 1 {
 			return nil, nil, errWire
 		}
-		return wireText(b[1:], int(b[0]))
+
+		return wireText(data[1:], int(data[0]))
 	case c == 0xc5 || c == 0xda: // bin 16, str 16
-		if len(b) < 2 {
+		if len(data) < 2 {
 			return nil, nil, errWire
 		}
-		return wireText(b[2:], int(binary.BigEndian.Uint16(b)))
+
+		return wireText(data[2:], int(binary.BigEndian.Uint16(data)))
 	default:
 		return nil, nil, fmt.Errorf("%w: a value that holds others", errWire)
 	}
 }
 
-func wireText(b []byte, n int) (any, []byte, error) {
-	if n > len(b) {
+func wireText(data []byte, n int) (any, []byte, error) {
+	if n > len(data) {
 		return nil, nil, errWire
 	}
-	return string(b[:n]), b[n:], nil
+
+	return string(data[:n]), data[n:], nil
 }
 
 // wireNumber reads a big-endian whole number of 1, 2, 4 or 8 bytes. An unsigned one
 // beyond int64 comes out negative, which no caller takes.
-func wireNumber(b []byte, signed bool) int64 {
+func wireNumber(data []byte, signed bool) int64 {
 	var u uint64
-	for _, c := range b {
+	for _, c := range data {
 		u = u<<8 | uint64(c)
 	}
-	if unused := 64 - 8*len(b); signed {
+
+	if unused := 64 - 8*len(data); signed {
 		return int64(u<<unused) >> unused
 	}
+
 	return int64(u)
 }

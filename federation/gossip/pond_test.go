@@ -56,6 +56,7 @@ func (p *pond) start(id spiffeid.ID, seeds []string, change func(*Config)) *frog
 		heads: map[spiffeid.ID][]string{}, refused: map[string]int{},
 	}
 	server, client := p.authorities.TLS(p.t, id)
+
 	cfg := &Config{
 		Node: id, Listener: p.wire.Listen(f.address), Dial: p.wire.DialFrom(f.address),
 		ServerTLS: server, ClientTLS: client, Advertise: f.address,
@@ -70,12 +71,14 @@ func (p *pond) start(id spiffeid.ID, seeds []string, change func(*Config)) *frog
 	if change != nil {
 		change(cfg)
 	}
+
 	f.mu.Lock() // until f.Gossiper is there
 	defer f.mu.Unlock()
 	g, err := Start(cfg, f)
 	must(p.t, err)
 	f.Gossiper = g
 	p.all = append(p.all, f)
+
 	return f
 }
 
@@ -83,6 +86,7 @@ func (p *pond) start(id spiffeid.ID, seeds []string, change func(*Config)) *frog
 func (f *frog) Deliver(from spiffeid.ID, msg []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	f.got = append(f.got, letter{from, string(msg)})
 	if f.relay != nil && f.relay(msg) {
 		f.publish("relayed", msg)
@@ -98,6 +102,7 @@ func (f *frog) Heads(spiffeid.TrustDomain) [][]byte {
 func (f *frog) MergeHeads(from spiffeid.ID, heads [][]byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	f.heads[from] = nil
 	for _, h := range heads {
 		f.heads[from] = append(f.heads[from], string(h))
@@ -117,10 +122,12 @@ func (p *pond) populate(each int, domains ...string) {
 		var own string
 		for i := range each {
 			seeds := slices.DeleteFunc([]string{first, own}, func(s string) bool { return s == "" })
+
 			f := p.start(pondNode(domain, fmt.Sprint("n", i+1)), seeds, nil)
 			if own == "" {
 				own = f.address
 			}
+
 			if first == "" {
 				first = f.address
 			}
@@ -133,6 +140,7 @@ func (p *pond) drain() {
 	for _, f := range p.all {
 		all.Go(func() { _ = f.Close() })
 	}
+
 	all.Wait()
 }
 
@@ -144,6 +152,7 @@ func (f *frog) alive() []string {
 			names = append(names, m.ID.String())
 		}
 	}
+
 	return names
 }
 
@@ -151,22 +160,26 @@ func (f *frog) alive() []string {
 func (f *frog) heard(text string) (from []spiffeid.ID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	for _, l := range f.got {
 		if l.text == text {
 			from = append(from, l.from)
 		}
 	}
+
 	return from
 }
 
 func (f *frog) count(reason string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	return f.refused[reason]
 }
 
 func must(t *testing.T, err error) {
 	t.Helper()
+
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,13 +188,16 @@ func must(t *testing.T, err error) {
 // within polls each virtual second until ok, and fails after bound.
 func within(t *testing.T, bound time.Duration, what string, ok func() bool) time.Duration {
 	t.Helper()
+
 	start := time.Now()
 	for !ok() {
 		if time.Since(start) > bound {
 			t.Fatalf("not within %s: %s", bound, what)
 		}
+
 		time.Sleep(time.Second)
 	}
+
 	return time.Since(start)
 }
 
@@ -192,6 +208,7 @@ func (p *pond) allSee(frogs []*frog) func() bool {
 				return false
 			}
 		}
+
 		return true
 	}
 }
@@ -200,5 +217,6 @@ func (p *pond) allSee(frogs []*frog) func() bool {
 func (f *frog) contactWith(other *frog) *contact {
 	f.transport.mu.Lock()
 	defer f.transport.mu.Unlock()
+
 	return f.transport.contacts[other.id]
 }

@@ -27,25 +27,31 @@ func (p *probes) note(packet []byte) {
 	if len(packet) >= 5 && packet[0] == wireChecksum {
 		packet = packet[5:]
 	}
+
 	if len(packet) > 0 && packet[0] == wireCompound {
 		if parts, err := splitCompound(packet); err == nil && len(parts) > 0 {
 			packet = parts[0]
 		}
 	}
+
 	if len(packet) == 0 || packet[0] != wirePing {
 		return
 	}
+
 	fields, _, err := wireMap(packet[1:])
 	if err != nil {
 		return
 	}
+
 	seq, _ := fields["SeqNo"].value.(int64)
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if len(p.sent) >= maxProbes {
 		p.prune(now)
 	}
+
 	if len(p.sent) < maxProbes {
 		p.sent[uint32(seq)] = now
 	}
@@ -67,16 +73,20 @@ func (p *probes) acks() []*memberlist.Packet {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.prune(now)
+
 	parts := [][]byte{ackOf(0)} // no ping has that number
 	for seq := range p.sent {
 		parts = append(parts, ackOf(seq))
 	}
+
 	clear(p.sent)
+
 	var packets []*memberlist.Packet
 	for ; len(parts) > 0; parts = parts[min(len(parts), 255):] {
 		buf := joinCompound(parts[:min(len(parts), 255)])
 		packets = append(packets, &memberlist.Packet{Buf: buf, From: nodeAddr{}, Timestamp: now})
 	}
+
 	return packets
 }
 

@@ -103,23 +103,26 @@ func newTransport(
 		server: protocolTLS(cfg.ServerTLS), client: protocolTLS(cfg.ClientTLS),
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
 		handshakes: make(chan struct{}, maxHandshakes),
-		probes:     probes{longest: awareness * max(cfg.Timing.Probe, cfg.Timing.ProbeTimeout), sent: map[uint32]time.Time{}},
-		filter:     packetFilter{self: cfg.Node.String(), stated: map[string]int64{}},
-		open:       map[net.Conn]struct{}{}, contacts: map[spiffeid.ID]*contact{},
+		probes: probes{longest: awareness * max(cfg.Timing.Probe, cfg.Timing.ProbeTimeout),
+			sent: map[uint32]time.Time{}},
+		filter: packetFilter{self: cfg.Node.String(), stated: map[string]int64{}},
+		open:   map[net.Conn]struct{}{}, contacts: map[spiffeid.ID]*contact{},
 		paces:     map[spiffeid.TrustDomain]*rate.Limiter{},
 		exchanges: map[spiffeid.ID]int{}, answered: map[string]spiffeid.ID{},
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.spawn(t.accept)
+
 	return t
 }
 
 func protocolTLS(given *tls.Config) *tls.Config {
-	c := given.Clone()
-	c.NextProtos = []string{Protocol}
-	c.MinVersion = tls.VersionTLS13
-	c.SessionTicketsDisabled = true // every connection proves both ends anew
-	return c
+	config := given.Clone()
+	config.NextProtos = []string{Protocol}
+	config.MinVersion = tls.VersionTLS13
+	config.SessionTicketsDisabled = true // every connection proves both ends anew
+
+	return config
 }
 
 // FinalAdvertiseAddr implements memberlist.Transport.
@@ -139,13 +142,15 @@ func (t *transport) WriteTo([]byte, string) (time.Time, error) {
 }
 
 // WriteToAddress implements memberlist.NodeAwareTransport.
-func (t *transport) WriteToAddress(b []byte, to memberlist.Address) (time.Time, error) {
-	t.probes.note(b)
+func (t *transport) WriteToAddress(data []byte, to memberlist.Address) (time.Time, error) {
+	t.probes.note(data)
+
 	id, err := spiffeid.FromString(to.Name)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("%s: %w", to.Name, errNoAddress)
 	}
-	return time.Now(), t.queue(id, b, nil)
+
+	return time.Now(), t.queue(id, data, nil)
 }
 
 // queue takes a packet for a node and returns at once. A packet that can't be
@@ -155,23 +160,29 @@ func (t *transport) queue(id spiffeid.ID, packet []byte, may Audience) error {
 	if len(packet) > maxPacket {
 		return errPacketTooLong
 	}
+
 	if !t.cfg.Allow(id) {
 		return errNotAllowed
 	}
+
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	if t.closed {
 		return errClosed
 	}
-	c, err := t.contact(id)
+
+	contact, err := t.contact(id)
 	if err != nil {
 		return err
 	}
+
 	select {
-	case c.queue <- outgoing{frame(framePacket, packet), may}:
+	case contact.queue <- outgoing{frame(framePacket, packet), may}:
 	default:
 		t.cfg.Refused("queue_full")
 	}
+
 	return nil
 }
 
@@ -189,19 +200,24 @@ func (t *transport) DialAddressTimeout(to memberlist.Address, timeout time.Durat
 		if err != nil {
 			return nil, err
 		}
+
 		known := false
 		if address, known = t.address(id); !known {
 			return nil, fmt.Errorf("%s: %w", id, errNoAddress)
 		}
+
 		want = id
 	}
+
 	ctx, cancel := context.WithTimeout(t.ctx, timeout)
 	defer cancel()
-	s, err := t.dial(ctx, address, want, forExchange)
+
+	secured, err := t.dial(ctx, address, want, forExchange)
 	if err != nil {
 		return nil, err
 	}
-	return t.newExchange(s, func() {}), nil
+
+	return t.newExchange(secured, func() {}), nil
 }
 
 // Shutdown implements memberlist.Transport: when it returns, every connection is
@@ -214,13 +230,16 @@ func (t *transport) Shutdown() (err error) {
 		open := slices.Collect(maps.Keys(t.open))
 		t.mu.Unlock()
 		t.cancel()
+
 		err = t.cfg.Listener.Close()
 		for _, raw := range open {
 			_ = raw.Close() // not TLS's Close, which waits for a peer that may be gone
 		}
+
 		t.tasks.Wait()
 		t.endProbes()
 	})
+
 	return err
 }
 
@@ -261,15 +280,19 @@ func (t *transport) accept() {
 			if err == nil {
 				_ = raw.Close()
 			}
+
 			return
 		case err != nil: // out of file descriptors, say
 			t.cfg.Logger.Warn("gossip: accepting a connection failed", "err", err)
+
 			select {
 			case <-time.After(100 * time.Millisecond):
 			case <-t.ctx.Done():
 			}
+
 			continue
 		}
+
 		select {
 		case t.handshakes <- struct{}{}:
 			if t.track(raw) {
@@ -283,18 +306,20 @@ func (t *transport) accept() {
 }
 
 func (t *transport) welcome(raw net.Conn) {
-	s, purpose, err := t.admit(raw)
+	secured, purpose, err := t.admit(raw)
 	<-t.handshakes
+
 	if err == nil {
 		switch purpose {
 		case forPackets:
-			err = t.adopt(s)
+			err = t.adopt(secured)
 		case forExchange:
-			err = t.answer(s)
+			err = t.answer(secured)
 		default:
 			err = errWire
 		}
 	}
+
 	if err != nil {
 		t.cfg.Logger.LogAttrs(t.ctx, slog.LevelDebug, "gossip: a connection was refused",
 			slog.String("from", raw.RemoteAddr().String()), slog.Any("err", err))
@@ -302,58 +327,71 @@ func (t *transport) welcome(raw net.Conn) {
 	}
 }
 
-func (t *transport) admit(raw net.Conn) (s *secured, purpose byte, err error) {
+func (t *transport) admit(raw net.Conn) (secured *secured, purpose byte, err error) {
 	ctx, cancel := context.WithTimeout(t.ctx, handshakeTimeout)
 	defer cancel()
-	if s, err = t.prove(ctx, raw, tls.Server(raw, t.server)); err != nil {
+
+	if secured, err = t.prove(ctx, raw, tls.Server(raw, t.server)); err != nil {
 		return nil, 0, err
 	}
-	if s.id == t.cfg.Node {
+
+	if secured.id == t.cfg.Node {
 		return nil, 0, errOtherNode
 	}
+
 	var first [1]byte
-	if _, err := io.ReadFull(s, first[:]); err != nil {
+	if _, err := io.ReadFull(secured, first[:]); err != nil {
 		return nil, 0, err
 	}
-	if s.address, err = readHello(s); err != nil {
+
+	if secured.address, err = readHello(secured); err != nil {
 		return nil, 0, err
 	}
-	if err := t.meet(s); err != nil {
+
+	if err := t.meet(secured); err != nil {
 		t.cfg.Refused("too_many")
 		return nil, 0, err
 	}
-	if _, err := s.Write(hello(t.cfg.Advertise)); err != nil {
+
+	if _, err := secured.Write(hello(t.cfg.Advertise)); err != nil {
 		return nil, 0, err
 	}
-	return s, first[0], s.SetDeadline(time.Time{})
+
+	return secured, first[0], secured.SetDeadline(time.Time{})
 }
 
 // answer hands a stream to memberlist.
-func (t *transport) answer(s *secured) error {
+func (t *transport) answer(secured *secured) error {
 	t.mu.Lock()
-	full := t.answering >= maxExchanges || t.exchanges[s.id] >= maxExchangesEach
+
+	full := t.answering >= maxExchanges || t.exchanges[secured.id] >= maxExchangesEach
 	if !full {
 		t.answering++
-		t.exchanges[s.id]++
+		t.exchanges[secured.id]++
 	}
+
 	t.mu.Unlock()
+
 	if full {
 		t.cfg.Refused("too_many")
 		return errTooMany
 	}
-	e := t.newExchange(s, func() {
+
+	exchange := t.newExchange(secured, func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
+
 		t.answering--
-		if t.exchanges[s.id]--; t.exchanges[s.id] == 0 {
-			delete(t.exchanges, s.id)
+		if t.exchanges[secured.id]--; t.exchanges[secured.id] == 0 {
+			delete(t.exchanges, secured.id)
 		}
 	})
 	select {
-	case t.streams <- e:
+	case t.streams <- exchange:
 	case <-t.ctx.Done():
-		_ = e.Close()
+		_ = exchange.Close()
 	}
+
 	return nil
 }
 
@@ -362,9 +400,11 @@ func (t *transport) answer(s *secured) error {
 func (t *transport) remember(address string, id spiffeid.ID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	if len(t.answered) >= maxAnswered {
 		clear(t.answered) // forgetting costs one more join of each seed
 	}
+
 	t.answered[address] = id
 }
 
@@ -373,6 +413,7 @@ func (t *transport) whoAnswered(address string) (spiffeid.ID, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	id, ok := t.answered[address]
+
 	return id, ok
 }
 
@@ -384,17 +425,21 @@ func (t *transport) known(td spiffeid.TrustDomain) int {
 			n++
 		}
 	}
+
 	return n
 }
 
 // expel closes the links of nodes that are no longer allowed.
 func (t *transport) expel() {
 	t.mu.Lock()
+
 	all := make([]*contact, 0, len(t.contacts))
 	for _, c := range t.contacts {
 		all = append(all, c)
 	}
+
 	t.mu.Unlock()
+
 	for _, c := range slices.DeleteFunc(all, func(c *contact) bool { return t.cfg.Allow(c.id) }) {
 		c.hangUp()
 	}

@@ -40,88 +40,94 @@ func (c *Client) Get(ctx context.Context, n Node, path string, q url.Values, lim
 }
 
 // getWithHeader is get, and also returns the header of the answer.
-func (c *Client) GetWithHeader(ctx context.Context, n Node, path string, q url.Values,
+func (c *Client) GetWithHeader(ctx context.Context, node Node, path string, q url.Values,
 	limit int) (string, http.Header, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.Base+path+"?"+q.Encode(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, node.Base+path+"?"+q.Encode(), nil)
 	if err != nil {
 		return "", nil, fmt.Errorf("federation: %w", err)
 	}
+
 	req.Header.Set("Accept-Encoding", "identity") // a compressed body may unpack to any size
 
-	res, err := c.HTTP(n.Domain).Do(req)
+	res, err := c.HTTP(node.Domain).Do(req)
 	if err != nil {
-		return "", nil, fmt.Errorf("ask %s: %w", n.Base, err)
+		return "", nil, fmt.Errorf("ask %s: %w", node.Base, err)
 	}
 	defer res.Body.Close()
 
 	body, err := io.ReadAll(io.LimitReader(res.Body, int64(limit)+1))
-	c.Traffic.Add(n.Domain, len(body), 0)
+	c.Traffic.Add(node.Domain, len(body), 0)
 
 	switch {
 	case err != nil:
-		return "", nil, fmt.Errorf("ask %s: %w", n.Base, err)
+		return "", nil, fmt.Errorf("ask %s: %w", node.Base, err)
 	case res.StatusCode == http.StatusNoContent:
 		return "", res.Header, nil
 	case res.StatusCode == http.StatusNotFound:
-		return "", nil, fmt.Errorf("ask %s: %w", n.Base, ErrNotFound)
+		return "", nil, fmt.Errorf("ask %s: %w", node.Base, ErrNotFound)
 	case res.StatusCode == http.StatusForbidden:
-		return "", nil, fmt.Errorf("%w: %s says %s", ErrDenied, n.Base, Quote(body))
+		return "", nil, fmt.Errorf("%w: %s says %s", ErrDenied, node.Base, Quote(body))
 	case res.StatusCode != http.StatusOK:
-		return "", nil, fmt.Errorf("%s answers %s: %s", n.Base, Status(res), Quote(body))
+		return "", nil, fmt.Errorf("%s answers %s: %s", node.Base, Status(res), Quote(body))
 	}
 
 	return string(body), res.Header, nil
 }
 
 // getPage asks for one page of an origin's stream. It returns "" if the node has none.
-func (c *Client) Page(ctx context.Context, n Node, origin spiffeid.TrustDomain, aud directory.Audience,
+func (c *Client) Page(ctx context.Context, node Node, origin spiffeid.TrustDomain, aud directory.Audience,
 	since uint64) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTime)
 	defer cancel()
 
-	return c.Get(ctx, n, PathPages, PullQuery(origin, aud, since), MaxPage)
+	return c.Get(ctx, node, PathPages, PullQuery(origin, aud, since), MaxPage)
 }
 
 // getRecords asks a node for named records, and hands take each line of the answer that
 // names one of them.
-func (c *Client) Records(ctx context.Context, n Node, origin spiffeid.TrustDomain, names []RecordName,
+func (c *Client) Records(ctx context.Context, node Node, origin spiffeid.TrustDomain, names []RecordName,
 	take func(RecordLine)) error {
 	asked := make(map[RecordName]bool, len(names))
-	q := RecordsRequest{Origin: origin.Name(), Names: make([][2]directory.Hash, len(names))}
+
+	request := RecordsRequest{Origin: origin.Name(), Names: make([][2]directory.Hash, len(names))}
 	for i, nm := range names {
-		q.Names[i] = [2]directory.Hash{nm.H, nm.M}
+		request.Names[i] = [2]directory.Hash{nm.H, nm.M}
 		asked[nm] = true
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, AnswerTime) // so that time is left for the next holder
 	defer cancel()
 
-	res, err := c.Post(ctx, n, PathRecords, q.Bytes(), CodingZstd+", "+codingGzip)
+	res, err := c.Post(ctx, node, PathRecords, request.Bytes(), CodingZstd+", "+codingGzip)
 	if err != nil {
 		return err
 	}
 	defer res.Body.Close()
+
 	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s", n.Base, Status(res))
+		return fmt.Errorf("%s answers %s", node.Base, Status(res))
 	}
 
 	coded := &countedBody{
 		ReadCloser: http.MaxBytesReader(nil, res.Body, MaxCoded),
-		add:        func(bytes int) { c.Traffic.Add(n.Domain, bytes, 0) },
+		add:        func(bytes int) { c.Traffic.Add(node.Domain, bytes, 0) },
 	}
 	body, done, err := c.Codecs.Decompress(res.Header.Get("Content-Encoding"), coded)
 	defer done()
+
 	if err != nil {
-		return fmt.Errorf("%s answers: %w", n.Base, err)
+		return fmt.Errorf("%s answers: %w", node.Base, err)
 	}
 
 	lines := bufio.NewScanner(io.LimitReader(body, MaxAnswer+signed.MaxRecord))
 	lines.Buffer(nil, signed.MaxRecord+1024)
+
 	for lines.Scan() {
 		line, err := ParseRecordLine(lines.Bytes())
 		if err != nil {
-			return fmt.Errorf("%s answers a malformed line: %w", n.Base, err)
+			return fmt.Errorf("%s answers a malformed line: %w", node.Base, err)
 		}
+
 		if line.Error == "" && asked[RecordName{line.H, line.M}] {
 			take(line)
 		}
@@ -131,19 +137,22 @@ func (c *Client) Records(ctx context.Context, n Node, origin spiffeid.TrustDomai
 }
 
 // post sends a JSON body. The caller closes the body of the answer.
-func (c *Client) Post(ctx context.Context, n Node, path string, body []byte, codings string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.Base+path, bytes.NewReader(body))
+func (c *Client) Post(ctx context.Context, node Node, path string, body []byte, codings string) (*http.Response,
+	error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, node.Base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("federation: %w", err)
 	}
+
 	req.Header.Set("Content-Type", "application/json")
+
 	if codings != "" {
 		req.Header.Set("Accept-Encoding", codings)
 	}
 
-	res, err := c.HTTP(n.Domain).Do(req)
+	res, err := c.HTTP(node.Domain).Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("ask %s: %w", n.Base, err)
+		return nil, fmt.Errorf("ask %s: %w", node.Base, err)
 	}
 
 	return res, nil
@@ -164,6 +173,7 @@ func Quote(body []byte) string {
 	if json.Unmarshal(body, &p) == nil && p.Detail != "" {
 		return fmt.Sprintf("%.200q", p.Detail)
 	}
+
 	return fmt.Sprintf("%.200q", body)
 }
 
@@ -190,12 +200,15 @@ type Traffic struct {
 func (t *Traffic) Add(td spiffeid.TrustDomain, in, out int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	if t.all == nil {
 		t.all = map[spiffeid.TrustDomain]*[2]uint64{}
 	}
+
 	if t.all[td] == nil {
 		t.all[td] = new([2]uint64)
 	}
+
 	t.all[td][0] += uint64(in)
 	t.all[td][1] += uint64(out)
 }
@@ -203,9 +216,11 @@ func (t *Traffic) Add(td spiffeid.TrustDomain, in, out int) {
 func (t *Traffic) Of(td spiffeid.TrustDomain) (in, out uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	if n := t.all[td]; n != nil {
 		return n[0], n[1]
 	}
+
 	return 0, 0
 }
 
@@ -219,6 +234,7 @@ type MeteredWriter struct {
 func (w *MeteredWriter) Write(b []byte) (int, error) {
 	n, err := w.ResponseWriter.Write(b)
 	w.Traffic.Add(w.To, 0, n)
+
 	return n, err
 }
 

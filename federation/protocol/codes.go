@@ -54,5 +54,6 @@ func CodeOf(err error) Code {
 	if errors.As(err, &r) {
 		return r.Code
 	}
+
 	return ""
 }

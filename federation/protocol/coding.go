@@ -30,10 +30,13 @@ func (c *Codecs) encoder(w io.Writer) *zstd.Encoder {
 		z.Reset(w)
 		return z
 	}
-	z, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(256<<10))
+
+	z, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
+		zstd.WithWindowSize(256<<10))
 	if err != nil {
 		panic(err) // the options are constants
 	}
+
 	return z
 }
 
@@ -41,7 +44,9 @@ func (c *Codecs) decoder(r io.Reader) (*zstd.Decoder, error) {
 	if z, ok := c.decoders.Get().(*zstd.Decoder); ok {
 		return z, z.Reset(r)
 	}
-	return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
+
+	return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow),
+		zstd.WithDecoderLowmem(true))
 }
 
 // compressed returns where to write an answer, in a coding that its caller takes.
@@ -51,6 +56,7 @@ func (c *Codecs) Compress(w http.ResponseWriter, r *http.Request) (io.Writer, fu
 	case strings.Contains(taken, CodingZstd):
 		w.Header().Set("Content-Encoding", CodingZstd)
 		z := c.encoder(w)
+
 		return z, func() {
 			_ = z.Close() // fails only when the caller is gone
 			z.Reset(nil)
@@ -59,9 +65,12 @@ func (c *Codecs) Compress(w http.ResponseWriter, r *http.Request) (io.Writer, fu
 	case strings.Contains(taken, codingGzip):
 		w.Header().Set("Content-Encoding", codingGzip)
 		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // fails only for a level that is none
+
 		return z, func() { _ = z.Close() }
 	}
+
 	buf := bufio.NewWriterSize(w, 32<<10)
+
 	return buf, func() { _ = buf.Flush() }
 }
 
@@ -74,6 +83,7 @@ func (c *Codecs) Decompress(coding string, body io.Reader) (io.Reader, func(), e
 		if err != nil {
 			return nil, func() {}, err
 		}
+
 		return z, func() {
 			_ = z.Reset(nil) // which never fails
 			c.decoders.Put(z)
@@ -101,5 +111,6 @@ type countedBody struct {
 func (c *countedBody) Read(b []byte) (int, error) {
 	n, err := c.ReadCloser.Read(b)
 	c.add(n)
+
 	return n, err
 }

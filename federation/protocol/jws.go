@@ -19,6 +19,7 @@ type JWS struct{ Header, Payload []byte }
 func JoinJWS(header string, payload []byte, signature string) string {
 	b := make([]byte, 0, len(header)+directory.B64.EncodedLen(len(payload))+len(signature)+2)
 	b = directory.B64.AppendEncode(append(append(b, header...), '.'), payload)
+
 	return string(append(append(b, '.'), signature...))
 }
 
@@ -29,16 +30,20 @@ func SplitJWS(text string) (JWS, error) {
 	if len(parts) != 3 {
 		return JWS{}, errJWS
 	}
+
 	header, err1 := directory.B64.DecodeString(parts[0])
 	payload, err2 := directory.B64.DecodeString(parts[1])
+
 	signature, err3 := directory.B64.DecodeString(parts[2])
 	if err := errors.Join(err1, err2, err3); err != nil || len(signature) != 64 {
 		return JWS{}, errJWS
 	}
+
 	size := directory.B64.EncodedLen
 	if size(len(header))+size(len(payload))+size(len(signature))+2 != len(text) { // the decoder skips line ends
 		return JWS{}, errJWS
 	}
+
 	return JWS{header, payload}, nil
 }
 
@@ -48,6 +53,7 @@ func KeyIDOf(header []byte) string {
 		Kid string `json:"kid"`
 	}
 	_ = json.Unmarshal(header, &h) // what is no header names none
+
 	return h.Kid
 }
 
@@ -63,9 +69,12 @@ func CheckHeader(header []byte, typ string) error {
 	if err := json.Unmarshal(header, &h, json.RejectUnknownMembers(true)); err != nil {
 		return fmt.Errorf("%w: %w", signed.ErrHeader, err)
 	}
+
 	_, err := directory.ParseHash(h.Kid)
-	if h.Alg != "EdDSA" || h.Typ != typ || err != nil || len(header) != len(`{"alg":"EdDSA","kid":"","typ":""}`)+len(h.Kid)+len(typ) {
+	if h.Alg != "EdDSA" || h.Typ != typ || err != nil ||
+		len(header) != len(`{"alg":"EdDSA","kid":"","typ":""}`)+len(h.Kid)+len(typ) {
 		return signed.ErrHeader
 	}
+
 	return nil
 }

@@ -26,16 +26,19 @@ type RecordsRequest struct {
 }
 
 func (r RecordsRequest) Bytes() []byte {
-	b := strictjson.AppendText([]byte{'{'}, "origin", r.Origin)
+	data := strictjson.AppendText([]byte{'{'}, "origin", r.Origin)
+
 	list := []byte{'['}
 	for i, n := range r.Names {
 		if i > 0 {
 			list = append(list, ',')
 		}
+
 		list = append(strictjson.AppendString(append(list, '['), n[0].String()), ',')
 		list = append(strictjson.AppendString(list, n[1].String()), ']')
 	}
-	return append(strictjson.AppendRaw(b, "names", append(list, ']')), '}')
+
+	return append(strictjson.AppendRaw(data, "names", append(list, ']')), '}')
 }
 
 // A recordLine is one line of the answer to it.
@@ -47,19 +50,21 @@ type RecordLine struct {
 }
 
 func (l RecordLine) Bytes() []byte {
-	b := strictjson.AppendText([]byte{'{'}, "h", l.H.String())
-	b = strictjson.AppendText(b, "m", l.M.String())
+	data := strictjson.AppendText([]byte{'{'}, "h", l.H.String())
+
+	data = strictjson.AppendText(data, "m", l.M.String())
 	if l.Error != "" {
-		b = strictjson.AppendText(b, "error", l.Error)
+		data = strictjson.AppendText(data, "error", l.Error)
 	} else {
-		b = strictjson.AppendText(b, "record", l.Record)
+		data = strictjson.AppendText(data, "record", l.Record)
 	}
-	return append(b, '}', '\n')
+
+	return append(data, '}', '\n')
 }
 
 // readLine reads a line of an answer. One that is written as this release writes it
 // needs no parser.
-func ParseRecordLine(b []byte) (l RecordLine, err error) {
+func ParseRecordLine(data []byte) (line RecordLine, err error) {
 	const (
 		h      = `{"h":"`
 		m      = `","m":"`
@@ -68,17 +73,22 @@ func ParseRecordLine(b []byte) (l RecordLine, err error) {
 		hash   = 43 // characters of one
 		before = len(h) + hash + len(m) + hash + len(record)
 	)
-	if len(b) > before+len(end) && bytes.HasPrefix(b, []byte(h)) && bytes.HasPrefix(b[before-len(record):], []byte(record)) && bytes.HasSuffix(b, []byte(end)) {
-		l.Record = string(b[before : len(b)-len(end)])
+	if len(data) > before+len(end) && bytes.HasPrefix(data, []byte(h)) &&
+		bytes.HasPrefix(data[before-len(record):], []byte(record)) && bytes.HasSuffix(data, []byte(end)) {
+		line.Record = string(data[before : len(data)-len(end)])
+
 		var err1, err2 error
-		l.H, err1 = directory.ParseHash(string(b[len(h) : len(h)+hash]))
-		l.M, err2 = directory.ParseHash(string(b[before-len(record)-hash : before-len(record)]))
-		if err1 == nil && err2 == nil && strings.IndexByte(l.Record, '"') < 0 {
-			return l, nil
+		line.H, err1 = directory.ParseHash(string(data[len(h) : len(h)+hash]))
+
+		line.M, err2 = directory.ParseHash(string(data[before-len(record)-hash : before-len(record)]))
+		if err1 == nil && err2 == nil && strings.IndexByte(line.Record, '"') < 0 {
+			return line, nil
 		}
-		l = RecordLine{}
+
+		line = RecordLine{}
 	}
-	return l, json.Unmarshal(b, &l)
+
+	return line, json.Unmarshal(data, &line)
 }
 
 // A gossiped message is one byte that says what it is, and a JWS.

@@ -34,11 +34,12 @@ const (
 	TypeNDJSON = "application/x-ndjson"
 )
 
-func ParseOrigin(q url.Values) (spiffeid.TrustDomain, error) {
-	td, err := spiffeid.TrustDomainFromString(q.Get("origin"))
-	if err != nil || td.Name() != q.Get("origin") {
-		return td, directory.Refuse(directory.BadQuery, "origin must be a domain's name, got %q", q.Get("origin"))
+func ParseOrigin(values url.Values) (spiffeid.TrustDomain, error) {
+	td, err := spiffeid.TrustDomainFromString(values.Get("origin"))
+	if err != nil || td.Name() != values.Get("origin") {
+		return td, directory.Refuse(directory.BadQuery, "origin must be a domain's name, got %q", values.Get("origin"))
 	}
+
 	return td, nil
 }
 
@@ -51,37 +52,46 @@ type PageQuery struct {
 	Keys   *directory.Position // the issue of the key document that the caller has; nil where it doesn't say
 }
 
-func ParsePageQuery(q url.Values) (p PageQuery, err error) {
-	if p.Origin, err = ParseOrigin(q); err != nil {
-		return p, err
+func ParsePageQuery(values url.Values) (query PageQuery, err error) {
+	if query.Origin, err = ParseOrigin(values); err != nil {
+		return query, err
 	}
-	if p.Aud, err = directory.ParseAudience(q.Get("aud")); err != nil {
-		return p, directory.Refuse(directory.BadQuery, "aud must be mesh or a domain's name, got %q", q.Get("aud"))
+
+	if query.Aud, err = directory.ParseAudience(values.Get("aud")); err != nil {
+		return query, directory.Refuse(directory.BadQuery, "aud must be mesh or a domain's name, got %q",
+			values.Get("aud"))
 	}
-	if v := q.Get("since"); v != "" {
-		if p.Since, err = strconv.ParseUint(v, 10, 64); err != nil {
-			return p, directory.Refuse(directory.BadQuery, "since must be a revision, got %q", v)
+
+	if v := values.Get("since"); v != "" {
+		if query.Since, err = strconv.ParseUint(v, 10, 64); err != nil {
+			return query, directory.Refuse(directory.BadQuery, "since must be a revision, got %q", v)
 		}
 	}
-	p.Limit = MaxDigests
-	if v := q.Get("limit"); v != "" {
-		if p.Limit, err = strconv.Atoi(v); err != nil || p.Limit < 1 || p.Limit > MaxDigests {
-			return p, directory.Refuse(directory.BadQuery, "limit must be 1 to %d, got %q", MaxDigests, v)
+
+	query.Limit = MaxDigests
+	if v := values.Get("limit"); v != "" {
+		if query.Limit, err = strconv.Atoi(v); err != nil || query.Limit < 1 || query.Limit > MaxDigests {
+			return query, directory.Refuse(directory.BadQuery, "limit must be 1 to %d, got %q", MaxDigests, v)
 		}
 	}
-	if v := q.Get("wait"); v != "" {
-		if p.Wait, err = parseWait(v); err != nil {
-			return p, err
+
+	if v := values.Get("wait"); v != "" {
+		if query.Wait, err = parseWait(v); err != nil {
+			return query, err
 		}
 	}
-	if v := q.Get("keys"); v != "" {
+
+	if v := values.Get("keys"); v != "" {
 		of, issue, err := directory.ParseIndex(v)
-		if err != nil || of != p.Origin {
-			return p, directory.Refuse(directory.BadQuery, "keys must be DOMAIN=EPOCH.SEQ of the origin's key document, got %q", v)
+		if err != nil || of != query.Origin {
+			return query, directory.Refuse(directory.BadQuery,
+				"keys must be DOMAIN=EPOCH.SEQ of the origin's key document, got %q", v)
 		}
-		p.Keys = &issue
+
+		query.Keys = &issue
 	}
-	return p, nil
+
+	return query, nil
 }
 
 // parseWait reads whole seconds or a duration such as 30s.
@@ -90,9 +100,11 @@ func parseWait(v string) (time.Duration, error) {
 	if n, err2 := strconv.ParseUint(v, 10, 16); err2 == nil {
 		d, err = time.Duration(n)*time.Second, nil
 	}
+
 	if err != nil || d < 0 || d > MaxWait {
 		return 0, directory.Refuse(directory.BadQuery, "wait must be 0 to %d seconds, got %q", MaxWait/time.Second, v)
 	}
+
 	return d, nil
 }
 

@@ -18,6 +18,7 @@ func (b *Publisher) pageFormat(aud directory.Audience) uint {
 	if err != nil {
 		return 1
 	}
+
 	doc, _, known := b.keys.Keys(reader)
 	if !known {
 		return 1

@@ -66,36 +66,46 @@ const maxMade = 32
 func (b *Publisher) Page(aud directory.Audience, since uint64, limit int, tell bool) (*Page, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	told := tell && aud != directory.Mesh && b.Source.Position().Revision > since
 	if b.Source.Tip(aud) <= since && !told {
 		return nil, nil
 	}
+
 	key := PageKey{aud, since, limit, b.pageFormat(aud)}
-	if made, ok := b.Pages[key]; ok && (directory.Position{Epoch: made.Epoch, Revision: made.At}) == b.Source.Position() {
+	if made, ok := b.Pages[key]; ok &&
+		(directory.Position{Epoch: made.Epoch, Revision: made.At}) == b.Source.Position() {
 		return &made, nil
 	}
+
 	ds, to, at := b.Source.Digests(aud, since, limit)
+
 	made, err := b.sign(aud, ds, since, to, at)
 	if err != nil {
 		return nil, err
 	}
+
 	if len(b.Pages) >= maxMade {
 		clear(b.Pages)
 	}
+
 	b.Pages[key] = *made
+
 	return made, nil
 }
 
 func (b *Publisher) sign(aud directory.Audience, ds []signed.Digest, from, to, at uint64) (*Page, error) {
-	p := &signed.Page{
+	page := &signed.Page{
 		Format: b.pageFormat(aud), Issuer: b.domain, Epoch: b.Source.Position().Epoch, Audience: aud,
 		From: from, To: to, At: at, IssuedAt: time.Now().Unix(), Digests: ds,
 	}
-	text, err := b.signed(signed.TypePage, p.Payload())
+
+	text, err := b.signed(signed.TypePage, page.Payload())
 	if err != nil {
 		return nil, err
 	}
-	return &Page{p, text}, nil
+
+	return &Page{page, text}, nil
 }
 
 // signed signs, once this node's own key document vouches for its key: what it
@@ -105,21 +115,26 @@ func (b *Publisher) signed(typ string, payload []byte) (string, error) {
 	if doc == nil {
 		return "", ErrNotReady
 	}
+
 	text, err := b.keys.Sign(typ, payload)
 	if err != nil {
 		return "", fmt.Errorf("federation: sign: %w", err)
 	}
+
 	if b.ready != protocol.Issue(doc) {
 		// By this document: the keyring may have the one before still.
 		parts, err := protocol.SplitJWS(text)
 		if err == nil {
 			_, err = doc.Key(protocol.KeyIDOf(parts.Header))
 		}
+
 		if err != nil {
 			return "", fmt.Errorf("%w: %w", ErrNotReady, err)
 		}
+
 		b.ready, b.known = protocol.Issue(doc), signatureCache{}
 	}
+
 	return text, nil
 }
 
@@ -127,54 +142,66 @@ func (b *Publisher) signed(typ string, payload []byte) (string, error) {
 func (b *Publisher) Head() (string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	doc := b.Source.KeyDocument()
 	if doc == nil {
 		return "", ErrNotReady
 	}
+
 	tip := b.Source.Tip(directory.Mesh) // before the position, so that it doesn't exceed it
 	size, root := b.Source.Ledger()
 	at := b.Source.Position()
-	h := &signed.Head{Format: b.Source.Format(signed.StructureHead), Issuer: b.domain, Epoch: at.Epoch, Tip: tip, At: at.Revision, Size: size, Root: root,
+	h := &signed.Head{Format: b.Source.Format(signed.StructureHead), Issuer: b.domain, Epoch: at.Epoch, Tip: tip,
+		At: at.Revision, Size: size, Root: root,
 		Keys: directory.HashOf(doc.Payload()), IssuedAt: time.Now().Unix()}
+
 	return b.signed(signed.TypeHead, h.Payload())
 }
 
 // record returns a record of the own domain as that stream may have it.
-func (b *Publisher) Record(aud directory.Audience, n protocol.RecordName) (string, bool, error) {
-	payload, disclosures, ok := b.Source.Record(aud, n.H, n.M)
+func (b *Publisher) Record(aud directory.Audience, name protocol.RecordName) (string, bool, error) {
+	payload, disclosures, ok := b.Source.Record(aud, name.H, name.M)
 	if !ok {
 		return "", false, nil
 	}
-	text, err := b.signedRecord(n.H, payload)
+
+	text, err := b.signedRecord(name.H, payload)
 	if err != nil {
 		return "", false, err
 	}
+
 	return signed.Record{JWS: text, Disclosures: disclosures}.String(), true, nil
 }
 
 // signedRecord is signed for records. They are many, and none waits for another where
 // this node's signature was seen to hold.
-func (b *Publisher) signedRecord(h directory.Hash, payload []byte) (string, error) {
+func (b *Publisher) signedRecord(hash directory.Hash, payload []byte) (string, error) {
 	doc := b.Source.KeyDocument()
 	b.mu.Lock()
 	if doc == nil || b.ready != protocol.Issue(doc) {
 		defer b.mu.Unlock()
 		return b.signed(signed.TypeRecord, payload)
 	}
-	header, signature := b.known.of(h)
+
+	header, signature := b.known.of(hash)
 	b.mu.Unlock()
+
 	if signature != "" {
 		return protocol.JoinJWS(header, payload, signature), nil
 	}
+
 	text, err := b.keys.Sign(signed.TypeRecord, payload)
 	if err != nil {
 		return "", fmt.Errorf("federation: sign: %w", err)
 	}
+
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	if b.ready == protocol.Issue(doc) { // else it may be by a key that is no longer listed
-		b.known.add(h, text)
+		b.known.add(hash, text)
 	}
+
 	return text, nil
 }
 
@@ -188,19 +215,23 @@ type GossipCursor struct {
 
 // page returns a page of the newest digests, nil where there is none above what
 // was given before.
-func (t *GossipCursor) Page(b *Publisher) (*Page, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	ds, to, at := b.Source.Digests(directory.Mesh, t.From, protocol.MaxDigests)
+func (t *GossipCursor) Page(publisher *Publisher) (*Page, error) {
+	publisher.mu.Lock()
+	defer publisher.mu.Unlock()
+
+	ds, to, at := publisher.Source.Digests(directory.Mesh, t.From, protocol.MaxDigests)
 	for to < at && len(ds) > 0 {
 		t.From = ds[len(ds)-1].Revision
-		ds, to, at = b.Source.Digests(directory.Mesh, t.From, protocol.MaxDigests)
+		ds, to, at = publisher.Source.Digests(directory.Mesh, t.From, protocol.MaxDigests)
 	}
+
 	if n := len(ds) - GossipDigests; n > 0 {
 		t.From, ds = ds[n-1].Revision, ds[n:]
 	}
+
 	if len(ds) == 0 {
 		return nil, nil
 	}
-	return b.sign(directory.Mesh, ds, t.From, to, at)
+
+	return publisher.sign(directory.Mesh, ds, t.From, to, at)
 }

@@ -19,29 +19,35 @@ const maxSignatures = 16 << 10
 
 // of returns the signature of a record, and the header that goes before its payload;
 // "" where it isn't known.
-func (s *signatureCache) of(h directory.Hash) (header, signature string) {
-	signature, ok := s.young[h]
+func (s *signatureCache) of(hash directory.Hash) (header, signature string) {
+	signature, ok := s.young[hash]
 	if !ok {
-		if signature, ok = s.aged[h]; !ok {
+		if signature, ok = s.aged[hash]; !ok {
 			return "", ""
 		}
-		s.keep(h, signature)
+
+		s.keep(hash, signature)
 	}
+
 	return s.header, signature
 }
 
 // add notes what was signed. What another key signed than the one before begins anew.
-func (s *signatureCache) add(h directory.Hash, jws string) {
-	header, signature := jws[:strings.IndexByte(jws, '.')], jws[strings.LastIndexByte(jws, '.')+1:]
+func (s *signatureCache) add(hash directory.Hash, jws string) {
+	header := jws[:strings.IndexByte(jws, '.')]
+	signature := jws[strings.LastIndexByte(jws, '.')+1:]
+
 	if header != s.header {
 		*s = signatureCache{header: strings.Clone(header)}
 	}
-	s.keep(h, strings.Clone(signature)) // a part of jws would hold the whole of it
+
+	s.keep(hash, strings.Clone(signature)) // a part of jws would hold the whole of it
 }
 
-func (s *signatureCache) keep(h directory.Hash, signature string) {
+func (s *signatureCache) keep(hash directory.Hash, signature string) {
 	if s.young == nil || len(s.young) >= maxSignatures {
 		s.young, s.aged = map[directory.Hash]string{}, s.young
 	}
-	s.young[h] = signature
+
+	s.young[hash] = signature
 }

@@ -16,34 +16,43 @@ func (o *Origin) Adopt(text string, firstHand bool) error {
 	if err := o.Streams.Change.Lock(o.Store); err != nil {
 		return err
 	}
+
 	defer o.Streams.Change.Unlock()
 
 	if o.Streams.HasEnded() {
 		return nil
 	}
+
 	if claimed := ParseKeys(text); claimed != nil && text != o.Keys.Newest && !o.contradicts(claimed) {
 		if _, err := o.Keys.superseded(claimed); err != nil {
 			return err
 		}
 	}
+
 	if _, err := o.Cfg.Keys.Adopt(o.Domain, text); err != nil {
 		return err
 	}
+
 	if firstHand {
 		o.hear()
 	}
+
 	if doc, kept, ok := o.Cfg.Keys.Keys(o.Domain); ok {
 		if err := o.RepullRevoked(doc); err != nil {
 			return err
 		}
+
 		if kept != o.Keys.Newest {
 			o.hear()
+
 			if err := o.ReplaceKeys(doc, kept); err != nil {
 				return err
 			}
+
 			o.Moved() // subscribers hear of it
 		}
 	}
+
 	return o.obey()
 }
 
@@ -65,6 +74,7 @@ func (o *Origin) ReplaceKeys(doc *signed.KeyDocument, text string) error {
 	for _, d := range past {
 		texts = append(texts, d.text)
 	}
+
 	st := o.Saved(o.Streams.Shown.Index.Clock.Now())
 	st.Keys = text
 
@@ -85,5 +95,6 @@ func (o *Origin) loadPast(td spiffeid.TrustDomain) (all []pastDocument, err erro
 			all = append(all, pastDocument{text, time.Now(), doc})
 		}
 	}
+
 	return all, err
 }

@@ -20,11 +20,16 @@ const (
 func (bl *backlog) Due(limit int) (*Stream, []signed.Digest, time.Duration) {
 	bl.streams.mu.Lock()
 	defer bl.streams.mu.Unlock()
-	now, next, clock := time.Now(), MissingPauseMost, bl.streams.Shown.Index.Clock.Now().Unix()
-	for _, st := range []*Stream{bl.streams.Pair.Mesh.Cur, bl.streams.Pair.Mesh.next, bl.streams.Pair.Private.Cur, bl.streams.Pair.Private.next} {
+	now := time.Now()
+	next := MissingPauseMost
+
+	clock := bl.streams.Shown.Index.Clock.Now().Unix()
+	for _, st := range []*Stream{bl.streams.Pair.Mesh.Cur, bl.streams.Pair.Mesh.next, bl.streams.Pair.Private.Cur,
+		bl.streams.Pair.Private.next} {
 		if st == nil {
 			continue
 		}
+
 		var ds []signed.Digest
 		for _, w := range st.Missing {
 			if clock >= w.digest.Deadline { // nobody gives it, and nothing waits for it
@@ -36,10 +41,12 @@ func (bl *backlog) Due(limit int) (*Stream, []signed.Digest, time.Duration) {
 				break
 			}
 		}
+
 		if len(ds) > 0 {
 			return st, ds, 0
 		}
 	}
+
 	return nil, nil, next
 }
 
@@ -48,6 +55,7 @@ func (bl *backlog) Postpone(st *Stream, asked []signed.Digest) {
 	bl.streams.mu.Lock()
 	defer bl.streams.mu.Unlock()
 	bl.streams.Reached.Store(nil)
+
 	for _, d := range asked {
 		if w := st.Missing[d.RID]; w != nil && protocol.NameOf(w.digest) == protocol.NameOf(d) {
 			w.next = time.Now().Add(min(MissingPause<<min(w.tries, 6), MissingPauseMost))

@@ -39,10 +39,11 @@ type turn struct {
 
 // node returns the node that is asked at present, false where the peering names
 // none.
-func (ct *contacts) Node(f *Feed) (protocol.Node, bool) {
+func (ct *contacts) Node(feed *Feed) (protocol.Node, bool) {
 	ct.mu.Lock()
 	defer ct.mu.Unlock()
-	return ct.nodeAt(ct.turns[f.Aud].n)
+
+	return ct.nodeAt(ct.turns[feed.Aud].n)
 }
 
 // headNode returns another node at each call, so that one that lags is noticed.
@@ -50,26 +51,29 @@ func (ct *contacts) HeadNode() (protocol.Node, bool) {
 	ct.mu.Lock()
 	defer ct.mu.Unlock()
 	ct.headTurn++
+
 	return ct.nodeAt(ct.headTurn)
 }
 
-func (ct *contacts) HeadFrom(n protocol.Node) {
+func (ct *contacts) HeadFrom(node protocol.Node) {
 	ct.mu.Lock()
 	defer ct.mu.Unlock()
-	ct.headGiver, ct.headCame = n, time.Now()
+	ct.headGiver, ct.headCame = node, time.Now()
 }
 
 // headSince reports whether a head that was asked for has come from the origin since then.
-func (ct *contacts) HeadSince(t time.Time) bool {
+func (ct *contacts) HeadSince(at time.Time) bool {
 	ct.mu.Lock()
 	defer ct.mu.Unlock()
-	return ct.headCame.After(t)
+
+	return ct.headCame.After(at)
 }
 
 // lastHeadFrom returns which node gave the head that was asked for last and came.
 func (ct *contacts) LastHeadFrom() (protocol.Node, bool) {
 	ct.mu.Lock()
 	defer ct.mu.Unlock()
+
 	return ct.headGiver, ct.headGiver != protocol.Node{}
 }
 
@@ -86,12 +90,14 @@ func (ct *contacts) nodeAt(turn int) (protocol.Node, bool) {
 func (ct *contacts) Nodes() []protocol.Node {
 	ct.mu.Lock()
 	defer ct.mu.Unlock()
+
 	var all []protocol.Node
 	for i := range ct.peering.Load().Addresses {
 		if n, ok := ct.nodeAt(ct.turns[directory.Mesh].n + i); ok {
 			all = append(all, n)
 		}
 	}
+
 	return all
 }
 
@@ -116,12 +122,15 @@ func (ct *contacts) failedSince(aud directory.Audience, since time.Time) bool {
 func (ct *contacts) MayRefresh(from Sender) bool {
 	ct.mu.Lock()
 	defer ct.mu.Unlock()
+
 	now := time.Now()
 	if from.Pushed && now.Sub(ct.keysAsked) < KeysEvery {
 		ct.keysDue = true
 		return false
 	}
+
 	ct.keysAsked = now
+
 	return true
 }
 
@@ -130,6 +139,7 @@ func (ct *contacts) PutOff() (due bool) {
 	ct.mu.Lock()
 	defer ct.mu.Unlock()
 	due, ct.keysDue = ct.keysDue, false
+
 	return due
 }
 

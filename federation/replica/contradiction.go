@@ -24,55 +24,67 @@ type comparer struct {
 func (cp *comparer) Contradicted(p *Page) (other string, err error) {
 	cp.streams.mu.Lock()
 	st := cp.streams.Pair.FeedOf(p.Audience).existing(p.Epoch)
+
 	var upTo uint64
 	if st != nil {
 		upTo = st.State.Watermark
 	}
+
 	cp.streams.mu.Unlock()
+
 	if st == nil || len(p.Digests) == 0 || p.Digests[0].Revision > upTo {
 		return "", nil
 	}
+
 	err = cp.streams.Store.Read(st.Id, func(t *store.Tx) error {
 		var page comparedPage
-		for _, d := range p.Digests {
-			if d.Revision > upTo {
+		for _, digest := range p.Digests {
+			if digest.Revision > upTo {
 				return nil
 			}
-			switch same, err := agrees(t, d); {
+
+			switch same, err := agrees(t, digest); {
 			case err != nil:
 				return err
 			case same:
 				continue
 			}
-			if d.Revision > page.to {
+
+			if digest.Revision > page.to {
 				if !cp.Pace.Allow() {
 					return nil
 				}
-				if page, err = ChainedPage(t, cp.cfg.Dialect, d.Revision); err != nil {
+
+				if page, err = ChainedPage(t, cp.cfg.Dialect, digest.Revision); err != nil {
 					return err
 				}
 			}
-			if page.Text != p.Text && page.denies(d) {
+
+			if page.Text != p.Text && page.denies(digest) {
 				other = page.Text
 				return nil
 			}
 		}
+
 		return nil
 	})
+
 	return other, err
 }
 
 // agrees reports whether d is what is held of its registration, which spares
 // reading the chain for what comes twice as a matter of course. Whether it was put
 // or renewed is not held, and makes no difference to what is shown.
-func agrees(t *store.Tx, d signed.Digest) (bool, error) {
-	h, err := t.Get(d.RID)
-	if err != nil || h == nil || !d.Live() {
+func agrees(t *store.Tx, digest signed.Digest) (bool, error) {
+	held, err := t.Get(digest.RID)
+	if err != nil || held == nil || !digest.Live() {
 		return false, err
 	}
-	mine := h.Digest(d.RID)
-	mine.Op = d.Op
-	return mine == d, nil
+
+	mine := held.Digest(digest.RID)
+	mine.Op = digest.Op
+
+	return mine == digest, nil
 }
 
 // A comparedPage is a page of a chain, taken apart. The zero value lists nothing.
@@ -88,21 +100,26 @@ func ChainedPage(t *store.Tx, dialect signed.Dialect, r uint64) (comparedPage, e
 	if err != nil || stored == nil {
 		return comparedPage{to: math.MaxUint64}, err // nothing later either
 	}
+
 	parts, err := protocol.SplitJWS(stored.JWS)
 	if err != nil {
 		return comparedPage{}, store.ErrStore
 	}
+
 	page, err := dialect.ParsePage(parts.Payload)
 	if errors.Is(err, signed.ErrUnsupported) { // a later release took it, which ran here before
 		return comparedPage{Text: stored.JWS, to: to}, nil
 	}
+
 	if err != nil {
 		return comparedPage{}, store.ErrStore
 	}
+
 	c := comparedPage{Text: stored.JWS, to: page.To, digests: make(map[directory.RID]signed.Digest, len(page.Digests))}
 	for _, d := range page.Digests {
 		c.digests[d.RID] = d
 	}
+
 	return c, nil
 }
 

@@ -13,88 +13,99 @@ import (
 // acceptHead keeps a newer head. A lower one is ignored and counted: being behind
 // is no crime. While the disk doesn't answer, what a head says is known all the same,
 // unless it begins an epoch: it tells how far this node is behind.
-func (o *Origin) AcceptHead(h *signed.Head, text string) error {
+func (o *Origin) AcceptHead(head *signed.Head, text string) error {
 	if err := o.Streams.Change.Lock(o.Store); err != nil {
-		o.knowHead(h, text)
+		o.knowHead(head, text)
 		return err
 	}
+
 	defer o.Streams.Change.Unlock()
 
 	if o.Streams.HasEnded() {
 		return ErrPeeringEnd
 	}
-	if o.hasNewer(h) {
+
+	if o.hasNewer(head) {
 		o.Streams.Writer.Counted(protocol.CodeOld)
 		return nil
 	}
 
 	o.hear()
-	if err := o.beginEpoch(h); err != nil {
+
+	if err := o.beginEpoch(head); err != nil {
 		return err
 	}
 
-	o.knowHead(h, text)
+	o.knowHead(head, text)
+
 	if err := o.Store.SaveOrigin(o.Domain, o.Saved(o.Streams.Shown.Index.Clock.Now())); err != nil {
 		return err
 	}
 
-	if st := o.Streams.Pair.Mesh.Newest(); st.Id.Epoch == h.Epoch && st.State.Watermark >= h.Tip && h.At >= st.RepullSince { // an origin that announces nothing, yet or any more
+	// an origin that announces nothing, yet or any more
+	if st := o.Streams.Pair.Mesh.Newest(); st.Id.Epoch == head.Epoch && st.State.Watermark >= head.Tip &&
+		head.At >= st.RepullSince {
 		if err := o.atTip(&o.Streams.Pair.Mesh, st); err != nil {
 			return err
 		}
 	}
+
 	o.Moved()
 
 	return nil
 }
 
 // hasNewer reports whether a head says nothing that isn't known.
-func (o *Origin) hasNewer(h *signed.Head) bool {
+func (o *Origin) hasNewer(head *signed.Head) bool {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
 
-	return o.head != nil && !newerHead(h, o.head)
+	return o.head != nil && !newerHead(head, o.head)
 }
 
-func newerHead(h, last *signed.Head) bool {
+func newerHead(head, last *signed.Head) bool {
 	switch {
-	case h.Epoch != last.Epoch:
-		return h.Epoch > last.Epoch
-	case h.At != last.At:
-		return h.At > last.At
+	case head.Epoch != last.Epoch:
+		return head.Epoch > last.Epoch
+	case head.At != last.At:
+		return head.At > last.At
 	}
 
-	return h.IssuedAt > last.IssuedAt
+	return head.IssuedAt > last.IssuedAt
 }
 
 // beginEpoch begins streams of the epoch that a head names, if it is a new one. o.change
 // is held.
-func (o *Origin) beginEpoch(h *signed.Head) error {
+func (o *Origin) beginEpoch(head *signed.Head) error {
 	if f := &o.Streams.Pair.Private; f.Cur != nil { // a new epoch is one of all streams
-		if _, err := o.Streams.streamOf(f, store.StreamID{Origin: h.Issuer, Audience: f.Aud, Epoch: h.Epoch}); err != nil {
+		if _, err := o.Streams.streamOf(f, store.StreamID{Origin: head.Issuer, Audience: f.Aud,
+			Epoch: head.Epoch}); err != nil {
 			return err
 		}
 	}
 
-	_, err := o.Streams.streamOf(&o.Streams.Pair.Mesh, store.StreamID{Origin: h.Issuer, Audience: directory.Mesh, Epoch: h.Epoch})
+	_, err := o.Streams.streamOf(&o.Streams.Pair.Mesh,
+		store.StreamID{Origin: head.Issuer, Audience: directory.Mesh, Epoch: head.Epoch})
+
 	return err
 }
 
 // knowHead notes what a newer head of an epoch that has begun here says.
-func (o *Origin) knowHead(h *signed.Head, text string) {
+func (o *Origin) knowHead(head *signed.Head, text string) {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
 
-	if o.head != nil && !newerHead(h, o.head) {
-		return
-	}
-	if !o.Streams.noteHead(h, o.head != nil && h.Epoch > o.head.Epoch) {
+	if o.head != nil && !newerHead(head, o.head) {
 		return
 	}
 
-	o.head = h
+	if !o.Streams.noteHead(head, o.head != nil && head.Epoch > o.head.Epoch) {
+		return
+	}
+
+	o.head = head
 	o.HeadText = text
-	o.HeadIs = time.Unix(h.IssuedAt, 0)
+	o.HeadIs = time.Unix(head.IssuedAt, 0)
 	o.heard = time.Now()
 	o.LastErr = ""
 	o.unread.head = nil
@@ -116,11 +127,12 @@ func (o *Origin) loadHead(text string) {
 	if err != nil {
 		return
 	}
-	if h, err := o.Cfg.Dialect.ParseHead(parts.Payload); err == nil {
-		o.head = h
+
+	if head, err := o.Cfg.Dialect.ParseHead(parts.Payload); err == nil {
+		o.head = head
 		o.HeadText = text
-		o.HeadIs = time.Unix(h.IssuedAt, 0)
-		o.Streams.loadHead(h)
+		o.HeadIs = time.Unix(head.IssuedAt, 0)
+		o.Streams.loadHead(head)
 	}
 }
 

@@ -20,30 +20,30 @@ type shownIndex struct {
 }
 
 // admits reports whether what an origin announced is shown.
-func (sx *shownIndex) admits(e *directory.Entry) bool {
+func (sx *shownIndex) admits(entry *directory.Entry) bool {
 	if sx.stale {
 		return false
 	}
 
 	admitted := false
 	sx.cfg.Panics.Do(contain.Policy, func() {
-		admitted = sx.peering.Load().Import.Admits(e.Agent, e.Document.Kind(), e.Projection)
+		admitted = sx.peering.Load().Import.Admits(entry.Agent, entry.Document.Kind(), entry.Projection)
 	})
 
 	return admitted
 }
 
 // describe completes an entry, if there is one, with what its stream says of it.
-func (sx *shownIndex) describe(e *directory.Entry, aud directory.Audience, h *store.Entry) *directory.Entry {
-	if e == nil {
+func (sx *shownIndex) describe(entry *directory.Entry, aud directory.Audience, held *store.Entry) *directory.Entry {
+	if entry == nil {
 		return nil
 	}
 
-	from, _ := spiffeid.TrustDomainFromString(h.From)
-	e.Received = &directory.Received{At: h.At, From: from, H: h.H, M: h.M, Private: aud != directory.Mesh}
-	describe(h, e, sx.peering.Load().Import.MaxLifetime)
+	from, _ := spiffeid.TrustDomainFromString(held.From)
+	entry.Received = &directory.Received{At: held.At, From: from, H: held.H, M: held.M, Private: aud != directory.Mesh}
+	describe(held, entry, sx.peering.Load().Import.MaxLifetime)
 
-	return e
+	return entry
 }
 
 // describe writes into e what a renewal changes; most is the peering's MaxLifetime.
@@ -54,24 +54,27 @@ func describe(h *store.Entry, e *directory.Entry, most uint32) {
 
 // deadline is h's, clipped to what the peering lets be. What an origin says of the
 // time at which it was set is believed where that is in the past.
-func ClippedDeadline(h *store.Entry, most uint32) int64 {
+func ClippedDeadline(held *store.Entry, most uint32) int64 {
 	if most == 0 {
-		return h.Deadline
+		return held.Deadline
 	}
-	set := min(h.CheckedAt/1000, h.Deadline-int64(h.Lifetime))
-	return min(h.Deadline, set+int64(most))
+
+	set := min(held.CheckedAt/1000, held.Deadline-int64(held.Lifetime))
+
+	return min(held.Deadline, set+int64(most))
 }
 
 // renew shows an entry, if it is shown, with its later deadline.
-func (sx *shownIndex) renew(rid directory.RID, h *store.Entry) {
+func (sx *shownIndex) renew(rid directory.RID, held *store.Entry) {
 	old, ok := sx.Index.Get(rid)
 	if !ok {
 		return
 	}
-	e, r := *old, *old.Received
-	e.Received = &r
-	describe(h, &e, sx.peering.Load().Import.MaxLifetime)
-	sx.put(&e)
+
+	entry, r := *old, *old.Received
+	entry.Received = &r
+	describe(held, &entry, sx.peering.Load().Import.MaxLifetime)
+	sx.put(&entry)
 }
 
 // show shows the best of those entries of a registration that import policy admits, or
@@ -100,32 +103,38 @@ func (sx *shownIndex) put(e *directory.Entry) {
 
 // offer shows an entry that import policy admits, unless the origin's other stream has
 // a better one. o.mu is held.
-func (sx *shownIndex) offer(e *directory.Entry) {
-	if !sx.admits(e) {
+func (sx *shownIndex) offer(entry *directory.Entry) {
+	if !sx.admits(entry) {
 		return
 	}
-	if old, ok := sx.Index.Get(e.RID); ok && old.Received.Private != e.Received.Private && !better(e, old) {
+
+	if old, ok := sx.Index.Get(entry.RID); ok && old.Received.Private != entry.Received.Private && !better(entry, old) {
 		return
 	}
-	sx.put(e)
+
+	sx.put(entry)
 }
 
 // shows reports whether an entry is shown as it would be now, if it is admitted.
-func (sx *shownIndex) shows(st *Stream, rid directory.RID, h *store.Entry) bool {
+func (sx *shownIndex) shows(st *Stream, rid directory.RID, held *store.Entry) bool {
 	e, ok := sx.Index.Get(rid)
-	return ok && e.Received.H == h.H && e.Received.M == h.M && e.Received.Private == (st.Id.Audience != directory.Mesh) &&
-		e.ExpiresAt == ClippedDeadline(h, sx.peering.Load().Import.MaxLifetime)*1000
+
+	return ok && e.Received.H == held.H && e.Received.M == held.M &&
+		e.Received.Private == (st.Id.Audience != directory.Mesh) &&
+		e.ExpiresAt == ClippedDeadline(held, sx.peering.Load().Import.MaxLifetime)*1000
 }
 
 // better reports whether a is to be shown where b is the other. Deadlines don't
 // count: both streams are told of a later one in time, and an entry keeps its place
 // until it is freed.
-func better(a, b *directory.Entry) bool {
+func better(entry, b *directory.Entry) bool {
 	if b == nil {
 		return true
 	}
-	if a.Statement != b.Statement {
-		return a.Statement > b.Statement
+
+	if entry.Statement != b.Statement {
+		return entry.Statement > b.Statement
 	}
-	return a.Received.Private || !b.Received.Private
+
+	return entry.Received.Private || !b.Received.Private
 }

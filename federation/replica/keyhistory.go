@@ -41,6 +41,7 @@ func (kh *keyHistory) Formats() (formats signed.Formats, until time.Time, known 
 		if doc == nil {
 			return nil, until, false
 		}
+
 		kh.reads = readFormats{text: kh.Newest, formats: doc.Formats, until: time.Unix(doc.Expires, 0)}
 	}
 
@@ -88,6 +89,7 @@ func (kh *keyHistory) Issued() []string {
 	for _, d := range kh.past {
 		all = append(all, d.text)
 	}
+
 	return all
 }
 
@@ -96,15 +98,18 @@ func (kh *keyHistory) IssuedFor(kid string) string {
 	kh.mu.Lock()
 	all := append([]pastDocument{{text: kh.Newest}}, kh.past...)
 	kh.mu.Unlock()
+
 	all[0].doc = ParseKeys(all[0].text)
-	for _, d := range all {
-		if d.doc == nil {
+	for _, document := range all {
+		if document.doc == nil {
 			continue
 		}
-		if _, err := d.doc.Key(kid); err == nil {
-			return d.text
+
+		if _, err := document.doc.Key(kid); err == nil {
+			return document.text
 		}
 	}
+
 	return ""
 }
 
@@ -116,27 +121,33 @@ func (kh *keyHistory) superseded(doc *signed.KeyDocument) ([]pastDocument, error
 	if was := ParseKeys(kh.Newest); was != nil {
 		old = append([]pastDocument{{kh.Newest, time.Now(), was}}, old...)
 	}
+
 	var kept []pastDocument
+
 	covered, size := map[string]bool{}, 0
-	for _, d := range old {
+	for _, document := range old {
 		needed := false
-		for _, k := range d.doc.Keys {
+		for _, k := range document.doc.Keys {
 			id := k.KeyID()
 			if _, err := doc.Key(id); errors.Is(err, signed.ErrKeyUnknown) && !covered[id] {
 				covered[id], needed = true, true
 			}
 		}
+
 		if needed {
-			kept, size = append(kept, d), size+len(d.text)
+			kept, size = append(kept, document), size+len(document.text)
 		}
 	}
+
 	for len(kept) > MaxPast || size > maxPastSize {
 		oldest := kept[len(kept)-1]
 		if time.Since(oldest.until) < PastFor {
 			return nil, ErrKeysPace
 		}
+
 		kept, size = kept[:len(kept)-1], size-len(oldest.text)
 	}
+
 	return kept, nil
 }
 
@@ -153,10 +164,12 @@ func ParseKeys(text string) *signed.KeyDocument {
 	if err != nil {
 		return nil
 	}
+
 	doc, err := signed.ParseKeyDocument(parts.Payload)
 	if err != nil {
 		return nil
 	}
+
 	return doc
 }
 
@@ -172,4 +185,5 @@ const (
 	PastFor     = time.Hour
 )
 
-var ErrKeysPace = errors.New("the origin drops keys faster than their signatures can be compared; it must revoke them or wait")
+var ErrKeysPace = errors.New("the origin drops keys faster than their signatures can be compared; it must revoke " +
+	"them or wait")

@@ -21,10 +21,14 @@ func Parallel(n int, f func(i int)) {
 		for i := range n {
 			f(i)
 		}
+
 		return
 	}
-	var next atomic.Int64
-	var wg sync.WaitGroup
+
+	var (
+		next atomic.Int64
+		wg   sync.WaitGroup
+	)
 	for range workers {
 		wg.Go(func() {
 			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
@@ -32,5 +36,6 @@ func Parallel(n int, f func(i int)) {
 			}
 		})
 	}
+
 	wg.Wait()
 }

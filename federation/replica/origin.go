@@ -52,7 +52,7 @@ func New(td spiffeid.TrustDomain, index *index.Index, shared Deps) *Origin {
 	peering := &atomic.Pointer[directory.Peering]{}
 	peering.Store(&directory.Peering{})
 
-	o := &Origin{
+	origin := &Origin{
 		Deps:      shared,
 		Domain:    td,
 		Peering:   peering,
@@ -71,11 +71,11 @@ func New(td spiffeid.TrustDomain, index *index.Index, shared Deps) *Origin {
 			turns:     map[directory.Audience]turn{},
 		},
 	}
-	o.base.Advance(time.Now()) // from here on a step of the wall clock back is not seen
-	o.Mu.publish = o.publish
-	o.publish()
+	origin.base.Advance(time.Now()) // from here on a step of the wall clock back is not seen
+	origin.Mu.publish = origin.publish
+	origin.publish()
 
-	return o
+	return origin
 }
 
 // A mailbox holds gossiped messages of an origin.
@@ -197,12 +197,14 @@ func (o *Origin) applyPage(page *Page, records map[directory.RID]OpenedRecord) (
 	if err := o.Streams.Change.Lock(o.Store); err != nil {
 		return "", err
 	}
+
 	defer o.Streams.Change.Unlock()
 
 	feed, stream, err := o.streamFor(page)
 	if err != nil {
 		return "", err
 	}
+
 	if code := stream.classify(page); code != protocol.CodeApplied {
 		return code, nil
 	}
@@ -244,31 +246,34 @@ func (o *Origin) streamFor(page *Page) (*Feed, *Stream, error) {
 
 // atTip does what waited for a stream to hold all that its origin announced. o.change
 // is held.
-func (o *Origin) atTip(f *Feed, st *Stream) error {
-	if st == f.next {
-		return o.Streams.swap(f, o.Saved(o.Streams.Shown.Index.Clock.Now()))
+func (o *Origin) atTip(feed *Feed, st *Stream) error {
+	if st == feed.next {
+		return o.Streams.swap(feed, o.Saved(o.Streams.Shown.Index.Clock.Now()))
 	}
 
-	return o.Streams.endRepull(f, st, o.Keys.revokedKeys())
+	return o.Streams.endRepull(feed, st, o.Keys.revokedKeys())
 }
 
 // admit is the rest of the gate, for what the origin did sign. What is too far
 // ahead is judged by a time that the origin's own messages don't advance: a key
 // that was stolen for minutes could else push the clock on page by page, and
 // make all that the origin registered look dead for as long.
-func (o *Origin) Admit(c Claim) error {
+func (o *Origin) Admit(claim Claim) error {
 	now := o.base.Now()
-	cost := float64(c.Digests)
+
+	cost := float64(claim.Digests)
 	switch {
 	case cost > 0 && o.Announced.TokensAt(time.Now()) < cost:
-		return &protocol.Refusal{Code: protocol.CodeQuota, Origin: c.Issuer, Err: errQuota}
-	case c.Epoch < o.Streams.newestEpoch(c.Aud):
-		return &protocol.Refusal{Code: protocol.CodeEpochOld, Origin: c.Issuer, Err: errEpoch}
-	case c.IssuedAt > now.Add(future).Unix(), c.Epoch > uint64(now.Add(future).Unix()):
-		return &protocol.Refusal{Code: protocol.CodeFuture, Origin: c.Issuer, Err: errFuture}
+		return &protocol.Refusal{Code: protocol.CodeQuota, Origin: claim.Issuer, Err: errQuota}
+	case claim.Epoch < o.Streams.newestEpoch(claim.Aud):
+		return &protocol.Refusal{Code: protocol.CodeEpochOld, Origin: claim.Issuer, Err: errEpoch}
+	case claim.IssuedAt > now.Add(future).Unix(), claim.Epoch > uint64(now.Add(future).Unix()):
+		return &protocol.Refusal{Code: protocol.CodeFuture, Origin: claim.Issuer, Err: errFuture}
 	}
+
 	// The origin's own word on the time counts from here on (rule T4).
-	o.Streams.Shown.Index.Clock.Advance(time.Unix(c.IssuedAt, 0))
+	o.Streams.Shown.Index.Clock.Advance(time.Unix(claim.IssuedAt, 0))
+
 	return nil
 }
 
@@ -282,6 +287,7 @@ func (o *Origin) SaveClock() error {
 	if err := o.Streams.Change.Lock(o.Store); err != nil {
 		return err
 	}
+
 	defer o.Streams.Change.Unlock()
 
 	if o.Streams.HasEnded() || o.Streams.Pair.Mesh.Cur == nil {
@@ -292,14 +298,17 @@ func (o *Origin) SaveClock() error {
 }
 
 // furthest reports whether a page goes further than all that was passed on, as it is then.
-func (o *Origin) Furthest(p *Page) bool {
+func (o *Origin) Furthest(page *Page) bool {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
-	to := directory.Position{Epoch: p.Epoch, Revision: p.To}
+
+	to := directory.Position{Epoch: page.Epoch, Revision: page.To}
 	if !o.PassedOn.Before(to) {
 		return false
 	}
+
 	o.PassedOn = to
+
 	return true
 }
 
@@ -323,6 +332,7 @@ func (o *Origin) Silent() bool {
 	if o.Unlisted || o.unread.head != nil {
 		return time.Since(o.heard) > MaxHeadAge
 	}
+
 	return o.Streams.Shown.Index.Clock.Now().Sub(o.HeadIs) > MaxHeadAge
 }
 
@@ -341,6 +351,7 @@ func (o *Origin) Load(saved store.Origin, peering *directory.Peering) (err error
 	if err != nil {
 		return err
 	}
+
 	o.Keys.replace(saved.Keys, past)
 
 	if saved.Keys != "" {
@@ -353,6 +364,7 @@ func (o *Origin) Load(saved store.Origin, peering *directory.Peering) (err error
 	if err := o.Streams.loadStreams(saved); err != nil {
 		return err
 	}
+
 	o.loadHead(saved.Head)
 
 	if doc, _, ok := o.Cfg.Keys.Keys(o.Domain); ok {
@@ -360,6 +372,7 @@ func (o *Origin) Load(saved store.Origin, peering *directory.Peering) (err error
 			return err
 		}
 	}
+
 	if err := o.obey(); err != nil { // the machine may have stopped before it was done
 		return err
 	}

@@ -36,16 +36,17 @@ func (s *Set) All() []*Origin {
 	for _, o := range s.byDomain {
 		all = append(all, o)
 	}
+
 	slices.SortFunc(all, func(a, b *Origin) int { return strings.Compare(a.Domain.Name(), b.Domain.Name()) })
 
 	return all
 }
 
-func (s *Set) Add(o *Origin) {
+func (s *Set) Add(origin *Origin) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	s.byDomain[o.Domain] = o
+	s.byDomain[origin.Domain] = origin
 }
 
 func (s *Set) Remove(td spiffeid.TrustDomain) {

@@ -10,8 +10,9 @@ import (
 
 // A PeerStatus is what this node knows of one peering, from its own observation.
 type PeerStatus struct {
-	Domain       spiffeid.TrustDomain
-	State        string             // active, behind, failing, unsupported or unlisted; or the peering's own, where that isn't active
+	Domain spiffeid.TrustDomain
+	// active, behind, failing, unsupported or unlisted; or the peering's own, where that isn't active
+	State        string
 	Position     directory.Position // applied
 	Watermark    uint64
 	Tip          uint64 // of its stream, as far as known

@@ -27,13 +27,16 @@ var LeastShare = Quota{Records: 10_000, Bytes: 32 << 20}
 // quota bounds what is held of the origin.
 func (qs *quotas) Quota() Quota {
 	rules := &qs.peering.Load().Import
+
 	limit := Quota{qs.cfg.Records, qs.cfg.Bytes}
 	if rules.Records > 0 {
 		limit.Records = rules.Records
 	}
+
 	if rules.Bytes > 0 {
 		limit.Bytes = rules.Bytes
 	}
+
 	return limit
 }
 
@@ -43,13 +46,16 @@ func (qs *quotas) OwnerQuota() Quota {
 	if parts == 0 {
 		parts = ownerShare
 	}
+
 	of := func(whole, least uint64) uint64 {
 		if whole == 0 || parts == 1 {
 			return whole
 		}
+
 		return max(whole/parts, min(whole, least))
 	}
 	all := qs.Quota()
+
 	return Quota{of(all.Records, LeastShare.Records), of(all.Bytes, LeastShare.Bytes)}
 }
 
@@ -59,54 +65,64 @@ func (q Quota) Fits(used, added store.Usage) bool {
 	room := func(limit uint64, used, added int64) bool {
 		return limit == 0 || added <= 0 || used+added <= 0 || uint64(used+added) <= limit
 	}
+
 	return room(q.Records, used.Records, added.Records) && room(q.Bytes, used.Bytes, added.Bytes)
 }
 
 // usedBy is used, of one owner.
 func (qs *quotas) usedBy(key store.OwnerKey, st *Stream, delta store.Owners) store.Usage {
 	sum := st.Owners[key].Plus(delta[key])
-	f := qs.pair.FeedOf(st.Id.Audience)
-	other := qs.pair.other(f)
+	feed := qs.pair.FeedOf(st.Id.Audience)
+
+	other := qs.pair.other(feed)
 	switch {
-	case st == f.next && other.next != nil:
+	case st == feed.next && other.next != nil:
 		sum = sum.Plus(other.next.Owners[key])
 	case other.Cur != nil:
 		sum = sum.Plus(other.Cur.Owners[key])
 	}
+
 	return sum.Usage()
 }
 
 // hasRoom reports whether h's record, whose owner and size h has, may be held in the
 // place of old, which is nil where there is none.
-func (qs *quotas) hasRoom(st *Stream, t *store.Tx, old, h *store.Entry) bool {
-	added := store.Usage{Records: 1, Bytes: int64(h.Size)}
+func (qs *quotas) hasRoom(st *Stream, t *store.Tx, old, held *store.Entry) bool {
+	added := store.Usage{Records: 1, Bytes: int64(held.Size)}
+
 	ofOwner := added
 	if old != nil && old.Record == store.RecordHeld {
 		was := store.Usage{Records: -1, Bytes: -t.Size(old)}
+
 		added = added.Plus(was)
-		if old.Owner == h.Owner {
+		if old.Owner == held.Owner {
 			ofOwner = added
 		}
 	}
+
 	return qs.Quota().Fits(qs.used(st, t.Delta), added) &&
-		qs.OwnerQuota().Fits(qs.usedBy(h.Owner, st, t.Owners), ofOwner)
+		qs.OwnerQuota().Fits(qs.usedBy(held.Owner, st, t.Owners), ofOwner)
 }
 
 // reserve reports whether there is room for the record of an entry that was refused for
 // want of it, beside what is reserved, and reserves it. Of one that never came nothing is
 // known but that it is one more.
-func (qs *quotas) reserve(r *reservation, st *Stream, h *store.Entry) bool {
-	needs := store.Usage{Records: 1, Bytes: int64(max(1, h.Size))}
+func (qs *quotas) reserve(r *reservation, st *Stream, held *store.Entry) bool {
+	needs := store.Usage{Records: 1, Bytes: int64(max(1, held.Size))}
 	if !qs.Quota().Fits(qs.used(st, r.all), needs) {
 		return false
 	}
-	if h.Size > 0 {
-		if !qs.OwnerQuota().Fits(qs.usedBy(h.Owner, st, r.owners), needs) {
+
+	if held.Size > 0 {
+		if !qs.OwnerQuota().Fits(qs.usedBy(held.Owner, st, r.owners), needs) {
 			return false
 		}
-		r.owners.Add(h.Owner, store.Share{Records: needs.Records, Bytes: needs.Bytes})
+
+		r.owners.Add(held.Owner, store.Share{Records: needs.Records, Bytes: needs.Bytes})
 	}
+
 	r.all = r.all.Plus(needs)
+
 	return true
 }
 
@@ -123,14 +139,16 @@ type quotas struct {
 // is held.
 func (qs *quotas) used(st *Stream, delta store.Usage) store.Usage {
 	all := st.Used.Plus(delta)
-	f := qs.pair.FeedOf(st.Id.Audience)
-	other := qs.pair.other(f)
+	feed := qs.pair.FeedOf(st.Id.Audience)
+
+	other := qs.pair.other(feed)
 	switch {
-	case st == f.next && other.next != nil:
+	case st == feed.next && other.next != nil:
 		return all.Plus(other.next.Used)
 	case other.Cur != nil:
 		return all.Plus(other.Cur.Used)
 	}
+
 	return all
 }
 

@@ -31,8 +31,11 @@ func (er *entryReader) entryOf(st *Stream, k store.StoredEntry) *directory.Entry
 			return er.records.OpenEntry(er.domain, st.Id.Epoch, k.Entry.Digest(k.RID), k.Record, kinds.Reproject)
 		})
 	}
+
 	if err != nil {
-		er.cfg.Logger.Warn("a stored record can't be shown", "origin", er.domain.Name(), "rid", k.RID.String(), "err", err)
+		er.cfg.Logger.Warn("a stored record can't be shown", "origin", er.domain.Name(), "rid", k.RID.String(), "err",
+			err)
+
 		return nil
 	}
 
@@ -42,13 +45,14 @@ func (er *entryReader) entryOf(st *Stream, k store.StoredEntry) *directory.Entry
 // entriesOf returns what the streams that are shown hold of a registration. o.change is
 // held.
 func (er *entryReader) entriesOf(rid directory.RID) (all []*directory.Entry, err error) {
-	for _, f := range er.pair.Feeds() {
-		if f.Cur == nil {
+	for _, feed := range er.pair.Feeds() {
+		if feed.Cur == nil {
 			continue
 		}
 
 		var k store.StoredEntry
-		err := er.store.Read(f.Cur.Id, func(t *store.Tx) (err error) {
+
+		err := er.store.Read(feed.Cur.Id, func(t *store.Tx) (err error) {
 			k, err = t.StoredEntry(rid)
 			return err
 		})
@@ -56,7 +60,7 @@ func (er *entryReader) entriesOf(rid directory.RID) (all []*directory.Entry, err
 			return nil, err
 		}
 
-		if e := er.entryOf(f.Cur, k); e != nil {
+		if e := er.entryOf(feed.Cur, k); e != nil {
 			all = append(all, e)
 		}
 	}
@@ -71,12 +75,14 @@ func (er *entryReader) readAlternatives(f *Feed, effects []effect) (alternatives
 	}
 
 	var both []directory.RID
+
 	err := er.store.Read(other.Cur.Id, func(t *store.Tx) error {
 		for _, e := range effects {
 			if t.Has(e.digest.RID) {
 				both = append(both, e.digest.RID)
 			}
 		}
+
 		return nil
 	})
 	if err != nil {

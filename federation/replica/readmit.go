@@ -40,11 +40,12 @@ func (ra *readmitter) Readmit() error {
 	if err := ra.streams.Change.Lock(ra.streams.Store); err != nil {
 		return err
 	}
+
 	defer ra.streams.Change.Unlock()
 
 	room, freed := ra.takeRoom(), false
-	for _, f := range ra.streams.Pair.Feeds() {
-		st := f.Cur
+	for _, feed := range ra.streams.Pair.Feeds() {
+		st := feed.Cur
 		if st == nil || st.Used.OverQuota == 0 || ra.streams.Quotas.full(st, store.Usage{}) {
 			continue
 		}
@@ -58,9 +59,10 @@ func (ra *readmitter) Readmit() error {
 			freed = freed || room // behind what it has looked at, too
 		}
 
-		if err := ra.readmitSome(f, st); err != nil {
+		if err := ra.readmitSome(feed, st); err != nil {
 			st.Again = nil
 			ra.GiveRoom()
+
 			return err
 		}
 	}
@@ -75,17 +77,20 @@ func (ra *readmitter) Readmit() error {
 // readmitSome takes one step of a stream's readmission. Entries are read without a
 // transaction that writes, which would keep the pages of all origins waiting. o.change
 // is held.
-func (ra *readmitter) readmitSome(f *Feed, st *Stream) error {
+func (ra *readmitter) readmitSome(feed *Feed, st *Stream) error {
 	again, more := st.Again, true
+
 	var rids []directory.RID
 
 	for looked := 0; more && looked < ReadmitLook && len(rids) < ReadmitAtOnce; looked += ReadmitBatch {
 		var err error
+
 		again.after, more, err = ra.streams.Store.EntriesAfter(st.Id, again.after, ReadmitBatch,
 			func(_ *store.Tx, rid directory.RID, h *store.Entry) error {
 				if h.Record == store.RecordOverQuota && ra.streams.Quotas.reserve(&again.reserved, st, h) {
 					rids = append(rids, rid)
 				}
+
 				return nil
 			})
 		if err != nil {
@@ -95,13 +100,15 @@ func (ra *readmitter) readmitSome(f *Feed, st *Stream) error {
 
 	if len(rids) > 0 {
 		again.asked = true
-		if err := ra.requestAgain(f, st, rids); err != nil {
+
+		if err := ra.requestAgain(feed, st, rids); err != nil {
 			return err
 		}
 	}
 
 	if !more {
 		st.Again = nil
+
 		if again.asked { // what came by now is reserved twice: another look finds what room that leaves
 			ra.GiveRoom()
 		}
@@ -111,9 +118,11 @@ func (ra *readmitter) readmitSome(f *Feed, st *Stream) error {
 }
 
 // wantAgain makes entries wanted for which there was no room. o.change is held.
-func (ra *readmitter) requestAgain(f *Feed, st *Stream, rids []directory.RID) error {
-	var done Changes
-	var err error
+func (ra *readmitter) requestAgain(feed *Feed, st *Stream, rids []directory.RID) error {
+	var (
+		done Changes
+		err  error
+	)
 
 	done.State, err = ra.streams.Store.Change(st.Id, func(t *store.Tx) error {
 		for _, rid := range rids {
@@ -121,26 +130,30 @@ func (ra *readmitter) requestAgain(f *Feed, st *Stream, rids []directory.RID) er
 			if err != nil {
 				return err
 			}
+
 			if old == nil || old.Record != store.RecordOverQuota {
 				continue
 			}
 
-			h := *old
-			h.Record = store.RecordMissing
-			if err := t.Put(rid, old, &h); err != nil {
+			held := *old
+
+			held.Record = store.RecordMissing
+			if err := t.Put(rid, old, &held); err != nil {
 				return err
 			}
-			done.effects = append(done.effects, effect{digest: h.Digest(rid), missing: true})
+
+			done.effects = append(done.effects, effect{digest: held.Digest(rid), missing: true})
 		}
 
 		done.Delta = t.Delta
+
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 
-	ra.streams.Apply(f, st, done, nil)
+	ra.streams.Apply(feed, st, done, nil)
 	Wake(ra.streams.Kick)
 
 	return nil

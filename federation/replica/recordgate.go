@@ -39,34 +39,40 @@ type RecordGate struct{ Cfg *Config }
 
 // openRecords puts the fetched records through the record gate, outside of any
 // lock or transaction.
-func (g *RecordGate) OpenRecords(origin spiffeid.TrustDomain, p *signed.Page, records map[protocol.RecordName]Fetched) map[directory.RID]OpenedRecord {
-	all := make([]OpenedRecord, len(p.Digests))
+func (g *RecordGate) OpenRecords(origin spiffeid.TrustDomain, page *signed.Page,
+	records map[protocol.RecordName]Fetched) map[directory.RID]OpenedRecord {
+	all := make([]OpenedRecord, len(page.Digests))
 	Parallel(len(all), func(i int) {
-		d := p.Digests[i]
-		if rec, ok := records[protocol.NameOf(d)]; ok && d.Live() {
-			opened := OpenedRecord{Fetched: rec, asked: protocol.NameOf(d), bytes: rec.Record.Bytes()}
+		digest := page.Digests[i]
+		if rec, ok := records[protocol.NameOf(digest)]; ok && digest.Live() {
+			opened := OpenedRecord{Fetched: rec, asked: protocol.NameOf(digest), bytes: rec.Record.Bytes()}
+
 			opened.entry, opened.err = g.OpenContained(contain.Record, func() (*directory.Entry, error) {
-				return g.OpenEntry(origin, p.Epoch, d, rec.Record, kinds.Project)
+				return g.OpenEntry(origin, page.Epoch, digest, rec.Record, kinds.Project)
 			})
 			if errors.Is(opened.err, signed.ErrUnsupported) {
 				opened.format, opened.err = store.FormatOf(opened.err), nil
 			}
+
 			all[i] = opened
 		}
 	})
+
 	out := make(map[directory.RID]OpenedRecord, len(records))
 	for i, rec := range all {
 		if rec.Record != nil {
-			out[p.Digests[i].RID] = rec
+			out[page.Digests[i].RID] = rec
 		}
 	}
+
 	return out
 }
 
 // openContained opens a record. One that makes this release panic is no fault of its
 // sender's: it is kept and passed on, and not shown, so the entry is nil without an
 // error. It is opened again at the next start, by a release that may be a later one.
-func (g *RecordGate) OpenContained(place contain.Place, open func() (*directory.Entry, error)) (entry *directory.Entry, err error) {
+func (g *RecordGate) OpenContained(place contain.Place, open func() (*directory.Entry, error)) (entry *directory.Entry,
+	err error) {
 	err = g.Cfg.Panics.Run(place, func() (err error) {
 		entry, err = open()
 		return err
@@ -85,40 +91,52 @@ func (g *RecordGate) OpenContained(place contain.Place, open func() (*directory.
 // entry is nil without an error. So is one of which the error is ErrUnsupported, and
 // that says of itself up to its epoch what the page says. project is kinds.Project, or Reproject for
 // what passed once.
-func (g *RecordGate) OpenEntry(origin spiffeid.TrustDomain, epoch uint64, d signed.Digest, r *store.Record,
+func (g *RecordGate) OpenEntry(origin spiffeid.TrustDomain, epoch uint64, digest signed.Digest, r *store.Record,
 	project func(string, directory.Document) (*directory.Projection, error)) (*directory.Entry, error) {
-	c, err := g.Cfg.Dialect.OpenNamed(r.Payload, r.Disclosures, d.H, d.M)
+	contents, err := g.Cfg.Dialect.OpenNamed(r.Payload, r.Disclosures, digest.H, digest.M)
+
 	unsupported := errors.Is(err, signed.ErrUnsupported)
 	if err != nil && !unsupported {
 		return nil, err
 	}
-	if c.Issuer != origin || c.RID != d.RID || c.Epoch != epoch || c.Revision > d.Revision || c.Op != signed.OpPut {
+
+	if contents.Issuer != origin || contents.RID != digest.RID || contents.Epoch != epoch ||
+		contents.Revision > digest.Revision || contents.Op != signed.OpPut {
 		return nil, ErrRecord
 	}
+
 	if unsupported {
 		return nil, err
 	}
-	if err := g.refuseOwnIdentities(c); err != nil {
+
+	if err := g.refuseOwnIdentities(contents); err != nil {
 		return nil, err
 	}
-	if max(c.IssuedAt, c.Since) > MaxTime { // a statement has none before 1970
+
+	if max(contents.IssuedAt, contents.Since) > MaxTime { // a statement has none before 1970
 		return nil, ErrTime
 	}
-	if _, err := directory.ParseKind(string(c.Document.Kind())); err != nil {
+
+	if _, err := directory.ParseKind(string(contents.Document.Kind())); err != nil {
 		return nil, nil
 	}
 
-	mutate(c.Document)
-	projection, err := project(c.Agent, c.Document)
+	mutate(contents.Document)
+
+	projection, err := project(contents.Agent, contents.Document)
 	if err != nil {
 		return nil, err
 	}
-	e := &directory.Entry{
-		Origin: origin, RID: c.RID, Agent: c.Agent, Owner: c.Owner, Document: c.Document, Packed: directory.Pack(c.Document, projection),
-		RegisteredAt: c.Since * 1000, UpdatedAt: c.IssuedAt * 1000, Statement: c.Revision, Redacted: c.Redacted,
+
+	entry := &directory.Entry{
+		Origin: origin, RID: contents.RID, Agent: contents.Agent, Owner: contents.Owner, Document: contents.Document,
+		Packed:       directory.Pack(contents.Document, projection),
+		RegisteredAt: contents.Since * 1000, UpdatedAt: contents.IssuedAt * 1000, Statement: contents.Revision,
+		Redacted: contents.Redacted,
 	}
-	e.Compact()
-	return e, nil
+	entry.Compact()
+
+	return entry, nil
 }
 
 // refuseOwnIdentities refuses a record that names an identity of this domain as its
@@ -142,28 +160,33 @@ var errNotNamed = errors.New("the bytes don't match the record's hashes")
 
 // readRecord takes a record apart and compares it with its name. A JWS header that
 // is the one given was looked at before; "" is none.
-func ReadRecord(n protocol.RecordName, text, header string) (*store.Record, error) {
+func ReadRecord(name protocol.RecordName, text, header string) (*store.Record, error) {
 	rec, err := signed.ParseRecord(text)
 	if err != nil {
 		return nil, err
 	}
+
 	parts, err := protocol.SplitJWS(rec.JWS)
 	if err != nil {
 		return nil, err
 	}
+
 	if written, _, _ := strings.Cut(rec.JWS, "."); written == "" || written != header {
 		if err := protocol.CheckHeader(parts.Header, signed.TypeRecord); err != nil {
 			return nil, err
 		}
+
 		header = written
 	}
+
 	r := &store.Record{
 		Header: header, Payload: parts.Payload,
 		Signature: rec.JWS[len(rec.JWS)-directory.B64.EncodedLen(64):], Disclosures: rec.Disclosures,
 	}
-	if !r.Is(n) {
+	if !r.Is(name) {
 		return nil, errNotNamed
 	}
+
 	return r, nil
 }
 

@@ -30,13 +30,16 @@ func (l *RefusalLog) Refused(from Sender, text string, err error) error {
 	if !errors.As(err, &r) {
 		return err
 	}
+
 	l.ByOrigin.Add(r.Origin, r.Code)
 	l.BySender.Add(from.Domain, r.Code)
+
 	if l.Lines.Allow(r.Code, from.Domain) {
 		l.Log.LogAttrs(context.Background(), slog.LevelWarn, "refused a message", slog.String("code", string(r.Code)),
 			slog.String("origin", r.Origin.Name()), slog.String("from", from.Domain.Name()), slog.Any("err", r.Err),
 			slog.Int("bytes", len(text)), slog.String("sha256", fmt.Sprintf("%x", directory.HashOf([]byte(text)))))
 	}
+
 	return r
 }
 
@@ -48,17 +51,21 @@ type logLimiter struct {
 	last map[refusal]time.Time
 }
 
-func (r *logLimiter) Allow(c protocol.Code, from spiffeid.TrustDomain) bool {
+func (r *logLimiter) Allow(code protocol.Code, from spiffeid.TrustDomain) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now, key := time.Now(), refusal{c, from}
+
+	now, key := time.Now(), refusal{code, from}
 	if t, ok := r.last[key]; ok && now.Sub(t) < refusalsEach {
 		return false
 	}
+
 	if r.last == nil {
 		r.last = map[refusal]time.Time{}
 	}
+
 	r.last[key] = now
+
 	return true
 }
 
@@ -78,14 +85,18 @@ func (c *counts) Add(td spiffeid.TrustDomain, code protocol.Code) {
 	if td.IsZero() {
 		return
 	}
+
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	if c.all == nil {
 		c.all = map[spiffeid.TrustDomain]map[protocol.Code]uint64{}
 	}
+
 	if c.all[td] == nil {
 		c.all[td] = map[protocol.Code]uint64{}
 	}
+
 	c.all[td][code]++
 }
 
@@ -100,9 +111,11 @@ func (c *counts) Forget(td spiffeid.TrustDomain) {
 func (c *counts) Of(td spiffeid.TrustDomain) map[protocol.Code]uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	out := map[protocol.Code]uint64{}
 	for k, v := range c.all[td] {
 		out[k] = v
 	}
+
 	return out
 }

@@ -37,8 +37,10 @@ func (rj *rejudger) rejudge() {
 		rj.unshown = false // nothing is to be shown
 		rj.streams.Shown.Index.Clear()
 		rj.streams.Moved()
+
 		return
 	}
+
 	rj.Judging = &judging{rules: true}
 	Wake(rj.streams.Judge)
 }
@@ -54,10 +56,12 @@ func (rj *rejudger) showLater() {
 	}
 
 	rj.unshown = true
+
 	anew := &judging{}
 	if rj.Judging != nil {
 		anew.rules, anew.shown = rj.Judging.rules, rj.Judging.shown
 	}
+
 	rj.Judging = anew
 	Wake(rj.streams.Judge)
 }
@@ -80,6 +84,7 @@ func (rj *rejudger) HideSome() (more bool) {
 			rj.streams.Shown.Index.Delete(e.RID)
 		}
 	}
+
 	j.shown = j.shown[n:]
 
 	return true
@@ -116,9 +121,11 @@ func (rj *rejudger) JudgeSome() (more bool) {
 	if rj.streams.Change.Lock(rj.streams.Store) != nil {
 		return false // the end of the stall wakes the judges
 	}
+
 	defer rj.streams.Change.Unlock()
 
 	rj.streams.mu.Lock()
+
 	j := rj.Judging
 	if j != nil && (rj.streams.ended || j.feed == len(rj.streams.Pair.Feeds())) {
 		rj.Judging = nil
@@ -126,8 +133,10 @@ func (rj *rejudger) JudgeSome() (more bool) {
 		rj.streams.Reached.Store(nil)
 		rj.streams.mu.Unlock()
 		rj.streams.Moved()
+
 		return false
 	}
+
 	rj.streams.mu.Unlock()
 
 	if j == nil {
@@ -138,7 +147,8 @@ func (rj *rejudger) JudgeSome() (more bool) {
 	case errors.Is(err, store.ErrStalled):
 		return false
 	case err != nil:
-		rj.streams.Cfg.Logger.Error("reading a peer's stored records failed", "origin", rj.streams.domain.Name(), "err", err)
+		rj.streams.Cfg.Logger.Error("reading a peer's stored records failed", "origin", rj.streams.domain.Name(),
+			"err", err)
 		j.next()
 	}
 
@@ -154,20 +164,25 @@ func (rj *rejudger) judgeFeed(j *judging) error {
 		j.next()
 		return nil
 	}
+
 	if st != j.of { // at first, or an epoch later
 		j.of, j.after = st, nil
 	}
 
 	var batch []store.StoredEntry
-	after, more, err := rj.streams.Store.EntriesAfter(st.Id, j.after, JudgeBatch, func(t *store.Tx, rid directory.RID, h *store.Entry) error {
-		if h.Record != store.RecordHeld || rj.streams.Shown.shows(st, rid, h) {
-			return nil
-		}
-		e, err := t.StoredEntryOf(rid, h)
-		batch = append(batch, e)
-		return err
-	})
+	after, more, err := rj.streams.Store.EntriesAfter(st.Id, j.after, JudgeBatch,
+		func(t *store.Tx, rid directory.RID, held *store.Entry) error {
+			if held.Record != store.RecordHeld || rj.streams.Shown.shows(st, rid, held) {
+				return nil
+			}
+
+			e, err := t.StoredEntryOf(rid, held)
+			batch = append(batch, e)
+
+			return err
+		})
 	rj.streams.showAll(st, batch)
+
 	if err != nil {
 		return err
 	}

@@ -20,11 +20,13 @@ func (o *Origin) ResumeRepull() {
 	if o.Streams.Change.Lock(o.Store) != nil {
 		return // tend sees to it again
 	}
+
 	defer o.Streams.Change.Unlock()
 
 	if o.Streams.HasEnded() {
 		return
 	}
+
 	if err := o.RepullRevoked(doc); err != nil && !errors.Is(err, store.ErrStalled) {
 		o.Cfg.Logger.Error("searching for statements of revoked keys failed", "peer", o.Domain.Name(), "err", err)
 	}
@@ -37,29 +39,34 @@ func (o *Origin) RepullRevoked(doc *signed.KeyDocument) error {
 	o.Streams.clampRepull(doc)
 
 	done := o.Keys.revokedKeys()
+
 	revoked := map[string]bool{}
 	for _, id := range doc.Revoked {
 		if !done[id] {
 			revoked[id] = true
 		}
 	}
+
 	if len(revoked) == 0 || !o.repulls.Allow() { // tend sees to what is put off
 		return nil
 	}
 
 	parts, _ := protocol.SplitJWS(o.NewestHead())
+
 	bad := revoked[protocol.KeyIDOf(parts.Header)]
 	for _, f := range o.Streams.Pair.Feeds() {
 		for _, st := range []*Stream{f.Cur, f.next} {
 			if st == nil || bad {
 				continue
 			}
+
 			var err error
 			if bad, err = o.Store.RestsOn(st.Id, revoked); err != nil {
 				return err
 			}
 		}
 	}
+
 	if bad {
 		if err := o.repull(doc); err != nil {
 			return err
@@ -69,6 +76,7 @@ func (o *Origin) RepullRevoked(doc *signed.KeyDocument) error {
 	for _, id := range doc.Revoked {
 		revoked[id] = true
 	}
+
 	o.Keys.setRevoked(revoked)
 
 	return nil
@@ -76,7 +84,8 @@ func (o *Origin) RepullRevoked(doc *signed.KeyDocument) error {
 
 // repull has both streams of an origin pulled from their beginning. o.change is held.
 func (o *Origin) repull(doc *signed.KeyDocument) error {
-	o.Cfg.Logger.Warn("a peer revoked a key that signed stored pages; its streams are pulled again", "peer", o.Domain.Name())
+	o.Cfg.Logger.Warn("a peer revoked a key that signed stored pages; its streams are pulled again", "peer",
+		o.Domain.Name())
 
 	for _, f := range o.Streams.Pair.Feeds() {
 		if err := o.Streams.rewind(f, doc); err != nil {

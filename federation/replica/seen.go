@@ -11,16 +11,18 @@ type Seen struct {
 	from uint64 // from where on a stream is compared that wasn't yet
 }
 
-func (ss *streams) Seen(f *Feed) (s Seen) {
+func (ss *streams) Seen(feed *Feed) (seen Seen) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if st := f.Cur; st != nil {
-		s.of, s.UpTo = st, st.State.Watermark
+
+	if st := feed.Cur; st != nil {
+		seen.of, seen.UpTo = st, st.State.Watermark
 		if st.State.Listed > crossFirst {
-			s.from = st.State.Watermark
+			seen.from = st.State.Watermark
 		}
 	}
-	return s
+
+	return seen
 }
 
 // compare has compared what is new in a stream since s, and notes how far that went.
@@ -30,12 +32,15 @@ func (s *Seen) Compare(now Seen, with func(since uint64) (reached uint64, enough
 	if now == *s {
 		return
 	}
+
 	if now.of != s.of {
 		*s = Seen{of: now.of, UpTo: now.from}
 	}
+
 	if now.UpTo > s.UpTo+crossLag {
 		s.UpTo = now.UpTo - rand.Uint64N(crossLag)
 	}
+
 	if reached, enough := with(s.UpTo); enough { // else somebody is behind, and asked again
 		*s = now
 		s.UpTo = reached

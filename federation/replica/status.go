@@ -69,45 +69,48 @@ func (o *Origin) publish() {
 // status is honest: no peer is called active if its head is older than maxHeadAge
 // (federation.md, "Peering").
 func (o *Origin) Status() PeerStatus {
-	seen, held, peering := o.summary.Load(), o.Streams.summary.Load(), o.Peering.Load()
+	seen := o.summary.Load()
+	held := o.Streams.summary.Load()
+	peering := o.Peering.Load()
 	limit := o.Streams.Quotas.Quota()
 	now, clock := time.Now(), o.Streams.Shown.Index.Clock.Now()
 
-	s := held.status
-	s.Position, _ = o.Streams.Position()
-	s.RecordsLimit = limit.Records
-	s.BytesLimit = limit.Bytes
-	s.Unopened = held.waits.ByFormat()
-	s.LastHeard = seen.heard
-	s.LastError = seen.lastErr
-	s.Unlisted = seen.unlisted
-	s.Unsupported = seen.unsupported
-	s.State = string(peering.State)
+	status := held.status
+	status.Position, _ = o.Streams.Position()
+	status.RecordsLimit = limit.Records
+	status.BytesLimit = limit.Bytes
+	status.Unopened = held.waits.ByFormat()
+	status.LastHeard = seen.heard
+	status.LastError = seen.lastErr
+	status.Unlisted = seen.unlisted
+	status.Unsupported = seen.unsupported
+	status.State = string(peering.State)
 
 	if !seen.headIs.IsZero() {
-		s.HeadAge = max(0, clock.Sub(seen.headIs))
+		status.HeadAge = max(0, clock.Sub(seen.headIs))
 	}
-	if s.LagRevisions > 0 {
-		s.LagSeconds = now.Sub(held.level).Seconds()
+
+	if status.LagRevisions > 0 {
+		status.LagSeconds = now.Sub(held.level).Seconds()
 	}
 
 	answers := now.Sub(seen.heard) <= MaxHeadAge
 
 	switch {
 	case peering.State == "":
-		s.State = "unknown" // on disk, and without a peering
+		status.State = "unknown" // on disk, and without a peering
 	case peering.State != directory.PeeringActive:
 	case seen.convicted:
-		s.State = string(directory.PeeringFrozen)
-	case s.Unlisted && answers:
-		s.State = "unlisted" // the origin exports nothing to this domain
-	case s.Unsupported != "" && answers:
-		s.State = "unsupported" // a later release is needed to read it
-	case seen.headIs.IsZero() || s.HeadAge > MaxHeadAge:
-		s.State = "failing"
-	case s.LagRevisions > 0 || s.Pending > 0:
-		s.State = "behind"
+		status.State = string(directory.PeeringFrozen)
+	case status.Unlisted && answers:
+		status.State = "unlisted" // the origin exports nothing to this domain
+	case status.Unsupported != "" && answers:
+		status.State = "unsupported" // a later release is needed to read it
+	case seen.headIs.IsZero() || status.HeadAge > MaxHeadAge:
+		status.State = "failing"
+	case status.LagRevisions > 0 || status.Pending > 0:
+		status.State = "behind"
 	}
 
-	return s
+	return status
 }

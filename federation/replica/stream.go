@@ -61,6 +61,7 @@ func (fp *feedPair) FeedOf(aud directory.Audience) *Feed {
 	case fp.Private.Aud:
 		return &fp.Private
 	}
+
 	return nil
 }
 
@@ -71,6 +72,7 @@ func (fp *feedPair) other(f *Feed) *Feed {
 	if f == &fp.Private {
 		return &fp.Mesh
 	}
+
 	return &fp.Private
 }
 
@@ -82,6 +84,7 @@ func (f *Feed) Newest() *Stream {
 	case f.Cur != nil:
 		return f.Cur
 	}
+
 	return &Stream{}
 }
 
@@ -92,19 +95,21 @@ func (f *Feed) existing(epoch uint64) *Stream {
 			return st
 		}
 	}
+
 	return nil
 }
 
 // progress notes how far a page that was applied to a stream brings the feed.
-func (f *Feed) progress(st *Stream, p *Page) {
+func (f *Feed) progress(st *Stream, page *Page) {
 	if st != f.Newest() {
 		return
 	}
 
-	if n := len(p.Digests); n > 0 {
-		f.tip = max(f.tip, p.Digests[n-1].Revision)
+	if n := len(page.Digests); n > 0 {
+		f.tip = max(f.tip, page.Digests[n-1].Revision)
 	}
-	if p.To == p.At && p.To >= f.tip {
+
+	if page.To == page.At && page.To >= f.tip {
 		f.level = time.Now()
 	}
 }
@@ -115,6 +120,7 @@ func (f *Feed) stream(id store.StreamID) *Stream {
 	if f.Cur == nil {
 		f.Cur = newStream(id)
 	}
+
 	switch {
 	case id.Epoch == f.Cur.Id.Epoch:
 		return f.Cur
@@ -123,6 +129,7 @@ func (f *Feed) stream(id store.StreamID) *Stream {
 	case f.next == nil || f.next.Id.Epoch < id.Epoch:
 		f.next = newStream(id)
 	}
+
 	return f.next
 }
 
@@ -138,18 +145,19 @@ func (st *Stream) complete() uint64 {
 			upTo = min(upTo, w.digest.Revision-1)
 		}
 	}
+
 	return upTo
 }
 
 // classify returns CodeApplied for a page that goes on from where the stream is. The
 // stream is nil if another page has begun a newer epoch.
-func (st *Stream) classify(p *Page) protocol.Code {
+func (st *Stream) classify(page *Page) protocol.Code {
 	switch {
 	case st == nil:
 		return protocol.CodeEpochOld
-	case p.To <= st.State.Watermark, p.At < st.RepullSince:
+	case page.To <= st.State.Watermark, page.At < st.RepullSince:
 		return protocol.CodeOld
-	case p.From > st.State.Watermark:
+	case page.From > st.State.Watermark:
 		return protocol.CodeGap
 	}
 

@@ -72,12 +72,12 @@ func (ss *streams) End() {
 }
 
 // setPeering takes the peering as it is agreed now.
-func (ss *streams) SetPeering(p *directory.Peering) {
+func (ss *streams) SetPeering(peering *directory.Peering) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 
-	changed := !ss.peering.Load().Import.Equal(p.Import)
-	ss.peering.Store(p)
+	changed := !ss.peering.Load().Import.Equal(peering.Import)
+	ss.peering.Store(peering)
 
 	if changed {
 		ss.Rejudger.rejudge()
@@ -102,12 +102,12 @@ func (ss *streams) SetStale(stale bool) bool {
 // noteHead notes where the mesh stream ends by a newer head. It reports false if the
 // peering has ended, or if the head is of an epoch that hasn't begun here. restarts says
 // that the head is of a later epoch than the one before.
-func (ss *streams) noteHead(h *signed.Head, restarts bool) bool {
+func (ss *streams) noteHead(head *signed.Head, restarts bool) bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 
-	st := ss.Pair.Mesh.existing(h.Epoch)
-	if ss.ended || st == nil && h.Epoch >= ss.Pair.Mesh.Newest().Id.Epoch {
+	st := ss.Pair.Mesh.existing(head.Epoch)
+	if ss.ended || st == nil && head.Epoch >= ss.Pair.Mesh.Newest().Id.Epoch {
 		return false
 	}
 
@@ -115,11 +115,11 @@ func (ss *streams) noteHead(h *signed.Head, restarts bool) bool {
 		ss.Pair.Mesh.tip = 0
 	}
 
-	ss.head = h
+	ss.head = head
 	ss.Reached.Store(nil)
-	ss.Pair.Mesh.tip = max(ss.Pair.Mesh.tip, h.Tip)
+	ss.Pair.Mesh.tip = max(ss.Pair.Mesh.tip, head.Tip)
 
-	if st != nil && st.State.Watermark >= h.Tip {
+	if st != nil && st.State.Watermark >= head.Tip {
 		ss.Pair.Mesh.level = time.Now()
 	}
 
@@ -163,15 +163,15 @@ func (ss *streams) shownEpoch() uint64 {
 
 // chainOf returns a feed's stream that is shown and its state, and whether one of a newer
 // epoch is gathered beside it.
-func (ss *streams) ChainOf(f *Feed) (st *Stream, state store.State, gathering bool) {
+func (ss *streams) ChainOf(feed *Feed) (st *Stream, state store.State, gathering bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 
-	if f.Cur != nil {
-		state = f.Cur.State
+	if feed.Cur != nil {
+		state = feed.Cur.State
 	}
 
-	return f.Cur, state, f.next != nil
+	return feed.Cur, state, feed.next != nil
 }
 
 func newStreams(td spiffeid.TrustDomain, index *index.Index, peering *atomic.Pointer[directory.Peering],
@@ -210,10 +210,10 @@ func newStreams(td spiffeid.TrustDomain, index *index.Index, peering *atomic.Poi
 // apply does in memory what a transaction did on disk, and calls also, if it isn't nil,
 // at the same moment for readers. A stream that isn't shown yet changes no index.
 // o.change is held.
-func (ss *streams) Apply(f *Feed, st *Stream, done Changes, page *Page) {
+func (ss *streams) Apply(feed *Feed, st *Stream, done Changes, page *Page) {
 	var twice alternatives
-	if st == f.Cur {
-		twice = ss.alternativesTo(f, done.effects)
+	if st == feed.Cur {
+		twice = ss.alternativesTo(feed, done.effects)
 	}
 
 	ss.mu.Lock()
@@ -222,31 +222,33 @@ func (ss *streams) Apply(f *Feed, st *Stream, done Changes, page *Page) {
 	ss.account(st, done)
 	ss.Reached.Store(nil)
 
-	for _, e := range done.effects {
-		delete(st.Missing, e.digest.RID)
-		if e.missing {
-			st.Missing[e.digest.RID] = &MissingRecord{digest: e.digest}
+	for _, effect := range done.effects {
+		delete(st.Missing, effect.digest.RID)
+
+		if effect.missing {
+			st.Missing[effect.digest.RID] = &MissingRecord{digest: effect.digest}
 		}
 	}
 
 	if page != nil {
-		f.progress(st, page)
+		feed.progress(st, page)
 	}
-	if st != f.Cur {
+
+	if st != feed.Cur {
 		return
 	}
 
-	for _, e := range done.effects {
-		rid := e.digest.RID
+	for _, effect := range done.effects {
+		rid := effect.digest.RID
 		entries, both := twice[rid]
 
 		switch {
 		case both:
 			ss.Shown.show(rid, entries...)
-		case e.renew != nil:
-			ss.Shown.renew(rid, e.renew)
-		case e.entry != nil:
-			ss.Shown.show(rid, e.entry)
+		case effect.renew != nil:
+			ss.Shown.renew(rid, effect.renew)
+		case effect.entry != nil:
+			ss.Shown.show(rid, effect.entry)
 		default:
 			ss.Shown.Index.Delete(rid)
 		}
@@ -272,6 +274,7 @@ func (ss *streams) alternativesTo(f *Feed, effects []effect) alternatives {
 		if !errors.Is(err, store.ErrStalled) {
 			ss.Cfg.Logger.Error("reading a peer's stored records failed", "origin", ss.domain.Name(), "err", err)
 		}
+
 		ss.Rejudger.showLater()
 	}
 
@@ -280,8 +283,8 @@ func (ss *streams) alternativesTo(f *Feed, effects []effect) alternatives {
 
 // hide takes away what the index shows of a feed and pick says yes to, and shows
 // of it what the other feed has. o.change is held.
-func (ss *streams) Hide(f *Feed, pick func(*directory.Entry) bool) {
-	private := f == &ss.Pair.Private
+func (ss *streams) Hide(feed *Feed, pick func(*directory.Entry) bool) {
+	private := feed == &ss.Pair.Private
 
 	var effects []effect
 	for e := range ss.Shown.Index.All() {
@@ -290,7 +293,7 @@ func (ss *streams) Hide(f *Feed, pick func(*directory.Entry) bool) {
 		}
 	}
 
-	twice := ss.alternativesTo(f, effects)
+	twice := ss.alternativesTo(feed, effects)
 
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -311,10 +314,11 @@ func (ss *streams) keepRecords(st *Stream, wanted []signed.Digest, records map[p
 	if err := ss.Change.Lock(ss.Store); err != nil {
 		return err
 	}
+
 	defer ss.Change.Unlock()
 
-	f := ss.Pair.FeedOf(st.Id.Audience)
-	if ss.HasEnded() || (st != f.Cur && st != f.next) {
+	feed := ss.Pair.FeedOf(st.Id.Audience)
+	if ss.HasEnded() || (st != feed.Cur && st != feed.next) {
 		return nil
 	}
 
@@ -323,7 +327,7 @@ func (ss *streams) keepRecords(st *Stream, wanted []signed.Digest, records map[p
 		return err
 	}
 
-	ss.Apply(f, st, done, nil)
+	ss.Apply(feed, st, done, nil)
 	ss.Moved()
 
 	return nil
@@ -335,16 +339,18 @@ func (ss *streams) Sweep(limit int) (next time.Time, err error) {
 	if err := ss.Change.Lock(ss.Store); err != nil {
 		return next, err
 	}
+
 	defer ss.Change.Unlock()
 
-	for _, f := range ss.Pair.Feeds() {
-		for _, st := range []*Stream{f.Cur, f.next} {
+	for _, feed := range ss.Pair.Feeds() {
+		for _, st := range []*Stream{feed.Cur, feed.next} {
 			if st == nil || ss.HasEnded() {
 				continue
 			}
 
 			before := ss.Shown.Index.Clock.Now().Add(-directory.Skew)
-			due, err := ss.sweepStream(f, st, before.Unix()+1, limit)
+
+			due, err := ss.sweepStream(feed, st, before.Unix()+1, limit)
 			if err != nil {
 				return next, err
 			}
@@ -358,8 +364,9 @@ func (ss *streams) Sweep(limit int) (next time.Time, err error) {
 	return next, nil
 }
 
-func (ss *streams) sweepStream(f *Feed, st *Stream, before int64, limit int) (next int64, err error) {
+func (ss *streams) sweepStream(feed *Feed, st *Stream, before int64, limit int) (next int64, err error) {
 	var rids []directory.RID
+
 	err = ss.Store.Read(st.Id, func(t *store.Tx) (err error) {
 		rids, next, err = t.DueBefore(before, limit)
 		return err
@@ -368,13 +375,15 @@ func (ss *streams) sweepStream(f *Feed, st *Stream, before int64, limit int) (ne
 		return next, err
 	}
 
-	return next, ss.removeAll(f, st, rids)
+	return next, ss.removeAll(feed, st, rids)
 }
 
 // removeAll takes entries of a stream away, on disk and in the index. o.change is held.
-func (ss *streams) removeAll(f *Feed, st *Stream, rids []directory.RID) error {
-	var done Changes
-	var err error
+func (ss *streams) removeAll(feed *Feed, st *Stream, rids []directory.RID) error {
+	var (
+		done Changes
+		err  error
+	)
 
 	done.State, err = ss.Store.Change(st.Id, func(t *store.Tx) error {
 		for _, rid := range rids {
@@ -382,12 +391,14 @@ func (ss *streams) removeAll(f *Feed, st *Stream, rids []directory.RID) error {
 			if err == nil {
 				err = t.Remove(rid, old)
 			}
+
 			if err != nil {
 				return err
 			}
 		}
 
 		done.Delta, done.owners = t.Delta, t.Owners
+
 		return nil
 	})
 	if err != nil {
@@ -397,7 +408,8 @@ func (ss *streams) removeAll(f *Feed, st *Stream, rids []directory.RID) error {
 	for _, rid := range rids {
 		done.effects = append(done.effects, effect{digest: signed.Digest{RID: rid}})
 	}
-	ss.Apply(f, st, done, nil)
+
+	ss.Apply(feed, st, done, nil)
 
 	return nil
 }
@@ -405,8 +417,8 @@ func (ss *streams) removeAll(f *Feed, st *Stream, rids []directory.RID) error {
 // streamOf is feed.stream. What was gathered of an epoch that a newer one ends before
 // its tip is gone from disk first: no quota counts it any more, and nothing that the
 // origin takes back would be looked for there. o.change is held.
-func (ss *streams) streamOf(f *Feed, id store.StreamID) (*Stream, error) {
-	over := f.next
+func (ss *streams) streamOf(feed *Feed, id store.StreamID) (*Stream, error) {
+	over := feed.next
 	if over != nil && over.Id.Epoch < id.Epoch {
 		if err := ss.Store.Discard(over.Id); err != nil {
 			return nil, err
@@ -417,10 +429,10 @@ func (ss *streams) streamOf(f *Feed, id store.StreamID) (*Stream, error) {
 	defer ss.mu.Unlock()
 
 	if over != nil && over.Id.Epoch < id.Epoch {
-		f.next = nil
+		feed.next = nil
 	}
 
-	return f.stream(id), nil
+	return feed.stream(id), nil
 }
 
 // shownStream returns the stream of that audience that is shown; nil where there
@@ -428,58 +440,67 @@ func (ss *streams) streamOf(f *Feed, id store.StreamID) (*Stream, error) {
 func (ss *streams) ShownStream(aud directory.Audience) *Stream {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
+
 	if f := ss.Pair.FeedOf(aud); f != nil {
 		return f.Cur
 	}
+
 	return nil
 }
 
 // since returns from where to pull.
-func (ss *streams) Since(f *Feed) uint64 {
+func (ss *streams) Since(feed *Feed) uint64 {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	return f.Newest().State.Watermark
+
+	return feed.Newest().State.Watermark
 }
 
 // caughtUp reports whether what the origin announced to this domain alone is here
 // up to p.
-func (ss *streams) caughtUp(p directory.Position) bool {
+func (ss *streams) caughtUp(position directory.Position) bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
+
 	st := ss.Pair.Private.Cur
 	if st == nil {
 		return false
 	}
+
 	have := directory.Position{Epoch: st.Id.Epoch, Revision: min(st.State.Watermark, st.complete())}
-	return !have.Before(p)
+
+	return !have.Before(position)
 }
 
 // blank reports whether nothing is held of a stream.
-func (ss *streams) Blank(f *Feed) bool {
+func (ss *streams) Blank(feed *Feed) bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	return f.Cur == nil && f.next == nil
+
+	return feed.Cur == nil && feed.next == nil
 }
 
 // fit reports whether a page will be applicable once what is on its way was applied,
 // which stream it goes on, and whether there is room for what it adds.
-func (ss *streams) Fit(p *Page, done Ahead) (id store.StreamID, full, apt bool) {
-	id = store.StreamID{Origin: p.Issuer, Audience: p.Audience, Epoch: p.Epoch}
+func (ss *streams) Fit(page *Page, done Ahead) (id store.StreamID, full, apt bool) {
+	id = store.StreamID{Origin: page.Issuer, Audience: page.Audience, Epoch: page.Epoch}
 
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 
-	f := ss.Pair.FeedOf(p.Audience)
-	st := f.existing(p.Epoch)
+	feed := ss.Pair.FeedOf(page.Audience)
+
+	st := feed.existing(page.Epoch)
 	if st == nil {
-		if p.Epoch < f.Newest().Id.Epoch {
+		if page.Epoch < feed.Newest().Id.Epoch {
 			return id, false, false
 		}
+
 		st = newStream(id) // which the page begins
 	}
 
 	mark := st.State.Watermark
-	apt = mark < p.To && (p.From <= mark || p.Epoch == done.Epoch && p.From <= done.Watermark)
+	apt = mark < page.To && (page.From <= mark || page.Epoch == done.Epoch && page.From <= done.Watermark)
 
 	return id, apt && ss.Quotas.full(st, store.Usage{}), apt
 }
@@ -511,16 +532,17 @@ func (ss *streams) findPosition() directory.Position {
 		return ss.shownUpTo
 	}
 
-	p := directory.Position{Epoch: ss.Pair.Mesh.Cur.Id.Epoch, Revision: ss.Pair.Mesh.Cur.State.Watermark}
-	if h := ss.head; h != nil && h.Epoch == p.Epoch && h.Tip <= p.Revision {
-		p.Revision = max(p.Revision, h.At) // what lies between changed nothing here (rule G5)
+	position := directory.Position{Epoch: ss.Pair.Mesh.Cur.Id.Epoch, Revision: ss.Pair.Mesh.Cur.State.Watermark}
+	if h := ss.head; h != nil && h.Epoch == position.Epoch && h.Tip <= position.Revision {
+		position.Revision = max(position.Revision, h.At) // what lies between changed nothing here (rule G5)
 	}
-	p.Revision = min(p.Revision, ss.Pair.Mesh.Cur.complete())
 
-	ss.Reached.Store(&p)
-	ss.shownUpTo = p
+	position.Revision = min(position.Revision, ss.Pair.Mesh.Cur.complete())
 
-	return p
+	ss.Reached.Store(&position)
+	ss.shownUpTo = position
+
+	return position
 }
 
 // publish makes the summary of now. ss.mu is held, or nothing runs yet.
@@ -528,31 +550,32 @@ func (ss *streams) publish() {
 	newest := ss.Pair.Mesh.Newest()
 	seen := &streamsSummary{ended: ss.ended, level: ss.Pair.Mesh.level}
 
-	s := &seen.status
-	s.Domain = ss.domain
-	s.Watermark = newest.State.Watermark
-	s.Tip = max(ss.Pair.Mesh.tip, s.Watermark)
-	s.LagRevisions = s.Tip - s.Watermark
-	s.Entries = newest.State.Live
-	s.Pending = len(newest.Missing)
-	s.Hidden = ss.Shown.stale
+	status := &seen.status
+	status.Domain = ss.domain
+	status.Watermark = newest.State.Watermark
+	status.Tip = max(ss.Pair.Mesh.tip, status.Watermark)
+	status.LagRevisions = status.Tip - status.Watermark
+	status.Entries = newest.State.Live
+	status.Pending = len(newest.Missing)
+	status.Hidden = ss.Shown.stale
 
-	for _, f := range ss.Pair.Feeds() {
-		if f.Cur == nil {
+	for _, feed := range ss.Pair.Feeds() {
+		if feed.Cur == nil {
 			continue
 		}
 
-		s.Records += uint64(f.Cur.Used.Records)
-		s.Bytes += uint64(f.Cur.Used.Bytes)
-		s.OverQuota += uint64(f.Cur.Used.OverQuota)
-		for format, n := range f.Cur.Used.Unopened {
+		status.Records += uint64(feed.Cur.Used.Records)
+		status.Bytes += uint64(feed.Cur.Used.Bytes)
+
+		status.OverQuota += uint64(feed.Cur.Used.OverQuota)
+		for format, n := range feed.Cur.Used.Unopened {
 			seen.waits[format] += n
 		}
 	}
 
 	if private := ss.Pair.Private.Cur; private != nil {
-		s.Entries += private.State.Live
-		s.Pending += len(private.Missing)
+		status.Entries += private.State.Live
+		status.Pending += len(private.Missing)
 	}
 
 	ss.summary.Store(seen)
@@ -574,6 +597,7 @@ type streamsSummary struct {
 func (ss *streams) Behind() bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
+
 	return ss.Pair.Mesh.Newest().State.Watermark < ss.Pair.Mesh.tip
 }
 

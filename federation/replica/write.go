@@ -24,28 +24,28 @@ type writer struct {
 
 // writePage writes what a page says in one transaction: a page is taken whole or not
 // at all. o.change is held.
-func (wr *writer) writePage(st *Stream, p *Page, opened map[directory.RID]OpenedRecord,
+func (wr *writer) writePage(st *Stream, page *Page, opened map[directory.RID]OpenedRecord,
 	saved func(floor time.Time) store.Origin) (done Changes, err error) {
 	floor := wr.shown.Index.Clock.Now()
 
 	done.State, err = wr.store.Change(st.Id, func(t *store.Tx) error {
-		for _, d := range p.Digests {
-			e, err := wr.applyDigest(st, t, p, d, opened[d.RID], floor)
+		for _, d := range page.Digests {
+			effect, err := wr.applyDigest(st, t, page, d, opened[d.RID], floor)
 			if err != nil {
 				return err
 			}
 
-			done.effects = append(done.effects, e)
+			done.effects = append(done.effects, effect)
 		}
 
 		if t.State.Live > wr.entryLimit(st) && t.State.Live > st.State.Live {
-			return &protocol.Refusal{Code: protocol.CodeQuota, Origin: p.Issuer, Err: errQuota}
+			return &protocol.Refusal{Code: protocol.CodeQuota, Origin: page.Issuer, Err: errQuota}
 		}
 
-		t.State.Watermark = p.To
+		t.State.Watermark = page.To
 		done.Delta, done.owners = t.Delta, t.Owners
 
-		if err := t.AddPage(p.Page, p.Text); err != nil {
+		if err := t.AddPage(page.Page, page.Text); err != nil {
 			return err
 		}
 
@@ -61,76 +61,96 @@ func (wr *writer) entryLimit(st *Stream) uint64 {
 	if st.RepullSince > 0 {
 		return 2 * uint64(wr.cfg.Quota)
 	}
+
 	return uint64(wr.cfg.Quota)
 }
 
 // applyDigest writes one digest. The entry that it leaves in force is shown once
 // its record is here (federation.md, "Records on demand").
-func (wr *writer) applyDigest(st *Stream, t *store.Tx, p *Page, d signed.Digest, rec OpenedRecord, now time.Time) (effect, error) {
-	old, err := t.Get(d.RID)
+func (wr *writer) applyDigest(st *Stream, t *store.Tx, page *Page, digest signed.Digest, rec OpenedRecord,
+	now time.Time) (effect, error) {
+	old, err := t.Get(digest.RID)
 	if err != nil {
 		return effect{}, err
 	}
-	if !d.Live() || Freed(d.Deadline, now) {
-		return effect{digest: d}, t.Remove(d.RID, old)
+
+	if !digest.Live() || Freed(digest.Deadline, now) {
+		return effect{digest: digest}, t.Remove(digest.RID, old)
 	}
-	kid, err := directory.ParseHash(p.KeyID)
+
+	kid, err := directory.ParseHash(page.KeyID)
 	if err != nil {
-		return effect{}, fmt.Errorf("federation: key id %q is not a thumbprint", p.KeyID)
+		return effect{}, fmt.Errorf("federation: key id %q is not a thumbprint", page.KeyID)
 	}
-	h := &store.Entry{Revision: d.Revision, H: d.H, M: d.M, Deadline: d.Deadline, Lifetime: d.Lifetime, Key: kid, CheckedAt: p.VerifiedAt.UnixMilli()}
-	if old != nil && old.Name() == h.Name() && (old.Record != store.RecordMissing || rec.Record == nil) {
-		h.At, h.From, h.Record, h.Place, h.Format = old.At, old.From, old.Record, old.Place, old.Format
-		h.Owner, h.Size = old.Owner, old.Size
-		return effect{digest: d, renew: h, missing: h.Record == store.RecordMissing}, t.Put(d.RID, old, h)
+
+	held := &store.Entry{Revision: digest.Revision, H: digest.H, M: digest.M, Deadline: digest.Deadline,
+		Lifetime: digest.Lifetime, Key: kid, CheckedAt: page.VerifiedAt.UnixMilli()}
+	if old != nil && old.Name() == held.Name() && (old.Record != store.RecordMissing || rec.Record == nil) {
+		held.At = old.At
+		held.From = old.From
+		held.Record = old.Record
+		held.Place = old.Place
+		held.Format = old.Format
+		held.Owner, held.Size = old.Owner, old.Size
+
+		return effect{digest: digest, renew: held, missing: held.Record == store.RecordMissing}, t.Put(digest.RID, old,
+			held)
 	}
-	if rec.asked != h.Name() { // the page names its registration twice, and it is the other one's
+
+	if rec.asked != held.Name() { // the page names its registration twice, and it is the other one's
 		rec = OpenedRecord{}
 	}
-	e := effect{digest: d, missing: rec.Record == nil}
+
+	e := effect{digest: digest, missing: rec.Record == nil}
 	switch {
 	case rec.Record != nil:
-		e.entry = wr.keep(st, t, old, h, rec)
+		e.entry = wr.keep(st, t, old, held, rec)
 	case (old == nil || old.Record != store.RecordHeld) && wr.quotas.full(st, t.Delta):
 		e.missing = false
-		wr.overQuota(h)
+		wr.overQuota(held)
 	}
-	if h.Record == store.RecordHeld {
-		if err := t.PutRecord(h, rec.bytes); err != nil {
+
+	if held.Record == store.RecordHeld {
+		if err := t.PutRecord(held, rec.bytes); err != nil {
 			return e, err
 		}
 	}
-	return e, t.Put(d.RID, old, h)
+
+	return e, t.Put(digest.RID, old, held)
 }
 
 // keep completes h and its entry for a record that came. A record that can't be
 // shown is not asked for again: no other holder could have other bytes by that
 // name. Nor is one for which the peering has no room, as long as it has none; what an
 // entry held before makes room.
-func (wr *writer) keep(st *Stream, t *store.Tx, old, h *store.Entry, rec OpenedRecord) *directory.Entry {
-	h.At, h.From, h.Record = rec.At.UnixMilli(), rec.From.Name(), store.RecordHeld
+func (wr *writer) keep(st *Stream, t *store.Tx, old, held *store.Entry, rec OpenedRecord) *directory.Entry {
+	held.At, held.From, held.Record = rec.At.UnixMilli(), rec.From.Name(), store.RecordHeld
 	if rec.err != nil {
-		h.Record = store.RecordRefused
+		held.Record = store.RecordRefused
+
 		code := protocol.CodeRecord
 		if errors.Is(rec.err, errOwnerForeign) {
 			code = protocol.CodeOwnerForeign
 		}
+
 		wr.Counted(code)
+
 		if wr.refusals.Lines.Allow(code, rec.From) {
-			wr.cfg.Logger.Warn("refused a record", "origin", wr.domain.Name(), "h", h.H.String(), "err", rec.err)
+			wr.cfg.Logger.Warn("refused a record", "origin", wr.domain.Name(), "h", held.H.String(), "err", rec.err)
 		}
+
 		return nil
 	}
 
-	h.Owner, h.Size = store.OwnerKeyOf(rec.entry), uint32(len(rec.bytes))
-	if !wr.quotas.hasRoom(st, t, old, h) {
-		wr.overQuota(h)
+	held.Owner, held.Size = store.OwnerKeyOf(rec.entry), uint32(len(rec.bytes))
+	if !wr.quotas.hasRoom(st, t, old, held) {
+		wr.overQuota(held)
 		return nil
 	}
 
-	h.Format = rec.format
+	held.Format = rec.format
 
-	return wr.shown.describe(rec.entry, st.Id.Audience, h)
+	return wr.shown.describe(rec.entry, st.Id.Audience, held)
 }
 
 // overQuota notes that there is no room for an entry's record.
@@ -148,29 +168,33 @@ func (wr *writer) Counted(c protocol.Code) protocol.Code {
 func (wr *writer) writeRecords(st *Stream, opened map[directory.RID]OpenedRecord) (done Changes, err error) {
 	done.State, err = wr.store.Change(st.Id, func(t *store.Tx) error {
 		for rid, rec := range opened {
-			h, err := t.Get(rid)
+			held, err := t.Get(rid)
 			if err != nil {
 				return err
 			}
-			if h == nil || h.Record != store.RecordMissing || h.Name() != rec.asked {
+
+			if held == nil || held.Record != store.RecordMissing || held.Name() != rec.asked {
 				continue // another page changed it meanwhile
 			}
 
-			was := *h
-			entry := wr.keep(st, t, &was, h, rec)
-			if h.Record == store.RecordHeld {
-				if err := t.PutRecord(h, rec.bytes); err != nil {
+			was := *held
+
+			entry := wr.keep(st, t, &was, held, rec)
+			if held.Record == store.RecordHeld {
+				if err := t.PutRecord(held, rec.bytes); err != nil {
 					return err
 				}
 			}
-			if err := t.Put(rid, &was, h); err != nil {
+
+			if err := t.Put(rid, &was, held); err != nil {
 				return err
 			}
 
-			done.effects = append(done.effects, effect{digest: h.Digest(rid), entry: entry})
+			done.effects = append(done.effects, effect{digest: held.Digest(rid), entry: entry})
 		}
 
 		done.Delta, done.owners = t.Delta, t.Owners
+
 		return nil
 	})
 

@@ -18,19 +18,23 @@ const ChainMost = 2 << 20
 
 // addPage appends a page that was just applied to the chain. One that is too long
 // begins anew there, and is of use to those alone who are as far already.
-func (t *Tx) AddPage(p *signed.Page, text string) error {
+func (t *Tx) AddPage(page *signed.Page, text string) error {
 	if t.State.Listed > 2*t.State.Live+ChainMost {
 		name := bucketChains[t.State.Chain]
 		if err := t.Bucket.DeleteBucket(name); err != nil {
 			return err
 		}
+
 		if _, err := t.Bucket.CreateBucket(name); err != nil {
 			return err
 		}
+
 		t.State.Listed = 0
 	}
-	t.State.Listed += Weight(p)
-	return putPage(t.Chain(), p, text)
+
+	t.State.Listed += Weight(page)
+
+	return putPage(t.Chain(), page, text)
 }
 
 // weight is what a page adds to what a chain lists; one without digests is a link as well.
@@ -45,39 +49,43 @@ func (t *Tx) AddFresh(p *signed.Page, text string) error {
 func (t *Tx) Links() uint64 { return t.Chain().Sequence() }
 
 // putPage adds a link to a chain; the bucket's sequence counts them.
-func putPage(chain *bbolt.Bucket, p *signed.Page, text string) error {
+func putPage(chain *bbolt.Bucket, page *signed.Page, text string) error {
 	if _, err := chain.NextSequence(); err != nil {
 		return err
 	}
-	return chain.Put(binary.BigEndian.AppendUint64(nil, p.To), Marshal(Page{From: p.From, Listed: Weight(p), JWS: text}))
+
+	return chain.Put(binary.BigEndian.AppendUint64(nil, page.To),
+		Marshal(Page{From: page.From, Listed: Weight(page), JWS: text}))
 }
 
 // pageAfter returns the chain's page that brings a receiver on from since. The
 // chain has no gap, and begins at 0 unless it grew too long: where it begins later
 // than since there is none.
 func (t *Tx) PageAfter(since uint64) (*Page, error) {
-	k, v := t.Chain().Cursor().Seek(binary.BigEndian.AppendUint64(nil, since+1))
+	k, data := t.Chain().Cursor().Seek(binary.BigEndian.AppendUint64(nil, since+1))
 	if k == nil {
 		return nil, nil
 	}
-	p := new(Page)
-	if err := Unmarshal(v, p); err != nil || p.From > since {
+
+	page := new(Page)
+	if err := Unmarshal(data, page); err != nil || page.From > since {
 		return nil, err
 	}
-	return p, nil
+
+	return page, nil
 }
 
 // pageOf returns the page of the chain that brought revision r, and how far it goes; nil
 // for none.
 func (t *Tx) PageOf(r uint64) (page *Page, to uint64, err error) {
-	k, v := t.Chain().Cursor().Seek(binary.BigEndian.AppendUint64(nil, r))
+	k, data := t.Chain().Cursor().Seek(binary.BigEndian.AppendUint64(nil, r))
 	if k == nil {
 		return nil, 0, nil
 	}
 
 	page = new(Page)
 
-	return page, binary.BigEndian.Uint64(k), Unmarshal(v, page)
+	return page, binary.BigEndian.Uint64(k), Unmarshal(data, page)
 }
 
 func (t *Tx) spare() *bbolt.Bucket { return t.Bucket.Bucket(bucketChains[1-t.State.Chain]) }
@@ -90,7 +98,9 @@ func (t *Tx) BeginFreshChain() error {
 			return err
 		}
 	}
+
 	_, err := t.Bucket.CreateBucket(name)
+
 	return err
 }
 
@@ -98,17 +108,21 @@ func (t *Tx) BeginFreshChain() error {
 func (t *Tx) SwitchChain() error {
 	fresh := t.spare()
 	listed := uint64(0)
+
 	err := fresh.ForEach(func(_, v []byte) error {
 		var p Page
 		err := Unmarshal(v, &p)
 		listed += p.Listed
+
 		return err
 	})
 	if err != nil {
 		return err
 	}
+
 	name := bucketChains[t.State.Chain]
 	t.State.Chain, t.State.Listed = 1-t.State.Chain, listed
+
 	return t.Bucket.DeleteBucket(name)
 }
 
@@ -118,12 +132,17 @@ func (t *Tx) BeginRepull(anew uint64) error {
 		if t.Bucket.Bucket(name) == nil {
 			continue
 		}
+
 		if err := t.Bucket.DeleteBucket(name); err != nil {
 			return err
 		}
 	}
-	t.State.Watermark, t.State.Listed, t.State.Chain = 0, 0, 0
+
+	t.State.Watermark = 0
+	t.State.Listed = 0
+	t.State.Chain = 0
 	_, err := t.Bucket.CreateBucket(bucketChains[0])
+
 	return errors.Join(err, t.Bucket.Put(keyRepull, binary.BigEndian.AppendUint64(nil, anew)))
 }
 
@@ -135,6 +154,7 @@ func (t *Tx) repullSince() uint64 {
 	if b := t.Bucket.Get(keyRepull); len(b) == 8 {
 		return binary.BigEndian.Uint64(b)
 	}
+
 	return 0
 }
 
@@ -149,40 +169,50 @@ func (s *Store) RestsOn(id StreamID, revoked map[string]bool) (bool, error) {
 	for after, more := uint64(0), true; more && err == nil; {
 		after, more, err = s.chainAfter(id, after, DoubtBatch, revoked)
 	}
+
 	for after, more := []byte(nil), true; more && err == nil; {
 		after, more, err = s.EntriesAfter(id, after, FillBatch, func(_ *Tx, _ directory.RID, h *Entry) error {
 			if revoked[h.Key.String()] {
 				return errRests
 			}
+
 			return nil
 		})
 	}
+
 	if errors.Is(err, errRests) {
 		return true, nil
 	}
+
 	return false, err
 }
 
 // chainAfter looks at up to limit pages of a chain, from one that goes as far as after
 // on, and returns where to go on; errRests where one is by one of the keys.
-func (s *Store) chainAfter(id StreamID, after uint64, limit int, revoked map[string]bool) (next uint64, more bool, err error) {
+func (s *Store) chainAfter(id StreamID, after uint64, limit int, revoked map[string]bool) (next uint64, more bool,
+	err error) {
 	err = s.Read(id, func(t *Tx) error {
 		c := t.Chain().Cursor()
-		for k, v := c.Seek(binary.BigEndian.AppendUint64(nil, after)); k != nil; k, v = c.Next() {
+		for k, data := c.Seek(binary.BigEndian.AppendUint64(nil, after)); k != nil; k, data = c.Next() {
 			next = binary.BigEndian.Uint64(k)
+
 			if limit--; limit < 0 {
 				more = true
 				return nil
 			}
-			var p Page
-			if err := Unmarshal(v, &p); err != nil {
+
+			var page Page
+			if err := Unmarshal(data, &page); err != nil {
 				return err
 			}
-			if parts, err := protocol.SplitJWS(p.JWS); err != nil || revoked[protocol.KeyIDOf(parts.Header)] {
+
+			if parts, err := protocol.SplitJWS(page.JWS); err != nil || revoked[protocol.KeyIDOf(parts.Header)] {
 				return errRests
 			}
 		}
+
 		return nil
 	})
+
 	return next, more, err
 }

@@ -44,7 +44,7 @@ type operation struct {
 // NewDisk returns a Disk that answers. It calls began when the disk stalls and ended
 // when it answers again, one after the other. Neither may start an operation.
 func NewDisk(began func(), ended func(lasted time.Duration)) *Disk {
-	d := &Disk{
+	disk := &Disk{
 		changing: make(chan struct{}, 1),
 		waiting:  make(chan struct{}, WaitersAtOnce),
 		began:    began,
@@ -53,9 +53,9 @@ func NewDisk(began func(), ended func(lasted time.Duration)) *Disk {
 		stalled:  make(chan struct{}),
 		answers:  make(chan struct{}),
 	}
-	close(d.answers)
+	close(disk.answers)
 
-	return d
+	return disk
 }
 
 // Change runs a change once those before it have ended. It returns ErrStalled in
@@ -65,6 +65,7 @@ func (d *Disk) Change(change func() error) error {
 	if err := d.Acquire(d.changing); err != nil {
 		return err
 	}
+
 	defer func() { <-d.changing }()
 
 	return d.run(change)
@@ -102,9 +103,9 @@ func (d *Disk) Read(read func() error) error {
 // Within returns what an operation returns, or ErrStalled when it takes longer than
 // that or too many are under way. The operation may go on after that, so it shares no
 // variable with its caller.
-func Within[T any](d *Disk, most time.Duration, operate func() (T, error)) (value T, err error) {
+func Within[T any](disk *Disk, most time.Duration, operate func() (T, error)) (value T, err error) {
 	select {
-	case <-d.Stalled():
+	case <-disk.Stalled():
 		return value, ErrStalled
 	default:
 	}
@@ -113,7 +114,7 @@ func Within[T any](d *Disk, most time.Duration, operate func() (T, error)) (valu
 	defer timer.Stop()
 
 	select {
-	case d.waiting <- struct{}{}:
+	case disk.waiting <- struct{}{}:
 	case <-timer.C:
 		return value, ErrStalled
 	}
@@ -126,10 +127,10 @@ func Within[T any](d *Disk, most time.Duration, operate func() (T, error)) (valu
 	results := make(chan result, 1)
 
 	go func() {
-		defer func() { <-d.waiting }()
+		defer func() { <-disk.waiting }()
 
 		var found result
-		found.err = d.run(func() (err error) {
+		found.err = disk.run(func() (err error) {
 			found.value, err = operate()
 			return err
 		})
@@ -211,6 +212,7 @@ func (d *Disk) remove(op *operation) (lasted time.Duration, last bool) {
 	}
 
 	delete(d.late, op)
+
 	if len(d.late) > 0 {
 		return 0, false
 	}

@@ -12,11 +12,14 @@ import (
 func hang(t *testing.T, operate func(func() error) error) (release func()) {
 	t.Helper()
 
-	entered, end, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	entered := make(chan struct{})
+	end := make(chan struct{})
+	done := make(chan error, 1)
 	go func() {
 		done <- operate(func() error {
 			close(entered)
 			<-end
+
 			return nil
 		})
 	}()
@@ -24,6 +27,7 @@ func hang(t *testing.T, operate func(func() error) error) (release func()) {
 
 	return func() {
 		close(end)
+
 		if err := <-done; err != nil {
 			t.Errorf("a change that had begun: %v", err)
 		}
@@ -35,8 +39,10 @@ func nothing() error { return nil }
 // Requirement: FORM-007
 func TestADiskThatHangsRefusesWhatComesLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var began, ended atomic.Int32
-		var lasted time.Duration
+		var (
+			began, ended atomic.Int32
+			lasted       time.Duration
+		)
 		d := NewDisk(func() { began.Add(1) }, func(took time.Duration) { ended.Add(1); lasted = took })
 		start := time.Now()
 		release := hang(t, d.Change)
@@ -48,27 +54,34 @@ func TestADiskThatHangsRefusesWhatComesLater(t *testing.T) {
 
 		// What comes later does not wait at all.
 		before := time.Now()
+
 		_, within := Within(d, time.Second, func() (int, error) { return 1, nil })
 		for _, err := range []error{d.Change(nothing), d.Read(nothing), within, d.Acquire(make(chan struct{}, 1))} {
 			if !errors.Is(err, ErrStalled) {
 				t.Errorf("while the disk hangs: %v", err)
 			}
 		}
+
 		if waited := time.Since(before); waited > 0 {
 			t.Errorf("they waited for %s", waited)
 		}
 
 		time.Sleep(time.Minute)
+
 		if got := d.StalledFor(); got != StallAfter+time.Minute {
 			t.Errorf("stalled for %s", got)
 		}
 
 		release()
 		synctest.Wait()
+
 		if began.Load() != 1 || ended.Load() != 1 || lasted != StallAfter+time.Minute || d.StalledFor() != 0 {
-			t.Errorf("%d stalls began and %d ended, of %s; stalled for %s", began.Load(), ended.Load(), lasted, d.StalledFor())
+			t.Errorf("%d stalls began and %d ended, of %s; stalled for %s", began.Load(), ended.Load(), lasted,
+				d.StalledFor())
 		}
+
 		<-d.Answers()
+
 		if err := d.Change(nothing); err != nil {
 			t.Errorf("once it answers: %v", err)
 		}
@@ -95,6 +108,7 @@ func TestWhoWaitsForADiskIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := NewDisk(func() {}, func(time.Duration) {})
 		end := make(chan struct{})
+
 		var running atomic.Int32
 
 		results := make(chan error, 3*WaitersAtOnce)
@@ -103,6 +117,7 @@ func TestWhoWaitsForADiskIsBounded(t *testing.T) {
 				_, err := Within(d, time.Second, func() (int, error) {
 					running.Add(1)
 					<-end
+
 					return 0, nil
 				})
 				results <- err
@@ -110,20 +125,24 @@ func TestWhoWaitsForADiskIsBounded(t *testing.T) {
 		}
 
 		began := time.Now()
+
 		for range cap(results) {
 			if err := <-results; !errors.Is(err, ErrStalled) {
 				t.Error(err)
 			}
 		}
+
 		if waited := time.Since(began); waited != time.Second {
 			t.Errorf("they were answered after %s", waited)
 		}
+
 		if n := running.Load(); n != WaitersAtOnce {
 			t.Errorf("%d wait for the disk", n)
 		}
 
 		close(end)
 		synctest.Wait()
+
 		if v, err := Within(d, time.Second, func() (int, error) { return 7, nil }); v != 7 || err != nil {
 			t.Errorf("once it answers: %d %v", v, err)
 		}

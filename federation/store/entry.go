@@ -24,6 +24,7 @@ type StreamID struct {
 func (id StreamID) key() []byte {
 	b := append([]byte(id.Origin.Name()), 0)
 	b = append(append(b, id.Audience.String()...), 0)
+
 	return binary.BigEndian.AppendUint64(b, id.Epoch)
 }
 
@@ -32,14 +33,17 @@ func parseStreamKey(b []byte) (StreamID, error) {
 	if len(parts) != 3 || len(parts[2]) != 8 {
 		return StreamID{}, ErrStore
 	}
+
 	td, err := spiffeid.TrustDomainFromString(string(parts[0]))
 	if err != nil {
 		return StreamID{}, ErrStore
 	}
+
 	aud, err := directory.ParseAudience(string(parts[1]))
 	if err != nil {
 		return StreamID{}, ErrStore
 	}
+
 	return StreamID{td, aud, binary.BigEndian.Uint64(parts[2])}, nil
 }
 
@@ -84,7 +88,8 @@ func (h *Entry) Name() protocol.RecordName { return protocol.RecordName{H: h.H, 
 
 // digest is what a page would say of h.
 func (h *Entry) Digest(rid directory.RID) signed.Digest {
-	return signed.Digest{RID: rid, Revision: h.Revision, Op: signed.OpPut, H: h.H, M: h.M, Deadline: h.Deadline, Lifetime: h.Lifetime}
+	return signed.Digest{RID: rid, Revision: h.Revision, Op: signed.OpPut, H: h.H, M: h.M, Deadline: h.Deadline,
+		Lifetime: h.Lifetime}
 }
 
 // storedRecord is a record as it came. Payload and disclosures are what the page
@@ -131,20 +136,23 @@ var encoding = func() cbor.EncMode {
 	if err != nil {
 		panic(err) // the options are constants
 	}
+
 	return m
 }()
 
 func Marshal(v any) []byte {
-	b, err := encoding.Marshal(v)
+	data, err := encoding.Marshal(v)
 	if err != nil {
 		panic(fmt.Sprintf("federation: encode %T: %v", v, err)) // our own types, all of which encode
 	}
-	return b
+
+	return data
 }
 
 func Unmarshal(b []byte, v any) error {
 	if err := cbor.Unmarshal(b, v); err != nil {
 		return fmt.Errorf("%w (%s)", ErrStore, strings.TrimPrefix(err.Error(), "cbor: "))
 	}
+
 	return nil
 }

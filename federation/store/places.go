@@ -47,27 +47,30 @@ func (p *places) note(id StreamID, moves []move) {
 	if len(moves) == 0 {
 		return
 	}
+
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.streams[id]
-	if s == nil {
-		s = &streamPlaces{}
-		p.streams[id] = s
+
+	places := p.streams[id]
+	if places == nil {
+		places = &streamPlaces{}
+		p.streams[id] = places
 	}
+
 	for _, m := range moves {
-		s.note(maphash.Bytes(p.seed, m.h[:]), m)
+		places.note(maphash.Bytes(p.seed, m.h[:]), m)
 	}
 }
 
-func (s *streamPlaces) note(hash uint64, m move) {
-	n, known := s.byName.Find(hash, func(n uint32) bool { return *s.spots.At(n) == spot{hash, m.place} })
+func (s *streamPlaces) note(hash uint64, move move) {
+	n, known := s.byName.Find(hash, func(n uint32) bool { return *s.spots.At(n) == spot{hash, move.place} })
 	switch {
-	case known && m.gone:
+	case known && move.gone:
 		s.byName.Remove(n, s.hashOf)
 		s.spots.Give(n)
-	case !known && !m.gone:
+	case !known && !move.gone:
 		n = s.spots.Take()
-		*s.spots.At(n) = spot{hash, m.place}
+		*s.spots.At(n) = spot{hash, move.place}
 		s.byName.Insert(n, s.hashOf)
 	}
 }
@@ -75,20 +78,24 @@ func (s *streamPlaces) note(hash uint64, m move) {
 func (s *streamPlaces) hashOf(n uint32) uint64 { return s.spots.At(n).hash }
 
 // of returns where a stream's record of that name may be: as a rule one place or none.
-func (p *places) Of(id StreamID, n protocol.RecordName) (at []uint64) {
+func (p *places) Of(id StreamID, name protocol.RecordName) (at []uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.streams[id]
-	if s == nil {
+
+	places := p.streams[id]
+	if places == nil {
 		return nil
 	}
-	hash := maphash.Bytes(p.seed, n.H[:])
-	s.byName.Find(hash, func(n uint32) bool {
-		if is := s.spots.At(n); is.hash == hash {
+
+	hash := maphash.Bytes(p.seed, name.H[:])
+	places.byName.Find(hash, func(n uint32) bool {
+		if is := places.spots.At(n); is.hash == hash {
 			at = append(at, is.place)
 		}
+
 		return false
 	})
+
 	return at
 }
 
@@ -96,6 +103,7 @@ func (p *places) Of(id StreamID, n protocol.RecordName) (at []uint64) {
 func (p *places) forget(ids ...StreamID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	for _, id := range ids {
 		delete(p.streams, id)
 	}

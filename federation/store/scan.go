@@ -21,28 +21,33 @@ const FillBatch = 1000
 // pick says yes to. The stream must not change meanwhile.
 func (s *Store) Scan(id StreamID, pick func(*Tx, directory.RID, *Entry) bool, use func([]StoredEntry)) error {
 	for after, more := []byte(nil), true; more; {
-		var batch []StoredEntry
-		var moves []move
-		var err error
+		var (
+			batch []StoredEntry
+			moves []move
+			err   error
+		)
 
-		after, more, err = s.EntriesAfter(id, after, FillBatch, func(t *Tx, rid directory.RID, h *Entry) error {
-			picked := pick(t, rid, h)
-			if h.Record != RecordHeld {
+		after, more, err = s.EntriesAfter(id, after, FillBatch, func(t *Tx, rid directory.RID, held *Entry) error {
+			picked := pick(t, rid, held)
+			if held.Record != RecordHeld {
 				return nil
 			}
 
-			moves = append(moves, move{h: h.H, place: h.Place})
+			moves = append(moves, move{h: held.H, place: held.Place})
+
 			if !picked {
 				return nil
 			}
 
-			e, err := t.StoredEntryOf(rid, h)
+			e, err := t.StoredEntryOf(rid, held)
 			batch = append(batch, e)
+
 			return err
 		})
 
 		s.Places.note(id, moves)
 		use(batch)
+
 		if err != nil {
 			return err
 		}
@@ -55,63 +60,76 @@ func (s *Store) Scan(id StreamID, pick func(*Tx, directory.RID, *Entry) bool, us
 // the key of the last one, and whether there are more. Whatever makes the file larger
 // or wipes it waits for readers, and with it the pages of all other origins: so nobody
 // reads a whole stream at once.
-func (s *Store) EntriesAfter(id StreamID, after []byte, limit int, see func(*Tx, directory.RID, *Entry) error) (last []byte, more bool, err error) {
+func (s *Store) EntriesAfter(id StreamID, after []byte, limit int,
+	see func(*Tx, directory.RID, *Entry) error) (last []byte, more bool, err error) {
 	err = s.Read(id, func(t *Tx) error {
-		c := t.Entries.Cursor()
-		k, v := c.Seek(after)
+		cursor := t.Entries.Cursor()
+
+		k, data := cursor.Seek(after)
 		if k != nil && bytes.Equal(k, after) {
-			k, v = c.Next()
+			k, data = cursor.Next()
 		}
-		for n := 0; k != nil; k, v = c.Next() {
+
+		for n := 0; k != nil; k, data = cursor.Next() {
 			if more = n == limit; more {
 				return nil
 			}
-			rid, h, err := readHeld(k, v)
+
+			rid, h, err := readHeld(k, data)
 			if err == nil {
 				err = see(t, rid, h)
 			}
+
 			if err != nil {
 				return err
 			}
+
 			n++
 			after = bytes.Clone(k)
 		}
+
 		return nil
 	})
+
 	return after, more && err == nil, err
 }
 
 // usageOf is what one entry takes.
-func (t *Tx) UsageOf(h *Entry) (u Usage) {
-	switch h.Record {
+func (t *Tx) UsageOf(held *Entry) (usage Usage) {
+	switch held.Record {
 	case RecordHeld:
-		u.Records, u.Bytes = 1, t.Size(h)
+		usage.Records, usage.Bytes = 1, t.Size(held)
 	}
-	u.Count(h, 1)
-	return u
+
+	usage.Count(held, 1)
+
+	return usage
 }
 
 // kept reads an entry with its record; the zero value if there is none.
 func (t *Tx) StoredEntry(rid directory.RID) (StoredEntry, error) {
-	h, err := t.Get(rid)
-	if err != nil || h == nil {
+	held, err := t.Get(rid)
+	if err != nil || held == nil {
 		return StoredEntry{}, err
 	}
 
-	return t.StoredEntryOf(rid, h)
+	return t.StoredEntryOf(rid, held)
 }
 
-func readHeld(k, v []byte) (directory.RID, *Entry, error) {
-	h := new(Entry)
+func readHeld(k, data []byte) (directory.RID, *Entry, error) {
+	held := new(Entry)
+
 	rid, err := directory.ParseRID(string(k))
-	if err = errors.Join(err, Unmarshal(v, h)); err != nil {
+	if err = errors.Join(err, Unmarshal(data, held)); err != nil {
 		return rid, nil, ErrStore
 	}
-	return rid, h, nil
+
+	return rid, held, nil
 }
 
-func (t *Tx) StoredEntryOf(rid directory.RID, h *Entry) (e StoredEntry, err error) {
-	e = StoredEntry{RID: rid, Entry: *h}
-	e.Record, err = t.Record(h)
-	return e, err
+func (t *Tx) StoredEntryOf(rid directory.RID, h *Entry) (stored StoredEntry, err error) {
+	stored = StoredEntry{RID: rid, Entry: *h}
+	stored.Record, err = t.Record(h)
+
+	return stored, err
 }

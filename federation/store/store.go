@@ -28,7 +28,8 @@ var (
 	keyDialect    = []byte("dialect") // by which the records were opened
 	storeVersion  = []byte("1")
 
-	ErrStore = errors.New("federation: the store is damaged; remove federation.db, and this node pulls everything again")
+	ErrStore = errors.New("federation: the store is damaged; remove federation.db, and this node pulls " +
+		"everything again")
 )
 
 // A store keeps what other domains told, in one bbolt file.
@@ -74,6 +75,7 @@ func ReadFor[T any](s *Store, id StreamID, f func(*Tx) (T, error)) (T, error) {
 			}
 
 			found, err = f(t)
+
 			return err
 		})
 
@@ -90,20 +92,26 @@ func (s *Store) Within(operate func() error) error {
 
 func Open(dir string, noSync bool, gate *Disk) (*Store, error) {
 	path := filepath.Join(dir, "federation.db")
+
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{
-		Timeout: 5 * time.Second, FreelistType: bbolt.FreelistMapType, NoFreelistSync: true, NoSync: noSync, NoGrowSync: noSync,
+		Timeout: 5 * time.Second, FreelistType: bbolt.FreelistMapType, NoFreelistSync: true, NoSync: noSync,
+		NoGrowSync: noSync,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("federation: open %s: %w", path, err)
 	}
+
 	err = db.Update(begin)
+
 	s := &Store{db: db, Disk: gate, Places: newPlaces()}
 	if err == nil {
 		s.wiper, err = openWiper(path)
 	}
+
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
+
 	return s, nil
 }
 
@@ -114,67 +122,84 @@ func begin(tx *bbolt.Tx) error {
 			return err
 		}
 	}
+
 	meta := tx.Bucket(BucketMeta)
 	if v := meta.Get(KeyVersion); v != nil && !bytes.Equal(v, storeVersion) {
 		return fmt.Errorf("federation: federation.db has version %s and this release reads %s", v, storeVersion)
 	}
+
 	return meta.Put(KeyVersion, storeVersion)
 }
 
 func (s *Store) openStream(tx *bbolt.Tx, id StreamID) (*Tx, error) {
-	b := tx.Bucket(bucketStreams).Bucket(id.key())
-	if b == nil {
+	bucket := tx.Bucket(bucketStreams).Bucket(id.key())
+	if bucket == nil {
 		return nil, nil
 	}
-	t := &Tx{tx: tx, Owners: Owners{}, wiper: &s.wiper, Bucket: b, Entries: b.Bucket(bucketEntries), Records: b.Bucket(bucketRecords), due: b.Bucket(bucketDue)}
+
+	t := &Tx{tx: tx, Owners: Owners{}, wiper: &s.wiper, Bucket: bucket, Entries: bucket.Bucket(bucketEntries),
+		Records: bucket.Bucket(bucketRecords), due: bucket.Bucket(bucketDue)}
 	if t.Entries == nil || t.Records == nil || t.due == nil {
 		return nil, ErrStore
 	}
+
 	t.Entries.FillPercent, t.Records.FillPercent, t.due.FillPercent = packed, packed, packed
-	if err := Unmarshal(b.Get(keyState), &t.State); err != nil || t.State.Chain > 1 || t.Chain() == nil {
+	if err := Unmarshal(bucket.Get(keyState), &t.State); err != nil || t.State.Chain > 1 || t.Chain() == nil {
 		return nil, ErrStore
 	}
+
 	return t, nil
 }
 
 func (s *Store) createStream(tx *bbolt.Tx, id StreamID) (*Tx, error) {
-	b, err := tx.Bucket(bucketStreams).CreateBucketIfNotExists(id.key())
+	bucket, err := tx.Bucket(bucketStreams).CreateBucketIfNotExists(id.key())
 	if err != nil {
 		return nil, err
 	}
+
 	for _, name := range [][]byte{bucketEntries, bucketRecords, bucketDue, bucketChains[0]} {
-		if _, err := b.CreateBucket(name); err != nil {
+		if _, err := bucket.CreateBucket(name); err != nil {
 			return nil, err
 		}
 	}
-	if err := b.Put(keyState, Marshal(State{})); err != nil {
+
+	if err := bucket.Put(keyState, Marshal(State{})); err != nil {
 		return nil, err
 	}
+
 	return s.openStream(tx, id)
 }
 
 // change runs f on a stream, which is made where it isn't there yet, and writes
 // its state with what f did, or nothing of it.
 func (s *Store) Change(id StreamID, f func(*Tx) error) (State, error) {
-	var after State
-	var moves []move
+	var (
+		after State
+		moves []move
+	)
+
 	err := s.Update(func(tx *bbolt.Tx) error {
 		t, err := s.openStream(tx, id)
 		if err == nil && t == nil {
 			t, err = s.createStream(tx, id)
 		}
+
 		if err != nil {
 			return err
 		}
+
 		if err := f(t); err != nil {
 			return err
 		}
+
 		after, moves = t.State, t.moves
+
 		return t.Bucket.Put(keyState, Marshal(t.State))
 	})
 	if err == nil {
 		s.Places.note(id, moves)
 	}
+
 	return after, err
 }
 
@@ -185,6 +210,7 @@ func (s *Store) Read(id StreamID, f func(*Tx) error) error {
 		if err != nil || t == nil {
 			return err
 		}
+
 		return f(t)
 	})
 }
@@ -193,17 +219,20 @@ func (s *Store) Read(id StreamID, f func(*Tx) error) error {
 func (s *Store) Origins() (map[spiffeid.TrustDomain]Origin, error) {
 	all := map[spiffeid.TrustDomain]Origin{}
 	err := s.View(func(tx *bbolt.Tx) error {
-		return tx.Bucket(bucketOrigins).ForEach(func(k, v []byte) error {
+		return tx.Bucket(bucketOrigins).ForEach(func(k, data []byte) error {
 			td, err := spiffeid.TrustDomainFromString(string(k))
 			if err != nil {
 				return ErrStore
 			}
+
 			var st Origin
-			err = Unmarshal(v, &st)
+			err = Unmarshal(data, &st)
 			all[td] = st
+
 			return err
 		})
 	})
+
 	return all, err
 }
 
@@ -218,20 +247,25 @@ type SavedStream struct {
 func (s *Store) Streams(origin spiffeid.TrustDomain) (all []SavedStream, err error) {
 	err = s.View(func(tx *bbolt.Tx) error {
 		prefix := append([]byte(origin.Name()), 0)
+
 		c := tx.Bucket(bucketStreams).Cursor()
 		for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
 			id, err := parseStreamKey(k)
 			if err != nil {
 				return err
 			}
+
 			t, err := s.openStream(tx, id)
 			if err != nil {
 				return err
 			}
+
 			all = append(all, SavedStream{Id: id, State: t.State, RepullSince: t.repullSince()})
 		}
+
 		return nil
 	})
+
 	return all, err
 }
 
@@ -286,12 +320,12 @@ func (s *Store) SaveKeys(td spiffeid.TrustDomain, past []string, st Origin) erro
 // pastKeys returns the key documents that setKeys wrote.
 func (s *Store) PastKeys(td spiffeid.TrustDomain) (texts []string, err error) {
 	err = s.View(func(tx *bbolt.Tx) error {
-		b := tx.Bucket(bucketPast).Get([]byte(td.Name()))
-		if b == nil {
+		data := tx.Bucket(bucketPast).Get([]byte(td.Name()))
+		if data == nil {
 			return nil
 		}
 
-		return Unmarshal(b, &texts)
+		return Unmarshal(data, &texts)
 	})
 
 	return texts, err
@@ -319,6 +353,7 @@ func (s *Store) DropStreams(origin spiffeid.TrustDomain, aud directory.Audience)
 			err = errors.Join(err, s.DropStream(st.Id))
 		}
 	}
+
 	return err
 }
 
@@ -329,34 +364,43 @@ func (s *Store) Forget(origin spiffeid.TrustDomain) error {
 		return err
 	}
 	defer s.wiper.wake()
+
 	var ids []StreamID
+
 	err = s.Update(func(tx *bbolt.Tx) error {
 		for _, st := range streams {
 			if err := tx.Bucket(bucketStreams).DeleteBucket(st.Id.key()); err != nil {
 				return err
 			}
+
 			ids = append(ids, st.Id)
 		}
-		return errors.Join(tx.Bucket(bucketPast).Delete([]byte(origin.Name())), tx.Bucket(bucketOrigins).Delete([]byte(origin.Name())))
+
+		return errors.Join(tx.Bucket(bucketPast).Delete([]byte(origin.Name())),
+			tx.Bucket(bucketOrigins).Delete([]byte(origin.Name())))
 	})
 	if err == nil {
 		s.Places.forget(ids...)
 	}
+
 	return err
 }
 
 func (s *Store) DropStream(id StreamID) error {
 	defer s.wiper.wake()
+
 	err := s.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketStreams).DeleteBucket(id.key()) })
 	if err == nil {
 		s.Places.forget(id)
 	}
+
 	return err
 }
 
 // discard is dropStream of one that may have nothing on disk yet.
 func (s *Store) Discard(id StreamID) error {
 	there := false
+
 	err := s.View(func(tx *bbolt.Tx) error {
 		there = tx.Bucket(bucketStreams).Bucket(id.key()) != nil
 		return nil
@@ -364,5 +408,6 @@ func (s *Store) Discard(id StreamID) error {
 	if err != nil || !there {
 		return err
 	}
+
 	return s.DropStream(id)
 }

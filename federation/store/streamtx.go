@@ -32,50 +32,59 @@ const packed = .9
 func (t *Tx) Has(rid directory.RID) bool { return t.Entries.Get([]byte(rid.String())) != nil }
 
 func (t *Tx) Get(rid directory.RID) (*Entry, error) {
-	b := t.Entries.Get([]byte(rid.String()))
-	if b == nil {
+	data := t.Entries.Get([]byte(rid.String()))
+	if data == nil {
 		return nil, nil
 	}
+
 	h := new(Entry)
-	return h, Unmarshal(b, h)
+
+	return h, Unmarshal(data, h)
 }
 
 // put writes h in the place of old, which is nil or what get returned; where
 // they have other names, old's record is deleted with its disclosures.
-func (t *Tx) Put(rid directory.RID, old, h *Entry) error {
+func (t *Tx) Put(rid directory.RID, old, held *Entry) error {
 	switch {
 	case old == nil:
 		t.State.Live++
-		t.Delta.Count(h, 1)
-	case old.Name() != h.Name():
+		t.Delta.Count(held, 1)
+	case old.Name() != held.Name():
 		if err := t.DropRecord(old); err != nil {
 			return err
 		}
 	}
+
 	if old != nil {
 		t.Delta.Count(old, -1)
-		t.Delta.Count(h, 1)
+		t.Delta.Count(held, 1)
 	}
-	if old != nil && old.Deadline != h.Deadline {
+
+	if old != nil && old.Deadline != held.Deadline {
 		if err := t.due.Delete(dueKey(old.Deadline, rid)); err != nil {
 			return err
 		}
 	}
-	if old == nil || old.Deadline != h.Deadline {
-		if err := t.due.Put(dueKey(h.Deadline, rid), nil); err != nil {
+
+	if old == nil || old.Deadline != held.Deadline {
+		if err := t.due.Put(dueKey(held.Deadline, rid), nil); err != nil {
 			return err
 		}
 	}
-	return t.Entries.Put([]byte(rid.String()), Marshal(h))
+
+	return t.Entries.Put([]byte(rid.String()), Marshal(held))
 }
 
 func (t *Tx) Remove(rid directory.RID, old *Entry) error {
 	if old == nil {
 		return nil
 	}
+
 	t.State.Live--
 	t.Delta.Count(old, -1)
-	return errors.Join(t.DropRecord(old), t.due.Delete(dueKey(old.Deadline, rid)), t.Entries.Delete([]byte(rid.String())))
+
+	return errors.Join(t.DropRecord(old), t.due.Delete(dueKey(old.Deadline, rid)),
+		t.Entries.Delete([]byte(rid.String())))
 }
 
 // dropRecord deletes the record of an entry that holds it. A digest may name the
@@ -85,11 +94,13 @@ func (t *Tx) DropRecord(old *Entry) error {
 	if old.Record != RecordHeld {
 		return nil
 	}
+
 	t.wiper.wake()
 	size := t.Size(old)
 	t.Delta = t.Delta.Plus(Usage{Records: -1, Bytes: -size})
 	t.Owners.Add(old.Owner, Share{-1, -size})
 	t.moves = append(t.moves, move{old.H, old.Place, true})
+
 	return t.Records.Delete(placeKey(old.Place))
 }
 
@@ -97,14 +108,16 @@ func (t *Tx) DropRecord(old *Entry) error {
 func (t *Tx) Missing(ds []signed.Digest, names []protocol.RecordName) ([]protocol.RecordName, error) {
 	here := map[protocol.RecordName]bool{}
 	for _, d := range ds {
-		h, err := t.Get(d.RID)
+		held, err := t.Get(d.RID)
 		if err != nil {
 			return nil, err
 		}
-		if h != nil && h.Record != RecordMissing {
-			here[h.Name()] = true
+
+		if held != nil && held.Record != RecordMissing {
+			here[held.Name()] = true
 		}
 	}
+
 	return slices.DeleteFunc(names, func(n protocol.RecordName) bool { return here[n] }), nil
 }
 
@@ -112,15 +125,17 @@ func (t *Tx) Missing(ds []signed.Digest, names []protocol.RecordName) ([]protoco
 // held: where there is no room, nothing else is asked for.
 func (t *Tx) Replacing(ds []signed.Digest, names []protocol.RecordName) ([]protocol.RecordName, error) {
 	held := map[protocol.RecordName]bool{}
-	for _, d := range ds {
-		h, err := t.Get(d.RID)
+	for _, digest := range ds {
+		h, err := t.Get(digest.RID)
 		if err != nil {
 			return nil, err
 		}
+
 		if h != nil && h.Record == RecordHeld {
-			held[protocol.NameOf(d)] = true
+			held[protocol.NameOf(digest)] = true
 		}
 	}
+
 	return slices.DeleteFunc(names, func(n protocol.RecordName) bool { return !held[n] }), nil
 }
 
@@ -133,12 +148,15 @@ func (t *Tx) DueBefore(deadline int64, limit int) (rids []directory.RID, next in
 		if x >= deadline || len(rids) == limit {
 			return rids, x, nil
 		}
+
 		rid, err := directory.ParseRID(string(k[8:]))
 		if err != nil {
 			return nil, 0, ErrStore
 		}
+
 		rids = append(rids, rid)
 	}
+
 	return rids, 0, nil
 }
 
@@ -153,36 +171,42 @@ func (t *Tx) SaveOrigin(td spiffeid.TrustDomain, st Origin) error {
 }
 
 // record returns the record that an entry holds; nil where it holds none.
-func (t *Tx) Record(h *Entry) (*Record, error) {
-	if h.Record != RecordHeld {
+func (t *Tx) Record(held *Entry) (*Record, error) {
+	if held.Record != RecordHeld {
 		return nil, nil
 	}
-	r, err := t.recordAt(h.Place, h.Name())
+
+	r, err := t.recordAt(held.Place, held.Name())
 	if r == nil && err == nil {
 		err = ErrStore
 	}
+
 	return r, err
 }
 
 // recordAt returns the record at a place, if it is that of the name.
 func (t *Tx) recordAt(place uint64, n protocol.RecordName) (*Record, error) {
-	b, ok := bytes.CutPrefix(t.Records.Get(placeKey(place)), n.Bytes())
+	data, ok := bytes.CutPrefix(t.Records.Get(placeKey(place)), n.Bytes())
 	if !ok {
 		return nil, nil
 	}
+
 	r := new(Record)
-	return r, Unmarshal(b, r)
+
+	return r, Unmarshal(data, r)
 }
 
 // putRecord writes a record that h is to hold behind all others.
-func (t *Tx) PutRecord(h *Entry, b []byte) (err error) {
-	if h.Place, err = t.Records.NextSequence(); err != nil {
+func (t *Tx) PutRecord(held *Entry, data []byte) (err error) {
+	if held.Place, err = t.Records.NextSequence(); err != nil {
 		return err
 	}
-	t.Delta = t.Delta.Plus(Usage{Records: 1, Bytes: int64(len(b))})
-	t.Owners.Add(h.Owner, Share{1, int64(len(b))})
-	t.moves = append(t.moves, move{h.H, h.Place, false})
-	return t.Rewrite(h, b)
+
+	t.Delta = t.Delta.Plus(Usage{Records: 1, Bytes: int64(len(data))})
+	t.Owners.Add(held.Owner, Share{1, int64(len(data))})
+	t.moves = append(t.moves, move{held.H, held.Place, false})
+
+	return t.Rewrite(held, data)
 }
 
 // rewrite puts b in the place of the record that h holds.
@@ -191,11 +215,12 @@ func (t *Tx) Rewrite(h *Entry, b []byte) error {
 }
 
 // size is that of the record which an entry holds.
-func (t *Tx) Size(h *Entry) int64 {
-	if h == nil || h.Record != RecordHeld {
+func (t *Tx) Size(held *Entry) int64 {
+	if held == nil || held.Record != RecordHeld {
 		return 0
 	}
-	return int64(max(0, len(t.Records.Get(placeKey(h.Place)))-len(h.Name().Bytes())))
+
+	return int64(max(0, len(t.Records.Get(placeKey(held.Place)))-len(held.Name().Bytes())))
 }
 
 func placeKey(place uint64) []byte { return binary.BigEndian.AppendUint64(nil, place) }

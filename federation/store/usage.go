@@ -17,25 +17,25 @@ type Usage struct {
 	Unopened       Unopened
 }
 
-func (u Usage) Plus(o Usage) Usage {
-	u.Records += o.Records
-	u.Bytes += o.Bytes
-	u.OverQuota += o.OverQuota
+func (u Usage) Plus(usage Usage) Usage {
+	u.Records += usage.Records
+	u.Bytes += usage.Bytes
+	u.OverQuota += usage.OverQuota
 
 	for f := range u.Unopened {
-		u.Unopened[f] += o.Unopened[f]
+		u.Unopened[f] += usage.Unopened[f]
 	}
 
 	return u
 }
 
 // count adds n times what an entry is besides its record.
-func (u *Usage) Count(h *Entry, n int64) {
+func (u *Usage) Count(held *Entry, n int64) {
 	switch {
-	case h.Record == RecordOverQuota:
+	case held.Record == RecordOverQuota:
 		u.OverQuota += n
-	case h.Record == RecordHeld && h.Format != 0:
-		u.Unopened[min(h.Format, otherFormats)] += n // a later release may tell more of them apart
+	case held.Record == RecordHeld && held.Format != 0:
+		u.Unopened[min(held.Format, otherFormats)] += n // a later release may tell more of them apart
 	}
 }
 
@@ -45,11 +45,13 @@ func (u *Usage) Count(h *Entry, n int64) {
 // share then.
 type OwnerKey uint64
 
-func OwnerKeyOf(e *directory.Entry) OwnerKey {
-	if e == nil || e.Owner.IsZero() {
+func OwnerKeyOf(entry *directory.Entry) OwnerKey {
+	if entry == nil || entry.Owner.IsZero() {
 		return 0
 	}
-	hash := sha256.Sum256([]byte(e.Owner.String()))
+
+	hash := sha256.Sum256([]byte(entry.Owner.String()))
+
 	return OwnerKey(max(1, binary.BigEndian.Uint64(hash[:])))
 }
 
@@ -70,6 +72,7 @@ func (all Owners) Add(key OwnerKey, change Share) {
 		delete(all, key)
 		return
 	}
+
 	all[key] = sum
 }
 

@@ -43,6 +43,7 @@ const (
 func (s *Store) Wipe(sync bool, rest func(time.Duration) bool) error {
 	for id := 2; id > 0; { // the first two have no contents
 		began := time.Now()
+
 		err := s.Disk.Change(func() (err error) {
 			id, err = s.WipeSome(id, wipeStep)
 			return err
@@ -55,6 +56,7 @@ func (s *Store) Wipe(sync bool, rest func(time.Duration) bool) error {
 			return nil
 		}
 	}
+
 	if !sync {
 		return nil
 	}
@@ -72,24 +74,29 @@ func (s *Store) WipeSome(id, pages int) (next int, err error) {
 	if err != nil {
 		return 0, err
 	}
+
 	defer func() { err = errors.Join(err, tx.Rollback()) }()
 	s.readers.Lock()
 	s.readers.Unlock() //lint:ignore SA2001 only waits
+
 	run := freeRun{file: s.wiper.file, size: s.db.Info().PageSize}
 	for end := id + pages; id < end; id++ {
 		page, err := tx.Page(id)
 		if err != nil {
 			return 0, err
 		}
+
 		if page == nil {
 			return 0, run.empty()
 		}
+
 		if page.Type == "free" {
 			if err := run.add(id); err != nil {
 				return 0, err
 			}
 		}
 	}
+
 	return id, run.empty()
 }
 
@@ -105,25 +112,32 @@ func (r *freeRun) add(id int) error {
 		if err := r.empty(); err != nil {
 			return err
 		}
+
 		r.first = id
 	}
+
 	r.n++
+
 	return nil
 }
 
 // empty writes nothing over what is empty already.
 func (r *freeRun) empty() error {
-	b := make([]byte, r.n*r.size)
+	data := make([]byte, r.n*r.size)
 	r.n = 0
+
 	at := int64(r.first) * int64(r.size)
-	if _, err := r.file.ReadAt(b, at); err != nil {
+	if _, err := r.file.ReadAt(data, at); err != nil {
 		return err
 	}
-	if bytes.Count(b, []byte{0}) == len(b) {
+
+	if bytes.Count(data, []byte{0}) == len(data) {
 		return nil
 	}
-	clear(b)
-	_, err := r.file.WriteAt(b, at)
+
+	clear(data)
+	_, err := r.file.WriteAt(data, at)
+
 	return err
 }
 
@@ -144,6 +158,7 @@ func (s *Store) Wiping(ctx context.Context, sync bool, log *slog.Logger) {
 		} else if err != nil {
 			log.Error("overwriting deleted records on disk failed", "err", err)
 		}
+
 		if !pause(ctx, wipeEvery) || !await(ctx, s.wiper.dirty) || !await(ctx, s.Disk.Answers()) {
 			return
 		}
@@ -178,11 +193,12 @@ func await(ctx context.Context, c <-chan struct{}) bool {
 
 // openWiper opens the file for itself: bbolt keeps its own to itself.
 func openWiper(path string) (wiper, error) {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return wiper{}, fmt.Errorf("federation: %w", err)
 	}
-	return wiper{dirty: make(chan struct{}, 1), file: f}, nil
+
+	return wiper{dirty: make(chan struct{}, 1), file: file}, nil
 }
 
 func (s *Store) Close() error { return errors.Join(s.wiper.file.Close(), s.db.Close()) }

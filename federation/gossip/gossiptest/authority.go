@@ -92,6 +92,7 @@ func (a *Authorities) of(t testing.TB, td spiffeid.TrustDomain) *authority {
 	if a.cas == nil {
 		a.cas = map[spiffeid.TrustDomain]*authority{}
 	}
+
 	a.cas[td] = &authority{cert, key}
 
 	return a.cas[td]
@@ -100,6 +101,7 @@ func (a *Authorities) of(t testing.TB, td spiffeid.TrustDomain) *authority {
 // verify checks the other end's certificate by the authority of its domain.
 func (a *Authorities) verify(state tls.ConnectionState) error {
 	leaf := state.PeerCertificates[0]
+
 	peer, err := spiffeid.FromURI(leaf.URIs[0])
 	if err != nil {
 		return err

@@ -38,12 +38,14 @@ func (n *Network) SetCut(cut func(a, b string) bool) {
 	if cut == nil {
 		cut = func(a, b string) bool { return false }
 	}
+
 	n.mu.Lock()
 	n.cut = cut
 	close(n.changed)
 	n.changed = make(chan struct{})
 	conns := slices.Collect(maps.Keys(n.conns))
 	n.mu.Unlock()
+
 	for _, c := range conns {
 		c.in.kick()
 		c.out.kick()
@@ -53,6 +55,7 @@ func (n *Network) SetCut(cut func(a, b string) bool) {
 func (n *Network) isCut(a, b string) (bool, chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	return n.cut(a, b), n.changed
 }
 
@@ -75,6 +78,7 @@ func (n *Network) Listen(address string) net.Listener {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.listeners[address] = l
+
 	return l
 }
 
@@ -94,6 +98,7 @@ func (l *listener) Close() error {
 		l.network.mu.Unlock()
 		close(l.closed)
 	})
+
 	return nil
 }
 
@@ -107,19 +112,24 @@ func (n *Network) DialFrom(self string) func(context.Context, string) (net.Conn,
 			if !cut {
 				break
 			}
+
 			select {
 			case <-changed:
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			}
 		}
+
 		n.mu.Lock()
 		defer n.mu.Unlock()
+
 		l := n.listeners[address]
 		if l == nil {
 			return nil, fmt.Errorf("%s: connection refused", address)
 		}
+
 		a, b := n.pipe(self, address)
+
 		n.conns[a], n.conns[b] = struct{}{}, struct{}{}
 		select {
 		case l.waiting <- b:
@@ -180,18 +190,22 @@ func (h *half) await(deadline *time.Time, try func() (done bool, err error)) err
 		done, err := try()
 		changed, end := h.changed, *deadline
 		h.mu.Unlock()
+
 		if done || err != nil {
 			return err
 		}
+
 		var expired <-chan time.Time
 		if !end.IsZero() {
 			timer := time.NewTimer(time.Until(end))
 			defer timer.Stop()
 			expired = timer.C
+
 			if !time.Now().Before(end) {
 				return os.ErrDeadlineExceeded
 			}
 		}
+
 		select {
 		case <-changed:
 		case <-expired:
@@ -211,20 +225,26 @@ func (c *conn) Read(p []byte) (n int, err error) {
 		if c.in.readerGone {
 			return false, net.ErrClosed
 		}
+
 		if cut, _ := c.network.isCut(c.in.from, c.in.to); cut {
 			return false, nil
 		}
+
 		if len(c.in.buf) == 0 && c.in.writerGone {
 			return false, io.EOF
 		}
+
 		if len(c.in.buf) == 0 {
 			return false, nil
 		}
+
 		n = copy(p, c.in.buf)
 		c.in.buf = c.in.buf[n:]
 		c.in.kickLocked()
+
 		return true, nil
 	})
+
 	return n, err
 }
 
@@ -234,23 +254,28 @@ func (c *conn) Write(p []byte) (n int, err error) {
 			if c.out.writerGone {
 				return false, net.ErrClosed
 			}
+
 			cut, _ := c.network.isCut(c.out.from, c.out.to)
 			if c.out.readerGone && !cut {
 				return false, errors.New("connection reset")
 			}
+
 			room := min(64<<10-len(c.out.buf), len(p)-n)
 			if room == 0 {
 				return false, nil
 			}
+
 			c.out.buf = append(c.out.buf, p[n:n+room]...)
 			n += room
 			c.out.kickLocked()
+
 			return true, nil
 		})
 		if err != nil {
 			return n, err
 		}
 	}
+
 	return n, nil
 }
 
@@ -266,6 +291,7 @@ func (c *conn) Close() error {
 	c.out.writerGone = true
 	c.out.kickLocked()
 	c.out.mu.Unlock()
+
 	return nil
 }
 
@@ -281,6 +307,7 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	defer c.in.mu.Unlock()
 	c.in.readBefore = t
 	c.in.kickLocked()
+
 	return nil
 }
 
@@ -289,5 +316,6 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 	defer c.out.mu.Unlock()
 	c.out.writeBefore = t
 	c.out.kickLocked()
+
 	return nil
 }
