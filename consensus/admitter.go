@@ -30,8 +30,9 @@ type admitter struct {
 	own        func() *message.JoinRequest // this node's own request, for a node that begins a domain
 }
 
-// seat does, as the leader, what a node asks for: it becomes a member where an
-// operator has admitted it, without a vote first.
+// addMember does, as the leader, what a node asks for: an admitted node becomes a member,
+// first without a vote; a member moves, gets its vote, or declares its address and
+// versions.
 func (a *admitter) addMember(ctx context.Context, from spiffeid.ID, word *message.JoinRequest) error {
 	release, err := a.negotiator.holdSeats(ctx)
 	if err != nil {
@@ -80,7 +81,7 @@ func (a *admitter) addMember(ctx context.Context, from spiffeid.ID, word *messag
 			return err
 		}
 
-		a.log.Info("the domain's members change", "node", from, "address", word.Address, "voter", is)
+		a.log.Info("changed a member of the domain", "node", from, "address", word.Address, "voter", is)
 	}
 
 	a.replica.mu.RLock()
@@ -93,7 +94,7 @@ func (a *admitter) addMember(ctx context.Context, from spiffeid.ID, word *messag
 
 	if told && !a.negotiator.pace.mayReplace(from, a.group.servers()) {
 		return directory.Refuse(directory.RateLimited,
-			"%s has changed what it says of itself too often; it asks again later", from)
+			"%s has changed its declared address or versions too often; it retries later", from)
 	}
 
 	_, err = a.proposer.propose(ctx, &state.Command{Member: &state.Member{ID: from, API: word.API, Reads: word.Reads}})
@@ -101,6 +102,8 @@ func (a *admitter) addMember(ctx context.Context, from spiffeid.ID, word *messag
 	return err
 }
 
+// answerJoin answers a join request: as the leader with its outcome, otherwise with the
+// leader's address.
 func (a *admitter) answerJoin(ctx context.Context, from spiffeid.ID, word *message.JoinRequest) *message.JoinAnswer {
 	if len(a.group.servers()) == 0 {
 		return &message.JoinAnswer{Empty: a.own()}
@@ -130,7 +133,7 @@ func (a *admitter) answerJoin(ctx context.Context, from spiffeid.ID, word *messa
 	return &message.JoinAnswer{Problem: r.Problem, Detail: r.Detail}
 }
 
-// judge says why a node may not have what it asks for.
+// check refuses a join request that may not be granted.
 func (a *admitter) check(from spiffeid.ID, word *message.JoinRequest) error {
 	all := a.group.servers()
 
@@ -139,7 +142,7 @@ func (a *admitter) check(from spiffeid.ID, word *message.JoinRequest) error {
 	}
 
 	if err := word.Reads.Check(); err != nil {
-		return directory.Refuse(directory.BadRequest, "%s does not say what it reads: %w", from, err)
+		return directory.Refuse(directory.BadRequest, "%s does not declare the versions that it reads: %w", from, err)
 	}
 
 	if err := word.Reads.Lacks(a.replica.Written()); err != nil {
@@ -174,8 +177,7 @@ func (a *admitter) check(from spiffeid.ID, word *message.JoinRequest) error {
 	return nil
 }
 
-// doorway answers those that want to be members, whoever of the domain's nodes
-// they are.
+// handler serves join requests of every node of the domain's authority.
 func (a *admitter) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+joinPath, func(w http.ResponseWriter, r *http.Request) {
@@ -192,8 +194,8 @@ func (a *admitter) handler() http.Handler {
 	return httpproblem.Routes(mux, a.cfg.API)
 }
 
-// near reports whether a node has so much of the history that its vote holds
-// nobody up.
+// caughtUpEnough reports whether a node has enough of the history that its vote delays no
+// write.
 func (a *admitter) caughtUpEnough(word *message.JoinRequest) bool {
 	at := a.replica.Position()
 	return word.Epoch == at.Epoch && word.Revision+nearEnough >= at.Revision

@@ -32,9 +32,9 @@ func newClocks(cfg *Config, replica *Replica, voters func() ([]Member, int)) *cl
 	}}
 }
 
-// hasty reports whether so many must not be ended yet (rule T2): time has jumped,
-// and neither have two seconds passed nor have a majority's clocks said since
-// that it is so.
+// mustConfirmJump reports whether so many registrations must not be ended yet (rule T2):
+// time has jumped, and not both two seconds have passed and a majority's clocks have
+// confirmed it since.
 func (c *clocks) mustConfirmJump(now time.Time, expiring int) bool {
 	c.replica.mu.RLock()
 	committed := c.replica.state.History().Now()
@@ -54,8 +54,8 @@ func (c *clocks) mustConfirmJump(now time.Time, expiring int) bool {
 	return expiring > min(alwaysAllowed+held/100, state.MaxLooks-1)
 }
 
-// judgeClock notes whether this member's clock is wrong, by what its leader said between
-// began and now (Unix milliseconds, 0 for nothing).
+// judgeClock notes whether this member's clock is wrong, by the time that its leader
+// reported between began and now (Unix milliseconds, 0 for none).
 func (c *clocks) judgeClock(began time.Time, leader int64) {
 	if leader == 0 {
 		if said := c.clockSaid.Load(); said == nil || time.Since(*said) >= clockKept {
@@ -80,22 +80,21 @@ func (c *clocks) judgeClock(began time.Time, leader int64) {
 	c.clockSaid.Store(&said)
 }
 
-// stamp returns the time for a log entry in Unix milliseconds. A leader that
-// does not know a majority's clocks, or is too far off them, stamps nothing
-// (rule T2).
+// stamp returns the time for a log entry in Unix milliseconds. A leader that does not
+// know a majority's clocks, or is too far off them, stamps nothing (rule T2).
 func (c *clocks) stamp() (int64, error) {
 	now := c.cfg.clock()
 
 	offset, known := c.presence.offset(now, time.Time{})
 	if !known || offset.Abs() > maxOff {
-		return 0, fmt.Errorf("%w: its clock is not known to be right", message.ErrNotLeader)
+		return 0, fmt.Errorf("%w: its clock is not confirmed by a majority", message.ErrNotLeader)
 	}
 
 	return now.UnixMilli(), nil
 }
 
-// clockOff returns by how much at least this member's clock is ahead of its leader's, who
-// said what time it was between began and now.
+// clockOff returns by how much at least this member's clock is ahead of its leader's,
+// which was read between began and now.
 func clockOff(began, now time.Time, leader int64) time.Duration {
 	off := now.Round(0).Sub(time.UnixMilli(leader))
 	if took := now.Sub(began); off > 0 {
@@ -108,7 +107,7 @@ func clockOff(began, now time.Time, leader int64) time.Duration {
 // A leader's clock may differ by maxOff from its members' (rule T2).
 const maxOff = 2 * time.Second
 
-// presence is what a leader knows of its followers.
+// presence is a leader's knowledge of its followers' clocks.
 type presence struct {
 	fresh  time.Duration              // how long a word counts
 	voters func() (o []Member, m int) // the other voters, and how many of them make a majority with this member
@@ -131,7 +130,7 @@ func (p *presence) note(id spiffeid.ID, clock, now time.Time) {
 	p.seen[id] = clockReading{now, clock.Sub(now)}
 }
 
-// read forgets what was seen by a clock that has since been set.
+// read forgets readings that were taken before our clock was set.
 func (p *presence) read(now time.Time) {
 	if step := now.Round(0).Sub(p.last.Round(0)) - now.Sub(p.last); step.Abs() > maxOff {
 		clear(p.seen)
@@ -140,9 +139,8 @@ func (p *presence) read(now time.Time) {
 	p.last = now
 }
 
-// offset returns by how much a majority's clocks are ahead of ours in the
-// median, or false when too few of them are known. What was heard before since
-// does not count; nor what is not fresh.
+// offset returns by how much a majority's clocks are ahead of ours in the median; false
+// if too few are known. Readings before since, and old ones, do not count.
 func (p *presence) offset(now, since time.Time) (time.Duration, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -174,7 +172,7 @@ func (p *presence) lastHeard(id spiffeid.ID) time.Time {
 	return p.seen[id].at
 }
 
-// forget forgets what an earlier term knew.
+// forget forgets the readings of an earlier term.
 func (p *presence) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -185,8 +183,8 @@ func (p *presence) forget() {
 // two rounds of the sweep before it is called a jump. An election takes less.
 const maxJump = 10 * time.Second
 
-// surely is what a sweep may end at once whatever the time did: this many, and
-// one in a hundred.
+// alwaysAllowed is how many registrations a sweep may end at once whatever the clock did:
+// so many, and one in a hundred.
 const alwaysAllowed = 1000
 
 // A jumpWatch sees when the time that a sweep would commit jumps ahead: a clock

@@ -22,15 +22,15 @@ type commitNotifier struct {
 	underWay  map[raft.ServerID]chan struct{} // each holds one notice under way; of run alone
 }
 
-// hear gives Raft what the leader has told beside an answer, as if it had come by
-// itself: one message less for a write that was forwarded. Where an entry is not
-// here yet, Raft passes over it, and the next word is not far.
+// deliver gives Raft the commit notice that came with an answer, as if it had come by
+// itself: one message less for a forwarded write. Raft ignores it if the entry is not
+// here yet.
 func (c *commitNotifier) deliver(ctx context.Context, leader Member, t *message.CommitNotice) {
 	rpc := raft.RPC{Command: t.AppendEntries(leader), RespChan: make(chan raft.RPCResponse, 1)}
 	c.transport.Deliver(ctx, rpc)
 }
 
-// tell is what a leader may tell; nil where that is in a snapshot by now.
+// notice returns the present commit notice; nil if its entry is in a snapshot already.
 func (c *commitNotifier) notice() *message.CommitNotice {
 	t := message.CommitNotice{Term: c.replica.progress.term.Load(),
 		Index: min(c.group.raft.CommitIndex(), c.storage.disk.Ahead.Durable())}
@@ -45,15 +45,12 @@ func (c *commitNotifier) notice() *message.CommitNotice {
 	return &t
 }
 
-// tellAll sends the commit index to the other members, in Raft's own message for
-// that (Raft, 3.5: an AppendEntries without entries), which costs nobody a write
-// to a disk. A member that still has the last word under way, or that is away, is
-// left to Raft, which tells it again and again.
-//
-// The term is the one that this member won: a message of a term in which it only
-// stands for election would be a lie. That this member may lead no longer does no
-// harm. What it knows to be committed is so for ever, and who has the same entry
-// there has all before it.
+// notifyAll sends the commit index to the other members, as an AppendEntries without
+// entries (Raft, 3.5), which costs no write to a disk. A member that still has the last
+// notice under way, or is away, is left to Raft's own heartbeats. The notice has the term
+// that this member won, never one in which it only stands for election. It does no harm
+// if this member leads no longer: an entry that it knows to be committed stays so, and a
+// member with the same entry has all entries before it.
 func (c *commitNotifier) notifyAll() {
 	now := c.notice()
 	if now == nil {
@@ -83,9 +80,9 @@ func (c *commitNotifier) notifyAll() {
 	}
 }
 
-// tellLoop lets followers know soon that what they hold is committed. Raft tells
-// them with the next entry or after CommitTimeout; where no entry follows, they
-// are told at once if one of them is waiting, and a little later otherwise.
+// run notifies followers of commits. Raft does so with the next entry or after
+// CommitTimeout; if no entry follows, they are notified at once if one of them waits, and
+// a little later otherwise.
 func (c *commitNotifier) run() {
 	for {
 		select {
@@ -112,6 +109,6 @@ func (c *commitNotifier) run() {
 	}
 }
 
-// tellAfter is how long a leader waits with the word of a commit where nobody is
-// known to wait for it: the next write may bring it.
+// noticeDelay is how long a leader waits with a commit notice if no follower is known to
+// wait: the next write may bring it.
 const noticeDelay = 5 * time.Millisecond

@@ -18,7 +18,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A Subject is what policy is asked about when grants are decided.
+// A Subject is a registration for which policy decides grants.
 type Subject struct {
 	RID        directory.RID
 	Agent      string
@@ -97,8 +97,7 @@ type Config struct {
 	faulty func(raft.LogStore) raft.LogStore // nil; a test may make writes fail
 }
 
-// Timing is how long things take. A member alone ignores the first three: it
-// has nobody to wait for.
+// Timing has intervals and timeouts. A member alone ignores the first three.
 type Timing struct {
 	Heartbeat time.Duration // silence of a leader after which a member stands for election
 	Election  time.Duration // how long an election may take; at least Heartbeat
@@ -169,7 +168,7 @@ func (t Timing) check() error {
 	return nil
 }
 
-// check returns what is wrong with c, by the name of the member.
+// check returns the first invalid member of c, by its name.
 func (c *Config) check() error {
 	switch {
 	case c.Domain.IsZero():

@@ -14,7 +14,8 @@ import (
 // profile is a registering of draft-xu's minimal metadata, with further members.
 func profile(t testing.TB, who directory.Identity, members string) directory.RegisterRequest {
 	t.Helper()
-	body := `{"id":"minimal","name":"Minimal Agent","description":"Answers.","bindings":[{"protocol":"https","endpoint":"https://a.test"}]` + members + `}`
+	body := `{"id":"minimal","name":"Minimal Agent","description":"Answers.","bindings":` +
+		`[{"protocol":"https","endpoint":"https://a.test"}]` + members + `}`
 
 	d, err := directory.ParseDocument(directory.KindProfile, []byte(body))
 	if err != nil {

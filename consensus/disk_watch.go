@@ -20,8 +20,8 @@ type diskWatch struct {
 	operator  *operator
 }
 
-// Heard returns how long ago the leader was heard; 0 on the leader itself, unless
-// its disk hangs: then the others have another by now.
+// Heard returns how long ago the leader was last in contact; 0 on the leader itself,
+// unless its disk hangs: then the others have elected another by now.
 func (d *diskWatch) Heard() time.Duration {
 	if d.group.raft.State() == raft.Leader {
 		return d.hanging()
@@ -35,8 +35,8 @@ func (d *diskWatch) Heard() time.Duration {
 	return time.Since(last)
 }
 
-// diskHangs returns how long the log's disk has not answered, where that is too
-// long, and 0 otherwise.
+// hanging returns for how long the log's disk has not answered, if that is too long, and
+// 0 otherwise.
 func (d *diskWatch) hanging() time.Duration {
 	if _, current := d.storage.disk.Clock.Slow(time.Now()); d.hangs(current) {
 		return current
@@ -49,7 +49,7 @@ func (d *diskWatch) hangs(current time.Duration) bool {
 	return current > d.cfg.Timing.SlowDisk && current >= d.cfg.Timing.SlowDiskFor && d.wanted()
 }
 
-// diskLoop watches how long appends take.
+// run watches how long appends take.
 func (d *diskWatch) run() {
 	ticker := time.NewTicker(d.cfg.Timing.Sweep)
 	defer ticker.Stop()
@@ -65,14 +65,12 @@ func (d *diskWatch) run() {
 	}
 }
 
-// watchesDisk reports whether there is somebody to hand over to, and it is
-// wanted.
+// wanted reports whether slow disks are to be watched, and another member can take over.
 func (d *diskWatch) wanted() bool { return d.cfg.Timing.SlowDisk > 0 && d.group.hasOtherVoter() }
 
-// watchDisk hands the leadership over when the disk has been slow for too long.
-// Raft can do that between two appends only. A leader that hangs in one is made
-// silent instead, so that the others elect another; Raft finds out when the disk
-// answers again.
+// watch hands the leadership over if the disk has been slow for too long. Raft can do
+// that only between two appends. A leader that hangs in one is silenced instead, so that
+// the others elect another; Raft finds out when the disk answers again.
 func (d *diskWatch) watch(yielded *time.Time) {
 	row, current := d.storage.disk.Clock.Slow(time.Now())
 	leads := d.group.raft.State() == raft.Leader
@@ -84,11 +82,11 @@ func (d *diskWatch) watch(yielded *time.Time) {
 
 	*yielded = time.Now()
 	d.log.Warn("handing the leadership over: the disk of this member's log is slow",
-		"for", row, "current_append", current, "slow_is_over", d.cfg.Timing.SlowDisk)
+		"slow_for_ms", row.Milliseconds(), "current_append_ms", current.Milliseconds(),
+		"slow_over_ms", d.cfg.Timing.SlowDisk.Milliseconds())
 	d.operator.transferToBest() // its outcome is seen by the next rounds
 }
 
-// yieldPause is how long a member keeps the leadership after it handed it over
-// because of its disk and got it back: where all disks are slow, to pass it round
-// helps nobody.
+// yieldPause is how long a member keeps a leadership that came back after it was handed
+// over because of a slow disk: if all disks are slow, handing it round helps nothing.
 const yieldPause = time.Minute

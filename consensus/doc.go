@@ -2,7 +2,7 @@
 // their replicas of the domain's state.
 //
 //	store, err := consensus.Open(cfg)
-//	out, err := store.Register(ctx, directory.Registering{…})       // on any member
+//	out, err := store.Register(ctx, directory.RegisterRequest{…})       // on any member
 //	digests, to, at := store.Digests(directory.Mesh, since, 1000)   // from this member's memory
 //	err = store.Close()                                             // hands leadership over first
 //

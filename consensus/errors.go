@@ -15,7 +15,7 @@ import (
 var (
 	errNoLeader = errors.New("the domain has no leader in reach")
 	errBehind   = errors.New("this member is behind the leader")
-	errNotYet   = errors.New("this member leads and is not ready to yet")
+	errNotYet   = errors.New("this member has just become the leader and is not ready yet")
 )
 
 var errSealed = directory.Refuse(directory.Unavailable,
@@ -29,15 +29,16 @@ var errMisdirected = directory.Refuse(httpproblem.Misdirected, "this member does
 
 var errDiskHangs = errors.New("the disk of this member's log does not answer")
 
-// errLoneRestore says that this member has restored what the others have not.
+// errLoneRestore says that this member alone has restored a backup.
 var errLoneRestore = errors.New("this member has restored a backup and the domain has gone on without it")
 
 func tooBusy(ctx context.Context) error {
 	return directory.Refuse(directory.Unavailable,
-		"the leader did not get to this in time; nothing was changed: try again: %w", context.Cause(ctx))
+		"the leader is overloaded; nothing was changed; retry: %w", context.Cause(ctx))
 }
 
-// proposed says what an error of raft.Apply means for what was proposed.
+// proposed maps an error of raft.Apply or of a change of members: nothing was changed, or
+// the outcome is unknown.
 func proposed(err error) error {
 	switch {
 	case err == nil:

@@ -361,7 +361,9 @@ func TestAPatchIsMergedByTheLeader(t *testing.T) {
 		}
 
 		card, err := directory.ParseDocument(directory.KindA2A,
-			[]byte(`{"name":"a","description":"a","url":"https://a.test/","version":"1","capabilities":{},"skills":[],"defaultInputModes":["text/plain"],"defaultOutputModes":["text/plain"],"protocolVersion":"0.3.0"}`))
+			[]byte(`{"name":"a","description":"a","url":"https://a.test/","version":"1","capabilities":{},`+
+				`"skills":[],"defaultInputModes":["text/plain"],"defaultOutputModes":["text/plain"],`+
+				`"protocolVersion":"0.3.0"}`))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,8 +22,8 @@ type follower struct {
 	caughtUp  atomic.Bool // has applied what the leader had a moment ago
 }
 
-// announcePresence asks how far the leader is and waits a little for this member
-// to get there.
+// askLeader tells the leader this member's time, learns how far the leader is, and waits
+// a little for this member to get there.
 func (f *follower) askLeader() bool {
 	leader, tenure, ok := f.group.follow()
 	if !ok || leader.ID == f.cfg.Node {
@@ -63,7 +63,7 @@ func (f *follower) checkSeal(leader directory.Position) {
 	}
 }
 
-// presenceLoop speaks to the leader at intervals, and at once to a new one.
+// run tells the leader the time at intervals, and at once to a new leader.
 func (f *follower) run() {
 	elected, deaf := f.group.elections()
 	defer deaf()

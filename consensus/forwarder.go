@@ -55,8 +55,8 @@ func (f *forwarder) attempt(ctx context.Context, req *message.Request) (director
 	return f.forward(ctx, req)
 }
 
-// carry takes a group to the leader and tells each of it what became of it, once
-// this member shows it: so that the writer reads its write here.
+// forwardGroup takes a group to the leader, waits until this member shows the results, so
+// that the writer reads its own write here, and answers each write.
 func (f *forwarder) forwardGroup(group []*forwardedWrite) {
 	if len(group) == 0 {
 		return
@@ -82,8 +82,8 @@ func (f *forwarder) forwardGroup(group []*forwardedWrite) {
 	}
 }
 
-// carryLoop makes messages of what waits, one after the other: there are maxMessages
-// such loops.
+// forwardLoop makes messages of waiting writes, one after the other. There are
+// maxMessages such loops.
 func (f *forwarder) forwardLoop() {
 	for {
 		var first *forwardedWrite
@@ -98,6 +98,7 @@ func (f *forwarder) forwardLoop() {
 	}
 }
 
+// send exchanges a group with the leader.
 func (f *forwarder) send(ctx context.Context, group []*forwardedWrite) (*message.Answers, error) {
 	leader, tenure, ok := f.group.follow()
 	if !ok || leader.ID == f.cfg.Node {
@@ -131,7 +132,7 @@ func (f *forwarder) send(ctx context.Context, group []*forwardedWrite) (*message
 	return got, nil
 }
 
-// exchange sends a message over a line and returns what the other end answers.
+// exchange sends a message over a stream and returns the answers.
 func (f *forwarder) exchange(ctx context.Context, stream *writeStream, m *message.Writes) (*message.Answers, error) {
 	data, err := f.messenger.encode(m)
 	if err != nil {
@@ -150,9 +151,8 @@ func (f *forwarder) exchange(ctx context.Context, stream *writeStream, m *messag
 	return &got, nil
 }
 
-// forward sends a request to the leader, with what else goes there, and waits
-// until this member has applied what it did. errNotLeader means that nothing was
-// done.
+// forward sends a request to the leader, together with others, and waits until this
+// member has applied it. message.ErrNotLeader means that nothing was changed.
 func (f *forwarder) forward(ctx context.Context, req *message.Request) (directory.Outcome, error) {
 	raw, err := f.messenger.encode(req)
 	if err != nil {
@@ -186,7 +186,7 @@ func (f *forwarder) forward(ctx context.Context, req *message.Request) (director
 	return directory.Outcome{}, message.Unknown(context.Cause(ctx))
 }
 
-// hangUp cuts the lines to all but the leader.
+// cutFormerLeaders cuts the streams to all members but the leader.
 func (f *forwarder) cutFormerLeaders() {
 	select {
 	case f.streams.dialing <- struct{}{}:
@@ -205,7 +205,7 @@ func (f *forwarder) cutFormerLeaders() {
 	}
 }
 
-// lineTo returns the line to a member, which is opened where there is none.
+// streamTo returns the write stream to a member, and opens one if there is none.
 func (f *forwarder) streamTo(ctx context.Context, to Member) (*writeStream, error) {
 	streams := &f.streams
 	select {
@@ -236,12 +236,10 @@ func (f *forwarder) streamTo(ctx context.Context, to Member) (*writeStream, erro
 	return writeStream, nil
 }
 
-// successionLoop ends the waiting for those that lead no more, at once or with a write
-// after as long as a member that stops has for its last answers (see shutdown). By
-// then one that runs has answered: it learns that it leads no more as soon as it hears
-// of the others, or when its lease is over. So writes that went to a leader which is
-// stopped have an unknown outcome soon after there is another, and those behind them go
-// to that one.
+// successionLoop cuts the streams to former leaders, a heartbeat timeout after this
+// member follows another one. By then a former leader that runs has answered: it learns
+// soon that it leads no more. So writes that were sent to a stopped leader get an unknown
+// outcome, and those behind them go to the new one.
 func (f *forwarder) successionLoop() {
 	elected, deaf := f.group.elections()
 	defer deaf()
@@ -267,8 +265,8 @@ func (f *forwarder) successionLoop() {
 	}
 }
 
-// write does a request here, or sends it to the leader: the one place that knows
-// which. What nobody has begun is tried again while there is time.
+// write executes a request here, or sends it to the leader. It retries requests of which
+// nothing was begun, while there is time.
 func (f *forwarder) write(ctx context.Context, req *message.Request) (directory.Outcome, error) {
 	if why := f.group.outside.Load(); why != nil {
 		return directory.Outcome{}, directory.Refuse(directory.Unavailable,
@@ -296,8 +294,8 @@ func (f *forwarder) write(ctx context.Context, req *message.Request) (directory.
 	}
 }
 
-// A parcel is a write on its way to the leader. Whoever moves it from waiting
-// decides its fate: the courier takes it, or its caller gives it up.
+// A forwardedWrite is a write on its way to the leader. Its owner is the one that moves
+// it from waiting: the forwarder takes it, or its caller gives it up.
 type forwardedWrite struct {
 	request cbor.RawMessage
 	weight  int // how many changes it is
@@ -305,13 +303,14 @@ type forwardedWrite struct {
 	done    chan forwardResult // holds one
 }
 
-// A delivery is what came of a parcel.
+// A forwardResult is the outcome of a forwarded write.
 type forwardResult struct {
 	reply message.Reply
 	err   error
 }
 
-// As in the batcher, what is many changes waits by itself.
+// A forwardQueue has the waiting writes. As in the batcher, writes with many changes wait
+// by themselves.
 type forwardQueue struct {
 	queue chan *forwardedWrite
 	lists chan *forwardedWrite
@@ -321,7 +320,7 @@ func newForwardQueue() forwardQueue {
 	return forwardQueue{make(chan *forwardedWrite, maxWaiting), make(chan *forwardedWrite, maxWaiting)}
 }
 
-// fits returns where a parcel waits.
+// fits returns the queue for a write.
 func (c *forwardQueue) fits(p *forwardedWrite) chan<- *forwardedWrite {
 	if p.weight > 1 {
 		return c.lists
@@ -330,8 +329,8 @@ func (c *forwardQueue) fits(p *forwardedWrite) chan<- *forwardedWrite {
 	return c.queue
 }
 
-// gather takes first, what else waits of single changes, and lists as far as there is
-// room, within bounds.
+// gather takes first, all waiting single changes, and lists as far as there is room,
+// within bounds.
 func (c *forwardQueue) gather(first *forwardedWrite) (group []*forwardedWrite) {
 	size, changes := 0, 0
 	for write := first; write != nil; write = nextOf(c.queue, c.lists, changes < message.MaxChanges) {

@@ -49,8 +49,7 @@ func (g *group) alone() bool {
 	return r != nil && len(r.GetConfiguration().Configuration().Servers) == 1
 }
 
-// candidacy makes the only voter of a domain stand for election at once: it has
-// nobody to wait for.
+// standForElection makes the only voter of a domain stand for election at once.
 func (g *group) standForElection(transport transport.RaftTransport) {
 	others, _ := g.voters()
 
@@ -65,14 +64,14 @@ func (g *group) standForElection(transport transport.RaftTransport) {
 		ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(id), Addr: transport.EncodePeer(id, address),
 	}}
 	if err := transport.TimeoutNow(id, address, req, &raft.TimeoutNowResponse{}); err != nil {
-		g.log.Debug("stands for election after a while", "error", err)
+		g.log.Debug("cannot stand for election at once", "err", err)
 	}
 
 	transport.CloseStreams() // the one to itself, which nobody needs any more
 }
 
-// elections returns what holds one where another leader is known since it was looked
-// at, or none, and what ends that.
+// elections returns a channel that holds one signal after the known leader has changed,
+// and a function that ends that.
 func (g *group) elections() (elected <-chan raft.Observation, deaf func()) {
 	c := make(chan raft.Observation, 1)
 	observer := raft.NewObserver(c, false, func(o *raft.Observation) bool {
@@ -84,10 +83,8 @@ func (g *group) elections() (elected <-chan raft.Observation, deaf func()) {
 	return c, func() { g.raft.DeregisterObserver(observer) }
 }
 
-// follow returns the leader, and what ends once this member follows another. What
-// nobody has to answer any more then is asked within that: how far the leader is, and for a
-// connection. A write that was sent may be done, and is answered or not: successionLoop
-// decides.
+// follow returns the leader, and a context that ends once this member follows another
+// one. Requests that only the leader can answer are made within it.
 func (g *group) follow() (leader Member, tenure context.Context, ok bool) {
 	t := &g.term
 	t.mu.Lock()
@@ -106,7 +103,7 @@ func (g *group) follow() (leader Member, tenure context.Context, ok bool) {
 	return leader, t.over, ok
 }
 
-// hasHeir reports whether another member can take the leadership over.
+// hasOtherVoter reports whether another member can take the leadership over.
 func (g *group) hasOtherVoter() bool {
 	others, _ := g.voters()
 	return len(others) > 0
@@ -118,8 +115,8 @@ func (g *group) isLeader() bool {
 	return r != nil && r.State() == raft.Leader
 }
 
-// known returns the members, and the leader also where this one has not heard yet
-// that it became a member.
+// known returns the members, and the leader too if this member has not learnt yet that it
+// is one.
 func (g *group) known() []Member {
 	var all []Member
 	for _, m := range g.servers() {
@@ -149,7 +146,7 @@ func (g *group) leader() (Member, bool) {
 	return Member{ID: id, Address: string(address)}, true
 }
 
-// self is this member as its own configuration has it.
+// self returns this member as its own configuration has it.
 func (g *group) self() Member {
 	i := slices.IndexFunc(g.cfg.Members, func(m Member) bool { return m.ID == g.cfg.Node })
 	return g.cfg.Members[i]
@@ -167,7 +164,7 @@ func (g *group) server(id spiffeid.ID) (server, bool) {
 	return all[i], true
 }
 
-// servers returns the domain's members; none where this node is in no domain yet.
+// servers returns the domain's members; none while this node is in no domain.
 func (g *group) servers() []server {
 	r := g.running.Load()
 	if r == nil {
@@ -205,8 +202,7 @@ func (g *group) voters() (others []Member, majority int) {
 	return others, all/2 + 1 - (all - len(others))
 }
 
-// A server is a member as Raft's configuration has it, which alone decides who is
-// one: Config.Members only begins it.
+// A server is a member in Raft's configuration.
 type server struct {
 	Member
 	voter bool
@@ -229,7 +225,7 @@ func configurationOf(ms []Member) (configuration raft.Configuration) {
 	return configuration
 }
 
-// A tenure is the time for which this member follows one leader.
+// A leaderTerm is the time for which this member follows one leader.
 type leaderTerm struct {
 	mu     sync.Mutex
 	leader spiffeid.ID

@@ -362,7 +362,9 @@ func TestWhatIsRefusedOfMembers(t *testing.T) {
 		problem(t, s.Admit(t.Context(), stranger, true), directory.NotFound)
 		d.stop(third)
 		eventually(t, "the leader misses the third", func() bool {
-			return time.Since(d.nodes[leader].clocks.presence.lastHeard(d.members[third].ID)) > d.nodes[leader].clocks.presence.fresh
+			presence := &d.nodes[leader].clocks.presence
+
+			return time.Since(presence.lastHeard(d.members[third].ID)) > presence.fresh
 		})
 		err := s.Expel(t.Context(), d.members[follower].ID)
 		problem(t, err, directory.Conflict)

@@ -34,7 +34,7 @@ type joiner struct {
 	found     candidates
 }
 
-// ask knocks at one door and returns who answered.
+// ask sends a join request to an address and returns the node that answered.
 func (j *joiner) ask(ctx context.Context, address string, word *message.JoinRequest) (id spiffeid.ID,
 	answer message.JoinAnswer, err error) {
 	body, err := j.messenger.encode(word)
@@ -69,9 +69,9 @@ func (j *joiner) ask(ctx context.Context, address string, word *message.JoinRequ
 	return id, answer, err
 }
 
-// gatherDomain begins a domain once all of as many nodes as are expected have
-// found exactly each other, with the same addresses. The one whose id is the
-// lowest begins it: nobody else may, so that no two domains begin.
+// gatherDomain begins a domain once exactly the expected number of nodes have found
+// exactly each other, with the same addresses. Only the one with the lowest id begins it,
+// so that no two domains begin.
 func (j *joiner) gatherDomain(others map[spiffeid.ID]*message.JoinRequest) error {
 	found := []Member{j.group.self()}
 	for id, word := range others {
@@ -117,8 +117,8 @@ func (j *joiner) gatherDomain(others map[spiffeid.ID]*message.JoinRequest) error
 	return nil
 }
 
-// seated reports whether this node is what its configuration says. One that hears
-// no leader asks whether it still is.
+// isSeated reports whether this node is the member that its configuration says. A node
+// without contact to a leader asks again.
 func (j *joiner) isSeated() bool {
 	me, is := j.group.server(j.cfg.Node)
 	j.replica.mu.RLock()
@@ -130,6 +130,7 @@ func (j *joiner) isSeated() bool {
 		j.diskWatch.Heard() < 10*j.cfg.Timing.Heartbeat
 }
 
+// request returns this node's join request.
 func (j *joiner) request() *message.JoinRequest {
 	at := j.replica.Position()
 
@@ -140,8 +141,8 @@ func (j *joiner) request() *message.JoinRequest {
 	}
 }
 
-// knock asks whoever can be reached. nil means that a leader has done what it can
-// do by now.
+// requestJoin asks every reachable member. nil means that the leader has done all that it
+// can do by now.
 func (j *joiner) requestJoin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, j.cfg.Timing.Write)
 	defer cancel()
@@ -201,7 +202,7 @@ func (j *joiner) requestJoin(ctx context.Context) error {
 	return err
 }
 
-// joinLoop knocks while this node is not what its configuration says.
+// run sends join requests while this node is not the member that its configuration says.
 func (j *joiner) run() {
 	said, knocking := "", joinPause
 	for {
@@ -221,7 +222,7 @@ func (j *joiner) run() {
 			said = ""
 		} else if why != said && j.life.closing.Err() == nil {
 			said = why
-			j.log.Info("this node is not yet what its configuration says", "reason", why)
+			j.log.Info("waiting to be admitted to the domain, or for changes of this member to be made", "reason", why)
 		}
 
 		select {
@@ -232,8 +233,8 @@ func (j *joiner) run() {
 	}
 }
 
-// stand notes why this node is no member, where it is none: by what it knows
-// itself, or by the leader's word.
+// noteOutside notes why this node is no member, if it is none: by its own knowledge or
+// the leader's answer.
 func (j *joiner) noteOutside(err error) string {
 	why := err.Error()
 	if _, is := j.group.server(j.cfg.Node); !is || directory.ProblemOf(err) == directory.Forbidden {

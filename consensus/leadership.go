@@ -26,7 +26,8 @@ type leadership struct {
 	follower   *follower
 }
 
-// enthrone begins a reign; what it returns ends it and waits for that.
+// begin begins a term as leader; the returned function ends it and waits for its
+// goroutine.
 func (l *leadership) begin() (abdicate func()) {
 	ctx, cancel := context.WithCancel(l.life.closing)
 
@@ -41,8 +42,7 @@ func (l *leadership) begin() (abdicate func()) {
 	}
 }
 
-// beginHistory proposes the log's first command where there is none, and the
-// first of a restored history.
+// beginHistory proposes the first command of a new or restored history.
 func (l *leadership) beginHistory(ctx context.Context) error {
 	epoch, err := l.beginning()
 	if epoch == nil || err != nil {
@@ -54,8 +54,8 @@ func (l *leadership) beginHistory(ctx context.Context) error {
 	return err
 }
 
-// beginning is the epoch with which the domain's history begins, or goes on after
-// a restore; nil where it has begun.
+// beginning returns the epoch with which the domain's history begins, or goes on after a
+// restore; nil if it has begun.
 func (l *leadership) beginning() (*state.Epoch, error) {
 	l.replica.mu.RLock()
 	known := l.replica.state.History().Position().Epoch
@@ -78,8 +78,9 @@ func (l *leadership) beginning() (*state.Epoch, error) {
 	return &state.Epoch{Epoch: next, Reason: sealed}, nil
 }
 
-// reign makes this member ready to lead: all of the earlier terms is applied, and
-// the domain's history has begun, with this member's rules. Then it keeps the grants as policy wants them.
+// lead makes this member ready to lead: all of the earlier terms is applied, the domain's
+// history has begun, and this member's rules are in force. Then it decides grants when
+// asked to.
 func (l *leadership) lead(ctx context.Context) {
 	l.clocks.presence.forget()
 
@@ -101,7 +102,7 @@ func (l *leadership) lead(ctx context.Context) {
 			break
 		}
 
-		l.log.Debug("not ready to lead yet", "error", err)
+		l.log.Debug("cannot begin to lead yet; retrying", "err", err)
 
 		select {
 		case <-time.After(retryPause):
@@ -133,7 +134,7 @@ func (l *leadership) lead(ctx context.Context) {
 	}
 }
 
-// decree puts this leader's rules in the place of the domain's.
+// proposeRules replaces the domain's rules by this leader's.
 func (l *leadership) proposeRules(ctx context.Context) error {
 	l.replica.mu.RLock()
 	current := l.replica.state.Owners().Rules()
@@ -149,7 +150,7 @@ func (l *leadership) proposeRules(ctx context.Context) error {
 	return err
 }
 
-// leadershipLoop does what a leader must do before and while it leads.
+// run follows Raft's elections of this member.
 func (l *leadership) run() {
 	abdicate := func() {}
 	defer func() { abdicate() }()
@@ -169,8 +170,8 @@ func (l *leadership) run() {
 	}
 }
 
-// recant takes back what a leader has concluded that decides by something else than this
-// one, before this one decides anything: what both have decided is no whole.
+// withdrawVerdict withdraws the verdict of a leader with another basis, before this
+// leader decides any grants: decisions on two bases are not one verdict.
 func (l *leadership) withdrawVerdict(ctx context.Context) error {
 	l.replica.mu.RLock()
 	v := l.replica.state.Policy().Verdict()

@@ -25,18 +25,14 @@ func newLifecycle(log *slog.Logger) *lifecycle {
 	return l
 }
 
-// Failed returns a channel that is closed once this member cannot go on: its log
-// could not be written, or has an entry that this release does not know. Ready
-// tells which. What was acknowledged before is safe, and nothing is acknowledged
-// after; only a new start from the disk puts it right.
+// Failed returns a channel that is closed once this member cannot go on.
 func (l *lifecycle) Failed() <-chan struct{} { return l.failing }
 
-// fail latches the first failure after which this member must not be believed
-// any more: Ready tells it, writes are refused, and Failed says that the process
-// should end.
+// fail latches the first failure after which this member must not be trusted any more:
+// Ready returns it, writes are refused, and Failed says that the process should end.
 func (l *lifecycle) fail(err error) {
 	if l.failed.CompareAndSwap(nil, &err) {
-		l.log.Error("this member has stopped applying and writing; it needs an operator", "error", err)
+		l.log.Error("this member has stopped applying and writing; it needs an operator", "err", err)
 		close(l.failing)
 	}
 }

@@ -123,7 +123,7 @@ func (s *Store) shutdown() error {
 
 	if s.group.raft != nil && s.group.raft.State() == raft.Leader && s.group.hasOtherVoter() {
 		if err := s.operator.transferBetweenEntries(s.operator.transferToBest); err != nil {
-			s.log.Info("nobody took the leadership over", "error", err)
+			s.log.Info("leadership transfer failed", "err", err)
 		}
 
 		s.writes.drain(s.cfg.Timing.Heartbeat)
@@ -199,8 +199,8 @@ func (s *Store) raftConfig(log hclog.Logger) *raft.Config {
 	return c
 }
 
-// handler serves what other members send. Nobody else is let in, and who is a
-// member no more gets no further answer over a connection that it still has.
+// handler serves messages of members. A node that is a member no more gets no further
+// answer over its open connections.
 func (s *Store) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+presencePath, func(w http.ResponseWriter, r *http.Request) {

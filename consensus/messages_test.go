@@ -57,7 +57,9 @@ func everyMessage() []any {
 			Refused: []message.Unrenewed{{Item: 1, Problem: directory.Forbidden, Detail: "no"}}},
 		message.ReplyOf(directory.Outcome{}, directory.Refuse(directory.BadDocument, "no").At("/base")),
 		&message.Reply{NotLeader: true},
-		&message.Writes{Requests: []cbor.RawMessage{must(state.Marshal(&message.Request{Remove: &message.Remove{Caller: who, RID: rid, IfMatch: nil}}))}},
+		&message.Writes{Requests: []cbor.RawMessage{
+			must(state.Marshal(&message.Request{Remove: &message.Remove{Caller: who, RID: rid, IfMatch: nil}})),
+		}},
 		&message.Answers{Replies: []message.Reply{{NotLeader: true}}}, &message.Answers{NotLeader: true},
 		&message.Answers{Replies: []message.Reply{{Epoch: 1, Revision: 2}},
 			Commit: &message.CommitNotice{Term: 3, Index: 7, Of: 2}},

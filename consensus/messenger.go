@@ -37,7 +37,7 @@ type messenger struct {
 func (m *messenger) answer(w http.ResponseWriter, reply message.Message) {
 	data, err := m.encode(reply)
 	if err != nil {
-		m.log.Error("encode an answer", "error", err)
+		m.log.Error("cannot encode an answer to a member", "err", err)
 		m.refuse(w, err)
 
 		return
@@ -47,8 +47,8 @@ func (m *messenger) answer(w http.ResponseWriter, reply message.Message) {
 	_, _ = w.Write(data) // a member that has gone asks again
 }
 
-// post sends a message to a member and reads its answer. errNotLeader means that
-// the member has done nothing with it, OutcomeUnknown that it may have.
+// post sends a message to a member and reads its answer. message.ErrNotLeader means that
+// the member has not executed it, OutcomeUnknown that it may have.
 func (m *messenger) post(ctx context.Context, to Member, path string, question, answer message.Message) error {
 	body, err := m.encode(question)
 	if err != nil {
@@ -94,7 +94,7 @@ func (m *messenger) post(ctx context.Context, to Member, path string, question, 
 	return fmt.Errorf("%w: member %s answered %s", message.ErrNotLeader, to.ID, resp.Status)
 }
 
-// receive reads a message, where this member leads.
+// receive reads a message, if leads is true; otherwise it refuses it.
 func (m *messenger) receive(w http.ResponseWriter, r *http.Request, leads bool, question message.Message) bool {
 	if !leads {
 		m.refuse(w, errMisdirected)
@@ -107,14 +107,14 @@ func (m *messenger) receive(w http.ResponseWriter, r *http.Request, leads bool, 
 	}
 
 	if err != nil {
-		m.refuse(w, directory.Refuse(directory.BadRequest, "this is not a message between members: %w", err))
+		m.refuse(w, directory.Refuse(directory.BadRequest, "malformed message from a member: %w", err))
 		return false
 	}
 
 	return true
 }
 
-// refuse answers another member with err's problem.
+// refuse answers a member with err's problem.
 func (m *messenger) refuse(w http.ResponseWriter, err error) { httpproblem.Write(w, m.cfg.API, err) }
 
 // encode encodes a message to a member, or its answer.

@@ -58,9 +58,8 @@ func (n *negotiator) holdSeats(ctx context.Context) (release func(), err error) 
 	}
 }
 
-// negotiate puts, as the leader, those numbers in force that all members and peers
-// read by now. It excludes seat, so that no member comes between what it looks at
-// and what it proposes.
+// negotiate puts, as the leader, the versions and formats in force that all members and
+// peers read by now. It excludes changes of members meanwhile.
 func (n *negotiator) negotiate(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timing.Write)
 	defer cancel()
@@ -79,7 +78,7 @@ func (n *negotiator) negotiate(ctx context.Context) {
 	}
 
 	if _, err := n.proposer.propose(ctx, &state.Command{Feature: &next}); err != nil {
-		n.log.Debug("versions and formats stay as they are for now", "err", err)
+		n.log.Debug("cannot put other versions or formats in force yet", "err", err)
 		return
 	}
 
@@ -87,13 +86,13 @@ func (n *negotiator) negotiate(ctx context.Context) {
 		n.pace.rises.Allow()
 	}
 
-	n.log.Info("the domain writes other versions or formats",
+	n.log.Info("other versions or formats are in force",
 		"log", next.Log, "snapshot", next.Snapshot, "wire", next.Wire, "formats", next.Formats)
 	n.proposeNext(ctx)
 }
 
-// proposeNext proposes what the second version of the log adds, if this build has
-// one and it is in force.
+// proposeNext proposes the command that the second version of the log adds, if this build
+// has one and the version is in force.
 func (n *negotiator) proposeNext(ctx context.Context) {
 	next := state.NextCommand()
 	if next == nil || n.replica.Written().Log == state.FirstVersion {
@@ -101,13 +100,13 @@ func (n *negotiator) proposeNext(ctx context.Context) {
 	}
 
 	if _, err := n.proposer.propose(ctx, next); err != nil {
-		n.log.Debug("a command of the next version is not applied", "err", err)
+		n.log.Debug("cannot propose a command of the next log version", "err", err)
 	}
 }
 
-// readByAll returns the highest numbers that all members and active peers read, of
-// formats none higher than is written unless they may rise; false while a member hasn't
-// said what it reads.
+// readByAll returns the highest versions and formats that all members and active peers
+// read, with formats no higher than now unless they may rise; false if a member hasn't
+// declared its versions.
 func (n *negotiator) readByAll(mayRise bool) (next Numbers, known bool) {
 	n.replica.mu.RLock()
 	written := n.replica.state.Members().Written()
@@ -145,9 +144,8 @@ func (n *negotiator) readByAll(mayRise bool) (next Numbers, known bool) {
 	return next.Normal(), true
 }
 
-// readByPeers returns what is left of formats if these peers are to read all of it,
-// and whether it isn't known of one of them what it reads: such a peer lets nothing
-// rise.
+// readByPeers returns the formats that these peers read, too, and whether the formats of
+// one of them are unknown: then no format may rise.
 func (n *negotiator) readByPeers(
 	formats signed.Formats, peers []spiffeid.TrustDomain,
 ) (common signed.Formats, silent bool) {
@@ -170,11 +168,11 @@ func (n *negotiator) readByPeers(
 	return formats, silent
 }
 
-// keysForgotten is how long after the end of its newest key document a peer's
-// formats still count: an organisation that is away for a week holds nobody back.
+// keysForgotten is for how long after the end of its newest key document a peer's formats
+// count.
 const keysForgotten = 7 * 24 * time.Hour
 
-// A negotiationPace bounds how often the leader proposes what others have it propose.
+// A negotiationPace bounds how often declarations of members and peers lead to proposals.
 type negotiationPace struct {
 	rises *rate.Limiter                 // of formats; of tendLoop alone
 	words map[spiffeid.ID]*rate.Limiter // of members; guarded by seating

@@ -54,8 +54,8 @@ func (o *operator) admit(ctx context.Context, ordered *message.Order) (directory
 	return o.proposer.propose(ctx, &state.Command{Admit: admission})
 }
 
-// expel takes a member out, as the leader. A leader that is to go hands over
-// first, and who leads then does it.
+// expel removes a member, as the leader. A leader that is to be removed hands over first,
+// and its successor removes it.
 func (o *operator) expel(id spiffeid.ID) error {
 	if err := o.mayRemove(id); err != nil {
 		return err
@@ -73,15 +73,15 @@ func (o *operator) expel(id spiffeid.ID) error {
 		return err
 	}
 
-	o.log.Info("a member was removed", "node", id)
+	o.log.Info("removed a member", "node", id)
 	o.removeStale(o.life.closing)
 
 	return nil
 }
 
-// handOn gives the leadership to whoever is fit. Raft gives it to one of those that
-// have most of the log, and of a domain in which little is written a member that is
-// dead has as much as any: so where some were not heard lately, it is told to whom.
+// transferToBest transfers the leadership to a fit member. Raft chooses among those with
+// most of the log, which in a quiet domain may be a dead one: if some are silent, the
+// member that was in contact last is chosen.
 func (o *operator) transferToBest() raft.Future {
 	others, _ := o.group.voters()
 
@@ -107,7 +107,7 @@ func (o *operator) transferToBest() raft.Future {
 	return o.group.raft.LeadershipTransferToServer(raft.ServerID(last.ID.String()), raft.ServerAddress(last.Address))
 }
 
-// handOver gives the leadership away.
+// transferTo transfers the leadership to a member, or to the best one if to is zero.
 func (o *operator) transferTo(to spiffeid.ID) error {
 	server, is := o.group.server(to)
 
@@ -116,7 +116,7 @@ func (o *operator) transferTo(to spiffeid.ID) error {
 	case to == o.cfg.Node:
 		return directory.Refuse(directory.Conflict, "%s leads already", to)
 	case !o.group.hasOtherVoter():
-		return directory.Refuse(directory.Conflict, "no other member has a vote: nobody can take the leadership over")
+		return directory.Refuse(directory.Conflict, "no other member has a vote, so the leadership cannot be transferred")
 	case to.IsZero():
 		transfer = o.transferToBest
 	case !is:
@@ -132,13 +132,13 @@ func (o *operator) transferTo(to spiffeid.ID) error {
 
 	if err := o.transferBetweenEntries(transfer); err != nil {
 		return directory.Refuse(directory.Unavailable,
-			"the leadership was not taken over: is that member in reach? Try again: %w", err)
+			"leadership transfer failed; check that the member is reachable and retry: %w", err)
 	}
 
 	return nil
 }
 
-// obey does an order as the leader.
+// handle executes an operator's command, as the leader.
 func (o *operator) handle(ctx context.Context, ordered *message.Order) (directory.Outcome, error) {
 	switch ordered.Verb {
 	case message.TransferLeadership:
@@ -150,11 +150,11 @@ func (o *operator) handle(ctx context.Context, ordered *message.Order) (director
 	}
 
 	return directory.Outcome{}, directory.Refuse(directory.BadRequest,
-		"the order %.40q is none that this release knows", ordered.Verb)
+		"unknown operator command %.40q", ordered.Verb)
 }
 
-// mayGo says why the domain cannot do without a member: of those that vote, a
-// majority must be left that was heard a moment ago.
+// mayRemove refuses to remove a voter without which the domain could not write: a
+// majority of the remaining voters must have been in contact a moment ago.
 func (o *operator) mayRemove(id spiffeid.ID) error {
 	all := o.group.servers()
 
@@ -192,9 +192,9 @@ func (o *operator) mayRemove(id spiffeid.ID) error {
 	return nil
 }
 
-// bury removes one member that was not heard for so long that it is taken for
-// dead, since this member leads at least. It never removes one without which the
-// domain could not write.
+// removeDead removes one member that has been silent for too long, counted from the begin
+// of this leader's term at the earliest. It never removes one without which the domain
+// could not write.
 func (o *operator) removeDead(led time.Time) {
 	if o.cfg.RemoveDead <= 0 {
 		return
@@ -210,11 +210,10 @@ func (o *operator) removeDead(led time.Time) {
 			continue
 		}
 
-		o.log.Warn("removing a member that has not been heard for long", "node", server.ID, "for",
-			time.Since(heard).Round(time.Second))
+		o.log.Warn("removing a silent member", "node", server.ID, "silent_ms", time.Since(heard).Milliseconds())
 
 		if err := o.expel(server.ID); err != nil {
-			o.log.Warn("the member is not removed yet", "node", server.ID, "error", err)
+			o.log.Warn("cannot remove the member; retrying", "node", server.ID, "err", err)
 		}
 
 		return
@@ -223,12 +222,12 @@ func (o *operator) removeDead(led time.Time) {
 
 func (o *operator) sweepWith(ctx context.Context, c *state.Command) {
 	if _, err := o.proposer.propose(ctx, c); err != nil {
-		o.log.Debug("the sweep will try again", "error", err)
+		o.log.Debug("a sweep command failed; the next round retries", "err", err)
 	}
 }
 
-// tendLoop keeps what goes with membership: connections, what the state says of
-// members, and, where it is wanted, the domain without its dead.
+// run ends the connections of former members, removes stale and dead members, and
+// negotiates versions.
 func (o *operator) run() {
 	ticker := time.NewTicker(o.cfg.Timing.Sweep)
 	defer ticker.Stop()
@@ -257,7 +256,7 @@ func (o *operator) run() {
 	}
 }
 
-// tidy takes what the state has of those who are members no more out of it.
+// removeStale removes former members from the state.
 func (o *operator) removeStale(ctx context.Context) {
 	o.replica.mu.RLock()
 
@@ -285,9 +284,9 @@ func (o *operator) removeStale(ctx context.Context) {
 	}
 }
 
-// yield hands over between two log entries: Raft would not say what became of
-// those under way. What comes meanwhile waits, and goes to the next leader. Where
-// the log does not come to rest soon, it hands over all the same.
+// transferBetweenEntries transfers the leadership while no entry is under way, because
+// Raft would not report the outcome of one. New writes wait and go to the next leader. If
+// the log does not come to rest soon, it transfers all the same.
 func (o *operator) transferBetweenEntries(transfer func() raft.Future) error {
 	ctx, cancel := context.WithTimeout(o.life.closing, o.cfg.Timing.Heartbeat)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// peers is what this member knows of the other members.
+// peers is this member's knowledge of the other members.
 type peers struct {
 	cfg       *Config
 	life      *lifecycle
@@ -21,9 +21,7 @@ type peers struct {
 	messenger *messenger
 }
 
-// AskLeader asks the leader what it knows beside the log: what its Config.Aside
-// answers. Question and answer have at most 512 KiB. Where there is no other member
-// that leads and answers, it is Unavailable.
+// AskLeader asks the leader for what its Config.Aside answers.
 func (p *peers) AskLeader(ctx context.Context, question []byte) ([]byte, error) {
 	leader, ok := p.group.leader()
 	if !ok || leader.ID == p.cfg.Node {
@@ -38,9 +36,8 @@ func (p *peers) AskLeader(ctx context.Context, question []byte) ([]byte, error) 
 	return answer.Text, nil
 }
 
-// Contacts is RaftPeers for an operator: a member that follows asks its leader when that
-// heard the others, for as long as a heartbeat may take. Where the leader doesn't tell,
-// or none is known, it has what RaftPeers has.
+// Contacts is RaftPeers with the leader's last contacts, if it answers within a heartbeat
+// timeout.
 func (p *peers) Contacts() []RaftPeer {
 	peers := p.RaftPeers()
 
@@ -81,9 +78,8 @@ func (p *peers) Contacts() []RaftPeer {
 	return peers
 }
 
-// RaftPeers returns the domain's members. The leader knows when it last heard
-// each, also when it has lost them and leads no more; a follower only when it heard
-// the leader.
+// RaftPeers returns the domain's members. The leader knows its last contact with each,
+// also after it has lost the leadership; a follower only the leader's.
 func (p *peers) RaftPeers() []RaftPeer {
 	leader, led := p.group.leader()
 	said := p.declared()
@@ -122,7 +118,7 @@ func (p *peers) Siblings() []string {
 	return all
 }
 
-// contacts is what a leader answers, by its own count of time: clocks differ.
+// contacts answers a follower, by this leader's own count of time, because clocks differ.
 func (p *peers) contacts() *message.ContactsAnswer {
 	answer := &message.ContactsAnswer{Silent: map[spiffeid.ID]int64{}}
 	for _, m := range p.group.servers() {
@@ -134,7 +130,7 @@ func (p *peers) contacts() *message.ContactsAnswer {
 	return answer
 }
 
-// said returns what the members have said of themselves.
+// declared returns the addresses and versions that the members have declared.
 func (p *peers) declared() map[spiffeid.ID]state.Member {
 	p.replica.mu.RLock()
 	defer p.replica.mu.RUnlock()
@@ -142,8 +138,8 @@ func (p *peers) declared() map[spiffeid.ID]state.Member {
 	return p.replica.state.Members().All()
 }
 
-// vouched asks the members that this one knows whether id is one of them too. One
-// that says so is enough: it is a member, and could lead us anywhere.
+// vouched asks the known members whether id is a member, too. One that says so is enough:
+// it is a member, and could lead this one anywhere.
 func (p *peers) vouched(ctx context.Context, id spiffeid.ID) bool {
 	ctx, cancel := context.WithTimeout(ctx, transport.HandshakeTimeout/2)
 	defer cancel()

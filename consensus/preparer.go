@@ -51,8 +51,7 @@ func (p *preparer) checkRevoke(revoke *state.Revoke) error {
 	return p.replica.state.Keys().CheckRevoke(revoke)
 }
 
-// decide asks policy for the subject's grants. What holds less than a grant must
-// hold is none.
+// decide asks policy for the subject's grants. An incomplete grant is dropped.
 func (p *preparer) decide(subject Subject) state.Granted {
 	p.replica.mu.RLock()
 	granted := state.Granted{Owner: subject.Owner, Policy: p.replica.state.Policy().Basis()}
@@ -76,9 +75,9 @@ func (p *preparer) decide(subject Subject) state.Granted {
 // grantLifetime is AD-011: over the maximum is granted the maximum.
 func (p *preparer) grantLifetime(asked uint32) uint32 { return min(asked, p.cfg.MaxLifetime) }
 
-// judgedNow refuses what a policy has permitted that is in force no more. It is asked
-// when the command has its grants, and apply takes it only with grants of the policy
-// that is in force then.
+// judgedNow refuses a request that was permitted by another version of the policy. It is
+// asked after the grants were decided, and apply accepts only grants of the policy in
+// force.
 func (p *preparer) judgedNow(caller message.Caller) error {
 	p.replica.mu.RLock()
 	defer p.replica.mu.RUnlock()
@@ -90,6 +89,7 @@ func (p *preparer) judgedNow(caller message.Caller) error {
 	return nil
 }
 
+// prepare makes the command, except for its proof.
 func (p *preparer) prepare(req *message.Request) (*state.Command, error) {
 	switch {
 	case req.Register != nil:
@@ -130,10 +130,10 @@ func (p *preparer) prepare(req *message.Request) (*state.Command, error) {
 		return &state.Command{Revoke: req.Revoke}, p.checkRevoke(req.Revoke)
 	}
 
-	return nil, directory.Refuse(directory.BadRequest, "the request is none that this release knows")
+	return nil, directory.Refuse(directory.BadRequest, "unknown request: the member that sent it runs another release")
 }
 
-// command makes what is proposed of a request.
+// prepareFor makes the command that is proposed for a request.
 func (p *preparer) prepareFor(req *message.Request) (*state.Command, error) {
 	command, err := p.prepare(req)
 	if err == nil {
@@ -334,8 +334,8 @@ func (p *preparer) prepareUpdate(r *message.Refresh) (*state.Command, error) {
 	return &state.Command{Update: update}, nil
 }
 
-// roomFor refuses before it is in the log what apply would refuse: an owner without room
-// may try again and again, with a large document each time.
+// roomFor refuses a change for which a quota has no room before it is in the log, because
+// an owner without room may try again and again with large documents.
 func (p *preparer) roomFor(demand state.Demand) error {
 	p.replica.mu.RLock()
 	defer p.replica.mu.RUnlock()
@@ -355,8 +355,8 @@ func newSalt() (salt signed.Salt) {
 	return salt
 }
 
-// prepareDates judges what is to be registered against the clock and held, which
-// has its name and is nil where nothing has, and completes r.
+// prepareDates checks a document's dates against the clock and the registration that it
+// replaces, nil for none, and completes r.
 func prepareDates(r *state.Register, held *directory.Entry, doc directory.Document, now int64) error {
 	dates := kinds.DatesOf(doc)
 	switch at := time.UnixMilli(now); {
@@ -391,9 +391,8 @@ func prepareDates(r *state.Register, held *directory.Entry, doc directory.Docume
 	return nil
 }
 
-// supersedes refuses what is older than that which it would replace (XU-023). Two
-// documents are compared by updated_at; where one has none, by their versions, if
-// both are SemVer.
+// supersedes refuses a document that is older than the one that it replaces (XU-023): by
+// updated_at, or if one has none, by their versions, if both are SemVer.
 func supersedes(dates, old kinds.Dates) error {
 	switch {
 	case !dates.Updated.IsZero() && !old.Updated.IsZero():

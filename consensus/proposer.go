@@ -33,7 +33,7 @@ type proposer struct {
 	batches batcher
 }
 
-// batchLoop makes log entries of what waits, one after the other.
+// run makes log entries of waiting proposals, one after the other.
 func (p *proposer) run() {
 	for {
 		var first *proposal
@@ -58,8 +58,7 @@ func (p *proposer) run() {
 	}
 }
 
-// enter stamps a group with the time, gives it to Raft, and tells each of its commands
-// what became of it.
+// enter stamps a group with the time, gives it to Raft, and answers each of its commands.
 func (p *proposer) enter(group []*proposal) {
 	entry := &inflightEntry{group: group}
 
@@ -85,7 +84,7 @@ func (p *proposer) enter(group []*proposal) {
 	}
 }
 
-// outcome waits for what a command did.
+// outcome waits for the result of a command.
 func (p *proposer) outcome(ctx context.Context, waiting *proposal) (directory.Outcome, error) {
 	select {
 	case r := <-waiting.done:
@@ -106,8 +105,8 @@ func (p *proposer) outcome(ctx context.Context, waiting *proposal) (directory.Ou
 	}
 }
 
-// pause waits until nothing is under way into the log, and lets nothing begin
-// until release, which may be called twice.
+// pause waits until no entry is under way, and lets none begin until release, which may
+// be called twice.
 func (p *proposer) pause(ctx context.Context) (release func(), err error) {
 	select {
 	case p.batches.slot <- struct{}{}:
@@ -117,7 +116,7 @@ func (p *proposer) pause(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// propose puts a command into the log and returns what it did. errNotLeader and
+// propose puts a command into the log and returns its result. message.ErrNotLeader and
 // Unavailable mean that nothing was changed.
 func (p *proposer) propose(ctx context.Context, c *state.Command) (directory.Outcome, error) {
 	waiting, err := p.submit(ctx, c)
@@ -150,8 +149,8 @@ func (p *proposer) submit(ctx context.Context, command *state.Command) (*proposa
 	}
 }
 
-// A proposal is a command on its way into the log. Whoever moves it from waiting
-// decides its fate: the batcher takes it, or its caller gives it up.
+// A proposal is a command on its way into the log. Its owner is the one that moves it
+// from waiting: the batcher takes it, or its caller gives it up.
 type proposal struct {
 	command cbor.RawMessage
 	weight  int // how many changes it is
@@ -159,8 +158,9 @@ type proposal struct {
 	done    chan state.Result // holds one
 }
 
-// What is many changes waits by itself: so one change goes into the next entry,
-// however many lists have come before it.
+// A batcher has the waiting proposals and the entry under way. Proposals with many
+// changes wait by themselves, so that a single change goes into the next entry, however
+// many lists came before it.
 type batcher struct {
 	queue chan *proposal
 	lists chan *proposal
@@ -180,7 +180,7 @@ func newBatcher() batcher {
 	}
 }
 
-// fits returns where a proposal waits.
+// fits returns the queue for a proposal.
 func (b *batcher) fits(p *proposal) chan<- *proposal {
 	if p.weight > 1 {
 		return b.lists
@@ -189,8 +189,8 @@ func (b *batcher) fits(p *proposal) chan<- *proposal {
 	return b.queue
 }
 
-// gather takes first, what else waits of single changes, and lists as far as there is
-// room for more changes, within bounds.
+// gather takes first, all waiting single changes, and lists as far as there is room,
+// within bounds.
 func (b *batcher) gather(first *proposal) (group []*proposal) {
 	size, changes := 0, 0
 	for proposal := first; proposal != nil; proposal = nextOf(b.queue, b.lists, changes < message.MaxChanges) {
@@ -208,8 +208,7 @@ func (b *batcher) gather(first *proposal) (group []*proposal) {
 	return group
 }
 
-// nextOf returns what is to go next with what was taken already, a list only where
-// there is room for one; nil where nothing waits.
+// nextOf returns the next waiting item, a list only if there is room; nil if none waits.
 func nextOf[T any](queue, lists <-chan *T, room bool) *T {
 	select {
 	case p := <-queue:
@@ -229,9 +228,8 @@ func nextOf[T any](queue, lists <-chan *T, room bool) *T {
 	}
 }
 
-// applied tells who waits for an entry of this member's what it did. They are told
-// where it is applied, and not where Raft says so to whom it had the entry from: one
-// goroutine less to wake on the way of every write.
+// applied answers the proposals of an entry of this member where it is applied, instead
+// of where Raft reports it: one goroutine less to wake for every write.
 func (b *batcher) applied(entry *raft.Log, results []state.Result) {
 	inflightEntry := b.inflight.Load()
 	if inflightEntry == nil || len(entry.Data) == 0 || &inflightEntry.data[0] != &entry.Data[0] {
@@ -243,15 +241,15 @@ func (b *batcher) applied(entry *raft.Log, results []state.Result) {
 	inflightEntry.answer(results, nil)
 }
 
-// A flight is an entry on its way into the log, and who waits for what it does.
+// An inflightEntry is an entry on its way into the log, with its proposals.
 type inflightEntry struct {
 	data     []byte // which Raft hands to the machine as it was given to Raft
 	group    []*proposal
 	answered atomic.Bool
 }
 
-// answer tells everybody once: of an entry whose outcome Raft doesn't know any more,
-// as of a leader that was overtaken, the machine may hear yet.
+// answer answers all proposals once. An entry whose outcome Raft no longer knows, as of a
+// leader that was overtaken, may still be applied.
 func (f *inflightEntry) answer(results []state.Result, err error) {
 	if !f.answered.CompareAndSwap(false, true) {
 		return

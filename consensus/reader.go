@@ -26,12 +26,11 @@ type reader struct {
 	gates     map[spiffeid.ID]chan struct{}
 }
 
-// Linearize returns nil once this member shows all that any member had
-// acknowledged before the call: a read of the index behind it is linearizable.
-// It writes no log entry, and those who call at once share one exchange. Where
-// no majority of the domain is in reach it fails with Unavailable: at once where
-// no leader is known, and otherwise after a heartbeat's timeout at the latest;
-// a member that is only behind gets Timing.Write to catch up.
+// Linearize returns nil once this member shows all that any member had acknowledged
+// before the call: a read of the index after it is linearizable. It writes no log entry,
+// and concurrent calls share one exchange. It fails with Unavailable if no majority is
+// reachable: at once if no leader is known, and after a heartbeat timeout otherwise. A
+// member that is only behind gets Timing.Write to catch up.
 func (r *reader) Linearize(ctx context.Context) error {
 	if err := r.life.failure(); err != nil {
 		return directory.Refuse(directory.Unavailable, "this node has stopped applying changes; use another: %w", err)
@@ -50,7 +49,7 @@ func (r *reader) Linearize(ctx context.Context) error {
 
 	if err != nil {
 		return directory.Refuse(directory.Unavailable,
-			"no majority of the domain's nodes confirms now what this node has; ask again, or ask for less "+
+			"no majority of the domain's nodes confirms this node's state now; retry, or ask for less "+
 				"consistency: %w", err)
 	}
 
@@ -155,8 +154,8 @@ func (r *reader) confirm() (directory.Position, error) {
 	return r.replica.Position(), nil
 }
 
-// gate returns what holds one question to a member. For the goroutine that
-// confirms alone.
+// termGate returns the semaphore of questions to a member. It is for the confirming
+// goroutine alone.
 func (r *reader) termGate(id spiffeid.ID) chan struct{} {
 	g := r.gates[id]
 	if g == nil {
@@ -248,9 +247,8 @@ func (r *reader) readPosition(ctx context.Context) (directory.Position, error) {
 	}
 }
 
-// A shared question is put once for all who ask it before it is put, and once
-// more for those who come later: an answer that was under way already may be
-// older than what they must see.
+// A sharedQuestion is asked once for all callers who join before it is asked, and once
+// more for later ones: an answer that is under way may be older than what they must see.
 type sharedQuestion struct {
 	closing <-chan struct{}
 	kick    chan struct{} // holds one
@@ -259,7 +257,7 @@ type sharedQuestion struct {
 	next *questionRound // nil while nobody has asked since the last was put
 }
 
-// A round is one question and its answer, which is there once done is closed.
+// A questionRound is one question and its answer, which is there once done is closed.
 type questionRound struct {
 	done chan struct{}
 	at   directory.Position

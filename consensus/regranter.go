@@ -24,6 +24,7 @@ type regranter struct {
 	regrants chan struct{} // holds one request to decide all grants anew
 }
 
+// ask asks for all grants to be decided again.
 func (r *regranter) ask() {
 	select {
 	case r.regrants <- struct{}{}:
@@ -31,7 +32,7 @@ func (r *regranter) ask() {
 	}
 }
 
-// decideAnew returns new answers of policy where they differ from the old ones.
+// decideAnew returns policy's new decisions that differ from the old ones.
 func (r *regranter) decideAnew(rids []directory.RID) []state.RegrantItem {
 	var items []state.RegrantItem
 	for _, rid := range rids {
@@ -48,7 +49,7 @@ func (r *regranter) decideAnew(rids []directory.RID) []state.RegrantItem {
 		projection := entry.Projection()
 		if projection.Base == "" { // is it one at all? A document that only an earlier release took keeps what it has
 			if _, err := kinds.Reproject(entry.Agent, entry.Document); err != nil {
-				r.log.Warn("grants cannot be decided anew", "rid", rid, "error", err)
+				r.log.Warn("grants cannot be decided anew", "rid", rid, "err", err)
 				continue
 			}
 		}
@@ -63,10 +64,9 @@ func (r *regranter) decideAnew(rids []directory.RID) []state.RegrantItem {
 	return items
 }
 
-// regrantAll asks policy about every registration again and proposes what has
-// changed, in bounded commands, and at last that all is decided. What is interrupted
-// is begun anew by whoever leads next; where nothing has changed since the last time
-// there is nothing to do.
+// regrantAll asks policy about every registration again, proposes the changes in bounded
+// commands, and at last a verdict. The next leader begins again if it is interrupted; if
+// nothing has changed since the last verdict there is nothing to do.
 func (r *regranter) regrantAll(ctx context.Context) {
 	if r.cfg.Grants == nil {
 		return
@@ -92,7 +92,7 @@ func (r *regranter) regrantAll(ctx context.Context) {
 		return
 	}
 
-	r.log.Info("grants are not all decided anew", "error", err) // that is for the next leader, or tried again
+	r.log.Info("deciding grants anew was interrupted", "err", err) // that is for the next leader, or tried again
 
 	if errors.Is(err, message.ErrNotLeader) {
 		select {

@@ -84,15 +84,15 @@ func (r *Replica) applyEntry(entry *raft.Log) ([]state.Result, error) {
 	return results, err
 }
 
-// A stateSummary is what every read asks of a state.
+// A stateSummary has the parts of the state that every read needs.
 type stateSummary struct {
 	position directory.Position
 	sealed   bool
 	written  Numbers // its Formats are never modified
 }
 
-// moved tells everyone who waits that the state has changed, and the index's
-// clock what time the log has reached (rule T4). The caller holds mu.
+// notifyChanged wakes all who wait for a change of state, and advances the index's clock
+// to the committed time (rule T4). The caller holds mu.
 func (r *Replica) notifyChanged() {
 	r.cfg.Index.Clock.Advance(time.UnixMilli(r.state.History().Now()))
 	r.summary.Store(&stateSummary{r.state.History().Position(), r.state.History().Sealed() != "",
@@ -101,14 +101,15 @@ func (r *Replica) notifyChanged() {
 	r.changed = make(chan struct{})
 }
 
-// agree tells everyone who waits for more than registrations. The caller holds mu.
+// notifyAgreed wakes all who wait for changes of more than registrations. The caller
+// holds mu.
 func (r *Replica) notifyAgreed() {
 	close(r.agreed)
 	r.agreed = make(chan struct{})
 }
 
-// promulgate tells of the law where another is in force. The caller holds mu, so
-// that nobody sees the state after it with the policy before.
+// publishPolicy passes the policy to Config.Policy if another one is in force. The caller
+// holds mu, so that no reader sees the state after the change with the policy before it.
 func (r *Replica) publishPolicy() {
 	text, version := r.state.Policy().Policy()
 	if r.cfg.Policy != nil && r.policyVersion != version {
@@ -287,7 +288,7 @@ func (r *Replica) Tip(aud directory.Audience) uint64 {
 // member has applied its history.
 func (r *Replica) Written() Numbers { return r.summary.Load().written }
 
-// arrive settles, and tells those who wait for a change as well.
+// settle notes that this member has led or caught up, and wakes waiting readers.
 func (r *Replica) settle() {
 	if r.settled.CompareAndSwap(false, true) {
 		r.mu.Lock()

@@ -183,7 +183,8 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 
 		// Leaf 0 says what came before: the ledger that ended, not the backup's.
 		reason := lastReason(t, info) + ": a drill"
-		began := fmt.Sprintf(`{"v":1,"iss":"spiffe://alpha.test","epoch":%d,"old":"alpha.test/roster/%d","size":%d,"root":"%s","rev":%d,"reason":"%s"}`,
+		began := fmt.Sprintf(`{"v":1,"iss":"spiffe://alpha.test","epoch":%d,"old":"alpha.test/roster/%d",`+
+			`"size":%d,"root":"%s","rev":%d,"reason":"%s"}`,
 			done.Now.Epoch, before.Epoch, size, root, info.Position.Revision, reason)
 
 		want := directory.Hash(tlog.NodeHash(leaf(5, []byte(began)),

@@ -36,8 +36,8 @@ type restorer struct {
 	restores   sync.Mutex // one at a time
 }
 
-// Backup writes a backup of the domain to w: all that any member had acknowledged
-// before the call. It fails with Unavailable where no majority confirms that.
+// Backup writes a backup of the domain to w: all that any member had acknowledged before
+// the call. It fails with Unavailable if no majority confirms that.
 func (r *restorer) Backup(ctx context.Context, w io.Writer) error {
 	if err := r.reader.Linearize(ctx); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (r *restorer) mayRestore(live, old *state.State, options RestoreOptions) er
 	case live.History().Sealed() != "" || old.History().Sealed() != "":
 		return errSealed
 	case old.History().Position().Epoch == 0:
-		return directory.Refuse(directory.BadRequest, "there is nothing in the backup")
+		return directory.Refuse(directory.BadRequest, "the backup is empty")
 	case old.History().Position().Epoch > live.History().Position().Epoch && !options.Force:
 		return directory.Refuse(directory.Conflict,
 			"the backup is of epoch %d, which this domain, in epoch %d, has never been in: it is of another one "+
@@ -139,7 +139,7 @@ func (r *restorer) mayRestore(live, old *state.State, options RestoreOptions) er
 				"with force if that is meant", old.History().Position().Epoch, live.History().Position().Epoch)
 	case old.History().Position().Before(live.History().Position()) && !options.Force:
 		return directory.Refuse(directory.Conflict,
-			"the backup is at %s and the domain at %s: what was changed between them would be lost; repeat it "+
+			"the backup is at %s and the domain at %s: the changes between them would be lost; repeat it "+
 				"with force if that is meant", old.History().Position(), live.History().Position())
 	}
 
@@ -300,7 +300,7 @@ func (r *restorer) spool(backup io.Reader) (file *os.File, size int64, err error
 	size, err = io.Copy(file, io.LimitReader(backup, maxBackup+1))
 	switch {
 	case err != nil:
-		err = directory.Refuse(directory.BadRequest, "the backup did not arrive whole; nothing was changed: %w", err)
+		err = directory.Refuse(directory.BadRequest, "the backup is incomplete; nothing was changed: %w", err)
 	case size > maxBackup:
 		err = directory.Refuse(directory.TooLarge, "a backup has at most %d bytes", int64(maxBackup))
 	}
@@ -357,7 +357,7 @@ func discard(file *os.File) {
 	_ = os.Remove(file.Name())
 }
 
-// dropSpools removes what a restore left behind that ended with its process.
+// dropSpools removes the files of restores that ended with their process.
 func dropSpools(dir string) {
 	left, _ := filepath.Glob(filepath.Join(dir, "restore-*.tmp"))
 	for _, path := range left {

@@ -115,8 +115,10 @@ func quotaExceeded(t *testing.T, err error, limit string, numbers ...int) {
 // weighty is a document of 1.4 KB as scenarios/load registers it.
 func weighty(i int) []byte {
 	doc := fmt.Sprintf(`{"base":"https://agent-%08d.load.example/api","protocols":["%s","https"],"capabilities":[`+
-		`{"name":"summarize-%03d","type":"tool","description":"Summarizes what it is given.","tags":["tag-%02d","text"],`+
-		`"input_schema":{"type":"object","properties":{"text":{"type":"string"},"sentences":{"type":"integer","minimum":1,"maximum":20}},"required":["text"]}},`+
+		`{"name":"summarize-%03d","type":"tool","description":"Summarizes what it is given.",`+
+		`"tags":["tag-%02d","text"],`+
+		`"input_schema":{"type":"object","properties":{"text":{"type":"string"},`+
+		`"sentences":{"type":"integer","minimum":1,"maximum":20}},"required":["text"]}},`+
 		`{"name":"translate","type":"tool","tags":["language"]}],"description":"`,
 		i, []string{"a2a", "mcp", "grpc", "https"}[i/20%4], i%500, i%20)
 

@@ -29,8 +29,8 @@ func newStorage(cfg *Config, log *slog.Logger, life *lifecycle, group *group) *s
 	return &storage{cfg: cfg, log: log, life: life, group: group, growth: logGrowth{due: make(chan struct{}, 1)}}
 }
 
-// enough is the next snapshot's limit: where the newest one is large, to write
-// another costs more than to apply some more log at a start.
+// nextLimit returns how much log makes the next snapshot due. If the newest snapshot is
+// large, writing another costs more than applying some more log at a start.
 func (s *storage) nextLimit() int64 {
 	limit := s.cfg.Timing.SnapshotBytes
 	if list, err := s.disk.Snapshots.List(); err == nil && len(list) > 0 {
@@ -40,8 +40,8 @@ func (s *storage) nextLimit() int64 {
 	return limit
 }
 
-// shorten has Raft keep no more of the log behind the next snapshot than comes between
-// two of them.
+// limitTrailingLogs lets Raft keep no more log behind the next snapshot than comes
+// between two snapshots.
 func (s *storage) limitTrailingLogs() {
 	r := s.group.running.Load()
 	if r == nil {
@@ -52,7 +52,7 @@ func (s *storage) limitTrailingLogs() {
 
 	c.TrailingLogs = s.disk.Trail.Within(s.growth.limit.Load())
 	if err := r.ReloadConfig(c); err != nil {
-		s.log.Warn("the log may be longer than it should", "error", err)
+		s.log.Warn("the log may be longer than it should", "err", err)
 	}
 }
 
@@ -76,7 +76,7 @@ func (s *storage) snapshotLoop() {
 			continue
 		}
 
-		s.log.Warn("cannot make a snapshot; a start takes longer until there is one", "error", err)
+		s.log.Warn("cannot make a snapshot; a start takes longer until there is one", "err", err)
 
 		select {
 		case <-time.After(snapshotRetry):
@@ -86,9 +86,8 @@ func (s *storage) snapshotLoop() {
 	}
 }
 
-// A growth is how much of the log a start would apply again: what came after the
-// newest snapshot. Raft counts entries, of which one may hold hundreds of
-// registrations, or one word.
+// logGrowth counts the log since the newest snapshot, in bytes: a start applies it again.
+// Raft counts entries, which differ in size a thousandfold.
 type logGrowth struct {
 	bytes atomic.Int64
 	limit atomic.Int64  // from which on there is a new snapshot
@@ -112,9 +111,9 @@ const snapshotShare = 4
 // lookBack bounds how many log entries are read to find the newest with commands.
 const lookBack = 1024
 
-// readableBy refuses a disk on which a newer release has written, before Raft reads
-// it: Raft would take an older snapshot in the place of one that cannot be read, and
-// miss the log between them.
+// readableBy refuses a disk on which a newer release has written, before Raft reads it:
+// Raft would take an older snapshot instead of one that cannot be read, and miss the log
+// between them.
 func readableBy(disk *disk.Disk, reads Versions, dir string) error {
 	snapshots, err := disk.Snapshots.List() // the newest first
 	if err != nil {
@@ -131,8 +130,8 @@ func readableBy(disk *disk.Disk, reads Versions, dir string) error {
 	return logReadableBy(disk, reads)
 }
 
-// snapshotReadableBy is readableBy of one snapshot's file. What is damaged passes:
-// Raft says so.
+// snapshotReadableBy is readableBy for one snapshot's file. Damage passes, because Raft
+// reports it.
 func snapshotReadableBy(reads Versions, path string) error {
 	file, err := os.Open(path)
 	if err != nil {

@@ -19,9 +19,9 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// ErrDamaged says that a member's log or snapshots are not as it wrote them. Its domain
-// has all of it where other members do: such a member begins anew with an empty Dir,
-// while all the others are up, since its votes are gone as well.
+// ErrDamaged says that a member's log or snapshots are not as it wrote them. If other
+// members have the domain's state, such a member begins again with an empty Dir, while
+// all the others are up, because its votes are gone as well.
 var ErrDamaged = disk.ErrDamaged
 
 // A Store is one member of a domain: its replica of the domain's state, and the parts by
@@ -65,9 +65,9 @@ type Store struct {
 	closed func() error
 }
 
-// Open starts a member from what its Dir holds. A member without any state
-// begins with the configured members, all of which do the same; the domain is
-// there once a majority is. Open does not wait for that: see Ready.
+// Open starts a member from the contents of its Dir. A member without any state begins
+// with the configured members, as all of them do; the domain is there once a majority is.
+// Open does not wait for that: see Ready.
 func Open(cfg Config) (*Store, error) {
 	store, err := newStore(cfg)
 	if err != nil {
@@ -81,16 +81,16 @@ func Open(cfg Config) (*Store, error) {
 	return store, nil
 }
 
-// Close hands leadership over where there is somebody to take it, stops, and
-// closes the listener. It is safe to call twice.
+// Close hands leadership over if another member can take it, stops, and closes the
+// listener. It is safe to call twice.
 func (s *Store) Close() error { return s.closed() }
 
-// Register registers a name or replaces what its owner registered (jimenez 4.1,
-// 4.2), with a document that kinds.Project has accepted. Without a name it is
-// registered by its rid, each time anew. As every write it may be called on any member, returns once the change
+// Register registers a name or replaces its owner's registration (jimenez 4.1, 4.2), with
+// a document that kinds.Project has accepted. Without a name it is registered by its rid,
+// each time again. As every write it may be called on any member, returns once the change
 // is committed and applied on this one too, and fails with a *directory.Error:
-// Unavailable where nothing was changed, OutcomeUnknown where it may have been;
-// to repeat it is safe.
+// Unavailable if nothing was changed, OutcomeUnknown if it may have been; to repeat it is
+// safe.
 func (s *Store) Register(ctx context.Context, r directory.RegisterRequest) (directory.Outcome, error) {
 	req := &message.Register{
 		Caller: message.CallerOf(r.Caller), Agent: r.Agent, Kind: r.Document.Kind(),
@@ -104,17 +104,16 @@ func (s *Store) Register(ctx context.Context, r directory.RegisterRequest) (dire
 	return s.forwarder.write(ctx, &message.Request{Register: req})
 }
 
-// Refresh sets a new deadline and, where there is a patch, other members
-// (jimenez 4.4).
+// Refresh sets a new deadline and, with a patch, other members (jimenez 4.4).
 func (s *Store) Refresh(ctx context.Context, r directory.RefreshRequest) (directory.Outcome, error) {
 	return s.forwarder.write(ctx,
 		&message.Request{Refresh: &message.Refresh{Caller: message.CallerOf(r.Caller), RID: r.RID,
 			Lifetime: r.Lifetime, Patch: r.Patch, IfMatch: r.IfMatch, Statement: r.Statement}})
 }
 
-// RefreshMany is Refresh of many registrations in one log entry. The outcome's
-// Each has what became of them; an error says that none was refreshed, or that it
-// is not known which.
+// RefreshMany is Refresh of many registrations in one log entry. The outcome's Each has
+// the result of each; an error says that none was refreshed, or that the outcome is
+// unknown.
 func (s *Store) RefreshMany(ctx context.Context, r directory.RefreshBatch) (directory.Outcome, error) {
 	return s.forwarder.write(ctx,
 		&message.Request{Renew: &message.Renew{Caller: message.CallerOf(r.Caller),
@@ -127,8 +126,8 @@ func (s *Store) Remove(ctx context.Context, r directory.RemoveRequest) (director
 		&message.Request{Remove: &message.Remove{Caller: message.CallerOf(r.Caller), RID: r.RID, IfMatch: r.IfMatch}})
 }
 
-// SetPeering puts what an operator agreed with another domain in the place of
-// what was agreed before. The leader then asks policy about all grants anew.
+// SetPeering replaces the peering with a domain. The leader then decides all grants
+// again.
 func (s *Store) SetPeering(ctx context.Context, p directory.Peering) error {
 	w := state.Peer(p)
 	_, err := s.forwarder.write(ctx, &message.Request{Peer: &w})
@@ -136,9 +135,8 @@ func (s *Store) SetPeering(ctx context.Context, p directory.Peering) error {
 	return err
 }
 
-// AmendPeering is SetPeering where the domain has agreed what was says, and changes
-// nothing where it hasn't: directory.Conflict. A was without a state says nothing was
-// agreed.
+// AmendPeering is SetPeering if the peering still equals was; otherwise it changes
+// nothing and fails with directory.Conflict. A was without a state means no peering.
 func (s *Store) AmendPeering(ctx context.Context, was, p directory.Peering) error {
 	_, err := s.forwarder.write(ctx, &message.Request{Amend: &state.Amend{Was: state.Peer(was), Peer: state.Peer(p)}})
 	return err
@@ -152,35 +150,34 @@ func (s *Store) SetBundle(ctx context.Context, peer spiffeid.TrustDomain, held, 
 	return err
 }
 
-// Redeem makes a pending peering what p says, if secret is the hash of its
-// invitation's secret and the invitation has not ended: directory.Forbidden else.
-// Of two that try with one secret the first is the peer.
+// Redeem makes a pending peering active as p, if secret is the hash of its invitation's
+// secret and the invitation has not ended; otherwise it fails with directory.Forbidden.
+// Of two callers with one secret the first is the peer.
 func (s *Store) Redeem(ctx context.Context, secret directory.Hash, p directory.Peering) error {
 	_, err := s.forwarder.write(ctx, &message.Request{Redeem: &state.Redeem{Secret: secret, Peer: state.Peer(p)}})
 	return err
 }
 
-// Revoke takes a signing key back for good: the key document that is issued with it
-// says so, and nothing that the key signed is believed by whoever has that. A key
-// that the domain doesn't have now may be named, such as one that it had. To repeat
-// it is safe.
+// Revoke revokes a signing key permanently: the key document that is issued with it says
+// so, and its readers accept no signature of the key. The key need not be one that the
+// domain has now. To repeat it is safe.
 func (s *Store) Revoke(ctx context.Context, key string) error {
 	_, err := s.forwarder.write(ctx, &message.Request{Revoke: &state.Revoke{Key: key}})
 	return err
 }
 
-// Attest puts this node's signing key with its newest attestation in the place
-// of what the domain had of this node, and thereby issues a key document.
+// Attest replaces this node's signing key and attestation, and thereby issues a key
+// document.
 func (s *Store) Attest(ctx context.Context, k signed.SigningKey) error {
 	_, err := s.forwarder.write(ctx,
 		&message.Request{Attest: &state.Attest{Node: k.Node, Public: k.Public, Attestations: k.Attestations}})
 	return err
 }
 
-// Claim makes a request the first with its key in the domain, and returns nil; else
-// the first one's answer. The error is KeyInUse while there is none, KeySpent where it
-// is not kept or not known, KeyReused where the first was another request. To repeat
-// it with the same holder is safe.
+// Claim claims an Idempotency-Key for the first request with it in the domain, and
+// returns nil; for later ones it returns the first one's answer. The error is KeyInUse
+// while there is none, KeySpent if it is not kept or not known, KeyReused if the first
+// was another request. To repeat it with the same holder is safe.
 func (s *Store) Claim(ctx context.Context, c directory.Claim) (*directory.StoredAnswer, error) {
 	w := state.Claim(c)
 	out, err := s.forwarder.write(ctx, &message.Request{Claim: &w})
@@ -188,9 +185,8 @@ func (s *Store) Claim(ctx context.Context, c directory.Claim) (*directory.Stored
 	return out.StoredAnswer, err
 }
 
-// Settle says what came of a claim. An answer that is larger than the domain keeps is
-// not kept. To repeat it is safe; a claim that is not its holder's any more stays as
-// it is.
+// Settle reports the outcome of a claim. An answer over the domain's bounds is not kept.
+// To repeat it is safe; a claim of another holder stays as it is.
 func (s *Store) Settle(ctx context.Context, c directory.Settlement) error {
 	w := state.Settle{Key: c.Key, Holder: c.Holder, Release: c.Release, Answer: (*state.Answer)(c.Answer)}
 	if w.Check() != nil {
@@ -202,12 +198,12 @@ func (s *Store) Settle(ctx context.Context, c directory.Settlement) error {
 	return err
 }
 
-// SetPolicy puts a policy in force on all members, where the one that is in force has
-// one of the revisions replaces, and in any case where replaces is nil; a domain that
-// never made a policy has revision 0. Else it changes nothing, and the error is
-// directory.PreconditionFailed. The leader then decides anew, in bounded commands, who
-// beyond the domain may have what. It returns once this member's answers are by it, with
-// the position of the change that put it in force, whose revision is its version.
+// SetPolicy puts a policy in force on all members, if the version in force is among
+// replaces, and in any case if replaces is nil; the version of the built-in policy is 0.
+// Otherwise it changes nothing and fails with directory.PreconditionFailed. The leader
+// then decides all grants again, in bounded commands. It returns once this member answers
+// by the policy, with the position at which it came into force, whose revision is its
+// version.
 func (s *Store) SetPolicy(ctx context.Context, text []byte, replaces []uint64) (directory.Outcome, error) {
 	policy := &state.Policy{Text: text}
 	if replaces != nil {
@@ -217,24 +213,24 @@ func (s *Store) SetPolicy(ctx context.Context, text []byte, replaces []uint64) (
 	return s.forwarder.write(ctx, &message.Request{Policy: policy})
 }
 
-// Spend uses up a proof by which a request came that is no command: Replayed where it
-// was before. That it is not known whether it was is no leave to go on.
+// Spend uses up a proof of a request that is no command; it fails with Replayed if the
+// proof was used before. An unknown outcome is no permission to go on.
 func (s *Store) Spend(ctx context.Context, proof directory.Hash, until int64) error {
 	_, err := s.forwarder.write(ctx, &message.Request{Spend: &state.Spend{Proof: proof, Until: until}})
 	return err
 }
 
-// TransferOwner makes a registration another identity's. That it is that one's
-// already changes nothing, and is no error. Overtaken says that it has other contents
-// than policy was asked about.
+// TransferOwner makes a registration another identity's. It changes nothing, without an
+// error, if the identity is the owner already. It fails with Overtaken if the contents
+// differ from those about which policy was asked.
 func (s *Store) TransferOwner(ctx context.Context, t directory.TransferRequest) (directory.Outcome, error) {
 	return s.forwarder.write(ctx,
 		&message.Request{Transfer: &message.Transfer{Caller: message.CallerOf(t.Caller), RID: t.RID, To: t.To,
 			Any: t.Any, Statement: t.Statement, IfMatch: t.IfMatch}})
 }
 
-// Admit lets a node become a member, once and within a day; or no longer, where
-// not is set.
+// Admit lets a node become a member, once and within a day; with not set, it withdraws
+// that.
 func (s *Store) Admit(ctx context.Context, id spiffeid.ID, not bool) error {
 	order := &message.Order{Verb: message.AdmitNode, ID: id}
 	if not {
@@ -246,16 +242,15 @@ func (s *Store) Admit(ctx context.Context, id spiffeid.ID, not bool) error {
 	return err
 }
 
-// Expel takes a member out of the domain. It is refused where the domain could not
-// write any more after it.
+// Expel removes a member from the domain. It is refused if the domain could not write any
+// more after it.
 func (s *Store) Expel(ctx context.Context, id spiffeid.ID) error {
 	_, err := s.forwarder.write(ctx, &message.Request{Order: &message.Order{Verb: message.RemoveMember, ID: id}})
 	return err
 }
 
-// Leave takes this member out of its domain, as Expel does; a leader hands over
-// first. The node goes on and shows what it has until it is stopped, and is not
-// ready.
+// Leave removes this member from its domain, as Expel does; a leader hands over first.
+// The node goes on and shows its state until it is stopped, and is not ready.
 func (s *Store) Leave(ctx context.Context) error {
 	err := s.Expel(ctx, s.cfg.Node)
 	if err == nil {
@@ -267,8 +262,8 @@ func (s *Store) Leave(ctx context.Context) error {
 	return err
 }
 
-// Ready returns nil when this member knows a leader and has what the leader had
-// a moment ago, and otherwise why it is not fit to serve.
+// Ready returns nil if this member knows a leader and has the state that the leader had a
+// moment ago, and otherwise why it is not fit to serve.
 func (s *Store) Ready() error {
 	leader, ok := s.group.leader()
 	switch {
@@ -294,14 +289,14 @@ func (s *Store) Ready() error {
 
 	// what lives would be shown as ended, or the other way round
 	if off := time.Duration(s.clocks.clockOff.Load()); off != 0 {
-		return fmt.Errorf("this member's clock is %v from its leader's: have it set right", off.Round(time.Second))
+		return fmt.Errorf("clock skew of %v from the leader; synchronise this node's clock", off.Round(time.Second))
 	}
 
 	return nil
 }
 
-// Transfer gives the leadership to a member, or to whichever is fit where to is
-// zero, and returns once it has it, and this member knows that.
+// Transfer transfers the leadership to a member, or to the best one if to is zero, and
+// returns once it has it and this member knows that.
 func (s *Store) Transfer(ctx context.Context, to spiffeid.ID) error {
 	before, _ := s.group.leader()
 

@@ -85,8 +85,7 @@ func (s *sweeper) sweepAt(clock time.Time) {
 	}
 }
 
-// sweepLoop looks at the agenda on every member, and on the leader proposes what
-// has come due.
+// run looks at the expiry queue on every member, and as the leader proposes what is due.
 func (s *sweeper) run() {
 	ticker := time.NewTicker(s.cfg.Timing.Sweep)
 	defer ticker.Stop()

@@ -234,7 +234,7 @@ func TestARequestOfALaterKind(t *testing.T) {
 	_, err = d.nodes[0].writes.lead(t.Context(), request)
 	problem(t, err, directory.BadRequest)
 
-	if err == nil || !strings.Contains(fmt.Sprint(err), "none that this release knows") {
+	if err == nil || !strings.Contains(fmt.Sprint(err), "unknown request") {
 		t.Error(err)
 	}
 }

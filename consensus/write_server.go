@@ -35,31 +35,31 @@ type writeServer struct {
 	served    servedStreams
 }
 
-// answerLine answers a message of a member's: a frame.
+// answerFrame answers a message of a member with a frame.
 func (w *writeServer) answerFrame(from spiffeid.ID, body []byte) (frame []byte) {
 	ctx, cancel := context.WithTimeout(w.life.closing, w.cfg.Timing.Write)
 	defer cancel()
 
 	data, err := w.messenger.encode(w.serve(ctx, from, body))
 	if err != nil {
-		w.log.Error("encode an answer", "error", err)
+		w.log.Error("cannot encode an answer to a member", "err", err)
 	}
 
 	return append(newFrame(len(data)), data...)
 }
 
-// drain lets what members have asked be answered, within a bound.
+// drain lets the requests of members that were read be answered, within a bound.
 func (w *writeServer) drain(bound time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	w.served.drain(ctx)
 
 	if err := w.messenger.cluster.Drain(ctx); err != nil {
-		w.log.Debug("answers to members are cut off", "error", err)
+		w.log.Debug("answers to members are cut off", "err", err)
 	}
 }
 
-// end returns what became of what was begun.
+// finish returns the outcome of a prepared write.
 func (w *writeServer) finish(ctx context.Context, write *preparedWrite) (directory.Outcome, error) {
 	if write.err != nil {
 		return directory.Outcome{}, write.err
@@ -73,8 +73,8 @@ func (w *writeServer) finish(ctx context.Context, write *preparedWrite) (directo
 	return out, err
 }
 
-// lead does a request as the leader: it prepares a command, with all that apply
-// may not find out by itself, and proposes it.
+// lead executes a request as the leader: it prepares a command, with all that apply may
+// not find out by itself, and proposes it.
 func (w *writeServer) lead(ctx context.Context, req *message.Request) (directory.Outcome, error) {
 	if req.Order != nil {
 		return w.operator.handle(ctx, req.Order)
@@ -101,12 +101,12 @@ func (w *writeServer) lead(ctx context.Context, req *message.Request) (directory
 	}
 
 	return directory.Outcome{}, directory.Refuse(directory.Unavailable,
-		"this was changed by others again and again; nothing was changed by you: try again")
+		"too many concurrent updates; nothing was changed; retry")
 }
 
-// leadAlone refreshes, one by one, what could not share the command of a
-// RefreshMany: what a restored history has not confirmed yet takes a statement
-// each.
+// leadAlone refreshes, one by one, the items that could not share the command of a
+// RefreshMany: a restored registration that is not confirmed yet needs a statement of its
+// own.
 func (w *writeServer) leadAlone(ctx context.Context, req *message.Renew, out *directory.Outcome) {
 	var all sync.WaitGroup
 
@@ -148,7 +148,7 @@ func (w *writeServer) leadAlone(ctx context.Context, req *message.Renew, out *di
 	all.Wait()
 }
 
-// lineLoop answers the lines that others open.
+// acceptLoop answers the write streams that members open.
 func (w *writeServer) acceptLoop() {
 	for {
 		conn, err := w.messenger.cluster.AcceptWrites()
@@ -160,15 +160,15 @@ func (w *writeServer) acceptLoop() {
 	}
 }
 
-// linger reads on until the other end closes, within a bound: what nobody has read
-// when a connection is closed resets it, and the goodbye may be lost on its way.
+// awaitClose reads on until the other end closes, within a bound: unread bytes at the
+// close of a connection reset it, and the goodbye frame may be lost.
 func (w *writeServer) awaitClose(conn net.Conn) {
 	if err := conn.SetReadDeadline(time.Now().Add(w.cfg.Timing.Heartbeat)); err == nil {
 		_, _ = io.Copy(io.Discard, conn)
 	}
 }
 
-// take does the writes of a message as the leader, each of them by itself.
+// serve executes the writes of a message as the leader, each by itself.
 func (w *writeServer) serve(ctx context.Context, from spiffeid.ID, body []byte) *message.Answers {
 	var writes message.Writes
 	if !w.group.leading.Load() || message.Unmarshal(body, &writes) != nil || len(writes.Requests) > maxMessage {
@@ -215,7 +215,7 @@ func (w *writeServer) serve(ctx context.Context, from spiffeid.ID, body []byte) 
 	return &got
 }
 
-// serveLine answers what comes over a line until that ends.
+// serveStream answers the frames of a write stream until it ends.
 func (w *writeServer) serveStream(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
 
@@ -282,7 +282,7 @@ func (w *writeServer) serveStream(conn net.Conn) {
 	bye()
 }
 
-// A beginning is a request of a message that needs no goroutine of its own: most are
+// A preparedWrite is a request of a message that needs no goroutine of its own. Most are
 // of this kind, and come by the dozen.
 type preparedWrite struct {
 	req      *message.Request
@@ -297,7 +297,7 @@ func requestFrom(from spiffeid.ID, raw cbor.RawMessage) (*message.Request, error
 	switch {
 	case err != nil:
 		return nil, directory.Refuse(directory.BadRequest,
-			"the leader doesn't know this request: its release is another: %w", err)
+			"the leader cannot read this request, because it runs another release: %w", err)
 	case req.Attest != nil && req.Attest.Node != from:
 		return nil, directory.Refuse(directory.Forbidden, "a member attests its own key only")
 	}
@@ -305,12 +305,11 @@ func requestFrom(from spiffeid.ID, raw cbor.RawMessage) (*message.Request, error
 	return req, nil
 }
 
-// maxPrepared bounds how often a command is prepared anew because the state
-// moved under it.
+// maxPrepared bounds how often a command is prepared again because the state has changed.
 const maxPrepared = 8
 
-// maxAlone bounds how many items of a RefreshMany that cannot share its log entry
-// are under way at once.
+// maxAlone bounds how many items of a RefreshMany that need commands of their own are
+// under way at once.
 const maxAlone = 64
 
 // servedStreams are the write streams that others have opened to this member.

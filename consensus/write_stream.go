@@ -25,7 +25,7 @@ const (
 
 var (
 	errStreamCut = errors.New("the connection to the leader is cut")
-	errBadFrame  = errors.New("not a frame that this release knows")
+	errBadFrame  = errors.New("malformed frame")
 )
 
 // newFrame returns a frame without anything in it, with room for so much.
@@ -57,10 +57,8 @@ func readFrame(r *bufio.Reader) (number uint32, body []byte, err error) {
 	return binary.BigEndian.Uint32(head[:]), body, err
 }
 
-// A line is a member's connection to its leader, for writes: each message is a
-// frame, answered by a frame, in whatever order. HTTP/2, by which members ask each
-// other for everything else, took half of the time that a forwarded write takes a
-// processor.
+// A writeStream is a member's connection to its leader for writes: each message is a
+// frame, answered by a frame, in any order (ADR 0021).
 type writeStream struct {
 	conn  net.Conn
 	to    Member
@@ -75,8 +73,8 @@ type writeStream struct {
 	heard   time.Time                    // when the last answer came
 }
 
-// A lineAnswer is what came of a question: its answer, or that the other end never
-// read it, or neither where the line was cut.
+// A streamAnswer is the answer to a question: a body, or that the other end never read
+// the question, or neither if the stream was cut.
 type streamAnswer struct {
 	body   []byte
 	unread bool
@@ -86,8 +84,8 @@ func newWriteStream(conn net.Conn, to Member, bound time.Duration) *writeStream 
 	return &writeStream{conn: conn, to: to, bound: bound, waiting: map[uint32]chan streamAnswer{}}
 }
 
-// ask puts a question, which is a frame, and returns its answer. errNotLeader
-// means that nobody has read it, OutcomeUnknown that somebody may have.
+// ask sends a question, which is a frame, and returns its answer. message.ErrNotLeader
+// means that it was not read, OutcomeUnknown that it may have been.
 func (l *writeStream) ask(ctx context.Context, frame []byte) ([]byte, error) {
 	answer := make(chan streamAnswer, 1)
 	l.mu.Lock()
@@ -119,8 +117,8 @@ func (l *writeStream) ask(ctx context.Context, frame []byte) ([]byte, error) {
 	}
 }
 
-// send writes a question. Once that fails, no more are written, and what the other
-// end has said by then, its goodbye perhaps, is still heard.
+// send writes a question. After a failure no more are written, but answers and the
+// goodbye frame are still read.
 func (l *writeStream) send(number uint32, frame []byte) {
 	l.out.Lock()
 	defer l.out.Unlock()
@@ -140,8 +138,8 @@ func (l *writeStream) send(number uint32, frame []byte) {
 	}
 }
 
-// giveUp lets go of a question that nobody waits for any more, and of the line
-// where nothing has come over it since: the other end may be gone.
+// giveUp forgets a question without a caller, and cuts the stream if no answer has come
+// since: the other end may be gone.
 func (l *writeStream) giveUp(number uint32, began time.Time) {
 	l.mu.Lock()
 	delete(l.waiting, number)
@@ -153,7 +151,7 @@ func (l *writeStream) giveUp(number uint32, began time.Time) {
 	}
 }
 
-// run hands out answers until the line is cut.
+// run hands out answers until the stream is cut.
 func (l *writeStream) run() {
 	defer l.cut()
 
@@ -184,10 +182,10 @@ func (l *writeStream) run() {
 	}
 }
 
-// cut ends the line: of what still waits it is not known whether it was read.
+// cut cuts the stream: for waiting questions it is unknown whether they were read.
 func (l *writeStream) cut() { l.end(math.MaxUint32) }
 
-// end ends the line after the last question that was read, and tells all that wait.
+// end ends the stream after the last question that was read, and answers all that wait.
 func (l *writeStream) end(last uint32) {
 	l.mu.Lock()
 	waiting := l.waiting
@@ -201,7 +199,7 @@ func (l *writeStream) end(last uint32) {
 	_ = l.conn.Close()
 }
 
-// live reports whether the line may be asked over.
+// live reports whether questions may be asked over the stream.
 func (l *writeStream) live() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -194,7 +194,7 @@ func TestAnUnknownOutcomeIsReported(t *testing.T) {
 		}
 
 		if refusal.Header.Get("Retry-After") == "" || refusal.RetryAfter() == 0 ||
-			refusal.Detail != "it is not known whether this was done; to repeat it is safe" {
+			refusal.Detail != "the outcome is unknown; it is safe to repeat the request" {
 			t.Errorf("the refusal is %s with Retry-After %q", refusal.Body, refusal.Header.Get("Retry-After"))
 		}
 

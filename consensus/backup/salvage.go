@@ -62,7 +62,7 @@ func Salvage(dir string, domain spiffeid.TrustDomain, w io.Writer) (end LogEnd, 
 	return end, Write(w, Header{Version, node, time.Now().Unix()}, state.Snapshot())
 }
 
-// openStopped opens the disk of a member that doesn't run.
+// OpenStopped opens the disk of a member that doesn't run.
 func OpenStopped(dir string) (*disk.Disk, error) {
 	return disk.Open(disk.Options{
 		Dir:          dir,
@@ -179,7 +179,7 @@ func replay(s *state.State, logs raft.LogStore, end LogEnd) (LogEnd, error) {
 	return end, nil
 }
 
-// processors lets a snapshot be decoded on all processors.
+// Processors lets a snapshot be decoded on all processors.
 func Processors() state.Parallel {
 	return state.Parallel{Run: func(task func()) { go task() }, Ahead: 2 * runtime.GOMAXPROCS(0)}
 }

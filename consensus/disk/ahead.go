@@ -8,21 +8,11 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// An AheadLog lets a leader send an entry to the others while its own disk still
-// writes it: one wait for a disk instead of two, one after the other (Raft's
-// dissertation, 10.2.1). Raft knows nothing of that. It takes what StoreLogs
-// returned for as written, and counts the leader's copy towards a majority at
-// once. So what it believes to be committed is kept from everybody until it is:
-//
-//   - apply waits for the leader's own disk (Wait), and with it everything that is
-//     shown or answered;
-//   - the others are told of no commit that the leader's disk does not have (Withhold).
-//
-// So an entry counts where the leader and enough others have it: at least as many
-// as Raft demands. Commands alone are written ahead, and by a leader alone; a
-// follower's answer says that its disk has the entry. A leader that is one no more
-// writes what it is behind with before it writes anything of its successor's, and
-// only that is counted by the successor.
+// An AheadLog lets a leader send an entry while its own disk writes it (ADR 0020). It
+// counts as committed only once the leader's disk has it: apply waits (Wait), and other
+// members get no higher commit index (Withhold). Only commands are written ahead, and
+// only by a leader. A former leader writes its queued entries before any of its
+// successor's.
 type AheadLog struct {
 	raft.LogStore
 	leads func() bool
@@ -106,7 +96,7 @@ func (a *AheadLog) write(entries []*raft.Log) error {
 	return err
 }
 
-// run writes what is queued, all of it at once.
+// run writes all queued entries at once.
 func (a *AheadLog) run() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -207,8 +197,8 @@ func (a *AheadLog) Durable() uint64 {
 	return a.durable
 }
 
-// Withhold returns what of a leader's word others may hear: of a commit no more than
-// its disk has.
+// Withhold returns the message that other members may get: with a commit index no higher
+// than the last entry on this disk.
 func (a *AheadLog) Withhold(word *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -223,7 +213,7 @@ func (a *AheadLog) Withhold(word *raft.AppendEntriesRequest) *raft.AppendEntries
 	return &less
 }
 
-// close returns when what is queued is written.
+// close returns once all queued entries are written.
 func (a *AheadLog) close() {
 	a.mu.Lock()
 	a.closed = true

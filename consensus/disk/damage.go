@@ -18,14 +18,11 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// ErrDamaged says that a member's log or snapshots are not as it wrote them. Its domain
-// has all of it where other members do: such a member begins anew with an empty Dir,
-// while all the others are up, since its votes are gone as well.
+// ErrDamaged says that a member's log or snapshots are not as it wrote them.
 var ErrDamaged = errors.New("what is on disk is damaged")
 
-// Guard returns the error of f, or what f panicked with: where the disk doesn't hold what it
-// should, that is how the libraries say so; and a file that is mapped and too short
-// faults.
+// Guard returns the error of f, or the value with which f panicked: the libraries panic
+// when they find damage, and a mapped file that is too short faults.
 func Guard(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -37,7 +34,8 @@ func Guard(f func() error) (err error) {
 	return f()
 }
 
-// AsDamage tells an error that says what is on disk from one of reaching it.
+// AsDamage adds ErrDamaged to an error about the contents of the disk, and leaves errors
+// of reaching it.
 func AsDamage(err error) error {
 	var system syscall.Errno
 	if err == nil || errors.Is(err, ErrDamaged) || errors.As(err, &system) && !errors.Is(err, fs.ErrExist) {
@@ -99,8 +97,8 @@ func CheckOwner(dir string, node spiffeid.ID) error {
 	return nil
 }
 
-// Claim marks dir as node's. A log or snapshots without a mark are nobody's: the mark
-// was taken away, since it is on disk before either has anything in it.
+// Claim marks dir as node's. A log or snapshots without a mark belong to no node: the
+// mark was removed, because it is written before them.
 func (d *Disk) Claim(dir string, node spiffeid.ID) error {
 	path := filepath.Join(dir, ownerFile)
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
@@ -129,9 +127,8 @@ func (d *Disk) Claim(dir string, node spiffeid.ID) error {
 	return os.Rename(path+".new", path)
 }
 
-// A summedLog writes each entry with a checksum, where Raft has room for what it gives
-// to nobody, and looks at it when the entry is read. The library's own are looked at
-// for the newest entries alone.
+// A summedLog writes a checksum with each entry, in Extensions, and checks it when the
+// entry is read. The library checks its own for the newest entries alone.
 type summedLog struct{ raft.LogStore }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

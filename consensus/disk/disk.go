@@ -23,7 +23,7 @@ const segmentSize = 16 << 20
 const keptSnapshots = 2
 
 // A Disk is a member's durable state: votes and log in one write-ahead log, and
-// snapshots. It has master salts in it, so nobody else may read it.
+// snapshots. Only the owner may read it, because it has master salts.
 type Disk struct {
 	Ahead     *AheadLog
 	Logs      raft.LogStore // Ahead, with the newest entries in memory
@@ -55,8 +55,8 @@ type Options struct {
 	Wrap func(raft.LogStore) raft.LogStore
 }
 
-// Open opens the Disk in a directory, which it makes if there is none. What is there
-// and can't be read is ErrDamaged.
+// Open opens the Disk in a directory, and makes it if it is missing. It fails with
+// ErrDamaged if the contents can't be read.
 func Open(options Options) (*Disk, error) {
 	if err := makePrivate(options.Dir); err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func Open(options Options) (*Disk, error) {
 	}, nil
 }
 
-// makePrivate makes the directories that nobody else may read.
+// makePrivate makes the directories that only the owner may read.
 func makePrivate(dir string) error {
 	for _, sub := range []string{"", "log", "snapshots"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
@@ -148,7 +148,7 @@ func unheld(dir string) error {
 	return db.Close()
 }
 
-// Close returns once what is queued is written.
+// Close returns once all queued entries are written.
 func (d *Disk) Close() error {
 	d.Ahead.close()
 	return d.wal.Close()

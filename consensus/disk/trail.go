@@ -6,10 +6,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// A Trail knows how large the newest entries of the log are. Raft keeps a number of
-// entries behind a snapshot, for followers that are not far behind, and an entry may be
-// a word or half a megabyte: so the number is made anew of the bytes that it may be, at
-// every snapshot.
+// A Trail knows the size of the newest entries of the log. Raft keeps a number of entries
+// behind a snapshot, for followers that are not far behind; their sizes differ a
+// thousandfold, so the number is computed from a bound in bytes at every snapshot.
 type Trail struct {
 	mu    sync.Mutex
 	last  uint64

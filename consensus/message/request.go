@@ -11,7 +11,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A request is a validated change with its caller, as a follower hands it to the
+// A Request is a validated change with its caller, as a follower hands it to the
 // leader: exactly one member is set.
 type Request struct {
 	Register *Register       `cbor:"1,keyasint,omitempty"`
@@ -32,13 +32,14 @@ type Request struct {
 	Amend    *state.Amend    `cbor:"16,keyasint,omitempty"`
 }
 
+// DecodeRequest decodes a request of a member.
 func DecodeRequest(raw []byte) (*Request, error) {
 	r := &Request{}
 	return r, Unmarshal(raw, r)
 }
 
-// weight is how many changes a request is. A claim may bring an answer back: as many
-// of them share a message as fit into the one that returns.
+// Weight is how many changes a request is. A claim may bring an answer back: as many of
+// them share a message as fit into the answers' message.
 func (r *Request) Weight() int {
 	switch {
 	case r.Renew != nil:
@@ -59,7 +60,8 @@ type Caller struct {
 	PolicyVersion *uint64            `cbor:"6,keyasint,omitempty"`
 }
 
-// by is who asks for a change of registrations; nobody of other requests.
+// Caller returns the caller of a change of registrations; the zero value for other
+// requests.
 func (r *Request) Caller() Caller {
 	switch {
 	case r.Register != nil:
@@ -77,8 +79,7 @@ func (r *Request) Caller() Caller {
 	return Caller{}
 }
 
-// spend is what the request's caller showed that is good once; nil where it may be
-// shown again.
+// Proof returns the caller's proof that may be used once; nil if there is none.
 func (r *Request) Proof() *state.Spend {
 	if r.Spend != nil {
 		return r.Spend
@@ -139,8 +140,7 @@ type Transfer struct {
 	IfMatch   []uint64           `cbor:"6,keyasint"`
 }
 
-// An order is what an operator wants of the domain's members, as a follower hands
-// it to the leader.
+// An Order is an operator's command for the group's members.
 type Order struct {
 	Verb Verb        `cbor:"1,keyasint"`
 	ID   spiffeid.ID `cbor:"2,keyasint"` // zero where any will do
@@ -155,7 +155,7 @@ const (
 	WithdrawAdmission  Verb = "withdraw"
 )
 
-// A reply is what the leader answers: an outcome, or a refusal.
+// A Reply is the leader's answer to a write: an outcome, or a refusal.
 type Reply struct {
 	RID      directory.RID     `cbor:"1,keyasint"`
 	Epoch    uint64            `cbor:"2,keyasint"`
@@ -174,6 +174,7 @@ type Reply struct {
 	Kept *state.Answer `cbor:"12,keyasint,omitempty"`
 }
 
+// ReplyOf returns the reply for an outcome or error.
 func ReplyOf(out directory.Outcome, err error) *Reply {
 	if err == nil {
 		r := &Reply{RID: out.RID, Epoch: out.Position.Epoch, Revision: out.Position.Revision, Created: out.Created,
@@ -239,16 +240,15 @@ func unpackRenewed(granted []uint32, refused []Unrenewed) ([]directory.RenewalRe
 	return each, nil
 }
 
-// unrenewed is an item of a RefreshMany that was refused.
+// Unrenewed is an item of a RefreshMany that was refused.
 type Unrenewed struct {
 	Item    uint32            `cbor:"1,keyasint"`
 	Problem directory.Problem `cbor:"2,keyasint"`
 	Detail  string            `cbor:"3,keyasint"`
 }
 
-// maxChanges is with how many changes a log entry takes no more lists, and a message to
-// the leader nothing more: who waits for the next one waits until all of this are
-// applied. One list is as much.
+// MaxChanges is the number of changes after which a log entry takes no more lists, and a
+// message to the leader nothing more. One list has as many.
 const MaxChanges = directory.MaxRenewals
 
 // A message is what goes to the leader at once, and the answers in its order.
@@ -265,10 +265,10 @@ type (
 	}
 )
 
-// brief reports whether a request is prepared without waiting for anything.
+// Brief reports whether a request is prepared without waiting for anything.
 func (r *Request) Brief() bool { return r.Register != nil || r.Refresh != nil || r.Remove != nil }
 
-// replied is replyOf, or that this member does not lead.
+// Answer is ReplyOf, or says that this member does not lead.
 func Answer(out directory.Outcome, err error) *Reply {
 	if errors.Is(err, ErrNotLeader) {
 		return &Reply{NotLeader: true}
@@ -277,7 +277,7 @@ func Answer(out directory.Outcome, err error) *Reply {
 	return ReplyOf(out, err)
 }
 
-// moved reports whether a command has to be prepared again, because the state for which
+// Moved reports whether a command has to be prepared again, because the state for which
 // it was prepared has changed: the answer of apply says so.
 func (r *Request) Moved(c *state.Command, answer error) bool {
 	return errors.Is(answer, state.ErrMoved) || r.pinnedBy(c) &&
@@ -294,17 +294,18 @@ func (r *Request) pinnedBy(command *state.Command) bool {
 	return r.Register.Absent != command.Register.Absent || !slices.Equal(r.Register.IfMatch, command.Register.IfMatch)
 }
 
-// errNotLeader says that this member does not lead, and has done nothing.
+// ErrNotLeader says that this member does not lead, and has done nothing.
 var ErrNotLeader = errors.New("this member does not lead")
 
+// Unknown returns directory.OutcomeUnknown with its cause.
 func Unknown(cause error) error {
-	e := directory.Refuse(directory.OutcomeUnknown, "it is not known whether this was done; to repeat it is safe")
+	e := directory.Refuse(directory.OutcomeUnknown, "the outcome is unknown; it is safe to repeat the request")
 	e.Err = cause
 
 	return e
 }
 
-// last is the position that has all of what was done.
+// Last returns the position of the last change.
 func (a *Answers) Last() (last directory.Position) {
 	for _, r := range a.Replies {
 		if at := (directory.Position{Epoch: r.Epoch, Revision: r.Revision}); last.Before(at) {

@@ -9,11 +9,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A wireMessage is what members send each other besides Raft's own messages:
-// requests and answers, each with a method onWire. They grow by members: a reader
-// ignores those that it doesn't know, and a sender relies on one only from the wire
-// version on that has it (federation.md, "Formats over time"). What goes into the
-// log is read by decodeBatch alone, which ignores nothing.
+// A Message is a request or answer between members, besides Raft's own messages.
 type Message interface{ onWire() }
 
 func (*Request) onWire()         {}
@@ -32,8 +28,7 @@ func (*ContactsAnswer) onWire()  {}
 func (*JoinRequest) onWire()     {}
 func (*JoinAnswer) onWire()      {}
 
-// lenient reads messages: as decoding does, but members that it doesn't know are
-// passed over.
+// lenient decodes as package state does, but ignores unknown members.
 var lenient, _ = cbor.DecOptions{
 	DupMapKey:       cbor.DupMapKeyEnforcedAPF,
 	IndefLength:     cbor.IndefLengthForbidden,
@@ -41,15 +36,16 @@ var lenient, _ = cbor.DecOptions{
 	TextUnmarshaler: cbor.TextUnmarshalerTextString,
 }.DecMode()
 
+// Unmarshal decodes a message and ignores unknown members.
 func Unmarshal(data []byte, into Message) error { return lenient.Unmarshal(data, into) }
 
-// maxBody bounds a message, in bytes.
+// MaxBody bounds a message, in bytes.
 const MaxBody = 1 << 20
 
-// typeCBOR is the media type of messages.
+// TypeCBOR is the media type of messages.
 const TypeCBOR = "application/cbor"
 
-// An asideWord is a question to the leader, and its answer.
+// Aside is a question to the leader, or its answer.
 type Aside struct {
 	Text []byte `cbor:"1,keyasint"`
 }
@@ -63,10 +59,9 @@ type (
 	}
 )
 
-// A presenceWord is what a follower tells its leader now and then, and a
-// presenceAnswer is how far the leader is. So the follower knows whether it has
-// caught up, which Raft does not tell it, and each knows whether the follower's clock
-// is right.
+// A PresenceRequest tells the leader a follower's time. The leader's PresenceAnswer says
+// how far it is: so the follower knows whether it has caught up, and each whether the
+// follower's clock is right.
 type PresenceRequest struct {
 	Time int64 `cbor:"1,keyasint"` // Unix milliseconds, by its clock
 }
@@ -81,7 +76,7 @@ type PresenceAnswer struct {
 	state.PresenceNext
 }
 
-// vouchWord asks a member whether it knows of another.
+// A VouchRequest asks a member whether a node is a member.
 type VouchRequest struct {
 	ID spiffeid.ID `cbor:"1,keyasint"`
 }
@@ -90,7 +85,7 @@ type VouchAnswer struct {
 	Member bool `cbor:"1,keyasint"`
 }
 
-// A joinWord says what a node wants to be.
+// A JoinRequest says what member a node wants to be.
 type JoinRequest struct {
 	Address  string             `cbor:"1,keyasint"` // of its cluster listener
 	API      string             `cbor:"2,keyasint,omitempty"`
@@ -102,8 +97,8 @@ type JoinRequest struct {
 	Reads    state.Versions     `cbor:"8,keyasint"`           // what its release reads
 }
 
-// A joinAnswer says that the door is the leader's and what came of it; or who
-// leads; or that there is no domain here either.
+// A JoinAnswer says that the leader has handled the request, or which member leads, or
+// that this node is in no domain either.
 type JoinAnswer struct {
 	Done    bool              `cbor:"1,keyasint,omitempty"` // the leader has seen to it, as far as it can yet
 	Leader  *transport.Member `cbor:"2,keyasint,omitempty"`
@@ -112,11 +107,11 @@ type JoinAnswer struct {
 	Detail  string            `cbor:"5,keyasint,omitempty"`
 }
 
-// A readWord asks the leader how far a linearizable read must see; it answers
-// with a presenceAnswer.
+// A ReadRequest asks the leader how far a linearizable read must see; a PresenceAnswer
+// answers it.
 type ReadRequest struct{}
 
-// A termWord asks a member which term it is in.
+// A TermRequest asks a member for its term.
 type TermRequest struct {
 	Term uint64 `cbor:"1,keyasint"` // the leader's
 }
@@ -125,14 +120,14 @@ type TermAnswer struct {
 	Term uint64 `cbor:"1,keyasint"`
 }
 
-// told is how far a leader's log is committed, and on its disk.
+// A CommitNotice is how far a leader's log is committed, and on its disk.
 type CommitNotice struct {
 	Term  uint64 `cbor:"1,keyasint"` // the leader's
 	Index uint64 `cbor:"2,keyasint"`
 	Of    uint64 `cbor:"3,keyasint"` // the term of the entry there
 }
 
-// request is t as that leader says it to Raft.
+// AppendEntries returns the notice as the leader's message to Raft.
 func (t *CommitNotice) AppendEntries(leader transport.Member) *raft.AppendEntriesRequest {
 	id, address := []byte(leader.ID.String()), []byte(leader.Address)
 
@@ -151,7 +146,7 @@ type RestoreAnswer struct {
 
 func (*RestoreAnswer) onWire() {}
 
-// Restored is what a restore did.
+// Restored is the result of a restore.
 type Restored struct {
 	Backup        directory.Position `cbor:"1,keyasint"` // that was restored
 	Before        directory.Position `cbor:"2,keyasint"` // where the domain was

@@ -1,3 +1,5 @@
+// Package raftlog writes the log lines of the Raft libraries as our own: with our levels
+// and keys, and without endless repetition.
 package raftlog
 
 import (
@@ -5,42 +7,54 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 )
 
-// raftLogger gives what the Raft libraries log to log.
-func New(log *slog.Logger) hclog.Logger {
-	l := hclog.NewInterceptLogger(&hclog.LoggerOptions{Output: io.Discard, Level: hclog.Debug})
-	l.RegisterSink(&sink{log: log, said: map[string]*saying{}})
-
-	return l
-}
-
-// Bounds of what the libraries repeat: twice a second of each member that is away.
+// Bounds of repeated lines: the libraries write two a second about each member that is
+// away.
 const (
-	sayWithin = 5 * time.Minute
-	sayMost   = 5   // lines of one kind about one member within that
-	sayKinds  = 256 // that are told apart
+	window   = 5 * time.Minute
+	maxLines = 5   // of one kind within a window
+	maxKinds = 256 // that are told apart
 )
 
+// keys are our names for the libraries' keys. Other keys get underscores.
+var keys = map[string]string{
+	"error":       "err",
+	"peer":        "node",
+	"target":      "node",
+	"server-id":   "node",
+	"server-addr": "address",
+}
+
+// New returns a logger for the libraries that writes to log.
+func New(log *slog.Logger) hclog.Logger {
+	logger := hclog.NewInterceptLogger(&hclog.LoggerOptions{Output: io.Discard, Level: hclog.Debug})
+	logger.RegisterSink(&sink{log: log, kinds: map[string]*lineCount{}})
+
+	return logger
+}
+
+// A sink writes lines, except for those that repeat too often.
 type sink struct {
 	log *slog.Logger
 
-	mu   sync.Mutex // guards what follows
-	said map[string]*saying
+	mu    sync.Mutex // guards the following
+	kinds map[string]*lineCount
 }
 
-// A saying is what was said of one thing within sayWithin.
-type saying struct {
+// A lineCount counts the lines of one kind within a window.
+type lineCount struct {
 	since          time.Time
 	lines, skipped int
 }
 
-// Accept is called for every line. Those of Info are about the libraries' inner
-// life, so they count as Debug here.
+// Accept implements hclog.SinkAdapter. Lines of level Info are about the libraries'
+// internals, so they become Debug.
 func (s *sink) Accept(name string, level hclog.Level, msg string, args ...any) {
 	to := slog.LevelDebug
 	switch {
@@ -54,59 +68,87 @@ func (s *sink) Accept(name string, level hclog.Level, msg string, args ...any) {
 		return
 	}
 
-	args = append([]any{"component", name}, args...)
+	attributes := append([]any{"component", name}, attributesOf(args)...)
+
 	if to > slog.LevelDebug {
-		skipped, say := s.say(kind(msg, args))
-		if !say {
+		skipped, pass := s.count(kindOf(msg, attributes))
+		if !pass {
 			return
 		}
 
 		if skipped > 0 {
-			args = append(args, "skipped", skipped)
+			attributes = append(attributes, "skipped", skipped)
 		}
 	}
 
-	s.log.Log(context.Background(), to, msg, args...)
+	s.log.Log(context.Background(), to, msg, attributes...)
 }
 
-// kind is what a line says, and of whom.
-func kind(msg string, args []any) string {
+// attributesOf returns the libraries' keys and values as ours: durations in milliseconds,
+// structs as text, and no empty values.
+func attributesOf(args []any) []any {
+	var attributes []any
+
 	for i := 0; i+1 < len(args); i += 2 {
-		switch args[i] {
-		case "peer", "target", "server-id":
-			return fmt.Sprint(msg, args[i+1])
+		key := fmt.Sprint(args[i])
+		if ours, ok := keys[key]; ok {
+			key = ours
+		}
+		key = strings.ReplaceAll(key, "-", "_")
+
+		switch value := args[i+1].(type) {
+		case nil:
+		case time.Duration:
+			attributes = append(attributes, key+"_ms", value.Milliseconds())
+		case bool, int, int64, uint64, error:
+			attributes = append(attributes, key, value)
+		default:
+			if text := fmt.Sprint(value); text != "" {
+				attributes = append(attributes, key, text)
+			}
+		}
+	}
+
+	return attributes
+}
+
+// kindOf returns a line's message and the member that it is about.
+func kindOf(msg string, attributes []any) string {
+	for i := 0; i+1 < len(attributes); i += 2 {
+		if attributes[i] == "node" {
+			return fmt.Sprint(msg, attributes[i+1])
 		}
 	}
 
 	return msg
 }
 
-// say reports whether a line of that kind is written, and how many before it were not.
-func (s *sink) say(kind string) (skipped int, say bool) {
+// count reports whether a line of that kind is written, and how many before it were not.
+func (s *sink) count(kind string) (skipped int, pass bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	was := s.said[kind]
-	if was == nil || time.Since(was.since) >= sayWithin {
-		if len(s.said) >= sayKinds {
-			clear(s.said)
+	known := s.kinds[kind]
+	if known == nil || time.Since(known.since) >= window {
+		if len(s.kinds) >= maxKinds {
+			clear(s.kinds)
 		}
 
-		s.said[kind] = &saying{since: time.Now(), lines: 1}
-
-		if was != nil {
-			skipped = was.skipped
+		s.kinds[kind] = &lineCount{since: time.Now(), lines: 1}
+		if known != nil {
+			skipped = known.skipped
 		}
 
 		return skipped, true
 	}
 
-	if was.lines >= sayMost {
-		was.skipped++
+	if known.lines >= maxLines {
+		known.skipped++
+
 		return 0, false
 	}
 
-	was.lines++
+	known.lines++
 
 	return 0, true
 }

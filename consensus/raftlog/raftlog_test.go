@@ -35,3 +35,16 @@ func TestAMemberThatIsAwayDoesNotFillTheLog(t *testing.T) {
 		}
 	})
 }
+
+// The libraries' lines have our keys, and durations have their unit in the key.
+func TestLinesHaveOurKeys(t *testing.T) {
+	var out bytes.Buffer
+
+	log := New(slog.New(slog.NewTextHandler(&out, nil)))
+	log.Error("failed", "server-id", "n2", "error", "refused", "last-leader-id", "", "took", 1500*time.Millisecond)
+
+	text := out.String()
+	if !strings.Contains(text, "node=n2 err=refused took_ms=1500\n") {
+		t.Errorf("the line is %s", text)
+	}
+}

@@ -71,13 +71,13 @@ func (c *claims) add(k *claimed) {
 	c.bytes += k.Answer.size()
 }
 
-// replace puts what became of a key that is known.
+// replace puts a changed key in the place of a known one.
 func (c *claims) replace(k *claimed) {
 	c.bytes += k.Answer.size() - c.known[k.Key].Answer.size()
 	c.known[k.Key] = k
 }
 
-// take adds what o has, which is newer.
+// take adds the keys of other, which is newer.
 func (c *claims) take(o *claims) {
 	for key, k := range o.known {
 		if c.known[key] == nil {
@@ -119,7 +119,7 @@ func (c *claims) claim(wanted *Claim, now int64) (directory.Outcome, error) {
 				"wait for some to end", maxClaimsEach)
 	case old == nil && len(c.known) >= maxClaims:
 		return directory.Outcome{}, directory.Refuse(directory.Unavailable,
-			"the domain keeps as many Idempotency-Keys as it can; nothing was sent: try without one, or later")
+			"the domain keeps the maximum number of Idempotency-Keys; nothing was sent; retry later or without a key")
 	case old == nil:
 		c.add(k)
 	case old.Released:
@@ -137,7 +137,7 @@ func (c *claims) claim(wanted *Claim, now int64) (directory.Outcome, error) {
 				"large, or did not come; nothing was sent again")
 	case old.Leased <= now:
 		return directory.Outcome{}, directory.Refuse(directory.KeySpent,
-			"the node that invoked the agent with this Idempotency-Key was lost before it told what came of it; "+
+			"the node that invoked the agent with this Idempotency-Key was lost before it reported the outcome; "+
 				"the agent may have acted: nothing was sent again")
 	default:
 		return directory.Outcome{}, directory.Refuse(directory.KeyInUse,
@@ -147,7 +147,7 @@ func (c *claims) claim(wanted *Claim, now int64) (directory.Outcome, error) {
 	return directory.Outcome{}, nil
 }
 
-// settle takes the first word of whoever holds the claim.
+// settle records the first outcome that the holder of the claim reports.
 func (c *claims) settle(word *Settle) {
 	old := c.known[word.Key]
 	if old == nil || old.Holder != word.Holder || old.Settled || old.Released {

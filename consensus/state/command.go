@@ -25,7 +25,7 @@ type Batch struct {
 	Commands []Command `cbor:"3,keyasint"`
 }
 
-// A command is one change that was asked for: exactly one member is set, and
+// A Command is one change that was asked for: exactly one member is set, and
 // Spend beside it, or alone, where the caller's proof is good once.
 type Command struct {
 	Register *Register  `cbor:"1,keyasint,omitempty"`
@@ -58,7 +58,7 @@ type Command struct {
 	commandNext
 }
 
-// weight is how many changes a command is at most.
+// Weight is how many changes a command is at most.
 func (c *Command) Weight() int {
 	switch {
 	case c.Renew != nil:
@@ -74,8 +74,8 @@ func (c *Command) Weight() int {
 	return 1
 }
 
-// ofRegistrations reports whether nothing is changed but registrations, and what
-// answers and proofs of requests are kept.
+// OnlyRegistrations reports whether nothing changes but registrations, kept answers and
+// used proofs.
 func (b *Batch) OnlyRegistrations() bool {
 	return !slices.ContainsFunc(b.Commands, func(command Command) bool {
 		switch {
@@ -90,7 +90,7 @@ func (b *Batch) OnlyRegistrations() bool {
 	})
 }
 
-// register registers a name or replaces what its owner registered.
+// Register registers a name or replaces a registration of the same owner.
 type Register struct {
 	Format        int                  `cbor:"1,keyasint"` // of the statement
 	RID           directory.RID        `cbor:"2,keyasint"` // unless the name is held already
@@ -112,8 +112,8 @@ type Register struct {
 	For   directory.Identity `cbor:"17,keyasint,omitzero"` // on whose behalf; zero for the caller's own
 }
 
-// granted is policy's answer, and what it was given for: an answer for another
-// owner, or from before a peering changed, is asked for again.
+// Granted is policy's decision, and the owner and basis for which it was made: apply
+// accepts no decision for another owner, or from before a policy or peering changed.
 type Granted struct {
 	Owner  directory.Identity `cbor:"1,keyasint"`
 	Policy uint64             `cbor:"2,keyasint"` // revision of the newest peering
@@ -127,7 +127,7 @@ type grant struct {
 	Doc      []string           `cbor:"4,keyasint,omitempty"`
 }
 
-// update puts another document in the place of the one that the statement of
+// Update puts another document in the place of the one that the statement of
 // revision Statement is about.
 type Update struct {
 	Format        int                `cbor:"1,keyasint"`
@@ -145,7 +145,7 @@ type Update struct {
 	Unchanged     bool               `cbor:"13,keyasint,omitempty"` // the document is the one that was restored
 }
 
-// refresh sets a new deadline and nothing else.
+// Refresh sets a new deadline and nothing else.
 type Refresh struct {
 	RID           directory.RID      `cbor:"1,keyasint"`
 	Caller        directory.Identity `cbor:"2,keyasint"`
@@ -154,14 +154,14 @@ type Refresh struct {
 	IfMatch       []uint64           `cbor:"5,keyasint"`
 }
 
-// renew sets new deadlines of many registrations and nothing else.
+// Renew sets new deadlines of many registrations and nothing else.
 type Renew struct {
 	Caller        directory.Identity `cbor:"1,keyasint"`
 	Commissioning bool               `cbor:"2,keyasint,omitempty"`
 	Renewals      Renewals           `cbor:"3,keyasint"`
 }
 
-// renewals are registrations and their lifetimes, as compact as can be: a log
+// Renewals are registrations and their lifetimes, as compact as can be: a log
 // entry of them is decoded by every member.
 type Renewals struct {
 	RIDs      []byte   `cbor:"1,keyasint"`           // binary, one behind the other
@@ -176,25 +176,25 @@ type Remove struct {
 	IfMatch       []uint64           `cbor:"5,keyasint"`
 }
 
-// sweep names registrations that the leader found due; apply looks again.
+// Sweep names registrations that the leader found due; apply looks again.
 type Sweep struct {
 	Format int             `cbor:"1,keyasint"`
 	RIDs   []directory.RID `cbor:"2,keyasint"`
 }
 
-// attest adds or replaces a node's signing key and its newest attestations.
+// Attest adds or replaces a node's signing key and its newest attestations.
 type Attest struct {
 	Node         spiffeid.ID `cbor:"1,keyasint"`
 	Public       []byte      `cbor:"2,keyasint"`
 	Attestations []string    `cbor:"3,keyasint"`
 }
 
-// revoke takes a signing key back, for good.
+// Revoke takes a signing key back, for good.
 type Revoke struct {
 	Key string `cbor:"1,keyasint"` // its RFC 7638 thumbprint
 }
 
-// issue issues the key document again before it ends.
+// Issue issues the key document again before it ends.
 type Issue struct {
 	After uint64 `cbor:"1,keyasint"` // seq of the one that it replaces
 }
@@ -215,29 +215,27 @@ type Peer struct {
 	Import   directory.PeerRules      `cbor:"22,keyasint,omitzero"`
 }
 
-// amend puts a peering in the place of one that is still what it was when it was
-// looked at.
+// Amend replaces a peering, if it still is as the operator has seen it.
 type Amend struct {
 	Was  Peer `cbor:"1,keyasint"` // without a state where there was none
 	Peer Peer `cbor:"2,keyasint"`
 }
 
-// rebundle is what a peer's bundle endpoint has, where the peering still has the
-// bundle that it was compared with.
+// Rebundle is the bundle of a peer's bundle endpoint. It is taken over if the peering
+// still has the bundle with which it was compared.
 type Rebundle struct {
 	Domain spiffeid.TrustDomain `cbor:"1,keyasint"`
 	Held   directory.Hash       `cbor:"2,keyasint"` // SHA-256 of that
 	Bundle []byte               `cbor:"3,keyasint"`
 }
 
-// redeem makes a pending peering active by its invitation's secret.
+// Redeem makes a pending peering active by its invitation's secret.
 type Redeem struct {
 	Secret directory.Hash `cbor:"1,keyasint"` // its hash
 	Peer   Peer           `cbor:"2,keyasint"`
 }
 
-// policy is the domain's policy, for all members. What its text means is not for the
-// log to say.
+// Policy is the domain's policy, for all members. The log does not interpret its text.
 type Policy struct {
 	Text []byte `cbor:"1,keyasint"` // empty for what is built in
 	// Replaces are the revisions of which the policy in force must have one; null for
@@ -245,14 +243,14 @@ type Policy struct {
 	Replaces *[]uint64 `cbor:"2,keyasint,omitempty"`
 }
 
-// epoch begins the domain's history: the first command of every log, and of every
+// Epoch begins the domain's history: the first command of every log, and of every
 // history that was restored.
 type Epoch struct {
 	Epoch  uint64 `cbor:"1,keyasint"` // Unix seconds
 	Reason string `cbor:"2,keyasint"`
 }
 
-// regrant puts policy's new answers in the place of the old ones.
+// Regrant puts policy's new answers in the place of the old ones.
 type Regrant struct {
 	Items []RegrantItem `cbor:"1,keyasint"`
 }
@@ -276,8 +274,9 @@ func EncodeBatch(version uint, now int64, commands []cbor.RawMessage) ([]byte, e
 	}{version, now, commands})
 }
 
-// decodeBatch decodes a log entry. It refuses what a newer release may have
-// written, since to skip it would be to disagree with the other members.
+// DecodeBatch decodes a log entry. It refuses unknown members and versions, because a
+// newer release may have written them: to skip them would be to disagree with the other
+// members.
 func DecodeBatch(data []byte) (*Batch, error) {
 	var batch Batch
 
@@ -310,7 +309,7 @@ func GrantsOf(gs []directory.Grant) []grant {
 	return out
 }
 
-// wholeMesh is what most registrations are granted; it is kept once for all.
+// wholeMesh is the grant of most registrations. It is kept once for all.
 var wholeMesh = []directory.Grant{{Audience: directory.Mesh, All: true}}
 
 func (g Granted) List() []directory.Grant {
@@ -326,7 +325,7 @@ func (g Granted) List() []directory.Grant {
 	return out
 }
 
-// claim makes a request the first with its key, or finds the first one's answer. Its
+// Claim makes a request the first with its key, or finds the first one's answer. Its
 // members are directory.Claim's.
 type Claim struct {
 	Key    directory.Hash `cbor:"1,keyasint"`
@@ -345,7 +344,7 @@ func (c *Claim) Check() error {
 	return nil
 }
 
-// settle says what came of a claim. Its members are directory.Settlement's.
+// Settle reports the outcome of a claim. Its members are directory.Settlement's.
 type Settle struct {
 	Key     directory.Hash `cbor:"1,keyasint"`
 	Holder  directory.Hash `cbor:"2,keyasint"`
@@ -361,7 +360,7 @@ func (c *Settle) Check() error {
 	return nil
 }
 
-// answer is a directory.KeptAnswer.
+// Answer is a directory.StoredAnswer.
 type Answer struct {
 	Status      int               `cbor:"1,keyasint,omitempty"`
 	ContentType string            `cbor:"2,keyasint,omitempty"`
@@ -379,7 +378,7 @@ func (a *Answer) size() int {
 	return len(a.Body) + len(a.ContentType) + len(a.Detail) + len(a.Pointer)
 }
 
-// A spend is a proof that is good for one command, and until when it could be shown
+// A Spend is a proof that is good for one command, and until when it could be shown
 // again (Unix seconds of committed time).
 type Spend struct {
 	Proof directory.Hash `cbor:"1,keyasint"`
@@ -394,7 +393,7 @@ func (p Spend) Compare(spend Spend) int {
 	return bytes.Compare(p.Proof[:], spend.Proof[:])
 }
 
-// transfer makes a registration another identity's and changes nothing else of it:
+// Transfer makes a registration another identity's and changes nothing else of it:
 // nothing else changes an owner (TRUST-008).
 type Transfer struct {
 	Format    int                `cbor:"1,keyasint"`
@@ -408,9 +407,9 @@ type Transfer struct {
 	Made      *Made              `cbor:"9,keyasint,omitempty"`
 }
 
-// A member is the address of a member's directory and what its release reads, or says
-// that the node is a member no more: its signing key then stops speaking for the domain.
-// Raft's configuration decides who is a member.
+// A Member is the address of a member's directory and the versions that its release
+// reads, or says that the node is a member no more: its signing key then stops speaking
+// for the domain. Raft's configuration decides who is a member.
 type Member struct {
 	ID    spiffeid.ID `cbor:"1,keyasint"`
 	API   string      `cbor:"2,keyasint,omitempty"`
@@ -418,13 +417,13 @@ type Member struct {
 	Reads Versions    `cbor:"4,keyasint"`
 }
 
-// An admission is an operator's permission for a node to become a member, once.
+// An Admission is an operator's permission for a node to become a member, once.
 type Admission struct {
 	ID    spiffeid.ID `cbor:"1,keyasint"`
 	Until int64       `cbor:"2,keyasint"` // Unix seconds of committed time; 0 withdraws it
 }
 
-// A verdict says that all grants are as a leader with that basis (consensus.Config.Basis)
+// A Verdict says that all grants are as a leader with that basis (consensus.Config.Basis)
 // decides them under the policy and peerings of that revision, so a new leader need not
 // decide them anew. It is never modified.
 type Verdict struct {
@@ -432,7 +431,7 @@ type Verdict struct {
 	Basis  directory.Hash `cbor:"2,keyasint"`
 }
 
-// decide records that all grants are decided, or that they are not, when a leader with
+// Decide records that all grants are decided, or that they are not, when a leader with
 // another basis begins.
 type Decide struct {
 	Verdict *Verdict `cbor:"1,keyasint"` // null withdraws the last one
@@ -440,7 +439,7 @@ type Decide struct {
 
 func (p *Renewals) Count() int { return len(p.RIDs) / directory.RIDBinary }
 
-// at returns one of them.
+// At returns one of them.
 func (p *Renewals) At(i int) directory.Renewal {
 	r := directory.Renewal{RID: directory.RIDOf([directory.RIDBinary]byte(p.RIDs[i*directory.RIDBinary:]))}
 	if p.Lifetimes != nil {
@@ -450,7 +449,7 @@ func (p *Renewals) At(i int) directory.Renewal {
 	return r
 }
 
-// check refuses what no member of this release sends.
+// Check refuses renewals that no member of this release sends.
 func (p *Renewals) Check() error {
 	n := p.Count()
 	if n == 0 || n > directory.MaxRenewals || len(p.RIDs)%directory.RIDBinary != 0 ||
@@ -478,10 +477,9 @@ func PackRenewals(items []directory.Renewal) Renewals {
 	return renewals
 }
 
-// Rules are what a domain's operator decides about names and their owners. A
-// leader whose configuration has others than the domain puts its own into the
-// log, so that all members judge every registration alike, and none can race
-// another.
+// Rules are an operator's limits on names and their owners. A leader whose configuration
+// has other rules than the domain puts its own into the log, so that all members apply
+// the same rules to every registration, and no request can race another.
 type Rules struct {
 	// Hold is for how many seconds a name that was removed or has expired is for
 	// its former owner alone (jimenez 7.1, AD-034); 0 frees it at once.
@@ -512,9 +510,9 @@ func (r *Rules) Equal(rules *Rules) bool {
 		slices.Equal(r.Owners, rules.Owners) && slices.Equal(r.OwnersBytes, rules.OwnersBytes)
 }
 
-// Numbers are what a domain writes: the version of its log, of its snapshots and of
-// the messages between its members, and the format of each signed structure. They
-// are replicated state, which a feature command changes.
+// Numbers are the versions that a domain writes: of its log, of its snapshots and of the
+// messages between its members, and the format of each signed structure. They are
+// replicated state, which a Feature command changes.
 type Numbers struct {
 	Log      uint                      `cbor:"1,keyasint"`
 	Snapshot uint                      `cbor:"2,keyasint"`
@@ -550,7 +548,7 @@ func (n Numbers) Normal() Numbers {
 	return n
 }
 
-// raises reports whether n has a higher format of a structure than before.
+// Raises reports whether n has a higher format of a structure than before.
 func (n Numbers) Raises(before Numbers) bool {
 	for structure := range n.Formats {
 		if n.Format(structure) > before.Format(structure) {
@@ -576,7 +574,8 @@ func EqualGrants(a, b []directory.Grant) bool {
 	})
 }
 
-// owner is whose a registration is to be, where nobody has the name.
+// Owner returns the owner of a new registration: the identity on whose behalf it is made,
+// or the caller.
 func (c *Register) Owner() directory.Identity {
 	if c.For.IsZero() {
 		return c.Caller

@@ -8,9 +8,9 @@ import (
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
-// made is what follows from a command's own members, however the state is. The
-// leader makes it once, since every member of the domain would do the same work
-// for every registration. What a statement says besides is known only to apply.
+// Made are the results that follow from a command's own members, whatever the state is.
+// The leader makes them once, instead of every member. The other parts of a statement are
+// known to apply only.
 type Made struct {
 	Reg    []byte  `cbor:"1,keyasint"` // the statement's signed.Digests
 	Doc    []byte  `cbor:"2,keyasint"`
@@ -18,7 +18,7 @@ type Made struct {
 	Packed *Packed `cbor:"4,keyasint,omitempty"`
 }
 
-// packed is a document's projection. Releases may differ in that, so it is taken
+// Packed is a document's projection. Releases may differ in that, so it is taken
 // only where it was made as this release would.
 type Packed struct {
 	Version uint   `cbor:"1,keyasint"` // directory.PackedVersion
@@ -29,7 +29,7 @@ func Pack(d directory.Document, p *directory.Projection) *Packed {
 	return &Packed{directory.PackedVersion, directory.Pack(d, p).Code()}
 }
 
-// complete makes the rest, for the owner that policy was asked about.
+// Complete makes the rest, for the owner that policy was asked about.
 func (m *Made) Complete(
 	agent string, doc directory.Document, provenance directory.Provenance, salt signed.Salt, granted Granted,
 ) {
@@ -117,5 +117,5 @@ func Project(agent string, doc directory.Document, sent *Packed) (*directory.Pro
 }
 
 func Damaged(err error) error {
-	return directory.Refuse(directory.BadRequest, "the member that forwards this has damaged it: %w", err)
+	return directory.Refuse(directory.BadRequest, "the request was damaged by the member that forwarded it: %w", err)
 }

@@ -33,7 +33,7 @@ func newMembership() Membership {
 	}
 }
 
-// Get returns a member that has said what it reads.
+// Get returns a member that has declared its versions.
 func (m *Membership) Get(id spiffeid.ID) (Member, bool) {
 	found, ok := m.byID[id]
 

@@ -31,7 +31,7 @@ func (o *Ownership) Rules() Rules { return o.rules }
 // maxHolds bounds how many names are held; the oldest are freed first.
 const maxHolds = 100_000
 
-// holds are the names that nobody has and that only a former owner may take.
+// holds are free names that only their former owners may take.
 type holds struct {
 	names map[string]hold
 	queue []hold // in the order in which they became free; what is not in names is done with
@@ -46,8 +46,8 @@ type hold struct {
 
 func newHolds() holds { return holds{names: map[string]hold{}} }
 
-// add adds one, and lets at most two go, so that no single change pays for many.
-// What it does depends on all alone, not on what the queue has besides.
+// add adds a hold, and lets at most two go, so that no single change pays for many. The
+// outcome depends on the holds alone, not on stale entries of the queue.
 func (h *holds) add(hold hold, now int64) {
 	h.names[hold.Agent] = hold
 
@@ -79,7 +79,7 @@ func (h *holds) restore(o hold) {
 	h.queue = append(h.queue, o)
 }
 
-// all returns what is held, the oldest first.
+// all returns the holds, the oldest first.
 func (h *holds) all() []hold {
 	all := make([]hold, 0, len(h.names))
 	for _, o := range h.queue {
@@ -91,7 +91,8 @@ func (h *holds) all() []hold {
 	return all
 }
 
-// hold keeps the name of what ended at that time (Unix seconds) for its owner.
+// hold keeps the name of a registration that ended at that time (Unix seconds) for its
+// owner.
 func (o *Ownership) hold(reg *Registration, at int64) {
 	if o.rules.Hold > 0 {
 		h := o.holdOf(reg, at)
@@ -104,9 +105,9 @@ func (o *Ownership) holdOf(reg *Registration, at int64) hold {
 	return hold{reg.entry.Agent, reg.entry.Owner, at + int64(o.rules.Hold), o.history.revision}
 }
 
-// vacant says whether owner may take a name that nobody has. gone is what had it
-// and is past its deadline, but not swept yet; nil where there is none. Quotas are
-// another question.
+// vacant refuses a free name that is held for another owner. gone is the registration
+// that had the name and is past its deadline, but not swept yet; nil if there is none.
+// Quotas are checked apart.
 func (o *Ownership) vacant(register *Register, owner directory.Identity, gone *Registration) error {
 	hold := o.holds.names[register.Agent]
 	if gone != nil {
@@ -132,8 +133,8 @@ func (o *Ownership) setRules(r *Rules) {
 	}
 }
 
-// named returns p for a registration to keep: nil for nobody, which is nearly
-// every one, else in the memory of what the identities own already.
+// named returns a provenance for a registration to keep: nil for an empty one, which
+// nearly all are, else in the memory of identities that are owners already.
 func (o *Ownership) named(provenance directory.Provenance) *directory.Provenance {
 	if provenance.IsZero() {
 		return nil
@@ -146,7 +147,7 @@ func (o *Ownership) named(provenance directory.Provenance) *directory.Provenance
 	return &provenance
 }
 
-// formers remembers who owned what has expired, the oldest first.
+// formers remember the owners of expired registrations, the oldest first.
 type formers struct {
 	owners map[directory.RID]former
 	queue  []former

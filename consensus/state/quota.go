@@ -26,13 +26,13 @@ func mostOf(rules []OwnerRule, owner directory.Identity, others uint64) uint64 {
 	return others
 }
 
-// A holding is what an identity owns. All its registrations share its text.
+// A holding is an identity's usage. All its registrations share its text.
 type holding struct {
 	owner directory.Identity
 	usage
 }
 
-// holdings count what the registrations take, by their owners and together.
+// holdings count the usage of all registrations, by owner and in total.
 type holdings struct {
 	byOwner map[directory.Identity]holding
 	total   usage
@@ -46,7 +46,7 @@ const shareSteps = 64
 
 func newHoldings() holdings { return holdings{byOwner: map[directory.Identity]holding{}} }
 
-// count adds to what an owner holds.
+// count adds to an owner's usage.
 func (o *Ownership) count(owner directory.Identity, added usage) {
 	if added == (usage{}) {
 		return
@@ -87,7 +87,7 @@ func (q quota) share(used usage) int {
 	return max(of(used.records, q.records), of(used.bytes, q.bytes))
 }
 
-// recountShares counts the shares anew, by other rules.
+// recountShares counts the shares again, after the rules have changed.
 func (o *Ownership) recountShares() {
 	o.holdings.shares = [shareSteps + 1]int{}
 	for owner, held := range o.holdings.byOwner {
@@ -116,7 +116,7 @@ func (o *Ownership) shared(owner directory.Identity) directory.Identity {
 	return owner
 }
 
-// A demand is what a change of one registration asks of the quotas.
+// A Demand is the claim of one change on the quotas.
 type Demand struct {
 	owner directory.Identity
 	asks  directory.Identity // who asks is told how much there is of what is its own alone
@@ -136,8 +136,8 @@ func replaces(old *Registration, owner directory.Identity, size int) Demand {
 	return Demand{owner: owner, asks: owner, forOwner: added, forDomain: added}
 }
 
-// demand is what c asks of the quotas. old is what it replaces, and ends what was under
-// the name before; nil for none.
+// demand returns the demand of a registration. old is the registration that it replaces,
+// and ends the expired one under the same name; nil for none.
 func (c *Register) demand(old, ends *Registration, owner directory.Identity) Demand {
 	d := replaces(old, owner, directory.LoadDocument(c.Kind, c.Document).Size())
 	d.asks, d.ends = c.Caller, ends
@@ -159,9 +159,9 @@ func (c *Transfer) Demand(old *Registration) Demand {
 	return Demand{owner: c.Granted.Owner, asks: c.Caller, forOwner: old.usage()}
 }
 
-// affords refuses what a quota has no room for. What adds nothing to a quota's count is
-// never refused for it, though there may be more already, by a quota that was higher
-// before or in a backup.
+// Affords refuses a demand for which a quota has no room. A demand that adds nothing to a
+// quota's count is never refused for it, though a lowered quota or a backup may have left
+// more than it allows.
 func (o *Ownership) Affords(demand Demand) error {
 	owned, all := o.holdings.byOwner[demand.owner].usage, o.holdings.total
 	if demand.ends != nil {
@@ -195,8 +195,8 @@ func (o *Ownership) Affords(demand Demand) error {
 	return nil
 }
 
-// ownerAffords is affords of the owner's quotas. How much an owner has is nobody else's
-// to know: part of it may be hidden from who asks.
+// ownerAffords is Affords for the owner's quotas. Only the owner is told its own usage,
+// because part of it may be hidden from other callers.
 func (o *Ownership) ownerAffords(demand Demand, owned usage) error {
 	limit := o.rules.quotaOf(demand.owner)
 	if !hasRoom(limit.records, owned.records, demand.forOwner.records) {
@@ -228,14 +228,13 @@ func (o *Ownership) ownerAffords(demand Demand, owned usage) error {
 	return nil
 }
 
-// hasRoom reports whether something may be added to what is used of a limit, of which 0
-// is none.
+// hasRoom reports whether something may be added to the used part of a limit; limit 0
+// means no limit.
 func hasRoom(limit uint64, used, added int64) bool {
 	return limit == 0 || added <= 0 || uint64(used+added) <= limit
 }
 
-// Quotas are what the domain's registrations take, and how much they may: 0 is any
-// amount.
+// Quotas are the domain's usage and its limits; limit 0 means no limit.
 type Quotas struct {
 	Registrations, RegistrationsLimit uint64
 	Bytes, BytesLimit                 uint64

@@ -72,7 +72,7 @@ func (r *Registrations) register(c *Register) (directory.Outcome, error) {
 		c.Made, 0, c.Provenance()})
 }
 
-// permits says why c may not register for owner in the place of old, or, where that is
+// Permits says why c may not register for owner in the place of old, or, where that is
 // nil, of gone, which has ended.
 func (r *Registrations) Permits(register *Register, old, gone *Registration, owner directory.Identity) error {
 	if old == nil {
@@ -118,7 +118,7 @@ func (r *Registrations) update(c *Update) (directory.Outcome, error) {
 		c.Until, c.Made, 0, c.Provenance(old)})
 }
 
-// contents is what a statement's change brings.
+// contents are the new contents of a registration, with which it gets a statement.
 type contents struct {
 	format   int
 	kind     directory.Kind
@@ -248,8 +248,8 @@ func (r *Registrations) remove(c *Remove) (directory.Outcome, error) {
 	return directory.Outcome{RID: c.RID}, nil
 }
 
-// expire ends what is past its deadline. A stream is told where it once had a
-// later one (X3), and its former owner is remembered (AD-058).
+// expire ends a registration past its deadline. A stream is told if a later deadline was
+// announced there once (X3), and the former owner is remembered (AD-058).
 func (r *Registrations) expire(reg *Registration, format int) error {
 	deadline := reg.entry.ExpiresAt / 1000
 
@@ -295,7 +295,7 @@ func (r *Registrations) end(reg *Registration, format int, say func(announced) b
 	return nil
 }
 
-// owned returns the living registration if the caller may change it now.
+// Owned returns the living registration if the caller may change it now.
 func (r *Registrations) Owned(rid directory.RID, caller directory.Identity, commissioning bool,
 	ifMatch []uint64) (*Registration, error) {
 	reg := r.regs.get(rid)
@@ -310,7 +310,7 @@ func (r *Registrations) Owned(rid directory.RID, caller directory.Identity, comm
 	return reg, matches(ifMatch, reg)
 }
 
-// missing says what became of a registration to whoever may know (AD-022,
+// missing explains the fate of a registration to callers who may know it (AD-022,
 // AD-058).
 func (r *Registrations) missing(rid directory.RID, caller directory.Identity, commissioning bool) error {
 	owner, known := r.owners.former.owner(rid, r.history.now/1000)
@@ -326,8 +326,8 @@ func (r *Registrations) missing(rid directory.RID, caller directory.Identity, co
 	return directory.Refuse(directory.NotFound, "there is no registration %s here", rid)
 }
 
-// matches is If-Match: nil demands nothing, otherwise the current revision is
-// among them.
+// matches checks If-Match: nil demands nothing, otherwise the current revision must be
+// among the revisions.
 func matches(revisions []uint64, reg *Registration) error {
 	switch {
 	case revisions == nil:
@@ -344,8 +344,7 @@ func matches(revisions []uint64, reg *Registration) error {
 	return nil
 }
 
-// untilOf returns when a document ends by its own word, in Unix seconds; 0 for
-// never.
+// EndOf returns the end of a document's own validity, in Unix seconds; 0 for none.
 func EndOf(doc directory.Document) int64 {
 	if ends := kinds.DatesOf(doc).Expires; !ends.IsZero() {
 		return max(ends.Unix(), 1)
@@ -354,8 +353,8 @@ func EndOf(doc directory.Document) int64 {
 	return 0
 }
 
-// capped returns the lifetime of what ends at until by its own word (XU-047); 0 is
-// never. Times are Unix seconds but now, which is in milliseconds.
+// CapLifetime shortens a lifetime to the end of the document's own validity (XU-047);
+// until 0 means no end. Times are Unix seconds except now, which is in milliseconds.
 func CapLifetime(lifetime uint32, until, now int64) (uint32, error) {
 	if until == 0 {
 		return lifetime, nil
@@ -370,8 +369,8 @@ func CapLifetime(lifetime uint32, until, now int64) (uint32, error) {
 	return uint32(min(int64(lifetime), left)), nil
 }
 
-// matches is If-Match and If-None-Match of a registration, against what has the
-// name: nil for none.
+// matches checks If-Match and If-None-Match of a registration against the one that has
+// the name; nil for none.
 func (c *Register) matches(old *Registration) error {
 	switch {
 	case c.Present && old == nil:

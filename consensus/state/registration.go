@@ -6,7 +6,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A registration is one of the domain's own, whether or not its deadline has
+// A Registration is one of the domain's own, whether or not its deadline has
 // passed. But for look it is never modified: a change puts another in its place,
 // so that a snapshot may read it while changes go on. Its entry is a part of it,
 // which the index points to: of 10^6 each is one thing less for the collector.
@@ -51,7 +51,7 @@ func (r *Registration) Shown(grants []directory.Grant) []byte {
 	return shownTo(r.change(r.entry.Origin), grants)
 }
 
-// change is what reg's statement says.
+// change returns the contents of the registration's statement.
 func (r *Registration) change(domain spiffeid.TrustDomain) *signed.Change {
 	entry := &r.entry
 
@@ -90,13 +90,13 @@ func registeredBy(caller, owner directory.Identity) directory.Provenance {
 	return directory.Provenance{Registrant: caller, RegisteredBy: caller}
 }
 
-// provenance returns who had a part in what c registers.
+// Provenance returns the identities that had a part in the contents of a registration.
 func (c *Register) Provenance() directory.Provenance {
 	return registeredBy(c.Caller, c.Granted.Owner)
 }
 
-// provenance returns who had a part in the contents of old once they are c's. A
-// refresh of what was restored registers nothing.
+// Provenance returns the identities that had a part in the updated contents of old. A
+// refresh of restored contents registers nothing, so it changes nothing here.
 func (c *Update) Provenance(old *Registration) directory.Provenance {
 	if c.Unchanged {
 		return old.provenance()
@@ -105,7 +105,7 @@ func (c *Update) Provenance(old *Registration) directory.Provenance {
 	return registeredBy(c.Caller, old.entry.Owner)
 }
 
-// provenance returns who had a part in the contents of old once c has given them
+// Provenance returns who had a part in the contents of old once c has given them
 // to another owner: the registrant stays, and an operator is named.
 func (c *Transfer) Provenance(old *Registration) directory.Provenance {
 	provenance := old.provenance()
@@ -126,7 +126,7 @@ func (c *Transfer) Provenance(old *Registration) directory.Provenance {
 	return provenance
 }
 
-// usage is what one registration takes.
+// usage returns the usage of one registration; zero for nil.
 func (r *Registration) usage() usage {
 	if r == nil {
 		return usage{}
@@ -135,8 +135,8 @@ func (r *Registration) usage() usage {
 	return usage{1, int64(r.entry.Document.Size())}
 }
 
-// A usage is a number of registrations, and the bytes of their documents as they were
-// written: neither compressed nor with what is kept beside them.
+// A usage is a number of registrations, and the bytes of their documents as their owners
+// wrote them, neither compressed nor with derived data.
 type usage struct{ records, bytes int64 }
 
 func (u usage) plus(o usage) usage { return usage{u.records + o.records, u.bytes + o.bytes} }

@@ -87,9 +87,8 @@ type pace struct {
 	breathe func()
 }
 
-// step is called between two changes, of one command or of two. Where the state is
-// whole, and may be read, it breathes now and then: of what was announced and not yet
-// pinned nobody hears.
+// step is called between two changes, of one command or of two. It lets readers in now
+// and then, if the state is whole: if nothing is announced that is not in the ledger yet.
 func (r *Registrations) step() {
 	if r.pace.changes++; r.pace.changes > atOneGo && len(r.streams.uncovered) == 0 {
 		r.show()
@@ -98,7 +97,7 @@ func (r *Registrations) step() {
 	}
 }
 
-// show has the readers of the index see what was changed.
+// show brings the index up to date.
 func (r *Registrations) show() {
 	if len(r.edits) == 0 {
 		return

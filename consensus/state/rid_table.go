@@ -9,16 +9,15 @@ import (
 	"github.com/roster-mesh/roster/directory/table"
 )
 
-// A roll holds what there is one of for each rid, and finds it by that. What it holds
-// is replaced and never modified, so that share is all that a snapshot takes while
-// others wait.
+// A ridTable holds one value for each rid. Values are replaced and never modified, so a
+// snapshot shares the table instead of copying it while others wait.
 type ridTable[T identified] struct {
 	all   table.Pool[T]
 	byRID table.Table
 	seed  maphash.Seed
 }
 
-// identified is what a roll holds; the zero value is nothing.
+// identified is a value of a ridTable; the zero value means absent.
 type identified interface {
 	comparable
 	id() directory.RID
@@ -39,7 +38,7 @@ func (r *ridTable[T]) number(rid directory.RID) (uint32, bool) {
 // reserve makes room in an empty roll.
 func (r *ridTable[T]) reserve(n int) { r.byRID.Reserve(n) }
 
-// get returns what has that rid; the zero value where nothing has.
+// get returns the value of a rid; the zero value if there is none.
 func (r *ridTable[T]) get(rid directory.RID) (v T) {
 	if n, ok := r.number(rid); ok {
 		v = *r.all.At(n)
@@ -48,7 +47,7 @@ func (r *ridTable[T]) get(rid directory.RID) (v T) {
 	return v
 }
 
-// add adds what has a rid that nothing else has, and returns its number.
+// add adds a value with a new rid and returns its number.
 func (r *ridTable[T]) add(v T) uint32 {
 	n := r.all.Take()
 	*r.all.Edit(n) = v
@@ -57,11 +56,11 @@ func (r *ridTable[T]) add(v T) uint32 {
 	return n
 }
 
-// set adds v, or puts it in the place of what has its rid.
+// set adds v, or replaces the value with its rid.
 func (r *ridTable[T]) set(v T) { r.replace(v.id(), func(T) T { return v }) }
 
-// replace puts what by makes of what has that rid in its place; of the zero value
-// where nothing has.
+// replace replaces the value of a rid by a function of it, which gets the zero value if
+// there is none.
 func (r *ridTable[T]) replace(rid directory.RID, by func(T) T) {
 	n, had := r.number(rid)
 	if !had {
@@ -74,13 +73,13 @@ func (r *ridTable[T]) replace(rid directory.RID, by func(T) T) {
 	*r.all.Edit(n) = by(*r.all.At(n))
 }
 
-// drop takes out what has a number.
+// drop removes the value with that number.
 func (r *ridTable[T]) drop(n uint32) {
 	r.byRID.Remove(n, r.hashOf)
 	r.all.Give(n)
 }
 
-// remove takes out what has that rid, if anything has.
+// remove removes the value of a rid, if there is one.
 func (r *ridTable[T]) remove(rid directory.RID) {
 	if n, had := r.number(rid); had {
 		r.drop(n)
@@ -101,13 +100,13 @@ func (r *ridTable[T]) each() iter.Seq[T] {
 	}
 }
 
-// A listed is what a roll had at some moment.
+// listed are the values of a ridTable at some moment.
 type listed[T comparable] struct {
 	all table.Paged[T]
 	n   int
 }
 
-// share returns what is there now, for others to read while r changes.
+// share returns the present values, for others to read while the table changes.
 func (r *ridTable[T]) share() listed[T] { return listed[T]{r.all.Share(), r.len()} }
 
 // sorted returns all of it in an order, each where it is.

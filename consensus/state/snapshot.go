@@ -15,7 +15,7 @@ import (
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
-// A snapshot is a sequence of CBOR items: a header, the peerings, keys, formers,
+// A Snapshot is a sequence of CBOR items: a header, the peerings, keys, formers,
 // holds, members, admissions, spent proofs, claims, registrations and streams whose numbers
 // it gives, in an order that depends on the state alone, so equal states have equal
 // snapshots. Master salts are
@@ -114,8 +114,8 @@ type announcedSnapshot struct {
 	Highest  int64          `cbor:"8,keyasint"`
 }
 
-// snapshot takes the state as it is: what is never modified, and of what there may be
-// 10^6 a list that is copied only where it changes. Nobody else may read s meanwhile.
+// Snapshot takes the state as it is. Large lists are shared and copied only where they
+// change later. The caller keeps Apply apart.
 func (s *State) Snapshot() *Snapshot {
 	sn := &Snapshot{
 		header: Header{
@@ -174,7 +174,8 @@ func (s *State) Snapshot() *Snapshot {
 	return sn
 }
 
-// write sorts what maps have shuffled and writes it, one item at a time.
+// Write writes the snapshot, one item at a time, in an order that depends on the state
+// alone.
 func (sn *Snapshot) Write(w io.Writer) error {
 	slices.SortFunc(sn.peerings, func(a, b directory.Peering) int {
 		return cmp.Compare(a.Domain.Name(), b.Domain.Name())
@@ -256,8 +257,8 @@ func (r *Registration) freeze() regSnapshot {
 	}
 }
 
-// document returns w's document and its projection, made anew where another release
-// made the one that is there.
+// document returns the item's document and projection. A projection of another release is
+// made again.
 func (w *regSnapshot) document() (directory.Document, directory.Packed, error) {
 	if w.Packed.Version == directory.PackedVersion {
 		doc := directory.LoadDocument(w.Kind, w.Document)

@@ -87,7 +87,7 @@ func Read(
 	return state, header, nil
 }
 
-// readHeader takes over what a snapshot's header has.
+// readHeader takes over the members of a snapshot's header.
 func (s *State) readHeader(header *Header) (err error) {
 	s.history.epoch = header.Epoch
 	s.history.revision = header.Revision
@@ -282,7 +282,7 @@ func (w *announcedSnapshot) thaw() (announced, error) {
 	return announced, nil
 }
 
-// buildIndex makes ready what the index is to hold: what s holds and nothing else.
+// buildIndex prepares the index's new contents: the registrations and nothing else.
 func (r *Registrations) buildIndex() {
 	es := make([]*directory.Entry, 0, r.regs.len())
 	for reg := range r.regs.each() {
@@ -292,7 +292,7 @@ func (r *Registrations) buildIndex() {
 	r.load = r.index.Build(es)
 }
 
-// fillIndex makes the index hold what was read. It is called once.
+// FillIndex puts the registrations that were read into the index. It is called once.
 func (r *Registrations) FillIndex() {
 	r.load()
 	r.load = nil

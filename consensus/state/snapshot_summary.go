@@ -110,8 +110,8 @@ func (h *Header) whole() bool {
 	return len(h.Edges) == bits
 }
 
-// sum adds a registration's contents, without what an epoch decides and however its
-// document rests.
+// sum adds a registration's contents to a hash, without the parts that an epoch decides,
+// and regardless of compression.
 func (w *regSnapshot) sum(to hash.Hash) error {
 	document, err := directory.LoadStored(w.Kind, w.Document)
 	if err != nil {

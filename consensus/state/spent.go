@@ -24,7 +24,7 @@ func (p *spent) add(o Spend) {
 	p.queue.Push(o)
 }
 
-// take adds what o has.
+// take adds the proofs of other.
 func (p *spent) take(o *spent) {
 	for _, one := range o.queue.Items() {
 		if !p.known[one.Proof] {
@@ -59,7 +59,7 @@ func (p *spent) check(proof *Spend, now int64) error {
 			"the proof that came with the request has been used; make a new one for each request")
 	case len(p.known) >= maxSpent:
 		return directory.Refuse(directory.Unavailable,
-			"the domain remembers as many proofs as it can; nothing was changed: try again, or use a client "+
+			"the domain keeps the maximum number of used proofs; nothing was changed; retry, or use a client "+
 				"certificate")
 	}
 

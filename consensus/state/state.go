@@ -65,7 +65,7 @@ func (s *State) connect() {
 // History returns how far the history goes.
 func (s *State) History() *History { return &s.history }
 
-// Members returns what is known of the members.
+// Members returns the knowledge of members.
 func (s *State) Members() *Membership { return &s.members }
 
 // Peerings returns the agreements with other domains.
@@ -80,26 +80,26 @@ func (s *State) Policy() *PolicyState { return &s.policy }
 // Owners returns who owns how much.
 func (s *State) Owners() *Ownership { return &s.owners }
 
-// Streams returns what was announced.
+// Streams returns the announced streams.
 func (s *State) Streams() *Streams { return &s.streams }
 
 // Registrations returns the domain's registrations.
 func (s *State) Registrations() *Registrations { return &s.registrations }
 
-// errMoved says that what the leader prepared a command for has changed since;
-// it prepares again.
+// ErrMoved says that the state for which a command was prepared has changed; the leader
+// prepares it again.
 var ErrMoved = errors.New("the state has moved on")
 
 // errUnknownFormat says that this member cannot go on: the others know more.
 var errUnknownFormat = errors.New("cannot build the statement")
 
-// A result is what one command did, or why it did nothing.
+// A Result is the outcome of one command, or its refusal.
 type Result struct {
 	Outcome directory.Outcome
 	Err     error
 }
 
-// apply applies a log entry. Only an error of the second result ends this
+// Apply applies a log entry. Only an error of the second result ends this
 // member's applying; the first are answers. Where there are many changes, it calls
 // breathe between some of them: the state is whole then, and may be read.
 func (s *State) Apply(batch *Batch, breathe func()) ([]Result, error) {
@@ -202,9 +202,8 @@ func (s *State) change(command *Command) (directory.Outcome, error) {
 	return directory.Outcome{}, nil
 }
 
-// begin begins the domain's history, or a new epoch of one that was restored (rule
-// P1): leaf 0 of the ledger says of which epoch it is and what came before. Any
-// other beginning changes nothing.
+// begin begins the domain's history, or a new epoch of a restored one (rule P1): leaf 0
+// of the ledger names the epoch and its predecessor. Any other beginning changes nothing.
 func (s *State) begin(epoch *Epoch) {
 	if s.history.epoch != 0 && s.history.sealed == "" || epoch.Epoch <= s.history.epoch {
 		return

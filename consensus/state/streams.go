@@ -11,7 +11,7 @@ import (
 	"github.com/roster-mesh/roster/directory/table"
 )
 
-// Streams are what was announced to each audience.
+// Streams are the digests announced to each audience.
 type Streams struct {
 	history *History
 
@@ -49,7 +49,7 @@ func (t *Streams) Tip(aud directory.Audience) uint64 {
 	return 0
 }
 
-// A stream holds what was announced to one audience: each registration's latest
+// A stream holds the digests announced to one audience: each registration's latest
 // digest, and the order of their revisions (rules G2, G4, G5).
 type stream struct {
 	entries ridTable[announced]
@@ -88,7 +88,7 @@ func (a announced) id() directory.RID { return a.rid }
 
 func newStream() *stream { return &stream{entries: newRIDTable[announced]()} }
 
-// live returns what rid is in the stream by.
+// live returns the entry of a rid, and whether the registration is in the stream.
 func (s *stream) live(rid directory.RID) (announced, bool) {
 	if s == nil {
 		return announced{}, false
@@ -203,9 +203,9 @@ type uncovered struct {
 	digest   signed.Digest
 }
 
-// pin writes one leaf for each audience to which the command at hand announced
-// something without a statement, in the order of the audiences' names: what a
-// domain said about deadlines cannot be unsaid.
+// pin writes one leaf for each audience to which the command announced something without
+// a statement, in the order of the audiences' names, so that an announced deadline cannot
+// be denied later.
 func (t *Streams) pin() {
 	slices.SortStableFunc(t.uncovered, func(a, b uncovered) int {
 		return cmp.Compare(a.audience.String(), b.audience.String())
@@ -229,8 +229,8 @@ func (t *Streams) pin() {
 	t.uncovered = t.uncovered[:0]
 }
 
-// publish brings every stream to what reg and its grants say, of which made is
-// made. covered is whether this revision has a statement of its own.
+// publish brings every stream up to date with a registration and its grants. covered is
+// whether this revision has a statement of its own.
 func (t *Streams) publish(reg *Registration, made *Made, revision uint64, covered bool) {
 	entry := &reg.entry
 	for i, grant := range reg.grants {
@@ -252,8 +252,8 @@ func (t *Streams) publish(reg *Registration, made *Made, revision uint64, covere
 	}
 }
 
-// renew announces reg's deadline wherever pick says yes of what was announced
-// last.
+// renew announces a registration's deadline in each stream whose announced deadline pick
+// selects.
 func (t *Streams) renew(reg *Registration, revision uint64, pick func(x int64) bool) {
 	entry := &reg.entry
 	for _, aud := range t.audiences(entry.RID) {

@@ -7,7 +7,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// outline is the state without its registrations and streams.
+// Outline returns the state without its registrations and streams.
 func (s *State) Outline() *State {
 	state := New(s.history.domain, nil)
 	state.history.epoch = s.history.epoch
@@ -28,10 +28,10 @@ func (s *State) Outline() *State {
 	return state
 }
 
-// succeed makes of a backup's state what the domain goes on with in the place of
-// live: everything that counts up goes on above both, what is agreed stays agreed,
-// what was used once stays used, and nothing is announced. The policy is the backup's
-// only where the domain never made one, as one that lost its disks. It is sealed.
+// Succeed makes of a backup's state the one with which the domain goes on after live.
+// Counters go on above both, agreements stay as they are in live, used proofs and keys
+// stay used, and nothing is announced. The policy is the backup's only if the domain
+// never had one, as after the loss of its disks. The state is sealed.
 func (s *State) Succeed(live *State, reason string) {
 	s.history.restored = s.history.revision
 	if s.history.Position().Before(live.history.Position()) {

@@ -113,7 +113,7 @@ func (r *Registrations) scheduleAt(reg *Registration, at int64) {
 	r.expiries.Push(expiryCheck{at, reg.entry.RID})
 }
 
-// due returns what the leader is to end and to announce at now (Unix seconds),
+// Due returns what the leader is to end and to announce at now (Unix seconds),
 // as far as it sees by so many looks.
 // What it returns is looked at again a second later, so that nothing depends on
 // whether the command is ever committed.

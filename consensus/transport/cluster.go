@@ -32,9 +32,8 @@ var errSilent = errors.New("this member keeps silent: its disk hangs")
 
 var ErrNotMember = errors.New("the peer is not the member it should be")
 
-// A cluster is the listener that a domain's nodes talk over: Raft and HTTP, both
-// within mutual TLS, both between members only; and a door for those that want to
-// be members.
+// A Cluster is the listener over which a domain's nodes talk: Raft, write streams and
+// HTTP between members only, and join requests of other nodes, all within mutual TLS.
 type Cluster struct {
 	// known returns the members and who leads them; none where this node is in no
 	// domain yet.
@@ -65,7 +64,7 @@ type Cluster struct {
 	quiet bool                  // no Raft to others
 }
 
-// clusterOptions are what a cluster is made of.
+// Options are the parts of a Cluster.
 type Options struct {
 	Listener             net.Listener // without TLS
 	Dial                 func(ctx context.Context, address string) (net.Conn, error)
@@ -77,6 +76,7 @@ type Options struct {
 	Vouched func(context.Context, spiffeid.ID) bool
 }
 
+// New returns a Cluster, which accepts after Serve.
 func New(options Options) *Cluster {
 	cluster := &Cluster{
 		known: options.Known, vouched: options.Vouched, dial: options.Dial, listener: options.Listener,
@@ -108,7 +108,8 @@ func New(options Options) *Cluster {
 	return cluster
 }
 
-// serve accepts until close. handler answers members, door those that want to be.
+// Serve accepts connections until Close. handler answers members, door other nodes of the
+// domain.
 func (c *Cluster) Serve(handler, door http.Handler) {
 	server := func(h http.Handler) *http.Server {
 		return &http.Server{
@@ -132,7 +133,7 @@ func (c *Cluster) accept() {
 				return
 			}
 
-			c.log.Warn("accept a cluster connection", "error", err)
+			c.log.Warn("cannot accept a cluster connection", "err", err)
 
 			select {
 			case <-time.After(100 * time.Millisecond):
@@ -153,13 +154,13 @@ func (c *Cluster) accept() {
 			defer func() { <-c.handshakes }()
 
 			if err := c.admit(raw); err != nil {
-				c.log.Debug("refused a cluster connection", "from", raw.RemoteAddr(), "error", err)
+				c.log.Debug("refused a cluster connection", "from", raw.RemoteAddr(), "err", err)
 			}
 		})
 	}
 }
 
-// welcome shakes hands and gives the connection to whom its protocol names.
+// admit completes the handshake and gives the connection to the server of its protocol.
 func (c *Cluster) admit(raw net.Conn) error {
 	t, err := c.track(raw)
 	if err != nil {
@@ -197,10 +198,10 @@ func (c *Cluster) admit(raw net.Conn) error {
 	return to.give(c.ctx, conn)
 }
 
-// mayLead returns nil where id may speak Raft here. A node without a domain
-// listens to every node that the domain's authority made, since one of those adds
-// it. A member that was away may meet one that became a member, and the leader,
-// meanwhile: another that it knows must vouch for that.
+// mayLead returns nil if id may speak Raft here. A node without a domain accepts every
+// node of the domain's authority, because one of these adds it. A member that was away
+// may meet a leader that became a member meanwhile: another known member must vouch for
+// it.
 func (c *Cluster) mayLead(ctx context.Context, id spiffeid.ID) error {
 	if len(c.known()) == 0 || c.IsMember(id) || c.vouched(ctx, id) {
 		return nil
@@ -217,13 +218,13 @@ func (c *Cluster) mustBeMember(id spiffeid.ID) error {
 	return nil
 }
 
-// connect opens a connection to the member with that address.
+// Connect opens a connection to the member with that address.
 func (c *Cluster) Connect(ctx context.Context, address, proto string) (net.Conn, error) {
 	known := c.known()
 
 	i := slices.IndexFunc(known, func(m Member) bool { return m.Address == address })
 	if i < 0 {
-		return nil, fmt.Errorf("%w: nobody has the address %s", ErrNotMember, address)
+		return nil, fmt.Errorf("%w: no member has the address %s", ErrNotMember, address)
 	}
 
 	return c.open(ctx, address, proto, func(id spiffeid.ID) error {
@@ -235,7 +236,7 @@ func (c *Cluster) Connect(ctx context.Context, address, proto string) (net.Conn,
 	})
 }
 
-// knock opens a connection to whichever node of the domain answers at an address.
+// dialGuest opens a connection to the node at an address, for a join request.
 func (c *Cluster) dialGuest(ctx context.Context, address string) (net.Conn, error) {
 	return c.open(ctx, address, protocolJoin, func(spiffeid.ID) error { return nil })
 }
@@ -274,9 +275,9 @@ func (c *Cluster) open(ctx context.Context, address, proto string, check func(sp
 	return conn, nil
 }
 
-// shake completes a handshake, returns who the peer is and what it wants to speak,
-// and ends the connection with the peer's certificate. By judge, where it is not nil, evict
-// judges that again.
+// handshake completes a handshake, returns the peer and its protocol, and ends the
+// connection with the peer's certificate. Evict judges the certificate again with judge,
+// unless that is nil.
 func (c *Cluster) handshake(ctx context.Context, conn *tls.Conn, t *tracked,
 	judge func(tls.ConnectionState) error) (id spiffeid.ID, proto string, err error) {
 	if err := conn.HandshakeContext(ctx); err != nil {
@@ -307,7 +308,7 @@ func (c *Cluster) IsMember(id spiffeid.ID) bool {
 	return slices.ContainsFunc(c.known(), func(m Member) bool { return m.ID == id })
 }
 
-// note keeps whether a member that asks over a connection waits for an answer.
+// note records whether a member waits for an answer over a connection.
 func (c *Cluster) note(conn net.Conn, state http.ConnState) {
 	if t := trackedOf(conn); t != nil {
 		c.mu.Lock()
@@ -316,7 +317,7 @@ func (c *Cluster) note(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// occupy keeps that a member waits for so many answers more over a line.
+// Occupy adds to the number of answers for which a member waits over a write stream.
 func (c *Cluster) Occupy(conn net.Conn, more int) {
 	if t := trackedOf(conn); t != nil {
 		c.mu.Lock()
@@ -325,7 +326,7 @@ func (c *Cluster) Occupy(conn net.Conn, more int) {
 	}
 }
 
-// trackedOf returns what is known of a connection within TLS; nil of another.
+// trackedOf returns the tracked connection within TLS; nil for others.
 func trackedOf(conn net.Conn) *tracked {
 	if conn, ok := conn.(*tls.Conn); ok {
 		t, _ := conn.NetConn().(*tracked)
@@ -335,9 +336,9 @@ func trackedOf(conn net.Conn) *tracked {
 	return nil
 }
 
-// evict ends the connections of those that are members no more, or whose certificates
-// would not be taken now, since their authority was taken out of the domain's bundle; but
-// it lets the last answer out first: a node that asks to leave is told that it has left.
+// Evict ends the connections of former members, and of peers whose certificates would not
+// be accepted now. It lets an answer under way out first, so that a node that leaves
+// learns that it has left.
 func (c *Cluster) Evict() {
 	known := c.known()
 	if len(known) == 0 {
@@ -402,7 +403,7 @@ func (c *Cluster) Connections() map[net.Conn]Connection {
 	return open
 }
 
-// peerID returns the SPIFFE ID of a peer's certificate, which the TLS
+// PeerID returns the SPIFFE ID of a peer's certificate, which the TLS
 // configuration has verified.
 func PeerID(cs *tls.ConnectionState) (spiffeid.ID, bool) {
 	if cs == nil || len(cs.PeerCertificates) == 0 || len(cs.PeerCertificates[0].URIs) != 1 {
@@ -414,7 +415,7 @@ func PeerID(cs *tls.ConnectionState) (spiffeid.ID, bool) {
 	return id, err == nil
 }
 
-// peerOf is peerID of a connection within TLS.
+// PeerOf is PeerID of a connection within TLS.
 func PeerOf(conn net.Conn) (spiffeid.ID, bool) {
 	c, ok := conn.(*tls.Conn)
 	if !ok {
@@ -447,7 +448,7 @@ func withProtocols(config *tls.Config, protos ...string) *tls.Config {
 	return config
 }
 
-// speak marks a connection as one by which this member speaks Raft to another.
+// trackRaft marks a connection as one over which this member speaks Raft to another.
 func (c *Cluster) trackRaft(t *tracked) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -460,8 +461,8 @@ func (c *Cluster) trackRaft(t *tracked) error {
 	return nil
 }
 
-// silence ends, and keeps ended while quiet, all connections by which this member
-// speaks Raft to others. What they say to it still arrives.
+// Silence ends, and keeps ended while quiet, all connections over which this member
+// speaks Raft to others. Their messages still arrive.
 func (c *Cluster) Silence(quiet bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -477,7 +478,7 @@ func (c *Cluster) Silence(quiet bool) {
 	c.quiet = quiet
 }
 
-// close ends everything and waits for it.
+// Close ends everything and waits for it.
 func (c *Cluster) Close() error {
 	c.cancel()
 	_ = c.writes.Close() // never fails

@@ -110,7 +110,7 @@ func (a *acceptor) Close() error {
 
 func (a *acceptor) Addr() net.Addr { return a.addr }
 
-// streams is what Raft's transport needs of a cluster.
+// streams implements raft.StreamLayer.
 type streams struct {
 	*acceptor
 	cluster *Cluster

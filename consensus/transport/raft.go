@@ -9,9 +9,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// memberTransport is Raft's transport of one member: it knows the member's
-// configured address, which its listener may not, its pipelines cannot get stuck,
-// and it tells others no more than they may hear.
+// A RaftTransport is Raft's transport of one member. It knows the member's configured
+// address, its pipelines cannot block for ever, and it withholds commits that the
+// leader's disk does not have.
 type RaftTransport struct {
 	*raft.NetworkTransport
 	address raft.ServerAddress
@@ -19,8 +19,8 @@ type RaftTransport struct {
 	heard   chan raft.RPC // what Raft hears: from the network, and beside it
 }
 
-// newMemberTransport returns the transport of the member at that address. withhold is told
-// each message to others, and returns the message that they may get.
+// NewRaftTransport returns Raft's transport of the member at that address. withhold gets
+// each message to others, and returns the message that is sent.
 func NewRaftTransport(
 	cluster *Cluster, address raft.ServerAddress, timeout time.Duration, log hclog.Logger,
 	withhold func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest,
@@ -32,7 +32,7 @@ func NewRaftTransport(
 	return RaftTransport{network, address, withhold, make(chan raft.RPC)}
 }
 
-// deliver lets Raft receive a message that came beside its own connections.
+// Deliver lets Raft receive a message that came beside its own connections.
 func (t RaftTransport) Deliver(ctx context.Context, rpc raft.RPC) {
 	select {
 	case t.heard <- rpc:
@@ -40,10 +40,10 @@ func (t RaftTransport) Deliver(ctx context.Context, rpc raft.RPC) {
 	}
 }
 
-// Consumer returns the channel of what Raft hears.
+// Consumer returns the channel of received messages.
 func (t RaftTransport) Consumer() <-chan raft.RPC { return t.heard }
 
-// run lets Raft hear the network, until stop.
+// Run passes received messages on, until stop.
 func (t RaftTransport) Run(stop <-chan struct{}) {
 	for {
 		select {
@@ -62,7 +62,7 @@ func (t RaftTransport) Run(stop <-chan struct{}) {
 // LocalAddr returns the member's configured address.
 func (t RaftTransport) LocalAddr() raft.ServerAddress { return t.address }
 
-// AppendEntries sends entries, or a word without any.
+// AppendEntries sends entries, or a commit index without any.
 func (t RaftTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest,
 	resp *raft.AppendEntriesResponse) error {
 	return t.NetworkTransport.AppendEntries(id, target, t.told(args), resp)
@@ -82,13 +82,10 @@ func (t RaftTransport) AppendEntriesPipeline(id raft.ServerID, target raft.Serve
 	return d, nil
 }
 
-// A drained pipeline takes its answers whether or not anybody reads them.
-//
-// Raft stops reading when a member answers with a refusal or a later term, and
-// may send once more before it notices. The library's pipeline then waits for
-// ever: the sender for the reader of the answers, that for the sender's end. A
-// leader would never replicate to that member again while its heartbeats go on,
-// and a shutdown would never end (hashicorp/raft issue 612).
+// A drainedPipeline takes its answers whether or not they are read. Raft stops reading
+// when a member refuses entries or has a later term, and may send once more before it
+// notices. The library's pipeline then blocks for ever: the sender waits for the reader
+// of the answers, and that for the sender's end (hashicorp/raft issue 612).
 type drainedPipeline struct {
 	raft.AppendPipeline
 	told    func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest
@@ -107,8 +104,8 @@ func (d *drainedPipeline) AppendEntries(args *raft.AppendEntriesRequest,
 // Consumer returns the channel of the answers, in order.
 func (d *drainedPipeline) Consumer() <-chan raft.AppendFuture { return d.answers }
 
-// run holds what is not read yet: two answers at most while Raft reads, and few
-// more behind that, since it looks whether it should stop before each sending.
+// run holds answers that are not read yet: two at most while Raft reads, and few more
+// later.
 func (d *drainedPipeline) run() {
 	var held []raft.AppendFuture
 	for {
