@@ -116,7 +116,8 @@ func (o *operator) transferTo(to spiffeid.ID) error {
 	case to == o.cfg.Node:
 		return directory.Refuse(directory.Conflict, "%s leads already", to)
 	case !o.group.hasOtherVoter():
-		return directory.Refuse(directory.Conflict, "no other member has a vote, so the leadership cannot be transferred")
+		return directory.Refuse(directory.Conflict,
+			"no other member has a vote, so the leadership cannot be transferred")
 	case to.IsZero():
 		transfer = o.transferToBest
 	case !is:
