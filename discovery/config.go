@@ -10,34 +10,33 @@ import (
 	"github.com/roster-mesh/roster/discovery/content"
 )
 
-// Config is what a Finder needs. View alone has no default.
+// Config configures a Finder. Only View is required.
 type Config struct {
 	View *index.View
 	// Panics counts those on entries that can't be indexed; nil counts nothing.
 	Panics *contain.Panics
-	// Class names what decides who sees an entry: a Reader sees all entries of one
-	// class or none. By default, its origin, owner, visibility and agent name; a
-	// policy that looks at less should say so, since each class is asked for once
-	// per reader.
+	// Class returns the visibility class of an entry: a Reader sees all entries of a class
+	// or none. The default is its origin, owner, visibility and agent name. A policy that
+	// depends on less should return less, since it is asked once per class and reader.
 	Class func(*directory.Entry) string
-	// Generation counts what Class and each Reader's Sees answer by: the policy's
-	// version. It changes after their answers do, at once; what was decided in
-	// another generation decides nothing. Nil never changes.
+	// Generation returns the version of the policy that Class and each Reader's Sees depend
+	// on. It changes immediately after their answers do; decisions of another generation are
+	// discarded. Nil never changes.
 	Generation func() uint64
-	// Verification is what is known of where an entry comes from. By default, Local
+	// Verification returns how far the origin of an entry is verified. The default is Local
 	// for the view's own domain and Verified for others.
 	Verification func(*directory.Entry) Verification
-	// Trust is the component policy of an entry, 0 to 1. By default 1.
+	// Trust returns the component policy of an entry, 0 to 1. The default is 1.
 	Trust func(*directory.Entry) float64
 	// Embedder is a source of vectors; nil ranks by words alone. It is told the text
 	// of every query and of every registration, hidden ones' too.
 	Embedder   Embedder
 	Weights    Weights // DefaultWeights where it is zero
 	Taxonomies []content.Taxonomy
-	// sight is what is indexed of each registration.
-	sight directory.Redaction
+	// redaction is what is indexed of each registration.
+	redaction directory.Redaction
 	// PerOwner is how many candidates of one owner of one origin an answer has before
-	// those of others that match about as well. DefaultPerOwner where it is 0.
+	// candidates of others that match about as well. 0 is DefaultPerOwner.
 	PerOwner int
 }
 

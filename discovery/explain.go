@@ -44,7 +44,7 @@ var ErrUnknown = errors.New("discovery: no such registration")
 func (f *Finder) Explain(ctx context.Context, query Query, entry *directory.Entry) (*Explanation, error) {
 	if query.Reader.Sees != nil {
 		sight, ok := query.Reader.Sees(entry)
-		if ok && sight != f.cfg.sight {
+		if ok && sight != f.cfg.redaction {
 			f = f.as(sight)
 		}
 
@@ -116,7 +116,7 @@ func (s *selection) became(candidate *Candidate, rank int) string {
 // reader doesn't see it.
 func (s *search) look(entry *directory.Entry) (candidate *Candidate, why string, ok bool) {
 	indexed, why, ok := s.sift(entry)
-	sight := s.finder.cfg.sight
+	sight := s.finder.cfg.redaction
 
 	v := kinds.Redact(entry, sight)
 	if !s.query.Reader.sees(entry, sight) || !ok || v.Packed.IsZero() {

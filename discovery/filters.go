@@ -45,7 +45,7 @@ func (f *Finder) sieve(query *Query, s *visibleSet) *filters {
 	}
 
 	if len(r.Constraints.Owners) > 0 {
-		v.withinOwners(terms, r.Constraints.Owners, f.cfg.sight.Allows(directory.KindAD, "reg", "owner"))
+		v.withinOwners(terms, r.Constraints.Owners, f.cfg.redaction.Allows(directory.KindAD, "reg", "owner"))
 	}
 
 	if len(r.Constraints.Regions) > 0 {
@@ -225,7 +225,7 @@ func (v *filters) keep(but uint64) int {
 func (f *Finder) late(query *Query, entry *directory.Entry, status string, now time.Time) string {
 	constraints := &query.Request.Constraints
 	switch {
-	case !query.Reader.sees(entry, f.cfg.sight):
+	case !query.Reader.sees(entry, f.cfg.redaction):
 		return hidden
 	case !query.AnyStatus && status != directory.StatusActive && status != "":
 		return "status"
@@ -236,7 +236,7 @@ func (f *Finder) late(query *Query, entry *directory.Entry, status string, now t
 	case f.cfg.Verification(entry) < constraints.MinVerification:
 		return "min_verification"
 	case query.Where != nil:
-		return query.Where(kinds.Redact(entry, f.cfg.sight))
+		return query.Where(kinds.Redact(entry, f.cfg.redaction))
 	}
 
 	return ""

@@ -17,10 +17,9 @@ import (
 	"github.com/roster-mesh/roster/discovery/content"
 )
 
-// A Finder finds registrations by what they can do. It keeps an index of a view,
-// and follows the view's changes: what is in the view when Find is called is
-// searched. It is safe for concurrent use. Run must be running, or what changes
-// while nobody asks piles up for the next one who does.
+// A Finder finds registrations by what they can do. It indexes a view and follows its
+// changes: every query searches the view as of its call. It is safe for concurrent use. Run
+// must be running; otherwise queries have to index the changes since the last one.
 type Finder struct {
 	cfg        Config
 	taxonomies content.Taxonomies
@@ -50,7 +49,7 @@ type Finder struct {
 	whole bool // everything that was in the view at the beginning is in the index
 }
 
-// New returns a finder of a view. It must be closed.
+// New returns a finder of a view. The caller closes it.
 func New(cfg Config) (*Finder, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -76,7 +75,7 @@ func (f *Finder) watch() *index.Watcher {
 	return f.cfg.View.Watch(index.Query{}, nil, index.ResumeToken{})
 }
 
-// Close lets go of the view.
+// Close ends the watch of the view.
 func (f *Finder) Close() {
 	f.parts.close()
 	f.feed.Lock()
@@ -84,7 +83,7 @@ func (f *Finder) Close() {
 	f.watcher.Close()
 }
 
-// A Size is how much a finder's index holds.
+// A Size is the size of a finder's index.
 type Size struct {
 	Registrations, Terms int
 	// LeftOut counts registrations and words of registrations for which there was no
@@ -92,7 +91,7 @@ type Size struct {
 	LeftOut uint64
 }
 
-// Size returns how much the index of whole registrations holds.
+// Size returns the size of the index of unredacted registrations.
 func (f *Finder) Size() Size {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -100,15 +99,15 @@ func (f *Finder) Size() Size {
 	return Size{f.index.count, f.index.terms.Len(), f.index.left}
 }
 
-// A FlaggedEntry is a registration whose texts are written for rankers.
+// A FlaggedEntry is a registration flagged as search spam.
 type FlaggedEntry struct {
 	Origin spiffeid.TrustDomain
 	RID    directory.RID
 	Flags  content.Flags
 }
 
-// Flagged lists the registrations that are flagged, for an operator: at most
-// limit, by origin and rid. What is in the view when it is called is judged.
+// Flagged lists at most limit flagged registrations of the present view, for an operator, by
+// origin and rid.
 func (f *Finder) Flagged(limit int) []FlaggedEntry {
 	_ = f.refresh(context.Background()) // which does not end
 	f.mu.RLock()

@@ -199,7 +199,7 @@ func (f *Finder) projection(entry *directory.Entry, room *directory.Projection) 
 		return nil
 	}
 
-	v := kinds.Redact(entry, f.cfg.sight)
+	v := kinds.Redact(entry, f.cfg.redaction)
 	if v.Packed.IsZero() {
 		return nil
 	}

@@ -10,17 +10,17 @@ import (
 	"github.com/roster-mesh/roster/discovery/content"
 )
 
-// A Query is a request with who makes it.
+// A Query is a request and its reader.
 type Query struct {
 	Request *Request
 	Reader  Reader
-	// AnyStatus lets registrations be found that are not active.
+	// AnyStatus includes registrations that are not active.
 	AnyStatus bool
-	// Where is one more filter, of a surface's own: it returns why an entry is left
-	// out, or "". It is asked about candidates alone.
+	// Where is an additional filter of a surface: it returns the reason for which an entry
+	// is excluded, or "". It is called for candidates alone.
 	Where func(*directory.Entry) string
-	// Outside, unless it is nil, runs what waits for the source of vectors, so that the
-	// caller may do other work meanwhile. Its error ends the query.
+	// Outside, if set, runs the function that waits for the embedder, so that the caller may
+	// release its share of the node meanwhile. Its error ends the query.
 	Outside func(wait func()) error
 }
 
@@ -45,15 +45,15 @@ type Candidate struct {
 	compared   bool
 }
 
-// A Result answers a query.
+// A Result is the answer to a query.
 type Result struct {
 	Candidates  []Candidate               // the best first
 	Applied     map[string]jsontext.Value // as applied_filters shows them (XU-055)
 	Unsupported []string
 	Warnings    []string
-	// Excluded counts the registrations that the reader sees and each filter has
-	// left out, by the filter's name, in the order in which filters are applied.
-	// Those by age, verification and Where are counted among candidates alone.
+	// Excluded counts, by filter, the registrations visible to the reader that the filter
+	// excluded, in the order in which filters are applied. Filters by age, verification and
+	// Where count candidates alone.
 	Excluded map[string]int
 	More     bool // there are more candidates than the limit
 	// Semantic is nil where there is no source of vectors.
@@ -77,8 +77,8 @@ const (
 	WarnDiversified = "diversified"
 )
 
-// An UnsupportedError is the answer to a strict request that names filters that
-// this release doesn't know.
+// An UnsupportedError is returned for a strict request with filters that this release does
+// not support.
 type UnsupportedError struct{ Names []string }
 
 func (e *UnsupportedError) Error() string {

@@ -22,7 +22,7 @@ const (
 	partIdle = time.Minute
 )
 
-// WarnParts says that a result lacks what the reader sees a part of.
+// WarnParts warns that registrations which the reader sees redacted were not searched.
 const WarnParts = "policy shows parts of registrations in too many ways: not everything was searched"
 
 // redactedFinders are a finder's indexes of parts.
@@ -38,7 +38,7 @@ type redactedFinder struct {
 	used   time.Time
 }
 
-// as returns the finder of a sight; nil where there is no room for one more.
+// as returns the finder of a redaction, or nil if there is no room for one more.
 func (f *Finder) as(sight directory.Redaction) *Finder {
 	f.parts.mu.Lock()
 	defer f.parts.mu.Unlock()
@@ -54,7 +54,7 @@ func (f *Finder) as(sight directory.Redaction) *Finder {
 	}
 
 	cfg := f.cfg
-	cfg.sight, cfg.Embedder = sight, nil
+	cfg.redaction, cfg.Embedder = sight, nil
 
 	finder, err := New(cfg)
 	if err != nil {
@@ -70,9 +70,9 @@ func (f *Finder) as(sight directory.Redaction) *Finder {
 	return finder
 }
 
-// room makes room for one more index, where one was not asked for a while. The caller
-// holds mu, so it waits for nobody: an index that follows the view just now, which may
-// take long, is closed behind that.
+// room makes room for one more index, by dropping one that was not used for a while. The
+// caller holds mu; an index that is following the view just now is closed later, since that
+// may take long.
 func (ps *redactedFinders) room(now time.Time) bool {
 	if len(ps.all) < maxParts {
 		return true
@@ -103,7 +103,7 @@ func (ps *redactedFinders) room(now time.Time) bool {
 	return true
 }
 
-// take returns those that are to be closed, for whoever does it without mu.
+// take returns the finders to close; the caller closes them without holding mu.
 func (ps *redactedFinders) take() []*Finder {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -129,7 +129,7 @@ func (ps *redactedFinders) close() {
 	}
 }
 
-// followParts has the indexes of parts follow the view.
+// followParts lets the indexes of redactions follow the view.
 func (f *Finder) followParts(ctx context.Context) error {
 	for _, gone := range f.parts.take() {
 		gone.Close()

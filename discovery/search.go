@@ -88,7 +88,7 @@ func (s *search) gather(want int, without ownerSet) bool {
 			continue // it has died since
 		}
 
-		v := kinds.Redact(entry, s.finder.cfg.sight)
+		v := kinds.Redact(entry, s.finder.cfg.redaction)
 		if v.Packed.IsZero() {
 			continue
 		}
@@ -147,7 +147,7 @@ func (s *search) find(want int, without ownerSet) (found []indexed, more bool) {
 	}
 
 	seen := finder.readers.of(terms, finder.cfg.View, s.query.Reader)
-	s.others = seen.sights()
+	s.others = seen.redactions()
 	sieve := finder.sieve(s.query, seen)
 	defer sieve.close()
 

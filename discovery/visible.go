@@ -9,29 +9,27 @@ import (
 	"github.com/roster-mesh/roster/discovery/postings"
 )
 
-// A Reader is on whose behalf a query is answered. What it may not see
-// influences nothing in its answers: no candidate, no count, no document
-// frequency.
+// A Reader is the identity on whose behalf a query is answered. Registrations that it may
+// not see have no influence on its answers: no candidate, no count, no document frequency.
 type Reader struct {
-	// Key names those who see the same: an identity. What Sees said of a class is
-	// remembered under it while Config.Generation stays the same.
+	// Key identifies readers with the same permissions. The results of Sees are cached under
+	// it while Config.Generation stays the same.
 	Key string
-	// Sees is policy's word on whether an entry is seen, and what of it; nil lets
-	// everything be seen. It answers the same for entries of one class
-	// (Config.Class).
+	// Sees returns policy's decision whether an entry is visible, and its redaction. It must
+	// return the same for entries of one class (Config.Class). Nil shows everything.
 	Sees func(*directory.Entry) (directory.Redaction, bool)
 }
 
-// maxReaders bounds the readers whose sets are remembered.
+// maxReaders bounds the readers whose sets are cached.
 const maxReaders = 64
 
-// readers remembers what readers see. Its lock comes after the finder's.
+// readers caches the visible sets of readers. Its lock comes after the finder's.
 type readers struct {
 	mu   sync.Mutex
 	sets []*visibleSet // the last used first
 }
 
-// sees reports whether the reader sees an entry, and exactly what sight shows of it.
+// sees reports whether the reader sees an entry with exactly that redaction.
 func (r *Reader) sees(entry *directory.Entry, sight directory.Redaction) bool {
 	if r.Sees == nil {
 		return sight.ShowsAll()
@@ -42,8 +40,8 @@ func (r *Reader) sees(entry *directory.Entry, sight directory.Redaction) bool {
 	return ok && s == sight
 }
 
-// A visibleSet is the set of slots that a reader sees as the finder has them. While the finder's lock is held
-// for reading it doesn't change once it is up to date.
+// A visibleSet is the set of slots that a reader sees. Once it is up to date, it does not
+// change while the finder's lock is held for reading.
 type visibleSet struct {
 	key        string
 	generation uint64 // of what was decided: in another one, another set is made
@@ -57,7 +55,7 @@ type visibleSet struct {
 	others  map[directory.Redaction]bool // by which the reader sees what is not in the set
 }
 
-// A decision is what policy said about a class.
+// A decision is policy's answer about a class.
 type decision struct {
 	round uint32 // of the class; 0 where there is none
 	yes   bool
@@ -91,15 +89,15 @@ func (r *readers) of(terms *termIndex, view *index.View, reader Reader) *visible
 	return s
 }
 
-// forget forgets all sets: the index is another one.
+// forget drops all sets, when the index is replaced.
 func (r *readers) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sets = nil
 }
 
-// take returns the set of that key and generation, which is now the last used. One of
-// another generation is left to those who use it.
+// take returns the set of a key and generation, and marks it as the most recently used. A
+// set of another generation is left to its present users.
 func (r *readers) take(key string, generation uint64) *visibleSet {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,7 +124,7 @@ func (r *readers) take(key string, generation uint64) *visibleSet {
 	return s
 }
 
-// look puts a slot into the set, or out of it.
+// look adds a slot to the set or removes it.
 func (s *visibleSet) look(x *termIndex, view *index.View, reader Reader, n uint32) {
 	had, has := s.slots.Has(n), x.alive.Has(n) && s.sees(x, view, reader, n)
 	switch {
@@ -168,11 +166,11 @@ func (s *visibleSet) sees(terms *termIndex, view *index.View, reader Reader, n u
 	return yes
 }
 
-// judge asks whether the reader sees an entry as the finder has it, and notes where it
-// sees it otherwise.
+// judge asks whether the reader sees an entry with the finder's redaction, and notes other
+// redactions.
 func (s *visibleSet) judge(terms *termIndex, reader Reader, e *directory.Entry) bool {
 	sight, ok := reader.Sees(e)
-	if ok && sight != terms.cfg.sight {
+	if ok && sight != terms.cfg.redaction {
 		if s.others == nil {
 			s.others = map[directory.Redaction]bool{}
 		}
@@ -180,14 +178,15 @@ func (s *visibleSet) judge(terms *termIndex, reader Reader, e *directory.Entry) 
 		s.others[sight] = true
 	}
 
-	return ok && sight == terms.cfg.sight
+	return ok && sight == terms.cfg.redaction
 }
 
-// all reports whether the reader sees everything.
+// all reports whether the reader sees every registration.
 func (s *visibleSet) all(x *termIndex) bool { return s.count == x.count }
 
-// sights returns by what a reader sees what is not in its set, in a fixed order.
-func (s *visibleSet) sights() []directory.Redaction {
+// redactions returns the redactions of the registrations that are not in the set, in a fixed
+// order.
+func (s *visibleSet) redactions() []directory.Redaction {
 	var all []directory.Redaction
 	for sight := range s.others {
 		all = append(all, sight)

@@ -12,11 +12,13 @@
 // # Files
 //
 //	index, load, entries      one origin's registrations
-//	postings, sorted, mask    the filters' texts, and the entries that have each
+//	postings, sortedrows, mask
+//	                          the filters' texts, and the entries that have each
 //	find                      the cheapest way to the entries that match a query
 //	expiry                    the next deadline, while the view is watched
 //	view, cursor              all origins in one order; pages of it
 //	query, parse_query, requirements
 //	                          a lookup's filters
-//	watch, walk, changelog    changes of an answer
+//	watch, initial, changelog
+//	                          changes of an answer
 package index

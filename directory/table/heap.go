@@ -1,10 +1,9 @@
 package table
 
-// An Ordered value says whether it comes before another (under 0) or after it.
+// An Ordered value compares itself with another: under 0 if it comes before it.
 type Ordered[T any] interface{ Compare(T) int }
 
-// A Heap keeps its least item first. The zero value is empty. It grows as all here
-// does: no item is copied but the few that change places.
+// A Heap keeps its least item first. The zero value is empty. Growing copies no items.
 type Heap[T Ordered[T]] struct {
 	items Paged[T] // may be longer than the heap
 	n     uint32

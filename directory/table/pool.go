@@ -15,14 +15,14 @@ type Paged[T any] struct {
 	shared []bool // of the first pages: those that a Share has as well
 }
 
-// Len returns how many elements there are, and so the next one's number.
+// Len returns the number of elements, which is the number of the next one.
 func (p *Paged[T]) Len() uint32 { return p.n }
 
-// At returns an element, where it stays. Once p was shared it is for reading alone.
+// At returns an element, which does not move. After Share it is for reading alone.
 func (p *Paged[T]) At(i uint32) *T { return &p.pages[i/pageSize][i%pageSize] }
 
-// Edit is At for whoever writes to what may have been shared. The element, and its
-// neighbours, are where they are until p is shared again.
+// Edit is At for writing, also after Share. The element and its neighbours do not move until
+// the next Share.
 func (p *Paged[T]) Edit(i uint32) *T {
 	if k := i / pageSize; int(k) < len(p.shared) && p.shared[k] {
 		page := *p.pages[k]
@@ -73,7 +73,7 @@ type Pool[T any] struct {
 	free []uint32
 }
 
-// Take returns the number of an element that nobody uses; it is zero.
+// Take returns the number of an unused element, which is zero.
 func (p *Pool[T]) Take() uint32 {
 	if n := len(p.free); n > 0 {
 		i := p.free[n-1]
@@ -85,7 +85,7 @@ func (p *Pool[T]) Take() uint32 {
 	return p.Add()
 }
 
-// Give makes an element zero, for somebody else to take.
+// Give zeroes an element and frees its number.
 func (p *Pool[T]) Give(i uint32) {
 	var zero T
 	*p.Edit(i) = zero

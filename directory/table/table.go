@@ -1,6 +1,6 @@
 // Package table keeps millions of things by number, at a few bytes of overhead
 // for each and nearly nothing for the garbage collector. A [Pool] gives numbers
-// to things that come and go; a [Table] finds them by whatever names them:
+// to things that come and go; a [Table] finds them by a key:
 //
 //	var things table.Pool[thing]
 //	var byName table.Table
@@ -10,7 +10,7 @@
 //	byName.Insert(n, hash)
 //	n, ok := byName.Find(maphash.String(seed, "x"), func(n uint32) bool { return things.At(n).name == "x" })
 //
-// Nothing of it is copied whole as it grows, so nobody waits for that however
+// Nothing is copied as a whole when it grows, so no caller waits for that however
 // much there is. Nothing of it is safe for concurrent use.
 package table
 
@@ -24,9 +24,9 @@ const (
 	few   = 1024
 )
 
-// A Table finds numbers by the hash of what they stand for: open addressing with
-// linear probing, four bytes for a cell. The caller knows what a number stands
-// for, and hashes with a seed that nobody else knows. The zero value is empty.
+// A Table finds numbers by the hash of their things: open addressing with linear probing,
+// four bytes for a cell. The caller maps numbers to things, and hashes with a secret seed.
+// The zero value is empty.
 type Table struct {
 	parts []part // nil until there is a number
 	used  int
@@ -35,7 +35,7 @@ type Table struct {
 // Len returns how many numbers are in t.
 func (t *Table) Len() int { return t.used }
 
-// Find returns the number of hash h that same says yes to.
+// Find returns the number of hash h for which same returns true.
 func (t *Table) Find(h uint64, same func(uint32) bool) (uint32, bool) {
 	if t.parts == nil {
 		return 0, false
@@ -44,7 +44,8 @@ func (t *Table) Find(h uint64, same func(uint32) bool) (uint32, bool) {
 	return t.of(h).find(h, same)
 }
 
-// Likely returns the number that Find looks at first for a hash, which need not be of it.
+// Likely returns the first number that Find would compare for a hash, which may be of
+// another thing.
 func (t *Table) Likely(h uint64) (uint32, bool) {
 	if t.parts == nil {
 		return 0, false
@@ -60,8 +61,8 @@ func (t *Table) Likely(h uint64) (uint32, bool) {
 	return n - 1, n != 0
 }
 
-// Reserve makes room in a table that is empty for so many numbers, whose places are then
-// sought once and not each time that a part grows.
+// Reserve allocates an empty table for n numbers, which are then placed once and not again
+// each time that a part grows.
 func (t *Table) Reserve(n int) {
 	if t.used > 0 || n < 16*parts {
 		return
@@ -122,10 +123,10 @@ func (p *part) insert(n uint32, h uint64, hash func(uint32) uint64) {
 	p.used++
 }
 
-// home is where what has a hash is looked for first.
+// home is the first cell for a hash.
 func (p *part) home(h uint64) int { return int(h & math.MaxUint32 * uint64(len(p.cells)) >> 32) }
 
-// after is where it is looked for next.
+// after is the next cell.
 func (p *part) after(i int) int {
 	if i++; i == len(p.cells) {
 		return 0
@@ -134,7 +135,7 @@ func (p *part) after(i int) int {
 	return i
 }
 
-// steps is how many places lie from one to another.
+// steps is the distance from one cell to another.
 func (p *part) steps(from, to int) int {
 	if to < from {
 		to += len(p.cells)
