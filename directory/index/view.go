@@ -2,7 +2,6 @@ package index
 
 import (
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -87,7 +86,14 @@ func (v *View) Origins() []spiffeid.TrustDomain {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 
-	return slices.SortedFunc(maps.Keys(v.others), spiffeid.TrustDomain.Compare)
+	origins := make([]spiffeid.TrustDomain, 0, len(v.others))
+	for domain := range v.others {
+		origins = append(origins, domain)
+	}
+
+	slices.SortFunc(origins, spiffeid.TrustDomain.Compare)
+
+	return origins
 }
 
 // A Page is one page of a lookup's answer.
