@@ -45,11 +45,13 @@ func TestMCP(t *testing.T) {
 	}
 	card := func(url string) *directory.Entry {
 		return entry(t, directory.KindMCP, "m",
-			fmt.Sprintf(`{"name": "test.alpha/m", "description": "D", "remotes": [{"type": "streamable-http", "url": %q}]}`, url))
+			fmt.Sprintf(`{"name": "test.alpha/m", "description": "D", "remotes": [{"type": "streamable-http",`+
+				` "url": %q}]}`, url))
 	}
 	woa := func(url, field string) *directory.Entry {
 		return entry(t, directory.KindWoA, "tr@host",
-			fmt.Sprintf(`{"woa_version": "1", "agents": [{"id": "tr", "name": "T", "description": "D", "transports": ["mcp"],
+			fmt.Sprintf(`{"woa_version": "1", "agents": [`+
+				`{"id": "tr", "name": "T", "description": "D", "transports": ["mcp"],
 			"inputs": {"type": "object", "required": ["text"]}, "outputs": {"type": "object"}}],
 			"transports": {"mcp": {"server": %q, "tool_namespace": "ns", "tool_field": %q}}}`, url, field))
 	}
@@ -111,7 +113,8 @@ func TestA2A(t *testing.T) {
 
 	card := func(rest string) *directory.Entry {
 		return entry(t, directory.KindA2A, "a",
-			`{"name": "A", "description": "D", "version": "1", "skills": [{"id": "sing", "name": "S", "description": "D", "tags": []}], `+strings.ReplaceAll(rest, "URL", agent.URL)+`}`)
+			`{"name": "A", "description": "D", "version": "1", "skills": [{"id": "sing", "name": "S",`+
+				` "description": "D", "tags": []}], `+strings.ReplaceAll(rest, "URL", agent.URL)+`}`)
 	}
 	for _, tc := range []struct {
 		name                  string
@@ -128,12 +131,14 @@ func TestA2A(t *testing.T) {
 			[]string{`"method":"message/send"`, `"role":"user"`, `"kind":"message"`, `{"kind":"text","text":"hi"}`},
 			`{"kind":"message"}`, ""},
 		{"1.0",
-			card(`"supportedInterfaces": [{"url": "URL/rpc", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}]`), "sing", `{"text":"hi","loud":true}`, false,
+			card(`"supportedInterfaces": [{"url": "URL/rpc", "protocolBinding": "JSONRPC",` +
+				` "protocolVersion": "1.0"}]`), "sing", `{"text":"hi","loud":true}`, false,
 			`{"jsonrpc":"2.0","id":"1","result":{"task":{"status":{"state":"TASK_STATE_COMPLETED"}}}}`, "/rpc", "1.0",
 			[]string{`"method":"SendMessage"`, `"role":"ROLE_USER"`, `{"data":{"text":"hi","loud":true}}`,
 				`"metadata":{"skillId":"sing"}`}, `{"task":{"status":{"state":"TASK_STATE_COMPLETED"}}}`, ""},
 		{"1.0 over HTTP",
-			card(`"supportedInterfaces": [{"url": "URL/v", "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"}]`), "", `{"message":{"role":"ROLE_USER","parts":[]},"tenant":"t"}`, false,
+			card(`"supportedInterfaces": [{"url": "URL/v", "protocolBinding": "HTTP+JSON",` +
+				` "protocolVersion": "1.0"}]`), "", `{"message":{"role":"ROLE_USER","parts":[]},"tenant":"t"}`, false,
 			`{"message":{}}`, "/v/message:send", "1.0", []string{`"tenant":"t"`, `"messageId":"`}, `{"message":{}}`,
 			""},
 		{"0.3, a batch, for which a message has no place", card(`"url": "URL/rpc", "batch": true`), "",
@@ -248,7 +253,8 @@ func TestMCPSessionsEnd(t *testing.T) {
 		h.ServeHTTP(w, r)
 	})
 	e := entry(t, directory.KindMCP, "m",
-		fmt.Sprintf(`{"name": "test.alpha/m", "description": "D", "remotes": [{"type": "streamable-http", "url": %q}]}`, agent.URL))
+		fmt.Sprintf(`{"name": "test.alpha/m", "description": "D", "remotes": [{"type": "streamable-http",`+
+			` "url": %q}]}`, agent.URL))
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-called; cancel() }()
 

@@ -41,7 +41,8 @@ func TestEmbeddings(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	answer = `{"object":"list","model":"toy","data":[{"index":1,"embedding":[0,2]},{"index":0,"embedding":[1,0.5]}],"usage":{}}`
+	answer = `{"object":"list","model":"toy","data":[{"index":1,"embedding":[0,2]},{"index":0,"embedding":[1,` +
+		`0.5]}],"usage":{}}`
 
 	got, err := e.Embed(t.Context(), []string{"a", "b"})
 	if want := [][]float32{{1, .5}, {0, 2}}; err != nil || !reflect.DeepEqual(got, want) {

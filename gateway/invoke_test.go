@@ -81,7 +81,9 @@ func entry(t testing.TB, kind directory.Kind, name, document string) *directory.
 	}
 }
 
-const translate = `{"name": "translate", "description": "Translates.", "inputs": {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}}, "outputs": {"type": "object", "required": ["text"]}}`
+const translate = `{"name": "translate", "description": "Translates.", "inputs": {"type": "object",` +
+	` "required": ["text"], "properties": {"text": {"type": "string"}}}, "outputs": {"type": "object",` +
+	` "required": ["text"]}}`
 
 func aidip(t testing.TB, endpoint, rest string) *directory.Entry {
 	t.Helper()
@@ -121,7 +123,8 @@ func TestChoosing(t *testing.T) {
 		`"inputs": {"type": "object", "properties": {"input": {"type": "object"}}}, "outputs": {}`)
 
 	woa := entry(t, directory.KindWoA, "tr@host",
-		fmt.Sprintf(`{"woa_version": "1", "agents": [{"id": "tr", "name": "T", "description": "D", "transports": ["rest"],
+		fmt.Sprintf(`{"woa_version": "1", "agents": [`+
+			`{"id": "tr", "name": "T", "description": "D", "transports": ["rest"],
 		"inputs": {"type": "object", "required": ["text"]}, "outputs": {"type": "object"},
 		"operations": [{"name": "default", "description": "D"}, {"name": "detect", "description": "D"}]}],
 		"transports": {"rest": {"base": %q, "invoke_path": "/x/{agent_id}?as={agent_id}"}}}`, agent.URL))

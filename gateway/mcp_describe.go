@@ -44,7 +44,7 @@ func (g *Guard) DescribeMCP(ctx context.Context, endpoint string, target Target)
 
 	hello := open.InitializeResult()
 	if hello == nil || hello.ServerInfo == nil {
-		return nil, fmt.Errorf("%w: the server does not say what it is", ErrNothingSaid)
+		return nil, fmt.Errorf("%w: the server does not describe itself", ErrNothingSaid)
 	}
 
 	server := &MCPServer{Name: hello.ServerInfo.Name, Title: hello.ServerInfo.Title, Version: hello.ServerInfo.Version,

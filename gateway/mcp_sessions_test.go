@@ -119,7 +119,8 @@ func (ts *toolServer) sessions(what string) (all []asked) {
 
 func (ts *toolServer) entry(t *testing.T, statement uint64) *directory.Entry {
 	e := entry(t, directory.KindMCP, "m",
-		fmt.Sprintf(`{"name": "test.alpha/m", "description": "D", "remotes": [{"type": "streamable-http", "url": %q}]}`, ts.url))
+		fmt.Sprintf(`{"name": "test.alpha/m", "description": "D", "remotes": [{"type": "streamable-http",`+
+			` "url": %q}]}`, ts.url))
 	e.Statement = statement
 
 	return e

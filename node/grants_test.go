@@ -64,7 +64,8 @@ func TestWhatDiffersByPeerIsGrantedToEach(t *testing.T) {
 		{Domain: gamma, State: directory.PeeringActive, Mesh: true},
 	}
 
-	const allowed = `@id("some") permit (principal, action == Action::"export", resource) when { resource.visible && !(principal == Peer::"gamma.test" && resource.agent like "secret*") };`
+	const allowed = `@id("some") permit (principal, action == Action::"export",` +
+		` resource) when { resource.visible && !(principal == Peer::"gamma.test" && resource.agent like "secret*") };`
 
 	decider, err := policy.Parse("test.cedar", []byte(allowed), alpha)
 	if err != nil {

@@ -34,7 +34,7 @@ func (n *Node) wireIdentity(env Env) (err error) {
 	}
 
 	if n.id = n.source.SVID().ID; n.member() == nil {
-		return fmt.Errorf("%s: it is %s, which is none of the members: list this node there", where, n.id)
+		return fmt.Errorf("%s: %s is not a member: list this node under members", where, n.id)
 	}
 
 	if n.cfg.Identity.WorkloadAPI != "" {

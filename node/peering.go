@@ -356,7 +356,7 @@ func (ps *peerings) endedByPeer(ctx context.Context, td spiffeid.TrustDomain) er
 
 		peering.State, peering.Mesh, peering.ByPeer, peering.Secret, peering.Until = directory.PeeringTerminated,
 			false, true, directory.Hash{}, 0
-		ps.log.Warn("a peer has ended the peering; what it told is dropped", "peer", td.Name())
+		ps.log.Warn("peering ended by the peer; its records are removed", "peer", td.Name())
 
 		return nil
 	})
@@ -368,7 +368,7 @@ func (ps *peerings) endedByPeer(ctx context.Context, td spiffeid.TrustDomain) er
 func (ps *peerings) sayFarewell(ctx context.Context, peering directory.Peering) {
 	client, done, err := ps.stranger(peering, ps.source)
 	if err != nil {
-		ps.log.Warn("a former peer can't be told", "peer", peering.Domain.Name(), "err", err)
+		ps.log.Warn("farewell to a former peer failed", "peer", peering.Domain.Name(), "err", err)
 		return
 	}
 	defer done()
@@ -385,7 +385,8 @@ func (ps *peerings) sayFarewell(ctx context.Context, peering directory.Peering) 
 		return struct{}{}, farewell(ctx, client, peering.Addresses[turn%len(peering.Addresses)])
 	}, backoff.WithMaxElapsedTime(farewells))
 	if err != nil {
-		ps.log.Warn("a former peer was not told that the peering has ended", "peer", peering.Domain.Name(), "err", err)
+		ps.log.Warn("farewell to a former peer failed; it removes this domain's records by their deadlines",
+			"peer", peering.Domain.Name(), "err", err)
 	}
 }
 

@@ -97,7 +97,7 @@ var layers = map[string][]string{
 	"node/listener": {"trust"},                                                                                                                                                    // limits of connections
 	"node/dnssd":    {},                                                                                                                                                           // announces the directory on the local network
 	"node/dev":      {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust", "node/config", "api/operator"},                                                  // consensus: the timing of loopback
-	"node/doctor":   {"node", "api/client", "api/wire", "directory", "federation/protocol", "trust", "node/config"},                                                               // federation: the codes of its refusals
+	"node/doctor":   {"node", "api/client", "api/wire", "directory", "federation/protocol", "trust", "node/config", "trust/audit"},                                                // federation: the codes of its refusals
 	// floor 4
 	"cmd/roster": {"cmd/roster/agents", "cmd/roster/catalog", "cmd/roster/mesh", "cmd/roster/domain", "cmd/roster/backup", "cmd/roster/dev", "cmd/roster/connect", "cmd/roster/cli", "node/dev", "api/client", "trust", "directory", "gateway/probe", "directory/signed"}, // its tests run the whole program
 	// rooms of cmd/roster: a package for each family of commands …

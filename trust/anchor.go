@@ -138,7 +138,7 @@ func (v *verification) anchorInBundle() (string, error) {
 
 	if !namesDomain(given, v.issuer) {
 		return v.anchored(AnchorBundle, "the bundle that was given; its %d CA certificates name no domain: "+
-			"that they belong to %s is the claim of whoever gave them", v.certificates(), v.issuer)
+			"that they belong to %s is your own claim", v.certificates(), v.issuer)
 	}
 
 	return v.anchored(AnchorBundle, "the bundle that was given; CA certificates of %s in it: %d",

@@ -74,9 +74,12 @@ func TestSignedCards(t *testing.T) {
 	text := string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 
 	const (
-		card      = `{ "name":"A\u0041", "description":"", "skills":[{"id":"s","tags":[],"examples":[]}], "capabilities":{"streaming":false,"extensions":[]}, "securitySchemes":{}, "n":1.0e1 }`
-		asItIs    = `{"capabilities":{"extensions":[],"streaming":false},"description":"","n":10,"name":"AA","securitySchemes":{},"skills":[{"examples":[],"id":"s","tags":[]}]}`
-		bySpec    = `{"capabilities":{"streaming":false},"description":"","n":10,"name":"AA","skills":[{"id":"s","tags":[]}]}`
+		card = `{ "name":"A\u0041", "description":"", "skills":[{"id":"s","tags":[],"examples":[]}],` +
+			` "capabilities":{"streaming":false,"extensions":[]}, "securitySchemes":{}, "n":1.0e1 }`
+		asItIs = `{"capabilities":{"extensions":[],"streaming":false},"description":"","n":10,"name":"AA",` +
+			`"securitySchemes":{},"skills":[{"examples":[],"id":"s","tags":[]}]}`
+		bySpec = `{"capabilities":{"streaming":false},"description":"","n":10,"name":"AA",` +
+			`"skills":[{"id":"s","tags":[]}]}`
 		noEmpties = `{"capabilities":{"streaming":false},"n":10,"name":"AA","skills":[{"id":"s"}]}`
 	)
 	for _, c := range []struct {
@@ -125,12 +128,14 @@ func TestSignedCards(t *testing.T) {
 // The example of A2A 1.0, 8.4.1.
 func TestDefaultsOfCards(t *testing.T) {
 	forms,
-		err := canonicalForms([]byte(`{"name":"Example Agent","description":"","capabilities":{"streaming":false,"pushNotifications":false,"extensions":[]},"skills":[]}`))
+		err := canonicalForms([]byte(`{"name":"Example Agent","description":"",` +
+		`"capabilities":{"streaming":false,"pushNotifications":false,"extensions":[]},"skills":[]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	if want := `{"capabilities":{"pushNotifications":false,"streaming":false},"description":"","name":"Example Agent","skills":[]}`; string(forms[1]) != want {
+	if want := `{"capabilities":{"pushNotifications":false,"streaming":false},"description":"",` +
+		`"name":"Example Agent","skills":[]}`; string(forms[1]) != want {
 		t.Errorf("got %s, want %s", forms[1], want)
 	}
 }
@@ -143,7 +148,8 @@ func FuzzVerifyCard(f *testing.F) {
 	}
 
 	keys := CardKeys{keys: []jose.JSONWebKey{{Key: public}}}
-	f.Add([]byte(`{"name":"A","signatures":[{"protected":"eyJhbGciOiJFZERTQSJ9","signature":"AAAA"}],"x":[{"y":[null,{}]}]}`))
+	f.Add([]byte(`{"name":"A","signatures":[{"protected":"eyJhbGciOiJFZERTQSJ9","signature":"AAAA"}],` +
+		`"x":[{"y":[null,{}]}]}`))
 	f.Fuzz(func(t *testing.T, card []byte) {
 		if kid, err := keys.VerifyCard(card); err == nil {
 			t.Fatalf("%s is signed by %q", directory.HashOf(card), kid)

@@ -84,7 +84,7 @@ func verifyChainPath(chain []*x509.Certificate, bundles *Bundles, use usage, now
 
 	id, err := spiffeid.FromURI(leaf.URIs[0])
 	if err == nil && id.Path() == "" {
-		err = errors.New("the ID of a trust domain is nobody's")
+		err = errors.New("the ID of a trust domain names no workload")
 	}
 
 	if err != nil {

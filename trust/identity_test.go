@@ -205,16 +205,17 @@ func TestBundles(t *testing.T) {
 
 	jwks := func(certs ...*x509.Certificate) []byte { return jwksOf(t, alpha, certs...) }
 	for name, text := range map[string][]byte{
-		"no keys":                []byte(`{"keys":[]}`),
-		"not JSON":               []byte("{"),
-		"a name twice":           []byte(`{"keys":[],` + string(good[1:])),
-		"something behind":       append(append([]byte{}, good...), "{}"...),
-		"a leaf":                 jwks(agent),
-		"another domain's":       jwks(b.cert),
-		"one of another domain":  jwks(a.cert, b.cert),
-		"too much":               append(append([]byte{}, good...), strings.Repeat(" ", MaxBundle)...),
-		"an error page":          []byte(`{"error":"service unavailable"}`),
-		"a key without its cert": []byte(`{"keys":[{"use":"x509-svid","kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`),
+		"no keys":               []byte(`{"keys":[]}`),
+		"not JSON":              []byte("{"),
+		"a name twice":          []byte(`{"keys":[],` + string(good[1:])),
+		"something behind":      append(append([]byte{}, good...), "{}"...),
+		"a leaf":                jwks(agent),
+		"another domain's":      jwks(b.cert),
+		"one of another domain": jwks(a.cert, b.cert),
+		"too much":              append(append([]byte{}, good...), strings.Repeat(" ", MaxBundle)...),
+		"an error page":         []byte(`{"error":"service unavailable"}`),
+		"a key without its cert": []byte(`{"keys":[{"use":"x509-svid","kty":"OKP","crv":"Ed25519",` +
+			`"x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`),
 	} {
 		if err := bundles.Set(alpha, text); err == nil {
 			t.Errorf("%s: taken", name)

@@ -59,7 +59,8 @@ func TestMutants(t *testing.T) {
 		for range each {
 			mutant := []byte(good)
 			for range 1 + random.IntN(4) {
-				mutant[random.IntN(len(mutant))] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.\n="[random.IntN(67)]
+				const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.\n="
+				mutant[random.IntN(len(mutant))] = alphabet[random.IntN(67)]
 			}
 
 			try(mutant)

@@ -109,7 +109,7 @@ func judgeAllowed(cs tls.ConnectionState, j *ChainVerifier, allow func(spiffeid.
 	}
 
 	if allow == nil {
-		return &refusal{ReasonNotAllowed, errors.New("nobody is allowed here")}
+		return &refusal{ReasonNotAllowed, errors.New("no identity is allowed here")}
 	}
 
 	if err := allow(id); err != nil {

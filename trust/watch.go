@@ -83,7 +83,7 @@ func (s *Source) watch(log *slog.Logger) (<-chan fsnotify.Event, func()) {
 
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
-		log.Warn("the identity files are polled only", "err", err, "every", pollEvery)
+		log.Warn("identity files can't be watched; polling them", "err", err, "interval_s", pollEvery.Seconds())
 		return nil, func() {}
 	}
 
@@ -93,7 +93,7 @@ func (s *Source) watch(log *slog.Logger) (<-chan fsnotify.Event, func()) {
 		}
 
 		if err := w.Add(filepath.Dir(file)); err != nil {
-			log.Warn("the identity files are polled only", "err", err, "every", pollEvery)
+			log.Warn("identity files can't be watched; polling them", "err", err, "interval_s", pollEvery.Seconds())
 		}
 	}
 

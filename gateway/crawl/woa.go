@@ -79,7 +79,7 @@ func Split(at *url.URL, body []byte) ([]Agent, error) {
 		all[n] = s.agent(raw)
 		if held += len(all[n].Document.Bytes()); held > maxSplit(len(body)) {
 			return nil, directory.Refuse(directory.TooLarge,
-				"its agents' own documents, which all have what it says of all of them, have over %d bytes",
+				"the documents of its agents, with the parts common to all, have over %d bytes",
 				maxSplit(len(body)))
 		}
 
@@ -255,7 +255,8 @@ var secrets = []string{
 }
 
 // secretText is what credentials look like, whatever they are called.
-var secretText = regexp.MustCompile(`^(Bearer|Basic) +[A-Za-z0-9+/=._~-]{8,}$|^eyJ[A-Za-z0-9_-]+\.eyJ[A-Za-z0-9_-]+\.|-----BEGIN [A-Z ]*PRIVATE KEY-----`)
+var secretText = regexp.MustCompile(`^(Bearer|Basic) +[A-Za-z0-9+/=._~-]{8,` +
+	`}$|^eyJ[A-Za-z0-9_-]+\.eyJ[A-Za-z0-9_-]+\.|-----BEGIN [A-Z ]*PRIVATE KEY-----`)
 
 // objection finds what keeps a crawled document out wherever it stands: what looks like a
 // credential (gaikwad 6; WOA-031), but for what JSON Schemas describe, and in these a

@@ -37,7 +37,8 @@ func (s said) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, text)
 }
 
-const probeCard = `{"name":"Hello","description":"Says hello.","version":"1","url":"URL/a","provider":{"organization":"Acme"},"skills":[{"id":"hello","name":"Hello","description":"D","tags":["t"]}]}`
+const probeCard = `{"name":"Hello","description":"Says hello.","version":"1","url":"URL/a",` +
+	`"provider":{"organization":"Acme"},"skills":[{"id":"hello","name":"Hello","description":"D","tags":["t"]}]}`
 
 // probeAgent asks the agent at what its registration names, and says what came of it.
 func probeAgent(t *testing.T, g *gateway.Guard, kind directory.Kind, name, document string) directory.Probe {
@@ -122,11 +123,14 @@ func TestAnAgentIsAskedWhatItIs(t *testing.T) {
 		"no HTTPS": {directory.KindAD, strings.Replace(ad, "URL", "http://127.0.0.1:8080", 1),
 			"no source", ""},
 		"an MCP server": {directory.KindMCP,
-			`{"name":"io.test/weather","description":"D","version":"2","remotes":[{"type":"streamable-http","url":"URL/mcp"}]}`, directory.ProbeVerified, ""},
+			`{"name":"io.test/weather","description":"D","version":"2","remotes":[{"type":"streamable-http",` +
+				`"url":"URL/mcp"}]}`, directory.ProbeVerified, ""},
 		"another MCP server": {directory.KindMCP,
-			`{"name":"io.test/bank","description":"D","version":"3","remotes":[{"type":"streamable-http","url":"URL/mcp"}]}`, directory.ProbeMismatch, "name version"},
+			`{"name":"io.test/bank","description":"D","version":"3","remotes":[{"type":"streamable-http",` +
+				`"url":"URL/mcp"}]}`, directory.ProbeMismatch, "name version"},
 		"tools it has not": {directory.KindAD,
-			`{"base":"URL/mcp","protocols":["mcp"],"capabilities":[{"name":"forecast","type":"tool"},{"name":"pay","type":"tool"}]}`, directory.ProbeMismatch, "capabilities"},
+			`{"base":"URL/mcp","protocols":["mcp"],"capabilities":[{"name":"forecast","type":"tool"},` +
+				`{"name":"pay","type":"tool"}]}`, directory.ProbeMismatch, "capabilities"},
 		"no MCP server": {directory.KindAD, `{"base":"URL/nothing","protocols":["mcp"],"capabilities":[]}`,
 			directory.ProbeUnreachable, "nothing"},
 		"a WoA agent": {directory.KindWoA, woa, directory.ProbeVerified, ""},

@@ -120,7 +120,7 @@ func (d *diagnosis) identity(ctx context.Context) {
 			check,
 			StatusFailed,
 			"list it under members, or give this node its own SVID",
-			"%s is none of the members",
+			"%s is not a member",
 			id,
 		)
 	case err != nil:
@@ -263,7 +263,7 @@ func (d *diagnosis) running(ctx context.Context) {
 		d.say(
 			check,
 			StatusFailed,
-			"see its log; what it waits for stands beside this",
+			"see its log, and the failing check in this finding",
 			"it runs and is not ready: %s",
 			strings.TrimSpace(resp.body),
 		)
@@ -324,7 +324,7 @@ func (d *diagnosis) ports(ctx context.Context) {
 func (d *diagnosis) raft(ctx context.Context) {
 	const check = "raft"
 	if d.operator == nil {
-		d.say(check, StatusUnknown, asOperator, "only an operator is told")
+		d.say(check, StatusUnknown, asOperator, "only operators may read this")
 		return
 	}
 
@@ -409,7 +409,7 @@ func (d *diagnosis) together(check string, status *wire.RaftStatus) {
 			check,
 			StatusWarning,
 			"start it, or take it out with \"roster raft remove\"",
-			"%s leads %d voters, of which %d may be lost before it can't; nothing has been heard lately of %s",
+			"%s leads %d voters, of which %d more may fail before writes stop; no recent contact with %s",
 			status.Leader,
 			voters,
 			max(0, (voters-1)/2-len(silent)),
@@ -425,7 +425,7 @@ const asOperator = "give --cert and --key of an operator, and --address where th
 // peering asks how the peers stand.
 func (d *diagnosis) peering(ctx context.Context) {
 	if d.operator == nil {
-		d.say("peers", StatusUnknown, asOperator, "only an operator is told")
+		d.say("peers", StatusUnknown, asOperator, "only operators may read this")
 		return
 	}
 
@@ -506,7 +506,7 @@ func (d *diagnosis) peer(p wire.Peer) {
 			"%s, %s: %s",
 			p.State,
 			lag,
-			cmp.Or(p.LastError, "nothing has been heard of it yet"),
+			cmp.Or(p.LastError, "no message from it yet"),
 		)
 	}
 

@@ -17,10 +17,10 @@ func TestTheDoctorMissesVoters(t *testing.T) {
 
 	unknown, reader := wire.RaftPeer{Voter: true}, wire.RaftPeer{ID: "reader", Unheard: true}
 	for want, peers := range map[string][]wire.RaftPeer{
-		"ok leads 5 voters":                            {heard, heard, heard, unknown, unknown, reader},
-		"warning of which 1 may be lost; of quiet":     {heard, heard, heard, heard, silent},
-		"warning of which 0 may be lost; of never":     {heard, heard, unheard},
-		"warning of which 0 may be lost; quiet, never": {heard, heard, heard, silent, unheard},
+		"ok leads 5 voters":                              {heard, heard, heard, unknown, unknown, reader},
+		"warning of which 1 more may fail; with quiet":   {heard, heard, heard, heard, silent},
+		"warning of which 0 more may fail; with never":   {heard, heard, unheard},
+		"warning of which 0 more may fail; quiet, never": {heard, heard, heard, silent, unheard},
 	} {
 		d := &diagnosis{now: now}
 		d.together("raft", &wire.RaftStatus{Leader: "leader", Peers: peers})

@@ -279,7 +279,7 @@ var sayings = map[Reason]string{
 	ReasonSubject:   "its subject is not an identity that its issuer may name",
 	ReasonAudience:  "it is not for this directory",
 	ReasonLifetime:  "it ends too far in the future",
-	ReasonBinding:   "it is not bound to what it came with",
+	ReasonBinding:   "it is bound to another certificate or token, or to none",
 	ReasonNoProof: "a workload identity token and its proof come together: Workload-Identity-Token and " +
 		"Authorization: WPT",
 	ReasonAmbiguous:   "the request came with credentials that disagree",

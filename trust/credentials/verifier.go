@@ -62,7 +62,7 @@ func New(cfg Config, bundles *trust.Bundles) (*Verifier, error) {
 	for issuer, list := range lists {
 		for _, alg := range list {
 			if !slices.Contains(algorithms, jose.SignatureAlgorithm(alg)) {
-				return nil, fmt.Errorf("%s: the algorithm %q is none of %v", issuer, alg, algorithms)
+				return nil, fmt.Errorf("%s: the algorithm must be one of %[3]v, got %[2]q", issuer, alg, algorithms)
 			}
 		}
 	}

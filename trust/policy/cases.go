@@ -70,7 +70,7 @@ func (p *Policy) Ask(c Case) (directory.Decision, error) {
 		return p.current.Load().decide(askCommission, p.identity(id), p.directory(), types.Record{}), nil
 	}
 
-	return none, fmt.Errorf("action: %q is none of %q", c.Action, questions)
+	return none, fmt.Errorf("action: must be one of %[2]q, got %[1]q", c.Action, questions)
 }
 
 func (p *Policy) askExport(c Case, visibility directory.Visibility) (directory.Decision, error) {

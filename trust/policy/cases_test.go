@@ -58,8 +58,10 @@ func TestPolicyIsReplaced(t *testing.T) {
 // Requirement: TRUST-013
 func TestPolicyMistakesAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
-		"@id(\"a\")\npermit (principal, action, resource);\npermit (principal, action, resource);": "my.cedar:3: a policy needs an @id",
-		"@id(\"a\") permit (principal, action == Action::\"fly\", resource);":                      `my.cedar:1: there is no action Action::"fly"`,
+		"@id(\"a\")\npermit (principal, action, resource);\n" +
+			"permit (principal, action, resource);": "my.cedar:3: a policy needs an @id",
+		"@id(\"a\") permit (principal, action == Action::\"fly\", resource);": `my.cedar:1:` +
+			` there is no action Action::"fly"`,
 		"@id(\"a\") permit (principal, action, resource);\n" +
 			"@id(\"b\") permit (principal, action, resource) when { 1 + };": "my.cedar:2",
 	} {
@@ -122,9 +124,12 @@ func hundredOf(action string) []byte {
 
 	heads := []string{
 		`permit (principal is Identity, action == Action::%q, resource) when { principal.path like "/team-%d/*" };`,
-		`forbid (principal is Identity, action == Action::%q, resource) when { resource.agent like "reserved-%d-*" } unless { principal.path == "/ops/operator" };`,
-		`permit (principal, action == Action::%q, resource) when { resource.owner == "spiffe://alpha.test/team-%d/lead" };`,
-		`forbid (principal is Identity, action == Action::%q, resource) when { !principal.own && resource.visibility == "peers:%d.test" };`,
+		`forbid (principal is Identity, action == Action::%q,` +
+			` resource) when { resource.agent like "reserved-%d-*" } unless { principal.path == "/ops/operator" };`,
+		`permit (principal, action == Action::%q,` +
+			` resource) when { resource.owner == "spiffe://alpha.test/team-%d/lead" };`,
+		`forbid (principal is Identity, action == Action::%q,` +
+			` resource) when { !principal.own && resource.visibility == "peers:%d.test" };`,
 	}
 	for i := strings.Count(b.String(), "@id("); i < 100; i++ {
 		fmt.Fprintf(&b, "\n@id(\"p%d\") "+heads[i%len(heads)], i, action, i)

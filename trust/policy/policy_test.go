@@ -391,10 +391,14 @@ func TestClassDecidesReading(t *testing.T) {
 // Requirement: TRUST-012, AD-035
 func TestPolicyNamesMembers(t *testing.T) {
 	const (
-		some  = `@id("some") @members("description, tags") permit (principal, action == Action::"read", resource);`
-		more  = `@id("more") @members("vendor") permit (principal is Identity, action == Action::"read", resource) when { principal.own };`
-		all   = `@id("all") permit (principal, action == Action::"read", resource) when { resource.agent == "printer" };`
-		less  = `@id("less") @members("tags, provenance.registrant") forbid (principal, action in [Action::"read", Action::"export"], resource) unless { principal is Identity && principal.own };`
+		some = `@id("some") @members("description, tags") permit (principal, action == Action::"read", resource);`
+		more = `@id("more") @members("vendor") permit (principal is Identity, action == Action::"read",` +
+			` resource) when { principal.own };`
+		all = `@id("all") permit (principal, action == Action::"read",` +
+			` resource) when { resource.agent == "printer" };`
+		less = `@id("less") @members("tags, provenance.registrant") forbid (principal,` +
+			` action in [Action::"read", Action::"export"],` +
+			` resource) unless { principal is Identity && principal.own };`
 		never = `@id("never") forbid (principal, action == Action::"read", resource);`
 	)
 
@@ -433,7 +437,8 @@ func TestPolicyNamesMembers(t *testing.T) {
 
 	// A peer's identity sees no more than its domain is told.
 	p, err = Parse("test.cedar", append(slices.Clone(shippedText), `
-		@id("beta") @members("description") permit (principal == Peer::"beta.test", action == Action::"export", resource);`...), alpha)
+		@id("beta") @members("description") permit (principal == Peer::"beta.test", action == Action::"export", `+
+		`resource);`...), alpha)
 	must(t, err)
 
 	if d := p.Read(bob, entryOf(t, alpha, mesh)); !d.Allow || d.Redaction != directory.ShowOnly("description") {

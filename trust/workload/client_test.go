@@ -109,7 +109,8 @@ func (*library) FetchJWTSVID(_ context.Context, req *pb.JWTSVIDRequest) (*pb.JWT
 }
 
 func (*library) FetchJWTBundles(_ *pb.JWTBundlesRequest, to grpc.ServerStreamingServer[pb.JWTBundlesResponse]) error {
-	if err := to.Send(&pb.JWTBundlesResponse{Bundles: map[string][]byte{"spiffe://alpha.test": []byte("{")}}); err != nil {
+	bundles := map[string][]byte{"spiffe://alpha.test": []byte("{")}
+	if err := to.Send(&pb.JWTBundlesResponse{Bundles: bundles}); err != nil {
 		return err
 	}
 

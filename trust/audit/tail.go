@@ -1,0 +1,121 @@
+package audit
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"time"
+)
+
+const (
+	tailSize    = 16 << 20    // bytes of a log that ReadTail reads
+	maxLine     = 1 << 20     // bytes of a line
+	outcomeLate = time.Minute // after its intent
+)
+
+// An Entry is what ReadTail returns of a line.
+type Entry struct {
+	Time      time.Time `json:"time"`
+	Phase     string    `json:"phase"`
+	RequestID string    `json:"request_id"`
+	Action    string    `json:"action"`
+	Actor     string    `json:"actor"`
+	Agent     string    `json:"agent"`
+	Target    string    `json:"target"`
+	RID       string    `json:"rid"`
+	Outcome   string    `json:"outcome"`
+
+	Lifetime   int64 `json:"lt"`           // of the registration, in seconds
+	Credential int64 `json:"credential_s"` // lifetime of the registrant's credential; 0 if unknown
+}
+
+// A Tail is the end of an audit log.
+type Tail struct {
+	Lines   int
+	Invalid int              // lines that are not an audit log's
+	Open    []Entry          // intents without an outcome that is late, in order of time
+	Granted map[string]Entry // by RID: the last successful change of each registration
+}
+
+// ReadTail reads the end of the current file of an audit log.
+func ReadTail(path string, now time.Time) (Tail, error) {
+	tail := Tail{Granted: map[string]Entry{}}
+
+	file, err := os.Open(path)
+	if err != nil {
+		return tail, err
+	}
+	defer file.Close()
+
+	cut, err := seekTail(file)
+	if err != nil {
+		return tail, err
+	}
+
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, maxLine)
+
+	intents := map[string][]Entry{}
+
+	for lines.Scan() {
+		// The first line after a seek is not whole.
+		if cut {
+			cut = false
+			continue
+		}
+
+		tail.Lines++
+
+		var entry Entry
+		if json.Unmarshal(lines.Bytes(), &entry) != nil || entry.Phase == "" {
+			tail.Invalid++
+			continue
+		}
+
+		key := entry.RequestID + " " + entry.Action
+
+		switch waiting := intents[key]; {
+		case entry.Phase == "intent":
+			intents[key] = append(waiting, entry)
+		case entry.Phase == "outcome" && len(waiting) > 0:
+			intents[key] = waiting[1:]
+		}
+
+		if entry.Phase == "outcome" && entry.Outcome == "ok" && entry.RID != "" {
+			tail.Granted[entry.RID] = entry
+		}
+	}
+
+	if err := lines.Err(); err != nil {
+		return tail, fmt.Errorf("%s: %w", path, err)
+	}
+
+	for waiting := range maps.Values(intents) {
+		for _, entry := range waiting {
+			if now.Sub(entry.Time) > outcomeLate {
+				tail.Open = append(tail.Open, entry)
+			}
+		}
+	}
+
+	slices.SortFunc(tail.Open, func(a, b Entry) int { return a.Time.Compare(b.Time) })
+
+	return tail, nil
+}
+
+// seekTail moves to the last tailSize bytes of a larger file; cut reports whether it is
+// one.
+func seekTail(file *os.File) (cut bool, err error) {
+	info, err := file.Stat()
+	if err != nil || info.Size() <= tailSize {
+		return false, err
+	}
+
+	_, err = file.Seek(-tailSize, io.SeekEnd)
+
+	return true, err
+}
