@@ -54,7 +54,8 @@ func (h *Handler) Register(w http.ResponseWriter, call *request.Call) error {
 
 // parseProposal reads a registration: the document in the body, its name and kind, and
 // the parts that all surfaces have in common.
-func (h *Handler) parseProposal(w http.ResponseWriter, call *request.Call) (proposal directory.RegisterRequest, err error) {
+func (h *Handler) parseProposal(w http.ResponseWriter, call *request.Call) (proposal directory.RegisterRequest,
+	err error) {
 	body, err := request.ReadBody(w, call)
 	if err != nil {
 		return proposal, err

@@ -63,7 +63,8 @@ func (h *Handler) Publish(w http.ResponseWriter, call *request.Call) error {
 	return h.Writer.Answer(w, call, h.Reader.Render.AIDIP(), outcome)
 }
 
-func (h *Handler) parseProposal(w http.ResponseWriter, call *request.Call) (proposal directory.RegisterRequest, err error) {
+func (h *Handler) parseProposal(w http.ResponseWriter, call *request.Call) (proposal directory.RegisterRequest,
+	err error) {
 	body, err := request.ReadBody(w, call)
 	if err != nil {
 		return proposal, err

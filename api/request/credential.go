@@ -74,7 +74,8 @@ type AcceptedCredentials struct {
 	WPT     bool     // workload identity tokens with their proof
 	JWTSVID bool     // JWT-SVIDs, for reads
 	Issuers []string // of OAuth access tokens
-	// Plain is the use of access tokens that are bound to no client certificate: "reads" or "always"; empty if they are not accepted.
+	// Plain is the use of access tokens that are bound to no client certificate: "reads" or
+	// "always"; empty if they are not accepted.
 	Plain string
 }
 
