@@ -63,6 +63,7 @@ func TestALogThatCannotBeWrittenIsLatched(t *testing.T) {
 		eventually(t, "another member takes writes", func() bool {
 			_, err := d.nodes[(leader+1)%3].Refresh(t.Context(),
 				directory.RefreshRequest{Caller: directory.Caller{Identity: ada}, RID: out.RID})
+
 			return err == nil
 		})
 	})

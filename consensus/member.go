@@ -72,6 +72,7 @@ func (s *Store) start() (err error) {
 	err = disk.Guard(func() (err error) {
 		s.group.raft, err = raft.NewRaft(config, machine{s.cfg, s.life, s.Replica, s.storage, s.proposer},
 			s.storage.disk.Logs, s.storage.disk.Votes, s.storage.disk.Snapshots, s.commits.transport)
+
 		return err
 	})
 	if err != nil {

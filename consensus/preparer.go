@@ -98,12 +98,14 @@ func (p *preparer) prepare(req *message.Request) (*state.Command, error) {
 		return p.prepareUpdate(req.Refresh)
 	case req.Refresh != nil:
 		r := req.Refresh
+
 		return &state.Command{Refresh: &state.Refresh{RID: r.RID, Caller: r.Caller.Identity,
 			Commissioning: r.Caller.Commissioning, Lifetime: p.grantLifetime(r.Lifetime), IfMatch: r.IfMatch}}, nil
 	case req.Renew != nil:
 		return p.prepareRenew(req.Renew)
 	case req.Remove != nil:
 		r := req.Remove
+
 		return &state.Command{Remove: &state.Remove{Format: p.replica.statementFormat(), RID: r.RID,
 			Caller: r.Caller.Identity, Commissioning: r.Caller.Commissioning, IfMatch: r.IfMatch}}, nil
 	case req.Transfer != nil:

@@ -166,6 +166,7 @@ func (r *restorer) quiesce(ctx context.Context) (release func(), err error) {
 
 	if err != nil {
 		release()
+
 		return nil, directory.Refuse(directory.Unavailable,
 			"this node does not lead any more; nothing was changed: try again: %w", err)
 	}

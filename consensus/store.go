@@ -147,6 +147,7 @@ func (s *Store) AmendPeering(ctx context.Context, was, p directory.Peering) erro
 func (s *Store) SetBundle(ctx context.Context, peer spiffeid.TrustDomain, held, bundle []byte) error {
 	_, err := s.forwarder.write(ctx,
 		&message.Request{Rebundle: &state.Rebundle{Domain: peer, Held: directory.HashOf(held), Bundle: bundle}})
+
 	return err
 }
 
@@ -171,6 +172,7 @@ func (s *Store) Revoke(ctx context.Context, key string) error {
 func (s *Store) Attest(ctx context.Context, k signed.SigningKey) error {
 	_, err := s.forwarder.write(ctx,
 		&message.Request{Attest: &state.Attest{Node: k.Node, Public: k.Public, Attestations: k.Attestations}})
+
 	return err
 }
 

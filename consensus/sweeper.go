@@ -65,6 +65,7 @@ func (s *sweeper) sweepAt(clock time.Time) {
 	if hasty {
 		s.log.Warn("time has jumped and many registrations would end; the clocks are asked again first",
 			"registrations", len(expired))
+
 		return // all of it is looked at again in a second
 	}
 

@@ -142,6 +142,7 @@ func TestANodeThatReadsLessIsNotAdmitted(t *testing.T) {
 		d.admit(0, i)
 		eventually(t, "it is told which formats it reads and which are written", func() bool {
 			err := d.nodes[i].Ready()
+
 			return err != nil && strings.Contains(err.Error(),
 				"it reads head formats [1] and the domain writes format 2")
 		})

@@ -195,8 +195,8 @@ func (p *sessions) remove(n int) *session {
 
 // open begins a session, for who gives it back by leave. Its requests are use's.
 func (p *sessions) open(i *invocation, use *exchange, target Target) (*session, error) {
-	s := &session{key: i.sessionKey(), last: i.farewell(use.ctx,
-		target)} //nolint:bodyclose // its caller closes what it answers
+	last := i.farewell(use.ctx, target) //nolint:bodyclose // its caller closes the response
+	s := &session{key: i.sessionKey(), last: last}
 	s.now.Store(use)
 	client := mcp.NewClient(&mcp.Implementation{Name: "roster-gateway", Version: "1"}, nil)
 	client.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {

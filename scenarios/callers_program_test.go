@@ -49,6 +49,7 @@ func TestProgramAuthenticates(t *testing.T) {
 	i.write("elsewhere", plain("ada", "https://elsewhere.test"))
 
 	api := "--workload-api=" + s.address("agent.sock")
+
 	byBundle := "--bundle=" + i.file("bundle.pem")
 	for _, c := range []struct {
 		name string

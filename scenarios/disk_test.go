@@ -89,6 +89,7 @@ func TestANodeWithAFullDiskEnds(t *testing.T) {
 	p.eventually(30*time.Second, "those that are left take a write", func() error {
 		_, err := ada.Register(ctx, "after", []byte(`{"base":"https://after.example/"}`),
 			apiclient.RegisterOptions{Lifetime: time.Hour})
+
 		return err
 	})
 	p.restart(victim)

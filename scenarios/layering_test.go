@@ -210,6 +210,7 @@ func TestTheReadmeShowsTheLayers(t *testing.T) {
 		if from == "cmd/roster" {
 			to = roomImports(from)
 		}
+
 		to = slices.DeleteFunc(slices.Clone(to), func(ours string) bool { return strings.Contains(ours, "/") })
 
 		imports := strings.Join(to, ", ")
@@ -257,6 +258,7 @@ func TestTheArchitecturePageListsThePackages(t *testing.T) {
 		if imports == "" {
 			imports = "nothing"
 		}
+
 		row := regexp.MustCompile("(?m)^\\| `" + from + "` \\| .+ \\| " + regexp.QuoteMeta(imports) + " \\|$")
 		if !row.Match(text) {
 			t.Errorf("docs/architecture.md has no row of %s that imports %s", from, imports)

@@ -182,6 +182,7 @@ func TestAnUnknownOutcomeIsReported(t *testing.T) {
 			m.Eventually(time.Minute, "the domain has a leader", func() error {
 				_, err := client(leader).Lookup(t.Context(),
 					apiclient.LookupOptions{ReadOptions: apiclient.ReadOptions{Consistency: "linearizable"}})
+
 				return err
 			})
 			leader = m.Domain("alpha.test").Leader()

@@ -204,6 +204,7 @@ func (o *observer) same() {
 				if got := o.about(s, as, i); got != first {
 					o.Errorf("%s %s %s as %q distinguishes %s from %s:\n%s", q.method, q.path, q.body, as, s.name, of,
 						differ(got, first))
+
 					break
 				}
 			}

@@ -126,6 +126,7 @@ func restore(m *mesh.Mesh, b *mesh.Backup) {
 	})
 
 	now := epochOf(m, done.Now)
+
 	was := max(epochOf(m, done.Before), epochOf(m, done.Backup))
 	if now <= was {
 		m.T.Errorf("the epoch after the restore is %d and was %d", now, was)

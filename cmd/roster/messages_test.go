@@ -17,6 +17,7 @@ import (
 // final period: they follow "roster: ".
 func TestFailureMessagesAreLowerCase(t *testing.T) {
 	upper := regexp.MustCompile(`^[A-Z][a-z]`)
+
 	messages := failureMessages(t)
 	if len(messages) < 100 {
 		t.Errorf("only %d messages found", len(messages))
@@ -56,6 +57,7 @@ func failureMessages(t *testing.T) map[string]string {
 					messages[fset.Position(call.Pos()).String()] = message
 				}
 			}
+
 			return true
 		})
 

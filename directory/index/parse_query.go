@@ -129,6 +129,7 @@ func (f *filters) number(name string, least, def int) int {
 	if err != nil || int(n) < least {
 		f.fail(directory.Refuse(directory.BadQuery, "%s must be a whole number of at least %d, got %.40q", name, least,
 			s))
+
 		return least
 	}
 

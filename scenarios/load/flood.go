@@ -132,6 +132,7 @@ func (d *domain) watched(ctx context.Context, origin *domain, long time.Duration
 
 			w.reads.done += sub.done
 			w.reads.failed += sub.failed
+
 			w.reads.took = append(w.reads.took, sub.took...)
 			if sub.reason != nil {
 				w.reads.reason = sub.reason
@@ -216,6 +217,7 @@ func openFlood(ctx context.Context, bench *bench, victim, honest, hostile *domai
 		svid, err := ca.Issue(fmt.Sprint("/roster/node/flood-", i), time.Hour, time.Now())
 
 		cert := filepath.Join(bench.dir, fmt.Sprint("flood-", i, ".pem"))
+
 		key := filepath.Join(bench.dir, fmt.Sprint("flood-", i, ".key"))
 		if err == nil {
 			err = trust.WriteSVID(svid, cert, key)

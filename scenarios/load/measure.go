@@ -70,6 +70,7 @@ func measure(ctx context.Context, workers int, d time.Duration, count int, op op
 
 			s.done += mine.done
 			s.failed += mine.failed
+
 			s.took = append(s.took, mine.took...)
 			if s.reason == nil {
 				s.reason = mine.reason
@@ -188,6 +189,7 @@ func (p *pairing) row(w row) row {
 	w.Against = p.b
 	w.Ratio = p.ratio
 	w.Rounds = p.rounds
+
 	w.Yardstick = p.name
 	for i, used := range p.cpu {
 		w.CPU[i] = float64(used.Microseconds())

@@ -100,6 +100,7 @@ func (r *report) print(w io.Writer) {
 		against := ""
 		ratio := ""
 		verdict := ""
+
 		if row.Yardstick != "" {
 			against, ratio = figure(row.Against)+" "+row.Unit, fmt.Sprintf("%.2f", row.Ratio)
 		}

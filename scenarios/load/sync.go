@@ -28,6 +28,7 @@ func firstSync(ctx context.Context, bench *bench) error {
 
 	origin := mesh[0]
 	relay := mesh[1]
+
 	newcomer := mesh[2]
 	for _, d := range mesh {
 		defer d.close()

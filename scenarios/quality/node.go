@@ -156,6 +156,7 @@ func (k *loadedSet) register(ctx context.Context, name string, r *record) (*apic
 	err = patiently(ctx, func() (err error) {
 		out, err = k.client.Register(ctx, name, document,
 			apiclient.RegisterOptions{Kind: string(directory.KindProfile), Lifetime: lifetime})
+
 		return err
 	})
 	if err != nil {
@@ -200,6 +201,7 @@ func (k *loadedSet) rank(text string, limit int) []string {
 	k.failed = patiently(k.ctx, func() (err error) {
 		found, err = k.client.Discover(k.ctx, apiclient.DiscoverOptions{Query: text, Limit: limit,
 			Origins: []string{k.domain}, Detail: discovery.DetailMinimal})
+
 		return err
 	})
 	if k.failed != nil {
