@@ -39,7 +39,9 @@ func TestAPeersNewCAIsFollowed(t *testing.T) {
 		m.Domain("alpha.test").UseCA()
 		m.Sleep(10 * time.Minute)
 		between := m.Register("alpha.test", "between", 86400)
-		m.Eventually(5*time.Second, "announcements by nodes with the new CA's SVIDs are accepted", func() error { return m.Seen(between) })
+		m.Eventually(5*time.Second, "announcements by nodes with the new CA's SVIDs are accepted", func() error {
+			return m.Seen(between)
+		})
 		m.Domain("alpha.test").DropCA()
 		m.Eventually(10*time.Minute, "beta.test believes the new CA alone", func() error {
 			return fingerprintIsNot(t, m, "beta.test", both)

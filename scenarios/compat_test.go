@@ -359,7 +359,9 @@ func TestAMeshIsUpgradedOneNodeAtATime(t *testing.T) {
 	// Each node of beta shows all of it as soon as it reads it.
 	for i, n := range beta.Nodes {
 		p.upgrade(n, next)
-		p.eventually(30*time.Second, n.ID+" opens the records that it kept", func() error { return p.finds(1, i, "newer") })
+		p.eventually(30*time.Second, n.ID+" opens the records that it kept", func() error {
+			return p.finds(1, i, "newer")
+		})
 		writers[1].await(20)
 		writers[0].await(5)
 	}

@@ -45,7 +45,9 @@ func TestALiarIsFrozenByAll(t *testing.T) {
 				l.Rotate()
 				d.Revision, d.Deadline = d.Revision+1, d.Deadline-1
 				l.Say("beta.test", d)
-				m.Eventually(time.Minute, "one peer has more", func() error { return announcedUntil(m, "beta.test", d) })
+				m.Eventually(time.Minute, "one peer has more", func() error {
+					return announcedUntil(m, "beta.test", d)
+				})
 			}
 
 			d.Revision, d.Deadline = l.Last.At+1, d.Deadline-5

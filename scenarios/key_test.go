@@ -40,7 +40,9 @@ func TestNewSigningKeysLoseNothing(t *testing.T) {
 				return nil
 			})
 			registered = append(registered, m.Register("alpha.test", what, 86400))
-			m.Eventually(5*time.Second, "announcements signed by the new key are accepted", func() error { return m.Seen(registered...) })
+			m.Eventually(5*time.Second, "announcements signed by the new key are accepted", func() error {
+				return m.Seen(registered...)
+			})
 		}
 		for _, n := range alpha.Nodes {
 			renew("after-"+n.Name[len(n.Name)-1:], n)

@@ -44,7 +44,8 @@ func TestPagesExist(t *testing.T) {
 
 		dir := path.Dir(name)
 		for _, page := range pageName.FindAllString(string(text), -1) {
-			if !slices.ContainsFunc([]string{path.Join(dir, page), page, path.Join("docs", page), path.Join("docs/spec", page)}, exists) &&
+			if !slices.ContainsFunc([]string{path.Join(dir, page), page, path.Join("docs", page),
+				path.Join("docs/spec", page)}, exists) &&
 				!slices.Contains(otherPages, page) && !strings.HasSuffix(name, "_test.go") {
 				t.Errorf("%s names %s, which is not in the repository", name, page)
 			}

@@ -99,7 +99,9 @@ func TestARestoredDomainMisleadsNoPeer(t *testing.T) {
 		})
 		m.Refresh(second)
 		last := put("last", 86400)
-		m.Eventually(10*time.Second, "acknowledged registrations are everywhere", func() error { return m.Seen(second, last) })
+		m.Eventually(10*time.Second, "acknowledged registrations are everywhere", func() error {
+			return m.Seen(second, last)
+		})
 		m.Sleep(5 * time.Minute)
 
 		for _, n := range []*mesh.Node{beta, gamma} {

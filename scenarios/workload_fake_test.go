@@ -46,7 +46,8 @@ type workloadAPI struct {
 
 func newWorkloadAPI(t *testing.T, domain string) *workloadAPI {
 	t.Helper()
-	s := &workloadAPI{t: t, td: spiffeid.RequireTrustDomainFromString(domain), ttl: time.Hour, changed: make(chan struct{})}
+	s := &workloadAPI{t: t, td: spiffeid.RequireTrustDomainFromString(domain), ttl: time.Hour,
+		changed: make(chan struct{})}
 
 	var err1, err2 error
 	s.dir, err1 = os.MkdirTemp("", "wl-") // a socket's path is at most 107 bytes long

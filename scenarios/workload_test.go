@@ -447,7 +447,8 @@ func TestWorkloadAPIGivesBundlesAndTokens(t *testing.T) {
 	}
 
 	if _, _, err := credentials.ProveBySource(
-		t.Context(), trust.NewSource(bob.source.SVID()), "GET", "https://x", time.Now()); !errors.Is(err, trust.ErrNoWITSVID) {
+		t.Context(), trust.NewSource(bob.source.SVID()), "GET", "https://x", time.Now()); !errors.Is(err,
+		trust.ErrNoWITSVID) {
 		t.Errorf("a source of files: %v", err)
 	}
 
@@ -464,7 +465,8 @@ func TestWorkloadAPIGivesBundlesAndTokens(t *testing.T) {
 	_, _, err = credentials.ProveBySource(t.Context(), ada.source, "GET", "https://x", time.Now().Add(45*time.Minute))
 	s.must(err) // by the WIT-SVID that is good for an hour
 
-	if _, _, err := credentials.ProveBySource(t.Context(), ada.source, "GET", "https://x", time.Now().Add(2*time.Hour)); err == nil {
+	if _, _, err := credentials.ProveBySource(t.Context(), ada.source, "GET", "https://x",
+		time.Now().Add(2*time.Hour)); err == nil {
 		t.Error("a WIT-SVID is shown that has ended")
 	}
 }
