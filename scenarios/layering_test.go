@@ -24,33 +24,50 @@ const module = "github.com/roster-mesh/roster"
 // package or edge is one reviewed line here.
 var layers = map[string][]string{
 	// floor 1
-	"directory":            {"directory/strictjson"},
-	"directory/table":      {},                                                        // many things by number, at little cost for the garbage collector
-	"directory/strictjson": {},                                                        // strict JSON: the gate for bytes from outside, and its writer
-	"directory/schema":     {"directory"},                                             // JSON Schema
-	"directory/kinds":      {"directory", "directory/schema", "directory/strictjson"}, // documents of each draft and registry, and their projections
-	"directory/invoke":     {"directory", "directory/schema", "directory/strictjson"}, // how an agent is invoked
-	"directory/signed":     {"directory", "directory/strictjson"},                     // statements, records, pages, heads, key documents
-	"directory/index":      {"directory", "directory/table", "directory/kinds"},
-	"directory/contain":    {},                                    // panics on foreign bytes
-	"directory/problem":    {"directory", "directory/strictjson"}, // the one writer of refusals, for every listener
-	"limit":                {},
+	"directory": {"directory/strictjson"},
+	// many things by number, at little cost for the garbage collector
+	"directory/table": {},
+	// strict JSON: the gate for bytes from outside, and its writer
+	"directory/strictjson": {},
+	"directory/schema":     {"directory"}, // JSON Schema
+	// documents of each draft and registry, and their projections
+	"directory/kinds":  {"directory", "directory/schema", "directory/strictjson"},
+	"directory/invoke": {"directory", "directory/schema", "directory/strictjson"}, // how an agent is invoked
+	// statements, records, pages, heads, key documents
+	"directory/signed":  {"directory", "directory/strictjson"},
+	"directory/index":   {"directory", "directory/table", "directory/kinds"},
+	"directory/contain": {},                                    // panics on foreign bytes
+	"directory/problem": {"directory", "directory/strictjson"}, // the one writer of refusals, for every listener
+	"limit":             {},
 	// floor 2: strangers to each other, but for api's request and response types
-	"discovery":          {"directory", "directory/contain", "directory/index", "directory/table", "directory/kinds", "directory/strictjson", "discovery/analysis", "discovery/content", "discovery/postings"},
-	"discovery/analysis": {},                                  // texts to terms; the terms of a query
-	"discovery/content":  {"directory", "discovery/analysis"}, // a registration as ranking reads it: sections, counts, labels, spam flags
-	"discovery/postings": {"directory/table"},                 // terms to registrations, and the best by their sums
+	"discovery": {"directory", "directory/contain", "directory/index", "directory/table", "directory/kinds",
+		"directory/strictjson", "discovery/analysis", "discovery/content", "discovery/postings"},
+	"discovery/analysis": {}, // texts to terms; the terms of a query
+	// a registration as ranking reads it: sections, counts, labels, spam flags
+	"discovery/content":  {"directory", "discovery/analysis"},
+	"discovery/postings": {"directory/table"}, // terms to registrations, and the best by their sums
 	"trust":              {"directory", "trust/compact", "trust/workload", "directory/signed", "directory/strictjson"},
-	"consensus":          {"directory", "directory/problem", "directory/index", "directory/kinds", "directory/signed", "consensus/state", "consensus/disk", "consensus/backup", "consensus/message", "consensus/raftlog", "consensus/transport"},
+	"consensus": {"directory", "directory/problem", "directory/index", "directory/kinds", "directory/signed",
+		"consensus/state", "consensus/disk", "consensus/backup", "consensus/message", "consensus/raftlog",
+		"consensus/transport"},
 	// rooms of consensus
-	"consensus/state":     {"directory", "directory/index", "directory/table", "directory/kinds", "directory/signed", "directory/strictjson"}, // the pure state machine
-	"consensus/disk":      {},                                                                                                                 // a member's log, votes and snapshots
-	"consensus/backup":    {"directory", "directory/index", "consensus/disk", "consensus/state"},                                              // a backup's format, and salvage of a stopped member's disk
-	"consensus/message":   {"directory", "consensus/state", "consensus/transport"},                                                            // messages between members
-	"consensus/raftlog":   {},                                                                                                                 // the Raft libraries' log lines as ours
-	"consensus/transport": {},                                                                                                                 // the cluster's port
-	"federation":          {"directory", "directory/contain", "directory/problem", "directory/index", "federation/protocol", "federation/store", "federation/publish", "federation/replica", "federation/evidence", "federation/gossip", "directory/kinds", "directory/signed"},
-	"gateway":             {"directory", "directory/invoke", "directory/strictjson"},
+	// the pure state machine
+	"consensus/state": {"directory", "directory/index", "directory/table", "directory/kinds", "directory/signed",
+		"directory/strictjson"},
+	// a member's log, votes and snapshots
+	"consensus/disk": {},
+	// a backup's format, and salvage of a stopped member's disk
+	"consensus/backup": {"directory", "directory/index", "consensus/disk", "consensus/state"},
+	// messages between members
+	"consensus/message": {"directory", "consensus/state", "consensus/transport"},
+	// the Raft libraries' log lines as ours
+	"consensus/raftlog": {},
+	// the cluster's port
+	"consensus/transport": {},
+	"federation": {"directory", "directory/contain", "directory/problem", "directory/index",
+		"federation/protocol", "federation/store", "federation/publish", "federation/replica", "federation/evidence",
+		"federation/gossip", "directory/kinds", "directory/signed"},
+	"gateway": {"directory", "directory/invoke", "directory/strictjson"},
 	// rooms of gateway
 	"gateway/gatewaytest": {"gateway"}, // a server and a guard, for tests
 	"gateway/crawl":       {"directory", "gateway", "directory/kinds", "directory/strictjson"},
@@ -59,68 +76,128 @@ var layers = map[string][]string{
 	"trust/policy":      {"directory"},
 	"trust/compact":     {"directory", "directory/signed", "directory/strictjson"},       // JWS in their one form
 	"trust/credentials": {"directory", "directory/strictjson", "trust", "trust/compact"}, // who makes a request
-	"trust/workload":    {},                                                              // the client of the SPIFFE Workload API
-	"trust/audit":       {"directory", "directory/strictjson"},
+	// the client of the SPIFFE Workload API
+	"trust/workload": {},
+	"trust/audit":    {"directory", "directory/strictjson"},
 	// rooms of federation
-	"federation/store":             {"directory", "federation/protocol", "directory/table", "directory/signed"},                                                             // other domains' pages and records on disk
-	"federation/publish":           {"directory", "federation/protocol", "directory/signed"},                                                                                // pages, heads and records of the own domain
-	"federation/replica":           {"directory", "directory/contain", "directory/index", "directory/kinds", "directory/signed", "federation/protocol", "federation/store"}, // what is held of other domains
-	"federation/evidence":          {"directory"},                                                                                                                           // evidence files on disk
-	"federation/protocol":          {"directory", "directory/signed", "directory/strictjson"},                                                                               // messages between nodes, both ends
+	// other domains' pages and records on disk
+	"federation/store": {"directory", "federation/protocol", "directory/table", "directory/signed"},
+	// pages, heads and records of the own domain
+	"federation/publish": {"directory", "federation/protocol", "directory/signed"},
+	// what is held of other domains
+	"federation/replica": {"directory", "directory/contain", "directory/index", "directory/kinds", "directory/signed",
+		"federation/protocol", "federation/store"},
+	// evidence files on disk
+	"federation/evidence": {"directory"},
+	// messages between nodes, both ends
+	"federation/protocol":          {"directory", "directory/signed", "directory/strictjson"},
 	"federation/gossip":            {"directory/contain"},
 	"federation/gossip/gossiptest": {}, // a network and certificates, for tests
-	"api":                          {"directory", "directory/index", "directory/contain", "directory/problem", "directory/invoke", "directory/strictjson", "discovery", "limit", "api/access", "api/ad", "api/admission", "api/agents", "api/catalog", "api/client", "api/discovery", "api/mcp", "api/openapi", "api/operator", "api/registration", "api/request", "api/response", "api/view", "api/wire"},
+	"api": {"directory", "directory/index", "directory/contain", "directory/problem",
+		"directory/invoke", "directory/strictjson", "discovery", "limit", "api/access", "api/ad", "api/admission",
+		"api/agents", "api/catalog", "api/client", "api/discovery", "api/mcp", "api/openapi", "api/operator",
+		"api/registration", "api/request", "api/response", "api/view", "api/wire"},
 	// rooms of api: first the parts that its surfaces share
-	"api/admission":    {"directory", "directory/index", "directory/problem", "directory/strictjson", "limit"},
-	"api/request":      {"directory", "directory/index", "directory/problem", "api/admission", "api/wire"},
-	"api/response":     {"directory", "directory/strictjson", "api/request"},
-	"api/access":       {"directory", "directory/index", "directory/kinds", "directory/problem", "directory/strictjson", "discovery", "api/request", "api/response"},
-	"api/view":         {"directory", "directory/contain", "directory/kinds", "directory/strictjson", "discovery", "api/response"},
-	"api/registration": {"directory", "directory/index", "directory/kinds", "directory/problem", "directory/strictjson", "api/access", "api/admission", "api/request", "api/response", "api/view"},
-	"api/openapi":      {"directory", "directory/problem"}, // reads the description of the API
+	"api/admission": {"directory", "directory/index", "directory/problem", "directory/strictjson", "limit"},
+	"api/request":   {"directory", "directory/index", "directory/problem", "api/admission", "api/wire"},
+	"api/response":  {"directory", "directory/strictjson", "api/request"},
+	"api/access": {"directory", "directory/index", "directory/kinds", "directory/problem",
+		"directory/strictjson", "discovery", "api/request", "api/response"},
+	"api/view": {"directory", "directory/contain", "directory/kinds", "directory/strictjson", "discovery",
+		"api/response"},
+	"api/registration": {"directory", "directory/index", "directory/kinds", "directory/problem",
+		"directory/strictjson", "api/access", "api/admission", "api/request", "api/response", "api/view"},
+	"api/openapi": {"directory", "directory/problem"}, // reads the description of the API
 	// … and then the surfaces, strangers to each other
-	"api/ad":        {"directory", "directory/index", "directory/kinds", "directory/problem", "directory/signed", "directory/strictjson", "api/access", "api/admission", "api/registration", "api/request", "api/response", "api/view", "api/wire"},
-	"api/agents":    {"directory", "directory/index", "directory/invoke", "directory/problem", "directory/strictjson", "discovery", "api/access", "api/admission", "api/registration", "api/request", "api/response", "api/view", "api/wire", "discovery/content"},
-	"api/discovery": {"directory", "directory/kinds", "directory/problem", "directory/strictjson", "discovery", "api/registration", "api/request", "api/response", "api/view"},
-	"api/operator":  {"directory", "directory/index", "directory/problem", "discovery", "api/registration", "api/request", "api/response", "api/wire"},
-	"api/catalog":   {"directory", "directory/index", "directory/kinds", "directory/problem", "directory/strictjson", "api/admission", "api/openapi", "api/registration", "api/request", "api/response"},
-	"api/mcp":       {"directory", "directory/problem", "directory/strictjson", "api/admission", "api/client", "api/openapi", "api/request", "api/response", "api/wire"},
+	"api/ad": {"directory", "directory/index", "directory/kinds", "directory/problem", "directory/signed",
+		"directory/strictjson", "api/access", "api/admission", "api/registration", "api/request", "api/response",
+		"api/view", "api/wire"},
+	"api/agents": {"directory", "directory/index", "directory/invoke", "directory/problem", "directory/strictjson",
+		"discovery", "api/access", "api/admission", "api/registration", "api/request", "api/response", "api/view",
+		"api/wire", "discovery/content"},
+	"api/discovery": {"directory", "directory/kinds", "directory/problem", "directory/strictjson", "discovery",
+		"api/registration", "api/request", "api/response", "api/view"},
+	"api/operator": {"directory", "directory/index", "directory/problem", "discovery", "api/registration",
+		"api/request", "api/response", "api/wire"},
+	"api/catalog": {"directory", "directory/index", "directory/kinds", "directory/problem", "directory/strictjson",
+		"api/admission", "api/openapi", "api/registration", "api/request", "api/response"},
+	"api/mcp": {"directory", "directory/problem", "directory/strictjson", "api/admission", "api/client",
+		"api/openapi", "api/request", "api/response", "api/wire"},
 	// what other programs import: its dependencies are few (TestDependencyBudget)
-	"api/wire":            {},
-	"api/client":          {"api/wire"},
-	"api/client/contract": {"api/client", "directory", "directory/invoke", "directory/kinds", "directory/signed"}, // apart, since it has a schema validator
+	"api/wire":   {},
+	"api/client": {"api/wire"},
+	// apart, since it has a schema validator
+	"api/client/contract": {"api/client", "directory", "directory/invoke", "directory/kinds", "directory/signed"},
 	// floor 3: the only package that knows the others
-	"node": {"directory", "directory/index", "directory/contain", "directory/problem", "discovery", "trust", "trust/policy", "trust/audit", "consensus", "consensus/backup", "federation", "federation/protocol", "federation/evidence", "federation/gossip", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd", "node/config", "directory/signed", "trust/credentials", "api/admission", "api/operator", "api/request"},
+	"node": {"directory", "directory/index", "directory/contain", "directory/problem", "discovery", "trust",
+		"trust/policy", "trust/audit", "consensus", "consensus/backup", "federation", "federation/protocol",
+		"federation/evidence", "federation/gossip", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire",
+		"api/client", "node/memory", "node/listener", "node/dnssd", "node/config", "directory/signed",
+		"trust/credentials", "api/admission", "api/operator", "api/request"},
 	// rooms of node
-	"node/memory":   {},
-	"node/config":   {"directory", "discovery", "trust", "consensus", "gateway", "gateway/crawl", "api", "node/dnssd", "trust/credentials", "api/admission", "discovery/content"}, // defaults and bounds
-	"node/listener": {"trust"},                                                                                                                                                    // limits of connections
-	"node/dnssd":    {},                                                                                                                                                           // announces the directory on the local network
-	"node/dev":      {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust", "node/config", "api/operator"},                                                  // consensus: the timing of loopback
-	"node/doctor":   {"node", "api/client", "api/wire", "directory", "federation/protocol", "trust", "node/config", "trust/audit"},                                                // federation: the codes of its refusals
+	"node/memory": {},
+	// defaults and bounds
+	"node/config": {"directory", "discovery", "trust", "consensus", "gateway", "gateway/crawl", "api", "node/dnssd",
+		"trust/credentials", "api/admission", "discovery/content"},
+	// limits of connections
+	"node/listener": {"trust"},
+	// announces the directory on the local network
+	"node/dnssd": {},
+	// consensus: the timing of loopback
+	"node/dev": {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust", "node/config",
+		"api/operator"},
+	// federation: the codes of its refusals
+	"node/doctor": {"node", "api/client", "api/wire", "directory", "federation/protocol", "trust", "node/config",
+		"trust/audit"},
 	// floor 4
-	"cmd/roster": {"cmd/roster/agents", "cmd/roster/catalog", "cmd/roster/mesh", "cmd/roster/domain", "cmd/roster/backup", "cmd/roster/dev", "cmd/roster/connect", "cmd/roster/cli", "node/dev", "api/client", "trust", "directory", "gateway/probe", "directory/signed"}, // its tests run the whole program
+	// its tests run the whole program
+	"cmd/roster": {"cmd/roster/agents", "cmd/roster/catalog", "cmd/roster/mesh", "cmd/roster/domain",
+		"cmd/roster/backup", "cmd/roster/dev", "cmd/roster/connect", "cmd/roster/cli", "node/dev", "api/client",
+		"trust", "directory", "gateway/probe", "directory/signed"},
 	// rooms of cmd/roster: a package for each family of commands …
-	"cmd/roster/agents":  {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "api", "api/client", "api/client/contract", "trust", "directory", "directory/index", "directory/kinds", "directory/signed", "directory/strictjson", "api/agents"},
-	"cmd/roster/catalog": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch", "api/client", "api/client/contract", "trust", "directory", "gateway", "gateway/crawl", "gateway/probe", "directory/kinds", "directory/strictjson"},
-	"cmd/roster/mesh":    {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch", "node/dnssd", "api", "api/client", "trust", "directory", "gateway", "gateway/probe", "directory/kinds", "trust/compact", "api/operator"},
-	"cmd/roster/domain":  {"cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "node/doctor", "node/memory", "api/client", "trust/policy", "directory"},
-	"cmd/roster/backup":  {"cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "directory"},
-	"cmd/roster/dev":     {"cmd/roster/cli", "cmd/roster/connect", "node/dev"},
+	"cmd/roster/agents": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "api", "api/client",
+		"api/client/contract", "trust", "directory", "directory/index", "directory/kinds", "directory/signed",
+		"directory/strictjson", "api/agents"},
+	"cmd/roster/catalog": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch",
+		"api/client", "api/client/contract", "trust", "directory", "gateway", "gateway/crawl", "gateway/probe",
+		"directory/kinds", "directory/strictjson"},
+	"cmd/roster/mesh": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch",
+		"node/dnssd", "api", "api/client", "trust", "directory", "gateway", "gateway/probe", "directory/kinds",
+		"trust/compact", "api/operator"},
+	"cmd/roster/domain": {"cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "node/doctor", "node/memory",
+		"api/client", "trust/policy", "directory"},
+	"cmd/roster/backup": {"cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "directory"},
+	"cmd/roster/dev":    {"cmd/roster/cli", "cmd/roster/connect", "node/dev"},
 	// … and what these share
-	"cmd/roster/resource": {"cmd/roster/cli", "cmd/roster/connect", "api/client", "api/client/contract", "directory", "directory/signed"},
-	"cmd/roster/fetch":    {"cmd/roster/cli", "gateway", "directory"}, // the guard: imports fetch through it
-	"cmd/roster/connect":  {"cmd/roster/cli", "api/client", "trust", "trust/credentials"},
-	"cmd/roster/cli":      {"api/client", "trust", "directory", "directory/problem", "directory/strictjson"}, // exit codes of their errors
-	"scenarios":           {"node", "node/dev", "api", "api/client", "api/client/contract", "trust", "directory", "scenarios/mesh", "node/dnssd", "node/config", "directory/signed", "directory/strictjson", "trust/credentials", "api/wire"},
-	"scenarios/mesh":      {"node", "api", "api/client", "trust", "directory", "consensus", "federation/gossip", "node/config", "directory/signed", "api/operator", "api/wire"}, // their timing, which stories of long silence slow
-	"scenarios/quality":   {"directory", "directory/index", "discovery", "api/client", "scenarios/mesh", "discovery/content"},                                                   // its client: a running node is scored
-	"scenarios/attacks":   {"node/dev", "trust", "directory", "directory/signed"},
-	"scenarios/load":      {"node/dev", "node/memory", "api/client", "trust", "directory", "scenarios/mesh", "directory/signed"},
+	"cmd/roster/resource": {"cmd/roster/cli", "cmd/roster/connect", "api/client", "api/client/contract", "directory",
+		"directory/signed"},
+	"cmd/roster/fetch":   {"cmd/roster/cli", "gateway", "directory"}, // the guard: imports fetch through it
+	"cmd/roster/connect": {"cmd/roster/cli", "api/client", "trust", "trust/credentials"},
+	// exit codes of their errors
+	"cmd/roster/cli": {"api/client", "trust", "directory", "directory/problem", "directory/strictjson"},
+	"scenarios": {"node", "node/dev", "api", "api/client", "api/client/contract", "trust", "directory",
+		"scenarios/mesh", "node/dnssd", "node/config", "directory/signed", "directory/strictjson", "trust/credentials",
+		"api/wire"},
+	// their timing, which stories of long silence slow
+	"scenarios/mesh": {"node", "api", "api/client", "trust", "directory", "consensus", "federation/gossip",
+		"node/config", "directory/signed", "api/operator", "api/wire"},
+	// its client: a running node is scored
+	"scenarios/quality": {"directory", "directory/index", "discovery", "api/client", "scenarios/mesh",
+		"discovery/content"},
+	"scenarios/attacks": {"node/dev", "trust", "directory", "directory/signed"},
+	"scenarios/load": {"node/dev", "node/memory", "api/client", "trust", "directory", "scenarios/mesh",
+		"directory/signed"},
 }
 
 // lower lists the packages of floors 1 and 2. Their tests may import each other.
-var lower = []string{"directory", "directory/signed", "directory/invoke", "directory/kinds", "directory/schema", "directory/strictjson", "directory/index", "directory/table", "directory/problem", "limit", "discovery", "discovery/analysis", "discovery/content", "discovery/postings", "trust", "trust/policy", "trust/audit", "trust/compact", "trust/credentials", "trust/workload", "consensus", "consensus/state", "consensus/disk", "consensus/backup", "consensus/message", "consensus/raftlog", "consensus/transport", "federation", "federation/protocol", "federation/store", "federation/publish", "federation/replica", "federation/evidence", "federation/gossip", "federation/gossip/gossiptest", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire", "api/client", "api/client/contract", "gateway/gatewaytest"}
+var lower = []string{"directory", "directory/signed", "directory/invoke", "directory/kinds", "directory/schema",
+	"directory/strictjson", "directory/index", "directory/table", "directory/problem", "limit", "discovery",
+	"discovery/analysis", "discovery/content", "discovery/postings", "trust", "trust/policy", "trust/audit",
+	"trust/compact", "trust/credentials", "trust/workload", "consensus", "consensus/state", "consensus/disk",
+	"consensus/backup", "consensus/message", "consensus/raftlog", "consensus/transport", "federation",
+	"federation/protocol", "federation/store", "federation/publish", "federation/replica", "federation/evidence",
+	"federation/gossip", "federation/gossip/gossiptest", "gateway", "gateway/crawl", "gateway/probe", "api",
+	"api/wire", "api/client", "api/client/contract", "gateway/gatewaytest"}
 
 const (
 	anyone    = "*"     // may be imported by all packages
@@ -131,22 +208,26 @@ const (
 // Test files may import every listed library.
 var homes = map[string][]string{
 	// heavy: one home each
-	"github.com/hashicorp/raft":                {"consensus", "consensus/backup", "consensus/disk", "consensus/message", "consensus/transport", "scenarios", "scenarios/mesh"},
-	"github.com/hashicorp/raft-wal":            {"consensus/disk"},
-	"github.com/hashicorp/memberlist":          {"federation/gossip", "scenarios", "scenarios/mesh"},
-	"go.etcd.io/bbolt":                         {"federation/store", "consensus/disk"}, // there, whether another process has the log
-	"github.com/go-jose/go-jose/v4":            {"trust", "trust/compact", "trust/credentials", "trust/workload"},
-	"github.com/cedar-policy/cedar-go":         {"trust/policy"},
-	"github.com/spiffe/go-spiffe/v2":           {"trust", "trust/workload"},
-	"google.golang.org/protobuf":               {"trust/workload"}, // the wire format alone
-	"google.golang.org/grpc":                   {testsOnly},        // its templates keep every method in the program
-	"github.com/gorilla/mux":                   {"api"},
-	"github.com/getkin/kin-openapi":            {testsOnly},
-	"github.com/modelcontextprotocol/go-sdk":   {"api/mcp", "gateway"}, // its server, its client
-	"github.com/prometheus/client_golang":      {"node"},
-	"github.com/hashicorp/mdns":                {"node/dnssd"}, // DNS-SD, off by default
-	"go.yaml.in/yaml/v3":                       {"api/openapi", "node/config", "node/dev", "cmd/roster/cli"},
-	"github.com/spf13/cobra":                   {"cmd/roster", "cmd/roster/agents", "cmd/roster/catalog", "cmd/roster/mesh", "cmd/roster/domain", "cmd/roster/backup", "cmd/roster/dev", "cmd/roster/fetch", "cmd/roster/connect", "cmd/roster/cli"},
+	"github.com/hashicorp/raft": {"consensus", "consensus/backup", "consensus/disk",
+		"consensus/message", "consensus/transport", "scenarios", "scenarios/mesh"},
+	"github.com/hashicorp/raft-wal":   {"consensus/disk"},
+	"github.com/hashicorp/memberlist": {"federation/gossip", "scenarios", "scenarios/mesh"},
+	// there, whether another process has the log
+	"go.etcd.io/bbolt":                       {"federation/store", "consensus/disk"},
+	"github.com/go-jose/go-jose/v4":          {"trust", "trust/compact", "trust/credentials", "trust/workload"},
+	"github.com/cedar-policy/cedar-go":       {"trust/policy"},
+	"github.com/spiffe/go-spiffe/v2":         {"trust", "trust/workload"},
+	"google.golang.org/protobuf":             {"trust/workload"}, // the wire format alone
+	"google.golang.org/grpc":                 {testsOnly},        // its templates keep every method in the program
+	"github.com/gorilla/mux":                 {"api"},
+	"github.com/getkin/kin-openapi":          {testsOnly},
+	"github.com/modelcontextprotocol/go-sdk": {"api/mcp", "gateway"}, // its server, its client
+	"github.com/prometheus/client_golang":    {"node"},
+	"github.com/hashicorp/mdns":              {"node/dnssd"}, // DNS-SD, off by default
+	"go.yaml.in/yaml/v3":                     {"api/openapi", "node/config", "node/dev", "cmd/roster/cli"},
+	"github.com/spf13/cobra": {"cmd/roster", "cmd/roster/agents", "cmd/roster/catalog",
+		"cmd/roster/mesh", "cmd/roster/domain", "cmd/roster/backup", "cmd/roster/dev", "cmd/roster/fetch",
+		"cmd/roster/connect", "cmd/roster/cli"},
 	"filippo.io/age":                           {"cmd/roster/backup"}, // backup files are encrypted and opened there
 	"github.com/RoaringBitmap/roaring/v2":      {"directory", "discovery"},
 	"github.com/blevesearch/snowballstem":      {"discovery/analysis", "scenarios/quality"},
@@ -158,15 +239,22 @@ var homes = map[string][]string{
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle":   {"trust", "trust/workload", "node/dev"},
 
 	// small, and pure or nearly so
-	"github.com/hashicorp/go-hclog":      {"consensus", "consensus/backup", "consensus/disk", "consensus/raftlog", "consensus/transport"}, // raft's logger
-	"github.com/hashicorp/go-metrics":    {"consensus", "node"},                                                                           // raft's
-	"github.com/armon/go-metrics":        {"consensus", "node"},                                                                           // raft-wal's
-	"github.com/fsnotify/fsnotify":       {"trust", "node"},                                                                               // SVIDs, configuration
+	// raft's logger
+	"github.com/hashicorp/go-hclog": {"consensus", "consensus/backup", "consensus/disk", "consensus/raftlog",
+		"consensus/transport"},
+	// raft's
+	"github.com/hashicorp/go-metrics": {"consensus", "node"},
+	// raft-wal's
+	"github.com/armon/go-metrics": {"consensus", "node"},
+	// SVIDs, configuration
+	"github.com/fsnotify/fsnotify":       {"trust", "node"},
 	"github.com/cespare/xxhash/v2":       {"api/catalog", "api/response", "api/view"},
 	"github.com/klauspost/compress":      {"api/response", "federation/protocol", "directory"}, // gzip, gzip and S2
 	"github.com/yosida95/uritemplate/v3": {testsOnly},
-	"github.com/fxamacker/cbor/v2":       {"consensus", "consensus/message", "consensus/state", "federation/store"}, // what stays in the domain
-	"golang.org/x/mod":                   {"consensus", "consensus/state", "trust"},                                 // semver, sumdb/tlog
+	// what stays in the domain
+	"github.com/fxamacker/cbor/v2": {"consensus", "consensus/message", "consensus/state", "federation/store"},
+	// semver, sumdb/tlog
+	"golang.org/x/mod":                   {"consensus", "consensus/state", "trust"},
 	"github.com/go-json-experiment/json": {anyone},
 	"github.com/oklog/ulid/v2":           {anyone},
 	"github.com/cenkalti/backoff/v5":     {anyone},
@@ -279,7 +367,8 @@ func judge(t *testing.T, root fs.FS) (files int, complaints []string) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && name != "." && (strings.HasPrefix(d.Name(), ".") || strings.HasPrefix(d.Name(), "_") || d.Name() == "testdata"):
+		case d.IsDir() && name != "." && (strings.HasPrefix(d.Name(), ".") || strings.HasPrefix(d.Name(), "_") ||
+			d.Name() == "testdata"):
 			return fs.SkipDir
 		case d.IsDir() || filepath.Ext(name) != ".go":
 			return nil
@@ -299,7 +388,9 @@ func judge(t *testing.T, root fs.FS) (files int, complaints []string) {
 
 		from := path.Dir(name)
 		if _, ok := layers[from]; !ok {
-			complaints = append(complaints, fmt.Sprintf("%s: package %s is not in the table: give it its floor in scenarios/layering_test.go", name, from))
+			complaints = append(complaints,
+				fmt.Sprintf("%s: package %s is not in the table: give it its floor in scenarios/layering_test.go",
+					name, from))
 			return nil
 		}
 
@@ -401,7 +492,8 @@ func TestLayeringFindsViolations(t *testing.T) {
 	}
 
 	good := fstest.MapFS{
-		"directory/a.go":           file("fmt", "golang.org/x/text/unicode/norm", "github.com/spiffe/go-spiffe/v2/spiffeid"),
+		"directory/a.go": file("fmt", "golang.org/x/text/unicode/norm",
+			"github.com/spiffe/go-spiffe/v2/spiffeid"),
 		"trust/a.go":               file(module+"/directory", "github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"),
 		"federation/a_test.go":     file(module+"/trust", "pgregory.net/rapid", "github.com/go-jose/go-jose/v4"),
 		"federation/testdata/a.go": file(module + "/node"),
@@ -416,11 +508,13 @@ func TestLayeringFindsViolations(t *testing.T) {
 	for _, tc := range []struct{ name, imported, want string }{
 		{"trust/a.go", module + "/federation", "trust/a.go: trust must not import federation; it may import directory"},
 		{"directory/a.go", module + "/trust", "directory must not import trust; it may import directory/strictjson"},
-		{"directory/table/a.go", module + "/directory", "directory/table must not import directory; it may import nothing of ours"},
+		{"directory/table/a.go", module + "/directory",
+			"directory/table must not import directory; it may import nothing of ours"},
 		{"consensus/a_test.go", module + "/node", "consensus must not import node"},
 		{"util/a.go", "fmt", "package util is not in the table"},
 		{"node/a.go", module + "/util", "node must not import util"},
-		{"api/a.go", "github.com/hashicorp/raft", "api must not import github.com/hashicorp/raft, which is for consensus"},
+		{"api/a.go", "github.com/hashicorp/raft",
+			"api must not import github.com/hashicorp/raft, which is for consensus"},
 		{"federation/a.go", "github.com/hashicorp/raft", "must not import"},
 		{"consensus/a.go", "github.com/hashicorp/memberlist", "must not import"},
 		{"node/a.go", "go.etcd.io/bbolt", "which is for federation"},

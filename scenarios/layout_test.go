@@ -30,10 +30,10 @@ const (
 // are allowed below the package too.
 var unfinished = map[string]excess{
 	"api":        {testLines: true},
+	"consensus":  {lines: true, testLines: true},
 	"directory":  {testLines: true},
 	"discovery":  {testLines: true},
-	"federation": {lines: true, testLines: true},
-	"scenarios":  {testLines: true},
+	"federation": {testLines: true},
 }
 
 // excess is what one package is allowed past the limits; zero allows nothing.
