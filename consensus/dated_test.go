@@ -22,7 +22,8 @@ func profile(t testing.TB, who directory.Identity, members string) directory.Reg
 		t.Fatal(err)
 	}
 
-	return directory.RegisterRequest{Caller: directory.Caller{Identity: who}, Agent: "minimal", Document: d, Lifetime: 600}
+	return directory.RegisterRequest{Caller: directory.Caller{Identity: who}, Agent: "minimal", Document: d,
+		Lifetime: 600}
 }
 
 // Requirement: XU-008, XU-023, XU-061

@@ -354,7 +354,8 @@ func TestAPatchIsMergedByTheLeader(t *testing.T) {
 			t.Errorf("the document is %s", e.Document.Bytes())
 		}
 
-		_, err = s.Refresh(t.Context(), directory.RefreshRequest{Caller: who, RID: out.RID, Patch: []byte(`{"base":null}`)})
+		_, err = s.Refresh(t.Context(), directory.RefreshRequest{Caller: who, RID: out.RID,
+			Patch: []byte(`{"base":null}`)})
 		problem(t, err, directory.BadDocument)
 
 		if now, _ := s.cfg.Index.Get(out.RID); now.Revision != e.Revision {

@@ -32,7 +32,6 @@ var (
 	beta  = spiffeid.RequireTrustDomainFromString("beta.test")
 	ada   = directory.IdentityOf(spiffeid.RequireFromString("spiffe://alpha.test/agent/ada"))
 	bob   = directory.IdentityOf(spiffeid.RequireFromString("spiffe://alpha.test/agent/bob"))
-	tool  = directory.IdentityOf(spiffeid.RequireFromString("spiffe://alpha.test/tool/commissioner"))
 )
 
 func document(t testing.TB, extra string) directory.Document {

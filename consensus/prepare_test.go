@@ -132,8 +132,9 @@ func TestWhatAnOldPolicyPermittedIsAskedAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		give := directory.TransferRequest{Caller: directory.Caller{Identity: ada, PolicyVersion: &version}, RID: out.RID,
-			To: bob, Statement: out.Position.Revision}
+		give := directory.TransferRequest{Caller: directory.Caller{Identity: ada, PolicyVersion: &version},
+			RID: out.RID,
+			To:  bob, Statement: out.Position.Revision}
 
 		if _, err := d.nodes[leader].SetPolicy(t.Context(), []byte("permit (principal, action, resource);"),
 			nil); err != nil {

@@ -94,7 +94,8 @@ func (s *Store) Close() error { return s.closed() }
 func (s *Store) Register(ctx context.Context, r directory.RegisterRequest) (directory.Outcome, error) {
 	req := &message.Register{
 		Caller: message.CallerOf(r.Caller), Agent: r.Agent, Kind: r.Document.Kind(),
-		Document: r.Document.Compressed().StoredBytes(), Lifetime: r.Lifetime, Visibility: r.Visibility, IfMatch: r.IfMatch,
+		Document: r.Document.Compressed().StoredBytes(), Lifetime: r.Lifetime, Visibility: r.Visibility,
+		IfMatch: r.IfMatch,
 		Present: r.Present, Absent: r.Absent, Keep: r.KeepVisibility, Packed: nil, For: r.Owner,
 	}
 	if r.Projection != nil && r.Agent != "" { // else its name is not known yet

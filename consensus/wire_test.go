@@ -211,7 +211,8 @@ func TestADomainWhoseMessagesHaveGrown(t *testing.T) {
 			t.Error(err)
 		}
 
-		if _, err := d.nodes[other].Remove(t.Context(), directory.RemoveRequest{Caller: who, RID: out.RID}); err != nil {
+		if _, err := d.nodes[other].Remove(t.Context(),
+			directory.RemoveRequest{Caller: who, RID: out.RID}); err != nil {
 			t.Error(err)
 		}
 
