@@ -2,13 +2,14 @@ package audit
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"os"
 	"slices"
 	"time"
+
+	"github.com/go-json-experiment/json"
 )
 
 const (

@@ -4,14 +4,9 @@ import (
 	"testing"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
-
-	"github.com/roster-mesh/roster/directory"
 )
 
-var (
-	alpha = spiffeid.RequireTrustDomainFromString("alpha.test")
-	beta  = spiffeid.RequireTrustDomainFromString("beta.test")
-)
+var alpha = spiffeid.RequireTrustDomainFromString("alpha.test")
 
 func must(t testing.TB, err error) {
 	t.Helper()
@@ -19,13 +14,4 @@ func must(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-func identity(t testing.TB, uri string) directory.Identity {
-	t.Helper()
-
-	id, err := directory.ParseIdentity(uri)
-	must(t, err)
-
-	return id
 }
