@@ -19,7 +19,8 @@ import (
 func (o *model) withhold(agent, secret string) (rid directory.RID) {
 	d, err := directory.ParseDocument(directory.KindAD,
 		fmt.Appendf(nil,
-			`{"base":"https://agent.test/","description":"shown-to-peers","protocols":["https"],"capabilities":[{"name":"work","type":"tool"}],"x-secret":%q}`, secret))
+			`{"base":"https://agent.test/","description":"shown-to-peers","protocols":["https"],`+
+				`"capabilities":[{"name":"work","type":"tool"}],"x-secret":%q}`, secret))
 	if err != nil {
 		panic(err)
 	}

@@ -24,7 +24,7 @@ type fetchBudget struct {
 	brought int // digests
 }
 
-// endless returns the fetchBudget of a node of the origin.
+// unlimited returns the fetchBudget of a node of the origin.
 func unlimited(ctx context.Context) *fetchBudget { return &fetchBudget{asking: ctx} }
 
 // newFetchBudget returns that of another node, which its caller ends.

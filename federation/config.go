@@ -44,9 +44,9 @@ type Config struct {
 	Keys      Keyring
 	View      *index.View
 	Peerings  func() []directory.Peering // the domain's, replicated
-	// base URLs of the domain's other nodes; nil where there are none
+	// base URLs of the domain's other nodes; nil if there are none
 	Siblings func() []string
-	Client   func(peer spiffeid.TrustDomain) *http.Client // talks to nodes of that domain and to nobody else
+	Client   func(peer spiffeid.TrustDomain) *http.Client // talks to nodes of that domain and to no other node
 	// nil switches it off; Traffic, Panics, Stretch are the Mesh's
 	Gossip *gossip.Config
 	// Farewell is called when a node of a peer says that its domain has ended the

@@ -200,7 +200,7 @@ func TestKilledAtAnySync(t *testing.T) {
 }
 
 // killedAt runs a node that is killed at its fsync number n, and looks at what it
-// left. It returns false where it ended before that.
+// left. It returns false if it ended before that.
 func killedAt(t *testing.T, strace string, n int) (killed bool) {
 	t.Helper()
 	dir := t.TempDir()
@@ -291,7 +291,7 @@ func leftBehind(t *testing.T, n int, dir string, out []byte) {
 	must(t, b.Close())
 }
 
-// held is what is on disk of a stream.
+// held is the contents of the disk of a stream.
 func (s *site) held(t *testing.T, id store.StreamID) (ds []signed.Digest) {
 	t.Helper()
 	must(t, s.store.Read(id, func(tx *store.Tx) error {

@@ -131,7 +131,7 @@ func (c *crossChecker) crossCheck(ctx context.Context, origin *replica.Origin, f
 
 // crossPage takes a page that another was told, and returns how far it goes. One by a
 // key that is listed no longer is shown to nobody, but it may be one half of a
-// contradiction; the court checks who signed it. One by a key that is revoked convicts
+// contradiction; the verifier checks who signed it. One by a key that is revoked convicts
 // nobody, and hides nothing that comes after it.
 func (c *crossChecker) crossPage(ctx context.Context, origin *replica.Origin, node protocol.Node,
 	text string) (to uint64, err error) {

@@ -22,13 +22,13 @@ var (
 	errNoCase = errors.New("no evidence against a peer of this domain")
 )
 
-// Evidence lists the evidence that this node has against a domain, the oldest
+// evidenceOf lists the evidence that this node has against a domain, the oldest
 // first.
 func (pr *prosecutor) evidenceOf(td spiffeid.TrustDomain) []evidence.File {
 	return pr.cases.Files(td)
 }
 
-// EvidenceFile returns a file that Evidence lists, the oldest where id is empty; a
+// file returns a file that Evidence lists, the oldest where id is empty; a
 // directory.NotFound for none.
 func (pr *prosecutor) file(td spiffeid.TrustDomain, id string) ([]byte, error) {
 	all := pr.cases.Files(td)
@@ -53,8 +53,8 @@ func (pr *prosecutor) file(td spiffeid.TrustDomain, id string) ([]byte, error) {
 	return data, nil
 }
 
-// accuse has the court look at what an origin signed twice, and reports whether
-// that convicts it. What convicts nobody is written down and nothing more.
+// accuse has the verifier look at what an origin signed twice, and reports whether
+// that convicts it. What is not valid is written down and nothing more.
 func (pr *prosecutor) accuse(origin *replica.Origin, pages, keys []string) bool {
 	if pr.cfg.Verifier == nil {
 		return false

@@ -46,7 +46,7 @@ func (rc *receiver) fetch(ctx context.Context, origin spiffeid.TrustDomain, name
 // askRecords asks one holder and adds to got what it gives.
 func (rc *receiver) askRecords(ctx context.Context, origin spiffeid.TrustDomain, names []protocol.RecordName,
 	node protocol.Node, got map[protocol.RecordName]replica.Fetched) error {
-	var header string // of the record before: as a rule it is the same
+	var header string // of the record before: usually it is the same
 
 	return rc.client.Records(ctx, node, origin, names, func(line protocol.RecordLine) {
 		named := protocol.RecordName{H: line.H, M: line.M}

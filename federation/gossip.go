@@ -69,7 +69,7 @@ func (q *gossipQueue) MergeHeads(from spiffeid.ID, heads [][]byte) {
 	}
 }
 
-// startGossip joins the pool and runs what lives on it.
+// start joins the pool and runs what lives on it.
 func (gf *gossipFeed) start(ctx context.Context, wg *sync.WaitGroup) error {
 	in := make(chan replica.Pushed, pushQueue)
 	cfg := *gf.cfg.Gossip
@@ -102,7 +102,7 @@ func (gf *gossipFeed) setGossip(gossiper gossiper) {
 	gf.pool = gossiper
 }
 
-// enqueue puts p into a queue, where it is full in the place of the oldest: of more than
+// enqueue puts p into a queue, if it is full in the place of the oldest: of more than
 // one where others put something into it meanwhile. It returns those.
 func enqueue(c chan replica.Pushed, message replica.Pushed) (lost []replica.Pushed) {
 	for {

@@ -98,7 +98,7 @@ func (h *holdings) ownRecord(to spiffeid.TrustDomain, name protocol.RecordName) 
 	return h.publisher.Record(directory.Only(to), name)
 }
 
-// storedRecord returns a record that another domain's stream names; nil where it names
+// storedRecord returns a record that another domain's stream names; nil if it names
 // none, or there is no such stream.
 func (h *holdings) storedRecord(st *replica.Stream, name protocol.RecordName) (r *store.Record, err error) {
 	if st == nil {

@@ -303,7 +303,7 @@ func (c *believer) Freeze(_ context.Context, td spiffeid.TrustDomain) error {
 	return nil
 }
 
-// Who fills the evidence that is kept against them can be convicted after a release
+// A peer that fills the evidence that is kept against them can be convicted after a release
 // still, also where the node stops before the domain has acted.
 //
 // Requirement: MESH-022

@@ -57,7 +57,7 @@ func newBackoff() *backoff.ExponentialBackOff {
 	return b
 }
 
-// hand gives v to the next stage; false where ctx ends first.
+// hand gives v to the next stage; false if ctx ends first.
 func hand[T any](ctx context.Context, to chan<- T, v T) bool {
 	select {
 	case to <- v:

@@ -194,7 +194,7 @@ func (m *Mesh) saveClocks() error {
 // key document is replaced.
 func (m *Mesh) Changed() <-chan struct{} { return m.origins.Changed() }
 
-// Position returns how far this node is with another domain's history: all that
+// Position returns the position of this node with another domain's history: all that
 // the domain announced up to there is shown here. It is false for a domain that
 // nothing is known of.
 func (m *Mesh) Position(td spiffeid.TrustDomain) (directory.Position, bool) {

@@ -205,7 +205,8 @@ func (o *model) tell(aud directory.Audience, rid directory.RID, r *registration)
 func document(n uint64) directory.Document {
 	d, err := directory.ParseDocument(directory.KindAD,
 		fmt.Appendf(nil,
-			`{"base":"https://agent.test/%d","description":"agent %d","protocols":["https"],"capabilities":[{"name":"work","type":"tool"}],"note":"note %d"}`, n, n, n))
+			`{"base":"https://agent.test/%d","description":"agent %d","protocols":["https"],`+
+				`"capabilities":[{"name":"work","type":"tool"}],"note":"note %d"}`, n, n, n))
 	if err != nil {
 		panic(err)
 	}

@@ -46,7 +46,7 @@ func TestWhoIsListedNoLongerKnowsItAfterARestart(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		for range 2 { // also where there is nothing left to drop
+		for range 2 { // also if there is nothing left to drop
 			b.beta.reopen(t)
 
 			if n := len(b.beta.shown(alpha)); n != 0 {
@@ -282,7 +282,7 @@ func TestShowingAStreamAnewHoldsUpNoChange(t *testing.T) {
 }
 
 // What a peer pushes beyond its rate is dropped before anything of it is parsed, and
-// takes nobody else's place in an origin's queue.
+// takes no other node's place in an origin's queue.
 //
 // Requirement: MESH-026
 func TestAFloodTakesNobodyElsesPlace(t *testing.T) {

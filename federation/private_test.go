@@ -60,7 +60,7 @@ func (o *model) disclosed(rid directory.RID, member string) string {
 	panic("no such member")
 }
 
-// What is for one peer goes to that peer and to nobody else; what is taken back is
+// What is for one peer goes to that peer and to no other node; what is taken back is
 // gone from its answers and from its disk within a round, in all the pages that the
 // file ever had it on.
 //

@@ -20,7 +20,7 @@ const smallPage = 4 << 10
 
 var errNoRegistration = directory.Refuse(directory.NotFound, "this node holds no such registration")
 
-// Record returns the signed record of a registration of any domain, with the
+// record returns the signed record of a registration of any domain, with the
 // disclosures that the mesh stream has (of the own domain) or that were meant for
 // this one. Its signature was verified; where the one on disk no longer holds,
 // because the key was rotated, it is signed again by a holder. The error is
@@ -60,7 +60,7 @@ func (pv *prover) verifies(origin spiffeid.TrustDomain, r *store.Record) bool {
 	return err == nil
 }
 
-// heldRecord looks a living registration up; r is nil where its record is
+// heldRecord looks a living registration up; r is nil if its record is
 // missing.
 func (pv *prover) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o *replica.Origin, st *replica.Stream,
 	held *store.Entry, r *store.Record, err error) {
@@ -143,7 +143,7 @@ func (pv *prover) keepResigned(origin *replica.Origin, st *replica.Stream, rid d
 	return err
 }
 
-// Proof returns what proves a registration offline, but for the origin's bundle:
+// proof returns what proves a registration offline, but for the origin's bundle:
 // its record, a page that lists it, and the key document that holds for both. The
 // error is directory.NotFound or Unavailable.
 func (pv *prover) proof(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (record, page,

@@ -230,7 +230,7 @@ const compactSlack = 4096
 
 var errLonger = errors.New("the fresh chain would be longer than the one it replaces")
 
-// compact pulls an origin's chain anew from 0 where it weighs more than twice what
+// compact pulls an origin's chain anew from 0 if it weighs more than twice what
 // is alive (federation.md, "Pages"): fresh pages are gathered beside the chain and
 // take its place once they reach as far.
 func (pl *puller) compact(ctx context.Context, origin *replica.Origin, feed *replica.Feed) {

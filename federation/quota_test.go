@@ -252,7 +252,7 @@ func TestAPeersQuotasAreCountedExactly(t *testing.T) {
 	})
 }
 
-// countedExactly compares what is counted with what is on disk.
+// countedExactly compares what is counted with the contents of the disk.
 func (b *bench) countedExactly(rt *rapid.T) {
 	b.Helper()
 	o := b.beta.origins.Get(alpha)

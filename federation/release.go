@@ -13,7 +13,7 @@ import (
 	"github.com/roster-mesh/roster/federation/protocol"
 )
 
-// MayRelease asks a frozen origin for its newest key document, and returns a
+// mayRelease asks a frozen origin for its newest key document, and returns a
 // directory.Conflict where evidence convicts it still that this node or another of
 // the domain has: none of the keys that signed it is revoked, and its epoch isn't
 // over (federation.md, "Evidence"). Where no node that answers has any evidence, and
@@ -91,7 +91,7 @@ func (pr *prosecutor) judged(evidence []byte) bool {
 }
 
 // giveEvidence answers a node of the own domain what convictingStill finds: 204 where
-// there is evidence that convicts nobody any more, 404 where there is none.
+// there is evidence that is not valid any more, 404 if there is none.
 func (s *server) giveEvidence(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
 	td, err := protocol.ParseOrigin(r.URL.Query())
 	switch {

@@ -77,7 +77,7 @@ func TestImportRulesFilterWhatIsHeld(t *testing.T) {
 	})
 }
 
-// Quotas bound what is on disk, whatever comes first; what is replaced or ends makes
+// Quotas bound the contents of the disk, whatever comes first; what is replaced or ends makes
 // room, and so does a higher quota.
 func TestQuotasBoundWhatIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -95,7 +95,7 @@ func TestRoutesAreForNodesOfPeersAndBounded(t *testing.T) {
 				`{"origin":"alpha.test","names":[` + many + many + `]}`, 413},
 			{b.beta, node(gamma), "GET", pages + "0", "", 403}, // a relay asks the origin's key document
 			{b.beta, node(beta), "GET", pages + "0", "", 200},
-			// private streams go to nobody else
+			// private streams go to no other node
 			{b.beta, node(beta), "GET", protocol.PathPages + "?origin=alpha.test&aud=beta.test", "", 204},
 			{b.beta, node(gamma), "GET", protocol.PathPages + "?origin=alpha.test&aud=beta.test", "", 403},
 			{b.beta, node(gamma), "GET", protocol.PathPages + "?origin=alpha.test&aud=gamma.test", "", 403},
@@ -223,7 +223,7 @@ func TestALongPollAtARelayEndsWithNews(t *testing.T) {
 	})
 }
 
-// A peer's node ends its own domain's peering and no other, and nobody else any.
+// A peer's node ends its own domain's peering and no other, and no other node any.
 //
 // Requirement: MESH-025
 func TestWhoSaysFarewell(t *testing.T) {

@@ -27,7 +27,7 @@ const (
 
 // toTell returns whom to tell of a conviction: the domain's other nodes; and of
 // what was for the mesh those peers that may have it. What a page for one domain
-// alone lists goes to nobody else, evidence or not.
+// alone lists goes to no other node, evidence or not.
 func (pr *prosecutor) toTell(conviction evidence.Conviction) (all []protocol.Node) {
 	if pr.cfg.Siblings != nil {
 		for _, base := range pr.cfg.Siblings() {

@@ -15,7 +15,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A Court makes evidence of what an origin signed, judges the evidence that others
+// A Verifier makes evidence of what an origin signed, judges the evidence that others
 // send, and has the domain act on it (federation.md, "Evidence"). It is safe for
 // concurrent use.
 type Verifier interface {
@@ -23,7 +23,7 @@ type Verifier interface {
 	// newest first, that list their keys, or of two key documents where pages is nil.
 	Accuse(origin spiffeid.TrustDomain, pages, keys []string) ([]byte, error)
 	// Judge returns what evidence shows to this node, by the bundles and key
-	// documents that it believes now. An error means that it convicts nobody. News
+	// documents that it believes now. An error means that it is not valid. News
 	// is what this domain didn't judge before: what only an SVID vouches for that
 	// ended long ago is none (trust.Keyring.Judge).
 	Judge(evidence []byte, news bool) (Conviction, error)
@@ -39,7 +39,7 @@ type Conviction struct {
 	Audience directory.Audience // of the stream; nobody for key documents
 }
 
-// An EvidenceFile is one that is on disk.
+// A File is one that is on disk.
 type File struct {
 	ID    string
 	Found time.Time
@@ -51,7 +51,7 @@ const MaxFiles = 16
 
 var ErrManyKept = errors.New("enough evidence against that origin is stored")
 
-// cases is the evidence that this node has. A file ends in .pending until the
+// Store is the evidence that this node has. A file ends in .pending until the
 // domain has frozen the origin, and in .json from then on.
 type Store struct {
 	dir  string
@@ -64,7 +64,7 @@ type Store struct {
 	pending []*Pending
 }
 
-// A pendingCase is a conviction that the domain hasn't acted on yet, or that
+// A Pending is a conviction that the domain hasn't acted on yet, or that
 // others weren't told of.
 type Pending struct {
 	Conviction
@@ -76,7 +76,7 @@ func (c *Store) Path(td spiffeid.TrustDomain, id, suffix string) string {
 	return filepath.Join(c.dir, td.Name()+"."+id+suffix)
 }
 
-// openCases reads what is in dir. What is pending is for the court to judge again.
+// Open reads what is in dir. Pending cases are for the verifier to judge again.
 func Open(dir string) (store *Store, pending [][]byte, err error) {
 	store = &Store{dir: dir, News: make(chan struct{}, 1), kept: map[spiffeid.TrustDomain][]File{}}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -119,7 +119,7 @@ func Open(dir string) (store *Store, pending [][]byte, err error) {
 	return store, pending, nil
 }
 
-// take writes a conviction's evidence down. It returns false for one that is known.
+// Add writes a conviction's evidence down. It returns false for one that is known.
 // Of what is not needed, as news of an origin that is frozen, it takes no more than
 // MaxFiles. Else the oldest gives way: an operator has released the origin from it, and
 // who has much evidence made against them is not to be safe from more.
@@ -181,7 +181,7 @@ func writeWhole(path string, data []byte) error {
 	return err
 }
 
-// open returns what is pending.
+// Pending returns the pending cases.
 func (c *Store) Pending() []*Pending {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,12 +189,12 @@ func (c *Store) Pending() []*Pending {
 	return slices.Clone(c.pending)
 }
 
-// against reports whether one of these is against an origin.
+// Against reports whether one of these is against an origin.
 func Against(open []*Pending, td spiffeid.TrustDomain) bool {
 	return slices.ContainsFunc(open, func(p *Pending) bool { return p.Origin == td })
 }
 
-// settle notes that the domain has acted.
+// Settle notes that the domain has acted.
 func (c *Store) Settle(pending *Pending) error {
 	if err := os.Rename(c.Path(pending.Origin, pending.ID, PendingSuffix),
 		c.Path(pending.Origin, pending.ID, KeptSuffix)); err != nil {
@@ -208,7 +208,7 @@ func (c *Store) Settle(pending *Pending) error {
 	return nil
 }
 
-// against lists the evidence against an origin, the oldest first.
+// Files lists the evidence against an origin, the oldest first.
 func (c *Store) Files(td spiffeid.TrustDomain) []File {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -218,7 +218,7 @@ func (c *Store) Files(td spiffeid.TrustDomain) []File {
 	return files
 }
 
-// reopen lets evidence that is known be taken once more.
+// Reopen lets evidence that is known be taken once more.
 func (c *Store) Reopen(td spiffeid.TrustDomain, id string) {
 	c.writing.Lock()
 	defer c.writing.Unlock()

@@ -28,7 +28,7 @@ const (
 	maxPublished  = 4096                  // streams whose last message is known
 )
 
-// Broadcasts are the messages that this node tells the pool. memberlist's queue
+// broadcasts are the messages that this node tells the pool. memberlist's queue
 // would give them to whomever it talks to next; here each goes to members of its
 // audience, to each of them once.
 type broadcasts struct {

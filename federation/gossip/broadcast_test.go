@@ -56,7 +56,7 @@ func TestAnAudienceIsAskedWhenAMessageLeaves(t *testing.T) {
 }
 
 // A message goes to all of its audience, to each once from each that tells it,
-// and to nobody else, however large the pool is.
+// and to no other node, however large the pool is.
 //
 // Requirement: MESH-006, MESH-025
 func TestAMessageGoesToItsAudience(t *testing.T) {

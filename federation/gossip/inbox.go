@@ -11,7 +11,7 @@ import (
 // would say nothing that a pull doesn't.
 const inboxEach = 16
 
-// News is what one node sent: a message, or the heads that it knows.
+// news is what one node sent: a message, or the heads that it knows.
 type news struct {
 	message []byte
 	heads   [][]byte

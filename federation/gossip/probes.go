@@ -11,7 +11,7 @@ import (
 // maxProbes bounds the pings that are remembered.
 const maxProbes = 4096
 
-// Probes remembers the pings that memberlist waits for answers to. memberlist
+// probes remembers the pings that memberlist waits for answers to. memberlist
 // has a goroutine wait for each until the end of the probe's interval, whether or
 // not it is being shut down; only an ack ends the wait. So the transport, when
 // it shuts down, gives it one for each.

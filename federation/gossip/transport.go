@@ -244,7 +244,7 @@ func (t *transport) Shutdown() (err error) {
 }
 
 // endProbes runs while memberlist still takes packets, one after the other, and
-// nobody else sends it any. When it has taken the first of ours, it has done what
+// no other node sends it any. When it has taken the first of ours, it has done what
 // earlier ones asked for; what that made it wait for, the second round answers.
 func (t *transport) endProbes() {
 	for range 2 {

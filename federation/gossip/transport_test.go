@@ -306,8 +306,11 @@ func TestThePacketFilter(t *testing.T) {
 		"a compound without lengths": {packet: []byte{wireCompound, 9, 0, 1}, err: errWire},
 		"a ping of no text": {packet: message(wirePing, "Node", 7, "SourceNode", from.String()),
 			err: errWire},
-		"a claim below zero":          {packet: []byte("\x05\x82\xa4Node\xa1x\xabIncarnation\xff"), err: errWire},
-		"a claim beyond all":          {packet: []byte("\x05\x82\xa4Node\xa1x\xabIncarnation\xcf\x00\x00\x00\x01\x00\x00\x00\x00"), err: errWire},
+		"a claim below zero": {packet: []byte("\x05\x82\xa4Node\xa1x\xabIncarnation\xff"), err: errWire},
+		"a claim beyond all": {
+			packet: []byte("\x05\x82\xa4Node\xa1x\xabIncarnation\xcf\x00\x00\x00\x01\x00\x00\x00\x00"),
+			err:    errWire,
+		},
 		"a number for a member":       {packet: []byte{wirePing, 0x81, 0x07, 0x07}, err: errWire},
 		"a number cut short":          {packet: []byte{wireDead, 0x81, 0xa1, 'x', 0xce, 1}, err: errWire},
 		"a length cut short":          {packet: []byte{wireDead, 0x81, 0xa1, 'x', 0xda, 1}, err: errWire},
@@ -594,7 +597,8 @@ func TestStreamsAreReadAtAPace(t *testing.T) {
 
 		flood.Wait()
 
-		if least := (nodes*each*maxState - domainBurst) / domainBytes; time.Since(began) < time.Duration(least)*time.Second {
+		least := (nodes*each*maxState - domainBurst) / domainBytes
+		if time.Since(began) < time.Duration(least)*time.Second {
 			t.Errorf("%d streams of %d bytes were read in %v; it takes %d s", nodes*each, maxState, time.Since(began),
 				least)
 		}

@@ -19,27 +19,27 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A node is one node of a domain, by the base URL of its API.
+// A Node is one node of a domain, by the base URL of its API.
 type Node struct {
 	Domain spiffeid.TrustDomain
 	Base   string
 }
 
-// A client asks other nodes. Its answers are foreign bytes: nothing of them is verified.
+// A Client asks other nodes. Its answers are foreign bytes: nothing of them is verified.
 type Client struct {
 	HTTP    func(peer spiffeid.TrustDomain) *http.Client // talks to nodes of that domain and to no others
 	Traffic *Traffic
 	Codecs  *Codecs
 }
 
-// get asks a node and returns the body of its answer, "" for 204 No Content. A body that
+// Get asks a node and returns the body of its answer, "" for 204 No Content. A body that
 // is longer than limit is cut off one byte later, which the gate refuses.
 func (c *Client) Get(ctx context.Context, n Node, path string, q url.Values, limit int) (string, error) {
 	text, _, err := c.GetWithHeader(ctx, n, path, q, limit)
 	return text, err
 }
 
-// getWithHeader is get, and also returns the header of the answer.
+// GetWithHeader is get, and also returns the header of the answer.
 func (c *Client) GetWithHeader(ctx context.Context, node Node, path string, q url.Values,
 	limit int) (string, http.Header, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, node.Base+path+"?"+q.Encode(), nil)
@@ -74,7 +74,7 @@ func (c *Client) GetWithHeader(ctx context.Context, node Node, path string, q ur
 	return string(body), res.Header, nil
 }
 
-// getPage asks for one page of an origin's stream. It returns "" if the node has none.
+// Page asks for one page of an origin's stream. It returns "" if the node has none.
 func (c *Client) Page(ctx context.Context, node Node, origin spiffeid.TrustDomain, aud directory.Audience,
 	since uint64) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTime)
@@ -83,7 +83,7 @@ func (c *Client) Page(ctx context.Context, node Node, origin spiffeid.TrustDomai
 	return c.Get(ctx, node, PathPages, PullQuery(origin, aud, since), MaxPage)
 }
 
-// getRecords asks a node for named records, and hands take each line of the answer that
+// Records asks a node for named records, and hands take each line of the answer that
 // names one of them.
 func (c *Client) Records(ctx context.Context, node Node, origin spiffeid.TrustDomain, names []RecordName,
 	take func(RecordLine)) error {
@@ -136,7 +136,7 @@ func (c *Client) Records(ctx context.Context, node Node, origin spiffeid.TrustDo
 	return lines.Err()
 }
 
-// post sends a JSON body. The caller closes the body of the answer.
+// Post sends a JSON body. The caller closes the body of the answer.
 func (c *Client) Post(ctx context.Context, node Node, path string, body []byte, codings string) (*http.Response,
 	error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, node.Base+path, bytes.NewReader(body))
@@ -158,13 +158,13 @@ func (c *Client) Post(ctx context.Context, node Node, path string, body []byte, 
 	return res, nil
 }
 
-// answered is the status of an answer, in this release's words: HTTP/1 has the other side's,
+// Status is the status of an answer, in this release's words: HTTP/1 has the other side's,
 // whatever bytes it sends.
 func Status(res *http.Response) string {
 	return strings.TrimSpace(fmt.Sprint(res.StatusCode, " ", http.StatusText(res.StatusCode)))
 }
 
-// said is what a refusal's body says, fit for an operator's eyes: the detail of a problem
+// Quote is what a refusal's body says, fit for an operator's eyes: the detail of a problem
 // (RFC 9457), else what there is. Its bytes are another's, so it is quoted.
 func Quote(body []byte) string {
 	var p struct {
@@ -190,7 +190,7 @@ var ErrNotFound = errors.New("the node holds nothing of that origin")
 
 var ErrDenied = errors.New("request denied")
 
-// traffic counts the bytes of bodies that a domain's nodes answered and were
+// Traffic counts the bytes of bodies that a domain's nodes answered and were
 // answered. Only peers and the own domain reach it.
 type Traffic struct {
 	mu  sync.Mutex
@@ -224,7 +224,7 @@ func (t *Traffic) Of(td spiffeid.TrustDomain) (in, out uint64) {
 	return 0, 0
 }
 
-// A metered answer counts what is written to a domain's node.
+// A MeteredWriter answer counts what is written to a domain's node.
 type MeteredWriter struct {
 	http.ResponseWriter
 	Traffic *Traffic

@@ -39,7 +39,7 @@ const (
 // A Refusal says why a message was not accepted. Nothing was changed by it.
 type Refusal struct {
 	Code   Code
-	Origin spiffeid.TrustDomain // zero where the message doesn't get so far as to name one that is known
+	Origin spiffeid.TrustDomain // zero if the message doesn't get so far as to name one that is known
 	Err    error
 }
 
@@ -47,7 +47,7 @@ func (r *Refusal) Error() string { return string(r.Code) + ": " + r.Err.Error() 
 
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// codeOf returns the code that err carries, or "" for an error that is no
+// CodeOf returns the code that err carries, or "" for an error that is no
 // refusal.
 func CodeOf(err error) Code {
 	var r *Refusal

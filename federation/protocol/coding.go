@@ -21,7 +21,7 @@ const (
 	maxWindow  = 8 << 20 // of zstd, which an answer's reader must have room for (RFC 9659)
 )
 
-// codecs are zstd's encoders and decoders that nobody uses now. They hold channels,
+// Codecs are zstd's encoders and decoders that nobody uses now. They hold channels,
 // so each Mesh has its own: a test's bubble must not meet another's.
 type Codecs struct{ encoders, decoders sync.Pool }
 
@@ -49,7 +49,7 @@ func (c *Codecs) decoder(r io.Reader) (*zstd.Decoder, error) {
 		zstd.WithDecoderLowmem(true))
 }
 
-// compressed returns where to write an answer, in a coding that its caller takes.
+// Compress returns where to write an answer, in a coding that its caller takes.
 func (c *Codecs) Compress(w http.ResponseWriter, r *http.Request) (io.Writer, func()) {
 	taken := r.Header.Get("Accept-Encoding")
 	switch {
@@ -74,7 +74,7 @@ func (c *Codecs) Compress(w http.ResponseWriter, r *http.Request) (io.Writer, fu
 	return buf, func() { _ = buf.Flush() }
 }
 
-// plainly returns the bytes of a body without its coding, and a function to call after
+// Decompress returns the bytes of a body without its coding, and a function to call after
 // they were read.
 func (c *Codecs) Decompress(coding string, body io.Reader) (io.Reader, func(), error) {
 	switch coding {
@@ -98,11 +98,11 @@ func (c *Codecs) Decompress(coding string, body io.Reader) (io.Reader, func(), e
 	}
 }
 
-// maxCoded bounds an answer as it comes. None is longer than what is in it by more than
+// MaxCoded bounds an answer as it comes. None is longer than what is in it by more than
 // a coding's frames, of which there might else be one after another with nothing in them.
 const MaxCoded = MaxAnswer + signed.MaxRecord + 1<<20
 
-// A counted body tells how many bytes of it were read.
+// A countedBody body tells how many bytes of it were read.
 type countedBody struct {
 	io.ReadCloser
 	add func(n int)

@@ -5,7 +5,7 @@ import (
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
-// issueOf tells one issue of the key document from another.
+// Issue tells one issue of the key document from another.
 func Issue(doc *signed.KeyDocument) directory.Position {
 	return directory.Position{Epoch: doc.Epoch, Revision: doc.Seq}
 }

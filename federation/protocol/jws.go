@@ -12,10 +12,10 @@ import (
 
 var errJWS = errors.New("not a canonical compact JWS")
 
-// A jws is a compact JWS taken apart, nothing of it verified.
+// A JWS is a compact JWS taken apart, nothing of it verified.
 type JWS struct{ Header, Payload []byte }
 
-// joinJWS makes a compact JWS of its parts, of which the payload alone is not encoded yet.
+// JoinJWS makes a compact JWS of its parts, of which the payload alone is not encoded yet.
 func JoinJWS(header string, payload []byte, signature string) string {
 	b := make([]byte, 0, len(header)+directory.B64.EncodedLen(len(payload))+len(signature)+2)
 	b = directory.B64.AppendEncode(append(append(b, header...), '.'), payload)
@@ -23,7 +23,7 @@ func JoinJWS(header string, payload []byte, signature string) string {
 	return string(append(append(b, '.'), signature...))
 }
 
-// splitJWS takes a compact JWS apart: base64url without padding, spare bits or
+// SplitJWS takes a compact JWS apart: base64url without padding, spare bits or
 // white space, and a signature of Ed25519's size.
 func SplitJWS(text string) (JWS, error) {
 	parts := strings.Split(text, ".")
@@ -47,7 +47,7 @@ func SplitJWS(text string) (JWS, error) {
 	return JWS{header, payload}, nil
 }
 
-// kidOf returns the key that a header names, "" for none.
+// KeyIDOf returns the key that a header names, "" for none.
 func KeyIDOf(header []byte) string {
 	var h struct {
 		Kid string `json:"kid"`
@@ -57,7 +57,7 @@ func KeyIDOf(header []byte) string {
 	return h.Kid
 }
 
-// checkHeader demands exactly {alg: EdDSA, typ, kid}, without white space or escapes:
+// CheckHeader demands exactly {alg: EdDSA, typ, kid}, without white space or escapes:
 // a record's header is in no hash that names the record, and whoever passes one on
 // could else make it as large as they like.
 func CheckHeader(header []byte, typ string) error {

@@ -10,16 +10,16 @@ import (
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
-// A name is what records are asked for by: the hash of the statement and that
+// A RecordName is what records are asked for by: the hash of the statement and that
 // of the disclosures.
 type RecordName struct{ H, M directory.Hash }
 
 func NameOf(d signed.Digest) RecordName { return RecordName{d.H, d.M} }
 
-// bytes is the name as a key on disk.
+// Bytes is the name as a key on disk.
 func (n RecordName) Bytes() []byte { return append(n.H[:], n.M[:]...) }
 
-// A namesRequest is the body of POST /federation/v1/records.
+// A RecordsRequest is the body of POST /federation/v1/records.
 type RecordsRequest struct {
 	Origin string              `json:"origin"`
 	Names  [][2]directory.Hash `json:"names"`
@@ -41,7 +41,7 @@ func (r RecordsRequest) Bytes() []byte {
 	return append(strictjson.AppendRaw(data, "names", append(list, ']')), '}')
 }
 
-// A recordLine is one line of the answer to it.
+// A RecordLine is one line of the answer to it.
 type RecordLine struct {
 	H      directory.Hash `json:"h"`
 	M      directory.Hash `json:"m"`
@@ -62,7 +62,7 @@ func (l RecordLine) Bytes() []byte {
 	return append(data, '}', '\n')
 }
 
-// readLine reads a line of an answer. One that is written as this release writes it
+// ParseRecordLine reads a line of an answer. One that is written as this release writes it
 // needs no parser.
 func ParseRecordLine(data []byte) (line RecordLine, err error) {
 	const (

@@ -49,7 +49,7 @@ type PageQuery struct {
 	Since  uint64
 	Limit  int
 	Wait   time.Duration
-	Keys   *directory.Position // the issue of the key document that the caller has; nil where it doesn't say
+	Keys   *directory.Position // the issue of the key document that the caller has; nil if it doesn't say
 }
 
 func ParsePageQuery(values url.Values) (query PageQuery, err error) {

@@ -12,11 +12,11 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// errNotReady says that this node can't speak for its domain yet: no key document
+// ErrNotReady says that this node can't speak for its domain yet: no key document
 // was issued, or none that has this node's key.
 var ErrNotReady = errors.New("this node's key is not in its domain's key document yet")
 
-// A pageKey is one question for a page.
+// A PageKey is one question for a page.
 type PageKey struct {
 	aud    directory.Audience
 	since  uint64
@@ -29,7 +29,7 @@ type Page struct {
 	Text string
 }
 
-// A publisher makes pages and heads of the own domain. Nothing of them is kept:
+// A Publisher makes pages and heads of the own domain. Nothing of them is kept:
 // a page is a scan of the state (rule G2). The last ones are remembered, because
 // every subscriber asks the same at the same moment.
 type Publisher struct {
@@ -50,7 +50,7 @@ type signer interface {
 	Keys(origin spiffeid.TrustDomain) (doc *signed.KeyDocument, jws string, ok bool)
 }
 
-// newPublisher returns a publisher of a domain.
+// New returns a publisher of a domain.
 func New(domain spiffeid.TrustDomain, source Source, keys signer, dialect signed.Dialect) *Publisher {
 	return &Publisher{domain: domain, Source: source, keys: keys, dialect: dialect, Pages: map[PageKey]Page{}}
 }
@@ -58,7 +58,7 @@ func New(domain spiffeid.TrustDomain, source Source, keys signer, dialect signed
 // maxMade bounds the pages that are remembered; a page is at most MaxPage.
 const maxMade = 32
 
-// page returns a signed page of the own domain's stream, nil where there is
+// Page returns a signed page of the own domain's stream, nil if there is
 // nothing above since. Where something was announced, an empty page says that it
 // has ended since (rule G5). No head names the tip of a private stream; so whoever
 // pulls one, and may know where this domain is, is told by an empty page that
@@ -138,7 +138,7 @@ func (b *Publisher) signed(typ string, payload []byte) (string, error) {
 	return text, nil
 }
 
-// head returns the own domain's signed head (rule G5).
+// Head returns the own domain's signed head (rule G5).
 func (b *Publisher) Head() (string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -158,7 +158,7 @@ func (b *Publisher) Head() (string, error) {
 	return b.signed(signed.TypeHead, h.Payload())
 }
 
-// record returns a record of the own domain as that stream may have it.
+// Record returns a record of the own domain as that stream may have it.
 func (b *Publisher) Record(aud directory.Audience, name protocol.RecordName) (string, bool, error) {
 	payload, disclosures, ok := b.Source.Record(aud, name.H, name.M)
 	if !ok {
@@ -208,12 +208,12 @@ func (b *Publisher) signedRecord(hash directory.Hash, payload []byte) (string, e
 // GossipDigests bounds a gossiped page: one of so many digests is under gossip.MaxMessage.
 const GossipDigests = 48
 
-// A tail makes the pages that are gossiped: from just below the tip.
+// A GossipCursor makes the pages that are gossiped: from just below the tip.
 type GossipCursor struct {
 	From uint64 // revision after which the next page begins
 }
 
-// page returns a page of the newest digests, nil where there is none above what
+// Page returns a page of the newest digests, nil if there is none above what
 // was given before.
 func (t *GossipCursor) Page(publisher *Publisher) (*Page, error) {
 	publisher.mu.Lock()

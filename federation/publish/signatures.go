@@ -6,7 +6,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// madeSignatures are those of the records that were asked for last. Every node of every
+// signatureCache are those of the records that were asked for last. Every node of every
 // peer asks for each record, one signature serves them all, and to make it takes
 // longer than all else that is done for an answer. One that is lost is made again.
 type signatureCache struct {
@@ -18,7 +18,7 @@ type signatureCache struct {
 const maxSignatures = 16 << 10
 
 // of returns the signature of a record, and the header that goes before its payload;
-// "" where it isn't known.
+// "" if it isn't known.
 func (s *signatureCache) of(hash directory.Hash) (header, signature string) {
 	signature, ok := s.young[hash]
 	if !ok {

@@ -8,7 +8,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// adopt has the keyring take a key document, and keeps on disk beside it those that
+// Adopt has the keyring take a key document, and keeps on disk beside it those that
 // superseded returns. One that there is no room for is not adopted. One that is known
 // is a sign of life where a node of the origin shows it (first-hand): others may
 // repeat it for as long as it holds.
@@ -63,7 +63,7 @@ func (o *Origin) contradicts(claimed *signed.KeyDocument) bool {
 	return ok && protocol.Issue(doc) == protocol.Issue(claimed)
 }
 
-// replaceKeys writes an origin's newest key document down. o.change is held.
+// ReplaceKeys writes an origin's newest key document down. o.change is held.
 func (o *Origin) ReplaceKeys(doc *signed.KeyDocument, text string) error {
 	past, err := o.Keys.superseded(doc)
 	if err != nil {

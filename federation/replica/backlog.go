@@ -16,7 +16,7 @@ const (
 	MissingPauseMost = time.Minute
 )
 
-// due returns wanted entries that may be asked for now, and when there are more.
+// Due returns wanted entries that may be asked for now, and when there are more.
 func (bl *backlog) Due(limit int) (*Stream, []signed.Digest, time.Duration) {
 	bl.streams.mu.Lock()
 	defer bl.streams.mu.Unlock()
@@ -50,7 +50,7 @@ func (bl *backlog) Due(limit int) (*Stream, []signed.Digest, time.Duration) {
 	return nil, nil, next
 }
 
-// postpone notes what nobody gave, to ask again later and more seldom.
+// Postpone notes what nobody gave, to ask again later and more seldom.
 func (bl *backlog) Postpone(st *Stream, asked []signed.Digest) {
 	bl.streams.mu.Lock()
 	defer bl.streams.mu.Unlock()

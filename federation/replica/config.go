@@ -10,7 +10,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A replicaConfig is what origins need to know of their node.
+// A Config is what origins need to know of their node.
 type Config struct {
 	Domain         spiffeid.TrustDomain
 	Keys           KeyDocuments
@@ -22,13 +22,13 @@ type Config struct {
 	Records, Bytes uint64 // records of one origin if its peering has no quotas; 0 for any
 }
 
-// keyDocuments keeps the key documents of origins.
+// KeyDocuments keeps the key documents of origins.
 type KeyDocuments interface {
 	Adopt(origin spiffeid.TrustDomain, jws string) (*signed.KeyDocument, error)
 	Keys(origin spiffeid.TrustDomain) (doc *signed.KeyDocument, jws string, ok bool)
 }
 
-// A replica is what all origins share.
+// A Deps is what all origins share.
 type Deps struct {
 	Cfg      *Config
 	Store    *store.Store

@@ -37,7 +37,7 @@ type turn struct {
 	failedAt time.Time // when a node failed last
 }
 
-// node returns the node that is asked at present, false where the peering names
+// Node returns the node that is asked at present, false if the peering names
 // none.
 func (ct *contacts) Node(feed *Feed) (protocol.Node, bool) {
 	ct.mu.Lock()
@@ -46,7 +46,7 @@ func (ct *contacts) Node(feed *Feed) (protocol.Node, bool) {
 	return ct.nodeAt(ct.turns[feed.Aud].n)
 }
 
-// headNode returns another node at each call, so that one that lags is noticed.
+// HeadNode returns another node at each call, so that one that lags is noticed.
 func (ct *contacts) HeadNode() (protocol.Node, bool) {
 	ct.mu.Lock()
 	defer ct.mu.Unlock()
@@ -61,7 +61,7 @@ func (ct *contacts) HeadFrom(node protocol.Node) {
 	ct.headGiver, ct.headCame = node, time.Now()
 }
 
-// headSince reports whether a head that was asked for has come from the origin since then.
+// HeadSince reports whether a head that was asked for has come from the origin since then.
 func (ct *contacts) HeadSince(at time.Time) bool {
 	ct.mu.Lock()
 	defer ct.mu.Unlock()
@@ -69,7 +69,7 @@ func (ct *contacts) HeadSince(at time.Time) bool {
 	return ct.headCame.After(at)
 }
 
-// lastHeadFrom returns which node gave the head that was asked for last and came.
+// LastHeadFrom returns which node gave the head that was asked for last and came.
 func (ct *contacts) LastHeadFrom() (protocol.Node, bool) {
 	ct.mu.Lock()
 	defer ct.mu.Unlock()
@@ -86,7 +86,7 @@ func (ct *contacts) nodeAt(turn int) (protocol.Node, bool) {
 	return protocol.Node{Domain: ct.domain, Base: addresses[turn%len(addresses)]}, true
 }
 
-// nodes returns all of the origin's nodes, the one that is asked at present first.
+// Nodes returns all of the origin's nodes, the one that is asked at present first.
 func (ct *contacts) Nodes() []protocol.Node {
 	ct.mu.Lock()
 	defer ct.mu.Unlock()
@@ -117,7 +117,7 @@ func (ct *contacts) failedSince(aud directory.Audience, since time.Time) bool {
 	return ct.turns[aud].failedAt.After(since)
 }
 
-// mayRefresh paces the pulls of keys that pushed messages cause. One that is put
+// MayRefresh paces the pulls of keys that pushed messages cause. One that is put
 // off is made up for by asking for the head (tend): nobody may push again.
 func (ct *contacts) MayRefresh(from Sender) bool {
 	ct.mu.Lock()
@@ -134,7 +134,7 @@ func (ct *contacts) MayRefresh(from Sender) bool {
 	return true
 }
 
-// putOff reports, once, whether a pull of keys was put off.
+// PutOff reports, once, whether a pull of keys was put off.
 func (ct *contacts) PutOff() (due bool) {
 	ct.mu.Lock()
 	defer ct.mu.Unlock()

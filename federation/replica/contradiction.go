@@ -18,7 +18,7 @@ type comparer struct {
 	Pace    *rate.Limiter // pages of a chain that are read
 }
 
-// contradicted returns the page of the chain that says otherwise than p of the
+// Contradicted returns the page of the chain that says otherwise than p of the
 // same registration and revision (evidence E1); "" for none. What is newer than
 // the stream is here can't be compared, and that is nearly all that comes.
 func (cp *comparer) Contradicted(p *Page) (other string, err error) {
@@ -94,7 +94,7 @@ type comparedPage struct {
 	digests map[directory.RID]signed.Digest
 }
 
-// chainedPage returns the page of the chain that brought revision r here.
+// ChainedPage returns the page of the chain that brought revision r here.
 func ChainedPage(t *store.Tx, dialect signed.Dialect, r uint64) (comparedPage, error) {
 	stored, to, err := t.PageOf(r)
 	if err != nil || stored == nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/roster-mesh/roster/federation/store"
 )
 
-// acceptHead keeps a newer head. A lower one is ignored and counted: being behind
+// AcceptHead keeps a newer head. A lower one is ignored and counted: being behind
 // is no crime. While the disk doesn't answer, what a head says is known all the same,
-// unless it begins an epoch: it tells how far this node is behind.
+// unless it begins an epoch: it tells the position of this node behind.
 func (o *Origin) AcceptHead(head *signed.Head, text string) error {
 	if err := o.Streams.Change.Lock(o.Store); err != nil {
 		o.knowHead(head, text)

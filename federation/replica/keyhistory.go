@@ -27,7 +27,7 @@ type readFormats struct {
 	until   time.Time
 }
 
-// formats returns which formats the newest key document lists, and until when it holds.
+// Formats returns which formats the newest key document lists, and until when it holds.
 func (kh *keyHistory) Formats() (formats signed.Formats, until time.Time, known bool) {
 	kh.mu.Lock()
 	defer kh.mu.Unlock()
@@ -48,7 +48,7 @@ func (kh *keyHistory) Formats() (formats signed.Formats, until time.Time, known 
 	return kh.reads.formats, kh.reads.until, true
 }
 
-// newestText returns the newest document, "" for none.
+// NewestText returns the newest document, "" for none.
 func (kh *keyHistory) NewestText() string {
 	kh.mu.Lock()
 	defer kh.mu.Unlock()
@@ -80,7 +80,7 @@ func (kh *keyHistory) setRevoked(revoked map[string]bool) {
 	kh.revoked = revoked
 }
 
-// issued returns the key documents of an origin that there are, the newest first.
+// Issued returns the key documents of an origin that there are, the newest first.
 func (kh *keyHistory) Issued() []string {
 	kh.mu.Lock()
 	defer kh.mu.Unlock()
@@ -93,7 +93,7 @@ func (kh *keyHistory) Issued() []string {
 	return all
 }
 
-// issuedFor returns the newest key document here that lists a key, "" for none.
+// IssuedFor returns the newest key document here that lists a key, "" for none.
 func (kh *keyHistory) IssuedFor(kid string) string {
 	kh.mu.Lock()
 	all := append([]pastDocument{{text: kh.Newest}}, kh.past...)
@@ -158,7 +158,7 @@ type pastDocument struct {
 	doc   *signed.KeyDocument
 }
 
-// parseKeys takes a document apart, and verifies nothing; nil for what is none.
+// ParseKeys takes a document apart, and verifies nothing; nil for what is none.
 func ParseKeys(text string) *signed.KeyDocument {
 	parts, err := protocol.SplitJWS(text)
 	if err != nil {
@@ -177,7 +177,7 @@ func ParseKeys(text string) *signed.KeyDocument {
 // others by one that lists its key, and an origin could else escape evidence by
 // signing with another key (federation.md, "Evidence"). Where there is no room for
 // one more, none goes that was the newest within pastFor; the origin waits instead.
-// A key that is revoked needs none, since what it signed convicts nobody: so no
+// A key that is revoked needs none, since what it signed is not valid: so no
 // revocation ever waits.
 const (
 	MaxPast     = 64

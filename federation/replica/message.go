@@ -10,14 +10,14 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A sender is who handed a message over.
+// A Sender is who handed a message over.
 type Sender struct {
 	Domain spiffeid.TrustDomain
 	Pushed bool // without being asked
 	Again  bool // it was put off once (putAside)
 }
 
-// A claim is what page and head have in common.
+// A Claim is what page and head have in common.
 type Claim struct {
 	Issuer   spiffeid.TrustDomain
 	Aud      directory.Audience
@@ -26,7 +26,7 @@ type Claim struct {
 	Digests  int
 }
 
-// A verifiedPage is one that passed the gate; accept has the last word (G3).
+// A Page is one that passed the gate; accept has the last word (G3).
 type Page struct {
 	*signed.Page
 	Text       string
@@ -34,11 +34,11 @@ type Page struct {
 	VerifiedAt time.Time
 }
 
-// last reports whether the node has no page behind p. A link of a relay's chain says
+// Last reports whether the node has no page behind p. A link of a relay's chain says
 // only that it was the tip once.
 func (p *Page) Last(n protocol.Node) bool { return p.To == p.At && n.Domain == p.Issuer }
 
-// A pushed message came unasked.
+// A Pushed message came unasked.
 type Pushed struct {
 	From Sender
 	Msg  string
@@ -47,7 +47,7 @@ type Pushed struct {
 // future is how far ahead of a reader's time a message may have been issued.
 const future = 60 * time.Second
 
-// maxTime bounds the seconds that a message may name: the end of the year 9999. What
+// MaxTime bounds the seconds that a message may name: the end of the year 9999. What
 // comes later has no RFC 3339 form, by which it is shown.
 const MaxTime = 253402300799
 

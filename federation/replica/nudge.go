@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// nudge says so to a loop that may be asleep; once is enough.
+// Wake says so to a loop that may be asleep; once is enough.
 func Wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -14,7 +14,7 @@ func Wake(c chan struct{}) {
 	}
 }
 
-// parallel calls f for 0 to n-1 on all processors, and returns when all is done.
+// Parallel calls f for 0 to n-1 on all processors, and returns when all is done.
 func Parallel(n int, f func(i int)) {
 	workers := min(n, runtime.GOMAXPROCS(0))
 	if workers < 2 {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// An origin is another domain as this node follows it.
+// An Origin is another domain as this node follows it.
 type Origin struct {
 	Deps
 	Domain   spiffeid.TrustDomain
@@ -29,7 +29,7 @@ type Origin struct {
 	Ask      chan struct{} // a reader waits for a head
 	Pull     chan struct{} // something may be missing
 
-	// summary is what readers see of what mu guards; never nil.
+	// summary is the part that readers see of the fields that mu guards; never nil.
 	summary atomic.Pointer[summary]
 
 	Announced *rate.Limiter // digests; not guarded, as the next
@@ -91,7 +91,7 @@ type loops struct {
 	Removing atomic.Bool        // the origin is being removed from disk
 }
 
-// running reports whether the loops of an origin were started and haven't ended.
+// Running reports whether the loops of an origin were started and haven't ended.
 func (lp *loops) Running() bool {
 	if lp.Stop == nil {
 		return false
@@ -105,7 +105,7 @@ func (lp *loops) Running() bool {
 	}
 }
 
-// halt has the loops of an origin end, and reports whether they have.
+// Halt has the loops of an origin end, and reports whether they have.
 func (lp *loops) Halt() bool {
 	if lp.Stop != nil {
 		lp.Stop()
@@ -114,19 +114,19 @@ func (lp *loops) Halt() bool {
 	return !lp.Running()
 }
 
-// wait ends the loops of an origin and waits for them.
+// Wait ends the loops of an origin and waits for them.
 func (lp *loops) Wait() {
 	if !lp.Halt() {
 		<-lp.Done
 	}
 }
 
-// accepts reports whether messages of this origin are taken at all.
+// Accepts reports whether messages of this origin are taken at all.
 func (o *Origin) Accepts() bool {
 	return o.Peering.Load().State == directory.PeeringActive && !o.Streams.HasEnded() && !o.summary.Load().convicted
 }
 
-// saved is what is kept on disk of the origin. Its time is rule T4's floor. o.change is
+// Saved is what is kept on disk of the origin. Its time is rule T4's floor. o.change is
 // held.
 func (o *Origin) Saved(floor time.Time) store.Origin {
 	o.Mu.Lock()
@@ -148,13 +148,13 @@ func (o *Origin) heardPage() {
 	o.unread.page = nil
 }
 
-// failed notes an error and turns to the origin's next node.
+// Failed notes an error and turns to the origin's next node.
 func (o *Origin) Failed(f *Feed, err error) {
 	o.Complain(err)
 	o.Contacts.failed(f.Aud)
 }
 
-// complain notes an error that keeps nobody from going on.
+// Complain notes an error that keeps nobody from going on.
 func (o *Origin) Complain(err error) {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
@@ -254,7 +254,7 @@ func (o *Origin) atTip(feed *Feed, st *Stream) error {
 	return o.Streams.endRepull(feed, st, o.Keys.revokedKeys())
 }
 
-// admit is the rest of the gate, for what the origin did sign. What is too far
+// Admit is the rest of the gate, for what the origin did sign. What is too far
 // ahead is judged by a time that the origin's own messages don't advance: a key
 // that was stolen for minutes could else push the clock on page by page, and
 // make all that the origin registered look dead for as long.
@@ -277,7 +277,7 @@ func (o *Origin) Admit(claim Claim) error {
 	return nil
 }
 
-// isCaughtUp reports whether what the origin announced to this domain alone is here up
+// IsCaughtUp reports whether what the origin announced to this domain alone is here up
 // to p. A node that failed to answer since a time holds up no reader.
 func (o *Origin) IsCaughtUp(p directory.Position, since time.Time) bool {
 	return o.Contacts.failedSince(o.Streams.Pair.Private.Aud, since) || o.Streams.caughtUp(p)
@@ -297,7 +297,7 @@ func (o *Origin) SaveClock() error {
 	return o.Store.SaveOrigin(o.Domain, o.Saved(o.Streams.Shown.Index.Clock.Now()))
 }
 
-// furthest reports whether a page goes further than all that was passed on, as it is then.
+// Furthest reports whether a page goes further than all that was passed on, as it is then.
 func (o *Origin) Furthest(page *Page) bool {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
@@ -312,10 +312,10 @@ func (o *Origin) Furthest(page *Page) bool {
 	return true
 }
 
-// holds reports whether a head is the one that is held, byte for byte.
+// Holds reports whether a head is the one that is held, byte for byte.
 func (o *Origin) Holds(head string) bool { return o.NewestHead() == head }
 
-// newestHead returns the newest verified head, "" for none.
+// NewestHead returns the newest verified head, "" for none.
 func (o *Origin) NewestHead() string {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
@@ -323,7 +323,7 @@ func (o *Origin) NewestHead() string {
 	return o.HeadText
 }
 
-// silent reports whether an origin's last word is too old. Who lets this domain have
+// Silent reports whether an origin's last word is too old. Who lets this domain have
 // no head, or none that it can read, is known by what else comes.
 func (o *Origin) Silent() bool {
 	o.Mu.Lock()
@@ -336,7 +336,7 @@ func (o *Origin) Silent() bool {
 	return o.Streams.Shown.Index.Clock.Now().Sub(o.HeadIs) > MaxHeadAge
 }
 
-// load fills memory from disk. Nothing runs yet. What was accepted stays so, whether or
+// Load fills memory from disk. Nothing runs yet. What was accepted stays so, whether or
 // not today's keys would accept it again.
 func (o *Origin) Load(saved store.Origin, peering *directory.Peering) (err error) {
 	o.Streams.Readmitter.GiveRoom()

@@ -8,7 +8,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// An originSet holds the domains that there is a peering with or anything on disk of.
+// A Set holds the domains that there is a peering with or anything on disk of.
 type Set struct {
 	mu       sync.Mutex // guards what follows
 	byDomain map[spiffeid.TrustDomain]*Origin
@@ -19,7 +19,7 @@ func NewSet() *Set {
 	return &Set{byDomain: map[spiffeid.TrustDomain]*Origin{}, moved: make(chan struct{})}
 }
 
-// get returns the origin of a domain, or nil.
+// Get returns the origin of a domain, or nil.
 func (s *Set) Get(td spiffeid.TrustDomain) *Origin {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -27,7 +27,7 @@ func (s *Set) Get(td spiffeid.TrustDomain) *Origin {
 	return s.byDomain[td]
 }
 
-// all returns the origins by name.
+// All returns the origins by name.
 func (s *Set) All() []*Origin {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +56,7 @@ func (s *Set) Remove(td spiffeid.TrustDomain) {
 	delete(s.byDomain, td)
 }
 
-// changed returns a channel that is closed when any position moves on, or a key document
+// Changed returns a channel that is closed when any position moves on, or a key document
 // is replaced.
 func (s *Set) Changed() <-chan struct{} {
 	s.mu.Lock()
@@ -65,7 +65,7 @@ func (s *Set) Changed() <-chan struct{} {
 	return s.moved
 }
 
-// notify wakes those who wait for changed.
+// Notify wakes those who wait for changed.
 func (s *Set) Notify() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,7 +18,7 @@ type PeerStatus struct {
 	Tip          uint64 // of its stream, as far as known
 	LagRevisions uint64
 	LagSeconds   float64
-	HeadAge      time.Duration            // of its last verified word; 0 where there was none
+	HeadAge      time.Duration            // of its last verified word; 0 if there was none
 	LastHeard    time.Time                // zero for never
 	LastError    string                   // empty once something worked again
 	Entries      uint64                   // held, the pending ones too
@@ -44,6 +44,6 @@ type PeerStatus struct {
 	Unopened    map[string]uint64
 }
 
-// maxHeadAge is how old an origin's last word may be for it still to be called
+// MaxHeadAge is how old an origin's last word may be for it still to be called
 // active (federation.md, "Peering").
 const MaxHeadAge = 180 * time.Second

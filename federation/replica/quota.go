@@ -13,18 +13,18 @@ import (
 // knows whose it is and how large. One without room isn't kept, and is asked for again
 // when there is room.
 
-// A quota bounds what is held; 0 is no bound.
+// A Quota bounds what is held; 0 is no bound.
 type Quota struct{ Records, Bytes uint64 }
 
 // ownerShare is the part of a quota that one owner may take, one in so many, unless the
 // peering says otherwise.
 const ownerShare = 16
 
-// leastShare is how much of a small quota one owner may take in any case: what an
+// LeastShare is how much of a small quota one owner may take in any case: what an
 // identity may have in its own domain by the limits that are shipped, as records.
 var LeastShare = Quota{Records: 10_000, Bytes: 32 << 20}
 
-// quota bounds what is held of the origin.
+// Quota bounds what is held of the origin.
 func (qs *quotas) Quota() Quota {
 	rules := &qs.peering.Load().Import
 
@@ -40,7 +40,7 @@ func (qs *quotas) Quota() Quota {
 	return limit
 }
 
-// ownerQuota bounds what is held of each owner of the origin's registrations.
+// OwnerQuota bounds what is held of each owner of the origin's registrations.
 func (qs *quotas) OwnerQuota() Quota {
 	parts := uint64(qs.peering.Load().Import.OwnerShare)
 	if parts == 0 {
@@ -59,7 +59,7 @@ func (qs *quotas) OwnerQuota() Quota {
 	return Quota{of(all.Records, LeastShare.Records), of(all.Bytes, LeastShare.Bytes)}
 }
 
-// fits reports whether added may be added to what is used. What adds nothing fits always:
+// Fits reports whether added may be added to what is used. What adds nothing fits always:
 // a quota that was lowered takes nothing away.
 func (q Quota) Fits(used, added store.Usage) bool {
 	room := func(limit uint64, used, added int64) bool {
@@ -86,7 +86,7 @@ func (qs *quotas) usedBy(key store.OwnerKey, st *Stream, delta store.Owners) sto
 }
 
 // hasRoom reports whether h's record, whose owner and size h has, may be held in the
-// place of old, which is nil where there is none.
+// place of old, which is nil if there is none.
 func (qs *quotas) hasRoom(st *Stream, t *store.Tx, old, held *store.Entry) bool {
 	added := store.Usage{Records: 1, Bytes: int64(held.Size)}
 

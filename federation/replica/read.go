@@ -18,7 +18,7 @@ type entryReader struct {
 	shown   *shownIndex
 }
 
-// entryOf is a kept record as it is shown if import policy admits it; nil where it
+// entryOf is a kept record as it is shown if import policy admits it; nil if it
 // can't be.
 func (er *entryReader) entryOf(st *Stream, k store.StoredEntry) *directory.Entry {
 	if k.Record == nil || k.Entry.Format != 0 {

@@ -34,7 +34,7 @@ func (ra *readmitter) newReadmission(st *Stream) *readmission {
 	}
 }
 
-// readmit wants records again for which there was no room, once there is. What is
+// Readmit wants records again for which there was no room, once there is. What is
 // too large still is refused again, and not asked for before more was freed.
 func (ra *readmitter) Readmit() error {
 	if err := ra.streams.Change.Lock(ra.streams.Store); err != nil {
@@ -117,7 +117,7 @@ func (ra *readmitter) readmitSome(feed *Feed, st *Stream) error {
 	return nil
 }
 
-// wantAgain makes entries wanted for which there was no room. o.change is held.
+// requestAgain makes entries wanted for which there was no room. o.change is held.
 func (ra *readmitter) requestAgain(feed *Feed, st *Stream, rids []directory.RID) error {
 	var (
 		done Changes

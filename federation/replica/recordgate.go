@@ -15,14 +15,14 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A fetched record is one whose bytes are what its name says.
+// A Fetched record is one whose bytes are what its name says.
 type Fetched struct {
 	*store.Record
 	From spiffeid.TrustDomain
 	At   time.Time
 }
 
-// An openedRecord is a fetched record as this node understands it: entry is nil
+// An OpenedRecord is a fetched record as this node understands it: entry is nil
 // where it can't show it.
 type OpenedRecord struct {
 	Fetched
@@ -33,11 +33,11 @@ type OpenedRecord struct {
 	err    error
 }
 
-// A recordGate judges records behind their names: whether a record is a good document of
+// A RecordGate judges records behind their names: whether a record is a good document of
 // its kind, and says of itself what its page says.
 type RecordGate struct{ Cfg *Config }
 
-// openRecords puts the fetched records through the record gate, outside of any
+// OpenRecords puts the fetched records through the record gate, outside of any
 // lock or transaction.
 func (g *RecordGate) OpenRecords(origin spiffeid.TrustDomain, page *signed.Page,
 	records map[protocol.RecordName]Fetched) map[directory.RID]OpenedRecord {
@@ -68,7 +68,7 @@ func (g *RecordGate) OpenRecords(origin spiffeid.TrustDomain, page *signed.Page,
 	return out
 }
 
-// openContained opens a record. One that makes this release panic is no fault of its
+// OpenContained opens a record. One that makes this release panic is no fault of its
 // sender's: it is kept and passed on, and not shown, so the entry is nil without an
 // error. It is opened again at the next start, by a release that may be a later one.
 func (g *RecordGate) OpenContained(place contain.Place, open func() (*directory.Entry, error)) (entry *directory.Entry,
@@ -85,7 +85,7 @@ func (g *RecordGate) OpenContained(place contain.Place, open func() (*directory.
 	return entry, err
 }
 
-// openEntry is the record gate behind the name: what the statement says of itself
+// OpenEntry is the record gate behind the name: what the statement says of itself
 // is what the page says of it, and it is a good document of its kind. A record of
 // a kind that this release doesn't know is kept and passed on, and not shown: the
 // entry is nil without an error. So is one of which the error is ErrUnsupported, and
@@ -158,7 +158,7 @@ var errOwnerForeign = errors.New("a record of a peer names an identity of this d
 
 var errNotNamed = errors.New("the bytes don't match the record's hashes")
 
-// readRecord takes a record apart and compares it with its name. A JWS header that
+// ReadRecord takes a record apart and compares it with its name. A JWS header that
 // is the one given was looked at before; "" is none.
 func ReadRecord(name protocol.RecordName, text, header string) (*store.Record, error) {
 	rec, err := signed.ParseRecord(text)
@@ -190,7 +190,7 @@ func ReadRecord(name protocol.RecordName, text, header string) (*store.Record, e
 	return r, nil
 }
 
-// freed reports whether an entry with that deadline is forgotten (rule T4).
+// Freed reports whether an entry with that deadline is forgotten (rule T4).
 func Freed(deadline int64, now time.Time) bool {
 	return !now.Before(time.Unix(deadline, 0).Add(directory.Skew))
 }

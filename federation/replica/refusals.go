@@ -13,7 +13,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A refusalLog counts the messages that were refused and those that were taken, and
+// A RefusalLog counts the messages that were refused and those that were taken, and
 // writes refusals down.
 type RefusalLog struct {
 	Log      *slog.Logger
@@ -22,8 +22,8 @@ type RefusalLog struct {
 	Lines    logLimiter
 }
 
-// refused counts a refusal, at who brought the message and at the origin that it names
-// where that is known, and writes it down; each code once a second at most for each
+// Refused counts a refusal, at who brought the message and at the origin that it names
+// if that is known, and writes it down; each code once a second at most for each
 // sender, so that a flood of messages is no flood of lines.
 func (l *RefusalLog) Refused(from Sender, text string, err error) error {
 	var r *protocol.Refusal
@@ -43,7 +43,7 @@ func (l *RefusalLog) Refused(from Sender, text string, err error) error {
 	return r
 }
 
-// refusals lets one line a second through for each code and domain that caused it, so
+// logLimiter lets one line a second through for each code and domain that caused it, so
 // that nobody's messages keep another's out of the log. Only peers and the own domain
 // cause any; the zero domain is for what isn't known to be of one.
 type logLimiter struct {
@@ -80,7 +80,7 @@ type counts struct {
 	all map[spiffeid.TrustDomain]map[protocol.Code]uint64
 }
 
-// add counts a message of a domain, or of none.
+// Add counts a message of a domain, or of none.
 func (c *counts) Add(td spiffeid.TrustDomain, code protocol.Code) {
 	if td.IsZero() {
 		return
@@ -100,14 +100,14 @@ func (c *counts) Add(td spiffeid.TrustDomain, code protocol.Code) {
 	c.all[td][code]++
 }
 
-// forget drops a domain's counts.
+// Forget drops a domain's counts.
 func (c *counts) Forget(td spiffeid.TrustDomain) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.all, td)
 }
 
-// of returns a copy of one domain's counts.
+// Of returns a copy of one domain's counts.
 func (c *counts) Of(td spiffeid.TrustDomain) map[protocol.Code]uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

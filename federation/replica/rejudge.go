@@ -13,7 +13,7 @@ import (
 // the origin's pages are taken and readers are answered: what comes meanwhile is
 // judged by the new rules anyway.
 
-// judgeBatch bounds the entries that one step looks at, and with it how long it holds
+// JudgeBatch bounds the entries that one step looks at, and with it how long it holds
 // the origin.
 const JudgeBatch = 256
 
@@ -66,7 +66,7 @@ func (rj *rejudger) showLater() {
 	Wake(rj.streams.Judge)
 }
 
-// hideSome looks at entries that may have to go, and reports whether there are more.
+// HideSome looks at entries that may have to go, and reports whether there are more.
 func (rj *rejudger) HideSome() (more bool) {
 	rj.listShown()
 
@@ -112,7 +112,7 @@ func (rj *rejudger) listShown() {
 	}
 }
 
-// judgeSome takes one step, and reports whether there is more to do.
+// JudgeSome takes one step, and reports whether there is more to do.
 func (rj *rejudger) JudgeSome() (more bool) {
 	if rj.HideSome() {
 		return true

@@ -10,7 +10,7 @@ import (
 	"github.com/roster-mesh/roster/federation/store"
 )
 
-// doubtRest takes up what doubt put off.
+// ResumeRepull takes up what doubt put off.
 func (o *Origin) ResumeRepull() {
 	doc, _, ok := o.Cfg.Keys.Keys(o.Domain)
 	if !ok {
@@ -32,7 +32,7 @@ func (o *Origin) ResumeRepull() {
 	}
 }
 
-// doubt looks for what the newly revoked keys of an origin's document signed. It is
+// RepullRevoked looks for what the newly revoked keys of an origin's document signed. It is
 // safe to repeat, and is repeated after a start: what was begun may not have ended.
 // o.change is held.
 func (o *Origin) RepullRevoked(doc *signed.KeyDocument) error {

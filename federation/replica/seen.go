@@ -25,7 +25,7 @@ func (ss *streams) Seen(feed *Feed) (seen Seen) {
 	return seen
 }
 
-// compare has compared what is new in a stream since s, and notes how far that went.
+// Compare has compared what is new in a stream since s, and notes how far that went.
 // What is more than can be compared at a time is compared in the next round; of a
 // stream that is always busier than that, a part.
 func (s *Seen) Compare(now Seen, with func(since uint64) (reached uint64, enough bool)) {

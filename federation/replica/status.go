@@ -7,7 +7,7 @@ import (
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
-// noteUnsupported notes a verified message that this node can't read, which is a sign
+// NoteUnsupported notes a verified message that this node can't read, which is a sign
 // of life, and reports whether it is the first of its kind.
 func (o *Origin) NoteUnsupported(err *signed.UnsupportedError) (first bool) {
 	o.Mu.Lock()
@@ -44,7 +44,7 @@ func (u *unsupported) why() string {
 	return ""
 }
 
-// A summary is what readers see of an origin. It never changes: a later one takes its
+// A summary is the part that readers see of an origin. It never changes: a later one takes its
 // place.
 type summary struct {
 	lastErr     string
@@ -66,7 +66,7 @@ func (o *Origin) publish() {
 	})
 }
 
-// status is honest: no peer is called active if its head is older than maxHeadAge
+// Status is honest: no peer is called active if its head is older than maxHeadAge
 // (federation.md, "Peering").
 func (o *Origin) Status() PeerStatus {
 	seen := o.summary.Load()

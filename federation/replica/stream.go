@@ -10,7 +10,7 @@ import (
 	"github.com/roster-mesh/roster/federation/store"
 )
 
-// A stream is what memory holds of one stream; the store has the rest.
+// A Stream is what memory holds of one stream; the store has the rest.
 type Stream struct {
 	Id          store.StreamID
 	State       store.State
@@ -25,14 +25,14 @@ func newStream(id store.StreamID) *Stream {
 	return &Stream{Id: id, Owners: store.Owners{}, Missing: map[directory.RID]*MissingRecord{}}
 }
 
-// A want is an entry whose record isn't here.
+// A MissingRecord is an entry whose record isn't here.
 type MissingRecord struct {
 	digest signed.Digest
 	tries  int
 	next   time.Time // not before
 }
 
-// A feed is what an origin announces to one audience, epoch after epoch. All but
+// A Feed is what an origin announces to one audience, epoch after epoch. All but
 // aud and busy is guarded by its origin's mu; cur and next change while the origin's
 // change is held too.
 type Feed struct {
@@ -52,7 +52,7 @@ type feedPair struct {
 	Private Feed // for this domain alone
 }
 
-// feedOf returns an origin's feed of that audience; nil where it is not for this
+// FeedOf returns an origin's feed of that audience; nil if it is not for this
 // domain.
 func (fp *feedPair) FeedOf(aud directory.Audience) *Feed {
 	switch aud {
@@ -76,7 +76,7 @@ func (fp *feedPair) other(f *Feed) *Feed {
 	return &fp.Private
 }
 
-// newest returns the stream that a puller fills; never nil.
+// Newest returns the stream that a puller fills; never nil.
 func (f *Feed) Newest() *Stream {
 	switch {
 	case f.next != nil:
@@ -115,7 +115,7 @@ func (f *Feed) progress(st *Stream, page *Page) {
 }
 
 // stream returns the stream that a message of that epoch is about, which may
-// begin one; nil where its epoch is over. The origin's change and mu are held.
+// begin one; nil if its epoch is over. The origin's change and mu are held.
 func (f *Feed) stream(id store.StreamID) *Stream {
 	if f.Cur == nil {
 		f.Cur = newStream(id)
@@ -164,7 +164,7 @@ func (st *Stream) classify(page *Page) protocol.Code {
 	return protocol.CodeApplied
 }
 
-// changes is what a transaction did to a stream.
+// Changes is what a transaction did to a stream.
 type Changes struct {
 	State   store.State
 	Delta   store.Usage

@@ -132,7 +132,7 @@ func (ss *streams) swap(feed *Feed, saved store.Origin) error {
 	return nil
 }
 
-// link adds a page to the fresh chain, and switches to it where it reaches as far
+// Link adds a page to the fresh chain, and switches to it where it reaches as far
 // as the stream.
 func (ss *streams) Link(feed *Feed, st *Stream, page *Page) (done bool, err error) {
 	if err := ss.Change.Lock(ss.Store); err != nil {

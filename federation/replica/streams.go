@@ -38,7 +38,7 @@ type streams struct {
 	// while mu is held and read without.
 	Reached atomic.Pointer[directory.Position]
 
-	// summary is what readers see of what mu guards; never nil.
+	// summary is the part that readers see of the fields that mu guards; never nil.
 	summary atomic.Pointer[streamsSummary]
 
 	Kick chan struct{} // has an item if a record is missing
@@ -57,10 +57,10 @@ type streams struct {
 	private   Feed               // what it announces to this domain alone
 }
 
-// hasEnded reports whether the peering has ended, so that nothing more is kept.
+// HasEnded reports whether the peering has ended, so that nothing more is kept.
 func (ss *streams) HasEnded() bool { return ss.summary.Load().ended }
 
-// end hides what the former peer announced, which waits for no disk, and takes no more.
+// End hides what the former peer announced, which waits for no disk, and takes no more.
 func (ss *streams) End() {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -71,7 +71,7 @@ func (ss *streams) End() {
 	}
 }
 
-// setPeering takes the peering as it is agreed now.
+// SetPeering takes the peering as it is agreed now.
 func (ss *streams) SetPeering(peering *directory.Peering) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -84,7 +84,7 @@ func (ss *streams) SetPeering(peering *directory.Peering) {
 	}
 }
 
-// setStale hides what is held, or shows it again, and reports whether that is a change.
+// SetStale hides what is held, or shows it again, and reports whether that is a change.
 func (ss *streams) SetStale(stale bool) bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -161,7 +161,7 @@ func (ss *streams) shownEpoch() uint64 {
 	return ss.Pair.Mesh.Cur.Id.Epoch
 }
 
-// chainOf returns a feed's stream that is shown and its state, and whether one of a newer
+// ChainOf returns a feed's stream that is shown and its state, and whether one of a newer
 // epoch is gathered beside it.
 func (ss *streams) ChainOf(feed *Feed) (st *Stream, state store.State, gathering bool) {
 	ss.mu.Lock()
@@ -207,7 +207,7 @@ func newStreams(td spiffeid.TrustDomain, index *index.Index, peering *atomic.Poi
 	return s
 }
 
-// apply does in memory what a transaction did on disk, and calls also, if it isn't nil,
+// Apply does in memory what a transaction did on disk, and calls also, if it isn't nil,
 // at the same moment for readers. A stream that isn't shown yet changes no index.
 // o.change is held.
 func (ss *streams) Apply(feed *Feed, st *Stream, done Changes, page *Page) {
@@ -281,7 +281,7 @@ func (ss *streams) alternativesTo(f *Feed, effects []effect) alternatives {
 	return found
 }
 
-// hide takes away what the index shows of a feed and pick says yes to, and shows
+// Hide takes away what the index shows of a feed and pick says yes to, and shows
 // of it what the other feed has. o.change is held.
 func (ss *streams) Hide(feed *Feed, pick func(*directory.Entry) bool) {
 	private := feed == &ss.Pair.Private
@@ -303,7 +303,7 @@ func (ss *streams) Hide(feed *Feed, pick func(*directory.Entry) bool) {
 	}
 }
 
-// acceptRecords takes records that came for wanted entries.
+// AcceptRecords takes records that came for wanted entries.
 func (ss *streams) AcceptRecords(st *Stream, wanted []signed.Digest, records map[protocol.RecordName]Fetched) error {
 	return ss.Cfg.Panics.Run(contain.Record, func() error { return ss.keepRecords(st, wanted, records) })
 }
@@ -333,7 +333,7 @@ func (ss *streams) keepRecords(st *Stream, wanted []signed.Digest, records map[p
 	return nil
 }
 
-// sweep frees what is dead for a minute, on disk and in the index, and returns
+// Sweep frees what is dead for a minute, on disk and in the index, and returns
 // when the next is due.
 func (ss *streams) Sweep(limit int) (next time.Time, err error) {
 	if err := ss.Change.Lock(ss.Store); err != nil {
@@ -435,7 +435,7 @@ func (ss *streams) streamOf(feed *Feed, id store.StreamID) (*Stream, error) {
 	return feed.stream(id), nil
 }
 
-// shownStream returns the stream of that audience that is shown; nil where there
+// ShownStream returns the stream of that audience that is shown; nil if there
 // is none.
 func (ss *streams) ShownStream(aud directory.Audience) *Stream {
 	ss.mu.Lock()
@@ -448,7 +448,7 @@ func (ss *streams) ShownStream(aud directory.Audience) *Stream {
 	return nil
 }
 
-// since returns from where to pull.
+// Since returns from where to pull.
 func (ss *streams) Since(feed *Feed) uint64 {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -472,7 +472,7 @@ func (ss *streams) caughtUp(position directory.Position) bool {
 	return !have.Before(position)
 }
 
-// blank reports whether nothing is held of a stream.
+// Blank reports whether nothing is held of a stream.
 func (ss *streams) Blank(feed *Feed) bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -480,7 +480,7 @@ func (ss *streams) Blank(feed *Feed) bool {
 	return feed.Cur == nil && feed.next == nil
 }
 
-// fit reports whether a page will be applicable once what is on its way was applied,
+// Fit reports whether a page will be applicable once what is on its way was applied,
 // which stream it goes on, and whether there is room for what it adds.
 func (ss *streams) Fit(page *Page, done Ahead) (id store.StreamID, full, apt bool) {
 	id = store.StreamID{Origin: page.Issuer, Audience: page.Audience, Epoch: page.Epoch}
@@ -505,11 +505,11 @@ func (ss *streams) Fit(page *Page, done Ahead) (id store.StreamID, full, apt boo
 	return id, apt && ss.Quotas.full(st, store.Usage{}), apt
 }
 
-// ahead is how far a stream will be once what is on its way was applied; zero where
+// Ahead is how far a stream will be once what is on its way was applied; zero where
 // nothing is.
 type Ahead struct{ Epoch, Watermark uint64 }
 
-// position is how far readers may take this node to be: what was announced up to
+// Position is how far readers may take this node to be: what was announced up to
 // there is shown. Records that no holder would give hold it up no longer.
 func (ss *streams) Position() (directory.Position, bool) {
 	if reached := ss.Reached.Load(); reached != nil {
@@ -585,7 +585,7 @@ func (ss *streams) publish() {
 	}
 }
 
-// A streamsSummary is what readers see of an origin's streams. It never changes either.
+// A streamsSummary is the part that readers see of an origin's streams. It never changes either.
 type streamsSummary struct {
 	status PeerStatus // the part of it that the streams know
 	waits  store.Unopened
@@ -593,7 +593,7 @@ type streamsSummary struct {
 	level  time.Time
 }
 
-// behind reports whether the origin is known to have announced more than is here.
+// Behind reports whether the origin is known to have announced more than is here.
 func (ss *streams) Behind() bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -619,7 +619,7 @@ type changeLock struct{ held chan struct{} }
 
 func newChangeLock() changeLock { return changeLock{held: make(chan struct{}, 1)} }
 
-// lock returns disk.ErrStalled, and does not lock, if the disk stalls meanwhile.
+// Lock returns disk.ErrStalled, and does not lock, if the disk stalls meanwhile.
 func (l changeLock) Lock(s *store.Store) error { return s.Disk.Acquire(l.held) }
 
 func (l changeLock) Unlock() { <-l.held }

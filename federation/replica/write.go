@@ -55,7 +55,7 @@ func (wr *writer) writePage(st *Stream, page *Page, opened map[directory.RID]Ope
 	return done, err
 }
 
-// quota is how many entries a stream may hold. While it is pulled anew there are those
+// entryLimit is how many entries a stream may hold. While it is pulled anew there are those
 // beside its origin's that go then, and may be as many as it was let have.
 func (wr *writer) entryLimit(st *Stream) uint64 {
 	if st.RepullSince > 0 {

@@ -12,11 +12,11 @@ import (
 
 func (t *Tx) Chain() *bbolt.Bucket { return t.Bucket.Bucket(bucketChains[t.State.Chain]) }
 
-// chainMost bounds what a chain lists beyond twice the live entries, where its
+// ChainMost bounds what a chain lists beyond twice the live entries, where its
 // origin doesn't let it be renewed: else it could fill the disk, quotas or not.
 const ChainMost = 2 << 20
 
-// addPage appends a page that was just applied to the chain. One that is too long
+// AddPage appends a page that was just applied to the chain. One that is too long
 // begins anew there, and is of use to those alone who are as far already.
 func (t *Tx) AddPage(page *signed.Page, text string) error {
 	if t.State.Listed > 2*t.State.Live+ChainMost {
@@ -37,15 +37,15 @@ func (t *Tx) AddPage(page *signed.Page, text string) error {
 	return putPage(t.Chain(), page, text)
 }
 
-// weight is what a page adds to what a chain lists; one without digests is a link as well.
+// Weight is what a page adds to what a chain lists; one without digests is a link as well.
 func Weight(p *signed.Page) uint64 { return uint64(max(1, len(p.Digests))) }
 
-// addFresh adds a page to the fresh chain.
+// AddFresh adds a page to the fresh chain.
 func (t *Tx) AddFresh(p *signed.Page, text string) error {
 	return putPage(t.spare(), p, text)
 }
 
-// links returns how many pages the chain has.
+// Links returns how many pages the chain has.
 func (t *Tx) Links() uint64 { return t.Chain().Sequence() }
 
 // putPage adds a link to a chain; the bucket's sequence counts them.
@@ -58,7 +58,7 @@ func putPage(chain *bbolt.Bucket, page *signed.Page, text string) error {
 		Marshal(Page{From: page.From, Listed: Weight(page), JWS: text}))
 }
 
-// pageAfter returns the chain's page that brings a receiver on from since. The
+// PageAfter returns the chain's page that brings a receiver on from since. The
 // chain has no gap, and begins at 0 unless it grew too long: where it begins later
 // than since there is none.
 func (t *Tx) PageAfter(since uint64) (*Page, error) {
@@ -75,7 +75,7 @@ func (t *Tx) PageAfter(since uint64) (*Page, error) {
 	return page, nil
 }
 
-// pageOf returns the page of the chain that brought revision r, and how far it goes; nil
+// PageOf returns the page of the chain that brought revision r, and how far it goes; nil
 // for none.
 func (t *Tx) PageOf(r uint64) (page *Page, to uint64, err error) {
 	k, data := t.Chain().Cursor().Seek(binary.BigEndian.AppendUint64(nil, r))
@@ -90,7 +90,7 @@ func (t *Tx) PageOf(r uint64) (page *Page, to uint64, err error) {
 
 func (t *Tx) spare() *bbolt.Bucket { return t.Bucket.Bucket(bucketChains[1-t.State.Chain]) }
 
-// newSpare empties the bucket in which a fresh chain is gathered.
+// BeginFreshChain empties the bucket in which a fresh chain is gathered.
 func (t *Tx) BeginFreshChain() error {
 	name := bucketChains[1-t.State.Chain]
 	if t.Bucket.Bucket(name) != nil {
@@ -104,7 +104,7 @@ func (t *Tx) BeginFreshChain() error {
 	return err
 }
 
-// switchChain makes the fresh chain the one that is passed on.
+// SwitchChain makes the fresh chain the one that is passed on.
 func (t *Tx) SwitchChain() error {
 	fresh := t.spare()
 	listed := uint64(0)
@@ -126,7 +126,7 @@ func (t *Tx) SwitchChain() error {
 	return t.Bucket.DeleteBucket(name)
 }
 
-// rewind forgets how far a stream is, and its chain, and notes since when it is anew.
+// BeginRepull forgets how far a stream is, and its chain, and notes since when it is anew.
 func (t *Tx) BeginRepull(anew uint64) error {
 	for _, name := range bucketChains {
 		if t.Bucket.Bucket(name) == nil {
@@ -146,10 +146,10 @@ func (t *Tx) BeginRepull(anew uint64) error {
 	return errors.Join(err, t.Bucket.Put(keyRepull, binary.BigEndian.AppendUint64(nil, anew)))
 }
 
-// endRewind forgets since when a stream is anew.
+// EndRepull forgets since when a stream is anew.
 func (t *Tx) EndRepull() error { return t.Bucket.Delete(keyRepull) }
 
-// anew returns what rewind noted; 0 where that is over.
+// repullSince returns what rewind noted; 0 if that is over.
 func (t *Tx) repullSince() uint64 {
 	if b := t.Bucket.Get(keyRepull); len(b) == 8 {
 		return binary.BigEndian.Uint64(b)
@@ -158,12 +158,12 @@ func (t *Tx) repullSince() uint64 {
 	return 0
 }
 
-// doubtBatch bounds the pages of a chain that are read at a time.
+// DoubtBatch bounds the pages of a chain that are read at a time.
 const DoubtBatch = 64
 
 var errRests = errors.New("a stream depends on a revoked key")
 
-// restsOn reports whether a page of a stream's chain, or an entry, is by one of the keys.
+// RestsOn reports whether a page of a stream's chain, or an entry, is by one of the keys.
 func (s *Store) RestsOn(id StreamID, revoked map[string]bool) (bool, error) {
 	var err error
 	for after, more := uint64(0), true; more && err == nil; {

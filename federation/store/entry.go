@@ -13,7 +13,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A streamID names one stream.
+// A StreamID names one stream.
 type StreamID struct {
 	Origin   spiffeid.TrustDomain
 	Audience directory.Audience
@@ -47,7 +47,7 @@ func parseStreamKey(b []byte) (StreamID, error) {
 	return StreamID{td, aud, binary.BigEndian.Uint64(parts[2])}, nil
 }
 
-// streamState is how far a stream has come here. It is written by the
+// State is how far a stream has come here. It is written by the
 // transaction that moves it.
 type State struct {
 	_         struct{} `cbor:",toarray"`
@@ -65,7 +65,7 @@ const (
 	RecordOverQuota = 3 // there was no room for it
 )
 
-// held is what a stream says of one registration.
+// Entry is what a stream says of one registration.
 type Entry struct {
 	_         struct{} `cbor:",toarray"`
 	Revision  uint64
@@ -86,13 +86,13 @@ type Entry struct {
 
 func (h *Entry) Name() protocol.RecordName { return protocol.RecordName{H: h.H, M: h.M} }
 
-// digest is what a page would say of h.
+// Digest is what a page would say of h.
 func (h *Entry) Digest(rid directory.RID) signed.Digest {
 	return signed.Digest{RID: rid, Revision: h.Revision, Op: signed.OpPut, H: h.H, M: h.M, Deadline: h.Deadline,
 		Lifetime: h.Lifetime}
 }
 
-// storedRecord is a record as it came. Payload and disclosures are what the page
+// Record is a record as it came. Payload and disclosures are what the page
 // vouches for; the signature is verified before it is shown to anyone as proof.
 type Record struct {
 	_           struct{} `cbor:",toarray"`
@@ -102,19 +102,19 @@ type Record struct {
 	Disclosures []string
 }
 
-// is reports whether r is what has that name, by its hashes.
+// Is reports whether r is what has that name, by its hashes.
 func (r *Record) Is(n protocol.RecordName) bool {
 	return directory.HashOf(r.Payload) == n.H && signed.HashDisclosures(r.Disclosures) == n.M
 }
 
-// bytes returns the form that is kept on disk.
+// Bytes returns the form that is kept on disk.
 func (r *Record) Bytes() []byte { return Marshal(r) }
 
 func (r *Record) Signed() signed.Record {
 	return signed.Record{JWS: protocol.JoinJWS(r.Header, r.Payload, r.Signature), Disclosures: r.Disclosures}
 }
 
-// storedPage is one link of a chain.
+// Page is one link of a chain.
 type Page struct {
 	_      struct{} `cbor:",toarray"`
 	From   uint64
@@ -122,7 +122,7 @@ type Page struct {
 	JWS    string
 }
 
-// originState is what is known of an origin beside its streams.
+// Origin is what is known of an origin beside its streams.
 type Origin struct {
 	_     struct{} `cbor:",toarray"`
 	Epoch uint64   // of the stream that is shown

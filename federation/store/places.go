@@ -77,7 +77,7 @@ func (s *streamPlaces) note(hash uint64, move move) {
 
 func (s *streamPlaces) hashOf(n uint32) uint64 { return s.spots.At(n).hash }
 
-// of returns where a stream's record of that name may be: as a rule one place or none.
+// Of returns where a stream's record of that name may be: usually one place or none.
 func (p *places) Of(id StreamID, name protocol.RecordName) (at []uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,7 +109,7 @@ func (p *places) forget(ids ...StreamID) {
 	}
 }
 
-// find returns the record of a name; nil if a stream has none.
+// Find returns the record of a name; nil if a stream has none.
 func (s *Store) Find(id StreamID, n protocol.RecordName) (r *Record, err error) {
 	for _, place := range s.Places.Of(id, n) {
 		r, err = ReadFor(s, id, func(t *Tx) (*Record, error) { return t.recordAt(place, n) })

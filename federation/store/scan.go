@@ -7,17 +7,17 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// A kept entry is one whose record is on disk.
+// A StoredEntry entry is one whose record is on disk.
 type StoredEntry struct {
 	RID    directory.RID
 	Entry  Entry
 	Record *Record
 }
 
-// fillBatch bounds the entries that are read at a time while a stream is loaded.
+// FillBatch bounds the entries that are read at a time while a stream is loaded.
 const FillBatch = 1000
 
-// scan reads a whole stream, notes where its records are, and hands over those that
+// Scan reads a whole stream, notes where its records are, and hands over those that
 // pick says yes to. The stream must not change meanwhile.
 func (s *Store) Scan(id StreamID, pick func(*Tx, directory.RID, *Entry) bool, use func([]StoredEntry)) error {
 	for after, more := []byte(nil), true; more; {
@@ -56,7 +56,7 @@ func (s *Store) Scan(id StreamID, pick func(*Tx, directory.RID, *Entry) bool, us
 	return nil
 }
 
-// entriesAfter reads up to limit entries of a stream behind the key after. It returns
+// EntriesAfter reads up to limit entries of a stream behind the key after. It returns
 // the key of the last one, and whether there are more. Whatever makes the file larger
 // or wipes it waits for readers, and with it the pages of all other origins: so nobody
 // reads a whole stream at once.
@@ -94,7 +94,7 @@ func (s *Store) EntriesAfter(id StreamID, after []byte, limit int,
 	return after, more && err == nil, err
 }
 
-// usageOf is what one entry takes.
+// UsageOf is what one entry takes.
 func (t *Tx) UsageOf(held *Entry) (usage Usage) {
 	switch held.Record {
 	case RecordHeld:
@@ -106,7 +106,7 @@ func (t *Tx) UsageOf(held *Entry) (usage Usage) {
 	return usage
 }
 
-// kept reads an entry with its record; the zero value if there is none.
+// StoredEntry reads an entry with its record; the zero value if there is none.
 func (t *Tx) StoredEntry(rid directory.RID) (StoredEntry, error) {
 	held, err := t.Get(rid)
 	if err != nil || held == nil {

@@ -32,7 +32,7 @@ var (
 		"everything again")
 )
 
-// A store keeps what other domains told, in one bbolt file.
+// A Store keeps what other domains told, in one bbolt file.
 type Store struct {
 	db      *bbolt.DB
 	Disk    *Disk        // through which all of its operations go
@@ -41,7 +41,7 @@ type Store struct {
 	Places  places
 }
 
-// view runs f on what is committed. f must not begin another view or change.
+// View runs f on what is committed. f must not begin another view or change.
 func (s *Store) View(f func(*bbolt.Tx) error) error {
 	return s.Disk.Read(func() error { return s.committed(f) })
 }
@@ -53,18 +53,18 @@ func (s *Store) committed(f func(*bbolt.Tx) error) error {
 	return s.db.View(f)
 }
 
-// update runs f in a transaction that is written as a whole or not at all.
+// Update runs f in a transaction that is written as a whole or not at all.
 func (s *Store) Update(f func(*bbolt.Tx) error) error {
 	return s.Disk.Change(func() error { return s.db.Update(f) })
 }
 
-// file returns the bbolt file itself, for tests that measure it or break it.
+// File returns the bbolt file itself, for tests that measure it or break it.
 func (s *Store) File() *bbolt.DB { return s.db }
 
 // readTime bounds how long a request waits for what only the disk has.
 const readTime = 2 * time.Second
 
-// readFor is store.read for requests: when the disk does not answer in time, it
+// ReadFor is store.read for requests: when the disk does not answer in time, it
 // returns an error instead. f may go on then, and shares no variable with its caller.
 func ReadFor[T any](s *Store, id StreamID, f func(*Tx) (T, error)) (T, error) {
 	return Within(s.Disk, readTime, func() (found T, err error) {
@@ -83,7 +83,7 @@ func ReadFor[T any](s *Store, id StreamID, f func(*Tx) (T, error)) (T, error) {
 	})
 }
 
-// within runs an operation of a request, and returns ErrStalled when it takes too
+// Within runs an operation of a request, and returns ErrStalled when it takes too
 // long. The operation may go on then, and shares no variable with its caller.
 func (s *Store) Within(operate func() error) error {
 	_, err := Within(s.Disk, readTime, func() (struct{}, error) { return struct{}{}, operate() })
@@ -170,7 +170,7 @@ func (s *Store) createStream(tx *bbolt.Tx, id StreamID) (*Tx, error) {
 	return s.openStream(tx, id)
 }
 
-// change runs f on a stream, which is made where it isn't there yet, and writes
+// Change runs f on a stream, which is made where it isn't there yet, and writes
 // its state with what f did, or nothing of it.
 func (s *Store) Change(id StreamID, f func(*Tx) error) (State, error) {
 	var (
@@ -203,7 +203,7 @@ func (s *Store) Change(id StreamID, f func(*Tx) error) (State, error) {
 	return after, err
 }
 
-// read runs f on a stream, unless there is none.
+// Read runs f on a stream, unless there is none.
 func (s *Store) Read(id StreamID, f func(*Tx) error) error {
 	return s.View(func(tx *bbolt.Tx) error {
 		t, err := s.openStream(tx, id)
@@ -215,7 +215,7 @@ func (s *Store) Read(id StreamID, f func(*Tx) error) error {
 	})
 }
 
-// origins returns what is known of every origin.
+// Origins returns what is known of every origin.
 func (s *Store) Origins() (map[spiffeid.TrustDomain]Origin, error) {
 	all := map[spiffeid.TrustDomain]Origin{}
 	err := s.View(func(tx *bbolt.Tx) error {
@@ -236,14 +236,14 @@ func (s *Store) Origins() (map[spiffeid.TrustDomain]Origin, error) {
 	return all, err
 }
 
-// A savedStream is a stream as it is on disk.
+// A SavedStream is a stream as it is on disk.
 type SavedStream struct {
 	Id          StreamID
 	State       State
 	RepullSince uint64 // what rewind noted; 0 for nothing
 }
 
-// streams returns the streams of an origin as they are on disk, by epoch ascending.
+// Streams returns the streams of an origin as they are on disk, by epoch ascending.
 func (s *Store) Streams(origin spiffeid.TrustDomain) (all []SavedStream, err error) {
 	err = s.View(func(tx *bbolt.Tx) error {
 		prefix := append([]byte(origin.Name()), 0)
@@ -277,7 +277,7 @@ func (s *Store) SaveOrigin(td spiffeid.TrustDomain, st Origin) error {
 	return s.Update(func(tx *bbolt.Tx) error { return putOrigin(tx, td, st) })
 }
 
-// swap puts the stream of a newer epoch in the place of the one before, and writes the
+// Swap puts the stream of a newer epoch in the place of the one before, and writes the
 // state of the origin with it.
 func (s *Store) Swap(old, fresh StreamID, saved Origin) error {
 	err := s.Update(func(tx *bbolt.Tx) error {
@@ -306,7 +306,7 @@ func (s *Store) Swap(old, fresh StreamID, saved Origin) error {
 	return nil
 }
 
-// setKeys writes the key documents of an origin before the newest, and its state.
+// SaveKeys writes the key documents of an origin before the newest, and its state.
 func (s *Store) SaveKeys(td spiffeid.TrustDomain, past []string, st Origin) error {
 	return s.Update(func(tx *bbolt.Tx) error {
 		if err := tx.Bucket(bucketPast).Put([]byte(td.Name()), Marshal(past)); err != nil {
@@ -317,7 +317,7 @@ func (s *Store) SaveKeys(td spiffeid.TrustDomain, past []string, st Origin) erro
 	})
 }
 
-// pastKeys returns the key documents that setKeys wrote.
+// PastKeys returns the key documents that setKeys wrote.
 func (s *Store) PastKeys(td spiffeid.TrustDomain) (texts []string, err error) {
 	err = s.View(func(tx *bbolt.Tx) error {
 		data := tx.Bucket(bucketPast).Get([]byte(td.Name()))
@@ -331,7 +331,7 @@ func (s *Store) PastKeys(td spiffeid.TrustDomain) (texts []string, err error) {
 	return texts, err
 }
 
-// dialect returns the dialect by which the records were opened, "" for none.
+// Dialect returns the dialect by which the records were opened, "" for none.
 func (s *Store) Dialect() (opened string, err error) {
 	err = s.View(func(tx *bbolt.Tx) error {
 		opened = string(tx.Bucket(BucketMeta).Get(keyDialect))
@@ -345,7 +345,7 @@ func (s *Store) SetDialect(opened string) error {
 	return s.Update(func(tx *bbolt.Tx) error { return tx.Bucket(BucketMeta).Put(keyDialect, []byte(opened)) })
 }
 
-// dropStreams removes what an origin announced to an audience.
+// DropStreams removes what an origin announced to an audience.
 func (s *Store) DropStreams(origin spiffeid.TrustDomain, aud directory.Audience) error {
 	streams, err := s.Streams(origin)
 	for _, st := range streams {
@@ -357,7 +357,7 @@ func (s *Store) DropStreams(origin spiffeid.TrustDomain, aud directory.Audience)
 	return err
 }
 
-// forget removes all that an origin ever sent.
+// Forget removes all that an origin ever sent.
 func (s *Store) Forget(origin spiffeid.TrustDomain) error {
 	streams, err := s.Streams(origin)
 	if err != nil {
@@ -397,7 +397,7 @@ func (s *Store) DropStream(id StreamID) error {
 	return err
 }
 
-// discard is dropStream of one that may have nothing on disk yet.
+// Discard is dropStream of one that may have nothing on disk yet.
 func (s *Store) Discard(id StreamID) error {
 	there := false
 

@@ -13,7 +13,7 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// A streamTx is one stream within a transaction.
+// A Tx is one stream within a transaction.
 type Tx struct {
 	tx                            *bbolt.Tx
 	wiper                         *wiper
@@ -28,7 +28,7 @@ type Tx struct {
 // all that is there; bbolt would leave half of it empty.
 const packed = .9
 
-// has reports whether a stream has an entry.
+// Has reports whether a stream has an entry.
 func (t *Tx) Has(rid directory.RID) bool { return t.Entries.Get([]byte(rid.String())) != nil }
 
 func (t *Tx) Get(rid directory.RID) (*Entry, error) {
@@ -42,7 +42,7 @@ func (t *Tx) Get(rid directory.RID) (*Entry, error) {
 	return h, Unmarshal(data, h)
 }
 
-// put writes h in the place of old, which is nil or what get returned; where
+// Put writes h in the place of old, which is nil or what get returned; where
 // they have other names, old's record is deleted with its disclosures.
 func (t *Tx) Put(rid directory.RID, old, held *Entry) error {
 	switch {
@@ -87,7 +87,7 @@ func (t *Tx) Remove(rid directory.RID, old *Entry) error {
 		t.Entries.Delete([]byte(rid.String())))
 }
 
-// dropRecord deletes the record of an entry that holds it. A digest may name the
+// DropRecord deletes the record of an entry that holds it. A digest may name the
 // record of another registration; the record gate refuses it there, and it is not
 // that digest's to take away.
 func (t *Tx) DropRecord(old *Entry) error {
@@ -104,7 +104,7 @@ func (t *Tx) DropRecord(old *Entry) error {
 	return t.Records.Delete(placeKey(old.Place))
 }
 
-// lacking returns those of the names of live digests whose record isn't here.
+// Missing returns those of the names of live digests whose record isn't here.
 func (t *Tx) Missing(ds []signed.Digest, names []protocol.RecordName) ([]protocol.RecordName, error) {
 	here := map[protocol.RecordName]bool{}
 	for _, d := range ds {
@@ -121,8 +121,8 @@ func (t *Tx) Missing(ds []signed.Digest, names []protocol.RecordName) ([]protoco
 	return slices.DeleteFunc(names, func(n protocol.RecordName) bool { return here[n] }), nil
 }
 
-// replacing returns those of the names whose record takes the place of one that is
-// held: where there is no room, nothing else is asked for.
+// Replacing returns those of the names whose record takes the place of one that is
+// held: if there is no room, nothing else is asked for.
 func (t *Tx) Replacing(ds []signed.Digest, names []protocol.RecordName) ([]protocol.RecordName, error) {
 	held := map[protocol.RecordName]bool{}
 	for _, digest := range ds {
@@ -139,8 +139,8 @@ func (t *Tx) Replacing(ds []signed.Digest, names []protocol.RecordName) ([]proto
 	return slices.DeleteFunc(names, func(n protocol.RecordName) bool { return !held[n] }), nil
 }
 
-// dueBefore returns up to limit registrations whose deadline lies before limit
-// seconds, and the deadline of the next one, 0 where there is none.
+// DueBefore returns up to limit registrations whose deadline lies before limit
+// seconds, and the deadline of the next one, 0 if there is none.
 func (t *Tx) DueBefore(deadline int64, limit int) (rids []directory.RID, next int64, err error) {
 	c := t.due.Cursor()
 	for k, _ := c.First(); k != nil; k, _ = c.Next() {
@@ -165,12 +165,12 @@ func dueKey(deadline int64, rid directory.RID) []byte {
 	return append(binary.BigEndian.AppendUint64(nil, uint64(deadline)), rid.String()...)
 }
 
-// saveOrigin writes the state of an origin in the transaction of one of its streams.
+// SaveOrigin writes the state of an origin in the transaction of one of its streams.
 func (t *Tx) SaveOrigin(td spiffeid.TrustDomain, st Origin) error {
 	return putOrigin(t.tx, td, st)
 }
 
-// record returns the record that an entry holds; nil where it holds none.
+// Record returns the record that an entry holds; nil if it holds none.
 func (t *Tx) Record(held *Entry) (*Record, error) {
 	if held.Record != RecordHeld {
 		return nil, nil
@@ -196,7 +196,7 @@ func (t *Tx) recordAt(place uint64, n protocol.RecordName) (*Record, error) {
 	return r, Unmarshal(data, r)
 }
 
-// putRecord writes a record that h is to hold behind all others.
+// PutRecord writes a record that h is to hold behind all others.
 func (t *Tx) PutRecord(held *Entry, data []byte) (err error) {
 	if held.Place, err = t.Records.NextSequence(); err != nil {
 		return err
@@ -209,12 +209,12 @@ func (t *Tx) PutRecord(held *Entry, data []byte) (err error) {
 	return t.Rewrite(held, data)
 }
 
-// rewrite puts b in the place of the record that h holds.
+// Rewrite puts b in the place of the record that h holds.
 func (t *Tx) Rewrite(h *Entry, b []byte) error {
 	return t.Records.Put(placeKey(h.Place), append(h.Name().Bytes(), b...))
 }
 
-// size is that of the record which an entry holds.
+// Size is that of the record which an entry holds.
 func (t *Tx) Size(held *Entry) int64 {
 	if held == nil || held.Record != RecordHeld {
 		return 0

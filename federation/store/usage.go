@@ -10,7 +10,7 @@ import (
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
-// A usage is what a stream holds here, or how that changes.
+// An Usage is what a stream holds here, or how that changes.
 type Usage struct {
 	Records, Bytes int64 // on disk
 	OverQuota      int64 // entries for whose records there was no room
@@ -29,7 +29,7 @@ func (u Usage) Plus(usage Usage) Usage {
 	return u
 }
 
-// count adds n times what an entry is besides its record.
+// Count adds n times what an entry is besides its record.
 func (u *Usage) Count(held *Entry, n int64) {
 	switch {
 	case held.Record == RecordOverQuota:
@@ -39,7 +39,7 @@ func (u *Usage) Count(held *Entry, n int64) {
 	}
 }
 
-// An ownerKey stands for an owner of an origin's registrations: the beginning of a hash
+// An OwnerKey stands for an owner of an origin's registrations: the beginning of a hash
 // of the identity. All whose owner is withheld, or isn't understood, are one: zero.
 // An owner who looks for another of the same key finds one in 2^64 tries, and shares its
 // share then.
@@ -55,17 +55,17 @@ func OwnerKeyOf(entry *directory.Entry) OwnerKey {
 	return OwnerKey(max(1, binary.BigEndian.Uint64(hash[:])))
 }
 
-// An owned is what the records of one owner take.
+// A Share is what the records of one owner take.
 type Share struct{ Records, Bytes int64 }
 
 func (u Share) Plus(o Share) Share { return Share{u.Records + o.Records, u.Bytes + o.Bytes} }
 
 func (u Share) Usage() Usage { return Usage{Records: u.Records, Bytes: u.Bytes} }
 
-// owners are what the records of each owner take, or how that changes.
+// Owners are what the records of each owner take, or how that changes.
 type Owners map[OwnerKey]Share
 
-// add adds to what one owner has.
+// Add adds to what one owner has.
 func (all Owners) Add(key OwnerKey, change Share) {
 	sum := all[key].Plus(change)
 	if sum == (Share{}) {
@@ -76,14 +76,14 @@ func (all Owners) Add(key OwnerKey, change Share) {
 	all[key] = sum
 }
 
-// absorb adds all that changed.
+// Absorb adds all that changed.
 func (all Owners) Absorb(changes Owners) {
 	for key, change := range changes {
 		all.Add(key, change)
 	}
 }
 
-// A format says in which format a record is that this node keeps without having
+// A Format says in which format a record is that this node keeps without having
 // opened it. 0 is of a record that it has opened.
 type Format uint8
 
@@ -91,7 +91,7 @@ type Format uint8
 // the number, and each is counted by itself.
 const otherFormats Format = 17
 
-// formatOf returns the format of a record that can't be opened; 0 if err is
+// FormatOf returns the format of a record that can't be opened; 0 if err is
 // something else.
 func FormatOf(err error) Format {
 	var unsupported *signed.UnsupportedError
@@ -110,10 +110,10 @@ func (f Format) String() string {
 	return strconv.Itoa(int(f))
 }
 
-// unopened counts records by the format in which they wait to be opened.
+// Unopened counts records by the format in which they wait to be opened.
 type Unopened [otherFormats + 1]int64
 
-// byFormat returns the counts that aren't 0.
+// ByFormat returns the counts that aren't 0.
 func (u *Unopened) ByFormat() map[string]uint64 {
 	counts := map[string]uint64{}
 

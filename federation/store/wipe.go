@@ -36,7 +36,7 @@ const (
 	wipeStep  = 4096
 )
 
-// wipe overwrites what is free and has something on it, in steps, and calls rest after
+// Wipe overwrites what is free and has something on it, in steps, and calls rest after
 // each with the time that it took; where rest says no, it ends. When it has returned
 // without an error, whatever was deleted before it began is gone from the file: a page
 // with it on was free by then, and is overwritten here, or since by what took its place.
@@ -64,7 +64,7 @@ func (s *Store) Wipe(sync bool, rest func(time.Duration) bool) error {
 	return s.Disk.Read(s.wiper.file.Sync) // not a change: others go on meanwhile
 }
 
-// wipeSome looks at so many pages from id on, and returns where to go on; 0 for nowhere.
+// WipeSome looks at so many pages from id on, and returns where to go on; 0 for nowhere.
 // Readers that began before the last change still use pages that are free by now, so
 // it waits for them; later ones don't, and no change is made meanwhile. Should the
 // machine stop half way, the free pages are the same by the last commit, which is on
@@ -148,7 +148,7 @@ const (
 	wipeShare = 20
 )
 
-// wiping wipes after deletions until ctx ends, and once at its beginning for those
+// Wiping wipes after deletions until ctx ends, and once at its beginning for those
 // that a stop left behind.
 func (s *Store) Wiping(ctx context.Context, sync bool, log *slog.Logger) {
 	rest := func(took time.Duration) bool { return pause(ctx, wipeShare*took) }
@@ -165,7 +165,7 @@ func (s *Store) Wiping(ctx context.Context, sync bool, log *slog.Logger) {
 	}
 }
 
-// wake has the loop that wipes look again.
+// Wake has the loop that wipes look again.
 func (s *Store) Wake() { s.wiper.wake() }
 
 // pause returns false if ctx ends first.
