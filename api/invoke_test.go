@@ -339,7 +339,8 @@ func TestGatewaysAskNothingOfADirectory(t *testing.T) {
 		ours := cfg.Identify
 		cfg.Identify = func(r *http.Request) (request.Credential, error) {
 			if r.Header.Get("Test-Caller") == "beta" {
-				return request.Credential{Identity: directory.IdentityOf(spiffeid.RequireFromString("spiffe://beta.test/node/1")), Method: "x509-svid"}, nil
+				node := spiffeid.RequireFromString("spiffe://beta.test/node/1")
+				return request.Credential{Identity: directory.IdentityOf(node), Method: "x509-svid"}, nil
 			}
 
 			return ours(r)

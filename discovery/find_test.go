@@ -140,7 +140,8 @@ func TestAgeAndVerificationAreHardFilters(t *testing.T) {
 		t.Errorf("three hours after the last refresh the candidate says %+v", f)
 	}
 
-	if res := w.ask(`{"query":"route","constraints":{"max_results_age_seconds":3600}}`); res.Excluded["max_results_age_seconds"] != 1 {
+	res = w.ask(`{"query":"route","constraints":{"max_results_age_seconds":3600}}`)
+	if res.Excluded["max_results_age_seconds"] != 1 {
 		t.Errorf("excluded %v", res.Excluded)
 	}
 }
