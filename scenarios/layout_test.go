@@ -30,12 +30,7 @@ const (
 // unfinished allows a package more than the limits, by its present figures. A number may
 // only fall; an entry goes when the package is within the limits. Lines that are allowed
 // are allowed below the package too.
-var unfinished = map[string]excess{
-	"api":        {testLines: true},
-	"directory":  {testLines: true},
-	"discovery":  {testLines: true},
-	"federation": {testLines: true},
-}
+var unfinished = map[string]excess{}
 
 // excess is what one package is allowed past the limits; zero allows nothing.
 type excess struct {
