@@ -1,6 +1,6 @@
 //go:build mutant_panic
 
-package federation
+package replica
 
 import (
 	"bytes"
