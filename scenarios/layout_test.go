@@ -10,7 +10,6 @@ import (
 	"go/types"
 	"maps"
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -26,18 +25,6 @@ const (
 	mostInCycle = 10  // files of a package that refer to each other in a circle
 	mostColumns = 120 // of a line; a tab counts as four
 )
-
-// unfinished allows a package more than the limits, by its present figures. A number may
-// only fall; an entry goes when the package is within the limits. Lines that are allowed
-// are allowed below the package too.
-var unfinished = map[string]excess{}
-
-// excess is what one package is allowed past the limits; zero allows nothing.
-type excess struct {
-	files, methods, cycle int
-	lines                 bool // lines of any length, outside of tests
-	testLines             bool // … in tests
-}
 
 // layout holds the figures of one package.
 type layout struct {
@@ -74,55 +61,37 @@ func TestLayerLimits(t *testing.T) {
 				t.Log(l)
 			}
 
-			for _, complaint := range l.check(allowance(l.Package)) {
+			for _, complaint := range l.check() {
 				t.Error(complaint)
 			}
 		})
 	}
-
-	for name := range unfinished {
-		if !slices.ContainsFunc(packages, func(p checkedPackage) bool { return p.name == name }) {
-			t.Errorf("unfinished: no package %s", name)
-		}
-	}
-}
-
-// allowance returns the entry of a package in unfinished. Long lines are also allowed by
-// the entries of the packages above it.
-func allowance(name string) excess {
-	allowed := unfinished[name]
-	for above := path.Dir(name); above != "."; above = path.Dir(above) {
-		allowed.lines = allowed.lines || unfinished[above].lines
-		allowed.testLines = allowed.testLines || unfinished[above].testLines
-	}
-
-	return allowed
 }
 
 // check compares the figures with the limits.
-func (l layout) check(allowed excess) []string {
+func (l layout) check() []string {
 	var complaints []string
 	complain := func(format string, args ...any) { complaints = append(complaints, fmt.Sprintf(format, args...)) }
 
-	if most := max(mostFiles, allowed.files); l.Files > most {
-		complain("%d files, at most %d: move a subject to a package of its own", l.Files, most)
+	if l.Files > mostFiles {
+		complain("%d files, at most %d: move a subject to a package of its own", l.Files, mostFiles)
 	}
 
 	for _, name := range slices.Sorted(maps.Keys(l.Methods)) {
-		if most := max(mostMethods, allowed.methods); l.Methods[name] > most {
-			complain("type %s has %d methods, at most %d: give a part its own type", name, l.Methods[name], most)
+		if l.Methods[name] > mostMethods {
+			complain("type %s has %d methods, at most %d: give a part its own type", name, l.Methods[name], mostMethods)
 		}
 	}
 
-	if most := max(mostInCycle, allowed.cycle); len(l.Cycle) > most {
-		complain("%d files refer to each other, at most %d: %s", len(l.Cycle), most, strings.Join(l.Cycle, " "))
+	if len(l.Cycle) > mostInCycle {
+		complain("%d files refer to each other, at most %d: %s", len(l.Cycle), mostInCycle, strings.Join(l.Cycle, " "))
 	}
 
-	if len(l.Long) > 0 && !allowed.lines {
+	if len(l.Long) > 0 {
 		complain("lines over %d columns: %s", mostColumns, strings.Join(l.Long, " "))
 	}
 
-	if len(l.LongTest) > 0 && !allowed.testLines {
+	if len(l.LongTest) > 0 {
 		complain("lines over %d columns: %s", mostColumns, strings.Join(l.LongTest, " "))
 	}
 
@@ -409,12 +378,8 @@ func TestLayerLimitsFindViolations(t *testing.T) {
 	l.Methods["one"] = mostMethods + 1
 
 	l.Cycle = make([]string, mostInCycle+1)
-	if complaints := l.check(excess{}); len(complaints) != 5 {
+	if complaints := l.check(); len(complaints) != 5 {
 		t.Errorf("%d complaints, want one for each limit: %q", len(complaints), complaints)
 	}
 
-	if complaints := l.check(excess{files: 31, methods: 41, cycle: 11, lines: true,
-		testLines: true}); len(complaints) != 0 {
-		t.Errorf("complaints about an unfinished package: %q", complaints)
-	}
 }
