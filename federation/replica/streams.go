@@ -53,8 +53,6 @@ type streams struct {
 	swapping  bool               // the streams of an epoch take the place of others
 	shownUpTo directory.Position // what position found before unshown or swapping
 	head      *signed.Head       // the newest verified one; says where the mesh stream ends (rule G5)
-	feed      Feed               // its mesh stream
-	private   Feed               // what it announces to this domain alone
 }
 
 // HasEnded reports whether the peering has ended, so that nothing more is kept.
