@@ -37,7 +37,7 @@ type forwarder struct {
 	streams   openStreams
 }
 
-// ownStreams are this member's write streams to the leader and to former leaders.
+// openStreams are this member's write streams to the leader and to former leaders.
 type openStreams struct {
 	dialing chan struct{} // holds one: the right to change own
 	own     map[spiffeid.ID]*writeStream

@@ -166,9 +166,9 @@ func (r *reader) termGate(id spiffeid.ID) chan struct{} {
 	return g
 }
 
-// inTerm asks one member for its term. Only one question to a member is under
-// way at a time; it is not broken off when ctx ends, which only ends the waiting
-// for its turn.
+// confirmsTerm asks one member for its term. Only one question to a member is in
+// flight at a time. It is not cancelled when ctx ends: that only ends the wait for
+// a turn.
 func (r *reader) confirmsTerm(ctx context.Context, gate chan struct{}, member Member, term uint64) bool {
 	select {
 	case gate <- struct{}{}:

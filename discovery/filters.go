@@ -25,8 +25,9 @@ type filters struct {
 	left     int
 }
 
-// filters applies the request's filters to what its reader sees, cheap before
-// dear. The caller holds the finder's lock, and gives the sieve back before it lets go.
+// sieve applies the request's filters to the registrations that its reader sees, the
+// cheap ones first. The caller holds the finder's lock and returns the filters to the
+// pool before it unlocks.
 func (f *Finder) sieve(query *Query, s *visibleSet) *filters {
 	v := filterPool.Get().(*filters)
 	v.ok = s.slots
@@ -180,7 +181,7 @@ func (v *filters) withoutOwners(terms *termIndex, without ownerSet) {
 	v.keep(^uint64(0))
 }
 
-// AddTo puts the slots that have a label into a set, and some dead ones.
+// mark puts the slots that have a label into a set, and some dead ones.
 func (x *termIndex) mark(label string, set postings.Bitset) {
 	list, ok := x.terms.Get(x.hash(label))
 	switch {

@@ -88,7 +88,7 @@ type contents struct {
 	text   uint64   // the hash of what is to have a vector, or 0
 }
 
-// Read fills c from an entry with that projection.
+// read fills c from an entry with that projection.
 func (c *contents) read(reader *content.Reader, entry *directory.Entry, projection *directory.Projection) {
 	c.Content.Read(reader, projection)
 

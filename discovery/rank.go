@@ -17,12 +17,12 @@ const maxQueryTerms = 64
 // same score the same, in whatever order terms are read.
 const idfUnits = 256
 
-// IDF returns what a term tells that n of total registrations have.
+// idf returns what a term tells that n of total registrations have.
 func idf(n, total int) float64 {
 	return math.Log(1 + (float64(total-n)+.5)/(float64(n)+.5))
 }
 
-// Gather returns the best of the slots in ok by the leads, at most most, the best first.
+// gather returns the best of the slots in ok by the leads, at most most, the best first.
 func (x *termIndex) gather(leads []postings.Lead, ok postings.Bitset, most int) []postings.Hit {
 	return postings.Gather(leads, ok, most, x.before)
 }
@@ -38,7 +38,7 @@ func (x *termIndex) before(a, b uint32) bool {
 	return slot.rid.Compare(t.rid) < 0
 }
 
-// Lead returns a term of a query, whose document frequency is counted among the
+// lead returns a term of a query, whose document frequency is counted among the
 // slots in seen; false where none of them has it. all says that seen has every
 // slot.
 func (x *termIndex) lead(h uint64, seen postings.Bitset, all bool, total int) (postings.Lead, bool) {

@@ -104,7 +104,7 @@ func (t *rater) rate(entry *directory.Entry, projection *directory.Projection, i
 	return candidate
 }
 
-// Read scans a candidate for the words of the query. visit is shown the texts
+// read scans a candidate for the words of the query. visit is shown the texts
 // that have some, with how much of the query they cover.
 func (t *rater) read(candidate *Candidate, visit func(s *content.Section, tokens []analysis.Token, covers float64)) {
 	sc := &t.scan

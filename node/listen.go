@@ -58,8 +58,8 @@ func (n *Node) serve(name string, server *http.Server, ln net.Listener) {
 // drainTimeout is how long answers under way may take when a node stops.
 const drainTimeout = time.Second
 
-// clients makes and keeps one HTTP client a domain. Each takes only servers that
-// show an SVID of that domain's nodes.
+// client returns the HTTP client for a domain, one for each. It accepts only servers
+// that present an SVID of that domain's nodes.
 func (n *Node) client(td spiffeid.TrustDomain) *http.Client {
 	n.mu.Lock()
 	defer n.mu.Unlock()

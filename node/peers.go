@@ -83,10 +83,9 @@ func (ps *peerings) follow(ctx context.Context) {
 	}
 }
 
-// keepPeer takes a peering's bundle into use and keeps the peering on disk: a
-// node that starts again knows its peers before its domain's log has been read.
-// Nobody of a pending peer is believed yet. It reports whether the node leaves a
-// peer with this.
+// keep puts a peering's bundle in force and writes the peering to disk, so that a node
+// that restarts knows its peers before it has read its domain's log. The bundle of a
+// pending peer is not in force yet. It reports whether the peering has ended with this.
 func (ps *peerings) keep(peering directory.Peering) (left bool) {
 	file := filepath.Join(ps.dir(), peering.Domain.Name()+".json")
 	if peering.State == directory.PeeringTerminated || peering.State == directory.PeeringPending {
@@ -121,7 +120,7 @@ func (ps *peerings) keep(peering directory.Peering) (left bool) {
 
 func (ps *peerings) dir() string { return filepath.Join(ps.cfg.Data, "peers") }
 
-// loadPeers takes the bundles that keepPeer kept into use.
+// load puts the bundles in force that keep wrote.
 func (ps *peerings) load() error {
 	if err := os.MkdirAll(ps.dir(), 0o700); err != nil {
 		return err
@@ -169,10 +168,9 @@ func ReadPeers(dir string) (peers []directory.Peering, err error) {
 	return peers, nil
 }
 
-// peerings returns the domain's peerings; those that were known when the node
-// last ran until it has read its domain's log to the end. On the way there a
-// peering that was ended once, and made again, would pass for ended, and all that
-// the peer had told would be forgotten.
+// list returns the domain's peerings. Until the node has read its domain's log to the
+// end it returns those of its last run: a peering that ended once and was made again
+// would otherwise count as ended for a while, and the peer's records would be dropped.
 func (ps *peerings) list() []directory.Peering {
 	if !ps.store.Settled() {
 		return ps.last

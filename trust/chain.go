@@ -54,15 +54,15 @@ const (
 	forServer = usage(x509.ExtKeyUsageServerAuth)
 )
 
-// judge verifies the chain that a peer showed, leaf first, for one use, and
-// returns who it is. The library's Verify takes any extended key usage, so that
+// verifyChain verifies the chain that a peer presented, leaf first, for one use, and
+// returns the peer's identity. The library's Verify takes any extended key usage, so that
 // is checked here: the leaf must name it, and no CA on the way may exclude it.
 func verifyChain(chain []*x509.Certificate, b *Bundles, use usage, now time.Time) (spiffeid.ID, error) {
 	id, _, err := verifyChainPath(chain, b, use, now)
 	return id, err
 }
 
-// judgeChain is judge, and returns by which certificates it holds too, leaf first and
+// verifyChainPath is verifyChain, and returns by which certificates it holds too, leaf first and
 // anchor last.
 func verifyChainPath(chain []*x509.Certificate, bundles *Bundles, use usage, now time.Time) (spiffeid.ID,
 	[]*x509.Certificate, error) {

@@ -58,8 +58,8 @@ type NextKey struct {
 	dir string
 }
 
-// NextKey makes the key that is to follow the one in dir, which stays in use until
-// Use.
+// MakeNextKey makes the key that will follow the one in dir. That one stays in use
+// until Use is called.
 func MakeNextKey(dir string) (*NextKey, error) {
 	k, err := makeKey(filepath.Join(dir, keyFile+".next"))
 	return &NextKey{k, dir}, err

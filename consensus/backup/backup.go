@@ -36,7 +36,7 @@ type Backup struct {
 	Size  int64 // of the backup, in bytes
 }
 
-// writeBackup writes a backup of a snapshot.
+// Write writes a backup of a snapshot.
 func Write(w io.Writer, header Header, snapshot *state.Snapshot) error {
 	sum := sha256.New()
 	out := bufio.NewWriterSize(io.MultiWriter(w, sum), 1<<16)
@@ -73,7 +73,7 @@ var (
 	errBackupSum   = fmt.Errorf("%w: its checksum does not hold; it is cut off or damaged", ErrUnusable)
 )
 
-// openBackup checks a backup's sum and returns its header and what follows it.
+// Open checks a backup's sum and returns its header and what follows it.
 func Open(file io.ReaderAt, size int64) (header Header, items io.Reader, err error) {
 	whole := newSummedReader(io.NewSectionReader(file, 0, size))
 	if _, err := io.Copy(io.Discard, whole); err != nil {
@@ -83,7 +83,7 @@ func Open(file io.ReaderAt, size int64) (header Header, items io.Reader, err err
 	return ReadHeader(io.NewSectionReader(file, 0, size-sha256.Size))
 }
 
-// readBackupHeader reads the mark and the header of a backup, and returns the items
+// ReadHeader reads the mark and the header of a backup, and returns the items
 // behind them.
 func ReadHeader(r io.Reader) (header Header, items io.Reader, err error) {
 	buffered := bufio.NewReaderSize(r, 1<<16)
@@ -150,7 +150,7 @@ func (s *summedReader) Read(data []byte) (int, error) {
 	return 0, io.EOF
 }
 
-// InspectBackup reads a backup to its end and returns what is in it, without any
+// Inspect reads a backup to its end and returns what is in it, without any
 // directory. Its errors are ErrBackup, but for the reader's own.
 func Inspect(r io.Reader) (*Backup, error) {
 	whole := newSummedReader(r)

@@ -96,8 +96,8 @@ func project(agent string, doc directory.Document) directory.Packed {
 	return directory.Pack(doc, projection)
 }
 
-// prepare returns a document's projection: the given one, which the member to which the
-// registrant spoke has made and validated, or one that is made here.
+// Project returns a document's projection: the one that the member which received the
+// registration made and validated, or one that is made here.
 func Project(agent string, doc directory.Document, sent *Packed) (*directory.Projection, *Made, error) {
 	if sent != nil && sent.Version == directory.PackedVersion {
 		projection, err := directory.Unpack(doc, sent.Code)

@@ -122,8 +122,8 @@ func (o *Ownership) vacant(register *Register, owner directory.Identity, gone *R
 	return nil
 }
 
-// rule puts new rules in force. Names that are held stay so for as long as they
-// were, unless names are not held any more.
+// setRules puts new rules in force. Names that are held stay held for the time that
+// was set then, unless the new rules hold no names.
 func (o *Ownership) setRules(r *Rules) {
 	o.rules = *r
 	o.recountShares()

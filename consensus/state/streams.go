@@ -302,7 +302,7 @@ type place struct {
 	rid      directory.RID
 }
 
-// Places are a stream's, by revision, ascending. They are kept in runs, so
+// places are a stream's, by revision, ascending. They are kept in runs, so
 // that stale places are dropped from a few runs at a time and nobody waits until
 // 10^6 of them were looked at.
 type places struct {

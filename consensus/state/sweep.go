@@ -83,9 +83,9 @@ func (r *Registrations) regrant(c *Regrant) {
 	}
 }
 
-// An appointment says when to look at a registration next: whether it is past
-// its deadline, or its announced deadline is near and a later one stands behind
-// it. The agenda is derived from the state, and each member keeps its own.
+// An expiryCheck says when to check a registration next: it may have expired, or its
+// announced deadline is near although a later one was granted. The queue of checks is
+// derived from the state, and each member keeps its own.
 type expiryCheck struct {
 	at  int64 // Unix seconds
 	rid directory.RID
@@ -95,8 +95,8 @@ func (a expiryCheck) Compare(b expiryCheck) int {
 	return cmp.Or(cmp.Compare(a.at, b.at), a.rid.Compare(b.rid))
 }
 
-// plan sees to it that reg is looked at in time. An appointment that is too
-// early costs one look, so that a refresh usually costs nothing.
+// schedule makes sure that reg is checked in time. A check that comes too early is
+// repeated, so that a refresh usually needs no new one.
 func (r *Registrations) schedule(reg *Registration) {
 	at := reg.entry.ExpiresAt / 1000
 	if x, in := r.streams.announced(reg.entry.RID); in {

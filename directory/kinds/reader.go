@@ -60,7 +60,7 @@ func readDocument(d directory.Document) *object {
 	return &object{reading: &reading{}, raw: d.Bytes(), members: d.Members()}
 }
 
-// Pointer returns the JSON pointer to a member (RFC 6901).
+// pointer returns the JSON pointer to a member (RFC 6901).
 func (o *object) pointer(name string) string { return strictjson.Pointer(o.at, name) }
 
 // refuse remembers that the member of that name is wrong.

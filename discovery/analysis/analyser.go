@@ -264,7 +264,7 @@ func (a *Analyser) make(text string) Term {
 	return Term{text, maphash.String(a.Seed, text) | 1, requestWords[text]}
 }
 
-// Term returns the term of a word, the zero term of a function word. Numbers are not
+// term returns the term of a word, the zero term of a function word. Numbers are not
 // worth remembering.
 func (a *Analyser) term(word string) Term {
 	if word[0] <= '9' {

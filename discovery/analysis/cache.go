@@ -2,10 +2,10 @@ package analysis
 
 import "hash/maphash"
 
-// What reads registrations wants of a word no more than its term's hash. heard remembers
-// that by the word's own hash, as terms are known by theirs: one read of memory for a
-// word, where a map of texts takes four that wait for each other, and where there are
-// tens of thousands of words, none of them is near.
+// A termCache maps words to the hashes of their terms, which is all that indexing a
+// registration needs. The key is the word's own hash: a lookup is one read of memory,
+// while a map of texts takes four dependent ones, each a cache miss once there are tens
+// of thousands of words.
 type termCache struct {
 	cells []cachedTerm // a word is in the one that its hash says, or forgotten
 	used  int

@@ -49,7 +49,7 @@ func (t *Terms) find(h uint64) (uint32, bool) {
 	return t.table.Find(h, func(n uint32) bool { return t.infos.At(n).hash() == h })
 }
 
-// Count returns the number of terms.
+// Len returns the number of terms.
 func (t *Terms) Len() int { return t.table.Len() }
 
 // Postings returns the number of postings, those of dead slots too.

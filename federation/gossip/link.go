@@ -72,7 +72,7 @@ type contact struct {
 	accepted *link
 }
 
-// What goes out is a frame, and who may have it where that isn't every member.
+// An outgoing frame, and its audience unless that is every member.
 type outgoing struct {
 	frame []byte
 	may   Audience

@@ -52,8 +52,9 @@ func describe(h *store.Entry, e *directory.Entry, most uint32) {
 	e.Received.Key, e.Received.CheckedAt = h.Key.String(), h.CheckedAt
 }
 
-// deadline is h's, clipped to what the peering lets be. What an origin says of the
-// time at which it was set is believed where that is in the past.
+// ClippedDeadline is the deadline of a record, clipped to the longest lifetime that the
+// peering allows. The origin's word on when the deadline was set is taken if that time
+// has passed.
 func ClippedDeadline(held *store.Entry, most uint32) int64 {
 	if most == 0 {
 		return held.Deadline

@@ -2,13 +2,13 @@ package replica
 
 import "math/rand/v2"
 
-// What is seen of a stream: how far it is here, and its origin's key document, which
-// goes with the mesh's.
+// A Seen is the state of a stream that readers see: its position here, and its origin's
+// key document, which belongs to the mesh stream.
 type Seen struct {
-	of   *Stream // another one in another epoch, and when it is pulled anew (doubt.go)
+	of   *Stream // another one after a new epoch and after a repeated pull
 	UpTo uint64
 	Keys string
-	from uint64 // from where on a stream is compared that wasn't yet
+	from uint64 // where the comparison of a new stream begins
 }
 
 func (ss *streams) Seen(feed *Feed) (seen Seen) {

@@ -121,7 +121,7 @@ func readJudgements(file string) (map[string]map[string]bool, error) {
 	return right, nil
 }
 
-// Figures say how good the answers to a set's queries are, on average.
+// figures say how good the answers to a set's queries are, on average.
 type figures struct{ nDCG5, recall1, recall5, mrr float64 }
 
 // depth is how many answers are looked at.

@@ -35,8 +35,8 @@ type Config struct {
 	JWTSVID   bool // whether JWT-SVIDs are taken, for reads
 }
 
-// Callers finds out who makes a request, from what came with it. It is safe for
-// concurrent use.
+// A Verifier verifies the credentials of a request and returns the caller's identity.
+// It is safe for concurrent use.
 type Verifier struct {
 	cfg     Config
 	bundles *trust.Bundles

@@ -23,8 +23,8 @@ type X509Update struct {
 	Bundles *x509bundle.Set  // of the SVIDs' domains and of the federated ones
 }
 
-// Every field that is read has wire type 2: a string, bytes, a message or an entry of
-// a map. fields calls visit for each of them in order and skips all others.
+// fields calls visit for each field of a message in order. It skips all but those of
+// wire type 2 (a string, bytes, a message or an entry of a map), since no other is read.
 func fields(message []byte, visit func(number protowire.Number, value []byte) error) error {
 	for len(message) > 0 {
 		number, kind, size := protowire.ConsumeTag(message)
