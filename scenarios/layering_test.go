@@ -391,6 +391,7 @@ func judge(t *testing.T, root fs.FS) (files int, complaints []string) {
 			complaints = append(complaints,
 				fmt.Sprintf("%s: package %s is not in the table: give it its floor in scenarios/layering_test.go",
 					name, from))
+
 			return nil
 		}
 

@@ -196,6 +196,7 @@ func appendLong(long []string, dir, name string) ([]string, error) {
 	}
 
 	test := strings.HasSuffix(name, "_test.go")
+
 	literals := map[int]bool{}
 	if test {
 		literals = longLiterals(text)
@@ -204,10 +205,12 @@ func appendLong(long []string, dir, name string) ([]string, error) {
 	number := 0
 	for line := range strings.Lines(string(text)) {
 		number++
+
 		line = strings.TrimRight(line, "\r\n")
 		if test { // gofmt aligns the values of a table behind its longest key
 			line = alignment.ReplaceAllString(line, " ")
 		}
+
 		if len([]rune(line))+3*strings.Count(line, "\t") > mostColumns && !literals[number] {
 			long = append(long, fmt.Sprintf("%s:%d", name, number))
 		}
@@ -225,14 +228,17 @@ func longLiterals(text []byte) map[int]bool {
 
 	var s scanner.Scanner
 	s.Init(file, text, nil, scanner.ScanComments)
+
 	for {
 		pos, tok, literal := s.Scan()
 		if tok == token.EOF {
 			return lines
 		}
+
 		if tok != token.STRING && (tok != token.COMMENT || !strings.HasPrefix(literal, "// {")) { // an Example's output
 			continue
 		}
+
 		for i, part := range strings.Split(literal, "\n") {
 			if len([]rune(part)) > mostLiteral {
 				lines[fset.Position(pos).Line+i] = true
@@ -381,5 +387,4 @@ func TestLayerLimitsFindViolations(t *testing.T) {
 	if complaints := l.check(); len(complaints) != 5 {
 		t.Errorf("%d complaints, want one for each limit: %q", len(complaints), complaints)
 	}
-
 }
