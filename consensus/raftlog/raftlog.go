@@ -94,6 +94,7 @@ func attributesOf(args []any) []any {
 		if ours, ok := keys[key]; ok {
 			key = ours
 		}
+
 		key = strings.ReplaceAll(key, "-", "_")
 
 		switch value := args[i+1].(type) {
@@ -135,6 +136,7 @@ func (s *sink) count(kind string) (skipped int, pass bool) {
 		}
 
 		s.kinds[kind] = &lineCount{since: time.Now(), lines: 1}
+
 		if known != nil {
 			skipped = known.skipped
 		}
