@@ -27,14 +27,7 @@ func (h *Handler) Register(w http.ResponseWriter, call *request.Call) error {
 	}
 
 	// Authorise and propose; again if policy changes before the leader decides.
-	outcome, err := h.Writer.Propose(call, func() (directory.Outcome, error) {
-		attempt := h.Writer.Complete(call, proposal)
-		if err := h.Writer.Reader.Guard.Authorise(call, attempt); err != nil {
-			return directory.Outcome{}, err
-		}
-
-		return h.Registry.Register(call.Context(), attempt)
-	})
+	outcome, err := h.Writer.Register(call, proposal, h.Writer.Reader.Guard.Authorise)
 	if err != nil {
 		return err
 	}

@@ -35,71 +35,6 @@ type Writer struct {
 	DefaultVisibility func() directory.Visibility
 }
 
-// ParseProposal reads from the query and the header the owner of a registration, for how
-// long (standard seconds by default), who may see it, and which state it requires.
-func (w *Writer) ParseProposal(call *request.Call, standard uint32) (proposal directory.RegisterRequest, err error) {
-	if proposal.Lifetime, err = w.parse(call, standard); err != nil {
-		return proposal, err
-	}
-
-	if proposal.Owner, err = parseOwner(call); err != nil {
-		return proposal, err
-	}
-
-	visibility, err := call.Params.One("visibility")
-	if err != nil {
-		return proposal, err
-	}
-
-	proposal.Visibility = w.DefaultVisibility()
-
-	proposal.KeepVisibility = visibility == ""
-	if visibility != "" {
-		if proposal.Visibility, err = directory.ParseVisibility(visibility); err != nil {
-			return proposal, err
-		}
-	}
-
-	cond, err := request.ParseCondition(call.Header)
-	proposal.IfMatch = cond.Revisions
-	proposal.Present = cond.Present
-	proposal.Absent = cond.Absent
-
-	return proposal, err
-}
-
-// parseOwner reads the owner that a commissioning tool names (jimenez 2); the zero
-// identity is the caller.
-func parseOwner(call *request.Call) (owner directory.Identity, err error) {
-	text, err := call.Params.One("owner")
-	if err != nil || text == "" {
-		return owner, err
-	}
-
-	if owner, err = directory.ParseIdentity(text); err != nil {
-		return owner, directory.Refuse(directory.BadRequest,
-			"owner must be a SPIFFE or WIMSE URI, or oauth:ISSUER#SUBJECT, got %.100q.", text)
-	}
-
-	if owner == call.Identity {
-		return directory.Identity{}, nil
-	}
-
-	return owner, nil
-}
-
-// ParseRefresh reads lt, 0 if it is absent, and the condition of a refresh.
-func (w *Writer) ParseRefresh(call *request.Call) (refresh directory.RefreshRequest, err error) {
-	if refresh.Lifetime, err = w.parse(call, 0); err != nil {
-		return refresh, err
-	}
-
-	cond, err := request.ParseCondition(call.Header)
-	refresh.IfMatch = cond.OfExisting()
-
-	return refresh, err
-}
-
 // maxProposals bounds how often policy is asked about one change.
 const maxProposals = 4
 
@@ -122,10 +57,10 @@ func (w *Writer) Propose(
 	}
 }
 
-// Complete returns a proposal to register with the parts that may differ the next time
+// complete returns a proposal to register with the parts that may differ the next time
 // that it is made: the caller with the version of its policy, the granted lifetime, and
 // the visibility of the registration that it replaces.
-func (w *Writer) Complete(call *request.Call, proposal directory.RegisterRequest) directory.RegisterRequest {
+func (w *Writer) complete(call *request.Call, proposal directory.RegisterRequest) directory.RegisterRequest {
 	proposal.Caller = w.Reader.Guard.Requester(call)
 	proposal.Lifetime = w.Cap(call, proposal.Lifetime)
 
@@ -141,6 +76,21 @@ func (w *Writer) Complete(call *request.Call, proposal directory.RegisterRequest
 	return proposal
 }
 
+// Register proposes a registration to the domain, each time that authorise permits it.
+func (w *Writer) Register(
+	call *request.Call, proposal directory.RegisterRequest,
+	authorise func(*request.Call, directory.RegisterRequest) error,
+) (directory.Outcome, error) {
+	return w.Propose(call, func() (directory.Outcome, error) {
+		attempt := w.complete(call, proposal)
+		if err := authorise(call, attempt); err != nil {
+			return directory.Outcome{}, err
+		}
+
+		return w.Registry.Register(call.Context(), attempt)
+	})
+}
+
 // Upsert registers a document under its name, or replaces the one that its owner
 // registered there, of whatever kind that is.
 func (w *Writer) Upsert(call *request.Call, proposal directory.RegisterRequest) (outcome directory.Outcome, err error) {
@@ -149,14 +99,7 @@ func (w *Writer) Upsert(call *request.Call, proposal directory.RegisterRequest) 
 		return outcome, err
 	}
 
-	return w.Propose(call, func() (directory.Outcome, error) {
-		attempt := w.Complete(call, proposal)
-		if err := w.Reader.Guard.Authorise(call, attempt); err != nil {
-			return directory.Outcome{}, err
-		}
-
-		return w.Registry.Register(call.Context(), attempt)
-	})
+	return w.Register(call, proposal, w.Reader.Guard.Authorise)
 }
 
 // Replace is Upsert for PUT: the document has the id that its path has (XU-038).
