@@ -38,8 +38,8 @@ func (c quietCluster) Remove(_ context.Context, id spiffeid.ID) error {
 	return c.tell("remove", id.String())
 }
 func (c quietCluster) Leave(context.Context) error { return c.tell("leave") }
-func (c quietCluster) Admit(_ context.Context, id spiffeid.ID, not bool) error {
-	if not {
+func (c quietCluster) Admit(_ context.Context, id spiffeid.ID, withdraw bool) error {
+	if withdraw {
 		return c.tell("withdraw", id.String())
 	}
 

@@ -30,23 +30,52 @@ type admitter struct {
 	own        func() *message.JoinRequest // this node's own request, for a node that begins a domain
 }
 
-// addMember does, as the leader, what a node asks for: an admitted node becomes a member,
+// addMember does, as the leader, what a node requests: an admitted node becomes a member,
 // first without a vote; a member moves, gets its vote, or declares its address and
 // versions.
-func (a *admitter) addMember(ctx context.Context, from spiffeid.ID, word *message.JoinRequest) error {
+func (a *admitter) addMember(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) error {
 	release, err := a.negotiator.holdSeats(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
 
-	if err := a.check(from, word); err != nil {
+	if err := a.check(from, request); err != nil {
 		return err
 	}
 
+	if err := a.vacateFormerAddress(from, request); err != nil {
+		return err
+	}
+
+	if err := a.seat(from, request); err != nil {
+		return err
+	}
+
+	return a.declare(ctx, from, request)
+}
+
+// vacateFormerAddress removes a member that requests another address, so that seat adds it
+// with that one. Raft can move a member too, but not while it sends to it.
+func (a *admitter) vacateFormerAddress(from spiffeid.ID, request *message.JoinRequest) error {
+	current, joined := a.group.server(from)
+	if !joined || current.Address == request.Address {
+		return nil
+	}
+
+	if err := a.operator.mayRemove(from); err != nil {
+		return err
+	}
+
+	return proposed(a.group.raft.RemoveServer(raft.ServerID(from.String()), 0, enqueueTimeout).Error())
+}
+
+// seat makes a node a member, or gives a member its vote once it has caught up and while
+// there are fewer than maxVoters.
+func (a *admitter) seat(from spiffeid.ID, request *message.JoinRequest) error {
 	id := raft.ServerID(from.String())
-	address := raft.ServerAddress(word.Address)
-	me, is := a.group.server(from)
+	address := raft.ServerAddress(request.Address)
+	current, joined := a.group.server(from)
 
 	voters := 0
 	for _, m := range a.group.servers() {
@@ -55,56 +84,50 @@ func (a *admitter) addMember(ctx context.Context, from spiffeid.ID, word *messag
 		}
 	}
 
-	if is && me.Address != word.Address {
-		// Raft can move a member too, but not while it sends to it.
-		if err := a.operator.mayRemove(from); err != nil {
-			return err
-		}
-
-		if err := proposed(a.group.raft.RemoveServer(id, 0, enqueueTimeout).Error()); err != nil {
-			return err
-		}
-
-		is = false
-	}
-
 	var change raft.IndexFuture
 	switch {
-	case !is:
+	case !joined:
 		change = a.group.raft.AddNonvoter(id, address, 0, enqueueTimeout)
-	case !me.voter && !word.Reader && voters < maxVoters && a.caughtUpEnough(word):
+	case !current.voter && !request.Reader && voters < maxVoters && a.caughtUpEnough(request):
 		change = a.group.raft.AddVoter(id, address, 0, enqueueTimeout)
-	}
-
-	if change != nil {
-		if err := proposed(change.Error()); err != nil {
-			return err
-		}
-
-		a.log.Info("changed a member of the domain", "node", from, "address", word.Address, "voter", is)
-	}
-
-	a.replica.mu.RLock()
-	said, told := a.replica.state.Members().Get(from)
-	a.replica.mu.RUnlock()
-
-	if told && said.API == word.API && said.Reads.Equal(word.Reads) {
+	default:
 		return nil
 	}
 
-	if told && !a.negotiator.pace.mayReplace(from, a.group.servers()) {
+	if err := proposed(change.Error()); err != nil {
+		return err
+	}
+
+	a.log.Info("changed a member of the domain", "node", from, "address", request.Address, "voter", joined)
+
+	return nil
+}
+
+// declare puts a member's API address and the versions that it reads into the domain's
+// state, unless they are there.
+func (a *admitter) declare(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) error {
+	a.replica.mu.RLock()
+	declared, known := a.replica.state.Members().Get(from)
+	a.replica.mu.RUnlock()
+
+	if known && declared.API == request.API && declared.Reads.Equal(request.Reads) {
+		return nil
+	}
+
+	if known && !a.negotiator.pace.mayReplace(from, a.group.servers()) {
 		return directory.Refuse(directory.RateLimited,
 			"%s has changed its declared address or versions too often; it retries later", from)
 	}
 
-	_, err = a.proposer.propose(ctx, &state.Command{Member: &state.Member{ID: from, API: word.API, Reads: word.Reads}})
+	_, err := a.proposer.propose(ctx,
+		&state.Command{Member: &state.Member{ID: from, API: request.API, Reads: request.Reads}})
 
 	return err
 }
 
 // answerJoin answers a join request: as the leader with its outcome, otherwise with the
 // leader's address.
-func (a *admitter) answerJoin(ctx context.Context, from spiffeid.ID, word *message.JoinRequest) *message.JoinAnswer {
+func (a *admitter) answerJoin(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) *message.JoinAnswer {
 	if len(a.group.servers()) == 0 {
 		return &message.JoinAnswer{Empty: a.own()}
 	}
@@ -120,7 +143,7 @@ func (a *admitter) answerJoin(ctx context.Context, from spiffeid.ID, word *messa
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Timing.Write)
 	defer cancel()
 
-	err := a.addMember(ctx, from, word)
+	err := a.addMember(ctx, from, request)
 	switch {
 	case err == nil:
 		return &message.JoinAnswer{Done: true}
@@ -134,23 +157,23 @@ func (a *admitter) answerJoin(ctx context.Context, from spiffeid.ID, word *messa
 }
 
 // check refuses a join request that may not be granted.
-func (a *admitter) check(from spiffeid.ID, word *message.JoinRequest) error {
+func (a *admitter) check(from spiffeid.ID, request *message.JoinRequest) error {
 	all := a.group.servers()
 
-	if word.Address == "" || len(word.Address) > 300 || len(word.API) > 300 {
+	if request.Address == "" || len(request.Address) > 300 || len(request.API) > 300 {
 		return directory.Refuse(directory.BadRequest, "%s gives no usable address", from)
 	}
 
-	if err := word.Reads.Check(); err != nil {
+	if err := request.Reads.Check(); err != nil {
 		return directory.Refuse(directory.BadRequest, "%s does not declare the versions that it reads: %w", from, err)
 	}
 
-	if err := word.Reads.Lacks(a.replica.Written()); err != nil {
+	if err := request.Reads.Lacks(a.replica.Written()); err != nil {
 		return state.RefuseMember(from, err)
 	}
 
 	for _, m := range all {
-		if m.Address == word.Address && m.ID != from {
+		if m.Address == request.Address && m.ID != from {
 			return directory.Refuse(directory.Conflict, "%s has the address %s already", m.ID, m.Address)
 		}
 	}
@@ -181,14 +204,14 @@ func (a *admitter) check(from spiffeid.ID, word *message.JoinRequest) error {
 func (a *admitter) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+joinPath, func(w http.ResponseWriter, r *http.Request) {
-		var word message.JoinRequest
+		var request message.JoinRequest
 
 		from, ok := transport.PeerID(r.TLS)
-		if !ok || !a.messenger.receive(w, r, true, &word) {
+		if !ok || !a.messenger.receive(w, r, true, &request) {
 			return
 		}
 
-		a.messenger.answer(w, a.answerJoin(r.Context(), from, &word))
+		a.messenger.answer(w, a.answerJoin(r.Context(), from, &request))
 	})
 
 	return httpproblem.Routes(mux, a.cfg.API)
@@ -196,9 +219,9 @@ func (a *admitter) handler() http.Handler {
 
 // caughtUpEnough reports whether a node has enough of the history that its vote delays no
 // write.
-func (a *admitter) caughtUpEnough(word *message.JoinRequest) bool {
+func (a *admitter) caughtUpEnough(request *message.JoinRequest) bool {
 	at := a.replica.Position()
-	return word.Epoch == at.Epoch && word.Revision+nearEnough >= at.Revision
+	return request.Epoch == at.Epoch && request.Revision+nearEnough >= at.Revision
 }
 
 const joinPath = "/v1/join"

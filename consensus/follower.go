@@ -25,12 +25,12 @@ type follower struct {
 // askLeader tells the leader this member's time, learns how far the leader is, and waits
 // a little for this member to get there.
 func (f *follower) askLeader() bool {
-	leader, tenure, ok := f.group.follow()
+	leader, term, ok := f.group.follow()
 	if !ok || leader.ID == f.cfg.Node {
 		return false
 	}
 
-	ctx, cancel := context.WithTimeout(tenure, f.cfg.Timing.Presence) // a successor waits to hear of this clock
+	ctx, cancel := context.WithTimeout(term, f.cfg.Timing.Presence) // a successor waits to hear of this clock
 	defer cancel()
 
 	var answer message.PresenceAnswer

@@ -100,7 +100,7 @@ func (f *forwarder) forwardLoop() {
 
 // send exchanges a group with the leader.
 func (f *forwarder) send(ctx context.Context, group []*forwardedWrite) (*message.Answers, error) {
-	leader, tenure, ok := f.group.follow()
+	leader, term, ok := f.group.follow()
 	if !ok || leader.ID == f.cfg.Node {
 		return nil, message.ErrNotLeader
 	}
@@ -110,12 +110,12 @@ func (f *forwarder) send(ctx context.Context, group []*forwardedWrite) (*message
 		writes.Requests[i] = p.request
 	}
 
-	line, err := f.streamTo(tenure, leader)
+	stream, err := f.streamTo(term, leader)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", message.ErrNotLeader, err)
 	}
 
-	got, err := f.exchange(ctx, line, &writes)
+	got, err := f.exchange(ctx, stream, &writes)
 	switch {
 	case err != nil:
 		return nil, err
@@ -197,9 +197,9 @@ func (f *forwarder) cutFormerLeaders() {
 	defer func() { <-f.streams.dialing }()
 
 	leader, ok := f.group.leader()
-	for id, l := range f.streams.own {
+	for id, stream := range f.streams.own {
 		if ok && id != leader.ID {
-			l.cut()
+			stream.cut()
 			delete(f.streams.own, id)
 		}
 	}
@@ -229,11 +229,11 @@ func (f *forwarder) streamTo(ctx context.Context, to Member) (*writeStream, erro
 		return nil, err
 	}
 
-	writeStream := newWriteStream(conn, to, f.cfg.Timing.Write)
-	streams.own[to.ID] = writeStream
-	f.life.loops.Go(writeStream.run) // it ends with the connection, which the cluster closes at the latest
+	stream := newWriteStream(conn, to, f.cfg.Timing.Write)
+	streams.own[to.ID] = stream
+	f.life.loops.Go(stream.run) // it ends with the connection, which the cluster closes at the latest
 
-	return writeStream, nil
+	return stream, nil
 }
 
 // successionLoop cuts the streams to former leaders, a heartbeat timeout after this

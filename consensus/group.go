@@ -85,7 +85,7 @@ func (g *group) elections() (elected <-chan raft.Observation, deaf func()) {
 
 // follow returns the leader, and a context that ends once this member follows another
 // one. Requests that only the leader can answer are made within it.
-func (g *group) follow() (leader Member, tenure context.Context, ok bool) {
+func (g *group) follow() (leader Member, term context.Context, ok bool) {
 	t := &g.term
 	t.mu.Lock()
 	defer t.mu.Unlock()

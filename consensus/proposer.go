@@ -193,11 +193,11 @@ func (b *batcher) fits(p *proposal) chan<- *proposal {
 // within bounds.
 func (b *batcher) gather(first *proposal) (group []*proposal) {
 	size, changes := 0, 0
-	for proposal := first; proposal != nil; proposal = nextOf(b.queue, b.lists, changes < message.MaxChanges) {
-		if proposal.taken.CompareAndSwap(false, true) {
-			group = append(group, proposal)
-			size += len(proposal.command)
-			changes += proposal.weight
+	for next := first; next != nil; next = nextOf(b.queue, b.lists, changes < message.MaxChanges) {
+		if next.taken.CompareAndSwap(false, true) {
+			group = append(group, next)
+			size += len(next.command)
+			changes += next.weight
 		}
 
 		if len(group) == maxBatch || size >= state.MaxBatchBytes {
@@ -231,14 +231,14 @@ func nextOf[T any](queue, lists <-chan *T, room bool) *T {
 // applied answers the proposals of an entry of this member where it is applied, instead
 // of where Raft reports it: one goroutine less to wake for every write.
 func (b *batcher) applied(entry *raft.Log, results []state.Result) {
-	inflightEntry := b.inflight.Load()
-	if inflightEntry == nil || len(entry.Data) == 0 || &inflightEntry.data[0] != &entry.Data[0] {
+	last := b.inflight.Load()
+	if last == nil || len(entry.Data) == 0 || &last.data[0] != &entry.Data[0] {
 		return
 	}
 
 	b.untold.Store(true)
 	signal(b.commit)
-	inflightEntry.answer(results, nil)
+	last.answer(results, nil)
 }
 
 // An inflightEntry is an entry on its way into the log, with its proposals.
@@ -255,11 +255,11 @@ func (f *inflightEntry) answer(results []state.Result, err error) {
 		return
 	}
 
-	for i, proposal := range f.group {
+	for i, waiting := range f.group {
 		if err != nil {
-			proposal.done <- state.Result{Err: err}
+			waiting.done <- state.Result{Err: err}
 		} else {
-			proposal.done <- results[i]
+			waiting.done <- results[i]
 		}
 	}
 }

@@ -232,11 +232,11 @@ func (s *Store) TransferOwner(ctx context.Context, t directory.TransferRequest) 
 			Any: t.Any, Statement: t.Statement, IfMatch: t.IfMatch}})
 }
 
-// Admit lets a node become a member, once and within a day; with not set, it withdraws
-// that.
-func (s *Store) Admit(ctx context.Context, id spiffeid.ID, not bool) error {
+// Admit lets a node become a member, once and within a day. With withdraw, it ends such an
+// admission.
+func (s *Store) Admit(ctx context.Context, id spiffeid.ID, withdraw bool) error {
 	order := &message.Order{Verb: message.AdmitNode, ID: id}
-	if not {
+	if withdraw {
 		order.Verb = message.WithdrawAdmission
 	}
 

@@ -24,12 +24,12 @@ func (ps *peerings) bundleEndpoint() directory.BundleEndpoint {
 	return ps.cfg.Bundles.Endpoint
 }
 
-// How often endpoints are asked.
+// Pace and bounds of the requests to bundle endpoints.
 const (
-	bundlesLook  = 10 * time.Second // to see whether one is due
-	bundlesAgain = time.Minute      // after a failure
-	bundlesBound = 15 * time.Second // for one bundle to be had and agreed on
-	bundlesOnce  = 16               // at once
+	bundleCheckInterval = 10 * time.Second // between two looks for endpoints that are due
+	bundleRetryInterval = time.Minute      // after a failure
+	bundleFetchTimeout  = 15 * time.Second // to fetch one bundle and have the domain agree on it
+	bundleMaxConcurrent = 16               // fetches at a time
 )
 
 // A following is what this node has seen of a peer's bundle endpoint.
@@ -54,7 +54,7 @@ type bundleKeeper struct {
 }
 
 func (f *bundleKeeper) run(ctx context.Context) {
-	tick := time.NewTicker(bundlesLook)
+	tick := time.NewTicker(bundleCheckInterval)
 	defer tick.Stop()
 
 	for ctx.Err() == nil {
@@ -69,7 +69,7 @@ func (f *bundleKeeper) run(ctx context.Context) {
 
 // round asks the endpoints that are due.
 func (f *bundleKeeper) round(ctx context.Context) {
-	free := make(chan struct{}, bundlesOnce)
+	free := make(chan struct{}, bundleMaxConcurrent)
 
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -114,7 +114,7 @@ func (f *bundleKeeper) due(now time.Time) (list []directory.Peering) {
 
 // ask asks one endpoint and has the domain agree on what is new.
 func (f *bundleKeeper) ask(ctx context.Context, peering directory.Peering) {
-	bound, cancel := context.WithTimeout(ctx, bundlesBound)
+	bound, cancel := context.WithTimeout(ctx, bundleFetchTimeout)
 	defer cancel()
 
 	got, err := f.fetcher.Fetch(bound, peering.Domain, peering.Endpoint, peering.Bundle)
@@ -131,18 +131,20 @@ func (f *bundleKeeper) ask(ctx context.Context, peering directory.Peering) {
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	following := f.seen[peering.Domain]
+	seen := f.seen[peering.Domain]
 
-	following.err, following.due = err, now.Add(got.Again)
+	seen.err = err
+	seen.due = now.Add(got.Again)
+
 	if err != nil {
 		f.log.Error("a peer's bundle can't be had; the last good one stays", "peer", peering.Domain.Name(), "endpoint",
 			peering.Endpoint.URL, "err", err)
-		following.due = now.Add(bundlesAgain)
+		seen.due = now.Add(bundleRetryInterval)
 	} else {
-		following.good = now
+		seen.good = now
 	}
 
-	f.seen[peering.Domain] = following
+	f.seen[peering.Domain] = seen
 }
 
 // of returns what was seen of a peer's endpoint; zero where it has none.

@@ -30,13 +30,13 @@ func (c cluster) Remove(ctx context.Context, id spiffeid.ID) error { return c.st
 
 // Admit implements operator.Members. Only what can have a node's certificate is
 // admitted.
-func (c cluster) Admit(ctx context.Context, id spiffeid.ID, not bool) error {
-	if !not && !trust.IsNode(id, c.domain) {
+func (c cluster) Admit(ctx context.Context, id spiffeid.ID, withdraw bool) error {
+	if !withdraw && !trust.IsNode(id, c.domain) {
 		return directory.Refuse(directory.BadRequest, "%s is not under %s%s, where the domain's nodes are", id,
 			c.domain.IDString(), trust.NodePath).At("/id")
 	}
 
-	return c.store.Admit(ctx, id, not)
+	return c.store.Admit(ctx, id, withdraw)
 }
 
 // Leave implements operator.Members.
