@@ -8,15 +8,15 @@
 //
 //	observe.go      the request's id, its log line, panics; bounds of its size
 //	router.go       the route of the table (routes.go) that it matches
-//	serve.go        authentication (authn.go), quota, freshness (freshness.go), capacity
+//	serve.go        authentication (authn.go), rate limit, freshness (freshness.go), capacity
 //	the handler     in the package of its surface
 //	audit.go        the audit log, around everything that changes something
 //	errors.go       the problem body, if the handler returns an error
 //
 // routes.go has one table with every route: its method and path, who may call it, the level
 // at which a call is logged, and its handler. The router, HEAD, OPTIONS, 405 with Allow,
-// quotas and /openapi.json follow from it. openapi.yaml describes every route for people and
-// for tools; a test names a route that it lacks.
+// rate limits and /openapi.json follow from it. openapi.yaml describes every route for
+// people and for tools; a test names a route that it lacks.
 //
 // # Surfaces
 //
@@ -33,7 +33,7 @@
 // They share:
 //
 //	request         a call: its caller, parameters, body and conditions
-//	admission       quotas, capacity and memory
+//	admission       rate limits, capacity and memory
 //	access          questions to policy
 //	registration    finding, showing and changing a registration
 //	view            a registration in the shape of each draft

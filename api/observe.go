@@ -82,9 +82,9 @@ func (s *Server) report(call *request.Call, w *recorder, took time.Duration) {
 }
 
 // levelOf is the level of a call's log line: the route's if it succeeded, and else Info.
-// Calls that the audit log has are quiet, and so are those that were refused by a quota or
-// under overload, which metrics count: a caller that floods the node must not flood its
-// log.
+// Calls that the audit log has are quiet, and so are those that were refused by a rate
+// limit or under overload, which metrics count: a caller that floods the node must not
+// flood its log.
 func levelOf(call *request.Call, status int) slog.Level {
 	switch {
 	case status == http.StatusTooManyRequests || call.Shed:

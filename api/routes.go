@@ -31,7 +31,7 @@ const (
 // An audience says who may call a route, and how calls are counted.
 type audience struct {
 	level  level
-	class  admission.Class // of the quota that a call counts against
+	class  admission.Class // of the rate limit that a call counts against
 	action string          // of an operator's route
 	stream bool            // the answer has no end, so there is no HEAD
 	calls  bool            // it invokes an agent

@@ -32,33 +32,42 @@ func (g *Guard) Authorise(call *request.Call, proposal directory.RegisterRequest
 		behalf = decision.Policies
 	}
 
-	err := g.AuthoriseClaims(call, owner, proposal.Agent, proposal.Projection, proposal.Visibility,
+	claims := Claims{
+		Owner: owner, Agent: proposal.Agent, Projection: proposal.Projection, Visibility: proposal.Visibility,
+	}
+	err := g.AuthoriseClaims(call, claims,
 		"%s may not register %q with visibility %s", owner, proposal.Agent, proposal.Visibility)
 	call.Decided = append(behalf, call.Decided...)
 
 	return err
 }
 
-// AuthoriseClaims asks policy whether an identity may have a registration with these
+// Claims are the contents of a registration about which policy is asked.
+type Claims struct {
+	Owner      directory.Identity
+	Agent      string
+	Projection *directory.Projection
+	Visibility directory.Visibility
+}
+
+// AuthoriseClaims asks policy whether an owner may have a registration with these
 // contents. A refusal names the capability that the identity may not claim, if a single
 // one is at fault (jimenez 7.3); else it is format's.
-func (g *Guard) AuthoriseClaims(
-	call *request.Call, id directory.Identity, agent string, projection *directory.Projection,
-	visibility directory.Visibility,
-	format string, args ...any,
-) error {
-	err := Require(call, g.policy.Register(id, agent, projection, visibility), format, args...)
+func (g *Guard) AuthoriseClaims(call *request.Call, claims Claims, format string, args ...any) error {
+	decision := g.policy.Register(claims.Owner, claims.Agent, claims.Projection, claims.Visibility)
+
+	err := Require(call, decision, format, args...)
 	if err == nil {
 		return nil
 	}
 
-	capability, decision := g.unclaimable(id, agent, projection, visibility)
+	capability, decision := g.unclaimable(claims)
 	if capability == nil {
 		return err
 	}
 
-	claimed := Require(call, decision, "%s may not claim the capability %q of type %q", id, capability.Name,
-		capability.Type)
+	claimed := Require(call, decision, "%s may not claim the capability %q of type %q", claims.Owner,
+		capability.Name, capability.Type)
 	refused := problem.Explain(claimed)
 	refused.Err.Problem = directory.CapabilityNotPermitted
 	refused.Members = append(refused.Members,
@@ -69,21 +78,22 @@ func (g *Guard) AuthoriseClaims(
 
 // unclaimable returns the first capability that policy refuses although it permits the
 // same registration without any; nil if no single one is at fault.
-func (g *Guard) unclaimable(
-	id directory.Identity, agent string, projection *directory.Projection, visibility directory.Visibility,
-) (*directory.Capability, directory.Decision) {
-	rest := *projection
+func (g *Guard) unclaimable(claims Claims) (*directory.Capability, directory.Decision) {
+	rest := *claims.Projection
 	rest.Capabilities = nil
-
 	rest.Tags = nil
-	if !g.policy.Register(id, agent, &rest, visibility).Allow {
+
+	if !g.policy.Register(claims.Owner, claims.Agent, &rest, claims.Visibility).Allow {
 		return nil, directory.Decision{}
 	}
 
-	for i := range projection.Capabilities {
-		rest.Capabilities = projection.Capabilities[i : i+1]
-		if decision := g.policy.Register(id, agent, &rest, visibility); !decision.Allow {
-			return &projection.Capabilities[i], decision
+	capabilities := claims.Projection.Capabilities
+	for i := range capabilities {
+		rest.Capabilities = capabilities[i : i+1]
+
+		decision := g.policy.Register(claims.Owner, claims.Agent, &rest, claims.Visibility)
+		if !decision.Allow {
+			return &capabilities[i], decision
 		}
 	}
 

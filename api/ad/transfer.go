@@ -77,7 +77,10 @@ func (h *Handler) transfer(call *request.Call, transfer directory.TransferReques
 	transfer.Any = entry.Owner != call.Identity
 
 	operator := call.Decided // the policies that let an operator do this
-	err = h.Reader.Guard.AuthoriseClaims(call, transfer.To, entry.Agent, entry.Projection(), entry.Visibility,
+	claims := access.Claims{
+		Owner: transfer.To, Agent: entry.Agent, Projection: entry.Projection(), Visibility: entry.Visibility,
+	}
+	err = h.Reader.Guard.AuthoriseClaims(call, claims,
 		"the new owner %s may not register %q", transfer.To, entry.Agent)
 	call.Decided = append(operator, call.Decided...)
 

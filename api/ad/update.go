@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 
+	"github.com/roster-mesh/roster/api/access"
 	"github.com/roster-mesh/roster/api/registration"
 	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/api/response"
@@ -113,7 +114,11 @@ func (h *Handler) authorisePatch(call *request.Call, entry *directory.Entry, pat
 		return err
 	}
 
-	return h.Reader.Guard.AuthoriseClaims(call, call.Identity, entry.Agent, projection, entry.Visibility,
+	claims := access.Claims{
+		Owner: call.Identity, Agent: entry.Agent, Projection: projection, Visibility: entry.Visibility,
+	}
+
+	return h.Reader.Guard.AuthoriseClaims(call, claims,
 		"%s may not register this as %q", call.Identity, entry.Agent)
 }
 

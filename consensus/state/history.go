@@ -53,19 +53,26 @@ func logOrigin(domain spiffeid.TrustDomain, epoch uint64) string {
 	return fmt.Sprintf("%s/roster/%d", domain.Name(), epoch)
 }
 
-// epochPayload is {v, iss, epoch, old, size, root, rev, reason}: old is the log
-// origin of the epoch before, empty for the first, with the size and root that
-// its ledger had; rev is the revision that was restored, 0 for the first.
-func epochPayload(
-	domain spiffeid.TrustDomain, epoch uint64, old string, size uint64, root directory.Hash, rev uint64, reason string,
-) []byte {
-	data := strictjson.AppendUint([]byte{'{'}, "v", 1)
-	data = strictjson.AppendText(data, "iss", domain.IDString())
-	data = strictjson.AppendUint(data, "epoch", epoch)
-	data = strictjson.AppendText(data, "old", old)
-	data = strictjson.AppendUint(data, "size", size)
-	data = strictjson.AppendText(data, "root", root.String())
-	data = strictjson.AppendUint(data, "rev", rev)
+// An epochLeaf is the contents of leaf 0 of an epoch's ledger.
+type epochLeaf struct {
+	domain   spiffeid.TrustDomain
+	epoch    uint64
+	old      string         // the log origin of the epoch before; empty for the first
+	size     uint64         // of the ledger of the epoch before
+	root     directory.Hash // of the ledger of the epoch before
+	restored uint64         // the revision that was restored; 0 for the first
+	reason   string
+}
 
-	return append(strictjson.AppendText(data, "reason", reason), '}')
+// payload is {v, iss, epoch, old, size, root, rev, reason}.
+func (leaf *epochLeaf) payload() []byte {
+	data := strictjson.AppendUint([]byte{'{'}, "v", 1)
+	data = strictjson.AppendText(data, "iss", leaf.domain.IDString())
+	data = strictjson.AppendUint(data, "epoch", leaf.epoch)
+	data = strictjson.AppendText(data, "old", leaf.old)
+	data = strictjson.AppendUint(data, "size", leaf.size)
+	data = strictjson.AppendText(data, "root", leaf.root.String())
+	data = strictjson.AppendUint(data, "rev", leaf.restored)
+
+	return append(strictjson.AppendText(data, "reason", leaf.reason), '}')
 }

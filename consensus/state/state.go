@@ -209,21 +209,24 @@ func (s *State) begin(epoch *Epoch) {
 		return
 	}
 
-	old := ""
-	size := s.history.ledger.size
-
-	root := s.history.ledger.root()
+	leaf := epochLeaf{
+		domain:   s.history.domain,
+		epoch:    epoch.Epoch,
+		size:     s.history.ledger.size,
+		root:     s.history.ledger.root(),
+		restored: s.history.restored,
+		reason:   epoch.Reason,
+	}
 	if s.history.epoch != 0 {
-		old = logOrigin(s.history.domain, s.history.epoch)
+		leaf.old = logOrigin(s.history.domain, s.history.epoch)
 	}
 
-	payload := epochPayload(s.history.domain, epoch.Epoch, old, size, root, s.history.restored, epoch.Reason)
 	s.history.epoch = epoch.Epoch
 	s.history.sealed = ""
 	s.history.ledger = frontier{}
 	s.history.restored = 0
 	s.history.next()
-	s.history.ledger.append(leafEpoch, payload)
+	s.history.ledger.append(leafEpoch, leaf.payload())
 
 	if len(s.keys.byNode) > 0 {
 		s.keys.issue()

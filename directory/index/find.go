@@ -8,14 +8,11 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// Bounds on what one hold of the lock looks at, so that a long lookup keeps no
-// writer waiting.
+// Bounds of the entries that are looked at under one hold of the lock, so that a long
+// lookup delays no writer. Each hold looks at twice as many as the one before.
 const (
-	// firstScan is how many entries the first hold of the lock looks at. Each further hold
-	// looks at twice as many, up to maxScan, so that a long lookup delays no writer.
-	firstScan = 2 * MaxCount // entries looked at by the first hold; later ones double it …
-	// maxScan takes about a third of a millisecond.
-	maxScan = 1024 // … up to here, which takes a third of a millisecond
+	firstScan = 2 * MaxCount
+	maxScan   = 1024 // takes about a third of a millisecond
 )
 
 // A textFilter selects the entries that have a text in one field, or a text with a prefix.
@@ -81,7 +78,7 @@ func (x *Index) size(r textFilter) int {
 func (x *Index) find(query *Query, after sortKey) iter.Seq[*directory.Entry] {
 	return func(yield func(*directory.Entry) bool) {
 		now := x.Clock.Now().UnixMilli()
-		along, size, byPrefix, most := x.plan(query)
+		plan := x.plan(query)
 		m := &matcher{Query: query, mask: query.mask()}
 		last := after
 		more := true
@@ -89,12 +86,13 @@ func (x *Index) find(query *Query, after sortKey) iter.Seq[*directory.Entry] {
 		want := query.pageSize()
 		for budget := firstScan; more; budget = min(2*budget, maxScan) {
 			var found []*directory.Entry
-			if most > 0 {
-				budget = min(budget, most)
-				found, last, more = x.scan(along, m, last, now, budget, want)
-				most, want = most-budget, maxScan // not all were visible: no more of small holds
-			} else if found, more = x.collectByPrefix(byPrefix, m, last, now, size/2); more {
-				most = math.MaxInt // it gave up
+			if plan.most > 0 {
+				budget = min(budget, plan.most)
+				found, last, more = x.scan(plan.along, m, last, now, budget, want)
+				plan.most -= budget
+				want = maxScan // not all were visible: no more of small holds
+			} else if found, more = x.collectByPrefix(plan.byPrefix, m, last, now, plan.size/2); more {
+				plan.most = math.MaxInt // it gave up
 			}
 
 			if !m.charge() {
@@ -110,33 +108,43 @@ func (x *Index) find(query *Query, after sortKey) iter.Seq[*directory.Entry] {
 	}
 }
 
+// A scanPlan is the way in which a query is answered: the rows of one filter are scanned,
+// and after some of them the rows of a prefix may be collected instead.
+type scanPlan struct {
+	along    textFilter // its rows are scanned, in order
+	size     int        // the number of rows of along
+	byPrefix textFilter // its rows are collected and sorted
+	most     int        // how many rows are scanned before that; math.MaxInt for all
+}
+
 // plan chooses between two ways to answer q: scanning the rows of the smallest filter of a
 // whole text, which are in order; or collecting and sorting all rows of a prefix, if these
 // are fewer than half. The scan comes first for as many rows, since most pages fill sooner.
 // So neither costs more than twice the other.
-func (x *Index) plan(query *Query) (along textFilter, size int, byPrefix textFilter, most int) {
+func (x *Index) plan(query *Query) scanPlan {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	along = textFilter{field: fieldAll}
-	size = x.entries.byRID.Len()
+
+	plan := scanPlan{along: textFilter{field: fieldAll}, size: x.entries.byRID.Len(), most: math.MaxInt}
 
 	var prefixes []textFilter
 	for _, r := range query.textFilters() {
 		if r.prefix {
 			prefixes = append(prefixes, r)
-		} else if n := x.size(r); n < size {
-			along, size = r, n
+		} else if n := x.size(r); n < plan.size {
+			plan.along = r
+			plan.size = n
 		}
 	}
 
-	most = math.MaxInt
 	for _, r := range prefixes {
-		if n := x.size(r); n < size/2 && n < most {
-			byPrefix, most = r, n
+		if n := x.size(r); n < plan.size/2 && n < plan.most {
+			plan.byPrefix = r
+			plan.most = n
 		}
 	}
 
-	return along, size, byPrefix, most
+	return plan
 }
 
 // textFilters returns, for each filter of q, a superset of its matches.

@@ -86,7 +86,7 @@ func (w *Watcher) readStep() *scanStep {
 	}
 
 	if !k.started {
-		k.along, _, _, _ = index.plan(w.query.Query)
+		k.along = index.plan(w.query.Query).along
 		k.started = true
 	}
 

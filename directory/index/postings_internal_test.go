@@ -301,10 +301,11 @@ func TestFindLooksAtFew(t *testing.T) {
 		"the status nearly all have": {Query{Status: []string{directory.StatusActive}}, fieldAll, n, n},
 	} {
 		t.Run(name, func(t *testing.T) {
-			along, _, _, most := x.plan(&c.q)
-			if size := x.size(along); along.field != c.along || size != c.size || min(most, size) != c.most {
+			plan := x.plan(&c.q)
+			if size := x.size(plan.along); plan.along.field != c.along || size != c.size ||
+				min(plan.most, size) != c.most {
 				t.Errorf("scans %d postings of field %d, %d of them before it gathers; want %d of %d, %d", size,
-					along.field, most, c.size, c.along, c.most)
+					plan.along.field, plan.most, c.size, c.along, c.most)
 			}
 		})
 	}
