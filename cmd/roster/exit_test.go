@@ -54,6 +54,25 @@ func TestEachFailureHasItsExitCode(t *testing.T) {
 		{"a lifetime too short", nil, "register weather FILE --lt 59", 2, "roster register --help"},
 		{"an impossible name", nil, "register a*b FILE", 2, "roster register --help"},
 		{"a count too large", nil, "lookup --count 101", 2, "roster lookup --help"},
+		{"a count of none", nil, "lookup --count 0", 2, "roster lookup --help"},
+		{"a limit of none", nil, "discover print --limit 0", 2, "roster discover --help"},
+		{"an odd visibility", nil, "register weather FILE --visibility odd", 2, "roster register --help"},
+		{"an odd visibility of imports", nil, "import a2a FILE --visibility odd", 2, "roster import a2a --help"},
+		{"no node's ID", nil, "raft admit foo", 2, "roster raft admit --help"},
+		{"an agent's ID", nil, "raft admit spiffe://alpha.test/agent/ada", 2, "roster raft admit --help"},
+		{"no domain", nil, "peer invite Beta_", 2, "roster peer invite --help"},
+		{"no domain but an ID", nil, "peer invite spiffe://beta.test", 2, "roster peer invite --help"},
+		{"an unknown topic", nil, "help nosuch", 2, "roster --help"},
+		{"an unknown topic of a group", nil, "help raft nosuch", 2, "roster --help"},
+		{"a topic", nil, "help raft admit", 0, ""},
+		{"a language", func(w http.ResponseWriter, r *http.Request) {
+			if got := r.URL.RawQuery; got != "language=fr&language=en" {
+				problem(400, "bad-query", got)(w, r)
+				return
+			}
+
+			says(`{"agents":[]}`)(w, r)
+		}, "lookup --language fr --language en", 0, ""},
 		{"plain http", nil, "lookup --address http://127.0.0.1:1", 2,
 			"roster --address http://127.0.0.1:1 lookup --help"},
 		{"a key missing", nil, "lookup --key=", 2, "roster --key '' lookup --help"},

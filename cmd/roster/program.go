@@ -103,8 +103,35 @@ func (p *program) root() *cobra.Command {
 		append(domain.OperatorCommands(session), backup.Command(session))...)
 	addGroup(root, "node", "Nodes:", append(domain.NodeCommands(session), dev.Command(session))...)
 	root.AddCommand(connect.ContextCommand(session), manCommand(session), versionCommand(session))
+	p.checkHelpTopics(root)
 
 	return root
+}
+
+// checkHelpTopics makes an unknown topic of help a wrong command line; cobra prints the
+// usage and succeeds.
+func (p *program) checkHelpTopics(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+
+	help, _, err := root.Find([]string{"help"})
+	if err != nil {
+		panic(err) // the command was added above
+	}
+
+	help.Args = func(_ *cobra.Command, args []string) error {
+		topic, rest, err := root.Find(args)
+		if err == nil && topic.HasSubCommands() && len(rest) > 0 {
+			err = cli.Usage("unknown subcommand %q of %s", rest[0], topic.Name())
+		}
+
+		if err == nil {
+			return nil
+		}
+
+		failure := cli.FailureOf(parseFailure(err))
+
+		return failure.WithNext(p.session.CommandLine("--help"))
+	}
 }
 
 // addGroup adds commands under a title of their own in the help.

@@ -44,11 +44,11 @@ func (d *diagnosis) disk(context.Context) {
 	case err != nil:
 		d.say("disk.sync", StatusFailed, "see who owns "+d.cfg.Data+" and whether it can be written", "%v", err)
 	case d.cfg.Disk.Slow > 0 && took > d.cfg.Disk.Slow:
-		d.say("disk.sync", StatusFailed, do, "to put 4 KiB on disk takes %v; over disk.slow a leader hands over", took)
+		d.say("disk.sync", StatusFailed, do, "a 4 KiB sync takes %v; over disk.slow a leader hands over", took)
 	case took > 50*time.Millisecond:
-		d.say("disk.sync", StatusWarning, do, "to put 4 KiB on disk takes %v", took)
+		d.say("disk.sync", StatusWarning, do, "a 4 KiB sync takes %v", took)
 	default:
-		d.say("disk.sync", StatusOK, "", "to put 4 KiB on disk takes %v", took)
+		d.say("disk.sync", StatusOK, "", "a 4 KiB sync takes %v", took)
 	}
 }
 
@@ -124,8 +124,8 @@ func (d *diagnosis) outlived(granted map[string]audit.Entry) {
 	}
 
 	if len(lines) == 0 {
-		d.say(check, StatusOK, "", "no lifetime that this node granted lately is over %d times that of the "+
-			"registrant's credential", credentialLives)
+		d.say(check, StatusOK, "", "no lifetime granted lately exceeds %d times the life of its credential",
+			credentialLives)
 
 		return
 	}

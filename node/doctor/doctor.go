@@ -409,15 +409,23 @@ func (d *diagnosis) together(check string, status *wire.RaftStatus) {
 			check,
 			StatusWarning,
 			"start it, or take it out with \"roster raft remove\"",
-			"%s leads %d voters, of which %d more may fail before writes stop; no recent contact with %s",
+			"%s leads %s, of which %d more may fail before writes stop; no recent contact with %s",
 			status.Leader,
-			voters,
+			countVoters(voters),
 			max(0, (voters-1)/2-len(silent)),
 			strings.Join(silent, ", "),
 		)
 	default:
-		d.say(check, StatusOK, "", "%s leads %d voters", status.Leader, voters)
+		d.say(check, StatusOK, "", "%s leads %s", status.Leader, countVoters(voters))
 	}
+}
+
+func countVoters(n int) string {
+	if n == 1 {
+		return "1 voter"
+	}
+
+	return fmt.Sprintf("%d voters", n)
 }
 
 const asOperator = "give --cert and --key of an operator, and --address where the node is reached elsewhere"

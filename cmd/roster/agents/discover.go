@@ -45,7 +45,7 @@ cosigned). Columns marked CLAIMED come from the registrant and are not checked.`
 		Args: cli.Args("QUERY"),
 		RunE: func(c *cobra.Command, args []string) error {
 			options.Query = args[0]
-			if err := checkQuery(options); err != nil {
+			if err := checkQuery(c, options); err != nil {
 				return err
 			}
 
@@ -98,11 +98,11 @@ func addQueryFlags(c *cobra.Command, options *apiclient.DiscoverOptions) {
 }
 
 // checkQuery refuses a query that every directory would refuse.
-func checkQuery(options apiclient.DiscoverOptions) error {
+func checkQuery(c *cobra.Command, options apiclient.DiscoverOptions) error {
 	switch {
 	case strings.TrimSpace(options.Query) == "":
 		return cli.Usage("QUERY must not be empty; describe the task in words")
-	case options.Limit < 0 || options.Limit > maxCandidates:
+	case c.Flags().Changed("limit") && (options.Limit < 1 || options.Limit > maxCandidates):
 		return cli.Usage("--limit must be 1 to %d, got %d", maxCandidates, options.Limit)
 	}
 

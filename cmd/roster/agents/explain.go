@@ -39,7 +39,7 @@ filter that excludes the agent, such as status or required_tags, or one of:
 			options.Query = args[0]
 
 			options.Evidence = true
-			if err := checkQuery(options); err != nil {
+			if err := checkQuery(c, options); err != nil {
 				return err
 			}
 

@@ -28,16 +28,16 @@ func lookupCommand(session connect.Session) *cobra.Command {
 		Use:   "lookup",
 		Short: "Find agents in all domains by exact filters",
 		Long: `Find agents in all domains by exact filters: name, capability, type, tag, protocol, domain,
-status. An agent must match all filters and all values of a repeated one, and one capability
-must match --cap, --type and --tag together. A name or capability that ends in * is a
-prefix. To find agents by a description in words, use roster discover.
+status, language. An agent must match all filters and all values of a repeated one, and one
+capability must match --cap, --type and --tag together. A name or capability that ends in *
+is a prefix. To find agents by a description in words, use roster discover.
 
 Columns marked CLAIMED come from the registrant and are not checked. An empty result is not
 an error.`,
 		Example: "  roster lookup --cap 'summ*' --protocol a2a\n  roster lookup --origin alpha.test --all -o jsonl",
 		Args:    noQuery,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if options.Count < 0 || options.Count > index.MaxCount {
+			if c.Flags().Changed("count") && (options.Count < 1 || options.Count > index.MaxCount) {
 				return cli.Usage("--count must be 1 to %d, got %d; add --all to follow the pages",
 					index.MaxCount, options.Count)
 			}
@@ -82,6 +82,8 @@ func addFilterFlags(c *cobra.Command, options *apiclient.LookupOptions) {
 	flags.StringVar(&options.Scope, "scope", "",
 		"`SCOPE`: mesh (all domains) or domain (the directory's own) (default: mesh)")
 	flags.StringArrayVar(&options.Status, "status", nil, "`STATUS` of the agent, such as active; may be repeated")
+	flags.StringArrayVar(&options.Language, "language", nil,
+		"`LANGUAGE` that the agent supports, exactly as registered; may be repeated")
 }
 
 func lookup(

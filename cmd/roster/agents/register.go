@@ -79,7 +79,7 @@ ends on SIGINT or SIGTERM, or with exit code 5 if another identity has taken the
 	cli.LifetimeFlag(cmd, &lifetime)
 	flags.StringVar(&options.Kind, "kind", "",
 		"`KIND` of the document: "+strings.Join(directory.KindNames(), ", ")+" (default: ad)")
-	flags.StringVar(&options.Visibility, "visibility", "", "`VISIBILITY` outside the domain: "+
+	cli.VisibilityFlag(cmd, &options.Visibility, "`VISIBILITY` outside the domain: "+
 		"domain (none), mesh, or peers:DOMAIN,... (default: unchanged; for a new registration, by policy)")
 	flags.StringVar(&options.Owner, "owner", "",
 		"`IDENTITY` to register for (commissioning tools only; default: yourself)")

@@ -42,7 +42,7 @@ type importer struct {
 func (im *importer) addFlags(cmd *cobra.Command, lifetime *cli.Lifetime) {
 	im.fetch.AddFlags(cmd)
 	cmd.Flags().BoolVar(&im.dryRun, "dry-run", false, "validate and compare, register nothing")
-	cmd.Flags().StringVar(&im.options.Visibility, "visibility", "", "`VISIBILITY` outside the domain: "+
+	cli.VisibilityFlag(cmd, &im.options.Visibility, "`VISIBILITY` outside the domain: "+
 		"domain (none), mesh, or peers:DOMAIN,... (default: unchanged; for new ones, by policy)")
 	cli.LifetimeFlag(cmd, lifetime)
 }

@@ -66,7 +66,7 @@ func (i *item) isAccepted() bool { return i.Result != refused && i.Result != unt
 func (i *item) detail() string {
 	if !i.isAccepted() {
 		if i.Pointer != "" {
-			return i.Reason + " (at " + i.Pointer + ")"
+			return strings.TrimSuffix(i.Reason, ".") + " (at " + i.Pointer + ")"
 		}
 
 		return i.Reason

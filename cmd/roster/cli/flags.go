@@ -17,6 +17,31 @@ func LifetimeFlag(c *cobra.Command, lifetime *Lifetime) {
 	c.Flags().Var(lifetime, "lt", "lifetime of the registration in `SECONDS`, 60 or more; the directory may grant less")
 }
 
+// VisibilityFlag adds --visibility, which is checked before a request is sent.
+func VisibilityFlag(c *cobra.Command, value *string, usage string) {
+	c.Flags().Var((*visibility)(value), "visibility", usage)
+}
+
+// visibility is the value of --visibility; empty if the flag is not given.
+type visibility string
+
+// String returns the value.
+func (v *visibility) String() string { return string(*v) }
+
+// Type names the flag's value in the help.
+func (v *visibility) Type() string { return "VISIBILITY" }
+
+// Set checks the flag's value.
+func (v *visibility) Set(text string) error {
+	if _, err := directory.ParseVisibility(text); err != nil && text != "" {
+		return errors.New("must be domain, mesh, or peers:DOMAIN,...")
+	}
+
+	*v = visibility(text)
+
+	return nil
+}
+
 // A Lifetime is the value of --lt in seconds. It is zero if the flag is not given.
 type Lifetime uint32
 

@@ -164,7 +164,7 @@ registration.`,
 	flags := cmd.Flags()
 	flags.StringVar(&question.Owner, "owner", "", "owner of the registration, an `IDENTITY` (default: WHO)")
 	flags.StringVar(&question.Origin, "origin", "", "`DOMAIN` that registered it (default: --domain)")
-	flags.StringVar(&question.Visibility, "visibility", "", "`VISIBILITY`: domain, mesh, or peers:DOMAIN,...")
+	cli.VisibilityFlag(cmd, &question.Visibility, "`VISIBILITY`: domain, mesh, or peers:DOMAIN,...")
 	flags.StringSliceVar(&question.Capabilities, "capability", nil, "`NAME` of a capability; may be repeated")
 	flags.StringSliceVar(&question.Types, "type", nil, "`TYPE` of a capability; may be repeated")
 	flags.StringSliceVar(&question.Protocols, "protocol", nil, "`PROTOCOL` of the agent; may be repeated")

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
@@ -100,7 +101,7 @@ func roleOf(peer apiclient.RaftPeer, leader string) string {
 		return "voter"
 	}
 
-	return "non-voter"
+	return "learner"
 }
 
 func transferLeadershipCommand(session connect.Session) *cobra.Command {
@@ -167,11 +168,15 @@ func admitCommand(session connect.Session) *cobra.Command {
 		Use:   "admit ID",
 		Short: "Allow a new node to join the domain",
 		Long: `Allow a new node to join the domain once, within a day. Then start the node with a
-configuration that has "join". It is a non-voter until it has caught up. ID is the node's
+configuration that has "join". It is a learner until it has caught up. ID is the node's
 SPIFFE ID, spiffe://DOMAIN/roster/node/NAME.`,
 		Example: "  roster raft admit spiffe://alpha.test/roster/node/4",
 		Args:    cli.Args("ID"),
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
+			if err := checkNodeID(args[0]); err != nil {
+				return err
+			}
+
 			if err := client.Operator().Admit(ctx, args[0], withdraw); err != nil {
 				return suggestMembers(session, err)
 			}
@@ -188,6 +193,19 @@ SPIFFE ID, spiffe://DOMAIN/roster/node/NAME.`,
 	cmd.Flags().BoolVar(&withdraw, "withdraw", false, "withdraw the admission")
 
 	return cmd
+}
+
+// nodePath begins the path of each node's SPIFFE ID.
+const nodePath = "/roster/node/"
+
+// checkNodeID refuses an ID that no directory takes as a node's.
+func checkNodeID(text string) error {
+	id, err := spiffeid.FromString(text)
+	if err == nil && strings.HasPrefix(id.Path(), nodePath) {
+		return nil
+	}
+
+	return cli.Usage("ID must be spiffe://DOMAIN%sNAME, got %q", nodePath, text)
 }
 
 func leaveCommand(session connect.Session) *cobra.Command {

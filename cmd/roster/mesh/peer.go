@@ -45,6 +45,9 @@ Nothing is exported to the peer before "roster peer export".`,
 		Args: cli.Args("DOMAIN"),
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
 			domain := args[0]
+			if td, err := spiffeid.TrustDomainFromString(domain); err != nil || td.Name() != domain {
+				return cli.Usage("DOMAIN must be a trust domain such as beta.test, got %q", domain)
+			}
 
 			invitation, reply, err := client.Operator().Invite(ctx, domain, validity)
 			if err != nil {
