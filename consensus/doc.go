@@ -6,7 +6,7 @@
 //	digests, to, at := store.Digests(directory.Mesh, since, 1000)   // from this member's memory
 //	err = store.Close()                                             // hands leadership over first
 //
-// The rooms below it: state is the pure state machine, message the messages between
+// The packages below it: state is the pure state machine, message the messages between
 // members, transport the cluster's port, disk the log and snapshots, backup the format of
 // backups, raftlog the Raft libraries' log lines.
 //

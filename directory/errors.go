@@ -3,6 +3,7 @@ package directory
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // A Problem is the class of a failed request: the last segment of the problem's type URI
@@ -90,7 +91,7 @@ type Violation struct {
 
 func (e *Error) Error() string {
 	if e.Pointer != "" {
-		return e.Detail + " (at " + e.Pointer + ")"
+		return strings.TrimSuffix(e.Detail, ".") + " (at " + e.Pointer + ")"
 	}
 
 	return e.Detail

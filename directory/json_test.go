@@ -70,6 +70,25 @@ func TestParseObjectIsStrict(t *testing.T) {
 	}
 }
 
+func TestJSONThatEndsTooEarlyIsRefusedWithItsLength(t *testing.T) {
+	for body, want := range map[string]string{
+		`{ `:       "the JSON ends too early, at byte 2",
+		`{"a":[1,`: "the JSON ends too early, at byte 8",
+		`[{}`:      "the JSON ends too early, at byte 3",
+	} {
+		if _, err := strictjson.ParseObject([]byte(body)); err == nil || err.Error() != want {
+			t.Errorf("%s: got %v, want %q", body, err, want)
+		}
+	}
+}
+
+func TestErrorsHaveNoFullStopBeforeThePointer(t *testing.T) {
+	err := directory.Refuse(directory.BadRequest, "id must be a rid, got \"foo\".").At("/id")
+	if got, want := err.Error(), `id must be a rid, got "foo" (at /id)`; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestParseObjectKeepsOrderAndBytes(t *testing.T) {
 	members, err := directory.ParseObject([]byte("{ \"z\" : [ 1.0e2,  \"\\u0041\" ] ,\"a\":\t{ \"q\":1 }}"))
 	if err != nil {

@@ -52,7 +52,7 @@ type Claims struct {
 
 // AuthoriseClaims asks policy whether an owner may have a registration with these
 // contents. A refusal names the capability that the identity may not claim, if a single
-// one is at fault (jimenez 7.3); else it is format's.
+// one is at fault (jimenez 7.3); otherwise the refusal uses format and args.
 func (g *Guard) AuthoriseClaims(call *request.Call, claims Claims, format string, args ...any) error {
 	decision := g.policy.Register(claims.Owner, claims.Agent, claims.Projection, claims.Visibility)
 

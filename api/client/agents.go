@@ -328,13 +328,14 @@ func (c *Client) Proof(ctx context.Context, id string) (*Reply, error) {
 	return c.do(ctx, &request{method: http.MethodGet, target: resource(id) + "/proof", repeat: idempotent})
 }
 
-// LookupOptions are a lookup's filters; all must match (draft-jimenez 5.1). Of the
-// values of one filter, one must match.
+// LookupOptions are a lookup's filters (draft-jimenez 5.1). All must match, and so must
+// all values of one filter.
 type LookupOptions struct {
 	ReadOptions
-	// Agent is a name; * stands for any text.
+	// Agent is a name, or a prefix followed by *.
 	Agent string
-	// Origin is a trust domain, and Scope is local or mesh.
+	// Origin is a trust domain. Scope is mesh (all domains, the default) or domain (the
+	// directory's own).
 	Origin, Scope string
 	Protocol      []string
 	CapName       []string // names of capabilities
@@ -344,7 +345,7 @@ type LookupOptions struct {
 	Language      []string
 	// Count bounds a page; 0 is the directory's default.
 	Count int
-	// Page counts from 1; Next reads the following ones.
+	// Page counts from 0, the first page; Next reads the following ones.
 	Page int
 	// Brief leaves out most of the provenance.
 	Brief bool

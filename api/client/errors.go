@@ -72,7 +72,7 @@ func (e *Error) Error() string {
 	}
 
 	if e.Pointer != "" {
-		text += " (at " + e.Pointer + ")"
+		text = strings.TrimSuffix(text, ".") + " (at " + e.Pointer + ")"
 	}
 
 	return text

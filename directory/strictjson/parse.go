@@ -66,9 +66,16 @@ func syntaxError(err error) *Error {
 	refusal := refuse("the body is not strict JSON: %w", err)
 
 	var syntactic *jsontext.SyntacticError
-	if errors.As(err, &syntactic) {
-		refusal.Pointer, refusal.Err = string(syntactic.JSONPointer), nil
+	if !errors.As(err, &syntactic) {
+		return refusal
 	}
+
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		refusal = refuse("the JSON ends too early, at byte %d", syntactic.ByteOffset)
+	}
+
+	refusal.Pointer = string(syntactic.JSONPointer)
+	refusal.Err = nil
 
 	return refusal
 }

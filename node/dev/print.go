@@ -82,7 +82,7 @@ func (m *runningMesh) printReady() {
 	m.note("  %s -o %s '%s/proof'", curl, proof, mirror)
 	m.note("Verify it, without any network:")
 	m.note("  %s verify --bundle %s %s", m.opt.Program, shellQuote(agent.domain.Bundle), proof)
-	m.note("\nBe the commissioner with the command line:  . %s; %s lookup",
+	m.note("\nBe the commissioning tool with the command line:  . %s; %s lookup",
 		shellQuote(filepath.Join(m.opt.Dir, "env.sh")), m.opt.Program)
 	m.note("Be its operator, who may change keys and policy:  . %s; %s keys list",
 		shellQuote(filepath.Join(m.opt.Dir, "operator.sh")), m.opt.Program)
