@@ -18,80 +18,63 @@ import (
 	"github.com/roster-mesh/roster/consensus/transport"
 )
 
-// start starts everything, one thing after the other; shutdown stops it
-// backwards.
+// start starts the parts of a member in order; shutdown stops them in the opposite one.
 func (s *Store) start() (err error) {
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
 		}
 	}()
+
 	log := raftlog.New(s.log)
 
 	s.messenger.cluster = transport.New(transport.Options{
 		Listener: s.cfg.Listener, Dial: s.cfg.Dial, ServerTLS: s.cfg.ServerTLS, ClientTLS: s.cfg.ClientTLS,
 		Log: s.log, Known: s.group.known, Vouched: s.peers.vouched,
 	})
-	if err := disk.CheckOwner(s.cfg.Dir, s.cfg.Node); err != nil {
+	if err := s.storage.open(log); err != nil {
 		return err
-	}
-
-	s.storage.disk, err = disk.Open(disk.Options{
-		Dir:          s.cfg.Dir,
-		Log:          log,
-		Failed:       s.life.fail,
-		Slow:         s.cfg.Timing.SlowDisk,
-		Trailing:     s.cfg.Timing.SnapshotEvery,
-		LargestEntry: state.MaxBatchBytes,
-		Leads:        s.group.isLeader,
-		Wrap:         s.cfg.faulty,
-	})
-	if err != nil {
-		return err
-	}
-
-	if err := s.storage.disk.Claim(s.cfg.Dir, s.cfg.Node); err != nil {
-		return fmt.Errorf("note whose data this is: %w", err)
-	}
-
-	if err := readableBy(s.storage.disk, s.cfg.reads, s.cfg.Dir); err != nil {
-		return fmt.Errorf("read %s: %w", s.cfg.Dir, err)
 	}
 
 	dropSpools(s.cfg.Dir)
 
-	if err := s.bootstrap(); err != nil {
+	if err := s.storage.bootstrap(); err != nil {
 		return fmt.Errorf("begin with the configured members: %w", err)
 	}
 
-	config := s.raftConfig(log)
+	if err := s.startRaft(log); err != nil {
+		return err
+	}
+
+	s.group.running.Store(s.group.raft)
+	s.messenger.cluster.Serve(s.handler(), s.joins.handler())
+	s.startLoops()
+
+	return nil
+}
+
+// startRaft starts Raft with its transport on the opened directory.
+func (s *Store) startRaft(log hclog.Logger) error {
+	config := raftConfig(s.cfg, log)
 	s.commits.transport = transport.NewRaftTransport(s.messenger.cluster, s.group.address(), 10*s.cfg.Timing.Heartbeat,
 		log.Named("transport"), s.storage.disk.Ahead.Withhold)
 	s.life.loops.Go(func() { s.commits.transport.Run(s.life.closing.Done()) })
 
-	err = disk.Guard(func() (err error) {
+	err := disk.Guard(func() (err error) {
 		s.group.raft, err = raft.NewRaft(config, machine{s.cfg, s.life, s.Replica, s.storage, s.proposer},
 			s.storage.disk.Logs, s.storage.disk.Votes, s.storage.disk.Snapshots, s.commits.transport)
 
 		return err
 	})
 	if err != nil {
-		switch why, unread := s.life.failure(), s.storage.unread.Load(); { // which the library told in its own words
-		case errors.Is(why, state.ErrNewer):
-			err = why
-		case why != nil:
-			err = disk.AsDamage(why)
-		case unread != nil: // Raft's own checksum of it is right
-			err = *unread
-		default:
-			err = disk.AsDamage(err)
-		}
-
-		return errors.Join(fmt.Errorf("start raft: %w", err), s.commits.transport.Close())
+		return errors.Join(fmt.Errorf("start raft: %w", s.storage.raftFailure(err)), s.commits.transport.Close())
 	}
 
-	s.group.running.Store(s.group.raft)
-	s.messenger.cluster.Serve(s.handler(), s.joins.handler())
+	return nil
+}
+
+// startLoops starts the loops of all parts, which end with the member's life.
+func (s *Store) startLoops() {
 	s.life.loops.Go(func() { s.group.standForElection(s.commits.transport) })
 	s.life.loops.Go(s.proposer.run)
 
@@ -114,8 +97,6 @@ func (s *Store) start() (err error) {
 	if s.cfg.Timing.SlowDisk > 0 {
 		s.life.loops.Go(s.diskWatch.run)
 	}
-
-	return nil
 }
 
 // shutdown is safe after a start that failed halfway.
@@ -156,37 +137,10 @@ func (s *Store) shutdown() error {
 	return errors.Join(errs...)
 }
 
-// bootstrap gives a member without any state the log's first entry, unless it
-// joins others. It is the
-// same on every member, in index, term and contents, so that it does not matter
-// which of them do this and when. (raft.BootstrapCluster refuses a member that
-// died between writing its term and this entry.)
-func (s *Store) bootstrap() error {
-	empty, err := s.storage.disk.Empty()
-	if err != nil || !empty || len(s.cfg.Join) > 0 {
-		return err
-	}
-
-	term, err := s.storage.disk.Votes.GetUint64([]byte("CurrentTerm"))
-	if err != nil {
-		return err
-	}
-
-	if term == 0 {
-		if err := s.storage.disk.Votes.SetUint64([]byte("CurrentTerm"), 1); err != nil {
-			return err
-		}
-	}
-
-	data := raft.EncodeConfiguration(configurationOf(s.cfg.Members))
-
-	return s.storage.disk.StoreFirst(&raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: data})
-}
-
-func (s *Store) raftConfig(log hclog.Logger) *raft.Config {
-	t := s.cfg.Timing
+func raftConfig(cfg *Config, log hclog.Logger) *raft.Config {
+	t := cfg.Timing
 	c := raft.DefaultConfig()
-	c.LocalID = raft.ServerID(s.cfg.Node.String())
+	c.LocalID = raft.ServerID(cfg.Node.String())
 	c.HeartbeatTimeout = t.Heartbeat
 	c.ElectionTimeout = t.Election
 	c.LeaderLeaseTimeout = t.Lease
@@ -205,13 +159,13 @@ func (s *Store) raftConfig(log hclog.Logger) *raft.Config {
 func (s *Store) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+presencePath, func(w http.ResponseWriter, r *http.Request) {
-		var word message.PresenceRequest
-		if !s.messenger.receive(w, r, s.group.raft.State() == raft.Leader, &word) {
+		var request message.PresenceRequest
+		if !s.messenger.receive(w, r, s.group.raft.State() == raft.Leader, &request) {
 			return
 		}
 
 		from, _ := transport.PeerID(r.TLS)
-		s.clocks.presence.note(from, time.UnixMilli(word.Time), s.cfg.clock())
+		s.clocks.presence.note(from, time.UnixMilli(request.Time), s.cfg.clock())
 
 		var answer message.PresenceAnswer // of a leader that is not ready to lead, nobody learns how far the domain is
 		if s.group.leading.Load() {
@@ -244,16 +198,16 @@ func (s *Store) handler() http.Handler {
 		s.messenger.answer(w, &message.PresenceAnswer{Epoch: at.Epoch, Revision: at.Revision})
 	})
 	mux.HandleFunc("POST "+vouchPath, func(w http.ResponseWriter, r *http.Request) {
-		var word message.VouchRequest
-		if s.messenger.receive(w, r, true, &word) {
-			_, is := s.group.server(word.ID)
-			s.messenger.answer(w, &message.VouchAnswer{Member: is})
+		var request message.VouchRequest
+		if s.messenger.receive(w, r, true, &request) {
+			_, joined := s.group.server(request.ID)
+			s.messenger.answer(w, &message.VouchAnswer{Member: joined})
 		}
 	})
 	mux.HandleFunc("POST "+asidePath, func(w http.ResponseWriter, r *http.Request) {
-		var word message.Aside
-		if s.messenger.receive(w, r, s.group.leading.Load() && s.cfg.Aside != nil, &word) {
-			s.messenger.answer(w, &message.Aside{Text: s.cfg.Aside(word.Text)})
+		var request message.Aside
+		if s.messenger.receive(w, r, s.group.leading.Load() && s.cfg.Aside != nil, &request) {
+			s.messenger.answer(w, &message.Aside{Text: s.cfg.Aside(request.Text)})
 		}
 	})
 	mux.HandleFunc("POST "+contactsPath, func(w http.ResponseWriter, r *http.Request) {

@@ -2,6 +2,8 @@ package consensus
 
 import (
 	"bufio"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -9,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/disk"
 	"github.com/roster-mesh/roster/consensus/state"
@@ -27,6 +30,81 @@ type storage struct {
 
 func newStorage(cfg *Config, log *slog.Logger, life *lifecycle, group *group) *storage {
 	return &storage{cfg: cfg, log: log, life: life, group: group, growth: logGrowth{due: make(chan struct{}, 1)}}
+}
+
+// open opens the member's directory, if it is this node's and this release can read it.
+func (s *storage) open(log hclog.Logger) (err error) {
+	if err := disk.CheckOwner(s.cfg.Dir, s.cfg.Node); err != nil {
+		return err
+	}
+
+	s.disk, err = disk.Open(disk.Options{
+		Dir:          s.cfg.Dir,
+		Log:          log,
+		Failed:       s.life.fail,
+		Slow:         s.cfg.Timing.SlowDisk,
+		Trailing:     s.cfg.Timing.SnapshotEvery,
+		LargestEntry: state.MaxBatchBytes,
+		Leads:        s.group.isLeader,
+		Wrap:         s.cfg.faulty,
+	})
+	if err != nil {
+		return err
+	}
+
+	if err := s.disk.Claim(s.cfg.Dir, s.cfg.Node); err != nil {
+		return fmt.Errorf("note whose data this is: %w", err)
+	}
+
+	if err := readableBy(s.disk, s.cfg.reads, s.cfg.Dir); err != nil {
+		return fmt.Errorf("read %s: %w", s.cfg.Dir, err)
+	}
+
+	return nil
+}
+
+// bootstrap gives a member without any state the log's first entry, unless it joins
+// others. It is the same on every member, in index, term and contents, so that it does not
+// matter which of them do this and when. (raft.BootstrapCluster refuses a member that died
+// between writing its term and this entry.)
+func (s *storage) bootstrap() error {
+	empty, err := s.disk.Empty()
+	if err != nil || !empty || len(s.cfg.Join) > 0 {
+		return err
+	}
+
+	term, err := s.disk.Votes.GetUint64([]byte("CurrentTerm"))
+	if err != nil {
+		return err
+	}
+
+	if term == 0 {
+		if err := s.disk.Votes.SetUint64([]byte("CurrentTerm"), 1); err != nil {
+			return err
+		}
+	}
+
+	data := raft.EncodeConfiguration(configurationOf(s.cfg.Members))
+
+	return s.disk.StoreFirst(&raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: data})
+}
+
+// raftFailure is the cause of an error with which Raft did not start. Raft reports an error
+// of this member's machine or storage in words of its own, without the cause.
+func (s *storage) raftFailure(err error) error {
+	failure := s.life.failure()
+	unread := s.unread.Load()
+
+	switch {
+	case errors.Is(failure, state.ErrNewer):
+		return failure
+	case failure != nil:
+		return disk.AsDamage(failure)
+	case unread != nil: // Raft's own checksum of it is right
+		return *unread
+	default:
+		return disk.AsDamage(err)
+	}
 }
 
 // nextLimit returns how much log makes the next snapshot due. If the newest snapshot is

@@ -455,7 +455,20 @@ func (d *diagnosis) peering(ctx context.Context) {
 	}
 }
 
+// peer looks at one peering: how it stands, and how its domain's nodes behave.
 func (d *diagnosis) peer(p wire.Peer) {
+	if p.State == "terminated" {
+		return
+	}
+
+	d.peerState(p)
+	d.peerQuotas(p)
+	d.peerBundleEndpoint(p)
+	d.peerMessages(p)
+}
+
+// peerState looks at the state of a peering, and how far this node is behind the peer.
+func (d *diagnosis) peerState(p wire.Peer) {
 	check := "peer " + p.Domain
 	lag := fmt.Sprintf("%d revisions and %.1f s behind", p.LagRevisions, p.LagSeconds)
 
@@ -488,8 +501,6 @@ func (d *diagnosis) peer(p wire.Peer) {
 		}
 
 		d.say(check, StatusWarning, do+", or \"roster peer remove "+p.Domain+"\" here", "%s", found)
-	case "terminated":
-		return
 	case "frozen":
 		d.say(
 			check,
@@ -517,7 +528,10 @@ func (d *diagnosis) peer(p wire.Peer) {
 			cmp.Or(p.LastError, "no message from it yet"),
 		)
 	}
+}
 
+// peerQuotas looks at how much of its quotas the records of a peer use.
+func (d *diagnosis) peerQuotas(p wire.Peer) {
 	for _, use := range node.PeerQuotas(p.Domain, p.Records, p.RecordsLimit, p.Bytes, p.BytesLimit) {
 		if share := use.Share(); share >= node.QuotaWarning {
 			d.say(
@@ -533,7 +547,10 @@ func (d *diagnosis) peer(p wire.Peer) {
 			)
 		}
 	}
+}
 
+// peerBundleEndpoint looks at whether the last request to a peer's bundle endpoint failed.
+func (d *diagnosis) peerBundleEndpoint(p wire.Peer) {
 	switch {
 	case p.BundleError != "":
 		d.say(
@@ -553,7 +570,10 @@ func (d *diagnosis) peer(p wire.Peer) {
 			d.now.Sub(p.BundleChecked).Round(time.Second),
 		)
 	}
+}
 
+// peerMessages looks at whether a peer's nodes sent messages that no honest node sends.
+func (d *diagnosis) peerMessages(p wire.Peer) {
 	var bad []string
 	for _, code := range []protocol.Code{protocol.CodeFormat, protocol.CodeHeader, protocol.CodeJSON,
 		protocol.CodeSignature, protocol.CodeRecord} {
