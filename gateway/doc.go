@@ -20,9 +20,10 @@
 //
 //	dial, address, certificate, fetch, refusal
 //	                    the guard
-//	invoke, plan, pace, once, batch, ends
-//	                    an invocation, whatever is spoken
-//	rest, a2a*, mcp*    by what is spoken; mcp_describe for package probe
-//	post, token, answer what the agent gets, and what is made of its answer
+//	invoke, plan, batch, rate_limit, idempotency, lifecycle
+//	                    an invocation by any protocol
+//	rest, a2a*, mcp*    by protocol; mcp_describe for package probe
+//	post, token, pass_header, answer
+//	                    the request to the agent, and the reading of its answer
 //	embeddings          vectors
 package gateway

@@ -21,4 +21,13 @@
 //	                          a lookup's filters
 //	watch, initial, changelog
 //	                          changes of an answer
+//
+// # To add a filter
+//
+//  1. [Query] and its matcher (query), [ParseQuery] (parse_query), and find if the filter
+//     has postings of its own
+//  2. LookupParams and the watch's parameters in api/ad (read.go, watch.go), the template
+//     in api/catalog (woa.go), and api/openapi.yaml
+//  3. LookupOptions in api/client (agents.go), and addFilterFlags in cmd/roster/agents
+//     (lookup.go)
 package index

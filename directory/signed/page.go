@@ -16,6 +16,7 @@ import (
 // A Page is the payload of a page: a run of a stream's digests (rule G1).
 // It claims that every entry of the stream whose latest announced change, as of
 // revision At, lies in (From, To] is listed.
+// docs/compatibility.md says how members are added: by a new format, or in ext.
 type Page struct {
 	Format       uint // 0 is 1; a writer takes one that its build reads
 	Issuer       spiffeid.TrustDomain

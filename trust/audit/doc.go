@@ -18,4 +18,5 @@
 // # Files
 //
 //	log                    the log: its lines, rotation, retention and sampling
+//	tail                   reads the newest lines of a log
 package audit
