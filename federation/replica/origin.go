@@ -33,9 +33,9 @@ type Origin struct {
 	summary atomic.Pointer[summary]
 
 	Announced *rate.Limiter // digests; not guarded, as the next
-	repulls   *rate.Limiter // looks for what revoked keys signed
+	repulls   *rate.Limiter // searches for pages signed by revoked keys
 
-	Mu        guard        // guards what follows; taken before streams.mu, never held over disk I/O
+	Mu        guard        // guards the fields below; taken before streams.mu, not held over disk I/O
 	Again     bool         // it may have been a peer before: evidence of that time isn't judged yet
 	Convicted bool         // frozen at this node; the domain hasn't done it yet
 	Unlisted  bool         // its newest key document doesn't list this domain for its mesh stream
@@ -105,7 +105,7 @@ func (lp *loops) Running() bool {
 	}
 }
 
-// Halt has the loops of an origin end, and reports whether they have.
+// Halt asks the loops of an origin to end, and reports whether they have ended.
 func (lp *loops) Halt() bool {
 	if lp.Stop != nil {
 		lp.Stop()
@@ -126,8 +126,8 @@ func (o *Origin) Accepts() bool {
 	return o.Peering.Load().State == directory.PeeringActive && !o.Streams.HasEnded() && !o.summary.Load().convicted
 }
 
-// Saved is what is kept on disk of the origin. Its time is rule T4's floor. o.change is
-// held.
+// Saved returns the state of the origin that is kept on disk, with rule T4's floor. The
+// caller holds Change.
 func (o *Origin) Saved(floor time.Time) store.Origin {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
@@ -138,7 +138,7 @@ func (o *Origin) Saved(floor time.Time) store.Origin {
 	return st
 }
 
-// heardPage notes that a page was applied.
+// heardPage records that a page was applied.
 func (o *Origin) heardPage() {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
@@ -148,20 +148,20 @@ func (o *Origin) heardPage() {
 	o.unread.page = nil
 }
 
-// Failed notes an error and turns to the origin's next node.
+// Failed records an error and selects the origin's next node.
 func (o *Origin) Failed(f *Feed, err error) {
 	o.Complain(err)
 	o.Contacts.failed(f.Aud)
 }
 
-// Complain notes an error that keeps nobody from going on.
+// Complain records an error after which the origin's loops continue.
 func (o *Origin) Complain(err error) {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
 	o.LastErr = err.Error()
 }
 
-// hear notes that something verified came.
+// hear records the arrival of a verified message.
 func (o *Origin) hear() {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
@@ -215,7 +215,7 @@ func (o *Origin) applyPage(page *Page, records map[directory.RID]OpenedRecord) (
 		return "", err
 	}
 
-	o.Announced.AllowN(time.Now(), len(page.Digests)) // the gate found room for as many
+	o.Announced.AllowN(time.Now(), len(page.Digests)) // Admit checked the rate before
 	o.Streams.Apply(feed, stream, changes, page)
 	o.heardPage()
 
@@ -226,8 +226,8 @@ func (o *Origin) applyPage(page *Page, records map[directory.RID]OpenedRecord) (
 	return protocol.CodeApplied, err
 }
 
-// streamFor returns the stream that a page is of, which the page may begin. The stream is
-// nil if its epoch is over.
+// streamFor returns the stream of a page, and begins it if necessary. The stream is nil if
+// its epoch is over.
 func (o *Origin) streamFor(page *Page) (*Feed, *Stream, error) {
 	if o.Streams.HasEnded() {
 		return nil, nil, ErrPeeringEnd
@@ -244,8 +244,8 @@ func (o *Origin) streamFor(page *Page) (*Feed, *Stream, error) {
 	return feed, stream, err
 }
 
-// atTip does what waited for a stream to hold all that its origin announced. o.change
-// is held.
+// atTip completes a change of epoch or a repeated pull after a stream has reached its tip.
+// The caller holds Change.
 func (o *Origin) atTip(feed *Feed, st *Stream) error {
 	if st == feed.next {
 		return o.Streams.swap(feed, o.Saved(o.Streams.Shown.Index.Clock.Now()))
@@ -254,10 +254,10 @@ func (o *Origin) atTip(feed *Feed, st *Stream) error {
 	return o.Streams.endRepull(feed, st, o.Keys.revokedKeys())
 }
 
-// Admit is the rest of the gate, for what the origin did sign. What is too far
-// ahead is judged by a time that the origin's own messages don't advance: a key
-// that was stolen for minutes could else push the clock on page by page, and
-// make all that the origin registered look dead for as long.
+// Admit is the rest of the gate, after the signature: rate, epoch and time. A message from
+// the future is detected by a clock that the origin's own messages don't advance. Otherwise
+// a thief of a key could advance the clock page by page, and all of the origin's
+// registrations would appear expired.
 func (o *Origin) Admit(claim Claim) error {
 	now := o.base.Now()
 
@@ -277,8 +277,9 @@ func (o *Origin) Admit(claim Claim) error {
 	return nil
 }
 
-// IsCaughtUp reports whether what the origin announced to this domain alone is here up
-// to p. A node that failed to answer since a time holds up no reader.
+// IsCaughtUp reports whether the origin's private stream is complete here up to p. It is
+// also true if the origin failed to answer for that stream after since, so that readers
+// don't wait in vain.
 func (o *Origin) IsCaughtUp(p directory.Position, since time.Time) bool {
 	return o.Contacts.failedSince(o.Streams.Pair.Private.Aud, since) || o.Streams.caughtUp(p)
 }
@@ -297,7 +298,8 @@ func (o *Origin) SaveClock() error {
 	return o.Store.SaveOrigin(o.Domain, o.Saved(o.Streams.Shown.Index.Clock.Now()))
 }
 
-// Furthest reports whether a page goes further than all that was passed on, as it is then.
+// Furthest reports whether a page ends after all pages that were passed on. If so, it
+// counts the page as passed on.
 func (o *Origin) Furthest(page *Page) bool {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
@@ -323,8 +325,8 @@ func (o *Origin) NewestHead() string {
 	return o.HeadText
 }
 
-// Silent reports whether an origin's last word is too old. Who lets this domain have
-// no head, or none that it can read, is known by what else comes.
+// Silent reports whether the last sign of life of an origin is too old. If the origin gives
+// this domain no readable head, any verified message counts.
 func (o *Origin) Silent() bool {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
@@ -336,8 +338,8 @@ func (o *Origin) Silent() bool {
 	return o.Streams.Shown.Index.Clock.Now().Sub(o.HeadIs) > MaxHeadAge
 }
 
-// Load fills memory from disk. Nothing runs yet. What was accepted stays so, whether or
-// not today's keys would accept it again.
+// Load fills memory from disk before any loop runs. Accepted pages and records stay
+// accepted, whether or not the present keys would verify them.
 func (o *Origin) Load(saved store.Origin, peering *directory.Peering) (err error) {
 	o.Streams.Readmitter.GiveRoom()
 	o.Peering.Store(peering)

@@ -7,24 +7,23 @@ import (
 	"github.com/roster-mesh/roster/federation/store"
 )
 
-// What is taken of an origin is bounded in records and in bytes of records, together and
-// of each owner. An entry is taken at once with its page, since the page would else stand
-// in the way of all behind it. Its record is counted when it comes: until then nobody
-// knows whose it is and how large. One without room isn't kept, and is asked for again
-// when there is room.
+// Quotas bound the number and the bytes of an origin's records, in total and per owner. An
+// entry is accepted with its page, because a refused page would block all pages behind it.
+// A record is counted on arrival, because its owner and size are unknown before. A record
+// that exceeds a quota isn't kept; it is requested again when there is room.
 
-// A Quota bounds what is held; 0 is no bound.
+// A Quota bounds records and bytes; 0 is no bound.
 type Quota struct{ Records, Bytes uint64 }
 
-// ownerShare is the part of a quota that one owner may take, one in so many, unless the
-// peering says otherwise.
+// ownerShare is the divisor of a quota that gives the share of one owner. The import policy
+// of the peering may set another.
 const ownerShare = 16
 
-// LeastShare is how much of a small quota one owner may take in any case: what an
-// identity may have in its own domain by the limits that are shipped, as records.
+// LeastShare is the share of a small quota that one owner may always use. It corresponds to
+// the shipped limits on one identity's registrations in its own domain.
 var LeastShare = Quota{Records: 10_000, Bytes: 32 << 20}
 
-// Quota bounds what is held of the origin.
+// Quota returns the bound of all records of the origin.
 func (qs *quotas) Quota() Quota {
 	rules := &qs.peering.Load().Import
 
@@ -40,7 +39,7 @@ func (qs *quotas) Quota() Quota {
 	return limit
 }
 
-// OwnerQuota bounds what is held of each owner of the origin's registrations.
+// OwnerQuota returns the bound of the records of each owner.
 func (qs *quotas) OwnerQuota() Quota {
 	parts := uint64(qs.peering.Load().Import.OwnerShare)
 	if parts == 0 {
@@ -59,8 +58,8 @@ func (qs *quotas) OwnerQuota() Quota {
 	return Quota{of(all.Records, LeastShare.Records), of(all.Bytes, LeastShare.Bytes)}
 }
 
-// Fits reports whether added may be added to what is used. What adds nothing fits always:
-// a quota that was lowered takes nothing away.
+// Fits reports whether used and added together are within the quota. A change that adds
+// nothing always fits, because lowering a quota removes no record.
 func (q Quota) Fits(used, added store.Usage) bool {
 	room := func(limit uint64, used, added int64) bool {
 		return limit == 0 || added <= 0 || used+added <= 0 || uint64(used+added) <= limit
@@ -69,7 +68,7 @@ func (q Quota) Fits(used, added store.Usage) bool {
 	return room(q.Records, used.Records, added.Records) && room(q.Bytes, used.Bytes, added.Bytes)
 }
 
-// usedBy is used, of one owner.
+// usedBy returns the usage of one owner, counted as by used.
 func (qs *quotas) usedBy(key store.OwnerKey, st *Stream, delta store.Owners) store.Usage {
 	sum := st.Owners[key].Plus(delta[key])
 	feed := qs.pair.FeedOf(st.Id.Audience)
@@ -85,8 +84,8 @@ func (qs *quotas) usedBy(key store.OwnerKey, st *Stream, delta store.Owners) sto
 	return sum.Usage()
 }
 
-// hasRoom reports whether h's record, whose owner and size h has, may be held in the
-// place of old, which is nil if there is none.
+// hasRoom reports whether the quotas allow the record of held in place of old's. The owner
+// and size of held are set; old may be nil.
 func (qs *quotas) hasRoom(st *Stream, t *store.Tx, old, held *store.Entry) bool {
 	added := store.Usage{Records: 1, Bytes: int64(held.Size)}
 
@@ -104,9 +103,9 @@ func (qs *quotas) hasRoom(st *Stream, t *store.Tx, old, held *store.Entry) bool 
 		qs.OwnerQuota().Fits(qs.usedBy(held.Owner, st, t.Owners), ofOwner)
 }
 
-// reserve reports whether there is room for the record of an entry that was refused for
-// want of it, beside what is reserved, and reserves it. Of one that never came nothing is
-// known but that it is one more.
+// reserve reserves room for a record that exceeded a quota before. It reports whether there
+// is room beside earlier reservations. If the record never arrived, its owner and size are
+// unknown, and it counts as one record of one byte.
 func (qs *quotas) reserve(r *reservation, st *Stream, held *store.Entry) bool {
 	needs := store.Usage{Records: 1, Bytes: int64(max(1, held.Size))}
 	if !qs.Quota().Fits(qs.used(st, r.all), needs) {
@@ -126,17 +125,16 @@ func (qs *quotas) reserve(r *reservation, st *Stream, held *store.Entry) bool {
 	return true
 }
 
-// quotas bound what is held of an origin. The holder of its streams' change or lock may
-// ask them.
+// quotas bound the records of an origin. Callers hold Change or mu of its streams.
 type quotas struct {
 	cfg     *Config
 	peering *atomic.Pointer[directory.Peering]
 	pair    *feedPair
 }
 
-// used returns what is held of the origin when st has changed by delta. A new epoch
-// that is gathered beside an old one is reckoned by itself (rule P3). o.change or o.mu
-// is held.
+// used returns the usage of the origin after st changes by delta. A new epoch that is
+// gathered beside an old one is counted by itself (rule P3). The caller holds Change or mu
+// of the streams.
 func (qs *quotas) used(st *Stream, delta store.Usage) store.Usage {
 	all := st.Used.Plus(delta)
 	feed := qs.pair.FeedOf(st.Id.Audience)

@@ -6,8 +6,8 @@ import (
 	"github.com/roster-mesh/roster/federation/store"
 )
 
-// loadStreams takes the stream of the epoch that is shown and the newest beyond
-// it, and deletes what else was left.
+// loadStreams loads the stream of the epoch that is shown and the newest one after it, of
+// each audience. It deletes all others.
 func (ss *streams) loadStreams(saved store.Origin) error {
 	streams, err := ss.Store.Streams(ss.domain)
 	if err != nil {
@@ -45,15 +45,15 @@ func (ss *streams) loadStreams(saved store.Origin) error {
 	}
 
 	if ss.Pair.Mesh.Cur == nil && ss.Pair.Mesh.next != nil {
-		// The epoch that is shown had a head and no page; the newer one fills beside it.
+		// The epoch that is shown has a head and no page; the newer one is gathered beside it.
 		ss.Pair.Mesh.Cur = newStream(store.StreamID{Origin: ss.domain, Audience: directory.Mesh, Epoch: saved.Epoch})
 	}
 
 	return nil
 }
 
-// fill notes what a stream wants and how much it holds, and shows what it holds if it
-// is the one that is shown. Nothing runs yet.
+// fill loads the missing records and the usage of a stream. If the stream is the one that is
+// shown, it also fills the index. Nothing runs yet.
 func (ss *streams) fill(feed *Feed, st *Stream) error {
 	return ss.Store.Scan(st.Id, func(t *store.Tx, rid directory.RID, held *store.Entry) bool {
 		takes := t.UsageOf(held)
@@ -71,7 +71,7 @@ func (ss *streams) fill(feed *Feed, st *Stream) error {
 	}, func(batch []store.StoredEntry) { ss.showAll(st, batch) })
 }
 
-// showAll shows what was accepted before.
+// showAll shows stored entries that import policy admits.
 func (ss *streams) showAll(st *Stream, batch []store.StoredEntry) {
 	entries := make([]*directory.Entry, len(batch))
 	Parallel(len(batch), func(i int) { entries[i] = ss.reader.entryOf(st, batch[i]) })
@@ -86,8 +86,8 @@ func (ss *streams) showAll(st *Stream, batch []store.StoredEntry) {
 	})
 }
 
-// swap puts the new epoch's stream in the old one's place, once it has reached
-// its tip: what the new one lacks is dropped (rule P3). o.change is held.
+// swap replaces the old epoch's stream by the new one, which has reached its tip. Entries
+// that the new stream lacks are dropped (rule P3). The caller holds Change.
 func (ss *streams) swap(feed *Feed, saved store.Origin) error {
 	old, fresh := feed.Cur, feed.next
 	if feed == &ss.Pair.Mesh {
@@ -108,7 +108,7 @@ func (ss *streams) swap(feed *Feed, saved store.Origin) error {
 
 	ss.mu.Lock()
 	feed.Cur, feed.next = fresh, nil
-	ss.swapping = true // readers are not told of the new epoch before all of it is shown
+	ss.swapping = true // the position stays in the old epoch until all of the new one is shown
 	ss.mu.Unlock()
 
 	defer func() {
@@ -132,8 +132,8 @@ func (ss *streams) swap(feed *Feed, saved store.Origin) error {
 	return nil
 }
 
-// Link adds a page to the fresh chain, and switches to it where it reaches as far
-// as the stream.
+// Link adds a page to the fresh chain, and switches to that chain when it reaches the
+// stream's watermark. done is also true if the stream is no longer shown.
 func (ss *streams) Link(feed *Feed, st *Stream, page *Page) (done bool, err error) {
 	if err := ss.Change.Lock(ss.Store); err != nil {
 		return false, err
@@ -166,8 +166,9 @@ func (ss *streams) Link(feed *Feed, st *Stream, page *Page) (done bool, err erro
 	return done, err
 }
 
-// clampRepull bounds since when streams are pulled anew: no page may ever be as new as a
-// document had it that a thief numbered. o.change is held.
+// clampRepull bounds the RepullSince of the streams by the seq of a key document. A thief of
+// a key may have issued a document with a seq that no page ever reaches. The caller holds
+// Change.
 func (ss *streams) clampRepull(doc *signed.KeyDocument) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -179,7 +180,7 @@ func (ss *streams) clampRepull(doc *signed.KeyDocument) {
 	}
 }
 
-// rewind has a feed pulled from its beginning. o.change is held.
+// rewind makes a feed be pulled from its beginning. The caller holds Change.
 func (ss *streams) rewind(feed *Feed, doc *signed.KeyDocument) error {
 	if feed.next != nil {
 		if err := ss.Store.Discard(feed.next.Id); err != nil {
@@ -209,14 +210,14 @@ func (ss *streams) rewind(feed *Feed, doc *signed.KeyDocument) error {
 		return err
 	}
 
-	// Another stream of the same name, so that nobody goes on with the one before.
+	// A new Stream value with the same id, so that a pull under way can't continue the old one.
 	ss.replace(feed, &Stream{Id: st.Id, State: state, Used: st.Used, Owners: st.Owners, Missing: st.Missing,
 		RepullSince: anew})
 
 	return nil
 }
 
-// replace makes st the only stream of a feed. o.change is held.
+// replace makes st the only stream of a feed. The caller holds Change.
 func (ss *streams) replace(feed *Feed, st *Stream) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -226,8 +227,9 @@ func (ss *streams) replace(feed *Feed, st *Stream) {
 	ss.Reached.Store(nil)
 }
 
-// endRepull ends what repull began, once the stream is at its origin's present: the
-// entries that rest on revoked keys still are none of the origin's. o.change is held.
+// endRepull ends a repeated pull after the stream has reached its tip. It removes the
+// entries that still rest on revoked keys, because the origin doesn't announce them. The
+// caller holds Change.
 func (ss *streams) endRepull(feed *Feed, st *Stream, revoked map[string]bool) error {
 	if st.RepullSince == 0 {
 		return nil

@@ -34,8 +34,8 @@ type streams struct {
 	Comparer   *comparer
 	Backlog    *backlog
 
-	// reached is what position found last, nil once anything changed. It is replaced
-	// while mu is held and read without.
+	// Reached caches the last result of findPosition, and is nil after a change. Writers
+	// hold mu; readers need no lock.
 	Reached atomic.Pointer[directory.Position]
 
 	// summary is the part that readers see of the fields that mu guards; never nil.
@@ -48,17 +48,18 @@ type streams struct {
 	// contents while both are held, so the holder of either may read them.
 	Change changeLock
 
-	mu        guard // guards what follows and what index shows; never held over disk I/O
+	mu        guard // guards the fields below and the index; never held over disk I/O
 	ended     bool
 	swapping  bool               // the streams of an epoch take the place of others
-	shownUpTo directory.Position // what position found before unshown or swapping
+	shownUpTo directory.Position // the last position that was found before unshown or swapping was set
 	head      *signed.Head       // the newest verified one; says where the mesh stream ends (rule G5)
 }
 
 // HasEnded reports whether the peering has ended, so that nothing more is kept.
 func (ss *streams) HasEnded() bool { return ss.summary.Load().ended }
 
-// End hides what the former peer announced, which waits for no disk, and takes no more.
+// End hides the registrations of a former peer without waiting for the disk. Nothing more
+// is accepted from the peer afterwards.
 func (ss *streams) End() {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -82,7 +83,8 @@ func (ss *streams) SetPeering(peering *directory.Peering) {
 	}
 }
 
-// SetStale hides what is held, or shows it again, and reports whether that is a change.
+// SetStale hides the origin's registrations, or shows them again. It reports whether
+// that is a change.
 func (ss *streams) SetStale(stale bool) bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -97,9 +99,9 @@ func (ss *streams) SetStale(stale bool) bool {
 	return true
 }
 
-// noteHead notes where the mesh stream ends by a newer head. It reports false if the
-// peering has ended, or if the head is of an epoch that hasn't begun here. restarts says
-// that the head is of a later epoch than the one before.
+// noteHead stores the end of the mesh stream according to a newer head. It reports false
+// if the peering has ended, or if the epoch of the head hasn't begun here. restarts says
+// that the head is of a later epoch than the previous head.
 func (ss *streams) noteHead(head *signed.Head, restarts bool) bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -205,9 +207,9 @@ func newStreams(td spiffeid.TrustDomain, index *index.Index, peering *atomic.Poi
 	return s
 }
 
-// Apply does in memory what a transaction did on disk, and calls also, if it isn't nil,
-// at the same moment for readers. A stream that isn't shown yet changes no index.
-// o.change is held.
+// Apply repeats the effects of a disk transaction in memory. If page isn't nil, the feed's
+// progress becomes visible to readers at the same moment. A stream that isn't shown yet
+// changes no index. The caller holds Change.
 func (ss *streams) Apply(feed *Feed, st *Stream, done Changes, page *Page) {
 	var twice alternatives
 	if st == feed.Cur {
@@ -253,7 +255,8 @@ func (ss *streams) Apply(feed *Feed, st *Stream, done Changes, page *Page) {
 	}
 }
 
-// account notes what a transaction changed. o.change and o.mu are held.
+// account adds the changes of a transaction to its stream's totals. The caller holds
+// Change and mu.
 func (ss *streams) account(st *Stream, done Changes) {
 	st.State = done.State
 	st.Used = st.Used.Plus(done.Delta)
@@ -264,8 +267,8 @@ func (ss *streams) account(st *Stream, done Changes) {
 	}
 }
 
-// alternativesTo reads the alternatives to effects on a feed. What can't be read is
-// shown later by the judges. o.change is held.
+// alternativesTo reads the alternatives to effects on a feed. If they can't be read, the
+// rejudger shows the entries later. The caller holds Change.
 func (ss *streams) alternativesTo(f *Feed, effects []effect) alternatives {
 	found, err := ss.reader.readAlternatives(f, effects)
 	if err != nil {
@@ -279,8 +282,8 @@ func (ss *streams) alternativesTo(f *Feed, effects []effect) alternatives {
 	return found
 }
 
-// Hide takes away what the index shows of a feed and pick says yes to, and shows
-// of it what the other feed has. o.change is held.
+// Hide removes the entries of a feed that pick selects from the index. If the other feed
+// has the same registration, its entry is shown instead. The caller holds Change.
 func (ss *streams) Hide(feed *Feed, pick func(*directory.Entry) bool) {
 	private := feed == &ss.Pair.Private
 
@@ -331,8 +334,8 @@ func (ss *streams) keepRecords(st *Stream, wanted []signed.Digest, records map[p
 	return nil
 }
 
-// Sweep frees what is dead for a minute, on disk and in the index, and returns
-// when the next is due.
+// Sweep removes entries whose deadline passed at least directory.Skew ago, on disk and in
+// the index. It removes up to limit entries of each stream, and returns when the next is due.
 func (ss *streams) Sweep(limit int) (next time.Time, err error) {
 	if err := ss.Change.Lock(ss.Store); err != nil {
 		return next, err
@@ -376,7 +379,7 @@ func (ss *streams) sweepStream(feed *Feed, st *Stream, before int64, limit int) 
 	return next, ss.removeAll(feed, st, rids)
 }
 
-// removeAll takes entries of a stream away, on disk and in the index. o.change is held.
+// removeAll removes entries of a stream, on disk and in the index. The caller holds Change.
 func (ss *streams) removeAll(feed *Feed, st *Stream, rids []directory.RID) error {
 	var (
 		done Changes
@@ -412,9 +415,9 @@ func (ss *streams) removeAll(feed *Feed, st *Stream, rids []directory.RID) error
 	return nil
 }
 
-// streamOf is feed.stream. What was gathered of an epoch that a newer one ends before
-// its tip is gone from disk first: no quota counts it any more, and nothing that the
-// origin takes back would be looked for there. o.change is held.
+// streamOf returns the result of feed.stream. If a newer epoch replaces a stream that hasn't
+// reached its tip, that stream is first deleted from disk. Otherwise no quota would count
+// it, and records that the origin withdraws would stay there. The caller holds Change.
 func (ss *streams) streamOf(feed *Feed, id store.StreamID) (*Stream, error) {
 	over := feed.next
 	if over != nil && over.Id.Epoch < id.Epoch {
@@ -433,8 +436,7 @@ func (ss *streams) streamOf(feed *Feed, id store.StreamID) (*Stream, error) {
 	return feed.stream(id), nil
 }
 
-// ShownStream returns the stream of that audience that is shown; nil if there
-// is none.
+// ShownStream returns the stream of an audience that is shown, or nil.
 func (ss *streams) ShownStream(aud directory.Audience) *Stream {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -446,7 +448,7 @@ func (ss *streams) ShownStream(aud directory.Audience) *Stream {
 	return nil
 }
 
-// Since returns from where to pull.
+// Since returns the revision after which to pull.
 func (ss *streams) Since(feed *Feed) uint64 {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -454,8 +456,7 @@ func (ss *streams) Since(feed *Feed) uint64 {
 	return feed.Newest().State.Watermark
 }
 
-// caughtUp reports whether what the origin announced to this domain alone is here
-// up to p.
+// caughtUp reports whether the origin's private stream is complete here up to position.
 func (ss *streams) caughtUp(position directory.Position) bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -470,7 +471,7 @@ func (ss *streams) caughtUp(position directory.Position) bool {
 	return !have.Before(position)
 }
 
-// Blank reports whether nothing is held of a stream.
+// Blank reports whether a feed has no stream here.
 func (ss *streams) Blank(feed *Feed) bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -478,8 +479,8 @@ func (ss *streams) Blank(feed *Feed) bool {
 	return feed.Cur == nil && feed.next == nil
 }
 
-// Fit reports whether a page will be applicable once what is on its way was applied,
-// which stream it goes on, and whether there is room for what it adds.
+// Fit returns the stream of a page, and reports whether the page will be applicable once
+// the stream has reached done (apt). full reports that an applicable page exceeds the quotas.
 func (ss *streams) Fit(page *Page, done Ahead) (id store.StreamID, full, apt bool) {
 	id = store.StreamID{Origin: page.Issuer, Audience: page.Audience, Epoch: page.Epoch}
 
@@ -503,12 +504,12 @@ func (ss *streams) Fit(page *Page, done Ahead) (id store.StreamID, full, apt boo
 	return id, apt && ss.Quotas.full(st, store.Usage{}), apt
 }
 
-// Ahead is how far a stream will be once what is on its way was applied; zero where
-// nothing is.
+// Ahead is the position of a stream after the pages under way are applied; zero if no page
+// is under way.
 type Ahead struct{ Epoch, Watermark uint64 }
 
-// Position is how far readers may take this node to be: what was announced up to
-// there is shown. Records that no holder would give hold it up no longer.
+// Position returns the position up to which readers see every announced change. A missing
+// record delays it only until a request for that record has failed.
 func (ss *streams) Position() (directory.Position, bool) {
 	if reached := ss.Reached.Load(); reached != nil {
 		return *reached, true
@@ -524,7 +525,7 @@ func (ss *streams) Position() (directory.Position, bool) {
 	return ss.findPosition(), true
 }
 
-// findPosition finds the position of a stream that is shown. o.mu is held.
+// findPosition computes the position of the mesh stream that is shown. The caller holds mu.
 func (ss *streams) findPosition() directory.Position {
 	if ss.Rejudger.unshown || ss.swapping {
 		return ss.shownUpTo
@@ -532,7 +533,7 @@ func (ss *streams) findPosition() directory.Position {
 
 	position := directory.Position{Epoch: ss.Pair.Mesh.Cur.Id.Epoch, Revision: ss.Pair.Mesh.Cur.State.Watermark}
 	if h := ss.head; h != nil && h.Epoch == position.Epoch && h.Tip <= position.Revision {
-		position.Revision = max(position.Revision, h.At) // what lies between changed nothing here (rule G5)
+		position.Revision = max(position.Revision, h.At) // nothing changed here in between (rule G5)
 	}
 
 	position.Revision = min(position.Revision, ss.Pair.Mesh.Cur.complete())
@@ -543,7 +544,7 @@ func (ss *streams) findPosition() directory.Position {
 	return position
 }
 
-// publish makes the summary of now. ss.mu is held, or nothing runs yet.
+// publish replaces the summary by the present one. The caller holds mu, or nothing runs yet.
 func (ss *streams) publish() {
 	newest := ss.Pair.Mesh.Newest()
 	seen := &streamsSummary{ended: ss.ended, level: ss.Pair.Mesh.level}
@@ -599,8 +600,8 @@ func (ss *streams) Behind() bool {
 	return ss.Pair.Mesh.Newest().State.Watermark < ss.Pair.Mesh.tip
 }
 
-// A guard is a mutex that publishes what it guards, for readers who take no lock, when
-// it is unlocked.
+// A guard is a mutex that publishes the guarded fields when it is unlocked, for readers
+// that take no lock.
 type guard struct {
 	sync.Mutex
 	publish func() // is called while the mutex is held
@@ -617,7 +618,7 @@ type changeLock struct{ held chan struct{} }
 
 func newChangeLock() changeLock { return changeLock{held: make(chan struct{}, 1)} }
 
-// Lock returns disk.ErrStalled, and does not lock, if the disk stalls meanwhile.
+// Lock returns store.ErrStalled, and does not lock, if the disk stalls meanwhile.
 func (l changeLock) Lock(s *store.Store) error { return s.Disk.Acquire(l.held) }
 
 func (l changeLock) Unlock() { <-l.held }
