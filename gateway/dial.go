@@ -20,13 +20,13 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// Bounds of what a Guard lets through, where its configuration names none.
+// Bounds of a Guard's requests, if its configuration names none.
 const (
 	DefaultTimeout   = 30 * time.Second // of an exchange as a whole
 	DefaultMaxBody   = 1 << 20          // bytes of an answer's body
 	dialTimeout      = 5 * time.Second  // to resolve a name and connect
 	handshakeTimeout = 5 * time.Second
-	idleTimeout      = time.Minute // of a connection that nobody uses
+	idleTimeout      = time.Minute // of an unused connection
 	maxHeader        = 16 << 10    // bytes of an answer's header fields
 	maxRedirects     = 5           // that a fetch follows
 	maxTransports    = 1024        // how many registrants' connections are kept apart
@@ -51,7 +51,8 @@ type GuardConfig struct {
 	// that was asked for. Else the registrant's own domain alone speaks for its
 	// agents.
 	AnyBundle bool
-	// Certificate is what this node shows to servers that ask; nil shows nothing.
+	// Certificate returns the certificate that this node presents to servers that ask
+	// for one; nil presents none.
 	Certificate func() *tls.Certificate
 	// Timeout bounds an exchange from the name's resolution to the body's end.
 	Timeout time.Duration
@@ -63,8 +64,8 @@ type GuardConfig struct {
 
 // A Target is for whom a request is, and how much of an answer is wanted.
 type Target struct {
-	// Registrant is whose registration names the URL; zero where it is nobody's.
-	// Its trust domain's bundle certifies the server, beside web PKI.
+	// Registrant is the identity whose registration names the URL; zero if there is
+	// none. Its trust domain's bundle certifies the server, beside web PKI.
 	Registrant spiffeid.ID
 	// MutualTLS holds the server to Registrant's own SVID: the agent said that it
 	// speaks mTLS.
@@ -73,17 +74,17 @@ type Target struct {
 	Timeout   time.Duration // of the exchange; the guard's where it is 0
 }
 
-// A Guard makes the outbound requests that follow from what registrants wrote.
-// It is safe for concurrent use.
+// A Guard makes the outbound requests whose targets registrants chose. It is safe for
+// concurrent use.
 type Guard struct {
 	cfg GuardConfig
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	transports map[server]*http.Transport
 }
 
-// A server is what an open connection has been judged for: requests for another
-// don't use it.
+// A server identifies the party for which an open connection was verified. Requests for
+// another party don't use the connection.
 type server struct {
 	registrant spiffeid.ID
 	mutual     bool
@@ -148,7 +149,7 @@ func (g *Guard) port(text string) bool {
 	return err == nil && (n == 443 || n >= 1024)
 }
 
-// everywhere is what an allowed host's addresses are judged by.
+// everywhere holds the prefixes that are allowed for the addresses of an allowed host.
 var everywhere = prefixes("0.0.0.0/0", "::/0")
 
 // reaches is whether a connection to host may be made at address a.
@@ -189,7 +190,7 @@ func (g *Guard) transport(t Target) *http.Transport {
 			return nil, refuse(RuleScheme, nil, "not https")
 		},
 		ForceAttemptHTTP2:      true,
-		DisableCompression:     true, // what is unpacked would have no bound
+		DisableCompression:     true, // an unpacked body would have no bound
 		MaxIdleConns:           256,
 		MaxIdleConnsPerHost:    32,
 		IdleConnTimeout:        idleTimeout,

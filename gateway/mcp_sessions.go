@@ -27,13 +27,13 @@ const (
 	maxSessions      = 256
 	maxAgentSessions = 16 // of one agent's
 	maxSessionBytes  = 1 << 20
-	maxSessionsHeld  = 16 << 20 // bytes of what servers said of themselves and their tools
+	maxSessionsHeld  = 16 << 20 // bytes of the descriptions of servers and tools
 	sessionIdle      = time.Minute
-	maxClosing       = 32 // that are ended beside what goes on
+	maxClosing       = 32 // that are ended in the background
 )
 
-// A sessionKey is with whom a session is, and for whom: calls that differ in it never
-// share one.
+// A sessionKey identifies a session's server and its caller. Calls whose keys differ
+// never share a session.
 type sessionKey struct {
 	agent     agentKey
 	statement uint64 // a registration that changed has new ones
@@ -73,7 +73,7 @@ type session struct {
 	idle         *time.Timer  // ends it; the pool's
 }
 
-// A tool is what a server says of one.
+// A tool is a server's description of one tool.
 type tool struct {
 	name          string
 	input, output []byte // schemas; nil for none
@@ -114,7 +114,7 @@ func (s *session) listed() ([]tool, bool) {
 // list asks the server for its tools.
 func (s *session) list(ctx context.Context) ([]tool, error) {
 	before := s.read.Load()
-	s.fresh.Store(true) // a change that is told from here on may be missing in the answer
+	s.fresh.Store(true) // a change that is announced from here on may be missing in the answer
 
 	tools, params := []tool{}, &mcp.ListToolsParams{}
 	for range maxPages {
@@ -159,16 +159,15 @@ func toolOfServer(t *mcp.Tool) (tool, error) {
 // sessions keeps sessions that no invocation has, for the next one of the same caller
 // with the same agent.
 type sessions struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	idle    []*session // the one that was used last is the last
 	held    int64
 	closed  bool
-	ending  int // beside what goes on
+	ending  int // in the background
 	closing sync.WaitGroup
 }
 
-// take returns a session that was kept, for who gives it back by leave; nil where
-// there is none.
+// take returns a kept session, or nil if there is none. The caller returns it by leave.
 func (p *sessions) take(key sessionKey) *session {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -183,7 +182,7 @@ func (p *sessions) take(key sessionKey) *session {
 	return nil
 }
 
-// remove takes the nth session out, for whoever holds mu.
+// remove takes the nth session out. The caller holds mu.
 func (p *sessions) remove(n int) *session {
 	session := p.idle[n]
 	p.idle = slices.Delete(p.idle, n, n+1)
@@ -193,7 +192,7 @@ func (p *sessions) remove(n int) *session {
 	return session
 }
 
-// open begins a session, for who gives it back by leave. Its requests are use's.
+// open begins a session. The caller returns it by leave. Its requests are use's.
 func (p *sessions) open(i *invocation, use *exchange, target Target) (*session, error) {
 	last := i.farewell(use.ctx, target) //nolint:bodyclose // its caller closes the response
 	s := &session{key: i.sessionKey(), last: last}
@@ -233,7 +232,7 @@ func (i *invocation) farewell(ctx context.Context, target Target) func(*http.Req
 	i.setHeader(ctx, header)
 
 	for _, name := range []string{"Authorization", "Idempotency-Key", "Traceparent", "X-Request-Id"} {
-		header.Del(name) // what is another at each request
+		header.Del(name) // because it differs with each request
 	}
 
 	return func(r *http.Request) (*http.Response, error) {
@@ -253,9 +252,9 @@ func (i *invocation) farewell(ctx context.Context, target Target) func(*http.Req
 	}
 }
 
-// leave keeps a session that use was the last of, or ends it: one that is not to be
-// used again, that is nobody's in particular, or that finds no room. Where there is
-// too much, those go that were not used for longest.
+// leave takes a session back after use, and keeps it. It ends the session instead if it
+// must not be used again, has no caller, or is too large. If the kept sessions exceed
+// their bounds, leave ends the least recently used ones.
 func (p *sessions) leave(s *session, use *exchange) {
 	s.now.Store(nil)
 
@@ -294,7 +293,7 @@ func (p *sessions) count(which func(*session) bool) (n int) {
 	return n
 }
 
-// drop ends a session that nobody has taken for long.
+// drop ends a session that was idle for too long.
 func (p *sessions) drop(session *session) {
 	p.mu.Lock()
 
@@ -310,8 +309,8 @@ func (p *sessions) drop(session *session) {
 	}
 }
 
-// end tells the server that a session is over: beside what goes on, unless too many
-// are being ended.
+// end notifies the server that a session is over. It does so in the background, unless
+// too many sessions are being ended.
 func (p *sessions) end(session *session) {
 	p.mu.Lock()
 
@@ -355,8 +354,8 @@ func (p *sessions) close(bound context.Context) error {
 	}
 }
 
-// Close ends what is under way and the sessions that are kept, and waits for it, until
-// bound ends. Nothing is invoked after it.
+// Close ends the running invocations and the kept sessions, and waits for them until
+// bound ends. No invocation starts after it.
 func (g *Gateway) Close(bound context.Context) error {
 	return errors.Join(g.lifecycle.Close(bound), g.sessions.close(bound))
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Tokens makes what this node shows to an agent: a JWT-SVID (draft-cui, 7).
+// Tokens makes the token that this node presents to an agent: a JWT-SVID (draft-cui, 7).
 type Tokens interface {
 	// JWTSVID returns a token of this node's identity for an audience, and until when
 	// it is good.
@@ -21,18 +21,18 @@ const (
 	maxTokens   = 1024
 	tokenWait   = 2 * time.Second  // for one that is not kept
 	tokenAgain  = 10 * time.Second // after there was none
-	tokenBefore = 20 * time.Second // its end another is had
+	tokenBefore = 20 * time.Second // before its end it is replaced
 )
 
-// tokens keeps a token for each audience, since whoever makes them may be slow.
+// tokens keeps a token for each audience, because making one may be slow.
 type tokens struct {
 	from Tokens
 
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards the fields below
 	all map[string]token
 }
 
-// A token is good until a time. With an empty text there is none until then.
+// A token is good until a time. An empty text means that there is none until then.
 type token struct {
 	text  string
 	until time.Time
@@ -40,9 +40,10 @@ type token struct {
 
 func (t *tokens) init(from Tokens) { t.from, t.all = from, map[string]token{} }
 
-// of returns the token for an endpoint's agent; "" where there is none. Its audience
-// is where it goes and not what a registration says: an agent that could name the
-// audience would be given what lets it speak as this node to another.
+// of returns the token for an endpoint's agent; "" if there is none. Its audience is
+// derived from the endpoint, not from the registration. An agent that could name the
+// audience would receive a token with which it could speak as this node to another
+// agent.
 func (t *tokens) of(ctx context.Context, endpoint string) string {
 	if t.from == nil {
 		return ""

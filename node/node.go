@@ -13,9 +13,9 @@
 //	                       the start, in order, and the stop
 //	network, listen        addresses and servers
 //	identity, callers, attest
-//	                       who this node and its callers are
+//	                       identities of this node and of its callers
 //	operator, cluster, records, grants, rules, quotas, formats
-//	                       what api, federation and consensus ask of each other
+//	                       interfaces between api, federation and consensus
 //	peering, peers, bundles, evidence
 //	                       peerings, made, followed and kept
 //	metrics, collector     Prometheus metrics
@@ -66,7 +66,7 @@ type Env struct {
 	Timing  consensus.Timing   // zero for the defaults
 	Gossip  gossip.Timing      // zero for the defaults
 	Stretch federation.Stretch // of federation's pace; nil is 1
-	Source  *trust.Source      // the node's SVID; nil for what is configured
+	Source  *trust.Source      // the node's SVID; nil for the configured one
 	Context context.Context    // ends a Start that waits for the node's SVID; nil for one that nothing ends
 }
 
@@ -90,7 +90,7 @@ type Node struct {
 	finder   *discovery.Finder
 	store    *consensus.Store
 	mesh     *federation.Mesh
-	meshed   atomic.Pointer[federation.Mesh] // the same, for what runs before it is set
+	meshed   atomic.Pointer[federation.Mesh] // the same, for the parts that run before it is set
 	findings *probe.Findings                 // nil if nothing is probed
 	metrics  *metrics
 	face     *api.Server
@@ -107,10 +107,10 @@ type Node struct {
 // CloseTimeout bounds the whole of a node's stopping.
 const CloseTimeout = 15 * time.Second
 
-// Start starts a node. It returns once everything listens and what is on disk has
-// been loaded. Where a Workload API gives the identity and is not there yet, it waits
-// for that first, and the admin listener says so. Ready tells when the node can
-// serve. What was started is stopped again when the start fails half way.
+// Start starts a node. It returns once all listeners are open and the stored state is
+// loaded. If a Workload API gives the identity and is not available yet, Start waits for
+// it, and the admin listener reports that. Ready reports when the node can serve. If the
+// start fails, Start stops the parts that it has started.
 func Start(cfg config.Config, env Env) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -129,8 +129,8 @@ func Start(cfg config.Config, env Env) (*Node, error) {
 	return node, nil
 }
 
-// Close stops the node: it hands leadership over, answers what is under way and
-// ends every loop. It is safe to call twice.
+// Close stops the node: it hands leadership over, answers the pending requests and ends
+// every loop. It is safe to call twice.
 func (n *Node) Close() error {
 	bound, cancel := context.WithTimeout(context.Background(), CloseTimeout)
 	defer cancel()
@@ -141,10 +141,10 @@ func (n *Node) Close() error {
 // ID returns the node's SPIFFE ID.
 func (n *Node) ID() spiffeid.ID { return n.id }
 
-// Failed returns a channel that is closed once the node can't go on and must end:
-// its log can't be written, or holds what this release doesn't know. Ready tells
-// which, and the log has it. Nothing is acknowledged after that; what was before is
-// safe.
+// Failed returns a channel that is closed when the node can't continue and must end: its
+// log can't be written, or holds entries that this release doesn't know. Ready returns
+// the cause, and the log has it. Nothing is acknowledged after that; everything
+// acknowledged before is safe.
 func (n *Node) Failed() <-chan struct{} { return n.store.Failed() }
 
 // Ready returns nil when the node has an identity and a leader, is caught up, can

@@ -34,7 +34,7 @@ const (
 	farewells    = 10 * time.Minute // for any: after that deadlines do it
 )
 
-// agreed returns what is agreed with a domain; ok is false for nothing.
+// agreed returns the peering with a domain; ok is false if there is none.
 func (ps *peerings) agreed(td spiffeid.TrustDomain) (p directory.Peering, ok bool) {
 	all := ps.store.Peerings()
 
@@ -49,8 +49,8 @@ func (ps *peerings) agreed(td spiffeid.TrustDomain) (p directory.Peering, ok boo
 // amendAtMost is how often a change is tried where others come first.
 const amendAtMost = 5
 
-// amend has f change what is agreed with a domain as it is now, whichever node it was
-// last changed at: nobody's change is undone by one who didn't see it.
+// amend applies f to the current peering with a domain, at any node. It retries after a
+// concurrent change, so that no change is lost.
 func (ps *peerings) amend(ctx context.Context, td spiffeid.TrustDomain,
 	f func(p *directory.Peering, known bool) error) error {
 	for try := 1; ; try++ {
@@ -80,7 +80,7 @@ func (ps *peerings) exportsTo(td spiffeid.TrustDomain) bool {
 	})
 }
 
-// ourselves is what another domain needs to know of this one.
+// ourselves returns the data of this domain that another domain needs for a peering.
 func (ps *peerings) ourselves() (directory.Peering, error) {
 	peering := directory.Peering{Domain: ps.domain, Endpoint: ps.bundleEndpoint()}
 
@@ -211,8 +211,8 @@ func (ps *peerings) Accept(ctx context.Context, token apioperator.Token) error {
 	return ps.store.AmendPeering(ctx, pending, peering)
 }
 
-// theirs is what a node of another domain answered, quoted: its bytes are that one's, and
-// an operator reads them.
+// theirs returns the error for an answer of another domain's node. It quotes the text,
+// because the other node chose its bytes and an operator reads them.
 func theirs(e *apiclient.Error) error {
 	return fmt.Errorf("it answers %d, %.200q", e.Status, e.Error())
 }
@@ -362,9 +362,9 @@ func (ps *peerings) endedByPeer(ctx context.Context, td spiffeid.TrustDomain) er
 	})
 }
 
-// sayFarewell tells a former peer that the peering has ended, so that it drops
-// what it has of this domain at once (MESH-025). One that can't be reached drops
-// it by deadlines.
+// sayFarewell notifies a former peer that the peering has ended, so that it drops this
+// domain's data at once (MESH-025). A peer that can't be reached drops the data by
+// deadlines.
 func (ps *peerings) sayFarewell(ctx context.Context, peering directory.Peering) {
 	client, done, err := ps.stranger(peering, ps.source)
 	if err != nil {

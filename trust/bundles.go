@@ -50,19 +50,19 @@ func NewBundles() *Bundles {
 	return &Bundles{sets: map[spiffeid.TrustDomain]*bundle{}, federated: map[spiffeid.TrustDomain]*bundle{}}
 }
 
-// Set puts a SPIFFE trust bundle (a JWKS) in the place of what td had. A bundle
-// that isn't strict JSON, has no X.509 authority, or has one that is no CA or
-// names another trust domain, is refused, and what td had stays.
+// Set replaces td's bundle by a SPIFFE trust bundle (a JWKS). It refuses a bundle that
+// isn't strict JSON or has no X.509 authority. It also refuses an authority that is not
+// a CA or names another trust domain. After an error, td's bundle is unchanged.
 func (b *Bundles) Set(td spiffeid.TrustDomain, jwks []byte) error { return b.set(b.sets, td, jwks) }
 
-// Federate is Set for what a Workload API says of a domain that is federated with
-// its own. It goes before what Set puts, for as long as it is there: the Workload API
+// Federate is Set for the bundle of a domain that a Workload API federates with its own.
+// It takes precedence over Set's bundle until Unfederate, because the Workload API
 // renews it.
 func (b *Bundles) Federate(td spiffeid.TrustDomain, jwks []byte) error {
 	return b.set(b.federated, td, jwks)
 }
 
-// Unfederate takes away what Federate put.
+// Unfederate removes the bundle that Federate set.
 func (b *Bundles) Unfederate(td spiffeid.TrustDomain) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -108,7 +108,7 @@ func (b *Bundles) LoadFile(td spiffeid.TrustDomain, file string) error {
 	return b.Set(td, jwks)
 }
 
-// readBundle returns the JWKS that is in a file, or that says what its PEM does.
+// readBundle returns the bundle in a file as a JWKS. It converts a PEM file.
 func readBundle(td spiffeid.TrustDomain, file string) ([]byte, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -140,8 +140,8 @@ func (b *Bundles) put(sets map[spiffeid.TrustDomain]*bundle, td spiffeid.TrustDo
 	sets[td] = set
 }
 
-// Remove forgets td's authorities: nobody of td is believed any more, but for those
-// whom the Workload API's own bundle of td certifies.
+// Remove removes td's bundle. Identities of td are no longer trusted, except those that
+// the Workload API's own bundle of td certifies.
 func (b *Bundles) Remove(td spiffeid.TrustDomain) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -257,9 +257,9 @@ func parseJWKS(td spiffeid.TrustDomain, jwks []byte) (*spiffebundle.Bundle, erro
 	return spiffebundle.Parse(td, jwks)
 }
 
-// checkAuthorities refuses an empty set, which would end all trust in td, and
-// authorities that would speak for others, or by which it would take long to judge
-// whoever shows a certificate: x509 itself looks at none of that.
+// checkAuthorities refuses an empty set, because it would end all trust in td. It
+// refuses authorities that would speak for other domains, and those that would make the
+// verification of a certificate slow. x509 itself checks none of that.
 func checkAuthorities(td spiffeid.TrustDomain, authorities []*x509.Certificate) error {
 	if len(authorities) == 0 {
 		return errors.New("it has no X.509 authority")
@@ -295,8 +295,9 @@ func speaksFor(authority *x509.Certificate, td spiffeid.TrustDomain) bool {
 	return err == nil && named == td
 }
 
-// Fingerprint is what people compare of a trust bundle (a JWKS) at both sides: the
-// SHA-256 of its X.509 authorities, in the order of their bytes, in hexadecimal.
+// Fingerprint returns the fingerprint by which people compare a trust bundle (a JWKS) at
+// both sides: the SHA-256 of its X.509 authorities, in the order of their bytes, in
+// hexadecimal.
 func Fingerprint(td spiffeid.TrustDomain, jwks []byte) (string, error) {
 	parsed, err := ParseBundle(td, jwks)
 	if err != nil {

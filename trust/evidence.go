@@ -33,8 +33,8 @@ const (
 // honest one can have signed both.
 var ErrEquivocation = errors.New("the domain contradicts itself")
 
-// An Evidence file shows that a domain contradicted itself, to whoever trusts the
-// domain's bundle. All in it is as the domain signed it.
+// An Evidence file shows that a domain contradicted itself, to any verifier that trusts
+// the domain's bundle. All parts are as the domain signed them.
 type Evidence struct {
 	Offence Offence  `json:"offence"`
 	Pages   []string `json:"pages,omitempty"` // of TwoDigests: the two, compact JWS
@@ -46,7 +46,7 @@ type Evidence struct {
 // Bytes returns the evidence file.
 func (e *Evidence) Bytes() []byte { return encodeFile(e) }
 
-// isEvidence tells an evidence file from a proof file.
+// isEvidence reports whether data is an evidence file rather than a proof file.
 func isEvidence(data []byte) bool {
 	var e struct {
 		Offence *Offence `json:"offence"`
@@ -55,9 +55,8 @@ func isEvidence(data []byte) bool {
 	return json.Unmarshal(data, &e) == nil && e.Offence != nil
 }
 
-// parseEvidence reads an evidence file. Another domain made it, perhaps by a later
-// release, so that members which are not known are ignored (FORM-004). What it holds
-// is for the trial.
+// parseEvidence reads an evidence file. Another domain made it, perhaps with a later
+// release, so unknown members are ignored (FORM-004). The trial judges the contents.
 func parseEvidence(data []byte) (*Evidence, error) {
 	if len(data) > MaxProof {
 		return nil, fmt.Errorf("%w: over %d bytes", ErrFormat, MaxProof)
@@ -80,13 +79,13 @@ func parseEvidence(data []byte) (*Evidence, error) {
 	return evidence, nil
 }
 
-// A Conviction is what evidence shows of a domain.
+// A Conviction is the contradiction that evidence proves of a domain.
 type Conviction struct {
 	Domain   spiffeid.TrustDomain
 	Offence  Offence
 	ID       string // the same for every evidence of this contradiction
 	Epoch    uint64
-	Audience directory.Audience // of the stream; nobody for TwoKeyDocuments
+	Audience directory.Audience // of the stream; zero for TwoKeyDocuments
 	Keys     []string           // ids of the keys that signed the two
 	What     string             // a sentence
 }
@@ -149,18 +148,19 @@ func lists(text, kid string) bool {
 	return err == nil
 }
 
-// Judge checks evidence by the bundle that is believed now, whatever the file's
-// own, and returns whom it convicts; any error means nobody. What was signed by a
-// key that the newest key document revokes is no evidence: a thief may have signed
-// it. Nor is what belongs to an epoch that is over.
+// Judge checks evidence by the bundle that is trusted now, not by the file's own bundle,
+// and returns the conviction. Any error means that no domain is convicted. A signature
+// by a key that the newest key document revokes is no evidence, because a thief may have
+// made it. A structure of a past epoch is no evidence either.
 //
-// News is evidence that wasn't judged here before. An attestation says by itself when
-// it was made, and whoever finds the key of an SVID that ended long ago can make one,
-// with a document that lists it and what it is to have signed. So of news each key is
-// in the newest key document, or an SVID vouches for it that ended within
-// directory.MaxLifetime: what was announced before that has ended too, unless its
-// domain is configured to grant longer lifetimes. A lie so old then convicts nobody,
-// which is better than that a stolen old key convicts the honest.
+// News is evidence that was not judged here before. An attestation itself states when it
+// was made. So a finder of the key of an SVID that ended long ago can make an
+// attestation, a key document that lists the key, and structures signed by it. Therefore
+// each key of news must be in the newest key document, or attested by an SVID that ended
+// within directory.MaxLifetime. Announcements made before that have expired too, unless
+// their domain is configured to grant longer lifetimes. An older contradiction then
+// convicts no domain. That is better than convicting an honest domain by a stolen old
+// key.
 func (r *Keyring) Judge(evidence []byte, news bool) (*Conviction, error) {
 	verification := newVerification(evidence)
 
@@ -235,7 +235,7 @@ var trialSteps = []step{
 	{"verdict", (*verification).verdict},
 }
 
-// A trial is what the steps have found of an evidence file.
+// A trial holds the findings of the steps on an evidence file.
 type trial struct {
 	evidence *Evidence
 	docs     []*signed.KeyDocument
@@ -387,7 +387,7 @@ func attestedAt(jws string) (time.Time, error) {
 	return time.Unix(attestation.time, 0), nil
 }
 
-// evidenceSignatures checks who signed what is in the file.
+// evidenceSignatures checks the signature of each part of the file.
 func (v *verification) evidenceSignatures() (string, error) {
 	for _, signedBy := range v.trial.signed {
 		key, err := v.trial.key(signedBy.kid)
@@ -415,7 +415,7 @@ func (t *trial) key(kid string) (signed.SigningKey, error) {
 
 var errNoContradiction = fmt.Errorf("%w: the two do not contradict each other", ErrFormat)
 
-// contradiction looks for what the domain can't have said both of.
+// contradiction looks for two structures that an honest domain can't both have signed.
 func (v *verification) contradiction() (string, error) {
 	t := &v.trial
 	for _, doc := range t.docs {
@@ -457,7 +457,7 @@ func (t *trial) twoKeyDocuments() *Conviction {
 		What: fmt.Sprintf("%s issued two key documents %d.%d", document.Issuer.Name(), document.Epoch, document.Seq)}
 }
 
-// twoDigests is E1. Ranges are never compared, nor what only one page lists.
+// twoDigests is E1. It never compares ranges, nor members that only one page lists.
 func (t *trial) twoDigests() *Conviction {
 	page, b := t.pages[0], t.pages[1]
 	if page.Issuer != t.docs[0].Issuer || page.Issuer != b.Issuer || page.Epoch != b.Epoch ||

@@ -46,18 +46,18 @@ func NewFetcher(b *Bundles, roots *x509.CertPool,
 	return &Fetcher{b, roots, dial}
 }
 
-// A Fetched is what an endpoint has.
+// A Fetched is the result of asking an endpoint.
 type Fetched struct {
 	JWKS  []byte
 	News  bool          // whether it says something else than the bundle that was held
 	Again time.Duration // after which it wants to be asked again
 }
 
-// Fetch asks td's endpoint once. It takes the body of a 200 alone, of at most
-// MaxBundle, from that URL and from none that it redirects to; a bundle as Set takes
-// it, one of whose authorities is in force; and none whose sequence number is lower
-// than that of held, or missing where held has one: ErrBundleOlder. On any error held
-// is what to go on with.
+// Fetch asks td's endpoint once. It accepts only the body of a 200 from that URL,
+// without redirects, of at most MaxBundle bytes. The bundle must be valid for Set, and
+// one of its authorities must be in force. Its sequence number must not be lower than
+// that of held, or missing if held has one: ErrBundleOlder. After any error the caller
+// continues with held.
 func (f *Fetcher) Fetch(ctx context.Context, td spiffeid.TrustDomain, endpoint directory.BundleEndpoint,
 	held []byte) (Fetched, error) {
 	old, err := parseJWKS(td, held)
@@ -101,7 +101,7 @@ func (f *Fetcher) get(ctx context.Context, td spiffeid.TrustDomain, endpoint dir
 	return FetchDocument(ctx, PinnedClient(t), endpoint.URL)
 }
 
-// judgeOf says who is believed to be the endpoint.
+// judgeOf returns the TLS configuration that verifies the endpoint.
 func (f *Fetcher) judgeOf(td spiffeid.TrustDomain, endpoint directory.BundleEndpoint) *tls.Config {
 	if endpoint.Profile == directory.ProfileWeb {
 		return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: f.roots}
@@ -116,9 +116,9 @@ func (f *Fetcher) judgeOf(td spiffeid.TrustDomain, endpoint directory.BundleEndp
 	})
 }
 
-// supersedes refuses a bundle that comes from before old, or by which nobody of its
-// domain could be believed now: whoever wants to end all trust in a domain ends the
-// peering.
+// supersedes refuses a bundle that is older than old, or by which no identity of its
+// domain could be trusted now. Ending the peering is the way to end all trust in a
+// domain.
 func supersedes(next, old *spiffebundle.Bundle, now time.Time) error {
 	if had, ok := old.SequenceNumber(); ok {
 		if has, ok := next.SequenceNumber(); !ok || has < had {
@@ -135,7 +135,7 @@ func supersedes(next, old *spiffebundle.Bundle, now time.Time) error {
 	return nil
 }
 
-// sameBundle reports whether two bundles say the same, in whatever order.
+// sameBundle reports whether two bundles have the same contents, in any order.
 func sameBundle(a, b *spiffebundle.Bundle) bool {
 	seqA, okA := a.SequenceNumber()
 	seqB, okB := b.SequenceNumber()

@@ -15,7 +15,7 @@ import (
 	"github.com/roster-mesh/roster/trust/compact"
 )
 
-// VerifyOptions says what Verify rests its verdict on, and as of when it judges.
+// VerifyOptions states the anchor of a verification and the time as of which it judges.
 // Without a Bundle, Keys or Directory nothing is called authentic.
 type VerifyOptions struct {
 	// Bundle is the trust bundle of the record's domain. One of no trust domain
@@ -35,9 +35,9 @@ type VerifyOptions struct {
 	At time.Time
 }
 
-// Verify checks a proof file, a bare record or an evidence file, offline, and
-// tells step by step what it found. Evidence that holds ends with ErrEquivocation.
-// The error is a *StepError; the report is there with it, as far as it came.
+// Verify checks a proof file, a bare record or an evidence file, offline, and reports
+// the finding of each step. Evidence that holds ends with ErrEquivocation. The error is
+// a *StepError. The report is returned with it, up to the step that failed.
 func Verify(input []byte, opts VerifyOptions) (*Report, error) {
 	if opts.At.IsZero() {
 		opts.At = time.Now()
@@ -53,7 +53,7 @@ func newVerification(input []byte) *verification {
 	return &verification{input: input, report: &Report{Anchor: AnchorNone, Unchecked: []string{}}}
 }
 
-// stepsFor tells by a file's text what it is, and returns how it is checked.
+// stepsFor determines a file's kind from its text, and returns the steps that check it.
 func (v *verification) stepsFor(text []byte) []step {
 	switch {
 	case len(text) > 0 && text[0] != '{':
@@ -68,8 +68,8 @@ func (v *verification) stepsFor(text []byte) []step {
 	return proofSteps
 }
 
-// A step looks at one thing. It returns what it found in words, or why the file
-// fails; errNotShown skips it.
+// A step checks one property. It returns its finding in words, or the reason why the
+// file fails. errNotShown skips it.
 type step struct {
 	name string
 	run  func(*verification) (detail string, err error)
@@ -90,7 +90,8 @@ var proofSteps = []step{
 	{"inclusion", (*verification).inclusion},
 }
 
-// A bare record has no page: nothing in it tells whether it is in force.
+// recordSteps check a bare record. It has no page, so nothing in it shows whether it is
+// in force.
 var recordSteps = []step{
 	{"format", (*verification).recordFormat},
 	{"statement", (*verification).statement},
@@ -106,7 +107,7 @@ var recordSteps = []step{
 
 var errNotShown = errors.New("not shown")
 
-// A verification is what the steps so far have found.
+// A verification holds the findings of the steps so far.
 type verification struct {
 	opts   VerifyOptions
 	report *Report
@@ -130,7 +131,7 @@ type verification struct {
 	trial     trial
 	authentic bool
 
-	// What the verdict rests on: authorities, or the key document alone if it is
+	// The anchors of the verdict: authorities, or the key document alone if it is
 	// pinned. A directory's own bundles decide instead of opts unless they are nil.
 	authorities *x509bundle.Bundle
 	pinned      bool
@@ -217,8 +218,8 @@ func (v *verification) readRecord() error {
 	return nil
 }
 
-// statement opens the record: what it says, and that each member that is
-// disclosed is one that was signed.
+// statement opens the record. It reads the contents, and checks that each disclosed
+// member was signed.
 func (v *verification) statement() (string, error) {
 	contents, err := signed.OpenRecord(v.recJWS.Payload, v.rec.Disclosures)
 	if err != nil {
@@ -249,9 +250,9 @@ func (v *verification) statement() (string, error) {
 	return detail, nil
 }
 
-// judgedAt is the time at which the keys that are used must be attested: that of the
-// page, since records outlive SVIDs. A bare record tells no time at which it was
-// signed, so its key is judged as of opts.At.
+// judgedAt returns the time at which the keys that are used must be attested: the
+// page's, because records outlive SVIDs. A bare record doesn't state when it was signed,
+// so its key is judged as of opts.At.
 func (v *verification) judgedAt() time.Time {
 	if v.bare {
 		return v.opts.At
@@ -292,7 +293,8 @@ func (v *verification) attestation() (string, error) {
 	return fmt.Sprintf("an SVID valid at %s vouches for each key", at.UTC().Format(time.RFC3339)), nil
 }
 
-// nameSigner tells whose key signed the page, if the key document lists it.
+// nameSigner reports the key that signed the page, and its node, if the key document
+// lists it.
 func (v *verification) nameSigner() {
 	if key, err := v.keys.Key(v.pageKey); err == nil {
 		v.report.Subject.Key = v.pageKey
@@ -389,7 +391,8 @@ func (v *verification) signature() (string, error) {
 	return "the record is signed by " + v.recKey, nil
 }
 
-// recordSignature is signature of a bare record: nothing else tells when it was made.
+// recordSignature is signature of a bare record. It checks the record's date as well,
+// because nothing else shows when the record was made.
 func (v *verification) recordSignature() (string, error) {
 	if time.Unix(v.contents.IssuedAt, 0).After(v.opts.At.Add(MaxClockSkew)) {
 		return "", fmt.Errorf("%w: the record is dated in the future", ErrFormat)

@@ -20,19 +20,19 @@ import (
 var Compared = []string{"id", "name", "description", "version", "vendor", "endpoint", "capabilities", "schemas",
 	"authentication"}
 
-// A Difference is one member in which a registration and what its agent says differ.
+// A Difference is one member in which a registration and its agent's description differ.
 type Difference struct {
 	Member     string // of Compared
 	Registered string
 	Said       string
 }
 
-// Compare returns in what a registration differs from what its agent says. A
-// document of the kind that is there has to say all of the same; of another kind
-// (or with members that a card has no place for) it is what both say that must agree,
-// and no capability may be claimed that the agent does not say it has.
-// So it is too with a document of which not the whole is known here.
-// The error is gateway.ErrNothingSaid where the source says nothing of this agent.
+// Compare returns the differences between a registration and its agent's description. A
+// document of the description's kind must agree in all members. For another kind, or
+// members that a card can't express, only members that both have must agree. No
+// capability may be claimed that the agent doesn't describe. The same holds if whole is
+// false: the document is known only in part. The error is gateway.ErrNothingSaid if the
+// source doesn't describe this agent.
 func (s *Description) Compare(agent string, doc directory.Document, projection *directory.Projection,
 	whole bool) ([]Difference, error) {
 	if s.kind == directory.KindMCP {
@@ -66,8 +66,8 @@ func (s *Description) Compare(agent string, doc directory.Document, projection *
 	return compare(agent, projection, q, whole && doc.Kind() == s.kind), nil
 }
 
-// Judge returns what asking an agent came to, from what Compare or Fetch returned. Its
-// time is the caller's to set.
+// Judge returns the result of a probe, from the results of Compare or Fetch. The caller
+// sets its time.
 func Judge(differences []Difference, err error) directory.Probe {
 	switch rule := gateway.RuleOf(err); {
 	case rule != "":
@@ -119,8 +119,8 @@ func (s *Description) listed(d directory.Document, projection *directory.Project
 	return nil, nil
 }
 
-// woaID is the id of the agent of a Web of Agents document of one agent; empty for
-// what is none.
+// woaID returns the id of the agent of a Web of Agents document of one agent; empty for
+// other documents.
 func woaID(doc directory.Document) string {
 	if doc.Kind() != directory.KindWoA || doc.IsZero() {
 		return ""
@@ -129,8 +129,8 @@ func woaID(doc directory.Document) string {
 	return invoke.WoATermsOf("", doc).ID
 }
 
-// compare compares what is registered with what the agent says: all of it, or what
-// both say.
+// compare compares a registration with the agent's description: all members, or those
+// that both have.
 func compare(agent string, projection, q *directory.Projection, all bool) (ds []Difference) {
 	text := func(member, registered, said string) {
 		if registered != said && (all || registered != "" && said != "") {
@@ -176,8 +176,8 @@ func endpoints(p *directory.Projection) string {
 	return strings.Join(all, " ")
 }
 
-// compareCapabilities compares capabilities by their names, and where all is compared
-// what they take and give.
+// compareCapabilities compares capabilities by their names and, if all is set, by their
+// inputs and outputs.
 func compareCapabilities(registered, said []directory.Capability, all bool) (ds []Difference) {
 	names := func(cs []directory.Capability) (names []string) {
 		for _, c := range cs {
@@ -209,7 +209,7 @@ func compareCapabilities(registered, said []directory.Capability, all bool) (ds 
 	return ds
 }
 
-// less returns a without what is in b.
+// less returns the elements of a that are not in b.
 func less(a, b []string) (rest []string) {
 	for _, s := range a {
 		if !slices.Contains(b, s) {

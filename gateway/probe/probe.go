@@ -23,30 +23,31 @@ const CardPath = "/.well-known/agent-card.json"
 // oldCardPath is where cards were before A2A 0.3.
 const oldCardPath = "/.well-known/agent.json"
 
-// Bounds of what an agent may say of itself, in bytes: a card, a Web of Agents
-// document, which may list many, and an entity tag, which is kept.
+// Bounds of an agent's description of itself, in bytes: a card, a Web of Agents
+// document, which may list many agents, and an entity tag, which is kept.
 const (
 	maxSaid    = 256 << 10
 	maxSaidWoA = 4 << 20
 	maxTag     = 128
 )
 
-// A Source is a place at which agents say themselves what they are: an A2A card, a
-// Web of Agents document, or an MCP server that is initialized (jimenez A.2). It is
-// comparable: agents that have the same one are asked together.
+// A Source is a place at which agents describe themselves: an A2A card, a Web of Agents
+// document, or an MCP server that is initialized (jimenez A.2). It is comparable: agents
+// that have the same Source are asked together.
 type Source struct {
 	Kind directory.Kind // a2a, woa or mcp
 	URL  string         // of the document or server; of a card, where its agent is reached
-	// Registrant is whose SVID may be shown there, beside web PKI's certificates.
+	// Registrant is the identity whose SVID the server may present, beside web PKI's
+	// certificates.
 	Registrant spiffeid.ID
 	// MutualTLS holds the server to that SVID.
 	MutualTLS bool
 }
 
-// SourceOf returns where an agent says what it is; false where its registration
-// names no place for that. It is at the base, whatever else the registration names:
-// that is where clients are sent. Of the protocols that are spoken there, the one
-// that describes agents best decides.
+// SourceOf returns the place at which an agent describes itself; false if its
+// registration names none. The place is at the base, even if the registration names
+// others, because clients are sent to the base. Of the protocols that are spoken there,
+// the one that describes agents best decides.
 func SourceOf(owner directory.Identity, doc directory.Document, projection *directory.Projection) (Source, bool) {
 	base, err := url.Parse(projection.Base)
 	if err != nil || base.Scheme != "https" || base.Host == "" || base.User != nil {
@@ -111,13 +112,14 @@ func (s Source) Host() string {
 	return gateway.Authority(target)
 }
 
-// A Description is what agents say of themselves at a Source.
+// A Description holds the descriptions that agents give of themselves at a Source.
 type Description struct {
-	// At is where it was found; of what is Unchanged too.
+	// At is the URL at which it was found, also if it is Unchanged.
 	At string
-	// Unchanged is that it is what it was the last time; there is nothing to Compare.
+	// Unchanged means that it equals the previous one; there is nothing to Compare.
 	Unchanged bool
-	// ETag is what to ask by the next time; empty where the server names none.
+	// ETag is the entity tag to send with the next request; empty if the server names
+	// none.
 	ETag string
 
 	kind   directory.Kind
@@ -126,8 +128,8 @@ type Description struct {
 	server *gateway.MCPServer // of an MCP server
 }
 
-// Fetch fetches what agents say of themselves at a source. Where etag is not empty it
-// is what Description.ETag was, and what has not changed since is not sent again. Errors are
+// Fetch fetches the agents' descriptions of themselves at a source. etag is empty or a
+// former Description.ETag; an unchanged description is then not sent again. Errors are
 // the guard's, gateway.ErrNothingSaid, or of the network.
 func Fetch(ctx context.Context, guard *gateway.Guard, source Source, etag string) (*Description, error) {
 	if source.Kind == directory.KindMCP {

@@ -16,34 +16,35 @@ type Bound struct {
 	Source string // the file that says so, as in root
 }
 
-// Files of the kernel that say what process this is and where cgroups are (cgroups(7),
-// proc_pid_mountinfo(5), proc_meminfo(5)).
+// Files of the kernel that name the process's cgroup, the mounts and the machine's
+// memory (cgroups(7), proc_pid_mountinfo(5), proc_meminfo(5)).
 const (
 	membershipFile = "proc/self/cgroup"
 	mountsFile     = "proc/self/mountinfo"
 	machineFile    = "proc/meminfo"
 )
 
-// Limits of a cgroup, by the version of cgroups. memory.high is a limit as well: beyond
-// it a process is slowed down until it hardly goes on.
+// limitFiles names the limits of a cgroup, by the version of cgroups. memory.high is a
+// limit as well: beyond it the kernel slows a process down almost to a halt.
 var limitFiles = map[int][]string{
 	1: {"memory.limit_in_bytes"},
 	2: {"memory.max", "memory.high"},
 }
 
-// boundless is from how many bytes on a limit is none: version 1 has a number for it.
+// boundless is the number of bytes from which a limit means none. Version 1 has a number
+// for that.
 const boundless = 1 << 60
 
-// Of what there is the collector has a part: beside the heap and the stacks that it
-// counts, there are files that are mapped, and on a machine other processes.
+// The collector gets a share of the memory. Beside the heap and the stacks that it
+// counts, there are mapped files and, on a machine, other processes.
 const (
 	shareOfCgroup  = .9
 	shareOfMachine = .75
 )
 
-// Find returns what the collector may have: shareOfCgroup of the lowest limit of the
+// Find returns the bound of the collector: shareOfCgroup of the lowest limit of the
 // process's cgroup and those above it, and at most shareOfMachine of the machine's
-// memory. root is the machine's file system. It is false where neither is known.
+// memory. root is the machine's file system. It returns false if neither is known.
 func Find(root fs.FS) (Bound, bool) {
 	var found []Bound
 	if b, ok := ofCgroup(root); ok {
@@ -183,8 +184,8 @@ func groupOf(membership string, version int) (string, bool) {
 }
 
 // limits returns the limits of a cgroup and of those above it, as far as they are
-// mounted. In a container the path of a cgroup may be the host's, of which only the
-// last part is mounted, or none: then what is mounted is the process's.
+// mounted. In a container the path of a cgroup may be the host's, of which only the last
+// part or none is mounted. The mounted cgroup is then the process's.
 func (m mount) limits(root fs.FS, group string) []Bound {
 	below, ok := strings.CutPrefix(path.Clean("/"+group), strings.TrimSuffix(m.root, "/"))
 	if !ok || strings.Contains(group, "..") {
@@ -215,7 +216,8 @@ func (m mount) limits(root fs.FS, group string) []Bound {
 	}
 }
 
-// readLimit reads a number of bytes; "max", in version 1 a very large one, is none.
+// readLimit reads a number of bytes. "max" means no limit; version 1 uses a very large
+// number.
 func readLimit(root fs.FS, file string) (int64, bool) {
 	text, err := fs.ReadFile(root, file)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-// The ways in which a caller may show who it is.
+// Methods by which a caller may authenticate.
 const (
 	MethodSVID    = "x509-svid" // the connection's client certificate
 	MethodWPT     = "wpt"       // a workload identity token with its proof
@@ -24,10 +24,10 @@ const (
 
 // Config says whose tokens are believed, besides client certificates.
 type Config struct {
-	// Addresses are the base URLs (https://HOST[:PORT]) of this directory: what a
-	// proof names is at one of them.
+	// Addresses are the base URLs (https://HOST[:PORT]) of this directory. The target of
+	// a proof is at one of them.
 	Addresses []string
-	// Audiences are what other tokens must name as their audience: one of them.
+	// Audiences are the audiences of other tokens: each token must name one of them.
 	Audiences []string
 	WIMSE     []WIMSEIssuer
 	OAuth     []OAuthIssuer
@@ -70,7 +70,7 @@ func New(cfg Config, bundles *trust.Bundles) (*Verifier, error) {
 	return &Verifier{cfg: cfg, bundles: bundles, clients: trust.NewClientVerifier(bundles)}, nil
 }
 
-// identityOrNobody parses an identity; nobody where it is none.
+// identityOrNobody parses an identity; it returns the zero Identity if s is not one.
 func identityOrNobody(s string) directory.Identity {
 	id, _ := directory.ParseIdentity(s)
 	return id
@@ -92,30 +92,31 @@ func allowed(names []string) []jose.SignatureAlgorithm {
 	return list
 }
 
-// Shown is what came with a request: none of it has been verified but the
-// certificates of TLS.
+// Shown holds the credentials of a request. Only the certificates of TLS have been
+// verified.
 type Shown struct {
 	TLS                *tls.ConnectionState
 	WIT, Proof, Bearer string
 	Method, Path       string // of the request and of its target, as they were sent
 }
 
-// Verified is who makes a request, and how that was shown.
+// Verified is the identity that makes a request, and the method by which it
+// authenticated.
 type Verified struct {
 	Identity directory.Identity
 	Method   string
 	Until    time.Time     // when that ends
-	Life     time.Duration // how long it is good for as a whole; of a token, what is left
+	Life     time.Duration // its whole lifetime; for a token, the remaining one
 	ReadOnly bool          // it is not good for changes
 	// Proof and ProofUntil are those of directory.Caller.
 	Proof      directory.Hash
 	ProofUntil int64
 }
 
-// Verify returns who makes a request; nobody (a zero Verified) where nothing was
-// shown. Where a token came, it decides, and a client certificate beside it must be
-// the same identity's, or what the token is bound to. ReasonOf
-// and Saying tell of the error.
+// Verify returns the identity that makes a request, or a zero Verified if the request
+// has no credentials. A token takes precedence. A client certificate beside it must be
+// of the same identity, or be the one to which the token is bound. ReasonOf and Saying
+// describe the error.
 func (c *Verifier) Verify(shown Shown, now time.Time) (Verified, error) {
 	certified, err := c.certified(shown.TLS, now)
 	if err != nil {

@@ -32,8 +32,8 @@ type activeSet struct {
 // maxKnown bounds the answers that are kept.
 const maxKnown = 1 << 14
 
-// A view is what there is of policies about one question for one principal: those whose
-// guards hold of it, in the place of all.
+// A view holds the policies about one question that apply to one principal: those whose
+// guards hold for it.
 type view struct {
 	principal             types.Entity
 	policies, withholding scoped
@@ -44,8 +44,7 @@ type viewOf struct {
 	principal types.EntityUID
 }
 
-// maxViewed bounds the policies that are in views, each of which counts for as many
-// and one more.
+// maxViewed bounds the policies that are in views. A view of n policies counts as n+1.
 const maxViewed = 1 << 18
 
 // view returns a principal's view of a question's policies. make makes the principal.
@@ -88,8 +87,8 @@ type question struct {
 	resource  registration
 }
 
-// A registration is what policies may look at of one. They look at the
-// projection as well, but not where an answer is kept.
+// A registration holds the attributes of a registration that policies may use. They use
+// the projection as well, but not if the answer is cached.
 type registration struct {
 	agent, owner, origin, visibility string
 	own                              bool // of this domain
@@ -116,14 +115,14 @@ func (q *activeSet) see(ask string, id directory.Identity, entry *directory.Entr
 	decision := q.remember(question{ask, uidOf(id), r}, func() directory.Decision {
 		return q.decide(ask, q.p.identity(id), r.entity(slice.uses, nil), types.Record{})
 	})
-	if r.streamed { // a peer's identity sees no more than its domain is told
+	if r.streamed { // a peer's identity sees no more than the stream to its domain holds
 		decision.Redaction = decision.Redaction.And(streamed.Redaction)
 	}
 
 	return decision
 }
 
-// keep notes what a registration has of an attribute that policies look at.
+// keep stores an attribute of a registration in to if policies use it.
 func keep[V string | func() string](s *slice, which attributes, to *string, value V) {
 	if !s.looksAt(which) {
 		return
@@ -137,8 +136,8 @@ func keep[V string | func() string](s *slice, which attributes, to *string, valu
 	}
 }
 
-// streamed is what a stream to the peer domain that id is of holds of e. What
-// other domains told us is not ours to pass on to identities of a third.
+// streamed returns the decision on exporting e to the peer domain of id. Imports are not
+// passed on to identities of a third domain.
 func (q *activeSet) streamed(id directory.Identity, entry *directory.Entry) directory.Decision {
 	peer, ok := id.SPIFFE()
 	if !ok || peer.MemberOf(q.p.domain) {
@@ -201,7 +200,7 @@ func (q *activeSet) decide(ask string, who principal, resource types.Entity, con
 	return decision
 }
 
-// permitted is what the policies that permit something let be seen together.
+// permitted returns the members that the permitting policies together make visible.
 func (s *slice) permitted(reasons []cedar.DiagnosticReason) directory.Redaction {
 	sight := directory.ShowOnly()
 	for _, reason := range reasons {
@@ -224,7 +223,8 @@ func uidOf(id directory.Identity) types.EntityUID {
 	return types.NewEntityUID("Identity", types.String(id.String()))
 }
 
-// A principal is who a question is about, made where it is not known yet.
+// A principal is the subject of a question. Its entity is made only if it is not known
+// yet.
 type principal struct {
 	uid    types.EntityUID
 	entity func() types.Entity
@@ -262,8 +262,8 @@ func (p *Policy) directory() types.Entity {
 	return types.Entity{UID: types.NewEntityUID("Directory", types.String(p.domain.Name()))}
 }
 
-// entity is a registration as the policies of one question see it, who look at no
-// other attributes.
+// entity returns a registration as an entity. It has only the attributes that the
+// policies of one question use.
 func (r *registration) entity(uses attributes, proj *directory.Projection) types.Entity {
 	m := make(types.RecordMap, bits.OnesCount16(uint16(uses)))
 	put := func(which attributes, name types.String, value func() types.Value) {
@@ -304,7 +304,7 @@ func (r *registration) entity(uses attributes, proj *directory.Projection) types
 	return types.Entity{UID: types.NewEntityUID("Registration", types.String(r.agent)), Attributes: types.NewRecord(m)}
 }
 
-// setOf is the set of what capabilities have, and of some texts.
+// setOf returns the set of the texts that of returns for each capability, and of texts.
 func setOf(cs []directory.Capability, of func(*directory.Capability) []string, texts ...string) types.Value {
 	var all []types.Value
 	for i := range cs {

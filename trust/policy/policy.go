@@ -21,9 +21,9 @@ var (
 	developmentText []byte
 )
 
-// A Policy decides what identities may do and what peers may have, by Cedar
-// policies: deny by default, a forbid wins. It is never asked inside apply. It
-// is safe for concurrent use.
+// A Policy decides by Cedar policies which actions identities may take and which
+// registrations are exported to peers. It denies by default, and a forbid overrides a
+// permit. Apply never calls it. It is safe for concurrent use.
 type Policy struct {
 	domain     spiffeid.TrustDomain
 	visibility directory.Visibility
@@ -68,7 +68,7 @@ func (p *Policy) enforce(set slicedSet, text []byte, version uint64) {
 	p.replace(&activeSet{set: set, text: text, version: version})
 }
 
-// replace puts next in the place of what is in force. The caller holds setting.
+// replace makes next the set in force. The caller holds setting.
 func (p *Policy) replace(next *activeSet) {
 	next.p, next.over, next.known, next.views = p, make(chan struct{}), map[question]directory.Decision{},
 		map[viewOf]*view{}
@@ -85,8 +85,8 @@ func (p *Policy) replace(next *activeSet) {
 	}
 }
 
-// Reconsider forgets all answers: what they depend on beside the policy's text has
-// changed, such as which peers are exported to.
+// Reconsider discards all cached answers. Call it when an input other than the policy's
+// text has changed, such as which peers are exported to.
 func (p *Policy) Reconsider() {
 	p.setting.Lock()
 	defer p.setting.Unlock()
@@ -94,8 +94,8 @@ func (p *Policy) Reconsider() {
 	p.replace(&activeSet{set: q.set, text: q.text, version: q.version})
 }
 
-// Generation counts what was in force, by the policy's text or by what else answers
-// depend on. It changes with the answers.
+// Generation returns the number of the policy set in force. It changes whenever answers
+// may change: with the policy's text, and with each call of Reconsider.
 func (p *Policy) Generation() uint64 { return p.current.Load().generation }
 
 // Changed is closed when Generation has become another one.
@@ -129,10 +129,9 @@ func Parse(file string, text []byte, domain spiffeid.TrustDomain) (*Policy, erro
 	return parsePolicy(file, text, domain, directory.Visibility{})
 }
 
-// Set puts the domain's policy in force at once: every question that is asked from
-// now on is answered by it. Without a text that is the set which is built in. A text
-// that this release can't read permits nothing, since whoever has read it may have
-// forbidden what an older one permits.
+// Set puts the domain's policy in force at once: it answers every later question. An
+// empty text means the built-in policy. A text that this release can't read permits
+// nothing, because it may forbid actions that an older policy permits.
 func (p *Policy) Set(text []byte, version uint64) error {
 	if len(text) == 0 {
 		p.enforce(p.builtIn.set, p.builtIn.text, version)
@@ -149,17 +148,17 @@ func (p *Policy) Set(text []byte, version uint64) error {
 	return err
 }
 
-// Version is that of what is in force: the revision at which the domain took it, 0
-// for what is built in.
+// Version returns the version of the policy in force: the revision at which the domain
+// took it, 0 for the built-in policy.
 func (p *Policy) Version() uint64 { return p.current.Load().version }
 
-// InForce returns what is in force, in Cedar, and its version.
+// InForce returns the text of the policy in force, in Cedar, and its version.
 func (p *Policy) InForce() (text []byte, version uint64) {
 	q := p.current.Load()
 	return q.text, q.version
 }
 
-// With returns what p would be with another text. p stays as it is.
+// With returns a policy like p with another text. It doesn't change p.
 func (p *Policy) With(file string, text []byte) (*Policy, error) {
 	policy, err := Parse(file, text, p.domain)
 	if err == nil {
@@ -192,8 +191,8 @@ func (p *Policy) Register(id directory.Identity, agent string, proj *directory.P
 	return q.decide(askRegister, p.identity(id), r.entity(q.set[askRegister].uses, proj), types.Record{})
 }
 
-// OnBehalf decides whether a commissioning tool may register that for owner. What owner
-// may claim is Register's to say.
+// OnBehalf decides whether a commissioning tool may make that registration for owner.
+// Register decides which agents owner may claim.
 func (p *Policy) OnBehalf(tool, owner directory.Identity, agent string, proj *directory.Projection,
 	v directory.Visibility) directory.Decision {
 	r := registration{agent: agent, owner: owner.String(), origin: p.domain.Name(), visibility: v.String(), own: true}
@@ -202,12 +201,12 @@ func (p *Policy) OnBehalf(tool, owner directory.Identity, agent string, proj *di
 	return q.decide(askOnBehalf, p.identity(tool), r.entity(q.set[askOnBehalf].uses, proj), types.Record{})
 }
 
-// Read decides whether id, who may be nobody, may see e.
+// Read decides whether id, which may be zero (anonymous), may see e.
 func (p *Policy) Read(id directory.Identity, e *directory.Entry) directory.Decision {
 	return p.current.Load().see(askRead, id, e)
 }
 
-// Invoke decides whether id, who may be nobody, may call the agent e through
+// Invoke decides whether id, which may be zero (anonymous), may call the agent e through
 // the gateway.
 func (p *Policy) Invoke(id directory.Identity, e *directory.Entry) directory.Decision {
 	return p.current.Load().see(askInvoke, id, e)
@@ -259,9 +258,9 @@ func (p *Policy) Commission(id directory.Identity) bool {
 	}).Allow
 }
 
-// Class names what decides who may see e: its origin, its owner where that is an
-// identity of this domain, and what policies look at. Whoever may see one
-// registration of a class may see them all.
+// Class names the inputs of the decision whether an identity may see e: its origin, its
+// owner if that is an identity of this domain, and the attributes that policies use. An
+// identity that may see one registration of a class may see all of them.
 func (p *Policy) Class(entry *directory.Entry) string {
 	activeSet := p.current.Load()
 	slice := activeSet.set[askRead]
@@ -276,7 +275,7 @@ func (p *Policy) Class(entry *directory.Entry) string {
 	}
 
 	if r.own && slice.looksAt(looksAtStreamed) {
-		x := activeSet.set[askExport] // which decides of each what streams hold it
+		x := activeSet.set[askExport] // decides which streams hold each registration
 		keep(x, looksAtAgent, &r.agent, entry.Agent)
 
 		r.visibility = entry.Visibility.String()

@@ -26,8 +26,8 @@ const (
 
 var questions = []string{askRegister, askRead, askInvoke, askExport, askOperate, askCommission, askOnBehalf}
 
-// A slicedSet holds, for each question, the policies that can answer it: what a
-// decision costs grows with the policies that are looked at.
+// A slicedSet holds, for each question, the policies that can answer it, because the
+// cost of a decision grows with the number of policies evaluated.
 type slicedSet map[string]*slice
 
 // A slice is the policies that can answer one question, and the attributes of
@@ -83,7 +83,7 @@ type scopes struct {
 func (s *scopes) add(principal head, policy namedPolicy) {
 	entity := principal.Entity
 	switch {
-	case entity != nil: // == and in are the same: nobody is in a group
+	case entity != nil: // == and in are the same, because there are no groups
 		if s.byEntity == nil {
 			s.byEntity = map[types.EntityUID]policyList{}
 		}
@@ -145,8 +145,8 @@ func (l scoped) seenBy(who types.Entity) (seen scoped) {
 	return seen
 }
 
-// A namedPolicy is one policy, but for what a principal alone decides of its conditions,
-// which is the guard's: where that does not hold, the policy is not about the principal.
+// A namedPolicy is one policy without the conditions that depend on the principal alone.
+// Those are the guard: if it does not hold, the policy does not apply to the principal.
 type namedPolicy struct {
 	id     cedar.PolicyID
 	policy *cedar.Policy
@@ -155,8 +155,8 @@ type namedPolicy struct {
 
 type policyList []namedPolicy
 
-// parsePolicies reads Cedar policies, each of which must carry an @id of its
-// own: the name by which a decision tells of it.
+// parsePolicies reads Cedar policies. Each must carry an @id of its own, the name by
+// which a decision refers to it.
 func parsePolicies(file string, text []byte) (slicedSet, error) {
 	list, err := cedar.NewPolicyListFromBytes(file, text)
 	if err != nil { // the library calls every text <input>
@@ -241,9 +241,9 @@ func (s slicedSet) add(id cedar.PolicyID, p *cedar.Policy) error {
 	return nil
 }
 
-// leaned returns a policy, in JSON, without what its head says that is known by where
-// it is kept: its action, and a principal that is of a type or is one entity; and without
-// those of its conditions that are the guard's.
+// leaned splits a policy, in JSON, into lean and guard. lean omits the parts of the head
+// that its place in the set implies: its action, and a principal that is of a type or is
+// one entity. guard has the conditions that depend on the principal alone.
 func leaned(text []byte, principal *head) (lean, guard *cedar.Policy, err error) {
 	var parts map[string]jsontext.Value
 	if err := json.Unmarshal(text, &parts); err != nil {
@@ -298,9 +298,10 @@ type condition struct {
 	Body jsontext.Value `json:"body"`
 }
 
-// divided tells those conditions that the principal alone decides from the rest. All of
-// them must hold, and one that fails to be evaluated does not: so "when a && b" is two
-// conditions, as "unless a || b" is, and their order does not matter.
+// divided separates the conditions that depend on the principal alone from the rest. All
+// of them must hold, and a condition whose evaluation fails does not hold. So
+// "when a && b" is two conditions, as "unless a || b" is, and their order does not
+// matter.
 func divided(text jsontext.Value) (about, rest []condition, err error) {
 	var all []condition
 	if len(text) > 0 {
@@ -328,7 +329,7 @@ func divided(text jsontext.Value) (about, rest []condition, err error) {
 	return about, rest, nil
 }
 
-// partsOf returns what an operator joins, in its order.
+// partsOf returns the operands of an operator, in their order.
 func partsOf(body jsontext.Value, operator string) []jsontext.Value {
 	var joined map[string]jsontext.Value
 	if json.Unmarshal(body, &joined) == nil && len(joined) == 1 && joined[operator] != nil {
@@ -344,8 +345,8 @@ func partsOf(body jsontext.Value, operator string) []jsontext.Value {
 	return []jsontext.Value{body}
 }
 
-// ofPrincipal reports whether an expression looks at nothing but the principal and
-// what is written in it. An entity that it names may be the resource.
+// ofPrincipal reports whether an expression depends on nothing but the principal and
+// literals. An entity is excluded, because it may be the resource.
 func ofPrincipal(expression jsontext.Value) bool {
 	var value any
 	return json.Unmarshal(expression, &value) == nil && !mentions(value)
@@ -399,7 +400,7 @@ func membersOf(p *cedar.Policy, asked []string) ([]string, error) {
 	return names, nil
 }
 
-// A head is what a policy's first line says of one of its variables.
+// A head is the scope of one variable in a policy's first line.
 type head struct {
 	Op       string       `json:"op"`
 	Type     string       `json:"entity_type"` // of is
