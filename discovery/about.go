@@ -1,6 +1,6 @@
 package discovery
 
-// An About tells what a finder answers by, for /.well-known/agent-discovery.
+// An About describes a finder's configuration, for /.well-known/agent-discovery.
 type About struct {
 	Weights Weights
 	// PerOwner is how many candidates of one owner stand before those of others whose
@@ -13,7 +13,7 @@ type About struct {
 	Model string
 }
 
-// About returns what f answers by.
+// About returns the configuration by which f ranks.
 func (f *Finder) About() About {
 	about := About{Weights: f.cfg.Weights, PerOwner: f.cfg.PerOwner, DisplacingShare: displacingShare,
 		Taxonomies: []string{}}

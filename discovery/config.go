@@ -28,12 +28,12 @@ type Config struct {
 	Verification func(*directory.Entry) Verification
 	// Trust returns the component policy of an entry, 0 to 1. The default is 1.
 	Trust func(*directory.Entry) float64
-	// Embedder is a source of vectors; nil ranks by words alone. It is told the text
-	// of every query and of every registration, hidden ones' too.
+	// Embedder is a source of vectors; nil ranks by words alone. It receives the text of every
+	// query and of every registration, hidden ones included.
 	Embedder   Embedder
 	Weights    Weights // DefaultWeights where it is zero
 	Taxonomies []content.Taxonomy
-	// redaction is what is indexed of each registration.
+	// redaction selects the members of each registration that are indexed.
 	redaction directory.Redaction
 	// PerOwner is how many candidates of one owner of one origin an answer has before
 	// candidates of others that match about as well. 0 is DefaultPerOwner.

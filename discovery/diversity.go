@@ -15,14 +15,14 @@ const displacingShare = .5
 // to be in an answer.
 const flaggedFloor = .5
 
-// Near duplicates have so large a share of their words in common, and so many of
-// them at least.
+// Near duplicates share at least duplicateShare of their words and at least duplicateWords
+// words.
 const (
 	duplicateShare = .9
 	duplicateWords = 6
 )
 
-// ranking are the candidates of an answer, and what became of the others.
+// ranking is the candidates of an answer, and the reasons why others are not in it.
 type ranking struct {
 	all    []*Candidate           // in the order of the answer
 	by     map[owner][]*Candidate // the same, by owner
@@ -31,10 +31,9 @@ type ranking struct {
 	copies int                    // near duplicates among turned
 }
 
-// pick picks the best candidates, at most so many, in the order of the answer. An
-// owner has its share of them. What it has beyond that waits for candidates of others
-// whose score is at least displacingShare of its own, then comes by its score. Near
-// duplicates of one owner are left out.
+// pick picks the best candidates, at most most, in the order of the answer. An owner has its
+// share of them. Its candidates beyond that share follow those of others whose score is at
+// least displacingShare of theirs. Near duplicates of one owner are left out.
 func (s *selection) pick(most int) {
 	s.picked = ranking{all: s.picked.all[:0], by: map[owner][]*Candidate{}, turned: map[*Candidate]string{}}
 	p := &s.picked
@@ -79,7 +78,7 @@ func (p *ranking) take(c *Candidate) {
 	p.by[c.owner] = append(p.by[c.owner], c)
 }
 
-// isSingle reports whether the request asks for what one origin or one owner has.
+// isSingle reports whether the request is restricted to one origin or one owner.
 func (s *selection) isSingle() bool {
 	c := &s.query.Request.Constraints
 	return len(c.Origins) == 1 || len(c.Owners) == 1
@@ -109,8 +108,8 @@ func (s *selection) isWeak(candidate *Candidate) bool {
 	return true
 }
 
-// repeats notes a candidate that says nearly the same as a better one of its owner, and
-// flags that one: what stands for several says so.
+// repeats notes a near duplicate of a better candidate of the same owner, and flags the better
+// one as representing several.
 func (s *selection) repeats(candidate *Candidate) bool {
 	others := s.picked.by[candidate.owner]
 	if s.isSingle() || len(others) == 0 {
@@ -140,7 +139,7 @@ func areDuplicates(a, b []uint64) bool {
 	}
 
 	if float64(len(a)) < duplicateShare*float64(len(b)) {
-		return false // whatever they have in common
+		return false // any other overlap is too small
 	}
 
 	both := 0
@@ -186,8 +185,8 @@ func (s *selection) wordsOf(candidate *Candidate) []uint64 {
 	return words
 }
 
-// crowds returns the owners but for some that have more of the answer than their share,
-// or of what was rated so much that they may hide others.
+// crowds returns the owners, except those in without, that exceed their share of the answer or
+// of the rated candidates, and so may hide others.
 func (s *selection) crowds(without ownerSet) ownerSet {
 	found := ownerSet{}
 	if s.isSingle() {

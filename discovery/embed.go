@@ -113,7 +113,7 @@ func (f *Finder) embedBatch(ctx context.Context, batch []waiter) error {
 	}
 
 	for i, w := range batch {
-		// What has changed meanwhile waits again, or has gone.
+		// A text that has changed meanwhile waits again or is gone.
 		if w.slot < space.rows.Len() && space.rows.At(w.slot).text == w.hash {
 			space.rows.At(w.slot).vector = vs[i]
 			space.waits.Unset(w.slot)
@@ -123,7 +123,7 @@ func (f *Finder) embedBatch(ctx context.Context, batch []waiter) error {
 	return nil
 }
 
-// textOf returns what a registration says of itself, for a vector: its start.
+// textOf returns the start of a registration's own texts, for a vector.
 func textOf(p *directory.Projection) string {
 	var out strings.Builder
 	for _, section := range content.AppendSections(nil, p) {
@@ -141,8 +141,8 @@ func textOf(p *directory.Projection) string {
 
 func (f *Finder) hashText(text string) uint64 { return maphash.String(f.seed, text) | 1 }
 
-// textHash is the hash of the text that is to have a vector, or 0. What is
-// written for rankers has none.
+// textHash is the hash of the text to embed, or 0. Texts that are written for rankers are not
+// embedded.
 func (f *Finder) textHash(projection *directory.Projection, flags content.Flags) uint64 {
 	if f.cfg.Embedder == nil || flags&content.SpamFlags != 0 {
 		return 0

@@ -65,8 +65,8 @@ func matchedExample(p *directory.Projection, i int, score float64) MatchedExampl
 	return MatchedExample{ID: id, Score: score, Text: example.Text}
 }
 
-// term returns what a word adds to the candidate that is scanned, of whose context
-// words have a share.
+// term returns the contribution of a word to the scanned candidate. share is the weight of
+// words in the component context.
 func (t *rater) term(i int, share float64) (TermEvidence, bool) {
 	w, counts := &t.question.Words[i], t.scan.counts[i]
 	if counts == (content.Counts{}) || t.question.Total == 0 {

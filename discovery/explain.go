@@ -10,20 +10,19 @@ import (
 	"github.com/roster-mesh/roster/discovery/postings"
 )
 
-// What became of a registration in a query: one of these, or the name of the
-// filter that has left it out, as in Result.Excluded.
+// Outcomes of a registration in a query. If a filter has left it out, the outcome is the
+// filter's name, as in Result.Excluded.
 const (
 	WhyFound     = "found"     // it is in the answer
 	WhyBehind    = "behind"    // others are better, and the limit is reached
 	WhyNoMatch   = "no_match"  // nothing that is asked for is in it
 	WhyFlagged   = "flagged"   // its texts are written for rankers, and it is no good match
-	WhyDuplicate = "duplicate" // says nearly what a better one of its owner says
+	WhyDuplicate = "duplicate" // nearly the same text as a better one of its owner
 	// its owner has its share of the answer, and others that match about as well go before it
 	WhyPerOwner = "per_owner"
 )
 
-// An Explanation says what became of one registration in a query, and what of the
-// others.
+// An Explanation is the outcome of one registration in a query, with the counts of the others.
 type Explanation struct {
 	Candidate Candidate // with evidence, and rated whether it is found or not
 	Why       string
@@ -38,9 +37,9 @@ type Explanation struct {
 // see it.
 var ErrUnknown = errors.New("discovery: no such registration")
 
-// Explain answers why an entry of the view is found by a query, or why not. Its
-// errors are Find's, and ErrUnknown. Of an entry that the reader sees a part of, it
-// tells how it stands among those of which the reader sees the same.
+// Explain explains why an entry of the view is found by a query, or why not. Its errors are
+// Find's, and ErrUnknown. An entry that the reader sees in part is ranked among the entries
+// with the same redaction.
 func (f *Finder) Explain(ctx context.Context, query Query, entry *directory.Entry) (*Explanation, error) {
 	if query.Reader.Sees != nil {
 		sight, ok := query.Reader.Sees(entry)
@@ -93,7 +92,7 @@ func (f *Finder) Explain(ctx context.Context, query Query, entry *directory.Entr
 	return explanation, nil
 }
 
-// became says what became of a candidate that no filter has left out, of that rank.
+// became returns the outcome of a candidate with that rank that no filter has left out.
 func (s *selection) became(candidate *Candidate, rank int) string {
 	limit := s.query.Request.Limit
 	switch {
@@ -149,8 +148,7 @@ func (s *search) look(entry *directory.Entry) (candidate *Candidate, why string,
 	return candidate, why, true
 }
 
-// sift returns what the index knows of an entry, and the filter that leaves it
-// out.
+// sift returns the index's data of an entry, and the filter that leaves it out.
 func (s *search) sift(entry *directory.Entry) (l indexed, why string, ok bool) {
 	finder := s.finder
 	finder.mu.RLock()

@@ -13,7 +13,7 @@ import (
 	"github.com/roster-mesh/roster/discovery/postings"
 )
 
-// A filters is the hard filters of a request: what is in ok may be a candidate.
+// A filters is the hard filters of a request: the slots in ok may be candidates.
 type filters struct {
 	ok      postings.Bitset // the reader's, which is not to be written, until it is own
 	own     bool
@@ -123,8 +123,8 @@ func (v *filters) without(reason string, x *termIndex, term string) {
 	v.leave(reason, ^uint64(0))
 }
 
-// withinOwners leaves what the owners have, of any origin; nothing where the reader
-// isn't told who owns what: that a registration is left would tell.
+// withinOwners leaves the registrations of the owners, of any origin. It leaves none if the
+// reader may not see owners: a result would disclose one.
 func (v *filters) withinOwners(terms *termIndex, owners []string, told bool) {
 	v.scratch = append(v.scratch[:0], make(postings.Bitset, len(v.ok))...)
 	if told {
@@ -193,8 +193,8 @@ func (x *termIndex) mark(label string, set postings.Bitset) {
 	}
 }
 
-// leave leaves of ok what scratch has, or with all ones in but what it has, and counts
-// what is gone.
+// leave keeps the slots of ok that are in scratch, or, if but is all ones, those that are not.
+// It counts the removed slots under reason.
 func (v *filters) leave(reason string, but uint64) {
 	if n := v.keep(but); n > 0 {
 		v.excluded[reason] += n
@@ -220,9 +220,8 @@ func (v *filters) keep(but uint64) int {
 	return gone
 }
 
-// late applies the filters that ask for what changes without a change of the
-// index: deadlines, ages, and what the caller's own functions look at. It returns
-// why an entry is left out; "" where it isn't.
+// late applies the filters whose result changes without a change of the index: deadlines, ages,
+// and the caller's own functions. It returns the reason why an entry is left out, or "".
 func (f *Finder) late(query *Query, entry *directory.Entry, status string, now time.Time) string {
 	constraints := &query.Request.Constraints
 	switch {
@@ -243,7 +242,7 @@ func (f *Finder) late(query *Query, entry *directory.Entry, status string, now t
 	return ""
 }
 
-// hidden is the reason that is told to nobody.
+// hidden is the reason that no caller sees.
 const hidden = "hidden"
 
 // ageOf returns the seconds since the last refresh of e that this node has
@@ -257,8 +256,8 @@ func ageOf(entry *directory.Entry, now time.Time) int64 {
 	return max(0, (now.UnixMilli()-refreshed)/1000)
 }
 
-// freshnessOf returns the component freshness: 1 for what is renewed in time,
-// falling to .9 at the deadline for what isn't.
+// freshnessOf returns the component freshness: 1 for a registration that is refreshed in time,
+// falling to .9 at the deadline otherwise.
 func freshnessOf(entry *directory.Entry, now time.Time) float64 {
 	if entry.Lifetime == 0 {
 		return 1
@@ -269,7 +268,7 @@ func freshnessOf(entry *directory.Entry, now time.Time) float64 {
 	return 1 - .2*min(max(used-.5, 0), .5)
 }
 
-// applied tells the filters as they were applied (XU-055).
+// applied returns the filters as they were applied (XU-055).
 func (q *Query) applied() appliedFilters {
 	r, filters := q.Request, appliedFilters{}
 	if !q.AnyStatus {

@@ -17,20 +17,20 @@ import (
 	"github.com/roster-mesh/roster/discovery/content"
 )
 
-// A Finder finds registrations by what they can do. It indexes a view and follows its
+// A Finder finds registrations by their capabilities. It indexes a view and follows its
 // changes: every query searches the view as of its call. It is safe for concurrent use. Run
 // must be running; otherwise queries have to index the changes since the last one.
 type Finder struct {
 	cfg        Config
 	taxonomies content.Taxonomies
-	seed       maphash.Seed // of the hashes of terms: nobody else knows it
+	seed       maphash.Seed // of the hashes of terms; secret, so that collisions cannot be provoked
 	analysers  sync.Pool
 	readers    readers
 
 	feed    sync.Mutex // comes before mu
 	watcher *index.Watcher
 	reader  *content.Reader
-	// shownBefore is room for what a registration was before a change.
+	// shownBefore holds a registration's projection from before a change.
 	shownBefore directory.Projection
 	batch       [feedBatch]step
 	ended       context.Context // has ended: for reading without waiting

@@ -46,8 +46,8 @@ func (f *Finder) Run(ctx context.Context) error {
 	}
 }
 
-// CatchUp indexes what was in the view when it was called. It returns ctx's error where that
-// ends first.
+// CatchUp indexes the contents of the view as of the call. It returns ctx's error if that ends
+// first.
 func (f *Finder) CatchUp(ctx context.Context) error {
 	f.feed.Lock()
 	defer f.feed.Unlock()
@@ -73,16 +73,15 @@ func (f *Finder) behind(end index.ResumeToken) bool {
 	return at.IsZero() || at.Before(end)
 }
 
-// A query helps to index what was in the view at the beginning before it searches
-// what is there: by so many reads of the view, however slow the machine is, and
-// until so much time has passed.
+// A query helps to index the initial contents of the view before it searches: by at least
+// patientReads reads, however slow the machine is, and until patience has passed.
 const (
 	patientReads = 8
 	patience     = 50 * time.Millisecond
 )
 
-// refresh is CatchUp for a query: all changes, but for those who are still told
-// what was there at the beginning.
+// refresh is CatchUp for a query. While the initial contents are still being indexed, it
+// indexes only a part of them.
 func (f *Finder) refresh(ctx context.Context) error {
 	if f.begun.Load() {
 		return f.CatchUp(ctx)
@@ -109,7 +108,7 @@ func (f *Finder) refresh(ctx context.Context) error {
 func (f *Finder) follow() bool {
 	ctx := f.ended
 	if f.watcher.ResumeToken().IsZero() {
-		ctx = context.Background() // it is told what was there, and does not wait
+		ctx = context.Background() // the initial contents are read without waiting
 	}
 
 	events, err := f.watcher.Next(ctx)
@@ -141,7 +140,7 @@ type step struct {
 	event index.Event
 	now   contents
 	has   bool
-	same  bool // what is indexed is as it was, and was not read
+	same  bool // the indexed contents are unchanged, and were not read
 }
 
 // apply indexes at most feedBatch changes. The texts are read before queries have
@@ -150,7 +149,7 @@ func (f *Finder) apply(events []index.Event) {
 	for i := range events {
 		step := &f.batch[i]
 		if !f.cfg.Panics.Do(contain.Discovery, func() { f.prepare(step, &events[i]) }) {
-			step.has, step.same = false, false // it is left out, and what was indexed of it removed
+			step.has, step.same = false, false // left out, and removed from the index
 		}
 	}
 
@@ -192,8 +191,7 @@ func (f *Finder) prepare(step *step, event *index.Event) {
 	step.now.text = f.textHash(is, step.now.Flags)
 }
 
-// projection returns what is indexed of an entry, in the room that it is given; nil
-// where there is nothing.
+// projection returns the indexed part of an entry, in room; nil if that is empty.
 func (f *Finder) projection(entry *directory.Entry, room *directory.Projection) *directory.Projection {
 	if entry == nil || entry.Packed.IsZero() {
 		return nil

@@ -14,21 +14,21 @@ import (
 //
 //	context = (1 - weight) × words + weight × dense
 //
-// A candidate without a vector keeps what words give it. To put two rankings
-// together as they are ruins what words find well, so the weight falls with the
-// length of the query and with how much of it the best match by words covers.
+// A candidate without a vector keeps its score by words. Merging two rankings with fixed
+// weights degrades queries that words answer well. So the weight falls with the length of the
+// query and with the share of it that the best match by words covers.
 const (
 	denseMost   = .8  // the weight of a short query that no word finds
 	denseLength = 10. // words of a query that halve it
-	denseFloor  = .2  // what vectors alone find is this near at least …
+	denseFloor  = .2  // candidates by vectors alone are this near at least …
 	denseLeast  = .03 // … and has so much of context by it
 )
 
-// maxScan bounds the vectors that a query is compared with: of more registrations,
-// those that words and tags find are, and the average is of every so many.
+// maxScan bounds the vectors that a query is compared with. Above it, the query is compared
+// with the registrations that words and tags find, and the average is of a sample.
 const maxScan = 1 << 14
 
-// dense compares the query with what the filters leave. It returns the nearest
+// dense compares the query with the registrations that pass the filters. It returns the nearest
 // that are near, at most most.
 func (s *search) dense(terms *termIndex, ok postings.Bitset, most int) []postings.Hit {
 	s.spaceMean = 0

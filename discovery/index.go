@@ -31,12 +31,12 @@ type slot struct {
 type class struct {
 	className
 	count int
-	// round counts the classes that had this number, so that a decision about an
-	// earlier one is not taken for one about this.
+	// round counts the classes that have used this number, so that a decision about an earlier
+	// class is not applied to this one.
 	round uint32
 }
 
-// A className is what a class was called in a generation of Config.Class.
+// A className is the name of a class in a generation of Config.Class.
 type className struct {
 	generation uint64
 	name       string
@@ -45,8 +45,7 @@ type className struct {
 // changesKept is how many changed slots are remembered for readers' sets.
 const changesKept = 1 << 14
 
-// An termIndex holds what the finder knows of all registrations. It is guarded by
-// the finder's lock.
+// An termIndex is the index of all registrations. It is guarded by the finder's lock.
 type termIndex struct {
 	terms   postings.Terms
 	slots   table.Pool[slot]
@@ -81,11 +80,11 @@ func (x *termIndex) classOf(e *directory.Entry) className {
 	return className{generation, x.cfg.Class(e)}
 }
 
-// contents is what the index keeps of a registration.
+// contents is the indexed contents of a registration.
 type contents struct {
 	content.Content
 	labels []uint64 // hashes, sorted, each once
-	text   uint64   // the hash of what is to have a vector, or 0
+	text   uint64   // the hash of the text to embed, or 0
 }
 
 // read fills c from an entry with that projection.
@@ -114,7 +113,7 @@ func (x *termIndex) hashKey(origin uint16, rid directory.RID) uint64 {
 	}{origin, rid})
 }
 
-// hashOwner returns what slots have of an owner.
+// hashOwner returns the hash by which slots identify an owner.
 func (x *termIndex) hashOwner(id directory.Identity) uint32 {
 	return uint32(maphash.Comparable(x.seed, id))
 }
@@ -153,9 +152,9 @@ func (x *termIndex) number(origin spiffeid.TrustDomain) (uint16, bool) {
 	return o, true
 }
 
-// put indexes a registration with such contents. One that is there already gets
-// another slot: what it was is removed as any other is. Where the index is full, it
-// is left out.
+// put indexes a registration with these contents. A registration that is already indexed moves
+// to another slot, and its old slot is removed as any other is. If the index is full, the
+// registration is left out.
 func (x *termIndex) put(entry *directory.Entry, now *contents) {
 	class := x.classOf(entry)
 	old, had := x.find(entry.Origin, entry.RID)
@@ -166,7 +165,9 @@ func (x *termIndex) put(entry *directory.Entry, now *contents) {
 		return
 	}
 
-	n, in := x.slots.Take(), x.join(class) // before the old slot leaves it: else it ends, and what was decided about it
+	// The class is joined before the old slot leaves it, because an empty class ends and loses
+	// its decisions.
+	n, in := x.slots.Take(), x.join(class)
 	if had {
 		x.space.move(old, n)
 		x.kill(old)

@@ -41,13 +41,13 @@ type Request struct {
 	Limit           int // 1 to MaxLimit
 	IncludeEvidence bool
 	Detail          string
-	Strict          bool // ours: what cannot be applied fails the request (XU-012)
-	// Plain asks for the order of scores alone, whoever owns what is found: ours,
+	Strict          bool // ours: a filter that cannot be applied fails the request (XU-012)
+	// Plain asks for the order of scores alone, without shares of owners: ours,
 	// "diversity": false.
 	Plain  bool
 	Expand bool // ours: a required tag is satisfied by those that are kinds of it (XU-052)
-	// Explain names a registration by rid or by name, whose place in the answer, or
-	// absence from it, is to be told as well; ours.
+	// Explain names a registration by rid or by name, whose place in the answer, or absence
+	// from it, is to be explained as well; ours.
 	Explain string
 	// Locale is client_context's, a hint: nothing else of client_context is read,
 	// and none of it is kept (XU-053).
@@ -69,7 +69,7 @@ type Constraints struct {
 // /.well-known/agent-discovery lists them.
 var KnownConstraints = []string{"max_results_age_seconds", "min_verification", "origins", "owners", "region"}
 
-// Verification is what a node knows of where a registration comes from. Each
+// Verification is the degree to which a node has verified a registration's origin. Each
 // includes those before it.
 type Verification int
 
@@ -381,7 +381,7 @@ type MatchedExample struct {
 	Text  string  `json:"text"`
 }
 
-// Freshness tells how old a candidate is (XU-009).
+// Freshness is the age of a candidate (XU-009).
 type Freshness struct {
 	MetadataUpdatedAt string `json:"metadata_updated_at"`
 	IndexedAt         string `json:"indexed_at"`
@@ -395,22 +395,22 @@ type Evidence struct {
 	Weights      Weights         `json:"weights"`
 	Terms        []TermEvidence  `json:"terms"`
 	ExpandedTags []ExpandedMatch `json:"expanded_tags,omitempty"`
-	// Semantic is what nearness to the query adds, where vectors have a part.
+	// Semantic is the contribution of nearness to the query, if vectors are used.
 	Semantic *SemanticEvidence `json:"semantic,omitempty"`
 	Snippets []Snippet         `json:"snippets"`
 	Flags    []string          `json:"flags,omitempty"`
 }
 
-// TermEvidence is what one word of the query adds to the component context.
+// TermEvidence is the contribution of one word of the query to the component context.
 type TermEvidence struct {
 	Term   string             `json:"term"`   // as it is searched: the stem
 	Text   string             `json:"text"`   // as the query has it
-	IDF    float64            `json:"idf"`    // what the word tells, among what the caller may see
+	IDF    float64            `json:"idf"`    // information, within the caller's visible set
 	Adds   float64            `json:"adds"`   // to context
-	Fields map[string]float64 `json:"fields"` // what each field adds of it
+	Fields map[string]float64 `json:"fields"` // the contribution of each field
 }
 
-// SemanticEvidence is what vectors add to the component context.
+// SemanticEvidence is the contribution of vectors to the component context.
 type SemanticEvidence struct {
 	Nearness float64 `json:"nearness"` // above that of the average registration, 0 to 1
 	Adds     float64 `json:"adds"`     // to context
@@ -431,7 +431,7 @@ type Snippet struct {
 	Spans   [][2]int `json:"spans"`             // of bytes: from, to
 }
 
-// appliedFilters is Result.Applied: what was applied, as it was applied (XU-055).
+// appliedFilters is Result.Applied: the filters, as they were applied (XU-055).
 type appliedFilters = map[string]jsontext.Value
 
 func filterValue(v any) jsontext.Value {

@@ -39,7 +39,7 @@ type Candidate struct {
 	rater      *rater                // that rated it
 	projection *directory.Projection // of Entry; nil before it is shown
 	lengths    content.Lengths
-	lexical    float64 // what words alone make of context
+	lexical    float64 // the part of context that words alone make
 	covers     float64 // how much of the query its words are
 	near       float64 // the dense part, where it is compared
 	compared   bool

@@ -12,12 +12,12 @@ import (
 // that tell most.
 const maxQueryTerms = 64
 
-// idfUnits is how fine an inverse document frequency is while candidates are
-// gathered. All sums are of whole numbers, so that registrations that say the
-// same score the same, in whatever order terms are read.
+// idfUnits is the resolution of an inverse document frequency while candidates are gathered.
+// All sums are of whole numbers, so that registrations with the same text have the same score,
+// in any order of terms.
 const idfUnits = 256
 
-// idf returns what a term tells that n of total registrations have.
+// idf returns the information of a term that n of total registrations have.
 func idf(n, total int) float64 {
 	return math.Log(1 + (float64(total-n)+.5)/(float64(n)+.5))
 }
@@ -65,8 +65,8 @@ func (x *termIndex) lead(h uint64, seen postings.Bitset, all bool, total int) (p
 	return postings.Lead{List: list, Count: n, IDF: units, Max: units * uint32(list.Max)}, true
 }
 
-// weighQuestion gives each word of a question its idf among what the reader sees, and returns the
-// terms to gather candidates by: those that tell most.
+// weighQuestion gives each word of a question its idf among the registrations that the reader
+// sees. It returns the terms to gather candidates by: those with the most information.
 func weighQuestion(question *analysis.Question, terms *termIndex, visibleSet *visibleSet) []postings.Lead {
 	leads := make([]postings.Lead, 0, len(question.Words))
 	question.Total = 0

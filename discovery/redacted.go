@@ -8,17 +8,17 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// What a reader sees a part of is found by that part alone: a word that is withheld
-// matches nothing, and counts for nothing. So there is another index for each Redaction
-// that policy gives readers, of all registrations as that Redaction shows them, made when
-// the first reader with it asks. A reader that sees some registrations whole and some
-// in part is answered from several, whose candidates are put together by their scores.
-// In those of parts, words alone rank.
+// A registration that a reader sees in part is found by that part alone: a word that is
+// withheld matches nothing and counts for nothing. So there is another index for each Redaction
+// that policy gives readers, of all registrations as that Redaction shows them. It is made when
+// the first reader with it queries. A reader that sees some registrations whole and some in
+// part is answered from several indexes, whose candidates are merged by their scores. Indexes
+// of parts rank by words alone.
 
 const (
 	// maxParts bounds the sights that there are indexes for.
 	maxParts = 4
-	// partIdle is how long an index that nobody asks is kept from making room.
+	// partIdle is the time after its last query for which an index keeps its place.
 	partIdle = time.Minute
 )
 

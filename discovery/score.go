@@ -10,15 +10,15 @@ import (
 	"github.com/roster-mesh/roster/discovery/content"
 )
 
-// How much of context words that stand side by side make, and a name that the
-// query says, beside what words weigh alone.
+// Shares of adjacent words, and of a name that the query contains, in the component context,
+// beside the weights of single words.
 const (
 	besideShare = .16
 	nameShare   = .16
 )
 
-// What a tag counts that was not asked for by name: one that is a kind of a
-// preferred one, and one whose words the query says.
+// Weights of a tag that matches indirectly: a kind of a preferred tag, and a tag whose words
+// the query contains.
 const (
 	expandedShare = .7
 	derivedShare  = .6
@@ -71,15 +71,15 @@ func (f *Finder) newRater(a *content.Reader, query *Query, qn *analysis.Question
 	return t
 }
 
-// A scan is what the words of a query are in one registration.
+// A scan is the occurrences of a query's words in one registration.
 type scan struct {
 	content.Lengths
 	counts                       []content.Counts // of the question's words
 	beside, name, label, example float64
 }
 
-// rate returns an entry as a candidate by its words, without evidence. l is what
-// the index has of it. The candidate keeps p, its projection.
+// rate returns an entry as a candidate by its words, without evidence. indexed is the index's
+// data of it. The candidate keeps projection.
 func (t *rater) rate(entry *directory.Entry, projection *directory.Projection, indexed indexed) *Candidate {
 	candidate := &Candidate{
 		Entry: entry, projection: projection, Flags: indexed.flags, lengths: indexed.lengths,
@@ -188,8 +188,8 @@ func (t *rater) says(tokens []analysis.Token) bool {
 	return len(tokens) > 0
 }
 
-// context returns the component: BM25F in proportion to the most that it could
-// be, with what order and name add.
+// context returns the component: BM25F in proportion to its possible maximum, with the
+// contributions of order and name.
 func (t *rater) context() float64 {
 	total := t.question.Total
 	if total == 0 {
@@ -300,11 +300,11 @@ func protocolOf(p *directory.Projection, asked []string) float64 {
 	return besideBinding
 }
 
-// flaggedPolicy is the component policy of what is flagged.
+// flaggedPolicy is the component policy of a flagged registration.
 const flaggedPolicy = .1
 
-// policy returns the component policy: the configuration's word, a tenth for what
-// is written for rankers.
+// policy returns the component policy: the configured trust, and a tenth of it for a
+// registration that is written for rankers.
 func (f *Finder) policy(e *directory.Entry, flags content.Flags) float64 {
 	p := min(max(f.cfg.Trust(e), 0), 1)
 	if flags&content.SpamFlags != 0 {
@@ -314,7 +314,7 @@ func (f *Finder) policy(e *directory.Entry, flags content.Flags) float64 {
 	return p
 }
 
-// shown returns what is searched of a candidate.
+// shown returns the projection by which a candidate is searched.
 func (c *Candidate) shown() *directory.Projection {
 	if c.projection == nil {
 		c.projection = c.Entry.Projection()

@@ -28,7 +28,7 @@ type search struct {
 
 	excluded map[string]int
 	warnings []string
-	others   []directory.Redaction // by which the reader sees what is not searched
+	others   []directory.Redaction // redactions of the reader that this search doesn't cover
 	rated    []*Candidate
 	semantic *Semantic    // nil without a source
 	meant    *queryVector // nil where the source is away
@@ -179,7 +179,7 @@ func (s *search) find(want int, without ownerSet) (found []indexed, more bool) {
 	return found, more
 }
 
-// locate returns what the index knows of the registration in a slot.
+// locate returns the index's data of the registration in a slot.
 func (x *termIndex) locate(n uint32) indexed {
 	slot := x.slots.At(n)
 	origin := x.origins[slot.origin]
@@ -192,9 +192,9 @@ func (x *termIndex) locate(n uint32) indexed {
 	return l
 }
 
-// tagged returns those of ok that have most of the tags that are asked for: a
-// preferred tag makes a candidate of what no word of the query finds. All of ok have
-// those that are required, which tell none from another: they count where words find few.
+// tagged returns those of ok that have most of the requested tags: a registration with a
+// preferred tag is a candidate even if it has no word of the query. Required tags don't
+// distinguish within ok, because all have them: they count if words find few.
 func (s *search) tagged(x *termIndex, seen *visibleSet, ok postings.Bitset, most int, few bool) []postings.Hit {
 	var leads []postings.Lead
 	for _, w := range s.rater.wanted {

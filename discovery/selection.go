@@ -120,8 +120,8 @@ func (s *selection) collect(ctx context.Context, want int) error {
 	}
 }
 
-// gather has all indexes searched, and puts what they have rated in order. It reports
-// whether there may be more.
+// gather searches all indexes and sorts the rated candidates. It reports whether there may be
+// more.
 func (s *selection) gather(ctx context.Context, want int, without ownerSet) (bool, error) {
 	more := false
 	for i := 0; i < len(s.searches); i++ { //nolint:intrange // searchParts adds searches
@@ -145,7 +145,7 @@ func (s *selection) gather(ctx context.Context, want int, without ownerSet) (boo
 	return more, nil
 }
 
-// arrange puts what all searches have rated in order.
+// arrange sorts the rated candidates of all searches.
 func (s *selection) arrange() {
 	s.rated = s.rated[:0]
 	for _, search := range s.searches {
@@ -155,7 +155,7 @@ func (s *selection) arrange() {
 	slices.SortFunc(s.rated, s.searches[0].rater.compare)
 }
 
-// searchParts begins the searches of what the reader sees a part of.
+// searchParts starts the searches of registrations that the reader sees in part.
 func (s *selection) searchParts(ctx context.Context, sights []directory.Redaction) error {
 	if s.alone {
 		return nil

@@ -18,13 +18,13 @@ type Embedder interface {
 	Embed(ctx context.Context, texts []string) ([][]float32, error)
 }
 
-// Semantic tells what part vectors have in an answer.
+// Semantic describes the part of vectors in an answer.
 type Semantic struct {
 	Source string `json:"source"` // SourceEmbeddings, or SourceNone where they have no part
 	Model  string `json:"model"`
-	// Weight is the share of the component context that is nearness of vectors, the
-	// same for all candidates: less the longer the query is, and the better what
-	// words alone find covers it.
+	// Weight is the share of the component context that is nearness of vectors, the same for
+	// all candidates. It falls with the length of the query, and the better the matches by
+	// words cover the query.
 	Weight float64 `json:"weight"`
 }
 
@@ -34,13 +34,13 @@ const (
 	SourceEmbeddings = "embeddings"
 )
 
-// Warnings of what vectors can't do at the moment.
+// Warnings of unavailable or missing vectors.
 const (
 	WarnAway    = "the embedder is unavailable: ranked by words alone"
 	WarnVectors = "some registrations have no vectors yet: those are ranked by words alone"
 )
 
-// Bounds on what the source of vectors is asked.
+// Bounds on requests to the source of vectors.
 const (
 	embedBatch    = 32      // texts of a request
 	maxEmbedded   = 4 << 10 // bytes of a text
@@ -50,10 +50,10 @@ const (
 	batchPatience = 30 * time.Second
 )
 
-// A breaker stops queries from waiting for a source that is away: after so many
-// failures in a row none asks for a while, and then one tries.
+// A breaker stops queries from waiting for a source that is away. After a number of failures in
+// a row, no query calls the source for a while, and then one tries.
 type breaker struct {
-	asking chan struct{} // as many as may ask at a time
+	asking chan struct{} // a semaphore of calls to the source
 
 	mu     sync.Mutex
 	failed int       // in a row
@@ -105,7 +105,7 @@ func (b *breaker) end(ok bool) {
 	}
 }
 
-// A queryVector is what a query means, as a vector of a model's space.
+// A queryVector is the vector of a query, in a model's space.
 type queryVector struct {
 	model  string
 	vector vector

@@ -6,13 +6,13 @@ import (
 	"github.com/roster-mesh/roster/discovery/postings"
 )
 
-// A registration that goes leaves its postings behind: to read its texts again, and
-// to take out each, costs as much as to index it. Its slot is dead and in no set that
-// is searched, and is not used again before a sweep of all postings has taken out what
-// was dead when the sweep began.
+// A removed registration leaves its postings behind, because reading its texts again and
+// removing each posting costs as much as indexing it. Its slot is dead and in no set that is
+// searched. It is not used again before a sweep of all postings has removed those of the slots
+// that were dead when the sweep began.
 
-// Sweeps begin where one in deadShare of the slots, and some more, are dead, and are
-// done before as many more are: so there are never more dead than twice that.
+// Sweeps begin when one in deadShare of the slots, and deadLeast more, are dead. They end
+// before that number has died again, so the dead are never more than twice the limit.
 const (
 	deadShare = 16
 	deadLeast = 1 << 10
@@ -24,7 +24,7 @@ const maxRegistrations = postings.MaxSlots - postings.MaxSlots*2/deadShare - 4*d
 // deadSlots are the dead slots of an index.
 type deadSlots struct {
 	dead     []uint32 // in the order in which they died
-	leaving  []uint32 // those that were dead when the sweep that goes on began
+	leaving  []uint32 // those that were dead when the current sweep began
 	sweeping bool
 	at       postings.SweepPosition
 	owed     int    // how many have died since the last step
@@ -49,7 +49,7 @@ func (x *termIndex) kill(n uint32) {
 	slots.owed++
 }
 
-// tidy does the share of the sweep that those owe who died since it was called.
+// tidy does the share of the sweep that the deaths since its last call owe.
 func (x *termIndex) tidy() {
 	slots := &x.graves
 

@@ -9,14 +9,14 @@ import (
 	"github.com/roster-mesh/roster/discovery/postings"
 )
 
-// A vector has a direction alone: its numbers in steps of scale. The zero vector
-// is none.
+// A vector has a direction alone: its numbers in steps of scale. The zero value means no
+// vector.
 type vector struct {
 	scale float32
 	q     []int8
 }
 
-// pack makes a vector of length 1 of what a source has answered.
+// pack makes a vector of length 1 of a source's answer.
 func pack(v []float32) (vector, error) {
 	var sum, most float64
 	for _, x := range v {
@@ -66,8 +66,8 @@ type vectorSpace struct {
 	wake   chan struct{}
 }
 
-// A row is what a space has of a slot: the hash of its text, 0 where it is to have
-// no vector, and the vector once there is one.
+// A row is the data of a slot in a space: the hash of its text, 0 if it gets no vector, and the
+// vector once there is one.
 type row struct {
 	text   uint64
 	vector vector
@@ -81,7 +81,7 @@ func newSpace(embedder Embedder, wake chan struct{}) *vectorSpace {
 	return &vectorSpace{model: embedder.Model(), wake: wake}
 }
 
-// note tells what a slot's text is by now.
+// note sets the hash of a slot's current text.
 func (s *vectorSpace) note(n uint32, text uint64) {
 	if s == nil {
 		return
@@ -117,7 +117,7 @@ func (s *vectorSpace) rouse() {
 	}
 }
 
-// move gives what a slot had to another, which has nothing.
+// move moves a slot's row to another slot, which is empty.
 func (s *vectorSpace) move(from, to uint32) {
 	if s == nil || from >= s.rows.Len() {
 		return
@@ -131,7 +131,7 @@ func (s *vectorSpace) move(from, to uint32) {
 	s.waits.Unset(from)
 }
 
-// forget forgets what a slot had.
+// forget clears a slot's row.
 func (s *vectorSpace) forget(n uint32) {
 	if s == nil || n >= s.rows.Len() {
 		return
@@ -155,8 +155,8 @@ func (s *vectorSpace) of(n uint32) (*vector, bool) {
 	return v, v.q != nil
 }
 
-// waiting returns the next slots that wait, at most so many, from where it left
-// off: a text that no source takes keeps no other waiting.
+// waiting returns the next slots without a vector, at most most, from where it left off. So a
+// text that no source accepts doesn't delay the others.
 func (s *vectorSpace) waiting(most int) []uint32 {
 	var ns []uint32
 

@@ -44,7 +44,7 @@ func (r *Reader) sees(entry *directory.Entry, sight directory.Redaction) bool {
 // change while the finder's lock is held for reading.
 type visibleSet struct {
 	key        string
-	generation uint64 // of what was decided: in another one, another set is made
+	generation uint64 // of the decisions; another generation gets another set
 
 	mu      sync.Mutex
 	decided []decision // by class
@@ -52,12 +52,12 @@ type visibleSet struct {
 	count   int
 	version uint64 // of the index
 	made    bool
-	others  map[directory.Redaction]bool // by which the reader sees what is not in the set
+	others  map[directory.Redaction]bool // by which the reader sees other slots
 }
 
 // A decision is policy's answer about a class.
 type decision struct {
-	round uint32 // of the class; 0 where there is none
+	round uint32 // of the class; 0 if undecided
 	yes   bool
 }
 
@@ -143,7 +143,7 @@ func (s *visibleSet) sees(terms *termIndex, view *index.View, reader Reader, n u
 	class := terms.classes.At(slot.class)
 	if class.generation != s.generation {
 		e, ok := view.Peek(terms.origins[slot.origin], slot.rid)
-		return ok && s.judge(terms, reader, e) // nobody knows yet what it is like now
+		return ok && s.judge(terms, reader, e) // the entry's present class is unknown
 	}
 
 	round := class.round

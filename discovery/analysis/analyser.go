@@ -11,9 +11,9 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Bounds on what is read of a text.
+// Bounds on the text that is read.
 const (
-	maxToken = 64      // bytes of one token; what is longer is no word
+	maxToken = 64      // bytes of one token; a longer token is no word
 	maxStems = 1 << 15 // words whose terms an analyser of queries remembers
 )
 
@@ -25,10 +25,10 @@ type Token struct {
 	Part       bool // of a word that is a token as well
 }
 
-// A Term is what is searched for: the stem of a word, or a pair of characters.
+// A Term is a search key: the stem of a word, or a pair of characters.
 type Term struct {
 	Text string // "" where a registration is read (newReader)
-	Hash uint64 // 0 of a function word, and of what isn't known to be a term of the question listened for
+	Hash uint64 // 0 of a function word, and of a term outside of only
 	Asks bool   // people ask by it (requestWords)
 }
 
@@ -44,7 +44,7 @@ type Analyser struct {
 	Dropped int
 	// only is the question whose words alone are wanted; nil for all words.
 	only *Question
-	// passages are what reread remembers; nil before it is called.
+	// passages are the texts that reread remembers; nil before its first call.
 	passages *passages
 }
 
@@ -57,7 +57,7 @@ func New(seed maphash.Seed) *Analyser {
 	return &Analyser{Seed: seed, known: map[string]Term{}, env: snowballstem.NewEnv("")}
 }
 
-// Read reads a text. What it returns is good until the next call.
+// Read reads a text. The result is valid until the next call.
 //
 // A run of letters and digits is a word; camelCase is read as its parts and as a
 // whole, so that GitHub is found by github and by hub. Scripts that put no

@@ -16,7 +16,7 @@ type cachedTerm struct {
 	term uint64 // its term's hash; 0 of a function word
 }
 
-// Bounds of heard.cells.
+// Bounds on the number of cells of a termCache.
 const (
 	minCached = 1 << 12
 	maxCached = 1 << 18

@@ -14,9 +14,9 @@ const (
 	maxRetold  = 2 << 20 // bytes of all that are remembered: texts and tokens
 )
 
-// passages are whole texts that were met more than once: the instances of one agent
-// say the same of themselves, and what a registration says now is mostly what it said
-// before. To find one again costs a fiftieth of reading it.
+// passages are whole texts that occurred more than once. The instances of one agent have nearly
+// the same text, and an update changes little of it. Finding a text again costs a fiftieth of
+// reading it.
 type passages struct {
 	met    [metTexts]uint64 // the hash of a text that was met, where its hash says
 	known  map[string]passage

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// requestWords are the stems of the words by which people ask. They say what is
-// wanted of whom, and not what for.
+// requestWords are the stems of the words that make a request ("please find"). They carry no
+// subject to search for.
 var requestWords = setOf(`pleas help need want find know like look tell give show get use provid assist ask request
 sure would new recommend suggest interest informat inform`)
 
@@ -17,7 +17,7 @@ type Word struct {
 	IDF  float64
 }
 
-// A Question is what a query's text asks for.
+// A Question is the parsed text of a query.
 type Question struct {
 	Words    []Word
 	number   map[uint64]int  // of words, by hash

@@ -2,7 +2,7 @@ package analysis
 
 import "strings"
 
-// functionWords are the English words that tell nothing of what a text is about.
+// functionWords are the English words that carry no information about a text's subject.
 var functionWords = setOf(`
 a about above after again against all also am an and any are aren as at be because
 been before being below between both but by can cannot could couldn did didn do

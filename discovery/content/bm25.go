@@ -1,8 +1,8 @@
 package content
 
-// BM25F (discovery.md 2). The lengths that fields are compared with are fixed,
-// and not averages of what is here: so a weight is known when a registration is
-// read, and what a caller may not see cannot move it.
+// BM25F (discovery.md 2). Field lengths are compared with constants, not with averages of the
+// indexed registrations. So a weight is known when a registration is read, and registrations
+// that a caller may not see cannot change it.
 var (
 	fieldWeights = [FieldCount]float64{3, 1.5, 1, 1}
 	fieldB       = [FieldCount]float64{.3, .6, .3, .6}
@@ -15,8 +15,8 @@ const Saturation = 1.5
 // Lengths are those of a registration's fields in words, made longer by gates.
 type Lengths [FieldCount]float64
 
-// Weigh returns a term's weight in a registration, within 0 and 1, and what each
-// field has added to it.
+// Weigh returns a term's weight in a registration, within 0 and 1, and the share of each field
+// in it.
 func (l *Lengths) Weigh(counts Counts) (float64, [FieldCount]float64) {
 	var (
 		w  float64

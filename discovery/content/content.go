@@ -25,7 +25,7 @@ const (
 // FieldNames are the fields as evidence names them.
 var FieldNames = [FieldCount]string{"name", "description", "tags", "examples"}
 
-// What is read of one registration at most (XU-030).
+// Bounds on the content that is read of one registration (XU-030).
 const (
 	maxLabels   = 256 // tags and names of capabilities
 	maxExamples = 32  // examples …
@@ -40,7 +40,7 @@ type Section struct {
 	Source   Source
 	Index, j int  // numbers in source
 	Derived  bool // projected: a capability's, not the agent's own tag or example (XU-057)
-	Inner    bool // text is made of what stands within the registration's
+	Inner    bool // text is composed of parts of the registration's
 	IsTag    bool // it is a tag, of the agent or of a capability
 }
 
@@ -68,8 +68,8 @@ type Reader struct {
 // NewReader returns a reader with that analyser.
 func NewReader(a *analysis.Analyser) *Reader { return &Reader{Analyser: a} }
 
-// Sections returns the texts of a registration, as many as are read of it. They are
-// good until the next call.
+// Sections returns the texts of a registration, within the bounds above. They are valid until
+// the next call.
 func (a *Reader) Sections(p *directory.Projection) []Section {
 	a.sections = AppendSections(a.sections[:0], p)
 	return a.sections
@@ -112,7 +112,7 @@ func (s *Section) Pointer() string {
 	return "/examples/" + i + "/text"
 }
 
-// AppendSections appends the texts of a registration, as many as are read of it.
+// AppendSections appends the texts of a registration, within the bounds above.
 func AppendSections(ss []Section, projection *directory.Projection) []Section {
 	ss = append(ss, Section{Field: FieldName, Text: projection.Name, Source: FromName},
 		Section{Field: FieldDescription, Text: projection.Description, Source: FromDescription})
@@ -191,7 +191,7 @@ func leaves(text string) string {
 	return out.String()
 }
 
-// A Content is what the analyser found in one registration.
+// A Content is the result of analysing one registration.
 type Content struct {
 	termBag
 	Lengths
@@ -200,8 +200,7 @@ type Content struct {
 	gates spamGates
 }
 
-// Read counts the words of a registration, and looks for what is written for
-// rankers and not for readers.
+// Read counts the words of a registration and detects texts that are written for rankers.
 func (r *Content) Read(reader *Reader, projection *directory.Projection) {
 	r.Reset()
 	gates := &r.gates
@@ -272,8 +271,8 @@ var codeWords = func() (ws [256]float64) {
 	return ws
 }()
 
-// Labels returns what filters find a registration by: its
-// normalised tags, its protocols, regions, origin and status.
+// Labels returns the labels by which filters find a registration: its normalised tags, its
+// protocols, regions, origin and status.
 func Labels(reader *Reader, e *directory.Entry, projection *directory.Projection) []string {
 	ls := []string{MarkOrigin + e.Origin.Name()}
 	if projection.Status != directory.StatusActive && projection.Status != "" {

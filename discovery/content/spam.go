@@ -6,8 +6,8 @@ import (
 	"github.com/roster-mesh/roster/discovery/analysis"
 )
 
-// Flags say what is wrong with the texts of a registration: that they are
-// written to be found, not to be read (XU-030).
+// Flags are the defects of a registration's texts that show that they are written for rankers,
+// not for readers (XU-030).
 type Flags uint8
 
 // The flags.
@@ -45,13 +45,13 @@ const (
 	maxNameWords = 12
 	denseName    = 20
 
-	// A field of so many words is repetitive with so small a share of different
-	// ones.
+	// A field of repetitionWords words or more is repetitive if the share of distinct words is
+	// below repetitionShare.
 	repetitionWords = 60
 	repetitionShare = .2
 
-	// A description of so many words, so few of them function words, with the same
-	// between nearly any two of them is a list.
+	// A description of denseDescription words is a list if its share of function words is below
+	// denseFunction and the separators between its words are the same to denseSame.
 	denseDescription = 20
 	denseFunction    = .12
 	denseSame        = .85
@@ -101,7 +101,7 @@ func (g *spamGates) see(section *Section, tokens []analysis.Token, dropped int) 
 	}
 }
 
-// judge returns what is wrong, and makes the fields longer where it is.
+// judge returns the flags of a registration, and lengthens the fields that they concern.
 func (g *spamGates) judge(r *Content) Flags {
 	var flags Flags
 	for i, n := range r.Lengths {

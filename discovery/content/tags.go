@@ -38,7 +38,7 @@ func normalAny(tag string) string {
 
 func betweenWords(r rune) bool { return r == '_' || r == ' ' || r == '\t' || r == '\n' || r == '\r' }
 
-// normalASCII is normalAny for what most tags are.
+// normalASCII is normalAny for ASCII tags, which most are.
 func normalASCII(tag string) string {
 	out := make([]byte, 0, len(tag))
 
@@ -64,9 +64,9 @@ func normalASCII(tag string) string {
 	return string(out)
 }
 
-// Tags returns the tags that a registration is found by, normalised, each
-// once: its own, its capabilities', and the names of its capabilities (xu table
-// 10: skills are tags). What it returns is good until the next call.
+// Tags returns the normalised tags by which a registration is found, each once: its own, its
+// capabilities', and the names of its capabilities (xu table 10: skills are tags). The result
+// is valid until the next call.
 func (a *Reader) Tags(projection *directory.Projection) []string {
 	ts := a.tags[:0]
 
@@ -107,7 +107,7 @@ type Taxonomies struct {
 // A Narrower is a tag that is a kind of another.
 type Narrower struct{ Tag, Taxonomy string }
 
-// maxExpanded bounds what one tag is expanded to.
+// maxExpanded bounds the number of tags that one tag is expanded to.
 const maxExpanded = 64
 
 func NewTaxonomies(ts []Taxonomy) Taxonomies {

@@ -9,7 +9,7 @@ const MaxCount = 3
 // A termBag counts the terms of one registration, by their hashes. It is used again
 // and again.
 type termBag struct {
-	cells  []uint16 // number in hashes + 1, by hash; 0 where there is none
+	cells  []uint16 // number in hashes + 1, by hash; 0 if empty
 	Hashes []uint64
 	Counts []Counts
 }

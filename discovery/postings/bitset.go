@@ -30,7 +30,7 @@ func (b Bitset) Count() int {
 	return n
 }
 
-// leave leaves in a set what is in another.
+// leave intersects a set with another.
 func (b Bitset) leave(other Bitset) {
 	n := min(len(b), len(other))
 	for i, w := range other[:n] {

@@ -8,9 +8,9 @@ type block struct {
 	cells       []cell
 }
 
-// A cell is how far a posting lies behind the one before, and in the lowest bits
-// its weight. The first of a block lies at first. A cell of no weight is none of a
-// posting: it is a step on the way to the next, in strides.
+// A cell is the distance of a posting from the one before, and in the lowest bits its weight.
+// The first of a block is at first. A cell of weight 0 is not a posting but a step towards the
+// next, in strides.
 type cell uint16
 
 const (
@@ -50,8 +50,8 @@ func newBlock(p Posting) block {
 // A place is where the posting of a slot is in a block, or would be.
 type place struct {
 	from, to int    // the cells of the first posting whose slot isn't less; to is behind its own
-	slot     uint32 // of that posting; where there is none, noSlot
-	before   uint32 // the slot of the posting before; first where there is none
+	slot     uint32 // of that posting; noSlot at the end
+	before   uint32 // the slot of the posting before; first if there isn't one
 }
 
 const noSlot = MaxSlots
@@ -112,9 +112,8 @@ func (b *block) set(posting Posting) bool {
 	return true
 }
 
-// sweep takes out the postings whose slots are not in a set, and returns how many
-// that were. It writes in place: what is left takes no more cells than it did with
-// what stood between.
+// sweep removes the postings whose slots are not in a set, and returns their number. It writes
+// in place: the remaining postings take no more cells than before.
 func (b *block) sweep(alive Bitset) (gone int) {
 	at := b.first
 	before := b.first

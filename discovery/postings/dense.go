@@ -27,7 +27,7 @@ func (l *List) note(slot uint32) {
 	}
 }
 
-// thin takes what is dead out of a list's set, or the set away where few postings are left.
+// thin removes dead slots from a list's set, or the whole set if few postings are left.
 func (l *List) thin(alive Bitset) {
 	switch {
 	case l.Dense == nil:

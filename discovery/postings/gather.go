@@ -46,16 +46,15 @@ func (h *hits) worse(hit, b Hit) bool {
 	return h.first(b.Slot, hit.Slot)
 }
 
-// A gatherer finds the best candidates. It goes through the index a stretch of
-// slots at a time, so that the sums of one stretch stay in the processor's cache.
-// What a query costs where registrations are many is hardly more than this: to add up
-// postings, and to look through the sums. So neither asks anything of each whose answer
-// a processor cannot guess. Half of all postings are of a few terms that so many
-// registrations have that they tell little. These are not added up where they are a small
-// part of what the best have (MaxScore), but sought in the few slots that come near it.
+// A gatherer finds the best candidates. It goes through the index a stretch of slots at a time,
+// so that the sums of one stretch stay in the processor's cache. With many registrations,
+// nearly all of a query's cost is adding up postings and scanning the sums, so neither loop has
+// an unpredictable branch for each slot. Half of all postings belong to a few common terms with
+// little weight. If these are a small part of the best scores (MaxScore), they are not added
+// up but sought in the few slots that come near the bar.
 type gatherer struct {
-	// sums are of the slots from base on. They begin not at 0 but so far below
-	// enough that what is to be looked at reaches it.
+	// sums are of the slots from base on. They begin not at 0 but so far below enough that a
+	// slot worth looking at reaches it.
 	sums   [Window]uint32
 	base   uint32
 	zero   uint32   // where sums begin
@@ -63,7 +62,7 @@ type gatherer struct {
 	room   [Window]uint16
 	leads  []Lead   // the dense last, and of these those that add least
 	dense  int      // the first that is
-	rest   []uint32 // what the leads from one on can add together
+	rest   []uint32 // the most that the leads from one on can add together
 	from   []cursor // where in its list each lead is
 	ok     Bitset
 	hits   hits
@@ -73,14 +72,13 @@ type gatherer struct {
 // Window is how many slots are gathered from together.
 const Window = 1 << 13
 
-// enough is what sums reach that are good enough: no sum is so high from 0.
+// enough is the sum of a slot that is good enough. No sum reaches it from 0.
 const enough = 1 << 31
 
 var gatherers = sync.Pool{New: func() any { return new(gatherer) }}
 
-// Gather returns the best of the slots in ok by what terms weigh in them, at most
-// most, the best first. before says which of two slots comes first where their scores are
-// the same.
+// Gather returns the best of the slots in ok by the weights of their terms, at most most, the
+// best first. before orders two slots of equal score.
 func Gather(leads []Lead, ok Bitset, most int, before func(a, b uint32) bool) []Hit {
 	g := gatherers.Get().(*gatherer)
 	defer gatherers.Put(g)
@@ -181,8 +179,8 @@ func (g *gatherer) begin() {
 	}
 }
 
-// cut returns how many leads are added to all sums. What the others can add must be a
-// small part of the bar: else too many sums are near it.
+// cut returns the number of leads that are added to all sums. The possible sum of the others
+// must be a small part of the bar, because otherwise too many sums are near it.
 func (g *gatherer) cut(bar uint32) int {
 	i := g.dense
 	for i < len(g.leads) && 2*g.rest[i] >= bar {
@@ -247,7 +245,7 @@ func (g *gatherer) offer(hit Hit) {
 	}
 }
 
-// weigh adds what a term weighs in all slots.
+// weigh adds the weights of a term in all slots.
 func (g *gatherer) weigh(i int) {
 	c, idf := &g.from[i], g.leads[i].IDF
 	for c.skip(g.base); len(c.blocks) > 0 && c.weigh(&g.sums, g.base, idf); {
@@ -255,9 +253,9 @@ func (g *gatherer) weigh(i int) {
 	}
 }
 
-// weigh adds the weights in the first block, times idf, to the sums of the slots from
-// base on. It is false where postings are left that lie behind these. It reads cells by
-// itself: most of what a query costs is here.
+// weigh adds the weights in the first block, times idf, to the sums of the slots from base on.
+// It returns false if postings behind these are left. It decodes cells inline because most of a
+// query's cost is here.
 func (c *cursor) weigh(sums *[Window]uint32, base, idf uint32) bool {
 	slot := c.slot - base
 	for i, cell := range c.blocks[0].cells[c.at:] {
@@ -303,7 +301,7 @@ func (g *gatherer) suppose(i int, bar uint32) {
 	g.likely = g.room[:n]
 }
 
-// correct puts what a dense term weighs in the place of what it was supposed to.
+// correct replaces the assumed weight of a dense term by its actual weight.
 func (g *gatherer) correct(i int, bar uint32) {
 	lead, cursor := &g.leads[i], &g.from[i]
 	bar += g.zero
@@ -325,7 +323,7 @@ func (g *gatherer) correct(i int, bar uint32) {
 
 func (l *Lead) isDense() bool { return l.List.Dense != nil }
 
-// CountIn counts the postings whose slots are in a set of what is alive.
+// CountIn counts the postings whose slots are in a set of live slots.
 func (l *List) CountIn(set Bitset) int {
 	if l.Dense != nil {
 		return l.Dense.both(set)

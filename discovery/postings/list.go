@@ -193,8 +193,7 @@ func (c *cursor) next() {
 	}
 }
 
-// seek returns what the posting of a slot weighs, 0 where there is none. Slots are sought
-// in order.
+// seek returns the weight of a slot's posting, or 0 without one. Slots are sought in order.
 func (c *cursor) seek(wanted uint32) uint32 {
 	c.skip(wanted)
 

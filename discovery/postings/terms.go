@@ -7,10 +7,10 @@ import (
 	"github.com/roster-mesh/roster/directory/table"
 )
 
-// A termInfo is a term in the index. Its text isn't kept: it is known by 64 bits
-// of a hash whose seed nobody else knows. Should two of a million terms have the
-// same, which is to be expected once in ten million nodes, they find each other's
-// registrations as candidates, which are then read and rated by their texts.
+// A termInfo is a term in the index. Its text isn't kept: it is identified by 64 bits of a hash
+// with a secret seed. If two of a million terms have the same hash, which is to be expected
+// once in ten million nodes, each finds the other's registrations as candidates, which are then
+// read and rated by their texts.
 type termInfo struct {
 	low, high uint32 // the hash
 	// at is the posting of a term that has one, or with inList the number of its list.
@@ -109,15 +109,15 @@ func (t *Terms) add(n uint32, posting Posting) {
 type ahead struct {
 	numbers []uint32 // of the terms that there are, or none
 	lists   []*List
-	sum     uint64 // of what was read ahead, so that it is read
+	sum     uint64 // of the values read ahead, so that the reads are not optimised away
 }
 
 const none = ^uint32(0)
 
-// SetAll says of several terms what set says of one, and returns for how many there was
-// no room. Nearly all of what that costs is waiting for memory, at five places one behind
-// the other for each term: so it reads the first of all terms, then the second of all, and
-// waits for many at once.
+// SetAll does for several terms what set does for one, and returns the number of terms without
+// room. Nearly all of its cost is memory latency, at five dependent places for each term. So it
+// reads the first place of all terms, then the second of all, and waits for several reads at
+// once.
 func (t *Terms) SetAll(hs []uint64, slot uint32, weight func(i int) byte) (left uint64) {
 	ahead := &t.ahead
 	for _, h := range hs {
@@ -169,8 +169,8 @@ func (t *Terms) SetAll(hs []uint64, slot uint32, weight func(i int) byte) (left 
 // A SweepPosition is how far a sweep has come: a term's number, and a slot in its list.
 type SweepPosition struct{ term, slot uint32 }
 
-// Sweep goes on taking out the postings whose slots are not in a set, and reports
-// whether it has come to the end. It reads so many postings and terms, or a few more.
+// Sweep continues to remove the postings whose slots are not in a set, and reports whether it
+// has reached the end. It reads about budget postings and terms.
 func (t *Terms) Sweep(at *SweepPosition, alive Bitset, budget int) bool {
 	for ; budget > 0; budget-- {
 		if at.term >= t.infos.Len() {
