@@ -156,6 +156,11 @@ func (n *Node) wireAdmin() error {
 
 // wireTrust loads whom this node trusts, and by what it signs.
 func (n *Node) wireTrust() (err error) {
+	// A node's first start makes its data folder.
+	if err := os.MkdirAll(n.cfg.Data, 0o700); err != nil {
+		return fmt.Errorf("data: %w", err)
+	}
+
 	td := n.cfg.TrustDomain
 	if n.key, err = trust.OpenKey(n.cfg.Data); err != nil {
 		return fmt.Errorf("data: the signing key: %w", err)
