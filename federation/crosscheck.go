@@ -9,7 +9,8 @@ import (
 	"github.com/roster-mesh/roster/federation/replica"
 )
 
-// A crossChecker compares what an origin told this node with what it told others.
+// A crossChecker compares an origin's pages and key documents received here with those that
+// other nodes received.
 type crossChecker struct {
 	cfg        *Config
 	client     *protocol.Client
@@ -19,10 +20,11 @@ type crossChecker struct {
 	evidence   reporter
 }
 
-// crossChecks asks other domains, and nodes of the own, after there was something
-// new, what the origin told them: who is told two things is told them apart. Of a
-// busy stream it compares a part. The two go on by themselves: while no other domain
-// can be reached, nobody asks his siblings again and again.
+// crossChecks compares new pages of an origin with other domains and with nodes of the own
+// domain, until ctx ends. An equivocating origin shows its contradictory pages to different
+// nodes. Of a busy stream it compares a part. Comparisons with siblings and with domains
+// progress independently, so that unreachable domains do not cause repeated requests to
+// siblings.
 func (c *crossChecker) crossChecks(ctx context.Context, origin *replica.Origin) {
 	var done [2]crossed
 	for wait(ctx, nil, c.cfg.headPause()) {
@@ -32,7 +34,7 @@ func (c *crossChecker) crossChecks(ctx context.Context, origin *replica.Origin) 
 	}
 }
 
-// crossed is how far a stream was compared with whom.
+// crossed is the progress of a stream's comparisons.
 type crossed struct{ siblings, domains replica.Seen }
 
 func (c *crossChecker) crossFeed(ctx context.Context, origin *replica.Origin, feed *replica.Feed, done *crossed) {
@@ -52,14 +54,14 @@ func (c *crossChecker) crossFeed(ctx context.Context, origin *replica.Origin, fe
 	}
 }
 
-// crossSiblings compares with nodes of the own domain, and returns how far, and whether
-// all who answer are as far.
+// crossSiblings compares with nodes of the own domain. It returns the revision reached, and
+// whether every node that answered was compared completely.
 func (c *crossChecker) crossSiblings(ctx context.Context, origin *replica.Origin, feed *replica.Feed, since,
 	upTo uint64) (reached uint64, enough bool) {
 	reached, enough = upTo, true
 	for _, node := range c.neighbours.siblings(crossSiblings) {
 		switch as, whole, err := c.crossCheck(ctx, origin, feed, node, since, upTo); {
-		case err != nil: // it asks this node once it is there again
+		case err != nil: // the sibling compares with this node once it is back
 			c.notCompared(origin, node, err)
 		case whole:
 			reached = min(reached, as)
@@ -71,8 +73,8 @@ func (c *crossChecker) crossSiblings(ctx context.Context, origin *replica.Origin
 	return reached, enough
 }
 
-// crossDomains compares with nodes of other domains, and returns how far, and whether
-// with as many as there are to be.
+// crossDomains compares with nodes of other domains. It returns the revision reached, and
+// whether the comparison covered crossDomains of them, or all if there are fewer.
 func (c *crossChecker) crossDomains(ctx context.Context, origin *replica.Origin, since, upTo uint64) (reached uint64,
 	enough bool) {
 	others, asked := c.neighbours.others(origin.Domain), 0
@@ -99,9 +101,9 @@ func (c *crossChecker) notCompared(o *replica.Origin, n protocol.Node, err error
 	c.cfg.Logger.Debug("comparing with another node failed", "origin", o.Domain.Name(), "node", n.Base, "err", err)
 }
 
-// crossCheck compares what the node n has of a stream between two revisions with what
-// is here, and of the mesh's its origin's key document. It returns how far it came, and
-// whether that is all, or as much as is compared at a time.
+// crossCheck compares a node's pages of a stream between two revisions with this node's. For
+// the mesh stream it also compares the origin's key document. It returns the revision
+// reached, and whether that is upTo or the bound of one round.
 func (c *crossChecker) crossCheck(ctx context.Context, origin *replica.Origin, feed *replica.Feed, node protocol.Node,
 	since, upTo uint64) (reached uint64, whole bool, err error) {
 	for pages, size := 0, 0; since < upTo && pages < crossPages && size < crossSize; pages++ {
@@ -129,10 +131,10 @@ func (c *crossChecker) crossCheck(ctx context.Context, origin *replica.Origin, f
 	return min(since, upTo), true, err
 }
 
-// crossPage takes a page that another was told, and returns how far it goes. One by a
-// key that is listed no longer is shown to nobody, but it may be one half of a
-// contradiction; the verifier checks who signed it. One by a key that is revoked convicts
-// nobody, and hides nothing that comes after it.
+// crossPage accepts a page that another node received, and returns the page's last revision.
+// A page signed by a key that is no longer listed is not shown, but it may be one half of a
+// contradiction; the verifier checks its signature. A page signed by a revoked key is no
+// evidence, and the comparison continues after it.
 func (c *crossChecker) crossPage(ctx context.Context, origin *replica.Origin, node protocol.Node,
 	text string) (to uint64, err error) {
 	p, _, err := c.receiver.take(ctx, replica.Sender{Domain: node.Domain}, node, text)
@@ -168,8 +170,8 @@ func (c *crossChecker) crossPage(ctx context.Context, origin *replica.Origin, no
 	return old.To, err
 }
 
-// keysFor asks who was told something for the key document that it was told with,
-// where none that this node was told lists that key.
+// keysFor requests from a node the key document that lists a key, if no key document
+// received by this node lists it.
 func (c *crossChecker) keysFor(ctx context.Context, origin *replica.Origin, node protocol.Node, kid string) []string {
 	if origin.Keys.IssuedFor(kid) != "" {
 		return nil
@@ -188,14 +190,13 @@ func (c *crossChecker) keysFor(ctx context.Context, origin *replica.Origin, node
 	return []string{text}
 }
 
-// What comparing may cost: pages of a chain are read at this pace for one origin,
-// whoever sends what there is to compare. What isn't compared now may be later, or
-// by another.
+// The bounds of one round of comparisons for one origin. Pages beyond them may be compared
+// later, or by another node.
 const (
-	crossPages   = 128     // that another is asked for in one round
-	crossSize    = 2 << 20 // bytes of them, or one page more
-	crossDomains = 2       // with which all that is new is compared
-	crossTries   = 16      // domains that are asked for that in one round
+	crossPages   = 128     // requested from one node
+	crossSize    = 2 << 20 // bytes of pages from one node, exceeded by at most one page
+	crossDomains = 2       // domains with which all new pages are compared
+	crossTries   = 16      // domains that are asked
 
-	crossSiblings = 2 // nodes of the own domain with which it is compared
+	crossSiblings = 2 // nodes of the own domain with which new pages are compared
 )

@@ -25,13 +25,13 @@ type follower struct {
 	gossip     relay
 }
 
-// A relay passes verified messages on.
+// A relay passes on verified messages.
 type relay interface {
 	passOn(origin spiffeid.TrustDomain, msg string)
 }
 
-// follow holds one subscription to a stream. A node that fails gives way to the
-// next; when all of them failed, others are asked.
+// follow keeps one subscription to a stream until ctx ends. After a failure it tries the
+// origin's next node; when all have failed, it pulls from other domains and siblings.
 func (fl *follower) follow(ctx context.Context, origin *replica.Origin, feed *replica.Feed) {
 	b := newBackoff()
 	for fails := 0; wait(ctx, fl.store.Disk.Answers(), 0); {
@@ -47,14 +47,14 @@ func (fl *follower) follow(ctx context.Context, origin *replica.Origin, feed *re
 		}
 
 		if errors.Is(err, store.ErrStalled) {
-			origin.Complain(err) // of which no node of the origin's is guilty
+			origin.Complain(err) // a local failure: the origin's node stays the contact
 			continue
 		}
 
 		origin.Failed(feed, err)
 		fl.cfg.Logger.Debug("a subscription ended", "origin", origin.Domain.Name(), "audience", feed.Aud.String(),
 			"node", node.Base, "err", err)
-		// whoever is asked has the same, until this node is upgraded
+		// Every node has the same pages; they stay unsupported until this node is upgraded.
 		if protocol.CodeOf(err) == protocol.CodeUnsupported {
 			wait(ctx, nil, fl.cfg.headPause())
 			continue
@@ -68,10 +68,10 @@ func (fl *follower) follow(ctx context.Context, origin *replica.Origin, feed *re
 	}
 }
 
-// pullFromOthers gets what others hold of an origin that can't be reached: a sibling,
-// which may have heard it while this node was away, and other peers, but for what is for
-// this domain alone. Signatures decide, channels never do. It reports whether one of
-// them has more.
+// pullFromOthers pulls the pages of an unreachable origin from a sibling, which may have
+// received them while this node was down, and for the mesh stream from other peers too.
+// Signatures decide on acceptance, never the sender. It reports whether any of them has
+// newer pages.
 func (fl *follower) pullFromOthers(ctx context.Context, origin *replica.Origin, feed *replica.Feed) (more bool) {
 	all := fl.neighbours.siblings(askSiblings)
 	if feed == &origin.Streams.Pair.Mesh {
@@ -88,8 +88,8 @@ func (fl *follower) pullFromOthers(ctx context.Context, origin *replica.Origin, 
 	return more
 }
 
-// tend does for an origin all but what pulls page by page: heads, gossiped messages
-// and missing records.
+// tend handles an origin's heads, gossiped messages and missing records. It does not pull
+// pages; catchUp does.
 func (fl *follower) tend(ctx context.Context, origin *replica.Origin) {
 	heads := newAlarm(fl.cfg.headPause())
 	defer heads.Stop()
@@ -125,8 +125,8 @@ func (fl *follower) tend(ctx context.Context, origin *replica.Origin) {
 	}
 }
 
-// askNextHead asks another node of the origin than the last time, so that a
-// subscription to one that lags is noticed, and has what is missing pulled.
+// askNextHead requests the head from a different node of the origin each time, so that a
+// subscription to a lagging node is noticed. It then wakes catchUp.
 func (fl *follower) askNextHead(ctx context.Context, origin *replica.Origin) {
 	if n, ok := origin.Contacts.HeadNode(); ok && fl.receiver.askHead(ctx, origin, n) == nil {
 		origin.Contacts.HeadFrom(n)
@@ -135,8 +135,8 @@ func (fl *follower) askNextHead(ctx context.Context, origin *replica.Origin) {
 	replica.Wake(origin.Pull)
 }
 
-// catchUp pulls what heads say there is, and what is for this domain alone. It is a
-// loop of its own: a first sync takes minutes, and heads and gossip are heard meanwhile.
+// catchUp pulls the pages that heads announce, and the private stream. It is a separate
+// loop because a first sync takes minutes, while heads and gossip need to be handled.
 func (fl *follower) catchUp(ctx context.Context, origin *replica.Origin) {
 	for {
 		select {
@@ -149,8 +149,9 @@ func (fl *follower) catchUp(ctx context.Context, origin *replica.Origin) {
 	}
 }
 
-// backlog asks for missing records: siblings first, then the origin, then others
-// (federation.md, "Records on demand"). It returns when to try again.
+// backlog requests missing records: from siblings first, then from the origin, then from
+// others (federation.md, "Records on demand"). It returns the time to wait before the next
+// try.
 func (fl *follower) backlog(ctx context.Context, origin *replica.Origin) time.Duration {
 	for ctx.Err() == nil && fl.store.Disk.StalledFor() == 0 {
 		st, wanted, next := origin.Streams.Backlog.Due(wantBatch)
@@ -178,15 +179,15 @@ func (fl *follower) backlog(ctx context.Context, origin *replica.Origin) time.Du
 		fl.origins.Notify()
 
 		if len(got) == 0 {
-			return replica.MissingPause // nobody is there: the rest would be asked for in vain
+			return replica.MissingPause // no holder answered, so further requests would fail too
 		}
 	}
 
 	return replica.MissingPauseMost
 }
 
-// putAside keeps a message that is to be judged later, which tend sees to. One for which
-// there is no room is refused now.
+// putAside keeps a message until the origin's key document was requested; openLate then
+// takes it. If lateMost messages are waiting, it refuses the message.
 func (fl *follower) putAside(origin *replica.Origin, message replica.Pushed) {
 	if len(origin.Mailbox.Late) == lateMost {
 		_ = fl.receiver.refuse(message.From, message.Msg,
@@ -199,8 +200,8 @@ func (fl *follower) putAside(origin *replica.Origin, message replica.Pushed) {
 	origin.Mailbox.Late = append(origin.Mailbox.Late, message)
 }
 
-// openLate asks another node of the origin than before for its head, and with that for
-// its key document, and judges what waited for it.
+// openLate requests the origin's head, and with it the key document, from another node than
+// before. It then takes the messages that waited for that key document.
 func (fl *follower) openLate(ctx context.Context, origin *replica.Origin) {
 	fl.askNextHead(ctx, origin)
 	late := origin.Mailbox.Late
@@ -211,8 +212,8 @@ func (fl *follower) openLate(ctx context.Context, origin *replica.Origin) {
 	}
 }
 
-// open takes a gossiped message. What is newer than all that was passed on before
-// is passed on, and nothing that wasn't verified.
+// open takes a gossiped message. It passes on a verified page that is newer than all pages
+// passed on before, and nothing else.
 func (fl *follower) open(ctx context.Context, origin *replica.Origin, message replica.Pushed) {
 	giver, ok := origin.Contacts.Node(&origin.Streams.Pair.Mesh)
 	if !ok {
@@ -221,7 +222,8 @@ func (fl *follower) open(ctx context.Context, origin *replica.Origin, message re
 
 	switch text := message.Msg[1:]; message.Msg[0] {
 	case protocol.GossipHead:
-		if origin.Holds(text) { // siblings tell the last head again and again, also when its key is listed no longer
+		// Siblings repeat the last head, even when its key is no longer listed.
+		if origin.Holds(text) {
 			origin.Streams.Writer.Counted(protocol.CodeOld)
 			return
 		}
@@ -241,24 +243,23 @@ func (fl *follower) open(ctx context.Context, origin *replica.Origin, message re
 		switch {
 		case errors.Is(err, errLate):
 			fl.putAside(origin, message)
-		case err != nil: // counted and written down by the gate
+		case err != nil: // counted and logged by the gate
 		case code == protocol.CodeGap:
 			replica.Wake(origin.Ask)
 		case origin.Furthest(page):
 			fl.gossip.passOn(origin.Domain, message.Msg)
 		}
 
-	default: // of a later release, which tells all that counts by pulls as well
+	default: // of a later release, which serves all important data by pulls as well
 		origin.Streams.Writer.Counted(protocol.CodeUnsupported)
 	}
 }
 
-// seed takes from the domain's other nodes what they have of an origin that this
-// node has nothing of, before it takes anything from anybody else: a node that lost
-// its disk could else be told what is long over (federation.md, "Epochs"). The head
-// that a sibling has names the epoch, and its chain brings the watermark. A node
-// whose siblings have nothing, or don't answer, begins at 0; what a sibling didn't
-// have is pulled from the origin afterwards.
+// seed pulls an origin's streams from siblings if this node has nothing of them, before it
+// accepts anything from other senders. Otherwise a node that lost its disk could be given
+// an old epoch (federation.md, "Epochs"). A sibling's head names the epoch, and its chain
+// brings the watermark. If siblings have nothing or don't answer, the node begins at 0.
+// Later pages are pulled from the origin afterwards.
 func (fl *follower) seed(ctx context.Context, origin *replica.Origin) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -276,7 +277,7 @@ func (fl *follower) seedFeed(ctx context.Context, o *replica.Origin, f *replica.
 	}
 }
 
-// The pace of asking again for records that nobody gave.
+// The bounds of requests for missing records.
 const (
 	wantBatch = 500
 )

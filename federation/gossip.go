@@ -19,7 +19,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// A gossipFeed is what this node tells the mesh's pool, and what it hears from there.
+// A gossipFeed sends messages to the mesh's gossip pool and receives messages from it.
 type gossipFeed struct {
 	cfg         *Config
 	publisher   *publish.Publisher
@@ -30,20 +30,21 @@ type gossipFeed struct {
 	refusals    *replica.RefusalLog
 	senders     senders
 	gossiped    protocol.Traffic
-	ownGossiped atomic.Uint64 // how far another member gossiped the own stream
+	ownGossiped atomic.Uint64 // revision up to which another member gossiped the own stream
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the field below
 	pool gossiper   // nil while gossip is off
 }
 
-// A gossiper sends messages to the mesh's pool; nothing depends on it.
+// A gossiper sends messages to the mesh's pool. Delivery is best effort: pulls bring the same
+// data.
 type gossiper interface {
 	Publish(stream string, msg []byte, may gossip.Audience) // the latest of a stream wins
 	Members() []gossip.MemberStatus
 	Close() error
 }
 
-// A gossipQueue holds what came by gossip until gossipIn takes it (gossip.Mesh).
+// A gossipQueue holds gossiped messages until gossipIn takes them (gossip.Mesh).
 type gossipQueue struct {
 	feed    *gossipFeed
 	waiting chan replica.Pushed
@@ -69,7 +70,7 @@ func (q *gossipQueue) MergeHeads(from spiffeid.ID, heads [][]byte) {
 	}
 }
 
-// start joins the pool and runs what lives on it.
+// start joins the pool and starts the loops that send to it and receive from it.
 func (gf *gossipFeed) start(ctx context.Context, wg *sync.WaitGroup) error {
 	in := make(chan replica.Pushed, pushQueue)
 	cfg := *gf.cfg.Gossip
@@ -102,8 +103,8 @@ func (gf *gossipFeed) setGossip(gossiper gossiper) {
 	gf.pool = gossiper
 }
 
-// enqueue puts p into a queue, if it is full in the place of the oldest: of more than
-// one where others put something into it meanwhile. It returns those.
+// enqueue adds a message to a queue. If the queue is full, it removes the oldest message, or
+// several if other senders fill the queue meanwhile. It returns the removed messages.
 func enqueue(c chan replica.Pushed, message replica.Pushed) (lost []replica.Pushed) {
 	for {
 		select {
@@ -131,8 +132,8 @@ func (gf *gossipFeed) gossipIn(ctx context.Context, in <-chan replica.Pushed) {
 	}
 }
 
-// route hands a gossiped message to the loop of the origin that it claims to be
-// of; the gate is that loop's.
+// route passes a gossiped message to the loop of the origin that it claims as issuer. That
+// loop verifies it.
 func (gf *gossipFeed) route(message replica.Pushed) {
 	if len(message.Msg) < 2 || len(message.Msg) > gossip.MaxMessage {
 		_ = gf.receiver.refuse(message.From, message.Msg,
@@ -166,7 +167,7 @@ func (gf *gossipFeed) route(message replica.Pushed) {
 	}
 }
 
-// peek reads what a message says that it is of, without believing it.
+// peek returns the issuer that a message claims, without verifying it.
 func peek(text string) (issuer spiffeid.TrustDomain) {
 	parts, err := protocol.SplitJWS(text)
 	if err != nil {
@@ -185,10 +186,10 @@ func peek(text string) (issuer spiffeid.TrustDomain) {
 	return issuer
 }
 
-// noteOwnPage notes how far the own domain has spoken to the mesh in its epoch. A peer may
-// echo what it alone was told, or pulled before it was gossiped: so this silences
-// nobody but a member that speaks in the leader's place. By a key that this domain has
-// none but its members sign.
+// noteOwnPage records the revision up to which the own domain's mesh stream was gossiped in
+// this epoch. Only members of this domain hold its signing keys. A peer may still send a
+// page that it pulled before the page was gossiped. Therefore the revision suppresses only
+// the gossip of a member that stands in for the leader.
 func (gf *gossipFeed) noteOwnPage(message replica.Pushed) {
 	if message.Msg[0] != protocol.GossipPage {
 		return
@@ -225,16 +226,15 @@ func (gf *gossipFeed) joined() gossiper {
 	return gf.pool
 }
 
-// audience is who may have what an origin says on its mesh stream, pages and
-// heads: the domains that its newest key document lists (federation.md, "Pages").
-// A head is of no use without the stream whose tip it names, and would tell
-// others how much goes on in it.
+// audience returns the audience of an origin's mesh stream, pages and heads: the domains
+// that its newest key document lists (federation.md, "Pages"). A head is useless without its
+// stream, and would disclose the stream's activity to other domains.
 func (gf *gossipFeed) audience(origin spiffeid.TrustDomain) gossip.Audience {
 	return func(td spiffeid.TrustDomain) bool { return gf.access.lists(origin, td) }
 }
 
-// heads returns the newest verified head of each origin and the own domain's, of
-// those that a domain may have.
+// heads returns the own domain's head and the newest verified head of each origin, as far as
+// the domain to may have them.
 func (gf *gossipFeed) heads(to spiffeid.TrustDomain) [][]byte {
 	var all [][]byte
 	if gf.access.lists(gf.cfg.Domain, to) {
@@ -259,8 +259,9 @@ func (gf *gossipFeed) heads(to spiffeid.TrustDomain) [][]byte {
 	return all
 }
 
-// gossipOut publishes what is new: the leader at once, another member after the
-// leader's silence (federation.md, "Pages"), at most one page a second.
+// gossipOut publishes the domain's new key documents, by its head, and new pages. The leader
+// publishes a page at once, another member after leaderSilence (federation.md, "Pages"). At
+// most one page is published each second.
 func (gf *gossipFeed) gossipOut(ctx context.Context, gossiper gossiper) {
 	t := &publish.GossipCursor{From: gf.cfg.Source.Tip(directory.Mesh)}
 	told := t.From
@@ -275,7 +276,7 @@ func (gf *gossipFeed) gossipOut(ctx context.Context, gossiper gossiper) {
 				keys = protocol.Issue(doc)
 				gossiper.Publish("head", append([]byte{protocol.GossipHead}, head...), gf.audience(gf.cfg.Domain))
 			} else {
-				again = gossipEvery // this node takes up the key that the document has for it in a moment
+				again = gossipEvery // this node adopts its key from the document shortly
 			}
 		}
 
@@ -294,8 +295,8 @@ func (gf *gossipFeed) gossipOut(ctx context.Context, gossiper gossiper) {
 	}
 }
 
-// gossipPage publishes a page of what lies above told, and returns how far the
-// pool is told now.
+// gossipPage publishes a page of the changes above told, and returns the revision up to
+// which the pool is informed.
 func (gf *gossipFeed) gossipPage(gossiper gossiper, t *publish.GossipCursor, told uint64) uint64 {
 	tip := gf.cfg.Source.Tip(directory.Mesh)
 	if tip <= told {
@@ -314,17 +315,17 @@ func (gf *gossipFeed) gossipPage(gossiper gossiper, t *publish.GossipCursor, tol
 	return tip
 }
 
-// pushQueue bounds the messages that wait to be looked at.
+// pushQueue bounds the messages that wait for gossipIn.
 const pushQueue = 256
 
 // The pace of gossip.
 const (
 	gossipEvery   = time.Second     // at most one page
-	leaderSilence = 2 * time.Second // after which another member speaks
+	leaderSilence = 2 * time.Second // after which another member publishes
 )
 
-// senders paces what peers push, one by one. Only peers reach it, so it has as
-// many members as there are peerings.
+// senders limits the rate of each peer's messages. Only peers reach it, so the number of
+// limiters is bounded by the number of peerings.
 type senders struct {
 	mu  sync.Mutex
 	all map[spiffeid.TrustDomain]*rate.Limiter
@@ -347,7 +348,7 @@ func (s *senders) allow(td spiffeid.TrustDomain) bool {
 	return l.Allow()
 }
 
-// What one peer may make this node look at by gossip (rule G6).
+// The rate limit of one peer's gossiped messages (rule G6).
 const (
 	senderRate  = 200 // messages a second
 	senderBurst = 1000

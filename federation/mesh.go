@@ -36,7 +36,7 @@ type Mesh struct {
 	refusals  *replica.RefusalLog
 	records   *replica.RecordGate
 	origins   *replica.Set
-	judge     chan struct{} // has room for one: rules have changed
+	judge     chan struct{} // capacity 1: rules have changed
 
 	access       *access
 	gate         *gate
@@ -58,12 +58,12 @@ type Mesh struct {
 	drain   func()        // closes it, once
 	close   func() error  // once
 
-	halted chan struct{} // has room for one: loops that manage ended have ended
+	halted chan struct{} // capacity 1: loops that manage stopped have returned
 
 }
 
-// Open opens the store in cfg.Dir and fills cfg.View with what it holds, before
-// anything was spoken. It starts nothing; Run does.
+// Open opens the store in cfg.Dir and fills cfg.View from it. It starts no loop and
+// sends nothing; Run does.
 func Open(cfg Config) (*Mesh, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -112,7 +112,7 @@ func Open(cfg Config) (*Mesh, error) {
 
 	if err != nil {
 		m.cancel()
-		return nil, errors.Join(err, st.Close()) // and nothing is written of what was half read
+		return nil, errors.Join(err, st.Close()) // without saving clocks that were only partly loaded
 	}
 
 	m.reconcile()
@@ -125,7 +125,7 @@ func Open(cfg Config) (*Mesh, error) {
 	return m, nil
 }
 
-// connect makes the parts and gives each the others that it needs.
+// connect creates the parts and passes each the others that it depends on.
 func (m *Mesh) connect() {
 	cfg := &m.cfg
 
@@ -171,16 +171,16 @@ func (m *Mesh) connect() {
 	}
 }
 
-// Drain ends the long polls that other nodes hold here, and answers those that
-// come later at once: a server that stops need not wait for them.
+// Drain ends the long polls of other nodes and answers later ones at once, so that a
+// server that stops does not wait for them.
 func (m *Mesh) Drain() { m.drain() }
 
 // Close ends long polls and closes the store. Run must have returned before; it
 // may be called twice, and without Run.
 func (m *Mesh) Close() error { return m.close() }
 
-// saveClocks writes down how late it is by each origin's word (rule T4), so that a
-// clock that is set back while the node is down extends nothing.
+// saveClocks stores each origin's clock (rule T4), so that setting the node's clock back
+// while the node is down extends no deadline.
 func (m *Mesh) saveClocks() error {
 	var errs []error
 	for _, o := range m.origins.All() {
@@ -190,13 +190,12 @@ func (m *Mesh) saveClocks() error {
 	return errors.Join(errs...)
 }
 
-// Changed returns a channel that is closed when any origin's Position moves on, or its
+// Changed returns a channel that is closed when any origin's Position advances or its
 // key document is replaced.
 func (m *Mesh) Changed() <-chan struct{} { return m.origins.Changed() }
 
-// Position returns the position of this node with another domain's history: all that
-// the domain announced up to there is shown here. It is false for a domain that
-// nothing is known of.
+// Position returns this node's position in another domain's history: all announcements of
+// the domain up to that position are shown here. It is false for an unknown domain.
 func (m *Mesh) Position(td spiffeid.TrustDomain) (directory.Position, bool) {
 	if td == m.cfg.Domain {
 		return m.cfg.Source.Position(), true
@@ -210,13 +209,13 @@ func (m *Mesh) Position(td spiffeid.TrustDomain) (directory.Position, bool) {
 	return origin.Streams.Position()
 }
 
-// askEvery is how often an origin is asked for its head while somebody waits.
+// askEvery is the interval at which Await requests an origin's head.
 const askEvery = 500 * time.Millisecond
 
-// Await waits until Position(td) has reached p, and what the origin announces to
-// this domain alone is here up to p as well, unless no node of the origin's
-// answers. It asks the origin meanwhile, whose word reaches a revision that changed
-// nothing here. It returns ctx's error when that ends first.
+// Await waits until Position(td) has reached position and the origin's private stream is
+// caught up to it too. It does not wait for the private stream if no node of the origin
+// answers. Meanwhile it requests the origin's head, because a revision that changes nothing
+// here is only known from there. It returns ctx's error if ctx ends first.
 func (m *Mesh) Await(ctx context.Context, td spiffeid.TrustDomain, position directory.Position) error {
 	began := time.Now()
 	ask := time.NewTimer(0)
@@ -245,7 +244,7 @@ func (m *Mesh) Await(ctx context.Context, td spiffeid.TrustDomain, position dire
 	}
 }
 
-// Peers returns what this node knows of each peering, by name.
+// Peers returns the status of each peering as this node observes it, by name.
 func (m *Mesh) Peers() []replica.PeerStatus {
 	var all []replica.PeerStatus
 	for _, origin := range m.origins.All() {
@@ -253,7 +252,7 @@ func (m *Mesh) Peers() []replica.PeerStatus {
 		if stalled := m.stalledError(); stalled != "" {
 			status.LastError = stalled
 			if status.State == string(directory.PeeringActive) {
-				status.State = "behind" // whatever it announces now isn't taken
+				status.State = "behind" // new announcements are not accepted
 			}
 		}
 
@@ -266,9 +265,9 @@ func (m *Mesh) Peers() []replica.PeerStatus {
 	return all
 }
 
-// Run follows the domain's peers until ctx ends, and returns when all that it
-// started has stopped; long polls of peers end with it, so that the listener
-// under them can be closed. Call it once.
+// Run follows the domain's peers until ctx ends, and returns when all its goroutines have
+// stopped. It ends the long polls of peers too, so that their listener can be closed.
+// Call it once.
 func (m *Mesh) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -299,8 +298,8 @@ func (m *Mesh) Run(ctx context.Context) error {
 	return nil
 }
 
-// manage starts and stops the loops of origins as peerings come and go. It waits for
-// no loop and for no disk: one that hangs keeps no other peering from being taken up.
+// manage starts and stops the loops of origins as peerings begin and end. It waits for no
+// loop and no disk, so that one that hangs does not delay other peerings.
 func (m *Mesh) manage(ctx context.Context) {
 	var removals sync.WaitGroup
 	defer removals.Wait()
@@ -338,8 +337,8 @@ func (m *Mesh) manage(ctx context.Context) {
 	}
 }
 
-// waitFor waits for a change of the domain's, or for the end of what manage halted or
-// had removed.
+// waitFor waits for a change of the domain, or for a halted loop or a removal to finish.
+// It returns false if ctx ends first.
 func (m *Mesh) waitFor(ctx context.Context, changed <-chan struct{}) bool {
 	select {
 	case <-ctx.Done():
@@ -351,7 +350,7 @@ func (m *Mesh) waitFor(ctx context.Context, changed <-chan struct{}) bool {
 	return true
 }
 
-// start runs the loops of one origin, all of which wait for what siblings have.
+// start runs the loops of one origin, after seeding its streams from siblings.
 func (m *Mesh) start(ctx context.Context, origin *replica.Origin) {
 	ctx, origin.Loops.Stop = context.WithCancel(ctx)
 	origin.Loops.Done = make(chan struct{})
@@ -374,7 +373,7 @@ func (m *Mesh) start(ctx context.Context, origin *replica.Origin) {
 	}()
 }
 
-// reconcile takes note of the domain's peerings, and removes what former peers told.
+// reconcile applies the domain's peerings and removes the data of former peers.
 func (m *Mesh) reconcile() {
 	for _, o := range m.takePeerings() {
 		o.Loops.Wait()
@@ -382,12 +381,11 @@ func (m *Mesh) reconcile() {
 	}
 }
 
-// takePeerings takes note of the domain's peerings, and returns the former peers of
-// which something is here. What a peer told is forgotten when its peering is
-// terminated, and not when a peering is merely absent: at start the domain's own state
-// may not be read yet.
+// takePeerings applies the domain's peerings and returns the former peers whose data is
+// still here. A peer's data is removed when its peering is terminated, not when the peering
+// is merely absent: at start the domain's own state may not be loaded yet.
 func (m *Mesh) takePeerings() (former []*replica.Origin) {
-	open := m.evidence.cases.Pending() // first: what the domain acted on before is in the peerings
+	open := m.evidence.cases.Pending() // read first: the peerings then reflect cases closed before
 
 	for _, peering := range m.cfg.Peerings() {
 		if peering.Domain == m.cfg.Domain {
@@ -411,7 +409,7 @@ func (m *Mesh) takePeerings() (former []*replica.Origin) {
 		origin.Streams.SetPeering(&peering)
 
 		origin.Mu.Lock()
-		// until the domain has acted
+		// A case stays pending until the domain has acted on it.
 		origin.Convicted = evidence.Against(open, peering.Domain) ||
 			evidence.Against(m.evidence.cases.Pending(), peering.Domain)
 		origin.Mu.Unlock()
@@ -433,8 +431,8 @@ func (m *Mesh) know(td spiffeid.TrustDomain) *replica.Origin {
 	return origin
 }
 
-// forget removes an origin that has ended, and all that it ever sent, from disk. Its
-// loops have ended.
+// forget removes an ended origin and all its data from disk and memory. The origin's loops
+// must have returned.
 func (m *Mesh) forget(origin *replica.Origin) {
 	if err := m.store.Forget(origin.Domain); err != nil {
 		if !errors.Is(err, store.ErrStalled) {
@@ -445,16 +443,15 @@ func (m *Mesh) forget(origin *replica.Origin) {
 		return
 	}
 
-	m.refusals.ByOrigin.Forget(origin.Domain) // another peering begins without them
+	m.refusals.ByOrigin.Forget(origin.Domain) // a new peering starts from zero
 	m.refusals.BySender.Forget(origin.Domain)
 
 	m.origins.Remove(origin.Domain)
 	replica.Wake(m.halted) // the domain may be a peer again
 }
 
-// load fills memory from disk: each origin's clock, key document, head and
-// stream, and the view. What was accepted stays so, whether or not today's keys
-// would accept it again.
+// load fills memory and the view from disk: each origin's clock, key document, head and
+// streams. Accepted data stays accepted, even if today's keys would not verify it.
 func (m *Mesh) load() error {
 	origins, err := m.store.Origins()
 	if err != nil {
@@ -478,8 +475,8 @@ func (m *Mesh) load() error {
 	return nil
 }
 
-// Members returns the mesh's pool as this node sees it; nil while gossip is off.
-// Membership is a hint: it changes only whom a node asks.
+// Members returns the mesh's gossip pool as this node sees it; nil while gossip is off.
+// Membership is a hint: it affects only the choice of nodes to ask.
 func (m *Mesh) Members() []gossip.MemberStatus {
 	pool := m.gossip.joined()
 	if pool == nil {
@@ -489,12 +486,12 @@ func (m *Mesh) Members() []gossip.MemberStatus {
 	return pool.Members()
 }
 
-// Frozen returns the domains that nothing is taken from any more. It is quick, and
-// nobody may change what it returns.
+// Frozen returns the frozen domains, from which nothing new is accepted. It takes no lock.
+// The caller must not modify the slice.
 func (m *Mesh) Frozen() []spiffeid.TrustDomain { return *m.evidence.frozen.Load() }
 
-// FormatsOf returns which formats a peer reads and until when that holds, by its
-// newest key document, also if that has ended; known is false if none was received.
+// FormatsOf returns the formats that a peer reads, and the deadline of that statement, from
+// its newest key document, expired or not. known is false if none was received.
 func (m *Mesh) FormatsOf(peer spiffeid.TrustDomain) (formats signed.Formats, until time.Time, known bool) {
 	origin := m.origins.Get(peer)
 	if origin == nil {
@@ -504,8 +501,8 @@ func (m *Mesh) FormatsOf(peer spiffeid.TrustDomain) (formats signed.Formats, unt
 	return origin.Keys.Formats()
 }
 
-// StoreStalled returns for how long the disk of the store has not answered; 0 if it
-// does, or has not been waited for as long as store.StallAfter.
+// StoreStalled returns the time for which the store's disk has not responded. It is 0 if the
+// disk responds, or if the wait is shorter than store.StallAfter.
 func (m *Mesh) StoreStalled() time.Duration { return m.store.Disk.StalledFor() }
 
 func (m *Mesh) stallBegan() {
@@ -514,7 +511,7 @@ func (m *Mesh) stallBegan() {
 		"dir", m.cfg.Dir, "after", store.StallAfter.String())
 }
 
-// stallEnded wakes all that gave up on the disk.
+// stallEnded wakes all loops that gave up on the disk.
 func (m *Mesh) stallEnded(lasted time.Duration) {
 	m.cfg.Logger.Info("the disk of the federation store responds again; missed updates are being pulled",
 		"dir", m.cfg.Dir, "stalled", lasted.Round(time.Millisecond).String())
@@ -531,8 +528,8 @@ func (m *Mesh) stallEnded(lasted time.Duration) {
 	m.origins.Notify()
 }
 
-// stalledError says for how long the disk has not answered, for an operator; "" if it
-// does.
+// stalledError returns an operator's error text while the disk does not respond, and ""
+// otherwise.
 func (m *Mesh) stalledError() string {
 	if d := m.StoreStalled(); d > 0 {
 		return fmt.Sprintf("the disk of this node's federation store has not responded for %s", d.Round(time.Second))
@@ -541,9 +538,8 @@ func (m *Mesh) stalledError() string {
 	return ""
 }
 
-// Handler returns the routes of /federation/v1. caller tells who was
-// verified to make a request. Only nodes of the own domain and of active peers
-// are answered; others get 403.
+// Handler returns the routes of /federation/v1. caller returns the verified identity of a
+// request. Only nodes of the own domain and of active peers are served; others get 403.
 func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Handler {
 	s := &server{
 		cfg: &m.cfg, store: m.store, origins: m.origins, publisher: m.publisher, access: m.access,
@@ -571,11 +567,10 @@ func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Hand
 	return problem.Routes(mux, m.cfg.PublicURL)
 }
 
-// Record returns the signed record of a registration of any domain, with the disclosures
-// that the mesh stream has (of the own domain) or that were meant for this one. Its
-// signature was verified. If the one on disk is no longer valid because the key was
-// rotated, a holder signs the record again. The error is directory.NotFound or
-// Unavailable.
+// Record returns the signed record of a registration of any domain. It carries the
+// disclosures of the mesh stream for the own domain, and those addressed to this domain for
+// others. Its signature is verified. If the stored record is no longer valid because the key
+// was rotated, a holder signs it again. The error is directory.NotFound or Unavailable.
 func (m *Mesh) Record(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error) {
 	return m.prover.record(ctx, origin, rid)
 }
@@ -588,7 +583,7 @@ func (m *Mesh) Proof(ctx context.Context, origin spiffeid.TrustDomain, rid direc
 	return m.prover.proof(ctx, origin, rid)
 }
 
-// Evidence lists the evidence that this node has against a domain, the oldest first.
+// Evidence lists this node's evidence against a domain, the oldest first.
 func (m *Mesh) Evidence(td spiffeid.TrustDomain) []evidence.File { return m.evidence.evidenceOf(td) }
 
 // EvidenceFile returns a file that Evidence lists, the oldest if id is empty. The error is
@@ -606,5 +601,5 @@ func (m *Mesh) MayRelease(ctx context.Context, td spiffeid.TrustDomain) error {
 	return m.evidence.mayRelease(ctx, td)
 }
 
-// A PeerStatus is what this node knows of one peering, from its own observation.
+// A PeerStatus is the status of one peering as this node observes it.
 type PeerStatus = replica.PeerStatus
