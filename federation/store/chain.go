@@ -12,12 +12,12 @@ import (
 
 func (t *Tx) Chain() *bbolt.Bucket { return t.Bucket.Bucket(bucketChains[t.State.Chain]) }
 
-// ChainMost bounds what a chain lists beyond twice the live entries, where its
-// origin doesn't let it be renewed: else it could fill the disk, quotas or not.
+// ChainMost bounds the digests of a chain beyond twice the live entries. Without the bound,
+// an origin that prevents the renewal of the chain could fill the disk despite its quotas.
 const ChainMost = 2 << 20
 
-// AddPage appends a page that was just applied to the chain. One that is too long
-// begins anew there, and is of use to those alone who are as far already.
+// AddPage appends an applied page to the chain. A chain that is too long is emptied first;
+// it then serves only receivers that have reached the same position.
 func (t *Tx) AddPage(page *signed.Page, text string) error {
 	if t.State.Listed > 2*t.State.Live+ChainMost {
 		name := bucketChains[t.State.Chain]
@@ -37,7 +37,7 @@ func (t *Tx) AddPage(page *signed.Page, text string) error {
 	return putPage(t.Chain(), page, text)
 }
 
-// Weight is what a page adds to what a chain lists; one without digests is a link as well.
+// Weight is the number of digests that a page counts for in a chain, at least 1.
 func Weight(p *signed.Page) uint64 { return uint64(max(1, len(p.Digests))) }
 
 // AddFresh adds a page to the fresh chain.
@@ -58,9 +58,9 @@ func putPage(chain *bbolt.Bucket, page *signed.Page, text string) error {
 		Marshal(Page{From: page.From, Listed: Weight(page), JWS: text}))
 }
 
-// PageAfter returns the chain's page that brings a receiver on from since. The
-// chain has no gap, and begins at 0 unless it grew too long: where it begins later
-// than since there is none.
+// PageAfter returns the chain's page that continues from revision since, or nil. The chain
+// has no gap. It begins at 0 unless it grew too long; if it begins after since, there is no
+// such page.
 func (t *Tx) PageAfter(since uint64) (*Page, error) {
 	k, data := t.Chain().Cursor().Seek(binary.BigEndian.AppendUint64(nil, since+1))
 	if k == nil {
@@ -75,8 +75,8 @@ func (t *Tx) PageAfter(since uint64) (*Page, error) {
 	return page, nil
 }
 
-// PageOf returns the page of the chain that brought revision r, and how far it goes; nil
-// for none.
+// PageOf returns the page of the chain that contains revision r, and the last revision of
+// that page. It returns nil if there is no such page.
 func (t *Tx) PageOf(r uint64) (page *Page, to uint64, err error) {
 	k, data := t.Chain().Cursor().Seek(binary.BigEndian.AppendUint64(nil, r))
 	if k == nil {
@@ -126,7 +126,7 @@ func (t *Tx) SwitchChain() error {
 	return t.Bucket.DeleteBucket(name)
 }
 
-// BeginRepull forgets how far a stream is, and its chain, and notes since when it is anew.
+// BeginRepull resets the watermark and the chain of a stream, and stores anew as RepullSince.
 func (t *Tx) BeginRepull(anew uint64) error {
 	for _, name := range bucketChains {
 		if t.Bucket.Bucket(name) == nil {
@@ -146,10 +146,10 @@ func (t *Tx) BeginRepull(anew uint64) error {
 	return errors.Join(err, t.Bucket.Put(keyRepull, binary.BigEndian.AppendUint64(nil, anew)))
 }
 
-// EndRepull forgets since when a stream is anew.
+// EndRepull removes the RepullSince of a stream.
 func (t *Tx) EndRepull() error { return t.Bucket.Delete(keyRepull) }
 
-// repullSince returns what rewind noted; 0 if that is over.
+// repullSince returns the revision that BeginRepull stored, or 0 after EndRepull.
 func (t *Tx) repullSince() uint64 {
 	if b := t.Bucket.Get(keyRepull); len(b) == 8 {
 		return binary.BigEndian.Uint64(b)
@@ -163,7 +163,7 @@ const DoubtBatch = 64
 
 var errRests = errors.New("a stream depends on a revoked key")
 
-// RestsOn reports whether a page of a stream's chain, or an entry, is by one of the keys.
+// RestsOn reports whether one of the keys signed a page of a stream's chain or of an entry.
 func (s *Store) RestsOn(id StreamID, revoked map[string]bool) (bool, error) {
 	var err error
 	for after, more := uint64(0), true; more && err == nil; {
@@ -187,8 +187,9 @@ func (s *Store) RestsOn(id StreamID, revoked map[string]bool) (bool, error) {
 	return false, err
 }
 
-// chainAfter looks at up to limit pages of a chain, from one that goes as far as after
-// on, and returns where to go on; errRests where one is by one of the keys.
+// chainAfter checks up to limit pages of a chain, from the first that ends at after or
+// later. It returns the position to continue from, and errRests if one of the revoked keys
+// signed a page.
 func (s *Store) chainAfter(id StreamID, after uint64, limit int, revoked map[string]bool) (next uint64, more bool,
 	err error) {
 	err = s.Read(id, func(t *Tx) error {

@@ -27,7 +27,7 @@ type Disk struct {
 	ended    func(lasted time.Duration)
 	notices  sync.Mutex // orders the calls of began and ended
 
-	mu      sync.Mutex // guards what follows; held for a moment, never over an operation
+	mu      sync.Mutex // guards the fields below; never held over an operation
 	late    map[*operation]struct{}
 	since   time.Time     // when the oldest operation of this stall was begun
 	stalled chan struct{} // closed while late has any
@@ -100,8 +100,9 @@ func (d *Disk) Read(read func() error) error {
 	}
 }
 
-// Within returns what an operation returns, or ErrStalled when it takes longer than
-// that or too many are under way. The operation may go on after that, so it shares no
+// Within runs an operation and returns its result. It returns ErrStalled if the disk is
+// stalled, or if the result isn't there after most, whether the operation is slow or too
+// many others are under way. The operation may still be running then, so it must share no
 // variable with its caller.
 func Within[T any](disk *Disk, most time.Duration, operate func() (T, error)) (value T, err error) {
 	select {

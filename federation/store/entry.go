@@ -47,8 +47,8 @@ func parseStreamKey(b []byte) (StreamID, error) {
 	return StreamID{td, aud, binary.BigEndian.Uint64(parts[2])}, nil
 }
 
-// State is how far a stream has come here. It is written by the
-// transaction that moves it.
+// State is the progress of a stream on this node. Each transaction that changes the stream
+// writes it.
 type State struct {
 	_         struct{} `cbor:",toarray"`
 	Watermark uint64
@@ -57,15 +57,15 @@ type State struct {
 	Chain     byte   // which of the two buckets holds the chain
 }
 
-// What this node has of an entry's record.
+// The states of an entry's record on this node.
 const (
 	RecordMissing   = 0 // pending: neither shown nor passed on
 	RecordHeld      = 1
-	RecordRefused   = 2 // it is what the origin signed, and not what this node can show
-	RecordOverQuota = 3 // there was no room for it
+	RecordRefused   = 2 // signed by the origin, but refused by the record gate
+	RecordOverQuota = 3 // it exceeds a quota
 )
 
-// Entry is what a stream says of one registration.
+// Entry is the state of one registration in a stream.
 type Entry struct {
 	_         struct{} `cbor:",toarray"`
 	Revision  uint64
@@ -86,14 +86,14 @@ type Entry struct {
 
 func (h *Entry) Name() protocol.RecordName { return protocol.RecordName{H: h.H, M: h.M} }
 
-// Digest is what a page would say of h.
+// Digest returns the digest with which a page would list h.
 func (h *Entry) Digest(rid directory.RID) signed.Digest {
 	return signed.Digest{RID: rid, Revision: h.Revision, Op: signed.OpPut, H: h.H, M: h.M, Deadline: h.Deadline,
 		Lifetime: h.Lifetime}
 }
 
-// Record is a record as it came. Payload and disclosures are what the page
-// vouches for; the signature is verified before it is shown to anyone as proof.
+// Record is a record as received. The hashes in its page cover payload and disclosures; the
+// signature is verified before the record is given out as a proof.
 type Record struct {
 	_           struct{} `cbor:",toarray"`
 	Header      string   // of the JWS, base64url
@@ -102,7 +102,7 @@ type Record struct {
 	Disclosures []string
 }
 
-// Is reports whether r is what has that name, by its hashes.
+// Is reports whether the hashes of r match a name.
 func (r *Record) Is(n protocol.RecordName) bool {
 	return directory.HashOf(r.Payload) == n.H && signed.HashDisclosures(r.Disclosures) == n.M
 }
@@ -122,7 +122,7 @@ type Page struct {
 	JWS    string
 }
 
-// Origin is what is known of an origin beside its streams.
+// Origin is the stored state of an origin beside its streams.
 type Origin struct {
 	_     struct{} `cbor:",toarray"`
 	Epoch uint64   // of the stream that is shown

@@ -9,12 +9,11 @@ import (
 	"github.com/roster-mesh/roster/federation/protocol"
 )
 
-// Records lie on disk in the order in which they came: a first sync writes each page of
-// the file once. By their names, which are hashes, each would have one of its own, to be
-// read and written anew with what it has of others. Who asks for a record by its name is
-// told by memory where it is, which takes some twenty bytes for each.
+// Records are stored in order of arrival, so that a first sync writes each page of the file
+// once. With names as keys, which are hashes, each record would go to a random page, and
+// rewrite the other records on it. Memory maps names to places, in about twenty bytes each.
 
-// places knows where the records of all streams are.
+// places maps the names of all streams' records to their places.
 type places struct {
 	seed maphash.Seed
 
@@ -22,13 +21,13 @@ type places struct {
 	streams map[StreamID]*streamPlaces
 }
 
-// streamPlaces are those of one stream.
+// streamPlaces are the places of one stream.
 type streamPlaces struct {
 	spots  table.Pool[spot]
 	byName table.Table
 }
 
-// A spot says where what is named by such a hash may be.
+// A spot is a place where a record whose name has that hash may be.
 type spot struct{ hash, place uint64 }
 
 // A move is a record that came to a place, or that is gone from there.
@@ -42,7 +41,7 @@ func newPlaces() places {
 	return places{seed: maphash.MakeSeed(), streams: map[StreamID]*streamPlaces{}}
 }
 
-// note notes what a transaction moved.
+// note applies the moves of a transaction.
 func (p *places) note(id StreamID, moves []move) {
 	if len(moves) == 0 {
 		return
@@ -99,7 +98,7 @@ func (p *places) Of(id StreamID, name protocol.RecordName) (at []uint64) {
 	return at
 }
 
-// forget lets go of streams that are no longer on disk.
+// forget drops the places of streams that are no longer on disk.
 func (p *places) forget(ids ...StreamID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -17,8 +17,8 @@ type StoredEntry struct {
 // FillBatch bounds the entries that are read at a time while a stream is loaded.
 const FillBatch = 1000
 
-// Scan reads a whole stream, notes where its records are, and hands over those that
-// pick says yes to. The stream must not change meanwhile.
+// Scan reads a whole stream in batches and fills Places. It passes the entries with a record
+// that pick selects to use. The stream must not change meanwhile.
 func (s *Store) Scan(id StreamID, pick func(*Tx, directory.RID, *Entry) bool, use func([]StoredEntry)) error {
 	for after, more := []byte(nil), true; more; {
 		var (
@@ -56,10 +56,9 @@ func (s *Store) Scan(id StreamID, pick func(*Tx, directory.RID, *Entry) bool, us
 	return nil
 }
 
-// EntriesAfter reads up to limit entries of a stream behind the key after. It returns
-// the key of the last one, and whether there are more. Whatever makes the file larger
-// or wipes it waits for readers, and with it the pages of all other origins: so nobody
-// reads a whole stream at once.
+// EntriesAfter reads up to limit entries of a stream after the key after. It returns the key
+// of the last one, and whether there are more. The limit matters because growing or wiping
+// the file waits for readers, and the pages of all origins wait for that.
 func (s *Store) EntriesAfter(id StreamID, after []byte, limit int,
 	see func(*Tx, directory.RID, *Entry) error) (last []byte, more bool, err error) {
 	err = s.Read(id, func(t *Tx) error {
@@ -94,7 +93,7 @@ func (s *Store) EntriesAfter(id StreamID, after []byte, limit int,
 	return after, more && err == nil, err
 }
 
-// UsageOf is what one entry takes.
+// UsageOf returns the usage of one entry.
 func (t *Tx) UsageOf(held *Entry) (usage Usage) {
 	switch held.Record {
 	case RecordHeld:

@@ -23,7 +23,7 @@ var (
 	bucketDue     = []byte("due")     // deadline rid -> nothing
 	bucketChains  = [2][]byte{[]byte("chain0"), []byte("chain1")}
 	keyState      = []byte("state")
-	keyRepull     = []byte("anew") // stream.anew, where it is not 0
+	keyRepull     = []byte("anew") // SavedStream.RepullSince, if it isn't 0
 	KeyVersion    = []byte("version")
 	keyDialect    = []byte("dialect") // by which the records were opened
 	storeVersion  = []byte("1")
@@ -32,16 +32,16 @@ var (
 		"everything again")
 )
 
-// A Store keeps what other domains told, in one bbolt file.
+// A Store keeps the pages and records of other domains in one bbolt file.
 type Store struct {
 	db      *bbolt.DB
-	Disk    *Disk        // through which all of its operations go
-	readers sync.RWMutex // held for reading by whoever reads
+	Disk    *Disk        // runs all operations on the file
+	readers sync.RWMutex // held for reading during each read transaction
 	wiper   wiper
 	Places  places
 }
 
-// View runs f on what is committed. f must not begin another view or change.
+// View runs f in a read transaction. f must not begin another view or change.
 func (s *Store) View(f func(*bbolt.Tx) error) error {
 	return s.Disk.Read(func() error { return s.committed(f) })
 }
@@ -61,11 +61,11 @@ func (s *Store) Update(f func(*bbolt.Tx) error) error {
 // File returns the bbolt file itself, for tests that measure it or break it.
 func (s *Store) File() *bbolt.DB { return s.db }
 
-// readTime bounds how long a request waits for what only the disk has.
+// readTime bounds how long a request waits for a read from disk.
 const readTime = 2 * time.Second
 
-// ReadFor is store.read for requests: when the disk does not answer in time, it
-// returns an error instead. f may go on then, and shares no variable with its caller.
+// ReadFor is Store.Read for requests: it returns ErrStalled if the disk doesn't answer in
+// time. f may still be running then, so it must share no variable with its caller.
 func ReadFor[T any](s *Store, id StreamID, f func(*Tx) (T, error)) (T, error) {
 	return Within(s.Disk, readTime, func() (found T, err error) {
 		err = s.committed(func(tx *bbolt.Tx) error {
@@ -83,8 +83,9 @@ func ReadFor[T any](s *Store, id StreamID, f func(*Tx) (T, error)) (T, error) {
 	})
 }
 
-// Within runs an operation of a request, and returns ErrStalled when it takes too
-// long. The operation may go on then, and shares no variable with its caller.
+// Within runs an operation of a request, and returns ErrStalled if it takes longer than
+// readTime. The operation may still be running then, so it must share no variable with its
+// caller.
 func (s *Store) Within(operate func() error) error {
 	_, err := Within(s.Disk, readTime, func() (struct{}, error) { return struct{}{}, operate() })
 	return err
@@ -115,7 +116,7 @@ func Open(dir string, noSync bool, gate *Disk) (*Store, error) {
 	return s, nil
 }
 
-// begin makes what is not there yet.
+// begin creates the buckets of a new file, and checks the version of an existing one.
 func begin(tx *bbolt.Tx) error {
 	for _, b := range [][]byte{BucketMeta, bucketOrigins, bucketStreams, bucketPast} {
 		if _, err := tx.CreateBucketIfNotExists(b); err != nil {
@@ -170,8 +171,8 @@ func (s *Store) createStream(tx *bbolt.Tx, id StreamID) (*Tx, error) {
 	return s.openStream(tx, id)
 }
 
-// Change runs f on a stream, which is made where it isn't there yet, and writes
-// its state with what f did, or nothing of it.
+// Change runs f on a stream and writes the stream's state, in one transaction. It creates
+// the stream if it doesn't exist. It returns the new state.
 func (s *Store) Change(id StreamID, f func(*Tx) error) (State, error) {
 	var (
 		after State
@@ -203,7 +204,7 @@ func (s *Store) Change(id StreamID, f func(*Tx) error) (State, error) {
 	return after, err
 }
 
-// Read runs f on a stream, unless there is none.
+// Read runs f on a stream in a read transaction, if the stream exists.
 func (s *Store) Read(id StreamID, f func(*Tx) error) error {
 	return s.View(func(tx *bbolt.Tx) error {
 		t, err := s.openStream(tx, id)
@@ -215,7 +216,7 @@ func (s *Store) Read(id StreamID, f func(*Tx) error) error {
 	})
 }
 
-// Origins returns what is known of every origin.
+// Origins returns the stored state of every origin.
 func (s *Store) Origins() (map[spiffeid.TrustDomain]Origin, error) {
 	all := map[spiffeid.TrustDomain]Origin{}
 	err := s.View(func(tx *bbolt.Tx) error {
@@ -240,7 +241,7 @@ func (s *Store) Origins() (map[spiffeid.TrustDomain]Origin, error) {
 type SavedStream struct {
 	Id          StreamID
 	State       State
-	RepullSince uint64 // what rewind noted; 0 for nothing
+	RepullSince uint64 // as given to BeginRepull; 0 if no repeated pull is under way
 }
 
 // Streams returns the streams of an origin as they are on disk, by epoch ascending.
@@ -277,8 +278,8 @@ func (s *Store) SaveOrigin(td spiffeid.TrustDomain, st Origin) error {
 	return s.Update(func(tx *bbolt.Tx) error { return putOrigin(tx, td, st) })
 }
 
-// Swap puts the stream of a newer epoch in the place of the one before, and writes the
-// state of the origin with it.
+// Swap deletes the stream of the old epoch in favour of the fresh one, and writes the state
+// of the origin in the same transaction.
 func (s *Store) Swap(old, fresh StreamID, saved Origin) error {
 	err := s.Update(func(tx *bbolt.Tx) error {
 		if streams := tx.Bucket(bucketStreams); streams.Bucket(old.key()) != nil {
@@ -317,7 +318,7 @@ func (s *Store) SaveKeys(td spiffeid.TrustDomain, past []string, st Origin) erro
 	})
 }
 
-// PastKeys returns the key documents that setKeys wrote.
+// PastKeys returns the key documents that SaveKeys wrote.
 func (s *Store) PastKeys(td spiffeid.TrustDomain) (texts []string, err error) {
 	err = s.View(func(tx *bbolt.Tx) error {
 		data := tx.Bucket(bucketPast).Get([]byte(td.Name()))
@@ -345,7 +346,7 @@ func (s *Store) SetDialect(opened string) error {
 	return s.Update(func(tx *bbolt.Tx) error { return tx.Bucket(BucketMeta).Put(keyDialect, []byte(opened)) })
 }
 
-// DropStreams removes what an origin announced to an audience.
+// DropStreams removes the streams of an origin to an audience, with their records.
 func (s *Store) DropStreams(origin spiffeid.TrustDomain, aud directory.Audience) error {
 	streams, err := s.Streams(origin)
 	for _, st := range streams {
@@ -357,7 +358,7 @@ func (s *Store) DropStreams(origin spiffeid.TrustDomain, aud directory.Audience)
 	return err
 }
 
-// Forget removes all that an origin ever sent.
+// Forget removes all streams, key documents and state of an origin.
 func (s *Store) Forget(origin spiffeid.TrustDomain) error {
 	streams, err := s.Streams(origin)
 	if err != nil {
@@ -397,7 +398,7 @@ func (s *Store) DropStream(id StreamID) error {
 	return err
 }
 
-// Discard is dropStream of one that may have nothing on disk yet.
+// Discard is DropStream for a stream that may not be on disk yet.
 func (s *Store) Discard(id StreamID) error {
 	there := false
 

@@ -19,13 +19,13 @@ type Tx struct {
 	wiper                         *wiper
 	Bucket, Entries, Records, due *bbolt.Bucket
 	State                         State
-	Delta                         Usage  // what the transaction changed so far
-	Owners                        Owners // and of whom
-	moves                         []move // and where records came and went
+	Delta                         Usage  // changes of this transaction so far
+	Owners                        Owners // the same by owner
+	moves                         []move // records that were written or deleted
 }
 
-// packed is how much of a page of the file is filled where what comes is mostly behind
-// all that is there; bbolt would leave half of it empty.
+// packed is the fill factor of the file's pages. Most keys are appended, and bbolt's default
+// would leave half of each page empty.
 const packed = .9
 
 // Has reports whether a stream has an entry.
@@ -42,8 +42,8 @@ func (t *Tx) Get(rid directory.RID) (*Entry, error) {
 	return h, Unmarshal(data, h)
 }
 
-// Put writes h in the place of old, which is nil or what get returned; where
-// they have other names, old's record is deleted with its disclosures.
+// Put replaces old by held; old is nil or the result of Get. If their names differ, old's
+// record is deleted with its disclosures.
 func (t *Tx) Put(rid directory.RID, old, held *Entry) error {
 	switch {
 	case old == nil:
@@ -139,8 +139,8 @@ func (t *Tx) Replacing(ds []signed.Digest, names []protocol.RecordName) ([]proto
 	return slices.DeleteFunc(names, func(n protocol.RecordName) bool { return !held[n] }), nil
 }
 
-// DueBefore returns up to limit registrations whose deadline lies before limit
-// seconds, and the deadline of the next one, 0 if there is none.
+// DueBefore returns up to limit registrations whose deadline is before a time in Unix
+// seconds. It also returns the deadline of the next one, or 0.
 func (t *Tx) DueBefore(deadline int64, limit int) (rids []directory.RID, next int64, err error) {
 	c := t.due.Cursor()
 	for k, _ := c.First(); k != nil; k, _ = c.Next() {
@@ -209,12 +209,12 @@ func (t *Tx) PutRecord(held *Entry, data []byte) (err error) {
 	return t.Rewrite(held, data)
 }
 
-// Rewrite puts b in the place of the record that h holds.
+// Rewrite replaces the record that h holds by b.
 func (t *Tx) Rewrite(h *Entry, b []byte) error {
 	return t.Records.Put(placeKey(h.Place), append(h.Name().Bytes(), b...))
 }
 
-// Size is that of the record which an entry holds.
+// Size returns the bytes of the record that an entry holds.
 func (t *Tx) Size(held *Entry) int64 {
 	if held == nil || held.Record != RecordHeld {
 		return 0

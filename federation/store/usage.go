@@ -10,10 +10,10 @@ import (
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
-// An Usage is what a stream holds here, or how that changes.
+// A Usage counts the stored records of a stream, or a change of them.
 type Usage struct {
 	Records, Bytes int64 // on disk
-	OverQuota      int64 // entries for whose records there was no room
+	OverQuota      int64 // entries whose records exceed a quota
 	Unopened       Unopened
 }
 
@@ -29,7 +29,7 @@ func (u Usage) Plus(usage Usage) Usage {
 	return u
 }
 
-// Count adds n times what an entry is besides its record.
+// Count adds n for an entry to the counters other than Records and Bytes.
 func (u *Usage) Count(held *Entry, n int64) {
 	switch {
 	case held.Record == RecordOverQuota:
@@ -40,9 +40,8 @@ func (u *Usage) Count(held *Entry, n int64) {
 }
 
 // An OwnerKey stands for an owner of an origin's registrations: the beginning of a hash
-// of the identity. All whose owner is withheld, or isn't understood, are one: zero.
-// An owner who looks for another of the same key finds one in 2^64 tries, and shares its
-// share then.
+// of the identity. It is zero for all registrations whose owner is withheld or unreadable.
+// Owners with the same key share one quota; finding such an identity takes 2^64 tries.
 type OwnerKey uint64
 
 func OwnerKeyOf(entry *directory.Entry) OwnerKey {
@@ -55,17 +54,17 @@ func OwnerKeyOf(entry *directory.Entry) OwnerKey {
 	return OwnerKey(max(1, binary.BigEndian.Uint64(hash[:])))
 }
 
-// A Share is what the records of one owner take.
+// A Share is the number and the bytes of one owner's records.
 type Share struct{ Records, Bytes int64 }
 
 func (u Share) Plus(o Share) Share { return Share{u.Records + o.Records, u.Bytes + o.Bytes} }
 
 func (u Share) Usage() Usage { return Usage{Records: u.Records, Bytes: u.Bytes} }
 
-// Owners are what the records of each owner take, or how that changes.
+// Owners are the shares of all owners, or changes of them.
 type Owners map[OwnerKey]Share
 
-// Add adds to what one owner has.
+// Add adds a change to the share of one owner.
 func (all Owners) Add(key OwnerKey, change Share) {
 	sum := all[key].Plus(change)
 	if sum == (Share{}) {
@@ -76,19 +75,19 @@ func (all Owners) Add(key OwnerKey, change Share) {
 	all[key] = sum
 }
 
-// Absorb adds all that changed.
+// Absorb adds changes to the shares of their owners.
 func (all Owners) Absorb(changes Owners) {
 	for key, change := range changes {
 		all.Add(key, change)
 	}
 }
 
-// A Format says in which format a record is that this node keeps without having
-// opened it. 0 is of a record that it has opened.
+// A Format is the format of a record that this node keeps but can't open. 0 means that the
+// record was opened.
 type Format uint8
 
-// otherFormats stands for all formats from that one on: who signs the records chooses
-// the number, and each is counted by itself.
+// otherFormats stands for all formats from that number on. It bounds the counters, because
+// the signer of a record chooses the format.
 const otherFormats Format = 17
 
 // FormatOf returns the format of a record that can't be opened; 0 if err is

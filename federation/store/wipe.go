@@ -10,18 +10,17 @@ import (
 	"time"
 )
 
-// What a peer takes back is to be gone from disk too (MESH-025), and bbolt only
-// forgets: a page that it wrote anew elsewhere, or freed, keeps its bytes until it
-// is used again. So whoever deletes a record says so, and a loop overwrites the
-// free pages that may still have something on them.
+// Records that a peer withdraws must disappear from disk too (MESH-025). bbolt doesn't
+// overwrite deleted data: a freed or copied page keeps its bytes until it is used again. So
+// each deletion wakes a loop that overwrites free pages.
 
 // A wiper overwrites the free pages of a store's file.
 type wiper struct {
-	dirty chan struct{} // has room for one: something was deleted
+	dirty chan struct{} // has an item if something was deleted
 	file  *os.File
 }
 
-// wake has the loop look at the file again.
+// wake makes the loop scan the file again.
 func (w *wiper) wake() {
 	select {
 	case w.dirty <- struct{}{}:
@@ -29,17 +28,17 @@ func (w *wiper) wake() {
 	}
 }
 
-// wipePages is how many pages are written at once, and wipeStep how many are looked at
-// while no change is made: 16 MiB of them, of pages of 4 KiB.
+// wipePages is the number of pages written at once. wipeStep is the number of pages scanned
+// while changes wait: 16 MiB with pages of 4 KiB.
 const (
 	wipePages = 64
 	wipeStep  = 4096
 )
 
-// Wipe overwrites what is free and has something on it, in steps, and calls rest after
-// each with the time that it took; where rest says no, it ends. When it has returned
-// without an error, whatever was deleted before it began is gone from the file: a page
-// with it on was free by then, and is overwritten here, or since by what took its place.
+// Wipe overwrites the free pages that aren't empty, in steps. After each step but the last
+// it calls rest with the duration of the step, and ends if rest returns false. After a
+// complete run, all data deleted before its beginning is gone from the file. A page with
+// such data was free by then; Wipe overwrote it, or a later change has reused it.
 func (s *Store) Wipe(sync bool, rest func(time.Duration) bool) error {
 	for id := 2; id > 0; { // the first two have no contents
 		began := time.Now()
@@ -61,14 +60,14 @@ func (s *Store) Wipe(sync bool, rest func(time.Duration) bool) error {
 		return nil
 	}
 
-	return s.Disk.Read(s.wiper.file.Sync) // not a change: others go on meanwhile
+	return s.Disk.Read(s.wiper.file.Sync) // not a change, so other operations continue
 }
 
-// WipeSome looks at so many pages from id on, and returns where to go on; 0 for nowhere.
-// Readers that began before the last change still use pages that are free by now, so
-// it waits for them; later ones don't, and no change is made meanwhile. Should the
-// machine stop half way, the free pages are the same by the last commit, which is on
-// disk. The transaction is for the lock that comes with it, and changes nothing.
+// WipeSome scans the given number of pages from id on and overwrites the free ones. It
+// returns the next page to scan, or 0 at the end of the file. It first waits for readers,
+// because those that began before the last change may still use pages that are now free.
+// The write transaction changes nothing; it only excludes changes. If the machine stops
+// half-way, the file is intact, because the last commit on disk has the same free pages.
 func (s *Store) WipeSome(id, pages int) (next int, err error) {
 	tx, err := s.db.Begin(true)
 	if err != nil {
@@ -100,7 +99,7 @@ func (s *Store) WipeSome(id, pages int) (next int, err error) {
 	return id, run.empty()
 }
 
-// A freeRun is free pages in a row that are to be emptied.
+// A freeRun is a run of adjacent free pages to overwrite.
 type freeRun struct {
 	file     *os.File
 	size     int
@@ -121,7 +120,7 @@ func (r *freeRun) add(id int) error {
 	return nil
 }
 
-// empty writes nothing over what is empty already.
+// empty overwrites the run with zeros, unless it contains only zeros.
 func (r *freeRun) empty() error {
 	data := make([]byte, r.n*r.size)
 	r.n = 0
@@ -141,15 +140,15 @@ func (r *freeRun) empty() error {
 	return err
 }
 
-// The pace of wiping: at most once a second, and a twentieth of the time, so that of a
-// file of a GiB it takes some seconds.
+// The pace of wiping: at most one run a second, and at most a twentieth of the time. A file
+// of a GiB takes some seconds.
 const (
 	wipeEvery = time.Second
 	wipeShare = 20
 )
 
-// Wiping wipes after deletions until ctx ends, and once at its beginning for those
-// that a stop left behind.
+// Wiping wipes after deletions until ctx ends. It also wipes once at its beginning, because
+// the last stop may have left deleted records in the file.
 func (s *Store) Wiping(ctx context.Context, sync bool, log *slog.Logger) {
 	rest := func(took time.Duration) bool { return pause(ctx, wipeShare*took) }
 	for {
@@ -165,7 +164,7 @@ func (s *Store) Wiping(ctx context.Context, sync bool, log *slog.Logger) {
 	}
 }
 
-// Wake has the loop that wipes look again.
+// Wake makes Wiping scan the file again.
 func (s *Store) Wake() { s.wiper.wake() }
 
 // pause returns false if ctx ends first.
@@ -191,7 +190,7 @@ func await(ctx context.Context, c <-chan struct{}) bool {
 	}
 }
 
-// openWiper opens the file for itself: bbolt keeps its own to itself.
+// openWiper opens the file a second time, because bbolt doesn't export its file.
 func openWiper(path string) (wiper, error) {
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
