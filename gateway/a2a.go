@@ -210,7 +210,7 @@ func unfailed(result []byte) error {
 		}
 	)
 
-	_, _ = json.Unmarshal(result, &own), json.Unmarshal(result, &wrapped) // what is no task has no state
+	_, _ = json.Unmarshal(result, &own), json.Unmarshal(result, &wrapped) // only a task has a state
 	for _, state := range []string{own.Status.State, wrapped.Task.Status.State} {
 		switch strings.ToLower(strings.TrimPrefix(state, "TASK_STATE_")) {
 		case "failed", "rejected", "canceled", "cancelled":

@@ -41,9 +41,9 @@ func (r *resultReader) Read(data []byte) (int, error) {
 	return n, nil
 }
 
-// event returns the next event with the result in the place of its data, which may be
-// of several lines; what else it says is passed on. One that the stream's end cuts
-// off is none (HTML, 9.2.6). With an error the stream ends, io.EOF beside the event.
+// event returns the next event with its data, which may be of several lines, replaced by
+// the result. Its other fields are passed on. An event that the stream's end cuts off is
+// dropped (HTML, 9.2.6). With an error the stream ends, io.EOF beside the event.
 func (r *resultReader) event() (event []byte, err error) {
 	var data [][]byte
 	for room := maxEvent; ; {

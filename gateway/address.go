@@ -15,14 +15,16 @@ func prefixes(texts ...string) []netip.Prefix {
 }
 
 var (
-	// never are addresses that no allow-list opens: nobody's, everybody's, and
-	// those at which a cloud tells whoever asks what this machine may do.
+	// never are addresses that no allow-list opens: unspecified, multicast and broadcast
+	// addresses, and the metadata services at which a cloud discloses a machine's
+	// credentials.
 	never = prefixes("0.0.0.0/8", "224.0.0.0/4", "255.255.255.255/32", "::/128", "ff00::/8",
 		"169.254.169.254/32", "169.254.170.2/32", "169.254.170.23/32", "100.100.100.200/32", "192.0.0.192/32",
 		"168.63.129.16/32",
 		"fd00:ec2::254/128", "fd00:ec2::23/128", "fd20:ce::254/128")
-	// private are addresses that not the whole Internet knows the same machine by:
-	// the registries of RFC 6890 as of 2025. Of IPv6, what is outside publicV6 too.
+	// private are addresses that do not name the same machine on the whole Internet: the
+	// registries of RFC 6890 as of 2025. IPv6 addresses outside publicV6 are private
+	// too.
 	private = prefixes("10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
 		"192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24",
 		"203.0.113.0/24", "240.0.0.0/4",

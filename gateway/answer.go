@@ -47,8 +47,8 @@ func refusalOf(resp *http.Response, own bool) error {
 	return refusal
 }
 
-// messageOf returns an agent's own words for what is wrong: of problem details, or
-// of draft-cui's error object.
+// messageOf returns an agent's own description of its error: of problem details, or of
+// draft-cui's error object.
 func messageOf(resp *http.Response) string {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 16<<10))
 	if err != nil {
@@ -96,7 +96,7 @@ func oneLine(s string) string {
 	return strings.ToValidUTF8(s, "")
 }
 
-// maxRetryAfter bounds what a caller is told to wait, in seconds.
+// maxRetryAfter bounds the wait that a caller is asked for, in seconds.
 const maxRetryAfter = 24 * 3600
 
 // retryAfter reads the field in seconds, or as a date; 0 where it says nothing.
@@ -112,8 +112,8 @@ func retryAfter(text string) int {
 	return 0
 }
 
-// explain turns what went wrong on the way to the agent into what a client is
-// told: never where it went.
+// explain turns an error on the way to the agent into the client's error. It never
+// discloses the agent's address.
 func explain(ctx context.Context, err error) error {
 	var told *directory.Error
 	switch {

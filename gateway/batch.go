@@ -16,9 +16,9 @@ import (
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
-// batch invokes the agent with each item of an array, eight at a time, and answers
-// with an array of the outputs in the same order, or errors (AI-011). What is not done
-// when its time is over has that for an answer.
+// batch invokes the agent with each item of an array, eight at a time, and answers with
+// an array of the outputs in the same order, or errors (AI-011). An item that is not
+// done when its time is over has a timeout error as its answer.
 func (i *invocation) batch(ctx context.Context) (*invoke.Reply, error) {
 	var items []jsontext.Value
 	if err := json.Unmarshal(i.in.Body, &items); err != nil {
@@ -123,8 +123,8 @@ func outputOf(r *invoke.Reply, err error) []byte {
 	return append(append([]byte(`{"error":`), append(strictjson.AppendText(data, "message", message), '}')...), '}')
 }
 
-// codeOf is draft-cui's word for what went wrong with an item (cui 5), as the whole
-// answer would have it.
+// codeOf returns draft-cui's code for the error of an item (cui 5), as an answer of its
+// own would have it.
 func codeOf(p directory.Problem) string {
 	switch p {
 	case directory.BadRequest, directory.BadInput, directory.AgentBadRequest, directory.AgentUnprocessable:

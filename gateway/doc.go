@@ -1,20 +1,20 @@
-// Package gateway is everything by which a node talks to agents: to invoke them,
-// and to read what they say of themselves. All of it goes through one Guard,
-// because where it goes is what a registrant wrote:
+// Package gateway is the part of a node that connects to agents: it invokes them, and
+// reads their descriptions of themselves. All requests go through one Guard, because
+// registrants chose the targets:
 //
 //	guard := gateway.NewGuard(gateway.GuardConfig{Judge: …, Certificate: …})
 //	defer guard.Close()
 //	page, err := guard.Fetch(ctx, request, gateway.Target{})
 //
-// The Guard judges the address that a connection is made to after the name was
-// resolved, so that a name that is resolved anew to another address gains
-// nothing, and who answers there (draft-gaikwad-woa, 8.2; draft-xu, 4.6).
+// The Guard checks the address of a connection after the name was resolved, so that a
+// second resolution to another address gains nothing. It also checks the identity of the
+// server (draft-gaikwad-woa, 8.2; draft-xu, 4.6).
 //
-// [Embeddings], a client of a source of vectors, is beside it: where that goes is
-// what the operator wrote.
+// [Embeddings], a client of a source of vectors, doesn't use the guard, because the
+// operator chose its target.
 //
-// Package gateway/crawl reads Web of Agents documents through the guard, and
-// gateway/probe what agents say of themselves.
+// Package gateway/crawl reads Web of Agents documents through the guard, and package
+// gateway/probe reads the agents' descriptions of themselves.
 //
 // # Files
 //

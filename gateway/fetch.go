@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// An Answer is what a fetch brought.
+// An Answer is the result of a fetch.
 type Answer struct {
 	Status int
 	Header http.Header

@@ -12,28 +12,28 @@ import (
 	"github.com/roster-mesh/roster/directory/invoke"
 )
 
-// Claims are what the domain's members know together of what was shown or used once.
-// Errors are *directory.Error; that of an outcome that is not known may be tried again.
+// Claims are the members' shared memory of one-time proofs and Idempotency-Keys. Errors
+// are *directory.Error; the request may be retried after one whose outcome is unknown.
 type Claims interface {
-	// Claim makes a request the first with its Idempotency-Key, and returns nil; or
-	// returns what the first was answered.
+	// Claim makes a request the first with its Idempotency-Key, and returns nil; or it
+	// returns the answer of the first.
 	Claim(context.Context, directory.Claim) (*directory.StoredAnswer, error)
-	// Settle says what came of the request that holds a claim.
+	// Settle stores the outcome of the request that holds a claim.
 	Settle(context.Context, directory.Settlement) error
 	// Spend uses up a proof, which is good once, until when it would be good (Unix
 	// seconds).
 	Spend(ctx context.Context, proof directory.Hash, until int64) error
 }
 
-// Bounds of what is noted of a call.
+// Bounds of a call's claim.
 const (
 	claimTries  = 3
-	settleTime  = 5 * time.Second  // for which it is tried to note what came of a call
+	settleTime  = 5 * time.Second  // for the attempts to store a call's outcome
 	leaseBeyond = 30 * time.Second // the call's own time
 	batchBeyond = time.Second      // a batch's own time, for its answer
 )
 
-// runOnce calls run for the first request with a key only (AI-012). Repetitions get its
+// runOnce calls run only for the first request with a key (AI-012). Repetitions get its
 // answer, or the reason why there is none.
 func (i *invocation) runOnce(ctx context.Context) (*invoke.Reply, error) {
 	limit := i.g.cfg.Timeout
@@ -61,8 +61,9 @@ func (i *invocation) runOnce(ctx context.Context) (*invoke.Reply, error) {
 	return reply, err
 }
 
-// claim is what the domain is told of the key: nothing that anybody could read. A body
-// is the same where its bytes are: JSON that is written otherwise is another (AI-012).
+// claim returns the domain's copy of the key. It holds only hashes, so that it discloses
+// nothing. Two bodies are the same only if their bytes are: JSON that is written
+// differently is another body (AI-012).
 func (i *invocation) claim(limit time.Duration) directory.Claim {
 	return directory.Claim{
 		Key:    i.keyHash(),
@@ -133,7 +134,7 @@ func (i *invocation) runDetached(ctx context.Context, limit time.Duration) (*inv
 // traceConn notes whether a request with a key may have reached the agent.
 func (i *invocation) traceConn(ctx context.Context) context.Context {
 	if i.in.Key == "" {
-		return ctx // nobody asks
+		return ctx // no one reads it
 	}
 
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
@@ -141,8 +142,8 @@ func (i *invocation) traceConn(ctx context.Context) context.Context {
 	}})
 }
 
-// settlement is what there is to tell of a call. What has not reached the agent, or
-// what the agent says that it can't do now, is asked again by the next.
+// settlement returns the outcome of a call. If the request has not reached the agent, or
+// the agent answers that it is unavailable now, a repetition calls the agent again.
 func settlement(c directory.Claim, r *invoke.Reply, err error, reached bool) directory.Settlement {
 	s := directory.Settlement{Key: c.Key, Holder: c.Holder}
 
@@ -160,9 +161,8 @@ func settlement(c directory.Claim, r *invoke.Reply, err error, reached bool) dir
 	return s
 }
 
-// settle notes what came of a call before its caller learns it. Where that can't be
-// done the key stays claimed, and who repeats the request learns that its outcome is
-// not known.
+// settle stores the outcome of a call before its caller gets it. If that fails, the key
+// stays claimed, and a repetition is answered that the outcome is unknown.
 func (i *invocation) settle(ctx context.Context, settlement directory.Settlement) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()

@@ -33,7 +33,8 @@ const (
 	itemsAtOnce          = 8
 )
 
-// Config is what a Gateway needs. Guard is required; what is 0 has its default.
+// Config is the configuration of a Gateway. Guard is required; a field that is 0 has its
+// default.
 type Config struct {
 	Guard         *Guard
 	Timeout       time.Duration // of an invocation; the guard's where it is 0
@@ -101,8 +102,8 @@ func isCallable(status string) bool {
 	return status == "active" || status == "testing" || status == "deprecated"
 }
 
-// Invoke has e's agent do what in asks for. e is the registration as it is now.
-// An array is a batch, unless the operation takes arrays. Errors are
+// Invoke invokes e's agent with the request in. e is the registration in its present
+// form. An array is a batch, unless the operation takes arrays. Errors are
 // *directory.Error, or the context's.
 func (g *Gateway) Invoke(ctx context.Context, entry *directory.Entry, in invoke.Request) (*invoke.Reply, error) {
 	plan := g.plans.of(entry)
@@ -146,7 +147,7 @@ func (g *Gateway) Invoke(ctx context.Context, entry *directory.Entry, in invoke.
 	return reply, err
 }
 
-// begin uses up what the request came with that is good once, and calls the agent.
+// begin uses up the one-time credentials of the request, and calls the agent.
 func (i *invocation) begin(ctx context.Context) (*invoke.Reply, error) {
 	claims := i.g.cfg.Claims
 	if claims == nil && (i.in.Key != "" || !i.in.Proof.IsZero()) {
@@ -282,9 +283,9 @@ func (i *invocation) target() Target {
 	return t
 }
 
-// setHeader sets the header fields that go to the agent: what the operator lets
-// through, who this node is, and what tells one request from another. It reports
-// whether any was the caller's own.
+// setHeader sets the header fields of the request to the agent: those that the operator
+// lets through, this node's identity, and the identifiers of the request. It reports
+// whether any field was the caller's own.
 func (i *invocation) setHeader(ctx context.Context, header http.Header) (own bool) {
 	for _, name := range i.g.passHeaders(i.e) {
 		name = http.CanonicalHeaderKey(name)

@@ -9,7 +9,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// errStopping is how what is under way ends when the node does.
+// errStopping ends the pending calls and streams when the node stops.
 var errStopping = directory.Refuse(directory.Unavailable,
 	"the node stops, and ends what is under way; the agent may have acted")
 
@@ -18,7 +18,7 @@ type lifecycle struct {
 	draining, closing context.Context
 	drain, end        context.CancelFunc
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	closed bool
 	calls  sync.WaitGroup
 }
@@ -32,8 +32,8 @@ func (e *lifecycle) init() {
 // for long. Reading one of them then is Unavailable.
 func (e *lifecycle) Drain() { e.drain() }
 
-// Close ends what is under way and waits for it, until bound ends. Nothing is invoked
-// after it.
+// Close ends the pending calls and waits for them, until bound ends. No invocation
+// starts after it.
 func (e *lifecycle) Close(bound context.Context) error {
 	e.mu.Lock()
 	e.closed = true
@@ -85,8 +85,8 @@ type callStream struct {
 	stop func() bool
 }
 
-// Read implements io.Reader. What ends a stream early is a *directory.Error, or the
-// caller's context's error.
+// Read implements io.Reader. The error of a stream that ends early is a
+// *directory.Error, or the caller's context's error.
 func (f *callStream) Read(b []byte) (int, error) {
 	n, err := f.ReadCloser.Read(b)
 	switch {

@@ -68,15 +68,15 @@ func (i *invocation) ask(ctx context.Context, session *session, use *exchange, w
 		if tools, err := session.list(ctx); err != nil {
 			use.spoiled.Store(true)
 		} else {
-			_, _ = i.among(tools, w) // the input has been taken, whatever this says of it
+			_, _ = i.among(tools, w) // the input has been accepted, so an error here is ignored
 		}
 	}
 
 	return reply, err
 }
 
-// tool returns the name of the tool to call, and whether it is from what the server
-// listed a while ago. That only lets through: before anything is refused by it, the
+// tool returns the name of the tool to call, and whether it comes from a remembered list
+// of the server's tools. A remembered list can only permit a call: before a refusal, the
 // server is asked again.
 func (i *invocation) tool(ctx context.Context, session *session, w *agentTask) (name string, remembered bool,
 	err error) {
@@ -118,7 +118,7 @@ func (i *invocation) among(tools []tool, w *agentTask) (string, error) {
 	return name, err
 }
 
-// toolOf returns what the envelope's tool_field says (WOA-027).
+// toolOf returns the value that the envelope's tool_field names (WOA-027).
 func toolOf(woa invoke.WoATerms, w *agentTask) (string, error) {
 	switch woa.ToolField {
 	case "agent":
@@ -164,7 +164,7 @@ func pick(tools []tool, w *agentTask) (string, error) {
 	return "", directory.Refuse(directory.NotFound, "the agent has no tool %.100q; it has %.2000s", w.Name, list)
 }
 
-// replyOf returns a tool's output: what is structured, else text that is JSON, else
+// replyOf returns a tool's output: the structured content, else text that is JSON, else
 // the content as it is. A tool's error is the agent's failure (AI-035).
 func replyOf(r *mcp.CallToolResult) (*invoke.Reply, error) {
 	reply := &invoke.Reply{Status: http.StatusOK, ContentType: "application/json"}

@@ -67,8 +67,8 @@ func (g *Guard) DescribeMCP(ctx context.Context, endpoint string, target Target)
 	return server, nil
 }
 
-// silence returns why an exchange told nothing: the guard's no or the network's, else
-// that what answers is no MCP server.
+// silence returns the reason why an exchange returned no description: the guard's
+// refusal or the network's error, else that the server is no MCP server.
 func (x *exchange) silence(err error) error {
 	if last := x.last.Load(); last != nil {
 		return *last

@@ -15,16 +15,17 @@ import (
 // askedKey is, of a request's context, the exchange whose question it is.
 type askedKey struct{}
 
-// An exchange is what goes to an MCP server for one invocation or probe. Its requests
-// end with that, and the guard's own no is kept, which the library may not hand on.
+// An exchange sends the requests to an MCP server for one invocation or probe. Its
+// requests end with that. It keeps the guard's own refusal, because the library may not
+// return it.
 type exchange struct {
 	next http.RoundTripper
 	ctx  context.Context
 	i    *invocation // nil where it is for no invocation
 	last atomic.Pointer[error]
-	// sent is that a request has been handed on, and missing that the server doesn't
-	// know the session that what is asked for was in. spoiled is that the session is not
-	// to be used again.
+	// sent means that a request has been handed on. missing means that the server
+	// doesn't know the session of the request. spoiled means that the session must not
+	// be used again.
 	sent, missing, spoiled atomic.Bool
 }
 
@@ -33,7 +34,7 @@ func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 	x.sent.Store(true)
 
 	ctx, cancel := context.WithCancelCause(r.Context())
-	if r.Method == http.MethodDelete { // the session's end is told the server also where the caller has gone
+	if r.Method == http.MethodDelete { // notify the server even if the caller has gone
 		time.AfterFunc(closeTime, func() { cancel(context.DeadlineExceeded) })
 	} else {
 		context.AfterFunc(x.ctx, func() { cancel(context.Cause(x.ctx)) }) // which comes when the invocation ends
@@ -59,7 +60,8 @@ func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 		err = refusalOf(resp, false)
 		x.last.Store(&err)
 	case http.StatusNotFound: // MCP 2025-11-25, Session Management, 4
-		// What the server asks of us meanwhile is answered within the session too, and tells nothing.
+		// Answers to the server's own requests are sent within the session too. Their
+		// status shows nothing about the invocation.
 		if r.Context().Value(askedKey{}) == x && r.Header.Get("Mcp-Session-Id") != "" {
 			x.missing.Store(true)
 		}

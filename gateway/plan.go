@@ -18,12 +18,12 @@ type plan struct {
 	of       contents
 	contract *invoke.Contract
 	binding  directory.Binding // zero where there is none with a driver
-	endpoint *url.URL          // the binding's; nil where that is no URL. Requests share it: nobody changes it
+	endpoint *url.URL          // the binding's; nil if that is no URL; shared by requests: read only
 	mutual   bool              // the agent says that it speaks mTLS
 	size     int               // bytes, as it is counted
 }
 
-// contents are what a plan is made of. It is comparable: others make another plan.
+// contents are the inputs of a plan. It is comparable: other contents make another plan.
 type contents struct {
 	agent    string
 	document directory.Document
@@ -44,12 +44,12 @@ type agentKey struct {
 
 // plans keeps the plans of agents that are called.
 type plans struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	all   map[agentKey]*plan
 	bytes int
 }
 
-// of returns the plan of e's agent. Where too much is kept, all of it is forgotten.
+// of returns the plan of e's agent. If the plans exceed their bounds, all are removed.
 func (p *plans) of(entry *directory.Entry) *plan {
 	key, is := agentKey{entry.Origin, entry.RID}, contents{entry.Agent, entry.Document, entry.Packed}
 	p.mu.Lock()
@@ -86,7 +86,7 @@ func planOf(e *directory.Entry, is contents) *plan {
 
 	p.mutual = DeclaresMutualTLS(p.contract.Projection.Authentication)
 	if p.binding.Protocol == protocolMCP || p.binding.Protocol == protocolA2A || p.binding.Envelope != "" {
-		for n := range p.contract.Operations { // what these carry is an object: a batch goes item by item
+		for n := range p.contract.Operations { // each carries an object, so a batch is sent item by item
 			p.contract.Operations[n].Batch = false
 		}
 	}

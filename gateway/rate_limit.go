@@ -13,8 +13,8 @@ import (
 	"github.com/roster-mesh/roster/directory/invoke"
 )
 
-// maxLimitedAgents bounds how many agents are known. An agent that nobody is calling is
-// forgotten where there are more.
+// maxLimitedAgents bounds the agents in rateLimits. When it is exceeded, agents without
+// invocations are removed.
 const maxLimitedAgents = 4096
 
 // rateLimits limits the rate and the concurrency of invocations of each agent (AI-040).
@@ -39,8 +39,8 @@ func (p *rateLimits) init(concurrent int, perSecond float64) {
 	p.all = map[agentKey]*agentLimit{}
 }
 
-// enter takes a place at e's agent, and returns what gives it back. Who is patient
-// waits for one, and others are refused where there is none.
+// enter takes a slot at e's agent, and returns the function that releases it. If all
+// slots are taken, a patient caller waits for one, and another is refused.
 func (p *rateLimits) enter(ctx context.Context, e *directory.Entry, patient bool) (release func(), err error) {
 	limit := p.of(e)
 	if patient {
@@ -68,7 +68,7 @@ func (p *rateLimits) enter(ctx context.Context, e *directory.Entry, patient bool
 	return sync.OnceFunc(func() { <-limit.slots }), nil
 }
 
-// notAsked is why one that waited for its turn had none.
+// notAsked returns the error of a call that waited for its slot until its time was over.
 func notAsked(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()
@@ -112,7 +112,7 @@ func (p *rateLimits) of(entry *directory.Entry) *agentLimit {
 	limit := &agentLimit{entry.Statement, make(chan struct{}, concurrent),
 		rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond)))}
 	if old, ok := p.all[key]; ok && cap(old.slots) == concurrent && float64(old.limiter.Limit()) == perSecond {
-		old.revision = entry.Statement // a change of something else earns nobody a new quota
+		old.revision = entry.Statement // another change of the registration must not reset the quota
 		return old
 	}
 
@@ -122,7 +122,7 @@ func (p *rateLimits) of(entry *directory.Entry) *agentLimit {
 	return limit
 }
 
-// forget makes room, for whoever holds mu.
+// forget removes idle agents to make room. The caller holds mu.
 func (p *rateLimits) forget() {
 	for key, limit := range p.all {
 		if len(p.all) < maxLimitedAgents {

@@ -30,7 +30,7 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return fmt.Sprintf("the guard's rule %q: %s", r.Rule, r.Detail) }
 
-// Unwrap returns what caused it.
+// Unwrap returns the cause.
 func (r *Refusal) Unwrap() error { return r.Err }
 
 // RuleOf returns the rule that err was refused by; "" where the guard did not

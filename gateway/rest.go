@@ -86,7 +86,7 @@ func nameIn(input []byte, operation string) ([]byte, error) {
 		append(members, strictjson.Member{Name: "operation", Value: strictjson.AppendString(nil, operation)})), nil
 }
 
-// noError refuses a 2xx answer that tells of an error (AI-035).
+// noError refuses a 2xx answer that contains an error (AI-035).
 func noError(body []byte, operation invoke.Operation) error {
 	if len(body) == 0 || body[0] != '{' || !bytes.Contains(body, []byte("error")) && !bytes.ContainsRune(body, '\\') {
 		return nil // it has no such member, however that is written

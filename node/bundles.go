@@ -32,17 +32,17 @@ const (
 	bundleMaxConcurrent = 16               // fetches at a time
 )
 
-// A following is what this node has seen of a peer's bundle endpoint.
+// A following is this node's state of a peer's bundle endpoint.
 type following struct {
 	endpoint directory.BundleEndpoint
 	due      time.Time
-	good     time.Time // when it was last had; zero for never
+	good     time.Time // when it was last fetched; zero for never
 	err      error     // of the last time
 }
 
-// A bundleKeeper keeps the bundles of peers as their endpoints have them: whichever node
-// of the domain finds a newer one has all agree on it. What does not hold is an
-// alarm, and the last good bundle stays.
+// A bundleKeeper keeps the bundles of peers equal to those of their endpoints. A node
+// that finds a newer bundle proposes it to the domain. An invalid bundle raises an
+// alarm, and the last good one stays.
 type bundleKeeper struct {
 	peerings func() []directory.Peering
 	store    *consensus.Store
@@ -112,7 +112,7 @@ func (f *bundleKeeper) due(now time.Time) (list []directory.Peering) {
 	return list
 }
 
-// ask asks one endpoint and has the domain agree on what is new.
+// ask fetches one endpoint's bundle, and has the domain agree on a new one.
 func (f *bundleKeeper) ask(ctx context.Context, peering directory.Peering) {
 	bound, cancel := context.WithTimeout(ctx, bundleFetchTimeout)
 	defer cancel()
@@ -147,7 +147,7 @@ func (f *bundleKeeper) ask(ctx context.Context, peering directory.Peering) {
 	f.seen[peering.Domain] = seen
 }
 
-// of returns what was seen of a peer's endpoint; zero where it has none.
+// of returns the state of a peer's endpoint; zero if it has none.
 func (f *bundleKeeper) of(td spiffeid.TrustDomain) following {
 	f.mu.Lock()
 	defer f.mu.Unlock()

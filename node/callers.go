@@ -12,8 +12,8 @@ import (
 	"github.com/roster-mesh/roster/trust/credentials"
 )
 
-// wireCallers makes the judge of who calls, and keeps the keys of the issuers that
-// it believes.
+// wireCallers makes the verifier of callers, and keeps the keys of the issuers that it
+// trusts.
 func (n *Node) wireCallers() error {
 	callers := n.cfg.Callers
 	cfg := credentials.Config{Audiences: callers.Audiences, WITSVID: callers.WITSVID, JWTSVID: callers.JWTSVID}
@@ -89,8 +89,8 @@ func (n *Node) acceptedCredentials() request.AcceptedCredentials {
 	return t
 }
 
-// identify returns who makes a request; nobody where nothing was shown. Why a
-// credential was refused is counted, and what it was is told to nobody.
+// identify returns the identity that makes a request; zero if it has no credentials. The
+// reason of a refusal is counted; the credential itself is never reported.
 func (n *Node) identify(r *http.Request) (request.Credential, error) {
 	tokens, err := request.TokensOf(r)
 	if err != nil {

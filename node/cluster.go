@@ -28,8 +28,8 @@ func (c cluster) Transfer(ctx context.Context, to spiffeid.ID) error {
 // Remove implements operator.Members.
 func (c cluster) Remove(ctx context.Context, id spiffeid.ID) error { return c.store.Expel(ctx, id) }
 
-// Admit implements operator.Members. Only what can have a node's certificate is
-// admitted.
+// Admit implements operator.Members. It admits only an identity that can have a node's
+// certificate.
 func (c cluster) Admit(ctx context.Context, id spiffeid.ID, withdraw bool) error {
 	if !withdraw && !trust.IsNode(id, c.domain) {
 		return directory.Refuse(directory.BadRequest, "%s is not under %s%s, where the domain's nodes are", id,
@@ -67,16 +67,15 @@ var ErrBackup = backup.ErrUnusable
 // ErrDamaged says that a node's log or snapshots are not as it wrote them.
 var ErrDamaged = consensus.ErrDamaged
 
-// SalvageBackup writes a backup of what a stopped node has on its disk, where its domain
-// has lost its majority for good, and returns how far its log goes.
+// SalvageBackup writes a backup of the state on a stopped node's disk, for a domain that
+// has lost its majority for good. It returns the end of the node's log.
 func SalvageBackup(cfg config.Config, w io.Writer) (backup.LogEnd, error) {
 	return backup.Salvage(cfg.ConsensusDir(), cfg.TrustDomain, w)
 }
 
-// A Backup is what is in a backup, without its secrets.
+// A Backup describes the contents of a backup, without its secrets.
 type Backup = backup.Backup
 
-// InspectBackup reads a backup to its end and returns what is in it, without a
-// directory and without its secrets. It is ErrBackup unless all of it is as it was
-// written.
+// InspectBackup reads a backup to its end and returns its contents, without a directory
+// and without its secrets. The error is ErrBackup if any of it has been altered.
 func InspectBackup(r io.Reader) (*Backup, error) { return backup.Inspect(r) }

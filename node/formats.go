@@ -5,7 +5,7 @@ import (
 	"github.com/roster-mesh/roster/consensus"
 )
 
-// writtenOf shows what a domain writes.
+// writtenOf returns the formats that a domain writes.
 func writtenOf(numbers consensus.Numbers) wire.Written {
 	written := wire.Written{Log: numbers.Log, Snapshot: numbers.Snapshot, Wire: numbers.Wire}
 
@@ -20,7 +20,7 @@ func writtenOf(numbers consensus.Numbers) wire.Written {
 	return written
 }
 
-// readsOf shows what a node reads.
+// readsOf returns the formats that a node reads.
 func readsOf(versions consensus.Versions) wire.Reads {
 	reads := wire.Reads{Log: versions.Log, Snapshot: versions.Snapshot, Wire: versions.Wire}
 

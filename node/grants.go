@@ -11,7 +11,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// policyBasis identifies what decides grants besides the replicated state: the built-in
+// policyBasis identifies the inputs of grants besides the replicated state: the built-in
 // policy, and this build.
 func policyBasis(policy string) directory.Hash {
 	by := []string{policy}
@@ -27,18 +27,18 @@ func policyBasis(policy string) directory.Hash {
 	return directory.HashOf([]byte(strings.Join(by, "\x00")))
 }
 
-// An exporter is the policy as far as it says what leaves the domain.
+// An exporter is the part of the policy that decides on exports.
 type exporter interface {
 	Export(peer spiffeid.TrustDomain, agent string, owner directory.Identity, v directory.Visibility,
 		p *directory.Projection) directory.Decision
 }
 
-// grants asks policy about each peer that the operator lets have something, within
-// the peering's rules. What all of them may have alike goes into the mesh's stream,
-// whose every reader sees all that is in it; what differs goes into the stream of
-// each that may have it, and not into the mesh's (federation.md, "Grants"). Where
-// there is no peer yet, policy is asked of a domain without a name: the first one may
-// read the mesh's stream before all that is in it has been decided anew.
+// grants asks policy about each peer to which the operator exports, within the peering's
+// rules. A disclosure that is equal for all of them goes into the mesh's stream, because
+// every reader of that sees all of it. If disclosures differ, each goes into the stream
+// of its peer, and not into the mesh's (federation.md, "Grants"). If there is no peer
+// yet, policy is asked about a domain without a name, because the first peer may read
+// the mesh's stream before its contents are decided again.
 func grants(policy exporter, peerings []directory.Peering, subject consensus.Subject) []directory.Grant {
 	if !subject.Visibility.Mesh && len(subject.Visibility.Peers) == 0 {
 		return nil

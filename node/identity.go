@@ -13,8 +13,8 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-// wireIdentity finds out who this node is, and has its SVID renewed. A Workload API
-// that is not there is waited for until env.Context ends.
+// wireIdentity determines this node's identity, and has its SVID renewed. If a Workload
+// API is not available, it waits for it until env.Context ends.
 func (n *Node) wireIdentity(env Env) (err error) {
 	n.bundles = trust.NewBundles()
 
@@ -50,8 +50,8 @@ func (n *Node) wireIdentity(env Env) (err error) {
 	return nil
 }
 
-// awaitIdentity waits for the SVID of one of the members. Meanwhile the admin
-// listener says what is waited for.
+// awaitIdentity waits for the SVID of one of the members. Meanwhile the admin listener
+// reports the wait.
 func (n *Node) awaitIdentity(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()

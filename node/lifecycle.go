@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// A lifecycle keeps the stop of everything that was started and runs them
-// backwards, once, under the context's bound. It works after a half-failed
-// start: what was never started has no stop.
+// A lifecycle keeps the stop of each part that was started. It runs the stops in
+// reverse, once, under the context's bound. It works after a start that failed half way:
+// a part that was never started has no stop.
 type lifecycle struct {
 	once  sync.Once
 	err   error
@@ -23,7 +23,7 @@ type stop struct {
 	run  func(context.Context) error
 }
 
-// onStop registers the stop of what was just started.
+// onStop registers the stop of the part that was just started.
 func (l *lifecycle) onStop(name string, run func(context.Context) error) {
 	l.stops = append(l.stops, stop{name, run})
 }

@@ -45,7 +45,7 @@ func (n *Node) serve(name string, server *http.Server, ln net.Listener) {
 		drain, cancel := context.WithTimeout(bound, drainTimeout)
 		defer cancel()
 
-		if err := server.Shutdown(drain); err != nil { // what still goes on is cut
+		if err := server.Shutdown(drain); err != nil { // requests that are still pending are cut
 			_ = server.Close()
 		}
 

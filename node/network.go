@@ -14,8 +14,8 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-// A Network is what a node listens on and dials by. The zero value is the
-// machine's TCP.
+// A Network provides a node's listeners and connections. The zero value is the machine's
+// TCP.
 type Network struct {
 	Listen func(addr string) (net.Listener, error)
 	Dial   func(ctx context.Context, addr string) (net.Conn, error)
@@ -48,7 +48,8 @@ func listenTCP(addr string) (net.Listener, error) {
 	}
 }
 
-// listeners are a node's but for admin's, bound before what they are for starts.
+// listeners are a node's listeners except the admin listener. They are bound before the
+// parts that use them start.
 type listeners struct {
 	api, cluster, gossip net.Listener // gossip is nil where it is off
 }
@@ -94,8 +95,8 @@ func AuthorizeNodesOf(td spiffeid.TrustDomain) func(spiffeid.ID) error {
 	}
 }
 
-// close closes what was bound for parts that were never started; closing twice
-// is harmless.
+// close closes the listeners of parts that were never started; closing twice is
+// harmless.
 func (l listeners) close() error {
 	var err error
 	for _, ln := range []net.Listener{l.api, l.cluster, l.gossip} {

@@ -73,8 +73,8 @@ func (o operator) Members() []wire.Member {
 	return members
 }
 
-// Peers returns the domain's agreement with each peer, and what this node has received
-// of it.
+// Peers returns the domain's agreement with each peer, and the state of this node's
+// import from it.
 func (o operator) Peers() []wire.Peer {
 	received := map[spiffeid.TrustDomain]federation.PeerStatus{}
 	for _, p := range o.mesh.Peers() {
@@ -139,7 +139,7 @@ func (o operator) agreement(peering directory.Peering) wire.Peer {
 	return peer
 }
 
-// addReceived adds what this node has received of a peer.
+// addReceived adds the state of this node's import from a peer.
 func addReceived(peer *wire.Peer, p directory.Peering, status federation.PeerStatus) {
 	if p.State == directory.PeeringActive {
 		peer.State = status.State

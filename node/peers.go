@@ -42,8 +42,8 @@ type peerings struct {
 	mesh  func() *federation.Mesh
 }
 
-// follow carries what the domain has agreed into the parts that don't read the
-// log: the newest key document, and the bundles of peers.
+// follow applies the domain's agreements to the parts that don't read the log: the
+// newest key document, and the bundles of peers.
 func (ps *peerings) follow(ctx context.Context) {
 	var keys *signed.KeyDocument
 	peers := map[spiffeid.TrustDomain]directory.Peering{}
@@ -72,7 +72,7 @@ func (ps *peerings) follow(ctx context.Context) {
 		}
 
 		if moved {
-			ps.policy.Reconsider() // a peer's identities see what is exported to their domain
+			ps.policy.Reconsider() // a peer's identities see the exports to their domain
 		}
 
 		select {
@@ -194,11 +194,11 @@ func (ps *peerings) inMesh(id spiffeid.ID) bool {
 	return false
 }
 
-// seedsOfPeer bounds the seeds of one peer: one that is there tells of the others.
+// seedsOfPeer bounds the seeds of one peer. One reachable seed announces the others.
 const seedsOfPeer = 8
 
-// gossipSeeds are where the mesh can be joined: what the configuration names
-// and what peers' peerings do.
+// gossipSeeds returns the addresses at which the mesh can be joined: those of the
+// configuration and those of the active peerings.
 func (ps *peerings) gossipSeeds() []string {
 	seeds := append([]string(nil), ps.cfg.Gossip.Seeds...)
 	for _, p := range ps.list() {

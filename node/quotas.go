@@ -43,7 +43,7 @@ func DomainQuotas(status wire.QuotaStatus) []QuotaUse {
 	}
 }
 
-// PeerQuotas returns the quotas of what is held of a peer, and how much of each is used.
+// PeerQuotas returns the quotas on a peer's stored records, and the use of each.
 func PeerQuotas(peer string, records, recordsLimit, bytes, bytesLimit uint64) []QuotaUse {
 	return []QuotaUse{
 		{"records of " + peer, records, recordsLimit},

@@ -22,8 +22,8 @@ type records struct {
 	bundles *trust.Bundles
 }
 
-// Record implements ad.Records. A registration that is in no stream has a record too, for
-// those who may read it in its own domain.
+// Record implements ad.Records. A registration that is in no stream has a record too,
+// for its readers in its own domain.
 func (r records) Record(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error) {
 	record, err := r.mesh.Record(ctx, origin, rid)
 	if origin != r.domain || directory.ProblemOf(err) != directory.NotFound {

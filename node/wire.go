@@ -29,8 +29,7 @@ import (
 	"github.com/roster-mesh/roster/trust/policy"
 )
 
-// wire starts the parts of a node in one straight line. What each part starts is
-// stopped in reverse.
+// wire starts the parts of a node in one straight line. The stops run in reverse.
 func (n *Node) wire(env Env) error {
 	if err := n.wireAdmin(); err != nil {
 		return err
@@ -108,7 +107,8 @@ func (n *Node) wireDNSSD(listener net.Addr) error {
 	return nil
 }
 
-// wireDirectory starts what the node knows and shares, before anybody can ask for it.
+// wireDirectory starts the parts that hold and share the node's data, before the API
+// serves them.
 func (n *Node) wireDirectory(ln listeners, env Env) error {
 	if err := n.wireTrust(); err != nil {
 		return err
@@ -154,7 +154,7 @@ func (n *Node) wireAdmin() error {
 	return nil
 }
 
-// wireTrust loads whom this node trusts, and by what it signs.
+// wireTrust loads the authorities that this node trusts, and its signing key.
 func (n *Node) wireTrust() (err error) {
 	// A node's first start makes its data folder.
 	if err := os.MkdirAll(n.cfg.Data, 0o700); err != nil {
@@ -283,7 +283,7 @@ func within(bound context.Context, f func() error) error {
 // the end of consensus.
 const federationBound = CloseTimeout / 4
 
-// wireFederation starts what this node has with other domains.
+// wireFederation starts the exchange with other domains.
 func (n *Node) wireFederation(ln net.Listener, env Env) error {
 	cfg := federation.Config{
 		Domain: n.cfg.TrustDomain, Node: n.id, PublicURL: n.cfg.PublicURL, Dir: filepath.Join(n.cfg.Data, "federation"),
@@ -397,7 +397,7 @@ func (n *Node) wireAPI() *api.Server {
 // peerNode returns the SPIFFE ID that a peer's node shows.
 func peerNode(r *http.Request) (spiffeid.ID, bool) { return trust.PeerID(r.TLS) }
 
-// grants decides who outside the domain may read a registration; the leader writes it
+// grants decides which domains may read a registration; the leader writes the result
 // into the command.
 func (n *Node) grants(subject consensus.Subject) []directory.Grant {
 	return grants(n.policy, n.store.Peerings(), subject)
@@ -442,7 +442,7 @@ func (n *Node) wireBundles() error {
 	return nil
 }
 
-// ownBundle is what BundlePath answers; nil where it is not served.
+// ownBundle returns the handler's source of BundlePath; nil if it is not served.
 func (n *Node) ownBundle() func() ([]byte, error) {
 	if !n.cfg.Bundles.Serve {
 		return nil

@@ -18,7 +18,7 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-// wireGateway makes what invokes agents; nil where that is off.
+// wireGateway returns the gateway that invokes agents; nil if it is off.
 func (n *Node) wireGateway() *gateway.Gateway {
 	c := &n.cfg.Gateway
 	if !c.Enabled {

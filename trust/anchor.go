@@ -16,8 +16,8 @@ import (
 	"github.com/roster-mesh/roster/trust/compact"
 )
 
-// An Anchor is what a verdict rests on. The verifier chooses it, never the file:
-// a file's own bundle shows only that the file agrees with itself (threats.md, S13).
+// An Anchor is the basis of a verdict. The verifier chooses it, never the file: a file's
+// own bundle shows only that the file agrees with itself (threats.md, S13).
 type Anchor string
 
 // The anchors that a verdict can have.
@@ -31,8 +31,8 @@ const (
 // ErrNoAnchor says that nothing was given by which a file could be judged.
 var ErrNoAnchor = errors.New("no trust anchor")
 
-// A DirectoryWord is what a directory that vouches for a record holds of the
-// record's domain.
+// A DirectoryWord is the trust data that a directory, as the anchor of a record, has of
+// the record's domain.
 type DirectoryWord struct {
 	Address     string `json:"address"`
 	Authorities int    `json:"authorities"`  // CA certificates of the domain
@@ -45,7 +45,7 @@ const (
 	UncheckedLayout     = "layout"                // white space, order of members and escapes of the file's JSON
 	UncheckedBundle     = "bundle"                // the file's own
 	UncheckedKeys       = "keys"                  // the file's own, since others were given
-	UncheckedExt        = "ext"                   // which nobody signed
+	UncheckedExt        = "ext"                   // which no signature covers
 	UncheckedSignatures = "checkpoint.signatures" // by keys that the key document doesn't list
 )
 
@@ -56,7 +56,7 @@ func (v *verification) leaveUnchecked(part string) {
 	}
 }
 
-// anchor chooses what the verdict rests on, out of what the verifier gave.
+// anchor chooses the anchor of the verdict among those that the verifier gave.
 func (v *verification) anchor() (string, error) {
 	if v.bundles != nil {
 		return v.anchorInStore()
@@ -145,8 +145,8 @@ func (v *verification) anchorInBundle() (string, error) {
 		v.issuer, v.certificates())
 }
 
-// anchorInKeys rests on the pinned key document. Its signature is checked by its
-// own keys: that shows that it arrived whole, and not who made it.
+// anchorInKeys takes the pinned key document as the anchor. Its signature is checked by
+// its own keys: that shows that it is complete, and not its author.
 func (v *verification) anchorInKeys() (string, error) {
 	key, err := v.keys.Key(v.keysKey)
 	if err != nil {
@@ -246,9 +246,9 @@ func (v *verification) readKeys(text string) error {
 	return nil
 }
 
-// checkLayout names the layout of a file's JSON as unchecked, unless it is one of
-// the two that encode returns: what the members hold is checked, and how they are
-// written is not.
+// checkLayout reports the layout of a file's JSON as unchecked, unless it is one of the
+// two that encode returns. The contents of the members are checked; their formatting is
+// not.
 func (v *verification) checkLayout(encodings ...[]byte) {
 	text := bytes.TrimSuffix(v.input, []byte("\n"))
 	for _, known := range encodings {

@@ -77,7 +77,7 @@ func (k *Key) Attest(svid *x509svid.SVID, now time.Time) (string, error) {
 	return lowS(jws, svid.PrivateKey.Public()), nil
 }
 
-// An attestation is what the JWS of that name says.
+// An attestation holds the contents of an attestation's JWS.
 type attestation struct {
 	node   spiffeid.ID
 	public ed25519.PublicKey
@@ -99,8 +99,8 @@ func (a *attestation) listed() []byte {
 	return strictjson.AppendRaw(data, "time", strconv.AppendInt(nil, a.time, 10))
 }
 
-// parseAttestation reads an attestation's payload and refuses any bytes that no
-// writer makes, and what it names as critical and this release doesn't know.
+// parseAttestation reads an attestation's payload. It refuses bytes that no writer
+// makes, and critical extensions that this release doesn't know.
 func parseAttestation(payload []byte) (*attestation, error) {
 	var w struct {
 		Node string `json:"node"`

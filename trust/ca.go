@@ -58,7 +58,7 @@ func NewCA(td spiffeid.TrustDomain, now time.Time) (*CA, error) {
 	return &CA{td, cert, key}, nil
 }
 
-// LoadCA reads what PEM wrote.
+// LoadCA reads the output of PEM.
 func LoadCA(certPEM, keyPEM []byte) (*CA, error) {
 	certs, err := parseCertificates(certPEM)
 	if err != nil {

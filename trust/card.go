@@ -18,9 +18,9 @@ import (
 	"github.com/roster-mesh/roster/trust/compact"
 )
 
-// CardKeys are the public keys by which signed A2A agent cards are judged. Whoever
-// judges names them: what a card itself says of where its keys are (jku) would let
-// every card vouch for itself, and is not read.
+// CardKeys are the public keys that verify signed A2A agent cards. The verifier chooses
+// them. A card's own reference to its keys (jku) is not read, because by it every card
+// could vouch for itself.
 type CardKeys struct{ keys []jose.JSONWebKey }
 
 // ErrUnsigned says that an agent card has no signature.
@@ -165,10 +165,10 @@ func (k *CardKeys) holds(protected, signature string, forms [][]byte) (kid strin
 	return "", false, err
 }
 
-// canonicalForms returns what a signer may have signed of a card (RFC 8785): the
-// card as it is, the card without what Protocol Buffers leave out because it is
-// the default (A2A 1.0, 8.4.1), and the card without any empty value, as widely
-// used libraries sign it. They differ by nothing but empty values.
+// canonicalForms returns the forms of a card that a signer may have signed (RFC 8785).
+// They are the card as it is, the card without the defaults that Protocol Buffers leave
+// out (A2A 1.0, 8.4.1), and the card without any empty value, as widely used libraries
+// sign it. They differ by nothing but empty values.
 func canonicalForms(card []byte) (forms [][]byte, err error) {
 	for _, drop := range []func(path []string, v jsontext.Value) bool{
 		func([]string, jsontext.Value) bool { return false },

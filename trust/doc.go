@@ -1,5 +1,5 @@
-// Package trust establishes who a caller, a node or a domain is, and verifies what
-// they signed (design: trust.md).
+// Package trust authenticates callers, nodes and domains, and verifies their signatures
+// (design: trust.md).
 //
 // A node shows itself by an X.509-SVID, which a [Source] holds and swaps, and
 // judges others by the [Bundles] of their trust domains; [ServerTLS],
@@ -10,10 +10,10 @@
 //	err = bundles.Set(td, jwks)
 //	listener := tls.NewListener(raw, trust.ServerTLS(source, bundles, count))
 //
-// An SVID lives an hour and a record for days, so each node has an Ed25519
-// [Key] of its own which its SVIDs attest. A [Keyring] signs with it, and
-// verifies what other domains signed by the newest key document of each. All
-// that is signed is a compact JWS, whose payload is kept as it was received.
+// An SVID lives an hour and a record for days, so each node has an Ed25519 [Key] of its
+// own which its SVIDs attest. A [Keyring] signs with it, and verifies the signatures of
+// other domains by the newest key document of each. Every signed structure is a compact
+// JWS, whose payload is kept as it was received.
 //
 // [Verify] checks a record or a proof file offline by an [Anchor] that the verifier
 // chooses.

@@ -65,8 +65,8 @@ func (s *Source) SVID() *x509svid.SVID {
 	return s.svid
 }
 
-// Set puts svid in the place of the current one and tells those who wait on
-// Changed. Open connections keep what they have.
+// Set replaces the current SVID by svid and notifies those that wait on Changed. Open
+// connections keep their certificate.
 func (s *Source) Set(svid *x509svid.SVID) {
 	cert := &tls.Certificate{PrivateKey: svid.PrivateKey, Leaf: svid.Certificates[0]}
 	for _, c := range svid.Certificates {
@@ -88,7 +88,7 @@ func (s *Source) Changed() <-chan struct{} {
 	return s.changed
 }
 
-// Certificate returns what a TLS connection shows of the current SVID.
+// Certificate returns the current SVID as a certificate for TLS connections.
 func (s *Source) Certificate() *tls.Certificate {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

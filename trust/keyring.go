@@ -38,8 +38,8 @@ func (f *KeysFork) Forked() (held, other string) { return f.Held, f.New }
 
 func (f *KeysFork) Unwrap() error { return ErrKeysForked }
 
-// A Keyring signs as this node, and verifies what any origin signed by the
-// newest key document of that origin. It is safe for concurrent use.
+// A Keyring signs as this node. It verifies the signatures of any origin by the newest
+// key document of that origin. It is safe for concurrent use.
 type Keyring struct {
 	domain  spiffeid.TrustDomain
 	bundles *Bundles
@@ -74,13 +74,13 @@ func (r *Keyring) SetKey(key *Key) {
 	r.key, r.ownJWS = key, ""
 }
 
-// Verify checks a compact JWS of the type typ by the newest key document of
-// origin, and returns its payload as received and the id of the key. The cheap
-// checks come first: signed.ErrHeader for what isn't exactly the form that
-// federation.md gives ("Bytes"); signed.ErrKeyUnknown for a key that the
-// document lacks, that no SVID attests now, or where no document is held or it
-// has expired; signed.ErrKeyRevoked; signed.ErrSignature. Keys of the own
-// domain need no attestation: its document is replicated state.
+// Verify checks a compact JWS of the type typ by the newest key document of origin, and
+// returns its payload as received and the id of the key. The cheap checks come first.
+// The error is signed.ErrHeader if the form isn't exactly the one that federation.md
+// gives ("Bytes"). It is signed.ErrKeyUnknown if the document lacks the key, no SVID
+// attests the key now, or no document in force is held. Else it is signed.ErrKeyRevoked
+// or signed.ErrSignature. Keys of the own domain need no attestation: its document is
+// replicated state.
 func (r *Keyring) Verify(origin spiffeid.TrustDomain, typ, jws string) (payload []byte, kid string, err error) {
 	c, kid, err := compact.ParseOwn(jws, typ, compact.MaxSize)
 	if err != nil {
@@ -131,10 +131,10 @@ func (r *Keyring) SetOwn(doc *signed.KeyDocument) {
 	r.own, r.ownJWS = doc, ""
 }
 
-// Keys returns the newest key document of origin and the JWS that carries it:
-// another domain's as it was adopted, the own domain's as signed by this node. ok
-// is false where there is none, or, at home, where it does not list this node's
-// key, so that nobody would believe this node's signature of it.
+// Keys returns the newest key document of origin and the JWS that carries it: another
+// domain's as it was adopted, the own domain's as signed by this node. ok is false if
+// there is none. It is also false if the own document does not list this node's key,
+// because this node's signature of it would not be trusted.
 func (r *Keyring) Keys(origin spiffeid.TrustDomain) (doc *signed.KeyDocument, jws string, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -168,15 +168,15 @@ func (r *Keyring) Keys(origin spiffeid.TrustDomain) (doc *signed.KeyDocument, jw
 	return r.own, r.ownJWS, true
 }
 
-// Adopt verifies a key document of another domain and keeps it where it is the
-// newest: in force now and for at most a day, signed by one of its own keys,
-// which is attested by an SVID of a node of origin that its bundle certifies now
-// and which the document held so far does not revoke; (epoch, seq) doesn't go
-// back while that one is in force. Once it has expired, all that an honest origin
-// issued before have too; but whoever had a node's key for a moment could else number
-// a document so high that the origin were never believed again. The document held so
-// far is returned again when it is shown again. The errors are this package's ErrKey…,
-// a *KeysFork, and directory's.
+// Adopt verifies a key document of another domain and keeps it if it is the newest. It
+// must be in force now and for at most a day, and signed by one of its own keys. That
+// key is attested by an SVID of a node of origin that its bundle certifies now, and is
+// not revoked by the document held so far. (epoch, seq) doesn't go back while the held
+// document is in force. Once that has expired, everything that an honest origin issued
+// before has expired too. Without that exception, a thief who used a node's key for a
+// moment could number a document so high that the origin were never trusted again. Adopt
+// returns the held document again if it is shown again. The errors are this package's
+// ErrKey…, a *KeysFork, and directory's.
 func (r *Keyring) Adopt(origin spiffeid.TrustDomain, jws string) (*signed.KeyDocument, error) {
 	if origin == r.domain {
 		return nil, fmt.Errorf("%w: the own domain's is replicated, not adopted", ErrKeyDocument)

@@ -25,8 +25,8 @@ type Key struct {
 	id      string
 }
 
-// OpenKey returns the signing key that is kept in dir, made anew if there is
-// none: PKCS#8 in PEM, readable by the node alone, on disk before it is used.
+// OpenKey returns the signing key that is kept in dir, and makes one if there is none:
+// PKCS#8 in PEM, readable by the node alone, on disk before it is used.
 func OpenKey(dir string) (*Key, error) {
 	file := filepath.Join(dir, keyFile)
 

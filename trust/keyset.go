@@ -18,12 +18,12 @@ const (
 	maxAttestations = 8 // of one key
 	maxRevoked      = 4096
 
-	// retryAfter bounds how often a key that no attestation holds for is judged
-	// again, whoever keeps sending what it signed.
+	// retryAfter is the shortest time between two verifications of a key without a valid
+	// attestation, however often its signatures arrive.
 	retryAfter = 10 * time.Second
 )
 
-// keys is one origin's key document with what its attestations were found worth.
+// keys is one origin's key document with the verdicts on its attestations.
 type keys struct {
 	doc     *signed.KeyDocument
 	payload []byte
@@ -41,7 +41,7 @@ type verdict struct {
 	generation uint64
 }
 
-// openKeys takes a key document's JWS apart and checks all but who signed it.
+// openKeys parses a key document's JWS and checks everything except its signer.
 func openKeys(origin spiffeid.TrustDomain, jws string, now time.Time) (*keys, string, error) {
 	c, kid, err := compact.ParseOwn(jws, signed.TypeKeys, compact.MaxSize)
 	if err != nil {

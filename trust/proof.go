@@ -15,9 +15,9 @@ import (
 // MaxProof bounds a proof file in bytes.
 const MaxProof = 4 << 20
 
-// A Proof holds all that is needed to check one record offline (trust.md, "What
-// an auditor gets"). Without Checkpoint, Index and Path it proves origin and
-// freshness, and that the record is logged not at all.
+// A Proof holds all that is needed to check one record offline (trust.md, "What an
+// auditor gets"). Without Checkpoint, Index and Path it proves origin and freshness
+// only, not that the record is logged.
 type Proof struct {
 	Record string         `json:"record"`           // SD-JWT
 	Page   string         `json:"page"`             // compact JWS of a page that lists the record
@@ -28,9 +28,9 @@ type Proof struct {
 	Index      *uint64          `json:"index,omitempty"`      // of the statement's leaf
 	Path       []directory.Hash `json:"path,omitempty"`       // from the leaf's sibling upwards
 
-	// Ext is where later releases put more. Nobody signed it, so Verify names it as
-	// unchecked. Crit names those members of Ext without which the file must not be
-	// judged; this release knows none.
+	// Ext holds the members of later releases. No signature covers it, so Verify reports
+	// it as unchecked. Crit names those members of Ext without which the file must not
+	// be judged; this release knows none.
 	Ext  jsontext.Value `json:"ext,omitempty"`
 	Crit []string       `json:"crit,omitempty"`
 }
@@ -42,14 +42,14 @@ func (p *Proof) Bytes() []byte { return encodeFile(p) }
 func encodeFile(file any) []byte {
 	data, err := json.Marshal(file, jsontext.Multiline(true))
 	if err != nil {
-		panic(err) // only a raw member that isn't JSON; who makes one takes none
+		panic(err) // only for a raw member that isn't JSON; no writer here makes one
 	}
 
 	return append(data, '\n')
 }
 
-// encodeCompact is encodeFile without white space. Strings are read as UTF-8 and
-// raw members as JSON, so it doesn't fail for what was parsed.
+// encodeCompact is encodeFile without white space. Strings are read as UTF-8 and raw
+// members as JSON, so it doesn't fail for a parsed file.
 func encodeCompact(file any) []byte {
 	data, err := json.Marshal(file)
 	if err != nil {
@@ -59,10 +59,10 @@ func encodeCompact(file any) []byte {
 	return data
 }
 
-// ParseProof reads a proof file strictly: no name twice, none that is unknown, the
-// members of the inclusion proof all or none. What they hold is for Verify to check.
-// The error is ErrFormat, or signed.ErrUnsupported if Crit names anything, since this
-// release knows no name.
+// ParseProof reads a proof file strictly: no duplicate and no unknown members, and the
+// members of the inclusion proof all or none. Verify checks their contents. The error is
+// ErrFormat, or signed.ErrUnsupported if Crit names anything, because this release knows
+// no name.
 func ParseProof(data []byte) (*Proof, error) {
 	if len(data) > MaxProof {
 		return nil, fmt.Errorf("%w: over %d bytes", ErrFormat, MaxProof)

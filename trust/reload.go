@@ -37,7 +37,7 @@ func (s *Source) Trouble() error {
 	return s.trouble
 }
 
-// reload swaps to what the files hold now, and says what is new of it.
+// reload swaps to the files' present contents, and reports which of them are new.
 func (s *Source) reload() (svid, bundle bool, err error) {
 	defer func() {
 		s.mu.Lock()
@@ -64,7 +64,7 @@ func (s *Source) reload() (svid, bundle bool, err error) {
 
 	td := s.SVID().ID.TrustDomain()
 	if bundle {
-		if set := s.bundles.Set(td, jwks); set != nil { // before the SVID: who believes it must be there first
+		if set := s.bundles.Set(td, jwks); set != nil { // its peers need it first
 			return false, false, errors.Join(err, set)
 		}
 	}
@@ -76,9 +76,9 @@ func (s *Source) reload() (svid, bundle bool, err error) {
 	return svid, bundle, errors.Join(err, unfit)
 }
 
-// fitting says which of a new SVID and a new bundle, nil for none, may be taken: the
-// SVID in use must be one that the bundle in use certifies, or nobody of this domain
-// would believe this node any more.
+// fitting reports which of a new SVID and a new bundle, nil for none, may be taken. The
+// bundle in use must certify the SVID in use, because otherwise this domain's members
+// would no longer trust this node.
 func (s *Source) fitting(next *x509svid.SVID, jwks []byte) (svid, bundle bool, err error) {
 	td := s.SVID().ID.TrustDomain()
 

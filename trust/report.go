@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// A Report tells what Verify checked, step by step, and what is shown by it.
+// A Report lists the steps of Verify, and the facts that they show.
 type Report struct {
 	Steps   []Step  `json:"steps"`
 	Subject Subject `json:"subject"`
-	// Anchor is what the verdict rests on; AnchorNone until one was found.
+	// Anchor is the basis of the verdict; AnchorNone until one was found.
 	Anchor Anchor `json:"anchor"`
-	// Directory is what the directory holds that is the anchor.
+	// Directory is the trust data of the directory that is the anchor.
 	Directory *DirectoryWord `json:"directory,omitempty"`
 	// Authentic is whether the origin's signatures were checked by the anchor and
 	// all steps hold. Without an anchor it is false.
@@ -32,7 +32,7 @@ type Step struct {
 	Skipped bool   `json:"skipped,omitempty"`
 }
 
-// A Subject is what a record is about, as far as it was read.
+// A Subject describes the contents of a record, as far as they were read.
 type Subject struct {
 	Domain   string    `json:"domain,omitempty"`
 	RID      string    `json:"rid,omitempty"`

@@ -11,16 +11,15 @@ import (
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 )
 
-// All configs here speak TLS 1.3 only and resume no session: a resumed one
-// would skip the judgement of the peer. What is judged is judged in
-// VerifyConnection, which no handshake skips; the standard library's own
-// verification, which knows no SPIFFE, is off.
+// All configs here speak TLS 1.3 only and resume no session, because a resumed one would
+// skip the verification of the peer. The verification is in VerifyConnection, which no
+// handshake skips. The standard library's own verification, which knows no SPIFFE, is
+// off.
 
-// ServerTLS returns the config of the API listener. A client certificate is
-// requested and not demanded, but one that does not hold fails the handshake:
-// exactly one URI SAN, a SPIFFE ID whose own domain's anchors certify it now,
-// for clientAuth. refused, where not nil, is told the Reason of each refusal and
-// must not block.
+// ServerTLS returns the config of the API listener. A client certificate is requested
+// and not demanded. An invalid one fails the handshake: it must have exactly one URI
+// SAN, a SPIFFE ID whose own domain's anchors certify it now, for clientAuth. refused,
+// if not nil, is called with the Reason of each refusal and must not block.
 func ServerTLS(s *Source, bundles *Bundles, refused func(reason string)) *tls.Config {
 	return serverTLS(s, refused, []string{"h2", "http/1.1"}, func(cs tls.ConnectionState) error {
 		if len(cs.PeerCertificates) == 0 {
@@ -137,9 +136,9 @@ func CheckSVID(chain []*x509.Certificate, bundles *Bundles) error {
 	return err
 }
 
-// PeerID returns the SPIFFE ID of the peer of a connection that one of our
-// configs made, and whether it showed one. Once its certificate has expired it
-// is nobody: a connection may outlive it.
+// PeerID returns the SPIFFE ID of the peer of a connection that one of our configs made,
+// and whether it presented one. It returns false once the certificate has expired,
+// because a connection may outlive it.
 func PeerID(cs *tls.ConnectionState) (spiffeid.ID, bool) {
 	if cs == nil || !cs.HandshakeComplete || len(cs.PeerCertificates) == 0 || !time.Now().Before(Expiry(cs)) {
 		return spiffeid.ID{}, false

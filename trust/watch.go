@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	pollEvery = 30 * time.Second       // what a missed event costs at most
+	pollEvery = 30 * time.Second       // the longest delay after a missed event
 	settle    = 200 * time.Millisecond // a writer replaces certificate and key one after the other
 	unsettled = 2 * time.Second        // for how long others that write beside them put that off
 )
 
-// Run watches the files of s and swaps to what they hold, until ctx ends: the SVID,
-// and its domain's bundle where Follow named its file. What can't be used is logged,
-// told by Trouble, and the old kept. For a fixed source without a bundle's file Run
-// returns at once.
+// Run watches the files of s and swaps to their contents, until ctx ends: the SVID, and
+// its domain's bundle if Follow named its file. If a file can't be used, Run logs the
+// error, Trouble returns it, and the former contents stay. For a fixed source without a
+// bundle's file Run returns at once.
 func (s *Source) Run(ctx context.Context, log *slog.Logger) {
 	if s.certFile == "" && s.bundleFile == "" {
 		return
@@ -72,10 +72,10 @@ func (s *Source) swap(log *slog.Logger) {
 	}
 }
 
-// watch reports changes in the directories of the files: a writer that renames
-// a new file into place, or a mounted secret, replaces what a watch on the file
-// itself would hold on to. Without inotify the poll alone is left, and for a source
-// that is not of files.
+// watch reports changes in the directories of the files. A writer that renames a new
+// file into place, or a mounted secret, replaces the file that a watch on the file
+// itself would follow. Without inotify, and for a source that is not of files, only the
+// poll is left.
 func (s *Source) watch(log *slog.Logger) (<-chan fsnotify.Event, func()) {
 	if s.certFile == "" {
 		return nil, func() {}

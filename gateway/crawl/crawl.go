@@ -22,7 +22,7 @@ const (
 	maxWoAPages = 64
 	maxWoAAll   = 64 << 20 // bytes of all pages, and of the documents that are made of them
 
-	// How long what a crawl brought is believed (WOA-032).
+	// Validity of a crawl's result (WOA-032).
 	minFresh     = 60 * time.Second
 	maxFresh     = 24 * time.Hour
 	defaultFresh = time.Hour // where the origin says nothing
@@ -54,10 +54,10 @@ func ParseOrigin(text string) (*url.URL, error) {
 	return target, nil
 }
 
-// A Result is what one crawl found in an origin's Web of Agents document.
+// A Result holds the agents of an origin's Web of Agents document, as of one crawl.
 type Result struct {
-	// Unchanged is that it says what it said at the crawl before; Agents are those of
-	// then.
+	// Unchanged means that the document is the same as at the previous crawl; Agents are
+	// those of that crawl.
 	Unchanged bool
 	Agents    []Agent
 	// Fresh is for how long it may be believed.
@@ -74,7 +74,7 @@ func (c *Result) Lease() uint32 {
 
 // Fetch fetches an origin's Web of Agents document, with all its pages, through the
 // guard. If last is not nil, the request is conditional on it. Errors are the guard's,
-// or say what is wrong with the document; an agent that is not accepted has its own.
+// or describe a fault of the document; an agent that is not accepted has its own.
 func Fetch(ctx context.Context, guard *gateway.Guard, at *url.URL, last *Result) (*Result, error) {
 	first, err := fetchPage(ctx, guard, at, last)
 	if err != nil {

@@ -29,7 +29,7 @@ type Registry interface {
 	Remove(context.Context, directory.RemoveRequest) (directory.Outcome, error)
 }
 
-// A Policy decides what the crawling identity may register.
+// A Policy decides on the registrations of the crawling identity.
 type Policy interface {
 	DefaultVisibility() directory.Visibility
 	Register(
@@ -181,7 +181,8 @@ func (f *Follower) register(ctx context.Context, caller directory.Caller, agent 
 func (f *Follower) registered(result *Result) map[string]*directory.Entry {
 	all := f.Index.All()
 	if result.Unchanged {
-		// The previous crawl removed what isn't listed; a scan of all would find nothing else.
+		// The previous crawl removed the agents that aren't listed, so a scan of all
+		// would find no others.
 		all = f.listed(result)
 	}
 

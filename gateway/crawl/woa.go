@@ -22,8 +22,9 @@ import (
 // MaxAgents bounds how many agents of one origin are taken, on all pages.
 const MaxAgents = 10_000
 
-// maxSplit bounds the documents that are made of one of so many bytes. What all agents
-// share is in the document of each, so a short one could make many long ones.
+// maxSplit bounds the size of all documents that are made from one document of that many
+// bytes. The members shared by all agents are copied into each document, so a short one
+// could make many long ones.
 func maxSplit(bytes int) int { return 4*bytes + 1<<20 }
 
 // An Agent is one agent of a Web of Agents document that was crawled.
@@ -38,13 +39,13 @@ type Agent struct {
 	Err      error    // why it is not taken; nil where it is
 }
 
-// foreignMarks are members that another directory writes into its own document,
-// which say how it came by an agent and not what the agent is.
+// foreignMarks are members that another directory writes into its own document. They
+// state how it obtained an agent, and do not describe the agent.
 var foreignMarks = []string{"provenance", "projected", "kind", "redacted"}
 
-// Split reads a Web of Agents document that was found at a URL. What is wrong
-// with one agent does not keep the others out; the error is of the document as a
-// whole, a *directory.Error (WOA-019, WOA-020).
+// Split reads a Web of Agents document that was found at a URL. A fault of one agent
+// does not exclude the others. The error is of the document as a whole, a
+// *directory.Error (WOA-019, WOA-020).
 func Split(at *url.URL, body []byte) ([]Agent, error) {
 	members, err := directory.ParseObject(body)
 	if err != nil {
@@ -142,9 +143,9 @@ func (s *splitter) agent(raw []byte) (a Agent) {
 	return a
 }
 
-// named returns the transports that an agent names and that mean something: the
-// draft's two, and private ones, which have reverse-DNS names (gaikwad 4.3.3; WOA-006).
-// One that the document does not describe is for who judges the document.
+// named returns the transports of an agent that have a meaning: the draft's two, and
+// private ones, which have reverse-DNS names (gaikwad 4.3.3; WOA-006). A transport that
+// the document does not describe is left for the document's validation.
 func (s *splitter) named(agent *Agent, names []string) (kept []string) {
 	for _, name := range names {
 		config, described := s.transports[name]
@@ -171,7 +172,7 @@ func baseOf(config []byte) string {
 	var rest struct {
 		Base string `json:"base"`
 	}
-	_ = json.Unmarshal(config, &rest) // where it is none the document is judged for it
+	_ = json.Unmarshal(config, &rest) // an invalid config fails the document's validation
 
 	return rest.Base
 }
@@ -245,8 +246,8 @@ func appendNames(data []byte, names []string) []byte {
 	return append(data, ']')
 }
 
-// secrets are names of members whose values let whoever has them in, in lower case
-// and without - and _.
+// secrets are names of members whose values grant access, in lower case and without -
+// and _.
 var secrets = []string{
 	"password", "passwd", "passphrase", "secret", "clientsecret", "sharedsecret", "token", "accesstoken",
 	"refreshtoken", "idtoken",
@@ -254,15 +255,16 @@ var secrets = []string{
 	"credentials", "authorization", "cookie",
 }
 
-// secretText is what credentials look like, whatever they are called.
+// secretText matches the text of a credential, in a member of any name.
 var secretText = regexp.MustCompile(`^(Bearer|Basic) +[A-Za-z0-9+/=._~-]{8,` +
 	`}$|^eyJ[A-Za-z0-9_-]+\.eyJ[A-Za-z0-9_-]+\.|-----BEGIN [A-Z ]*PRIVATE KEY-----`)
 
-// objection finds what keeps a crawled document out wherever it stands: what looks like a
-// credential (gaikwad 6; WOA-031), but for what JSON Schemas describe, and in these a
-// reference to another document, which nobody would fetch (WOA-023). What a registrant
-// brings is kept as it is: it knows what that holds, and decides who sees it. A transport
-// of its own that means nothing is passed over without a word (WOA-006).
+// objection returns the reason to refuse a crawled document. It finds text that looks
+// like a credential (gaikwad 6; WOA-031), except in the contents of JSON Schemas. In a
+// schema it finds a reference to another document, which would never be fetched
+// (WOA-023). A registrant's own document is not checked, because the registrant knows
+// its contents and decides on its visibility. An agent's own transport without a meaning
+// is skipped silently (WOA-006).
 func objection(members []strictjson.Member) error {
 	d := jsontext.NewDecoder(bytes.NewReader(strictjson.AppendObject(nil, members)))
 

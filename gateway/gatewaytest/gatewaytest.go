@@ -1,5 +1,5 @@
-// Package gatewaytest has what tests of the gateway's packages share: an agent's server on
-// loopback and a guard that may reach it.
+// Package gatewaytest has the helpers that tests of the gateway's packages share: an
+// agent's server on loopback and a guard that may reach it.
 package gatewaytest
 
 import (

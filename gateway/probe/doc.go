@@ -1,4 +1,4 @@
-// Package probe compares a registration with what its agent says of itself.
+// Package probe compares a registration with its agent's description of itself.
 //
 //	source, ok := probe.SourceOf(owner, document, projection)
 //	description, err := probe.Fetch(ctx, guard, source, etag)
@@ -15,6 +15,6 @@
 //
 //	probe                  the source of an agent's description, and fetching it
 //	compare                the differences from the registration, and the verdict
-//	prober                 what is due, in rounds, and the renewal of verified registrations
+//	prober                 rounds of due probes, and the renewal of verified registrations
 //	findings               the results, kept in memory and copied between members
 package probe

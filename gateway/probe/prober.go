@@ -58,7 +58,7 @@ type Renewer struct {
 	Caller func() directory.Caller
 }
 
-// ProberConfig says what a Prober probes, and how.
+// ProberConfig configures a Prober.
 type ProberConfig struct {
 	Guard      *gateway.Guard
 	Findings   *Findings

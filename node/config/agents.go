@@ -161,8 +161,8 @@ func (c *Crawl) validate() error {
 	return err
 }
 
-// Probe says whether a domain compares its registrations with what their agents say of
-// themselves, and how often.
+// Probe configures whether a domain compares its registrations with the agents'
+// descriptions of themselves, and how often.
 type Probe struct {
 	Enabled    bool          `yaml:"enabled"`
 	Every      time.Duration `yaml:"every"`

@@ -21,7 +21,7 @@ const (
 	maxQuota       = 1 << 50 // bytes or registrations
 )
 
-// Limits bounds what one caller, one owner, one peer and all of them may use. 0 is no
+// Limits bounds the use by one caller, one owner, one peer and all of them. 0 means no
 // limit.
 type Limits struct {
 	Registrations          float64        `yaml:"registrations"`

@@ -19,7 +19,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// Options say what development mesh to run.
+// Options configure a development mesh.
 type Options struct {
 	Domains   int    // 1 to 10
 	Nodes     int    // per domain: 1, 3 or 5
@@ -32,10 +32,10 @@ type Options struct {
 	Program   string // how people call this program, for the lines that are printed
 	Out       io.Writer
 
-	noGossip bool // for benchmarks: what crosses by subscription and pull alone
+	noGossip bool // for benchmarks: only subscriptions and pulls transfer data
 }
 
-// Check reports the first of the options, by its flag, that no mesh can have.
+// Check returns an error for the first invalid option, by its flag.
 func (o *Options) Check() error {
 	switch {
 	case o.Domains < 1 || o.Domains > len(domainNames):
@@ -104,7 +104,7 @@ func Run(ctx context.Context, options Options) (err error) {
 	return nil
 }
 
-// interrupted hides the errors that being told to stop causes.
+// interrupted hides the errors that the request to stop causes.
 func (m *runningMesh) interrupted(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -251,7 +251,7 @@ func (m *runningMesh) peerAll(ctx context.Context) error {
 	return g.Wait()
 }
 
-// peering is what another domain needs to know of d.
+// peering returns the data of d that another domain needs for a peering.
 func (d *Domain) peering() (directory.Peering, error) {
 	bundle, err := bundleOf(d.Bundle, d.TrustDomain)
 	if err != nil {

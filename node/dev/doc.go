@@ -16,5 +16,5 @@
 //	nodes    a node in this process, or in a process of its own
 //	client   clients of the API and of admin listeners
 //	samples  the sample agents
-//	print    env.sh, curlrc, and the text that says what to try
+//	print    env.sh, curlrc, and the text with the commands to try
 package dev

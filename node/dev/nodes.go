@@ -86,8 +86,8 @@ func startProcess(node *Node) (startedNode, error) {
 
 func (c *child) pid() int { return c.cmd.Process.Pid }
 
-// stop asks the child to end and kills it when it doesn't. One that was killed
-// before, by whoever tries that out, is fine.
+// stop asks the child to end and kills it when it doesn't. A child that was killed
+// before, as an experiment, is no error.
 func (c *child) stop() error {
 	defer func() { _ = c.log.Close() }()
 

@@ -11,9 +11,9 @@ import (
 	"github.com/roster-mesh/roster/node"
 )
 
-// writeFiles writes what people's tools read: all certificate authorities in one
-// file, curlrc without an identity, and for roster env.sh, which makes it the
-// commissioner, and operator.sh, which makes it the operator.
+// writeFiles writes the files for people's tools: all certificate authorities in one
+// file, curlrc without an identity, and two scripts for roster. env.sh makes it the
+// commissioner, and operator.sh makes it the operator.
 func (m *runningMesh) writeFiles() error {
 	var cas bytes.Buffer
 	for _, d := range m.Domains {
@@ -52,7 +52,7 @@ func (m *runningMesh) writeEnv(name, path, bundle string) error {
 	return node.ReplaceFile(filepath.Join(m.opt.Dir, name), []byte(env), 0o644)
 }
 
-// printReady tells a newcomer what runs and what to try.
+// printReady prints the running nodes and the commands to try.
 func (m *runningMesh) printReady() {
 	m.note("\nReady.\n")
 

@@ -13,7 +13,7 @@ import (
 	"github.com/roster-mesh/roster/trust/audit"
 )
 
-// Bounds of what a disk must give.
+// Bounds of a healthy disk.
 const (
 	spaceLeast = 1 << 30 // bytes
 	spaceSoon  = 10      // percent
@@ -111,8 +111,9 @@ func (d *diagnosis) trail(context.Context) {
 	d.outlived(tail.Granted)
 }
 
-// outlived warns of registrations that live for much longer than what their registrants
-// showed (jimenez 8.2): whoever's credentials are taken back stays found for that long.
+// outlived warns of registrations that live for much longer than their registrants'
+// credentials (jimenez 8.2): after a credential is revoked, its registrations are still
+// found for that long.
 func (d *diagnosis) outlived(granted map[string]audit.Entry) {
 	const check = "lifetimes"
 

@@ -1,5 +1,5 @@
 // Package doctor diagnoses one node from beside it, whether the node runs or not, and
-// suggests what to do about each finding. It changes nothing. `roster doctor` is this
+// suggests an action for each finding. It changes nothing. `roster doctor` is this
 // package.
 //
 //	findings := doctor.Diagnose(ctx, cfg, operator)   // operator may be nil

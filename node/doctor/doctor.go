@@ -25,7 +25,7 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-// What a check found.
+// Statuses of a Finding.
 const (
 	StatusOK      = "ok"
 	StatusWarning = "warning" // works, and will not for long
@@ -33,7 +33,7 @@ const (
 	StatusUnknown = "unknown" // could not be looked at
 )
 
-// A Finding is what one check found, and what to do about it.
+// A Finding is the result of one check, with the suggested action.
 type Finding struct {
 	Check  string `json:"check"`
 	Status string `json:"status"`
@@ -42,11 +42,11 @@ type Finding struct {
 }
 
 // A diagnosis is one examination of a node from beside it: of its configuration, its
-// files, and what it and the others answer. It changes nothing, whether the node runs or
-// not.
+// files, and the answers of this node and the others. It changes nothing, whether the
+// node runs or not.
 type diagnosis struct {
 	cfg      config.Config
-	operator *apiclient.Client // asks the node as its operator; nil for nobody
+	operator *apiclient.Client // asks the node as its operator; nil if there is none
 	now      time.Time
 
 	findings []Finding
@@ -67,8 +67,8 @@ const (
 	lagBound     = 10 * time.Second // a living agent is dropped nowhere while the lag is under 15 s (rule X2)
 )
 
-// Diagnose looks at everything that a node needs, in the order in which it needs it.
-// operator may be nil: what only an operator is told is unknown then.
+// Diagnose checks everything that a node needs, in the order in which it needs it. If
+// operator is nil, findings that only an operator can get are unknown.
 func Diagnose(ctx context.Context, cfg config.Config, operator *apiclient.Client) []Finding {
 	d := &diagnosis{
 		cfg: cfg, operator: operator, now: time.Now(), bundles: trust.NewBundles(),
@@ -677,7 +677,7 @@ func (d *diagnosis) get(ctx context.Context, client *http.Client, url string) (r
 	return reply{resp.StatusCode, string(b[:n]), resp.Header.Get("Date")}, nil
 }
 
-// Worst returns the worst of the findings' states; ok where there is none.
+// Worst returns the worst status of the findings; StatusOK if there are none.
 func Worst(findings []Finding) string {
 	for _, status := range []string{StatusFailed, StatusUnknown, StatusWarning} {
 		if slices.ContainsFunc(findings, func(f Finding) bool { return f.Status == status }) {

@@ -14,8 +14,8 @@ import (
 // maxMetrics bounds the bytes of a scrape that are read.
 const maxMetrics = 16 << 20
 
-// health looks at what a running node says of itself by its metrics: whether the disk
-// of the federation store answers, and whether it contained panics.
+// health checks the metrics of a running node: whether the disk of the federation store
+// answers, and whether it contained panics.
 func (d *diagnosis) health(ctx context.Context) {
 	if !d.runs {
 		return

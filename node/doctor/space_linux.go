@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// spaceOf returns what is free of a directory's disk, in bytes and in percent.
+// spaceOf returns the free space of a directory's disk, in bytes and in percent.
 func spaceOf(dir string) (free uint64, percent int, err error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {

@@ -1,4 +1,4 @@
-// Package listener bounds what clients can take from a node's listeners: the number of
+// Package listener bounds the clients' use of a node's listeners: the number of
 // connections, their age and the time of each step of a request.
 //
 //   - limit.go caps connections per class of clients, so that a few addresses cannot

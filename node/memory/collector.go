@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 )
 
-// The heap grows by GrowthPercent of what is live before it is collected, or by
-// leastGrowth where that is more.
+// The heap grows by GrowthPercent of the live heap before a collection, or by
+// leastGrowth if that is more.
 const (
 	GrowthPercent = 90
 	leastGrowth   = 128 << 20
@@ -24,7 +24,7 @@ const mostPercent = 6400
 
 // Govern sets the collector of a process that serves: a memory limit by [Find], unless
 // GOMEMLIMIT is set, and the growth of the heap, unless GOGC is set. root is the
-// machine's file system. stop ends what it began, and leaves the limit.
+// machine's file system. stop ends the pacing, and leaves the limit.
 func Govern(root fs.FS, log *slog.Logger) (stop func()) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		if bound, ok := Find(root); ok {
@@ -45,7 +45,7 @@ func Govern(root fs.FS, log *slog.Logger) (stop func()) {
 	return func() { p.stopped.Store(true) }
 }
 
-// A pacer sets GOGC after each collection, by what is live then.
+// A pacer sets GOGC after each collection, by the size of the live heap.
 type pacer struct {
 	stopped atomic.Bool
 	percent int // 0 before the first collection
@@ -117,8 +117,8 @@ func read(names ...string) []uint64 {
 	return values
 }
 
-// InUse returns what share of the memory limit is in use by what a collection can't
-// free, as the last one found it; 0 without a limit.
+// InUse returns the share of the memory limit that a collection can't free, as of the
+// last collection; 0 without a limit.
 func InUse() float64 {
 	v := read(limitBytes, totalBytes, liveBytes, objectBytes, freeBytes, unusedBytes, releasedSize)
 
@@ -127,7 +127,7 @@ func InUse() float64 {
 		return 0
 	}
 
-	beside := total // what is no heap: stacks, and the runtime's own
+	beside := total // memory outside the heap: stacks, and the runtime's own
 	for _, heap := range v[3:] {
 		beside -= min(beside, heap)
 	}

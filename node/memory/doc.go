@@ -6,17 +6,17 @@
 // find out by itself. [Govern] sets it: to 90 % of the lowest limit of the process's
 // cgroup and those above it (memory.max and memory.high of version 2,
 // memory.limit_in_bytes of version 1), and to at most 75 % of the machine's memory. The
-// rest is for what the runtime doesn't count, which is mostly files that are mapped, and
-// on a machine for other processes. GOMEMLIMIT wins where it is set.
+// rest is for memory that the runtime doesn't count, which is mostly mapped files, and
+// on a machine for other processes. If GOMEMLIMIT is set, it wins.
 //
 // # The growth of the heap
 //
-// GOGC says by how much of what is live the heap grows before it is collected. One value
-// doesn't fit a node: with 10^6 registrations 1.6 GB are live, and the heap may grow by
-// 90 % if the node is to stay under 3 GB; with a few thousand 30 MB are live, and a
-// collection each 27 MB takes several percent of the processor's time. So GOGC is set
-// after each collection: the heap grows by 90 %, or by 128 MiB where that is more. GOGC
-// wins where it is set.
+// GOGC is the growth of the heap before a collection, in percent of the live heap. One
+// value doesn't fit a node. With 10^6 registrations 1.6 GB are live, and the heap may
+// grow by 90 % if the node is to stay under 3 GB. With a few thousand 30 MB are live,
+// and a collection each 27 MB takes several percent of the processor's time. So GOGC is
+// set after each collection: the heap grows by 90 %, or by 128 MiB if that is more. If
+// GOGC is set by the operator, it wins.
 //
 // The collector's share of the processor time under lookups and refreshes by 16 clients,
 // with 20,000 registrations (scenarios/load, section million; two cores):

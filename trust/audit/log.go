@@ -36,7 +36,7 @@ type Log struct {
 	refusals chan directory.AuditEvent // bounded; refusals beyond it are counted in dropped
 	dropped  atomic.Uint64
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	file    *os.File
 	size    int64
 	torn    bool          // the file's last line was written in part
@@ -137,7 +137,7 @@ func (a *Log) open() error {
 	a.file, a.size, a.torn = file, info.Size(), false
 
 	a.oldest, a.newest = began(file, info.ModTime()), info.ModTime()
-	if a.size > 0 && info.Mode().IsRegular() { // whoever wrote it last may have been killed on the way
+	if a.size > 0 && info.Mode().IsRegular() { // its last writer may have been killed while it wrote
 		last := make([]byte, 1)
 		_, err := file.ReadAt(last, a.size-1)
 		a.torn = err != nil || last[0] != '\n'

@@ -18,7 +18,7 @@ const (
 	outcomeLate = time.Minute // after its intent
 )
 
-// An Entry is what ReadTail returns of a line.
+// An Entry holds the members of a line that ReadTail returns.
 type Entry struct {
 	Time      time.Time `json:"time"`
 	Phase     string    `json:"phase"`

@@ -21,8 +21,8 @@ import (
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
-// MaxSize bounds a compact JWS in bytes, whatever it carries; readers of one
-// type bound it further.
+// MaxSize bounds a compact JWS of any type, in bytes; readers of one type bound it
+// further.
 const MaxSize = 1 << 20
 
 // Sign makes a compact JWS by an Ed25519 key. The protected header is
@@ -82,11 +82,10 @@ func Parse(jws, typ string, limit int, names ...string) (*JWS, error) {
 	return c, nil
 }
 
-// Split takes a compact JWS apart: three parts in canonical base64url, and
-// a protected header without white space or escapes that has exactly the members
-// of names, in any order. What the library lets pass (line breaks, spare bits,
-// members it knows and we don't want) is refused here. The error is
-// signed.ErrHeader.
+// Split splits a compact JWS: three parts in canonical base64url, and a protected header
+// without white space or escapes that has exactly the members of names, in any order. It
+// refuses forms that the library accepts: line breaks, spare bits, and members that only
+// the library knows. The error is signed.ErrHeader.
 func Split(jws string, limit int, names ...string) (*JWS, error) {
 	if len(jws) > limit {
 		return nil, fmt.Errorf("%w: over %d bytes", ErrForm, limit)
@@ -178,8 +177,8 @@ func (c *JWS) Text(name string) (string, error) {
 	return s, nil
 }
 
-// ParseOwn is Parse for what a signing key signed (federation.md,
-// "Bytes"): the header is exactly alg, kid and typ, and alg is EdDSA.
+// ParseOwn is Parse for a JWS by a signing key (federation.md, "Bytes"): the header is
+// exactly alg, kid and typ, and alg is EdDSA.
 func ParseOwn(jws, typ string, limit int) (c *JWS, kid string, err error) {
 	if c, err = Parse(jws, typ, limit, "alg", "kid", "typ"); err != nil {
 		return nil, "", err
@@ -204,7 +203,7 @@ func ParseOwn(jws, typ string, limit int) (c *JWS, kid string, err error) {
 	return c, kid, nil
 }
 
-// VerifyOwn checks the signature of what ParseOwn took apart.
+// VerifyOwn checks the signature of a JWS that ParseOwn has parsed.
 func VerifyOwn(jws string, key ed25519.PublicKey) error {
 	return VerifySignature(jws, jose.EdDSA, key)
 }

@@ -17,8 +17,8 @@ const (
 var ErrLargeKey = fmt.Errorf("an RSA key of over %d bits, or with an exponent over %d", maxRSA, MaxExponent)
 
 // IsAffordable reports whether verifying a signature by a key takes a bounded time. The
-// library accepts RSA keys of any size in the certificates of a chain, and needs ten
-// seconds for one of 200,000 bits, whatever the signature is.
+// library accepts RSA keys of any size in the certificates of a chain. It needs ten
+// seconds for one of 200,000 bits, with any signature.
 func IsAffordable(key crypto.PublicKey) bool {
 	large, ok := key.(*rsa.PublicKey)
 	return !ok || large.N.BitLen() <= maxRSA && large.E <= MaxExponent

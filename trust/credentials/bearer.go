@@ -23,8 +23,8 @@ var jwtSVIDAlgorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.ES256, jose.ES384, jose.ES512, jose.PS256, jose.PS384, jose.PS512,
 }
 
-// maxJWTSVIDLife is how far ahead a JWT-SVID may end: it is a bearer token, and
-// whoever finds it is its workload.
+// maxJWTSVIDLife is how far ahead a JWT-SVID may end. The limit is short because anyone
+// who finds a bearer token can use it.
 const maxJWTSVIDLife = time.Hour
 
 // How tokens that are bound to no certificate are taken of an OAuth issuer.

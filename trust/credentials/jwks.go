@@ -23,7 +23,7 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-// Bounds of an issuer's key set, and of how it is had.
+// Bounds of an issuer's key set, and of its retrieval.
 const (
 	maxIssuerKeys    = 100
 	filePollInterval = 30 * time.Second
@@ -72,8 +72,8 @@ func OpenKeys(source string, authorities *x509.CertPool) (*Keys, error) {
 	return k, nil
 }
 
-// Run keeps the keys as their source has them until ctx ends. What can't be used
-// is logged, and the last good set stays.
+// Run keeps the keys equal to those of their source until ctx ends. It logs a key set
+// that can't be used, and keeps the last good one.
 func (k *Keys) Run(ctx context.Context, log *slog.Logger) {
 	every := filePollInterval
 	if k.client != nil {

@@ -42,9 +42,9 @@ const (
 	ReasonKey        Reason = "key"        // no key of that id is pinned, or it is for another algorithm
 	ReasonSignature  Reason = "signature"  // does not hold
 	ReasonClaims     Reason = "claims"     // one is missing, or not of its type
-	ReasonIssuer     Reason = "issuer"     // of nobody who is configured
+	ReasonIssuer     Reason = "issuer"     // of no configured issuer
 	ReasonSubject    Reason = "subject"    // no identity in canonical form, or not one that its issuer may name
-	ReasonAudience   Reason = "audience"   // for somebody else, or for anybody
+	ReasonAudience   Reason = "audience"   // for another audience, or for any
 	ReasonLifetime   Reason = "lifetime"   // ends too far ahead
 	ReasonBinding    Reason = "binding"    // bound to another certificate or token, or to nothing where it must be
 	ReasonNoProof    Reason = "no_proof"   // a token of a workload without its proof, or a proof without its token
@@ -70,15 +70,15 @@ type token struct {
 	claims        claims
 }
 
-// steering are the header parameters by which a token would choose the key it is
-// verified by, or what it means. No other parameter is understood, and those are
-// ignored as RFC 7515, 4 says.
+// steering are the header parameters by which a token would choose the key that verifies
+// it, or its meaning. No other parameter is understood, and those are ignored as RFC
+// 7515, 4 says.
 var steering = []string{"jku", "jwk", "x5u", "x5c", "crit", "b64", "zip", "enc", "cty"}
 
-// parseToken takes a JWT in compact serialization apart: three parts in canonical
-// base64url, header and claims strict JSON objects. What the library lets pass
-// (unprotected headers, line breaks, spare bits, duplicate claims) is refused here.
-// The error is a *refusal that holds nothing of the token.
+// parseToken splits a JWT in compact serialization: three parts in canonical base64url,
+// header and claims strict JSON objects. It refuses forms that the library accepts:
+// unprotected headers, line breaks, spare bits, duplicate claims. The error is a
+// *refusal that discloses nothing of the token.
 func parseToken(text string) (*token, error) {
 	if len(text) > maxToken {
 		return nil, refuseToken(ReasonSize)
@@ -141,8 +141,8 @@ func (t *token) verify(keys map[string]crypto.PublicKey, allowed []jose.Signatur
 	return t.verifyBy(key)
 }
 
-// verifyBy checks the signature by one key, which must be one of the token's
-// algorithm: what an RSA key signed is never taken for another's HMAC.
+// verifyBy checks the signature by one key, which must be one of the token's algorithm.
+// So an RSA key is never used as an HMAC key.
 func (t *token) verifyBy(key crypto.PublicKey) error {
 	alg := jose.SignatureAlgorithm(t.alg)
 	if !slices.Contains(algorithms, alg) {
@@ -216,8 +216,8 @@ func (t *token) audience() ([]string, error) {
 	return list, nil
 }
 
-// meant checks that the token is for one of those audiences. One that is for
-// anybody is for nobody (AD-071).
+// meant checks that the token is for one of those audiences. A token for any audience is
+// refused (AD-071).
 func (t *token) meant(audiences []string) error {
 	list, err := t.audience()
 	if err != nil {
@@ -265,7 +265,7 @@ func (c claims) time(name string) (time.Time, bool) {
 	return time.Unix(int64(seconds), 0), true
 }
 
-// sayings are what a refused caller is told: never anything of the token.
+// sayings are the texts for a refused caller. They disclose nothing of the token.
 var sayings = map[Reason]string{
 	ReasonForm:      "it is not a JWT in compact serialization, strictly encoded",
 	ReasonSize:      "it is larger than 8 KiB",

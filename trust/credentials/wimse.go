@@ -77,8 +77,8 @@ func (c *Verifier) workload(shown Shown, now time.Time) (*Verified, error) {
 		return nil, err
 	}
 
-	// The name of the proof: of whoever makes it alone, so that nobody can use up
-	// another's.
+	// The name of the proof includes the identity, so that no other identity can use up
+	// this proof.
 	name := directory.HashOf([]byte(id.String() + "\n" + jti))
 
 	return &Verified{
@@ -213,9 +213,9 @@ func (c *Verifier) proof(shown Shown, key crypto.PublicKey, alg string, now time
 		return "", exp, refuseToken(ReasonBinding)
 	}
 
-	// The draft binds no method, and lets claims be added that are registered: htm is, by
-	// RFC 9449. A proof that names a method is for that one, so that who has seen it can't
-	// make a read of it, or a removal, before it is used.
+	// The draft binds no method, but lets registered claims be added: htm is, by RFC
+	// 9449. A proof that names a method is for that one. So an observer can't use it for
+	// a read or a removal before it is used.
 	if method, ok := t.claims.text("htm"); t.claims.has("htm") && (!ok || method != shown.Method) {
 		return "", exp, refuseToken(ReasonMethod)
 	}

@@ -17,12 +17,12 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-// proofLife is how long a proof holds that we make: clocks may differ by as much
-// to either side of what a directory takes.
+// proofLife is the lifetime of a proof that we make. Clocks may differ by that much to
+// either side of the lifetime that a directory accepts.
 const proofLife = maxProofLife / 2
 
-// A Workload shows itself by a workload identity token and a proof for each
-// request. Both files are read for each, since whoever issues them replaces them.
+// A Workload authenticates by a workload identity token and a proof for each request.
+// Both files are read for each request, because the issuer replaces them.
 type Workload struct{ witFile, keyFile string }
 
 // OpenWorkload returns the workload of a workload identity token in a file and its
@@ -34,9 +34,9 @@ func OpenWorkload(witFile, keyFile string) (*Workload, error) {
 	return w, err
 }
 
-// Prove returns the token and a proof for one request of a method to target, an
-// absolute URI, at the time now (draft-ietf-wimse-wpt-02, 2). The proof names the method
-// too, as those of RFC 9449 do: who doesn't know that claim must ignore it.
+// Prove returns the token and a proof for one request of a method to target, an absolute
+// URI, at the time now (draft-ietf-wimse-wpt-02, 2). The proof names the method too, as
+// those of RFC 9449 do: a verifier that doesn't know that claim must ignore it.
 func (w *Workload) Prove(method, target string, now time.Time) (wit, proof string, err error) {
 	text, err := os.ReadFile(w.witFile)
 	if err != nil {

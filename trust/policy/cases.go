@@ -17,8 +17,8 @@ type Case struct {
 	Who    string `json:"who"`    // an identity; a peer's trust domain for export; "" for nobody
 	Action string `json:"action"` // register, read, invoke, export, operate, commission, on-behalf-of
 	What   string `json:"what,omitzero"`
-	// Of a registration: who owns it and whose it is, where that is not Who and the
-	// domain itself; who may see it, and what it says.
+	// Of a registration: its owner, if that is not Who; its origin, if that is not the
+	// domain itself; its visibility and its contents.
 	Owner        string   `json:"owner,omitzero"`
 	Origin       string   `json:"origin,omitzero"`
 	Visibility   string   `json:"visibility,omitzero"`
@@ -31,8 +31,8 @@ type Case struct {
 	By     []string `json:"by,omitzero"`
 }
 
-// Ask asks the case's question. What is an agent's name, and of operate the
-// operation. The error says what is wrong with the case.
+// Ask asks the case's question. The member What is an agent's name, or for operate the
+// operation. An error describes the fault of the case.
 func (p *Policy) Ask(c Case) (directory.Decision, error) {
 	var none directory.Decision
 
@@ -132,8 +132,8 @@ func optional[T any](text string, without T, parse func(string) (T, error)) (T, 
 	return parse(text)
 }
 
-// Check asks the case's question and says how the answer differs from what is
-// expected; nil where it doesn't.
+// Check asks the case's question. It returns an error that states the difference from
+// the expected answer; nil if there is none.
 func (p *Policy) Check(c Case) error {
 	decision, err := p.Ask(c)
 	if err != nil {

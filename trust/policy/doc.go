@@ -1,5 +1,5 @@
-// Package policy decides what identities may do and what peers may receive, by
-// Cedar policies: deny by default, and a forbid wins.
+// Package policy decides by Cedar policies which actions identities may take and which
+// registrations peers may receive. It denies by default, and a forbid wins.
 //
 // A [Policy] holds the set of policies in force for one domain. It starts with one
 // of the two built-in sets, and [Policy.Set] replaces it when the domain agrees on
@@ -26,7 +26,7 @@
 //
 // # Files
 //
-//	policy                 the questions, and the change of what is in force
+//	policy                 the questions, and the change of the set in force
 //	active                 the set in force: views, cached decisions, entities
 //	set                    parsing, and the division by question and principal
 //	cases                  questions with expected answers

@@ -12,5 +12,5 @@
 //   - message.go decodes the messages and parses them into go-spiffe's types
 //   - client.go has the methods, and repeats a watch that ends
 //
-// Nothing in the package keeps state: what to do with an update is the caller's decision.
+// The package keeps no state: the caller decides on the use of each update.
 package workload
