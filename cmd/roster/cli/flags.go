@@ -34,7 +34,7 @@ func (v *visibility) Type() string { return "VISIBILITY" }
 // Set checks the flag's value.
 func (v *visibility) Set(text string) error {
 	if _, err := directory.ParseVisibility(text); err != nil && text != "" {
-		return errors.New("must be domain, mesh, or peers:DOMAIN,...")
+		return errors.New("must be domain, mesh, or peers: and a list of domains")
 	}
 
 	*v = visibility(text)
