@@ -7,7 +7,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// How a bundle endpoint shows who it is (SPIFFE Federation, 5.2).
+// Authentication of a bundle endpoint (SPIFFE Federation, 5.2).
 const (
 	ProfileWeb    = "https_web"    // by a certificate of the web's PKI
 	ProfileSPIFFE = "https_spiffe" // by an X.509-SVID

@@ -35,7 +35,7 @@ type RegisterRequest struct {
 	Document   Document
 	Projection *Projection // by Project; nil leaves it to the registry
 	Lifetime   uint32      // seconds, as asked
-	Visibility Visibility  // at most what policy allows
+	Visibility Visibility  // within policy's limits
 	// KeepVisibility keeps the visibility of a registration that is replaced; Visibility
 	// then applies to new registrations alone.
 	KeepVisibility bool

@@ -4,8 +4,8 @@ package directory
 // idempotency).
 type Claim struct {
 	Key    Hash   // of the caller, the agent and the key's text
-	Caller Hash   // of the caller: each may hold so many
-	Body   Hash   // of what is asked for
+	Caller Hash   // of the caller, whose claims are bounded
+	Body   Hash   // of the requested invocation
 	Holder Hash   // this request's own, random: to claim again with it changes nothing
 	Lease  uint32 // seconds within which it has settled, or was lost
 	Window uint32 // seconds for which the key is kept

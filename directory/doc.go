@@ -9,8 +9,8 @@
 //	doc, err := directory.ParseDocument(kind, body)         // strict JSON, bytes kept
 //	proj, err := kinds.Project(name, doc)                   // valid of its kind?
 //
-// A [Document] keeps the bytes that were written. A [Projection] is what every surface
-// needs to know of it; a log or a store keeps the document, and kinds.Reproject makes the
+// A [Document] keeps the bytes that were written. A [Projection] is its common form, which
+// every surface reads. A log or a store keeps the document, and kinds.Reproject makes the
 // projection again. [Entry.Rest] compacts both in memory without a visible difference.
 // Errors are [Error]: a [Problem] for machines, a sentence for people, and a JSON pointer.
 //
@@ -35,6 +35,8 @@
 //	change, claim, probe, audit
 //	                          requests and results that other packages exchange
 //	grant, redaction, provenance, audience
-//	                          who may see what of a registration
+//
+// the members of a registration that a caller may see
+//
 //	peering, bundle           agreements with other domains
 package directory

@@ -11,8 +11,8 @@ import (
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
-// ImportedFrom is the member in which a document that was imported says where it
-// came from: an object with source, sha256 and what else is known.
+// ImportedFrom is the member in which an imported document names its source: an object with
+// source, sha256 and further known properties.
 const ImportedFrom = "imported_from"
 
 // A Kind is the shape of a document.
@@ -101,7 +101,7 @@ func (k Kind) required() []string {
 		// A card of 0.3 is reached at its url, one of 1.0 at its interfaces.
 		return []string{"name", "url", "supportedInterfaces"}
 	case KindMCP:
-		// Any of the latter three may be what its base is made of.
+		// The base can be made from any of the latter three.
 		return []string{"name", "remotes", "packages", "repository"}
 	case KindOASF:
 		// Any of the latter three, likewise.
@@ -111,9 +111,9 @@ func (k Kind) required() []string {
 	return []string{"base"}
 }
 
-// A Document is what a registrant wrote, less the members that are the node's
-// own. It keeps the bytes of every value, known or not, and the order of its
-// members. The zero value is no document.
+// A Document is the JSON of a registrant, without the members that the node adds. It keeps the
+// bytes of every value, known or not, and the order of its members. The zero value is no
+// document.
 type Document struct {
 	kind Kind
 	raw  string // an object, without white space between its top-level members; or at rest
@@ -161,9 +161,8 @@ func ParseObject(body []byte) ([]strictjson.Member, error) {
 	return members, nil
 }
 
-// NewDocument makes a document of members that are strict JSON already. It
-// refuses the node's own members, names that SD-JWT uses, and what is over the
-// bounds.
+// NewDocument makes a document of members that are strict JSON already. It refuses the node's
+// own members, names that SD-JWT uses, and documents beyond the bounds.
 func NewDocument(kind Kind, members []strictjson.Member) (Document, error) {
 	for _, m := range members {
 		if kind.isReserved(m.Name) {
@@ -232,9 +231,9 @@ func (d Document) IsZero() bool { return d.raw == "" }
 // of d that others may read, and must not be modified.
 func (d Document) Members() []strictjson.Member { return strictjson.SplitObject(d.Bytes()) }
 
-// Merge returns d with the members of body in place of its own of the same
-// names, new ones at the end (jimenez 4.4, AD-021). A null does not stand for a
-// missing member; the reader of the result says what is wrong with it.
+// Merge returns d with the members of body in place of its own of the same names, new ones at
+// the end (jimenez 4.4, AD-021). A null does not stand for a missing member; validation of the
+// result reports it.
 func (d Document) Merge(body []byte) (Document, error) {
 	patch, err := ParseDocument(d.kind, body)
 	if err != nil {

@@ -70,13 +70,13 @@ const (
 // request. Nothing was changed, except that OutcomeUnknown leaves this open.
 type Error struct {
 	Problem Problem
-	Detail  string // what is wrong and what to do, for people
+	Detail  string // the defect and its remedy, for people
 	Pointer string // JSON pointer (RFC 6901) into the body; empty for the whole
 	// Violations are all faults of a document, Detail's first; at most MaxViolations. Empty
 	// if the fault is not in a document.
 	Violations []Violation
 	RetryAfter int   // seconds, where this one says; else it is the problem's
-	Err        error // what caused it; never shown to a client
+	Err        error // the cause; never shown to a client
 }
 
 // MaxViolations bounds Error.Violations (AI-025).

@@ -14,7 +14,7 @@ type Grant struct {
 	Doc      []string // theirs: top-level members of the document
 }
 
-// GrantOf returns the grant of what a Redaction shows of a document.
+// GrantOf returns the grant of the members of a document that a Redaction shows.
 func GrantOf(to Audience, redaction Redaction, doc Document) Grant {
 	if redaction.ShowsAll() {
 		return Grant{Audience: to, All: true}
@@ -58,8 +58,8 @@ func (g Grant) Allows(object, name string) bool {
 	return slices.Contains(g.Doc, name)
 }
 
-// Complete reports whether g holds what a grant must hold for a registration of
-// this kind: agent, kind, and the members that the kind requires.
+// Complete reports whether g has the members that every grant of this kind needs: agent, kind,
+// and the members that the kind requires.
 func (g Grant) Complete(k Kind) bool {
 	if g.All {
 		return true

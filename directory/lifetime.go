@@ -51,7 +51,7 @@ type Clock struct {
 	received time.Time // … and the local time at which it was received
 }
 
-// Advance tells the clock that it is at least t at the origin.
+// Advance raises the clock to at least at, a time of the origin.
 func (c *Clock) Advance(at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

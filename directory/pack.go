@@ -74,7 +74,7 @@ const minPointer = 4
 // A coder packs a projection into out or unpacks one from in. The same functions define the
 // order of the fields for both.
 type coder struct {
-	doc     string // where texts may point to; empty for what lookups compare
+	doc     string // the text that references point into; empty for members that lookups compare
 	packing bool
 	out     []byte
 	in      string

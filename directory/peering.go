@@ -21,7 +21,7 @@ type PeerRules struct {
 	// disk; 0 is the node's limit for every peer.
 	Records uint64 `json:"records,omitzero" cbor:"4,keyasint,omitempty"`
 	Bytes   uint64 `json:"bytes,omitzero" cbor:"5,keyasint,omitempty"`
-	// MaxLifetime limits deadlines to so many seconds after they were set; 0 does not.
+	// MaxLifetime limits deadlines to this number of seconds after a refresh; 0 is no limit.
 	MaxLifetime uint32 `json:"max_lifetime,omitzero" cbor:"6,keyasint,omitempty"`
 	// OnStale says how to treat the peer's registrations while it is unreachable:
 	// OnStaleHide hides them, OnStaleServe and "" serve them until their deadlines.

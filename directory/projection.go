@@ -7,13 +7,13 @@ type Binding struct {
 	MediaTypes       []string
 	InteractionModel string
 	Transport        string // of A2A: JSONRPC, GRPC, HTTP+JSON as the card names it
-	Envelope         string // what the input is wrapped in: woa, or nothing
+	Envelope         string // the envelope of the input: woa, or none
 }
 
-// A Capability is what an agent says it can do.
+// A Capability is one declared ability of an agent.
 type Capability struct {
 	Name, Type, Description   string
-	Operation                 string // what the agent itself calls it, where that is not Name
+	Operation                 string // the agent's own name for it, if that is not Name
 	Tags                      []string
 	InputSchema, OutputSchema []byte // JSON as written; nil when absent
 	Raw                       []byte // the capability as written, where the kind has such an object; else nil
@@ -39,9 +39,9 @@ type Example struct {
 	InputSchema, OutputSchema []byte // JSON as written; nil when absent
 }
 
-// A Projection is what every surface needs to know of a document, whatever its
-// kind (docs/spec/views.md, "How a view is made"). It is a pure function of the document
-// and of the agent's name, and is never modified.
+// A Projection is the common form of a document of any kind, which every surface reads
+// (docs/spec/views.md, "How a view is made"). It is a pure function of the document and of the
+// agent's name, and is never modified.
 type Projection struct {
 	Name, Description, Base string
 	Protocols               []string

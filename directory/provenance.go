@@ -16,7 +16,7 @@ import (
 type Provenance struct {
 	Registrant    Identity // authenticated when the contents were registered; zero if that is the owner
 	RegisteredBy  Identity // the commissioning tool that registered them for the owner
-	TransferredBy Identity // the operator who gave the registration to its owner
+	TransferredBy Identity // the operator that gave the registration to its owner
 	ImportedFrom  string   // URI of the source from which the contents were imported
 }
 

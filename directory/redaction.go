@@ -121,6 +121,5 @@ func (s Redaction) Allows(k Kind, object, name string) bool {
 	return IsRegMember(name) || s.ShowsAll() // members of later releases are shown only without a redaction
 }
 
-// ShowsRegistrant reports whether s shows the registration's owner, and who registered
-// it for them.
+// ShowsRegistrant reports whether s shows the registration's owner and its registrant.
 func (s Redaction) ShowsRegistrant() bool { return s.has(MemberRegistrant) == s.only }

@@ -11,15 +11,14 @@ import (
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
-// A document at rest is compressed where that makes it much smaller: to a byte that no
-// JSON object begins with, and an S2 block by the dictionary that the byte names.
-// Half of what real agents say of themselves is gone then, and to have it back takes
-// a microsecond. Nothing is ever signed, hashed or compared in this form: releases
-// may differ in it.
+// A document at rest is compressed if that makes it much smaller: to a byte that no JSON object
+// begins with, and an S2 block by the dictionary that the byte names. This halves the texts of
+// real agents, and decompression takes a microsecond. Nothing is ever signed, hashed or
+// compared in this form: releases may differ in it.
 const (
 	restForm    = 1   // names restWords
 	minRest     = 192 // bytes of a document that is worth it
-	restDivisor = 4   // it is worth it where it saves one part of so many
+	restDivisor = 4   // the smallest part that it must save
 	jsonObject  = '{'
 )
 

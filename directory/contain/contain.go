@@ -1,10 +1,10 @@
-// Package contain ends the harm of a panic on foreign bytes at the item that caused
-// it. One record of one peer that trips over a mistake in this program would else
-// end every node that reads it, and again at each start.
+// Package contain limits the harm of a panic on foreign bytes to the item that caused it.
+// Without it, one record of one peer that triggers a defect in this program would end every
+// node that reads it, and again at each start.
 //
-// Only work on one item of somebody else's is contained: a record, an indexed entry,
-// a message. What applies the domain's own log is not: members that go on with
-// different states are worse than members that stop.
+// Only work on one item from outside is contained: a record, an indexed entry, a message.
+// Applying the domain's own log is not contained, because members that continue with different
+// states are worse than members that stop.
 package contain
 
 import (
@@ -30,18 +30,18 @@ const (
 	Head      Place = "head"      // the gate for a head
 	Keys      Place = "keys"      // a key document
 	Evidence  Place = "evidence"  // judging evidence
-	Gossip    Place = "gossip"    // a gossiped packet, and what memberlist asks of it
+	Gossip    Place = "gossip"    // a gossiped packet, and memberlist's callbacks
 	Request   Place = "request"   // a request of another node
 	Discovery Place = "discovery" // entering an entry into the discovery index
 	Listing   Place = "listing"   // writing an entry into the answer to a lookup
-	Answer    Place = "answer"    // what an agent or a source answers
+	Answer    Place = "answer"    // the answer of an agent or a source
 )
 
 // Places lists them.
 var Places = []Place{Record, Stored, Policy, Index, Page, Head, Keys, Evidence, Gossip, Request, Discovery, Listing,
 	Answer}
 
-// The bounds of what is logged.
+// Bounds on logging.
 const (
 	maxLogged = 64       // distinct causes
 	maxStack  = 16 << 10 // bytes of a stack

@@ -15,7 +15,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// Bounds on what is kept of the past for those who watch a view.
+// Bounds on the past changes that are kept for a view's watchers.
 const (
 	// logSize is how many changes a watcher may be behind.
 	logSize = 1 << 14
@@ -64,7 +64,7 @@ type changeLog struct {
 	period atomic.Uint64 // counts the times that changes began to be kept; 0 while they are not
 
 	changed     chan struct{} // holds one token where something was written since
-	expiryToken chan struct{} // holds one token: who has it minds the deadlines
+	expiryToken chan struct{} // holds one token: its holder reports expiries
 
 	mu       sync.Mutex
 	ring     []change // of position p at p % logSize; nil while nothing is kept
@@ -74,7 +74,7 @@ type changeLog struct {
 	periods  uint64   // highest that period was
 	watchers int
 	idle     time.Time     // since when there are none
-	wake     chan struct{} // closed by the first watcher who hears the bell
+	wake     chan struct{} // closed by the first watcher that receives from the bell
 	lastWake time.Time     // when it last was
 }
 
@@ -172,7 +172,7 @@ func (l *changeLog) contains(from uint64) bool {
 	return l.ring != nil && l.first <= from && from <= l.next
 }
 
-// read copies the changes of [from, to) into buf, as many as fit. It returns false if the
+// read copies the changes of [from, to) into buf, up to its capacity. It returns false if the
 // first of them has been dropped.
 func (l *changeLog) read(buf []change, from, to uint64) (int, bool) {
 	l.mu.Lock()

@@ -6,7 +6,7 @@
 // same on every member, and shows only registrations that are alive by their origin's
 // clock ([directory.Clock]). [View.Watch] reports how such an answer changes:
 //
-//	w := view.Watch(query, viewer, token)   // token: a [ResumeToken], or zero to begin anew
+//	w := view.Watch(query, viewer, token)   // token: a [ResumeToken], or zero to start over
 //	events, err := w.Next(ctx)              // added, updated, removed
 //
 // # Files

@@ -26,7 +26,7 @@ type row struct {
 
 func newEntryTable() entryTable { return entryTable{seed: maphash.MakeSeed()} }
 
-// find returns the row of a rid and its number, or nil if there is none.
+// find returns the row of a rid and its number, or nil.
 func (t *entryTable) find(rid directory.RID) (*row, uint32) {
 	n, ok := t.byRID.Find(t.hash(rid), func(n uint32) bool { return t.rows.At(n).key.rid == rid })
 	if !ok {

@@ -40,9 +40,9 @@ func (h *deadlineHeap) take() deadline {
 	return deadline
 }
 
-// An expiryQueue tells when the next entry of an index expires. It exists while the view is
-// watched: then an expiry is a change like any other, reported in time and independent of
-// the sweep. The index's lock guards it.
+// An expiryQueue knows when the next entry of an index expires. It exists while the view is
+// watched: then an expiry is a change like any other, reported in time and independent of the
+// sweep. The index's lock guards it.
 type expiryQueue struct {
 	log       *changeLog // nil for an index that is in no view
 	period    uint64     // that of the log which the rest is of
@@ -117,8 +117,7 @@ func (x *Index) startExpiry() {
 
 	*m = expiryQueue{log: m.log, period: m.log.period.Load(),
 		expiredTo: deadline{x.Clock.Now().UnixMilli(), directory.MaxRID}}
-	// The lock is let go now and then: what is put meanwhile notes its deadline
-	// itself.
+	// The lock is released now and then. An entry that is put meanwhile notes its own deadline.
 	var all deadlineHeap
 	for last, more := (sortKey{}), true; more; {
 		var found []*directory.Entry
@@ -134,7 +133,7 @@ func (x *Index) startExpiry() {
 	}
 
 	if m.period != m.log.period.Load() {
-		return // nobody watches any more
+		return // no watcher is left
 	}
 
 	for _, d := range m.deadlines.Items() {

@@ -8,8 +8,8 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// Bounds of the entries that are looked at under one hold of the lock, so that a long
-// lookup delays no writer. Each hold looks at twice as many as the one before.
+// Bounds on the entries that are scanned under one hold of the lock, so that a long lookup
+// delays no writer. Each hold scans twice the number of the one before.
 const (
 	firstScan = 2 * MaxCount
 	maxScan   = 1024 // takes about a third of a millisecond
@@ -118,9 +118,9 @@ type scanPlan struct {
 }
 
 // plan chooses between two ways to answer q: scanning the rows of the smallest filter of a
-// whole text, which are in order; or collecting and sorting all rows of a prefix, if these
-// are fewer than half. The scan comes first for as many rows, since most pages fill sooner.
-// So neither costs more than twice the other.
+// whole text, which are in order; or collecting and sorting all rows of a prefix, if these are
+// fewer than half. The scan first reads as many rows as the prefix has, since most pages fill
+// sooner. So neither costs more than twice the other.
 func (x *Index) plan(query *Query) scanPlan {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -175,8 +175,8 @@ func (q *Query) textFilters() []textFilter {
 	return rs
 }
 
-// pageSize is how many entries a page needs if all are visible, and one more, which tells
-// whether there is a next page.
+// pageSize is the number of entries that a page needs if all are visible, and one more, which
+// shows whether there is a next page.
 func (q *Query) pageSize() int {
 	if q.Count < 1 || q.Count > MaxCount {
 		return MaxCount + 1
@@ -185,9 +185,9 @@ func (q *Query) pageSize() int {
 	return min(q.Skip, maxScan) + q.Count + 1
 }
 
-// scan looks at up to budget rows of a filter after a key, until it has found as many
-// matches of q as wanted. It returns the matches, the key of the last row it looked at, and
-// whether there are more rows.
+// scan looks at up to budget rows of a filter after a key, until it has found want matches of
+// q. It returns the matches, the key of the last row it looked at, and whether there are more
+// rows.
 func (x *Index) scan(r textFilter, matcher *matcher, after sortKey, now int64, budget,
 	want int) (found []*directory.Entry, last sortKey, more bool) {
 	x.mu.RLock()

@@ -24,7 +24,7 @@ type Index struct {
 	terms    [2][]term // room for those of the entry that is put, and of the one before
 }
 
-// What entries are found by: names by their order, the rest by postings.
+// Fields by which entries are found: names by their order, the rest by postings.
 const (
 	fieldAll = iota // every entry, with an empty text
 	fieldAgent

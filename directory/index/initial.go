@@ -16,9 +16,9 @@ import (
 // they are of; it reports the changes up to that position as far as the place, then the
 // entries. So no change is missed or repeated, and no list of reported entries is needed.
 type initialScan struct {
-	begun   bool // the reset is told
+	begun   bool // the reset is reported
 	reached scanPosition
-	along   textFilter // what the index at hand is read by
+	along   textFilter // the filter along which the current index is read
 	started bool       // along is chosen
 	ended   bool       // the index at hand is read
 	pending *scanStep
@@ -106,7 +106,7 @@ func (w *Watcher) readStep() *scanStep {
 // nextOrigin moves on to the next origin in the order of names.
 func (w *Watcher) nextOrigin() *scanStep {
 	k, view := w.initial, w.view
-	view.mu.RLock() // what comes or goes from here on is behind the position
+	view.mu.RLock() // later changes are behind the position
 	defer view.mu.RUnlock()
 
 	s := &scanStep{to: view.log.position(), last: true}

@@ -113,8 +113,8 @@ func (f *filters) single(name string) string {
 	}
 }
 
-// number returns a whole number of at least least; def where there is none. One
-// too large to hold is the largest.
+// number returns a whole number of at least least, or def if it is absent. A number that is too
+// large for an int becomes the largest int.
 func (f *filters) number(name string, least, def int) int {
 	s := f.single(name)
 	if s == "" && !f.values.Has(name) {

@@ -27,7 +27,7 @@ type postings struct {
 	entries *entryTable
 	texts   table.Pool[textEntries]
 	byText  table.Table
-	sorted  *sortedRows // the texts' numbers; nil where nobody asks for beginnings of texts
+	sorted  *sortedRows // the texts' numbers; nil for fields without prefix lookups
 }
 
 // A textEntries has the rows of one text.

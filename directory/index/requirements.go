@@ -13,7 +13,7 @@ import (
 type Requirements struct {
 	Capabilities []string // all of them Listed
 	Tags         []string // all of them the agent's own, or of some capability
-	Languages    []string // all of them supported, or none told (AI-028)
+	Languages    []string // all of them supported, or none declared (AI-028)
 }
 
 // Unmet returns the first requirement that an entry does not meet: capabilities, tags,

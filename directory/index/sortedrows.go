@@ -81,7 +81,7 @@ func (o *sortedRows) insert(n uint32, before func(uint32) bool) {
 
 	s := o.first(before)
 	if r := o.runs[s.run]; len(r) == maxRun {
-		// Where what is alike ends and grows is a better place than the middle.
+		// A boundary between different texts that grows is a better place than the middle.
 		at := min(max(s.at, maxRun/8), maxRun-maxRun/8)
 		o.runs = slices.Insert(o.runs, s.run+1, slices.Clone(r[at:]))
 

@@ -18,7 +18,7 @@ import (
 type View struct {
 	domain spiffeid.TrustDomain
 	own    *Index
-	log    *changeLog // of what all indexes do
+	log    *changeLog // of the changes of all indexes
 
 	mu     sync.RWMutex
 	others map[spiffeid.TrustDomain]*Index
@@ -73,7 +73,7 @@ func (v *View) indexOf(td spiffeid.TrustDomain) (*Index, bool) {
 // Drop removes another domain's index.
 func (v *View) Drop(td spiffeid.TrustDomain) {
 	if x, ok := v.indexOf(td); ok && x != v.own {
-		x.retire() // before it is out of the view, so that nobody sees the one without the other
+		x.retire() // before it leaves the view, so that no reader sees only one of the two
 	}
 
 	v.mu.Lock()

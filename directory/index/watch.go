@@ -12,17 +12,17 @@ import (
 // An EventKind is the kind of a change that a watcher reports.
 type EventKind string
 
-// The kinds of events. Applied in their order to an empty set, they make it what
-// a lookup of the same query answers.
+// The kinds of events. Applied in their order to an empty set, they produce the answer of a
+// lookup of the same query.
 const (
-	EventReset   EventKind = "reset"   // forget everything: what is there follows
+	EventReset   EventKind = "reset"   // clear the set: the initial entries follow
 	EventAdded   EventKind = "added"   // it has come, or is asked for and visible only now
 	EventUpdated EventKind = "updated" // it says something else now
 	EventRemoved EventKind = "removed" // Reason says why
-	EventCurrent EventKind = "current" // what was there is told; from here on come changes
+	EventCurrent EventKind = "current" // the initial entries are complete; changes follow
 )
 
-// The reasons for which a registration is removed from what is watched.
+// The reasons for which a registration is removed from a watched answer.
 const (
 	ReasonRemoved = "removed" // its registrant, its origin or the peering ended it
 	ReasonExpired = "expired" // its lifetime has, by its origin's clock
@@ -32,8 +32,8 @@ const (
 // An Event is one change of a watched query's answer.
 type Event struct {
 	Kind   EventKind
-	Entry  *directory.Entry // as it is now; of a removed one as it was last told
-	Old    *directory.Entry // of an updated one: as it was last told, deadlines aside
+	Entry  *directory.Entry // as it is now; of a removed one, as it was last reported
+	Old    *directory.Entry // of an updated one: as it was last reported, deadlines aside
 	Reason string           // of a removed one
 	Resume ResumeToken      // where to go on behind it; zero within the state behind a reset
 }
@@ -60,7 +60,7 @@ type Watcher struct {
 	until <-chan struct{}
 	close func()
 
-	initial *initialScan // nil once everything that was there is told
+	initial *initialScan // nil once all initial entries are reported
 
 	changes [eventBatch]change
 }
@@ -111,9 +111,9 @@ func (w *Watcher) ResumeToken() ResumeToken {
 // End returns the position after all changes that have happened by now.
 func (w *Watcher) End() ResumeToken { return ResumeToken{w.view.log.id, w.view.log.position()} }
 
-// Next returns the next events, and waits for one if there is none. It returns ctx's error
-// if that ends first, and may then be called again; or ErrBehind, or ErrWatchEnded. Changes
-// that have happened are returned even if ctx has ended.
+// Next returns the next events, and waits for one if necessary. It returns ctx's error if that
+// ends first, and may then be called again; or ErrBehind, or ErrWatchEnded. Changes that have
+// happened are returned even if ctx has ended.
 func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 	for {
 		var (

@@ -15,14 +15,14 @@ import (
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
-// maxNames bounds the bytes of a list of operations that a caller is told.
+// maxNames bounds the bytes of a list of operations in an error.
 const maxNames = 2048
 
-// A Contract is what a registration says of how its agent is invoked (draft-cui, 5;
-// draft-gaikwad-woa, 5). It is read once, and never changes.
+// A Contract is the terms of invocation in a registration (draft-cui, 5; draft-gaikwad-woa, 5).
+// It is read once, and never changes.
 type Contract struct {
 	Projection *directory.Projection
-	// Operations are what the agent can be asked to do: one at least.
+	// Operations are the operations of the agent: one at least.
 	Operations []Operation
 	WoA        WoATerms
 	agent, rid string
@@ -39,8 +39,8 @@ func ContractOf(e *directory.Entry) *Contract {
 		agent: e.Agent, rid: e.RID.String()}
 }
 
-// WoATerms are what a WoA document says of how its one agent is called, beyond its
-// binding. Of other kinds, all is empty but the ID, which is the registered name.
+// WoATerms are the terms in a WoA document for calling its one agent, beyond its binding. For
+// other kinds, all is empty but the ID, which is the registered name.
 type WoATerms struct {
 	ID                   string
 	ToolSpace, ToolField string // of the mcp transport (gaikwad 4.3.2)
@@ -70,7 +70,7 @@ func WoATermsOf(agent string, d directory.Document) WoATerms {
 	return WoATerms{doc.Agents[0].ID, doc.Transports.MCP.Namespace, doc.Transports.MCP.Field}
 }
 
-// A Task is what an agent is to do: an operation, and its input.
+// A Task is one operation to invoke, and its input.
 type Task struct {
 	Operation
 	Value    []byte              // the input
@@ -78,9 +78,9 @@ type Task struct {
 	Envelope []strictjson.Member // that the input came in, if it did
 }
 
-// Choose finds out which operation is meant, and what its input is: the body, or an
-// envelope's member (AI-032, AI-033, WOA-007). operation is the one that the request's
-// path names, or ""; at is where in the request the body stands.
+// Choose determines the operation and its input: the body, or an envelope's member (AI-032,
+// AI-033, WOA-007). operation is the one that the request's path names, or ""; at is the place
+// of the body in the request.
 func (c *Contract) Choose(operation string, body []byte, at string) (*Task, error) {
 	var members []strictjson.Member
 	if body[0] == '{' {
@@ -111,7 +111,7 @@ func (c *Contract) Choose(operation string, body []byte, at string) (*Task, erro
 	return c.plain(members, body, at)
 }
 
-// noInput refuses what names the agent as an envelope does, among an envelope's members
+// noInput refuses a body that names the agent as an envelope does, among an envelope's members
 // alone, and has no object for an input (WOA-028).
 func (c *Contract) noInput(members []strictjson.Member, at string) error {
 	agent, _ := strictjson.TextMember(members, "agent")
@@ -131,8 +131,8 @@ func (c *Contract) noInput(members []strictjson.Member, at string) error {
 		At(at + "/input")
 }
 
-// plain takes the body for the input itself. A member called operation names the
-// operation, and is none of the input's unless the schema declares it.
+// plain takes the body for the input itself. A member called operation names the operation, and
+// is not part of the input unless the schema declares it.
 func (c *Contract) plain(members []strictjson.Member, body []byte, at string) (*Task, error) {
 	name, named := strictjson.TextMember(members, "operation")
 	if !named || len(c.Operations) == 1 && (c.Operations[0].Name == "" || c.Operations[0].Declares("operation")) {
@@ -174,7 +174,7 @@ func onlyEnvelope(members []strictjson.Member) bool {
 	})
 }
 
-// unwrap reads an envelope; it is none where the operation that it would mean
+// unwrap reads an envelope. A body is not an envelope if the operation that it would name
 // declares an input of its own.
 func (c *Contract) unwrap(members []strictjson.Member, input []byte, at string) (t *Task, is bool, err error) {
 	name, named := strictjson.TextMember(members, "operation")
@@ -312,8 +312,8 @@ func (t *Task) CheckInput() error {
 	return nil
 }
 
-// inputFault says what is wrong with an input that stands at a pointer. It names the
-// field: a client of draft-cui reads the sentence alone (AI-008).
+// inputFault describes a violation in an input that stands at a pointer. It names the field,
+// because a client of draft-cui reads the sentence alone (AI-008).
 func inputFault(violation directory.Violation, at string) string {
 	switch field := strings.TrimPrefix(violation.Pointer, at); {
 	case field == "":
@@ -325,8 +325,8 @@ func inputFault(violation directory.Violation, at string) string {
 	}
 }
 
-// JudgeOutput returns what is wrong with an answer by the operation's schema; at is
-// put before the pointers. Its error says that it can't be found out.
+// JudgeOutput returns the violations of the operation's schema in an answer; at is put before
+// the pointers. The error is not nil if the answer cannot be judged.
 func (t *Task) JudgeOutput(body []byte, at string) ([]directory.Violation, error) {
 	items := t.Items()
 	if items == nil {

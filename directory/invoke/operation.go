@@ -8,15 +8,14 @@ import (
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
-// An Operation is what an agent can be asked to do.
+// An Operation is one operation of an agent.
 type Operation struct {
 	Name          string // as the agent calls it; "" where it has but one, without a name
 	Input, Output []byte // schemas; nil where nothing is known of them
 	Batch         bool   // the agent takes an array of inputs itself
 }
 
-// Operations returns what an agent can be asked to do, by its document and the
-// projection of that.
+// Operations returns an agent's operations, by its document and the projection of that.
 func Operations(doc directory.Document, projection *directory.Projection) []Operation {
 	members := doc.Members()
 	batch := takesBatches(members)

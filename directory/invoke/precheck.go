@@ -11,11 +11,10 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// Precheck judges an invocation's body by the schema of the operation that it means, as
-// a gateway does that has this registration, for a client that would know before it
-// sends (WOA-024). operation is the one that the path names, or "". The error is
-// BadInput, with what is wrong and where. What the registration doesn't tell is not
-// judged: it is the gateway's to say. answer judges what the gateway answers with.
+// Precheck judges an invocation's body by the schema of its operation, as a gateway with this
+// registration does, before a client sends it (WOA-024). operation is the one that the path
+// names, or "". The error is BadInput, with the defect and its place. If the registration
+// declares no schema, only the gateway can judge. answer judges the gateway's answer.
 func (c *Contract) Precheck(operation string, body []byte) (answer func(body []byte) []directory.Violation, err error) {
 	body = bytes.TrimSpace(body)
 
@@ -37,7 +36,7 @@ func (c *Contract) Precheck(operation string, body []byte) (answer func(body []b
 	}
 
 	return func(body []byte) []directory.Violation {
-		vs, _ := judgeAnswers(tasks, batch, body) // what can't be judged here is not judged
+		vs, _ := judgeAnswers(tasks, batch, body) // an answer that cannot be judged here passes
 		return vs
 	}, nil
 }
@@ -45,8 +44,7 @@ func (c *Contract) Precheck(operation string, body []byte) (answer func(body []b
 // ItemAt is where in a batch an item stands, as a JSON pointer.
 func ItemAt(n int) string { return "/" + strconv.Itoa(n) }
 
-// precheck returns what the agent is to do by one body; nil where that can't be told
-// here.
+// precheck returns the task of one body, or nil if it cannot be determined here.
 func (c *Contract) precheck(operation string, body []byte, at string) (*Task, error) {
 	if len(body) == 0 {
 		return nil, nil
@@ -64,8 +62,8 @@ func (c *Contract) precheck(operation string, body []byte, at string) (*Task, er
 	return t, nil
 }
 
-// judgeAnswers returns what is wrong with the first output that breaks its schema. In
-// a batch's, what is no output is an error. The error says that it can't be found out.
+// judgeAnswers returns the violations in the first output that breaks its schema. In a batch,
+// items that report an error are skipped. The error is not nil if the outputs cannot be judged.
 func judgeAnswers(tasks []*Task, batch bool, body []byte) ([]directory.Violation, error) {
 	bodies := []jsontext.Value{body}
 	if batch && (json.Unmarshal(body, &bodies) != nil || len(bodies) != len(tasks)) {

@@ -7,9 +7,9 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// ViaGateway is what a gateway adds to Via in what it sends to agents (RFC 9110, 7.6.3).
-// It speaks there as its node, and where that goes is a registrant's word: a directory
-// tells it by this from what the node asks of its own.
+// ViaGateway is the member of Via that a gateway adds to its requests to agents (RFC 9110,
+// 7.6.3). The gateway authenticates as its node, and a registrant chooses the destination. By
+// this member, a directory distinguishes such a request from the node's own requests.
 const ViaGateway = "1.1 roster-gateway"
 
 // Gateways returns how many gateways a request with these header fields came through.
@@ -34,16 +34,16 @@ type Request struct {
 	Body      []byte // JSON
 	Caller    directory.Identity
 	Key       string // the Idempotency-Key; "" for none
-	// Proof is what the caller showed that is good once, and until when it would be
-	// (Unix seconds); zero where it may be shown again.
+	// Proof is the caller's proof that is valid once, and ProofUntil its expiry (Unix seconds).
+	// Both are zero if the proof may be repeated.
 	Proof      directory.Hash
 	ProofUntil int64
-	// Header is the caller's own, of which the agent gets what an operator names.
+	// Header is the caller's own; the agent receives the fields that an operator names.
 	Header    map[string][]string
 	Stream    bool // the caller takes an answer as it comes
 	RequestID string
-	// More takes n more invocations from what the caller may ask for, and refuses where
-	// there are none; nil where nobody counts them.
+	// More takes n more invocations from the caller's rate, and returns an error if it is
+	// exhausted. It is nil if invocations are not counted.
 	More func(n int) error
 }
 
@@ -52,6 +52,6 @@ type Reply struct {
 	Status      int // 2xx, the agent's own
 	ContentType string
 	Body        []byte        // the whole answer, where Stream is nil
-	Stream      io.ReadCloser // the answer as it comes; whoever has it closes it
+	Stream      io.ReadCloser // the answer as it comes; the receiver closes it
 	Replayed    bool          // the first answer to the same key
 }

@@ -116,12 +116,11 @@ func bindingsOfA2A(doc *object) (bs []directory.Binding) {
 	return bs
 }
 
-// securityMembers are what a card says of authentication: the last since 1.0, the
-// one before it until then.
+// securityMembers are a card's members about authentication: the last since 1.0, the one before
+// it until then.
 var securityMembers = []string{"securitySchemes", "security", "securityRequirements"}
 
-// securityOfA2A returns what a card says of authentication, as one object; nil
-// where it says nothing.
+// securityOfA2A returns a card's members about authentication as one object, or nil.
 func securityOfA2A(doc *object) []byte {
 	data := []byte{'{'}
 	for i, name := range securityMembers {

@@ -2,9 +2,8 @@ package kinds
 
 import "github.com/roster-mesh/roster/directory"
 
-// projectors has the kinds that this release takes: what makes the projected
-// form of a document, and the agent name that a document brings itself. None of
-// the functions may use this table.
+// projectors has the kinds that this release accepts. project makes the projection of a
+// document, and name returns the agent name in it. None of the functions may use this table.
 var projectors = map[directory.Kind]struct {
 	project func(agent string, doc *object) *directory.Projection
 	name    func(doc *object) string
@@ -37,9 +36,9 @@ func Project(agent string, d directory.Document) (*directory.Projection, error) 
 	return projection, nil
 }
 
-// Reproject projects a document that Project accepted once, in this release or
-// in another: what is read from a log or a store. It is cheaper, and refuses
-// nothing of a known kind: a member that is not as it should be counts as absent.
+// Reproject projects a document from a log or a store, which Project accepted once, in this
+// release or in another. It is cheaper, and refuses nothing of a known kind: an invalid member
+// counts as absent.
 func Reproject(agent string, d directory.Document) (*directory.Projection, error) {
 	return project(agent, d.Kind(), readDocument(d))
 }

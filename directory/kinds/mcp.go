@@ -145,7 +145,7 @@ func packageURL(registry, name, version string) string {
 	return purl
 }
 
-// encodePURL percent-encodes all but what every part of a package URL may have.
+// encodePURL percent-encodes all bytes except those that every part of a package URL allows.
 func encodePURL(s string) string {
 	const hex = "0123456789ABCDEF"
 

@@ -9,10 +9,9 @@ import (
 
 func nameOfOASF(doc *object) string { return doc.need("name") }
 
-// projectOASF projects a record of the Open Agentic Schema Framework, of any
-// version from 0.3.1 to 1.1. A record describes an artifact: where it is called,
-// if it can be, is told by the A2A card and the MCP servers in its modules, which
-// go before the locators of what can be downloaded.
+// projectOASF projects a record of the Open Agentic Schema Framework, of any version from 0.3.1
+// to 1.1. A record describes an artifact. The endpoints of a callable one are in the A2A card
+// and the MCP servers in its modules, which precede the locators of downloads.
 func projectOASF(_ string, doc *object) *directory.Projection {
 	projection := &directory.Projection{
 		Name:        doc.need("name"),
@@ -84,9 +83,8 @@ func locationsOfOASF(obj *object) (bs []directory.Binding) {
 	return bs
 }
 
-// classesOfOASF returns the names of skills or domains, each once: their classes
-// have one since 0.7, and had a class_name before; a number names one that has
-// neither.
+// classesOfOASF returns the names of skills or domains, each once: their classes have a name
+// since 0.7, and a class_name in older versions. A number names a class that has neither.
 func classesOfOASF(doc *object, member string) (names []string) {
 	for _, obj := range doc.objects(member) {
 		name := obj.either("name", "class_name")
@@ -109,9 +107,8 @@ func classesOfOASF(doc *object, member string) (names []string) {
 	return unique(names)
 }
 
-// endpointsOfModule returns where a module says that the agent is called, and
-// how to authenticate there. Modules of other things than A2A and MCP, and what
-// else those two hold, are not this directory's to judge.
+// endpointsOfModule returns a module's endpoints and their authentication. It ignores modules
+// other than A2A and MCP, and all other members of those two.
 func endpointsOfModule(m *object) (bs []directory.Binding, authentication []byte) {
 	data := m.child("data")
 	switch name := m.text("name"); name[strings.LastIndexByte(name, '/')+1:] {

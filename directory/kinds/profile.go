@@ -59,8 +59,8 @@ func projectProfile(agent string, doc *object) *directory.Projection {
 	return projection
 }
 
-// labels returns tags that are capabilities' names as well: each once, none
-// empty, and none that lookups could not ask for (spec/views.md, 5 and 19).
+// labels returns tags that are capabilities' names as well: each once, none empty, and all
+// accepted by lookups (spec/views.md, 5 and 19).
 func (o *object) labels(name string) []string {
 	var out []string
 
@@ -127,7 +127,7 @@ func bindingsOfProfile(doc *object) []directory.Binding {
 	return bs
 }
 
-// integer returns a whole number; def where there is none.
+// integer returns a whole number, or def if it is absent.
 func (o *object) integer(name string, def float64) float64 {
 	raw := o.member(name, "-0123456789", "a whole number")
 	if raw == nil {
@@ -143,8 +143,8 @@ func (o *object) integer(name string, def float64) float64 {
 	return n
 }
 
-// examplesOfProfile reads the examples. Their languages are the agent's; what is
-// no language tag says nothing (XU-041).
+// examplesOfProfile reads the examples. Their languages are the agent's; a text that is not a
+// language tag is ignored (XU-041).
 func examplesOfProfile(doc *object, projection *directory.Projection) {
 	for _, obj := range doc.objects("examples") {
 		example := directory.Example{
@@ -201,7 +201,7 @@ func addNew(all []string, s string) []string {
 	return append(all, s)
 }
 
-// instant returns a time as RFC 3339 writes it; the zero time where there is none.
+// instant returns a time in RFC 3339 form, or the zero time if it is absent.
 func (o *object) instant(name string) time.Time {
 	s := o.text(name)
 	if s == "" {
@@ -220,8 +220,8 @@ func (o *object) instant(name string) time.Time {
 	return at
 }
 
-// Dates are what a document says of its own age and end (xu 4.8): times are zero
-// where it doesn't say, as of every document that is no profile.
+// Dates are a document's own dates (xu 4.8). Absent times are zero, as in every document that
+// is no profile.
 type Dates struct {
 	Updated, Expires time.Time
 	Version          string

@@ -10,8 +10,8 @@ import (
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
-// A reading is one pass over a document. It remembers what is wrong and goes on,
-// so that the code that reads says only what it looks for.
+// A reading is one pass over a document. It collects violations and continues, so that its
+// callers only name the members that they read.
 type reading struct {
 	first   *directory.Error
 	wrong   []directory.Violation // first's own among them
@@ -35,7 +35,7 @@ func (r *reading) refuse(problem directory.Problem, at, format string, args ...a
 	r.wrong = append(r.wrong, directory.Violation{Pointer: at, Detail: err.Detail})
 }
 
-// err returns what was wrong; a nil *Error would not be a nil error.
+// err returns the first violation; a nil *Error would not be a nil error.
 func (r *reading) err() error {
 	if r.first == nil {
 		return nil
@@ -68,8 +68,8 @@ func (o *object) refuse(name, format string, args ...any) {
 	o.reading.refuse(directory.BadDocument, o.pointer(name), format, args...)
 }
 
-// member returns the value of a member that begins with one of the bytes, which
-// is how JSON's types differ; nil where there is none.
+// member returns the value of a member that begins with one of the bytes, which is how JSON's
+// types differ. It returns nil if the member is absent.
 func (o *object) member(name, begins, what string) []byte {
 	for _, m := range o.members {
 		if m.Name != name {
@@ -91,7 +91,7 @@ func (o *object) any(name string) []byte {
 	return o.member(name, `"{[-0123456789tf`, "a JSON value")
 }
 
-// text returns a string; "" where there is none.
+// text returns a string, or "" if it is absent.
 func (o *object) text(name string) string {
 	return strictjson.Unquote(o.member(name, `"`, "a string"))
 }
@@ -116,7 +116,7 @@ func (o *object) short(name string, limit int) string {
 	return s
 }
 
-// child returns an object; one without members where there is none.
+// child returns an object, which is empty if the member is absent.
 func (o *object) child(name string) *object {
 	return o.reading.object(o.pointer(name), o.member(name, "{", "an object"))
 }

@@ -34,8 +34,8 @@ func nameOfWoA(doc *object) string {
 	return id + "@" + strings.TrimSuffix(strings.ToLower(target.Host), ":443")
 }
 
-// agentOfWoA returns the one agent of a WoA document. What lists several is one
-// document an agent for the directory.
+// agentOfWoA returns the one agent of a WoA document. The directory requires one document for
+// each agent.
 func agentOfWoA(doc *object) *object {
 	agents := doc.objects("agents")
 	switch len(agents) {
@@ -105,9 +105,9 @@ func isAgentID(id string) bool {
 	})
 }
 
-// operationsOfWoA returns an agent's operations as tools. What WoA calls default,
-// or has no name for, is called as the agent is: a tool called default tells
-// nobody anything (spec/views.md, 8).
+// operationsOfWoA returns an agent's operations as tools. An operation that WoA calls default,
+// or that has no name, gets the agent's name, because a tool called default is meaningless
+// (spec/views.md, 8).
 func operationsOfWoA(agent *object, id string) []directory.Capability {
 	unnamed := directory.Capability{
 		Name: id, Type: directory.CapabilityTool, Operation: directory.DefaultOperation,
@@ -154,10 +154,9 @@ type woaTransports struct {
 	base       string // of the rest transport, else the server of mcp
 }
 
-// bindings returns a binding for each transport that the agent names and that
-// the draft describes. Of a private one, which has a reverse-DNS name, nobody but
-// its inventor knows how it is used; another unregistered one means nothing
-// (gaikwad 4.3.3, 9.3).
+// bindings returns a binding for each transport that the agent names and that the draft
+// describes. The use of a private transport, which has a reverse-DNS name, is known to its
+// inventor alone. Another unregistered transport has no meaning (gaikwad 4.3.3, 9.3).
 func (t *woaTransports) bindings() (bs []directory.Binding) {
 	var server *object
 	configurations := t.doc.child("transports")
@@ -237,7 +236,7 @@ func isLoopback(host string) bool {
 	return host == "localhost" || err == nil && a.IsLoopback()
 }
 
-// unique returns what is in a list once, in its order. The list is its own.
+// unique returns the distinct elements of a list, in its order, as a new list.
 func unique(list []string) []string {
 	var out []string
 	for _, s := range list {

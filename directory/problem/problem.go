@@ -34,7 +34,7 @@ const ContentType = "application/problem+json"
 // HeaderRequestID is the header that carries a request's id, both ways.
 const HeaderRequestID = "X-Request-Id"
 
-// A Refusal is an error with what HTTP adds to it.
+// A Refusal is an error with its HTTP headers and members.
 type Refusal struct {
 	Err     *directory.Error
 	Header  http.Header         // header fields of the answer
@@ -48,10 +48,10 @@ func (r *Refusal) Unwrap() error { return r.Err }
 // Rule returns the rule of the refusal's problem.
 func (r *Refusal) Rule() Rule { return RuleOf(r.Err.Problem) }
 
-// RetryAfter is how many seconds the client is told to wait, or 0.
+// RetryAfter is the number of seconds after which the client may retry, or 0.
 func (r *Refusal) RetryAfter() int { return cmp.Or(r.Retry, r.Rule().Retry) }
 
-// Explain finds in err what a client is told. An error without a known problem is
+// Explain returns the refusal in err that a client sees. An error without a known problem is
 // internal, and its cause is for the log alone.
 func Explain(err error) *Refusal {
 	var refusal *Refusal

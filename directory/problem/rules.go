@@ -22,14 +22,14 @@ const (
 	UnsupportedFilter directory.Problem = "unsupported-filter"
 )
 
-// A Rule is what HTTP makes of a problem.
+// A Rule is the HTTP form of a problem.
 type Rule struct {
 	Status      int
 	Title       string
 	Code        string // draft-xu's code
 	ErrorCode   string // draft-cui's error.code
 	Retry       int    // seconds to wait; 0 says nothing of that
-	Explanation string // of /problems/NAME: what it means and what to do
+	Explanation string // of /problems/NAME: the meaning and the remedy
 }
 
 // rules is the one table of problems.

@@ -84,7 +84,7 @@ type place struct {
 	at  uint32
 }
 
-// A scope is what identifiers and references at a place are relative to.
+// A scope is the base of the identifiers and references at a place.
 type scope struct {
 	place    // of the resource's root
 	uri      string
@@ -646,8 +646,8 @@ func (r *reader) multipleOf(name string, value uint32) error {
 	return nil
 }
 
-// count reads a keyword whose value is a non-negative integer. One beyond what an
-// int64 holds is as good as no limit.
+// count reads a keyword whose value is a non-negative integer. A value beyond int64 is
+// equivalent to no limit.
 func (r *reader) count(name string, value uint32) (int64, error) {
 	number, text, err := r.number(name, value)
 	if err != nil {

@@ -30,7 +30,7 @@ const (
 // limits bound one judgement.
 type limits struct {
 	steps      int // defaultSteps if 0
-	violations int // the judgement ends at so many; 1 if 0
+	violations int // the number of violations that ends the judgement; 1 if 0
 }
 
 func (s *Schema) validate(value []byte, bounds limits) ([]directory.Violation, error) {
@@ -64,7 +64,7 @@ func (s *Schema) validate(value []byte, bounds limits) ([]directory.Violation, e
 type evaluation struct {
 	doc    *document
 	tracks bool // keep account of evaluated members and items
-	steps  int  // what is left; below zero the evaluation ends
+	steps  int  // the remaining budget; below zero the evaluation ends
 	path   []segment
 	found  findings
 
@@ -148,7 +148,7 @@ func (s *evaluated) merge(other *evaluated) {
 	}
 }
 
-// spend takes steps from the budget. It reports whether there were as many.
+// spend takes steps from the budget. It reports whether enough were left.
 func (e *evaluation) spend(steps int) bool {
 	e.steps -= steps
 	return e.steps >= 0

@@ -11,15 +11,15 @@ import (
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
-// A Dialect says what a reader understands of signed structures: the formats,
-// and the names of ext that crit may name. The zero value reads format 1 of
-// every structure and understands no critical extension.
+// A Dialect is the set of signed structures that a reader understands: the formats, and the
+// names of ext that crit may name. The zero value reads format 1 of every structure and
+// understands no critical extension.
 type Dialect struct {
 	Formats  Formats
 	Critical []string
 }
 
-// OwnDialect returns what this build understands.
+// OwnDialect returns the dialect of this build.
 func OwnDialect() Dialect {
 	return Dialect{Formats: ReadableFormats(), Critical: criticalExtensions}
 }
@@ -51,9 +51,9 @@ func (d Dialect) Supports(structure Structure, format uint, extension Extension)
 	return nil
 }
 
-// A preamble is what a page or head says up to its epoch. That is the same in
-// every format, so that the origin, the key and the signature can be checked
-// before it is known whether the rest can be read.
+// A preamble is the members of a page or head up to its epoch. They are the same in every
+// format, so that the origin, the key and the signature can be checked before it is known
+// whether the rest can be read.
 type preamble struct {
 	format uint
 	issuer spiffeid.TrustDomain
@@ -99,13 +99,12 @@ func (d Dialect) readable(structure Structure, format uint, payload []byte) erro
 	return err
 }
 
-// ErrUnsupported says that a structure is well formed as far as this release can
-// tell, and needs a newer one. It is no fault of who sent it. The error is an
-// *UnsupportedError.
+// ErrUnsupported says that a structure is well formed as far as this release can check, and
+// needs a newer one. The sender is not at fault. The error is an *UnsupportedError.
 var ErrUnsupported = errors.New("a newer release is needed to read this")
 
-// An UnsupportedError names what a reader does not understand: the format, or
-// an extension that is critical.
+// An UnsupportedError names the structure that a reader does not understand: the format, or an
+// extension that is critical.
 type UnsupportedError struct {
 	Structure Structure
 	Format    uint   // of the structure

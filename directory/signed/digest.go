@@ -10,7 +10,7 @@ import (
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
-// An Op is what a change did, in a statement (put, end) or in a stream's digest.
+// An Op is the operation of a change, in a statement (put, end) or in a stream's digest.
 type Op string
 
 // The operations (federation.md, "Grants").
@@ -72,8 +72,8 @@ func (d Digest) Live() bool { return d.Op == OpPut || d.Op == OpRenew }
 
 var errDigest = errors.New("not a digest")
 
-// maxDeadline is the end of the year 9999: what comes later has no RFC 3339 form,
-// and in milliseconds soon no number either.
+// maxDeadline is the end of the year 9999. Later times have no RFC 3339 form, and soon no exact
+// number in milliseconds.
 const maxDeadline = 253402300799
 
 // UnmarshalJSON decodes a digest of any of the forms. That the bytes are the

@@ -15,8 +15,9 @@
 //
 // # Files
 //
-//	statement, record         what is signed over of a registration
-//	digest, page, keys        what domains send each other
+// the signed contents of a registration
+// the structures that domains exchange
+//
 //	formats, dialect, extension
 //	                          which formats a reader understands, and members added later
 package signed

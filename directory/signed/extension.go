@@ -18,12 +18,12 @@ const (
 	maxExtensionDepth = 8
 )
 
-// An Extension is what a signed structure says after its listed members: ext, an
-// object, and crit, those of its names that a reader must understand. It is kept
-// as it was signed. Extensions are comparable; the zero value is none.
+// An Extension is the part of a signed structure after its listed members: ext, an object, and
+// crit, those of its names that a reader must understand. It keeps the signed bytes. Extensions
+// are comparable; the zero value is no extension.
 type Extension struct {
 	object   string // the value of ext, in the spacing in which it was written
-	critical string // the value of crit, a compact array; "" if there is none
+	critical string // the value of crit, a compact array; or ""
 }
 
 var (
@@ -31,8 +31,8 @@ var (
 	errListed    = errors.New("the listed members are not in canonical form")
 )
 
-// NewExtension returns the extension of an object, written as it is, of which
-// critical names what a reader must understand.
+// NewExtension returns the extension of an object, written as it is. critical names the members
+// that a reader must understand.
 func NewExtension(object []byte, critical ...string) (Extension, error) {
 	extension := Extension{object: string(object)}
 
@@ -43,10 +43,10 @@ func NewExtension(object []byte, critical ...string) (Extension, error) {
 	return extension, extension.validate()
 }
 
-// IsZero reports whether e is none.
+// IsZero reports whether e is empty.
 func (e Extension) IsZero() bool { return e == Extension{} }
 
-// Object returns the value of ext as it was written, or nil if there is none.
+// Object returns the value of ext as it was written, or nil.
 func (e Extension) Object() []byte {
 	if e.object == "" {
 		return nil
@@ -136,9 +136,9 @@ func (e Extension) validateCritical(members []strictjson.Member) error {
 	return nil
 }
 
-// ExtensionBehind reads the extension of a payload that begins with the listed
-// members as they are written. What was read of a payload is written again as far
-// as the listed members go, and never further: of ext there is no one encoding.
+// ExtensionBehind reads the extension of a payload that begins with the listed members in their
+// encoding. A payload is encoded again only as far as the listed members, because ext has no
+// unique encoding.
 func ExtensionBehind(listed, payload []byte) (Extension, error) {
 	tail, begins := bytes.CutPrefix(payload, listed)
 	if !begins {
@@ -148,8 +148,8 @@ func ExtensionBehind(listed, payload []byte) (Extension, error) {
 	return parseExtension(tail)
 }
 
-// parseExtension reads what follows the listed members of a structure, up to and
-// with the brace that closes it. Nothing but ext and crit may be there.
+// parseExtension reads the rest of a structure after its listed members, up to and with the
+// closing brace. It accepts only ext and crit.
 func parseExtension(tail []byte) (Extension, error) {
 	var extension Extension
 

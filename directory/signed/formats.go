@@ -13,8 +13,8 @@ import (
 // stay at format 1 and grow by ext alone.
 type Structure string
 
-// The structures whose formats are negotiated. A newer release may name others;
-// what a reader doesn't know it keeps and ignores.
+// The structures whose formats are negotiated. A newer release may name others; a reader keeps
+// and ignores unknown ones.
 const (
 	StructureHead      Structure = "head"
 	StructurePage      Structure = "page"
@@ -41,7 +41,7 @@ const maxFormats = 16
 
 var onlyFormat1 = []uint{1}
 
-// ReadableFormats returns what this build reads.
+// ReadableFormats returns the formats that this build reads.
 func ReadableFormats() Formats {
 	readable := Formats{}
 
@@ -78,8 +78,8 @@ func (f Formats) Highest(structure Structure) uint {
 	return slices.Max(f.Of(structure))
 }
 
-// Common returns what both f and other read. Every release reads format 1, so
-// no structure is left without a format.
+// Common returns the formats that both f and other contain. Every release reads format 1, so no
+// structure is left without a format.
 func (f Formats) Common(other Formats) Formats {
 	common := Formats{}
 
@@ -113,7 +113,7 @@ func (f Formats) Equal(other Formats) bool {
 	return maps.EqualFunc(f.Normal(), other.Normal(), slices.Equal)
 }
 
-// Validate refuses what no reader may say: no formats, formats out of order or
+// Validate refuses declarations that no reader may make: no formats, formats out of order or
 // without format 1, and more structures or formats than any release has.
 func (f Formats) Validate() error {
 	if len(f) > maxFormats {

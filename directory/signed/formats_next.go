@@ -12,8 +12,8 @@ const newestFormat = 2
 // more without another format.
 var criticalExtensions = []string{"next"}
 
-// appendLaterMembers appends what format 2 of a statement, page or head has
-// behind the listed members of format 1: "next":1.
+// appendLaterMembers appends the members that format 2 of a statement, page or head adds after
+// the listed members of format 1: "next":1.
 func appendLaterMembers(b []byte, format uint) []byte {
 	if format < 2 {
 		return b

@@ -55,9 +55,9 @@ type KeyDocument struct {
 	Expires int64  // Unix seconds
 	Mesh    []spiffeid.TrustDomain
 	Revoked []string // key ids
-	// Formats is what every member of the domain reads.
+	// Formats are the formats that every member of the domain reads.
 	Formats Formats
-	Keys    []SigningKey // one for each node that signs; behind these, those that nodes had a moment ago
+	Keys    []SigningKey // one for each node that signs; then recently replaced keys
 	// Extension has no critical names: a key document that some readers couldn't
 	// adopt would cut the domain off from them.
 	Extension Extension
@@ -131,7 +131,7 @@ func (k *KeyDocument) Key(id string) (SigningKey, error) {
 	return SigningKey{}, fmt.Errorf("%w: the key document does not list it", ErrKeyUnknown)
 }
 
-// Why a signature is not accepted, whoever finds it out.
+// The reasons for which any verifier rejects a signature.
 var (
 	ErrKeyUnknown = errors.New("unknown key")
 	ErrKeyRevoked = errors.New("the key is revoked")
@@ -139,8 +139,8 @@ var (
 	ErrHeader     = errors.New("the JWS header is not exactly the one expected")
 )
 
-// SignsBy reports whether the key of that id is the one by which a node signs, and not
-// one that it had a moment ago.
+// SignsBy reports whether the key of that id is the one by which a node signs now, and not one
+// that was replaced recently.
 func (k *KeyDocument) SignsBy(node spiffeid.ID, id string) bool {
 	i := slices.IndexFunc(k.Keys, func(key SigningKey) bool { return key.Node == node })
 	return i >= 0 && k.Keys[i].KeyID() == id
@@ -231,7 +231,7 @@ func ParseKeyDocument(payload []byte) (*KeyDocument, error) {
 	return k, nil
 }
 
-// parseCosign reads a cosigning key; "" is none.
+// parseCosign reads a cosigning key; "" means no key.
 func parseCosign(text string) (ed25519.PublicKey, error) {
 	if text == "" {
 		return nil, nil

@@ -55,7 +55,7 @@ var (
 	errHead = errors.New("not a canonical head")
 )
 
-// ParsePage is Dialect.ParsePage by what this build understands.
+// ParsePage is Dialect.ParsePage with the dialect of this build.
 func ParsePage(payload []byte) (*Page, error) { return OwnDialect().ParsePage(payload) }
 
 // ParsePage reads a page's payload and refuses any bytes that no writer makes,
@@ -158,7 +158,7 @@ func (h *Head) listed() []byte {
 	return appendLaterMembers(data, format)
 }
 
-// ParseHead is Dialect.ParseHead by what this build understands.
+// ParseHead is Dialect.ParseHead with the dialect of this build.
 func ParseHead(payload []byte) (*Head, error) { return OwnDialect().ParseHead(payload) }
 
 // ParseHead reads a head's payload and refuses any bytes that no writer makes.

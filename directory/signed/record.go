@@ -99,13 +99,13 @@ func RedactRecord(text string, sight directory.Redaction) (string, error) {
 	return r.String(), nil
 }
 
-// Contents is what a record tells its holder.
+// Contents is the disclosed contents of a record.
 type Contents struct {
 	*Claims
 	H, M       directory.Hash
 	Agent      string
-	Owner      directory.Identity   // nobody where it is withheld
-	Provenance directory.Provenance // nobody where the owner is withheld
+	Owner      directory.Identity   // zero if it is withheld
+	Provenance directory.Provenance // zero if the owner is withheld
 	Document   directory.Document
 	Redacted   bool // members are withheld
 }
@@ -119,8 +119,8 @@ func OpenRecord(payload []byte, disclosures []string) (*Contents, error) {
 	return OwnDialect().OpenNamed(payload, disclosures, directory.HashOf(payload), HashDisclosures(disclosures))
 }
 
-// OpenNamed is OpenRecord, by what d understands, of a record whose hashes the
-// caller has compared with what names it.
+// OpenNamed is OpenRecord, with the dialect d, of a record whose hashes the caller has compared
+// with those in the reference to it.
 func (d Dialect) OpenNamed(payload []byte, disclosures []string, h, m directory.Hash) (*Contents, error) {
 	claims, err := d.ParseStatement(payload)
 
@@ -170,8 +170,8 @@ func (d Dialect) OpenNamed(payload []byte, disclosures []string, h, m directory.
 	return contents, nil
 }
 
-// strict reports whether members make one strict JSON object, in which each is what
-// it is by itself: no name is there twice, and no value reaches into the next member.
+// strict reports whether members make one strict JSON object from which each member is read
+// back unchanged: no name occurs twice, and no value reaches into the next member.
 func strict(members []strictjson.Member) bool {
 	again, err := directory.ParseObject(strictjson.AppendObject(nil, members))
 
@@ -190,7 +190,7 @@ type opening struct {
 	named   map[string]bool // members of ours
 }
 
-// take adds what one disclosure says.
+// take adds the member of one disclosure.
 func (o *opening) take(text string) error {
 	member, err := openDisclosure(text)
 	if err != nil {
@@ -285,8 +285,8 @@ func checkUnknown(member strictjson.Member) error {
 	return nil
 }
 
-// openDisclosure decodes ["SALT","NAME",VALUE]. Whether the value is strict JSON is
-// for its reader to say, who has all of them at once.
+// openDisclosure decodes ["SALT","NAME",VALUE]. Its caller checks that the value is strict
+// JSON, for all disclosures at once.
 func openDisclosure(text string) (strictjson.Member, error) {
 	data, err := directory.B64.DecodeString(text)
 	if err != nil || directory.B64.EncodedLen(len(data)) != len(text) { // the decoder skips line ends

@@ -25,7 +25,7 @@ const StatementFormat = 1
 // the domain; every disclosure's own salt is derived from it.
 type Salt [32]byte
 
-// A Change is one change of a registration's contents: what a statement says.
+// A Change is one change of a registration's contents: the contents of a statement.
 type Change struct {
 	Issuer   spiffeid.TrustDomain
 	RID      directory.RID
@@ -36,12 +36,12 @@ type Change struct {
 	IssuedAt int64          // Unix seconds, as Since
 	Since    int64          // first registered
 	Leaf     uint64         // index of the statement's leaf in the ledger
-	Agent    string         // this and what follows is of a put alone
+	Agent    string         // this and the following fields are of a put alone
 	Owner    directory.Identity
 	Document directory.Document
 	Salt     Salt
 
-	directory.Provenance           // of a put alone, as what is above it
+	directory.Provenance           // of a put alone, as the fields above
 	Extension            Extension // of either
 }
 
@@ -103,8 +103,8 @@ type discloser struct {
 	text   []byte // of all of them, which into shows parts of
 }
 
-// disclosureFrame is about how much a disclosure has beside its name and value: a
-// salt, brackets, quotation marks, and what is escaped.
+// disclosureFrame is about the size of a disclosure without its name and value: a salt,
+// brackets, quotation marks, and escapes.
 const disclosureFrame = 48
 
 func (d *discloser) disclose(object string, member strictjson.Member) {
@@ -162,7 +162,7 @@ func listedOf(format uint, change *Change, digests Digests) []byte {
 	return appendLaterMembers(data, format)
 }
 
-// appendStatementPreamble appends what a statement of every format begins with.
+// appendStatementPreamble appends the members with which a statement of every format begins.
 func appendStatementPreamble(data []byte, format uint, change *Change) []byte {
 	data = append(data, '{')
 	data = strictjson.AppendUint(data, "v", 1)
@@ -242,7 +242,7 @@ func Disclosed(ds []Disclosure, g directory.Grant) ([]string, directory.Hash) {
 	return texts, HashDisclosures(texts)
 }
 
-// DisclosedTexts is Disclosed for who knows the hash.
+// DisclosedTexts is Disclosed without the hash.
 func DisclosedTexts(ds []Disclosure, grant directory.Grant) []string {
 	texts := make([]string, 0, len(ds))
 	for _, d := range ds {
@@ -295,7 +295,7 @@ type Claims struct {
 	reg, doc  map[directory.Hash]struct{}
 }
 
-// ParseStatement is Dialect.ParseStatement by what this build understands.
+// ParseStatement is Dialect.ParseStatement with the dialect of this build.
 func ParseStatement(payload []byte) (*Claims, error) { return OwnDialect().ParseStatement(payload) }
 
 // ParseStatement reads a statement's payload and refuses any bytes that no writer
@@ -322,7 +322,7 @@ func (d Dialect) ParseStatement(payload []byte) (*Claims, error) {
 	change.Op = Op(in.between(`,"op":"`))
 	change.Epoch = in.member(`,"epoch":`)
 
-	// What the scan took for one and the same, the writer writes in one way.
+	// The scan accepts several encodings of a value; the writer has one.
 	begun := appendStatementPreamble(nil, format, &change)
 	if in.bad || format == 0 || change.Op != OpPut && change.Op != OpEnd || !bytes.HasPrefix(payload, begun) {
 		return nil, errStatement
@@ -378,8 +378,8 @@ func (d Dialect) ParseStatement(payload []byte) (*Claims, error) {
 	return claims, nil
 }
 
-// A scan reads what the writer writes, from its beginning to its end. It goes on
-// where it is bad already, and finds nothing more.
+// A scan reads the writer's output, from its beginning to its end. After a mismatch it stays
+// bad and finds nothing more.
 type scan struct {
 	rest []byte
 	bad  bool
@@ -396,7 +396,7 @@ func (s *scan) has(text string) bool {
 // text skips a text that must come next.
 func (s *scan) text(text string) { s.bad = !s.has(text) || s.bad }
 
-// between returns what lies between a text and the next quotation mark.
+// between returns the bytes between a text and the next quotation mark.
 func (s *scan) between(text string) string {
 	s.text(text)
 	found, rest, ok := bytes.Cut(s.rest, []byte(`"`))

@@ -32,8 +32,8 @@ func AppendString(data []byte, s string) []byte {
 // looks at eight at once: answers consist mostly of such.
 func PlainPrefix(s string) (n int) {
 	const low, high = 0x0101010101010101, 0x8080808080808080
-	// below is not 0 where a byte of v is under limit, which is at most 128. (It may
-	// name a byte behind such a one as well, but never one where there is none.)
+	// below is not 0 if a byte of v is under limit, which is at most 128. (It may name a byte
+	// behind such a one as well, but is 0 if there isn't any.)
 	below := func(v uint64, limit uint64) uint64 { return (v - low*limit) & ^v & high }
 	for ; len(s)-n >= 8; n += 8 {
 		c := s[n : n+8]

@@ -7,9 +7,9 @@ import (
 	"unsafe"
 )
 
-// What follows reads JSON that was parsed strictly before, without looking at it
-// twice and without copying: the results share the document's bytes. Of other
-// bytes it makes something of no use, but never fails.
+// The following functions read JSON that was parsed strictly before, without validating it
+// again and without copying: the results share the document's bytes. For other bytes the result
+// is meaningless, but they never fail.
 
 // SplitObject returns the members of an object.
 func SplitObject(raw []byte) []Member {
@@ -46,8 +46,7 @@ func SplitArray(raw []byte) [][]byte {
 	return parts
 }
 
-// element returns the next value at or behind i, and where it ends; nil where
-// there is none.
+// element returns the next value at or behind i, and its end, or nil.
 func element(raw []byte, i int) ([]byte, int) {
 	for ; i < len(raw); i++ {
 		switch raw[i] {
@@ -103,9 +102,9 @@ func endOfString(raw []byte, i int) int {
 	return len(raw)
 }
 
-// Unquote returns what a JSON string says; "" for nil. Where it says so without
-// escapes, the text is raw's own bytes, which nobody modifies: what is projected
-// of a document would else be kept twice, for a million of them.
+// Unquote returns the text of a JSON string; "" for nil. Without escapes, the text is raw's own
+// bytes, which are never modified: a projection would otherwise hold a second copy, for a
+// million documents.
 func Unquote(raw []byte) string {
 	if len(raw) <= len(`""`) {
 		return ""
@@ -120,7 +119,7 @@ func Unquote(raw []byte) string {
 	return string(b)
 }
 
-// inPointer escapes what has a meaning in JSON pointers.
+// inPointer escapes the characters that have a meaning in JSON pointers.
 var inPointer = strings.NewReplacer("~", "~0", "/", "~1")
 
 // Pointer returns the JSON pointer (RFC 6901) of a member of the value at another pointer.

@@ -32,9 +32,9 @@ func (p *Paged[T]) Edit(i uint32) *T {
 	return p.At(i)
 }
 
-// Share returns the list as it is now, for reading alone: others may read it while p
-// goes on, as long as p is written to by Edit, which copies what both have. It takes
-// a few bytes and nanoseconds for each page of elements.
+// Share returns the current list, for reading alone. Others may read it while p changes, if p
+// is written to only by Edit, which copies shared pages. It takes a few bytes and nanoseconds
+// for each page of elements.
 func (p *Paged[T]) Share() Paged[T] {
 	p.shared = make([]bool, len(p.pages))
 	for i := range p.shared {

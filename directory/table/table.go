@@ -16,9 +16,9 @@ package table
 
 import "math"
 
-// parts is how many parts a table has, each of which grows by itself: by a quarter,
-// so that little of it is empty. One of few cells is doubled, since to grow is to
-// hash all that is there again, and nobody misses a megabyte.
+// parts is the number of parts of a table, each of which grows by itself: by a quarter, so that
+// little of it is empty. A part of few cells is doubled, because growing hashes all its
+// elements again and a megabyte is negligible.
 const (
 	parts = 256
 	few   = 1024
@@ -96,7 +96,7 @@ func (t *Table) of(h uint64) *part { return &t.parts[h>>56] }
 
 // A part has the numbers whose hashes have the same highest bits.
 type part struct {
-	cells []uint32 // number+1; 0 where there is none
+	cells []uint32 // number+1; 0 if empty
 	used  int
 }
 
@@ -177,7 +177,7 @@ func (p *part) remove(n uint32, h uint64, hash func(uint32) uint64) {
 	}
 
 	for j := p.after(i); p.cells[j] != 0; j = p.after(j) {
-		// What is at j may move to i unless its own place lies behind i.
+		// The element at j may move to i unless its own place lies behind i.
 		if home := p.home(hash(p.cells[j] - 1)); p.steps(home, j) >= p.steps(i, j) {
 			p.cells[i] = p.cells[j]
 			i = j
