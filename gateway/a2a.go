@@ -17,7 +17,7 @@ import (
 
 // A dialect is how one version of A2A says the same.
 type dialect struct {
-	version        string // of A2A-Version; "" where the version has no such header
+	version        string // of A2A-Version; "" if the version has no such header
 	send, stream   string // methods of JSON-RPC
 	prefix         string // of the paths of HTTP+JSON
 	role           string

@@ -99,7 +99,7 @@ func oneLine(s string) string {
 // maxRetryAfter bounds the wait that a caller is asked for, in seconds.
 const maxRetryAfter = 24 * 3600
 
-// retryAfter reads the field in seconds, or as a date; 0 where it says nothing.
+// retryAfter reads the field in seconds, or as a date; 0 if it is neither.
 func retryAfter(text string) int {
 	if n, err := strconv.Atoi(text); err == nil {
 		return min(max(n, 0), maxRetryAfter)

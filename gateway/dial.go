@@ -32,7 +32,7 @@ const (
 	maxTransports    = 1024        // how many registrants' connections are kept apart
 )
 
-// GuardConfig says where a Guard lets requests go, and whom it believes. The
+// GuardConfig names the targets that a Guard permits, and the authorities it trusts. The
 // zero value lets them go to public addresses, and believes the system's roots.
 type GuardConfig struct {
 	// Allow are addresses that requests may go to though not the whole Internet
@@ -40,9 +40,9 @@ type GuardConfig struct {
 	Allow []netip.Prefix
 	// Hosts are names, in lower case, that may be at any address but those.
 	Hosts []string
-	// Ports that requests may go to; where it is empty, 443 and those from 1024 on.
+	// Ports that requests may go to; if it is empty, 443 and those from 1024 on.
 	Ports []uint16
-	// Roots judge certificates that are no SVIDs; the system's where it is nil.
+	// Roots certify servers without an SVID; the system's if it is nil.
 	Roots *x509.CertPool
 	// Judge returns whose SVID a server shows, if one of the bundles that this node
 	// holds certifies it now. Nil knows no SVIDs.
@@ -56,9 +56,9 @@ type GuardConfig struct {
 	Certificate func() *tls.Certificate
 	// Timeout bounds an exchange from the name's resolution to the body's end.
 	Timeout time.Duration
-	// HeaderTimeout bounds the wait for an answer's header; Timeout where it is 0.
+	// HeaderTimeout bounds the wait for an answer's header; Timeout if it is 0.
 	HeaderTimeout time.Duration
-	// Resolver finds addresses; the system's where it is nil.
+	// Resolver finds addresses; the system's if it is nil.
 	Resolver *net.Resolver
 }
 
@@ -70,8 +70,8 @@ type Target struct {
 	// MutualTLS holds the server to Registrant's own SVID: the agent said that it
 	// speaks mTLS.
 	MutualTLS bool
-	MaxBody   int64         // bytes; DefaultMaxBody where it is 0
-	Timeout   time.Duration // of the exchange; the guard's where it is 0
+	MaxBody   int64         // bytes; DefaultMaxBody if it is 0
+	Timeout   time.Duration // of the exchange; the guard's if it is 0
 }
 
 // A Guard makes the outbound requests whose targets registrants chose. It is safe for

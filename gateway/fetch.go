@@ -120,7 +120,7 @@ func (o overTime) Unwrap() error {
 	return refuse(RuleTime, context.DeadlineExceeded, "the exchange took over %s", time.Duration(o))
 }
 
-// ended returns why an exchange ended: its own time, where that was it.
+// ended returns why an exchange ended: its own timeout, if that was the cause.
 func ended(ctx context.Context, err error) error {
 	var over *Refusal
 	if cause := context.Cause(ctx); errors.As(cause, &over) {

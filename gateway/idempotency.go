@@ -34,7 +34,7 @@ const (
 )
 
 // runOnce calls run only for the first request with a key (AI-012). Repetitions get its
-// answer, or the reason why there is none.
+// answer, or the error that explains its absence.
 func (i *invocation) runOnce(ctx context.Context) (*invoke.Reply, error) {
 	limit := i.g.cfg.Timeout
 	switch {

@@ -22,7 +22,7 @@ import (
 	"github.com/roster-mesh/roster/directory/invoke"
 )
 
-// Bounds of a Gateway, where its configuration names none.
+// Bounds of a Gateway, if its configuration names none.
 const (
 	DefaultStreamTimeout = 10 * time.Minute
 	DefaultMaxStream     = 64 << 20 // bytes of an answer that is passed on as it comes
@@ -37,14 +37,14 @@ const (
 // default.
 type Config struct {
 	Guard         *Guard
-	Timeout       time.Duration // of an invocation; the guard's where it is 0
+	Timeout       time.Duration // of an invocation; the guard's if it is 0
 	StreamTimeout time.Duration // of one whose answer comes as a stream
 	MaxBody       int64         // bytes of an answer
 	MaxStream     int64
 	Concurrent    int     // invocations of one agent at once
 	PerSecond     float64 // invocations of one agent
 	KeyWindow     time.Duration
-	// Claims are the domain's; where it is nil, no Idempotency-Key is taken.
+	// Claims are the domain's; if it is nil, no Idempotency-Key is accepted.
 	Claims Claims
 	// Tokens are shown to agents beside the node's certificate; nil shows none.
 	Tokens Tokens
@@ -54,7 +54,7 @@ type Config struct {
 	// by the agent's name or rid, with DOMAIN/ before those of other domains. No others
 	// are passed on (draft-cui, 7).
 	PassHeaders map[string][]string
-	Logger      *slog.Logger // slog's default where it is nil
+	Logger      *slog.Logger // slog's default if it is nil
 }
 
 // A Gateway invokes agents for callers of this node (draft-cui, 5). It is safe for

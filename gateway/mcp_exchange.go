@@ -21,7 +21,7 @@ type askedKey struct{}
 type exchange struct {
 	next http.RoundTripper
 	ctx  context.Context
-	i    *invocation // nil where it is for no invocation
+	i    *invocation // nil if it is for no invocation
 	last atomic.Pointer[error]
 	// sent means that a request has been handed on. missing means that the server
 	// doesn't know the session of the request. spoiled means that the session must not

@@ -225,14 +225,14 @@ func (p *sessions) open(i *invocation, use *exchange, target Target) (*session, 
 	return s, err
 }
 
-// farewell returns what sends a session's requests when no invocation has it: the one
-// that ends it, in the name of the caller whose it was.
+// farewell returns the function that sends a session's requests when no invocation has
+// it: the one that ends it, in the name of its caller.
 func (i *invocation) farewell(ctx context.Context, target Target) func(*http.Request) (*http.Response, error) {
 	gateway, endpoint, header := i.g, i.binding.Endpoint, http.Header{}
 	i.setHeader(ctx, header)
 
 	for _, name := range []string{"Authorization", "Idempotency-Key", "Traceparent", "X-Request-Id"} {
-		header.Del(name) // because it differs with each request
+		header.Del(name) // differs with each request
 	}
 
 	return func(r *http.Request) (*http.Response, error) {

@@ -17,7 +17,7 @@ import (
 type plan struct {
 	of       contents
 	contract *invoke.Contract
-	binding  directory.Binding // zero where there is none with a driver
+	binding  directory.Binding // zero if none has a driver
 	endpoint *url.URL          // the binding's; nil if that is no URL; shared by requests: read only
 	mutual   bool              // the agent says that it speaks mTLS
 	size     int               // bytes, as it is counted

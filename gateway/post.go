@@ -15,7 +15,7 @@ import (
 	"github.com/roster-mesh/roster/directory/invoke"
 )
 
-// post sends JSON to the agent, and returns its answer where that is a success.
+// post sends JSON to the agent, and returns its answer if that is a success.
 func (i *invocation) post(ctx context.Context, w *agentTask, address string, body []byte,
 	header http.Header) (*invoke.Reply, error) {
 	to := i.endpoint

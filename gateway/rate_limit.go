@@ -86,7 +86,7 @@ func tooOften(wait int) error {
 	return e
 }
 
-// of returns e's pace: this node's, or less where the registration says so. A
+// of returns e's pace: this node's, or less if the registration says so. A
 // registration that changed has a new one.
 func (p *rateLimits) of(entry *directory.Entry) *agentLimit {
 	key := agentKey{entry.Origin, entry.RID}

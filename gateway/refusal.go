@@ -33,7 +33,7 @@ func (r *Refusal) Error() string { return fmt.Sprintf("the guard's rule %q: %s",
 // Unwrap returns the cause.
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// RuleOf returns the rule that err was refused by; "" where the guard did not
+// RuleOf returns the rule that err was refused by; "" if the guard did not
 // refuse.
 func RuleOf(err error) Rule {
 	var r *Refusal

@@ -15,7 +15,7 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-// bundleEndpoint is where peers get this domain's bundle; zero for nowhere.
+// bundleEndpoint is the URL of this domain's bundle for peers; zero if there is none.
 func (ps *peerings) bundleEndpoint() directory.BundleEndpoint {
 	if ps.cfg.Bundles.Endpoint.IsZero() && ps.cfg.Bundles.Serve {
 		return directory.BundleEndpoint{URL: ps.cfg.PublicURL + wire.BundlePath, Profile: directory.ProfileSPIFFE}

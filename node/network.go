@@ -51,7 +51,7 @@ func listenTCP(addr string) (net.Listener, error) {
 // listeners are a node's listeners except the admin listener. They are bound before the
 // parts that use them start.
 type listeners struct {
-	api, cluster, gossip net.Listener // gossip is nil where it is off
+	api, cluster, gossip net.Listener // gossip is nil if it is off
 }
 
 // bind binds all of these listeners, or none.

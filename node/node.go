@@ -58,8 +58,8 @@ import (
 	"github.com/roster-mesh/roster/trust/policy"
 )
 
-// Env is what surrounds a node: the machine's network, the configured files and
-// standard error, where nothing else is given.
+// Env is the environment of a node. The defaults are the machine's network, the
+// configured files and standard error.
 type Env struct {
 	Network Network
 	Logger  *slog.Logger
@@ -94,7 +94,7 @@ type Node struct {
 	findings *probe.Findings                 // nil if nothing is probed
 	metrics  *metrics
 	face     *api.Server
-	gateway  *gateway.Gateway // nil where it is off
+	gateway  *gateway.Gateway // nil if it is off
 
 	peerings *peerings
 	attester *attester

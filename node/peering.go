@@ -46,7 +46,7 @@ func (ps *peerings) agreed(td spiffeid.TrustDomain) (p directory.Peering, ok boo
 	return all[i], true
 }
 
-// amendAtMost is how often a change is tried where others come first.
+// amendAtMost bounds the attempts of a change when concurrent changes precede it.
 const amendAtMost = 5
 
 // amend applies f to the current peering with a domain, at any node. It retries after a
@@ -415,7 +415,7 @@ func farewell(ctx context.Context, client *http.Client, address string) error {
 	return nil // or refused: it is no peer there any more
 }
 
-// fingerprintOf is empty where a peering has no usable bundle.
+// fingerprintOf is empty if a peering has no usable bundle.
 func fingerprintOf(p directory.Peering) string {
 	f, err := trust.Fingerprint(p.Domain, p.Bundle)
 	if err != nil {

@@ -210,7 +210,7 @@ func (ps *peerings) gossipSeeds() []string {
 	return seeds
 }
 
-// service returns the public URL of another domain's directory; empty where no
+// service returns the public URL of another domain's directory; empty if no
 // peering names it.
 func (ps *peerings) service(td spiffeid.TrustDomain) string {
 	for _, p := range ps.list() {

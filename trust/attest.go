@@ -252,7 +252,7 @@ func highS(signature []byte, key *ecdsa.PublicKey) bool {
 	return s.Lsh(s, 1).Cmp(key.Params().N) > 0
 }
 
-// lowS replaces an ECDSA signature by its twin where that is the one we take.
+// lowS replaces an ECDSA signature by its twin if that is the one we take.
 func lowS(jws string, key crypto.PublicKey) string {
 	public, ok := key.(*ecdsa.PublicKey)
 	if !ok {

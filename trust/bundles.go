@@ -283,7 +283,7 @@ func checkAuthorities(td spiffeid.TrustDomain, authorities []*x509.Certificate) 
 }
 
 // speaksFor reports whether an authority may certify IDs of td: its own SPIFFE
-// ID, where it has one, names td (X509-SVID, 3.2).
+// ID, if it has one, names td (X509-SVID, 3.2).
 func speaksFor(authority *x509.Certificate, td spiffeid.TrustDomain) bool {
 	i := slices.IndexFunc(authority.URIs, func(u *url.URL) bool { return u.Scheme == "spiffe" })
 	if i < 0 {

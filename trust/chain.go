@@ -17,7 +17,7 @@ type Reason string
 // Why a peer's certificate was refused in the handshake.
 const (
 	ReasonVersion       Reason = "version"        // the client doesn't speak TLS 1.3
-	ReasonNoCertificate Reason = "no_certificate" // none shown where one is demanded
+	ReasonNoCertificate Reason = "no_certificate" // none presented although one is required
 	ReasonNoSAN         Reason = "no_san"         // no URI SAN
 	ReasonManySANs      Reason = "many_sans"      // more than one URI SAN
 	ReasonNotSPIFFE     Reason = "not_spiffe"     // the URI SAN is no SPIFFE ID of a workload

@@ -91,7 +91,7 @@ type Conviction struct {
 }
 
 // Accuse makes evidence of two pages that origin signed, by those of the key
-// documents, the newest first, that list their keys, or of two key documents where
+// documents, the newest first, that list their keys, or of two key documents if
 // pages is nil. Whether it holds is for Judge to say.
 func (r *Keyring) Accuse(origin spiffeid.TrustDomain, pages, keys []string) ([]byte, error) {
 	bundle, err := r.bundles.JWKS(origin)
@@ -110,7 +110,7 @@ func (r *Keyring) Accuse(origin spiffeid.TrustDomain, pages, keys []string) ([]b
 }
 
 // listing returns the first document for each page that lists its key, or the first
-// of all where none lists any.
+// of all if none lists any.
 func listing(pages, docs []string) []string {
 	var used []string
 	for _, page := range pages {
@@ -201,7 +201,7 @@ func (r *Keyring) Judge(evidence []byte, news bool) (*Conviction, error) {
 	return found, nil
 }
 
-// recent returns an error where a key that was used is neither in held, which may be
+// recent returns an error if a key that was used is neither in held, which may be
 // nil, nor vouched for of late.
 func (v *verification) recent(held *keys) error {
 	least := time.Now().Add(-directory.MaxLifetime * time.Second)
@@ -225,7 +225,7 @@ func (v *verification) recent(held *keys) error {
 	return nil
 }
 
-// trialSteps end in ErrEquivocation where the evidence convicts.
+// trialSteps end in ErrEquivocation if the evidence convicts.
 var trialSteps = []step{
 	{"format", (*verification).evidenceFormat},
 	{"anchor", (*verification).anchor},
@@ -316,7 +316,7 @@ func (v *verification) evidenceKeys() (string, error) {
 	return "an SVID that held when it signed vouches for each key", nil
 }
 
-// pinnedKeys is evidenceKeys where the verifier pinned a key document.
+// pinnedKeys is evidenceKeys if the verifier pinned a key document.
 func (v *verification) pinnedKeys() (string, error) {
 	for _, signedBy := range v.trial.signed {
 		if _, err := v.keys.Key(signedBy.kid); err != nil {

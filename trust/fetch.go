@@ -40,7 +40,7 @@ type Fetcher struct {
 }
 
 // NewFetcher returns a fetcher that judges endpoints of directory.ProfileSPIFFE by b,
-// and those of directory.ProfileWeb by roots, the system's where that is nil.
+// and those of directory.ProfileWeb by roots, the system's if that is nil.
 func NewFetcher(b *Bundles, roots *x509.CertPool,
 	dial func(ctx context.Context, address string) (net.Conn, error)) *Fetcher {
 	return &Fetcher{b, roots, dial}

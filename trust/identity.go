@@ -25,7 +25,7 @@ func IsNode(id spiffeid.ID, td spiffeid.TrustDomain) bool {
 type Source struct {
 	certFile, keyFile string       // empty for a source that is not of files
 	api               *WorkloadAPI // which swaps it; nil for a source of files, or a fixed one
-	bundleFile        string       // of the domain's bundle, in bundles; empty where Run does not keep it
+	bundleFile        string       // of the domain's bundle, in bundles; empty if Run does not keep it
 	bundles           *Bundles
 
 	mu      sync.RWMutex // guards the rest

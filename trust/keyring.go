@@ -173,7 +173,7 @@ func (r *Keyring) Keys(origin spiffeid.TrustDomain) (doc *signed.KeyDocument, jw
 // key is attested by an SVID of a node of origin that its bundle certifies now, and is
 // not revoked by the document held so far. (epoch, seq) doesn't go back while the held
 // document is in force. Once that has expired, everything that an honest origin issued
-// before has expired too. Without that exception, a thief who used a node's key for a
+// before has expired too. Without that exception, a thief of a node's key for a
 // moment could number a document so high that the origin were never trusted again. Adopt
 // returns the held document again if it is shown again. The errors are this package's
 // ErrKey…, a *KeysFork, and directory's.

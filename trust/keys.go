@@ -15,7 +15,7 @@ import (
 	"github.com/roster-mesh/roster/trust/compact"
 )
 
-// keyFile is where a node keeps its signing key, below its data folder.
+// keyFile is the path of a node's signing key, below its data folder.
 const keyFile = "signing.key"
 
 // A Key is a node's Ed25519 signing key. It is made on the node and never

@@ -25,7 +25,7 @@ func (s *Source) Follow(bundles *Bundles, file string) error {
 }
 
 // Trouble returns why the files, or the Workload API, could not be used when they
-// were looked at last; nil where they could.
+// were looked at last; nil if they could.
 func (s *Source) Trouble() error {
 	if s.api != nil {
 		return s.api.Err()
@@ -64,7 +64,7 @@ func (s *Source) reload() (svid, bundle bool, err error) {
 
 	td := s.SVID().ID.TrustDomain()
 	if bundle {
-		if set := s.bundles.Set(td, jwks); set != nil { // its peers need it first
+		if set := s.bundles.Set(td, jwks); set != nil { // before the SVID, for its verifiers
 			return false, false, errors.Join(err, set)
 		}
 	}
@@ -125,7 +125,7 @@ func certifies(td spiffeid.TrustDomain, jwks []byte, svid *x509svid.SVID) bool {
 	return err == nil
 }
 
-// nextSVID returns the SVID of the files; nil where it is the one in use.
+// nextSVID returns the SVID of the files; nil if it is the one in use.
 func (s *Source) nextSVID() (*x509svid.SVID, error) {
 	if s.certFile == "" {
 		return nil, nil
@@ -149,7 +149,7 @@ func (s *Source) nextSVID() (*x509svid.SVID, error) {
 	return next, nil
 }
 
-// nextBundle returns the bundle of the file; nil where it is the one in use.
+// nextBundle returns the bundle of the file; nil if it is the one in use.
 func (s *Source) nextBundle() ([]byte, error) {
 	if s.bundleFile == "" {
 		return nil, nil

@@ -38,7 +38,7 @@ type Subject struct {
 	RID      string    `json:"rid,omitempty"`
 	Agent    string    `json:"agent,omitempty"`
 	Kind     string    `json:"kind,omitempty"`
-	Owner    string    `json:"owner,omitempty"` // empty where it is withheld
+	Owner    string    `json:"owner,omitempty"` // empty if it is withheld
 	Epoch    uint64    `json:"epoch,omitempty"`
 	Revision uint64    `json:"revision,omitempty"` // of the statement
 	Issued   time.Time `json:"issued,omitzero"`    // the statement

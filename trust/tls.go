@@ -126,7 +126,7 @@ func VerifyServer(chain []*x509.Certificate, b *Bundles) (spiffeid.ID, error) {
 }
 
 // CheckSVID returns why a node's chain, leaf first, does not hold now for both of its
-// uses, as client and as server; nil where it does.
+// uses, as client and as server; nil if it does.
 func CheckSVID(chain []*x509.Certificate, bundles *Bundles) error {
 	_, err := verifyChain(chain, bundles, forClient, time.Now())
 	if err == nil {
@@ -150,7 +150,7 @@ func PeerID(cs *tls.ConnectionState) (spiffeid.ID, bool) {
 }
 
 // Expiry returns when the peer's certificate expires, and the connection with
-// it; the zero time where the peer showed none.
+// it; the zero time if the peer presented none.
 func Expiry(cs *tls.ConnectionState) time.Time {
 	if cs == nil || len(cs.PeerCertificates) == 0 {
 		return time.Time{}

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// Path is where an origin's Web of Agents document is (draft-gaikwad-woa, 4).
+	// Path is the location of an origin's Web of Agents document (draft-gaikwad-woa, 4).
 	Path = "/.well-known/woa.json"
 
 	maxWoA      = 8 << 20 // bytes of a page
@@ -25,10 +25,10 @@ const (
 	// Validity of a crawl's result (WOA-032).
 	minFresh     = 60 * time.Second
 	maxFresh     = 24 * time.Hour
-	defaultFresh = time.Hour // where the origin says nothing
+	defaultFresh = time.Hour // if the origin names none
 )
 
-// ParseOrigin returns where a Web of Agents document is: at a URL, or at the
+// ParseOrigin returns the URL of a Web of Agents document: at a URL, or at the
 // well-known place of an origin, whose https:// may be left out (WOA-035).
 func ParseOrigin(text string) (*url.URL, error) {
 	if !strings.Contains(text, "://") {
@@ -203,7 +203,7 @@ func freshness(h http.Header) time.Duration {
 	return min(max(fresh, minFresh), maxFresh)
 }
 
-// next is the page that follows one; nil where none does. It is at the same
+// next is the page that follows one; nil if none does. It is at the same
 // authority.
 func next(answer *gateway.Answer) (*url.URL, error) {
 	for _, link := range strings.Split(strings.Join(answer.Header.Values("Link"), ","), ",") {

@@ -33,10 +33,10 @@ type Agent struct {
 	// id elsewhere is another agent (draft-gaikwad-woa, 4.1).
 	Name string
 	// Document is of this agent alone, with the transports that it names and a member
-	// imported_from that says where it was; zero where Err is set.
+	// imported_from that says where it was; zero if Err is set.
 	Document directory.Document
-	Warnings []string // of what is passed over
-	Err      error    // why it is not taken; nil where it is
+	Warnings []string // about skipped members
+	Err      error    // why it is not accepted; nil if it is
 }
 
 // foreignMarks are members that another directory writes into its own document. They
@@ -263,8 +263,8 @@ var secretText = regexp.MustCompile(`^(Bearer|Basic) +[A-Za-z0-9+/=._~-]{8,` +
 // like a credential (gaikwad 6; WOA-031), except in the contents of JSON Schemas. In a
 // schema it finds a reference to another document, which would never be fetched
 // (WOA-023). A registrant's own document is not checked, because the registrant knows
-// its contents and decides on its visibility. An agent's own transport without a meaning
-// is skipped silently (WOA-006).
+// its contents and decides on its visibility. A transport without a meaning in such a
+// document is skipped silently (WOA-006).
 func objection(members []strictjson.Member) error {
 	d := jsontext.NewDecoder(bytes.NewReader(strictjson.AppendObject(nil, members)))
 

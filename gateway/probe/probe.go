@@ -101,7 +101,7 @@ func (s Source) places() []string {
 	return slices.Compact([]string{below, wellKnown(target, CardPath), wellKnown(target, oldCardPath)})
 }
 
-// Host is where the source is: a host and port that no more than one request at a
+// Host is the source's location: a host and port that no more than one request at a
 // time should go to.
 func (s Source) Host() string {
 	target, err := url.Parse(s.URL)

@@ -18,7 +18,7 @@ type Discovery struct {
 	Weights Weights `yaml:"weights"`
 	// Taxonomies are files that say which tags are narrower than which.
 	Taxonomies []string `yaml:"taxonomies"`
-	// Embeddings is where vectors come from; without a URL there are none.
+	// Embeddings is the source of vectors; without a URL there are none.
 	Embeddings Embeddings `yaml:"embeddings"`
 }
 

@@ -66,7 +66,7 @@ var (
 // certificateLifetime is how long dev's certificates hold: longer than anybody tries it out.
 const certificateLifetime = 30 * 24 * time.Hour
 
-// meshFile is where a development mesh is described.
+// meshFile is the file that describes a development mesh.
 func meshFile(dir string) string { return filepath.Join(dir, "mesh.json") }
 
 // ReadMesh reads the description of the mesh in dir.

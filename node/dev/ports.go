@@ -18,7 +18,7 @@ type portPlan struct {
 	held map[string]net.Listener // by address
 }
 
-// choosePorts takes count API ports from first on, or free ones where first is
+// choosePorts takes count API ports from first on, or free ones if first is
 // 0, and three more free ports for each.
 func choosePorts(first, count int) (_ *portPlan, err error) {
 	plan := &portPlan{held: map[string]net.Listener{}}
@@ -66,7 +66,7 @@ func choosePorts(first, count int) (_ *portPlan, err error) {
 	return plan, nil
 }
 
-// listenLoopback listens on a port of 127.0.0.1, on a free one where it is 0. A
+// listenLoopback listens on a port of 127.0.0.1, on a free one if it is 0. A
 // free one is drawn from below those that systems give to outgoing connections:
 // a node that was killed finds its ports again, and no connection on them.
 func listenLoopback(port int) (net.Listener, error) {
@@ -118,7 +118,7 @@ func (p *portPlan) close() {
 	}
 }
 
-// holder names the process that listens on a port, where this system lets one
+// holder names the process that listens on a port, if this system lets one
 // see it: " by process 4711 (roster)", else nothing.
 func holder(port int) string {
 	socket := listeningSocket(port)

@@ -19,7 +19,7 @@ const (
 	leastGrowth   = 128 << 20
 )
 
-// mostPercent bounds GOGC where hardly anything is live.
+// mostPercent bounds GOGC if hardly anything is live.
 const mostPercent = 6400
 
 // Govern sets the collector of a process that serves: a memory limit by [Find], unless

@@ -45,7 +45,7 @@ type Keys struct {
 }
 
 // OpenKeys returns the keys of a JWKS in a file, which must be readable now, or at
-// an https URL, which Run fetches; authorities, where not nil, certify that URL's
+// an https URL, which Run fetches; authorities, if not nil, certify that URL's
 // server instead of the system's.
 func OpenKeys(source string, authorities *x509.CertPool) (*Keys, error) {
 	k := &Keys{source: source, wanted: make(chan struct{}, 1)}
@@ -99,7 +99,7 @@ func (k *Keys) Run(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// rest waits until it is time to look at the source again: sooner where a token
+// rest waits until it is time to look at the source again: sooner if a token
 // named a key that is not known, but not at once again.
 func (k *Keys) rest(ctx context.Context, wait time.Duration) {
 	soon, late := time.NewTimer(fetchAgain), time.NewTimer(wait)
@@ -123,7 +123,7 @@ func (k *Keys) rest(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// of returns the keys by kid, and has them looked for again where kid is not there.
+// of returns the keys by kid, and has them looked for again if kid is missing.
 func (k *Keys) of(kid string) map[string]crypto.PublicKey {
 	keys := k.all()
 	if _, ok := keys[kid]; !ok {

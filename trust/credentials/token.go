@@ -46,7 +46,7 @@ const (
 	ReasonSubject    Reason = "subject"    // no identity in canonical form, or not one that its issuer may name
 	ReasonAudience   Reason = "audience"   // for another audience, or for any
 	ReasonLifetime   Reason = "lifetime"   // ends too far ahead
-	ReasonBinding    Reason = "binding"    // bound to another certificate or token, or to nothing where it must be
+	ReasonBinding    Reason = "binding"    // bound to another certificate or token, or to none though required
 	ReasonNoProof    Reason = "no_proof"   // a token of a workload without its proof, or a proof without its token
 	ReasonAmbiguous  Reason = "ambiguous"  // two credentials that disagree
 	ReasonNotTaken   Reason = "not_taken"  // credentials of a kind that is not taken here

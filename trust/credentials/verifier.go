@@ -76,7 +76,7 @@ func identityOrNobody(s string) directory.Identity {
 	return id
 }
 
-// defaultAlgorithms are an issuer's where configuration names none.
+// defaultAlgorithms are an issuer's if configuration names none.
 var defaultAlgorithms = []jose.SignatureAlgorithm{jose.ES256, jose.EdDSA, jose.RS256, jose.PS256}
 
 func allowed(names []string) []jose.SignatureAlgorithm {

@@ -42,7 +42,7 @@ type WIMSEIssuer struct {
 	// Domain is spiffe://NAME or wimse://NAME: the same name under the two schemes
 	// is two domains (draft-ietf-wimse-identifier-03, 4.1).
 	Domain     string
-	Issuer     string // which iss must be; empty where it may be any, or be missing
+	Issuer     string // required value of iss; empty if it may be any, or be missing
 	Keys       *Keys
 	Algorithms []string
 	Own        bool // its workloads are this domain's own

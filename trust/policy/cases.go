@@ -26,7 +26,7 @@ type Case struct {
 	Types        []string `json:"types,omitzero"`
 	Tags         []string `json:"tags,omitzero"`
 	Protocols    []string `json:"protocols,omitzero"`
-	// Expect is allow or deny, and By the policies that decide, where that matters.
+	// Expect is allow or deny, and By the policies that decide, if that matters.
 	Expect string   `json:"expect,omitzero"`
 	By     []string `json:"by,omitzero"`
 }

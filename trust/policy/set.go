@@ -150,7 +150,7 @@ func (l scoped) seenBy(who types.Entity) (seen scoped) {
 type namedPolicy struct {
 	id     cedar.PolicyID
 	policy *cedar.Policy
-	guard  *cedar.Policy // nil where nothing is
+	guard  *cedar.Policy // nil if there is none
 }
 
 type policyList []namedPolicy
