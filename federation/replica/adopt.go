@@ -8,10 +8,10 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// Adopt has the keyring take a key document, and keeps on disk beside it those that
-// superseded returns. One that there is no room for is not adopted. One that is known
-// is a sign of life where a node of the origin shows it (first-hand): others may
-// repeat it for as long as it holds.
+// Adopt gives a key document to the keyring, and keeps on disk the earlier ones that
+// superseded returns. A document is not adopted if there is no room for those. A known
+// document is a sign of life only if a node of the origin gave it (firstHand), because
+// others may repeat it while it is valid.
 func (o *Origin) Adopt(text string, firstHand bool) error {
 	if err := o.Streams.Change.Lock(o.Store); err != nil {
 		return err
@@ -49,21 +49,21 @@ func (o *Origin) Adopt(text string, firstHand bool) error {
 				return err
 			}
 
-			o.Moved() // subscribers hear of it
+			o.Moved() // subscribers are notified
 		}
 	}
 
 	return o.obey()
 }
 
-// contradicts reports whether a document says that it is the newest one that is here,
-// and so may be evidence (E3). It isn't adopted, and needs no room.
+// contradicts reports whether a document has the issue of the adopted one and may thus
+// be evidence (E3). Such a document isn't adopted, and needs no room.
 func (o *Origin) contradicts(claimed *signed.KeyDocument) bool {
 	doc, _, ok := o.Cfg.Keys.Keys(o.Domain)
 	return ok && protocol.Issue(doc) == protocol.Issue(claimed)
 }
 
-// ReplaceKeys writes an origin's newest key document down. o.change is held.
+// ReplaceKeys stores an origin's newest key document. The caller holds Change.
 func (o *Origin) ReplaceKeys(doc *signed.KeyDocument, text string) error {
 	past, err := o.Keys.superseded(doc)
 	if err != nil {
@@ -87,7 +87,7 @@ func (o *Origin) ReplaceKeys(doc *signed.KeyDocument, text string) error {
 	return nil
 }
 
-// loadPast returns the key documents that replaceKeys kept.
+// loadPast returns the earlier key documents that ReplaceKeys stored.
 func (o *Origin) loadPast(td spiffeid.TrustDomain) (all []pastDocument, err error) {
 	texts, err := o.Store.PastKeys(td)
 	for _, text := range texts {

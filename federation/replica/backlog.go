@@ -16,7 +16,8 @@ const (
 	MissingPauseMost = time.Minute
 )
 
-// Due returns wanted entries that may be asked for now, and when there are more.
+// Due returns up to limit missing records of one stream to request now. If there are none,
+// it returns the time until the next are due.
 func (bl *backlog) Due(limit int) (*Stream, []signed.Digest, time.Duration) {
 	bl.streams.mu.Lock()
 	defer bl.streams.mu.Unlock()
@@ -32,7 +33,7 @@ func (bl *backlog) Due(limit int) (*Stream, []signed.Digest, time.Duration) {
 
 		var ds []signed.Digest
 		for _, w := range st.Missing {
-			if clock >= w.digest.Deadline { // nobody gives it, and nothing waits for it
+			if clock >= w.digest.Deadline { // expired: no holder gives the record, and no reader waits
 				bl.streams.Reached.Store(nil)
 				w.tries = max(w.tries, 1)
 			} else if pause := w.next.Sub(now); pause > 0 {
@@ -50,7 +51,7 @@ func (bl *backlog) Due(limit int) (*Stream, []signed.Digest, time.Duration) {
 	return nil, nil, next
 }
 
-// Postpone notes what nobody gave, to ask again later and more seldom.
+// Postpone delays the next request for records that no holder gave, longer each time.
 func (bl *backlog) Postpone(st *Stream, asked []signed.Digest) {
 	bl.streams.mu.Lock()
 	defer bl.streams.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A Config is what origins need to know of their node.
+// A Config is the part of the node's configuration that origins need.
 type Config struct {
 	Domain         spiffeid.TrustDomain
 	Keys           KeyDocuments
@@ -28,12 +28,12 @@ type KeyDocuments interface {
 	Keys(origin spiffeid.TrustDomain) (doc *signed.KeyDocument, jws string, ok bool)
 }
 
-// A Deps is what all origins share.
+// Deps are the dependencies that all origins share.
 type Deps struct {
 	Cfg      *Config
 	Store    *store.Store
 	Records  *RecordGate
 	Refusals *RefusalLog
-	Moved    func()        // wakes those who wait for a position
-	Judge    chan struct{} // has room for one: rules have changed
+	Moved    func()        // wakes readers that wait for a position
+	Judge    chan struct{} // has an item if a policy has changed
 }

@@ -22,13 +22,13 @@ type contacts struct {
 	// because both subscriptions of an origin may announce it.
 	Following chan struct{}
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	turns     map[directory.Audience]turn
 	headTurn  int
-	headGiver protocol.Node // of the last head that was asked for and came; zero before
+	headGiver protocol.Node // of the last head that arrived on request; zero before
 	headCame  time.Time
 	keysAsked time.Time
-	keysDue   bool // a pull of keys was put off, because a pushed message had caused one just before
+	keysDue   bool // a pull of keys was postponed, because a pushed message caused one just before
 }
 
 // A turn says which of an origin's addresses is asked for a stream.
@@ -69,7 +69,7 @@ func (ct *contacts) HeadSince(at time.Time) bool {
 	return ct.headCame.After(at)
 }
 
-// LastHeadFrom returns which node gave the head that was asked for last and came.
+// LastHeadFrom returns the node that gave the last head on request.
 func (ct *contacts) LastHeadFrom() (protocol.Node, bool) {
 	ct.mu.Lock()
 	defer ct.mu.Unlock()
@@ -117,8 +117,8 @@ func (ct *contacts) failedSince(aud directory.Audience, since time.Time) bool {
 	return ct.turns[aud].failedAt.After(since)
 }
 
-// MayRefresh paces the pulls of keys that pushed messages cause. One that is put
-// off is made up for by asking for the head (tend): nobody may push again.
+// MayRefresh paces the pulls of key documents that pushed messages cause. When a pull is
+// postponed, tend requests the head instead, because no other message may be pushed.
 func (ct *contacts) MayRefresh(from Sender) bool {
 	ct.mu.Lock()
 	defer ct.mu.Unlock()
@@ -134,7 +134,7 @@ func (ct *contacts) MayRefresh(from Sender) bool {
 	return true
 }
 
-// PutOff reports, once, whether a pull of keys was put off.
+// PutOff reports, once, whether a pull of keys was postponed.
 func (ct *contacts) PutOff() (due bool) {
 	ct.mu.Lock()
 	defer ct.mu.Unlock()

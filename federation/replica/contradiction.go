@@ -11,16 +11,16 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// A comparer finds contradictions between a page and what is held.
+// A comparer finds contradictions between a page and the stored chain.
 type comparer struct {
 	cfg     *Config
 	streams *streams
 	Pace    *rate.Limiter // pages of a chain that are read
 }
 
-// Contradicted returns the page of the chain that says otherwise than p of the
-// same registration and revision (evidence E1); "" for none. What is newer than
-// the stream is here can't be compared, and that is nearly all that comes.
+// Contradicted returns the page of the chain that differs from p on the same registration
+// and revision (evidence E1), or "". Digests after the stream's watermark can't be compared;
+// those are nearly all. It stops without a result when Pace is exhausted.
 func (cp *comparer) Contradicted(p *Page) (other string, err error) {
 	cp.streams.mu.Lock()
 	st := cp.streams.Pair.FeedOf(p.Audience).existing(p.Epoch)
@@ -72,9 +72,9 @@ func (cp *comparer) Contradicted(p *Page) (other string, err error) {
 	return other, err
 }
 
-// agrees reports whether d is what is held of its registration, which spares
-// reading the chain for what comes twice as a matter of course. Whether it was put
-// or renewed is not held, and makes no difference to what is shown.
+// agrees reports whether the stored entry equals a live digest. It avoids reading the chain for
+// pages that regularly arrive twice. The digest's operation isn't compared: it isn't stored
+// and makes no difference to readers.
 func agrees(t *store.Tx, digest signed.Digest) (bool, error) {
 	held, err := t.Get(digest.RID)
 	if err != nil || held == nil || !digest.Live() {
@@ -87,14 +87,14 @@ func agrees(t *store.Tx, digest signed.Digest) (bool, error) {
 	return mine == digest, nil
 }
 
-// A comparedPage is a page of a chain, taken apart. The zero value lists nothing.
+// A comparedPage is a parsed page of a chain. The zero value lists nothing.
 type comparedPage struct {
 	Text    string
 	to      uint64
 	digests map[directory.RID]signed.Digest
 }
 
-// ChainedPage returns the page of the chain that brought revision r here.
+// ChainedPage returns the page of the chain that contains revision r.
 func ChainedPage(t *store.Tx, dialect signed.Dialect, r uint64) (comparedPage, error) {
 	stored, to, err := t.PageOf(r)
 	if err != nil || stored == nil {
@@ -107,7 +107,7 @@ func ChainedPage(t *store.Tx, dialect signed.Dialect, r uint64) (comparedPage, e
 	}
 
 	page, err := dialect.ParsePage(parts.Payload)
-	if errors.Is(err, signed.ErrUnsupported) { // a later release took it, which ran here before
+	if errors.Is(err, signed.ErrUnsupported) { // accepted by a later release that ran here before
 		return comparedPage{Text: stored.JWS, to: to}, nil
 	}
 
@@ -123,7 +123,7 @@ func ChainedPage(t *store.Tx, dialect signed.Dialect, r uint64) (comparedPage, e
 	return c, nil
 }
 
-// denies reports whether the page lists another change by the number of d.
+// denies reports whether the page lists a different change with the revision of d.
 func (c *comparedPage) denies(d signed.Digest) bool {
 	mine, ok := c.digests[d.RID]
 	return ok && mine.Revision == d.Revision && mine != d

@@ -1,6 +1,6 @@
-// Package replica holds what a node has of one other domain (an Origin): its streams on
-// disk and in the index, its head, its key documents, and what was observed of it. It asks
-// no other node and runs no goroutine; package federation does.
+// Package replica holds the state of other domains (each an Origin) on this node: streams
+// on disk and in the index, head, key documents and observations. It sends no requests and
+// starts no loops; package federation does.
 //
 // # Parts
 //
@@ -27,5 +27,5 @@
 // streams.mu are held, so the holder of either may read them.
 //
 // Readers take no lock that a writer holds over disk I/O: status, position and peering are
-// behind atomic pointers, made anew whenever mu is unlocked.
+// behind atomic pointers, which are replaced whenever mu is unlocked.
 package replica

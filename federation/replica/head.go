@@ -10,9 +10,9 @@ import (
 	"github.com/roster-mesh/roster/federation/store"
 )
 
-// AcceptHead keeps a newer head. A lower one is ignored and counted: being behind
-// is no crime. While the disk doesn't answer, what a head says is known all the same,
-// unless it begins an epoch: it tells the position of this node behind.
+// AcceptHead stores a newer head. It ignores and counts an older one, because a node may
+// lag. While the disk is stalled, a head of a known epoch is kept in memory only, so that
+// this node can report its own lag.
 func (o *Origin) AcceptHead(head *signed.Head, text string) error {
 	if err := o.Streams.Change.Lock(o.Store); err != nil {
 		o.knowHead(head, text)
@@ -42,7 +42,7 @@ func (o *Origin) AcceptHead(head *signed.Head, text string) error {
 		return err
 	}
 
-	// an origin that announces nothing, yet or any more
+	// The stream may already be at the tip, if the origin announces nothing.
 	if st := o.Streams.Pair.Mesh.Newest(); st.Id.Epoch == head.Epoch && st.State.Watermark >= head.Tip &&
 		head.At >= st.RepullSince {
 		if err := o.atTip(&o.Streams.Pair.Mesh, st); err != nil {
@@ -55,7 +55,7 @@ func (o *Origin) AcceptHead(head *signed.Head, text string) error {
 	return nil
 }
 
-// hasNewer reports whether a head says nothing that isn't known.
+// hasNewer reports whether the stored head is at least as new as head.
 func (o *Origin) hasNewer(head *signed.Head) bool {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
@@ -74,10 +74,10 @@ func newerHead(head, last *signed.Head) bool {
 	return head.IssuedAt > last.IssuedAt
 }
 
-// beginEpoch begins streams of the epoch that a head names, if it is a new one. o.change
-// is held.
+// beginEpoch begins the streams of a head's epoch, if the epoch is new. The caller holds
+// Change.
 func (o *Origin) beginEpoch(head *signed.Head) error {
-	if f := &o.Streams.Pair.Private; f.Cur != nil { // a new epoch is one of all streams
+	if f := &o.Streams.Pair.Private; f.Cur != nil { // a new epoch applies to all streams
 		if _, err := o.Streams.streamOf(f, store.StreamID{Origin: head.Issuer, Audience: f.Aud,
 			Epoch: head.Epoch}); err != nil {
 			return err
@@ -90,7 +90,7 @@ func (o *Origin) beginEpoch(head *signed.Head) error {
 	return err
 }
 
-// knowHead notes what a newer head of an epoch that has begun here says.
+// knowHead keeps a newer head in memory, if its epoch has begun here.
 func (o *Origin) knowHead(head *signed.Head, text string) {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
@@ -111,7 +111,7 @@ func (o *Origin) knowHead(head *signed.Head, text string) {
 	o.unread.head = nil
 }
 
-// forgetHead forgets where the origin said that it is.
+// forgetHead drops the newest head from memory.
 func (o *Origin) forgetHead() {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
@@ -136,9 +136,9 @@ func (o *Origin) loadHead(text string) {
 	}
 }
 
-// obey drops what an origin told the mesh, where its key document lists this domain
-// no longer: it isn't to be had here any more (MESH-025). The origin's time and its
-// key document stay, and what it told this domain alone. o.change is held.
+// obey drops the mesh stream of an origin if the origin's key document doesn't list this
+// domain (MESH-025). The origin's clock, its key document and its private stream stay. The
+// caller holds Change.
 func (o *Origin) obey() error {
 	doc, _, ok := o.Cfg.Keys.Keys(o.Domain)
 

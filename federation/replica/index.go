@@ -16,10 +16,11 @@ type shownIndex struct {
 	cfg     *Config
 	Index   *index.Index
 	peering *atomic.Pointer[directory.Peering]
-	stale   bool // nothing is shown: the origin was silent for long, and its peering wants that
+	stale   bool // nothing is shown, because the origin is silent and its peering asks for that
 }
 
-// admits reports whether what an origin announced is shown.
+// admits reports whether an entry may be shown: the import policy admits it, and the index
+// isn't stale.
 func (sx *shownIndex) admits(entry *directory.Entry) bool {
 	if sx.stale {
 		return false
@@ -33,7 +34,7 @@ func (sx *shownIndex) admits(entry *directory.Entry) bool {
 	return admitted
 }
 
-// describe completes an entry, if there is one, with what its stream says of it.
+// describe completes an entry with the data of its stream. A nil entry stays nil.
 func (sx *shownIndex) describe(entry *directory.Entry, aud directory.Audience, held *store.Entry) *directory.Entry {
 	if entry == nil {
 		return nil
@@ -46,7 +47,7 @@ func (sx *shownIndex) describe(entry *directory.Entry, aud directory.Audience, h
 	return entry
 }
 
-// describe writes into e what a renewal changes; most is the peering's MaxLifetime.
+// describe sets the fields of e that a renewal changes; most is the peering's MaxLifetime.
 func describe(h *store.Entry, e *directory.Entry, most uint32) {
 	e.Revision, e.Lifetime, e.ExpiresAt = h.Revision, h.Lifetime, ClippedDeadline(h, most)*1000
 	e.Received.Key, e.Received.CheckedAt = h.Key.String(), h.CheckedAt
@@ -79,7 +80,7 @@ func (sx *shownIndex) renew(rid directory.RID, held *store.Entry) {
 }
 
 // show shows the best of those entries of a registration that import policy admits, or
-// nothing. o.mu is held.
+// nothing. The caller holds streams.mu.
 func (sx *shownIndex) show(rid directory.RID, entries ...*directory.Entry) {
 	var best *directory.Entry
 	for _, e := range entries {
@@ -103,7 +104,7 @@ func (sx *shownIndex) put(e *directory.Entry) {
 }
 
 // offer shows an entry that import policy admits, unless the origin's other stream has
-// a better one. o.mu is held.
+// a better one. The caller holds streams.mu.
 func (sx *shownIndex) offer(entry *directory.Entry) {
 	if !sx.admits(entry) {
 		return
@@ -125,9 +126,8 @@ func (sx *shownIndex) shows(st *Stream, rid directory.RID, held *store.Entry) bo
 		e.ExpiresAt == ClippedDeadline(held, sx.peering.Load().Import.MaxLifetime)*1000
 }
 
-// better reports whether a is to be shown where b is the other. Deadlines don't
-// count: both streams are told of a later one in time, and an entry keeps its place
-// until it is freed.
+// better reports whether entry is to be shown rather than b. Deadlines don't count, because
+// both streams announce a later deadline in time, and an entry stays until it is freed.
 func better(entry, b *directory.Entry) bool {
 	if b == nil {
 		return true

@@ -12,15 +12,14 @@ import (
 // keyHistory holds an origin's key documents: the newest, and earlier ones that list keys
 // which the newest doesn't.
 type keyHistory struct {
-	mu      sync.Mutex // guards what follows; change is held as well when it is replaced
+	mu      sync.Mutex // guards the fields below; Change is held too when Newest is replaced
 	Newest  string
 	past    []pastDocument  // the newest first
-	revoked map[string]bool // keys of which nothing is held
+	revoked map[string]bool // keys that no stored page or entry depends on
 	reads   readFormats
 }
 
-// readFormats is what an origin's newest key document says of the formats that the
-// origin reads.
+// readFormats caches the formats that an origin reads, from its newest key document.
 type readFormats struct {
 	text    string // of the document
 	formats signed.Formats
@@ -56,7 +55,7 @@ func (kh *keyHistory) NewestText() string {
 	return kh.Newest
 }
 
-// replace makes a document the newest. The origin's change is held.
+// replace sets the newest document and the earlier ones. The caller holds Change.
 func (kh *keyHistory) replace(newest string, past []pastDocument) {
 	kh.mu.Lock()
 	defer kh.mu.Unlock()
@@ -65,7 +64,7 @@ func (kh *keyHistory) replace(newest string, past []pastDocument) {
 	kh.past = past
 }
 
-// revokedKeys returns the revoked keys of which nothing is held.
+// revokedKeys returns the revoked keys that no stored page or entry depends on.
 func (kh *keyHistory) revokedKeys() map[string]bool {
 	kh.mu.Lock()
 	defer kh.mu.Unlock()
@@ -80,7 +79,7 @@ func (kh *keyHistory) setRevoked(revoked map[string]bool) {
 	kh.revoked = revoked
 }
 
-// Issued returns the key documents of an origin that there are, the newest first.
+// Issued returns the stored key documents of an origin, the newest first.
 func (kh *keyHistory) Issued() []string {
 	kh.mu.Lock()
 	defer kh.mu.Unlock()
@@ -93,7 +92,7 @@ func (kh *keyHistory) Issued() []string {
 	return all
 }
 
-// IssuedFor returns the newest key document here that lists a key, "" for none.
+// IssuedFor returns the newest stored key document that lists a key, or "".
 func (kh *keyHistory) IssuedFor(kid string) string {
 	kh.mu.Lock()
 	all := append([]pastDocument{{text: kh.Newest}}, kh.past...)
@@ -113,9 +112,10 @@ func (kh *keyHistory) IssuedFor(kid string) string {
 	return ""
 }
 
-// superseded returns what is kept of an origin once doc is its newest key document:
-// of each key that was listed and isn't mentioned any more, the newest document that
-// listed it. o.change is held.
+// superseded returns the earlier documents to keep when doc becomes the newest: for each key
+// that doc doesn't mention any more, the newest document that listed it. It returns
+// ErrKeysPace if there is no room and none of them may be dropped yet. The caller holds
+// Change.
 func (kh *keyHistory) superseded(doc *signed.KeyDocument) ([]pastDocument, error) {
 	old := kh.past
 	if was := ParseKeys(kh.Newest); was != nil {
@@ -154,11 +154,11 @@ func (kh *keyHistory) superseded(doc *signed.KeyDocument) ([]pastDocument, error
 // A pastDocument is a key document that was an origin's newest.
 type pastDocument struct {
 	text  string
-	until time.Time // when another took its place, or this node started
+	until time.Time // when it was replaced, or when this node started
 	doc   *signed.KeyDocument
 }
 
-// ParseKeys takes a document apart, and verifies nothing; nil for what is none.
+// ParseKeys parses a key document without verifying it; nil if it is malformed.
 func ParseKeys(text string) *signed.KeyDocument {
 	parts, err := protocol.SplitJWS(text)
 	if err != nil {
@@ -173,12 +173,11 @@ func ParseKeys(text string) *signed.KeyDocument {
 	return doc
 }
 
-// The key documents of an origin that are kept beside the newest: a page is shown to
-// others by one that lists its key, and an origin could else escape evidence by
-// signing with another key (federation.md, "Evidence"). Where there is no room for
-// one more, none goes that was the newest within pastFor; the origin waits instead.
-// A key that is revoked needs none, since what it signed is not valid: so no
-// revocation ever waits.
+// The bounds of an origin's earlier key documents. A page is proven to others by a document
+// that lists its key. Without earlier documents, an origin could escape evidence by changing
+// its key (federation.md, "Evidence"). If there is no room, a document that was the newest
+// within PastFor isn't dropped; the origin has to wait. A revoked key needs no document,
+// because its signatures are invalid, so no revocation has to wait.
 const (
 	MaxPast     = 64
 	maxPastSize = 8 << 20 // bytes of all of them

@@ -10,14 +10,14 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A Sender is who handed a message over.
+// A Sender says which domain's node handed a message over, and how.
 type Sender struct {
 	Domain spiffeid.TrustDomain
 	Pushed bool // without being asked
-	Again  bool // it was put off once (putAside)
+	Again  bool // it was postponed once (putAside)
 }
 
-// A Claim is what page and head have in common.
+// A Claim holds the members that Origin.Admit checks, of a page or a head.
 type Claim struct {
 	Issuer   spiffeid.TrustDomain
 	Aud      directory.Audience
@@ -47,8 +47,8 @@ type Pushed struct {
 // future is how far ahead of a reader's time a message may have been issued.
 const future = 60 * time.Second
 
-// MaxTime bounds the seconds that a message may name: the end of the year 9999. What
-// comes later has no RFC 3339 form, by which it is shown.
+// MaxTime bounds the Unix seconds in a message: the end of the year 9999. Times are shown in
+// the form of RFC 3339, which has no later ones.
 const MaxTime = 253402300799
 
 var errQuota = errors.New("origin exceeds its announcement quota")

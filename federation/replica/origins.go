@@ -8,9 +8,9 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A Set holds the domains that there is a peering with or anything on disk of.
+// A Set holds the domains that have a peering with this one, or data on this disk.
 type Set struct {
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	byDomain map[spiffeid.TrustDomain]*Origin
 	moved    chan struct{} // closed when a position moves, or a key document is replaced
 }
@@ -65,7 +65,7 @@ func (s *Set) Changed() <-chan struct{} {
 	return s.moved
 }
 
-// Notify wakes those who wait for changed.
+// Notify wakes all that wait for Changed.
 func (s *Set) Notify() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

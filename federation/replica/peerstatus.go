@@ -8,10 +8,11 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A PeerStatus is what this node knows of one peering, from its own observation.
+// A PeerStatus is the state of one peering as this node observes it.
 type PeerStatus struct {
 	Domain spiffeid.TrustDomain
-	// active, behind, failing, unsupported or unlisted; or the peering's own, where that isn't active
+	// active, behind, failing, unsupported, unlisted or unknown; or the state of the peering
+	// itself, if that isn't active
 	State        string
 	Position     directory.Position // applied
 	Watermark    uint64
@@ -23,23 +24,22 @@ type PeerStatus struct {
 	LastError    string                   // empty once something worked again
 	Entries      uint64                   // held, the pending ones too
 	Pending      int                      // of which records are missing
-	Unlisted     bool                     // it lets this domain have nothing
-	Hidden       bool                     // what it told, because it wasn't heard for long
+	Unlisted     bool                     // it doesn't export to this domain
+	Hidden       bool                     // its records are hidden, because it is silent
 	Records      uint64                   // held on disk, of both of its streams
 	Bytes        uint64                   // of them
 	RecordsLimit uint64                   // 0 for none
 	BytesLimit   uint64                   // as RecordsLimit
 	OverQuota    uint64                   // entries for whose records the peering's quotas have no room
-	BytesIn      uint64                   // of the bodies that its nodes answered
-	BytesOut     uint64                   // of those that its nodes were answered
+	BytesIn      uint64                   // of response bodies from its nodes
+	BytesOut     uint64                   // of response bodies to its nodes
 	GossipIn     uint64                   // bytes that its nodes gossiped to this one
 	GossipOut    uint64                   // and that this one gossiped to them
-	Received     map[protocol.Code]uint64 // messages that name it, whoever brought them
-	Refused      map[protocol.Code]uint64 // messages that its nodes brought, whomever they name
+	Received     map[protocol.Code]uint64 // messages about it, from any sender
+	Refused      map[protocol.Code]uint64 // messages from its nodes, about any origin
 
-	// Unsupported says for what a later release is needed to follow the peer; "" for
-	// nothing. Unopened are the records that are held and wait for a later release, by
-	// their format.
+	// Unsupported says why a later release is needed to follow the peer; "" if none is.
+	// Unopened counts the stored records that need a later release, by format.
 	Unsupported string
 	Unopened    map[string]uint64
 }

@@ -18,15 +18,15 @@ type entryReader struct {
 	shown   *shownIndex
 }
 
-// entryOf is a kept record as it is shown if import policy admits it; nil if it
-// can't be.
+// entryOf returns the index entry of a stored record, before import policy; nil if the record
+// can't be shown.
 func (er *entryReader) entryOf(st *Stream, k store.StoredEntry) *directory.Entry {
 	if k.Record == nil || k.Entry.Format != 0 {
 		return nil
 	}
 
 	entry, err := (*directory.Entry)(nil), ErrRecord
-	if k.Record.Is(k.Entry.Name()) { // a disk may damage what it holds
+	if k.Record.Is(k.Entry.Name()) { // a disk may damage its contents
 		entry, err = er.records.OpenContained(contain.Stored, func() (*directory.Entry, error) {
 			return er.records.OpenEntry(er.domain, st.Id.Epoch, k.Entry.Digest(k.RID), k.Record, kinds.Reproject)
 		})
@@ -42,8 +42,8 @@ func (er *entryReader) entryOf(st *Stream, k store.StoredEntry) *directory.Entry
 	return er.shown.describe(entry, st.Id.Audience, &k.Entry)
 }
 
-// entriesOf returns what the streams that are shown hold of a registration. o.change is
-// held.
+// entriesOf returns the entries of a registration in the streams that are shown. The caller
+// holds Change.
 func (er *entryReader) entriesOf(rid directory.RID) (all []*directory.Entry, err error) {
 	for _, feed := range er.pair.Feeds() {
 		if feed.Cur == nil {
@@ -99,6 +99,5 @@ func (er *entryReader) readAlternatives(f *Feed, effects []effect) (alternatives
 	return found, nil
 }
 
-// alternatives are what the streams of an origin say of registrations that more than
-// one of them has.
+// alternatives are the entries of those registrations that both streams of an origin have.
 type alternatives map[directory.RID][]*directory.Entry

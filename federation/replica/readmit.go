@@ -7,24 +7,24 @@ import (
 	"github.com/roster-mesh/roster/federation/store"
 )
 
-// A readmitter asks again for records that there was no room for.
+// A readmitter requests records again that exceeded a quota before.
 type readmitter struct {
 	streams *streams
 
-	mu   sync.Mutex // guards what follows
-	room bool       // something was freed, or may be held, since readmit looked
+	mu   sync.Mutex // guards room
+	room bool       // records may fit that didn't fit at the last Readmit
 }
 
-// What one step of readmit may do: how many records are asked for again, to within a
-// batch, how many entries are looked at for that, and at a time. An origin with records
-// over its quota chooses how often something is freed, so a step is no longer for it.
+// The bounds of one step of Readmit: the records that it requests, to within a batch, the
+// entries that it scans, and the entries that it reads at a time. An origin over its quota
+// chooses how often records are freed, so the cost of a step must not depend on it.
 const (
 	ReadmitAtOnce = 1000
 	ReadmitLook   = 16 << 10
 	ReadmitBatch  = 256
 )
 
-// newReadmission begins a look at a stream. There is no room for what is on its way.
+// newReadmission begins the scan of a stream. It reserves room for the missing records.
 func (ra *readmitter) newReadmission(st *Stream) *readmission {
 	underWay := int64(len(st.Missing))
 
@@ -34,8 +34,8 @@ func (ra *readmitter) newReadmission(st *Stream) *readmission {
 	}
 }
 
-// Readmit wants records again for which there was no room, once there is. What is
-// too large still is refused again, and not asked for before more was freed.
+// Readmit takes one step of requesting records again that exceeded a quota and now fit. A
+// record that is still too large is refused again, and requested only after more was freed.
 func (ra *readmitter) Readmit() error {
 	if err := ra.streams.Change.Lock(ra.streams.Store); err != nil {
 		return err
@@ -56,7 +56,7 @@ func (ra *readmitter) Readmit() error {
 		case st.Again == nil:
 			st.Again = ra.newReadmission(st)
 		default:
-			freed = freed || room // behind what it has looked at, too
+			freed = freed || room // also for entries that this scan has passed
 		}
 
 		if err := ra.readmitSome(feed, st); err != nil {
@@ -74,9 +74,8 @@ func (ra *readmitter) Readmit() error {
 	return nil
 }
 
-// readmitSome takes one step of a stream's readmission. Entries are read without a
-// transaction that writes, which would keep the pages of all origins waiting. o.change
-// is held.
+// readmitSome takes one step of a stream's readmission. It reads entries outside of a write
+// transaction, which would block the pages of all origins. The caller holds Change.
 func (ra *readmitter) readmitSome(feed *Feed, st *Stream) error {
 	again, more := st.Again, true
 
@@ -109,7 +108,9 @@ func (ra *readmitter) readmitSome(feed *Feed, st *Stream) error {
 	if !more {
 		st.Again = nil
 
-		if again.asked { // what came by now is reserved twice: another look finds what room that leaves
+		// A record that has arrived is counted twice, as used and as reserved. Another scan
+		// uses that room.
+		if again.asked {
 			ra.GiveRoom()
 		}
 	}
@@ -117,7 +118,7 @@ func (ra *readmitter) readmitSome(feed *Feed, st *Stream) error {
 	return nil
 }
 
-// requestAgain makes entries wanted for which there was no room. o.change is held.
+// requestAgain marks records that exceeded a quota as missing. The caller holds Change.
 func (ra *readmitter) requestAgain(feed *Feed, st *Stream, rids []directory.RID) error {
 	var (
 		done Changes
@@ -159,7 +160,7 @@ func (ra *readmitter) requestAgain(feed *Feed, st *Stream, rids []directory.RID)
 	return nil
 }
 
-// takeRoom reports whether something was freed since it was asked the last time.
+// takeRoom reports whether room was given since its last call, and resets that.
 func (ra *readmitter) takeRoom() bool {
 	ra.mu.Lock()
 	defer ra.mu.Unlock()

@@ -15,15 +15,15 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A Fetched record is one whose bytes are what its name says.
+// A Fetched record is one whose bytes match its name.
 type Fetched struct {
 	*store.Record
 	From spiffeid.TrustDomain
 	At   time.Time
 }
 
-// An OpenedRecord is a fetched record as this node understands it: entry is nil
-// where it can't show it.
+// An OpenedRecord is the result of opening a fetched record. entry is nil if this node can't
+// show the record.
 type OpenedRecord struct {
 	Fetched
 	asked  protocol.RecordName
@@ -33,8 +33,8 @@ type OpenedRecord struct {
 	err    error
 }
 
-// A RecordGate judges records behind their names: whether a record is a good document of
-// its kind, and says of itself what its page says.
+// A RecordGate validates records whose bytes match their names. The document must be valid
+// for its kind, and the statement must agree with its page.
 type RecordGate struct{ Cfg *Config }
 
 // OpenRecords puts the fetched records through the record gate, outside of any
@@ -68,9 +68,9 @@ func (g *RecordGate) OpenRecords(origin spiffeid.TrustDomain, page *signed.Page,
 	return out
 }
 
-// OpenContained opens a record. One that makes this release panic is no fault of its
-// sender's: it is kept and passed on, and not shown, so the entry is nil without an
-// error. It is opened again at the next start, by a release that may be a later one.
+// OpenContained opens a record and contains panics. A panic is a fault of this release and
+// not of the sender. The record is then kept and passed on but not shown, so the entry is
+// nil without an error. The next start, perhaps of a later release, opens it again.
 func (g *RecordGate) OpenContained(place contain.Place, open func() (*directory.Entry, error)) (entry *directory.Entry,
 	err error) {
 	err = g.Cfg.Panics.Run(place, func() (err error) {
@@ -85,12 +85,11 @@ func (g *RecordGate) OpenContained(place contain.Place, open func() (*directory.
 	return entry, err
 }
 
-// OpenEntry is the record gate behind the name: what the statement says of itself
-// is what the page says of it, and it is a good document of its kind. A record of
-// a kind that this release doesn't know is kept and passed on, and not shown: the
-// entry is nil without an error. So is one of which the error is ErrUnsupported, and
-// that says of itself up to its epoch what the page says. project is kinds.Project, or Reproject for
-// what passed once.
+// OpenEntry validates a record: its statement must agree with its page, and its document
+// must be valid for its kind. A record of an unknown kind is kept and passed on but not
+// shown, so the entry is nil without an error. ErrUnsupported means the same for a record in
+// a later format, if the members up to its epoch agree with the page. project is
+// kinds.Project, or kinds.Reproject for a record that was accepted before.
 func (g *RecordGate) OpenEntry(origin spiffeid.TrustDomain, epoch uint64, digest signed.Digest, r *store.Record,
 	project func(string, directory.Document) (*directory.Projection, error)) (*directory.Entry, error) {
 	contents, err := g.Cfg.Dialect.OpenNamed(r.Payload, r.Disclosures, digest.H, digest.M)
@@ -139,9 +138,8 @@ func (g *RecordGate) OpenEntry(origin spiffeid.TrustDomain, epoch uint64, digest
 	return entry, nil
 }
 
-// refuseOwnIdentities refuses a record that names an identity of this domain as its
-// owner or as having a part in it: only this domain says what those did
-// (threats.md, S5).
+// refuseOwnIdentities refuses a record that names an identity of this domain as owner or in
+// its provenance. Only this domain may make statements about its identities (threats.md, S5).
 func (g *RecordGate) refuseOwnIdentities(c *signed.Contents) error {
 	for _, named := range append(c.Provenance.Identities(), c.Owner) {
 		if named.MemberOf(g.Cfg.Domain) {
@@ -158,8 +156,8 @@ var errOwnerForeign = errors.New("a record of a peer names an identity of this d
 
 var errNotNamed = errors.New("the bytes don't match the record's hashes")
 
-// ReadRecord takes a record apart and compares it with its name. A JWS header that
-// is the one given was looked at before; "" is none.
+// ReadRecord parses a record and compares it with its name. A JWS header equal to header was
+// checked before and isn't checked again; header may be empty.
 func ReadRecord(name protocol.RecordName, text, header string) (*store.Record, error) {
 	rec, err := signed.ParseRecord(text)
 	if err != nil {
@@ -190,7 +188,7 @@ func ReadRecord(name protocol.RecordName, text, header string) (*store.Record, e
 	return r, nil
 }
 
-// Freed reports whether an entry with that deadline is forgotten (rule T4).
+// Freed reports whether an entry with that deadline is no longer kept (rule T4).
 func Freed(deadline int64, now time.Time) bool {
 	return !now.Before(time.Unix(deadline, 0).Add(directory.Skew))
 }

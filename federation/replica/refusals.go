@@ -13,8 +13,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A RefusalLog counts the messages that were refused and those that were taken, and
-// writes refusals down.
+// A RefusalLog counts accepted and refused messages, and logs refusals.
 type RefusalLog struct {
 	Log      *slog.Logger
 	ByOrigin counts // by the origin that a message names, if that is known
@@ -22,9 +21,9 @@ type RefusalLog struct {
 	Lines    logLimiter
 }
 
-// Refused counts a refusal, at who brought the message and at the origin that it names
-// if that is known, and writes it down; each code once a second at most for each
-// sender, so that a flood of messages is no flood of lines.
+// Refused counts a refusal for the sender and, if known, for the origin that the message
+// names. It logs each code at most once a second per sender, so that a flood of messages
+// doesn't flood the log. It returns err, or the Refusal in it.
 func (l *RefusalLog) Refused(from Sender, text string, err error) error {
 	var r *protocol.Refusal
 	if !errors.As(err, &r) {
@@ -43,9 +42,9 @@ func (l *RefusalLog) Refused(from Sender, text string, err error) error {
 	return r
 }
 
-// logLimiter lets one line a second through for each code and domain that caused it, so
-// that nobody's messages keep another's out of the log. Only peers and the own domain
-// cause any; the zero domain is for what isn't known to be of one.
+// logLimiter allows one line a second for each code and sending domain, so that the messages
+// of one domain don't keep those of another out of the log. Only peers and the own domain
+// cause lines; the zero domain stands for an unknown sender.
 type logLimiter struct {
 	mu   sync.Mutex
 	last map[refusal]time.Time

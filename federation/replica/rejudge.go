@@ -8,27 +8,26 @@ import (
 	"github.com/roster-mesh/roster/federation/store"
 )
 
-// Rules for what comes in may change while hundreds of thousands of an origin's
-// registrations are held. What is shown is brought in line in steps, between which
-// the origin's pages are taken and readers are answered: what comes meanwhile is
-// judged by the new rules anyway.
+// The import policy may change while an origin has hundreds of thousands of registrations.
+// The index is therefore brought in line in steps. Between the steps pages are accepted and
+// readers are answered. New entries are judged by the new policy at once.
 
-// JudgeBatch bounds the entries that one step looks at, and with it how long it holds
-// the origin.
+// JudgeBatch bounds the entries of one step, and with it the time that the step holds the
+// origin's locks.
 const JudgeBatch = 256
 
-// A judging is what is left to be done since the rules changed. It is guarded by the
-// origin's mu, and of and after belong to the loop.
+// A judging is the progress of applying a changed import policy. streams.mu guards it,
+// except for of and after, which belong to the loop.
 type judging struct {
-	rules bool               // shown is to be filled
-	shown []*directory.Entry // that may have to go; first, so that what is not let in is soon gone
-	feed  int                // of the origin's feeds, whose entries may have to come
-	of    *Stream            // that feed's
-	after []byte             // the key of the entry that was looked at last
+	rules bool               // the policy changed, and shown isn't filled yet
+	shown []*directory.Entry // to check first, so that refused entries disappear soon
+	feed  int                // number of the feed whose entries are being checked
+	of    *Stream            // the shown stream of that feed
+	after []byte             // the key of the last entry that was checked
 }
 
-// rejudge has what the origin told shown by the rules of now. o.mu is held; judges does
-// the work.
+// rejudge makes the index follow the present import policy. It clears a stale index at once,
+// and otherwise wakes the loop that judges. The caller holds streams.mu.
 func (rj *rejudger) rejudge() {
 	rj.streams.Readmitter.GiveRoom()
 	rj.Judging = nil
@@ -45,8 +44,8 @@ func (rj *rejudger) rejudge() {
 	Wake(rj.streams.Judge)
 }
 
-// showLater has the judges show what is held and isn't shown, because it could not be
-// read when it was to be. Until then the origin's position stays.
+// showLater makes the loop show stored entries that could not be read when they were due to
+// be shown. Until then the origin's position doesn't advance.
 func (rj *rejudger) showLater() {
 	rj.streams.mu.Lock()
 	defer rj.streams.mu.Unlock()
@@ -66,7 +65,8 @@ func (rj *rejudger) showLater() {
 	Wake(rj.streams.Judge)
 }
 
-// HideSome looks at entries that may have to go, and reports whether there are more.
+// HideSome removes refused entries of one batch from the index. It reports whether there
+// was a batch.
 func (rj *rejudger) HideSome() (more bool) {
 	rj.listShown()
 
@@ -90,8 +90,9 @@ func (rj *rejudger) HideSome() (more bool) {
 	return true
 }
 
-// listShown lists what is to be judged by new rules. It takes a while if that is much,
-// and o.mu is not held meanwhile: what is shown from now on is judged anyway.
+// listShown lists the indexed entries to judge by a changed policy. It doesn't hold
+// streams.mu while it reads the index, because that may take long. Entries shown meanwhile
+// are judged by the new policy anyway.
 func (rj *rejudger) listShown() {
 	rj.streams.mu.Lock()
 	j := rj.Judging
@@ -157,7 +158,7 @@ func (rj *rejudger) JudgeSome() (more bool) {
 
 func (j *judging) next() { j.feed, j.of, j.after = j.feed+1, nil, nil }
 
-// judgeFeed looks at the next entries of a feed. o.change is held.
+// judgeFeed shows admitted entries of a feed's next batch. The caller holds Change.
 func (rj *rejudger) judgeFeed(j *judging) error {
 	st := rj.streams.Pair.Feeds()[j.feed].Cur
 	if st == nil {
@@ -165,7 +166,7 @@ func (rj *rejudger) judgeFeed(j *judging) error {
 		return nil
 	}
 
-	if st != j.of { // at first, or an epoch later
+	if st != j.of { // the first batch, or a new epoch
 		j.of, j.after = st, nil
 	}
 
@@ -199,5 +200,5 @@ func (rj *rejudger) judgeFeed(j *judging) error {
 type rejudger struct {
 	streams *streams
 	Judging *judging // nil if the index is in line
-	unshown bool     // something is held and isn't shown yet, because it could not be read
+	unshown bool     // a stored entry isn't shown yet, because it could not be read
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/roster-mesh/roster/federation/store"
 )
 
-// ResumeRepull takes up what doubt put off.
+// ResumeRepull resumes a search that RepullRevoked postponed.
 func (o *Origin) ResumeRepull() {
 	doc, _, ok := o.Cfg.Keys.Keys(o.Domain)
 	if !ok {
@@ -18,7 +18,7 @@ func (o *Origin) ResumeRepull() {
 	}
 
 	if o.Streams.Change.Lock(o.Store) != nil {
-		return // tend sees to it again
+		return // tend calls again later
 	}
 
 	defer o.Streams.Change.Unlock()
@@ -32,9 +32,9 @@ func (o *Origin) ResumeRepull() {
 	}
 }
 
-// RepullRevoked looks for what the newly revoked keys of an origin's document signed. It is
-// safe to repeat, and is repeated after a start: what was begun may not have ended.
-// o.change is held.
+// RepullRevoked searches stored pages and entries for signatures of newly revoked keys. If
+// it finds any, it pulls the origin's streams again. It is safe to repeat, and is repeated
+// after a start because a stop may have interrupted it. The caller holds Change.
 func (o *Origin) RepullRevoked(doc *signed.KeyDocument) error {
 	o.Streams.clampRepull(doc)
 
@@ -47,7 +47,7 @@ func (o *Origin) RepullRevoked(doc *signed.KeyDocument) error {
 		}
 	}
 
-	if len(revoked) == 0 || !o.repulls.Allow() { // tend sees to what is put off
+	if len(revoked) == 0 || !o.repulls.Allow() { // tend resumes a postponed search
 		return nil
 	}
 
@@ -82,7 +82,8 @@ func (o *Origin) RepullRevoked(doc *signed.KeyDocument) error {
 	return nil
 }
 
-// repull has both streams of an origin pulled from their beginning. o.change is held.
+// repull makes both streams of an origin be pulled from their beginning. The caller holds
+// Change.
 func (o *Origin) repull(doc *signed.KeyDocument) error {
 	o.Cfg.Logger.Warn("a peer revoked a key that signed stored pages; its streams are pulled again", "peer",
 		o.Domain.Name())
@@ -104,8 +105,8 @@ func (o *Origin) repull(doc *signed.KeyDocument) error {
 	return o.Store.SaveOrigin(o.Domain, o.Saved(o.Streams.Shown.Index.Clock.Now()))
 }
 
-// How often an origin is looked through for what a key signed: it takes a while where the
-// origin has much, and the origin says how often it revokes one.
+// The pace of searches for signatures of revoked keys. A search of a large origin takes
+// long, and the origin chooses how often it revokes a key.
 const (
 	RepullEvery = time.Minute
 	RepullBurst = 8

@@ -25,9 +25,9 @@ func (ss *streams) Seen(feed *Feed) (seen Seen) {
 	return seen
 }
 
-// Compare has compared what is new in a stream since s, and notes how far that went.
-// What is more than can be compared at a time is compared in the next round; of a
-// stream that is always busier than that, a part.
+// Compare calls with to compare the revisions of a stream that are new since s, and stores
+// the revision reached. The next round continues there. A comparison that is too far behind
+// skips revisions, so that a stream that is always too busy is compared in part.
 func (s *Seen) Compare(now Seen, with func(since uint64) (reached uint64, enough bool)) {
 	if now == *s {
 		return
@@ -41,7 +41,7 @@ func (s *Seen) Compare(now Seen, with func(since uint64) (reached uint64, enough
 		s.UpTo = now.UpTo - rand.Uint64N(crossLag)
 	}
 
-	if reached, enough := with(s.UpTo); enough { // else somebody is behind, and asked again
+	if reached, enough := with(s.UpTo); enough { // otherwise a node is behind, and is asked again
 		*s = now
 		s.UpTo = reached
 	}

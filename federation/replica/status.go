@@ -26,13 +26,13 @@ func (o *Origin) NoteUnsupported(err *signed.UnsupportedError) (first bool) {
 	return first
 }
 
-// unsupported is what an origin signed last that this node can't read. Each is nil
-// once something newer was read.
+// unsupported describes the newest page and head of an origin if this node can't read them.
+// Each field is nil after a newer page or head was read.
 type unsupported struct {
 	page, head *signed.UnsupportedError
 }
 
-// why returns what a newer release is needed for; "" if nothing is.
+// why returns the reason why a later release is needed, or "".
 func (u *unsupported) why() string {
 	switch {
 	case u.page != nil:
@@ -44,17 +44,16 @@ func (u *unsupported) why() string {
 	return ""
 }
 
-// A summary is the part that readers see of an origin. It never changes: a later one takes its
-// place.
+// A summary is the part of an origin that readers see. It is immutable: a change replaces it.
 type summary struct {
 	lastErr     string
-	unsupported string // what a later release is needed for
+	unsupported string // why a later release is needed
 
 	convicted, unlisted bool
 	headIs, heard       time.Time
 }
 
-// publish makes the summary of now. o.mu is held, or nothing runs yet.
+// publish replaces the summary by the present one. The caller holds Mu, or nothing runs yet.
 func (o *Origin) publish() {
 	o.summary.Store(&summary{
 		lastErr:     o.LastErr,
@@ -66,8 +65,8 @@ func (o *Origin) publish() {
 	})
 }
 
-// Status is honest: no peer is called active if its head is older than maxHeadAge
-// (federation.md, "Peering").
+// Status returns the state of the peering as this node observes it. No peer is called active
+// if its head is older than MaxHeadAge (federation.md, "Peering").
 func (o *Origin) Status() PeerStatus {
 	seen := o.summary.Load()
 	held := o.Streams.summary.Load()

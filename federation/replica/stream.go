@@ -10,14 +10,14 @@ import (
 	"github.com/roster-mesh/roster/federation/store"
 )
 
-// A Stream is what memory holds of one stream; the store has the rest.
+// A Stream is the part of one stream that is in memory; the store has the rest.
 type Stream struct {
 	Id          store.StreamID
 	State       store.State
 	Used        store.Usage
 	Owners      store.Owners // of the records that are held
 	Missing     map[directory.RID]*MissingRecord
-	RepullSince uint64       // while it is pulled anew: what was made before that revision is old; else 0
+	RepullSince uint64       // during a repeated pull, pages made before that revision are old; else 0
 	Again       *readmission // that is under way; nil for none, guarded by change
 }
 
@@ -32,16 +32,15 @@ type MissingRecord struct {
 	next   time.Time // not before
 }
 
-// A Feed is what an origin announces to one audience, epoch after epoch. All but
-// aud and busy is guarded by its origin's mu; cur and next change while the origin's
-// change is held too.
+// A Feed is the sequence of an origin's streams to one audience, epoch after epoch. streams.mu
+// guards all fields except Aud and Busy. Cur and next are replaced while Change is held too.
 type Feed struct {
 	Aud  directory.Audience
 	Busy chan struct{} // has one item while a loop pulls page by page, so that no two do
 
 	Cur, next *Stream   // next: of a newer epoch, not yet at its tip (rule P3)
 	tip       uint64    // the highest revision known to be in the stream
-	level     time.Time // when this node last knew everything, or began to follow it
+	level     time.Time // when this node last was at the tip, or began to follow
 }
 
 func newFeed(aud directory.Audience) Feed { return Feed{Aud: aud, Busy: make(chan struct{}, 1)} }
@@ -52,8 +51,7 @@ type feedPair struct {
 	Private Feed // for this domain alone
 }
 
-// FeedOf returns an origin's feed of that audience; nil if it is not for this
-// domain.
+// FeedOf returns the feed of an audience; nil if the audience excludes this domain.
 func (fp *feedPair) FeedOf(aud directory.Audience) *Feed {
 	switch aud {
 	case fp.Mesh.Aud:
@@ -99,7 +97,7 @@ func (f *Feed) existing(epoch uint64) *Stream {
 	return nil
 }
 
-// progress notes how far a page that was applied to a stream brings the feed.
+// progress updates the tip and the level of a feed after a page was applied.
 func (f *Feed) progress(st *Stream, page *Page) {
 	if st != f.Newest() {
 		return
@@ -114,8 +112,8 @@ func (f *Feed) progress(st *Stream, page *Page) {
 	}
 }
 
-// stream returns the stream that a message of that epoch is about, which may
-// begin one; nil if its epoch is over. The origin's change and mu are held.
+// stream returns the stream of an epoch, and begins it if it is new; nil if the epoch is
+// over. The caller holds Change and streams.mu.
 func (f *Feed) stream(id store.StreamID) *Stream {
 	if f.Cur == nil {
 		f.Cur = newStream(id)
@@ -136,8 +134,8 @@ func (f *Feed) stream(id store.StreamID) *Stream {
 // live reports whether the feed's shown stream holds anything.
 func (f *Feed) live() bool { return f.Cur != nil && f.Cur.State.Live > 0 }
 
-// complete returns the revision up to which every record is here, or was asked
-// for in vain.
+// complete returns the revision up to which every record is here, or was requested without
+// success.
 func (st *Stream) complete() uint64 {
 	upTo := uint64(math.MaxUint64)
 	for _, w := range st.Missing {
@@ -149,8 +147,8 @@ func (st *Stream) complete() uint64 {
 	return upTo
 }
 
-// classify returns CodeApplied for a page that goes on from where the stream is. The
-// stream is nil if another page has begun a newer epoch.
+// classify returns CodeApplied for a page that continues the stream, and otherwise the
+// reason why it can't be applied. The stream is nil if a newer epoch has begun.
 func (st *Stream) classify(page *Page) protocol.Code {
 	switch {
 	case st == nil:
@@ -164,7 +162,7 @@ func (st *Stream) classify(page *Page) protocol.Code {
 	return protocol.CodeApplied
 }
 
-// Changes is what a transaction did to a stream.
+// Changes are the results of a transaction on a stream.
 type Changes struct {
 	State   store.State
 	Delta   store.Usage
@@ -172,7 +170,7 @@ type Changes struct {
 	effects []effect
 }
 
-// An effect is what a transaction on disk leaves to do in memory.
+// An effect is a change of memory that a transaction on disk requires.
 type effect struct {
 	digest  signed.Digest
 	entry   *directory.Entry // to show, if it is admitted; nil to take away
@@ -180,12 +178,12 @@ type effect struct {
 	missing bool
 }
 
-// A readmission is a look at all entries of a stream for those that there is room for
-// again. It goes on from step to step, and reserves room for all that it asks for.
+// A readmission scans a stream, in steps, for entries whose records now fit the quotas. It
+// reserves room for each record that it requests.
 type readmission struct {
-	after    []byte // the key of the entry that was looked at last
+	after    []byte // the key of the last entry that was scanned
 	reserved reservation
-	asked    bool // for a record that may come meanwhile
+	asked    bool // a requested record may arrive meanwhile
 }
 
 // A reservation is room for records that are asked for again.

@@ -17,8 +17,8 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// streams holds what an origin announces to the mesh and to this domain alone, on disk
-// and in the index.
+// streams holds an origin's mesh stream and its private stream to this domain, on disk and
+// in the index.
 type streams struct {
 	Deps
 	domain  spiffeid.TrustDomain

@@ -22,8 +22,8 @@ type writer struct {
 	shown    *shownIndex
 }
 
-// writePage writes what a page says in one transaction: a page is taken whole or not
-// at all. o.change is held.
+// writePage writes a page in one transaction, so that it is accepted whole or not at all.
+// The caller holds Change.
 func (wr *writer) writePage(st *Stream, page *Page, opened map[directory.RID]OpenedRecord,
 	saved func(floor time.Time) store.Origin) (done Changes, err error) {
 	floor := wr.shown.Index.Clock.Now()
@@ -55,8 +55,8 @@ func (wr *writer) writePage(st *Stream, page *Page, opened map[directory.RID]Ope
 	return done, err
 }
 
-// entryLimit is how many entries a stream may hold. While it is pulled anew there are those
-// beside its origin's that go then, and may be as many as it was let have.
+// entryLimit returns the number of entries that a stream may hold. A repeated pull doubles
+// it, because entries that the origin no longer announces stay until the end of the pull.
 func (wr *writer) entryLimit(st *Stream) uint64 {
 	if st.RepullSince > 0 {
 		return 2 * uint64(wr.cfg.Quota)
@@ -119,10 +119,10 @@ func (wr *writer) applyDigest(st *Stream, t *store.Tx, page *Page, digest signed
 	return e, t.Put(digest.RID, old, held)
 }
 
-// keep completes h and its entry for a record that came. A record that can't be
-// shown is not asked for again: no other holder could have other bytes by that
-// name. Nor is one for which the peering has no room, as long as it has none; what an
-// entry held before makes room.
+// keep completes held for a record that arrived, and returns the entry to show or nil. A
+// refused record isn't requested again, because all holders have the same bytes by that
+// name. A record that exceeds a quota isn't requested again until there is room. The record
+// that it replaces counts as room.
 func (wr *writer) keep(st *Stream, t *store.Tx, old, held *store.Entry, rec OpenedRecord) *directory.Entry {
 	held.At, held.From, held.Record = rec.At.UnixMilli(), rec.From.Name(), store.RecordHeld
 	if rec.err != nil {
@@ -164,7 +164,7 @@ func (wr *writer) Counted(c protocol.Code) protocol.Code {
 	return c
 }
 
-// writeRecords writes records of entries that want them still. o.change is held.
+// writeRecords writes records of entries that still lack them. The caller holds Change.
 func (wr *writer) writeRecords(st *Stream, opened map[directory.RID]OpenedRecord) (done Changes, err error) {
 	done.State, err = wr.store.Change(st.Id, func(t *store.Tx) error {
 		for rid, rec := range opened {
