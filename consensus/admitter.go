@@ -30,9 +30,8 @@ type admitter struct {
 	own        func() *message.JoinRequest // this node's own request, for a node that begins a domain
 }
 
-// addMember does, as the leader, what a node requests: an admitted node becomes a member,
-// first without a vote; a member moves, gets its vote, or declares its address and
-// versions.
+// addMember executes a node's request as the leader. An admitted node becomes a member, first
+// without a vote. A member moves, gets its vote, or declares its address and versions.
 func (a *admitter) addMember(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) error {
 	release, err := a.negotiator.holdSeats(ctx)
 	if err != nil {

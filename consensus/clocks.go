@@ -20,8 +20,8 @@ type clocks struct {
 	presence presence
 	jumps    jumpWatch
 
-	// Of a follower: by how much its clock is wrong, 0 if it isn't, and when a leader last
-	// told the time, nil for never.
+	// Of a follower: the error of its clock, 0 within the bound, and when a leader last sent
+	// its time, nil for never.
 	clockOff  atomic.Int64
 	clockSaid atomic.Pointer[time.Time]
 }
@@ -32,9 +32,9 @@ func newClocks(cfg *Config, replica *Replica, voters func() ([]Member, int)) *cl
 	}}
 }
 
-// mustConfirmJump reports whether so many registrations must not be ended yet (rule T2):
-// time has jumped, and not both two seconds have passed and a majority's clocks have
-// confirmed it since.
+// mustConfirmJump reports whether this number of registrations must not be ended yet (rule T2):
+// time has jumped, and since then either two seconds have not passed or a majority's clocks
+// have not confirmed it.
 func (c *clocks) mustConfirmJump(now time.Time, expiring int) bool {
 	c.replica.mu.RLock()
 	committed := c.replica.state.History().Now()
@@ -183,8 +183,8 @@ func (p *presence) forget() {
 // two rounds of the sweep before it is called a jump. An election takes less.
 const maxJump = 10 * time.Second
 
-// alwaysAllowed is how many registrations a sweep may end at once whatever the clock did:
-// so many, and one in a hundred.
+// alwaysAllowed is the number of registrations that a sweep may end after an unconfirmed
+// jump, in addition to one in a hundred.
 const alwaysAllowed = 1000
 
 // A jumpWatch sees when the time that a sweep would commit jumps ahead: a clock
@@ -214,9 +214,9 @@ func (j *jumpWatch) look(t int64, now time.Time) bool {
 	return !j.jumped.IsZero()
 }
 
-// A follower's clock is wrong beyond twice what rule T2 lets each be off, and right again
-// a little below: one that drifts past the bound isn't ready now and then. A new leader
-// can't say at once what time it is: what was said before counts meanwhile.
+// A follower's clock is wrong beyond twice the offset that rule T2 allows each clock, and right
+// again a little below that, so that a drifting clock doesn't alternate between ready and not
+// ready. A new leader can't send its time at once, so the last result counts meanwhile.
 const (
 	clockWrong = 2 * maxOff
 	clockRight = clockWrong - maxOff/8

@@ -22,9 +22,8 @@ type commitNotifier struct {
 	underWay  map[raft.ServerID]chan struct{} // each holds one notice under way; of run alone
 }
 
-// deliver gives Raft the commit notice that came with an answer, as if it had come by
-// itself: one message less for a forwarded write. Raft ignores it if the entry is not
-// here yet.
+// deliver gives Raft the commit notice of an answer as a message of its own, which saves a
+// message for each forwarded write. Raft ignores it if the entry is not here yet.
 func (c *commitNotifier) deliver(ctx context.Context, leader Member, t *message.CommitNotice) {
 	rpc := raft.RPC{Command: t.AppendEntries(leader), RespChan: make(chan raft.RPCResponse, 1)}
 	c.transport.Deliver(ctx, rpc)
@@ -93,7 +92,7 @@ func (c *commitNotifier) run() {
 			case <-c.proposer.batches.tell:
 			case <-time.After(noticeDelay):
 				if c.proposer.batches.entered.Load() != entered {
-					continue // the entry has told them, and its own commit is there or to come
+					continue // the new entry has carried the index; its own commit follows
 				}
 			case <-c.life.closing.Done():
 				return

@@ -33,9 +33,9 @@ type Config struct {
 	Domain spiffeid.TrustDomain
 	Node   spiffeid.ID // this member
 	Dir    string      // log, votes and snapshots; made with mode 0700
-	// Members are those with whom a member without any state begins the domain:
-	// one, three or five, this one too, the same on each. Later the domain's own
-	// history says who is one. With Join it is this node alone.
+	// Members are the initial members of a domain, for a member without any state: one, three
+	// or five, this one too, the same on each. Later the domain's own history lists the
+	// members. With Join it is this node alone.
 	Members []Member
 	// Join are cluster addresses of the domain's nodes. A node without any state
 	// asks there to be made a member; an operator must have admitted it.
@@ -45,15 +45,15 @@ type Config struct {
 	Expect int
 	// Reader makes a node that joins a member without a vote, for good.
 	Reader bool
-	// API is the base URL of this member's directory, which the others are told.
+	// API is the base URL of this member's directory, which the other members receive.
 	API string
 	// RemoveDead is after how long of silence a member is removed; 0 is never. A
 	// member without which the others have no majority stays.
 	RemoveDead time.Duration
 
-	// Listener is the cluster's, without TLS; Close closes it. One port carries
-	// Raft and the forwarding of writes, told apart by ALPN. Its connections may have
-	// a method HandshakeDone(*tls.ConnectionState), called after the handshake.
+	// Listener is the cluster's, without TLS; Close closes it. One port carries Raft and the
+	// forwarding of writes, distinguished by ALPN. Its connections may have a method
+	// HandshakeDone(*tls.ConnectionState), called after the handshake.
 	Listener net.Listener
 	// Dial connects to a member's Address, without TLS.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
@@ -64,25 +64,25 @@ type Config struct {
 
 	// Index is the domain's own, and is kept up to date from now on.
 	Index *index.Index
-	// Grants is asked by the leader who beyond the domain may have what of a
-	// registration; nil grants nothing. It may read the store.
+	// Grants returns the grants of a registration to other domains. The leader calls it; nil
+	// grants nothing. It may read the store.
 	Grants func(Subject) []directory.Grant
-	// Basis stands for what Grants answers by besides the domain's policy and peerings:
-	// members with the same answer alike. A leader with another than the last decides
-	// all grants anew.
+	// Basis identifies the inputs of Grants besides the domain's policy and peerings: members
+	// with the same Basis grant alike. A leader whose Basis differs from the last one decides
+	// all grants again.
 	Basis directory.Hash
-	// CheckPolicy says what is wrong with the text of a policy, by a *directory.Error,
-	// before it is proposed. Policy is told of the domain's policy whenever another is
-	// in force, and at which revision that began, before anything is decided or shown
-	// after the change. It must not call the store. Both may be nil.
+	// CheckPolicy returns the defect of a policy's text, as a *directory.Error, before it is
+	// proposed. Policy receives the domain's policy whenever another is in force, and the
+	// revision at which that began, before anything is decided or shown after the change. It
+	// must not call the store. Both may be nil.
 	CheckPolicy func(text []byte) error
 	Policy      func(text []byte, revision uint64)
-	// Aside answers AskLeader for other members, while this one leads: what it knows
-	// beside the log, in memory alone. Nil answers nothing.
+	// Aside answers AskLeader for other members, while this one leads: state that is not in the
+	// log, but in memory alone. Nil answers nothing.
 	Aside func(question []byte) []byte
-	// FormatsOf returns which formats of signed structures a peer reads and until when
-	// that holds, by its newest key document; known is false if there is none. Nil asks
-	// of no peer.
+	// FormatsOf returns the formats of signed structures that a peer reads and until when that
+	// holds, by its newest key document; known is false without one. Nil means that no peer
+	// declares formats.
 	FormatsOf func(peer spiffeid.TrustDomain) (formats signed.Formats, until time.Time, known bool)
 	// MaxLifetime is the longest lifetime that is granted, in seconds; 0 is
 	// directory.MaxLifetime.
@@ -235,7 +235,7 @@ type Member = transport.Member
 
 // The values of the replicated state that other packages use.
 type (
-	// Rules are what a domain's operator decides about names and their owners.
+	// Rules are the operator's rules about names and their owners.
 	Rules = state.Rules
 	// An OwnerRule is how much each of some identities may own.
 	OwnerRule = state.OwnerRule

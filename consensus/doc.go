@@ -12,18 +12,19 @@
 //
 // # The way of a write
 //
-// Store.Register and its siblings make a message.Request. The forwarder is the one place
-// that knows who leads: it gives the request to this member's writeServer or sends it to
-// the leader's, over a write stream. There the preparer makes a command of it: it merges
-// a patch and validates the result, asks policy for grants, and draws rid and salt. The
-// proposer gathers waiting commands into one log entry and stamps the time. Every member
-// applies the entry (Replica). The leader's results go back the same way, and a follower
-// answers once it has applied that position itself.
+// Store.Register and its siblings make a message.Request. The forwarder alone knows the leader:
+// it gives the request to this member's writeServer or sends it to the leader's, over a write
+// stream. There the preparer makes a command of it: it merges a patch and validates the result,
+// asks policy for grants, and draws rid and salt. The proposer gathers waiting commands into
+// one log entry and stamps the time. Every member applies the entry (Replica). The leader's
+// results go back the same way, and a follower answers once it has applied that position
+// itself.
 //
-// A command is prepared from a state that may change before it is applied. It names what
-// it was prepared for (a statement, an owner, the newest policy or peering, a format);
-// apply compares, answers state.ErrMoved, and the leader prepares again, eight times at
-// most. A request names the policy version that permitted it, too: a leader with another
+// A command is prepared from a state that may change before it is applied. It names the inputs
+// of its preparation (a statement, an owner, the newest policy or peering, a format). Apply
+// compares them and answers state.ErrMoved if they differ, and the leader prepares again, eight
+// times at most. A request names the policy version that permitted it, too: a leader with
+// another version refuses it (directory.Overtaken), and the caller's member asks policy again.
 // version refuses it (directory.Overtaken), and the caller's member asks policy again.
 //
 // Nothing proposed: the write is tried again until Timing.Write is over, then it is
@@ -44,7 +45,7 @@
 // # Files
 //
 //	store, member, config, lifecycle   the interface; starting, stopping and connecting the parts
-//	group, messenger, peers            the Raft group, messages to its members, what is known of them
+//	group, messenger, peers            the Raft group, messages to its members, their status
 //	replica, reader                    this member's copy of the state; linearizable reads
 //	forwarder, write_stream            writes on their way to the leader
 //	write_server, preparer, proposer   writes at the leader, and log entries

@@ -10,8 +10,8 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// A follower tells its leader the time at intervals and learns how far the leader is,
-// which Raft does not tell it.
+// A follower sends its time to its leader at intervals and learns the leader's position, which
+// Raft does not give it.
 type follower struct {
 	cfg       *Config
 	life      *lifecycle
@@ -19,11 +19,11 @@ type follower struct {
 	replica   *Replica
 	clocks    *clocks
 	messenger *messenger
-	caughtUp  atomic.Bool // has applied what the leader had a moment ago
+	caughtUp  atomic.Bool // has applied the leader's recent position
 }
 
-// askLeader tells the leader this member's time, learns how far the leader is, and waits
-// a little for this member to get there.
+// askLeader sends this member's time to the leader, learns the leader's position, and waits a
+// little for this member to reach it.
 func (f *follower) askLeader() bool {
 	leader, term, ok := f.group.follow()
 	if !ok || leader.ID == f.cfg.Node {
@@ -54,8 +54,8 @@ func (f *follower) askLeader() bool {
 	return !f.replica.Position().Before(at)
 }
 
-// checkSeal latches a member that is sealed while its leader, at that position,
-// goes on in the same epoch: nothing but an epoch follows a restore.
+// checkSeal latches a sealed member if its leader, at that position, continues in the same
+// epoch: nothing but an epoch follows a restore.
 func (f *follower) checkSeal(leader directory.Position) {
 	at := f.replica.Position()
 	if f.replica.isSealed() && leader.Epoch == at.Epoch && leader.Revision > at.Revision {
@@ -63,7 +63,7 @@ func (f *follower) checkSeal(leader directory.Position) {
 	}
 }
 
-// run tells the leader the time at intervals, and at once to a new leader.
+// run sends the time to the leader at intervals, and at once to a new leader.
 func (f *follower) run() {
 	elected, deaf := f.group.elections()
 	defer deaf()

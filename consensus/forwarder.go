@@ -205,7 +205,7 @@ func (f *forwarder) cutFormerLeaders() {
 	}
 }
 
-// streamTo returns the write stream to a member, and opens one if there is none.
+// streamTo returns the write stream to a member, and opens one if necessary.
 func (f *forwarder) streamTo(ctx context.Context, to Member) (*writeStream, error) {
 	streams := &f.streams
 	select {
@@ -221,7 +221,7 @@ func (f *forwarder) streamTo(ctx context.Context, to Member) (*writeStream, erro
 			return stream, nil
 		}
 
-		stream.cut() // the member has moved: nobody would ask over it again
+		stream.cut() // the member has moved, so the stream would stay unused
 	}
 
 	conn, err := f.messenger.cluster.Connect(ctx, to.Address, transport.ProtocolWrite)

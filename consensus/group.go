@@ -14,8 +14,8 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A group is this member's view of its Raft group: the members, the leader, and whether
-// this member leads. Raft's configuration alone decides who is a member.
+// A group is this member's view of its Raft group: the members, the leader, and whether this
+// member leads. Raft's configuration alone determines the members.
 type group struct {
 	cfg     *Config
 	log     *slog.Logger
@@ -67,7 +67,7 @@ func (g *group) standForElection(transport transport.RaftTransport) {
 		g.log.Debug("cannot stand for election at once", "err", err)
 	}
 
-	transport.CloseStreams() // the one to itself, which nobody needs any more
+	transport.CloseStreams() // the stream to itself, which is no longer needed
 }
 
 // elections returns a channel that holds one signal after the known leader has changed,

@@ -233,8 +233,8 @@ func (j *joiner) run() {
 	}
 }
 
-// noteOutside notes why this node is no member, if it is none: by its own knowledge or
-// the leader's answer.
+// noteOutside notes why this node is no member, if so: by its own knowledge or the leader's
+// answer.
 func (j *joiner) noteOutside(err error) string {
 	why := err.Error()
 	if _, is := j.group.server(j.cfg.Node); !is || directory.ProblemOf(err) == directory.Forbidden {
@@ -265,8 +265,8 @@ func (c *candidates) set(found []Member) {
 	c.found = found
 }
 
-// knockPause is between two knocks of a node that is not yet what it wants to be; while
-// nobody lets it in, ever more of it, up to knockLongest: each costs both a handshake.
+// joinPause is the time between two join requests of a node. While they fail, it grows up to
+// joinPauseLongest, because each costs both sides a handshake.
 const (
 	joinPause        = 500 * time.Millisecond
 	joinPauseLongest = 5 * time.Second

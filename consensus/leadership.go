@@ -11,7 +11,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// A leadership does what a leader must do before and while it leads.
+// A leadership does a leader's work before and while it leads.
 type leadership struct {
 	cfg        *Config
 	log        *slog.Logger
@@ -54,8 +54,8 @@ func (l *leadership) beginHistory(ctx context.Context) error {
 	return err
 }
 
-// beginning returns the epoch with which the domain's history begins, or goes on after a
-// restore; nil if it has begun.
+// beginning returns the epoch that begins the domain's history, or that follows a restore; nil
+// if the history has begun.
 func (l *leadership) beginning() (*state.Epoch, error) {
 	l.replica.mu.RLock()
 	known := l.replica.state.History().Position().Epoch

@@ -118,7 +118,7 @@ func (s *Store) shutdown() error {
 		down = s.group.raft.Shutdown()
 	}
 
-	if s.messenger.cluster != nil { // what Raft waits for at a member that does not answer ends with it
+	if s.messenger.cluster != nil { // ends Raft's calls to members that do not answer
 		errs = append(errs, s.messenger.cluster.Close())
 	} else {
 		errs = append(errs, s.cfg.Listener.Close())
@@ -167,7 +167,8 @@ func (s *Store) handler() http.Handler {
 		from, _ := transport.PeerID(r.TLS)
 		s.clocks.presence.note(from, time.UnixMilli(request.Time), s.cfg.clock())
 
-		var answer message.PresenceAnswer // of a leader that is not ready to lead, nobody learns how far the domain is
+		// A leader that is not ready to lead does not know the domain's position.
+		var answer message.PresenceAnswer
 		if s.group.leading.Load() {
 			at := s.Replica.Position()
 

@@ -214,10 +214,10 @@ func highestUpTo(formats []uint, most uint) uint {
 	return highest
 }
 
-// The pace of negotiation. What a peer says of its formats, and a member of what it
-// reads, is theirs to change, and each change becomes a log entry, and of a member's
-// a key document. So formats rise seldom once they have risen a few times: they fall at
-// once, as often as they rose. A member that changes its word again and again waits.
+// The pace of negotiation. A peer declares its formats, and a member the versions that it
+// reads. Each change becomes a log entry, and a member's change also a key document. So formats
+// rise seldom after a few rises, although they fall at once. A member that changes its
+// declaration repeatedly waits.
 const (
 	riseEvery = 10 * time.Minute
 	riseBurst = 8

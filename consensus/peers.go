@@ -21,7 +21,7 @@ type peers struct {
 	messenger *messenger
 }
 
-// AskLeader asks the leader for what its Config.Aside answers.
+// AskLeader asks the leader for an answer of its Config.Aside.
 func (p *peers) AskLeader(ctx context.Context, question []byte) ([]byte, error) {
 	leader, ok := p.group.leader()
 	if !ok || leader.ID == p.cfg.Node {
@@ -176,5 +176,5 @@ type RaftPeer struct {
 	Voter, Leader bool
 	Reads         Versions  // zero if it has not said
 	LastContact   time.Time // zero where this member does not know
-	Unheard       bool      // of Contacts: who leads has not heard it since it leads
+	Unheard       bool      // of Contacts: no contact during this leader term
 }

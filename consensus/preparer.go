@@ -379,7 +379,7 @@ func prepareDates(r *state.Register, held *directory.Entry, doc directory.Docume
 
 	switch {
 	case held == nil && (r.Present || r.Absent || r.IfMatch != nil):
-		// apply decides what its caller demands
+		// apply evaluates the caller's conditions
 	case held == nil:
 		r.Absent = true
 	case held.Owner != r.Owner() && (!r.Commissioning || !r.For.IsZero()), r.Absent, r.IfMatch != nil &&

@@ -26,11 +26,11 @@ type reader struct {
 	gates     map[spiffeid.ID]chan struct{}
 }
 
-// Linearize returns nil once this member shows all that any member had acknowledged
-// before the call: a read of the index after it is linearizable. It writes no log entry,
-// and concurrent calls share one exchange. It fails with Unavailable if no majority is
-// reachable: at once if no leader is known, and after a heartbeat timeout otherwise. A
-// member that is only behind gets Timing.Write to catch up.
+// Linearize returns nil once this member shows all changes that any member acknowledged before
+// the call: a read of the index after it is linearizable. It writes no log entry, and
+// concurrent calls share one exchange. It fails with Unavailable if no majority is reachable:
+// at once if no leader is known, and after a heartbeat timeout otherwise. A member that is only
+// behind gets Timing.Write to catch up.
 func (r *reader) Linearize(ctx context.Context) error {
 	if err := r.life.failure(); err != nil {
 		return directory.Refuse(directory.Unavailable, "this node has stopped applying changes; use another: %w", err)
@@ -247,14 +247,14 @@ func (r *reader) readPosition(ctx context.Context) (directory.Position, error) {
 	}
 }
 
-// A sharedQuestion is asked once for all callers who join before it is asked, and once
-// more for later ones: an answer that is under way may be older than what they must see.
+// A sharedQuestion is asked once for all callers that join before it is asked, and once more
+// for later ones: an answer that is under way may be older than the state that they must see.
 type sharedQuestion struct {
 	closing <-chan struct{}
 	kick    chan struct{} // holds one
 
 	mu   sync.Mutex
-	next *questionRound // nil while nobody has asked since the last was put
+	next *questionRound // nil while no caller waits for the next round
 }
 
 // A questionRound is one question and its answer, which is there once done is closed.

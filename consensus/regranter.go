@@ -14,14 +14,14 @@ import (
 	"github.com/roster-mesh/roster/directory/kinds"
 )
 
-// A regranter decides all grants anew when policy or a peering has changed.
+// A regranter decides all grants again after a change of policy or a peering.
 type regranter struct {
 	cfg      *Config
 	log      *slog.Logger
 	replica  *Replica
 	preparer *preparer
 	proposer *proposer
-	regrants chan struct{} // holds one request to decide all grants anew
+	regrants chan struct{} // holds one request to decide all grants again
 }
 
 // ask asks for all grants to be decided again.
@@ -47,7 +47,8 @@ func (r *regranter) decideAnew(rids []directory.RID) []state.RegrantItem {
 		entry := reg.Entry()
 
 		projection := entry.Projection()
-		if projection.Base == "" { // is it one at all? A document that only an earlier release took keeps what it has
+		// A document that only an earlier release accepted keeps its grants.
+		if projection.Base == "" {
 			if _, err := kinds.Reproject(entry.Agent, entry.Document); err != nil {
 				r.log.Warn("grants cannot be decided anew", "rid", rid, "err", err)
 				continue
@@ -144,8 +145,8 @@ feed:
 	return context.Cause(ctx)
 }
 
-// regrantPause is how long grants wait that a leader could not decide anew, since it did
-// not lead, or not yet.
+// regrantPause is the wait before grants are decided again after a failure, because this member
+// did not lead, or not yet.
 const regrantPause = 200 * time.Millisecond
 
 // regranters is how many commands with new grants are on their way at a time: while

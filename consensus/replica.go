@@ -62,7 +62,7 @@ func (r *Replica) applyEntry(entry *raft.Log) ([]state.Result, error) {
 	results, err := r.state.Apply(batch, func() {
 		r.publishPolicy()
 		r.notifyChanged()
-		r.mu.Unlock() // who waits is let in before the next line gets through
+		r.mu.Unlock() // waiting readers get the lock before the next line does
 		r.mu.Lock()
 	})
 	r.publishPolicy()
@@ -91,8 +91,8 @@ type stateSummary struct {
 	written  Numbers // its Formats are never modified
 }
 
-// notifyChanged wakes all who wait for a change of state, and advances the index's clock
-// to the committed time (rule T4). The caller holds mu.
+// notifyChanged wakes all waiters for a change of state, and advances the index's clock to the
+// committed time (rule T4). The caller holds mu.
 func (r *Replica) notifyChanged() {
 	r.cfg.Index.Clock.Advance(time.UnixMilli(r.state.History().Now()))
 	r.summary.Store(&stateSummary{r.state.History().Position(), r.state.History().Sealed() != "",
@@ -101,8 +101,7 @@ func (r *Replica) notifyChanged() {
 	r.changed = make(chan struct{})
 }
 
-// notifyAgreed wakes all who wait for changes of more than registrations. The caller
-// holds mu.
+// notifyAgreed wakes all waiters for changes of more than registrations. The caller holds mu.
 func (r *Replica) notifyAgreed() {
 	close(r.agreed)
 	r.agreed = make(chan struct{})
@@ -125,7 +124,7 @@ func policyVersion(s *state.State) uint64 {
 	return version
 }
 
-// Admitted returns who may become a member, sorted by id, and until when.
+// Admitted returns the nodes that may become members, sorted by id, and until when.
 func (r *Replica) Admitted() (ids []spiffeid.ID, until []time.Time) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -168,8 +167,8 @@ func (r *Replica) Await(ctx context.Context, at directory.Position) error {
 	}
 }
 
-// Changed returns a channel that is closed at the next change of state. Take it
-// before looking at what it is about.
+// Changed returns a channel that is closed at the next change of state. Take it before reading
+// the state.
 func (r *Replica) Changed() <-chan struct{} {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -237,7 +236,7 @@ func (r *Replica) Own(rid directory.RID) (payload []byte, disclosures []string, 
 	return reg.Statement(directory.Grant{All: true})
 }
 
-// Peerings returns what was agreed with other domains, sorted by name.
+// Peerings returns the agreements with other domains, sorted by name.
 func (r *Replica) Peerings() []directory.Peering {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -271,9 +270,8 @@ func (r *Replica) Record(aud directory.Audience, h, m directory.Hash) (payload [
 	return reg.Statement(grant)
 }
 
-// Settled reports whether this member has led or caught up since it was opened.
-// Until then it reads its log again: what it shows is of the past, and a part of
-// the past only.
+// Settled reports whether this member has led or caught up since it was opened. Until then it
+// replays its log, and shows an incomplete state of the past.
 func (r *Replica) Settled() bool { return r.settled.Load() }
 
 // Tip returns the highest revision that was ever announced in a stream (rule G5).
@@ -314,8 +312,8 @@ func (r *Replica) unconfirmed(rid directory.RID) bool {
 	return reg != nil && reg.Entry().Unconfirmed
 }
 
-// A readProgress is what a leader's reads stand on: an entry of its term is committed,
-// so that its commit index covers all earlier terms.
+// A readProgress is the basis of a leader's reads: an entry of its term is committed, so that
+// its commit index covers all earlier terms.
 type readProgress struct {
 	term    atomic.Uint64 // in which that is so
 	applied atomic.Uint64 // index of the last entry that is applied, as far as known; every command raises it
@@ -361,8 +359,7 @@ func (m machine) Apply(entry *raft.Log) any {
 	return results
 }
 
-// Snapshot takes what a snapshot consists of; the library writes it while
-// changes go on.
+// Snapshot captures the contents of a snapshot; the library writes it while changes continue.
 func (m machine) Snapshot() (raft.FSMSnapshot, error) {
 	if err := m.life.failure(); err != nil {
 		return nil, err

@@ -36,7 +36,7 @@ type restorer struct {
 	restores   sync.Mutex // one at a time
 }
 
-// Backup writes a backup of the domain to w: all that any member had acknowledged before
+// Backup writes a backup of the domain to w: all changes that any member acknowledged before
 // the call. It fails with Unavailable if no majority confirms that.
 func (r *restorer) Backup(ctx context.Context, w io.Writer) error {
 	if err := r.reader.Linearize(ctx); err != nil {
@@ -54,16 +54,15 @@ func (r *restorer) Backup(ctx context.Context, w io.Writer) error {
 	return backup.Write(w, backup.Header{Version: backup.Version, Node: r.cfg.Node, Taken: r.cfg.clock().Unix()}, sn)
 }
 
-// Restore puts a backup's registrations in the place of the domain's, on all
-// members, and begins a new epoch (rules P1, P2). What is agreed about members,
-// keys and peers stays as it is, and the backup's peers that are not known come
-// back. Until the epoch has begun the domain takes no writes, signs nothing and
-// tells peers nothing; restored registrations are shown here, unconfirmed, and
-// exported once their owners refresh them.
+// Restore replaces the domain's registrations with a backup's, on all members, and begins a new
+// epoch (rules P1, P2). Agreements about members, keys and peers stay as they are, and the
+// backup's peers that are not known come back. Until the epoch has begun the domain takes no
+// writes, signs nothing and sends peers nothing. Restored registrations are shown here,
+// unconfirmed, and exported once their owners refresh them.
 //
-// It is refused where the backup is another domain's, or older than the domain or of a
-// later epoch and o.Force is not set. Errors are *directory.Error; after OutcomeUnknown the domain
-// is either as before or restored, and its epoch tells which.
+// It is refused if the backup is another domain's, or if it is older than the domain or of a
+// later epoch and options.Force is not set. Errors are *directory.Error; after OutcomeUnknown
+// the domain is either as before or restored, and its epoch shows which.
 func (r *restorer) Restore(ctx context.Context, backup io.Reader, options RestoreOptions) (message.Restored, error) {
 	if len(options.Reason) > maxReason {
 		return message.Restored{}, directory.Refuse(directory.BadRequest,
@@ -349,7 +348,7 @@ const (
 	maxReason   = 200
 	// maxBackup bounds a backup's file in bytes.
 	maxBackup = 64 << 30
-	// restoreTimeout bounds the time until a majority has what was restored.
+	// restoreTimeout bounds the time until a majority has the restored state.
 	restoreTimeout = 10 * time.Minute
 )
 

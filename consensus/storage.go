@@ -249,7 +249,7 @@ func logReadableBy(disk *disk.Disk, reads Versions) error {
 	for index := last; index >= max(first, 1) && index+lookBack > last; index-- {
 		var entry raft.Log
 		if err := disk.Logs.GetLog(index, &entry); err != nil {
-			return nil // Raft reads it again, and says what is wrong
+			return nil // Raft reads it again, and reports the defect
 		}
 
 		if entry.Type != raft.LogCommand {

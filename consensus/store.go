@@ -177,10 +177,10 @@ func (s *Store) Attest(ctx context.Context, k signed.SigningKey) error {
 	return err
 }
 
-// Claim claims an Idempotency-Key for the first request with it in the domain, and
-// returns nil; for later ones it returns the first one's answer. The error is KeyInUse
-// while there is none, KeySpent if it is not kept or not known, KeyReused if the first
-// was another request. To repeat it with the same holder is safe.
+// Claim claims an Idempotency-Key for the first request with it in the domain, and returns nil;
+// for later ones it returns the first one's answer. The error is KeyInUse before there is an
+// answer, KeySpent if the answer is not kept or not known, and KeyReused if the first was
+// another request. Repeating it with the same holder is safe.
 func (s *Store) Claim(ctx context.Context, c directory.Claim) (*directory.StoredAnswer, error) {
 	w := state.Claim(c)
 	out, err := s.forwarder.write(ctx, &message.Request{Claim: &w})
@@ -252,8 +252,8 @@ func (s *Store) Expel(ctx context.Context, id spiffeid.ID) error {
 	return err
 }
 
-// Leave removes this member from its domain, as Expel does; a leader hands over first.
-// The node goes on and shows its state until it is stopped, and is not ready.
+// Leave removes this member from its domain, as Expel does; a leader hands over first. The node
+// continues to show its state until it is stopped, and is not ready.
 func (s *Store) Leave(ctx context.Context) error {
 	err := s.Expel(ctx, s.cfg.Node)
 	if err == nil {
@@ -265,8 +265,8 @@ func (s *Store) Leave(ctx context.Context) error {
 	return err
 }
 
-// Ready returns nil if this member knows a leader and has the state that the leader had a
-// moment ago, and otherwise why it is not fit to serve.
+// Ready returns nil if this member knows a leader and has applied the leader's recent position,
+// and otherwise the reason why it cannot serve.
 func (s *Store) Ready() error {
 	leader, ok := s.group.leader()
 	switch {
@@ -276,7 +276,8 @@ func (s *Store) Ready() error {
 		return errors.New("this member is stopping")
 	case s.diskWatch.hanging() > 0:
 		return errDiskHangs
-	case s.Replica.isSealed() && (ok || s.group.leading.Load()): // without a leader nobody knows how the log goes on
+	// Without a leader the fate of the log is unknown.
+	case s.Replica.isSealed() && (ok || s.group.leading.Load()):
 		return errSealed
 	case s.group.leading.Load():
 		return nil
@@ -290,7 +291,7 @@ func (s *Store) Ready() error {
 		return errBehind
 	}
 
-	// what lives would be shown as ended, or the other way round
+	// A live registration would be shown as ended, or the other way round.
 	if off := time.Duration(s.clocks.clockOff.Load()); off != 0 {
 		return fmt.Errorf("clock skew of %v from the leader; synchronise this node's clock", off.Round(time.Second))
 	}
@@ -315,7 +316,7 @@ func (s *Store) Transfer(ctx context.Context, to spiffeid.ID) error {
 
 		select {
 		case <-time.After(retryPause):
-		case <-known: // it has been handed over: who has it will be heard
+		case <-known: // handed over; the new leader announces itself
 			return nil
 		case <-ctx.Done():
 			return nil
@@ -458,17 +459,17 @@ func (s *Store) Contacts() []RaftPeer { return s.peers.Contacts() }
 // Siblings returns the base URLs of the other members' directories, as far as known.
 func (s *Store) Siblings() []string { return s.peers.Siblings() }
 
-// AskLeader asks the leader for what its Config.Aside answers. Question and answer have at
-// most 512 KiB. It fails with Unavailable if no other member leads and answers.
+// AskLeader asks the leader for an answer of its Config.Aside. Question and answer have at most
+// 512 KiB. It fails with Unavailable if no other member leads and answers.
 func (s *Store) AskLeader(ctx context.Context, question []byte) ([]byte, error) {
 	return s.peers.AskLeader(ctx, question)
 }
 
-// Linearize returns nil once this member shows all that any member had acknowledged before
+// Linearize returns nil once this member shows all changes that any member acknowledged before
 // the call: a read of the index after it is linearizable.
 func (s *Store) Linearize(ctx context.Context) error { return s.reader.Linearize(ctx) }
 
-// Backup writes a backup of the domain to w: all that any member had acknowledged before
+// Backup writes a backup of the domain to w: all changes that any member acknowledged before
 // the call. It fails with Unavailable if no majority confirms that.
 func (s *Store) Backup(ctx context.Context, w io.Writer) error { return s.restorer.Backup(ctx, w) }
 

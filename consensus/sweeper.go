@@ -26,7 +26,7 @@ type sweeper struct {
 
 func (s *sweeper) sweep() {
 	if _, led := s.group.leader(); led && s.group.raft.State() == raft.Follower {
-		s.clocks.presence.forget() // of whom it heard when it led: they have spoken to another since
+		s.clocks.presence.forget() // contacts of a former leader term are outdated
 	}
 
 	now := s.cfg.clock()
@@ -86,7 +86,8 @@ func (s *sweeper) sweepAt(clock time.Time) {
 	}
 }
 
-// run looks at the expiry queue on every member, and as the leader proposes what is due.
+// run checks the expiry queue on every member, and as the leader proposes the changes that are
+// due.
 func (s *sweeper) run() {
 	ticker := time.NewTicker(s.cfg.Timing.Sweep)
 	defer ticker.Stop()

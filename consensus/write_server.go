@@ -255,7 +255,7 @@ func (w *writeServer) serveStream(conn net.Conn) {
 	var underWay sync.WaitGroup
 
 	questions := make(chan question)
-	for range 2 * maxMessages { // who asks has half as many under way
+	for range 2 * maxMessages { // the sender has half of that under way
 		underWay.Go(func() {
 			for q := range questions {
 				send(q.number, w.answerFrame(from, q.body))

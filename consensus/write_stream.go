@@ -15,9 +15,9 @@ import (
 	"github.com/roster-mesh/roster/consensus/message"
 )
 
-// A frame is a number and a length, of four bytes each, and what goes with them.
-// Who asks counts its frames from 1; an answer has its question's number. Number
-// goodbye ends a line: it holds the number of the last question that was read.
+// A frame is a number and a length, of four bytes each, and a body. The sender of requests
+// counts its frames from 1; an answer has its request's number. Number goodbye ends a line: it
+// holds the number of the last request that was read.
 const (
 	frameHead = 8
 	goodbye   = 0

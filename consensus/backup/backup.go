@@ -18,7 +18,7 @@ import (
 // of all before it. Master salts are inside, keys are not.
 const Mark = "ROSTER BACKUP 1\n"
 
-// backupVersion is the version of what is between the mark and the sum.
+// Version is the version of the contents between the mark and the sum.
 const Version = 1
 
 type Header struct {
@@ -27,7 +27,7 @@ type Header struct {
 	Taken   int64       `cbor:"3,keyasint"` // Unix seconds, by its clock
 }
 
-// A Backup is what is in a backup, without its secrets.
+// A Backup is the contents of a backup, without its secrets.
 type Backup struct {
 	state.Summary
 
@@ -73,7 +73,7 @@ var (
 	errBackupSum   = fmt.Errorf("%w: its checksum does not hold; it is cut off or damaged", ErrUnusable)
 )
 
-// Open checks a backup's sum and returns its header and what follows it.
+// Open checks a backup's sum and returns its header and its items.
 func Open(file io.ReaderAt, size int64) (header Header, items io.Reader, err error) {
 	whole := newSummedReader(io.NewSectionReader(file, 0, size))
 	if _, err := io.Copy(io.Discard, whole); err != nil {
@@ -117,7 +117,7 @@ func ReadHeader(r io.Reader) (header Header, items io.Reader, err error) {
 type summedReader struct {
 	r    *bufio.Reader
 	sum  hash.Hash
-	size int64 // of what was read, with the sum
+	size int64 // bytes read, with the sum
 }
 
 func newSummedReader(r io.Reader) *summedReader {
@@ -150,13 +150,14 @@ func (s *summedReader) Read(data []byte) (int, error) {
 	return 0, io.EOF
 }
 
-// Inspect reads a backup to its end and returns what is in it, without any
-// directory. Its errors are ErrBackup, but for the reader's own.
+// Inspect reads a backup to its end and returns its contents, without a directory. Its errors
+// are ErrBackup, except for the reader's own.
 func Inspect(r io.Reader) (*Backup, error) {
 	whole := newSummedReader(r)
 	backup, err := inspectItems(whole)
 
-	// What was damaged can fail to be read before its sum is reached, which says more.
+	// A damaged backup can fail to be read before its sum is reached; the sum's error is
+	// clearer.
 	if _, damaged := io.Copy(io.Discard, whole); damaged != nil {
 		return nil, damaged
 	}

@@ -21,12 +21,12 @@ import (
 // cut off may have written more than those that went on without it.
 type LogEnd struct{ Term, Entry uint64 }
 
-// Salvage writes a backup of what the directory dir of a member that is stopped has, for
-// a domain that has lost its majority for good: no member that is left may lead, and so
-// none confirms a Backup. It has the newest snapshot and all of the log behind it. What
-// the domain had not agreed on yet is among that, and what was acknowledged by those
-// alone that are lost is not: the LogEnd tells which of several members to take. What the
-// member wrote into dir stays as it is, but dir must be one that can be written to.
+// Salvage writes a backup of the directory dir of a stopped member, for a domain that has lost
+// its majority for good: no remaining member may lead and confirm a Backup. The backup has the
+// newest snapshot and all of the log behind it, including entries that the domain has not
+// committed. It lacks entries that only the lost members acknowledged: the LogEnd shows which
+// of several members to take. The member's own files in dir stay unchanged, but dir must be
+// writable.
 func Salvage(dir string, domain spiffeid.TrustDomain, w io.Writer) (end LogEnd, err error) {
 	node, err := disk.Owner(dir)
 	if err != nil {
@@ -81,7 +81,7 @@ func salvage(d *disk.Disk, domain spiffeid.TrustDomain) (*state.State, LogEnd, e
 		end, err = replay(state, d.Logs, end)
 	}
 
-	if err == nil && unread != nil && end.Entry < unread.behind { // what was in it is nowhere else
+	if err == nil && unread != nil && end.Entry < unread.behind { // its entries exist nowhere else
 		err = fmt.Errorf("%w: %w, and the log ends at entry %d", disk.ErrDamaged, unread.err, end.Entry)
 	}
 
@@ -94,8 +94,8 @@ type unreadSnapshots struct {
 	err    error
 }
 
-// newestSnapshot returns the state of the newest snapshot that can be read, and where it
-// ends; an empty one where there is none. Those that are newer can't be read.
+// newestSnapshot returns the state and the end of the newest readable snapshot, or an empty
+// state. The newer snapshots are unreadable.
 func newestSnapshot(store raft.SnapshotStore, domain spiffeid.TrustDomain) (*state.State, LogEnd, *unreadSnapshots,
 	error) {
 	list, err := store.List() // the newest first

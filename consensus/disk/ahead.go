@@ -18,12 +18,12 @@ type AheadLog struct {
 	leads func() bool
 
 	mu      sync.Mutex
-	turned  *sync.Cond  // of what follows, for all but the writer
-	work    *sync.Cond  // of the same, for the writer: it has nothing to do with what a follower writes
+	turned  *sync.Cond  // of the fields below, for all but the writer
+	work    *sync.Cond  // of the same, for the writer, which has no part in a follower's writes
 	queue   []*raft.Log // to be written
-	writing []*raft.Log // what is being written
+	writing []*raft.Log // being written now
 	durable uint64      // the last entry that the disk has
-	err     error       // what became of an entry that was to be written ahead
+	err     error       // of an entry that could not be written ahead
 	closed  bool
 	writer  sync.WaitGroup
 }
@@ -43,7 +43,7 @@ func newAheadLog(store raft.LogStore, leads func() bool) (*AheadLog, error) {
 	return log, nil
 }
 
-// IsMonotonic tells Raft that the log has no gaps, as raft-wal demands.
+// IsMonotonic reports to Raft that the log has no gaps, as raft-wal demands.
 func (a *AheadLog) IsMonotonic() bool { return true }
 
 // StoreLog is StoreLogs of one.
@@ -129,7 +129,7 @@ func (a *AheadLog) DeleteRange(from, to uint64) error {
 			return err
 		}
 
-		if to >= a.durable { // else it was behind what is written by now
+		if to >= a.durable { // otherwise it has been written meanwhile
 			a.durable = min(a.durable, from-1)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 
 // An AppendClock times appends to the log. Raft makes one at a time.
 type AppendClock struct {
-	slow time.Duration // what takes longer is slow
+	slow time.Duration // longer appends are slow
 
 	mu    sync.Mutex
 	begun time.Time // of the append under way; zero where none is

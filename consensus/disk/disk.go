@@ -39,9 +39,9 @@ type Disk struct {
 type Options struct {
 	Dir string
 	Log hclog.Logger
-	// Failed takes the error of a log entry or vote that could not be written, and of an
-	// entry that is damaged. After an entry Raft goes on, and must not be believed; after
-	// a vote it panics.
+	// Failed receives the error of a log entry or vote that could not be written, and of a
+	// damaged entry. After an entry Raft continues, and must not be believed; after a vote it
+	// panics.
 	Failed func(error)
 	// Slow is from when on an append counts as slow.
 	Slow time.Duration
@@ -134,7 +134,7 @@ const heldFor = 2 * time.Second
 func unheld(dir string) error {
 	path := filepath.Join(dir, metadb.FileName)
 	if _, err := os.Stat(path); err != nil {
-		return nil // there is none yet
+		return nil // no file yet
 	}
 
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: heldFor})
@@ -142,7 +142,7 @@ func unheld(dir string) error {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return fmt.Errorf("another process has the log in %s open: is this node running already?", dir)
 	case err != nil:
-		return nil // wal.Open says what is wrong with it
+		return nil // wal.Open reports the defect
 	}
 
 	return db.Close()
@@ -169,8 +169,7 @@ func (d *Disk) Empty() (bool, error) {
 // StoreFirst writes the first entry of a log, before Raft runs.
 func (d *Disk) StoreFirst(entry *raft.Log) error { return summedLog{d.wal}.StoreLog(entry) }
 
-// A judgedLog times and measures writes, and tells of those that fail and of entries that
-// can't be read.
+// A judgedLog times and measures writes, and reports failed writes and unreadable entries.
 type judgedLog struct {
 	raft.LogStore
 	failed func(error)
@@ -223,7 +222,7 @@ func (j *judgedLog) GetLog(index uint64, entry *raft.Log) error {
 	return err
 }
 
-// judgedVotes tells of terms and votes that cannot be written.
+// judgedVotes reports terms and votes that cannot be written.
 type judgedVotes struct {
 	raft.StableStore
 	failed func(error)

@@ -1,11 +1,12 @@
 // Package disk is a Raft member's durable state: a write-ahead log with votes, and
 // snapshots. It finds damage, keeps others out, and times writes.
 //
-// All of it is only the owner's, because master salts are inside. An entry that cannot be
-// written is latched: Raft would go on, and after a failed fsync only a new start knows
-// what the disk has. Each entry has a checksum of ours in Extensions, because the library
-// checks its own for the newest entries alone. The owner file says whose state a directory
-// has: with another member's votes, or without its own, a member could vote twice.
+// All of it is readable by its owner alone, because master salts are inside. An entry that
+// cannot be written is latched: Raft would continue, and after a failed fsync only a new start
+// can determine the contents of the disk. Each entry has a checksum of ours in Extensions,
+// because the library checks its own for the newest entries alone. The owner file names the
+// member whose state a directory has: with another member's votes, or without its own, a member
+// could vote twice.
 //
 // A snapshot is due when 64 MB of log were applied since the last, or a quarter of that
 // one's size if it is more. As much of the log stays behind a snapshot, for followers that

@@ -6,10 +6,11 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Bounds of the newest log entries that are kept in memory for followers: twice as many
-// as one message to them has, and so many bytes. An entry has up to half a megabyte
-// (Options.LargestEntry): without the second bound whoever replaces large documents again and
-// again would have 64 MiB of every member. Who is further behind reads the log's files.
+// Bounds of the newest log entries that are kept in memory for followers: twice the entries of
+// one message to them, and a number of bytes. An entry has up to half a megabyte
+// (Options.LargestEntry). Without the second bound, a caller that replaces large documents
+// repeatedly would take 64 MiB of every member. A follower that is further behind reads the
+// log's files.
 const (
 	recentEntries = 128
 	recentBytes   = 8 << 20
@@ -22,13 +23,13 @@ type recentLog struct {
 	mu     sync.RWMutex
 	ring   [recentEntries]*raft.Log // those of the indexes from first to last, by index
 	first  uint64
-	last   uint64 // below first where there is none
+	last   uint64 // below first if empty
 	weight int    // bytes of all
 }
 
 func newRecentLog(store raft.LogStore) *recentLog { return &recentLog{LogStore: store, first: 1} }
 
-// IsMonotonic tells Raft that the log has no gaps, as raft-wal demands.
+// IsMonotonic reports to Raft that the log has no gaps, as raft-wal demands.
 func (l *recentLog) IsMonotonic() bool { return true }
 
 // GetLog reads an entry, from memory where it is there.

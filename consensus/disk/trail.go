@@ -36,8 +36,8 @@ func (t *Trail) note(entries []*raft.Log) {
 	}
 }
 
-// Within returns how many of the newest entries have so many bytes at most. One that
-// was written before this start counts as a full one.
+// Within returns the number of the newest entries that have at most that many bytes together.
+// An entry that was written before this start counts as a full one.
 func (t *Trail) Within(bytes int64) (n uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

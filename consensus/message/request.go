@@ -38,8 +38,8 @@ func DecodeRequest(raw []byte) (*Request, error) {
 	return r, Unmarshal(raw, r)
 }
 
-// Weight is how many changes a request is. A claim may bring an answer back: as many of
-// them share a message as fit into the answers' message.
+// Weight is the number of changes that a request counts for. A claim may bring an answer back,
+// so a message takes only as many claims as fit into the answers' message.
 func (r *Request) Weight() int {
 	switch {
 	case r.Renew != nil:
@@ -79,7 +79,7 @@ func (r *Request) Caller() Caller {
 	return Caller{}
 }
 
-// Proof returns the caller's proof that may be used once; nil if there is none.
+// Proof returns the caller's proof that may be used once, or nil.
 func (r *Request) Proof() *state.Spend {
 	if r.Spend != nil {
 		return r.Spend
@@ -105,7 +105,7 @@ type Register struct {
 	IfMatch    []uint64             `cbor:"7,keyasint"`
 	Present    bool                 `cbor:"8,keyasint,omitempty"`
 	Absent     bool                 `cbor:"9,keyasint,omitempty"`
-	Keep       bool                 `cbor:"10,keyasint,omitempty"` // the visibility of what is replaced
+	Keep       bool                 `cbor:"10,keyasint,omitempty"` // the old visibility
 	Packed     *state.Packed        `cbor:"11,keyasint,omitempty"` // nil where the leader is to make it
 	For        directory.Identity   `cbor:"12,keyasint,omitzero"`  // on whose behalf
 }
@@ -116,7 +116,7 @@ type Refresh struct {
 	Lifetime uint32        `cbor:"3,keyasint"`
 	Patch    []byte        `cbor:"4,keyasint"` // null for none
 	IfMatch  []uint64      `cbor:"5,keyasint"`
-	// Statement is what policy was asked about with Patch; 0 for any.
+	// Statement is the statement for which policy permitted Patch; 0 for any.
 	Statement uint64 `cbor:"6,keyasint,omitempty"`
 }
 
@@ -167,7 +167,7 @@ type Reply struct {
 	Pointer  string            `cbor:"8,keyasint,omitempty"`
 	// NotLeader says that nothing was done, since this member does not lead.
 	NotLeader bool `cbor:"9,keyasint,omitempty"`
-	// Of a RefreshMany: what was granted to each, 0 where it was refused, and why.
+	// Of a RefreshMany: the lifetimes granted, 0 if refused, and the reasons.
 	Each    []uint32    `cbor:"10,keyasint,omitempty"`
 	Refused []Unrenewed `cbor:"11,keyasint,omitempty"`
 	// Of a claim: the first answer to its key.
@@ -248,10 +248,10 @@ type Unrenewed struct {
 }
 
 // MaxChanges is the number of changes after which a log entry takes no more lists, and a
-// message to the leader nothing more. One list has as many.
+// message to the leader nothing more. One list has at most that number.
 const MaxChanges = directory.MaxRenewals
 
-// A message is what goes to the leader at once, and the answers in its order.
+// A message is a batch of requests to the leader, or the answers in their order.
 type (
 	Writes struct {
 		Requests []cbor.RawMessage `cbor:"1,keyasint"`

@@ -50,8 +50,8 @@ type Aside struct {
 	Text []byte `cbor:"1,keyasint"`
 }
 
-// Who follows hears the leader alone. A contactsWord asks that for how long it has not
-// heard the others.
+// A follower has contact with the leader alone. A ContactsRequest asks the leader for the time
+// since its last contact with each other member.
 type (
 	ContactsRequest struct{}
 	ContactsAnswer  struct {
@@ -59,8 +59,8 @@ type (
 	}
 )
 
-// A PresenceRequest tells the leader a follower's time. The leader's PresenceAnswer says
-// how far it is: so the follower knows whether it has caught up, and each whether the
+// A PresenceRequest carries a follower's time to the leader. The leader's PresenceAnswer has
+// its position. So the follower knows whether it has caught up, and each knows whether the
 // follower's clock is right.
 type PresenceRequest struct {
 	Time int64 `cbor:"1,keyasint"` // Unix milliseconds, by its clock
@@ -85,7 +85,7 @@ type VouchAnswer struct {
 	Member bool `cbor:"1,keyasint"`
 }
 
-// A JoinRequest says what member a node wants to be.
+// A JoinRequest describes the member that a node wants to be.
 type JoinRequest struct {
 	Address  string             `cbor:"1,keyasint"` // of its cluster listener
 	API      string             `cbor:"2,keyasint,omitempty"`
@@ -94,7 +94,7 @@ type JoinRequest struct {
 	Revision uint64             `cbor:"5,keyasint,omitempty"`
 	Expect   int                `cbor:"6,keyasint,omitempty"` // with how many it would begin a domain
 	Found    []transport.Member `cbor:"7,keyasint,omitempty"` // whom it has found for that, itself too, by id
-	Reads    state.Versions     `cbor:"8,keyasint"`           // what its release reads
+	Reads    state.Versions     `cbor:"8,keyasint"`           // the versions that its release reads
 }
 
 // A JoinAnswer says that the leader has handled the request, or which member leads, or

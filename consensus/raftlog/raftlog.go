@@ -19,7 +19,7 @@ import (
 const (
 	window   = 5 * time.Minute
 	maxLines = 5   // of one kind within a window
-	maxKinds = 256 // that are told apart
+	maxKinds = 256 // distinct log lines
 )
 
 // keys are our names for the libraries' keys. Other keys get underscores.

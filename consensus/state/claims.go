@@ -8,16 +8,16 @@ import (
 	"github.com/roster-mesh/roster/directory/table"
 )
 
-// Bounds of the Idempotency-Keys of invocations that a domain keeps. Where there is
-// no room a key is refused; where there is none for an answer, only that the key was
-// used is kept. To forget a key within its window would have an agent act twice.
+// Bounds of the Idempotency-Keys of invocations that a domain keeps. Without room for a key,
+// the key is refused; without room for an answer, only the use of the key is kept. If a key
+// were forgotten within its window, an agent could act twice.
 const (
 	maxClaims       = 1 << 16
 	maxClaimsEach   = 1 << 12 // of one caller
 	maxWindow       = 24 * 3600
 	maxAnswers      = 32 << 20 // bytes, of all answers
 	MaxAnswer       = 64 << 10 // bytes, of one
-	maxAnswerHeader = 2 << 10  // bytes of what is beside its body
+	maxAnswerHeader = 2 << 10  // bytes of an answer beside its body
 )
 
 // claimed is a key that is known. It is never modified: a change puts another in its
@@ -123,7 +123,7 @@ func (c *claims) claim(wanted *Claim, now int64) (directory.Outcome, error) {
 	case old == nil:
 		c.add(k)
 	case old.Released:
-		k.Until = max(k.Until, old.Until) // where it is queued, which no snapshot tells
+		k.Until = max(k.Until, old.Until) // its place in the queue, which is not in snapshots
 		c.replace(k)
 	case old.Holder == wanted.Holder: // by whom it is held already
 	case old.Body != wanted.Body:

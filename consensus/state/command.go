@@ -165,7 +165,7 @@ type Renew struct {
 // entry of them is decoded by every member.
 type Renewals struct {
 	RIDs      []byte   `cbor:"1,keyasint"`           // binary, one behind the other
-	Lifetimes []uint32 `cbor:"2,keyasint,omitempty"` // one for each; none where all keep what was granted
+	Lifetimes []uint32 `cbor:"2,keyasint,omitempty"` // one for each; empty if unchanged
 }
 
 type Remove struct {
@@ -237,7 +237,7 @@ type Redeem struct {
 
 // Policy is the domain's policy, for all members. The log does not interpret its text.
 type Policy struct {
-	Text []byte `cbor:"1,keyasint"` // empty for what is built in
+	Text []byte `cbor:"1,keyasint"` // empty for the built-in policy
 	// Replaces are the revisions of which the policy in force must have one; null for
 	// any.
 	Replaces *[]uint64 `cbor:"2,keyasint,omitempty"`
@@ -400,16 +400,16 @@ type Transfer struct {
 	RID       directory.RID      `cbor:"2,keyasint"`
 	Salt      signed.Salt        `cbor:"3,keyasint"`
 	Caller    directory.Identity `cbor:"4,keyasint"`
-	Any       bool               `cbor:"5,keyasint,omitempty"` // the caller may give away what others own
+	Any       bool               `cbor:"5,keyasint,omitempty"` // the caller need not be the owner
 	Statement uint64             `cbor:"6,keyasint"`           // which contents policy was asked about
 	IfMatch   []uint64           `cbor:"7,keyasint"`
 	Granted   Granted            `cbor:"8,keyasint"` // its owner is the new one
 	Made      *Made              `cbor:"9,keyasint,omitempty"`
 }
 
-// A Member is the address of a member's directory and the versions that its release
-// reads, or says that the node is a member no more: its signing key then stops speaking
-// for the domain. Raft's configuration decides who is a member.
+// A Member is the address of a member's directory and the versions that its release reads, or
+// the removal of a member: its signing key is then no longer valid for the domain. Raft's
+// configuration determines the members.
 type Member struct {
 	ID    spiffeid.ID `cbor:"1,keyasint"`
 	API   string      `cbor:"2,keyasint,omitempty"`
@@ -423,9 +423,9 @@ type Admission struct {
 	Until int64       `cbor:"2,keyasint"` // Unix seconds of committed time; 0 withdraws it
 }
 
-// A Verdict says that all grants are as a leader with that basis (consensus.Config.Basis)
-// decides them under the policy and peerings of that revision, so a new leader need not
-// decide them anew. It is never modified.
+// A Verdict records that all grants are as a leader with that basis (consensus.Config.Basis)
+// decides them under the policy and peerings of that revision. So a new leader need not decide
+// them again. It is never modified.
 type Verdict struct {
 	Policy uint64         `cbor:"1,keyasint"` // PolicyState.Basis
 	Basis  directory.Hash `cbor:"2,keyasint"`
@@ -484,8 +484,8 @@ type Rules struct {
 	// Hold is for how many seconds a name that was removed or has expired is for
 	// its former owner alone (jimenez 7.1, AD-034); 0 frees it at once.
 	Hold uint32 `cbor:"1,keyasint,omitempty"`
-	// PerOwner is how many registrations one identity may own; 0 is any number.
-	// Commissioning tools own what they must.
+	// PerOwner is the number of registrations that one identity may own; 0 is any number.
+	// Commissioning tools have no limit for themselves.
 	PerOwner uint32 `cbor:"2,keyasint,omitempty"`
 	// Owners are those of whom another number holds; of several the first that matches.
 	Owners []OwnerRule `cbor:"3,keyasint,omitempty"`
@@ -493,7 +493,7 @@ type Rules struct {
 	// another bound holds, as Owners does.
 	BytesPerOwner uint64      `cbor:"4,keyasint,omitempty"`
 	OwnersBytes   []OwnerRule `cbor:"5,keyasint,omitempty"`
-	// Registrations and Bytes bound what the whole domain registers.
+	// Registrations and Bytes bound the registrations of the whole domain.
 	Registrations uint64 `cbor:"6,keyasint,omitempty"`
 	Bytes         uint64 `cbor:"7,keyasint,omitempty"`
 }

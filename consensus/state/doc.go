@@ -35,9 +35,9 @@
 // Registrations and stream entries are replaced and never modified, so that a snapshot or
 // a reader may hold them without a lock.
 //
-// Whatever follows from a command alone is in the command (Made): the digests of its
-// disclosures, the disclosures that each audience gets, and the document's projection.
-// The leader makes it once, instead of every member. Apply makes what is absent, or what
+// Results that follow from a command alone are in the command (Made): the digests of its
+// disclosures, the disclosures that each audience gets, and the document's projection. The
+// leader makes them once, instead of every member. Apply makes those that are absent, or that
 // another release made in another way.
 //
 // An entry with a version, command or member that this release does not know stops the
@@ -48,8 +48,8 @@
 // Each audience has a stream (rules G2, G4, G5, X1 to X3): the latest digest of each rid,
 // and an ascending list of revisions, in which later changes leave stale places. A page
 // is a binary search and a walk. Endings are kept until the highest announced deadline
-// and a minute have passed in committed time. Ledger leaf 2 pins what a command announced
-// without a statement: deadlines, drops, and other disclosures.
+// and a minute have passed in committed time. Ledger leaf 2 pins the announcements of a
+// command without a statement: deadlines, drops, and other disclosures.
 //
 // # Encodings
 //

@@ -16,7 +16,7 @@ import (
 // documents of the next minutes list both keys (trust.md, "Signing keys"). A key that is
 // revoked, or whose node leaves, is listed no longer.
 const (
-	keyOverlap = 5 * 60 * 1000 // milliseconds; pages and heads are made anew within three minutes
+	keyOverlap = 5 * 60 * 1000 // milliseconds; pages and heads are renewed within three minutes
 	maxRotated = 16            // of a domain, so that constant rotation cannot grow the document
 )
 
@@ -128,8 +128,8 @@ func (k *Keyring) attest(c *Attest) {
 	k.issue()
 }
 
-// revoke revokes a key, whether or not a node uses it now. With a key in use go those
-// that its node had before, because a thief of the key may well have them.
+// revoke revokes a key, whether or not a node uses it now. With a key in use, its node's
+// previous keys are revoked too, because a thief of the key may well have them.
 func (k *Keyring) revoke(c *Revoke) {
 	if slices.Contains(k.revoked, c.Key) || len(k.revoked) >= maxRevoked {
 		return
@@ -145,7 +145,7 @@ func (k *Keyring) revoke(c *Revoke) {
 	k.issue()
 }
 
-// drop removes the keys of a node and reports whether it had one in use.
+// drop removes the keys of a node and reports whether one was in use.
 func (k *Keyring) drop(node spiffeid.ID) (signed bool) {
 	_, signed = k.byNode[node]
 	delete(k.byNode, node)

@@ -8,9 +8,8 @@ import (
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
-// Made are the results that follow from a command's own members, whatever the state is.
-// The leader makes them once, instead of every member. The other parts of a statement are
-// known to apply only.
+// Made are the results that follow from a command's own members in any state. The leader makes
+// them once, instead of every member. The other parts of a statement are known to apply only.
 type Made struct {
 	Reg    []byte  `cbor:"1,keyasint"` // the statement's signed.Digests
 	Doc    []byte  `cbor:"2,keyasint"`
@@ -66,7 +65,7 @@ func shownOf(ds []signed.Disclosure, grants []directory.Grant) (all []byte) {
 	return all
 }
 
-// fits reports whether m is there, and is of so many grants.
+// fits reports whether m is present and complete for that number of grants.
 func (m *Made) fits(grants []directory.Grant) bool {
 	return m != nil && len(m.Reg) > 0 && len(m.Reg)%sha256.Size == 0 && len(m.Doc)%sha256.Size == 0 &&
 		len(m.Shown) == len(grants)*sha256.Size

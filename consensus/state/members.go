@@ -63,8 +63,8 @@ func (m *Membership) CheckAdmission(id spiffeid.ID) error {
 // Written returns the versions and formats in force. Its Formats must not be modified.
 func (m *Membership) Written() Numbers { return m.written }
 
-// update records a member, or removes one. A member whose release doesn't read what the
-// domain writes is refused, because it could not apply the log.
+// update records a member, or removes one. A member whose release doesn't read the versions in
+// force is refused, because it could not apply the log.
 func (m *Membership) update(member *Member) error {
 	if member.Gone {
 		m.remove(member.ID)
@@ -91,7 +91,7 @@ func (m *Membership) update(member *Member) error {
 	return nil
 }
 
-// RefuseMember refuses a node whose release doesn't read what the domain writes.
+// RefuseMember refuses a node whose release doesn't read the versions in force.
 func RefuseMember(node spiffeid.ID, why error) error {
 	return directory.Refuse(directory.Forbidden, "%s cannot be a member: %w", node, why)
 }
@@ -147,9 +147,9 @@ func (m *Membership) statementFormat() int {
 	return int(m.written.Format(signed.StructureStatement))
 }
 
-// feature puts versions and formats in force. The versions of the log, of snapshots and
-// of the wire never fall, because what was written in them stays; formats may, when a
-// peering begins. Nothing changes if a member doesn't read all of it.
+// feature puts versions and formats in force. The versions of the log, of snapshots and of the
+// wire never fall, because the data written in them stays. Formats may fall when a peering
+// begins. Nothing changes if a member doesn't read all of it.
 func (m *Membership) feature(numbers *Numbers) error {
 	now := m.written
 

@@ -7,7 +7,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// Ownership knows who owns how much and who may take a free name, by the domain's rules.
+// Ownership has the usage of each owner and decides, by the domain's rules, about free names.
 type Ownership struct {
 	history *History
 
@@ -34,7 +34,7 @@ const maxHolds = 100_000
 // holds are free names that only their former owners may take.
 type holds struct {
 	names map[string]hold
-	queue []hold // in the order in which they became free; what is not in names is done with
+	queue []hold // in the order in which they became free; those not in names are obsolete
 }
 
 type hold struct {
@@ -105,9 +105,8 @@ func (o *Ownership) holdOf(reg *Registration, at int64) hold {
 	return hold{reg.entry.Agent, reg.entry.Owner, at + int64(o.rules.Hold), o.history.revision}
 }
 
-// vacant refuses a free name that is held for another owner. gone is the registration
-// that had the name and is past its deadline, but not swept yet; nil if there is none.
-// Quotas are checked apart.
+// vacant refuses a free name that is held for another owner. gone is the registration under
+// that name that is past its deadline, but not swept yet; or nil. Quotas are checked apart.
 func (o *Ownership) vacant(register *Register, owner directory.Identity, gone *Registration) error {
 	hold := o.holds.names[register.Agent]
 	if gone != nil {
@@ -178,14 +177,15 @@ func (f *formers) remember(former former) {
 	}
 }
 
-// owner returns who owned the registration that expired under this rid.
+// owner returns the former owner of the registration that expired under this rid.
 func (f *formers) owner(rid directory.RID, now int64) (directory.Identity, bool) {
 	o, ok := f.owners[rid]
 	return o.Owner, ok && o.At+formerSeconds > now
 }
 
-// Expired registrations' owners are remembered for that long, and so many of them
-// (AD-058). They are constants, because the configurations of two members may differ.
+// formerSeconds and formerCount bound the time and the number of remembered owners of expired
+// registrations (AD-058). They are constants, because the configurations of two members may
+// differ.
 const (
 	formerSeconds = directory.MaxLifetime
 	formerCount   = 100_000

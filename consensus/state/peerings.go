@@ -31,7 +31,7 @@ func newPeerings() Peerings {
 	return Peerings{byDomain: map[spiffeid.TrustDomain]directory.Peering{}}
 }
 
-// Get returns the peering with a domain; the zero value if there is none.
+// Get returns the peering with a domain, or the zero value.
 func (p *Peerings) Get(domain spiffeid.TrustDomain) directory.Peering { return p.byDomain[domain] }
 
 // List returns the peerings, sorted by name.
@@ -109,9 +109,9 @@ func (p *Peerings) amend(c *Amend) error {
 	return nil
 }
 
-// rebundle replaces a peer's bundle, if the peering still has the one that the new one
-// was compared with. Who speaks for the peer does not change what is exported to it, so
-// no grant is decided anew.
+// rebundle replaces a peer's bundle, if the peering still has the bundle that the new one was
+// compared with. The peer's authorities do not change the exports to it, so no grant is decided
+// again.
 func (p *Peerings) rebundle(c *Rebundle) {
 	peering, known := p.byDomain[c.Domain]
 
@@ -130,7 +130,7 @@ func (p *Peerings) rebundle(c *Rebundle) {
 func (p *Peerings) redeem(c *Redeem) error {
 	peering, known := p.byDomain[c.Peer.Domain]
 
-	// What the peer may not choose stays as this domain has it.
+	// The settings that the peer may not choose stay unchanged.
 	next := c.Peer
 	next.Secret = c.Secret
 	next.Until = peering.Until

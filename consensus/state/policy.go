@@ -35,7 +35,7 @@ func (p *PolicyState) Policy() (text []byte, version uint64) {
 // if they were decided for it.
 func (p *PolicyState) Basis() uint64 { return p.basis }
 
-// Verdict returns the last verdict; nil while some grants may have to be decided anew.
+// Verdict returns the last verdict; nil while some grants may have to be decided again.
 func (p *PolicyState) Verdict() *Verdict { return p.verdict }
 
 // setPolicy puts a policy in force, unless another change came first. A text that is in

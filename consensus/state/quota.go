@@ -95,7 +95,7 @@ func (o *Ownership) recountShares() {
 	}
 }
 
-// largestShare is how much of its quota that owner uses who uses most of it, from 0 to 1.
+// largestShare is the largest share of its quota that any owner uses, from 0 to 1.
 func (h *holdings) largestShare() float64 {
 	for step := shareSteps; step > 0; step-- {
 		if h.shares[step] > 0 {
@@ -119,13 +119,13 @@ func (o *Ownership) shared(owner directory.Identity) directory.Identity {
 // A Demand is the claim of one change on the quotas.
 type Demand struct {
 	owner directory.Identity
-	asks  directory.Identity // who asks is told how much there is of what is its own alone
-	// ends is what the change ends first: a registration past its deadline that the sweep
-	// has not come to.
+	asks  directory.Identity // the caller, to whom only its own usage is disclosed
+	// ends is the registration that the change ends first: one past its deadline that the sweep
+	// has not reached.
 	ends *Registration
-	// forOwner and forDomain are what it adds to what the owner and the domain have.
+	// forOwner and forDomain are added to the usage of the owner and the domain.
 	forOwner, forDomain usage
-	// unbound is a commissioning tool that registers for itself: what it owns has no quota.
+	// unbound is a commissioning tool that registers for itself, which has no quota.
 	unbound bool
 }
 
@@ -195,8 +195,8 @@ func (o *Ownership) Affords(demand Demand) error {
 	return nil
 }
 
-// ownerAffords is Affords for the owner's quotas. Only the owner is told its own usage,
-// because part of it may be hidden from other callers.
+// ownerAffords is Affords for the owner's quotas. The owner's usage is disclosed to the owner
+// alone, because part of it may be hidden from other callers.
 func (o *Ownership) ownerAffords(demand Demand, owned usage) error {
 	limit := o.rules.quotaOf(demand.owner)
 	if !hasRoom(limit.records, owned.records, demand.forOwner.records) {
@@ -239,7 +239,7 @@ type Quotas struct {
 	Registrations, RegistrationsLimit uint64
 	Bytes, BytesLimit                 uint64
 	Owners                            int
-	LargestShare                      float64 // of its quota, by who uses most of it; to a 64th
+	LargestShare                      float64 // of any owner's quota; to a 64th
 }
 
 // Quotas returns how much of its quotas the domain uses.

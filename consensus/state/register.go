@@ -248,7 +248,7 @@ func (r *Registrations) remove(c *Remove) (directory.Outcome, error) {
 	return directory.Outcome{RID: c.RID}, nil
 }
 
-// expire ends a registration past its deadline. A stream is told if a later deadline was
+// expire ends a registration past its deadline. A stream announces it if a later deadline was
 // announced there once (X3), and the former owner is remembered (AD-058).
 func (r *Registrations) expire(reg *Registration, format int) error {
 	deadline := reg.entry.ExpiresAt / 1000
@@ -310,8 +310,7 @@ func (r *Registrations) Owned(rid directory.RID, caller directory.Identity, comm
 	return reg, matches(ifMatch, reg)
 }
 
-// missing explains the fate of a registration to callers who may know it (AD-022,
-// AD-058).
+// missing explains the fate of a registration to callers that may know it (AD-022, AD-058).
 func (r *Registrations) missing(rid directory.RID, caller directory.Identity, commissioning bool) error {
 	owner, known := r.owners.former.owner(rid, r.history.now/1000)
 	if reg := r.regs.get(rid); reg != nil {

@@ -13,7 +13,7 @@ import (
 type Registration struct {
 	entry  directory.Entry
 	grants []directory.Grant
-	h      directory.Hash // of its statement, which is made of what follows
+	h      directory.Hash // of its statement, which is made of the fields below
 	format int
 	epoch  uint64
 	prev   directory.Hash
@@ -21,7 +21,7 @@ type Registration struct {
 	leaf   uint64
 	salt   signed.Salt
 	until  int64                 // when the document ends by its own word, Unix seconds; 0 for never
-	others *directory.Provenance // who had a part in it besides its owner; nil for nobody
+	others *directory.Provenance // its registrant and operator, if others than its owner; or nil
 
 	look int64 // the agenda's valid appointment for it
 }
@@ -63,7 +63,7 @@ func (r *Registration) change(domain spiffeid.TrustDomain) *signed.Change {
 	}
 }
 
-// provenance returns who had a part in r's contents besides its owner.
+// provenance returns the other identities than the owner that changed r's contents.
 func (r *Registration) provenance() directory.Provenance {
 	if r.others == nil {
 		return directory.Provenance{}
@@ -80,8 +80,8 @@ type provenance struct {
 	ImportedFrom  string             `cbor:"4,keyasint,omitempty"`
 }
 
-// registeredBy returns the provenance of contents that caller registers for
-// owner: who isn't the owner is a commissioning tool (threats.md, S5).
+// registeredBy returns the provenance of contents that caller registers for owner: a caller
+// that isn't the owner is a commissioning tool (threats.md, S5).
 func registeredBy(caller, owner directory.Identity) directory.Provenance {
 	if caller == owner {
 		return directory.Provenance{}
@@ -90,13 +90,13 @@ func registeredBy(caller, owner directory.Identity) directory.Provenance {
 	return directory.Provenance{Registrant: caller, RegisteredBy: caller}
 }
 
-// Provenance returns the identities that had a part in the contents of a registration.
+// Provenance returns the provenance of the contents of a registration.
 func (c *Register) Provenance() directory.Provenance {
 	return registeredBy(c.Caller, c.Granted.Owner)
 }
 
-// Provenance returns the identities that had a part in the updated contents of old. A
-// refresh of restored contents registers nothing, so it changes nothing here.
+// Provenance returns the provenance of the updated contents of old. A refresh of restored
+// contents registers nothing, so it changes nothing here.
 func (c *Update) Provenance(old *Registration) directory.Provenance {
 	if c.Unchanged {
 		return old.provenance()
@@ -105,8 +105,8 @@ func (c *Update) Provenance(old *Registration) directory.Provenance {
 	return registeredBy(c.Caller, old.entry.Owner)
 }
 
-// Provenance returns who had a part in the contents of old once c has given them
-// to another owner: the registrant stays, and an operator is named.
+// Provenance returns the provenance of the contents of old after c gives them to another owner:
+// the registrant stays, and an operator is named.
 func (c *Transfer) Provenance(old *Registration) directory.Provenance {
 	provenance := old.provenance()
 

@@ -34,7 +34,7 @@ func newRegistrations(index *index.Index) Registrations {
 // none.
 func (r *Registrations) Get(rid directory.RID) *Registration { return r.regs.get(rid) }
 
-// Named returns the registration of an agent name; nil if there is none.
+// Named returns the registration of an agent name, or nil.
 func (r *Registrations) Named(agent string) *Registration { return r.regs.named(agent) }
 
 // Len returns how many registrations there are.
@@ -77,11 +77,11 @@ func (r *Registrations) Record(aud directory.Audience, hash, m directory.Hash) (
 	return reg, reg.grants[i], true
 }
 
-// atOneGo is after how many changes of one log entry those who wait for the state get
-// it before the rest is applied. To end a registration of 10^6 takes up to 60 µs.
+// atOneGo is the number of changes of one log entry after which waiting readers get the state
+// before the rest is applied. Ending a registration of 10^6 takes up to 60 µs.
 const atOneGo = 64
 
-// A pace lets in who waits for the state while much is applied.
+// A pace gives waiting readers access to the state during a large entry.
 type pace struct {
 	changes int // since it last did
 	breathe func()

@@ -36,8 +36,7 @@ func (r *registry) at(n uint32, found bool) *Registration {
 	return *r.all.At(n)
 }
 
-// named returns the registration of that agent name; nil where there is none, as
-// stated.
+// named returns the registration of that agent name as stated, or nil.
 func (r *registry) named(agent string) *Registration {
 	return r.at(r.byName.Find(maphash.String(r.seed, agent), func(n uint32) bool {
 		return (*r.all.At(n)).entry.Agent == agent

@@ -38,7 +38,7 @@ func (r *ridTable[T]) number(rid directory.RID) (uint32, bool) {
 // reserve makes room in an empty roll.
 func (r *ridTable[T]) reserve(n int) { r.byRID.Reserve(n) }
 
-// get returns the value of a rid; the zero value if there is none.
+// get returns the value of a rid, or the zero value.
 func (r *ridTable[T]) get(rid directory.RID) (v T) {
 	if n, ok := r.number(rid); ok {
 		v = *r.all.At(n)
@@ -59,8 +59,8 @@ func (r *ridTable[T]) add(v T) uint32 {
 // set adds v, or replaces the value with its rid.
 func (r *ridTable[T]) set(v T) { r.replace(v.id(), func(T) T { return v }) }
 
-// replace replaces the value of a rid by a function of it, which gets the zero value if
-// there is none.
+// replace replaces the value of a rid by a function of it, or of the zero value if the rid is
+// absent.
 func (r *ridTable[T]) replace(rid directory.RID, by func(T) T) {
 	n, had := r.number(rid)
 	if !had {

@@ -59,7 +59,7 @@ type Header struct {
 	Text     *policyText `cbor:"21,keyasint,omitempty"` // null where none was made
 	Claims   int         `cbor:"22,keyasint,omitempty"`
 	Verdict  *Verdict    `cbor:"23,keyasint,omitempty"`
-	Restored uint64      `cbor:"24,keyasint,omitempty"` // of what is sealed: the backup's revision
+	Restored uint64      `cbor:"24,keyasint,omitempty"` // of a sealed state: the backup's revision
 	Written  Numbers     `cbor:"25,keyasint"`
 
 	headerNext
@@ -89,7 +89,7 @@ type regSnapshot struct {
 	Salt         signed.Salt          `cbor:"21,keyasint"`
 	Until        int64                `cbor:"22,keyasint,omitempty"`
 	Packed       Packed               `cbor:"23,keyasint"`
-	Others       *provenance          `cbor:"24,keyasint,omitempty"` // null for nobody
+	Others       *provenance          `cbor:"24,keyasint,omitempty"` // null if there are no others
 }
 
 type streamHeader struct {
@@ -128,7 +128,7 @@ func (s *State) Snapshot() *Snapshot {
 		peerings: slices.Collect(maps.Values(s.peers.byDomain)),
 		keys:     slices.Collect(maps.Values(s.keys.byNode)),
 		rotated:  s.keys.rotated,
-		former:   slices.Clip(s.owners.former.queue), // it grows behind that, and what is in it stays as it is
+		former:   slices.Clip(s.owners.former.queue), // later appends do not change it
 		holds:    s.owners.holds.all(),
 		members:  s.members.List(),
 		admitted: s.members.Admissions(),

@@ -100,7 +100,7 @@ func (s *Summary) readItems(dec decoder, header *Header) error {
 	return errors.Join(err, damaged)
 }
 
-// whole reports whether the ledger's edges are as many as its size has bits set.
+// whole reports whether the number of the ledger's edges is the number of bits set in its size.
 func (h *Header) whole() bool {
 	bits := 0
 	for n := h.Size; n > 0; n &= n - 1 {

@@ -66,8 +66,8 @@ func (p *spent) check(proof *Spend, now int64) error {
 	return nil
 }
 
-// spend remembers a proof, whatever its command came to: one that was refused must
-// not be good for another either.
+// spend remembers a proof, whether or not its command succeeded: a refused command's proof must
+// not be valid for another either.
 func (p *spent) spend(proof *Spend) {
 	if proof != nil {
 		p.add(*proof)

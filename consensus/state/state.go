@@ -77,7 +77,7 @@ func (s *State) Keys() *Keyring { return &s.keys }
 // Policy returns the policy and how far grants are decided by it.
 func (s *State) Policy() *PolicyState { return &s.policy }
 
-// Owners returns who owns how much.
+// Owners returns the ownership part of the state.
 func (s *State) Owners() *Ownership { return &s.owners }
 
 // Streams returns the announced streams.
@@ -136,7 +136,8 @@ func (s *State) do(command *Command) (directory.Outcome, error) {
 	}
 
 	out, err := s.change(command)
-	if !errors.Is(err, ErrMoved) { // else the same proof comes again, with the command prepared anew
+	// After ErrMoved the same proof comes again, because the leader prepares the command again.
+	if !errors.Is(err, ErrMoved) {
 		s.spent.spend(command.Spend)
 	}
 

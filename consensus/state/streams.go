@@ -302,9 +302,8 @@ type place struct {
 	rid      directory.RID
 }
 
-// places are a stream's, by revision, ascending. They are kept in runs, so
-// that stale places are dropped from a few runs at a time and nobody waits until
-// 10^6 of them were looked at.
+// places are a stream's, by revision, ascending. They are kept in runs, so that stale places
+// are dropped from a few runs at a time and no caller waits for a scan of 10^6.
 type places struct {
 	runs [][]place // none is empty
 	next int       // the run that is thinned next

@@ -28,10 +28,10 @@ func (s *State) Outline() *State {
 	return state
 }
 
-// Succeed makes of a backup's state the one with which the domain goes on after live.
-// Counters go on above both, agreements stay as they are in live, used proofs and keys
-// stay used, and nothing is announced. The policy is the backup's only if the domain
-// never had one, as after the loss of its disks. The state is sealed.
+// Succeed turns a backup's state into the successor of the domain's state live. Counters
+// continue above both, agreements stay as they are in live, used proofs and keys stay used, and
+// nothing is announced. The policy is the backup's only if the domain never set one, as after
+// the loss of its disks. The state is sealed.
 func (s *State) Succeed(live *State, reason string) {
 	s.history.restored = s.history.revision
 	if s.history.Position().Before(live.history.Position()) {
@@ -59,7 +59,7 @@ func (s *State) Succeed(live *State, reason string) {
 	s.claims.take(&live.claims)
 
 	s.streams.byAudience = map[directory.Audience]*stream{}
-	for reg := range s.registrations.regs.each() { // nobody else has seen them yet
+	for reg := range s.registrations.regs.each() { // no reader has them yet
 		reg.grants = nil
 	}
 

@@ -27,8 +27,8 @@ func (r *Registrations) expireAll(sweep *Sweep) error {
 	return nil
 }
 
-// announceAll tells the streams the deadlines of those of the named that have a
-// later one than was announced, each by a change of its own.
+// announceAll adds to the streams the deadlines of those of the named that have a later one
+// than was announced, each by a change of its own.
 func (r *Registrations) announceAll(c *Sweep) {
 	for _, rid := range c.RIDs {
 		r.step()
@@ -51,9 +51,8 @@ func (r *Registrations) announceAll(c *Sweep) {
 	}
 }
 
-// regrant puts policy's new answers in the place of the old ones, each change
-// with a revision of its own. What has other contents by now was asked about
-// when it got them.
+// regrant replaces the old answers of policy with the new ones, each change with a revision of
+// its own. Policy was asked about later contents when they were registered.
 func (r *Registrations) regrant(c *Regrant) {
 	for _, item := range c.Items {
 		r.step()
@@ -113,9 +112,8 @@ func (r *Registrations) scheduleAt(reg *Registration, at int64) {
 	r.expiries.Push(expiryCheck{at, reg.entry.RID})
 }
 
-// Due returns what the leader is to end and to announce at now (Unix seconds),
-// as far as it sees by so many looks.
-// What it returns is looked at again a second later, so that nothing depends on
+// Due returns the registrations to end and to announce at now (Unix seconds), within
+// LooksAtOnce looks. They are looked at again a second later, so that nothing depends on
 // whether the command is ever committed.
 func (r *Registrations) Due(now int64) (expired, renewed []directory.RID) {
 	for looks := 0; looks < LooksAtOnce && r.expiries.Len() > 0 && r.expiries.First().at <= now; looks++ {

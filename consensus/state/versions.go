@@ -9,9 +9,9 @@ import (
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
-// Versions are what one release reads: the newest version of the log, of snapshots
-// and of the messages between members, each with all before it, and the formats of
-// signed structures (federation.md, "Formats over time").
+// Versions are the versions that one release reads: the newest version of the log, of snapshots
+// and of the messages between members, each with all before it, and the formats of signed
+// structures (federation.md, "Formats over time").
 type Versions struct {
 	Log      uint           `cbor:"1,keyasint"`
 	Snapshot uint           `cbor:"2,keyasint"`
@@ -19,7 +19,7 @@ type Versions struct {
 	Formats  signed.Formats `cbor:"4,keyasint,omitempty"`
 }
 
-// ReadableVersions returns what this build reads.
+// ReadableVersions returns the versions that this build reads.
 func ReadableVersions() Versions {
 	return Versions{
 		Log: NewestLogVersion, Snapshot: NewestSnapshotVersion, Wire: newestWireVersion,
@@ -27,8 +27,8 @@ func ReadableVersions() Versions {
 	}
 }
 
-// ErrNewer says that a domain, or what a disk has of it, is written by a version or
-// format that this release doesn't read.
+// ErrNewer says that a domain, or its state on a disk, is written in a version or format that
+// this release doesn't read.
 var ErrNewer = errors.New("upgrade the node")
 
 // Lacks returns why a release that reads v cannot take part in a domain that writes
@@ -70,7 +70,7 @@ func (v Versions) Equal(other Versions) bool {
 	return v.Log == other.Log && v.Snapshot == other.Snapshot && v.Wire == other.Wire && v.Formats.Equal(other.Formats)
 }
 
-// common returns what both v and other read.
+// common returns the versions that both v and other read.
 func (v Versions) common(other Versions) Versions {
 	return Versions{
 		Log:      min(v.Log, other.Log),

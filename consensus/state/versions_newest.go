@@ -9,8 +9,8 @@ const (
 	newestWireVersion     = 1
 )
 
-// What the version after these adds to a command and to a snapshot's header: nothing in
-// this build (see versions_next.go).
+// commandNext and headerNext are the additions of the next version to a command and to a
+// snapshot's header: none in this build (see versions_next.go).
 type (
 	commandNext struct{}
 	headerNext  struct{}
@@ -20,7 +20,7 @@ func (commandNext) apply(*History) {}
 
 func nextHeader() (h headerNext) { return h }
 
-// PresenceNext is what the next wire version adds to a leader's answer to a follower.
+// PresenceNext is the addition of the next wire version to a leader's answer to a follower.
 type PresenceNext struct{}
 
 // NextPresence returns it.

@@ -38,7 +38,7 @@ func NextCommand() *Command {
 	return &Command{commandNext: commandNext{Note: &note{Text: "log version 2"}}}
 }
 
-// PresenceNext is what wire version 2 adds to a leader's answer to a follower.
+// PresenceNext is the addition of wire version 2 to a leader's answer to a follower.
 type PresenceNext struct {
 	Note string `cbor:"29,keyasint,omitempty"`
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// The protocols of the one cluster port, told apart by ALPN.
+// The protocols of the one cluster port, distinguished by ALPN.
 const (
 	ProtocolRaft  = "roster-raft/1"
 	ProtocolHTTP  = "h2"
@@ -35,8 +35,7 @@ var ErrNotMember = errors.New("the peer is not the member it should be")
 // A Cluster is the listener over which a domain's nodes talk: Raft, write streams and
 // HTTP between members only, and join requests of other nodes, all within mutual TLS.
 type Cluster struct {
-	// known returns the members and who leads them; none where this node is in no
-	// domain yet.
+	// known returns the members and the leader; no members if this node is in no domain yet.
 	known func() []Member
 	// vouched asks known members whether they know of another.
 	vouched  func(context.Context, spiffeid.ID) bool

@@ -16,7 +16,7 @@ type RaftTransport struct {
 	*raft.NetworkTransport
 	address raft.ServerAddress
 	told    func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest
-	heard   chan raft.RPC // what Raft hears: from the network, and beside it
+	heard   chan raft.RPC // messages to Raft: from the network, and delivered locally
 }
 
 // NewRaftTransport returns Raft's transport of the member at that address. withhold gets
@@ -128,7 +128,7 @@ func (d *drainedPipeline) run() {
 	}
 }
 
-// Close ends the pipeline and what is under way on it.
+// Close ends the pipeline and the requests on it.
 func (d *drainedPipeline) Close() error {
 	err := d.AppendPipeline.Close()
 	d.once.Do(func() { close(d.closed) })
