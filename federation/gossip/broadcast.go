@@ -13,42 +13,42 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// An Audience says which domains may have a message. It is asked about every
-// recipient anew, last when the message goes into the recipient's connection, so
-// that a changed key document takes effect at once. It is called often and with
-// no lock of gossip's held; it must be quick.
+// An Audience reports whether a domain may have a message. It is called for every recipient,
+// the last time before the message is written to the recipient's connection, so that a
+// changed key document takes effect at once. It is called often, without any lock of gossip
+// held, and must be quick.
 type Audience func(spiffeid.TrustDomain) bool
 
 // The pace of broadcasts.
 const (
-	tellAtOnce    = 4                     // members a round and broadcast
+	tellAtOnce    = 4                     // recipients of one broadcast in one round
 	gatherFor     = 50 * time.Millisecond // before the first round, so that the latest of a stream wins
-	broadcastLife = 30 * time.Second      // then pulls have brought it
-	maxStreams    = 1024                  // whose newest message is being told
-	maxPublished  = 4096                  // streams whose last message is known
+	broadcastLife = 30 * time.Second      // after which pulls have delivered the data
+	maxStreams    = 1024                  // with a message that is being sent
+	maxPublished  = 4096                  // with a known last message
 )
 
-// broadcasts are the messages that this node tells the pool. memberlist's queue
-// would give them to whomever it talks to next; here each goes to members of its
-// audience, to each of them once.
+// broadcasts holds the messages that this node sends to the pool. Each goes to members of its
+// audience only, at most once to each. memberlist's queue can't do that, because it chooses
+// recipients without regard to the audience.
 type broadcasts struct {
 	cfg     *Config
-	members func() []spiffeid.ID // but for this node
+	members func() []spiffeid.ID // without this node
 	send    func(to spiffeid.ID, packet []byte, may Audience) error
-	wake    chan struct{} // has room for one: there is something to tell
+	wake    chan struct{} // capacity 1: a message is waiting
 
 	mu        sync.Mutex
 	fresh     map[string]*broadcast        // by stream
-	published map[string][sha256.Size]byte // by stream, the hash of what was last published
+	published map[string][sha256.Size]byte // by stream, the hash of the last published message
 }
 
 // A broadcast is one stream's newest message.
 type broadcast struct {
 	stream string
-	packet []byte // as memberlist's user messages are
+	packet []byte // in the format of memberlist's user messages
 	may    Audience
 	since  time.Time
-	told   map[spiffeid.ID]bool // the loop's own
+	told   map[spiffeid.ID]bool // recipients so far; used by the loop only
 }
 
 func newBroadcasts(
@@ -62,9 +62,9 @@ func newBroadcasts(
 	}
 }
 
-// publish has a message told to its audience, in the place of an earlier one of
-// its stream. The same message again changes nothing: it was told, and a broadcast
-// that is passed on ends by that.
+// publish queues a message for its audience, in place of an earlier one of its stream. A
+// repetition of the stream's last message is ignored; this ends the circulation of a
+// message that members pass on.
 func (b *broadcasts) publish(stream string, msg []byte, may Audience) {
 	hash := sha256.Sum256(msg)
 	b.mu.Lock()
@@ -74,8 +74,8 @@ func (b *broadcasts) publish(stream string, msg []byte, may Audience) {
 		return
 	}
 
-	bound(b.published, stream, maxPublished) // costs a repetition, no more
-	bound(b.fresh, stream, maxStreams)       // costs a pull
+	bound(b.published, stream, maxPublished) // an evicted hash costs one repeated broadcast
+	bound(b.fresh, stream, maxStreams)       // an evicted message costs a pull
 	b.published[stream] = hash
 	b.fresh[stream] = &broadcast{
 		stream: stream, packet: append([]byte{wireUser}, msg...), may: may, since: time.Now(),
@@ -84,7 +84,7 @@ func (b *broadcasts) publish(stream string, msg []byte, may Audience) {
 	nudge(b.wake)
 }
 
-// nudge wakes the one reader of a channel that has room for one.
+// nudge wakes the only reader of a channel with capacity 1.
 func nudge(wake chan<- struct{}) {
 	select {
 	case wake <- struct{}{}:
@@ -92,7 +92,7 @@ func nudge(wake chan<- struct{}) {
 	}
 }
 
-// bound makes room for one more key.
+// bound removes arbitrary other keys until key fits within limit.
 func bound[V any](m map[string]V, key string, limit int) {
 	if _, ok := m[key]; ok {
 		return
@@ -107,7 +107,7 @@ func bound[V any](m map[string]V, key string, limit int) {
 	}
 }
 
-// run tells what there is, a round each Timing.Gossip, until ctx ends.
+// run sends queued broadcasts, one round each Timing.Gossip, until ctx ends.
 func (b *broadcasts) run(ctx context.Context) {
 	for {
 		select {
@@ -120,7 +120,7 @@ func (b *broadcasts) run(ctx context.Context) {
 	}
 }
 
-// rounds goes on until nothing is left to tell or ctx ends.
+// rounds runs rounds until no broadcast is left or ctx ends.
 func (b *broadcasts) rounds(ctx context.Context) {
 	pause := min(gatherFor, b.cfg.Timing.Gossip)
 
@@ -139,8 +139,8 @@ func (b *broadcasts) rounds(ctx context.Context) {
 	}
 }
 
-// round tells each broadcast to some who haven't heard it, the least told first. It
-// reports whether anything is left to tell.
+// round sends each broadcast to some members that have not received it. Broadcasts with the
+// fewest recipients go first. It reports whether any broadcast is left.
 func (b *broadcasts) round(now time.Time) (more bool) {
 	members, room := b.members(), map[spiffeid.ID]int{}
 	for _, u := range b.leastTold() {
@@ -180,9 +180,9 @@ func (b *broadcasts) end(broadcast *broadcast) {
 	}
 }
 
-// tell tells one broadcast to at most tellAtOnce members. room counts the bytes that
-// each member was sent in this round, at most packetSize. done says that enough
-// have heard it, or all that may.
+// tell sends one broadcast to at most tellAtOnce members. room counts the bytes sent to each
+// member in this round, at most packetSize. done is true once enough members have received
+// the broadcast, or all members in its audience.
 func (b *broadcasts) tell(broadcast *broadcast, members []spiffeid.ID, room map[spiffeid.ID]int) (done bool) {
 	enough := retransmit * int(math.Ceil(math.Log10(float64(len(members)+2))))
 

@@ -19,22 +19,22 @@ import (
 // The bounds of the pool.
 const (
 	maxForeign = 3                   // members of another domain
-	maxSought  = 1024                // nodes that are looked for
-	maxTries   = 5                   // for one that was never met
-	seekFor    = 14 * 24 * time.Hour // one that was a member
+	maxSought  = 1024                // nodes in the search
+	maxTries   = 5                   // to reach a node that was never a member
+	seekFor    = 14 * 24 * time.Hour // longest search for a node
 	seekFirst  = time.Second
 )
 
 // The states of a member.
 const (
-	MemberAlive = "alive" // as far as anyone says
-	MemberLost  = "lost"  // it was a member, and is looked for
+	MemberAlive = "alive" // a member of the pool, as far as this node knows
+	MemberLost  = "lost"  // a former member; this node tries to reach it
 )
 
-// MemberStatus is one node of the mesh's pool as this node sees it. It is a hint
-// and nothing more: nothing is accepted or refused because of it.
+// MemberStatus is one node of the mesh's pool as this node sees it. It is only a hint:
+// nothing is accepted or refused because of it.
 type MemberStatus struct {
-	ID      spiffeid.ID // which its connections proved
+	ID      spiffeid.ID // authenticated by the node's connections
 	Address string      // host:port of its gossip listener
 	State   string      // MemberAlive or MemberLost
 }
@@ -45,33 +45,32 @@ var (
 	errClaimed    = errors.New("not a member's name, address and version")
 )
 
-// A pool knows who takes part in the gossip, and is what memberlist asks and
-// tells (memberlist.Delegate, AliveDelegate, EventDelegate). memberlist believes
-// rumours; so nobody is let in on a rumour: a node that is said to be alive must
-// first have proved itself to us over a connection, and to that end is looked
-// for where it is said to be. memberlist calls with its own lock held: nothing
-// here blocks or calls back.
+// A pool tracks the members of the gossip pool, and implements memberlist's callbacks
+// (memberlist.Delegate, AliveDelegate, EventDelegate). memberlist trusts unauthenticated
+// claims, so the pool admits no node on a claim alone. A node that is claimed to be alive
+// must first authenticate over a connection; to that end this node dials the claimed
+// address. memberlist calls with its own lock held: no method blocks or calls back.
 type pool struct {
 	cfg        *Config
 	acquainted func(spiffeid.ID) (address string, ok bool)
-	wake       chan struct{} // has room for one: somebody new is to be looked for
+	wake       chan struct{} // capacity 1: a new node is sought
 
 	mu      sync.Mutex
-	members map[spiffeid.ID]string // addresses; this node's too
+	members map[spiffeid.ID]string // addresses, including this node's
 	sought  map[spiffeid.ID]*sought
 }
 
-// sought is a node that isn't a member and perhaps should be.
+// sought is a node that is not a member and that this node tries to reach.
 type sought struct {
-	address string // where it was a member; "" if it never was one
-	claimed string // where it is said to be; "" if nobody said anything
+	address string // its address as a member; "" if it never was one
+	claimed string // the address that others claim for it; "" if none
 	since   time.Time
 	tries   int
 	next    time.Time
 }
 
-// at is where to look for it the next time: a rumour must not keep us from where
-// it really was.
+// at returns the address to dial next. It alternates between both addresses, because a false
+// claim must not hide the last verified address.
 func (s *sought) at() string {
 	if s.address == "" || s.claimed != "" && s.tries%2 == 1 {
 		return s.claimed
@@ -93,16 +92,15 @@ func newPool(cfg *Config) *pool {
 	}
 }
 
-// NodeMeta implements memberlist.Delegate: what a node tells about itself is its
-// address.
+// NodeMeta implements memberlist.Delegate. A node's metadata is its address.
 func (p *pool) NodeMeta(int) []byte { return []byte(p.cfg.Advertise) }
 
-// NotifyMsg implements memberlist.Delegate. Messages don't come this way, because
-// memberlist doesn't say whose they are: the transport has taken them out.
+// NotifyMsg implements memberlist.Delegate. It receives no message of an honest member: the
+// transport delivers messages itself, because memberlist doesn't pass on their sender.
 func (p *pool) NotifyMsg([]byte) { p.cfg.Refused("malformed") }
 
-// GetBroadcasts implements memberlist.Delegate. Messages don't go this way
-// either, because memberlist doesn't ask who may have them: see broadcasts.
+// GetBroadcasts implements memberlist.Delegate. It returns none, because memberlist doesn't
+// know a message's audience; see broadcasts.
 func (p *pool) GetBroadcasts(int, int) [][]byte { return nil }
 
 // LocalState implements memberlist.Delegate. Heads go with the exchange.
@@ -123,7 +121,7 @@ func (p *pool) judge(n *memberlist.Node) error {
 	}
 
 	if id == p.cfg.Node {
-		return nil // memberlist contradicts whatever is said of this node
+		return nil // memberlist itself contradicts false claims about this node
 	}
 
 	if !p.cfg.Allow(id) {
@@ -167,7 +165,7 @@ func (p *pool) admit(id spiffeid.ID, address string) error {
 	return errNotMet
 }
 
-// full reports whether the domain has as many members as it may. p.mu is held.
+// full reports whether the domain has reached its limit of members. p.mu is held.
 func (p *pool) full(td spiffeid.TrustDomain) bool {
 	limit := maxForeign
 	if td == p.cfg.Node.TrustDomain() {
@@ -184,7 +182,7 @@ func (p *pool) full(td spiffeid.TrustDomain) bool {
 	return n >= limit
 }
 
-// seek has the node looked for. p.mu is held.
+// seek adds a node to the search, or updates its addresses. p.mu is held.
 func (p *pool) seek(id spiffeid.ID, what sought) {
 	if s := p.sought[id]; s != nil {
 		s.address, s.claimed = cmp.Or(what.address, s.address), cmp.Or(what.claimed, s.claimed)
@@ -208,8 +206,8 @@ func (p *pool) seek(id spiffeid.ID, what sought) {
 	nudge(p.wake)
 }
 
-// due returns addresses of at most limit sought nodes whose time has come, and
-// drops the ones that are sought no longer.
+// due returns the addresses of at most limit sought nodes whose next try is due. It removes
+// nodes whose search has ended.
 func (p *pool) due(now time.Time, longest time.Duration, limit int) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -230,7 +228,7 @@ func (p *pool) due(now time.Time, longest time.Duration, limit int) []string {
 	return addresses
 }
 
-// pause is how long to wait after the nth failure: doubling, bounded, jittered.
+// pause returns the wait after the nth failure: doubling, bounded, with jitter.
 func pause(n int, longest time.Duration) time.Duration {
 	d := min(seekFirst<<min(n, 16), longest)
 	return d/2 + rand.N(d/2+1)
@@ -257,8 +255,8 @@ func (p *pool) NotifyUpdate(n *memberlist.Node) {
 	}
 }
 
-// NotifyLeave implements memberlist.EventDelegate. Whether the node left, died or
-// was slandered, it is looked for where it was.
+// NotifyLeave implements memberlist.EventDelegate. The node is sought at its last address,
+// whether it left, failed or was falsely declared dead.
 func (p *pool) NotifyLeave(n *memberlist.Node) {
 	if id, err := spiffeid.FromString(n.Name); err == nil && id != p.cfg.Node {
 		p.mu.Lock()
@@ -273,7 +271,7 @@ func (p *pool) log(what string, id spiffeid.ID) {
 	p.cfg.Logger.Info("gossip: "+what, slog.String("member", id.String()))
 }
 
-// address returns where a member, or one that was, is to be dialled.
+// address returns the address of a member.
 func (p *pool) address(id spiffeid.ID) (string, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -285,8 +283,8 @@ func (p *pool) address(id spiffeid.ID) (string, bool) {
 	return "", false
 }
 
-// settled reports that there is no use in joining at a node: it is a member, or
-// its domain has enough of them.
+// settled reports whether joining at a node is needless: it is a member, or its domain has
+// reached its limit of members.
 func (p *pool) settled(id spiffeid.ID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -295,8 +293,8 @@ func (p *pool) settled(id spiffeid.ID) bool {
 	return member || p.full(id.TrustDomain())
 }
 
-// status lists the members and the lost, by name, without those that are no
-// longer allowed.
+// status lists the members and the lost members by name, without nodes that are no longer
+// allowed.
 func (p *pool) status() []MemberStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -320,8 +318,8 @@ func (p *pool) status() []MemberStatus {
 	return out
 }
 
-// others returns the members but for this node, those that are no longer allowed
-// among them.
+// others returns the members except this node. It includes members that are no longer
+// allowed.
 func (p *pool) others() []spiffeid.ID {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,33 +1,33 @@
 // Package gossip spreads small messages among the nodes of peered domains and
-// knows which of them are there. No other package of a node uses memberlist.
+// tracks which of them are alive. No other package of a node uses memberlist.
 //
-//	g, err := gossip.Start(&gossip.Config{…}, mesh) // mesh takes what arrives
+//	g, err := gossip.Start(&gossip.Config{…}, mesh) // mesh receives messages
 //	g.Publish("head", message, audience)            // to the members of the audience, once to each
-//	g.Members()                                     // the pool, a hint and nothing more
+//	g.Members()                                     // the pool, as a hint
 //	err = g.Close()                                 // leaves the pool, closes every connection
 //
-// memberlist trusts every holder of its key and believes what it reads. Three
-// things therefore stand between it and the network:
+// memberlist trusts every holder of its key and all input. Three parts therefore
+// separate it from the network:
 //
 //   - Its transport is mutually authenticated TLS. A member's name is the SPIFFE ID
 //     that its connection proved.
-//   - The packet filter refuses whatever an honest member does not send, and takes
-//     messages out before memberlist sees them.
-//   - Messages go out by a queue of our own, which asks for each recipient whether
+//   - The packet filter refuses all input that no honest member sends, and removes
+//     messages before memberlist reads them.
+//   - Messages are sent by a separate queue, which checks for each recipient whether
 //     it is in the message's audience.
 //
-// The package opens no page, head or key document: the federation above it judges
-// every message, and a connection proves no more than who sent it.
+// The package opens no page, head or key document. Package federation verifies every
+// message; a connection authenticates only its sender.
 //
 // # Files
 //
 //	gossip                     configuration, start and end, the search for seeds and lost members
-//	delegate                   the pool: who is a member, and what memberlist asks and tells
+//	delegate                   the pool: members, and the callbacks of memberlist
 //	broadcast                  messages on their way to their audience
-//	inbox                      messages and heads that arrived, by sender
-//	packetfilter               what memberlist may see of foreign bytes
-//	transport, handshake       connections: accepted, dialled, proved, bounded
+//	inbox                      received messages and heads, by sender
+//	packetfilter               the checks of all input to memberlist
+//	transport, handshake       connections: accepted, dialled, authenticated, bounded
 //	link, exchange             packets between two nodes; one push/pull and the heads after it
-//	probes                     pings that memberlist still waits for at shutdown
+//	probes                     pings for whose answers memberlist waits at shutdown
 //	gossiptest                 a network in memory and certificate authorities, for tests
 package gossip

@@ -16,16 +16,15 @@ import (
 const (
 	maxState    = 256 << 10 // members of a push/pull
 	maxHeads    = 256
-	maxAllHeads = 256 << 10 // together
+	maxAllHeads = 256 << 10 // bytes of all heads
 )
 
 var errState = errors.New("state too large")
 
-// An exchange is a memberlist stream: one message each way. Each message is
-// framed, so that it is whole and checked before memberlist sees any of it, and
-// a push/pull is followed by the heads that its sender knows and that its receiver
-// may have. Heads don't travel
-// in memberlist's own user state, because its merge doesn't say whose it is.
+// An exchange is a memberlist stream: one message each way. Each message is framed, so that
+// it is complete and checked before memberlist reads any of it. After a push/pull follow the
+// sender's heads that the receiver may have. Heads don't travel in memberlist's own user
+// state, because its merge doesn't pass on the sender.
 type exchange struct {
 	*secured
 	t       *transport
@@ -41,7 +40,7 @@ func (t *transport) newExchange(s *secured, release func()) *exchange {
 	return &exchange{secured: s, t: t, release: release}
 }
 
-// Read implements net.Conn: it gives what the other end sent, and then the end.
+// Read implements net.Conn: it returns the other end's message, and then io.EOF.
 func (e *exchange) Read(data []byte) (int, error) {
 	if e.in == nil {
 		var msg []byte
@@ -101,8 +100,8 @@ func (e *exchange) receive() ([]byte, error) {
 	return msg, nil
 }
 
-// pay waits until so many bytes of the node may be looked at: what comes by streams
-// counts with what comes by links, or who is read slowly there would come here.
+// pay waits until that number of bytes is within the node's pace. Streams and links share
+// one pace, because a node could otherwise evade the limit of its links by streams.
 func (e *exchange) pay(bytes int) error {
 	e.t.mu.Lock()
 	contact, err := e.t.contact(e.id)
@@ -154,8 +153,8 @@ func (e *exchange) Close() error {
 	return nil
 }
 
-// appendHeads frames heads: two bytes of count, and each with two of length.
-// What is over the bounds is left out.
+// appendHeads frames heads: a count of two bytes, and each head with a length of two bytes.
+// It omits heads that exceed the bounds.
 func appendHeads(buf []byte, heads [][]byte) []byte {
 	fit := make([][]byte, 0, len(heads))
 
@@ -202,8 +201,8 @@ func readHeads(r io.Reader) ([][]byte, error) {
 	return heads, nil
 }
 
-// readSized reads a length of that width and as many bytes. It makes room as they
-// come, not on the word of the length.
+// readSized reads a length of that width and a body of that length. It allocates memory as
+// bytes arrive, because the length is not trusted.
 func readSized(r io.Reader, width, limit int) ([]byte, error) {
 	size := make([]byte, 4)
 	if _, err := io.ReadFull(r, size[4-width:]); err != nil {

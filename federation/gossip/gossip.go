@@ -18,53 +18,53 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A Config is what this node needs to take part in the mesh's gossip
-// (federation.md, "Gossip transport"). Logger, Timing, Stretch, Refused, Panics
-// and Traffic are optional. The functions are called often and under locks: they
-// must be quick and must not call the Mesh or the Gossiper.
+// A Config configures this node's part in the mesh's gossip (federation.md, "Gossip
+// transport"). Logger, Timing, Stretch, Refused, Panics and Traffic are optional. The
+// functions are called often and under locks: they must be quick and must not call the Mesh
+// or the Gossiper.
 type Config struct {
 	Node      spiffeid.ID
-	Listener  net.Listener // gossip owns it; as consensus.Config's, told of handshakes
+	Listener  net.Listener // closed by gossip; its connections may have HandshakeDone
 	Dial      func(ctx context.Context, addr string) (net.Conn, error)
-	ServerTLS *tls.Config            // demands a certificate and takes only those of nodes that are allowed
-	ClientTLS *tls.Config            // likewise of servers
+	ServerTLS *tls.Config            // requires a certificate of an allowed node
+	ClientTLS *tls.Config            // requires the same of servers
 	Advertise string                 // host:port at which other nodes dial the listener
-	Seeds     func() []string        // host:port where members are to be found, now
-	Allow     func(spiffeid.ID) bool // nodes of this domain and of active peerings, now
+	Seeds     func() []string        // current addresses (host:port) of possible members
+	Allow     func(spiffeid.ID) bool // true for nodes of this domain and of active peerings
 	Logger    *slog.Logger           // nil discards
 	Timing    Timing
-	Refused   func(reason string) // counts what was dropped, by one word; nil doesn't
+	Refused   func(reason string) // counts dropped messages and connections by reason; may be nil
 
 	// Stretch lengthens the waits of the search for lost members, for simulations of
-	// weeks; nil changes none.
+	// weeks; nil leaves them unchanged.
 	Stretch func(time.Duration) time.Duration
 
-	// Panics counts those on foreign bytes; nil is one of its own.
+	// Panics counts panics on foreign bytes; nil creates a counter for gossip alone.
 	Panics *contain.Panics
 
-	// Traffic counts bytes that came from a domain's nodes and went to them, within
-	// TLS; nil doesn't.
+	// Traffic counts the bytes received from a domain's nodes and sent to them, inside TLS;
+	// may be nil.
 	Traffic func(td spiffeid.TrustDomain, in, out int)
 }
 
-// Timing is the pace of gossip. A zero field takes the default that is
-// named with it, which suits a mesh over wide-area networks.
+// Timing is the pace of gossip. A zero field takes the default given in its comment, which
+// suits a mesh over wide-area networks.
 type Timing struct {
 	Probe        time.Duration // between probes, each of the next member; 5 s
 	ProbeTimeout time.Duration // 3 s
-	Gossip       time.Duration // between rounds, when there is something to tell; 500 ms
-	PushPull     time.Duration // between exchanges of all that is known with one member; 60 s
-	Rejoin       time.Duration // the longest between attempts to find a lost member or a seed; 15 s
-	Leave        time.Duration // the longest that close waits for its word to go out; 2 s
+	Gossip       time.Duration // between rounds while messages are waiting; 500 ms
+	PushPull     time.Duration // between exchanges of the full state with one member; 60 s
+	Rejoin       time.Duration // longest pause between attempts to join a lost member or a seed; 15 s
+	Leave        time.Duration // longest wait of Close for the leave message to be sent; 2 s
 }
 
 const (
 	streamTimeout = 10 * time.Second // of an exchange
-	retransmit    = 4                // × log10 of the pool's size: to how many a broadcast is told
-	awareness     = 8                // a probe lasts at most so many times its interval
+	retransmit    = 4                // × log10 of the pool's size: recipients of a broadcast
+	awareness     = 8                // a probe lasts at most this multiple of its interval
 	joinsAtOnce   = 8
-	round         = time.Second            // between looks for nodes to join
-	shortRound    = 250 * time.Millisecond // when there is news of some
+	round         = time.Second            // between searches for nodes to join
+	shortRound    = 250 * time.Millisecond // if a new node is to be joined
 	maxSeeds      = 256
 )
 
@@ -84,7 +84,7 @@ func (t Timing) withDefaults() Timing {
 	return t
 }
 
-// withDefaults returns c completed, or what is wrong with it by the field's name.
+// withDefaults returns c with defaults filled in, or an error that names the invalid field.
 func (c Config) withDefaults() (Config, error) {
 	switch {
 	case c.Node.IsZero():
@@ -126,24 +126,23 @@ const (
 	MaxHead    = 12 << 10 // with ext and crit of the largest size
 )
 
-// A Mesh is what gossip needs of the federation above it. Deliver and MergeHeads
-// are called from one goroutine, with the ID that the sender's connection proved;
-// Heads is called from several.
+// A Mesh receives the pool's messages and supplies this node's heads; federation implements
+// it. Deliver and MergeHeads are called from one goroutine, with the ID that the sender's
+// connection proved. Heads is called from several.
 type Mesh interface {
 	// Deliver takes a message of at most MaxMessage bytes.
 	Deliver(from spiffeid.ID, msg []byte)
 
-	// Heads returns the heads that this node knows and that a domain may have.
+	// Heads returns the heads known to this node that a domain may have.
 	Heads(to spiffeid.TrustDomain) [][]byte
 
-	// MergeHeads takes the heads that another node knows, each of at most MaxHead bytes.
+	// MergeHeads takes the heads known to another node, each of at most MaxHead bytes.
 	MergeHeads(from spiffeid.ID, heads [][]byte)
 }
 
-// A Gossiper spreads small messages among the nodes of the mesh and knows which of
-// them are there. Nothing that it says is proof of anything: who sent a message
-// is certain, what it says is for the gate to judge, and a message goes to others
-// only when Publish is called with it again.
+// A Gossiper spreads small messages among the nodes of the mesh and tracks the members of
+// the pool. The sender of a message is authenticated, its contents are not: the gate of
+// federation verifies them. A received message is passed on only by a call of Publish.
 type Gossiper struct {
 	cfg        Config
 	transport  *transport
@@ -155,7 +154,7 @@ type Gossiper struct {
 	closing    sync.Once
 }
 
-// Start joins the pool. The listener is gossip's own, also when starting fails.
+// Start joins the pool. It takes ownership of the listener, even if it fails.
 func Start(given *Config, mesh Mesh) (*Gossiper, error) {
 	cfg, err := given.withDefaults()
 	if err != nil {
@@ -187,7 +186,7 @@ func Start(given *Config, mesh Mesh) (*Gossiper, error) {
 	return gossiper, nil
 }
 
-// contained delivers messages so that one which panics is dropped alone.
+// contained wraps deliver so that a panic drops one message only.
 func (g *Gossiper) contained(deliver func(spiffeid.ID, []byte)) func(spiffeid.ID, []byte) {
 	return func(from spiffeid.ID, msg []byte) {
 		g.cfg.Panics.Do(contain.Gossip, func() { deliver(from, msg) })
@@ -204,7 +203,7 @@ func (g *Gossiper) memberlist() *memberlist.Config {
 	c := memberlist.DefaultWANConfig()
 	c.Name = g.cfg.Node.String()
 	c.Transport = g.transport
-	c.RequireNodeNames = true // names are proved, addresses are not
+	c.RequireNodeNames = true // connections authenticate names, not addresses
 	c.BindPort = placeholderPort
 	c.EnableCompression = false
 	c.UDPBufferSize = packetSize
@@ -223,8 +222,8 @@ func (g *Gossiper) memberlist() *memberlist.Config {
 	return c
 }
 
-// logLines maps memberlist's log to ours. Every line is for debugging, whatever its level,
-// because other nodes can cause lines at will.
+// logLines writes memberlist's log to ours. Every line has the level debug, because other
+// nodes can cause lines at will.
 type logLines struct{ log *slog.Logger }
 
 // Write implements io.Writer. A line is "[LEVEL] memberlist: TEXT".
@@ -248,10 +247,9 @@ func (l logLines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// Publish tells msg to members of domains that may have it, to nobody twice and,
-// in a large pool, not to all. A message takes the place of an earlier one of the
-// same stream that is still being told; the same message again is told only once.
-// A message over MaxMessage is refused.
+// Publish sends msg to members in its audience, at most once to each and, in a large pool,
+// not to all. It replaces an earlier message of the same stream that is still being sent. A
+// repetition of the stream's last message is ignored. A message over MaxMessage is refused.
 func (g *Gossiper) Publish(stream string, msg []byte, may Audience) {
 	if len(msg) > MaxMessage {
 		g.cfg.Refused("too_large")
@@ -266,24 +264,24 @@ func (g *Gossiper) Publish(stream string, msg []byte, may Audience) {
 // Members lists the pool by name, this node included.
 func (g *Gossiper) Members() []MemberStatus { return g.pool.status() }
 
-// Close says farewell, waiting at most Timing.Leave for that, and ends gossip.
-// When it returns nothing is delivered any more and all connections are closed.
-// The error says that the others will have to find out by themselves; a second
+// Close sends a leave message, for at most Timing.Leave, and ends gossip. When it returns,
+// all deliveries have ended and all connections are closed. An error means that the leave
+// message may not have been sent; other members then detect the loss by probes. A second
 // call does nothing.
 func (g *Gossiper) Close() (err error) {
 	g.closing.Do(func() {
 		g.stop()
 		err = g.list.Leave(g.cfg.Timing.Leave)
-		_ = g.list.Shutdown() // logs what it can't do and returns nil
+		_ = g.list.Shutdown() // logs failures and returns nil
 		g.tasks.Wait()
 	})
 
 	return err
 }
 
-// rejoin is the loop that heals the pool, which memberlist doesn't do once both
-// sides of a cut have forgotten each other. It joins at seeds where no member was
-// found yet, and at nodes that were members or are said to be there.
+// rejoin is the loop that heals the pool, because memberlist doesn't once both sides of a
+// partition have dropped each other. It joins at seeds that have not led to a member yet, at
+// lost members, and at nodes that other members report as alive.
 func (g *Gossiper) rejoin(ctx context.Context) {
 	seeds := map[string]*sought{}
 	for {
@@ -305,7 +303,7 @@ func (g *Gossiper) rejoin(ctx context.Context) {
 	}
 }
 
-// targets returns where to join now: at most joinsAtOnce addresses.
+// targets returns the addresses to join at now, at most joinsAtOnce.
 func (g *Gossiper) targets(seeds map[string]*sought) []string {
 	now := time.Now()
 	wanted := g.cfg.Seeds()
@@ -336,8 +334,8 @@ func (g *Gossiper) targets(seeds map[string]*sought) []string {
 		}
 	}
 
-	// Those that were tried longest ago come first: a peer may name many at which nobody
-	// ever answers, which keep none of another's from being tried.
+	// The seeds tried longest ago come first. Otherwise one peer's many dead addresses could
+	// keep another peer's seeds from being tried.
 	slices.SortStableFunc(due, func(a, b string) int { return seeds[a].next.Compare(seeds[b].next) })
 
 	for _, address := range due[:min(len(due), joinsAtOnce-len(addresses))] {
@@ -350,7 +348,8 @@ func (g *Gossiper) targets(seeds map[string]*sought) []string {
 	return addresses
 }
 
-// satisfied reports that whoever was last found at the seed is in the pool.
+// satisfied reports whether joining at the seed is needless: the node last found there is
+// this node, is a member, or is of a domain that has enough members.
 func (g *Gossiper) satisfied(seed string) bool {
 	id, ok := g.transport.whoAnswered(seed)
 	return ok && (id == g.cfg.Node || g.pool.settled(id))
@@ -367,8 +366,8 @@ func (g *Gossiper) join(addresses []string) {
 		}
 
 		joins.Go(func() {
-			// What stands before the slash is what memberlist gives to the transport
-			// as the name of the node to dial.
+			// memberlist passes the part before the slash to the transport as the name of
+			// the node to dial.
 			_, err := g.list.Join([]string{address + "/" + net.JoinHostPort(placeholderIP.String(), "1")})
 			if err != nil {
 				g.cfg.Logger.Debug("gossip: joining a member failed", "address", address, "err", err)

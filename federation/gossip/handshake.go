@@ -15,18 +15,17 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A secured connection is one whose both ends have proved who they are and told
-// their addresses.
+// A secured is a connection whose ends have authenticated and exchanged their addresses.
 type secured struct {
 	*tls.Conn
 	raw     net.Conn
 	id      spiffeid.ID
-	address string    // where the other end says it is to be dialled
-	expires time.Time // with the other end's certificate
+	address string    // the address at which the other end asks to be dialled
+	expires time.Time // expiry of the other end's certificate
 	traffic func(td spiffeid.TrustDomain, in, out int)
 }
 
-// Read reads, and counts what was read.
+// Read reads and counts the bytes read.
 func (s *secured) Read(b []byte) (int, error) {
 	n, err := s.Conn.Read(b)
 	s.count(n, 0)
@@ -34,7 +33,7 @@ func (s *secured) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write writes, and counts what was written.
+// Write writes and counts the bytes written.
 func (s *secured) Write(b []byte) (int, error) {
 	n, err := s.Conn.Write(b)
 	s.count(0, n)
@@ -48,7 +47,8 @@ func (s *secured) count(in, out int) {
 	}
 }
 
-// track takes raw over for Shutdown; false says that it is too late.
+// track registers raw to be closed by Shutdown. It closes raw and returns false if the
+// transport is closed.
 func (t *transport) track(raw net.Conn) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -71,9 +71,8 @@ func (t *transport) drop(raw net.Conn) {
 	_ = raw.Close()
 }
 
-// dial connects to address for that purpose and returns once the other end has
-// taken our certificate too. want is who must answer; zero takes any node that is
-// allowed.
+// dial connects to address for that purpose, and returns once the other end has accepted our
+// certificate. want is the node that must answer; zero accepts any allowed node.
 func (t *transport) dial(ctx context.Context, address string, want spiffeid.ID, purpose byte) (*secured, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
@@ -132,8 +131,8 @@ func (t *transport) greet(ctx context.Context, raw net.Conn, want spiffeid.ID, p
 	return secured, secured.SetDeadline(time.Time{})
 }
 
-// prove makes the handshake and reads the one SPIFFE ID off the certificate that
-// it has verified. The connection's deadline is ctx's until the caller resets it.
+// prove performs the TLS handshake and reads the only SPIFFE ID from the verified
+// certificate. The connection has ctx's deadline until the caller resets it.
 func (t *transport) prove(ctx context.Context, raw net.Conn, conn *tls.Conn) (*secured, error) {
 	deadline, _ := ctx.Deadline()
 	if err := conn.SetDeadline(deadline); err != nil {
@@ -172,8 +171,8 @@ func (t *transport) prove(ctx context.Context, raw net.Conn, conn *tls.Conn) (*s
 	return &secured{Conn: conn, raw: raw, id: id, expires: leaf.NotAfter, traffic: t.cfg.Traffic}, nil
 }
 
-// hello frames the address at which a node is to be dialled: one byte of length,
-// and host:port. What follows a zero byte is of a later release.
+// hello frames the address at which to dial this node: one byte of length, and host:port.
+// Bytes after a zero byte are for later releases.
 func hello(address string) []byte {
 	return append([]byte{byte(len(address))}, address...)
 }
@@ -194,8 +193,8 @@ func readHello(r io.Reader) (string, error) {
 	return string(address), checkAddress(string(address))
 }
 
-// checkAddress accepts host:port at which somebody can be dialled, host an IP
-// address or a name. A slash would let memberlist's Join cut it in two.
+// checkAddress accepts a host:port that can be dialled; the host is an IP address or a name.
+// It refuses a slash, at which memberlist's Join would split the address.
 func checkAddress(address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

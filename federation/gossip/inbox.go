@@ -7,24 +7,22 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// inboxEach is how many messages of one sender wait. More than the newest few
-// would say nothing that a pull doesn't.
+// inboxEach bounds the waiting messages of one sender. Pulls bring the data of older ones.
 const inboxEach = 16
 
-// news is what one node sent: a message, or the heads that it knows.
+// news is a message that one node sent, or the heads known to it.
 type news struct {
 	message []byte
 	heads   [][]byte
 }
 
-// An inbox holds what came until its one reader takes it, sender by sender in
-// turn, so that who sends too much displaces nothing but their own older
-// messages.
+// An inbox holds received messages and heads until its only reader takes them, one sender
+// after the other. A sender of too many messages displaces only its own older ones.
 type inbox struct {
 	deliver func(from spiffeid.ID, msg []byte)
 	merge   func(from spiffeid.ID, heads [][]byte)
 	refused func(reason string)
-	some    chan struct{} // has room for one
+	some    chan struct{} // capacity 1: something is waiting
 
 	mu      sync.Mutex
 	waiting map[spiffeid.ID][]news
@@ -38,7 +36,7 @@ func newInbox(deliver func(spiffeid.ID, []byte), merge func(spiffeid.ID, [][]byt
 	}
 }
 
-// put never blocks.
+// put adds news of a node. It never blocks.
 func (b *inbox) put(from spiffeid.ID, news news) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -49,7 +47,7 @@ func (b *inbox) put(from spiffeid.ID, news news) {
 	}
 
 	if news.heads != nil {
-		w = withoutHeads(w) // the later ones say all that the earlier did
+		w = withoutHeads(w) // new heads supersede earlier ones of the same sender
 	}
 
 	if len(w) >= inboxEach {
@@ -94,7 +92,7 @@ func (b *inbox) next() (from spiffeid.ID, n news, ok bool) {
 	return from, n, true
 }
 
-// run hands out what comes until ctx ends.
+// run delivers received messages and heads until ctx ends.
 func (b *inbox) run(ctx context.Context) {
 	for {
 		select {

@@ -19,11 +19,11 @@ import (
 
 // The bounds of packets and links.
 const (
-	packetSize   = 32 << 10        // what memberlist fills
+	packetSize   = 32 << 10        // memberlist's limit for one packet
 	maxPacket    = packetSize + 64 // with its checksum's header
 	queuedEach   = 64              // packets that wait for one node
 	writeTimeout = 5 * time.Second
-	contactIdle  = 5 * time.Minute // then a contact without a link is forgotten
+	contactIdle  = 5 * time.Minute // after which a contact without a link is removed
 	maxLinkAge   = time.Hour       // so that new certificates come into use
 	quietAfter   = 10 * time.Second
 	patience     = 10 * time.Second // for the answer to frameAsk
@@ -31,31 +31,32 @@ const (
 	retryMost    = 15 * time.Second
 )
 
-// What one node may send us: honest members of a pool of a hundred domains stay
-// below a fifth of it. Who sends more is read more slowly.
+// The rate limits of received bytes. Honest members of a pool of a hundred domains stay
+// below a fifth of a node's rate. A node that sends more is read more slowly.
 const (
 	paceBytes  = 256 << 10 // a second
 	paceBurst  = 1 << 20
-	paceFrame  = 512 // what a frame costs besides its bytes
+	paceFrame  = 512 // cost of a frame in addition to its bytes
 	headerSize = 4
 
-	// And what all nodes of one domain may, of which at most three are in a pool: one
-	// that has many more gains nothing by them.
+	// The rate of all nodes of one domain together. A pool has at most three members of
+	// another domain, so a domain with many more nodes gains nothing.
 	domainBytes = 3 * paceBytes
 	domainBurst = 3 * paceBurst
 )
 
-// A frame is a type in one byte, a length in three, and as many bytes.
+// The types of frames. A frame is a type in one byte, a length in three, and a body of that
+// length.
 const (
 	framePacket = 0
-	frameAsk    = 1 // is anybody there?
+	frameAsk    = 1 // requests a frameHere
 	frameHere   = 2
 )
 
 var errFrame = errors.New("not a frame")
 
-// A contact is a node that we have to do with: its links and what waits for it.
-// At most maxDomainNodes of one domain are kept, and an idle one is forgotten.
+// A contact holds the links of one node and the frames that wait for it. At most
+// maxDomainNodes contacts of one domain are kept, and idle ones are removed.
 type contact struct {
 	t      *transport
 	id     spiffeid.ID
@@ -66,13 +67,13 @@ type contact struct {
 	retry  *backoff.ExponentialBackOff
 
 	// guarded by t.mu
-	address  string    // as the node itself last gave it; empty before
-	met      time.Time // when it last proved that it is there; zero before
+	address  string    // last stated by the node itself; "" before the first connection
+	met      time.Time // last sign of the authenticated node; zero before the first connection
 	dialled  *link
 	accepted *link
 }
 
-// An outgoing frame, and its audience unless that is every member.
+// An outgoing is a frame to send and its audience; a nil audience is every member.
 type outgoing struct {
 	frame []byte
 	may   Audience
@@ -81,12 +82,12 @@ type outgoing struct {
 // A link is one connection for packets, both ways.
 type link struct {
 	*secured
-	ends  time.Time    // of its age, or with the other end's certificate
-	heard atomic.Int64 // when the last frame came, in Unix nanoseconds
+	ends  time.Time    // the earlier of maxLinkAge and the expiry of the other end's certificate
+	heard atomic.Int64 // time of the last received frame, in Unix nanoseconds
 	asked atomic.Bool  // a frameAsk is unanswered
 }
 
-// contact returns the contact of that ID, a new one if need be. t.mu is held.
+// contact returns the contact of that ID, and creates it if there is none. t.mu is held.
 func (t *transport) contact(id spiffeid.ID) (*contact, error) {
 	if c := t.contacts[id]; c != nil {
 		return c, nil
@@ -116,7 +117,7 @@ func (t *transport) contact(id spiffeid.ID) (*contact, error) {
 	return c, nil
 }
 
-// meet notes that the node at the other end has proved itself, and its address.
+// meet stores the address of an authenticated node and the time of the meeting.
 func (t *transport) meet(secured *secured) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -131,8 +132,8 @@ func (t *transport) meet(secured *secured) error {
 	return nil
 }
 
-// acquainted returns the address that the node gave, if it has proved within the
-// last minutes that it is there.
+// acquainted returns the address that the node stated. ok is true if the node has a link, or
+// was authenticated within recentlyMet.
 func (t *transport) acquainted(id spiffeid.ID) (address string, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -145,7 +146,7 @@ func (t *transport) acquainted(id spiffeid.ID) (address string, ok bool) {
 	return contact.address, contact.dialled != nil || contact.accepted != nil || time.Since(contact.met) < recentlyMet
 }
 
-// address returns where the node is to be dialled.
+// address returns the address at which to dial the node.
 func (t *transport) address(id spiffeid.ID) (string, bool) {
 	t.mu.Lock()
 
@@ -160,7 +161,7 @@ func (t *transport) address(id spiffeid.ID) (string, bool) {
 	return t.addressOf(id)
 }
 
-// run sends what is queued, over a link that it dials when there is none.
+// run sends queued frames over the contact's link, and dials one if there is none.
 func (c *contact) run() {
 	idle := time.NewTicker(contactIdle)
 	defer idle.Stop()
@@ -183,7 +184,7 @@ func (c *contact) run() {
 	}
 }
 
-// forget ends a contact that has no link and nothing to do.
+// forget removes a contact that has no link and no queued frame. It reports whether it did.
 func (c *contact) forget() bool {
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
@@ -203,11 +204,11 @@ func (c *contact) send(outgoing outgoing) {
 	link := c.link()
 	if link == nil {
 		if link = c.redial(); link == nil {
-			return // and the frame is dropped, as packets are
+			return // the frame is dropped, as in a network
 		}
 	}
 
-	// What was so when it was queued may no longer be.
+	// The peering or the audience may have changed since the frame was queued.
 	if !c.t.cfg.Allow(c.id) || outgoing.may != nil && !outgoing.may(c.id.TrustDomain()) {
 		return
 	}
@@ -217,7 +218,7 @@ func (c *contact) send(outgoing outgoing) {
 		return
 	}
 
-	// A cut goes unnoticed by TCP for a quarter of an hour.
+	// TCP doesn't notice a partition for a quarter of an hour.
 	if time.Since(time.Unix(0, link.heard.Load())) > quietAfter && link.asked.CompareAndSwap(false, true) {
 		_ = link.SetReadDeadline(time.Now().Add(patience))
 		if link.send(frame(frameAsk, nil)) != nil {
@@ -237,7 +238,8 @@ func (c *contact) link() *link {
 	return c.accepted
 }
 
-// redial makes a link, or returns nil and drops what waits for one.
+// redial dials a link. If that fails, it returns nil and drops the queued frames. After a
+// failure it returns nil until c.resume.
 func (c *contact) redial() *link {
 	if time.Now().Before(c.resume) {
 		return nil
@@ -264,7 +266,7 @@ func (c *contact) redial() *link {
 	}
 }
 
-// adopt makes a connection that the node dialled one of its links.
+// adopt makes an accepted connection the node's accepted link.
 func (t *transport) adopt(secured *secured) error {
 	t.mu.Lock()
 	contact, err := t.contact(secured.id)
@@ -279,8 +281,8 @@ func (t *transport) adopt(secured *secured) error {
 	return nil
 }
 
-// attach puts a link into its place, instead of an older one, and reads from it
-// until it ends.
+// attach stores a new link in place, closes the link that was there, and starts to read from
+// the new one until it ends.
 func (c *contact) attach(place **link, secured *secured) *link {
 	l := &link{secured: secured, ends: time.Now().Add(maxLinkAge)}
 	if secured.expires.Before(l.ends) {
@@ -349,8 +351,8 @@ func (c *contact) read(link *link) {
 		}
 
 		link.hear()
-		// Who sends too much is not read meanwhile, and so pays for it: nothing of what
-		// waits is decrypted, parsed or dropped here.
+		// Backpressure: while the pace is exceeded, the link is not read. Waiting bytes are
+		// neither decrypted nor parsed nor dropped.
 		if c.pay(len(body)) != nil {
 			return
 		}
@@ -366,7 +368,7 @@ func (c *contact) read(link *link) {
 	}
 }
 
-// pay waits until what a frame of so many bytes costs is within the paces.
+// pay waits until the cost of a frame with that number of bytes is within the paces.
 func (c *contact) pay(bytes int) error {
 	cost := paceFrame + bytes
 	if err := c.pace.WaitN(c.t.ctx, cost); err != nil {
@@ -376,7 +378,8 @@ func (c *contact) pay(bytes int) error {
 	return c.shared.WaitN(c.t.ctx, cost)
 }
 
-// receive checks one packet and hands on what it holds.
+// receive filters one packet, and passes its messages to the inbox and the rest to
+// memberlist.
 func (c *contact) receive(packet []byte) {
 	var (
 		rest     []byte
@@ -417,13 +420,13 @@ func reasonOf(err error) string {
 	}
 }
 
-// nodeAddr is a node's name where memberlist's log wants an address.
+// nodeAddr is a node's name as a net.Addr, for memberlist's log.
 type nodeAddr struct{ id spiffeid.ID }
 
 func (nodeAddr) Network() string  { return Protocol }
 func (a nodeAddr) String() string { return a.id.String() }
 
-// hear notes that the other end is there.
+// hear stores the time of a received frame and extends the read deadline.
 func (l *link) hear() {
 	l.heard.Store(time.Now().UnixNano())
 	l.asked.Store(false)
@@ -447,7 +450,7 @@ func frame(kind byte, body []byte) []byte {
 	return append(f, body...)
 }
 
-// readFrame refuses a frame that is too long before it makes room for it.
+// readFrame reads one frame. It refuses a frame that is too long before it allocates memory.
 func readFrame(r io.Reader) (kind byte, body []byte, err error) {
 	var header [headerSize]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {

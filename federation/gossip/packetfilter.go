@@ -28,8 +28,8 @@ const (
 	wireError        = 13
 )
 
-// maxPoolSize bounds the members that one push/pull may list; memberlist would
-// make room for a million on the word of a ten-byte header.
+// maxPoolSize bounds the members that one push/pull may list. memberlist would allocate
+// memory for a million because of a ten-byte header.
 const maxPoolSize = 1024
 
 // wireVersions is the number of protocol versions that memberlist states of a
@@ -43,33 +43,32 @@ var (
 	errMessage = errors.New("a gossiped message is over 16 KiB")
 )
 
-// A packetFilter decides what of a node's bytes memberlist gets to see. memberlist
-// believes what it reads, unpacks 40 MB from 32 KiB, and forgets who sent a
-// message. So what could only come from somebody hostile is refused whole, a ping
-// must name its true sender, messages are taken out, to be delivered with the
-// name that the connection proved, and what is said of a third node keeps to the
-// incarnations that it may have by its own word.
+// A packetFilter checks packets and streams before memberlist reads them. memberlist trusts
+// all input, unpacks 40 MB from 32 KiB, and drops the sender of a message. The filter
+// therefore refuses a packet entirely if no honest member could send it. A ping must name
+// its true sender. Messages are removed and delivered with the authenticated sender. Claims
+// about a third node are bounded by the incarnation that this node itself stated.
 type packetFilter struct {
 	self string // our own name
 
 	mu     sync.Mutex
-	stated map[string]int64 // each node's incarnation, as it last said itself
+	stated map[string]int64 // each node's incarnation, last stated by the node itself
 }
 
-// maxStated bounds the nodes whose word is remembered, and incarnationSlack is
-// how far they may have moved on without our hearing it from them. Without that
-// bound one message that names the highest incarnation of all could never be
-// contradicted, and honest members would tell it to each other for ever.
+// maxStated bounds the nodes whose incarnations are stored. incarnationSlack bounds the
+// difference between a claimed incarnation and the stored one. Without that bound, a message
+// with the highest possible incarnation could never be contradicted, and honest members
+// would repeat it for ever.
 const (
 	maxStated        = 4096
 	incarnationSlack = 1024
 )
 
-// packet checks a packet from that node. rest is nil when nothing is left for
-// memberlist. Both results share buf's memory, which may be changed.
+// packet checks a packet from that node. rest is nil if nothing is left for memberlist. Both
+// results share buf's memory, which packet may modify.
 func (f *packetFilter) packet(from spiffeid.ID, buf []byte) (rest []byte, messages [][]byte, err error) {
 	if len(buf) >= 5 && buf[0] == wireChecksum {
-		buf = buf[5:] // TLS has checked more than a CRC can
+		buf = buf[5:] // TLS makes the CRC redundant
 	}
 
 	if len(buf) == 0 {
@@ -131,7 +130,7 @@ func (f *packetFilter) part(from spiffeid.ID, part []byte) error {
 	}
 }
 
-// stream does for the one message of a stream what packet does for packets.
+// stream checks the only message of a stream.
 func (f *packetFilter) stream(from spiffeid.ID, msg []byte) error {
 	if len(msg) == 0 {
 		return errWire
@@ -171,8 +170,8 @@ func (f *packetFilter) state(from spiffeid.ID, msg []byte) error {
 			return err
 		}
 
-		// memberlist 0.6.0 indexes the versions of a listed node without a look at
-		// their number: a shorter list would end the program (ADR 0001).
+		// memberlist 0.6.0 indexes the versions of a listed node without checking their
+		// number: a shorter list would end the program (ADR 0001).
 		if versions, _ := fields["Vsn"].value.(string); len(versions) != wireVersions {
 			return fmt.Errorf("%w: a member with %d versions", errWire, len(versions))
 		}
@@ -185,8 +184,9 @@ func (f *packetFilter) state(from spiffeid.ID, msg []byte) error {
 	return nil
 }
 
-// claim bounds what from says of a third node's incarnation, and notes what it
-// says of its own. What it says of ours memberlist contradicts, however high.
+// claim bounds the incarnation that a sender claims of a third node, and stores the one that
+// it states of itself. Claims about this node pass, because memberlist contradicts them at
+// any incarnation.
 func (f *packetFilter) claim(from spiffeid.ID, alive bool, node, incarnation wireValue) error {
 	name, ok := node.value.(string)
 
@@ -225,8 +225,8 @@ func (f *packetFilter) claim(from spiffeid.ID, alive bool, node, incarnation wir
 	return nil
 }
 
-// checkPing holds a ping to the name that it asks to be answered by. It must say
-// whom it is for, too, or memberlist would have nobody to send it to.
+// checkPing refuses a ping whose source is not its sender. The ping must also name its
+// target, because memberlist could not forward it otherwise.
 func checkPing(from spiffeid.ID, ping []byte) error {
 	fields, _, err := wireMap(ping)
 	if err != nil {
@@ -291,8 +291,8 @@ type wireValue struct {
 	raw   []byte
 }
 
-// lower writes a smaller whole number over the one that v was read from. What is one
-// byte alone is lower than all that anybody is held to.
+// lower overwrites the number from which v was read with a smaller one. It leaves numbers of
+// one byte alone, because they are below every bound.
 func (v wireValue) lower(n int64) {
 	for i := len(v.raw) - 1; i > 0; i-- {
 		v.raw[i] = byte(n)
@@ -300,10 +300,10 @@ func (v wireValue) lower(n int64) {
 	}
 }
 
-// wireMap reads the MessagePack map at the beginning of b, whose values are text,
-// whole numbers, truth or nil. Anything else, a name twice included, is refused:
-// an honest member's encoder makes nothing else, and a decoder that is more
-// generous than the one behind it would see other values than that one does.
+// wireMap reads the MessagePack map at the beginning of data. Its values are strings,
+// integers, booleans or nil. Everything else is refused, duplicate names too: an honest
+// member's encoder produces nothing else. A more lenient decoder could read other values
+// than memberlist's decoder.
 func wireMap(data []byte) (fields map[string]wireValue, rest []byte, err error) {
 	if len(data) == 0 || data[0]&0xf0 != 0x80 {
 		return nil, nil, fmt.Errorf("%w: no map", errWire)
@@ -334,7 +334,7 @@ func wireMap(data []byte) (fields map[string]wireValue, rest []byte, err error) 
 	return fields, data, nil
 }
 
-// wireScalar reads one MessagePack value that holds no others.
+// wireScalar reads one MessagePack value that is neither an array nor a map.
 func wireScalar(data []byte) (value any, rest []byte, err error) {
 	if len(data) == 0 {
 		return nil, nil, errWire
@@ -382,8 +382,8 @@ func wireText(data []byte, n int) (any, []byte, error) {
 	return string(data[:n]), data[n:], nil
 }
 
-// wireNumber reads a big-endian whole number of 1, 2, 4 or 8 bytes. An unsigned one
-// beyond int64 comes out negative, which no caller takes.
+// wireNumber reads a big-endian integer of 1, 2, 4 or 8 bytes. An unsigned integer beyond
+// int64 becomes negative, which every caller refuses.
 func wireNumber(data []byte, signed bool) int64 {
 	var u uint64
 	for _, c := range data {

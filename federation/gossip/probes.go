@@ -8,13 +8,12 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// maxProbes bounds the pings that are remembered.
+// maxProbes bounds the stored pings.
 const maxProbes = 4096
 
-// probes remembers the pings that memberlist waits for answers to. memberlist
-// has a goroutine wait for each until the end of the probe's interval, whether or
-// not it is being shut down; only an ack ends the wait. So the transport, when
-// it shuts down, gives it one for each.
+// probes stores the pings whose answers memberlist waits for. A goroutine of memberlist waits
+// for each until the probe's interval ends, even during shutdown; only an ack ends the wait.
+// The transport therefore supplies an ack for each at shutdown.
 type probes struct {
 	longest time.Duration // that memberlist waits for an answer
 
@@ -22,7 +21,7 @@ type probes struct {
 	sent map[uint32]time.Time // by sequence number
 }
 
-// note remembers the ping that a packet to another node begins with, if any.
+// note stores the ping with which a packet to another node begins, if any.
 func (p *probes) note(packet []byte) {
 	if len(packet) >= 5 && packet[0] == wireChecksum {
 		packet = packet[5:]
@@ -57,7 +56,7 @@ func (p *probes) note(packet []byte) {
 	}
 }
 
-// prune forgets what nobody waits for any more. p.mu is held.
+// prune removes pings whose wait has ended. p.mu is held.
 func (p *probes) prune(now time.Time) {
 	for seq, at := range p.sent {
 		if now.Sub(at) > p.longest {
@@ -66,8 +65,7 @@ func (p *probes) prune(now time.Time) {
 	}
 }
 
-// acks returns packets that answer every ping that may still be waited for. There
-// is at least one packet.
+// acks returns packets that answer every stored ping. There is at least one packet.
 func (p *probes) acks() []*memberlist.Packet {
 	now := time.Now()
 	p.mu.Lock()

@@ -19,13 +19,13 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Protocol is what both ends of a gossip connection agree on by ALPN.
+// Protocol is the ALPN protocol of gossip connections.
 const Protocol = "roster-gossip/1"
 
-// The first byte that a dialler sends says what the connection is for.
+// The first byte that a dialler sends states the purpose of the connection.
 const (
-	forPackets  = 'p' // a link: frames for as long as both ends live
-	forExchange = 's' // a memberlist stream: a question and its answer
+	forPackets  = 'p' // a link: frames until one end closes it
+	forExchange = 's' // a memberlist stream: a request and its response
 )
 
 // The bounds of connections.
@@ -40,9 +40,9 @@ const (
 	recentlyMet      = 2 * time.Minute
 )
 
-// memberlist knows members by IP addresses. Ours have names that are proved at
-// every connection and addresses of any kind that may change, so each member
-// shows memberlist this one, and the transport goes by names.
+// placeholderIP is the address of every member for memberlist, which requires IP addresses.
+// Our members have authenticated names and addresses of any kind that may change. The
+// transport therefore dials by name.
 var placeholderIP = net.IPv4(127, 0, 0, 1).To4()
 
 const placeholderPort = 1
@@ -58,18 +58,17 @@ var (
 	errPacketTooLong = errors.New("packet too long")
 )
 
-// A transport carries memberlist's packets and streams over mutually
-// authenticated TLS (memberlist.NodeAwareTransport). Nodes are addressed by
-// SPIFFE ID; an address proper, "host:port" in the place of the name, is only
-// ever dialled to join, and whoever answers there says by its certificate who it
-// is. Packets to one node share one connection, its link, whichever side dialled
-// it; each stream has its own.
+// A transport carries memberlist's packets and streams over mutually authenticated TLS
+// (memberlist.NodeAwareTransport). Nodes are addressed by SPIFFE ID. A network address,
+// "host:port" in place of the name, is only dialled to join; the certificate of the node
+// there states its ID. Packets to one node share one connection, its link, whichever side
+// dialled it. Each stream has its own connection.
 type transport struct {
 	cfg            *Config
 	server, client *tls.Config
 	heads          func(to spiffeid.TrustDomain) [][]byte
 	take           func(from spiffeid.ID, n news)
-	addressOf      func(spiffeid.ID) (string, bool) // of members, as they themselves gave it
+	addressOf      func(spiffeid.ID) (string, bool) // the addresses that members state of themselves
 	packets        chan *memberlist.Packet
 	streams        chan net.Conn
 	handshakes     chan struct{}
@@ -80,12 +79,12 @@ type transport struct {
 	cancel         context.CancelFunc
 	tasks          sync.WaitGroup
 
-	mu        sync.Mutex // guards what follows; never held while another lock is taken
+	mu        sync.Mutex // guards the fields below; never held while another lock is taken
 	closed    bool
-	open      map[net.Conn]struct{} // what Shutdown has to close
+	open      map[net.Conn]struct{} // closed by Shutdown
 	contacts  map[spiffeid.ID]*contact
-	paces     map[spiffeid.TrustDomain]*rate.Limiter // of domains that there are contacts of
-	exchanges map[spiffeid.ID]int                    // open ones that the node began
+	paces     map[spiffeid.TrustDomain]*rate.Limiter // of domains with contacts
+	exchanges map[spiffeid.ID]int                    // open exchanges that the node began
 	answering int                                    // sum of exchanges
 	answered  map[string]spiffeid.ID
 }
@@ -120,7 +119,7 @@ func protocolTLS(given *tls.Config) *tls.Config {
 	config := given.Clone()
 	config.NextProtos = []string{Protocol}
 	config.MinVersion = tls.VersionTLS13
-	config.SessionTicketsDisabled = true // every connection proves both ends anew
+	config.SessionTicketsDisabled = true // every connection authenticates both ends
 
 	return config
 }
@@ -136,7 +135,7 @@ func (t *transport) PacketCh() <-chan *memberlist.Packet { return t.packets }
 // StreamCh implements memberlist.Transport.
 func (t *transport) StreamCh() <-chan net.Conn { return t.streams }
 
-// WriteTo implements memberlist.Transport; nobody is reached without a name.
+// WriteTo implements memberlist.Transport. It always fails: nodes are reached by name only.
 func (t *transport) WriteTo([]byte, string) (time.Time, error) {
 	return time.Time{}, errNoAddress
 }
@@ -153,9 +152,9 @@ func (t *transport) WriteToAddress(data []byte, to memberlist.Address) (time.Tim
 	return time.Now(), t.queue(id, data, nil)
 }
 
-// queue takes a packet for a node and returns at once. A packet that can't be
-// delivered is dropped, as a network would, and so is one that the node may no
-// longer have when its turn comes; a nil audience is every member.
+// queue takes a packet for a node and returns at once. A packet that can't be delivered is
+// dropped, as in a network. It is also dropped if the node is no longer in the audience when
+// the packet is sent. A nil audience is every member.
 func (t *transport) queue(id spiffeid.ID, packet []byte, may Audience) error {
 	if len(packet) > maxPacket {
 		return errPacketTooLong
@@ -186,13 +185,14 @@ func (t *transport) queue(id spiffeid.ID, packet []byte, may Audience) error {
 	return nil
 }
 
-// DialTimeout implements memberlist.Transport; nobody is reached without a name.
+// DialTimeout implements memberlist.Transport. It always fails: nodes are reached by name
+// only.
 func (t *transport) DialTimeout(string, time.Duration) (net.Conn, error) {
 	return nil, errNoAddress
 }
 
-// DialAddressTimeout implements memberlist.NodeAwareTransport. The name is a
-// node's, who then must be the one that answers, or an address to join at.
+// DialAddressTimeout implements memberlist.NodeAwareTransport. The name is a node's SPIFFE
+// ID, which the other end must prove, or an address to join at.
 func (t *transport) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {
 	address, want := to.Name, spiffeid.ID{}
 	if strings.HasPrefix(to.Name, "spiffe://") {
@@ -220,9 +220,9 @@ func (t *transport) DialAddressTimeout(to memberlist.Address, timeout time.Durat
 	return t.newExchange(secured, func() {}), nil
 }
 
-// Shutdown implements memberlist.Transport: when it returns, every connection is
-// closed, every goroutine of the transport has ended, and memberlist's wait for
-// nothing but their locks.
+// Shutdown implements memberlist.Transport. When it returns, every connection is closed,
+// every goroutine of the transport has ended, and memberlist's goroutines wait for nothing
+// but their locks.
 func (t *transport) Shutdown() (err error) {
 	t.shutdown.Do(func() {
 		t.mu.Lock()
@@ -243,16 +243,17 @@ func (t *transport) Shutdown() (err error) {
 	return err
 }
 
-// endProbes runs while memberlist still takes packets, one after the other, and
-// no other node sends it any. When it has taken the first of ours, it has done what
-// earlier ones asked for; what that made it wait for, the second round answers.
+// endProbes answers the pings for which memberlist still waits. It runs while memberlist
+// takes packets one after the other, and no other node sends any. When memberlist takes the
+// first ack, it has handled all earlier packets. The second round answers the pings that
+// these packets caused.
 func (t *transport) endProbes() {
 	for range 2 {
 		for _, packet := range t.probes.acks() {
 			select {
 			case t.packets <- packet:
 			case <-time.After(time.Second):
-				return // memberlist never began
+				return // memberlist was never started
 			}
 		}
 	}
@@ -395,14 +396,14 @@ func (t *transport) answer(secured *secured) error {
 	return nil
 }
 
-// remember notes who answered at an address, so that a seed needn't be joined
-// again while that node is a member.
+// remember stores the node found at an address, so that a seed isn't joined again while that
+// node is a member.
 func (t *transport) remember(address string, id spiffeid.ID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
 	if len(t.answered) >= maxAnswered {
-		clear(t.answered) // forgetting costs one more join of each seed
+		clear(t.answered) // costs one more join at each seed
 	}
 
 	t.answered[address] = id

@@ -19,7 +19,7 @@ import (
 // Authorities are the certificate authorities of all domains. The zero value is
 // ready; a domain gets its authority when its first node asks for a certificate.
 type Authorities struct {
-	Stranger string // a domain for which nobody has a bundle
+	Stranger string // a domain whose bundle no node has
 
 	mu  sync.Mutex
 	cas map[spiffeid.TrustDomain]*authority

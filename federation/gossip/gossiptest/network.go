@@ -1,5 +1,5 @@
-// Package gossiptest has what tests of gossiping nodes share: a network in memory
-// that can be cut, and certificate authorities.
+// Package gossiptest provides tests of gossiping nodes with an in-memory network that can be
+// partitioned, and with certificate authorities.
 package gossiptest
 
 import (
@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// A Network is one in memory that can be cut. A cut is silent, as real ones
-// are: what is written stays on its way, and dialling hangs.
+// A Network is an in-memory network that can be partitioned. A partition is silent, like a
+// real one: written bytes are delayed, and dialling hangs.
 type Network struct {
 	mu        sync.Mutex
 	listeners map[string]*listener
@@ -25,7 +25,7 @@ type Network struct {
 	changed   chan struct{} // closed and replaced when cut changes
 }
 
-// NewNetwork returns a network that is whole.
+// NewNetwork returns a network without partitions.
 func NewNetwork() *Network {
 	return &Network{
 		listeners: map[string]*listener{}, conns: map[*conn]struct{}{},
@@ -33,7 +33,8 @@ func NewNetwork() *Network {
 	}
 }
 
-// SetCut cuts the network between the addresses of which cut says so; nil heals.
+// SetCut partitions the network between the pairs of addresses for which cut returns true;
+// nil heals it.
 func (n *Network) SetCut(cut func(a, b string) bool) {
 	if cut == nil {
 		cut = func(a, b string) bool { return false }
@@ -140,7 +141,7 @@ func (n *Network) DialFrom(self string) func(context.Context, string) (net.Conn,
 	}
 }
 
-// Pipe returns both ends of a connection between two addresses that nobody listens at.
+// Pipe returns both ends of a connection between two addresses without listeners.
 func (n *Network) Pipe(local, remote string) (here, there net.Conn) {
 	return n.pipe(local, remote)
 }
