@@ -8,12 +8,12 @@ import (
 	"github.com/roster-mesh/roster/federation/replica"
 )
 
-// A fetchBudget is the time in which a node is asked for page after page. An origin's own has
-// no end. Of others it ends relayTime after its beginning: whoever answers slowly keeps
-// nobody from an origin that is there again, or from the next one who has it. What it
-// brings puts that off, at relayRate and never further than relayTime, unless the
-// origin was heard meanwhile: a first sync takes minutes, and each change of who is
-// asked costs what was on its way. What came before the end is still taken.
+// A fetchBudget is the time for which pages are pulled from a node. For the origin's own nodes
+// it is unlimited. For a relay it ends after relayTime, so that a slow relay does not delay a
+// pull from the next one, or from the origin once it is reachable again. Each applied digest
+// extends it at relayRate, to at most relayTime from now, because a first sync takes minutes
+// and a change of the relay wastes the pages under way. There is no extension if the origin
+// has sent a head since the budget began. Pages received before the end are still accepted.
 type fetchBudget struct {
 	asking  context.Context // ends with the fetchBudget
 	stop    context.CancelCauseFunc
@@ -27,7 +27,7 @@ type fetchBudget struct {
 // unlimited returns the fetchBudget of a node of the origin.
 func unlimited(ctx context.Context) *fetchBudget { return &fetchBudget{asking: ctx} }
 
-// newFetchBudget returns that of another node, which its caller ends.
+// newFetchBudget returns the fetchBudget of a relay. Its caller must call end.
 func newFetchBudget(ctx context.Context, o *replica.Origin) *fetchBudget {
 	budget := &fetchBudget{origin: o, began: time.Now()}
 	budget.asking, budget.stop = context.WithCancelCause(ctx)
@@ -42,10 +42,10 @@ func (s *fetchBudget) end() {
 	s.stop(nil)
 }
 
-// over reports whether it was its time that ended it.
+// over reports whether the budget ended because its time was spent.
 func (s *fetchBudget) over() bool { return errors.Is(context.Cause(s.asking), errBudgetSpent) }
 
-// bring notes what was applied.
+// bring counts applied digests and extends the budget.
 func (s *fetchBudget) bring(digests int) {
 	if s.origin == nil {
 		return
@@ -67,6 +67,5 @@ var errBudgetSpent = errors.New("the fetch budget of this node is spent")
 
 const relayTime = 30 * time.Second
 
-// What a node that isn't the origin's has of time to bring what the origin announced,
-// and the pace of digests at which it keeps its place.
+// The time budget of a relay, and the rate of digests that extends it.
 const relayRate = 500 // a second

@@ -28,49 +28,49 @@ type Keyring interface {
 	Verify(origin spiffeid.TrustDomain, typ, jws string) (payload []byte, kid string, err error)
 	// Adopt verifies a key document and keeps the newer one.
 	Adopt(origin spiffeid.TrustDomain, jws string) (*signed.KeyDocument, error)
-	// Keys is what was adopted; for the own domain the newest, signed by this node.
+	// Keys returns the adopted key document; for the own domain the newest, signed by this
+	// node.
 	Keys(origin spiffeid.TrustDomain) (doc *signed.KeyDocument, jws string, ok bool)
 }
 
-// Config is what a Mesh needs. Fields without a default are required.
+// Config configures a Mesh. Fields without a default are required.
 type Config struct {
 	Domain spiffeid.TrustDomain
 	Node   spiffeid.ID
-	// PublicURL is the domain's, which explains the problems that are answered; with
-	// none their types are relative.
+	// PublicURL is the domain's base URL for the types of problems in answers; if it is
+	// empty, these types are relative.
 	PublicURL string
-	Dir       string // of the store; it exists
+	Dir       string // of the store; must exist
 	Source    publish.Source
 	Keys      Keyring
 	View      *index.View
-	Peerings  func() []directory.Peering // the domain's, replicated
-	// base URLs of the domain's other nodes; nil if there are none
+	Peerings  func() []directory.Peering // the domain's replicated peerings
+	// Siblings returns the base URLs of the domain's other nodes; nil if there are none.
 	Siblings func() []string
-	Client   func(peer spiffeid.TrustDomain) *http.Client // talks to nodes of that domain and to no other node
-	// nil switches it off; Traffic, Panics, Stretch are the Mesh's
+	Client   func(peer spiffeid.TrustDomain) *http.Client // connects to nodes of that domain only
+	// Gossip configures gossip; nil disables it. The Mesh sets Traffic, Panics and Stretch.
 	Gossip *gossip.Config
-	// Farewell is called when a node of a peer says that its domain has ended the
-	// peering; nil takes no such word.
+	// Farewell is called when a node of a peer states that its domain has ended the
+	// peering; nil refuses such requests.
 	Farewell  func(context.Context, spiffeid.TrustDomain) error
-	Verifier  evidence.Verifier // nil compares nothing and takes no evidence
-	Dialect   signed.Dialect    // what this node reads; zero is format 1 of everything
+	Verifier  evidence.Verifier // nil disables comparisons and evidence
+	Dialect   signed.Dialect    // supported formats; zero is format 1 of everything
 	Logger    *slog.Logger      // nil discards
-	Panics    *contain.Panics   // counts those on foreign bytes; nil is one of its own
+	Panics    *contain.Panics   // counts panics on foreign bytes; nil creates a new counter
 	HeadEvery time.Duration     // between heads of one origin; 60 s by default
 	LongPoll  time.Duration     // a subscription's wait, at most a minute; 30 s by default
 	Stretch   Stretch           // of this node's pace; nil is 1
 	Quota     int               // registrations of one origin; 2,000,000 by default
-	// Records and Bytes are how many records of one origin are held, and how large they
-	// are together, where its peering doesn't say so; 0 for any.
+	// Records and Bytes limit the number and the total size of one origin's records, if its
+	// peering doesn't set a limit; 0 is unlimited.
 	Records, Bytes uint64
 
-	noSync bool // tests of behaviour, not of disks
+	noSync bool // for tests of behaviour, not of disks
 }
 
-// A Stretch says, each time anew, how many times longer than usual a node waits
-// before it does what no event asks for: compares, frees what is dead, tries again
-// where nobody answered. It is at least 1, and for simulations of weeks in which
-// nothing is said: what those cost is these rounds.
+// A Stretch returns the factor by which a node lengthens the waits before periodic work:
+// comparisons, removal of expired entries, retries. It is called before each wait and is at
+// least 1. It serves simulations of idle weeks, whose cost is this periodic work.
 type Stretch func() float64
 
 // of returns d at the pace of s.
@@ -82,7 +82,7 @@ func (s Stretch) of(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * s())
 }
 
-// withDefaults returns c completed, or what is wrong with it by the field's name.
+// withDefaults returns c with defaults filled in, or an error that names the invalid field.
 func (c Config) withDefaults() (Config, error) {
 	switch {
 	case c.Domain.IsZero():

@@ -22,14 +22,13 @@ var (
 	errNoCase = errors.New("no evidence against a peer of this domain")
 )
 
-// evidenceOf lists the evidence that this node has against a domain, the oldest
-// first.
+// evidenceOf lists this node's evidence against a domain, the oldest first.
 func (pr *prosecutor) evidenceOf(td spiffeid.TrustDomain) []evidence.File {
 	return pr.cases.Files(td)
 }
 
-// file returns a file that Evidence lists, the oldest where id is empty; a
-// directory.NotFound for none.
+// file returns a file that Evidence lists, the oldest if id is empty. The error is
+// directory.NotFound if there is none.
 func (pr *prosecutor) file(td spiffeid.TrustDomain, id string) ([]byte, error) {
 	all := pr.cases.Files(td)
 	switch {
@@ -53,8 +52,8 @@ func (pr *prosecutor) file(td spiffeid.TrustDomain, id string) ([]byte, error) {
 	return data, nil
 }
 
-// accuse has the verifier look at what an origin signed twice, and reports whether
-// that convicts it. What is not valid is written down and nothing more.
+// accuse makes evidence of an origin's contradictory structures, and reports whether it
+// convicts the origin. Invalid evidence is logged and has no other effect.
 func (pr *prosecutor) accuse(origin *replica.Origin, pages, keys []string) bool {
 	if pr.cfg.Verifier == nil {
 		return false
@@ -81,9 +80,8 @@ func (pr *prosecutor) accuse(origin *replica.Origin, pages, keys []string) bool 
 	return fresh
 }
 
-// convict judges evidence, which is news or is taken up from disk. Where it holds and is
-// not known, the origin is frozen at this node at once, and the domain and the mesh are
-// told by enforce.
+// convict judges evidence, which is news or was read from disk. If it is valid and not known,
+// this node freezes the origin at once, and enforce passes it to the domain and the mesh.
 func (pr *prosecutor) convict(evidence []byte, news bool) (fresh bool, err error) {
 	err = pr.cfg.Panics.Run(contain.Evidence, func() (err error) {
 		fresh, err = pr.judgeEvidence(evidence, news)
@@ -130,7 +128,7 @@ func (pr *prosecutor) judgeEvidence(evidence []byte, news bool) (fresh bool, err
 	return true, nil
 }
 
-// noteFrozen brings what Frozen returns up to date.
+// noteFrozen updates the result of Frozen.
 func (pr *prosecutor) noteFrozen() {
 	pr.freezing.Lock()
 	defer pr.freezing.Unlock()
@@ -148,8 +146,9 @@ func (pr *prosecutor) noteFrozen() {
 	pr.frozen.Store(&all)
 }
 
-// resume takes up the cases that the node stopped in the middle of. They were judged, and
-// have a file already: one that was left here would freeze the origin again after a release.
+// resume continues the cases that were pending when the node stopped. They were judged
+// before, and their files exist. An unfinished case would freeze the origin again after a
+// release.
 func (pr *prosecutor) resume(pending [][]byte) {
 	for _, evidence := range pending {
 		if _, err := pr.convict(evidence, false); err != nil {
@@ -158,9 +157,9 @@ func (pr *prosecutor) resume(pending [][]byte) {
 	}
 }
 
-// recall freezes a domain that is a peer once more, and that evidence from before convicts
-// still: to end a peering, and to begin another, is no way out of it. It needs the key
-// document of the domain's now.
+// recall freezes a domain that became a peer again, if earlier evidence still convicts it. A
+// domain thus can't escape evidence by ending its peering and starting a new one. It needs
+// the domain's current key document.
 func (pr *prosecutor) recall(origin *replica.Origin) {
 	origin.Mu.Lock()
 	again := origin.Again
@@ -192,8 +191,8 @@ func (pr *prosecutor) recall(origin *replica.Origin) {
 // freezeTime bounds one attempt to have the domain act.
 const freezeTime = 10 * time.Second
 
-// enforce has the domain act on what was found, and tells the others, until ctx
-// ends.
+// enforce makes the domain freeze convicted origins and sends evidence to other nodes, until
+// ctx ends.
 func (pr *prosecutor) enforce(ctx context.Context) {
 	var tellers sync.WaitGroup
 	defer tellers.Wait()
@@ -240,7 +239,7 @@ func (pr *prosecutor) freeze(ctx context.Context, pending *evidence.Pending) err
 	return pr.cases.Settle(pending)
 }
 
-// A prosecutor makes, judges, keeps and shows evidence.
+// A prosecutor makes, judges, stores and sends evidence.
 type prosecutor struct {
 	cfg        *Config
 	cases      *evidence.Store

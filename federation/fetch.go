@@ -11,9 +11,9 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// fetch asks holders in turn for records until none is missing. What a holder
-// gives is what its name says, or it is not taken and the next one is asked; what
-// else is wrong with it is for the record gate to find.
+// fetch requests records from one holder after the other until none is missing. It accepts a
+// record only if it matches its name, and otherwise asks the next holder. The record gate
+// checks the rest.
 func (rc *receiver) fetch(ctx context.Context, origin spiffeid.TrustDomain, names []protocol.RecordName,
 	holders []protocol.Node) map[protocol.RecordName]replica.Fetched {
 	got := make(map[protocol.RecordName]replica.Fetched, len(names))
@@ -43,7 +43,7 @@ func (rc *receiver) fetch(ctx context.Context, origin spiffeid.TrustDomain, name
 	return got
 }
 
-// askRecords asks one holder and adds to got what it gives.
+// askRecords requests records from one holder and adds them to got.
 func (rc *receiver) askRecords(ctx context.Context, origin spiffeid.TrustDomain, names []protocol.RecordName,
 	node protocol.Node, got map[protocol.RecordName]replica.Fetched) error {
 	var header string // of the record before: usually it is the same
@@ -74,7 +74,7 @@ func (rc *receiver) askRecords(ctx context.Context, origin spiffeid.TrustDomain,
 	})
 }
 
-// without returns up to maxNames of those that aren't got yet.
+// without returns the names of missing records, at most protocol.MaxNames.
 func without(names []protocol.RecordName, got map[protocol.RecordName]replica.Fetched) []protocol.RecordName {
 	var missing []protocol.RecordName
 	for _, n := range names {
@@ -86,6 +86,6 @@ func without(names []protocol.RecordName, got map[protocol.RecordName]replica.Fe
 	return missing
 }
 
-// maxAnswers bounds what is fetched at a time, each answer being at most maxAnswer:
-// a peer whose documents are large is asked again later for the rest.
+// maxAnswers bounds the answers of one fetch, each of at most protocol.MaxAnswer bytes. If
+// documents are large, the rest is requested later.
 const maxAnswers = 4

@@ -11,16 +11,15 @@ import (
 	"github.com/roster-mesh/roster/federation/replica"
 )
 
-// A gate judges messages of other domains (rule G6). It changes nothing but the clock of
-// an origin.
+// A gate verifies messages of other domains (rule G6). It changes only an origin's clock.
 type gate struct {
 	cfg     *Config
 	origins *replica.Set
 }
 
-// openPage is the gate (rule G6): the checks in their order, one code each, and
-// nothing changed. Whoever calls it counts what it refuses. What is pushed was paced
-// and found to be no larger than gossip may be before (route).
+// openPage verifies a page (rule G6): the checks in their order, each with its code. It
+// changes no stored data, and its caller counts refusals. For a pushed message, route has
+// checked the sender's rate and the size before.
 func (g *gate) openPage(from replica.Sender, text string) (*replica.Origin, *replica.Page, error) {
 	var page *signed.Page
 
@@ -49,7 +48,7 @@ func (g *gate) openPage(from replica.Sender, text string) (*replica.Origin, *rep
 	return origin, &replica.Page{Page: page, Text: text, KeyID: kid, VerifiedAt: time.Now()}, nil
 }
 
-// openHead is the same gate for heads.
+// openHead verifies a head by the same checks (rule G6).
 func (g *gate) openHead(from replica.Sender, text string) (*replica.Origin, *signed.Head, error) {
 	var head *signed.Head
 
@@ -74,9 +73,9 @@ func (g *gate) openHead(from replica.Sender, text string) (*replica.Origin, *sig
 	return origin, head, nil
 }
 
-// verify is what the gate checks of pages and heads alike. What parse returns with an
-// error that is ErrUnsupported is what the message says up to its epoch: that it can't
-// be read is found once its origin is known to have signed it.
+// verify runs the checks that pages and heads share. With ErrUnsupported, parse returns the
+// claim up to the epoch. The message is then refused as unsupported only after its
+// signature was verified.
 func (g *gate) verify(from replica.Sender, typ, text string, limit int,
 	parse func([]byte) (replica.Claim, error)) (*replica.Origin, string, error) {
 	if len(text) > limit {
@@ -112,8 +111,8 @@ func (g *gate) verify(from replica.Sender, typ, text string, limit int,
 		return nil, "", &protocol.Refusal{Code: protocol.CodeOriginUnknown, Err: errOrigin}
 	}
 
-	// What is for another is not looked at, and what is for this domain alone comes
-	// by its own asking.
+	// Streams to other domains are refused. The private stream is accepted only as an answer
+	// to this node's own request.
 	if origin.Streams.Pair.FeedOf(claim.Aud) == nil || from.Pushed && claim.Aud != directory.Mesh {
 		return origin, "", &protocol.Refusal{Code: protocol.CodeOriginUnknown, Origin: claim.Issuer, Err: errOrigin}
 	}
@@ -134,8 +133,8 @@ func (g *gate) verify(from replica.Sender, typ, text string, limit int,
 	return origin, kid, nil
 }
 
-// oldPage takes a page of one of the origin's streams apart whose signature can't be
-// checked by the newest key document; nil for what is no such page.
+// oldPage parses a page whose signature the newest key document can't verify. It returns nil
+// if text is not a page of one of the origin's streams.
 func (g *gate) oldPage(origin *replica.Origin, text string) *replica.Page {
 	parts, err := protocol.SplitJWS(text)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// holdings is what this node can give to others.
+// holdings reads the pages, records and key documents that this node serves to others.
 type holdings struct {
 	cfg       *Config
 	store     *store.Store
@@ -18,8 +18,8 @@ type holdings struct {
 	access    *access
 }
 
-// pageOf returns a page of the own domain, or the link of another's chain that
-// goes on from since; it is passed on as it was received.
+// pageOf returns a page of the own domain, or the link of another origin's chain that
+// continues from since, unchanged.
 func (h *holdings) pageOf(from spiffeid.TrustDomain, query protocol.PageQuery) (string, error) {
 	if query.Origin == h.cfg.Domain {
 		made, err := h.publisher.Page(query.Aud, query.Since, query.Limit, query.Wait == 0 &&
@@ -51,10 +51,11 @@ func (h *holdings) pageOf(from spiffeid.TrustDomain, query protocol.PageQuery) (
 	return page.JWS, nil
 }
 
-// recordsOf returns what finds the records that a domain may have: of the own domain what
-// one of its streams names, of another what its mesh stream does; and what was announced
-// to this domain alone, where it is a node of this domain that asks. The streams of
-// another are looked up once: while one is pulled, its lock is held most of the time.
+// recordsOf returns a function that finds the records that the domain to may have. For the own
+// domain these are the records that one of its streams to that domain names. For another
+// origin they are the records of its mesh stream and, if to is this domain, of the private
+// stream. The streams of an origin are looked up once, because their lock is held most of the
+// time while one is pulled.
 func (h *holdings) recordsOf(origin, to spiffeid.TrustDomain) func(protocol.RecordName) (string, bool, error) {
 	if origin == h.cfg.Domain {
 		return func(n protocol.RecordName) (string, bool, error) { return h.ownRecord(to, n) }
@@ -98,8 +99,8 @@ func (h *holdings) ownRecord(to spiffeid.TrustDomain, name protocol.RecordName) 
 	return h.publisher.Record(directory.Only(to), name)
 }
 
-// storedRecord returns a record that another domain's stream names; nil if it names
-// none, or there is no such stream.
+// storedRecord returns a record that another origin's stream names; nil if the stream doesn't
+// name it or doesn't exist.
 func (h *holdings) storedRecord(st *replica.Stream, name protocol.RecordName) (r *store.Record, err error) {
 	if st == nil {
 		return nil, nil
@@ -108,7 +109,7 @@ func (h *holdings) storedRecord(st *replica.Stream, name protocol.RecordName) (r
 	return h.store.Find(st.Id, name)
 }
 
-// documentFor is issuedFor of another domain.
+// documentFor returns the newest key document of another domain that lists a key; "" if none.
 func (h *holdings) documentFor(td spiffeid.TrustDomain, kid string) string {
 	if o := h.origins.Get(td); o != nil {
 		return o.Keys.IssuedFor(kid)

@@ -18,7 +18,7 @@ var (
 	errNoNode = errors.New("the peering has no address")
 )
 
-// A puller asks nodes for page after page.
+// A puller pulls pages from nodes.
 type puller struct {
 	cfg      *Config
 	store    *store.Store
@@ -28,7 +28,7 @@ type puller struct {
 	records  *replica.RecordGate
 }
 
-// pullInTurn is pullAll, one of this node's loops after the other.
+// pullInTurn calls pullAll once no other loop of this node pulls the same stream.
 func (pl *puller) pullInTurn(ctx context.Context, origin *replica.Origin, feed *replica.Feed, node protocol.Node,
 	budget *fetchBudget) error {
 	select {
@@ -50,7 +50,8 @@ func (pl *puller) pullAll(ctx context.Context, origin *replica.Origin, feed *rep
 		}
 
 		if origin.Streams.Since(feed) == since {
-			// A new epoch's first page says so once; a node that goes on so has no chain from 0.
+			// The first page of a new epoch may leave the watermark once. A second time means
+			// that the node has no chain from 0.
 			if stuck++; stuck > 1 {
 				return errGap
 			}
@@ -58,10 +59,10 @@ func (pl *puller) pullAll(ctx context.Context, origin *replica.Origin, feed *rep
 	}
 }
 
-// pullOn pulls from since on until the node has no more, and reports so, or until a
-// page brings the stream no further. Up to three pages are on their way: while one is
-// written to disk, the records of the next are judged, and the node is asked for those
-// of the one behind it. So all processors of both ends have something to do.
+// pullOn pulls pages from since until the node has no more, or until a page does not advance
+// the stream; done is true in the first case. Up to three pages are in the pipeline: one is
+// written to disk, the records of the next are judged, and those of the third are fetched.
+// This uses the processors of both ends.
 func (pl *puller) pullOn(ctx context.Context, o *replica.Origin, f *replica.Feed, node protocol.Node,
 	budget *fetchBudget, since uint64) (done bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -89,21 +90,21 @@ func (pl *puller) pullOn(ctx context.Context, o *replica.Origin, f *replica.Feed
 	return end(), ctx.Err()
 }
 
-// A judged page is one whose records passed their gate, or didn't.
+// A judged is a received page whose records were judged.
 type judged struct {
 	receivedPage
 	opened map[directory.RID]replica.OpenedRecord
 }
 
-// bring starts the first two stages, and returns the pages that are ready to be written
-// and what waits for the stages' end, which reports whether the node has no more. Two
-// pages wait at most to be taken, one in each stage.
+// bring starts the first two stages of the pipeline. It returns the channel of pages ready to
+// be written, and a function that waits for the stages and reports whether the node has no
+// more pages. At most two pages wait, one in each stage.
 func (pl *puller) bring(ctx context.Context, origin *replica.Origin, feed *replica.Feed, node protocol.Node,
 	budget *fetchBudget, since uint64) (_ <-chan judged, end func() bool) {
 	asked, all := make(chan receivedPage), make(chan judged)
 
 	var stages sync.WaitGroup
-	whole := false // of the first stage until that has ended
+	whole := false // written by the first stage until that has ended
 	stages.Go(func() {
 		defer close(asked)
 		whole = pl.askOn(ctx, origin, feed, node, budget, since, asked)
@@ -124,13 +125,13 @@ func (pl *puller) bring(ctx context.Context, origin *replica.Origin, feed *repli
 	})
 
 	return all, func() bool {
-		stages.Wait() // the second ends before the first where ctx does
+		stages.Wait() // if ctx ends, the second stage ends before the first
 		return whole
 	}
 }
 
-// askOn asks for page after page, each with its records, and hands them on. It reports
-// whether the node has no more.
+// askOn pulls pages with their records and passes them to the next stage. It reports whether
+// the node has no more.
 func (pl *puller) askOn(ctx context.Context, origin *replica.Origin, feed *replica.Feed, node protocol.Node,
 	budget *fetchBudget, since uint64, to chan<- receivedPage) bool {
 	for done := (replica.Ahead{}); ; {
@@ -150,15 +151,14 @@ func (pl *puller) askOn(ctx context.Context, origin *replica.Origin, feed *repli
 		}
 
 		if received.From > since || received.To <= since || done.Epoch != 0 && received.Epoch != done.Epoch {
-			return false // it brings the stream no further: whoever writes it begins anew
+			return false // it does not advance the stream; pullAll starts again from the watermark
 		}
 
 		since, done = received.To, replica.Ahead{Epoch: received.Epoch, Watermark: received.To}
 	}
 }
 
-// pullBehind pulls from the node whose head came last, if that says that something is
-// missing.
+// pullBehind pulls from the node that sent the last head, if pages are missing by that head.
 func (pl *puller) pullBehind(ctx context.Context, origin *replica.Origin) {
 	node, ok := origin.Contacts.LastHeadFrom()
 	if !ok || !origin.Streams.Behind() {
@@ -177,8 +177,8 @@ func (pl *puller) pullBehind(ctx context.Context, origin *replica.Origin) {
 	}
 }
 
-// pullPrivate brings what the origin announces to this domain alone up to the
-// origin's present: an empty page says that nothing is new (rule G5).
+// pullPrivate pulls the private stream up to the origin's current revision: an empty page
+// means that there is nothing new (rule G5).
 func (pl *puller) pullPrivate(ctx context.Context, origin *replica.Origin) {
 	node, ok := origin.Contacts.Node(&origin.Streams.Pair.Private)
 	if !ok {
@@ -202,8 +202,8 @@ func (pl *puller) pullPrivate(ctx context.Context, origin *replica.Origin) {
 	}
 }
 
-// pullFromAnother pulls from a node that isn't the origin's. It reports whether that has
-// more, and only its time has ended.
+// pullFromAnother pulls from a node of another domain or a sibling. It reports whether the
+// node delivered digests and its fetchBudget ended, so that it may have more.
 func (pl *puller) pullFromAnother(ctx context.Context, origin *replica.Origin, feed *replica.Feed,
 	node protocol.Node) (more bool) {
 	budget := newFetchBudget(ctx, origin)
@@ -230,9 +230,9 @@ const compactSlack = 4096
 
 var errLonger = errors.New("the fresh chain would be longer than the one it replaces")
 
-// compact pulls an origin's chain anew from 0 if it weighs more than twice what
-// is alive (federation.md, "Pages"): fresh pages are gathered beside the chain and
-// take its place once they reach as far.
+// compact pulls an origin's chain again from 0 if it weighs more than twice the live entries
+// (federation.md, "Pages"). Fresh pages are stored beside the chain, and replace it once they
+// reach the same revision.
 func (pl *puller) compact(ctx context.Context, origin *replica.Origin, feed *replica.Feed) {
 	st, state, gathering := origin.Streams.ChainOf(feed)
 
@@ -271,8 +271,8 @@ func (pl *puller) compact(ctx context.Context, origin *replica.Origin, feed *rep
 	}
 }
 
-// repull gathers a fresh chain. An origin that goes on for ever fills no disk: most
-// is what the chain may weigh.
+// repull pulls a fresh chain of at most the weight most, so that an origin with endless pages
+// can't fill the disk.
 func (pl *puller) repull(ctx context.Context, origin *replica.Origin, feed *replica.Feed, st *replica.Stream,
 	node protocol.Node, most uint64) error {
 	if _, err := pl.store.Change(st.Id, func(t *store.Tx) error { return t.BeginFreshChain() }); err != nil {
@@ -322,5 +322,5 @@ func (pl *puller) repull(ctx context.Context, origin *replica.Origin, feed *repl
 	}
 }
 
-// linkWeight is how many digests a link of a chain weighs beside those that it lists.
+// linkWeight is the weight of a link of a chain in digests, in addition to those it lists.
 const linkWeight = 16

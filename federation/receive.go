@@ -11,8 +11,8 @@ import (
 	"github.com/roster-mesh/roster/federation/store"
 )
 
-// An reporter learns what an origin signed twice, and that an origin's key document was
-// taken.
+// An reporter receives contradictory structures of an origin, and a call after each accepted
+// key document.
 type reporter interface {
 	accuse(o *replica.Origin, pages, keys []string) (convicted bool)
 	recall(o *replica.Origin)
@@ -28,7 +28,7 @@ type receiver struct {
 	refusals *replica.RefusalLog
 	records  *replica.RecordGate
 	gate     *gate
-	evidence reporter // nil without a Court
+	evidence reporter
 }
 
 // take brings a page from the wire to the index. Each step is one function: verify (rule
@@ -55,9 +55,9 @@ type receivedPage struct {
 	err     error
 }
 
-// receive verifies a page, compares it and fetches its records. It changes nothing that is
-// held. A panic counts as a malformed page. ahead says how far the stream will be once
-// the pages before this one are accepted.
+// receive verifies a page, compares it and fetches its records. It changes no stored data. A
+// panic counts as a malformed page. ahead is the position of the stream after the pages
+// before this one.
 func (rc *receiver) receive(ctx context.Context, from replica.Sender, giver protocol.Node, text string,
 	ahead replica.Ahead) (received receivedPage) {
 	err := rc.cfg.Panics.Run(contain.Page, func() error {
@@ -85,8 +85,8 @@ func (rc *receiver) receive(ctx context.Context, from replica.Sender, giver prot
 	return received
 }
 
-// verify takes a page through the gate, and asks for the origin's newest key document if
-// the page is signed by a key that is not known.
+// verify passes a page through the gate. It requests the origin's newest key document if the
+// page is signed by an unknown key.
 func (rc *receiver) verify(ctx context.Context, from replica.Sender, giver protocol.Node,
 	text string) (origin *replica.Origin, page *replica.Page, err error) {
 	origin, err = rc.withKeys(ctx, from, giver, func() (o *replica.Origin, err error) {
@@ -97,7 +97,7 @@ func (rc *receiver) verify(ctx context.Context, from replica.Sender, giver proto
 	return origin, page, err
 }
 
-// prefetch gets the records that an applicable page names and that aren't here.
+// prefetch fetches the missing records of an applicable page.
 func (rc *receiver) prefetch(ctx context.Context, origin *replica.Origin, page *replica.Page, giver protocol.Node,
 	done replica.Ahead) (map[protocol.RecordName]replica.Fetched, error) {
 	id, full, apt := origin.Streams.Fit(page, done)
@@ -129,8 +129,7 @@ func (rc *receiver) prefetch(ctx context.Context, origin *replica.Origin, page *
 	return rc.fetch(ctx, origin.Domain, names, []protocol.Node{giver}), nil
 }
 
-// compare refuses a page that contradicts what is here, where that convicts its
-// origin.
+// compare refuses a page that contradicts an accepted one, if that convicts the origin.
 func (rc *receiver) compare(origin *replica.Origin, page *replica.Page) error {
 	if rc.cfg.Verifier == nil {
 		return nil
@@ -150,14 +149,14 @@ func (rc *receiver) compare(origin *replica.Origin, page *replica.Page) error {
 
 var errOffence = errors.New("origin contradicted itself and is frozen")
 
-// errLate says that a message is to be judged again once the key document was asked for.
+// errLate means that a message is to be judged again after a request for the key document.
 var errLate = errors.New("signed by a key that is not known yet")
 
-// withKeys has a message judged, and once more with the newest key document where it is by
-// a key that the one here lacks. What was pushed is judged later where that document
-// can't be asked for now, or came from a node that hasn't heard of its domain's newest
-// itself: who rotates his key is seldom refused anything for that. A second time it isn't put
-// off, so that who forges gains a second.
+// withKeys judges a message. If its key is unknown, it requests the newest key document and
+// judges the message again. It returns errLate for a pushed message whose key is still
+// unknown: the request may not be due yet, or the node asked may not have the newest document
+// itself. Thus a key rotation seldom causes refusals. A message is postponed only once, so
+// that forged messages don't wait long.
 func (rc *receiver) withKeys(ctx context.Context, from replica.Sender, giver protocol.Node,
 	judge func() (*replica.Origin, error)) (*replica.Origin, error) {
 	origin, err := judge()
@@ -191,10 +190,10 @@ func (rc *receiver) refuse(from replica.Sender, text string, err error) error {
 	return rc.refusals.Refused(from, text, err)
 }
 
-// unsupported counts a message that this node can't read. It counts as no refusal of
-// who brought it. The origin's own nodes tell by it what the origin announces now, and
-// the first of each kind is written down. Others may repeat an old one for ever: what
-// would date it can't be read.
+// unsupported counts a message that this node can't read. It is not counted against the
+// sender. If it comes from the origin's own nodes, it shows the formats in use, and the first
+// of each kind is logged. Other senders may repeat an old message for ever, because its date
+// can't be read.
 func (rc *receiver) unsupported(from replica.Sender, r *protocol.Refusal) {
 	rc.refusals.ByOrigin.Add(r.Origin, protocol.CodeUnsupported)
 

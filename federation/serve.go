@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	maxWaiters = 1024 // long polls at a time, of all peers together
-	maxOfOne   = 128  // and of one domain, so that none keeps the others out
-	maxReplies = 512  // pages and lists of records on their way at a time, likewise
-	maxToOne   = 64
+	maxWaiters = 1024 // concurrent long polls of all peers
+	maxOfOne   = 128  // concurrent long polls of one domain
+	maxReplies = 512  // concurrent responses with pages or records, to all peers
+	maxToOne   = 64   // concurrent responses with pages or records, to one domain
 	nodePath   = "/roster/node/"
 )
 
@@ -43,16 +43,16 @@ type server struct {
 	closing   <-chan struct{} // closed when long polls are to return
 	caller    func(*http.Request) (spiffeid.ID, bool)
 
-	polls   *turns // that wait, and are answered
-	replies *turns // of those that don't wait
+	polls   *turns // of requests with a wait
+	replies *turns // of requests without a wait
 
 	mu    sync.Mutex
 	shows map[spiffeid.TrustDomain]*rate.Limiter // of evidence
 }
 
-// turns bound what goes on at a time: of all domains together, and of each other than
-// the own, whose nodes ask for all streams at once after a loss. Who asks much and reads
-// the answers slowly could else fill the memory with them.
+// turns limits the concurrent requests of all domains together, and of each domain except
+// the own, whose nodes request all streams at once after a data loss. Without the limit, a
+// domain that sends many requests and reads the answers slowly could exhaust memory.
 type turns struct {
 	own       spiffeid.TrustDomain
 	all, each int
@@ -66,7 +66,7 @@ func newTurns(own spiffeid.TrustDomain, all, each int) *turns {
 	return &turns{own: own, all: all, each: each, of: map[spiffeid.TrustDomain]int{}}
 }
 
-// take takes one, if there is one left for that domain.
+// take takes a turn for a domain, and returns false if none is left for it.
 func (t *turns) take(td spiffeid.TrustDomain) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -91,7 +91,7 @@ func (t *turns) leave(td spiffeid.TrustDomain) {
 	}
 }
 
-// admit lets in whom federation is for: nodes of this domain and of its peers.
+// admit wraps a handler so that it serves only nodes of this domain and of its active peers.
 func (s *server) admit(next func(http.ResponseWriter, *http.Request, spiffeid.TrustDomain) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		id, ok := s.caller(r)
@@ -111,7 +111,7 @@ func (s *server) admit(next func(http.ResponseWriter, *http.Request, spiffeid.Tr
 	}
 }
 
-// refuse answers with err's problem, and logs what the answer doesn't tell.
+// refuse answers with err's problem, and logs an internal error, whose text the answer omits.
 func (s *server) refuse(w http.ResponseWriter, err error) {
 	problem.Write(w, s.cfg.PublicURL, err)
 
@@ -153,9 +153,9 @@ func (s *server) heads(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 	return jose(w, text, nil)
 }
 
-// keys answers anyone who gets this far: a key document is what a peer needs
-// before it can believe anything. With key it is the newest that this node has which
-// lists that key, to show whose a page was that it was told.
+// keys answers every admitted caller, because a peer needs the key document to verify all
+// other data. If the query names a key of another origin, the answer is this node's newest
+// key document that lists that key. It shows who signed an old page.
 func (s *server) keys(w http.ResponseWriter, r *http.Request, _ spiffeid.TrustDomain) error {
 	origin, err := protocol.ParseOrigin(r.URL.Query())
 	if err != nil {
@@ -174,7 +174,7 @@ func (s *server) keys(w http.ResponseWriter, r *http.Request, _ spiffeid.TrustDo
 	return jose(w, text, nil)
 }
 
-// jose answers a JWS, 404 for none.
+// jose answers with a JWS, or 404 if text is empty.
 func jose(w http.ResponseWriter, text string, err error) error {
 	switch {
 	case errors.Is(err, publish.ErrNotReady):
@@ -192,9 +192,9 @@ func jose(w http.ResponseWriter, text string, err error) error {
 	return nil
 }
 
-// pages answers one page. With wait it is a subscription: it answers as soon as
-// there is one, or a later key document than the caller has. The private stream of a
-// domain goes from its origin to that domain and through nobody.
+// pages answers with one page. With wait the request is a subscription: it is answered as
+// soon as there is a page, or a later key document than the caller's. A private stream goes
+// from its origin directly to its domain, and no relay passes it on.
 func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
 	query, err := protocol.ParsePageQuery(r.URL.Query())
 	if err != nil {
@@ -223,7 +223,7 @@ func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 		}
 	}
 
-	if text != "" && !s.mayHave(from, query) { // it waited, and the key document may be another
+	if text != "" && !s.mayHave(from, query) { // the key document may have changed during the wait
 		return errNotListed
 	}
 
@@ -236,21 +236,20 @@ func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 	return nil
 }
 
-// mayHave reports whether a domain may have pages of that stream from this node,
-// now.
+// mayHave reports whether a domain may have pages of that stream from this node at present.
 func (s *server) mayHave(from spiffeid.TrustDomain, query protocol.PageQuery) bool {
 	switch {
 	case !s.access.speaksTo(from):
 		return false
 	case query.Aud == directory.Mesh:
 		return s.access.lists(query.Origin, from)
-	default: // a node of the own domain may have what is for that
+	default: // nodes of the own domain may have the private streams to that domain
 		return query.Aud == directory.Only(from) && (query.Origin == s.cfg.Domain || from == s.cfg.Domain)
 	}
 }
 
-// farewell ends a peering that the peer has ended: it may do so by itself, and
-// what it told is to be gone (MESH-025).
+// farewell ends a peering that the peer has ended. The peer may do so on its own, and its
+// records are removed (MESH-025).
 func (s *server) farewell(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
 	if from == s.cfg.Domain {
 		return directory.Refuse(directory.Forbidden, "a domain can't be its own peer")
@@ -270,11 +269,11 @@ func (s *server) nextPage(r *http.Request, from spiffeid.TrustDomain, query prot
 	defer end.Stop()
 
 	for {
-		// Before looking, so that nothing is missed.
+		// Both channels are taken before the read, so that no change is missed.
 		changed := s.access.changedOf(query.Origin)
 
 		unsigned := s.access.unsigned(query.Origin)
-		if !s.mayHave(from, query) { // who waits is to learn that at once (MESH-025)
+		if !s.mayHave(from, query) { // a waiting caller is refused at once (MESH-025)
 			return "", errNotListed
 		}
 
@@ -297,7 +296,7 @@ func (s *server) nextPage(r *http.Request, from spiffeid.TrustDomain, query prot
 	}
 }
 
-// unavailable is the refusal for a disk that does not answer, else the error itself.
+// unavailable returns directory.Unavailable for a stalled disk, and other errors unchanged.
 func unavailable(err error) error {
 	if errors.Is(err, store.ErrStalled) {
 		return directory.Refuse(directory.Unavailable, "%w", err)
@@ -306,8 +305,8 @@ func unavailable(err error) error {
 	return err
 }
 
-// records answers named records, one a line. What doesn't fit into the answer is
-// left out of it; the caller asks again.
+// records answers with the requested records, one per line. It omits records that don't fit
+// into the answer; the caller requests them again.
 func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, protocol.MaxRecordsBody))
 
@@ -355,7 +354,7 @@ func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.T
 		text, ok, err := recordOf(n)
 		switch {
 		case errors.Is(err, store.ErrStalled):
-			return nil // what is left out of an answer is asked for again
+			return nil // the caller requests the omitted records again
 		case errors.Is(err, publish.ErrNotReady):
 			line.Error = string(directory.Unavailable)
 		case err != nil:

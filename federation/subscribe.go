@@ -9,12 +9,12 @@ import (
 	"github.com/roster-mesh/roster/federation/replica"
 )
 
-// uselessMost is how many answers in a row may bring nothing: gossip may be first, but a
-// node that repeats itself, or doesn't wait and would be asked as fast as it answers, is no
-// source.
+// uselessMost bounds the consecutive answers without news. A few are normal, because gossip
+// may be faster. More mean that the node repeats itself, or answers without waiting; the
+// subscription then ends.
 const uselessMost = 3
 
-// A subscription is one long poll after the other at one of an origin's nodes.
+// A subscription is a sequence of long polls at one of an origin's nodes.
 type subscription struct {
 	cfg      *Config
 	client   *protocol.Client
@@ -26,19 +26,19 @@ type subscription struct {
 	n        protocol.Node
 	useless  int
 
-	told  directory.Position // an issue of the key document that wasn't to be had, though n told of it
-	tried time.Time          // when it was asked for
+	told  directory.Position // issue of the key document that n stated but that could not be pulled
+	tried time.Time          // time of that pull
 }
 
-// subscribe follows a stream at one of its origin's nodes: what was missed first, and
-// then pages and key documents as they are made. It returns only with an error; well is
-// called whenever the node proves to be of use.
+// subscribe follows a stream at one of its origin's nodes. It pulls missed pages first, and
+// then new pages and key documents as they are issued. It returns only with an error, and
+// calls well after each success.
 func (fl *follower) subscribe(ctx context.Context, origin *replica.Origin, feed *replica.Feed, node protocol.Node,
 	well func()) error {
 	if feed == &origin.Streams.Pair.Mesh {
 		if err := fl.receiver.askHead(ctx, origin, node); err != nil &&
 			protocol.CodeOf(err) != protocol.CodeUnsupported {
-			return err // of a head that can't be read the pages may be
+			return err // pages may be readable even if the head is unsupported
 		}
 	}
 
@@ -58,7 +58,7 @@ func (fl *follower) subscribe(ctx context.Context, origin *replica.Origin, feed 
 	return ctx.Err()
 }
 
-// next waits for one answer, and does what it asks for.
+// next waits for one answer and applies it.
 func (s *subscription) next(ctx context.Context) error {
 	asked, known := time.Now(), s.known()
 
@@ -69,7 +69,7 @@ func (s *subscription) next(ctx context.Context) error {
 
 	news := known.Before(issue) && s.follow(ctx, issue)
 	if text == "" {
-		return s.judge(news || time.Since(asked) >= s.cfg.LongPoll/2) // no two clocks go alike
+		return s.judge(news || time.Since(asked) >= s.cfg.LongPoll/2) // half: clocks differ in rate
 	}
 
 	page, code, err := s.receiver.take(ctx, replica.Sender{Domain: s.n.Domain}, s.n, text)
@@ -84,7 +84,7 @@ func (s *subscription) next(ctx context.Context) error {
 	return s.puller.pullInTurn(ctx, s.o, s.f, s.n, unlimited(ctx))
 }
 
-// judge counts the answers that bring nothing.
+// judge counts consecutive useless answers, and returns errNoNews after uselessMost.
 func (s *subscription) judge(useful bool) error {
 	if useful {
 		s.useless = 0
@@ -98,7 +98,7 @@ func (s *subscription) judge(useful bool) error {
 	return nil
 }
 
-// known is the issue of the key document beyond which the node is to tell of one.
+// known returns the issue of the key document beyond which the node is to report a later one.
 func (s *subscription) known() directory.Position {
 	held := s.access.keysIssue(s.o.Domain)
 	if held.Before(s.told) && time.Since(s.tried) < s.cfg.LongPoll/2 {
@@ -109,8 +109,8 @@ func (s *subscription) known() directory.Position {
 }
 
 // await waits for the next page of the stream, or for a later issue of the origin's key
-// document than is known, for Config.LongPoll at most. It returns "" where there was no
-// page, and the issue of which the node tells, zero for none.
+// document than known, for at most Config.LongPoll. text is "" if there was no page. issue is
+// the one that the node stated, or zero.
 func (s *subscription) await(ctx context.Context, known directory.Position) (text string, issue directory.Position,
 	err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.LongPoll+protocol.AnswerTime)
@@ -124,15 +124,16 @@ func (s *subscription) await(ctx context.Context, known directory.Position) (tex
 		return "", issue, err
 	}
 
-	if _, told, err := directory.ParseIndex(header.Get(protocol.HeaderKeys)); err == nil { // none, or of a form to come
+	// A missing header, or one in a later format, is ignored.
+	if _, told, err := directory.ParseIndex(header.Get(protocol.HeaderKeys)); err == nil {
 		issue = told
 	}
 
 	return text, issue, nil
 }
 
-// follow pulls the issue of the key document of which the node tells, and reports whether
-// it is here. Where it can't be had, pages may be by keys that are known.
+// follow pulls the issue of the key document that the node stated, and reports whether it was
+// received. A failure does not end the subscription, because pages may use known keys.
 func (s *subscription) follow(ctx context.Context, issue directory.Position) bool {
 	err := s.receiver.followKeys(ctx, s.o, s.n, issue)
 	if err == nil {

@@ -10,14 +10,14 @@ import (
 	"github.com/roster-mesh/roster/federation/store"
 )
 
-// upkeep runs the loops that look after all origins.
+// upkeep runs the loops that maintain all origins.
 type upkeep struct {
 	cfg     *Config
 	origins *replica.Set
 	judge   chan struct{}
 }
 
-// sweeper frees what is dead, a bounded number at a time.
+// sweeper removes expired entries, a bounded number at a time, until ctx ends.
 func (u *upkeep) sweeper(ctx context.Context) {
 	var readmitted time.Time
 	for pause := sweepEvery; wait(ctx, nil, u.cfg.Stretch.of(pause)); {
@@ -48,16 +48,16 @@ func (u *upkeep) sweeper(ctx context.Context) {
 	}
 }
 
-// judges brings in line what is shown, after the rules have changed, until ctx ends.
-// While the disk doesn't answer it hides what the rules don't admit, and no more.
+// judges applies changed rules to the shown entries, until ctx ends. While the disk is
+// stalled, it only hides entries that the rules no longer admit.
 func (u *upkeep) judges(ctx context.Context) {
 	for wait(ctx, u.judge, 0) {
 		u.judgeAll(ctx)
 	}
 }
 
-// judgeAll does all that is to be done, of one origin a step after the other's. What
-// is to be hidden comes first: it waits for no disk.
+// judgeAll applies the rules to all origins, one step of each origin in turn. It hides
+// entries first, because that waits for no disk.
 func (u *upkeep) judgeAll(ctx context.Context) {
 	for more := true; more && ctx.Err() == nil; {
 		more = false
@@ -74,11 +74,11 @@ func (u *upkeep) judgeAll(ctx context.Context) {
 	}
 }
 
-// staleEvery is how often it is asked who hasn't been heard for too long.
+// staleEvery is the interval at which staleness looks for silent origins.
 const staleEvery = 500 * time.Millisecond
 
-// staleness hides what silent origins told, where their peerings want that, and
-// shows it again when they speak (MESH-008).
+// staleness hides the entries of a silent origin if its peering requires that, and shows them
+// again when the origin is reachable (MESH-008).
 func (u *upkeep) staleness(ctx context.Context) {
 	for ok := true; ok; ok = wait(ctx, nil, u.cfg.Stretch.of(staleEvery)) {
 		for _, origin := range u.origins.All() {
@@ -93,7 +93,7 @@ func (u *upkeep) staleness(ctx context.Context) {
 	}
 }
 
-// The pace of the loops that look after all origins.
+// The pace of the loops that maintain all origins.
 const (
 	sweepEvery     = 5 * time.Second
 	sweepLimit     = 1000

@@ -15,57 +15,56 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A Verifier makes evidence of what an origin signed, judges the evidence that others
-// send, and has the domain act on it (federation.md, "Evidence"). It is safe for
+// A Verifier makes evidence from an origin's contradictory signed structures, judges evidence
+// from other nodes, and freezes convicted origins (federation.md, "Evidence"). It is safe for
 // concurrent use.
 type Verifier interface {
-	// Accuse makes an evidence file of two pages, by those of the key documents, the
-	// newest first, that list their keys, or of two key documents where pages is nil.
+	// Accuse makes an evidence file of two pages and the key documents that list their
+	// keys, or of two key documents if pages is nil. keys is ordered newest first.
 	Accuse(origin spiffeid.TrustDomain, pages, keys []string) ([]byte, error)
-	// Judge returns what evidence shows to this node, by the bundles and key
-	// documents that it believes now. An error means that it is not valid. News
-	// is what this domain didn't judge before: what only an SVID vouches for that
-	// ended long ago is none (trust.Keyring.Judge).
+	// Judge returns the conviction that evidence supports under the bundles and key
+	// documents that this node trusts now. An error means that the evidence is not valid.
+	// news is true for evidence that this domain has not judged before: it is not valid if
+	// only a long expired SVID attests its key (trust.Keyring.Judge).
 	Judge(evidence []byte, news bool) (Conviction, error)
-	// Freeze has the own domain take nothing more from an origin. To repeat it is
-	// safe.
+	// Freeze makes the own domain accept nothing new from an origin. It is idempotent.
 	Freeze(ctx context.Context, origin spiffeid.TrustDomain) error
 }
 
-// A Conviction is what evidence shows.
+// A Conviction is the result of valid evidence: an origin contradicted itself.
 type Conviction struct {
 	Origin   spiffeid.TrustDomain
 	ID       string             // the same for all evidence of one contradiction; letters, digits and hyphens
-	Audience directory.Audience // of the stream; nobody for key documents
+	Audience directory.Audience // of the stream; zero for key documents
 }
 
-// A File is one that is on disk.
+// A File is a stored evidence file.
 type File struct {
 	ID    string
 	Found time.Time
 }
 
-// MaxFiles bounds the evidence that is kept against one origin: one is enough, and
-// after a release there may be another, which takes the place of the oldest.
+// MaxFiles bounds the evidence files of one origin. One file is enough to convict; after a
+// release a new one replaces the oldest.
 const MaxFiles = 16
 
 var ErrManyKept = errors.New("enough evidence against that origin is stored")
 
-// Store is the evidence that this node has. A file ends in .pending until the
-// domain has frozen the origin, and in .json from then on.
+// Store holds this node's evidence. A file ends in .pending until the domain has frozen the
+// origin, and in .json from then on.
 type Store struct {
 	dir  string
-	News chan struct{} // something is pending
+	News chan struct{} // capacity 1: a case is pending
 
 	writing sync.Mutex // orders changes; held over disk I/O, and taken before mu
 
-	mu      sync.Mutex // guards what follows; never held over disk I/O. Changes hold both.
+	mu      sync.Mutex // guards the fields below; never held over disk I/O. Changes hold both.
 	kept    map[spiffeid.TrustDomain][]File
 	pending []*Pending
 }
 
-// A Pending is a conviction that the domain hasn't acted on yet, or that
-// others weren't told of.
+// A Pending is a conviction that the domain has not acted on yet. Shown is true once its
+// evidence is being sent to other nodes.
 type Pending struct {
 	Conviction
 	Evidence []byte
@@ -76,7 +75,8 @@ func (c *Store) Path(td spiffeid.TrustDomain, id, suffix string) string {
 	return filepath.Join(c.dir, td.Name()+"."+id+suffix)
 }
 
-// Open reads what is in dir. Pending cases are for the verifier to judge again.
+// Open reads the evidence files in dir, and creates dir if needed. It returns the evidence of
+// pending cases, which the caller must judge again.
 func Open(dir string) (store *Store, pending [][]byte, err error) {
 	store = &Store{dir: dir, News: make(chan struct{}, 1), kept: map[spiffeid.TrustDomain][]File{}}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -110,7 +110,7 @@ func Open(dir string) (store *Store, pending [][]byte, err error) {
 
 		info, err2 := f.Info()
 		if err := errors.Join(err, err2); err != nil {
-			continue // not a file of ours
+			continue // not an evidence file
 		}
 
 		store.kept[td] = append(store.kept[td], File{name[dot+1:], info.ModTime()})
@@ -119,17 +119,18 @@ func Open(dir string) (store *Store, pending [][]byte, err error) {
 	return store, pending, nil
 }
 
-// Add writes a conviction's evidence down. It returns false for one that is known.
-// Of what is not needed, as news of an origin that is frozen, it takes no more than
-// MaxFiles. Else the oldest gives way: an operator has released the origin from it, and
-// who has much evidence made against them is not to be safe from more.
+// Add stores a conviction's evidence. It returns false for a known conviction. If needless is
+// true, because the origin is frozen already, it returns ErrManyKept once MaxFiles are
+// stored. Otherwise the new file replaces the oldest: an operator has released the origin
+// since then, and an origin must not become immune to new evidence.
 func (c *Store) Add(conviction Conviction, evidence []byte, needless bool) (bool, error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 
 	known := func(f File) bool { return f.ID == conviction.ID }
 
-	kept := c.Files(conviction.Origin) // without the new one, which stays also where the clock was set back
+	// The list lacks the new file, which therefore stays even if the clock was set back.
+	kept := c.Files(conviction.Origin)
 	switch {
 	case slices.ContainsFunc(kept, known):
 		return false, nil
@@ -142,7 +143,7 @@ func (c *Store) Add(conviction Conviction, evidence []byte, needless bool) (bool
 	}
 
 	for ; len(kept) >= MaxFiles; kept = kept[1:] {
-		// One that can't be removed is found again by the next start, and is the first to go then.
+		// The next start finds a file that can't be removed; it is then the first to be replaced.
 		_ = os.Remove(c.Path(conviction.Origin, kept[0].ID, KeptSuffix))
 	}
 
@@ -154,13 +155,13 @@ func (c *Store) Add(conviction Conviction, evidence []byte, needless bool) (bool
 	c.pending = append(c.pending, &Pending{Conviction: conviction, Evidence: evidence})
 	select {
 	case c.News <- struct{}{}:
-	default: // once is enough
+	default: // the reader is woken already
 	}
 
 	return true, nil
 }
 
-// writeWhole writes a file that is there whole or not at all, also after a crash.
+// writeWhole writes a file atomically: after a crash it is complete or absent.
 func writeWhole(path string, data []byte) error {
 	file, err := os.CreateTemp(filepath.Dir(path), "new-*")
 	if err != nil {
@@ -189,12 +190,12 @@ func (c *Store) Pending() []*Pending {
 	return slices.Clone(c.pending)
 }
 
-// Against reports whether one of these is against an origin.
+// Against reports whether any of the cases is against an origin.
 func Against(open []*Pending, td spiffeid.TrustDomain) bool {
 	return slices.ContainsFunc(open, func(p *Pending) bool { return p.Origin == td })
 }
 
-// Settle notes that the domain has acted.
+// Settle marks a case as closed, because the domain has acted on it.
 func (c *Store) Settle(pending *Pending) error {
 	if err := os.Rename(c.Path(pending.Origin, pending.ID, PendingSuffix),
 		c.Path(pending.Origin, pending.ID, KeptSuffix)); err != nil {
@@ -218,7 +219,7 @@ func (c *Store) Files(td spiffeid.TrustDomain) []File {
 	return files
 }
 
-// Reopen lets evidence that is known be taken once more.
+// Reopen makes Add accept known evidence once more.
 func (c *Store) Reopen(td spiffeid.TrustDomain, id string) {
 	c.writing.Lock()
 	defer c.writing.Unlock()

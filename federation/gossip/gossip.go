@@ -54,7 +54,7 @@ type Timing struct {
 	ProbeTimeout time.Duration // 3 s
 	Gossip       time.Duration // between rounds while messages are waiting; 500 ms
 	PushPull     time.Duration // between exchanges of the full state with one member; 60 s
-	Rejoin       time.Duration // longest pause between attempts to join a lost member or a seed; 15 s
+	Rejoin       time.Duration // longest pause between attempts to join at an address; 15 s
 	Leave        time.Duration // longest wait of Close for the leave message to be sent; 2 s
 }
 

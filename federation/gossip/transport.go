@@ -68,7 +68,7 @@ type transport struct {
 	server, client *tls.Config
 	heads          func(to spiffeid.TrustDomain) [][]byte
 	take           func(from spiffeid.ID, n news)
-	addressOf      func(spiffeid.ID) (string, bool) // the addresses that members state of themselves
+	addressOf      func(spiffeid.ID) (string, bool) // addresses that members state themselves
 	packets        chan *memberlist.Packet
 	streams        chan net.Conn
 	handshakes     chan struct{}
