@@ -15,7 +15,7 @@ import (
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
-// A dialect is how one version of A2A says the same.
+// A dialect holds the names that differ between versions of A2A.
 type dialect struct {
 	version        string // of A2A-Version; "" if the version has no such header
 	send, stream   string // methods of JSON-RPC
@@ -29,9 +29,9 @@ var (
 	a2a10 = dialect{version: "1.0", send: "SendMessage", stream: "SendStreamingMessage", role: "ROLE_USER"}
 )
 
-// callA2A sends the input as a message (A2A 0.3 and 1.0: JSON-RPC, HTTP+JSON). An
-// input with a member message is a message's own parameters; one with text alone is
-// said as text, and any other as data.
+// callA2A sends the input as a message (A2A 0.3 and 1.0: JSON-RPC, HTTP+JSON). An input
+// with a member message is a message's own parameters. An input that is only text is
+// sent as text, and any other as data.
 func (i *invocation) callA2A(ctx context.Context, w *agentTask) (*invoke.Reply, error) {
 	dialect := i.dialect()
 

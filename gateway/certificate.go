@@ -28,8 +28,8 @@ func (g *Guard) tls(host string, server server) *tls.Config {
 	return config
 }
 
-// judge says whether a server may answer for host. Web PKI certifies the host;
-// the registrant's domain certifies the registrant, or the host for its agents.
+// judge checks whether a server may answer for host. Web PKI certifies the host; the
+// registrant's domain certifies the registrant, or the host for its agents.
 func (g *Guard) judge(chain []*x509.Certificate, host string, server server) error {
 	id, err := g.spiffe(chain)
 

@@ -33,10 +33,10 @@ const (
 )
 
 // GuardConfig names the targets that a Guard permits, and the authorities it trusts. The
-// zero value lets them go to public addresses, and believes the system's roots.
+// zero value permits public addresses, and trusts the system's roots.
 type GuardConfig struct {
-	// Allow are addresses that requests may go to though not the whole Internet
-	// can. Metadata services and multicast stay closed.
+	// Allow are address ranges, not reachable from the whole Internet, to which requests
+	// may go. Metadata services and multicast stay closed.
 	Allow []netip.Prefix
 	// Hosts are names, in lower case, that may be at any address but those.
 	Hosts []string
@@ -44,8 +44,8 @@ type GuardConfig struct {
 	Ports []uint16
 	// Roots certify servers without an SVID; the system's if it is nil.
 	Roots *x509.CertPool
-	// Judge returns whose SVID a server shows, if one of the bundles that this node
-	// holds certifies it now. Nil knows no SVIDs.
+	// Judge returns the identity of a server's SVID, if one of this node's bundles
+	// certifies it now. If Judge is nil, SVIDs are not accepted.
 	Judge func(chain []*x509.Certificate) (spiffeid.ID, error)
 	// AnyBundle takes an SVID of any domain that Judge knows, if it names the host
 	// that was asked for. Else the registrant's own domain alone speaks for its
@@ -115,8 +115,8 @@ func (g *Guard) Close() {
 	clear(g.transports)
 }
 
-// Check says whether a request may go to u as far as that shows before its host is
-// resolved: nil or a *Refusal.
+// Check decides whether a request may go to u, before its host is resolved: nil or a
+// *Refusal.
 func (g *Guard) Check(target *url.URL) error {
 	switch host := target.Hostname(); {
 	case target.Scheme != "https":

@@ -86,9 +86,9 @@ func New(cfg Config) *Gateway {
 	return gateway
 }
 
-// Invocable reports whether the gateway speaks a protocol by which e's agent is
-// reached, and the agent may be called, as far as its registration says and the
-// guard can tell without asking for addresses.
+// Invocable reports whether the gateway supports a protocol of e's agent, and the agent
+// may be called. It checks the registration, and the guard's rules that need no
+// resolution of addresses.
 func (g *Gateway) Invocable(e *directory.Entry) bool {
 	projection := e.Projection()
 	b, ok := bindingOf(projection)
@@ -330,5 +330,6 @@ func (g *Gateway) passHeaders(entry *directory.Entry) []string {
 	return slices.Concat(g.cfg.PassHeaders[before+entry.Agent], g.cfg.PassHeaders[before+entry.RID.String()])
 }
 
-// traceparent is W3C Trace Context's, 3.2: it says nothing but which request it is.
+// traceparent is W3C Trace Context's, 3.2: it identifies the request and has no other
+// content.
 var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)

@@ -106,7 +106,7 @@ func (c *counted) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// listed returns the tools that the server listed, as long as they are believed.
+// listed returns the tools that the server listed, and whether they are still valid.
 func (s *session) listed() ([]tool, bool) {
 	return s.tools, s.fresh.Load() && time.Now().Before(s.until)
 }

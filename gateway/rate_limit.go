@@ -86,8 +86,8 @@ func tooOften(wait int) error {
 	return e
 }
 
-// of returns e's pace: this node's, or less if the registration says so. A
-// registration that changed has a new one.
+// of returns e's limits: this node's, or lower ones if the registration names them. A
+// registration that changed has new limits.
 func (p *rateLimits) of(entry *directory.Entry) *agentLimit {
 	key := agentKey{entry.Origin, entry.RID}
 	p.mu.Lock()

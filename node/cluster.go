@@ -61,10 +61,10 @@ func (b backups) Restore(ctx context.Context, backup io.Reader, force bool, reas
 	}, nil
 }
 
-// ErrBackup says that a file is no backup that this release can use.
+// ErrBackup means that a file is no backup that this release can use.
 var ErrBackup = backup.ErrUnusable
 
-// ErrDamaged says that a node's log or snapshots are not as it wrote them.
+// ErrDamaged means that a node's log or snapshots were altered after it wrote them.
 var ErrDamaged = consensus.ErrDamaged
 
 // SalvageBackup writes a backup of the state on a stopped node's disk, for a domain that

@@ -217,9 +217,9 @@ func theirs(e *apiclient.Error) error {
 	return fmt.Errorf("it answers %d, %.200q", e.Status, e.Error())
 }
 
-// offer shows the secret to one node after the other until one takes it. It
-// believes the token's bundle, and shows no certificate: that domain knows none of
-// this one's authorities yet.
+// offer presents the secret to one node after the other until one accepts it. It trusts
+// the token's bundle. It presents no certificate, because that domain knows none of this
+// one's authorities yet.
 func (ps *peerings) offer(ctx context.Context, peering directory.Peering, secret string, us directory.Peering) error {
 	client, done, err := ps.stranger(peering, nil)
 	if err != nil {

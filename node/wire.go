@@ -140,8 +140,8 @@ func (n *Node) wireDirectory(ln listeners, env Env) error {
 	return n.wireBundles()
 }
 
-// wireAdmin has the admin listener answer from the first moment on: a node may wait
-// for its identity, and says so.
+// wireAdmin starts the admin listener first, so that a node that waits for its identity
+// can report that.
 func (n *Node) wireAdmin() error {
 	ln, err := n.net.Listen(n.cfg.Listen.Admin)
 	if err != nil {

@@ -28,7 +28,7 @@ const (
 	AnchorDirectory Anchor = "directory" // the answer of a directory over an authenticated connection
 )
 
-// ErrNoAnchor says that nothing was given by which a file could be judged.
+// ErrNoAnchor means that no anchor was given by which a file could be judged.
 var ErrNoAnchor = errors.New("no trust anchor")
 
 // A DirectoryWord is the trust data that a directory, as the anchor of a record, has of
@@ -94,7 +94,7 @@ func (v *verification) anchorInStore() (string, error) {
 	return v.anchored(AnchorBundle, "the bundle that is held here")
 }
 
-// takeGivenKeys puts the verifier's key document in the place of the file's.
+// takeGivenKeys replaces the file's key document by the verifier's.
 func (v *verification) takeGivenKeys() error {
 	if v.opts.Keys == "" {
 		return nil
@@ -223,7 +223,7 @@ func namesDomain(bundle *spiffebundle.Bundle, td spiffeid.TrustDomain) bool {
 	})
 }
 
-// readKeys takes a key document apart and looks at no signature.
+// readKeys parses a key document and checks no signature.
 func (v *verification) readKeys(text string) error {
 	jws, kid, err := compact.ParseOwn(text, signed.TypeKeys, compact.MaxSize)
 	if err != nil {

@@ -37,9 +37,9 @@ const MaxClockSkew = 60 * time.Second
 
 var errAttestation = errors.New("the attestation does not hold")
 
-// Attest returns the JWS in which the node's SVID says that k is the node's
-// signing key: typ adattest+jws, its chain in x5c, over {domain, node, jwk,
-// time} (trust.md, "Signing keys"). The algorithm follows the SVID's key.
+// Attest returns the JWS in which the node's SVID attests k as the node's signing key:
+// typ adattest+jws, its chain in x5c, over {domain, node, jwk, time} (trust.md, "Signing
+// keys"). The algorithm follows the SVID's key.
 func (k *Key) Attest(svid *x509svid.SVID, now time.Time) (string, error) {
 	if !IsNode(svid.ID, svid.ID.TrustDomain()) {
 		return "", fmt.Errorf("attest the signing key: %s is not a node's ID: nodes have %sNAME", svid.ID, NodePath)

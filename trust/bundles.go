@@ -24,11 +24,11 @@ import (
 // MaxBundle bounds a trust bundle in bytes.
 const MaxBundle = 1 << 20
 
-// ErrNoBundle says that nothing is known of a trust domain's authorities.
+// ErrNoBundle means that there are no authorities of a trust domain.
 var ErrNoBundle = errors.New("no bundle of that trust domain")
 
-// Bundles holds the authorities of each trust domain that this node believes,
-// each for its own domain alone. It is safe for concurrent use.
+// Bundles holds the authorities of each trust domain that this node trusts, each for its
+// own domain alone. It is safe for concurrent use.
 type Bundles struct {
 	mu        sync.RWMutex // guards the rest
 	sets      map[spiffeid.TrustDomain]*bundle

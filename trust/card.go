@@ -23,7 +23,7 @@ import (
 // could vouch for itself.
 type CardKeys struct{ keys []jose.JSONWebKey }
 
-// ErrUnsigned says that an agent card has no signature.
+// ErrUnsigned means that an agent card has no signature.
 var ErrUnsigned = errors.New("it is not signed")
 
 // cardAlgorithms are the signatures that are taken: by public keys, none broken.
@@ -98,9 +98,9 @@ func (k *CardKeys) addPEM(text []byte) error {
 	return nil
 }
 
-// VerifyCard checks the signatures of an agent card (A2A 1.0, 8.4), a JSON object,
-// and returns the kid of the first that holds by one of the keys. The error is
-// ErrUnsigned, or says why none holds.
+// VerifyCard checks the signatures of an agent card (A2A 1.0, 8.4), a JSON object, and
+// returns the kid of the first that is valid by one of the keys. The error is
+// ErrUnsigned, or the reason why none is valid.
 func (k *CardKeys) VerifyCard(card []byte) (kid string, err error) {
 	members, err := directory.ParseObject(card)
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 )
 
-// A Reason says in one word why a credential was refused: the label of a counter.
+// A Reason is a one-word reason for the refusal of a credential: the label of a counter.
 type Reason string
 
-// Why a peer's certificate was refused in the handshake.
+// Reasons for the refusal of a peer's certificate in the handshake.
 const (
 	ReasonVersion       Reason = "version"        // the client doesn't speak TLS 1.3
 	ReasonNoCertificate Reason = "no_certificate" // none presented although one is required

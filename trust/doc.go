@@ -1,9 +1,9 @@
 // Package trust authenticates callers, nodes and domains, and verifies their signatures
 // (design: trust.md).
 //
-// A node shows itself by an X.509-SVID, which a [Source] holds and swaps, and
-// judges others by the [Bundles] of their trust domains; [ServerTLS],
-// [NodeServerTLS] and [ClientTLS] put both on a connection:
+// A node authenticates by an X.509-SVID, which a [Source] holds and swaps. It verifies
+// others by the [Bundles] of their trust domains. [ServerTLS], [NodeServerTLS] and
+// [ClientTLS] apply both to a connection:
 //
 //	source, err := trust.OpenFiles("node.pem", "node-key.pem")
 //	bundles := trust.NewBundles()

@@ -29,8 +29,8 @@ const (
 	TwoKeyDocuments Offence = "E3" // of one epoch and seq
 )
 
-// ErrEquivocation says that evidence holds: a domain signed two things that no
-// honest one can have signed both.
+// ErrEquivocation means that evidence holds: a domain signed two structures that an
+// honest domain can't both have signed.
 var ErrEquivocation = errors.New("the domain contradicts itself")
 
 // An Evidence file shows that a domain contradicted itself, to any verifier that trusts
@@ -90,9 +90,9 @@ type Conviction struct {
 	What     string             // a sentence
 }
 
-// Accuse makes evidence of two pages that origin signed, by those of the key
-// documents, the newest first, that list their keys, or of two key documents if
-// pages is nil. Whether it holds is for Judge to say.
+// Accuse makes evidence of two pages that origin signed, by those of the key documents,
+// the newest first, that list their keys, or of two key documents if pages is nil. Judge
+// decides whether it holds.
 func (r *Keyring) Accuse(origin spiffeid.TrustDomain, pages, keys []string) ([]byte, error) {
 	bundle, err := r.bundles.JWKS(origin)
 	if err != nil {
@@ -247,7 +247,7 @@ type trial struct {
 
 type signedBy struct{ jws, kid string }
 
-// evidenceFormat reads all parts, and looks at no signature.
+// evidenceFormat reads all parts, and checks no signature.
 func (v *verification) evidenceFormat() (string, error) {
 	t := &v.trial
 
@@ -372,7 +372,7 @@ func (t *trial) attested(kid string, td spiffeid.TrustDomain, b x509bundle.Sourc
 	return time.Time{}, err
 }
 
-// attestedAt is when an attestation says that it was made.
+// attestedAt returns the time that an attestation states as its own.
 func attestedAt(jws string) (time.Time, error) {
 	c, err := compact.Parse(jws, signed.TypeAttestation, maxAttestation, "alg", "typ", "x5c")
 	if err != nil {

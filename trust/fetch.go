@@ -20,14 +20,14 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// How soon a bundle is fetched again: as its refresh hint says, between bounds.
+// Intervals between fetches of a bundle: its refresh hint, between bounds.
 const (
 	refreshDefault = 5 * time.Minute
 	refreshLeast   = time.Minute
 	refreshMost    = time.Hour
 )
 
-// ErrBundleOlder says that an endpoint has a bundle from before the one that is held.
+// ErrBundleOlder means that an endpoint has an older bundle than the held one.
 var ErrBundleOlder = errors.New("its sequence number is lower than that of the bundle that is held")
 
 // A Fetcher has other domains' bundles from their endpoints (SPIFFE Federation, 5).

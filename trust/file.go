@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// writeFile puts b in the place of file at once, and on disk before it returns.
+// writeFile replaces file by data atomically, and on disk before it returns.
 func writeFile(file string, data []byte, mode os.FileMode) (err error) {
 	dir := filepath.Dir(file)
 

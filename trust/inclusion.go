@@ -63,7 +63,7 @@ func (v *verification) inclusion() (string, error) {
 }
 
 // believed returns the keys that the document doesn't revoke and that are pinned, or
-// that an SVID vouched for when the page was made.
+// that an SVID attested when the page was made.
 func (v *verification) believed() []signed.SigningKey {
 	var keys []signed.SigningKey
 	for _, k := range v.keys.Keys {

@@ -51,8 +51,8 @@ type Keyring struct {
 	origins map[spiffeid.TrustDomain]*keys
 }
 
-// NewKeyring returns a keyring of a node of domain that signs with key and
-// believes b. It knows no key document yet.
+// NewKeyring returns a keyring of a node of domain that signs with key and trusts b. It
+// has no key document yet.
 func NewKeyring(domain spiffeid.TrustDomain, key *Key, b *Bundles) *Keyring {
 	return &Keyring{domain: domain, key: key, bundles: b, origins: map[spiffeid.TrustDomain]*keys{}}
 }

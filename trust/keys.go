@@ -65,7 +65,7 @@ func MakeNextKey(dir string) (*NextKey, error) {
 	return &NextKey{k, dir}, err
 }
 
-// Use puts the key in the place of the one before, on disk.
+// Use replaces the former key by the next one, on disk.
 func (k *NextKey) Use() (*Key, error) {
 	file := filepath.Join(k.dir, keyFile)
 	if err := os.Rename(file+".next", file); err != nil {

@@ -6,9 +6,9 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// Publish returns td's bundle as its endpoint shows it (SPIFFE Federation, 5): with a
-// refresh hint, and with a sequence number. Where its source gives none (PEM, or a
-// Workload API), that is when the newest authority began, in Unix seconds: it rises
+// Publish returns td's bundle for its endpoint (SPIFFE Federation, 5): with a refresh
+// hint, and with a sequence number. If its source gives none (PEM, or a Workload API),
+// the number is the time at which the newest authority began, in Unix seconds. It rises
 // with each new authority, and is the same at every node. The error is ErrNoBundle.
 func (b *Bundles) Publish(td spiffeid.TrustDomain) ([]byte, error) {
 	set := b.get(td)

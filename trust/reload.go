@@ -24,8 +24,8 @@ func (s *Source) Follow(bundles *Bundles, file string) error {
 	return bundles.Set(td, jwks)
 }
 
-// Trouble returns why the files, or the Workload API, could not be used when they
-// were looked at last; nil if they could.
+// Trouble returns the error of the last read of the files, or of the Workload API; nil
+// if it succeeded.
 func (s *Source) Trouble() error {
 	if s.api != nil {
 		return s.api.Err()

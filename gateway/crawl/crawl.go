@@ -187,7 +187,7 @@ func fetchPage(ctx context.Context, guard *gateway.Guard, page *url.URL, last *R
 	return answer, nil
 }
 
-// freshness is how long an answer may be believed, within bounds.
+// freshness returns the time for which an answer is valid, within bounds.
 func freshness(h http.Header) time.Duration {
 	fresh := defaultFresh
 	for directive := range strings.SplitSeq(h.Get("Cache-Control"), ",") {

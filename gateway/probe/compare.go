@@ -90,9 +90,9 @@ func Judge(differences []Difference, err error) directory.Probe {
 	return probe
 }
 
-// listed finds an agent in a Web of Agents document: by its id there, where it was
-// registered as such, else by where it is called. An agent that is registered as such
-// and not listed is nil.
+// listed finds an agent in a Web of Agents document: by its id there if it was
+// registered as such, else by its endpoint. The result is nil if an agent that was
+// registered as such is not listed.
 func (s *Description) listed(d directory.Document, projection *directory.Projection) (*crawl.Agent, error) {
 	id := woaID(d)
 	for i := range s.agents {
@@ -160,7 +160,7 @@ func compare(agent string, projection, q *directory.Projection, all bool) (ds []
 	return ds
 }
 
-// reachedBy is whether an agent says that it is reached by a binding.
+// reachedBy reports whether an agent lists a binding.
 func reachedBy(q *directory.Projection, b directory.Binding) bool {
 	return slices.ContainsFunc(q.Bindings, func(o directory.Binding) bool {
 		return o.Protocol == b.Protocol && strings.TrimRight(o.Endpoint, "/") == strings.TrimRight(b.Endpoint, "/")

@@ -16,11 +16,11 @@ import (
 	"github.com/roster-mesh/roster/gateway/crawl"
 )
 
-// CardPath is where an agent's card is: at its origin (A2A 1.0, 8.2), or below
-// where it is reached.
+// CardPath is the path of an agent's card: at its origin (A2A 1.0, 8.2), or below its
+// base URL.
 const CardPath = "/.well-known/agent-card.json"
 
-// oldCardPath is where cards were before A2A 0.3.
+// oldCardPath is the path of cards before A2A 0.3.
 const oldCardPath = "/.well-known/agent.json"
 
 // Bounds of an agent's description of itself, in bytes: a card, a Web of Agents

@@ -25,7 +25,7 @@ const (
 	maxProbeConcurrent = 256
 )
 
-// Gateway says whether and how agents are invoked through a node.
+// Gateway configures the invocation of agents through a node.
 type Gateway struct {
 	Enabled       bool                `yaml:"enabled"`
 	AllowNetworks []string            `yaml:"allow_networks"`
@@ -119,8 +119,8 @@ func (g *Gateway) validateNames() error {
 	return nil
 }
 
-// Crawl says which origins' Web of Agents documents a domain follows, and for which
-// identity it registers the agents that they list. Without origins it follows none.
+// Crawl names the origins whose Web of Agents documents a domain follows, and the
+// identity that registers the agents that they list. Without origins it follows none.
 type Crawl struct {
 	As      string   `yaml:"as"`
 	Origins []string `yaml:"origins"`

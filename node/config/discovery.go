@@ -10,7 +10,7 @@ import (
 
 const maxTaxonomies = 16
 
-// Discovery says how queries are answered.
+// Discovery configures the answers to discovery queries.
 type Discovery struct {
 	// Strict refuses queries with a filter that can't be applied, instead of reporting it.
 	Strict bool `yaml:"strict"`

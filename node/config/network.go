@@ -37,7 +37,7 @@ func (l *Listen) validate() error {
 	return nil
 }
 
-// Gossip says how a node takes part in the mesh's gossip.
+// Gossip configures a node's part in the mesh's gossip.
 type Gossip struct {
 	Enabled   bool     `yaml:"enabled"`
 	Advertise string   `yaml:"advertise"`
@@ -52,7 +52,7 @@ func (g *Gossip) validate() error {
 	return validateHostPort("gossip.advertise", g.Advertise)
 }
 
-// Identity says where the node's X.509-SVID and its domain's bundle come from: three
+// Identity names the source of the node's X.509-SVID and its domain's bundle: three
 // files, or a SPIFFE Workload API.
 type Identity struct {
 	Cert        string `yaml:"cert"`
@@ -80,8 +80,8 @@ func (i *Identity) validate() error {
 	return nil
 }
 
-// Bundles says how peers get this domain's trust bundle, and by which CA theirs are
-// fetched.
+// Bundles configures the publication of this domain's trust bundle to peers, and the CA
+// by which theirs are fetched.
 type Bundles struct {
 	Serve    bool                     `yaml:"serve"`
 	Endpoint directory.BundleEndpoint `yaml:"endpoint"`

@@ -52,8 +52,9 @@ func (n *Names) validate() error {
 	return nil
 }
 
-// Disk says when a leader transfers leadership because its disk is slow: each write to the
-// log took longer than Slow for all of HandOverAfter. Slow of 0 is never.
+// Disk configures the transfer of leadership away from a slow disk. The leader transfers
+// it if each write to the log took longer than Slow for all of HandOverAfter. Slow of 0
+// means never.
 type Disk struct {
 	Slow          time.Duration `yaml:"slow"`
 	HandOverAfter time.Duration `yaml:"hand_over_after"`

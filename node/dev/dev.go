@@ -158,8 +158,8 @@ func (m *runningMesh) start(ctx context.Context) error {
 	return m.markReady(true)
 }
 
-// markReady says in mesh.json whether everything runs. Identities that were
-// minted meanwhile stay.
+// markReady writes to mesh.json whether everything runs. Identities that were minted
+// meanwhile stay.
 func (m *runningMesh) markReady(ready bool) error {
 	now, err := ReadMesh(m.opt.Dir)
 	if err != nil {

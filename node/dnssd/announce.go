@@ -42,8 +42,9 @@ const (
 // maxInterfaces bounds the interfaces that are answered or asked on.
 const maxInterfaces = 16
 
-// Config says whether and on which interfaces a node announces its directory. Without
-// names it uses all interfaces that are up and support multicast, except loopback.
+// Config configures whether and on which interfaces a node announces its directory.
+// Without names it uses all interfaces that are up and support multicast, except
+// loopback.
 type Config struct {
 	Enabled    bool     `yaml:"enabled"`
 	Interfaces []string `yaml:"interfaces"`

@@ -20,7 +20,7 @@ const (
 	syncTrials = 16
 )
 
-// disk looks at the room and the speed of the disk that has the data.
+// disk checks the free space and the speed of the disk that has the data.
 func (d *diagnosis) disk(context.Context) {
 	free, share, err := spaceOf(d.cfg.Data)
 

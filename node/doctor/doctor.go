@@ -91,8 +91,8 @@ func (d *diagnosis) say(check, status, do, format string, args ...any) {
 	d.findings = append(d.findings, Finding{check, status, fmt.Sprintf(format, args...), do})
 }
 
-// identity looks at the SVID: that it is one of the members', that the domain's bundle
-// certifies it, and for how long.
+// identity checks the SVID: that it is a member's, that the domain's bundle certifies
+// it, and how long it is valid.
 func (d *diagnosis) identity(ctx context.Context) {
 	const check = "identity"
 	i := d.cfg.Identity
@@ -167,7 +167,7 @@ func (d *diagnosis) fromWorkload(ctx context.Context) error {
 	return err
 }
 
-// authorities looks at when the CAs of the domain and of its peers end.
+// authorities checks when the CAs of the domain and of its peers expire.
 func (d *diagnosis) authorities(context.Context) {
 	d.ends("bundle", d.cfg.TrustDomain, "have the domain's CA renewed, and its bundle with it")
 
@@ -226,7 +226,7 @@ func (d *diagnosis) ends(check string, td spiffeid.TrustDomain, do string) {
 	}
 }
 
-// newAuthority says how a peer's new CA comes here.
+// newAuthority returns the way to get a peer's new CA.
 func newAuthority(peering directory.Peering) string {
 	if peering.Endpoint.IsZero() {
 		return "ask its operator; it has no bundle endpoint here, so a new CA takes a new invitation, or " +
@@ -272,8 +272,8 @@ func (d *diagnosis) running(ctx context.Context) {
 	}
 }
 
-// ports looks whether a node that runs answers where it listens, and whether one that
-// doesn't could listen there.
+// ports checks that a running node answers on its listening addresses, or that a stopped
+// node could listen there.
 func (d *diagnosis) ports(ctx context.Context) {
 	list := []struct{ key, address string }{{"listen.api", d.cfg.Listen.API}, {"listen.cluster", d.cfg.Listen.Cluster}}
 	if d.cfg.Gossip.Enabled {
@@ -341,7 +341,7 @@ func (d *diagnosis) raft(ctx context.Context) {
 	d.quotas(status.Quotas)
 }
 
-// quotas looks at how much of its quotas the domain uses.
+// quotas checks the share of its quotas that the domain uses.
 func (d *diagnosis) quotas(status wire.QuotaStatus) {
 	const check = "quotas"
 	for _, use := range node.DomainQuotas(status) {
@@ -455,7 +455,7 @@ func (d *diagnosis) peering(ctx context.Context) {
 	}
 }
 
-// peer looks at one peering: how it stands, and how its domain's nodes behave.
+// peer checks one peering: its state, and the behaviour of its domain's nodes.
 func (d *diagnosis) peer(p wire.Peer) {
 	if p.State == "terminated" {
 		return
@@ -467,7 +467,7 @@ func (d *diagnosis) peer(p wire.Peer) {
 	d.peerMessages(p)
 }
 
-// peerState looks at the state of a peering, and how far this node is behind the peer.
+// peerState checks the state of a peering, and this node's lag behind the peer.
 func (d *diagnosis) peerState(p wire.Peer) {
 	check := "peer " + p.Domain
 	lag := fmt.Sprintf("%d revisions and %.1f s behind", p.LagRevisions, p.LagSeconds)
@@ -530,7 +530,7 @@ func (d *diagnosis) peerState(p wire.Peer) {
 	}
 }
 
-// peerQuotas looks at how much of its quotas the records of a peer use.
+// peerQuotas checks the share of its quotas that a peer's records use.
 func (d *diagnosis) peerQuotas(p wire.Peer) {
 	for _, use := range node.PeerQuotas(p.Domain, p.Records, p.RecordsLimit, p.Bytes, p.BytesLimit) {
 		if share := use.Share(); share >= node.QuotaWarning {
@@ -549,7 +549,7 @@ func (d *diagnosis) peerQuotas(p wire.Peer) {
 	}
 }
 
-// peerBundleEndpoint looks at whether the last request to a peer's bundle endpoint failed.
+// peerBundleEndpoint checks whether the last request to a peer's bundle endpoint failed.
 func (d *diagnosis) peerBundleEndpoint(p wire.Peer) {
 	switch {
 	case p.BundleError != "":
@@ -572,7 +572,7 @@ func (d *diagnosis) peerBundleEndpoint(p wire.Peer) {
 	}
 }
 
-// peerMessages looks at whether a peer's nodes sent messages that no honest node sends.
+// peerMessages checks whether a peer's nodes sent messages that no honest node sends.
 func (d *diagnosis) peerMessages(p wire.Peer) {
 	var bad []string
 	for _, code := range []protocol.Code{protocol.CodeFormat, protocol.CodeHeader, protocol.CodeJSON,

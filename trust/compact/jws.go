@@ -114,7 +114,7 @@ func Split(jws string, limit int, names ...string) (*JWS, error) {
 	return &JWS{members, raw[1], raw[2]}, nil
 }
 
-// ErrForm says that something is no canonical compact JWS.
+// ErrForm means that a text is no canonical compact JWS.
 var ErrForm = fmt.Errorf("%w: not a compact JWS in canonical form", signed.ErrHeader)
 
 // DecodeBase64 decodes base64url that has exactly one text: no padding, no spare

@@ -22,7 +22,8 @@ import (
 // together.
 const maxToken = 8 << 10
 
-// A Reason says in one word why a credential was refused; it is the label of a counter.
+// A Reason is a one-word reason for the refusal of a credential; it is the label of a
+// counter.
 type Reason = trust.Reason
 
 // Reasons that certificates have too.

@@ -22,7 +22,7 @@ const (
 	MethodJWTSVID = "jwt-svid"
 )
 
-// Config says whose tokens are believed, besides client certificates.
+// Config names the tokens that are accepted, besides client certificates.
 type Config struct {
 	// Addresses are the base URLs (https://HOST[:PORT]) of this directory. The target of
 	// a proof is at one of them.
