@@ -12,7 +12,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// access says which domains may ask this node, and for which streams.
+// access decides which domains may send requests to this node, and for which streams.
 type access struct {
 	cfg     *Config
 	origins *replica.Set
@@ -28,8 +28,8 @@ func (a *access) speaksTo(td spiffeid.TrustDomain) bool {
 	return o != nil && o.Accepts()
 }
 
-// lists reports whether a domain may have the mesh stream of origin, which the
-// origin's own key document says.
+// lists reports whether a domain may have the mesh stream of origin, according to the
+// origin's own key document.
 func (a *access) lists(origin, td spiffeid.TrustDomain) bool {
 	if td == a.cfg.Domain || td == origin {
 		return true
@@ -55,7 +55,8 @@ func (a *access) lists(origin, td spiffeid.TrustDomain) bool {
 	return false
 }
 
-// keysIssue returns which issue of a domain's key document this node can give; zero for none.
+// keysIssue returns the issue of a domain's key document that this node can serve; zero if
+// none.
 func (a *access) keysIssue(origin spiffeid.TrustDomain) directory.Position {
 	doc, _, ok := a.cfg.Keys.Keys(origin)
 	if !ok {
@@ -65,8 +66,9 @@ func (a *access) keysIssue(origin spiffeid.TrustDomain) directory.Position {
 	return protocol.Issue(doc)
 }
 
-// unsigned fires in a moment where the own domain has agreed on a key document that this
-// node doesn't sign yet, of which nothing else tells.
+// unsigned returns a channel that fires after replica.KeysEvery if the own domain has agreed
+// on a key document that this node doesn't sign yet, because no other signal reports that
+// signature. Otherwise it returns nil.
 func (a *access) unsigned(origin spiffeid.TrustDomain) <-chan time.Time {
 	if origin != a.cfg.Domain {
 		return nil
@@ -87,7 +89,7 @@ func (a *access) changedOf(origin spiffeid.TrustDomain) <-chan struct{} {
 	return a.origins.Changed()
 }
 
-// neighbours knows which nodes there are to ask.
+// neighbours selects the nodes to send requests to.
 type neighbours struct {
 	cfg     *Config
 	origins *replica.Set
@@ -127,7 +129,7 @@ func (nb *neighbours) others(but spiffeid.TrustDomain) []protocol.Node {
 	return all
 }
 
-// holders returns who may have a stream's records.
+// holders returns the nodes that may have a stream's records, in the order of requests.
 func (nb *neighbours) holders(origin *replica.Origin, aud directory.Audience) []protocol.Node {
 	var all []protocol.Node
 	if nb.cfg.Siblings != nil {
@@ -143,13 +145,13 @@ func (nb *neighbours) holders(origin *replica.Origin, aud directory.Audience) []
 	return all
 }
 
-// How many of the domain's own nodes and how many others are asked at a time; one of
-// them may be cut off from the origin as well.
+// The number of the domain's own nodes and of other nodes that are asked in one round. There
+// are several, because a single one may also be cut off from the origin.
 const (
 	askSiblings = 1
 	askOthers   = 3
 )
 
-// seedSiblings bounds how many of the domain's nodes are asked. All are, in a domain
-// of common size: one of them may be behind the others.
+// seedSiblings bounds the siblings asked at a seed. In a domain of common size these are all
+// siblings, because a single one may lag behind the others.
 const seedSiblings = 8

@@ -233,8 +233,8 @@ func (gf *gossipFeed) audience(origin spiffeid.TrustDomain) gossip.Audience {
 	return func(td spiffeid.TrustDomain) bool { return gf.access.lists(origin, td) }
 }
 
-// heads returns the own domain's head and the newest verified head of each origin, as far as
-// the domain to may have them.
+// heads returns the own domain's head and the newest verified head of each origin, if
+// the domain to may have it.
 func (gf *gossipFeed) heads(to spiffeid.TrustDomain) [][]byte {
 	var all [][]byte
 	if gf.access.lists(gf.cfg.Domain, to) {

@@ -14,8 +14,8 @@ import (
 	"github.com/roster-mesh/roster/federation/replica"
 )
 
-// askHead asks a node for an origin's head, and for the key document where the
-// head names another one than is known.
+// askHead requests an origin's head from a node, and the key document if the head names
+// another one than the known one.
 func (rc *receiver) askHead(ctx context.Context, origin *replica.Origin, node protocol.Node) error {
 	timed, cancel := context.WithTimeout(ctx, protocol.AnswerTime)
 	defer cancel()
@@ -23,7 +23,7 @@ func (rc *receiver) askHead(ctx context.Context, origin *replica.Origin, node pr
 	text, err := rc.client.Get(timed, node, protocol.PathHeads, url.Values{"origin": {origin.Domain.Name()}},
 		gossip.MaxHead)
 	if errors.Is(err, protocol.ErrDenied) && node.Domain == origin.Domain {
-		// which says whether this domain is still listed
+		// The key document shows whether this domain is still listed.
 		if failed := rc.refreshKeys(ctx, origin, node); failed != nil {
 			return failed
 		}
@@ -66,7 +66,7 @@ func (rc *receiver) judgeHead(ctx context.Context, from replica.Sender, giver pr
 
 	if doc, _, ok := rc.cfg.Keys.Keys(origin.Domain); (!ok || directory.HashOf(doc.Payload()) != head.Keys) &&
 		origin.Contacts.MayRefresh(from) {
-		// pages may be by keys that are known, as the head is
+		// The head's key is known, and pages may use known keys too.
 		if err := rc.refreshKeys(ctx, origin, giver); err != nil {
 			origin.Complain(err)
 		}
@@ -75,8 +75,8 @@ func (rc *receiver) judgeHead(ctx context.Context, from replica.Sender, giver pr
 	return nil
 }
 
-// refreshKeys pulls an origin's key document from a node that has it. A document
-// that doesn't hold changes nothing.
+// refreshKeys pulls an origin's key document from a node that has it. An invalid document
+// changes nothing.
 func (rc *receiver) refreshKeys(ctx context.Context, origin *replica.Origin, node protocol.Node) error {
 	ctx, cancel := context.WithTimeout(ctx, protocol.AnswerTime)
 	defer cancel()
@@ -104,15 +104,15 @@ func (rc *receiver) refreshKeys(ctx context.Context, origin *replica.Origin, nod
 	return nil
 }
 
-// followKeys pulls the issue of the key document of which a node tells. It is by this that
-// each node hears of a revocation as soon as of a change; gossip leaves out some.
+// followKeys pulls the issue of the key document that a node stated. Each node thus receives a
+// revocation as early as a change; gossip does not reach every node.
 func (rc *receiver) followKeys(ctx context.Context, origin *replica.Origin, node protocol.Node,
 	issue directory.Position) error {
-	ctx, cancel := context.WithTimeout(ctx, protocol.PrefetchTime) // pages wait meanwhile
+	ctx, cancel := context.WithTimeout(ctx, protocol.PrefetchTime) // pages wait for this pull
 	defer cancel()
 
 	select {
-	case origin.Contacts.Following <- struct{}{}: // both subscriptions hear of it
+	case origin.Contacts.Following <- struct{}{}: // both subscriptions report the same issue
 		defer func() { <-origin.Contacts.Following }()
 	case <-ctx.Done():
 		return ctx.Err()
@@ -137,8 +137,7 @@ func (rc *receiver) followKeys(ctx context.Context, origin *replica.Origin, node
 	return nil
 }
 
-// newestKeys takes an origin's key document from the first of its nodes that gives
-// one.
+// newestKeys pulls an origin's key document from the first of its nodes that returns one.
 func (rc *receiver) newestKeys(ctx context.Context, o *replica.Origin) (err error) {
 	for _, n := range o.Contacts.Nodes() {
 		if err = rc.refreshKeys(ctx, o, n); err == nil {
@@ -149,8 +148,8 @@ func (rc *receiver) newestKeys(ctx context.Context, o *replica.Origin) (err erro
 	return err
 }
 
-// A forked error says that an origin issued two key documents of one epoch and
-// seq, and has both (evidence E3).
+// A forked error reports two key documents of an origin with the same epoch and seq, and
+// carries both (evidence E3).
 type forked interface {
 	error
 	Forked() (held, other string)

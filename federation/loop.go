@@ -7,8 +7,8 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// wait returns false when ctx ends first. A nil channel or a zero time is for
-// ever.
+// wait waits for the channel or the time, and returns false if ctx ends first. A nil channel
+// or a zero time never ends the wait.
 func wait(ctx context.Context, c <-chan struct{}, d time.Duration) bool {
 	var after <-chan time.Time
 	if d > 0 {
@@ -27,8 +27,7 @@ func wait(ctx context.Context, c <-chan struct{}, d time.Duration) bool {
 	return true
 }
 
-// An alarm is a timer that can be brought forward, and that nobody puts off by doing
-// so again and again.
+// An alarm is a timer that can be brought forward. Repeated calls of sooner don't postpone it.
 type alarm struct {
 	*time.Timer
 	at time.Time
@@ -47,8 +46,8 @@ func (a *alarm) sooner(d time.Duration) {
 	}
 }
 
-// newBackoff paces what is tried again: half a second at first, with jitter, and
-// never over ten, so that a mesh that was cut is whole soon after.
+// newBackoff returns the pace of retries: half a second at first, with jitter, and at most ten
+// seconds before jitter, so that a partitioned mesh heals quickly.
 func newBackoff() *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
 	b.MaxInterval = 10 * time.Second
@@ -57,7 +56,7 @@ func newBackoff() *backoff.ExponentialBackOff {
 	return b
 }
 
-// hand gives v to the next stage; false if ctx ends first.
+// hand passes v to the next stage, and returns false if ctx ends first.
 func hand[T any](ctx context.Context, to chan<- T, v T) bool {
 	select {
 	case to <- v:

@@ -15,16 +15,15 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// smallPage is what a page may weigh in a proof file, whose bound is 8 KiB.
+// smallPage bounds a page in a proof file, which has at most 8 KiB.
 const smallPage = 4 << 10
 
 var errNoRegistration = directory.Refuse(directory.NotFound, "this node holds no such registration")
 
-// record returns the signed record of a registration of any domain, with the
-// disclosures that the mesh stream has (of the own domain) or that were meant for
-// this one. Its signature was verified; where the one on disk no longer holds,
-// because the key was rotated, it is signed again by a holder. The error is
-// directory.NotFound or Unavailable.
+// record returns the signed record of a registration of any domain. It carries the
+// disclosures of the mesh stream for the own domain, and those addressed to this domain for
+// others. Its signature is verified. If the stored record is no longer valid because the key
+// was rotated, a holder signs it again. The error is directory.NotFound or Unavailable.
 func (pv *prover) record(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error) {
 	if origin == pv.cfg.Domain {
 		digest, ok := pv.cfg.Source.Current(rid, directory.Mesh)
@@ -60,7 +59,7 @@ func (pv *prover) verifies(origin spiffeid.TrustDomain, r *store.Record) bool {
 	return err == nil
 }
 
-// heldRecord looks a living registration up; r is nil if its record is
+// heldRecord returns a live registration of another domain; r is nil if its record is
 // missing.
 func (pv *prover) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o *replica.Origin, st *replica.Stream,
 	held *store.Entry, r *store.Record, err error) {
@@ -100,7 +99,7 @@ func (pv *prover) heldRecord(origin spiffeid.TrustDomain, rid directory.RID) (o 
 	return o, st, held, r, err
 }
 
-// resigned asks holders for a record whose signature holds today, and keeps it.
+// resigned requests a record with a currently valid signature from holders, and stores it.
 func (pv *prover) resigned(ctx context.Context, origin *replica.Origin, st *replica.Stream, rid directory.RID,
 	held *store.Entry) (string, error) {
 	for _, n := range pv.neighbours.holders(origin, st.Id.Audience) {
@@ -122,7 +121,7 @@ func (pv *prover) resigned(ctx context.Context, origin *replica.Origin, st *repl
 	return "", directory.Refuse(directory.Unavailable, "no reachable node can sign this record; try again later")
 }
 
-// keepResigned puts a record in the place of the one of that name that is held.
+// keepResigned replaces the stored record of the same name.
 func (pv *prover) keepResigned(origin *replica.Origin, st *replica.Stream, rid directory.RID, of protocol.RecordName,
 	rec replica.Fetched) error {
 	if err := origin.Streams.Change.Lock(pv.store); err != nil {
@@ -143,9 +142,9 @@ func (pv *prover) keepResigned(origin *replica.Origin, st *replica.Stream, rid d
 	return err
 }
 
-// proof returns what proves a registration offline, but for the origin's bundle:
-// its record, a page that lists it, and the key document that holds for both. The
-// error is directory.NotFound or Unavailable.
+// proof returns everything but the origin's bundle that proves a registration offline: its
+// record, a page that lists it, and the key document that is valid for both. The error is
+// directory.NotFound or Unavailable.
 func (pv *prover) proof(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (record, page,
 	keys string, err error) {
 	if record, err = pv.record(ctx, origin, rid); err != nil {
@@ -185,9 +184,9 @@ func (pv *prover) ownPage(rid directory.RID) (string, error) {
 	return made.Text, nil
 }
 
-// listingPage returns a page of another domain that lists a registration as it is
-// held: the one in the chain where it is small, else one that lists nothing else,
-// made by the origin for the purpose.
+// listingPage returns a page of another domain that lists a registration as stored here: the
+// one in the chain if it is small, else a page from the origin that lists only this
+// registration.
 func (pv *prover) listingPage(ctx context.Context, origin spiffeid.TrustDomain, rid directory.RID) (string, error) {
 	o, st, held, _, err := pv.heldRecord(origin, rid)
 	if err != nil {
@@ -223,8 +222,8 @@ func (pv *prover) listingPage(ctx context.Context, origin spiffeid.TrustDomain, 
 		"%s is unreachable, so no page that proves this registration can be fetched; try again later", origin.Name())
 }
 
-// proves checks that a page is the origin's, by a key of today, and lists the
-// registration as it is held.
+// proves checks that a page is signed by a current key of the origin, and lists the
+// registration as stored here.
 func (pv *prover) proves(origin spiffeid.TrustDomain, text string, rid directory.RID, held *store.Entry) error {
 	payload, _, err := pv.cfg.Keys.Verify(origin, signed.TypePage, text)
 	if err != nil {
@@ -241,7 +240,7 @@ func (pv *prover) proves(origin spiffeid.TrustDomain, text string, rid directory
 
 var errNotListing = errors.New("the page does not list the registration as it is held")
 
-// lists reports whether a page lists a registration as it is held.
+// lists reports whether a page lists a registration as stored here.
 func lists(p *signed.Page, rid directory.RID, h *store.Entry) error {
 	for _, d := range p.Digests {
 		if d.RID == rid && d.Live() && d.Revision == h.Revision && protocol.NameOf(d) == h.Name() &&
@@ -253,7 +252,7 @@ func lists(p *signed.Page, rid directory.RID, h *store.Entry) error {
 	return errNotListing
 }
 
-// A prover finds what proves a registration.
+// A prover collects the record, page and key document that prove a registration.
 type prover struct {
 	cfg        *Config
 	store      *store.Store

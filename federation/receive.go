@@ -32,7 +32,7 @@ type receiver struct {
 }
 
 // take brings a page from the wire to the index. Each step is one function: verify (rule
-// G6), compare with what is held, fetch its records, open them, accept (rule G3).
+// G6), compare with accepted pages, fetch its records, open them, accept (rule G3).
 func (rc *receiver) take(ctx context.Context, from replica.Sender, giver protocol.Node,
 	text string) (*replica.Page, protocol.Code, error) {
 	received := rc.receive(ctx, from, giver, text, replica.Ahead{})

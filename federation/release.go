@@ -13,11 +13,11 @@ import (
 	"github.com/roster-mesh/roster/federation/protocol"
 )
 
-// mayRelease asks a frozen origin for its newest key document, and returns a
-// directory.Conflict where evidence convicts it still that this node or another of
-// the domain has: none of the keys that signed it is revoked, and its epoch isn't
-// over (federation.md, "Evidence"). Where no node that answers has any evidence, and
-// one doesn't answer, it is a directory.Unavailable: that one may have it.
+// mayRelease requests the newest key document of a frozen origin. It returns a
+// directory.Conflict if evidence of this node or of another of the domain still convicts the
+// origin: none of the keys that signed it is revoked, and its epoch isn't over
+// (federation.md, "Evidence"). It returns a directory.Unavailable if no node that answers has
+// evidence and one doesn't answer, because that one may have some.
 func (pr *prosecutor) mayRelease(ctx context.Context, td spiffeid.TrustDomain) error {
 	origin := pr.origins.Get(td)
 	if origin == nil || pr.cfg.Verifier == nil {
@@ -68,8 +68,8 @@ func (pr *prosecutor) mayRelease(ctx context.Context, td spiffeid.TrustDomain) e
 // maxSiblings bounds the nodes of the own domain that are asked one after the other.
 const maxSiblings = 64
 
-// convictingStill returns the first evidence that this node has and that convicts an
-// origin now, and whether it has any.
+// convictingStill returns this node's first evidence that still convicts an origin, and
+// whether this node has any evidence.
 func (pr *prosecutor) convictingStill(td spiffeid.TrustDomain) (id string, holds, known bool, err error) {
 	for _, file := range pr.evidenceOf(td) {
 		evidence, err := pr.file(td, file.ID)
@@ -90,8 +90,8 @@ func (pr *prosecutor) judged(evidence []byte) bool {
 	return err == nil
 }
 
-// giveEvidence answers a node of the own domain what convictingStill finds: 204 where
-// there is evidence that is not valid any more, 404 if there is none.
+// giveEvidence answers a node of the own domain with the evidence that still convicts an
+// origin: 204 if there is only evidence that is no longer valid, 404 if there is none.
 func (s *server) giveEvidence(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
 	td, err := protocol.ParseOrigin(r.URL.Query())
 	switch {
@@ -125,8 +125,8 @@ func (s *server) giveEvidence(w http.ResponseWriter, r *http.Request, from spiff
 	return nil
 }
 
-// askEvidence is the other end: found says whether the node has any evidence, which
-// is returned where it convicts by what that node knows.
+// askEvidence requests evidence from a node of the own domain. found reports whether that node
+// has any; evidence is returned if it still convicts by that node's judgement.
 func (pr *prosecutor) askEvidence(ctx context.Context, node protocol.Node, td spiffeid.TrustDomain) (found bool,
 	evidence []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, protocol.AnswerTime)

@@ -11,13 +11,13 @@ import (
 	"github.com/roster-mesh/roster/federation/store"
 )
 
-// reopenBatch bounds the entries that one transaction looks at.
+// reopenBatch bounds the entries that one transaction judges.
 const reopenBatch = 256
 
-// reopen opens records again if another dialect than this node's judged them: what
-// an older release kept unopened is judged now, and what only a newer one can read
-// is kept until it is back. Nothing else runs yet. The dialect is written last, so
-// that a node that is stopped meanwhile begins again.
+// reopen judges stored records again if they were judged under another dialect than this
+// node's. Records that an older release could not read are judged now. Records that only a
+// newer release can read are kept for it. No other loop runs yet. The dialect is written
+// last, so that a node that stops meanwhile starts again.
 func (re *reopener) reopen() error {
 	dialect := re.cfg.Dialect.String()
 
@@ -78,13 +78,13 @@ func (re *reopener) reopenStream(id store.StreamID) error {
 	return nil
 }
 
-// A reopened record is an entry as it is judged now.
+// A reopened is an entry before and after it was judged again.
 type reopened struct {
 	rid     directory.RID
 	was, is store.Entry
 }
 
-// reopenBatch writes what has become of some records.
+// reopenBatch judges a batch of records again and stores the changed entries.
 func (re *reopener) reopenBatch(id store.StreamID, batch []store.StoredEntry) error {
 	judged := make([]reopened, len(batch))
 	replica.Parallel(len(batch), func(i int) { judged[i] = re.judgeAgain(id, batch[i]) })
@@ -112,14 +112,14 @@ func (re *reopener) reopenBatch(id store.StreamID, batch []store.StoredEntry) er
 	return err
 }
 
-// judgeAgain judges a record that is held by this node's dialect.
+// judgeAgain judges a stored record by this node's dialect.
 func (re *reopener) judgeAgain(id store.StreamID, k store.StoredEntry) reopened {
 	r := reopened{rid: k.RID, was: k.Entry, is: k.Entry}
 	if k.Record == nil || !k.Record.Is(k.Entry.Name()) {
-		return r // the disk has damaged it, and whoever shows it says so
+		return r // damaged on disk; reading it reports the damage
 	}
 
-	// What was opened before passed once; what was not has everything before it.
+	// A record that was opened before passed all checks once; others must pass them now.
 	project := kinds.Reproject
 	if k.Entry.Format != 0 {
 		project = kinds.Project
@@ -140,7 +140,7 @@ func (re *reopener) judgeAgain(id store.StreamID, k store.StoredEntry) reopened 
 			"origin", id.Origin.Name(), "rid", k.RID.String(), "err", err)
 	case k.Entry.Format != 0:
 		r.is.Format = 0
-		r.is.Owner = store.OwnerKeyOf(entry) // in whose share it counts from now on
+		r.is.Owner = store.OwnerKeyOf(entry) // the record counts in this owner's share from now on
 	}
 
 	return r

@@ -18,16 +18,16 @@ import (
 
 const (
 	maxEvidence = 4 << 20
-	tellFor     = time.Hour // one that can't be reached for longer finds out by itself
+	tellFor     = time.Hour // limit of retries; a domain may also find evidence itself
 
-	// What evidence one domain may have this node look at.
+	// The rate at which this node judges evidence from one domain.
 	evidenceEvery = time.Second
 	evidenceBurst = 8
 )
 
-// toTell returns whom to tell of a conviction: the domain's other nodes; and of
-// what was for the mesh those peers that may have it. What a page for one domain
-// alone lists goes to no other node, evidence or not.
+// toTell returns the nodes to which a conviction's evidence is sent: the domain's other nodes,
+// and one node of each peer that may have the stream. Evidence from a private stream goes to
+// no other domain.
 func (pr *prosecutor) toTell(conviction evidence.Conviction) (all []protocol.Node) {
 	if pr.cfg.Siblings != nil {
 		for _, base := range pr.cfg.Siblings() {
@@ -47,8 +47,8 @@ func (pr *prosecutor) toTell(conviction evidence.Conviction) (all []protocol.Nod
 
 var errNotTaken = errors.New("the evidence was not accepted")
 
-// tell shows a domain's nodes evidence until one has looked at it. It judges for
-// itself; what it makes of it is its own affair.
+// tell sends evidence to a domain's nodes in turn until one has judged it. Its verdict is
+// not used here.
 func (pr *prosecutor) tell(ctx context.Context, pending *evidence.Pending, node protocol.Node) {
 	tries := 0
 
@@ -88,8 +88,8 @@ func (pr *prosecutor) showEvidence(ctx context.Context, node protocol.Node, evid
 	return nil
 }
 
-// takeEvidence takes evidence that a peer or another node of the domain shows. It is
-// judged here: who shows it says nothing.
+// takeEvidence receives evidence from a peer or from another node of the domain. This node
+// judges it itself; the sender adds no weight.
 func (s *server) takeEvidence(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
 	if !s.mayShow(from) {
 		return directory.Refuse(directory.Unavailable, "too much evidence from this domain; retry later")
@@ -115,7 +115,7 @@ func (s *server) takeEvidence(w http.ResponseWriter, r *http.Request, from spiff
 	return nil
 }
 
-// mayShow paces what each domain shows.
+// mayShow limits the rate of evidence from each domain.
 func (s *server) mayShow(from spiffeid.TrustDomain) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,7 +5,7 @@ const (
 	MaxPage        = 1 << 20 // of a page that was pulled
 	MaxKeys        = 1 << 20
 	MaxDigests     = 1000 // in one page
-	MaxNames       = 1000 // in one question for records
+	MaxNames       = 1000 // in one request for records
 	MaxRecordsBody = MaxNames*100 + 1024
-	MaxAnswer      = 8 << 20 // of records in one answer; what is left out is asked for again
+	MaxAnswer      = 8 << 20 // of records in one answer; omitted records are requested again
 )

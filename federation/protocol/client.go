@@ -158,14 +158,14 @@ func (c *Client) Post(ctx context.Context, node Node, path string, body []byte, 
 	return res, nil
 }
 
-// Status is the status of an answer, in this release's words: HTTP/1 has the other side's,
-// whatever bytes it sends.
+// Status returns the status of an answer with the standard text. The text that HTTP/1
+// transmits is not used, because the other side may send any bytes.
 func Status(res *http.Response) string {
 	return strings.TrimSpace(fmt.Sprint(res.StatusCode, " ", http.StatusText(res.StatusCode)))
 }
 
-// Quote is what a refusal's body says, fit for an operator's eyes: the detail of a problem
-// (RFC 9457), else what there is. Its bytes are another's, so it is quoted.
+// Quote returns a refusal's text for an operator: the detail of a problem (RFC 9457), else the
+// body itself. It is quoted because another party chose the bytes.
 func Quote(body []byte) string {
 	var p struct {
 		Detail string `json:"detail"`
@@ -177,9 +177,9 @@ func Quote(body []byte) string {
 	return fmt.Sprintf("%.200q", body)
 }
 
-// How long a node waits for another's answer. Records that come with a page are
-// asked for before it is applied, so that a change is visible at once and whole;
-// they never hold it up for longer than prefetchTime.
+// The timeouts of requests to other nodes. A page's records are requested before the page is
+// applied, so that a change is visible at once and completely. They delay the page by at
+// most PrefetchTime.
 const (
 	AnswerTime   = 10 * time.Second
 	RecordsTime  = 30 * time.Second
@@ -224,7 +224,7 @@ func (t *Traffic) Of(td spiffeid.TrustDomain) (in, out uint64) {
 	return 0, 0
 }
 
-// A MeteredWriter answer counts what is written to a domain's node.
+// A MeteredWriter is a response writer that counts the bytes written to a domain's node.
 type MeteredWriter struct {
 	http.ResponseWriter
 	Traffic *Traffic

@@ -6,11 +6,11 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// A Code is what became of one message: one word for each check of the gate
-// (rule G6), and for what follows it (rule G3). Peers reports counts by code.
+// A Code is the result of one message: one for each check of the gate (rule G6) and for each
+// result of its acceptance (rule G3). Mesh.Peers returns counts by code.
 type Code string
 
-// The codes, in the order in which they are found.
+// The codes, in the order of the checks.
 const (
 	CodeFormat        Code = "format"         // size, or not a canonical compact JWS
 	CodeRate          Code = "rate"           // sender exceeds its message rate
@@ -25,21 +25,21 @@ const (
 	CodeEpochOld      Code = "epoch_old"   // of an epoch before the one that is followed
 	CodeFuture        Code = "future"      // issued over a minute from now
 	CodeOld           Code = "old"         // nothing new: ignored, never punished
-	CodeGap           Code = "gap"         // something lies between: pulled
+	CodeGap           Code = "gap"         // begins above the watermark; missing pages are pulled
 	CodeApplied       Code = "applied"
-	CodeRecord        Code = "record" // a record that is not what its name says
+	CodeRecord        Code = "record" // a record that does not match its name
 
-	// CodeOwnerForeign is of a record that names an identity of the receiver's domain.
+	// CodeOwnerForeign is for a record that names an identity of the receiver's domain.
 	CodeOwnerForeign Code = "owner_foreign"
 
-	// CodeEquivocation is of what contradicts something that the origin signed before.
+	// CodeEquivocation is for a structure that contradicts an earlier one of the origin.
 	CodeEquivocation Code = "equivocation"
 )
 
-// A Refusal says why a message was not accepted. Nothing was changed by it.
+// A Refusal is the error of a message that was not accepted and changed nothing.
 type Refusal struct {
 	Code   Code
-	Origin spiffeid.TrustDomain // zero if the message doesn't get so far as to name one that is known
+	Origin spiffeid.TrustDomain // zero if the check failed before a known origin was read
 	Err    error
 }
 

@@ -18,11 +18,11 @@ import (
 const (
 	CodingZstd = "zstd"
 	codingGzip = "gzip"
-	maxWindow  = 8 << 20 // of zstd, which an answer's reader must have room for (RFC 9659)
+	maxWindow  = 8 << 20 // of zstd; every receiver must support this size (RFC 9659)
 )
 
-// Codecs are zstd's encoders and decoders that nobody uses now. They hold channels,
-// so each Mesh has its own: a test's bubble must not meet another's.
+// Codecs are pools of idle zstd encoders and decoders. Each Mesh has its own, because they
+// hold channels and must not be shared between the synctest bubbles of tests.
 type Codecs struct{ encoders, decoders sync.Pool }
 
 func (c *Codecs) encoder(w io.Writer) *zstd.Encoder {
@@ -49,7 +49,7 @@ func (c *Codecs) decoder(r io.Reader) (*zstd.Decoder, error) {
 		zstd.WithDecoderLowmem(true))
 }
 
-// Compress returns where to write an answer, in a coding that its caller takes.
+// Compress returns a writer for an answer, in a coding that its caller accepts.
 func (c *Codecs) Compress(w http.ResponseWriter, r *http.Request) (io.Writer, func()) {
 	taken := r.Header.Get("Accept-Encoding")
 	switch {
@@ -64,7 +64,7 @@ func (c *Codecs) Compress(w http.ResponseWriter, r *http.Request) (io.Writer, fu
 		}
 	case strings.Contains(taken, codingGzip):
 		w.Header().Set("Content-Encoding", codingGzip)
-		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // fails only for a level that is none
+		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // fails only for an invalid level
 
 		return z, func() { _ = z.Close() }
 	}
@@ -74,8 +74,8 @@ func (c *Codecs) Compress(w http.ResponseWriter, r *http.Request) (io.Writer, fu
 	return buf, func() { _ = buf.Flush() }
 }
 
-// Decompress returns the bytes of a body without its coding, and a function to call after
-// they were read.
+// Decompress returns a reader of the decoded body, and a function to call after the last
+// read.
 func (c *Codecs) Decompress(coding string, body io.Reader) (io.Reader, func(), error) {
 	switch coding {
 	case CodingZstd:
@@ -98,11 +98,11 @@ func (c *Codecs) Decompress(coding string, body io.Reader) (io.Reader, func(), e
 	}
 }
 
-// MaxCoded bounds an answer as it comes. None is longer than what is in it by more than
-// a coding's frames, of which there might else be one after another with nothing in them.
+// MaxCoded bounds an encoded answer. A valid one exceeds its contents only by the coding's
+// frames. The bound also limits a series of empty frames.
 const MaxCoded = MaxAnswer + signed.MaxRecord + 1<<20
 
-// A countedBody body tells how many bytes of it were read.
+// A countedBody is a body that reports the number of bytes read from it.
 type countedBody struct {
 	io.ReadCloser
 	add func(n int)

@@ -5,7 +5,7 @@ import (
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
-// Issue tells one issue of the key document from another.
+// Issue returns the epoch and seq that identify an issue of the key document.
 func Issue(doc *signed.KeyDocument) directory.Position {
 	return directory.Position{Epoch: doc.Epoch, Revision: doc.Seq}
 }

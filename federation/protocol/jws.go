@@ -52,14 +52,13 @@ func KeyIDOf(header []byte) string {
 	var h struct {
 		Kid string `json:"kid"`
 	}
-	_ = json.Unmarshal(header, &h) // what is no header names none
+	_ = json.Unmarshal(header, &h) // an invalid header names no key
 
 	return h.Kid
 }
 
-// CheckHeader demands exactly {alg: EdDSA, typ, kid}, without white space or escapes:
-// a record's header is in no hash that names the record, and whoever passes one on
-// could else make it as large as they like.
+// CheckHeader requires exactly {alg: EdDSA, typ, kid}, without white space or escapes. A
+// record's name does not cover its header, so a relay could otherwise enlarge it at will.
 func CheckHeader(header []byte, typ string) error {
 	var h struct {
 		Alg string `json:"alg"`

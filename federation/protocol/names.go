@@ -10,8 +10,8 @@ import (
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
-// A RecordName is what records are asked for by: the hash of the statement and that
-// of the disclosures.
+// A RecordName identifies a record in requests: the hash of the statement and that of the
+// disclosures.
 type RecordName struct{ H, M directory.Hash }
 
 func NameOf(d signed.Digest) RecordName { return RecordName{d.H, d.M} }
@@ -91,7 +91,7 @@ func ParseRecordLine(data []byte) (line RecordLine, err error) {
 	return line, json.Unmarshal(data, &line)
 }
 
-// A gossiped message is one byte that says what it is, and a JWS.
+// The types of gossiped messages. A message is one byte for its type, and a JWS.
 const (
 	GossipPage = 'p'
 	GossipHead = 'h'

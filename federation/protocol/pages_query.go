@@ -18,16 +18,17 @@ const (
 
 	PathEvidence = "/federation/v1/evidence"
 
-	// PathFarewell is where a node tells a peer's that its domain has ended the
-	// peering.
+	// PathFarewell is the route by which a node notifies a peer that its domain has ended
+	// the peering.
 	PathFarewell = "/federation/v1/farewell"
 )
 
 const (
 	MaxWait = 60 * time.Second // of a subscription
 
-	// headerKeys says of an answer to a subscription which issue of the origin's key
-	// document this node has, as DOMAIN=EPOCH.SEQ, where it is later than the caller's.
+	// HeaderKeys is the header in answers to subscriptions with the issue of the origin's key
+	// document that this node has, as DOMAIN=EPOCH.SEQ. It is set if that issue is later than
+	// the caller's.
 	HeaderKeys = "Roster-Keys"
 
 	TypeJOSE   = "application/jose"

@@ -12,11 +12,11 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// ErrNotReady says that this node can't speak for its domain yet: no key document
-// was issued, or none that has this node's key.
+// ErrNotReady means that this node can't sign for its domain yet: no issued key document lists
+// its key.
 var ErrNotReady = errors.New("this node's key is not in its domain's key document yet")
 
-// A PageKey is one question for a page.
+// A PageKey is the parameters of a request for a page.
 type PageKey struct {
 	aud    directory.Audience
 	since  uint64
@@ -29,9 +29,9 @@ type Page struct {
 	Text string
 }
 
-// A Publisher makes pages and heads of the own domain. Nothing of them is kept:
-// a page is a scan of the state (rule G2). The last ones are remembered, because
-// every subscriber asks the same at the same moment.
+// A Publisher makes pages and heads of the own domain. They are not stored: a page is a scan
+// of the state (rule G2). The last pages are cached, because all subscribers request the same
+// page at the same time.
 type Publisher struct {
 	domain  spiffeid.TrustDomain
 	Source  Source
@@ -40,11 +40,11 @@ type Publisher struct {
 
 	mu    sync.Mutex
 	Pages map[PageKey]Page
-	ready directory.Position // of the key document that was last seen to list the key that signs
-	known signatureCache     // of records, made while that was the newest
+	ready directory.Position // issue of the key document last found to list the signing key
+	known signatureCache     // signatures of records
 }
 
-// A signer signs as this node, and knows the newest key documents.
+// A signer signs as this node and returns the newest key documents.
 type signer interface {
 	Sign(typ string, payload []byte) (string, error)
 	Keys(origin spiffeid.TrustDomain) (doc *signed.KeyDocument, jws string, ok bool)
@@ -55,14 +55,13 @@ func New(domain spiffeid.TrustDomain, source Source, keys signer, dialect signed
 	return &Publisher{domain: domain, Source: source, keys: keys, dialect: dialect, Pages: map[PageKey]Page{}}
 }
 
-// maxMade bounds the pages that are remembered; a page is at most MaxPage.
+// maxMade bounds the cached pages, each of at most protocol.MaxPage bytes.
 const maxMade = 32
 
-// Page returns a signed page of the own domain's stream, nil if there is
-// nothing above since. Where something was announced, an empty page says that it
-// has ended since (rule G5). No head names the tip of a private stream; so whoever
-// pulls one, and may know where this domain is, is told by an empty page that
-// nothing is new.
+// Page returns a signed page of the own domain's stream, or nil if there is nothing above
+// since. An empty page means that all entries announced since then have ended (rule G5). No
+// head names the tip of a private stream. If tell is true, an empty page therefore states
+// that nothing is new there.
 func (b *Publisher) Page(aud directory.Audience, since uint64, limit int, tell bool) (*Page, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -108,8 +107,8 @@ func (b *Publisher) sign(aud directory.Audience, ds []signed.Digest, from, to, a
 	return &Page{page, text}, nil
 }
 
-// signed signs, once this node's own key document vouches for its key: what it
-// said before would be refused everywhere.
+// signed signs a payload if the domain's key document lists this node's key, because peers
+// would refuse other signatures. Otherwise it returns ErrNotReady.
 func (b *Publisher) signed(typ string, payload []byte) (string, error) {
 	doc := b.Source.KeyDocument()
 	if doc == nil {
@@ -122,7 +121,7 @@ func (b *Publisher) signed(typ string, payload []byte) (string, error) {
 	}
 
 	if b.ready != protocol.Issue(doc) {
-		// By this document: the keyring may have the one before still.
+		// The key is looked up in this document, because the keyring may still have the one before.
 		parts, err := protocol.SplitJWS(text)
 		if err == nil {
 			_, err = doc.Key(protocol.KeyIDOf(parts.Header))
@@ -158,7 +157,7 @@ func (b *Publisher) Head() (string, error) {
 	return b.signed(signed.TypeHead, h.Payload())
 }
 
-// Record returns a record of the own domain as that stream may have it.
+// Record returns a record of the own domain with the disclosures of that stream.
 func (b *Publisher) Record(aud directory.Audience, name protocol.RecordName) (string, bool, error) {
 	payload, disclosures, ok := b.Source.Record(aud, name.H, name.M)
 	if !ok {
@@ -173,8 +172,8 @@ func (b *Publisher) Record(aud directory.Audience, name protocol.RecordName) (st
 	return signed.Record{JWS: text, Disclosures: disclosures}.String(), true, nil
 }
 
-// signedRecord is signed for records. They are many, and none waits for another where
-// this node's signature was seen to hold.
+// signedRecord signs a record as signed does. Records are many; once this node's key was found
+// in the key document, they are signed concurrently.
 func (b *Publisher) signedRecord(hash directory.Hash, payload []byte) (string, error) {
 	doc := b.Source.KeyDocument()
 	b.mu.Lock()
@@ -205,16 +204,15 @@ func (b *Publisher) signedRecord(hash directory.Hash, payload []byte) (string, e
 	return text, nil
 }
 
-// GossipDigests bounds a gossiped page: one of so many digests is under gossip.MaxMessage.
+// GossipDigests bounds the digests of a gossiped page, so that it is under gossip.MaxMessage.
 const GossipDigests = 48
 
-// A GossipCursor makes the pages that are gossiped: from just below the tip.
+// A GossipCursor makes the pages to gossip, which begin just below the tip.
 type GossipCursor struct {
 	From uint64 // revision after which the next page begins
 }
 
-// Page returns a page of the newest digests, nil if there is none above what
-// was given before.
+// Page returns a page of the newest digests, or nil if there is none above the previous page.
 func (t *GossipCursor) Page(publisher *Publisher) (*Page, error) {
 	publisher.mu.Lock()
 	defer publisher.mu.Unlock()

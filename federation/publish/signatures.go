@@ -32,7 +32,7 @@ func (s *signatureCache) of(hash directory.Hash) (header, signature string) {
 	return s.header, signature
 }
 
-// add notes what was signed. What another key signed than the one before begins anew.
+// add stores a signature. A signature by another key than before clears the cache first.
 func (s *signatureCache) add(hash directory.Hash, jws string) {
 	header := jws[:strings.IndexByte(jws, '.')]
 	signature := jws[strings.LastIndexByte(jws, '.')+1:]

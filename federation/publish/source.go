@@ -5,8 +5,8 @@ import (
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
-// A Source is the own domain's committed state, from which what it tells others
-// is made (rules G2, G4, G5). All of it is local and never blocks.
+// A Source is the own domain's committed state, from which its pages, heads and records are
+// made (rules G2, G4, G5). All methods are local and never block.
 type Source interface {
 	// Position is the epoch and the revision applied.
 	Position() directory.Position
