@@ -192,7 +192,7 @@ const alwaysAllowed = 1000
 type jumpWatch struct {
 	t      int64     // that time at the last round, Unix milliseconds
 	at     time.Time // of the last round
-	jumped time.Time // when it jumped, by the clock that did; zero where it has not, or it is confirmed
+	jumped time.Time // when it jumped, by the clock that did; zero if it has not, or it is confirmed
 }
 
 // look takes a round's time, and returns whether there is a jump to be confirmed.

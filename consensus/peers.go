@@ -172,9 +172,9 @@ func (p *peers) vouched(ctx context.Context, id spiffeid.ID) bool {
 type RaftPeer struct {
 	ID            spiffeid.ID
 	Address       string
-	API           string // base URL of its directory; empty where it has not said
+	API           string // base URL of its directory; empty if it has not said
 	Voter, Leader bool
 	Reads         Versions  // zero if it has not said
-	LastContact   time.Time // zero where this member does not know
+	LastContact   time.Time // zero if this member does not know
 	Unheard       bool      // of Contacts: no contact during this leader term
 }

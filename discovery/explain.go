@@ -26,7 +26,7 @@ const (
 type Explanation struct {
 	Candidate Candidate // with evidence, and rated whether it is found or not
 	Why       string
-	Rank      int // from 1 on; 0 where it is neither found nor behind
+	Rank      int // from 1 on; 0 if it is neither found nor behind
 	// Needed is the score of the last candidate of an answer that is full; 0 where
 	// there is room.
 	Needed   float64

@@ -45,7 +45,7 @@ type className struct {
 // changesKept is how many changed slots are remembered for readers' sets.
 const changesKept = 1 << 14
 
-// An termIndex is the index of all registrations. It is guarded by the finder's lock.
+// A termIndex is the index of all registrations. It is guarded by the finder's lock.
 type termIndex struct {
 	terms   postings.Terms
 	slots   table.Pool[slot]

@@ -56,7 +56,7 @@ type Result struct {
 	// Where count candidates alone.
 	Excluded map[string]int
 	More     bool // there are more candidates than the limit
-	// Semantic is nil where there is no source of vectors.
+	// Semantic is nil if there is no source of vectors.
 	Semantic *Semantic
 }
 

@@ -31,7 +31,7 @@ type search struct {
 	others   []directory.Redaction // redactions of the reader that this search doesn't cover
 	rated    []*Candidate
 	semantic *Semantic    // nil without a source
-	meant    *queryVector // nil where the source is away
+	meant    *queryVector // nil if the source is away
 	// spaceMean is how near the query are, on average, those that the filters leave.
 	spaceMean float64
 

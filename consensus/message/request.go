@@ -106,7 +106,7 @@ type Register struct {
 	Present    bool                 `cbor:"8,keyasint,omitempty"`
 	Absent     bool                 `cbor:"9,keyasint,omitempty"`
 	Keep       bool                 `cbor:"10,keyasint,omitempty"` // the old visibility
-	Packed     *state.Packed        `cbor:"11,keyasint,omitempty"` // nil where the leader is to make it
+	Packed     *state.Packed        `cbor:"11,keyasint,omitempty"` // nil if the leader is to make it
 	For        directory.Identity   `cbor:"12,keyasint,omitzero"`  // on whose behalf
 }
 

@@ -127,8 +127,8 @@ type contents struct {
 	lifetime uint32
 	grants   []directory.Grant
 	until    int64
-	made     *Made // nil where the leader made nothing
-	deadline int64 // Unix milliseconds; 0 where the lifetime counts from the commit
+	made     *Made // nil if the leader made nothing
+	deadline int64 // Unix milliseconds; 0 if the lifetime counts from the commit
 
 	provenance directory.Provenance
 }

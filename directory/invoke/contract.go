@@ -27,7 +27,7 @@ type Contract struct {
 	WoA        WoATerms
 	agent, rid string
 	// Beyond says whether the agent knows an operation that the registration doesn't
-	// tell of; nil where it knows none.
+	// tell of; nil if it knows none.
 	Beyond func(name string) bool
 }
 

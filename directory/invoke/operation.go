@@ -10,8 +10,8 @@ import (
 
 // An Operation is one operation of an agent.
 type Operation struct {
-	Name          string // as the agent calls it; "" where it has but one, without a name
-	Input, Output []byte // schemas; nil where nothing is known of them
+	Name          string // as the agent calls it; "" if it has but one, without a name
+	Input, Output []byte // schemas; nil if unknown
 	Batch         bool   // the agent takes an array of inputs itself
 }
 
@@ -52,7 +52,7 @@ func Operations(doc directory.Document, projection *directory.Projection) []Oper
 	return all
 }
 
-// Pace is how much an agent's registration says that it takes; 0 where it doesn't
+// Pace is how much an agent's registration says that it takes; 0 if it doesn't
 // say.
 type Pace struct {
 	PerSecond  float64

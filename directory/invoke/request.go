@@ -28,7 +28,7 @@ func Gateways(header map[string][]string) (n int) {
 // An Request asks an agent to do something (draft-cui, 5; draft-gaikwad-woa,
 // 5).
 type Request struct {
-	// Operation is the one that the path names; "" where the body may name it, and
+	// Operation is the one that the path names; "" if the body may name it, and
 	// may be an envelope.
 	Operation string
 	Body      []byte // JSON

@@ -16,7 +16,7 @@ const protocolHTTPS = "https"
 // takenIDs are the segments behind /agents/ that are routes (AI-021).
 var takenIDs = []string{"search", "resolve"}
 
-// nameOfAIDIP is a document's id; "" where it leaves that to the directory
+// nameOfAIDIP is a document's id; "" if it leaves that to the directory
 // (AI-021).
 func nameOfAIDIP(doc *object) string { return doc.text("id") }
 

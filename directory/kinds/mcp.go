@@ -79,7 +79,7 @@ func headersOfMCP(remote *object) []byte {
 	return namedHeaders(names)
 }
 
-// namedHeaders says that the named headers authenticate; nil where there are none.
+// namedHeaders says that the named headers authenticate; nil if there are none.
 func namedHeaders(names []string) []byte {
 	if len(names) == 0 {
 		return nil

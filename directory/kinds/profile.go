@@ -163,7 +163,7 @@ func examplesOfProfile(doc *object, projection *directory.Projection) {
 }
 
 // IgnoredLanguage returns the JSON pointer to the first language of a profile's
-// examples that is no language tag, which counts as none (XU-041); "" where there is
+// examples that is no language tag, which counts as none (XU-041); "" if there is
 // none such, as in documents of other kinds.
 func IgnoredLanguage(doc directory.Document) string {
 	if doc.Kind() != directory.KindProfile || !bytes.Contains(doc.Bytes(), []byte(`"language"`)) {

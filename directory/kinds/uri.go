@@ -25,7 +25,7 @@ func (o *object) uri(member, s string) string {
 	return s
 }
 
-// notURI says why s is not an absolute URI; "" where it is one.
+// notURI says why s is not an absolute URI; "" if it is one.
 func notURI(s string) string {
 	if i := strings.IndexFunc(s, func(r rune) bool { return !isURIByte(r) }); i >= 0 {
 		return "has a character that a URI cannot have: percent-encode it, or fill in the placeholder"

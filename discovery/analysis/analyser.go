@@ -27,7 +27,7 @@ type Token struct {
 
 // A Term is a search key: the stem of a word, or a pair of characters.
 type Term struct {
-	Text string // "" where a registration is read (newReader)
+	Text string // "" if a registration is read (newReader)
 	Hash uint64 // 0 of a function word, and of a term outside of only
 	Asks bool   // people ask by it (requestWords)
 }

@@ -55,7 +55,7 @@ func (b *termBag) Add(h uint64) *Counts {
 	return &b.Counts[*c-1]
 }
 
-// get returns the counts of a term; all 0 where it isn't there.
+// get returns the counts of a term; all 0 if it isn't there.
 func (b *termBag) get(h uint64) Counts {
 	if len(b.Hashes) == 0 {
 		return Counts{}

@@ -3,7 +3,7 @@ package postings
 import "sync/atomic"
 
 // A DeadCount remembers how many of a list's postings are of dead slots, and of how many
-// deaths that was; 0 where it is not known. Queries write it side by side, and all
+// deaths that was; 0 if it is not known. Queries write it side by side, and all
 // write the same.
 type DeadCount struct{ word atomic.Uint64 }
 

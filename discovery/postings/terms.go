@@ -63,7 +63,7 @@ func NewTerms(most int) Terms { return Terms{Max: most} }
 
 func (t *Terms) Has(h uint64) bool { _, ok := t.find(h); return ok }
 
-// Set says that a term weighs so much in a slot. It is false where that would be a
+// Set says that a term weighs so much in a slot. It is false if that would be a
 // term too many.
 func (t *Terms) Set(h uint64, posting Posting) bool {
 	n, ok := t.find(h)
@@ -114,8 +114,7 @@ type ahead struct {
 
 const none = ^uint32(0)
 
-// SetAll does for several terms what set does for one, and returns the number of terms without
-// room. Nearly all of its cost is memory latency, at five dependent places for each term. So it
+// SetAll is Set for several terms, and returns the number of terms without room. Nearly all of its cost is memory latency, at five dependent places for each term. So it
 // reads the first place of all terms, then the second of all, and waits for several reads at
 // once.
 func (t *Terms) SetAll(hs []uint64, slot uint32, weight func(i int) byte) (left uint64) {
