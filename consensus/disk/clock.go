@@ -11,7 +11,7 @@ type AppendClock struct {
 
 	mu    sync.Mutex
 	begun time.Time // of the append under way; zero where none is
-	first time.Time // when the first of an unbroken row of slow appends began; zero if the last one was not slow
+	first time.Time // begin of the current row of slow appends; zero if the last was not slow
 	last  time.Time // when the last of them ended
 }
 

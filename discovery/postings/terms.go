@@ -114,9 +114,9 @@ type ahead struct {
 
 const none = ^uint32(0)
 
-// SetAll is Set for several terms, and returns the number of terms without room. Nearly all of its cost is memory latency, at five dependent places for each term. So it
-// reads the first place of all terms, then the second of all, and waits for several reads at
-// once.
+// SetAll is Set for several terms, and returns the number of terms without room. Nearly all of
+// its cost is memory latency, at five dependent places for each term. So it reads the first
+// place of all terms, then the second of all, and waits for several reads at once.
 func (t *Terms) SetAll(hs []uint64, slot uint32, weight func(i int) byte) (left uint64) {
 	ahead := &t.ahead
 	for _, h := range hs {
