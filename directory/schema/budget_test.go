@@ -87,8 +87,9 @@ func TestHostileSchemas(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 
-		// All that was allocated, garbage included, is more than it ever held.
-		if allocated := (after.TotalAlloc - before.TotalAlloc) >> 20; allocated > 64 {
+		// All that was allocated, garbage included, is more than it ever held. The short set
+		// runs under the race detector too, which empties the pools of package regexp.
+		if allocated := (after.TotalAlloc - before.TotalAlloc) >> 20; allocated > 64 && !testing.Short() {
 			t.Errorf("%s: %d MiB allocated, want at most 64", name, allocated)
 		}
 	}
