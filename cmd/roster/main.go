@@ -25,15 +25,11 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), signals...)
 	context.AfterFunc(ctx, stop)
 
+	console := cli.NewConsole(cli.StandardStreams(), programName())
+	console.NoColor = noColor(os.Getenv)
+
 	p := &program{session: connect.Session{
-		Console: &cli.Console{
-			Stdin:      os.Stdin,
-			Stdout:     os.Stdout,
-			Stderr:     os.Stderr,
-			Program:    programName(),
-			IsTerminal: cli.IsTerminal(os.Stdout),
-			NoColor:    noColor(os.Getenv),
-		},
+		Console:   console,
 		Directory: connect.NewDirectory(os.Getenv, os.UserConfigDir),
 	}}
 	os.Exit(p.run(ctx, os.Args[1:]))

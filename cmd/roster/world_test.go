@@ -97,15 +97,13 @@ func (w *world) runWith(ctx context.Context, args ...string) (code int, stdout, 
 func (w *world) program(stdout, stderr io.Writer) *program {
 	getenv := func(name string) string { return w.env[name] }
 
+	streams := cli.Streams{In: strings.NewReader(w.stdin), Out: stdout, Err: stderr, OutIsTerminal: w.terminal,
+		ErrIsTerminal: w.terminal}
+	console := cli.NewConsole(streams, "roster")
+	console.NoColor = noColor(getenv)
+
 	return &program{session: connect.Session{
-		Console: &cli.Console{
-			Stdin:      strings.NewReader(w.stdin),
-			Stdout:     stdout,
-			Stderr:     stderr,
-			Program:    "roster",
-			IsTerminal: w.terminal,
-			NoColor:    noColor(getenv),
-		},
+		Console:   console,
 		Directory: connect.NewDirectory(getenv, func() (string, error) { return w.dir, nil }),
 	}}
 }

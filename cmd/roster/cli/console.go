@@ -6,8 +6,25 @@ import (
 	"os"
 )
 
+// Streams are the standard streams of a program.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+
+	OutIsTerminal, ErrIsTerminal bool
+}
+
+// StandardStreams returns the streams of this process.
+func StandardStreams() Streams {
+	return Streams{
+		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
+		OutIsTerminal: isTerminal(os.Stdout), ErrIsTerminal: isTerminal(os.Stderr),
+	}
+}
+
 // A Console has the streams of a command. Data goes to Stdout in the format
-// of -o, notes and errors go to Stderr.
+// of -o, notes and errors go to Stderr. If these are terminals, they show text without
+// acting on it: no command writes to a terminal in another way.
 type Console struct {
 	Stdin  io.Reader
 	Stdout io.Writer
@@ -17,6 +34,25 @@ type Console struct {
 	IsTerminal bool   // Stdout is a terminal
 	NoColor    bool   // terminal escapes for emphasis are switched off
 	Format     Format // the value of -o
+
+	streams Streams // as they are, for this program's own escapes
+}
+
+// NewConsole returns the console of a program of that name.
+func NewConsole(streams Streams, program string) *Console {
+	console := &Console{
+		Stdin: streams.In, Stdout: streams.Out, Stderr: streams.Err,
+		Program: program, IsTerminal: streams.OutIsTerminal, streams: streams,
+	}
+	if streams.OutIsTerminal {
+		console.Stdout = &screen{terminal: streams.Out}
+	}
+
+	if streams.ErrIsTerminal {
+		console.Stderr = &screen{terminal: streams.Err}
+	}
+
+	return console
 }
 
 // Note prints a line for a person on standard error.
@@ -49,18 +85,29 @@ func (c *Console) ReadFile(name string, limit int64) ([]byte, error) {
 	return text, nil
 }
 
-// bold emphasises a table's heading on a terminal, unless colours are switched off
-// (no-color.org).
-func (c *Console) bold(text string) string {
+// printHead prints the heading of a table: in bold on a terminal, unless colours are
+// switched off (no-color.org).
+func (c *Console) printHead(line string) error {
 	if !c.IsTerminal || c.NoColor {
-		return text
+		_, err := io.WriteString(c.Stdout, line+"\n")
+		return err
 	}
 
-	return "\x1b[1m" + text + "\x1b[m"
+	if _, err := io.WriteString(c.streams.Out, "\x1b[1m"); err != nil {
+		return err
+	}
+
+	if _, err := io.WriteString(c.Stdout, line); err != nil {
+		return err
+	}
+
+	_, err := io.WriteString(c.streams.Out, "\x1b[m\n")
+
+	return err
 }
 
-// IsTerminal reports whether a file is a terminal.
-func IsTerminal(file *os.File) bool {
+// isTerminal reports whether a file is a terminal.
+func isTerminal(file *os.File) bool {
 	info, err := file.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

@@ -89,7 +89,7 @@ func (c *Console) Print(answer Answer) error {
 		out, err = AppendYAML(nil, answer.Body)
 
 	default:
-		out = c.layOut(answer.Table)
+		return c.printTable(answer.Table)
 	}
 
 	if err != nil {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"os"
 	"sync"
 	"time"
 )
@@ -34,13 +33,12 @@ func (p *Progress) Step() {
 
 	p.done++
 
-	file, ok := p.console.Stderr.(*os.File)
-	if !ok || !IsTerminal(file) || time.Since(p.started) < progressDelay {
+	if !p.console.streams.ErrIsTerminal || time.Since(p.started) < progressDelay {
 		return
 	}
 
 	p.shown = true
-	fmt.Fprintf(file, "\r%d of %d", p.done, p.total)
+	fmt.Fprintf(p.console.streams.Err, "\r%d of %d", p.done, p.total)
 }
 
 // End clears the line.
@@ -49,6 +47,6 @@ func (p *Progress) End() {
 	defer p.mu.Unlock()
 
 	if p.shown {
-		fmt.Fprint(p.console.Stderr, "\r\033[K")
+		fmt.Fprint(p.console.streams.Err, "\r\033[K")
 	}
 }

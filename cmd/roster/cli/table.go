@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -23,50 +22,46 @@ type Table struct {
 // Add appends a row.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
-// layOut returns a table as text: in columns for a terminal, else with tabs between the
-// cells. A table without rows is empty.
-func (c *Console) layOut(t Table) []byte {
+// printTable prints a table: in columns on a terminal, else with tabs between the cells. A
+// table without rows prints nothing.
+func (c *Console) printTable(t Table) error {
 	if len(t.Rows) == 0 {
 		return nil
 	}
 
-	lines := t.lines(c.Format == FormatWide)
+	var text strings.Builder
+	for _, line := range t.lines(c.Format == FormatWide) {
+		text.WriteString(strings.Join(line, "\t") + "\n")
+	}
 
-	var out strings.Builder
 	if !c.IsTerminal {
-		for _, line := range lines {
-			out.WriteString(strings.Join(line, "\t") + "\n")
-		}
-
-		return []byte(out.String())
+		_, err := io.WriteString(c.Stdout, text.String())
+		return err
 	}
 
-	columns := tabwriter.NewWriter(&out, 0, 0, columnGap, ' ', 0)
-	for _, line := range lines {
-		fmt.Fprintln(columns, strings.Join(line, "\t"))
+	var columns strings.Builder
+	layout := tabwriter.NewWriter(&columns, 0, 0, columnGap, ' ', 0)
+	_, _ = io.WriteString(layout, text.String()) // a strings.Builder returns no errors
+	_ = layout.Flush()
+
+	head, rows, _ := strings.Cut(trimLines(columns.String()), "\n")
+	if err := c.printHead(head); err != nil {
+		return err
 	}
 
-	_ = columns.Flush() // a strings.Builder returns no errors
+	_, err := io.WriteString(c.Stdout, rows)
 
-	return c.emphasizeHead(out.String())
+	return err
 }
 
-// emphasizeHead returns the lines of a table without trailing spaces, the first one in bold.
-func (c *Console) emphasizeHead(text string) []byte {
+// trimLines returns text without the spaces at the end of its lines.
+func trimLines(text string) string {
 	var out strings.Builder
-
-	first := true
 	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, " \n")
-		if first {
-			line = c.bold(line)
-			first = false
-		}
-
-		out.WriteString(line + "\n")
+		out.WriteString(strings.TrimRight(line, " \n") + "\n")
 	}
 
-	return []byte(out.String())
+	return out.String()
 }
 
 // lines returns the heading and the rows with the columns to show, each cell made
@@ -103,19 +98,22 @@ type GrowingTable struct {
 
 // PrintHead prints the headings.
 func (g *GrowingTable) PrintHead() error {
-	return g.printLine(Table{Head: g.Head}.lines(g.Console.Format == FormatWide)[0], g.Console.bold)
+	head := Table{Head: g.Head}.lines(g.Console.Format == FormatWide)[0]
+	return g.Console.printHead(g.layOut(head))
 }
 
 // PrintRow prints one row.
 func (g *GrowingTable) PrintRow(cells []string) error {
 	lines := Table{Head: g.Head, Rows: [][]string{cells}}.lines(g.Console.Format == FormatWide)
-	return g.printLine(lines[1], func(text string) string { return text })
+	_, err := io.WriteString(g.Console.Stdout, g.layOut(lines[1])+"\n")
+
+	return err
 }
 
-func (g *GrowingTable) printLine(cells []string, emphasize func(string) string) error {
+// layOut returns the cells of a row as a line.
+func (g *GrowingTable) layOut(cells []string) string {
 	if !g.Console.IsTerminal {
-		_, err := io.WriteString(g.Console.Stdout, strings.Join(cells, "\t")+"\n")
-		return err
+		return strings.Join(cells, "\t")
 	}
 
 	g.widths = slices.Grow(g.widths, len(cells))[:len(cells)]
@@ -127,7 +125,5 @@ func (g *GrowingTable) printLine(cells []string, emphasize func(string) string) 
 		row.WriteString(cell + strings.Repeat(" ", g.widths[i]-width+columnGap))
 	}
 
-	_, err := io.WriteString(g.Console.Stdout, emphasize(strings.TrimRight(row.String(), " "))+"\n")
-
-	return err
+	return strings.TrimRight(row.String(), " ")
 }

@@ -1,48 +1,11 @@
 package cli
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
 )
-
-// Printable returns text in a form that is safe on a terminal: control characters,
-// characters that change the direction of writing and invisible characters become escapes.
-// Text of registrants, and errors that may quote it, is printed only through Printable
-// (AD-072).
-func Printable(text string) string {
-	if !strings.ContainsFunc(text, isUnprintable) {
-		return text
-	}
-
-	var out strings.Builder
-	for _, r := range text {
-		switch {
-		case !isUnprintable(r):
-			out.WriteRune(r)
-		case r < 0x100:
-			fmt.Fprintf(&out, `\x%02x`, r)
-		case r < 0x10000:
-			fmt.Fprintf(&out, `\u%04x`, r)
-		default:
-			fmt.Fprintf(&out, `\U%08x`, r)
-		}
-	}
-
-	return out.String()
-}
-
-// isUnprintable reports whether a terminal would act on r instead of showing it. The two
-// joiners are excepted, because scripts and emoji need them.
-func isUnprintable(r rune) bool {
-	if r == '\u200c' || r == '\u200d' {
-		return false
-	}
-
-	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, unicode.Cs)
-}
 
 // FirstLine returns text up to its first line break.
 func FirstLine(text string) string {
