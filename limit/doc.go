@@ -1,3 +1,7 @@
-// Package limit bounds how much of something a node does at a time. It knows nothing of
-// what that is: who uses it names classes and says what is refused.
+// Package limit bounds how much of something a node does. It doesn't know what is bounded:
+// its users name callers and classes, and decide what a refusal says.
+//
+//   - Shares divides a pool of places between callers: at a time, nothing waits
+//   - Rates bounds how often something happens per key
+//   - Priority is a semaphore for work of several classes, the highest of which goes first
 package limit

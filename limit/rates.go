@@ -1,0 +1,117 @@
+package limit
+
+import (
+	"container/list"
+	"math"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// A Rate is how often something may happen, on average and at once.
+type Rate struct {
+	PerSecond float64 // more than 0
+	Burst     int     // at least 1
+}
+
+// Window is how long it takes until as many may happen as at once.
+func (r Rate) Window() time.Duration { return seconds(float64(r.Burst) / r.PerSecond) }
+
+func seconds(s float64) time.Duration {
+	return time.Duration(math.Min(s*float64(time.Second), math.MaxInt64))
+}
+
+// Rates has a token bucket for each key. A key that was not used for the window of its
+// rate has a full bucket, as a new one has, and is forgotten. So is the key that was not
+// used for longest when there are more than the bound.
+//
+// It is safe for concurrent use.
+type Rates[K comparable] struct {
+	max int
+
+	mu    sync.Mutex // guards the fields below
+	all   map[K]*list.Element
+	order *list.List // of *bucket[K], the last used first
+}
+
+// A bucket has the tokens of one key.
+type bucket[K comparable] struct {
+	key     K
+	rate    Rate
+	limiter *rate.Limiter
+	used    time.Time // last
+}
+
+// NewRates returns the rates of at most max keys.
+func NewRates[K comparable](max int) *Rates[K] {
+	return &Rates[K]{max: max, all: map[K]*list.Element{}, order: list.New()}
+}
+
+// Take takes n tokens of a key. It returns how many are left, and if there were too few,
+// after how long there will be enough. A key whose rate differs from that of its last use
+// keeps its tokens, up to the new burst.
+func (r *Rates[K]) Take(key K, of Rate, now time.Time, n int) (left float64, wait time.Duration, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	b := r.bucket(key, of, now)
+	ok = b.limiter.AllowN(now, n)
+	left = max(0, b.limiter.TokensAt(now))
+
+	if !ok {
+		wait = seconds((float64(n) - left) / of.PerSecond)
+	}
+
+	return left, wait, ok
+}
+
+// Len returns how many keys are known.
+func (r *Rates[K]) Len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	return len(r.all)
+}
+
+// bucket returns the bucket of a key. The lock is held.
+func (r *Rates[K]) bucket(key K, of Rate, now time.Time) *bucket[K] {
+	element, known := r.all[key]
+	if known {
+		r.order.MoveToFront(element)
+	} else {
+		element = r.order.PushFront(&bucket[K]{
+			key: key, rate: of, limiter: rate.NewLimiter(rate.Limit(of.PerSecond), of.Burst),
+		})
+		r.all[key] = element
+	}
+
+	b := element.Value.(*bucket[K])
+	b.used = now
+
+	if b.rate != of {
+		b.rate = of
+		b.limiter.SetLimitAt(now, rate.Limit(of.PerSecond))
+		b.limiter.SetBurstAt(now, of.Burst)
+	}
+
+	r.forget(now)
+
+	return b
+}
+
+// forget removes the keys that need not be known any more: at most two, so that no single
+// use pays for many. The lock is held.
+func (r *Rates[K]) forget(now time.Time) {
+	for range 2 {
+		last := r.order.Back()
+
+		oldest := last.Value.(*bucket[K])
+		if len(r.all) <= r.max && now.Sub(oldest.used) < oldest.rate.Window() {
+			return
+		}
+
+		r.order.Remove(last)
+		delete(r.all, oldest.key)
+	}
+}

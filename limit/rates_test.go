@@ -1,0 +1,67 @@
+package limit_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/limit"
+)
+
+func TestAKeyHasItsRate(t *testing.T) {
+	rates, now := limit.NewRates[string](10), time.Now()
+	of := limit.Rate{PerSecond: 2, Burst: 20}
+
+	left, _, ok := rates.Take("ada", of, now, 15)
+	if !ok || left != 5 {
+		t.Errorf("15 of 20 are taken, %v are left: %v", left, ok)
+	}
+
+	left, wait, ok := rates.Take("ada", of, now, 6)
+	if ok || left != 5 || wait != 500*time.Millisecond {
+		t.Errorf("6 of 5: %v, %v are left; there is one more in %s", ok, left, wait)
+	}
+
+	if _, _, ok := rates.Take("bob", of, now, 20); !ok {
+		t.Error("another key has its own tokens")
+	}
+
+	if _, _, ok := rates.Take("ada", of, now.Add(500*time.Millisecond), 6); !ok {
+		t.Error("half a second has no token")
+	}
+
+	if left, _, _ := rates.Take("ada", limit.Rate{PerSecond: 2, Burst: 3}, now.Add(of.Window()), 0); left != 3 {
+		t.Errorf("%v are left by a lower rate", left)
+	}
+}
+
+// Any number of keys take no more room than there is, and those that were not used for the
+// window take none.
+//
+// Requirement: SEC-003
+func TestKeysAreBoundedAndForgotten(t *testing.T) {
+	const most = 1000
+
+	rates, now := limit.NewRates[int](most), time.Now()
+	of := limit.Rate{PerSecond: 0.1, Burst: 1}
+
+	for i := range 2 * most {
+		rates.Take(i, of, now, 1)
+	}
+
+	if rates.Len() != most {
+		t.Errorf("%d keys are known", rates.Len())
+	}
+
+	if _, _, ok := rates.Take(2*most-1, of, now, 1); ok {
+		t.Error("the last one has new tokens")
+	}
+
+	now = now.Add(of.Window())
+	for i := range most/2 + 1 {
+		rates.Take(-1-i%3, of, now, 0)
+	}
+
+	if rates.Len() != 3 {
+		t.Errorf("%d keys are known, of which 3 were used lately", rates.Len())
+	}
+}

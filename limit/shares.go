@@ -1,0 +1,212 @@
+package limit
+
+import (
+	"fmt"
+	"sync"
+)
+
+// A Kind of caller decides which part of a pool it may use.
+type Kind int
+
+// The kinds of callers.
+const (
+	Stranger Kind = iota // no verified identity; an address
+	Foreign              // an identity of another domain
+	Own                  // an identity of the own domain
+)
+
+// A Caller is what a use of a pool counts against.
+type Caller struct {
+	Kind Kind
+	// ID is the caller's identity, or a stranger's address.
+	ID string
+	// Group is the domain of a foreign caller, or a stranger's network, if it has one:
+	// several callers that are one party. A group has twice the share of one of its callers.
+	Group string
+}
+
+// A Scope is the part of a pool that is used up.
+type Scope string
+
+// The scopes of a ShareError.
+const (
+	ScopeCaller    Scope = "caller"    // the share of one identity or address
+	ScopeGroup     Scope = "group"     // the share of one foreign domain or one network
+	ScopeStrangers Scope = "strangers" // the share of all strangers
+	ScopeForeign   Scope = "foreign"   // the share of all foreign domains
+	ScopeAll       Scope = "all"       // what the pool has for callers of that kind
+)
+
+// A ShareError refuses a use of a pool.
+type ShareError struct {
+	Scope Scope
+	Limit int64 // of the scope
+}
+
+func (e *ShareError) Error() string {
+	return fmt.Sprintf("limit: the share of %s is used up; it is %d", e.Scope, e.Limit)
+}
+
+// OfCaller reports whether the caller itself, or its group, holds all that it may. If not,
+// the pool is short because of others.
+func (e *ShareError) OfCaller() bool { return e.Scope == ScopeCaller || e.Scope == ScopeGroup }
+
+// SharesConfig divides a pool. SharesOf has the division that pools of a node have.
+type SharesConfig struct {
+	Places int64 // of the pool; of requests, bytes, or what else is counted
+
+	Strangers int64 // of all strangers together
+	Foreign   int64 // of all foreign domains together
+	Group     int64 // of one foreign domain, or of one network of strangers
+	OwnID     int64 // of one identity of the own domain
+	OtherID   int64 // of one identity of a foreign domain, or of one stranger's address
+
+	ForOwn       int64 // that only the own domain may use
+	ForOperators int64 // besides ForOwn, that only operators may use
+
+	// Operator reports whether an identity of the own domain is an operator. It is asked
+	// only when the other places are taken. Nil is no one.
+	Operator func(id string) bool
+}
+
+// undivided is the size up to which a pool reserves nothing: reserved places would be too
+// large a part of it.
+const undivided = 16
+
+// SharesOf divides n places between the callers of a node. One caller or one domain can't
+// take so many of them that others get none: strangers together have a quarter, foreign
+// domains half, one of them an eighth. An identity of the own domain has an eighth, a
+// caller of another kind a sixteenth. An eighth is reserved for the own domain, and 1/32
+// for its operators, but at least two.
+func SharesOf(n int64, operator func(id string) bool) SharesConfig {
+	cfg := SharesConfig{
+		Places:    n,
+		Strangers: max(1, n/4),
+		Foreign:   max(1, n/2),
+		Group:     max(1, n/8),
+		OwnID:     max(1, n/8),
+		OtherID:   max(1, n/16),
+		Operator:  operator,
+	}
+	if n > undivided {
+		cfg.ForOwn = n / 8
+		cfg.ForOperators = max(2, n/32)
+	}
+
+	return cfg
+}
+
+// Shares is a pool of places that is divided between callers, so that neither one caller
+// nor one domain takes all of them. A use may take several places. Nothing waits: a use
+// has its places at once or is refused.
+//
+// It holds no caller without a place, and is safe for concurrent use.
+type Shares struct {
+	cfg SharesConfig
+
+	mu      sync.Mutex // guards the fields below
+	held    int64
+	of      [Own + 1]int64   // by kind
+	callers map[string]int64 // by ID
+	groups  map[string]int64 // by group
+}
+
+// NewShares returns a pool of which no place is taken.
+func NewShares(cfg SharesConfig) *Shares {
+	return &Shares{cfg: cfg, callers: map[string]int64{}, groups: map[string]int64{}}
+}
+
+// Take takes places for a caller until release is called, which may be called twice. If the
+// caller may not have so many, release is nil and refused has the reason.
+func (s *Shares) Take(caller Caller, places int64) (release func(), refused *ShareError) {
+	refused = s.take(caller, places, s.cfg.ForOperators)
+
+	// The policy that knows operators is not asked about every use.
+	if refused != nil && refused.Scope == ScopeAll && caller.Kind == Own && s.cfg.Operator != nil &&
+		s.cfg.Operator(caller.ID) {
+		refused = s.take(caller, places, 0)
+	}
+
+	if refused != nil {
+		return nil, refused
+	}
+
+	return sync.OnceFunc(func() { s.release(caller, places) }), nil
+}
+
+// take counts places, of which some are reserved for callers that rank higher.
+func (s *Shares) take(caller Caller, places, reserved int64) *ShareError {
+	if caller.Kind != Own {
+		reserved = s.cfg.ForOwn + s.cfg.ForOperators
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if refused := s.refuse(caller, places, s.cfg.Places-reserved); refused != nil {
+		return refused
+	}
+
+	s.held += places
+	s.of[caller.Kind] += places
+
+	s.callers[caller.ID] += places
+	if caller.Group != "" {
+		s.groups[caller.Group] += places
+	}
+
+	return nil
+}
+
+// refuse returns the narrowest scope that has too few places; open is how many of the pool
+// the caller may use. The lock is held.
+func (s *Shares) refuse(caller Caller, places, open int64) *ShareError {
+	each := s.cfg.OtherID
+	if caller.Kind == Own {
+		each = s.cfg.OwnID
+	}
+
+	switch {
+	case s.callers[caller.ID]+places > each:
+		return &ShareError{ScopeCaller, each}
+	case caller.Group != "" && s.groups[caller.Group]+places > s.cfg.Group:
+		return &ShareError{ScopeGroup, s.cfg.Group}
+	case caller.Kind == Stranger && s.of[Stranger]+places > s.cfg.Strangers:
+		return &ShareError{ScopeStrangers, s.cfg.Strangers}
+	case caller.Kind == Foreign && s.of[Foreign]+places > s.cfg.Foreign:
+		return &ShareError{ScopeForeign, s.cfg.Foreign}
+	case s.held+places > open:
+		return &ShareError{ScopeAll, open}
+	}
+
+	return nil
+}
+
+func (s *Shares) release(caller Caller, places int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.held -= places
+	s.of[caller.Kind] -= places
+
+	subtract(s.callers, caller.ID, places)
+
+	if caller.Group != "" {
+		subtract(s.groups, caller.Group, places)
+	}
+}
+
+// subtract keeps no key with 0.
+func subtract(held map[string]int64, key string, places int64) {
+	if held[key] -= places; held[key] <= 0 {
+		delete(held, key)
+	}
+}
+
+// Held returns how many places are taken.
+func (s *Shares) Held() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	return s.held
+}
