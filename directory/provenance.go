@@ -7,6 +7,8 @@ import (
 	"slices"
 	"unicode/utf8"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
@@ -22,6 +24,16 @@ type Provenance struct {
 
 // IsZero reports whether p names no identity and no source.
 func (p Provenance) IsZero() bool { return p == Provenance{} }
+
+// Equal reports whether p and other, each of which may be nil, name the same identities and
+// source.
+func (p *Provenance) Equal(other *Provenance) bool {
+	if p == nil || other == nil {
+		return p == other
+	}
+
+	return *p == *other
+}
 
 // Identities returns the identities that p names.
 func (p Provenance) Identities() []Identity {
@@ -81,6 +93,48 @@ func (p *Provenance) SetMember(name, value string) (err error) {
 	}
 
 	return err
+}
+
+// A RegistrantState says how far the identities that a registration names are known.
+type RegistrantState string
+
+// RegistrantVerified is the state of identities of the origin's trust domain, whom the origin
+// authenticates. RegistrantClaimed is the state of all others, the subjects of OAuth issuers
+// among them: the origin's word is all that is known.
+const (
+	RegistrantVerified RegistrantState = "verified"
+	RegistrantClaimed  RegistrantState = "claimed"
+)
+
+// Registrant returns the identity that authenticated when the contents of e were registered;
+// zero if it is withheld.
+func (e *Entry) Registrant() Identity {
+	if e.Provenance == nil || e.Provenance.Registrant.IsZero() {
+		return e.Owner
+	}
+
+	return e.Provenance.Registrant
+}
+
+// RegistrantState is Provenance.State for e.
+func (e *Entry) RegistrantState() RegistrantState {
+	if e.Provenance == nil {
+		return Provenance{}.State(e.Owner, e.Origin)
+	}
+
+	return e.Provenance.State(e.Owner, e.Origin)
+}
+
+// State returns the state of the owner and of all identities that p names:
+// RegistrantVerified if each is an identity of the origin's trust domain.
+func (p Provenance) State(owner Identity, origin spiffeid.TrustDomain) RegistrantState {
+	for _, identity := range append(p.Identities(), owner) {
+		if !identity.MemberOf(origin) {
+			return RegistrantClaimed
+		}
+	}
+
+	return RegistrantVerified
 }
 
 // MaxSource bounds the URI of a source in bytes.

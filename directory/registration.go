@@ -162,7 +162,8 @@ type Entry struct {
 	Origin       spiffeid.TrustDomain
 	RID          RID
 	Agent        string
-	Owner        Identity // zero if the origin withholds it
+	Owner        Identity    // zero if the origin withholds it
+	Provenance   *Provenance // nil if the owner registered the contents, or is withheld; never modified
 	Document     Document
 	Packed       Packed     // the packed projection: Projection unpacks it
 	Visibility   Visibility // of the own domain's registrations only

@@ -1,9 +1,13 @@
 package trust
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/signed"
 )
 
 // A Report lists the steps of Verify, and the facts that they show.
@@ -34,11 +38,21 @@ type Step struct {
 
 // A Subject describes the contents of a record, as far as they were read.
 type Subject struct {
-	Domain   string    `json:"domain,omitempty"`
-	RID      string    `json:"rid,omitempty"`
-	Agent    string    `json:"agent,omitempty"`
-	Kind     string    `json:"kind,omitempty"`
-	Owner    string    `json:"owner,omitempty"` // empty if it is withheld
+	Domain string `json:"domain,omitempty"`
+	RID    string `json:"rid,omitempty"`
+	Agent  string `json:"agent,omitempty"`
+	Kind   string `json:"kind,omitempty"`
+	Owner  string `json:"owner,omitempty"` // empty if it is withheld, as the members up to ImportedFrom
+
+	Registrant string `json:"registrant,omitempty"` // authenticated when the contents were registered
+	// RegistrantState is verified if all these identities are of the domain that signed, which
+	// authenticates them, and claimed otherwise.
+	RegistrantState directory.RegistrantState `json:"registrant_state,omitempty"`
+
+	RegisteredBy  string `json:"registered_by,omitempty"`
+	TransferredBy string `json:"transferred_by,omitempty"`
+	ImportedFrom  string `json:"imported_from,omitempty"`
+
 	Epoch    uint64    `json:"epoch,omitempty"`
 	Revision uint64    `json:"revision,omitempty"` // of the statement
 	Issued   time.Time `json:"issued,omitzero"`    // the statement
@@ -47,6 +61,49 @@ type Subject struct {
 	Redacted bool      `json:"redacted,omitempty"`
 	Key      string    `json:"key,omitempty"` // kid of the page's signature
 	Node     string    `json:"node,omitempty"`
+}
+
+// subjectOf returns the subject of a record.
+func subjectOf(contents *signed.Contents) Subject {
+	subject := Subject{
+		Domain: contents.Issuer.Name(), RID: contents.RID.String(), Agent: contents.Agent,
+		Kind:  string(contents.Document.Kind()),
+		Epoch: contents.Epoch, Revision: contents.Revision,
+		Issued: time.Unix(contents.IssuedAt, 0).UTC(), Redacted: contents.Redacted,
+	}
+	if contents.Owner.IsZero() {
+		return subject
+	}
+
+	provenance := &contents.Provenance
+	subject.Owner = contents.Owner.String()
+	subject.Registrant = cmp.Or(provenance.Registrant, contents.Owner).String()
+	subject.RegistrantState = provenance.State(contents.Owner, contents.Issuer)
+	subject.RegisteredBy = provenance.RegisteredBy.String()
+	subject.TransferredBy = provenance.TransferredBy.String()
+	subject.ImportedFrom = provenance.ImportedFrom
+
+	return subject
+}
+
+// registration returns who registered the contents and for whom, as the end of a sentence;
+// empty if the owner is withheld.
+func (s *Subject) registration() string {
+	if s.Owner == "" {
+		return ""
+	}
+
+	text := "; registrant " + s.Registrant + " (" + string(s.RegistrantState) + ")"
+	add := func(what, value string) {
+		if value != "" && value != s.Registrant {
+			text += ", " + what + " " + value
+		}
+	}
+	add("owner", s.Owner)
+	add("transferred by", s.TransferredBy)
+	add("imported from", s.ImportedFrom)
+
+	return text
 }
 
 // A StepError says at which step of Verify a proof failed, and wraps why: an

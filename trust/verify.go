@@ -229,12 +229,7 @@ func (v *verification) statement() (string, error) {
 	v.contents = contents
 	v.issuer = contents.Issuer
 	v.ownBundle = v.proof.Bundle
-	v.report.Subject = Subject{
-		Domain: contents.Issuer.Name(), RID: contents.RID.String(), Agent: contents.Agent,
-		Kind:  string(contents.Document.Kind()),
-		Owner: contents.Owner.String(), Epoch: contents.Epoch, Revision: contents.Revision,
-		Issued: time.Unix(contents.IssuedAt, 0).UTC(), Redacted: contents.Redacted,
-	}
+	v.report.Subject = subjectOf(contents)
 
 	if contents.Op == signed.OpEnd {
 		return fmt.Sprintf("says that %s ended registration %s at revision %d", contents.Issuer, contents.RID,
@@ -247,7 +242,7 @@ func (v *verification) statement() (string, error) {
 		detail += ", others withheld"
 	}
 
-	return detail, nil
+	return detail + v.report.Subject.registration(), nil
 }
 
 // judgedAt returns the time at which the keys that are used must be attested: the

@@ -516,6 +516,69 @@ func TestVerifyOtherOperations(t *testing.T) {
 	}
 }
 
+// verify names who registered the contents and the other identities that its statement
+// has, and how far they are known: all of them, or none with a withheld owner.
+//
+// Requirement: SEC-006, SEC-008
+func TestVerifyNamesTheRegistrant(t *testing.T) {
+	tool := identity(t, "spiffe://alpha.test/tool/commissioner")
+
+	for name, test := range map[string]struct {
+		owner      string
+		provenance directory.Provenance
+		withhold   bool
+		want       Subject
+		says       string
+	}{
+		"the owner": {owner: "spiffe://alpha.test/agent/ada",
+			want: Subject{Owner: "spiffe://alpha.test/agent/ada", Registrant: "spiffe://alpha.test/agent/ada",
+				RegistrantState: directory.RegistrantVerified},
+			says: "registrant spiffe://alpha.test/agent/ada (verified)"},
+		"a tool, and an operator": {owner: "spiffe://alpha.test/agent/ada",
+			provenance: directory.Provenance{Registrant: tool, RegisteredBy: tool,
+				TransferredBy: identity(t, "spiffe://alpha.test/ops/otto"), ImportedFrom: "https://registry.example"},
+			want: Subject{Owner: "spiffe://alpha.test/agent/ada", Registrant: tool.String(), RegisteredBy: tool.String(),
+				TransferredBy: "spiffe://alpha.test/ops/otto", ImportedFrom: "https://registry.example",
+				RegistrantState: directory.RegistrantVerified},
+			says: "owner spiffe://alpha.test/agent/ada, transferred by spiffe://alpha.test/ops/otto, " +
+				"imported from https://registry.example"},
+		"of another domain": {owner: "spiffe://gamma.test/agent/eve",
+			want: Subject{Owner: "spiffe://gamma.test/agent/eve", Registrant: "spiffe://gamma.test/agent/eve",
+				RegistrantState: directory.RegistrantClaimed},
+			says: "registrant spiffe://gamma.test/agent/eve (claimed)"},
+		"withheld": {owner: "spiffe://alpha.test/agent/ada", provenance: directory.Provenance{Registrant: tool},
+			withhold: true, says: "others withheld"},
+	} {
+		k := newProofKit(t)
+		k.change.Owner, k.change.Provenance = identity(t, test.owner), test.provenance
+
+		k.texts = nil
+		for _, d := range k.change.Disclosures() {
+			if !test.withhold || d.Name != "owner" && d.Name != "registrant" {
+				k.texts = append(k.texts, d.Text)
+			}
+		}
+
+		k.page.Digests[0].H = directory.HashOf(k.statement(t))
+		k.page.Digests[0].M = signed.HashDisclosures(k.texts)
+
+		report, err := Verify(k.proof(t).Bytes(), VerifyOptions{Bundle: k.o.ca.Bundle()})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+
+		subject := report.Subject
+
+		got := Subject{Owner: subject.Owner, Registrant: subject.Registrant, RegisteredBy: subject.RegisteredBy,
+			TransferredBy: subject.TransferredBy, ImportedFrom: subject.ImportedFrom,
+			RegistrantState: subject.RegistrantState}
+		if got != test.want || !strings.Contains(report.String(), test.says) {
+			t.Errorf("%s: got %+v and %q, want %+v and %q", name, got, report.String(), test.want, test.says)
+		}
+	}
+}
+
 func TestParseProof(t *testing.T) {
 	k := newProofKit(t)
 

@@ -33,7 +33,7 @@ func (r *Renderer) appendProvenance(data []byte, entry *directory.Entry, opt Opt
 
 		data = strictjson.AppendText(data, "origin_signature", r.Href(entry)+"/record")
 		if opt.Registrant {
-			data = response.AppendOptional(data, "registrant", entry.Owner.String())
+			data = r.appendRegistrant(data, entry)
 		}
 	}
 
@@ -57,6 +57,31 @@ func (r *Renderer) appendProvenance(data []byte, entry *directory.Entry, opt Opt
 	}
 
 	return append(r.appendVerification(strictjson.AppendRaw(data, "verification", nil), entry, opt), '}')
+}
+
+// appendRegistrant appends who registered the contents, and the other identities and the
+// source that their provenance names. All of it is withheld with the owner.
+func (r *Renderer) appendRegistrant(data []byte, entry *directory.Entry) []byte {
+	if entry.Owner.IsZero() {
+		return data
+	}
+
+	data = strictjson.AppendText(data, "registrant", entry.Registrant().String())
+	if !r.isOwn(entry) {
+		data = strictjson.AppendText(data, "registrant_state", string(entry.RegistrantState()))
+	}
+
+	if entry.Registrant() != entry.Owner {
+		data = strictjson.AppendText(data, "owner", entry.Owner.String())
+	}
+
+	if entry.Provenance != nil {
+		data = response.AppendOptional(data, "registered_by", entry.Provenance.RegisteredBy.String())
+		data = response.AppendOptional(data, "transferred_by", entry.Provenance.TransferredBy.String())
+		data = response.AppendOptional(data, "imported_from", entry.Provenance.ImportedFrom)
+	}
+
+	return data
 }
 
 // appendVisibility appends who outside the domain may see an own registration, unless it

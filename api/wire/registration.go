@@ -105,8 +105,20 @@ type Provenance struct {
 	Href string `json:"origin_href"`
 	// Signature is the path of the signed record at the directory that answered.
 	Signature string `json:"origin_signature"`
-	// Registrant is the identity that registered the agent, for callers who may see it.
+	// Registrant is the identity that authenticated when the contents were registered, for
+	// callers who may see it.
 	Registrant string `json:"registrant"`
+	// RegistrantState is, for a registration of another domain, verified if all identities
+	// that are named are of that trust domain, and claimed otherwise.
+	RegistrantState string `json:"registrant_state"`
+	// Owner is the identity that may change the registration, if it isn't the registrant.
+	Owner string `json:"owner"`
+	// RegisteredBy is the commissioning tool that registered the contents for the owner.
+	RegisteredBy string `json:"registered_by"`
+	// TransferredBy is the operator that gave the registration to its owner.
+	TransferredBy string `json:"transferred_by"`
+	// ImportedFrom is the URI of the source from which the contents were imported.
+	ImportedFrom string `json:"imported_from"`
 	// Revision is the origin's revision at which the contents last changed.
 	Revision     uint64    `json:"revision"`
 	RegisteredAt time.Time `json:"registered_at"`

@@ -96,6 +96,37 @@ func TestGetShowsTheProvenance(t *testing.T) {
 	}
 }
 
+// Requirement: SEC-006, SEC-008
+func TestGetShowsWhoRegisteredAndWhoTransferred(t *testing.T) {
+	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/proof") {
+			http.NotFound(w, r)
+			return
+		}
+
+		says(`{"agent":"weather","href":"/ad/r/beta.test/`+rid+`","provenance":{"origin_authority":"beta.test",
+			"registrant":"spiffe://beta.test/tool/t","registrant_state":"claimed","owner":"spiffe://gamma.test/agent/eve",
+			"registered_by":"spiffe://beta.test/tool/t","transferred_by":"spiffe://beta.test/ops/otto",
+			"imported_from":"https://registry.example","revision":7,"verification":{"state":"verified"}}}`)(w, r)
+	})
+
+	for verb, wants := range map[string][]string{
+		"": {"registrant\tclaimed\tspiffe://beta.test/tool/t", "owner\tclaimed\tspiffe://gamma.test/agent/eve",
+			"registered by\tclaimed\tspiffe://beta.test/tool/t", "transferred by\tclaimed\tspiffe://beta.test/ops/otto",
+			"imported from\tclaimed\thttps://registry.example"},
+		"--provenance": {"source\thttps://registry.example\t",
+			"registrant\tspiffe://beta.test/tool/t\tregistered weather for its owner; the origin claims so",
+			"transfer\tspiffe://beta.test/ops/otto\t", "owner\tspiffe://gamma.test/agent/eve\t"},
+	} {
+		_, out, errs := w.run(strings.Fields("get weather " + verb)...)
+		for _, want := range wants {
+			if !strings.Contains(out, want) {
+				t.Errorf("get %s: %q is not in\n%s%s", verb, want, out, errs)
+			}
+		}
+	}
+}
+
 func TestOperatorsSeeTheMesh(t *testing.T) {
 	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
 		says(map[string]string{

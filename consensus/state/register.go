@@ -137,7 +137,8 @@ type contents struct {
 // one.
 func (r *Registrations) put(old *Registration, entry *directory.Entry, contents contents) (directory.Outcome, error) {
 	revision := r.history.revision + 1
-	entry.Owner, entry.Document = r.owners.shared(entry.Owner), directory.LoadDocument(contents.kind, contents.document)
+	entry.Owner, entry.Provenance = r.owners.shared(entry.Owner), r.owners.named(contents.provenance)
+	entry.Document = directory.LoadDocument(contents.kind, contents.document)
 	entry.Packed = contents.made.projection(entry.Agent, entry.Document)
 	entry.Lifetime, entry.UpdatedAt, entry.ExpiresAt = contents.lifetime, r.history.now, cmp.Or(contents.deadline,
 		directory.Deadline(r.history.now, contents.lifetime)*1000)
@@ -152,7 +153,6 @@ func (r *Registrations) put(old *Registration, entry *directory.Entry, contents 
 	reg := &Registration{
 		entry: *entry, grants: contents.grants, format: contents.format, epoch: r.history.epoch,
 		issued: r.history.now / 1000, leaf: r.history.ledger.size, salt: contents.salt, until: contents.until,
-		others: r.owners.named(contents.provenance),
 	}
 	if old != nil {
 		reg.prev, reg.look = old.h, old.look

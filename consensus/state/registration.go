@@ -20,8 +20,7 @@ type Registration struct {
 	issued int64 // Unix seconds
 	leaf   uint64
 	salt   signed.Salt
-	until  int64                 // when the document ends by its own word, Unix seconds; 0 for never
-	others *directory.Provenance // its registrant and operator, if others than its owner; or nil
+	until  int64 // when the document ends by its own word, Unix seconds; 0 for never
 
 	look int64 // the agenda's valid appointment for it
 }
@@ -65,11 +64,11 @@ func (r *Registration) change(domain spiffeid.TrustDomain) *signed.Change {
 
 // provenance returns the other identities than the owner that changed r's contents.
 func (r *Registration) provenance() directory.Provenance {
-	if r.others == nil {
+	if r.entry.Provenance == nil {
 		return directory.Provenance{}
 	}
 
-	return *r.others
+	return *r.entry.Provenance
 }
 
 // provenance is a directory.Provenance in a snapshot.

@@ -253,7 +253,7 @@ func (r *Registration) freeze() regSnapshot {
 		entry.Lifetime,
 		entry.RegisteredAt, entry.UpdatedAt, entry.ExpiresAt, entry.Created, entry.Revision, entry.Statement,
 		GrantsOf(r.grants), r.h, r.format, r.epoch, r.prev, r.issued, r.leaf, r.salt, r.until,
-		Packed{directory.PackedVersion, entry.Packed.Code()}, (*provenance)(r.others),
+		Packed{directory.PackedVersion, entry.Packed.Code()}, (*provenance)(entry.Provenance),
 	}
 }
 
@@ -285,12 +285,12 @@ func (w *regSnapshot) thaw(domain spiffeid.TrustDomain) (*Registration, error) {
 		Origin: domain, RID: w.RID, Agent: w.Agent, Owner: w.Owner, Document: doc, Packed: packed,
 		Visibility: w.Visibility, Lifetime: w.Lifetime, RegisteredAt: w.RegisteredAt, UpdatedAt: w.UpdatedAt,
 		ExpiresAt: w.ExpiresAt, Created: w.Created, Revision: w.Revision, Statement: w.Statement,
+		Provenance: (*directory.Provenance)(w.Others),
 	}
 	entry.Compact()
 
 	return &Registration{
 		entry: entry, grants: Granted{Grants: w.Grants}.List(), h: w.H, format: w.Format, epoch: w.Epoch, prev: w.Prev,
 		issued: w.Issued, leaf: w.Leaf, salt: w.Salt, until: w.Until,
-		others: (*directory.Provenance)(w.Others),
 	}, nil
 }

@@ -141,7 +141,7 @@ func (s *State) readItems(dec *cbor.Decoder, header *Header, parallel Parallel) 
 		decodeMany(dec, header.Regs, parallel, thaw, func(reg *Registration) {
 			reg.entry.Unconfirmed = reg.epoch != header.Epoch || header.Sealed != ""
 			reg.entry.Owner = s.owners.shared(reg.entry.Owner)
-			reg.others = s.owners.named(reg.provenance())
+			reg.entry.Provenance = s.owners.named(reg.provenance())
 			s.owners.count(reg.entry.Owner, reg.usage())
 			s.registrations.regs.put(reg)
 		}),

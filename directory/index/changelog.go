@@ -259,6 +259,7 @@ func sameForWatchers(entry, b *directory.Entry) bool {
 	return entry == b || entry.Statement == b.Statement && entry.UpdatedAt == b.UpdatedAt &&
 		entry.RegisteredAt == b.RegisteredAt &&
 		entry.Agent == b.Agent && entry.Owner == b.Owner && entry.Redacted == b.Redacted &&
+		entry.Provenance.Equal(b.Provenance) &&
 		entry.Visibility.Mesh == b.Visibility.Mesh && slices.Equal(entry.Visibility.Peers, b.Visibility.Peers) &&
 		(entry.Document == b.Document || // as after a refresh, for which no document at rest is read
 			entry.Document.Kind() == b.Document.Kind() && bytes.Equal(entry.Document.Bytes(), b.Document.Bytes()))

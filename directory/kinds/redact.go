@@ -18,6 +18,7 @@ func Redact(entry *directory.Entry, sight directory.Redaction) *directory.Entry 
 	v := *entry
 	if !sight.ShowsRegistrant() && !entry.Owner.IsZero() {
 		v.Owner = directory.Identity{}
+		v.Provenance = nil
 		v.Redacted = true
 	}
 

@@ -133,6 +133,11 @@ func (g *RecordGate) OpenEntry(origin spiffeid.TrustDomain, epoch uint64, digest
 		RegisteredAt: contents.Since * 1000, UpdatedAt: contents.IssuedAt * 1000, Statement: contents.Revision,
 		Redacted: contents.Redacted,
 	}
+	if !contents.Provenance.IsZero() {
+		provenance := contents.Provenance // contents are let go of
+		entry.Provenance = &provenance
+	}
+
 	entry.Compact()
 
 	return entry, nil

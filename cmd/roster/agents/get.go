@@ -10,6 +10,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 	"github.com/roster-mesh/roster/cmd/roster/resource"
+	"github.com/roster-mesh/roster/directory"
 )
 
 func getCommand(session connect.Session) *cobra.Command {
@@ -104,7 +105,7 @@ func describe(r *apiclient.Registration) cli.Table {
 	add(byDirectory, "agent", r.Agent)
 	add(byDirectory, "rid", r.RID())
 	add(byDirectory, "origin", provenance.Authority)
-	add(byDirectory, "registrant", provenance.Registrant)
+	addRegistrant(add, provenance)
 	add(byDirectory, "verification", verificationState(provenance))
 	add(byDirectory, "probe", probeResult(provenance.Verification.Probe))
 	add(byDirectory, "kind", r.Kind)
@@ -135,6 +136,22 @@ func describe(r *apiclient.Registration) cli.Table {
 	}
 
 	return t
+}
+
+// addRegistrant adds who registered the contents, and the other identities that take part. The
+// identities of another domain's registration are the origin's claim if that domain doesn't
+// authenticate them, and a source is the registrant's.
+func addRegistrant(add func(by, member, value string), provenance apiclient.Provenance) {
+	by := byDirectory
+	if provenance.RegistrantState == string(directory.RegistrantClaimed) {
+		by = byClaim
+	}
+
+	add(by, "registrant", provenance.Registrant)
+	add(by, "owner", provenance.Owner)
+	add(by, "registered by", provenance.RegisteredBy)
+	add(by, "transferred by", provenance.TransferredBy)
+	add(byClaim, "imported from", provenance.ImportedFrom)
 }
 
 // verificationState returns the state of verification and the doubts about it.

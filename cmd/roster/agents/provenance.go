@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,12 +23,7 @@ func provenanceTable(
 	t := cli.Table{Head: []string{"STEP", "BY", "DETAIL", "TIME"}}
 	provenance := r.Provenance
 
-	registrant := provenance.Registrant
-	if registrant == "" {
-		registrant = "(withheld)"
-	}
-
-	t.Add("registrant", registrant, "registered "+r.Agent, cli.FormatMillis(provenance.RegisteredAt))
+	addRegistration(&t, r)
 
 	origin := provenance.Authority
 	if provenance.Service != "" {
@@ -56,6 +52,35 @@ func provenanceTable(
 	t.Add("this directory", session.Address(), verification, cli.FormatMillis(provenance.Verification.CheckedAt))
 
 	return t
+}
+
+// addRegistration adds who registered the contents, from which source and for whom, and who
+// gave the registration to its owner.
+func addRegistration(t *cli.Table, r *apiclient.Registration) {
+	provenance := r.Provenance
+
+	registrant, detail := cmp.Or(provenance.Registrant, "(withheld)"), "registered "+r.Agent
+	if provenance.Owner != "" && provenance.RegisteredBy != "" {
+		detail += " for its owner"
+	}
+
+	if provenance.RegistrantState == string(directory.RegistrantClaimed) {
+		detail += "; the origin claims so"
+	}
+
+	if provenance.ImportedFrom != "" {
+		t.Add("source", provenance.ImportedFrom, "imported, as the registrant says", "")
+	}
+
+	t.Add("registrant", registrant, detail, cli.FormatMillis(provenance.RegisteredAt))
+
+	if provenance.TransferredBy != "" {
+		t.Add("transfer", provenance.TransferredBy, "an operator gave it to another owner", "")
+	}
+
+	if provenance.Owner != "" {
+		t.Add("owner", provenance.Owner, "may change it", "")
+	}
 }
 
 // fetchPage returns the signed page that lists a registration, from the registration's
