@@ -16,6 +16,16 @@ type Identity struct{ uri string }
 
 var errIdentity = errors.New("not a spiffe:, wimse: or oauth: identity")
 
+// The paths under which the own programs of a domain's directory have their SPIFFE IDs.
+// No agent or caller has one: nothing under ReservedPath is registered or acts as an owner,
+// but for the accounts of followed sources, which nobody can present.
+const (
+	ReservedPath = "/roster/"
+	NodePath     = ReservedPath + "node/"    // nodes
+	GatewayPath  = ReservedPath + "gateway/" // gateways, as clients of agents
+	SourcePath   = ReservedPath + "source/"  // accounts of followed sources
+)
+
 // MaxIdentity bounds an identity in bytes (draft-ietf-wimse-identifier-03, 4.1,
 // asks that 2,048 are accepted).
 const MaxIdentity = 2048

@@ -182,6 +182,18 @@ type Entry struct {
 // AliveAt reports whether e is served at the time now, in Unix milliseconds.
 func (e *Entry) AliveAt(now int64) bool { return now < e.ExpiresAt }
 
+// VerifiedOwner returns the owner's SPIFFE ID if the origin could authenticate it: one of
+// the origin's own trust domain. Another owner is only claimed, and no connection is judged
+// by it.
+func (e *Entry) VerifiedOwner() (spiffeid.ID, bool) {
+	id, ok := e.Owner.SPIFFE()
+	if !ok || !id.MemberOf(e.Origin) {
+		return spiffeid.ID{}, false
+	}
+
+	return id, true
+}
+
 // Received says how a registration of another domain reached this node.
 type Received struct {
 	At        int64                // Unix milliseconds

@@ -4,9 +4,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
 )
 
 // tls returns the config of a connection to a host. Who answers is judged in
@@ -21,7 +24,11 @@ func (g *Guard) tls(host string, server server) *tls.Config {
 	}
 	if g.cfg.Certificate != nil {
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			return g.cfg.Certificate(), nil
+			if own := g.cfg.Certificate(); own != nil {
+				return own, nil
+			}
+
+			return &tls.Certificate{}, nil // no certificate, by crypto/tls's contract
 		}
 	}
 
@@ -29,8 +36,17 @@ func (g *Guard) tls(host string, server server) *tls.Config {
 }
 
 // judge checks whether a server may answer for host. Web PKI certifies the host; the
-// registrant's domain certifies the registrant, or the host for its agents.
+// registrant's domain certifies the registrant, or the host for its agents. A directory's
+// own programs are never agents.
 func (g *Guard) judge(chain []*x509.Certificate, host string, server server) error {
+	if len(chain) == 0 {
+		return refuse(RuleCertificate, nil, "%s shows no certificate", host)
+	}
+
+	if own := reservedName(chain[0]); own != "" {
+		return refuse(RuleIdentity, nil, "%s shows %.200s, which is an identity of a directory", host, own)
+	}
+
 	id, err := g.spiffe(chain)
 
 	ours := err == nil
@@ -48,12 +64,8 @@ func (g *Guard) judge(chain []*x509.Certificate, host string, server server) err
 	}
 
 	intermediates := x509.NewCertPool()
-	for _, c := range chain[min(1, len(chain)):] {
+	for _, c := range chain[1:] {
 		intermediates.AddCert(c)
-	}
-
-	if len(chain) == 0 {
-		return refuse(RuleCertificate, nil, "%s shows no certificate", host)
 	}
 
 	_, webErr := chain[0].Verify(x509.VerifyOptions{DNSName: host, Roots: g.cfg.Roots, Intermediates: intermediates,
@@ -64,6 +76,18 @@ func (g *Guard) judge(chain []*x509.Certificate, host string, server server) err
 	}
 
 	return nil
+}
+
+// reservedName returns the name of a directory's own identity in a certificate; "" if it
+// has none. The certificate need not be verified: no agent shows such a name.
+func reservedName(leaf *x509.Certificate) string {
+	for _, name := range leaf.URIs {
+		if name.Scheme == "spiffe" && strings.HasPrefix(name.Path, directory.ReservedPath) {
+			return name.String()
+		}
+	}
+
+	return ""
 }
 
 // spiffe returns whose SVID the chain is, if it is one that holds.

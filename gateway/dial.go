@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -18,6 +19,8 @@ import (
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory/egress"
 )
 
 // Bounds of a Guard's requests, if its configuration names none.
@@ -36,10 +39,13 @@ const (
 // zero value permits public addresses, and trusts the system's roots.
 type GuardConfig struct {
 	// Allow are address ranges, not reachable from the whole Internet, to which requests
-	// may go. Metadata services and multicast stay closed.
+	// may go. What egress.Check closes for everybody stays closed.
 	Allow []netip.Prefix
 	// Hosts are names, in lower case, that may be at any address but those.
 	Hosts []string
+	// IsOwn reports whether a member of the node's own domain listens at an address: no
+	// request goes there. Nil is for a process that is in no domain.
+	IsOwn func(netip.AddrPort) bool
 	// Ports that requests may go to; if it is empty, 443 and those from 1024 on.
 	Ports []uint16
 	// Roots certify servers without an SVID; the system's if it is nil.
@@ -51,8 +57,8 @@ type GuardConfig struct {
 	// that was asked for. Else the registrant's own domain alone speaks for its
 	// agents.
 	AnyBundle bool
-	// Certificate returns the certificate that this node presents to servers that ask
-	// for one; nil presents none.
+	// Certificate returns the certificate of the gateway's own identity, for servers that
+	// ask for one. If it is nil or returns nil, none is presented.
 	Certificate func() *tls.Certificate
 	// Timeout bounds an exchange from the name's resolution to the body's end.
 	Timeout time.Duration
@@ -64,8 +70,9 @@ type GuardConfig struct {
 
 // A Target is for whom a request is, and how much of an answer is wanted.
 type Target struct {
-	// Registrant is the identity whose registration names the URL; zero if there is
-	// none. Its trust domain's bundle certifies the server, beside web PKI.
+	// Registrant is the verified identity whose registration names the URL; zero if there
+	// is none, or if a peer merely claims it. Its SVID certifies the server, as one of its
+	// trust domain for the host does, beside web PKI.
 	Registrant spiffeid.ID
 	// MutualTLS holds the server to Registrant's own SVID: the agent said that it
 	// speaks mTLS.
@@ -118,48 +125,59 @@ func (g *Guard) Close() {
 // Check decides whether a request may go to u, before its host is resolved: nil or a
 // *Refusal.
 func (g *Guard) Check(target *url.URL) error {
-	switch host := target.Hostname(); {
+	host := target.Hostname()
+	port, open := g.port(target.Port())
+
+	switch {
 	case target.Scheme != "https":
 		return refuse(RuleScheme, nil, "agents are reached by https, and not by %.20q", target.Scheme)
 	case host == "":
 		return refuse(RuleAddress, nil, "the URL names no host")
 	case target.User != nil:
 		return refuse(RuleAddress, nil, "the URL holds a user's name")
-	case !g.port(target.Port()):
+	case !open:
 		return refuse(RulePort, nil, "port %.10s is not one at which this node calls agents", target.Port())
-	default:
-		if a, err := netip.ParseAddr(host); err == nil && !g.reaches(a, host) {
-			return refuse(RuleAddress, nil, "the address %s is not one at which this node calls agents", a)
-		}
+	}
+
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return g.checkAddress(netip.AddrPortFrom(addr, port), host)
 	}
 
 	return nil
 }
 
-func (g *Guard) port(text string) bool {
-	if text == "" {
-		text = "443"
+// port parses the port of a URL, and reports whether requests may go to it.
+func (g *Guard) port(text string) (port uint16, open bool) {
+	n, err := strconv.ParseUint(cmp.Or(text, "443"), 10, 16)
+	if err != nil {
+		return 0, false
 	}
 
-	n, err := strconv.ParseUint(text, 10, 16)
+	port = uint16(n)
 	if len(g.cfg.Ports) > 0 {
-		return err == nil && slices.Contains(g.cfg.Ports, uint16(n))
+		return port, slices.Contains(g.cfg.Ports, port)
 	}
 
-	return err == nil && (n == 443 || n >= 1024)
+	return port, port == 443 || port >= 1024
 }
 
-// everywhere holds the prefixes that are allowed for the addresses of an allowed host.
-var everywhere = prefixes("0.0.0.0/0", "::/0")
-
-// reaches is whether a connection to host may be made at address a.
-func (g *Guard) reaches(addr netip.Addr, host string) bool {
+// checkAddress decides whether a connection to host may be made at an address: nil or a
+// *Refusal.
+func (g *Guard) checkAddress(at netip.AddrPort, host string) error {
 	allow := g.cfg.Allow
 	if slices.Contains(g.cfg.Hosts, strings.ToLower(strings.TrimSuffix(host, "."))) {
-		allow = everywhere
+		allow = egress.Anywhere
 	}
 
-	return reachable(addr, allow)
+	if err := egress.Check(at.Addr(), allow); err != nil {
+		return refuse(RuleAddress, err, "%s: %v", host, err)
+	}
+
+	if g.cfg.IsOwn != nil && g.cfg.IsOwn(at) {
+		return refuse(RuleAddress, nil, "%s: a member of this domain listens at %s", host, at)
+	}
+
+	return nil
 }
 
 // transport returns the connections to servers of one kind. Where there are too
@@ -216,12 +234,11 @@ func (g *Guard) dial(ctx context.Context, network, addr string, server server) (
 	d := net.Dialer{Timeout: min(dialTimeout, g.cfg.Timeout), Resolver: g.cfg.Resolver,
 		Control: func(_, address string, _ syscall.RawConn) error {
 			at, err := netip.ParseAddrPort(address)
-			if err != nil || !g.reaches(at.Addr(), host) {
-				return refuse(RuleAddress, err, "%s is at %s, which is not an address at which this node calls agents",
-					host, address)
+			if err != nil {
+				return refuse(RuleAddress, err, "%s is at %q, which is not an address", host, address)
 			}
 
-			return nil
+			return g.checkAddress(at, host)
 		}}
 
 	raw, err := d.DialContext(ctx, network, addr)

@@ -10,6 +10,10 @@
 // second resolution to another address gains nothing. It also checks the identity of the
 // server (draft-gaikwad-woa, 8.2; draft-xu, 4.6).
 //
+// The guard presents the gateway's own identity, which no listener of a directory takes for
+// a node, connects to no address at which a member of the own domain listens, and accepts
+// no node as a server (docs/threats.md, rule S6).
+//
 // [Embeddings], a client of a source of vectors, doesn't use the guard, because the
 // operator chose its target.
 //
@@ -18,7 +22,7 @@
 //
 // # Files
 //
-//	dial, address, certificate, fetch, refusal
+//	dial, certificate, fetch, refusal
 //	                    the guard
 //	invoke, plan, batch, rate_limit, idempotency, lifecycle
 //	                    an invocation by any protocol

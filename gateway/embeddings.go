@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+
+	"github.com/roster-mesh/roster/directory/egress"
 )
 
 // Bounds on an exchange with a source of vectors.
@@ -23,8 +25,8 @@ const (
 )
 
 // Embeddings is a client of an OpenAI-compatible endpoint for vectors. The
-// operator names it, and no registrant: it may be at any address, and the guard
-// has no say. It follows no redirect, since that would take the key and the texts
+// operator names it, and no registrant: it may be at any address but those that are
+// closed for everybody (package egress). It follows no redirect, since that would take the key and the texts
 // somewhere else.
 type Embeddings struct {
 	url, model, keyFile string
@@ -50,7 +52,7 @@ func NewEmbeddings(address, model, keyFile string) (*Embeddings, error) {
 
 	return &Embeddings{address, model, keyFile, &http.Client{
 		Transport: &http.Transport{
-			DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
+			DialContext:         (&net.Dialer{Timeout: dialTimeout, Control: egress.Control(egress.Anywhere)}).DialContext,
 			TLSHandshakeTimeout: handshakeTimeout, ForceAttemptHTTP2: true, DisableCompression: true,
 			MaxConnsPerHost: 32, MaxIdleConnsPerHost: 32, IdleConnTimeout: idleTimeout,
 			MaxResponseHeaderBytes: maxHeader,

@@ -401,12 +401,8 @@ func TestWhatAnAgentIsShown(t *testing.T) {
 	}
 
 	in.Header["Traceparent"] = []string{"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
-	foreign := aidip(t, agent.URL, `"operations": [`+translate+`]`)
-	foreign.Origin = spiffeid.RequireTrustDomainFromString("beta.test")
-	show(foreign)
-
-	if got.Get("X-Api-Key") != "" || got.Get("Traceparent") == "" {
-		t.Errorf("another domain's agent of that name is shown %v", got)
+	if show(e); got.Get("Traceparent") == "" {
+		t.Error("the trace is not continued")
 	}
 
 	e = aidip(t, strings.Replace(agent.URL, "127.0.0.1", "localhost", 1), `"operations": [`+translate+`]`)
@@ -431,6 +427,43 @@ func TestWhatAnAgentIsShown(t *testing.T) {
 		if err := gateway.CheckPassHeader(name); (err == nil) != ok {
 			t.Errorf("%q: %v", name, err)
 		}
+	}
+}
+
+// An agent of another domain gets no field that an operator named for one of this domain
+// with that name. An owner of this domain, as whom a peer registered it, doesn't certify its
+// server: only the origin's own identities do (finding 4).
+//
+// Requirement: AI-017, SEC-009
+func TestAPeersAgentIsNotTakenForOneOfOurs(t *testing.T) {
+	var got http.Header
+
+	web := newCA(t, "")
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { got = r.Header.Clone(); echo(w, r) })
+	s := newStage(t, func(c *gateway.Config) {
+		c.PassHeaders = map[string][]string{"translator": {"X-API-Key"}}
+	})
+	byHost := newStage(t, func(c *gateway.Config) {
+		c.Guard = newGuard(t, gateway.GuardConfig{Allow: loopback, Roots: web.pool()})
+		c.PassHeaders = map[string][]string{"translator": {"X-API-Key"}}
+	})
+	in := invoke.Request{Body: []byte(`{"text":"a"}`), Header: http.Header{"X-Api-Key": {"callers"}}}
+
+	foreign := func(endpoint string) *directory.Entry {
+		e := aidip(t, endpoint, `"operations": [`+translate+`]`)
+		e.Origin = spiffeid.RequireTrustDomainFromString("beta.test") // its owner is of alpha.test
+
+		return e
+	}
+
+	internal := s.agent(t, handler)
+	if _, err := s.Invoke(t.Context(), foreign(internal.URL), in); err == nil || got != nil {
+		t.Errorf("a service of the owner that a peer names was called: %v", err)
+	}
+
+	public := serve(t, web.leaf(t, "127.0.0.1", spiffeid.ID{}), handler)
+	if _, err := byHost.Invoke(t.Context(), foreign(public.URL), in); err != nil || got.Get("X-Api-Key") != "" {
+		t.Errorf("another domain's agent of that name is shown %v: %v", got, err)
 	}
 }
 

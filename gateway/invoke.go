@@ -277,7 +277,7 @@ func (i *invocation) target() Target {
 		t.MaxBody, t.Timeout = i.g.cfg.MaxStream, i.g.cfg.StreamTimeout
 	}
 
-	t.Registrant, _ = i.e.Owner.SPIFFE()
+	t.Registrant, _ = i.e.VerifiedOwner()
 	t.MutualTLS = !t.Registrant.IsZero() && i.mutual
 
 	return t

@@ -19,12 +19,17 @@ import (
 type Network struct {
 	Listen func(addr string) (net.Listener, error)
 	Dial   func(ctx context.Context, addr string) (net.Conn, error)
+	// fetch dials the endpoints of peers' bundles; nil for the machine's TCP, whose
+	// addresses package trust judges.
+	fetch func(ctx context.Context, addr string) (net.Conn, error)
 }
 
 func (n Network) orTCP() Network {
 	if n.Listen == nil {
 		n.Listen = listenTCP
 	}
+
+	n.fetch = n.Dial
 
 	if n.Dial == nil {
 		d := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}

@@ -433,7 +433,7 @@ func (n *Node) wireBundles() error {
 	n.keeper = &bundleKeeper{
 		peerings: n.peerings.list,
 		store:    n.store,
-		fetcher:  trust.NewFetcher(n.bundles, roots, n.net.Dial),
+		fetcher:  trust.NewFetcher(n.bundles, roots, n.net.fetch),
 		log:      n.log,
 		seen:     map[spiffeid.TrustDomain]following{},
 	}

@@ -37,6 +37,7 @@ var layers = map[string][]string{
 	"directory/signed":  {"directory", "directory/strictjson"},
 	"directory/index":   {"directory", "directory/table", "directory/kinds"},
 	"directory/contain": {},                                    // panics on foreign bytes
+	"directory/egress":  {},                                    // addresses of outbound connections
 	"directory/problem": {"directory", "directory/strictjson"}, // the one writer of refusals, for every listener
 	"limit":             {},
 	// floor 2: strangers to each other, but for api's request and response types
@@ -46,7 +47,8 @@ var layers = map[string][]string{
 	// a registration as ranking reads it: sections, counts, labels, spam flags
 	"discovery/content":  {"directory", "discovery/analysis"},
 	"discovery/postings": {"directory/table"}, // terms to registrations, and the best by their sums
-	"trust":              {"directory", "trust/compact", "trust/workload", "directory/signed", "directory/strictjson"},
+	"trust": {"directory", "directory/egress", "trust/compact", "trust/workload", "directory/signed",
+		"directory/strictjson"},
 	"consensus": {"directory", "directory/problem", "directory/index", "directory/kinds", "directory/signed",
 		"consensus/state", "consensus/disk", "consensus/backup", "consensus/message", "consensus/raftlog",
 		"consensus/transport"},
@@ -67,7 +69,7 @@ var layers = map[string][]string{
 	"federation": {"directory", "directory/contain", "directory/problem", "directory/index",
 		"federation/protocol", "federation/store", "federation/publish", "federation/replica", "federation/evidence",
 		"federation/gossip", "directory/kinds", "directory/signed"},
-	"gateway": {"directory", "directory/invoke", "directory/strictjson"},
+	"gateway": {"directory", "directory/egress", "directory/invoke", "directory/strictjson"},
 	// rooms of gateway
 	"gateway/gatewaytest": {"gateway"}, // a server and a guard, for tests
 	"gateway/crawl":       {"directory", "gateway", "directory/kinds", "directory/strictjson"},
@@ -191,7 +193,7 @@ var layers = map[string][]string{
 
 // lower lists the packages of floors 1 and 2. Their tests may import each other.
 var lower = []string{"directory", "directory/signed", "directory/invoke", "directory/kinds", "directory/schema",
-	"directory/strictjson", "directory/index", "directory/table", "directory/problem", "limit", "discovery",
+	"directory/strictjson", "directory/index", "directory/table", "directory/problem", "directory/egress", "limit", "discovery",
 	"discovery/analysis", "discovery/content", "discovery/postings", "trust", "trust/policy", "trust/audit",
 	"trust/compact", "trust/credentials", "trust/workload", "consensus", "consensus/state", "consensus/disk",
 	"consensus/backup", "consensus/message", "consensus/raftlog", "consensus/transport", "federation",

@@ -4,16 +4,25 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"time"
+
+	"github.com/roster-mesh/roster/directory/egress"
 )
 
 // FetchTimeout bounds a request of FetchDocument.
 const FetchTimeout = 10 * time.Second
 
 // PinnedClient returns a client for FetchDocument. It follows no redirects: their target is
-// not the address that was pinned.
+// not the address that was pinned. A transport without a dialer of its own gets one that
+// refuses metadata services and addresses that embed others.
 func PinnedClient(transport *http.Transport) *http.Client {
+	if transport.DialContext == nil {
+		dialer := &net.Dialer{Timeout: FetchTimeout, Control: egress.Control(egress.Anywhere)}
+		transport.DialContext = dialer.DialContext
+	}
+
 	return &http.Client{
 		Transport:     transport,
 		Timeout:       FetchTimeout,

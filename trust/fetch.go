@@ -40,7 +40,8 @@ type Fetcher struct {
 }
 
 // NewFetcher returns a fetcher that judges endpoints of directory.ProfileSPIFFE by b,
-// and those of directory.ProfileWeb by roots, the system's if that is nil.
+// and those of directory.ProfileWeb by roots, the system's if that is nil. A nil dial is the
+// one of PinnedClient.
 func NewFetcher(b *Bundles, roots *x509.CertPool,
 	dial func(ctx context.Context, address string) (net.Conn, error)) *Fetcher {
 	return &Fetcher{b, roots, dial}
@@ -88,14 +89,15 @@ func (f *Fetcher) get(ctx context.Context, td spiffeid.TrustDomain, endpoint dir
 	}
 
 	t := &http.Transport{
-		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			return f.dial(ctx, address)
-		},
 		TLSClientConfig:        f.judgeOf(td, endpoint),
 		TLSHandshakeTimeout:    FetchTimeout,
 		MaxResponseHeaderBytes: 64 << 10,
 		DisableKeepAlives:      true,
 	}
+	if f.dial != nil {
+		t.DialContext = func(ctx context.Context, _, address string) (net.Conn, error) { return f.dial(ctx, address) }
+	}
+
 	defer t.CloseIdleConnections()
 
 	return FetchDocument(ctx, PinnedClient(t), endpoint.URL)

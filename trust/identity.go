@@ -9,10 +9,16 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+
+	"github.com/roster-mesh/roster/directory"
 )
 
 // NodePath is the path prefix under which a domain's nodes have their IDs.
-const NodePath = "/roster/node/"
+const NodePath = directory.NodePath
+
+// IsGateway reports whether id is the ID of a gateway, of whatever domain: a client of agents
+// that no listener of a directory takes for a node or an operator.
+func IsGateway(id spiffeid.ID) bool { return strings.HasPrefix(id.Path(), directory.GatewayPath) }
 
 // IsNode reports whether id is the ID of a node of the trust domain td: its path
 // lies below NodePath, compared byte by byte.

@@ -47,16 +47,16 @@ type Source struct {
 // SourceOf returns the place at which an agent describes itself; false if its
 // registration names none. The place is at the base, even if the registration names
 // others, because clients are sent to the base. Of the protocols that are spoken there,
-// the one that describes agents best decides.
-func SourceOf(owner directory.Identity, doc directory.Document, projection *directory.Projection) (Source, bool) {
+// the one that describes agents best decides. owner is the verified owner; zero if there is
+// none.
+func SourceOf(owner spiffeid.ID, doc directory.Document, projection *directory.Projection) (Source, bool) {
 	base, err := url.Parse(projection.Base)
 	if err != nil || base.Scheme != "https" || base.Host == "" || base.User != nil {
 		return Source{}, false
 	}
 
-	source := Source{}
-	source.Registrant, _ = owner.SPIFFE()
-	source.MutualTLS = !source.Registrant.IsZero() && gateway.DeclaresMutualTLS(projection.Authentication)
+	source := Source{Registrant: owner}
+	source.MutualTLS = !owner.IsZero() && gateway.DeclaresMutualTLS(projection.Authentication)
 
 	kinds := []directory.Kind{directory.KindA2A, directory.KindMCP, directory.KindWoA}
 	if doc.Kind() == directory.KindWoA {

@@ -45,7 +45,8 @@ func probeAgent(t *testing.T, g *gateway.Guard, kind directory.Kind, name, docum
 	t.Helper()
 	e := entry(t, kind, name, document)
 
-	source, ok := probe.SourceOf(e.Owner, e.Document, e.Projection())
+	owner, _ := e.VerifiedOwner()
+	source, ok := probe.SourceOf(owner, e.Document, e.Projection())
 	if !ok {
 		return directory.Probe{State: "no source"}
 	}

@@ -186,7 +186,9 @@ func (p *Prober) due(now int64) map[string][]*task {
 			continue
 		}
 
-		source, ok := SourceOf(entry.Owner, entry.Document, entry.Projection())
+		owner, _ := entry.VerifiedOwner()
+
+		source, ok := SourceOf(owner, entry.Document, entry.Projection())
 		if !ok {
 			p.cfg.Findings.put(entry.RID, pack(directory.Probe{At: now}, entry.Statement))
 			continue

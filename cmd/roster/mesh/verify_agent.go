@@ -3,6 +3,8 @@ package mesh
 import (
 	"context"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 	"github.com/roster-mesh/roster/cmd/roster/fetch"
@@ -39,9 +41,8 @@ func (v *agentVerification) run(ctx context.Context, session connect.Session) er
 		return err
 	}
 
-	owner, _ := directory.ParseIdentity(registration.Provenance.Registrant) // zero if it is withheld
-
-	source, ok := probe.SourceOf(owner, contents.Document, projection)
+	// This program knows no bundles, so it verifies the server by its host name alone.
+	source, ok := probe.SourceOf(spiffeid.ID{}, contents.Document, projection)
 	if !ok {
 		return cli.Failed(cli.ExitFailed, "%s has no https base with a description", v.id).
 			WithHint("Descriptions exist for A2A, MCP and Web of Agents at an https base; its base is %s.",
