@@ -91,11 +91,11 @@ func (n *negotiator) negotiate(ctx context.Context) {
 	n.proposeNext(ctx)
 }
 
-// proposeNext proposes the command that the second version of the log adds, if this build
-// has one and the version is in force.
+// proposeNext proposes the command that the next release's version of the log adds, if this
+// build has one and the version is in force.
 func (n *negotiator) proposeNext(ctx context.Context) {
 	next := state.NextCommand()
-	if next == nil || n.replica.Written().Log == state.FirstVersion {
+	if next == nil || n.replica.Written().Log < state.NewestLogVersion {
 		return
 	}
 

@@ -259,7 +259,7 @@ func restored(t *testing.T, s *Store) (old, live *state.State) {
 	defer s.Replica.mu.RUnlock()
 	old, live = must(readSnapshot(bytes.NewReader(freeze(t, s.Replica.state)), alpha,
 		index.New())), s.Replica.state.Outline()
-	old.Succeed(live, "a test")
+	old.Succeed(live, "a test", nil)
 
 	return old, live
 }

@@ -225,7 +225,7 @@ func (r *restorer) restore(ctx context.Context, file *os.File, size int64,
 			err)
 	}
 
-	old.Succeed(live, reason)
+	old.Succeed(live, reason, options.origin)
 	r.log.Warn("restoring a backup", "backup", done.Backup, "domain", done.Before, "registrations", done.Registrations,
 		"reason", options.Reason)
 
@@ -325,7 +325,7 @@ func (r *restorer) takeBackup(w http.ResponseWriter, req *http.Request) {
 	file, size, err := r.spool(req.Body)
 	if err == nil {
 		defer discard(file)
-		o := RestoreOptions{req.URL.Query().Get("force") == "true", req.URL.Query().Get("reason")}
+		o := RestoreOptions{Force: req.URL.Query().Get("force") == "true", Reason: req.URL.Query().Get("reason")}
 		answer.Done, err = r.restore(req.Context(), file, size, o)
 	}
 
@@ -341,6 +341,8 @@ func (r *restorer) takeBackup(w http.ResponseWriter, req *http.Request) {
 type RestoreOptions struct {
 	Force  bool   // also where the domain is at a later position than the backup
 	Reason string // for the ledger; at most 200 bytes
+
+	origin *state.Origin // who ordered it; set on the leader
 }
 
 const (

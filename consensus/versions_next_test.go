@@ -100,14 +100,15 @@ func TestAClusterOfTwoReleases(t *testing.T) {
 			for j, s := range d.nodes {
 				n := logVersions(t, s)
 				format := s.Written().Format(signed.StructureStatement)
-				if n[2] > 0 || snapshotVersion(t, s) != 1 || format != 1 {
-					t.Errorf("with %d of 3 upgraded node %d has written version 2: %v", i+1, j, n)
+				if n[state.NewestLogVersion] > 0 || snapshotVersion(t, s) != 1 || format != 1 {
+					t.Errorf("with %d of 3 upgraded node %d has written the next version: %v", i+1, j, n)
 				}
 			}
 		}
-		eventually(t, "version 2 is in force everywhere", func() bool {
+		eventually(t, "the next version is in force everywhere", func() bool {
 			for _, s := range d.nodes {
-				if w := s.Written(); w.Log != 2 || w.Snapshot != 2 || w.Wire != 2 ||
+				w := s.Written()
+				if w.Log != state.NewestLogVersion || w.Snapshot != state.NewestSnapshotVersion || w.Wire != 2 ||
 					w.Format(signed.StructureStatement) != 2 {
 					return false
 				}
@@ -134,14 +135,15 @@ func TestAClusterOfTwoReleases(t *testing.T) {
 				t.Errorf("node %d has rewritten %s", i, payload)
 			}
 		}
-		if logVersions(t, d.nodes[0])[2] == 0 || snapshotVersion(t, d.nodes[1]) != 2 {
-			t.Error("version 2 is in force and is not written")
+		if logVersions(t, d.nodes[0])[state.NewestLogVersion] == 0 ||
+			snapshotVersion(t, d.nodes[1]) != state.NewestSnapshotVersion {
+			t.Error("the next version is in force and is not written")
 		}
 
 		// The older release starts neither on the log nor on a snapshot of the newer.
 		for i, says := range []string{
-			"a log entry has version 2 and this release reads versions up to 1",
-			"a snapshot has version 2 and this release reads versions up to 1",
+			"a log entry has version 3 and this release reads versions up to 1",
+			"a snapshot has version 3 and this release reads versions up to 1",
 		} {
 			d.stop(i)
 			reads[i] = older()
@@ -156,7 +158,7 @@ func TestAClusterOfTwoReleases(t *testing.T) {
 		eventually(t, "an older newcomer is refused with both numbers", func() bool {
 			err := d.nodes[newcomer].Ready()
 			return err != nil && strings.Contains(err.Error(),
-				"it reads log versions up to 1 and the domain writes version 2")
+				"it reads log versions up to 1 and the domain writes version 3")
 		})
 	})
 }

@@ -64,7 +64,7 @@ func previousRelease(t *testing.T) release {
 }
 
 // nextRelease builds this tree with the tag that adds a format 2 of every
-// structure and version 2 of log, snapshot and wire.
+// structure and the next version of log, snapshot and wire.
 func nextRelease(t *testing.T) release {
 	t.Helper()
 
@@ -458,7 +458,7 @@ func (p *processes) refusesToStart(n dev.Node, previous, next release) {
 		p.t.Errorf("the previous release on an upgraded node's disk: %v, %v\n%s", err, ctx.Err(), out)
 	}
 
-	if !bytes.Contains(out, []byte("version 2")) && !bytes.Contains(out, []byte("format 2")) {
+	if !bytes.Contains(out, []byte("version 3")) && !bytes.Contains(out, []byte("format 2")) {
 		p.t.Errorf("the refusal doesn't name the version in force:\n%s", out)
 	}
 

@@ -40,6 +40,8 @@ var layers = map[string][]string{
 	"directory/egress":  {},                                    // addresses of outbound connections
 	"directory/problem": {"directory", "directory/strictjson"}, // the one writer of refusals, for every listener
 	"limit":             {},
+	// the proof of an operator's request, both ends: the Go client makes it
+	"directory/operatorproof": {},
 	// floor 2: strangers to each other, but for api's request and response types
 	"discovery": {"directory", "directory/contain", "directory/index", "directory/table", "directory/kinds",
 		"directory/strictjson", "discovery/analysis", "discovery/content", "discovery/postings"},
@@ -193,7 +195,8 @@ var layers = map[string][]string{
 
 // lower lists the packages of floors 1 and 2. Their tests may import each other.
 var lower = []string{"directory", "directory/signed", "directory/invoke", "directory/kinds", "directory/schema",
-	"directory/strictjson", "directory/index", "directory/table", "directory/problem", "directory/egress", "limit", "discovery",
+	"directory/strictjson", "directory/index", "directory/table", "directory/problem", "directory/egress",
+	"directory/operatorproof", "limit", "discovery",
 	"discovery/analysis", "discovery/content", "discovery/postings", "trust", "trust/policy", "trust/audit",
 	"trust/compact", "trust/credentials", "trust/workload", "consensus", "consensus/state", "consensus/disk",
 	"consensus/backup", "consensus/message", "consensus/raftlog", "consensus/transport", "federation",

@@ -26,7 +26,8 @@ type Batch struct {
 }
 
 // A Command is one change that was asked for: exactly one member is set, and
-// Spend beside it, or alone, where the caller's proof is good once.
+// Spend beside it, or alone, where the caller's proof is good once; and Origin beside it, if an
+// operator ordered it, or a node by itself where an operator could.
 type Command struct {
 	Register *Register  `cbor:"1,keyasint,omitempty"`
 	Update   *Update    `cbor:"2,keyasint,omitempty"`
@@ -54,6 +55,8 @@ type Command struct {
 	Amend    *Amend     `cbor:"26,keyasint,omitempty"`
 	Decide   *Decide    `cbor:"27,keyasint,omitempty"`
 	Feature  *Numbers   `cbor:"28,keyasint,omitempty"`
+	Order    *Order     `cbor:"40,keyasint,omitempty"` // from TracedVersion on
+	Origin   *Origin    `cbor:"41,keyasint,omitempty"` // beside another one, from TracedVersion on
 
 	commandNext
 }
@@ -417,10 +420,14 @@ type Member struct {
 	Reads Versions    `cbor:"4,keyasint"`
 }
 
-// An Admission is an operator's permission for a node to become a member, once.
+// An Admission is an operator's permission for a node to become a member, once; or for the
+// nodes that match a pattern, while the domain has fewer than Max members that do.
 type Admission struct {
-	ID    spiffeid.ID `cbor:"1,keyasint"`
+	ID    spiffeid.ID `cbor:"1,keyasint"` // zero with a Pattern
 	Until int64       `cbor:"2,keyasint"` // Unix seconds of committed time; 0 withdraws it
+	// From TracedVersion on: an ID that may end in *.
+	Pattern string `cbor:"3,keyasint,omitempty"`
+	Max     uint32 `cbor:"4,keyasint,omitempty"` // 0 withdraws it
 }
 
 // A Verdict records that all grants are as a leader with that basis (consensus.Config.Basis)

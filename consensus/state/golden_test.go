@@ -77,7 +77,7 @@ func everyCommand() []Command {
 		{Regrant: &Regrant{[]RegrantItem{{rid, 4, g, nil}}}},
 		{Rules: &Rules{Hold: 3600, PerOwner: 1000}},
 		{Member: &Member{must(alphaNode("n3")), "https://n3.alpha.test:8400", true, nextReads}},
-		{Admit: &Admission{must(alphaNode("n3")), 1793577600}},
+		{Admit: &Admission{ID: must(alphaNode("n3")), Until: 1793577600}},
 		{Renew: &Renew{ada, true, Renewals{rid.AppendBinary(nil), []uint32{600}}}},
 		{Redeem: &Redeem{directory.Hash{8}, Peer{beta, directory.PeeringActive, []byte("{}"),
 			[]string{"https://b:8400"}, nil, false, directory.Hash{9}, 1793577600, true,
@@ -110,6 +110,10 @@ func everyCommand() []Command {
 		{Policy: &Policy{[]byte("permit (principal, action, resource);"), &[]uint64{0, 7}}},
 		{Policy: &Policy{nil, &[]uint64{}}},
 		{Feature: &Numbers{2, 3, 4, map[signed.Structure]uint{signed.StructurePage: 2}}},
+		{Order: &Order{directory.ActionRemoveMember, must(alphaNode("n3")).String()},
+			Origin: operatorOrigin("/v1/operator/raft/remove")},
+		{Admit: &Admission{Pattern: "spiffe://alpha.test/roster/node/*", Max: 3}, Origin: &Origin{must(alphaNode("n0")),
+			nil}},
 	}
 }
 
@@ -176,7 +180,7 @@ func everyItem(t *testing.T) *State {
 	}})
 	d.at(1, Command{Member: &Member{ID: node, API: "https://n0.alpha.test:8400", Reads: nextReads}})
 	d.at(1, Command{Feature: &Numbers{1, 1, 1, map[signed.Structure]uint{signed.StructurePage: 2}}})
-	d.at(1, Command{Admit: &Admission{must(alphaNode("n3")), genesis/1000 + 600}})
+	d.at(1, Command{Admit: &Admission{ID: must(alphaNode("n3")), Until: genesis/1000 + 600}})
 	d.at(1, Command{Peer: &peerBeta})
 	d.at(1, Command{Peer: &Peer{
 		Domain: gamma, State: directory.PeeringTerminated, Bundle: []byte("{}"), Addresses: []string{"https://c"},
@@ -241,6 +245,8 @@ var neverWritten = map[string]bool{"Member.Gone": true, "provenance.ImportedFrom
 func TestTheSampleOfASnapshotSetsEveryMember(t *testing.T) {
 	s := everyItem(t)
 	s.history.sealed, s.history.restored = "a restore of a backup", 3
+	s.history.restoredBy, s.history.commands = operatorOrigin("/v1/operator/snapshot"), 5
+	s.members.standing["spiffe://alpha.test/roster/node/*"] = 3
 	dec := NewDecoder(bytes.NewReader(freeze(t, s)))
 
 	var h Header
@@ -259,6 +265,7 @@ func TestTheSampleOfASnapshotSetsEveryMember(t *testing.T) {
 		decodeEach(dec, h.Holds, func(v hold) { note(v) }),
 		decodeEach(dec, h.Members, func(v Member) { note(v) }),
 		decodeEach(dec, h.Admitted, func(v Admission) { note(v) }),
+		decodeEach(dec, h.Standing, func(v Admission) { note(v) }),
 		decodeEach(dec, h.Spent, func(v Spend) { note(v) }),
 		decodeEach(dec, h.Claims, func(v claimed) { note(v) }),
 		decodeEach(dec, h.Regs, func(v regSnapshot) { note(v) }),

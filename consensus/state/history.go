@@ -18,8 +18,11 @@ type History struct {
 	ledger   frontier
 	// sealed is why a new epoch must begin before anything else; empty if none must.
 	sealed string
-	// restored is the revision of the backup whose restore has sealed the state.
-	restored uint64
+	// restored is the revision of the backup whose restore has sealed the state, and
+	// restoredBy says who ordered it.
+	restored   uint64
+	restoredBy *Origin
+	commands   uint64 // traced so far, in all epochs
 }
 
 // Position returns the position of the last change.
@@ -29,6 +32,9 @@ func (h *History) Position() directory.Position {
 
 // Revision returns the last revision.
 func (h *History) Revision() uint64 { return h.revision }
+
+// Commands returns how many commands were traced so far.
+func (h *History) Commands() uint64 { return h.commands }
 
 // Now returns the committed time, in Unix milliseconds.
 func (h *History) Now() int64 { return h.now }

@@ -8,14 +8,14 @@ import (
 
 // The types of ledger leaves (federation.md, "Bytes"): a leaf is this byte and
 // the SHA-256 of a payload. Leaves disclose nothing. Type 4, a bundle's JWKS,
-// comes with the command that changes bundles, 6 with operator commands that carry
-// proofs ({v, iss, epoch, rev, at, action, target, by, from, bh, proof}), and 7 with
-// heads of members' audit trails ({v, iss, epoch, at, node, lines, head}).
+// comes with the command that changes bundles, and 7 with heads of members' audit trails
+// ({v, iss, epoch, at, node, lines, head}).
 const (
 	leafStatement = 1
 	leafAnnounced = 2
 	leafKeys      = 3
 	leafEpoch     = 5
+	leafCommand   = 6
 )
 
 // A frontier is the right edge of the domain's append-only Merkle tree

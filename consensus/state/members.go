@@ -22,6 +22,7 @@ type Membership struct {
 
 	byID     map[spiffeid.ID]Member
 	admitted map[spiffeid.ID]int64 // until when, Unix seconds of committed time
+	standing map[string]uint32     // by pattern: how many members may match
 	written  Numbers
 }
 
@@ -29,6 +30,7 @@ func newMembership() Membership {
 	return Membership{
 		byID:     map[spiffeid.ID]Member{},
 		admitted: map[spiffeid.ID]int64{},
+		standing: map[string]uint32{},
 		written:  FirstNumbers(),
 	}
 }
@@ -111,6 +113,12 @@ func (m *Membership) remove(id spiffeid.ID) {
 
 // admit records or withdraws an admission, and forgets those that have ended.
 func (m *Membership) admit(admission *Admission) {
+	if admission.Pattern != "" {
+		m.admitStanding(admission)
+
+		return
+	}
+
 	now := m.history.now / 1000
 	maps.DeleteFunc(m.admitted, func(_ spiffeid.ID, until int64) bool { return until <= now })
 
@@ -121,6 +129,61 @@ func (m *Membership) admit(admission *Admission) {
 	}
 
 	m.history.next()
+}
+
+// admitStanding replaces or withdraws a standing admission.
+func (m *Membership) admitStanding(admission *Admission) {
+	if admission.Max > 0 {
+		m.standing[admission.Pattern] = admission.Max
+	} else {
+		delete(m.standing, admission.Pattern)
+	}
+
+	m.history.next()
+}
+
+// CheckStanding refuses a standing admission for which there is no room.
+func (m *Membership) CheckStanding(pattern string) error {
+	if _, known := m.standing[pattern]; !known && len(m.standing) >= MaxAdmissions {
+		return directory.Refuse(directory.Conflict, "there are %d standing admissions already", MaxAdmissions)
+	}
+
+	return nil
+}
+
+// Standing returns the standing admissions in the order of their patterns.
+func (m *Membership) Standing() []Admission {
+	var all []Admission
+	for _, pattern := range slices.Sorted(maps.Keys(m.standing)) {
+		all = append(all, Admission{Pattern: pattern, Max: m.standing[pattern]})
+	}
+
+	return all
+}
+
+// AdmittedByPattern returns the standing admission that lets a node join beside these members.
+func (m *Membership) AdmittedByPattern(id spiffeid.ID, members []spiffeid.ID) (pattern string, ok bool) {
+	for _, one := range m.Standing() {
+		count := uint32(0)
+		for _, member := range members {
+			if matchesPattern(one.Pattern, member) {
+				count++
+			}
+		}
+
+		if matchesPattern(one.Pattern, id) && count < one.Max {
+			return one.Pattern, true
+		}
+	}
+
+	return "", false
+}
+
+// matchesPattern reports whether a node's ID is that of a pattern, or begins with it up to its *.
+func matchesPattern(pattern string, id spiffeid.ID) bool {
+	prefix, open := strings.CutSuffix(pattern, "*")
+
+	return id.String() == pattern || open && strings.HasPrefix(id.String(), prefix)
 }
 
 // List returns the members in the order of their ids.
@@ -134,7 +197,7 @@ func (m *Membership) List() []Member {
 func (m *Membership) Admissions() []Admission {
 	var all []Admission
 	for id, until := range m.admitted {
-		all = append(all, Admission{id, until})
+		all = append(all, Admission{ID: id, Until: until})
 	}
 
 	slices.SortFunc(all, func(a, b Admission) int { return strings.Compare(a.ID.String(), b.ID.String()) })

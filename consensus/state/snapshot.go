@@ -16,7 +16,7 @@ import (
 )
 
 // A Snapshot is a sequence of CBOR items: a header, the peerings, keys, formers,
-// holds, members, admissions, spent proofs, claims, registrations and streams whose numbers
+// holds, members, admissions, standing admissions, spent proofs, claims, registrations and streams whose numbers
 // it gives, in an order that depends on the state alone, so equal states have equal
 // snapshots. Master salts are
 // inside.
@@ -29,6 +29,7 @@ type Snapshot struct {
 	holds    []hold
 	members  []Member
 	admitted []Admission
+	standing []Admission
 	spent    []Spend
 	claims   []*claimed
 	regs     listed[*Registration]
@@ -61,6 +62,10 @@ type Header struct {
 	Verdict  *Verdict    `cbor:"23,keyasint,omitempty"`
 	Restored uint64      `cbor:"24,keyasint,omitempty"` // of a sealed state: the backup's revision
 	Written  Numbers     `cbor:"25,keyasint"`
+	// From version 2 on.
+	Commands   uint64  `cbor:"40,keyasint,omitempty"`
+	Standing   int     `cbor:"41,keyasint,omitempty"`
+	RestoredBy *Origin `cbor:"42,keyasint,omitempty"`
 
 	headerNext
 }
@@ -132,6 +137,7 @@ func (s *State) Snapshot() *Snapshot {
 		holds:    s.owners.holds.all(),
 		members:  s.members.List(),
 		admitted: s.members.Admissions(),
+		standing: s.members.Standing(),
 		spent:    s.spent.queue.Items(),
 		claims:   slices.Collect(maps.Values(s.claims.known)),
 		regs:     s.registrations.regs.share(),
@@ -165,9 +171,12 @@ func (s *State) Snapshot() *Snapshot {
 	header.Admitted = len(sn.admitted)
 	header.Sealed = s.history.sealed
 	header.Restored = s.history.restored
+	header.Commands = s.history.commands
+	header.Standing = len(sn.standing)
+	header.RestoredBy = s.history.restoredBy
 
 	header.Spent, header.Claims = len(sn.spent), len(sn.claims)
-	if header.Version > FirstVersion {
+	if header.Version > TracedVersion {
 		header.headerNext = nextHeader()
 	}
 
@@ -219,6 +228,10 @@ func (sn *Snapshot) Write(w io.Writer) error {
 	}
 
 	for _, a := range sn.admitted {
+		put(a)
+	}
+
+	for _, a := range sn.standing {
 		put(a)
 	}
 

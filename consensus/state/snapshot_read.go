@@ -95,6 +95,8 @@ func (s *State) readHeader(header *Header) (err error) {
 	s.history.ledger = frontier{header.Size, header.Edges}
 	s.history.sealed = header.Sealed
 	s.history.restored = header.Restored
+	s.history.restoredBy = header.RestoredBy
+	s.history.commands = header.Commands
 	s.policy.basis = header.Policy
 	s.policy.verdict = header.Verdict
 	s.members.written = header.Written
@@ -136,6 +138,7 @@ func (s *State) readItems(dec *cbor.Decoder, header *Header, parallel Parallel) 
 		decodeEach(dec, header.Holds, s.owners.holds.restore),
 		decodeEach(dec, header.Members, func(m Member) { s.members.byID[m.ID] = m }),
 		decodeEach(dec, header.Admitted, func(a Admission) { s.members.admitted[a.ID] = a.Until }),
+		decodeEach(dec, header.Standing, func(a Admission) { s.members.standing[a.Pattern] = a.Max }),
 		decodeEach(dec, header.Spent, func(p Spend) { s.spent.add(p) }),
 		decodeEach(dec, header.Claims, func(c claimed) { s.claims.add(&c) }),
 		decodeMany(dec, header.Regs, parallel, thaw, func(reg *Registration) {

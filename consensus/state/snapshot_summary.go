@@ -85,6 +85,7 @@ func (s *Summary) readItems(dec decoder, header *Header) error {
 		decodeEach(dec, header.Holds, func(hold) {}),
 		decodeEach(dec, header.Members, func(Member) {}),
 		decodeEach(dec, header.Admitted, func(Admission) {}),
+		decodeEach(dec, header.Standing, func(Admission) {}),
 		decodeEach(dec, header.Spent, func(Spend) {}),
 		decodeEach(dec, header.Claims, func(claimed) {}),
 		decodeEach(dec, header.Regs, func(item regSnapshot) {

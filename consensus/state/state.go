@@ -22,6 +22,8 @@ type State struct {
 	registrations Registrations
 	spent         spent
 	claims        claims
+
+	traced []directory.OperatorCommand // by the last Apply
 }
 
 // New returns the state of a domain before its first command. The index, if there is
@@ -93,6 +95,10 @@ var ErrMoved = errors.New("the state has moved on")
 // errUnknownFormat says that this member cannot go on: the others know more.
 var errUnknownFormat = errors.New("cannot build the statement")
 
+// Traced returns the commands of operators, and of nodes by themselves where an operator could
+// have made them, that the last Apply has applied.
+func (s *State) Traced() []directory.OperatorCommand { return s.traced }
+
 // A Result is the outcome of one command, or its refusal.
 type Result struct {
 	Outcome directory.Outcome
@@ -108,6 +114,7 @@ func (s *State) Apply(batch *Batch, breathe func()) ([]Result, error) {
 	s.history.now = max(s.history.now, batch.Time)
 	s.streams.free()
 	s.claims.forget(s.history.now / 1000)
+	s.traced = nil
 
 	results := make([]Result, len(batch.Commands))
 	for i := range batch.Commands {
@@ -135,7 +142,20 @@ func (s *State) do(command *Command) (directory.Outcome, error) {
 		return directory.Outcome{}, err
 	}
 
+	// A proof of an operator is used up by a command that succeeds, so that a command that
+	// another precedes can be prepared again.
+	if err := s.spent.check(command.Origin.proof(), s.history.now/1000); err != nil {
+		return directory.Outcome{}, err
+	}
+
+	before := s.mark()
 	out, err := s.change(command)
+
+	if err == nil {
+		s.spent.spend(command.Origin.proof())
+		s.trace(command, before)
+	}
+
 	// After ErrMoved the same proof comes again, because the leader prepares the command again.
 	if !errors.Is(err, ErrMoved) {
 		s.spent.spend(command.Spend)
@@ -192,6 +212,8 @@ func (s *State) change(command *Command) (directory.Outcome, error) {
 		return directory.Outcome{}, s.members.feature(command.Feature)
 	case command.Admit != nil:
 		s.members.admit(command.Admit)
+	case command.Order != nil:
+		s.history.next()
 	case command.Claim != nil:
 		return s.claims.claim(command.Claim, s.history.now/1000)
 	case command.Settle != nil:

@@ -17,11 +17,13 @@ func (s *State) Outline() *State {
 	state.owners.rules = s.owners.rules
 	state.keys.issued = s.keys.issued
 	state.history.sealed = s.history.sealed
+	state.history.commands = s.history.commands
 	state.policy.current, state.members.written = s.policy.current, s.members.written
 	state.history.ledger = frontier{s.history.ledger.size, slices.Clone(s.history.ledger.edges)}
 	state.peers.byDomain, state.keys.byNode, state.keys.rotated, state.keys.revoked = maps.Clone(s.peers.byDomain),
 		maps.Clone(s.keys.byNode), s.keys.rotated, s.keys.revoked
 	state.members.byID, state.members.admitted = maps.Clone(s.members.byID), maps.Clone(s.members.admitted)
+	state.members.standing = maps.Clone(s.members.standing)
 	state.spent.take(&s.spent)
 	state.claims.take(&s.claims)
 
@@ -30,9 +32,9 @@ func (s *State) Outline() *State {
 
 // Succeed turns a backup's state into the successor of the domain's state live. Counters
 // continue above both, agreements stay as they are in live, used proofs and keys stay used, and
-// nothing is announced. The policy is the backup's only if the domain never set one, as after
+// nothing is announced. by ordered the restore. The policy is the backup's only if the domain never set one, as after
 // the loss of its disks. The state is sealed.
-func (s *State) Succeed(live *State, reason string) {
+func (s *State) Succeed(live *State, reason string, by *Origin) {
 	s.history.restored = s.history.revision
 	if s.history.Position().Before(live.history.Position()) {
 		s.history.ledger = live.history.ledger
@@ -48,6 +50,8 @@ func (s *State) Succeed(live *State, reason string) {
 	s.keys.rotated = live.keys.rotated
 	s.members.byID = live.members.byID
 	s.members.admitted = live.members.admitted
+	s.members.standing = live.members.standing
+	s.history.commands = max(s.history.commands, live.history.commands)
 
 	s.policy.verdict, s.members.written = nil, live.members.written
 	if live.policy.current.Revision > 0 {
@@ -64,4 +68,5 @@ func (s *State) Succeed(live *State, reason string) {
 	}
 
 	s.history.sealed = reason
+	s.history.restoredBy = by
 }

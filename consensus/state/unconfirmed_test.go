@@ -26,7 +26,7 @@ func TestWhatIsRestoredIsExportedByItsOwner(t *testing.T) {
 	d := newDrive(t)
 	rid := d.register(0, ada, "translator", 4000)
 	before := d.state.history.epoch
-	d.state.Succeed(d.state.Outline(), "a test")
+	d.state.Succeed(d.state.Outline(), "a test", nil)
 	d.state = reread(t, d.state)
 
 	problem(t, d.at(1, Command{Register: d.registering(bob, "another", 600)}).Err, directory.Unavailable)
@@ -76,7 +76,7 @@ func TestWhatWasAgreedSinceStaysAgreed(t *testing.T) {
 	ended := peerBeta
 	ended.State = directory.PeeringTerminated
 	d.at(3, Command{Peer: &ended})
-	backup.Succeed(d.state.Outline(), "a test")
+	backup.Succeed(d.state.Outline(), "a test", nil)
 
 	if p := backup.peers.byDomain[beta]; p.State != directory.PeeringTerminated {
 		t.Errorf("the peering is %s", p.State)

@@ -23,7 +23,7 @@ func TestWhatWasUsedOnceIsNotRestored(t *testing.T) {
 	d.at(2, Command{Spend: proof})
 	d.at(2, Command{Claim: claimOf(1, 1, 1)})
 	d.at(2, Command{Settle: &Settle{directory.Hash{2}, directory.Hash{1}, false, nil}})
-	backup.Succeed(d.state.Outline(), "test")
+	backup.Succeed(d.state.Outline(), "test", nil)
 
 	d.state = again(backup)
 	if err := d.at(3, Command{Epoch: &Epoch{uint64(genesis/1000) + 1, "test"}}).Err; err != nil {

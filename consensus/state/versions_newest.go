@@ -4,8 +4,8 @@ package state
 
 // The newest versions that this build reads, and writes once all members read them.
 const (
-	NewestLogVersion      = 1
-	NewestSnapshotVersion = 1
+	NewestLogVersion      = 2
+	NewestSnapshotVersion = 2
 	newestWireVersion     = 1
 )
 

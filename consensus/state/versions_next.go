@@ -3,16 +3,16 @@
 package state
 
 // A build with the tag compatnext plays the next release in the tests of clusters of
-// two releases: it has a version 2 of everything.
+// two releases: it has the next version of everything.
 const (
-	NewestLogVersion      = 2
-	NewestSnapshotVersion = 2
+	NewestLogVersion      = 3
+	NewestSnapshotVersion = 3
 	newestWireVersion     = 2
 )
 
-// commandNext has a command of log version 2.
+// commandNext has a command of log version 3.
 type commandNext struct {
-	Note *note `cbor:"29,keyasint,omitempty"`
+	Note *note `cbor:"99,keyasint,omitempty"`
 }
 
 // note changes nothing but the revision.
@@ -20,9 +20,9 @@ type note struct {
 	Text string `cbor:"1,keyasint"`
 }
 
-// headerNext has a member of snapshot version 2.
+// headerNext has a member of snapshot version 3.
 type headerNext struct {
-	Note string `cbor:"29,keyasint,omitempty"`
+	Note string `cbor:"99,keyasint,omitempty"`
 }
 
 func (c commandNext) apply(h *History) {
@@ -31,16 +31,16 @@ func (c commandNext) apply(h *History) {
 	}
 }
 
-func nextHeader() headerNext { return headerNext{Note: "snapshot version 2"} }
+func nextHeader() headerNext { return headerNext{Note: "snapshot version 3"} }
 
-// NextCommand returns the command that log version 2 adds.
+// NextCommand returns the command that log version 3 adds.
 func NextCommand() *Command {
-	return &Command{commandNext: commandNext{Note: &note{Text: "log version 2"}}}
+	return &Command{commandNext: commandNext{Note: &note{Text: "log version 3"}}}
 }
 
 // PresenceNext is the addition of wire version 2 to a leader's answer to a follower.
 type PresenceNext struct {
-	Note string `cbor:"29,keyasint,omitempty"`
+	Note string `cbor:"99,keyasint,omitempty"`
 }
 
 // NextPresence returns it.

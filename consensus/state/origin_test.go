@@ -1,0 +1,194 @@
+package state
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/index"
+)
+
+// operatorOrigin is the origin of a command that an operator ordered at node n0.
+func operatorOrigin(target string) *Origin {
+	return &Origin{must(alphaNode("n0")), &OperatorRequest{
+		By: ada, Method: "POST", Target: target, Body: []byte(`{"id":"n3"}`), BodyHash: directory.Hash{5},
+		Proof: "a.b.c", ProofID: directory.HashOf([]byte(target)), ProofUntil: genesis/1000 + 60,
+	}}
+}
+
+// newTracing returns a domain that traces operators' commands.
+func newTracing(t *testing.T) *drive {
+	d := newDrive(t)
+	if r := d.at(0, Command{Feature: &Numbers{Log: TracedVersion, Snapshot: 2, Wire: 1}}); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+
+	return d
+}
+
+// An operator's command is a leaf of type 6 that names the operator, the member that brought
+// it, its position and the hash of its proof.
+//
+// Requirement: SEC-012, LOG-020
+func TestAnOperatorsCommandIsALeaf(t *testing.T) {
+	d := newTracing(t)
+	before := d.state.history.ledger
+	before.edges = append([]tlog.Hash(nil), before.edges...)
+
+	r := d.at(2, Command{Policy: &Policy{Text: []byte("permit (principal, action, resource);")},
+		Origin: operatorOrigin("/v1/operator/policy")})
+	if r.Err != nil {
+		t.Fatal(r.Err)
+	}
+
+	proof, body := directory.HashOf([]byte("a.b.c")), directory.Hash{5}
+	before.append(6, []byte(`{"v":1,"iss":"spiffe://alpha.test","epoch":1793491200,"rev":3,"at":1793491202,`+
+		`"action":"policy.write","target":"","by":"spiffe://alpha.test/agent/ada",`+
+		`"from":"spiffe://alpha.test/roster/node/n0","bh":"`+body.String()+`","proof":"`+proof.String()+`"}`))
+
+	if got := d.state.history.ledger; got.size != before.size || got.root() != before.root() {
+		t.Errorf("the ledger has %d leaves and another root, want %d", got.size, before.size)
+	}
+
+	traced := d.state.Traced()
+	if len(traced) != 1 || traced[0].Number != 2 || traced[0].Request.By != ada || traced[0].Position != r.Outcome.Position ||
+		traced[0].PolicyVersion != 0 || traced[0].Action != directory.ActionPolicy {
+		t.Errorf("traced is %+v", traced)
+	}
+}
+
+// A proof is used up by a command that succeeds, on every member.
+//
+// Requirement: SEC-019
+func TestAnOperatorsProofIsUsedOnce(t *testing.T) {
+	d := newTracing(t)
+	order := Command{Order: &Order{directory.ActionRemoveMember, "n3"}, Origin: operatorOrigin("/v1/operator/raft/remove")}
+
+	// A refused command uses up nothing, because the leader prepares it again.
+	amend := Command{Amend: &Amend{Was: Peer{Domain: beta, State: directory.PeeringActive}, Peer: peerBeta},
+		Origin: order.Origin}
+	if r := d.at(1, amend); directory.ProblemOf(r.Err) != directory.Conflict {
+		t.Fatal(r.Err)
+	}
+
+	if r := d.at(2, order); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+
+	size := d.state.history.ledger.size
+	if r := d.at(3, order); directory.ProblemOf(r.Err) != directory.Replayed {
+		t.Errorf("the second use: %v", r.Err)
+	}
+
+	if d.state.history.ledger.size != size || len(d.state.Traced()) != 0 {
+		t.Error("a refused command left a trace")
+	}
+
+	if r := d.at(61, order); r.Err != nil {
+		t.Errorf("the state keeps a proof longer than it holds: %v", r.Err)
+	}
+}
+
+// What a node does by itself is traced if it changes something, and is a leaf of type 6 if it
+// is no other leaf. A change of a peering beyond its state is an operator's.
+//
+// Requirement: SEC-012
+func TestANodesOwnCommandIsTraced(t *testing.T) {
+	d := newTracing(t)
+	accepted := Peer{Domain: beta, State: directory.PeeringPending, Bundle: []byte("{}"), Addresses: []string{"https://b"}}
+	d.at(1, Command{Amend: &Amend{Was: Peer{Domain: beta}, Peer: accepted}, Origin: operatorOrigin("/v1/operator/peers")})
+
+	from := must(alphaNode("n1"))
+	change := func(was, next Peer, action string, own bool) {
+		t.Helper()
+
+		c := Command{Amend: &Amend{was, next}, Origin: &Origin{From: from}}
+		if got, _ := c.Change(); got.Action != action || got.Node != own {
+			t.Errorf("%s to %s: %+v", was.State, next.State, got)
+		}
+
+		if r := d.at(2, c); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+
+		if traced := d.state.Traced(); len(traced) != 1 || traced[0].From != from || traced[0].Action != action {
+			t.Errorf("%s to %s: %+v", was.State, next.State, traced)
+		}
+	}
+
+	active, frozen := accepted, accepted
+	active.State, frozen.State = directory.PeeringActive, directory.PeeringFrozen
+	change(accepted, active, directory.ActionConfirm, true)
+	change(active, frozen, directory.ActionFreeze, true)
+	change(frozen, active, directory.ActionPeering, false)
+
+	other := active
+	other.Addresses = []string{"https://evil"}
+	other.State = directory.PeeringFrozen
+	change(active, other, directory.ActionPeering, false)
+	other.State = directory.PeeringActive
+	d.at(3, Command{Amend: &Amend{Was: Peer{}, Peer: other}})
+
+	ended := other
+	ended.State, ended.ByPeer = directory.PeeringTerminated, true
+	d.at(4, Command{Peer: &other})
+	change(other, ended, directory.ActionFarewell, true)
+
+	size := d.state.history.ledger.size
+	d.at(5, Command{Rebundle: &Rebundle{Domain: beta, Held: directory.Hash{1}, Bundle: []byte("{}")}})
+
+	if len(d.state.Traced()) != 0 || d.state.history.ledger.size != size {
+		t.Error("a bundle that was not taken left a trace")
+	}
+}
+
+// Before the version is in force, nothing is traced: an older member would make another
+// ledger.
+//
+// Requirement: SEC-012, FORM-002
+func TestAnOlderLogHasNoTraces(t *testing.T) {
+	d := newDrive(t)
+	size := d.state.history.ledger.size
+	d.at(1, Command{Policy: &Policy{Text: []byte("permit (principal, action, resource);")}})
+
+	if len(d.state.Traced()) != 0 || d.state.history.ledger.size != size {
+		t.Error("a command of log version 1 left a trace")
+	}
+}
+
+// The number of traced commands and the standing admissions are in snapshots.
+//
+// Requirement: SEC-012
+func TestTracesAreCountedInSnapshots(t *testing.T) {
+	d := newTracing(t)
+	pattern := "spiffe://alpha.test/roster/node/r*"
+	d.at(1, Command{Admit: &Admission{Pattern: pattern, Max: 1}, Origin: operatorOrigin("/v1/operator/raft/admit")})
+
+	back := must(readSnapshot(strings.NewReader(string(freeze(t, d.state))), alpha, index.New(), &Header{}))
+	if back.history.commands != d.state.history.commands || !bytes.Equal(freeze(t, back), freeze(t, d.state)) {
+		t.Errorf("%d commands are counted, want %d", back.history.commands, d.state.history.commands)
+	}
+
+	one, two := must(alphaNode("r1")), must(alphaNode("r2"))
+	if got, ok := back.members.AdmittedByPattern(one, nil); !ok || got != pattern {
+		t.Error("a node that matches is not admitted")
+	}
+
+	if _, ok := back.members.AdmittedByPattern(two, []spiffeid.ID{one}); ok {
+		t.Error("one more than the maximum is admitted")
+	}
+
+	if _, ok := back.members.AdmittedByPattern(must(alphaNode("x")), nil); ok {
+		t.Error("a node that does not match is admitted")
+	}
+
+	d.at(2, Command{Admit: &Admission{Pattern: pattern}, Origin: operatorOrigin("/v1/operator/raft/admit?again")})
+
+	if _, ok := d.state.members.AdmittedByPattern(one, nil); ok {
+		t.Error("a withdrawn admission holds")
+	}
+}
