@@ -102,7 +102,7 @@ func verifyChainPath(chain []*x509.Certificate, bundles *Bundles, use usage, now
 
 	_, chains, err := x509svid.Verify(chain, bundles, x509svid.WithTime(now))
 	if err != nil {
-		return refuse(chainReason(err, now), err)
+		return refuse(chainReason(err, now), datedError(err, id))
 	}
 
 	at := slices.IndexFunc(chains, func(c []*x509.Certificate) bool { return permits(c[1:], use) })
@@ -127,6 +127,18 @@ func permits(cas []*x509.Certificate, use usage) bool {
 	}
 
 	return true
+}
+
+// datedError replaces the library's error for a certificate that is not in force by one
+// that names its dates.
+func datedError(err error, id spiffeid.ID) error {
+	var invalid x509.CertificateInvalidError
+	if !errors.As(err, &invalid) || invalid.Reason != x509.Expired || invalid.Cert == nil {
+		return err
+	}
+
+	return fmt.Errorf("the certificate of %s, or a CA of its chain, is valid from %s to %s", id,
+		invalid.Cert.NotBefore.UTC().Format(time.RFC3339), invalid.Cert.NotAfter.UTC().Format(time.RFC3339))
 }
 
 func chainReason(err error, now time.Time) Reason {

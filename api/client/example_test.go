@@ -14,7 +14,9 @@ import (
 // connect makes a client of a directory with two nodes. The examples have no
 // directory to speak to: they are compiled, and not run.
 func connect() (*client.Client, error) {
-	config, err := client.LoadTLS("bundle.pem", "svid.pem", "svid-key.pem")
+	config, err := client.LoadTLS(client.TLSFiles{
+		Bundle: "bundle.pem", Domain: "alpha.example", Cert: "svid.pem", Key: "svid-key.pem",
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -8,10 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"io"
 	"math/big"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
@@ -21,20 +18,15 @@ import (
 // The certificate of the files is shown, and after it was replaced the next
 // connection shows the new one.
 func TestACertificateIsReadForEachConnection(t *testing.T) {
-	node := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Roster-Index", r.TLS.PeerCertificates[0].Subject.CommonName)
-		_, _ = io.WriteString(w, `{"agents":[]}`)
-	}))
-	node.TLS = &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAnyClientCert}
-	node.StartTLS()
-	defer node.Close()
+	ca := newAuthority(t, "spiffe://alpha.test")
+	node := startNode(t, ca.issue(t, svidOf("spiffe://alpha.test/roster/node/1")), tls.RequireAnyClientCert)
 
 	dir := t.TempDir()
 	bundle, cert, key := filepath.Join(dir, "bundle.pem"), filepath.Join(dir, "svid.pem"), filepath.Join(dir, "key.pem")
-	writePEM(t, bundle, "CERTIFICATE", node.Certificate().Raw)
+	writePEM(t, bundle, "CERTIFICATE", ca.cert.Raw)
 	issue(t, cert, key, "first")
 
-	config, err := LoadTLS(bundle, cert, key)
+	config, err := LoadTLS(TLSFiles{Bundle: bundle, Cert: cert, Key: key})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,12 +77,12 @@ func TestFilesThatAreNoCredentialsAreRefused(t *testing.T) {
 		"a key of text":     {"", cert, text},
 		"a key for another": {"", text, key},
 	} {
-		if _, err := LoadTLS(files[0], files[1], files[2]); err == nil {
+		if _, err := LoadTLS(TLSFiles{Bundle: files[0], Cert: files[1], Key: files[2]}); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
 
-	if config, err := LoadTLS("", "", ""); err != nil || config.GetClientCertificate != nil || config.RootCAs != nil {
+	if config, err := LoadTLS(TLSFiles{}); err != nil || config.GetClientCertificate != nil || config.RootCAs != nil {
 		t.Errorf("an anonymous caller: %+v, %v", config, err)
 	}
 }

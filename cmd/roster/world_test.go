@@ -59,7 +59,8 @@ func newWorld(t *testing.T, h http.HandlerFunc) *world {
 	t.Cleanup(server.Close)
 
 	pem, _ := ca.PEM()
-	w.env = map[string]string{"ROSTER_ADDRESS": server.URL, "ROSTER_BUNDLE": w.file("bundle.pem", string(pem))}
+	w.env = map[string]string{"ROSTER_ADDRESS": server.URL, "ROSTER_BUNDLE": w.file("bundle.pem", string(pem)),
+		"ROSTER_DOMAIN": "alpha.test"}
 	w.be(ca, "/agent/ada")
 
 	return w

@@ -2,12 +2,9 @@ package dev
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
@@ -35,19 +32,12 @@ func (d *Domain) client(base, path string) (*apiclient.Client, error) {
 		return nil, err
 	}
 
-	pair, err := tls.LoadX509KeyPair(id.Cert, id.Key)
+	config, err := apiclient.LoadTLS(apiclient.TLSFiles{
+		Bundle: d.Bundle, Domain: d.TrustDomain, Cert: id.Cert, Key: id.Key,
+	})
 	if err != nil {
 		return nil, err
 	}
-
-	pem, err := os.ReadFile(d.Bundle)
-	if err != nil {
-		return nil, err
-	}
-
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(pem)
-	config := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots, Certificates: []tls.Certificate{pair}}
 
 	return apiclient.NewDirect(base,
 		&http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}), nil

@@ -45,9 +45,10 @@ func (m *runningMesh) writeEnv(name, path, bundle string) error {
 		return err
 	}
 
-	env := fmt.Sprintf("export ROSTER_ADDRESS=%s\nexport ROSTER_BUNDLE=%s\nexport ROSTER_CERT=%s\n"+
-		"export ROSTER_KEY=%s\n",
-		shellQuote(first.Nodes[0].API), shellQuote(bundle), shellQuote(id.Cert), shellQuote(id.Key))
+	env := fmt.Sprintf("export ROSTER_ADDRESS=%s\nexport ROSTER_DOMAIN=%s\nexport ROSTER_BUNDLE=%s\n"+
+		"export ROSTER_CERT=%s\nexport ROSTER_KEY=%s\n",
+		shellQuote(first.Nodes[0].API), shellQuote(first.TrustDomain), shellQuote(bundle), shellQuote(id.Cert),
+		shellQuote(id.Key))
 
 	return node.ReplaceFile(filepath.Join(m.opt.Dir, name), []byte(env), 0o644)
 }

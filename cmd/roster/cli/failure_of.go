@@ -3,10 +3,12 @@ package cli
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net"
 	"net/http"
 	"net/url"
+	"time"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/directory"
@@ -110,6 +112,7 @@ func failureOfTransport(err error) *Failure {
 	failure := &Failure{Code: ExitFailed, Message: FirstLine(err.Error()), err: err}
 
 	var (
+		server      *apiclient.ServerError
 		certificate *tls.CertificateVerificationError
 		operation   *net.OpError
 		request     *url.Error
@@ -121,11 +124,17 @@ func failureOfTransport(err error) *Failure {
 	case trust.ExitCode(err) > ExitFailed:
 		failure.Code = trust.ExitCode(err)
 
+	case errors.As(err, &server):
+		failure.Code = ExitKey
+		failure.Message = "the server was rejected: " + FirstLine(server.Error())
+		failure.Hint = "--bundle (or ROSTER_BUNDLE) must contain the CA certificates of the directory's domain, " +
+			"and --address must be a node of it."
+
 	case errors.As(err, &certificate):
 		failure.Code = ExitKey
-		failure.Message = "the server's certificate was rejected: " + FirstLine(certificate.Err.Error())
-		failure.Hint = "--bundle (or ROSTER_BUNDLE) must contain the CA certificates of the directory's domain, " +
-			"and --address must match the certificate."
+		failure.Message = "the server's certificate was rejected: " + certificateFault(certificate)
+		failure.Hint = "For a node of a domain, give the domain's CA certificates in --bundle (or ROSTER_BUNDLE). " +
+			"Else --address must match the certificate."
 
 	case errors.As(err, &operation) && operation.Op == "remote error": // a TLS alert
 		failure.Code = ExitRefused
@@ -144,4 +153,14 @@ func failureOfTransport(err error) *Failure {
 	}
 
 	return failure
+}
+
+// certificateFault returns why a certificate is not valid by the system's authorities.
+func certificateFault(err *tls.CertificateVerificationError) string {
+	var invalid x509.CertificateInvalidError
+	if errors.As(err, &invalid) && invalid.Reason == x509.Expired && time.Now().After(invalid.Cert.NotAfter) {
+		return "it expired at " + FormatTime(invalid.Cert.NotAfter)
+	}
+
+	return FirstLine(err.Err.Error())
 }

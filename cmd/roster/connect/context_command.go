@@ -63,7 +63,7 @@ func listContexts(session Session) error {
 		Contexts []listedContext `json:"contexts"`
 	}{[]listedContext{}}
 
-	t := cli.Table{Head: []string{"CONTEXT", "CURRENT", "ADDRESS", "CERT", "+BUNDLE", "+KEY"}}
+	t := cli.Table{Head: []string{"CONTEXT", "CURRENT", "ADDRESS", "CERT", "+DOMAIN", "+BUNDLE", "+KEY"}}
 	for _, name := range saved.names() {
 		profile := saved.All[name]
 
@@ -73,7 +73,7 @@ func listContexts(session Session) error {
 		}
 
 		list.Contexts = append(list.Contexts, listedContext{name, name == saved.Current, profile})
-		t.Add(name, mark, profile.Address, profile.Cert, profile.Bundle, profile.Key)
+		t.Add(name, mark, profile.Address, profile.Cert, profile.Domain, profile.Bundle, profile.Key)
 	}
 
 	if len(t.Rows) == 0 {
@@ -171,7 +171,7 @@ func setContext(session Session, name string) error {
 // isFileSetting reports whether the value of a setting is the path of a file.
 func isFileSetting(flag, value string) bool {
 	switch flag {
-	case flagAddress, flagWorkloadAPI:
+	case flagAddress, flagDomain, flagWorkloadAPI:
 		return false
 	case flagWIT:
 		return value != "" && value != witOfWorkloadAPI

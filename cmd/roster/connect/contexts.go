@@ -17,6 +17,7 @@ import (
 // A profile is the contents of one context: the values of the connection's flags.
 type profile struct {
 	Address     string `json:"address"`
+	Domain      string `json:"domain,omitzero"`
 	Bundle      string `json:"bundle,omitzero"`
 	Cert        string `json:"cert,omitzero"`
 	Key         string `json:"key,omitzero"`
@@ -31,6 +32,8 @@ func (p *profile) field(flag string) *string {
 	switch flag {
 	case flagAddress:
 		return &p.Address
+	case flagDomain:
+		return &p.Domain
 	case flagBundle:
 		return &p.Bundle
 	case flagCert:

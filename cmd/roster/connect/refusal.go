@@ -6,6 +6,9 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/cmd/roster/cli"
 )
 
 // In TLS 1.3 the server judges the client's certificate after the client has finished the
@@ -38,10 +41,12 @@ func (t refusalTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 func explainsItself(err error) bool {
 	var (
 		certificate *tls.CertificateVerificationError
+		server      *apiclient.ServerError
+		failure     *cli.Failure
 		operation   *net.OpError
 	)
 
-	return errors.As(err, &certificate) ||
+	return errors.As(err, &certificate) || errors.As(err, &server) || errors.As(err, &failure) ||
 		errors.As(err, &operation) && (operation.Op == "dial" || operation.Op == "remote error")
 }
 

@@ -12,6 +12,7 @@ import (
 const (
 	flagContext     = "context"
 	flagAddress     = "address"
+	flagDomain      = "domain"
 	flagBundle      = "bundle"
 	flagCert        = "cert"
 	flagKey         = "key"
@@ -29,8 +30,10 @@ type definition struct{ flag, variable, help string }
 var definitions = []definition{
 	{flagContext, "ROSTER_CONTEXT", "`NAME` of the saved connection to use (default: the current one)"},
 	{flagAddress, "ROSTER_ADDRESS", "`URL` of the directory, https://HOST[:PORT] of any of its nodes"},
-	{flagBundle, "ROSTER_BUNDLE", "PEM `FILE` with the CA certificates of the directory's domain (default: the " +
-		"system's)"},
+	{flagDomain, "ROSTER_DOMAIN", "trust `DOMAIN` of the directory: with a bundle, only its nodes are accepted " +
+		"(default: that of the certificate)"},
+	{flagBundle, "ROSTER_BUNDLE", "`FILE` with the CA certificates of the directory's domain, in PEM or as a SPIFFE " +
+		"bundle (default: the system's)"},
 	{flagCert, "ROSTER_CERT", "PEM `FILE` with your X.509-SVID and its chain"},
 	{flagKey, "ROSTER_KEY", "PEM `FILE` with the private key of --cert"},
 	{flagWorkloadAPI, "SPIFFE_ENDPOINT_SOCKET",
@@ -104,6 +107,17 @@ func (s *settings) valueAndOrigin(flag string) (value, origin string) {
 	}
 
 	return "", ""
+}
+
+// domain returns the trust domain of the directory, or nothing. That of the environment or
+// the context belongs to the address there, not to another one of a flag.
+func (s *settings) domain() string {
+	domain, origin := s.valueAndOrigin(flagDomain)
+	if _, addressOrigin := s.valueAndOrigin(flagAddress); addressOrigin == fromFlag && origin != fromFlag {
+		return ""
+	}
+
+	return domain
 }
 
 // environmentReplaced reports whether a context replaces the environment for this setting.

@@ -3,7 +3,7 @@ package connect
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
+	"crypto/x509"
 	"log/slog"
 	"net/http"
 	"time"
@@ -91,18 +91,38 @@ func (w *workloadIdentity) open(address string) error {
 	return nil
 }
 
-// tlsConfig returns a client's configuration with the SVID. It accepts nodes of the
-// caller's own domain only.
-func (w *workloadIdentity) tlsConfig() *tls.Config {
-	domain := w.source.SVID().ID.TrustDomain()
+// certificate returns the SVID as the client certificate of a connection.
+func (w *workloadIdentity) certificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	return w.source.Certificate(), nil
+}
 
-	return trust.ClientTLS(w.source, w.bundles, func(id spiffeid.ID) error {
-		if !trust.IsNode(id, domain) {
-			return fmt.Errorf("%s is not a node of %s: for another domain's directory give --bundle", id, domain)
+// trustNodes sets the Workload API's bundle as the anchor of nodes: those of the caller's
+// own domain, unless another is set.
+func (w *workloadIdentity) trustNodes(nodes *apiclient.NodeTrust) error {
+	domain := w.source.SVID().ID.TrustDomain()
+	if nodes.Domain != "" {
+		var err error
+		if domain, err = spiffeid.TrustDomainFromString(nodes.Domain); err != nil {
+			return cli.Usage("--domain must be a trust domain, got %q", nodes.Domain)
+		}
+	}
+
+	if !w.bundles.Has(domain) {
+		return cli.Failed(cli.ExitKey, "the Workload API has no bundle of %s", domain).
+			WithHint("Give the CA certificates of that domain with --bundle.")
+	}
+
+	nodes.Domain = domain.Name()
+	nodes.Authorities = func() []*x509.Certificate {
+		held, err := w.bundles.GetX509BundleForTrustDomain(domain)
+		if err != nil {
+			return nil // the Workload API withdrew it: nothing is certified
 		}
 
-		return nil
-	})
+		return held.X509Authorities()
+	}
+
+	return nil
 }
 
 // addWIT returns a transport that adds a WIT-SVID and its proof of possession to every
