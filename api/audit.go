@@ -58,7 +58,8 @@ func (a *auditor) record(
 		event = call.Audit(event)
 	}
 
-	if err := a.log.Intend(event); err != nil {
+	done, err := a.log.Intend(event)
+	if err != nil {
 		return directory.Outcome{}, err
 	}
 
@@ -67,7 +68,9 @@ func (a *auditor) record(
 
 	event.Outcome = request.OutcomeOf(err)
 
+	event.Count = uint64(len(event.RIDs))
 	event.RIDs = nil
+
 	if err == nil && outcome.Position.Epoch != 0 {
 		event.Revision = outcome.Position.String()
 	}
@@ -81,7 +84,7 @@ func (a *auditor) record(
 		event.Credential = int64(call.Credential.Life.Seconds())
 	}
 
-	a.log.Done(event)
+	done(event)
 
 	return outcome, err
 }
@@ -121,13 +124,15 @@ func (a auditedRegistry) Refresh(ctx context.Context, r directory.RefreshRequest
 		action = "update"
 	}
 
-	return a.record(ctx, a.about(r.RID, action, r.Caller), func() (directory.Outcome, error) {
-		return a.Registry.Refresh(ctx, r)
-	})
+	event := a.about(r.RID, action, r.Caller)
+	event.Routine = r.Patch == nil
+
+	return a.record(ctx, event, func() (directory.Outcome, error) { return a.Registry.Refresh(ctx, r) })
 }
 
 func (a auditedRegistry) RefreshMany(ctx context.Context, r directory.RefreshBatch) (directory.Outcome, error) {
-	event := directory.AuditEvent{Action: "refresh", Actor: r.Caller.Identity, RequestID: r.Caller.RequestID}
+	event := directory.AuditEvent{Action: "refresh", Actor: r.Caller.Identity, RequestID: r.Caller.RequestID,
+		Routine: true}
 	for _, item := range r.Items {
 		event.RIDs = append(event.RIDs, item.RID)
 	}

@@ -61,10 +61,8 @@ type Operator interface {
 // An AuditLog records changes, and requests for changes that were refused.
 type AuditLog interface {
 	// Intend is called before a change is proposed. If it fails, which is Unavailable, the
-	// change is not made.
-	Intend(directory.AuditEvent) error
-	// Done is called with the outcome of the change.
-	Done(directory.AuditEvent)
+	// change is not made. Else done is called with its outcome.
+	Intend(directory.AuditEvent) (done func(directory.AuditEvent), err error)
 	// Refused is called for a request that was refused before. It doesn't wait.
 	Refused(directory.AuditEvent)
 }

@@ -222,14 +222,16 @@ type invocationTrail struct {
 	err   error
 }
 
-func (k *invocationTrail) Intend(e directory.AuditEvent) error {
-	if k.err == nil {
-		k.lines = append(k.lines, e)
+func (k *invocationTrail) Intend(e directory.AuditEvent) (func(directory.AuditEvent), error) {
+	if k.err != nil {
+		return nil, k.err
 	}
 
-	return k.err
+	k.lines = append(k.lines, e)
+
+	return k.Refused, nil
 }
-func (k *invocationTrail) Done(e directory.AuditEvent)    { k.lines = append(k.lines, e) }
+
 func (k *invocationTrail) Refused(e directory.AuditEvent) { k.lines = append(k.lines, e) }
 
 // A stream is passed on; one that breaks is not ended as if it were whole, and says

@@ -10,7 +10,7 @@ type AuditEvent struct {
 	Authn     string   `json:"authn,omitzero"` // how the actor authenticated
 	Agent     string   `json:"agent,omitzero"`
 	RID       RID      `json:"rid,omitzero"`
-	RIDs      []RID    `json:"rids,omitzero"` // of a change of many
+	RIDs      []RID    `json:"rids,omitzero"` // of a change of many, at its intent
 	// of an operator's change: a domain, a node; of a transfer: the new owner
 	Target   string   `json:"target,omitzero"`
 	Revision string   `json:"revision,omitzero"` // EPOCH.REVISION of the change
@@ -20,7 +20,33 @@ type AuditEvent struct {
 	// the actor's certificate or token: both in seconds.
 	Lifetime   uint32 `json:"lt,omitzero"`
 	Credential int64  `json:"credential_s,omitzero"`
+	Count      uint64 `json:"count,omitzero"` // of a change of many, or of events without their own lines
+	// Routine is whether this is a refresh: those of one caller beyond a bound are counted.
+	Routine bool `json:"-"`
+
+	// The fields below are of commands of operators and nodes, where they are applied
+	// (SEC-012).
+
+	// Position is the epoch and, in place of a revision, the index in the Raft log.
+	Position Position `json:"position,omitzero"`
+	// Proof is the operator's proof as received: a compact JWS. It binds one request and
+	// has expired when it is read.
+	Proof string `json:"proof,omitzero"`
+	// BroughtBy is the member that brought the command to the leader.
+	BroughtBy Identity `json:"brought_by,omitzero"`
+	// By is ByNode if a node acted by itself; Entitlement says what entitled it, such as
+	// rotation, invitation or standing-admission.
+	By          string `json:"by,omitzero"`
+	Entitlement string `json:"entitlement,omitzero"`
+	// AttestedBy is the member that vouches for the operator, if proofs are not required.
+	AttestedBy Identity `json:"attested_by,omitzero"`
 }
+
+// OutcomeOK is AuditEvent.Outcome of a change that was made.
+const OutcomeOK = "ok"
+
+// ByNode is AuditEvent.By of what a node did by itself.
+const ByNode = "node"
 
 // A Decision is policy's answer to one question, with the names of the policies
 // that decided it.

@@ -122,6 +122,25 @@ func (p Position) String() string {
 	return strconv.FormatUint(p.Epoch, 10) + "." + strconv.FormatUint(p.Revision, 10)
 }
 
+// MarshalText gives the text form.
+func (p Position) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText parses the text form.
+func (p *Position) UnmarshalText(data []byte) error {
+	epoch, revision, _ := strings.Cut(string(data), ".")
+
+	e, err1 := strconv.ParseUint(epoch, 10, 64)
+
+	r, err2 := strconv.ParseUint(revision, 10, 64)
+	if err1 != nil || err2 != nil {
+		return Refuse(BadQuery, "%q is not EPOCH.REVISION", data)
+	}
+
+	*p = Position{e, r}
+
+	return nil
+}
+
 // Before reports whether p comes earlier than q.
 func (p Position) Before(q Position) bool {
 	return p.Epoch < q.Epoch || p.Epoch == q.Epoch && p.Revision < q.Revision
@@ -133,21 +152,18 @@ func ParseIndex(s string) (spiffeid.TrustDomain, Position, error) {
 		return spiffeid.TrustDomain{}, Position{}, Refuse(BadQuery, "%q is not DOMAIN=EPOCH.REVISION", s)
 	}
 	name, at, _ := strings.Cut(s, "=")
-	epoch, rev, _ := strings.Cut(at, ".")
 
 	td, err := spiffeid.TrustDomainFromString(name)
 	if err != nil {
 		return bad()
 	}
 
-	e, err1 := strconv.ParseUint(epoch, 10, 64)
-
-	r, err2 := strconv.ParseUint(rev, 10, 64)
-	if err1 != nil || err2 != nil {
+	var position Position
+	if position.UnmarshalText([]byte(at)) != nil {
 		return bad()
 	}
 
-	return td, Position{e, r}, nil
+	return td, position, nil
 }
 
 // FormatIndex is the reverse of ParseIndex.

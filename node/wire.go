@@ -187,7 +187,8 @@ func (n *Node) wireTrust() (err error) {
 // wireAudit opens the trail of changes and refusals.
 func (n *Node) wireAudit() error {
 	trail, err := audit.Open(filepath.Join(n.cfg.Data, "audit.jsonl"), audit.Options{
-		Size: n.cfg.Audit.Size << 20, Files: n.cfg.Audit.Files, Keep: n.cfg.Audit.Keep, Logger: n.log,
+		Domain: n.cfg.TrustDomain, Size: n.cfg.Audit.Size << 20, Files: n.cfg.Audit.Files, Keep: n.cfg.Audit.Keep,
+		Logger: n.log,
 	})
 	if err != nil {
 		return fmt.Errorf("data: the audit trail: %w", err)

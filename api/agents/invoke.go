@@ -34,11 +34,10 @@ type Gateway interface {
 	Invoke(ctx context.Context, e *directory.Entry, in invoke.Request) (*invoke.Reply, error)
 }
 
-// An AuditLog records invocations: Intend before the agent is called, and Done with the
+// An AuditLog records invocations: Intend before the agent is called, and done with the
 // outcome. If Intend fails, which is Unavailable, the agent is not called.
 type AuditLog interface {
-	Intend(directory.AuditEvent) error
-	Done(directory.AuditEvent)
+	Intend(directory.AuditEvent) (done func(directory.AuditEvent), err error)
 }
 
 // DefaultMaxInvocation bounds the body of an invocation, in bytes.
@@ -98,13 +97,14 @@ func (v *Invoker) audit(c *request.Call, entry *directory.Entry, call func() err
 		event.Target = entry.Origin.Name()
 	}
 
-	if err := v.AuditLog.Intend(event); err != nil {
+	done, err := v.AuditLog.Intend(event)
+	if err != nil {
 		return err
 	}
 
 	c.Audited = true
 	event.Outcome = "cut off" // unless call returns
-	defer func() { v.AuditLog.Done(event) }()
+	defer func() { done(event) }()
 
 	if err = call(); !errors.Is(err, context.Canceled) {
 		event.Outcome = request.OutcomeOf(err)

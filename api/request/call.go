@@ -87,7 +87,7 @@ func (c *Call) Audit(event directory.AuditEvent) directory.AuditEvent {
 // OutcomeOf is the outcome of a change in the audit log: ok, or the problem's name.
 func OutcomeOf(err error) string {
 	if err == nil {
-		return "ok"
+		return directory.OutcomeOK
 	}
 
 	return string(problem.Explain(err).Err.Problem)

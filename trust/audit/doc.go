@@ -1,22 +1,37 @@
 // Package audit writes a node's audit log: one JSON line for the intent and one for
-// the outcome of each change, and sampled lines for refusals.
+// the outcome of each change, one for each command of an operator that was applied, and
+// sampled lines for refusals.
 //
-//	log, err := audit.Open(path, audit.Options{Size: 64 << 20, Files: 10, Logger: logger})
-//	if err := log.Intend(event); err != nil {
+//	log, err := audit.Open(path, audit.Options{Size: 64 << 20, Files: 32, Logger: logger})
+//	done, err := log.Intend(event)
+//	if err != nil {
 //		return err // no change is made that the log does not hold
 //	}
-//	log.Done(event)
+//	done(event)
 //
-// [Log.Intend] and [Log.Done] return once the operating system has the line, so a
-// killed process loses none. A change whose intent cannot be written is refused.
-// Lines that could not be written are counted, and the next line that can be is
-// preceded by one with that count.
+// [Log.Intend] and done return once the operating system has the line, so a killed process
+// loses none. A change whose intent cannot be written is refused. Lines that could not be
+// written are counted, and the next line that can be is preceded by one with that count.
 //
-// Refusals never block a request: [Log.Refused] queues them, and [Log.Run] writes at
-// most ten lines of each identity in a minute and a count of the rest.
+// # The chain
+//
+// Each line ends in its number n and in prev, the SHA-256 of the bytes of the line before
+// it without the newline, as base64url. The chain goes on across files and restarts. The
+// first line of each file, of the phase rotated, names the oldest line that is kept, and
+// how many were removed with the file that has gone.
+//
+// # What one caller may take
+//
+// Texts are cut at 192 bytes, and lists are written once. Refusals never block a request:
+// [Log.Refused] queues them, and [Log.Run] writes at most ten lines of each caller in a
+// minute and a count of the rest. Refreshes of a caller beyond 64 KiB of lines in a minute
+// are counted too.
 //
 // # Files
 //
-//	log                    the log: its lines, rotation, retention and sampling
+//	log                    the log: intents, outcomes, applied commands
+//	line                   a line, its bounds and its chain
+//	files                  start, rotation, retention
+//	refusals, refreshes    what is sampled
 //	tail                   reads the newest lines of a log
 package audit

@@ -1,0 +1,264 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// trailText returns all lines of a trail, the oldest first.
+func trailText(t testing.TB, path string) string {
+	t.Helper()
+
+	numbers, err := parts(path)
+	must(t, err)
+
+	var text strings.Builder
+	for _, i := range numbers {
+		data, err := os.ReadFile(part(path, i))
+		must(t, err)
+		text.Write(data)
+	}
+
+	return text.String()
+}
+
+// chained fails the test unless each line of a text carries the hash and the next number
+// of the one before it. It returns the phases.
+func chained(t testing.TB, text string) (phases []string) {
+	t.Helper()
+
+	var before string
+
+	var number uint64
+
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+
+		at, ok := parseLink([]byte(line))
+		if !ok {
+			t.Fatalf("not a line: %q", line)
+		}
+
+		if before != "" && (at.Prev != directory.HashOf([]byte(before)) || at.Number != number+1) {
+			t.Errorf("line %d doesn't follow line %d:\n%s\n%s", at.Number, number, before, line)
+		}
+
+		before, number = line, at.Number
+		phases = append(phases, at.Phase)
+	}
+
+	return phases
+}
+
+// Each line carries the hash of the one before it, across files and restarts. Lines that
+// are removed because the files are full are counted in the trail and by Outgrown.
+//
+// Requirement: SEC-013, SEC-020
+func TestLinesAreChained(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+
+	written := 0
+	for range 3 {
+		a := openLog(t, path, 1000, 3)
+		for range 10 {
+			must(t, intend(a, directory.AuditEvent{Action: "register", Agent: fmt.Sprint("agent-", written)}))
+
+			written++
+		}
+
+		if written == 30 && a.Outgrown() == 0 {
+			t.Error("lines were removed and not counted")
+		}
+
+		must(t, a.Close())
+	}
+
+	text := trailText(t, path)
+	phases := chained(t, text)
+
+	if strings.Contains(text, "agent-0") || !strings.Contains(text, "agent-29") {
+		t.Errorf("the trail doesn't hold the newest lines:\n%s", text)
+	}
+
+	if phases[0] != phaseRotated {
+		t.Errorf("the first line is %q", phases[0])
+	}
+
+	first, _ := parseLink([]byte(text[:strings.IndexByte(text, '\n')]))
+
+	want := fmt.Sprintf(`"reason":"size","from":%d,"head":"%s"`, first.Number, first.Prev)
+	if !strings.Contains(text, want) {
+		t.Errorf("nothing says that the lines before %d were removed:\n%s", first.Number, text)
+	}
+}
+
+// A last line that a power failure has torn is removed, and the trail says so. The chain
+// goes on from the last whole line.
+//
+// Requirement: SEC-020
+func TestTornLinesAreRepaired(t *testing.T) {
+	for name, tail := range map[string]string{
+		"half a line":         `{"time":"2026-01-01T00:00:00Z","phase":"intent","act`,
+		"zeros":               strings.Repeat("\x00", 5000),
+		"blocks out of order": strings.Repeat("\x00", 512) + `on":"x"}` + "\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "audit.jsonl")
+			a := openLog(t, path, 1<<20, 2)
+			must(t, intend(a, directory.AuditEvent{Action: "register"}))
+			must(t, a.Close())
+
+			file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+			must(t, err)
+			_, err = file.WriteString(tail)
+			must(t, err)
+			must(t, file.Close())
+
+			a = openLog(t, path, 1<<20, 2)
+			must(t, intend(a, directory.AuditEvent{Action: "remove"}))
+
+			text := trailText(t, path)
+			if phases := chained(t, text); fmt.Sprint(phases) != "[intent repaired intent]" {
+				t.Errorf("the lines are %q", phases)
+			}
+
+			if !strings.Contains(text, fmt.Sprintf(`"bytes":%d`, len(tail))) {
+				t.Errorf("the trail doesn't say how much was removed:\n%s", text)
+			}
+		})
+	}
+}
+
+// Files that somebody removes while the node is stopped are missed, and the trail says so.
+//
+// Requirement: SEC-013
+func TestRemovedFilesAreMissed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	a := openLog(t, path, 1000, 3)
+
+	for range 15 {
+		must(t, intend(a, directory.AuditEvent{Action: "register"}))
+	}
+
+	must(t, a.Close())
+	must(t, os.Remove(path+".2"))
+
+	a = openLog(t, path, 1000, 3)
+	must(t, a.Close())
+
+	if text := trailText(t, path); !strings.Contains(text, `"reason":"removed"`) {
+		t.Errorf("nothing says that lines are gone:\n%s", text)
+	}
+
+	before := trailText(t, path)
+	a = openLog(t, path, 1000, 3)
+	must(t, a.Close())
+
+	if text := trailText(t, path); text != before {
+		t.Errorf("it is said twice:\n%s", text)
+	}
+}
+
+// A command has one line, though a member that starts applies a part of its log again.
+//
+// Requirement: SEC-012
+func TestAppliedCommandsHaveOneLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+
+	for range 3 {
+		a := openLog(t, path, 1000, 5)
+		for index := range uint64(4) {
+			must(t, a.Applied(directory.AuditEvent{Action: "policy.write", Proof: "a.b.c",
+				Position: directory.Position{Epoch: 7, Revision: index + 1}}))
+		}
+
+		must(t, a.Close())
+	}
+
+	text := trailText(t, path)
+	if n := strings.Count(text, `"phase":"applied"`); n != 4 {
+		t.Errorf("4 commands have %d lines:\n%s", n, text)
+	}
+
+	a := openLog(t, path, 1000, 5)
+	must(t, a.Applied(directory.AuditEvent{Action: "policy.write",
+		Position: directory.Position{Epoch: 8, Revision: 1}}))
+
+	if text := trailText(t, path); !strings.Contains(text, `"position":"8.1"`) {
+		t.Error("a command of the next epoch has no line")
+	}
+}
+
+// A caller can't make its lines long, nor fill the trail with refreshes: those beyond a
+// bound are counted.
+//
+// Requirement: SEC-013
+func TestLinesOfOneCallerAreBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	a, err := Open(path, Options{Domain: spiffeid.RequireTrustDomainFromString("alpha.test"), Size: 64 << 20, Files: 2,
+		Logger: slog.New(slog.DiscardHandler)})
+	must(t, err)
+
+	ada := identity(t, "spiffe://alpha.test/"+strings.Repeat("a", 1900))
+	policies := strings.Split(strings.Repeat(strings.Repeat("p", 1000)+",", 50), ",")
+	must(t, intend(a, directory.AuditEvent{Action: "register", Owner: ada, Actor: ada, Agent: strings.Repeat("ü", 127),
+		Target: strings.Repeat("x", 10_000), Policies: policies}))
+
+	if text := trailText(t, path); len(text) > 3000 {
+		t.Errorf("a line has %d bytes", len(text))
+	}
+
+	before := len(trailText(t, path))
+
+	rids := make([]directory.RID, 1000)
+	for range 1000 {
+		event := directory.AuditEvent{Action: "refresh", Actor: ada, RIDs: rids, Routine: true}
+		done, err := a.Intend(event)
+		must(t, err)
+
+		event.RIDs, event.Count, event.Outcome = nil, 1000, directory.OutcomeOK
+		done(event)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	a.Run(ctx)
+
+	text := trailText(t, path)
+	if grown := len(text) - before; grown > refreshBytes+4096 {
+		t.Errorf("1,000 refreshes of 1,000 registrations take %d bytes of the trail", grown)
+	}
+
+	if !strings.Contains(text, `"phase":"counted","action":"refresh","actor"`) ||
+		!strings.Contains(text, `"outcome":"ok","count":998000`) {
+		t.Errorf("refreshes without lines are not counted:\n%s", text[max(0, len(text)-1000):])
+	}
+
+	chained(t, text)
+	must(t, a.Close())
+}
+
+// A file of a log that has no chain yet is continued by one that has.
+func TestOlderLogsAreContinued(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	old := `{"time":"2026-01-01T00:00:00Z","phase":"intent","action":"register"}`
+	must(t, os.WriteFile(path, []byte(old+"\n"), 0o600))
+
+	a := openLog(t, path, 1<<20, 2)
+	must(t, intend(a, directory.AuditEvent{Action: "remove"}))
+
+	_, line, _ := bytes.Cut([]byte(trailText(t, path)), []byte("\n"))
+	if at, _ := parseLink(bytes.TrimSpace(line)); at.Number != 1 || at.Prev != directory.HashOf([]byte(old)) {
+		t.Errorf("the chain begins with %s", line)
+	}
+}
