@@ -13,22 +13,35 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/invoke"
+	"github.com/roster-mesh/roster/directory/schema"
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
+
+// split returns the items of a body that is a batch; nil for any other body.
+func (i *invocation) split(ctx context.Context) (items []jsontext.Value, err error) {
+	if i.in.Body[0] != '[' {
+		return nil, nil
+	}
+
+	err = i.judge(ctx, len(i.in.Body)+i.schemas, func(*schema.Budget) error {
+		if !i.contract.Batches(i.in.Operation, i.in.Body) {
+			return nil
+		}
+
+		if json.Unmarshal(i.in.Body, &items) != nil {
+			return directory.Refuse(directory.BadRequest, "the body is not JSON")
+		}
+
+		return i.count(items)
+	})
+
+	return items, err
+}
 
 // batch invokes the agent with each item of an array, eight at a time, and answers with
 // an array of the outputs in the same order, or errors (AI-011). An item that is not
 // done when its time is over has a timeout error as its answer.
-func (i *invocation) batch(ctx context.Context) (*invoke.Reply, error) {
-	var items []jsontext.Value
-	if err := json.Unmarshal(i.in.Body, &items); err != nil {
-		return nil, directory.Refuse(directory.BadRequest, "the body is not JSON")
-	}
-
-	if err := i.count(items); err != nil {
-		return nil, err
-	}
-
+func (i *invocation) batch(ctx context.Context, items []jsontext.Value) (*invoke.Reply, error) {
 	i.in.Stream = false
 	outputs := make([][]byte, len(items))
 	limit := i.g.cfg.StreamTimeout

@@ -20,6 +20,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/invoke"
+	"github.com/roster-mesh/roster/directory/schema"
 )
 
 // Bounds of a Gateway, if its configuration names none.
@@ -61,6 +62,7 @@ type Config struct {
 // concurrent use.
 type Gateway struct {
 	cfg        Config
+	judgements judgements
 	plans      plans
 	rateLimits rateLimits
 	tokens     tokens
@@ -80,6 +82,7 @@ func New(cfg Config) *Gateway {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	gateway := &Gateway{cfg: cfg}
 	gateway.lifecycle.init()
+	gateway.judgements.init(cfg.Domain)
 	gateway.rateLimits.init(cfg.Concurrent, cfg.PerSecond)
 	gateway.tokens.init(cfg.Tokens)
 
@@ -184,35 +187,35 @@ type agentTask struct {
 }
 
 func (i *invocation) run(ctx context.Context) (*invoke.Reply, error) {
-	if i.contract.Batches(i.in.Operation, i.in.Body) {
-		return i.batch(ctx)
+	items, err := i.split(ctx)
+	if err != nil {
+		return nil, err
+	}
+
+	if items != nil {
+		return i.batch(ctx, items)
 	}
 
 	return i.one(ctx, i.in.Body, "", false)
 }
 
+// judge bounds a judgement. size is the bytes of the value and the schemas.
+func (i *invocation) judge(ctx context.Context, size int, judge func(*schema.Budget) error) error {
+	return i.g.judgements.do(ctx, i.in.Caller, size, judge)
+}
+
 // one invokes the agent with one body. at is where in the request it stands, and
 // patient is whether it waits for its turn.
 func (i *invocation) one(ctx context.Context, body []byte, at string, patient bool) (*invoke.Reply, error) {
-	task, err := i.contract.Choose(i.in.Operation, body, at)
-	if err != nil {
-		return nil, err
-	}
-
-	w := &agentTask{*task, strings.TrimPrefix(at, "/")}
-	if items := w.Items(); items != nil {
-		if err := i.count(items); err != nil {
-			return nil, err
-		}
-	}
-
-	if err := w.CheckInput(); err != nil {
-		return nil, err
-	}
-
 	release, err := i.g.rateLimits.enter(ctx, i.e, patient)
 	if err != nil {
 		return nil, err
+	}
+
+	w, err := i.accept(ctx, body, at)
+	if err != nil {
+		release()
+		return nil, explain(ctx, err)
 	}
 
 	reply, err := i.drive(ctx, w)
@@ -228,20 +231,52 @@ func (i *invocation) one(ctx context.Context, body []byte, at string, patient bo
 
 	release()
 
-	return reply, w.checkOutput(reply)
+	return reply, i.checkOutput(ctx, w, reply)
+}
+
+// accept determines the task of a body, and judges its input.
+func (i *invocation) accept(ctx context.Context, body []byte, at string) (w *agentTask, err error) {
+	err = i.judge(ctx, len(body)+i.schemas, func(budget *schema.Budget) error {
+		task, err := i.contract.Choose(i.in.Operation, body, at)
+		if err != nil {
+			return err
+		}
+
+		w = &agentTask{*task, strings.TrimPrefix(at, "/")}
+
+		return w.CheckInput(budget)
+	})
+	if err != nil {
+		return nil, err
+	}
+
+	if items := w.Items(); items != nil {
+		return w, i.count(items)
+	}
+
+	return w, nil
 }
 
 // checkOutput refuses an answer that is no success by the operation's schema
 // (AI-035, WOA-009).
-func (w *agentTask) checkOutput(r *invoke.Reply) error {
-	vs, err := w.JudgeOutput(r.Body, "")
+func (i *invocation) checkOutput(ctx context.Context, w *agentTask, reply *invoke.Reply) error {
+	var violations []directory.Violation
+
+	size := len(reply.Body) + len(w.Input) + len(w.Output)
+	err := i.judge(ctx, size, func(budget *schema.Budget) (err error) {
+		violations, err = w.JudgeOutput(reply.Body, "", budget)
+		return err
+	})
+
 	switch {
+	case directory.ProblemOf(err) == directory.Unavailable || ctx.Err() != nil:
+		return err
 	case err != nil:
 		return directory.Refuse(directory.AgentFailed,
 			"the agent's answer can't be judged by its own output schema: %w", err)
-	case len(vs) > 0:
+	case len(violations) > 0:
 		return directory.Refuse(directory.AgentFailed, "the agent's answer breaks its own output schema at %s",
-			cmp.Or(vs[0].Pointer, "its root"))
+			cmp.Or(violations[0].Pointer, "its root"))
 	}
 
 	return nil

@@ -64,11 +64,11 @@ func (i *invocation) ask(ctx context.Context, session *session, use *exchange, w
 	}
 
 	reply, err := replyOf(result)
-	if err == nil && remembered && w.checkOutput(reply) != nil {
+	if err == nil && remembered && i.checkOutput(ctx, w, reply) != nil {
 		if tools, err := session.list(ctx); err != nil {
 			use.spoiled.Store(true)
 		} else {
-			_, _ = i.among(tools, w) // the input has been accepted, so an error here is ignored
+			_, _ = i.among(ctx, tools, w) // the input has been accepted, so an error here is ignored
 		}
 	}
 
@@ -86,7 +86,7 @@ func (i *invocation) tool(ctx context.Context, session *session, w *agentTask) (
 
 	if tools, ok := session.listed(); ok {
 		before := w.Operation
-		if name, err := i.among(tools, w); err == nil {
+		if name, err := i.among(ctx, tools, w); err == nil {
 			return name, true, nil
 		}
 
@@ -98,16 +98,16 @@ func (i *invocation) tool(ctx context.Context, session *session, w *agentTask) (
 		return "", false, err
 	}
 
-	name, err = i.among(tools, w)
+	name, err = i.among(ctx, tools, w)
 
 	return name, false, err
 }
 
 // among returns which of a server's tools is meant.
-func (i *invocation) among(tools []tool, w *agentTask) (string, error) {
+func (i *invocation) among(ctx context.Context, tools []tool, w *agentTask) (string, error) {
 	woa := i.contract.WoA
 	if woa.ToolField == "" {
-		return pick(tools, w)
+		return i.pick(ctx, tools, w)
 	}
 
 	name, err := toolOf(woa, w)
@@ -142,7 +142,7 @@ func has(tools []tool, name string) bool {
 
 // pick finds the tool that is meant among those that a server lists, and judges the
 // input by its schema.
-func pick(tools []tool, w *agentTask) (string, error) {
+func (i *invocation) pick(ctx context.Context, tools []tool, w *agentTask) (string, error) {
 	var names []string
 	for _, t := range tools {
 		names = append(names, strconv.Quote(t.name))
@@ -152,7 +152,7 @@ func pick(tools []tool, w *agentTask) (string, error) {
 
 		w.Operation = invoke.Operation{Name: t.name, Input: t.input, Output: t.output}
 
-		return t.name, w.CheckInput()
+		return t.name, i.judge(ctx, len(w.Value)+len(t.input), w.CheckInput)
 	}
 
 	list := strings.Join(names, ", ")

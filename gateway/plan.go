@@ -20,6 +20,7 @@ type plan struct {
 	binding  directory.Binding // zero if none has a driver
 	endpoint *url.URL          // the binding's; nil if that is no URL; shared by requests: read only
 	mutual   bool              // the agent says that it speaks mTLS
+	schemas  int               // bytes of the operations' schemas
 	size     int               // bytes, as it is counted
 }
 
@@ -89,6 +90,10 @@ func planOf(e *directory.Entry, is contents) *plan {
 		for n := range p.contract.Operations { // each carries an object, so a batch is sent item by item
 			p.contract.Operations[n].Batch = false
 		}
+	}
+
+	for _, operation := range p.contract.Operations {
+		p.schemas += len(operation.Input) + len(operation.Output)
 	}
 
 	first := p.contract.Operations[0].Name

@@ -13,6 +13,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/invoke"
+	"github.com/roster-mesh/roster/directory/schema"
 )
 
 // post sends JSON to the agent, and returns its answer if that is a success.
@@ -61,11 +62,28 @@ func (i *invocation) post(ctx context.Context, w *agentTask, address string, bod
 		return nil, refusalOf(resp, own)
 	}
 
-	return i.read(resp)
+	return i.read(ctx, resp)
+}
+
+// readAnswer reads a body of at most most bytes.
+func readAnswer(resp *http.Response, most int64) ([]byte, error) {
+	var body bytes.Buffer
+
+	body.Grow(int(min(max(resp.ContentLength, 0), most)) + bytes.MinRead)
+
+	if _, err := body.ReadFrom(io.LimitReader(resp.Body, most+1)); err != nil {
+		return nil, err
+	}
+
+	if int64(body.Len()) > most {
+		return nil, refuse(RuleSize, nil, "the answer has over %d bytes", most)
+	}
+
+	return body.Bytes(), nil
 }
 
 // read returns a success's body: whole if it is JSON, and else as it comes.
-func (i *invocation) read(resp *http.Response) (*invoke.Reply, error) {
+func (i *invocation) read(ctx context.Context, resp *http.Response) (*invoke.Reply, error) {
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 
 	reply := &invoke.Reply{Status: resp.StatusCode, ContentType: media}
@@ -82,19 +100,27 @@ func (i *invocation) read(resp *http.Response) (*invoke.Reply, error) {
 
 	defer resp.Body.Close()
 
-	body, readErr := io.ReadAll(io.LimitReader(resp.Body, i.g.cfg.MaxBody+1))
-	switch {
-	case readErr != nil:
+	body, readErr := readAnswer(resp, i.g.cfg.MaxBody)
+	if readErr != nil {
 		return nil, readErr
-	case int64(len(body)) > i.g.cfg.MaxBody:
-		return nil, refuse(RuleSize, nil, "the answer has over %d bytes", i.g.cfg.MaxBody)
-	case i.binding.Protocol == protocolA2A && media == "text/plain" && jsontext.Value(body).IsValid():
+	}
+
+	valid := false
+	if err := i.judge(ctx, len(body), func(*schema.Budget) error {
+		valid = jsontext.Value(body).IsValid()
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+
+	switch {
+	case i.binding.Protocol == protocolA2A && media == "text/plain" && valid:
 		// A2A's SDK for Go, as of 0.3.3, leaves the type of its answers to net/http's guess.
 		reply.ContentType = "application/json"
 	case err != nil || media != "application/json" && !strings.HasSuffix(media, "+json"):
 		return nil, directory.Refuse(directory.AgentFailed, "the agent answered %d with %.100q, which is not JSON",
 			resp.StatusCode, resp.Header.Get("Content-Type"))
-	case !jsontext.Value(body).IsValid():
+	case !valid:
 		return nil, directory.Refuse(directory.AgentFailed, "the agent's answer is not JSON")
 	}
 

@@ -285,17 +285,18 @@ func (t *Task) Items() []jsontext.Value {
 	return items
 }
 
-// CheckInput refuses an input that breaks the operation's schema (AI-008).
-func (t *Task) CheckInput() error {
+// CheckInput refuses an input that breaks the operation's schema (AI-008). The items of a
+// batch share the budget.
+func (t *Task) CheckInput(budget *schema.Budget) error {
 	var (
 		vs  []directory.Violation
 		err error
 	)
 	if items := t.Items(); items == nil {
-		vs, err = judgeBy(t.Input, t.Value, t.At)
+		vs, err = judgeBy(t.Input, t.Value, t.At, budget)
 	} else {
 		for n := 0; n < len(items) && err == nil && len(vs) == 0; n++ {
-			vs, err = judgeBy(t.Input, items[n], t.At+ItemAt(n))
+			vs, err = judgeBy(t.Input, items[n], t.At+ItemAt(n), budget)
 		}
 	}
 
@@ -327,10 +328,10 @@ func inputFault(violation directory.Violation, at string) string {
 
 // JudgeOutput returns the violations of the operation's schema in an answer; at is put before
 // the pointers. The error is not nil if the answer cannot be judged.
-func (t *Task) JudgeOutput(body []byte, at string) ([]directory.Violation, error) {
+func (t *Task) JudgeOutput(body []byte, at string, budget *schema.Budget) ([]directory.Violation, error) {
 	items := t.Items()
 	if items == nil {
-		return judgeBy(t.Output, body, at)
+		return judgeBy(t.Output, body, at, budget)
 	}
 
 	tasks, one := make([]*Task, len(items)), t.Operation
@@ -340,10 +341,10 @@ func (t *Task) JudgeOutput(body []byte, at string) ([]directory.Violation, error
 		tasks[n] = &Task{Operation: one, Value: items[n]}
 	}
 
-	return judgeAnswers(tasks, true, body)
+	return judgeAnswers(tasks, true, body, budget)
 }
 
-func judgeBy(text, value []byte, at string) ([]directory.Violation, error) {
+func judgeBy(text, value []byte, at string, budget *schema.Budget) ([]directory.Violation, error) {
 	if text == nil || len(bytes.TrimSpace(text)) == len("{}") {
 		return nil, nil
 	}
@@ -353,5 +354,5 @@ func judgeBy(text, value []byte, at string) ([]directory.Violation, error) {
 		return nil, err
 	}
 
-	return s.Validate(value, at)
+	return s.Validate(value, at, budget)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/schema"
 )
 
 // Precheck judges an invocation's body by the schema of its operation, as a gateway with this
@@ -36,8 +37,10 @@ func (c *Contract) Precheck(operation string, body []byte) (answer func(body []b
 	}
 
 	return func(body []byte) []directory.Violation {
-		vs, _ := judgeAnswers(tasks, batch, body) // an answer that cannot be judged here passes
-		return vs
+		// An answer that can't be judged here passes.
+		violations, _ := judgeAnswers(tasks, batch, body, schema.NewBudget(schema.MaxSteps))
+
+		return violations
 	}, nil
 }
 
@@ -55,7 +58,7 @@ func (c *Contract) precheck(operation string, body []byte, at string) (*Task, er
 		return nil, nil
 	}
 
-	if err := t.CheckInput(); directory.ProblemOf(err) == directory.BadInput {
+	if err := t.CheckInput(schema.NewBudget(schema.MaxSteps)); directory.ProblemOf(err) == directory.BadInput {
 		return nil, err
 	}
 
@@ -64,7 +67,7 @@ func (c *Contract) precheck(operation string, body []byte, at string) (*Task, er
 
 // judgeAnswers returns the violations in the first output that breaks its schema. In a batch,
 // items that report an error are skipped. The error is not nil if the outputs cannot be judged.
-func judgeAnswers(tasks []*Task, batch bool, body []byte) ([]directory.Violation, error) {
+func judgeAnswers(tasks []*Task, batch bool, body []byte, budget *schema.Budget) ([]directory.Violation, error) {
 	bodies := []jsontext.Value{body}
 	if batch && (json.Unmarshal(body, &bodies) != nil || len(bodies) != len(tasks)) {
 		return []directory.Violation{{Detail: "it is no array of as many outputs as there are inputs"}}, nil
@@ -85,7 +88,7 @@ func judgeAnswers(tasks []*Task, batch bool, body []byte) ([]directory.Violation
 			continue
 		}
 
-		vs, err := t.JudgeOutput(bodies[n], at)
+		vs, err := t.JudgeOutput(bodies[n], at, budget)
 		if len(vs) > 0 {
 			return vs, nil
 		}

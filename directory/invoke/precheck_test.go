@@ -6,6 +6,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/invoke"
+	"github.com/roster-mesh/roster/directory/schema"
 )
 
 // Requirement: WOA-024
@@ -59,7 +60,8 @@ func TestAnItemIsNoBatch(t *testing.T) {
 
 	task := invoke.Task{Operation: o, Value: []byte(`[[1,2],[3]]`)}
 	for answer, want := range map[string]int{`[{"sum":3},{"sum":3}]`: 0, `[{"sum":3},{}]`: 1} {
-		if vs, err := task.JudgeOutput([]byte(answer), ""); err != nil || len(vs) != want {
+		vs, err := task.JudgeOutput([]byte(answer), "", schema.NewBudget(schema.MaxSteps))
+		if err != nil || len(vs) != want {
 			t.Errorf("%s: %v, %v", answer, vs, err)
 		}
 	}

@@ -30,7 +30,7 @@ func BenchmarkValidate(b *testing.B) {
 	b.ReportAllocs()
 
 	for b.Loop() {
-		if found, err := s.validate([]byte(good), limits{}); err != nil || len(found) > 0 {
+		if found, err := s.validate([]byte(good), 1, NewBudget(MaxSteps)); err != nil || len(found) > 0 {
 			b.Fatal(found, err)
 		}
 	}

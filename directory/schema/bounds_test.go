@@ -17,7 +17,7 @@ func TestNumbersOfManyDigitsAreNotJudged(t *testing.T) {
 
 	for _, number := range []string{"1e999999", "1e2000000", "1E-401", "1e99999999999999999999",
 		strings.Repeat("9", maxDigits+1)} {
-		vs, err := s.Validate([]byte("[3,"+number+"]"), "/input")
+		vs, err := s.Validate([]byte("[3,"+number+"]"), "/input", NewBudget(MaxSteps))
 		if err != nil || len(vs) != 1 || vs[0].Pointer != "/input/1" {
 			t.Errorf("%.30s: %+v, %v; want one violation at /input/1", number, vs, err)
 		}
@@ -32,7 +32,8 @@ func TestNumbersOfManyDigitsAreNotJudged(t *testing.T) {
 		}
 	}
 
-	if vs, err := s.Validate([]byte("[3,"+strings.Repeat("3", maxDigits)+",3e300]"), ""); err != nil || len(vs) != 0 {
+	long := []byte("[3," + strings.Repeat("3", maxDigits) + ",3e300]")
+	if vs, err := s.Validate(long, "", NewBudget(MaxSteps)); err != nil || len(vs) != 0 {
 		t.Errorf("numbers of as many digits as may be: %+v, %v", vs, err)
 	}
 }
@@ -51,7 +52,7 @@ func TestSchemasCostNoMoreThanABound(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		if _, err := s.Validate([]byte(`1`), ""); err == nil {
+		if _, err := s.Validate([]byte(`1`), "", NewBudget(MaxSteps)); err == nil {
 			t.Errorf("%s: %.60s can be used", what, schema)
 		}
 	}
@@ -85,7 +86,7 @@ func TestSchemasCostNoMoreThanABound(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		if _, err := s.Validate(tc.value, ""); (err == nil) != tc.judged {
+		if _, err := s.Validate(tc.value, "", NewBudget(MaxSteps)); (err == nil) != tc.judged {
 			t.Errorf("%.60s: %v; judged: want %v", tc.schema, err, tc.judged)
 		}
 	}

@@ -79,7 +79,7 @@ func TestHostileSchemas(t *testing.T) {
 
 		runtime.ReadMemStats(&before)
 
-		_, err = s.validate([]byte(of[1]), limits{})
+		_, err = s.validate([]byte(of[1]), 1, NewBudget(MaxSteps))
 
 		runtime.ReadMemStats(&after)
 
@@ -95,6 +95,72 @@ func TestHostileSchemas(t *testing.T) {
 	}
 }
 
+// hostileSchemas cost as much to compile as a stranger can make them cost: a document of
+// 64 KiB carries them.
+var hostileSchemas = func() map[string]string {
+	const size = maxSchemaBytes - 1<<10
+
+	base := `"$id":"http://a/` + strings.Repeat("x/", size/4) + `"`
+
+	var ids, patterns strings.Builder
+
+	for i := range size / 64 {
+		fmt.Fprintf(&ids, `,"i%d":{"$id":"i%d"}`, i, i)
+	}
+
+	for i := range size / 20 {
+		fmt.Fprintf(&patterns, `"(?i)\\pL%d":{},`, i)
+	}
+
+	return map[string]string{
+		"small parts":     `{"allOf":[` + strings.Repeat("{},", size/3) + `{}]}`,
+		"classes":         `{"pattern":"` + strings.Repeat(`\\pL`, size/4) + `"}`,
+		"folded classes":  `{"pattern":"(?i)` + strings.Repeat(`\\pL`, maxPatternBytes/4) + `"}`,
+		"many patterns":   `{"patternProperties":{` + patterns.String() + `"z":{}}}`,
+		"long URIs":       `{` + base + `,"$defs":{"x":{}` + ids.String() + `}}`,
+		"values of enum":  `{"enum":[` + strings.Repeat("1,", size/2) + `1]}`,
+		"large repeats":   `{"pattern":"` + strings.Repeat("[ab]{1000}", 8) + `"}`,
+		"references back": `{"$defs":{"a":{}},"allOf":[` + strings.Repeat(`{"$ref":"#/$defs/a"},`, size/21) + `{}]}`,
+	}
+}()
+
+// Compiling takes a bounded amount of memory and time, whatever the schema.
+//
+// Requirement: SEC-005
+func TestHostileSchemasCompile(t *testing.T) {
+	for name, text := range hostileSchemas {
+		var before, after runtime.MemStats
+
+		runtime.ReadMemStats(&before)
+
+		_, err := compile([]byte(text))
+
+		runtime.ReadMemStats(&after)
+
+		t.Logf("%s: %d KiB allocated, %.100v", name, (after.TotalAlloc-before.TotalAlloc)>>10, err)
+
+		if allocated := (after.TotalAlloc - before.TotalAlloc) >> 20; allocated > 24 && !testing.Short() {
+			t.Errorf("%s: %d MiB allocated, want at most 24", name, allocated)
+		}
+	}
+
+	if _, err := compile([]byte(`{"allOf":[` + strings.Repeat("{},", maxSchemaBytes) + `{}]}`)); err == nil {
+		t.Error("a schema larger than any document is compiled")
+	}
+}
+
+func BenchmarkCompileHostile(b *testing.B) {
+	for name, text := range hostileSchemas {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+
+			for b.Loop() {
+				_, _ = compile([]byte(text))
+			}
+		})
+	}
+}
+
 func BenchmarkHostile(b *testing.B) {
 	for name, of := range hostile {
 		s, err := compile([]byte(of[0]))
@@ -106,7 +172,7 @@ func BenchmarkHostile(b *testing.B) {
 			b.ReportAllocs()
 
 			for b.Loop() {
-				_, _ = s.validate([]byte(of[1]), limits{})
+				_, _ = s.validate([]byte(of[1]), 1, NewBudget(MaxSteps))
 			}
 		})
 	}

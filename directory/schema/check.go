@@ -62,11 +62,11 @@ func Compile(raw []byte) (*Schema, error) {
 	return s, nil
 }
 
-// Validate judges one JSON value. It returns the first violation, if there is one;
-// at is put before its pointer. Its error says that the value can't be judged:
-// ErrBudget, or a fault of the schema.
-func (s *Schema) Validate(value []byte, at string) ([]directory.Violation, error) {
-	found, err := s.validate(value, limits{})
+// Validate judges one JSON value within a budget. It returns the first violation, if
+// there is one; at is put before its pointer. Its error says that the value can't be
+// judged: ErrBudget, or a fault of the schema.
+func (s *Schema) Validate(value []byte, at string, budget *Budget) ([]directory.Violation, error) {
+	found, err := s.validate(value, 1, budget)
 	for i := range found {
 		found[i].Pointer = at + found[i].Pointer
 	}
@@ -74,12 +74,11 @@ func (s *Schema) Validate(value []byte, at string) ([]directory.Violation, error
 	return found, err
 }
 
-// Bounds of the schemas that are kept compiled, which take some twenty times the
-// bytes of their texts.
+// Bounds of the schemas that are kept compiled. A schema of many small parts takes two
+// hundred times the bytes of its text.
 const (
-	maxKeptSchema   = 4 << 10   // bytes of one's text
-	maxKeptPatterns = 1 << 10   // instructions of one's patterns
-	maxKeptTexts    = 256 << 10 // bytes of all texts of a generation
+	maxKeptSchema = 1 << 20 // bytes of memory of one
+	maxKept       = 8 << 20 // bytes of memory of a generation
 )
 
 // kept are the schemas that were used of late: agents have the same schemas, those of
@@ -91,7 +90,7 @@ var kept cache
 type cache struct {
 	mu         sync.Mutex
 	young, old map[string]*Schema
-	bytes      int // of the young generation's texts
+	bytes      int // of memory that the young generation takes
 }
 
 func (c *cache) get(raw []byte) *Schema {
@@ -111,7 +110,7 @@ func (c *cache) get(raw []byte) *Schema {
 }
 
 func (c *cache) put(raw []byte, s *Schema) {
-	if len(raw) > maxKeptSchema || s.patternSize > maxKeptPatterns {
+	if s.bytes > maxKeptSchema {
 		return
 	}
 
@@ -123,10 +122,10 @@ func (c *cache) put(raw []byte, s *Schema) {
 
 // add is called with mu held.
 func (c *cache) add(raw string, s *Schema) {
-	if c.young == nil || c.bytes+len(raw) > maxKeptTexts {
+	if c.young == nil || c.bytes+s.bytes > maxKept {
 		c.young, c.old, c.bytes = map[string]*Schema{}, c.young, 0
 	}
 
 	c.young[raw] = s
-	c.bytes += len(raw)
+	c.bytes += s.bytes
 }

@@ -12,9 +12,16 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// maxPatterns bounds the instructions of all patterns of a schema. A pattern of ten
-// bytes may be as large as one of a thousand.
-const maxPatterns = 1 << 13
+// Bounds of patterns. A pattern of ten bytes may be as large as one of a thousand, and
+// three bytes name a class of a thousand runes, which takes memory as soon as it is parsed.
+const (
+	maxPatterns     = 1 << 13 // instructions of all patterns of a schema
+	maxPatternBytes = 2 << 10 // of one pattern's text
+)
+
+// maxSchemaBytes bounds a schema's text: what a document may have (AD-042). Compiled, a
+// schema takes up to two hundred times as much.
+const maxSchemaBytes = 64 << 10
 
 // draft2020 names the dialect of a schema that names none.
 const draft2020 = "https://json-schema.org/draft/2020-12/schema"
@@ -42,6 +49,10 @@ var drafts = map[string]draft{
 // compile reads a schema. Its error is a *schemaError, a *remoteError, or says why
 // the text is not JSON.
 func compile(raw []byte) (*Schema, error) {
+	if len(raw) > maxSchemaBytes {
+		return nil, &schemaError{"", fmt.Sprintf("has %d bytes; at most %d are used", len(raw), maxSchemaBytes)}
+	}
+
 	doc, err := parse(raw)
 
 	var long *numberError
@@ -54,7 +65,7 @@ func compile(raw []byte) (*Schema, error) {
 	}
 
 	c := &compiler{out: &Schema{}, known: map[place]*subschema{}, resources: map[string]scope{},
-		anchors: map[string]place{}}
+		scopes: map[*resource]scope{}, anchors: map[string]place{}}
 
 	c.out.root, err = c.document(doc, wholeSchema)
 	if err != nil {
@@ -65,6 +76,8 @@ func compile(raw []byte) (*Schema, error) {
 		return nil, err
 	}
 
+	c.out.bytes = len(raw) + len(c.known)*subschemaBytes + c.out.patternSize*instructionBytes
+
 	return c.out, nil
 }
 
@@ -73,6 +86,7 @@ type compiler struct {
 	out       *Schema
 	known     map[place]*subschema
 	resources map[string]scope // by URI without fragment
+	scopes    map[*resource]scope
 	anchors   map[string]place // by URI with fragment
 	pending   []reference
 	patterns  map[string]*pattern
@@ -113,7 +127,7 @@ func (c *compiler) document(doc *document, uri string) (*subschema, error) {
 	}
 
 	within := scope{place: place{doc, 0}, uri: uri, resource: &resource{}, draft: draft}
-	c.resources[uri] = within
+	c.resources[uri], c.scopes[within.resource] = within, within
 
 	return c.subschema(within.place, within, "")
 }
@@ -679,23 +693,35 @@ func (c *compiler) pattern(text string) *pattern {
 	compiled := &pattern{}
 	c.patterns[text] = compiled
 
-	tree, err := syntax.Parse(text, syntax.Perl)
-	if err == nil {
-		compiled.size = instructions(tree)
-		if c.out.patternSize += compiled.size; c.out.patternSize > maxPatterns {
-			err = fmt.Errorf("the schema's patterns have over %d instructions", maxPatterns)
-		}
+	if c.out.unusableErr != nil {
+		return compiled // nothing is judged by this schema
 	}
 
-	if err == nil {
-		compiled.expression, err = regexp.Compile(text)
-	}
-
-	if err != nil {
+	if err := c.compilePattern(compiled, text); err != nil {
 		c.out.unusable(fmt.Errorf("pattern %.200q: %w", text, err))
 	}
 
 	return compiled
+}
+
+func (c *compiler) compilePattern(compiled *pattern, text string) error {
+	if len(text) > maxPatternBytes {
+		return fmt.Errorf("it has %d bytes; at most %d are used", len(text), maxPatternBytes)
+	}
+
+	tree, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return err
+	}
+
+	compiled.size = instructions(tree)
+	if c.out.patternSize += compiled.size; c.out.patternSize > maxPatterns {
+		return fmt.Errorf("the schema's patterns have over %d instructions", maxPatterns)
+	}
+
+	compiled.expression, err = regexp.Compile(text)
+
+	return err
 }
 
 // instructions is how large a pattern is once its repetitions are written out.

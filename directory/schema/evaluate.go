@@ -1,7 +1,6 @@
 package schema
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -16,8 +15,20 @@ import (
 // ErrBudget says that a judgement needs more steps than its budget has.
 var ErrBudget = errors.New("the schema takes too long to apply to this value")
 
-// defaultSteps is a budget of at most 250 ms of a processor (BenchmarkStep).
-const defaultSteps = 3 << 20
+// Steps of a Budget. BenchmarkHostile has the times.
+const (
+	MaxSteps   = 3 << 20 // at most 250 ms of a processor
+	LightSteps = 1 << 15 // at most 3 ms
+)
+
+// A Budget is the work that judgements may take together. It is used by one at a time.
+type Budget struct{ steps int }
+
+// NewBudget returns a budget of steps.
+func NewBudget(steps int) *Budget { return &Budget{steps} }
+
+// readBytes is how many bytes of a value are read in a step.
+const readBytes = 8
 
 const (
 	// maxNesting bounds the schemas that are applied within each other.
@@ -27,15 +38,14 @@ const (
 	maxQuoted    = 64 // bytes of a name or value in a violation
 )
 
-// limits bound one judgement.
-type limits struct {
-	steps      int // defaultSteps if 0
-	violations int // the number of violations that ends the judgement; 1 if 0
-}
-
-func (s *Schema) validate(value []byte, bounds limits) ([]directory.Violation, error) {
+// validate judges a value. It ends once so many violations are found.
+func (s *Schema) validate(value []byte, violations int, budget *Budget) ([]directory.Violation, error) {
 	if s.unusableErr != nil {
 		return nil, s.unusableErr
+	}
+
+	if budget.steps -= len(value) / readBytes; budget.steps < 0 {
+		return nil, ErrBudget
 	}
 
 	doc, err := parse(value)
@@ -49,11 +59,11 @@ func (s *Schema) validate(value []byte, bounds limits) ([]directory.Violation, e
 		return nil, err
 	}
 
-	e := &evaluation{doc: doc, tracks: s.unevaluated, steps: cmp.Or(bounds.steps, defaultSteps)}
-	e.found.limit = max(bounds.violations, 1)
+	e := &evaluation{doc: doc, tracks: s.unevaluated, steps: budget.steps}
+	e.found.limit = max(violations, 1)
 	e.apply(s.root, 0, nil)
 
-	if e.steps < 0 {
+	if budget.steps = e.steps; e.steps < 0 {
 		return nil, ErrBudget
 	}
 

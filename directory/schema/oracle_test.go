@@ -32,7 +32,7 @@ func TestAnotherImplementationAgrees(t *testing.T) {
 			t.Fatalf("%s: %v", schema, err)
 		}
 
-		got, err := s.validate([]byte(value), limits{violations: rapid.IntRange(1, 8).Draw(t, "violations")})
+		got, err := s.validate([]byte(value), rapid.IntRange(1, 8).Draw(t, "violations"), NewBudget(MaxSteps))
 		if err != nil {
 			return // a name stands twice in the value, or a number has too many digits
 		}

@@ -18,6 +18,10 @@ const wholeSchema = "roster-schema://schema/"
 //go:embed metaschema
 var metaschemas embed.FS
 
+// maxURI bounds a URI in a schema, in bytes: each schema with an identifier has its own
+// URI in memory, and each reference is resolved against one.
+const maxURI = 1 << 10
+
 const metaschemaURL = "https://json-schema.org/draft/2020-12/"
 
 // A missingError is a reference to a part of its own schema that isn't there.
@@ -98,6 +102,11 @@ func (c *compiler) resource(p place, within scope, id, at string) (scope, error)
 		return within, &schemaError{at, "must be a URI reference"}
 	}
 
+	if len(uri)+len(fragment) > maxURI {
+		c.out.unusable(fmt.Errorf("%s: the URI has %d bytes; at most %d are used", at, len(uri)+len(fragment), maxURI))
+		return within, nil
+	}
+
 	// In earlier drafts an identifier of a fragment alone is an anchor.
 	if fragment != "" {
 		if !within.draft.refAlone {
@@ -112,7 +121,7 @@ func (c *compiler) resource(p place, within scope, id, at string) (scope, error)
 	}
 
 	within = scope{place: p, uri: uri, resource: &resource{}, draft: within.draft}
-	c.resources[uri] = within
+	c.resources[uri], c.scopes[within.resource] = within, within
 
 	return within, nil
 }
@@ -266,12 +275,8 @@ func (c *compiler) within(in scope, fragment string) (*subschema, error) {
 		}
 
 		// The part may lie in a resource that is embedded in this one.
-		if s, ok := c.known[p]; ok && s.resource != nil && s.resource != in.resource {
-			for _, other := range c.resources {
-				if other.resource == s.resource {
-					in = other
-				}
-			}
+		if s, ok := c.known[p]; ok && s.resource != nil {
+			in = c.scopes[s.resource]
 		}
 	}
 

@@ -16,7 +16,14 @@ type Schema struct {
 	// only then an evaluation keeps account of them.
 	unevaluated bool
 	patternSize int // instructions of all patterns
+	bytes       int // of memory, estimated
 }
+
+// The memory of a compiled schema's parts, estimated, in bytes.
+const (
+	subschemaBytes   = 700
+	instructionBytes = 100 // of a pattern
+)
 
 // A schemaError is a fault of a schema, and its place.
 type schemaError struct {

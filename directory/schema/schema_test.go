@@ -51,7 +51,7 @@ func TestValidate(t *testing.T) {
 
 		var vs []directory.Violation
 		if err == nil {
-			vs, err = s.Validate([]byte(tc.value), "/input")
+			vs, err = s.Validate([]byte(tc.value), "/input", schema.NewBudget(schema.MaxSteps))
 		}
 
 		at := ""

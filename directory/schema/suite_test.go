@@ -88,7 +88,7 @@ func runSuite(t *testing.T, file, draft string) (cases, remote int) {
 		for _, test := range group.Tests {
 			cases++
 
-			violations, err := s.validate(test.Data, limits{violations: 8})
+			violations, err := s.validate(test.Data, 8, NewBudget(MaxSteps))
 			if err != nil || (len(violations) == 0) != test.Valid {
 				t.Errorf("%s: %s: %v, %v; want valid %t", name, test.Description, violations, err, test.Valid)
 			}

@@ -2,6 +2,7 @@ package attacks
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -50,4 +51,28 @@ func TestAnAgentDoesNotPoseAsTheDirectory(t *testing.T) {
 			t.Errorf("%s: %s", path, errs)
 		}
 	}
+}
+
+// Sixteen hostile invocations at once cost a node a bounded amount of memory, and other
+// callers' lookups stay fast (finding 3).
+//
+// Requirement: SEC-005
+func TestHostileInputsCostOthersLittle(t *testing.T) {
+	m := startMesh(t, "--domains", "1")
+	server := m.agentServer(0, "agent/ada", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{}`)
+	})
+
+	var attacks []attack
+
+	for i, hostile := range hostileJudgements() {
+		name := fmt.Sprintf("hostile-%d", i)
+		m.registerAgent(0, "agent/ada", name, server.URL, `"input_schema":`+hostile.schema)
+		attacks = append(attacks, attack{hostile.name, "/agents/" + name + "/invoke", []byte(hostile.value)})
+	}
+
+	m.withstands(attacks)
 }
