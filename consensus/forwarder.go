@@ -186,23 +186,45 @@ func (f *forwarder) forward(ctx context.Context, req *message.Request) (director
 	return directory.Outcome{}, message.Unknown(context.Cause(ctx))
 }
 
-// cutFormerLeaders cuts the streams to all members but the leader.
-func (f *forwarder) cutFormerLeaders() {
+// cutFormerLeaders cuts the streams to members that have led no more for a heartbeat
+// timeout. It returns the time until the next stream is due; 0 if there is none.
+func (f *forwarder) cutFormerLeaders() (due time.Duration) {
 	select {
 	case f.streams.dialing <- struct{}{}:
 	case <-f.life.closing.Done():
-		return
+		return 0
 	}
 
 	defer func() { <-f.streams.dialing }()
 
 	leader, ok := f.group.leader()
+	if !ok {
+		return 0
+	}
+
 	for id, stream := range f.streams.own {
-		if ok && id != leader.ID {
+		if id == leader.ID {
+			stream.former = time.Time{}
+			continue
+		}
+
+		if stream.former.IsZero() {
+			stream.former = time.Now()
+		}
+
+		rest := f.cfg.Timing.Heartbeat - time.Since(stream.former)
+		switch {
+		case rest <= 0:
 			stream.cut()
 			delete(f.streams.own, id)
+		case due == 0:
+			due = rest
+		default:
+			due = min(due, rest)
 		}
 	}
+
+	return due
 }
 
 // streamTo returns the write stream to a member, and opens one if necessary.
@@ -236,32 +258,28 @@ func (f *forwarder) streamTo(ctx context.Context, to Member) (*writeStream, erro
 	return stream, nil
 }
 
-// successionLoop cuts the streams to former leaders, a heartbeat timeout after this
-// member follows another one. By then a former leader that runs has answered: it learns
-// soon that it leads no more. So writes that were sent to a stopped leader get an unknown
-// outcome, and those behind them go to the new one.
+// successionLoop cuts the streams to former leaders, each a heartbeat timeout after this
+// member has followed another one. By then a former leader that runs has answered: it
+// learns soon that it leads no more. So writes that were sent to a stopped leader get an
+// unknown outcome, and those behind them go to the new one.
 func (f *forwarder) successionLoop() {
 	elected, deaf := f.group.elections()
 	defer deaf()
 
+	var due <-chan time.Time
 	for {
 		select {
 		case <-elected:
+			f.group.follow()
+		case <-due:
 		case <-f.life.closing.Done():
 			return
 		}
 
-		if _, _, ok := f.group.follow(); !ok {
-			continue
+		due = nil
+		if next := f.cutFormerLeaders(); next > 0 {
+			due = time.After(next)
 		}
-
-		select {
-		case <-time.After(f.cfg.Timing.Heartbeat):
-		case <-f.life.closing.Done():
-			return
-		}
-
-		f.cutFormerLeaders()
 	}
 }
 

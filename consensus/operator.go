@@ -131,12 +131,30 @@ func (o *operator) transferTo(to spiffeid.ID) error {
 		}
 	}
 
-	if err := o.transferBetweenEntries(transfer); err != nil {
-		return directory.Refuse(directory.Unavailable,
-			"leadership transfer failed; check that the member is reachable and retry: %w", err)
-	}
+	return o.transferRepeatedly(transfer)
+}
 
-	return nil
+// transferRepeatedly transfers the leadership, and tries again for a few election timeouts.
+// Raft gives the successor one, which is short for a busy machine.
+func (o *operator) transferRepeatedly(transfer func() raft.Future) error {
+	for until := time.Now().Add(transferElections * o.cfg.Timing.Election); ; {
+		err := o.transferBetweenEntries(transfer)
+		switch {
+		case err == nil:
+			return nil
+		case !o.group.isLeader():
+			return message.ErrNotLeader // another member was elected meanwhile
+		case time.Now().After(until):
+			return directory.Refuse(directory.Unavailable,
+				"leadership transfer failed; check that the member is reachable and retry: %w", err)
+		}
+
+		select {
+		case <-time.After(retryPause): // waiting writes go into the log
+		case <-o.life.closing.Done():
+			return message.ErrNotLeader
+		}
+	}
 }
 
 // handle executes an operator's command, as the leader.
@@ -298,6 +316,10 @@ func (o *operator) transferBetweenEntries(transfer func() raft.Future) error {
 
 	return transfer().Error()
 }
+
+// transferElections is the number of election timeouts in which a transfer of the leadership
+// is tried again.
+const transferElections = 5
 
 // admittedFor is how long a node has to join once it is admitted.
 const admittedFor = 24 * time.Hour

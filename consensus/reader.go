@@ -136,8 +136,9 @@ func (r *reader) confirm() (directory.Position, error) {
 	}
 
 	index := r.group.raft.CommitIndex()
-	ctx, cancel := context.WithTimeout(r.life.closing, r.cfg.Timing.Heartbeat)
-	defer cancel()
+
+	ctx, cancelPoll := context.WithTimeout(r.life.closing, r.cfg.Timing.Heartbeat)
+	defer cancelPoll()
 
 	if err := r.poll(ctx, term); err != nil {
 		return directory.Position{}, err
@@ -147,7 +148,11 @@ func (r *reader) confirm() (directory.Position, error) {
 		return directory.Position{}, message.ErrNotLeader
 	}
 
-	if err := r.awaitIndex(ctx, index); err != nil {
+	// A confirmed leader that is only behind its log, as with a slow disk, gets as long as a write.
+	applying, cancel := context.WithTimeout(r.life.closing, r.cfg.Timing.Write)
+	defer cancel()
+
+	if err := r.awaitIndex(applying, index); err != nil {
 		return directory.Position{}, err
 	}
 

@@ -265,3 +265,29 @@ func TestALeaderThatStandsStillConfirmsNothing(t *testing.T) {
 		d.close()
 	})
 }
+
+// A linearizable read at a leader whose disk is slow waits for it as a write does.
+func TestAReadWaitsForASlowDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, logs := newSlowDomain(t, 1)
+		logs[0].delay.Store(int64(2 * LocalTiming.Heartbeat))
+
+		done := make(chan error, 1)
+		go func() {
+			_, err := d.nodes[0].Register(t.Context(), put(t, ada, "slow", 600))
+			done <- err
+		}()
+
+		time.Sleep(LocalTiming.Heartbeat / 4)
+
+		if err := d.nodes[0].Linearize(t.Context()); err != nil {
+			t.Errorf("a read while the disk is slow: %v", err)
+		}
+
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+
+		d.close()
+	})
+}

@@ -300,26 +300,28 @@ func (s *Store) Ready() error {
 }
 
 // Transfer transfers the leadership to a member, or to the best one if to is zero, and
-// returns once it has it and this member knows that.
+// returns once it has it and this member knows that. If the answer is lost, the new leader
+// shows the outcome.
 func (s *Store) Transfer(ctx context.Context, to spiffeid.ID) error {
 	before, _ := s.group.leader()
 
 	_, err := s.forwarder.write(ctx, &message.Request{Order: &message.Order{Verb: message.TransferLeadership, ID: to}})
-	if err != nil {
-		return err
-	}
 
 	for known := time.After(s.cfg.Timing.Heartbeat); ; {
-		if now, ok := s.group.leader(); ok && (now.ID == to || to.IsZero() && now.ID != before.ID) {
+		now, ok := s.group.leader()
+		switch {
+		case ok && now.ID != before.ID && (now.ID == to || to.IsZero()):
 			return nil
+		case err != nil && directory.ProblemOf(err) != directory.OutcomeUnknown:
+			return err
 		}
 
 		select {
 		case <-time.After(retryPause):
-		case <-known: // handed over; the new leader announces itself
-			return nil
+		case <-known: // without an error it is handed over; the new leader announces itself
+			return err
 		case <-ctx.Done():
-			return nil
+			return err
 		}
 	}
 }

@@ -1,10 +1,12 @@
 package consensus
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -47,6 +49,76 @@ func TestAStoppedLeaderKeepsNobodyWaiting(t *testing.T) {
 		d.net.hold(d.members[leader].Address, false)
 		d.ready()
 		d.settled()
+		d.close()
+	})
+}
+
+// A former leader has a heartbeat to answer what it was sent, however soon before it the
+// leadership has changed already: an answer that only comes late is not lost.
+func TestAFormerLeaderHasAHeartbeatToAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slow [3]atomic.Bool
+
+		i := 0
+		d := newDomain(t, 3, func(c *Config) {
+			busy := &slow[i%3]
+			i++
+			c.sent = func(message []byte) []byte {
+				if busy.Load() {
+					time.Sleep(LocalTiming.Heartbeat / 2)
+				}
+
+				return message
+			}
+		})
+		d.ready()
+		first, second := d.leader()
+		asks := 3 - first - second
+
+		if err := d.nodes[asks].Transfer(t.Context(), d.members[second].ID); err != nil {
+			t.Fatal(err)
+		}
+
+		time.Sleep(LocalTiming.Heartbeat / 2)
+		slow[second].Store(true)
+
+		_, err := d.nodes[asks].forwarder.write(t.Context(), &message.Request{
+			Order: &message.Order{Verb: message.TransferLeadership, ID: d.members[first].ID},
+		})
+		if err != nil {
+			t.Errorf("a transfer whose answer comes late: %v", err)
+		}
+
+		slow[second].Store(false)
+		d.close()
+	})
+}
+
+// A successor that answers a little later than Raft waits gets the leadership all the same, and
+// the operator gets no error.
+func TestASlowSuccessorIsAskedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		leader, next := d.leader()
+		asks := 3 - leader - next
+
+		d.net.hold(d.members[next].Address, true)
+
+		done := make(chan error, 1)
+		go func() { done <- d.nodes[asks].Transfer(t.Context(), d.members[next].ID) }()
+
+		time.Sleep(LocalTiming.Election * 5 / 4)
+		d.net.hold(d.members[next].Address, false)
+
+		if err := <-done; err != nil {
+			t.Errorf("a transfer to a slow member: %v", err)
+		}
+
+		eventually(t, "the member leads", func() bool {
+			now, _ := d.leader()
+			return now == next
+		})
 		d.close()
 	})
 }

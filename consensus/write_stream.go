@@ -64,6 +64,8 @@ type writeStream struct {
 	to    Member
 	bound time.Duration // of writing a frame
 
+	former time.Time // since when to leads no more; zero while it leads. openStreams.dialing guards it
+
 	out    sync.Mutex // held while a frame is written
 	broken bool       // guarded by out: whether that has failed
 

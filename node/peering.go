@@ -49,12 +49,37 @@ func (ps *peerings) agreed(td spiffeid.TrustDomain) (p directory.Peering, ok boo
 // amendAtMost bounds the attempts of a change when concurrent changes precede it.
 const amendAtMost = 5
 
+const (
+	readTime  = 5 * time.Second // bounds the wait for the current peerings, as that of a write for a leader
+	readPause = 50 * time.Millisecond
+)
+
+// await waits until this node shows all peerings that the domain acknowledged. A read fails
+// as soon as no leader is known; a change waits for one.
+func (ps *peerings) await(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readTime)
+	defer cancel()
+
+	for {
+		err := ps.store.Linearize(ctx)
+		if directory.ProblemOf(err) != directory.Unavailable {
+			return err
+		}
+
+		select {
+		case <-time.After(readPause):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
 // amend applies f to the current peering with a domain, at any node. It retries after a
 // concurrent change, so that no change is lost.
 func (ps *peerings) amend(ctx context.Context, td spiffeid.TrustDomain,
 	f func(p *directory.Peering, known bool) error) error {
 	for try := 1; ; try++ {
-		if err := ps.store.Linearize(ctx); err != nil {
+		if err := ps.await(ctx); err != nil {
 			return err
 		}
 
