@@ -1,6 +1,8 @@
 package api
 
 import (
+	"strings"
+
 	"github.com/roster-mesh/roster/api/catalog"
 	"github.com/roster-mesh/roster/api/mcp"
 	"github.com/roster-mesh/roster/api/request"
@@ -43,16 +45,24 @@ func checkCredential(call *request.Call, who audience) error {
 	return nil
 }
 
-// refuseGateway refuses requests that a node's gateway sends. A gateway has the node's
-// identity, but its caller decides its requests: an agent registered at the URL of a
-// directory would act as that node there. The gateway of another domain may invoke an agent
-// here, since crawled documents name agents so; a gateway of this domain, or a third one,
-// would be a loop.
+// refuseGateway refuses requests that a gateway sends, of whatever domain, by its identity
+// or by the field Via that it adds. Its caller and a registrant decide them: an agent that is
+// registered at the URL of a directory would act there as that gateway. The gateway of
+// another domain may invoke an agent here, since crawled documents name agents so; a gateway
+// of this domain, or a third one, would be a loop. Nodes and operators use no intermediary.
 func (s *Server) refuseGateway(call *request.Call, who audience) error {
 	gateways := invoke.Gateways(call.Header)
-
 	caller, _ := call.Identity.SPIFFE()
-	if gateways == 0 || call.Reads() || gateways == 1 && who.calls && caller.TrustDomain() != s.cfg.Domain {
+	isGateway := gateways > 0 || strings.HasPrefix(caller.Path(), directory.GatewayPath)
+
+	switch {
+	case (who.level == levelNode || who.level == levelOperator) && call.Header.Get("Via") != "":
+		return directory.Refuse(directory.Forbidden,
+			"This request came through an intermediary (Via), and this route is for nodes or operators themselves.")
+	case strings.HasPrefix(caller.Path(), directory.SourcePath):
+		return directory.Refuse(directory.Forbidden,
+			"%s is the account of a followed source, which no caller can present.", caller)
+	case !isGateway || who.calls && gateways <= 1 && caller.TrustDomain() != s.cfg.Domain:
 		return nil
 	}
 

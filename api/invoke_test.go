@@ -327,10 +327,12 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, cmp.Or(f.err, errors.New("the agent is gone")) }
 
-// A registrant that names a directory for its agent's endpoint has a gateway ask that
-// as its node: it is refused at every route, but for an agent of another domain's.
+// A registrant that names a directory for its agent's endpoint has a gateway ask that, by
+// the gateway's identity. It is refused at every route, for reads too, but for the invocation
+// of an agent of another domain. So is the account of a followed source, and whatever an
+// intermediary forwards to the routes of nodes and operators.
 //
-// Requirement: WOA-018
+// Requirement: WOA-018, SEC-009
 func TestGatewaysAskNothingOfADirectory(t *testing.T) {
 	e := entry(t, alpha, "01JWNTC0000000000000000AD1", "agent", 1, invocable)
 
@@ -340,9 +342,9 @@ func TestGatewaysAskNothingOfADirectory(t *testing.T) {
 			Body: []byte("{}")}}
 		ours := cfg.Identify
 		cfg.Identify = func(r *http.Request) (request.Credential, error) {
-			if r.Header.Get("Test-Caller") == "beta" {
-				node := spiffeid.RequireFromString("spiffe://beta.test/node/1")
-				return request.Credential{Identity: directory.IdentityOf(node), Method: "x509-svid"}, nil
+			if caller := r.Header.Get("Test-Caller"); strings.HasPrefix(caller, "beta.test/") {
+				id := spiffeid.RequireFromString("spiffe://" + caller)
+				return request.Credential{Identity: directory.IdentityOf(id), Method: "x509-svid"}, nil
 			}
 
 			return ours(r)
@@ -350,15 +352,35 @@ func TestGatewaysAskNothingOfADirectory(t *testing.T) {
 	}, e)
 	for _, res := range resources(s.table()) {
 		for method, row := range res.routes {
-			if method == "GET" || method == "HEAD" {
-				continue // which no agent is called by
+			refused := func(what string, resp *http.Response) {
+				t.Helper()
+
+				if resp.StatusCode != 403 {
+					t.Errorf("%s %s, %s: %d", method, res.path, what, resp.StatusCode)
+				}
+			}
+			path := concrete.Replace(res.path)
+
+			for _, caller := range []string{"/ops/operator", "beta.test/node/1", ""} {
+				if resp := ask(t, s, caller, method, path, "", "Via", invoke.ViaGateway); !row.who.calls ||
+					caller == "/ops/operator" {
+					refused("of the gateway of "+caller, resp)
+				}
 			}
 
-			for _, caller := range []string{"/ops/operator", "beta", ""} {
-				if resp := ask(t, s, caller, method, concrete.Replace(res.path), "", "Via",
-					invoke.ViaGateway); resp.StatusCode != 403 && !(row.who.calls && caller != "/ops/operator") {
-					t.Errorf("%s %s of the gateway of %q: %d", method, res.path, caller, resp.StatusCode)
-				}
+			if row.who.level == levelAnyone {
+				continue // which ask for no identity
+			}
+
+			refused("of a source", ask(t, s, "beta.test/roster/source/x", method, path, ""))
+			refused("of an own gateway", ask(t, s, "/roster/gateway/1", method, path, ""))
+
+			if !row.who.calls {
+				refused("of a peer's gateway", ask(t, s, "beta.test/roster/gateway/1", method, path, ""))
+			}
+
+			if row.who.level == levelNode || row.who.level == levelOperator {
+				refused("by a proxy", ask(t, s, "/ops/operator", method, path, "", "Via", "1.1 proxy"))
 			}
 		}
 	}
@@ -369,8 +391,10 @@ func TestGatewaysAskNothingOfADirectory(t *testing.T) {
 	}{
 		{"/node/1", "1.1 proxy", 200},
 		{"/node/1", invoke.ViaGateway, 403},
-		{"beta", invoke.ViaGateway, 200},
-		{"beta", invoke.ViaGateway + ", 1.1 proxy, " + invoke.ViaGateway, 403},
+		{"/roster/gateway/1", invoke.ViaGateway, 403},
+		{"beta.test/roster/gateway/1", invoke.ViaGateway, 200},
+		{"beta.test/roster/gateway/1", "", 200},
+		{"beta.test/roster/gateway/1", invoke.ViaGateway + ", 1.1 proxy, " + invoke.ViaGateway, 403},
 	} {
 		wantStatus(t, ask(t, s, tc.caller, "POST", "/agents/agent/invoke", "{}", "Via", tc.via), tc.status)
 	}

@@ -96,6 +96,8 @@ type Node struct {
 	face     *api.Server
 	gateway  *gateway.Gateway // nil if it is off
 
+	gatewayID gatewayIdentity // with which agents are called
+
 	peerings *peerings
 	attester *attester
 	keeper   *bundleKeeper

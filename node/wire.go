@@ -39,6 +39,10 @@ func (n *Node) wire(env Env) error {
 		return err
 	}
 
+	if err := n.wireGatewayIdentity(); err != nil {
+		return err
+	}
+
 	ln, err := bind(n.net, &n.cfg)
 	if err != nil {
 		return err

@@ -27,23 +27,18 @@ func (n *Node) wireGateway() *gateway.Gateway {
 
 	allow, _ := config.ParseRanges("gateway.allow_networks", c.AllowNetworks) // Validate has tried it
 
-	var tokens gateway.Tokens
-	if n.cfg.Identity.WorkloadAPI != "" {
-		tokens = n.source // files give none
-	}
-
 	guard := gateway.NewGuard(gateway.GuardConfig{
 		Allow: allow, Hosts: c.AllowHosts, Ports: c.Ports, AnyBundle: c.AnyBundle, Timeout: c.Timeout,
 		Judge: func(chain []*x509.Certificate) (spiffeid.ID, error) {
 			return trust.VerifyServer(chain, n.bundles)
 		},
-		Certificate: n.source.Certificate,
+		Certificate: n.gatewayID.Certificate,
 	})
 	n.life.onStop("gateway", func(context.Context) error { guard.Close(); return nil })
 	g := gateway.New(gateway.Config{
 		Guard: guard, Timeout: c.Timeout, StreamTimeout: c.StreamTimeout, MaxBody: c.MaxAnswer, MaxStream: c.MaxStream,
 		Concurrent: c.Concurrent, PerSecond: c.PerSecond, KeyWindow: c.KeyWindow, PassHeaders: c.PassHeaders,
-		Claims: n.store, Tokens: tokens, Domain: n.cfg.TrustDomain, Logger: n.log,
+		Claims: n.store, Tokens: &n.gatewayID, Domain: n.cfg.TrustDomain, Logger: n.log,
 	})
 	n.life.onStop("invocations", g.Close)
 
@@ -138,7 +133,7 @@ func (n *Node) wireProbe() error {
 	return nil
 }
 
-// probeGuard makes the client of probes, which presents this node's certificate.
+// probeGuard makes the client of probes, which presents the gateway's identity.
 func (n *Node) probeGuard() (*gateway.Guard, error) {
 	cfg, err := guardConfig("probe", n.cfg.Probe.Allow, n.cfg.Probe.CA)
 	if err != nil {
@@ -146,7 +141,7 @@ func (n *Node) probeGuard() (*gateway.Guard, error) {
 	}
 
 	cfg.Timeout = probe.Timeout
-	cfg.Certificate = n.source.Certificate
+	cfg.Certificate = n.gatewayID.Certificate
 	cfg.Judge = func(chain []*x509.Certificate) (spiffeid.ID, error) {
 		return trust.VerifyServer(chain, n.bundles)
 	}

@@ -113,7 +113,7 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 		})
 	}
 
-	if got := shown.Load().(string); !strings.HasPrefix(got, "spiffe://alpha.test/roster/node/") ||
+	if got := shown.Load().(string); !strings.HasPrefix(got, "spiffe://alpha.test/roster/gateway/") ||
 		strings.Contains(got, "bob") {
 		t.Errorf("the agent was shown %s", got)
 	}

@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -112,6 +113,7 @@ type socket struct {
 	workload.UnimplementedSpiffeWorkloadAPIServer
 	*workloadAPI
 	path   string
+	more   []string // paths of further SVIDs; guarded by mu
 	server *grpc.Server
 	done   chan struct{}
 }
@@ -119,10 +121,10 @@ type socket struct {
 // address is the address of a workload's Workload API, running or not.
 func (s *workloadAPI) address(name string) string { return "unix://" + filepath.Join(s.dir, name) }
 
-// serve serves the workload at path until it is closed.
-func (s *workloadAPI) serve(name, path string) *socket {
+// serve serves the workload at path until it is closed, with further SVIDs if more has paths.
+func (s *workloadAPI) serve(name, path string, more ...string) *socket {
 	s.t.Helper()
-	k := &socket{workloadAPI: s, path: path, server: grpc.NewServer(), done: make(chan struct{})}
+	k := &socket{workloadAPI: s, path: path, more: more, server: grpc.NewServer(), done: make(chan struct{})}
 	workload.RegisterSpiffeWorkloadAPIServer(k.server, k)
 	ln, err := net.Listen("unix", filepath.Join(s.dir, name))
 	s.must(err)
@@ -189,21 +191,23 @@ func (k *socket) x509() (*workload.X509SVIDResponse, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 
-	svid, err := k.signer().Issue(k.path, k.ttl, time.Now())
-	if err != nil {
-		return nil, err
+	resp := &workload.X509SVIDResponse{FederatedBundles: k.federated}
+
+	for _, path := range append([]string{k.path}, k.more...) {
+		svid, err := k.signer().Issue(path, k.ttl, time.Now())
+		if err != nil {
+			return nil, err
+		}
+
+		key, err := x509.MarshalPKCS8PrivateKey(svid.PrivateKey)
+		if err != nil {
+			return nil, err
+		}
+
+		resp.Svids = append(resp.Svids, &workload.X509SVID{SpiffeId: svid.ID.String(),
+			X509Svid: svid.Certificates[0].Raw, X509SvidKey: key, Bundle: k.bundle()})
 	}
 
-	key, err := x509.MarshalPKCS8PrivateKey(svid.PrivateKey)
-	if err != nil {
-		return nil, err
-	}
-
-	resp := &workload.X509SVIDResponse{
-		Svids: []*workload.X509SVID{{SpiffeId: svid.ID.String(), X509Svid: svid.Certificates[0].Raw,
-			X509SvidKey: key, Bundle: k.bundle()}},
-		FederatedBundles: k.federated,
-	}
 	if k.spoil != nil {
 		k.spoil(resp)
 	}
@@ -285,7 +289,7 @@ func (k *socket) FetchJWTSVID(ctx context.Context, req *workload.JWTSVIDRequest)
 		return nil, err
 	}
 
-	id := k.td.IDString() + k.path
+	id := cmp.Or(req.GetSpiffeId(), k.td.IDString()+k.path)
 
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256,
 		Key: jose.JSONWebKey{Key: k.jwt, KeyID: "j1"}}, nil)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/trust/workload"
 )
 
@@ -37,10 +39,11 @@ type WorkloadAPI struct {
 	wits    bool          // follow WIT bundles; set before Run
 	wit     witCache
 
-	mu     sync.Mutex // guards the rest
-	source *Source
-	sets   bundleSets // of the last valid update
-	err    error      // of the last update or connection; nil if it was valid
+	mu      sync.Mutex // guards the rest
+	source  *Source
+	gateway *Source    // of the gateway's identity; nil while none is offered
+	sets    bundleSets // of the last valid update
+	err     error      // of the last update or connection; nil if it was valid
 }
 
 // bundleSets are the bundles of each kind; nil before the first update.
@@ -130,6 +133,17 @@ func (w *WorkloadAPI) Source(ctx context.Context) (*Source, error) {
 	}
 }
 
+// Gateway returns the source of the identity with which the node calls agents: the SVID
+// that the Workload API offers under directory.GatewayPath of its domain. If it offers
+// several, the one with the node's own name is used, else the first. It is nil while none
+// is offered.
+func (w *WorkloadAPI) Gateway() *Source {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	return w.gateway
+}
+
 // Err returns why the last update or connection failed; nil if it did not.
 func (w *WorkloadAPI) Err() error {
 	w.mu.Lock()
@@ -151,7 +165,7 @@ func (w *WorkloadAPI) updateX509(log *slog.Logger, update *workload.X509Update) 
 	}
 
 	if refused != nil {
-		log.Error("invalid bundles from the Workload API; the previous ones stay in use", "err", refused)
+		log.Error("invalid parts of an update from the Workload API; the previous ones stay in use", "err", refused)
 	}
 
 	if svid != nil {
@@ -183,8 +197,8 @@ func (w *WorkloadAPI) setError(log *slog.Logger, err error) {
 
 // apply takes an update into use, the bundles before the SVID, and returns the SVID if
 // it is a new one. When the SVID or the bundle of its own domain is invalid, nothing
-// changes. refused names the invalid bundles of other domains, which alone stay as they
-// were.
+// changes. refused names the invalid bundles of other domains and the gateway's invalid
+// SVID, which alone stay as they were.
 func (w *WorkloadAPI) apply(update *workload.X509Update, now time.Time) (svid *x509svid.SVID, refused, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -200,7 +214,7 @@ func (w *WorkloadAPI) apply(update *workload.X509Update, now time.Time) (svid *x
 
 	w.sets.x509 = update.Bundles
 	w.err = nil
-	refused = w.sets.apply(w.bundles, svid.ID.TrustDomain())
+	refused = errors.Join(w.sets.apply(w.bundles, svid.ID.TrustDomain()), w.applyGateway(update, svid.ID, now))
 
 	switch {
 	case w.source == nil:
@@ -238,6 +252,45 @@ func (w *WorkloadAPI) choose(svids []*x509svid.SVID) (*x509svid.SVID, error) {
 
 	return nil, fmt.Errorf("none of the %d SVIDs that it offers is acceptable; the first is %s", len(svids),
 		svids[0].ID)
+}
+
+// applyGateway takes the gateway's SVID of an update into use, for the node with that ID.
+func (w *WorkloadAPI) applyGateway(update *workload.X509Update, node spiffeid.ID, now time.Time) error {
+	svid := gatewaySVID(update.SVIDs, node)
+	if svid == nil {
+		w.gateway = nil
+		return nil
+	}
+
+	if err := verifyUpdate(svid, update.Bundles, now); err != nil {
+		return fmt.Errorf("the gateway's SVID of %s: %w", svid.ID, err)
+	}
+
+	if w.gateway == nil || w.gateway.SVID().ID != svid.ID {
+		w.gateway = NewSource(svid)
+		w.gateway.api = w
+	} else {
+		w.gateway.Set(svid)
+	}
+
+	return nil
+}
+
+// gatewaySVID returns the SVID with which a node calls agents; nil if there is none.
+func gatewaySVID(svids []*x509svid.SVID, node spiffeid.ID) (first *x509svid.SVID) {
+	name := node.Path()[strings.LastIndexByte(node.Path(), '/')+1:]
+
+	for _, svid := range svids {
+		switch {
+		case !IsGateway(svid.ID) || !svid.ID.MemberOf(node.TrustDomain()):
+		case svid.ID.Path() == directory.GatewayPath+name:
+			return svid
+		case first == nil:
+			first = svid
+		}
+	}
+
+	return first
 }
 
 // verifyUpdate verifies an SVID by the bundle that came with it.

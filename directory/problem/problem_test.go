@@ -202,6 +202,13 @@ func TestRoutesRefuseUnknownPathsAndMethodsByAProblem(t *testing.T) {
 		t.Errorf("%d, Allow %q, %s", w.Code, w.Header().Get("Allow"), w.Body)
 	}
 
+	forwarded, w := httptest.NewRequest("POST", "/one", nil), httptest.NewRecorder()
+	forwarded.Header.Set("Via", "1.1 roster-gateway")
+
+	if routes.ServeHTTP(w, forwarded); w.Code != 403 { // Requirement: SEC-009
+		t.Errorf("a request by an intermediary: %d", w.Code)
+	}
+
 	if w := serve("GET", "/two"); w.Code != 404 || answered(t, w)["type"] != base+"/problems/not-found" {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}

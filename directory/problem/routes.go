@@ -6,12 +6,21 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// Routes serves mux, and gives each request its id. For a path or a method that mux
-// doesn't have, it writes a problem in place of mux's plain text.
+// Routes serves mux, the routes of an internal listener, and gives each request its id. It
+// refuses a request that came through an intermediary (RFC 9110, 7.6.3): only the nodes and
+// programs that the listener is for connect to it, and themselves. For a path or a method
+// that mux doesn't have, it writes a problem in place of mux's plain text.
 func Routes(mux *http.ServeMux, base string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if w.Header().Get(HeaderRequestID) == "" {
 			w.Header().Set(HeaderRequestID, RequestID(r))
+		}
+
+		if r.Header.Get("Via") != "" {
+			Write(w, base, directory.Refuse(directory.Forbidden,
+				"This request came through an intermediary (Via), which may not use this listener."))
+
+			return
 		}
 
 		handler, pattern := mux.Handler(r)

@@ -28,6 +28,7 @@ const (
 // Gateway configures the invocation of agents through a node.
 type Gateway struct {
 	Enabled       bool                `yaml:"enabled"`
+	Identity      GatewayIdentity     `yaml:"identity"`
 	AllowNetworks []string            `yaml:"allow_networks"`
 	AllowHosts    []string            `yaml:"allow_hosts"`
 	Ports         []uint16            `yaml:"ports"`
@@ -41,6 +42,13 @@ type Gateway struct {
 	PerSecond     float64             `yaml:"per_second"`
 	KeyWindow     time.Duration       `yaml:"key_window"`
 	PassHeaders   map[string][]string `yaml:"pass_headers"`
+}
+
+// GatewayIdentity names the files of the X.509-SVID with which a node calls agents. With
+// identity.workload_api, that provides it.
+type GatewayIdentity struct {
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
 }
 
 func defaultGateway() Gateway {
@@ -59,6 +67,10 @@ func defaultGateway() Gateway {
 func (g *Gateway) validate() error {
 	if _, err := ParseRanges("gateway.allow_networks", g.AllowNetworks); err != nil {
 		return err
+	}
+
+	if (g.Identity.Cert == "") != (g.Identity.Key == "") {
+		return errors.New("gateway.identity: it needs both cert and key, or neither")
 	}
 
 	for _, duration := range []struct {

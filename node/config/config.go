@@ -128,7 +128,7 @@ func (c *Config) decode(text []byte) error {
 func (c *Config) resolvePaths(dir string) {
 	paths := []*string{
 		&c.Data, &c.Identity.Cert, &c.Identity.Key, &c.Identity.Bundle, &c.Bundles.CA,
-		&c.Discovery.Embeddings.KeyFile, &c.Crawl.CA, &c.Probe.CA,
+		&c.Discovery.Embeddings.KeyFile, &c.Crawl.CA, &c.Probe.CA, &c.Gateway.Identity.Cert, &c.Gateway.Identity.Key,
 	}
 
 	for i := range c.Discovery.Taxonomies {

@@ -15,6 +15,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/trust"
@@ -216,6 +217,17 @@ func (d *Domain) writeNode(ca *trust.CA, i int, options *Options) error {
 	cfg.Gossip.Enabled = !options.noGossip
 	if options.Gateway {
 		cfg.Gateway = openGateway()
+		cfg.Gateway.Identity = config.GatewayIdentity{Cert: filepath.Join(dir, "gateway.pem"),
+			Key: filepath.Join(dir, "gateway.key")}
+
+		own, err := ca.Issue(directory.GatewayPath+strconv.Itoa(i+1), certificateLifetime, time.Now())
+		if err != nil {
+			return err
+		}
+
+		if err := trust.WriteSVID(own, cfg.Gateway.Identity.Cert, cfg.Gateway.Identity.Key); err != nil {
+			return err
+		}
 	}
 
 	if !options.Limits {

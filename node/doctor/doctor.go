@@ -49,12 +49,13 @@ type diagnosis struct {
 	operator *apiclient.Client // asks the node as its operator; nil if there is none
 	now      time.Time
 
-	findings []Finding
-	bundles  *trust.Bundles
-	svid     *x509svid.SVID
-	admin    *http.Client
-	runs     bool
-	peers    []directory.Peering
+	findings    []Finding
+	bundles     *trust.Bundles
+	svid        *x509svid.SVID
+	gatewaySVID *x509svid.SVID // with which agents are called; nil if there is none
+	admin       *http.Client
+	runs        bool
+	peers       []directory.Peering
 }
 
 // Bounds of an examination.
@@ -75,7 +76,7 @@ func Diagnose(ctx context.Context, cfg config.Config, operator *apiclient.Client
 		admin: &http.Client{Timeout: askBound, Transport: &http.Transport{DisableKeepAlives: true}},
 	}
 	for _, check := range []func(context.Context){
-		d.identity, d.authorities, d.running, d.ports, d.disk, d.health, d.trail, d.raft, d.peering, d.clocks,
+		d.identity, d.gateway, d.authorities, d.running, d.ports, d.disk, d.health, d.trail, d.raft, d.peering, d.clocks,
 	} {
 		check(ctx)
 	}
@@ -162,6 +163,10 @@ func (d *diagnosis) fromWorkload(ctx context.Context) error {
 	source, err := w.Source(ctx)
 	if err == nil {
 		d.svid = source.SVID()
+	}
+
+	if gateway := w.Gateway(); gateway != nil {
+		d.gatewaySVID = gateway.SVID()
 	}
 
 	return err
