@@ -154,6 +154,8 @@ type Config struct {
 	Frozen func() []spiffeid.TrustDomain
 	// Bundle is this domain's SPIFFE trust bundle, for anyone; nil if it is not served.
 	Bundle func() ([]byte, error)
+	// Bundles are all trust bundles that this node holds; nil if they are not served.
+	Bundles operator.TrustBundles
 	// Federation serves /federation/v1/ and authorises its callers itself.
 	Federation http.Handler
 

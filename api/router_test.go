@@ -6,17 +6,19 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/api/operator"
 	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/discovery"
 )
 
 // whole has every route of the table.
 func whole(cfg *Config) {
-	cfg.Bundle = func() ([]byte, error) {
-		return []byte(`{"keys":[],"spiffe_sequence":1,"spiffe_refresh_hint":300}`), nil
-	}
+	cfg.Bundle = func() ([]byte, error) { return quietBundles{}.Publish(cfg.Domain) }
+	cfg.Bundles = quietBundles{}
 	cfg.AcceptedCredentials = request.AcceptedCredentials{WPT: true, JWTSVID: true,
 		Issuers: []string{"https://login.example"}, Plain: "reads"}
 	cfg.Operator, cfg.Cluster, cfg.Backups = quietOperator{}, quietCluster{}, quietBackups{backup: []byte("backup")}
@@ -28,9 +30,24 @@ func whole(cfg *Config) {
 	})
 }
 
+// quietBundles hold the bundle of alpha.test alone.
+type quietBundles struct{}
+
+func (quietBundles) Publish(domain spiffeid.TrustDomain) ([]byte, error) {
+	if domain.Name() != "alpha.test" {
+		return nil, directory.Refuse(directory.NotFound, "This node holds no bundle of %s.", domain.Name())
+	}
+
+	return []byte(`{"keys":[],"spiffe_sequence":1,"spiffe_refresh_hint":300}`), nil
+}
+
+func (quietBundles) List() []wire.TrustBundle {
+	return []wire.TrustBundle{{Domain: "alpha.test", Fingerprints: []string{strings.Repeat("0a", 32)}}}
+}
+
 // concrete puts values in the place of a route's variables.
 var concrete = strings.NewReplacer("{id}", "01JWNTC0000000000000000AD1", "{origin}", "beta.test", "{name}",
-	"not-found", "{operation}", "translate")
+	"not-found", "{operation}", "translate", "{domain}", "alpha.test")
 
 // Requirement: AD-078
 func TestEveryRouteKnowsItsMethods(t *testing.T) {

@@ -135,6 +135,13 @@ func (s *Server) optionalRoutes() (routes []route) {
 		routes = append(routes, route{"GET", wire.BundlePath, anyone, quiet, surfaces.wellKnown.TrustBundle})
 	}
 
+	if s.cfg.Bundles != nil {
+		routes = append(routes,
+			route{"GET", "/bundles/{domain}", anyone, quiet, surfaces.bundles.Get},
+			route{"GET", "/bundles", operatorOf("bundle.read"), quiet, surfaces.bundles.List},
+		)
+	}
+
 	if len(s.cfg.AcceptedCredentials.Issuers) > 0 {
 		routes = append(routes, route{"GET", catalog.ProtectedResourcePath, anyone, quiet,
 			surfaces.wellKnown.ProtectedResource})

@@ -41,6 +41,7 @@ type surfaces struct {
 	policy        *operator.Policy
 	registrations *operator.Registrations
 	peerings      *operator.Peerings
+	bundles       *operator.Bundles
 	cluster       *operator.Cluster
 	backups       *operator.Backups
 }
@@ -165,6 +166,10 @@ func (s *Server) makeOperatorSurfaces(reader *registration.Reader) {
 		if cfg.Finder != nil {
 			s.surfaces.registrations.Flagged = cfg.Finder.Flagged
 		}
+	}
+
+	if cfg.Bundles != nil {
+		s.surfaces.bundles = &operator.Bundles{Held: cfg.Bundles}
 	}
 
 	if cfg.Cluster != nil {

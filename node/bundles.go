@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -153,4 +154,34 @@ func (f *bundleKeeper) of(td spiffeid.TrustDomain) following {
 	defer f.mu.Unlock()
 
 	return f.seen[td]
+}
+
+// heldBundles are the trust bundles that this node holds, for its API.
+type heldBundles struct{ bundles *trust.Bundles }
+
+// Publish implements operator.TrustBundles.
+func (h heldBundles) Publish(domain spiffeid.TrustDomain) ([]byte, error) {
+	bundle, err := h.bundles.Publish(domain)
+	if errors.Is(err, trust.ErrNoBundle) {
+		return nil, directory.Refuse(directory.NotFound, "This node holds no bundle of %s.", domain.Name())
+	}
+
+	return bundle, err
+}
+
+// List implements operator.TrustBundles.
+func (h heldBundles) List() []wire.TrustBundle {
+	list := []wire.TrustBundle{}
+	for _, domain := range h.bundles.Domains() {
+		jwks, err := h.bundles.JWKS(domain)
+		if err != nil {
+			continue // removed meanwhile
+		}
+
+		if prints, err := trust.Fingerprints(domain, jwks); err == nil { // it was checked when it was set
+			list = append(list, wire.TrustBundle{Domain: domain.Name(), Fingerprints: prints})
+		}
+	}
+
+	return list
 }

@@ -102,15 +102,15 @@ func (o operator) Peers() []wire.Peer {
 // agreement shows a peering, and the state of the peer's bundle endpoint.
 func (o operator) agreement(peering directory.Peering) wire.Peer {
 	peer := wire.Peer{
-		Domain:      peering.Domain.Name(),
-		State:       string(peering.State),
-		Agreed:      string(peering.State),
-		Addresses:   peering.Addresses,
-		Gossip:      peering.Gossip,
-		Exported:    peering.State == directory.PeeringActive && peering.Mesh,
-		Fingerprint: fingerprintOf(peering),
-		Export:      apioperator.WireRules(peering.Export),
-		Import:      apioperator.WireRules(peering.Import),
+		Domain:       peering.Domain.Name(),
+		State:        string(peering.State),
+		Agreed:       string(peering.State),
+		Addresses:    peering.Addresses,
+		Gossip:       peering.Gossip,
+		Exported:     peering.State == directory.PeeringActive && peering.Mesh,
+		Fingerprints: fingerprintsOf(peering),
+		Export:       apioperator.WireRules(peering.Export),
+		Import:       apioperator.WireRules(peering.Import),
 	}
 
 	for _, structure := range o.store.HeldBack(peering.Domain) {

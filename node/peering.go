@@ -148,7 +148,7 @@ func (ps *peerings) Invite(ctx context.Context, peer spiffeid.TrustDomain, life 
 	token := apioperator.Token{Domain: us.Domain.Name(), Invited: peer.Name(), Bundle: us.Bundle,
 		Addresses: us.Addresses, Gossip: us.Gossip, Endpoint: us.Endpoint, Secret: secret, Until: until.Unix()}
 
-	made = wire.Invitation{Token: token.String(), Until: until.UTC(), Fingerprint: fingerprintOf(us)}
+	made = wire.Invitation{Token: token.String(), Until: until.UTC(), Fingerprints: fingerprintsOf(us)}
 	if len(made.Token) > apioperator.MaxToken {
 		return made, directory.Refuse(directory.TooLarge, "the domain's bundle is too large for a token of %d bytes",
 			apioperator.MaxToken)
@@ -440,12 +440,12 @@ func farewell(ctx context.Context, client *http.Client, address string) error {
 	return nil // or refused: it is no peer there any more
 }
 
-// fingerprintOf is empty if a peering has no usable bundle.
-func fingerprintOf(p directory.Peering) string {
-	f, err := trust.Fingerprint(p.Domain, p.Bundle)
+// fingerprintsOf is empty if a peering has no usable bundle.
+func fingerprintsOf(p directory.Peering) []string {
+	prints, err := trust.Fingerprints(p.Domain, p.Bundle)
 	if err != nil {
-		return ""
+		return nil
 	}
 
-	return f
+	return prints
 }

@@ -372,7 +372,7 @@ func (n *Node) wireAPI() *api.Server {
 		Domain: n.cfg.TrustDomain, PublicURL: n.cfg.PublicURL, Service: n.peerings.service,
 		Registry: n.store, View: n.view, Policy: n.policy, Finder: n.finder, StrictFilters: n.cfg.Discovery.Strict,
 		Frozen: n.mesh.Frozen, Panics: n.panics,
-		Bundle: n.ownBundle(), Identify: n.identify, ConsumeProof: n.store.Spend,
+		Bundle: n.ownBundle(), Bundles: heldBundles{n.bundles}, Identify: n.identify, ConsumeProof: n.store.Spend,
 		CredentialLives: n.cfg.Lifetimes.Credentials, AcceptedCredentials: n.acceptedCredentials(),
 		CredentialRefused: n.metrics.credentialRefused,
 		Federation:        n.mesh.Handler(peerNode), Records: records{n.cfg.TrustDomain, n.mesh, n.store, n.keyring,

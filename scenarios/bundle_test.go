@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,7 +86,7 @@ func peersAt(t *testing.T, m *mesh.Mesh, domain string) []apiclient.Peer {
 
 func fingerprintAt(t *testing.T, m *mesh.Mesh, domain string) string {
 	t.Helper()
-	return peersAt(t, m, domain)[0].Fingerprint
+	return strings.Join(peersAt(t, m, domain)[0].Fingerprints, " ")
 }
 
 func fingerprintIsNot(t *testing.T, m *mesh.Mesh, domain, old string) error {

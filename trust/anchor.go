@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
@@ -34,10 +35,10 @@ var ErrNoAnchor = errors.New("no trust anchor")
 // A DirectoryWord is the trust data that a directory, as the anchor of a record, has of
 // the record's domain.
 type DirectoryWord struct {
-	Address     string `json:"address"`
-	Authorities int    `json:"authorities"`  // CA certificates of the domain
-	Fingerprint string `json:"fingerprint"`  // of these, as Fingerprint returns it
-	KeyDocument string `json:"key_document"` // EPOCH.SEQ
+	Address      string   `json:"address"`
+	Authorities  int      `json:"authorities"`  // CA certificates of the domain
+	Fingerprints []string `json:"fingerprints"` // of these, as Fingerprints returns them
+	KeyDocument  string   `json:"key_document"` // EPOCH.SEQ
 }
 
 // Parts of a file that Verify can leave unchecked, as Report.Unchecked names them.
@@ -177,19 +178,19 @@ func (v *verification) anchorInDirectory() (string, error) {
 		return "", err
 	}
 
-	fingerprint, err := Fingerprint(v.issuer, v.ownBundle)
+	fingerprints, err := Fingerprints(v.issuer, v.ownBundle)
 	if err != nil {
 		return "", fmt.Errorf("%w: the bundle in the directory's answer: %w", ErrKey, err)
 	}
 
 	v.report.Directory = &DirectoryWord{
-		Address: v.opts.Directory, Authorities: v.certificates(), Fingerprint: fingerprint,
+		Address: v.opts.Directory, Authorities: v.certificates(), Fingerprints: fingerprints,
 		KeyDocument: fmt.Sprintf("%d.%d", v.keys.Epoch, v.keys.Seq),
 	}
 
 	return v.anchored(AnchorDirectory,
-		"the answer of %s, which holds %d CA certificates of %s (fingerprint %s) and its key document %s",
-		v.opts.Directory, v.certificates(), v.issuer, fingerprint, v.report.Directory.KeyDocument)
+		"the answer of %s, which holds %d CA certificates of %s (fingerprints %s) and its key document %s",
+		v.opts.Directory, v.certificates(), v.issuer, strings.Join(fingerprints, ", "), v.report.Directory.KeyDocument)
 }
 
 func (v *verification) anchored(anchor Anchor, format string, args ...any) (string, error) {

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"slices"
@@ -295,26 +296,39 @@ func speaksFor(authority *x509.Certificate, td spiffeid.TrustDomain) bool {
 	return err == nil && named == td
 }
 
-// Fingerprint returns the fingerprint by which people compare a trust bundle (a JWKS) at
-// both sides: the SHA-256 of its X.509 authorities, in the order of their bytes, in
-// hexadecimal.
-func Fingerprint(td spiffeid.TrustDomain, jwks []byte) (string, error) {
-	parsed, err := ParseBundle(td, jwks)
+// Domains returns the trust domains that have a bundle, sorted by name.
+func (b *Bundles) Domains() []spiffeid.TrustDomain {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+
+	held := maps.Clone(b.sets)
+	maps.Copy(held, b.federated)
+
+	return slices.SortedFunc(maps.Keys(held), spiffeid.TrustDomain.Compare)
+}
+
+// Fingerprint returns the fingerprint by which people compare an authority at both sides:
+// the SHA-256 of its SubjectPublicKeyInfo, in hexadecimal. It is the same in PEM and in a
+// JWKS, and stays when the authority's certificate is renewed with its key.
+func Fingerprint(authority *x509.Certificate) string {
+	sum := sha256.Sum256(authority.RawSubjectPublicKeyInfo)
+	return hex.EncodeToString(sum[:])
+}
+
+// Fingerprints returns the fingerprints of the X.509 authorities in a trust bundle of td,
+// sorted, each once.
+func Fingerprints(td spiffeid.TrustDomain, bundle []byte) ([]string, error) {
+	parsed, err := ParseBundle(td, bundle)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 
-	var ders [][]byte
-	for _, a := range parsed.X509Authorities() {
-		ders = append(ders, a.Raw)
+	var prints []string
+	for _, authority := range parsed.X509Authorities() {
+		prints = append(prints, Fingerprint(authority))
 	}
 
-	slices.SortFunc(ders, bytes.Compare)
+	slices.Sort(prints)
 
-	h := sha256.New()
-	for _, der := range ders {
-		h.Write(der)
-	}
-
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return slices.Compact(prints), nil
 }

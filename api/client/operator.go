@@ -57,6 +57,8 @@ type (
 	Owned = wire.Owned
 	// An OwnedRegistration is one of them.
 	OwnedRegistration = wire.OwnedRegistration
+	// TrustBundle is the bundle of one domain, as people compare it.
+	TrustBundle = wire.TrustBundle
 	// Restored is the result of a restore.
 	Restored = wire.Restored
 )
@@ -119,6 +121,20 @@ func (o *Operator) Peers(ctx context.Context) ([]Peer, *Reply, error) {
 	r, err := o.client.read(ctx, "/v1/operator/peers", "peers", &out)
 
 	return out.Peers, r, err
+}
+
+// Bundles reads which trust bundles the node holds, with fingerprints.
+func (o *Operator) Bundles(ctx context.Context) ([]TrustBundle, *Reply, error) {
+	var out wire.TrustBundles
+	r, err := o.client.read(ctx, "/bundles", "bundles", &out)
+
+	return out.Bundles, r, err
+}
+
+// Bundle reads the SPIFFE bundle of a domain as the node that answers holds it. It is to be
+// compared with the domain's own, and is no anchor by itself.
+func (c *Client) Bundle(ctx context.Context, domain string) (*Reply, error) {
+	return c.do(ctx, &request{method: http.MethodGet, target: "/bundles/" + url.PathEscape(domain), repeat: idempotent})
 }
 
 // SetPeering makes a peering with another domain, or replaces it.

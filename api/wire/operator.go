@@ -109,8 +109,8 @@ type Peer struct {
 	State string `json:"state"`
 	// Agreed is pending, active, frozen or terminated.
 	Agreed string `json:"agreed"`
-	// Fingerprint is of the bundle that is believed.
-	Fingerprint string `json:"fingerprint,omitempty"`
+	// Fingerprints are of the bundle that is believed, as of a TrustBundle.
+	Fingerprints []string `json:"fingerprints,omitempty"`
 	// BundleEndpoint is the URL from which the peer's bundle is refreshed,
 	// BundleChecked when that succeeded last, and BundleError why it failed.
 	BundleEndpoint string    `json:"bundle_endpoint,omitempty"`
@@ -278,8 +278,21 @@ type InviteRequest struct {
 type Invitation struct {
 	Token string    `json:"token"`
 	Until time.Time `json:"until"`
-	// Fingerprint is of the inviting domain's bundle, to be compared at the other side.
-	Fingerprint string `json:"fingerprint"`
+	// Fingerprints are of the inviting domain's bundle, to be compared at the other side.
+	Fingerprints []string `json:"fingerprints"`
+}
+
+// TrustBundles are the bundles that a node holds.
+type TrustBundles struct {
+	Bundles []TrustBundle `json:"bundles"`
+}
+
+// A TrustBundle is the bundle of one trust domain, as people compare it.
+type TrustBundle struct {
+	Domain string `json:"domain"`
+	// Fingerprints are the SHA-256 of the SubjectPublicKeyInfo of each X.509 authority,
+	// in hexadecimal, sorted.
+	Fingerprints []string `json:"fingerprints"`
 }
 
 // An AcceptRequest shows the token of an invitation.

@@ -46,7 +46,7 @@ func TestVerifyFetchesAProofFromTheDirectory(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{rid}, {"weather"}, {"weather", "--origin", "beta.test"}, {address + "/ad/r/weather"},
-		{address + "/ad/r/beta.test/" + rid + "/proof"},
+		{address + "/ad/r/beta.test/" + rid + "/proof"}, {address + "/ad/r/weather/record"},
 	} {
 		code, out, errs := w.run(append([]string{"verify", "-o", "json"}, args...)...)
 
@@ -55,7 +55,7 @@ func TestVerifyFetchesAProofFromTheDirectory(t *testing.T) {
 
 		if code != 0 || !got.Authentic || got.Anchor != "directory" || got.Directory == nil ||
 			got.Directory.Address != address || got.Directory.Authorities != 1 || got.Directory.KeyDocument != "1.1" ||
-			len(got.Directory.Fingerprint) != 64 {
+			len(got.Directory.Fingerprints) != 1 {
 			t.Errorf("%q: exit code %d: %s%s", args, code, out, errs)
 		}
 	}
@@ -119,6 +119,10 @@ func TestVerifyFetchesAProofFromTheDirectory(t *testing.T) {
 		}
 	}
 
+	if code, _, errs := w.run("verify", "team/weather"); code != 1 || len(asked) > 0 {
+		t.Errorf("with a slash: exit code %d, asked for %q: %s", code, asked, errs)
+	}
+
 	// A note says the origin of a bundle that the command line doesn't name.
 	own := w.env["ROSTER_BUNDLE"]
 	w.env["ROSTER_BUNDLE"] = w.file("ambient.pem", w.read("ROSTER_BUNDLE")+string(pem))
@@ -147,4 +151,53 @@ func (w *world) read(variable string) string {
 	must(w.t, err)
 
 	return string(text)
+}
+
+// get --proof prints the proof file as the directory made it, and verify judges that file.
+// What get prints without the flag is named for what it is, since nobody signed it.
+//
+// Requirement: SEC-017
+func TestAnAnswerIsNoProofAndAProofIsPrinted(t *testing.T) {
+	beta := spiffeid.RequireTrustDomainFromString("beta.test")
+	foreign := newSignerOf(t, beta)
+	proof := foreign.proof(t)
+	rid := directory.NewRID(1, [10]byte{}).String()
+	item := `{"agent":"weather","href":"/ad/r/beta.test/` + rid + `","provenance":{"verification":{"state":"verified"}}}`
+
+	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/ad/r/weather":
+			says(item)(w, r)
+		case "/ad/l":
+			says(`{"agents":[`+item+`]}`)(w, r)
+		case "/ad/r/beta.test/" + rid + "/proof":
+			_, _ = w.Write(proof)
+		default:
+			problem(http.StatusNotFound, "not-found", "No such registration.")(w, r)
+		}
+	})
+	pem, _ := foreign.ca.PEM()
+	bundle := w.file("beta.pem", string(pem))
+
+	code, out, errs := w.run("get", "weather", "--proof")
+	if code != 0 || strings.TrimSuffix(out, "\n") != strings.TrimSuffix(string(proof), "\n") {
+		t.Fatalf("exit code %d: %s%s", code, out, errs)
+	}
+
+	if code, out, errs := w.run("verify", w.file("proof.json", out), "--bundle", bundle); code != 0 {
+		t.Errorf("the printed proof: exit code %d: %s%s", code, out, errs)
+	}
+
+	for _, command := range []string{"get", "lookup"} {
+		args := []string{command, "-o", "json"}
+		if command == "get" {
+			args = append(args, "weather")
+		}
+
+		_, answer, _ := w.run(args...)
+		if code, out, errs := w.run("verify", w.file("answer.json", answer), "--bundle", bundle); code != 10 || out != "" ||
+			!strings.Contains(errs, "is an answer of roster "+command+", not a proof") || !strings.Contains(errs, "--proof") {
+			t.Errorf("an answer of %s: exit code %d: %s%s", command, code, out, errs)
+		}
+	}
 }

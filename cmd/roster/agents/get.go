@@ -17,6 +17,7 @@ func getCommand(session connect.Session) *cobra.Command {
 	var (
 		origin     string
 		provenance bool
+		proof      bool
 		read       apiclient.ReadOptions
 	)
 	cmd := &cobra.Command{
@@ -27,9 +28,13 @@ then in the domains of its peers. If several peers have the name, choose one wit
 
 The column BY separates facts that the directory checked from claims of the registrant.
 With --provenance the table shows the way of the registration from its registrant to this
-node: origin, signed page, relay and verification.`,
-		Example: "  roster get weather-oslo\n  roster get translator --origin beta.test --provenance",
-		Args:    cli.Args("NAME|RID"),
+node: origin, signed page, relay and verification.
+
+With --proof the proof file of the registration is printed: the signed record, the page that
+lists it and the origin's key document. "roster verify FILE" verifies it offline.`,
+		Example: "  roster get weather-oslo\n  roster get translator --origin beta.test --provenance\n" +
+			"  roster get weather-oslo --proof > proof.json",
+		Args: cli.Args("NAME|RID"),
 		RunE: func(c *cobra.Command, args []string) error {
 			client, err := session.Client()
 			if err != nil {
@@ -39,6 +44,10 @@ node: origin, signed page, relay and verification.`,
 			found, err := get(c.Context(), session, client, args[0], origin, read)
 			if err != nil {
 				return err
+			}
+
+			if proof {
+				return printProof(c.Context(), session, client, found.Href)
 			}
 
 			t := describe(&found.Registration)
@@ -51,9 +60,21 @@ node: origin, signed page, relay and verification.`,
 	}
 	cmd.Flags().StringVar(&origin, "origin", "", "`DOMAIN` that registered the agent")
 	cmd.Flags().BoolVar(&provenance, "provenance", false, "show origin, signatures and the way to this node")
+	cmd.Flags().BoolVar(&proof, "proof", false, "print the proof file, for roster verify")
+	cmd.MarkFlagsMutuallyExclusive("proof", "provenance")
 	addReadFlags(cmd, &read)
 
 	return cmd
+}
+
+// printProof prints the proof file of a registration as the directory made it.
+func printProof(ctx context.Context, session connect.Session, client *apiclient.Client, href string) error {
+	reply, err := client.Proof(ctx, href)
+	if err != nil {
+		return err
+	}
+
+	return session.PrintDocument(reply.Body)
 }
 
 // addReadFlags adds the flags that say how fresh a response must be.

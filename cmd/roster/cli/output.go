@@ -115,7 +115,7 @@ func (c *Console) PrintValue(value any, items string, t Table) error {
 // PrintDocument prints a JSON document unchanged, or in the format of -o if that is given.
 func (c *Console) PrintDocument(body []byte) error {
 	if c.Format == "" {
-		_, err := c.Stdout.Write(append(body, '\n'))
+		_, err := c.Stdout.Write(append(bytes.TrimSuffix(body, []byte("\n")), '\n'))
 		return err
 	}
 

@@ -10,5 +10,5 @@ import (
 
 // Commands returns the commands of this package.
 func Commands(s connect.Session) []*cobra.Command {
-	return []*cobra.Command{peerCommand(s), membersCommand(s), findCommand(s), verifyCommand(s)}
+	return []*cobra.Command{peerCommand(s), membersCommand(s), findCommand(s), verifyCommand(s), bundleCommand(s)}
 }

@@ -60,7 +60,8 @@ Nothing is exported to the peer before "roster peer export".`,
 			}
 
 			session.Note("The token is valid once, until %s. Fingerprint of this domain: %s",
-				cli.FormatTime(invitation.Until), invitation.Fingerprint)
+				cli.FormatTime(invitation.Until), strings.Join(invitation.Fingerprints, ","))
+			session.Note(fingerprintRule)
 			session.Note("The operator of %s runs:", domain)
 			session.Note("  roster peer accept TOKEN")
 			noteExport(session, domain)
@@ -111,11 +112,12 @@ func accept(ctx context.Context, session connect.Session, text, fingerprint stri
 		return cli.Usage("invalid token: %w", err)
 	}
 
-	found, err := trust.Fingerprint(domain, token.Bundle)
+	fingerprints, err := trust.Fingerprints(domain, token.Bundle)
 	if err != nil {
 		return cli.Failed(cli.ExitKey, "cannot use the token's bundle: %w", err)
 	}
 
+	found := strings.Join(fingerprints, ",")
 	if fingerprint != "" && fingerprint != found {
 		return cli.Failed(cli.ExitKey, "fingerprint mismatch: the token's bundle for %s has %s, --fingerprint is %s",
 			token.Domain, found, fingerprint).WithHint("Nothing was changed. Ask the sender of the token.")
@@ -133,6 +135,7 @@ func accept(ctx context.Context, session connect.Session, text, fingerprint stri
 	}
 
 	session.Note("%s is a peer now; its fingerprint is %s", token.Domain, found)
+	session.Note(fingerprintRule)
 	noteExport(session, token.Domain)
 
 	return nil

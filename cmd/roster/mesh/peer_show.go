@@ -76,7 +76,7 @@ func addPeerState(t *fieldTable, peer *apiclient.Peer) {
 	t.add("agreed state", peer.Agreed)
 	t.add("ended by", peer.EndedBy)
 	t.add("invitation valid until", cli.FormatTime(peer.Until))
-	t.add("fingerprint", peer.Fingerprint)
+	t.add("fingerprints", strings.Join(peer.Fingerprints, " "))
 	t.add("exported to peer", cli.YesNo(peer.Exported))
 
 	if peer.Unlisted {

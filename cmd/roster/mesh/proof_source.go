@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
@@ -75,7 +74,7 @@ func (p proofSource) read(ctx context.Context) (*proofInput, error) {
 
 		return p.fetch(ctx, path)
 
-	case p.argument != "-" && p.isRegistration():
+	case p.isRegistration():
 		return p.fetchRegistration(ctx)
 	}
 
@@ -84,25 +83,25 @@ func (p proofSource) read(ctx context.Context) (*proofInput, error) {
 	return &proofInput{text: text}, err
 }
 
-// isRegistration reports whether the argument is not a file, can be a name or rid, and a
-// directory is set. An absolute path, or one that begins with ./ or ../, is always a file.
+// isRegistration reports whether the argument is a name or rid. An argument that exists as
+// a file, has a slash or is - is a file.
 func (p proofSource) isRegistration() bool {
-	if filepath.IsAbs(p.argument) || strings.HasPrefix(p.argument, "./") || strings.HasPrefix(p.argument, "../") {
+	if p.argument == "-" || strings.Contains(p.argument, "/") {
 		return false
 	}
 
-	if _, err := os.Lstat(p.argument); !errors.Is(err, fs.ErrNotExist) {
-		return false
-	}
+	_, err := os.Lstat(p.argument)
 
-	_, notRID := directory.ParseRID(p.argument)
-	_, notName := directory.ParseName(p.argument)
-
-	return (notRID == nil || notName == nil) && p.session.Address() != ""
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // fetchRegistration fetches the proof of the registration that the argument names.
 func (p proofSource) fetchRegistration(ctx context.Context) (*proofInput, error) {
+	if p.session.Address() == "" {
+		return nil, cli.Failed(cli.ExitFailed,
+			"no file %s, and no directory address to look up the registration of that name", p.argument).WithHint("Give --address https://HOST[:PORT] or set ROSTER_ADDRESS.")
+	}
+
 	client, err := p.session.Client()
 	if err != nil {
 		return nil, err
@@ -157,7 +156,9 @@ func (p proofSource) registrationPath() (string, error) {
 				target.Host)
 	}
 
-	return strings.TrimSuffix(target.EscapedPath(), "/proof"), nil
+	path := strings.TrimSuffix(target.EscapedPath(), "/proof")
+
+	return strings.TrimSuffix(path, "/record"), nil // the proof has the record, and what verifies it
 }
 
 func isRegistrationURL(u *url.URL) bool {

@@ -1,9 +1,12 @@
 package mesh
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
+	"path"
 	"strings"
 	"time"
 
@@ -17,8 +20,9 @@ import (
 )
 
 const verifyHelp = `Verify a proof file, a bare record, or evidence that a domain equivocated (signed
-contradictions), and print each step. FILE (- for standard input) is verified offline. For a
-URL or a registration, the proof is fetched from the directory first.
+contradictions), and print each step. An argument that exists as a file, has a slash or is -
+(standard input) is a file, and is verified offline. For a URL of a registration, and for a
+name or rid, the proof is fetched from the directory first.
 
 The verdict rests on an anchor that you choose, and the result names it:
 
@@ -30,8 +34,9 @@ The verdict rests on an anchor that you choose, and the result names it:
   directory  without these: the data of the directory that answers over TLS
 
 Without an anchor nothing is authentic (exit code 12): the bundle inside a file shows only
-that the file is consistent. A bare record contains no key document and needs --keys. Parts
-of a file that don't affect the verdict are listed as not checked.
+that the file is consistent. A bare record contains no key document and needs --keys; its
+registration's proof ("roster get NAME --proof") contains one. Parts of a file that don't
+affect the verdict are listed as not checked.
 
 --at sets the time for deadlines and, for a bare record, for the key document, its
 attestations and certificates. In a proof file these are valid as of the page's time.
@@ -53,7 +58,7 @@ func verifyCommand(session connect.Session) *cobra.Command {
 		Use:   "verify FILE | URL | NAME|RID | --agent NAME|RID",
 		Short: "Verify a proof offline, or compare an agent with its registration",
 		Long:  verifyHelp,
-		Example: "  curl -K DIR/curlrc -o proof.json https://127.0.0.1:8400/ad/r/RID/proof\n" +
+		Example: "  roster get weather-oslo --proof > proof.json\n" +
 			"  roster verify proof.json --bundle DIR/alpha.test/bundle.pem\n" +
 			"  roster verify weather-oslo",
 		Args: func(c *cobra.Command, args []string) error {
@@ -102,6 +107,10 @@ func (v *proofVerification) run(ctx context.Context, session connect.Session) er
 		return err
 	}
 
+	if err := v.checkKind(session, input.text); err != nil {
+		return err
+	}
+
 	options.Directory = input.directory
 	if err := addBundle(session, &options); err != nil {
 		return err
@@ -121,6 +130,35 @@ func (v *proofVerification) run(ctx context.Context, session connect.Session) er
 	}
 
 	return verdictFailure(verdict, v.source.argument, report.Subject.Domain)
+}
+
+// checkKind refuses the output of commands that print a registration: it is signed by no
+// one, and looks like a file to verify.
+func (v *proofVerification) checkKind(session connect.Session, text []byte) error {
+	var answer struct {
+		Agent      string            `json:"agent"`
+		Href       string            `json:"href"`
+		Provenance json.RawMessage   `json:"provenance"`
+		Agents     []json.RawMessage `json:"agents"`
+	}
+	if json.Unmarshal(text, &answer) != nil {
+		return nil // the verification says what is wrong with it
+	}
+
+	switch {
+	case answer.Provenance != nil:
+		name := cmp.Or(path.Base(answer.Href), answer.Agent, "NAME")
+
+		return cli.Failed(cli.ExitFormat, "%s is an answer of roster get, not a proof", v.source.argument).
+			WithHint("An answer isn't signed. Get the proof of the registration:").
+			WithNext(session.CommandLine("get", name, "--proof"))
+	case answer.Agents != nil:
+		return cli.Failed(cli.ExitFormat, "%s is an answer of roster lookup, not a proof", v.source.argument).
+			WithHint("An answer isn't signed. Get the proof of one registration:").
+			WithNext(session.CommandLine("get", "NAME", "--proof"))
+	}
+
+	return nil
 }
 
 // verdictFailure returns the failure for a verdict on an argument; nil if it is authentic.
