@@ -156,7 +156,8 @@ var layers = map[string][]string{
 		"trust/audit"},
 	// floor 4
 	// its tests run the whole program
-	"cmd/roster": {"cmd/roster/agents", "cmd/roster/catalog", "cmd/roster/mesh", "cmd/roster/domain",
+	"cmd/roster": {"cmd/roster/authority", "cmd/roster/setup", "cmd/roster/agents", "cmd/roster/catalog",
+		"cmd/roster/mesh", "cmd/roster/domain",
 		"cmd/roster/backup", "cmd/roster/dev", "cmd/roster/connect", "cmd/roster/cli", "node/dev", "api/client",
 		"trust", "directory", "gateway/probe", "directory/signed"},
 	// rooms of cmd/roster: a package for each family of commands …
@@ -171,8 +172,10 @@ var layers = map[string][]string{
 		"trust/compact", "api/operator"},
 	"cmd/roster/domain": {"cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "node/doctor", "node/memory",
 		"api/client", "trust/policy", "directory"},
-	"cmd/roster/backup": {"cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "directory"},
-	"cmd/roster/dev":    {"cmd/roster/cli", "cmd/roster/connect", "node/dev"},
+	"cmd/roster/backup":    {"cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "directory"},
+	"cmd/roster/dev":       {"cmd/roster/cli", "cmd/roster/connect", "node/dev"},
+	"cmd/roster/authority": {"cmd/roster/cli", "cmd/roster/connect", "trust"},
+	"cmd/roster/setup":     {"cmd/roster/authority", "cmd/roster/cli", "cmd/roster/connect", "node/config", "trust"},
 	// … and what these share
 	"cmd/roster/resource": {"cmd/roster/cli", "cmd/roster/connect", "api/client", "api/client/contract", "directory",
 		"directory/signed"},
@@ -231,7 +234,9 @@ var homes = map[string][]string{
 	"github.com/prometheus/client_golang":    {"node"},
 	"github.com/hashicorp/mdns":              {"node/dnssd"}, // DNS-SD, off by default
 	"go.yaml.in/yaml/v3":                     {"api/openapi", "node/config", "node/dev", "cmd/roster/cli"},
-	"github.com/spf13/cobra": {"cmd/roster", "cmd/roster/agents", "cmd/roster/catalog",
+	"golang.org/x/term":                      {"cmd/roster/cli"}, // whether a person reads or answers
+	"github.com/spf13/cobra": {"cmd/roster", "cmd/roster/authority", "cmd/roster/setup", "cmd/roster/agents",
+		"cmd/roster/catalog",
 		"cmd/roster/mesh", "cmd/roster/domain", "cmd/roster/backup", "cmd/roster/dev", "cmd/roster/fetch",
 		"cmd/roster/connect", "cmd/roster/cli"},
 	"filippo.io/age":                           {"cmd/roster/backup"}, // backup files are encrypted and opened there

@@ -25,8 +25,9 @@ const (
 	backdated  = time.Minute // so that a reader whose clock is behind takes a new certificate
 )
 
-// A CA is a throw-away certificate authority of one trust domain, for
-// `roster dev` and for tests. It is no CA to run a domain with.
+// A CA is a small certificate authority of one trust domain, for "roster ca", for
+// "roster dev" and for tests. Its key lies in a file; a domain with many workloads uses
+// SPIRE.
 type CA struct {
 	td   spiffeid.TrustDomain
 	cert *x509.Certificate
@@ -41,7 +42,7 @@ func NewCA(td spiffeid.TrustDomain, now time.Time) (*CA, error) {
 	}
 
 	template := &x509.Certificate{
-		Subject:               pkix.Name{Organization: []string{"Roster throw-away CA"}, CommonName: td.Name()},
+		Subject:               pkix.Name{Organization: []string{"Roster CA"}, CommonName: td.Name()},
 		URIs:                  []*url.URL{td.ID().URL()},
 		NotBefore:             now.Add(-time.Hour),
 		NotAfter:              now.Add(caLifetime),
@@ -66,7 +67,7 @@ func LoadCA(certPEM, keyPEM []byte) (*CA, error) {
 	}
 
 	if len(certs) != 1 || len(certs[0].URIs) != 1 || !certs[0].IsCA {
-		return nil, errors.New("not the certificate of a throw-away CA")
+		return nil, errors.New("not the certificate of a roster CA")
 	}
 
 	td, err := spiffeid.TrustDomainFromURI(certs[0].URIs[0])
@@ -97,6 +98,9 @@ func (c *CA) PEM() (cert, key []byte) {
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
+// TrustDomain returns the domain that the CA certifies.
+func (c *CA) TrustDomain() spiffeid.TrustDomain { return c.td }
+
 // Bundle returns the domain's trust bundle.
 func (c *CA) Bundle() *spiffebundle.Bundle {
 	return spiffebundle.FromX509Authorities(c.td, []*x509.Certificate{c.cert})
@@ -106,6 +110,22 @@ func (c *CA) Bundle() *spiffebundle.Bundle {
 // ttl from now. The certificate of a node also names localhost, 127.0.0.1 and
 // ::1, so that clients that know no SPIFFE work with it.
 func (c *CA) Issue(path string, ttl time.Duration, now time.Time) (*x509svid.SVID, error) {
+	return c.IssueFor(path, loopbackOf(c.td, path), ttl, now)
+}
+
+// loopbackOf returns the loopback names and addresses for the certificate of a node, and
+// nothing for others.
+func loopbackOf(td spiffeid.TrustDomain, path string) []string {
+	id, err := spiffeid.FromPath(td, path)
+	if err != nil || !IsNode(id, td) {
+		return nil
+	}
+
+	return []string{"localhost", "127.0.0.1", "::1"}
+}
+
+// IssueFor is Issue with the DNS names and IP addresses that the certificate names.
+func (c *CA) IssueFor(path string, hosts []string, ttl time.Duration, now time.Time) (*x509svid.SVID, error) {
 	id, err := spiffeid.FromPath(c.td, path)
 	if err != nil {
 		return nil, err
@@ -116,7 +136,7 @@ func (c *CA) Issue(path string, ttl time.Duration, now time.Time) (*x509svid.SVI
 		return nil, err
 	}
 
-	template := leafTemplate(id, now, ttl)
+	template := leafTemplate(id, hosts, now, ttl)
 
 	leaf, err := certify(template, c.cert, key.Public(), c.key)
 	if err != nil {
@@ -126,7 +146,7 @@ func (c *CA) Issue(path string, ttl time.Duration, now time.Time) (*x509svid.SVI
 	return &x509svid.SVID{ID: id, Certificates: []*x509.Certificate{leaf}, PrivateKey: key}, nil
 }
 
-func leafTemplate(id spiffeid.ID, now time.Time, ttl time.Duration) *x509.Certificate {
+func leafTemplate(id spiffeid.ID, hosts []string, now time.Time, ttl time.Duration) *x509.Certificate {
 	t := &x509.Certificate{
 		Subject:               pkix.Name{Organization: []string{"Roster"}},
 		URIs:                  []*url.URL{id.URL()},
@@ -136,9 +156,13 @@ func leafTemplate(id spiffeid.ID, now time.Time, ttl time.Duration) *x509.Certif
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		BasicConstraintsValid: true,
 	}
-	if IsNode(id, id.TrustDomain()) {
-		t.DNSNames = []string{"localhost"}
-		t.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+
+	for _, host := range hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			t.IPAddresses = append(t.IPAddresses, ip)
+		} else {
+			t.DNSNames = append(t.DNSNames, host)
+		}
 	}
 
 	return t
@@ -170,11 +194,11 @@ func WriteSVID(svid *x509svid.SVID, certFile, keyFile string) error {
 		return err
 	}
 
-	if err := writeFile(keyFile, key, 0o600); err != nil {
+	if err := WriteFile(keyFile, key, 0o600); err != nil {
 		return fmt.Errorf("write the SVID's key: %w", err)
 	}
 
-	if err := writeFile(certFile, cert, 0o644); err != nil {
+	if err := WriteFile(certFile, cert, 0o644); err != nil {
 		return fmt.Errorf("write the SVID: %w", err)
 	}
 

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// writeFile replaces file by data atomically, and on disk before it returns.
-func writeFile(file string, data []byte, mode os.FileMode) (err error) {
+// WriteFile replaces a file whole. The contents are on disk when it returns.
+func WriteFile(file string, data []byte, mode os.FileMode) (err error) {
 	dir := filepath.Dir(file)
 
 	f, err := os.CreateTemp(dir, "."+filepath.Base(file)+"-*")

@@ -86,7 +86,7 @@ func makeKey(file string) (*Key, error) {
 		return nil, err
 	}
 
-	if err := writeFile(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600); err != nil {
+	if err := WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600); err != nil {
 		return nil, fmt.Errorf("keep the signing key: %w", err)
 	}
 

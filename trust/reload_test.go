@@ -34,7 +34,7 @@ func TestBundleFollowsItsFile(t *testing.T) {
 			text = append(text, pem...)
 		}
 
-		must(t, writeFile(bundle, text, 0o600))
+		must(t, WriteFile(bundle, text, 0o600))
 	}
 	show := func(ca *CA) *x509svid.SVID {
 		t.Helper()

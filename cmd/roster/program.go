@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/roster-mesh/roster/cmd/roster/agents"
+	"github.com/roster-mesh/roster/cmd/roster/authority"
 	"github.com/roster-mesh/roster/cmd/roster/backup"
 	"github.com/roster-mesh/roster/cmd/roster/catalog"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
@@ -15,6 +16,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/dev"
 	"github.com/roster-mesh/roster/cmd/roster/domain"
 	"github.com/roster-mesh/roster/cmd/roster/mesh"
+	"github.com/roster-mesh/roster/cmd/roster/setup"
 )
 
 const rootHelp = `Roster is a federated directory of AI agents with signed records.
@@ -101,7 +103,8 @@ func (p *program) root() *cobra.Command {
 	addGroup(root, "mesh", "Mesh:", mesh.Commands(session)...)
 	addGroup(root, "domain", "Domain (for operators):",
 		append(domain.OperatorCommands(session), backup.Command(session))...)
-	addGroup(root, "node", "Nodes:", append(domain.NodeCommands(session), dev.Command(session))...)
+	addGroup(root, "node", "Nodes:", append(domain.NodeCommands(session), setup.Command(session),
+		authority.Command(session), dev.Command(session))...)
 	root.AddCommand(connect.ContextCommand(session), manCommand(session), versionCommand(session))
 	p.checkHelpTopics(root)
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"golang.org/x/term"
 )
 
 // Streams are the standard streams of a program.
@@ -53,6 +55,13 @@ func NewConsole(streams Streams, program string) *Console {
 	}
 
 	return console
+}
+
+// IsInteractive reports whether a person can answer questions: standard input is a
+// terminal.
+func (c *Console) IsInteractive() bool {
+	file, isFile := c.Stdin.(*os.File)
+	return isFile && isTerminal(file)
 }
 
 // Note prints a line for a person on standard error.
@@ -106,8 +115,6 @@ func (c *Console) printHead(line string) error {
 	return err
 }
 
-// isTerminal reports whether a file is a terminal.
-func isTerminal(file *os.File) bool {
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
+// isTerminal reports whether a file is a terminal, which other character devices, such as
+// /dev/null, are not.
+func isTerminal(file *os.File) bool { return term.IsTerminal(int(file.Fd())) }

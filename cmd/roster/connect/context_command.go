@@ -50,7 +50,7 @@ func listContextsCommand(session Session) *cobra.Command {
 type listedContext struct {
 	Name    string `json:"name"`
 	Current bool   `json:"current"`
-	profile
+	Profile
 }
 
 func listContexts(session Session) error {
@@ -160,12 +160,37 @@ func setContext(session Session, name string) error {
 		return err
 	}
 
-	saved.All[name] = profile
-	if saved.Current == "" {
-		saved.Current = name
+	return session.settings.store.save(saved, name, profile)
+}
+
+// HasContext reports whether a context with that name is saved.
+func (d *Directory) HasContext(name string) (bool, error) {
+	saved, err := d.settings.store.read()
+	_, exists := saved.All[name]
+
+	return exists, err
+}
+
+// SaveContext saves a context. Its files are kept by their absolute paths. The first
+// context that is saved becomes the current one.
+func (d *Directory) SaveContext(name string, profile Profile) error {
+	saved, err := d.settings.store.read()
+	if err != nil {
+		return err
 	}
 
-	return session.settings.store.write(saved)
+	for _, definition := range definitions[1:] {
+		value := profile.field(definition.flag)
+		if *value == "" || !isFileSetting(definition.flag, *value) {
+			continue
+		}
+
+		if *value, err = filepath.Abs(*value); err != nil {
+			return err
+		}
+	}
+
+	return d.settings.store.save(saved, name, profile)
 }
 
 // isFileSetting reports whether the value of a setting is the path of a file.

@@ -14,8 +14,8 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 )
 
-// A profile is the contents of one context: the values of the connection's flags.
-type profile struct {
+// A Profile is the contents of one context: the values of the connection's flags.
+type Profile struct {
 	Address     string `json:"address"`
 	Domain      string `json:"domain,omitzero"`
 	Bundle      string `json:"bundle,omitzero"`
@@ -28,7 +28,7 @@ type profile struct {
 }
 
 // field returns the value of one of the connection's flags; nil for --context.
-func (p *profile) field(flag string) *string {
+func (p *Profile) field(flag string) *string {
 	switch flag {
 	case flagAddress:
 		return &p.Address
@@ -56,7 +56,7 @@ func (p *profile) field(flag string) *string {
 // contexts are the contents of the file with all contexts.
 type contexts struct {
 	Current string             `json:"current"`
-	All     map[string]profile `json:"contexts"`
+	All     map[string]Profile `json:"contexts"`
 }
 
 func (c *contexts) names() []string { return slices.Sorted(maps.Keys(c.All)) }
@@ -78,7 +78,7 @@ func (s contextStore) path() (string, error) {
 
 // read returns the saved contexts; none if there is no file.
 func (s contextStore) read() (contexts, error) {
-	saved := contexts{All: map[string]profile{}}
+	saved := contexts{All: map[string]Profile{}}
 
 	path, err := s.path()
 	if err != nil {
@@ -99,6 +99,16 @@ func (s contextStore) read() (contexts, error) {
 	}
 
 	return saved, nil
+}
+
+// save adds or replaces one context. The first one becomes the current one.
+func (s contextStore) save(saved contexts, name string, profile Profile) error {
+	saved.All[name] = profile
+	if saved.Current == "" {
+		saved.Current = name
+	}
+
+	return s.write(saved)
 }
 
 // write replaces the file as a whole.

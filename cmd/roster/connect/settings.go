@@ -56,8 +56,8 @@ type settings struct {
 	getenv func(string) string
 	store  contextStore
 
-	selected profile // the context to use; empty before UseContext, or without a context
-	fallback profile // values that apply if no setting has one
+	selected Profile // the context to use; empty before UseContext, or without a context
+	fallback Profile // values that apply if no setting has one
 }
 
 func (s *settings) addFlags(root *cobra.Command) {

@@ -1,0 +1,248 @@
+// Package setup has the command that writes the configuration of a new domain.
+package setup
+
+import (
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/roster-mesh/roster/cmd/roster/authority"
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+)
+
+// An initialisation is one run of "roster init".
+type initialisation struct {
+	session        connect.Session
+	given          answers
+	nonInteractive bool
+	flags          interface{ Changed(string) bool }
+}
+
+// Command returns the command that configures a new domain.
+func Command(session connect.Session) *cobra.Command {
+	run := &initialisation{session: session}
+	cmd := &cobra.Command{
+		Use:   "init [DIR]",
+		Short: "Write the configuration of a new domain",
+		Long: `Write a commented configuration for each node of a new domain, DIR/NAME/node.yaml. From a
+certificate authority that "roster ca init" made, also the SVIDs of the nodes and of an
+operator are issued, and the operator's connection is saved as a context with the name of
+the trust domain.
+
+Each member is NAME=ADDRESS, or an address alone that is also the name: one, three or five
+nodes. A node listens on four ports from --port on: API, admin, cluster and gossip.
+
+On a terminal the command asks for facts that no flag gives. Nothing is overwritten.`,
+		Example: "  roster ca init alpha.test\n" +
+			"  roster init --members a=10.0.0.1,b=10.0.0.2,c=10.0.0.3\n" +
+			"  roster init /etc/roster --trust-domain alpha.test --members a.alpha.test " +
+			"--identities unix:///run/spire/sockets/agent.sock",
+		Args: cli.AtMostOne("DIR"),
+		RunE: func(c *cobra.Command, args []string) error {
+			run.flags = c.Flags()
+
+			return run.run(append(args, ".")[0])
+		},
+	}
+
+	flags := cmd.Flags()
+	flags.StringVar(&run.given.trustDomain, "trust-domain", "",
+		"trust `DOMAIN` of the directory (default: that of the certificate authority)")
+	flags.StringSliceVar(&run.given.members, "members", nil,
+		"`NAME=ADDRESS`, with commas, of one, three or five nodes")
+	flags.StringVar(&run.given.publicURL, "public-url", "",
+		"`URL` at which clients and peers reach the directory (default: that of the first node)")
+	flags.StringVar(&run.given.identities, "identities", fromCA,
+		"`SOURCE` of the nodes' SVIDs: ca, files, or the address of a Workload API, unix:///PATH")
+	flags.StringVar(&run.given.ca, "ca", authority.DefaultDir, "`DIRECTORY` of the certificate authority")
+	flags.IntVar(&run.given.port, "port", 8400, "`PORT` of the API; the other ports follow")
+	flags.BoolVar(&run.nonInteractive, "non-interactive", false, "never ask")
+
+	return cmd
+}
+
+func (i *initialisation) run(dir string) error {
+	if err := i.complete(); err != nil {
+		return err
+	}
+
+	p, err := newPlan(dir, i.given)
+	if err != nil {
+		return cli.Usage("%w", err)
+	}
+
+	if err := i.check(p); err != nil {
+		return err
+	}
+
+	if err := p.write(); err != nil {
+		return cli.Failed(cli.ExitFailed, "cannot write the configuration: %w", err)
+	}
+
+	if p.identities == fromCA {
+		if err := i.saveContext(p); err != nil {
+			return err
+		}
+	}
+
+	return i.report(p)
+}
+
+// complete takes the trust domain from the certificate authority, and asks for the rest
+// on a terminal.
+func (i *initialisation) complete() error {
+	usesCA := i.given.identities == fromCA
+	domainOfCA := ""
+
+	if usesCA {
+		if store, err := authority.Open(i.given.ca); err == nil {
+			domainOfCA = store.TrustDomain().Name()
+			store.Close()
+		}
+	}
+
+	if i.given.trustDomain == "" {
+		i.given.trustDomain = domainOfCA
+	}
+
+	if i.session.IsInteractive() && !i.nonInteractive {
+		if err := ask(i.session.Stdin, i.session.Stderr, i.questions()); err != nil {
+			return cli.Usage("%w", err)
+		}
+	}
+
+	var missing []string
+	if i.given.trustDomain == "" {
+		missing = append(missing, "--trust-domain DOMAIN")
+	}
+
+	if len(i.given.members) == 0 {
+		missing = append(missing, "--members NAME=ADDRESS,...")
+	}
+
+	if len(missing) > 0 {
+		return cli.Usage("missing %s", strings.Join(missing, " and "))
+	}
+
+	if usesCA && i.given.identities == fromCA && domainOfCA == "" {
+		return cli.Failed(cli.ExitNotFound, "%s has no certificate authority", i.given.ca).
+			WithHint("Create one, name its directory with --ca, or choose another source with --identities:").
+			WithNext(i.session.Program + " ca init " + cli.ShellQuote(i.given.trustDomain))
+	}
+
+	return nil
+}
+
+// questions returns the questions for facts that no flag gives.
+func (i *initialisation) questions() []question {
+	var list []question
+	add := func(flag string, q question) {
+		if !i.flags.Changed(flag) {
+			list = append(list, q)
+		}
+	}
+
+	if i.given.trustDomain == "" {
+		add("trust-domain", question{"Trust domain, such as alpha.test", "",
+			func(answer string) { i.given.trustDomain = answer }})
+	}
+
+	add("members", question{"Nodes, as NAME=ADDRESS with commas (1, 3 or 5)", "",
+		func(answer string) { i.given.members = strings.Split(strings.ReplaceAll(answer, " ", ""), ",") }})
+	add("public-url", question{"URL of the directory (- for that of the first node)", "-",
+		func(answer string) { i.given.publicURL = strings.TrimPrefix(answer, "-") }})
+	add("identities", question{"Source of the nodes' SVIDs: ca, files, or unix:///PATH of a Workload API", fromCA,
+		func(answer string) { i.given.identities = answer }})
+
+	return list
+}
+
+// check refuses to replace files or a context.
+func (i *initialisation) check(p *plan) error {
+	if err := p.checkNothingExists(); err != nil {
+		return cli.Failed(cli.ExitConflict, "%w", err).WithHint("Choose another DIR, or remove what is there.")
+	}
+
+	if p.identities != fromCA {
+		return nil
+	}
+
+	exists, err := i.session.HasContext(p.trustDomain.Name())
+	if err != nil {
+		return err
+	}
+
+	if exists {
+		return cli.Failed(cli.ExitConflict, "the context %s exists: nothing is overwritten", p.trustDomain.Name()).
+			WithNext(i.session.Program + " context remove " + p.trustDomain.Name())
+	}
+
+	return nil
+}
+
+// saveContext saves the operator's connection.
+func (i *initialisation) saveContext(p *plan) error {
+	dir := p.operatorDir()
+
+	return i.session.SaveContext(p.trustDomain.Name(), connect.Profile{
+		Address: p.members[0].api(),
+		Bundle:  filepath.Join(dir, bundleFile),
+		Cert:    filepath.Join(dir, "operator.pem"),
+		Key:     filepath.Join(dir, "operator.key"),
+	})
+}
+
+// report prints the files and the next commands.
+func (i *initialisation) report(p *plan) error {
+	type configured struct {
+		ID     string `json:"id"`
+		Config string `json:"config"`
+		API    string `json:"api"`
+	}
+
+	var nodes []configured
+
+	t := cli.Table{Head: []string{"NODE", "CONFIG", "API"}}
+	for _, m := range p.members {
+		file := filepath.Join(p.nodeDir(m), configFile)
+		nodes = append(nodes, configured{m.id.String(), file, m.api()})
+		t.Add(m.id.String(), file, m.api())
+	}
+
+	if err := i.session.PrintValue(struct {
+		Nodes []configured `json:"nodes"`
+	}{nodes}, "nodes", t); err != nil {
+		return err
+	}
+
+	i.next(p)
+
+	return nil
+}
+
+// next notes what to do now.
+func (i *initialisation) next(p *plan) {
+	switch p.identities {
+	case fromCA:
+		i.session.Note("The SVIDs expire in %.0f hours: run \"%s ca renew\" from a timer, at least once a day.",
+			authority.DefaultLifetime.Hours(), i.session.Program)
+	case fromFiles:
+		i.session.Note("Put %s, %s and %s beside each %s.", certFile, keyFile, bundleFile, configFile)
+	default:
+		i.session.Note("Each node needs a registration entry for its SPIFFE ID, and an operator one below "+
+			"spiffe://%s/ops/.", p.trustDomain.Name())
+	}
+
+	i.session.Note("Next, on each node with its directory:")
+
+	for _, m := range p.members {
+		i.session.Note("  %s serve --config %s", i.session.Program,
+			cli.ShellQuote(filepath.Join(p.nodeDir(m), configFile)))
+	}
+
+	if p.identities == fromCA {
+		i.session.Note("Then: %s --context %s raft peers", i.session.Program, p.trustDomain.Name())
+	}
+}
