@@ -181,15 +181,21 @@ func (a *admitter) check(from spiffeid.ID, request *message.JoinRequest) error {
 		return nil
 	}
 
+	ids := make([]spiffeid.ID, len(all))
+	for i, m := range all {
+		ids[i] = m.ID
+	}
+
 	a.replica.mu.RLock()
 	until, _ := a.replica.state.Members().Admitted(from)
+	_, standing := a.replica.state.Members().AdmittedByPattern(from, ids)
 	now := a.replica.state.History().Now() / 1000
 	a.replica.mu.RUnlock()
 
 	switch {
 	case from.TrustDomain() != a.cfg.Domain:
 		return directory.Refuse(directory.Forbidden, "%s is no node of %s", from, a.cfg.Domain.Name())
-	case until <= now:
+	case until <= now && !standing:
 		return directory.Refuse(directory.Forbidden,
 			"%s is not admitted: an operator admits it with: roster raft admit %s", from, from)
 	case len(all) >= maxMembers:

@@ -77,6 +77,9 @@ type Config struct {
 	// must not call the store. Both may be nil.
 	CheckPolicy func(text []byte) error
 	Policy      func(text []byte, revision uint64)
+	// CheckOperator refuses an operator's command whose request or proof does not hold, before it
+	// is proposed. Nil accepts all.
+	CheckOperator func(directory.OperatorCommand) error
 	// Aside answers AskLeader for other members, while this one leads: state that is not in the
 	// log, but in memory alone. Nil answers nothing.
 	Aside func(question []byte) []byte

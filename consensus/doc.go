@@ -52,6 +52,7 @@
 //	commits                            commit notices
 //	leadership, sweeper, regranter     a leader's term: begin, deadlines, grants
 //	operator, negotiator               members and leadership by command; versions and formats in force
+//	orders                             who ordered a command, and the feed of applied orders
 //	clocks, follower                   whose clock is right; catching up
 //	joiner, admitter                   becoming a member, from both ends
 //	storage, disk_watch                snapshots that are due; slow disks

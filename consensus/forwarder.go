@@ -9,6 +9,7 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 	"github.com/roster-mesh/roster/consensus/message"
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -289,6 +290,10 @@ func (f *forwarder) write(ctx context.Context, req *message.Request) (directory.
 	if why := f.group.outside.Load(); why != nil {
 		return directory.Outcome{}, directory.Refuse(directory.Unavailable,
 			"this node is no member of its domain; nothing was changed: use another: %s", *why)
+	}
+
+	if request := directory.OperatorRequestOf(ctx); request != nil && req.TakesOrders() {
+		req.Operator = state.OriginOf(f.cfg.Node, request).Operator
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.Timing.Write)

@@ -450,17 +450,29 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// ready waits until every running member is, and has said what it reads.
+// ready waits until every running member is, and has said what it reads, and until the log's
+// version in force is the highest that all read.
 func (d *domain) ready() {
 	d.t.Helper()
 
 	for i, s := range d.nodes {
 		if s != nil {
 			eventually(d.t, fmt.Sprintf("node %d is ready: %v", i, s.Ready()), func() bool {
-				return s.Ready() == nil && s.joiner.isSeated()
+				return s.Ready() == nil && s.joiner.isSeated() && s.raised()
 			})
 		}
 	}
+}
+
+// raised reports whether the version of the log in force is the highest that all members read.
+func (s *Store) raised() bool {
+	s.Replica.mu.RLock()
+	defer s.Replica.mu.RUnlock()
+
+	members := s.Replica.state.Members()
+
+	return s.cfg.Timing.Sweep > time.Minute || // nobody looks
+		members.Written().Log >= members.ReadByAll(s.cfg.reads).Log
 }
 
 // leader returns the leading member's number, and another running one's.

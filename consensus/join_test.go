@@ -54,7 +54,7 @@ func (d *domain) startJoining(i int, tune func(*Config)) {
 func (d *domain) admit(at int, i int) {
 	d.t.Helper()
 
-	if err := d.nodes[at].Admit(d.t.Context(), d.members[i].ID, false); err != nil {
+	if err := d.nodes[at].Admit(d.t.Context(), Admission{ID: d.members[i].ID}); err != nil {
 		d.t.Fatal(err)
 	}
 }
@@ -356,10 +356,10 @@ func TestWhatIsRefusedOfMembers(t *testing.T) {
 		problem(t, s.Expel(t.Context(), stranger), directory.NotFound)
 		problem(t, s.Transfer(t.Context(), stranger), directory.NotFound)
 		problem(t, s.Transfer(t.Context(), d.members[leader].ID), directory.Conflict)
-		problem(t, s.Admit(t.Context(), d.members[leader].ID, false), directory.Conflict)
-		problem(t, s.Admit(t.Context(), spiffeid.RequireFromString("spiffe://beta.test/roster/node/n1"), false),
+		problem(t, s.Admit(t.Context(), Admission{ID: d.members[leader].ID}), directory.Conflict)
+		problem(t, s.Admit(t.Context(), Admission{ID: spiffeid.RequireFromString("spiffe://beta.test/roster/node/n1")}),
 			directory.BadRequest)
-		problem(t, s.Admit(t.Context(), stranger, true), directory.NotFound)
+		problem(t, s.Admit(t.Context(), Admission{ID: stranger, Withdraw: true}), directory.NotFound)
 		d.stop(third)
 		eventually(t, "the leader misses the third", func() bool {
 			presence := &d.nodes[leader].clocks.presence

@@ -79,6 +79,13 @@ func everyMessage() []any {
 			Registrations: 5}, Problem: directory.Conflict, Detail: "no"},
 		&message.Aside{Text: []byte("what is there beside the log?")}, &message.ContactsRequest{},
 		&message.ContactsAnswer{Silent: map[spiffeid.ID]int64{must(alphaNode("n3")): 250}},
+		&message.Request{Policy: &state.Policy{Text: []byte("permit(principal, action, resource);")},
+			Operator: &state.OperatorRequest{By: ada, Method: "PUT", Target: "/v1/operator/policy", Body: []byte("{}"),
+				BodyHash: directory.Hash{5}, Proof: "a.b.c", ProofID: directory.Hash{6}, ProofUntil: 1793577600}},
+		&message.Request{Order: &message.Order{Verb: message.AdmitNode, Pattern: "spiffe://alpha.test/roster/node/*",
+			Max: 3}},
+		&message.Request{Order: &message.Order{Verb: message.NoteOrder, Action: directory.ActionRotateKey,
+			Target: must(alphaNode("n3")).String()}},
 	}
 }
 

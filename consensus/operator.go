@@ -1,7 +1,9 @@
 package consensus
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -26,9 +28,15 @@ type operator struct {
 	messenger  *messenger
 	proposer   *proposer
 	negotiator *negotiator
+	orders     *orderDesk
 }
 
-func (o *operator) admit(ctx context.Context, ordered *message.Order) (directory.Outcome, error) {
+func (o *operator) admit(ctx context.Context, req *message.Request) (directory.Outcome, error) {
+	ordered := req.Order
+	if ordered.Pattern != "" {
+		return o.admitStanding(ctx, req)
+	}
+
 	admission := &state.Admission{ID: ordered.ID}
 	o.replica.mu.RLock()
 	_, known := o.replica.state.Members().Admitted(ordered.ID)
@@ -51,7 +59,44 @@ func (o *operator) admit(ctx context.Context, ordered *message.Order) (directory
 		admission.Until = o.cfg.clock().Add(admittedFor).Unix()
 	}
 
-	return o.proposer.propose(ctx, &state.Command{Admit: admission})
+	return o.proposeAdmission(ctx, req, admission)
+}
+
+// admitStanding admits the nodes that match a pattern, or withdraws that.
+func (o *operator) admitStanding(ctx context.Context, req *message.Request) (directory.Outcome, error) {
+	admission := &state.Admission{Pattern: req.Order.Pattern, Max: req.Order.Max}
+	if req.Order.Verb == message.WithdrawAdmission {
+		admission.Max = 0
+	}
+
+	o.replica.mu.RLock()
+	known := slices.ContainsFunc(o.replica.state.Members().Standing(), func(a state.Admission) bool {
+		return a.Pattern == admission.Pattern
+	})
+	full := o.replica.state.Members().CheckStanding(admission.Pattern)
+	o.replica.mu.RUnlock()
+
+	switch {
+	case !o.orders.traces(ctx):
+		return directory.Outcome{}, directory.Refuse(directory.Conflict,
+			"a member's release does not know standing admissions; upgrade all nodes first")
+	case admission.Max == 0 && !known:
+		return directory.Outcome{}, directory.Refuse(directory.NotFound, "%s has no standing admission", admission.Pattern)
+	case admission.Max > 0 && full != nil:
+		return directory.Outcome{}, full
+	}
+
+	return o.proposeAdmission(ctx, req, admission)
+}
+
+func (o *operator) proposeAdmission(ctx context.Context, req *message.Request, admission *state.Admission) (
+	directory.Outcome, error) {
+	command := &state.Command{Admit: admission}
+	if err := o.orders.sign(ctx, req, command); err != nil {
+		return directory.Outcome{}, err
+	}
+
+	return o.proposer.propose(ctx, command)
 }
 
 // expel removes a member, as the leader. A leader that is to be removed hands over first,
@@ -77,6 +122,45 @@ func (o *operator) expel(id spiffeid.ID) error {
 	o.removeStale(o.life.closing)
 
 	return nil
+}
+
+// expelFor removes a member by an operator's order. A leader that is to be removed hands over
+// first, and its successor takes the order into the log.
+func (o *operator) expelFor(ctx context.Context, req *message.Request) (directory.Outcome, error) {
+	id, action := req.Order.ID, cmp.Or(req.Order.Action, directory.ActionRemoveMember)
+
+	if err := o.mayRemove(id); err != nil {
+		return directory.Outcome{}, err
+	}
+
+	if id == o.cfg.Node {
+		command := &state.Command{Order: &state.Order{Action: action, Target: id.String()}}
+		if err := o.orders.sign(ctx, req, command); err != nil {
+			return directory.Outcome{}, err
+		}
+
+		return directory.Outcome{}, o.expel(id)
+	}
+
+	out, err := o.orders.precede(ctx, req, action, id.String())
+	if err != nil {
+		return out, err
+	}
+
+	err = o.expel(id)
+	if errors.Is(err, message.ErrNotLeader) { // the order's proof is used up
+		err = directory.Refuse(directory.Unavailable, "the leader changed meanwhile; nothing was changed: try again")
+	}
+
+	return out, err
+}
+
+func idText(id spiffeid.ID) string {
+	if id.IsZero() {
+		return ""
+	}
+
+	return id.String()
 }
 
 // transferToBest transfers the leadership to a fit member. Raft chooses among those with
@@ -157,15 +241,24 @@ func (o *operator) transferRepeatedly(transfer func() raft.Future) error {
 	}
 }
 
-// handle executes an operator's command, as the leader.
-func (o *operator) handle(ctx context.Context, ordered *message.Order) (directory.Outcome, error) {
+// handle executes an operator's command, as the leader. A change of the Raft group is
+// preceded by the order in the log.
+func (o *operator) handle(ctx context.Context, req *message.Request) (directory.Outcome, error) {
+	ordered := req.Order
 	switch ordered.Verb {
 	case message.TransferLeadership:
-		return directory.Outcome{Position: o.replica.Position()}, o.transferTo(ordered.ID)
+		out, err := o.orders.precede(ctx, req, directory.ActionTransferLead, idText(ordered.ID))
+		if err == nil {
+			err = o.transferTo(ordered.ID)
+		}
+
+		return out, err
 	case message.RemoveMember:
-		return directory.Outcome{Position: o.replica.Position()}, o.expel(ordered.ID)
+		return o.expelFor(ctx, req)
 	case message.AdmitNode, message.WithdrawAdmission:
-		return o.admit(ctx, ordered)
+		return o.admit(ctx, req)
+	case message.NoteOrder:
+		return o.orders.precede(ctx, req, ordered.Action, ordered.Target)
 	}
 
 	return directory.Outcome{}, directory.Refuse(directory.BadRequest,
@@ -253,13 +346,17 @@ func (o *operator) run() {
 
 	var led time.Time // since when this member has led without a break; zero while it does not
 	for {
+		changed := o.replica.Agreed()
+
+		o.messenger.cluster.Evict()
+
 		select {
 		case <-ticker.C:
+		case <-changed: // members may have left
+			continue
 		case <-o.life.closing.Done():
 			return
 		}
-
-		o.messenger.cluster.Evict()
 
 		switch {
 		case !o.group.leading.Load():

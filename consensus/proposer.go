@@ -133,6 +133,11 @@ func (p *proposer) submit(ctx context.Context, command *state.Command) (*proposa
 		return nil, directory.Refuse(directory.Unavailable, "this node cannot write any more; use another: %w", err)
 	}
 
+	if change, traced := command.Change(); traced && change.Node && command.Origin == nil &&
+		p.replica.Written().Log >= state.TracedVersion {
+		command.Origin = &state.Origin{From: p.cfg.Node}
+	}
+
 	raw, err := state.Marshal(command)
 	if err != nil {
 		return nil, fmt.Errorf("encode a command: %w", err)

@@ -20,6 +20,9 @@ import (
 
 // A Replica is this member's copy of the domain's state.
 type Replica struct {
+	// Commands are the commands of operators that this member has applied of late.
+	Commands CommandFeed
+
 	cfg      *Config
 	life     *lifecycle
 	progress readProgress
@@ -69,6 +72,7 @@ func (r *Replica) applyEntry(entry *raft.Log) ([]state.Result, error) {
 
 	if err == nil {
 		r.progress.raise(entry.Index)
+		r.Commands.add(r.state.Traced(), entry.Index, r.state.History().Commands())
 	}
 
 	r.notifyChanged()
@@ -136,6 +140,19 @@ func (r *Replica) Admitted() (ids []spiffeid.ID, until []time.Time) {
 	}
 
 	return ids, until
+}
+
+// StandingAdmissions returns the patterns of nodes that may become members, sorted, and how many
+// members may match each.
+func (r *Replica) StandingAdmissions() (patterns []string, most []uint32) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+
+	for _, a := range r.state.Members().Standing() {
+		patterns, most = append(patterns, a.Pattern), append(most, a.Max)
+	}
+
+	return patterns, most
 }
 
 // Agreed returns a channel that is closed at the next change of anything besides
@@ -399,6 +416,7 @@ func (m machine) Restore(r io.ReadCloser) error {
 	m.replica.mu.Lock()
 	defer m.replica.mu.Unlock()
 	m.replica.state = next
+	m.replica.Commands.add(nil, 0, next.History().Commands())
 	m.replica.publishPolicy()
 	m.replica.notifyChanged()
 	m.replica.notifyAgreed()

@@ -187,10 +187,16 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 			`"size":%d,"root":"%s","rev":%d,"reason":"%s"}`,
 			done.Now.Epoch, before.Epoch, size, root, info.Position.Revision, reason)
 
-		want := directory.Hash(tlog.NodeHash(leaf(5, []byte(began)),
-			leaf(3, d.nodes[0].Replica.KeyDocument().Payload())))
-		if n, r := d.nodes[0].Replica.Ledger(); n != 2 || r != want {
-			t.Errorf("the new ledger is %d %s, want 2 %s", n, r, want)
+		restored := d.commandsOf(0)
+		last := restored[len(restored)-1]
+		ordered := fmt.Sprintf(`{"v":1,"iss":"spiffe://alpha.test","epoch":%d,"rev":%d,"at":%d,`+
+			`"action":"snapshot.restore","target":"","by":"","from":"%s"}`,
+			done.Now.Epoch, last.Position.Revision, last.At.Unix(), d.members[follower].ID)
+
+		want := directory.Hash(tlog.NodeHash(tlog.NodeHash(leaf(5, []byte(began)),
+			leaf(3, d.nodes[0].Replica.KeyDocument().Payload())), leaf(6, []byte(ordered))))
+		if n, r := d.nodes[0].Replica.Ledger(); n != 3 || r != want {
+			t.Errorf("the new ledger is %d %s, want 3 %s", n, r, want)
 		}
 
 		if got := inspect(t, d.backup(leader)); got.Hash != info.Hash {

@@ -3,6 +3,7 @@ package consensus
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 	"github.com/roster-mesh/roster/consensus/backup"
 	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -33,6 +35,7 @@ type restorer struct {
 	reader     *reader
 	regranter  *regranter
 	leadership *leadership
+	orders     *orderDesk
 	restores   sync.Mutex // one at a time
 }
 
@@ -69,14 +72,13 @@ func (r *restorer) Restore(ctx context.Context, backup io.Reader, options Restor
 			"the reason has %d bytes; at most %d are allowed", len(options.Reason), maxReason)
 	}
 
-	file, size, err := r.spool(backup)
-	if err != nil {
-		return message.Restored{}, err
+	var request *state.OperatorRequest
+	if asked := directory.OperatorRequestOf(ctx); asked != nil {
+		request = state.OriginOf(r.cfg.Node, asked).Operator
 	}
-	defer discard(file)
 
 	if r.group.leading.Load() {
-		return r.restore(ctx, file, size, options)
+		return r.receive(ctx, &message.Request{Operator: request}, backup, options)
 	}
 
 	leader, ok := r.group.leader()
@@ -85,7 +87,54 @@ func (r *restorer) Restore(ctx context.Context, backup io.Reader, options Restor
 			"the domain has no leader in reach; nothing was changed: try again: %w", errNoLeader)
 	}
 
-	return r.sendBackup(ctx, leader, file, size, options)
+	return r.sendBackup(ctx, leader, backup, request, options)
+}
+
+// receive restores a backup from a stream, as the leader. The order is judged before the
+// stream is read, because that may take longer than a proof holds.
+func (r *restorer) receive(ctx context.Context, req *message.Request, backup io.Reader,
+	options RestoreOptions) (done message.Restored, err error) {
+	origin, err := r.orders.ofRestore(ctx, req)
+	if err != nil {
+		return done, err
+	}
+
+	if asked := origin.Request(); asked != nil && asked.Proof != "" {
+		if options, err = optionsOf(asked); err != nil {
+			return done, err
+		}
+	}
+
+	file, size, hash, err := r.spool(backup)
+	if err != nil {
+		return done, err
+	}
+	defer discard(file)
+
+	switch {
+	case origin == nil || origin.Operator == nil:
+	case origin.Operator.Proof == "":
+		origin.Operator.BodyHash = hash
+	case origin.Operator.BodyHash != hash:
+		return done, directory.Refuse(directory.Forbidden,
+			"the operator's proof is for another backup than the one that came; nothing was changed")
+	}
+
+	options.origin = origin
+
+	return r.restore(ctx, file, size, options)
+}
+
+// optionsOf returns the options of a restore as its operator has signed them.
+func optionsOf(asked *directory.OperatorRequest) (options RestoreOptions, err error) {
+	target, err := url.Parse(asked.Target)
+	if err != nil {
+		return options, directory.Refuse(directory.BadRequest, "malformed request: %w", err)
+	}
+
+	query := target.Query()
+
+	return RestoreOptions{Force: query.Get("force") == "true", Reason: query.Get("reason")}, nil
 }
 
 // install gives a state to Raft, which gives it to all members. It returns once a
@@ -220,6 +269,14 @@ func (r *restorer) restore(ctx context.Context, file *os.File, size int64,
 		reason += ": " + options.Reason
 	}
 
+	r.replica.mu.Lock()
+	err = r.replica.state.CheckProof(options.origin)
+	r.replica.mu.Unlock()
+
+	if err != nil {
+		return done, err
+	}
+
 	if err := old.Registrations().CheckStatements(live.Members().ReadByAll(r.cfg.reads)); err != nil {
 		return done, directory.Refuse(directory.Conflict, "a member cannot read the backup; nothing was changed: %w",
 			err)
@@ -246,22 +303,25 @@ func (r *restorer) restore(ctx context.Context, file *os.File, size int64,
 	return done, nil
 }
 
-// sendBackup hands a backup to the leader.
-func (r *restorer) sendBackup(ctx context.Context, leader Member, file *os.File, size int64,
-	options RestoreOptions) (done message.Restored, err error) {
-	if _, err := file.Seek(0, io.SeekStart); err != nil {
-		return done, err
-	}
-
+// sendBackup hands a backup to the leader, as it comes.
+func (r *restorer) sendBackup(ctx context.Context, leader Member, backup io.Reader,
+	request *state.OperatorRequest, options RestoreOptions) (done message.Restored, err error) {
 	q := url.Values{"force": {strconv.FormatBool(options.Force)}, "reason": {options.Reason}}
 
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+leader.Address+restorePath+"?"+q.Encode(),
-		io.NopCloser(file))
+		io.NopCloser(backup))
 	if err != nil {
 		return done, err
 	}
 
-	req.ContentLength = size
+	if request != nil {
+		data, err := state.Marshal(&message.Request{Operator: request})
+		if err != nil {
+			return done, err
+		}
+
+		req.Header.Set(headerOperator, directory.B64.EncodeToString(data))
+	}
 
 	resp, err := r.messenger.cluster.Client().Do(req)
 	if err != nil {
@@ -291,13 +351,14 @@ func (r *restorer) sendBackup(ctx context.Context, leader Member, file *os.File,
 	return answer.Done, r.replica.Await(ctx, answer.Done.Now)
 }
 
-// spool writes a backup into a file of its own.
-func (r *restorer) spool(backup io.Reader) (file *os.File, size int64, err error) {
+// spool writes a backup into a file of its own, and returns its SHA-256.
+func (r *restorer) spool(backup io.Reader) (file *os.File, size int64, hash directory.Hash, err error) {
 	if file, err = os.CreateTemp(r.cfg.Dir, "restore-*.tmp"); err != nil {
-		return nil, 0, err
+		return nil, 0, hash, err
 	}
 
-	size, err = io.Copy(file, io.LimitReader(backup, maxBackup+1))
+	sum := sha256.New()
+	size, err = io.Copy(io.MultiWriter(file, sum), io.LimitReader(backup, maxBackup+1))
 	switch {
 	case err != nil:
 		err = directory.Refuse(directory.BadRequest, "the backup is incomplete; nothing was changed: %w", err)
@@ -307,10 +368,10 @@ func (r *restorer) spool(backup io.Reader) (file *os.File, size int64, err error
 
 	if err != nil {
 		discard(file)
-		return nil, 0, err
+		return nil, 0, hash, err
 	}
 
-	return file, size, nil
+	return file, size, directory.Hash(sum.Sum(nil)), nil
 }
 
 // takeBackup is the leader's end of sendBackup.
@@ -322,11 +383,10 @@ func (r *restorer) takeBackup(w http.ResponseWriter, req *http.Request) {
 
 	var answer message.RestoreAnswer
 
-	file, size, err := r.spool(req.Body)
+	asked, err := restoreRequest(req)
 	if err == nil {
-		defer discard(file)
 		o := RestoreOptions{Force: req.URL.Query().Get("force") == "true", Reason: req.URL.Query().Get("reason")}
-		answer.Done, err = r.restore(req.Context(), file, size, o)
+		answer.Done, err = r.receive(req.Context(), asked, req.Body, o)
 	}
 
 	if err != nil {
@@ -335,6 +395,27 @@ func (r *restorer) takeBackup(w http.ResponseWriter, req *http.Request) {
 	}
 
 	r.messenger.answer(w, &answer)
+}
+
+// restoreRequest returns the operator's request that a member sends with a backup.
+func restoreRequest(r *http.Request) (*message.Request, error) {
+	asked := &message.Request{}
+
+	text := r.Header.Get(headerOperator)
+	if text != "" {
+		data, err := directory.B64.DecodeString(text)
+		if err == nil {
+			asked, err = message.DecodeRequest(data)
+		}
+
+		if err != nil {
+			return nil, directory.Refuse(directory.BadRequest, "malformed operator's request from a member: %w", err)
+		}
+	}
+
+	asked.From, _ = transport.PeerID(r.TLS)
+
+	return asked, nil
 }
 
 // RestoreOptions say how to restore.
@@ -347,7 +428,9 @@ type RestoreOptions struct {
 
 const (
 	restorePath = "/v1/restore"
-	maxReason   = 200
+	// headerOperator has the operator's request of a restore, between members.
+	headerOperator = "Roster-Operator-Request"
+	maxReason      = 200
 	// maxBackup bounds a backup's file in bytes.
 	maxBackup = 64 << 30
 	// restoreTimeout bounds the time until a majority has the restored state.

@@ -53,6 +53,7 @@ type Store struct {
 	regranter  *regranter
 	sweeper    *sweeper
 	operator   *operator
+	orders     *orderDesk
 	negotiator *negotiator
 	follower   *follower
 	reader     *reader
@@ -232,11 +233,19 @@ func (s *Store) TransferOwner(ctx context.Context, t directory.TransferRequest) 
 			Any: t.Any, Statement: t.Statement, IfMatch: t.IfMatch}})
 }
 
-// Admit lets a node become a member, once and within a day. With withdraw, it ends such an
-// admission.
-func (s *Store) Admit(ctx context.Context, id spiffeid.ID, withdraw bool) error {
-	order := &message.Order{Verb: message.AdmitNode, ID: id}
-	if withdraw {
+// An Admission lets a node become a member, once and within a day; or, with a Pattern, the nodes
+// that match it, while the domain has fewer than Max members that do.
+type Admission struct {
+	ID       spiffeid.ID
+	Pattern  string // an ID that may end in *; empty for one node
+	Max      uint32
+	Withdraw bool // ends such an admission
+}
+
+// Admit makes or withdraws an admission.
+func (s *Store) Admit(ctx context.Context, a Admission) error {
+	order := &message.Order{Verb: message.AdmitNode, ID: a.ID, Pattern: a.Pattern, Max: a.Max}
+	if a.Withdraw {
 		order.Verb = message.WithdrawAdmission
 	}
 
@@ -245,17 +254,30 @@ func (s *Store) Admit(ctx context.Context, id spiffeid.ID, withdraw bool) error 
 	return err
 }
 
+// Order puts an operator's order into the log that this member is about to carry out by
+// itself, or by commands that need no order.
+func (s *Store) Order(ctx context.Context, action, target string) error {
+	order := &message.Order{Verb: message.NoteOrder, Action: action, Target: target}
+	_, err := s.forwarder.write(ctx, &message.Request{Order: order})
+
+	return err
+}
+
 // Expel removes a member from the domain. It is refused if the domain could not write any
 // more after it.
 func (s *Store) Expel(ctx context.Context, id spiffeid.ID) error {
-	_, err := s.forwarder.write(ctx, &message.Request{Order: &message.Order{Verb: message.RemoveMember, ID: id}})
+	_, err := s.forwarder.write(ctx, removalOf(id, directory.ActionRemoveMember))
 	return err
+}
+
+func removalOf(id spiffeid.ID, action string) *message.Request {
+	return &message.Request{Order: &message.Order{Verb: message.RemoveMember, ID: id, Action: action}}
 }
 
 // Leave removes this member from its domain, as Expel does; a leader hands over first. The node
 // continues to show its state until it is stopped, and is not ready.
 func (s *Store) Leave(ctx context.Context) error {
-	err := s.Expel(ctx, s.cfg.Node)
+	_, err := s.forwarder.write(ctx, removalOf(s.cfg.Node, directory.ActionLeave))
 	if err == nil {
 		why := "it has left; stop it"
 		s.group.outside.Store(&why)
@@ -381,9 +403,12 @@ func (s *Store) connect() {
 		cfg: cfg, log: log, group: s.group, replica: s.Replica, proposer: s.proposer,
 		seating: make(chan struct{}, 1), pace: newNegotiationPace(),
 	}
+	s.orders = &orderDesk{
+		cfg: cfg, group: s.group, replica: s.Replica, proposer: s.proposer, negotiator: s.negotiator,
+	}
 	s.operator = &operator{
 		cfg: cfg, log: log, life: life, group: s.group, replica: s.Replica, clocks: s.clocks,
-		messenger: s.messenger, proposer: s.proposer, negotiator: s.negotiator,
+		messenger: s.messenger, proposer: s.proposer, negotiator: s.negotiator, orders: s.orders,
 	}
 	s.diskWatch = &diskWatch{
 		cfg: cfg, log: log, life: life, group: s.group, messenger: s.messenger, storage: s.storage,
@@ -395,8 +420,9 @@ func (s *Store) connect() {
 	}
 	s.writes = &writeServer{
 		cfg: cfg, log: log, life: life, group: s.group, messenger: s.messenger, preparer: s.preparer,
-		proposer: s.proposer, regranter: s.regranter, operator: s.operator, commits: s.commits,
-		served: servedStreams{served: map[net.Conn]chan struct{}{}},
+		proposer: s.proposer, regranter: s.regranter, operator: s.operator, orders: s.orders,
+		commits: s.commits,
+		served:  servedStreams{served: map[net.Conn]chan struct{}{}},
 	}
 	s.forwarder = &forwarder{
 		cfg: cfg, life: life, group: s.group, replica: s.Replica, messenger: s.messenger, commits: s.commits,
@@ -426,7 +452,7 @@ func (s *Store) connect() {
 	s.joins.own = s.joiner.request
 	s.restorer = &restorer{
 		cfg: cfg, log: log, group: s.group, replica: s.Replica, messenger: s.messenger, proposer: s.proposer,
-		reader: s.reader, regranter: s.regranter, leadership: s.leadership,
+		reader: s.reader, regranter: s.regranter, leadership: s.leadership, orders: s.orders,
 	}
 }
 

@@ -31,6 +31,7 @@ type writeServer struct {
 	proposer  *proposer
 	regranter *regranter
 	operator  *operator
+	orders    *orderDesk
 	commits   *commitNotifier
 	served    servedStreams
 }
@@ -77,11 +78,15 @@ func (w *writeServer) finish(ctx context.Context, write *preparedWrite) (directo
 // not find out by itself, and proposes it.
 func (w *writeServer) lead(ctx context.Context, req *message.Request) (directory.Outcome, error) {
 	if req.Order != nil {
-		return w.operator.handle(ctx, req.Order)
+		return w.operator.handle(ctx, req)
 	}
 
 	for range maxPrepared {
 		command, err := w.preparer.prepareFor(req)
+		if err == nil {
+			err = w.orders.sign(ctx, req, command)
+		}
+
 		if err != nil {
 			return directory.Outcome{}, err
 		}
@@ -301,6 +306,8 @@ func requestFrom(from spiffeid.ID, raw cbor.RawMessage) (*message.Request, error
 	case req.Attest != nil && req.Attest.Node != from:
 		return nil, directory.Refuse(directory.Forbidden, "a member attests its own key only")
 	}
+
+	req.From = from
 
 	return req, nil
 }

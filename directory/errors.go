@@ -36,8 +36,9 @@ const (
 	Conflict               Problem = "conflict"
 	RateLimited            Problem = "rate-limited"
 	Unavailable            Problem = "unavailable"
-	Overloaded             Problem = "overloaded" // the request was not processed
-	Overtaken              Problem = "overtaken"  // policy or the registration has changed since policy was asked
+	NotVoter               Problem = "not-a-voter" // of operators' changes at a member without a vote
+	Overloaded             Problem = "overloaded"  // the request was not processed
+	Overtaken              Problem = "overtaken"   // policy or the registration has changed since policy was asked
 	OutcomeUnknown         Problem = "outcome-unknown"
 	Internal               Problem = "internal"
 )

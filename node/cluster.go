@@ -36,7 +36,7 @@ func (c cluster) Admit(ctx context.Context, id spiffeid.ID, withdraw bool) error
 			c.domain.IDString(), trust.NodePath).At("/id")
 	}
 
-	return c.store.Admit(ctx, id, withdraw)
+	return c.store.Admit(ctx, consensus.Admission{ID: id, Withdraw: withdraw})
 }
 
 // Leave implements operator.Members.

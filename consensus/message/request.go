@@ -30,12 +30,25 @@ type Request struct {
 	Rebundle *state.Rebundle `cbor:"14,keyasint,omitempty"`
 	Revoke   *state.Revoke   `cbor:"15,keyasint,omitempty"`
 	Amend    *state.Amend    `cbor:"16,keyasint,omitempty"`
+
+	// Operator is the operator's request that asks for the change; nil if none does. Members of
+	// a release without it ignore it, so it counts only from state.TracedVersion on.
+	Operator *state.OperatorRequest `cbor:"40,keyasint,omitempty"`
+
+	// From is the member that sent the request; zero for one of this member.
+	From spiffeid.ID `cbor:"-"`
 }
 
 // DecodeRequest decodes a request of a member.
 func DecodeRequest(raw []byte) (*Request, error) {
 	r := &Request{}
 	return r, Unmarshal(raw, r)
+}
+
+// TakesOrders reports whether a request may be an operator's order.
+func (r *Request) TakesOrders() bool {
+	return r.Peer != nil || r.Amend != nil || r.Policy != nil || r.Revoke != nil || r.Order != nil ||
+		r.Transfer != nil && r.Transfer.Any
 }
 
 // Weight is the number of changes that a request counts for. A claim may bring an answer back,
@@ -140,10 +153,16 @@ type Transfer struct {
 	IfMatch   []uint64           `cbor:"6,keyasint"`
 }
 
-// An Order is an operator's command for the group's members.
+// An Order is an operator's command whose effect is not a command of the log.
 type Order struct {
 	Verb Verb        `cbor:"1,keyasint"`
 	ID   spiffeid.ID `cbor:"2,keyasint"` // zero where any will do
+	// Of a standing admission: the IDs that it admits, and how many members may have them.
+	Pattern string `cbor:"3,keyasint,omitempty"`
+	Max     uint32 `cbor:"4,keyasint,omitempty"`
+	// Of NoteOrder, and of a member that leaves: what is ordered.
+	Action string `cbor:"5,keyasint,omitempty"`
+	Target string `cbor:"6,keyasint,omitempty"`
 }
 
 type Verb string
@@ -153,6 +172,8 @@ const (
 	RemoveMember       Verb = "remove"
 	AdmitNode          Verb = "admit"
 	WithdrawAdmission  Verb = "withdraw"
+	// NoteOrder puts an order into the log that the member which brings it carries out.
+	NoteOrder Verb = "note"
 )
 
 // A Reply is the leader's answer to a write: an outcome, or a refusal.

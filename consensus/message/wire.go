@@ -148,8 +148,37 @@ func (*RestoreAnswer) onWire() {}
 
 // Restored is the result of a restore.
 type Restored struct {
-	Backup        directory.Position `cbor:"1,keyasint"` // that was restored
-	Before        directory.Position `cbor:"2,keyasint"` // where the domain was
-	Now           directory.Position `cbor:"3,keyasint"` // where it is: in a new epoch
-	Registrations int                `cbor:"4,keyasint"`
+	Backup        directory.Position // that was restored
+	Before        directory.Position // where the domain was
+	Now           directory.Position // where it is: in a new epoch
+	Registrations int
+}
+
+// wirePosition is a directory.Position as members encode it: a map, not a text.
+type wirePosition struct{ Epoch, Revision uint64 }
+
+type wireRestored struct {
+	Backup        wirePosition `cbor:"1,keyasint"`
+	Before        wirePosition `cbor:"2,keyasint"`
+	Now           wirePosition `cbor:"3,keyasint"`
+	Registrations int          `cbor:"4,keyasint"`
+}
+
+// MarshalCBOR implements cbor.Marshaler.
+func (r Restored) MarshalCBOR() ([]byte, error) {
+	return state.Marshal(wireRestored{
+		wirePosition(r.Backup), wirePosition(r.Before), wirePosition(r.Now), r.Registrations,
+	})
+}
+
+// UnmarshalCBOR implements cbor.Unmarshaler.
+func (r *Restored) UnmarshalCBOR(data []byte) error {
+	var w wireRestored
+
+	err := lenient.Unmarshal(data, &w)
+	*r = Restored{
+		directory.Position(w.Backup), directory.Position(w.Before), directory.Position(w.Now), w.Registrations,
+	}
+
+	return err
 }

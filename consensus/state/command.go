@@ -82,6 +82,8 @@ func (c *Command) Weight() int {
 func (b *Batch) OnlyRegistrations() bool {
 	return !slices.ContainsFunc(b.Commands, func(command Command) bool {
 		switch {
+		case command.Origin != nil:
+			return true
 		case command.Register != nil, command.Update != nil, command.Refresh != nil, command.Renew != nil,
 			command.Remove != nil, command.Transfer != nil,
 			command.Expire != nil, command.Announce != nil, command.Regrant != nil, command.Claim != nil,

@@ -262,7 +262,13 @@ func (leaf *commandLeaf) payload() []byte {
 	}
 
 	if leaf.Request == nil {
-		data = strictjson.AppendText(data, "by", "node")
+		by := "" // no operator's request came with it
+		if leaf.Node {
+			by = directory.ByNode
+		}
+
+		data = strictjson.AppendText(data, "by", by)
+
 		return append(strictjson.AppendText(data, "from", from), '}')
 	}
 

@@ -95,6 +95,11 @@ var ErrMoved = errors.New("the state has moved on")
 // errUnknownFormat says that this member cannot go on: the others know more.
 var errUnknownFormat = errors.New("cannot build the statement")
 
+// CheckProof refuses an operator's proof that was used, or that cannot be remembered.
+func (s *State) CheckProof(origin *Origin) error {
+	return s.spent.check(origin.proof(), s.history.now/1000)
+}
+
 // Traced returns the commands of operators, and of nodes by themselves where an operator could
 // have made them, that the last Apply has applied.
 func (s *State) Traced() []directory.OperatorCommand { return s.traced }
@@ -144,7 +149,7 @@ func (s *State) do(command *Command) (directory.Outcome, error) {
 
 	// A proof of an operator is used up by a command that succeeds, so that a command that
 	// another precedes can be prepared again.
-	if err := s.spent.check(command.Origin.proof(), s.history.now/1000); err != nil {
+	if err := s.CheckProof(command.Origin); err != nil {
 		return directory.Outcome{}, err
 	}
 

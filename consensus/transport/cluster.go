@@ -113,7 +113,7 @@ func (c *Cluster) Serve(handler, door http.Handler) {
 	server := func(h http.Handler) *http.Server {
 		return &http.Server{
 			Handler: h, ReadHeaderTimeout: HandshakeTimeout, IdleTimeout: 2 * time.Minute,
-			MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(c.log.Handler(), slog.LevelDebug),
+			MaxHeaderBytes: 32 << 10, ErrorLog: slog.NewLogLogger(c.log.Handler(), slog.LevelDebug),
 		}
 	}
 	c.http, c.join = server(handler), server(door)

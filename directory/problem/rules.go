@@ -93,6 +93,9 @@ var rules = map[directory.Problem]Rule{
 		"This node is overloaded or short of memory. It sheds queries first, then lookups, then " +
 			"registrations, and refreshes last. Nothing was changed. Wait for retry_after seconds, or ask " +
 			"another node."},
+	directory.NotVoter: {503, "Not a voter", "unavailable", "Unavailable", 0,
+		"This node has no vote in its domain, so it takes no operator's changes. Nothing was changed. Ask one " +
+			"of the voters, whose URLs the detail names."},
 	directory.Overtaken: {503, "Overtaken by other changes", "unavailable", "Unavailable", 1,
 		"Concurrent changes of the domain's policy or of the registration overtook this one. Nothing was " +
 			"changed. Retry."},

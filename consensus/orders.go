@@ -1,0 +1,217 @@
+package consensus
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/roster-mesh/roster/consensus/message"
+	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+)
+
+// An orderDesk checks, as the leader, who ordered a command that only an operator orders, and
+// gives the command its origin.
+type orderDesk struct {
+	cfg        *Config
+	group      *group
+	replica    *Replica
+	proposer   *proposer
+	negotiator *negotiator
+}
+
+// sign gives a command its origin, if it is one that an operator orders or a node by itself
+// where an operator could, and refuses it if the origin does not hold. In a domain with members
+// of an earlier release the log has no origins, because they could not apply them, and the
+// requests of those members have no proofs.
+func (o *orderDesk) sign(ctx context.Context, req *message.Request, command *state.Command) error {
+	change, traced := command.Change()
+	if !traced {
+		return nil
+	}
+
+	from := req.From
+	if from.IsZero() {
+		from = o.cfg.Node
+	}
+
+	request := (*state.Origin)(nil).Request()
+	if req.Operator != nil {
+		origin := state.Origin{From: from, Operator: req.Operator}
+		request = origin.Request()
+	}
+
+	if !o.older(from) {
+		if err := o.check(change, from, request); err != nil {
+			return err
+		}
+	}
+
+	if change.Node {
+		request = nil
+	}
+
+	if o.traces(ctx) {
+		command.Origin = state.OriginOf(from, request)
+	}
+
+	return nil
+}
+
+// older reports whether a member has declared a release that knows no proofs.
+func (o *orderDesk) older(id spiffeid.ID) bool {
+	o.replica.mu.RLock()
+	defer o.replica.mu.RUnlock()
+
+	member, declared := o.replica.state.Members().Get(id)
+
+	return declared && member.Reads.Log < state.TracedVersion
+}
+
+// ofRestore returns the origin of a restore that a member brings; nil in a domain that does not
+// record it.
+func (o *orderDesk) ofRestore(ctx context.Context, req *message.Request) (*state.Origin, error) {
+	command := &state.Command{Epoch: &state.Epoch{}}
+	err := o.sign(ctx, req, command)
+
+	return command.Origin, err
+}
+
+// check refuses an operator's command that a member without a vote brings, or one without a
+// request that Config.CheckOperator accepts.
+func (o *orderDesk) check(change directory.OperatorChange, from spiffeid.ID, request *directory.OperatorRequest) error {
+	if change.Node {
+		return nil
+	}
+
+	if member, is := o.group.server(from); is && !member.voter {
+		return directory.Refuse(directory.NotVoter,
+			"%s has no vote, and operators' commands go through voters; nothing was changed", from)
+	}
+
+	if o.cfg.CheckOperator == nil {
+		return nil
+	}
+
+	command := directory.OperatorCommand{OperatorChange: change, Request: request, From: from, At: o.cfg.clock()}
+	o.replica.mu.RLock()
+	command.Policy, command.PolicyVersion = o.replica.state.Policy().Policy()
+	o.replica.mu.RUnlock()
+
+	return o.cfg.CheckOperator(command)
+}
+
+// traces reports whether the domain's log has the origins of commands. It puts that version in
+// force as soon as all members read it: in a new domain it waits a moment for their word.
+func (o *orderDesk) traces(ctx context.Context) bool {
+	if o.replica.Written().Log >= state.TracedVersion {
+		return true
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, declarationWait)
+	defer cancel()
+
+	for ctx.Err() == nil {
+		o.replica.mu.RLock()
+		reads := o.replica.state.Members().ReadByAll(o.cfg.reads)
+		o.replica.mu.RUnlock()
+
+		if reads.Log < state.TracedVersion {
+			break
+		}
+
+		if o.negotiator.negotiate(ctx); o.replica.Written().Log >= state.TracedVersion {
+			return true
+		}
+
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+		}
+	}
+
+	return false
+}
+
+// declarationWait is how long an operator's command waits until all members of a new domain
+// have declared the versions that they read.
+const declarationWait = 2 * time.Second
+
+// precede puts an operator's order into the log, before an effect that is not in the log.
+func (o *orderDesk) precede(ctx context.Context, req *message.Request, action, target string) (directory.Outcome,
+	error) {
+	command := &state.Command{Order: &state.Order{Action: action, Target: target}}
+	if err := o.sign(ctx, req, command); err != nil {
+		return directory.Outcome{}, err
+	}
+
+	// An older member could not apply it. A restored history takes no commands before its epoch,
+	// and another leader may have to begin that.
+	if command.Origin == nil || o.replica.isSealed() {
+		return directory.Outcome{Position: o.replica.Position()}, nil
+	}
+
+	return o.proposer.propose(ctx, command)
+}
+
+// Bounds of a CommandFeed: commands, and bytes of their requests.
+const (
+	maxFed      = 256
+	maxFedBytes = 8 << 20
+)
+
+// A CommandFeed has the operators' commands, and the nodes' own where an operator could have
+// made them, that this member has applied of late. Their numbers have no gaps, so a reader that
+// remembers the last one knows whether it has missed any: the feed is bounded, and a snapshot
+// may take the place of log entries.
+type CommandFeed struct {
+	mu     sync.Mutex
+	recent []directory.OperatorCommand
+	size   int
+	newest uint64 // number of the last command of the domain, as applied here
+}
+
+// After returns the recent commands with higher numbers than that, and the number of the newest
+// one, which may be higher than all of theirs.
+func (f *CommandFeed) After(number uint64) (recent []directory.OperatorCommand, newest uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+
+	for _, command := range f.recent {
+		if command.Number > number {
+			recent = append(recent, command)
+		}
+	}
+
+	return recent, f.newest
+}
+
+// add adds the commands of a log entry. newest is the domain's count after it.
+func (f *CommandFeed) add(applied []directory.OperatorCommand, index, newest uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+
+	f.newest = newest
+
+	for _, command := range applied {
+		command.Index = index
+		f.recent = append(f.recent, command)
+		f.size += sizeOf(command)
+	}
+
+	for len(f.recent) > maxFed || f.size > maxFedBytes {
+		f.size -= sizeOf(f.recent[0])
+		f.recent[0] = directory.OperatorCommand{}
+		f.recent = f.recent[1:]
+	}
+}
+
+func sizeOf(command directory.OperatorCommand) int {
+	size := len(command.Policy)
+	if command.Request != nil {
+		size += len(command.Request.Body) + len(command.Request.Proof)
+	}
+
+	return size
+}

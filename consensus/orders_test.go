@@ -1,0 +1,281 @@
+package consensus
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/roster-mesh/roster/consensus/message"
+	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/directory"
+)
+
+// needProof has members of a domain refuse operators' commands without a proof.
+func needProof(c *Config) {
+	c.CheckOperator = func(command directory.OperatorCommand) error {
+		if command.Request == nil || command.Request.Proof == "" {
+			return directory.Refuse(directory.Forbidden, "%s needs an operator's proof", command.Action)
+		}
+
+		return nil
+	}
+}
+
+// proven is ctx with an operator's request whose proof has that name.
+func proven(ctx context.Context, name, target string, body []byte) context.Context {
+	return directory.WithOperatorRequest(ctx, &directory.OperatorRequest{
+		By: ada, Method: "POST", Target: target, Body: body, BodyHash: sha256.Sum256(body), Proof: name,
+		ProofID: directory.HashOf([]byte(name)), ProofUntil: time.Now().Unix() + 60,
+	})
+}
+
+// commandsOf returns the actions that a member has applied, oldest first.
+func (d *domain) commandsOf(i int) (all []directory.OperatorCommand) {
+	all, _ = d.nodes[i].Commands.After(0)
+	return all
+}
+
+// A member's key brings no operator's command: not at the leader, not over a write stream, and
+// not by leaving the request out. With the operator's request each member applies it with its
+// origin (finding 6).
+//
+// Requirement: SEC-012, SEC-019
+func TestAMemberAloneBringsNoOperatorsCommand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, needProof)
+		leader, follower := d.leader()
+		node := d.members[follower].ID
+
+		for name, req := range map[string]*message.Request{
+			"policy":   {Policy: &state.Policy{Text: []byte("permit(principal,action,resource);")}},
+			"peer":     {Peer: &state.Peer{Domain: beta, State: directory.PeeringActive}},
+			"amend":    {Amend: &state.Amend{Was: state.Peer{Domain: beta}, Peer: state.Peer{Domain: beta, Mesh: true}}},
+			"revoke":   {Revoke: &state.Revoke{Key: directory.Hash{1}.String()}},
+			"remove":   {Order: &message.Order{Verb: message.RemoveMember, ID: node}},
+			"transfer": {Order: &message.Order{Verb: message.TransferLeadership}},
+			"admit":    {Order: &message.Order{Verb: message.AdmitNode, Pattern: "*", Max: 9}},
+			"note":     {Order: &message.Order{Verb: message.NoteOrder, Action: directory.ActionRotateKey}},
+		} {
+			for _, at := range []int{leader, follower} {
+				_, err := d.nodes[at].forwarder.write(t.Context(), req)
+				if directory.ProblemOf(err) != directory.Forbidden {
+					t.Errorf("%s at node %d: %v", name, at, err)
+				}
+			}
+		}
+
+		if len(d.nodes[leader].RaftPeers()) != 3 || d.nodes[leader].Replica.state.Policy().Basis() != 0 {
+			t.Fatal("something was changed")
+		}
+
+		ctx := proven(t.Context(), "one", "/v1/operator/policy", []byte("{}"))
+		if _, err := d.nodes[follower].SetPolicy(ctx, []byte("permit(principal,action,resource);"), nil); err != nil {
+			t.Fatal(err)
+		}
+
+		d.settled()
+
+		for i := range d.nodes {
+			all := d.commandsOf(i)
+
+			last := all[len(all)-1]
+			if last.Action != directory.ActionPolicy || last.From != node || last.Request.By != ada ||
+				last.Request.Proof != "one" || string(last.Request.Body) != "{}" || last.Index == 0 ||
+				last.Number != uint64(len(all)) {
+				t.Errorf("node %d has applied %+v", i, last)
+			}
+		}
+
+		_, err := d.nodes[leader].SetPolicy(ctx, []byte("forbid(principal,action,resource);"), nil)
+		problem(t, err, directory.Replayed)
+	})
+}
+
+// A removal and a transfer of leadership are preceded by the order in the log, a leader's own
+// removal too.
+//
+// Requirement: SEC-012
+func TestARemovalIsPrecededByItsOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, needProof)
+		leader, follower := d.leader()
+
+		if err := d.nodes[follower].Transfer(proven(t.Context(), "one", "/transfer", nil), d.members[follower].ID); err != nil {
+			t.Fatal(err)
+		}
+
+		d.ready()
+
+		gone := d.members[follower].ID
+		if err := d.nodes[leader].Expel(proven(t.Context(), "two", "/remove", nil), gone); err != nil {
+			t.Fatal(err)
+		}
+
+		var orders []string
+
+		for _, c := range d.commandsOf(leader) {
+			if c.Request != nil {
+				orders = append(orders, c.Action+" "+c.Target+" "+c.Request.Proof)
+			}
+		}
+
+		if len(orders) != 2 || orders[0] != "raft.transfer "+gone.String()+" one" ||
+			orders[1] != "raft.remove "+gone.String()+" two" {
+			t.Errorf("the orders are %q", orders)
+		}
+
+		eventually(t, "the removed member is forgotten by the nodes", func() bool {
+			all := d.commandsOf(leader)
+			last := all[len(all)-1]
+
+			return last.Action == directory.ActionForget && last.Target == gone.String() && last.Request == nil
+		})
+	})
+}
+
+// A standing admission lets as many nodes join as it says, and no more once it is withdrawn.
+//
+// Requirement: SEC-012
+func TestAStandingAdmission(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 1, needProof)
+		pattern := "spiffe://alpha.test/roster/node/*"
+
+		if err := d.nodes[0].Admit(proven(t.Context(), "one", "/admit", nil), Admission{Pattern: pattern, Max: 2}); err != nil {
+			t.Fatal(err)
+		}
+
+		first := d.newcomer(nil)
+		d.eventuallyVoters(0, 2, 0)
+
+		second := d.newcomer(nil)
+		time.Sleep(10 * time.Second)
+
+		if err := d.nodes[second].Ready(); err == nil || len(d.nodes[0].RaftPeers()) != 2 {
+			t.Errorf("a third node joined: %v", err)
+		}
+
+		if err := d.nodes[first].Admit(proven(t.Context(), "two", "/admit", nil),
+			Admission{Pattern: pattern, Withdraw: true}); err != nil {
+			t.Fatal(err)
+		}
+
+		problem(t, d.nodes[0].Admit(proven(t.Context(), "three", "/admit", nil),
+			Admission{Pattern: pattern, Withdraw: true}), directory.NotFound)
+	})
+}
+
+// A restore is an operator's command: a member's key alone restores nothing, the backup must be
+// the one of the proof, and the proof is good once (finding 18).
+//
+// Requirement: SEC-012, SEC-019
+func TestARestoreNeedsTheOperatorsProof(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, needProof)
+		leader, follower := d.leader()
+		file := d.backup(leader)
+
+		if _, err := d.nodes[leader].Register(t.Context(), put(t, ada, "late", 600)); err != nil {
+			t.Fatal(err)
+		}
+
+		before := d.nodes[leader].Replica.Position()
+		target := "/v1/operator/snapshot?force=true&reason=drill"
+
+		for _, at := range []int{leader, follower} {
+			s := d.nodes[at]
+			_, err := s.Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true})
+			problem(t, err, directory.Forbidden)
+
+			_, err = s.Restore(proven(t.Context(), "x", target, []byte("another")), bytes.NewReader(file),
+				RestoreOptions{Force: true})
+			problem(t, err, directory.Forbidden)
+
+			// The options are those that the operator has signed.
+			_, err = s.Restore(proven(t.Context(), "y", "/v1/operator/snapshot", file), bytes.NewReader(file),
+				RestoreOptions{Force: true})
+			problem(t, err, directory.Conflict)
+		}
+
+		if now := d.nodes[leader].Replica.Position(); now.Epoch != before.Epoch {
+			t.Fatalf("the domain is at %s, was at %s", now, before)
+		}
+
+		ctx := proven(t.Context(), "one", target, file)
+		if _, err := d.nodes[follower].Restore(ctx, bytes.NewReader(file), RestoreOptions{}); err != nil {
+			t.Fatal(err)
+		}
+
+		d.ready()
+		d.settled()
+
+		for i := range d.nodes {
+			restores := 0
+
+			for _, c := range d.commandsOf(i) {
+				if c.Action == directory.ActionRestore && c.Request.Proof == "one" && c.From == d.members[follower].ID {
+					restores++
+				}
+			}
+
+			if restores != 1 {
+				t.Errorf("node %d has applied %d restores", i, restores)
+			}
+		}
+
+		_, err := d.nodes[leader].Restore(ctx, bytes.NewReader(file), RestoreOptions{})
+		problem(t, err, directory.Replayed)
+	})
+}
+
+// A member without a vote takes no operator's command to the leader.
+//
+// Requirement: SEC-012
+func TestALearnerBringsNoOperatorsCommand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 1, needProof)
+		reader := d.newcomer(func(c *Config) { c.Reader = true })
+
+		if err := d.nodes[0].Admit(proven(t.Context(), "one", "/admit", nil), Admission{ID: d.members[reader].ID}); err != nil {
+			t.Fatal(err)
+		}
+
+		d.eventuallyVoters(0, 1, 1)
+		eventually(t, "the learner is ready", func() bool { return d.nodes[reader].Ready() == nil })
+
+		ctx := proven(t.Context(), "two", "/v1/operator/policy", []byte("{}"))
+		_, err := d.nodes[reader].SetPolicy(ctx, []byte("permit(principal,action,resource);"), nil)
+		problem(t, err, directory.NotVoter)
+	})
+}
+
+// A feed is bounded, and its numbers show what it has forgotten.
+//
+// Requirement: SEC-012
+func TestAFeedIsBounded(t *testing.T) {
+	var feed CommandFeed
+	for n := uint64(1); n <= 3*maxFed; n++ {
+		feed.add([]directory.OperatorCommand{{Number: n}}, n, n)
+	}
+
+	recent, newest := feed.After(0)
+	if len(recent) != maxFed || recent[0].Number != 2*maxFed+1 || newest != 3*maxFed {
+		t.Errorf("%d commands from %d to %d", len(recent), recent[0].Number, newest)
+	}
+
+	big := directory.OperatorCommand{Number: newest + 1, Policy: make([]byte, maxFedBytes-1)}
+	feed.add([]directory.OperatorCommand{big}, newest+1, newest+1)
+
+	if recent, _ := feed.After(0); feed.size > maxFedBytes || len(recent) == 0 {
+		t.Errorf("%d commands of %d bytes", len(recent), feed.size)
+	}
+
+	feed.add(nil, 0, 5000) // a snapshot
+
+	if recent, newest := feed.After(4000); len(recent) != 0 || newest != 5000 {
+		t.Error("the commands of a snapshot are not counted")
+	}
+}
