@@ -62,6 +62,7 @@ func (cutOff) TransferOwner(context.Context, directory.TransferRequest) (directo
 }
 
 func (r cutOff) Position() directory.Position { return r.position }
+func (r cutOff) Restored() uint64             { return 0 }
 func (r cutOff) Heard() time.Duration         { return r.heard }
 
 func (cutOff) Linearize(context.Context) error { return errNoLeader }

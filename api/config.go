@@ -27,6 +27,9 @@ type Registry interface {
 	ad.Registry
 	// Position is that of the last change that this node's answers show.
 	Position() directory.Position
+	// Restored is the last revision of the backup that the present epoch began with; 0 for
+	// the first epoch.
+	Restored() uint64
 	// Heard is the time since the domain's leader was heard; 0 on the leader.
 	Heard() time.Duration
 }

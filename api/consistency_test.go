@@ -69,6 +69,7 @@ type region struct {
 }
 
 func (r region) Position() directory.Position { return r.own() }
+func (r region) Restored() uint64             { return 5 }
 
 // at is a position of one epoch after a time, and the one before until then.
 func at(began time.Time, after time.Duration, revision uint64) func() directory.Position {
@@ -93,7 +94,11 @@ func TestReadYourWritesAnywhere(t *testing.T) {
 	}{
 		{"", 200, 0, "alpha.test=7.9"},
 		{"min=alpha.test=7.9", 200, 0, "alpha.test=7.9"},
-		{"min=alpha.test=6.999", 200, 0, "alpha.test=7.9"},
+		// Of an earlier epoch, what was restored is part of the history, and all else is lost.
+		{"min=alpha.test=6.5", 200, 0, "alpha.test=7.9"},
+		{"min=alpha.test=6.6", 503, 0, "alpha.test=7.9"},
+		{"min=alpha.test=7.9&min=alpha.test=6.6", 503, 0, "alpha.test=7.9"},
+		{"min=beta.test=6.5", 503, 0, "alpha.test=7.9, beta.test=7.19"},
 		{"min=alpha.test=7.10", 200, 2 * time.Second, "alpha.test=7.10"},
 		{"min=alpha.test=7.10&wait=1", 503, time.Second, "alpha.test=7.9"},
 		{"min=alpha.test=7.10&wait=0", 503, 0, "alpha.test=7.9"},
@@ -147,8 +152,13 @@ func TestReadYourWritesAnywhere(t *testing.T) {
 				t.Errorf("%s: Roster-Index is %q, want %q", x.query, got, x.index)
 			}
 
-			if (resp.Header.Get("Retry-After") != "") != (x.status == 503) {
+			lost := strings.Contains(x.query, "=6.")
+			if (resp.Header.Get("Retry-After") != "") != (x.status == 503 && !lost) {
 				t.Errorf("%s: Retry-After is %q: %v", x.query, resp.Header.Get("Retry-After"), body)
+			}
+
+			if kind, _ := body["type"].(string); strings.HasSuffix(kind, "/position-lost") != (lost && x.status == 503) {
+				t.Errorf("%s: the problem is %q", x.query, kind)
 			}
 		})
 	}
@@ -157,7 +167,8 @@ func TestReadYourWritesAnywhere(t *testing.T) {
 // The position of a foreign registration is told once, whatever min names.
 func TestAPositionIsToldOnce(t *testing.T) {
 	s := newTestServer(t, nil, entry(t, beta, rid(2), "two", 3, aDocument))
-	for _, query := range []string{"", "?min=beta.test=1780000000.17", "?min=beta.test=1.1&min=beta.test=1.2"} {
+	for _, query := range []string{"", "?min=beta.test=1780000000.17",
+		"?min=beta.test=1780000000.1&min=beta.test=1780000000.2"} {
 		resp := ask(t, s, "", "GET", "/ad/r/beta.test/"+rid(2)+query, "")
 		wantStatus(t, resp, 200)
 

@@ -140,6 +140,12 @@ func (f *freshness) wait(call *request.Call, ask freshRead) error {
 }
 
 func (f *freshness) awaitAll(call *request.Call, ask freshRead) error {
+	if lost := slices.IndexFunc(ask.min, f.isLost); lost >= 0 {
+		return directory.Refuse(directory.PositionLost,
+			"%s is a position of an earlier epoch and was lost by a restore; this node has %s. Read without it.",
+			directory.FormatIndex(ask.min[lost].domain, ask.min[lost].at), f.position(ask.min[lost].domain))
+	}
+
 	if f.hasAll(ask.min) {
 		return nil
 	}
@@ -177,6 +183,16 @@ func (f *freshness) notReached(minimum minimum, wait time.Duration) error {
 
 	return directory.Refuse(directory.Unavailable, "This node did not reach %s within %d s; %s.",
 		directory.FormatIndex(minimum.domain, minimum.at), int(wait.Seconds()), has)
+}
+
+// isLost reports whether a position is of an earlier epoch and can't be known to be part of
+// the history: the domain's own up to the restored revision are, another domain's never.
+func (f *freshness) isLost(m minimum) bool {
+	if m.at.Epoch >= f.position(m.domain).Epoch {
+		return false
+	}
+
+	return m.domain != f.domain || m.at.Revision > f.registry.Restored()
 }
 
 func (f *freshness) hasAll(min []minimum) bool {

@@ -195,6 +195,40 @@ func TestWoAIsKept(t *testing.T) {
 	})
 }
 
+// The document lists nothing past its deadline, however fresh it is in memory, and tells
+// caches to keep it no longer than its registrations live.
+//
+// Requirement: AD-024
+func TestWoAEndsWithItsRegistrations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		short := entry(t, alpha, "01JWNTC0000000000000000AD1", "short", 1, aDocument)
+		short.ExpiresAt = time.Now().Add(10500 * time.Millisecond).UnixMilli()
+		long := entry(t, alpha, "01JWNTC0000000000000000AD2", "long", 2, aDocument)
+		s := newTestServer(t, frontAll, short, long)
+
+		listed := func() (ids []string, cacheControl string) {
+			resp := ask(t, s, "", "GET", catalog.WebOfAgentsPath, "")
+			return woaIDs(t, wantStatus(t, resp, 200)), resp.Header.Get("Cache-Control")
+		}
+
+		if ids, cached := listed(); len(ids) != 2 || cached != "public, max-age=10" {
+			t.Errorf("it lists %v, for %q", ids, cached)
+		}
+
+		time.Sleep(10 * time.Second)
+
+		if ids, cached := listed(); len(ids) != 2 || cached != "public, max-age=0" {
+			t.Errorf("before the deadline it lists %v, for %q", ids, cached)
+		}
+
+		time.Sleep(500 * time.Millisecond)
+
+		if ids, cached := listed(); len(ids) != 1 || cached != "public, max-age=60" {
+			t.Errorf("at the deadline it lists %v, for %q", ids, cached)
+		}
+	})
+}
+
 // BenchmarkWoA serves the document of 1,000 agents over TLS, beside the same bytes
 // from a file: it is to come to 0.6 of the file's rate.
 func BenchmarkWoA(b *testing.B) {

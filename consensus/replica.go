@@ -91,6 +91,7 @@ func (r *Replica) applyEntry(entry *raft.Log) ([]state.Result, error) {
 // A stateSummary has the parts of the state that every read needs.
 type stateSummary struct {
 	position directory.Position
+	restored uint64 // the last revision of the backup that the epoch began with
 	sealed   bool
 	written  Numbers // its Formats are never modified
 }
@@ -99,8 +100,13 @@ type stateSummary struct {
 // committed time (rule T4). The caller holds mu.
 func (r *Replica) notifyChanged() {
 	r.cfg.Index.Clock.Advance(time.UnixMilli(r.state.History().Now()))
-	r.summary.Store(&stateSummary{r.state.History().Position(), r.state.History().Sealed() != "",
-		r.state.Members().Written()})
+	history := r.state.History()
+	r.summary.Store(&stateSummary{
+		position: history.Position(),
+		restored: history.Restored(),
+		sealed:   history.Sealed() != "",
+		written:  r.state.Members().Written(),
+	})
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
@@ -263,6 +269,10 @@ func (r *Replica) Peerings() []directory.Peering {
 
 // Position returns how far this member has applied the domain's history.
 func (r *Replica) Position() directory.Position { return r.summary.Load().position }
+
+// Restored returns the last revision of the backup that the epoch began with; 0 for the
+// first epoch. Positions of earlier epochs up to it are part of the history.
+func (r *Replica) Restored() uint64 { return r.summary.Load().restored }
 
 // Quotas returns how much of its quotas the domain uses, as applied here.
 func (r *Replica) Quotas() Quotas {

@@ -107,22 +107,14 @@ func (c *CA) Bundle() *spiffebundle.Bundle {
 }
 
 // Issue makes a key and an SVID for a path of the domain (/agent/ada), good for
-// ttl from now. The certificate of a node also names localhost, 127.0.0.1 and
-// ::1, so that clients that know no SPIFFE work with it.
+// ttl from now. The certificate also names localhost, 127.0.0.1 and ::1, so that clients
+// that know no SPIFFE reach nodes and agents with it.
 func (c *CA) Issue(path string, ttl time.Duration, now time.Time) (*x509svid.SVID, error) {
-	return c.IssueFor(path, loopbackOf(c.td, path), ttl, now)
+	return c.IssueFor(path, loopback, ttl, now)
 }
 
-// loopbackOf returns the loopback names and addresses for the certificate of a node, and
-// nothing for others.
-func loopbackOf(td spiffeid.TrustDomain, path string) []string {
-	id, err := spiffeid.FromPath(td, path)
-	if err != nil || !IsNode(id, td) {
-		return nil
-	}
-
-	return []string{"localhost", "127.0.0.1", "::1"}
-}
+// loopback are the names of this machine.
+var loopback = []string{"localhost", "127.0.0.1", "::1"}
 
 // IssueFor is Issue with the DNS names and IP addresses that the certificate names.
 func (c *CA) IssueFor(path string, hosts []string, ttl time.Duration, now time.Time) (*x509svid.SVID, error) {

@@ -114,7 +114,7 @@ func (c *CA) issueFor(t testing.TB, path string, key crypto.Signer, change func(
 	id, err := spiffeid.FromPath(c.td, path)
 	must(t, err)
 
-	template := leafTemplate(id, loopbackOf(c.td, path), time.Now(), time.Hour)
+	template := leafTemplate(id, loopback, time.Now(), time.Hour)
 	if change != nil {
 		change(template)
 	}

@@ -399,3 +399,27 @@ func intermediate(t testing.TB, c *CA, uses []x509.ExtKeyUsage) *CA {
 
 	return &CA{c.td, cert, key}
 }
+
+// Every certificate of a development domain names localhost and 127.0.0.1, so that people
+// reach its nodes and agents with plain TLS clients.
+//
+// Requirement: OPS-002
+func TestIssuedCertificatesNameThisMachine(t *testing.T) {
+	ca, err := NewCA(alpha, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, path := range []string{"/roster/node/1", "/agent/ada"} {
+		svid, err := ca.Issue(path, time.Hour, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		for _, host := range []string{"localhost", "127.0.0.1", "::1"} {
+			if err := svid.Certificates[0].VerifyHostname(host); err != nil {
+				t.Errorf("%s: %v", path, err)
+			}
+		}
+	}
+}

@@ -137,7 +137,7 @@ func (v *vectorMaker) svid(ca *CA, path string, key crypto.Signer) *x509svid.SVI
 	v.t.Helper()
 	id, err := spiffeid.FromPath(alpha, path)
 	must(v.t, err)
-	template := leafTemplate(id, loopbackOf(alpha, path), time.Unix(vectorTime, 0), 24*time.Hour)
+	template := leafTemplate(id, loopback, time.Unix(vectorTime, 0), 24*time.Hour)
 	template.SerialNumber = big.NewInt(2)
 	leaf := v.certificate(template, ca.cert, key.Public(), ca.key)
 

@@ -74,9 +74,16 @@ func (h *Handler) parseProposal(w http.ResponseWriter, call *request.Call) (prop
 		return proposal, err
 	}
 
-	proposal.Document, err = directory.ParseDocument(directory.KindAIDIP, body)
+	if proposal.Document, err = directory.ParseDocument(directory.KindAIDIP, body); err != nil {
+		return proposal, err
+	}
 
-	return proposal, err
+	if id, ok := strictjson.TextMember(proposal.Document.Members(), "id"); ok && id == "" {
+		return proposal, directory.Refuse(directory.BadRequest,
+			"id must have 1 to 255 bytes. Leave it out, and the directory makes one.").At("/id")
+	}
+
+	return proposal, nil
 }
 
 // givenID returns the id that a document gives itself; "" if the directory is to make

@@ -29,7 +29,29 @@ type page struct {
 
 	state uint64    // that it was made of
 	made  time.Time // when
+	ends  time.Time // the earliest deadline in it; zero if it lists nothing
 }
+
+// endBy notes the deadline of a registration in the page, in Unix milliseconds.
+func (p *page) endBy(deadline int64) {
+	if ends := time.UnixMilli(deadline); p.ends.IsZero() || ends.Before(p.ends) {
+		p.ends = ends
+	}
+}
+
+// maxAge is how many seconds a cache may keep the page: no longer than its registrations
+// live.
+func (p *page) maxAge() int {
+	if p.ends.IsZero() {
+		return int(maxServed.Seconds())
+	}
+
+	return int(max(min(time.Until(p.ends), maxServed), 0).Seconds())
+}
+
+// ended reports whether a registration in the page has ended. The page is not served then,
+// whoever renders the next one (AD-024).
+func (p *page) ended() bool { return !p.ends.IsZero() && !time.Now().Before(p.ends) }
 
 func (p *page) size(key string) int { return len(p.body) + len(p.compressed) + len(key) + 512 }
 
@@ -68,7 +90,7 @@ func (ps *pageCache) page(
 	select {
 	case ps.rendering <- struct{}{}:
 	default:
-		if p != nil && time.Since(p.made) < 2*maxServed {
+		if p != nil && !p.ended() && time.Since(p.made) < 2*maxServed {
 			return p, nil
 		}
 
@@ -88,7 +110,7 @@ func (ps *pageCache) page(
 	began := time.Now()
 
 	now := state()
-	if p == nil || p.state != now || time.Since(p.made) >= maxServed {
+	if p == nil || p.ended() || p.state != now || time.Since(p.made) >= maxServed {
 		rendered, err := render()
 		if err != nil {
 			return nil, err
@@ -128,7 +150,7 @@ func (ps *pageCache) cached(key string) (p *page, fresh bool) {
 
 	cached.used = time.Now()
 
-	return cached.page, cached.used.Before(cached.until)
+	return cached.page, cached.used.Before(cached.until) && !cached.ended()
 }
 
 // keep stores a page, and drops the least recently used ones if there is no room.

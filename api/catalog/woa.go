@@ -136,7 +136,7 @@ func send(w http.ResponseWriter, call *request.Call, page *page) error {
 		etag = strings.TrimSuffix(etag, `"`) + `-json"`
 	}
 
-	header.Set("Cache-Control", "public, max-age=60")
+	header.Set("Cache-Control", "public, max-age="+strconv.Itoa(page.maxAge()))
 	header.Set("Vary", "Accept, Accept-Encoding")
 	header.Set("Last-Modified", page.modified)
 
@@ -237,6 +237,8 @@ func (h *WebOfAgents) appendAgents(data []byte, page *page, query index.Query, l
 
 				return data[:before]
 			}
+
+			page.endBy(entry.ExpiresAt)
 
 			n++
 			query.After = h.cfg.Reader.View.CursorOf(entry)

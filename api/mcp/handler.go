@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -70,6 +71,10 @@ func (h *Handler) Post(w http.ResponseWriter, call *request.Call) error {
 	response.NoStore(w)
 
 	if err := h.checkOrigin(call); err != nil {
+		return err
+	}
+
+	if err := checkAccept(call); err != nil {
 		return err
 	}
 
@@ -132,6 +137,22 @@ func (h *Handler) checkOrigin(call *request.Call) error {
 	if local != nil && request.IsLoopback(local.String()) && !request.IsLoopback(call.Host) &&
 		(err != nil || call.Host != public.Host) {
 		return directory.Refuse(directory.Forbidden, "Host %.100q is not a name of this directory.", call.Host)
+	}
+
+	return nil
+}
+
+// checkAccept names what is missing in Accept (MCP, "Streamable HTTP").
+func checkAccept(call *request.Call) error {
+	accepts := strings.ToLower(strings.Join(call.Header.Values("Accept"), ","))
+
+	for _, media := range []string{"application/json", "text/event-stream"} {
+		kind, _, _ := strings.Cut(media, "/")
+		if !strings.Contains(accepts, media) && !strings.Contains(accepts, kind+"/*") &&
+			!strings.Contains(accepts, "*/*") {
+			return directory.Refuse(directory.BadRequest,
+				"The header field Accept doesn't name %s. Send Accept: application/json, text/event-stream.", media)
+		}
 	}
 
 	return nil

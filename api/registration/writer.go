@@ -215,7 +215,7 @@ func (w *Writer) Answer(
 		entry = &directory.Entry{Origin: w.Domain, RID: outcome.RID}
 	}
 
-	rw.Header().Set("Location", surface.Href(entry))
+	rw.Header().Set("Location", view.PathOf(outcome.RID)) // whatever the surface (AD-053)
 	w.SetOutcome(rw, outcome)
 
 	if !ok {

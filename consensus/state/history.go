@@ -18,8 +18,8 @@ type History struct {
 	ledger   frontier
 	// sealed is why a new epoch must begin before anything else; empty if none must.
 	sealed string
-	// restored is the revision of the backup whose restore has sealed the state, and
-	// restoredBy says who ordered it.
+	// restored is the last revision of the backup that the epoch began with, or that has
+	// sealed the state; 0 if the domain was never restored. restoredBy says who ordered it.
 	restored   uint64
 	restoredBy *Origin
 	commands   uint64 // traced so far, in all epochs
@@ -29,6 +29,10 @@ type History struct {
 func (h *History) Position() directory.Position {
 	return directory.Position{Epoch: h.epoch, Revision: h.revision}
 }
+
+// Restored returns the last revision of the backup that the epoch began with; 0 for the
+// first epoch. Positions of earlier epochs up to it are part of the history.
+func (h *History) Restored() uint64 { return h.restored }
 
 // Revision returns the last revision.
 func (h *History) Revision() uint64 { return h.revision }

@@ -252,7 +252,6 @@ func (s *State) begin(epoch *Epoch) {
 	s.history.epoch = epoch.Epoch
 	s.history.sealed = ""
 	s.history.ledger = frontier{}
-	s.history.restored = 0
 	s.history.next()
 	s.history.ledger.append(leafEpoch, leaf.payload())
 

@@ -96,6 +96,9 @@ var rules = map[directory.Problem]Rule{
 	directory.NotVoter: {503, "Not a voter", "unavailable", "Unavailable", 0,
 		"This node has no vote in its domain, so it takes no operator's changes. Nothing was changed. Ask one " +
 			"of the voters, whose URLs the detail names."},
+	directory.PositionLost: {503, "Position lost", "unavailable", "Unavailable", 0,
+		"A position in min is of an earlier epoch: the domain was restored from a backup that doesn't have it. " +
+			"It will never be reached. Read again without it."},
 	directory.Overtaken: {503, "Overtaken by other changes", "unavailable", "Unavailable", 1,
 		"Concurrent changes of the domain's policy or of the registration overtook this one. Nothing was " +
 			"changed. Retry."},
