@@ -12,6 +12,7 @@ import (
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/discovery"
 	"github.com/roster-mesh/roster/federation"
+	"github.com/roster-mesh/roster/federation/peering"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/gateway/probe"
 	"github.com/roster-mesh/roster/trust"
@@ -29,7 +30,7 @@ type collector struct {
 	panics   *contain.Panics
 	finder   *discovery.Finder
 	findings *probe.Findings // nil if nothing is probed
-	bundles  *bundleKeeper
+	bundles  *peering.BundleKeeper
 }
 
 // A snapshot has the values that several metrics of one scrape share.
@@ -227,7 +228,8 @@ func (s *snapshot) gossipBytes(emit emit) {
 
 func (s *snapshot) bundleFailures(emit emit) {
 	for _, p := range s.peers {
-		emit(oneIf(s.bundles.of(p.Domain).err != nil), p.Domain.Name())
+		_, err := s.bundles.Endpoint(p.Domain)
+		emit(oneIf(err != nil), p.Domain.Name())
 	}
 }
 

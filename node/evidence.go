@@ -5,16 +5,16 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/evidence"
+	"github.com/roster-mesh/roster/federation/peering"
 	"github.com/roster-mesh/roster/trust"
 )
 
 // evidenceVerifier implements evidence.Verifier by this node's keyring and its domain's
 // peerings.
 type evidenceVerifier struct {
-	keyring  *trust.Keyring
-	peerings *peerings
+	keyring    *trust.Keyring
+	agreements *peering.Agreements
 }
 
 // Accuse implements evidence.Verifier.
@@ -34,11 +34,5 @@ func (c evidenceVerifier) Judge(file []byte, news bool) (evidence.Conviction, er
 
 // Freeze implements evidence.Verifier.
 func (c evidenceVerifier) Freeze(ctx context.Context, origin spiffeid.TrustDomain) error {
-	return c.peerings.amend(ctx, origin, func(p *directory.Peering, _ bool) error {
-		if p.State == directory.PeeringActive {
-			p.State = directory.PeeringFrozen
-		}
-
-		return nil
-	})
+	return c.agreements.Freeze(ctx, origin)
 }

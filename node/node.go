@@ -49,6 +49,7 @@ import (
 	"github.com/roster-mesh/roster/discovery"
 	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/federation/gossip"
+	"github.com/roster-mesh/roster/federation/peering"
 	"github.com/roster-mesh/roster/gateway"
 	"github.com/roster-mesh/roster/gateway/probe"
 	"github.com/roster-mesh/roster/node/config"
@@ -98,9 +99,9 @@ type Node struct {
 
 	gatewayID gatewayIdentity // with which agents are called
 
-	peerings *peerings
-	attester *attester
-	keeper   *bundleKeeper
+	agreements *peering.Agreements
+	attester   *attester
+	keeper     *peering.BundleKeeper
 
 	mu      sync.Mutex // guards clients
 	clients map[spiffeid.TrustDomain]*http.Client

@@ -11,6 +11,7 @@ import (
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation"
+	"github.com/roster-mesh/roster/federation/peering"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/trust"
 	"github.com/roster-mesh/roster/trust/policy"
@@ -24,7 +25,7 @@ type operator struct {
 	store     *consensus.Store
 	mesh      *federation.Mesh
 	policy    *policy.Policy
-	endpoints *bundleKeeper
+	endpoints *peering.BundleKeeper
 	rotate    func(context.Context) error // this node's signing key
 }
 
@@ -128,11 +129,9 @@ func (o operator) agreement(peering directory.Peering) wire.Peer {
 
 	peer.BundleEndpoint = peering.Endpoint.URL
 	if peer.BundleEndpoint != "" {
-		checked := o.endpoints.of(peering.Domain)
-		peer.BundleChecked = checked.good
-
-		if checked.err != nil {
-			peer.BundleError = checked.err.Error()
+		var err error
+		if peer.BundleChecked, err = o.endpoints.Endpoint(peering.Domain); err != nil {
+			peer.BundleError = err.Error()
 		}
 	}
 

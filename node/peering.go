@@ -1,146 +1,80 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"slices"
 	"time"
 
 	apioperator "github.com/roster-mesh/roster/api/operator"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/api/wire"
+	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/problem"
-	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation"
+	"github.com/roster-mesh/roster/federation/peering"
+	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/node/listener"
 	"github.com/roster-mesh/roster/trust"
 )
 
-// How long another domain is asked.
-const (
-	offerTime    = 10 * time.Second // for one of its nodes to answer an offer
-	farewellTime = 5 * time.Second  // for one of its nodes to answer a farewell
-	farewells    = 10 * time.Minute // for any: after that deadlines do it
-)
+// offerTime bounds the wait for one node of another domain to answer an offer.
+const offerTime = 10 * time.Second
 
-// agreed returns the peering with a domain; ok is false if there is none.
-func (ps *peerings) agreed(td spiffeid.TrustDomain) (p directory.Peering, ok bool) {
-	all := ps.store.Peerings()
-
-	i := slices.IndexFunc(all, func(p directory.Peering) bool { return p.Domain == td })
-	if i < 0 {
-		return directory.Peering{}, false
-	}
-
-	return all[i], true
-}
-
-// amendAtMost bounds the attempts of a change when concurrent changes precede it.
-const amendAtMost = 5
-
-const (
-	readTime  = 5 * time.Second // bounds the wait for the current peerings, as that of a write for a leader
-	readPause = 50 * time.Millisecond
-)
-
-// await waits until this node shows all peerings that the domain acknowledged. A read fails
-// as soon as no leader is known; a change waits for one.
-func (ps *peerings) await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, readTime)
-	defer cancel()
-
-	for {
-		err := ps.store.Linearize(ctx)
-		if directory.ProblemOf(err) != directory.Unavailable {
-			return err
-		}
-
-		select {
-		case <-time.After(readPause):
-		case <-ctx.Done():
-			return err
-		}
-	}
-}
-
-// amend applies f to the current peering with a domain, at any node. It retries after a
-// concurrent change, so that no change is lost.
-func (ps *peerings) amend(ctx context.Context, td spiffeid.TrustDomain,
-	f func(p *directory.Peering, known bool) error) error {
-	for try := 1; ; try++ {
-		if err := ps.await(ctx); err != nil {
-			return err
-		}
-
-		was, known := ps.agreed(td)
-		was.Domain = td
-
-		peering := was
-		if err := f(&peering, known); err != nil || peering.Equal(was) {
-			return err
-		}
-
-		err := ps.store.AmendPeering(ctx, was, peering)
-		if directory.ProblemOf(err) != directory.Conflict || try == amendAtMost {
-			return err
-		}
-	}
-}
-
-// exportsTo reports whether the operator lets a peer have something.
-func (ps *peerings) exportsTo(td spiffeid.TrustDomain) bool {
-	return slices.ContainsFunc(ps.list(), func(p directory.Peering) bool {
-		return p.Domain == td && p.State == directory.PeeringActive && p.Mesh
-	})
+// peers implements operator.Peers by the domain's agreements: it makes and reads tokens, and
+// presents offers to other domains.
+type peers struct {
+	agreements *peering.Agreements
+	cfg        *config.Config
+	net        Network
+	bundles    *trust.Bundles
+	store      *consensus.Store
+	mesh       *federation.Mesh
 }
 
 // ourselves returns the data of this domain that another domain needs for a peering.
-func (ps *peerings) ourselves() (directory.Peering, error) {
-	peering := directory.Peering{Domain: ps.domain, Endpoint: ps.bundleEndpoint()}
+func (ps *peers) ourselves() (directory.Peering, error) {
+	us := directory.Peering{Domain: ps.cfg.TrustDomain, Endpoint: ps.bundleEndpoint()}
 
 	var err error
-	if peering.Bundle, err = ps.bundles.Publish(peering.Domain); err != nil {
-		return peering, err
+	if us.Bundle, err = ps.bundles.Publish(us.Domain); err != nil {
+		return us, directory.Refuse(directory.Unavailable, "this node has no bundle of its own domain: %w", err)
 	}
 
 	for _, m := range ps.store.RaftPeers() {
 		if m.API != "" {
-			peering.Addresses = append(peering.Addresses, m.API)
+			us.Addresses = append(us.Addresses, m.API)
 		}
 	}
 
-	if len(peering.Addresses) == 0 {
-		peering.Addresses = []string{ps.cfg.PublicURL}
+	if len(us.Addresses) == 0 {
+		us.Addresses = []string{ps.cfg.PublicURL}
 	}
 
-	for _, m := range ps.mesh().Members() {
-		if m.ID.TrustDomain() == peering.Domain {
-			peering.Gossip = append(peering.Gossip, m.Address)
+	for _, m := range ps.mesh.Members() {
+		if m.ID.TrustDomain() == us.Domain {
+			us.Gossip = append(us.Gossip, m.Address)
 		}
 	}
 
-	return peering, nil
+	return us, nil
 }
 
 // Invite implements operator.Peers. The domain keeps the secret's hash alone.
-func (ps *peerings) Invite(ctx context.Context, peer spiffeid.TrustDomain, life time.Duration) (wire.Invitation,
+func (ps *peers) Invite(ctx context.Context, peer spiffeid.TrustDomain, life time.Duration) (wire.Invitation,
 	error) {
 	var made wire.Invitation
 
 	us, err := ps.ourselves()
 	if err != nil {
-		return made, directory.Refuse(directory.Unavailable, "this node has no bundle of its own domain: %w", err)
+		return made, err
 	}
 
 	secret := rand.Text()
@@ -154,38 +88,17 @@ func (ps *peerings) Invite(ctx context.Context, peer spiffeid.TrustDomain, life 
 			apioperator.MaxToken)
 	}
 
-	pending := directory.Peering{Domain: peer, State: directory.PeeringPending, Secret: sha256.Sum256([]byte(secret)),
-		Until: until.Unix()}
-
-	return made, ps.amend(ctx, peer, func(peering *directory.Peering, _ bool) error {
-		if err := noPeerYet(peering); err != nil {
-			return err
-		}
-
-		*peering = pending
-
-		return nil
-	})
+	return made, ps.agreements.Invite(ctx, peer, sha256.Sum256([]byte(secret)), until)
 }
 
-func noPeerYet(p *directory.Peering) error {
-	if p.State == directory.PeeringActive || p.State == directory.PeeringFrozen {
-		return directory.Refuse(directory.Conflict, "%s is a peer already (%s); remove it first", p.Domain.Name(),
-			p.State)
-	}
-
-	return nil
-}
-
-// Accept implements operator.Peers. The peering is pending until the other domain
-// has taken the secret, and active once it has.
-func (ps *peerings) Accept(ctx context.Context, token apioperator.Token) error {
-	peering, err := token.Peering(ps.domain)
+// Accept implements operator.Peers.
+func (ps *peers) Accept(ctx context.Context, token apioperator.Token) error {
+	invited, err := token.Peering(ps.cfg.TrustDomain)
 	if err != nil {
 		return err
 	}
 
-	if _, err := trust.ParseBundle(peering.Domain, peering.Bundle); err != nil {
+	if _, err := trust.ParseBundle(invited.Domain, invited.Bundle); err != nil {
 		return directory.Refuse(directory.BadRequest, "the token's bundle is not usable: %w", err).At("/token")
 	}
 
@@ -196,63 +109,25 @@ func (ps *peerings) Accept(ctx context.Context, token apioperator.Token) error {
 
 	us, err := ps.ourselves()
 	if err != nil {
-		return directory.Refuse(directory.Unavailable, "this node has no bundle of its own domain: %w", err)
-	}
-
-	err = ps.amend(ctx, peering.Domain, func(now *directory.Peering, _ bool) error {
-		if err := noPeerYet(now); err != nil {
-			return err
-		}
-
-		*now = peering
-
-		return nil
-	})
-	if err != nil {
 		return err
 	}
 
-	pending := peering
-	if err := ps.offer(ctx, peering, token.Secret, us); err != nil {
-		var refused *apiclient.Error
-		if errors.As(err, &refused) && refused.Status < 500 {
-			peering.State = directory.PeeringTerminated
-
-			return errors.Join(directory.Refuse(directory.Conflict, "%s refuses: %w", peering.Domain.Name(),
-				theirs(refused)), ps.store.AmendPeering(ctx, pending, peering))
-		}
-
-		if refused != nil {
-			err = theirs(refused)
-		}
-
-		return directory.Refuse(problem.Upstream,
-			"no node of %s said that it took the invitation, so the peering is pending here; accept it again "+
-				"once one is reached: %w", peering.Domain.Name(), err)
-	}
-
-	peering.State = directory.PeeringActive
-
-	return ps.store.AmendPeering(ctx, pending, peering)
-}
-
-// theirs returns the error for an answer of another domain's node. It quotes the text,
-// because the other node chose its bytes and an operator reads them.
-func theirs(e *apiclient.Error) error {
-	return fmt.Errorf("it answers %d, %.200q", e.Status, e.Error())
+	return ps.agreements.Accept(ctx, invited, func(ctx context.Context) error {
+		return ps.offer(ctx, invited, token.Secret, us)
+	})
 }
 
 // offer presents the secret to one node after the other until one accepts it. It trusts
 // the token's bundle. It presents no certificate, because that domain knows none of this
 // one's authorities yet.
-func (ps *peerings) offer(ctx context.Context, peering directory.Peering, secret string, us directory.Peering) error {
-	client, done, err := ps.stranger(peering, nil)
+func (ps *peers) offer(ctx context.Context, invited directory.Peering, secret string, us directory.Peering) error {
+	client, done, err := stranger(ps.net, invited, nil)
 	if err != nil {
 		return err
 	}
 	defer done()
 
-	for _, address := range peering.Addresses {
+	for _, address := range invited.Addresses {
 		timed, cancel := context.WithTimeout(ctx, offerTime)
 		err = apiclient.NewDirect(address, client).Redeem(timed, secret, apioperator.WirePeering(us))
 		cancel()
@@ -262,22 +137,37 @@ func (ps *peerings) offer(ctx context.Context, peering directory.Peering, secret
 		}
 	}
 
-	return err
+	var refused *apiclient.Error
+
+	switch {
+	case !errors.As(err, &refused):
+		return err
+	case refused.Status < http.StatusInternalServerError:
+		return &peering.RefusedError{Err: theirs(refused)}
+	}
+
+	return theirs(refused)
 }
 
-// stranger returns a client for nodes of a domain that is no peer, by the bundle
-// that p has.
-func (ps *peerings) stranger(peering directory.Peering, as *trust.Source) (*http.Client, func(), error) {
+// theirs returns the error for an answer of another domain's node. It quotes the text,
+// because the other node chose its bytes and an operator reads them.
+func theirs(e *apiclient.Error) error {
+	return fmt.Errorf("it answers %d, %.200q", e.Status, e.Error())
+}
+
+// stranger returns a client for nodes of a domain that is no peer, by the bundle of an
+// agreement.
+func stranger(network Network, with directory.Peering, as *trust.Source) (*http.Client, func(), error) {
 	believed := trust.NewBundles()
-	if err := believed.Set(peering.Domain, peering.Bundle); err != nil {
+	if err := believed.Set(with.Domain, with.Bundle); err != nil {
 		return nil, nil, err
 	}
 
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
-			return ps.net.Dial(ctx, addr)
+			return network.Dial(ctx, addr)
 		},
-		TLSClientConfig:     trust.ClientTLS(as, believed, AuthorizeNodesOf(peering.Domain), "h2", "http/1.1"),
+		TLSClientConfig:     trust.ClientTLS(as, believed, AuthorizeNodesOf(with.Domain), "h2", "http/1.1"),
 		ForceAttemptHTTP2:   true,
 		TLSHandshakeTimeout: listener.HeaderTimeout,
 	}
@@ -289,155 +179,62 @@ func (ps *peerings) stranger(peering directory.Peering, as *trust.Source) (*http
 }
 
 // Invited implements operator.Peers.
-func (ps *peerings) Invited(secret string, peer spiffeid.TrustDomain) bool {
-	p, ok := ps.agreed(peer)
+func (ps *peers) Invited(secret string, peer spiffeid.TrustDomain) bool {
+	p, ok := ps.agreements.With(peer)
 	return ok && p.Secret == sha256.Sum256([]byte(secret))
 }
 
 // Redeem implements operator.Peers.
-func (ps *peerings) Redeem(ctx context.Context, secret string, peering directory.Peering) error {
-	if _, err := trust.ParseBundle(peering.Domain, peering.Bundle); err != nil {
-		return directory.Refuse(directory.BadRequest, "the bundle of %s is not usable: %w", peering.Domain.Name(),
+func (ps *peers) Redeem(ctx context.Context, secret string, offered directory.Peering) error {
+	if _, err := trust.ParseBundle(offered.Domain, offered.Bundle); err != nil {
+		return directory.Refuse(directory.BadRequest, "the bundle of %s is not usable: %w", offered.Domain.Name(),
 			err).At("/bundle")
 	}
 
-	return ps.store.Redeem(ctx, sha256.Sum256([]byte(secret)), peering)
+	return ps.store.Redeem(ctx, sha256.Sum256([]byte(secret)), offered)
 }
 
 // Change implements operator.Peers.
-func (ps *peerings) Change(ctx context.Context, peer spiffeid.TrustDomain, verb wire.PeerVerb) error {
-	if now, _ := ps.agreed(peer); verb == wire.PeerRelease && now.State == directory.PeeringFrozen {
-		if err := ps.mesh().MayRelease(ctx, peer); err != nil {
-			return err
+func (ps *peers) Change(ctx context.Context, peer spiffeid.TrustDomain, verb wire.PeerVerb) error {
+	switch verb {
+	case wire.PeerRemove:
+		return ps.agreements.Remove(ctx, peer)
+	case wire.PeerRelease:
+		if now, _ := ps.agreements.With(peer); now.State == directory.PeeringFrozen {
+			if err := ps.mesh.MayRelease(ctx, peer); err != nil {
+				return err
+			}
 		}
+
+		return ps.agreements.Release(ctx, peer)
 	}
 
-	return ps.amend(ctx, peer, func(peering *directory.Peering, known bool) error {
-		if !known || peering.State == directory.PeeringTerminated && verb != wire.PeerRemove {
-			return noPeer(peer)
-		}
-
-		switch verb {
-		case wire.PeerRemove:
-			peering.State, peering.Mesh, peering.Secret, peering.Until, peering.ByPeer = directory.PeeringTerminated,
-				false, directory.Hash{}, 0, peering.ByPeer && peering.State == directory.PeeringTerminated
-			peering.Export, peering.Import = directory.PeerRules{}, directory.PeerRules{}
-		case wire.PeerRelease:
-			if peering.State != directory.PeeringFrozen {
-				return directory.Refuse(directory.Conflict, "%s is %s; only a frozen peer is released", peer.Name(),
-					peering.State)
-			}
-
-			peering.State = directory.PeeringActive
-		case wire.PeerExport, wire.PeerUnexport:
-			peering.Mesh = verb == wire.PeerExport
-		}
-
-		return nil
-	})
-}
-
-func noPeer(td spiffeid.TrustDomain) error {
-	return directory.Refuse(directory.NotFound, "%s is no peer of this domain", td.Name())
+	return ps.agreements.Export(ctx, peer, verb == wire.PeerExport)
 }
 
 // Set implements operator.Peers.
-func (ps *peerings) Set(ctx context.Context, peer spiffeid.TrustDomain, to apioperator.PeerSettings) error {
-	return ps.amend(ctx, peer, func(peering *directory.Peering, known bool) error {
-		if !known || peering.State == directory.PeeringTerminated {
-			return noPeer(peer)
-		}
-
+func (ps *peers) Set(ctx context.Context, peer spiffeid.TrustDomain, to apioperator.PeerSettings) error {
+	return ps.agreements.Set(ctx, peer, func(p *directory.Peering) {
 		if to.Export != nil {
-			peering.Export = *to.Export
+			p.Export = *to.Export
 		}
 
 		if to.Import != nil {
-			peering.Import = *to.Import
+			p.Import = *to.Import
 		}
 
 		if to.Addresses != nil {
-			peering.Addresses = to.Addresses
+			p.Addresses = to.Addresses
 		}
 
 		if to.Gossip != nil {
-			peering.Gossip = to.Gossip
+			p.Gossip = to.Gossip
 		}
 
 		if to.Endpoint != nil {
-			peering.Endpoint = *to.Endpoint
+			p.Endpoint = *to.Endpoint
 		}
-
-		return nil
 	})
-}
-
-// endedByPeer takes a peer's word that it has ended the peering.
-func (ps *peerings) endedByPeer(ctx context.Context, td spiffeid.TrustDomain) error {
-	return ps.amend(ctx, td, func(peering *directory.Peering, _ bool) error {
-		if peering.State != directory.PeeringActive && peering.State != directory.PeeringFrozen {
-			return nil
-		}
-
-		peering.State, peering.Mesh, peering.ByPeer, peering.Secret, peering.Until = directory.PeeringTerminated,
-			false, true, directory.Hash{}, 0
-		ps.log.Warn("peering ended by the peer; its records are removed", "peer", td.Name())
-
-		return nil
-	})
-}
-
-// sayFarewell notifies a former peer that the peering has ended, so that it drops this
-// domain's data at once (MESH-025). A peer that can't be reached drops the data by
-// deadlines.
-func (ps *peerings) sayFarewell(ctx context.Context, peering directory.Peering) {
-	client, done, err := ps.stranger(peering, ps.source)
-	if err != nil {
-		ps.log.Warn("farewell to a former peer failed", "peer", peering.Domain.Name(), "err", err)
-		return
-	}
-	defer done()
-	turn := 0
-
-	_, err = backoff.Retry(ctx, func() (struct{}, error) {
-		if now, ok := ps.agreed(peering.Domain); !ok || now.State != directory.PeeringTerminated ||
-			len(peering.Addresses) == 0 {
-			return struct{}{}, nil // the two are at it again
-		}
-
-		turn++
-
-		return struct{}{}, farewell(ctx, client, peering.Addresses[turn%len(peering.Addresses)])
-	}, backoff.WithMaxElapsedTime(farewells))
-	if err != nil {
-		ps.log.Warn("farewell to a former peer failed; it removes this domain's records by their deadlines",
-			"peer", peering.Domain.Name(), "err", err)
-	}
-}
-
-var errNotTaken = errors.New("the farewell was not taken")
-
-func farewell(ctx context.Context, client *http.Client, address string) error {
-	ctx, cancel := context.WithTimeout(ctx, farewellTime)
-	defer cancel()
-
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address+protocol.PathFarewell, bytes.NewReader(nil))
-	if err != nil {
-		return err
-	}
-
-	resp, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<10))
-	if resp.StatusCode >= 500 {
-		return errNotTaken
-	}
-
-	return nil // or refused: it is no peer there any more
 }
 
 // fingerprintsOf is empty if a peering has no usable bundle.

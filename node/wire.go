@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -19,6 +20,7 @@ import (
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/federation/gossip"
+	"github.com/roster-mesh/roster/federation/peering"
 	"github.com/roster-mesh/roster/gateway/probe"
 	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/node/dnssd"
@@ -175,15 +177,21 @@ func (n *Node) wireTrust() (err error) {
 		return fmt.Errorf("policy: %w", err)
 	}
 
-	n.peerings = &peerings{
-		domain: td, cfg: &n.cfg, net: n.net, log: n.log, source: n.source, bundles: n.bundles,
-		keyring: n.keyring, policy: n.policy, mesh: n.meshed.Load,
-	}
-	if err := n.peerings.load(); err != nil {
+	n.agreements, err = peering.Load(peering.Config{
+		Dir:     filepath.Join(n.cfg.Data, "peers"),
+		Bundles: n.bundles,
+		Client: func(former directory.Peering) (*http.Client, func(), error) {
+			return stranger(n.net, former, n.source)
+		},
+		Changed:     n.policy.Reconsider, // a peer's identities see the exports to their domain
+		ReplaceFile: ReplaceFile,
+		Logger:      n.log,
+	})
+	if err != nil {
 		return fmt.Errorf("data: peers: %w", err)
 	}
 
-	n.policy.Exports(n.peerings.exportsTo)
+	n.policy.Exports(n.agreements.ExportsTo)
 
 	return n.wireCallers()
 }
@@ -245,7 +253,7 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 	}
 
 	n.store = store
-	n.peerings.store = store
+	n.agreements.Begin(store)
 	n.life.onStop("consensus", func(bound context.Context) error { return within(bound, store.Close) })
 
 	n.attester = &attester{
@@ -254,9 +262,29 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 	}
 	n.life.loop("attestation", n.attester.run)
 
-	n.life.loop("peerings", n.peerings.follow)
+	n.life.loop("peerings", n.agreements.Run)
+	n.life.loop("key document", func(ctx context.Context) { followKeys(ctx, store, n.keyring) })
 
 	return nil
+}
+
+// followKeys gives the keyring the domain's newest key document.
+func followKeys(ctx context.Context, store *consensus.Store, keyring *trust.Keyring) {
+	var known *signed.KeyDocument
+
+	for {
+		changed := store.Agreed()
+		if doc := store.KeyDocument(); doc != nil && doc != known {
+			keyring.SetOwn(doc)
+			known = doc
+		}
+
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
 }
 
 // formatsOf returns which formats a peer reads and until when that holds. Nothing is
@@ -292,9 +320,9 @@ const federationBound = CloseTimeout / 4
 func (n *Node) wireFederation(ln net.Listener, env Env) error {
 	cfg := federation.Config{
 		Domain: n.cfg.TrustDomain, Node: n.id, PublicURL: n.cfg.PublicURL, Dir: filepath.Join(n.cfg.Data, "federation"),
-		Source: n.store, Keys: n.keyring, View: n.view, Peerings: n.peerings.list,
+		Source: n.store, Keys: n.keyring, View: n.view, Peerings: n.agreements.List,
 		Siblings: n.store.Siblings, Client: n.client, Dialect: signed.OwnDialect(), Logger: n.log,
-		Farewell: n.peerings.endedByPeer, Verifier: evidenceVerifier{n.keyring, n.peerings}, Stretch: env.Stretch,
+		Farewell: n.agreements.EndedByPeer, Verifier: evidenceVerifier{n.keyring, n.agreements}, Stretch: env.Stretch,
 		Records: n.cfg.Limits.RecordsPerPeer, Bytes: n.cfg.Limits.BytesPerPeer, Panics: n.panics,
 	}
 	if ln != nil {
@@ -335,8 +363,9 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 }
 
 func (n *Node) gossip(ln net.Listener, env Env) *gossip.Config {
+	seeds := func() []string { return append(slices.Clone(n.cfg.Gossip.Seeds), n.agreements.Seeds()...) }
 	allow := func(id spiffeid.ID) error {
-		if !n.peerings.inMesh(id) {
+		if !n.inMesh(id) {
 			return fmt.Errorf("%s is a node of no peered domain", id)
 		}
 
@@ -347,9 +376,16 @@ func (n *Node) gossip(ln net.Listener, env Env) *gossip.Config {
 		Node: n.id, Listener: n.limited("gossip", ln, maxNodeConns, 0), Dial: n.net.Dial,
 		ServerTLS: trust.NodeServerTLS(n.source, n.bundles, allow, n.metrics.handshakeRefused),
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, allow),
-		Advertise: n.advertised(ln), Allow: n.peerings.inMesh, Seeds: n.peerings.gossipSeeds, Logger: n.log,
+		Advertise: n.advertised(ln), Allow: n.inMesh, Seeds: seeds, Logger: n.log,
 		Timing: env.Gossip,
 	}
+}
+
+// inMesh reports whether id is a node of this or of an actively peered domain.
+func (n *Node) inMesh(id spiffeid.ID) bool {
+	td := id.TrustDomain()
+
+	return trust.IsNode(id, td) && (td == n.cfg.TrustDomain || n.agreements.IsActive(td))
 }
 
 // advertised is where other nodes reach the gossip listener: as configured, or
@@ -369,7 +405,7 @@ func (n *Node) advertised(ln net.Listener) string {
 // wireAPI makes the directory's HTTP face.
 func (n *Node) wireAPI() *api.Server {
 	cfg := api.Config{
-		Domain: n.cfg.TrustDomain, PublicURL: n.cfg.PublicURL, Service: n.peerings.service,
+		Domain: n.cfg.TrustDomain, PublicURL: n.cfg.PublicURL, Service: n.agreements.Service,
 		Registry: n.store, View: n.view, Policy: n.policy, Finder: n.finder, StrictFilters: n.cfg.Discovery.Strict,
 		Frozen: n.mesh.Frozen, Panics: n.panics,
 		Bundle: n.ownBundle(), Bundles: heldBundles{n.bundles}, Identify: n.identify, ConsumeProof: n.store.Spend,
@@ -377,7 +413,8 @@ func (n *Node) wireAPI() *api.Server {
 		CredentialRefused: n.metrics.credentialRefused,
 		Federation:        n.mesh.Handler(peerNode), Records: records{n.cfg.TrustDomain, n.mesh, n.store, n.keyring,
 			n.bundles}, AuditLog: n.trail,
-		Operator: operator{n.store, n.mesh, n.policy, n.keeper, n.attester.rotate}, Peerings: n.peerings,
+		Operator: operator{n.store, n.mesh, n.policy, n.keeper, n.attester.rotate},
+		Peerings: &peers{n.agreements, &n.cfg, n.net, n.bundles, n.store, n.mesh},
 		Cluster: cluster{n.cfg.TrustDomain, n.store}, Backups: backups{n.store},
 		CaughtUp: n.store.Settled, Position: n.mesh.Position, Await: n.await, Observe: n.metrics.observe,
 		MaxStale: n.cfg.MaxStale, Logger: n.log,
@@ -435,14 +472,13 @@ func (n *Node) wireBundles() error {
 		return fmt.Errorf("bundles.ca: %w", err)
 	}
 
-	n.keeper = &bundleKeeper{
-		peerings: n.peerings.list,
-		store:    n.store,
-		fetcher:  trust.NewFetcher(n.bundles, roots, n.net.fetch),
-		log:      n.log,
-		seen:     map[spiffeid.TrustDomain]following{},
+	n.keeper = &peering.BundleKeeper{
+		Peerings: n.agreements.List,
+		Fetch:    bundleFetcher{trust.NewFetcher(n.bundles, roots, n.net.fetch)}.fetch,
+		Propose:  n.store.SetBundle,
+		Logger:   n.log,
 	}
-	n.life.loop("bundles of peers", n.keeper.run)
+	n.life.loop("bundles of peers", n.keeper.Run)
 
 	return nil
 }

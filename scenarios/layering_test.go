@@ -94,6 +94,8 @@ var layers = map[string][]string{
 		"federation/protocol", "federation/store"},
 	// evidence files on disk
 	"federation/evidence": {"directory"},
+	// agreements with peers
+	"federation/peering": {"directory", "directory/problem", "federation/protocol"},
 	// messages between nodes, both ends
 	"federation/protocol":          {"directory", "directory/signed", "directory/strictjson"},
 	"federation/gossip":            {"directory/contain"},
@@ -136,8 +138,9 @@ var layers = map[string][]string{
 	// floor 3: the only package that knows the others
 	"node": {"directory", "directory/index", "directory/contain", "directory/problem", "discovery", "trust",
 		"trust/policy", "trust/audit", "consensus", "consensus/backup", "federation", "federation/protocol",
-		"federation/evidence", "federation/gossip", "gateway", "gateway/crawl", "gateway/probe", "api", "api/wire",
-		"api/client", "node/memory", "node/listener", "node/dnssd", "node/config", "directory/signed",
+		"federation/evidence", "federation/gossip", "federation/peering", "gateway", "gateway/crawl", "gateway/probe",
+		"api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd", "node/config",
+		"directory/signed",
 		"trust/credentials", "api/admission", "api/operator", "api/request"},
 	// rooms of node
 	"node/memory": {},
@@ -152,7 +155,8 @@ var layers = map[string][]string{
 	"node/dev": {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust", "node/config",
 		"api/operator"},
 	// federation: the codes of its refusals
-	"node/doctor": {"node", "api/client", "api/wire", "directory", "federation/protocol", "trust", "node/config",
+	"node/doctor": {"node", "api/client", "api/wire", "directory", "federation/peering", "federation/protocol",
+		"trust", "node/config",
 		"trust/audit"},
 	// floor 4
 	// its tests run the whole program
@@ -205,7 +209,8 @@ var lower = []string{"directory", "directory/signed", "directory/invoke", "direc
 	"trust/compact", "trust/credentials", "trust/workload", "consensus", "consensus/state", "consensus/disk",
 	"consensus/backup", "consensus/message", "consensus/raftlog", "consensus/transport", "federation",
 	"federation/protocol", "federation/store", "federation/publish", "federation/replica", "federation/evidence",
-	"federation/gossip", "federation/gossip/gossiptest", "gateway", "gateway/crawl", "gateway/probe", "api",
+	"federation/gossip", "federation/gossip/gossiptest", "federation/peering", "gateway", "gateway/crawl",
+	"gateway/probe", "api",
 	"api/wire", "api/client", "api/client/contract", "gateway/gatewaytest"}
 
 const (

@@ -19,6 +19,7 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/peering"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/node/config"
@@ -176,7 +177,7 @@ func (d *diagnosis) fromWorkload(ctx context.Context) error {
 func (d *diagnosis) authorities(context.Context) {
 	d.ends("bundle", d.cfg.TrustDomain, "have the domain's CA renewed, and its bundle with it")
 
-	files, err := node.ReadPeers(filepath.Join(d.cfg.Data, "peers"))
+	files, err := peering.ReadFiles(filepath.Join(d.cfg.Data, "peers"))
 	if err != nil {
 		d.say("bundle of peers", StatusFailed, "remove what is damaged: the domain's log tells it again", "%v", err)
 	}

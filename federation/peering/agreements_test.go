@@ -1,0 +1,185 @@
+package peering_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/federation/peering"
+)
+
+var beta = spiffeid.RequireTrustDomainFromString("beta.test")
+
+// A log has the agreements of a domain without a network. It has no leader until elected, and
+// before each of its next changes another node makes one of its own.
+type log struct {
+	all     []directory.Peering
+	elected time.Time
+	others  []func(*directory.Peering)
+}
+
+func (l *log) Settled() bool                 { return true }
+func (l *log) Agreed() <-chan struct{}       { return nil }
+func (l *log) Peerings() []directory.Peering { return slices.Clone(l.all) }
+
+func (l *log) Linearize(context.Context) error {
+	if time.Now().Before(l.elected) {
+		return directory.Refuse(directory.Unavailable, "no leader")
+	}
+
+	return nil
+}
+
+func (l *log) AmendPeering(_ context.Context, was, next directory.Peering) error {
+	i := slices.IndexFunc(l.all, func(p directory.Peering) bool { return p.Domain == next.Domain })
+
+	if i >= 0 && len(l.others) > 0 {
+		l.others[0](&l.all[i])
+		l.others = l.others[1:]
+	}
+
+	switch {
+	case i < 0 && was.State == "":
+		l.all = append(l.all, next)
+	case i < 0 || !l.all[i].Equal(was):
+		return directory.Refuse(directory.Conflict, "another agreement")
+	default:
+		l.all[i] = next
+	}
+
+	return nil
+}
+
+// Bundles that accept anything.
+type bundles map[spiffeid.TrustDomain]bool
+
+func (b bundles) Set(td spiffeid.TrustDomain, _ []byte) error { b[td] = true; return nil }
+func (b bundles) Remove(td spiffeid.TrustDomain)              { delete(b, td) }
+
+func load(t *testing.T, store peering.Consensus, dir string) (*peering.Agreements, bundles) {
+	t.Helper()
+
+	held := bundles{}
+	agreements, err := peering.Load(peering.Config{
+		Dir: dir, Bundles: held, Logger: slog.New(slog.DiscardHandler), Changed: func() {},
+		Client: func(directory.Peering) (*http.Client, func(), error) { return nil, nil, errors.New("no network") },
+		ReplaceFile: func(path string, contents []byte, mode fs.FileMode) error {
+			return os.WriteFile(path, contents, mode)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	agreements.Begin(store)
+
+	return agreements, held
+}
+
+func active() directory.Peering {
+	return directory.Peering{Domain: beta, State: directory.PeeringActive, Addresses: []string{"https://beta.test"}}
+}
+
+// A change of an agreement waits for a leader, for as long as a write does.
+func TestAChangeWaitsForALeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &log{all: []directory.Peering{active()}, elected: time.Now().Add(4 * time.Second)}
+		agreements, _ := load(t, store, t.TempDir())
+
+		if err := agreements.Export(t.Context(), beta, true); err != nil {
+			t.Errorf("with a leader after 4 s: %v", err)
+		}
+
+		store.elected = time.Now().Add(time.Minute)
+		if err := agreements.Export(t.Context(), beta, false); directory.ProblemOf(err) != directory.Unavailable {
+			t.Errorf("without a leader: %v", err)
+		}
+	})
+}
+
+// A change keeps the changes that other nodes make at the same time.
+func TestNoChangeIsLost(t *testing.T) {
+	store := &log{all: []directory.Peering{active()}, others: []func(*directory.Peering){
+		func(p *directory.Peering) { p.Gossip = []string{"beta.test:7946"} },
+		func(p *directory.Peering) { p.Addresses = []string{"https://other.beta.test"} },
+	}}
+	agreements, _ := load(t, store, t.TempDir())
+
+	if err := agreements.Export(t.Context(), beta, true); err != nil {
+		t.Fatal(err)
+	}
+
+	got, _ := agreements.With(beta)
+	if !got.Mesh || len(got.Gossip) != 1 || got.Addresses[0] != "https://other.beta.test" {
+		t.Errorf("the agreement is %+v", got)
+	}
+}
+
+// An offer that the other domain refuses ends the peering, and one that no node answered
+// leaves it pending, so that it can be accepted again.
+//
+// Requirement: MESH-024
+func TestAnOfferThatFails(t *testing.T) {
+	invited := active()
+	invited.State = directory.PeeringPending
+
+	for _, c := range []struct {
+		answer error
+		want   directory.PeeringState
+	}{
+		{&peering.RefusedError{Err: errors.New("no")}, directory.PeeringTerminated},
+		{errors.New("no route"), directory.PeeringPending},
+		{nil, directory.PeeringActive},
+	} {
+		agreements, _ := load(t, &log{}, t.TempDir())
+		err := agreements.Accept(t.Context(), invited, func(context.Context) error { return c.answer })
+
+		if got, _ := agreements.With(beta); (err == nil) != (c.answer == nil) || got.State != c.want {
+			t.Errorf("%v: %v, and the peering is %s, want %s", c.answer, err, got.State, c.want)
+		}
+	}
+}
+
+// A node that restarts knows its peers and their bundles before it has read its domain's log;
+// a former peer's file is removed.
+func TestAgreementsAreKeptOnDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		store := &log{all: []directory.Peering{active()}}
+
+		follow := func() bundles {
+			agreements, held := load(t, store, dir)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+
+			agreements.Run(ctx)
+
+			return held
+		}
+		follow()
+
+		if _, held := load(t, store, dir); !held[beta] {
+			t.Error("after a restart the peer's bundle is not in force")
+		}
+
+		store.all[0].State = directory.PeeringTerminated
+		if held := follow(); held[beta] {
+			t.Error("the bundle of a former peer is in force")
+		}
+
+		if files, _ := filepath.Glob(filepath.Join(dir, "*")); len(files) != 0 {
+			t.Errorf("files of a former peer: %v", files)
+		}
+	})
+}

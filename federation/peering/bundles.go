@@ -1,0 +1,156 @@
+package peering
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Pace and bounds of the requests to bundle endpoints.
+const (
+	bundleCheckInterval = 10 * time.Second // between two looks for endpoints that are due
+	bundleRetryInterval = time.Minute      // after a failure
+	bundleFetchTimeout  = 15 * time.Second // to fetch one bundle and have the domain agree on it
+	bundleMaxConcurrent = 16               // fetches at a time
+)
+
+// A FetchedBundle is the bundle at a peer's endpoint.
+type FetchedBundle struct {
+	JWKS  []byte
+	News  bool          // it differs from the one in force
+	Again time.Duration // until the next fetch
+}
+
+// A BundleKeeper keeps the bundles of peers equal to those of their endpoints. A node
+// that finds a newer bundle proposes it to the domain. An invalid bundle raises an
+// alarm, and the last good one stays.
+type BundleKeeper struct {
+	Peerings func() []directory.Peering
+	Fetch    func(ctx context.Context, peering directory.Peering) (FetchedBundle, error)
+	// Propose has the domain replace a peer's bundle.
+	Propose func(ctx context.Context, td spiffeid.TrustDomain, held, bundle []byte) error
+	Logger  *slog.Logger
+
+	mu   sync.Mutex // guards seen
+	seen map[spiffeid.TrustDomain]endpointState
+}
+
+// An endpointState is this node's state of a peer's bundle endpoint.
+type endpointState struct {
+	endpoint directory.BundleEndpoint
+	due      time.Time
+	fetched  time.Time // the last success; zero for never
+	err      error     // of the last attempt
+}
+
+// Run fetches bundles until ctx ends.
+func (k *BundleKeeper) Run(ctx context.Context) {
+	tick := time.NewTicker(bundleCheckInterval)
+	defer tick.Stop()
+
+	for ctx.Err() == nil {
+		k.fetchDue(ctx)
+
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
+// Endpoint returns the last success and the last error of a peer's endpoint; zero values if
+// it has none.
+func (k *BundleKeeper) Endpoint(td spiffeid.TrustDomain) (fetched time.Time, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+
+	return k.seen[td].fetched, k.seen[td].err
+}
+
+// fetchDue fetches from the endpoints that are due.
+func (k *BundleKeeper) fetchDue(ctx context.Context) {
+	free := make(chan struct{}, bundleMaxConcurrent)
+
+	var all sync.WaitGroup
+	defer all.Wait()
+
+	for _, peering := range k.due(time.Now()) {
+		free <- struct{}{}
+
+		all.Go(func() {
+			defer func() { <-free }()
+			k.refresh(ctx, peering)
+		})
+	}
+}
+
+// due returns the peerings whose endpoints are due, and forgets the endpoints that are gone.
+func (k *BundleKeeper) due(now time.Time) (list []directory.Peering) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+
+	old := k.seen
+	k.seen = map[spiffeid.TrustDomain]endpointState{}
+
+	for _, peering := range k.Peerings() {
+		live := peering.State == directory.PeeringActive || peering.State == directory.PeeringFrozen
+		if !live || peering.Endpoint.IsZero() {
+			continue
+		}
+
+		state := old[peering.Domain]
+		if state.endpoint != peering.Endpoint {
+			state = endpointState{endpoint: peering.Endpoint}
+		}
+
+		k.seen[peering.Domain] = state
+		if !now.Before(state.due) {
+			list = append(list, peering)
+		}
+	}
+
+	return list
+}
+
+// refresh fetches one endpoint's bundle, and has the domain agree on a new one.
+func (k *BundleKeeper) refresh(ctx context.Context, peering directory.Peering) {
+	bound, cancel := context.WithTimeout(ctx, bundleFetchTimeout)
+	defer cancel()
+
+	name, url := peering.Domain.Name(), peering.Endpoint.URL
+
+	got, err := k.Fetch(bound, peering)
+	if err == nil && got.News {
+		if err = k.Propose(bound, peering.Domain, peering.Bundle, got.JWKS); err == nil {
+			k.Logger.Info("a peer has a new bundle", "peer", name, "endpoint", url)
+		}
+	}
+
+	if ctx.Err() != nil {
+		return
+	}
+
+	now := time.Now()
+
+	k.mu.Lock()
+	defer k.mu.Unlock()
+
+	state := k.seen[peering.Domain]
+	state.err = err
+
+	if err != nil {
+		k.Logger.Error("cannot fetch a peer's bundle; the last good one stays", "peer", name, "endpoint", url,
+			"err", err)
+		state.due = now.Add(bundleRetryInterval)
+	} else {
+		state.fetched = now
+		state.due = now.Add(got.Again)
+	}
+
+	k.seen[peering.Domain] = state
+}
