@@ -102,14 +102,19 @@ func (a *admitter) seat(from spiffeid.ID, request *message.JoinRequest) error {
 	return nil
 }
 
-// declare puts a member's API address and the versions that it reads into the domain's
-// state, unless they are there.
+// declare puts a member's API address, the versions that it reads and its listeners into the
+// domain's state, unless they are there.
 func (a *admitter) declare(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) error {
 	a.replica.mu.RLock()
 	declared, known := a.replica.state.Members().Get(from)
 	a.replica.mu.RUnlock()
 
-	if known && declared.API == request.API && declared.Reads.Equal(request.Reads) {
+	word := state.Member{ID: from, API: request.API, Reads: request.Reads}
+	if a.replica.Written().Log >= state.ListenersVersion {
+		word.Listeners = request.Listeners
+	}
+
+	if known && declared.SameWord(word) {
 		return nil
 	}
 
@@ -119,7 +124,7 @@ func (a *admitter) declare(ctx context.Context, from spiffeid.ID, request *messa
 	}
 
 	_, err := a.proposer.propose(ctx,
-		&state.Command{Member: &state.Member{ID: from, API: request.API, Reads: request.Reads}})
+		&state.Command{Member: &word})
 
 	return err
 }
@@ -165,6 +170,10 @@ func (a *admitter) check(from spiffeid.ID, request *message.JoinRequest) error {
 
 	if err := request.Reads.Check(); err != nil {
 		return directory.Refuse(directory.BadRequest, "%s does not declare the versions that it reads: %w", from, err)
+	}
+
+	if err := state.CheckListeners(request.Listeners); err != nil {
+		return directory.Refuse(directory.BadRequest, "%s declares: %w", from, err)
 	}
 
 	if err := request.Reads.Lacks(a.replica.Written()); err != nil {

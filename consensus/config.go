@@ -47,6 +47,8 @@ type Config struct {
 	Reader bool
 	// API is the base URL of this member's directory, which the other members receive.
 	API string
+	// Listeners are the addresses at which this member listens, as state.Member has them.
+	Listeners []string
 	// RemoveDead is after how long of silence a member is removed; 0 is never. A
 	// member without which the others have no majority stays.
 	RemoveDead time.Duration
@@ -249,3 +251,6 @@ type (
 	// Numbers are the versions and formats that a domain writes.
 	Numbers = state.Numbers
 )
+
+// MaxListeners bounds Config.Listeners.
+const MaxListeners = state.MaxListeners

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/consensus/message"
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -125,7 +126,12 @@ func (j *joiner) isSeated() bool {
 	said, told := j.replica.state.Members().Get(j.cfg.Node)
 	j.replica.mu.RUnlock()
 
-	return is && told && said.API == j.cfg.API && said.Reads.Equal(j.cfg.reads) &&
+	word := state.Member{API: j.cfg.API, Reads: j.cfg.reads}
+	if j.replica.Written().Log >= state.ListenersVersion {
+		word.Listeners = j.cfg.Listeners
+	}
+
+	return is && told && said.SameWord(word) &&
 		me.Address == j.group.self().Address && (me.voter || j.cfg.Reader) &&
 		j.diskWatch.Heard() < 10*j.cfg.Timing.Heartbeat
 }
@@ -137,7 +143,7 @@ func (j *joiner) request() *message.JoinRequest {
 	return &message.JoinRequest{
 		Address: j.group.self().Address, API: j.cfg.API, Reader: j.cfg.Reader,
 		Epoch: at.Epoch, Revision: at.Revision, Expect: j.cfg.Expect, Found: j.found.get(),
-		Reads: j.cfg.reads,
+		Reads: j.cfg.reads, Listeners: j.cfg.Listeners,
 	}
 }
 

@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"context"
+	"net/netip"
 	"time"
 
 	"github.com/roster-mesh/roster/consensus/message"
@@ -136,6 +137,14 @@ func (p *peers) declared() map[spiffeid.ID]state.Member {
 	defer p.replica.mu.RUnlock()
 
 	return p.replica.state.Members().All()
+}
+
+// Listens reports whether a member declares that it listens at an address.
+func (p *peers) Listens(at netip.AddrPort) bool {
+	p.replica.mu.RLock()
+	defer p.replica.mu.RUnlock()
+
+	return p.replica.state.Members().Listens(at)
 }
 
 // vouched asks the known members whether id is a member, too. One that says so is enough:

@@ -50,9 +50,11 @@ func NewEmbeddings(address, model, keyFile string) (*Embeddings, error) {
 		return nil, errors.New("the model is missing")
 	}
 
+	dialer := &net.Dialer{Timeout: dialTimeout, Control: egress.Control(egress.Anywhere)}
+
 	return &Embeddings{address, model, keyFile, &http.Client{
 		Transport: &http.Transport{
-			DialContext:         (&net.Dialer{Timeout: dialTimeout, Control: egress.Control(egress.Anywhere)}).DialContext,
+			DialContext:         dialer.DialContext,
 			TLSHandshakeTimeout: handshakeTimeout, ForceAttemptHTTP2: true, DisableCompression: true,
 			MaxConnsPerHost: 32, MaxIdleConnsPerHost: 32, IdleConnTimeout: idleTimeout,
 			MaxResponseHeaderBytes: maxHeader,

@@ -34,6 +34,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"sync"
@@ -97,7 +98,9 @@ type Node struct {
 	face     *api.Server
 	gateway  *gateway.Gateway // nil if it is off
 
-	gatewayID gatewayIdentity // with which agents are called
+	gatewayID     gatewayIdentity // with which agents are called
+	adminListener net.Listener
+	listeners     []string // of ownListeners
 
 	agreements *peering.Agreements
 	attester   *attester

@@ -50,6 +50,8 @@ func (n *Node) wire(env Env) error {
 		return err
 	}
 
+	n.listeners = ownListeners([]net.Listener{n.adminListener, ln.api, ln.cluster, ln.gossip},
+		n.member().Cluster, n.cfg.Gossip.Advertise)
 	if err := n.wireDirectory(ln, env); err != nil {
 		return errors.Join(err, ln.close())
 	}
@@ -154,6 +156,7 @@ func (n *Node) wireAdmin() error {
 		return fmt.Errorf("listen.admin: %w", err)
 	}
 
+	n.adminListener = ln
 	n.admin.show(api.AdminConfig{PublicURL: n.cfg.PublicURL, Ready: func() error { return errors.New("starting") }})
 	n.serve("admin", listener.NewServer(&n.admin, nil, n.log), ln)
 
@@ -240,7 +243,7 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 	}
 
 	cfg.Join, cfg.Expect, cfg.Reader = n.cfg.Join, n.cfg.Expect, !n.cfg.Voter
-	cfg.API, cfg.RemoveDead = n.member().API, n.cfg.RemoveDead
+	cfg.API, cfg.RemoveDead, cfg.Listeners = n.member().API, n.cfg.RemoveDead, n.listeners
 
 	cfg.Timing.SlowDisk, cfg.Timing.SlowDiskFor = n.cfg.Disk.Slow, n.cfg.Disk.HandOverAfter
 	if cfg.Timing.SlowDisk == 0 {

@@ -29,6 +29,7 @@ func (n *Node) wireGateway() *gateway.Gateway {
 
 	guard := gateway.NewGuard(gateway.GuardConfig{
 		Allow: allow, Hosts: c.AllowHosts, Ports: c.Ports, AnyBundle: c.AnyBundle, Timeout: c.Timeout,
+		IsOwn: n.isOwnListener,
 		Judge: func(chain []*x509.Certificate) (spiffeid.ID, error) {
 			return trust.VerifyServer(chain, n.bundles)
 		},
@@ -60,6 +61,8 @@ func (n *Node) wireCrawl() error {
 	if err != nil {
 		return err
 	}
+
+	cfg.IsOwn = n.isOwnListener
 
 	guard := gateway.NewGuard(cfg)
 	n.life.onStop("crawl", func(context.Context) error { guard.Close(); return nil })
@@ -140,6 +143,7 @@ func (n *Node) probeGuard() (*gateway.Guard, error) {
 		return nil, err
 	}
 
+	cfg.IsOwn = n.isOwnListener
 	cfg.Timeout = probe.Timeout
 	cfg.Certificate = n.gatewayID.Certificate
 	cfg.Judge = func(chain []*x509.Certificate) (spiffeid.ID, error) {

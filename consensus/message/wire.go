@@ -95,6 +95,8 @@ type JoinRequest struct {
 	Expect   int                `cbor:"6,keyasint,omitempty"` // with how many it would begin a domain
 	Found    []transport.Member `cbor:"7,keyasint,omitempty"` // whom it has found for that, itself too, by id
 	Reads    state.Versions     `cbor:"8,keyasint"`           // the versions that its release reads
+	// Listeners are state.Member's. A release that doesn't know them ignores them.
+	Listeners []string `cbor:"9,keyasint,omitempty"`
 }
 
 // A JoinAnswer says that the leader has handled the request, or which member leads, or

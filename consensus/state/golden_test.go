@@ -76,7 +76,7 @@ func everyCommand() []Command {
 		{Epoch: &Epoch{1793491200, "bootstrap"}},
 		{Regrant: &Regrant{[]RegrantItem{{rid, 4, g, nil}}}},
 		{Rules: &Rules{Hold: 3600, PerOwner: 1000}},
-		{Member: &Member{must(alphaNode("n3")), "https://n3.alpha.test:8400", true, nextReads}},
+		{Member: &Member{ID: must(alphaNode("n3")), API: "https://n3.alpha.test:8400", Gone: true, Reads: nextReads}},
 		{Admit: &Admission{ID: must(alphaNode("n3")), Until: 1793577600}},
 		{Renew: &Renew{ada, true, Renewals{rid.AppendBinary(nil), []uint32{600}}}},
 		{Redeem: &Redeem{directory.Hash{8}, Peer{beta, directory.PeeringActive, []byte("{}"),
@@ -114,6 +114,8 @@ func everyCommand() []Command {
 			Origin: operatorOrigin("/v1/operator/raft/remove")},
 		{Admit: &Admission{Pattern: "spiffe://alpha.test/roster/node/*", Max: 3}, Origin: &Origin{must(alphaNode("n0")),
 			nil}},
+		{Member: &Member{ID: must(alphaNode("n3")), Reads: nextReads, Listeners: []string{"10.0.0.1:8400",
+			"[2001:db8::1]:8402"}}},
 	}
 }
 
@@ -247,6 +249,12 @@ func TestTheSampleOfASnapshotSetsEveryMember(t *testing.T) {
 	s.history.sealed, s.history.restored = "a restore of a backup", 3
 	s.history.restoredBy, s.history.commands = operatorOrigin("/v1/operator/snapshot"), 5
 	s.members.standing["spiffe://alpha.test/roster/node/*"] = 3
+
+	for id, member := range s.members.byID {
+		member.Listeners = []string{"10.0.0.1:8400"}
+		s.members.byID[id] = member
+	}
+
 	dec := NewDecoder(bytes.NewReader(freeze(t, s)))
 
 	var h Header

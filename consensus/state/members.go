@@ -2,6 +2,7 @@ package state
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -65,6 +66,19 @@ func (m *Membership) CheckAdmission(id spiffeid.ID) error {
 // Written returns the versions and formats in force. Its Formats must not be modified.
 func (m *Membership) Written() Numbers { return m.written }
 
+// Listens reports whether a current member declares that it listens at an address.
+func (m *Membership) Listens(at netip.AddrPort) bool {
+	text := at.String()
+
+	for _, member := range m.byID {
+		if _, found := slices.BinarySearch(member.Listeners, text); found {
+			return true
+		}
+	}
+
+	return false
+}
+
 // update records a member, or removes one. A member whose release doesn't read the versions in
 // force is refused, because it could not apply the log.
 func (m *Membership) update(member *Member) error {
@@ -78,7 +92,7 @@ func (m *Membership) update(member *Member) error {
 		return RefuseMember(member.ID, err)
 	}
 
-	if old, known := m.byID[member.ID]; known && old.API == member.API && old.Reads.Equal(member.Reads) {
+	if old, known := m.byID[member.ID]; known && old.SameWord(*member) {
 		return nil
 	}
 

@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"net/netip"
 	"testing"
 
 	"github.com/roster-mesh/roster/directory"
@@ -95,5 +96,46 @@ func TestNumbersThatAMemberDoesNotReadAreNotInForce(t *testing.T) {
 	r := d.at(6, Command{Feature: &Numbers{Log: 2, Snapshot: 1, Wire: 2}})
 	if r.Err != nil || d.state.members.written.Format(signed.StructureHead) != 1 {
 		t.Errorf("a format doesn't fall: %v", r.Err)
+	}
+}
+
+// Members declare their listeners, which count while they are members.
+//
+// Requirement: SEC-009
+func TestListenersOfMembers(t *testing.T) {
+	d := newDrive(t)
+	id := must(alphaNode("n1"))
+	own := netip.MustParseAddrPort("10.0.0.1:8400")
+
+	declare := func(listeners ...string) {
+		t.Helper()
+
+		if r := d.at(1, Command{Member: &Member{ID: id, Reads: ReadableVersions(), Listeners: listeners}}); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	listens := func(want bool) {
+		t.Helper()
+
+		if got := d.state.Members().Listens(own); got != want {
+			t.Errorf("a member listens at %s: %v", own, got)
+		}
+	}
+
+	declare()
+	listens(false)
+	declare("10.0.0.1:8400", "10.0.0.2:8400")
+	listens(true)
+	declare("10.0.0.2:8400")
+	listens(false)
+	declare("10.0.0.1:8400")
+	d.at(2, Command{Member: &Member{ID: id, Gone: true}})
+	listens(false)
+
+	for _, unusable := range [][]string{{"10.0.0.2:1", "10.0.0.1:1"}, {"host:8400"}, {"10.0.0.1"}, {""},
+		make([]string, MaxListeners+1)} {
+		if CheckListeners(unusable) == nil {
+			t.Errorf("%.100q are taken", unusable)
+		}
 	}
 }

@@ -33,7 +33,7 @@ func (d *diagnosis) gateway(context.Context) {
 	if d.gatewaySVID == nil {
 		d.say(check, StatusWarning, "give this process an SVID under "+d.cfg.TrustDomain.IDString()+
 			directory.GatewayPath+", by the Workload API or gateway.identity",
-			"there is none, so agents see no certificate, and those that require one can't be called")
+			"missing, so agents see no certificate, and those that require one can't be called")
 
 		return
 	}

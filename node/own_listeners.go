@@ -1,0 +1,85 @@
+package node
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/roster-mesh/roster/consensus"
+)
+
+// ownListeners returns the addresses at which a node listens, as ADDRESS:PORT in ascending
+// order: of each listener, and those advertised to other nodes as literal addresses. One that
+// is bound to all addresses counts at each of the machine's. The domain's gateways never
+// connect to them (threats.md, S6). An advertised host name isn't resolved: it may lead to a
+// proxy that agents share, and no gateway accepts a node as a server.
+func ownListeners(bound []net.Listener, advertised ...string) []string {
+	var all []netip.AddrPort
+
+	for _, listener := range bound {
+		if listener == nil {
+			continue
+		}
+
+		at, err := netip.ParseAddrPort(listener.Addr().String())
+		if err != nil {
+			continue // of a network in memory
+		}
+
+		if at.Addr().IsUnspecified() {
+			all = append(all, onEveryAddress(at)...)
+		} else {
+			all = append(all, at)
+		}
+	}
+
+	for _, address := range advertised {
+		if at, err := netip.ParseAddrPort(address); err == nil {
+			all = append(all, at)
+		}
+	}
+
+	var texts []string
+	for _, at := range all {
+		texts = append(texts, netip.AddrPortFrom(at.Addr().Unmap(), at.Port()).String())
+	}
+
+	slices.Sort(texts)
+	texts = slices.Compact(texts)
+
+	return texts[:min(len(texts), consensus.MaxListeners)]
+}
+
+// onEveryAddress returns a port at each of the machine's addresses that a connection without
+// a zone can name.
+func onEveryAddress(at netip.AddrPort) (all []netip.AddrPort) {
+	interfaces, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+
+	for _, each := range interfaces {
+		network, ok := each.(*net.IPNet)
+		if !ok {
+			continue
+		}
+
+		addr, ok := netip.AddrFromSlice(network.IP)
+		if !ok || addr.Is6() && !addr.Is4In6() && addr.IsLinkLocalUnicast() {
+			continue
+		}
+
+		all = append(all, netip.AddrPortFrom(addr.Unmap(), at.Port()))
+	}
+
+	return all
+}
+
+// isOwnListener reports whether a member of the domain, this node among them, listens at an
+// address.
+func (n *Node) isOwnListener(at netip.AddrPort) bool {
+	at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+	_, own := slices.BinarySearch(n.listeners, at.String())
+
+	return own || n.store.Listens(at)
+}
