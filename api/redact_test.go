@@ -4,10 +4,12 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -90,6 +92,30 @@ const (
 func partServer(t testing.TB, p partPolicy) *Server {
 	t.Helper()
 
+	return partServerWith(t, p, "canary", "/agent/ada", time.Now())
+}
+
+// partServerWith is partServer with another word to withhold, another owner, and a time of
+// registration.
+func partServerWith(t testing.TB, p partPolicy, word, owner string, at time.Time) *Server {
+	t.Helper()
+
+	replaceWord := func(document string) string {
+		return strings.ReplaceAll(strings.ReplaceAll(document, "canary", word), "x-"+word, "x-canary")
+	}
+	entries := []*directory.Entry{
+		entry(t, alpha, partADRID, "planner", 5, replaceWord(
+			`{"base":"https://plan.example/","description":"Plans a canary route.","x-canary":"canary",
+			"capabilities":[{"name":"canary","type":"tool","tags":["canary"],"description":"canary"}],"tags":["travel"],"vendor":"Travelling"}`)),
+		entryOf(t, directory.KindAIDIP, alpha, partCuiRID, "guide", 6, replaceWord(
+			`{"id":"guide","name":"Travelling guide","version":"1","endpoint":"https://guide.example/","publisher":"canary",
+			"description":"canary","capabilities":["canary"],"tags":["travel"],"inputs":{"type":"object"},"outputs":{"type":"object"}}`)),
+	}
+	for _, e := range entries {
+		e.Owner = directory.IdentityOf(spiffeid.RequireFromPath(alpha, owner))
+		e.RegisteredAt, e.UpdatedAt, e.ExpiresAt = at.UnixMilli(), at.UnixMilli(), at.Add(24*time.Hour).UnixMilli()
+	}
+
 	return newTestServer(t, func(cfg *Config) {
 		cfg.Policy, cfg.Records = p, notary{view: cfg.View}
 		cfg.Invocable = func(*directory.Entry) bool { return true }
@@ -101,13 +127,7 @@ func partServer(t testing.TB, p partPolicy) *Server {
 
 		t.Cleanup(finder.Close)
 		cfg.Finder = finder
-	},
-		entry(t, alpha, partADRID, "planner", 5,
-			`{"base":"https://plan.example/","description":"Plans a canary route.","x-canary":"canary",
-			"capabilities":[{"name":"canary","type":"tool","tags":["canary"],"description":"canary"}],"tags":["travel"],"vendor":"Travelling"}`),
-		entryOf(t, directory.KindAIDIP, alpha, partCuiRID, "guide", 6,
-			`{"id":"guide","name":"Travelling guide","version":"1","endpoint":"https://guide.example/","publisher":"canary",
-			"description":"canary","capabilities":["canary"],"tags":["travel"],"inputs":{"type":"object"},"outputs":{"type":"object"}}`))
+	}, entries...)
 }
 
 var noCanary = directory.Withhold("description", "x-canary", "capabilities", "publisher", directory.MemberRegistrant)
@@ -221,6 +241,73 @@ func TestMembersAreWithheldEverywhere(t *testing.T) {
 			t.Errorf("%s: %s", tool, text)
 		}
 	}
+}
+
+// Two directories that differ in what a reader may not see give it the same answers, byte
+// for byte: results, counts, excluded reasons, hints, refusals and validators, whatever it
+// asks for. Each request is made with the withheld word and owner of either.
+//
+// Requirement: SEC-014
+func TestWithheldValuesChangeNoAnswer(t *testing.T) {
+	now := time.Now()
+	one := partServerWith(t, newPartPolicy(noCanary), "canary", "/agent/ada", now)
+	other := partServerWith(t, newPartPolicy(noCanary), "finch", "/agent/bob", now)
+
+	type request struct{ method, path, body string }
+
+	requests := []request{
+		{"GET", catalog.WebOfAgentsPath, ""}, {"GET", "/ad/l?count=1", ""}, {"GET", "/ad/l?sort=agent", ""},
+		{"GET", "/agents", ""},
+	}
+	for _, id := range []string{partADRID, partCuiRID, "planner", "guide", "plannr"} {
+		for _, surface := range []string{"/ad/r/", "/agents/", "/discovery/agents/"} {
+			requests = append(requests, request{"GET", surface + id, ""})
+		}
+
+		requests = append(requests, request{"GET", "/ad/r/" + id + "/proof", ""})
+	}
+
+	for _, word := range []string{"canary", "finch", "sparrow"} {
+		requests = append(requests,
+			request{"GET", "/ad/l?cap_name=" + word, ""}, request{"GET", "/ad/l?cap_name=" + word[:3] + "*", ""},
+			request{"GET", "/ad/l?tag=" + word, ""}, request{"GET", "/ad/l?tag=travel&cap_name=" + word, ""},
+			request{"GET", "/agents?capabilities=" + word, ""},
+			request{"POST", "/agents/search", `{"query":"` + word + ` travelling"}`},
+			request{"POST", "/agents/search", `{"filters":{"capabilities":["` + word + `"]}}`},
+			request{"POST", "/agents/resolve", `{"intent":"travelling ` + word + `"}`},
+			request{"POST", "/agents/resolve", `{"intent":"travelling","context":{"capabilities":["` + word + `"]}}`},
+			request{"POST", "/agents/resolve", `{"intent":"travelling","policy":{"excluded_tags":["` + word + `"]}}`},
+			request{"POST", "/discovery/query", `{"query":"` + word + `","include_evidence":true}`},
+			request{"POST", "/discovery/query", `{"query":"travelling","required_tags":["` + word + `"]}`},
+			request{"POST", "/discovery/query", `{"query":"travelling ` + word + `","explain":"planner"}`})
+	}
+
+	for _, owner := range []string{"ada", "bob", "eve"} {
+		id := "spiffe://alpha.test/agent/" + owner
+		requests = append(requests,
+			request{"GET", "/ad/l?owner=" + id, ""}, request{"GET", "/ad/l?registrant=" + id, ""},
+			request{"POST", "/agents/resolve", `{"intent":"travelling","policy":{"allowed_owners":["` + id + `"]}}`},
+			request{"POST", "/discovery/query", `{"query":"travelling","constraints":{"owners":["` + id + `"]}}`})
+	}
+
+	for _, r := range requests {
+		for _, who := range []string{"/client/reader", ""} {
+			a, b := ask(t, one, who, r.method, r.path, r.body), ask(t, other, who, r.method, r.path, r.body)
+
+			got, want := textOf(t, a), textOf(t, b)
+			if a.StatusCode != b.StatusCode || stable(got) != stable(want) || a.Header.Get("ETag") != b.Header.Get("ETag") {
+				t.Errorf("%s %s %s as %q: %d\n%.2000s\nand\n%d\n%.2000s", r.method, r.path, r.body, who, a.StatusCode, got,
+					b.StatusCode, want)
+			}
+		}
+	}
+}
+
+// stable removes from an answer what differs from one request to the next: its identifiers
+// and times.
+func stable(text string) string {
+	return regexp.MustCompile(`"(correlation_id|instance|query_id|request_id|took_ms|generated_at|at|as_of|expires_at|`+
+		`registered_at|updated_at|refreshed_at|checked_at)":("[^"]*"|[0-9.]+)`).ReplaceAllString(text, "")
 }
 
 // A watch begins anew when policy decides anew what its caller sees: what is hidden

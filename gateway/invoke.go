@@ -109,7 +109,7 @@ func isCallable(status string) bool {
 // form. An array is a batch, unless the operation takes arrays. Errors are
 // *directory.Error, or the context's.
 func (g *Gateway) Invoke(ctx context.Context, entry *directory.Entry, in invoke.Request) (*invoke.Reply, error) {
-	plan := g.plans.of(entry)
+	plan := g.plans.of(entry, in.Redaction)
 	if status := plan.contract.Projection.Status; !isCallable(status) { // XU-065
 		return nil, directory.Refuse(directory.AgentUnavailable, "the agent's registration says that it is %s", status)
 	}

@@ -141,7 +141,8 @@ func has(tools []tool, name string) bool {
 }
 
 // pick finds the tool that is meant among those that a server lists, and judges the
-// input by its schema.
+// input by its schema. For a caller from whom the registration's operations are withheld,
+// the agent judges, and no error tells of tools.
 func (i *invocation) pick(ctx context.Context, tools []tool, w *agentTask) (string, error) {
 	var names []string
 	for _, t := range tools {
@@ -150,18 +151,27 @@ func (i *invocation) pick(ctx context.Context, tools []tool, w *agentTask) (stri
 			continue
 		}
 
+		if i.withheld {
+			w.Operation = invoke.Operation{Name: t.name}
+			return t.name, nil
+		}
+
 		w.Operation = invoke.Operation{Name: t.name, Input: t.input, Output: t.output}
 
 		return t.name, i.judge(ctx, len(w.Value)+len(t.input), w.CheckInput)
 	}
 
-	list := strings.Join(names, ", ")
-	if w.Name == "" {
-		return "", directory.Refuse(directory.BadRequest,
-			"the agent has several tools, or none: name one as operation; it has %.2000s", list).At("/operation")
+	list := "; it has " + strings.Join(names, ", ")
+	if i.withheld {
+		list = ""
 	}
 
-	return "", directory.Refuse(directory.NotFound, "the agent has no tool %.100q; it has %.2000s", w.Name, list)
+	if w.Name == "" {
+		return "", directory.Refuse(directory.BadRequest,
+			"the agent has several tools, or none: name one as operation%.2000s", list).At("/operation")
+	}
+
+	return "", directory.Refuse(directory.NotFound, "the agent has no tool %.100q%.2000s", w.Name, list)
 }
 
 // replyOf returns a tool's output: the structured content, else text that is JSON, else

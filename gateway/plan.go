@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"net/url"
 	"slices"
 	"strings"
@@ -10,13 +11,15 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/invoke"
+	"github.com/roster-mesh/roster/directory/kinds"
 )
 
 // A plan is how an agent is called, as far as its registration's contents say: it is
-// made once for all invocations of a version.
+// made once for all invocations of a version by callers who see the same of it.
 type plan struct {
 	of       contents
-	contract *invoke.Contract
+	contract *invoke.Contract  // by what the caller sees, which errors may name
+	withheld bool              // the caller doesn't see all operations and schemas
 	binding  directory.Binding // zero if none has a driver
 	endpoint *url.URL          // the binding's; nil if that is no URL; shared by requests: read only
 	mutual   bool              // the agent says that it speaks mTLS
@@ -46,13 +49,22 @@ type agentKey struct {
 // plans keeps the plans of agents that are called.
 type plans struct {
 	mu    sync.Mutex // guards the fields below
-	all   map[agentKey]*plan
+	all   map[planKey]*plan
 	bytes int
 }
 
-// of returns the plan of e's agent. If the plans exceed their bounds, all are removed.
-func (p *plans) of(entry *directory.Entry) *plan {
-	key, is := agentKey{entry.Origin, entry.RID}, contents{entry.Agent, entry.Document, entry.Packed}
+// A planKey names an agent, and what a caller may see of its registration.
+type planKey struct {
+	agentKey
+	redaction directory.Redaction
+}
+
+// of returns the plan of e's agent for callers with a redaction. If the plans exceed their
+// bounds, all are removed.
+func (p *plans) of(entry *directory.Entry, redaction directory.Redaction) *plan {
+	key := planKey{agentKey{entry.Origin, entry.RID}, redaction}
+	is := contents{entry.Agent, entry.Document, entry.Packed}
+
 	p.mu.Lock()
 	had := p.all[key]
 	p.mu.Unlock()
@@ -61,7 +73,7 @@ func (p *plans) of(entry *directory.Entry) *plan {
 		return had
 	}
 
-	made := planOf(entry, is)
+	made := planOf(entry, is, redaction)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
@@ -70,7 +82,7 @@ func (p *plans) of(entry *directory.Entry) *plan {
 	}
 
 	if p.bytes += made.size; p.all == nil || p.bytes > maxPlanBytes || len(p.all) >= maxPlans && had == nil {
-		p.all, p.bytes = map[agentKey]*plan{}, made.size
+		p.all, p.bytes = map[planKey]*plan{}, made.size
 	}
 
 	p.all[key] = made
@@ -78,14 +90,16 @@ func (p *plans) of(entry *directory.Entry) *plan {
 	return made
 }
 
-func planOf(e *directory.Entry, is contents) *plan {
-	p := &plan{of: is, contract: invoke.ContractOf(e)}
+func planOf(e *directory.Entry, is contents, redaction directory.Redaction) *plan {
+	p := &plan{of: is}
+	p.contract, p.withheld = contractOf(e, redaction)
 	// The contract's parts are of the document's text, twice, however small that is at rest.
 	p.size = len(is.document.StoredBytes()) + 2*len(is.document.Bytes()) + 1024
-	p.binding, _ = bindingOf(p.contract.Projection)
+	projection := e.Projection()
+	p.binding, _ = bindingOf(projection)
 	p.endpoint, _ = url.Parse(p.binding.Endpoint)
 
-	p.mutual = DeclaresMutualTLS(p.contract.Projection.Authentication)
+	p.mutual = DeclaresMutualTLS(projection.Authentication)
 	if p.binding.Protocol == protocolMCP || p.binding.Protocol == protocolA2A || p.binding.Envelope != "" {
 		for n := range p.contract.Operations { // each carries an object, so a batch is sent item by item
 			p.contract.Operations[n].Batch = false
@@ -103,6 +117,24 @@ func planOf(e *directory.Entry, is contents) *plan {
 	}
 
 	return p
+}
+
+// contractOf returns the contract by what a caller sees of a registration, and whether the
+// caller doesn't see all operations and schemas. A withheld operation doesn't exist for the
+// caller, and nothing is judged by a withheld schema: both would show in errors (S10).
+func contractOf(e *directory.Entry, redaction directory.Redaction) (contract *invoke.Contract, withheld bool) {
+	whole := invoke.ContractOf(e)
+
+	seen := kinds.Redact(e, redaction)
+	if seen == e {
+		return whole, false
+	}
+
+	contract = invoke.ContractOf(seen)
+
+	return contract, !slices.EqualFunc(contract.Operations, whole.Operations, func(a, b invoke.Operation) bool {
+		return a.Name == b.Name && bytes.Equal(a.Input, b.Input) && bytes.Equal(a.Output, b.Output)
+	})
 }
 
 func hasSkill(p *directory.Projection, name string) bool {

@@ -34,7 +34,7 @@ func TestPlansAreBoundedByWhatTheyHold(t *testing.T) {
 	for n := range byte(255) {
 		for m := range byte(8) {
 			e.RID = directory.NewRID(int64(m), [10]byte{n})
-			kept.of(e)
+			kept.of(e, directory.Redaction{})
 			most = max(most, len(kept.all))
 		}
 	}

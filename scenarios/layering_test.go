@@ -71,8 +71,8 @@ var layers = map[string][]string{
 	"federation": {"directory", "directory/contain", "directory/problem", "directory/index",
 		"federation/protocol", "federation/store", "federation/publish", "federation/replica", "federation/evidence",
 		"federation/gossip", "directory/kinds", "directory/signed"},
-	"gateway": {"directory", "directory/egress", "directory/invoke", "directory/schema", "directory/strictjson",
-		"limit"},
+	"gateway": {"directory", "directory/egress", "directory/invoke", "directory/kinds", "directory/schema",
+		"directory/strictjson", "limit"},
 	// rooms of gateway
 	"gateway/gatewaytest": {"gateway"}, // a server and a guard, for tests
 	"gateway/crawl":       {"directory", "gateway", "directory/kinds", "directory/strictjson"},

@@ -66,7 +66,7 @@ func (v *Invoker) Invoke(w http.ResponseWriter, call *request.Call) error {
 	rc := http.NewResponseController(w)
 	_ = rc.SetWriteDeadline(time.Time{}) // an agent has its own time limit; each write gets a deadline
 
-	entry, _, err := v.Reader.Find(w, call, func(e *directory.Entry) string {
+	entry, redaction, err := v.Reader.Find(w, call, func(e *directory.Entry) string {
 		return view.AgentHref(e) + "/" + lastSegment(call)
 	})
 	if entry == nil {
@@ -81,6 +81,8 @@ func (v *Invoker) Invoke(w http.ResponseWriter, call *request.Call) error {
 	if err != nil {
 		return err
 	}
+
+	in.Redaction = redaction
 
 	return v.audit(call, entry, func() error { return v.call(w, call, entry, in) })
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // ViaGateway is the member of Via that a gateway adds to its requests to agents (RFC 9110,
-// 7.6.3). The gateway authenticates as its node, and a registrant chooses the destination. By
-// this member, a directory distinguishes such a request from the node's own requests.
+// 7.6.3). A registrant chooses the destination of such a request. By this member, and by the
+// gateway's identity, a directory distinguishes it from requests of nodes and operators.
 const ViaGateway = "1.1 roster-gateway"
 
 // Gateways returns how many gateways a request with these header fields came through.
@@ -33,6 +33,8 @@ type Request struct {
 	Operation string
 	Body      []byte // JSON
 	Caller    directory.Identity
+	// Redaction is what the caller may see of the registration: errors name nothing else.
+	Redaction directory.Redaction
 	Key       string // the Idempotency-Key; "" for none
 	// Proof is the caller's proof that is valid once, and ProofUntil its expiry (Unix seconds).
 	// Both are zero if the proof may be repeated.
