@@ -179,7 +179,8 @@ var layers = map[string][]string{
 	"cmd/roster/backup":    {"cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "directory"},
 	"cmd/roster/dev":       {"cmd/roster/cli", "cmd/roster/connect", "node/dev"},
 	"cmd/roster/authority": {"cmd/roster/cli", "cmd/roster/connect", "trust"},
-	"cmd/roster/setup":     {"cmd/roster/authority", "cmd/roster/cli", "cmd/roster/connect", "node/config", "trust"},
+	"cmd/roster/setup": {"cmd/roster/authority", "cmd/roster/cli", "cmd/roster/connect", "node/config", "trust",
+		"directory"},
 	// … and what these share
 	"cmd/roster/resource": {"cmd/roster/cli", "cmd/roster/connect", "api/client", "api/client/contract", "directory",
 		"directory/signed"},
