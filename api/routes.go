@@ -177,6 +177,7 @@ func (s *Server) operatorRoutes() (routes []route) {
 	surfaces := &s.surfaces
 	if s.cfg.Operator != nil {
 		routes = append(routes,
+			route{"GET", "/v1/operator/status", operatorOf("raft.read"), quiet, surfaces.status.Node},
 			route{"GET", "/v1/operator/raft", operatorOf("raft.read"), quiet, surfaces.status.Raft},
 			route{"GET", "/v1/operator/members", operatorOf("members.read"), quiet, surfaces.status.Members},
 			route{"GET", "/v1/operator/peers", operatorOf("peer.read"), quiet, surfaces.status.Peers},

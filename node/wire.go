@@ -405,6 +405,12 @@ func (n *Node) advertised(ln net.Listener) string {
 	return net.JoinHostPort(host, port)
 }
 
+// operator returns the routes of operators.
+func (n *Node) operator() operator {
+	self := selfReport{n.id, n.cfg.Data, n.store, n.source, n.bundles, n.Ready}
+	return operator{self, n.store, n.mesh, n.policy, n.keeper, n.attester.rotate}
+}
+
 // wireAPI makes the directory's HTTP face.
 func (n *Node) wireAPI() *api.Server {
 	cfg := api.Config{
@@ -416,9 +422,9 @@ func (n *Node) wireAPI() *api.Server {
 		CredentialRefused: n.metrics.credentialRefused,
 		Federation:        n.mesh.Handler(peerNode), Records: records{n.cfg.TrustDomain, n.mesh, n.store, n.keyring,
 			n.bundles}, AuditLog: n.trail,
-		Operator: operator{n.store, n.mesh, n.policy, n.keeper, n.attester.rotate},
+		Operator: n.operator(),
 		Peerings: &peers{n.agreements, &n.cfg, n.net, n.bundles, n.store, n.mesh},
-		Cluster: cluster{n.cfg.TrustDomain, n.store}, Backups: backups{n.store},
+		Cluster:  cluster{n.cfg.TrustDomain, n.store}, Backups: backups{n.store},
 		CaughtUp: n.store.Settled, Position: n.mesh.Position, Await: n.await, Observe: n.metrics.observe,
 		MaxStale: n.cfg.MaxStale, Logger: n.log,
 		Workers: n.cfg.Limits.Workers, Waiting: n.cfg.Limits.Waiting, MemoryInUse: memory.InUse,

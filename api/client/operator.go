@@ -17,6 +17,8 @@ import (
 type (
 	// A RaftStatus is the state of a domain's cluster.
 	RaftStatus = wire.RaftStatus
+	// A NodeStatus is the state of the node that answers.
+	NodeStatus = wire.NodeStatus
 	// A QuotaStatus is how much of its quotas a domain uses.
 	QuotaStatus = wire.QuotaStatus
 	// A RaftPeer is one node of the domain.
@@ -77,6 +79,14 @@ type Operator struct{ client *Client }
 
 // Operator returns the requests of operators, made by c with its identity.
 func (c *Client) Operator() *Operator { return &Operator{client: c} }
+
+// Node reads the state of the node that answers.
+func (o *Operator) Node(ctx context.Context) (NodeStatus, *Reply, error) {
+	var out NodeStatus
+	r, err := o.client.read(ctx, "/v1/operator/status", "position", &out)
+
+	return out, r, err
+}
 
 // Raft reads the state of the domain's cluster.
 func (o *Operator) Raft(ctx context.Context) (*RaftStatus, *Reply, error) {

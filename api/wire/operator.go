@@ -79,6 +79,24 @@ type MemberRequest struct {
 	Withdraw bool `json:"withdraw,omitzero"`
 }
 
+// A NodeStatus is the state of the node that answers.
+type NodeStatus struct {
+	ID      string `json:"id"`
+	Version string `json:"version"`
+	Ready   bool   `json:"ready"`
+	// NotReady is why the node is not ready.
+	NotReady string `json:"not_ready,omitempty"`
+	// Position is the EPOCH.REVISION of its domain that the node has applied.
+	Position    string    `json:"position"`
+	SVIDExpires time.Time `json:"svid_expires,omitzero"`
+	// BundleExpires is the end of the last CA certificate in its domain's bundle.
+	BundleExpires time.Time `json:"bundle_expires,omitzero"`
+	// DiskFree is the free space on the disk with the node's data, in bytes; absent if it
+	// is unknown.
+	DiskFree        uint64 `json:"disk_free,omitzero"`
+	DiskFreePercent int    `json:"disk_free_percent,omitzero"`
+}
+
 // Members are the nodes in the mesh's gossip pool.
 type Members struct {
 	Members []Member `json:"members"`

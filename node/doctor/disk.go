@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"github.com/roster-mesh/roster/node"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -22,7 +23,7 @@ const (
 
 // disk checks the free space and the speed of the disk that has the data.
 func (d *diagnosis) disk(context.Context) {
-	free, share, err := spaceOf(d.cfg.Data)
+	free, share, err := node.FreeSpace(d.cfg.Data)
 
 	do := "make room, or move data to a larger disk"
 	switch {

@@ -10,7 +10,7 @@ import (
 
 // NodeCommands returns the commands that run, configure and diagnose a node.
 func NodeCommands(s connect.Session) []*cobra.Command {
-	return []*cobra.Command{serveCommand(s), configCommand(s), doctorCommand(s)}
+	return []*cobra.Command{serveCommand(s), configCommand(s), statusCommand(s), doctorCommand(s)}
 }
 
 // OperatorCommands returns the commands of a domain's operator.
