@@ -269,7 +269,7 @@ func (a auditedBackups) Restore(ctx context.Context, backup io.Reader, force boo
 
 // auditRefusal records that a change or an operator's request was refused before it came
 // to a change.
-func (s *Server) auditRefusal(call *request.Call, route route, err error) {
+func (s *Server) auditRefusal(call *request.Call, route *route, err error) {
 	status := problem.Explain(err).Rule().Status
 	level := route.who.level
 

@@ -327,6 +327,7 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 		Siblings: n.store.Siblings, Client: n.client, Dialect: signed.OwnDialect(), Logger: n.log,
 		Farewell: n.agreements.EndedByPeer, Verifier: evidenceVerifier{n.keyring, n.agreements}, Stretch: env.Stretch,
 		Records: n.cfg.Limits.RecordsPerPeer, Bytes: n.cfg.Limits.BytesPerPeer, Panics: n.panics,
+		Polls: n.cfg.Limits.PollsAtOnce, Pages: n.cfg.Limits.PagesAtOnce,
 	}
 	if ln != nil {
 		cfg.Gossip = n.gossip(ln, env)
@@ -428,7 +429,8 @@ func (n *Node) wireAPI() *api.Server {
 		CaughtUp: n.store.Settled, Position: n.mesh.Position, Await: n.await, Observe: n.metrics.observe,
 		MaxStale: n.cfg.MaxStale, Logger: n.log,
 		Workers: n.cfg.Limits.Workers, Waiting: n.cfg.Limits.Waiting, MemoryInUse: memory.InUse,
-		Shed:   n.metrics.requestShed,
+		Shed:  n.metrics.requestShed,
+		Sizes: n.cfg.Limits.Sizes(), IsOperator: n.isOperator, OwnPrefixes: n.callers.OwnPrefixes(),
 		Limits: n.cfg.Limits.Rates(), CallerLimits: n.cfg.Limits.CallerTerms(), MinLifetime: n.cfg.Lifetimes.Min,
 	}
 	if n.findings != nil {

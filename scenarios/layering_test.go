@@ -68,7 +68,7 @@ var layers = map[string][]string{
 	"consensus/raftlog": {},
 	// the cluster's port
 	"consensus/transport": {},
-	"federation": {"directory", "directory/contain", "directory/problem", "directory/index",
+	"federation": {"directory", "directory/contain", "directory/problem", "directory/index", "limit",
 		"federation/protocol", "federation/store", "federation/publish", "federation/replica", "federation/evidence",
 		"federation/gossip", "directory/kinds", "directory/signed"},
 	"gateway": {"directory", "directory/egress", "directory/invoke", "directory/kinds", "directory/schema",
@@ -106,7 +106,7 @@ var layers = map[string][]string{
 		"api/registration", "api/request", "api/response", "api/view", "api/wire"},
 	// rooms of api: first the parts that its surfaces share
 	"api/admission": {"directory", "directory/index", "directory/problem", "directory/strictjson", "limit"},
-	"api/request":   {"directory", "directory/index", "directory/problem", "api/admission", "api/wire"},
+	"api/request":   {"directory", "directory/index", "directory/problem", "limit", "api/admission", "api/wire"},
 	"api/response":  {"directory", "directory/strictjson", "api/request"},
 	"api/access": {"directory", "directory/index", "directory/kinds", "directory/problem",
 		"directory/strictjson", "discovery", "api/request", "api/response"},
@@ -128,7 +128,7 @@ var layers = map[string][]string{
 		"api/request", "api/response", "api/wire"},
 	"api/catalog": {"directory", "directory/index", "directory/kinds", "directory/problem", "directory/strictjson",
 		"api/admission", "api/openapi", "api/registration", "api/request", "api/response"},
-	"api/mcp": {"directory", "directory/problem", "directory/strictjson", "api/admission", "api/client",
+	"api/mcp": {"directory", "directory/problem", "directory/strictjson", "api/client",
 		"api/openapi", "api/request", "api/response", "api/wire"},
 	// what other programs import: its dependencies are few (TestDependencyBudget)
 	"api/wire":   {},
@@ -148,7 +148,7 @@ var layers = map[string][]string{
 	"node/config": {"directory", "discovery", "trust", "consensus", "gateway", "gateway/crawl", "api", "node/dnssd",
 		"trust/credentials", "api/admission", "discovery/content"},
 	// limits of connections
-	"node/listener": {"trust"},
+	"node/listener": {"trust", "limit"},
 	// announces the directory on the local network
 	"node/dnssd": {},
 	// consensus: the timing of loopback
