@@ -169,8 +169,11 @@ type Config struct {
 	Cluster  operator.Members
 	Backups  operator.BackupStore
 
-	AuditLog AuditLog     // may be nil
-	Logger   *slog.Logger // may be nil
+	AuditLog AuditLog // may be nil
+	// Trail is the audit log of this node, which is Node, for operators and auditors; may be nil.
+	Trail  operator.Trail
+	Node   spiffeid.ID
+	Logger *slog.Logger // may be nil
 	// Observe is called for every answer; may be nil. The method is one of a fixed set, or
 	// other. The route is a path of the table, and empty if no row of it took the request.
 	Observe func(method, route string, status int, took time.Duration)

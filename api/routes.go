@@ -240,6 +240,10 @@ func (s *Server) operatorRoutes() (routes []route) {
 		)
 	}
 
+	if s.cfg.Trail != nil {
+		routes = append(routes, route{"GET", wire.AuditPath, operatorOf("audit.read"), quiet, surfaces.audit.Read})
+	}
+
 	if s.cfg.Operator != nil && s.cfg.Finder != nil {
 		routes = append(routes,
 			route{"GET", "/v1/operator/flagged", operatorOf("flagged.read"), quiet, surfaces.registrations.ListFlagged},

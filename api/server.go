@@ -44,6 +44,7 @@ type surfaces struct {
 	bundles       *operator.Bundles
 	cluster       *operator.Cluster
 	backups       *operator.Backups
+	audit         *operator.Audit
 }
 
 // A Server answers a node's HTTP requests.
@@ -178,6 +179,8 @@ func (s *Server) makeOperatorSurfaces(reader *registration.Reader) {
 		s.surfaces.bundles = &operator.Bundles{Held: cfg.Bundles}
 	}
 
+	s.surfaces.audit = operator.NewAudit(cfg.Node.String(), cfg.Trail)
+
 	if cfg.Cluster != nil {
 		s.surfaces.cluster = &operator.Cluster{Members: cfg.Cluster, Logger: s.log}
 	}
@@ -209,7 +212,10 @@ func (s *Server) Pools() *admission.Pools { return s.pools }
 
 // Drain ends the streams of events, each with its reason. A node that stops calls it
 // first, since they would go on for ever.
-func (s *Server) Drain() { s.surfaces.watch.Drain() }
+func (s *Server) Drain() {
+	s.surfaces.watch.Drain()
+	s.surfaces.audit.Drain()
+}
 
 // setDefaults fills in the optional fields.
 func (cfg *Config) setDefaults() {

@@ -108,6 +108,9 @@ var stateMetrics = []stateMetric{
 		value(func(s *snapshot) float64 { return oneIf(identityFails(s.source, time.Now())) })),
 	gauge("audit_failing", "1 while the audit log can't be written; no change is accepted here meanwhile.",
 		value(func(s *snapshot) float64 { return oneIf(s.audit.Err() != nil) })),
+	counter("audit_lines_removed_total", "Lines of the audit log that were removed because audit.files were full, "+
+		"and not for their age; archive the log, or raise audit.size and audit.files.",
+		value(func(s *snapshot) float64 { return float64(s.audit.Outgrown()) })),
 
 	// Quotas.
 	gauge("quota_registrations", "Registrations of the own domain, limited by limits.registrations_per_domain.",

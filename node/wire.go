@@ -422,7 +422,7 @@ func (n *Node) wireAPI() *api.Server {
 		CredentialLives: n.cfg.Lifetimes.Credentials, AcceptedCredentials: n.acceptedCredentials(),
 		CredentialRefused: n.metrics.credentialRefused,
 		Federation:        n.mesh.Handler(peerNode), Records: records{n.cfg.TrustDomain, n.mesh, n.store, n.keyring,
-			n.bundles}, AuditLog: n.trail,
+			n.bundles}, AuditLog: n.trail, Trail: n.trail, Node: n.id,
 		Operator: n.operator(),
 		Peerings: &peers{n.agreements, &n.cfg, n.net, n.bundles, n.store, n.mesh},
 		Cluster:  cluster{n.cfg.TrustDomain, n.store}, Backups: backups{n.store},

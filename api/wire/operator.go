@@ -345,6 +345,23 @@ type RevokeRequest struct {
 	Key string `json:"key"`
 }
 
+// An AuditPage is a run of a node's audit log. All its lines from First to Last were read;
+// Lines are those that the query selects, as they were written.
+type AuditPage struct {
+	// Node is the SPIFFE ID of the node that answers.
+	Node  string    `json:"node"`
+	Lines []RawJSON `json:"lines"`
+	First uint64    `json:"first,omitzero"`
+	Last  uint64    `json:"last,omitzero"`
+	// Prev is the hash of the line before First, and Head that of Last.
+	Prev string `json:"prev,omitzero"`
+	Head string `json:"head,omitzero"`
+	// More tells whether there are lines after Last.
+	More bool `json:"more"`
+	// Faults are the places at which the lines don't follow each other.
+	Faults []string `json:"faults,omitempty"`
+}
+
 // FlaggedList are registrations that are flagged.
 type FlaggedList struct {
 	Flagged []Flagged `json:"flagged"`
