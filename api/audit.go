@@ -207,14 +207,24 @@ func (a auditedPeerings) Invite(ctx context.Context, peer spiffeid.TrustDomain,
 	return made, err
 }
 
-func (a auditedPeerings) Accept(ctx context.Context, token operator.Token) error {
-	return a.operate(ctx, "peer.accept", token.Domain, func() error { return a.peerings.Accept(ctx, token) })
+func (a auditedPeerings) Accept(ctx context.Context, token operator.Token,
+	expected []string) (accepted wire.Accepted, err error) {
+	err = a.operate(ctx, "peer.accept", token.Domain, func() (err error) {
+		accepted, err = a.peerings.Accept(ctx, token, expected)
+		return err
+	})
+
+	return accepted, err
 }
 
-func (a auditedPeerings) Redeem(ctx context.Context, secret string, peer directory.Peering) error {
-	return a.operate(ctx, "peer.redeem", peer.Domain.Name(), func() error {
-		return a.peerings.Redeem(ctx, secret, peer)
+func (a auditedPeerings) Redeem(ctx context.Context, secret string,
+	peer directory.Peering) (own directory.Peering, err error) {
+	err = a.operate(ctx, "peer.redeem", peer.Domain.Name(), func() (err error) {
+		own, err = a.peerings.Redeem(ctx, secret, peer)
+		return err
 	})
+
+	return own, err
 }
 
 func (a auditedPeerings) Change(ctx context.Context, peer spiffeid.TrustDomain, verb wire.PeerVerb) error {
@@ -269,7 +279,7 @@ func (a auditedBackups) Restore(ctx context.Context, backup io.Reader, force boo
 
 // auditRefusal records that a change or an operator's request was refused before it came
 // to a change.
-func (s *Server) auditRefusal(call *request.Call, route *route, err error) {
+func (s *Server) auditRefusal(call *request.Call, route route, err error) {
 	status := problem.Explain(err).Rule().Status
 	level := route.who.level
 

@@ -197,7 +197,7 @@ func TestTheNextLinkKeepsTheConsistency(t *testing.T) {
 // Reads that wait are bounded.
 func TestReadsThatWaitAreBounded(t *testing.T) {
 	s := newTestServer(t, nil, entry(t, alpha, rid(1), "one", 1, aDocument))
-	s.freshness.waiting = admission.NewPool("reads", 0, nil)
+	s.freshness.waiting = admission.NewShares(0, maxAwaitingEach)
 
 	wantStatus(t, ask(t, s, "", "GET", "/ad/l?min=alpha.test=1780315200.386", ""), 503)
 	wantStatus(t, ask(t, s, "", "GET", "/ad/l?min=alpha.test=1780315200.385", ""), 200)
@@ -205,12 +205,9 @@ func TestReadsThatWaitAreBounded(t *testing.T) {
 
 // However many reads of one caller wait, those of another may.
 func TestNoCallerTakesAllTheWaiting(t *testing.T) {
-	const each = 20
-
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestServer(t, func(cfg *Config) {
 			whole(cfg)
-			cfg.Sizes.Awaiting = 8 * each
 			cfg.Await = func(ctx context.Context, _ spiffeid.TrustDomain, _ directory.Position) error {
 				<-ctx.Done()
 				return ctx.Err()
@@ -219,8 +216,8 @@ func TestNoCallerTakesAllTheWaiting(t *testing.T) {
 
 		const later = "/ad/l?min=alpha.test=1780315200.999999&wait=60"
 
-		statuses := make(chan int, each)
-		for range each {
+		statuses := make(chan int, maxAwaitingEach)
+		for range maxAwaitingEach {
 			go func() { statuses <- ask(t, s, "/agent/eve", "GET", later, "").StatusCode }()
 		}
 
@@ -233,7 +230,7 @@ func TestNoCallerTakesAllTheWaiting(t *testing.T) {
 			t.Errorf("another caller waited for %s", waited)
 		}
 
-		for range each {
+		for range maxAwaitingEach {
 			if got := <-statuses; got != 503 {
 				t.Errorf("a read that waited was answered with %d", got)
 			}

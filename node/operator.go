@@ -22,8 +22,6 @@ const policyFile = "policy.cedar"
 
 // operator implements the routes that show and change the domain's state.
 type operator struct {
-	selfReport
-
 	store     *consensus.Store
 	mesh      *federation.Mesh
 	policy    *policy.Policy

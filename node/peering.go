@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"time"
@@ -14,7 +12,6 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
@@ -25,12 +22,10 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-// offerTime bounds the wait for one node of another domain to answer an offer.
-const offerTime = 10 * time.Second
-
 // peers implements operator.Peers by the domain's agreements: it makes and reads tokens, and
 // presents offers to other domains.
 type peers struct {
+	node       spiffeid.ID // this one
 	agreements *peering.Agreements
 	cfg        *config.Config
 	net        Network
@@ -79,80 +74,11 @@ func (ps *peers) Invite(ctx context.Context, peer spiffeid.TrustDomain, life tim
 
 	secret := rand.Text()
 	until := time.Now().Add(life).Truncate(time.Second)
-	token := apioperator.Token{Domain: us.Domain.Name(), Invited: peer.Name(), Bundle: us.Bundle,
-		Addresses: us.Addresses, Gossip: us.Gossip, Endpoint: us.Endpoint, Secret: secret, Until: until.Unix()}
-
+	token := apioperator.Token{Domain: us.Domain.Name(), Address: ps.ownAddress(), BundleHash: sha256.Sum256(us.Bundle),
+		Secret: secret, Until: until.Unix()}
 	made = wire.Invitation{Token: token.String(), Until: until.UTC(), Fingerprints: fingerprintsOf(us)}
-	if len(made.Token) > apioperator.MaxToken {
-		return made, directory.Refuse(directory.TooLarge, "the domain's bundle is too large for a token of %d bytes",
-			apioperator.MaxToken)
-	}
 
 	return made, ps.agreements.Invite(ctx, peer, sha256.Sum256([]byte(secret)), until)
-}
-
-// Accept implements operator.Peers.
-func (ps *peers) Accept(ctx context.Context, token apioperator.Token) error {
-	invited, err := token.Peering(ps.cfg.TrustDomain)
-	if err != nil {
-		return err
-	}
-
-	if _, err := trust.ParseBundle(invited.Domain, invited.Bundle); err != nil {
-		return directory.Refuse(directory.BadRequest, "the token's bundle is not usable: %w", err).At("/token")
-	}
-
-	if token.Until <= time.Now().Unix() {
-		return directory.Refuse(directory.BadRequest, "the invitation ended at %s; ask for another",
-			time.Unix(token.Until, 0).UTC().Format(time.RFC3339)).At("/token")
-	}
-
-	us, err := ps.ourselves()
-	if err != nil {
-		return err
-	}
-
-	return ps.agreements.Accept(ctx, invited, func(ctx context.Context) error {
-		return ps.offer(ctx, invited, token.Secret, us)
-	})
-}
-
-// offer presents the secret to one node after the other until one accepts it. It trusts
-// the token's bundle. It presents no certificate, because that domain knows none of this
-// one's authorities yet.
-func (ps *peers) offer(ctx context.Context, invited directory.Peering, secret string, us directory.Peering) error {
-	client, done, err := stranger(ps.net, invited, nil)
-	if err != nil {
-		return err
-	}
-	defer done()
-
-	for _, address := range invited.Addresses {
-		timed, cancel := context.WithTimeout(ctx, offerTime)
-		err = apiclient.NewDirect(address, client).Redeem(timed, secret, apioperator.WirePeering(us))
-		cancel()
-
-		if err == nil {
-			return nil // one that refuses may only be behind the one that invited
-		}
-	}
-
-	var refused *apiclient.Error
-
-	switch {
-	case !errors.As(err, &refused):
-		return err
-	case refused.Status < http.StatusInternalServerError:
-		return &peering.RefusedError{Err: theirs(refused)}
-	}
-
-	return theirs(refused)
-}
-
-// theirs returns the error for an answer of another domain's node. It quotes the text,
-// because the other node chose its bytes and an operator reads them.
-func theirs(e *apiclient.Error) error {
-	return fmt.Errorf("it answers %d, %.200q", e.Status, e.Error())
 }
 
 // stranger returns a client for nodes of a domain that is no peer, by the bundle of an
@@ -182,16 +108,6 @@ func stranger(network Network, with directory.Peering, as *trust.Source) (*http.
 func (ps *peers) Invited(secret string, peer spiffeid.TrustDomain) bool {
 	p, ok := ps.agreements.With(peer)
 	return ok && p.Secret == sha256.Sum256([]byte(secret))
-}
-
-// Redeem implements operator.Peers.
-func (ps *peers) Redeem(ctx context.Context, secret string, offered directory.Peering) error {
-	if _, err := trust.ParseBundle(offered.Domain, offered.Bundle); err != nil {
-		return directory.Refuse(directory.BadRequest, "the bundle of %s is not usable: %w", offered.Domain.Name(),
-			err).At("/bundle")
-	}
-
-	return ps.store.Redeem(ctx, sha256.Sum256([]byte(secret)), offered)
 }
 
 // Change implements operator.Peers.

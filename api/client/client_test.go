@@ -113,9 +113,9 @@ func TestClientKnowsADirectorysAnswers(t *testing.T) {
 			"RevokeKey":     func() error { return c.Operator().RevokeKey(ctx, "x") },
 			"SetPolicy":     func() error { return c.Operator().SetPolicy(ctx, "", nil) },
 			"SetPeering":    func() error { return c.Operator().SetPeering(ctx, Peering{}) },
-			"Accept":        func() error { return c.Operator().Accept(ctx, "x") },
+			"Accept":        func() error { _, _, err := c.Operator().Accept(ctx, "x"); return err },
 			"ChangePeering": func() error { return c.Operator().ChangePeering(ctx, "beta.test", wire.PeerRemove) },
-			"Redeem":        func() error { return c.Redeem(ctx, "x", Peering{}) },
+			"Redeem":        func() error { _, err := c.Redeem(ctx, "x", Peering{}); return err },
 		} {
 			if err := ask(); !errors.Is(err, ErrAnswer) {
 				t.Errorf("%s, answered with %s: %v", what, body, err)

@@ -118,7 +118,8 @@ func startNode(t *testing.T, shows tls.Certificate, clients tls.ClientAuthType) 
 func TestAClientAcceptsNodesOfTheDomainAlone(t *testing.T) {
 	const node = "spiffe://alpha.test/roster/node/1"
 
-	alpha, unnamed, beta := newAuthority(t, "spiffe://alpha.test"), newAuthority(t, ""), newAuthority(t, "spiffe://beta.test")
+	alpha, beta := newAuthority(t, "spiffe://alpha.test"), newAuthority(t, "spiffe://beta.test")
+	unnamed := newAuthority(t, "")
 	stranger := newAuthority(t, "spiffe://alpha.test")
 	bundle := []*x509.Certificate{alpha.cert, unnamed.cert, beta.cert}
 
@@ -145,13 +146,15 @@ func TestAClientAcceptsNodesOfTheDomainAlone(t *testing.T) {
 	}{
 		"a node without host names":           {alpha.issue(t, svidOf(node)), ""},
 		"a node by an authority without a ID": {unnamed.issue(t, svidOf(node)), ""},
-		"an agent":                            {alpha.issue(t, svidOf("spiffe://alpha.test/agent/eve")), "is not a node"},
+		"an agent": {alpha.issue(t, svidOf("spiffe://alpha.test/agent/eve")),
+			"is not a node"},
 		"a gateway": {alpha.issue(t, svidOf("spiffe://alpha.test/roster/gateway/1")),
 			"is not a node"},
-		"the prefix without a separator": {alpha.issue(t, svidOf("spiffe://alpha.test/roster/nodes/1")), "is not a node"},
-		"another domain's node":          {beta.issue(t, svidOf("spiffe://beta.test/roster/node/1")), "of another domain"},
-		"a node by another domain's CA":  {beta.issue(t, svidOf(node)), "doesn't certify"},
-		"a node by a stranger's CA":      {stranger.issue(t, svidOf(node)), "doesn't certify"},
+		"the prefix without a separator": {alpha.issue(t, svidOf("spiffe://alpha.test/roster/nodes/1")),
+			"is not a node"},
+		"another domain's node":         {beta.issue(t, svidOf("spiffe://beta.test/roster/node/1")), "of another domain"},
+		"a node by another domain's CA": {beta.issue(t, svidOf(node)), "doesn't certify"},
+		"a node by a stranger's CA":     {stranger.issue(t, svidOf(node)), "doesn't certify"},
 		"an expired node": {alpha.issue(t, expired),
 			"the node's certificate expired at 2026-01-02T03:04:05Z"},
 		"a node of tomorrow": {alpha.issue(t, early), "is valid from"},
@@ -162,11 +165,10 @@ func TestAClientAcceptsNodesOfTheDomainAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := startNode(t, row.shows, tls.NoClientCert)
+			address := strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
 			trusted := &NodeTrust{Domain: "alpha.test", Authorities: func() []*x509.Certificate { return bundle }}
 
-			client, err := New(Config{
-				Addresses: []string{strings.Replace(server.URL, "127.0.0.1", "localhost", 1)}, TLS: trusted.TLS(), Attempts: 1,
-			})
+			client, err := New(Config{Addresses: []string{address}, TLS: trusted.TLS(), Attempts: 1})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -18,8 +17,6 @@ import (
 type (
 	// A RaftStatus is the state of a domain's cluster.
 	RaftStatus = wire.RaftStatus
-	// A NodeStatus is the state of the node that answers.
-	NodeStatus = wire.NodeStatus
 	// A QuotaStatus is how much of its quotas a domain uses.
 	QuotaStatus = wire.QuotaStatus
 	// A RaftPeer is one node of the domain.
@@ -54,14 +51,14 @@ type (
 	SigningKey = wire.SigningKey
 	// A PolicyText is a policy in Cedar.
 	PolicyText = wire.PolicyText
-	// An AuditPage is a run of a node's audit log.
-	AuditPage = wire.AuditPage
 	// A Flagged is a registration whose texts are written for rankers.
 	Flagged = wire.Flagged
 	// Owned is a page of the registrations that one identity owns.
 	Owned = wire.Owned
 	// An OwnedRegistration is one of them.
 	OwnedRegistration = wire.OwnedRegistration
+	// Accepted is the domain that an accepted token made a peer.
+	Accepted = wire.Accepted
 	// TrustBundle is the bundle of one domain, as people compare it.
 	TrustBundle = wire.TrustBundle
 	// Restored is the result of a restore.
@@ -82,14 +79,6 @@ type Operator struct{ client *Client }
 
 // Operator returns the requests of operators, made by c with its identity.
 func (c *Client) Operator() *Operator { return &Operator{client: c} }
-
-// Node reads the state of the node that answers.
-func (o *Operator) Node(ctx context.Context) (NodeStatus, *Reply, error) {
-	var out NodeStatus
-	r, err := o.client.read(ctx, "/v1/operator/status", "position", &out)
-
-	return out, r, err
-}
 
 // Raft reads the state of the domain's cluster.
 func (o *Operator) Raft(ctx context.Context) (*RaftStatus, *Reply, error) {
@@ -164,16 +153,35 @@ func (o *Operator) Invite(ctx context.Context, peer string, life time.Duration) 
 	return out, r, err
 }
 
-// Accept accepts another domain's invitation. To repeat it is safe.
-func (o *Operator) Accept(ctx context.Context, token string) error {
-	return o.client.command(ctx, "/v1/operator/peers/accept", wire.AcceptRequest{Token: token}, idempotent)
+// Accept accepts another domain's invitation. To repeat it is safe. If fingerprints are
+// given, the bundle of that domain must have exactly these.
+func (o *Operator) Accept(ctx context.Context, token string, fingerprints ...string) (Accepted, *Reply, error) {
+	var out Accepted
+	in := wire.AcceptRequest{Token: token, Fingerprints: fingerprints}
+	r, err := o.client.ask(ctx, "/v1/operator/peers/accept", in, idempotent, "domain", &out)
+
+	return out, r, err
 }
 
 // Redeem shows an invitation's secret to the domain that made it, with p, which is
-// the invited domain's own side.
-func (c *Client) Redeem(ctx context.Context, secret string, p Peering) error {
+// the invited domain's own side. It returns the inviting domain's side; the zero value from
+// an earlier release, whose tokens describe it.
+func (c *Client) Redeem(ctx context.Context, secret string, p Peering) (Peering, error) {
 	p.State, p.Mesh = "", false // the inviting domain's to say
-	return c.command(ctx, wire.RedeemPath, wire.RedeemRequest{Peering: p, Secret: secret}, once)
+
+	body, err := json.Marshal(wire.RedeemRequest{Peering: p, Secret: secret, Describe: true})
+	if err != nil {
+		return Peering{}, err
+	}
+
+	reply, err := c.do(ctx, &request{method: http.MethodPost, target: wire.RedeemPath, body: body, repeat: once})
+	if err != nil || reply.Status == http.StatusNoContent {
+		return Peering{}, err
+	}
+
+	var own Peering
+
+	return own, decode(reply, "domain", &own)
 }
 
 // ChangePeering changes an existing peering.
@@ -338,61 +346,4 @@ func refusalOf(resp *http.Response) error {
 	}
 
 	return fmt.Errorf("%w: it is %d, of type %q", ErrAnswer, r.Status, r.Header.Get("Content-Type"))
-}
-
-// AuditOptions select lines of a node's audit log.
-type AuditOptions struct {
-	// Who is the actor, the owner or the member that brought a command: an identity, or
-	// the end of its path.
-	Who string
-	// What is an action such as peer.write, or the part of it before a dot; or an agent, a
-	// rid or a target.
-	What  string
-	Since time.Time // no lines of before; zero is any
-	After uint64    // the number of the line before the first
-	Limit int       // lines of a page; 0 is 1,000
-}
-
-func (o *AuditOptions) query() url.Values {
-	query := url.Values{}
-
-	if o.Who != "" {
-		query.Set("who", o.Who)
-	}
-
-	if o.What != "" {
-		query.Set("what", o.What)
-	}
-
-	if !o.Since.IsZero() {
-		query.Set("since", o.Since.UTC().Format(time.RFC3339))
-	}
-
-	if o.After > 0 {
-		query.Set("after", strconv.FormatUint(o.After, 10))
-	}
-
-	if o.Limit > 0 {
-		query.Set("limit", strconv.Itoa(o.Limit))
-	}
-
-	return query
-}
-
-// Audit reads a page of the audit log of the node that is asked. The next one is after its
-// Last. Auditors may call it too.
-func (o *Operator) Audit(ctx context.Context, opt AuditOptions) (*AuditPage, *Reply, error) {
-	out := &AuditPage{}
-	r, err := o.client.read(ctx, withQuery(wire.AuditPath, opt.query()), "lines", out)
-
-	return out, r, err
-}
-
-// FollowAudit streams lines of the audit log as they are written: events of the kinds
-// EventLine, EventFault and EventEnd. Without Since and After it begins with the next line.
-func (o *Operator) FollowAudit(ctx context.Context, opt AuditOptions) (*Watch, error) {
-	query := opt.query()
-	query.Set("follow", "true")
-
-	return o.client.stream(ctx, withQuery(wire.AuditPath, query), "")
 }

@@ -42,7 +42,8 @@ func LoadTLS(files TLSFiles) (*tls.Config, error) {
 	}
 
 	if (files.Cert == "") != (files.Key == "") {
-		return nil, fmt.Errorf("client: a certificate and its key belong together; got %q and %q", files.Cert, files.Key)
+		return nil, fmt.Errorf("client: a certificate and its key belong together; got %q and %q", files.Cert,
+			files.Key)
 	}
 
 	if files.Cert == "" {

@@ -31,7 +31,7 @@ func Serve(
 	}
 
 	server := newServer(newToolset(description), c.Address(), do)
-	transport := &mcp.IOTransport{Reader: in, Writer: out, MaxLineLength: MaxMessage}
+	transport := &mcp.IOTransport{Reader: in, Writer: out, MaxLineLength: maxMessage}
 
 	return server.Run(ctx, drainingTransport{transport})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// parsePeering checks a peering as an operator wrote it. Without a state it is active.
-func parsePeering(in *wire.Peering, own spiffeid.TrustDomain) (directory.Peering, error) {
+// ParsePeering checks a peering as an operator, or another domain, wrote it. Without a state it is active.
+func ParsePeering(in *wire.Peering, own spiffeid.TrustDomain) (directory.Peering, error) {
 	peering := directory.Peering{
 		State:     directory.PeeringState(in.State),
 		Bundle:    in.Bundle,

@@ -22,12 +22,14 @@ type Peers interface {
 	// earlier token for it becomes invalid.
 	Invite(ctx context.Context, peer spiffeid.TrustDomain, life time.Duration) (wire.Invitation, error)
 	// Accept shows the secret of another domain's token to that domain, and makes it a
-	// peer. It is safe to repeat.
-	Accept(ctx context.Context, token Token) error
+	// peer, if its bundle has the expected fingerprints or none are expected. It is safe to
+	// repeat: a domain that is a peer already by the same bundle stays as it is.
+	Accept(ctx context.Context, token Token, expected []string) (wire.Accepted, error)
 	// Invited reports whether this node knows an invitation with that secret.
 	Invited(secret string, peer spiffeid.TrustDomain) bool
-	// Redeem makes a peer of the domain that shows the secret of an invitation.
-	Redeem(ctx context.Context, secret string, peer directory.Peering) error
+	// Redeem makes a peer of the domain that shows the secret of an invitation, and returns
+	// this domain as that one needs it.
+	Redeem(ctx context.Context, secret string, peer directory.Peering) (directory.Peering, error)
 	// Change does an operator's verb to an existing peering.
 	Change(ctx context.Context, peer spiffeid.TrustDomain, verb wire.PeerVerb) error
 	// Set replaces settings of a peering.
@@ -66,7 +68,7 @@ func (h *Peerings) Put(w http.ResponseWriter, call *request.Call) error {
 		return err
 	}
 
-	peering, err := parsePeering(&in, h.Domain)
+	peering, err := ParsePeering(&in, h.Domain)
 	if err != nil {
 		return err
 	}
@@ -121,17 +123,20 @@ func (h *Peerings) Accept(w http.ResponseWriter, call *request.Call) error {
 	}
 
 	token, err := ParseToken(in.Token)
-	if err == nil {
-		err = h.Peers.Accept(call.Context(), token)
-	}
-
 	if err != nil {
 		return err
 	}
 
-	h.logChange(call, "accepted", token.Domain)
+	accepted, err := h.Peers.Accept(call.Context(), token, in.Fingerprints)
+	if err != nil {
+		return err
+	}
 
-	return response.NoContent(w)
+	if !accepted.Already {
+		h.logChange(call, "accepted", token.Domain)
+	}
+
+	return response.Status(w, call, accepted)
 }
 
 // Change answers POST /v1/operator/peers/change.
@@ -177,7 +182,7 @@ func (h *Peerings) Redeem(w http.ResponseWriter, call *request.Call) error {
 	in.State = "" // this side decides both
 	in.Mesh = false
 
-	peering, err := parsePeering(&in.Peering, h.Domain)
+	peering, err := ParsePeering(&in.Peering, h.Domain)
 	if err != nil {
 		return err
 	}
@@ -188,13 +193,18 @@ func (h *Peerings) Redeem(w http.ResponseWriter, call *request.Call) error {
 			peering.Domain.Name())
 	}
 
-	if err := h.Peers.Redeem(call.Context(), in.Secret, peering); err != nil {
+	own, err := h.Peers.Redeem(call.Context(), in.Secret, peering)
+	if err != nil {
 		return err
 	}
 
 	h.logChange(call, "redeemed", peering.Domain.Name())
 
-	return response.NoContent(w)
+	if !in.Describe {
+		return response.NoContent(w)
+	}
+
+	return response.Status(w, call, WirePeering(own))
 }
 
 func (h *Peerings) logChange(call *request.Call, change, peer string) {

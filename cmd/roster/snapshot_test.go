@@ -67,7 +67,8 @@ func newDomain(t *testing.T) (w *world, mesh *dev.Mesh) {
 	}
 
 	alpha := mesh.Domains[0]
-	env := map[string]string{"ROSTER_ADDRESS": alpha.Nodes[0].API, "ROSTER_BUNDLE": alpha.Bundle}
+	env := map[string]string{"ROSTER_ADDRESS": alpha.Nodes[0].API, "ROSTER_BUNDLE": alpha.Bundle,
+		"ROSTER_DOMAIN": alpha.TrustDomain}
 	w = &world{t: t, dir: t.TempDir(), env: env}
 	w.as(mesh, "/ops/operator")
 

@@ -60,6 +60,7 @@ var hostileAnswers = map[string]string{
 	"/v1/operator/raft":          `{"leader":@,"peers":[{"id":@,"address":@,"api":@,"voter":true}]}`,
 	"/v1/operator/keys":          `{"epoch":1,"seq":1,"keys":[{"id":@,"node":@}],"revoked":[@]}`,
 	"/v1/operator/policy":        `{"version":1,"policy":@}`,
+	"/v1/operator/peers/accept":  `{"domain":@,"fingerprints":[@]}`,
 	"/v1/operator/peers/invite":  `{"token":@,"until":"2026-06-02T12:00:00Z","fingerprints":[@]}`,
 	"/v1/operator/flagged":       `{"registrations":[{"agent":@,"origin":@,"rid":@,"reasons":[@]}],"flagged":[]}`,
 	"/v1/operator/registrations": `{"registrations":[{"agent":@,"rid":@}]}`,
@@ -94,7 +95,13 @@ var terminalArguments = map[string][]string{
 	"import oasf": {"@doc"},
 	"import woa":  {"https://127.0.0.1:1"},
 
-	"peer accept":   {"roster-peer-1." + "x\u009b"},
+	"init":      {"@doc", "--trust-domain", "x\u009b"},
+	"ca init":   {"x\u009b", "--dir", "@doc"},
+	"ca issue":  {"x\u009b", "--dir", "@doc"},
+	"ca renew":  {"--dir", "@doc"},
+	"ca bundle": {"--dir", "@doc"},
+
+	"peer accept":   {"roster-peer-2~x\u009b"},
 	"peer evidence": {"beta.test"},
 	"peer export":   {"beta.test"},
 	"peer invite":   {"beta.test"},

@@ -162,7 +162,8 @@ func TestAnAnswerIsNoProofAndAProofIsPrinted(t *testing.T) {
 	foreign := newSignerOf(t, beta)
 	proof := foreign.proof(t)
 	rid := directory.NewRID(1, [10]byte{}).String()
-	item := `{"agent":"weather","href":"/ad/r/beta.test/` + rid + `","provenance":{"verification":{"state":"verified"}}}`
+	item := `{"agent":"weather","href":"/ad/r/beta.test/` + rid +
+		`","provenance":{"verification":{"state":"verified"}}}`
 
 	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -195,8 +196,10 @@ func TestAnAnswerIsNoProofAndAProofIsPrinted(t *testing.T) {
 		}
 
 		_, answer, _ := w.run(args...)
-		if code, out, errs := w.run("verify", w.file("answer.json", answer), "--bundle", bundle); code != 10 || out != "" ||
-			!strings.Contains(errs, "is an answer of roster "+command+", not a proof") || !strings.Contains(errs, "--proof") {
+
+		code, out, errs := w.run("verify", w.file("answer.json", answer), "--bundle", bundle)
+		if code != 10 || out != "" || !strings.Contains(errs, "--proof") ||
+			!strings.Contains(errs, "is an answer of roster "+command+", not a proof") {
 			t.Errorf("an answer of %s: exit code %d: %s%s", command, code, out, errs)
 		}
 	}

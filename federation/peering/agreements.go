@@ -199,9 +199,10 @@ func (e *RefusedError) Error() string { return e.Err.Error() }
 func (e *RefusedError) Unwrap() error { return e.Err }
 
 // Accept makes the domain of an invitation a peer. The agreement is pending until that domain
-// has accepted the offer, and active afterwards. offer presents the secret; it returns a
-// *RefusedError if the other domain refuses it.
-func (a *Agreements) Accept(ctx context.Context, invited directory.Peering, offer func(context.Context) error) error {
+// has accepted the offer, and active afterwards. offer presents the secret; it returns that
+// domain with all that it answers of itself, or a *RefusedError if it refuses.
+func (a *Agreements) Accept(ctx context.Context, invited directory.Peering,
+	offer func(context.Context) (directory.Peering, error)) error {
 	err := a.amend(ctx, invited.Domain, func(now *directory.Peering, _ bool) error {
 		if err := noPeerYet(now); err != nil {
 			return err
@@ -219,7 +220,8 @@ func (a *Agreements) Accept(ctx context.Context, invited directory.Peering, offe
 
 	var refused *RefusedError
 
-	switch err := offer(ctx); {
+	described, err := offer(ctx)
+	switch {
 	case errors.As(err, &refused):
 		invited.State = directory.PeeringTerminated
 
@@ -231,9 +233,9 @@ func (a *Agreements) Accept(ctx context.Context, invited directory.Peering, offe
 				"once one is reachable: %w", name, err)
 	}
 
-	invited.State = directory.PeeringActive
+	described.State = directory.PeeringActive
 
-	return a.store.AmendPeering(ctx, pending, invited)
+	return a.store.AmendPeering(ctx, pending, described)
 }
 
 func noPeerYet(p *directory.Peering) error {

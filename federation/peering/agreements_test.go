@@ -143,7 +143,9 @@ func TestAnOfferThatFails(t *testing.T) {
 		{nil, directory.PeeringActive},
 	} {
 		agreements, _ := load(t, &log{}, t.TempDir())
-		err := agreements.Accept(t.Context(), invited, func(context.Context) error { return c.answer })
+		err := agreements.Accept(t.Context(), invited, func(context.Context) (directory.Peering, error) {
+			return invited, c.answer
+		})
 
 		if got, _ := agreements.With(beta); (err == nil) != (c.answer == nil) || got.State != c.want {
 			t.Errorf("%v: %v, and the peering is %s, want %s", c.answer, err, got.State, c.want)

@@ -243,12 +243,7 @@ func firstLineOf(path string) (link, error) {
 	}
 	defer file.Close()
 
-	return firstLine(file)
-}
-
-// firstLine returns the place of the first line of a file; zero if there is none.
-func firstLine(file io.ReaderAt) (link, error) {
-	room := make([]byte, 64<<10)
+	room := make([]byte, maxLine)
 
 	n, err := file.ReadAt(room, 0)
 	if err != nil && !errors.Is(err, io.EOF) {

@@ -133,18 +133,12 @@ func (s Session) Client() (*apiclient.Client, error) {
 		return nil, err
 	}
 
-	return s.ClientOf(base)
-}
-
-// ClientOf returns a client of the directory's node at another address, with the same
-// identity.
-func (s Session) ClientOf(base string) (*apiclient.Client, error) {
 	config, err := s.tlsConfig()
 	if err != nil {
 		return nil, err
 	}
 
-	transport := &http.Transport{
+	s.transport = &http.Transport{
 		TLSClientConfig:     config,
 		ForceAttemptHTTP2:   true,
 		Proxy:               http.ProxyFromEnvironment,
@@ -152,9 +146,7 @@ func (s Session) ClientOf(base string) (*apiclient.Client, error) {
 		MaxIdleConnsPerHost: MaxParallel,
 	}
 
-	s.transport = transport
-
-	authenticated, err := s.addToken(refusalTransport{transport})
+	authenticated, err := s.addToken(refusalTransport{s.transport})
 	if err != nil {
 		return nil, err
 	}

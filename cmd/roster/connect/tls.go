@@ -46,7 +46,8 @@ func (s Session) serverTrust() (*tls.Config, error) {
 	nodes := apiclient.NodeTrust{
 		Domain: s.settings.domain(),
 		Learned: func(domain string) {
-			s.Note("The directory is of the domain %s, by its certificate; --domain %s accepts no other.", domain, domain)
+			s.Note("The directory is of the domain %s, by its certificate; --domain %s accepts no other.",
+				domain, domain)
 		},
 	}
 
@@ -55,7 +56,8 @@ func (s Session) serverTrust() (*tls.Config, error) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return nil, cli.Failed(cli.ExitFailed, "cannot read the bundle: %w", err).
-				WithHint("--bundle (or ROSTER_BUNDLE) must be a file with CA certificates, in PEM or as a SPIFFE bundle.")
+				WithHint("--bundle (or ROSTER_BUNDLE) must be a file with CA certificates, " +
+					"in PEM or as a SPIFFE bundle.")
 		}
 
 		bundle, err := trust.ParseBundle(spiffeid.TrustDomain{}, text)
@@ -121,7 +123,8 @@ func loadCertificate(cert, key string) (*tls.Certificate, error) {
 			cli.FormatTime(pair.Leaf.NotAfter), now.Sub(pair.Leaf.NotAfter).Truncate(time.Second)).
 			WithHint("Renew your X.509-SVID; --cert is %s.", cert)
 	case now.Before(pair.Leaf.NotBefore):
-		return nil, cli.Failed(cli.ExitKey, "the client certificate is valid from %s on, and it is %s by this machine's clock",
+		return nil, cli.Failed(cli.ExitKey,
+			"the client certificate is valid from %s on, and it is %s by this machine's clock",
 			cli.FormatTime(pair.Leaf.NotBefore), cli.FormatTime(now)).WithHint("--cert is %s.", cert)
 	}
 

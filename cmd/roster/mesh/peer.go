@@ -5,17 +5,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/roster-mesh/roster/api/operator"
 
 	"github.com/spf13/cobra"
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
-	"github.com/roster-mesh/roster/trust"
 )
 
 func peerCommand(session connect.Session) *cobra.Command {
@@ -32,113 +27,10 @@ func peerCommand(session connect.Session) *cobra.Command {
 	)
 }
 
-func inviteCommand(session connect.Session) *cobra.Command {
-	var validity time.Duration
-	cmd := &cobra.Command{
-		Use:   "invite DOMAIN",
-		Short: "Create a one-time token to peer with a domain",
-		Long: `Create a one-time token with which the operator of DOMAIN makes it a peer of this domain.
-The token is a secret: send it over a channel that you trust. Compare the fingerprint over
-another channel: "roster peer accept" shows the same one.
-
-Nothing is exported to the peer before "roster peer export".`,
-		Args: cli.Args("DOMAIN"),
-		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
-			domain := args[0]
-			if td, err := spiffeid.TrustDomainFromString(domain); err != nil || td.Name() != domain {
-				return cli.Usage("DOMAIN must be a trust domain such as beta.test, got %q", domain)
-			}
-
-			invitation, reply, err := client.Operator().Invite(ctx, domain, validity)
-			if err != nil {
-				return cli.Suggest(err, cli.ExitConflict, session.CommandLine("peer", "show", domain))
-			}
-
-			t := cli.Table{Head: []string{"TOKEN"}, Rows: [][]string{{invitation.Token}}}
-			if err := session.Print(cli.Answer{Body: reply.Body, Table: t}); err != nil {
-				return err
-			}
-
-			session.Note("The token is valid once, until %s. Fingerprint of this domain: %s",
-				cli.FormatTime(invitation.Until), strings.Join(invitation.Fingerprints, ","))
-			session.Note(fingerprintRule)
-			session.Note("The operator of %s runs:", domain)
-			session.Note("  roster peer accept TOKEN")
-			noteExport(session, domain)
-
-			return nil
-		}),
-	}
-	cmd.Flags().DurationVar(&validity, "life", time.Hour,
-		"validity of the token, a `DURATION` of at most a week (168h)")
-
-	return cmd
-}
-
 // noteExport notes that a new peering exports nothing, and the command that changes it.
 func noteExport(s connect.Session, domain string) {
 	s.Note("Nothing is exported to %s yet. To export mesh registrations to it:", domain)
 	s.Note("  %s", s.CommandLine("peer", "export", domain))
-}
-
-func acceptCommand(session connect.Session) *cobra.Command {
-	var fingerprint string
-	cmd := &cobra.Command{
-		Use:   "accept TOKEN",
-		Short: "Peer with the domain that created a token",
-		Long: `Peer with the domain that created a token with "roster peer invite". Compare the
-fingerprint that both commands show, or pass the expected one with --fingerprint.
-
-Nothing is exported to the peer before "roster peer export".`,
-		Args: cli.Args("TOKEN"),
-		RunE: func(c *cobra.Command, args []string) error {
-			return accept(c.Context(), session, args[0], fingerprint)
-		},
-	}
-	cmd.Flags().StringVar(&fingerprint, "fingerprint", "", "expected `FINGERPRINT`; refuse another one")
-
-	return cmd
-}
-
-func accept(ctx context.Context, session connect.Session, text, fingerprint string) error {
-	token, err := operator.ParseToken(text)
-	if err != nil {
-		return cli.Usage("invalid or incomplete TOKEN; it is one word from roster peer invite " +
-			"and begins with roster-peer-1")
-	}
-
-	domain, err := spiffeid.TrustDomainFromString(token.Domain)
-	if err != nil {
-		return cli.Usage("invalid token: %w", err)
-	}
-
-	fingerprints, err := trust.Fingerprints(domain, token.Bundle)
-	if err != nil {
-		return cli.Failed(cli.ExitKey, "cannot use the token's bundle: %w", err)
-	}
-
-	found := strings.Join(fingerprints, ",")
-	if fingerprint != "" && fingerprint != found {
-		return cli.Failed(cli.ExitKey, "fingerprint mismatch: the token's bundle for %s has %s, --fingerprint is %s",
-			token.Domain, found, fingerprint).WithHint("Nothing was changed. Ask the sender of the token.")
-	}
-
-	client, err := session.Client()
-	if err != nil {
-		return err
-	}
-
-	if err := client.Operator().Accept(ctx, text); err != nil {
-		// The default suggestion repeats the command line, which has a secret.
-		err = cli.Suggest(err, cli.ExitUnavailable, session.CommandLine("peer", "show", token.Domain))
-		return cli.Suggest(err, cli.ExitConflict, session.CommandLine("peer", "list"))
-	}
-
-	session.Note("%s is a peer now; its fingerprint is %s", token.Domain, found)
-	session.Note(fingerprintRule)
-	noteExport(session, token.Domain)
-
-	return nil
 }
 
 func listPeersCommand(session connect.Session) *cobra.Command {

@@ -99,7 +99,8 @@ func (p proofSource) isRegistration() bool {
 func (p proofSource) fetchRegistration(ctx context.Context) (*proofInput, error) {
 	if p.session.Address() == "" {
 		return nil, cli.Failed(cli.ExitFailed,
-			"no file %s, and no directory address to look up the registration of that name", p.argument).WithHint("Give --address https://HOST[:PORT] or set ROSTER_ADDRESS.")
+			"no file %s, and no directory address to look up the registration of that name", p.argument).
+			WithHint("Give --address https://HOST[:PORT] or set ROSTER_ADDRESS.")
 	}
 
 	client, err := p.session.Client()

@@ -11,7 +11,6 @@ import (
 	"text/template"
 
 	"github.com/roster-mesh/roster/cmd/roster/authority"
-	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -112,10 +111,7 @@ func (p *plan) writeNode(m member, ca *authority.Store) error {
 		return nil
 	}
 
-	return errors.Join(
-		issue(ca, dir, "node", authority.Request{Path: m.id.Path(), Hosts: m.hosts(p.publicURL)}),
-		issue(ca, dir, "gateway", authority.Request{Path: directory.GatewayPath + m.name}),
-	)
+	return issue(ca, dir, "node", authority.Request{Path: m.id.Path(), Hosts: m.hosts(p.publicURL)})
 }
 
 // issue writes an SVID and the authority's bundle into dir.

@@ -1,0 +1,163 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/api/operator"
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+)
+
+func inviteCommand(session connect.Session) *cobra.Command {
+	var validity time.Duration
+	cmd := &cobra.Command{
+		Use:   "invite DOMAIN",
+		Short: "Create a one-time token to peer with a domain",
+		Long: `Create a one-time token with which the operator of DOMAIN makes it a peer of this domain.
+The token is a secret: send it over a channel that you trust. Compare the fingerprint over
+another channel: "roster peer accept" shows the same one.
+
+Nothing is exported to the peer before "roster peer export".`,
+		Example: "  roster peer invite beta.test > token",
+		Args:    cli.Args("DOMAIN"),
+		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
+			return invite(ctx, session, client, args[0], validity)
+		}),
+	}
+	cmd.Flags().DurationVar(&validity, "life", time.Hour,
+		"validity of the token, a `DURATION` of at most a week (168h)")
+
+	return cmd
+}
+
+func invite(
+	ctx context.Context, session connect.Session, client *apiclient.Client, domain string, validity time.Duration,
+) error {
+	if td, err := spiffeid.TrustDomainFromString(domain); err != nil || td.Name() != domain {
+		return cli.Usage("DOMAIN must be a trust domain such as beta.test, got %q", domain)
+	}
+
+	invitation, reply, err := client.Operator().Invite(ctx, domain, validity)
+	if err != nil {
+		return cli.Suggest(err, cli.ExitConflict, session.CommandLine("peer", "show", domain))
+	}
+
+	if session.Format.IsTable() { // the token alone, so that it can be written to a file
+		_, err = io.WriteString(session.Stdout, cli.Printable(invitation.Token)+"\n")
+	} else {
+		err = session.Print(cli.Answer{Body: reply.Body})
+	}
+
+	if err != nil {
+		return err
+	}
+
+	session.Note("The token is valid once, until %s. Fingerprint of this domain: %s",
+		cli.FormatTime(invitation.Until), strings.Join(invitation.Fingerprints, " "))
+	session.Note(fingerprintRule)
+	session.Note("The operator of %s runs this with the token in a file, or on standard input (-):", domain)
+	session.Note("  roster peer accept @FILE")
+	noteExport(session, domain)
+
+	return nil
+}
+
+func acceptCommand(session connect.Session) *cobra.Command {
+	var fingerprints []string
+	cmd := &cobra.Command{
+		Use:   "accept @FILE | -",
+		Short: "Peer with the domain that created a token",
+		Long: `Peer with the domain that created a token with "roster peer invite". The token is read from
+FILE, or from standard input: on a command line other users of the machine see it.
+
+The node fetches that domain's bundle from the token's address; the token has its hash. Compare
+the fingerprint that both commands show, or pass the expected one with --fingerprint. To accept
+a token again is safe: a peer of the same bundle stays as it is.
+
+Nothing is exported to the peer before "roster peer export".`,
+		Example: "  roster peer accept @token\n  pbpaste | roster peer accept -",
+		Args:    cli.Args("@FILE or -"),
+		RunE: func(c *cobra.Command, args []string) error {
+			return accept(c.Context(), session, args[0], fingerprints)
+		},
+	}
+	cmd.Flags().StringSliceVar(&fingerprints, "fingerprint", nil,
+		"expected `FINGERPRINT` of the domain's authority, or a list of all; refuse others")
+
+	return cmd
+}
+
+func accept(ctx context.Context, session connect.Session, argument string, fingerprints []string) error {
+	text, err := readToken(session, argument)
+	if err != nil {
+		return err
+	}
+
+	token, err := operator.ParseToken(text)
+	if err != nil {
+		return cli.Usage("invalid or incomplete token; it is one word from roster peer invite " +
+			"and begins with roster-peer")
+	}
+
+	client, err := session.Client()
+	if err != nil {
+		return err
+	}
+
+	accepted, reply, err := client.Operator().Accept(ctx, text, fingerprints...)
+	if err != nil {
+		return acceptFailure(session, err, token.Domain)
+	}
+
+	if err := session.PrintBody(reply.Body); err != nil {
+		return err
+	}
+
+	found := strings.Join(accepted.Fingerprints, " ")
+	if accepted.Already {
+		session.Note("%s is a peer already, and nothing was changed; its fingerprint is %s", token.Domain, found)
+		return nil
+	}
+
+	session.Note("%s is a peer now; its fingerprint is %s", token.Domain, found)
+	session.Note(fingerprintRule)
+	noteExport(session, token.Domain)
+
+	return nil
+}
+
+// readToken reads a token from @FILE or from standard input (-). It takes one in the argument
+// too, from scripts, and notes the risk.
+func readToken(session connect.Session, argument string) (string, error) {
+	file, isFile := strings.CutPrefix(argument, "@")
+	if !isFile && argument != "-" {
+		session.Note("A token on the command line is visible to other users of this machine; use @FILE or -.")
+		return argument, nil
+	}
+
+	text, err := session.ReadFile(file, operator.MaxToken+1)
+
+	return strings.TrimSpace(string(text)), err
+}
+
+// acceptFailure is the failure to accept a token of a domain. The default suggestion would
+// repeat the command line, which can have a secret.
+func acceptFailure(session connect.Session, err error, domain string) error {
+	var response *apiclient.Error
+	if errors.As(err, &response) && response.Problem.Pointer == "/fingerprints" {
+		return cli.Failed(cli.ExitKey, "fingerprint mismatch: %w", err).
+			WithHint("Ask the sender of the token.").WithNext(session.CommandLine("peer", "list"))
+	}
+
+	err = cli.Suggest(err, cli.ExitUnavailable, session.CommandLine("peer", "show", domain))
+
+	return cli.Suggest(err, cli.ExitConflict, session.CommandLine("peer", "list"))
+}

@@ -1,0 +1,200 @@
+package node
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+	apioperator "github.com/roster-mesh/roster/api/operator"
+	"github.com/roster-mesh/roster/api/wire"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/federation/peering"
+	"github.com/roster-mesh/roster/trust"
+)
+
+// offerTime bounds the wait for one node of another domain to answer an offer.
+const offerTime = 10 * time.Second
+
+// ownAddress is the base URL at which other domains reach this node.
+func (ps *peers) ownAddress() string {
+	for _, member := range ps.store.RaftPeers() {
+		if member.ID == ps.node && member.API != "" {
+			return member.API
+		}
+	}
+
+	return ps.cfg.PublicURL
+}
+
+// Accept implements operator.Peers. The peering is pending until the other domain has taken
+// the secret, and active once it has.
+func (ps *peers) Accept(ctx context.Context, token apioperator.Token, expected []string) (wire.Accepted, error) {
+	domain, err := token.CheckDomain(ps.cfg.TrustDomain)
+	if err != nil {
+		return wire.Accepted{}, err
+	}
+
+	if err := ps.store.Linearize(ctx); err != nil {
+		return wire.Accepted{}, err
+	}
+
+	// A repetition, by the bundle that the first time fetched, changes nothing.
+	now, _ := ps.agreements.With(domain)
+	if now.State == directory.PeeringActive && sha256.Sum256(now.Bundle) == token.BundleHash {
+		return acceptedAs(now, expected, true)
+	}
+
+	if token.Until <= time.Now().Unix() {
+		return wire.Accepted{}, directory.Refuse(directory.BadRequest, "the invitation ended at %s; ask for another",
+			time.Unix(token.Until, 0).UTC().Format(time.RFC3339)).At("/token")
+	}
+
+	inviting, err := ps.invitingDomain(ctx, &token)
+	if err != nil {
+		return wire.Accepted{}, err
+	}
+
+	accepted, err := acceptedAs(inviting, expected, false)
+	if err != nil {
+		return accepted, err
+	}
+
+	if now.State == directory.PeeringActive && slices.Equal(fingerprintsOf(now), accepted.Fingerprints) {
+		return acceptedAs(now, expected, true)
+	}
+
+	us, err := ps.ourselves()
+	if err != nil {
+		return accepted, err
+	}
+
+	return accepted, ps.agreements.Accept(ctx, inviting, func(ctx context.Context) (directory.Peering, error) {
+		return ps.offer(ctx, inviting, token.Secret, us)
+	})
+}
+
+// acceptedAs returns the answer about a domain, unless its bundle has other fingerprints than
+// the expected ones. None are expected if the list is empty.
+func acceptedAs(with directory.Peering, expected []string, already bool) (wire.Accepted, error) {
+	found := fingerprintsOf(with)
+
+	expected = slices.Sorted(slices.Values(expected))
+	if len(expected) > 0 && !slices.Equal(found, slices.Compact(expected)) {
+		return wire.Accepted{}, directory.Refuse(directory.Conflict,
+			"the bundle of %s has the fingerprints %q, not the expected ones; nothing was changed",
+			with.Domain.Name(), found).At("/fingerprints")
+	}
+
+	return wire.Accepted{Domain: with.Domain.Name(), Fingerprints: found, Already: already}, nil
+}
+
+// invitingDomain is the domain that made a token, by the bundle whose hash the token has.
+func (ps *peers) invitingDomain(ctx context.Context, token *apioperator.Token) (directory.Peering, error) {
+	var bundle []byte
+	if token.NeedsBundle() {
+		source := token.Address + "/bundles/" + url.PathEscape(token.Domain)
+
+		var err error
+
+		bundle, err = trust.FetchByHash(ctx, source, token.BundleHash, ps.net.fetch)
+		if err != nil {
+			return directory.Peering{}, directory.Refuse(problem.Upstream,
+				"the bundle of %s can't be fetched from the token's address, so nothing was changed: %w",
+				token.Domain, err)
+		}
+	}
+
+	inviting, err := token.Peering(ps.cfg.TrustDomain, bundle)
+	if err != nil {
+		return inviting, err
+	}
+
+	if _, err := trust.ParseBundle(inviting.Domain, inviting.Bundle); err != nil {
+		return inviting, directory.Refuse(directory.BadRequest, "the bundle of the token's domain is not usable: %w",
+			err).At("/token")
+	}
+
+	return inviting, nil
+}
+
+// offer presents the secret to one node after the other until one accepts it, and returns the
+// inviting domain with the addresses that it answers. It trusts the token's bundle. It
+// presents no certificate, because that domain knows none of this one's authorities yet.
+func (ps *peers) offer(ctx context.Context, inviting directory.Peering, secret string,
+	us directory.Peering) (directory.Peering, error) {
+	client, done, err := stranger(ps.net, inviting, nil)
+	if err != nil {
+		return inviting, err
+	}
+	defer done()
+
+	for _, address := range inviting.Addresses {
+		var said wire.Peering
+
+		timed, cancel := context.WithTimeout(ctx, offerTime)
+		said, err = apiclient.NewDirect(address, client).Redeem(timed, secret, apioperator.WirePeering(us))
+		cancel()
+
+		if err == nil { // one that refuses may only be behind the one that invited
+			return ps.described(inviting, said), nil
+		}
+	}
+
+	var refused *apiclient.Error
+
+	switch {
+	case !errors.As(err, &refused):
+		return inviting, err
+	case refused.Status < http.StatusInternalServerError:
+		return inviting, &peering.RefusedError{Err: theirs(refused)}
+	}
+
+	return inviting, theirs(refused)
+}
+
+// theirs returns the error for an answer of another domain's node. It quotes the text,
+// because the other node chose its bytes and an operator reads them.
+func theirs(e *apiclient.Error) error {
+	return fmt.Errorf("it answers %d, %.200q", e.Status, e.Error())
+}
+
+// described is the inviting domain with the addresses and the bundle endpoint that its node
+// answered, as far as they are usable. The bundle stays that of the token.
+func (ps *peers) described(inviting directory.Peering, said wire.Peering) directory.Peering {
+	said.Domain = inviting.Domain.Name()
+	said.State = string(directory.PeeringActive)
+	said.Bundle = inviting.Bundle
+
+	answered, err := apioperator.ParsePeering(&said, ps.cfg.TrustDomain)
+	if err != nil {
+		return inviting // of an earlier release, or of one whose settings an operator must mend
+	}
+
+	inviting.Addresses = answered.Addresses
+	inviting.Gossip = answered.Gossip
+	inviting.Endpoint = answered.Endpoint
+
+	return inviting
+}
+
+// Redeem implements operator.Peers.
+func (ps *peers) Redeem(ctx context.Context, secret string, offered directory.Peering) (directory.Peering, error) {
+	if _, err := trust.ParseBundle(offered.Domain, offered.Bundle); err != nil {
+		return directory.Peering{}, directory.Refuse(directory.BadRequest, "the bundle of %s is not usable: %w",
+			offered.Domain.Name(), err).At("/bundle")
+	}
+
+	own, err := ps.ourselves()
+	if err != nil {
+		return own, err
+	}
+
+	return own, ps.store.Redeem(ctx, sha256.Sum256([]byte(secret)), offered)
+}
