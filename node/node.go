@@ -106,6 +106,9 @@ type Node struct {
 	attester   *attester
 	keeper     *peering.BundleKeeper
 
+	server   *http.Server // of the API
+	draining atomic.Bool
+
 	mu      sync.Mutex // guards clients
 	clients map[spiffeid.TrustDomain]*http.Client
 }
@@ -135,6 +138,15 @@ func Start(cfg config.Config, env Env) (*Node, error) {
 	return node, nil
 }
 
+// Drain makes the node not ready, and serves for the configured time. Connections that
+// fall idle in that time are closed, so that their clients go to another node. Close
+// follows it.
+func (n *Node) Drain() {
+	n.draining.Store(true)
+	n.server.SetKeepAlivesEnabled(false)
+	<-time.After(n.cfg.Drain)
+}
+
 // Close stops the node: it hands leadership over, answers the pending requests and ends
 // every loop. It is safe to call twice.
 func (n *Node) Close() error {
@@ -154,8 +166,12 @@ func (n *Node) ID() spiffeid.ID { return n.id }
 func (n *Node) Failed() <-chan struct{} { return n.store.Failed() }
 
 // Ready returns nil when the node has an identity and a leader, is caught up, can
-// sign and can write its audit trail; else the check that fails.
+// sign and can write its audit trail, and does not stop; else the check that fails.
 func (n *Node) Ready() error {
+	if n.draining.Load() {
+		return errors.New("the node is stopping")
+	}
+
 	if err := n.source.Err(); err != nil {
 		return fmt.Errorf("identity: %w", err)
 	}

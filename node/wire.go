@@ -57,17 +57,17 @@ func (n *Node) wire(env Env) error {
 	}
 
 	n.face = n.wireAPI()
-	server := listener.NewServer(n.face.Handler(), trust.ServerTLS(n.source, n.bundles, n.metrics.handshakeRefused),
+	n.server = listener.NewServer(n.face.Handler(), trust.ServerTLS(n.source, n.bundles, n.metrics.handshakeRefused),
 		n.log)
-	listener.ExpireWithCertificates(server, n.callers.Holds)
-	server.RegisterOnShutdown(n.mesh.Drain)
-	server.RegisterOnShutdown(n.face.Drain)
+	listener.ExpireWithCertificates(n.server, n.callers.Holds)
+	n.server.RegisterOnShutdown(n.mesh.Drain)
+	n.server.RegisterOnShutdown(n.face.Drain)
 
 	if n.gateway != nil {
-		server.RegisterOnShutdown(n.gateway.Drain)
+		n.server.RegisterOnShutdown(n.gateway.Drain)
 	}
 
-	n.serve("api", server, n.limited("api", ln.api, n.cfg.Limits.Connections, n.cfg.Limits.ConnectionsPerAddress))
+	n.serve("api", n.server, n.limited("api", ln.api, n.cfg.Limits.Connections, n.cfg.Limits.ConnectionsPerAddress))
 
 	n.metrics.registry.MustRegister(&collector{
 		store:    n.store,

@@ -51,6 +51,7 @@ type Config struct {
 	Discovery   Discovery            `yaml:"discovery"`
 	Gateway     Gateway              `yaml:"gateway"`
 	MaxStale    time.Duration        `yaml:"max_stale"`
+	Drain       time.Duration        `yaml:"drain"`
 	Disk        Disk                 `yaml:"disk"`
 	Audit       Audit                `yaml:"audit"`
 	Log         Log                  `yaml:"log"`
@@ -75,6 +76,7 @@ func Default() Config {
 		Limits:    defaultLimits(),
 		Discovery: Discovery{Weights: Weights(discovery.DefaultWeights)},
 		MaxStale:  5 * time.Minute,
+		Drain:     5 * time.Second,
 		Gateway:   defaultGateway(),
 		Probe:     defaultProbe(),
 		Disk: Disk{
@@ -200,6 +202,8 @@ func (c *Config) validatePolicy() error {
 		return fmt.Errorf("policy: must be shipped or development, got %q", c.Policy)
 	case c.MaxStale <= 0:
 		return fmt.Errorf("max_stale: must be positive, got %s", c.MaxStale)
+	case c.Drain < 0 || c.Drain > maxDrain:
+		return fmt.Errorf("drain: must be from 0s to %s, got %s", maxDrain, c.Drain)
 	}
 
 	return nil

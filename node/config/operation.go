@@ -12,6 +12,7 @@ import (
 
 const (
 	maxHold       = 365 * 24 * time.Hour
+	maxDrain      = 10 * time.Minute
 	minHandOver   = 2 * time.Second // a new leader takes a second or two
 	maxAuditSize  = 10_000          // MiB
 	maxAuditFiles = 10_000

@@ -213,6 +213,7 @@ func (d *Domain) writeNode(ca *trust.CA, i int, options *Options) error {
 	cfg.Identity = config.Identity{Cert: filepath.Join(dir, "node.pem"), Key: filepath.Join(dir, "node.key"),
 		Bundle: d.Bundle}
 	cfg.Policy = "development"
+	cfg.Drain = 0
 
 	cfg.Gossip.Enabled = !options.noGossip
 	if options.Gateway {

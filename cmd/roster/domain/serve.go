@@ -26,8 +26,9 @@ func serveCommand(session connect.Session) *cobra.Command {
 		Long: `Run one node of a domain with the given configuration; "roster config" prints a documented
 sample. Logs go to standard error.
 
-SIGINT, SIGTERM and SIGHUP stop the node gracefully: it hands over leadership and completes
-running requests. A second signal stops it at once.
+SIGINT, SIGTERM and SIGHUP stop the node gracefully: it is not ready from then on, serves for
+the configured time (drain), completes running requests and hands over leadership. A second
+signal stops it at once.
 
 The memory limit is 90% of the cgroup's limit and at most 75% of the machine's memory; set
 GOMEMLIMIT to change it.`,
@@ -98,7 +99,9 @@ func serve(ctx context.Context, session connect.Session, file string) error {
 
 	select {
 	case <-ctx.Done():
-		log.Info("stopping")
+		log.Info("stopping", "drain_ms", cfg.Drain.Milliseconds())
+		n.Drain()
+
 		return n.Close()
 	case <-n.Failed():
 	}
