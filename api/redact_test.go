@@ -295,9 +295,10 @@ func TestWithheldValuesChangeNoAnswer(t *testing.T) {
 			a, b := ask(t, one, who, r.method, r.path, r.body), ask(t, other, who, r.method, r.path, r.body)
 
 			got, want := textOf(t, a), textOf(t, b)
-			if a.StatusCode != b.StatusCode || stable(got) != stable(want) || a.Header.Get("ETag") != b.Header.Get("ETag") {
-				t.Errorf("%s %s %s as %q: %d\n%.2000s\nand\n%d\n%.2000s", r.method, r.path, r.body, who, a.StatusCode, got,
-					b.StatusCode, want)
+			if a.StatusCode != b.StatusCode || stable(got) != stable(want) ||
+				a.Header.Get("ETag") != b.Header.Get("ETag") {
+				t.Errorf("%s %s %s as %q: %d\n%.2000s\nand\n%d\n%.2000s", r.method, r.path, r.body, who,
+					a.StatusCode, got, b.StatusCode, want)
 			}
 		}
 	}

@@ -281,7 +281,7 @@ func TestNotInvocable(t *testing.T) {
 			directory.AgentUnavailable},
 		"grpc": {aidip(t, "https://127.0.0.1:9/", operations+`, "protocols": ["grpc"]`),
 			directory.NotInvocable},
-		"plain http":   {aidip(t, "http://example.com/", operations), directory.NotInvocable},
+		"plain http":   {aidip(t, "http://example.com/", operations), directory.EndpointRefused},
 		"metadata":     {aidip(t, "https://169.254.169.254/", operations), directory.EndpointRefused},
 		"private":      {aidip(t, "https://10.0.0.1/", operations), directory.EndpointRefused},
 		"a port":       {aidip(t, "https://127.0.0.1:25/", operations), directory.EndpointRefused},
@@ -290,6 +290,10 @@ func TestNotInvocable(t *testing.T) {
 		_, err := invokeAgent(s, tc.e, "", `{"text":"a"}`)
 		if directory.ProblemOf(err) != tc.want || strings.Contains(err.Error(), "169.254") {
 			t.Errorf("%s: %v (%s)", name, err, directory.ProblemOf(err))
+		}
+
+		if name == "plain http" && !strings.Contains(err.Error(), `rule "scheme"`) {
+			t.Errorf("%s: %v names no rule", name, err)
 		}
 
 		if fronted := s.Invocable(tc.e); fronted != (tc.want == directory.AgentFailed) {

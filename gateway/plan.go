@@ -148,7 +148,8 @@ const (
 	protocolA2A   = "a2a"
 )
 
-// bindingOf returns the first binding that a driver speaks.
+// bindingOf returns the first binding that a driver speaks. One whose only fault is plain
+// http is returned if there is no other, so that the guard refuses it by its rule (XU-043).
 func bindingOf(projection *directory.Projection) (directory.Binding, bool) {
 	all := projection.Bindings
 	if len(all) == 0 {
@@ -157,10 +158,12 @@ func bindingOf(projection *directory.Projection) (directory.Binding, bool) {
 		}
 	}
 
-	for _, binding := range all {
-		if spoken(binding) {
-			binding.Protocol = strings.ToLower(binding.Protocol)
-			return binding, true
+	for _, scheme := range []string{"https://", "http://"} {
+		for _, binding := range all {
+			if strings.HasPrefix(binding.Endpoint, scheme) && spoken(binding) {
+				binding.Protocol = strings.ToLower(binding.Protocol)
+				return binding, true
+			}
 		}
 	}
 
@@ -169,10 +172,6 @@ func bindingOf(projection *directory.Projection) (directory.Binding, bool) {
 
 // spoken reports whether there is a driver for a binding.
 func spoken(binding directory.Binding) bool {
-	if !strings.HasPrefix(binding.Endpoint, "https://") {
-		return false
-	}
-
 	switch strings.ToLower(binding.Protocol) {
 	case protocolHTTPS, "http", "rest":
 		return binding.Envelope == "" || binding.Envelope == "woa"

@@ -42,7 +42,8 @@ func TestWithheldOperationsShowInNoError(t *testing.T) {
 			})
 	}
 
-	server := s.agent(t, mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return tools }, nil).ServeHTTP)
+	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return tools }, nil)
+	server := s.agent(t, handler.ServeHTTP)
 
 	for protocol, endpoint := range map[string]string{"https": agent.URL, "mcp": server.URL} {
 		document := func(rest string) *directory.Entry {
@@ -70,8 +71,8 @@ func TestWithheldOperationsShowInNoError(t *testing.T) {
 			}
 
 			if want != "" && got != want || containsCanary(got, tc.body+tc.operation) {
-				t.Errorf("%s, %q %s:\n%s, but for an agent without operations\n%s", protocol, tc.operation, tc.body, got,
-					want)
+				t.Errorf("%s, %q %s:\n%s, but for an agent without operations\n%s", protocol, tc.operation, tc.body,
+					got, want)
 			}
 		}
 

@@ -106,8 +106,8 @@ func (n *Node) wireGatewayIdentity() error {
 		}
 
 		if id := source.SVID().ID; !trust.IsGateway(id) || !id.MemberOf(n.cfg.TrustDomain) {
-			return fmt.Errorf("gateway.identity.cert: must be of an ID under %s%s, got %s", n.cfg.TrustDomain.IDString(),
-				directory.GatewayPath, id)
+			return fmt.Errorf("gateway.identity.cert: must be of an ID under %s%s, got %s",
+				n.cfg.TrustDomain.IDString(), directory.GatewayPath, id)
 		}
 
 		n.gatewayID.files = source

@@ -82,7 +82,8 @@ func outboundFiles(t *testing.T, root fs.FS) map[string][]string {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (name == "scenarios" || d.Name() == "testdata" || name != "." && strings.HasPrefix(d.Name(), ".")):
+		case d.IsDir() && (name == "scenarios" || d.Name() == "testdata" ||
+			name != "." && strings.HasPrefix(d.Name(), ".")):
 			return fs.SkipDir
 		case d.IsDir() || filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go"):
 			return nil

@@ -110,7 +110,8 @@ func TestListenersOfMembers(t *testing.T) {
 	declare := func(listeners ...string) {
 		t.Helper()
 
-		if r := d.at(1, Command{Member: &Member{ID: id, Reads: ReadableVersions(), Listeners: listeners}}); r.Err != nil {
+		member := &Member{ID: id, Reads: ReadableVersions(), Listeners: listeners}
+		if r := d.at(1, Command{Member: member}); r.Err != nil {
 			t.Fatal(r.Err)
 		}
 	}

@@ -77,7 +77,8 @@ func Diagnose(ctx context.Context, cfg config.Config, operator *apiclient.Client
 		admin: &http.Client{Timeout: askBound, Transport: &http.Transport{DisableKeepAlives: true}},
 	}
 	for _, check := range []func(context.Context){
-		d.identity, d.gateway, d.authorities, d.running, d.ports, d.disk, d.health, d.trail, d.raft, d.peering, d.clocks,
+		d.identity, d.gateway, d.authorities, d.running, d.ports, d.disk, d.health, d.trail, d.raft, d.peering,
+		d.clocks,
 	} {
 		check(ctx)
 	}
