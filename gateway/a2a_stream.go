@@ -1,29 +1,29 @@
 package gateway
 
 import (
-	"bufio"
-	"bytes"
+	"errors"
 	"io"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/roster-mesh/roster/directory/sse"
 )
+
+// maxEvent bounds the bytes of an event.
+const maxEvent = 1 << 20
 
 // results turns a stream of JSON-RPC responses into one of their results, event by
 // event. An error ends it as an event of that name.
 func results(stream io.ReadCloser) io.ReadCloser {
-	return &resultReader{from: bufio.NewReader(stream), Closer: stream}
+	return &resultReader{from: sse.NewReader(stream, maxEvent, ""), Closer: stream}
 }
 
 type resultReader struct {
 	io.Closer
-	from     *bufio.Reader
-	returned bool // the last line ended with CR: a LF that follows is of that end
-	ready    []byte
-	err      error
+	from  *sse.Reader
+	ready []byte
+	err   error
 }
-
-// maxEvent bounds the bytes of an event.
-const maxEvent = 1 << 20
 
 // Read implements io.Reader: it returns as soon as there is an event.
 func (r *resultReader) Read(data []byte) (int, error) {
@@ -41,34 +41,24 @@ func (r *resultReader) Read(data []byte) (int, error) {
 	return n, nil
 }
 
-// event returns the next event with its data, which may be of several lines, replaced by
-// the result. Its other fields are passed on. An event that the stream's end cuts off is
-// dropped (HTML, 9.2.6). With an error the stream ends, io.EOF beside the event.
-func (r *resultReader) event() (event []byte, err error) {
-	var data [][]byte
-	for room := maxEvent; ; {
-		line, err := r.line(room)
-		if err != nil {
-			return nil, err
-		}
-
-		if len(line) == 0 {
-			break
-		}
-
-		room -= len(line)
-		if value, ok := bytes.CutPrefix(line, []byte("data:")); ok {
-			data = append(data, bytes.TrimPrefix(value, []byte(" ")))
-		} else if !bytes.Equal(line, []byte("data")) {
-			event = append(append(event, line...), '\n')
-		}
+// event returns the next event with its data replaced by the result. Its other fields are
+// passed on. With an error the stream ends, io.EOF beside the event.
+func (r *resultReader) event() ([]byte, error) {
+	event, err := r.from.Next()
+	if errors.Is(err, sse.ErrTooLong) {
+		return nil, refuse(RuleSize, nil, "an event has over %d bytes", maxEvent)
 	}
 
-	if data == nil {
-		return append(event, '\n'), nil
+	if err != nil {
+		return nil, err
 	}
 
-	result, err := resultOf(bytes.Join(data, []byte{'\n'}))
+	out := event.Others
+	if !event.HasData {
+		return append(out, '\n'), nil
+	}
+
+	result, err := resultOf(event.Data)
 	if err != nil {
 		return append(append([]byte("event: error\ndata: "), outputOf(nil, err)...), "\n\n"...), io.EOF
 	}
@@ -78,26 +68,5 @@ func (r *resultReader) event() (event []byte, err error) {
 		return nil, err
 	}
 
-	return append(append(append(event, "data: "...), value...), "\n\n"...), nil
-}
-
-// line returns the next line, which CR, LF or both end, without its end.
-func (r *resultReader) line(room int) (line []byte, err error) {
-	for {
-		b, err := r.from.ReadByte()
-		after := r.returned
-
-		r.returned = b == '\r'
-		switch {
-		case err != nil:
-			return nil, err
-		case b == '\n' && after:
-		case b == '\n', b == '\r':
-			return line, nil
-		case len(line) >= room:
-			return nil, refuse(RuleSize, nil, "an event has over %d bytes", maxEvent)
-		default:
-			line = append(line, b)
-		}
-	}
+	return append(append(append(out, "data: "...), value...), "\n\n"...), nil
 }

@@ -38,6 +38,7 @@ var layers = map[string][]string{
 	"directory/index":   {"directory", "directory/table", "directory/kinds"},
 	"directory/contain": {},                                    // panics on foreign bytes
 	"directory/egress":  {},                                    // addresses of outbound connections
+	"directory/sse":     {},                                    // reader of server-sent events
 	"directory/problem": {"directory", "directory/strictjson"}, // the one writer of refusals, for every listener
 	"limit":             {},
 	// the proof of an operator's request, both ends: the Go client makes it
@@ -72,7 +73,7 @@ var layers = map[string][]string{
 		"federation/protocol", "federation/store", "federation/publish", "federation/replica", "federation/evidence",
 		"federation/gossip", "directory/kinds", "directory/signed"},
 	"gateway": {"directory", "directory/egress", "directory/invoke", "directory/kinds", "directory/schema",
-		"directory/strictjson", "limit"},
+		"directory/sse", "directory/strictjson", "limit"},
 	// rooms of gateway
 	"gateway/gatewaytest": {"gateway"}, // a server and a guard, for tests
 	"gateway/crawl":       {"directory", "gateway", "directory/kinds", "directory/strictjson"},
@@ -132,7 +133,7 @@ var layers = map[string][]string{
 		"api/openapi", "api/request", "api/response", "api/wire"},
 	// what other programs import: its dependencies are few (TestDependencyBudget)
 	"api/wire":   {},
-	"api/client": {"api/wire"},
+	"api/client": {"api/wire", "directory/sse"},
 	// apart, since it has a schema validator
 	"api/client/contract": {"api/client", "directory", "directory/invoke", "directory/kinds", "directory/signed"},
 	// floor 3: the only package that knows the others
@@ -204,7 +205,7 @@ var layers = map[string][]string{
 // lower lists the packages of floors 1 and 2. Their tests may import each other.
 var lower = []string{"directory", "directory/signed", "directory/invoke", "directory/kinds", "directory/schema",
 	"directory/strictjson", "directory/index", "directory/table", "directory/problem", "directory/egress",
-	"directory/operatorproof", "limit", "discovery",
+	"directory/sse", "directory/operatorproof", "limit", "discovery",
 	"discovery/analysis", "discovery/content", "discovery/postings", "trust", "trust/policy", "trust/audit",
 	"trust/compact", "trust/credentials", "trust/workload", "consensus", "consensus/state", "consensus/disk",
 	"consensus/backup", "consensus/message", "consensus/raftlog", "consensus/transport", "federation",

@@ -1,11 +1,8 @@
 package client
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -180,31 +177,3 @@ func (b silentBody) Read([]byte) (int, error) {
 }
 
 func (b silentBody) Close() error { return nil }
-
-// Whatever bytes a stream has, its reader returns or ends; what it returns is in
-// the stream, and reads the same when it is written again.
-func FuzzEventReader(f *testing.F) {
-	f.Add([]byte("retry: 2000\n\nevent: added\nid: 1.2.3\ndata: {\"a\":1}\n\n: nothing\nid: 4\n\n"))
-	f.Add([]byte("data: {\r\ndata:}\r\n\r\nid\ndata\n\nevent:x\n\n"))
-	f.Add([]byte("data: [1]\n\nid: \x00\ndata: 2"))
-	f.Fuzz(func(t *testing.T, stream []byte) {
-		r := eventReader{r: bufio.NewReader(bytes.NewReader(stream))}
-		for {
-			e, err := r.next()
-			if err != nil {
-				return
-			}
-
-			if len(e.Data) == 0 || len(e.Data) > maxEventLine+len(stream) {
-				t.Fatalf("%d bytes of data", len(e.Data))
-			}
-
-			again := eventReader{r: bufio.NewReader(strings.NewReader(fmt.Sprintf("id: %s\nevent: %s\ndata: %s\n\n",
-				e.ID, e.Kind, strings.ReplaceAll(string(e.Data), "\n", "\ndata: "))))}
-			if e2, err := again.next(); err != nil || e2.ID != e.ID || e2.Kind != e.Kind ||
-				!bytes.Equal(e2.Data, e.Data) {
-				t.Fatalf("%+v is read as %+v again (%v)", e, e2, err)
-			}
-		}
-	})
-}

@@ -1,10 +1,8 @@
 package client
 
 import (
-	"bufio"
-	"bytes"
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,14 +12,14 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/roster-mesh/roster/api/wire"
+	"github.com/roster-mesh/roster/directory/sse"
 )
 
 // idleTimeout is the longest time in which a stream may bring nothing, heartbeats included.
 const idleTimeout = 3 * wire.Heartbeat
 
-// maxEventLine bounds a line of a stream of events, in bytes: an item of a lookup
-// is smaller.
-const maxEventLine = 1 << 20
+// maxEvent bounds an event, in bytes: an item of a lookup is smaller.
+const maxEvent = 1 << 20
 
 // errIdle is the end of a stream on which nothing comes any more.
 var errIdle = fmt.Errorf("nothing came for %s, not even a heartbeat", idleTimeout)
@@ -34,7 +32,7 @@ type Watch struct {
 	ctx    context.Context // of the stream
 	body   io.ReadCloser
 	close  func()
-	events eventReader
+	events *sse.Reader
 }
 
 // Kinds of events of a watch.
@@ -104,7 +102,7 @@ func (c *Client) Watch(ctx context.Context, opt LookupOptions, lastID string) (*
 		return nil, err
 	}
 
-	w.events = eventReader{r: bufio.NewReaderSize(idleReader{w.body, quiet}, 16<<10), id: lastID}
+	w.events = sse.NewReader(idleReader{w.body, quiet}, maxEvent, lastID)
 
 	return w, nil
 }
@@ -112,21 +110,28 @@ func (c *Client) Watch(ctx context.Context, opt LookupOptions, lastID string) (*
 // Next waits for the next event. It returns io.EOF when the directory has ended
 // the stream; the last event says why.
 func (w *Watch) Next() (*WatchEvent, error) {
-	event, err := w.events.next()
-	if err == nil {
-		err = event.parse()
-	}
+	for {
+		read, err := w.events.Next()
+		if err != nil {
+			return nil, w.cause(err)
+		}
 
-	if err != nil {
-		return nil, w.cause(err)
-	}
+		if !read.HasData { // a heartbeat
+			continue
+		}
 
-	return event, nil
+		event := &WatchEvent{Kind: cmp.Or(read.Name, "message"), ID: read.ID, Data: read.Data}
+		if err := event.parse(); err != nil {
+			return nil, w.cause(err)
+		}
+
+		return event, nil
+	}
 }
 
 // ID returns the id with which Watch resumes after the last event, which heartbeats
 // advance; empty before the state is complete.
-func (w *Watch) ID() string { return w.events.id }
+func (w *Watch) ID() string { return w.events.LastID() }
 
 // Close ends the stream.
 func (w *Watch) Close() error {
@@ -181,73 +186,4 @@ func (l idleReader) Read(b []byte) (int, error) {
 	}
 
 	return n, err
-}
-
-// An eventReader reads an event stream (the HTML standard, 9.2.6). Lines end with
-// LF or CRLF here; no server writes CR alone.
-type eventReader struct {
-	r  *bufio.Reader
-	id string // the last event's
-}
-
-var errLongEvent = errors.New("an event is larger than a directory's can be")
-
-// next reads up to the next event that has data.
-func (r *eventReader) next() (*WatchEvent, error) {
-	event, id := &WatchEvent{Kind: "message"}, r.id
-	for {
-		line, err := r.line()
-		if err != nil {
-			return nil, err
-		}
-
-		if len(line) == 0 {
-			if r.id = id; event.Data != nil {
-				event.ID = id
-				return event, nil
-			}
-
-			event = &WatchEvent{Kind: "message"}
-
-			continue
-		}
-
-		name, value, _ := strings.Cut(string(line), ":")
-
-		value = strings.TrimPrefix(value, " ")
-		switch name {
-		case "event":
-			event.Kind = value
-		case "data":
-			if event.Data != nil {
-				event.Data = append(event.Data, '\n')
-			}
-
-			if event.Data = append(event.Data, value...); len(event.Data) > maxEventLine {
-				return nil, errLongEvent
-			}
-		case "id":
-			if !strings.ContainsRune(value, 0) {
-				id = value
-			}
-		}
-	}
-}
-
-// line reads one line without its end.
-func (r *eventReader) line() ([]byte, error) {
-	var line []byte
-	for {
-		part, err := r.r.ReadSlice('\n')
-
-		line = append(line, part...)
-		switch {
-		case len(line) > maxEventLine:
-			return nil, errLongEvent
-		case err == nil:
-			return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte{'\n'}), []byte{'\r'}), nil
-		case !errors.Is(err, bufio.ErrBufferFull):
-			return nil, err // a line must have an end
-		}
-	}
 }

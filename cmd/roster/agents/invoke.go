@@ -28,7 +28,7 @@ The command validates the input against the schema of the operation in the regis
 before it sends anything, and the output before it prints it. The gateway validates both
 again; with --no-validate only the gateway does.
 
-The gateway calls the agent with the node's identity, so the agent never gets your
+The gateway calls the agent with its own identity, so the agent never gets your
 credentials. Trust the output as much as you trust the agent.`,
 		Example: "  roster invoke translator '{\"text\": \"hello\"}'\n" +
 			"  roster invoke translator --operation detect @input.json",

@@ -112,9 +112,10 @@ func (c *Console) PrintValue(value any, items string, t Table) error {
 	return c.Print(Answer{body, items, t})
 }
 
-// PrintDocument prints a JSON document unchanged, or in the format of -o if that is given.
+// PrintDocument prints a JSON document unchanged, or in the format of -o if that is given. A
+// document has no table, so -o table prints it unchanged, too.
 func (c *Console) PrintDocument(body []byte) error {
-	if c.Format == "" {
+	if c.Format.IsTable() {
 		_, err := c.Stdout.Write(append(bytes.TrimSuffix(body, []byte("\n")), '\n'))
 		return err
 	}
