@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -83,15 +84,17 @@ func (c *commitNotifier) notifyAll() {
 // CommitTimeout; if no entry follows, they are notified at once if one of them waits, and
 // a little later otherwise.
 func (c *commitNotifier) run() {
+	signals := &c.proposer.commits
+
 	for {
 		select {
-		case <-c.proposer.batches.tell:
-		case <-c.proposer.batches.commit:
-			entered := c.proposer.batches.entered.Load()
+		case <-signals.awaited:
+		case <-signals.commit:
+			entered := signals.entered.Load()
 			select {
-			case <-c.proposer.batches.tell:
+			case <-signals.awaited:
 			case <-time.After(noticeDelay):
-				if c.proposer.batches.entered.Load() != entered {
+				if signals.entered.Load() != entered {
 					continue // the new entry has carried the index; its own commit follows
 				}
 			case <-c.life.closing.Done():
@@ -101,8 +104,7 @@ func (c *commitNotifier) run() {
 			return
 		}
 
-		if !c.group.alone() && c.group.leading.Load() &&
-			len(c.proposer.batches.queue)+len(c.proposer.batches.lists) == 0 && c.proposer.batches.untold.Swap(false) {
+		if !c.group.alone() && c.group.leading.Load() && c.proposer.batches.isEmpty() && signals.pending.Swap(false) {
 			c.notifyAll()
 		}
 	}
@@ -111,3 +113,27 @@ func (c *commitNotifier) run() {
 // noticeDelay is how long a leader waits with a commit notice if no follower is known to
 // wait: the next write may bring it.
 const noticeDelay = 5 * time.Millisecond
+
+// commitSignals say when followers wait for a commit notice.
+type commitSignals struct {
+	entered atomic.Uint64 // number of entries given to Raft
+	pending atomic.Bool   // no entry follows the last commit and carries its index
+	awaited chan struct{} // holds one: a reader waits for a follower to apply the commit
+	commit  chan struct{} // holds one: an entry was committed
+}
+
+func newCommitSignals() commitSignals {
+	return commitSignals{awaited: make(chan struct{}, 1), commit: make(chan struct{}, 1)}
+}
+
+// entering notes that an entry is given to Raft, which carries the commit index.
+func (s *commitSignals) entering() {
+	s.pending.Store(false)
+	s.entered.Add(1)
+}
+
+// committed notes that the last entry is committed.
+func (s *commitSignals) committed() {
+	s.pending.Store(true)
+	signal(s.commit)
+}

@@ -47,13 +47,15 @@
 //	store, member, config, lifecycle   the interface; starting, stopping and connecting the parts
 //	group, messenger, peers            the Raft group, messages to its members, their status
 //	replica, reader                    this member's copy of the state; linearizable reads
-//	forwarder, write_stream            writes on their way to the leader
+//	batcher                            changes that share an exchange
+//	forwarder                          writes on their way to the leader
 //	write_server, preparer, proposer   writes at the leader, and log entries
 //	commits                            commit notices
-//	leadership, sweeper, regranter     a leader's term: begin, deadlines, grants
+//	leadership                         a leader's term; a follower that catches up
 //	operator, negotiator               members and leadership by command; versions and formats in force
 //	orders                             who ordered a command, and the feed of applied orders
-//	clocks, follower                   whose clock is right; catching up
+//	sweeper, regranter                 deadlines and grants, by the leader
+//	clocks                             whose clock is right
 //	joiner, admitter                   becoming a member, from both ends
 //	storage, disk_watch                snapshots that are due; slow disks
 //	restorer                           backups and restores

@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
-	"github.com/fxamacker/cbor/v2"
 	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/consensus/stream"
 	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -34,14 +33,21 @@ type forwarder struct {
 	messenger *messenger
 	commits   *commitNotifier
 	writes    *writeServer // does the writes if this member leads
-	queue     forwardQueue
+	batches   *batcher[forwardResult]
 	streams   openStreams
 }
 
 // openStreams are this member's write streams to the leader and to former leaders.
 type openStreams struct {
 	dialing chan struct{} // holds one: the right to change own
-	own     map[spiffeid.ID]*writeStream
+	own     map[spiffeid.ID]*leaderStream
+}
+
+// A leaderStream is this member's write stream to a member that leads or has led.
+type leaderStream struct {
+	*stream.Stream
+	to     Member
+	former time.Time // since when that member leads no more; zero while it leads
 }
 
 func (f *forwarder) attempt(ctx context.Context, req *message.Request) (directory.Outcome, error) {
@@ -58,7 +64,7 @@ func (f *forwarder) attempt(ctx context.Context, req *message.Request) (director
 
 // forwardGroup takes a group to the leader, waits until this member shows the results, so
 // that the writer reads its own write here, and answers each write.
-func (f *forwarder) forwardGroup(group []*forwardedWrite) {
+func (f *forwarder) forwardGroup(group []*waitingChange[forwardResult]) {
 	if len(group) == 0 {
 		return
 	}
@@ -87,36 +93,28 @@ func (f *forwarder) forwardGroup(group []*forwardedWrite) {
 // maxMessages such loops.
 func (f *forwarder) forwardLoop() {
 	for {
-		var first *forwardedWrite
-		select {
-		case first = <-f.queue.queue:
-		case first = <-f.queue.lists: // in turn
-		case <-f.life.closing.Done():
+		first := f.batches.first()
+		if first == nil {
 			return
 		}
 
-		f.forwardGroup(f.queue.gather(first))
+		f.forwardGroup(f.batches.gather(first))
 	}
 }
 
 // send exchanges a group with the leader.
-func (f *forwarder) send(ctx context.Context, group []*forwardedWrite) (*message.Answers, error) {
+func (f *forwarder) send(ctx context.Context, group []*waitingChange[forwardResult]) (*message.Answers, error) {
 	leader, term, ok := f.group.follow()
 	if !ok || leader.ID == f.cfg.Node {
 		return nil, message.ErrNotLeader
 	}
 
-	writes := message.Writes{Requests: make([]cbor.RawMessage, len(group))}
-	for i, p := range group {
-		writes.Requests[i] = p.request
-	}
-
-	stream, err := f.streamTo(term, leader)
+	to, err := f.streamTo(term, leader)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", message.ErrNotLeader, err)
 	}
 
-	got, err := f.exchange(ctx, stream, &writes)
+	got, err := f.exchange(ctx, to, &message.Writes{Requests: encodedChanges(group)})
 	switch {
 	case err != nil:
 		return nil, err
@@ -134,13 +132,13 @@ func (f *forwarder) send(ctx context.Context, group []*forwardedWrite) (*message
 }
 
 // exchange sends a message over a stream and returns the answers.
-func (f *forwarder) exchange(ctx context.Context, stream *writeStream, m *message.Writes) (*message.Answers, error) {
+func (f *forwarder) exchange(ctx context.Context, to *leaderStream, m *message.Writes) (*message.Answers, error) {
 	data, err := f.messenger.encode(m)
 	if err != nil {
 		return nil, fmt.Errorf("encode a message: %w", err)
 	}
 
-	if data, err = stream.ask(ctx, append(newFrame(len(data)), data...)); err != nil {
+	if data, err = to.Ask(ctx, append(stream.NewFrame(len(data)), data...)); err != nil {
 		return nil, err
 	}
 
@@ -160,31 +158,21 @@ func (f *forwarder) forward(ctx context.Context, req *message.Request) (director
 		return directory.Outcome{}, err
 	}
 
-	write := &forwardedWrite{request: raw, weight: req.Weight(), done: make(chan forwardResult, 1)}
-	select {
-	case f.queue.fits(write) <- write:
-	case <-f.life.closing.Done():
-		return directory.Outcome{}, message.ErrNotLeader
-	case <-ctx.Done():
-		return directory.Outcome{}, tooBusy(ctx)
+	write, err := f.batches.add(ctx, raw, req.Weight())
+	if err != nil {
+		return directory.Outcome{}, err
 	}
 
-	select {
-	case result := <-write.done:
-		if result.err != nil {
-			return directory.Outcome{}, result.err
-		}
-
-		return result.reply.Result()
-	case <-ctx.Done():
-	case <-f.life.closing.Done():
+	result, err := f.batches.result(ctx, write)
+	if err == nil {
+		err = result.err
 	}
 
-	if write.taken.CompareAndSwap(false, true) {
-		return directory.Outcome{}, tooBusy(ctx)
+	if err != nil {
+		return directory.Outcome{}, err
 	}
 
-	return directory.Outcome{}, message.Unknown(context.Cause(ctx))
+	return result.reply.Result()
 }
 
 // cutFormerLeaders cuts the streams to members that have led no more for a heartbeat
@@ -203,20 +191,20 @@ func (f *forwarder) cutFormerLeaders() (due time.Duration) {
 		return 0
 	}
 
-	for id, stream := range f.streams.own {
+	for id, own := range f.streams.own {
 		if id == leader.ID {
-			stream.former = time.Time{}
+			own.former = time.Time{}
 			continue
 		}
 
-		if stream.former.IsZero() {
-			stream.former = time.Now()
+		if own.former.IsZero() {
+			own.former = time.Now()
 		}
 
-		rest := f.cfg.Timing.Heartbeat - time.Since(stream.former)
+		rest := f.cfg.Timing.Heartbeat - time.Since(own.former)
 		switch {
 		case rest <= 0:
-			stream.cut()
+			own.Cut()
 			delete(f.streams.own, id)
 		case due == 0:
 			due = rest
@@ -229,7 +217,7 @@ func (f *forwarder) cutFormerLeaders() (due time.Duration) {
 }
 
 // streamTo returns the write stream to a member, and opens one if necessary.
-func (f *forwarder) streamTo(ctx context.Context, to Member) (*writeStream, error) {
+func (f *forwarder) streamTo(ctx context.Context, to Member) (*leaderStream, error) {
 	streams := &f.streams
 	select {
 	case streams.dialing <- struct{}{}:
@@ -239,12 +227,12 @@ func (f *forwarder) streamTo(ctx context.Context, to Member) (*writeStream, erro
 
 	defer func() { <-streams.dialing }()
 
-	if stream := streams.own[to.ID]; stream != nil {
-		if stream.to == to && stream.live() {
-			return stream, nil
+	if own := streams.own[to.ID]; own != nil {
+		if own.to == to && own.IsLive() {
+			return own, nil
 		}
 
-		stream.cut() // the member has moved, so the stream would stay unused
+		own.Cut() // the member has moved, so the stream would stay unused
 	}
 
 	conn, err := f.messenger.cluster.Connect(ctx, to.Address, transport.ProtocolWrite)
@@ -252,11 +240,11 @@ func (f *forwarder) streamTo(ctx context.Context, to Member) (*writeStream, erro
 		return nil, err
 	}
 
-	stream := newWriteStream(conn, to, f.cfg.Timing.Write)
-	streams.own[to.ID] = stream
-	f.life.loops.Go(stream.run) // it ends with the connection, which the cluster closes at the latest
+	opened := &leaderStream{Stream: stream.New(conn, f.cfg.Timing.Write), to: to}
+	streams.own[to.ID] = opened
+	f.life.loops.Go(opened.Run) // it ends with the connection, which the cluster closes at the latest
 
-	return stream, nil
+	return opened, nil
 }
 
 // successionLoop cuts the streams to former leaders, each a heartbeat timeout after this
@@ -317,56 +305,8 @@ func (f *forwarder) write(ctx context.Context, req *message.Request) (directory.
 	}
 }
 
-// A forwardedWrite is a write on its way to the leader. Its owner is the one that moves
-// it from waiting: the forwarder takes it, or its caller gives it up.
-type forwardedWrite struct {
-	request cbor.RawMessage
-	weight  int // how many changes it is
-	taken   atomic.Bool
-	done    chan forwardResult // holds one
-}
-
 // A forwardResult is the outcome of a forwarded write.
 type forwardResult struct {
 	reply message.Reply
 	err   error
-}
-
-// A forwardQueue has the waiting writes. As in the batcher, writes with many changes wait
-// by themselves.
-type forwardQueue struct {
-	queue chan *forwardedWrite
-	lists chan *forwardedWrite
-}
-
-func newForwardQueue() forwardQueue {
-	return forwardQueue{make(chan *forwardedWrite, maxWaiting), make(chan *forwardedWrite, maxWaiting)}
-}
-
-// fits returns the queue for a write.
-func (c *forwardQueue) fits(p *forwardedWrite) chan<- *forwardedWrite {
-	if p.weight > 1 {
-		return c.lists
-	}
-
-	return c.queue
-}
-
-// gather takes first, all waiting single changes, and lists as far as there is room,
-// within bounds.
-func (c *forwardQueue) gather(first *forwardedWrite) (group []*forwardedWrite) {
-	size, changes := 0, 0
-	for write := first; write != nil; write = nextOf(c.queue, c.lists, changes < message.MaxChanges) {
-		if write.taken.CompareAndSwap(false, true) {
-			group = append(group, write)
-			size += len(write.request)
-			changes += write.weight
-		}
-
-		if len(group) == maxMessage || size >= maxMessageBytes {
-			break
-		}
-	}
-
-	return group
 }

@@ -195,7 +195,7 @@ func (s *Store) handler() http.Handler {
 			return
 		}
 
-		signal(s.proposer.batches.tell) // the reader waits for its member to be there
+		signal(s.proposer.commits.awaited) // the reader waits for its member to be there
 		s.messenger.answer(w, &message.PresenceAnswer{Epoch: at.Epoch, Revision: at.Revision})
 	})
 	mux.HandleFunc("POST "+vouchPath, func(w http.ResponseWriter, r *http.Request) {

@@ -81,7 +81,8 @@ func (o *operator) admitStanding(ctx context.Context, req *message.Request) (dir
 		return directory.Outcome{}, directory.Refuse(directory.Conflict,
 			"a member's release does not know standing admissions; upgrade all nodes first")
 	case admission.Max == 0 && !known:
-		return directory.Outcome{}, directory.Refuse(directory.NotFound, "%s has no standing admission", admission.Pattern)
+		return directory.Outcome{}, directory.Refuse(directory.NotFound, "%s has no standing admission",
+			admission.Pattern)
 	case admission.Max > 0 && full != nil:
 		return directory.Outcome{}, full
 	}

@@ -216,18 +216,18 @@ func TestManyAreRefreshedOnAnyMember(t *testing.T) {
 // A log entry, and a message to the leader, end where they have changes enough, and one
 // change waits for no list that is not in its entry.
 func TestAnEntryHasBoundedChanges(t *testing.T) {
-	b, c := newBatcher(), newForwardQueue()
-	for range 5 {
-		list := &proposal{weight: directory.MaxRenewals}
-		b.fits(list) <- list
-		parcel := &forwardedWrite{weight: directory.MaxRenewals}
-		c.fits(parcel) <- parcel
+	b := newBatcher[state.Result](nil, maxBatch, state.MaxBatchBytes)
+	add := func(weight int) {
+		if _, err := b.add(t.Context(), nil, weight); err != nil {
+			t.Fatal(err)
+		}
 	}
 
-	single := func() {
-		one := &proposal{weight: 1}
-		b.fits(one) <- one
+	for range 5 {
+		add(directory.MaxRenewals)
 	}
+
+	single := func() { add(1) }
 	weights := func(first *proposal) (ws []int) {
 		for _, p := range b.gather(first) {
 			ws = append(ws, p.weight)
@@ -245,17 +245,7 @@ func TestAnEntryHasBoundedChanges(t *testing.T) {
 	single()
 	single()
 
-	if got, want := weights(<-b.queue), []int{1, 1, directory.MaxRenewals}; !slices.Equal(got, want) {
+	if got, want := weights(<-b.singles), []int{1, 1, directory.MaxRenewals}; !slices.Equal(got, want) {
 		t.Errorf("an entry that begins with one change has %d, want %d", got, want)
-	}
-
-	for range 2 {
-		c.queue <- &forwardedWrite{weight: 1}
-	}
-
-	for i, want := range []int{3, 1} {
-		if n := len(c.gather(<-c.lists)); n != want {
-			t.Errorf("message %d, which begins with a list, has %d writes, want %d", i, n, want)
-		}
 	}
 }

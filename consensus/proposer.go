@@ -6,22 +6,20 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/fxamacker/cbor/v2"
 	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 )
 
-// Bounds of the leader's batching: the proposals that wait, and the size of one log entry.
-// One entry is under way at a time. Meanwhile commands gather, so a busy leader makes large
-// entries and an idle one makes them at once. Several entries under way are smaller ones,
-// each of which costs every member a message, a wait for its disk and two turns of Raft:
-// with four, 16 writers at a time cost an eighth more and got no more done.
-const (
-	maxWaiting = 4096
-	maxBatch   = 256
-)
+// maxBatch bounds the commands of one log entry. One entry is under way at a time: several
+// entries under way are smaller ones, each of which costs every member a message, a wait for
+// its disk and two turns of Raft. With four, 16 writers at a time cost an eighth more and got
+// no more done.
+const maxBatch = 256
+
+// A proposal is a command on its way into the log.
+type proposal = waitingChange[state.Result]
 
 // A proposer puts commands into the log, as the leader.
 type proposer struct {
@@ -30,22 +28,32 @@ type proposer struct {
 	group   *group
 	replica *Replica
 	clocks  *clocks
-	batches batcher
+	batches *batcher[state.Result]
+	slot    chan struct{} // holds one: an entry is under way
+	commits commitSignals
+
+	inflight atomic.Pointer[inflightEntry] // the last entry
+}
+
+func newProposer(cfg *Config, life *lifecycle, group *group, replica *Replica, clocks *clocks) *proposer {
+	return &proposer{
+		cfg: cfg, life: life, group: group, replica: replica, clocks: clocks,
+		batches: newBatcher[state.Result](life.closing.Done(), maxBatch, state.MaxBatchBytes),
+		slot:    make(chan struct{}, 1),
+		commits: newCommitSignals(),
+	}
 }
 
 // run makes log entries of waiting proposals, one after the other.
 func (p *proposer) run() {
 	for {
-		var first *proposal
-		select {
-		case first = <-p.batches.queue:
-		case first = <-p.batches.lists: // in turn, so that neither waits for all of the other
-		case <-p.life.closing.Done():
+		first := p.batches.first()
+		if first == nil {
 			return
 		}
 
 		select {
-		case p.batches.slot <- struct{}{}:
+		case p.slot <- struct{}{}:
 		case <-p.life.closing.Done():
 			return
 		}
@@ -54,7 +62,7 @@ func (p *proposer) run() {
 			p.enter(group)
 		}
 
-		<-p.batches.slot
+		<-p.slot
 	}
 }
 
@@ -64,7 +72,7 @@ func (p *proposer) enter(group []*proposal) {
 
 	now, err := p.clocks.stamp()
 	if err == nil {
-		entry.data, err = encodeGroup(group, p.replica.Written().Log, now)
+		entry.data, err = state.EncodeBatch(p.replica.Written().Log, now, encodedChanges(group))
 	}
 
 	if err != nil {
@@ -72,9 +80,8 @@ func (p *proposer) enter(group []*proposal) {
 		return
 	}
 
-	p.batches.untold.Store(false)
-	p.batches.entered.Add(1)
-	p.batches.inflight.Store(entry)
+	p.commits.entering()
+	p.inflight.Store(entry)
 
 	future := p.group.raft.Apply(entry.data, enqueueTimeout)
 	if err := proposed(future.Error()); err != nil {
@@ -86,31 +93,20 @@ func (p *proposer) enter(group []*proposal) {
 
 // outcome waits for the result of a command.
 func (p *proposer) outcome(ctx context.Context, waiting *proposal) (directory.Outcome, error) {
-	select {
-	case r := <-waiting.done:
-		return r.Outcome, r.Err
-	case <-ctx.Done():
-	case <-p.life.closing.Done():
+	result, err := p.batches.result(ctx, waiting)
+	if err != nil {
+		return directory.Outcome{}, err
 	}
 
-	if waiting.taken.CompareAndSwap(false, true) {
-		return directory.Outcome{}, tooBusy(ctx)
-	}
-
-	select {
-	case r := <-waiting.done:
-		return r.Outcome, r.Err
-	default:
-		return directory.Outcome{}, message.Unknown(context.Cause(ctx))
-	}
+	return result.Outcome, result.Err
 }
 
 // pause waits until no entry is under way, and lets none begin until release, which may
 // be called twice.
 func (p *proposer) pause(ctx context.Context) (release func(), err error) {
 	select {
-	case p.batches.slot <- struct{}{}:
-		return sync.OnceFunc(func() { <-p.batches.slot }), nil
+	case p.slot <- struct{}{}:
+		return sync.OnceFunc(func() { <-p.slot }), nil
 	case <-ctx.Done():
 		return func() {}, tooBusy(ctx)
 	}
@@ -143,106 +139,18 @@ func (p *proposer) submit(ctx context.Context, command *state.Command) (*proposa
 		return nil, fmt.Errorf("encode a command: %w", err)
 	}
 
-	waiting := &proposal{command: raw, weight: command.Weight(), done: make(chan state.Result, 1)}
-	select {
-	case p.batches.fits(waiting) <- waiting:
-		return waiting, nil
-	case <-p.life.closing.Done():
-		return nil, message.ErrNotLeader
-	case <-ctx.Done():
-		return nil, tooBusy(ctx)
-	}
-}
-
-// A proposal is a command on its way into the log. Its owner is the one that moves it
-// from waiting: the batcher takes it, or its caller gives it up.
-type proposal struct {
-	command cbor.RawMessage
-	weight  int // how many changes it is
-	taken   atomic.Bool
-	done    chan state.Result // holds one
-}
-
-// A batcher has the waiting proposals and the entry under way. Proposals with many
-// changes wait by themselves, so that a single change goes into the next entry, however
-// many lists came before it.
-type batcher struct {
-	queue chan *proposal
-	lists chan *proposal
-	slot  chan struct{} // holds one: an entry is under way
-
-	inflight atomic.Pointer[inflightEntry] // the last entry
-	entered  atomic.Uint64                 // how many entries were given to Raft
-	untold   atomic.Bool                   // the last commit is followed by no entry that would tell of it
-	tell     chan struct{}                 // holds one: somebody waits for a follower to know
-	commit   chan struct{}                 // holds one: something was committed
-}
-
-func newBatcher() batcher {
-	return batcher{
-		queue: make(chan *proposal, maxWaiting), lists: make(chan *proposal, maxWaiting), slot: make(chan struct{}, 1),
-		tell: make(chan struct{}, 1), commit: make(chan struct{}, 1),
-	}
-}
-
-// fits returns the queue for a proposal.
-func (b *batcher) fits(p *proposal) chan<- *proposal {
-	if p.weight > 1 {
-		return b.lists
-	}
-
-	return b.queue
-}
-
-// gather takes first, all waiting single changes, and lists as far as there is room,
-// within bounds.
-func (b *batcher) gather(first *proposal) (group []*proposal) {
-	size, changes := 0, 0
-	for next := first; next != nil; next = nextOf(b.queue, b.lists, changes < message.MaxChanges) {
-		if next.taken.CompareAndSwap(false, true) {
-			group = append(group, next)
-			size += len(next.command)
-			changes += next.weight
-		}
-
-		if len(group) == maxBatch || size >= state.MaxBatchBytes {
-			break
-		}
-	}
-
-	return group
-}
-
-// nextOf returns the next waiting item, a list only if there is room; nil if none waits.
-func nextOf[T any](queue, lists <-chan *T, room bool) *T {
-	select {
-	case p := <-queue:
-		return p
-	default:
-	}
-
-	if !room {
-		return nil
-	}
-
-	select {
-	case p := <-lists:
-		return p
-	default:
-		return nil
-	}
+	return p.batches.add(ctx, raw, command.Weight())
 }
 
 // applied answers the proposals of an entry of this member where it is applied, instead
 // of where Raft reports it: one goroutine less to wake for every write.
-func (b *batcher) applied(entry *raft.Log, results []state.Result) {
-	last := b.inflight.Load()
+func (p *proposer) applied(entry *raft.Log, results []state.Result) {
+	last := p.inflight.Load()
 	if last == nil || len(entry.Data) == 0 || &last.data[0] != &entry.Data[0] {
 		return
 	}
 
-	b.untold.Store(true)
-	signal(b.commit)
+	p.commits.committed()
 	last.answer(results, nil)
 }
 
@@ -267,15 +175,4 @@ func (f *inflightEntry) answer(results []state.Result, err error) {
 			waiting.done <- results[i]
 		}
 	}
-}
-
-// encodeGroup encodes the batch of commands that are encoded already, in that version
-// of the log.
-func encodeGroup(group []*proposal, version uint, now int64) ([]byte, error) {
-	commands := make([]cbor.RawMessage, len(group))
-	for i, p := range group {
-		commands[i] = p.command
-	}
-
-	return state.EncodeBatch(version, now, commands)
 }

@@ -381,7 +381,7 @@ func (m machine) Apply(entry *raft.Log) any {
 		return err
 	}
 
-	m.proposer.batches.applied(entry, results)
+	m.proposer.applied(entry, results)
 
 	return results
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/roster-mesh/roster/consensus/disk"
 	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
+	"github.com/roster-mesh/roster/consensus/stream"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -392,9 +393,7 @@ func (s *Store) connect() {
 		cfg: cfg, life: life, group: s.group, replica: s.Replica, clocks: s.clocks, messenger: s.messenger,
 	}
 
-	s.proposer = &proposer{
-		cfg: cfg, life: life, group: s.group, replica: s.Replica, clocks: s.clocks, batches: newBatcher(),
-	}
+	s.proposer = newProposer(cfg, life, s.group, s.Replica, s.clocks)
 	s.preparer = &preparer{cfg: cfg, replica: s.Replica}
 	s.regranter = &regranter{
 		cfg: cfg, log: log, replica: s.Replica, preparer: s.preparer, proposer: s.proposer,
@@ -423,12 +422,17 @@ func (s *Store) connect() {
 		cfg: cfg, log: log, life: life, group: s.group, messenger: s.messenger, preparer: s.preparer,
 		proposer: s.proposer, regranter: s.regranter, operator: s.operator, orders: s.orders,
 		commits: s.commits,
-		served:  servedStreams{served: map[net.Conn]chan struct{}{}},
+	}
+	s.writes.streams = &stream.Server{
+		Parallel: 2 * maxMessages, // the sender has half of that under way
+		Answer:   s.writes.answerFrame, WriteTime: cfg.Timing.Write, CloseTime: cfg.Timing.Heartbeat,
+		Occupy:   func(conn net.Conn, by int) { s.messenger.cluster.Occupy(conn, by) },
+		IsMember: func(from spiffeid.ID) bool { return s.messenger.cluster.IsMember(from) },
 	}
 	s.forwarder = &forwarder{
 		cfg: cfg, life: life, group: s.group, replica: s.Replica, messenger: s.messenger, commits: s.commits,
-		writes: s.writes, queue: newForwardQueue(),
-		streams: openStreams{dialing: make(chan struct{}, 1), own: map[spiffeid.ID]*writeStream{}},
+		writes: s.writes, batches: newBatcher[forwardResult](life.closing.Done(), maxMessage, maxMessageBytes),
+		streams: openStreams{dialing: make(chan struct{}, 1), own: map[spiffeid.ID]*leaderStream{}},
 	}
 	s.reader = newReader(cfg, life, s.group, s.Replica, s.messenger, s.storage)
 	s.follower = &follower{

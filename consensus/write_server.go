@@ -1,20 +1,16 @@
 package consensus
 
 import (
-	"bufio"
 	"context"
-	"encoding/binary"
 	"errors"
-	"io"
 	"log/slog"
-	"net"
 	"sync"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
 	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
-	"github.com/roster-mesh/roster/consensus/transport"
+	"github.com/roster-mesh/roster/consensus/stream"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -33,7 +29,7 @@ type writeServer struct {
 	operator  *operator
 	orders    *orderDesk
 	commits   *commitNotifier
-	served    servedStreams
+	streams   *stream.Server
 }
 
 // answerFrame answers a message of a member with a frame.
@@ -46,14 +42,14 @@ func (w *writeServer) answerFrame(from spiffeid.ID, body []byte) (frame []byte) 
 		w.log.Error("cannot encode an answer to a member", "err", err)
 	}
 
-	return append(newFrame(len(data)), data...)
+	return append(stream.NewFrame(len(data)), data...)
 }
 
 // drain lets the requests of members that were read be answered, within a bound.
 func (w *writeServer) drain(bound time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
-	w.served.drain(ctx)
+	w.streams.Drain(ctx)
 
 	if err := w.messenger.cluster.Drain(ctx); err != nil {
 		w.log.Debug("answers to members are cut off", "err", err)
@@ -161,15 +157,7 @@ func (w *writeServer) acceptLoop() {
 			return
 		}
 
-		w.life.loops.Go(func() { w.serveStream(conn) })
-	}
-}
-
-// awaitClose reads on until the other end closes, within a bound: unread bytes at the
-// close of a connection reset it, and the goodbye frame may be lost.
-func (w *writeServer) awaitClose(conn net.Conn) {
-	if err := conn.SetReadDeadline(time.Now().Add(w.cfg.Timing.Heartbeat)); err == nil {
-		_, _ = io.Copy(io.Discard, conn)
+		w.life.loops.Go(func() { w.streams.Serve(conn) })
 	}
 }
 
@@ -220,73 +208,6 @@ func (w *writeServer) serve(ctx context.Context, from spiffeid.ID, body []byte) 
 	return &got
 }
 
-// serveStream answers the frames of a write stream until it ends.
-func (w *writeServer) serveStream(conn net.Conn) {
-	defer func() { _ = conn.Close() }()
-
-	var out sync.Mutex
-	send := func(number uint32, frame []byte) {
-		out.Lock()
-		defer out.Unlock()
-
-		if err := conn.SetWriteDeadline(time.Now().Add(w.cfg.Timing.Write)); err == nil {
-			err = writeFrame(conn, number, frame)
-			if err == nil {
-				return
-			}
-		}
-
-		_ = conn.Close() // half a frame may be out
-	}
-	last := uint32(0)
-	bye := func() {
-		send(goodbye, binary.BigEndian.AppendUint32(newFrame(4), last))
-		w.awaitClose(conn)
-	}
-
-	from, done := w.served.begin(conn)
-	if done == nil {
-		bye()
-		return
-	}
-
-	defer w.served.end(conn, done)
-
-	type question struct {
-		number uint32
-		body   []byte
-	}
-
-	var underWay sync.WaitGroup
-
-	questions := make(chan question)
-	for range 2 * maxMessages { // the sender has half of that under way
-		underWay.Go(func() {
-			for q := range questions {
-				send(q.number, w.answerFrame(from, q.body))
-				w.messenger.cluster.Occupy(conn, -1)
-			}
-		})
-	}
-
-	r := bufio.NewReader(conn)
-	for {
-		number, body, err := readFrame(r)
-		// it may have left since the frame before
-		if err != nil || number == goodbye || !w.messenger.cluster.IsMember(from) {
-			break
-		}
-
-		last = number
-		w.messenger.cluster.Occupy(conn, 1)
-		questions <- question{number, body}
-	}
-
-	close(questions)
-	underWay.Wait()
-	bye()
-}
-
 // A preparedWrite is a request of a message that needs no goroutine of its own. Most are
 // of this kind, and come by the dozen.
 type preparedWrite struct {
@@ -318,54 +239,3 @@ const maxPrepared = 8
 // maxAlone bounds how many items of a RefreshMany that need commands of their own are
 // under way at once.
 const maxAlone = 64
-
-// servedStreams are the write streams that others have opened to this member.
-type servedStreams struct {
-	mu     sync.Mutex
-	served map[net.Conn]chan struct{} // closed once no more is answered; nil once drained
-}
-
-// begin notes a stream that is answered from now on; it returns nil once drained.
-func (s *servedStreams) begin(conn net.Conn) (from spiffeid.ID, done chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	if s.served == nil {
-		return from, nil
-	}
-
-	from, _ = transport.PeerOf(conn)
-	done = make(chan struct{})
-	s.served[conn] = done
-
-	return from, done
-}
-
-func (s *servedStreams) end(conn net.Conn, done chan struct{}) {
-	close(done)
-
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.served, conn)
-}
-
-// drain lets the questions that were read be answered, within ctx, and says which was the
-// last: a write that was not done must come back to be done elsewhere.
-func (s *servedStreams) drain(ctx context.Context) {
-	s.mu.Lock()
-	served := s.served
-	s.served = nil
-	s.mu.Unlock()
-
-	for conn := range served {
-		_ = conn.SetReadDeadline(time.Unix(1, 0)) // an error is the stream's own end
-	}
-
-	for _, done := range served {
-		select {
-		case <-done:
-		case <-ctx.Done():
-			return
-		}
-	}
-}

@@ -54,7 +54,7 @@ var layers = map[string][]string{
 		"directory/strictjson"},
 	"consensus": {"directory", "directory/problem", "directory/index", "directory/kinds", "directory/signed",
 		"consensus/state", "consensus/disk", "consensus/backup", "consensus/message", "consensus/raftlog",
-		"consensus/transport"},
+		"consensus/stream", "consensus/transport"},
 	// rooms of consensus
 	// the pure state machine
 	"consensus/state": {"directory", "directory/index", "directory/table", "directory/kinds", "directory/signed",
@@ -67,6 +67,8 @@ var layers = map[string][]string{
 	"consensus/message": {"directory", "consensus/state", "consensus/transport"},
 	// the Raft libraries' log lines as ours
 	"consensus/raftlog": {},
+	// the connection for writes, both ends
+	"consensus/stream": {"consensus/message", "consensus/transport"},
 	// the cluster's port
 	"consensus/transport": {},
 	"federation": {"directory", "directory/contain", "directory/problem", "directory/index",
@@ -208,7 +210,8 @@ var lower = []string{"directory", "directory/signed", "directory/invoke", "direc
 	"directory/sse", "directory/operatorproof", "limit", "discovery",
 	"discovery/analysis", "discovery/content", "discovery/postings", "trust", "trust/policy", "trust/audit",
 	"trust/compact", "trust/credentials", "trust/workload", "consensus", "consensus/state", "consensus/disk",
-	"consensus/backup", "consensus/message", "consensus/raftlog", "consensus/transport", "federation",
+	"consensus/backup", "consensus/message", "consensus/raftlog", "consensus/stream", "consensus/transport",
+	"federation",
 	"federation/protocol", "federation/store", "federation/publish", "federation/replica", "federation/evidence",
 	"federation/gossip", "federation/gossip/gossiptest", "federation/peering", "gateway", "gateway/crawl",
 	"gateway/probe", "api",
