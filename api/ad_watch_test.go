@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -305,7 +306,7 @@ func TestWatchEnds(t *testing.T) {
 
 				synctest.Wait()
 
-				if n := s.Watches(); n != 0 {
+				if n := s.Pools().Watches.Held(); n != 0 {
 					t.Errorf("%d watches are left", n)
 				}
 			})
@@ -364,7 +365,7 @@ func TestWatchDropsSlowClients(t *testing.T) {
 		time.Sleep(response.WriteTime + time.Second)
 		synctest.Wait()
 
-		if n := s.Watches(); n != 0 {
+		if n := s.Pools().Watches.Held(); n != 0 {
 			t.Errorf("%d watches are left of clients who read nothing", n)
 		}
 	})
@@ -376,7 +377,7 @@ func TestWatchDropsSlowClients(t *testing.T) {
 // Requirement: AD-041
 func TestWatchLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newTestServer(t, func(cfg *Config) { cfg.MaxWatches, cfg.MaxWatchesEach = 3, 2 })
+		s := newTestServer(t, func(cfg *Config) { cfg.Sizes.Watches = 8 }) // one of each caller
 		client := inBubble(t, s)
 		refused := func(id string, status int) {
 			t.Helper()
@@ -388,9 +389,12 @@ func TestWatchLimits(t *testing.T) {
 			}
 		}
 		first := watching(t, client("/agent/bob"), apiclient.LookupOptions{}, "")
-		watching(t, client("/agent/bob"), apiclient.LookupOptions{}, "")
 		refused("/agent/bob", 429)
-		watching(t, client("/agent/eve"), apiclient.LookupOptions{}, "")
+
+		for i := range 7 {
+			watching(t, client(fmt.Sprint("/agent/", i)), apiclient.LookupOptions{}, "")
+		}
+
 		refused("/agent/eve", 503)
 		_ = first.Close()
 		synctest.Wait()

@@ -147,7 +147,7 @@ func (a auditedRegistry) Remove(ctx context.Context, r directory.RemoveRequest) 
 }
 
 func (a auditedRegistry) TransferOwner(ctx context.Context, r directory.TransferRequest) (directory.Outcome, error) {
-	event := a.about(r.RID, "transfer."+string(r.Step), r.Caller)
+	event := a.about(r.RID, "transfer", r.Caller)
 	event.Target = r.To.String()
 
 	return a.record(ctx, event, func() (directory.Outcome, error) { return a.Registry.TransferOwner(ctx, r) })
@@ -279,7 +279,7 @@ func (a auditedBackups) Restore(ctx context.Context, backup io.Reader, force boo
 
 // auditRefusal records that a change or an operator's request was refused before it came
 // to a change.
-func (s *Server) auditRefusal(call *request.Call, route route, err error) {
+func (s *Server) auditRefusal(call *request.Call, route *route, err error) {
 	status := problem.Explain(err).Rule().Status
 	level := route.who.level
 

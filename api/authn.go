@@ -4,21 +4,10 @@ import (
 	"strings"
 
 	"github.com/roster-mesh/roster/api/catalog"
-	"github.com/roster-mesh/roster/api/mcp"
 	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/invoke"
 )
-
-// identify verifies the credential of a call. A tool's request has that of the call to the
-// tool.
-func (s *Server) identify(call *request.Call) (request.Credential, error) {
-	if outer := mcp.Delegator(call); outer != nil {
-		return outer.Credential, nil
-	}
-
-	return s.cfg.Identify(call.Request)
-}
 
 // checkCredential refuses a credential that proves the caller's identity, but is too weak
 // for the route: one for reads alone, and for operators' changes everything but a client

@@ -42,6 +42,11 @@ func (quietOperator) SetPolicy(context.Context, directory.Identity, string, []ui
 	return directory.Outcome{}, errNoLeader
 }
 
+func (quietOperator) Node() wire.NodeStatus {
+	return wire.NodeStatus{ID: "spiffe://alpha.test/roster/node/1", Version: "v0.1.0", Ready: true, Position: "1.2",
+		SVIDExpires: time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)}
+}
+
 func (quietOperator) Raft() wire.RaftStatus {
 	return wire.RaftStatus{Leader: "spiffe://alpha.test/roster/node/1",
 		Peers: []wire.RaftPeer{{ID: "spiffe://alpha.test/roster/node/1", Address: "127.0.0.1:1", Voter: true,

@@ -125,16 +125,17 @@ type Config struct {
 	// CredentialLives is how many lifetimes of its registrant's credential a registration is
 	// granted at most (jimenez 8.2); 0 is any number.
 	CredentialLives uint32
-	// MaxWatches and MaxWatchesEach bound the streams of events at the node and of one
-	// caller; ad.DefaultMaxWatches and ad.DefaultMaxWatchesEach if they are 0.
-	MaxWatches, MaxWatchesEach int
+	// OwnPrefixes are the prefixes of further identities that count as the domain's own; see
+	// admission.Parties.
+	OwnPrefixes []string
+	// Sizes are the sizes of the pools that callers share, and IsOperator tells whether an
+	// identity of the domain may use the places that are reserved for operators; nil is no one.
+	Sizes      admission.Sizes
+	IsOperator func(id string) bool
 	// Workers is how many requests are worked on at once, and Waiting how many wait for
 	// that; a few for each processor, and 4,096, if they are 0. More are shed: queries
 	// first, then lookups, registrations, and refreshes last.
 	Workers, Waiting int
-	// AnswerMemory bounds the bytes of answers that clients have not read; 256 MiB if it
-	// is 0.
-	AnswerMemory int
 	// MemoryInUse returns the share of its memory limit that the process needs; nil is
 	// never short of memory.
 	MemoryInUse func() float64
@@ -168,8 +169,12 @@ type Config struct {
 	Cluster  operator.Members
 	Backups  operator.BackupStore
 
-	AuditLog AuditLog     // may be nil
-	Logger   *slog.Logger // may be nil
-	// Observe is called for every answer, with the route's path in the table; may be nil.
+	AuditLog AuditLog // may be nil
+	// Trail is the audit log of this node, which is Node, for operators and auditors; may be nil.
+	Trail  operator.Trail
+	Node   spiffeid.ID
+	Logger *slog.Logger // may be nil
+	// Observe is called for every answer; may be nil. The method is one of a fixed set, or
+	// other. The route is a path of the table, and empty if no row of it took the request.
 	Observe func(method, route string, status int, took time.Duration)
 }

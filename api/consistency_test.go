@@ -197,7 +197,7 @@ func TestTheNextLinkKeepsTheConsistency(t *testing.T) {
 // Reads that wait are bounded.
 func TestReadsThatWaitAreBounded(t *testing.T) {
 	s := newTestServer(t, nil, entry(t, alpha, rid(1), "one", 1, aDocument))
-	s.freshness.waiting = admission.NewShares(0, maxAwaitingEach)
+	s.freshness.waiting = admission.NewPool("reads", 0, nil)
 
 	wantStatus(t, ask(t, s, "", "GET", "/ad/l?min=alpha.test=1780315200.386", ""), 503)
 	wantStatus(t, ask(t, s, "", "GET", "/ad/l?min=alpha.test=1780315200.385", ""), 200)
@@ -205,9 +205,12 @@ func TestReadsThatWaitAreBounded(t *testing.T) {
 
 // However many reads of one caller wait, those of another may.
 func TestNoCallerTakesAllTheWaiting(t *testing.T) {
+	const each = 20
+
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestServer(t, func(cfg *Config) {
 			whole(cfg)
+			cfg.Sizes.Awaiting = 8 * each
 			cfg.Await = func(ctx context.Context, _ spiffeid.TrustDomain, _ directory.Position) error {
 				<-ctx.Done()
 				return ctx.Err()
@@ -216,8 +219,8 @@ func TestNoCallerTakesAllTheWaiting(t *testing.T) {
 
 		const later = "/ad/l?min=alpha.test=1780315200.999999&wait=60"
 
-		statuses := make(chan int, maxAwaitingEach)
-		for range maxAwaitingEach {
+		statuses := make(chan int, each)
+		for range each {
 			go func() { statuses <- ask(t, s, "/agent/eve", "GET", later, "").StatusCode }()
 		}
 
@@ -230,7 +233,7 @@ func TestNoCallerTakesAllTheWaiting(t *testing.T) {
 			t.Errorf("another caller waited for %s", waited)
 		}
 
-		for range maxAwaitingEach {
+		for range each {
 			if got := <-statuses; got != 503 {
 				t.Errorf("a read that waited was answered with %d", got)
 			}

@@ -28,7 +28,7 @@ func (s *Server) fail(w http.ResponseWriter, call *request.Call, err error) {
 	}
 
 	refused := problem.Explain(err)
-	s.logRefusal(call, refused)
+	call.Refusal = refused
 
 	header := w.Header()
 	for _, name := range replacedHeaders {
@@ -47,22 +47,4 @@ func (s *Server) fail(w http.ResponseWriter, call *request.Call, err error) {
 
 	body := refused.Body(s.cfg.PublicURL, call.RequestID)
 	response.Write(w, call.Request, refused.Rule().Status, problem.ContentType, body)
-}
-
-// logRefusal logs a refusal that is the node's fault. The overload logs those that it
-// sheds, many requests in one line.
-func (s *Server) logRefusal(call *request.Call, refused *problem.Refusal) {
-	attrs := []any{"request_id", call.RequestID, "problem", string(refused.Err.Problem), "detail", refused.Err.Detail}
-	if refused.Err.Err != nil {
-		attrs = append(attrs, "err", refused.Err.Err)
-	}
-
-	switch status := refused.Rule().Status; {
-	case status == http.StatusInternalServerError:
-		s.log.Error("request failed", attrs...)
-	case refused.Err.Problem == directory.Overloaded:
-		call.Shed = true
-	case status > http.StatusNotImplemented:
-		s.log.Warn("request not answered", attrs...)
-	}
 }

@@ -24,12 +24,6 @@ const (
 	maxWait     = wire.MaxWait
 )
 
-// Bounds of the reads that wait at once, of all callers and of one.
-const (
-	maxAwaiting     = 4096
-	maxAwaitingEach = 256
-)
-
 // A consistency says which state of this node's own domain a read is answered from. Other
 // domains' registrations are as fresh as their positions say, whatever the consistency;
 // min waits for newer ones.
@@ -53,10 +47,10 @@ type freshness struct {
 	caughtUp func() bool
 	foreign  func(spiffeid.TrustDomain) (directory.Position, bool)
 	await    func(context.Context, spiffeid.TrustDomain, directory.Position) error
-	waiting  *admission.Shares
+	waiting  *admission.Pool
 }
 
-func newFreshness(cfg *Config) *freshness {
+func newFreshness(cfg *Config, waiting *admission.Pool) *freshness {
 	return &freshness{
 		domain:   cfg.Domain,
 		registry: cfg.Registry,
@@ -64,7 +58,7 @@ func newFreshness(cfg *Config) *freshness {
 		caughtUp: cfg.CaughtUp,
 		foreign:  cfg.Position,
 		await:    cfg.Await,
-		waiting:  admission.NewShares(maxAwaiting, maxAwaitingEach),
+		waiting:  waiting,
 	}
 }
 
@@ -150,15 +144,9 @@ func (f *freshness) awaitAll(call *request.Call, ask freshRead) error {
 		return nil
 	}
 
-	leave, hasShare := f.waiting.Enter(call.Caller().Key())
-	switch {
-	case hasShare:
-		return directory.Refuse(directory.RateLimited,
-			"%d of your reads wait for positions at this node, the most that one "+
-				"caller may have. Wait for them, or read without min.", maxAwaitingEach)
-	case leave == nil:
-		return directory.Refuse(directory.Unavailable,
-			"Too many reads wait for positions at this node. Try again, or ask another node.")
+	leave, err := f.waiting.Take(call.Caller(), 1)
+	if err != nil {
+		return err
 	}
 
 	defer leave()

@@ -298,8 +298,8 @@ func TestToolsPage(t *testing.T) {
 	}
 }
 
-// Who may not register is not offered it; what may be called is paced as its
-// route is, and the rest as a read.
+// Who may not register is not offered it. Each message counts as a read, and a tool's
+// request as its route does besides.
 func TestToolsAreForThoseWhoMay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := toolServer(t, func(cfg *Config) { cfg.Limits = admission.Limits{admission.Reads: 0.1} })
@@ -331,10 +331,10 @@ func TestToolsAreForThoseWhoMay(t *testing.T) {
 
 		wantStatus(t, rpc(t, s, "", list), 429)
 
-		if got := use(t, s, "", "lookup_agents", `{}`); !got.IsError ||
-			got.StructuredContent["code"] != "rate_limited" {
-			t.Errorf("a tool that asks too often: %v", got.StructuredContent)
-		}
+		// A message is counted before it is read, whatever tool it calls.
+		const lookup = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"lookup_agents","arguments":{}}}`
+
+		wantStatus(t, rpc(t, s, "", lookup), 429)
 
 		if got := use(t, s, "/agent/bob", "lookup_agents", `{}`); got.IsError {
 			t.Errorf("another caller's tool: %v", got.StructuredContent)

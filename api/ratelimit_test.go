@@ -172,12 +172,20 @@ func TestSomeCallersHaveTerms(t *testing.T) {
 // Requirement: AD-041
 func TestWhatIsWorthManyRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		list := "[" + strings.TrimSuffix(strings.Repeat(`{"id":"`+rid(7)+`"},`, directory.MaxRenewals), ",") + "]"
+		items := make([]string, directory.MaxRenewals)
+		for i := range items {
+			items[i] = `{"id":"` + directory.NewRID(int64(i), [10]byte{}).String() + `"}`
+		}
+
+		list := "[" + strings.Join(items, ",") + "]"
+
 		for _, perSecond := range []float64{.1, .2, 1} {
 			s := newTestServer(t, func(cfg *Config) { cfg.Limits = admission.Limits{admission.Writes: perSecond} })
 			// it gets as far as the leader that isn't there
-			wantStatus(t, ask(t, s, "/agent/ada", "POST", "/ad/refresh", list, "Content-Type", "application/json"), 503)
-			wantStatus(t, ask(t, s, "/agent/ada", "POST", "/ad/refresh", list, "Content-Type", "application/json"), 429)
+			wantStatus(t, ask(t, s, "/agent/ada", "POST", "/ad/refresh", list, "Content-Type",
+				"application/json"), 503)
+			wantStatus(t, ask(t, s, "/agent/ada", "POST", "/ad/refresh", list, "Content-Type",
+				"application/json"), 429)
 		}
 
 		var in invoke.Request

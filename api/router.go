@@ -53,93 +53,168 @@ func resources(routes []route) []*resource {
 	})
 }
 
-// route returns the router of the table. Paths are matched as they were sent, so an
-// encoded slash stays within its segment, and nothing is redirected. Paths without
-// variables, which most requests have, are found in a map. gorilla/mux only matches the
-// others: its subrouters answer 404 to a wrong method and never set Allow.
-func (s *Server) route() http.Handler {
-	notFound := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.fail(w, request.Of(r.Context()), directory.Refuse(directory.NotFound, "There is nothing at this path."))
-	})
+// A router finds the resource of a path. Paths are matched as they were sent, so an encoded
+// slash stays within its segment, and nothing is redirected. Paths without variables, which
+// most requests have, are found in a map. gorilla/mux only matches the others: its
+// subrouters answer 404 to a wrong method and never set Allow.
+type router struct {
+	literal  map[string]*resource
+	variable map[string]*mux.Router // by the first segment: a mux.Router tries its patterns one by one
+	of       map[*mux.Route]*resource
+}
 
-	literal, routers := map[string]*resource{}, map[string]*mux.Router{}
-	for _, res := range resources(s.table()) {
+func newRouter(table []route) *router {
+	r := &router{
+		literal: map[string]*resource{}, variable: map[string]*mux.Router{}, of: map[*mux.Route]*resource{},
+	}
+	for _, res := range resources(table) {
 		if !strings.Contains(res.path, "{") {
-			literal[res.path] = res
+			r.literal[res.path] = res
 			continue
 		}
 
 		first := firstSegment(res.path)
 
-		router := routers[first]
-		if router == nil {
-			router = mux.NewRouter().UseEncodedPath().SkipClean(true)
-			router.NotFoundHandler = notFound
-			routers[first] = router
+		paths := r.variable[first]
+		if paths == nil {
+			paths = mux.NewRouter().UseEncodedPath().SkipClean(true)
+			r.variable[first] = paths
 		}
 
-		router.Path(res.path).HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.dispatch(w, r, res) })
+		// A route without a handler never matches.
+		r.of[paths.Path(res.path).Handler(http.NotFoundHandler())] = res
 	}
 
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		path := r.URL.EscapedPath()
-		if res := literal[path]; res != nil {
-			s.dispatch(w, r, res)
-		} else if router := routers[firstSegment(path)]; router != nil {
-			router.ServeHTTP(w, r)
-		} else {
-			notFound(w, r)
-		}
-	})
+	return r
 }
 
-// firstSegment selects one of few routers, because a router tries its patterns one by
-// one.
 func firstSegment(path string) string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return first
 }
 
-// dispatch answers a request to an existing resource.
-func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, res *resource) {
-	call := request.Of(r.Context())
-	call.Route = res.path
-
-	if r.Method == http.MethodOptions {
-		w.Header().Set("Allow", res.allow)
-		w.WriteHeader(http.StatusNoContent)
-
-		return
+// find returns the resource of a request's path, nil if there is none, and the variables in
+// the path as they were sent.
+func (r *router) find(req *http.Request) (res *resource, raw map[string]string) {
+	path := req.URL.EscapedPath()
+	if res := r.literal[path]; res != nil {
+		return res, nil
 	}
 
-	route, ok := res.routes[r.Method]
+	paths := r.variable[firstSegment(path)]
+	if paths == nil {
+		return nil, nil
+	}
+
+	var match mux.RouteMatch
+	if !paths.Match(req, &match) {
+		return nil, nil
+	}
+
+	return r.of[match.Route], match.Vars
+}
+
+// match returns the route of a call. A request that no row of the table takes has a route
+// too, whose handler refuses it: every request is admitted by its route.
+func (s *Server) match(call *request.Call) route {
+	if err := checkSize(call.Request); err != nil {
+		return refusing(err)
+	}
+
+	res, raw := s.router.find(call.Request)
+	if res == nil {
+		return refusing(directory.Refuse(directory.NotFound, "There is nothing at this path."))
+	}
+
+	if call.Method == http.MethodOptions {
+		call.Route = res.path
+
+		return route{who: anyone, log: notable, handle: func(w http.ResponseWriter, _ *request.Call) error {
+			w.Header().Set("Allow", res.allow)
+			w.WriteHeader(http.StatusNoContent)
+
+			return nil
+		}}
+	}
+
+	route, ok := res.routes[call.Method]
 	if !ok {
-		s.fail(w, call, &problem.Refusal{
-			Err:    directory.Refuse(problem.MethodNotAllowed, "Method %s not allowed; use %s.", r.Method, res.allow),
+		return refusing(&problem.Refusal{
+			Err: directory.Refuse(problem.MethodNotAllowed, "Method %s not allowed; use %s.", call.Method,
+				res.allow),
 			Header: http.Header{"Allow": {res.allow}},
 		})
-
-		return
 	}
 
-	call.Level = route.log
-	if err := s.serve(w, call, r, route); err != nil {
-		s.auditRefusal(call, route, err)
-		s.fail(w, call, err)
+	call.Route = res.path
+
+	var err error
+	if call.Vars, err = parsePath(raw); err != nil {
+		return refusing(err)
 	}
+
+	return route
+}
+
+// refusing is the route of requests that the table has no row for.
+func refusing(err error) route {
+	return route{who: anyone, log: notable, handle: func(http.ResponseWriter, *request.Call) error { return err }}
 }
 
 // parsePath decodes the variables of a path once.
-func parsePath(r *http.Request) (map[string]string, error) {
+func parsePath(raw map[string]string) (map[string]string, error) {
 	vars := map[string]string{}
-	for name, raw := range mux.Vars(r) {
-		value, err := url.PathUnescape(raw)
+	for name, value := range raw {
+		decoded, err := url.PathUnescape(value)
 		if err != nil {
 			return nil, directory.Refuse(directory.BadRequest, "The path is not properly percent-encoded.")
 		}
 
-		vars[name] = value
+		vars[name] = decoded
 	}
 
 	return vars, nil
+}
+
+// Limits of a request in bytes; the node's http.Server has higher ones.
+const (
+	maxURI    = 8 << 10
+	maxHeader = 16 << 10
+)
+
+// knownMethods are those that some resource could have. Metrics name no others.
+var knownMethods = []string{"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT"}
+
+// methodOther stands for all other methods.
+const methodOther = "other"
+
+func methodLabel(method string) string {
+	if slices.Contains(knownMethods, method) {
+		return method
+	}
+
+	return methodOther
+}
+
+// checkSize refuses requests that are too large or of an unknown method.
+func checkSize(r *http.Request) error {
+	size := 0
+	for name, values := range r.Header {
+		for _, v := range values {
+			size += len(name) + len(": \r\n") + len(v)
+		}
+	}
+
+	switch {
+	case len(r.RequestURI) > maxURI:
+		return directory.Refuse(problem.URITooLong, "The URI has %d bytes; at most %d are allowed.", len(r.RequestURI),
+			maxURI)
+	case size > maxHeader:
+		return directory.Refuse(problem.HeaderTooLarge, "The header has %d bytes; at most %d are allowed.", size,
+			maxHeader)
+	case methodLabel(r.Method) == methodOther:
+		return directory.Refuse(problem.NotImplemented, "Method %.64q is not implemented.", r.Method)
+	}
+
+	return nil
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ func whole(cfg *Config) {
 	cfg.AcceptedCredentials = request.AcceptedCredentials{WPT: true, JWTSVID: true,
 		Issuers: []string{"https://login.example"}, Plain: "reads"}
 	cfg.Operator, cfg.Cluster, cfg.Backups = quietOperator{}, quietCluster{}, quietBackups{backup: []byte("backup")}
+	cfg.Trail = emptyTrail{}
 	cfg.Gateway = quietGateway{err: directory.Refuse(directory.NotFound, "the agent has no such operation")}
 	cfg.Peerings = struct{ operator.Peers }{} // never asked
 	cfg.Finder, _ = discovery.New(discovery.Config{View: cfg.View})
@@ -44,6 +46,15 @@ func (quietBundles) Publish(domain spiffeid.TrustDomain) ([]byte, error) {
 func (quietBundles) List() []wire.TrustBundle {
 	return []wire.TrustBundle{{Domain: "alpha.test", Fingerprints: []string{strings.Repeat("0a", 32)}}}
 }
+
+// emptyTrail is an audit log without lines.
+type emptyTrail struct{}
+
+func (emptyTrail) Read(context.Context, directory.AuditQuery) (directory.AuditPage, error) {
+	return directory.AuditPage{}, nil
+}
+func (emptyTrail) Head() (uint64, directory.Hash) { return 0, directory.Hash{} }
+func (emptyTrail) Grown() <-chan struct{}         { return nil }
 
 // concrete puts values in the place of a route's variables.
 var concrete = strings.NewReplacer("{id}", "01JWNTC0000000000000000AD1", "{origin}", "beta.test", "{name}",

@@ -1,11 +1,16 @@
 package api
 
 import (
+	"cmp"
 	"log/slog"
 	"net/http"
+	"slices"
 
 	"github.com/roster-mesh/roster/api/admission"
+	"github.com/roster-mesh/roster/api/agents"
 	"github.com/roster-mesh/roster/api/catalog"
+	"github.com/roster-mesh/roster/api/mcp"
+	"github.com/roster-mesh/roster/api/operator"
 	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/api/wire"
 )
@@ -37,6 +42,31 @@ type audience struct {
 	calls  bool            // it invokes an agent
 	work   admission.Work  // under overload
 	bare   admission.Work  // without a body, if that is other work
+	pool   pool            // in which a call takes a place
+	body   int64           // most bytes of a body that isn't of the common size
+}
+
+// A pool is one of the node's pools.
+type pool int
+
+const (
+	poolRequests pool = iota
+	poolWatches
+	poolInvocations
+	poolNodes
+)
+
+// maxNodeBody bounds the body of a node's request in bytes: the largest that federation
+// takes, whose handlers have lower bounds.
+const maxNodeBody = 4 << 20
+
+// maxBody returns how many bytes of a body the route takes; 0 if it takes none.
+func (r *route) maxBody() int64 {
+	if r.method != http.MethodPost && r.method != http.MethodPut {
+		return 0
+	}
+
+	return cmp.Or(r.who.body, request.MaxBody)
 }
 
 // A level is who may call a route.
@@ -55,20 +85,34 @@ var (
 	anyone     = audience{level: levelAnyone, class: admission.Public}
 	guest      = audience{level: levelAnyone, class: admission.Writes}
 	reader     = audience{level: levelReader, class: admission.Reads, work: admission.LookupWork}
-	watcher    = audience{level: levelReader, class: admission.Reads, stream: true}
+	watcher    = audience{level: levelReader, class: admission.Reads, stream: true, pool: poolWatches}
 	querier    = audience{level: levelReader, class: admission.Queries, work: admission.QueryWork}
-	invoker    = audience{level: levelReader, class: admission.Invocations, calls: true}
 	identified = audience{level: levelIdentified, class: admission.Writes, work: admission.RegisterWork}
 	updater    = audience{
 		level: levelIdentified, class: admission.Writes, work: admission.RegisterWork, bare: admission.RefreshWork,
 	}
 	refresher = audience{level: levelIdentified, class: admission.Writes, work: admission.RefreshWork}
-	node      = audience{level: levelNode, class: admission.Federation}
-	toolUser  = audience{level: levelTool} // the request of a tool has a class
+	node      = audience{level: levelNode, class: admission.Federation, pool: poolNodes, body: maxNodeBody}
+	// A message to the tools counts as a read. The request of a tool has its own class.
+	toolUser = audience{level: levelTool, class: admission.Reads, body: mcp.MaxMessage}
 )
+
+// invoker are callers whose input to an agent has at most body bytes.
+func invoker(body int64) audience {
+	return audience{
+		level: levelReader, class: admission.Invocations, calls: true, pool: poolInvocations,
+		body: cmp.Or(body, agents.DefaultMaxInvocation),
+	}
+}
 
 func operatorOf(action string) audience {
 	return audience{level: levelOperator, class: admission.Operations, action: action}
+}
+
+// taking returns the audience of a route that takes a body of at most that many bytes.
+func (a audience) taking(body int64) audience {
+	a.body = body
+	return a
 }
 
 // table has every route of the API listener, grouped by who may call it. The router, HEAD,
@@ -92,8 +136,6 @@ func (s *Server) table() []route {
 		{"GET", "/ad/r/{id}", reader, quiet, surfaces.ad.Get()},
 		{"GET", "/ad/r/{id}/record", reader, quiet, surfaces.ad.Record},
 		{"GET", "/ad/r/{id}/proof", reader, quiet, surfaces.ad.Proof},
-		{"GET", "/ad/r/{id}/transfer", reader, quiet, surfaces.ad.Offer},
-		{"GET", "/ad/transfers", reader, quiet, surfaces.ad.Offers},
 		{"GET", "/ad/r/{origin}/{id}", reader, quiet, surfaces.ad.Get()},
 		{"GET", "/ad/r/{origin}/{id}/record", reader, quiet, surfaces.ad.Record},
 		{"GET", "/ad/r/{origin}/{id}/proof", reader, quiet, surfaces.ad.Proof},
@@ -114,7 +156,6 @@ func (s *Server) table() []route {
 		{"POST", "/ad/r/{origin}/{id}", updater, notable, surfaces.ad.Update},
 		{"DELETE", "/ad/r/{origin}/{id}", identified, notable, surfaces.ad.Writer.Remove},
 		{"POST", "/ad/r/{id}/transfer", identified, notable, surfaces.ad.Transfer},
-		{"DELETE", "/ad/r/{id}/transfer", identified, notable, surfaces.ad.Withdraw},
 		{"POST", "/ad/refresh", refresher, notable, surfaces.ad.RefreshMany},
 		{"POST", "/agents", identified, notable, surfaces.agents.Publish},
 		{"PUT", "/agents/{id}", identified, notable, surfaces.agents.Replace},
@@ -152,6 +193,7 @@ func (s *Server) optionalRoutes() (routes []route) {
 
 	// Callers that policy lets invoke the agent.
 	if surfaces.invoke != nil {
+		invoker := invoker(s.cfg.MaxInvocation)
 		routes = append(routes,
 			route{"POST", "/agents/{id}/invoke", invoker, notable, surfaces.invoke.Invoke},
 			route{"POST", "/agents/{id}/{operation}", invoker, notable, surfaces.invoke.Invoke},
@@ -180,6 +222,7 @@ func (s *Server) operatorRoutes() (routes []route) {
 	surfaces := &s.surfaces
 	if s.cfg.Operator != nil {
 		routes = append(routes,
+			route{"GET", "/v1/operator/status", operatorOf("raft.read"), quiet, surfaces.status.Node},
 			route{"GET", "/v1/operator/raft", operatorOf("raft.read"), quiet, surfaces.status.Raft},
 			route{"GET", "/v1/operator/members", operatorOf("members.read"), quiet, surfaces.status.Members},
 			route{"GET", "/v1/operator/peers", operatorOf("peer.read"), quiet, surfaces.status.Peers},
@@ -189,11 +232,16 @@ func (s *Server) operatorRoutes() (routes []route) {
 			route{"POST", "/v1/operator/keys/rotate", operatorOf("keys.write"), notable, surfaces.keys.Rotate},
 			route{"POST", "/v1/operator/keys/revoke", operatorOf("keys.write"), notable, surfaces.keys.Revoke},
 			route{"GET", "/v1/operator/policy", operatorOf("policy.read"), quiet, surfaces.policy.Get},
-			route{"PUT", "/v1/operator/policy", operatorOf("policy.write"), notable, surfaces.policy.Set},
+			route{"PUT", "/v1/operator/policy", operatorOf("policy.write").taking(operator.MaxPolicyBody), notable,
+				surfaces.policy.Set},
 			route{"GET", wire.OwnedPath, operatorOf("registration.read"), quiet, surfaces.registrations.List},
 			route{"POST", wire.OwnedPath + "/end", operatorOf("registration.write"), notable,
 				surfaces.registrations.Remove},
 		)
+	}
+
+	if s.cfg.Trail != nil {
+		routes = append(routes, route{"GET", wire.AuditPath, operatorOf("audit.read"), quiet, surfaces.audit.Read})
 	}
 
 	if s.cfg.Operator != nil && s.cfg.Finder != nil {
@@ -224,7 +272,8 @@ func (s *Server) operatorRoutes() (routes []route) {
 	if s.cfg.Backups != nil {
 		routes = append(routes,
 			route{"GET", "/v1/operator/snapshot", operatorOf("snapshot.read"), notable, surfaces.backups.Save},
-			route{"POST", "/v1/operator/snapshot", operatorOf("snapshot.write"), notable, surfaces.backups.Restore},
+			route{"POST", "/v1/operator/snapshot", operatorOf("snapshot.write").taking(admission.Streamed), notable,
+				surfaces.backups.Restore},
 		)
 	}
 
@@ -242,11 +291,5 @@ func passTo(handler http.Handler) request.Handler {
 
 // has tells whether this node has a route.
 func (s *Server) has(method, path string) bool {
-	for _, r := range s.table() {
-		if r.method == method && r.path == path {
-			return true
-		}
-	}
-
-	return false
+	return slices.ContainsFunc(s.table(), func(r route) bool { return r.method == method && r.path == path })
 }

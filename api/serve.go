@@ -6,22 +6,149 @@ import (
 
 	"github.com/roster-mesh/roster/api/access"
 	"github.com/roster-mesh/roster/api/admission"
+	"github.com/roster-mesh/roster/api/mcp"
 	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/directory"
 )
 
-// serve takes a request through everything that comes before its handler: who calls, how
-// often, whether the route is for that caller, how fresh the state must be, and whether the
-// node has capacity.
-func (s *Server) serve(w http.ResponseWriter, call *request.Call, r *http.Request, route route) (err error) {
+// answer takes every request to its answer: it finds the request's route, admits it, and has
+// the route's handler answer.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
+	call := request.Of(r.Context())
 	call.Request = r
-	if call.Vars, err = parsePath(r); err != nil {
-		return err
+
+	route := s.match(call)
+	call.Level = route.log
+
+	invalid, leave, err := s.admit(w, call, &route)
+	if err == nil {
+		defer leave()
+
+		err = s.serve(w, call, &route, invalid)
 	}
 
-	call.Params = request.ParseParams(r.URL.RawQuery)
+	if err != nil {
+		s.auditRefusal(call, &route, err)
+		s.fail(w, call, err)
+	}
+}
 
-	if err := s.admit(w, call, route.who); err != nil {
+// admit decides whether a call may begin (rule S1). Every request passes here, whether the
+// table has a row for it or not, and nothing else is decided about it before: who calls,
+// whether that caller has called too often, and whether its shares of the calls in progress
+// and of the bytes of bodies allow one more. The handler reads the body later.
+//
+// invalid is the reason for which the credential of the call doesn't hold; the call counts
+// as its address's then.
+func (s *Server) admit(w http.ResponseWriter, call *request.Call, route *route) (invalid error, leave func(),
+	err error) {
+	call.Pools = s.pools
+
+	call.MaxBody = route.maxBody()
+	if call.MaxBody == 0 {
+		admission.Discard(w, call.Request)
+	}
+
+	if route.who.level != levelAnyone {
+		if invalid, err = s.authenticate(call); err != nil {
+			return nil, nil, err
+		}
+	}
+
+	call.Party = s.parties.Of(call.Identity, call.RemoteAddr)
+
+	// A tool's request was admitted with the message that called the tool, as a read.
+	outer := mcp.Delegator(call)
+	if outer == nil || route.who.class != toolUser.class {
+		if err := s.limiter.Pace(w.Header(), call.Caller(), route.who.class); err != nil {
+			return nil, nil, err
+		}
+	}
+
+	if outer != nil {
+		return invalid, func() {}, nil
+	}
+
+	leave, err = s.takeShares(w, call, route)
+
+	return invalid, leave, err
+}
+
+// authenticate verifies the credential of a call, unless too many of its address didn't
+// hold. invalid is the reason if this one doesn't.
+func (s *Server) authenticate(call *request.Call) (invalid, err error) {
+	if outer := mcp.Delegator(call); outer != nil {
+		call.Identity = outer.Identity
+		call.Credential = outer.Credential
+
+		return nil, nil
+	}
+
+	address := ""
+	if request.HasToken(call.Header) {
+		address = s.parties.Of(directory.Identity{}, call.RemoteAddr).ID
+		if err := s.limiter.Attempt(address); err != nil {
+			return nil, err
+		}
+	}
+
+	credential, invalid := s.cfg.Identify(call.Request)
+	if invalid != nil {
+		if address != "" {
+			s.limiter.Failed(address)
+		}
+
+		return invalid, nil
+	}
+
+	call.Identity = credential.Identity
+	call.Credential = credential
+
+	return nil, nil
+}
+
+// takeShares takes what a call holds until leave is called: a place in the pool of its
+// route, and the share of its body.
+func (s *Server) takeShares(w http.ResponseWriter, call *request.Call, route *route) (leave func(), err error) {
+	place, err := s.pool(route.who.pool).Take(call.Caller(), 1)
+	if err != nil || call.MaxBody == 0 {
+		return place, err
+	}
+
+	body, err := s.pools.OpenBody(w, call.Request, call.Caller(), call.MaxBody)
+	if err != nil {
+		place()
+		return nil, err
+	}
+
+	call.Body = body
+
+	return func() {
+		body.Release()
+		place()
+	}, nil
+}
+
+func (s *Server) pool(which pool) *admission.Pool {
+	switch which {
+	case poolWatches:
+		return s.pools.Watches
+	case poolInvocations:
+		return s.pools.Invocations
+	case poolNodes:
+		return s.pools.Nodes
+	default:
+		return s.pools.Requests
+	}
+}
+
+// serve takes an admitted call through everything else that comes before its handler:
+// whether the route is for its caller, how fresh the state must be, and whether the node has
+// capacity.
+func (s *Server) serve(w http.ResponseWriter, call *request.Call, route *route, invalid error) error {
+	call.Params = request.ParseParams(call.URL.RawQuery)
+
+	if err := s.authorise(w, call, route.who, invalid); err != nil {
 		return err
 	}
 
@@ -35,8 +162,8 @@ func (s *Server) serve(w http.ResponseWriter, call *request.Call, r *http.Reques
 	call.Slot = s.overload.Slot(route.who.work, route.who.bare)
 	defer call.Slot.Release()
 
-	if request.HasNoBody(r) {
-		if err := call.Slot.Take(r.Context()); err != nil {
+	if call.MaxBody == 0 {
+		if err := call.Slot.Take(call.Context()); err != nil {
 			return err
 		}
 	}
@@ -44,30 +171,11 @@ func (s *Server) serve(w http.ResponseWriter, call *request.Call, r *http.Reques
 	return route.handle(w, call)
 }
 
-// admit authenticates the caller, counts the request, and checks that the route is for the
-// caller. A request is counted before anything else is decided about it.
-func (s *Server) admit(w http.ResponseWriter, call *request.Call, who audience) error {
+// authorise checks that a route is for the caller.
+func (s *Server) authorise(w http.ResponseWriter, call *request.Call, who audience, invalid error) error {
 	// A page of another site makes a browser present its user's client certificate.
 	if err := s.browsers.Check(call.Request); err != nil {
 		return directory.Refuse(directory.Forbidden, "Pages of other sites may not change anything here: %w", err)
-	}
-
-	var invalid error
-	if who.level != levelAnyone {
-		var credential request.Credential
-		if credential, invalid = s.identify(call); invalid == nil {
-			call.Identity = credential.Identity
-			call.Credential = credential
-		}
-	}
-
-	class := who.class
-	if invalid != nil && who.level == levelTool { // no tool will make a request of its own
-		class = admission.Reads
-	}
-
-	if err := s.limiter.Pace(w.Header(), call.Caller(), class); err != nil {
-		return err
 	}
 
 	if err := s.refuseGateway(call, who); err != nil || who.level == levelAnyone || who.level == levelNode {

@@ -44,6 +44,7 @@ type surfaces struct {
 	bundles       *operator.Bundles
 	cluster       *operator.Cluster
 	backups       *operator.Backups
+	audit         *operator.Audit
 }
 
 // A Server answers a node's HTTP requests.
@@ -53,10 +54,13 @@ type Server struct {
 	guard     *access.Guard
 	limiter   *admission.Limiter
 	overload  *admission.Overload
-	answers   *admission.AnswerMemory
+	pools     *admission.Pools
+	parties   admission.Parties
+	refusals  refusalLog
 	freshness *freshness
 	browsers  *http.CrossOriginProtection // against pages of other sites (OPS-021)
 	surfaces  surfaces
+	router    *router
 	handler   http.Handler
 }
 
@@ -82,13 +86,16 @@ func New(cfg Config) *Server {
 			Workers: cfg.Workers, Waiting: cfg.Waiting, MemoryInUse: cfg.MemoryInUse, Shed: cfg.Shed,
 			Logger: cfg.Logger,
 		}),
-		answers:   admission.NewAnswerMemory(cfg.Domain, cfg.AnswerMemory),
-		freshness: newFreshness(&cfg),
-		browsers:  http.NewCrossOriginProtection(),
+		pools:    admission.NewPools(cfg.Sizes, cfg.IsOperator),
+		parties:  admission.Parties{Domain: cfg.Domain, Own: cfg.OwnPrefixes},
+		refusals: refusalLog{log: cfg.Logger, byStatus: map[int]*refusalCount{}},
+		browsers: http.NewCrossOriginProtection(),
 	}
 	_ = server.browsers.AddTrustedOrigin(cfg.PublicURL) // no error: it has the form of an origin
+	server.freshness = newFreshness(&cfg, server.pools.Awaiting)
 	server.makeSurfaces()
-	server.handler = server.observe(server.limitSize(server.route()))
+	server.router = newRouter(server.table())
+	server.handler = server.observe(http.HandlerFunc(server.answer))
 
 	return server
 }
@@ -97,7 +104,7 @@ func New(cfg Config) *Server {
 func (s *Server) makeSurfaces() {
 	cfg := &s.cfg
 	reader := &registration.Reader{
-		View: cfg.View, Guard: s.guard, Limiter: s.limiter, Position: cfg.Position, Offer: cfg.Registry.Offer,
+		View: cfg.View, Guard: s.guard, Limiter: s.limiter, Position: cfg.Position,
 		Render: view.NewRenderer(view.Config{
 			Domain: cfg.Domain, PublicURL: cfg.PublicURL, Service: cfg.Service,
 			DefaultVisibility: cfg.Policy.DefaultVisibility, Invocable: cfg.Invocable, Probed: cfg.Probed,
@@ -117,7 +124,7 @@ func (s *Server) makeSurfaces() {
 		},
 		watch: ad.NewWatcher(ad.WatchConfig{
 			Reader: reader, Policy: cfg.Policy, Limiter: s.limiter, Heard: cfg.Registry.Heard, MaxStale: cfg.MaxStale,
-			ConsumeProof: cfg.ConsumeProof, Max: cfg.MaxWatches, MaxEach: cfg.MaxWatchesEach, Logger: s.log,
+			ConsumeProof: cfg.ConsumeProof, Logger: s.log,
 		}),
 		agents: &agents.Handler{
 			Domain: cfg.Domain, Reader: reader, Writer: writer, Finder: cfg.Finder, Frozen: cfg.Frozen,
@@ -138,7 +145,7 @@ func (s *Server) makeSurfaces() {
 			Current: s.freshness.current, Index: func() string { return s.freshness.index(nil) },
 		}),
 		mcp: mcp.NewHandler(mcp.Config{
-			PublicURL: cfg.PublicURL, Description: Description(), Routes: s.Handler, Limiter: s.limiter,
+			PublicURL: cfg.PublicURL, Description: Description(), Routes: s.Handler,
 			MayRegister: s.mayRegister, Logger: s.log,
 		}),
 	}
@@ -147,7 +154,7 @@ func (s *Server) makeSurfaces() {
 	if cfg.Gateway != nil {
 		s.surfaces.invoke = &agents.Invoker{
 			Domain: cfg.Domain, Reader: reader, Gateway: cfg.Gateway, Limiter: s.limiter, MayInvoke: cfg.Policy.Invoke,
-			Frozen: cfg.Frozen, AuditLog: cfg.AuditLog, MaxBody: cfg.MaxInvocation, Logger: s.log,
+			Frozen: cfg.Frozen, AuditLog: cfg.AuditLog, Logger: s.log,
 		}
 	}
 }
@@ -172,6 +179,8 @@ func (s *Server) makeOperatorSurfaces(reader *registration.Reader) {
 		s.surfaces.bundles = &operator.Bundles{Held: cfg.Bundles}
 	}
 
+	s.surfaces.audit = operator.NewAudit(cfg.Node.String(), cfg.Trail)
+
 	if cfg.Cluster != nil {
 		s.surfaces.cluster = &operator.Cluster{Members: cfg.Cluster, Logger: s.log}
 	}
@@ -186,8 +195,8 @@ func (s *Server) makeOperatorSurfaces(reader *registration.Reader) {
 func (s *Server) mayRegister(call *request.Call) bool {
 	visibility := s.cfg.Policy.DefaultVisibility()
 
-	return !call.Anonymous() && s.cfg.Policy.Inside(call.Identity) &&
-		s.cfg.Policy.Register(call.Identity, "an-agent", &directory.Projection{}, visibility).Allow
+	return !call.Anonymous() && s.cfg.Policy.Register(call.Identity, "an-agent", &directory.Projection{},
+		visibility).Allow
 }
 
 // Handler returns the handler of the API listener. It expects a verified client
@@ -198,12 +207,15 @@ func (s *Server) Handler() http.Handler { return s.handler }
 // the node makes itself.
 func (s *Server) Registry() Registry { return s.cfg.Registry }
 
-// Watches returns how many clients watch the directory at this node.
-func (s *Server) Watches() int { return s.surfaces.watch.Count() }
+// Pools returns the pools that callers share.
+func (s *Server) Pools() *admission.Pools { return s.pools }
 
 // Drain ends the streams of events, each with its reason. A node that stops calls it
 // first, since they would go on for ever.
-func (s *Server) Drain() { s.surfaces.watch.Drain() }
+func (s *Server) Drain() {
+	s.surfaces.watch.Drain()
+	s.surfaces.audit.Drain()
+}
 
 // setDefaults fills in the optional fields.
 func (cfg *Config) setDefaults() {

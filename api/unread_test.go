@@ -39,17 +39,17 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 
 	for _, x := range []struct {
 		method, target, body string
-		most                 int
+		most                 int64
 		greedy               func(i int) string
 	}{
-		{"GET", "/agents", "", 4 << 20, func(int) string { return "/agent/bob" }},
-		{"POST", "/agents/search", `{"top":20}`, 4 << 20, func(int) string { return "/agent/bob" }},
+		{"GET", "/agents", "", 8 << 20, func(int) string { return "/agent/bob" }},
+		{"POST", "/agents/search", `{"top":20}`, 8 << 20, func(int) string { return "/agent/bob" }},
 		{"POST", "/mcp",
-			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"lookup_agents","arguments":{}}}`, 8 << 20,
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"lookup_agents","arguments":{}}}`, 16 << 20,
 			func(int) string {
 				return "/agent/bob"
 			}},
-		{"GET", "/agents", "", 4 << 20, func(i int) string { return fmt.Sprint("spiffe://beta.test/agent/", i) }},
+		{"GET", "/agents", "", 8 << 20, func(i int) string { return fmt.Sprint("spiffe://beta.test/agent/", i) }},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newTestServer(t, func(cfg *Config) {
@@ -61,7 +61,7 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 
 					return request.Credential{Identity: identity(who), Method: "x509-svid"}, nil
 				}
-				cfg.AnswerMemory = x.most
+				cfg.Sizes.AnswerBytes = x.most
 			}, entries...)
 
 			read := make(chan struct{})

@@ -1,5 +1,7 @@
 package directory
 
+import "time"
+
 // An AuditEvent is the audit log's record of one change or refusal (docs/trust.md): the
 // caller, the action and its target, never the contents.
 type AuditEvent struct {
@@ -56,4 +58,29 @@ type Decision struct {
 	// Redaction says which members are visible, if the answer is yes and the question is
 	// about reading or exporting a registration.
 	Redaction Redaction
+}
+
+// An AuditQuery selects lines of a node's audit log.
+type AuditQuery struct {
+	// Who is the actor, the owner or the member that brought a command: an identity, or
+	// the end of its path.
+	Who string
+	// What is an action such as peer.write, or the part of it before a dot; or an agent, a
+	// rid or a target.
+	What  string
+	Since time.Time // no lines of before; zero is any
+	// After is the number of the line before the first that may be selected.
+	After uint64
+	Limit int // lines at most
+}
+
+// An AuditPage is a run of a node's audit log. All its lines from First to Last were read:
+// Lines are those that the query selects.
+type AuditPage struct {
+	Lines       [][]byte // as they were written, without newlines
+	First, Last uint64   // 0 if there is no line
+	// Prev is the hash of the line before First, and Head that of Last.
+	Prev, Head Hash
+	More       bool     // there are lines after Last
+	Faults     []string // places at which the lines don't follow each other
 }

@@ -64,6 +64,9 @@ type Config struct {
 	// Records and Bytes limit the number and the total size of one origin's records, if its
 	// peering doesn't set a limit; 0 is unlimited.
 	Records, Bytes uint64
+	// Polls and Pages are how many long polls of nodes, and other requests of theirs for
+	// pages or records, are answered at once; 1024 and 512 by default.
+	Polls, Pages int
 
 	noSync bool // for tests of behaviour, not of disks
 }
@@ -111,6 +114,14 @@ func (c Config) withDefaults() (Config, error) {
 
 	if c.LongPoll == 0 {
 		c.LongPoll = 30 * time.Second
+	}
+
+	if c.Polls <= 0 {
+		c.Polls = 1024
+	}
+
+	if c.Pages <= 0 {
+		c.Pages = 512
 	}
 
 	if c.Quota <= 0 {

@@ -15,8 +15,8 @@ import (
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
 	"github.com/roster-mesh/roster/federation/replica"
+	"github.com/roster-mesh/roster/limit"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
-	"golang.org/x/time/rate"
 )
 
 // A gossipFeed sends messages to the mesh's gossip pool and receives messages from it.
@@ -28,7 +28,7 @@ type gossipFeed struct {
 	gate        *gate
 	receiver    *receiver
 	refusals    *replica.RefusalLog
-	senders     senders
+	senders     *limit.Rates[spiffeid.TrustDomain]
 	gossiped    protocol.Traffic
 	ownGossiped atomic.Uint64 // revision up to which another member gossiped the own stream
 
@@ -142,7 +142,8 @@ func (gf *gossipFeed) route(message replica.Pushed) {
 		return
 	}
 
-	if !gf.senders.allow(message.From.Domain) { // before anything of it is parsed (rule G6)
+	// Before anything of it is parsed (rule G6).
+	if _, _, ok := gf.senders.Take(message.From.Domain, senderRate, time.Now(), 1); !ok {
 		_ = gf.receiver.refuse(message.From, message.Msg, &protocol.Refusal{Code: protocol.CodeRate, Err: errSender})
 		return
 	}
@@ -324,34 +325,14 @@ const (
 	leaderSilence = 2 * time.Second // after which another member publishes
 )
 
-// senders limits the rate of each peer's messages. Only peers reach it, so the number of
-// limiters is bounded by the number of peerings.
-type senders struct {
-	mu  sync.Mutex
-	all map[spiffeid.TrustDomain]*rate.Limiter
-}
+// senderBurst is how many messages a peer may send at once.
+const senderBurst = 1000
 
-func (s *senders) allow(td spiffeid.TrustDomain) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// senderRate limits one peer's gossiped messages (rule G6).
+var senderRate = limit.Rate{PerSecond: 200, Burst: senderBurst}
 
-	l := s.all[td]
-	if l == nil {
-		if s.all == nil {
-			s.all = map[spiffeid.TrustDomain]*rate.Limiter{}
-		}
-
-		l = rate.NewLimiter(senderRate, senderBurst)
-		s.all[td] = l
-	}
-
-	return l.Allow()
-}
-
-// The rate limit of one peer's gossiped messages (rule G6).
-const (
-	senderRate  = 200 // messages a second
-	senderBurst = 1000
-)
+// maxSenders bounds the domains whose rates are known. Only peers send, of which a domain
+// has fewer.
+const maxSenders = 4096
 
 var errSender = errors.New("sender exceeds its message rate")

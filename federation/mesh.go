@@ -18,8 +18,8 @@ import (
 	"github.com/roster-mesh/roster/federation/publish"
 	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
+	"github.com/roster-mesh/roster/limit"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
-	"golang.org/x/time/rate"
 )
 
 // A Mesh is one node's part in the mesh: it serves its own domain's stream,
@@ -156,6 +156,7 @@ func (m *Mesh) connect() {
 	m.gossip = &gossipFeed{
 		cfg: cfg, publisher: m.publisher, origins: m.origins, access: m.access,
 		gate: m.gate, receiver: m.receiver, refusals: m.refusals,
+		senders: limit.NewRates[spiffeid.TrustDomain](maxSenders),
 	}
 	m.follower = &follower{
 		cfg: cfg, store: m.store, client: m.client, origins: m.origins, access: m.access,
@@ -545,9 +546,9 @@ func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Hand
 		cfg: &m.cfg, store: m.store, origins: m.origins, publisher: m.publisher, access: m.access,
 		holdings: m.holdings, evidence: m.evidence, codecs: &m.codecs, traffic: &m.traffic, closing: m.closing,
 		caller:  caller,
-		polls:   newTurns(m.cfg.Domain, maxWaiters, maxOfOne),
-		replies: newTurns(m.cfg.Domain, maxReplies, maxToOne),
-		shows:   map[spiffeid.TrustDomain]*rate.Limiter{},
+		polls:   newShares(m.cfg.Polls),
+		replies: newShares(m.cfg.Pages),
+		shows:   limit.NewRates[spiffeid.TrustDomain](maxSenders),
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+protocol.PathHeads, s.admit(s.heads))

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -17,17 +16,11 @@ import (
 	"github.com/roster-mesh/roster/federation/publish"
 	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
+	"github.com/roster-mesh/roster/limit"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
-	"golang.org/x/time/rate"
 )
 
-const (
-	maxWaiters = 1024 // concurrent long polls of all peers
-	maxOfOne   = 128  // concurrent long polls of one domain
-	maxReplies = 512  // concurrent responses with pages or records, to all peers
-	maxToOne   = 64   // concurrent responses with pages or records, to one domain
-	nodePath   = "/roster/node/"
-)
+const nodePath = "/roster/node/"
 
 // A server answers the routes of /federation/v1.
 type server struct {
@@ -43,52 +36,43 @@ type server struct {
 	closing   <-chan struct{} // closed when long polls are to return
 	caller    func(*http.Request) (spiffeid.ID, bool)
 
-	polls   *turns // of requests with a wait
-	replies *turns // of requests without a wait
-
-	mu    sync.Mutex
-	shows map[spiffeid.TrustDomain]*rate.Limiter // of evidence
+	polls   *limit.Shares                      // of requests with a wait
+	replies *limit.Shares                      // of requests without a wait
+	shows   *limit.Rates[spiffeid.TrustDomain] // of evidence
 }
 
-// turns limits the concurrent requests of all domains together, and of each domain except
-// the own, whose nodes request all streams at once after a data loss. Without the limit, a
-// domain that sends many requests and reads the answers slowly could exhaust memory.
-type turns struct {
-	own       spiffeid.TrustDomain
-	all, each int
+// newShares returns a pool of n requests. It is divided between domains like every pool of a
+// node, but nodes of the own domain have all of it, because they request all streams at once
+// after a data loss. Without the limit, a domain that sends many requests and reads the
+// answers slowly could exhaust memory.
+func newShares(n int) *limit.Shares {
+	cfg := limit.SharesOf(int64(n), nil)
+	cfg.OwnID = cfg.Places
+	cfg.ForOperators = 0
 
-	mu    sync.Mutex
-	taken int
-	of    map[spiffeid.TrustDomain]int
+	return limit.NewShares(cfg)
 }
 
-func newTurns(own spiffeid.TrustDomain, all, each int) *turns {
-	return &turns{own: own, all: all, each: each, of: map[spiffeid.TrustDomain]int{}}
-}
-
-// take takes a turn for a domain, and returns false if none is left for it.
-func (t *turns) take(td spiffeid.TrustDomain) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-
-	if t.taken >= t.all || td != t.own && t.of[td] >= t.each {
-		return false
+// party is the party of a node's request in a pool.
+func (s *server) party(node spiffeid.ID) limit.Caller {
+	if node.TrustDomain() == s.cfg.Domain {
+		return limit.Caller{Kind: limit.Own, ID: node.String()}
 	}
 
-	t.taken++
-	t.of[td]++
-
-	return true
+	return limit.Caller{Kind: limit.Foreign, ID: node.String(), Group: node.TrustDomain().Name()}
 }
 
-func (t *turns) leave(td spiffeid.TrustDomain) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// take takes a place in a pool for a request.
+func (s *server) take(pool *limit.Shares, r *http.Request) (release func(), err error) {
+	node, _ := s.caller(r) // it was admitted
 
-	t.taken--
-	if t.of[td]--; t.of[td] == 0 {
-		delete(t.of, td)
+	release, refused := pool.Take(s.party(node), 1)
+
+	if refused != nil {
+		return nil, errTurns
 	}
+
+	return release, nil
 }
 
 // admit wraps a handler so that it serves only nodes of this domain and of its active peers.
@@ -205,16 +189,17 @@ func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 		return errNotListed
 	}
 
-	turns := s.replies
+	pool := s.replies
 	if query.Wait > 0 {
-		turns = s.polls
+		pool = s.polls
 	}
 
-	if !turns.take(from) {
-		return errTurns
+	leave, err := s.take(pool, r)
+	if err != nil {
+		return err
 	}
 
-	defer turns.leave(from)
+	defer leave()
 
 	text, err := s.nextPage(r, from, query)
 	if query.Keys != nil {
@@ -331,11 +316,12 @@ func (s *server) records(w http.ResponseWriter, r *http.Request, from spiffeid.T
 		return errNotListed
 	}
 
-	if !s.replies.take(from) {
-		return errTurns
+	leave, err := s.take(s.replies, r)
+	if err != nil {
+		return err
 	}
 
-	defer s.replies.leave(from)
+	defer leave()
 
 	if origin != s.cfg.Domain && s.store.Disk.StalledFor() > 0 {
 		return unavailable(store.ErrStalled)

@@ -12,18 +12,17 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/evidence"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/limit"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
-	"golang.org/x/time/rate"
 )
 
 const (
 	maxEvidence = 4 << 20
 	tellFor     = time.Hour // limit of retries; a domain may also find evidence itself
-
-	// The rate at which this node judges evidence from one domain.
-	evidenceEvery = time.Second
-	evidenceBurst = 8
 )
+
+// evidenceRate is the rate at which this node judges evidence from one domain.
+var evidenceRate = limit.Rate{PerSecond: 1, Burst: 8}
 
 // toTell returns the nodes to which a conviction's evidence is sent: the domain's other nodes,
 // and one node of each peer that may have the stream. Evidence from a private stream goes to
@@ -117,14 +116,6 @@ func (s *server) takeEvidence(w http.ResponseWriter, r *http.Request, from spiff
 
 // mayShow limits the rate of evidence from each domain.
 func (s *server) mayShow(from spiffeid.TrustDomain) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	l := s.shows[from]
-	if l == nil {
-		l = rate.NewLimiter(rate.Every(evidenceEvery), evidenceBurst)
-		s.shows[from] = l
-	}
-
-	return l.Allow()
+	_, _, ok := s.shows.Take(from, evidenceRate, time.Now(), 1)
+	return ok
 }

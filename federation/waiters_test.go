@@ -14,6 +14,12 @@ import (
 	"github.com/roster-mesh/roster/federation/protocol"
 )
 
+// The shares of one node of another domain in the pools of the default size.
+const (
+	pollsOfOne = 1024 / 16
+	pagesOfOne = 512 / 16
+)
+
 // A domain that holds as many subscriptions as it may is told so, and the others
 // still get theirs; whose wait is over makes room again.
 func TestNoDomainTakesAllTheSubscriptions(t *testing.T) {
@@ -29,10 +35,10 @@ func TestNoDomainTakesAllTheSubscriptions(t *testing.T) {
 		greedy, other := nodeID(beta, 1).String(), nodeID(gamma, 1).String()
 
 		var polls sync.WaitGroup
-		for range maxOfOne {
+		for range pollsOfOne {
 			polls.Go(func() {
 				if code := poll(greedy); code != http.StatusNoContent {
-					t.Errorf("one of %d: %d", maxOfOne, code)
+					t.Errorf("one of %d: %d", pollsOfOne, code)
 				}
 			})
 		}
@@ -89,8 +95,8 @@ func TestNoDomainFillsTheMemoryWithUnreadAnswers(t *testing.T) {
 		for _, c := range []struct {
 			method, target, body string
 			most                 int
-		}{{"GET", pages, "", maxToOne}, {"POST", protocol.PathRecords, string(names.Bytes()), maxToOne},
-			{"GET", pages + "&wait=1s", "", maxOfOne}} {
+		}{{"GET", pages, "", pagesOfOne}, {"POST", protocol.PathRecords, string(names.Bytes()), pagesOfOne},
+			{"GET", pages + "&wait=1s", "", pollsOfOne}} {
 			read := make(chan struct{})
 
 			var answers sync.WaitGroup

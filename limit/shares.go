@@ -2,6 +2,8 @@ package limit
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
 	"sync"
 )
 
@@ -23,6 +25,30 @@ type Caller struct {
 	// Group is the domain of a foreign caller, or a stranger's network, if it has one:
 	// several callers that are one party. A group has twice the share of one of its callers.
 	Group string
+}
+
+// StrangerAt returns the party of a connection's other end, host:port: an IPv4 address, or a
+// /64 of IPv6 with its /48 as the group.
+func StrangerAt(remote string) Caller {
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		host = remote
+	}
+
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return Caller{Kind: Stranger, ID: host}
+	}
+
+	if addr = addr.Unmap().WithZone(""); addr.Is4() {
+		return Caller{Kind: Stranger, ID: addr.String()}
+	}
+
+	return Caller{
+		Kind:  Stranger,
+		ID:    netip.PrefixFrom(addr, 64).Masked().String(),
+		Group: netip.PrefixFrom(addr, 48).Masked().String(),
+	}
 }
 
 // A Scope is the part of a pool that is used up.
@@ -56,10 +82,14 @@ type SharesConfig struct {
 	Places int64 // of the pool; of requests, bytes, or what else is counted
 
 	Strangers int64 // of all strangers together
+	Network   int64 // of one network of strangers
+	Address   int64 // of one stranger's address
+
 	Foreign   int64 // of all foreign domains together
-	Group     int64 // of one foreign domain, or of one network of strangers
-	OwnID     int64 // of one identity of the own domain
-	OtherID   int64 // of one identity of a foreign domain, or of one stranger's address
+	Domain    int64 // of one foreign domain
+	ForeignID int64 // of one identity of a foreign domain
+
+	OwnID int64 // of one identity of the own domain
 
 	ForOwn       int64 // that only the own domain may use
 	ForOperators int64 // besides ForOwn, that only operators may use
@@ -82,10 +112,12 @@ func SharesOf(n int64, operator func(id string) bool) SharesConfig {
 	cfg := SharesConfig{
 		Places:    n,
 		Strangers: max(1, n/4),
+		Network:   max(1, n/8),
+		Address:   max(1, n/16),
 		Foreign:   max(1, n/2),
-		Group:     max(1, n/8),
+		Domain:    max(1, n/8),
+		ForeignID: max(1, n/16),
 		OwnID:     max(1, n/8),
-		OtherID:   max(1, n/16),
 		Operator:  operator,
 	}
 	if n > undivided {
@@ -131,7 +163,7 @@ func (s *Shares) Take(caller Caller, places int64) (release func(), refused *Sha
 		return nil, refused
 	}
 
-	return sync.OnceFunc(func() { s.release(caller, places) }), nil
+	return func() { s.release(caller, &places) }, nil
 }
 
 // take counts places, of which some are reserved for callers that rank higher.
@@ -161,20 +193,25 @@ func (s *Shares) take(caller Caller, places, reserved int64) *ShareError {
 // refuse returns the narrowest scope that has too few places; open is how many of the pool
 // the caller may use. The lock is held.
 func (s *Shares) refuse(caller Caller, places, open int64) *ShareError {
-	each := s.cfg.OtherID
-	if caller.Kind == Own {
-		each = s.cfg.OwnID
+	each, group := s.cfg.OwnID, int64(0)
+	all, scope := s.cfg.Places, ScopeAll
+
+	switch caller.Kind {
+	case Stranger:
+		each, group = s.cfg.Address, s.cfg.Network
+		all, scope = s.cfg.Strangers, ScopeStrangers
+	case Foreign:
+		each, group = s.cfg.ForeignID, s.cfg.Domain
+		all, scope = s.cfg.Foreign, ScopeForeign
 	}
 
 	switch {
 	case s.callers[caller.ID]+places > each:
 		return &ShareError{ScopeCaller, each}
-	case caller.Group != "" && s.groups[caller.Group]+places > s.cfg.Group:
-		return &ShareError{ScopeGroup, s.cfg.Group}
-	case caller.Kind == Stranger && s.of[Stranger]+places > s.cfg.Strangers:
-		return &ShareError{ScopeStrangers, s.cfg.Strangers}
-	case caller.Kind == Foreign && s.of[Foreign]+places > s.cfg.Foreign:
-		return &ShareError{ScopeForeign, s.cfg.Foreign}
+	case caller.Group != "" && s.groups[caller.Group]+places > group:
+		return &ShareError{ScopeGroup, group}
+	case s.of[caller.Kind]+places > all:
+		return &ShareError{scope, all}
 	case s.held+places > open:
 		return &ShareError{ScopeAll, open}
 	}
@@ -182,18 +219,21 @@ func (s *Shares) refuse(caller Caller, places, open int64) *ShareError {
 	return nil
 }
 
-func (s *Shares) release(caller Caller, places int64) {
+// release gives places back, and sets them to 0.
+func (s *Shares) release(caller Caller, places *int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	s.held -= places
-	s.of[caller.Kind] -= places
+	s.held -= *places
+	s.of[caller.Kind] -= *places
 
-	subtract(s.callers, caller.ID, places)
+	subtract(s.callers, caller.ID, *places)
 
 	if caller.Group != "" {
-		subtract(s.groups, caller.Group, places)
+		subtract(s.groups, caller.Group, *places)
 	}
+
+	*places = 0
 }
 
 // subtract keeps no key with 0.

@@ -121,6 +121,26 @@ func TestANetworkIsOneParty(t *testing.T) {
 	}
 }
 
+// An IPv6 caller is its /64, and an IPv4 one the same however it is written.
+//
+// Requirement: OPS-020
+func TestStrangersAreAddresses(t *testing.T) {
+	at := limit.StrangerAt
+	if at("[2001:db8::1]:1") != at("[2001:db8::2:1]:2") || at("[2001:db8::1]:1").ID == at("[2001:db8:0:1::1]:1").ID {
+		t.Error("a /64 is not one address")
+	}
+
+	if at("[2001:db8::1]:1").Group != at("[2001:db8:0:1::1]:1").Group ||
+		at("[2001:db8::1]:1").Group == at("[2001:db8:1::1]:1").Group {
+		t.Error("a /48 is not one network")
+	}
+
+	if at("[::ffff:192.0.2.1]:1") != at("192.0.2.1:7") || at("192.0.2.1:1") == at("192.0.2.2:1") ||
+		at("192.0.2.1:1").Group != "" {
+		t.Error("IPv4 addresses are not told apart")
+	}
+}
+
 // A pool of a few places still serves every kind of caller.
 func TestASmallPoolReservesNothing(t *testing.T) {
 	for n := int64(1); n <= 16; n++ {
@@ -198,7 +218,7 @@ func TestSharesAgainstAModel(t *testing.T) {
 					t.Fatalf("foreign domains hold %d", sum)
 				}
 
-				if sum := held(func(c limit.Caller) bool { return c.Group == "beta.test" }); sum > cfg.Group {
+				if sum := held(func(c limit.Caller) bool { return c.Group == "beta.test" }); sum > cfg.Domain {
 					t.Fatalf("a foreign domain holds %d", sum)
 				}
 			},

@@ -90,7 +90,13 @@ var stateMetrics = []stateMetric{
 	gauge("registrations", "Registrations held, by origin, including expired ones that are not removed yet.",
 		(*snapshot).registrations, "origin"),
 	gauge("watch_clients", "Clients that watch the directory at this node.",
-		value(func(s *snapshot) float64 { return float64(s.server.Watches()) })),
+		value(func(s *snapshot) float64 { return float64(s.server.Pools().Watches.Held()) })),
+	gauge("request_bytes_in_flight", "Bytes of request bodies that are being read or worked on, limited by "+
+		"limits.request_bytes.", value(func(s *snapshot) float64 { return float64(s.server.Pools().RequestBytes()) })),
+	gauge("answer_bytes_unread", "Bytes of answers that clients have not read yet, limited by limits.answer_bytes.",
+		value(func(s *snapshot) float64 { return float64(s.server.Pools().AnswerBytes()) })),
+	gauge("requests_in_progress", "Requests in progress, by the pool of which they take a place: limits.*_at_once.",
+		(*snapshot).requestsInProgress, "pool"),
 	counter("panics_contained_total", "Panics on foreign bytes that were contained, by place in the program; "+
 		"each is a bug to report.", (*snapshot).containedPanics, "place"),
 
@@ -102,6 +108,9 @@ var stateMetrics = []stateMetric{
 		value(func(s *snapshot) float64 { return oneIf(identityFails(s.source, time.Now())) })),
 	gauge("audit_failing", "1 while the audit log can't be written; no change is accepted here meanwhile.",
 		value(func(s *snapshot) float64 { return oneIf(s.audit.Err() != nil) })),
+	counter("audit_lines_removed_total", "Lines of the audit log that were removed because audit.files were full, "+
+		"and not for their age; archive the log, or raise audit.size and audit.files.",
+		value(func(s *snapshot) float64 { return float64(s.audit.Outgrown()) })),
 
 	// Quotas.
 	gauge("quota_registrations", "Registrations of the own domain, limited by limits.registrations_per_domain.",
@@ -162,6 +171,16 @@ var stateMetrics = []stateMetric{
 		"had no room.", value(func(s *snapshot) float64 { return float64(s.index.LeftOut) })),
 	gauge("probed_registrations", "Registrations by the result of their last probe.",
 		(*snapshot).probes, "state"),
+}
+
+func (s *snapshot) requestsInProgress(emit emit) {
+	pools := s.server.Pools()
+
+	emit(float64(pools.Requests.Held()), "requests")
+	emit(float64(pools.Watches.Held()), "watches")
+	emit(float64(pools.Invocations.Held()), "invocations")
+	emit(float64(pools.Nodes.Held()), "nodes")
+	emit(float64(pools.Awaiting.Held()), "awaiting")
 }
 
 func (s *snapshot) registrations(emit emit) {

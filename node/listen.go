@@ -9,6 +9,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/node/listener"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -19,9 +20,16 @@ const maxNodeConns = 1024
 
 // limited caps the connections of one of the node's listeners, and counts the rejected.
 func (n *Node) limited(name string, ln net.Listener, most, perAddress int) net.Listener {
-	rejected := n.metrics.connections.WithLabelValues(name).Inc
+	return listener.Limit{
+		Max: most, PerAddress: perAddress, OwnDomain: n.cfg.TrustDomain.Name(), Operator: n.isOperator,
+		Rejected: n.metrics.connections.WithLabelValues(name).Inc,
+	}.Listen(ln)
+}
 
-	return listener.Limit(ln, most, perAddress, n.cfg.TrustDomain.Name(), rejected)
+// isOperator reports whether policy lets an identity do the least that operators do.
+func (n *Node) isOperator(id string) bool {
+	identity, err := directory.ParseIdentity(id)
+	return err == nil && n.policy.Operate(identity, "raft.read").Allow
 }
 
 // serve runs s on ln until its turn to stop comes.

@@ -24,6 +24,7 @@ type metrics struct {
 	credentials *prometheus.CounterVec
 	probes      *prometheus.CounterVec
 	shed        *prometheus.CounterVec
+	refused     *prometheus.CounterVec
 	connections *prometheus.CounterVec
 }
 
@@ -46,13 +47,16 @@ func newMetrics() *metrics {
 		shed: counterVec("requests_shed_total",
 			"Requests refused because the node was overloaded, by class. Queries are shed first, then lookups, "+
 				"registrations, and refreshes last.", "class"),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "requests_refused_total",
+			Help: "Requests that were not answered as asked, by method (one of a fixed set, or other) and status. " +
+				"The log has a few of them each second."}, []string{"method", "status"}),
 		connections: counterVec("connections_refused_total",
 			"Connections closed by the limit of a listener: limits.connections and limits.connections_per_address "+
 				"for api, 1024 each for cluster and gossip.", "listener"),
 	}
 
 	m.registry.MustRegister(
-		m.requests, m.handshakes, m.credentials, m.probes, m.shed, m.connections,
+		m.requests, m.handshakes, m.credentials, m.probes, m.shed, m.refused, m.connections,
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(cpuTime)),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -87,5 +91,14 @@ func (m *metrics) credentialRefused(reason string) { m.credentials.WithLabelValu
 func (m *metrics) requestShed(class string) { m.shed.WithLabelValues(class).Inc() }
 
 func (m *metrics) observe(method, route string, status int, took time.Duration) {
-	m.requests.WithLabelValues(method, route, strconv.Itoa(status)).Observe(took.Seconds())
+	code := strconv.Itoa(status)
+	if status >= http.StatusBadRequest {
+		m.refused.WithLabelValues(method, code).Inc()
+	}
+
+	// How long it takes to refuse what the table has no row for is of no interest, and a
+	// histogram is many series.
+	if route != "" {
+		m.requests.WithLabelValues(method, route, code).Observe(took.Seconds())
+	}
 }

@@ -22,6 +22,8 @@ const policyFile = "policy.cedar"
 
 // operator implements the routes that show and change the domain's state.
 type operator struct {
+	selfReport
+
 	store     *consensus.Store
 	mesh      *federation.Mesh
 	policy    *policy.Policy

@@ -327,6 +327,7 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 		Siblings: n.store.Siblings, Client: n.client, Dialect: signed.OwnDialect(), Logger: n.log,
 		Farewell: n.agreements.EndedByPeer, Verifier: evidenceVerifier{n.keyring, n.agreements}, Stretch: env.Stretch,
 		Records: n.cfg.Limits.RecordsPerPeer, Bytes: n.cfg.Limits.BytesPerPeer, Panics: n.panics,
+		Polls: n.cfg.Limits.PollsAtOnce, Pages: n.cfg.Limits.PagesAtOnce,
 	}
 	if ln != nil {
 		cfg.Gossip = n.gossip(ln, env)
@@ -405,6 +406,12 @@ func (n *Node) advertised(ln net.Listener) string {
 	return net.JoinHostPort(host, port)
 }
 
+// operator returns the routes of operators.
+func (n *Node) operator() operator {
+	self := selfReport{n.id, n.cfg.Data, n.store, n.source, n.bundles, n.Ready}
+	return operator{self, n.store, n.mesh, n.policy, n.keeper, n.attester.rotate}
+}
+
 // wireAPI makes the directory's HTTP face.
 func (n *Node) wireAPI() *api.Server {
 	cfg := api.Config{
@@ -415,14 +422,15 @@ func (n *Node) wireAPI() *api.Server {
 		CredentialLives: n.cfg.Lifetimes.Credentials, AcceptedCredentials: n.acceptedCredentials(),
 		CredentialRefused: n.metrics.credentialRefused,
 		Federation:        n.mesh.Handler(peerNode), Records: records{n.cfg.TrustDomain, n.mesh, n.store, n.keyring,
-			n.bundles}, AuditLog: n.trail,
-		Operator: operator{n.store, n.mesh, n.policy, n.keeper, n.attester.rotate},
+			n.bundles}, AuditLog: n.trail, Trail: n.trail, Node: n.id,
+		Operator: n.operator(),
 		Peerings: &peers{n.source.SVID().ID, n.agreements, &n.cfg, n.net, n.bundles, n.store, n.mesh},
 		Cluster:  cluster{n.cfg.TrustDomain, n.store}, Backups: backups{n.store},
 		CaughtUp: n.store.Settled, Position: n.mesh.Position, Await: n.await, Observe: n.metrics.observe,
 		MaxStale: n.cfg.MaxStale, Logger: n.log,
 		Workers: n.cfg.Limits.Workers, Waiting: n.cfg.Limits.Waiting, MemoryInUse: memory.InUse,
-		Shed:   n.metrics.requestShed,
+		Shed:  n.metrics.requestShed,
+		Sizes: n.cfg.Limits.Sizes(), IsOperator: n.isOperator, OwnPrefixes: n.callers.OwnPrefixes(),
 		Limits: n.cfg.Limits.Rates(), CallerLimits: n.cfg.Limits.CallerTerms(), MinLifetime: n.cfg.Lifetimes.Min,
 	}
 	if n.findings != nil {

@@ -71,7 +71,7 @@ var layers = map[string][]string{
 	"consensus/stream": {"consensus/message", "consensus/transport"},
 	// the cluster's port
 	"consensus/transport": {},
-	"federation": {"directory", "directory/contain", "directory/problem", "directory/index",
+	"federation": {"directory", "directory/contain", "directory/problem", "directory/index", "limit",
 		"federation/protocol", "federation/store", "federation/publish", "federation/replica", "federation/evidence",
 		"federation/gossip", "directory/kinds", "directory/signed"},
 	"gateway": {"directory", "directory/egress", "directory/invoke", "directory/kinds", "directory/schema",
@@ -109,7 +109,7 @@ var layers = map[string][]string{
 		"api/registration", "api/request", "api/response", "api/view", "api/wire"},
 	// rooms of api: first the parts that its surfaces share
 	"api/admission": {"directory", "directory/index", "directory/problem", "directory/strictjson", "limit"},
-	"api/request":   {"directory", "directory/index", "directory/problem", "api/admission", "api/wire"},
+	"api/request":   {"directory", "directory/index", "directory/problem", "limit", "api/admission", "api/wire"},
 	"api/response":  {"directory", "directory/strictjson", "api/request"},
 	"api/access": {"directory", "directory/index", "directory/kinds", "directory/problem",
 		"directory/strictjson", "discovery", "api/request", "api/response"},
@@ -127,11 +127,11 @@ var layers = map[string][]string{
 		"api/wire", "discovery/content"},
 	"api/discovery": {"directory", "directory/kinds", "directory/problem", "directory/strictjson", "discovery",
 		"api/registration", "api/request", "api/response", "api/view"},
-	"api/operator": {"directory", "directory/index", "directory/problem", "discovery", "api/registration",
+	"api/operator": {"directory", "directory/index", "directory/problem", "directory/strictjson", "discovery", "api/registration",
 		"api/request", "api/response", "api/wire"},
 	"api/catalog": {"directory", "directory/index", "directory/kinds", "directory/problem", "directory/strictjson",
 		"api/admission", "api/openapi", "api/registration", "api/request", "api/response"},
-	"api/mcp": {"directory", "directory/problem", "directory/strictjson", "api/admission", "api/client",
+	"api/mcp": {"directory", "directory/problem", "directory/strictjson", "api/client",
 		"api/openapi", "api/request", "api/response", "api/wire"},
 	// what other programs import: its dependencies are few (TestDependencyBudget)
 	"api/wire":   {},
@@ -151,7 +151,7 @@ var layers = map[string][]string{
 	"node/config": {"directory", "discovery", "trust", "consensus", "gateway", "gateway/crawl", "api", "node/dnssd",
 		"trust/credentials", "api/admission", "discovery/content"},
 	// limits of connections
-	"node/listener": {"trust"},
+	"node/listener": {"trust", "limit"},
 	// announces the directory on the local network
 	"node/dnssd": {},
 	// consensus: the timing of loopback
@@ -178,11 +178,12 @@ var layers = map[string][]string{
 		"node/dnssd", "api", "api/client", "trust", "directory", "gateway", "gateway/probe", "directory/kinds",
 		"trust/compact", "api/operator"},
 	"cmd/roster/domain": {"cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "node/doctor", "node/memory",
-		"api/client", "trust/policy", "directory"},
+		"api/client", "trust/policy", "trust/audit", "directory"},
 	"cmd/roster/backup":    {"cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "directory"},
 	"cmd/roster/dev":       {"cmd/roster/cli", "cmd/roster/connect", "node/dev"},
 	"cmd/roster/authority": {"cmd/roster/cli", "cmd/roster/connect", "trust"},
-	"cmd/roster/setup":     {"cmd/roster/authority", "cmd/roster/cli", "cmd/roster/connect", "node/config", "trust"},
+	"cmd/roster/setup": {"cmd/roster/authority", "cmd/roster/cli", "cmd/roster/connect", "node/config", "trust",
+		"directory"},
 	// … and what these share
 	"cmd/roster/resource": {"cmd/roster/cli", "cmd/roster/connect", "api/client", "api/client/contract", "directory",
 		"directory/signed"},

@@ -65,12 +65,21 @@ func (h *Handler) renew(
 
 	var known []*directory.Entry // of refresh.Items; nil if this node doesn't have it
 
+	seen := make(map[directory.RID]int, len(renewals))
+
 	for i, renewal := range renewals {
 		entry, rid, err := h.target(call, renewal, catchUp)
 		if err != nil {
 			renewed[i] = refusedRenewal(err)
 			continue
 		}
+
+		if first, twice := seen[rid]; twice {
+			return outcome, nil, directory.Refuse(directory.BadRequest,
+				"Items %d and %d name the same registration; list each once. Nothing was changed.", first+1, i+1)
+		}
+
+		seen[rid] = i
 
 		lifetime := h.Writer.CapRefresh(call, renewal.LifetimeSeconds, entry)
 		refresh.Items = append(refresh.Items, directory.Renewal{RID: rid, Lifetime: lifetime})

@@ -19,12 +19,6 @@ import (
 	"github.com/roster-mesh/roster/directory/index"
 )
 
-// Defaults of WatchConfig.
-const (
-	DefaultMaxWatches     = 1000 // streams at a node
-	DefaultMaxWatchesEach = 32   // streams of one identity, or of one address without one
-)
-
 // heartbeat is the longest time in which nothing is sent, so that both ends, and proxies
 // between them, know that the other end is there.
 const heartbeat = wire.Heartbeat
@@ -45,7 +39,7 @@ type WatchPolicy interface {
 	Changed() <-chan struct{}
 }
 
-// WatchConfig configures a Watcher. The numbers may be 0.
+// WatchConfig configures a Watcher.
 type WatchConfig struct {
 	Reader  *registration.Reader
 	Policy  WatchPolicy
@@ -56,15 +50,12 @@ type WatchConfig struct {
 	MaxStale time.Duration
 	// ConsumeProof uses up the proof of a request that isn't a change; see api.Config.
 	ConsumeProof func(ctx context.Context, proof directory.Hash, until int64) error
-	// Max and MaxEach bound the streams of a node and of one caller.
-	Max, MaxEach int
 	Logger       *slog.Logger
 }
 
 // A Watcher answers GET /ad/watch.
 type Watcher struct {
-	cfg     WatchConfig
-	streams *admission.Shares
+	cfg WatchConfig
 
 	stopping context.Context // ends when the streams are to end
 	stop     context.CancelFunc
@@ -72,22 +63,11 @@ type Watcher struct {
 
 // NewWatcher returns a Watcher without streams.
 func NewWatcher(cfg WatchConfig) *Watcher {
-	if cfg.Max <= 0 {
-		cfg.Max = DefaultMaxWatches
-	}
-
-	if cfg.MaxEach <= 0 {
-		cfg.MaxEach = DefaultMaxWatchesEach
-	}
-
-	watcher := &Watcher{cfg: cfg, streams: admission.NewShares(cfg.Max, cfg.MaxEach)}
+	watcher := &Watcher{cfg: cfg}
 	watcher.stopping, watcher.stop = context.WithCancel(context.Background())
 
 	return watcher
 }
-
-// Count returns how many clients watch the directory at this node.
-func (wt *Watcher) Count() int { return wt.streams.Held() }
 
 // Drain ends all streams, which would go on for ever otherwise: a node that stops calls it
 // first.
@@ -119,11 +99,9 @@ func (wt *Watcher) Watch(w http.ResponseWriter, call *request.Call) error {
 		return err
 	}
 
-	leave, err := wt.enter(call.Caller().Key())
-	if err != nil {
-		return err
+	if wt.stopping.Err() != nil {
+		return directory.Refuse(directory.Unavailable, "This node is stopping. Watch at another node.")
 	}
-	defer leave()
 
 	// A proof holds for a minute, but the stream for as long as the token.
 	if !call.Credential.Proof.IsZero() {
@@ -145,26 +123,6 @@ func (wt *Watcher) Watch(w http.ResponseWriter, call *request.Call) error {
 	wt.cfg.Logger.Debug("watch ended", "request_id", call.RequestID, "caller", call.Identity.String(), "err", err)
 
 	return nil // the client got the reason, or is gone
-}
-
-// enter counts one more stream of a caller until leave is called, or refuses it.
-func (wt *Watcher) enter(caller string) (leave func(), err error) {
-	if wt.stopping.Err() != nil {
-		return nil, directory.Refuse(directory.Unavailable, "This node is stopping. Watch at another node.")
-	}
-
-	leave, hasShare := wt.streams.Enter(caller)
-	switch {
-	case leave != nil:
-		return leave, nil
-	case hasShare:
-		return nil, directory.Refuse(directory.RateLimited,
-			"You have %d watches at this node, the most that one caller may have. End one of them first.",
-			wt.streams.Each())
-	}
-
-	return nil, directory.Refuse(directory.Unavailable,
-		"This node has %d watches, the most that it can have. Watch at another node.", wt.streams.Total())
 }
 
 // context ends with the request, with the credential that came with it, and when the node

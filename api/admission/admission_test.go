@@ -1,58 +1,105 @@
 package admission
 
 import (
-	"fmt"
+	"io"
+	"net/http/httptest"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/limit"
 )
 
-// Strangers by the hundred thousand take no more room than the table has, and
-// those who left take none.
-func TestTheTableOfCallersIsBounded(t *testing.T) {
-	l, now := NewLimiter(Limits{Reads: 0.1, Writes: 1}, nil), time.Now()
-
-	reads, _ := l.quota(Reads, Caller{})
-	for i := range maxBuckets + 1000 {
-		l.take(reads, fmt.Sprint(i), now, 1)
+// Requirement: SEC-004
+func TestParties(t *testing.T) {
+	parties := Parties{
+		Domain: spiffeid.RequireTrustDomainFromString("alpha.test"), Own: []string{"oauth:https://login.alpha.test#"},
 	}
+	for _, x := range []struct {
+		identity, remote string
+		want             limit.Caller
+	}{
+		{"spiffe://alpha.test/agent/ada", "192.0.2.1:1", limit.Caller{Kind: limit.Own,
+			ID: "spiffe://alpha.test/agent/ada"}},
+		{"oauth:https://login.alpha.test#ada", "", limit.Caller{Kind: limit.Own,
+			ID: "oauth:https://login.alpha.test#ada"}},
+		{"spiffe://beta.test/agent/ada", "192.0.2.1:1", limit.Caller{Kind: limit.Foreign,
+			ID: "spiffe://beta.test/agent/ada", Group: "beta.test"}},
+		{"wimse://alpha.test/agent/ada", "192.0.2.1:1", limit.Caller{Kind: limit.Foreign,
+			ID: "wimse://alpha.test/agent/ada", Group: "alpha.test"}},
+		{"oauth:https://login.example#ada", "", limit.Caller{Kind: limit.Foreign, ID: "oauth:https://login.example#ada",
+			Group: "https://login.example"}},
+		{"", "192.0.2.1:1", limit.Caller{Kind: limit.Stranger, ID: "192.0.2.1"}},
+		{"", "[2001:db8::1]:1", limit.Caller{Kind: limit.Stranger, ID: "2001:db8::/64", Group: "2001:db8::/48"}},
+	} {
+		var identity directory.Identity
+		if x.identity != "" {
+			var err error
+			if identity, err = directory.ParseIdentity(x.identity); err != nil {
+				t.Fatal(err)
+			}
+		}
 
-	if len(l.all) != maxBuckets || l.order.Len() != maxBuckets {
-		t.Errorf("%d callers are known", len(l.all))
-	}
-
-	if _, _, ok := l.take(reads, fmt.Sprint(maxBuckets+999), now, 1); ok {
-		t.Error("the last one has a new quota")
-	}
-
-	now = now.Add(11 * time.Second)
-	for i := range maxBuckets/2 + 1 {
-		l.take(reads, fmt.Sprint("later ", i%3), now, 1)
-	}
-
-	if len(l.all) != 3 {
-		t.Errorf("%d callers are known, of which 3 were seen lately", len(l.all))
+		if got := parties.Of(identity, x.remote); got != x.want {
+			t.Errorf("%s at %s is %+v, want %+v", x.identity, x.remote, got, x.want)
+		}
 	}
 }
 
-// Those that read nothing leave room for who comes after them.
-func TestNobodyHoldsAllThatIsUnread(t *testing.T) {
-	u := NewAnswerMemory(spiffeid.TrustDomain{}, 0)
-	for i := range 15 {
-		for err := error(nil); err == nil; {
-			_, err = u.Hold(Caller{Remote: fmt.Sprint("greedy ", i)}, 64<<10)
-		}
+// A body is counted before it is read: by its declared length at once, or as it grows, up to
+// the caller's share; and it is given back.
+//
+// Requirement: SEC-002
+func TestABodyIsCountedBeforeItIsRead(t *testing.T) {
+	const share = 64 << 10 // of an address, a sixteenth
+
+	pools := NewPools(Sizes{RequestBytes: 16 * share}, nil)
+	caller := Caller{Party: limit.StrangerAt("192.0.2.1:1")}
+	open := func(size, declared int, most int64) (*Body, error) {
+		r := httptest.NewRequest("POST", "/", io.NopCloser(strings.NewReader(strings.Repeat("x", size))))
+		r.ContentLength = int64(declared)
+
+		return pools.OpenBody(httptest.NewRecorder(), r, caller, most)
 	}
 
-	release, err := u.Hold(Caller{Remote: "honest"}, 1<<20)
+	first, err := open(0, share/2+1, share)
+	if err != nil || pools.RequestBytes() != share/2+1 {
+		t.Fatalf("%v; %d bytes are in flight, none of which was read", err, pools.RequestBytes())
+	}
+
+	if _, err := open(0, share/2, share); directory.ProblemOf(err) != directory.RateLimited {
+		t.Errorf("a declared length over the share: %v", err)
+	}
+
+	endless, err := open(1<<20, -1, 2*share)
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	release()
-
-	if len(u.by) != 15 || u.held > u.total {
-		t.Errorf("%d are held by %d", u.held, len(u.by))
+	read, err := io.Copy(io.Discard, endless)
+	if directory.ProblemOf(err) != directory.RateLimited || read > share/2 || pools.RequestBytes() > share {
+		t.Errorf("%d bytes of an endless body are read, then %v; %d are in flight", read, err, pools.RequestBytes())
 	}
+
+	endless.Release()
+	first.Release()
+
+	if pools.RequestBytes() != 0 {
+		t.Errorf("%d bytes are still counted", pools.RequestBytes())
+	}
+
+	// A body that is longer than its route takes is not counted beyond that.
+	long, err := open(share, -1, 20<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if read, err := io.Copy(io.Discard, io.LimitReader(long, 20<<10+1)); err != nil || read != 20<<10+1 ||
+		pools.RequestBytes() != 20<<10 {
+		t.Errorf("%d bytes are read, %d are in flight: %v", read, pools.RequestBytes(), err)
+	}
+
+	long.Release()
 }

@@ -1,53 +1,63 @@
 package admission
 
 import (
-	"net"
-	"net/netip"
+	"strings"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/limit"
 )
 
 // A Caller is the party that a request counts against.
 type Caller struct {
 	Identity directory.Identity // zero for an anonymous caller
 	Method   string             // how the identity was proved; see request.Credential
-	Remote   string             // host:port of the connection's other end
+	Party    limit.Caller       // in shares and rates
 }
 
-// Key names the caller in quotas: its verified identity, or its address without one.
-// All addresses of a /64 of IPv6 are one caller. Proxies' headers are not believed.
-func (c Caller) Key() string {
-	if !c.Identity.IsZero() {
-		return c.Identity.String()
+// Parties knows which callers belong together.
+type Parties struct {
+	Domain spiffeid.TrustDomain
+	// Own are the prefixes of further identities that count as the own domain's: those of
+	// issuers of tokens that configuration says are its own.
+	Own []string
+}
+
+// Of returns the party of a request: its verified identity wherever it connects from, with
+// its domain or issuer as the group if that isn't the own one. Without an identity it is
+// the address of the connection's other end, host:port. All addresses of a /64 of IPv6 are
+// one party, and those of a /48 a group. Headers of proxies are not believed.
+func (p Parties) Of(identity directory.Identity, remote string) limit.Caller {
+	if identity.IsZero() {
+		return limit.StrangerAt(remote)
 	}
 
-	host, _, err := net.SplitHostPort(c.Remote)
-	if err != nil {
-		host = c.Remote
+	id := identity.String()
+
+	domain, spiffe := domainOf(id)
+	if spiffe && domain == p.Domain.Name() {
+		return limit.Caller{Kind: limit.Own, ID: id}
 	}
 
-	addr, err := netip.ParseAddr(host)
-	if err != nil {
-		return "address " + host
-	}
-
-	if addr = addr.Unmap().WithZone(""); addr.Is6() {
-		if prefix, err := addr.Prefix(64); err == nil {
-			return "address " + prefix.String()
+	for _, prefix := range p.Own {
+		if strings.HasPrefix(id, prefix) {
+			return limit.Caller{Kind: limit.Own, ID: id}
 		}
 	}
 
-	return "address " + addr.String()
+	return limit.Caller{Kind: limit.Foreign, ID: id, Group: domain}
 }
 
-// Party is Key, except that all identities of another domain are one party: that
-// domain may make as many identities as it likes.
-func (c Caller) Party(own spiffeid.TrustDomain) string {
-	if id, ok := c.Identity.SPIFFE(); ok && id.TrustDomain() != own {
-		return id.TrustDomain().Name()
+// domainOf returns the domain of a SPIFFE or WIMSE identity, and whether it is the first;
+// and the issuer of an OAuth identity.
+func domainOf(id string) (domain string, spiffe bool) {
+	if issuer, ok := strings.CutPrefix(id, "oauth:"); ok {
+		return issuer[:max(0, strings.LastIndexByte(issuer, '#'))], false
 	}
 
-	return c.Key()
+	scheme, rest, _ := strings.Cut(id, "://")
+	domain, _, _ = strings.Cut(rest, "/")
+
+	return domain, scheme == "spiffe"
 }

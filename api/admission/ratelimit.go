@@ -2,21 +2,18 @@ package admission
 
 import (
 	"cmp"
-	lists "container/list"
 	"context"
 	"fmt"
 	"math"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/problem"
 	"github.com/roster-mesh/roster/directory/strictjson"
+	"github.com/roster-mesh/roster/limit"
 )
 
 // A Class is a group of routes for which callers have one quota.
@@ -77,11 +74,15 @@ const limitWindow = 10
 // once, the one that has been away for longest is treated as new.
 const maxBuckets = 1 << 16
 
+// perGroup is how many times the quota of one caller a group of them has: all identities of
+// another domain, or all addresses of a network.
+const perGroup = 2
+
 // A quota is the limit of one class of routes.
 type quota struct {
 	class Class
-	set   int        // the index of its limits in Limiter.quotas
-	rate  rate.Limit // per second; 0 is no limit
+	set   int     // the index of its limits in Limiter.quotas
+	rate  float64 // per second; 0 is no limit
 	burst int
 }
 
@@ -89,41 +90,42 @@ func newQuota(class Class, set int, perSecond float64) quota {
 	return quota{
 		class: class,
 		set:   set,
-		rate:  rate.Limit(perSecond),
+		rate:  perSecond,
 		burst: max(1, int(math.Ceil(perSecond*limitWindow))),
 	}
 }
 
 // window is how many seconds an empty bucket takes to fill.
-func (q quota) window() int { return int(math.Ceil(float64(q.burst) / float64(q.rate))) }
+func (q quota) window() int { return int(math.Ceil(float64(q.burst) / q.rate)) }
 
-// A bucket is the remainder of one caller's quota.
-type bucket struct {
-	key     bucketKey
-	limiter *rate.Limiter
-	used    time.Time // last
+// times is the rate of n callers.
+func (q quota) times(n int) limit.Rate {
+	return limit.Rate{PerSecond: q.rate * float64(n), Burst: q.burst * n}
 }
 
+// A bucketKey is of the quota of one caller, or of a group of callers.
 type bucketKey struct {
-	class  Class
-	set    int
-	caller string
+	class Class
+	set   int
+	party string
+	group bool
 }
 
 // A Limiter bounds how often callers make requests. It is safe for concurrent use.
 type Limiter struct {
 	callers []CallerLimits
 	quotas  []map[Class]quota // the general ones, then those of each of callers
-	longest time.Duration     // after so long without a request every bucket is full
-
-	mu    sync.Mutex // guards the fields below
-	all   map[bucketKey]*lists.Element
-	order *lists.List // of *bucket, the last used first
+	rates   *limit.Rates[bucketKey]
+	invalid *limit.Rates[string] // credentials that don't hold, by address
 }
 
 // NewLimiter returns a Limiter with general limits, and limits for some callers.
 func NewLimiter(general Limits, callers []CallerLimits) *Limiter {
-	limiter := &Limiter{callers: callers, all: map[bucketKey]*lists.Element{}, order: lists.New()}
+	limiter := &Limiter{
+		callers: callers,
+		rates:   limit.NewRates[bucketKey](maxBuckets),
+		invalid: limit.NewRates[string](maxBuckets),
+	}
 
 	limiter.addQuotas(general)
 
@@ -137,12 +139,7 @@ func NewLimiter(general Limits, callers []CallerLimits) *Limiter {
 func (l *Limiter) addQuotas(limits Limits) {
 	quotas := map[Class]quota{}
 	for class, perSecond := range limits {
-		q := newQuota(class, len(l.quotas), perSecond)
-
-		quotas[class] = q
-		if q.rate > 0 {
-			l.longest = max(l.longest, time.Duration(q.window())*time.Second)
-		}
+		quotas[class] = newQuota(class, len(l.quotas), perSecond)
 	}
 
 	l.quotas = append(l.quotas, quotas)
@@ -161,53 +158,44 @@ func (l *Limiter) quota(class Class, caller Caller) (quota, bool) {
 	return q, q.rate > 0
 }
 
-// take takes n requests from a caller's bucket. It returns how many are left, and if
-// there were too few, after how long there will be enough.
-func (l *Limiter) take(quota quota, caller string, now time.Time, n int) (left float64, wait time.Duration, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// take takes n requests from a caller's bucket and from that of its group. It returns how
+// many are left, and if there were too few, after how long there will be enough.
+func (l *Limiter) take(q quota, caller Caller, now time.Time, n int) (left float64, wait time.Duration, ok bool) {
+	key := bucketKey{class: q.class, set: q.set, party: caller.Party.ID}
 
-	b := l.bucket(quota, caller, now)
-	ok = b.limiter.AllowN(now, n)
-
-	left = max(0, b.limiter.TokensAt(now))
-	if !ok {
-		wait = time.Duration((float64(n) - left) / float64(quota.rate) * float64(time.Second))
+	left, wait, ok = l.rates.Take(key, q.times(1), now, n)
+	if !ok || caller.Party.Group == "" {
+		return left, wait, ok
 	}
 
-	return left, wait, ok
+	key.party = caller.Party.Group
+	key.group = true
+
+	ofGroup, wait, ok := l.rates.Take(key, q.times(perGroup), now, n)
+
+	return min(left, ofGroup), wait, ok
 }
 
-// bucket returns a caller's bucket, and forgets those that need not be known any more:
-// at most two, so that no single request pays for many.
-func (l *Limiter) bucket(quota quota, caller string, now time.Time) *bucket {
-	key := bucketKey{quota.class, quota.set, caller}
+// invalidRate is how many credentials of one address may fail.
+var invalidRate = limit.Rate{PerSecond: 20, Burst: 200}
 
-	element, known := l.all[key]
-	if known {
-		l.order.MoveToFront(element)
-	} else {
-		element = l.order.PushFront(&bucket{key: key, limiter: rate.NewLimiter(quota.rate, quota.burst)})
-		l.all[key] = element
+// Attempt refuses to verify a credential that is sent from an address from which too many
+// came that don't hold: to verify a signature costs more than to make one up.
+func (l *Limiter) Attempt(address string) error {
+	left, _, _ := l.invalid.Take(address, invalidRate, time.Now(), 0)
+	if left >= 1 {
+		return nil
 	}
 
-	b := element.Value.(*bucket)
-	b.used = now
-
-	for range 2 {
-		last := l.order.Back()
-
-		oldest := last.Value.(*bucket)
-		if len(l.all) <= maxBuckets && now.Sub(oldest.used) < l.longest {
-			break
-		}
-
-		l.order.Remove(last)
-		delete(l.all, oldest.key)
+	return &problem.Refusal{
+		Err: directory.Refuse(directory.RateLimited,
+			"Too many credentials that don't hold came from your address. Try again in 1 s."),
+		Retry: 1,
 	}
-
-	return b
 }
+
+// Failed counts a credential of an address that didn't hold.
+func (l *Limiter) Failed(address string) { l.invalid.Take(address, invalidRate, time.Now(), 1) }
 
 // Pace counts one request of a caller, or refuses it if the caller has made too many.
 // It sets RateLimit-Policy (q the quota, w its window in seconds) and RateLimit (r the
@@ -219,14 +207,14 @@ func (l *Limiter) Pace(header http.Header, caller Caller, class Class) error {
 		return nil
 	}
 
-	left, wait, ok := l.take(quota, caller.Key(), time.Now(), 1)
+	left, wait, ok := l.take(quota, caller, time.Now(), 1)
 	if ok && class == Public {
 		return nil
 	}
 
 	reset := wait
 	if ok {
-		reset = time.Duration((float64(quota.burst) - left) / float64(quota.rate) * float64(time.Second))
+		reset = time.Duration((float64(quota.burst) - left) / quota.rate * float64(time.Second))
 	}
 
 	header.Set("RateLimit-Policy", fmt.Sprintf("%q;q=%d;w=%d", quota.class, quota.burst, quota.window()))
@@ -247,7 +235,7 @@ func (l *Limiter) PaceMore(caller Caller, class Class, n int) error {
 		return nil
 	}
 
-	if _, wait, ok := l.take(quota, caller.Key(), time.Now(), n); !ok {
+	if _, wait, ok := l.take(quota, caller, time.Now(), n); !ok {
 		return tooOften(quota, wait)
 	}
 
@@ -271,7 +259,7 @@ func (l *Limiter) Spend(ctx context.Context, caller Caller, class Class, query *
 	query.Charge = func(n int) bool {
 		looked += n
 		for err == nil && limited && paid < min(looked/looksPerRequest, quota.burst-1) {
-			if _, _, ok := l.take(quota, caller.Key(), time.Now(), 1); !ok {
+			if _, _, ok := l.take(quota, caller, time.Now(), 1); !ok {
 				err = tooMuch(quota)
 			}
 
@@ -290,12 +278,12 @@ func (l *Limiter) Spend(ctx context.Context, caller Caller, class Class, query *
 // registrations are looked at no faster than the caller's quota allows, until ctx ends.
 func (l *Limiter) SpendSlowly(ctx context.Context, caller Caller, class Class) (spend func(looked int) bool) {
 	quota, limited := l.quota(class, caller)
-	key, unpaid := caller.Key(), 0
+	unpaid := 0
 
 	return func(looked int) bool {
 		unpaid += looked
 		for limited && unpaid >= looksPerRequest && ctx.Err() == nil {
-			_, wait, ok := l.take(quota, key, time.Now(), 1)
+			_, wait, ok := l.take(quota, caller, time.Now(), 1)
 			if ok {
 				unpaid -= looksPerRequest
 				continue

@@ -56,7 +56,6 @@ type Invoker struct {
 	MayInvoke func(directory.Identity, *directory.Entry) directory.Decision
 	Frozen    func() []spiffeid.TrustDomain // domains whose agents are not invoked; may be nil
 	AuditLog  AuditLog                      // may be nil
-	MaxBody   int64                         // DefaultMaxInvocation if it is 0
 	Logger    *slog.Logger
 }
 
@@ -158,12 +157,7 @@ func (v *Invoker) parse(w http.ResponseWriter, call *request.Call) (in invoke.Re
 		in.Key = keys[0]
 	}
 
-	limit := v.MaxBody
-	if limit == 0 {
-		limit = DefaultMaxInvocation
-	}
-
-	in.Body, err = request.ReadUpTo(w, call, limit)
+	in.Body, err = request.ReadBody(w, call)
 
 	return in, err
 }
@@ -190,7 +184,7 @@ func (v *Invoker) call(w http.ResponseWriter, c *request.Call, entry *directory.
 	}
 
 	if reply.Stream == nil {
-		_ = rc.SetWriteDeadline(time.Now().Add(request.BodyTime))
+		_ = rc.SetWriteDeadline(time.Now().Add(admission.BodyTime))
 		response.Write(w, c.Request, reply.Status, reply.ContentType, reply.Body)
 
 		if c.ProtoMajor == 1 { // HTTP/2 would send a frame of its own at the end

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -17,6 +18,8 @@ import (
 type (
 	// A RaftStatus is the state of a domain's cluster.
 	RaftStatus = wire.RaftStatus
+	// A NodeStatus is the state of the node that answers.
+	NodeStatus = wire.NodeStatus
 	// A QuotaStatus is how much of its quotas a domain uses.
 	QuotaStatus = wire.QuotaStatus
 	// A RaftPeer is one node of the domain.
@@ -51,6 +54,8 @@ type (
 	SigningKey = wire.SigningKey
 	// A PolicyText is a policy in Cedar.
 	PolicyText = wire.PolicyText
+	// An AuditPage is a run of a node's audit log.
+	AuditPage = wire.AuditPage
 	// A Flagged is a registration whose texts are written for rankers.
 	Flagged = wire.Flagged
 	// Owned is a page of the registrations that one identity owns.
@@ -79,6 +84,14 @@ type Operator struct{ client *Client }
 
 // Operator returns the requests of operators, made by c with its identity.
 func (c *Client) Operator() *Operator { return &Operator{client: c} }
+
+// Node reads the state of the node that answers.
+func (o *Operator) Node(ctx context.Context) (NodeStatus, *Reply, error) {
+	var out NodeStatus
+	r, err := o.client.read(ctx, "/v1/operator/status", "position", &out)
+
+	return out, r, err
+}
 
 // Raft reads the state of the domain's cluster.
 func (o *Operator) Raft(ctx context.Context) (*RaftStatus, *Reply, error) {
@@ -346,4 +359,61 @@ func refusalOf(resp *http.Response) error {
 	}
 
 	return fmt.Errorf("%w: it is %d, of type %q", ErrAnswer, r.Status, r.Header.Get("Content-Type"))
+}
+
+// AuditOptions select lines of a node's audit log.
+type AuditOptions struct {
+	// Who is the actor, the owner or the member that brought a command: an identity, or
+	// the end of its path.
+	Who string
+	// What is an action such as peer.write, or the part of it before a dot; or an agent, a
+	// rid or a target.
+	What  string
+	Since time.Time // no lines of before; zero is any
+	After uint64    // the number of the line before the first
+	Limit int       // lines of a page; 0 is 1,000
+}
+
+func (o *AuditOptions) query() url.Values {
+	query := url.Values{}
+
+	if o.Who != "" {
+		query.Set("who", o.Who)
+	}
+
+	if o.What != "" {
+		query.Set("what", o.What)
+	}
+
+	if !o.Since.IsZero() {
+		query.Set("since", o.Since.UTC().Format(time.RFC3339))
+	}
+
+	if o.After > 0 {
+		query.Set("after", strconv.FormatUint(o.After, 10))
+	}
+
+	if o.Limit > 0 {
+		query.Set("limit", strconv.Itoa(o.Limit))
+	}
+
+	return query
+}
+
+// Audit reads a page of the audit log of the node that is asked. The next one is after its
+// Last. Auditors may call it too.
+func (o *Operator) Audit(ctx context.Context, opt AuditOptions) (*AuditPage, *Reply, error) {
+	out := &AuditPage{}
+	r, err := o.client.read(ctx, withQuery(wire.AuditPath, opt.query()), "lines", out)
+
+	return out, r, err
+}
+
+// FollowAudit streams lines of the audit log as they are written: events of the kinds
+// EventLine, EventFault and EventEnd. Without Since and After it begins with the next line.
+func (o *Operator) FollowAudit(ctx context.Context, opt AuditOptions) (*Watch, error) {
+	query := opt.query()
+	query.Set("follow", "true")
+
+	return o.client.stream(ctx, withQuery(wire.AuditPath, query), "")
 }

@@ -43,6 +43,8 @@ const (
 	EventRemoved = "removed" // a registration that was shown no longer matches, or has ended
 	EventCurrent = "current" // the present state is complete
 	EventEnd     = "end"     // the directory ends the stream
+	EventLine    = "line"    // of FollowAudit: a line of the audit log
+	EventFault   = "fault"   // of FollowAudit: lines don't follow each other, for the reason Why
 )
 
 // A WatchEvent is one event of a Watch.
@@ -56,7 +58,7 @@ type WatchEvent struct {
 
 	Item    *Item    // of added and updated
 	Removed *Removal // of removed
-	Why     string   // of reset, removed and end
+	Why     string   // of reset, removed, end and fault
 }
 
 // Watch follows the answer of a lookup with these filters, its pages aside: the
@@ -66,8 +68,14 @@ type WatchEvent struct {
 func (c *Client) Watch(ctx context.Context, opt LookupOptions, lastID string) (*Watch, error) {
 	opt.Count = 0
 	opt.Page = 0
+
+	return c.stream(ctx, withQuery("/ad/watch", opt.query()), lastID)
+}
+
+// stream opens a stream of events.
+func (c *Client) stream(ctx context.Context, target, lastID string) (*Watch, error) {
 	q := &request{
-		method: http.MethodGet, target: withQuery("/ad/watch", opt.query()), header: http.Header{},
+		method: http.MethodGet, target: target, header: http.Header{},
 		repeat: idempotent, unbounded: true,
 	}
 	q.header.Set("Accept", wire.MediaEvents)

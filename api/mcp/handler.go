@@ -17,7 +17,6 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/roster-mesh/roster/api/admission"
 	"github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/api/openapi"
 	"github.com/roster-mesh/roster/api/request"
@@ -30,8 +29,7 @@ type Config struct {
 	PublicURL   string
 	Description *openapi.Document
 	// Routes is the server's handler: it answers the requests of tools.
-	Routes  func() http.Handler
-	Limiter *admission.Limiter
+	Routes func() http.Handler
 	// MayRegister tells whether a caller may register agents at all.
 	MayRegister func(*request.Call) bool
 	Logger      *slog.Logger
@@ -58,7 +56,7 @@ func NewHandler(cfg Config) *Handler {
 		}, &mcp.StreamableHTTPOptions{
 			Stateless: true, JSONResponse: true, PropagateRequestCancellation: true,
 			DisableLocalhostProtection: true, // checkOrigin knows the public name as well
-			MaxRequestBodyBytes:        maxMessage,
+			MaxRequestBodyBytes:        MaxMessage,
 		})
 	})
 
@@ -78,16 +76,7 @@ func (h *Handler) Post(w http.ResponseWriter, call *request.Call) error {
 		return err
 	}
 
-	// A tool's request is counted in its own class; everything else counts as a read.
 	body, message, err := readMessage(w, call)
-
-	called := h.tools.named(message.tool)
-	if err != nil || called == nil {
-		if err := h.cfg.Limiter.Pace(w.Header(), call.Caller(), admission.Reads); err != nil {
-			return err
-		}
-	}
-
 	if err != nil {
 		return err
 	}
@@ -111,11 +100,7 @@ func (h *Handler) Post(w http.ResponseWriter, call *request.Call) error {
 		return nil
 	}
 
-	if called != nil && !call.Delegated.Load() { // the tool's call was refused before it made a request
-		if err := h.cfg.Limiter.Pace(w.Header(), call.Caller(), admission.Reads); err != nil {
-			return err
-		}
-	}
+	called := h.tools.named(message.tool)
 
 	return captured.forward(w, call, called == nil || !called.writes)
 }
@@ -126,7 +111,7 @@ func (h *Handler) Post(w http.ResponseWriter, call *request.Call) error {
 func (h *Handler) checkOrigin(call *request.Call) error {
 	for _, origin := range call.Header.Values("Origin") {
 		if origin != h.cfg.PublicURL {
-			return directory.Refuse(directory.Forbidden, "A page of %.100q may not call this directory's tools.",
+			return directory.Refuse(directory.Forbidden, "A page of %.64q may not call this directory's tools.",
 				origin)
 		}
 	}
@@ -136,7 +121,7 @@ func (h *Handler) checkOrigin(call *request.Call) error {
 	public, err := url.Parse(h.cfg.PublicURL)
 	if local != nil && request.IsLoopback(local.String()) && !request.IsLoopback(call.Host) &&
 		(err != nil || call.Host != public.Host) {
-		return directory.Refuse(directory.Forbidden, "Host %.100q is not a name of this directory.", call.Host)
+		return directory.Refuse(directory.Forbidden, "Host %.64q is not a name of this directory.", call.Host)
 	}
 
 	return nil
@@ -207,8 +192,6 @@ func (h *Handler) delegate(ctx context.Context, toolRequest *toolRequest) (*clie
 	if call == nil {
 		return nil, errors.New("a tool was called outside of a request")
 	}
-
-	call.Delegated.Store(true)
 
 	ctx = context.WithValue(call.Context(), behalfKey{}, call)
 

@@ -12,9 +12,9 @@ import (
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
-// maxMessage bounds one MCP message: the largest document with all of its characters
+// MaxMessage bounds one MCP message: the largest document with all of its characters
 // escaped, and its envelope.
-const maxMessage = 4 * request.MaxBody
+const MaxMessage = 4 * request.MaxBody
 
 // A message has the members of an MCP message that decide how it is handled.
 type message struct {
@@ -24,7 +24,7 @@ type message struct {
 
 // readMessage reads a request's body, and its message.
 func readMessage(w http.ResponseWriter, c *request.Call) (body []byte, message message, err error) {
-	if body, err = request.ReadUpTo(w, c, maxMessage); err == nil {
+	if body, err = request.ReadBody(w, c); err == nil {
 		message, err = parseMessage(body)
 	}
 

@@ -31,7 +31,7 @@ func Serve(
 	}
 
 	server := newServer(newToolset(description), c.Address(), do)
-	transport := &mcp.IOTransport{Reader: in, Writer: out, MaxLineLength: maxMessage}
+	transport := &mcp.IOTransport{Reader: in, Writer: out, MaxLineLength: MaxMessage}
 
 	return server.Run(ctx, drainingTransport{transport})
 }

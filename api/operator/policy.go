@@ -26,8 +26,8 @@ type PolicyStore interface {
 	SetPolicy(ctx context.Context, by directory.Identity, text string, replaces []uint64) (directory.Outcome, error)
 }
 
-// maxPolicyBody bounds the body that a policy comes in; the text has a lower bound.
-const maxPolicyBody = 1 << 20
+// MaxPolicyBody bounds the body that a policy comes in; the text has a lower bound.
+const MaxPolicyBody = 1 << 20
 
 // Policy answers the routes of the access policy.
 type Policy struct {
@@ -53,7 +53,7 @@ func (p *Policy) Get(w http.ResponseWriter, call *request.Call) error {
 // Set answers PUT /v1/operator/policy. The domain's leader compares If-Match and the
 // body's version with the policy that is in force then.
 func (p *Policy) Set(w http.ResponseWriter, call *request.Call) error {
-	body, err := request.ReadUpTo(w, call, maxPolicyBody)
+	body, err := request.ReadBody(w, call)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 // A State reports a node's view of its domain and of its peers.
 type State interface {
+	Node() wire.NodeStatus
 	Raft() wire.RaftStatus
 	Members() []wire.Member
 	Peers() []wire.Peer
@@ -22,6 +23,11 @@ type State interface {
 
 // A Status answers operators' questions about a node's state.
 type Status struct{ State State }
+
+// Node answers GET /v1/operator/status.
+func (s *Status) Node(w http.ResponseWriter, c *request.Call) error {
+	return response.Status(w, c, s.State.Node())
+}
 
 // Raft answers GET /v1/operator/raft.
 func (s *Status) Raft(w http.ResponseWriter, c *request.Call) error {

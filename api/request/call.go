@@ -7,11 +7,11 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-	"sync/atomic"
 
 	"github.com/roster-mesh/roster/api/admission"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/limit"
 )
 
 // A Handler answers the calls of one route. An error that it returns is answered with a
@@ -31,8 +31,10 @@ type Call struct {
 	Identity   directory.Identity // the verified caller; zero if it is anonymous
 	Credential Credential         // by which Identity was verified
 
-	Slot    admission.Slot          // of the node's capacity
-	Answers *admission.AnswerMemory // in which the answer is held until it is read
+	Party   limit.Caller     // of the caller, in shares and rates
+	Slot    admission.Slot   // of the node's capacity
+	Pools   *admission.Pools // of the node
+	MaxBody int64            // bytes of the body that the route takes
 
 	// Level is the level at which the call is logged if it succeeds.
 	Level slog.Level
@@ -41,11 +43,7 @@ type Call struct {
 	// has the outcome of the call.
 	Decided []string
 	Audited bool
-	Shed    bool // the call was refused under overload
-
-	// Delegated is whether a tool's own request was made within this call: that one is
-	// counted against the caller's quota.
-	Delegated atomic.Bool
+	Refusal *problem.Refusal // that the call was answered with
 }
 
 type callKey struct{}
@@ -61,7 +59,7 @@ func Of(ctx context.Context) *Call {
 
 // Caller is the party that the call counts against.
 func (c *Call) Caller() admission.Caller {
-	return admission.Caller{Identity: c.Identity, Method: c.Credential.Method, Remote: c.RemoteAddr}
+	return admission.Caller{Identity: c.Identity, Method: c.Credential.Method, Party: c.Party}
 }
 
 // Anonymous tells whether the caller proved no identity.

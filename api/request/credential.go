@@ -28,6 +28,11 @@ type Tokens struct {
 	Bearer string // Authorization: Bearer (RFC 6750)
 }
 
+// HasToken tells whether a request has a credential in its header.
+func HasToken(header http.Header) bool {
+	return len(header["Authorization"]) > 0 || len(header["Workload-Identity-Token"]) > 0
+}
+
 var errAuthorization = directory.Refuse(directory.Unauthenticated,
 	"The Authorization header has an unsupported scheme, or there are several credentials. "+
 		"Authenticate once, by a method that /.well-known/ad lists.")

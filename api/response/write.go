@@ -44,7 +44,7 @@ func Write(w http.ResponseWriter, r *http.Request, status int, contentType strin
 // Answer is Write of a 200 that may be large: its memory is counted until the client
 // has read it.
 func Answer(w http.ResponseWriter, call *request.Call, contentType string, body []byte) error {
-	release, err := call.Answers.Hold(call.Caller(), len(body))
+	release, err := call.Pools.HoldAnswer(call.Caller(), len(body))
 	if err != nil {
 		return err
 	}

@@ -35,6 +35,7 @@ const (
 // Paths of requests.
 const (
 	OwnedPath  = "/v1/operator/registrations"
+	AuditPath  = "/v1/operator/audit"         // the node's audit log
 	BundlePath = "/.well-known/spiffe-bundle" // the domain's trust bundle (SPIFFE Federation, 5)
 	RedeemPath = "/v1/peerings"
 )

@@ -79,6 +79,24 @@ type MemberRequest struct {
 	Withdraw bool `json:"withdraw,omitzero"`
 }
 
+// A NodeStatus is the state of the node that answers.
+type NodeStatus struct {
+	ID      string `json:"id"`
+	Version string `json:"version"`
+	Ready   bool   `json:"ready"`
+	// NotReady is why the node is not ready.
+	NotReady string `json:"not_ready,omitempty"`
+	// Position is the EPOCH.REVISION of its domain that the node has applied.
+	Position    string    `json:"position"`
+	SVIDExpires time.Time `json:"svid_expires,omitzero"`
+	// BundleExpires is the end of the last CA certificate in its domain's bundle.
+	BundleExpires time.Time `json:"bundle_expires,omitzero"`
+	// DiskFree is the free space on the disk with the node's data, in bytes; absent if it
+	// is unknown.
+	DiskFree        uint64 `json:"disk_free,omitzero"`
+	DiskFreePercent int    `json:"disk_free_percent,omitzero"`
+}
+
 // Members are the nodes in the mesh's gossip pool.
 type Members struct {
 	Members []Member `json:"members"`
@@ -339,6 +357,23 @@ type SigningKey struct {
 // A RevokeRequest revokes a signing key.
 type RevokeRequest struct {
 	Key string `json:"key"`
+}
+
+// An AuditPage is a run of a node's audit log. All its lines from First to Last were read;
+// Lines are those that the query selects, as they were written.
+type AuditPage struct {
+	// Node is the SPIFFE ID of the node that answers.
+	Node  string    `json:"node"`
+	Lines []RawJSON `json:"lines"`
+	First uint64    `json:"first,omitzero"`
+	Last  uint64    `json:"last,omitzero"`
+	// Prev is the hash of the line before First, and Head that of Last.
+	Prev string `json:"prev,omitzero"`
+	Head string `json:"head,omitzero"`
+	// More tells whether there are lines after Last.
+	More bool `json:"more"`
+	// Faults are the places at which the lines don't follow each other.
+	Faults []string `json:"faults,omitempty"`
 }
 
 // FlaggedList are registrations that are flagged.

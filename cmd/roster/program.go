@@ -105,7 +105,8 @@ func (p *program) root() *cobra.Command {
 		append(domain.OperatorCommands(session), backup.Command(session))...)
 	addGroup(root, "node", "Nodes:", append(domain.NodeCommands(session), setup.Command(session),
 		authority.Command(session), dev.Command(session))...)
-	root.AddCommand(connect.ContextCommand(session), manCommand(session), versionCommand(session))
+	root.AddCommand(connect.ContextCommand(session), connect.WhoamiCommand(session), manCommand(session),
+		versionCommand(session))
 	p.checkHelpTopics(root)
 
 	return root

@@ -165,6 +165,7 @@ func (c *Config) Validate() error {
 		c.Audit.validate,
 		c.Log.validate,
 		func() error { return c.Limits.validate(c.Lifetimes) },
+		c.validateBodies,
 	}
 
 	for _, check := range checks {
@@ -191,6 +192,16 @@ func (c *Config) validateDomain() error {
 	u, err := url.Parse(c.PublicURL)
 	if err != nil || u.Host == "" || c.PublicURL != "https://"+u.Host {
 		return fmt.Errorf("public_url: must be https://HOST[:PORT], got %q", c.PublicURL)
+	}
+
+	return nil
+}
+
+// validateBodies checks that the largest body fits into the share of an address.
+func (c *Config) validateBodies() error {
+	if least := 16 * c.Gateway.MaxRequest; c.Limits.RequestBytes < least {
+		return fmt.Errorf("limits.request_bytes: must be at least %d, 16 times gateway.max_request, got %d", least,
+			c.Limits.RequestBytes)
 	}
 
 	return nil

@@ -19,6 +19,12 @@ const (
 	maxWorkers     = 1 << 14
 	maxWaiting     = 1 << 20
 	maxQuota       = 1 << 50 // bytes or registrations
+	defaultPolls   = 1024
+	defaultPages   = 512
+	minAtOnce      = 64 // places of a pool: an address has a sixteenth
+	maxAtOnce      = 1 << 20
+	minPoolBytes   = 64 << 20 // a stranger's sixteenth takes the largest bodies
+	maxPoolBytes   = 1 << 40
 )
 
 // Limits bounds the use by one caller, one owner, one peer and all of them. 0 means no
@@ -41,6 +47,15 @@ type Limits struct {
 	Waiting                int            `yaml:"waiting"`
 	Connections            int            `yaml:"connections"`
 	ConnectionsPerAddress  int            `yaml:"connections_per_address"`
+	RequestsAtOnce         int            `yaml:"requests_at_once"`
+	WatchesAtOnce          int            `yaml:"watches_at_once"`
+	InvocationsAtOnce      int            `yaml:"invocations_at_once"`
+	NodeRequestsAtOnce     int            `yaml:"node_requests_at_once"`
+	AwaitingAtOnce         int            `yaml:"awaiting_at_once"`
+	PollsAtOnce            int            `yaml:"polls_at_once"`
+	PagesAtOnce            int            `yaml:"pages_at_once"`
+	RequestBytes           int64          `yaml:"request_bytes"`
+	AnswerBytes            int64          `yaml:"answer_bytes"`
 	Callers                []CallerLimits `yaml:"callers"`
 }
 
@@ -142,6 +157,19 @@ func (l *Limits) CallerTerms() []admission.CallerLimits {
 	return terms
 }
 
+// Sizes returns the sizes of the pools that callers of the API share.
+func (l *Limits) Sizes() admission.Sizes {
+	return admission.Sizes{
+		Requests:     l.RequestsAtOnce,
+		Watches:      l.WatchesAtOnce,
+		Invocations:  l.InvocationsAtOnce,
+		Nodes:        l.NodeRequestsAtOnce,
+		Awaiting:     l.AwaitingAtOnce,
+		RequestBytes: l.RequestBytes,
+		AnswerBytes:  l.AnswerBytes,
+	}
+}
+
 func defaultLimits() Limits {
 	return Limits{
 		Registrations:          50,
@@ -158,6 +186,15 @@ func defaultLimits() Limits {
 		RecordsPerPeer:         1_000_000,
 		BytesPerPeer:           4 << 30,
 		Connections:            1 << 15,
+		RequestsAtOnce:         admission.DefaultSizes.Requests,
+		WatchesAtOnce:          admission.DefaultSizes.Watches,
+		InvocationsAtOnce:      admission.DefaultSizes.Invocations,
+		NodeRequestsAtOnce:     admission.DefaultSizes.Nodes,
+		AwaitingAtOnce:         admission.DefaultSizes.Awaiting,
+		PollsAtOnce:            defaultPolls,
+		PagesAtOnce:            defaultPages,
+		RequestBytes:           admission.DefaultSizes.RequestBytes,
+		AnswerBytes:            admission.DefaultSizes.AnswerBytes,
 	}
 }
 
@@ -181,6 +218,10 @@ func (l *Limits) validate(lifetimes Lifetimes) error {
 		return fmt.Errorf("limits.callers: at most %d are allowed, got %d", maxCallers, len(l.Callers))
 	}
 
+	if err := l.validatePools(); err != nil {
+		return err
+	}
+
 	for _, quota := range []struct {
 		key   string
 		value uint64
@@ -199,6 +240,40 @@ func (l *Limits) validate(lifetimes Lifetimes) error {
 	for i := range l.Callers {
 		if err := l.Callers[i].validate(fmt.Sprintf("limits.callers[%d]", i), lifetimes); err != nil {
 			return err
+		}
+	}
+
+	return nil
+}
+
+func (l *Limits) validatePools() error {
+	for _, pool := range []struct {
+		key    string
+		places int
+	}{
+		{"requests_at_once", l.RequestsAtOnce},
+		{"watches_at_once", l.WatchesAtOnce},
+		{"invocations_at_once", l.InvocationsAtOnce},
+		{"node_requests_at_once", l.NodeRequestsAtOnce},
+		{"awaiting_at_once", l.AwaitingAtOnce},
+		{"polls_at_once", l.PollsAtOnce},
+		{"pages_at_once", l.PagesAtOnce},
+	} {
+		if pool.places < minAtOnce || pool.places > maxAtOnce {
+			return fmt.Errorf("limits.%s: must be from %d to %d, got %d", pool.key, minAtOnce, maxAtOnce, pool.places)
+		}
+	}
+
+	for _, pool := range []struct {
+		key   string
+		bytes int64
+	}{
+		{"request_bytes", l.RequestBytes},
+		{"answer_bytes", l.AnswerBytes},
+	} {
+		if pool.bytes < minPoolBytes || pool.bytes > maxPoolBytes {
+			return fmt.Errorf("limits.%s: must be from %d to %d, got %d", pool.key, int64(minPoolBytes),
+				int64(maxPoolBytes), pool.bytes)
 		}
 	}
 

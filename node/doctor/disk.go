@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"github.com/roster-mesh/roster/node"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -22,7 +23,7 @@ const (
 
 // disk checks the free space and the speed of the disk that has the data.
 func (d *diagnosis) disk(context.Context) {
-	free, share, err := spaceOf(d.cfg.Data)
+	free, share, err := node.FreeSpace(d.cfg.Data)
 
 	do := "make room, or move data to a larger disk"
 	switch {
@@ -94,9 +95,11 @@ func (d *diagnosis) trail(context.Context) {
 	case err != nil:
 		d.say(check, StatusFailed, "see who owns "+path+": without it no change is made",
 			"the trail can't be read: %v", err)
-	case tail.Invalid > 0:
-		d.say(check, StatusFailed, "keep "+path+" as it is and find out who wrote to it",
-			"%d of the last %d lines are invalid", tail.Invalid, tail.Lines)
+	case len(tail.Faults) > 0:
+		d.say(check, StatusFailed, "keep "+path+" as it is and find out who wrote to it; \"roster audit --file "+path+
+			"\" names each place",
+			"the last %d lines are not as they were written, at %d places: %s", tail.Lines, len(tail.Faults),
+			tail.Faults[0])
 	case len(tail.Open) > 0:
 		last := tail.Open[len(tail.Open)-1]
 		d.say(check, StatusWarning,
@@ -105,7 +108,7 @@ func (d *diagnosis) trail(context.Context) {
 			len(tail.Open), last.Action, last.Agent, last.Target, last.Actor, last.Time.Format(time.RFC3339),
 			last.RequestID)
 	default:
-		d.say(check, StatusOK, "", "the last %d lines are whole, and each intended change has an outcome", tail.Lines)
+		d.say(check, StatusOK, "", "the last %d lines are chained, and each intended change has an outcome", tail.Lines)
 	}
 
 	d.outlived(tail.Granted)

@@ -7,53 +7,69 @@ import (
 	"net/url"
 	"sync"
 	"time"
+
+	"github.com/roster-mesh/roster/limit"
 )
 
-// A connLimiter is a listener that caps connections per class, so that a few addresses
-// cannot starve known callers, and that bounds the memory of all (OPS-020). Who opened a
-// connection is known only after its handshake, so there are three classes:
-//
-//   - anonymous: clients without a certificate. Five eighths of all connections, of which
-//     one address (in IPv6 a /64) has a share, and a /48 twice that.
-//   - identified: clients with a valid certificate, as members, peers, operators and
-//     agents. They have all that the others leave, at least a quarter. One identity has an
-//     eighth of all; so has every other domain, which can issue any number of identities.
-//   - pending: clients that arrive when the anonymous class, or their share of it, is full.
-//     They stay until their handshake ends, at most HeaderTimeout. An eighth of all, of
-//     which an address has an eighth. When the class or the share is full, the oldest
-//     connection is closed for the new one, so that silent clients cannot block it.
-//
-// A connection that fits no class is closed at once.
-type connLimiter struct {
-	net.Listener
-	max        int
-	ownDomain  string
-	onRejected func() // called for every connection that the limiter closes
-
-	mu        sync.Mutex // guards the rest, and the classes of all connections
-	total     int
-	anonymous class
-	pending   class
-	queue     list.List // of *limitedConn in pending, the oldest first
-	byID      counts    // of identified
+// A Limit caps the connections that a listener accepts (OPS-020).
+type Limit struct {
+	Max int // connections; 0 is no limit
+	// PerAddress is how many connections one address without a certificate may have; 0 is
+	// a sixteenth of Max.
+	PerAddress int
+	OwnDomain  string
+	Operator   func(id string) bool // see limit.SharesConfig
+	Rejected   func()               // called for every connection that is closed by the limit
 }
 
-// Limit caps the connections that a listener accepts at max, and those of one address
-// without a certificate at perAddress. max 0 sets no limit; perAddress 0 is an eighth of
-// the class. onRejected is called for every connection that is closed by the limit.
-func Limit(ln net.Listener, max, perAddress int, ownDomain string, onRejected func()) net.Listener {
-	if max == 0 {
+// Listen returns ln with the limit.
+func (l Limit) Listen(ln net.Listener) net.Listener {
+	if l.Max == 0 {
 		return ln
 	}
 
+	return newConnLimiter(ln, l)
+}
+
+// A connLimiter is a listener whose connections are divided between clients like the places
+// of every pool, so that neither a few addresses nor another domain can starve known
+// callers, and the memory of all is bounded.
+//
+// The client of a connection is known only after its handshake. Until then the connection
+// counts as its address's. If strangers have their share, it is pending: it stays until its
+// handshake ends, at most HeaderTimeout. An eighth of the limit may be pending besides, of
+// which an address has an eighth. If that is full, the oldest connection is closed for the
+// new one, so that silent clients can't block it.
+//
+// A connection that finds no place is closed at once.
+type connLimiter struct {
+	net.Listener
+	config  Limit
+	conns   *limit.Shares
+	pending *limit.Shares
+
+	mu    sync.Mutex // guards the rest, and the places of all connections
+	queue list.List  // of *limitedConn that are pending, the oldest first
+}
+
+func newConnLimiter(ln net.Listener, config Limit) *connLimiter {
+	all := int64(config.Max)
+
+	conns := limit.SharesOf(all, config.Operator)
+	if each := int64(config.PerAddress); each > 0 {
+		conns.Address = each
+		conns.Network = 2 * each
+	}
+
+	pending := max(1, all/8)
+
 	return &connLimiter{
-		Listener:   ln,
-		max:        max,
-		ownDomain:  ownDomain,
-		onRejected: onRejected,
-		anonymous:  newClass(max*5/8, perAddress),
-		pending:    newClass(max/8, 0),
-		byID:       counts{},
+		Listener: ln,
+		config:   config,
+		conns:    limit.NewShares(conns),
+		pending: limit.NewShares(limit.SharesConfig{
+			Places: pending, Strangers: pending, Network: max(1, pending/4), Address: max(1, pending/8),
+		}),
 	}
 }
 
@@ -68,7 +84,7 @@ func (l *connLimiter) Accept() (net.Conn, error) {
 		conn, evicted := l.admit(raw)
 
 		if evicted != nil {
-			l.onRejected()
+			l.config.Rejected()
 			_ = evicted.Close()
 		}
 
@@ -76,57 +92,55 @@ func (l *connLimiter) Accept() (net.Conn, error) {
 			return conn, nil
 		}
 
-		l.onRejected()
+		l.config.Rejected()
 		_ = raw.Close()
 	}
 }
 
-// admit gives a new connection a class; conn is nil if it fits none. evicted, unless it
-// is nil, is a pending connection that made room and must be closed.
+// admit gives a new connection a place; conn is nil if there is none. evicted, unless it is
+// nil, is a pending connection that made room and must be closed.
 func (l *connLimiter) admit(raw net.Conn) (conn, evicted *limitedConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	conn = &limitedConn{Conn: raw, limiter: l, from: originOf(raw.RemoteAddr())}
+	conn = &limitedConn{Conn: raw, limiter: l, from: limit.StrangerAt(raw.RemoteAddr().String())}
 
-	if l.total < l.max && l.anonymous.enter(conn.from) {
-		l.total++
-		conn.class = &l.anonymous
-
+	release, refused := l.conns.Take(conn.from, 1)
+	if refused == nil {
+		conn.release = release
 		return conn, nil
 	}
 
-	if l.total >= l.max || l.pending.full() || !l.pending.hasShare(conn.from) {
-		evicted = l.oldestPending(conn.from)
-		if evicted == nil {
+	release, refused = l.pending.Take(conn.from, 1)
+	if refused != nil {
+		if evicted = l.oldestPending(conn.from, refused.Scope); evicted == nil {
 			return nil, nil
 		}
 
-		l.release(evicted)
+		l.leave(evicted)
+
+		if release, refused = l.pending.Take(conn.from, 1); refused != nil {
+			return nil, evicted
+		}
 	}
 
-	l.total++
-	l.pending.enter(conn.from)
-	conn.class = &l.pending
+	conn.release = release
 	conn.queued = l.queue.PushBack(conn)
 	conn.timer = time.AfterFunc(HeaderTimeout, conn.timeout)
 
 	return conn, evicted
 }
 
-// oldestPending returns the oldest pending connection whose end makes room for one from
-// an origin: any, or if the share of that origin is full, one that uses the share.
-func (l *connLimiter) oldestPending(from origin) *limitedConn {
-	hasShare := l.pending.hasShare(from)
-	addressFull := l.pending.addressFull(from)
-
+// oldestPending returns the oldest pending connection whose end makes room in a scope for
+// one of a client.
+func (l *connLimiter) oldestPending(from limit.Caller, scope limit.Scope) *limitedConn {
 	for at := l.queue.Front(); at != nil; at = at.Next() {
 		conn := at.Value.(*limitedConn)
 
 		switch {
-		case hasShare,
-			conn.from.address == from.address,
-			!addressFull && conn.from.network == from.network:
+		case scope == limit.ScopeCaller && conn.from.ID != from.ID,
+			scope == limit.ScopeGroup && conn.from.Group != from.Group:
+		default:
 			return conn
 		}
 	}
@@ -134,78 +148,81 @@ func (l *connLimiter) oldestPending(from origin) *limitedConn {
 	return nil
 }
 
-// A limitedConn counts in its class until it is closed.
+// A limitedConn has its place until it is closed.
 type limitedConn struct {
 	net.Conn
 	limiter *connLimiter
-	from    origin
-	queued  *list.Element // if it was pending at first, as is timer
-	timer   *time.Timer
+	from    limit.Caller // the address
 
 	// Guarded by the limiter's lock.
-	class    *class // nil if it is identified
-	id       string // key of byID, if it is identified
-	released bool
+	release func()        // of its place; nil after its end
+	queued  *list.Element // while it is pending, as is timer
+	timer   *time.Timer
 }
 
-// HandshakeDone takes the state of a connection after its handshake, and moves the
-// connection to the class of its client. It is closed when it was pending and no other
-// class has room.
+// HandshakeDone takes the state of a connection after its handshake, and gives it a place of
+// its client. It is closed if it was pending and there is none.
 func (c *limitedConn) HandshakeDone(state *tls.ConnectionState) {
-	id := ""
+	client := c.from
 	// A certificate is valid here: the handshake fails otherwise.
 	if len(state.PeerCertificates) > 0 && len(state.PeerCertificates[0].URIs) > 0 {
-		id = c.limiter.countedID(state.PeerCertificates[0].URIs[0])
+		client = c.limiter.clientOf(state.PeerCertificates[0].URIs[0])
 	}
 
-	if !c.limiter.classify(c, id) {
-		c.limiter.onRejected()
+	if !c.limiter.classify(c, client) {
+		c.limiter.config.Rejected()
 		_ = c.Close()
 	}
 }
 
-// countedID is the key by which connections of an identity count: the identity, or for
-// one of another domain that domain.
-func (l *connLimiter) countedID(id *url.URL) string {
-	if id.Host != l.ownDomain {
-		return id.Host
+// clientOf returns the client with a SPIFFE ID.
+func (l *connLimiter) clientOf(id *url.URL) limit.Caller {
+	if id.Host == l.config.OwnDomain {
+		return limit.Caller{Kind: limit.Own, ID: id.String()}
 	}
 
-	return id.String()
+	return limit.Caller{Kind: limit.Foreign, ID: id.String(), Group: id.Host}
 }
 
-// classify moves a connection to the class of its client; an empty id is one without a
-// certificate. It reports whether the connection may stay.
-func (l *connLimiter) classify(conn *limitedConn, id string) bool {
+// classify gives a connection a place of its client instead of the one that it has. A client
+// that has its share keeps the place of its address. It reports whether the connection may
+// stay.
+func (l *connLimiter) classify(conn *limitedConn, client limit.Caller) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	switch {
-	case conn.released || conn.class == nil:
+	known := client.Kind != limit.Stranger
+
+	if conn.release == nil || !known && conn.queued == nil {
 		return true
-	case id != "" && l.byID[id] < max(1, l.max/8):
-		conn.class.leave(conn.from)
-		l.byID[id]++
-		conn.class = nil
-		conn.id = id
-	case conn.class == &l.anonymous:
-		return true
-	case !l.anonymous.enter(conn.from):
-		return false
-	default:
-		l.pending.leave(conn.from)
-		conn.class = &l.anonymous
 	}
 
-	l.unqueue(conn)
+	release, refused := l.conns.Take(client, 1)
+	if refused != nil && known && conn.queued != nil {
+		release, refused = l.conns.Take(conn.from, 1)
+	}
+
+	if refused != nil {
+		return conn.queued == nil
+	}
+
+	l.leave(conn)
+
+	conn.release = release
 
 	return true
 }
 
-// unqueue ends the wait of a connection that was pending. The lock is held.
-func (l *connLimiter) unqueue(conn *limitedConn) {
+// leave gives the place of a connection back. The lock is held.
+func (l *connLimiter) leave(conn *limitedConn) {
+	if conn.release != nil {
+		conn.release()
+		conn.release = nil
+	}
+
 	if conn.queued != nil {
 		l.queue.Remove(conn.queued)
+		conn.queued = nil
 		conn.timer.Stop()
 	}
 }
@@ -213,11 +230,11 @@ func (l *connLimiter) unqueue(conn *limitedConn) {
 // timeout closes a connection that is still pending.
 func (c *limitedConn) timeout() {
 	c.limiter.mu.Lock()
-	late := !c.released && c.class == &c.limiter.pending
+	late := c.queued != nil
 	c.limiter.mu.Unlock()
 
 	if late {
-		c.limiter.onRejected()
+		c.limiter.config.Rejected()
 		_ = c.Close()
 	}
 }
@@ -225,26 +242,8 @@ func (c *limitedConn) timeout() {
 // Close implements net.Conn.
 func (c *limitedConn) Close() error {
 	c.limiter.mu.Lock()
-	c.limiter.release(c)
+	c.limiter.leave(c)
 	c.limiter.mu.Unlock()
 
 	return c.Conn.Close()
-}
-
-// release stops counting a connection, once. The lock is held.
-func (l *connLimiter) release(conn *limitedConn) {
-	if conn.released {
-		return
-	}
-
-	conn.released = true
-	l.total--
-
-	if conn.class != nil {
-		conn.class.leave(conn.from)
-	} else {
-		l.byID.decrement(conn.id)
-	}
-
-	l.unqueue(conn)
 }

@@ -15,16 +15,21 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/limit"
 	"github.com/roster-mesh/roster/trust"
 )
 
-// A besieged server accepts at most 64 connections: 40 anonymous ones, 5 of an address,
-// and 8 pending ones.
+// A besieged server accepts at most 64 connections: 16 anonymous ones, 4 of an address, 8 of
+// one identity or of another domain; and 8 pending ones, one of an address.
 type besieged struct {
 	*testing.T
 	ca      *trust.CA
 	addr    string
 	refused atomic.Int64
+}
+
+func limited(most int, rejected func()) Limit {
+	return Limit{Max: most, OwnDomain: "alpha.test", Rejected: rejected}
 }
 
 func besiege(t *testing.T) *besieged {
@@ -46,7 +51,7 @@ func besiege(t *testing.T) *besieged {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = s.ServeTLS(Limit(inner, 64, 0, "alpha.test", func() { b.refused.Add(1) }), "", "")
+		_ = s.ServeTLS(limited(64, func() { b.refused.Add(1) }).Listen(inner), "", "")
 	}()
 	t.Cleanup(func() {
 		_ = s.Close()
@@ -125,9 +130,9 @@ func TestAFewAddressesDoNotKeepOutKnownCallers(t *testing.T) {
 	}
 
 	again := time.Tick(time.Millisecond)
-	for deadline := time.Now().Add(time.Minute); b.refused.Load() < 8*(12-5-1); <-again {
+	for deadline := time.Now().Add(time.Minute); b.refused.Load() < 8*12-16-8; <-again {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d are refused: each address has five anonymous connections and one pending", b.refused.Load())
+			t.Fatalf("%d are refused: there are 16 anonymous connections, and each address has one pending", b.refused.Load())
 		}
 	}
 
@@ -149,7 +154,7 @@ func TestAFewAddressesDoNotKeepOutKnownCallers(t *testing.T) {
 // Requirement: OPS-020
 func TestOneIdentityHasAShareOfConnections(t *testing.T) {
 	b := besiege(t)
-	for i := range 8 + 5 { // identified, and anonymous
+	for i := range 8 + 4 { // identified, and anonymous
 		// the answer comes once it is classified
 		if _, err := b.ask("127.0.0.1", "/agent/eve", "http/1.1"); err != nil {
 			t.Fatalf("connection %d: %v", i, err)
@@ -181,7 +186,7 @@ func TestAnotherDomainHasAShareOfConnections(t *testing.T) {
 	b := besiege(t)
 	b.issuedBy("beta.test")
 
-	for i := range 8 + 5 {
+	for i := range 8 + 4 {
 		if _, err := b.ask("127.0.0.1", fmt.Sprintf("/agent/%d", i), "http/1.1"); err != nil {
 			t.Fatalf("connection %d: %v", i, err)
 		}
@@ -200,32 +205,36 @@ func TestAnotherDomainHasAShareOfConnections(t *testing.T) {
 	}
 }
 
-// Silent clients cannot block the pending class: a new connection takes the place of the
-// oldest one, even when all classes are full.
+// Silent clients can't block the pending ones: a new connection takes the place of the
+// oldest one.
 //
 // Requirement: OPS-020
 func TestSilentClientsDoNotBlockOthers(t *testing.T) {
-	c := Limit(nil, 64, 0, "alpha.test", func() {}).(*connLimiter)
+	l := newConnLimiter(nil, limited(64, func() {}))
 	at := func(i int) fixedConn { return fixedConn{addr: fmt.Sprintf("192.0.2.%d:1", i)} }
 
 	var pending []*limitedConn
-	for i := range 8 {
-		for range 5 + 1 {
-			p, first := c.admit(at(i))
-			if p == nil || first != nil {
+	for i := range 12 { // 16 anonymous ones of four addresses, and one pending of each other
+		for range 4 {
+			if i >= 4 && len(pending) == i-3 {
+				break
+			}
+
+			conn, first := l.admit(at(i))
+			if conn == nil || first != nil {
 				t.Fatal("there is no room")
 			}
 
-			if p.class == &c.pending {
-				pending = append(pending, p)
+			if conn.queued != nil {
+				pending = append(pending, conn)
 			}
 		}
 	}
 
 	var gone []*limitedConn
-	for i := range 64 - 40 { // members come one after the other until all is full
-		p, first := c.admit(at(100 + i))
-		if p == nil || !c.classify(p, fmt.Sprint("node", i)) {
+	for i := range 48 { // members come one after the other
+		conn, first := l.admit(at(100 + i))
+		if conn == nil || i < 46 && !l.classify(conn, limit.Caller{Kind: limit.Own, ID: fmt.Sprint("node", i)}) {
 			t.Fatalf("there is no room for member %d", i)
 		}
 
@@ -234,21 +243,25 @@ func TestSilentClientsDoNotBlockOthers(t *testing.T) {
 		}
 	}
 
-	if !slices.Equal(gone, pending) {
+	if len(pending) != 8 || len(gone) == 0 || !slices.Equal(gone, pending[:len(gone)]) {
 		t.Errorf("%d made room of %d that came before", len(gone), len(pending))
 	}
 
-	if p, _ := c.admit(at(99)); p != nil || c.total != 64 || c.queue.Len()+c.pending.total != 0 {
-		t.Errorf("there are %d, of which %d pending, and %d in the queue", c.total, c.pending.total, c.queue.Len())
+	if l.conns.Held() != 62 { // two are for operators
+		t.Errorf("there are %d, and %d pending", l.conns.Held(), l.pending.Held())
+	}
+
+	for l.queue.Len() > 0 { // whose timers would go on
+		_ = l.queue.Front().Value.(*limitedConn).Close()
 	}
 }
 
-// When a network uses its share of the pending class, its own oldest connection is evicted.
+// When a network uses its share of the pending places, its own oldest connection is evicted.
 func TestANetworkEvictsItsOwnPendingConnections(t *testing.T) {
-	c := Limit(nil, 64, 0, "alpha.test", func() {}).(*connLimiter)
-	enter := func(addr string) (p, first *limitedConn) { return c.admit(fixedConn{addr: addr}) }
+	l := newConnLimiter(nil, limited(64, func() {}))
+	enter := func(addr string) (conn, first *limitedConn) { return l.admit(fixedConn{addr: addr}) }
 	fill := func(addr string) (door *limitedConn) {
-		for door == nil || door.class != &c.pending {
+		for door == nil || door.queued == nil {
 			door, _ = enter(addr)
 		}
 
@@ -261,51 +274,51 @@ func TestANetworkEvictsItsOwnPendingConnections(t *testing.T) {
 		t.Error("a /64 with its share takes another's place")
 	}
 
-	if p, first := enter("[2001:db8:0:3::1]:1"); p == nil || first != one {
+	if conn, first := enter("[2001:db8:0:3::1]:1"); conn == nil || first != one {
 		t.Error("a /48 with its share takes another's place than that of who came first of it")
 	}
 
-	if c.pending.total != 3 || c.queue.Len() != 3 {
-		t.Errorf("%d are pending, %d in the queue", c.pending.total, c.queue.Len())
+	if l.pending.Held() != 3 || l.queue.Len() != 3 {
+		t.Errorf("%d are pending, %d in the queue", l.pending.Held(), l.queue.Len())
 	}
 
-	for c.queue.Len() > 0 { // whose timers would go on
-		_ = c.queue.Front().Value.(*limitedConn).Close()
+	for l.queue.Len() > 0 {
+		_ = l.queue.Front().Value.(*limitedConn).Close()
 	}
 }
 
-// A closed connection stops counting, in each class and once.
+// A closed connection gives its place back, whichever it is and once.
 func TestClosedConnectionsAreNotCounted(t *testing.T) {
-	c := Limit(nil, 64, 0, "alpha.test", func() {}).(*connLimiter)
+	l := newConnLimiter(nil, limited(64, func() {}))
+	ada := limit.Caller{Kind: limit.Own, ID: "ada"}
+
 	for range 3 {
 		var all []*limitedConn
-		for range 5 + 1 {
-			p, _ := c.admit(fixedConn{addr: "192.0.2.1:1"})
-			if p == nil {
+		for range 4 + 1 {
+			conn, _ := l.admit(fixedConn{addr: "192.0.2.1:1"})
+			if conn == nil {
 				t.Fatal("there is no room")
 			}
 
-			all = append(all, p)
+			all = append(all, conn)
 		}
 
-		p, first := c.admit(fixedConn{addr: "192.0.2.1:1"})
-		if p == nil || first != all[5] || c.total != 5+1 {
-			t.Fatal("who comes where the address's share is full doesn't take the place of who came before")
+		conn, first := l.admit(fixedConn{addr: "192.0.2.1:1"})
+		if conn == nil || first != all[4] || l.conns.Held()+l.pending.Held() != 4+1 {
+			t.Fatal("a new connection of an address with its share doesn't take the place of the pending one")
 		}
 
-		all[5] = p
-		if !c.classify(all[5], "ada") || !c.classify(all[4], "ada") || c.byID["ada"] != 2 || c.pending.total != 0 ||
-			c.anonymous.total != 4 {
-			t.Fatalf("identified %v, pending %d, anonymous %d", c.byID, c.pending.total, c.anonymous.total)
+		all[4] = conn
+		if !l.classify(all[4], ada) || !l.classify(all[3], ada) || l.conns.Held() != 5 || l.pending.Held() != 0 {
+			t.Fatalf("%d have places, %d are pending", l.conns.Held(), l.pending.Held())
 		}
 
-		for _, p := range all {
-			_, _ = p.Close(), p.Close()
+		for _, conn := range all {
+			_, _ = conn.Close(), conn.Close()
 		}
 
-		if c.total != 0 || c.anonymous.total != 0 || c.pending.total != 0 ||
-			len(c.byID)+len(c.anonymous.byAddress)+len(c.anonymous.byNetwork)+len(c.pending.byAddress) != 0 {
-			t.Fatalf("when all have gone there are %+v", c)
+		if l.conns.Held() != 0 || l.pending.Held() != 0 || l.queue.Len() != 0 {
+			t.Fatalf("when all have gone %d have places", l.conns.Held())
 		}
 	}
 }
@@ -321,37 +334,3 @@ func (f fixedConn) RemoteAddr() net.Addr {
 }
 
 func (fixedConn) Close() error { return nil }
-
-// An IPv6 caller is its /64, of which a /48 has no more than two's share, and an IPv4
-// one the same however it is written.
-//
-// Requirement: OPS-020
-func TestWhereConnectionsAreFrom(t *testing.T) {
-	at := func(s string) origin { return originOf(&net.TCPAddr{IP: net.ParseIP(s), Port: 1}) }
-	if at("2001:db8::1") != at("2001:db8::2:1") || at("2001:db8::1").address == at("2001:db8:0:1::1").address {
-		t.Error("a /64 is not one place")
-	}
-
-	if at("2001:db8::1").network != at("2001:db8:0:1::1").network ||
-		at("2001:db8::1").network == at("2001:db8:1::1").network {
-		t.Error("a /48 is not one network")
-	}
-
-	if at("::ffff:192.0.2.1") != at("192.0.2.1") || at("192.0.2.1") == at("192.0.2.2") ||
-		at("192.0.2.1").network != "" {
-		t.Error("IPv4 addresses are not places")
-	}
-
-	r := newClass(100, 10)
-
-	in := 0
-	for i := range 100 {
-		if r.enter(at(fmt.Sprintf("2001:db8:0:%x::1", i))) {
-			in++
-		}
-	}
-
-	if in != 20 || !r.enter(at("2001:db8:1::1")) {
-		t.Errorf("a /48 has %d of 100", in)
-	}
-}

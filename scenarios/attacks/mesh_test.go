@@ -108,6 +108,24 @@ func (m *runningMesh) as(domain int, who string) *http.Client {
 	return &http.Client{Transport: transport, Timeout: time.Minute}
 }
 
+// flags returns the flags by which the program asks a domain's first node as one of its
+// identities.
+func (m *runningMesh) flags(domain int, who string) []string {
+	m.t.Helper()
+	d := m.Domains[domain]
+
+	for _, id := range d.Identities {
+		if id.SPIFFEID == "spiffe://"+d.TrustDomain+"/"+who {
+			return []string{"--address", d.Nodes[0].API, "--domain", d.TrustDomain, "--bundle", d.Bundle,
+				"--cert", id.Cert, "--key", id.Key}
+		}
+	}
+
+	m.t.Fatalf("%s has no identity %s", d.TrustDomain, who)
+
+	return nil
+}
+
 // ask does one request and returns its status and body.
 func ask(ctx context.Context, client *http.Client, method, url string, body []byte) (status int, answer []byte,
 	err error) {

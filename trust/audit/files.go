@@ -243,7 +243,12 @@ func firstLineOf(path string) (link, error) {
 	}
 	defer file.Close()
 
-	room := make([]byte, maxLine)
+	return firstLine(file)
+}
+
+// firstLine returns the place of the first line of a file; zero if there is none.
+func firstLine(file io.ReaderAt) (link, error) {
+	room := make([]byte, 64<<10)
 
 	n, err := file.ReadAt(room, 0)
 	if err != nil && !errors.Is(err, io.EOF) {

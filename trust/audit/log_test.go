@@ -206,10 +206,12 @@ func TestAuditLines(t *testing.T) {
 		Head: directory.HashOf(nil), AuditEvent: directory.AuditEvent{
 			RequestID: "r-1", Action: "register", Owner: ada, Actor: ada, Authn: "wpt", Agent: "a",
 			RID:  directory.NewRID(1, [10]byte{2}),
-			RIDs: []directory.RID{directory.NewRID(3, [10]byte{})}, Target: "beta.test", Revision: "1.2", Outcome: "ok",
+			RIDs: []directory.RID{directory.NewRID(3, [10]byte{})}, Target: "beta.test", Revision: "1.2",
+			Outcome:  "ok",
 			Policies: []string{"p1"},
-			Lifetime: 604800, Credential: 3600, Count: 5, Routine: true, Position: directory.Position{Epoch: 1, Revision: 2},
-			Proof: "a.b.c", BroughtBy: ada, By: directory.ByNode, Entitlement: "rotation", AttestedBy: ada,
+			Lifetime: 604800, Credential: 3600, Count: 5, Routine: true,
+			Position: directory.Position{Epoch: 1, Revision: 2}, Proof: "a.b.c", BroughtBy: ada,
+			By: directory.ByNode, Entitlement: "rotation", AttestedBy: ada,
 		}}
 	for i, v := 0, reflect.ValueOf(all.AuditEvent); i < v.NumField(); i++ {
 		if v.Field(i).IsZero() {

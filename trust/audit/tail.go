@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -18,26 +19,44 @@ const (
 	outcomeLate = time.Minute // after its intent
 )
 
-// An Entry holds the members of a line that ReadTail returns.
+// An Entry is a line as readers show it.
 type Entry struct {
 	Time      time.Time `json:"time"`
 	Phase     string    `json:"phase"`
 	RequestID string    `json:"request_id"`
 	Action    string    `json:"action"`
 	Actor     string    `json:"actor"`
+	By        string    `json:"by"`
 	Agent     string    `json:"agent"`
 	Target    string    `json:"target"`
 	RID       string    `json:"rid"`
+	Revision  string    `json:"revision"`
 	Outcome   string    `json:"outcome"`
+	Policies  []string  `json:"policies"`
+	Count     uint64    `json:"count"`
+	Reason    string    `json:"reason"`
+	Number    uint64    `json:"n"`
 
 	Lifetime   int64 `json:"lt"`           // of the registration, in seconds
 	Credential int64 `json:"credential_s"` // lifetime of the registrant's credential; 0 if unknown
 }
 
+var errEntry = errors.New("not a line of an audit log")
+
+// ParseEntry parses a line.
+func ParseEntry(line []byte) (Entry, error) {
+	var entry Entry
+	if err := json.Unmarshal(line, &entry); err != nil || entry.Phase == "" {
+		return entry, errEntry
+	}
+
+	return entry, nil
+}
+
 // A Tail is the end of an audit log.
 type Tail struct {
 	Lines   int
-	Invalid int              // lines that are not an audit log's
+	Faults  []string         // places at which it is not as it was written
 	Open    []Entry          // intents without an outcome that is late, in order of time
 	Granted map[string]Entry // by RID: the last successful change of each registration
 }
@@ -62,6 +81,8 @@ func ReadTail(path string, now time.Time) (Tail, error) {
 
 	intents := map[string][]Entry{}
 
+	var verifier Verifier
+
 	for lines.Scan() {
 		// The first line after a seek is not whole.
 		if cut {
@@ -71,9 +92,12 @@ func ReadTail(path string, now time.Time) (Tail, error) {
 
 		tail.Lines++
 
-		var entry Entry
-		if json.Unmarshal(lines.Bytes(), &entry) != nil || entry.Phase == "" {
-			tail.Invalid++
+		if fault := verifier.Line(lines.Bytes()); fault != nil && len(tail.Faults) < maxFaults {
+			tail.Faults = append(tail.Faults, fault.Reason)
+		}
+
+		entry, err := ParseEntry(lines.Bytes())
+		if err != nil {
 			continue
 		}
 

@@ -133,12 +133,18 @@ func (s Session) Client() (*apiclient.Client, error) {
 		return nil, err
 	}
 
+	return s.ClientOf(base)
+}
+
+// ClientOf returns a client of the directory's node at another address, with the same
+// identity.
+func (s Session) ClientOf(base string) (*apiclient.Client, error) {
 	config, err := s.tlsConfig()
 	if err != nil {
 		return nil, err
 	}
 
-	s.transport = &http.Transport{
+	transport := &http.Transport{
 		TLSClientConfig:     config,
 		ForceAttemptHTTP2:   true,
 		Proxy:               http.ProxyFromEnvironment,
@@ -146,7 +152,9 @@ func (s Session) Client() (*apiclient.Client, error) {
 		MaxIdleConnsPerHost: MaxParallel,
 	}
 
-	authenticated, err := s.addToken(refusalTransport{s.transport})
+	s.transport = transport
+
+	authenticated, err := s.addToken(refusalTransport{transport})
 	if err != nil {
 		return nil, err
 	}

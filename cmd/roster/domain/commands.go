@@ -10,10 +10,11 @@ import (
 
 // NodeCommands returns the commands that run, configure and diagnose a node.
 func NodeCommands(s connect.Session) []*cobra.Command {
-	return []*cobra.Command{serveCommand(s), configCommand(s), doctorCommand(s)}
+	return []*cobra.Command{serveCommand(s), configCommand(s), statusCommand(s), doctorCommand(s)}
 }
 
 // OperatorCommands returns the commands of a domain's operator.
 func OperatorCommands(s connect.Session) []*cobra.Command {
-	return []*cobra.Command{raftCommand(s), keysCommand(s), policyCommand(s), revokeCommand(s), flaggedCommand(s)}
+	return []*cobra.Command{raftCommand(s), keysCommand(s), policyCommand(s), revokeCommand(s), flaggedCommand(s),
+		auditCommand(s)}
 }

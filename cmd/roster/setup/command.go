@@ -188,6 +188,7 @@ func (i *initialisation) saveContext(p *plan) error {
 
 	return i.session.SaveContext(p.trustDomain.Name(), connect.Profile{
 		Address: p.members[0].api(),
+		Domain:  p.trustDomain.Name(),
 		Bundle:  filepath.Join(dir, bundleFile),
 		Cert:    filepath.Join(dir, "operator.pem"),
 		Key:     filepath.Join(dir, "operator.key"),
@@ -243,6 +244,6 @@ func (i *initialisation) next(p *plan) {
 	}
 
 	if p.identities == fromCA {
-		i.session.Note("Then: %s --context %s raft peers", i.session.Program, p.trustDomain.Name())
+		i.session.Note("Then: %s --context %s status", i.session.Program, p.trustDomain.Name())
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"text/template"
 
 	"github.com/roster-mesh/roster/cmd/roster/authority"
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/trust"
 )
@@ -111,7 +112,10 @@ func (p *plan) writeNode(m member, ca *authority.Store) error {
 		return nil
 	}
 
-	return issue(ca, dir, "node", authority.Request{Path: m.id.Path(), Hosts: m.hosts(p.publicURL)})
+	return errors.Join(
+		issue(ca, dir, "node", authority.Request{Path: m.id.Path(), Hosts: m.hosts(p.publicURL)}),
+		issue(ca, dir, "gateway", authority.Request{Path: directory.GatewayPath + m.name}),
+	)
 }
 
 // issue writes an SVID and the authority's bundle into dir.

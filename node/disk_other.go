@@ -1,10 +1,10 @@
 //go:build !linux
 
-package doctor
+package node
 
 import "errors"
 
-// spaceOf is known on Linux alone.
-func spaceOf(string) (free uint64, percent int, err error) {
+// FreeSpace is known on Linux alone.
+func FreeSpace(string) (free uint64, percent int, err error) {
 	return 0, 0, errors.New("how much room the disk has is not known on this system")
 }

@@ -1,12 +1,12 @@
-package doctor
+package node
 
 import (
 	"fmt"
 	"syscall"
 )
 
-// spaceOf returns the free space of a directory's disk, in bytes and in percent.
-func spaceOf(dir string) (free uint64, percent int, err error) {
+// FreeSpace returns the free space of a directory's disk, in bytes and in percent.
+func FreeSpace(dir string) (free uint64, percent int, err error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {
 		return 0, 0, fmt.Errorf("the disk of %s: %w", dir, err)

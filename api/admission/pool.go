@@ -1,0 +1,142 @@
+package admission
+
+import (
+	"cmp"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/limit"
+)
+
+// Sizes are the sizes of a node's pools. The default replaces 0.
+type Sizes struct {
+	Requests    int // in progress, but those of the pools below
+	Watches     int // streams of events
+	Invocations int // in progress
+	Nodes       int // requests of nodes in progress, at /federation
+	Awaiting    int // reads that wait until this node has reached a position
+
+	RequestBytes int64 // of bodies that are being read or worked on
+	AnswerBytes  int64 // of answers that clients have not read yet
+}
+
+// DefaultSizes are the sizes that a node has if configuration doesn't say otherwise.
+var DefaultSizes = Sizes{
+	Requests:     4096,
+	Watches:      1024,
+	Invocations:  1024,
+	Nodes:        2048,
+	Awaiting:     4096,
+	RequestBytes: 256 << 20,
+	AnswerBytes:  256 << 20,
+}
+
+func (s Sizes) withDefaults() Sizes {
+	return Sizes{
+		Requests:     cmp.Or(s.Requests, DefaultSizes.Requests),
+		Watches:      cmp.Or(s.Watches, DefaultSizes.Watches),
+		Invocations:  cmp.Or(s.Invocations, DefaultSizes.Invocations),
+		Nodes:        cmp.Or(s.Nodes, DefaultSizes.Nodes),
+		Awaiting:     cmp.Or(s.Awaiting, DefaultSizes.Awaiting),
+		RequestBytes: cmp.Or(s.RequestBytes, DefaultSizes.RequestBytes),
+		AnswerBytes:  cmp.Or(s.AnswerBytes, DefaultSizes.AnswerBytes),
+	}
+}
+
+// A Pool is divided between callers by rule S3, and refuses a caller that has its share.
+type Pool struct {
+	shares *limit.Shares
+	of     string // what the pool has, in a refusal
+	unit   int64  // in which a refusal counts
+}
+
+// NewPool returns a pool of n places; see limit.SharesOf.
+func NewPool(of string, n int64, operator func(id string) bool) *Pool {
+	return &Pool{shares: limit.NewShares(limit.SharesOf(n, operator)), of: of, unit: 1}
+}
+
+// Take takes places for a caller until release is called, or refuses them: RateLimited if
+// the caller or its domain has its share, and Unavailable if others have the rest.
+func (p *Pool) Take(caller Caller, places int64) (release func(), err error) {
+	release, refused := p.shares.Take(caller.Party, places)
+	if refused == nil {
+		return release, nil
+	}
+
+	return nil, &problem.Refusal{Err: p.refusal(caller, refused), Retry: 1}
+}
+
+func (p *Pool) refusal(caller Caller, refused *limit.ShareError) *directory.Error {
+	most := max(1, refused.Limit/p.unit)
+
+	switch refused.Scope {
+	case limit.ScopeCaller:
+		return directory.Refuse(directory.RateLimited,
+			"Your share of this node's %s is used up: one caller may have %d. Wait until some have ended.", p.of, most)
+	case limit.ScopeGroup:
+		return directory.Refuse(directory.RateLimited,
+			"The share of %s of this node's %s is used up: all of its callers together may have %d. "+
+				"Wait until some have ended.", caller.Party.Group, p.of, most)
+	default:
+		return directory.Refuse(directory.Unavailable,
+			"Other callers use this node's %s up. Nothing was changed; try again later, or at another node.", p.of)
+	}
+}
+
+// Held returns how many places are taken.
+func (p *Pool) Held() int64 { return p.shares.Held() }
+
+// Pools are the pools of a node.
+type Pools struct {
+	Requests, Watches, Invocations, Nodes, Awaiting *Pool
+
+	requestBytes, answerBytes *Pool
+}
+
+// NewPools returns the pools of a node, with nothing taken. operator reports whether an
+// identity of the own domain is an operator; see limit.SharesConfig.
+func NewPools(sizes Sizes, operator func(id string) bool) *Pools {
+	sizes = sizes.withDefaults()
+
+	bytes := func(of string, n int64) *Pool {
+		pool := NewPool(of, n, operator)
+		pool.unit = 1 << 10
+
+		return pool
+	}
+
+	return &Pools{
+		Requests:     NewPool("requests in progress", int64(sizes.Requests), operator),
+		Watches:      NewPool("watches", int64(sizes.Watches), operator),
+		Invocations:  NewPool("invocations in progress", int64(sizes.Invocations), operator),
+		Nodes:        NewPool("requests of nodes in progress", int64(sizes.Nodes), operator),
+		Awaiting:     NewPool("reads that wait for positions", int64(sizes.Awaiting), operator),
+		requestBytes: bytes("memory for request bodies, in KiB,", sizes.RequestBytes),
+		answerBytes:  bytes("memory for answers that are not read yet, in KiB,", sizes.AnswerBytes),
+	}
+}
+
+// RequestBytes returns how many bytes of request bodies are in flight.
+func (p *Pools) RequestBytes() int64 { return p.requestBytes.Held() }
+
+// AnswerBytes returns how many bytes of answers clients have not read yet.
+func (p *Pools) AnswerBytes() int64 { return p.answerBytes.Held() }
+
+const (
+	// SmallBody is the size of an answer that is not counted: net/http buffers as much,
+	// whether the client reads or not.
+	SmallBody = 4 << 10
+
+	perAnswer = 16 << 10 // bytes that each answer takes beside its body
+)
+
+// HoldAnswer counts the bytes of an answer for a caller until release is called, or refuses
+// them. A page of large registrations has megabytes, may be requested hundreds of times a
+// second, and may be read over minutes.
+func (p *Pools) HoldAnswer(caller Caller, body int) (release func(), err error) {
+	if body <= SmallBody {
+		return func() {}, nil
+	}
+
+	return p.answerBytes.Take(caller, int64(body)+perAnswer)
+}

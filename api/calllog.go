@@ -1,0 +1,132 @@
+package api
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/directory"
+)
+
+// logCall logs a call: one that succeeded at the level of its route, and one that was
+// refused at Info, or higher if the fault is the node's. Calls that the audit log has are
+// quiet. Of refused ones a few are logged, and the others by their number: a caller that
+// floods the node must not flood its log.
+func (s *Server) logCall(call *request.Call, status int, bytes int64, took time.Duration) {
+	level, message := call.Level, "request"
+
+	switch {
+	case status >= http.StatusBadRequest:
+		level, message = refusalLevel(call, status)
+	case call.Audited:
+		level = quiet
+	}
+
+	ctx := call.Request.Context()
+	if !s.log.Enabled(ctx, level) || status >= http.StatusBadRequest && level > quiet && !s.refusals.take(status) {
+		return
+	}
+
+	attrs := []slog.Attr{slog.String("method", methodLabel(call.Method))}
+	if call.Route != "" {
+		attrs = append(attrs, slog.String("route", call.Route))
+	}
+
+	attrs = append(attrs, slog.Int("status", status), slog.Int64("bytes", bytes),
+		slog.Float64("took_ms", float64(took.Microseconds())/1000), slog.String("request_id", call.RequestID))
+	if !call.Anonymous() {
+		attrs = append(attrs, slog.String("caller", call.Identity.String()))
+	}
+
+	if level > notable && call.Refusal != nil {
+		refused := call.Refusal.Err
+
+		attrs = append(attrs, slog.String("problem", string(refused.Problem)), slog.String("detail", refused.Detail))
+		if refused.Err != nil {
+			attrs = append(attrs, slog.Any("err", refused.Err))
+		}
+	}
+
+	s.log.LogAttrs(ctx, level, message, attrs...)
+}
+
+// refusalLevel returns the level and the message of a call that was refused. The overload
+// logs those that it sheds itself.
+func refusalLevel(call *request.Call, status int) (slog.Level, string) {
+	switch {
+	case status == http.StatusInternalServerError:
+		return slog.LevelError, "request failed"
+	case call.Refusal != nil && call.Refusal.Err.Problem == directory.Overloaded:
+		return quiet, "request"
+	case status > http.StatusNotImplemented:
+		return slog.LevelWarn, "request not answered"
+	}
+
+	return notable, "request"
+}
+
+const (
+	refusalsEach  = 2                // calls of one status that are logged in a second
+	refusalsEvery = 10 * time.Second // after which the number of the others is logged
+)
+
+// A refusalLog decides which refused calls are logged one by one, and logs how many others
+// there were. It is safe for concurrent use.
+type refusalLog struct {
+	log *slog.Logger
+
+	mu       sync.Mutex // guards byStatus
+	byStatus map[int]*refusalCount
+}
+
+// A refusalCount counts the refused calls with one status.
+type refusalCount struct {
+	second  time.Time // in which logged were logged
+	logged  int
+	omitted int // since their number was logged last
+}
+
+// take reports whether a refused call is to be logged.
+func (l *refusalLog) take(status int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	count := l.byStatus[status]
+	if count == nil {
+		count = &refusalCount{}
+		l.byStatus[status] = count
+	}
+
+	if now := time.Now(); now.Sub(count.second) >= time.Second {
+		count.second = now
+		count.logged = 0
+	}
+
+	if count.logged < refusalsEach {
+		count.logged++
+		return true
+	}
+
+	if count.omitted == 0 {
+		time.AfterFunc(refusalsEvery, func() { l.report(status) })
+	}
+
+	count.omitted++
+
+	return false
+}
+
+// report logs how many refused calls with one status were not logged.
+func (l *refusalLog) report(status int) {
+	l.mu.Lock()
+	count := l.byStatus[status]
+	omitted := count.omitted
+	count.omitted = 0
+	l.mu.Unlock()
+
+	l.log.LogAttrs(context.Background(), notable, "requests refused, not logged one by one",
+		slog.Int("status", status), slog.Int("count", omitted))
+}

@@ -1,0 +1,321 @@
+package domain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/trust/audit"
+)
+
+// auditFlags are the flags of roster audit.
+type auditFlags struct {
+	since, who, what string
+	node, file       string
+	follow           bool
+}
+
+func auditCommand(session connect.Session) *cobra.Command {
+	var flags auditFlags
+
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "Print and verify the audit log of nodes",
+		Long: `Print the audit log of the addressed node, of another one (--node), or of all nodes in
+order of time (--node all), and verify it. Operators and auditors may read it. Each node
+logs the changes and refusals of the requests that it received, and the commands of
+operators that the domain applied.
+
+Each line carries the hash of the line before it. The command names each place where lines
+were changed, removed or moved, and then exits with 10. The last lines of a log can be
+removed without a trace in the log itself: keep the head that the command prints, and
+compare. With --who or --what, the node verifies the lines that it doesn't send.
+
+--file verifies and prints a log without a node: audit.jsonl in a data directory, and its
+older parts audit.jsonl.1 and so on in the same directory.
+
+-o json and -o jsonl print one line of the log a line, as the node wrote it, after its
+member "node".`,
+		Example: "  roster audit --since 1h --who agent/ada\n" +
+			"  roster audit --node all --what policy\n" +
+			"  roster audit --follow -o jsonl\n" +
+			"  roster audit --file /var/lib/roster/audit.jsonl",
+		Args: cli.Args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			query, err := flags.query(time.Now())
+			if err != nil {
+				return err
+			}
+
+			report := newAuditReport(session.Console, query)
+
+			switch {
+			case flags.file != "" && (flags.follow || flags.node != ""):
+				return cli.Usage("--file takes neither --follow nor --node")
+			case flags.file != "":
+				return report.file(flags.file)
+			}
+
+			nodes, err := auditNodes(cmd.Context(), session, flags.node)
+			if err != nil {
+				return err
+			}
+
+			if flags.follow {
+				return report.follow(cmd.Context(), nodes)
+			}
+
+			return report.pages(cmd.Context(), nodes)
+		},
+	}
+
+	cmd.Flags().StringVar(&flags.since, "since", "",
+		"print lines since a `TIME`, or of the last duration, such as 1h30m")
+	cmd.Flags().StringVar(&flags.who, "who", "",
+		"print lines of an actor, owner or bringing member: a SPIFFE `ID` or the end of its path")
+	cmd.Flags().StringVar(&flags.what, "what", "",
+		"print lines about an `ACTION` such as register or peer, or about an agent, rid or target")
+	cmd.Flags().StringVar(&flags.node, "node", "",
+		"read the log of the node `ID` (its SPIFFE ID or last segment), or of all")
+	cmd.Flags().StringVar(&flags.file, "file", "", "read the log at `PATH`, without a node")
+	cmd.Flags().BoolVarP(&flags.follow, "follow", "f", false, "go on with new lines until interrupted")
+
+	return cmd
+}
+
+// query returns the selection that the flags make.
+func (f *auditFlags) query(now time.Time) (query directory.AuditQuery, err error) {
+	query.Who, query.What = f.who, f.what
+	if f.since == "" {
+		return query, nil
+	}
+
+	if ago, err := time.ParseDuration(f.since); err == nil && ago > 0 {
+		query.Since = now.Add(-ago).UTC().Truncate(time.Second)
+		return query, nil
+	}
+
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if query.Since, err = time.Parse(layout, f.since); err == nil {
+			return query, nil
+		}
+	}
+
+	return query, cli.Usage("--since must be a time such as 2026-01-02T15:04:05Z, or a duration such as 1h, got %q",
+		f.since)
+}
+
+// An auditNode is a node whose log is read.
+type auditNode struct {
+	id     string
+	client *apiclient.Client
+}
+
+// auditNodes returns the nodes that --node selects.
+func auditNodes(ctx context.Context, session connect.Session, selected string) ([]auditNode, error) {
+	client, err := session.Client()
+	if err != nil {
+		return nil, err
+	}
+
+	if selected == "" {
+		page, _, err := client.Operator().Audit(ctx, apiclient.AuditOptions{Limit: 1})
+		if err != nil {
+			return nil, err
+		}
+
+		return []auditNode{{page.Node, client}}, nil
+	}
+
+	status, _, err := client.Operator().Raft(ctx)
+	if err != nil {
+		return nil, err
+	}
+
+	var nodes []auditNode
+
+	for _, peer := range status.Peers {
+		if selected != "all" && peer.ID != selected && !strings.HasSuffix(peer.ID, "/"+selected) {
+			continue
+		}
+
+		if peer.API == "" {
+			return nil, cli.Failed(cli.ExitUnavailable, "%s has not announced its address", peer.ID)
+		}
+
+		client, err := session.ClientOf(peer.API)
+		if err != nil {
+			return nil, err
+		}
+
+		nodes = append(nodes, auditNode{peer.ID, client})
+	}
+
+	if len(nodes) == 0 {
+		return nil, suggestMembers(session, cli.Failed(cli.ExitNotFound, "no node %q in the domain", selected))
+	}
+
+	return nodes, nil
+}
+
+// An auditReport prints lines, and what is wrong with them.
+type auditReport struct {
+	console *cli.Console
+	query   directory.AuditQuery
+	table   cli.GrowingTable
+	head    bool // printed
+	faults  int
+}
+
+func newAuditReport(console *cli.Console, query directory.AuditQuery) *auditReport {
+	return &auditReport{console: console, query: query, table: cli.GrowingTable{
+		Console: console,
+		Head: []string{"TIME", "PHASE", "ACTION", "WHO", "WHAT", "OUTCOME", "+REVISION", "+POLICIES", "+REQUEST",
+			"+NODE", "+LINE"},
+	}}
+}
+
+// filtered tells whether lines between the printed ones are absent.
+func (r *auditReport) filtered() bool { return r.query.Who != "" || r.query.What != "" }
+
+// whole tells whether all lines of a log are printed.
+func (r *auditReport) whole() bool { return !r.filtered() && r.query.Since.IsZero() }
+
+// fault prints a place at which a log is not as it was written.
+func (r *auditReport) fault(node, reason string) {
+	r.faults++
+	r.console.Note("%s: %s", node, reason)
+}
+
+// end returns the command's failure if there were faults.
+func (r *auditReport) end() error {
+	if r.faults == 0 {
+		return nil
+	}
+
+	return cli.Failed(cli.ExitFormat, "the audit log is not as it was written, at %d places", r.faults)
+}
+
+// line prints a line of a node's log.
+func (r *auditReport) line(node string, line []byte) error {
+	if !r.console.Format.IsTable() {
+		return r.object(node, line)
+	}
+
+	if !r.head {
+		r.head = true
+
+		if err := r.table.PrintHead(); err != nil {
+			return err
+		}
+	}
+
+	entry, err := audit.ParseEntry(line)
+	if err != nil {
+		return nil // the verifier names it
+	}
+
+	who := entry.Actor
+	if who == "" {
+		who = entry.By
+	}
+
+	return r.table.PrintRow([]string{
+		cli.FormatMillis(entry.Time), entry.Phase, entry.Action, who, auditSubject(entry), entry.Outcome,
+		entry.Revision, strings.Join(entry.Policies, " "), entry.RequestID, node, cli.NonZero(entry.Number),
+	})
+}
+
+// auditSubject returns what a line is about.
+func auditSubject(entry audit.Entry) string {
+	var words []string
+
+	for _, word := range []string{entry.Agent, entry.Target} {
+		if word != "" {
+			words = append(words, word)
+		}
+	}
+
+	if len(words) == 0 && entry.RID != "" {
+		words = append(words, entry.RID)
+	}
+
+	if entry.Count > 0 {
+		words = append(words, fmt.Sprintf("(%d)", entry.Count))
+	}
+
+	if entry.Reason != "" {
+		words = append(words, entry.Reason)
+	}
+
+	return strings.Join(words, " ")
+}
+
+// object prints a line as JSON.
+func (r *auditReport) object(node string, line []byte) error {
+	name, err := cli.Marshal(node)
+	if err != nil {
+		return err
+	}
+
+	body := slices.Concat([]byte(`{"node":`), name[:len(name)-1], []byte(","), line[1:])
+
+	if r.console.Format == cli.FormatYAML {
+		if _, err := r.console.Stdout.Write([]byte("---\n")); err != nil {
+			return err
+		}
+
+		return r.console.Print(cli.Answer{Body: body})
+	}
+
+	_, err = r.console.Stdout.Write(append(body, '\n'))
+
+	return err
+}
+
+// file prints and verifies a log without a node.
+func (r *auditReport) file(path string) error {
+	var (
+		verifier audit.Verifier
+		printing error
+	)
+
+	err := audit.Lines(path, func(line []byte) bool {
+		if fault := verifier.Line(line); fault != nil {
+			r.fault(path, fault.Reason)
+		}
+
+		if audit.Selects(&r.query, line) {
+			printing = r.line(path, line)
+		}
+
+		return printing == nil
+	})
+	if err := errors.Join(err, printing); err != nil {
+		return err
+	}
+
+	if fault := verifier.Begin(); fault != nil {
+		r.fault(path, fault.Reason)
+	}
+
+	r.verified(path, &verifier)
+
+	return r.end()
+}
+
+// verified prints the head of a log that was read to its end.
+func (r *auditReport) verified(node string, v *audit.Verifier) {
+	if number, head := v.Head(); number > 0 && r.faults == 0 {
+		r.console.Note("%s: verified up to line %d; head %s", node, number, head)
+	}
+}

@@ -1,0 +1,198 @@
+package domain
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/node"
+)
+
+// Limits from which "roster status" warns.
+const (
+	svidSoon    = 10 * time.Minute
+	bundleSoon  = 30 * 24 * time.Hour
+	diskLow     = 10 // percent
+	contactLate = 30 * time.Second
+	headLate    = 10 * time.Second // a peer that is silent for longer is not called active
+)
+
+func statusCommand(session connect.Session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Show the state of the domain on one screen",
+		Long: `Show the state of the domain as the addressed node sees it: the node, its certificate and
+disk, the members, the peers with the age of the last verified data, and the quotas. NEXT is
+the command to run where something needs attention.
+
+This needs an operator's or auditor's identity. "roster doctor" checks a node on its own
+machine, also if it doesn't answer.`,
+		Args: cli.Args(),
+		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
+			status := domainStatus{session: session, now: time.Now(), Warnings: []statusWarning{}}
+			if err := status.read(ctx, client.Operator()); err != nil {
+				return err
+			}
+
+			t := status.table()
+
+			return session.PrintValue(&status, "warnings", t)
+		}),
+	}
+}
+
+// A domainStatus is the output of "roster status".
+type domainStatus struct {
+	Node     apiclient.NodeStatus  `json:"node"`
+	Raft     *apiclient.RaftStatus `json:"raft"`
+	Peers    []apiclient.Peer      `json:"peers"`
+	Warnings []statusWarning       `json:"warnings"`
+
+	session connect.Session
+	now     time.Time
+	rows    [][]string
+}
+
+// A statusWarning is a finding that needs attention.
+type statusWarning struct {
+	Subject string `json:"subject"`
+	State   string `json:"state"`
+	Detail  string `json:"detail"`
+	Next    string `json:"next"` // a command
+}
+
+func (s *domainStatus) read(ctx context.Context, operator *apiclient.Operator) (err error) {
+	if s.Node, _, err = operator.Node(ctx); err != nil {
+		return err
+	}
+
+	if s.Raft, _, err = operator.Raft(ctx); err != nil {
+		return err
+	}
+
+	s.Peers, _, err = operator.Peers(ctx)
+
+	return err
+}
+
+// fine adds a line about something in order.
+func (s *domainStatus) fine(subject, state, detail string) {
+	s.rows = append(s.rows, []string{subject, state, detail, ""})
+}
+
+// warn adds a line about something that needs attention, with the next command.
+func (s *domainStatus) warn(subject, state, detail string, next ...string) {
+	command := s.session.CommandLine(next...)
+	s.rows = append(s.rows, []string{subject, state, detail, command})
+	s.Warnings = append(s.Warnings, statusWarning{subject, state, detail, command})
+}
+
+// table judges the state and returns it for people.
+func (s *domainStatus) table() cli.Table {
+	s.judgeNode()
+	s.judgeExpiry("svid", s.Node.SVIDExpires, svidSoon)
+	s.judgeExpiry("bundle", s.Node.BundleExpires, bundleSoon)
+	s.judgeDisk()
+
+	for _, member := range s.Raft.Peers {
+		s.judgeMember(member)
+	}
+
+	for i := range s.Peers {
+		s.judgePeer(&s.Peers[i])
+	}
+
+	for _, quota := range node.DomainQuotas(s.Raft.Quotas) {
+		s.judgeQuota(quota)
+	}
+
+	return cli.Table{Head: []string{"SUBJECT", "STATE", "DETAIL", "NEXT"}, Rows: s.rows}
+}
+
+func (s *domainStatus) judgeNode() {
+	subject := "node " + s.Node.ID
+	if !s.Node.Ready {
+		s.warn(subject, "not ready", s.Node.NotReady, "raft", "peers")
+		return
+	}
+
+	s.fine(subject, "ready", fmt.Sprintf("version %s, position %s", s.Node.Version, s.Node.Position))
+}
+
+// judgeExpiry judges the end of a certificate.
+func (s *domainStatus) judgeExpiry(subject string, at time.Time, soon time.Duration) {
+	left := at.Sub(s.now).Truncate(time.Minute)
+	detail := "until " + cli.FormatTime(at)
+
+	switch {
+	case at.IsZero():
+		s.warn(subject, "missing", "the node has none", "help", "doctor")
+	case left <= 0:
+		s.warn(subject, "expired", detail, "help", "doctor")
+	case left < soon:
+		s.warn(subject, "expires soon", detail, "help", "doctor")
+	default:
+		s.fine(subject, "valid", detail)
+	}
+}
+
+func (s *domainStatus) judgeDisk() {
+	detail := fmt.Sprintf("%d MiB free, %d %%", s.Node.DiskFree>>20, s.Node.DiskFreePercent)
+
+	switch {
+	case s.Node.DiskFree == 0 && s.Node.DiskFreePercent == 0:
+		s.fine("disk", "unknown", "")
+	case s.Node.DiskFreePercent < diskLow:
+		s.warn("disk", "nearly full", detail, "help", "doctor")
+	default:
+		s.fine("disk", "ok", detail)
+	}
+}
+
+func (s *domainStatus) judgeMember(member apiclient.RaftPeer) {
+	subject := "member " + member.ID
+	detail := "last contact " + lastContact(member)
+
+	if member.ID != s.Raft.Leader && (member.Unheard || s.now.Sub(member.LastContact) > contactLate) {
+		s.warn(subject, "silent", detail, "raft", "peers")
+		return
+	}
+
+	s.fine(subject, roleOf(member, s.Raft.Leader), detail)
+}
+
+func (s *domainStatus) judgePeer(peer *apiclient.Peer) {
+	subject := "peer " + peer.Domain
+	age := time.Duration(peer.HeadAge * float64(time.Second)).Round(time.Second)
+	detail := fmt.Sprintf("%d revisions behind, last verified %s ago", peer.LagRevisions, age)
+
+	switch {
+	case peer.Agreed != "active":
+		s.fine(subject, peer.State, "")
+	case peer.State != "active":
+		s.warn(subject, peer.State, detail, "peer", "show", peer.Domain)
+	case age > headLate:
+		s.warn(subject, "silent", detail, "peer", "show", peer.Domain)
+	default:
+		s.fine(subject, peer.State, detail)
+	}
+}
+
+func (s *domainStatus) judgeQuota(quota node.QuotaUse) {
+	detail := fmt.Sprintf("%d of %d", quota.Used, quota.Limit)
+	if quota.Limit == 0 {
+		detail = fmt.Sprint(quota.Used)
+	}
+
+	if quota.Share() >= node.QuotaWarning {
+		s.warn(quota.Name, "nearly used up", detail, "help", "config")
+		return
+	}
+
+	s.fine(quota.Name, "ok", detail)
+}
