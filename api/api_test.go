@@ -37,6 +37,7 @@ const publicURL = "https://ad.alpha.test:8400"
 type cutOff struct {
 	heard    time.Duration
 	position directory.Position
+	offer    directory.Offer // open, unless it is zero
 }
 
 var errNoLeader = directory.Refuse(directory.Unavailable, "No leader was found in time. Nothing was changed.")
@@ -61,6 +62,12 @@ func (cutOff) TransferOwner(context.Context, directory.TransferRequest) (directo
 	return directory.Outcome{}, errNoLeader
 }
 
+func (r cutOff) Offer(rid directory.RID) (directory.Offer, bool) {
+	return r.offer, !rid.IsZero() && rid == r.offer.RID
+}
+
+func (cutOff) Offers(directory.Identity, directory.RID, int) []directory.Offer { return nil }
+
 func (r cutOff) Position() directory.Position { return r.position }
 func (r cutOff) Restored() uint64             { return 0 }
 func (r cutOff) Heard() time.Duration         { return r.heard }
@@ -75,6 +82,8 @@ func (houseRules) Register(id directory.Identity, agent string, _ *directory.Pro
 	_ directory.Visibility) directory.Decision {
 	return directory.Decision{Allow: !strings.HasPrefix(agent, "reserved"), Policies: []string{"reserved-names"}}
 }
+
+func (houseRules) Inside(id directory.Identity) bool { return id.MemberOf(alpha) }
 
 func (houseRules) OnBehalf(tool, _ directory.Identity, _ string, _ *directory.Projection,
 	_ directory.Visibility) directory.Decision {

@@ -147,7 +147,7 @@ func (a auditedRegistry) Remove(ctx context.Context, r directory.RemoveRequest) 
 }
 
 func (a auditedRegistry) TransferOwner(ctx context.Context, r directory.TransferRequest) (directory.Outcome, error) {
-	event := a.about(r.RID, "transfer", r.Caller)
+	event := a.about(r.RID, "transfer."+string(r.Step), r.Caller)
 	event.Target = r.To.String()
 
 	return a.record(ctx, event, func() (directory.Outcome, error) { return a.Registry.TransferOwner(ctx, r) })

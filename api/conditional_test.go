@@ -53,7 +53,13 @@ func TestNotModifiedSaysWhatTheAnswerWould(t *testing.T) {
 //
 // Requirement: AD-080
 func TestWhoMayKeepAnAnswer(t *testing.T) {
-	s := newTestServer(t, whole, entry(t, alpha, rid(1), "one", 381, aDocument))
+	one := entry(t, alpha, rid(1), "one", 381, aDocument)
+	s := newTestServer(t, func(cfg *Config) {
+		whole(cfg)
+
+		cfg.Registry = cutOff{offer: directory.Offer{RID: one.RID, Owner: one.Owner, Statement: 381}}
+	}, one)
+
 	for _, r := range s.table() {
 		if r.method != "GET" || r.who.stream || r.who.level == levelNode {
 			continue

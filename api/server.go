@@ -104,7 +104,7 @@ func New(cfg Config) *Server {
 func (s *Server) makeSurfaces() {
 	cfg := &s.cfg
 	reader := &registration.Reader{
-		View: cfg.View, Guard: s.guard, Limiter: s.limiter, Position: cfg.Position,
+		View: cfg.View, Guard: s.guard, Limiter: s.limiter, Position: cfg.Position, Offer: cfg.Registry.Offer,
 		Render: view.NewRenderer(view.Config{
 			Domain: cfg.Domain, PublicURL: cfg.PublicURL, Service: cfg.Service,
 			DefaultVisibility: cfg.Policy.DefaultVisibility, Invocable: cfg.Invocable, Probed: cfg.Probed,
@@ -195,8 +195,8 @@ func (s *Server) makeOperatorSurfaces(reader *registration.Reader) {
 func (s *Server) mayRegister(call *request.Call) bool {
 	visibility := s.cfg.Policy.DefaultVisibility()
 
-	return !call.Anonymous() && s.cfg.Policy.Register(call.Identity, "an-agent", &directory.Projection{},
-		visibility).Allow
+	return !call.Anonymous() && s.cfg.Policy.Inside(call.Identity) &&
+		s.cfg.Policy.Register(call.Identity, "an-agent", &directory.Projection{}, visibility).Allow
 }
 
 // Handler returns the handler of the API listener. It expects a verified client

@@ -86,6 +86,11 @@ func everyMessage() []any {
 			Max: 3}},
 		&message.Request{Order: &message.Order{Verb: message.NoteOrder, Action: directory.ActionRotateKey,
 			Target: must(alphaNode("n3")).String()}},
+		&message.Request{Offer: &message.Offer{Caller: who, RID: rid, Step: directory.TransferOffer, To: bob,
+			Lifetime: 600, Statement: 4, IfMatch: []uint64{5}}},
+		&message.Request{Offer: &message.Offer{Caller: who, RID: rid, Step: directory.TransferAccept, Statement: 4,
+			IfMatch: nil}},
+		&message.Reply{RID: rid, Epoch: 1, Revision: 2, OfferUntil: 1793577600},
 	}
 }
 

@@ -133,8 +133,7 @@ func TestWhatAnOldPolicyPermittedIsAskedAnew(t *testing.T) {
 		}
 
 		give := directory.TransferRequest{Caller: directory.Caller{Identity: ada, PolicyVersion: &version},
-			RID: out.RID,
-			To:  bob, Statement: out.Position.Revision}
+			RID: out.RID, Step: directory.TransferForce, To: bob, Statement: out.Position.Revision}
 
 		if _, err := d.nodes[leader].SetPolicy(t.Context(), []byte("permit (principal, action, resource);"),
 			nil); err != nil {
@@ -164,6 +163,103 @@ func TestWhatAnOldPolicyPermittedIsAskedAnew(t *testing.T) {
 			directory.RefreshRequest{Caller: directory.Caller{Identity: bob}, RID: out.RID}); err != nil {
 			t.Errorf("its new owner: %v", err)
 		}
+	})
+}
+
+// Ownership is offered and accepted at any members, and policy is asked about what is accepted.
+// The word of an owner alone moves nothing, though a member of an older release sends it.
+//
+// Requirement: SEC-007, TRUST-008
+func TestOwnershipIsOfferedAtOneMemberAndAcceptedAtAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		leader, other := d.leader()
+		eventually(t, "offers are read by all", func() bool { return d.nodes[other].Written().HasOffers() })
+
+		version := uint64(0)
+		step := func(at int, who directory.Identity, rid directory.RID, r directory.TransferRequest) (directory.Outcome,
+			error) {
+			r.Caller, r.RID = directory.Caller{Identity: who, PolicyVersion: &version}, rid
+			return d.nodes[at].TransferOwner(t.Context(), r)
+		}
+
+		out, err := d.nodes[other].Register(t.Context(), put(t, ada, "translator", 600))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		rid, statement := out.RID, out.Position.Revision
+		_, err = d.nodes[leader].forwarder.write(t.Context(), &message.Request{Transfer: &message.Transfer{
+			Caller: message.Caller{Identity: ada}, RID: rid, To: bob, Statement: statement}})
+		problem(t, err, directory.Forbidden)
+
+		offer := directory.TransferRequest{Step: directory.TransferOffer, To: bob, Lifetime: 300, Statement: statement}
+		offered, err := step(other, ada, rid, offer)
+
+		if err != nil || offered.OfferUntil == 0 || offered.Position.Revision != statement {
+			t.Fatalf("an offer gave %+v, %v", offered, err)
+		}
+
+		offer.Statement--
+		_, err = step(other, ada, rid, offer)
+		problem(t, err, directory.Overtaken)
+
+		eventually(t, "each member has the offer", func() bool {
+			for _, s := range d.nodes {
+				if o, ok := s.Offer(rid); !ok || o.To != bob || len(s.Offers(bob, directory.RID{}, 9)) != 1 {
+					return false
+				}
+			}
+
+			return true
+		})
+
+		accept := directory.TransferRequest{Step: directory.TransferAccept, Statement: statement}
+		_, err = step(other, ada, rid, accept)
+		problem(t, err, directory.NotFound)
+
+		stale := accept
+		stale.Statement--
+		_, err = step(other, bob, rid, stale)
+		problem(t, err, directory.Overtaken)
+
+		if _, err := d.nodes[leader].SetPolicy(t.Context(), []byte("permit (principal, action, resource);"),
+			nil); err != nil {
+			t.Fatal(err)
+		}
+
+		_, err = step(other, bob, rid, accept)
+		problem(t, err, directory.Overtaken)
+
+		version = d.nodes[leader].Replica.Position().Revision
+
+		if _, err = step(other, bob, rid, accept); err != nil {
+			t.Fatal(err)
+		}
+
+		if e, ok := d.nodes[other].cfg.Index.Get(rid); !ok || e.Owner != bob || e.Provenance != nil {
+			t.Errorf("it is %+v", e)
+		}
+
+		statement = d.nodes[leader].Replica.Position().Revision
+		if _, err := step(leader, bob, rid, directory.TransferRequest{Step: directory.TransferOffer, To: ada,
+			Lifetime: 300, Statement: statement}); err != nil {
+			t.Fatal(err)
+		}
+
+		if _, err := step(other, ada, rid, directory.TransferRequest{Step: directory.TransferDecline}); err != nil {
+			t.Fatal(err)
+		}
+
+		_, err = step(other, ada, rid, directory.TransferRequest{Step: directory.TransferAccept, Statement: statement})
+		problem(t, err, directory.NotFound)
+		eventually(t, "no member has an offer", func() bool { // which takes no revision
+			return !slices.ContainsFunc(d.nodes, func(s *Store) bool {
+				return len(s.Offers(bob, directory.RID{}, 9)) > 0
+			})
+		})
+		d.equalStates()
 	})
 }
 

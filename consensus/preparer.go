@@ -110,6 +110,8 @@ func (p *preparer) prepare(req *message.Request) (*state.Command, error) {
 			Caller: r.Caller.Identity, Commissioning: r.Caller.Commissioning, IfMatch: r.IfMatch}}, nil
 	case req.Transfer != nil:
 		return p.prepareTransfer(req.Transfer)
+	case req.Offer != nil:
+		return p.prepareOffer(req.Offer)
 	case req.Peer != nil:
 		return &state.Command{Peer: req.Peer}, p.checkPeering(req.Peer)
 	case req.Amend != nil:
@@ -221,6 +223,10 @@ func (p *preparer) prepareRegister(r *message.Register) (*state.Command, error) 
 		return nil, err
 	}
 
+	if p.replica.Written().HasOffers() {
+		register.ImportedFrom = doc.Source()
+	}
+
 	projection, made, err := state.Project(register.Agent, subject.Document, r.Packed)
 	if err != nil {
 		return nil, err
@@ -248,39 +254,127 @@ func (p *preparer) prepareRenew(r *message.Renew) (*state.Command, error) {
 		Renewals: granted}}, nil
 }
 
+// prepareTransfer makes the command of an operator's transfer.
 func (p *preparer) prepareTransfer(r *message.Transfer) (*state.Command, error) {
+	if !r.Any {
+		return nil, directory.Refuse(directory.Forbidden,
+			"ownership moves by an offer that the new owner accepts; the node that sent this runs an older release")
+	}
+
 	p.replica.mu.RLock()
-	reg, err := p.replica.state.Registrations().Owned(r.RID, r.Caller.Identity, r.Any, r.IfMatch)
+	reg, err := p.replica.state.Registrations().Owned(r.RID, r.Caller.Identity, true, r.IfMatch)
 	p.replica.mu.RUnlock()
 
 	if err != nil {
 		return nil, err
 	}
 
-	entry := reg.Entry()
-	if entry.Statement != r.Statement {
-		return nil, overtaken("registration %s has changed since policy was asked about it", entry.RID)
-	}
-
-	projection, err := kinds.Reproject(entry.Agent, entry.Document)
+	granted, made, err := p.forOwner(reg, r.To, r.Statement)
 	if err != nil {
 		return nil, err
 	}
 
-	subject := Subject{entry.RID, entry.Agent, r.To, entry.Document, projection, entry.Visibility}
-
 	transfer := &state.Transfer{
-		Format: p.replica.statementFormat(), RID: entry.RID, Salt: newSalt(), Caller: r.Caller.Identity, Any: r.Any,
-		Statement: entry.Statement, IfMatch: r.IfMatch, Granted: p.decide(subject),
-		Made: &state.Made{Packed: state.Pack(entry.Document, projection)},
+		Format: p.replica.statementFormat(), RID: r.RID, Salt: newSalt(), Caller: r.Caller.Identity, Any: true,
+		Statement: r.Statement, IfMatch: r.IfMatch, Granted: granted, Made: made,
 	}
 	if err := p.roomFor(transfer.Demand(reg)); err != nil {
 		return nil, err
 	}
 
-	transfer.Made.Complete(subject.Agent, subject.Document, transfer.Provenance(reg), transfer.Salt, transfer.Granted)
+	entry := reg.Entry()
+	made.Complete(entry.Agent, entry.Document, transfer.Provenance(reg), transfer.Salt, granted)
 
 	return &state.Command{Transfer: transfer}, nil
+}
+
+// prepareOffer makes the command of a step of a transfer with the new owner's consent.
+func (p *preparer) prepareOffer(r *message.Offer) (*state.Command, error) {
+	switch r.Step {
+	case directory.TransferOffer:
+		offer := &state.Offer{RID: r.RID, Caller: r.Caller.Identity, To: r.To, Statement: r.Statement,
+			Lifetime: r.Lifetime, IfMatch: r.IfMatch}
+
+		return &state.Command{Offer: offer}, p.checkOffer(offer)
+	case directory.TransferAccept:
+		return p.prepareAccept(r)
+	case directory.TransferWithdraw, directory.TransferDecline:
+		return &state.Command{CloseOffer: &state.CloseOffer{RID: r.RID, Caller: r.Caller.Identity,
+			IfMatch: r.IfMatch}}, p.replica.hasOffers()
+	}
+
+	return nil, directory.Refuse(directory.BadRequest, "unknown step of a transfer: %.50q", string(r.Step))
+}
+
+// checkOffer refuses an offer that apply would refuse.
+func (p *preparer) checkOffer(offer *state.Offer) error {
+	if err := p.replica.hasOffers(); err != nil {
+		return err
+	}
+
+	p.replica.mu.RLock()
+	defer p.replica.mu.RUnlock()
+
+	reg, err := p.replica.state.Registrations().Owned(offer.RID, offer.Caller, false, offer.IfMatch)
+	if err != nil {
+		return err
+	}
+
+	if reg.Entry().Statement != offer.Statement {
+		return overtaken("registration %s has changed since it was read", offer.RID)
+	}
+
+	return p.replica.state.Offers().Check(offer, reg)
+}
+
+// prepareAccept makes the command by which the caller accepts a registration.
+func (p *preparer) prepareAccept(r *message.Offer) (*state.Command, error) {
+	if err := p.replica.hasOffers(); err != nil {
+		return nil, err
+	}
+
+	p.replica.mu.RLock()
+	reg, err := p.replica.state.Registrations().Acceptable(r.RID, r.Caller.Identity, r.IfMatch)
+	p.replica.mu.RUnlock()
+
+	if err != nil {
+		return nil, err
+	}
+
+	granted, made, err := p.forOwner(reg, r.Caller.Identity, r.Statement)
+	if err != nil {
+		return nil, err
+	}
+
+	accept := &state.Accept{Format: p.replica.statementFormat(), RID: r.RID, Salt: newSalt(),
+		Caller: r.Caller.Identity, Statement: r.Statement, IfMatch: r.IfMatch, Granted: granted, Made: made}
+	if err := p.roomFor(accept.Demand(reg)); err != nil {
+		return nil, err
+	}
+
+	entry := reg.Entry()
+	made.Complete(entry.Agent, entry.Document, accept.Provenance(reg), accept.Salt, granted)
+
+	return &state.Command{Accept: accept}, nil
+}
+
+// forOwner decides the grants of a registration for a new owner and begins what is made of its
+// contents, which are those of the statement about which policy was asked.
+func (p *preparer) forOwner(reg *state.Registration, owner directory.Identity, statement uint64) (state.Granted,
+	*state.Made, error) {
+	entry := reg.Entry()
+	if entry.Statement != statement {
+		return state.Granted{}, nil, overtaken("registration %s has changed since policy was asked about it", entry.RID)
+	}
+
+	projection, err := kinds.Reproject(entry.Agent, entry.Document)
+	if err != nil {
+		return state.Granted{}, nil, err
+	}
+
+	subject := Subject{entry.RID, entry.Agent, owner, entry.Document, projection, entry.Visibility}
+
+	return p.decide(subject), &state.Made{Packed: state.Pack(entry.Document, projection)}, nil
 }
 
 // prepareUpdate merges a patch, if there is one, with the document as it is; the

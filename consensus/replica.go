@@ -246,6 +246,23 @@ func (r *Replica) Ledger() (size uint64, root directory.Hash) {
 	return r.state.History().Ledger()
 }
 
+// Offer returns the open offer of a registration to another identity.
+func (r *Replica) Offer(rid directory.RID) (directory.Offer, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+
+	return r.state.Offers().Of(rid)
+}
+
+// Offers returns up to limit open offers that an identity makes or is made, in the order of
+// their rids, from the first behind after.
+func (r *Replica) Offers(party directory.Identity, after directory.RID, limit int) []directory.Offer {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+
+	return r.state.Offers().Involving(party, after, limit)
+}
+
 // Own returns the statement of a living registration with all its disclosures.
 func (r *Replica) Own(rid directory.RID) (payload []byte, disclosures []string, ok bool) {
 	r.mu.RLock()
@@ -328,6 +345,15 @@ func (r *Replica) isSealed() bool { return r.summary.Load().sealed }
 
 func (r *Replica) statementFormat() int {
 	return int(r.Written().Format(signed.StructureStatement))
+}
+
+// hasOffers refuses offers of ownership while not all members read them.
+func (r *Replica) hasOffers() error {
+	if !r.Written().HasOffers() {
+		return state.RefuseOffers()
+	}
+
+	return nil
 }
 
 // unconfirmed reports whether a registration was restored and not refreshed since.

@@ -226,13 +226,18 @@ func (s *Store) Spend(ctx context.Context, proof directory.Hash, until int64) er
 	return err
 }
 
-// TransferOwner makes a registration another identity's. It changes nothing, without an
-// error, if the identity is the owner already. It fails with Overtaken if the contents
-// differ from those about which policy was asked.
+// TransferOwner makes a step of a transfer of ownership. To force one to its owner changes
+// nothing, without an error. It fails with Overtaken if the contents differ from those that the
+// request names, and with OfferChanged if they differ from those that were offered.
 func (s *Store) TransferOwner(ctx context.Context, t directory.TransferRequest) (directory.Outcome, error) {
-	return s.forwarder.write(ctx,
-		&message.Request{Transfer: &message.Transfer{Caller: message.CallerOf(t.Caller), RID: t.RID, To: t.To,
-			Any: t.Any, Statement: t.Statement, IfMatch: t.IfMatch}})
+	caller := message.CallerOf(t.Caller)
+	if t.Step == directory.TransferForce {
+		return s.forwarder.write(ctx, &message.Request{Transfer: &message.Transfer{Caller: caller, RID: t.RID,
+			To: t.To, Any: true, Statement: t.Statement, IfMatch: t.IfMatch}})
+	}
+
+	return s.forwarder.write(ctx, &message.Request{Offer: &message.Offer{Caller: caller, RID: t.RID, Step: t.Step,
+		To: t.To, Lifetime: t.Lifetime, Statement: t.Statement, IfMatch: t.IfMatch}})
 }
 
 // An Admission lets a node become a member, once and within a day; or, with a Pattern, the nodes

@@ -81,16 +81,47 @@ type RenewalResult struct {
 	Err     error  // an *Error, or nil
 }
 
-// A TransferRequest gives a registration to another identity.
+// A TransferStep is a step by which a registration changes its owner, or doesn't.
+type TransferStep string
+
+// The owner offers a registration and withdraws its offer. The identity to which it is offered
+// accepts or declines. An operator moves a registration without anybody's consent.
+const (
+	TransferOffer    TransferStep = "offer"
+	TransferWithdraw TransferStep = "withdraw"
+	TransferAccept   TransferStep = "accept"
+	TransferDecline  TransferStep = "decline"
+	TransferForce    TransferStep = "force"
+)
+
+// The time for which an offer is open, in seconds.
+const (
+	DefaultOfferLifetime = 86_400
+	MaxOfferLifetime     = 604_800
+)
+
+// A TransferRequest is a step of a transfer of ownership.
 type TransferRequest struct {
-	Caller Caller
-	RID    RID
-	To     Identity
-	Any    bool // the caller may transfer registrations of others
-	// Statement is the revision of the statement that policy was asked about; the
-	// change is refused as Overtaken where there is another.
+	Caller   Caller
+	RID      RID
+	Step     TransferStep
+	To       Identity // of an offer or a forced transfer: the new owner
+	Lifetime uint32   // of an offer, in seconds
+	// Statement is the revision of the statement that is offered, or about which policy was
+	// asked; the change is refused as Overtaken if there is another. Withdrawing and declining
+	// need none.
 	Statement uint64
 	IfMatch   []uint64
+}
+
+// An Offer is an open offer of a registration to another identity.
+type Offer struct {
+	RID       RID
+	Agent     string
+	Owner, To Identity
+	Statement uint64 // revision of the statement that is offered
+	ExpiresAt int64  // Unix milliseconds
+	Changed   bool   // the registration has other contents by now, so the offer can't be accepted
 }
 
 // A RemoveRequest ends a registration (jimenez 4.5).
@@ -106,6 +137,8 @@ type Outcome struct {
 	Position Position // of the change
 	Created  bool     // the name was free
 	Granted  uint32   // seconds
+	// OfferUntil is when an offer of ownership ends: Unix seconds.
+	OfferUntil int64
 	// Each has the results of a RefreshBatch, in the order of its items.
 	Each []RenewalResult
 	// StoredAnswer is the first answer to the key of a Claim; nil for the first request.

@@ -30,6 +30,8 @@ const (
 	RegistrationExpired    Problem = "registration-expired"
 	NameTaken              Problem = "agent-name-taken"
 	QuotaExceeded          Problem = "quota-exceeded"
+	OwnerOutsideDomain     Problem = "owner-outside-domain"
+	OfferChanged           Problem = "offer-changed" // an offered registration has other contents by now
 	WrongKind              Problem = "wrong-kind"
 	StaleMetadata          Problem = "stale-metadata"
 	PreconditionFailed     Problem = "precondition-failed"

@@ -1,12 +1,14 @@
 package directory
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/url"
 	"slices"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory/strictjson"
@@ -135,6 +137,28 @@ func (p Provenance) State(owner Identity, origin spiffeid.TrustDomain) Registran
 	}
 
 	return RegistrantVerified
+}
+
+// Source returns the URI of the source from which the document says that it was imported; empty
+// if it names none, or none that is an absolute URI without credentials, such as a file.
+func (d Document) Source() string {
+	if !bytes.Contains(d.Bytes(), []byte(`"`+ImportedFrom+`"`)) {
+		return ""
+	}
+
+	value, ok := strictjson.FindMember(d.Members(), ImportedFrom)
+	if !ok {
+		return ""
+	}
+
+	var from struct {
+		Source string `json:"source"`
+	}
+	if json.Unmarshal(value, &from) != nil || from.Source == "" || checkSource(from.Source) != nil {
+		return ""
+	}
+
+	return from.Source
 }
 
 // MaxSource bounds the URI of a source in bytes.

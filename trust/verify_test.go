@@ -537,9 +537,9 @@ func TestVerifyNamesTheRegistrant(t *testing.T) {
 		"a tool, and an operator": {owner: "spiffe://alpha.test/agent/ada",
 			provenance: directory.Provenance{Registrant: tool, RegisteredBy: tool,
 				TransferredBy: identity(t, "spiffe://alpha.test/ops/otto"), ImportedFrom: "https://registry.example"},
-			want: Subject{Owner: "spiffe://alpha.test/agent/ada", Registrant: tool.String(), RegisteredBy: tool.String(),
-				TransferredBy: "spiffe://alpha.test/ops/otto", ImportedFrom: "https://registry.example",
-				RegistrantState: directory.RegistrantVerified},
+			want: Subject{Owner: "spiffe://alpha.test/agent/ada", Registrant: tool.String(),
+				RegisteredBy: tool.String(), TransferredBy: "spiffe://alpha.test/ops/otto",
+				ImportedFrom: "https://registry.example", RegistrantState: directory.RegistrantVerified},
 			says: "owner spiffe://alpha.test/agent/ada, transferred by spiffe://alpha.test/ops/otto, " +
 				"imported from https://registry.example"},
 		"of another domain": {owner: "spiffe://gamma.test/agent/eve",

@@ -25,6 +25,9 @@ type Policy interface {
 	OnBehalf(tool, owner directory.Identity, agent string, p *directory.Projection,
 		v directory.Visibility) directory.Decision
 	Read(id directory.Identity, e *directory.Entry) directory.Decision
+	// Inside tells whether id is of this domain: one of its trust domain, or of an issuer
+	// that configuration calls its own.
+	Inside(id directory.Identity) bool
 	// Commission tells whether id may change others' registrations.
 	Commission(id directory.Identity) bool
 	// Version is a version of the domain's policy that the next decisions are at least

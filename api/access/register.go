@@ -54,6 +54,10 @@ type Claims struct {
 // contents. A refusal names the capability that the identity may not claim, if a single
 // one is at fault (jimenez 7.3); otherwise the refusal uses format and args.
 func (g *Guard) AuthoriseClaims(call *request.Call, claims Claims, format string, args ...any) error {
+	if err := g.CheckOwner(claims.Owner); err != nil {
+		return err
+	}
+
 	decision := g.policy.Register(claims.Owner, claims.Agent, claims.Projection, claims.Visibility)
 
 	err := Require(call, decision, format, args...)
@@ -74,6 +78,23 @@ func (g *Guard) AuthoriseClaims(call *request.Call, claims Claims, format string
 		strictjson.Member{Name: "capability", Value: strictjson.AppendString(nil, capability.Name)})
 
 	return refused
+}
+
+// CheckOwner refuses an owner of another domain, whatever policy permits: nobody would believe
+// this domain what it says of such an identity (SEC-008).
+func (g *Guard) CheckOwner(owner directory.Identity) error {
+	if g.policy.Inside(owner) {
+		return nil
+	}
+
+	return directory.Refuse(directory.OwnerOutsideDomain,
+		"%s is no identity of %s, so it can't own a registration here. Owners are of this trust domain, or of "+
+			"issuers that its configuration calls its own.", owner, g.domain)
+}
+
+// MayOwn tells whether id may register the contents of an entry as its own.
+func (g *Guard) MayOwn(id directory.Identity, e *directory.Entry) bool {
+	return g.policy.Inside(id) && g.policy.Register(id, e.Agent, e.Projection(), e.Visibility).Allow
 }
 
 // unclaimable returns the first capability that policy refuses although it permits the

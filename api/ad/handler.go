@@ -17,6 +17,16 @@ type Registry interface {
 	// RefreshMany is Refresh of many registrations, each with an outcome of its own.
 	RefreshMany(context.Context, directory.RefreshBatch) (directory.Outcome, error)
 	TransferOwner(context.Context, directory.TransferRequest) (directory.Outcome, error)
+	Offers
+}
+
+// Offers returns open offers of ownership, as far as this node knows.
+type Offers interface {
+	// Offer returns the open offer of a registration of the domain.
+	Offer(directory.RID) (directory.Offer, bool)
+	// Offers returns up to limit offers that an identity makes or is made, in the order of
+	// their rids, from the first behind after.
+	Offers(party directory.Identity, after directory.RID, limit int) []directory.Offer
 }
 
 // Records returns the signed evidence of a registration of any domain.

@@ -245,18 +245,6 @@ func (c *Client) Deregister(ctx context.Context, id string) (*Reply, error) {
 	return c.change(ctx, &request{method: http.MethodDelete, target: resource(id)})
 }
 
-// TransferOwner gives a registration, by rid, name or path, to another identity: a
-// SPIFFE or WIMSE URI, or oauth:ISSUER#SUBJECT. The caller is its owner or an
-// operator.
-func (c *Client) TransferOwner(ctx context.Context, id, owner string) (*Reply, error) {
-	body, err := json.Marshal(wire.NewOwner{Owner: owner})
-	if err != nil {
-		return nil, err
-	}
-
-	return c.change(ctx, &request{method: http.MethodPost, target: resource(id) + "/transfer", body: body})
-}
-
 // ReadOptions say how fresh the state must be that a read is answered from.
 type ReadOptions struct {
 	// Consistency is default, stale or linearizable; empty is default.

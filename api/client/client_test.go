@@ -96,7 +96,11 @@ func TestClientKnowsADirectorysAnswers(t *testing.T) {
 				_, _, err := c.Operator().RestoreSnapshot(ctx, strings.NewReader("x"), 1, false, "")
 				return err
 			},
-			"TransferOwner": func() error { _, err := c.TransferOwner(ctx, "x", bob); return err },
+			"Offer":         func() error { _, _, err := c.Offer(ctx, "x", bob, time.Hour); return err },
+			"AnswerOffer":   func() error { _, err := c.AnswerOffer(ctx, "x", true); return err },
+			"ForceTransfer": func() error { _, err := c.ForceTransfer(ctx, "x", bob); return err },
+			"WithdrawOffer": func() error { _, err := c.WithdrawOffer(ctx, "x"); return err },
+			"Offers":        func() error { _, _, err := c.Offers(ctx, ""); return err },
 			"RefreshMany":   func() error { _, err := c.RefreshMany(ctx, []Renewal{{ID: "x"}}); return err },
 			"Get":           func() error { _, err := c.Get(ctx, "x"); return err },
 			"Lookup":        func() error { _, err := c.Lookup(ctx, LookupOptions{}); return err },

@@ -26,6 +26,8 @@ type Reader struct {
 	// Position returns the position of another domain's history at this node, if it is
 	// known.
 	Position func(spiffeid.TrustDomain) (directory.Position, bool)
+	// Offer returns the open offer of a registration of the domain.
+	Offer func(directory.RID) (directory.Offer, bool)
 }
 
 // Show returns the handler that answers GET of one registration on a surface.
@@ -57,7 +59,7 @@ func (r *Reader) Find(
 	// Policy is asked once for each entry, since it may change meanwhile.
 	redactions := map[*directory.Entry]directory.Redaction{}
 	readable := r.named(call, func(e *directory.Entry) bool {
-		redaction, ok := r.Guard.Redaction(call, e)
+		redaction, ok := r.redaction(call, e)
 		redactions[e] = redaction
 
 		return ok
@@ -82,6 +84,22 @@ func (r *Reader) Find(
 	response.Write(w, call.Request, http.StatusMultipleChoices, "application/json", append(data, '}', '\n'))
 
 	return nil, directory.Redaction{}, nil
+}
+
+// redaction is Guard.Redaction. The identity that may accept a registration sees all of it, so
+// that it knows what it would register.
+func (r *Reader) redaction(call *request.Call, entry *directory.Entry) (redaction directory.Redaction, ok bool) {
+	redaction, ok = r.Guard.Redaction(call, entry)
+	if ok && redaction.ShowsAll() || call.Anonymous() || !r.Guard.IsOwn(entry) {
+		return redaction, ok
+	}
+
+	offer, open := r.Offer(entry.RID)
+	if open && !offer.Changed && offer.To == call.Identity && r.Guard.MayOwn(call.Identity, entry) {
+		return directory.Redaction{}, true
+	}
+
+	return redaction, ok
 }
 
 // named returns the registrations that the path's variables name, among those that are

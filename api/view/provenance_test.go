@@ -77,7 +77,8 @@ func TestEverySurfaceShowsWhoRegistered(t *testing.T) {
 		provenance *directory.Provenance
 		want       map[string]string
 	}{
-		"its owner": {alpha, of(alpha, "/agent/ada"), nil, map[string]string{"registrant": "spiffe://alpha.test/agent/ada"}},
+		"its owner": {alpha, of(alpha, "/agent/ada"), nil,
+			map[string]string{"registrant": "spiffe://alpha.test/agent/ada"}},
 		"a tool": {alpha, of(alpha, "/agent/ada"), &directory.Provenance{Registrant: tool, RegisteredBy: tool},
 			map[string]string{"registrant": tool.String(), "owner": "spiffe://alpha.test/agent/ada",
 				"registered_by": tool.String()}},
@@ -86,7 +87,8 @@ func TestEverySurfaceShowsWhoRegistered(t *testing.T) {
 			map[string]string{"registrant": "spiffe://alpha.test/agent/ada", "owner": "spiffe://alpha.test/agent/bob",
 				"transferred_by": "spiffe://alpha.test/ops/otto"}},
 		"imported": {alpha, of(alpha, "/agent/ada"), &directory.Provenance{ImportedFrom: "https://registry.example"},
-			map[string]string{"registrant": "spiffe://alpha.test/agent/ada", "imported_from": "https://registry.example"}},
+			map[string]string{"registrant": "spiffe://alpha.test/agent/ada",
+				"imported_from": "https://registry.example"}},
 		"of a peer": {beta, of(beta, "/agent/bob"), nil,
 			map[string]string{"registrant": "spiffe://beta.test/agent/bob", "registrant_state": "verified"}},
 		"a peer's word of a third domain": {beta, of(gamma, "/agent/eve"), nil,

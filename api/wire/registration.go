@@ -203,8 +203,36 @@ type Renewed struct {
 	Detail  string `json:"detail"`
 }
 
-// A NewOwner is the body of a transfer: the identity that is to own a
-// registration, as a SPIFFE or WIMSE URI or as oauth:ISSUER#SUBJECT.
+// A NewOwner names an identity by a SPIFFE or WIMSE URI or as oauth:ISSUER#SUBJECT.
 type NewOwner struct {
 	Owner string `json:"owner"`
+}
+
+// A Transfer is the body of a step of a transfer. Its owner offers a registration to Owner,
+// for ExpiresIn seconds; an operator moves it there at once with Force; and the identity to
+// which it is offered answers with Accept alone.
+type Transfer struct {
+	Owner     string  `json:"owner,omitzero"`
+	ExpiresIn *uint32 `json:"expires_in,omitzero"`
+	Force     bool    `json:"force,omitzero"`
+	Accept    *bool   `json:"accept,omitzero"`
+}
+
+// An Offer is an open offer of a registration to another identity.
+type Offer struct {
+	RID   string `json:"rid"`
+	Agent string `json:"agent"`
+	Owner string `json:"owner"`
+	To    string `json:"to"`
+	// Statement is the revision of the contents that are offered.
+	Statement uint64    `json:"statement"`
+	ExpiresAt time.Time `json:"expires_at"`
+	// Changed is whether the registration has other contents by now: the offer can't be
+	// accepted, and its owner may make another.
+	Changed bool `json:"changed,omitzero"`
+}
+
+// Offers are the open offers that an identity makes and is made.
+type Offers struct {
+	Transfers []Offer `json:"transfers"`
 }

@@ -30,6 +30,7 @@ type Request struct {
 	Rebundle *state.Rebundle `cbor:"14,keyasint,omitempty"`
 	Revoke   *state.Revoke   `cbor:"15,keyasint,omitempty"`
 	Amend    *state.Amend    `cbor:"16,keyasint,omitempty"`
+	Offer    *Offer          `cbor:"17,keyasint,omitempty"`
 
 	// Operator is the operator's request that asks for the change; nil if none does. Members of
 	// a release without it ignore it, so it counts only from state.TracedVersion on.
@@ -87,6 +88,8 @@ func (r *Request) Caller() Caller {
 		return r.Renew.Caller
 	case r.Transfer != nil:
 		return r.Transfer.Caller
+	case r.Offer != nil:
+		return r.Offer.Caller
 	}
 
 	return Caller{}
@@ -144,6 +147,8 @@ type Remove struct {
 	IfMatch []uint64      `cbor:"3,keyasint"`
 }
 
+// A Transfer is an operator's. Members of an older release send one of the owner too, without
+// Any, which is refused.
 type Transfer struct {
 	Caller    Caller             `cbor:"1,keyasint"`
 	RID       directory.RID      `cbor:"2,keyasint"`
@@ -151,6 +156,18 @@ type Transfer struct {
 	Any       bool               `cbor:"4,keyasint,omitempty"`
 	Statement uint64             `cbor:"5,keyasint"`
 	IfMatch   []uint64           `cbor:"6,keyasint"`
+}
+
+// An Offer is a step of a transfer with the new owner's consent: all but a forced one. It is no
+// Transfer, because an older leader would move the registration at once.
+type Offer struct {
+	Caller    Caller                 `cbor:"1,keyasint"`
+	RID       directory.RID          `cbor:"2,keyasint"`
+	Step      directory.TransferStep `cbor:"3,keyasint"`
+	To        directory.Identity     `cbor:"4,keyasint,omitzero"`
+	Lifetime  uint32                 `cbor:"5,keyasint,omitempty"`
+	Statement uint64                 `cbor:"6,keyasint"`
+	IfMatch   []uint64               `cbor:"7,keyasint"`
 }
 
 // An Order is an operator's command whose effect is not a command of the log.
@@ -193,13 +210,15 @@ type Reply struct {
 	Refused []Unrenewed `cbor:"11,keyasint,omitempty"`
 	// Of a claim: the first answer to its key.
 	Kept *state.Answer `cbor:"12,keyasint,omitempty"`
+	// Of an offer of ownership: when it ends, Unix seconds.
+	OfferUntil int64 `cbor:"13,keyasint,omitempty"`
 }
 
 // ReplyOf returns the reply for an outcome or error.
 func ReplyOf(out directory.Outcome, err error) *Reply {
 	if err == nil {
 		r := &Reply{RID: out.RID, Epoch: out.Position.Epoch, Revision: out.Position.Revision, Created: out.Created,
-			Granted: out.Granted}
+			Granted: out.Granted, OfferUntil: out.OfferUntil}
 		r.Each, r.Refused = packRenewed(out.Each)
 		r.Kept = (*state.Answer)(out.StoredAnswer)
 
@@ -225,7 +244,7 @@ func (r *Reply) Result() (directory.Outcome, error) {
 	each, err := unpackRenewed(r.Each, r.Refused)
 
 	return directory.Outcome{RID: r.RID, Position: at, Created: r.Created, Granted: r.Granted, Each: each,
-		StoredAnswer: (*directory.StoredAnswer)(r.Kept)}, err
+		StoredAnswer: (*directory.StoredAnswer)(r.Kept), OfferUntil: r.OfferUntil}, err
 }
 
 func packRenewed(each []directory.RenewalResult) (granted []uint32, refused []Unrenewed) {

@@ -59,6 +59,11 @@ type Command struct {
 	Order    *Order     `cbor:"40,keyasint,omitempty"` // from TracedVersion on
 	Origin   *Origin    `cbor:"41,keyasint,omitempty"` // beside another one, from TracedVersion on
 
+	// From OffersVersion on.
+	Offer      *Offer      `cbor:"29,keyasint,omitempty"`
+	Accept     *Accept     `cbor:"30,keyasint,omitempty"`
+	CloseOffer *CloseOffer `cbor:"31,keyasint,omitempty"`
+
 	commandNext
 }
 
@@ -86,7 +91,8 @@ func (b *Batch) OnlyRegistrations() bool {
 		case command.Origin != nil:
 			return true
 		case command.Register != nil, command.Update != nil, command.Refresh != nil, command.Renew != nil,
-			command.Remove != nil, command.Transfer != nil,
+			command.Remove != nil, command.Transfer != nil, command.Offer != nil, command.Accept != nil,
+			command.CloseOffer != nil,
 			command.Expire != nil, command.Announce != nil, command.Regrant != nil, command.Claim != nil,
 			command.Settle != nil:
 			return false
@@ -116,6 +122,8 @@ type Register struct {
 	Until int64              `cbor:"15,keyasint,omitempty"`
 	Made  *Made              `cbor:"16,keyasint,omitempty"`
 	For   directory.Identity `cbor:"17,keyasint,omitzero"` // on whose behalf; zero for the caller's own
+	// the source that the document names, from OffersVersion on
+	ImportedFrom string `cbor:"18,keyasint,omitempty"`
 }
 
 // Granted is policy's decision, and the owner and basis for which it was made: apply
@@ -399,18 +407,51 @@ func (p Spend) Compare(spend Spend) int {
 	return bytes.Compare(p.Proof[:], spend.Proof[:])
 }
 
-// Transfer makes a registration another identity's and changes nothing else of it:
-// nothing else changes an owner (TRUST-008).
+// Transfer makes a registration another identity's by an operator's will and changes nothing
+// else of it. Only this and Accept change an owner (TRUST-008). Older releases wrote one of
+// the owner too, without Any.
 type Transfer struct {
 	Format    int                `cbor:"1,keyasint"`
 	RID       directory.RID      `cbor:"2,keyasint"`
 	Salt      signed.Salt        `cbor:"3,keyasint"`
 	Caller    directory.Identity `cbor:"4,keyasint"`
-	Any       bool               `cbor:"5,keyasint,omitempty"` // the caller need not be the owner
+	Any       bool               `cbor:"5,keyasint,omitempty"` // an operator moves it
 	Statement uint64             `cbor:"6,keyasint"`           // which contents policy was asked about
 	IfMatch   []uint64           `cbor:"7,keyasint"`
 	Granted   Granted            `cbor:"8,keyasint"` // its owner is the new one
 	Made      *Made              `cbor:"9,keyasint,omitempty"`
+}
+
+// Offer has a registration's owner offer it to another identity, as its contents are at the
+// statement of revision Statement. It changes nothing of the registration.
+type Offer struct {
+	RID       directory.RID      `cbor:"1,keyasint"`
+	Caller    directory.Identity `cbor:"2,keyasint"`
+	To        directory.Identity `cbor:"3,keyasint"`
+	Statement uint64             `cbor:"4,keyasint"`
+	Lifetime  uint32             `cbor:"5,keyasint"` // seconds
+	IfMatch   []uint64           `cbor:"6,keyasint"`
+}
+
+// Accept makes the caller, to whom a registration is offered, its owner and the registrant of
+// its contents.
+type Accept struct {
+	Format    int                `cbor:"1,keyasint"`
+	RID       directory.RID      `cbor:"2,keyasint"`
+	Salt      signed.Salt        `cbor:"3,keyasint"`
+	Caller    directory.Identity `cbor:"4,keyasint"`
+	Statement uint64             `cbor:"5,keyasint"` // of the contents about which policy was asked
+	IfMatch   []uint64           `cbor:"6,keyasint"`
+	Granted   Granted            `cbor:"7,keyasint"` // its owner is the caller
+	Made      *Made              `cbor:"8,keyasint,omitempty"`
+}
+
+// CloseOffer ends an offer: its owner withdraws it, or the identity that it is made to
+// declines.
+type CloseOffer struct {
+	RID     directory.RID      `cbor:"1,keyasint"`
+	Caller  directory.Identity `cbor:"2,keyasint"`
+	IfMatch []uint64           `cbor:"3,keyasint"`
 }
 
 // A Member is the address of a member's directory and the versions that its release reads, or

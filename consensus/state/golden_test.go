@@ -57,13 +57,14 @@ func everyCommand() []Command {
 
 	return []Command{
 		{Register: &Register{1, rid, signed.Salt{9}, ada, true, "translator", directory.KindAD, doc, 600,
-			directory.Visibility{Mesh: true}, []uint64{3}, g, false, false, 0, nil, directory.Identity{}}},
+			directory.Visibility{Mesh: true}, []uint64{3}, g, false, false, 0, nil, directory.Identity{}, ""}},
 		{Update: &Update{1, rid, signed.Salt{9}, ada, false, 4, doc, 0, nil, g, 0, nil, false}},
 		{Update: &Update{Format: 1, RID: rid, Salt: signed.Salt{9}, Caller: ada, Statement: 4, Document: doc,
 			Granted: g, Unchanged: true}},
 		{Register: &Register{1, rid, signed.Salt{9}, ada, false, "translator", directory.KindAD, doc, 600,
 			directory.Visibility{Mesh: true}, nil, g, false, false, 0,
-			&Made{make([]byte, 32), make([]byte, 32), make([]byte, 64), &Packed{1, []byte{0}}}, directory.Identity{}}},
+			&Made{make([]byte, 32), make([]byte, 32), make([]byte, 64), &Packed{1, []byte{0}}},
+			directory.Identity{}, ""}},
 		{Refresh: &Refresh{rid, ada, false, 600, []uint64{}}},
 		{Remove: &Remove{1, rid, ada, true, nil}},
 		{Expire: &Sweep{1, []directory.RID{rid}}},
@@ -116,6 +117,12 @@ func everyCommand() []Command {
 			nil}},
 		{Member: &Member{ID: must(alphaNode("n3")), Reads: nextReads, Listeners: []string{"10.0.0.1:8400",
 			"[2001:db8::1]:8402"}}},
+		{Offer: &Offer{rid, ada, tool, 4, 600, []uint64{5}}},
+		{Accept: &Accept{1, rid, signed.Salt{9}, tool, 4, []uint64{5}, g,
+			&Made{make([]byte, 32), make([]byte, 32), make([]byte, 64), &Packed{1, []byte{0}}}}},
+		{CloseOffer: &CloseOffer{rid, ada, []uint64{5}}},
+		{Register: &Register{Format: 1, RID: rid, Caller: ada, Agent: "translator", Kind: directory.KindAD,
+			Document: doc, Lifetime: 600, Granted: g, ImportedFrom: "https://registry.example"}},
 	}
 }
 
@@ -215,6 +222,10 @@ func everyItem(t *testing.T) *State {
 		t.Fatal(r.Err)
 	}
 
+	imported := d.registering(ada, "imported", 600)
+	imported.Made, imported.ImportedFrom = nil, "https://registry.example"
+	d.at(3, Command{Register: imported})
+
 	gone := d.register(3, ada, "removed", 600)
 	expired := d.register(3, ada, "expired", 60)
 	d.at(4, Command{Remove: &Remove{Format: 1, RID: gone, Caller: ada}})
@@ -239,8 +250,8 @@ func everyItem(t *testing.T) *State {
 }
 
 // neverWritten are members of a snapshot's items that no state sets: a member that has
-// gone is in no snapshot, and a later release makes what is imported.
-var neverWritten = map[string]bool{"Member.Gone": true, "provenance.ImportedFrom": true}
+// gone is in no snapshot.
+var neverWritten = map[string]bool{"Member.Gone": true}
 
 // A snapshot that forgets a member would restore another state and no test would see
 // it, if the sample had nothing there.
@@ -255,6 +266,7 @@ func TestTheSampleOfASnapshotSetsEveryMember(t *testing.T) {
 		s.members.byID[id] = member
 	}
 
+	s.offers.put(openOffer{directory.NewRID(genesis, [10]byte{1}), ada, bob, 4, genesis/1000 + 600})
 	dec := NewDecoder(bytes.NewReader(freeze(t, s)))
 
 	var h Header
@@ -276,6 +288,7 @@ func TestTheSampleOfASnapshotSetsEveryMember(t *testing.T) {
 		decodeEach(dec, h.Standing, func(v Admission) { note(v) }),
 		decodeEach(dec, h.Spent, func(v Spend) { note(v) }),
 		decodeEach(dec, h.Claims, func(v claimed) { note(v) }),
+		decodeEach(dec, h.Offers, func(v openOffer) { note(v) }),
 		decodeEach(dec, h.Regs, func(v regSnapshot) { note(v) }),
 	)
 	for range h.Streams {
@@ -358,7 +371,7 @@ func TestASnapshotOfEveryItemIsInspected(t *testing.T) {
 	}
 
 	info, err := Inspect(&b)
-	if err != nil || info.Registrations != 4 || len(info.Peers) != 2 {
+	if err != nil || info.Registrations != 5 || len(info.Peers) != 2 {
 		t.Errorf("got %+v, %v", info, err)
 	}
 }

@@ -155,6 +155,11 @@ func (c *Update) Demand(old *Registration) Demand {
 	return demand
 }
 
+// Demand returns the demand of the accepted contents of old.
+func (c *Accept) Demand(old *Registration) Demand {
+	return Demand{owner: c.Caller, asks: c.Caller, forOwner: old.usage()}
+}
+
 func (c *Transfer) Demand(old *Registration) Demand {
 	return Demand{owner: c.Granted.Owner, asks: c.Caller, forOwner: old.usage()}
 }

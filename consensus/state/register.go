@@ -289,6 +289,7 @@ func (r *Registrations) end(reg *Registration, format int, say func(announced) b
 	}
 
 	r.regs.remove(entry.RID)
+	r.offers.drop(entry.RID)
 	r.owners.count(entry.Owner, usage{}.minus(reg.usage()))
 	r.edits = append(r.edits, index.Edit{RID: entry.RID})
 

@@ -91,17 +91,26 @@ func registeredBy(caller, owner directory.Identity) directory.Provenance {
 
 // Provenance returns the provenance of the contents of a registration.
 func (c *Register) Provenance() directory.Provenance {
-	return registeredBy(c.Caller, c.Granted.Owner)
+	provenance := registeredBy(c.Caller, c.Granted.Owner)
+	provenance.ImportedFrom = c.ImportedFrom
+
+	return provenance
 }
 
-// Provenance returns the provenance of the updated contents of old. A refresh of restored
-// contents registers nothing, so it changes nothing here.
+// Provenance returns the provenance of the updated contents of old, which are no longer those of
+// a source. A refresh of restored contents registers nothing, so it changes nothing here.
 func (c *Update) Provenance(old *Registration) directory.Provenance {
 	if c.Unchanged {
 		return old.provenance()
 	}
 
 	return registeredBy(c.Caller, old.entry.Owner)
+}
+
+// Provenance returns the provenance of the contents of old after their new owner has accepted
+// them: it registers them anew, from the source from which they were imported.
+func (c *Accept) Provenance(old *Registration) directory.Provenance {
+	return directory.Provenance{ImportedFrom: old.provenance().ImportedFrom}
 }
 
 // Provenance returns the provenance of the contents of old after c gives them to another owner:
@@ -118,7 +127,7 @@ func (c *Transfer) Provenance(old *Registration) directory.Provenance {
 	}
 
 	provenance.TransferredBy = directory.Identity{}
-	if c.Caller != old.entry.Owner {
+	if c.Any {
 		provenance.TransferredBy = c.Caller
 	}
 

@@ -17,6 +17,7 @@ type Registrations struct {
 	policy  *PolicyState
 	owners  *Ownership
 	streams *Streams
+	offers  *Offers
 
 	regs     registry
 	index    *index.Index // for readers; nil if there are none
@@ -124,7 +125,8 @@ func (r *Registrations) CheckStatements(reads Versions) error {
 	return nil
 }
 
-// transfer gives a registration a statement with another owner. Its deadline stays.
+// transfer gives a registration a statement with another owner, and ends an offer of it. Its
+// deadline stays.
 func (r *Registrations) transfer(c *Transfer) (directory.Outcome, error) {
 	old, err := r.Owned(c.RID, c.Caller, c.Any, c.IfMatch)
 	if err != nil {
@@ -145,6 +147,7 @@ func (r *Registrations) transfer(c *Transfer) (directory.Outcome, error) {
 	}
 
 	entry.Owner = owner
+	r.offers.drop(c.RID)
 
 	return r.put(old, &entry, contents{
 		format: c.Format, kind: entry.Document.Kind(), document: entry.Document.Bytes(), salt: c.Salt,

@@ -2,6 +2,8 @@ package state
 
 import (
 	"hash/maphash"
+	"iter"
+	"slices"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/table"
@@ -72,4 +74,124 @@ func (r *registry) remove(rid directory.RID) {
 	r.byName.Remove(n, r.nameOf)
 	r.byStatement.Remove(n, r.statementOf)
 	r.drop(n)
+}
+
+// A ridTable holds one value for each rid. Values are replaced and never modified, so a
+// snapshot shares the table instead of copying it while others wait.
+type ridTable[T identified] struct {
+	all   table.Pool[T]
+	byRID table.Table
+	seed  maphash.Seed
+}
+
+// identified is a value of a ridTable; the zero value means absent.
+type identified interface {
+	comparable
+	id() directory.RID
+}
+
+func newRIDTable[T identified]() ridTable[T] { return ridTable[T]{seed: maphash.MakeSeed()} }
+
+func (r *ridTable[T]) hash(rid directory.RID) uint64 {
+	return maphash.Bytes(r.seed, rid.AppendBinary(make([]byte, 0, directory.RIDBinary)))
+}
+
+func (r *ridTable[T]) hashOf(n uint32) uint64 { return r.hash((*r.all.At(n)).id()) }
+
+func (r *ridTable[T]) number(rid directory.RID) (uint32, bool) {
+	return r.byRID.Find(r.hash(rid), func(n uint32) bool { return (*r.all.At(n)).id() == rid })
+}
+
+// reserve makes room in an empty roll.
+func (r *ridTable[T]) reserve(n int) { r.byRID.Reserve(n) }
+
+// get returns the value of a rid, or the zero value.
+func (r *ridTable[T]) get(rid directory.RID) (v T) {
+	if n, ok := r.number(rid); ok {
+		v = *r.all.At(n)
+	}
+
+	return v
+}
+
+// add adds a value with a new rid and returns its number.
+func (r *ridTable[T]) add(v T) uint32 {
+	n := r.all.Take()
+	*r.all.Edit(n) = v
+	r.byRID.Insert(n, r.hashOf)
+
+	return n
+}
+
+// set adds v, or replaces the value with its rid.
+func (r *ridTable[T]) set(v T) { r.replace(v.id(), func(T) T { return v }) }
+
+// replace replaces the value of a rid by a function of it, or of the zero value if the rid is
+// absent.
+func (r *ridTable[T]) replace(rid directory.RID, by func(T) T) {
+	n, had := r.number(rid)
+	if !had {
+		var none T
+		r.add(by(none))
+
+		return
+	}
+
+	*r.all.Edit(n) = by(*r.all.At(n))
+}
+
+// drop removes the value with that number.
+func (r *ridTable[T]) drop(n uint32) {
+	r.byRID.Remove(n, r.hashOf)
+	r.all.Give(n)
+}
+
+// remove removes the value of a rid, if there is one.
+func (r *ridTable[T]) remove(rid directory.RID) {
+	if n, had := r.number(rid); had {
+		r.drop(n)
+	}
+}
+
+func (r *ridTable[T]) len() int { return r.byRID.Len() }
+
+// each yields all, in no order that others share. One that is yielded may be
+// removed.
+func (r *ridTable[T]) each() iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for v := range present(&r.all.Paged) {
+			if !yield(*v) {
+				return
+			}
+		}
+	}
+}
+
+// listed are the values of a ridTable at some moment.
+type listed[T comparable] struct {
+	all table.Paged[T]
+	n   int
+}
+
+// share returns the present values, for others to read while the table changes.
+func (r *ridTable[T]) share() listed[T] { return listed[T]{r.all.Share(), r.len()} }
+
+// sorted returns all of it in an order, each where it is.
+func (s *listed[T]) sorted(compare func(a, b *T) int) []*T {
+	list := slices.AppendSeq(make([]*T, 0, s.n), present(&s.all))
+	slices.SortFunc(list, compare)
+
+	return list
+}
+
+// present yields the elements of a pool that are in use.
+func present[T comparable](all *table.Paged[T]) iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		var none T
+		for _, v := range all.All() {
+			if *v != none && !yield(v) {
+				return
+			}
+		}
+	}
 }

@@ -16,10 +16,9 @@ import (
 )
 
 // A Snapshot is a sequence of CBOR items: a header, the peerings, keys, formers,
-// holds, members, admissions, standing admissions, spent proofs, claims, registrations and streams whose numbers
-// it gives, in an order that depends on the state alone, so equal states have equal
-// snapshots. Master salts are
-// inside.
+// holds, members, admissions, standing admissions, spent proofs, claims, offers, registrations
+// and streams whose numbers it gives, in an order that depends on the state alone, so equal
+// states have equal snapshots. Master salts are inside.
 type Snapshot struct {
 	header   Header
 	peerings []directory.Peering
@@ -32,40 +31,41 @@ type Snapshot struct {
 	standing []Admission
 	spent    []Spend
 	claims   []*claimed
+	offers   []openOffer
 	regs     listed[*Registration]
 	streams  []streamSnapshot
 }
 
 type Header struct {
-	Version  uint        `cbor:"1,keyasint"`
-	Domain   string      `cbor:"2,keyasint"`
-	Epoch    uint64      `cbor:"3,keyasint"`
-	Revision uint64      `cbor:"4,keyasint"`
-	Now      int64       `cbor:"5,keyasint"`
-	Policy   uint64      `cbor:"6,keyasint"`
-	Size     uint64      `cbor:"7,keyasint"`
-	Edges    []tlog.Hash `cbor:"8,keyasint"`
-	Issued   []byte      `cbor:"9,keyasint"` // the key document's payload
-	Peerings int         `cbor:"10,keyasint"`
-	Keys     int         `cbor:"11,keyasint"`
-	Formers  int         `cbor:"12,keyasint"`
-	Regs     int         `cbor:"13,keyasint"`
-	Streams  int         `cbor:"14,keyasint"`
-	Rules    *Rules      `cbor:"15,keyasint,omitempty"` // null where there are none
-	Holds    int         `cbor:"16,keyasint,omitempty"`
-	Members  int         `cbor:"17,keyasint,omitempty"`
-	Admitted int         `cbor:"18,keyasint,omitempty"`
-	Sealed   string      `cbor:"19,keyasint,omitempty"`
-	Spent    int         `cbor:"20,keyasint,omitempty"`
-	Text     *policyText `cbor:"21,keyasint,omitempty"` // null where none was made
-	Claims   int         `cbor:"22,keyasint,omitempty"`
-	Verdict  *Verdict    `cbor:"23,keyasint,omitempty"`
-	Restored uint64      `cbor:"24,keyasint,omitempty"` // of a sealed state: the backup's revision
-	Written  Numbers     `cbor:"25,keyasint"`
-	// From version 2 on.
-	Commands   uint64  `cbor:"40,keyasint,omitempty"`
-	Standing   int     `cbor:"41,keyasint,omitempty"`
-	RestoredBy *Origin `cbor:"42,keyasint,omitempty"`
+	Version    uint        `cbor:"1,keyasint"`
+	Domain     string      `cbor:"2,keyasint"`
+	Epoch      uint64      `cbor:"3,keyasint"`
+	Revision   uint64      `cbor:"4,keyasint"`
+	Now        int64       `cbor:"5,keyasint"`
+	Policy     uint64      `cbor:"6,keyasint"`
+	Size       uint64      `cbor:"7,keyasint"`
+	Edges      []tlog.Hash `cbor:"8,keyasint"`
+	Issued     []byte      `cbor:"9,keyasint"` // the key document's payload
+	Peerings   int         `cbor:"10,keyasint"`
+	Keys       int         `cbor:"11,keyasint"`
+	Formers    int         `cbor:"12,keyasint"`
+	Regs       int         `cbor:"13,keyasint"`
+	Streams    int         `cbor:"14,keyasint"`
+	Rules      *Rules      `cbor:"15,keyasint,omitempty"` // null where there are none
+	Holds      int         `cbor:"16,keyasint,omitempty"`
+	Members    int         `cbor:"17,keyasint,omitempty"`
+	Admitted   int         `cbor:"18,keyasint,omitempty"`
+	Sealed     string      `cbor:"19,keyasint,omitempty"`
+	Spent      int         `cbor:"20,keyasint,omitempty"`
+	Text       *policyText `cbor:"21,keyasint,omitempty"` // null where none was made
+	Claims     int         `cbor:"22,keyasint,omitempty"`
+	Verdict    *Verdict    `cbor:"23,keyasint,omitempty"`
+	Restored   uint64      `cbor:"24,keyasint,omitempty"` // of a sealed state: the backup's revision
+	Written    Numbers     `cbor:"25,keyasint"`
+	Offers     int         `cbor:"26,keyasint,omitempty"` // from version 2 on, as the next
+	Commands   uint64      `cbor:"40,keyasint,omitempty"`
+	Standing   int         `cbor:"41,keyasint,omitempty"`
+	RestoredBy *Origin     `cbor:"42,keyasint,omitempty"`
 
 	headerNext
 }
@@ -140,6 +140,7 @@ func (s *State) Snapshot() *Snapshot {
 		standing: s.members.Standing(),
 		spent:    s.spent.queue.Items(),
 		claims:   slices.Collect(maps.Values(s.claims.known)),
+		offers:   s.offers.all(),
 		regs:     s.registrations.regs.share(),
 	}
 	if !s.owners.rules.Equal(&Rules{}) {
@@ -176,6 +177,8 @@ func (s *State) Snapshot() *Snapshot {
 	header.RestoredBy = s.history.restoredBy
 
 	header.Spent, header.Claims = len(sn.spent), len(sn.claims)
+	header.Offers = len(sn.offers)
+
 	if header.Version > TracedVersion {
 		header.headerNext = nextHeader()
 	}
@@ -241,6 +244,10 @@ func (sn *Snapshot) Write(w io.Writer) error {
 
 	for _, c := range sn.claims {
 		put(c)
+	}
+
+	for _, o := range sn.offers {
+		put(o)
 	}
 
 	for _, r := range sn.regs.sorted(func(a, b **Registration) int { return (*a).entry.RID.Compare((*b).entry.RID) }) {

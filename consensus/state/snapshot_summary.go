@@ -88,6 +88,7 @@ func (s *Summary) readItems(dec decoder, header *Header) error {
 		decodeEach(dec, header.Standing, func(Admission) {}),
 		decodeEach(dec, header.Spent, func(Spend) {}),
 		decodeEach(dec, header.Claims, func(claimed) {}),
+		decodeEach(dec, header.Offers, func(openOffer) {}),
 		decodeEach(dec, header.Regs, func(item regSnapshot) {
 			s.Registrations++
 

@@ -22,6 +22,7 @@ type State struct {
 	registrations Registrations
 	spent         spent
 	claims        claims
+	offers        Offers
 
 	traced []directory.OperatorCommand // by the last Apply
 }
@@ -38,6 +39,7 @@ func New(domain spiffeid.TrustDomain, index *index.Index) *State {
 		streams: newStreams(),
 		spent:   newSpent(),
 		claims:  newClaims(),
+		offers:  newOffers(),
 	}
 	state.registrations = newRegistrations(index)
 	state.connect()
@@ -62,6 +64,9 @@ func (s *State) connect() {
 	s.registrations.policy = &s.policy
 	s.registrations.owners = &s.owners
 	s.registrations.streams = &s.streams
+	s.registrations.offers = &s.offers
+	s.offers.history = &s.history
+	s.offers.regs = &s.registrations.regs
 }
 
 // History returns how far the history goes.
@@ -87,6 +92,9 @@ func (s *State) Streams() *Streams { return &s.streams }
 
 // Registrations returns the domain's registrations.
 func (s *State) Registrations() *Registrations { return &s.registrations }
+
+// Offers returns the open offers of ownership.
+func (s *State) Offers() *Offers { return &s.offers }
 
 // ErrMoved says that the state for which a command was prepared has changed; the leader
 // prepares it again.
@@ -119,6 +127,7 @@ func (s *State) Apply(batch *Batch, breathe func()) ([]Result, error) {
 	s.history.now = max(s.history.now, batch.Time)
 	s.streams.free()
 	s.claims.forget(s.history.now / 1000)
+	s.offers.forget()
 	s.traced = nil
 
 	results := make([]Result, len(batch.Commands))
@@ -183,6 +192,12 @@ func (s *State) change(command *Command) (directory.Outcome, error) {
 		return s.registrations.remove(command.Remove)
 	case command.Transfer != nil:
 		return s.registrations.transfer(command.Transfer)
+	case command.Offer != nil:
+		return s.registrations.offer(command.Offer)
+	case command.Accept != nil:
+		return s.registrations.accept(command.Accept)
+	case command.CloseOffer != nil:
+		return s.registrations.closeOffer(command.CloseOffer)
 	case command.Expire != nil:
 		return directory.Outcome{}, s.registrations.expireAll(command.Expire)
 	case command.Announce != nil:

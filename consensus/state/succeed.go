@@ -32,8 +32,9 @@ func (s *State) Outline() *State {
 
 // Succeed turns a backup's state into the successor of the domain's state live. Counters
 // continue above both, agreements stay as they are in live, used proofs and keys stay used, and
-// nothing is announced. by ordered the restore. The policy is the backup's only if the domain never set one, as after
-// the loss of its disks. The state is sealed.
+// nothing is announced. by ordered the restore. Offers of ownership end, because they are of
+// other contents. The policy is the backup's only if the domain never set one, as after the loss
+// of its disks. The state is sealed.
 func (s *State) Succeed(live *State, reason string, by *Origin) {
 	s.history.restored = s.history.revision
 	if s.history.Position().Before(live.history.Position()) {
@@ -61,6 +62,10 @@ func (s *State) Succeed(live *State, reason string, by *Origin) {
 	maps.Copy(s.peers.byDomain, live.peers.byDomain)
 	s.spent.take(&live.spent)
 	s.claims.take(&live.claims)
+
+	for _, offer := range s.offers.all() {
+		s.offers.drop(offer.RID)
+	}
 
 	s.streams.byAudience = map[directory.Audience]*stream{}
 	for reg := range s.registrations.regs.each() { // no reader has them yet

@@ -67,6 +67,12 @@ var rules = map[directory.Problem]Rule{
 		"The directory limits the registrations and the bytes of documents of each identity and of the domain. " +
 			" The detail names the limit, what is in use and what is allowed. Remove a registration, " +
 			"make documents smaller, or ask the directory's operator for more."},
+	directory.OwnerOutsideDomain: {403, "Owner outside the domain", "forbidden", "Forbidden", 0,
+		"Registrations are owned by identities of the directory's own trust domain, or of token issuers that its " +
+			"configuration calls its own. Register at the directory of the owner's domain."},
+	directory.OfferChanged: {409, "Offer has changed", "conflict", "Conflict", 0,
+		"The registration has other contents than when it was offered, so the offer can't be accepted. " +
+			"Its owner may offer it again."},
 	directory.NotFound: {404, "Not found", "not_found", "NotFound", 0,
 		"The resource doesn't exist, or the caller may not see it."},
 	directory.RegistrationExpired: {404, "Registration has expired", "not_found", "NotFound", 0,

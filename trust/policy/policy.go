@@ -172,6 +172,12 @@ func (p *Policy) With(file string, text []byte) (*Policy, error) {
 // domain's own, as its SPIFFE IDs do. It is for the time before the first question.
 func (p *Policy) Adopt(prefixes []string) { p.own = prefixes }
 
+// Inside reports whether id is of this domain: a SPIFFE or WIMSE identity of its trust domain,
+// or one that was adopted.
+func (p *Policy) Inside(id directory.Identity) bool {
+	return id.MemberOf(p.domain) || hasPrefix(id, p.own)
+}
+
 // Exports makes f say which peers the operator lets have something. It is for the
 // time before the first question; f must not block.
 func (p *Policy) Exports(f func(peer spiffeid.TrustDomain) bool) { p.exported = f }

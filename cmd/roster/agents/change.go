@@ -58,42 +58,6 @@ func deregisterCommand(session connect.Session) *cobra.Command {
 	}
 }
 
-func transferCommand(session connect.Session) *cobra.Command {
-	var to string
-	cmd := &cobra.Command{
-		Use:   "transfer NAME|RID --to IDENTITY",
-		Short: "Transfer a registration to another owner",
-		Long: `Transfer a registration to another owner. The present owner and operators may do so.
-Name, document and deadline stay as they are. Policy must permit the new owner to register
-the name. The transfer takes effect at once, without a confirmation by the new owner.`,
-		Example: "  roster transfer weather-oslo --to spiffe://alpha.test/agent/bob",
-		Args:    cli.Args("NAME|RID"),
-		RunE: func(c *cobra.Command, args []string) error {
-			owner, err := directory.ParseIdentity(to)
-			if err != nil {
-				return cli.Usage("--to must be a SPIFFE or WIMSE URI, or oauth:ISSUER#SUBJECT, got %q", to)
-			}
-
-			client, err := session.Client()
-			if err != nil {
-				return err
-			}
-
-			reply, err := client.TransferOwner(c.Context(), resource.Path(args[0], ""), owner.String())
-			if err != nil {
-				return explainRefusal(session, err, "transfer", args[0])
-			}
-
-			session.Note("transferred %s to %s", args[0], to)
-
-			return session.PrintBody(reply.Body)
-		},
-	}
-	cmd.Flags().StringVar(&to, "to", "", "`IDENTITY` of the new owner (required)")
-
-	return cmd
-}
-
 // explainRefusal adds the command that helps to a refused change: the same change at the
 // origin, a lookup, or the registration's provenance.
 func explainRefusal(session connect.Session, err error, verb, id string) error {
