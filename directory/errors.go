@@ -41,7 +41,7 @@ const (
 	NotVoter               Problem = "not-a-voter" // of operators' changes at a member without a vote
 	Overloaded             Problem = "overloaded"  // the request was not processed
 	PositionLost           Problem = "position-lost"
-	Overtaken              Problem = "overtaken"   // policy or the registration has changed since policy was asked
+	Overtaken              Problem = "overtaken" // policy or the registration has changed since policy was asked
 	OutcomeUnknown         Problem = "outcome-unknown"
 	Internal               Problem = "internal"
 )

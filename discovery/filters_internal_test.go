@@ -6,7 +6,9 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/discovery/content"
 	"github.com/roster-mesh/roster/discovery/postings"
 )
@@ -104,5 +106,27 @@ func TestALabelIsFoundAsTheIndexChanges(t *testing.T) {
 		}
 
 		asked.Wait()
+	}
+}
+
+// The age of a registration counts from its last refresh at its origin, not from its
+// receipt here.
+//
+// Requirement: XU-009
+func TestAgeCountsFromTheOriginsRefresh(t *testing.T) {
+	now := time.Unix(1_780_000_000, 0)
+	entry := &directory.Entry{
+		Lifetime:  600,
+		ExpiresAt: now.Add(100 * time.Second).UnixMilli(), // refreshed 500 s ago
+		UpdatedAt: now.Add(-time.Hour).UnixMilli(),
+		Received:  &directory.Received{At: now.Add(-time.Second).UnixMilli(), CheckedAt: now.UnixMilli()},
+	}
+
+	if age := ageOf(entry, now); age != 500 {
+		t.Errorf("the age is %d s, want 500", age)
+	}
+
+	if entry.Lifetime = 0; ageOf(entry, now) != 3600 {
+		t.Errorf("without a lifetime the age is %d s, want 3600", ageOf(entry, now))
 	}
 }

@@ -334,3 +334,34 @@ func TestAFinderRefusesWeightsThatDoNotAddUp(t *testing.T) {
 		t.Error("a finder was made without a view")
 	}
 }
+
+// A finder names the taxonomies that it was given, in their order.
+//
+// Requirement: XU-050
+func TestAboutNamesTheTaxonomies(t *testing.T) {
+	more := append(slices.Clone(kitchen), content.Taxonomy{ID: "garden"})
+	w := newWorld(t, func(c *discovery.Config) { c.Taxonomies = more })
+
+	if got := w.finder.About().Taxonomies; !slices.Equal(got, []string{"kitchen", "garden"}) {
+		t.Errorf("the taxonomies are %q", got)
+	}
+
+	if got := newWorld(t, nil).finder.About().Taxonomies; got == nil || len(got) != 0 {
+		t.Errorf("without any they are %q", got)
+	}
+}
+
+// A query that has an agent's name raises it above others with the same words.
+func TestANameInTheQueryCounts(t *testing.T) {
+	w := newWorld(t, nil,
+		agent{name: "harpist", description: "A harpist tunes strings."},
+		agent{name: "someone", description: "A harpist tunes strings."})
+
+	res := w.ask(`{"query":"harpist tunes strings","include_evidence":true}`)
+	expect(t, res, "harpist", "someone")
+
+	named, other := res.Candidates[0].Components.Context, res.Candidates[1].Components.Context
+	if named < other+.05 {
+		t.Errorf("named in the query: %v, else %v", named, other)
+	}
+}

@@ -590,3 +590,65 @@ func TestStream(t *testing.T) {
 		t.Error("the agent was not told")
 	}
 }
+
+// An agent's place comes back after each invocation, however it ends.
+//
+// Requirement: AI-040
+func TestPlacesOfAnAgentComeBack(t *testing.T) {
+	s := newStage(t, func(c *gateway.Config) { c.Concurrent, c.PerSecond = 1, 1000 })
+	agent := s.agent(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+
+		switch {
+		case bytes.Contains(body, []byte("fail")):
+			w.WriteHeader(http.StatusInternalServerError)
+		case strings.Contains(r.Header.Get("Accept"), "event-stream"):
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, "data: one\n\n")
+
+			if bytes.Contains(body, []byte("endless")) {
+				w.(http.Flusher).Flush()
+				<-r.Context().Done()
+			}
+		default:
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"text": "done"}`)
+		}
+	})
+	e := aidip(t, agent.URL, `"operations": [`+translate+`]`)
+
+	for name, tc := range map[string]struct {
+		body    string
+		stream  bool
+		problem directory.Problem // "" for none
+	}{
+		"an input against the schema":  {`{"text": 5}`, false, directory.BadInput},
+		"an unknown operation":         {`{"operation": "sum", "input": {}}`, false, directory.BadRequest},
+		"no JSON":                      {`{"text"`, false, directory.BadRequest},
+		"an agent that fails":          {`{"text": "fail"}`, false, directory.AgentFailed},
+		"an answer":                    {`{"text": "a"}`, false, ""},
+		"a batch":                      {`[{"text": "a"}, {"text": 5}, {"text": "fail"}]`, false, ""},
+		"a stream that ends":           {`{"text": "a"}`, true, ""},
+		"a stream that is left early":  {`{"text": "endless"}`, true, ""},
+		"a stream that never begins":   {`{"text": "fail"}`, true, directory.AgentFailed},
+		"a stream of a refused input":  {`{"text": 5}`, true, directory.BadInput},
+		"an operation that is unknown": {`{"operation": "x", "text": "a"}`, false, directory.NotFound},
+	} {
+		for range 3 { // the agent has one place
+			reply, err := s.Invoke(t.Context(), e, invoke.Request{Body: []byte(tc.body), Stream: tc.stream,
+				Caller: directory.IdentityOf(beta)})
+			if err != nil {
+				if got := directory.ProblemOf(err); got != tc.problem {
+					t.Fatalf("%s: %v", name, err)
+				}
+
+				continue
+			}
+
+			if reply.Stream != nil {
+				_, _ = reply.Stream.Read(make([]byte, 10))
+				_ = reply.Stream.Close()
+			}
+		}
+	}
+}

@@ -51,9 +51,8 @@ func (ps *peers) Accept(ctx context.Context, token apioperator.Token, expected [
 		return acceptedAs(now, expected, true)
 	}
 
-	if token.Until <= time.Now().Unix() {
-		return wire.Accepted{}, directory.Refuse(directory.BadRequest, "the invitation ended at %s; ask for another",
-			time.Unix(token.Until, 0).UTC().Format(time.RFC3339)).At("/token")
+	if err := checkEnd(&token, time.Now()); err != nil {
+		return wire.Accepted{}, err
 	}
 
 	inviting, err := ps.invitingDomain(ctx, &token)
@@ -78,6 +77,16 @@ func (ps *peers) Accept(ctx context.Context, token apioperator.Token, expected [
 	return accepted, ps.agreements.Accept(ctx, inviting, func(ctx context.Context) (directory.Peering, error) {
 		return ps.offer(ctx, inviting, token.Secret, us)
 	})
+}
+
+// checkEnd refuses a token that has ended.
+func checkEnd(token *apioperator.Token, now time.Time) error {
+	if now.Unix() < token.Until {
+		return nil
+	}
+
+	return directory.Refuse(directory.BadRequest, "the invitation ended at %s; ask for another",
+		time.Unix(token.Until, 0).UTC().Format(time.RFC3339)).At("/token")
 }
 
 // acceptedAs returns the answer about a domain, unless its bundle has other fingerprints than

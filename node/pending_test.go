@@ -6,6 +6,7 @@ import (
 	"time"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
+	apioperator "github.com/roster-mesh/roster/api/operator"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -34,5 +35,19 @@ func TestWhatAnInvitationIsAnsweredIsFitToBeRead(t *testing.T) {
 	if got := theirs(&apiclient.Error{Reply: apiclient.Reply{Status: 403},
 		Problem: apiclient.Problem{Detail: "\x1b[2Jgone"}}).Error(); got != `it answers 403, "\x1b[2Jgone"` {
 		t.Errorf("it says %s", got)
+	}
+}
+
+// The invited side refuses an invitation from its end on.
+func TestAnEndedInvitationIsRefused(t *testing.T) {
+	end := time.Unix(1_780_000_000, 0)
+
+	for now, ended := range map[time.Time]bool{
+		end.Add(-time.Nanosecond): false, end: true, end.Add(time.Hour): true,
+	} {
+		err := checkEnd(&apioperator.Token{Until: end.Unix()}, now)
+		if (err != nil) != ended || ended && directory.ProblemOf(err) != directory.BadRequest {
+			t.Errorf("at %s: %v", now, err)
+		}
 	}
 }

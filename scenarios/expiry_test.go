@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/scenarios/mesh"
 )
 
@@ -27,5 +28,39 @@ func TestExpiryScript(t *testing.T) {
 			URL: n.URL(), Domain: m.Domains[0].Name, Wait: time.Sleep,
 			Client: func(who string) *http.Client { return clients[who] },
 		})
+	})
+}
+
+// A registration is shown on every surface of every node until its deadline, and on none
+// from then on, before any sweep: lookups, ranked queries, documents, tools, the gateway.
+//
+// Requirement: AD-024, MESH-009
+func TestEverySurfaceEndsAtTheDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 1, Configure: func(c *config.Config) {
+			c.Gateway.Enabled = true
+		}})
+		own, foreign := m.Register("alpha.test", "own", 60), m.Register("beta.test", "foreign", 60)
+		m.Eventually(time.Second, "both are seen everywhere", func() error { return m.Seen(own, foreign) })
+		m.Sleep(5 * time.Second)
+
+		for _, agent := range []*mesh.Agent{own, foreign} {
+			m.ShownOnSurfaces(agent, true)
+			m.Abandon(agent)
+		}
+
+		time.Sleep(time.Until(own.Until.Add(-1500 * time.Millisecond))) // deadlines are whole seconds
+
+		// What is cached now must not outlive the deadline.
+		for _, agent := range []*mesh.Agent{own, foreign} {
+			m.ShownOnSurfaces(agent, true)
+		}
+
+		time.Sleep(time.Until(foreign.Until))
+
+		for _, agent := range []*mesh.Agent{own, foreign} {
+			m.ShownOnSurfaces(agent, false)
+		}
 	})
 }

@@ -201,6 +201,7 @@ var layers = map[string][]string{
 	"scenarios/quality": {"directory", "directory/index", "discovery", "api/client", "scenarios/mesh",
 		"discovery/content"},
 	"scenarios/attacks": {"node/dev", "trust", "directory", "directory/signed"},
+	"scenarios/mutants": {},
 	"scenarios/load": {"node/dev", "node/memory", "api/client", "trust", "directory", "scenarios/mesh",
 		"directory/signed"},
 }

@@ -86,3 +86,34 @@ func TestARefreshAwakesNoDocument(t *testing.T) {
 		t.Error("documents are told apart by their form")
 	}
 }
+
+// A watcher that is as many changes behind as are kept resumes and misses none. One that is
+// one change further behind is refused, whatever it asks.
+func TestTheLogHasExactlyItsSize(t *testing.T) {
+	l := newChangeLog()
+	l.subscribe()
+
+	begin := l.position()
+	for range logSize {
+		l.append(change{})
+	}
+
+	var buf [8]change
+	if _, there := l.read(buf[:], begin, l.next); !there || !l.contains(begin) {
+		t.Errorf("with %d changes kept, the first of them is gone", logSize)
+	}
+
+	l.append(change{})
+
+	if _, there := l.read(buf[:], begin, l.next); there || l.contains(begin) {
+		t.Error("a change that was dropped is missed without a word")
+	}
+
+	if _, there := l.read(buf[:], begin+1, l.next); !there || !l.contains(begin+1) {
+		t.Error("the first change that is kept is gone")
+	}
+
+	if !l.contains(l.next) || l.contains(l.next+1) {
+		t.Error("the next position is the last one")
+	}
+}

@@ -185,3 +185,46 @@ func TestAgreementsAreKeptOnDisk(t *testing.T) {
 		}
 	})
 }
+
+// The bundle endpoints of active and frozen peers are asked, and of no others.
+//
+// Requirement: TRUST-004
+func TestBundlesOfEndedPeeringsAreNotAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		endpoint := directory.BundleEndpoint{URL: "https://ad.beta.test/bundle"}
+
+		var asked []string
+
+		keeper := peering.BundleKeeper{
+			Logger: slog.New(slog.DiscardHandler),
+			Peerings: func() (all []directory.Peering) {
+				for name, state := range map[string]directory.PeeringState{
+					"active.test": directory.PeeringActive, "frozen.test": directory.PeeringFrozen,
+					"pending.test": directory.PeeringPending, "ended.test": directory.PeeringTerminated,
+				} {
+					all = append(all, directory.Peering{
+						Domain: spiffeid.RequireTrustDomainFromString(name), State: state, Endpoint: endpoint,
+					})
+				}
+
+				return all
+			},
+			Fetch: func(_ context.Context, of directory.Peering) (peering.FetchedBundle, error) {
+				asked = append(asked, of.Domain.Name())
+				time.Sleep(time.Millisecond)
+
+				return peering.FetchedBundle{Again: time.Hour}, nil
+			},
+		}
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+
+		keeper.Run(ctx)
+		slices.Sort(asked)
+
+		if !slices.Equal(asked, []string{"active.test", "frozen.test"}) {
+			t.Errorf("the endpoints of %v are asked", asked)
+		}
+	})
+}

@@ -1,0 +1,219 @@
+// Package mutants plants bugs that tests once missed, and checks that a test catches each.
+//
+// A Mutant replaces one piece of source by a wrong one. The tests of this package check
+// that each still applies and that its test exists. With MUTANTS=1 in the environment they
+// also run that test on the source with the bug, by go test -overlay, and expect that it
+// fails: some minutes, so continuous integration leaves it to make nightly.
+package mutants
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// A Mutant is one bug.
+type Mutant struct {
+	Name    string // what the bug does
+	File    string // relative to the module
+	Old     string // source that stands once in File
+	New     string // source in its place
+	Package string // of the test, relative to the module
+	Test    string // the test function that must fail
+}
+
+// apply returns the source of the mutant's file with the bug.
+func (m *Mutant) apply(module string) ([]byte, error) {
+	source, err := os.ReadFile(filepath.Join(module, m.File))
+	if err != nil {
+		return nil, err
+	}
+
+	if n := bytes.Count(source, []byte(m.Old)); n != 1 {
+		return nil, fmt.Errorf("%s has the source to replace %d times, want once: %s", m.File, n, m.Old)
+	}
+
+	return bytes.Replace(source, []byte(m.Old), []byte(m.New), 1), nil
+}
+
+// All are the mutants, the most dangerous first.
+var All = []Mutant{
+	{
+		Name:    "an agent's place is not given back after a failed call",
+		File:    "gateway/invoke.go",
+		Old:     "reply, err := i.drive(ctx, w)\n\tif err != nil {\n\t\trelease()\n",
+		New:     "reply, err := i.drive(ctx, w)\n\tif err != nil {\n",
+		Package: "gateway",
+		Test:    "TestPlacesOfAnAgentComeBack",
+	},
+	{
+		Name:    "an agent's place is not given back after a refused input",
+		File:    "gateway/invoke.go",
+		Old:     "w, err := i.accept(ctx, body, at)\n\tif err != nil {\n\t\trelease()\n",
+		New:     "w, err := i.accept(ctx, body, at)\n\tif err != nil {\n",
+		Package: "gateway",
+		Test:    "TestPlacesOfAnAgentComeBack",
+	},
+	{
+		Name:    "an agent's place is not given back when a stream ends",
+		File:    "gateway/invoke.go",
+		Old:     "\tdefer r.release()\n",
+		New:     "",
+		Package: "gateway",
+		Test:    "TestPlacesOfAnAgentComeBack",
+	},
+	{
+		Name:    "a snapshot forgets until when the previous statement is in force",
+		File:    "consensus/state/snapshot.go",
+		Old:     "r.leaf, r.salt, r.until,",
+		New:     "r.leaf, r.salt, 0,",
+		Package: "consensus/state",
+		Test:    "TestTheEncodingOfASnapshot",
+	},
+	{
+		Name:    "an older head of the same state is taken",
+		File:    "federation/replica/head.go",
+		Old:     "\treturn head.IssuedAt > last.IssuedAt\n",
+		New:     "\treturn head.IssuedAt != last.IssuedAt\n",
+		Package: "federation/replica",
+		Test:    "TestAnOlderHeadIsIgnored",
+	},
+	{
+		Name:    "a watcher that is one change too far behind misses it",
+		File:    "directory/index/changelog.go",
+		Old:     "\tif l.ring == nil || from < l.first {",
+		New:     "\tif l.ring == nil || from < l.first-1 {",
+		Package: "directory/index",
+		Test:    "TestTheLogHasExactlyItsSize",
+	},
+	{
+		Name:    "a watcher that is one change too far behind resumes",
+		File:    "directory/index/changelog.go",
+		Old:     "return l.ring != nil && l.first <= from && from <= l.next",
+		New:     "return l.ring != nil && l.first <= from+1 && from <= l.next",
+		Package: "directory/index",
+		Test:    "TestTheLogHasExactlyItsSize",
+	},
+	{
+		Name:    "offline verification takes a record by a key that nothing attests",
+		File:    "trust/verify.go",
+		Old:     "used := []string{v.keysKey, v.recKey}",
+		New:     "used := []string{v.keysKey}",
+		Package: "trust",
+		Test:    "TestVerifyNamesTheStep",
+	},
+	{
+		Name: "age is counted from receipt",
+		File: "discovery/filters.go",
+		Old:  "\treturn max(0, (now.UnixMilli()-refreshed)/1000)\n",
+		New: "\tif entry.Received != nil {\n\t\trefreshed = entry.Received.At\n\t}\n\n" +
+			"\treturn max(0, (now.UnixMilli()-refreshed)/1000)\n",
+		Package: "discovery",
+		Test:    "TestAgeCountsFromTheOriginsRefresh",
+	},
+	{
+		Name:    "the audit line names one of the policies that decided",
+		File:    "api/request/call.go",
+		Old:     "event.Policies = c.Decided",
+		New:     "event.Policies = c.Decided[:min(1, len(c.Decided))]",
+		Package: "api/request",
+		Test:    "TestAuditNamesEveryPolicy",
+	},
+	{
+		Name:    "the prober renews by an old finding",
+		File:    "gateway/probe/prober.go",
+		Old:     "isFresh := now.UnixMilli()-found.at < roundTimeout.Milliseconds()",
+		New:     "isFresh := true",
+		Package: "gateway/probe",
+		Test:    "TestAnOldFindingRenewsNothing",
+	},
+	{
+		Name:    "values of a query are decoded twice",
+		File:    "api/request/params.go",
+		Old:     "\treturn norm.NFC.String(v), nil\n",
+		New:     "\tif again, err := url.QueryUnescape(v); err == nil {\n\t\tv = again\n\t}\n\n\treturn norm.NFC.String(v), nil\n",
+		Package: "api/request",
+		Test:    "TestValuesAreDecodedOnce",
+	},
+	{
+		Name:    "the node's taxonomies are missing in its metadata",
+		File:    "discovery/about.go",
+		Old:     "\t\tabout.Taxonomies = append(about.Taxonomies, t.ID)\n",
+		New:     "\t\t_ = t\n",
+		Package: "discovery",
+		Test:    "TestAboutNamesTheTaxonomies",
+	},
+	{
+		Name:    "an invitation is accepted after its end",
+		File:    "node/accept.go",
+		Old:     "\tif now.Unix() < token.Until {",
+		New:     "\tif now.Unix() != 0 {",
+		Package: "node",
+		Test:    "TestAnEndedInvitationIsRefused",
+	},
+	{
+		Name:    "the bundle endpoints of ended peerings are asked",
+		File:    "federation/peering/bundles.go",
+		Old:     "if !live || peering.Endpoint.IsZero() {",
+		New:     "if _ = live; peering.Endpoint.IsZero() {",
+		Package: "federation/peering",
+		Test:    "TestBundlesOfEndedPeeringsAreNotAsked",
+	},
+	{
+		Name:    "entries are freed 60 s early",
+		File:    "federation/replica/recordgate.go",
+		Old:     ".Add(directory.Skew))",
+		New:     ")",
+		Package: "federation/replica",
+		Test:    "TestEntriesAreFreedAfterTheSkew",
+	},
+	{
+		Name:    "words in a name weigh nothing",
+		File:    "discovery/score.go",
+		Old:     "\tnameShare   = .16\n",
+		New:     "\tnameShare   = 0.0\n",
+		Package: "discovery",
+		Test:    "TestANameInTheQueryCounts",
+	},
+	{
+		Name:    "ranked surfaces show registrations past their deadline",
+		File:    "discovery/search.go",
+		Old:     "s.finder.cfg.View.Get(k.origin, k.key.rid)",
+		New:     "s.finder.cfg.View.Peek(k.origin, k.key.rid)",
+		Package: "scenarios",
+		Test:    "TestEverySurfaceEndsAtTheDeadline",
+	},
+	{
+		Name:    "lookups show registrations past their deadline",
+		File:    "directory/index/find.go",
+		Old:     "at.key.compare(after) > 0 && at.entry.AliveAt(now) &&",
+		New:     "at.key.compare(after) > 0 &&",
+		Package: "scenarios",
+		Test:    "TestEverySurfaceEndsAtTheDeadline",
+	},
+	{
+		Name:    "lookups by name show registrations past their deadline",
+		File:    "directory/index/view.go",
+		Old:     "func(e *directory.Entry) bool { return !e.AliveAt(now) })",
+		New:     "func(e *directory.Entry) bool { return now < 0 })",
+		Package: "scenarios",
+		Test:    "TestEverySurfaceEndsAtTheDeadline",
+	},
+	{
+		Name:    "a registration is shown by its rid past its deadline",
+		File:    "directory/index/view.go",
+		Old:     "if !ok || !entry.AliveAt(index.Clock.Now().UnixMilli()) {",
+		New:     "if !ok {",
+		Package: "scenarios",
+		Test:    "TestEverySurfaceEndsAtTheDeadline",
+	},
+	{
+		Name:    "a rendered document outlives the deadlines in it",
+		File:    "api/catalog/pages.go",
+		Old:     "return !p.ends.IsZero() && !time.Now().Before(p.ends)",
+		New:     "return false",
+		Package: "api",
+		Test:    "TestWoAEndsWithItsRegistrations",
+	},
+}
