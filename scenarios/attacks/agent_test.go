@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -75,4 +76,102 @@ func TestHostileInputsCostOthersLittle(t *testing.T) {
 	}
 
 	m.withstands(attacks)
+}
+
+// An agent registers the listeners of its own directory as its endpoint, by address and by
+// name, so that the gateway would be its hands inside. Each is refused at every node before a
+// connection is made, whichever member listens there (finding 4).
+//
+// Requirement: SEC-009
+func TestAnAgentDoesNotReachTheDirectoryThroughItsGateway(t *testing.T) {
+	m := startMesh(t, "--domains", "1", "--nodes", "3")
+	endpoints := map[string]string{}
+
+	for i, n := range m.Domains[0].Nodes {
+		for kind, address := range map[string]string{
+			"api": strings.TrimPrefix(n.API, "https://"), "admin": strings.TrimPrefix(n.Admin, "http://"),
+			"raft": n.Raft, "gossip": n.Gossip,
+		} {
+			endpoints[fmt.Sprintf("%s-%d", kind, i)] = "https://" + address + "/v1/restore"
+			endpoints[fmt.Sprintf("%s-%d-named", kind, i)] =
+				"https://" + strings.Replace(address, "127.0.0.1", "localhost", 1) + "/agents/x/invoke"
+		}
+	}
+
+	for name, endpoint := range endpoints {
+		m.registerAgent(0, "agent/ada", name, endpoint, `"input_schema":{"type":"object"}`)
+	}
+
+	caller := m.as(0, "agent/bob")
+
+	for _, n := range m.Domains[0].Nodes {
+		for name := range endpoints {
+			// Members publish their listeners once all read the version that has them.
+			eventually(t, 30*time.Second, name+" is refused at "+n.ID, func() error {
+				status, answer, err := ask(t.Context(), caller, http.MethodPost, n.API+"/agents/"+name+"/invoke",
+					[]byte(`{}`))
+				if err == nil && (status != http.StatusForbidden || !strings.Contains(problemOf(answer), `"address"`)) {
+					err = fmt.Errorf("%d %s", status, answer)
+				}
+
+				return err
+			})
+		}
+	}
+}
+
+// An identity from which policy withholds capabilities invokes an agent with whatever it
+// guesses: no answer names an operation or a field, nor differs from that of an agent that
+// has none (finding 9).
+//
+// Requirement: SEC-014
+func TestAnAgentLearnsNoWithheldOperation(t *testing.T) {
+	m := startMesh(t, "--domains", "1")
+	server := m.agentServer(0, "agent/ada", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{}`)
+	})
+	node := m.Domains[0].Nodes[0]
+	shipped, err := os.ReadFile("../../trust/policy/shipped.cedar")
+	must(t, err)
+
+	policy := string(shipped) + `
+@id("eve-sees-no-capabilities") @members("capabilities")
+forbid (principal is Identity, action == Action::"read", resource)
+when { principal.path == "/agent/eve" };`
+
+	m.mustRun(append(m.operator(0), "policy", "apply", m.file([]byte(policy))))
+	m.registerAgent(0, "agent/ada", "withheld", server.URL, `"input_schema":{"type":"object",
+		"required":["canary"],"properties":{"canary":{"type":"integer"}}},"output_schema":{"required":["canary"]}`)
+
+	bare := fmt.Appendf(nil, `{"base":%q,"protocols":["https"]}`, server.URL)
+	if status, _, answer, err := m.register(m.as(0, "agent/ada"), node.API+"/ad/r?agent=without-ops", bare); err != nil ||
+		status != http.StatusCreated {
+		t.Fatalf("%d %s %v", status, answer, err)
+	}
+
+	eve := m.as(0, "agent/eve")
+	said := func(agent, path, body string) string {
+		status, answer, err := ask(t.Context(), eve, http.MethodPost, node.API+"/agents/"+agent+path, []byte(body))
+		must(t, err)
+
+		return fmt.Sprint(status, problemOf(answer))
+	}
+
+	for _, guess := range [][2]string{
+		{"/invoke", `{"canary":"text"}`}, {"/invoke", `{}`}, {"/invoke", `{"operation":"do","input":{}}`},
+		{"/invoke", `{"operation":"guess","input":{}}`}, {"/invoke", `[{},{"canary":"x"}]`}, {"/do", `{}`},
+		{"/guess", `{}`},
+	} {
+		got, want := said("withheld", guess[0], guess[1]), said("without-ops", guess[0], guess[1])
+		if got != want || strings.Contains(got, "canary") {
+			t.Errorf("%s %s: %s, but of an agent without operations %s", guess[0], guess[1], got, want)
+		}
+	}
+
+	status, answer, err := ask(t.Context(), m.as(0, "agent/bob"), http.MethodPost, node.API+"/agents/withheld/invoke",
+		[]byte(`{"canary":"text"}`))
+	if err != nil || status != http.StatusBadRequest || !strings.Contains(problemOf(answer), "canary") {
+		t.Errorf("a caller who sees the schema: %d %s %v", status, answer, err)
+	}
 }

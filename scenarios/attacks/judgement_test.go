@@ -81,6 +81,7 @@ func (m *runningMesh) agentServer(domain int, who string, handler http.HandlerFu
 	server := httptest.NewUnstartedServer(handler)
 	server.TLS = &tls.Config{
 		MinVersion:   tls.VersionTLS13,
+		ClientAuth:   tls.RequestClientCert,
 		Certificates: m.as(domain, who).Transport.(*http.Transport).TLSClientConfig.Certificates,
 	}
 	server.EnableHTTP2 = true

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -30,14 +31,45 @@ type runningMesh struct {
 // limits of production, and waits until it is ready.
 func startMesh(t *testing.T, flags ...string) *runningMesh {
 	t.Helper()
+
+	m, _ := startMeshIn(t, t.TempDir(), flags)
+
+	return m
+}
+
+// startMeshWith is startMesh with other configurations of the nodes: a mesh is laid out,
+// stopped, and started again after change has seen the text of each node's configuration.
+func startMeshWith(t *testing.T, change func(text string) string, flags ...string) *runningMesh {
+	t.Helper()
+
 	dir := t.TempDir()
+	m, stop := startMeshIn(t, dir, flags)
+	stop()
+
+	for _, domain := range m.Domains {
+		for _, n := range domain.Nodes {
+			text, err := os.ReadFile(n.Config)
+			must(t, err)
+			must(t, os.WriteFile(n.Config, []byte(change(string(text))), 0o600))
+		}
+	}
+
+	m, _ = startMeshIn(t, dir, flags)
+
+	return m
+}
+
+// startMeshIn is startMesh in a directory. stop ends the mesh before the test ends.
+func startMeshIn(t *testing.T, dir string, flags []string) (m *runningMesh, stop func()) {
+	t.Helper()
 	args := append([]string{"dev", "--processes", "--port", "0", "--dir", dir, "--sample", "0", "--limits"}, flags...)
 	cmd := exec.Command(programPath, args...)
 
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	must(t, cmd.Start())
-	t.Cleanup(func() {
+
+	stop = sync.OnceFunc(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		kill := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
 		defer kill.Stop()
@@ -47,7 +79,9 @@ func startMesh(t *testing.T, flags ...string) *runningMesh {
 		}
 	})
 
-	m := &runningMesh{t: t}
+	t.Cleanup(stop)
+
+	m = &runningMesh{t: t}
 	eventually(t, time.Minute, "the mesh is ready", func() error {
 		state, err := dev.ReadMesh(dir)
 		if err == nil && !state.Ready {
@@ -59,7 +93,7 @@ func startMesh(t *testing.T, flags ...string) *runningMesh {
 		return err
 	})
 
-	return m
+	return m, stop
 }
 
 // eventually tries every 20 ms until try succeeds or the bound is over.
