@@ -37,6 +37,10 @@ type Keyring interface {
 type Config struct {
 	Domain spiffeid.TrustDomain
 	Node   spiffeid.ID
+	// Inside reports whether an identity is of this domain, or of a token issuer that its
+	// configuration calls its own; nil counts the identities of its trust domain alone. No
+	// peer's record may name such an identity.
+	Inside func(directory.Identity) bool
 	// PublicURL is the domain's base URL for the types of problems in answers; if it is
 	// empty, these types are relative.
 	PublicURL string
@@ -98,6 +102,10 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("federation: Source, Keys, View, Peerings and Client are required")
 	case c.LongPoll < 0 || c.LongPoll > protocol.MaxWait:
 		return c, fmt.Errorf("federation: LongPoll is %s; at most %s", c.LongPoll, protocol.MaxWait)
+	}
+
+	if c.Inside == nil {
+		c.Inside = func(id directory.Identity) bool { return id.MemberOf(c.Domain) }
 	}
 
 	if c.Logger == nil {

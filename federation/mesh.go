@@ -79,8 +79,8 @@ func Open(cfg Config) (*Mesh, error) {
 	}
 	m.refusals = &replica.RefusalLog{Log: cfg.Logger}
 	m.replica = &replica.Config{
-		Domain: cfg.Domain, Keys: cfg.Keys, View: cfg.View, Dialect: cfg.Dialect, Logger: cfg.Logger,
-		Panics: cfg.Panics, Quota: cfg.Quota, Records: cfg.Records, Bytes: cfg.Bytes,
+		Domain: cfg.Domain, Inside: cfg.Inside, Keys: cfg.Keys, View: cfg.View, Dialect: cfg.Dialect,
+		Logger: cfg.Logger, Panics: cfg.Panics, Quota: cfg.Quota, Records: cfg.Records, Bytes: cfg.Bytes,
 	}
 	m.records = &replica.RecordGate{Cfg: m.replica}
 

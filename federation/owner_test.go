@@ -1,6 +1,7 @@
 package federation
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -22,7 +23,11 @@ func TestAPeerNamesNoIdentityOfThisDomain(t *testing.T) {
 	}
 
 	forgeries := map[string]func(*signed.Change){
-		"owner":          func(c *signed.Change) { c.Owner = named("spiffe://beta.test/agent/bob") },
+		"owner":      func(c *signed.Change) { c.Owner = named("spiffe://beta.test/agent/bob") },
+		"own-issuer": func(c *signed.Change) { c.Owner = named("oauth:https://login.beta.test#bob") },
+		"own-issuer-registered": func(c *signed.Change) {
+			c.Provenance.Registrant = named("oauth:https://login.beta.test#bob")
+		},
 		"wimse-owner":    func(c *signed.Change) { c.Owner = named("wimse://beta.test/agent/bob") },
 		"registrant":     func(c *signed.Change) { c.Provenance.Registrant = named("spiffe://beta.test/agent/bob") },
 		"registered-by":  func(c *signed.Change) { c.Provenance.RegisteredBy = named("spiffe://beta.test/tool/t") },
@@ -30,7 +35,11 @@ func TestAPeerNamesNoIdentityOfThisDomain(t *testing.T) {
 	}
 
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+		b := newBench(t, func(cfg *Config) {
+			cfg.Inside = func(id directory.Identity) bool {
+				return id.MemberOf(beta) || strings.HasPrefix(id.String(), "oauth:https://login.beta.test#")
+			}
+		})
 		for name, forge := range forgeries {
 			b.origin.forge = forge
 			b.origin.register(name, 600)
@@ -38,14 +47,23 @@ func TestAPeerNamesNoIdentityOfThisDomain(t *testing.T) {
 
 		b.origin.forge = func(c *signed.Change) { c.Owner = named("spiffe://gamma.test/agent/eve") }
 		other := b.origin.register("of-another-domain", 600)
+		b.origin.forge = func(c *signed.Change) { c.Owner = named("oauth:https://login.elsewhere.test#bob") }
+		subject := b.origin.register("of-an-issuer", 600)
 		b.origin.forge = nil
 		honest := b.origin.register("honest", 600)
 
 		b.pull()
 
 		shown := b.beta.shown(alpha)
-		if len(shown) != 2 || shown[honest] == nil || shown[other] == nil {
-			t.Errorf("%d are shown, want the two that name nobody of beta", len(shown))
+		if len(shown) != 3 || shown[honest] == nil || shown[other] == nil || shown[subject] == nil {
+			t.Fatalf("%d are shown, want the three that name nobody of beta", len(shown))
+		}
+
+		for rid, want := range map[directory.RID]directory.RegistrantState{honest: directory.RegistrantVerified,
+			other: directory.RegistrantClaimed, subject: directory.RegistrantClaimed} {
+			if got := shown[rid].RegistrantState(); got != want {
+				t.Errorf("the owner %s is %s, want %s", shown[rid].Owner, got, want)
+			}
 		}
 
 		status := b.beta.Peers()[0]
@@ -56,7 +74,7 @@ func TestAPeerNamesNoIdentityOfThisDomain(t *testing.T) {
 
 		b.beta.reopen(t)
 
-		if shown := b.beta.shown(alpha); len(shown) != 2 {
+		if shown := b.beta.shown(alpha); len(shown) != 3 {
 			t.Errorf("%d are shown after a restart", len(shown))
 		}
 	})

@@ -322,7 +322,8 @@ const federationBound = CloseTimeout / 4
 // wireFederation starts the exchange with other domains.
 func (n *Node) wireFederation(ln net.Listener, env Env) error {
 	cfg := federation.Config{
-		Domain: n.cfg.TrustDomain, Node: n.id, PublicURL: n.cfg.PublicURL, Dir: filepath.Join(n.cfg.Data, "federation"),
+		Domain: n.cfg.TrustDomain, Node: n.id, Inside: n.policy.Inside, PublicURL: n.cfg.PublicURL,
+		Dir:    filepath.Join(n.cfg.Data, "federation"),
 		Source: n.store, Keys: n.keyring, View: n.view, Peerings: n.agreements.List,
 		Siblings: n.store.Siblings, Client: n.client, Dialect: signed.OwnDialect(), Logger: n.log,
 		Farewell: n.agreements.EndedByPeer, Verifier: evidenceVerifier{n.keyring, n.agreements}, Stretch: env.Stretch,

@@ -3,6 +3,7 @@ package replica
 import (
 	"log/slog"
 
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/signed"
@@ -13,6 +14,7 @@ import (
 // A Config is the part of the node's configuration that origins need.
 type Config struct {
 	Domain         spiffeid.TrustDomain
+	Inside         func(directory.Identity) bool // whether an identity is of this domain
 	Keys           KeyDocuments
 	View           *index.View
 	Dialect        signed.Dialect
