@@ -66,7 +66,7 @@ func onLoopback(base string, show http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !request.IsLoopback(r.Host) {
 			problem.Write(w, base, directory.Refuse(directory.Forbidden,
-				"Profiles are shown only at localhost, or at a loopback address."))
+				"profiles are shown only at localhost, or at a loopback address"))
 
 			return
 		}

@@ -19,15 +19,15 @@ func checkCredential(call *request.Call, who audience) error {
 	switch {
 	case who.calls && call.Credential.ReadOnly:
 		return directory.Refuse(directory.Forbidden,
-			"The token of %s may be used for reads only, and invoking an agent is not "+
-				"a read. Use a client certificate, or a token that is bound to a certificate or a key.", call.Identity)
+			"the token of %s may be used for reads only, and invoking an agent is not "+
+				"a read. Use a client certificate, or a token that is bound to a certificate or a key", call.Identity)
 	case who.level == levelIdentified && call.Credential.ReadOnly:
 		return directory.Refuse(directory.Forbidden,
-			"The token of %s may be used for reads only. For changes, use a client "+
-				"certificate, or a token that is bound to a certificate or a key.", call.Identity)
+			"the token of %s may be used for reads only. For changes, use a client "+
+				"certificate, or a token that is bound to a certificate or a key", call.Identity)
 	case who.level == levelOperator && changes && (call.Credential.ReadOnly || call.Credential.Token):
 		return directory.Refuse(directory.Forbidden,
-			"%s authenticated with a token. Operators' changes, and snapshots, need a client certificate.",
+			"%s authenticated with a token. Operators' changes, and snapshots, need a client certificate",
 			call.Identity)
 	}
 
@@ -47,16 +47,16 @@ func (s *Server) refuseGateway(call *request.Call, who audience) error {
 	switch {
 	case (who.level == levelNode || who.level == levelOperator) && call.Header.Get("Via") != "":
 		return directory.Refuse(directory.Forbidden,
-			"This request came through an intermediary (Via), and this route is for nodes or operators themselves.")
+			"this request came through an intermediary (Via), and this route is for nodes or operators themselves")
 	case strings.HasPrefix(caller.Path(), directory.SourcePath):
 		return directory.Refuse(directory.Forbidden,
-			"%s is the account of a followed source, which no caller can present.", caller)
+			"%s is the account of a followed source, which no caller can present", caller)
 	case !isGateway || who.calls && gateways <= 1 && caller.TrustDomain() != s.cfg.Domain:
 		return nil
 	}
 
-	return directory.Refuse(directory.Forbidden, "This request came through a gateway, which may only invoke agents: "+
-		"not for a gateway of %s, and not through two others.", s.cfg.Domain)
+	return directory.Refuse(directory.Forbidden, "this request came through a gateway, which may only invoke agents: "+
+		"not for a gateway of %s, and not through two others", s.cfg.Domain)
 }
 
 // challenges are those of a 401: one for each authentication method in a header. Client

@@ -81,11 +81,11 @@ func (f *freshness) ensure(w http.ResponseWriter, call *request.Call) error {
 		return err
 	case heard > f.maxStale:
 		return directory.Refuse(directory.Unavailable,
-			"This node lost contact with its leader %d s ago; default reads allow %d s. "+
-				"Use consistency=stale to read its present state.", int(heard.Seconds()), int(f.maxStale.Seconds()))
+			"this node lost contact with its leader %d s ago; default reads allow %d s. "+
+				"Use consistency=stale to read its present state", int(heard.Seconds()), int(f.maxStale.Seconds()))
 	case f.readsOwn(call) && !f.caughtUp():
-		return directory.Refuse(directory.Unavailable, "This node was just started and has not caught up with %s yet. "+
-			"Try again, ask for another domain's origin, or use consistency=stale to read its present state.", f.domain)
+		return directory.Refuse(directory.Unavailable, "this node was just started and has not caught up with %s yet. "+
+			"Try again, ask for another domain's origin, or use consistency=stale to read its present state", f.domain)
 	}
 
 	return nil
@@ -99,7 +99,7 @@ func (f *freshness) current() error {
 	}
 
 	return directory.Refuse(directory.Unavailable,
-		"This node doesn't know the present state of its domain; it lost contact with its leader %d s ago.",
+		"this node doesn't know the present state of its domain; it lost contact with its leader %d s ago",
 		int(heard.Seconds()))
 }
 
@@ -136,7 +136,7 @@ func (f *freshness) wait(call *request.Call, ask freshRead) error {
 func (f *freshness) awaitAll(call *request.Call, ask freshRead) error {
 	if lost := slices.IndexFunc(ask.min, f.isLost); lost >= 0 {
 		return directory.Refuse(directory.PositionLost,
-			"%s is a position of an earlier epoch and was lost by a restore; this node has %s. Read without it.",
+			"%s is a position of an earlier epoch and was lost by a restore; this node has %s. Read without it",
 			directory.FormatIndex(ask.min[lost].domain, ask.min[lost].at), f.position(ask.min[lost].domain))
 	}
 
@@ -169,7 +169,7 @@ func (f *freshness) notReached(minimum minimum, wait time.Duration) error {
 		has = "it has nothing of that domain"
 	}
 
-	return directory.Refuse(directory.Unavailable, "This node did not reach %s within %d s; %s.",
+	return directory.Refuse(directory.Unavailable, "this node did not reach %s within %d s; %s",
 		directory.FormatIndex(minimum.domain, minimum.at), int(wait.Seconds()), has)
 }
 
@@ -236,7 +236,7 @@ func parseFreshness(params request.Params) (ask freshRead, err error) {
 		ask.consistency = consistency(mode)
 	case mode != "" && mode != string(defaultRead):
 		return ask, directory.Refuse(directory.BadQuery,
-			"consistency must be default, stale or linearizable, got %.40q.", mode)
+			"consistency must be default, stale or linearizable, got %.40q", mode)
 	}
 
 	if ask.min, err = parseMinimums(params); err != nil {
@@ -251,7 +251,7 @@ func parseFreshness(params request.Params) (ask freshRead, err error) {
 	seconds, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || seconds > maxWait {
 		return ask, directory.Refuse(directory.BadQuery,
-			"wait must be a whole number of seconds from 0 to %d, got %.40q.", maxWait, text)
+			"wait must be a whole number of seconds from 0 to %d, got %.40q", maxWait, text)
 	}
 
 	ask.wait = time.Duration(seconds) * time.Second
@@ -278,7 +278,7 @@ func parseMinimums(params request.Params) (all []minimum, err error) {
 			td, at, err := directory.ParseIndex(text)
 			if err != nil || directory.FormatIndex(td, at) != text {
 				return nil, directory.Refuse(directory.BadQuery,
-					"min must be DOMAIN=EPOCH.REVISION, as in Roster-Index, got %.100q.", text)
+					"min must be DOMAIN=EPOCH.REVISION, as in Roster-Index, got %.100q", text)
 			}
 
 			all = append(all, minimum{td, at})

@@ -127,7 +127,7 @@ func TestOperatorsChangeTheDomainsNodes(t *testing.T) {
 		cfg.Cluster = quietCluster{err: directory.Refuse(directory.Conflict, "the last voter")}
 	})
 	if body := wantStatus(t, ask(t, s, "/ops/operator", "POST", "/v1/operator/raft/remove", `{"id":"`+id+`"}`),
-		409); body["detail"] != "the last voter" {
+		409); body["detail"] != "The last voter." {
 		t.Errorf("refused with %v", body)
 	}
 }

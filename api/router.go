@@ -123,7 +123,7 @@ func (s *Server) match(call *request.Call) route {
 
 	res, raw := s.router.find(call.Request)
 	if res == nil {
-		return refusing(directory.Refuse(directory.NotFound, "There is nothing at this path."))
+		return refusing(directory.Refuse(directory.NotFound, "there is nothing at this path"))
 	}
 
 	if call.Method == http.MethodOptions {
@@ -140,7 +140,7 @@ func (s *Server) match(call *request.Call) route {
 	route, ok := res.routes[call.Method]
 	if !ok {
 		return refusing(&problem.Refusal{
-			Err: directory.Refuse(problem.MethodNotAllowed, "Method %s not allowed; use %s.", call.Method,
+			Err: directory.Refuse(problem.MethodNotAllowed, "method %s not allowed; use %s", call.Method,
 				res.allow),
 			Header: http.Header{"Allow": {res.allow}},
 		})
@@ -167,7 +167,7 @@ func parsePath(raw map[string]string) (map[string]string, error) {
 	for name, value := range raw {
 		decoded, err := url.PathUnescape(value)
 		if err != nil {
-			return nil, directory.Refuse(directory.BadRequest, "The path is not properly percent-encoded.")
+			return nil, directory.Refuse(directory.BadRequest, "the path is not properly percent-encoded")
 		}
 
 		vars[name] = decoded
@@ -207,13 +207,13 @@ func checkSize(r *http.Request) error {
 
 	switch {
 	case len(r.RequestURI) > maxURI:
-		return directory.Refuse(problem.URITooLong, "The URI has %d bytes; at most %d are allowed.", len(r.RequestURI),
+		return directory.Refuse(problem.URITooLong, "the URI has %d bytes; at most %d are allowed", len(r.RequestURI),
 			maxURI)
 	case size > maxHeader:
-		return directory.Refuse(problem.HeaderTooLarge, "The header has %d bytes; at most %d are allowed.", size,
+		return directory.Refuse(problem.HeaderTooLarge, "the header has %d bytes; at most %d are allowed", size,
 			maxHeader)
 	case methodLabel(r.Method) == methodOther:
-		return directory.Refuse(problem.NotImplemented, "Method %.64q is not implemented.", r.Method)
+		return directory.Refuse(problem.NotImplemented, "method %.64q is not implemented", r.Method)
 	}
 
 	return nil

@@ -175,7 +175,7 @@ func (s *Server) serve(w http.ResponseWriter, call *request.Call, route *route, 
 func (s *Server) authorise(w http.ResponseWriter, call *request.Call, who audience, invalid error) error {
 	// A page of another site makes a browser present its user's client certificate.
 	if err := s.browsers.Check(call.Request); err != nil {
-		return directory.Refuse(directory.Forbidden, "Pages of other sites may not change anything here: %w", err)
+		return directory.Refuse(directory.Forbidden, "pages of other sites may not change anything here: %w", err)
 	}
 
 	if err := s.refuseGateway(call, who); err != nil || who.level == levelAnyone || who.level == levelNode {

@@ -233,7 +233,7 @@ func (cfg *Config) setDefaults() {
 
 	if cfg.ConsumeProof == nil {
 		cfg.ConsumeProof = func(context.Context, directory.Hash, int64) error {
-			return directory.Refuse(directory.Unavailable, "This node can't record proofs. Use a client certificate.")
+			return directory.Refuse(directory.Unavailable, "this node can't record proofs. Use a client certificate")
 		}
 	}
 

@@ -101,7 +101,7 @@ func (i *invocation) item(ctx context.Context, item []byte, at string) (reply *i
 			i.g.cfg.Logger.Error("an item of a batch panicked", "request_id", i.in.RequestID, "item", at, "panic",
 				fmt.Sprint(p), "stack", string(debug.Stack()))
 			reply, err = nil, directory.Refuse(directory.Internal,
-				"Something went wrong here; the node's log has it under this request's correlation_id.")
+				"something went wrong here; the node's log has it under this request's correlation_id")
 		}
 	}()
 

@@ -37,7 +37,7 @@ type heldBundles struct{ bundles *trust.Bundles }
 func (h heldBundles) Publish(domain spiffeid.TrustDomain) ([]byte, error) {
 	bundle, err := h.bundles.Publish(domain)
 	if errors.Is(err, trust.ErrNoBundle) {
-		return nil, directory.Refuse(directory.NotFound, "This node holds no bundle of %s.", domain.Name())
+		return nil, directory.Refuse(directory.NotFound, "this node holds no bundle of %s", domain.Name())
 	}
 
 	return bundle, err

@@ -102,6 +102,8 @@ func (p checkedPackage) checkCall(call *ast.CallExpr, complain func(token.Pos, s
 	}
 
 	switch fn.Pkg().Path() + "." + fn.Name() {
+	case module + "/directory.Refuse":
+		p.checkSentence(call.Args[1], "refusal", complain)
 	case "errors.New", "fmt.Errorf":
 		p.checkSentence(call.Args[0], "error", complain)
 	case "log/slog.Debug", "log/slog.Info", "log/slog.Warn", "log/slog.Error":

@@ -112,7 +112,7 @@ func (g *Guard) Unauthenticated(before string, cause error) error {
 
 	refused := directory.Refuse(directory.Unauthenticated,
 		"%sThis request needs a verified identity: present an X.509-SVID "+
-			"of %s or of a peer domain as TLS client certificate, or another credential that /.well-known/ad lists.",
+			"of %s or of a peer domain as TLS client certificate, or another credential that /.well-known/ad lists",
 		before, g.domain)
 	refused.Err = cause
 

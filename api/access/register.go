@@ -18,7 +18,7 @@ func (g *Guard) Authorise(call *request.Call, proposal directory.RegisterRequest
 		owner = proposal.Owner
 		if !proposal.Caller.Commissioning {
 			return directory.Refuse(directory.Forbidden,
-				"%s is not a commissioning tool, so it can't register for another owner. Leave out owner=.",
+				"%s is not a commissioning tool, so it can't register for another owner. Leave out owner=",
 				call.Identity)
 		}
 
@@ -89,7 +89,7 @@ func (g *Guard) CheckOwner(owner directory.Identity) error {
 
 	return directory.Refuse(directory.OwnerOutsideDomain,
 		"%s is no identity of %s, so it can't own a registration here. Owners are of this trust domain, or of "+
-			"issuers that its configuration calls its own.", owner, g.domain)
+			"issuers that its configuration calls its own", owner, g.domain)
 }
 
 // MayOwn tells whether id may register the contents of an entry as its own.

@@ -87,8 +87,8 @@ func (h *Handler) Proof(w http.ResponseWriter, call *request.Call) error {
 	}
 
 	if kinds.Redact(entry, redaction) != entry {
-		return directory.Refuse(directory.Forbidden, "A proof shows the whole registration, and policy withholds "+
-			"a part of it from you. Its record, at %s/record, shows the rest.", h.Reader.Render.Href(entry))
+		return directory.Refuse(directory.Forbidden, "a proof shows the whole registration, and policy withholds "+
+			"a part of it from you. Its record, at %s/record, shows the rest", h.Reader.Render.Href(entry))
 	}
 
 	proof, err := h.Records.Proof(call.Context(), entry.Origin, entry.RID)

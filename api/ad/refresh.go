@@ -76,7 +76,7 @@ func (h *Handler) renew(
 
 		if first, twice := seen[rid]; twice {
 			return outcome, nil, directory.Refuse(directory.BadRequest,
-				"Items %d and %d name the same registration; list each once. Nothing was changed.", first+1, i+1)
+				"items %d and %d name the same registration; list each once. Nothing was changed", first+1, i+1)
 		}
 
 		seen[rid] = i
@@ -117,12 +117,12 @@ func readRenewals(w http.ResponseWriter, c *request.Call) ([]wire.Renewal, error
 	var renewals []wire.Renewal
 	if err := json.Unmarshal(body, &renewals, json.RejectUnknownMembers(true)); err != nil {
 		return nil, directory.Refuse(directory.BadRequest,
-			`The body must be an array of {"id": RID or NAME, "lt": SECONDS}: %w`, err)
+			`the body must be an array of {"id": RID or NAME, "lt": SECONDS}: %w`, err)
 	}
 
 	if len(renewals) == 0 || len(renewals) > directory.MaxRenewals {
 		return nil, directory.Refuse(directory.BadRequest,
-			"The body must list 1 to %d registrations, got %d.", directory.MaxRenewals, len(renewals))
+			"the body must list 1 to %d registrations, got %d", directory.MaxRenewals, len(renewals))
 	}
 
 	return renewals, nil
@@ -134,7 +134,7 @@ func (h *Handler) target(
 ) (*directory.Entry, directory.RID, error) {
 	if lt := renewal.LifetimeSeconds; lt != 0 && lt < directory.MinLifetime {
 		return nil, directory.RID{}, directory.Refuse(directory.BadLifetime,
-			"lt must be a whole number of seconds from %d to 4294967295, got %d.", directory.MinLifetime, lt)
+			"lt must be a whole number of seconds from %d to 4294967295, got %d", directory.MinLifetime, lt)
 	}
 
 	if err := h.Writer.CheckMin(call, renewal.LifetimeSeconds); err != nil {

@@ -65,7 +65,7 @@ func parseTransfer(in wire.Transfer) (transfer directory.TransferRequest, err er
 	if in.Accept != nil {
 		if in.Owner != "" || in.ExpiresIn != nil || in.Force {
 			return transfer, directory.Refuse(directory.BadRequest,
-				`The answer to an offer is {"accept": true} or {"accept": false} alone.`)
+				`the answer to an offer is {"accept": true} or {"accept": false} alone.`)
 		}
 
 		transfer.Step = directory.TransferDecline
@@ -78,13 +78,13 @@ func parseTransfer(in wire.Transfer) (transfer directory.TransferRequest, err er
 
 	if transfer.To, err = directory.ParseIdentity(in.Owner); err != nil {
 		return transfer, directory.Refuse(directory.BadRequest,
-			"owner must be a SPIFFE or WIMSE URI, or oauth:ISSUER#SUBJECT, got %.100q.", in.Owner).At("/owner")
+			"owner must be a SPIFFE or WIMSE URI, or oauth:ISSUER#SUBJECT, got %.100q", in.Owner).At("/owner")
 	}
 
 	if in.Force {
 		if in.ExpiresIn != nil {
 			return transfer, directory.Refuse(directory.BadRequest,
-				"expires_in is of an offer, and force moves the registration at once.").At("/expires_in")
+				"expires_in is of an offer, and force moves the registration at once").At("/expires_in")
 		}
 
 		transfer.Step = directory.TransferForce
@@ -98,7 +98,7 @@ func parseTransfer(in wire.Transfer) (transfer directory.TransferRequest, err er
 	}
 
 	if transfer.Lifetime == 0 || transfer.Lifetime > directory.MaxOfferLifetime {
-		return transfer, directory.Refuse(directory.BadRequest, "expires_in must be 1 to %d seconds, got %d.",
+		return transfer, directory.Refuse(directory.BadRequest, "expires_in must be 1 to %d seconds, got %d",
 			directory.MaxOfferLifetime, transfer.Lifetime).At("/expires_in")
 	}
 
@@ -173,16 +173,16 @@ func (h *Handler) transferable(call *request.Call, step directory.TransferStep) 
 		switch {
 		case own && step == directory.TransferOffer && h.operates(call, directory.ActionTransfer):
 			return nil, directory.Refuse(directory.Forbidden,
-				"You are not the owner: use force to give this registration to another identity as an operator.")
+				"you are not the owner: use force to give this registration to another identity as an operator")
 		case !h.Reader.Guard.MayRead(call, entry):
 		case !own:
 			return nil, h.Writer.Foreign(entry)
 		case step == directory.TransferForce:
 			return nil, directory.Refuse(directory.Forbidden,
-				"Only an operator with a client certificate may use force. Its owner may offer this registration.")
+				"only an operator with a client certificate may use force. Its owner may offer this registration")
 		case step == directory.TransferOffer || step == directory.TransferWithdraw:
 			return nil, directory.Refuse(directory.Forbidden,
-				"You are not the owner of this registration. Only its owner may offer it or withdraw its offer.")
+				"you are not the owner of this registration. Only its owner may offer it or withdraw its offer")
 		default:
 			return nil, noOffer(call)
 		}
@@ -263,7 +263,7 @@ func (h *Handler) Offer(w http.ResponseWriter, call *request.Call) error {
 
 func noOffer(call *request.Call) error {
 	return directory.Refuse(directory.NotFound,
-		"No open offer of a registration %.100q was found, or you may not see it.", call.Vars["id"])
+		"no open offer of a registration %.100q was found, or you may not see it", call.Vars["id"])
 }
 
 // offersOnPage bounds the offers of one answer.

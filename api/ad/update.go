@@ -99,7 +99,7 @@ func (h *Handler) authorisePatch(call *request.Call, entry *directory.Entry, pat
 	if kind := entry.Document.Kind(); kind != directory.KindAD {
 		return &problem.Refusal{
 			Err: directory.Refuse(directory.WrongKind,
-				"A document of kind %q can't be updated in part. Replace it as a whole, at the Link.", kind),
+				"a document of kind %q can't be updated in part. Replace it as a whole, at the Link", kind),
 			Header: http.Header{"Link": {"<" + editHref(entry) + `>; rel="edit"`}},
 		}
 	}

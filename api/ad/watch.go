@@ -100,7 +100,7 @@ func (wt *Watcher) Watch(w http.ResponseWriter, call *request.Call) error {
 	}
 
 	if wt.stopping.Err() != nil {
-		return directory.Refuse(directory.Unavailable, "This node is stopping. Watch at another node.")
+		return directory.Refuse(directory.Unavailable, "this node is stopping. Watch at another node")
 	}
 
 	// A proof holds for a minute, but the stream for as long as the token.

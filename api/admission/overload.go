@@ -120,7 +120,7 @@ func (o *Overload) refuse(work Work, reason string) error {
 
 	return &problem.Refusal{
 		Err: directory.Refuse(directory.Overloaded,
-			"%s. Nothing was changed; try again later, or at another node.", reason),
+			"%s. Nothing was changed; try again later, or at another node", reason),
 		Retry: retryAfter[work.class()],
 	}
 }

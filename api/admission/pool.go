@@ -72,14 +72,14 @@ func (p *Pool) refusal(caller Caller, refused *limit.ShareError) *directory.Erro
 	switch refused.Scope {
 	case limit.ScopeCaller:
 		return directory.Refuse(directory.RateLimited,
-			"Your share of this node's %s is used up: one caller may have %d. Wait until some have ended.", p.of, most)
+			"your share of this node's %s is used up: one caller may have %d. Wait until some have ended", p.of, most)
 	case limit.ScopeGroup:
 		return directory.Refuse(directory.RateLimited,
-			"The share of %s of this node's %s is used up: all of its callers together may have %d. "+
-				"Wait until some have ended.", caller.Party.Group, p.of, most)
+			"the share of %s of this node's %s is used up: all of its callers together may have %d. "+
+				"Wait until some have ended", caller.Party.Group, p.of, most)
 	default:
 		return directory.Refuse(directory.Unavailable,
-			"Other callers use this node's %s up. Nothing was changed; try again later, or at another node.", p.of)
+			"other callers use this node's %s up. Nothing was changed; try again later, or at another node", p.of)
 	}
 }
 

@@ -189,7 +189,7 @@ func (l *Limiter) Attempt(address string) error {
 
 	return &problem.Refusal{
 		Err: directory.Refuse(directory.RateLimited,
-			"Too many credentials that don't hold came from your address. Try again in 1 s."),
+			"too many credentials that don't hold came from your address. Try again in 1 s"),
 		Retry: 1,
 	}
 }
@@ -316,7 +316,7 @@ func tooOften(quota quota, wait time.Duration) error {
 	violated := append(strictjson.AppendString([]byte{'['}, string(quota.class)), ']')
 
 	return &problem.Refusal{
-		Err: directory.Refuse(directory.RateLimited, "The limit for %s is %d requests in %d s. Try again in %d s.",
+		Err: directory.Refuse(directory.RateLimited, "the limit for %s is %d requests in %d s. Try again in %d s",
 			quota.class, quota.burst, quota.window(), seconds(wait)),
 		Retry:   seconds(wait),
 		Members: []strictjson.Member{{Name: "violated-policies", Value: violated}},

@@ -80,7 +80,7 @@ func (h *Handler) parseProposal(w http.ResponseWriter, call *request.Call) (prop
 
 	if id, ok := strictjson.TextMember(proposal.Document.Members(), "id"); ok && id == "" {
 		return proposal, directory.Refuse(directory.BadRequest,
-			"id must have 1 to 255 bytes. Leave it out, and the directory makes one.").At("/id")
+			"id must have 1 to 255 bytes. Leave it out, and the directory makes one").At("/id")
 	}
 
 	return proposal, nil
@@ -209,7 +209,7 @@ func parseNeed(values map[string][]string) (need index.Requirements, err error) 
 		for _, v := range values[name] {
 			for text := range strings.SplitSeq(v, ",") {
 				if text = strings.TrimSpace(text); text == "" {
-					err = directory.Refuse(directory.BadQuery, "%s has an empty value; leave it out instead.", name)
+					err = directory.Refuse(directory.BadQuery, "%s has an empty value; leave it out instead", name)
 				}
 
 				all = append(all, norm.NFC.String(text))
@@ -221,7 +221,7 @@ func parseNeed(values map[string][]string) (need index.Requirements, err error) 
 
 	need = index.Requirements{Capabilities: split("capabilities"), Tags: split("tags"), Languages: split("language")}
 	if n := len(need.Capabilities) + len(need.Tags) + len(need.Languages); n > index.MaxFilters {
-		err = directory.Refuse(directory.BadQuery, "At most %d filters are allowed, got %d.", index.MaxFilters, n)
+		err = directory.Refuse(directory.BadQuery, "at most %d filters are allowed, got %d", index.MaxFilters, n)
 	}
 
 	return need, err

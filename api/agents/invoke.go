@@ -119,7 +119,7 @@ func (v *Invoker) audit(c *request.Call, entry *directory.Entry, call func() err
 func (v *Invoker) authorise(call *request.Call, entry *directory.Entry) error {
 	if v.Frozen != nil && slices.Contains(v.Frozen(), entry.Origin) {
 		return directory.Refuse(directory.Forbidden,
-			"This domain has frozen %s, so it doesn't invoke its agents.", entry.Origin.Name())
+			"this domain has frozen %s, so it doesn't invoke its agents", entry.Origin.Name())
 	}
 
 	decision := v.MayInvoke(call.Identity, entry)
@@ -133,18 +133,18 @@ func (v *Invoker) authorise(call *request.Call, entry *directory.Entry) error {
 // parse reads an invocation.
 func (v *Invoker) parse(w http.ResponseWriter, call *request.Call) (in invoke.Request, err error) {
 	if media, _, _ := mime.ParseMediaType(call.Header.Get("Content-Type")); strings.HasPrefix(media, "multipart/") {
-		return in, directory.Refuse(problem.MediaType, "An invocation must be JSON, got %s. Name large or binary "+
-			"content by a URL, or encode it as base64 in the JSON.", media)
+		return in, directory.Refuse(problem.MediaType, "an invocation must be JSON, got %s. Name large or binary "+
+			"content by a URL, or encode it as base64 in the JSON", media)
 	}
 
 	keys := call.Header.Values("Idempotency-Key")
 	if len(keys) > 1 || len(keys) == 1 && (keys[0] == "" || len(keys[0]) > maxKey) {
-		return in, directory.Refuse(directory.BadRequest, "Idempotency-Key must be one key of 1 to %d bytes.", maxKey)
+		return in, directory.Refuse(directory.BadRequest, "Idempotency-Key must be one key of 1 to %d bytes", maxKey)
 	}
 
 	if len(keys) == 1 && call.Anonymous() {
 		return in, directory.Refuse(directory.BadRequest,
-			"An Idempotency-Key needs a verified identity, because keys are per caller. Authenticate, or leave it out.")
+			"an Idempotency-Key needs a verified identity, because keys are per caller. Authenticate, or leave it out")
 	}
 
 	in = invoke.Request{

@@ -39,7 +39,7 @@ func (d *Description) OpenAPI(w http.ResponseWriter, c *request.Call) error {
 func (d *Description) Schema(w http.ResponseWriter, call *request.Call) error {
 	data, ok := d.schemas()[call.Vars["kind"]]
 	if !ok {
-		return directory.Refuse(directory.NotFound, "There is no schema called %.100q.", call.Vars["kind"])
+		return directory.Refuse(directory.NotFound, "there is no schema called %.100q", call.Vars["kind"])
 	}
 
 	return response.SendPublic(w, call, "application/schema+json", data)
@@ -51,7 +51,7 @@ func (d *Description) Problem(w http.ResponseWriter, call *request.Call) error {
 
 	rule := problem.RuleOf(name)
 	if rule.Status == 0 {
-		return directory.Refuse(directory.NotFound, "There is no problem called %.100q.", name)
+		return directory.Refuse(directory.NotFound, "there is no problem called %.100q", name)
 	}
 
 	data := strictjson.AppendText([]byte{'{'}, "type", problem.TypeURI(d.publicURL, name))

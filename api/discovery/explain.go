@@ -86,5 +86,5 @@ func (h *Handler) named(c *request.Call, id string) (*directory.Entry, error) {
 	}
 
 	return nil, directory.Refuse(directory.BadRequest,
-		"Several domains have a registration %.100q. Name one of them as ORIGIN/RID.", id).At("/explain")
+		"several domains have a registration %.100q. Name one of them as ORIGIN/RID", id).At("/explain")
 }

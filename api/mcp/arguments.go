@@ -38,7 +38,7 @@ func (t *tool) parseArguments(data []byte) (arguments, error) {
 
 	for _, member := range members {
 		if !slices.ContainsFunc(t.arguments, func(a argument) bool { return a.name == member.Name }) {
-			return args, directory.Refuse(directory.BadRequest, "%s has no argument %.100q. Its arguments are %s.",
+			return args, directory.Refuse(directory.BadRequest, "%s has no argument %.100q. Its arguments are %s",
 				t.name, member.Name, t.argumentNames()).At("/" + inPointer.Replace(member.Name))
 		}
 
@@ -49,7 +49,7 @@ func (t *tool) parseArguments(data []byte) (arguments, error) {
 
 	for _, name := range t.required {
 		if args.given[name] == nil {
-			return args, directory.Refuse(directory.BadRequest, "%s needs the argument %s.", t.name, name)
+			return args, directory.Refuse(directory.BadRequest, "%s needs the argument %s", t.name, name)
 		}
 	}
 
@@ -114,7 +114,7 @@ func (args arguments) post(path string) (*toolRequest, error) {
 func (args arguments) text(name string) (string, error) {
 	values, err := args.texts(name)
 	if len(values) > 1 {
-		err = directory.Refuse(directory.BadRequest, "%s must be one text, got %d.", name, len(values)).At("/" + name)
+		err = directory.Refuse(directory.BadRequest, "%s must be one text, got %d", name, len(values)).At("/" + name)
 	}
 
 	return strings.Join(values, ""), err
@@ -148,7 +148,7 @@ func (args arguments) texts(name string) ([]string, error) {
 		case '0', 't', 'f':
 			values = append(values, string(item))
 		default:
-			return nil, directory.Refuse(directory.BadRequest, "%s must be a text or a list of texts.", name).
+			return nil, directory.Refuse(directory.BadRequest, "%s must be a text or a list of texts", name).
 				At("/" + name)
 		}
 	}

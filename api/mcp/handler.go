@@ -111,7 +111,7 @@ func (h *Handler) Post(w http.ResponseWriter, call *request.Call) error {
 func (h *Handler) checkOrigin(call *request.Call) error {
 	for _, origin := range call.Header.Values("Origin") {
 		if origin != h.cfg.PublicURL {
-			return directory.Refuse(directory.Forbidden, "A page of %.64q may not call this directory's tools.",
+			return directory.Refuse(directory.Forbidden, "a page of %.64q may not call this directory's tools",
 				origin)
 		}
 	}
@@ -121,7 +121,7 @@ func (h *Handler) checkOrigin(call *request.Call) error {
 	public, err := url.Parse(h.cfg.PublicURL)
 	if local != nil && request.IsLoopback(local.String()) && !request.IsLoopback(call.Host) &&
 		(err != nil || call.Host != public.Host) {
-		return directory.Refuse(directory.Forbidden, "Host %.64q is not a name of this directory.", call.Host)
+		return directory.Refuse(directory.Forbidden, "host %.64q is not a name of this directory", call.Host)
 	}
 
 	return nil
@@ -136,7 +136,7 @@ func checkAccept(call *request.Call) error {
 		if !strings.Contains(accepts, media) && !strings.Contains(accepts, kind+"/*") &&
 			!strings.Contains(accepts, "*/*") {
 			return directory.Refuse(directory.BadRequest,
-				"The header field Accept doesn't name %s. Send Accept: application/json, text/event-stream.", media)
+				"the header field Accept doesn't name %s. Send Accept: application/json, text/event-stream", media)
 		}
 	}
 
@@ -198,7 +198,7 @@ func (h *Handler) delegate(ctx context.Context, toolRequest *toolRequest) (*clie
 	r, err := http.NewRequestWithContext(ctx, toolRequest.method, "https://"+call.Host+toolRequest.target,
 		bytes.NewReader(toolRequest.body))
 	if err != nil {
-		return nil, directory.Refuse(directory.BadRequest, "The arguments don't make a valid request: %w", err)
+		return nil, directory.Refuse(directory.BadRequest, "the arguments don't make a valid request: %w", err)
 	}
 
 	r.RequestURI = toolRequest.target

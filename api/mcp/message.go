@@ -35,7 +35,7 @@ func readMessage(w http.ResponseWriter, c *request.Call) (body []byte, message m
 // lets one request be many.
 func parseMessage(body []byte) (message message, err error) {
 	if trimmed := bytes.TrimLeft(body, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '[' {
-		return message, directory.Refuse(directory.BadRequest, "Batches are not supported. Send one message at a time.")
+		return message, directory.Refuse(directory.BadRequest, "batches are not supported. Send one message at a time")
 	}
 
 	members, err := directory.ParseObject(body)

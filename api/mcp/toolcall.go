@@ -140,9 +140,9 @@ func cursorOf(reply *client.Reply) string {
 // unanswered refuses a tool's call to which the directory gave no answer.
 func unanswered(q *toolRequest, err error) error {
 	if !q.writes {
-		return directory.Refuse(directory.Unavailable, "The directory doesn't answer: %w", err)
+		return directory.Refuse(directory.Unavailable, "the directory doesn't answer: %w", err)
 	}
 
 	return directory.Refuse(directory.OutcomeUnknown,
-		"The directory didn't answer, and the change may have been made: %w. It is safe to repeat it.", err)
+		"the directory didn't answer, and the change may have been made: %w. It is safe to repeat it", err)
 }

@@ -181,7 +181,7 @@ func requestAgent(args arguments) (*toolRequest, error) {
 	rid, agent, origin := named[0], named[1], named[2]
 	if (rid == "") == (agent == "") || origin != "" && rid == "" {
 		return nil, directory.Refuse(directory.BadRequest,
-			"get_agent needs either rid, with or without origin, or agent.")
+			"get_agent needs either rid, with or without origin, or agent")
 	}
 
 	path := "/ad/r/" + url.PathEscape(rid+agent)

@@ -83,7 +83,7 @@ func (a *Audit) Read(w http.ResponseWriter, call *request.Call) error {
 func parseAuditQuery(call *request.Call) (query directory.AuditQuery, follow bool, err error) {
 	for _, param := range call.Params {
 		if !slices.Contains(auditParams, param.Name) {
-			return query, false, directory.Refuse(directory.BadQuery, "There is no parameter %.64q; there are %s.",
+			return query, false, directory.Refuse(directory.BadQuery, "there is no parameter %.64q; there are %s",
 				param.Name, strings.Join(auditParams, ", "))
 		}
 	}
@@ -95,19 +95,19 @@ func parseAuditQuery(call *request.Call) (query directory.AuditQuery, follow boo
 
 	query.Who, query.What = values.Get("who"), values.Get("what")
 	if len(query.Who) > maxAuditFilter || len(query.What) > maxAuditFilter {
-		return query, false, directory.Refuse(directory.BadQuery, "who and what have at most %d bytes.", maxAuditFilter)
+		return query, false, directory.Refuse(directory.BadQuery, "who and what have at most %d bytes", maxAuditFilter)
 	}
 
 	if text := values.Get("since"); text != "" {
 		if query.Since, err = time.Parse(time.RFC3339, text); err != nil {
 			return query, false, directory.Refuse(directory.BadQuery,
-				"since must be a time such as 2026-01-02T15:04:05Z, got %.64q.", text)
+				"since must be a time such as 2026-01-02T15:04:05Z, got %.64q", text)
 		}
 	}
 
 	if text := values.Get("after"); text != "" {
 		if query.After, err = strconv.ParseUint(text, 10, 64); err != nil {
-			return query, false, directory.Refuse(directory.BadQuery, "after must be a line's number, got %.64q.", text)
+			return query, false, directory.Refuse(directory.BadQuery, "after must be a line's number, got %.64q", text)
 		}
 	}
 
@@ -115,7 +115,7 @@ func parseAuditQuery(call *request.Call) (query directory.AuditQuery, follow boo
 	if text := values.Get("limit"); text != "" {
 		query.Limit, err = strconv.Atoi(text)
 		if err != nil || query.Limit < 1 || query.Limit > maxAuditLines {
-			return query, false, directory.Refuse(directory.BadQuery, "limit must be 1 to %d, got %.64q.", maxAuditLines,
+			return query, false, directory.Refuse(directory.BadQuery, "limit must be 1 to %d, got %.64q", maxAuditLines,
 				text)
 		}
 	}
@@ -125,7 +125,7 @@ func parseAuditQuery(call *request.Call) (query directory.AuditQuery, follow boo
 	case "true":
 		follow = true
 	default:
-		return query, false, directory.Refuse(directory.BadQuery, "follow must be true or false, got %.64q.", text)
+		return query, false, directory.Refuse(directory.BadQuery, "follow must be true or false, got %.64q", text)
 	}
 
 	return query, follow, nil
@@ -180,7 +180,7 @@ func (a *Audit) follow(w http.ResponseWriter, call *request.Call, query director
 		defer func() { <-a.followers }()
 	default:
 		return directory.Refuse(directory.Unavailable,
-			"%d callers follow the audit log of this node, the most that may. Read its pages.", maxAuditFollowers)
+			"%d callers follow the audit log of this node, the most that may. Read its pages", maxAuditFollowers)
 	}
 
 	if query.After == 0 && query.Since.IsZero() {

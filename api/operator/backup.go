@@ -58,7 +58,7 @@ func (h *Backups) Save(w http.ResponseWriter, call *request.Call) error {
 // Restore answers POST /v1/operator/snapshot, whose body is a backup.
 func (h *Backups) Restore(w http.ResponseWriter, call *request.Call) error {
 	if got := call.Header.Get("Content-Type"); got != wire.MediaBackup {
-		return directory.Refuse(problem.MediaType, "Content-Type %.100q is not supported. Send a backup as %s.", got,
+		return directory.Refuse(problem.MediaType, "Content-Type %.100q is not supported. Send a backup as %s", got,
 			wire.MediaBackup)
 	}
 

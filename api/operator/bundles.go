@@ -29,7 +29,7 @@ func (b *Bundles) Get(w http.ResponseWriter, call *request.Call) error {
 
 	domain, err := spiffeid.TrustDomainFromString(name)
 	if err != nil || domain.Name() != name {
-		return directory.Refuse(directory.NotFound, "There is no bundle of %.64q, which is not a trust domain.", name)
+		return directory.Refuse(directory.NotFound, "there is no bundle of %.64q, which is not a trust domain", name)
 	}
 
 	bundle, err := b.Held.Publish(domain)

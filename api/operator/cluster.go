@@ -101,7 +101,7 @@ func readMember(
 	}
 
 	if id, err = spiffeid.FromString(in.ID); err != nil {
-		return in, id, directory.Refuse(directory.BadRequest, "id must be a node's SPIFFE ID, got %.100q.", in.ID).
+		return in, id, directory.Refuse(directory.BadRequest, "id must be a node's SPIFFE ID, got %.100q", in.ID).
 			At("/id")
 	}
 

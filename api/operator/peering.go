@@ -25,13 +25,13 @@ func ParsePeering(in *wire.Peering, own spiffeid.TrustDomain) (directory.Peering
 
 	peering.Domain, err = spiffeid.TrustDomainFromString(in.Domain)
 	if err != nil || peering.Domain.Name() != in.Domain || in.Domain == directory.Mesh.String() {
-		return peering, directory.Refuse(directory.BadRequest, "domain must be a trust domain, got %q.", in.Domain).
+		return peering, directory.Refuse(directory.BadRequest, "domain must be a trust domain, got %q", in.Domain).
 			At("/domain")
 	}
 
 	if peering.Domain == own {
 		return peering, directory.Refuse(directory.BadRequest,
-			"domain must be another domain; %s is this directory's own.", in.Domain).At("/domain")
+			"domain must be another domain; %s is this directory's own", in.Domain).At("/domain")
 	}
 
 	switch peering.State {
@@ -40,12 +40,12 @@ func ParsePeering(in *wire.Peering, own spiffeid.TrustDomain) (directory.Peering
 	case directory.PeeringPending, directory.PeeringActive, directory.PeeringFrozen, directory.PeeringTerminated:
 	default:
 		return peering, directory.Refuse(directory.BadRequest,
-			"state must be pending, active, frozen or terminated, got %q.", in.State).At("/state")
+			"state must be pending, active, frozen or terminated, got %q", in.State).At("/state")
 	}
 
 	if len(in.Bundle) == 0 || jsontext.Value(in.Bundle).Kind() != '{' {
 		return peering, directory.Refuse(directory.BadRequest,
-			"bundle is missing: give the peer's SPIFFE bundle, a JWKS object.").At("/bundle")
+			"bundle is missing: give the peer's SPIFFE bundle, a JWKS object").At("/bundle")
 	}
 
 	if err := peering.Endpoint.Check(); err != nil {
@@ -58,7 +58,7 @@ func ParsePeering(in *wire.Peering, own spiffeid.TrustDomain) (directory.Peering
 func checkAddresses(addresses []string) error {
 	if len(addresses) == 0 {
 		return directory.Refuse(directory.BadRequest,
-			"addresses is empty: give the base URL of at least one of the peer's nodes.").At("/addresses")
+			"addresses is empty: give the base URL of at least one of the peer's nodes").At("/addresses")
 	}
 
 	for _, address := range addresses {
@@ -66,7 +66,7 @@ func checkAddresses(addresses []string) error {
 		if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.Path != "" ||
 			u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
 			return directory.Refuse(directory.BadRequest,
-				"An address must be https://HOST[:PORT], got %.200q.", address).At("/addresses")
+				"an address must be https://HOST[:PORT], got %.200q", address).At("/addresses")
 		}
 	}
 
@@ -78,7 +78,7 @@ func parsePeer(name string, own spiffeid.TrustDomain) (spiffeid.TrustDomain, err
 	td, err := spiffeid.TrustDomainFromString(name)
 	if err != nil || td.Name() != name || td == own || name == directory.Mesh.String() {
 		return td, directory.Refuse(directory.BadRequest,
-			"domain must be another trust domain such as beta.test, got %.100q.", name).At("/domain")
+			"domain must be another trust domain such as beta.test, got %.100q", name).At("/domain")
 	}
 
 	return td, nil

@@ -99,7 +99,7 @@ func (h *Peerings) Invite(w http.ResponseWriter, call *request.Call) error {
 	if in.LifeSeconds != 0 {
 		if in.LifeSeconds < 0 || in.LifeSeconds > int64(maxInvitation/time.Second) {
 			return directory.Refuse(directory.BadRequest,
-				"life must be 1 to %d seconds, got %d.", maxInvitation/time.Second, in.LifeSeconds).At("/life")
+				"life must be 1 to %d seconds, got %d", maxInvitation/time.Second, in.LifeSeconds).At("/life")
 		}
 
 		life = time.Duration(in.LifeSeconds) * time.Second
@@ -189,7 +189,7 @@ func (h *Peerings) Redeem(w http.ResponseWriter, call *request.Call) error {
 
 	// A wrong secret costs no change and no line of the audit log.
 	if !h.Peers.Invited(in.Secret, peering.Domain) {
-		return directory.Refuse(directory.Forbidden, "This domain has no invitation for %s with that secret.",
+		return directory.Refuse(directory.Forbidden, "this domain has no invitation for %s with that secret",
 			peering.Domain.Name())
 	}
 
@@ -254,7 +254,7 @@ func (s *PeerSettings) check() error {
 		host, port, err := net.SplitHostPort(address)
 		if _, notPort := strconv.ParseUint(port, 10, 16); err != nil || host == "" || notPort != nil {
 			return directory.Refuse(directory.BadRequest,
-				"A gossip address must be HOST:PORT, got %.200q.", address).At("/gossip")
+				"a gossip address must be HOST:PORT, got %.200q", address).At("/gossip")
 		}
 	}
 
@@ -273,19 +273,19 @@ func checkChange(verb wire.PeerVerb, to *PeerSettings) error {
 	case wire.PeerRemove, wire.PeerRelease, wire.PeerExport, wire.PeerUnexport:
 		if !to.isZero() {
 			return directory.Refuse(directory.BadRequest,
-				"export, import, addresses, gossip and bundle_endpoint belong to the verb set.").At("/verb")
+				"export, import, addresses, gossip and bundle_endpoint belong to the verb set").At("/verb")
 		}
 
 		return nil
 	case wire.PeerSet:
 		if to.isZero() {
 			return directory.Refuse(directory.BadRequest,
-				"The verb set needs export, import, addresses, gossip or bundle_endpoint.").At("/verb")
+				"the verb set needs export, import, addresses, gossip or bundle_endpoint").At("/verb")
 		}
 
 		return to.check()
 	default:
 		return directory.Refuse(directory.BadRequest,
-			"verb must be remove, release, export, unexport or set, got %.40q.", verb).At("/verb")
+			"verb must be remove, release, export, unexport or set, got %.40q", verb).At("/verb")
 	}
 }

@@ -60,7 +60,7 @@ func (p *Policy) Set(w http.ResponseWriter, call *request.Call) error {
 
 	var in wire.PolicyChange
 	if err := json.Unmarshal(body, &in, json.RejectUnknownMembers(true)); err != nil || in.Policy == nil {
-		return directory.Refuse(directory.BadRequest, `The body must be {"policy": CEDAR-TEXT}: %w`, err)
+		return directory.Refuse(directory.BadRequest, `the body must be {"policy": CEDAR-TEXT}: %w`, err)
 	}
 
 	replaces, err := replacedVersions(call.Request, in.Version)
@@ -89,12 +89,12 @@ func replacedVersions(r *http.Request, version *uint64) ([]uint64, error) {
 		return nil, err
 	case cond.Absent:
 		return nil, directory.Refuse(directory.PreconditionFailed,
-			"If-None-Match is *, but there is always a policy in force.")
+			"If-None-Match is *, but there is always a policy in force")
 	case version == nil:
 		return cond.Revisions, nil
 	case cond.Revisions != nil && !slices.Contains(cond.Revisions, *version):
 		return nil, directory.Refuse(directory.PreconditionFailed,
-			"If-Match and the body's version, %d, name different policies.", *version).At("/version")
+			"If-Match and the body's version, %d, name different policies", *version).At("/version")
 	}
 
 	return []uint64{*version}, nil

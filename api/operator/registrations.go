@@ -62,7 +62,7 @@ func (h *Registrations) List(w http.ResponseWriter, call *request.Call) error {
 	owner, err := directory.ParseIdentity(text)
 	if err != nil {
 		return directory.Refuse(directory.BadQuery,
-			"owner must be a SPIFFE or WIMSE URI, or oauth:ISSUER#SUBJECT, got %.100q.", text)
+			"owner must be a SPIFFE or WIMSE URI, or oauth:ISSUER#SUBJECT, got %.100q", text)
 	}
 
 	after, err := call.Params.One("after")
@@ -123,7 +123,7 @@ func (h *Registrations) Remove(w http.ResponseWriter, call *request.Call) error 
 
 	if in.Owner.IsZero() {
 		return directory.Refuse(directory.BadRequest,
-			"owner is missing: name the identity whose registrations are to be removed.").At("/owner")
+			"owner is missing: name the identity whose registrations are to be removed").At("/owner")
 	}
 
 	if err := h.Registry.Linearize(call.Context()); err != nil {

@@ -51,7 +51,7 @@ func (s *Status) Evidence(w http.ResponseWriter, call *request.Call) error {
 	td, err := spiffeid.TrustDomainFromString(query.Get("domain"))
 	if err != nil || td.Name() != query.Get("domain") {
 		return directory.Refuse(directory.BadQuery,
-			"domain must be a trust domain such as beta.test, got %.100q.", query.Get("domain"))
+			"domain must be a trust domain such as beta.test, got %.100q", query.Get("domain"))
 	}
 
 	file, err := s.State.Evidence(td, query.Get("id"))

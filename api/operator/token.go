@@ -72,7 +72,7 @@ func ParseToken(word string) (Token, error) {
 		}
 	}
 
-	return Token{}, directory.Refuse(directory.BadRequest, "The token is invalid or incomplete. "+
+	return Token{}, directory.Refuse(directory.BadRequest, "the token is invalid or incomplete. "+
 		"It must be the whole word that roster peer invite printed; it begins with %s", tokenPrefix).At("/token")
 }
 
@@ -136,8 +136,8 @@ func (t *Token) Peering(own spiffeid.TrustDomain, bundle []byte) (directory.Peer
 			Addresses: old.Addresses, Gossip: old.Gossip, BundleEndpoint: wire.BundleEndpoint(old.Endpoint),
 		}, own)
 		if err == nil && old.Invited != own.Name() {
-			err = directory.Refuse(directory.BadRequest, "The token invites %.100q, but this is %s. "+
-				"Ask for a token for this domain.", old.Invited, own.Name()).At("/token")
+			err = directory.Refuse(directory.BadRequest, "the token invites %.100q, but this is %s. "+
+				"Ask for a token for this domain", old.Invited, own.Name()).At("/token")
 		}
 
 		return peering, err

@@ -36,7 +36,7 @@ func (l *Lifetimes) parse(call *request.Call, standard uint32) (uint32, error) {
 // CheckMin refuses a lifetime that is under the caller's minimum; 0 is none.
 func (l *Lifetimes) CheckMin(c *request.Call, lt uint32) error {
 	if shortest := l.shortest(c); lt != 0 && lt < shortest {
-		return directory.Refuse(directory.BadLifetime, "lt must be at least %d seconds for you, got %d.", shortest, lt)
+		return directory.Refuse(directory.BadLifetime, "lt must be at least %d seconds for you, got %d", shortest, lt)
 	}
 
 	return nil

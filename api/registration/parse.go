@@ -48,7 +48,7 @@ func parseOwner(call *request.Call) (owner directory.Identity, err error) {
 
 	if owner, err = directory.ParseIdentity(text); err != nil {
 		return owner, directory.Refuse(directory.BadRequest,
-			"owner must be a SPIFFE or WIMSE URI, or oauth:ISSUER#SUBJECT, got %.100q.", text)
+			"owner must be a SPIFFE or WIMSE URI, or oauth:ISSUER#SUBJECT, got %.100q", text)
 	}
 
 	if owner == call.Identity {

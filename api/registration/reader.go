@@ -156,7 +156,7 @@ func (r *Reader) Lookup(
 func NotFound(call *request.Call) error {
 	if origin, ok := call.Vars["origin"]; ok {
 		return directory.Refuse(directory.NotFound,
-			"No registration %.100q of %.100q was found, or you may not see it.", call.Vars["id"], origin)
+			"no registration %.100q of %.100q was found, or you may not see it", call.Vars["id"], origin)
 	}
 
 	return NotFoundID(call.Vars["id"])
@@ -164,7 +164,7 @@ func NotFound(call *request.Call) error {
 
 // NotFoundID is NotFound of an id.
 func NotFoundID(id string) error {
-	return directory.Refuse(directory.NotFound, "No registration %.100q was found, or you may not see it.", id)
+	return directory.Refuse(directory.NotFound, "no registration %.100q was found, or you may not see it", id)
 }
 
 // sunset is when a registration ends unless it is refreshed (RFC 8594).

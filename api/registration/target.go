@@ -64,7 +64,7 @@ func (w *Writer) writable(call *request.Call, found []*directory.Entry) (*direct
 		case !w.Reader.Guard.MayRead(call, entry):
 		case w.Reader.Guard.IsOwn(entry):
 			return nil, directory.Refuse(directory.Forbidden,
-				"You don't own this registration. Only its owner or a commissioning tool may change it.")
+				"you don't own this registration. Only its owner or a commissioning tool may change it")
 		default:
 			return nil, w.Foreign(entry)
 		}
@@ -85,7 +85,7 @@ func ridOf(entry *directory.Entry) directory.RID {
 // Foreign refuses a write to another domain's registration.
 func (w *Writer) Foreign(entry *directory.Entry) error {
 	refused := &problem.Refusal{Err: directory.Refuse(directory.ForeignRegistration,
-		"This is a copy of a registration of %s, and can be changed only there.", entry.Origin)}
+		"this is a copy of a registration of %s, and can be changed only there", entry.Origin)}
 	if href := w.Reader.Render.OriginHref(entry); href != "" {
 		refused.Err.Detail += " The original is at " + href + "."
 		refused.Members = []strictjson.Member{{Name: "origin_href", Value: strictjson.AppendString(nil, href)}}

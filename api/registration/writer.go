@@ -116,7 +116,7 @@ func (w *Writer) Replace(call *request.Call, proposal directory.RegisterRequest)
 
 	if proposal.Agent != id {
 		return directory.Outcome{}, directory.Refuse(directory.BadDocument,
-			"The document's id is %.100q, but the path names %.100q. An id can't be changed.", proposal.Agent, id).
+			"the document's id is %.100q, but the path names %.100q. An id can't be changed", proposal.Agent, id).
 			At("/id")
 	}
 
@@ -153,7 +153,7 @@ func (w *Writer) AskLeader(call *request.Call) error {
 	})
 	if directory.ProblemOf(err) == directory.PreconditionFailed {
 		return directory.Refuse(directory.Unavailable,
-			"This node doesn't have the registration yet. Nothing was changed; try again.")
+			"this node doesn't have the registration yet. Nothing was changed; try again")
 	}
 
 	return Hide(call.Vars["id"], nil, err)

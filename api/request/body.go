@@ -24,7 +24,7 @@ func ReadBody(w http.ResponseWriter, call *Call) ([]byte, error) {
 	if coding != "" && !strings.EqualFold(coding, "identity") {
 		return nil, &problem.Refusal{
 			Err: directory.Refuse(problem.MediaType,
-				"Content-Encoding %.64q is not supported for a body. Send it without a content encoding.", coding),
+				"Content-Encoding %.64q is not supported for a body. Send it without a content encoding", coding),
 			Header: http.Header{"Accept-Encoding": {"identity"}}, // RFC 9110, 12.5.3
 		}
 	}
@@ -32,7 +32,7 @@ func ReadBody(w http.ResponseWriter, call *Call) ([]byte, error) {
 	body, err := readAll(w, call)
 	if err != nil {
 		if problem.Explain(err).Err.Problem == directory.Internal {
-			err = directory.Refuse(directory.BadRequest, "The body could not be read to its end: %w", err)
+			err = directory.Refuse(directory.BadRequest, "the body could not be read to its end: %w", err)
 		}
 
 		return nil, err
@@ -40,7 +40,7 @@ func ReadBody(w http.ResponseWriter, call *Call) ([]byte, error) {
 
 	if mediaType := call.Header.Get("Content-Type"); len(body) > 0 && !IsJSON(mediaType) {
 		return nil, directory.Refuse(problem.MediaType,
-			"Content-Type %.64q is not supported. Send JSON as application/json.", mediaType)
+			"Content-Type %.64q is not supported. Send JSON as application/json", mediaType)
 	}
 
 	return body, call.Slot.TakeFor(call.Context(), len(body) == 0)
@@ -107,7 +107,7 @@ func parseObject(body []byte, into any, options ...json.Options) error {
 	}
 
 	if err := json.Unmarshal(body, into, options...); err != nil {
-		return directory.Refuse(directory.BadRequest, "The body doesn't match the schema of this route: %w", err)
+		return directory.Refuse(directory.BadRequest, "the body doesn't match the schema of this route: %w", err)
 	}
 
 	return nil

@@ -79,7 +79,7 @@ func ParseCondition(header http.Header) (cond Condition, err error) {
 	if values := header.Values("If-None-Match"); len(values) > 0 {
 		if !slices.Equal(entityTags(values), []string{"*"}) {
 			return cond, directory.Refuse(directory.BadRequest,
-				"If-None-Match must be * on a write, got %.100q. To compare entity tags, use If-Match.",
+				"If-None-Match must be * on a write, got %.100q. To compare entity tags, use If-Match",
 				strings.Join(values, ", "))
 		}
 

@@ -34,8 +34,8 @@ func HasToken(header http.Header) bool {
 }
 
 var errAuthorization = directory.Refuse(directory.Unauthenticated,
-	"The Authorization header has an unsupported scheme, or there are several credentials. "+
-		"Authenticate once, by a method that /.well-known/ad lists.")
+	"the Authorization header has an unsupported scheme, or there are several credentials. "+
+		"Authenticate once, by a method that /.well-known/ad lists")
 
 // TokensOf returns the tokens of a request. It refuses a repeated header and an unknown
 // scheme: a credential that was sent is never ignored.

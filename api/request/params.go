@@ -39,7 +39,7 @@ func ParseParams(query string) Params {
 func (p Param) Value() (string, error) {
 	v, err := url.QueryUnescape(p.Raw)
 	if err != nil || !utf8.ValidString(v) {
-		return "", directory.Refuse(directory.BadQuery, "The value of %s is not percent-encoded UTF-8.", p.Name)
+		return "", directory.Refuse(directory.BadQuery, "the value of %s is not percent-encoded UTF-8", p.Name)
 	}
 
 	return norm.NFC.String(v), nil
@@ -68,7 +68,7 @@ func (ps Params) Decode(names []string) (url.Values, error) {
 func (ps Params) One(name string) (string, error) {
 	values, err := ps.Decode([]string{name})
 	if n := len(values[name]); n > 1 {
-		return "", directory.Refuse(directory.BadQuery, "%s is given %d times; give it once.", name, n)
+		return "", directory.Refuse(directory.BadQuery, "%s is given %d times; give it once", name, n)
 	}
 
 	return values.Get(name), err
@@ -88,7 +88,7 @@ func (ps Params) Lifetime(standard uint32) (uint32, error) {
 
 	if lt == "" && ps.Has("lt") {
 		return 0, directory.Refuse(directory.BadLifetime,
-			"lt is empty; it must be a whole number of seconds from %d to 4294967295.", directory.MinLifetime)
+			"lt is empty; it must be a whole number of seconds from %d to 4294967295", directory.MinLifetime)
 	}
 
 	return directory.ParseLifetime(lt, standard)
@@ -103,7 +103,7 @@ func Brief(values []string) (bool, error) {
 		return true, nil
 	}
 
-	return false, directory.Refuse(directory.BadQuery, "brief must be true or false, got %.40q.",
+	return false, directory.Refuse(directory.BadQuery, "brief must be true or false, got %.40q",
 		strings.Join(values, ","))
 }
 

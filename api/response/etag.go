@@ -34,7 +34,7 @@ func Send(w http.ResponseWriter, call *request.Call, contentType, etag string, b
 // Mismatch refuses a read whose If-Match names another representation than the current
 // one.
 func Mismatch(etag string) error {
-	return directory.Refuse(directory.PreconditionFailed, "If-Match doesn't name the current entity tag, %s.", etag)
+	return directory.Refuse(directory.PreconditionFailed, "If-Match doesn't name the current entity tag, %s", etag)
 }
 
 // SetTag sets the entity tag of the representation that this request gets, and returns

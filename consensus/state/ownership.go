@@ -114,7 +114,7 @@ func (o *Ownership) vacant(register *Register, owner directory.Identity, gone *R
 	}
 
 	if hold.Until > o.history.now/1000 && hold.Owner != owner {
-		return directory.Refuse(directory.NameTaken, "Agent name '%s' is held for its former registrant until %s.",
+		return directory.Refuse(directory.NameTaken, "agent name '%s' is held for its former registrant until %s",
 			register.Agent, time.Unix(hold.Until, 0).UTC().Format(time.RFC3339))
 	}
 

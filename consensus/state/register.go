@@ -32,7 +32,7 @@ func (r *Registrations) register(c *Register) (directory.Outcome, error) {
 	owner := c.Owner()
 	if old != nil && old.entry.Owner != owner {
 		if !c.Commissioning || !c.For.IsZero() {
-			return directory.Outcome{}, directory.Refuse(directory.NameTaken, "Agent name '%s' already registered.",
+			return directory.Outcome{}, directory.Refuse(directory.NameTaken, "agent name '%s' already registered",
 				c.Agent)
 		}
 

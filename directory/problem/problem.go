@@ -70,14 +70,14 @@ func Explain(err error) *Refusal {
 	switch {
 	case errors.As(err, &tooLarge):
 		return &Refusal{Err: directory.Refuse(directory.TooLarge,
-			"The body has more than the %d bytes that are allowed.", tooLarge.Limit)}
+			"the body has more than the %d bytes that are allowed", tooLarge.Limit)}
 	case errors.Is(err, context.DeadlineExceeded):
-		return &Refusal{Err: directory.Refuse(Timeout, "The answer did not come in time.")}
+		return &Refusal{Err: directory.Refuse(Timeout, "the answer did not come in time")}
 	}
 
 	return &Refusal{Err: &directory.Error{
 		Problem: directory.Internal,
-		Detail:  "Something went wrong here; the node's log has it under this correlation_id.",
+		Detail:  "something went wrong here; the node's log has it under this correlation_id",
 		Err:     err,
 	}}
 }
@@ -101,7 +101,7 @@ func (r *Refusal) SetHeader(header http.Header) {
 // explains the problem; with an empty base the type is relative to the request.
 func (r *Refusal) Body(base, requestID string) []byte {
 	rule := r.Rule()
-	detail := strings.ToValidUTF8(cmp.Or(r.Err.Detail, rule.Title), "\uFFFD")
+	detail := strings.ToValidUTF8(sentence(cmp.Or(r.Err.Detail, rule.Title)), "\uFFFD")
 
 	data := strictjson.AppendText([]byte{'{'}, "type", TypeURI(base, r.Err.Problem))
 	data = strictjson.AppendText(data, "title", rule.Title)
@@ -135,6 +135,29 @@ func (r *Refusal) Body(base, requestID string) []byte {
 	return append(strictjson.AppendRaw(data, "error", inner), '}', '\n')
 }
 
+// sentence returns the text of an error as a sentence. Errors begin in lower case and have no
+// final period; so do they in logs and on a terminal. A text that begins with the name of a
+// parameter, or with a value, keeps its first letter.
+func sentence(text string) string {
+	if word, _, _ := strings.Cut(text, " "); openers[word] {
+		text = strings.ToUpper(text[:1]) + text[1:]
+	}
+
+	if text == "" || strings.ContainsAny(text[len(text)-1:], ".?!") {
+		return text
+	}
+
+	return text + "."
+}
+
+// openers are words that begin a sentence and never are the name of a parameter.
+var openers = map[string]bool{
+	"a": true, "all": true, "an": true, "another": true, "at": true, "both": true, "each": true, "every": true,
+	"in": true, "it": true, "neither": true, "no": true, "nothing": true, "one": true, "only": true, "other": true,
+	"several": true, "some": true, "something": true, "that": true, "the": true, "there": true, "these": true,
+	"this": true, "too": true, "you": true, "your": true,
+}
+
 func appendViolations(data []byte, violations []directory.Violation) []byte {
 	data = append(data, '[')
 	for i, violation := range violations {
@@ -143,7 +166,8 @@ func appendViolations(data []byte, violations []directory.Violation) []byte {
 		}
 
 		data = strictjson.AppendText(append(data, '{'), "pointer", violation.Pointer)
-		data = append(strictjson.AppendText(data, "detail", strings.ToValidUTF8(violation.Detail, "\uFFFD")), '}')
+		detail := strings.ToValidUTF8(sentence(violation.Detail), "\uFFFD")
+		data = append(strictjson.AppendText(data, "detail", detail), '}')
 	}
 
 	return append(data, ']')

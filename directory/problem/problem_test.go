@@ -215,3 +215,20 @@ func TestRoutesRefuseUnknownPathsAndMethodsByAProblem(t *testing.T) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
+
+// An error's text is a sentence in a problem; names of parameters and values keep their case.
+func TestDetailsAreSentences(t *testing.T) {
+	for text, want := range map[string]string{
+		"the last voter":                   "The last voter.",
+		"lt must be 1 to 9, got 10":        "lt must be 1 to 9, got 10.",
+		"this node is stopping. Try again": "This node is stopping. Try again.",
+		"you may not see it.":              "You may not see it.",
+	} {
+		w := httptest.NewRecorder()
+		problem.Write(w, "", directory.Refuse(directory.Conflict, "%s", text))
+
+		if !strings.Contains(w.Body.String(), strconv.Quote(want)) {
+			t.Errorf("%q is %s, want %q", text, w.Body, want)
+		}
+	}
+}

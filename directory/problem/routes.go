@@ -18,7 +18,7 @@ func Routes(mux *http.ServeMux, base string) http.Handler {
 
 		if r.Header.Get("Via") != "" {
 			Write(w, base, directory.Refuse(directory.Forbidden,
-				"This request came through an intermediary (Via), which may not use this listener."))
+				"this request came through an intermediary (Via), which may not use this listener"))
 
 			return
 		}
@@ -48,11 +48,11 @@ func (o *outcome) Write(b []byte) (int, error) { return len(b), nil }
 
 func (o *outcome) problem(r *http.Request) error {
 	if o.status != http.StatusMethodNotAllowed {
-		return directory.Refuse(directory.NotFound, "There is nothing at %.200q.", r.URL.Path)
+		return directory.Refuse(directory.NotFound, "there is nothing at %.200q", r.URL.Path)
 	}
 
 	return &Refusal{
-		Err:    directory.Refuse(MethodNotAllowed, "%.200q doesn't have the method %.40q.", r.URL.Path, r.Method),
+		Err:    directory.Refuse(MethodNotAllowed, "%.200q doesn't have the method %.40q", r.URL.Path, r.Method),
 		Header: http.Header{"Allow": o.header["Allow"]},
 	}
 }
