@@ -1,10 +1,12 @@
 package api
 
 import (
+	"net"
 	"net/http"
-	"net/http/pprof"
+	"net/netip"
+	"slices"
+	"strings"
 
-	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/api/response"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/problem"
@@ -15,15 +17,15 @@ import (
 type AdminConfig struct {
 	// PublicURL is the domain's, where problems are explained.
 	PublicURL string
+	Hosts     []string     // by which it may be asked, beside addresses and localhost
 	Metrics   http.Handler // of /metrics; may be nil
 	// Ready returns nil if the node has a leader, has caught up and serves; else an error
 	// that names the check that failed.
 	Ready func() error
 }
 
-// NewAdmin returns the handler of the admin listener: /metrics, /healthz (the
-// process lives), /readyz (it serves) and /debug/pprof. It authenticates no caller, so it
-// belongs on a loopback address.
+// NewAdmin returns the handler of the admin listener: /metrics, /healthz (the process lives)
+// and /readyz (it serves). It authenticates no caller, so it belongs on a loopback address.
 func NewAdmin(cfg AdminConfig) http.Handler {
 	m := http.NewServeMux()
 	if cfg.Metrics != nil {
@@ -44,33 +46,29 @@ func NewAdmin(cfg AdminConfig) http.Handler {
 		response.Write(w, r, http.StatusOK, "application/json", []byte(`{"ready":true}`+"\n"))
 	})
 
-	for path, show := range profiles {
-		m.HandleFunc("GET /debug/pprof/"+path, onLoopback(cfg.PublicURL, show))
-	}
-
-	return problem.Routes(m, cfg.PublicURL)
+	return knownHost(cfg, problem.Routes(m, cfg.PublicURL))
 }
 
-var profiles = map[string]http.HandlerFunc{
-	"":        pprof.Index,
-	"cmdline": pprof.Cmdline,
-	"profile": pprof.Profile,
-	"symbol":  pprof.Symbol,
-	"trace":   pprof.Trace,
-}
+// knownHost refuses requests whose Host is neither an address, nor localhost, nor
+// configured. A browser makes one whose page has had its own name bound to this address, to
+// read what is there as if it were its own (OPS-021, SEC-016).
+func knownHost(cfg AdminConfig, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := r.Host
+		if name, _, err := net.SplitHostPort(host); err == nil {
+			host = name
+		}
 
-// onLoopback refuses requests that name this machine otherwise than as loopback. A browser
-// does so whose page has had its own name bound to the loopback address, to read what is
-// there as if it were its own (OPS-021).
-func onLoopback(base string, show http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if !request.IsLoopback(r.Host) {
-			problem.Write(w, base, directory.Refuse(directory.Forbidden,
-				"profiles are shown only at localhost, or at a loopback address"))
+		_, err := netip.ParseAddr(strings.Trim(host, "[]"))
+		named := func(name string) bool { return strings.EqualFold(host, name) }
+
+		if err != nil && !named("localhost") && !slices.ContainsFunc(cfg.Hosts, named) {
+			problem.Write(w, cfg.PublicURL, directory.Refuse(problem.Misdirected,
+				"%.64q is not this listener: use its address, localhost, or a name of listen.hosts", r.Host))
 
 			return
 		}
 
-		show(w, r)
-	}
+		next.ServeHTTP(w, r)
+	})
 }

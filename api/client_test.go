@@ -237,6 +237,7 @@ func TestClientSetsPeerings(t *testing.T) {
 func TestAdmin(t *testing.T) {
 	var failing error
 	h := NewAdmin(AdminConfig{
+		Hosts: []string{"metrics.example"},
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "roster_up 1\n")
 		}),
@@ -263,16 +264,45 @@ func TestAdmin(t *testing.T) {
 	failing = errors.New("no leader")
 	want("/readyz", 503, `"failing":"no leader"`)
 	want("/healthz", 200, "true")
-	want("/debug/pprof/", 200, "goroutine")
 	want("/nothing", 404, `"correlation_id"`)
-	host = "rebound.example:8401"
 
 	for _, path := range []string{"", "cmdline", "profile?seconds=1", "symbol", "trace?seconds=1", "heap"} {
-		want("/debug/pprof/"+path, 403, "localhost")
-		want("/debug/pprof/"+path, 403, `"error":{"code":"Forbidden"`)
+		want("/debug/pprof/"+path, 404, `"correlation_id"`)
 	}
 
-	want("/metrics", 200, "roster_up 1") // a proxy may keep the name that it was called by
+	for name, status := range map[string]int{
+		"127.0.0.1:8401": 200, "[::1]:8401": 200, "[::1]": 200, "10.0.0.7": 200, "localhost:8401": 200,
+		"LOCALHOST": 200, "metrics.example:8401": 200, "rebound.example:8401": 421, "localhost.example": 421, "": 421,
+	} {
+		host = name
+		want("/metrics", status, "")
+		want("/healthz", status, "")
+	}
+}
+
+// Profiles are for operators, and for who may open the socket; each refusal is a problem.
+//
+// Requirement: SEC-016
+func TestProfiles(t *testing.T) {
+	s := newTestServer(t, whole)
+	wantStatus(t, ask(t, s, "", "GET", "/v1/operator/debug/pprof/heap", ""), 401)
+	wantStatus(t, ask(t, s, "/agent/ada", "GET", "/v1/operator/debug/pprof/heap", ""), 403)
+	wantStatus(t, ask(t, s, "/ops/operator", "GET", "/v1/operator/debug/pprof/nothing", ""), 404)
+	wantStatus(t, ask(t, s, "/ops/operator", "GET", "/v1/operator/debug/pprof/trace?seconds=600", ""), 400)
+
+	debug := NewDebug(publicURL)
+	for path, status := range map[string]int{
+		"/debug/pprof/heap?gc=1": 200, "/debug/pprof/goroutine?debug=1": 200, "/debug/pprof/profile?seconds=0": 400,
+		"/debug/pprof/nothing": 404, "/metrics": 404,
+	} {
+		w := httptest.NewRecorder()
+		debug.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+
+		if media := w.Header().Get("Content-Type"); w.Code != status ||
+			status != 200 && media != "application/problem+json" {
+			t.Errorf("%s: %d %s, want %d", path, w.Code, media, status)
+		}
+	}
 }
 
 // The client judges by the schemas what it sends, and what comes; it leaves that to the

@@ -243,6 +243,11 @@ func (s *Server) operatorRoutes() (routes []route) {
 		)
 	}
 
+	if s.cfg.Operator != nil {
+		routes = append(routes, route{"GET", "/v1/operator/debug/pprof/{name}", operatorOf("debug.read"), notable,
+			s.profile})
+	}
+
 	if s.cfg.Trail != nil {
 		routes = append(routes, route{"GET", wire.AuditPath, operatorOf("audit.read"), quiet, surfaces.audit.Read})
 	}

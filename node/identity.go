@@ -72,13 +72,13 @@ func (n *Node) awaitIdentity(ctx context.Context) error {
 	}
 
 	n.life.loop("Workload API", func(ctx context.Context) { w.Run(ctx, n.log) })
-	n.admin.show(api.AdminConfig{PublicURL: n.cfg.PublicURL, Ready: func() error {
+	n.admin.show(nil, func() error {
 		if err := w.Err(); err != nil {
 			return fmt.Errorf("identity: waiting for an SVID: %w", err)
 		}
 
 		return errors.New("starting")
-	}})
+	})
 	n.gatewayID.api = w
 	n.source, err = w.Source(ctx)
 
@@ -156,10 +156,15 @@ func (g *gatewayIdentity) JWTSVID(ctx context.Context, audience string) (token s
 }
 
 // A front answers on the admin listener before, while and after the node serves.
-type front struct{ handler atomic.Pointer[http.Handler] }
+type front struct {
+	publicURL string
+	hosts     []string // by which it may be asked
+	handler   atomic.Pointer[http.Handler]
+}
 
-func (f *front) show(cfg api.AdminConfig) {
-	h := api.NewAdmin(cfg)
+// show answers with metrics, if there are any yet, and with whether the node serves.
+func (f *front) show(metrics http.Handler, ready func() error) {
+	h := api.NewAdmin(api.AdminConfig{PublicURL: f.publicURL, Hosts: f.hosts, Metrics: metrics, Ready: ready})
 	f.handler.Store(&h)
 }
 

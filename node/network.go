@@ -11,6 +11,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/node/config"
+	"github.com/roster-mesh/roster/node/listener"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -22,11 +23,14 @@ type Network struct {
 	// fetch dials the endpoints of peers' bundles; nil for the machine's TCP, whose
 	// addresses package trust judges.
 	fetch func(ctx context.Context, addr string) (net.Conn, error)
+	// private listens on a Unix socket of this account; nil for networks without any.
+	private func(path string) (net.Listener, error)
 }
 
 func (n Network) orTCP() Network {
 	if n.Listen == nil {
 		n.Listen = listenTCP
+		n.private = listener.ListenPrivate
 	}
 
 	n.fetch = n.Dial

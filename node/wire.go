@@ -81,9 +81,11 @@ func (n *Node) wire(env Env) error {
 		findings: n.findings,
 		bundles:  n.keeper,
 	})
-	n.admin.show(api.AdminConfig{PublicURL: n.cfg.PublicURL, Metrics: n.metrics.handler(), Ready: n.Ready})
+	n.wireDebug()
+
+	n.admin.show(n.metrics.handler(), n.Ready)
 	n.life.onStop("readiness", func(context.Context) error {
-		n.admin.show(api.AdminConfig{PublicURL: n.cfg.PublicURL, Ready: func() error { return errors.New("stopping") }})
+		n.admin.show(nil, func() error { return errors.New("stopping") })
 		return nil
 	})
 
@@ -157,16 +159,47 @@ func (n *Node) wireAdmin() error {
 	}
 
 	n.adminListener = ln
-	n.admin.show(api.AdminConfig{PublicURL: n.cfg.PublicURL, Ready: func() error { return errors.New("starting") }})
+	n.admin.publicURL, n.admin.hosts = n.cfg.PublicURL, n.cfg.Listen.Hosts
+	n.admin.show(nil, func() error { return errors.New("starting") })
 	n.serve("admin", listener.NewServer(&n.admin, nil, n.log), ln)
 
 	return nil
 }
 
+// wireDebug serves profiles at a socket that only the node's account may open (SEC-016).
+func (n *Node) wireDebug() {
+	if n.net.private == nil {
+		return
+	}
+
+	path := filepath.Join(n.cfg.Data, debugSocket)
+
+	ln, err := n.net.private(path)
+	if err != nil {
+		// The path of a socket is bounded; operators have profiles at the API.
+		n.log.Warn("profiles have no socket", "path", path, "err", err)
+		return
+	}
+
+	n.serve("debug", listener.NewServer(api.NewDebug(n.cfg.PublicURL), nil, n.log), ln)
+	n.life.onStop("debug socket", func(context.Context) error { return ignoreAbsent(os.Remove(path)) })
+}
+
+// debugSocket is the name of the socket for profiles, in the data directory.
+const debugSocket = "debug.sock"
+
+func ignoreAbsent(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+
+	return err
+}
+
 // wireTrust loads the authorities that this node trusts, and its signing key.
 func (n *Node) wireTrust() (err error) {
 	// A node's first start makes its data folder.
-	if err := os.MkdirAll(n.cfg.Data, 0o700); err != nil {
+	if err := makePrivate(n.cfg.Data, n.log); err != nil {
 		return fmt.Errorf("data: %w", err)
 	}
 

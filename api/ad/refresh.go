@@ -76,7 +76,7 @@ func (h *Handler) renew(
 
 		if first, twice := seen[rid]; twice {
 			return outcome, nil, directory.Refuse(directory.BadRequest,
-				"items %d and %d name the same registration; list each once. Nothing was changed", first+1, i+1)
+				"items %d and %d name the same registration; list each once", first+1, i+1)
 		}
 
 		seen[rid] = i

@@ -180,7 +180,7 @@ func (a *Audit) follow(w http.ResponseWriter, call *request.Call, query director
 		defer func() { <-a.followers }()
 	default:
 		return directory.Refuse(directory.Unavailable,
-			"%d callers follow the audit log of this node, the most that may. Read its pages", maxAuditFollowers)
+			"%d callers follow the audit log of this node, the most that may; read its pages", maxAuditFollowers)
 	}
 
 	if query.After == 0 && query.Since.IsZero() {

@@ -16,7 +16,8 @@ const (
 	NotImplemented   directory.Problem = "not-implemented"
 	Upstream         directory.Problem = "upstream"
 	Timeout          directory.Problem = "timeout"
-	// Misdirected is for members of the own domain: the one asked doesn't lead it.
+	// Misdirected is for members of the own domain: the one asked doesn't lead it. And for
+	// callers of the admin listener by a name that isn't its own.
 	Misdirected directory.Problem = "misdirected"
 	// UnsupportedFilter is the answer to a strict request for discovery (XU-012).
 	UnsupportedFilter directory.Problem = "unsupported-filter"
@@ -171,7 +172,8 @@ var rules = map[directory.Problem]Rule{
 	Timeout: {504, "Timeout", "unavailable", "Timeout", 0,
 		"Another node did not answer in time."},
 	Misdirected: {421, "Misdirected request", "invalid_request", "InvalidRequest", 0,
-		"This member is not the domain's leader, and only the leader can answer this request. Ask the leader."},
+		"This member is not the domain's leader, and only the leader can answer this request. Ask the leader. "+
+			"Or the Host of a request to the admin listener is not one of the listener's names."},
 }
 
 // RuleOf returns the rule of a problem; the zero Rule if it has none.

@@ -83,7 +83,7 @@ func Default() Config {
 			Slow:          consensus.DefaultTiming.SlowDisk,
 			HandOverAfter: consensus.DefaultTiming.SlowDiskFor,
 		},
-		Audit: Audit{Size: 64, Files: 16},
+		Audit: Audit{Size: 64, Files: 32},
 		Log:   Log{Level: "info", Format: "json"},
 	}
 }

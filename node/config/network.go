@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/trust"
@@ -15,7 +16,12 @@ type Listen struct {
 	Admin   string `yaml:"admin"`
 	Cluster string `yaml:"cluster"`
 	Gossip  string `yaml:"gossip"`
+	// Hosts are names by which the admin listener may be asked.
+	Hosts []string `yaml:"hosts"`
 }
+
+// maxHosts bounds listen.hosts.
+const maxHosts = 64
 
 func (l *Listen) validate() error {
 	for _, each := range []struct{ key, address string }{
@@ -26,6 +32,16 @@ func (l *Listen) validate() error {
 	} {
 		if err := validateHostPort(each.key, each.address); err != nil {
 			return err
+		}
+	}
+
+	if len(l.Hosts) > maxHosts {
+		return fmt.Errorf("listen.hosts: at most %d names, got %d", maxHosts, len(l.Hosts))
+	}
+
+	for _, name := range l.Hosts {
+		if name == "" || strings.ContainsAny(name, ":/* ") {
+			return fmt.Errorf("listen.hosts: must be host names without a port, got %q", name)
 		}
 	}
 

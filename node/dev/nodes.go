@@ -50,7 +50,7 @@ func (p *inProcess) stop() error { return errors.Join(p.node.Close(), p.log.Clos
 
 // openLog opens node.log beside the node's configuration.
 func openLog(d *Node) (*os.File, error) {
-	return os.OpenFile(filepath.Join(filepath.Dir(d.Config), "node.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	return os.OpenFile(filepath.Join(filepath.Dir(d.Config), "node.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 }
 
 // child is a node in a process of its own: this program's serve.

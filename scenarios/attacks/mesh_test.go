@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -182,6 +183,19 @@ func ask(ctx context.Context, client *http.Client, method, url string, body []by
 	return resp.StatusCode, answer, err
 }
 
+// operatorOf returns a client that speaks as the operator of a node's domain.
+func (m *runningMesh) operatorOf(n dev.Node) *http.Client {
+	for domain := range m.Domains {
+		if strings.HasPrefix(n.ID, "spiffe://"+m.Domains[domain].TrustDomain+"/") {
+			return m.as(domain, "ops/operator")
+		}
+	}
+
+	m.t.Fatalf("%s is of no domain", n.ID)
+
+	return nil
+}
+
 // memory is the memory of a node's process, in bytes.
 type memory struct {
 	live     int64 // of the heap, after a collection
@@ -197,9 +211,8 @@ func (m memory) minus(o memory) memory { return memory{m.live - o.live, m.reside
 // memoryOf collects a node's garbage and returns the memory in use.
 func (m *runningMesh) memoryOf(n dev.Node) (is memory) {
 	m.t.Helper()
-	admin := &http.Client{Timeout: time.Minute}
 
-	status, _, err := ask(m.t.Context(), admin, http.MethodGet, n.Admin+"/debug/pprof/heap?gc=1", nil)
+	status, _, err := ask(m.t.Context(), m.operatorOf(n), http.MethodGet, n.API+"/v1/operator/debug/pprof/heap?gc=1", nil)
 	if err != nil || status != http.StatusOK {
 		m.t.Fatalf("a collection at %s: %d %v", n.ID, status, err)
 	}

@@ -242,11 +242,17 @@ func (d *domain) side(name string, op operation) side {
 
 // profile keeps a processor profile of each node: the last turn's stays.
 func (d *domain) profile(ctx context.Context, what string, took time.Duration) error {
+	ops, err := d.clientAs("/ops/operator")
+	if err != nil {
+		return err
+	}
+	defer ops.CloseIdleConnections()
+
 	var all errgroup.Group
 	for i, n := range d.Nodes {
 		all.Go(func() error {
-			data, err := ask(ctx, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", n.Admin,
-				max(1, int(took.Seconds()))))
+			data, err := askBy(ctx, ops, fmt.Sprintf("%s/v1/operator/debug/pprof/profile?seconds=%d", n.API,
+				min(60, max(1, int(took.Seconds())))))
 			if err != nil {
 				return err
 			}

@@ -184,7 +184,13 @@ func count(n int) string {
 
 // live returns the bytes of a node's heap that are in use after a collection.
 func (d *domain) live(ctx context.Context, i int) (float64, error) {
-	if _, err := ask(ctx, d.Nodes[i].Admin+"/debug/pprof/heap?gc=1"); err != nil {
+	ops, err := d.clientAs("/ops/operator")
+	if err != nil {
+		return 0, err
+	}
+	defer ops.CloseIdleConnections()
+
+	if _, err := askBy(ctx, ops, d.Nodes[i].API+"/v1/operator/debug/pprof/heap?gc=1"); err != nil {
 		return 0, err
 	}
 
