@@ -145,7 +145,8 @@ when { principal.path == "/agent/eve" };`
 		"required":["canary"],"properties":{"canary":{"type":"integer"}}},"output_schema":{"required":["canary"]}`)
 
 	bare := fmt.Appendf(nil, `{"base":%q,"protocols":["https"]}`, server.URL)
-	if status, _, answer, err := m.register(m.as(0, "agent/ada"), node.API+"/ad/r?agent=without-ops", bare); err != nil ||
+	target := node.API + "/ad/r?agent=without-ops"
+	if status, _, answer, err := m.register(m.as(0, "agent/ada"), target, bare); err != nil ||
 		status != http.StatusCreated {
 		t.Fatalf("%d %s %v", status, answer, err)
 	}
