@@ -2,7 +2,6 @@ package consensus
 
 import (
 	"context"
-	"net/netip"
 	"time"
 
 	"github.com/roster-mesh/roster/consensus/message"
@@ -88,7 +87,7 @@ func (p *peers) RaftPeers() []RaftPeer {
 	var peers []RaftPeer
 	for _, server := range p.group.servers() {
 		known := RaftPeer{ID: server.ID, Address: server.Address, API: said[server.ID].API,
-			Reads: said[server.ID].Reads, Voter: server.voter, Leader: server.ID == leader.ID}
+			Reads: said[server.ID].Reads, Listeners: said[server.ID].Listeners, Voter: server.voter, Leader: server.ID == leader.ID}
 		switch {
 		case server.ID == p.cfg.Node:
 			known.LastContact = time.Now()
@@ -139,14 +138,6 @@ func (p *peers) declared() map[spiffeid.ID]state.Member {
 	return p.replica.state.Members().All()
 }
 
-// Listens reports whether a member declares that it listens at an address.
-func (p *peers) Listens(at netip.AddrPort) bool {
-	p.replica.mu.RLock()
-	defer p.replica.mu.RUnlock()
-
-	return p.replica.state.Members().Listens(at)
-}
-
 // vouched asks the known members whether id is a member, too. One that says so is enough:
 // it is a member, and could lead this one anywhere.
 func (p *peers) vouched(ctx context.Context, id spiffeid.ID) bool {
@@ -184,6 +175,7 @@ type RaftPeer struct {
 	API           string // base URL of its directory; empty if it has not said
 	Voter, Leader bool
 	Reads         Versions  // zero if it has not said
+	Listeners     []string  // at which it listens, as state.Member has them
 	LastContact   time.Time // zero if this member does not know
 	Unheard       bool      // of Contacts: no contact during this leader term
 }

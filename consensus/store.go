@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -493,9 +492,6 @@ func (s *Store) RaftPeers() []RaftPeer { return s.peers.RaftPeers() }
 
 // Contacts is RaftPeers with the leader's last contacts, if it answers in time.
 func (s *Store) Contacts() []RaftPeer { return s.peers.Contacts() }
-
-// Listens reports whether a member of the domain declares that it listens at an address.
-func (s *Store) Listens(at netip.AddrPort) bool { return s.peers.Listens(at) }
 
 // Siblings returns the base URLs of the other members' directories, as far as known.
 func (s *Store) Siblings() []string { return s.peers.Siblings() }

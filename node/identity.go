@@ -2,17 +2,14 @@ package node
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
 	"sync/atomic"
-	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/api"
-	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -79,80 +76,10 @@ func (n *Node) awaitIdentity(ctx context.Context) error {
 
 		return errors.New("starting")
 	})
-	n.gatewayID.api = w
+	n.outbound.api = w
 	n.source, err = w.Source(ctx)
 
 	return err
-}
-
-// A gatewayIdentity is the identity with which a node calls agents. It is never the node's
-// own, which other planes trust. Without one, agents see no certificate and no token.
-type gatewayIdentity struct {
-	files *trust.Source      // nil if no files are configured
-	api   *trust.WorkloadAPI // nil if there is none
-}
-
-// wireGatewayIdentity opens the gateway's identity, if the node calls agents.
-func (n *Node) wireGatewayIdentity() error {
-	files := n.cfg.Gateway.Identity
-	if !n.cfg.Gateway.Enabled && !n.cfg.Probe.Enabled {
-		return nil
-	}
-
-	if files.Cert != "" {
-		source, err := trust.OpenFiles(files.Cert, files.Key)
-		if err != nil {
-			return fmt.Errorf("gateway.identity: %w", err)
-		}
-
-		if id := source.SVID().ID; !trust.IsGateway(id) || !id.MemberOf(n.cfg.TrustDomain) {
-			return fmt.Errorf("gateway.identity.cert: must be of an ID under %s%s, got %s",
-				n.cfg.TrustDomain.IDString(), directory.GatewayPath, id)
-		}
-
-		n.gatewayID.files = source
-		n.life.loop("gateway identity", func(ctx context.Context) { source.Run(ctx, n.log) })
-	}
-
-	if n.gatewayID.source() == nil {
-		n.log.Warn("the gateway has no identity of its own, so agents see no certificate",
-			"expected", n.cfg.TrustDomain.IDString()+directory.GatewayPath+"NAME")
-	}
-
-	return nil
-}
-
-// source returns the source in use; nil if there is none now.
-func (g *gatewayIdentity) source() *trust.Source {
-	switch {
-	case g.files != nil:
-		return g.files
-	case g.api != nil:
-		return g.api.Gateway()
-	}
-
-	return nil
-}
-
-// Certificate returns the certificate for agents that ask for one; nil if there is none, or
-// if it has expired.
-func (g *gatewayIdentity) Certificate() *tls.Certificate {
-	source := g.source()
-	if source == nil || source.Err() != nil {
-		return nil
-	}
-
-	return source.Certificate()
-}
-
-// JWTSVID implements gateway.Tokens.
-func (g *gatewayIdentity) JWTSVID(ctx context.Context, audience string) (token string, until time.Time, err error) {
-	source := g.source()
-	if source == nil {
-		return "", time.Time{}, trust.ErrNoJWTSVID
-	}
-
-	return source.JWTSVID(ctx, audience)
 }
 
 // A front answers on the admin listener before, while and after the node serves.

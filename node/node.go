@@ -98,9 +98,8 @@ type Node struct {
 	face     *api.Server
 	gateway  *gateway.Gateway // nil if it is off
 
-	gatewayID     gatewayIdentity // with which agents are called
+	outbound      outbound
 	adminListener net.Listener
-	listeners     []string // of ownListeners
 
 	agreements *peering.Agreements
 	attester   *attester

@@ -74,12 +74,3 @@ func onEveryAddress(at netip.AddrPort) (all []netip.AddrPort) {
 
 	return all
 }
-
-// isOwnListener reports whether a member of the domain, this node among them, listens at an
-// address.
-func (n *Node) isOwnListener(at netip.AddrPort) bool {
-	at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
-	_, own := slices.BinarySearch(n.listeners, at.String())
-
-	return own || n.store.Listens(at)
-}

@@ -41,7 +41,7 @@ func (n *Node) wire(env Env) error {
 		return err
 	}
 
-	if err := n.wireGatewayIdentity(); err != nil {
+	if err := n.outbound.open(n); err != nil {
 		return err
 	}
 
@@ -50,7 +50,7 @@ func (n *Node) wire(env Env) error {
 		return err
 	}
 
-	n.listeners = ownListeners([]net.Listener{n.adminListener, ln.api, ln.cluster, ln.gossip},
+	n.outbound.listeners = ownListeners([]net.Listener{n.adminListener, ln.api, ln.cluster, ln.gossip},
 		n.member().Cluster, n.cfg.Gossip.Advertise)
 	if err := n.wireDirectory(ln, env); err != nil {
 		return errors.Join(err, ln.close())
@@ -276,7 +276,7 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 	}
 
 	cfg.Join, cfg.Expect, cfg.Reader = n.cfg.Join, n.cfg.Expect, !n.cfg.Voter
-	cfg.API, cfg.RemoveDead, cfg.Listeners = n.member().API, n.cfg.RemoveDead, n.listeners
+	cfg.API, cfg.RemoveDead, cfg.Listeners = n.member().API, n.cfg.RemoveDead, n.outbound.listeners
 
 	cfg.Timing.SlowDisk, cfg.Timing.SlowDiskFor = n.cfg.Disk.Slow, n.cfg.Disk.HandOverAfter
 	if cfg.Timing.SlowDisk == 0 {
@@ -289,6 +289,7 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 	}
 
 	n.store = store
+	n.outbound.members = store.RaftPeers
 	n.agreements.Begin(store)
 	n.life.onStop("consensus", func(bound context.Context) error { return within(bound, store.Close) })
 

@@ -29,17 +29,17 @@ func (n *Node) wireGateway() *gateway.Gateway {
 
 	guard := gateway.NewGuard(gateway.GuardConfig{
 		Allow: allow, Hosts: c.AllowHosts, Ports: c.Ports, AnyBundle: c.AnyBundle, Timeout: c.Timeout,
-		IsOwn: n.isOwnListener,
+		IsOwn: n.outbound.isOwn,
 		Judge: func(chain []*x509.Certificate) (spiffeid.ID, error) {
 			return trust.VerifyServer(chain, n.bundles)
 		},
-		Certificate: n.gatewayID.Certificate,
+		Certificate: n.outbound.Certificate,
 	})
 	n.life.onStop("gateway", func(context.Context) error { guard.Close(); return nil })
 	g := gateway.New(gateway.Config{
 		Guard: guard, Timeout: c.Timeout, StreamTimeout: c.StreamTimeout, MaxBody: c.MaxAnswer, MaxStream: c.MaxStream,
 		Concurrent: c.Concurrent, PerSecond: c.PerSecond, KeyWindow: c.KeyWindow, PassHeaders: c.PassHeaders,
-		Claims: n.store, Tokens: &n.gatewayID, Domain: n.cfg.TrustDomain, Logger: n.log,
+		Claims: n.store, Tokens: &n.outbound, Domain: n.cfg.TrustDomain, Logger: n.log,
 	})
 	n.life.onStop("invocations", g.Close)
 
@@ -57,14 +57,11 @@ func (n *Node) wireCrawl() error {
 		return fmt.Errorf("crawl.as: %w", err)
 	}
 
-	cfg, err := guardConfig("crawl", n.cfg.Crawl.Allow, n.cfg.Crawl.CA)
+	guard, err := n.outbound.crawlGuard(&n.cfg.Crawl)
 	if err != nil {
 		return err
 	}
 
-	cfg.IsOwn = n.isOwnListener
-
-	guard := gateway.NewGuard(cfg)
 	n.life.onStop("crawl", func(context.Context) error { guard.Close(); return nil })
 
 	for _, text := range n.cfg.Crawl.Origins {
@@ -100,10 +97,12 @@ func (n *Node) wireProbe() error {
 		return nil
 	}
 
-	guard, err := n.probeGuard()
+	guard, err := n.outbound.probeGuard(c, n.bundles)
 	if err != nil {
 		return err
 	}
+
+	n.life.onStop("probe", func(context.Context) error { guard.Close(); return nil })
 
 	cfg := probe.ProberConfig{
 		Guard:      guard,
@@ -134,26 +133,6 @@ func (n *Node) wireProbe() error {
 	n.life.loop("prober", probe.NewProber(cfg).Run)
 
 	return nil
-}
-
-// probeGuard makes the client of probes, which presents the gateway's identity.
-func (n *Node) probeGuard() (*gateway.Guard, error) {
-	cfg, err := guardConfig("probe", n.cfg.Probe.Allow, n.cfg.Probe.CA)
-	if err != nil {
-		return nil, err
-	}
-
-	cfg.IsOwn = n.isOwnListener
-	cfg.Timeout = probe.Timeout
-	cfg.Certificate = n.gatewayID.Certificate
-	cfg.Judge = func(chain []*x509.Certificate) (spiffeid.ID, error) {
-		return trust.VerifyServer(chain, n.bundles)
-	}
-
-	guard := gateway.NewGuard(cfg)
-	n.life.onStop("probe", func(context.Context) error { guard.Close(); return nil })
-
-	return guard, nil
 }
 
 // wireDiscovery starts the index that registrations are found by.

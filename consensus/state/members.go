@@ -2,7 +2,6 @@ package state
 
 import (
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -65,19 +64,6 @@ func (m *Membership) CheckAdmission(id spiffeid.ID) error {
 
 // Written returns the versions and formats in force. Its Formats must not be modified.
 func (m *Membership) Written() Numbers { return m.written }
-
-// Listens reports whether a current member declares that it listens at an address.
-func (m *Membership) Listens(at netip.AddrPort) bool {
-	text := at.String()
-
-	for _, member := range m.byID {
-		if _, found := slices.BinarySearch(member.Listeners, text); found {
-			return true
-		}
-	}
-
-	return false
-}
 
 // update records a member, or removes one. A member whose release doesn't read the versions in
 // force is refused, because it could not apply the log.
