@@ -253,6 +253,15 @@ func (a auditedCluster) Admit(ctx context.Context, id spiffeid.ID, withdraw bool
 	return a.operate(ctx, action, id.String(), func() error { return a.Members.Admit(ctx, id, withdraw) })
 }
 
+func (a auditedCluster) AdmitStanding(ctx context.Context, pattern string, most uint32) error {
+	action := directory.ActionAdmit
+	if most == 0 {
+		action = directory.ActionWithdraw
+	}
+
+	return a.operate(ctx, action, pattern, func() error { return a.Members.AdmitStanding(ctx, pattern, most) })
+}
+
 func (a auditedCluster) Leave(ctx context.Context) error {
 	return a.operate(ctx, "raft.leave", "", func() error { return a.Members.Leave(ctx) })
 }

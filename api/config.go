@@ -165,6 +165,11 @@ type Config struct {
 
 	// Operators. The routes of a nil field don't exist; Peerings needs Operator.
 	Operator Operator
+	// Stranger reports whether an identity is a node's of the domain that is no member of it;
+	// nil reports none.
+	Stranger func(directory.Identity) bool
+	// Orders checks the proofs of operators' changes; nil demands none.
+	Orders   Orders
 	Peerings operator.Peers
 	Cluster  operator.Members
 	Backups  operator.BackupStore

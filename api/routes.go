@@ -157,7 +157,7 @@ func (s *Server) table() []route {
 		{"DELETE", "/ad/r/{id}", identified, notable, surfaces.ad.Writer.Remove},
 		{"POST", "/ad/r/{origin}/{id}", updater, notable, surfaces.ad.Update},
 		{"DELETE", "/ad/r/{origin}/{id}", identified, notable, surfaces.ad.Writer.Remove},
-		{"POST", "/ad/r/{id}/transfer", identified, notable, surfaces.ad.Transfer},
+		{"POST", "/ad/r/{id}/transfer", identified, notable, s.maybeProven(surfaces.ad.Transfer)},
 		{"DELETE", "/ad/r/{id}/transfer", identified, notable, surfaces.ad.Withdraw},
 		{"POST", "/ad/refresh", refresher, notable, surfaces.ad.RefreshMany},
 		{"POST", "/agents", identified, notable, surfaces.agents.Publish},
@@ -168,7 +168,7 @@ func (s *Server) table() []route {
 		{"DELETE", "/discovery/agents/{id}", identified, notable, surfaces.discovery.Writer.Remove},
 	}
 
-	return append(append(routes, s.optionalRoutes()...), s.operatorRoutes()...)
+	return append(append(routes, s.optionalRoutes()...), s.prove(s.operatorRoutes())...)
 }
 
 // optionalRoutes are those of the table whose parts a node may lack.

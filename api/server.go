@@ -168,6 +168,9 @@ func (s *Server) makeOperatorSurfaces(reader *registration.Reader) {
 		s.surfaces.keys = &operator.Keys{Keyring: cfg.Operator, Logger: s.log}
 		s.surfaces.policy = &operator.Policy{Store: cfg.Operator, Logger: s.log}
 		s.surfaces.registrations = &operator.Registrations{Domain: cfg.Domain, Reader: reader, Registry: cfg.Registry}
+		if cfg.Orders != nil {
+			s.surfaces.registrations.Precede = cfg.Orders.Precede
+		}
 
 		s.surfaces.peerings.Set = cfg.Operator.SetPeering
 		if cfg.Finder != nil {

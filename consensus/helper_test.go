@@ -22,6 +22,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roster-mesh/roster/consensus/message"
+	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -462,6 +464,14 @@ func (d *domain) ready() {
 			})
 		}
 	}
+}
+
+// SetPeering replaces a peering whatever it is.
+func (s *Store) SetPeering(ctx context.Context, p directory.Peering) error {
+	w := state.Peer(p)
+	_, err := s.forwarder.write(ctx, &message.Request{Peer: &w})
+
+	return err
 }
 
 // raised reports whether the version of the log in force is the highest that all members read.

@@ -26,8 +26,7 @@ type orderDesk struct {
 // of an earlier release the log has no origins, because they could not apply them, and the
 // requests of those members have no proofs.
 func (o *orderDesk) sign(ctx context.Context, req *message.Request, command *state.Command) error {
-	change, traced := command.Change()
-	if !traced {
+	if _, traced := command.Change(); !traced {
 		return nil
 	}
 
@@ -36,24 +35,21 @@ func (o *orderDesk) sign(ctx context.Context, req *message.Request, command *sta
 		from = o.cfg.Node
 	}
 
-	request := (*state.Origin)(nil).Request()
-	if req.Operator != nil {
-		origin := state.Origin{From: from, Operator: req.Operator}
-		request = origin.Request()
+	command.Origin = &state.Origin{From: from, Operator: req.Operator}
+
+	change, _ := command.Change()
+	if change.Node {
+		command.Origin.Operator = nil
 	}
 
 	if !o.older(from) {
-		if err := o.check(change, from, request); err != nil {
+		if err := o.check(change, from, command.Origin.Request()); err != nil {
 			return err
 		}
 	}
 
-	if change.Node {
-		request = nil
-	}
-
-	if o.traces(ctx) {
-		command.Origin = state.OriginOf(from, request)
+	if !o.traces(ctx) {
+		command.Origin = nil
 	}
 
 	return nil

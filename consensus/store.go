@@ -129,17 +129,9 @@ func (s *Store) Remove(ctx context.Context, r directory.RemoveRequest) (director
 		&message.Request{Remove: &message.Remove{Caller: message.CallerOf(r.Caller), RID: r.RID, IfMatch: r.IfMatch}})
 }
 
-// SetPeering replaces the peering with a domain. The leader then decides all grants
-// again.
-func (s *Store) SetPeering(ctx context.Context, p directory.Peering) error {
-	w := state.Peer(p)
-	_, err := s.forwarder.write(ctx, &message.Request{Peer: &w})
-
-	return err
-}
-
-// AmendPeering is SetPeering if the peering still equals was; otherwise it changes
-// nothing and fails with directory.Conflict. A was without a state means no peering.
+// AmendPeering replaces the peering with a domain if it still equals was; otherwise it changes
+// nothing and fails with directory.Conflict. A was without a state means no peering. The leader
+// then decides all grants again.
 func (s *Store) AmendPeering(ctx context.Context, was, p directory.Peering) error {
 	_, err := s.forwarder.write(ctx, &message.Request{Amend: &state.Amend{Was: state.Peer(was), Peer: state.Peer(p)}})
 	return err

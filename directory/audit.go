@@ -29,7 +29,8 @@ type AuditEvent struct {
 	// The fields below are of commands of operators and nodes, where they are applied
 	// (SEC-012).
 
-	// Position is the epoch and, in place of a revision, the index in the Raft log.
+	// Position is the epoch and, in place of a revision, the number of the command: commands of
+	// a domain are numbered from 1 without gaps.
 	Position Position `json:"position,omitzero"`
 	// Proof is the operator's proof as received: a compact JWS. It binds one request and
 	// has expired when it is read.

@@ -163,6 +163,35 @@ type Peering struct {
 	Import PeerRules `json:"import,omitzero"`
 }
 
+// Ended returns the peering as it is once one side has ended it.
+func (p Peering) Ended(byPeer bool) Peering {
+	p.State = PeeringTerminated
+	p.ByPeer = byPeer
+	p.Mesh = false
+	p.Secret = Hash{}
+	p.Until = 0
+
+	return p
+}
+
+// Removed returns the peering as it is once the operator has removed it.
+func (p Peering) Removed() Peering {
+	p = p.Ended(p.ByPeer && p.State == PeeringTerminated)
+	p.Export, p.Import = PeerRules{}, PeerRules{}
+
+	return p
+}
+
+// Replacing returns the peering with the rules of the one that it replaces, unless that has
+// ended: rules are set by themselves.
+func (p Peering) Replacing(was Peering) Peering {
+	if was.State != "" && was.State != PeeringTerminated {
+		p.Export, p.Import = was.Export, was.Import
+	}
+
+	return p
+}
+
 // Equal reports whether two peerings are the same.
 func (p Peering) Equal(peering Peering) bool {
 	return p.Domain == peering.Domain && p.State == peering.State && p.Mesh == peering.Mesh &&

@@ -49,6 +49,8 @@ type Config struct {
 	Keys      Keyring
 	View      *index.View
 	Peerings  func() []directory.Peering // the domain's replicated peerings
+	// Member reports whether a node of the own domain is a member of it; nil accepts all.
+	Member func(spiffeid.ID) bool
 	// Siblings returns the base URLs of the domain's other nodes; nil if there are none.
 	Siblings func() []string
 	Client   func(peer spiffeid.TrustDomain) *http.Client // connects to nodes of that domain only

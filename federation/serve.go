@@ -79,7 +79,7 @@ func (s *server) take(pool *limit.Shares, r *http.Request) (release func(), err 
 func (s *server) admit(next func(http.ResponseWriter, *http.Request, spiffeid.TrustDomain) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		id, ok := s.caller(r)
-		if !ok || !isNode(id) || !s.access.speaksTo(id.TrustDomain()) {
+		if !ok || !s.admits(id) {
 			s.refuse(w, directory.Refuse(directory.Forbidden,
 				"these routes are for nodes of this domain and of its active peers"))
 
@@ -93,6 +93,16 @@ func (s *server) admit(next func(http.ResponseWriter, *http.Request, spiffeid.Tr
 			s.refuse(out, err)
 		}
 	}
+}
+
+// admits reports whether a node may send requests at present: a member of this domain, or a node
+// of an active peer. A member that is removed is a stranger at once (rule S7).
+func (s *server) admits(id spiffeid.ID) bool {
+	if !isNode(id) || !s.access.speaksTo(id.TrustDomain()) {
+		return false
+	}
+
+	return id.TrustDomain() != s.cfg.Domain || s.cfg.Member == nil || s.cfg.Member(id)
 }
 
 // refuse answers with err's problem, and logs an internal error, whose text the answer omits.
@@ -185,7 +195,7 @@ func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 		return err
 	}
 
-	if !s.mayHave(from, query) {
+	if !s.mayHave(r, from, query) {
 		return errNotListed
 	}
 
@@ -208,7 +218,7 @@ func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 		}
 	}
 
-	if text != "" && !s.mayHave(from, query) { // the key document may have changed during the wait
+	if !s.mayHave(r, from, query) { // the key document or the members may have changed during the wait
 		return errNotListed
 	}
 
@@ -221,10 +231,13 @@ func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 	return nil
 }
 
-// mayHave reports whether a domain may have pages of that stream from this node at present.
-func (s *server) mayHave(from spiffeid.TrustDomain, query protocol.PageQuery) bool {
+// mayHave reports whether the caller, of the domain from, may have pages of that stream from
+// this node at present.
+func (s *server) mayHave(r *http.Request, from spiffeid.TrustDomain, query protocol.PageQuery) bool {
+	id, ok := s.caller(r)
+
 	switch {
-	case !s.access.speaksTo(from):
+	case !ok || !s.admits(id):
 		return false
 	case query.Aud == directory.Mesh:
 		return s.access.lists(query.Origin, from)
@@ -258,7 +271,7 @@ func (s *server) nextPage(r *http.Request, from spiffeid.TrustDomain, query prot
 		changed := s.access.changedOf(query.Origin)
 
 		unsigned := s.access.unsigned(query.Origin)
-		if !s.mayHave(from, query) { // a waiting caller is refused at once (MESH-025)
+		if !s.mayHave(r, from, query) { // a waiting caller is refused at once (MESH-025)
 			return "", errNotListed
 		}
 

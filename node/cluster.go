@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"io"
+	"strings"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -38,6 +39,20 @@ func (c cluster) Admit(ctx context.Context, id spiffeid.ID, withdraw bool) error
 
 	return c.store.Admit(ctx, consensus.Admission{ID: id, Withdraw: withdraw})
 }
+
+// AdmitStanding implements operator.Members. The pattern matches nodes of the domain only.
+func (c cluster) AdmitStanding(ctx context.Context, pattern string, most uint32) error {
+	prefix := c.domain.IDString() + trust.NodePath
+	if name, is := strings.CutPrefix(pattern, prefix); !is || name == "" ||
+		strings.Contains(strings.TrimSuffix(name, "*"), "*") || len(pattern) > maxPattern {
+		return directory.Refuse(directory.BadRequest,
+			"a standing admission is for %sNAME, where NAME may end in *, got %.64q", prefix, pattern).At("/id")
+	}
+
+	return c.store.Admit(ctx, consensus.Admission{Pattern: pattern, Max: most, Withdraw: most == 0})
+}
+
+const maxPattern = 300 // bytes
 
 // Leave implements operator.Members.
 func (c cluster) Leave(ctx context.Context) error { return c.store.Leave(ctx) }

@@ -26,6 +26,7 @@ type metrics struct {
 	shed        *prometheus.CounterVec
 	refused     *prometheus.CounterVec
 	connections *prometheus.CounterVec
+	proofs      prometheus.Counter
 }
 
 func newMetrics() *metrics {
@@ -53,10 +54,16 @@ func newMetrics() *metrics {
 		connections: counterVec("connections_refused_total",
 			"Connections closed by the limit of a listener: limits.connections and limits.connections_per_address "+
 				"for api, 1024 each for cluster and gossip.", "listener"),
+		proofs: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: namespace,
+			Name:      "operator_proof_invalid_total",
+			Help: "Operators' commands that were applied without a valid proof of the operator: the key of the member " +
+				"that brought one may be stolen.",
+		}),
 	}
 
 	m.registry.MustRegister(
-		m.requests, m.handshakes, m.credentials, m.probes, m.shed, m.refused, m.connections,
+		m.proofs, m.requests, m.handshakes, m.credentials, m.probes, m.shed, m.refused, m.connections,
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(cpuTime)),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)

@@ -104,6 +104,7 @@ type Node struct {
 	agreements *peering.Agreements
 	attester   *attester
 	keeper     *peering.BundleKeeper
+	orders     *orders
 
 	server   *http.Server // of the API
 	draining atomic.Bool

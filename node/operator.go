@@ -28,7 +28,9 @@ type operator struct {
 	mesh      *federation.Mesh
 	policy    *policy.Policy
 	endpoints *peering.BundleKeeper
-	rotate    func(context.Context) error // this node's signing key
+	// agreements are those with peers.
+	agreements *peering.Agreements
+	rotate     func(context.Context) error // this node's signing key
 }
 
 // Raft implements the operator's view of the Raft members.
@@ -56,6 +58,11 @@ func (o operator) Raft() wire.RaftStatus {
 	ids, until := o.store.Admitted()
 	for i, id := range ids {
 		status.Admitted = append(status.Admitted, wire.Admission{ID: id.String(), Until: until[i].UTC()})
+	}
+
+	patterns, most := o.store.StandingAdmissions()
+	for i, pattern := range patterns {
+		status.Admitted = append(status.Admitted, wire.Admission{ID: pattern, Max: most[i]})
 	}
 
 	return status
@@ -233,7 +240,13 @@ func (o operator) Keys() wire.KeysStatus {
 }
 
 // RotateKey replaces this node's signing key.
-func (o operator) RotateKey(ctx context.Context) error { return o.rotate(ctx) }
+func (o operator) RotateKey(ctx context.Context) error {
+	if err := o.store.Order(ctx, directory.ActionRotateKey, o.id.String()); err != nil {
+		return err
+	}
+
+	return o.rotate(ctx)
+}
 
 // RevokeKey revokes a signing key of the domain.
 func (o operator) RevokeKey(ctx context.Context, id string) error { return o.store.Revoke(ctx, id) }
@@ -246,15 +259,7 @@ func (o operator) SetPeering(ctx context.Context, peering directory.Peering) err
 			At("/bundle")
 	}
 
-	// The rules have a route of their own.
-	for _, old := range o.store.Peerings() {
-		if old.Domain == peering.Domain && old.State != directory.PeeringTerminated {
-			peering.Export = old.Export
-			peering.Import = old.Import
-		}
-	}
-
-	return o.store.SetPeering(ctx, peering)
+	return o.agreements.Put(ctx, peering)
 }
 
 // Policy returns the policy in force.

@@ -130,27 +130,7 @@ func (ps *peers) Change(ctx context.Context, peer spiffeid.TrustDomain, verb wir
 
 // Set implements operator.Peers.
 func (ps *peers) Set(ctx context.Context, peer spiffeid.TrustDomain, to apioperator.PeerSettings) error {
-	return ps.agreements.Set(ctx, peer, func(p *directory.Peering) {
-		if to.Export != nil {
-			p.Export = *to.Export
-		}
-
-		if to.Import != nil {
-			p.Import = *to.Import
-		}
-
-		if to.Addresses != nil {
-			p.Addresses = to.Addresses
-		}
-
-		if to.Gossip != nil {
-			p.Gossip = to.Gossip
-		}
-
-		if to.Endpoint != nil {
-			p.Endpoint = *to.Endpoint
-		}
-	})
+	return ps.agreements.Set(ctx, peer, to.Apply)
 }
 
 // fingerprintsOf is empty if a peering has no usable bundle.

@@ -283,6 +283,13 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 		cfg.Timing.SlowDisk = -1 // off
 	}
 
+	var err error
+	if n.orders, err = newOrders(n); err != nil {
+		return err
+	}
+
+	cfg.CheckOperator = n.orders.CheckCommand
+
 	store, err := consensus.Open(cfg)
 	if err != nil {
 		return fmt.Errorf("consensus: %w", err)
@@ -298,6 +305,11 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 		busy: make(chan struct{}, 1), key: n.key,
 	}
 	n.life.loop("attestation", n.attester.run)
+
+	recorder := &commandRecorder{
+		store: store, orders: n.orders, trail: n.trail, log: n.log, invalid: n.metrics.proofs.Inc,
+	}
+	n.life.loop("audit of operators' commands", recorder.run)
 
 	n.life.loop("peerings", n.agreements.Run)
 	n.life.loop("key document", func(ctx context.Context) { followKeys(ctx, store, n.keyring) })
@@ -359,7 +371,7 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 		Domain: n.cfg.TrustDomain, Node: n.id, Inside: n.policy.Inside, PublicURL: n.cfg.PublicURL,
 		Dir:    filepath.Join(n.cfg.Data, "federation"),
 		Source: n.store, Keys: n.keyring, View: n.view, Peerings: n.agreements.List,
-		Siblings: n.store.Siblings, Client: n.client, Dialect: signed.OwnDialect(), Logger: n.log,
+		Siblings: n.store.Siblings, Member: n.isMember, Client: n.client, Dialect: signed.OwnDialect(), Logger: n.log,
 		Farewell: n.agreements.EndedByPeer, Verifier: evidenceVerifier{n.keyring, n.agreements}, Stretch: env.Stretch,
 		Records: n.cfg.Limits.RecordsPerPeer, Bytes: n.cfg.Limits.BytesPerPeer, Panics: n.panics,
 		Polls: n.cfg.Limits.PollsAtOnce, Pages: n.cfg.Limits.PagesAtOnce,
@@ -420,11 +432,27 @@ func (n *Node) gossip(ln net.Listener, env Env) *gossip.Config {
 	}
 }
 
-// inMesh reports whether id is a node of this or of an actively peered domain.
+// isMember reports whether id is this node or another current member of its domain.
+func (n *Node) isMember(id spiffeid.ID) bool {
+	return id == n.id ||
+		slices.ContainsFunc(n.store.RaftPeers(), func(p consensus.RaftPeer) bool { return p.ID == id })
+}
+
+// isStranger reports whether an identity is a node's of this domain that is no member.
+func (n *Node) isStranger(identity directory.Identity) bool {
+	id, ok := identity.SPIFFE()
+	return ok && trust.IsNode(id, n.cfg.TrustDomain) && !n.isMember(id)
+}
+
+// inMesh reports whether id is a member of this domain or a node of an actively peered one.
 func (n *Node) inMesh(id spiffeid.ID) bool {
 	td := id.TrustDomain()
 
-	return trust.IsNode(id, td) && (td == n.cfg.TrustDomain || n.agreements.IsActive(td))
+	if td == n.cfg.TrustDomain {
+		return trust.IsNode(id, td) && n.isMember(id)
+	}
+
+	return trust.IsNode(id, td) && n.agreements.IsActive(td)
 }
 
 // advertised is where other nodes reach the gossip listener: as configured, or
@@ -444,7 +472,7 @@ func (n *Node) advertised(ln net.Listener) string {
 // operator returns the routes of operators.
 func (n *Node) operator() operator {
 	self := selfReport{n.id, n.cfg.Data, n.store, n.source, n.bundles, n.Ready}
-	return operator{self, n.store, n.mesh, n.policy, n.keeper, n.attester.rotate}
+	return operator{self, n.store, n.mesh, n.policy, n.keeper, n.agreements, n.attester.rotate}
 }
 
 // wireAPI makes the directory's HTTP face.
@@ -458,7 +486,7 @@ func (n *Node) wireAPI() *api.Server {
 		CredentialRefused: n.metrics.credentialRefused,
 		Federation:        n.mesh.Handler(peerNode), Records: records{n.cfg.TrustDomain, n.mesh, n.store, n.keyring,
 			n.bundles}, AuditLog: n.trail, Trail: n.trail, Node: n.id,
-		Operator: n.operator(),
+		Operator: n.operator(), Orders: n.orders, Stranger: n.isStranger,
 		Peerings: &peers{n.source.SVID().ID, n.agreements, &n.cfg, n.net, n.bundles, n.store, n.mesh},
 		Cluster:  cluster{n.cfg.TrustDomain, n.store}, Backups: backups{n.store},
 		CaughtUp: n.store.Settled, Position: n.mesh.Position, Await: n.await, Observe: n.metrics.observe,

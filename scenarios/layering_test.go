@@ -103,7 +103,7 @@ var layers = map[string][]string{
 	"federation/protocol":          {"directory", "directory/signed", "directory/strictjson"},
 	"federation/gossip":            {"directory/contain"},
 	"federation/gossip/gossiptest": {}, // a network and certificates, for tests
-	"api": {"directory", "directory/index", "directory/contain", "directory/problem",
+	"api": {"directory", "directory/operatorproof", "directory/index", "directory/contain", "directory/problem",
 		"directory/invoke", "directory/strictjson", "discovery", "limit", "api/access", "api/ad", "api/admission",
 		"api/agents", "api/catalog", "api/client", "api/discovery", "api/mcp", "api/openapi", "api/operator",
 		"api/registration", "api/request", "api/response", "api/view", "api/wire"},
@@ -135,11 +135,11 @@ var layers = map[string][]string{
 		"api/openapi", "api/request", "api/response", "api/wire"},
 	// what other programs import: its dependencies are few (TestDependencyBudget)
 	"api/wire":   {},
-	"api/client": {"api/wire", "directory/sse"},
+	"api/client": {"api/wire", "directory/operatorproof", "directory/sse"},
 	// apart, since it has a schema validator
 	"api/client/contract": {"api/client", "directory", "directory/invoke", "directory/kinds", "directory/signed"},
 	// floor 3: the only package that knows the others
-	"node": {"directory", "directory/index", "directory/contain", "directory/problem", "discovery", "trust",
+	"node": {"directory", "directory/operatorproof", "directory/index", "directory/contain", "directory/problem", "discovery", "trust",
 		"trust/policy", "trust/audit", "consensus", "consensus/backup", "federation", "federation/protocol",
 		"federation/evidence", "federation/gossip", "federation/peering", "gateway", "gateway/crawl", "gateway/probe",
 		"api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd", "node/config",
@@ -200,7 +200,7 @@ var layers = map[string][]string{
 	// its client: a running node is scored
 	"scenarios/quality": {"directory", "directory/index", "discovery", "api/client", "scenarios/mesh",
 		"discovery/content"},
-	"scenarios/attacks": {"node/dev", "trust", "directory", "directory/signed"},
+	"scenarios/attacks": {"node/dev", "trust", "directory", "directory/signed", "directory/operatorproof"},
 	"scenarios/mutants": {},
 	"scenarios/load": {"node/dev", "node/memory", "api/client", "trust", "directory", "scenarios/mesh",
 		"directory/signed"},

@@ -17,6 +17,7 @@ var budget = []string{
 	"github.com/spiffe/go-spiffe/v2/spiffeid",
 	"github.com/go-json-experiment/json",
 	"github.com/roster-mesh/roster/directory/sse", // which links nothing
+	"github.com/roster-mesh/roster/directory/operatorproof",
 }
 
 // A program that imports the client links a JSON library and spiffeid, and nothing

@@ -46,6 +46,8 @@ type Client struct {
 	current   atomic.Uint32 // the index of the address that is asked next
 	http      *http.Client
 	attempts  int
+	// certificate is that by which operators' requests are proven; nil if there is none.
+	certificate certificateSource
 }
 
 // New returns a client. It connects to nothing yet. An error says which field of
@@ -85,6 +87,8 @@ func New(cfg Config) (*Client, error) {
 		client.http = newHTTP(cfg.TLS, cfg.Timeout)
 	}
 
+	client.certificate = certificateIn(client.http)
+
 	return client, nil
 }
 
@@ -92,7 +96,9 @@ func New(cfg Config) (*Client, error) {
 // (https://HOST:PORT), by hc. It is for tools and tests that must know which node
 // was asked, and how often. Others call New.
 func NewDirect(address string, hc *http.Client) *Client {
-	return &Client{addresses: []string{strings.TrimRight(address, "/")}, http: hc, attempts: 1}
+	return &Client{
+		addresses: []string{strings.TrimRight(address, "/")}, http: hc, attempts: 1, certificate: certificateIn(hc),
+	}
 }
 
 // Address returns the base URL of the node that is asked next.

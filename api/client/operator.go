@@ -117,6 +117,13 @@ func (o *Operator) Admit(ctx context.Context, id string, withdraw bool) error {
 	return o.client.command(ctx, "/v1/operator/raft/admit", wire.MemberRequest{ID: id, Withdraw: withdraw}, once)
 }
 
+// AdmitStanding lets the nodes join whose SPIFFE IDs match a pattern, which may end in *, while
+// the domain has fewer than most members that do; 0 takes that back.
+func (o *Operator) AdmitStanding(ctx context.Context, pattern string, most uint32) error {
+	in := wire.MemberRequest{ID: pattern, Standing: true, Max: most, Withdraw: most == 0}
+	return o.client.command(ctx, "/v1/operator/raft/admit", in, once)
+}
+
 // Leave removes the node that is asked from its domain.
 func (o *Operator) Leave(ctx context.Context) error {
 	return o.client.command(ctx, "/v1/operator/raft/leave", nil, once)
@@ -322,11 +329,12 @@ func (t *target) Write(b []byte) (n int, err error) {
 	return n, t.err
 }
 
-// RestoreSnapshot restores a backup of that size in bytes. force restores also one
+// RestoreSnapshot restores a backup of that size in bytes, which open returns from its
+// beginning: it is read twice, to prove it and to send it. force restores also one
 // that is older than the domain's state; reason is for the log of changes. It is
 // sent once.
 func (o *Operator) RestoreSnapshot(
-	ctx context.Context, backup io.Reader, size int64, force bool, reason string,
+	ctx context.Context, open func() io.Reader, size int64, force bool, reason string,
 ) (*Restored, *Reply, error) {
 	query := url.Values{}
 	if force {
@@ -337,7 +345,7 @@ func (o *Operator) RestoreSnapshot(
 
 	q := &request{
 		method: http.MethodPost, target: withQuery("/v1/operator/snapshot", query),
-		stream: backup, size: size, media: wire.MediaBackup, unbounded: true,
+		stream: open, size: size, media: wire.MediaBackup, unbounded: true,
 	}
 
 	r, err := o.client.do(ctx, q)

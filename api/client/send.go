@@ -37,8 +37,9 @@ type request struct {
 	unbounded bool
 	// wait is how long the directory was asked to wait before it answers.
 	wait time.Duration
-	// stream, if set, is the body of a request that is sent once, of size bytes.
-	stream io.Reader
+	// stream, if set, returns the body of a request that is sent once, of size bytes, from its
+	// beginning.
+	stream func() io.Reader
 	size   int64
 	media  string // of the body; JSON if it is empty
 }
@@ -105,7 +106,7 @@ func (c *Client) send(ctx context.Context, request *request, take func(*http.Res
 func (c *Client) attempt(ctx context.Context, address string, request *request, take func(*http.Response) error) error {
 	var body io.Reader = bytes.NewReader(request.body)
 	if request.stream != nil {
-		body = io.NopCloser(request.stream)
+		body = io.NopCloser(request.stream())
 	}
 
 	req, err := http.NewRequestWithContext(ctx, request.method, address+request.target, body)
@@ -123,6 +124,10 @@ func (c *Client) attempt(ctx context.Context, address string, request *request, 
 
 	if request.stream != nil || len(request.body) > 0 {
 		req.Header.Set("Content-Type", mediaOf(request))
+	}
+
+	if err := c.prove(req, request); err != nil {
+		return err
 	}
 
 	var sought, got atomic.Bool // of connections
@@ -242,7 +247,8 @@ func judgeRefusal(request *request, e *Error) verdict {
 		return verdict{leave: true} // the caller decides
 	case e.Code == wire.CodeRateLimited:
 		v.again = true // nothing was done
-	case e.Code == wire.CodeUnavailable, e.Code == wire.CodeOverloaded, e.Code == wire.CodeOvertaken:
+	case e.Code == wire.CodeUnavailable, e.Code == wire.CodeOverloaded, e.Code == wire.CodeNotVoter,
+		e.Code == wire.CodeOvertaken:
 		v.again = true // nothing was done
 		v.leave = e.Code != wire.CodeOvertaken
 	case e.Code == wire.CodeKeyInUse:

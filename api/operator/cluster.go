@@ -22,6 +22,9 @@ type Members interface {
 	Remove(ctx context.Context, id spiffeid.ID) error
 	// Admit lets a node join, once and within a day; withdraw takes that back.
 	Admit(ctx context.Context, id spiffeid.ID, withdraw bool) error
+	// AdmitStanding lets the nodes join whose IDs match a pattern, while the domain has fewer
+	// than most members that do; 0 takes that back.
+	AdmitStanding(ctx context.Context, pattern string, most uint32) error
 	// Leave removes this node from its domain.
 	Leave(ctx context.Context) error
 }
@@ -62,9 +65,15 @@ func (h *Cluster) Remove(w http.ResponseWriter, call *request.Call) error {
 
 // Admit answers POST /v1/operator/raft/admit.
 func (h *Cluster) Admit(w http.ResponseWriter, call *request.Call) error {
-	in, id, err := readMember(w, call, false)
+	var in wire.MemberRequest
+
+	body, err := request.ReadBody(w, call)
 	if err == nil {
-		err = h.Members.Admit(call.Context(), id, in.Withdraw)
+		err = request.ParseObject(body, &in)
+	}
+
+	if err == nil {
+		err = h.admit(call.Context(), &in)
 	}
 
 	if err != nil {
@@ -72,6 +81,27 @@ func (h *Cluster) Admit(w http.ResponseWriter, call *request.Call) error {
 	}
 
 	return h.done(w, call, "admit", in.ID)
+}
+
+func (h *Cluster) admit(ctx context.Context, in *wire.MemberRequest) error {
+	if in.Standing {
+		most := in.Max
+		if in.Withdraw {
+			most = 0
+		} else if most == 0 {
+			return directory.Refuse(directory.BadRequest, "max is missing: how many members may match the pattern.").
+				At("/max")
+		}
+
+		return h.Members.AdmitStanding(ctx, in.ID, most)
+	}
+
+	id, err := parseMember(in.ID)
+	if err != nil {
+		return err
+	}
+
+	return h.Members.Admit(ctx, id, in.Withdraw)
 }
 
 // Leave answers POST /v1/operator/raft/leave.
@@ -100,12 +130,18 @@ func readMember(
 		return in, id, nil
 	}
 
-	if id, err = spiffeid.FromString(in.ID); err != nil {
-		return in, id, directory.Refuse(directory.BadRequest, "id must be a node's SPIFFE ID, got %.100q", in.ID).
-			At("/id")
+	id, err = parseMember(in.ID)
+
+	return in, id, err
+}
+
+func parseMember(text string) (spiffeid.ID, error) {
+	id, err := spiffeid.FromString(text)
+	if err != nil {
+		return id, directory.Refuse(directory.BadRequest, "id must be a node's SPIFFE ID, got %.100q", text).At("/id")
 	}
 
-	return in, id, nil
+	return id, nil
 }
 
 // done logs a change of the domain's members with its caller, and answers it.

@@ -33,6 +33,8 @@ type Registrations struct {
 	Domain   spiffeid.TrustDomain
 	Reader   *registration.Reader
 	Registry Remover
+	// Precede puts the operator's order into the domain's log; nil does not.
+	Precede func(ctx context.Context, action, target string) error
 	// Flagged lists flagged registrations: at most limit, by origin and rid.
 	Flagged func(limit int) []discovery.FlaggedEntry
 }
@@ -128,6 +130,12 @@ func (h *Registrations) Remove(w http.ResponseWriter, call *request.Call) error 
 
 	if err := h.Registry.Linearize(call.Context()); err != nil {
 		return err
+	}
+
+	if h.Precede != nil {
+		if err := h.Precede(call.Context(), directory.ActionEndOwned, in.Owner.String()); err != nil {
+			return err
+		}
 	}
 
 	page := h.ownedBy(in.Owner, index.Cursor{})

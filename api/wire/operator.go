@@ -68,8 +68,10 @@ type RaftPeer struct {
 
 // An Admission is a node that may join.
 type Admission struct {
-	ID    string    `json:"id"`
-	Until time.Time `json:"until"`
+	ID    string    `json:"id"` // of a standing admission a pattern
+	Until time.Time `json:"until,omitzero"`
+	// Max is of a standing admission: how many members may match the pattern.
+	Max uint32 `json:"max,omitzero"`
 }
 
 // A MemberRequest is the body of a request about one node of the domain.
@@ -77,6 +79,10 @@ type MemberRequest struct {
 	ID string `json:"id"`
 	// Withdraw takes an admission back.
 	Withdraw bool `json:"withdraw,omitzero"`
+	// Standing admits all nodes whose IDs match ID, which may end in *, while the domain has
+	// fewer than Max members that do.
+	Standing bool   `json:"standing,omitzero"`
+	Max      uint32 `json:"max,omitzero"`
 }
 
 // A NodeStatus is the state of the node that answers.

@@ -33,6 +33,7 @@ type Fault struct {
 const (
 	CodeUnavailable    = "unavailable"
 	CodeOverloaded     = "overloaded"
+	CodeNotVoter       = "not-a-voter"
 	CodeOvertaken      = "overtaken"
 	CodeOutcomeUnknown = "outcome-unknown"
 	CodeRateLimited    = "rate-limited"

@@ -116,6 +116,11 @@ func (c *Command) Change() (change directory.OperatorChange, ok bool) {
 		return change, false
 	}
 
+	// An operator may order what a node may do by itself.
+	if change.Peering != nil && change.Node && c.Origin.Request() != nil {
+		change.Action, change.Node = directory.ActionPeering, false
+	}
+
 	return change, true
 }
 
@@ -162,24 +167,21 @@ func peeringChange(was *directory.Peering, peer *Peer) directory.OperatorChange 
 func nodeAction(was, next directory.Peering) string {
 	live := was.State == directory.PeeringActive || was.State == directory.PeeringFrozen
 
-	ended := was
-	ended.State = directory.PeeringTerminated
-	ended.Mesh, ended.ByPeer = false, true
-	ended.Secret, ended.Until = directory.Hash{}, 0
-
 	stated := was
 	stated.State = next.State
 
+	answered := stated // what the other domain says of itself when it takes the invitation
+	answered.Addresses, answered.Gossip, answered.Endpoint = next.Addresses, next.Gossip, next.Endpoint
+
 	switch {
-	case live && next.Equal(ended):
+	case live && next.Equal(was.Ended(true)):
 		return directory.ActionFarewell
-	case !next.Equal(stated):
-		return ""
-	case was.State == directory.PeeringActive && next.State == directory.PeeringFrozen:
+	case was.State == directory.PeeringActive && next.State == directory.PeeringFrozen && next.Equal(stated):
 		return directory.ActionFreeze
 	case was.State != directory.PeeringPending || !was.Secret.IsZero():
 		return "" // it was not this domain that accepted
-	case next.State == directory.PeeringActive || next.State == directory.PeeringTerminated:
+	case next.State == directory.PeeringActive && next.Equal(answered),
+		next.State == directory.PeeringTerminated && next.Equal(stated):
 		return directory.ActionConfirm
 	}
 

@@ -286,6 +286,15 @@ func (p *Proof) Covers(request Request, at time.Time) error {
 	return nil
 }
 
+// BodyHash returns the SHA-256 that the proof claims of the body; zero if it claims none.
+func (p *Proof) BodyHash() (hash [sha256.Size]byte) {
+	if raw, err := b64.DecodeString(p.claims.BodyHash); err == nil && len(raw) == len(hash) {
+		copy(hash[:], raw)
+	}
+
+	return hash
+}
+
 // algorithmOf returns the one algorithm that a key of an SVID signs with.
 func algorithmOf(key crypto.PublicKey) (string, error) {
 	switch key := key.(type) {

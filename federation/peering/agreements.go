@@ -218,6 +218,9 @@ func (a *Agreements) Accept(ctx context.Context, invited directory.Peering,
 
 	pending, name := invited, invited.Domain.Name()
 
+	// The outcome is the other domain's word. The operator's proof is used up by the acceptance.
+	settled := directory.WithOperatorRequest(ctx, nil)
+
 	var refused *RefusedError
 
 	described, err := offer(ctx)
@@ -226,7 +229,7 @@ func (a *Agreements) Accept(ctx context.Context, invited directory.Peering,
 		invited.State = directory.PeeringTerminated
 
 		return errors.Join(directory.Refuse(directory.Conflict, "%s refuses: %w", name, err),
-			a.store.AmendPeering(ctx, pending, invited))
+			a.store.AmendPeering(settled, pending, invited))
 	case err != nil:
 		return directory.Refuse(problem.Upstream,
 			"no node of %s confirmed the invitation, so the peering is pending here; accept it again "+
@@ -235,7 +238,7 @@ func (a *Agreements) Accept(ctx context.Context, invited directory.Peering,
 
 	described.State = directory.PeeringActive
 
-	return a.store.AmendPeering(ctx, pending, described)
+	return a.store.AmendPeering(settled, pending, described)
 }
 
 func noPeerYet(p *directory.Peering) error {
@@ -245,6 +248,15 @@ func noPeerYet(p *directory.Peering) error {
 	}
 
 	return nil
+}
+
+// Put replaces the agreement with a domain, but for its rules.
+func (a *Agreements) Put(ctx context.Context, next directory.Peering) error {
+	return a.amend(ctx, next.Domain, func(peering *directory.Peering, _ bool) error {
+		*peering = next.Replacing(*peering)
+
+		return nil
+	})
 }
 
 // Set changes an agreement that has not ended.
@@ -300,8 +312,7 @@ func (a *Agreements) Remove(ctx context.Context, td spiffeid.TrustDomain) error 
 			return noPeer(td)
 		}
 
-		end(peering, peering.ByPeer && peering.State == directory.PeeringTerminated)
-		peering.Export, peering.Import = directory.PeerRules{}, directory.PeerRules{}
+		*peering = peering.Removed()
 
 		return nil
 	})
@@ -314,20 +325,11 @@ func (a *Agreements) EndedByPeer(ctx context.Context, td spiffeid.TrustDomain) e
 			return nil
 		}
 
-		end(peering, true)
+		*peering = peering.Ended(true)
 		a.cfg.Logger.Warn("peering ended by the peer; its records are removed", "peer", td.Name())
 
 		return nil
 	})
-}
-
-// end makes an agreement one that has ended.
-func end(peering *directory.Peering, byPeer bool) {
-	peering.State = directory.PeeringTerminated
-	peering.ByPeer = byPeer
-	peering.Mesh = false
-	peering.Secret = directory.Hash{}
-	peering.Until = 0
 }
 
 func noPeer(td spiffeid.TrustDomain) error {

@@ -45,6 +45,7 @@ type Config struct {
 	Crawl       Crawl                `yaml:"crawl"`
 	Probe       Probe                `yaml:"probe"`
 	Policy      string               `yaml:"policy"`
+	Operator    Operator             `yaml:"operator"`
 	Lifetimes   Lifetimes            `yaml:"lifetimes"`
 	Names       Names                `yaml:"names"`
 	Limits      Limits               `yaml:"limits"`
@@ -236,4 +237,20 @@ func LocalAddress(listen string) string {
 	}
 
 	return listen
+}
+
+// Operator says what a change by an operator needs.
+type Operator struct {
+	// RequireProof is whether each change needs the operator's proof; nil is true unless the
+	// policy is development.
+	RequireProof *bool `yaml:"require_proof"`
+}
+
+// RequiresProof reports whether operators' changes need a proof.
+func (c *Config) RequiresProof() bool {
+	if c.Operator.RequireProof != nil {
+		return *c.Operator.RequireProof
+	}
+
+	return c.Policy != "development"
 }

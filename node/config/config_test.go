@@ -81,7 +81,7 @@ func requireKeys(t *testing.T, path string, typ reflect.Type, keys map[string]an
 // file that isn't one by its line.
 func TestBadConfigIsNamed(t *testing.T) {
 	for name, c := range map[string]struct{ old, new, want string }{
-		"unknown key": {"policy: shipped", "polcy: shipped", "line 83: field polcy not found"},
+		"unknown key": {"policy: shipped", "polcy: shipped", "line 87: field polcy not found"},
 		"wrong type":  {"max: 604800", "max: soon", "cannot unmarshal"},
 		"no domain":   {"trust_domain: alpha.test", "", "trust_domain: missing"},
 		"a domain mesh": {"trust_domain: alpha.test", "trust_domain: mesh",

@@ -246,6 +246,16 @@ func (l *Limits) validate(lifetimes Lifetimes) error {
 	return nil
 }
 
+// Shares returns the limits without rates, quotas and connections: the pools of what callers
+// hold at once.
+func (l *Limits) Shares() Limits {
+	return Limits{
+		RequestsAtOnce: l.RequestsAtOnce, WatchesAtOnce: l.WatchesAtOnce, InvocationsAtOnce: l.InvocationsAtOnce,
+		NodeRequestsAtOnce: l.NodeRequestsAtOnce, AwaitingAtOnce: l.AwaitingAtOnce, PollsAtOnce: l.PollsAtOnce,
+		PagesAtOnce: l.PagesAtOnce, RequestBytes: l.RequestBytes, AnswerBytes: l.AnswerBytes,
+	}
+}
+
 func (l *Limits) validatePools() error {
 	for _, pool := range []struct {
 		key    string

@@ -28,7 +28,7 @@ type Options struct {
 	Dir       string // kept when given; else a temporary one, removed at the end
 	Sample    int    // agents to register
 	Gateway   bool   // callers invoke agents through the nodes
-	Limits    bool   // rates and quotas as in production; else none
+	Limits    bool   // rates, quotas and proofs of operators as in production; else none
 	Program   string // how people call this program, for the lines that are printed
 	Out       io.Writer
 

@@ -231,8 +231,11 @@ func (d *Domain) writeNode(ca *trust.CA, i int, options *Options) error {
 		}
 	}
 
-	if !options.Limits {
-		cfg.Limits = config.Limits{}
+	if options.Limits {
+		required := true
+		cfg.Operator.RequireProof = &required
+	} else {
+		cfg.Limits = cfg.Limits.Shares()
 	}
 
 	cfg.Log.Format = "text"

@@ -145,6 +145,15 @@ func (a *Log) Applied(e directory.AuditEvent) error {
 	return nil
 }
 
+// LastApplied returns the position of the last applied command in the log; zero if there is
+// none.
+func (a *Log) LastApplied() directory.Position {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	return a.applied
+}
+
 // Err returns nil if the log can be written, so that no change is refused for it. If
 // the last write failed, Err tries again; otherwise it does no I/O, so that a disk that
 // hangs cannot stop the metrics that report it.

@@ -67,7 +67,7 @@ func (r *restore) run(ctx context.Context, session connect.Session) error {
 
 	// The file is decrypted again while it is sent. If it has changed since the check, that
 	// fails, and the directory applies nothing of an incomplete backup.
-	done, reply, err := client.Operator().RestoreSnapshot(ctx, file.reader(), info.Size, r.force, r.reason)
+	done, reply, err := client.Operator().RestoreSnapshot(ctx, file.reader, info.Size, r.force, r.reason)
 	if err != nil {
 		err = file.explain(err)
 		if !r.force {

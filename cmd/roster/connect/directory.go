@@ -2,6 +2,7 @@ package connect
 
 import (
 	"context"
+	"crypto/tls"
 	"net/http"
 	"strings"
 	"time"
@@ -163,7 +164,7 @@ func (s Session) ClientOf(base string) (*apiclient.Client, error) {
 		Transport:     authenticated,
 		Timeout:       requestTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}), nil
+	}).ProveBy(config), nil
 }
 
 // WithClient returns the RunE of a command that needs a client for all of its work.
@@ -178,4 +179,22 @@ func (s Session) WithClient(
 
 		return run(cmd.Context(), client, args)
 	}
+}
+
+// ClientCertificate returns the caller's certificate, by which requests are proven.
+func (s Session) ClientCertificate() (*tls.Certificate, error) {
+	if err := s.UseContext(); err != nil {
+		return nil, err
+	}
+
+	config, err := s.tlsConfig()
+	if err != nil {
+		return nil, err
+	}
+
+	if config.GetClientCertificate == nil {
+		return nil, cli.Usage("no client certificate").WithHint("Give --cert and --key, or --workload-api.")
+	}
+
+	return config.GetClientCertificate(&tls.CertificateRequestInfo{Version: tls.VersionTLS13})
 }

@@ -50,7 +50,7 @@ authorities.`,
 	flags.IntVar(&options.Sample, "sample", 12, "`NUMBER` of sample agents")
 	flags.BoolVar(&options.Gateway, "gateway", true,
 		"let callers invoke agents through the nodes, also agents on loopback")
-	flags.BoolVar(&options.Limits, "limits", false, "apply the rate limits and quotas of serve")
+	flags.BoolVar(&options.Limits, "limits", false, "apply the rate limits, quotas and operators' proofs of serve")
 	cmd.AddCommand(mintCommand(session))
 
 	return cmd

@@ -52,6 +52,11 @@ admitted but have not joined yet. LAST CONTACT is the leader's last contact with
 			}
 
 			for _, n := range status.Admitted {
+				if n.Max > 0 {
+					session.Note("nodes that match %s are admitted while fewer than %d members do", n.ID, n.Max)
+					continue
+				}
+
 				session.Note("%s is admitted and may join until %s", n.ID, cli.FormatTime(n.Until))
 			}
 
@@ -163,18 +168,29 @@ a SPIFFE ID or its last segment.`,
 }
 
 func admitCommand(session connect.Session) *cobra.Command {
-	var withdraw bool
+	var (
+		withdraw, standing bool
+		most               uint32
+	)
 	cmd := &cobra.Command{
 		Use:   "admit ID",
 		Short: "Allow a new node to join the domain",
 		Long: `Allow a new node to join the domain once, within a day. Then start the node with a
 configuration that has "join". It is a learner until it has caught up. ID is the node's
-SPIFFE ID, spiffe://DOMAIN/roster/node/NAME.`,
-		Example: "  roster raft admit spiffe://alpha.test/roster/node/4",
-		Args:    cli.Args("ID"),
+SPIFFE ID, spiffe://DOMAIN/roster/node/NAME.
+
+With --standing, ID may end in *, and the nodes that match it may join at any time while the
+domain has fewer than --max members that do: for nodes that a platform replaces by itself.`,
+		Example: "  roster raft admit spiffe://alpha.test/roster/node/4\n" +
+			"  roster raft admit --standing --max 5 'spiffe://alpha.test/roster/node/*'",
+		Args: cli.Args("ID"),
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
 			if err := checkNodeID(args[0]); err != nil {
 				return err
+			}
+
+			if standing {
+				return admitStanding(ctx, session, client, args[0], most, withdraw)
 			}
 
 			if err := client.Operator().Admit(ctx, args[0], withdraw); err != nil {
@@ -191,8 +207,32 @@ SPIFFE ID, spiffe://DOMAIN/roster/node/NAME.`,
 		}),
 	}
 	cmd.Flags().BoolVar(&withdraw, "withdraw", false, "withdraw the admission")
+	cmd.Flags().BoolVar(&standing, "standing", false, "admit all nodes that match ID, until it is withdrawn")
+	cmd.Flags().Uint32Var(&most, "max", 1, "`N` members that may match a standing admission")
 
 	return cmd
+}
+
+func admitStanding(ctx context.Context, session connect.Session, client *apiclient.Client, pattern string,
+	most uint32, withdraw bool) error {
+	switch {
+	case withdraw:
+		most = 0
+	case most == 0:
+		return cli.Usage("--max must be 1 or more")
+	}
+
+	if err := client.Operator().AdmitStanding(ctx, pattern, most); err != nil {
+		return suggestMembers(session, err)
+	}
+
+	if withdraw {
+		session.Note("withdrew the standing admission of %s", pattern)
+	} else {
+		session.Note("admitted nodes that match %s while fewer than %d members do", pattern, most)
+	}
+
+	return nil
 }
 
 // nodePath begins the path of each node's SPIFFE ID.

@@ -1,0 +1,235 @@
+package operator
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/api/wire"
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Paths of operators' changes.
+const (
+	PathPolicy       = "/v1/operator/policy"
+	PathPeers        = "/v1/operator/peers"
+	PathPeerInvite   = "/v1/operator/peers/invite"
+	PathPeerAccept   = "/v1/operator/peers/accept"
+	PathPeerChange   = "/v1/operator/peers/change"
+	PathKeysRotate   = "/v1/operator/keys/rotate"
+	PathKeysRevoke   = "/v1/operator/keys/revoke"
+	PathRaftTransfer = "/v1/operator/raft/transfer"
+	PathRaftRemove   = "/v1/operator/raft/remove"
+	PathRaftAdmit    = "/v1/operator/raft/admit"
+	PathRaftLeave    = "/v1/operator/raft/leave"
+	PathSnapshot     = "/v1/operator/snapshot"
+	PathOwnedEnd     = wire.OwnedPath + "/end"
+)
+
+// errOtherCommand means that a command is not the one that its operator's request asks for.
+func errOtherCommand(r *directory.OperatorRequest) error {
+	return directory.Refuse(directory.Forbidden,
+		"the command is not the one for which %s %.200q asks; nothing was changed", r.Method, r.Target)
+}
+
+// CheckOrder derives from an operator's request what it may change, and refuses a change that
+// is another. own is the domain. It returns the action about which policy is asked.
+func CheckOrder(own spiffeid.TrustDomain, change directory.OperatorChange, r *directory.OperatorRequest) (
+	action string, err error) {
+	target, err := url.Parse(r.Target)
+	if err != nil {
+		return "", errOtherCommand(r)
+	}
+
+	matches := false
+
+	switch route := r.Method + " " + target.Path; route {
+	case http.MethodPut + " " + PathPolicy:
+		action, matches = "policy.write", ordersPolicy(change, r)
+	case http.MethodPost + " " + PathPeers, http.MethodPost + " " + PathPeerInvite,
+		http.MethodPost + " " + PathPeerAccept, http.MethodPost + " " + PathPeerChange:
+		action, matches = "peer.write", change.Peering != nil && ordersPeering(own, target.Path, change.Peering, r)
+	case http.MethodPost + " " + PathKeysRotate:
+		// The node whose key it is: the one that was asked.
+		action = "keys.write"
+		matches = change.Action == directory.ActionRotateKey && change.Target == r.From.String()
+	case http.MethodPost + " " + PathKeysRevoke:
+		action = "keys.write"
+
+		var in wire.RevokeRequest
+		matches = change.Action == directory.ActionRevokeKey && decode(r, &in) && in.Key == change.Target
+	case http.MethodPost + " " + PathRaftTransfer, http.MethodPost + " " + PathRaftRemove,
+		http.MethodPost + " " + PathRaftAdmit, http.MethodPost + " " + PathRaftLeave:
+		action, matches = "raft.write", ordersMembers(target.Path, change, r)
+	case http.MethodPost + " " + PathSnapshot:
+		action, matches = "snapshot.write", change.Action == directory.ActionRestore
+	case http.MethodPost + " " + PathOwnedEnd:
+		action = "registration.write"
+
+		var in wire.NewOwner
+		matches = change.Action == directory.ActionEndOwned && decode(r, &in) && in.Owner == change.Target
+	default:
+		action, matches = "registration.transfer", ordersTransfer(target.Path, change, r)
+	}
+
+	if !matches {
+		return action, errOtherCommand(r)
+	}
+
+	return action, nil
+}
+
+func decode(r *directory.OperatorRequest, into any) bool {
+	return request.ParseObject(r.Body, into) == nil
+}
+
+func ordersPolicy(change directory.OperatorChange, r *directory.OperatorRequest) bool {
+	var in wire.PolicyChange
+	if change.Policy == nil || json.Unmarshal(r.Body, &in) != nil || in.Policy == nil ||
+		*in.Policy != string(change.Policy.Text) {
+		return false
+	}
+
+	// A condition may stand in If-Match instead, which is not in the proof: it only restricts.
+	return in.Version == nil ||
+		change.Policy.Replaces != nil && slices.Equal(*change.Policy.Replaces, []uint64{*in.Version})
+}
+
+func ordersPeering(own spiffeid.TrustDomain, path string, change *directory.PeeringChange,
+	r *directory.OperatorRequest) bool {
+	was, next := directory.Peering{Domain: change.Next.Domain}, change.Next
+	if change.Was != nil {
+		was = *change.Was
+	}
+
+	switch path {
+	case PathPeers:
+		var in wire.Peering
+		if !decode(r, &in) {
+			return false
+		}
+
+		peering, err := ParsePeering(&in, own)
+
+		return err == nil && next.Equal(peering.Replacing(was))
+	case PathPeerInvite:
+		var in wire.InviteRequest
+		invited := directory.Peering{
+			Domain: next.Domain, State: directory.PeeringPending, Secret: next.Secret, Until: next.Until,
+		}
+
+		return decode(r, &in) && in.Domain == next.Domain.Name() && !next.Secret.IsZero() && next.Equal(invited)
+	case PathPeerAccept:
+		return ordersAcceptance(own, was, next, r)
+	}
+
+	var in wire.PeerChange
+	if !decode(r, &in) || in.Domain != next.Domain.Name() {
+		return false
+	}
+
+	changed := was
+
+	switch in.Verb {
+	case wire.PeerSet:
+		settings := parseSettings(&in.PeerSettings)
+		settings.Apply(&changed)
+	case wire.PeerRemove:
+		changed = was.Removed()
+	case wire.PeerRelease:
+		changed.State = directory.PeeringActive
+	case wire.PeerExport, wire.PeerUnexport:
+		changed.Mesh = in.Verb == wire.PeerExport
+	}
+
+	return changed.Equal(next)
+}
+
+// ordersAcceptance compares a peering with the token that the operator has accepted. Apart from
+// the domain, the token pins the bundle; the state follows from the answer of the other domain.
+func ordersAcceptance(own spiffeid.TrustDomain, was, next directory.Peering, r *directory.OperatorRequest) bool {
+	var in wire.AcceptRequest
+	if !decode(r, &in) {
+		return false
+	}
+
+	token, err := ParseToken(in.Token)
+	if err != nil || token.NeedsBundle() && sha256.Sum256(next.Bundle) != token.BundleHash {
+		return false
+	}
+
+	peering, err := token.Peering(own, next.Bundle)
+	peering.State = next.State
+
+	return err == nil && next.State != directory.PeeringFrozen && was.Domain == peering.Domain && next.Equal(peering)
+}
+
+func ordersMembers(path string, change directory.OperatorChange, r *directory.OperatorRequest) bool {
+	if path == PathRaftLeave {
+		return change.Action == directory.ActionLeave && change.Target == r.From.String()
+	}
+
+	var in wire.MemberRequest
+	if len(bytes.TrimSpace(r.Body)) > 0 && !decode(r, &in) || in.ID != change.Target {
+		return false
+	}
+
+	switch path {
+	case PathRaftTransfer:
+		return change.Action == directory.ActionTransferLead
+	case PathRaftRemove:
+		return change.Action == directory.ActionRemoveMember
+	}
+
+	admission := change.Admission
+
+	switch {
+	case admission == nil || admission.Standing != in.Standing:
+		return false
+	case in.Withdraw:
+		return change.Action == directory.ActionWithdraw
+	case in.Standing:
+		return change.Action == directory.ActionAdmit && admission.Max == in.Max
+	}
+
+	return change.Action == directory.ActionAdmit
+}
+
+// ordersTransfer compares the transfer of a registration with its request. The path names the
+// registration by its rid or its name, so that alone is not compared.
+func ordersTransfer(path string, change directory.OperatorChange, r *directory.OperatorRequest) bool {
+	var in wire.Transfer
+
+	return r.Method == http.MethodPost && strings.HasPrefix(path, "/ad/r/") && strings.HasSuffix(path, "/transfer") &&
+		change.Action == directory.ActionTransfer && decode(r, &in) && in.Force && in.Owner == change.Owner.String()
+}
+
+// Apply changes a peering by settings.
+func (s *PeerSettings) Apply(peering *directory.Peering) {
+	if s.Export != nil {
+		peering.Export = *s.Export
+	}
+
+	if s.Import != nil {
+		peering.Import = *s.Import
+	}
+
+	if s.Addresses != nil {
+		peering.Addresses = s.Addresses
+	}
+
+	if s.Gossip != nil {
+		peering.Gossip = s.Gossip
+	}
+
+	if s.Endpoint != nil {
+		peering.Endpoint = *s.Endpoint
+	}
+}

@@ -1,0 +1,116 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"io"
+	"net/http"
+
+	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/operatorproof"
+)
+
+// Orders checks operators' requests as they arrive.
+type Orders interface {
+	// Accept checks the proof of a request and completes the request. A request whose body is
+	// still to come has neither a body nor its hash. Errors are *directory.Error.
+	Accept(r *directory.OperatorRequest) error
+	// Precede puts the order of the call in ctx into the domain's log, before an effect that
+	// is no command of the log, or several.
+	Precede(ctx context.Context, action, target string) error
+}
+
+// maxOrder bounds the body of an operator's change: it goes into the domain's log as it came.
+const maxOrder = 640 << 10
+
+// proven wraps the handler of an operator's change: it reads the body, checks the operator's
+// proof, and puts the request into the context, so that the change carries it.
+func (s *Server) proven(handle request.Handler) request.Handler {
+	return func(w http.ResponseWriter, call *request.Call) error {
+		if s.cfg.Orders == nil {
+			return handle(w, call)
+		}
+
+		body, err := request.ReadBody(w, call)
+
+		switch {
+		case err != nil:
+			return err
+		case len(body) > maxOrder:
+			return directory.Refuse(directory.TooLarge, "An operator's change has at most %d bytes.", maxOrder)
+		}
+
+		order := orderOf(call)
+		order.Body, order.BodyHash = body, sha256.Sum256(body)
+
+		if err := s.cfg.Orders.Accept(order); err != nil {
+			return err
+		}
+
+		ordered := withOrder(call, order)
+		ordered.Body = io.NopCloser(bytes.NewReader(body))
+
+		return handle(w, ordered)
+	}
+}
+
+// provenStream is proven for a body that is too large to be read first: the proof is judged
+// now, and the body's hash once it has come.
+func (s *Server) provenStream(handle request.Handler) request.Handler {
+	return func(w http.ResponseWriter, call *request.Call) error {
+		if s.cfg.Orders == nil {
+			return handle(w, call)
+		}
+
+		order := orderOf(call)
+		if err := s.cfg.Orders.Accept(order); err != nil {
+			return err
+		}
+
+		return handle(w, withOrder(call, order))
+	}
+}
+
+// maybeProven is proven for a route that others than operators call: only a call with a proof,
+// or by the operator of a node that demands none, is an operator's order.
+func (s *Server) maybeProven(handle request.Handler) request.Handler {
+	proven := s.proven(handle)
+
+	return func(w http.ResponseWriter, call *request.Call) error {
+		if call.Header.Get(operatorproof.Header) == "" {
+			return handle(w, call)
+		}
+
+		return proven(w, call)
+	}
+}
+
+func orderOf(call *request.Call) *directory.OperatorRequest {
+	return &directory.OperatorRequest{
+		By: call.Identity, Method: call.Method, Target: call.URL.RequestURI(),
+		Proof: call.Header.Get(operatorproof.Header),
+	}
+}
+
+// withOrder puts an operator's request into the context of its call.
+func withOrder(call *request.Call, order *directory.OperatorRequest) *request.Call {
+	call.Request = call.WithContext(directory.WithOperatorRequest(call.Context(), order))
+	return call
+}
+
+// prove wraps the handlers of all routes that change something for operators.
+func (s *Server) prove(routes []route) []route {
+	for i, r := range routes {
+		switch {
+		case r.method == http.MethodGet || r.who.level != levelOperator:
+		case r.who.action == "snapshot.write":
+			routes[i].handle = s.provenStream(r.handle)
+		default:
+			routes[i].handle = s.proven(r.handle)
+		}
+	}
+
+	return routes
+}

@@ -1,0 +1,298 @@
+package node
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	apioperator "github.com/roster-mesh/roster/api/operator"
+	"github.com/roster-mesh/roster/consensus"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/operatorproof"
+	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/trust/audit"
+	"github.com/roster-mesh/roster/trust/policy"
+)
+
+// orders checks operators' requests: at this node, when one arrives; at the leader, before its
+// command is proposed; and at every node, after a command was applied.
+type orders struct {
+	domain  spiffeid.TrustDomain
+	node    spiffeid.ID
+	require bool // operator.require_proof
+	chains  *trust.ChainVerifier
+	policy  *policy.Policy // in force
+	builtin *policy.Policy
+	store   func() *consensus.Store
+}
+
+func newOrders(n *Node) (*orders, error) {
+	builtin, err := policy.New(n.cfg.Policy, n.cfg.TrustDomain)
+	if err != nil {
+		return nil, fmt.Errorf("policy: %w", err)
+	}
+
+	return &orders{
+		domain: n.cfg.TrustDomain, node: n.id, require: n.cfg.RequiresProof(),
+		chains: trust.NewClientVerifier(n.bundles), policy: n.policy, builtin: builtin,
+		store: func() *consensus.Store { return n.store },
+	}, nil
+}
+
+// Accept implements api.Orders: it checks a request as it arrives, and completes it.
+func (o *orders) Accept(request *directory.OperatorRequest) error {
+	if err := o.mustVote(); err != nil {
+		return err
+	}
+
+	request.From = o.node
+
+	if request.Proof == "" {
+		if o.require {
+			return errNoProof
+		}
+
+		return nil
+	}
+
+	proof, err := operatorproof.Parse(request.Proof)
+	if err != nil {
+		return refused(err)
+	}
+
+	request.ProofID = proofID(request.By, proof)
+	request.ProofUntil = proof.Expires.Add(operatorproof.Skew).Unix()
+
+	if request.BodyHash.IsZero() { // the body is still to come
+		request.BodyHash = proof.BodyHash()
+	}
+
+	return o.verify(request, time.Now())
+}
+
+// Precede implements api.Orders.
+func (o *orders) Precede(ctx context.Context, action, target string) error {
+	return o.store().Order(ctx, action, target)
+}
+
+var errNoProof = directory.Refuse(directory.Forbidden,
+	"An operator's change needs the header field %s: the roster program and the Go client send it, and "+
+		"\"roster proof METHOD URL FILE\" prints it for other programs. Nothing was changed.", operatorproof.Header)
+
+func refused(err error) error {
+	return directory.Refuse(directory.Forbidden, "%w; nothing was changed", err)
+}
+
+// mustVote refuses operators' requests at a node without a vote.
+func (o *orders) mustVote() error {
+	var voters []string
+
+	for _, peer := range o.store().RaftPeers() {
+		switch {
+		case peer.ID == o.node && peer.Voter:
+			return nil
+		case peer.Voter && peer.API != "":
+			voters = append(voters, peer.API)
+		}
+	}
+
+	return directory.Refuse(directory.NotVoter,
+		"%s has no vote, so it takes no operator's changes; nothing was changed. Ask a voter: %s", o.node,
+		strings.Join(voters, " "))
+}
+
+// proofID identifies a proof for its one use: its jti, of that operator.
+func proofID(by directory.Identity, proof *operatorproof.Proof) directory.Hash {
+	return sha256.Sum256([]byte("roster-op\x00" + by.String() + "\x00" + proof.ID))
+}
+
+// reservedPath begins the IDs of nodes and gateways of every domain.
+const reservedPath = "/roster/"
+
+// verify checks the proof of a request at a time.
+func (o *orders) verify(request *directory.OperatorRequest, at time.Time) error {
+	proof, err := operatorproof.Parse(request.Proof)
+	if err == nil {
+		err = proof.VerifySignature()
+	}
+
+	if err == nil {
+		err = proof.Covers(operatorproof.Request{
+			Domain: o.domain.Name(), Method: request.Method, URL: request.Target, Body: request.BodyHash,
+		}, at)
+	}
+
+	if err != nil {
+		return refused(err)
+	}
+
+	id, err := o.chains.Verify(proof.Chain, at)
+
+	switch {
+	case err != nil:
+		return refused(fmt.Errorf("the certificate of the operator's proof: %w", err))
+	case directory.IdentityOf(id) != request.By:
+		return directory.Refuse(directory.Forbidden, "the proof is by %s, and the request by %s; nothing was changed", id,
+			request.By)
+	case strings.HasPrefix(id.Path(), reservedPath):
+		// Whatever policy permits: a stolen node's key is to order nothing.
+		return directory.Refuse(directory.Forbidden, "%s is no operator; nothing was changed", id)
+	case request.ProofID != proofID(request.By, proof),
+		request.ProofUntil != proof.Expires.Add(operatorproof.Skew).Unix():
+		return directory.Refuse(directory.Forbidden, "the request names another proof than it has; nothing was changed")
+	case request.Body != nil && sha256.Sum256(request.Body) != request.BodyHash:
+		return directory.Refuse(directory.Forbidden, "the proof is for another body; nothing was changed")
+	}
+
+	return nil
+}
+
+// CheckCommand checks who ordered an operator's command: the proof of the request, that policy
+// permits it to the operator, and that the request asks for this command.
+func (o *orders) CheckCommand(command directory.OperatorCommand) error {
+	request := command.Request
+	if request == nil || request.Proof == "" {
+		if o.require {
+			return directory.Refuse(directory.Forbidden,
+				"%s is an operator's command and came without the operator's proof from %s; nothing was changed",
+				command.Action, command.From)
+		}
+
+		return nil // the member that brought it vouches for it
+	}
+
+	if err := o.verify(request, command.At); err != nil {
+		return err
+	}
+
+	action, err := apioperator.CheckOrder(o.domain, command.OperatorChange, request)
+	if err != nil {
+		return err
+	}
+
+	in := o.builtin
+	if len(command.Policy) > 0 {
+		if in, err = o.policy.With(policyFile, command.Policy); err != nil {
+			return err
+		}
+	}
+
+	if !in.Operate(request.By, action).Allow {
+		return directory.Refuse(directory.Forbidden, "%s may not do %q; nothing was changed", request.By, action)
+	}
+
+	return nil
+}
+
+// A commandRecorder writes the commands of operators, and of nodes where an operator could have
+// made them, into this node's audit log once they are applied here, and reports those whose
+// proof does not hold.
+type commandRecorder struct {
+	store   *consensus.Store
+	orders  *orders
+	trail   *audit.Log
+	log     *slog.Logger
+	invalid func() // counts
+}
+
+// run records commands until ctx ends. Where the node starts, it goes on behind the last
+// command in the audit log.
+func (r *commandRecorder) run(ctx context.Context) {
+	last := r.trail.LastApplied().Revision
+
+	for {
+		changed := r.store.Agreed()
+
+		commands, newest := r.store.Commands.After(last)
+		for _, command := range commands {
+			if command.Number > last+1 {
+				r.skip(command.Position.Epoch, last+1, command.Number-1)
+			}
+
+			r.record(command)
+			last = command.Number
+		}
+
+		if newest > last {
+			r.skip(r.store.Position().Epoch, last+1, newest)
+		}
+
+		last = newest
+
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// skip records that this node has no line for some commands: they came in a snapshot.
+func (r *commandRecorder) skip(epoch, first, last uint64) {
+	r.log.Warn("operators' commands have no lines in this node's audit log: they came in a snapshot; see another "+
+		"node's log", "first", first, "last", last)
+	r.write(directory.AuditEvent{
+		Action: "commands.skipped", Count: last - first + 1, Outcome: directory.OutcomeOK,
+		Position: directory.Position{Epoch: epoch, Revision: last},
+	})
+}
+
+func (r *commandRecorder) record(command directory.OperatorCommand) {
+	event := directory.AuditEvent{
+		Action: command.Action, Target: command.Target, Outcome: directory.OutcomeOK,
+		Revision: command.Position.String(),
+		Position: directory.Position{Epoch: command.Position.Epoch, Revision: command.Number},
+	}
+	if !command.From.IsZero() {
+		event.BroughtBy = directory.IdentityOf(command.From)
+	}
+
+	switch request := command.Request; {
+	case command.Node:
+		event.By, event.Entitlement = directory.ByNode, entitlements[command.Action]
+	case request == nil:
+		event.AttestedBy = event.BroughtBy
+	default:
+		event.Actor, event.Proof = request.By, request.Proof
+		if request.Proof == "" {
+			event.AttestedBy = event.BroughtBy
+		}
+	}
+
+	if !command.Node {
+		if err := r.orders.CheckCommand(command); err != nil {
+			event.Outcome = "operator-proof-invalid"
+
+			r.invalid()
+			r.log.Error("an operator's command was applied without a valid proof; a member's key may be stolen",
+				"action", command.Action, "target", command.Target, "brought_by", event.BroughtBy.String(),
+				"revision", event.Revision, "err", err)
+		}
+	}
+
+	r.write(event)
+}
+
+func (r *commandRecorder) write(event directory.AuditEvent) {
+	if err := r.trail.Applied(event); err != nil {
+		r.log.Error("an applied command is missing in the audit trail", "action", event.Action, "revision",
+			event.Revision, "err", err)
+	}
+}
+
+// entitlements say what entitles a node to act by itself.
+var entitlements = map[string]string{
+	directory.ActionRedeem:   "invitation",
+	directory.ActionBundle:   "bundle-endpoint",
+	directory.ActionFarewell: "farewell of the peer",
+	directory.ActionFreeze:   "evidence",
+	directory.ActionConfirm:  "acceptance by the operator",
+	directory.ActionJoin:     "admission",
+	directory.ActionForget:   "removal",
+	directory.ActionFeature:  "versions that all members read",
+}
