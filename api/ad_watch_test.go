@@ -98,9 +98,16 @@ func inBubble(t *testing.T, s *Server, protocol ...func(*http.Protocols, bool)) 
 	}
 }
 
+// readTime bounds the wait for events.
+const readTime = 5 * time.Minute
+
 // read reads events until there have been n.
 func read(t *testing.T, w *apiclient.Watch, n int) (got []*apiclient.WatchEvent) {
 	t.Helper()
+
+	// Heartbeats would keep a stream without events going for ever.
+	bound := time.AfterFunc(readTime, func() { _ = w.Close() })
+	defer bound.Stop()
 
 	for range n {
 		e, err := w.Next()

@@ -9,18 +9,23 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/api/admission"
 	"github.com/roster-mesh/roster/api/operator"
 	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/limit"
 )
 
 // audit records everything that changes something in the audit log, around the domain's
 // interfaces, so that no route can leave it out.
 func (cfg *Config) audit() {
 	a := &auditor{log: cfg.AuditLog, view: cfg.View, own: cfg.Domain}
+	if cfg.Limits[admission.Writes] > 0 {
+		a.refused = limit.NewRates[string](maxRefusedCallers)
+	}
 
 	cfg.Registry = auditedRegistry{cfg.Registry, a}
 	if cfg.Operator != nil {
@@ -45,6 +50,47 @@ type auditor struct {
 	log  AuditLog
 	view *index.View
 	own  spiffeid.TrustDomain
+	// refused counts changes of callers that were refused; nil without limits.
+	refused *limit.Rates[string]
+}
+
+// Each change that is refused by the domain has two lines in the audit log, which are
+// written before that is known. So a caller may have only some of them: more would push the
+// lines of others out (SEC-013).
+var refusedChanges = limit.Rate{PerSecond: 2, Burst: 100}
+
+const maxRefusedCallers = 1 << 16
+
+// mayFail refuses a caller that has had too many changes refused.
+func (a *auditor) mayFail(call *request.Call) error {
+	if a.refused == nil || call.Anonymous() {
+		return nil
+	}
+
+	if left, _, _ := a.refused.Take(auditKey(call), refusedChanges, time.Now(), 0); left >= 1 {
+		return nil
+	}
+
+	return &problem.Refusal{
+		Err: directory.Refuse(directory.RateLimited,
+			"more than %d of your changes were refused; the limit is %v a second", refusedChanges.Burst,
+			refusedChanges.PerSecond),
+		Retry: 1,
+	}
+}
+
+// failed counts a change that was refused.
+func (a *auditor) failed(call *request.Call, err error) {
+	if a.refused != nil && !call.Anonymous() && err != nil &&
+		problem.Explain(err).Rule().Status < http.StatusInternalServerError {
+		a.refused.Take(auditKey(call), refusedChanges, time.Now(), 1)
+	}
+}
+
+// auditKey is the party whose refused changes count together.
+func auditKey(call *request.Call) string {
+	party := call.Caller().Party
+	return cmp.Or(party.Group, party.ID)
 }
 
 // record makes a change between its intent and its outcome in the audit log.
@@ -58,6 +104,10 @@ func (a *auditor) record(
 		event = call.Audit(event)
 	}
 
+	if err := a.mayFail(call); err != nil {
+		return directory.Outcome{}, err
+	}
+
 	done, err := a.log.Intend(event)
 	if err != nil {
 		return directory.Outcome{}, err
@@ -65,6 +115,7 @@ func (a *auditor) record(
 
 	call.Audited = true
 	outcome, err := change()
+	a.failed(call, err)
 
 	event.Outcome = request.OutcomeOf(err)
 

@@ -285,7 +285,7 @@ var homes = map[string][]string{
 	"golang.org/x/time":                  {anyone},
 	"pgregory.net/rapid":                 {testsOnly},
 	"go.uber.org/goleak":                 {testsOnly},
-	"golang.org/x/net/dns/dnsmessage":    {testsOnly},
+	"golang.org/x/net/dns/dnsmessage":    {"node/dnssd"},
 	"golang.org/x/net/nettest":           {testsOnly},
 	"github.com/rogpeppe/go-internal":    {testsOnly},
 	"github.com/anishathalye/porcupine":  {testsOnly},

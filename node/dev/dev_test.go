@@ -256,6 +256,22 @@ func TestMint(t *testing.T) {
 		t.Error(err)
 	}
 
+	var minting sync.WaitGroup
+	for i := range 8 { // at once, and none is lost
+		minting.Go(func() {
+			if _, err := Mint(dir, "alpha.test", fmt.Sprint("/agent/twin-", i)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+
+	minting.Wait()
+
+	after, err := ReadMesh(dir)
+	if err != nil || len(after.Domains[0].Identities) != len(d.Identities)+8 {
+		t.Errorf("%d identities before 8 more, %d after: %v", len(d.Identities), len(after.Domains[0].Identities), err)
+	}
+
 	for _, bad := range []struct{ domain, path string }{{"omega.test", "/agent/x"}, {"alpha.test", "agent"},
 		{"alpha.test", "/a/../b"}} {
 		if _, err := Mint(dir, bad.domain, bad.path); err == nil {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -264,9 +265,30 @@ func openGateway() config.Gateway {
 	return gateway
 }
 
+// lockMesh waits until no other process changes the mesh in a directory.
+func lockMesh(dir string) (unlock func() error, err error) {
+	file, err := os.OpenFile(filepath.Join(dir, "mesh.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+
+	return file.Close, nil // which ends the lock
+}
+
 // Mint makes another identity in a development mesh, adds it to mesh.json and
 // returns it.
-func Mint(dir, domain, path string) (*Identity, error) {
+func Mint(dir, domain, path string) (_ *Identity, err error) {
+	unlock, err := lockMesh(dir)
+	if err != nil {
+		return nil, fmt.Errorf("%s has no development mesh: start one with roster dev --dir: %w", dir, err)
+	}
+
+	defer func() { err = errors.Join(err, unlock()) }()
+
 	mesh, err := ReadMesh(dir)
 	if err != nil {
 		return nil, fmt.Errorf("%s has no development mesh: start one with roster dev --dir: %w", dir, err)

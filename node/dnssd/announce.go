@@ -162,7 +162,16 @@ func respond(s service, at net.Interface, addresses []net.IP, log *slog.Logger) 
 		return nil, err
 	}
 
-	return server.Shutdown, nil
+	return func() error {
+		err := server.Shutdown()
+
+		// Else others list the directory until its records expire.
+		if sending := sendGoodbye(s.instance, at); sending != nil {
+			log.Debug("no goodbye was sent", "interface", at.Name, "err", sending)
+		}
+
+		return err
+	}, nil
 }
 
 // debugLogger lowers the level of the library's messages, most of which are about

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/mdns"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/net/dns/dnsmessage"
 )
 
 // A node's name on the network is one DNS label, and its own.
@@ -96,5 +97,28 @@ func TestDNSSDNeedsAnAddress(t *testing.T) {
 	if _, err := announce(Config{Interfaces: []string{"nowhere0"}}, ada, nil, nil); err == nil ||
 		!strings.Contains(err.Error(), "nowhere0") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Who stops is forgotten at once: the goodbye names the instance, with a TTL of 0.
+//
+// Requirement: AD-007
+func TestGoodbye(t *testing.T) {
+	packet, err := goodbye("alpha-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	var m dnsmessage.Message
+	if err := m.Unpack(packet); err != nil || !m.Response || len(m.Answers) != 1 {
+		t.Fatalf("the packet is %+v, %v", m, err)
+	}
+
+	answer := m.Answers[0]
+
+	ptr, ok := answer.Body.(*dnsmessage.PTRResource)
+	if !ok || answer.Header.TTL != 0 || answer.Header.Name.String() != "_ad._tcp.local." ||
+		ptr.PTR.String() != "alpha-1._ad._tcp.local." {
+		t.Errorf("the record is %+v", answer)
 	}
 }
