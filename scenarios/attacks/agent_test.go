@@ -5,7 +5,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -174,5 +176,124 @@ when { principal.path == "/agent/eve" };`
 		[]byte(`{"canary":"text"}`))
 	if err != nil || status != http.StatusBadRequest || !strings.Contains(problemOf(answer), "canary") {
 		t.Errorf("a caller who sees the schema: %d %s %v", status, answer, err)
+	}
+}
+
+// An agent has another identity appear as owner or registrant of what that never registered: by
+// an offer, by the parameters and members that name identities, and by exchanging the contents
+// under an offer. On no surface does the other identity appear before it has accepted the very
+// contents that it saw (finding 5).
+//
+// Requirement: SEC-006, SEC-007, SEC-008, TRUST-008
+func TestAnAgentMakesNobodyElseTheOwner(t *testing.T) {
+	const bob = "spiffe://alpha.test/agent/bob"
+
+	m := startMesh(t, "--domains", "1")
+	shipped, err := os.ReadFile("../../trust/policy/shipped.cedar")
+	must(t, err)
+	m.mustRun(append(m.operator(0), "policy", "apply", m.file(shipped)))
+
+	api, eve, victim := m.Domains[0].Nodes[0].API, m.as(0, "agent/eve"), m.as(0, "agent/bob")
+	post := func(client *http.Client, path, body string) (int, string) {
+		t.Helper()
+
+		status, answer, err := ask(t.Context(), client, http.MethodPost, api+path, []byte(body))
+		must(t, err)
+
+		return status, string(answer)
+	}
+	document := func(base string) string {
+		return `{"base":"` + base + `","description":"quixotic","owner":"` + bob + `","registrant":"` + bob +
+			`","provenance":{"registrant":"` + bob + `","transferred_by":"` + bob + `"}}`
+	}
+	// The document may have members of these names, so bob is looked for in the provenance alone.
+	names := func(text string) bool {
+		for _, member := range []string{"registrant", "owner", "transferred_by", "registered_by"} {
+			if regexp.MustCompile(`"provenance":\{[^}]*"` + member + `":"` + bob + `"`).MatchString(
+				strings.ReplaceAll(text, `\"`, `"`)) {
+				return true
+			}
+		}
+
+		return false
+	}
+
+	status, location, answer, err := m.register(eve, api+"/ad/r?agent=invoice", []byte(document("https://eve.example")))
+	if err != nil || status != http.StatusCreated {
+		t.Fatalf("%d %s %v", status, answer, err)
+	}
+
+	transfer := location + "/transfer"
+	for _, try := range []struct {
+		path, body string
+		status     int
+	}{
+		{"/ad/r?agent=for-bob&owner=" + url.QueryEscape(bob), `{"base":"https://eve.example"}`, 403},
+		{transfer, `{"owner":"` + bob + `","force":true}`, 403},
+		{transfer, `{"accept":true}`, 404},
+		{transfer, `{"owner":"spiffe://elsewhere.test/agent/bob"}`, 403},
+		{transfer, `{"owner":"` + bob + `","expires_in":604801}`, 400},
+		{transfer, `{"owner":"` + bob + `","accept":true}`, 400},
+		{transfer, `{"owner":"` + bob + `","expires_in":600}`, 202},
+	} {
+		if got, said := post(eve, try.path, try.body); got != try.status {
+			t.Errorf("POST %s %s: %d %s, want %d", try.path, try.body, got, said, try.status)
+		}
+	}
+
+	rid := strings.TrimPrefix(location, "/ad/r/")
+	for where, text := range m.surfaces(victim, api, "invoice", rid, "quixotic") {
+		if where != "GET /.well-known/woa.json" && !strings.HasSuffix(where, "/record") &&
+			!strings.Contains(text, "spiffe://alpha.test/agent/eve") {
+			t.Errorf("%s doesn't show the registrant: %s", where, text)
+		}
+
+		if names(text) {
+			t.Errorf("%s names who never accepted: %s", where, text)
+		}
+	}
+
+	// What was offered is not what would be accepted.
+	if got, said := post(eve, location, `{"base":"https://phishing.example"}`); got != http.StatusNoContent {
+		t.Fatalf("%d %s", got, said)
+	}
+
+	if got, said := post(victim, transfer, `{"accept":true}`); got != http.StatusConflict ||
+		!strings.Contains(said, "offer-changed") {
+		t.Errorf("an offer of other contents is accepted: %d %s", got, said)
+	}
+
+	// Nobody else accepts, declines, withdraws or sees an offer.
+	post(eve, transfer, `{"owner":"`+bob+`"}`)
+	ada := m.as(0, "agent/ada")
+
+	for _, body := range []string{`{"accept":true}`, `{"accept":false}`} {
+		if got, said := post(ada, transfer, body); got != http.StatusNotFound {
+			t.Errorf("%s by another agent: %d %s", body, got, said)
+		}
+	}
+
+	for method, want := range map[string]int{http.MethodGet: http.StatusNotFound, http.MethodDelete: http.StatusForbidden} {
+		if got, said, err := ask(t.Context(), ada, method, api+transfer, nil); err != nil || got != want {
+			t.Errorf("%s by another agent: %d %s %v", method, got, said, err)
+		}
+	}
+
+	if got, said := post(victim, transfer, `{"accept":true}`); got != http.StatusNoContent {
+		t.Fatalf("%d %s", got, said)
+	}
+
+	for where, text := range m.surfaces(victim, api, "invoice", rid, "quixotic") {
+		if where != "GET /.well-known/woa.json" && !strings.HasSuffix(where, "/record") && !names(text) {
+			t.Errorf("%s doesn't show who accepted: %s", where, text)
+		}
+	}
+
+	_, record, err := ask(t.Context(), victim, http.MethodGet, api+location+"/record", nil)
+	must(t, err)
+
+	_, out, _ := runProgram(t, "verify", m.file(record), "--bundle", m.Domains[0].Bundle, "-o", "json")
+	if !strings.Contains(out, `"registrant":"`+bob+`"`) || !strings.Contains(out, `"owner":"`+bob+`"`) {
+		t.Errorf("the record says %s", out)
 	}
 }
