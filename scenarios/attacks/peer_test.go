@@ -1,10 +1,14 @@
 package attacks
 
 import (
+	"crypto/ed25519"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+	"strings"
 	"testing"
 	"time"
 )
@@ -49,4 +53,120 @@ func TestHostileOutputsOfAPeerCostOthersLittle(t *testing.T) {
 	})
 
 	m.withstands(attacks)
+}
+
+// A peer whose configuration calls this domain's identities and token issuer its own registers
+// for them, so that they would appear as verified owners and registrants here. Its records that
+// name them are refused and counted, and the rest of their page applies; what it says of other
+// domains' identities is shown as claimed, on every surface (finding 5).
+//
+// Requirement: SEC-006, SEC-008
+func TestAPeerSpeaksForItsOwnIdentitiesAlone(t *testing.T) {
+	public, _, err := ed25519.GenerateKey(nil)
+	must(t, err)
+
+	key := base64.RawURLEncoding.EncodeToString(public)
+	keys := writeFile(t, t.TempDir(), "jwks.json",
+		[]byte(`{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"k","use":"sig","alg":"EdDSA","x":"`+key+`"}]}`))
+	m := startMeshWith(t, func(text string) string {
+		ours := "\n    oauth: [{issuer: https://login.alpha.test, jwks: " + keys + ", own: true}]"
+		text = strings.Replace(text, "\n    oauth: []", ours, 1)
+
+		if strings.Contains(text, "trust_domain: beta.test") {
+			wimse := "\n    wimse: [{domain: \"spiffe://alpha.test\", jwks: " + keys + ", own: true}," +
+				" {domain: \"wimse://alpha.test\", jwks: " + keys + ", own: true}," +
+				" {domain: \"spiffe://gamma.test\", jwks: " + keys + ", own: true}]"
+			text = strings.Replace(text, "\n    wimse: []", wimse, 1)
+		}
+
+		return text
+	}, "--domains", "2")
+
+	everything := m.file([]byte(`@id("all") permit (principal, action, resource);`))
+	m.mustRun(append(m.operator(1), "policy", "apply", everything))
+
+	from, reader := m.Domains[1].Nodes[0].API, m.as(0, "agent/eve")
+	at := m.Domains[0].Nodes[0]
+	tool := m.as(1, "tool/commissioner")
+	register := func(name, owner string) string {
+		t.Helper()
+
+		target := from + "/ad/r?lt=3600&visibility=mesh&agent=" + name
+		if owner != "" {
+			target += "&owner=" + url.QueryEscape(owner)
+		}
+
+		status, location, answer, err := m.register(tool, target,
+			[]byte(`{"base":"https://evil.example/`+name+`","description":"`+name+`"}`))
+		if err != nil || status != http.StatusCreated {
+			t.Fatalf("%s: %d %s %v", owner, status, answer, err)
+		}
+
+		return strings.TrimPrefix(location, "/ad/r/")
+	}
+
+	forged := map[string]string{
+		"forgedspiffe": "spiffe://alpha.test/agent/ada", "forgedwimse": "wimse://alpha.test/agent/ada",
+		"forgedoauth": "oauth:https://login.alpha.test#ada",
+	}
+	rids := map[string]string{}
+
+	for name, owner := range forged {
+		rids[name] = register(name, owner)
+	}
+
+	moved := register("forgedmoved", "spiffe://gamma.test/agent/ann")
+	rids["forgedmoved"] = moved
+	operator := m.as(1, "ops/operator")
+	status, answer, err := ask(t.Context(), operator, http.MethodPost, from+"/ad/r/"+moved+"/transfer",
+		[]byte(`{"owner":"spiffe://alpha.test/agent/ada","force":true}`))
+
+	if err != nil || status != http.StatusNoContent {
+		t.Fatalf("%d %s %v", status, answer, err)
+	}
+
+	claimed := register("claimedowner", "spiffe://gamma.test/agent/ann")
+	honest := register("honestowner", "")
+
+	for _, rid := range []string{claimed, honest} {
+		eventually(t, time.Minute, rid+" is shown", func() error {
+			status, answer, err := ask(t.Context(), reader, http.MethodGet, at.API+"/ad/r/beta.test/"+rid, nil)
+			if err == nil && status != http.StatusOK {
+				err = errors.New(string(answer))
+			}
+
+			return err
+		})
+	}
+
+	for name, rid := range rids {
+		for where, text := range m.surfaces(reader, at.API, name, "beta.test/"+rid, name) {
+			if strings.Contains(text, "evil.example/"+name) {
+				t.Errorf("%s shows %s: %s", where, name, text)
+			}
+		}
+	}
+
+	counted := `roster_federation_messages_total{code="owner_foreign",origin="beta.test"}`
+	if n := m.metric(at, counted); n < float64(len(rids)) {
+		t.Errorf("%v forgeries are counted, want %d", n, len(rids))
+	}
+
+	for rid, want := range map[string][]string{
+		claimed: {"claimedowner", `"registrant":"spiffe://beta.test/tool/commissioner","registrant_state":"claimed"`,
+			`"owner":"spiffe://gamma.test/agent/ann"`},
+		honest: {"honestowner", `"registrant":"spiffe://beta.test/tool/commissioner","registrant_state":"verified"`},
+	} {
+		for where, text := range m.surfaces(reader, at.API, want[0], "beta.test/"+rid, want[0]) {
+			if where == "GET /.well-known/woa.json" || strings.HasSuffix(where, "/record") {
+				continue // of anonymous callers, and the signed bytes
+			}
+
+			for _, part := range want[1:] {
+				if !strings.Contains(strings.ReplaceAll(text, `\"`, `"`), part) {
+					t.Errorf("%s doesn't say %s: %s", where, part, text)
+				}
+			}
+		}
+	}
 }
