@@ -200,7 +200,8 @@ var layers = map[string][]string{
 	// its client: a running node is scored
 	"scenarios/quality": {"directory", "directory/index", "discovery", "api/client", "scenarios/mesh",
 		"discovery/content"},
-	"scenarios/attacks": {"node/dev", "trust", "directory", "directory/signed", "directory/operatorproof"},
+	"scenarios/attacks": {"node/dev", "trust", "directory", "directory/signed", "directory/operatorproof",
+		"api/operator"},
 	"scenarios/mutants": {},
 	"scenarios/load": {"node/dev", "node/memory", "api/client", "trust", "directory", "scenarios/mesh",
 		"directory/signed"},
