@@ -290,7 +290,7 @@ func TestProfiles(t *testing.T) {
 	wantStatus(t, ask(t, s, "/ops/operator", "GET", "/v1/operator/debug/pprof/nothing", ""), 404)
 	wantStatus(t, ask(t, s, "/ops/operator", "GET", "/v1/operator/debug/pprof/trace?seconds=600", ""), 400)
 
-	debug := NewDebug(publicURL)
+	debug := operator.NewDebug(publicURL)
 	for path, status := range map[string]int{
 		"/debug/pprof/heap?gc=1": 200, "/debug/pprof/goroutine?debug=1": 200, "/debug/pprof/profile?seconds=0": 400,
 		"/debug/pprof/nothing": 404, "/metrics": 404,

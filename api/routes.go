@@ -245,7 +245,7 @@ func (s *Server) operatorRoutes() (routes []route) {
 
 	if s.cfg.Operator != nil {
 		routes = append(routes, route{"GET", "/v1/operator/debug/pprof/{name}", operatorOf("debug.read"), notable,
-			s.profile})
+			operator.Profile})
 	}
 
 	if s.cfg.Trail != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/api"
+	apioperator "github.com/roster-mesh/roster/api/operator"
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
@@ -81,7 +82,7 @@ func (n *Node) wire(env Env) error {
 		findings: n.findings,
 		bundles:  n.keeper,
 	})
-	n.wireDebug()
+	wireDebug(n)
 
 	n.admin.show(n.metrics.handler(), n.Ready)
 	n.life.onStop("readiness", func(context.Context) error {
@@ -167,7 +168,7 @@ func (n *Node) wireAdmin() error {
 }
 
 // wireDebug serves profiles at a socket that only the node's account may open (SEC-016).
-func (n *Node) wireDebug() {
+func wireDebug(n *Node) {
 	if n.net.private == nil {
 		return
 	}
@@ -181,7 +182,7 @@ func (n *Node) wireDebug() {
 		return
 	}
 
-	n.serve("debug", listener.NewServer(api.NewDebug(n.cfg.PublicURL), nil, n.log), ln)
+	n.serve("debug", listener.NewServer(apioperator.NewDebug(n.cfg.PublicURL), nil, n.log), ln)
 	n.life.onStop("debug socket", func(context.Context) error { return ignoreAbsent(os.Remove(path)) })
 }
 

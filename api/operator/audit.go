@@ -47,7 +47,12 @@ type Audit struct {
 
 // NewAudit returns an Audit of a node's trail.
 func NewAudit(node string, trail Trail) *Audit {
-	a := &Audit{node: node, trail: trail, followers: make(chan struct{}, maxAuditFollowers), stopping: make(chan struct{})}
+	a := &Audit{
+		node:      node,
+		trail:     trail,
+		followers: make(chan struct{}, maxAuditFollowers),
+		stopping:  make(chan struct{}),
+	}
 	a.stop = sync.OnceFunc(func() { close(a.stopping) })
 
 	return a

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -295,5 +296,97 @@ func TestAnAgentMakesNobodyElseTheOwner(t *testing.T) {
 	_, out, _ := runProgram(t, "verify", m.file(record), "--bundle", m.Domains[0].Bundle, "-o", "json")
 	if !strings.Contains(out, `"registrant":"`+bob+`"`) || !strings.Contains(out, `"owner":"`+bob+`"`) {
 		t.Errorf("the record says %s", out)
+	}
+}
+
+// auditRetention is the size of an audit log by default: audit.size times audit.files.
+const auditRetention = 32 * 64 << 20
+
+// One agent does as fast as it may what makes long lines and many: with names of 255 bytes
+// it registers, refreshes lists, names one registration a thousand times in a list, and has
+// changes refused, by the domain and before. In an hour its refusals and refreshes fill at
+// most 1 % of the audit log, and its accepted changes 15 % (finding 8).
+//
+// Requirement: SEC-013
+func TestAnAgentDoesNotPushTheAuditLogOut(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t, "--domains", "1")
+	node := m.Domains[0].Nodes[0]
+	ada, eve := m.as(0, "agent/ada"), m.as(0, "agent/eve")
+
+	// grown returns by how many bytes requests of a client make the log grow.
+	grown := func(client *http.Client, method, path, body string, times int) (bytes float64, statuses map[int]int) {
+		t.Helper()
+
+		before, err := os.Stat(filepath.Join(node.Data, "audit.jsonl"))
+		must(t, err)
+
+		statuses = map[int]int{}
+
+		for i := range times {
+			target := node.API + strings.ReplaceAll(path, "NAME", fmt.Sprintf("%s%05d", strings.Repeat("a", 250), i))
+			status, _, err := ask(t.Context(), client, method, target, []byte(body))
+			must(t, err)
+
+			statuses[status]++
+		}
+
+		time.Sleep(200 * time.Millisecond) // refusals are written behind
+
+		after, err := os.Stat(filepath.Join(node.Data, "audit.jsonl"))
+		must(t, err)
+
+		return float64(after.Size() - before.Size()), statuses
+	}
+	const document, registrations = `{"base":"https://agent.example/"}`, 200
+
+	accepted, statuses := grown(ada, "POST", "/ad/r?agent=NAME&lt=86400", document, registrations)
+	if statuses[201] != registrations {
+		t.Fatalf("registrations: %v", statuses)
+	}
+
+	items := make([]string, registrations)
+	for i := range items {
+		items[i] = fmt.Sprintf(`{"id":"%s%05d","lt":86400}`, strings.Repeat("a", 250), i)
+	}
+
+	same := "[" + strings.TrimSuffix(strings.Repeat(items[0]+",", 200), ",") + "]"
+	if _, statuses = grown(ada, "POST", "/ad/refresh", same, 5); statuses[400] != 5 {
+		t.Errorf("a list that names one registration 200 times: %v", statuses)
+	}
+
+	list := "[" + strings.Join(items, ",") + "]"
+	lists, statuses := grown(ada, "POST", "/ad/refresh", list, 30)
+	if statuses[200] == 0 {
+		t.Errorf("lists: %v", statuses)
+	}
+
+	refreshes, statuses := grown(ada, "POST", "/ad/r/NAME", "", 200)
+	if statuses[404]+statuses[204]+statuses[429] == 0 {
+		t.Errorf("refreshes: %v", statuses)
+	}
+
+	refused, statuses := grown(eve, "POST", "/ad/r?agent=NAME", document, 150)
+	if statuses[409] == 0 || statuses[409] > 110 || statuses[429] == 0 {
+		t.Errorf("names of others: %v", statuses)
+	}
+
+	taken := float64(statuses[409])
+	before, statuses := grown(eve, "GET", "/v1/operator/raft", "", 300)
+
+	if statuses[403] == 0 {
+		t.Errorf("an operator's route: %v", statuses)
+	}
+
+	// The bounds are of a minute. A change has 50 tokens a second, and a refused one two.
+	changes := accepted / registrations * 50 * 3600 / auditRetention
+	others := (60*(lists+refreshes+before) + refused/taken*(100+2*3600)) / auditRetention
+	t.Logf("in an hour: accepted changes %.2f %% of %d MiB (%.0f bytes each), refusals and refreshes %.2f %% "+
+		"(lists and refreshes %.0f bytes a minute, %.0f bytes for each change refused by the domain, others %.0f bytes a minute)",
+		100*changes, auditRetention>>20, accepted/registrations, 100*others, lists+refreshes, refused/taken, before)
+
+	if changes > .15 || others > .01 {
+		t.Errorf("%.1f %% and %.2f %% of the audit log in an hour, at most 15 %% and 1 %% are allowed", 100*changes,
+			100*others)
 	}
 }

@@ -212,7 +212,9 @@ func (m memory) minus(o memory) memory { return memory{m.live - o.live, m.reside
 func (m *runningMesh) memoryOf(n dev.Node) (is memory) {
 	m.t.Helper()
 
-	status, _, err := ask(m.t.Context(), m.operatorOf(n), http.MethodGet, n.API+"/v1/operator/debug/pprof/heap?gc=1", nil)
+	target := n.API + "/v1/operator/debug/pprof/heap?gc=1"
+
+	status, _, err := ask(m.t.Context(), m.operatorOf(n), http.MethodGet, target, nil)
 	if err != nil || status != http.StatusOK {
 		m.t.Fatalf("a collection at %s: %d %v", n.ID, status, err)
 	}

@@ -49,8 +49,9 @@ func TestAlteredAuditLogsAreFound(t *testing.T) {
 			l[4] = bytes.Replace(l[4], []byte("agent/ada"), []byte("agent/bob"), 1)
 			return l
 		}, "line 5 was changed"},
-		"a removed line":  {func(l [][]byte) [][]byte { return slices.Delete(l, 4, 6) }, "lines 5 to 6 are missing"},
-		"a moved line":    {func(l [][]byte) [][]byte { l[4], l[5] = l[5], l[4]; return l }, "line 5 stands after line 6"},
+		"a removed line": {func(l [][]byte) [][]byte { return slices.Delete(l, 4, 6) }, "lines 5 to 6 are missing"},
+		"a moved line": {func(l [][]byte) [][]byte { l[4], l[5] = l[5], l[4]; return l },
+			"line 5 stands after line 6"},
 		"a removed start": {func(l [][]byte) [][]byte { return l[3:] }, "the lines before line 4 are missing"},
 		"a foreign line": {func(l [][]byte) [][]byte { return slices.Insert(l, 4, []byte("nothing to see\n")) },
 			"after line 4 there is"},

@@ -15,6 +15,6 @@ func NodeCommands(s connect.Session) []*cobra.Command {
 
 // OperatorCommands returns the commands of a domain's operator.
 func OperatorCommands(s connect.Session) []*cobra.Command {
-	return []*cobra.Command{raftCommand(s), keysCommand(s), policyCommand(s), revokeCommand(s), flaggedCommand(s), proofCommand(s),
-		auditCommand(s)}
+	return []*cobra.Command{raftCommand(s), keysCommand(s), policyCommand(s), revokeCommand(s), flaggedCommand(s),
+		proofCommand(s), auditCommand(s)}
 }

@@ -1,4 +1,4 @@
-package api
+package operator
 
 import (
 	"cmp"
@@ -40,8 +40,8 @@ func NewDebug(publicURL string) http.Handler {
 	return problem.Routes(m, publicURL)
 }
 
-// profile answers GET /v1/operator/debug/pprof/{name}.
-func (s *Server) profile(w http.ResponseWriter, call *request.Call) error {
+// Profile answers GET /v1/operator/debug/pprof/{name}.
+func Profile(w http.ResponseWriter, call *request.Call) error {
 	return serveProfile(w, call.Request, call.Vars["name"])
 }
 
