@@ -14,8 +14,6 @@ import (
 // Under the policy that is shipped nothing is in the mesh's stream, and least of
 // all before there is a peer: the first one could read it before policy has been
 // asked about it.
-//
-// Requirement: MESH-014
 func TestNothingIsGrantedToAMeshThatIsNotThereYet(t *testing.T) {
 	alpha, beta := spiffeid.RequireTrustDomainFromString("alpha.test"),
 		spiffeid.RequireTrustDomainFromString("beta.test")

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -107,7 +108,7 @@ func TestNoChangeWithoutItsAuditLine(t *testing.T) {
 			intended[l.Agent] = true
 		case l.Agent == "kept" && l.Outcome == "ok":
 			ended = strings.HasSuffix(l.Actor, "/agent/ada") && l.Owner == l.Actor && l.Authn == "x509-svid" &&
-				l.Revision != "" && len(l.Policies) > 0
+				l.Revision != "" && slices.Equal(l.Policies, []string{"dev-agents-and-tools-register"})
 		case l.Agent == "kept":
 			taken = strings.HasSuffix(l.Actor, "/agent/eve") && strings.HasSuffix(l.Owner, "/agent/ada") &&
 				l.Outcome == "agent-name-taken"

@@ -115,6 +115,17 @@ func (p *processes) run(args ...string) *exec.Cmd {
 	return cmd
 }
 
+// runAs is run by an identity of a domain, such as agent-ada, at its first node.
+func (p *processes) runAs(domain int, who string, args ...string) *exec.Cmd {
+	p.t.Helper()
+
+	d := p.Domains[domain]
+	identity := filepath.Join(filepath.Dir(d.Bundle), "identities", who)
+
+	return p.run(append(args, "--address", d.Nodes[0].API, "--bundle", d.Bundle, "--domain", d.TrustDomain,
+		"--cert", identity+".pem", "--key", identity+".key")...)
+}
+
 // end asks a process to end, by its id, and waits for that.
 func (p *processes) end(cmd *exec.Cmd) {
 	_ = cmd.Process.Signal(syscall.SIGTERM)

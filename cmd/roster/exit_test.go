@@ -110,6 +110,7 @@ func TestEachFailureHasItsExitCode(t *testing.T) {
 
 			if code != 0 {
 				checkLines(t, stderr, strings.ReplaceAll(c.next, "FILE", file))
+				checkNext(t, strings.ReplaceAll(c.next, "FILE", file))
 			}
 		})
 	}
@@ -127,6 +128,25 @@ func words(line string) []string {
 	}
 
 	return out
+}
+
+// checkNext runs the command that a failure suggests: it exists and has its arguments.
+func checkNext(t *testing.T, next string) {
+	t.Helper()
+
+	args := words(next)
+	if len(args) < 2 {
+		return
+	}
+
+	if next == "roster dev" {
+		args = append(args, "--help") // which would run until it is interrupted
+	}
+
+	w := newWorld(t, says(`{"agents":[]}`))
+	if code, _, stderr := w.run(args[1:]...); code == 2 {
+		t.Errorf("%s is no command: %s", next, stderr)
+	}
 }
 
 func checkLines(t *testing.T, stderr, next string) {
