@@ -117,13 +117,7 @@ func TestAPeerSpeaksForItsOwnIdentitiesAlone(t *testing.T) {
 
 	moved := register("forgedmoved", "spiffe://gamma.test/agent/ann")
 	rids["forgedmoved"] = moved
-	operator := m.as(1, "ops/operator")
-	status, answer, err := ask(t.Context(), operator, http.MethodPost, from+"/ad/r/"+moved+"/transfer",
-		[]byte(`{"owner":"spiffe://alpha.test/agent/ada","force":true}`))
-
-	if err != nil || status != http.StatusNoContent {
-		t.Fatalf("%d %s %v", status, answer, err)
-	}
+	m.mustRun(append(m.operator(1), "transfer", moved, "--force", "--to", "spiffe://alpha.test/agent/ada"))
 
 	claimed := register("claimedowner", "spiffe://gamma.test/agent/ann")
 	honest := register("honestowner", "")
