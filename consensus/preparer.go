@@ -10,6 +10,7 @@ import (
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/names"
 	"github.com/roster-mesh/roster/directory/signed"
 	"golang.org/x/mod/semver"
 )
@@ -173,6 +174,10 @@ func (p *preparer) prepareRegister(r *message.Register) (*state.Command, error) 
 	}
 	if register.Lifetime == 0 {
 		register.Lifetime = directory.DefaultLifetime
+	}
+
+	if err := names.Check(register.Agent); err != nil {
+		return nil, err
 	}
 
 	if register.Agent == "" {

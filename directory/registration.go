@@ -169,6 +169,7 @@ type Entry struct {
 	Visibility   Visibility // of the own domain's registrations only
 	Lifetime     uint32     // seconds, as granted
 	Redacted     bool       // the origin withholds members from us
+	Confusable   bool       // for one reader alone: it looks like an earlier one that the reader sees
 	Unconfirmed  bool       // of the own domain: restored from a backup, and not refreshed since
 	RegisteredAt int64      // Unix milliseconds, as the next two
 	UpdatedAt    int64

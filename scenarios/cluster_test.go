@@ -25,7 +25,8 @@ func (p *processes) roster(domain, n int, args ...string) (out string, code int)
 	d := p.Domains[domain]
 	dir := filepath.Join(filepath.Dir(d.Bundle), "identities")
 	cmd := exec.Command(p.path, args...)
-	cmd.Env = append(os.Environ(), "ROSTER_ADDRESS="+d.Nodes[n].API, "ROSTER_BUNDLE="+d.Bundle, "ROSTER_DOMAIN="+d.TrustDomain,
+	cmd.Env = append(os.Environ(), "ROSTER_ADDRESS="+d.Nodes[n].API, "ROSTER_BUNDLE="+d.Bundle,
+		"ROSTER_DOMAIN="+d.TrustDomain,
 		"ROSTER_CERT="+filepath.Join(dir, "ops-operator.pem"), "ROSTER_KEY="+filepath.Join(dir, "ops-operator.key"))
 	b, err := cmd.CombinedOutput()
 

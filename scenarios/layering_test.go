@@ -31,11 +31,12 @@ var layers = map[string][]string{
 	"directory/strictjson": {},
 	"directory/schema":     {"directory"}, // JSON Schema
 	// documents of each draft and registry, and their projections
+	"directory/names":  {"directory"},
 	"directory/kinds":  {"directory", "directory/schema", "directory/strictjson"},
 	"directory/invoke": {"directory", "directory/schema", "directory/strictjson"}, // how an agent is invoked
 	// statements, records, pages, heads, key documents
 	"directory/signed":  {"directory", "directory/strictjson"},
-	"directory/index":   {"directory", "directory/table", "directory/kinds"},
+	"directory/index":   {"directory", "directory/table", "directory/kinds", "directory/names"},
 	"directory/contain": {},                                    // panics on foreign bytes
 	"directory/egress":  {},                                    // addresses of outbound connections
 	"directory/sse":     {},                                    // reader of server-sent events
@@ -54,7 +55,7 @@ var layers = map[string][]string{
 		"directory/strictjson"},
 	"consensus": {"directory", "directory/problem", "directory/index", "directory/kinds", "directory/signed",
 		"consensus/state", "consensus/disk", "consensus/backup", "consensus/message", "consensus/raftlog",
-		"consensus/stream", "consensus/transport"},
+		"consensus/stream", "consensus/transport", "directory/names"},
 	// rooms of consensus
 	// the pure state machine
 	"consensus/state": {"directory", "directory/index", "directory/table", "directory/kinds", "directory/signed",
@@ -114,7 +115,7 @@ var layers = map[string][]string{
 	"api/access": {"directory", "directory/index", "directory/kinds", "directory/problem",
 		"directory/strictjson", "discovery", "api/request", "api/response"},
 	"api/view": {"directory", "directory/contain", "directory/kinds", "directory/strictjson", "discovery",
-		"api/response"},
+		"api/response", "directory/names"},
 	"api/registration": {"directory", "directory/index", "directory/kinds", "directory/problem",
 		"directory/strictjson", "api/access", "api/admission", "api/request", "api/response", "api/view"},
 	"api/openapi": {"directory", "directory/problem"}, // reads the description of the API
@@ -170,7 +171,7 @@ var layers = map[string][]string{
 	// rooms of cmd/roster: a package for each family of commands …
 	"cmd/roster/agents": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "api", "api/client",
 		"api/client/contract", "trust", "directory", "directory/index", "directory/kinds", "directory/signed",
-		"directory/strictjson", "api/agents"},
+		"directory/strictjson", "api/agents", "directory/names"},
 	"cmd/roster/catalog": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch",
 		"api/client", "api/client/contract", "trust", "directory", "gateway", "gateway/crawl", "gateway/probe",
 		"directory/kinds", "directory/strictjson"},
@@ -271,6 +272,7 @@ var homes = map[string][]string{
 	"github.com/armon/go-metrics": {"consensus", "node"},
 	// SVIDs, configuration
 	"github.com/fsnotify/fsnotify":       {"trust", "node"},
+	"github.com/mtibben/confusables":     {"directory/names"},
 	"github.com/cespare/xxhash/v2":       {"api/catalog", "api/response", "api/view"},
 	"github.com/klauspost/compress":      {"api/response", "federation/protocol", "directory"}, // gzip, gzip and S2
 	"github.com/yosida95/uritemplate/v3": {testsOnly},

@@ -145,7 +145,8 @@ func TestModelClientsStartTheProgram(t *testing.T) {
 	d := p.Domains[0]
 	identity := filepath.Join(filepath.Dir(d.Bundle), "identities", "agent-ada")
 	cmd := exec.Command(p.path, "mcp")
-	cmd.Env = append(os.Environ(), "ROSTER_ADDRESS="+d.Nodes[0].API, "ROSTER_BUNDLE="+d.Bundle, "ROSTER_DOMAIN="+d.TrustDomain,
+	cmd.Env = append(os.Environ(), "ROSTER_ADDRESS="+d.Nodes[0].API, "ROSTER_BUNDLE="+d.Bundle,
+		"ROSTER_DOMAIN="+d.TrustDomain,
 		"ROSTER_CERT="+identity+".pem", "ROSTER_KEY="+identity+".key")
 
 	local, err := modelClient().Connect(t.Context(),

@@ -39,11 +39,12 @@ type Policy interface {
 type Guard struct {
 	domain spiffeid.TrustDomain
 	policy Policy
+	view   *index.View
 }
 
-// NewGuard returns the Guard of a domain with a policy.
-func NewGuard(domain spiffeid.TrustDomain, policy Policy) *Guard {
-	return &Guard{domain: domain, policy: policy}
+// NewGuard returns the Guard of a domain with a policy over the registrations in view.
+func NewGuard(domain spiffeid.TrustDomain, policy Policy, view *index.View) *Guard {
+	return &Guard{domain: domain, policy: policy, view: view}
 }
 
 // IsOwn tells whether a registration is of this node's domain.
@@ -83,11 +84,29 @@ func (g *Guard) MayRead(c *request.Call, e *directory.Entry) bool {
 func (g *Guard) Viewer(c *request.Call) index.Viewer {
 	return func(e *directory.Entry) *directory.Entry {
 		if redaction, ok := g.Redaction(c, e); ok {
-			return kinds.Redact(e, redaction)
+			return g.Mark(c, kinds.Redact(e, redaction))
 		}
 
 		return nil
 	}
+}
+
+// Mark returns an entry as a reader should see it who may confuse it with an earlier one: a
+// copy that says so. Another entry is returned as it is.
+func (g *Guard) Mark(call *request.Call, entry *directory.Entry) *directory.Entry {
+	return g.MarkFor(entry, func(other *directory.Entry) bool { return g.MayRead(call, other) })
+}
+
+// MarkFor is Mark for a reader who sees the entries for which sees returns true.
+func (g *Guard) MarkFor(entry *directory.Entry, sees func(*directory.Entry) bool) *directory.Entry {
+	if !g.view.IsConfusable(entry, sees) {
+		return entry
+	}
+
+	marked := *entry
+	marked.Confusable = true
+
+	return &marked
 }
 
 // Question returns a ranked query among the registrations that the caller sees. While it waits for

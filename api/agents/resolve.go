@@ -63,7 +63,7 @@ func (h *Handler) Resolve(w http.ResponseWriter, call *request.Call) error {
 
 	response.NoStore(w)
 
-	return response.Answer(w, call, "application/json", h.appendResolution(nil, ask, result))
+	return response.Answer(w, call, "application/json", h.appendResolution(nil, call, ask, result))
 }
 
 // parseResolution reads a request. Unknown members of its policy are refused: to ignore a
@@ -171,10 +171,13 @@ var demands = map[string]string{
 // appendResolution appends the answer. Excluded agents are counted by the demand that
 // they did not meet, among those that the caller may see. They are not named: the answer
 // says that there are suspended or frozen agents, but not which (AI-038).
-func (h *Handler) appendResolution(data []byte, ask *resolution, result *discovery.Result) []byte {
+func (h *Handler) appendResolution(
+	data []byte, call *request.Call, ask *resolution, result *discovery.Result,
+) []byte {
 	language := len(ask.need.Languages) > 0
 	data = response.AppendList(append(data, `{"candidates":`...), result.Candidates,
 		func(b []byte, x discovery.Candidate) []byte {
+			x.Entry = h.Reader.Guard.Mark(call, x.Entry)
 			return h.Reader.Render.AppendResolved(b, &x, ask.protocols, language)
 		})
 

@@ -70,7 +70,7 @@ func (h *Handler) Search(w http.ResponseWriter, call *request.Call) error {
 	data := make([]byte, 0, 16+view.ItemSize*len(result.Candidates))
 	data = response.AppendList(data, result.Candidates, func(b []byte, x discovery.Candidate) []byte {
 		match := view.Match{Score: x.Score, Ranked: true, Language: language}
-		return h.Reader.Render.AppendSummary(b, x.Entry, opt, match)
+		return h.Reader.Render.AppendSummary(b, h.Reader.Guard.Mark(call, x.Entry), opt, match)
 	})
 
 	return response.Answer(w, call, "application/json", append(data, '\n'))

@@ -270,5 +270,7 @@ func (h *WebOfAgents) hosted(entry *directory.Entry) *directory.Entry {
 		}
 	}
 
-	return kinds.Redact(entry, decision.Redaction)
+	return h.cfg.Reader.Guard.MarkFor(kinds.Redact(entry, decision.Redaction), func(e *directory.Entry) bool {
+		return h.cfg.Read(directory.Identity{}, e).Allow
+	})
 }

@@ -153,10 +153,12 @@ func (o *Operator) Bundles(ctx context.Context) ([]TrustBundle, *Reply, error) {
 	return out.Bundles, r, err
 }
 
-// Bundle reads the SPIFFE bundle of a domain as the node that answers holds it. It is to be
-// compared with the domain's own, and is no anchor by itself.
-func (c *Client) Bundle(ctx context.Context, domain string) (*Reply, error) {
-	return c.do(ctx, &request{method: http.MethodGet, target: "/bundles/" + url.PathEscape(domain), repeat: idempotent})
+// Bundle reads the SPIFFE bundle of a domain as the node that answers holds it, as anyone
+// may. It is to be compared with the domain's own, and is no anchor by itself.
+func (o *Operator) Bundle(ctx context.Context, domain string) (*Reply, error) {
+	return o.client.do(ctx, &request{
+		method: http.MethodGet, target: "/bundles/" + url.PathEscape(domain), repeat: idempotent,
+	})
 }
 
 // SetPeering makes a peering with another domain, or replaces it.

@@ -86,7 +86,10 @@ func (h *Handler) appendResponse(
 	data = response.AppendStrings(strictjson.AppendRaw(data, "warnings", nil), h.warnings(result))
 
 	data = response.AppendList(strictjson.AppendRaw(data, "candidates", nil), result.Candidates,
-		func(b []byte, x ranking.Candidate) []byte { return h.Reader.Render.AppendCandidate(b, &x, ask, opt) })
+		func(b []byte, x ranking.Candidate) []byte {
+			x.Entry = h.Reader.Guard.Mark(call, x.Entry)
+			return h.Reader.Render.AppendCandidate(b, &x, ask, opt)
+		})
 	if result.Semantic != nil {
 		data = strictjson.AppendRaw(data, "semantic", response.Encode(result.Semantic))
 	}

@@ -43,7 +43,7 @@ func (r *Reader) Show(surface view.Surface) request.Handler {
 		}
 
 		w.Header().Set("Sunset", sunset(entry))
-		body := append(surface.Append(nil, kinds.Redact(entry, redaction),
+		body := append(surface.Append(nil, r.Guard.Mark(call, kinds.Redact(entry, redaction)),
 			view.Options{Registrant: !call.Anonymous()}), '\n')
 
 		return response.Send(w, call, "application/json", response.StrongTag(entry.Revision, body), body)
@@ -79,7 +79,7 @@ func (r *Reader) Find(
 
 	opt := view.Options{Registrant: !call.Anonymous()}
 	data := response.AppendList([]byte(`{"agents":`), readable, func(b []byte, e *directory.Entry) []byte {
-		return r.Render.AppendItem(b, kinds.Redact(e, redactions[e]), opt)
+		return r.Render.AppendItem(b, r.Guard.Mark(call, kinds.Redact(e, redactions[e])), opt)
 	})
 	response.Write(w, call.Request, http.StatusMultipleChoices, "application/json", append(data, '}', '\n'))
 

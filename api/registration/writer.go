@@ -224,7 +224,7 @@ func (w *Writer) Answer(
 	}
 
 	rw.Header().Set("Content-Location", surface.Href(entry))
-	body := append(surface.Append(nil, entry, view.Options{Registrant: true}), '\n')
+	body := append(surface.Append(nil, w.Reader.Guard.Mark(call, entry), view.Options{Registrant: true}), '\n')
 	response.SetTag(rw, call, "application/json", response.StrongTag(entry.Revision, body), body)
 	response.Write(rw, call.Request, StatusOf(outcome), "application/json", body)
 

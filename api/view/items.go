@@ -45,8 +45,8 @@ type written struct {
 	hash uint64
 }
 
-// item returns the JSON of AppendItem, from the cache if that is still right. A redacted
-// entry may be for one reader alone, so it isn't cached.
+// item returns the JSON of AppendItem, from the cache if that is still right. A redacted or
+// confusable entry may be for one reader alone, so it isn't cached.
 func (r *Renderer) item(entry *directory.Entry, opt Options) written {
 	service := r.service(entry)
 	disputed := r.disputed(entry)
@@ -66,7 +66,7 @@ func (r *Renderer) item(entry *directory.Entry, opt Options) written {
 	text := r.AppendItem(make([]byte, 0, ItemSize), entry, opt)
 
 	w := written{text, xxhash.Sum64(text)}
-	if len(text)+len(entry.Document.Bytes()) <= maxCachedItem && !entry.Redacted {
+	if len(text)+len(entry.Document.Bytes()) <= maxCachedItem && !entry.Redacted && !entry.Confusable {
 		w.text = slices.Clip(append([]byte(nil), text...))
 		place.Store(&cachedItem{entry, opt, service, visibility, probe, disputed, w})
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/roster-mesh/roster/api/response"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/names"
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
@@ -56,7 +57,21 @@ func (r *Renderer) appendProvenance(data []byte, entry *directory.Entry, opt Opt
 		}
 	}
 
+	if flags := flagsOf(entry); flags != 0 {
+		data = response.AppendStrings(strictjson.AppendRaw(data, "flags", nil), flags.Names())
+	}
+
 	return append(r.appendVerification(strictjson.AppendRaw(data, "verification", nil), entry, opt), '}')
+}
+
+// flagsOf returns the doubts about an entry's name (threats.md, S11).
+func flagsOf(entry *directory.Entry) names.Flags {
+	flags := names.FlagsOf(entry.Agent)
+	if entry.Confusable {
+		flags |= names.Confusable
+	}
+
+	return flags
 }
 
 // appendRegistrant appends who registered the contents, and the other identities and the

@@ -130,7 +130,11 @@ type Provenance struct {
 	ReceivedAt   time.Time `json:"received_at"`
 	ReceivedFrom string    `json:"received_from"`
 	// Visibility is shown to the registrant if it is not the default.
-	Visibility   string       `json:"visibility"`
+	Visibility string `json:"visibility"`
+	// Flags are doubts about the agent's name: mixed_script (its letters are of several
+	// scripts), confusable (it looks like an earlier one of its domain that the caller sees)
+	// and format (it has characters that people don't see).
+	Flags        []string     `json:"flags"`
 	Verification Verification `json:"verification"`
 }
 

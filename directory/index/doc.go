@@ -14,6 +14,7 @@
 //	index, load, entries      one origin's registrations
 //	postings, sortedrows, mask
 //	                          the filters' texts, and the entries that have each
+//	lookalikes                names that look like another one
 //	find                      the cheapest way to the entries that match a query
 //	expiry                    the next deadline, while the view is watched
 //	view, cursor              all origins in one order; pages of it

@@ -19,6 +19,7 @@ type Index struct {
 	mu       sync.RWMutex
 	entries  entryTable
 	names    sortedRows // of rows, by their agents' names
+	alike    lookalikes
 	fields   [fieldCount]postings
 	expiries expiryQueue
 	terms    [2][]term // room for those of the entry that is put, and of the one before
@@ -53,7 +54,7 @@ func newForeignIndex() *Index {
 }
 
 func (x *Index) clear() {
-	x.entries, x.names = newEntryTable(), sortedRows{}
+	x.entries, x.names, x.alike = newEntryTable(), sortedRows{}, newLookalikes()
 	for i := range x.fields {
 		x.fields[i] = postings{entries: &x.entries}
 	}
@@ -142,7 +143,9 @@ func (x *Index) put(entry *directory.Entry) {
 // link adds a row to the postings of a term.
 func (x *Index) link(t term, n uint32) {
 	if t.field == fieldAgent {
-		x.names.insert(n, x.entries.nameBefore(t.text, x.entries.before(x.entries.rows.At(n).key)))
+		before := x.entries.before(x.entries.rows.At(n).key)
+		x.names.insert(n, x.entries.nameBefore(t.text, before))
+		x.alike.insert(n, t.text, before)
 	} else {
 		x.fields[t.field].insert(t.text, n)
 	}
@@ -152,6 +155,7 @@ func (x *Index) link(t term, n uint32) {
 func (x *Index) unlink(t term, n uint32) {
 	if t.field == fieldAgent {
 		x.names.remove(x.names.first(x.entries.nameBefore(t.text, x.entries.before(x.entries.rows.At(n).key))))
+		x.alike.remove(n, t.text)
 	} else {
 		x.fields[t.field].remove(t.text, n)
 	}

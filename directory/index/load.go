@@ -44,6 +44,7 @@ func (x *Index) load(next *Index, es []*directory.Entry) {
 
 	x.entries = next.entries
 	x.names = next.names
+	x.alike = next.alike
 
 	x.fields = next.fields
 	for i := range x.fields {
@@ -89,6 +90,8 @@ func (x *Index) buildFrom(es []*directory.Entry) *Index {
 		})
 	})
 
+	naming.Go(func() { next.alike.build(inOrder) })
+
 	next.fields[fieldCapName].sorted = nil // until all texts are there
 	for _, k := range inOrder {
 		s, n := t.add(k.key)
@@ -107,6 +110,14 @@ func (x *Index) buildFrom(es []*directory.Entry) *Index {
 	next.names = newSortedRows(numbers(byName))
 
 	return next
+}
+
+// build adds entries to lookalikes that are empty; rows are numbered in the given order.
+func (l *lookalikes) build(inOrder []keyed) {
+	l.single = make(map[uint32]uint32, len(inOrder))
+	for i := range inOrder {
+		l.insert(uint32(i), inOrder[i].e.Agent, func(uint32) bool { return true })
+	}
 }
 
 // numbers returns the rows of names.

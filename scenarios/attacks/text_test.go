@@ -1,10 +1,12 @@
 package attacks
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -87,4 +89,113 @@ func TestTextFromOutsideIsEscapedOnATerminal(t *testing.T) {
 			t.Errorf("%q: the terminal gets %+q", args, shown)
 		}
 	}
+}
+
+// Finding 11: names had zero-width, bidirectional, BOM and confusable characters. A
+// registrant of text has one identity of the domain, and wants to look like another agent.
+//
+// Requirement: SEC-015
+func TestANameThatLooksLikeAnotherIsRefusedOrFlagged(t *testing.T) {
+	m := startMesh(t, "--domains", "1")
+	api := m.Domains[0].Nodes[0].API
+	ada, eve := m.as(0, "agent/ada"), m.as(0, "agent/eve")
+	document := []byte(`{"base":"https://a.example","description":"pays bills"}`)
+
+	register := func(client *http.Client, name string) (int, string) {
+		t.Helper()
+
+		status, _, answer, err := m.register(client, api+"/ad/r?lt=3600&agent="+url.QueryEscape(name), document)
+		must(t, err)
+
+		return status, string(answer)
+	}
+
+	for _, name := range []string{"payments", "pay ments"} {
+		if status, answer := register(ada, name); status != http.StatusCreated {
+			t.Fatalf("%q: %d %s", name, status, answer)
+		}
+	}
+
+	for _, name := range []string{
+		"pay\u200bments", "\ufeffpayments", "\u202estnemyap", "pay\u2066ments", "pay\u2028ments", "payments ",
+		"\u00a0payments", "pay\u00adments", "pay\u3164ments", "pay\u009bments",
+	} {
+		status, answer := register(eve, name)
+		if status != http.StatusBadRequest || !strings.Contains(answer, "bad-name") {
+			t.Errorf("%+q: %d %s", name, status, answer)
+		}
+	}
+
+	// Other names that look like it are accepted, and flagged wherever they are shown.
+	for name, flags := range map[string]string{
+		"p\u0430yments": `["mixed_script","confusable"]`, "payrnents": `["confusable"]`,
+	} {
+		if status, answer := register(eve, name); status != http.StatusCreated {
+			t.Fatalf("%q: %d %s", name, status, answer)
+		}
+
+		want := `"flags":` + flags
+		for _, path := range []string{"/ad/l?agent=", "/ad/r/", "/agents/", "/discovery/agents/"} {
+			_, answer, err := ask(t.Context(), ada, http.MethodGet, api+path+url.PathEscape(name), nil)
+			if err != nil || !strings.Contains(string(answer), want) {
+				t.Errorf("%s of %q: %s %v", path, name, answer, err)
+			}
+		}
+
+		for path, body := range map[string]string{
+			"/discovery/query": `{"query":"pays bills"}`, "/agents/search": `{"query":"pays bills"}`,
+			"/agents/resolve": `{"intent":"pays bills"}`,
+		} {
+			if _, answer, err := ask(t.Context(), ada, http.MethodPost, api+path, []byte(body)); err != nil ||
+				!strings.Contains(string(answer), want) {
+				t.Errorf("%s for %q: %s %v", path, name, answer, err)
+			}
+		}
+
+		if answer := callTool(t, ada, api, "get_agent", name); !strings.Contains(answer, want) {
+			t.Errorf("/mcp for %q: %s", name, answer)
+		}
+
+		eventually(t, 20*time.Second, "woa.json, which is kept for a moment, flags "+name, func() error {
+			_, answer, err := ask(t.Context(), ada, http.MethodGet, api+"/.well-known/woa.json", nil)
+			if err == nil && !strings.Contains(string(answer), want) {
+				err = fmt.Errorf("got %s", answer)
+			}
+
+			return err
+		})
+
+		out := m.mustRun(append(m.operator(0), "lookup", "--agent", name))
+		if !strings.Contains(out, "confusable") {
+			t.Errorf("lookup shows %q", out)
+		}
+	}
+
+	// The one that was there first is no copy.
+	if _, answer, err := ask(t.Context(), eve, http.MethodGet, api+"/ad/r/payments", nil); err != nil ||
+		strings.Contains(string(answer), `"flags"`) {
+		t.Errorf("the first: %s %v", answer, err)
+	}
+}
+
+// callTool calls a tool with an agent's name by MCP, and returns the answer with its quotes.
+func callTool(t *testing.T, client *http.Client, api, tool, name string) string {
+	t.Helper()
+
+	call := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + tool + `","arguments":{"agent":"` + name +
+		`"}}}`
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, api+"/mcp", strings.NewReader(call))
+	must(t, err)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+
+	resp, err := client.Do(req)
+	must(t, err)
+
+	defer resp.Body.Close()
+
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	must(t, err)
+
+	return strings.ReplaceAll(string(answer), `\"`, `"`)
 }

@@ -187,8 +187,8 @@ func candidateTable(all []apiclient.Candidate, evidence bool) cli.Table {
 		provenance := candidate.Provenance
 
 		row := []string{
-			formatScore(candidate.Score), candidate.ID, cli.Shorten(candidate.Name, longestName), provenance.Authority,
-			binding.Protocol, binding.Endpoint,
+			formatScore(candidate.Score), flagged(candidate.ID, provenance), cli.Shorten(candidate.Name, longestName),
+			provenance.Authority, binding.Protocol, binding.Endpoint,
 			strings.Join(candidate.MatchedTags, " "), provenance.Verification.State,
 			cli.FormatMillis(provenance.ExpiresAt),
 			strings.Join(candidate.Flags, " "), cli.Shorten(candidate.Description, longestText),
@@ -234,7 +234,7 @@ func resolutionTable(all []apiclient.Resolved) cli.Table {
 		}
 
 		t.Add(
-			formatScore(r.Score), r.ID, cli.Shorten(r.Name, longestName), r.Provenance.Authority,
+			formatScore(r.Score), flagged(r.ID, r.Provenance), cli.Shorten(r.Name, longestName), r.Provenance.Authority,
 			r.Invocation.Transport, r.Endpoint, cli.Shorten(strings.Join(reasons, ", "), longestText),
 			r.Invocation.Method, r.Invocation.Operation, cli.Shorten(string(r.Invocation.Auth), longestText),
 			r.Provenance.Verification.State, strings.Join(r.Flags, " "),

@@ -124,6 +124,7 @@ func describe(r *apiclient.Registration) cli.Table {
 
 	provenance := r.Provenance
 	add(byDirectory, "agent", r.Agent)
+	add(byDirectory, "doubts about the name", strings.Join(provenance.Flags, ", "))
 	add(byDirectory, "rid", r.RID())
 	add(byDirectory, "origin", provenance.Authority)
 	addRegistrant(add, provenance)

@@ -164,6 +164,15 @@ func agentTable(agents []apiclient.Item) cli.Table {
 	return t
 }
 
+// flagged returns a name with the directory's doubts about it.
+func flagged(name string, provenance apiclient.Provenance) string {
+	if len(provenance.Flags) == 0 {
+		return name
+	}
+
+	return name + " [" + strings.Join(provenance.Flags, ", ") + "]"
+}
+
 func agentRow(agent *apiclient.Item) []string {
 	var capabilities []string
 	for _, c := range agent.Capabilities {
@@ -173,8 +182,8 @@ func agentRow(agent *apiclient.Item) []string {
 	provenance := agent.Provenance
 
 	return []string{
-		agent.Agent, provenance.Authority, agent.RID(), strings.Join(agent.Protocols, " "), agent.Base,
-		cli.FormatMillis(provenance.ExpiresAt), verificationState(provenance), provenance.Registrant,
+		flagged(agent.Agent, provenance), provenance.Authority, agent.RID(), strings.Join(agent.Protocols, " "),
+		agent.Base, cli.FormatMillis(provenance.ExpiresAt), verificationState(provenance), provenance.Registrant,
 		cli.Shorten(strings.Join(capabilities, " "), longestText), cli.Shorten(agent.Description, longestText),
 	}
 }

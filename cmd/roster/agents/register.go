@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/names"
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
@@ -56,7 +58,7 @@ ends on SIGINT or SIGTERM, or with exit code 5 if another identity has taken the
 				return cli.Usage("--on-exit must be keep or remove, got %q", onExit)
 			}
 
-			if _, err := directory.ParseName(args[0]); err != nil {
+			if err := checkName(session, args[0]); err != nil {
 				return err
 			}
 
@@ -181,4 +183,22 @@ func (r *registrant) noteSpelling() {
 				"the usual form is a lower-case short name, such as a2a or mcp/1.0.", protocol)
 		}
 	}
+}
+
+// checkName refuses a name that no directory accepts, and notes a space inside of one: it is
+// hard to see and to type.
+func checkName(session connect.Session, name string) error {
+	if _, err := directory.ParseName(name); err != nil {
+		return err
+	}
+
+	if err := names.Check(name); err != nil {
+		return err
+	}
+
+	if strings.ContainsFunc(name, unicode.IsSpace) {
+		session.Note("The name %q has a space inside.", name)
+	}
+
+	return nil
 }

@@ -70,7 +70,7 @@ func printBundle(
 		return cli.Usage("DOMAIN must be a trust domain such as beta.test, got %q", name)
 	}
 
-	reply, err := client.Bundle(ctx, name)
+	reply, err := client.Operator().Bundle(ctx, name)
 	if err != nil {
 		return cli.Suggest(err, cli.ExitNotFound, session.CommandLine("bundle"))
 	}

@@ -1,0 +1,89 @@
+package names
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// Requirement: SEC-015
+func TestANameHasNoCharacterThatPeopleDoNotSee(t *testing.T) {
+	for _, name := range []string{
+		"pay\u200bments", "pay\u200dments", "\ufeffpayments", "pay\u00adments", "\u202epayments", "pay\u2066ments",
+		"pay\u061cments", "pay\u2028ments", "pay\u2029ments", "pay\u3164ments", "pay\u115fments",
+		"pay\U000e0041ments",
+		"pay\ue000ments", "pay\x1bments", "pay\u009bments", "pay\tments", " payments", "payments ", "\u00a0payments",
+		"payments\u3000", "payments\u2003",
+	} {
+		if err := Check(name); directory.ProblemOf(err) != directory.BadName {
+			t.Errorf("%+q: %v", name, err)
+		}
+
+		if FlagsOf(name)&Format == 0 {
+			t.Errorf("%+q has no flag", name)
+		}
+	}
+
+	for _, name := range []string{
+		"payments", "pay ments", "Größe", "東京タワー", "שלום", "имя", "https://a.example/x", "café", "क्षेत्र",
+		"a", "🤖 bot",
+	} {
+		if err := Check(name); err != nil {
+			t.Error(err)
+		}
+
+		if flags := FlagsOf(name); flags != 0 {
+			t.Errorf("%q has the flags %q", name, flags.Names())
+		}
+	}
+}
+
+// Requirement: SEC-015
+func TestMixedScriptsAreFlagged(t *testing.T) {
+	for name, want := range map[string]bool{
+		"p\u0430ypal": true, "αbc": true, "payментs": true, "имя": false, "имя-1": false, "東京タワー": false,
+		"서울漢": false, "ㄅ漢": false, "東京서울か": true, "weather 2": false, "naïve": false,
+	} {
+		if got := FlagsOf(name)&MixedScript != 0; got != want {
+			t.Errorf("%q: %t, want %t", name, got, want)
+		}
+	}
+}
+
+// Requirement: SEC-015
+func TestNamesThatLookAlikeHaveOneSkeleton(t *testing.T) {
+	for _, pair := range [][2]string{
+		{"paypal", "paypa1"}, {"paypal", "p\u0430ypal"}, {"warning", "waming"}, {"O2", "02"},
+		{"bell", "beII"}, {"scope", "ѕсоре"}, {"my agent", "rny agent"},
+	} {
+		if !Alike(pair[0], pair[1]) {
+			t.Errorf("%q and %q look alike", pair[0], pair[1])
+		}
+	}
+
+	for _, pair := range [][2]string{{"paypal", "paypal"}, {"paypal", "Paypal"}, {"weather", "whether"}, {"a1", "a2"}} {
+		if Alike(pair[0], pair[1]) {
+			t.Errorf("%q and %q don't look alike", pair[0], pair[1])
+		}
+	}
+}
+
+func TestFlagsAreNamedInOrder(t *testing.T) {
+	want := []string{"mixed_script", "confusable", "format"}
+	if got := (Format | Confusable | MixedScript).Names(); !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+}
+
+func BenchmarkSkeleton(b *testing.B) {
+	for _, name := range []string{"weather-oslo-123", "größe-東京"} {
+		b.Run(name, func(b *testing.B) {
+			var room [64]byte
+
+			for b.Loop() {
+				AppendSkeleton(room[:0], name)
+			}
+		})
+	}
+}
