@@ -42,7 +42,7 @@ func makePrivate(dir string, log *slog.Logger) error {
 		return err
 	}
 
-	if err := os.Chmod(dir, 0o700); err != nil {
+	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // a folder can't be entered without x
 		log.Warn("other accounts may enter the data directory", "path", dir, "err", err)
 		return nil
 	}

@@ -140,6 +140,7 @@ func parseAuditQuery(call *request.Call) (query directory.AuditQuery, follow boo
 // their hashes hold.
 func (a *Audit) appendPage(data []byte, page directory.AuditPage) []byte {
 	data = strictjson.AppendText(append(data, '{'), "node", a.node)
+
 	data = strictjson.AppendRaw(data, "lines", []byte("["))
 	for i, line := range page.Lines {
 		if i > 0 {

@@ -113,6 +113,7 @@ func serveSampled(w http.ResponseWriter, r *http.Request, usual, most int, start
 	if err := start(); err != nil {
 		return directory.Refuse(directory.Unavailable, "another one is being taken; try again in %d s: %w", most, err)
 	}
+
 	defer stop()
 
 	ctx, cancel := context.WithTimeout(r.Context(), took)

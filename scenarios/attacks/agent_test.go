@@ -338,6 +338,7 @@ func TestAnAgentDoesNotPushTheAuditLogOut(t *testing.T) {
 
 		return float64(after.Size() - before.Size()), statuses
 	}
+
 	const document, registrations = `{"base":"https://agent.example/"}`, 200
 
 	accepted, statuses := grown(ada, "POST", "/ad/r?agent=NAME&lt=86400", document, registrations)
@@ -356,6 +357,7 @@ func TestAnAgentDoesNotPushTheAuditLogOut(t *testing.T) {
 	}
 
 	list := "[" + strings.Join(items, ",") + "]"
+
 	lists, statuses := grown(ada, "POST", "/ad/refresh", list, 30)
 	if statuses[200] == 0 {
 		t.Errorf("lists: %v", statuses)

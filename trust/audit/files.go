@@ -223,6 +223,7 @@ func lastLineOf(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	defer file.Close()
 
 	info, err := file.Stat()

@@ -84,6 +84,7 @@ func TestAuditRotates(t *testing.T) {
 		writers.Go(func() {
 			for i := range 100 {
 				e := directory.AuditEvent{RequestID: fmt.Sprint(w, "-", i), Action: "register", Agent: "a"}
+
 				done, err := a.Intend(e)
 				if err != nil {
 					t.Error(err)

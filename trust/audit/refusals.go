@@ -101,11 +101,11 @@ func (a *Log) refused(event directory.AuditEvent, r *refusals) {
 			return
 		}
 
-		count = &refusalCount{}
 		if r.callers == nil {
 			r.callers = map[caller]*refusalCount{}
 		}
 
+		count = &refusalCount{}
 		r.callers[by] = count
 	}
 
