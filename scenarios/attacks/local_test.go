@@ -126,9 +126,9 @@ const another = 65534
 // Another account of the host can't read keys, state and logs of a node, nor take its
 // profiles: the data directory, which was open to all before, is its own, and so is the
 // socket for profiles. The admin listener has none, and answers to no name that a web page
-// could have.
+// could have (finding 15).
 //
-// Finding 15, SEC-016
+// Requirement: SEC-016
 func TestOtherAccountsReadNothing(t *testing.T) {
 	t.Parallel()
 	m := startMesh(t, "--domains", "1")

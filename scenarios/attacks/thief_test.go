@@ -12,9 +12,9 @@ import (
 
 // Whoever got at a node's disk alters, removes or moves lines of its audit log: roster audit
 // names the place and exits with 10, whether it is asked of the node or of the file. The
-// honest log is verified.
+// honest log is verified (finding 20).
 //
-// Finding 20, SEC-020
+// Requirement: SEC-020
 func TestAlteredAuditLogsAreFound(t *testing.T) {
 	t.Parallel()
 	m := startMesh(t, "--domains", "1")

@@ -1,8 +1,10 @@
 package domain
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 
@@ -104,14 +106,23 @@ func (a *auditReader) fetch(ctx context.Context) error {
 	return nil
 }
 
-// pages prints the logs of nodes in order of time.
+// pages prints the logs of nodes in order of time. A node that doesn't answer holds up no
+// other; its error is the command's.
 func (r *auditReport) pages(ctx context.Context, nodes []auditNode) error {
+	var failed error
+
+	advance := func(reader *auditReader) {
+		if err := reader.advance(ctx); err != nil {
+			reader.ended = true
+			failed = fmt.Errorf("%s: %w", reader.node.id, err)
+			r.console.Note("%s: %s", reader.node.id, cli.FailureOf(err).Message)
+		}
+	}
+
 	readers := make([]*auditReader, len(nodes))
 	for i, node := range nodes {
 		readers[i] = &auditReader{node: node, report: r}
-		if err := readers[i].advance(ctx); err != nil {
-			return err
-		}
+		advance(readers[i])
 	}
 
 	for {
@@ -124,16 +135,14 @@ func (r *auditReport) pages(ctx context.Context, nodes []auditNode) error {
 		}
 
 		if first == nil {
-			return r.end()
+			return cmp.Or(r.end(), failed)
 		}
 
 		if err := r.line(first.node.id, first.line()); err != nil {
 			return err
 		}
 
-		if err := first.advance(ctx); err != nil {
-			return err
-		}
+		advance(first)
 	}
 }
 
