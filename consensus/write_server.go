@@ -77,6 +77,10 @@ func (w *writeServer) lead(ctx context.Context, req *message.Request) (directory
 		return w.operator.handle(ctx, req)
 	}
 
+	if req.Offer != nil {
+		w.orders.traces(ctx) // the version of the log that has origins has offers as well
+	}
+
 	for range maxPrepared {
 		command, err := w.preparer.prepareFor(req)
 		if err == nil {
