@@ -366,3 +366,21 @@ func TestANameInTheQueryCounts(t *testing.T) {
 		t.Errorf("with its name in the query it has %v, without %v", named, other)
 	}
 }
+
+// A registration is found until its deadline and not from then on, before anything removes
+// it from the index.
+//
+// Requirement: AD-024
+func TestNothingIsFoundPastItsDeadline(t *testing.T) {
+	w := newWorld(t, nil,
+		agent{name: "short", description: "Tunes strings.", age: lifetime - time.Hour},
+		agent{name: "long", description: "Tunes strings."})
+	expect(t, w.ask(`{"query":"tunes strings"}`), "long", "short")
+
+	w.view.Own().Clock.Advance(time.Now().Add(time.Hour + time.Second))
+	expect(t, w.ask(`{"query":"tunes strings"}`), "long")
+
+	if _, kept := w.view.Peek(alpha, w.rids["short"]); !kept {
+		t.Error("it was removed, so the deadline was not asked")
+	}
+}

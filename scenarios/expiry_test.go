@@ -41,25 +41,21 @@ func TestEverySurfaceEndsAtTheDeadline(t *testing.T) {
 		m := mesh.Start(t, mesh.Options{Domains: 2, Nodes: 1, Configure: func(c *config.Config) {
 			c.Gateway.Enabled = true
 		}})
-		own, foreign := m.Register("alpha.test", "own", 60), m.Register("beta.test", "foreign", 60)
+		own, foreign := m.Register("alpha.test", "own", 60), m.Register("beta.test", "foreign", 90)
 		m.Eventually(time.Second, "both are seen everywhere", func() error { return m.Seen(own, foreign) })
 		m.Sleep(5 * time.Second)
 
 		for _, agent := range []*mesh.Agent{own, foreign} {
 			m.ShownOnSurfaces(agent, true)
 			m.Abandon(agent)
-		}
 
-		time.Sleep(time.Until(own.Until.Add(-1500 * time.Millisecond))) // deadlines are whole seconds
+			deadline := m.Deadline(agent)
 
-		// What is cached now must not outlive the deadline.
-		for _, agent := range []*mesh.Agent{own, foreign} {
+			// What is cached just before the deadline must not outlive it.
+			time.Sleep(time.Until(deadline.Add(-time.Millisecond)))
 			m.ShownOnSurfaces(agent, true)
-		}
 
-		time.Sleep(time.Until(foreign.Until))
-
-		for _, agent := range []*mesh.Agent{own, foreign} {
+			time.Sleep(time.Until(deadline))
 			m.ShownOnSurfaces(agent, false)
 		}
 	})

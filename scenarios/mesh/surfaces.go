@@ -77,6 +77,16 @@ func (n *Node) shows(s surface, agent *Agent) (bool, error) {
 	return false, fmt.Errorf("%s %s%s: %d %s", s.method, n.Name, req.URL.Path, resp.StatusCode, answer)
 }
 
+// Deadline returns an agent's deadline, as a node of its domain shows it.
+func (m *Mesh) Deadline(agent *Agent) time.Time {
+	m.T.Helper()
+
+	all, err := m.Lookup(m.Domain(agent.Domain).Nodes[0])
+	m.must(err)
+
+	return all[agent.RID].Provenance.ExpiresAt
+}
+
 // ShownOnSurfaces fails the test unless every living node shows an agent on all surfaces,
 // or on none.
 func (m *Mesh) ShownOnSurfaces(agent *Agent, want bool) {
