@@ -111,6 +111,7 @@ func partServerWith(t testing.TB, p partPolicy, word, owner string, at time.Time
 			`{"id":"guide","name":"Travelling guide","version":"1","endpoint":"https://guide.example/","publisher":"canary",
 			"description":"canary","capabilities":["canary"],"tags":["travel"],"inputs":{"type":"object"},"outputs":{"type":"object"}}`)),
 	}
+
 	for _, e := range entries {
 		e.Owner = directory.IdentityOf(spiffeid.RequireFromPath(alpha, owner))
 		e.RegisteredAt, e.UpdatedAt, e.ExpiresAt = at.UnixMilli(), at.UnixMilli(), at.Add(24*time.Hour).UnixMilli()

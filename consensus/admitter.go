@@ -3,8 +3,10 @@ package consensus
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"slices"
 
 	"github.com/hashicorp/raft"
@@ -160,6 +162,21 @@ func (a *admitter) answerJoin(ctx context.Context, from spiffeid.ID, request *me
 	return &message.JoinAnswer{Problem: r.Problem, Detail: r.Detail}
 }
 
+// checkListeners refuses listeners that no node of this release declares.
+func checkListeners(listeners []string) error {
+	if len(listeners) > MaxListeners || !slices.IsSorted(listeners) {
+		return fmt.Errorf("%d listeners; at most %d are declared, in ascending order", len(listeners), MaxListeners)
+	}
+
+	for _, one := range listeners {
+		if at, err := netip.ParseAddrPort(one); err != nil || len(one) > maxListener || at.String() != one {
+			return fmt.Errorf("listener %.64q must be ADDRESS:PORT", one)
+		}
+	}
+
+	return nil
+}
+
 // check refuses a join request that may not be granted.
 func (a *admitter) check(from spiffeid.ID, request *message.JoinRequest) error {
 	all := a.group.servers()
@@ -172,7 +189,7 @@ func (a *admitter) check(from spiffeid.ID, request *message.JoinRequest) error {
 		return directory.Refuse(directory.BadRequest, "%s does not declare the versions that it reads: %w", from, err)
 	}
 
-	if err := state.CheckListeners(request.Listeners); err != nil {
+	if err := checkListeners(request.Listeners); err != nil {
 		return directory.Refuse(directory.BadRequest, "%s declares: %w", from, err)
 	}
 

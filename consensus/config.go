@@ -252,5 +252,8 @@ type (
 	Numbers = state.Numbers
 )
 
-// MaxListeners bounds Config.Listeners.
-const MaxListeners = state.MaxListeners
+// MaxListeners bounds Config.Listeners, and maxListener one of them in bytes.
+const (
+	MaxListeners = 256
+	maxListener  = 64
+)

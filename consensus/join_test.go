@@ -541,3 +541,19 @@ func TestStrangersGetNoFurtherThanTheDoor(t *testing.T) {
 		}
 	})
 }
+
+// A node declares a bounded, ordered list of addresses as its listeners.
+//
+// Requirement: SEC-009
+func TestListenersThatNoNodeDeclares(t *testing.T) {
+	if err := checkListeners([]string{"10.0.0.1:8400", "[2001:db8::1]:8400"}); err != nil {
+		t.Error(err)
+	}
+
+	for _, unusable := range [][]string{{"10.0.0.2:1", "10.0.0.1:1"}, {"host:8400"}, {"10.0.0.1"}, {""},
+		make([]string, MaxListeners+1)} {
+		if checkListeners(unusable) == nil {
+			t.Errorf("%.100q are taken", unusable)
+		}
+	}
+}

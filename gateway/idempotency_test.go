@@ -401,6 +401,7 @@ func TestWhatAnAgentIsShown(t *testing.T) {
 	}
 
 	in.Header["Traceparent"] = []string{"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+
 	if show(e); got.Get("Traceparent") == "" {
 		t.Error("the trace is not continued")
 	}

@@ -17,7 +17,7 @@ import (
 // failure, and after each kind of stream, the one place of an agent is free at once.
 //
 // Requirement: AI-040
-func TestAnAgentsPlaceIsGivenBack(t *testing.T) {
+func TestPlacesOfAnAgentComeBack(t *testing.T) {
 	s := newStage(t, func(c *gateway.Config) { c.Concurrent, c.PerSecond = 1, 1e6 })
 	agent := s.agent(t, misbehave)
 	gone := s.agent(t, echo)

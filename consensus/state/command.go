@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 
 	"github.com/fxamacker/cbor/v2"
@@ -470,30 +469,9 @@ type Member struct {
 // ListenersVersion is the version of the log from which on members declare their listeners.
 const ListenersVersion = 2
 
-// Bounds of a member's declared listeners.
-const (
-	MaxListeners = 256
-	maxListener  = 64 // bytes of one
-)
-
 // SameWord reports whether two members declare the same.
 func (m Member) SameWord(other Member) bool {
 	return m.API == other.API && m.Reads.Equal(other.Reads) && slices.Equal(m.Listeners, other.Listeners)
-}
-
-// CheckListeners refuses listeners that no member of this release declares.
-func CheckListeners(listeners []string) error {
-	if len(listeners) > MaxListeners || !slices.IsSorted(listeners) {
-		return fmt.Errorf("%d listeners; at most %d are declared, in ascending order", len(listeners), MaxListeners)
-	}
-
-	for _, one := range listeners {
-		if at, err := netip.ParseAddrPort(one); err != nil || len(one) > maxListener || at.String() != one {
-			return fmt.Errorf("listener %.64q must be ADDRESS:PORT", one)
-		}
-	}
-
-	return nil
 }
 
 // An Admission is an operator's permission for a node to become a member, once; or for the

@@ -133,11 +133,4 @@ func TestListenersOfMembers(t *testing.T) {
 	declare("10.0.0.1:8400")
 	d.at(2, Command{Member: &Member{ID: id, Gone: true}})
 	listens(false)
-
-	for _, unusable := range [][]string{{"10.0.0.2:1", "10.0.0.1:1"}, {"host:8400"}, {"10.0.0.1"}, {""},
-		make([]string, MaxListeners+1)} {
-		if CheckListeners(unusable) == nil {
-			t.Errorf("%.100q are taken", unusable)
-		}
-	}
 }

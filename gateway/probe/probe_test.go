@@ -46,6 +46,7 @@ func probeAgent(t *testing.T, g *gateway.Guard, kind directory.Kind, name, docum
 	e := entry(t, kind, name, document)
 
 	owner, _ := e.VerifiedOwner()
+
 	source, ok := probe.SourceOf(owner, e.Document, e.Projection())
 	if !ok {
 		return directory.Probe{State: "no source"}

@@ -13,6 +13,7 @@ import (
 // gateway checks the identity with which the node calls agents, if it does.
 func (d *diagnosis) gateway(context.Context) {
 	const check = "gateway identity"
+
 	if !d.cfg.Gateway.Enabled && !d.cfg.Probe.Enabled {
 		return
 	}

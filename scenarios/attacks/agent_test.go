@@ -149,6 +149,7 @@ when { principal.path == "/agent/eve" };`
 
 	bare := fmt.Appendf(nil, `{"base":%q,"protocols":["https"]}`, server.URL)
 	target := node.API + "/ad/r?agent=without-ops"
+
 	if status, _, answer, err := m.register(m.as(0, "agent/ada"), target, bare); err != nil ||
 		status != http.StatusCreated {
 		t.Fatalf("%d %s %v", status, answer, err)

@@ -210,9 +210,12 @@ func TestAHostileEndpointCostsANodeLittle(t *testing.T) {
 
 	calls.Wait()
 
+	admin := &http.Client{Timeout: time.Minute}
+
 	// The prober takes a card at a time from one host, for 10 s at most.
 	eventually(t, time.Minute, "the prober has found the endpoint unreachable", func() error {
-		_, page, err := ask(t.Context(), http.DefaultClient, http.MethodGet, node.Admin+"/metrics", nil)
+		_, page, err := ask(t.Context(), admin, http.MethodGet, node.Admin+"/metrics", nil)
+
 		found := regexp.MustCompile(`(?m)^roster_probes_total\{state="unreachable"\} ([3-9]|\d\d)`).Match(page)
 		if err == nil && !found {
 			err = fmt.Errorf("%s", regexp.MustCompile(`(?m)^roster_prob.*$`).FindAll(page, -1))
@@ -258,6 +261,7 @@ func (m *runningMesh) invokeHostile(caller *http.Client, kind string) {
 
 	status, answer, err := ask(ctx, caller, http.MethodPost,
 		m.Domains[0].Nodes[0].API+"/agents/"+kind+"/invoke", []byte(`{"a":1}`))
+
 	failed := err == nil && status >= 400
 	if kind == "events" { // which are passed on until their time is over, and then cut off
 		failed = failed || err != nil
@@ -349,7 +353,7 @@ func (m *runningMesh) refusesVia(n dev.Node) {
 		must(m.t, err)
 		request.Header.Set("Via", "1.1 roster-gateway")
 
-		resp, err := http.DefaultClient.Do(request)
+		resp, err := (&http.Client{Timeout: time.Minute}).Do(request)
 		must(m.t, err)
 		resp.Body.Close()
 
