@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -260,5 +261,89 @@ func TestOlderLogsAreContinued(t *testing.T) {
 	_, line, _ := bytes.Cut([]byte(trailText(t, path)), []byte("\n"))
 	if at, _ := parseLink(bytes.TrimSpace(line)); at.Number != 1 || at.Prev != directory.HashOf([]byte(old)) {
 		t.Errorf("the chain begins with %s", line)
+	}
+}
+
+// Who reads the log while it is written and rotated gets whole lines in their order, each
+// once, and each page follows the one before.
+//
+// Requirement: SEC-020
+func TestReadersGetEachLineOnceWhileItIsWritten(t *testing.T) {
+	const changes = 2000
+
+	a := openLog(t, filepath.Join(t.TempDir(), "audit.jsonl"), 20_000, 1000)
+
+	var writers sync.WaitGroup
+	for range 2 {
+		writers.Go(func() {
+			for range changes / 2 {
+				if err := intend(a, directory.AuditEvent{Action: "register", Agent: "a"}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+
+	var verifier Verifier
+
+	var last directory.AuditPage
+
+	for intents := 0; intents < changes; {
+		grown := a.Grown()
+
+		page, err := a.Read(t.Context(), directory.AuditQuery{After: last.Last, Limit: 64})
+		must(t, err)
+
+		follows := page.First == 0 || last.Last == 0 || page.First == last.Last+1 && page.Prev == last.Head
+		if len(page.Faults) > 0 || !follows {
+			t.Fatalf("the page from %d to %d doesn't follow %d: %q", page.First, page.Last, last.Last, page.Faults)
+		}
+
+		for _, line := range page.Lines {
+			if fault := verifier.Line(line); fault != nil {
+				t.Fatal(fault)
+			}
+
+			if bytes.Contains(line, []byte(`"phase":"intent"`)) {
+				intents++
+			}
+		}
+
+		switch {
+		case page.Last > 0:
+			last = page
+		case intents < changes:
+			<-grown
+		}
+	}
+
+	writers.Wait()
+
+	if fault := verifier.Begin(); fault != nil {
+		t.Error(fault)
+	}
+}
+
+// A page begins right after the line that was asked for, wherever that is in a large file.
+func TestPagesBeginWhereAsked(t *testing.T) {
+	const lines = 5000
+
+	a := openLog(t, filepath.Join(t.TempDir(), "audit.jsonl"), 64<<20, 2)
+	for range lines {
+		must(t, intend(a, directory.AuditEvent{Action: "register", Agent: strings.Repeat("a", 100)}))
+	}
+
+	for _, after := range []uint64{0, 1, 17, 2499, 4000, lines - 1, lines} {
+		page, err := a.Read(t.Context(), directory.AuditQuery{After: after, Limit: 3})
+		must(t, err)
+
+		want := after + 1
+		if after == lines {
+			want = 0
+		}
+
+		if page.First != want || len(page.Faults) > 0 {
+			t.Errorf("after %d: the page begins at %d, want %d: %q", after, page.First, want, page.Faults)
+		}
 	}
 }
