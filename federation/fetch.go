@@ -11,6 +11,38 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
+// prefetch fetches the missing records of an applicable page.
+func (rc *receiver) prefetch(ctx context.Context, origin *replica.Origin, page *replica.Page, giver protocol.Node,
+	done replica.Ahead) (map[protocol.RecordName]replica.Fetched, error) {
+	id, full, apt := origin.Streams.Fit(page, done)
+	if !apt {
+		return nil, nil
+	}
+
+	var names []protocol.RecordName
+	for _, d := range page.Digests {
+		if d.Live() && !replica.Freed(d.Deadline, origin.Streams.Shown.Index.Clock.Now()) {
+			names = append(names, protocol.NameOf(d))
+		}
+	}
+
+	err := rc.store.Read(id, func(t *store.Tx) (err error) {
+		if names, err = t.Missing(page.Digests, names); full && err == nil {
+			names, err = t.Replacing(page.Digests, names)
+		}
+
+		return err
+	})
+	if err != nil || len(names) == 0 {
+		return nil, err
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, protocol.PrefetchTime)
+	defer cancel()
+
+	return rc.fetch(ctx, origin.Domain, names, []protocol.Node{giver}), nil
+}
+
 // fetch requests records from one holder after the other until none is missing. It accepts a
 // record only if it matches its name, and otherwise asks the next holder. The record gate
 // checks the rest.

@@ -97,38 +97,6 @@ func (rc *receiver) verify(ctx context.Context, from replica.Sender, giver proto
 	return origin, page, err
 }
 
-// prefetch fetches the missing records of an applicable page.
-func (rc *receiver) prefetch(ctx context.Context, origin *replica.Origin, page *replica.Page, giver protocol.Node,
-	done replica.Ahead) (map[protocol.RecordName]replica.Fetched, error) {
-	id, full, apt := origin.Streams.Fit(page, done)
-	if !apt {
-		return nil, nil
-	}
-
-	var names []protocol.RecordName
-	for _, d := range page.Digests {
-		if d.Live() && !replica.Freed(d.Deadline, origin.Streams.Shown.Index.Clock.Now()) {
-			names = append(names, protocol.NameOf(d))
-		}
-	}
-
-	err := rc.store.Read(id, func(t *store.Tx) (err error) {
-		if names, err = t.Missing(page.Digests, names); full && err == nil {
-			names, err = t.Replacing(page.Digests, names)
-		}
-
-		return err
-	})
-	if err != nil || len(names) == 0 {
-		return nil, err
-	}
-
-	ctx, cancel := context.WithTimeout(ctx, protocol.PrefetchTime)
-	defer cancel()
-
-	return rc.fetch(ctx, origin.Domain, names, []protocol.Node{giver}), nil
-}
-
 // compare refuses a page that contradicts an accepted one, if that convicts the origin.
 func (rc *receiver) compare(origin *replica.Origin, page *replica.Page) error {
 	if rc.cfg.Verifier == nil {

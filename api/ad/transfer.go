@@ -65,7 +65,7 @@ func parseTransfer(in wire.Transfer) (transfer directory.TransferRequest, err er
 	if in.Accept != nil {
 		if in.Owner != "" || in.ExpiresIn != nil || in.Force {
 			return transfer, directory.Refuse(directory.BadRequest,
-				`the answer to an offer is {"accept": true} or {"accept": false} alone.`)
+				`the answer to an offer is {"accept": true} or {"accept": false} alone`)
 		}
 
 		transfer.Step = directory.TransferDecline

@@ -144,7 +144,8 @@ func (g *RecordGate) OpenEntry(origin spiffeid.TrustDomain, epoch uint64, digest
 }
 
 // refuseOwnIdentities refuses a record that names an identity of this domain, or of one of its
-// own token issuers, as owner or in its provenance. Only this domain may make statements about its identities (threats.md, S5).
+// own token issuers, as owner or in its provenance. Only this domain may make statements about
+// its identities (threats.md, S5).
 func (g *RecordGate) refuseOwnIdentities(c *signed.Contents) error {
 	for _, named := range append(c.Provenance.Identities(), c.Owner) {
 		if g.Cfg.Inside(named) {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
-	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
 )
 
@@ -145,21 +144,6 @@ func (st *Stream) complete() uint64 {
 	}
 
 	return upTo
-}
-
-// classify returns CodeApplied for a page that continues the stream, and otherwise the
-// reason why it can't be applied. The stream is nil if a newer epoch has begun.
-func (st *Stream) classify(page *Page) protocol.Code {
-	switch {
-	case st == nil:
-		return protocol.CodeEpochOld
-	case page.To <= st.State.Watermark, page.At < st.RepullSince:
-		return protocol.CodeOld
-	case page.From > st.State.Watermark:
-		return protocol.CodeGap
-	}
-
-	return protocol.CodeApplied
 }
 
 // Changes are the results of a transaction on a stream.

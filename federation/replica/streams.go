@@ -415,27 +415,6 @@ func (ss *streams) removeAll(feed *Feed, st *Stream, rids []directory.RID) error
 	return nil
 }
 
-// streamOf returns the result of feed.stream. If a newer epoch replaces a stream that hasn't
-// reached its tip, that stream is first deleted from disk. Otherwise no quota would count
-// it, and records that the origin withdraws would stay there. The caller holds Change.
-func (ss *streams) streamOf(feed *Feed, id store.StreamID) (*Stream, error) {
-	over := feed.next
-	if over != nil && over.Id.Epoch < id.Epoch {
-		if err := ss.Store.Discard(over.Id); err != nil {
-			return nil, err
-		}
-	}
-
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-
-	if over != nil && over.Id.Epoch < id.Epoch {
-		feed.next = nil
-	}
-
-	return feed.stream(id), nil
-}
-
 // ShownStream returns the stream of an audience that is shown, or nil.
 func (ss *streams) ShownStream(aud directory.Audience) *Stream {
 	ss.mu.Lock()

@@ -46,6 +46,12 @@ func invite(
 	}
 
 	invitation, reply, err := client.Operator().Invite(ctx, domain, validity)
+
+	var refused *apiclient.Error
+	if errors.As(err, &refused) && refused.Pointer == "/domain" { // the directory's own domain
+		return cli.Usage("invalid DOMAIN %s: %s", domain, refused.Detail)
+	}
+
 	if err != nil {
 		return cli.Suggest(err, cli.ExitConflict, session.CommandLine("peer", "show", domain))
 	}
