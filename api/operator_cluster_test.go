@@ -146,7 +146,9 @@ func TestBackupsCrossTheSurface(t *testing.T) {
 		t.Errorf("saved %d of %d bytes, %v", file.Len(), len(backup), err)
 	}
 
-	done, _, err := c.Operator().RestoreSnapshot(t.Context(), func() io.Reader { return bytes.NewReader(backup) }, int64(len(backup)), true, "6")
+	open := func() io.Reader { return bytes.NewReader(backup) }
+
+	done, _, err := c.Operator().RestoreSnapshot(t.Context(), open, int64(len(backup)), true, "6")
 	if err != nil || *done != (wire.Restored{Backup: "1.2", Before: "1.3", Now: "4.56", Registrations: 7}) ||
 		!bytes.Equal(got, backup) {
 		t.Errorf("restored %+v of %d bytes, %v", done, len(got), err)
@@ -154,7 +156,7 @@ func TestBackupsCrossTheSurface(t *testing.T) {
 
 	var refused *apiclient.Error
 
-	_, _, err = c.Operator().RestoreSnapshot(t.Context(), func() io.Reader { return bytes.NewReader(backup) }, int64(len(backup)), false, "")
+	_, _, err = c.Operator().RestoreSnapshot(t.Context(), open, int64(len(backup)), false, "")
 	if !errors.As(err, &refused) || refused.Status != 409 ||
 		!strings.Contains(refused.Detail, "1.2 and the domain at 1.3") {
 		t.Errorf("without force: %v", err)

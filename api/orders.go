@@ -25,11 +25,14 @@ type Orders interface {
 // maxOrder bounds the body of an operator's change: it goes into the domain's log as it came.
 const maxOrder = 640 << 10
 
+// orderCheck wraps the handlers of operators' changes. Without Orders it changes none.
+type orderCheck struct{ orders Orders }
+
 // proven wraps the handler of an operator's change: it reads the body, checks the operator's
 // proof, and puts the request into the context, so that the change carries it.
-func (s *Server) proven(handle request.Handler) request.Handler {
+func (o orderCheck) proven(handle request.Handler) request.Handler {
 	return func(w http.ResponseWriter, call *request.Call) error {
-		if s.cfg.Orders == nil {
+		if o.orders == nil {
 			return handle(w, call)
 		}
 
@@ -39,13 +42,13 @@ func (s *Server) proven(handle request.Handler) request.Handler {
 		case err != nil:
 			return err
 		case len(body) > maxOrder:
-			return directory.Refuse(directory.TooLarge, "An operator's change has at most %d bytes.", maxOrder)
+			return directory.Refuse(directory.TooLarge, "an operator's change has at most %d bytes", maxOrder)
 		}
 
 		order := orderOf(call)
 		order.Body, order.BodyHash = body, sha256.Sum256(body)
 
-		if err := s.cfg.Orders.Accept(order); err != nil {
+		if err := o.orders.Accept(order); err != nil {
 			return err
 		}
 
@@ -58,14 +61,14 @@ func (s *Server) proven(handle request.Handler) request.Handler {
 
 // provenStream is proven for a body that is too large to be read first: the proof is judged
 // now, and the body's hash once it has come.
-func (s *Server) provenStream(handle request.Handler) request.Handler {
+func (o orderCheck) provenStream(handle request.Handler) request.Handler {
 	return func(w http.ResponseWriter, call *request.Call) error {
-		if s.cfg.Orders == nil {
+		if o.orders == nil {
 			return handle(w, call)
 		}
 
 		order := orderOf(call)
-		if err := s.cfg.Orders.Accept(order); err != nil {
+		if err := o.orders.Accept(order); err != nil {
 			return err
 		}
 
@@ -75,8 +78,8 @@ func (s *Server) provenStream(handle request.Handler) request.Handler {
 
 // maybeProven is proven for a route that others than operators call: only a call with a proof,
 // or by the operator of a node that demands none, is an operator's order.
-func (s *Server) maybeProven(handle request.Handler) request.Handler {
-	proven := s.proven(handle)
+func (o orderCheck) maybeProven(handle request.Handler) request.Handler {
+	proven := o.proven(handle)
 
 	return func(w http.ResponseWriter, call *request.Call) error {
 		if call.Header.Get(operatorproof.Header) == "" {
@@ -98,19 +101,4 @@ func orderOf(call *request.Call) *directory.OperatorRequest {
 func withOrder(call *request.Call, order *directory.OperatorRequest) *request.Call {
 	call.Request = call.WithContext(directory.WithOperatorRequest(call.Context(), order))
 	return call
-}
-
-// prove wraps the handlers of all routes that change something for operators.
-func (s *Server) prove(routes []route) []route {
-	for i, r := range routes {
-		switch {
-		case r.method == http.MethodGet || r.who.level != levelOperator:
-		case r.who.action == "snapshot.write":
-			routes[i].handle = s.provenStream(r.handle)
-		default:
-			routes[i].handle = s.proven(r.handle)
-		}
-	}
-
-	return routes
 }

@@ -120,6 +120,8 @@ func (a audience) taking(body int64) audience {
 // route needs its description in openapi.yaml; a test names the routes without one.
 func (s *Server) table() []route {
 	surfaces := &s.surfaces
+	forced := orderCheck{s.cfg.Orders}.maybeProven // an operator may force it
+
 	routes := []route{
 		// Anyone.
 		{"GET", "/.well-known/ad", anyone, quiet, surfaces.wellKnown.AD},
@@ -157,7 +159,7 @@ func (s *Server) table() []route {
 		{"DELETE", "/ad/r/{id}", identified, notable, surfaces.ad.Writer.Remove},
 		{"POST", "/ad/r/{origin}/{id}", updater, notable, surfaces.ad.Update},
 		{"DELETE", "/ad/r/{origin}/{id}", identified, notable, surfaces.ad.Writer.Remove},
-		{"POST", "/ad/r/{id}/transfer", identified, notable, s.maybeProven(surfaces.ad.Transfer)},
+		{"POST", "/ad/r/{id}/transfer", identified, notable, forced(surfaces.ad.Transfer)},
 		{"DELETE", "/ad/r/{id}/transfer", identified, notable, surfaces.ad.Withdraw},
 		{"POST", "/ad/refresh", refresher, notable, surfaces.ad.RefreshMany},
 		{"POST", "/agents", identified, notable, surfaces.agents.Publish},
@@ -300,4 +302,21 @@ func passTo(handler http.Handler) request.Handler {
 // has tells whether this node has a route.
 func (s *Server) has(method, path string) bool {
 	return slices.ContainsFunc(s.table(), func(r route) bool { return r.method == method && r.path == path })
+}
+
+// prove wraps the handlers of all routes that change something for operators.
+func (s *Server) prove(routes []route) []route {
+	check := orderCheck{s.cfg.Orders}
+
+	for i, r := range routes {
+		switch {
+		case r.method == http.MethodGet || r.who.level != levelOperator:
+		case r.who.action == "snapshot.write":
+			routes[i].handle = check.provenStream(r.handle)
+		default:
+			routes[i].handle = check.proven(r.handle)
+		}
+	}
+
+	return routes
 }

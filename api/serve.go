@@ -104,7 +104,7 @@ func (s *Server) authenticate(call *request.Call) (invalid, err error) {
 	// A node that is no member, or no more, is a stranger whatever its certificate (rule S7).
 	if s.cfg.Stranger != nil && s.cfg.Stranger(credential.Identity) {
 		return nil, directory.Refuse(directory.Forbidden,
-			"%s is no member of %s. A node of this domain has to join first.", credential.Identity, s.cfg.Domain.Name())
+			"%s is no member of %s: a node has to join first", credential.Identity, s.cfg.Domain.Name())
 	}
 
 	call.Identity = credential.Identity

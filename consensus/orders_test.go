@@ -103,7 +103,8 @@ func TestARemovalIsPrecededByItsOrder(t *testing.T) {
 		d := newDomain(t, 3, needProof)
 		leader, follower := d.leader()
 
-		if err := d.nodes[follower].Transfer(proven(t.Context(), "one", "/transfer", nil), d.members[follower].ID); err != nil {
+		ctx := proven(t.Context(), "one", "/transfer", nil)
+		if err := d.nodes[follower].Transfer(ctx, d.members[follower].ID); err != nil {
 			t.Fatal(err)
 		}
 
@@ -144,7 +145,8 @@ func TestAStandingAdmission(t *testing.T) {
 		d := newDomain(t, 1, needProof)
 		pattern := "spiffe://alpha.test/roster/node/*"
 
-		if err := d.nodes[0].Admit(proven(t.Context(), "one", "/admit", nil), Admission{Pattern: pattern, Max: 2}); err != nil {
+		ctx := proven(t.Context(), "one", "/admit", nil)
+		if err := d.nodes[0].Admit(ctx, Admission{Pattern: pattern, Max: 2}); err != nil {
 			t.Fatal(err)
 		}
 
@@ -239,14 +241,15 @@ func TestALearnerBringsNoOperatorsCommand(t *testing.T) {
 		d := newDomain(t, 1, needProof)
 		reader := d.newcomer(func(c *Config) { c.Reader = true })
 
-		if err := d.nodes[0].Admit(proven(t.Context(), "one", "/admit", nil), Admission{ID: d.members[reader].ID}); err != nil {
+		ctx := proven(t.Context(), "one", "/admit", nil)
+		if err := d.nodes[0].Admit(ctx, Admission{ID: d.members[reader].ID}); err != nil {
 			t.Fatal(err)
 		}
 
 		d.eventuallyVoters(0, 1, 1)
 		eventually(t, "the learner is ready", func() bool { return d.nodes[reader].Ready() == nil })
 
-		ctx := proven(t.Context(), "two", "/v1/operator/policy", []byte("{}"))
+		ctx = proven(t.Context(), "two", "/v1/operator/policy", []byte("{}"))
 		_, err := d.nodes[reader].SetPolicy(ctx, []byte("permit(principal,action,resource);"), nil)
 		problem(t, err, directory.NotVoter)
 	})

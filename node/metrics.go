@@ -57,8 +57,8 @@ func newMetrics() *metrics {
 		proofs: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: namespace,
 			Name:      "operator_proof_invalid_total",
-			Help: "Operators' commands that were applied without a valid proof of the operator: the key of the member " +
-				"that brought one may be stolen.",
+			Help: "Operators' commands that were applied without a valid proof of the operator: the key of the " +
+				"member that brought one may be stolen.",
 		}),
 	}
 

@@ -81,8 +81,8 @@ func (o *orders) Precede(ctx context.Context, action, target string) error {
 }
 
 var errNoProof = directory.Refuse(directory.Forbidden,
-	"An operator's change needs the header field %s: the roster program and the Go client send it, and "+
-		"\"roster proof METHOD URL FILE\" prints it for other programs. Nothing was changed.", operatorproof.Header)
+	"an operator's change needs the header field %s: the roster program and the Go client send it, and "+
+		"\"roster proof METHOD URL FILE\" prints it for other programs; nothing was changed", operatorproof.Header)
 
 func refused(err error) error {
 	return directory.Refuse(directory.Forbidden, "%w; nothing was changed", err)
@@ -137,8 +137,8 @@ func (o *orders) verify(request *directory.OperatorRequest, at time.Time) error 
 	case err != nil:
 		return refused(fmt.Errorf("the certificate of the operator's proof: %w", err))
 	case directory.IdentityOf(id) != request.By:
-		return directory.Refuse(directory.Forbidden, "the proof is by %s, and the request by %s; nothing was changed", id,
-			request.By)
+		return directory.Refuse(directory.Forbidden, "the proof is by %s, and the request by %s; nothing was changed",
+			id, request.By)
 	case strings.HasPrefix(id.Path(), reservedPath):
 		// Whatever policy permits: a stolen node's key is to order nothing.
 		return directory.Refuse(directory.Forbidden, "%s is no operator; nothing was changed", id)

@@ -372,7 +372,8 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 		Domain: n.cfg.TrustDomain, Node: n.id, Inside: n.policy.Inside, PublicURL: n.cfg.PublicURL,
 		Dir:    filepath.Join(n.cfg.Data, "federation"),
 		Source: n.store, Keys: n.keyring, View: n.view, Peerings: n.agreements.List,
-		Siblings: n.store.Siblings, Member: n.isMember, Client: n.client, Dialect: signed.OwnDialect(), Logger: n.log,
+		Siblings: n.store.Siblings, Member: newMembership(n).isMember,
+		Client: n.client, Dialect: signed.OwnDialect(), Logger: n.log,
 		Farewell: n.agreements.EndedByPeer, Verifier: evidenceVerifier{n.keyring, n.agreements}, Stretch: env.Stretch,
 		Records: n.cfg.Limits.RecordsPerPeer, Bytes: n.cfg.Limits.BytesPerPeer, Panics: n.panics,
 		Polls: n.cfg.Limits.PollsAtOnce, Pages: n.cfg.Limits.PagesAtOnce,
@@ -417,7 +418,7 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 func (n *Node) gossip(ln net.Listener, env Env) *gossip.Config {
 	seeds := func() []string { return append(slices.Clone(n.cfg.Gossip.Seeds), n.agreements.Seeds()...) }
 	allow := func(id spiffeid.ID) error {
-		if !n.inMesh(id) {
+		if !newMembership(n).inMesh(id) {
 			return fmt.Errorf("%s is a node of no peered domain", id)
 		}
 
@@ -428,32 +429,9 @@ func (n *Node) gossip(ln net.Listener, env Env) *gossip.Config {
 		Node: n.id, Listener: n.limited("gossip", ln, maxNodeConns, 0), Dial: n.net.Dial,
 		ServerTLS: trust.NodeServerTLS(n.source, n.bundles, allow, n.metrics.handshakeRefused),
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, allow),
-		Advertise: n.advertised(ln), Allow: n.inMesh, Seeds: seeds, Logger: n.log,
+		Advertise: n.advertised(ln), Allow: newMembership(n).inMesh, Seeds: seeds, Logger: n.log,
 		Timing: env.Gossip,
 	}
-}
-
-// isMember reports whether id is this node or another current member of its domain.
-func (n *Node) isMember(id spiffeid.ID) bool {
-	return id == n.id ||
-		slices.ContainsFunc(n.store.RaftPeers(), func(p consensus.RaftPeer) bool { return p.ID == id })
-}
-
-// isStranger reports whether an identity is a node's of this domain that is no member.
-func (n *Node) isStranger(identity directory.Identity) bool {
-	id, ok := identity.SPIFFE()
-	return ok && trust.IsNode(id, n.cfg.TrustDomain) && !n.isMember(id)
-}
-
-// inMesh reports whether id is a member of this domain or a node of an actively peered one.
-func (n *Node) inMesh(id spiffeid.ID) bool {
-	td := id.TrustDomain()
-
-	if td == n.cfg.TrustDomain {
-		return trust.IsNode(id, td) && n.isMember(id)
-	}
-
-	return trust.IsNode(id, td) && n.agreements.IsActive(td)
 }
 
 // advertised is where other nodes reach the gossip listener: as configured, or
@@ -487,7 +465,7 @@ func (n *Node) wireAPI() *api.Server {
 		CredentialRefused: n.metrics.credentialRefused,
 		Federation:        n.mesh.Handler(peerNode), Records: records{n.cfg.TrustDomain, n.mesh, n.store, n.keyring,
 			n.bundles}, AuditLog: n.trail, Trail: n.trail, Node: n.id,
-		Operator: n.operator(), Orders: n.orders, Stranger: n.isStranger,
+		Operator: n.operator(), Orders: n.orders, Stranger: newMembership(n).isStranger,
 		Peerings: &peers{n.source.SVID().ID, n.agreements, &n.cfg, n.net, n.bundles, n.store, n.mesh},
 		Cluster:  cluster{n.cfg.TrustDomain, n.store}, Backups: backups{n.store},
 		CaughtUp: n.store.Settled, Position: n.mesh.Position, Await: n.await, Observe: n.metrics.observe,

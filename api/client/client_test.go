@@ -93,7 +93,8 @@ func TestClientKnowsADirectorysAnswers(t *testing.T) {
 			"Peers":      func() error { _, _, err := c.Operator().Peers(ctx); return err },
 			"Flagged":    func() error { _, _, err := c.Operator().Flagged(ctx); return err },
 			"Restore": func() error {
-				_, _, err := c.Operator().RestoreSnapshot(ctx, func() io.Reader { return strings.NewReader("x") }, 1, false, "")
+				open := func() io.Reader { return strings.NewReader("x") }
+				_, _, err := c.Operator().RestoreSnapshot(ctx, open, 1, false, "")
 				return err
 			},
 			"Offer":         func() error { _, _, err := c.Offer(ctx, "x", bob, time.Hour); return err },

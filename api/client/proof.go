@@ -22,7 +22,7 @@ type certificateSource func() (*tls.Certificate, error)
 // ProveBy has the client prove operators' requests by the certificate that a TLS configuration
 // presents. New and NewDirect do so by themselves where they can see the configuration: it is
 // for a client whose transport hides it.
-func (c *Client) ProveBy(config *tls.Config) *Client {
+func ProveBy(c *Client, config *tls.Config) *Client {
 	c.certificate = certificateOf(config)
 	return c
 }
@@ -65,12 +65,12 @@ func isOrder(r *http.Request) bool {
 
 // prove adds the operator's proof to a request that takes one. Each attempt has a proof of its
 // own, because a proof is good once.
-func (c *Client) prove(r *http.Request, q *request) error {
-	if c.certificate == nil || !isOrder(r) {
+func (source certificateSource) prove(r *http.Request, q *request) error {
+	if source == nil || !isOrder(r) {
 		return nil
 	}
 
-	certificate, err := c.certificate()
+	certificate, err := source()
 	if err != nil {
 		return fmt.Errorf("proving the operator's request: %w", err)
 	}
@@ -113,7 +113,8 @@ func ProveOperator(svid *tls.Certificate, method, url string, body [sha256.Size]
 	return text, nil
 }
 
-var errNoSVID = errors.New("client: the certificate is no X.509-SVID, and only its holder can prove an operator's request")
+var errNoSVID = errors.New("client: the certificate is no X.509-SVID, and only the holder of one can prove an " +
+	"operator's request")
 
 // domainOf returns the trust domain of an SVID, which is that of its operator's directory.
 func domainOf(certificate *tls.Certificate) (string, error) {

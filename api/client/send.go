@@ -126,7 +126,7 @@ func (c *Client) attempt(ctx context.Context, address string, request *request, 
 		req.Header.Set("Content-Type", mediaOf(request))
 	}
 
-	if err := c.prove(req, request); err != nil {
+	if err := c.certificate.prove(req, request); err != nil {
 		return err
 	}
 

@@ -89,7 +89,7 @@ func (h *Cluster) admit(ctx context.Context, in *wire.MemberRequest) error {
 		if in.Withdraw {
 			most = 0
 		} else if most == 0 {
-			return directory.Refuse(directory.BadRequest, "max is missing: how many members may match the pattern.").
+			return directory.Refuse(directory.BadRequest, "max is missing: how many members may match the pattern").
 				At("/max")
 		}
 

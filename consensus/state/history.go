@@ -86,3 +86,47 @@ func (leaf *epochLeaf) payload() []byte {
 
 	return append(strictjson.AppendText(data, "reason", leaf.reason), '}')
 }
+
+// A commandLeaf is the contents of a leaf of an operator's command.
+type commandLeaf struct {
+	domain spiffeid.TrustDomain
+	*directory.OperatorCommand
+}
+
+// payload is {v, iss, epoch, rev, at, action, target, by, from, bh, proof}. Of a node's own
+// command by is node, and bh and proof are absent.
+func (leaf *commandLeaf) payload() []byte {
+	data := strictjson.AppendUint([]byte{'{'}, "v", 1)
+	data = strictjson.AppendText(data, "iss", leaf.domain.IDString())
+	data = strictjson.AppendUint(data, "epoch", leaf.Position.Epoch)
+	data = strictjson.AppendUint(data, "rev", leaf.Position.Revision)
+	data = strictjson.AppendUint(data, "at", uint64(leaf.At.Unix()))
+	data = strictjson.AppendText(data, "action", leaf.Action)
+	data = strictjson.AppendText(data, "target", leaf.Target)
+
+	from := ""
+	if !leaf.From.IsZero() {
+		from = leaf.From.String()
+	}
+
+	if leaf.Request == nil {
+		by := "" // no operator's request came with it
+		if leaf.Node {
+			by = directory.ByNode
+		}
+
+		data = strictjson.AppendText(data, "by", by)
+
+		return append(strictjson.AppendText(data, "from", from), '}')
+	}
+
+	data = strictjson.AppendText(data, "by", leaf.Request.By.String())
+	data = strictjson.AppendText(data, "from", from)
+
+	data = strictjson.AppendText(data, "bh", leaf.Request.BodyHash.String())
+	if leaf.Request.Proof != "" {
+		data = strictjson.AppendText(data, "proof", directory.HashOf([]byte(leaf.Request.Proof)).String())
+	}
+
+	return append(data, '}')
+}

@@ -1,12 +1,9 @@
 package state
 
 import (
-	"time"
-
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // TracedVersion is the version of the log from which on commands carry their origin, and
@@ -186,101 +183,4 @@ func nodeAction(was, next directory.Peering) string {
 	}
 
 	return ""
-}
-
-// trace records an applied command for the members' audit logs and as a leaf of the ledger, if
-// the domain traces commands by now. A node's own command that changed nothing leaves no trace,
-// and one that is another leaf needs none of its own.
-func (s *State) trace(command *Command, before mark) {
-	change, ok := command.Change()
-	if !ok || s.members.written.Log < TracedVersion {
-		return
-	}
-
-	origin := command.Origin
-	if command.Epoch != nil {
-		origin = s.history.restoredBy
-		s.history.restoredBy = nil
-		s.spent.spend(origin.proof())
-	}
-
-	switch request := origin.Request(); {
-	case request == nil && change.Node && s.history.revision == before.revision:
-		return
-	case command.Epoch != nil && before.epoch == 0: // a new domain
-		return
-	}
-
-	applied := directory.OperatorCommand{
-		OperatorChange: change, Request: origin.Request(), At: time.UnixMilli(s.history.now),
-		Policy: before.policy.Text, PolicyVersion: before.policy.Revision,
-		Number: s.history.commands + 1, Position: s.history.Position(),
-	}
-	if origin != nil {
-		applied.From = origin.From
-	}
-
-	s.history.commands++
-	s.traced = append(s.traced, applied)
-
-	if change.Node && s.history.ledger.size > before.leaves {
-		return
-	}
-
-	leaf := commandLeaf{domain: s.history.domain, OperatorCommand: &applied}
-	s.history.ledger.append(leafCommand, leaf.payload())
-}
-
-// A mark is the part of the state before a command that its trace needs.
-type mark struct {
-	epoch, revision, leaves uint64
-	policy                  policyText
-}
-
-func (s *State) mark() mark {
-	return mark{s.history.epoch, s.history.revision, s.history.ledger.size, s.policy.current}
-}
-
-// A commandLeaf is the contents of a leaf of an operator's command.
-type commandLeaf struct {
-	domain spiffeid.TrustDomain
-	*directory.OperatorCommand
-}
-
-// payload is {v, iss, epoch, rev, at, action, target, by, from, bh, proof}. Of a node's own
-// command by is node, and bh and proof are absent.
-func (leaf *commandLeaf) payload() []byte {
-	data := strictjson.AppendUint([]byte{'{'}, "v", 1)
-	data = strictjson.AppendText(data, "iss", leaf.domain.IDString())
-	data = strictjson.AppendUint(data, "epoch", leaf.Position.Epoch)
-	data = strictjson.AppendUint(data, "rev", leaf.Position.Revision)
-	data = strictjson.AppendUint(data, "at", uint64(leaf.At.Unix()))
-	data = strictjson.AppendText(data, "action", leaf.Action)
-	data = strictjson.AppendText(data, "target", leaf.Target)
-
-	from := ""
-	if !leaf.From.IsZero() {
-		from = leaf.From.String()
-	}
-
-	if leaf.Request == nil {
-		by := "" // no operator's request came with it
-		if leaf.Node {
-			by = directory.ByNode
-		}
-
-		data = strictjson.AppendText(data, "by", by)
-
-		return append(strictjson.AppendText(data, "from", from), '}')
-	}
-
-	data = strictjson.AppendText(data, "by", leaf.Request.By.String())
-	data = strictjson.AppendText(data, "from", from)
-
-	data = strictjson.AppendText(data, "bh", leaf.Request.BodyHash.String())
-	if leaf.Request.Proof != "" {
-		data = strictjson.AppendText(data, "proof", directory.HashOf([]byte(leaf.Request.Proof)).String())
-	}
-
-	return append(data, '}')
 }

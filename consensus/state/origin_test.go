@@ -55,7 +55,8 @@ func TestAnOperatorsCommandIsALeaf(t *testing.T) {
 	}
 
 	traced := d.state.Traced()
-	if len(traced) != 1 || traced[0].Number != 2 || traced[0].Request.By != ada || traced[0].Position != r.Outcome.Position ||
+	if len(traced) != 1 || traced[0].Number != 2 || traced[0].Request.By != ada ||
+		traced[0].Position != r.Outcome.Position ||
 		traced[0].PolicyVersion != 0 || traced[0].Action != directory.ActionPolicy {
 		t.Errorf("traced is %+v", traced)
 	}
@@ -66,7 +67,8 @@ func TestAnOperatorsCommandIsALeaf(t *testing.T) {
 // Requirement: SEC-019
 func TestAnOperatorsProofIsUsedOnce(t *testing.T) {
 	d := newTracing(t)
-	order := Command{Order: &Order{directory.ActionRemoveMember, "n3"}, Origin: operatorOrigin("/v1/operator/raft/remove")}
+	order := Command{Order: &Order{directory.ActionRemoveMember, "n3"},
+		Origin: operatorOrigin("/v1/operator/raft/remove")}
 
 	// A refused command uses up nothing, because the leader prepares it again.
 	amend := Command{Amend: &Amend{Was: Peer{Domain: beta, State: directory.PeeringActive}, Peer: peerBeta},
@@ -99,8 +101,10 @@ func TestAnOperatorsProofIsUsedOnce(t *testing.T) {
 // Requirement: SEC-012
 func TestANodesOwnCommandIsTraced(t *testing.T) {
 	d := newTracing(t)
-	accepted := Peer{Domain: beta, State: directory.PeeringPending, Bundle: []byte("{}"), Addresses: []string{"https://b"}}
-	d.at(1, Command{Amend: &Amend{Was: Peer{Domain: beta}, Peer: accepted}, Origin: operatorOrigin("/v1/operator/peers")})
+	accepted := Peer{Domain: beta, State: directory.PeeringPending, Bundle: []byte("{}"),
+		Addresses: []string{"https://b"}}
+	d.at(1, Command{Amend: &Amend{Was: Peer{Domain: beta}, Peer: accepted},
+		Origin: operatorOrigin("/v1/operator/peers")})
 
 	from := must(alphaNode("n1"))
 	change := func(was, next Peer, action string, own bool) {

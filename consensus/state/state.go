@@ -2,6 +2,7 @@ package state
 
 import (
 	"errors"
+	"time"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
@@ -243,6 +244,59 @@ func (s *State) change(command *Command) (directory.Outcome, error) {
 	}
 
 	return directory.Outcome{}, nil
+}
+
+// trace records an applied command for the members' audit logs and as a leaf of the ledger, if
+// the domain traces commands by now. A node's own command that changed nothing leaves no trace,
+// and one that is another leaf needs none of its own.
+func (s *State) trace(command *Command, before mark) {
+	change, ok := command.Change()
+	if !ok || s.members.written.Log < TracedVersion {
+		return
+	}
+
+	origin := command.Origin
+	if command.Epoch != nil {
+		origin = s.history.restoredBy
+		s.history.restoredBy = nil
+		s.spent.spend(origin.proof())
+	}
+
+	switch request := origin.Request(); {
+	case request == nil && change.Node && s.history.revision == before.revision:
+		return
+	case command.Epoch != nil && before.epoch == 0: // a new domain
+		return
+	}
+
+	applied := directory.OperatorCommand{
+		OperatorChange: change, Request: origin.Request(), At: time.UnixMilli(s.history.now),
+		Policy: before.policy.Text, PolicyVersion: before.policy.Revision,
+		Number: s.history.commands + 1, Position: s.history.Position(),
+	}
+	if origin != nil {
+		applied.From = origin.From
+	}
+
+	s.history.commands++
+	s.traced = append(s.traced, applied)
+
+	if change.Node && s.history.ledger.size > before.leaves {
+		return
+	}
+
+	leaf := commandLeaf{domain: s.history.domain, OperatorCommand: &applied}
+	s.history.ledger.append(leafCommand, leaf.payload())
+}
+
+// A mark is the part of the state before a command that its trace needs.
+type mark struct {
+	epoch, revision, leaves uint64
+	policy                  policyText
+}
+
+func (s *State) mark() mark {
+	return mark{s.history.epoch, s.history.revision, s.history.ledger.size, s.policy.current}
 }
 
 // begin begins the domain's history, or a new epoch of a restored one (rule P1): leaf 0

@@ -172,7 +172,7 @@ var rules = map[directory.Problem]Rule{
 	Timeout: {504, "Timeout", "unavailable", "Timeout", 0,
 		"Another node did not answer in time."},
 	Misdirected: {421, "Misdirected request", "invalid_request", "InvalidRequest", 0,
-		"This member is not the domain's leader, and only the leader can answer this request. Ask the leader. "+
+		"This member is not the domain's leader, and only the leader can answer this request. Ask the leader. " +
 			"Or the Host of a request to the admin listener is not one of the listener's names."},
 }
 

@@ -47,7 +47,8 @@ func (m *runningMesh) trusting(pair tls.Certificate, protocols ...string) *tls.C
 }
 
 func clientOf(t *testing.T, config *tls.Config) *http.Client {
-	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: !slices.Contains(config.NextProtos, "http/1.1")}
+	old := slices.Contains(config.NextProtos, "http/1.1")
+	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: !old}
 	t.Cleanup(transport.CloseIdleConnections)
 
 	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
@@ -63,7 +64,8 @@ func (m *runningMesh) leaderOf() (leader, other dev.Node) {
 			Leader string `json:"leader"`
 		}
 
-		_, body, err := ask(m.t.Context(), m.as(0, "ops/operator"), http.MethodGet, nodes[0].API+"/v1/operator/raft", nil)
+		_, body, err := ask(m.t.Context(), m.as(0, "ops/operator"), http.MethodGet,
+			nodes[0].API+"/v1/operator/raft", nil)
 		if err == nil {
 			err = json.Unmarshal(body, &raft)
 		}
@@ -238,7 +240,8 @@ func TestAnOperatorsCommandIsInEveryMembersAuditLog(t *testing.T) {
 	for _, n := range m.Domains[0].Nodes {
 		eventually(t, 10*time.Second, n.ID+" has the line", func() error {
 			lines := applied(t, n, "policy.write")
-			if len(lines) != 1 || lines[0].Actor != "spiffe://alpha.test/ops/operator" || lines[0].BroughtBy != other.ID ||
+			if len(lines) != 1 || lines[0].Actor != "spiffe://alpha.test/ops/operator" ||
+				lines[0].BroughtBy != other.ID ||
 				lines[0].Outcome != "ok" || strings.Count(lines[0].Proof, ".") != 2 || lines[0].Revision == "" {
 				return fmt.Errorf("%+v", lines)
 			}
@@ -305,8 +308,9 @@ func TestAMembersKeyBringsNoOperatorsCommand(t *testing.T) {
 	file := writeFile(t, t.TempDir(), "body", body)
 	used := m.proofOf(http.MethodPut, url, file)
 
-	if status, answer, err := operate(t.Context(), operator, http.MethodPut, url, used, body); err != nil || status != 204 {
-		t.Fatal(status, answer, err)
+	status, said, err := operate(t.Context(), operator, http.MethodPut, url, used, body)
+	if err != nil || status != http.StatusNoContent {
+		t.Fatal(status, said, err)
 	}
 
 	fresh := m.proofOf(http.MethodPut, url, file)
@@ -390,8 +394,9 @@ func TestAMembersKeyBringsNoOperatorsCommand(t *testing.T) {
 	}
 
 	// The genuine proof is good still.
-	if status, answer, err := operate(t.Context(), operator, http.MethodPut, url, fresh, body); err != nil || status != 204 {
-		t.Error(status, answer, err)
+	status, said, err = operate(t.Context(), operator, http.MethodPut, url, fresh, body)
+	if err != nil || status != http.StatusNoContent {
+		t.Error(status, said, err)
 	}
 }
 

@@ -42,7 +42,8 @@ func (m *Mesh) Restore(backup *Backup, force bool) (*apiclient.Restored, error) 
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	done, _, err := m.Domain(backup.domain).living().client(operator).
-		Operator().RestoreSnapshot(ctx, func() io.Reader { return bytes.NewReader(backup.file) }, int64(len(backup.file)), force, "a story")
+		Operator().RestoreSnapshot(ctx, func() io.Reader { return bytes.NewReader(backup.file) },
+		int64(len(backup.file)), force, "a story")
 
 	return done, m.noted(err, "%s is restored from its backup", backup.domain)
 }

@@ -160,11 +160,13 @@ func (s Session) ClientOf(base string) (*apiclient.Client, error) {
 		return nil, err
 	}
 
-	return apiclient.NewDirect(base, &http.Client{
+	client := apiclient.NewDirect(base, &http.Client{
 		Transport:     authenticated,
 		Timeout:       requestTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}).ProveBy(config), nil
+	})
+
+	return apiclient.ProveBy(client, config), nil
 }
 
 // WithClient returns the RunE of a command that needs a client for all of its work.
