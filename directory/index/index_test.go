@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -648,4 +649,41 @@ func TestTheClockDecidesWhatIsServed(t *testing.T) {
 			t.Error("served past its deadline by the origin's time")
 		}
 	})
+}
+
+// A lookup of each shape shows a registration until its deadline and not from then on, before
+// anything removes it.
+//
+// Requirement: AD-024
+func TestLookupsEndAtTheDeadline(t *testing.T) {
+	view := index.NewView(alpha)
+	document := mustDocument(t, directory.KindAD, `{"base":"https://a.example","tags":["short"]}`)
+	end := time.Now().Add(time.Hour)
+
+	view.Own().Put(&directory.Entry{
+		Origin: alpha, RID: rid(1), Agent: "short", Document: document,
+		Packed:    directory.Pack(document, mustProject(t, "short", document)),
+		ExpiresAt: end.UnixMilli(), Created: 1, Revision: 1, Statement: 1,
+	})
+
+	shown := func(want int) {
+		t.Helper()
+
+		for _, values := range []url.Values{{}, {"agent": {"short"}}, {"agent": {"sho*"}}, {"tag": {"short"}},
+			{"origin": {"alpha.test"}}} {
+			query, err := index.ParseQuery(values)
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			page := view.Lookup(query, func(e *directory.Entry) *directory.Entry { return e })
+			if len(page.Entries) != want {
+				t.Errorf("%v: %d registrations, want %d", values, len(page.Entries), want)
+			}
+		}
+	}
+
+	shown(1)
+	view.Own().Clock.Advance(end)
+	shown(0)
 }

@@ -187,10 +187,10 @@ var All = []Mutant{
 	{
 		Name:    "lookups show registrations past their deadline",
 		File:    "directory/index/find.go",
-		Old:     "at.key.compare(after) > 0 && at.entry.AliveAt(now) &&",
-		New:     "at.key.compare(after) > 0 &&",
+		Old:     "at.mask.has(matcher.mask) && e.AliveAt(now) && matcher.matches(e)",
+		New:     "at.mask.has(matcher.mask) && matcher.matches(e)",
 		Package: "directory/index",
-		Test:    "TestLookupAgainstAModel",
+		Test:    "TestLookupsEndAtTheDeadline",
 	},
 	{
 		Name:    "lookups by name show registrations past their deadline",
