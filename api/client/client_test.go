@@ -97,11 +97,11 @@ func TestClientKnowsADirectorysAnswers(t *testing.T) {
 				_, _, err := c.Operator().RestoreSnapshot(ctx, open, 1, false, "")
 				return err
 			},
-			"Offer":         func() error { _, _, err := c.Offer(ctx, "x", bob, time.Hour); return err },
-			"AnswerOffer":   func() error { _, err := c.AnswerOffer(ctx, "x", true); return err },
-			"ForceTransfer": func() error { _, err := c.ForceTransfer(ctx, "x", bob); return err },
-			"WithdrawOffer": func() error { _, err := c.WithdrawOffer(ctx, "x"); return err },
-			"Offers":        func() error { _, _, err := c.Offers(ctx, ""); return err },
+			"Offer":         func() error { _, _, err := c.Transfers().Offer(ctx, "x", bob, time.Hour); return err },
+			"AnswerOffer":   func() error { _, err := c.Transfers().Answer(ctx, "x", true); return err },
+			"ForceTransfer": func() error { _, err := c.Transfers().Force(ctx, "x", bob); return err },
+			"WithdrawOffer": func() error { _, err := c.Transfers().Withdraw(ctx, "x"); return err },
+			"Offers":        func() error { _, _, err := c.Transfers().List(ctx, ""); return err },
 			"RefreshMany":   func() error { _, err := c.RefreshMany(ctx, []Renewal{{ID: "x"}}); return err },
 			"Get":           func() error { _, err := c.Get(ctx, "x"); return err },
 			"Lookup":        func() error { _, err := c.Lookup(ctx, LookupOptions{}); return err },

@@ -14,54 +14,61 @@ import (
 // An Offer is an open offer of a registration to another identity.
 type Offer = wire.Offer
 
+// Transfers moves registrations to other owners: by an offer that the new owner accepts, or by an
+// operator.
+type Transfers struct{ client *Client }
+
+// Transfers returns the part of the client that moves registrations to other owners.
+func (c *Client) Transfers() Transfers { return Transfers{c} }
+
 // Offer offers a registration of the caller's, by rid, name or path, to another identity: a
 // SPIFFE or WIMSE URI, or oauth:ISSUER#SUBJECT. It replaces an earlier offer of it. The offer is
 // open for a lifetime in whole seconds; 0 leaves that to the directory.
-func (c *Client) Offer(ctx context.Context, id, to string, life time.Duration) (Offer, *Reply, error) {
+func (t Transfers) Offer(ctx context.Context, id, to string, life time.Duration) (Offer, *Reply, error) {
 	body := wire.Transfer{Owner: to}
 	if life != 0 {
 		body.ExpiresIn = new(lifetime(life))
 	}
 
 	var offer Offer
-	r, err := c.ask(ctx, transferOf(id), body, idempotent, "rid", &offer)
+	r, err := t.client.ask(ctx, transferOf(id), body, idempotent, "rid", &offer)
 
 	return offer, r, err
 }
 
-// AnswerOffer accepts or declines the offer of a registration to the caller. An identity that
+// Answer accepts or declines the offer of a registration to the caller. An identity that
 // accepts owns it from then on and is the registrant of its contents. The error is ErrNotFound
 // if there is no open offer, and ErrConflict if the registration has other contents by now.
-func (c *Client) AnswerOffer(ctx context.Context, id string, accept bool) (*Reply, error) {
-	return c.transfer(ctx, id, wire.Transfer{Accept: &accept})
+func (t Transfers) Answer(ctx context.Context, id string, accept bool) (*Reply, error) {
+	return t.post(ctx, id, wire.Transfer{Accept: &accept})
 }
 
-// ForceTransfer gives a registration to another identity without an offer, as an operator.
-func (c *Client) ForceTransfer(ctx context.Context, id, to string) (*Reply, error) {
-	return c.transfer(ctx, id, wire.Transfer{Owner: to, Force: true})
+// Force gives a registration to another identity without an offer, as an operator.
+func (t Transfers) Force(ctx context.Context, id, to string) (*Reply, error) {
+	return t.post(ctx, id, wire.Transfer{Owner: to, Force: true})
 }
 
-// WithdrawOffer withdraws the caller's offer of a registration.
-func (c *Client) WithdrawOffer(ctx context.Context, id string) (*Reply, error) {
-	return c.change(ctx, &request{method: http.MethodDelete, target: transferOf(id)})
+// Withdraw withdraws the caller's offer of a registration.
+func (t Transfers) Withdraw(ctx context.Context, id string) (*Reply, error) {
+	return t.client.change(ctx, &request{method: http.MethodDelete, target: transferOf(id)})
 }
 
-// Offers returns a page of the open offers that the caller makes and is made: the first one if
+// List returns a page of the open offers that the caller makes and is made: the first one if
 // page is empty, else the one at an earlier Reply.NextPage.
-func (c *Client) Offers(ctx context.Context, page string) ([]Offer, *Reply, error) {
+func (t Transfers) List(ctx context.Context, page string) ([]Offer, *Reply, error) {
 	var out wire.Offers
-	r, err := c.read(ctx, cmp.Or(page, "/ad/transfers"), "transfers", &out)
+	r, err := t.client.read(ctx, cmp.Or(page, "/ad/transfers"), "transfers", &out)
 
 	return out.Transfers, r, err
 }
 
-func (c *Client) transfer(ctx context.Context, id string, step wire.Transfer) (*Reply, error) {
+func (t Transfers) post(ctx context.Context, id string, step wire.Transfer) (*Reply, error) {
 	body, err := json.Marshal(step)
 	if err != nil {
 		return nil, err
 	}
 
-	return c.change(ctx, &request{method: http.MethodPost, target: transferOf(id), body: body})
+	return t.client.change(ctx, &request{method: http.MethodPost, target: transferOf(id), body: body})
 }
 
 func transferOf(id string) string { return resource(id) + "/transfer" }

@@ -275,7 +275,9 @@ func TestAnAgentMakesNobodyElseTheOwner(t *testing.T) {
 		}
 	}
 
-	for method, want := range map[string]int{http.MethodGet: http.StatusNotFound, http.MethodDelete: http.StatusForbidden} {
+	for method, want := range map[string]int{
+		http.MethodGet: http.StatusNotFound, http.MethodDelete: http.StatusForbidden,
+	} {
 		if got, said, err := ask(t.Context(), ada, method, api+transfer, nil); err != nil || got != want {
 			t.Errorf("%s by another agent: %d %s %v", method, got, said, err)
 		}

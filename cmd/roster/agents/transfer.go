@@ -108,6 +108,8 @@ func (t *transfer) check() error {
 
 // run makes the step.
 func (t *transfer) run(ctx context.Context, session connect.Session, client *apiclient.Client, id string) error {
+	transfers := client.Transfers()
+
 	var (
 		reply *apiclient.Reply
 		err   error
@@ -117,20 +119,20 @@ func (t *transfer) run(ctx context.Context, session connect.Session, client *api
 
 	switch {
 	case t.force:
-		reply, err = client.ForceTransfer(ctx, path, t.to)
+		reply, err = transfers.Force(ctx, path, t.to)
 		done = "transferred " + id + " to " + t.to
 	case t.accept:
-		reply, err = client.AnswerOffer(ctx, path, true)
+		reply, err = transfers.Answer(ctx, path, true)
 		done = "accepted " + id + ": you own it"
 	case t.decline:
-		reply, err = client.AnswerOffer(ctx, path, false)
+		reply, err = transfers.Answer(ctx, path, false)
 		done = "declined " + id
 	case t.withdraw:
-		reply, err = client.WithdrawOffer(ctx, path)
+		reply, err = transfers.Withdraw(ctx, path)
 		done = "withdrew the offer of " + id
 	default:
 		var offer apiclient.Offer
-		offer, reply, err = client.Offer(ctx, path, t.to, t.life)
+		offer, reply, err = transfers.Offer(ctx, path, t.to, t.life)
 		done = "offered " + id + " to " + t.to + " until " + cli.FormatTime(offer.ExpiresAt)
 	}
 
@@ -148,7 +150,7 @@ func listOffers(ctx context.Context, session connect.Session, client *apiclient.
 	all := []apiclient.Offer{}
 
 	for page := ""; ; {
-		offers, reply, err := client.Offers(ctx, page)
+		offers, reply, err := client.Transfers().List(ctx, page)
 		if err != nil {
 			return err
 		}
