@@ -99,7 +99,7 @@ func inBubble(t *testing.T, s *Server, protocol ...func(*http.Protocols, bool)) 
 }
 
 // readTime bounds the wait for events.
-const readTime = 5 * time.Minute
+const readTime = time.Hour
 
 // read reads events until there have been n.
 func read(t *testing.T, w *apiclient.Watch, n int) (got []*apiclient.WatchEvent) {

@@ -66,7 +66,8 @@ func TestWhoMayKeepAnAnswer(t *testing.T) {
 		}
 
 		target := strings.NewReplacer("/registrations", "/registrations?owner=spiffe%3A%2F%2Falpha.test%2Fagent%2Fada",
-			"/evidence", "/evidence?domain=beta.test", "{id}", rid(1), "{origin}/", "", "{name}", "not-found",
+			"/evidence", "/evidence?domain=beta.test", "{id}", rid(1), "{origin}/", "",
+			"pprof/{name}", "pprof/heap", "{name}", "not-found",
 			"{kind}", "ad", "{domain}", "alpha.test").Replace(r.path)
 		want := map[level]string{levelAnyone: "public, max-age=60", levelReader: "private, no-cache",
 			levelOperator: "no-store"}[r.who.level]
