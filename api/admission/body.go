@@ -10,8 +10,10 @@ import (
 const Streamed = -1
 
 const (
+	// FirstPiece is the first share of a body that doesn't declare its length.
+	FirstPiece = 16 << 10
+
 	streamPiece = 256 << 10 // the share of a streamed body
-	firstPiece  = 16 << 10  // the first share of a body that doesn't declare its length
 )
 
 // BodyTime is how long a body may take; it may take longer, up to maxBodyTime, while it
@@ -55,7 +57,7 @@ func (p *Pools) OpenBody(w http.ResponseWriter, r *http.Request, caller Caller, 
 	case limit == Streamed:
 		first = streamPiece
 	case first < 0:
-		first = min(firstPiece, limit)
+		first = min(FirstPiece, limit)
 	case first > limit:
 		first = 0
 	}
@@ -89,7 +91,7 @@ func (b *Body) count(bytes int64) error {
 func (b *Body) Read(data []byte) (int, error) {
 	if b.limit != Streamed {
 		if b.read == b.counted && b.counted < b.limit {
-			if err := b.count(min(max(b.counted, firstPiece), b.limit-b.counted)); err != nil {
+			if err := b.count(min(max(b.counted, FirstPiece), b.limit-b.counted)); err != nil {
 				return 0, err
 			}
 		}

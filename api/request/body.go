@@ -2,12 +2,15 @@ package request
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"mime"
 	"net/http"
 	"strings"
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/roster-mesh/roster/api/admission"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/problem"
@@ -46,22 +49,41 @@ func ReadBody(w http.ResponseWriter, call *Call) ([]byte, error) {
 	return body, call.Slot.TakeFor(call.Context(), len(body) == 0)
 }
 
-// readAll reads a body whose bytes were counted into memory of its declared length, so that
-// no more is held than was counted.
+// readAll reads a body that was counted, into no more memory than was counted: of its declared
+// length, or in pieces as large as those in which it is counted.
 func readAll(w http.ResponseWriter, call *Call) ([]byte, error) {
 	if call.ContentLength > call.MaxBody {
 		return nil, &http.MaxBytesError{Limit: call.MaxBody}
 	}
 
-	var body bytes.Buffer
+	in := http.MaxBytesReader(w, call.Body, call.MaxBody)
 
-	if call.ContentLength > 0 {
-		body.Grow(int(call.ContentLength) + bytes.MinRead)
+	if call.ContentLength >= 0 {
+		body := make([]byte, call.ContentLength)
+		_, err := io.ReadFull(in, body)
+
+		return body, err
 	}
 
-	_, err := body.ReadFrom(http.MaxBytesReader(w, call.Body, call.MaxBody))
+	var (
+		pieces [][]byte
+		size   = admission.FirstPiece
+	)
 
-	return body.Bytes(), err
+	for {
+		piece := make([]byte, size)
+		n, err := io.ReadFull(in, piece)
+		pieces = append(pieces, piece[:n])
+
+		switch {
+		case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+			return bytes.Join(pieces, nil), nil
+		case err != nil:
+			return nil, err
+		case len(pieces) > 1:
+			size *= 2
+		}
+	}
 }
 
 // IsJSON tells whether a media type is JSON, or of a format that is JSON.

@@ -24,6 +24,13 @@ const (
 // maxHeader is net/http's own bound in bytes; the handler answers 431 from 16 KiB on.
 const maxHeader = 64 << 10
 
+// Buffers of an HTTP/2 connection, in bytes. What a client sends before a handler reads it is
+// in no pool yet, so a connection may not have net/http's 1 MiB of it.
+const (
+	maxFrame  = 16 << 10
+	maxUnread = 256 << 10 // of all streams of a connection
+)
+
 // NewServer returns an HTTP server with the timeouts of this package. It speaks plain
 // HTTP if config is nil.
 func NewServer(handler http.Handler, config *tls.Config, log *slog.Logger) *http.Server {
@@ -34,6 +41,11 @@ func NewServer(handler http.Handler, config *tls.Config, log *slog.Logger) *http
 		WriteTimeout:      answerTimeout,
 		IdleTimeout:       IdleTimeout,
 		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		HTTP2: &http.HTTP2Config{
+			MaxReadFrameSize:              maxFrame,
+			MaxReceiveBufferPerConnection: maxUnread,
+			MaxReceiveBufferPerStream:     maxUnread,
+		},
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 }

@@ -395,3 +395,24 @@ func TestAnAgentDoesNotPushTheAuditLogOut(t *testing.T) {
 			100*others)
 	}
 }
+
+// An agent's bodies that never end, to its own invoke route by many connections and streams,
+// take no more than the share of one identity (finding 21).
+//
+// Requirement: SEC-001, SEC-002
+func TestEndlessBodiesOfAnAgentAreBounded(t *testing.T) {
+	t.Setenv("GOGC", "20") // to measure what is held, not garbage
+
+	m := startMesh(t, "--domains", "1")
+	server := m.agentServer(0, "agent/ada", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+	})
+	m.registerAgent(0, "agent/ada", "hog", server.URL, `"input_schema":{}`)
+
+	var clients []*http.Client
+	for range 8 {
+		clients = append(clients, m.as(0, "agent/ada"))
+	}
+
+	m.holds(m.Domains[0].Nodes[0], endless{clients, 60, []target{{"/agents/hog/invoke", 900 << 10}}}, 32<<20)
+}

@@ -220,6 +220,14 @@ func (m *runningMesh) memoryOf(n dev.Node) (is memory) {
 	}
 
 	is.live = int64(m.metric(n, "go_memstats_heap_alloc_bytes"))
+	is.resident = m.residentOf(n)
+
+	return is
+}
+
+// residentOf returns the resident memory of a node's process, in bytes.
+func (m *runningMesh) residentOf(n dev.Node) int64 {
+	m.t.Helper()
 	process, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.PID))
 	must(m.t, err)
 
@@ -230,9 +238,8 @@ func (m *runningMesh) memoryOf(n dev.Node) (is memory) {
 
 	kilobytes, err := strconv.ParseInt(string(resident[1]), 10, 64)
 	must(m.t, err)
-	is.resident = kilobytes << 10
 
-	return is
+	return kilobytes << 10
 }
 
 // metric returns the value of a series, by its name with its labels.
