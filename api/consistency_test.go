@@ -157,7 +157,8 @@ func TestReadYourWritesAnywhere(t *testing.T) {
 				t.Errorf("%s: Retry-After is %q: %v", x.query, resp.Header.Get("Retry-After"), body)
 			}
 
-			if kind, _ := body["type"].(string); strings.HasSuffix(kind, "/position-lost") != (lost && x.status == 503) {
+			kind, _ := body["type"].(string)
+			if strings.HasSuffix(kind, "/position-lost") != (lost && x.status == 503) {
 				t.Errorf("%s: the problem is %q", x.query, kind)
 			}
 		})

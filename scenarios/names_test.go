@@ -28,13 +28,13 @@ func TestOneNameInThreeDomains(t *testing.T) {
 
 		at := m.Domains[0].Nodes[0]
 
-		if got := m.Found(at, "translator", ""); len(got) != 3 {
+		if got := at.Found("translator", ""); len(got) != 3 {
 			t.Errorf("the name has %d items, want one of each domain: %v", len(got), got)
 		}
 
 		for i, d := range m.Domains {
 			for _, name := range []string{"", "translator"} {
-				if got := m.Found(at, name, d.Name); len(got) != 1 || got[agents[i].RID] != d.Name {
+				if got := at.Found(name, d.Name); len(got) != 1 || got[agents[i].RID] != d.Name {
 					t.Errorf("%q of %s: %v, want %s", name, d.Name, got, agents[i].RID)
 				}
 			}
@@ -43,7 +43,7 @@ func TestOneNameInThreeDomains(t *testing.T) {
 		m.Remove(agents[1])
 		m.Eventually(time.Second, "the removal is known", func() error { return m.Gone(agents[1]) })
 
-		if got := m.Found(at, "translator", ""); len(got) != 2 || got[agents[1].RID] != "" {
+		if got := at.Found("translator", ""); len(got) != 2 || got[agents[1].RID] != "" {
 			t.Errorf("after a removal: %v", got)
 		}
 	})

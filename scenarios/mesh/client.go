@@ -141,16 +141,16 @@ func (m *Mesh) TryRemove(agent *Agent) error {
 // Abandon records that an agent will not be refreshed again.
 func (m *Mesh) Abandon(a *Agent) { m.model.end(a) }
 
-// Found looks up agents by name and origin at a node, and returns their origins by rid. An
+// Found looks up agents by name and origin at the node, and returns their origins by rid. An
 // empty name or origin is any.
-func (m *Mesh) Found(n *Node, name, origin string) map[string]string {
-	m.T.Helper()
+func (n *Node) Found(name, origin string) map[string]string {
+	n.env.T.Helper()
 
 	ctx, cancel := request()
 	defer cancel()
 
 	page, err := n.client(reader).Lookup(ctx, apiclient.LookupOptions{Agent: name, Origin: origin})
-	m.must(err)
+	n.env.must(err)
 
 	found := map[string]string{}
 	for _, item := range page.Agents {

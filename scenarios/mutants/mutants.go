@@ -129,10 +129,11 @@ var All = []Mutant{
 		Test:    "TestAnOldFindingRenewsNothing",
 	},
 	{
-		Name:    "values of a query are decoded twice",
-		File:    "api/request/params.go",
-		Old:     "\treturn norm.NFC.String(v), nil\n",
-		New:     "\tif again, err := url.QueryUnescape(v); err == nil {\n\t\tv = again\n\t}\n\n\treturn norm.NFC.String(v), nil\n",
+		Name: "values of a query are decoded twice",
+		File: "api/request/params.go",
+		Old:  "\treturn norm.NFC.String(v), nil\n",
+		New: "\tif again, err := url.QueryUnescape(v); err == nil {\n\t\tv = again\n\t}\n\n" +
+			"\treturn norm.NFC.String(v), nil\n",
 		Package: "api/request",
 		Test:    "TestValuesAreDecodedOnce",
 	},
