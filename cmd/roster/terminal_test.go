@@ -205,12 +205,13 @@ func TestNoCommandPrintsTextThatATerminalActsOn(t *testing.T) {
 		t.Errorf("only %d commands ran", len(seen))
 	}
 
-	shown := 0
 	for _, command := range []string{"get", "lookup", "watch", "discover", "invoke", "peer list", "members"} {
 		if !seen[command] {
 			t.Errorf("%s shows nothing of the answer, so it shows nothing here", command)
 		}
 	}
+
+	shown := 0
 
 	for _, is := range seen {
 		if is {
