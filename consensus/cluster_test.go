@@ -35,7 +35,7 @@ func TestThreeMembersTakeWritesEverywhere(t *testing.T) {
 		_, err = d.nodes[follower].Register(t.Context(), put(t, bob, "translator", 600))
 		problem(t, err, directory.NameTaken)
 
-		if want := "Agent name 'translator' already registered."; err.Error() != want {
+		if want := "agent name 'translator' already registered"; err.Error() != want {
 			t.Errorf("the detail is %q, want %q", err, want)
 		}
 

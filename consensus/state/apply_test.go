@@ -136,7 +136,7 @@ func TestTheFirstComeHoldsTheName(t *testing.T) {
 	r := d.at(2, Command{Register: d.registering(bob, "translator", 600)})
 	problem(t, r.Err, directory.NameTaken)
 
-	if want := "Agent name 'translator' already registered."; r.Err.Error() != want {
+	if want := "agent name 'translator' already registered"; r.Err.Error() != want {
 		t.Errorf("the detail is %q, want %q", r.Err, want)
 	}
 
