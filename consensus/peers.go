@@ -86,8 +86,10 @@ func (p *peers) RaftPeers() []RaftPeer {
 
 	var peers []RaftPeer
 	for _, server := range p.group.servers() {
-		known := RaftPeer{ID: server.ID, Address: server.Address, API: said[server.ID].API,
-			Reads: said[server.ID].Reads, Listeners: said[server.ID].Listeners, Voter: server.voter, Leader: server.ID == leader.ID}
+		declared := said[server.ID]
+		known := RaftPeer{ID: server.ID, Address: server.Address, API: declared.API, Reads: declared.Reads,
+			Listeners: declared.Listeners, Voter: server.voter, Leader: server.ID == leader.ID}
+
 		switch {
 		case server.ID == p.cfg.Node:
 			known.LastContact = time.Now()

@@ -132,7 +132,8 @@ func TestTheResultNamesItsAnchor(t *testing.T) {
 		fingerprints, err := Fingerprints(alpha, must2(k.o.ca.Bundle().Marshal()))
 		must(t, err)
 
-		want := DirectoryWord{Address: "https://ad.test", Authorities: 1, Fingerprints: fingerprints, KeyDocument: "1.2"}
+		want := DirectoryWord{Address: "https://ad.test", Authorities: 1, Fingerprints: fingerprints,
+			KeyDocument: "1.2"}
 		if report.Directory == nil || !reflect.DeepEqual(*report.Directory, want) {
 			t.Errorf("%s: the directory holds %+v, want %+v", row.name, report.Directory, want)
 		}

@@ -34,7 +34,8 @@ func TestSampleIsTheDefault(t *testing.T) {
 	want := Default()
 	want.Listen.Hosts = cfg.Listen.Hosts
 
-	if len(cfg.Listen.Hosts) > 0 || !reflect.DeepEqual(cfg.Listen, want.Listen) || cfg.Policy != want.Policy || cfg.Lifetimes != want.Lifetimes ||
+	if len(cfg.Listen.Hosts) > 0 || !reflect.DeepEqual(cfg.Listen, want.Listen) ||
+		cfg.Policy != want.Policy || cfg.Lifetimes != want.Lifetimes ||
 		cfg.Names != want.Names || len(cfg.Limits.Callers) != 0 ||
 		!reflect.DeepEqual(cfg.Limits.rates(), want.Limits.rates()) ||
 		cfg.Limits.RegistrationsPerOwner != want.Limits.RegistrationsPerOwner ||

@@ -182,8 +182,8 @@ func TestANameThatLooksLikeAnotherIsRefusedOrFlagged(t *testing.T) {
 func callTool(t *testing.T, client *http.Client, api, tool, name string) string {
 	t.Helper()
 
-	call := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + tool + `","arguments":{"agent":"` + name +
-		`"}}}`
+	call := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + tool +
+		`","arguments":{"agent":"` + name + `"}}}`
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, api+"/mcp", strings.NewReader(call))
 	must(t, err)
 	req.Header.Set("Content-Type", "application/json")
