@@ -139,7 +139,10 @@ func (r *Refusal) Body(base, requestID string) []byte {
 // final period; so do they in logs and on a terminal. A text that begins with the name of a
 // parameter, or with a value, keeps its first letter.
 func sentence(text string) string {
-	if word, _, _ := strings.Cut(text, " "); openers[word] {
+	first, rest, _ := strings.Cut(text, " ")
+	second, _, _ := strings.Cut(rest, " ")
+
+	if openers[first] || openers[first+" "+second] {
 		text = strings.ToUpper(text[:1]) + text[1:]
 	}
 
@@ -150,9 +153,10 @@ func sentence(text string) string {
 	return text + "."
 }
 
-// openers are words that begin a sentence and never are the name of a parameter.
+// openers are words that begin a sentence and never are the name of a parameter. The pair
+// begins a text that the Agent Directory's draft gives (jimenez, 4.2).
 var openers = map[string]bool{
-	"a": true, "all": true, "an": true, "another": true, "at": true, "both": true, "each": true, "every": true,
+	"a": true, "agent name": true, "all": true, "an": true, "another": true, "at": true, "both": true, "each": true, "every": true,
 	"in": true, "it": true, "neither": true, "no": true, "nothing": true, "one": true, "only": true, "other": true,
 	"several": true, "some": true, "something": true, "that": true, "the": true, "there": true, "these": true,
 	"this": true, "too": true, "you": true, "your": true,

@@ -1,14 +1,13 @@
 package setup
 
 import (
-	"bytes"
 	_ "embed"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"text/template"
+	"strings"
 
 	"github.com/roster-mesh/roster/cmd/roster/authority"
 	"github.com/roster-mesh/roster/directory"
@@ -16,10 +15,8 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-//go:embed node.yaml.tmpl
+//go:embed node.yaml
 var nodeText string
-
-var nodeTemplate = template.Must(template.New("node.yaml").Parse(nodeText))
 
 // operatorPath is the SPIFFE ID's path of the first operator, whom the shipped policy lets
 // operate the directory.
@@ -94,13 +91,8 @@ func (p *plan) writeNode(m member, ca *authority.Store) error {
 		return err
 	}
 
-	text, err := p.render(m)
-	if err != nil {
-		return err
-	}
-
 	file := filepath.Join(dir, configFile)
-	if err := trust.WriteFile(file, text, 0o644); err != nil {
+	if err := trust.WriteFile(file, p.render(m), 0o644); err != nil {
 		return err
 	}
 
@@ -131,37 +123,54 @@ func issue(ca *authority.Store, dir, name string, request authority.Request) err
 	return trust.WriteFile(filepath.Join(dir, bundleFile), ca.Bundle(), 0o644)
 }
 
-// render returns the commented configuration of a member.
-func (p *plan) render(m member) ([]byte, error) {
-	type peer struct{ ID, Cluster, API string }
+// render returns the commented configuration of a member. It fills in the text by names:
+// text/template would let the linker drop no method of any type.
+func (p *plan) render(m member) []byte {
+	return []byte(strings.NewReplacer(
+		"{id}", m.id.String(),
+		"{trust_domain}", p.trustDomain.Name(),
+		"{public_url}", p.publicURL,
+		"{api}", m.listen(0),
+		"{admin}", m.admin(),
+		"{cluster}", m.listen(clusterOffset),
+		"{gossip}", m.listen(gossipOffset),
+		"{identity}", p.identitySection(),
+		"{members}", p.membersSection(),
+		"{gateway_identity}", p.gatewaySection(),
+	).Replace(nodeText))
+}
 
-	data := struct {
-		ID, TrustDomain, PublicURL, WorkloadAPI, Gossip string
-
-		CA      bool
-		Listen  config.Listen
-		Members []peer
-	}{
-		ID: m.id.String(), TrustDomain: p.trustDomain.Name(), PublicURL: p.publicURL,
-		CA: p.identities == fromCA,
-		Listen: config.Listen{
-			API:     m.listen(0),
-			Admin:   m.admin(),
-			Cluster: m.listen(clusterOffset),
-			Gossip:  m.listen(gossipOffset),
-		},
+// identitySection returns the source of a node's SVID.
+func (p *plan) identitySection() string {
+	switch p.identities {
+	case fromCA:
+		return "  # Files beside this one, which the node watches. \"roster ca renew\" renews them.\n" + identityFiles
+	case fromFiles:
+		return "  # Files beside this one, which the node watches.\n" + identityFiles
 	}
 
-	if p.identities != fromCA && p.identities != fromFiles {
-		data.WorkloadAPI = p.identities
+	return "  # A SPIFFE Workload API, such as a SPIRE agent's, provides and renews them.\n" +
+		"  workload_api: " + p.identities
+}
+
+const identityFiles = "  cert: " + certFile + "\n  key: " + keyFile + "\n  bundle: " + bundleFile
+
+// gatewaySection returns the source of the gateway's SVID; a Workload API needs no key.
+func (p *plan) gatewaySection() string {
+	if p.identities != fromCA {
+		return ""
 	}
 
-	for _, other := range p.members {
-		data.Members = append(data.Members, peer{other.id.String(), other.address(clusterOffset), other.api()})
+	return "\n  # X.509-SVID that the gateway presents to agents. No directory trusts it." +
+		"\n  identity: {cert: gateway.pem, key: gateway.key}"
+}
+
+// membersSection returns the list of all members.
+func (p *plan) membersSection() string {
+	var list []string
+	for _, m := range p.members {
+		list = append(list, "  - id: "+m.id.String()+"\n    cluster: "+m.address(clusterOffset)+"\n    api: "+m.api())
 	}
 
-	var text bytes.Buffer
-	err := nodeTemplate.Execute(&text, data)
-
-	return text.Bytes(), err
+	return strings.Join(list, "\n")
 }
