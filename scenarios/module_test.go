@@ -30,11 +30,12 @@ type listed struct {
 // checkedPackage is a package of the module, type-checked from its source, tests aside.
 type checkedPackage struct {
 	listed
-	name  string // path below the module
-	fset  *token.FileSet
-	files []*ast.File
-	types *types.Package
-	info  *types.Info
+	name    string // path below the module
+	fset    *token.FileSet
+	imports types.Importer
+	files   []*ast.File
+	types   *types.Package
+	info    *types.Info
 }
 
 // ourPackages returns every package of the module, checked once for all tests.
@@ -105,10 +106,11 @@ func checkModule(dir string) ([]checkedPackage, error) {
 
 func checkPackage(fset *token.FileSet, imports types.Importer, l listed) (checkedPackage, error) {
 	p := checkedPackage{
-		listed: l,
-		name:   strings.TrimPrefix(l.ImportPath, module+"/"),
-		fset:   fset,
-		info:   &types.Info{Uses: map[*ast.Ident]types.Object{}, Types: map[ast.Expr]types.TypeAndValue{}},
+		listed:  l,
+		name:    strings.TrimPrefix(l.ImportPath, module+"/"),
+		fset:    fset,
+		imports: imports,
+		info:    &types.Info{Uses: map[*ast.Ident]types.Object{}, Types: map[ast.Expr]types.TypeAndValue{}},
 	}
 	for _, name := range l.GoFiles {
 		f, err := parser.ParseFile(fset, filepath.Join(l.Dir, name), nil,
