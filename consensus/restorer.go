@@ -358,6 +358,7 @@ func (r *restorer) spool(backup io.Reader) (file *os.File, size int64, hash dire
 	}
 
 	sum := sha256.New()
+
 	size, err = io.Copy(io.MultiWriter(file, sum), io.LimitReader(backup, maxBackup+1))
 	switch {
 	case err != nil:

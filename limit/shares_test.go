@@ -206,6 +206,7 @@ func TestSharesAgainstAModel(t *testing.T) {
 				is := func(kind limit.Kind) func(limit.Caller) bool {
 					return func(c limit.Caller) bool { return c.Kind == kind }
 				}
+
 				if all := held(func(limit.Caller) bool { return true }); all != s.Held() || all > n {
 					t.Fatalf("%d of %d are held, the pool says %d", all, n, s.Held())
 				}

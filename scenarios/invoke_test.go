@@ -324,6 +324,7 @@ func TestTheFlowOfTheAppendix(t *testing.T) {
 	if err != nil || selected.StatusCode != http.StatusOK {
 		t.Fatalf("step 2: %v %v", selected, err)
 	}
+
 	defer selected.Body.Close()
 
 	var metadata struct {

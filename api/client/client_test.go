@@ -95,6 +95,7 @@ func TestClientKnowsADirectorysAnswers(t *testing.T) {
 			"Restore": func() error {
 				open := func() io.Reader { return strings.NewReader("x") }
 				_, _, err := c.Operator().RestoreSnapshot(ctx, open, 1, false, "")
+
 				return err
 			},
 			"Offer":         func() error { _, _, err := c.Transfers().Offer(ctx, "x", bob, time.Hour); return err },

@@ -152,6 +152,7 @@ func TestAForgedProofIsRefused(t *testing.T) {
 		stolen := &tls.Certificate{Certificate: certificate(t, key).Certificate, PrivateKey: other}
 
 		typed := b64.EncodeToString([]byte(`{"alg":"` + alg + `","typ":"wpt+jwt","x5c":["AA=="]}`))
+
 		forged := map[string]string{
 			"none":      b64.EncodeToString([]byte(`{"alg":"none","typ":"roster-op+jwt"}`)) + "." + parts[1] + ".",
 			"unsigned":  parts[0] + "." + parts[1] + ".",

@@ -111,6 +111,7 @@ func TestCodesFollowTheStatus(t *testing.T) {
 		}
 
 		never := p == directory.PositionLost || p == directory.NotVoter // at this node
+
 		again := (rule.Status == 429 || rule.Status == 503) && !never
 		if again != (rule.Retry > 0) {
 			t.Errorf("%s: %d with Retry-After %d", p, rule.Status, rule.Retry)

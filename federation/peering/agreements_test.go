@@ -71,6 +71,7 @@ func load(t *testing.T, store peering.Consensus, dir string) (*peering.Agreement
 	t.Helper()
 
 	held := bundles{}
+
 	agreements, err := peering.Load(peering.Config{
 		Dir: dir, Bundles: held, Logger: slog.New(slog.DiscardHandler), Changed: func() {},
 		Client: func(directory.Peering) (*http.Client, func(), error) { return nil, nil, errors.New("no network") },
@@ -102,6 +103,7 @@ func TestAChangeWaitsForALeader(t *testing.T) {
 		}
 
 		store.elected = time.Now().Add(time.Minute)
+
 		if err := agreements.Export(t.Context(), beta, false); directory.ProblemOf(err) != directory.Unavailable {
 			t.Errorf("without a leader: %v", err)
 		}
@@ -176,6 +178,7 @@ func TestAgreementsAreKeptOnDisk(t *testing.T) {
 		}
 
 		store.all[0].State = directory.PeeringTerminated
+
 		if held := follow(); held[beta] {
 			t.Error("the bundle of a former peer is in force")
 		}

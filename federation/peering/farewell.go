@@ -65,9 +65,10 @@ func farewell(ctx context.Context, client *http.Client, address string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }()
+	defer resp.Body.Close()
 
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<10))
+
 	if resp.StatusCode >= http.StatusInternalServerError {
 		return errNotTaken
 	}

@@ -61,6 +61,7 @@ func (p *plan) write() error {
 		if ca, err = authority.Open(p.ca); err != nil {
 			return err
 		}
+
 		defer ca.Close()
 
 		if ca.TrustDomain() != p.trustDomain {
