@@ -308,8 +308,8 @@ func TestWithheldValuesChangeNoAnswer(t *testing.T) {
 // stable removes from an answer what differs from one request to the next: its identifiers
 // and times.
 func stable(text string) string {
-	return regexp.MustCompile(`"(correlation_id|instance|query_id|request_id|took_ms|generated_at|at|as_of|expires_at|`+
-		`registered_at|updated_at|refreshed_at|checked_at)":("[^"]*"|[0-9.]+)`).ReplaceAllString(text, "")
+	return regexp.MustCompile(`"(age_seconds|correlation_id|instance|query_id|request_id|took_ms|generated_at|at|as_of|`+
+		`expires_at|registered_at|updated_at|refreshed_at|checked_at)":("[^"]*"|[0-9.]+)`).ReplaceAllString(text, "")
 }
 
 // A watch begins anew when policy decides anew what its caller sees: what is hidden
