@@ -67,3 +67,41 @@ func TestPagesExist(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+var (
+	testName = regexp.MustCompile(`\bTest[A-Z]\w+`)
+	testFunc = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+)
+
+// The tests that docs/threats.md names for its rows are in the repository.
+func TestPagesNameTests(t *testing.T) {
+	root := os.DirFS("..")
+	exist := map[string]bool{}
+
+	err := fs.WalkDir(root, ".", func(name string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+
+		text, err := fs.ReadFile(root, name)
+		for _, f := range testFunc.FindAllSubmatch(text, -1) {
+			exist[string(f[1])] = true
+		}
+
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	text, err := fs.ReadFile(root, "docs/threats.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, name := range testName.FindAllString(string(text), -1) {
+		if !exist[name] {
+			t.Errorf("docs/threats.md names %s, which is no test", name)
+		}
+	}
+}
