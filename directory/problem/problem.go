@@ -156,7 +156,8 @@ func sentence(text string) string {
 // openers are words that begin a sentence and never are the name of a parameter. The pair
 // begins a text that the Agent Directory's draft gives (jimenez, 4.2).
 var openers = map[string]bool{
-	"a": true, "agent name": true, "all": true, "an": true, "another": true, "at": true, "both": true, "each": true, "every": true,
+	"a": true, "agent name": true, "all": true, "an": true, "another": true, "at": true, "both": true, "each": true,
+	"every": true,
 	"in": true, "it": true, "neither": true, "no": true, "nothing": true, "one": true, "only": true, "other": true,
 	"several": true, "some": true, "something": true, "that": true, "the": true, "there": true, "these": true,
 	"this": true, "too": true, "you": true, "your": true,
