@@ -158,7 +158,7 @@ func sentence(text string) string {
 var openers = map[string]bool{
 	"a": true, "agent name": true, "all": true, "an": true, "another": true, "at": true, "both": true, "each": true,
 	"every": true,
-	"in": true, "it": true, "neither": true, "no": true, "nothing": true, "one": true, "only": true, "other": true,
+	"in":    true, "it": true, "neither": true, "no": true, "nothing": true, "one": true, "only": true, "other": true,
 	"several": true, "some": true, "something": true, "that": true, "the": true, "there": true, "these": true,
 	"this": true, "too": true, "you": true, "your": true,
 }
