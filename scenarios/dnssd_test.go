@@ -144,7 +144,7 @@ func (c *cable) serve(program string, announced dnssd.Config) (stop func(), stde
 
 	for bound := time.Now().Add(30 * time.Second); ; {
 		if err := c.command(0, "bash", "-c",
-			"exec 3<>/dev/tcp/127.0.0.1/8401 && printf 'GET /readyz HTTP/1.0\\r\\n\\r\\n' >&3 && "+
+			"exec 3<>/dev/tcp/127.0.0.1/8401 && printf 'GET /readyz HTTP/1.0\\r\\nHost: localhost\\r\\n\\r\\n' >&3 && "+
 				"grep -q '200 OK' <&3").Run(); err == nil {
 			return stop, stderr
 		}

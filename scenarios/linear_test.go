@@ -195,7 +195,7 @@ func TestAnUnknownOutcomeIsReported(t *testing.T) {
 		}
 
 		if refusal.Header.Get("Retry-After") == "" || refusal.RetryAfter() == 0 ||
-			refusal.Detail != "the outcome is unknown; it is safe to repeat the request" {
+			refusal.Detail != "The outcome is unknown; it is safe to repeat the request." {
 			t.Errorf("the refusal is %s with Retry-After %q", refusal.Body, refusal.Header.Get("Retry-After"))
 		}
 

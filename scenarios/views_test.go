@@ -134,6 +134,10 @@ func (g *shown) at(t *testing.T, golden jsontext.Value, n *mesh.Node, got map[st
 
 		was["origin_signature"] = "/ad/r/alpha.test/" + g.rid + "/record"
 		was["received_from"] = "alpha.test"
+		if was["registrant"] != nil {
+			was["registrant_state"] = "verified"
+		}
+
 		was["verification"] = map[string]any{"state": "verified", "logged": false}
 		v := is["verification"].(map[string]any)
 		move(t, v, was["verification"].(map[string]any), "checked_at", "key")
