@@ -86,6 +86,7 @@ when { resource.agent like "secret-*" };
 
 	lines, _ := readTrail(t, p.Domains[0].Nodes[0].Data)
 	lines = slices.DeleteFunc(lines, func(line trailLine) bool { return line.Phase != "outcome" })
+
 	if last := lines[len(lines)-1]; version == "" || last.Action != "policy.write" || last.Outcome != "ok" ||
 		!strings.HasSuffix(last.Revision, "."+version) {
 		t.Errorf("the trail does not end with the change to version %q: %+v", version, last)

@@ -134,6 +134,7 @@ func (g *shown) at(t *testing.T, golden jsontext.Value, n *mesh.Node, got map[st
 
 		was["origin_signature"] = "/ad/r/alpha.test/" + g.rid + "/record"
 		was["received_from"] = "alpha.test"
+
 		if was["registrant"] != nil {
 			was["registrant_state"] = "verified"
 		}
