@@ -113,7 +113,7 @@ func (s *Server) authenticate(call *request.Call) (invalid, err error) {
 	return nil, nil
 }
 
-// takeShares takes what a call holds until leave is called: a place in the pool of its
+// takeShares takes the resources that a call holds until leave is called: a place in the pool of its
 // route, and the share of its body.
 func (s *Server) takeShares(w http.ResponseWriter, call *request.Call, route *route) (leave func(), err error) {
 	place, err := s.pool(route.who.pool).Take(call.Caller(), 1)

@@ -37,7 +37,7 @@ type AuditEvent struct {
 	Proof string `json:"proof,omitzero"`
 	// BroughtBy is the member that brought the command to the leader.
 	BroughtBy Identity `json:"brought_by,omitzero"`
-	// By is ByNode if a node acted by itself; Entitlement says what entitled it, such as
+	// By is ByNode if a node acted by itself; Entitlement is its reason, such as
 	// rotation, invitation or standing-admission.
 	By          string `json:"by,omitzero"`
 	Entitlement string `json:"entitlement,omitzero"`
@@ -48,7 +48,7 @@ type AuditEvent struct {
 // OutcomeOK is AuditEvent.Outcome of a change that was made.
 const OutcomeOK = "ok"
 
-// ByNode is AuditEvent.By of what a node did by itself.
+// ByNode is AuditEvent.By of an action that a node took by itself.
 const ByNode = "node"
 
 // A Decision is policy's answer to one question, with the names of the policies

@@ -53,7 +53,7 @@ type plans struct {
 	bytes int
 }
 
-// A planKey names an agent, and what a caller may see of its registration.
+// A planKey names an agent and a caller's redaction of its registration.
 type planKey struct {
 	agentKey
 	redaction directory.Redaction
@@ -119,7 +119,7 @@ func planOf(e *directory.Entry, is contents, redaction directory.Redaction) *pla
 	return p
 }
 
-// contractOf returns the contract by what a caller sees of a registration, and whether the
+// contractOf returns the contract by a caller's view of a registration, and whether the
 // caller doesn't see all operations and schemas. A withheld operation doesn't exist for the
 // caller, and nothing is judged by a withheld schema: both would show in errors (S10).
 func contractOf(e *directory.Entry, redaction directory.Redaction) (contract *invoke.Contract, withheld bool) {

@@ -17,7 +17,7 @@ const (
 	Own                  // an identity of the own domain
 )
 
-// A Caller is what a use of a pool counts against.
+// A Caller is the party that a use of a pool counts against.
 type Caller struct {
 	Kind Kind
 	// ID is the caller's identity, or a stranger's address.

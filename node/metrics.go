@@ -103,8 +103,8 @@ func (m *metrics) observe(method, route string, status int, took time.Duration) 
 		m.refused.WithLabelValues(method, code).Inc()
 	}
 
-	// How long it takes to refuse what the table has no row for is of no interest, and a
-	// histogram is many series.
+	// The duration is not observed for a request without a row in the table: it is of no
+	// interest, and a histogram is many series.
 	if route != "" {
 		m.requests.WithLabelValues(method, route, code).Observe(took.Seconds())
 	}

@@ -285,7 +285,7 @@ func (r *commandRecorder) write(event directory.AuditEvent) {
 	}
 }
 
-// entitlements say what entitles a node to act by itself.
+// entitlements has, by action, the reason that entitles a node to act by itself.
 var entitlements = map[string]string{
 	directory.ActionRedeem:   "invitation",
 	directory.ActionBundle:   "bundle-endpoint",

@@ -135,7 +135,7 @@ func (h *Handler) transfer(call *request.Call, transfer directory.TransferReques
 	return entry, outcome, err
 }
 
-// authoriseTransfer asks policy whether the new owner may register what it is to own. An offer
+// authoriseTransfer asks policy whether the new owner may register the agent. An offer
 // changes nothing yet, so only the domain of its recipient is checked.
 func (h *Handler) authoriseTransfer(call *request.Call, entry *directory.Entry,
 	transfer directory.TransferRequest) error {

@@ -118,7 +118,7 @@ func (b *Body) Read(data []byte) (int, error) {
 	return n, err
 }
 
-// Release gives the share of the body back. What was read of it is dropped.
+// Release gives the share of the body back. The bytes that were read are dropped.
 func (b *Body) Release() {
 	for _, release := range b.releases {
 		release()

@@ -43,7 +43,7 @@ type ServerError struct {
 	Err  error
 }
 
-// Error returns what is wrong with the certificate.
+// Error returns the text of the cause.
 func (e *ServerError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the cause.

@@ -127,7 +127,7 @@ func (h *Handler) checkOrigin(call *request.Call) error {
 	return nil
 }
 
-// checkAccept names what is missing in Accept (MCP, "Streamable HTTP").
+// checkAccept names the media type that Accept doesn't cover (MCP, "Streamable HTTP").
 func checkAccept(call *request.Call) error {
 	accepts := strings.ToLower(strings.Join(call.Header.Values("Accept"), ","))
 

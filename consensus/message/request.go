@@ -177,7 +177,7 @@ type Order struct {
 	// Of a standing admission: the IDs that it admits, and how many members may have them.
 	Pattern string `cbor:"3,keyasint,omitempty"`
 	Max     uint32 `cbor:"4,keyasint,omitempty"`
-	// Of NoteOrder, and of a member that leaves: what is ordered.
+	// Of NoteOrder, and of a member that leaves: the action and its target.
 	Action string `cbor:"5,keyasint,omitempty"`
 	Target string `cbor:"6,keyasint,omitempty"`
 }

@@ -113,7 +113,7 @@ func (c *Command) Change() (change directory.OperatorChange, ok bool) {
 		return change, false
 	}
 
-	// An operator may order what a node may do by itself.
+	// An operator may also order this change, which a node may make by itself.
 	if change.Peering != nil && change.Node && c.Origin.Request() != nil {
 		change.Action, change.Node = directory.ActionPeering, false
 	}

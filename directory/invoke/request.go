@@ -33,7 +33,7 @@ type Request struct {
 	Operation string
 	Body      []byte // JSON
 	Caller    directory.Identity
-	// Redaction is what the caller may see of the registration: errors name nothing else.
+	// Redaction limits the parts of the registration that errors may name.
 	Redaction directory.Redaction
 	Key       string // the Idempotency-Key; "" for none
 	// Proof is the caller's proof that is valid once, and ProofUntil its expiry (Unix seconds).

@@ -54,7 +54,7 @@ const (
 	maxRSA   = 8192
 )
 
-// A Request is what a proof covers.
+// A Request is the part of an HTTP request that a proof covers.
 type Request struct {
 	Domain string // the trust domain whose directory is asked
 	Method string
@@ -354,7 +354,7 @@ func verify(key crypto.PublicKey, alg, text string, signature []byte) bool {
 	return false
 }
 
-// digestOf returns what a key of the algorithm signs.
+// digestOf returns the bytes that a key of the algorithm signs, and their hash function.
 func digestOf(alg, text string) ([]byte, crypto.Hash) {
 	switch alg {
 	case "EdDSA":

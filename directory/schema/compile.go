@@ -19,7 +19,7 @@ const (
 	maxPatternBytes = 2 << 10 // of one pattern's text
 )
 
-// maxSchemaBytes bounds a schema's text: what a document may have (AD-042). Compiled, a
+// maxSchemaBytes bounds a schema's text to the size of a document (AD-042). Compiled, a
 // schema takes up to two hundred times as much.
 const maxSchemaBytes = 64 << 10
 

@@ -239,7 +239,7 @@ func LocalAddress(listen string) string {
 	return listen
 }
 
-// Operator says what a change by an operator needs.
+// Operator configures the requirements of changes by an operator.
 type Operator struct {
 	// RequireProof is whether each change needs the operator's proof; nil is true unless the
 	// policy is development.

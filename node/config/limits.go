@@ -246,8 +246,8 @@ func (l *Limits) validate(lifetimes Lifetimes) error {
 	return nil
 }
 
-// Shares returns the limits without rates, quotas and connections: the pools of what callers
-// hold at once.
+// Shares returns the limits without rates, quotas and connections: the pools of resources
+// that callers hold at once.
 func (l *Limits) Shares() Limits {
 	return Limits{
 		RequestsAtOnce: l.RequestsAtOnce, WatchesAtOnce: l.WatchesAtOnce, InvocationsAtOnce: l.InvocationsAtOnce,

@@ -24,8 +24,8 @@ const (
 // maxHeader is net/http's own bound in bytes; the handler answers 431 from 16 KiB on.
 const maxHeader = 64 << 10
 
-// Buffers of an HTTP/2 connection, in bytes. What a client sends before a handler reads it is
-// in no pool yet, so a connection may not have net/http's 1 MiB of it.
+// Buffers of an HTTP/2 connection, in bytes. Bytes that no handler has read yet are in no
+// pool, so a connection may not have net/http's 1 MiB of them.
 const (
 	maxFrame  = 16 << 10
 	maxUnread = 256 << 10 // of all streams of a connection

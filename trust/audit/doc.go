@@ -20,7 +20,7 @@
 // first line of each file, of the phase rotated, names the oldest line that is kept, and
 // how many were removed with the file that has gone.
 //
-// # What one caller may take
+// # Bounds of one caller
 //
 // Texts are cut at 192 bytes, and lists are written once. Refusals never block a request:
 // [Log.Refused] queues them, and [Log.Run] writes at most ten lines of each caller in a
@@ -32,6 +32,6 @@
 //	log                    the log: intents, outcomes, applied commands
 //	line                   a line, its bounds and its chain
 //	files                  start, rotation, retention
-//	refusals, refreshes    what is sampled
+//	refusals, refreshes    sampled lines
 //	tail                   reads the newest lines of a log
 package audit

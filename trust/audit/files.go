@@ -157,7 +157,7 @@ func (a *Log) remember() (from uint64, err error) {
 	return from, nil
 }
 
-// lastMember returns what follows the last occurrence of a member's name in a file. In a
+// lastMember returns the text after the last occurrence of a member's name in a file. In a
 // string its quotes would be escaped.
 func lastMember(file *os.File, size int64, name string) (string, error) {
 	const step, value = 1 << 20, 64

@@ -18,7 +18,7 @@ const (
 )
 
 // refreshes bounds the lines of refreshes, which are most of all changes: an agent refreshes
-// what it registered for as long as it lives.
+// its registration for as long as it lives.
 type refreshes struct {
 	mu      sync.Mutex // guards callers
 	callers map[caller]*refreshCount

@@ -9,7 +9,7 @@ import (
 )
 
 // A Verifier checks that the lines of a trail follow each other: it is given all of them,
-// the oldest first. What was changed in a line shows in the line after it, so the last
+// the oldest first. A change to a line shows in the line after it, so the last
 // line is only as good as the head that somebody else knows (Verifier.Head).
 //
 // The zero Verifier begins at any line.

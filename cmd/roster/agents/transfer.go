@@ -13,7 +13,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// A transfer is what the flags of roster transfer ask for: exactly one step, or the list.
+// A transfer has the flags of roster transfer: exactly one step, or the list.
 type transfer struct {
 	to                               string
 	life                             time.Duration

@@ -233,8 +233,8 @@ func (s *Store) write(identity *Identity, lifetime time.Duration) error {
 	return trust.WriteSVID(svid, identity.Cert, identity.Key)
 }
 
-// Renew issues again what is due: all SVIDs that have less than half of their lifetime
-// left, or every one. Files that were removed are left alone and forgotten.
+// Renew issues SVIDs again: all that have less than half of their lifetime left, or every
+// one. Files that were removed are left alone and forgotten.
 func (s *Store) Renew(everything bool) (renewed []Identity, err error) {
 	var kept []Identity
 	for _, identity := range s.issued {

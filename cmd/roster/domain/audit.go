@@ -167,7 +167,7 @@ func auditNodes(ctx context.Context, session connect.Session, selected string) (
 	return nodes, nil
 }
 
-// An auditReport prints lines, and what is wrong with them.
+// An auditReport prints lines and their faults.
 type auditReport struct {
 	console *cli.Console
 	query   directory.AuditQuery
@@ -235,7 +235,7 @@ func (r *auditReport) line(node string, line []byte) error {
 	})
 }
 
-// auditSubject returns what a line is about.
+// auditSubject returns the subject of a line.
 func auditSubject(entry audit.Entry) string {
 	var words []string
 

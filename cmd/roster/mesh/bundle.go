@@ -12,7 +12,7 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
-// fingerprintRule says what a fingerprint is the hash of.
+// fingerprintRule defines a fingerprint.
 const fingerprintRule = "A fingerprint is the SHA-256 of an authority's SubjectPublicKeyInfo."
 
 func bundleCommand(session connect.Session) *cobra.Command {

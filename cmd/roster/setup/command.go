@@ -223,7 +223,7 @@ func (i *initialisation) report(p *plan) error {
 	return nil
 }
 
-// next notes what to do now.
+// next notes the next steps.
 func (i *initialisation) next(p *plan) {
 	switch p.identities {
 	case fromCA:
