@@ -226,7 +226,7 @@ func (s *Store) write(identity *Identity, lifetime time.Duration) error {
 
 	identity.Expires = svid.Certificates[0].NotAfter.UTC().Format(time.RFC3339)
 
-	if err := os.MkdirAll(filepath.Dir(identity.Cert), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(identity.Cert), 0o750); err != nil {
 		return err
 	}
 

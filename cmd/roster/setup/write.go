@@ -88,7 +88,7 @@ func (p *plan) write() error {
 // would, so that a mistake shows here.
 func (p *plan) writeNode(m member, ca *authority.Store) error {
 	dir := p.nodeDir(m)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
 
