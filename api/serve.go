@@ -101,10 +101,11 @@ func (s *Server) authenticate(call *request.Call) (invalid, err error) {
 		return invalid, nil
 	}
 
-	// A node that is no member, or no more, is a stranger whatever its certificate (rule S7).
+	// A node that is no member, or no more, is a stranger whatever its certificate (rule S7),
+	// and counts as its address.
 	if s.cfg.Stranger != nil && s.cfg.Stranger(credential.Identity) {
-		return nil, directory.Refuse(directory.Forbidden,
-			"%s is no member of %s: a node has to join first", credential.Identity, s.cfg.Domain.Name())
+		return directory.Refuse(directory.Forbidden,
+			"%s is no member of %s: a node has to join first", credential.Identity, s.cfg.Domain.Name()), nil
 	}
 
 	call.Identity = credential.Identity
@@ -182,6 +183,10 @@ func (s *Server) authorise(w http.ResponseWriter, call *request.Call, who audien
 	// A page of another site makes a browser present its user's client certificate.
 	if err := s.browsers.Check(call.Request); err != nil {
 		return directory.Refuse(directory.Forbidden, "pages of other sites may not change anything here: %w", err)
+	}
+
+	if directory.ProblemOf(invalid) == directory.Forbidden {
+		return invalid // a node that is no member
 	}
 
 	if err := s.refuseGateway(call, who); err != nil || who.level == levelAnyone || who.level == levelNode {

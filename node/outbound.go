@@ -96,10 +96,17 @@ func (o *outbound) JWTSVID(ctx context.Context, audience string) (token string, 
 // isOwn reports whether a current member of the domain, this node among them, listens at an
 // address.
 func (o *outbound) isOwn(at netip.AddrPort) bool {
-	text := netip.AddrPortFrom(at.Addr().Unmap(), at.Port()).String()
+	addresses := []netip.Addr{at.Addr().Unmap()}
+	if at.Addr().Unmap().IsLoopback() {
+		// A listener on all addresses answers at each address of loopback, and names one.
+		addresses = append(addresses, netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback())
+	}
+
 	listens := func(listeners []string) bool {
-		_, found := slices.BinarySearch(listeners, text)
-		return found
+		return slices.ContainsFunc(addresses, func(address netip.Addr) bool {
+			_, found := slices.BinarySearch(listeners, netip.AddrPortFrom(address, at.Port()).String())
+			return found
+		})
 	}
 
 	return listens(o.listeners) || slices.ContainsFunc(o.members(), func(member consensus.RaftPeer) bool {

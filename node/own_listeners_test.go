@@ -2,10 +2,28 @@ package node
 
 import (
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/roster-mesh/roster/consensus"
 )
+
+// A listener on all addresses answers at each address of loopback.
+//
+// Requirement: SEC-009
+func TestEveryLoopbackAddressIsOwn(t *testing.T) {
+	guard := &outbound{listeners: []string{"10.0.0.1:8400", "127.0.0.1:8400"},
+		members: func() []consensus.RaftPeer { return nil }}
+
+	for text, want := range map[string]bool{"127.0.0.1:8400": true, "127.8.9.10:8400": true, "[::1]:8400": true,
+		"127.8.9.10:8401": false, "10.0.0.1:8400": true, "10.0.0.2:8400": false} {
+		if got := guard.isOwn(netip.MustParseAddrPort(text)); got != want {
+			t.Errorf("%s is own: %v", text, got)
+		}
+	}
+}
 
 // A listener counts at each address at which it can be reached: one that is bound to all
 // counts at each of the machine's, loopback among them. Advertised addresses count, names
