@@ -130,6 +130,17 @@ func (o *operator) expel(id spiffeid.ID) error {
 func (o *operator) expelFor(ctx context.Context, req *message.Request) (directory.Outcome, error) {
 	id, action := req.Order.ID, cmp.Or(req.Order.Action, directory.ActionRemoveMember)
 
+	from := req.From
+	if from.IsZero() {
+		from = o.cfg.Node
+	}
+
+	// The proof is checked for the action, so the member that brings it must not choose another.
+	if action != directory.ActionRemoveMember && (action != directory.ActionLeave || id != from) {
+		return directory.Outcome{}, directory.Refuse(directory.Forbidden,
+			"%.40q is no order to remove %s; nothing was changed", action, id)
+	}
+
 	if err := o.mayRemove(id); err != nil {
 		return directory.Outcome{}, err
 	}

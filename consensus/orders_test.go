@@ -137,6 +137,30 @@ func TestARemovalIsPrecededByItsOrder(t *testing.T) {
 	})
 }
 
+// A member cannot choose the action that a removal's proof must be for: another member is removed
+// by the proof of a removal alone, whatever else an operator has signed.
+//
+// Requirement: SEC-012
+func TestARemovalNeedsTheProofOfARemoval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, needProof)
+		leader, follower := d.leader()
+		other := 3 - leader - follower
+
+		for _, action := range []string{directory.ActionTransferLead, directory.ActionRestore, directory.ActionLeave} {
+			for _, at := range []int{leader, follower} {
+				_, err := d.nodes[at].forwarder.write(proven(t.Context(), action, "/transfer", nil),
+					removalOf(d.members[other].ID, action))
+				problem(t, err, directory.Forbidden)
+			}
+		}
+
+		if n := len(d.nodes[leader].RaftPeers()); n != 3 {
+			t.Errorf("%d members are left", n)
+		}
+	})
+}
+
 // A standing admission lets as many nodes join as it says, and no more once it is withdrawn.
 //
 // Requirement: SEC-012
