@@ -69,7 +69,7 @@ func CheckOrder(own spiffeid.TrustDomain, change directory.OperatorChange, r *di
 		http.MethodPost + " " + PathRaftAdmit, http.MethodPost + " " + PathRaftLeave:
 		action, matches = "raft.write", ordersMembers(target.Path, change, r)
 	case http.MethodPost + " " + PathSnapshot:
-		action, matches = "snapshot.write", change.Action == directory.ActionRestore
+		action, matches = "snapshot.write", ordersRestore(change)
 	case http.MethodPost + " " + PathOwnedEnd:
 		action = "registration.write"
 
@@ -202,12 +202,25 @@ func ordersMembers(path string, change directory.OperatorChange, r *directory.Op
 	return change.Action == directory.ActionAdmit
 }
 
-// ordersTransfer compares the transfer of a registration with its request. The path names the
-// registration by its rid or its name, so that alone is not compared.
+// ordersRestore reports whether a change is a restore and nothing else.
+func ordersRestore(change directory.OperatorChange) bool {
+	return change.Action == directory.ActionRestore && change.Target == "" && change.Policy == nil &&
+		change.Peering == nil && change.Admission == nil
+}
+
+// ordersTransfer compares the transfer of a registration with its request. A rid in the path must
+// be the registration's; a name is not compared, because it may name another registration later.
 func ordersTransfer(path string, change directory.OperatorChange, r *directory.OperatorRequest) bool {
 	var in wire.Transfer
 
-	return r.Method == http.MethodPost && strings.HasPrefix(path, "/ad/r/") && strings.HasSuffix(path, "/transfer") &&
+	path, under := strings.CutPrefix(path, "/ad/r/")
+	name, transfers := strings.CutSuffix(path, "/transfer")
+
+	if rid, err := directory.ParseRID(name); err == nil && rid.String() != change.Target {
+		return false
+	}
+
+	return r.Method == http.MethodPost && under && transfers &&
 		change.Action == directory.ActionTransfer && decode(r, &in) && in.Force && in.Owner == change.Owner.String()
 }
 
