@@ -29,6 +29,8 @@ func TestParties(t *testing.T) {
 			ID: "spiffe://beta.test/agent/ada", Group: "beta.test"}},
 		{"wimse://alpha.test/agent/ada", "192.0.2.1:1", limit.Caller{Kind: limit.Foreign,
 			ID: "wimse://alpha.test/agent/ada", Group: "alpha.test"}},
+		{"oauth:https://login.example#a#da", "", limit.Caller{Kind: limit.Foreign,
+			ID: "oauth:https://login.example#a#da", Group: "https://login.example"}},
 		{"oauth:https://login.example#ada", "", limit.Caller{Kind: limit.Foreign, ID: "oauth:https://login.example#ada",
 			Group: "https://login.example"}},
 		{"", "192.0.2.1:1", limit.Caller{Kind: limit.Stranger, ID: "192.0.2.1"}},

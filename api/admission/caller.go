@@ -53,7 +53,8 @@ func (p Parties) Of(identity directory.Identity, remote string) limit.Caller {
 // and the issuer of an OAuth identity.
 func domainOf(id string) (domain string, spiffe bool) {
 	if issuer, ok := strings.CutPrefix(id, "oauth:"); ok {
-		return issuer[:max(0, strings.LastIndexByte(issuer, '#'))], false
+		issuer, _, _ = strings.Cut(issuer, "#") // a subject may have more of them
+		return issuer, false
 	}
 
 	scheme, rest, _ := strings.Cut(id, "://")
