@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -196,7 +197,10 @@ func TestBundlesOfEndedPeeringsAreNotAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		endpoint := directory.BundleEndpoint{URL: "https://ad.beta.test/bundle"}
 
-		var asked []string
+		var (
+			mu    sync.Mutex
+			asked []string
+		)
 
 		keeper := peering.BundleKeeper{
 			Logger: slog.New(slog.DiscardHandler),
@@ -213,7 +217,10 @@ func TestBundlesOfEndedPeeringsAreNotAsked(t *testing.T) {
 				return all
 			},
 			Fetch: func(_ context.Context, of directory.Peering) (peering.FetchedBundle, error) {
+				mu.Lock()
 				asked = append(asked, of.Domain.Name())
+				mu.Unlock()
+
 				time.Sleep(time.Millisecond)
 
 				return peering.FetchedBundle{Again: time.Hour}, nil
