@@ -188,8 +188,7 @@ func TestMessagesAndHeadsAreBounded(t *testing.T) {
 			msg = append(binary.BigEndian.AppendUint16(msg, uint16(n)), strings.Repeat("h", n)...)
 		}
 
-		_, err = s.Write(msg)
-		must(t, err)
+		_, _ = s.Write(msg) // the reader may end the exchange before its last byte
 		time.Sleep(10 * time.Second)
 		a.transport.drop(s.raw)
 
