@@ -64,7 +64,7 @@ func newMetrics() *metrics {
 
 	m.registry.MustRegister(
 		m.proofs, m.requests, m.handshakes, m.credentials, m.probes, m.shed, m.refused, m.connections,
-		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(cpuTime)),
+		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(cpuTime, liveHeap)),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 
@@ -86,6 +86,10 @@ func counterVec(name, help, label string) *prometheus.CounterVec {
 var cpuTime = collectors.GoRuntimeMetricsRule{
 	Matcher: regexp.MustCompile(`^/cpu/classes/(gc/total|idle|total):cpu-seconds$`),
 }
+
+// liveHeap is what the last collection found in use: the heap's size without the garbage
+// since then.
+var liveHeap = collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile(`^/gc/heap/live:bytes$`)}
 
 func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})

@@ -219,7 +219,7 @@ func (m *runningMesh) memoryOf(n dev.Node) (is memory) {
 		m.t.Fatalf("a collection at %s: %d %v", n.ID, status, err)
 	}
 
-	is.live = int64(m.metric(n, "go_memstats_heap_alloc_bytes"))
+	is.live = int64(m.metric(n, "go_gc_heap_live_bytes"))
 	is.resident = m.residentOf(n)
 
 	return is
