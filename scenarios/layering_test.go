@@ -205,6 +205,7 @@ var layers = map[string][]string{
 	"scenarios/attacks": {"node/dev", "trust", "directory", "directory/signed", "directory/operatorproof",
 		"api/operator"},
 	"scenarios/mutants": {},
+	"scenarios/pages":   {}, // runs the binary
 	"scenarios/load": {"node/dev", "node/memory", "api/client", "trust", "directory", "scenarios/mesh",
 		"directory/signed"},
 }
