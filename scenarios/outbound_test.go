@@ -18,7 +18,7 @@ import (
 // outbound are the names by which Go code opens a connection or makes a client, by package.
 var outbound = map[string][]string{
 	"net": {"Dial", "DialTimeout", "DialTCP", "DialUDP", "DialUnix", "DialIP", "Dialer", "LookupHost", "LookupIP",
-		"LookupAddr"},
+		"LookupAddr", "DefaultResolver"},
 	"crypto/tls": {"Dial", "DialWithDialer", "Dialer"},
 	"net/http":   {"Get", "Head", "Post", "PostForm", "Client", "Transport", "DefaultClient", "DefaultTransport"},
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -160,6 +161,11 @@ func (p *program) fail(called *cobra.Command, err error) int {
 
 	p.session.Note("roster: %s", failure.Message)
 
+	if len(failure.Faults) > 0 {
+		p.noteFaults(failure.Faults)
+		return failure.Code
+	}
+
 	if failure.Hint != "" {
 		p.session.Note("%s", failure.Hint)
 	}
@@ -169,6 +175,19 @@ func (p *program) fail(called *cobra.Command, err error) int {
 	}
 
 	return failure.Code
+}
+
+// noteFaults prints further faults of a document, in two lines at most.
+func (p *program) noteFaults(faults []string) {
+	const lines = 2
+
+	for i, fault := range faults[:min(len(faults), lines)] {
+		if left := len(faults) - lines; i == lines-1 && left > 0 {
+			fault += fmt.Sprintf("; and %d more (-o json prints all)", left)
+		}
+
+		p.session.Note("  %s", fault)
+	}
 }
 
 // suggestion returns the command that helps with a failure that suggests none itself.

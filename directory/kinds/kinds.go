@@ -1,6 +1,11 @@
 package kinds
 
-import "github.com/roster-mesh/roster/directory"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/roster-mesh/roster/directory"
+)
 
 // projectors has the kinds that this release accepts. project makes the projection of a
 // document, and name returns the agent name in it. None of the functions may use this table.
@@ -19,7 +24,7 @@ var projectors = map[directory.Kind]struct {
 
 // Project validates a document of a known kind and projects it. Its errors are
 // BadDocument or TooManyCapabilities, with a pointer to the member that is
-// wrong, and BadName.
+// wrong, and BadName. They have all faults of the document, up to MaxViolations.
 func Project(agent string, d directory.Document) (*directory.Projection, error) {
 	doc := readDocument(d)
 	doc.reading.schemas = true
@@ -30,10 +35,30 @@ func Project(agent string, d directory.Document) (*directory.Projection, error) 
 	}
 
 	if err != nil {
-		return nil, err
+		return nil, nameKind(d, err)
 	}
 
 	return projection, nil
+}
+
+// nameKind returns the error of a document, after the kind that it has, if it was taken for
+// another one: all other faults follow from that.
+func nameKind(d directory.Document, err error) error {
+	var refusal *directory.Error
+
+	kind, certain := Recognise(d.Members())
+	if !certain || kind == d.Kind() || !errors.As(err, &refusal) {
+		return err
+	}
+
+	named := *refusal
+	named.Problem = directory.BadDocument
+	named.Pointer = ""
+	named.Detail = fmt.Sprintf("this looks like %s: add kind=%s, or correct it as kind=%s", Title(kind), kind, d.Kind())
+	faults := refusal.Violations[:min(len(refusal.Violations), directory.MaxViolations-1)]
+	named.Violations = append([]directory.Violation{{Detail: named.Detail}}, faults...)
+
+	return &named
 }
 
 // Reproject projects a document from a log or a store, which Project accepted once, in this

@@ -2,6 +2,7 @@ package agents
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -100,10 +101,23 @@ func get(
 
 	found, err := client.GetFresh(ctx, path, read)
 	if err != nil {
+		err = suggestPresent(err, session.CommandLine("get", id))
+
 		return nil, resource.ExplainAmbiguity(session, resource.SuggestLookup(session, err, id), id)
 	}
 
 	return found, nil
+}
+
+// suggestPresent adds the command that reads without a position to the failure that a restore
+// lost that position.
+func suggestPresent(err error, command string) error {
+	if response := (*apiclient.Error)(nil); errors.As(err, &response) &&
+		response.Code == string(directory.PositionLost) {
+		return cli.Suggest(err, cli.ExitUnavailable, command)
+	}
+
+	return err
 }
 
 // The values of the column BY.

@@ -47,7 +47,9 @@ an error.`,
 				return err
 			}
 
-			return lookup(c.Context(), session.Console, client, options, all)
+			err = lookup(c.Context(), session.Console, client, options, all)
+
+			return suggestPresent(err, session.CommandLine("lookup"))
 		},
 	}
 	addFilterFlags(cmd, &options)

@@ -2,7 +2,6 @@ package agents
 
 import (
 	"context"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -13,7 +12,6 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/names"
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
@@ -36,7 +34,8 @@ func registerCommand(session connect.Session) *cobra.Command {
 		Use:   "register NAME FILE",
 		Short: "Register an agent or replace its registration",
 		Long: `Register an agent under NAME with the JSON document in FILE (- for standard input). If you
-own a registration of that name, it is replaced. The kinds of documents (--kind):
+own a registration of that name, it is replaced. The kinds of documents, which are recognised
+by their members unless you give --kind:
 
   ad       agent description of the Agent Directory draft, {"base": "https://...", ...}
   profile  profile of the Efficient Agent Discovery draft
@@ -46,12 +45,16 @@ own a registration of that name, it is replaced. The kinds of documents (--kind)
   mcp      MCP server.json
   oasf     OASF record
 
+If the document is invalid, the first three faults are printed, and with -o json all of them.
+After the registration the command notes endpoints that are not https or whose host doesn't
+resolve on this machine; the directory resolves none.
+
 A registration expires at the end of its lifetime unless it is refreshed. With --keep the
 command keeps running and refreshes it after 0.4 to 0.6 of the granted lifetime. It retries
 while the directory is unreachable, and registers again if the registration has expired. It
 ends on SIGINT or SIGTERM, or with exit code 5 if another identity has taken the name.`,
 		Example: "  roster register weather-oslo agent.json --lt 3600\n" +
-			"  roster register weather-oslo card.json --kind a2a --keep --on-exit remove",
+			"  roster register weather-oslo card.json --keep --on-exit remove",
 		Args: cli.Args("NAME", "FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if onExit != onExitKeep && onExit != onExitRemove {
@@ -72,6 +75,7 @@ ends on SIGINT or SIGTERM, or with exit code 5 if another identity has taken the
 				session: session,
 				keeper:  apiclient.Keeper{Agent: args[0], Document: document, Options: options},
 				remove:  onExit == onExitRemove,
+				file:    args[1],
 			}
 
 			return r.run(c.Context(), keep)
@@ -80,7 +84,7 @@ ends on SIGINT or SIGTERM, or with exit code 5 if another identity has taken the
 	flags := cmd.Flags()
 	cli.LifetimeFlag(cmd, &lifetime)
 	flags.StringVar(&options.Kind, "kind", "",
-		"`KIND` of the document: "+strings.Join(directory.KindNames(), ", ")+" (default: ad)")
+		"`KIND` of the document: "+strings.Join(directory.KindNames(), ", ")+" (default: recognised, or ad)")
 	cli.VisibilityFlag(cmd, &options.Visibility, "`VISIBILITY` outside the domain: "+
 		"domain (none), mesh, or peers:DOMAIN,... (default: unchanged; for a new registration, by policy)")
 	flags.StringVar(&options.Owner, "owner", "",
@@ -96,7 +100,8 @@ ends on SIGINT or SIGTERM, or with exit code 5 if another identity has taken the
 type registrant struct {
 	session connect.Session
 	keeper  apiclient.Keeper
-	remove  bool // when --keep ends
+	remove  bool   // when --keep ends
+	file    string // with the document; - for standard input
 }
 
 func (r *registrant) run(ctx context.Context, keep bool) (err error) {
@@ -104,15 +109,24 @@ func (r *registrant) run(ctx context.Context, keep bool) (err error) {
 		return err
 	}
 
+	r.recogniseKind()
+
 	registered, err := r.keeper.Register(ctx)
 	if err != nil {
-		return r.suggestGet(err)
+		return r.suggestGet(r.explainInvalid(err))
 	}
 
-	r.noteSpelling()
+	claims := r.claims()
+	r.noteSpelling(claims.protocols)
 
-	if err := r.report(registered); err != nil || !keep {
+	if err := r.report(registered); err != nil {
 		return err
+	}
+
+	r.noteEndpoints(ctx, claims.endpoints)
+
+	if !keep {
+		return nil
 	}
 
 	return r.keep(ctx)
@@ -153,36 +167,6 @@ func (r *registrant) report(registered *apiclient.Registered) error {
 			r.keeper.Agent, registered.RID, result, strconv.FormatUint(granted, 10), registered.Index(),
 		}},
 	}})
-}
-
-// usualProtocol matches the usual spelling of a protocol: a lower-case short name, with a
-// version if one is meant (jimenez 4.1).
-var usualProtocol = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]{0,31}(/[A-Za-z0-9+._-]+)?$`)
-
-// noteSpelling notes protocols in an unusual spelling, which lookups will rarely ask for.
-// The directory accepts any spelling (AD-048).
-func (r *registrant) noteSpelling() {
-	kind, err := directory.ParseKind(r.keeper.Options.Kind)
-	if err != nil {
-		return
-	}
-
-	document, err := directory.ParseDocument(kind, r.keeper.Document)
-	if err != nil {
-		return
-	}
-
-	projection, err := kinds.Project(r.keeper.Agent, document)
-	if err != nil {
-		return
-	}
-
-	for _, protocol := range projection.Protocols {
-		if !usualProtocol.MatchString(protocol) {
-			r.session.Note("Note: protocol %q was registered as written. Lookups match it exactly; "+
-				"the usual form is a lower-case short name, such as a2a or mcp/1.0.", protocol)
-		}
-	}
 }
 
 // checkName refuses a name that no directory accepts, and notes a space inside of one: it is

@@ -29,6 +29,9 @@ type Failure struct {
 	Message string // the error: lower case, no final period
 	Hint    string // one or two sentences: the cause, or the way out
 	Next    string // a command that helps, ready to paste
+	// Faults are what is wrong with a document, if that is more than Message says. They take
+	// the place of Hint and Next.
+	Faults []string
 
 	err error
 }

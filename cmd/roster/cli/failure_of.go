@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
@@ -46,7 +47,7 @@ const hintForeign = "The response is not from a directory. Check --address (or R
 func failureOfResponse(response *apiclient.Error) *Failure {
 	problem := directory.Problem(response.Code)
 	failure := &Failure{Code: codeOfStatus(response.Status, problem), Message: FirstLine(response.Error()),
-		err: response}
+		Faults: otherFaults(response), err: response}
 
 	switch {
 	case problem == "" && response.Status != http.StatusMultipleChoices: // sent by a proxy or another program
@@ -54,6 +55,8 @@ func failureOfResponse(response *apiclient.Error) *Failure {
 	case response.Status == http.StatusUnauthorized:
 		failure.Hint = "Authenticate with --cert and --key: an X.509-SVID of the directory's domain or of one of " +
 			"its peers."
+	case problem == directory.PositionLost:
+		failure.Hint = "A restore of the domain lost that write. Read without --min; if the write matters, repeat it."
 	case problem == directory.NameTaken:
 		failure.Hint = "The name belongs to another owner. Choose another name, or wait until that registration " +
 			"expires."
@@ -72,6 +75,17 @@ func failureOfResponse(response *apiclient.Error) *Failure {
 	}
 
 	return failure
+}
+
+// otherFaults returns the faults of a document after the one that the error is about.
+func otherFaults(response *apiclient.Error) (faults []string) {
+	for i, fault := range response.Errors {
+		if i > 0 {
+			faults = append(faults, FirstLine(strings.TrimSuffix(fault.Detail, ".")+" (at "+fault.Pointer+")"))
+		}
+	}
+
+	return faults
 }
 
 // codeOfStatus returns the exit code of a response that is not 2xx.
