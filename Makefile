@@ -4,7 +4,7 @@ GO ?= go
 FUZZTIME ?= 20s
 NIGHTLY_SEEDS ?= 100
 
-.PHONY: help build test race lint fuzz bench requirements nightly ci
+.PHONY: help build test race lint fuzz bench requirements reference nightly ci
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ bench: ## every benchmark
 
 requirements: ## compare the tests with docs/spec/requirements.tsv; writes docs/spec/requirements.md
 	.ci/requirements
+
+reference: ## docs/reference anew, from the code
+	$(GO) test ./cmd/roster ./node -run TestReference -update
 
 # -count: rapid ends each run of that property after 24 hours of its own virtual time,
 # some 1,450 checks.
