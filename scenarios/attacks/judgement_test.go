@@ -26,11 +26,9 @@ const (
 	judgementMemory  = 256 << 20 // bytes that all of them may add to a node's resident set
 	judgementLatency = 20 * time.Millisecond
 	judgementRounds  = 3 // of which the median counts
-	// busyMachine is how much longer lookups may take if tests of other packages run beside.
-	busyMachine    = 5
-	quietTime      = 300 * time.Millisecond
-	attackTime     = 700 * time.Millisecond
-	invocationSize = 1<<20 - 64
+	quietTime        = 300 * time.Millisecond
+	attackTime       = 700 * time.Millisecond
+	invocationSize   = 1<<20 - 64
 )
 
 // A judgement is a schema with a value that costs as much as possible to judge by it.
@@ -136,10 +134,7 @@ func (m *runningMesh) withstands(attacks []attack) {
 		slices.Sort(quiet)
 		slices.Sort(loud)
 
-		bound := max(2*quiet[judgementRounds/2], judgementLatency)
-		if os.Getenv("STORY_LONG") == "" {
-			bound *= busyMachine
-		}
+		bound := within(max(2*quiet[judgementRounds/2], judgementLatency))
 
 		m.t.Logf("%s: p99 of lookups %s quiet, %s under attack; + %d MiB; answers %v", attack.name, quiet, loud,
 			most>>20, answers)

@@ -320,8 +320,8 @@ func (m *runningMesh) holds(n dev.Node, of endless, bound int64) {
 			128<<20)
 	}
 
-	if p50 > operatorWaits {
-		m.t.Errorf("the operator waits %s, want at most %s", p50, operatorWaits)
+	if most := within(operatorWaits); p50 > most {
+		m.t.Errorf("the operator waits %s, want at most %s", p50, most)
 	}
 
 	eventually(m.t, 10*time.Second, "all is given back", func() error {
@@ -335,6 +335,16 @@ func (m *runningMesh) holds(n dev.Node, of endless, bound int64) {
 
 // operatorWaits is how long the operator of a domain may wait for an answer.
 const operatorWaits = 100 * time.Millisecond
+
+// within returns how long something may take: what the threat model names if STORY_LONG asks
+// for it, on a machine that does nothing else, and fifty times as much otherwise.
+func within(bar time.Duration) time.Duration {
+	if os.Getenv("STORY_LONG") == "" {
+		return 50 * bar
+	}
+
+	return bar
+}
 
 // operatorTakes returns the median and the 99th percentile of the time in which a node answers
 // its operator, each the median of three rounds that last some time together, and calls
