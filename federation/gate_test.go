@@ -423,6 +423,39 @@ func spareBits(text string) string {
 	return text[:len(text)-1] + alphabet[last^1:last^1+1] // 64 bytes leave four of them
 }
 
+// A head and a page that come before the peering with their origin is known here are refused for
+// that alone, and not as if one were the other.
+//
+// Requirement: MESH-003, FORM-001
+func TestAnEarlyMessageIsRefusedAsOfAnUnknownOrigin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil)
+		b.origin.register("one", 600)
+
+		head, err := b.alpha.publisher.Head()
+		must(t, err)
+
+		page, err := b.alpha.keys.Sign(signed.TypePage, b.page(nil))
+		must(t, err)
+
+		o := b.beta.origins.Get(alpha)
+		o.Mu.Lock()
+		o.Convicted = true // like an origin without an active peering, it accepts nothing
+		o.Mu.Unlock()
+
+		for i, message := range []string{
+			string([]byte{protocol.GossipHead}) + head, string([]byte{protocol.GossipPage}) + page, "x" + head,
+		} {
+			b.beta.gossip.route(replica.Pushed{From: replica.Sender{Domain: alpha, Pushed: true}, Msg: message})
+
+			counts := b.beta.refusals.BySender.Of(alpha)
+			if len(counts) != 1 || counts[protocol.CodeOriginUnknown] != uint64(i+1) {
+				t.Errorf("after message %q: %v", message[0], counts)
+			}
+		}
+	})
+}
+
 // flipped changes the middle of the signature.
 func flipped(text string) string {
 	i, c := len(text)-40, byte('A')

@@ -163,9 +163,25 @@ func (gf *gossipFeed) route(message replica.Pushed) {
 		return
 	}
 
-	if _, _, err := gf.gate.openPage(message.From, message.Msg[1:]); err != nil {
+	if err := gf.refusalOf(message); err != nil {
 		_ = gf.receiver.refuse(message.From, message.Msg, err)
 	}
+}
+
+// refusalOf returns the gate's refusal of a message of which no origin accepts anything. Each kind
+// of message has its own header: a head that arrives before the peering is known here is no fault of
+// its sender.
+func (gf *gossipFeed) refusalOf(message replica.Pushed) (err error) {
+	switch text := message.Msg[1:]; message.Msg[0] {
+	case protocol.GossipHead:
+		_, _, err = gf.gate.openHead(message.From, text)
+	case protocol.GossipPage:
+		_, _, err = gf.gate.openPage(message.From, text)
+	default: // of a later release
+		err = &protocol.Refusal{Code: protocol.CodeOriginUnknown, Err: errOrigin}
+	}
+
+	return err
 }
 
 // peek returns the issuer that a message claims, without verifying it.
