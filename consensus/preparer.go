@@ -120,7 +120,7 @@ func (p *preparer) prepare(req *message.Request) (*state.Command, error) {
 	case req.Rebundle != nil:
 		return &state.Command{Rebundle: req.Rebundle}, state.CheckBundle(req.Rebundle.Bundle)
 	case req.Redeem != nil:
-		return &state.Command{Redeem: req.Redeem}, p.checkPeering(&req.Redeem.Peer)
+		return p.prepareRedeem(req.Redeem)
 	case req.Policy != nil:
 		return &state.Command{Policy: req.Policy}, p.checkPolicy(req.Policy)
 	case req.Spend != nil:
@@ -136,6 +136,27 @@ func (p *preparer) prepare(req *message.Request) (*state.Command, error) {
 	}
 
 	return nil, directory.Refuse(directory.BadRequest, "unknown request: the member that sent it runs another release")
+}
+
+// maxSecret bounds the secret of an invitation, in bytes.
+const maxSecret = 128
+
+// prepareRedeem makes the command that redeems an invitation. Members of an earlier release could
+// not apply one that has the secret.
+func (p *preparer) prepareRedeem(r *state.Redeem) (*state.Command, error) {
+	redeem := *r
+
+	switch strict := p.replica.Written().Log >= state.StrictVersion; {
+	case !strict:
+		redeem.Shown = ""
+	case redeem.Shown == "":
+		return nil, directory.Refuse(directory.Unavailable,
+			"the node that sent this runs an older release and sends no secret of the invitation; use another node")
+	case len(redeem.Shown) > maxSecret:
+		return nil, directory.Refuse(directory.BadRequest, "an invitation's secret has at most %d bytes", maxSecret)
+	}
+
+	return &state.Command{Redeem: &redeem}, p.checkPeering(&redeem.Peer)
 }
 
 // prepareFor makes the command that is proposed for a request.

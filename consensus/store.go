@@ -146,11 +146,13 @@ func (s *Store) SetBundle(ctx context.Context, peer spiffeid.TrustDomain, held, 
 	return err
 }
 
-// Redeem makes a pending peering active as p, if secret is the hash of its invitation's
-// secret and the invitation has not ended; otherwise it fails with directory.Forbidden.
-// Of two callers with one secret the first is the peer.
-func (s *Store) Redeem(ctx context.Context, secret directory.Hash, p directory.Peering) error {
-	_, err := s.forwarder.write(ctx, &message.Request{Redeem: &state.Redeem{Secret: secret, Peer: state.Peer(p)}})
+// Redeem makes a pending peering active as p, if secret is that of its invitation and the
+// invitation has not ended; otherwise it fails with directory.Forbidden. Of two callers with one
+// secret the first is the peer.
+func (s *Store) Redeem(ctx context.Context, secret string, p directory.Peering) error {
+	redeem := &state.Redeem{Secret: directory.HashOf([]byte(secret)), Peer: state.Peer(p), Shown: secret}
+	_, err := s.forwarder.write(ctx, &message.Request{Redeem: redeem})
+
 	return err
 }
 

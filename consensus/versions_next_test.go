@@ -142,7 +142,7 @@ func TestAClusterOfTwoReleases(t *testing.T) {
 
 		// The older release starts neither on the log nor on a snapshot of the newer.
 		for i, says := range []string{
-			"a log entry has version 3 and this release reads versions up to 1",
+			"a log entry has version 4 and this release reads versions up to 1",
 			"a snapshot has version 3 and this release reads versions up to 1",
 		} {
 			d.stop(i)
@@ -158,7 +158,7 @@ func TestAClusterOfTwoReleases(t *testing.T) {
 		eventually(t, "an older newcomer is refused with both numbers", func() bool {
 			err := d.nodes[newcomer].Ready()
 			return err != nil && strings.Contains(err.Error(),
-				"it reads log versions up to 1 and the domain writes version 3")
+				"it reads log versions up to 1 and the domain writes version 4")
 		})
 	})
 }

@@ -205,5 +205,5 @@ func (ps *peers) Redeem(ctx context.Context, secret string, offered directory.Pe
 		return own, err
 	}
 
-	return own, ps.store.Redeem(ctx, sha256.Sum256([]byte(secret)), offered)
+	return own, ps.store.Redeem(ctx, secret, offered)
 }

@@ -459,7 +459,8 @@ func (p *processes) refusesToStart(n dev.Node, previous, next release) {
 		p.t.Errorf("the previous release on an upgraded node's disk: %v, %v\n%s", err, ctx.Err(), out)
 	}
 
-	if !bytes.Contains(out, []byte("version 3")) && !bytes.Contains(out, []byte("format 2")) {
+	log, snapshot, format := []byte("version 4"), []byte("version 3"), []byte("format 2")
+	if !bytes.Contains(out, log) && !bytes.Contains(out, snapshot) && !bytes.Contains(out, format) {
 		p.t.Errorf("the refusal doesn't name the version in force:\n%s", out)
 	}
 

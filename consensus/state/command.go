@@ -66,6 +66,23 @@ type Command struct {
 	commandNext
 }
 
+// members returns the number of members that are set, without Spend and Origin.
+func (c *Command) members() (count int) {
+	for _, set := range [...]bool{
+		c.Register != nil, c.Update != nil, c.Refresh != nil, c.Remove != nil, c.Expire != nil, c.Announce != nil,
+		c.Attest != nil, c.Issue != nil, c.Peer != nil, c.Epoch != nil, c.Regrant != nil, c.Rules != nil,
+		c.Member != nil, c.Admit != nil, c.Renew != nil, c.Redeem != nil, c.Policy != nil, c.Claim != nil,
+		c.Settle != nil, c.Transfer != nil, c.Rebundle != nil, c.Revoke != nil, c.Amend != nil, c.Decide != nil,
+		c.Feature != nil, c.Order != nil, c.Offer != nil, c.Accept != nil, c.CloseOffer != nil, c.set(),
+	} {
+		if set {
+			count++
+		}
+	}
+
+	return count
+}
+
 // Weight is how many changes a command is at most.
 func (c *Command) Weight() int {
 	switch {
@@ -242,10 +259,12 @@ type Rebundle struct {
 	Bundle []byte               `cbor:"3,keyasint"`
 }
 
-// Redeem makes a pending peering active by its invitation's secret.
+// Redeem makes a pending peering active by its invitation's secret. All members have the hash of
+// the secret, so from StrictVersion on the hash alone redeems nothing.
 type Redeem struct {
 	Secret directory.Hash `cbor:"1,keyasint"` // its hash
 	Peer   Peer           `cbor:"2,keyasint"`
+	Shown  string         `cbor:"3,keyasint,omitempty"` // the secret, from StrictVersion on
 }
 
 // Policy is the domain's policy, for all members. The log does not interpret its text.
@@ -408,7 +427,7 @@ func (p Spend) Compare(spend Spend) int {
 
 // Transfer makes a registration another identity's by an operator's will and changes nothing
 // else of it. Only this and Accept change an owner (TRUST-008). Older releases wrote one of
-// the owner too, without Any.
+// the owner too, without Any, which has no trace before StrictVersion.
 type Transfer struct {
 	Format    int                `cbor:"1,keyasint"`
 	RID       directory.RID      `cbor:"2,keyasint"`

@@ -11,6 +11,11 @@ import (
 // member could not apply them.
 const TracedVersion = 2
 
+// StrictVersion is the version of the log from which on a command has one member, an origin
+// stands beside traced commands alone, every transfer is traced, and an invitation is redeemed by
+// its secret instead of the secret's hash.
+const StrictVersion = 3
+
 // An Origin is by whom a command was ordered, and the member that brought it to the leader:
 // of commands that only an operator orders, or a node by itself.
 type Origin struct {
@@ -92,7 +97,7 @@ func (c *Command) Change() (change directory.OperatorChange, ok bool) {
 		change.Action, change.Target = directory.ActionRevokeKey, c.Revoke.Key
 	case c.Admit != nil:
 		change = c.Admit.change()
-	case c.Transfer != nil && c.Transfer.Any:
+	case c.Transfer != nil:
 		change.Action, change.Target = directory.ActionTransfer, c.Transfer.RID.String()
 		change.Owner = c.Transfer.Granted.Owner
 	case c.Order != nil:

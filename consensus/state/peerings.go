@@ -147,8 +147,12 @@ func (p *Peerings) redeem(c *Redeem) error {
 		return nil
 	}
 
+	return refuseInvitation(c.Peer.Domain)
+}
+
+func refuseInvitation(peer spiffeid.TrustDomain) error {
 	return directory.Refuse(directory.Forbidden,
-		"the invitation is not one of this domain's for %s, or it was used, or it has ended", c.Peer.Domain.Name())
+		"the invitation is not one of this domain's for %s, or it was used, or it has ended", peer.Name())
 }
 
 // mesh returns the domains that get the mesh stream, sorted by name.

@@ -18,7 +18,7 @@ func TestAnInvitationIsUsedOnce(t *testing.T) {
 	gamma := spiffeid.RequireTrustDomainFromString("gamma.test")
 	secret := directory.HashOf([]byte("secret"))
 	offer := func(td spiffeid.TrustDomain, secret directory.Hash, bundle string) *Command {
-		return &Command{Redeem: &Redeem{secret, Peer{Domain: td, State: directory.PeeringActive,
+		return &Command{Redeem: &Redeem{Secret: secret, Peer: Peer{Domain: td, State: directory.PeeringActive,
 			Bundle: []byte(bundle), Mesh: true,
 			Export: directory.PeerRules{Names: []string{"*"}}, Import: directory.PeerRules{Records: 1}}}}
 	}

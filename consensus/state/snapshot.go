@@ -179,7 +179,7 @@ func (s *State) Snapshot() *Snapshot {
 	header.Spent, header.Claims = len(sn.spent), len(sn.claims)
 	header.Offers = len(sn.offers)
 
-	if header.Version > TracedVersion {
+	if header.Version > OffersVersion {
 		header.headerNext = nextHeader()
 	}
 

@@ -153,6 +153,10 @@ func (s *State) do(command *Command) (directory.Outcome, error) {
 		return directory.Outcome{}, directory.Refuse(directory.Unavailable, "the domain's history has not begun")
 	}
 
+	if err := s.checkForm(command); err != nil {
+		return directory.Outcome{}, err
+	}
+
 	if err := s.spent.check(command.Spend, s.history.now/1000); err != nil {
 		return directory.Outcome{}, err
 	}
@@ -177,6 +181,40 @@ func (s *State) do(command *Command) (directory.Outcome, error) {
 	}
 
 	return out, err
+}
+
+// checkForm refuses, from StrictVersion on, a command that is traced as another than it is applied
+// as, or that only uses up an operator's proof.
+func (s *State) checkForm(command *Command) error {
+	if s.members.written.Log < StrictVersion {
+		return nil
+	}
+
+	count := command.members()
+	_, traced := command.Change()
+
+	switch {
+	case count > 1 || count == 0 && command.Spend == nil:
+		return directory.Refuse(directory.BadRequest, "a command has one member, and this one has %d", count)
+	case command.Origin != nil && !traced:
+		return directory.Refuse(directory.BadRequest, "a command that is not traced has no origin")
+	}
+
+	return nil
+}
+
+// redeem redeems an invitation, from StrictVersion on by its secret alone.
+func (s *State) redeem(redeem *Redeem) error {
+	strict := s.members.written.Log >= StrictVersion
+
+	switch {
+	case strict && redeem.Shown == "":
+		return ErrMoved // prepared before the version was in force
+	case strict && directory.HashOf([]byte(redeem.Shown)) != redeem.Secret:
+		return refuseInvitation(redeem.Peer.Domain)
+	}
+
+	return s.peers.redeem(redeem)
 }
 
 func (s *State) change(command *Command) (directory.Outcome, error) {
@@ -216,7 +254,7 @@ func (s *State) change(command *Command) (directory.Outcome, error) {
 	case command.Rebundle != nil:
 		s.peers.rebundle(command.Rebundle)
 	case command.Redeem != nil:
-		return directory.Outcome{}, s.peers.redeem(command.Redeem)
+		return directory.Outcome{}, s.redeem(command.Redeem)
 	case command.Epoch != nil:
 		s.begin(command.Epoch)
 	case command.Regrant != nil:
@@ -251,7 +289,13 @@ func (s *State) change(command *Command) (directory.Outcome, error) {
 // and one that is another leaf needs none of its own.
 func (s *State) trace(command *Command, before mark) {
 	change, ok := command.Change()
-	if !ok || s.members.written.Log < TracedVersion {
+
+	since := uint(TracedVersion)
+	if command.Transfer != nil && !command.Transfer.Any {
+		since = StrictVersion
+	}
+
+	if !ok || s.members.written.Log < since {
 		return
 	}
 

@@ -4,7 +4,7 @@ package state
 
 // The newest versions that this build reads, and writes once all members read them.
 const (
-	NewestLogVersion      = 2
+	NewestLogVersion      = 3
 	NewestSnapshotVersion = 2
 	newestWireVersion     = 1
 )
@@ -15,6 +15,8 @@ type (
 	commandNext struct{}
 	headerNext  struct{}
 )
+
+func (commandNext) set() bool { return false }
 
 func (commandNext) apply(*History) {}
 

@@ -5,12 +5,12 @@ package state
 // A build with the tag compatnext plays the next release in the tests of clusters of
 // two releases: it has the next version of everything.
 const (
-	NewestLogVersion      = 3
+	NewestLogVersion      = 4
 	NewestSnapshotVersion = 3
 	newestWireVersion     = 2
 )
 
-// commandNext has a command of log version 3.
+// commandNext has a command of log version 4.
 type commandNext struct {
 	Note *note `cbor:"99,keyasint,omitempty"`
 }
@@ -25,6 +25,8 @@ type headerNext struct {
 	Note string `cbor:"99,keyasint,omitempty"`
 }
 
+func (c commandNext) set() bool { return c.Note != nil }
+
 func (c commandNext) apply(h *History) {
 	if c.Note != nil {
 		h.next()
@@ -33,9 +35,9 @@ func (c commandNext) apply(h *History) {
 
 func nextHeader() headerNext { return headerNext{Note: "snapshot version 3"} }
 
-// NextCommand returns the command that log version 3 adds.
+// NextCommand returns the command that log version 4 adds.
 func NextCommand() *Command {
-	return &Command{commandNext: commandNext{Note: &note{Text: "log version 3"}}}
+	return &Command{commandNext: commandNext{Note: &note{Text: "log version 4"}}}
 }
 
 // PresenceNext is the addition of wire version 2 to a leader's answer to a follower.

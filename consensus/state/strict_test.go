@@ -1,0 +1,144 @@
+package state
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"testing"
+
+	"github.com/roster-mesh/roster/directory"
+)
+
+// newStrict returns a domain that writes StrictVersion.
+func newStrict(t *testing.T) *drive {
+	d := newDrive(t)
+	if r := d.at(0, Command{Feature: &Numbers{Log: StrictVersion, Snapshot: 2, Wire: 1}}); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+
+	return d
+}
+
+// A command with two members would be applied as one and traced as the other. Each pair is
+// refused, whatever stands beside it, and changes nothing.
+//
+// Requirement: SEC-012
+func TestACommandHasOneMember(t *testing.T) {
+	d := newStrict(t)
+	one := map[string]reflect.Value{}
+
+	for _, c := range everyCommand() {
+		v := reflect.ValueOf(c)
+		for i := range v.NumField() {
+			name := v.Type().Field(i).Name
+			if v.Field(i).Kind() == reflect.Pointer && !v.Field(i).IsNil() && name != "Spend" && name != "Origin" {
+				one[name] = v.Field(i)
+			}
+		}
+	}
+
+	before, leaves := freeze(t, d.state), d.state.history.ledger.size
+
+	for first, x := range one {
+		for second, y := range one {
+			if first >= second {
+				continue
+			}
+
+			c := Command{Origin: operatorOrigin("/v1/operator/policy"), Spend: &Spend{directory.Hash{7}, genesis}}
+			v := reflect.ValueOf(&c).Elem()
+			v.FieldByName(first).Set(x)
+			v.FieldByName(second).Set(y)
+
+			r := d.at(0, c)
+			if directory.ProblemOf(r.Err) != directory.BadRequest || len(d.state.Traced()) != 0 {
+				t.Fatalf("%s and %s: %v", first, second, r.Err)
+			}
+		}
+	}
+
+	if !bytes.Equal(freeze(t, d.state), before) || d.state.history.ledger.size != leaves {
+		t.Error("a refused command has changed the state")
+	}
+}
+
+// An origin alone, or beside a command that no operator orders, would use up an operator's proof
+// without a trace.
+//
+// Requirement: SEC-012, SEC-019
+func TestAnOriginStandsBesideATracedCommand(t *testing.T) {
+	d := newStrict(t)
+	before := freeze(t, d.state)
+	origin := operatorOrigin("/v1/operator/policy")
+
+	for name, c := range map[string]Command{
+		"nothing":         {},
+		"an origin alone": {Origin: origin},
+		"with a proof":    {Origin: origin, Spend: &Spend{directory.Hash{7}, genesis/1000 + 60}},
+		"with rules":      {Origin: origin, Rules: &Rules{Hold: 60}},
+	} {
+		if r := d.at(0, c); directory.ProblemOf(r.Err) != directory.BadRequest {
+			t.Errorf("%s: %v", name, r.Err)
+		}
+	}
+
+	if !bytes.Equal(freeze(t, d.state), before) {
+		t.Error("a refused command has changed the state")
+	}
+
+	if r := d.at(0, Command{Spend: &Spend{directory.Hash{7}, genesis/1000 + 60}}); r.Err != nil {
+		t.Errorf("a caller's proof alone: %v", r.Err)
+	}
+}
+
+// Entries of an earlier version are replayed as they were applied: commands with two members by
+// the first of them, and the transfers of earlier releases without a trace.
+//
+// Requirement: SEC-012, FORM-002
+func TestAnEarlierLogIsReplayedAsItWas(t *testing.T) {
+	old, strict := newTracing(t), newStrict(t)
+
+	for d, traced := range map[*drive]int{old: 0, strict: 1} {
+		rid := d.register(1, ada, "translator", 600)
+		transfer := Command{Transfer: d.transferring(ada, rid, bob)}
+
+		if r := d.at(2, transfer); r.Err != nil || len(d.state.Traced()) != traced {
+			t.Errorf("a transfer without a force: %v, with %d traces, want %d", r.Err, len(d.state.Traced()), traced)
+		}
+	}
+
+	if r := old.at(3, Command{Rules: &Rules{Hold: 60}, Decide: &Decide{}}); r.Err != nil {
+		t.Errorf("a command of two members in an earlier version: %v", r.Err)
+	}
+}
+
+// All members have the hash of an invitation's secret. From StrictVersion on it redeems nothing.
+//
+// Requirement: SEC-012, MESH-024
+func TestAnInvitationIsRedeemedByItsSecret(t *testing.T) {
+	d := newStrict(t)
+	secret := "a secret of the invitation"
+	hash := directory.HashOf([]byte(secret))
+	d.at(1, Command{Peer: &Peer{Domain: beta, State: directory.PeeringPending, Secret: hash, Until: genesis + 1000}})
+
+	redeem := func(shown string) error {
+		return d.at(2, Command{Redeem: &Redeem{Secret: hash, Shown: shown,
+			Peer: Peer{Domain: beta, State: directory.PeeringActive, Bundle: []byte("{}")}}}).Err
+	}
+
+	if err := redeem(hash.String()); directory.ProblemOf(err) != directory.Forbidden {
+		t.Errorf("redeemed by the hash: %v", err)
+	}
+
+	if err := redeem(""); !errors.Is(err, ErrMoved) {
+		t.Errorf("redeemed by nothing, as if prepared for an earlier version: %v", err)
+	}
+
+	if d.state.peers.byDomain[beta].State != directory.PeeringPending {
+		t.Error("the peering is not pending any more")
+	}
+
+	if err := redeem(secret); err != nil || d.state.peers.byDomain[beta].State != directory.PeeringActive {
+		t.Errorf("redeemed by the secret: %v", err)
+	}
+}
