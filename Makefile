@@ -4,13 +4,16 @@ GO ?= go
 FUZZTIME ?= 20s
 NIGHTLY_SEEDS ?= 100
 
-.PHONY: help build test race lint fuzz bench requirements reference nightly ci
+.PHONY: help build image test race lint deploy fuzz bench requirements reference nightly ci
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
 build: ## one static binary, ./roster
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o roster ./cmd/roster
+
+image: ## the image roster:local, with docker, podman or buildah
+	GO=$(GO) deploy/image
 
 test: ## all tests
 	$(GO) test ./...
@@ -20,6 +23,9 @@ race: ## the short set of tests under the race detector
 
 lint: ## go vet, gofmt, staticcheck and golangci-lint; the first time builds them, two minutes
 	GO=$(GO) .ci/lint
+
+deploy: ## check the files of deploy/ by the tools that read them; installs these by apt-get if it may
+	GO=$(GO) .ci/deploy
 
 fuzz: ## every fuzz target for FUZZTIME (20s)
 	.ci/fuzz $(FUZZTIME)

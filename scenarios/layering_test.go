@@ -385,6 +385,12 @@ func TestTheArchitecturePageListsThePackages(t *testing.T) {
 	}
 }
 
+// isModule reports whether a directory is a module of its own.
+func isModule(root fs.FS, dir string) bool {
+	_, err := fs.Stat(root, path.Join(dir, "go.mod"))
+	return err == nil
+}
+
 // judge checks the imports of every Go file of the module. It returns the number of files
 // and the violations.
 func judge(t *testing.T, root fs.FS) (files int, complaints []string) {
@@ -395,7 +401,7 @@ func judge(t *testing.T, root fs.FS) (files int, complaints []string) {
 		case err != nil:
 			return err
 		case d.IsDir() && name != "." && (strings.HasPrefix(d.Name(), ".") || strings.HasPrefix(d.Name(), "_") ||
-			d.Name() == "testdata"):
+			d.Name() == "testdata" || isModule(root, name)):
 			return fs.SkipDir
 		case d.IsDir() || filepath.Ext(name) != ".go":
 			return nil

@@ -72,10 +72,7 @@ const (
 // Diagnose checks everything that a node needs, in the order in which it needs it. If
 // operator is nil, findings that only an operator can get are unknown.
 func Diagnose(ctx context.Context, cfg config.Config, operator *apiclient.Client) []Finding {
-	d := &diagnosis{
-		cfg: cfg, operator: operator, now: time.Now(), bundles: trust.NewBundles(),
-		admin: &http.Client{Timeout: askBound, Transport: &http.Transport{DisableKeepAlives: true}},
-	}
+	d := newDiagnosis(cfg, operator)
 	for _, check := range []func(context.Context){
 		d.identity, d.gateway, d.authorities, d.running, d.ports, d.disk, d.health, d.trail, d.raft, d.peering,
 		d.clocks,
@@ -84,6 +81,21 @@ func Diagnose(ctx context.Context, cfg config.Config, operator *apiclient.Client
 	}
 
 	return d.findings
+}
+
+// DiagnoseReadiness checks only that the node runs and is ready.
+func DiagnoseReadiness(ctx context.Context, cfg config.Config) []Finding {
+	d := newDiagnosis(cfg, nil)
+	d.running(ctx)
+
+	return d.findings
+}
+
+func newDiagnosis(cfg config.Config, operator *apiclient.Client) *diagnosis {
+	return &diagnosis{
+		cfg: cfg, operator: operator, now: time.Now(), bundles: trust.NewBundles(),
+		admin: &http.Client{Timeout: askBound, Transport: &http.Transport{DisableKeepAlives: true}},
+	}
 }
 
 func (d *diagnosis) say(check, status, do, format string, args ...any) {

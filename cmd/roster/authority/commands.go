@@ -15,6 +15,7 @@ import (
 
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/trust"
 )
 
 // DefaultDir is the directory of an authority if none is given.
@@ -198,16 +199,21 @@ as a quarter of the shortest lifetime. Files that were removed are not written a
 }
 
 func bundleCommand(session connect.Session) *cobra.Command {
-	var dir string
+	var dir, out string
+
 	cmd := &cobra.Command{
 		Use:     "bundle",
 		Short:   "Print the authority's trust bundle, PEM",
-		Example: "  roster ca bundle > bundle.pem",
+		Example: "  roster ca bundle > bundle.pem\n  roster ca bundle --out bundle.pem",
 		Args:    cli.Args(),
 		RunE: func(*cobra.Command, []string) error {
 			bundle, err := os.ReadFile(filepath.Join(dir, certFile))
 			if err != nil {
 				return cli.Failed(cli.ExitNotFound, "cannot read the trust bundle: %w", err)
+			}
+
+			if out != "" {
+				return trust.WriteFile(out, bundle, 0o644)
 			}
 
 			_, err = session.Stdout.Write(bundle)
@@ -216,6 +222,7 @@ func bundleCommand(session connect.Session) *cobra.Command {
 		},
 	}
 	addDir(cmd, &dir)
+	cmd.Flags().StringVar(&out, "out", "", "write `FILE` (default: standard output)")
 
 	return cmd
 }

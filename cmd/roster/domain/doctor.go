@@ -12,7 +12,11 @@ import (
 )
 
 func doctorCommand(session connect.Session) *cobra.Command {
-	var file string
+	var (
+		file      string
+		readiness bool
+	)
+
 	cmd := &cobra.Command{
 		Use:   "doctor --config FILE",
 		Short: "Diagnose a node, running or not, and suggest fixes",
@@ -23,11 +27,15 @@ log, and the clocks of the domain's nodes and the peers. It changes nothing.
 With the identity of an operator (--cert and --key) it also checks the Raft members and the
 peerings, through --address or the node itself.
 
+With --ready it checks only that the node runs and is ready, as the health check of a
+container does.
+
 Exit codes: 0 no problems (warnings are possible), 1 a check failed, 2 invalid
 configuration, 6 no problems found but a check could not run, 12 the node's identity is
 invalid.`,
-		Example: "  roster doctor --config node.yaml --cert operator.pem --key operator.key",
-		Args:    cli.Args(),
+		Example: "  roster doctor --config node.yaml --cert operator.pem --key operator.key\n" +
+			"  roster doctor --config node.yaml --ready",
+		Args: cli.Args(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if file == "" {
 				return cli.Usage("missing --config FILE").
@@ -39,6 +47,10 @@ invalid.`,
 				return err
 			}
 
+			if readiness {
+				return reportFindings(session.Console, doctor.DiagnoseReadiness(c.Context(), cfg))
+			}
+
 			client, err := operatorClient(session, &cfg)
 			if err != nil {
 				return err
@@ -48,6 +60,7 @@ invalid.`,
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", configHelp)
+	cmd.Flags().BoolVar(&readiness, "ready", false, "check only that the node runs and is ready")
 
 	return cmd
 }

@@ -14,10 +14,15 @@ import (
 	"github.com/roster-mesh/roster/api/operator"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/trust"
 )
 
 func inviteCommand(session connect.Session) *cobra.Command {
-	var validity time.Duration
+	var (
+		validity time.Duration
+		out      string
+	)
+
 	cmd := &cobra.Command{
 		Use:   "invite DOMAIN",
 		Short: "Create a one-time token to peer with a domain",
@@ -26,20 +31,23 @@ The token is a secret: send it over a channel that you trust. Compare the finger
 another channel: "roster peer accept" shows the same one.
 
 Nothing is exported to the peer before "roster peer export".`,
-		Example: "  roster peer invite beta.test > token",
+		Example: "  roster peer invite beta.test --out token",
 		Args:    cli.Args("DOMAIN"),
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
-			return invite(ctx, session, client, args[0], validity)
+			return invite(ctx, session, client, args[0], validity, out)
 		}),
 	}
 	cmd.Flags().DurationVar(&validity, "life", time.Hour,
 		"validity of the token, a `DURATION` of at most a week (168h)")
+	cmd.Flags().StringVar(&out, "out", "",
+		"write the token to `FILE`, for your account only (default: standard output)")
 
 	return cmd
 }
 
 func invite(
 	ctx context.Context, session connect.Session, client *apiclient.Client, domain string, validity time.Duration,
+	out string,
 ) error {
 	if td, err := spiffeid.TrustDomainFromString(domain); err != nil || td.Name() != domain {
 		return cli.Usage("DOMAIN must be a trust domain such as beta.test, got %q", domain)
@@ -56,9 +64,12 @@ func invite(
 		return cli.Suggest(err, cli.ExitConflict, session.CommandLine("peer", "show", domain))
 	}
 
-	if session.Format.IsTable() { // the token alone, so that it can be written to a file
+	switch {
+	case out != "":
+		err = trust.WriteFile(out, []byte(invitation.Token+"\n"), 0o600)
+	case session.Format.IsTable(): // the token alone, so that it can be written to a file
 		_, err = io.WriteString(session.Stdout, cli.Printable(invitation.Token)+"\n")
-	} else {
+	default:
 		err = session.Print(cli.Answer{Body: reply.Body})
 	}
 
