@@ -154,8 +154,13 @@ func (s *Server) pool(which pool) *admission.Pool {
 // capacity.
 func (s *Server) serve(w http.ResponseWriter, call *request.Call, route *route, invalid error) error {
 	call.Params = request.ParseParams(call.URL.RawQuery)
+	call.AnswerHeader = w.Header()
 
 	if err := s.authorise(w, call, route.who, invalid); err != nil {
+		return err
+	}
+
+	if err := s.checkParams(call, route); err != nil {
 		return err
 	}
 

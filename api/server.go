@@ -61,6 +61,7 @@ type Server struct {
 	browsers  *http.CrossOriginProtection // against pages of other sites (OPS-021)
 	surfaces  surfaces
 	router    *router
+	params    map[string][]string // that the query of a route may have
 	handler   http.Handler
 }
 
@@ -95,6 +96,7 @@ func New(cfg Config) *Server {
 	server.freshness = newFreshness(&cfg, server.pools.Awaiting)
 	server.makeSurfaces()
 	server.router = newRouter(server.table())
+	server.params = knownParams(server.table())
 	server.handler = server.observe(http.HandlerFunc(server.answer))
 
 	return server
@@ -113,6 +115,7 @@ func (s *Server) makeSurfaces() {
 	}
 	writer := &registration.Writer{
 		Domain: cfg.Domain, Reader: reader, Registry: cfg.Registry, DefaultVisibility: cfg.Policy.DefaultVisibility,
+		IsPeer: cfg.IsPeer,
 		Lifetimes: registration.Lifetimes{Min: cfg.MinLifetime, Credentials: cfg.CredentialLives,
 			Callers: cfg.CallerLimits},
 	}

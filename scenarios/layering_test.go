@@ -32,16 +32,17 @@ var layers = map[string][]string{
 	"directory/schema":     {"directory"}, // JSON Schema
 	// documents of each draft and registry, and their projections
 	"directory/names":  {"directory"},
-	"directory/kinds":  {"directory", "directory/schema", "directory/strictjson"},
+	"directory/kinds":  {"directory", "directory/schema", "directory/strictjson", "directory/spelling"},
 	"directory/invoke": {"directory", "directory/schema", "directory/strictjson"}, // how an agent is invoked
 	// statements, records, pages, heads, key documents
-	"directory/signed":  {"directory", "directory/strictjson"},
-	"directory/index":   {"directory", "directory/table", "directory/kinds", "directory/names"},
-	"directory/contain": {},                                    // panics on foreign bytes
-	"directory/egress":  {},                                    // addresses of outbound connections
-	"directory/sse":     {},                                    // reader of server-sent events
-	"directory/problem": {"directory", "directory/strictjson"}, // the one writer of refusals, for every listener
-	"limit":             {},
+	"directory/signed":   {"directory", "directory/strictjson"},
+	"directory/index":    {"directory", "directory/table", "directory/kinds", "directory/names"},
+	"directory/contain":  {},                                    // panics on foreign bytes
+	"directory/egress":   {},                                    // addresses of outbound connections
+	"directory/spelling": {},                                    // the known name that a misspelt one was meant to be
+	"directory/sse":      {},                                    // reader of server-sent events
+	"directory/problem":  {"directory", "directory/strictjson"}, // the one writer of refusals, for every listener
+	"limit":              {},
 	// the proof of an operator's request, both ends: the Go client makes it
 	"directory/operatorproof": {},
 	// floor 2: strangers to each other, but for api's request and response types
@@ -107,7 +108,7 @@ var layers = map[string][]string{
 	"api": {"directory", "directory/operatorproof", "directory/index", "directory/contain", "directory/problem",
 		"directory/invoke", "directory/strictjson", "discovery", "limit", "api/access", "api/ad", "api/admission",
 		"api/agents", "api/catalog", "api/client", "api/discovery", "api/mcp", "api/openapi", "api/operator",
-		"api/registration", "api/request", "api/response", "api/view", "api/wire"},
+		"api/registration", "api/request", "api/response", "api/view", "api/wire", "directory/spelling"},
 	// rooms of api: first the parts that its surfaces share
 	"api/admission": {"directory", "directory/index", "directory/problem", "directory/strictjson", "limit"},
 	"api/request":   {"directory", "directory/index", "directory/problem", "limit", "api/admission", "api/wire"},
@@ -117,7 +118,7 @@ var layers = map[string][]string{
 	"api/view": {"directory", "directory/contain", "directory/kinds", "directory/strictjson", "discovery",
 		"api/response", "directory/names"},
 	"api/registration": {"directory", "directory/index", "directory/kinds", "directory/problem",
-		"directory/strictjson", "api/access", "api/admission", "api/request", "api/response", "api/view"},
+		"directory/strictjson", "api/access", "api/admission", "api/request", "api/response", "api/view", "api/wire"},
 	"api/openapi": {"directory", "directory/problem"}, // reads the description of the API
 	// … and then the surfaces, strangers to each other
 	"api/ad": {"directory", "directory/index", "directory/kinds", "directory/problem", "directory/signed",
@@ -133,7 +134,7 @@ var layers = map[string][]string{
 	"api/catalog": {"directory", "directory/index", "directory/kinds", "directory/problem", "directory/strictjson",
 		"api/admission", "api/openapi", "api/registration", "api/request", "api/response"},
 	"api/mcp": {"directory", "directory/problem", "directory/strictjson", "api/client",
-		"api/openapi", "api/request", "api/response", "api/wire"},
+		"api/openapi", "api/request", "api/response", "api/wire", "directory/spelling"},
 	// what other programs import: its dependencies are few (TestDependencyBudget)
 	"api/wire":   {},
 	"api/client": {"api/wire", "directory/operatorproof", "directory/sse"},

@@ -8,7 +8,6 @@ import (
 	"github.com/roster-mesh/roster/api/response"
 	"github.com/roster-mesh/roster/api/view"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/kinds"
 )
 
 // Register answers POST /ad/r (jimenez 4.1, 4.2): it registers a document under its name,
@@ -21,7 +20,7 @@ func (h *Handler) Register(w http.ResponseWriter, call *request.Call) error {
 	}
 
 	// Project the document to the members that all kinds share; this validates it too.
-	proposal.Projection, err = kinds.Project(proposal.Agent, proposal.Document)
+	proposal.Projection, err = registration.Validate(call, proposal.Agent, proposal.Document)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/roster-mesh/roster/api/response"
 	"github.com/roster-mesh/roster/api/view"
 	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/problem"
 )
 
@@ -109,7 +108,7 @@ func (h *Handler) authorisePatch(call *request.Call, entry *directory.Entry, pat
 		return err
 	}
 
-	projection, err := kinds.Project(entry.Agent, merged)
+	projection, err := registration.Validate(call, entry.Agent, merged)
 	if err != nil {
 		return err
 	}

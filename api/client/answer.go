@@ -10,6 +10,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/roster-mesh/roster/api/wire"
 )
 
 // maxAnswer bounds an answer's body, in bytes.
@@ -30,6 +32,16 @@ type Reply struct {
 // DOMAIN=EPOCH.REVISION, separated by commas. A later read that must not be older
 // names them in ReadOptions.Min.
 func (r *Reply) Index() string { return r.Header.Get("Roster-Index") }
+
+// An Ignored is a part of a request that has no effect.
+type Ignored = wire.Ignored
+
+// Ignored returns the parts of the request that the directory ignored: query parameters,
+// members of the document that are probably misspelt, and peers:DOMAIN of domains in the
+// visibility that are no peers. At most eight are named.
+func (r *Reply) Ignored() []Ignored {
+	return wire.ParseIgnored(r.Header.Values(wire.HeaderIgnored))
+}
 
 // NextPage returns the path of the next page of a list; empty on the last one.
 func (r *Reply) NextPage() string {

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/spelling"
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
@@ -38,8 +40,7 @@ func (t *tool) parseArguments(data []byte) (arguments, error) {
 
 	for _, member := range members {
 		if !slices.ContainsFunc(t.arguments, func(a argument) bool { return a.name == member.Name }) {
-			return args, directory.Refuse(directory.BadRequest, "%s has no argument %.100q. Its arguments are %s",
-				t.name, member.Name, t.argumentNames()).At("/" + inPointer.Replace(member.Name))
+			return args, t.refuseArgument(member.Name)
 		}
 
 		if string(member.Value) != "null" {
@@ -56,13 +57,21 @@ func (t *tool) parseArguments(data []byte) (arguments, error) {
 	return args, nil
 }
 
-func (t *tool) argumentNames() string {
+// refuseArgument refuses an argument that the tool doesn't have, and names the one that was
+// probably meant.
+func (t *tool) refuseArgument(name string) error {
 	var names []string
 	for _, a := range t.arguments {
 		names = append(names, a.name)
 	}
 
-	return strings.Join(names, ", ")
+	meant := ""
+	if near := spelling.Nearest(name, names); near != "" {
+		meant = "; is " + near + " meant?"
+	}
+
+	return directory.Refuse(directory.BadRequest, "%s has no argument %.100q%s Its arguments are %s", t.name, name,
+		cmp.Or(meant, "."), strings.Join(names, ", ")).At("/" + inPointer.Replace(name))
 }
 
 // get is a GET of path with those arguments that belong in its query.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/problem"
 )
@@ -112,7 +113,7 @@ func (t *tool) result(reply *client.Reply) *mcp.CallToolResult {
 		IsError: reply.Status >= 300, Meta: mcp.Meta{},
 		Content: []mcp.Content{&mcp.TextContent{Text: string(body)}}, StructuredContent: jsontext.Value(body),
 	}
-	for _, name := range []string{"Roster-Index", "Roster-Stale", "ETag", "Sunset"} {
+	for _, name := range []string{"Roster-Index", "Roster-Stale", wire.HeaderIgnored, "ETag", "Sunset"} {
 		if v := reply.Header.Get(name); v != "" {
 			out.Meta[name] = v
 		}

@@ -56,7 +56,10 @@ type Parameter struct {
 
 // Parameter returns the parameter with a key in the document's components.
 func (d *Document) Parameter(key string) Parameter {
-	object := at(d.root, "components", "parameters", key)
+	return parameterOf(at(d.root, "components", "parameters", key))
+}
+
+func parameterOf(object Object) Parameter {
 	name, _ := object["name"].(string)
 	description, _ := object["description"].(string)
 
@@ -134,11 +137,35 @@ func cloneAny(v any, ref func(name string) string) any {
 func (d *Document) QueryParameters(method, path string) []Parameter {
 	var all []Parameter
 
-	operation := at(d.root, "paths", path, method)
-	for _, reference := range operation["parameters"].([]any) {
-		key := strings.TrimPrefix(reference.(Object)["$ref"].(string), "#/components/parameters/")
-		if at(d.root, "components", "parameters", key)["in"] == "query" {
-			all = append(all, d.Parameter(key))
+	for _, object := range d.queryObjects(method, path) {
+		all = append(all, parameterOf(object))
+	}
+
+	return all
+}
+
+// QueryNames returns the names of QueryParameters.
+func (d *Document) QueryNames(method, path string) []string {
+	var names []string
+
+	for _, object := range d.queryObjects(method, path) {
+		names = append(names, object["name"].(string))
+	}
+
+	return names
+}
+
+// queryObjects returns the parameters as the document has them, there or in its components.
+func (d *Document) queryObjects(method, path string) (all []Object) {
+	listed, _ := at(d.root, "paths", path, method)["parameters"].([]any)
+	for _, item := range listed {
+		object := item.(Object)
+		if reference, ok := object["$ref"].(string); ok {
+			object = at(d.root, "components", "parameters", strings.TrimPrefix(reference, "#/components/parameters/"))
+		}
+
+		if object["in"] == "query" {
+			all = append(all, object)
 		}
 	}
 

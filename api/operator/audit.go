@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -83,16 +81,7 @@ func (a *Audit) Read(w http.ResponseWriter, call *request.Call) error {
 	return response.Answer(w, call, "application/json", append(a.appendPage(nil, page), '\n'))
 }
 
-// parseAuditQuery reads the parameters. Those of a route for operators that aren't known are
-// refused: a filter that is ignored would show too much.
 func parseAuditQuery(call *request.Call) (query directory.AuditQuery, follow bool, err error) {
-	for _, param := range call.Params {
-		if !slices.Contains(auditParams, param.Name) {
-			return query, false, directory.Refuse(directory.BadQuery, "there is no parameter %.64q; there are %s",
-				param.Name, strings.Join(auditParams, ", "))
-		}
-	}
-
 	values, err := call.Params.Decode(auditParams)
 	if err != nil {
 		return query, false, err

@@ -10,6 +10,7 @@ import (
 	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/api/response"
 	"github.com/roster-mesh/roster/api/view"
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/strictjson"
@@ -33,6 +34,9 @@ type Writer struct {
 	Registry Registry
 	Lifetimes
 	DefaultVisibility func() directory.Visibility
+	// IsPeer tells whether the domain has a peering with another one, of whatever state; nil
+	// is yes.
+	IsPeer func(spiffeid.TrustDomain) bool
 }
 
 // maxProposals bounds how often policy is asked about one change.
@@ -91,10 +95,21 @@ func (w *Writer) Register(
 	})
 }
 
+// Validate projects a document that a call brings, and names its members that are probably
+// misspelt in the answer.
+func Validate(call *request.Call, agent string, document directory.Document) (*directory.Projection, error) {
+	projection, misspellings, err := kinds.Check(agent, document)
+	for _, m := range misspellings {
+		call.Ignore(wire.Ignored{Name: m.Pointer, Near: m.Near})
+	}
+
+	return projection, err
+}
+
 // Upsert registers a document under its name, or replaces the one that its owner
 // registered there, of whatever kind that is.
 func (w *Writer) Upsert(call *request.Call, proposal directory.RegisterRequest) (outcome directory.Outcome, err error) {
-	proposal.Projection, err = kinds.Project(proposal.Agent, proposal.Document)
+	proposal.Projection, err = Validate(call, proposal.Agent, proposal.Document)
 	if err != nil {
 		return outcome, err
 	}

@@ -6,9 +6,11 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/roster-mesh/roster/api/admission"
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/problem"
 	"github.com/roster-mesh/roster/limit"
@@ -35,6 +37,9 @@ type Call struct {
 	Slot    admission.Slot   // of the node's capacity
 	Pools   *admission.Pools // of the node
 	MaxBody int64            // bytes of the body that the route takes
+
+	// AnswerHeader is the header of the answer, as long as no part of that is sent.
+	AnswerHeader http.Header
 
 	// Level is the level at which the call is logged if it succeeds.
 	Level slog.Level
@@ -80,6 +85,16 @@ func (c *Call) Audit(event directory.AuditEvent) directory.AuditEvent {
 	}
 
 	return event
+}
+
+// Ignore names a part of the request that has no effect in the header of the answer, once.
+func (c *Call) Ignore(part wire.Ignored) {
+	header := c.AnswerHeader
+	if header == nil || slices.Contains(wire.ParseIgnored(header[wire.HeaderIgnored]), part) {
+		return
+	}
+
+	header.Set(wire.HeaderIgnored, wire.AppendIgnored(header.Get(wire.HeaderIgnored), part))
 }
 
 // OutcomeOf is the outcome of a change in the audit log: ok, or the problem's name.

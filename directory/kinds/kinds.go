@@ -26,7 +26,21 @@ var projectors = map[directory.Kind]struct {
 // BadDocument or TooManyCapabilities, with a pointer to the member that is
 // wrong, and BadName. They have all faults of the document, up to MaxViolations.
 func Project(agent string, d directory.Document) (*directory.Projection, error) {
+	return validate(agent, d, readDocument(d))
+}
+
+// Check is Project for a document that is about to be registered: it also returns the members
+// that the kind doesn't know and whose names are near to a known one (XU-003, XU-044).
+func Check(agent string, d directory.Document) (*directory.Projection, []Misspelling, error) {
 	doc := readDocument(d)
+	doc.reading.spelling = true
+
+	projection, err := validate(agent, d, doc)
+
+	return projection, doc.reading.misspellings(), err
+}
+
+func validate(agent string, d directory.Document, doc *object) (*directory.Projection, error) {
 	doc.reading.schemas = true
 
 	projection, err := project(agent, d.Kind(), doc)

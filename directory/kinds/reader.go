@@ -1,12 +1,14 @@
 package kinds
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/schema"
+	"github.com/roster-mesh/roster/directory/spelling"
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
@@ -16,6 +18,38 @@ type reading struct {
 	first   *directory.Error
 	wrong   []directory.Violation // first's own among them
 	schemas bool                  // whether JSON Schemas are checked
+	// spelling has it look for members that are near to one that is read.
+	spelling bool
+	near     []nearMember
+}
+
+// A nearMember is a member of a document whose name is near to one that was read.
+type nearMember struct {
+	object *object
+	index  int // in object.members
+	known  string
+}
+
+// A Misspelling is an unknown member of a document whose name is near to a known one's.
+type Misspelling struct{ Pointer, Near string } // JSON pointers
+
+// maxNear bounds the members that a reading remembers.
+const maxNear = 64
+
+// misspellings returns the members that are near to a known one and known under no name.
+func (r *reading) misspellings() (all []Misspelling) {
+	for _, near := range r.near {
+		if near.object.read&(1<<near.index) != 0 {
+			continue
+		}
+
+		pointer := near.object.pointer(near.object.members[near.index].Name)
+		if !slices.ContainsFunc(all, func(m Misspelling) bool { return m.Pointer == pointer }) {
+			all = append(all, Misspelling{pointer, near.object.pointer(near.known)})
+		}
+	}
+
+	return all
 }
 
 // refuse remembers that the member at the pointer is wrong, unless something is
@@ -53,6 +87,7 @@ type object struct {
 	at      string // its JSON pointer
 	raw     []byte
 	members []strictjson.Member
+	read    uint64 // the first members that were read, a bit for each
 }
 
 // readDocument begins a reading of d.
@@ -71,6 +106,10 @@ func (o *object) refuse(name, format string, args ...any) {
 // member returns the value of a member that begins with one of the bytes, which is how JSON's
 // types differ. It returns nil if the member is absent.
 func (o *object) member(name, begins, what string) []byte {
+	if o.reading.spelling {
+		o.noteNear(name)
+	}
+
 	for _, m := range o.members {
 		if m.Name != name {
 			continue
@@ -84,6 +123,19 @@ func (o *object) member(name, begins, what string) []byte {
 	}
 
 	return nil
+}
+
+// noteNear remembers which member is read, and those whose names are near to its name. Only
+// the first members of an object count.
+func (o *object) noteNear(name string) {
+	for i := range o.members[:min(len(o.members), 64)] {
+		switch {
+		case o.members[i].Name == name:
+			o.read |= 1 << i
+		case len(o.reading.near) < maxNear && spelling.IsNear(o.members[i].Name, name):
+			o.reading.near = append(o.reading.near, nearMember{o, i, name})
+		}
+	}
 }
 
 // any returns a member of any type but null.
@@ -100,10 +152,21 @@ func (o *object) text(name string) string {
 func (o *object) need(name string) string {
 	s := o.text(name)
 	if s == "" {
-		o.refuse(name, "%q is missing: a non-empty string is needed", name)
+		o.refuse(name, "%q is missing: a non-empty string is needed%s", name, o.suggest(name))
 	}
 
 	return s
+}
+
+// suggest asks whether a member was meant that is near to a missing one.
+func (o *object) suggest(name string) string {
+	for _, m := range o.members {
+		if spelling.IsNear(m.Name, name) {
+			return fmt.Sprintf("; is %q meant?", m.Name)
+		}
+	}
+
+	return ""
 }
 
 // short returns a string of at most limit bytes.

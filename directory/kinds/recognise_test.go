@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,7 +26,7 @@ func recognised(t *testing.T, document string) (directory.Kind, bool) {
 
 // notes/users.md: "register NAME card.json with an A2A card".
 //
-// Requirement: OPS-003
+// Requirement: OPS-006
 func TestKindsAreRecognised(t *testing.T) {
 	for _, c := range []struct {
 		document string
@@ -53,6 +54,64 @@ func TestKindsAreRecognised(t *testing.T) {
 	}
 }
 
+// notes/users.md: a member that is one edit from a known one. The document is kept as written.
+//
+// Requirement: XU-003, XU-044
+func TestMisspeltMembersAreFound(t *testing.T) {
+	for _, c := range []struct {
+		kind     directory.Kind
+		document string
+		want     []kinds.Misspelling
+	}{
+		{directory.KindAD, `{"base":"https://a.test","protcols":["mcp"]}`,
+			[]kinds.Misspelling{{"/protcols", "/protocols"}}},
+		{directory.KindAD, `{"base":"https://a.test","vendor":"x","color":"blue","x":1}`, nil},
+		{directory.KindAD, `{"base":"https://a.test","tags":["a"],"tag":"b"}`, []kinds.Misspelling{{"/tag", "/tags"}}},
+		{directory.KindAD, `{"base":"https://a.test","capabilities":[{"name":"a","type":"tool"},` +
+			`{"name":"b","type":"tool","inputSchema":{},"desciption":"c"}]}`, []kinds.Misspelling{
+			{"/capabilities/1/desciption", "/capabilities/1/description"},
+			{"/capabilities/1/inputSchema", "/capabilities/1/input_schema"},
+		}},
+		{directory.KindA2A, strings.Replace(card, `"preferredTransport"`, `"preferedTransport"`, 1),
+			[]kinds.Misspelling{{"/preferedTransport", "/preferredTransport"}}},
+		{directory.KindAD, jimenez41, nil},
+		{directory.KindProfile, xu131, nil},
+		{directory.KindAIDIP, cui3, nil},
+		{directory.KindWoA, gaikwadB, nil},
+		{directory.KindOASF, oasfRecord, nil},
+	} {
+		if got := misspellings(t, c.kind, c.document); !slices.Equal(got, c.want) {
+			t.Errorf("%.100s: %v, want %v", c.document, got, c.want)
+		}
+	}
+}
+
+func misspellings(t *testing.T, kind directory.Kind, document string) []kinds.Misspelling {
+	t.Helper()
+
+	d := mustDocument(t, kind, document)
+
+	agent, err := kinds.DefaultName(d)
+	if err != nil {
+		agent = "agent"
+	}
+
+	_, found, err := kinds.Check(agent, d)
+	if err != nil {
+		t.Logf("%.100s: %v", document, err)
+	}
+
+	return found
+}
+
+// A missing member is found under a name that is near to it.
+func TestAMissingMemberMayBeMisspelt(t *testing.T) {
+	_, err := kinds.Project("agent", mustDocument(t, directory.KindAD, `{"bsae":"https://a.test"}`))
+	if err == nil || !strings.Contains(err.Error(), `is "bsae" meant?`) {
+		t.Errorf("refused as %v", err)
+	}
+}
+
 func TestRealDocumentsAreRecognised(t *testing.T) {
 	var servers []json.RawMessage
 	if err := json.Unmarshal(shared(t, "data", "agents", "mcp-seed.json"), &servers); err != nil {
@@ -62,6 +121,10 @@ func TestRealDocumentsAreRecognised(t *testing.T) {
 	for _, body := range servers {
 		if kind, certain := recognised(t, string(body)); kind != directory.KindMCP || !certain {
 			t.Errorf("%.100s: %q, certain: %t", body, kind, certain)
+		}
+
+		if found := misspellings(t, directory.KindMCP, string(body)); found != nil {
+			t.Errorf("%.100s: %v", body, found)
 		}
 	}
 
@@ -78,6 +141,10 @@ func TestRealDocumentsAreRecognised(t *testing.T) {
 
 		if kind, certain := recognised(t, string(body)); kind != directory.KindA2A || !certain {
 			t.Errorf("%s: %q, certain: %t", file, kind, certain)
+		}
+
+		if found := misspellings(t, directory.KindA2A, string(body)); found != nil {
+			t.Errorf("%s: %v", file, found)
 		}
 	}
 }

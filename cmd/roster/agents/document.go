@@ -14,6 +14,7 @@ import (
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/resource"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/strictjson"
@@ -53,6 +54,13 @@ func (r *registrant) explainInvalid(err error) error {
 	}
 
 	return cmp.Or(r.session.PrintBody(response.Body), err)
+}
+
+// noteIgnored notes the parts of the registration that have no effect.
+func (r *registrant) noteIgnored(reply *apiclient.Reply) {
+	for _, part := range reply.Ignored() {
+		r.session.Note("Note: %s", resource.DescribeIgnored(part))
+	}
 }
 
 // A claim is what a document says that readers may not find or reach.

@@ -116,6 +116,8 @@ func (r *registrant) run(ctx context.Context, keep bool) (err error) {
 		return r.suggestGet(r.explainInvalid(err))
 	}
 
+	r.noteIgnored(&registered.Reply)
+
 	claims := r.claims()
 	r.noteSpelling(claims.protocols)
 

@@ -2,10 +2,12 @@ package catalog
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
+	"github.com/roster-mesh/roster/cmd/roster/resource"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -53,6 +55,15 @@ func (i *item) refuse(err error) {
 	case errors.As(err, &response) && response.Detail != "":
 		i.Reason = response.Detail
 		i.Pointer = response.Pointer
+	}
+}
+
+// warnIgnored adds a warning for each part of the registration that has no effect, once.
+func (i *item) warnIgnored(parts []apiclient.Ignored) {
+	for _, part := range parts {
+		if warning := resource.DescribeIgnored(part); !slices.Contains(i.Warnings, warning) {
+			i.Warnings = append(i.Warnings, warning)
+		}
 	}
 }
 

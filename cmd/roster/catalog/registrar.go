@@ -38,6 +38,7 @@ func (r *registrar) register(ctx context.Context, i *item) error {
 	switch {
 	case err == nil:
 		r.noteGranted(done)
+		i.warnIgnored(done.Ignored())
 		i.RID = done.RID
 
 		i.Result = replaced

@@ -124,3 +124,22 @@ func ExplainAmbiguity(session connect.Session, err error, id string) error {
 
 	return failure
 }
+
+// DescribeIgnored returns a sentence about a part of a request that has no effect, without
+// its final period.
+func DescribeIgnored(part apiclient.Ignored) string {
+	meant := ""
+	if part.Near != "" {
+		meant = "; is " + part.Near + " meant?"
+	}
+
+	peer, isPeer := strings.CutPrefix(part.Name, "peers:")
+	switch {
+	case isPeer:
+		return peer + " is no peer of the directory's domain, so it doesn't get the registration"
+	case strings.HasPrefix(part.Name, "/"):
+		return "the member " + part.Name + " is kept but has no effect" + meant
+	}
+
+	return "the directory doesn't know the parameter " + part.Name + meant
+}
