@@ -255,7 +255,7 @@ func (d *Domain) writeNode(ca *trust.CA, i int, options *Options) error {
 }
 
 // openGateway is the gateway of a development mesh: agents on loopback, with the mesh's
-// own certificates (docs/operate.md, "The development setting").
+// own certificates (docs/guides/domain.md, "The development setting").
 func openGateway() config.Gateway {
 	gateway := config.Default().Gateway
 	gateway.Enabled = true

@@ -36,7 +36,7 @@ copy certificates and keys to the nodes. SVIDs are short-lived; run "roster ca r
 timer. Nodes and commands use renewed files at once.
 
 A domain with many workloads uses SPIRE, which attests each workload and renews its SVID
-without files: see docs/identities.md.`
+without files: see docs/guides/spire.md.`
 
 	return ca
 }
@@ -231,7 +231,7 @@ func bundleCommand(session connect.Session) *cobra.Command {
 func noteSize(session connect.Session, store *Store) {
 	if store.Outgrown() {
 		session.Note("This authority has issued %d identities. SPIRE attests each workload and needs no files: "+
-			"see docs/identities.md.", len(store.issued))
+			"see docs/guides/spire.md.", len(store.issued))
 	}
 }
 
