@@ -165,6 +165,18 @@ func (n *Node) ID() spiffeid.ID { return n.id }
 // acknowledged before is safe.
 func (n *Node) Failed() <-chan struct{} { return n.store.Failed() }
 
+// Alive takes the locks that requests and the replicated log take, and returns. It waits for
+// no disk and no other node: if it doesn't return, the node hangs and only a restart helps.
+func (n *Node) Alive() {
+	n.store.Quotas()
+	n.agreements.List()
+	n.view.Own().Len()
+
+	for _, origin := range n.view.Origins() {
+		n.view.Origin(origin).Len()
+	}
+}
+
 // Ready returns nil when the node has an identity and a leader, is caught up, can
 // sign and can write its audit trail, and does not stop; else the check that fails.
 func (n *Node) Ready() error {

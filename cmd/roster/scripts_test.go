@@ -5,6 +5,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -31,6 +32,43 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"load":       load,
 	"nodes":      nodes,
 	"agent":      agent,
+	"systemd":    systemd,
+}
+
+// systemd collects in a file what programs that are started from then on say to their service
+// manager (sd_notify), a line each: systemd FILE.
+func systemd(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, len(args) == 1, "systemd FILE")
+
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: ts.MkAbs("notify"), Net: "unixgram"})
+	ts.Check(err)
+
+	file, err := os.Create(ts.MkAbs(args[0]))
+	ts.Check(err)
+
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+
+		message := make([]byte, 4096)
+		for {
+			n, err := socket.Read(message)
+			if err != nil {
+				return
+			}
+
+			fmt.Fprintf(file, "%s\n", message[:n])
+		}
+	}()
+	ts.Defer(func() {
+		_ = socket.Close()
+
+		<-done
+
+		_ = file.Close()
+	})
+	ts.Setenv("NOTIFY_SOCKET", ts.MkAbs("notify"))
+	ts.Setenv("WATCHDOG_USEC", "1000000")
 }
 
 // agent starts an agent on loopback that shows the card in a file as its own, with its

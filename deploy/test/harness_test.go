@@ -19,18 +19,6 @@ const patience = 60 * time.Second
 // stopPatience bounds the wait for the end of a process after SIGTERM.
 const stopPatience = 30 * time.Second
 
-// repository is the top of the checkout.
-func repository(t *testing.T) string {
-	t.Helper()
-
-	top, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	return top
-}
-
 // tool returns the path of a program, and skips the test if it isn't here.
 func tool(t *testing.T, name string) string {
 	t.Helper()

@@ -95,16 +95,20 @@ func serve(ctx context.Context, session connect.Session, file string) error {
 		return addRecoveryHint(failure, err, &cfg)
 	}
 
+	stopping := supervise(n, log)
 	log.Info("serving", "node", n.ID().String(), "api", cfg.Listen.API)
 
 	select {
 	case <-ctx.Done():
+		stopping()
 		log.Info("stopping", "drain_ms", cfg.Drain.Milliseconds())
 		n.Drain()
 
 		return n.Close()
 	case <-n.Failed():
 	}
+
+	stopping()
 
 	cause := n.Ready()
 	log.Error("stopping after a failure", "err", cause)
