@@ -6,7 +6,6 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -308,59 +307,6 @@ func TestLayering(t *testing.T) {
 	for _, c := range complaints {
 		t.Error(c)
 	}
-}
-
-// The README has a row for each top-level package, with its imports.
-func TestTheReadmeShowsTheLayers(t *testing.T) {
-	text, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	var all []string
-	for from, to := range layers {
-		if strings.Contains(from, "/") && from != "cmd/roster" {
-			continue
-		}
-
-		all = append(all, from)
-		if from == "cmd/roster" {
-			to = roomImports(from)
-		}
-
-		to = slices.DeleteFunc(slices.Clone(to), func(ours string) bool { return strings.Contains(ours, "/") })
-
-		imports := strings.Join(to, ", ")
-		switch {
-		case len(to) == 0:
-			imports = "nothing"
-		case from == "node":
-			imports = "all"
-		}
-
-		row := regexp.MustCompile("(?m)^\\| `" + from + "/` \\| .* \\| " + imports + " \\|$")
-		if !row.Match(text) {
-			t.Errorf("README.md has no row of %s/ that imports %s", from, imports)
-		}
-	}
-
-	if rows := regexp.MustCompile("(?m)^\\| `[a-z/]+/` \\|").FindAll(text, -1); len(rows) != len(all) {
-		t.Errorf("README.md has %d rows for %d packages", len(rows), len(all))
-	}
-}
-
-// roomImports returns what the rooms of a package import, in alphabetical order.
-func roomImports(of string) []string {
-	imports := map[string]bool{}
-	for from, to := range layers {
-		if strings.HasPrefix(from, of+"/") {
-			for _, ours := range to {
-				imports[ours] = true
-			}
-		}
-	}
-
-	return slices.Sorted(maps.Keys(imports))
 }
 
 // docs/architecture.md has a row for every package, with its imports.
