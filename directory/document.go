@@ -164,6 +164,33 @@ func ParseObject(body []byte) ([]strictjson.Member, error) {
 // NewDocument makes a document of members that are strict JSON already. It refuses the node's
 // own members, names that SD-JWT uses, and documents beyond the bounds.
 func NewDocument(kind Kind, members []strictjson.Member) (Document, error) {
+	return newDocument(kind, members, strictjson.AppendObject(make([]byte, 0, objectSize(members)), members))
+}
+
+// JoinDocument is NewDocument of members that came one by one. It refuses them unless they
+// make one strict JSON object from which each member is read back unchanged: no name occurs
+// twice, and no value reaches into the next member.
+func JoinDocument(kind Kind, members []strictjson.Member) (Document, error) {
+	raw := strictjson.AppendObject(make([]byte, 0, objectSize(members)), members)
+	if !strictjson.IsObjectOf(raw, members) {
+		return Document{}, Refuse(BadDocument, "the members are not one strict JSON object")
+	}
+
+	return newDocument(kind, members, raw)
+}
+
+// objectSize is the size of an object with these members, whose names need no escapes.
+func objectSize(members []strictjson.Member) int {
+	size := len(`{}`)
+	for _, m := range members {
+		size += len(m.Name) + len(`"":,`) + len(m.Value)
+	}
+
+	return size - min(1, len(members)) // the last has no comma
+}
+
+// newDocument makes a document of raw, which has these members. It keeps raw.
+func newDocument(kind Kind, members []strictjson.Member, raw []byte) (Document, error) {
 	for _, m := range members {
 		if kind.isReserved(m.Name) {
 			return Document{}, Refuse(BadDocument, "the member %q is the directory's own", m.Name).
@@ -176,7 +203,6 @@ func NewDocument(kind Kind, members []strictjson.Member) (Document, error) {
 			MaxMembers)
 	}
 
-	raw := strictjson.AppendObject(nil, members)
 	if len(raw) > MaxDocument {
 		return Document{}, Refuse(TooLarge, "the document has %d bytes; at most %d are allowed", len(raw), MaxDocument)
 	}
@@ -186,7 +212,11 @@ func NewDocument(kind Kind, members []strictjson.Member) (Document, error) {
 			At(at)
 	}
 
-	return Document{kind, string(raw)}, nil // without the room that appending left
+	if cap(raw) > len(raw) {
+		raw = bytes.Clone(raw) // without the room that appending left
+	}
+
+	return Document{kind, strictjson.TextOf(raw)}, nil
 }
 
 // usesSDJWT reports whether an object within raw has a member named as SD-JWT

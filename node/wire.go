@@ -53,6 +53,9 @@ func (n *Node) wire(env Env) error {
 
 	n.outbound.listeners = ownListeners([]net.Listener{n.adminListener, ln.api, ln.cluster, ln.gossip},
 		n.member().Cluster, n.cfg.Gossip.Advertise)
+
+	wireDebug(n) // before the data is loaded, so that a slow start can be profiled
+
 	if err := n.wireDirectory(ln, env); err != nil {
 		return errors.Join(err, ln.close())
 	}
@@ -82,7 +85,6 @@ func (n *Node) wire(env Env) error {
 		findings: n.findings,
 		bundles:  n.keeper,
 	})
-	wireDebug(n)
 
 	n.admin.show(n.metrics.handler(), n.Ready)
 	n.life.onStop("readiness", func(context.Context) error {

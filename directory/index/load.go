@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/roster-mesh/roster/directory"
 )
@@ -79,8 +78,7 @@ func (x *Index) buildFrom(es []*directory.Entry) *Index {
 
 	slices.SortFunc(inOrder, func(a, b keyed) int { return a.key.compare(b.key) })
 
-	var naming sync.WaitGroup
-	naming.Go(func() {
+	sorted := aside(func() {
 		for i, k := range inOrder {
 			byName[i] = named{k.e.Agent, uint32(i)} // an empty stock numbers from 0
 		}
@@ -90,7 +88,7 @@ func (x *Index) buildFrom(es []*directory.Entry) *Index {
 		})
 	})
 
-	naming.Go(func() { next.alike.build(inOrder) })
+	likened := aside(func() { next.alike.build(inOrder) })
 
 	next.fields[fieldCapName].sorted = nil // until all texts are there
 	for _, k := range inOrder {
@@ -106,10 +104,27 @@ func (x *Index) buildFrom(es []*directory.Entry) *Index {
 	}
 
 	next.fields[fieldCapName].sort()
-	naming.Wait()
+	sorted()
+	likened()
 	next.names = newSortedRows(numbers(byName))
 
 	return next
+}
+
+// aside runs f on another goroutine. wait returns when f has, and panics if f did: a panic
+// on foreign names is for the caller to contain.
+func aside(f func()) (wait func()) {
+	done := make(chan any, 1)
+	go func() {
+		defer func() { done <- recover() }()
+		f()
+	}()
+
+	return func() {
+		if value := <-done; value != nil {
+			panic(value)
+		}
+	}
 }
 
 // build adds entries to lookalikes that are empty; rows are numbered in the given order.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -86,10 +87,10 @@ func RedactRecord(text string, sight directory.Redaction) (string, error) {
 
 	kind := contents.Document.Kind()
 	r.Disclosures = slices.DeleteFunc(r.Disclosures, func(text string) bool {
-		member, err := openDisclosure(text)
+		member, err := openDisclosure(nil, text)
 
 		object := "doc"
-		if _, ours := contents.reg[directory.HashOf([]byte(text))]; ours {
+		if _, ours := contents.reg.find(directory.HashOf(strictjson.BytesOf(text))); ours {
 			object = "reg"
 		}
 
@@ -141,8 +142,7 @@ func (d Dialect) OpenNamed(payload []byte, disclosures []string, h, m directory.
 		return contents, nil
 	}
 
-	o := opening{c: contents, seen: make(map[directory.Hash]bool, len(disclosures)), named: make(map[string]bool, 3),
-		members: make([]strictjson.Member, 0, len(disclosures))}
+	o := newOpening(contents, disclosures)
 	for _, text := range disclosures {
 		if err := o.take(text); err != nil {
 			return nil, err
@@ -157,11 +157,7 @@ func (d Dialect) OpenNamed(payload []byte, disclosures []string, h, m directory.
 		return nil, fmt.Errorf("%w: it withholds the owner and shows who registered for them", errRecord)
 	}
 
-	if !strict(o.members) {
-		return nil, fmt.Errorf("%w: its members are not a strict JSON object", errRecord)
-	}
-
-	if contents.Document, err = directory.NewDocument(o.kind, o.members); err != nil {
+	if contents.Document, err = directory.JoinDocument(o.kind, o.members); err != nil {
 		return nil, fmt.Errorf("%w: %w", errRecord, err)
 	}
 
@@ -170,56 +166,60 @@ func (d Dialect) OpenNamed(payload []byte, disclosures []string, h, m directory.
 	return contents, nil
 }
 
-// strict reports whether members make one strict JSON object from which each member is read
-// back unchanged: no name occurs twice, and no value reaches into the next member.
-func strict(members []strictjson.Member) bool {
-	again, err := directory.ParseObject(strictjson.AppendObject(nil, members))
-
-	return err == nil && slices.EqualFunc(again, members, func(a, b strictjson.Member) bool {
-		return a.Name == b.Name && bytes.Equal(a.Value, b.Value)
-	})
-}
-
 // An opening is a record whose disclosures are being taken, one by one.
 type opening struct {
-	c       *Contents
-	kind    directory.Kind
-	members []strictjson.Member
-	size    int
-	seen    map[directory.Hash]bool
-	named   map[string]bool // members of ours
+	c         *Contents
+	kind      directory.Kind
+	members   []strictjson.Member // parts of room
+	size      int
+	room      []byte // for all disclosures, decoded
+	reg, doc  []bool // the digests of the statement whose disclosures were taken
+	disclosed map[string]bool
+}
+
+func newOpening(contents *Contents, disclosures []string) *opening {
+	size := 0
+	for _, text := range disclosures {
+		size += directory.B64.DecodedLen(len(text))
+	}
+
+	return &opening{c: contents, room: make([]byte, 0, size), reg: make([]bool, len(contents.reg)),
+		doc: make([]bool, len(contents.doc)), disclosed: make(map[string]bool, 3),
+		members: make([]strictjson.Member, 0, len(disclosures))}
 }
 
 // take adds the member of one disclosure.
 func (o *opening) take(text string) error {
-	member, err := openDisclosure(text)
+	member, err := openDisclosure(&o.room, text)
 	if err != nil {
 		return err
 	}
 
-	hash := directory.HashOf([]byte(text))
-	_, ours := o.c.reg[hash]
+	hash := directory.HashOf(strictjson.BytesOf(text))
+	inReg, ours := o.c.reg.find(hash)
 
-	_, theirs := o.c.doc[hash]
+	inDoc, theirs := o.c.doc.find(hash)
 	switch {
-	case o.seen[hash]:
+	case ours && o.reg[inReg] || theirs && o.doc[inDoc]:
 		return fmt.Errorf("%w: a disclosure occurs twice", errRecord)
 	case !ours && !theirs:
 		return fmt.Errorf("%w: the statement holds no hash of the disclosure %q", errRecord, member.Name)
-	case ours && o.named[member.Name]:
+	case ours && o.disclosed[member.Name]:
 		return fmt.Errorf("%w: %s is disclosed twice", errRecord, member.Name)
 	}
 
-	o.seen[hash] = true
 	if o.size += len(member.Name) + len(member.Value); o.size > directory.MaxDocument+maxReg {
 		return fmt.Errorf("%w: its members have over %d bytes", errRecord, directory.MaxDocument)
 	}
 
 	if ours {
-		o.named[member.Name] = true
+		o.reg[inReg] = true
+		o.disclosed[member.Name] = true
+
 		return o.c.setReg(member, &o.kind)
 	}
 
+	o.doc[inDoc] = true
 	o.members = append(o.members, member)
 
 	return nil
@@ -236,12 +236,11 @@ func (c *Contents) setReg(member strictjson.Member, kind *directory.Kind) error 
 		return checkUnknown(member)
 	}
 
-	var s string
-	if err := json.Unmarshal(member.Value, &s); err != nil {
+	s, err := textOf(member.Value)
+	if err != nil {
 		return fmt.Errorf("%w: %s is not a string", errRecord, member.Name)
 	}
 
-	var err error
 	switch member.Name {
 	case "agent":
 		if c.Agent, err = directory.ParseName(s); err == nil && c.Agent != s {
@@ -271,6 +270,21 @@ func (c *Contents) setReg(member strictjson.Member, kind *directory.Kind) error 
 	return nil
 }
 
+// textOf decodes a JSON string.
+func textOf(value []byte) (s string, err error) {
+	if n := len(value) - 1; n > 0 && value[0] == '"' && value[n] == '"' {
+		// Nearly all are written as they are. The text outlives the record, so it is copied.
+		plain := strictjson.TextOf(value[1:n])
+		if strictjson.PlainPrefix(plain) == len(plain) && utf8.ValidString(plain) {
+			return strings.Clone(plain), nil
+		}
+	}
+
+	err = json.Unmarshal(value, &s)
+
+	return s, err
+}
+
 // checkUnknown refuses a member of reg whose value is not strict JSON, or whose
 // name is SD-JWT's own (RFC 9901, 4.2.1).
 func checkUnknown(member strictjson.Member) error {
@@ -285,10 +299,20 @@ func checkUnknown(member strictjson.Member) error {
 	return nil
 }
 
-// openDisclosure decodes ["SALT","NAME",VALUE]. Its caller checks that the value is strict
-// JSON, for all disclosures at once.
-func openDisclosure(text string) (strictjson.Member, error) {
-	data, err := directory.B64.DecodeString(text)
+// openDisclosure decodes ["SALT","NAME",VALUE]. The member shares the memory of room, if
+// there is one, to which the decoded text is appended. The caller checks that the value is
+// strict JSON, for all disclosures at once.
+func openDisclosure(room *[]byte, text string) (strictjson.Member, error) {
+	if room == nil {
+		room = new([]byte)
+	}
+
+	begin := len(*room)
+	all, err := directory.B64.AppendDecode(*room, strictjson.BytesOf(text))
+
+	data := all[begin:len(all):len(all)]
+	*room = all
+
 	if err != nil || directory.B64.EncodedLen(len(data)) != len(text) { // the decoder skips line ends
 		return strictjson.Member{}, fmt.Errorf("%w: a disclosure is not base64url", errRecord)
 	}
@@ -340,7 +364,7 @@ func plainDisclosure(data []byte) (strictjson.Member, bool) {
 		return strictjson.Member{}, false
 	}
 
-	return strictjson.Member{Name: string(rest[:n]), Value: value}, true
+	return strictjson.Member{Name: strictjson.TextOf(rest[:n]), Value: value}, true
 }
 
 // The size of a disclosure's salt, and of its text.

@@ -10,6 +10,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -260,12 +261,10 @@ func HashDisclosures(texts []string) directory.Hash {
 	texts = slices.Clone(texts)
 	slices.Sort(texts)
 
-	size := len(texts)
-	for _, t := range texts {
-		size += len(t)
-	}
+	room := hashRooms.Get().(*[]byte)
+	defer hashRooms.Put(room)
 
-	data := make([]byte, 0, size)
+	data := (*room)[:0]
 	for i, t := range texts {
 		if i > 0 {
 			data = append(data, '~')
@@ -274,8 +273,13 @@ func HashDisclosures(texts []string) directory.Hash {
 		data = append(data, t...)
 	}
 
+	*room = data
+
 	return directory.HashOf(data)
 }
+
+// hashRooms are buffers of HashDisclosures, which grow to a record's size.
+var hashRooms = sync.Pool{New: func() any { return new([]byte) }}
 
 var errStatement = errors.New("not a canonical statement")
 
@@ -292,7 +296,7 @@ type Claims struct {
 	Since     int64
 	Leaf      uint64
 	Extension Extension
-	reg, doc  map[directory.Hash]struct{}
+	reg, doc  hashSet
 }
 
 // ParseStatement is Dialect.ParseStatement with the dialect of this build.
@@ -365,8 +369,8 @@ func (d Dialect) ParseStatement(payload []byte) (*Claims, error) {
 		return nil, errStatement
 	}
 
-	for h := range claims.reg {
-		if _, twice := claims.doc[h]; twice { // RFC 9901, 7.1: no digest occurs twice
+	for _, h := range claims.reg {
+		if _, twice := claims.doc.find(h); twice { // RFC 9901, 7.1: no digest occurs twice
 			return nil, errStatement
 		}
 	}
@@ -470,11 +474,28 @@ func (s *scan) digests(text string) (all []byte) {
 	return all
 }
 
-func set(digests []byte) map[directory.Hash]struct{} {
-	m := make(map[directory.Hash]struct{}, len(digests)/sha256.Size)
-	for h := range slices.Chunk(digests, sha256.Size) {
-		m[directory.Hash(h)] = struct{}{}
+// A hashSet has hashes in ascending order, each once. A map takes longer to make for the few
+// hashes of a statement.
+type hashSet []directory.Hash
+
+func set(digests []byte) hashSet {
+	if len(digests) == 0 {
+		return nil
 	}
 
-	return m
+	all := make(hashSet, 0, len(digests)/sha256.Size)
+	for h := range slices.Chunk(digests, sha256.Size) {
+		all = append(all, directory.Hash(h))
+	}
+
+	slices.SortFunc(all, compareHashes)
+
+	return all
 }
+
+// find returns the place of a hash in the set.
+func (s hashSet) find(h directory.Hash) (at int, found bool) {
+	return slices.BinarySearchFunc(s, h, compareHashes)
+}
+
+func compareHashes(a, b directory.Hash) int { return bytes.Compare(a[:], b[:]) }

@@ -130,6 +130,46 @@ func ParseObject(body []byte) ([]Member, error) {
 	return members, nil
 }
 
+// IsObjectOf reports whether ParseObject of body returns these members.
+func IsObjectOf(body []byte, members []Member) bool {
+	if Depth(body) > MaxDepth {
+		return false
+	}
+
+	d := Decoder(body)
+	defer Release(d)
+
+	if d.PeekKind() != '{' {
+		return false
+	}
+
+	_, _ = d.ReadToken()
+
+	for _, m := range members {
+		if d.PeekKind() != '"' {
+			return false
+		}
+
+		name, err := d.ReadToken()
+		if err != nil || name.String() != m.Name {
+			return false
+		}
+
+		value, err := d.ReadValue()
+		if err != nil || !bytes.Equal(value, m.Value) {
+			return false
+		}
+	}
+
+	if end, err := d.ReadToken(); err != nil || end.Kind() != '}' {
+		return false
+	}
+
+	_, err := d.ReadToken()
+
+	return errors.Is(err, io.EOF)
+}
+
 // decoders are for use again: a new one takes a kilobyte, and most texts are shorter.
 var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
 

@@ -17,6 +17,17 @@ type shownIndex struct {
 	Index   *index.Index
 	peering *atomic.Pointer[directory.Peering]
 	stale   bool // nothing is shown, because the origin is silent and its peering asks for that
+
+	// The values that the last entry had. Nearly all entries of an origin share them, and
+	// share their memory.
+	lastKey  atomic.Pointer[keyText]
+	lastFrom atomic.Pointer[spiffeid.TrustDomain]
+}
+
+// A keyText is the id of a key and its text.
+type keyText struct {
+	id   directory.Hash
+	text string
 }
 
 // admits reports whether an entry may be shown: the import policy admits it, and the index
@@ -40,17 +51,42 @@ func (sx *shownIndex) describe(entry *directory.Entry, aud directory.Audience, h
 		return nil
 	}
 
-	from, _ := spiffeid.TrustDomainFromString(held.From)
-	entry.Received = &directory.Received{At: held.At, From: from, H: held.H, M: held.M, Private: aud != directory.Mesh}
-	describe(held, entry, sx.peering.Load().Import.MaxLifetime)
+	entry.Received = &directory.Received{At: held.At, From: sx.from(held.From), H: held.H, M: held.M,
+		Private: aud != directory.Mesh}
+	sx.extend(entry, held)
 
 	return entry
 }
 
-// describe sets the fields of e that a renewal changes; most is the peering's MaxLifetime.
-func describe(h *store.Entry, e *directory.Entry, most uint32) {
-	e.Revision, e.Lifetime, e.ExpiresAt = h.Revision, h.Lifetime, ClippedDeadline(h, most)*1000
-	e.Received.Key, e.Received.CheckedAt = h.Key.String(), h.CheckedAt
+// extend sets the fields of an entry that a renewal changes.
+func (sx *shownIndex) extend(entry *directory.Entry, held *store.Entry) {
+	entry.Revision = held.Revision
+	entry.Lifetime = held.Lifetime
+	entry.ExpiresAt = ClippedDeadline(held, sx.peering.Load().Import.MaxLifetime) * 1000
+	entry.Received.Key = sx.keyText(held.Key)
+	entry.Received.CheckedAt = held.CheckedAt
+}
+
+func (sx *shownIndex) keyText(id directory.Hash) string {
+	last := sx.lastKey.Load()
+	if last == nil || last.id != id {
+		last = &keyText{id, id.String()}
+		sx.lastKey.Store(last)
+	}
+
+	return last.text
+}
+
+// from returns the domain that handed a record over; zero if the name is not one.
+func (sx *shownIndex) from(name string) spiffeid.TrustDomain {
+	if last := sx.lastFrom.Load(); last != nil && last.Name() == name {
+		return *last
+	}
+
+	from, _ := spiffeid.TrustDomainFromString(name)
+	sx.lastFrom.Store(&from)
+
+	return from
 }
 
 // ClippedDeadline is the deadline of a record, clipped to the longest lifetime that the
@@ -75,7 +111,7 @@ func (sx *shownIndex) renew(rid directory.RID, held *store.Entry) {
 
 	entry, r := *old, *old.Received
 	entry.Received = &r
-	describe(held, &entry, sx.peering.Load().Import.MaxLifetime)
+	sx.extend(&entry, held)
 	sx.put(&entry)
 }
 
@@ -115,6 +151,23 @@ func (sx *shownIndex) offer(entry *directory.Entry) {
 	}
 
 	sx.put(entry)
+}
+
+// fill shows entries of one stream at a start. To build an empty index costs a fraction of
+// entering them one by one. It is given up if a panic shows that one of them can't be entered.
+func (sx *shownIndex) fill(entries []*directory.Entry) {
+	built := false
+	if sx.Index.Len() == 0 {
+		built = sx.cfg.Panics.Do(contain.Index, func() { sx.Index.Build(entries)() })
+	}
+
+	if built {
+		return
+	}
+
+	for _, e := range entries {
+		sx.offer(e)
+	}
 }
 
 // shows reports whether an entry is shown as it would be now, if it is admitted.

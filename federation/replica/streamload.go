@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"slices"
+
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/store"
@@ -55,7 +57,9 @@ func (ss *streams) loadStreams(saved store.Origin) error {
 // fill loads the missing records and the usage of a stream. If the stream is the one that is
 // shown, it also fills the index. Nothing runs yet.
 func (ss *streams) fill(feed *Feed, st *Stream) error {
-	return ss.Store.Scan(st.Id, func(t *store.Tx, rid directory.RID, held *store.Entry) bool {
+	var entries []*directory.Entry
+
+	err := ss.Store.Scan(st.Id, func(t *store.Tx, rid directory.RID, held *store.Entry) bool {
 		takes := t.UsageOf(held)
 
 		st.Used = st.Used.Plus(takes)
@@ -68,7 +72,25 @@ func (ss *streams) fill(feed *Feed, st *Stream) error {
 		}
 
 		return st == feed.Cur
-	}, func(batch []store.StoredEntry) { ss.showAll(st, batch) })
+	}, func(batch []store.StoredEntry) { entries = append(entries, ss.openAll(st, batch)...) })
+	if err == nil {
+		ss.Shown.fill(entries)
+	}
+
+	return err
+}
+
+// openAll returns the index entries of stored ones that can be shown and that import policy
+// admits.
+func (ss *streams) openAll(st *Stream, batch []store.StoredEntry) []*directory.Entry {
+	entries := make([]*directory.Entry, len(batch))
+	Parallel(len(batch), func(i int) {
+		if e := ss.reader.entryOf(st, batch[i]); e != nil && ss.Shown.admits(e) {
+			entries[i] = e
+		}
+	})
+
+	return slices.DeleteFunc(entries, func(e *directory.Entry) bool { return e == nil })
 }
 
 // showAll shows stored entries that import policy admits.

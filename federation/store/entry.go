@@ -140,6 +140,7 @@ var encoding = func() cbor.EncMode {
 	return m
 }()
 
+// Marshal encodes a value of the file.
 func Marshal(v any) []byte {
 	data, err := encoding.Marshal(v)
 	if err != nil {
@@ -149,7 +150,21 @@ func Marshal(v any) []byte {
 	return data
 }
 
+// Unmarshal decodes what Marshal returned. It keeps nothing of b. It returns ErrStore if b is
+// something else.
 func Unmarshal(b []byte, v any) error {
+	read := false
+	switch v := v.(type) {
+	case *Entry:
+		read = decodeEntry(b, v)
+	case *Record:
+		read = decodeRecord(b, v)
+	}
+
+	if read {
+		return nil
+	}
+
 	if err := cbor.Unmarshal(b, v); err != nil {
 		return fmt.Errorf("%w (%s)", ErrStore, strings.TrimPrefix(err.Error(), "cbor: "))
 	}

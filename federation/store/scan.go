@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/roster-mesh/roster/directory"
+	"golang.org/x/sync/errgroup"
 )
 
 // A StoredEntry entry is one whose record is on disk.
@@ -18,42 +19,65 @@ type StoredEntry struct {
 const FillBatch = 1000
 
 // Scan reads a whole stream in batches and fills Places. It passes the entries with a record
-// that pick selects to use. The stream must not change meanwhile.
+// that pick selects to use, and reads a batch ahead meanwhile. Neither function is called by
+// two goroutines at once. The stream must not change meanwhile.
 func (s *Store) Scan(id StreamID, pick func(*Tx, directory.RID, *Entry) bool, use func([]StoredEntry)) error {
-	for after, more := []byte(nil), true; more; {
-		var (
-			batch []StoredEntry
-			moves []move
-			err   error
-		)
+	batches := make(chan []StoredEntry)
 
-		after, more, err = s.EntriesAfter(id, after, FillBatch, func(t *Tx, rid directory.RID, held *Entry) error {
-			picked := pick(t, rid, held)
-			if held.Record != RecordHeld {
-				return nil
+	var reading errgroup.Group
+	reading.Go(func() error {
+		defer close(batches)
+
+		for after, more := []byte(nil), true; more; {
+			var (
+				batch []StoredEntry
+				err   error
+			)
+
+			batch, after, more, err = s.scanSome(id, after, pick)
+			batches <- batch
+
+			if err != nil {
+				return err
 			}
-
-			moves = append(moves, move{h: held.H, place: held.Place})
-
-			if !picked {
-				return nil
-			}
-
-			e, err := t.StoredEntryOf(rid, held)
-			batch = append(batch, e)
-
-			return err
-		})
-
-		s.Places.note(id, moves)
-		use(batch)
-
-		if err != nil {
-			return err
 		}
+
+		return nil
+	})
+
+	for batch := range batches {
+		use(batch)
 	}
 
-	return nil
+	return reading.Wait()
+}
+
+// scanSome reads the batch of Scan after a key.
+func (s *Store) scanSome(id StreamID, after []byte, pick func(*Tx, directory.RID, *Entry) bool) (batch []StoredEntry,
+	last []byte, more bool, err error) {
+	moves := make([]move, 0, FillBatch)
+
+	last, more, err = s.EntriesAfter(id, after, FillBatch, func(t *Tx, rid directory.RID, held *Entry) error {
+		picked := pick(t, rid, held)
+		if held.Record != RecordHeld {
+			return nil
+		}
+
+		moves = append(moves, move{h: held.H, place: held.Place})
+
+		if !picked {
+			return nil
+		}
+
+		e, err := t.StoredEntryOf(rid, held)
+		batch = append(batch, e)
+
+		return err
+	})
+
+	s.Places.note(id, moves)
+
+	return batch, last, more, err
 }
 
 // EntriesAfter reads up to limit entries of a stream after the key after. It returns the key

@@ -45,6 +45,7 @@ var sections = []section{
 	{"restart", 40 * time.Minute, restart, true},
 	{"storms", 40 * time.Minute, storms, true},
 	{"sync", 30 * time.Minute, firstSync, false},
+	{"foreign", 40 * time.Minute, foreign, false},
 	{"siblings", 40 * time.Minute, siblings, false},
 	{"flood", 10 * time.Minute, flood, false},
 	{"slow", 10 * time.Minute, slow, false},

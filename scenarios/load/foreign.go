@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+)
+
+// pulledAgain bounds the bytes of a peer's answers after a restart: heads and key documents.
+const pulledAgain = 64 << 10
+
+// foreign measures how long a node that holds a peer's registrations is away: from its start
+// until it is ready and shows the last of them. The records must come from its disk.
+func foreign(ctx context.Context, bench *bench) error {
+	mesh, err := bench.held(ctx)
+	if err != nil {
+		return err
+	}
+
+	origin, holder := mesh[0], mesh[1]
+	defer origin.close()
+	defer holder.close()
+
+	for _, way := range []struct {
+		what string
+		stop func(*process)
+	}{{"stopped in good order", (*process).end}, {"killed", (*process).kill}} {
+		way.stop(holder.nodes[0])
+		holder.client.CloseIdleConnections()
+
+		if err := bench.reopening(ctx, origin, holder, way.what); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// reopening starts the node of holder and adds the rows about its start.
+func (b *bench) reopening(ctx context.Context, origin, holder *domain, what string) error {
+	began := time.Now()
+
+	if err := holder.serve(0); err != nil {
+		return err
+	}
+
+	var watching errgroup.Group
+	if b.profiles != "" {
+		watching.Go(func() error { return holder.profileStart(ctx, "foreign", b.turn) })
+	}
+
+	if err := holder.ready(ctx, 0); err != nil {
+		return err
+	}
+
+	if err := holder.shows(ctx, 0, origin, b.size, new(int64)); err != nil {
+		return err
+	}
+
+	took := time.Since(began).Seconds()
+
+	cpu, err := holder.nodes[0].cpu()
+	if err == nil {
+		err = watching.Wait()
+	}
+
+	if err != nil {
+		return err
+	}
+
+	if err := holder.settled(ctx, b.size); err != nil { // until then a pull might still begin
+		return err
+	}
+
+	pulled, err := holder.pulledFrom(ctx, 0, origin)
+	if err != nil {
+		return err
+	}
+
+	own, err := holder.nodes[0].own()
+	if err != nil {
+		return err
+	}
+
+	what = count(b.size) + " of a peer, " + what
+	b.report.add(row{Section: "foreign", What: "serving again with " + what, Value: took, Unit: "s", Bar: atMost(30),
+		Note: fmt.Sprintf("%.1f s of processor time by then; %s MB of own memory in the end", cpu.Seconds(),
+			figure(float64(own)/1e6))})
+	b.report.add(row{Section: "foreign", What: "pulled after the restart with " + what, Value: float64(pulled) / 1024,
+		Unit: "KiB", Bar: atMost(pulledAgain / 1024)})
+
+	return nil
+}
+
+// held returns a mesh of two domains that run, of which the second has all registrations of
+// the first on its disk. With -keep a later run uses the same disk.
+func (b *bench) held(ctx context.Context) ([]*domain, error) {
+	dir := filepath.Join(b.dir, "foreign")
+	if b.keep != "" {
+		dir = filepath.Join(b.keep, fmt.Sprintf("foreign-%d", b.size))
+	}
+
+	mesh, err := b.layOutMesh(ctx, dir, 2, 1)
+	if err != nil {
+		return nil, err
+	}
+
+	origin, holder := mesh[0], mesh[1]
+
+	err = origin.start(ctx)
+	if err == nil {
+		err = origin.fillUpTo(ctx, filepath.Join(dir, "filled"), b.size)
+	}
+
+	if err == nil {
+		err = origin.settled(ctx, b.size)
+	}
+
+	if err == nil {
+		err = holder.start(ctx)
+	}
+
+	if err == nil {
+		err = holder.shows(ctx, 0, origin, b.size, new(int64))
+	}
+
+	if err == nil {
+		err = holder.settled(ctx, b.size)
+	}
+
+	if err != nil {
+		origin.close()
+		holder.close()
+
+		return nil, err
+	}
+
+	return mesh, nil
+}
+
+// pulledFrom returns the bytes that a node received in the answers of a peer's nodes.
+func (d *domain) pulledFrom(ctx context.Context, at int, origin *domain) (uint64, error) {
+	ops, err := d.clientAs("/ops/operator")
+	if err != nil {
+		return 0, err
+	}
+	defer ops.CloseIdleConnections()
+
+	peers, _, err := apiclient.NewDirect(d.Nodes[at].API, ops).Operator().Peers(ctx)
+	if err != nil {
+		return 0, err
+	}
+
+	of := slices.IndexFunc(peers, func(p apiclient.Peer) bool { return p.Domain == origin.TrustDomain })
+	if of < 0 {
+		return 0, errors.New("the node does not list the peer")
+	}
+
+	return peers[of].BytesIn, nil
+}
+
+// profileStart keeps a processor profile of a node that starts, which has no API yet.
+func (d *domain) profileStart(ctx context.Context, what string, took time.Duration) error {
+	socket := &net.Dialer{}
+	client := &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return socket.DialContext(ctx, "unix", filepath.Join(d.Nodes[0].Data, "debug.sock"))
+		},
+	}}
+	defer client.CloseIdleConnections()
+
+	return until(ctx, "a profile of "+d.Nodes[0].ID, d.nodes[0], func() error {
+		data, err := askBy(ctx, client, "http://localhost/debug/pprof/profile?seconds="+
+			strconv.Itoa(min(60, max(1, int(took.Seconds())))))
+		if err != nil {
+			return err
+		}
+
+		return os.WriteFile(filepath.Join(d.profiles, what+".pprof"), data, 0o644)
+	})
+}
