@@ -74,9 +74,15 @@ type recorder struct {
 	bytes  int64
 }
 
-// WriteHeader implements http.ResponseWriter.
+// WriteHeader implements http.ResponseWriter. An interim status is sent and not remembered:
+// the call goes on.
 func (r *recorder) WriteHeader(status int) {
-	if r.status == 0 || r.status < 200 {
+	if status < http.StatusOK {
+		r.ResponseWriter.WriteHeader(status)
+		return
+	}
+
+	if r.status == 0 {
 		r.status = status
 	}
 

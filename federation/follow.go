@@ -51,7 +51,7 @@ func (fl *follower) follow(ctx context.Context, origin *replica.Origin, feed *re
 			continue
 		}
 
-		origin.Failed(feed, err)
+		origin.Failed(feed, node, err)
 		fl.cfg.Logger.Debug("a subscription ended", "origin", origin.Domain.Name(), "audience", feed.Aud.String(),
 			"node", node.Base, "err", err)
 		// Every node has the same pages; they stay unsupported until this node is upgraded.

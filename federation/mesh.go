@@ -51,6 +51,7 @@ type Mesh struct {
 	holdings     *holdings
 	reopener     *reopener
 	upkeep       *upkeep
+	watcher      *watcher
 
 	ctx     context.Context // ends with Close, for work that outlives its request
 	cancel  context.CancelFunc
@@ -81,6 +82,7 @@ func Open(cfg Config) (*Mesh, error) {
 	m.replica = &replica.Config{
 		Domain: cfg.Domain, Inside: cfg.Inside, Keys: cfg.Keys, View: cfg.View, Dialect: cfg.Dialect,
 		Logger: cfg.Logger, Panics: cfg.Panics, Quota: cfg.Quota, Records: cfg.Records, Bytes: cfg.Bytes,
+		SilentAfter: func() time.Duration { return cfg.Stretch.of(replica.SilentAfter) },
 	}
 	m.records = &replica.RecordGate{Cfg: m.replica}
 
@@ -129,13 +131,21 @@ func Open(cfg Config) (*Mesh, error) {
 func (m *Mesh) connect() {
 	cfg := &m.cfg
 
-	m.client = &protocol.Client{HTTP: cfg.Client, Traffic: &m.traffic, Codecs: &m.codecs}
+	m.client = &protocol.Client{
+		HTTP: cfg.Client, Traffic: &m.traffic, Codecs: &m.codecs,
+		Answered: func(node protocol.Node) {
+			if origin := m.origins.Get(node.Domain); origin != nil {
+				origin.Answers.Answered()
+			}
+		},
+	}
 	m.publisher = publish.New(cfg.Domain, cfg.Source, cfg.Keys, cfg.Dialect)
 	m.access = &access{cfg: cfg, origins: m.origins}
 	m.neighbours = &neighbours{cfg: cfg, origins: m.origins}
 	m.gate = &gate{cfg: cfg, origins: m.origins}
 	m.reopener = &reopener{cfg: cfg, store: m.store, records: m.records}
 	m.upkeep = &upkeep{cfg: cfg, origins: m.origins, judge: m.judge}
+	m.watcher = &watcher{cfg: cfg, client: m.client}
 	m.holdings = &holdings{
 		cfg: cfg, store: m.store, publisher: m.publisher, origins: m.origins, access: m.access,
 	}
@@ -358,9 +368,14 @@ func (m *Mesh) start(ctx context.Context, origin *replica.Origin) {
 	go func() {
 		defer replica.Wake(m.halted)
 		defer close(origin.Loops.Done)
+
+		origin.Answers.Begin()
+		defer origin.Answers.End()
+
 		m.follower.seed(ctx, origin)
 
 		var wg sync.WaitGroup
+		wg.Go(func() { m.watcher.watch(ctx, origin) })
 		wg.Go(func() { m.follower.follow(ctx, origin, &origin.Streams.Pair.Mesh) })
 		wg.Go(func() { m.follower.follow(ctx, origin, &origin.Streams.Pair.Private) })
 		wg.Go(func() { m.follower.tend(ctx, origin) })

@@ -58,7 +58,7 @@ func TestWhoIsListedNoLongerKnowsItAfterARestart(t *testing.T) {
 				t.Errorf("a relay's page was %s", code)
 			}
 
-			if p := b.beta.Peers()[0]; !p.Unlisted {
+			if p := b.beta.Peers()[0]; !p.NotExported {
 				t.Errorf("%+v", p)
 			}
 		}

@@ -16,6 +16,7 @@ var (
 	errGap    = errors.New("gap between the received pages and the watermark")
 	errNoNews = errors.New("the node returned nothing new")
 	errNoNode = errors.New("the peering has no address")
+	errMoved  = errors.New("the peering no longer has this address")
 )
 
 // A puller pulls pages from nodes.
@@ -196,7 +197,7 @@ func (pl *puller) pullPrivate(ctx context.Context, origin *replica.Origin) {
 		store.ErrStalled) {
 		origin.Complain(err)
 	} else if err != nil && ctx.Err() == nil {
-		origin.Failed(&origin.Streams.Pair.Private, err)
+		origin.Failed(&origin.Streams.Pair.Private, node, err)
 		pl.cfg.Logger.Debug("pulling the private stream failed", "origin", origin.Domain.Name(), "node", node.Base,
 			"err", err)
 	}

@@ -22,7 +22,7 @@ func TestAPeerIsNotCalledActiveWhenItIsSilent(t *testing.T) {
 		b := newBench(t, nil)
 
 		status := func() replica.PeerStatus { return b.beta.Peers()[0] }
-		if s := status(); s.State != "failing" || !s.LastHeard.IsZero() {
+		if s := status(); s.State != "connecting" || !s.LastHeard.IsZero() {
 			t.Fatalf("before anything was heard: %+v", s)
 		}
 
@@ -40,7 +40,7 @@ func TestAPeerIsNotCalledActiveWhenItIsSilent(t *testing.T) {
 		b.world.mu.Unlock()
 		time.Sleep(replica.MaxHeadAge + time.Second)
 
-		if s := status(); s.State != "failing" || s.LastError == "" || s.HeadAge <= replica.MaxHeadAge {
+		if s := status(); s.State != "unreachable" || s.LastError == "" || s.HeadAge <= replica.MaxHeadAge {
 			t.Fatalf("a silent peer: %+v", s)
 		}
 
@@ -102,8 +102,10 @@ func TestAPeerIsNotCalledFailingWhileItIsPulled(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 
 		var loops sync.WaitGroup // without the subscription, which would pull as well
+		o.Answers.Begin()
 		loops.Go(func() { b.beta.follower.tend(ctx, o) })
 		loops.Go(func() { b.beta.follower.catchUp(ctx, o) })
+		loops.Go(func() { b.beta.watcher.watch(ctx, o) })
 		defer loops.Wait()
 		defer cancel()
 		eventually(t, 5*time.Second, "its head is known", func() bool { return b.beta.Peers()[0].HeadAge > 0 })

@@ -298,7 +298,7 @@ func TestWhatASilentOriginToldIsServedOrHidden(t *testing.T) {
 
 				s := b.beta.Peers()[0]
 				if shown := b.beta.shown(alpha)[rid] != nil; shown == hide || s.Hidden != hide ||
-					s.HeadAge < replica.MaxHeadAge || s.State != "failing" {
+					s.HeadAge < replica.MaxHeadAge || s.State != "unreachable" {
 					t.Errorf("shown %v: %+v", shown, s)
 				}
 

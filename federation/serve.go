@@ -187,8 +187,9 @@ func jose(w http.ResponseWriter, text string, err error) error {
 }
 
 // pages answers with one page. With wait the request is a subscription: it is answered as
-// soon as there is a page, or a later key document than the caller's. A private stream goes
-// from its origin directly to its domain, and no relay passes it on.
+// soon as there is a page, or a later key document than the caller's. With ping it gets
+// interim responses until then, the first at once. A private stream goes from its origin
+// directly to its domain, and no relay passes it on.
 func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain) error {
 	query, err := protocol.ParsePageQuery(r.URL.Query())
 	if err != nil {
@@ -211,7 +212,7 @@ func (s *server) pages(w http.ResponseWriter, r *http.Request, from spiffeid.Tru
 
 	defer leave()
 
-	text, err := s.nextPage(r, from, query)
+	text, err := s.nextPage(w, r, from, query)
 	if query.Keys != nil {
 		if issue := s.access.keysIssue(query.Origin); query.Keys.Before(issue) {
 			w.Header().Set(protocol.HeaderKeys, directory.FormatIndex(query.Origin, issue))
@@ -262,9 +263,13 @@ func (s *server) farewell(w http.ResponseWriter, r *http.Request, from spiffeid.
 	return nil
 }
 
-func (s *server) nextPage(r *http.Request, from spiffeid.TrustDomain, query protocol.PageQuery) (string, error) {
+func (s *server) nextPage(w http.ResponseWriter, r *http.Request, from spiffeid.TrustDomain,
+	query protocol.PageQuery) (string, error) {
 	end := time.NewTimer(query.Wait)
 	defer end.Stop()
+
+	pings := &pinger{w: w, every: query.Ping}
+	defer pings.stop()
 
 	for {
 		// Both channels are taken before the read, so that no change is missed.
@@ -281,16 +286,59 @@ func (s *server) nextPage(r *http.Request, from spiffeid.TrustDomain, query prot
 			return text, err
 		}
 
-		select {
-		case <-changed:
-		case <-unsigned:
-		case <-end.C:
-			return "", nil
-		case <-r.Context().Done():
-			return "", nil
-		case <-s.closing:
-			return "", directory.Refuse(directory.Unavailable, "this node is shutting down")
+		pings.begin()
+
+		for quiet := true; quiet; {
+			quiet = false
+			select {
+			case <-changed:
+			case <-unsigned:
+			case <-pings.due():
+				pings.send()
+				quiet = true
+			case <-end.C:
+				return "", nil
+			case <-r.Context().Done():
+				return "", nil
+			case <-s.closing:
+				return "", directory.Refuse(directory.Unavailable, "this node is shutting down")
+			}
 		}
+	}
+}
+
+// A pinger sends interim responses to a caller whose pull is held, so that the caller knows
+// that this node is there.
+type pinger struct {
+	w      http.ResponseWriter
+	every  time.Duration // 0 for none
+	ticker *time.Ticker  // nil before the first response
+}
+
+// begin sends the first response, once.
+func (p *pinger) begin() {
+	if p.every == 0 || p.ticker != nil {
+		return
+	}
+
+	p.ticker = time.NewTicker(p.every)
+	p.send()
+}
+
+func (p *pinger) send() { p.w.WriteHeader(http.StatusProcessing) }
+
+// due returns the channel of the ticks, nil if nothing is to be sent.
+func (p *pinger) due() <-chan time.Time {
+	if p.ticker == nil {
+		return nil
+	}
+
+	return p.ticker.C
+}
+
+func (p *pinger) stop() {
+	if p.ticker != nil {
+		p.ticker.Stop()
 	}
 }
 

@@ -24,6 +24,7 @@ type subscription struct {
 	o        *replica.Origin
 	f        *replica.Feed
 	n        protocol.Node
+	pings    bool // n sends interim responses while it holds a pull
 	useless  int
 
 	told  directory.Position // issue of the key document that n stated but that could not be pulled
@@ -53,6 +54,10 @@ func (fl *follower) subscribe(ctx context.Context, origin *replica.Origin, feed 
 		if err := s.next(ctx); err != nil {
 			return err
 		}
+
+		if !origin.Contacts.Lists(node) {
+			return errMoved
+		}
 	}
 
 	return ctx.Err()
@@ -60,16 +65,16 @@ func (fl *follower) subscribe(ctx context.Context, origin *replica.Origin, feed 
 
 // next waits for one answer and applies it.
 func (s *subscription) next(ctx context.Context) error {
-	asked, known := time.Now(), s.known()
+	asked, known, hold := time.Now(), s.known(), s.hold()
 
-	text, issue, err := s.await(ctx, known)
+	text, issue, err := s.await(ctx, known, hold)
 	if err != nil {
 		return err
 	}
 
 	news := known.Before(issue) && s.follow(ctx, issue)
 	if text == "" {
-		return s.judge(news || time.Since(asked) >= s.cfg.LongPoll/2) // half: clocks differ in rate
+		return s.judge(news || time.Since(asked) >= hold/2) // half: clocks differ in rate
 	}
 
 	page, code, err := s.receiver.take(ctx, replica.Sender{Domain: s.n.Domain}, s.n, text)
@@ -108,29 +113,52 @@ func (s *subscription) known() directory.Position {
 	return held
 }
 
+// hold returns the time for which n is to hold a pull without news. A node of an earlier
+// release sends nothing meanwhile, so it is asked again after the time in which another would
+// ping. The first pull shows which of both n is.
+func (s *subscription) hold() time.Duration {
+	if s.pings {
+		return s.cfg.LongPoll
+	}
+
+	return min(s.cfg.LongPoll, s.cfg.Stretch.of(protocol.PingEvery))
+}
+
 // await waits for the next page of the stream, or for a later issue of the origin's key
-// document than known, for at most Config.LongPoll. text is "" if there was no page. issue is
-// the one that the node stated, or zero.
-func (s *subscription) await(ctx context.Context, known directory.Position) (text string, issue directory.Position,
-	err error) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.LongPoll+protocol.AnswerTime)
+// document than known, for at most hold. text is "" if there was no page. issue is the one
+// that the node stated, or zero.
+func (s *subscription) await(ctx context.Context, known directory.Position, hold time.Duration) (text string,
+	issue directory.Position, err error) {
+	ctx, cancel := context.WithTimeout(ctx, hold+protocol.AnswerTime)
 	defer cancel()
+
+	ping := s.cfg.Stretch.of(protocol.PingEvery).Truncate(time.Second)
 	values := protocol.PullQuery(s.o.Domain, s.f.Aud, s.o.Streams.Since(s.f))
-	values.Set("wait", s.cfg.LongPoll.String())
+	values.Set("wait", hold.String())
 	values.Set("keys", directory.FormatIndex(s.o.Domain, known))
 
-	text, header, err := s.client.GetWithHeader(ctx, s.n, protocol.PathPages, values, protocol.MaxPage)
+	if ping < s.cfg.LongPoll {
+		values.Set("ping", ping.String())
+	}
+
+	held, err := s.client.Hold(ctx, s.n, protocol.PathPages, values, protocol.MaxPage, min(ping, hold)+pingDelay)
 	if err != nil {
 		return "", issue, err
 	}
 
+	s.pings = held.Pinged
+
 	// A missing header, or one in a later format, is ignored.
-	if _, told, err := directory.ParseIndex(header.Get(protocol.HeaderKeys)); err == nil {
+	if _, told, err := directory.ParseIndex(held.Header.Get(protocol.HeaderKeys)); err == nil {
 		issue = told
 	}
 
-	return text, issue, nil
+	return held.Text, issue, nil
 }
+
+// pingDelay is how late an answer to a held pull may be before another node is asked. It
+// leaves time to ask that one before the peer counts as unreachable.
+const pingDelay = 3 * time.Second
 
 // follow pulls the issue of the key document that the node stated, and reports whether it was
 // received. A failure does not end the subscription, because pages may use known keys.

@@ -11,9 +11,12 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
 	"reflect"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
@@ -249,6 +252,10 @@ type world struct {
 	tap   func(to string, r *http.Request, body []byte) []byte // may change an answer
 	carry http.RoundTripper                                    // nil calls handlers directly
 
+	frozen func(to string) bool                    // the node neither answers nor pings
+	hold   func(r *http.Request, ping func()) bool // answers instead of handlers, if it returns true
+	mute   bool                                    // nodes send no interim responses
+
 	scheme scheme // of the keyrings of nodes that are opened from now on
 }
 
@@ -335,7 +342,7 @@ func (w *world) roundTrip(from *site, r *http.Request) (*http.Response, error) {
 	}
 
 	rec := httptest.NewRecorder()
-	to.http.ServeHTTP(rec, r)
+	w.serve(to, &interim{rec, w, r}, r)
 
 	res := rec.Result()
 	if tap != nil {
@@ -352,6 +359,69 @@ func (w *world) roundTrip(from *site, r *http.Request) (*http.Response, error) {
 	}
 
 	return res, nil
+}
+
+// serve has a node answer, unless it is frozen or holds.
+func (w *world) serve(to *site, rec *interim, r *http.Request) {
+	w.mu.Lock()
+	hold := w.hold
+	w.mu.Unlock()
+
+	if hold != nil && hold(r, func() { rec.WriteHeader(http.StatusProcessing) }) {
+		return
+	}
+
+	if !w.thaws(r) {
+		return
+	}
+
+	to.http.ServeHTTP(rec, r)
+	w.thaws(r)
+}
+
+// thaws waits until the node of a request is not frozen, and returns false if the request's
+// context ends first.
+func (w *world) thaws(r *http.Request) bool {
+	for w.isFrozen(r) {
+		if !wait(r.Context(), nil, 100*time.Millisecond) {
+			return false
+		}
+	}
+
+	return true
+}
+
+func (w *world) isFrozen(r *http.Request) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	return w.frozen != nil && w.frozen(r.URL.Scheme+"://"+r.URL.Host)
+}
+
+// An interim is a recorder that hands interim responses to the caller, as a connection does.
+type interim struct {
+	*httptest.ResponseRecorder
+	world *world
+	r     *http.Request
+}
+
+func (i *interim) WriteHeader(status int) {
+	if status >= http.StatusOK {
+		i.ResponseRecorder.WriteHeader(status)
+		return
+	}
+
+	i.world.mu.Lock()
+	mute := i.world.mute
+	i.world.mu.Unlock()
+
+	if mute || i.world.isFrozen(i.r) {
+		return
+	}
+
+	if trace := httptrace.ContextClientTrace(i.r.Context()); trace != nil && trace.Got1xxResponse != nil {
+		_ = trace.Got1xxResponse(status, textproto.MIMEHeader(i.Header()))
+	}
 }
 
 // active is the peering with a domain's nodes.

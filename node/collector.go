@@ -139,6 +139,10 @@ var stateMetrics = []stateMetric{
 		perPeer(func(p federation.PeerStatus) float64 { return p.LagSeconds }), "origin"),
 	gauge("federation_head_age_seconds", "Time since the last verified head of a peer.",
 		perPeer(func(p federation.PeerStatus) float64 { return p.HeadAge.Seconds() }), "origin"),
+	gauge("federation_page_age_seconds", "Time since the issue of the last verified page of a peer; an idle domain "+
+		"issues none.", (*snapshot).pageAges, "origin"),
+	gauge("peer_up", "1 if a node of the active peer has answered this node within nine seconds, else 0.",
+		(*snapshot).peersUp, "origin"),
 	gauge("federation_epoch_timestamp_seconds", "Start of the epoch of a peer, in Unix seconds; it changes with a "+
 		"restore there.", (*snapshot).epochs, "origin"),
 	gauge("federation_over_quota_registrations", "Registrations of a peer that its quotas exclude.",
@@ -194,6 +198,23 @@ func (s *snapshot) registrations(emit emit) {
 func (s *snapshot) containedPanics(emit emit) {
 	for _, place := range contain.Places {
 		emit(float64(s.panics.Count(place)), string(place))
+	}
+}
+
+func (s *snapshot) pageAges(emit emit) {
+	for _, p := range s.peers {
+		if !p.LastPage.IsZero() {
+			emit(p.PageAge.Seconds(), p.Domain.Name())
+		}
+	}
+}
+
+// peersUp has no value for a peer of which nothing is asked, such as a frozen one.
+func (s *snapshot) peersUp(emit emit) {
+	for _, p := range s.peers {
+		if p.Asked {
+			emit(oneIf(p.Up), p.Domain.Name())
+		}
 	}
 }
 

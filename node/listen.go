@@ -87,6 +87,10 @@ func (n *Node) client(td spiffeid.TrustDomain) *http.Client {
 		IdleConnTimeout:       listener.IdleTimeout,
 		TLSHandshakeTimeout:   listener.HeaderTimeout,
 		ResponseHeaderTimeout: 75 * time.Second, // over the longest wait that a pull may ask for
+
+		// A connection over which nothing comes is given up, so that the next request makes
+		// a new one: a path that is there again may have forgotten the old one.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 5 * time.Second},
 	}
 	c := &http.Client{
 		Transport:     transport,

@@ -160,6 +160,11 @@ func addReceived(peer *wire.Peer, p directory.Peering, status federation.PeerSta
 	peer.LagSeconds = status.LagSeconds
 	peer.HeadAge = status.HeadAge.Seconds()
 	peer.LastHeard = status.LastHeard
+	peer.Up = status.Up
+	peer.LastAnswer = status.LastAnswer.UTC()
+	peer.UnreachableSince = status.SilentSince.UTC()
+	peer.LastPage = status.LastPage.UTC()
+	peer.PageAge = status.PageAge.Seconds()
 
 	peer.Records = status.Records
 	peer.RecordsLimit = status.RecordsLimit
@@ -168,7 +173,7 @@ func addReceived(peer *wire.Peer, p directory.Peering, status federation.PeerSta
 	peer.OverQuota = status.OverQuota
 	peer.Hidden = status.Hidden
 	peer.Missing = status.Pending
-	peer.Unlisted = status.Unlisted
+	peer.NotExported = status.NotExported
 	peer.Unsupported = status.Unsupported
 	peer.Unopened = status.Unopened
 

@@ -126,11 +126,21 @@ type Peers struct {
 // A Peer is the state of one peered domain, as the node that answers sees it.
 type Peer struct {
 	Domain string `json:"domain"`
-	// State is pending, active, frozen or terminated as agreed; behind, failing,
-	// unsupported (this release can't read what it announces) or unlisted if this node
-	// finds an active peer so. An unlisted peer answers and
-	// does not export to this domain.
+	// State is pending, active, frozen or terminated as agreed. Of an agreed active peer it is
+	// what the node that answers finds: connecting (it has not answered since the node
+	// started), unreachable (none of its nodes answers), behind, failing (it answers, and
+	// no head of it verifies), not_exported (it does not export to this domain) or
+	// unsupported (this release can't read what it announces).
 	State string `json:"state"`
+	// Up is whether one of the peer's nodes answers the node, LastAnswer when one did last,
+	// and UnreachableSince the start of the silence while none does.
+	Up               bool      `json:"up"`
+	LastAnswer       time.Time `json:"last_answer,omitzero"`
+	UnreachableSince time.Time `json:"unreachable_since,omitzero"`
+	// LastPage is the issue of the newest verified page, and PageAge the time since then in
+	// seconds. An idle domain issues none; HeadAge shows that it answers for its state.
+	LastPage time.Time `json:"last_page,omitzero"`
+	PageAge  float64   `json:"page_age_seconds,omitzero"`
 	// Agreed is pending, active, frozen or terminated.
 	Agreed string `json:"agreed"`
 	// Fingerprints are of the bundle that is believed, as of a TrustBundle.
@@ -143,9 +153,9 @@ type Peer struct {
 
 	// Exported is whether mesh registrations are exported to the peer.
 	Exported bool `json:"exported"`
-	// Unlisted is whether the peer does not export to this domain.
-	Unlisted bool      `json:"unlisted,omitzero"`
-	Until    time.Time `json:"invited_until,omitzero"`
+	// NotExported is whether the peer does not export to this domain.
+	NotExported bool      `json:"not_exported,omitzero"`
+	Until       time.Time `json:"invited_until,omitzero"`
 	// EndedBy is us or peer for a terminated peering.
 	EndedBy   string   `json:"ended_by,omitempty"`
 	Addresses []string `json:"addresses,omitempty"`
@@ -198,6 +208,36 @@ type Peer struct {
 
 	// Evidence is the evidence of this node against the peer, the oldest first.
 	Evidence []PeerEvidence `json:"evidence,omitempty"`
+}
+
+// StateText returns the state in words.
+func (p *Peer) StateText() string {
+	switch {
+	case !p.UnreachableSince.IsZero():
+		return "unreachable since " + p.UnreachableSince.UTC().Format(time.RFC3339)
+	case p.State == "not_exported":
+		return "doesn't export to this domain yet"
+	}
+
+	return p.State
+}
+
+// PageText returns the issue of the newest verified page in words, and its age.
+func (p *Peer) PageText() string {
+	if p.LastPage.IsZero() {
+		return "no verified page yet"
+	}
+
+	return "last verified page at " + p.LastPage.UTC().Format(time.RFC3339) + ", " + p.PageAgeText() + " ago"
+}
+
+// PageAgeText returns the age of the newest verified page, such as 3m20s; "" if there is none.
+func (p *Peer) PageAgeText() string {
+	if p.LastPage.IsZero() {
+		return ""
+	}
+
+	return time.Duration(p.PageAge * float64(time.Second)).Truncate(time.Second).String()
 }
 
 // PeerEvidence is a file which shows that a peer contradicted itself.

@@ -144,7 +144,7 @@ func TestOperatorsSeeTheMesh(t *testing.T) {
 		{"members", "spiffe://alpha.test/roster/node/1\talpha.test\t127.0.0.1:1\talive\n"},
 		{"flagged", "stuffed\tbeta.test\trepetition density\t/ad/r/beta.test/1\n"},
 		{"raft peers", "n1\ta:1\tleader\t\nn2\ta:2\tvoter\t2026-06-01T12:00:00Z\n"},
-		{"peer list", "beta.test\tactive\tno\t3\t1.2\t\tlate\n"},
+		{"peer list", "beta.test\tactive\tno\t3\t1.2\t\t\tlate\n"},
 		{"peer list -o jsonl",
 			`{"domain":"beta.test","state":"active","lag_revisions":3,"lag_seconds":1.25,"last_error":"late"}` + "\n"},
 	} {

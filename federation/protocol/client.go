@@ -8,9 +8,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -30,18 +33,63 @@ type Client struct {
 	HTTP    func(peer spiffeid.TrustDomain) *http.Client // talks to nodes of that domain and to no others
 	Traffic *Traffic
 	Codecs  *Codecs
+	// Answered is called for each response of a node, interim ones too, whatever it says.
+	Answered func(Node)
 }
 
 // Get asks a node and returns the body of its answer, "" for 204 No Content. A body that
 // is longer than limit is cut off one byte later, which the gate refuses.
 func (c *Client) Get(ctx context.Context, n Node, path string, q url.Values, limit int) (string, error) {
-	text, _, err := c.GetWithHeader(ctx, n, path, q, limit)
+	text, _, err := c.get(ctx, n, path, q, limit, func() {})
 	return text, err
 }
 
-// GetWithHeader is get, and also returns the header of the answer.
-func (c *Client) GetWithHeader(ctx context.Context, node Node, path string, q url.Values,
-	limit int) (string, http.Header, error) {
+// A Held is the answer to a pull that a node may hold.
+type Held struct {
+	Text   string // "" for 204 No Content
+	Header http.Header
+	Pinged bool // the node sent interim responses meanwhile
+}
+
+// Hold is Get for a request that the node may hold until it has news. The first response,
+// each further one and the answer must arrive within silence of each other; otherwise Hold
+// returns ErrSilent.
+func (c *Client) Hold(ctx context.Context, node Node, path string, q url.Values, limit int,
+	silence time.Duration) (held Held, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+
+	watchdog := time.AfterFunc(silence, func() { cancel(ErrSilent) })
+	defer watchdog.Stop()
+
+	var pings atomic.Int64
+
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		Got1xxResponse: func(int, textproto.MIMEHeader) error {
+			if pings.Add(1) > maxPings {
+				return errPings
+			}
+
+			watchdog.Reset(silence)
+			c.Answered(node)
+
+			return nil
+		},
+	})
+
+	held.Text, held.Header, err = c.get(traced, node, path, q, limit, func() { watchdog.Stop() })
+	held.Pinged = pings.Load() > 0
+
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, ErrSilent) {
+		err = fmt.Errorf("ask %s: %w", node.Base, cause)
+	}
+
+	return held, err
+}
+
+// get asks a node, and calls began when the header of the answer has arrived.
+func (c *Client) get(ctx context.Context, node Node, path string, q url.Values, limit int,
+	began func()) (string, http.Header, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, node.Base+path+"?"+q.Encode(), nil)
 	if err != nil {
 		return "", nil, fmt.Errorf("federation: %w", err)
@@ -54,6 +102,9 @@ func (c *Client) GetWithHeader(ctx context.Context, node Node, path string, q ur
 		return "", nil, fmt.Errorf("ask %s: %w", node.Base, err)
 	}
 	defer res.Body.Close()
+
+	began()
+	c.Answered(node)
 
 	body, err := io.ReadAll(io.LimitReader(res.Body, int64(limit)+1))
 	c.Traffic.Add(node.Domain, len(body), 0)
@@ -155,6 +206,8 @@ func (c *Client) Post(ctx context.Context, node Node, path string, body []byte, 
 		return nil, fmt.Errorf("ask %s: %w", node.Base, err)
 	}
 
+	c.Answered(node)
+
 	return res, nil
 }
 
@@ -189,6 +242,14 @@ const (
 var ErrNotFound = errors.New("the node holds nothing of that origin")
 
 var ErrDenied = errors.New("request denied")
+
+// ErrSilent means that a node neither answered a held pull nor sent a sign of life.
+var ErrSilent = errors.New("the node stopped answering while it held a pull")
+
+// maxPings bounds the interim responses of one pull: a node sends at most one per MinPing.
+const maxPings = 2 * int64(MaxWait/MinPing)
+
+var errPings = errors.New("too many interim responses")
 
 // Traffic counts the bytes of bodies that a domain's nodes answered and were
 // answered. Only peers and the own domain reach it.

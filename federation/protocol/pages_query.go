@@ -31,6 +31,11 @@ const (
 	// the caller's.
 	HeaderKeys = "Roster-Keys"
 
+	// PingEvery is the interval at which a node that holds a pull sends an interim response
+	// (102), if the caller asks for it. MinPing is the shortest interval that it serves.
+	PingEvery = 3 * time.Second
+	MinPing   = time.Second
+
 	TypeJOSE   = "application/jose"
 	TypeNDJSON = "application/x-ndjson"
 )
@@ -50,6 +55,7 @@ type PageQuery struct {
 	Since  uint64
 	Limit  int
 	Wait   time.Duration
+	Ping   time.Duration       // interval of interim responses during the wait; 0 for none
 	Keys   *directory.Position // the issue of the key document that the caller has; nil if it doesn't say
 }
 
@@ -77,8 +83,18 @@ func ParsePageQuery(values url.Values) (query PageQuery, err error) {
 	}
 
 	if v := values.Get("wait"); v != "" {
-		if query.Wait, err = parseWait(v); err != nil {
+		if query.Wait, err = parseWait("wait", v); err != nil {
 			return query, err
+		}
+	}
+
+	if v := values.Get("ping"); v != "" {
+		if query.Ping, err = parseWait("ping", v); err != nil {
+			return query, err
+		}
+
+		if query.Ping > 0 {
+			query.Ping = max(query.Ping, MinPing)
 		}
 	}
 
@@ -96,14 +112,15 @@ func ParsePageQuery(values url.Values) (query PageQuery, err error) {
 }
 
 // parseWait reads whole seconds or a duration such as 30s.
-func parseWait(v string) (time.Duration, error) {
+func parseWait(name, v string) (time.Duration, error) {
 	d, err := time.ParseDuration(v)
 	if n, err2 := strconv.ParseUint(v, 10, 16); err2 == nil {
 		d, err = time.Duration(n)*time.Second, nil
 	}
 
 	if err != nil || d < 0 || d > MaxWait {
-		return 0, directory.Refuse(directory.BadQuery, "wait must be 0 to %d seconds, got %q", MaxWait/time.Second, v)
+		return 0, directory.Refuse(directory.BadQuery, "%s must be 0 to %d seconds, got %q", name,
+			MaxWait/time.Second, v)
 	}
 
 	return d, nil

@@ -57,7 +57,7 @@ func (o *Origin) applyPage(page *Page, records map[directory.RID]OpenedRecord) (
 
 	o.Announced.AllowN(time.Now(), len(page.Digests)) // Admit checked the rate before
 	o.Streams.Apply(feed, stream, changes, page)
-	o.heardPage()
+	o.heardPage(page)
 
 	if page.To == page.At {
 		err = o.atTip(feed, stream)

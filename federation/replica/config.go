@@ -2,6 +2,7 @@ package replica
 
 import (
 	"log/slog"
+	"time"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
@@ -22,6 +23,10 @@ type Config struct {
 	Panics         *contain.Panics
 	Quota          int    // registrations of one origin
 	Records, Bytes uint64 // records of one origin if its peering has no quotas; 0 for any
+
+	// SilentAfter is the silence after which an origin is unreachable: the constant, at the
+	// node's pace.
+	SilentAfter func() time.Duration
 }
 
 // KeyDocuments keeps the key documents of origins.

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,9 +15,10 @@ import (
 // contacts chooses which of an origin's nodes is asked, and paces pulls of its key
 // document.
 type contacts struct {
-	domain  spiffeid.TrustDomain
-	peering *atomic.Pointer[directory.Peering]
-	Issuing *rate.Limiter // pulls of key documents that subscriptions announce
+	domain    spiffeid.TrustDomain
+	audiences [2]directory.Audience
+	peering   *atomic.Pointer[directory.Peering]
+	Issuing   *rate.Limiter // pulls of key documents that subscriptions announce
 
 	// following has one item while a key document is pulled that a subscription announced,
 	// because both subscriptions of an origin may announce it.
@@ -101,12 +103,37 @@ func (ct *contacts) Nodes() []protocol.Node {
 	return all
 }
 
-// failed turns to the next node for a stream.
-func (ct *contacts) failed(aud directory.Audience) {
+// failed turns to the next node for a stream, if node is the one that is asked at present.
+func (ct *contacts) failed(aud directory.Audience, node protocol.Node) {
 	ct.mu.Lock()
 	defer ct.mu.Unlock()
 
-	ct.turns[aud] = turn{n: ct.turns[aud].n + 1, failedAt: time.Now()}
+	now := turn{n: ct.turns[aud].n, failedAt: time.Now()}
+	if asked, ok := ct.nodeAt(now.n); ok && asked == node {
+		now.n++
+	}
+
+	ct.turns[aud] = now
+}
+
+// Lists reports whether the peering names a node.
+func (ct *contacts) Lists(node protocol.Node) bool {
+	return slices.Contains(ct.peering.Load().Addresses, node.Base)
+}
+
+// Prefer turns to a node for all streams.
+func (ct *contacts) Prefer(node protocol.Node) {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+
+	i := slices.Index(ct.peering.Load().Addresses, node.Base)
+	if i < 0 {
+		return
+	}
+
+	for _, aud := range ct.audiences {
+		ct.turns[aud] = turn{n: i, failedAt: ct.turns[aud].failedAt}
+	}
 }
 
 // failedSince reports whether a node failed to answer for a stream after a time.

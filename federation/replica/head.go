@@ -111,13 +111,14 @@ func (o *Origin) knowHead(head *signed.Head, text string) {
 	o.unread.head = nil
 }
 
-// forgetHead drops the newest head from memory.
+// forgetHead drops the newest head, and the issue of the newest page, from memory.
 func (o *Origin) forgetHead() {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
 
 	o.head = nil
 	o.HeadText = ""
+	o.pageIs = time.Time{}
 	o.Streams.forgetHead()
 }
 
@@ -134,6 +135,38 @@ func (o *Origin) loadHead(text string) {
 		o.HeadIs = time.Unix(head.IssuedAt, 0)
 		o.Streams.loadHead(head)
 	}
+}
+
+// loadPage takes the issue of the newest page on disk. Nothing runs yet.
+func (o *Origin) loadPage() error {
+	for _, feed := range o.Streams.Pair.Feeds() {
+		if feed.Cur == nil {
+			continue
+		}
+
+		err := o.Store.Read(feed.Cur.Id, func(t *store.Tx) error {
+			stored, _, err := t.PageOf(feed.Cur.State.Watermark)
+			if err != nil || stored == nil {
+				return err
+			}
+
+			parts, err := protocol.SplitJWS(stored.JWS)
+			if err != nil {
+				return err
+			}
+
+			if page, err := o.Cfg.Dialect.ParsePage(parts.Payload); err == nil {
+				o.pageIs = later(o.pageIs, time.Unix(page.IssuedAt, 0))
+			}
+
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+
+	return nil
 }
 
 // obey drops the mesh stream of an origin if the origin's key document doesn't list this

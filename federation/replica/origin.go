@@ -22,6 +22,7 @@ type Origin struct {
 	base     directory.Clock                    // its messages are judged by it, and don't move it
 	Streams  *streams
 	Contacts *contacts
+	Answers  *answers
 	Keys     *keyHistory
 	Mailbox  mailbox
 	Loops    loops
@@ -41,6 +42,7 @@ type Origin struct {
 	head      *signed.Head // the newest verified one
 	HeadText  string
 	HeadIs    time.Time          // when it was issued, by the origin's clock
+	pageIs    time.Time          // when the newest applied page was issued, likewise
 	PassedOn  directory.Position // how far pages of the origin were gossiped on by this node
 	heard     time.Time          // when anything verified last came
 	LastErr   string
@@ -56,6 +58,7 @@ func New(td spiffeid.TrustDomain, index *index.Index, shared Deps) *Origin {
 		Domain:    td,
 		Peering:   peering,
 		Streams:   newStreams(td, index, peering, shared),
+		Answers:   &answers{},
 		Keys:      &keyHistory{},
 		Mailbox:   mailbox{Queue: make(chan Pushed, 8)},
 		Ask:       make(chan struct{}, 1),
@@ -64,6 +67,7 @@ func New(td spiffeid.TrustDomain, index *index.Index, shared Deps) *Origin {
 		repulls:   rate.NewLimiter(rate.Every(RepullEvery), RepullBurst),
 		Contacts: &contacts{
 			domain:    td,
+			audiences: [2]directory.Audience{directory.Mesh, directory.Only(shared.Cfg.Domain)},
 			peering:   peering,
 			Issuing:   rate.NewLimiter(rate.Every(KeysEvery), IssueBurst),
 			Following: make(chan struct{}, 1),
@@ -138,19 +142,20 @@ func (o *Origin) Saved(floor time.Time) store.Origin {
 }
 
 // heardPage records that a page was applied.
-func (o *Origin) heardPage() {
+func (o *Origin) heardPage(page *Page) {
 	o.Mu.Lock()
 	defer o.Mu.Unlock()
 
+	o.pageIs = later(o.pageIs, time.Unix(page.IssuedAt, 0)) // a relay's may be older than the newest
 	o.heard = time.Now()
 	o.LastErr = ""
 	o.unread.page = nil
 }
 
-// Failed records an error and selects the origin's next node.
-func (o *Origin) Failed(f *Feed, err error) {
+// Failed records an error of a node and selects the origin's next node.
+func (o *Origin) Failed(f *Feed, node protocol.Node, err error) {
 	o.Complain(err)
-	o.Contacts.failed(f.Aud)
+	o.Contacts.failed(f.Aud, node)
 }
 
 // Complain records an error after which the origin's loops continue.
@@ -282,6 +287,10 @@ func (o *Origin) Load(saved store.Origin, peering *directory.Peering) (err error
 	}
 
 	o.loadHead(saved.Head)
+
+	if err := o.loadPage(); err != nil {
+		return err
+	}
 
 	if doc, _, ok := o.Cfg.Keys.Keys(o.Domain); ok {
 		if err := o.RepullRevoked(doc); err != nil {

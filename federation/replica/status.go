@@ -49,8 +49,8 @@ type summary struct {
 	lastErr     string
 	unsupported string // why a later release is needed
 
-	convicted, unlisted bool
-	headIs, heard       time.Time
+	convicted, unlisted   bool
+	headIs, pageIs, heard time.Time
 }
 
 // publish replaces the summary by the present one. The caller holds Mu, or nothing runs yet.
@@ -61,12 +61,14 @@ func (o *Origin) publish() {
 		convicted:   o.Convicted,
 		unlisted:    o.Unlisted,
 		headIs:      o.HeadIs,
+		pageIs:      o.pageIs,
 		heard:       o.heard,
 	})
 }
 
 // Status returns the state of the peering as this node observes it. No peer is called active
-// if its head is older than MaxHeadAge (federation.md, "Peering").
+// if none of its nodes answers, or if its head is older than MaxHeadAge (federation.md,
+// "Peering").
 func (o *Origin) Status() PeerStatus {
 	seen := o.summary.Load()
 	held := o.Streams.summary.Load()
@@ -81,19 +83,28 @@ func (o *Origin) Status() PeerStatus {
 	status.Unopened = held.waits.ByFormat()
 	status.LastHeard = seen.heard
 	status.LastError = seen.lastErr
-	status.Unlisted = seen.unlisted
+	status.NotExported = seen.unlisted
 	status.Unsupported = seen.unsupported
 	status.State = string(peering.State)
+	status.LastPage = seen.pageIs
 
 	if !seen.headIs.IsZero() {
 		status.HeadAge = max(0, clock.Sub(seen.headIs))
+	}
+
+	if !seen.pageIs.IsZero() {
+		status.PageAge = max(0, clock.Sub(seen.pageIs))
 	}
 
 	if status.LagRevisions > 0 {
 		status.LagSeconds = now.Sub(held.level).Seconds()
 	}
 
-	answers := now.Sub(seen.heard) <= MaxHeadAge
+	last, silentSince, asked := o.Answers.Last()
+	silent := asked && now.Sub(silentSince) > o.Cfg.SilentAfter()
+	status.Asked = asked
+	status.LastAnswer = last
+	status.Up = !last.IsZero() && !silent
 
 	switch {
 	case peering.State == "":
@@ -101,9 +112,14 @@ func (o *Origin) Status() PeerStatus {
 	case peering.State != directory.PeeringActive:
 	case seen.convicted:
 		status.State = string(directory.PeeringFrozen)
-	case status.Unlisted && answers:
-		status.State = "unlisted" // the origin exports nothing to this domain
-	case status.Unsupported != "" && answers:
+	case silent:
+		status.State = "unreachable"
+		status.SilentSince = silentSince
+	case last.IsZero():
+		status.State = "connecting"
+	case status.NotExported:
+		status.State = "not_exported"
+	case status.Unsupported != "":
 		status.State = "unsupported" // a later release is needed to read it
 	case seen.headIs.IsZero() || status.HeadAge > MaxHeadAge:
 		status.State = "failing"

@@ -489,7 +489,7 @@ func (d *diagnosis) peer(p wire.Peer) {
 // peerState checks the state of a peering, and this node's lag behind the peer.
 func (d *diagnosis) peerState(p wire.Peer) {
 	check := "peer " + p.Domain
-	lag := fmt.Sprintf("%d revisions and %.1f s behind", p.LagRevisions, p.LagSeconds)
+	lag := fmt.Sprintf("%d revisions and %.1f s behind, %s", p.LagRevisions, p.LagSeconds, p.PageText())
 
 	reach := "see that its nodes are reached at " + strings.Join(
 		p.Addresses,
@@ -529,12 +529,15 @@ func (d *diagnosis) peerState(p wire.Peer) {
 		)
 	case "unsupported":
 		d.say(check, StatusWarning, "upgrade this node", "%s", p.Unsupported)
-	case "unlisted":
+	case "connecting":
+		d.say(check, StatusWarning, "ask again in ten seconds", "the node has just started, and the peer has not "+
+			"answered yet")
+	case "not_exported":
 		d.say(
 			check,
 			StatusWarning,
-			"its operator may \"roster peer export "+d.cfg.TrustDomain.Name()+"\"",
-			"it lets this domain have nothing",
+			"ask its operator to run \"roster peer export "+d.cfg.TrustDomain.Name()+"\"",
+			"it doesn't export to this domain yet",
 		)
 	default:
 		d.say(
@@ -542,7 +545,7 @@ func (d *diagnosis) peerState(p wire.Peer) {
 			StatusFailed,
 			reach,
 			"%s, %s: %s",
-			p.State,
+			p.StateText(),
 			lag,
 			cmp.Or(p.LastError, "no message from it yet"),
 		)

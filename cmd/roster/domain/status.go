@@ -19,7 +19,6 @@ const (
 	bundleSoon  = 30 * 24 * time.Hour
 	diskLow     = 10 // percent
 	contactLate = 30 * time.Second
-	headLate    = 10 * time.Second // a peer that is silent for longer is not called active
 )
 
 func statusCommand(session connect.Session) *cobra.Command {
@@ -27,7 +26,7 @@ func statusCommand(session connect.Session) *cobra.Command {
 		Use:   "status",
 		Short: "Show the state of the domain on one screen",
 		Long: `Show the state of the domain as the addressed node sees it: the node, its certificate and
-disk, the members, the peers with the age of the last verified data, and the quotas. NEXT is
+disk, the members, the peers with the age of the last verified page, and the quotas. NEXT is
 the command to run where something needs attention.
 
 This needs an operator's or auditor's identity. "roster doctor" checks a node on its own
@@ -168,18 +167,15 @@ func (s *domainStatus) judgeMember(member apiclient.RaftPeer) {
 
 func (s *domainStatus) judgePeer(peer *apiclient.Peer) {
 	subject := "peer " + peer.Domain
-	age := time.Duration(peer.HeadAge * float64(time.Second)).Round(time.Second)
-	detail := fmt.Sprintf("%d revisions behind, last verified %s ago", peer.LagRevisions, age)
+	detail := fmt.Sprintf("%d revisions behind, %s", peer.LagRevisions, peer.PageText())
 
 	switch {
 	case peer.Agreed != "active":
-		s.fine(subject, peer.State, "")
+		s.fine(subject, peer.StateText(), "")
 	case peer.State != "active":
-		s.warn(subject, peer.State, detail, "peer", "show", peer.Domain)
-	case age > headLate:
-		s.warn(subject, "silent", detail, "peer", "show", peer.Domain)
+		s.warn(subject, peer.StateText(), detail, "peer", "show", peer.Domain)
 	default:
-		s.fine(subject, peer.State, detail)
+		s.fine(subject, peer.StateText(), detail)
 	}
 }
 

@@ -36,8 +36,11 @@ func noteExport(s connect.Session, domain string) {
 func listPeersCommand(session connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
-		Short: "List peers with state, lag and last contact",
-		Args:  cli.Args(),
+		Short: "List peers with state, lag and the age of the last verified page",
+		Long: `List the peers as the addressed node sees them. A peer is unreachable if none of its nodes has
+answered this node for nine seconds. LAST PAGE AGE is the time since the newest page of the
+peer that this node verified was issued; a domain in which nothing changes issues none.`,
+		Args: cli.Args(),
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
 			peers, reply, err := client.Operator().Peers(ctx)
 			if err != nil {
@@ -51,15 +54,15 @@ func listPeersCommand(session connect.Session) *cobra.Command {
 
 func peersTable(peers []apiclient.Peer) cli.Table {
 	t := cli.Table{Head: []string{
-		"DOMAIN", "STATE", "EXPORTED", "LAG REVISIONS", "LAG SECONDS", "LAST CONTACT",
-		"+POSITION HERE", "+POSITION THERE", "+ADDRESSES", "+FORMATS HELD BACK", "LAST ERROR",
+		"DOMAIN", "STATE", "EXPORTED", "LAG REVISIONS", "LAG SECONDS", "LAST PAGE AGE", "LAST ANSWER",
+		"+LAST PAGE", "+POSITION HERE", "+POSITION THERE", "+ADDRESSES", "+FORMATS HELD BACK", "LAST ERROR",
 	}}
 	for i := range peers {
 		peer := &peers[i]
 		t.Add(
-			peer.Domain, peer.State, cli.YesNo(peer.Exported), strconv.FormatUint(peer.LagRevisions, 10),
-			formatSeconds(peer.LagSeconds),
-			cli.FormatTime(peer.LastHeard), peer.Watermark, peer.Tip, strings.Join(peer.Addresses, " "),
+			peer.Domain, peer.StateText(), cli.YesNo(peer.Exported), strconv.FormatUint(peer.LagRevisions, 10),
+			formatSeconds(peer.LagSeconds), peer.PageAgeText(), cli.FormatTime(peer.LastAnswer),
+			cli.FormatTime(peer.LastPage), peer.Watermark, peer.Tip, strings.Join(peer.Addresses, " "),
 			strings.Join(peer.HoldsBack, " "), peer.LastError,
 		)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
@@ -27,9 +28,35 @@ func showPeerCommand(session connect.Session) *cobra.Command {
 				return err
 			}
 
-			return session.PrintValue(peer, "", peerTable(peer))
+			if err := session.PrintValue(peer, "", peerTable(peer)); err != nil {
+				return err
+			}
+
+			if peer.NotExported {
+				return noteNotExported(ctx, session, client, peer.Domain)
+			}
+
+			return nil
 		}),
 	}
+}
+
+// noteNotExported notes the command by which a peer's operator starts the export to this domain.
+func noteNotExported(ctx context.Context, session connect.Session, client *apiclient.Client, peer string) error {
+	node, _, err := client.Operator().Node(ctx)
+	if err != nil {
+		return err
+	}
+
+	id, err := spiffeid.FromString(node.ID)
+	if err != nil {
+		return err
+	}
+
+	session.Note("%s doesn't export to this domain yet. Ask its operator to run:", peer)
+	session.Note("  roster peer export %s", id.TrustDomain().Name())
+
+	return nil
 }
 
 // A fieldTable is a table of names and values without the empty values.
@@ -72,15 +99,15 @@ func peerTable(peer *apiclient.Peer) cli.Table {
 
 func addPeerState(t *fieldTable, peer *apiclient.Peer) {
 	t.add("domain", peer.Domain)
-	t.add("state", peer.State)
+	t.add("state", showState(peer))
 	t.add("agreed state", peer.Agreed)
 	t.add("ended by", peer.EndedBy)
 	t.add("invitation valid until", cli.FormatTime(peer.Until))
 	t.add("fingerprints", strings.Join(peer.Fingerprints, " "))
 	t.add("exported to peer", cli.YesNo(peer.Exported))
 
-	if peer.Unlisted {
-		t.add("exported to us", "no; ask the peer's operator to run roster peer export for this domain")
+	if peer.NotExported {
+		t.add("exported by peer", "no")
 	}
 
 	t.add("addresses", strings.Join(peer.Addresses, " "))
@@ -88,10 +115,13 @@ func addPeerState(t *fieldTable, peer *apiclient.Peer) {
 	t.add("position here", peer.Watermark)
 	t.add("position there", peer.Tip)
 	t.add("lag", fmt.Sprintf("%d revisions, %s s", peer.LagRevisions, formatSeconds(peer.LagSeconds)))
-	t.add("last contact", cli.FormatTime(peer.LastHeard))
+	t.add("last answer", cli.FormatTime(peer.LastAnswer))
+	t.add("last verified message", cli.FormatTime(peer.LastHeard))
+	t.add("last verified page", cli.FormatTime(peer.LastPage))
+	t.add("age of last verified page", peer.PageAgeText())
 
 	if peer.HeadAge > 0 {
-		t.add("age of newest head", formatSeconds(peer.HeadAge)+" s")
+		t.add("age of last verified head", formatSeconds(peer.HeadAge)+" s")
 	}
 
 	t.add("bundle endpoint", peer.BundleEndpoint)
@@ -99,6 +129,16 @@ func addPeerState(t *fieldTable, peer *apiclient.Peer) {
 	t.add("bundle error", peer.BundleError)
 	t.add("last error", peer.LastError)
 	t.add("formats held back", strings.Join(peer.HoldsBack, " "))
+}
+
+// showState returns the state in words. For an unreachable peer it has the last verified page,
+// because everything else that is shown of the peer is as old.
+func showState(peer *apiclient.Peer) string {
+	if peer.UnreachableSince.IsZero() {
+		return peer.StateText()
+	}
+
+	return peer.StateText() + ", " + peer.PageText()
 }
 
 func addPeerRules(t *fieldTable, direction string, rules apiclient.PeerRules) {

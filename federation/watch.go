@@ -1,0 +1,157 @@
+package federation
+
+import (
+	"context"
+	"log/slog"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/roster-mesh/roster/federation/gossip"
+	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/replica"
+	"golang.org/x/time/rate"
+)
+
+// A watcher notices when a peer stops answering, and when it answers again.
+type watcher struct {
+	cfg    *Config
+	client *protocol.Client
+}
+
+// The pace of a watch.
+const (
+	watchEvery = 500 * time.Millisecond
+	callAfter  = 6500 * time.Millisecond // silence after which all nodes of a peer are asked, again and again
+	callTime   = 2 * time.Second         // for their answers: before the peer counts as unreachable
+	callMost   = 8                       // nodes
+	lateTick   = 2 * time.Second         // if a tick is later, this process did not run
+	failingFor = 15 * time.Second        // after which a peer that only pings is logged
+	watchLines = 6                       // log lines about a peer at once; later one a minute
+)
+
+// watch follows whether a peer answers until ctx ends. It logs each change once, at a
+// limited rate, so that a peer can't fill the log by answering now and then.
+func (w *watcher) watch(ctx context.Context, origin *replica.Origin) {
+	var calls sync.WaitGroup
+	defer calls.Wait()
+
+	lines := rate.NewLimiter(rate.Every(time.Minute), watchLines)
+	logged, called, ticked, failing := peerUnknown, time.Time{}, time.Now(), time.Time{}
+
+	for wait(ctx, nil, w.cfg.Stretch.of(watchEvery)) {
+		status := origin.Status()
+
+		// A process that was stopped for a while has heard nobody meanwhile.
+		late := time.Since(ticked)-w.cfg.Stretch.of(watchEvery) > w.cfg.Stretch.of(lateTick)
+		if late && logged == peerUp {
+			origin.Answers.Excuse()
+			status = origin.Status()
+		}
+
+		ticked = time.Now()
+
+		if status.State != "failing" {
+			failing = time.Time{}
+		} else if failing.IsZero() {
+			failing = ticked
+		}
+
+		now := watched(&status)
+		if now == peerFailing && ticked.Sub(failing) < failingFor {
+			now = peerUnknown // it answers again, and its head is on the way
+		}
+
+		if now != logged && now != peerUnknown && lines.Allow() {
+			w.log(&status, logged, now)
+			logged = now
+		}
+
+		_, silent, _ := origin.Answers.Last()
+		if time.Since(silent) > w.cfg.Stretch.of(callAfter) && time.Since(called) > w.cfg.Stretch.of(callAfter) {
+			called = time.Now()
+			calls.Go(func() { w.call(ctx, origin) })
+		}
+	}
+}
+
+// A peerPhase is what a watch logs about a peer.
+type peerPhase string
+
+const (
+	peerUnknown peerPhase = ""
+	peerUp      peerPhase = "up"
+	peerLost    peerPhase = "lost"
+	peerFailing peerPhase = "failing"
+)
+
+// watched returns the phase of a peer; peerUnknown if it doesn't have to be logged yet.
+func watched(status *replica.PeerStatus) peerPhase {
+	switch {
+	case !status.SilentSince.IsZero():
+		return peerLost
+	case status.State == "failing":
+		return peerFailing
+	case status.State == "active", status.State == "behind", status.State == "not_exported",
+		status.State == "unsupported":
+		return peerUp
+	}
+
+	return peerUnknown
+}
+
+// log writes the line about a change.
+func (w *watcher) log(status *replica.PeerStatus, before, now peerPhase) {
+	attrs := []any{"peer", status.Domain.Name()}
+
+	if !status.LastPage.IsZero() {
+		attrs = append(attrs, "last_page", status.LastPage.UTC())
+	}
+
+	switch {
+	case now == peerLost:
+		if !status.LastAnswer.IsZero() {
+			attrs = append(attrs, "last_answer", status.LastAnswer.UTC().Truncate(time.Millisecond))
+		}
+
+		if status.LastError != "" {
+			attrs = append(attrs, slog.String("err", status.LastError))
+		}
+
+		w.cfg.Logger.Warn("peer lost: none of its nodes answers", attrs...)
+	case now == peerFailing:
+		w.cfg.Logger.Warn("peer failing: it answers, and no head of it verifies", append(attrs,
+			"head_age_ms", status.HeadAge.Milliseconds(), "err", status.LastError)...)
+	case before == peerLost:
+		w.cfg.Logger.Info("peer back", append(attrs, "state", status.State)...)
+	default:
+		w.cfg.Logger.Info("peer "+status.State, attrs...)
+	}
+}
+
+// call asks all nodes of a peer at once whether they answer, so that a peer of which one
+// node answers is not called unreachable because others don't. The first that answers is
+// the one to follow from now on.
+func (w *watcher) call(ctx context.Context, origin *replica.Origin) {
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.Stretch.of(callTime))
+	defer cancel()
+
+	nodes := origin.Contacts.Nodes()
+
+	var (
+		all   sync.WaitGroup
+		first sync.Once
+	)
+	for _, node := range nodes[:min(len(nodes), callMost)] {
+		all.Go(func() {
+			query := url.Values{"origin": {origin.Domain.Name()}}
+
+			_, err := w.client.Get(ctx, node, protocol.PathHeads, query, gossip.MaxHead)
+			if err == nil {
+				first.Do(func() { origin.Contacts.Prefer(node) })
+			}
+		})
+	}
+
+	all.Wait()
+}

@@ -1,0 +1,319 @@
+package scenarios
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/node/dev"
+)
+
+// A blackHole is a proxy on loopback that forwards connections, until it swallows what comes:
+// connections stay open, new ones are accepted, and no byte passes.
+type blackHole struct {
+	listener net.Listener
+	target   string
+	wg       sync.WaitGroup
+
+	mu     sync.Mutex    // guards the fields below
+	passes chan struct{} // closed while bytes pass
+	conns  []net.Conn
+}
+
+func newBlackHole(t *testing.T, target string) *blackHole {
+	t.Helper()
+
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	b := &blackHole{listener: listener, target: target, passes: make(chan struct{})}
+	b.swallow(false)
+	b.wg.Go(b.accept)
+	t.Cleanup(func() {
+		b.swallow(false)
+
+		_ = listener.Close()
+
+		b.mu.Lock()
+		for _, conn := range b.conns {
+			_ = conn.Close()
+		}
+		b.mu.Unlock()
+
+		b.wg.Wait()
+	})
+
+	return b
+}
+
+// swallow begins or ends the silence.
+func (b *blackHole) swallow(yes bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+
+	select {
+	case <-b.passes:
+		if yes {
+			b.passes = make(chan struct{})
+		}
+	default:
+		if !yes {
+			close(b.passes)
+		}
+	}
+}
+
+func (b *blackHole) open() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+
+	return b.passes
+}
+
+func (b *blackHole) accept() {
+	for {
+		from, err := b.listener.Accept()
+		if err != nil {
+			return
+		}
+
+		to, err := net.Dial("tcp", b.target)
+		if err != nil {
+			_ = from.Close()
+			continue
+		}
+
+		b.mu.Lock()
+		b.conns = append(b.conns, from, to)
+		b.mu.Unlock()
+
+		b.wg.Go(func() { b.pass(to, from) })
+		b.wg.Go(func() { b.pass(from, to) })
+	}
+}
+
+func (b *blackHole) pass(to, from net.Conn) {
+	defer to.Close()
+	defer from.Close()
+
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 {
+			<-b.open()
+
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+
+		if err != nil {
+			return
+		}
+	}
+}
+
+// peerOf returns a peer as the first node of the first domain sees it.
+func (p *processes) peerOf(domain string) (apiclient.Peer, error) {
+	peers, _, err := p.client(0, 0, "ops/operator").Operator().Peers(p.t.Context())
+	for _, peer := range peers {
+		if peer.Domain == domain {
+			return peer, nil
+		}
+	}
+
+	return apiclient.Peer{}, errors.Join(err, fmt.Errorf("%s is no peer", domain))
+}
+
+// seesPeer waits until the first node of the first domain sees a peer in a state.
+func (p *processes) seesPeer(domain, state string) apiclient.Peer {
+	p.t.Helper()
+
+	var peer apiclient.Peer
+
+	p.eventually(time.Minute, domain+" is "+state, func() (err error) {
+		if peer, err = p.peerOf(domain); err == nil && peer.State != state {
+			err = fmt.Errorf("it is %s: %s", peer.State, peer.LastError)
+		}
+
+		return err
+	})
+
+	return peer
+}
+
+// metric returns the value of a series of the first node of the first domain.
+func (p *processes) metric(series string) string {
+	p.t.Helper()
+
+	resp, err := admin.Get(p.Domains[0].Nodes[0].Admin + "/metrics")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		p.t.Fatalf("%s: %v", resp.Status, err)
+	}
+
+	for line := range strings.Lines(string(body)) {
+		if value, ok := strings.CutPrefix(line, series+" "); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+
+	return ""
+}
+
+// surfaces checks that every surface of the first node of the first domain says the same of a
+// peer, and the age of its last page with it.
+func (p *processes) surfaces(peer apiclient.Peer, up bool) {
+	p.t.Helper()
+
+	state, value, finding := "active", "1", "ok"
+	if !up {
+		state, value, finding = "unreachable since 20[0-9T:-]+Z", "0", "failed"
+	}
+
+	page := ".*last verified page at 20[0-9T:-]+Z, [0-9hms]+ ago"
+	name := regexp.QuoteMeta(peer.Domain)
+
+	show := state
+	if !up {
+		show += ", last verified page at 20[0-9T:-]+Z, [0-9hms]+ ago"
+	}
+
+	node := p.Domains[0].Nodes[0]
+	for want, args := range map[string][]string{
+		"(?m)^" + name + "\t" + state + "\t[a-z]+\t[0-9]+\t[0-9.]+\t[0-9hms]+\t20": {"peer", "list"},
+		"(?m)^state\t" + show + "$":                                {"peer", "show", peer.Domain},
+		"(?m)^age of last verified page\t[0-9hms]+$":               {"peer", "show", peer.Domain},
+		"(?m)^peer " + name + "\t" + state + page:                  {"status"},
+		"(?m)^" + finding + "\tpeer " + name + "\t" + state + page: {"doctor", "--config", node.Config},
+	} {
+		out, _ := p.roster(0, 0, args...)
+		if !regexp.MustCompile(want).MatchString(out) {
+			p.t.Errorf("roster %q has no %q:\n%s", args, want, out)
+		}
+	}
+
+	if peer.Up != up || peer.LastPage.IsZero() || peer.UnreachableSince.IsZero() != up {
+		p.t.Errorf("the operator's API says %+v", peer)
+	}
+
+	label := `{origin="` + peer.Domain + `"}`
+	if got := p.metric("roster_peer_up" + label); got != value {
+		p.t.Errorf("roster_peer_up%s is %q", label, got)
+	}
+
+	if p.metric("roster_federation_page_age_seconds"+label) == "" {
+		p.t.Errorf("%s has no roster_federation_page_age_seconds", peer.Domain)
+	}
+}
+
+// logOf returns the log of a node.
+func (p *processes) logOf(n dev.Node) string {
+	p.t.Helper()
+
+	log, err := os.ReadFile(filepath.Join(filepath.Dir(n.Config), "node.log"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+
+	return string(log)
+}
+
+// peerLine is a line of the log about a peer, in the text format.
+var peerLine = regexp.MustCompile(`msg="(peer [^"]*)" peer=(\S+)`)
+
+// peerLines returns the messages about a peer in a log.
+func peerLines(log, peer string) (messages []string) {
+	for _, found := range peerLine.FindAllStringSubmatch(log, -1) {
+		if found[2] == peer {
+			messages = append(messages, found[1])
+		}
+	}
+
+	return messages
+}
+
+// A peer whose only process is stopped, or killed, or behind a path that swallows everything,
+// is unreachable on every surface, and active again when it is back. Each loss and each return
+// is one line of the log.
+//
+// Requirement: OPS-043, OPS-033
+func TestASilentPeerIsSeenEverywhere(t *testing.T) {
+	t.Parallel() // most of its time it waits for silence
+	p := startProcesses(t, "--domains", "3", "--nodes", "1", "--sample", "3")
+	stopped, hidden := p.Domains[1], p.Domains[2]
+
+	target, err := url.Parse(hidden.Nodes[0].API)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	hole := newBlackHole(t, target.Host)
+	p.must(0, 0, "peer", "set", hidden.TrustDomain, "--nodes", "https://"+hole.listener.Addr().String())
+	p.kill(hidden.Nodes[0]) // it holds pulls at the old address
+	p.restart(hidden.Nodes[0])
+
+	for _, domain := range []string{stopped.TrustDomain, hidden.TrustDomain} {
+		p.surfaces(p.seesPeer(domain, "active"), true)
+	}
+
+	before := len(p.logOf(p.Domains[0].Nodes[0]))
+	resume := p.suspend(stopped.Nodes[0])
+	hole.swallow(true)
+
+	for _, domain := range []string{stopped.TrustDomain, hidden.TrustDomain} {
+		peer := p.seesPeer(domain, "unreachable")
+		if !peer.UnreachableSince.Equal(peer.LastAnswer) {
+			t.Errorf("%s is unreachable since %v, and answered last at %v", domain, peer.UnreachableSince,
+				peer.LastAnswer)
+		}
+
+		p.surfaces(peer, false)
+	}
+
+	resume()
+	hole.swallow(false)
+
+	for _, domain := range []string{stopped.TrustDomain, hidden.TrustDomain} {
+		p.surfaces(p.seesPeer(domain, "active"), true)
+	}
+
+	lost, back := "peer lost: none of its nodes answers", "peer back"
+	logs := func(domain string, want ...string) {
+		p.eventually(30*time.Second, "the log has each change of "+domain, func() error {
+			got := peerLines(p.logOf(p.Domains[0].Nodes[0])[before:], domain)
+			if fmt.Sprint(got) != fmt.Sprint(want) {
+				return fmt.Errorf("it has %q", got)
+			}
+
+			return nil
+		})
+	}
+	logs(hidden.TrustDomain, lost, back)
+	logs(stopped.TrustDomain, lost, back)
+
+	p.kill(stopped.Nodes[0])
+	p.seesPeer(stopped.TrustDomain, "unreachable")
+	logs(stopped.TrustDomain, lost, back, lost)
+	p.restart(stopped.Nodes[0])
+	p.seesPeer(stopped.TrustDomain, "active")
+	logs(stopped.TrustDomain, lost, back, lost, back)
+}
