@@ -171,6 +171,9 @@ type Config struct {
 	// Stranger reports whether an identity is a node's of the domain that is no member of it;
 	// nil reports none.
 	Stranger func(directory.Identity) bool
+	// Nodes returns the base URLs of the domain's other members, for callers of the domain who
+	// ask for them; may be nil.
+	Nodes func() []string
 	// Orders checks the proofs of operators' changes; nil demands none.
 	Orders   Orders
 	Peerings operator.Peers

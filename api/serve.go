@@ -3,11 +3,13 @@ package api
 import (
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/roster-mesh/roster/api/access"
 	"github.com/roster-mesh/roster/api/admission"
 	"github.com/roster-mesh/roster/api/mcp"
 	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -164,6 +166,8 @@ func (s *Server) serve(w http.ResponseWriter, call *request.Call, route *route, 
 		return err
 	}
 
+	s.nameNodes(w, call)
+
 	if route.who.level == levelReader {
 		if err := s.freshness.ensure(w, call); err != nil {
 			return err
@@ -215,6 +219,18 @@ func (s *Server) authorise(w http.ResponseWriter, call *request.Call, who audien
 	}
 
 	return nil
+}
+
+// nameNodes names the domain's other nodes to a caller of the domain who asks for them, so
+// that a client finds another node when this one is away.
+func (s *Server) nameNodes(w http.ResponseWriter, call *request.Call) {
+	if s.cfg.Nodes == nil || call.Header.Get(wire.HeaderNodes) == "" {
+		return
+	}
+
+	if id, ok := call.Identity.SPIFFE(); ok && id.TrustDomain() == s.cfg.Domain {
+		w.Header().Set(wire.HeaderNodes, strings.Join(s.cfg.Nodes(), ", "))
+	}
 }
 
 // authoriseOperator asks policy whether the caller may do an operator's action.

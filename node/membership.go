@@ -30,6 +30,19 @@ func (m membership) isMember(id spiffeid.ID) bool {
 		slices.ContainsFunc(m.store.RaftPeers(), func(p consensus.RaftPeer) bool { return p.ID == id })
 }
 
+// addresses returns the base URLs of the other members' APIs, if they have announced one.
+func (m membership) addresses() []string {
+	var all []string
+
+	for _, peer := range m.store.RaftPeers() {
+		if peer.ID != m.node && peer.API != "" {
+			all = append(all, peer.API)
+		}
+	}
+
+	return all
+}
+
 // isStranger reports whether an identity is a node's of this domain that is no member.
 func (m membership) isStranger(identity directory.Identity) bool {
 	id, ok := identity.SPIFFE()

@@ -468,6 +468,7 @@ func (n *Node) wireAPI() *api.Server {
 		Federation:        n.mesh.Handler(peerNode), Records: records{n.cfg.TrustDomain, n.mesh, n.store, n.keyring,
 			n.bundles}, AuditLog: n.trail, Trail: n.trail, Node: n.id,
 		Operator: n.operator(), Orders: n.orders, Stranger: newMembership(n).isStranger,
+		Nodes:    newMembership(n).addresses,
 		Peerings: &peers{n.source.SVID().ID, n.agreements, &n.cfg, n.net, n.bundles, n.store, n.mesh},
 		Cluster:  cluster{n.cfg.TrustDomain, n.store}, Backups: backups{n.store},
 		CaughtUp: n.store.Settled, Position: n.mesh.Position, Await: n.await, Observe: n.metrics.observe,

@@ -255,6 +255,7 @@ var homes = map[string][]string{
 		"cmd/roster/mesh", "cmd/roster/domain", "cmd/roster/backup", "cmd/roster/dev", "cmd/roster/fetch",
 		"cmd/roster/connect", "cmd/roster/cli"},
 	"github.com/coreos/go-systemd/v22":         {"cmd/roster/domain"}, // notifications to systemd
+	"github.com/spf13/pflag":                   {"cmd/roster", "cmd/roster/connect"},
 	"filippo.io/age":                           {"cmd/roster/backup"}, // backup files are encrypted and opened there
 	"github.com/RoaringBitmap/roaring/v2":      {"directory", "discovery"},
 	"github.com/blevesearch/snowballstem":      {"discovery/analysis", "scenarios/quality"},

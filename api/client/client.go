@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"time"
 )
 
@@ -24,6 +23,11 @@ type Config struct {
 	// http is for loopback alone. A request goes to the one that answered last. If
 	// it does not answer, or answers 503, the request goes to the next one.
 	Addresses []string
+	// Learn has the client ask its nodes for the addresses of the domain's other members,
+	// and go to those if all of Addresses fail. Nodes answer it for callers of their own
+	// domain. Set it only if TLS accepts the domain's nodes alone, as NodeTrust and
+	// LoadTLS with a bundle do: an address that a node names is not verified otherwise.
+	Learn bool
 	// TLS decides whom the client trusts and which certificate it shows; see
 	// LoadTLS. Nil trusts the system's authorities and shows none.
 	TLS *tls.Config
@@ -33,6 +37,10 @@ type Config struct {
 	// Attempts bounds how often one request is sent, over all addresses; 0 is
 	// DefaultAttempts, and at least one for each address. 1 never repeats a request.
 	Attempts int
+	// FailFast returns an error as soon as no address can be connected to, instead of
+	// asking each of them again. A node that answers that it is unavailable, as in an
+	// election, is asked again all the same.
+	FailFast bool
 	// Timeout bounds one attempt, with its answer's body; 0 is DefaultTimeout. A
 	// request that asks the directory to wait may take as much longer. Streams,
 	// backups and invocations have no bound but their context's. If HTTP is set, its
@@ -42,10 +50,10 @@ type Config struct {
 
 // A Client speaks to the directory of one domain. It is safe for concurrent use.
 type Client struct {
-	addresses []string
-	current   atomic.Uint32 // the index of the address that is asked next
+	addresses *addressBook
 	http      *http.Client
 	attempts  int
+	failFast  bool
 	// certificate is that by which operators' requests are proven; nil if there is none.
 	certificate certificateSource
 }
@@ -69,18 +77,22 @@ func New(cfg Config) (*Client, error) {
 		return nil, errors.New("client: TLS and HTTP are both set; put the TLS configuration into HTTP's transport")
 	}
 
-	client := &Client{http: cfg.HTTP, attempts: cfg.Attempts}
+	var addresses []string
 	for _, address := range cfg.Addresses {
 		base, err := parseAddress(address)
 		if err != nil {
 			return nil, err
 		}
 
-		client.addresses = append(client.addresses, base)
+		addresses = append(addresses, base)
+	}
+
+	client := &Client{
+		addresses: newAddressBook(addresses, cfg.Learn), http: cfg.HTTP, attempts: cfg.Attempts, failFast: cfg.FailFast,
 	}
 
 	if client.attempts == 0 {
-		client.attempts = max(DefaultAttempts, len(client.addresses))
+		client.attempts = max(DefaultAttempts, len(addresses))
 	}
 
 	if client.http == nil {
@@ -97,23 +109,17 @@ func New(cfg Config) (*Client, error) {
 // was asked, and how often. Others call New.
 func NewDirect(address string, hc *http.Client) *Client {
 	return &Client{
-		addresses: []string{strings.TrimRight(address, "/")}, http: hc, attempts: 1, certificate: certificateIn(hc),
+		addresses: newAddressBook([]string{strings.TrimRight(address, "/")}, false), http: hc, attempts: 1,
+		certificate: certificateIn(hc),
 	}
 }
 
 // Address returns the base URL of the node that is asked next.
-func (c *Client) Address() string { return c.addresses[c.at()] }
+func (c *Client) Address() string { return c.addresses.next() }
 
 // CloseIdleConnections closes the connections that carry no request. The next
 // request makes a new one, with the certificate that is current then.
 func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
-
-func (c *Client) at() uint32 { return c.current.Load() % uint32(len(c.addresses)) }
-
-// switchFrom has the next request go to another address than the one at that index.
-func (c *Client) switchFrom(at uint32) {
-	c.current.CompareAndSwap(at, (at+1)%uint32(len(c.addresses)))
-}
 
 // parseAddress returns an address without its last slash.
 func parseAddress(address string) (string, error) {
@@ -129,6 +135,10 @@ func parseAddress(address string) (string, error) {
 
 	return target.Scheme + "://" + target.Host, nil
 }
+
+// dialTimeout bounds the wait for one connection, so that an address that answers nothing
+// leaves time for the next.
+const dialTimeout = 5 * time.Second
 
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
@@ -147,9 +157,10 @@ func newHTTP(config *tls.Config, timeout time.Duration) *http.Client {
 
 	transport := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
 		TLSClientConfig:     config,
 		ForceAttemptHTTP2:   true,
-		TLSHandshakeTimeout: 10 * time.Second,
+		TLSHandshakeTimeout: dialTimeout,
 		IdleConnTimeout:     90 * time.Second,
 	}
 

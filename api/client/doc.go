@@ -23,8 +23,10 @@
 //
 // # Several addresses, and repetition
 //
-// A client knows the addresses of several nodes of one domain. A request that
-// fails goes to the next of them. It is sent again only if that is safe:
+// A client knows the addresses of several nodes of one domain, and learns those of
+// the others with Config.Learn. A request that fails goes to the next of them, and so
+// does the one after an answer by which a node closes its connection. A request is sent
+// again only if that is safe:
 //
 //   - Reads, lookups and discovery: after each failure that may pass.
 //   - Register, Refresh, Update, RefreshMany, and Invoke with an idempotency key:
@@ -34,7 +36,8 @@
 //
 // Between two rounds the client waits, twice as long each time and at least as
 // long as Retry-After says, by chance a little more or less. It gives up after
-// Config.Attempts, or when its context has less time left than the wait.
+// Config.Attempts, or when its context has less time left than the wait. So writes wait
+// through an election.
 //
 // A removal is not repeated, because the second one would be refused for the success of
 // the first.

@@ -72,26 +72,45 @@ func (c *Client) do(ctx context.Context, q *request) (*Reply, error) {
 // send sends a request until take accepts an answer, or the failure does not pass,
 // or all attempts were made. take closes the answer's body when it is done with it.
 func (c *Client) send(ctx context.Context, request *request, take func(*http.Response) error) error {
-	for attempt := 1; ; attempt++ {
-		at := c.at()
+	var refusal error // the last answer of the directory; it says more than the end of ctx
 
-		err := c.attempt(ctx, c.addresses[at], request, take)
+	unreached := 0 // addresses in a row to which no connection could be made
+	for attempt := 1; ; attempt++ {
+		address := c.addresses.next()
+
+		err := c.attempt(ctx, address, request, take)
 		if err == nil {
 			return nil
 		}
 
+		if errors.As(err, new(*Error)) {
+			refusal = err
+		} else if ctx.Err() != nil && refusal != nil {
+			return refusal
+		}
+
 		verdict := judge(request, err)
 		if verdict.leave {
-			c.switchFrom(at)
+			c.addresses.leave(address)
 		}
 
 		if !verdict.again || attempt >= c.attempts || ctx.Err() != nil {
 			return err
 		}
 
+		addresses := c.addresses.count()
+
+		if unreached++; !isDial(err) {
+			unreached = 0
+		}
+
+		if c.failFast && unreached >= addresses {
+			return err
+		}
+
 		// Another address is asked at once. When all have failed, the client waits.
-		delay := backoff(attempt / len(c.addresses))
-		if verdict.leave && attempt%len(c.addresses) != 0 {
+		delay := backoff(attempt / addresses)
+		if verdict.leave && attempt%addresses != 0 {
 			delay = 0
 		}
 
@@ -118,6 +137,10 @@ func (c *Client) attempt(ctx context.Context, address string, request *request, 
 		req.Header[name] = values
 	}
 
+	if c.addresses.wants(time.Now()) {
+		req.Header.Set(wire.HeaderNodes, "?")
+	}
+
 	if request.stream != nil {
 		req.ContentLength = request.size
 	}
@@ -138,6 +161,7 @@ func (c *Client) attempt(ctx context.Context, address string, request *request, 
 
 	resp, err := c.httpFor(request).Do(req) //nolint:bodyclose // take closes it
 	if err == nil {
+		c.addresses.observe(address, resp)
 		err = take(resp)
 	}
 

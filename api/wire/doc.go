@@ -32,6 +32,10 @@ const (
 	MediaBackup  = "application/octet-stream"
 )
 
+// HeaderNodes is the field of a request that asks for the domain's other nodes, and of the
+// answer that names them: their base URLs, separated by commas.
+const HeaderNodes = "Roster-Nodes"
+
 // Paths of requests.
 const (
 	OwnedPath  = "/v1/operator/registrations"

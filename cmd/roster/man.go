@@ -34,14 +34,14 @@ pages of all commands, one file each. SOURCE_DATE_EPOCH sets their date.`,
 			case dir != "" && len(args) > 0:
 				return cli.Usage("--dir and COMMAND exclude each other; --dir writes the pages of all commands")
 			case dir == "":
-				return writeManual(session.Stdout, named, date)
+				return writeManual(session.Stdout, session, named, date)
 			}
 
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				return cli.Failed(cli.ExitFailed, "cannot write the manual pages: %w", err)
 			}
 
-			return writeManuals(root, dir, date)
+			return writeManuals(session, root, dir, date)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "write the pages of all commands to this `DIRECTORY`")

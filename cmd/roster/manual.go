@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/roster-mesh/roster/cmd/roster/connect"
 )
 
 // cobra's own generator of manual pages writes Markdown and renders it by two more
@@ -31,7 +33,7 @@ func manualDate() (time.Time, error) {
 }
 
 // writeManual writes the manual page of one command.
-func writeManual(w io.Writer, c *cobra.Command, date time.Time) error {
+func writeManual(w io.Writer, session connect.Session, c *cobra.Command, date time.Time) error {
 	c.InitDefaultHelpCmd()
 	c.InitDefaultHelpFlag()
 
@@ -45,9 +47,13 @@ func writeManual(w io.Writer, c *cobra.Command, date time.Time) error {
 	name := pageName(c)
 	fmt.Fprintf(&page, ".TH %q \"1\" %q \"Roster\" \"Roster\"\n", strings.ToUpper(name), date.Format("Jan 2006"))
 	section(&page, "NAME", roff(name)+" \\- "+roff(c.Short))
-	section(&page, "SYNOPSIS", "\\fB"+roff(c.UseLine())+"\\fP")
+
+	if !c.IsAdditionalHelpTopicCommand() {
+		section(&page, "SYNOPSIS", "\\fB"+roff(c.UseLine())+"\\fP")
+	}
+
 	section(&page, "DESCRIPTION", paragraphs(description))
-	section(&page, "OPTIONS", verbatim(c.NonInheritedFlags().FlagUsages()))
+	section(&page, "OPTIONS", verbatim(ownFlags(session, c.NonInheritedFlags()).FlagUsages()))
 	section(&page, "GLOBAL OPTIONS", verbatim(c.InheritedFlags().FlagUsages()))
 	section(&page, "EXAMPLES", verbatim(c.Example))
 	section(&page, "SEE ALSO", strings.Join(related(c), ", "))
@@ -58,23 +64,28 @@ func writeManual(w io.Writer, c *cobra.Command, date time.Time) error {
 }
 
 // writeManuals writes the pages of a command and of those below it, one file each.
-func writeManuals(c *cobra.Command, dir string, date time.Time) error {
+func writeManuals(session connect.Session, c *cobra.Command, dir string, date time.Time) error {
 	for _, child := range c.Commands() {
-		if !child.IsAvailableCommand() || child.IsAdditionalHelpTopicCommand() {
+		if !hasManual(child) {
 			continue
 		}
 
-		if err := writeManuals(child, dir, date); err != nil {
+		if err := writeManuals(session, child, dir, date); err != nil {
 			return err
 		}
 	}
 
 	var page strings.Builder
-	if err := writeManual(&page, c, date); err != nil {
+	if err := writeManual(&page, session, c, date); err != nil {
 		return err
 	}
 
 	return os.WriteFile(filepath.Join(dir, pageName(c)+".1"), []byte(page.String()), 0o644)
+}
+
+// hasManual reports whether a command or help topic has a page.
+func hasManual(c *cobra.Command) bool {
+	return c.IsAvailableCommand() || c.IsAdditionalHelpTopicCommand()
 }
 
 func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
@@ -136,7 +147,7 @@ func related(c *cobra.Command) []string {
 	}
 
 	for _, child := range c.Commands() {
-		if child.IsAvailableCommand() && !child.IsAdditionalHelpTopicCommand() {
+		if hasManual(child) {
 			all = append(all, reference(child))
 		}
 	}

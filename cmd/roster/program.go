@@ -27,11 +27,6 @@ Raft. Domains that peer exchange registrations; together they are the mesh.
 
 To try it, start a mesh on this machine: roster dev
 
-Commands that talk to a directory take its address, and your identity, from flags, from the
-environment (ROSTER_ADDRESS, ROSTER_BUNDLE, ROSTER_CERT, ROSTER_KEY), or from a connection
-saved with "roster context set". Flags win over the environment, and the environment over a
-saved connection.
-
 Data goes to standard output, notes and errors go to standard error. The default output is a
 table; -o json prints the server's response, unchanged.
 
@@ -43,7 +38,8 @@ witness, 14 expired or stale, 15 rollback, 130 interrupted.`
 type program struct {
 	session connect.Session
 	args    []string
-	parsed  bool // the command line is valid
+	parsed  bool               // the command line is valid
+	cancel  context.CancelFunc // of the command's timeout; nil without one
 }
 
 // run runs one command line and returns its exit code.
@@ -55,15 +51,58 @@ func (p *program) run(ctx context.Context, args []string) int {
 	called, err := root.ExecuteContextC(ctx)
 	p.session.Close()
 
+	if p.cancel != nil {
+		defer p.cancel()
+	}
+
 	if err == nil {
 		return cli.ExitOK
 	}
+
+	err = p.session.ExplainTimeout(called.Context(), err)
 
 	if !p.parsed {
 		err = parseFailure(err)
 	}
 
 	return p.fail(called, err)
+}
+
+// bound bounds the time of a command.
+func (p *program) bound(c *cobra.Command) error {
+	ctx, cancel, err := p.session.Bound(c.Context(), c)
+	p.cancel = cancel
+	c.SetContext(ctx)
+
+	return err
+}
+
+// Commands that talk to no directory, and those that stay or transfer as much as they find.
+var (
+	localCommands = []string{"find", "serve", "config", "init", "ca", "dev", "snapshot inspect", "snapshot salvage",
+		"policy check", "policy explain", "context list", "context use", "context remove", "man", "version"}
+	unboundedCommands = []string{"watch", "import", "mcp", "invoke", "doctor", "snapshot", "peer accept"}
+)
+
+// markCommands marks the commands that have no flags of the connection, or no timeout.
+func markCommands(root *cobra.Command) {
+	for _, path := range localCommands {
+		cli.MarkLocal(mustFind(root, path))
+	}
+
+	for _, path := range unboundedCommands {
+		cli.MarkUnbounded(mustFind(root, path))
+	}
+}
+
+// mustFind returns the command of that path, which exists.
+func mustFind(root *cobra.Command, path string) *cobra.Command {
+	found, rest, err := root.Find(strings.Fields(path))
+	if err != nil || len(rest) > 0 {
+		panic("there is no command " + path)
+	}
+
+	return found
 }
 
 // parseFailure returns the failure of a command line that is refused before its command
@@ -79,18 +118,20 @@ func parseFailure(err error) error {
 // root returns the tree of all commands.
 func (p *program) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:              "roster",
-		Short:            "Federated directory of AI agents with signed records",
-		Long:             rootHelp,
-		SilenceErrors:    true,
-		SilenceUsage:     true,
-		PersistentPreRun: func(*cobra.Command, []string) { p.parsed = true },
+		Use:           "roster",
+		Short:         "Federated directory of AI agents with signed records",
+		Long:          rootHelp,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			p.parsed = true
+			return p.bound(c)
+		},
 	}
 	root.SetIn(p.session.Stdin)
 	root.SetOut(p.session.Stdout)
 	root.SetErr(p.session.Stderr)
 
-	p.session.AddFlags(root)
 	root.PersistentFlags().VarP(&p.session.Format, "output", "o",
 		"output `FORMAT`: "+strings.Join(cli.Formats(), ", "))
 
@@ -107,8 +148,11 @@ func (p *program) root() *cobra.Command {
 	addGroup(root, "node", "Nodes:", append(domain.NodeCommands(session), setup.Command(session),
 		authority.Command(session), dev.Command(session))...)
 	root.AddCommand(connect.ContextCommand(session), connect.WhoamiCommand(session), manCommand(session),
-		versionCommand(session))
+		versionCommand(session), connectionTopic(session))
+	markCommands(root)
+	p.session.AttachFlags(root)
 	p.checkHelpTopics(root)
+	root.SetUsageFunc(p.usage)
 
 	return root
 }

@@ -75,7 +75,8 @@ func prose(text string) string {
 
 // commandsPage lists the commands with their help.
 func commandsPage(*testing.T) string {
-	root := (&world{env: map[string]string{}}).program(io.Discard, io.Discard).root()
+	p := (&world{env: map[string]string{}}).program(io.Discard, io.Discard)
+	root := p.root()
 
 	var page strings.Builder
 
@@ -105,7 +106,7 @@ func commandsPage(*testing.T) string {
 	for _, group := range groups {
 		for _, c := range shownCommands(root) {
 			if c.GroupID == group.ID {
-				writeCommand(&page, c)
+				p.writeReference(&page, c)
 			}
 		}
 	}
@@ -128,8 +129,8 @@ func shownCommands(c *cobra.Command) (shown []*cobra.Command) {
 
 func anchor(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
 
-// writeCommand writes a command and its subcommands.
-func writeCommand(page *strings.Builder, c *cobra.Command) {
+// writeReference writes a command and its subcommands.
+func (p *program) writeReference(page *strings.Builder, c *cobra.Command) {
 	level := strings.Repeat("#", strings.Count(c.CommandPath(), " ")+1)
 	fmt.Fprintf(page, "%s %s\n\n", level, c.CommandPath())
 	page.WriteString(prose(cmp.Or(c.Long, c.Short+".")))
@@ -142,14 +143,14 @@ func writeCommand(page *strings.Builder, c *cobra.Command) {
 		fmt.Fprintf(page, "Aliases: `%s`.\n\n", strings.Join(c.Aliases, "`, `"))
 	}
 
-	writeFlags(page, c.LocalNonPersistentFlags().FlagUsages())
+	writeFlags(page, ownFlags(p.session, c.LocalNonPersistentFlags()).FlagUsages())
 
 	if c.Example != "" {
 		fmt.Fprintf(page, "Examples:\n\n```text\n%s\n```\n\n", strings.Trim(c.Example, "\n"))
 	}
 
 	for _, sub := range shownCommands(c) {
-		writeCommand(page, sub)
+		p.writeReference(page, sub)
 	}
 }
 
@@ -275,6 +276,7 @@ func errorsPage(t *testing.T) string {
 	for _, p := range httpproblem.All() {
 		rule := httpproblem.RuleOf(p)
 		w := newWorld(t, problem(rule.Status, string(p), rule.Title))
+		w.env["ROSTER_TIMEOUT"] = "1s" // for those that the program waits out
 		code, _, _ := w.run("get", "weather")
 
 		fmt.Fprintf(&page, "| `%s` | %d | %d | `%s` | `%s` | **%s.** %s |\n", p, rule.Status, code, rule.Code,

@@ -61,6 +61,7 @@ func newWorld(t *testing.T, h http.HandlerFunc) *world {
 	pem, _ := ca.PEM()
 	w.env = map[string]string{"ROSTER_ADDRESS": server.URL, "ROSTER_BUNDLE": w.file("bundle.pem", string(pem)),
 		"ROSTER_DOMAIN": "alpha.test"}
+	w.env["ROSTER_TIMEOUT"] = "5s" // for answers that the program waits out, such as 503
 	w.be(ca, "/agent/ada")
 
 	return w

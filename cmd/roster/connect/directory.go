@@ -3,11 +3,13 @@ package connect
 import (
 	"context"
 	"crypto/tls"
+	"net"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
@@ -18,6 +20,12 @@ const (
 	requestTimeout = 30 * time.Second
 	// handshakeTimeout bounds the TLS handshake.
 	handshakeTimeout = 10 * time.Second
+	// nextTimeout bounds the connection, and the handshake, if there is another address to
+	// go to.
+	nextTimeout = 3 * time.Second
+	// maxAttempts bounds how often a request is sent, such as during an election; the
+	// command's timeout bounds it as well.
+	maxAttempts = 12
 	// MaxParallel is how many requests a command sends at the same time at most.
 	MaxParallel = 8
 )
@@ -29,6 +37,7 @@ type Directory struct {
 	Dial func() (*apiclient.Client, error)
 
 	settings  settings
+	bound     bound
 	transport *http.Transport // of the last client
 	identity  workloadIdentity
 }
@@ -36,17 +45,44 @@ type Directory struct {
 // NewDirectory returns a connection with the settings of an environment, and the contexts
 // below the user's configuration directory. ConfigDir may be nil.
 func NewDirectory(getenv func(string) string, configDir func() (string, error)) *Directory {
-	return &Directory{settings: settings{getenv: getenv, store: contextStore{configDir}}}
+	return &Directory{settings: settings{flags: newFlags(), getenv: getenv, store: contextStore{configDir}}}
 }
 
-// AddFlags adds the connection's flags to the root of all commands.
-func (d *Directory) AddFlags(root *cobra.Command) {
-	d.settings.addFlags(root)
+// AttachFlags adds the connection's flags to all commands below root that talk to a
+// directory.
+func (d *Directory) AttachFlags(root *cobra.Command) {
+	completed := false
 
-	if err := root.RegisterFlagCompletionFunc(flagContext, d.completeContext); err != nil {
-		panic(err) // the flag was added above
+	var attach func(c *cobra.Command)
+
+	attach = func(c *cobra.Command) {
+		if c != root && cli.TalksToDirectory(c) {
+			// The usage line announces flags of the command's own only.
+			c.DisableFlagsInUseLine = c.DisableFlagsInUseLine || !c.Flags().HasAvailableFlags()
+			c.Flags().AddFlagSet(d.settings.flags)
+
+			if !completed { // the commands share the flag
+				completed = c.RegisterFlagCompletionFunc(flagContext, d.completeContext) == nil
+			}
+		}
+
+		for _, child := range c.Commands() {
+			attach(child)
+		}
 	}
+	attach(root)
 }
+
+// IsConnectionFlag reports whether a flag is one of the connection's.
+func (d *Directory) IsConnectionFlag(flag *pflag.Flag) bool {
+	return d.settings.flags.Lookup(flag.Name) == flag
+}
+
+// FlagUsages describes the connection's flags.
+func (d *Directory) FlagUsages() string { return d.settings.flags.FlagUsagesWrapped(helpWidth) }
+
+// helpWidth is the width of the descriptions of flags, in columns.
+const helpWidth = 100
 
 // CloseIdle closes idle connections, so that the next request makes a new one: perhaps to
 // another node, and with a renewed certificate.
@@ -82,10 +118,17 @@ func (s Session) CommandLine(args ...string) string {
 // UseContext selects the context to use. Client does so as well.
 func (s Session) UseContext() error { return s.settings.useContext(s.Program) }
 
-// BaseURL returns the directory's address, https://HOST[:PORT].
-func (s Session) BaseURL() (string, error) { return s.settings.baseURL(s.Program) }
+// BaseURL returns the directory's first address, https://HOST[:PORT].
+func (s Session) BaseURL() (string, error) {
+	all, err := s.settings.baseURLs(s.Program)
+	if err != nil {
+		return "", err
+	}
 
-// Address returns the address as it was given, or nothing.
+	return all[0], nil
+}
+
+// Address returns the addresses as they were given, or nothing.
 func (d *Directory) Address() string { return d.settings.value(flagAddress) }
 
 // Bundle returns the file with the CA certificates and whether a flag names it.
@@ -129,27 +172,64 @@ func (s Session) Client() (*apiclient.Client, error) {
 		return nil, err
 	}
 
-	base, err := s.BaseURL()
+	addresses, err := s.settings.baseURLs(s.Program)
 	if err != nil {
 		return nil, err
 	}
 
-	return s.ClientOf(base)
+	config, err := s.tlsConfig()
+	if err != nil {
+		return nil, err
+	}
+
+	hc, err := s.httpClient(config, len(addresses))
+	if err != nil {
+		return nil, err
+	}
+
+	client, err := apiclient.New(apiclient.Config{
+		Addresses: addresses,
+		HTTP:      hc,
+		Attempts:  maxAttempts,
+		FailFast:  true,
+		Learn:     config.VerifyConnection != nil, // the nodes of the domain alone are accepted
+	})
+	if err != nil {
+		return nil, err
+	}
+
+	return apiclient.ProveBy(client, config), nil
 }
 
 // ClientOf returns a client of the directory's node at another address, with the same
-// identity.
+// identity. It asks that node alone, once.
 func (s Session) ClientOf(base string) (*apiclient.Client, error) {
 	config, err := s.tlsConfig()
 	if err != nil {
 		return nil, err
 	}
 
+	hc, err := s.httpClient(config, 1)
+	if err != nil {
+		return nil, err
+	}
+
+	return apiclient.ProveBy(apiclient.NewDirect(base, hc), config), nil
+}
+
+// httpClient returns the client for requests to so many addresses.
+func (s Session) httpClient(config *tls.Config, addresses int) (*http.Client, error) {
+	connectTimeout := handshakeTimeout
+	if addresses > 1 {
+		connectTimeout = nextTimeout
+	}
+
 	transport := &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: connectTimeout}).DialContext,
 		TLSClientConfig:     config,
 		ForceAttemptHTTP2:   true,
 		Proxy:               http.ProxyFromEnvironment,
-		TLSHandshakeTimeout: handshakeTimeout,
+		TLSHandshakeTimeout: connectTimeout,
 		MaxIdleConnsPerHost: MaxParallel,
 	}
 
@@ -160,13 +240,11 @@ func (s Session) ClientOf(base string) (*apiclient.Client, error) {
 		return nil, err
 	}
 
-	client := apiclient.NewDirect(base, &http.Client{
+	return &http.Client{
 		Transport:     authenticated,
-		Timeout:       requestTimeout,
+		Timeout:       s.attemptTimeout(addresses),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	})
-
-	return apiclient.ProveBy(client, config), nil
+	}, nil
 }
 
 // WithClient returns the RunE of a command that needs a client for all of its work.

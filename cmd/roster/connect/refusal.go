@@ -1,10 +1,12 @@
 package connect
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
@@ -19,22 +21,37 @@ import (
 // probeTimeout bounds each step of the connection that looks for an alert.
 const probeTimeout = 3 * time.Second
 
-// A refusalTransport finds out whether a connection broke because the server refused the
-// client certificate, and then returns the server's alert as the error.
+// A refusalTransport finds out why a connection broke: because the server refused the client
+// certificate, or because the port is not that of a directory's API.
 type refusalTransport struct{ *http.Transport }
 
 // RoundTrip implements http.RoundTripper.
 func (t refusalTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := t.Transport.RoundTrip(r)
-	if err == nil || r.Context().Err() != nil || explainsItself(err) {
+	if err == nil || r.Context().Err() != nil {
 		return resp, err
 	}
 
-	if alert := t.probe(r); alert != nil {
-		return nil, alert
+	if speaksNoTLS(err) {
+		return nil, wrongPort(r, "no TLS is spoken there")
 	}
 
-	return nil, err
+	if explainsItself(err) {
+		return nil, err
+	}
+
+	alert := err
+	if !isAlert(err) {
+		if alert = t.probe(r); alert == nil {
+			return nil, err
+		}
+	}
+
+	if t.isOtherPort(r, alert) {
+		return nil, wrongPort(r, "another protocol is spoken there")
+	}
+
+	return nil, alert
 }
 
 // explainsItself reports whether an error already says why the connection failed.
@@ -47,20 +64,68 @@ func explainsItself(err error) bool {
 	)
 
 	return errors.As(err, &certificate) || errors.As(err, &server) || errors.As(err, &failure) ||
-		errors.As(err, &operation) && (operation.Op == "dial" || operation.Op == "remote error")
+		errors.As(err, &operation) && operation.Op == "dial"
+}
+
+// isAlert reports whether an error is an alert of the server.
+func isAlert(err error) bool {
+	var operation *net.OpError
+	return errors.As(err, &operation) && operation.Op == "remote error"
+}
+
+// speaksNoTLS reports whether something answered, but not by TLS.
+func speaksNoTLS(err error) bool {
+	return errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, new(tls.RecordHeaderError))
+}
+
+// alertNoProtocol is the text of the alert of a server that speaks none of the client's
+// application protocols (RFC 7301, 3.2).
+const alertNoProtocol = "no application protocol"
+
+// memberProtocol is spoken at listen.cluster alone (consensus/transport.ProtocolRaft).
+const memberProtocol = "roster-raft/1"
+
+// isOtherPort reports whether the server that sent the alert is not a directory's API.
+func (t refusalTransport) isOtherPort(r *http.Request, alert error) bool {
+	if strings.Contains(alert.Error(), alertNoProtocol) {
+		return true
+	}
+
+	config := t.TLSClientConfig.Clone()
+	config.NextProtos = []string{memberProtocol}
+
+	conn, err := dial(r, config)
+	if err != nil {
+		return false
+	}
+
+	defer func() { _ = conn.Close() }()
+
+	return conn.ConnectionState().NegotiatedProtocol == memberProtocol
+}
+
+// wrongPort is the failure of a request to a port that is not the API's.
+func wrongPort(r *http.Request, why string) error {
+	return cli.Failed(cli.ExitUnavailable, "%s is not the directory's API port: %s", portOf(r), why).
+		WithHint("--address (or ROSTER_ADDRESS) must be the node's listen.api, 8400 by default, or its public_url.")
+}
+
+func portOf(r *http.Request) string {
+	if port := r.URL.Port(); port != "" {
+		return port
+	}
+
+	return "443"
 }
 
 // probe makes a connection, sends nothing, and returns the alert with which the server ends
 // it; nil if no alert comes in time.
 func (t refusalTransport) probe(r *http.Request) error {
-	port := r.URL.Port()
-	if port == "" {
-		port = "443"
+	conn, err := dial(r, t.TLSClientConfig)
+	if isAlert(err) {
+		return err
 	}
 
-	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: probeTimeout}, Config: t.TLSClientConfig}
-
-	conn, err := dialer.DialContext(r.Context(), "tcp", net.JoinHostPort(r.URL.Hostname(), port))
 	if err != nil {
 		return nil
 	}
@@ -68,12 +133,25 @@ func (t refusalTransport) probe(r *http.Request) error {
 	defer func() { _ = conn.Close() }()
 
 	_ = conn.SetReadDeadline(time.Now().Add(probeTimeout))
-	_, err = conn.Read(make([]byte, 1))
 
-	var operation *net.OpError
-	if errors.As(err, &operation) && operation.Op == "remote error" {
+	if _, err = conn.Read(make([]byte, 1)); isAlert(err) {
 		return err
 	}
 
 	return nil
+}
+
+// dial makes a connection to the server of a request.
+func dial(r *http.Request, config *tls.Config) (*tls.Conn, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), probeTimeout)
+	defer cancel()
+
+	dialer := tls.Dialer{Config: config}
+
+	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(r.URL.Hostname(), portOf(r)))
+	if err != nil {
+		return nil, err
+	}
+
+	return conn.(*tls.Conn), nil // as tls.Dialer promises
 }

@@ -2,8 +2,9 @@ package connect
 
 import (
 	"net/url"
+	"strings"
 
-	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 )
@@ -29,7 +30,8 @@ type definition struct{ flag, variable, help string }
 // context.
 var definitions = []definition{
 	{flagContext, "ROSTER_CONTEXT", "`NAME` of the saved connection to use (default: the current one)"},
-	{flagAddress, "ROSTER_ADDRESS", "`URL` of the directory, https://HOST[:PORT] of any of its nodes"},
+	{flagAddress, "ROSTER_ADDRESS", "`URL` of the directory, https://HOST[:PORT] of any of its nodes; repeat it, or " +
+		"separate several by commas"},
 	{flagDomain, "ROSTER_DOMAIN", "trust `DOMAIN` of the directory: with a bundle, only its nodes are accepted " +
 		"(default: that of the certificate)"},
 	{flagBundle, "ROSTER_BUNDLE", "`FILE` with the CA certificates of the directory's domain, in PEM or as a SPIFFE " +
@@ -52,7 +54,7 @@ const (
 
 // settings are the values of the connection's flags, environment variables and context.
 type settings struct {
-	root   *cobra.Command // has the flags
+	flags  *pflag.FlagSet // shared by all commands that talk to a directory
 	getenv func(string) string
 	store  contextStore
 
@@ -60,18 +62,51 @@ type settings struct {
 	fallback Profile // values that apply if no setting has one
 }
 
-func (s *settings) addFlags(root *cobra.Command) {
-	s.root = root
+// newFlags returns the connection's flags.
+func newFlags() *pflag.FlagSet {
+	flags := pflag.NewFlagSet("connection", pflag.ContinueOnError)
+
 	for _, d := range definitions {
-		root.PersistentFlags().String(d.flag, "", d.help+" ["+d.variable+"]")
+		usage := d.help + " [" + d.variable + "]"
+		if d.flag == flagAddress {
+			flags.Var(new(addressList), d.flag, usage)
+		} else {
+			flags.String(d.flag, "", usage)
+		}
 	}
+
+	flags.String(flagTimeout, "", "`DURATION` that the command may take, 0 for no bound (default: "+
+		defaultTimeout.String()+", and none for commands that stay) ["+timeoutVariable+"]")
+
+	return flags
+}
+
+// An addressList is the value of --address: URLs, separated by commas. A repeated flag adds
+// to it.
+type addressList string
+
+// String returns the URLs, separated by commas.
+func (a *addressList) String() string { return string(*a) }
+
+// Type names the flag's value in the help.
+func (a *addressList) Type() string { return "URL" }
+
+// Set adds URLs.
+func (a *addressList) Set(text string) error {
+	if *a != "" {
+		text = string(*a) + "," + text
+	}
+
+	*a = addressList(text)
+
+	return nil
 }
 
 // givenFlags returns the connection's flags on the command line, quoted for a shell.
 func (s *settings) givenFlags() []string {
 	var words []string
 	for _, d := range definitions {
-		if f := s.root.PersistentFlags().Lookup(d.flag); f.Changed {
+		if f := s.flags.Lookup(d.flag); f.Changed {
 			words = append(words, "--"+d.flag, cli.ShellQuote(f.Value.String()))
 		}
 	}
@@ -88,7 +123,7 @@ func (s *settings) value(flag string) string {
 // valueAndOrigin returns the value of a setting and whether it comes from a flag, the
 // environment or the context. The origin of a fallback is empty.
 func (s *settings) valueAndOrigin(flag string) (value, origin string) {
-	if f := s.root.PersistentFlags().Lookup(flag); f.Changed {
+	if f := s.flags.Lookup(flag); f.Changed {
 		return f.Value.String(), fromFlag
 	}
 
@@ -124,7 +159,7 @@ func (s *settings) domain() string {
 // The Workload API belongs to the machine, not to a directory, so it stays in force unless
 // the context has an identity of its own.
 func (s *settings) environmentReplaced(flag string) bool {
-	if !s.root.PersistentFlags().Lookup(flagContext).Changed {
+	if !s.flags.Lookup(flagContext).Changed {
 		return false
 	}
 
@@ -158,22 +193,28 @@ func (s *settings) useContext(program string) error {
 	return nil
 }
 
-// baseURL returns the directory's address, https://HOST[:PORT].
-func (s *settings) baseURL(program string) (string, error) {
-	address := s.value(flagAddress)
-	if address == "" {
-		return "", cli.Usage("no directory address").
+// baseURLs returns the addresses of the directory's nodes, each https://HOST[:PORT].
+func (s *settings) baseURLs(program string) ([]string, error) {
+	given := s.value(flagAddress)
+	if given == "" {
+		return nil, cli.Usage("no directory address").
 			WithHint("Give --address https://HOST[:PORT] or set ROSTER_ADDRESS; to try things on this machine, " +
 				"start a mesh:").
 			WithNext(program + " dev")
 	}
 
-	target, err := url.Parse(address)
-	if err != nil || !isBaseURL(target) {
-		return "", cli.Usage("invalid directory address %q; must be https://HOST[:PORT]", address)
+	var all []string
+
+	for address := range strings.SplitSeq(given, ",") {
+		target, err := url.Parse(strings.TrimSpace(address))
+		if err != nil || !isBaseURL(target) {
+			return nil, cli.Usage("invalid directory address %q; must be https://HOST[:PORT]", address)
+		}
+
+		all = append(all, "https://"+target.Host)
 	}
 
-	return "https://" + target.Host, nil
+	return all, nil
 }
 
 func isBaseURL(u *url.URL) bool {

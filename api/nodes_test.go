@@ -1,0 +1,45 @@
+package api
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/api/request"
+	"github.com/roster-mesh/roster/directory"
+)
+
+// A node names the others to callers of its own domain who ask, on every route that knows
+// its caller, and to no one else.
+func TestNodesAreNamedToTheOwnDomain(t *testing.T) {
+	s := newTestServer(t, func(cfg *Config) {
+		whole(cfg)
+
+		identify := cfg.Identify
+		cfg.Identify = func(r *http.Request) (request.Credential, error) {
+			if id, err := spiffeid.FromString(r.Header.Get("Test-Caller")); err == nil {
+				return request.Credential{Identity: directory.IdentityOf(id), Method: "x509-svid"}, nil
+			}
+
+			return identify(r)
+		}
+		cfg.Nodes = func() []string { return []string{"https://n2.alpha.test:8400", "https://n3.alpha.test:8400"} }
+	})
+
+	const both = "https://n2.alpha.test:8400, https://n3.alpha.test:8400"
+	for _, row := range []struct{ caller, target, asks, want string }{
+		{"/agent/ada", "/ad/l", "?", both},
+		{"/agent/ada", "/ad/r/nothing", "?", both},
+		{"/agent/ada", "/ad/l", "", ""},
+		{"/agent/ada", "/.well-known/ad", "?", ""},
+		{"", "/ad/l", "?", ""},
+		{"spiffe://beta.test/agent/bob", "/ad/l", "?", ""},
+	} {
+		resp := ask(t, s, row.caller, "GET", row.target, "", "Roster-Nodes", row.asks)
+		if got := resp.Header.Get("Roster-Nodes"); got != row.want {
+			t.Errorf("%q, GET %s, Roster-Nodes: %q: answered with %q, want %q", row.caller, row.target, row.asks, got,
+				row.want)
+		}
+	}
+}
