@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/node/dev"
 )
 
 // trailLine holds the members of a line of audit.jsonl that the test reads.
@@ -132,7 +133,15 @@ func TestNoChangeWithoutItsAuditLine(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	p.restart(victim)
+	// It is ready until its first line, which a change elsewhere may ask for at once.
+	p.restartUntil(victim, "ready but for its trail", func(n dev.Node) error {
+		if err := ready(n); err != nil && !strings.Contains(err.Error(), `"failing":"audit: `) {
+			return err
+		}
+
+		return nil
+	})
+
 	_, err := ada.Register(ctx, "unseen", canary, apiclient.RegisterOptions{Lifetime: time.Hour})
 
 	var refused *apiclient.Error

@@ -160,6 +160,12 @@ func (p *processes) kill(n dev.Node) {
 // is ready.
 func (p *processes) restart(n dev.Node) {
 	p.t.Helper()
+	p.restartUntil(n, "ready again", ready)
+}
+
+// restartUntil starts a killed node again and waits for a condition.
+func (p *processes) restartUntil(n dev.Node, condition string, holds func(dev.Node) error) {
+	p.t.Helper()
 	cmd := p.run("serve", "--config", n.Config)
 	p.started[n.ID] = cmd
 	p.t.Cleanup(func() {
@@ -167,7 +173,7 @@ func (p *processes) restart(n dev.Node) {
 			p.end(cmd)
 		}
 	})
-	p.eventually(time.Minute, n.ID+" is ready again", func() error { return ready(n) })
+	p.eventually(time.Minute, n.ID+" is "+condition, func() error { return holds(n) })
 	p.release(n.ID)
 }
 
@@ -180,7 +186,8 @@ func ready(n dev.Node) error {
 	defer resp.Body.Close()
 
 	if resp.StatusCode != http.StatusOK {
-		return errors.New(resp.Status)
+		failing, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		return fmt.Errorf("%s: %s", resp.Status, failing)
 	}
 
 	return nil
