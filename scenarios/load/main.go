@@ -43,6 +43,7 @@ var sections = []section{
 	{"invoke", 10 * time.Minute, invocations, false},
 	{"million", 40 * time.Minute, million, true},
 	{"restart", 40 * time.Minute, restart, true},
+	{"snapshot", 40 * time.Minute, snapshot, true},
 	{"storms", 40 * time.Minute, storms, true},
 	{"sync", 30 * time.Minute, firstSync, false},
 	{"foreign", 40 * time.Minute, foreign, false},

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -157,8 +158,9 @@ func (b *bench) arrival(ctx context.Context, a arrival) error {
 
 	var watching errgroup.Group
 	if b.profiles != "" {
-		watching.Go(func() error { return a.to.profile(ctx, "sync-newcomer", b.turn) })
-		watching.Go(func() error { return a.from.profile(ctx, "sync-giver", b.turn) })
+		way := strings.ReplaceAll(a.what, " ", "-")
+		watching.Go(func() error { return a.to.profile(ctx, "sync"+way+"-newcomer", b.turn) })
+		watching.Go(func() error { return a.from.profile(ctx, "sync"+way+"-giver", b.turn) })
 	}
 
 	most := int64(0)

@@ -29,7 +29,7 @@ func newEnvironment(t testing.TB, options Options) *environment {
 		T:       t,
 		Net:     New(options.Seed),
 		options: options,
-		log:     logger(t),
+		log:     logger(t, options.Log),
 		bundles: trust.NewBundles(),
 		dir:     t.TempDir(),
 		journal: journal{begun: time.Now()},
@@ -40,7 +40,11 @@ func newEnvironment(t testing.TB, options Options) *environment {
 	return e
 }
 
-func logger(t testing.TB) *slog.Logger {
+func logger(t testing.TB, handler slog.Handler) *slog.Logger {
+	if handler != nil {
+		return slog.New(handler)
+	}
+
 	var level slog.Level
 	if level.UnmarshalText([]byte(os.Getenv("STORY_LOG"))) != nil {
 		return slog.New(slog.DiscardHandler)

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/roster-mesh/roster/consensus"
@@ -28,6 +29,9 @@ type Options struct {
 	// Silent is for stories of weeks in which domains are cut off. The nodes' own rounds
 	// are slow while Drowse is on, and traffic between a domain's members always is.
 	Silent bool
+	// Log receives the nodes' logs from level debug on, each with its node, in place of
+	// STORY_LOG; may be nil.
+	Log slog.Handler
 	// Configure changes the configuration of every node before it starts; may be nil.
 	Configure func(*config.Config)
 }

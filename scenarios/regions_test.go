@@ -1,0 +1,128 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/scenarios/mesh"
+)
+
+// regions is the network between three regions: 100 ms there and back, and some jitter.
+var regions = mesh.Link{Delay: 50 * time.Millisecond, Jitter: 5 * time.Millisecond}
+
+// A domain has its three voters in three regions. Agents register in each of them; a write
+// crosses to the leader and from there to the next voter. The leader dies again and again. A
+// day without events begins no election. All times are those of the network, whatever the
+// machine does.
+//
+// Requirement: OPS-018
+func TestThreeRegions(t *testing.T) {
+	runStory(t, 1, func(t *testing.T, seed uint64) {
+		log := &electionLog{}
+		m := mesh.Start(t, mesh.Options{Nodes: 3, Seed: seed, Link: regions, Log: log})
+		domain := m.Domain("alpha.test")
+
+		took := writeEverywhere(m, domain, full(50, 20))
+		p99 := took[len(took)*99/100]
+
+		if p99 > 400*time.Millisecond {
+			t.Errorf("writes took %s at p99", p99)
+		}
+
+		var gaps []time.Duration
+		for round := range full(8, 3) {
+			gaps = append(gaps, surviveLeader(m, domain, fmt.Sprint("after-", round)))
+		}
+
+		if longest := slices.Max(gaps); longest > 5*time.Second {
+			t.Errorf("the next write came %s after the death of a leader", longest)
+		}
+
+		domain.Leader()
+		m.Sleep(time.Minute) // until the last leader that was killed has caught up
+
+		before := log.elections.Load()
+		if before < int64(len(gaps)) {
+			t.Errorf("%d elections are in the logs; %d leaders died", before, len(gaps))
+		}
+
+		day := time.Duration(long(24*60, full(30, 5))) * time.Minute
+		m.Sleep(day)
+
+		if n := log.elections.Load() - before; n > 0 {
+			t.Errorf("%d elections in %s without events", n, day)
+		}
+
+		t.Logf("%d writes: %s at the median, %s at p99; %s to the next write after the death of a leader; "+
+			"no election in %s", len(took), took[len(took)/2], p99, gaps, day)
+	})
+}
+
+// writeEverywhere registers n agents at each node of a domain, one after the other, at all
+// nodes at once. It returns the durations in ascending order.
+func writeEverywhere(m *mesh.Mesh, domain *mesh.Domain, n int) []time.Duration {
+	took := make([][]time.Duration, len(domain.Nodes))
+
+	var all sync.WaitGroup
+	for at, node := range domain.Nodes {
+		all.Go(func() {
+			for i := range n {
+				began := time.Now()
+				m.RegisterAt(node, fmt.Sprintf("agent-%d-%d", at, i), 7*86400)
+				took[at] = append(took[at], time.Since(began))
+			}
+		})
+	}
+
+	all.Wait()
+
+	together := slices.Concat(took...)
+	slices.Sort(together)
+
+	return together
+}
+
+// surviveLeader kills the leader of a domain, and starts it again after the next write. It
+// returns the time from its death to that write.
+func surviveLeader(m *mesh.Mesh, domain *mesh.Domain, name string) time.Duration {
+	leader := domain.Leader()
+	leader.Kill()
+	began := time.Now()
+
+	for {
+		if _, err := m.TryRegister(domain.Name, name, 7*86400); err == nil {
+			break
+		}
+
+		time.Sleep(10 * time.Millisecond)
+	}
+
+	gap := time.Since(began)
+
+	leader.Restart()
+	m.Eventually(time.Minute, leader.Name+" is ready", leader.Ready)
+
+	return gap
+}
+
+// An electionLog counts the elections that the nodes' logs report.
+type electionLog struct{ elections atomic.Int64 }
+
+func (l *electionLog) Enabled(context.Context, slog.Level) bool { return true }
+func (l *electionLog) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l *electionLog) WithGroup(string) slog.Handler            { return l }
+
+func (l *electionLog) Handle(_ context.Context, line slog.Record) error {
+	if strings.Contains(line.Message, "entering candidate state") {
+		l.elections.Add(1)
+	}
+
+	return nil
+}
