@@ -177,6 +177,12 @@ func wireDebug(n *Node) {
 
 	path := filepath.Join(n.cfg.Data, debugSocket)
 
+	// A first start comes here before the directory is there.
+	if err := os.MkdirAll(n.cfg.Data, 0o700); err != nil {
+		n.log.Warn("profiles have no socket", "path", path, "err", err)
+		return
+	}
+
 	ln, err := n.net.private(path)
 	if err != nil {
 		// The path of a socket is bounded; operators have profiles at the API.
