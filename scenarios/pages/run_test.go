@@ -227,6 +227,7 @@ func (lib *library) script(dir string, blocks []block) string {
 		if name := b.value("file"); name != "" {
 			fmt.Fprintf(&script, "mkdir -p '%s'; cat >'%s' <<'END-OF-FILE'\n%sEND-OF-FILE\n", filepath.Dir(name), name,
 				b.text)
+
 			continue
 		}
 
