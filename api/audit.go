@@ -249,9 +249,9 @@ func (a auditedPeerings) Set(ctx context.Context, peer spiffeid.TrustDomain, to 
 }
 
 func (a auditedPeerings) Invite(ctx context.Context, peer spiffeid.TrustDomain,
-	life time.Duration) (made wire.Invitation, err error) {
+	life time.Duration, secret directory.Hash) (made wire.Invitation, err error) {
 	err = a.operate(ctx, "peer.invite", peer.Name(), func() (err error) {
-		made, err = a.peerings.Invite(ctx, peer, life)
+		made, err = a.peerings.Invite(ctx, peer, life, secret)
 		return err
 	})
 

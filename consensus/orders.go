@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,7 +38,10 @@ func (o *orderDesk) sign(ctx context.Context, req *message.Request, command *sta
 
 	command.Origin = &state.Origin{From: from, Operator: req.Operator}
 
-	change, _ := command.Change()
+	o.replica.mu.RLock()
+	change, _ := o.replica.state.Change(command)
+	o.replica.mu.RUnlock()
+
 	if change.Node {
 		command.Origin.Operator = nil
 	}
@@ -151,10 +155,14 @@ func (o *orderDesk) precede(ctx context.Context, req *message.Request, action, t
 	return o.proposer.propose(ctx, command)
 }
 
-// Bounds of a CommandFeed: commands, and bytes of their requests.
+// Bounds of a CommandFeed: commands, and bytes of their requests. Operators' commands that its
+// reader has not checked yet have bounds of their own, so that a leader cannot push one out by
+// nodes' own commands before it is checked.
 const (
-	maxFed      = 256
-	maxFedBytes = 8 << 20
+	maxFed            = 256
+	maxFedBytes       = 8 << 20
+	maxUnchecked      = 4096
+	maxUncheckedBytes = 64 << 20
 )
 
 // A CommandFeed has the operators' commands, and the nodes' own where an operator could have
@@ -162,25 +170,57 @@ const (
 // remembers the last one knows whether it has missed any: the feed is bounded, and a snapshot
 // may take the place of log entries.
 type CommandFeed struct {
-	mu     sync.Mutex
-	recent []directory.OperatorCommand
-	size   int
-	newest uint64 // number of the last command of the domain, as applied here
+	mu      sync.Mutex
+	recent  []directory.OperatorCommand
+	size    int
+	newest  uint64 // number of the last command of the domain, as applied here
+	checked uint64 // up to which its reader has asked for the commands
+	inState uint64 // up to which the commands came in a snapshot, at most
 }
 
-// After returns the recent commands with higher numbers than that, and the number of the newest
-// one, which may be higher than all of theirs.
-func (f *CommandFeed) After(number uint64) (recent []directory.OperatorCommand, newest uint64) {
+// News are the commands of a CommandFeed behind a number.
+type News struct {
+	Commands []directory.OperatorCommand
+	// Newest is the number of the domain's newest command as applied here. It may be higher than
+	// all of Commands.
+	Newest uint64
+	// InState is the number up to which commands may be absent because a snapshot has their effect.
+	// Those absent with higher numbers were applied here, and the feed had no room for them.
+	InState uint64
+}
+
+// After returns the commands with higher numbers than that, up to which the caller has checked them.
+func (f *CommandFeed) After(number uint64) News {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
+	f.checked = max(f.checked, number)
+	news := News{Newest: f.newest, InState: f.inState}
+
 	for _, command := range f.recent {
 		if command.Number > number {
-			recent = append(recent, command)
+			news.Commands = append(news.Commands, command)
 		}
 	}
 
-	return recent, f.newest
+	return news
+}
+
+// restored notes that a snapshot has the effect of the domain's commands up to a number, which is
+// lower than before if a backup was restored.
+func (f *CommandFeed) restored(number uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+
+	f.newest, f.inState, f.checked = number, number, min(f.checked, number)
+
+	f.recent = slices.DeleteFunc(f.recent, func(command directory.OperatorCommand) bool {
+		if command.Number > number {
+			f.size -= sizeOf(command)
+		}
+
+		return command.Number > number
+	})
 }
 
 // add adds the commands of a log entry. newest is the domain's count after it.
@@ -196,11 +236,26 @@ func (f *CommandFeed) add(applied []directory.OperatorCommand, index, newest uin
 		f.size += sizeOf(command)
 	}
 
-	for len(f.recent) > maxFed || f.size > maxFedBytes {
-		f.size -= sizeOf(f.recent[0])
-		f.recent[0] = directory.OperatorCommand{}
-		f.recent = f.recent[1:]
+	f.trim()
+}
+
+// trim removes the oldest commands over the bounds. The caller holds the lock.
+func (f *CommandFeed) trim() {
+	kept := f.recent[:0]
+
+	for i, command := range f.recent {
+		count := len(kept) + len(f.recent) - i
+		spare := command.Node || command.Number <= f.checked
+
+		if spare && (count > maxFed || f.size > maxFedBytes) || count > maxUnchecked || f.size > maxUncheckedBytes {
+			f.size -= sizeOf(command)
+		} else {
+			kept = append(kept, command)
+		}
 	}
+
+	clear(f.recent[len(kept):])
+	f.recent = kept
 }
 
 func sizeOf(command directory.OperatorCommand) int {

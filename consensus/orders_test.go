@@ -34,8 +34,7 @@ func proven(ctx context.Context, name, target string, body []byte) context.Conte
 
 // commandsOf returns the actions that a member has applied, oldest first.
 func (d *domain) commandsOf(i int) (all []directory.OperatorCommand) {
-	all, _ = d.nodes[i].Commands.After(0)
-	return all
+	return d.nodes[i].Commands.After(0).Commands
 }
 
 // A member's key brings no operator's command: not at the leader, not over a write stream, and
@@ -279,30 +278,53 @@ func TestALearnerBringsNoOperatorsCommand(t *testing.T) {
 	})
 }
 
-// A feed is bounded, and its numbers show what it has forgotten.
+// A feed is bounded, and its numbers show what it has forgotten. An operator's command stays until
+// it is checked, whatever nodes do by themselves meanwhile.
 //
 // Requirement: SEC-012
 func TestAFeedIsBounded(t *testing.T) {
 	var feed CommandFeed
-	for n := uint64(1); n <= 3*maxFed; n++ {
-		feed.add([]directory.OperatorCommand{{Number: n}}, n, n)
+
+	add := func(n uint64, node bool, size int) {
+		feed.add([]directory.OperatorCommand{
+			{OperatorChange: directory.OperatorChange{Node: node}, Number: n, Policy: make([]byte, size)},
+		}, n, n)
 	}
 
-	recent, newest := feed.After(0)
-	if len(recent) != maxFed || recent[0].Number != 2*maxFed+1 || newest != 3*maxFed {
-		t.Errorf("%d commands from %d to %d", len(recent), recent[0].Number, newest)
+	add(1, false, 0)
+
+	for n := uint64(2); n <= 3*maxFed; n++ {
+		add(n, true, 0)
 	}
 
-	big := directory.OperatorCommand{Number: newest + 1, Policy: make([]byte, maxFedBytes-1)}
-	feed.add([]directory.OperatorCommand{big}, newest+1, newest+1)
-
-	if recent, _ := feed.After(0); feed.size > maxFedBytes || len(recent) == 0 {
-		t.Errorf("%d commands of %d bytes", len(recent), feed.size)
+	news := feed.After(0)
+	if got := news.Commands; len(got) != maxFed || got[0].Number != 1 || got[1].Number != 2*maxFed+2 ||
+		news.Newest != 3*maxFed {
+		t.Fatalf("%d commands from %d, %d", len(got), got[0].Number, got[1].Number)
 	}
 
-	feed.add(nil, 0, 5000) // a snapshot
+	feed.After(1)
+	add(3*maxFed+1, true, 0)
 
-	if recent, newest := feed.After(4000); len(recent) != 0 || newest != 5000 {
+	if got := feed.After(1).Commands; len(got) != maxFed || feed.recent[0].Number != 2*maxFed+2 {
+		t.Error("a command that was checked stays")
+	}
+
+	for n := feed.newest + 1; n < 2*maxUnchecked; n++ {
+		add(n, false, maxUncheckedBytes/maxUnchecked*2)
+	}
+
+	if feed.size > maxUncheckedBytes || len(feed.recent) > maxUnchecked || len(feed.recent) < maxUnchecked/4 {
+		t.Errorf("%d unchecked commands of %d bytes", len(feed.recent), feed.size)
+	}
+
+	if feed.After(0).InState != 0 {
+		t.Error("commands that were applied here count as those of a snapshot")
+	}
+
+	feed.restored(50_000)
+
+	if news := feed.After(40_000); len(news.Commands) != 0 || news.Newest != 50_000 || news.InState != 50_000 {
 		t.Error("the commands of a snapshot are not counted")
 	}
 }

@@ -452,7 +452,7 @@ func (m machine) Restore(r io.ReadCloser) error {
 	m.replica.mu.Lock()
 	defer m.replica.mu.Unlock()
 	m.replica.state = next
-	m.replica.Commands.add(nil, 0, next.History().Commands())
+	m.replica.Commands.restored(next.History().Commands())
 	m.replica.publishPolicy()
 	m.replica.notifyChanged()
 	m.replica.notifyAgreed()

@@ -48,6 +48,13 @@ type AuditEvent struct {
 // OutcomeOK is AuditEvent.Outcome of a change that was made.
 const OutcomeOK = "ok"
 
+// Outcomes of operators' commands that were applied and are suspect: without a valid proof of the
+// operator, and so many at once that they were not checked.
+const (
+	OutcomeUnproven  = "operator-proof-invalid"
+	OutcomeUnchecked = "unchecked"
+)
+
 // ByNode is AuditEvent.By of an action that a node took by itself.
 const ByNode = "node"
 

@@ -37,6 +37,7 @@ type OperatorChange struct {
 	Peering   *PeeringChange
 	Admission *AdmissionChange
 	Owner     Identity // of a transfer: the new owner
+	Agent     string   // of a transfer: the registration's name, by which a request may name it
 	// Node is true if the change is one that a node makes by itself; an operator's proof is
 	// then not needed. The state decides it by the shape of the command.
 	Node bool

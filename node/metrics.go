@@ -27,7 +27,14 @@ type metrics struct {
 	refused     *prometheus.CounterVec
 	connections *prometheus.CounterVec
 	proofs      prometheus.Counter
+	unchecked   *prometheus.CounterVec
 }
+
+// The reasons for commands that were not checked.
+const (
+	missedSnapshot = "snapshot"
+	missedOverflow = "overflow"
+)
 
 func newMetrics() *metrics {
 	m := &metrics{
@@ -60,10 +67,14 @@ func newMetrics() *metrics {
 			Help: "Operators' commands that were applied without a valid proof of the operator: the key of the " +
 				"member that brought one may be stolen.",
 		}),
+		unchecked: counterVec("operator_commands_unchecked_total",
+			"Operators' commands, and nodes' own, that this node did not check, by reason: they came in a snapshot, "+
+				"or so many came at once that it dropped them (overflow), which a thief of a member's key may do.",
+			"reason"),
 	}
 
 	m.registry.MustRegister(
-		m.proofs, m.requests, m.handshakes, m.credentials, m.probes, m.shed, m.refused, m.connections,
+		m.proofs, m.unchecked, m.requests, m.handshakes, m.credentials, m.probes, m.shed, m.refused, m.connections,
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(cpuTime, liveHeap)),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -71,6 +82,10 @@ func newMetrics() *metrics {
 	// All classes exist from the start, so that a rate over the first refusal is right.
 	for _, class := range admission.WorkClasses {
 		m.shed.WithLabelValues(class)
+	}
+
+	for _, reason := range []string{missedSnapshot, missedOverflow} {
+		m.unchecked.WithLabelValues(reason)
 	}
 
 	return m

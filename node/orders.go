@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	apioperator "github.com/roster-mesh/roster/api/operator"
@@ -198,6 +199,8 @@ type commandRecorder struct {
 	trail   *audit.Log
 	log     *slog.Logger
 	invalid func() // counts
+	// unchecked counts commands that were not checked, by reason.
+	unchecked *prometheus.CounterVec
 }
 
 // run records commands until ctx ends. Where the node starts, it goes on behind the last
@@ -208,21 +211,15 @@ func (r *commandRecorder) run(ctx context.Context) {
 	for {
 		changed := r.store.Agreed()
 
-		commands, newest := r.store.Commands.After(last)
-		for _, command := range commands {
-			if command.Number > last+1 {
-				r.skip(command.Position.Epoch, last+1, command.Number-1)
-			}
-
+		news := r.store.Commands.After(last)
+		for _, command := range news.Commands {
+			r.missed(command.Position.Epoch, last+1, command.Number-1, news.InState)
 			r.record(command)
 			last = command.Number
 		}
 
-		if newest > last {
-			r.skip(r.store.Position().Epoch, last+1, newest)
-		}
-
-		last = newest
+		r.missed(r.store.Position().Epoch, last+1, news.Newest, news.InState)
+		last = news.Newest // a restored history may have fewer
 
 		select {
 		case <-changed:
@@ -232,14 +229,39 @@ func (r *commandRecorder) run(ctx context.Context) {
 	}
 }
 
-// skip records that this node has no line for some commands: they came in a snapshot.
-func (r *commandRecorder) skip(epoch, first, last uint64) {
-	r.log.Warn("operators' commands have no lines in this node's audit log: they came in a snapshot; see another "+
-		"node's log", "first", first, "last", last)
-	r.write(directory.AuditEvent{
-		Action: "commands.skipped", Count: last - first + 1, Outcome: directory.OutcomeOK,
+// missed records that this node has no line for the commands from first to last. Those up to inState
+// came in a snapshot. The others were applied here, and dropped before they were checked: a leader may
+// have made them to hide another.
+func (r *commandRecorder) missed(epoch, first, last, inState uint64) {
+	if until := min(last, inState); first <= until {
+		r.gap(epoch, first, until, missedSnapshot)
+		first = until + 1
+	}
+
+	if first <= last {
+		r.gap(epoch, first, last, missedOverflow)
+	}
+}
+
+func (r *commandRecorder) gap(epoch, first, last uint64, reason string) {
+	count := last - first + 1
+	event := directory.AuditEvent{
+		Action: "commands.skipped", Count: count, Outcome: directory.OutcomeOK,
 		Position: directory.Position{Epoch: epoch, Revision: last},
-	})
+	}
+
+	if reason == missedOverflow {
+		event.Outcome = directory.OutcomeUnchecked
+		r.log.Error("operators' commands were applied faster than this node could check them and have no lines in "+
+			"its audit log; a member's key may be stolen: compare with another node's log",
+			"first", first, "last", last)
+	} else {
+		r.log.Warn("operators' commands have no lines in this node's audit log: they came in a snapshot; see "+
+			"another node's log", "first", first, "last", last)
+	}
+
+	r.unchecked.WithLabelValues(reason).Add(float64(count))
+	r.write(event)
 }
 
 func (r *commandRecorder) record(command directory.OperatorCommand) {
@@ -266,7 +288,7 @@ func (r *commandRecorder) record(command directory.OperatorCommand) {
 
 	if !command.Node {
 		if err := r.orders.CheckCommand(command); err != nil {
-			event.Outcome = "operator-proof-invalid"
+			event.Outcome = directory.OutcomeUnproven
 
 			r.invalid()
 			r.log.Error("an operator's command was applied without a valid proof; a member's key may be stolen",

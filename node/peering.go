@@ -63,8 +63,8 @@ func (ps *peers) ourselves() (directory.Peering, error) {
 }
 
 // Invite implements operator.Peers. The domain keeps the secret's hash alone.
-func (ps *peers) Invite(ctx context.Context, peer spiffeid.TrustDomain, life time.Duration) (wire.Invitation,
-	error) {
+func (ps *peers) Invite(ctx context.Context, peer spiffeid.TrustDomain, life time.Duration,
+	hash directory.Hash) (wire.Invitation, error) {
 	var made wire.Invitation
 
 	us, err := ps.ourselves()
@@ -72,13 +72,18 @@ func (ps *peers) Invite(ctx context.Context, peer spiffeid.TrustDomain, life tim
 		return made, err
 	}
 
-	secret := rand.Text()
+	var secret string // the operator has it
+	if hash.IsZero() {
+		secret = rand.Text()
+		hash = directory.HashOf([]byte(secret))
+	}
+
 	until := time.Now().Add(life).Truncate(time.Second)
 	token := apioperator.Token{Domain: us.Domain.Name(), Address: ps.ownAddress(), BundleHash: sha256.Sum256(us.Bundle),
 		Secret: secret, Until: until.Unix()}
 	made = wire.Invitation{Token: token.String(), Until: until.UTC(), Fingerprints: fingerprintsOf(us)}
 
-	return made, ps.agreements.Invite(ctx, peer, sha256.Sum256([]byte(secret)), until)
+	return made, ps.agreements.Invite(ctx, peer, hash, until)
 }
 
 // stranger returns a client for nodes of a domain that is no peer, by the bundle of an

@@ -317,6 +317,7 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 
 	recorder := &commandRecorder{
 		store: store, orders: n.orders, trail: n.trail, log: n.log, invalid: n.metrics.proofs.Inc,
+		unchecked: n.metrics.unchecked,
 	}
 	n.life.loop("audit of operators' commands", recorder.run)
 

@@ -333,9 +333,12 @@ func TestAMeshIsUpgradedOneNodeAtATime(t *testing.T) {
 	p.refusesToStart(alpha.Nodes[2], previous, next)
 
 	// A peering with the slower domain begins: alpha writes format 1 again. Beta keeps
-	// records in format 2 without showing them. Beta invites, because it can't read the
-	// tokens of the next release.
+	// records in format 2 without showing them. Beta invites, by its own release, because it
+	// can't read the tokens of the next one.
+	p.path = previous.path
 	token := strings.TrimSpace(p.tokenOf(1, "peer", "invite", alpha.TrustDomain))
+	p.path = next.path
+
 	p.must(0, 0, "peer", "accept", token)
 	p.must(0, 0, "peer", "export", beta.TrustDomain)
 	p.must(1, 0, "peer", "export", alpha.TrustDomain)

@@ -2,6 +2,9 @@ package client
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net/http"
@@ -166,11 +169,22 @@ func (o *Operator) SetPeering(ctx context.Context, p Peering) error {
 	return o.client.command(ctx, "/v1/operator/peers", p, idempotent)
 }
 
-// Invite makes an invitation for another domain; a life of 0 is an hour.
+// Invite makes an invitation for another domain; a life of 0 is an hour. The secret of its token is
+// drawn here. The directory gets the hash of the secret alone, which the operator's proof covers, so
+// the token in the reply's body lacks it.
 func (o *Operator) Invite(ctx context.Context, peer string, life time.Duration) (Invitation, *Reply, error) {
 	var out Invitation
-	in := wire.InviteRequest{Domain: peer, LifeSeconds: seconds(life)}
+
+	secret := rand.Text()
+	hash := sha256.Sum256([]byte(secret))
+	in := wire.InviteRequest{
+		Domain: peer, LifeSeconds: seconds(life), SecretHash: base64.RawURLEncoding.EncodeToString(hash[:]),
+	}
+
 	r, err := o.client.ask(ctx, "/v1/operator/peers/invite", in, once, "token", &out)
+	if err == nil {
+		out.Token += secret
+	}
 
 	return out, r, err
 }

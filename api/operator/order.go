@@ -7,9 +7,11 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/api/wire"
@@ -120,12 +122,7 @@ func ordersPeering(own spiffeid.TrustDomain, path string, change *directory.Peer
 
 		return err == nil && next.Equal(peering.Replacing(was))
 	case PathPeerInvite:
-		var in wire.InviteRequest
-		invited := directory.Peering{
-			Domain: next.Domain, State: directory.PeeringPending, Secret: next.Secret, Until: next.Until,
-		}
-
-		return decode(r, &in) && in.Domain == next.Domain.Name() && !next.Secret.IsZero() && next.Equal(invited)
+		return ordersInvitation(next, r)
 	case PathPeerAccept:
 		return ordersAcceptance(own, was, next, r)
 	}
@@ -150,6 +147,29 @@ func ordersPeering(own spiffeid.TrustDomain, path string, change *directory.Peer
 	}
 
 	return changed.Equal(next)
+}
+
+// ordersInvitation compares a peering with the invitation that the operator asks for. The operator
+// chooses the secret, unless the request is of an earlier release, and how long it may be shown.
+func ordersInvitation(next directory.Peering, r *directory.OperatorRequest) bool {
+	var in wire.InviteRequest
+	if !decode(r, &in) || in.Domain != next.Domain.Name() {
+		return false
+	}
+
+	life, err := invitationLife(in.LifeSeconds)
+	if err != nil || r.ProofUntil != 0 && next.Until > r.ProofUntil+int64(life/time.Second) {
+		return false
+	}
+
+	secret, err := directory.ParseHash(in.SecretHash)
+	if in.SecretHash != "" && (err != nil || secret != next.Secret) {
+		return false
+	}
+
+	return !next.Secret.IsZero() && next.Equal(directory.Peering{
+		Domain: next.Domain, State: directory.PeeringPending, Secret: next.Secret, Until: next.Until,
+	})
 }
 
 // ordersAcceptance compares a peering with the token that the operator has accepted. Apart from
@@ -208,15 +228,16 @@ func ordersRestore(change directory.OperatorChange) bool {
 		change.Peering == nil && change.Admission == nil
 }
 
-// ordersTransfer compares the transfer of a registration with its request. A rid in the path must
-// be the registration's; a name is not compared, because it may name another registration later.
+// ordersTransfer compares the transfer of a registration with its request, whose path has the rid
+// of the registration or its name.
 func ordersTransfer(path string, change directory.OperatorChange, r *directory.OperatorRequest) bool {
 	var in wire.Transfer
 
 	path, under := strings.CutPrefix(path, "/ad/r/")
 	name, transfers := strings.CutSuffix(path, "/transfer")
 
-	if rid, err := directory.ParseRID(name); err == nil && rid.String() != change.Target {
+	if rid, err := directory.ParseRID(name); err == nil && rid.String() != change.Target ||
+		err != nil && norm.NFC.String(name) != change.Agent {
 		return false
 	}
 

@@ -9,8 +9,8 @@ import (
 	"github.com/roster-mesh/roster/directory"
 )
 
-// A proof is for one command: a transfer's for the registration that its path names by its rid, and
-// a restore's for a restore alone.
+// A proof is for one command: a transfer's for the registration that its path names, and a restore's
+// for a restore alone.
 //
 // Requirement: SEC-012
 func TestAProofIsForOneCommand(t *testing.T) {
@@ -18,7 +18,7 @@ func TestAProofIsForOneCommand(t *testing.T) {
 	one, other := directory.NewRID(1, [10]byte{1}).String(), directory.NewRID(1, [10]byte{2}).String()
 	ada := directory.IdentityOf(spiffeid.RequireFromString("spiffe://alpha.test/ada"))
 	body := `{"owner":"spiffe://alpha.test/ada","force":true}`
-	transfer := directory.OperatorChange{Action: directory.ActionTransfer, Target: one, Owner: ada}
+	transfer := directory.OperatorChange{Action: directory.ActionTransfer, Target: one, Owner: ada, Agent: "printer"}
 
 	for _, c := range []struct {
 		target, body string
@@ -28,6 +28,7 @@ func TestAProofIsForOneCommand(t *testing.T) {
 		{"/ad/r/" + one + "/transfer", body, transfer, true},
 		{"/ad/r/" + other + "/transfer", body, transfer, false},
 		{"/ad/r/printer/transfer", body, transfer, true},
+		{"/ad/r/scanner/transfer", body, transfer, false},
 		{operator.PathSnapshot, "", directory.OperatorChange{Action: directory.ActionRestore}, true},
 		{operator.PathSnapshot, "", directory.OperatorChange{Action: directory.ActionRestore, Target: one}, false},
 	} {
@@ -35,6 +36,40 @@ func TestAProofIsForOneCommand(t *testing.T) {
 			&directory.OperatorRequest{Method: "POST", Target: c.target, Body: []byte(c.body)})
 		if (err == nil) != c.good {
 			t.Errorf("%s for %s %q: %v", c.target, c.change.Action, c.change.Target, err)
+		}
+	}
+}
+
+// The proof of an invitation binds its secret and its end: a leader that has the operator's request
+// makes no other invitation of it.
+//
+// Requirement: SEC-012, MESH-024
+func TestAProofOfAnInvitationBindsItsSecretAndEnd(t *testing.T) {
+	own := spiffeid.RequireTrustDomainFromString("alpha.test")
+	beta := spiffeid.RequireTrustDomainFromString("beta.test")
+	secret, other := directory.Hash{1}, directory.Hash{2}
+	request := &directory.OperatorRequest{
+		Method: "POST", Target: operator.PathPeerInvite, ProofUntil: 1000,
+		Body: []byte(`{"domain":"beta.test","life":60,"secret_hash":"` + secret.String() + `"}`),
+	}
+
+	for name, c := range map[string]struct {
+		secret directory.Hash
+		until  int64
+		good   bool
+	}{
+		"as asked":       {secret, 1060, true},
+		"earlier":        {secret, 900, true},
+		"another secret": {other, 1060, false},
+		"too long":       {secret, 1061, false},
+	} {
+		next := directory.Peering{Domain: beta, State: directory.PeeringPending, Secret: c.secret, Until: c.until}
+
+		_, err := operator.CheckOrder(own, directory.OperatorChange{
+			Action: directory.ActionPeering, Peering: &directory.PeeringChange{Next: next},
+		}, request)
+		if (err == nil) != c.good {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -19,8 +19,10 @@ import (
 // Peers makes and ends peerings with other domains. Its errors are *directory.Error.
 type Peers interface {
 	// Invite makes a token by which that domain becomes a peer, once and until it ends. An
-	// earlier token for it becomes invalid.
-	Invite(ctx context.Context, peer spiffeid.TrustDomain, life time.Duration) (wire.Invitation, error)
+	// earlier token for it becomes invalid. secret is the SHA-256 of the operator's secret, which
+	// the token then lacks; if it is zero, the node draws one.
+	Invite(ctx context.Context, peer spiffeid.TrustDomain, life time.Duration, secret directory.Hash) (
+		wire.Invitation, error)
 	// Accept shows the secret of another domain's token to that domain, and makes it a
 	// peer, if its bundle has the expected fingerprints or none are expected. It is safe to
 	// repeat: a domain that is a peer already by the same bundle stays as it is.
@@ -95,17 +97,20 @@ func (h *Peerings) Invite(w http.ResponseWriter, call *request.Call) error {
 		return err
 	}
 
-	life := defaultInvitation
-	if in.LifeSeconds != 0 {
-		if in.LifeSeconds < 0 || in.LifeSeconds > int64(maxInvitation/time.Second) {
-			return directory.Refuse(directory.BadRequest,
-				"life must be 1 to %d seconds, got %d", maxInvitation/time.Second, in.LifeSeconds).At("/life")
-		}
-
-		life = time.Duration(in.LifeSeconds) * time.Second
+	life, err := invitationLife(in.LifeSeconds)
+	if err != nil {
+		return err
 	}
 
-	invitation, err := h.Peers.Invite(call.Context(), peer, life)
+	var secret directory.Hash
+	if in.SecretHash != "" {
+		if secret, err = directory.ParseHash(in.SecretHash); err != nil || secret.IsZero() {
+			return directory.Refuse(directory.BadRequest,
+				"secret_hash must be the SHA-256 of a secret in base64url").At("/secret_hash")
+		}
+	}
+
+	invitation, err := h.Peers.Invite(call.Context(), peer, life, secret)
 	if err != nil {
 		return err
 	}
@@ -113,6 +118,19 @@ func (h *Peerings) Invite(w http.ResponseWriter, call *request.Call) error {
 	h.logChange(call, "invited", in.Domain)
 
 	return response.Status(w, call, invitation)
+}
+
+// invitationLife returns how long an invitation holds; by default if seconds is 0.
+func invitationLife(seconds int64) (time.Duration, error) {
+	switch {
+	case seconds == 0:
+		return defaultInvitation, nil
+	case seconds < 0 || seconds > int64(maxInvitation/time.Second):
+		return 0, directory.Refuse(directory.BadRequest,
+			"life must be 1 to %d seconds, got %d", maxInvitation/time.Second, seconds).At("/life")
+	}
+
+	return time.Duration(seconds) * time.Second, nil
 }
 
 // Accept answers POST /v1/operator/peers/accept.

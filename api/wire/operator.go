@@ -339,6 +339,10 @@ type InviteRequest struct {
 	Domain string `json:"domain"`
 	// LifeSeconds is how long the invitation holds; 0 is an hour.
 	LifeSeconds int64 `json:"life,omitzero"`
+	// SecretHash is the SHA-256, in base64url, of the secret that completes the token: 26
+	// characters of base32. Only the operator knows the secret then. If it is empty, the node draws
+	// a secret.
+	SecretHash string `json:"secret_hash,omitzero"`
 }
 
 // An Invitation is a token for another domain.

@@ -284,11 +284,26 @@ func (s *State) change(command *Command) (directory.Outcome, error) {
 	return directory.Outcome{}, nil
 }
 
+// Change returns what a command changes, as Command.Change does, with the name of the registration
+// that a transfer is of.
+func (s *State) Change(command *Command) (change directory.OperatorChange, ok bool) {
+	change, ok = command.Change()
+	if command.Transfer == nil {
+		return change, ok
+	}
+
+	if reg := s.registrations.Get(command.Transfer.RID); reg != nil {
+		change.Agent = reg.Entry().Agent
+	}
+
+	return change, ok
+}
+
 // trace records an applied command for the members' audit logs and as a leaf of the ledger, if
 // the domain traces commands by now. A node's own command that changed nothing leaves no trace,
 // and one that is another leaf needs none of its own.
 func (s *State) trace(command *Command, before mark) {
-	change, ok := command.Change()
+	change, ok := s.Change(command)
 
 	since := uint(TracedVersion)
 	if command.Transfer != nil && !command.Transfer.Any {

@@ -107,6 +107,10 @@ func TestAnEarlierLogIsReplayedAsItWas(t *testing.T) {
 		}
 	}
 
+	if traced := strict.state.Traced()[0]; traced.Agent != "translator" || traced.Owner != bob {
+		t.Errorf("the transfer is traced as %+v", traced.OperatorChange)
+	}
+
 	if r := old.at(3, Command{Rules: &Rules{Hold: 60}, Decide: &Decide{}}); r.Err != nil {
 		t.Errorf("a command of two members in an earlier version: %v", r.Err)
 	}

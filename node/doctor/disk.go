@@ -111,7 +111,27 @@ func (d *diagnosis) trail(context.Context) {
 		d.say(check, StatusOK, "", "the last %d lines are chained, and each intended change has an outcome", tail.Lines)
 	}
 
+	d.suspects(tail.Suspect)
 	d.outlived(tail.Granted)
+}
+
+// suspects reports operators' commands that were applied without a valid proof, or that the node
+// could not check.
+func (d *diagnosis) suspects(lines []audit.Entry) {
+	const check = "operators"
+
+	if len(lines) == 0 {
+		d.say(check, StatusOK, "", "no operator's command was applied lately without a valid proof")
+
+		return
+	}
+
+	last := lines[len(lines)-1]
+	d.say(check, StatusFailed,
+		"a member's key may be stolen: compare \"roster audit\" of all nodes, remove the member that brought the "+
+			"command, and undo it",
+		"%d operators' commands were applied lately without a valid proof; the last is %s %s at %s, brought by %s",
+		len(lines), last.Action, last.Target, last.Time.Format(time.RFC3339), cmp.Or(last.BroughtBy, "nodes unknown"))
 }
 
 // outlived warns of registrations that live for much longer than their registrants'

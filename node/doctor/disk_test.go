@@ -3,12 +3,41 @@ package doctor
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/roster-mesh/roster/node/config"
 )
+
+// An operator's command without a valid proof, or one that was not checked, is a finding.
+//
+// Requirement: SEC-012
+func TestDoctorNamesSuspectCommands(t *testing.T) {
+	line := func(outcome string) string {
+		return `{"time":"2026-11-22T10:29:34Z","phase":"applied","action":"policy.write","outcome":"` + outcome +
+			`","brought_by":"spiffe://alpha.test/roster/node/2"}` + "\n"
+	}
+
+	for outcome, want := range map[string]string{
+		"ok": StatusOK, "operator-proof-invalid": StatusFailed, "unchecked": StatusFailed,
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "audit.jsonl"), []byte(line("ok")+line(outcome)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+
+		d := &diagnosis{cfg: config.Config{Data: dir}, now: time.Now()}
+		d.trail(t.Context())
+
+		i := slices.IndexFunc(d.findings, func(f Finding) bool { return f.Check == "operators" })
+		if i < 0 || d.findings[i].Status != want ||
+			(want == StatusOK) == strings.Contains(d.findings[i].Found, "roster/node/2") {
+			t.Errorf("%s: %+v", outcome, d.findings)
+		}
+	}
+}
 
 // What lives for over ten times as long as the credential that it was asked for with is
 // warned of, by its last word, until it has ended.

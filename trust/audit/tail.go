@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+
+	"github.com/roster-mesh/roster/directory"
 )
 
 const (
@@ -35,6 +37,7 @@ type Entry struct {
 	Policies  []string  `json:"policies"`
 	Count     uint64    `json:"count"`
 	Reason    string    `json:"reason"`
+	BroughtBy string    `json:"brought_by"`
 	Number    uint64    `json:"n"`
 
 	Lifetime   int64 `json:"lt"`           // of the registration, in seconds
@@ -58,6 +61,7 @@ type Tail struct {
 	Lines   int
 	Faults  []string         // places at which it is not as it was written
 	Open    []Entry          // intents without an outcome that is late, in order of time
+	Suspect []Entry          // operators' commands that were applied without a valid proof, or unchecked
 	Granted map[string]Entry // by RID: the last successful change of each registration
 }
 
@@ -108,6 +112,10 @@ func ReadTail(path string, now time.Time) (Tail, error) {
 			intents[key] = append(waiting, entry)
 		case entry.Phase == "outcome" && len(waiting) > 0:
 			intents[key] = waiting[1:]
+		}
+
+		if entry.Outcome == directory.OutcomeUnproven || entry.Outcome == directory.OutcomeUnchecked {
+			tail.Suspect = append(tail.Suspect, entry)
 		}
 
 		if entry.Phase == "outcome" && entry.Outcome == "ok" && entry.RID != "" {

@@ -53,7 +53,7 @@ func invite(
 		return cli.Usage("DOMAIN must be a trust domain such as beta.test, got %q", domain)
 	}
 
-	invitation, reply, err := client.Operator().Invite(ctx, domain, validity)
+	invitation, _, err := client.Operator().Invite(ctx, domain, validity)
 
 	var refused *apiclient.Error
 	if errors.As(err, &refused) && refused.Pointer == "/domain" { // the directory's own domain
@@ -70,7 +70,7 @@ func invite(
 	case session.Format.IsTable(): // the token alone, so that it can be written to a file
 		_, err = io.WriteString(session.Stdout, cli.Printable(invitation.Token)+"\n")
 	default:
-		err = session.Print(cli.Answer{Body: reply.Body})
+		err = session.PrintValue(invitation, "", cli.Table{})
 	}
 
 	if err != nil {

@@ -1,0 +1,59 @@
+package node
+
+import (
+	"bytes"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/trust/audit"
+)
+
+// Commands that a node applied and did not check are counted, logged as an error and recorded apart
+// from those that came in a snapshot.
+//
+// Requirement: SEC-012
+func TestUncheckedCommandsAreCounted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+
+	trail, err := audit.Open(path, audit.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	var log bytes.Buffer
+
+	m := newMetrics()
+	r := &commandRecorder{trail: trail, log: slog.New(slog.NewTextHandler(&log, nil)), unchecked: m.unchecked}
+	r.missed(1, 5, 4, 4) // none
+	r.missed(1, 2, 10, 4)
+
+	if err := trail.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	page := httptest.NewRecorder()
+	m.handler().ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+
+	for reason, want := range map[string]string{missedSnapshot: "3", missedOverflow: "6"} {
+		series := `roster_operator_commands_unchecked_total{reason="` + reason + `"} ` + want
+		if !strings.Contains(page.Body.String(), series) {
+			t.Errorf("no series %s", series)
+		}
+	}
+
+	if bytes.Count(log.Bytes(), []byte("level=WARN")) != 1 || bytes.Count(log.Bytes(), []byte("level=ERROR")) != 1 {
+		t.Errorf("the log is %s", log.Bytes())
+	}
+
+	tail, err := audit.ReadTail(path, time.Now())
+	if err != nil || len(tail.Suspect) != 1 || tail.Suspect[0].Outcome != directory.OutcomeUnchecked ||
+		tail.Suspect[0].Count != 6 {
+		t.Errorf("suspect are %+v, %v", tail.Suspect, err)
+	}
+}
