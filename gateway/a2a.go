@@ -30,8 +30,8 @@ var (
 )
 
 // callA2A sends the input as a message (A2A 0.3 and 1.0: JSON-RPC, HTTP+JSON). An input
-// with a member message is a message's own parameters. An input that is only text is
-// sent as text, and any other as data.
+// with a member message is a message's own parameters. An input that is a text, alone or as
+// the member text, is sent as text, and any other as data.
 func (i *invocation) callA2A(ctx context.Context, w *agentTask) (*invoke.Reply, error) {
 	dialect := i.dialect()
 
@@ -156,7 +156,13 @@ func (d dialect) part(members []strictjson.Member, input []byte) []byte {
 	data, name := []byte{'{'}, "data"
 
 	text, is := strictjson.TextMember(members, "text")
-	if is = is && len(members) == 1; is {
+
+	is = is && len(members) == 1
+	if input[0] == '"' {
+		text, is = strictjson.Unquote(input), true
+	}
+
+	if is {
 		name = "text"
 	}
 

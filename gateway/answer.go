@@ -125,7 +125,11 @@ func explain(ctx context.Context, err error) error {
 
 	told = directory.Refuse(directory.AgentFailed, "the agent could not be reached")
 	switch rule := RuleOf(err); {
-	case rule == RuleScheme, rule == RulePort, rule == RuleAddress:
+	case rule == RuleScheme:
+		told = directory.Refuse(directory.EndpointRefused,
+			"the agent's binding is not https; the gateway calls https only (the guard's rule %q). Nothing was sent",
+			rule)
+	case rule == RulePort, rule == RuleAddress:
 		told = directory.Refuse(directory.EndpointRefused,
 			"the agent's endpoint breaks the guard's rule %q; nothing was sent", rule)
 	case rule == RuleTime, errors.Is(err, context.DeadlineExceeded):

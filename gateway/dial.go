@@ -66,6 +66,9 @@ type GuardConfig struct {
 	HeaderTimeout time.Duration
 	// Resolver finds addresses; the system's if it is nil.
 	Resolver *net.Resolver
+	// InsecureLoopback lets requests go to plain http at this machine's loopback addresses, as
+	// far as Allow has these: for development.
+	InsecureLoopback bool
 }
 
 // A Target is for whom a request is, and how much of an answer is wanted.
@@ -130,7 +133,7 @@ func (g *Guard) Check(target *url.URL) error {
 
 	switch {
 	case target.Scheme != "https":
-		return refuse(RuleScheme, nil, "agents are reached by https, and not by %.20q", target.Scheme)
+		return g.checkPlain(target)
 	case host == "":
 		return refuse(RuleAddress, nil, "the URL names no host")
 	case target.User != nil:
@@ -204,8 +207,8 @@ func (g *Guard) transport(t Target) *http.Transport {
 		DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			return g.dial(ctx, network, addr, key)
 		},
-		DialContext: func(context.Context, string, string) (net.Conn, error) {
-			return nil, refuse(RuleScheme, nil, "not https")
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return g.dialPlain(ctx, network, addr, key)
 		},
 		ForceAttemptHTTP2:      true,
 		DisableCompression:     true, // an unpacked body would have no bound

@@ -66,6 +66,7 @@ func TestMCP(t *testing.T) {
 	}{
 		{"the only tool", card(one.URL), "", `{"text":"a"}`, `{"text":"say:a"}`, ""},
 		{"one of two", card(two.URL), "sing", `{"text":"a"}`, `{"text":"sing:a"}`, ""},
+		{"a text is the one argument", card(one.URL), "", `"a"`, `{"text":"say:a"}`, ""},
 		{"none of two", card(two.URL), "", `{"text":"a"}`, "", directory.BadRequest},
 		{"no such tool", card(two.URL), "hum", `{"text":"a"}`, "", directory.NotFound},
 		{"against the tool's schema", card(one.URL), "", `{"text":5}`, "", directory.BadInput},
@@ -130,6 +131,9 @@ func TestA2A(t *testing.T) {
 			`{"jsonrpc":"2.0","id":"1","result":{"kind":"message"}}`, "/rpc", "",
 			[]string{`"method":"message/send"`, `"role":"user"`, `"kind":"message"`, `{"kind":"text","text":"hi"}`},
 			`{"kind":"message"}`, ""},
+		{"0.3, a text alone", card(`"url": "URL/rpc"`), "", `"hi \"you\""`, false,
+			`{"jsonrpc":"2.0","id":"1","result":{"kind":"message"}}`, "/rpc", "",
+			[]string{`"parts":[{"kind":"text","text":"hi \"you\""}]`}, `{"kind":"message"}`, ""},
 		{"1.0",
 			card(`"supportedInterfaces": [{"url": "URL/rpc", "protocolBinding": "JSONRPC",` +
 				` "protocolVersion": "1.0"}]`), "sing", `{"text":"hi","loud":true}`, false,

@@ -85,12 +85,13 @@ func (i *invocation) tool(ctx context.Context, session *session, w *agentTask) (
 	}
 
 	if tools, ok := session.listed(); ok {
-		before := w.Operation
+		before, value := w.Operation, w.Value
 		if name, err := i.among(ctx, tools, w); err == nil {
 			return name, true, nil
 		}
 
 		w.Operation = before
+		w.Value = value
 	}
 
 	tools, err := session.list(ctx)
@@ -157,6 +158,7 @@ func (i *invocation) pick(ctx context.Context, tools []tool, w *agentTask) (stri
 		}
 
 		w.Operation = invoke.Operation{Name: t.name, Input: t.input, Output: t.output}
+		w.TakeText()
 
 		return t.name, i.judge(ctx, len(w.Value)+len(t.input), w.CheckInput)
 	}

@@ -33,7 +33,7 @@ func (n *Node) wireGateway() *gateway.Gateway {
 		Judge: func(chain []*x509.Certificate) (spiffeid.ID, error) {
 			return trust.VerifyServer(chain, n.bundles)
 		},
-		Certificate: n.outbound.Certificate,
+		Certificate: n.outbound.Certificate, InsecureLoopback: c.InsecureLoopback,
 	})
 	n.life.onStop("gateway", func(context.Context) error { guard.Close(); return nil })
 	g := gateway.New(gateway.Config{

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/roster-mesh/roster/gateway/probe"
@@ -33,6 +35,7 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"nodes":      nodes,
 	"agent":      agent,
 	"systemd":    systemd,
+	"speakers":   speakers,
 }
 
 // systemd collects in a file what programs that are started from then on say to their service
@@ -69,6 +72,44 @@ func systemd(ts *testscript.TestScript, neg bool, args []string) {
 	})
 	ts.Setenv("NOTIFY_SOCKET", ts.MkAbs("notify"))
 	ts.Setenv("WATCHDOG_USEC", "1000000")
+}
+
+// speakers starts two agents on loopback without TLS, for which SPEAKERS is the URL: one of
+// A2A at /a2a, which answers with the parts that it got, and one of MCP at /mcp with the tool
+// say.
+func speakers(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, len(args) == 0, "speakers")
+
+	type words struct {
+		Words string `json:"words"`
+	}
+
+	tools := mcp.NewServer(&mcp.Implementation{Name: "speaker", Version: "1"}, nil)
+	mcp.AddTool(tools, &mcp.Tool{Name: "say", Description: "Says."},
+		func(_ context.Context, _ *mcp.CallToolRequest, in words) (*mcp.CallToolResult, words, error) {
+			return nil, words{"said: " + in.Words}, nil
+		})
+
+	mux := http.NewServeMux()
+	mux.Handle("/mcp", mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return tools }, nil))
+	mux.HandleFunc("/a2a", func(w http.ResponseWriter, r *http.Request) {
+		var call struct {
+			Params struct {
+				Message struct {
+					Parts json.RawMessage `json:"parts"`
+				} `json:"message"`
+			} `json:"params"`
+		}
+
+		_ = json.NewDecoder(r.Body).Decode(&call) // no parts are an answer that the script notices
+
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":"1","result":{"kind":"message","parts":%s}}`, call.Params.Message.Parts)
+	})
+
+	s := httptest.NewServer(mux)
+	ts.Defer(s.Close)
+	ts.Setenv("SPEAKERS", s.URL)
 }
 
 // agent starts an agent on loopback that shows the card in a file as its own, with its

@@ -79,9 +79,21 @@ type Task struct {
 }
 
 // Choose determines the operation and its input: the body, or an envelope's member (AI-032,
-// AI-033, WOA-007). operation is the one that the request's path names, or ""; at is the place
-// of the body in the request.
+// AI-033, WOA-007). A body that is a JSON string may be the input's one text; see TakeText.
+// operation is the one that the request's path names, or ""; at is the place of the body in
+// the request.
 func (c *Contract) Choose(operation string, body []byte, at string) (*Task, error) {
+	task, err := c.choose(operation, body, at)
+	if err != nil {
+		return nil, err
+	}
+
+	task.TakeText()
+
+	return task, nil
+}
+
+func (c *Contract) choose(operation string, body []byte, at string) (*Task, error) {
 	var members []strictjson.Member
 	if body[0] == '{' {
 		var err error

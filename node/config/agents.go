@@ -42,6 +42,8 @@ type Gateway struct {
 	PerSecond     float64             `yaml:"per_second"`
 	KeyWindow     time.Duration       `yaml:"key_window"`
 	PassHeaders   map[string][]string `yaml:"pass_headers"`
+
+	InsecureLoopback bool `yaml:"insecure_loopback"`
 }
 
 // GatewayIdentity names the files of the X.509-SVID with which a node calls agents. With

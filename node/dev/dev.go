@@ -28,6 +28,7 @@ type Options struct {
 	Dir       string // kept when given; else a temporary one, removed at the end
 	Sample    int    // agents to register
 	Gateway   bool   // callers invoke agents through the nodes
+	Insecure  bool   // agents are also called by plain http on loopback
 	Limits    bool   // rates, quotas and proofs of operators as in production; else none
 	Program   string // how people call this program, for the lines that are printed
 	Out       io.Writer
@@ -44,6 +45,8 @@ func (o *Options) Check() error {
 		return fmt.Errorf("--nodes is %d; a domain has 1, 3 or 5 nodes", o.Nodes)
 	case o.Port < 0 || o.Port > 65535:
 		return fmt.Errorf("--port is %d, which is no TCP port", o.Port)
+	case o.Insecure && !o.Gateway:
+		return errors.New("--insecure-loopback is for the gateway, which --gateway=false switches off")
 	case o.Sample < 0:
 		return fmt.Errorf("--sample is %d; it is a number of agents", o.Sample)
 	}

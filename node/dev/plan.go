@@ -219,6 +219,7 @@ func (d *Domain) writeNode(ca *trust.CA, i int, options *Options) error {
 	cfg.Gossip.Enabled = !options.noGossip
 	if options.Gateway {
 		cfg.Gateway = openGateway()
+		cfg.Gateway.InsecureLoopback = options.Insecure
 		cfg.Gateway.Identity = config.GatewayIdentity{Cert: filepath.Join(dir, "gateway.pem"),
 			Key: filepath.Join(dir, "gateway.key")}
 

@@ -132,7 +132,8 @@ func (r *registrant) noteEndpoints(ctx context.Context, endpoints []string) {
 		}
 
 		if target.Scheme == "http" || target.Scheme == "ws" {
-			r.session.Note("Note: the endpoint %s is not https, and gateways call https only.", endpoint)
+			r.session.Note("Note: the endpoint %s is not https. Gateways call https only, except that those of "+
+				"roster dev --insecure-loopback call this machine by http.", endpoint)
 		}
 
 		if host := target.Hostname(); !slices.Contains(hosts, host) {

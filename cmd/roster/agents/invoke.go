@@ -1,19 +1,22 @@
 package agents
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
+	"unicode/utf8"
 
-	apiagents "github.com/roster-mesh/roster/api/agents"
-
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
 
+	apiagents "github.com/roster-mesh/roster/api/agents"
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/api/client/contract"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 func invokeCommand(session connect.Session) *cobra.Command {
@@ -21,8 +24,17 @@ func invokeCommand(session connect.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "invoke NAME|RID INPUT",
 		Short: "Invoke an agent through the gateway",
-		Long: `Invoke an agent through the directory's gateway and print its output. INPUT is JSON text,
-@FILE, or - for standard input. A JSON array is a batch.
+		Long: `Invoke an agent through the directory's gateway and print its output. INPUT is text, a JSON
+object or array, @FILE with either, or - for standard input. With --json it is any JSON
+value, and with --text it is text even if it looks like JSON. A JSON array is a batch.
+
+  A2A         text, or {"text": "..."}, is the text part of a message; another object is its
+              data part; an object with the member message has the parameters of the method
+  MCP         text is the tool's one string argument; an object has its arguments by name
+  HTTPS, WoA  text is the one string member of the operation's input schema; an object is
+              the input. Without a schema, text is sent as a JSON string
+
+If the schema has no such string or several required members, give an object.
 
 The command validates the input against the schema of the operation in the registration
 before it sends anything, and the output before it prints it. The gateway validates both
@@ -30,18 +42,15 @@ again; with --no-validate only the gateway does.
 
 The gateway calls the agent with its own identity, so the agent never gets your
 credentials. Trust the output as much as you trust the agent.`,
-		Example: "  roster invoke translator '{\"text\": \"hello\"}'\n" +
+		Example: "  roster invoke translator hello\n" +
+			"  roster invoke translator '{\"text\": \"hello\", \"to\": \"de\"}'\n" +
 			"  roster invoke translator --operation detect @input.json",
 		Args: cli.Args("NAME|RID", "INPUT"),
 		RunE: func(c *cobra.Command, args []string) error {
 			in.id = args[0]
 
-			in.input = []byte(args[1])
-			if file, isFile := strings.CutPrefix(args[1], "@"); isFile || args[1] == "-" {
-				var err error
-				if in.input, err = session.ReadFile(file, apiagents.DefaultMaxInvocation+1); err != nil {
-					return err
-				}
+			if err := in.read(session, args[1]); err != nil {
+				return err
 			}
 
 			return in.run(c.Context(), session)
@@ -50,6 +59,8 @@ credentials. Trust the output as much as you trust the agent.`,
 	cmd.Flags().StringVar(&in.operation, "operation", "", "`OPERATION` to invoke (required if the agent has several)")
 	cmd.Flags().BoolVar(&in.unvalidated, "no-validate", false,
 		"don't check input and output against the agent's schema")
+	cmd.Flags().BoolVar(&in.isJSON, "json", false, "INPUT is a JSON value")
+	cmd.Flags().BoolVar(&in.isText, "text", false, "INPUT is text")
 
 	return cmd
 }
@@ -60,6 +71,43 @@ type invocation struct {
 	operation   string // empty for the agent's only one
 	input       []byte
 	unvalidated bool // leave validation to the gateway
+	isJSON      bool // the input is JSON, whatever it looks like
+	isText      bool // the input is text
+}
+
+// read sets the input, as JSON.
+func (in *invocation) read(session connect.Session, argument string) (err error) {
+	if in.isJSON && in.isText {
+		return cli.Usage("give --json or --text, not both")
+	}
+
+	in.input = []byte(argument)
+	if file, isFile := strings.CutPrefix(argument, "@"); isFile || argument == "-" {
+		if in.input, err = session.ReadFile(file, apiagents.DefaultMaxInvocation+1); err != nil {
+			return err
+		}
+
+		in.input = bytes.TrimRight(in.input, "\r\n") // of the last line
+	}
+
+	trimmed := bytes.TrimSpace(in.input)
+	looksJSON := len(trimmed) > 0 && (trimmed[0] == '{' || trimmed[0] == '[')
+
+	switch {
+	case len(trimmed) == 0:
+		return cli.Usage("INPUT is empty")
+	case in.isText, !in.isJSON && !looksJSON:
+		if !utf8.Valid(in.input) {
+			return cli.Failed(cli.ExitFailed, "INPUT is not UTF-8 text")
+		}
+
+		in.input = strictjson.AppendString(nil, string(in.input))
+	case !jsontext.Value(trimmed).IsValid():
+		return cli.Failed(cli.ExitFailed, "INPUT is not valid JSON").
+			WithHint("Correct it, or add --text to send it as text.")
+	}
+
+	return nil
 }
 
 func (in *invocation) run(ctx context.Context, session connect.Session) error {

@@ -50,6 +50,8 @@ authorities.`,
 	flags.IntVar(&options.Sample, "sample", 12, "`NUMBER` of sample agents")
 	flags.BoolVar(&options.Gateway, "gateway", true,
 		"let callers invoke agents through the nodes, also agents on loopback")
+	flags.BoolVar(&options.Insecure, "insecure-loopback", false,
+		"also call agents by plain http on loopback")
 	flags.BoolVar(&options.Limits, "limits", false, "apply the rate limits, quotas and operators' proofs of serve")
 	cmd.AddCommand(mintCommand(session))
 
