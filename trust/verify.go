@@ -11,6 +11,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/trust/compact"
 )
@@ -232,11 +233,11 @@ func (v *verification) statement() (string, error) {
 	v.report.Subject = subjectOf(contents)
 
 	if contents.Op == signed.OpEnd {
-		return fmt.Sprintf("says that %s ended registration %s at revision %d", contents.Issuer, contents.RID,
+		return fmt.Sprintf("%s ended registration %s at revision %d", contents.Issuer, contents.RID,
 			contents.Revision), nil
 	}
 
-	detail := fmt.Sprintf("says that %s registered %q at revision %d; %d members disclosed",
+	detail := fmt.Sprintf("%s registered %q at revision %d; members disclosed: %d",
 		contents.Issuer, contents.Agent, contents.Revision, len(v.rec.Disclosures))
 	if contents.Redacted {
 		detail += ", others withheld"
@@ -323,8 +324,8 @@ func (v *verification) keyDocument() (string, error) {
 		return "", err
 	}
 
-	return fmt.Sprintf("issue %d.%d, signed by %s; keys in it: %d",
-		v.keys.Epoch, v.keys.Seq, v.keysKey, len(v.keys.Keys)), nil
+	return fmt.Sprintf("key document %d of epoch %d lists the domain's keys (%d) and is signed by %s",
+		v.keys.Seq, v.keys.Epoch, len(v.keys.Keys), v.keysKey), nil
 }
 
 func (v *verification) pageSignature() (string, error) {
@@ -335,6 +336,20 @@ func (v *verification) pageSignature() (string, error) {
 	v.report.Subject.Checked = time.Unix(v.signed.IssuedAt, 0).UTC()
 
 	return fmt.Sprintf("signed by %s at %s", v.pageKey, v.report.Subject.Checked.Format(time.RFC3339)), nil
+}
+
+// changes are the changes of a registration as people call them.
+var changes = map[signed.Op]string{
+	signed.OpPut: "registered", signed.OpRenew: "refreshed", signed.OpEnd: "ended",
+}
+
+// readersOf names the domains that a page is for.
+func readersOf(audience directory.Audience) string {
+	if audience == directory.Mesh {
+		return "all peers"
+	}
+
+	return "the peer " + audience.String()
 }
 
 // page checks that the page names this record: u, h, m and r.
@@ -373,7 +388,8 @@ func (v *verification) page() (string, error) {
 
 	v.digest = digest
 
-	return fmt.Sprintf("names this record: %s at revision %d in stream %s", digest.Op, digest.Revision, p.Audience), nil
+	return fmt.Sprintf("the page for %s lists this record as %s at revision %d", readersOf(p.Audience),
+		changes[digest.Op], digest.Revision), nil
 }
 
 func (v *verification) signature() (string, error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -113,13 +114,13 @@ func speakers(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // agent starts an agent on loopback that shows the card in a file as its own, with its
-// own address in the place of AGENT there and in the file: agent FILE. Its address's
-// host and port are the agent's name; agent.pem certifies it.
+// own address in the place of AGENT there and in the file: agent FILE [CERT KEY]. Its address's
+// host and port are the agent's name; agent.pem certifies it, unless it shows an SVID.
 func agent(ts *testscript.TestScript, neg bool, args []string) {
-	want(ts, neg, len(args) == 1, "agent FILE")
+	want(ts, neg, len(args) == 1 || len(args) == 3, "agent FILE [CERT KEY]")
 
 	var card string
-	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != probe.CardPath {
 			http.NotFound(w, r)
 			return
@@ -129,6 +130,16 @@ func agent(ts *testscript.TestScript, neg bool, args []string) {
 		fmt.Fprint(w, card)
 	}))
 	ts.Defer(s.Close)
+
+	if len(args) == 3 {
+		svid, err := tls.LoadX509KeyPair(ts.MkAbs(args[1]), ts.MkAbs(args[2]))
+		ts.Check(err)
+
+		s.TLS = &tls.Config{Certificates: []tls.Certificate{svid}}
+	}
+
+	s.StartTLS()
+
 	card = strings.ReplaceAll(ts.ReadFile(args[0]), "AGENT", s.URL)
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(card), 0o600))
 	ts.Check(os.WriteFile(ts.MkAbs("agent.pem"),

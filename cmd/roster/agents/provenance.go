@@ -30,11 +30,17 @@ func provenanceTable(
 		origin += " at " + provenance.Service
 	}
 
-	position := fmt.Sprintf("revision %d, deadline %s", provenance.Revision, cli.FormatMillis(provenance.ExpiresAt))
+	position := fmt.Sprintf("registered at revision %d, expires %s", provenance.Revision,
+		cli.FormatMillis(provenance.ExpiresAt))
 	t.Add("origin", origin, position, cli.FormatMillis(provenance.UpdatedAt))
 
 	if page, err := fetchPage(ctx, client, r.Href); err == nil {
-		detail := fmt.Sprintf("stream %s, revisions %d to %d", page.Audience, page.From+1, page.To)
+		readers := "all peers"
+		if page.Audience != directory.Mesh {
+			readers = "the peer " + page.Audience.String()
+		}
+
+		detail := fmt.Sprintf("lists the changes at revisions %d to %d for %s", page.From+1, page.To, readers)
 		t.Add("signed page", page.Issuer.Name(), detail, cli.FormatTime(time.Unix(page.IssuedAt, 0)))
 	} else {
 		session.Note("cannot show the signed page that lists it: %s", cli.FailureOf(err).Message)

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/spf13/cobra"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/directory"
@@ -20,6 +21,8 @@ const HintAddress = "Only public addresses are allowed; for tests on this machin
 type Options struct {
 	Loopback bool   // loopback addresses are allowed
 	Bundle   string // PEM file of CA certificates that replaces the system's; empty for the system's
+	// Judge returns the identity of a server's SVID; nil accepts no SVID.
+	Judge func(chain []*x509.Certificate) (spiffeid.ID, error)
 }
 
 // AddFlags adds the flags to a command.
@@ -32,7 +35,7 @@ func (o *Options) AddFlags(cmd *cobra.Command) {
 // Guard returns the client for foreign documents: https only, public addresses only,
 // without the caller's credentials. The caller closes it.
 func (o *Options) Guard(console *cli.Console) (*gateway.Guard, error) {
-	var config gateway.GuardConfig
+	config := gateway.GuardConfig{Judge: o.Judge}
 	if o.Loopback {
 		config.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 	}

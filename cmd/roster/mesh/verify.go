@@ -42,7 +42,9 @@ affect the verdict are listed as not checked.
 attestations and certificates. In a proof file these are valid as of the page's time.
 
 With --agent, this program fetches the agent's own description from its base (A2A card, Web
-of Agents document or MCP server) and lists the differences to its registration.
+of Agents document or MCP server) and lists the differences to its registration. The server
+is accepted by the gateway's rule: it shows the owner's SVID, or one of the owner's domain for
+the host, by the bundle that the directory holds, or a web PKI certificate for the host.
 
 Exit codes: 0 authentic, 10 wrong signature or format, 11 the evidence is valid, 12 wrong
 key or identity, or no anchor, 13 not included in the ledger, 14 expired. With --agent:

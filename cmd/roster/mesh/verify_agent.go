@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"context"
+	"crypto/x509"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/gateway"
 	"github.com/roster-mesh/roster/gateway/probe"
+	"github.com/roster-mesh/roster/trust"
 )
 
 // An agentVerification compares a registration with the agent's own description at its base
@@ -41,12 +43,22 @@ func (v *agentVerification) run(ctx context.Context, session connect.Session) er
 		return err
 	}
 
-	// This program knows no bundles, so it verifies the server by its host name alone.
-	source, ok := probe.SourceOf(spiffeid.ID{}, contents.Document, projection)
+	// The rule for the agent's server is the gateway's: an SVID of the owner, or of the owner's
+	// domain for the host, by the bundle that the directory holds, or web PKI.
+	owner, isSPIFFE := contents.Owner.SPIFFE()
+	if !isSPIFFE || !owner.MemberOf(contents.Issuer) {
+		owner = spiffeid.ID{}
+	}
+
+	source, ok := probe.SourceOf(owner, contents.Document, projection)
 	if !ok {
 		return cli.Failed(cli.ExitFailed, "%s has no https base with a description", v.id).
 			WithHint("Descriptions exist for A2A, MCP and Web of Agents at an https base; its base is %s.",
 				projection.Base)
+	}
+
+	if !owner.IsZero() {
+		v.fetch.Judge = judgeBy(ctx, session, owner.TrustDomain())
 	}
 
 	guard, err := v.fetch.Guard(session.Console)
@@ -54,6 +66,7 @@ func (v *agentVerification) run(ctx context.Context, session connect.Session) er
 		return err
 	}
 	defer guard.Close()
+
 	description, err := probe.Fetch(ctx, guard, source, "")
 
 	var differences []probe.Difference
@@ -77,6 +90,37 @@ func (v *agentVerification) run(ctx context.Context, session connect.Session) er
 	return v.report(session, differences, map[string]any{
 		"agent": contents.Agent, "rid": registration.RID(), "at": at, "state": verdict.State,
 	})
+}
+
+// judgeBy returns a judge of SVIDs by the bundle of a domain that the directory holds. It is nil
+// if the directory has none: then only web PKI certifies servers.
+func judgeBy(
+	ctx context.Context, session connect.Session, domain spiffeid.TrustDomain,
+) func([]*x509.Certificate) (spiffeid.ID, error) {
+	client, err := session.Client()
+	if err != nil {
+		return nil
+	}
+
+	reply, err := client.Operator().Bundle(ctx, domain.Name())
+	if err != nil {
+		session.Note("cannot fetch the bundle of %s: %s", domain.Name(), cli.FailureOf(err).Message)
+		return nil
+	}
+
+	bundle, err := trust.ParseBundle(domain, reply.Body)
+	bundles := trust.NewBundles()
+
+	if err == nil {
+		err = bundles.SetX509(domain, bundle.X509Authorities())
+	}
+
+	if err != nil {
+		session.Note("cannot use the directory's bundle of %s: %s", domain.Name(), err)
+		return nil
+	}
+
+	return func(chain []*x509.Certificate) (spiffeid.ID, error) { return trust.VerifyServer(chain, bundles) }
 }
 
 // report prints the differences with the other members of the JSON output, and fails if
