@@ -32,7 +32,7 @@ func TestGetListsTheDomainsOfAnAmbiguousName(t *testing.T) {
 	}
 
 	lines := strings.Split(strings.TrimSpace(errs), "\n")
-	next := words(lines[len(lines)-1])
+	next := words(strings.TrimPrefix(lines[len(lines)-1], "Try: "))
 
 	code, out, errs := w.run(next[1:]...)
 	if code != 0 || !strings.Contains(out, "agent\tdirectory\tweather/oslo") {

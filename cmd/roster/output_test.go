@@ -181,7 +181,7 @@ func TestLookupSendsItsFilters(t *testing.T) {
 	var asked string
 	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
 		asked = r.URL.Query().Encode()
-		says(`{"agents":[]}`)(w, r)
+		says(`{"agents":[{"agent":"weather"}]}`)(w, r)
 	})
 	w.run("lookup", "--agent", "w*", "--cap", "sum*", "--type", "tool", "--tag", "a", "--tag", "b", "--protocol", "mcp",
 		"--origin", "beta.test", "--scope", "mesh", "--status", "active", "--count", "5")
@@ -191,3 +191,99 @@ func TestLookupSendsItsFilters(t *testing.T) {
 		t.Errorf("asked for %s\nwant %s", asked, want)
 	}
 }
+
+// A domain of which nothing is visible is named; that is no error.
+func TestAnUnknownOriginIsNamed(t *testing.T) {
+	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
+		agents := `{"agents":[]}`
+		if q := r.URL.Query(); q.Get("origin") == "beta.test" && q.Get("agent") == "" {
+			agents = `{"agents":[{"agent":"weather"}]}`
+		}
+
+		says(agents)(w, r)
+	})
+
+	for args, want := range map[string]string{
+		"lookup --origin nowhere.test":            "no agent of nowhere.test is visible to you\n",
+		"lookup --origin beta.test --agent other": "No agent matches.\n",
+		"lookup --agent other":                    "No agent matches.\n",
+	} {
+		if code, out, errs := w.run(words(args)...); code != 0 || out != "" || errs != want {
+			t.Errorf("%s: exit code %d, %q, %q", args, code, out, errs)
+		}
+	}
+}
+
+// Changes print what they did with -o json, also if the answer has no body, and a refresh
+// the new deadline in a table too.
+//
+// Requirement: OPS-004
+func TestChangesPrintWhatTheyDid(t *testing.T) {
+	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			says(`{"version":1,"policy":"","peers":[{"domain":"beta.test"}]}`)(w, r)
+			return
+		}
+
+		w.Header().Set("Roster-Index", "alpha.test=1780315200.42")
+
+		if r.Method == http.MethodPost && strings.HasPrefix(r.URL.Path, "/ad/r/") {
+			w.Header().Set("Sunset", "Wed, 25 Nov 2026 03:00:00 GMT")
+		}
+
+		w.WriteHeader(http.StatusNoContent)
+	})
+	policy := w.file("policy.cedar", "@id(\"all\")\npermit (principal, action, resource);\n")
+
+	for args, want := range map[string]string{
+		"refresh weather": `{"href":"/ad/r/weather","result":"refreshed","revision":42,` +
+			`"index":"alpha.test=1780315200.42","expires_at":"2026-11-25T03:00:00Z"}`,
+		"deregister weather": `{"href":"/ad/r/weather","result":"removed","revision":42,` +
+			`"index":"alpha.test=1780315200.42"}`,
+		"raft remove " + nodeID:  `{"href":"/v1/operator/raft","subject":"` + nodeID + `","result":"removed"}`,
+		"raft admit " + nodeID:   `{"href":"/v1/operator/raft","subject":"` + nodeID + `","result":"admitted"}`,
+		"raft transfer":          `{"href":"/v1/operator/raft","result":"transferred"}`,
+		"raft leave":             `{"href":"/v1/operator/raft","result":"left"}`,
+		"keys rotate":            `{"href":"/v1/operator/keys","result":"rotated"}`,
+		"keys revoke KEY":        `{"href":"/v1/operator/keys","subject":"KEY","result":"revoked"}`,
+		"policy apply " + policy: `{"href":"/v1/operator/policy","result":"applied"}`,
+		"peer export beta.test":  `{"href":"/v1/operator/peers","subject":"beta.test","result":"export"}`,
+	} {
+		code, out, errs := w.run(append(words(args), "-o", "json")...)
+		if code != 0 || strings.TrimSpace(out) != want {
+			t.Errorf("%s: exit code %d, %s%s\nwant %s", args, code, out, errs, want)
+		}
+
+		w.env["ROSTER_OUTPUT"] = "yaml"
+
+		code, out, errs = w.run(append(words(args), "-q")...)
+		if code != 0 || !strings.HasPrefix(out, "href: ") || errs != "" {
+			t.Errorf("%s: exit code %d, %q, %q", args, code, out, errs)
+		}
+
+		delete(w.env, "ROSTER_OUTPUT")
+	}
+
+	if _, out, _ := w.run("refresh", "weather", "--no-headers"); out != "weather\t2026-11-25T03:00:00Z\n" {
+		t.Errorf("a refresh prints %q", out)
+	}
+
+	if _, _, errs := w.run("refresh", "weather", "-v"); !strings.Contains(errs, "POST "+w.env["ROSTER_ADDRESS"]+
+		"/ad/r/weather: 204 No Content") {
+		t.Errorf("-v prints %q", errs)
+	}
+
+	w.env["ROSTER_OUTPUT"] = "xml"
+	if code, _, errs := w.run("lookup"); code != 2 || !strings.Contains(errs, "ROSTER_OUTPUT must be one of") {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+
+	delete(w.env, "ROSTER_OUTPUT")
+
+	w.env["ROSTER_ADDRESS"] += "," + w.env["ROSTER_ADDRESS"]
+	if code, _, errs := w.run("raft", "leave"); code != 2 || !strings.Contains(errs, "--address") {
+		t.Errorf("leave with two addresses: exit code %d: %s", code, errs)
+	}
+}
+
+const nodeID = "spiffe://alpha.test/roster/node/4"

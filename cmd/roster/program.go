@@ -70,6 +70,10 @@ func (p *program) run(ctx context.Context, args []string) int {
 
 // bound bounds the time of a command.
 func (p *program) bound(c *cobra.Command) error {
+	if err := p.session.SetOutput(); err != nil {
+		return err
+	}
+
 	ctx, cancel, err := p.session.Bound(c.Context(), c)
 	p.cancel = cancel
 	c.SetContext(ctx)
@@ -83,6 +87,19 @@ var (
 		"policy check", "policy explain", "context list", "context use", "context remove", "man", "version"}
 	unboundedCommands = []string{"watch", "import", "mcp", "invoke", "doctor", "snapshot", "peer accept"}
 )
+
+// aliases are other names by which people know a command.
+var aliases = map[string][]string{
+	"lookup": {"ls", "list"}, "discover": {"search"}, "deregister": {"rm", "remove", "unregister"}, "get": {"show"},
+	"peer list": {"ls"}, "peer remove": {"rm"}, "context list": {"ls"}, "context remove": {"rm"}, "keys list": {"ls"},
+	"raft peers": {"list", "ls"}, "raft remove": {"rm"},
+}
+
+func nameAliases(root *cobra.Command) {
+	for path, names := range aliases {
+		mustFind(root, path).Aliases = names
+	}
+}
 
 // markCommands marks the commands that have no flags of the connection, or no timeout.
 func markCommands(root *cobra.Command) {
@@ -120,6 +137,7 @@ func (p *program) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "roster",
 		Short:         "Federated directory of AI agents with signed records",
+		Version:       readVersion().Version,
 		Long:          rootHelp,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -133,12 +151,13 @@ func (p *program) root() *cobra.Command {
 	root.SetErr(p.session.Stderr)
 
 	root.PersistentFlags().VarP(&p.session.Format, "output", "o",
-		"output `FORMAT`: "+strings.Join(cli.Formats(), ", "))
+		"output `FORMAT`: "+strings.Join(cli.Formats(), ", ")+" [ROSTER_OUTPUT]")
 
-	formats := cobra.FixedCompletions(cli.Formats(), cobra.ShellCompDirectiveNoFileComp)
-	if err := root.RegisterFlagCompletionFunc("output", formats); err != nil {
-		panic(err) // the flag was added above
-	}
+	cli.Complete(root, "output", cli.Formats()...)
+	root.PersistentFlags().BoolVar(&p.session.NoHeaders, "no-headers", false, "print tables without headings")
+	root.PersistentFlags().BoolVarP(&p.session.Quiet, "quiet", "q", false, "print no notes, only data and errors")
+	root.PersistentFlags().BoolVarP(&p.session.Verbose, "verbose", "v", false,
+		"print each request to the directory on standard error")
 
 	session := p.session
 	addGroup(root, "agents", "Agents:", append(agents.Commands(session), catalog.Commands(session)...)...)
@@ -150,7 +169,9 @@ func (p *program) root() *cobra.Command {
 	root.AddCommand(connect.ContextCommand(session), connect.WhoamiCommand(session), manCommand(session),
 		versionCommand(session), connectionTopic(session))
 	markCommands(root)
+	nameAliases(root)
 	p.session.AttachFlags(root)
+	completeFromDirectory(root, session)
 	p.checkHelpTopics(root)
 	root.SetUsageFunc(p.usage)
 
@@ -179,7 +200,7 @@ func (p *program) checkHelpTopics(root *cobra.Command) {
 
 		failure := cli.FailureOf(parseFailure(err))
 
-		return failure.WithNext(p.session.CommandLine("--help"))
+		return failure.WithNext(p.session.Program + " --help")
 	}
 }
 
@@ -200,10 +221,10 @@ func (p *program) fail(called *cobra.Command, err error) int {
 
 	next := failure.Next
 	if next == "" {
-		next = p.suggestion(failure.Code, called)
+		next = p.suggestion(failure, called)
 	}
 
-	p.session.Note("roster: %s", failure.Message)
+	p.session.Say("roster: %s", failure.Message)
 
 	if len(failure.Faults) > 0 {
 		p.noteFaults(failure.Faults)
@@ -211,11 +232,11 @@ func (p *program) fail(called *cobra.Command, err error) int {
 	}
 
 	if failure.Hint != "" {
-		p.session.Note("%s", failure.Hint)
+		p.session.Say("%s", failure.Hint)
 	}
 
 	if next != "" {
-		p.session.Note("  %s", next)
+		p.session.Say("Try: %s", next)
 	}
 
 	return failure.Code
@@ -230,26 +251,19 @@ func (p *program) noteFaults(faults []string) {
 			fault += fmt.Sprintf("; and %d more (-o json prints all)", left)
 		}
 
-		p.session.Note("  %s", fault)
+		p.session.Say("  %s", fault)
 	}
 }
 
-// suggestion returns the command that helps with a failure that suggests none itself.
-func (p *program) suggestion(code int, called *cobra.Command) string {
-	switch code {
-	case cli.ExitFailed, cli.ExitUsage, cli.ExitRefused:
+// suggestion returns the command that helps with a failure that suggests none itself: the
+// help with a command line that can't be read, and a lookup of what was not found.
+func (p *program) suggestion(failure *cli.Failure, called *cobra.Command) string {
+	switch {
+	case failure.Code == cli.ExitUsage && failure.NeedsHelp:
 		verb := strings.Fields(called.CommandPath())[1:]
-		return p.session.CommandLine(append(verb, "--help")...)
+		return strings.Join(append(append([]string{p.session.Program}, verb...), "--help"), " ")
 
-	case cli.ExitUnavailable:
-		words := []string{p.session.Program}
-		for _, arg := range p.args {
-			words = append(words, cli.ShellQuote(arg))
-		}
-
-		return strings.Join(words, " ")
-
-	case cli.ExitNotFound:
+	case failure.Code == cli.ExitNotFound && called.Name() != "lookup":
 		return p.session.CommandLine("lookup")
 	}
 

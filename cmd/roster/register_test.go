@@ -67,7 +67,7 @@ func TestAForeignRegistrationSuggestsItsOrigin(t *testing.T) {
 				`"origin_href":"https://ad.beta.test/ad/r/x"}`)
 	})
 	if code, _, errs := w.run("deregister", "weather"); code != 4 ||
-		!strings.HasSuffix(errs, "\n  roster --address https://ad.beta.test deregister weather\n") {
+		!strings.HasSuffix(errs, "\nTry: roster --address https://ad.beta.test deregister weather\n") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 }

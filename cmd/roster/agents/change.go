@@ -30,14 +30,24 @@ func refreshCommand(session connect.Session) *cobra.Command {
 				session.Note("Lifetime granted: %d s instead of %d s.", cli.WholeSeconds(refreshed.Granted), lifetime)
 			}
 
-			session.Note("refreshed %s", args[0])
-
-			return session.PrintBody(refreshed.Body)
+			return printRefreshed(session, args[0], refreshed)
 		}),
 	}
 	cli.LifetimeFlag(cmd, &lifetime)
 
 	return cmd
+}
+
+// printRefreshed prints the new deadline of a registration.
+func printRefreshed(session connect.Session, id string, refreshed *apiclient.Registered) error {
+	written := cli.WrittenOf(resource.Path(id, ""), "refreshed", refreshed.Header)
+	written.RID = refreshed.RID
+	written.Lifetime = cli.WholeSeconds(refreshed.Granted)
+
+	table := cli.Table{Head: []string{"AGENT", "EXPIRES", "+INDEX"}}
+	table.Add(id, written.ExpiresAt, written.Index)
+
+	return session.PrintValue(written, "", table)
 }
 
 func deregisterCommand(session connect.Session) *cobra.Command {
@@ -51,9 +61,8 @@ func deregisterCommand(session connect.Session) *cobra.Command {
 				return explainRefusal(session, err, "deregister", args[0])
 			}
 
-			session.Note("removed %s", args[0])
-
-			return session.PrintBody(reply.Body)
+			return session.PrintWritten(cli.WrittenOf(resource.Path(args[0], ""), "removed", reply.Header),
+				"removed %s", args[0])
 		}),
 	}
 }

@@ -67,8 +67,8 @@ cosigned). Columns marked CLAIMED come from the registrant and are not checked.`
 	}
 	addQueryFlags(cmd, &options)
 	flags := cmd.Flags()
-	flags.StringVar(&options.Detail, "detail", "",
-		"`LEVEL` of detail of each agent: minimal, summary or full (default: summary)")
+	cli.ChoiceFlag(cmd, &options.Detail, "detail",
+		"`LEVEL` of detail of each agent: minimal, summary or full (default: summary)", "minimal", "summary", "full")
 	flags.BoolVar(&options.Evidence, "evidence", false, "show why each agent matches")
 	flags.BoolVar(&resolve, "resolve", false, "show how to invoke each agent")
 	addReadFlags(cmd, &options.ReadOptions)
@@ -90,8 +90,9 @@ func addQueryFlags(c *cobra.Command, options *apiclient.DiscoverOptions) {
 	flags.BoolVar(&options.Plain, "by-score", false, "order by score alone, without regard to owners")
 	flags.StringArrayVar(&options.Regions, "region", nil,
 		"accept agents whose constraints name this `REGION`; may be repeated")
-	flags.StringVar(&options.Verification, "min-verification", "",
-		"minimum `LEVEL` of verification: pending, verified, logged or witnessed")
+	cli.ChoiceFlag(c, &options.Verification, "min-verification",
+		"minimum `LEVEL` of verification: pending, verified, logged or witnessed",
+		"pending", "verified", "logged", "witnessed")
 	flags.Var(&cli.Seconds{Value: &options.MaxAge}, "max-age",
 		"maximum age of the registration or its last refresh in `SECONDS`")
 	flags.IntVar(&options.Limit, "limit", 0, "maximum `NUMBER` of agents, 1 to 100 (default 10)")

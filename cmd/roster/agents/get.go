@@ -71,6 +71,13 @@ lists it and the origin's key document. "roster verify FILE" verifies it offline
 // printProof prints the proof file of a registration as the directory made it.
 func printProof(ctx context.Context, session connect.Session, client *apiclient.Client, href string) error {
 	reply, err := client.Proof(ctx, href)
+	if errors.Is(err, apiclient.ErrNotFound) { // the registration is there: it was shown before
+		reason := strings.TrimSuffix(cli.FailureOf(err).Message, ".")
+
+		return cli.Failed(cli.ExitNotFound, "no proof: %s", reason).
+			WithHint("A proof needs the signed page of an export: register it with --visibility mesh.")
+	}
+
 	if err != nil {
 		return err
 	}
@@ -81,9 +88,10 @@ func printProof(ctx context.Context, session connect.Session, client *apiclient.
 // addReadFlags adds the flags that say how fresh a response must be.
 func addReadFlags(c *cobra.Command, options *apiclient.ReadOptions) {
 	flags := c.Flags()
-	flags.StringVar(&options.Consistency, "consistency", "",
+	cli.ChoiceFlag(c, &options.Consistency, "consistency",
 		"`LEVEL` of consistency: default, stale (the node's own copy, however "+
-			"old) or linearizable (includes every write that the domain acknowledged before)")
+			"old) or linearizable (includes every write that the domain acknowledged before)",
+		"default", "stale", "linearizable")
 	flags.StringArrayVar(&options.Min, "min", nil, "wait until the node has this `INDEX` of an earlier write or read, "+
 		"DOMAIN=EPOCH.REVISION; may be repeated")
 	flags.Var(&cli.Seconds{Value: &options.Wait, Zero: -1}, "wait",

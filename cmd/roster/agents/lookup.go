@@ -81,8 +81,8 @@ func addFilterFlags(c *cobra.Command, options *apiclient.LookupOptions) {
 	flags.StringArrayVar(&options.Tag, "tag", nil, "`TAG` of the capability or the agent; may be repeated")
 	flags.StringArrayVar(&options.Protocol, "protocol", nil, "`PROTOCOL`, exactly as registered; may be repeated")
 	flags.StringVar(&options.Origin, "origin", "", "`DOMAIN` that registered the agent")
-	flags.StringVar(&options.Scope, "scope", "",
-		"`SCOPE`: mesh (all domains) or domain (the directory's own) (default: mesh)")
+	cli.ChoiceFlag(c, &options.Scope, "scope",
+		"`SCOPE`: mesh (all domains) or domain (the directory's own) (default: mesh)", "mesh", "domain")
 	flags.StringArrayVar(&options.Status, "status", nil, "`STATUS` of the agent, such as active; may be repeated")
 	flags.StringArrayVar(&options.Language, "language", nil,
 		"`LANGUAGE` that the agent supports, exactly as registered; may be repeated")
@@ -97,7 +97,7 @@ func lookup(
 	}
 
 	if len(page.Agents) == 0 {
-		console.Note(noteNoMatch)
+		noteEmpty(ctx, console, client, options)
 	}
 
 	body := page.Body
@@ -188,4 +188,23 @@ func agentRow(agent *apiclient.Item) []string {
 		agent.Base, cli.FormatMillis(provenance.ExpiresAt), verificationState(provenance), provenance.Registrant,
 		cli.Shorten(strings.Join(capabilities, " "), longestText), cli.Shorten(agent.Description, longestText),
 	}
+}
+
+// noteEmpty says why a lookup found nothing: no agent of the domain is visible at all, or
+// none matches.
+func noteEmpty(
+	ctx context.Context, console *cli.Console, client *apiclient.Client, options apiclient.LookupOptions,
+) {
+	if options.Origin == "" {
+		console.Note(noteNoMatch)
+		return
+	}
+
+	found, err := client.Lookup(ctx, apiclient.LookupOptions{Origin: options.Origin, Count: 1})
+	if err == nil && len(found.Agents) == 0 {
+		console.Note("no agent of %s is visible to you", options.Origin)
+		return
+	}
+
+	console.Note(noteNoMatch)
 }

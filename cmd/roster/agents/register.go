@@ -83,8 +83,9 @@ ends on SIGINT or SIGTERM, or with exit code 5 if another identity has taken the
 	}
 	flags := cmd.Flags()
 	cli.LifetimeFlag(cmd, &lifetime)
-	flags.StringVar(&options.Kind, "kind", "",
-		"`KIND` of the document: "+strings.Join(directory.KindNames(), ", ")+" (default: recognised, or ad)")
+	cli.ChoiceFlag(cmd, &options.Kind, "kind",
+		"`KIND` of the document: "+strings.Join(directory.KindNames(), ", ")+" (default: recognised, or ad)",
+		directory.KindNames()...)
 	cli.VisibilityFlag(cmd, &options.Visibility, "`VISIBILITY` outside the domain: "+
 		"domain (none), mesh, or peers:DOMAIN,... (default: unchanged; for a new registration, by policy)")
 	flags.StringVar(&options.Owner, "owner", "",

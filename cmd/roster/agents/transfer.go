@@ -111,24 +111,29 @@ func (t *transfer) run(ctx context.Context, session connect.Session, client *api
 	transfers := client.Transfers()
 
 	var (
-		reply *apiclient.Reply
-		err   error
-		done  string
-		path  = resource.Path(id, "")
+		reply  *apiclient.Reply
+		err    error
+		result string
+		done   string
+		path   = resource.Path(id, "")
 	)
 
 	switch {
 	case t.force:
 		reply, err = transfers.Force(ctx, path, t.to)
+		result = "transferred"
 		done = "transferred " + id + " to " + t.to
 	case t.accept:
 		reply, err = transfers.Answer(ctx, path, true)
+		result = "accepted"
 		done = "accepted " + id + ": you own it"
 	case t.decline:
 		reply, err = transfers.Answer(ctx, path, false)
+		result = "declined"
 		done = "declined " + id
 	case t.withdraw:
 		reply, err = transfers.Withdraw(ctx, path)
+		result = "withdrawn"
 		done = "withdrew the offer of " + id
 	default:
 		var offer apiclient.Offer
@@ -140,9 +145,13 @@ func (t *transfer) run(ctx context.Context, session connect.Session, client *api
 		return err
 	}
 
-	session.Note("%s", done)
+	if len(reply.Body) > 0 { // the offer
+		session.Note("%s", done)
 
-	return session.PrintBody(reply.Body)
+		return session.PrintBody(reply.Body)
+	}
+
+	return session.PrintWritten(cli.WrittenOf(path, result, reply.Header), "%s", done)
 }
 
 // listOffers prints the open offers that the caller makes and is made, page by page.

@@ -36,6 +36,9 @@ type Console struct {
 	IsTerminal bool   // Stdout is a terminal
 	NoColor    bool   // terminal escapes for emphasis are switched off
 	Format     Format // the value of -o
+	NoHeaders  bool   // tables have no headings
+	Quiet      bool   // no notes are printed
+	Verbose    bool   // requests are printed
 
 	streams Streams // as they are, for this program's own escapes
 }
@@ -64,8 +67,15 @@ func (c *Console) IsInteractive() bool {
 	return isFile && isTerminal(file)
 }
 
-// Note prints a line for a person on standard error.
+// Note prints a line for a person on standard error, unless -q is given.
 func (c *Console) Note(format string, args ...any) {
+	if !c.Quiet {
+		c.Say(format, args...)
+	}
+}
+
+// Say prints a line for a person on standard error: a failure, or what is asked for.
+func (c *Console) Say(format string, args ...any) {
 	fmt.Fprintln(c.Stderr, Printable(fmt.Sprintf(format, args...)))
 }
 
@@ -97,6 +107,10 @@ func (c *Console) ReadFile(name string, limit int64) ([]byte, error) {
 // printHead prints the heading of a table: in bold on a terminal, unless colours are
 // switched off (no-color.org).
 func (c *Console) printHead(line string) error {
+	if c.NoHeaders {
+		return nil
+	}
+
 	if !c.IsTerminal || c.NoColor {
 		_, err := io.WriteString(c.Stdout, line+"\n")
 		return err

@@ -29,6 +29,9 @@ type Failure struct {
 	Message string // the error: lower case, no final period
 	Hint    string // one or two sentences: the cause, or the way out
 	Next    string // a command that helps, ready to paste
+
+	// NeedsHelp is whether the command line can't be read, and the command's help has how.
+	NeedsHelp bool
 	// Faults are what is wrong with a document, if that is more than Message says. They take
 	// the place of Hint and Next.
 	Faults []string
@@ -58,15 +61,18 @@ var invalidFlag = regexp.MustCompile(`^invalid argument (".*") for "(?:-\w, )?(-
 // the first one of cobra's error are suggestions.
 func ParseFailure(err error) *Failure {
 	message, suggestions, _ := strings.Cut(err.Error(), "\n")
-	if m := invalidFlag.FindStringSubmatch(message); m != nil {
-		message = fmt.Sprintf("%s %s, got %s", m[2], flagRule(m[3]), m[1])
+
+	value := invalidFlag.FindStringSubmatch(message)
+	if value != nil {
+		message = fmt.Sprintf("%s %s, got %s", value[2], flagRule(value[3]), value[1])
 	}
 
 	return &Failure{
-		Code:    ExitUsage,
-		Message: message,
-		Hint:    strings.Join(strings.Fields(suggestions), " "),
-		err:     err,
+		Code:      ExitUsage,
+		Message:   message,
+		Hint:      strings.Join(strings.Fields(suggestions), " "),
+		NeedsHelp: value == nil, // else the message has the rule
+		err:       err,
 	}
 }
 

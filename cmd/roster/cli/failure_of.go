@@ -32,11 +32,15 @@ func FailureOf(err error) *Failure {
 	case errors.As(err, &response):
 		return failureOfResponse(response)
 	case errors.As(err, &invalid):
-		return &Failure{Code: codeOfProblem(invalid.Problem), Message: invalid.Error(), err: err}
+		return &Failure{Code: codeOfProblem(invalid.Problem), Message: flagNames.Replace(invalid.Error()), err: err}
 	}
 
 	return failureOfTransport(err)
 }
+
+// flagNames replaces what HTTP requests say by the arguments and flags of this program.
+var flagNames = strings.NewReplacer("give it as agent=NAME", "give it as NAME", ": use force to", ": use --force to",
+	"may use force", "may use --force")
 
 // hintForeign is the hint on a response that no directory sends.
 const hintForeign = "The response is not from a directory. Check --address (or ROSTER_ADDRESS) and proxies on " +
@@ -46,8 +50,10 @@ const hintForeign = "The response is not from a directory. Check --address (or R
 // failureOfResponse returns the failure that a server's error response stands for.
 func failureOfResponse(response *apiclient.Error) *Failure {
 	problem := directory.Problem(response.Code)
-	failure := &Failure{Code: codeOfStatus(response.Status, problem), Message: FirstLine(response.Error()),
-		Faults: otherFaults(response), err: response}
+	failure := &Failure{
+		Code: codeOfStatus(response.Status, problem), Message: flagNames.Replace(FirstLine(response.Error())),
+		Faults: otherFaults(response), err: response,
+	}
 
 	switch {
 	case problem == "" && response.Status != http.StatusMultipleChoices: // sent by a proxy or another program

@@ -30,7 +30,12 @@ func (c *Console) printTable(t Table) error {
 	}
 
 	var text strings.Builder
-	for _, line := range t.lines(c.Format == FormatWide) {
+	lines := t.lines(c.Format == FormatWide)
+	if c.NoHeaders && !c.IsTerminal {
+		lines = lines[1:]
+	}
+
+	for _, line := range lines {
 		text.WriteString(strings.Join(line, "\t") + "\n")
 	}
 

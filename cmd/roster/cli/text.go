@@ -56,6 +56,27 @@ func FormatMillis(at time.Time) string {
 	return at.UTC().Format("2006-01-02T15:04:05.000Z07:00")
 }
 
+// FormatAge returns a time that has passed, in its largest unit.
+func FormatAge(age time.Duration) string {
+	const day = 24 * time.Hour
+
+	count, unit := int64(age/day), "day"
+	switch {
+	case age < time.Minute:
+		count, unit = int64(age/time.Second), "second"
+	case age < time.Hour:
+		count, unit = int64(age/time.Minute), "minute"
+	case age < day:
+		count, unit = int64(age/time.Hour), "hour"
+	}
+
+	if count != 1 {
+		unit += "s"
+	}
+
+	return strconv.FormatInt(count, 10) + " " + unit
+}
+
 // WholeSeconds returns a lifetime as flags and the protocol have it.
 func WholeSeconds(d time.Duration) uint64 { return uint64(d / time.Second) }
 

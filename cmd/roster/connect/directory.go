@@ -240,6 +240,10 @@ func (s Session) httpClient(config *tls.Config, addresses int) (*http.Client, er
 		return nil, err
 	}
 
+	if s.Verbose {
+		authenticated = tracingTransport{authenticated, s.Console}
+	}
+
 	return &http.Client{
 		Transport:     authenticated,
 		Timeout:       s.attemptTimeout(addresses),
@@ -253,6 +257,43 @@ func (s Session) WithClient(
 ) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		client, err := s.Client()
+		if err != nil {
+			return err
+		}
+
+		return run(cmd.Context(), client, args)
+	}
+}
+
+// NodeClient returns a client of one node, for what concerns that node alone. Several
+// addresses are refused.
+func (s Session) NodeClient() (*apiclient.Client, error) {
+	if s.Dial != nil {
+		return s.Dial()
+	}
+
+	if err := s.UseContext(); err != nil {
+		return nil, err
+	}
+
+	addresses, err := s.settings.baseURLs(s.Program)
+	if err != nil {
+		return nil, err
+	}
+
+	if len(addresses) > 1 {
+		return nil, cli.Usage("several addresses: this concerns one node").WithHint("Name the node with --address.")
+	}
+
+	return s.ClientOf(addresses[0])
+}
+
+// WithNode is WithClient for a command that concerns one node alone.
+func (s Session) WithNode(
+	run func(ctx context.Context, client *apiclient.Client, args []string) error,
+) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		client, err := s.NodeClient()
 		if err != nil {
 			return err
 		}

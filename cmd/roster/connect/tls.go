@@ -119,8 +119,8 @@ func loadCertificate(cert, key string) (*tls.Certificate, error) {
 
 	switch now := time.Now(); {
 	case now.After(pair.Leaf.NotAfter):
-		return nil, cli.Failed(cli.ExitKey, "the client certificate expired at %s, %s ago",
-			cli.FormatTime(pair.Leaf.NotAfter), now.Sub(pair.Leaf.NotAfter).Truncate(time.Second)).
+		return nil, cli.Failed(cli.ExitKey, "the client certificate expired %s, %s ago",
+			cli.FormatTime(pair.Leaf.NotAfter), cli.FormatAge(now.Sub(pair.Leaf.NotAfter))).
 			WithHint("Renew your X.509-SVID; --cert is %s.", cert)
 	case now.Before(pair.Leaf.NotBefore):
 		return nil, cli.Failed(cli.ExitKey,

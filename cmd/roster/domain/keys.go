@@ -45,6 +45,9 @@ func listKeysCommand(session connect.Session) *cobra.Command {
 	}
 }
 
+// keysHref is where the domain's keys are shown.
+const keysHref = "/v1/operator/keys"
+
 func rotateKeyCommand(session connect.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rotate",
@@ -53,14 +56,13 @@ func rotateKeyCommand(session connect.Session) *cobra.Command {
 its signatures stay valid for five more minutes. If the old key may be compromised, revoke
 it with "roster keys revoke" instead.`,
 		Args: cli.Args(),
-		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
+		RunE: session.WithNode(func(ctx context.Context, client *apiclient.Client, _ []string) error {
 			if err := client.Operator().RotateKey(ctx); err != nil {
 				return err
 			}
 
-			session.Note("rotated: the node signs with a new key; the old key stays valid for five more minutes")
-
-			return nil
+			return session.PrintWritten(cli.Written{Href: keysHref, Result: "rotated"},
+				"rotated: the node signs with a new key; the old key stays valid for five more minutes")
 		}),
 	}
 }
@@ -79,9 +81,8 @@ domain.`,
 				return cli.Suggest(err, cli.ExitUsage, session.CommandLine("keys", "list"))
 			}
 
-			session.Note("revoked %s", args[0])
-
-			return nil
+			return session.PrintWritten(cli.Written{Href: keysHref, Subject: args[0], Result: "revoked"},
+				"revoked %s", args[0])
 		}),
 	}
 }

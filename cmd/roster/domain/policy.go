@@ -98,9 +98,8 @@ version to replace instead, or any.`,
 				return err
 			}
 
-			session.Note("the policy is in force")
-
-			return nil
+			return session.PrintWritten(cli.Written{Href: "/v1/operator/policy", Result: "applied"},
+				"the policy is in force")
 		},
 	}
 	cmd.Flags().StringVar(&replaces, "replaces", "",

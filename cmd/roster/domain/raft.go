@@ -130,13 +130,12 @@ during the transfer and don't fail. ID is a SPIFFE ID or its last segment.`,
 				return suggestMembers(session, err)
 			}
 
+			written := cli.Written{Href: raftHref, Subject: id, Result: "transferred"}
 			if id == "" {
-				session.Note("leadership transferred")
-			} else {
-				session.Note("leadership transferred to %s", id)
+				return session.PrintWritten(written, "leadership transferred")
 			}
 
-			return nil
+			return session.PrintWritten(written, "leadership transferred to %s", id)
 		}),
 	}
 }
@@ -160,9 +159,8 @@ a SPIFFE ID or its last segment.`,
 				return suggestMembers(session, err)
 			}
 
-			session.Note("removed %s from the domain", id)
-
-			return nil
+			return session.PrintWritten(cli.Written{Href: raftHref, Subject: id, Result: "removed"},
+				"removed %s from the domain", id)
 		}),
 	}
 }
@@ -198,12 +196,12 @@ domain has fewer than --max members that do: for nodes that a platform replaces 
 			}
 
 			if withdraw {
-				session.Note("withdrew the admission of %s", args[0])
-			} else {
-				session.Note("admitted %s; it may join within a day", args[0])
+				return session.PrintWritten(cli.Written{Href: raftHref, Subject: args[0], Result: "withdrawn"},
+					"withdrew the admission of %s", args[0])
 			}
 
-			return nil
+			return session.PrintWritten(cli.Written{Href: raftHref, Subject: args[0], Result: "admitted"},
+				"admitted %s; it may join within a day", args[0])
 		}),
 	}
 	cmd.Flags().BoolVar(&withdraw, "withdraw", false, "withdraw the admission")
@@ -227,13 +225,16 @@ func admitStanding(ctx context.Context, session connect.Session, client *apiclie
 	}
 
 	if withdraw {
-		session.Note("withdrew the standing admission of %s", pattern)
-	} else {
-		session.Note("admitted nodes that match %s while fewer than %d members do", pattern, most)
+		return session.PrintWritten(cli.Written{Href: raftHref, Subject: pattern, Result: "withdrawn"},
+			"withdrew the standing admission of %s", pattern)
 	}
 
-	return nil
+	return session.PrintWritten(cli.Written{Href: raftHref, Subject: pattern, Result: "admitted"},
+		"admitted nodes that match %s while fewer than %d members do", pattern, most)
 }
+
+// raftHref is where the domain's members are shown.
+const raftHref = "/v1/operator/raft"
 
 // nodePath begins the path of each node's SPIFFE ID.
 const nodePath = "/roster/node/"
@@ -255,14 +256,13 @@ func leaveCommand(session connect.Session) *cobra.Command {
 		Long: `Remove the addressed node (--address) from its domain. A leader transfers its leadership
 first. The node keeps running until you stop it, but it is not ready and refuses writes.`,
 		Args: cli.Args(),
-		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
+		RunE: session.WithNode(func(ctx context.Context, client *apiclient.Client, _ []string) error {
 			if err := client.Operator().Leave(ctx); err != nil {
 				return err
 			}
 
-			session.Note("the node has left its domain; stop it now")
-
-			return nil
+			return session.PrintWritten(cli.Written{Href: raftHref, Result: "left"},
+				"the node has left its domain; stop it now")
 		}),
 	}
 }

@@ -184,7 +184,6 @@ func changePeering(
 		return cli.Suggest(err, cli.ExitConflict, session.CommandLine("peer", "show", domain))
 	}
 
-	session.Note(result, domain)
-
-	return nil
+	return session.PrintWritten(cli.Written{Href: "/v1/operator/peers", Subject: domain, Result: string(change)},
+		result, domain)
 }

@@ -150,9 +150,8 @@ func (p *peerChange) run(ctx context.Context, session connect.Session, domain st
 		return cli.Suggest(err, cli.ExitNotFound, session.CommandLine("peer", "list"))
 	}
 
-	session.Note("updated the peering with %s", domain)
-
-	return nil
+	return session.PrintWritten(cli.Written{Href: "/v1/operator/peers", Subject: domain, Result: "updated"},
+		"updated the peering with %s", domain)
 }
 
 // settings returns the peer's present settings with the given changes.

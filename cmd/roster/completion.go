@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/cmd/roster/connect"
+)
+
+const (
+	// completionTime bounds the completion of a word by the directory.
+	completionTime = 2 * time.Second
+	// maxCompletions bounds the words that are offered.
+	maxCompletions = 100
+)
+
+// A completer returns the words of the directory that begin with a prefix.
+type completer func(ctx context.Context, client *apiclient.Client, prefix string) ([]string, error)
+
+// completeFromDirectory has arguments and flags of all commands completed by the directory:
+// names of agents, domains that registered agents, and peers.
+func completeFromDirectory(root *cobra.Command, session connect.Session) {
+	offer := func(words completer) cobra.CompletionFunc {
+		return func(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+			return offered(c.Context(), session, words, prefix), cobra.ShellCompDirectiveNoFileComp
+		}
+	}
+	first := func(words completer) cobra.CompletionFunc {
+		return func(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveDefault // a file, or nothing
+			}
+
+			return offer(words)(c, args, prefix)
+		}
+	}
+
+	var walk func(c *cobra.Command)
+
+	walk = func(c *cobra.Command) {
+		for _, child := range c.Commands() {
+			walk(child)
+		}
+
+		_, arguments, _ := strings.Cut(c.Use, " ")
+		switch argument, _, _ := strings.Cut(arguments, " "); {
+		case argument == "NAME|RID":
+			c.ValidArgsFunction = first(agentNames)
+		case argument == "DOMAIN" && c.Parent().Name() == "peer" && c.Name() != "invite":
+			c.ValidArgsFunction = first(peerDomains)
+		}
+
+		for flag, words := range map[string]completer{
+			"agent": agentNames, "candidate": agentNames, "origin": originDomains,
+		} {
+			if c.Flags().Lookup(flag) != nil {
+				_ = c.RegisterFlagCompletionFunc(flag, offer(words)) // the flag exists
+			}
+		}
+	}
+	walk(root)
+}
+
+// offered asks the directory for words. It returns none if the directory doesn't answer in
+// time: whoever types a command line wants no error then.
+func offered(ctx context.Context, session connect.Session, words completer, prefix string) []string {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, completionTime)
+	defer cancel()
+
+	session.Quiet = true
+	found := make(chan []string, 1)
+
+	go func() { // the Workload API may take longer; the program ends then
+		var all []string
+		if client, err := session.Client(); err == nil {
+			all, _ = words(ctx, client, prefix)
+		}
+
+		found <- all
+	}()
+
+	select {
+	case all := <-found:
+		return matching(all, prefix)
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// matching returns the words with a prefix, each once.
+func matching(words []string, prefix string) []string {
+	slices.Sort(words)
+	words = slices.DeleteFunc(slices.Compact(words), func(word string) bool { return !strings.HasPrefix(word, prefix) })
+
+	return words[:min(len(words), maxCompletions)]
+}
+
+func agentNames(ctx context.Context, client *apiclient.Client, prefix string) ([]string, error) {
+	options := apiclient.LookupOptions{Count: maxCompletions}
+	if prefix != "" {
+		options.Agent = prefix + "*"
+	}
+
+	found, err := client.Lookup(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+
+	var names []string
+	for i := range found.Agents {
+		names = append(names, found.Agents[i].Agent)
+	}
+
+	return names, nil
+}
+
+func originDomains(ctx context.Context, client *apiclient.Client, _ string) ([]string, error) {
+	found, err := client.Lookup(ctx, apiclient.LookupOptions{Count: maxCompletions})
+	if err != nil {
+		return nil, err
+	}
+
+	var domains []string
+	for i := range found.Agents {
+		domains = append(domains, found.Agents[i].Provenance.Authority)
+	}
+
+	return domains, nil
+}
+
+func peerDomains(ctx context.Context, client *apiclient.Client, _ string) ([]string, error) {
+	peers, _, err := client.Operator().Peers(ctx)
+	if err != nil {
+		return nil, err
+	}
+
+	var domains []string
+	for i := range peers {
+		domains = append(domains, peers[i].Domain)
+	}
+
+	return domains, nil
+}

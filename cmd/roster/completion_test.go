@@ -1,0 +1,92 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A shell completes kinds, scopes, formats and contexts by itself, and names, origins and
+// peers by the directory. A directory that is away completes nothing, without a word.
+func TestWordsAreCompleted(t *testing.T) {
+	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/operator/peers" {
+			says(`{"peers":[{"domain":"beta.test"},{"domain":"gamma.test"}]}`)(w, r)
+			return
+		}
+
+		says(`{"agents":[{"agent":"weather","provenance":{"origin_authority":"beta.test"}},`+
+			`{"agent":"wind","provenance":{"origin_authority":"alpha.test"}}]}`)(w, r)
+	})
+
+	rows := map[string]string{
+		"get w":                                 "weather wind",
+		"get we":                                "weather",
+		"refresh w":                             "weather wind",
+		"transfer wi":                           "wind",
+		"lookup --origin b":                     "beta.test",
+		"lookup --agent w":                      "weather wind",
+		"peer export g":                         "gamma.test",
+		"peer export beta.test g":               "",
+		"lookup --scope d":                      "domain mesh",
+		"register weather FILE --kind a":        "a2a ad",
+		"discover print --min-verification wit": "witnessed",
+		"lookup -o json":                        "json jsonl",
+	}
+	for line, want := range rows {
+		code, out, _ := w.run(append([]string{"__completeNoDesc"}, words(line)...)...)
+		if code != 0 {
+			t.Errorf("%s: exit code %d", line, code)
+		}
+
+		offered := strings.Fields(out[:strings.LastIndexByte(strings.TrimSpace(out), ':')])
+		for _, word := range strings.Fields(want) {
+			if !strings.Contains(" "+strings.Join(offered, " ")+" ", " "+word+" ") {
+				t.Errorf("%s: completed by %q, want %q", line, offered, want)
+			}
+		}
+
+		if want == "" && len(offered) > 0 {
+			t.Errorf("%s: completed by %q", line, offered)
+		}
+	}
+
+	release := make(chan struct{})
+	silent := newWorld(t, func(http.ResponseWriter, *http.Request) { <-release })
+
+	begun := time.Now()
+	code, out, errs := silent.run("__completeNoDesc", "get", "w")
+
+	close(release)
+
+	took := time.Since(begun)
+	if code != 0 || out != ":4\n" || strings.Contains(errs, "roster:") || took > 20*time.Second {
+		t.Errorf("exit code %d, %q, %q after %s", code, out, errs, took)
+	}
+
+	silent.env["ROSTER_ADDRESS"] = "https://127.0.0.1:1"
+	if code, out, errs := silent.run("__completeNoDesc", "get", "w"); code != 0 || out != ":4\n" ||
+		strings.Contains(errs, "roster:") {
+		t.Errorf("without a directory: exit code %d, %q, %q", code, out, errs)
+	}
+}
+
+// People find commands by the names that they know.
+func TestCommandsHaveTheirUsualNames(t *testing.T) {
+	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodDelete {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+
+		says(`{"agents":[],"candidates":[],"peers":[],"keys":[]}`)(w, r)
+	})
+	for _, line := range []string{"ls", "list", "search rain", "rm weather", "peer ls", "keys ls", "context ls",
+		"raft list", "--version", "help connection", "connection", "lookup --version=false"} {
+		code, out, errs := w.run(words(line)...)
+		if wrong := strings.HasPrefix(line, "lookup"); (code == 2) != wrong {
+			t.Errorf("%s: exit code %d, %s%s", line, code, out, errs)
+		}
+	}
+}
