@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -63,5 +64,35 @@ func TestAnExpiredClientCertificateIsNamed(t *testing.T) {
 		", 2 days ago"
 	if code != 12 || !strings.Contains(errs, want) {
 		t.Errorf("exit code %d: %s\nwant %q", code, errs, want)
+	}
+}
+
+// A command ends in the given time when nothing answers, and another node is asked while there
+// is time.
+//
+// Requirement: OPS-006
+func TestACommandEndsInTime(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, and no one answers
+	must(t, err)
+
+	defer func() { _ = silent.Close() }()
+
+	hole := "https://" + silent.Addr().String()
+	w := newWorld(t, says(`{"agents":[{"agent":"weather"}]}`))
+
+	code, _, errs := w.run("lookup", "--address", hole, "--domain", "alpha.test", "--timeout", "1s")
+	if want := "roster: no answer from " + hole + " within 1s\n"; code != 6 || !strings.HasPrefix(errs, want) {
+		t.Errorf("exit code %d: %s\nwant %s", code, errs, want)
+	}
+
+	code, out, errs := w.run("lookup", "--address", hole, "--address", w.env["ROSTER_ADDRESS"], "--domain", "alpha.test",
+		"--timeout", "60s")
+	if code != 0 || !strings.Contains(out, "weather") {
+		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
+
+	w.env["ROSTER_TIMEOUT"] = "soon"
+	if code, _, errs := w.run("lookup"); code != 2 || !strings.Contains(errs, "ROSTER_TIMEOUT must be a duration") {
+		t.Errorf("exit code %d: %s", code, errs)
 	}
 }

@@ -30,6 +30,7 @@ func (c *Console) printTable(t Table) error {
 	}
 
 	var text strings.Builder
+
 	lines := t.lines(c.Format == FormatWide)
 	if c.NoHeaders && !c.IsTerminal {
 		lines = lines[1:]

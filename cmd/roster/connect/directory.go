@@ -23,8 +23,8 @@ const (
 	// nextTimeout bounds the connection, and the handshake, if there is another address to
 	// go to.
 	nextTimeout = 3 * time.Second
-	// maxAttempts bounds how often a request is sent, such as during an election; the
-	// command's timeout bounds it as well.
+	// maxAttempts bounds how often a request is sent, such as during an election, by a
+	// command with a timeout.
 	maxAttempts = 12
 	// MaxParallel is how many requests a command sends at the same time at most.
 	MaxParallel = 8
@@ -187,10 +187,15 @@ func (s Session) Client() (*apiclient.Client, error) {
 		return nil, err
 	}
 
+	attempts := maxAttempts
+	if s.bound == 0 {
+		attempts = 0 // the default
+	}
+
 	client, err := apiclient.New(apiclient.Config{
 		Addresses: addresses,
 		HTTP:      hc,
-		Attempts:  maxAttempts,
+		Attempts:  attempts,
 		FailFast:  true,
 		Learn:     config.VerifyConnection != nil, // the nodes of the domain alone are accepted
 	})
