@@ -4,13 +4,16 @@ GO ?= go
 FUZZTIME ?= 20s
 NIGHTLY_SEEDS ?= 100
 
-.PHONY: help build image test race lint deploy fuzz bench requirements reference nightly ci
+.PHONY: help build release image test race lint deploy fuzz bench requirements reference nightly ci
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
 build: ## one static binary, ./roster
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o roster ./cmd/roster
+
+release: ## a signed release in ./dist, with KEY=FILE, a private key of Ed25519 in PEM
+	$(GO) run ./deploy/release -key "$(KEY)" -out dist
 
 image: ## the image roster:local, with docker, podman or buildah
 	GO=$(GO) deploy/image

@@ -166,7 +166,7 @@ var layers = map[string][]string{
 	// floor 4
 	// its tests run the whole program
 	"cmd/roster": {"cmd/roster/authority", "cmd/roster/setup", "cmd/roster/agents", "cmd/roster/catalog",
-		"cmd/roster/mesh", "cmd/roster/domain",
+		"cmd/roster/mesh", "cmd/roster/domain", "cmd/roster/release",
 		"cmd/roster/backup", "cmd/roster/dev", "cmd/roster/connect", "cmd/roster/cli", "node/dev", "api/client",
 		"trust", "directory", "directory/problem", "gateway/probe", "directory/signed"},
 	// rooms of cmd/roster: a package for each family of commands …
@@ -183,6 +183,7 @@ var layers = map[string][]string{
 		"api/client", "trust/policy", "trust/audit", "directory"},
 	"cmd/roster/backup":    {"cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "directory"},
 	"cmd/roster/dev":       {"cmd/roster/cli", "cmd/roster/connect", "node/dev"},
+	"cmd/roster/release":   {"cmd/roster/cli", "cmd/roster/connect"},
 	"cmd/roster/authority": {"cmd/roster/cli", "cmd/roster/connect", "trust"},
 	"cmd/roster/setup": {"cmd/roster/authority", "cmd/roster/cli", "cmd/roster/connect", "node/config", "trust",
 		"directory"},
@@ -204,6 +205,7 @@ var layers = map[string][]string{
 		"discovery/content"},
 	"scenarios/attacks": {"node/dev", "trust", "directory", "directory/signed", "directory/operatorproof",
 		"api/operator"},
+	"deploy/release":    {"cmd/roster/release"}, // the names of a release's files
 	"scenarios/mutants": {},
 	"scenarios/pages":   {}, // runs the binary
 	"scenarios/load": {"node/dev", "node/memory", "api/client", "trust", "directory", "scenarios/mesh",
@@ -253,6 +255,7 @@ var homes = map[string][]string{
 	"github.com/spf13/cobra": {"cmd/roster", "cmd/roster/authority", "cmd/roster/setup", "cmd/roster/agents",
 		"cmd/roster/catalog",
 		"cmd/roster/mesh", "cmd/roster/domain", "cmd/roster/backup", "cmd/roster/dev", "cmd/roster/fetch",
+		"cmd/roster/release",
 		"cmd/roster/connect", "cmd/roster/cli"},
 	"github.com/coreos/go-systemd/v22":         {"cmd/roster/domain"}, // notifications to systemd
 	"github.com/spf13/pflag":                   {"cmd/roster", "cmd/roster/connect"},

@@ -17,6 +17,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/dev"
 	"github.com/roster-mesh/roster/cmd/roster/domain"
 	"github.com/roster-mesh/roster/cmd/roster/mesh"
+	"github.com/roster-mesh/roster/cmd/roster/release"
 	"github.com/roster-mesh/roster/cmd/roster/setup"
 )
 
@@ -84,7 +85,8 @@ func (p *program) bound(c *cobra.Command) error {
 // Commands that talk to no directory, and those that stay or transfer as much as they find.
 var (
 	localCommands = []string{"find", "serve", "config", "init", "ca", "dev", "snapshot inspect", "snapshot salvage",
-		"policy check", "policy explain", "context list", "context use", "context remove", "man", "version"}
+		"policy check", "policy explain", "context list", "context use", "context remove", "man", "version",
+		"verify-release"}
 	unboundedCommands = []string{"watch", "import", "mcp", "invoke", "doctor", "snapshot", "peer accept"}
 )
 
@@ -167,7 +169,7 @@ func (p *program) root() *cobra.Command {
 	addGroup(root, "node", "Nodes:", append(domain.NodeCommands(session), setup.Command(session),
 		authority.Command(session), dev.Command(session))...)
 	root.AddCommand(connect.ContextCommand(session), connect.WhoamiCommand(session), manCommand(session),
-		versionCommand(session), connectionTopic(session))
+		versionCommand(session), release.Command(session), connectionTopic(session))
 	markCommands(root)
 	nameAliases(root)
 	p.session.AttachFlags(root)
