@@ -26,8 +26,17 @@ func (s *Server) logCall(call *request.Call, status int, bytes int64, took time.
 	}
 
 	ctx := call.Request.Context()
-	if !s.log.Enabled(ctx, level) || status >= http.StatusBadRequest && level > quiet && !s.refusals.take(status) {
+	if !s.log.Enabled(ctx, level) {
 		return
+	}
+
+	before := 0
+
+	if status >= http.StatusBadRequest && level > quiet {
+		var repeated bool
+		if before, repeated = s.refusals.repeats(call, status); repeated || !s.refusals.take(status) {
+			return
+		}
 	}
 
 	attrs := []slog.Attr{slog.String("method", methodLabel(call.Method))}
@@ -39,6 +48,10 @@ func (s *Server) logCall(call *request.Call, status int, bytes int64, took time.
 		slog.Float64("took_ms", float64(took.Microseconds())/1000), slog.String("request_id", call.RequestID))
 	if !call.Anonymous() {
 		attrs = append(attrs, slog.String("caller", call.Identity.String()))
+	}
+
+	if before > 0 {
+		attrs = append(attrs, slog.Int("repeated", before))
 	}
 
 	if level > notable && call.Refusal != nil {
@@ -71,6 +84,9 @@ func refusalLevel(call *request.Call, status int) (slog.Level, string) {
 const (
 	refusalsEach  = 2                // calls of one status that are logged in a second
 	refusalsEvery = 10 * time.Second // after which the number of the others is logged
+
+	repeatedFor = time.Hour // for which a read that is refused alike is not logged again
+	repeatsMost = 1024      // reads that are remembered
 )
 
 // A refusalLog decides which refused calls are logged one by one, and logs how many others
@@ -78,8 +94,21 @@ const (
 type refusalLog struct {
 	log *slog.Logger
 
-	mu       sync.Mutex // guards byStatus
+	mu       sync.Mutex // guards the fields below
 	byStatus map[int]*refusalCount
+	byRead   map[refusedRead]*repetition
+}
+
+// A refusedRead is a read that a caller may repeat for ever, as pollers do.
+type refusedRead struct {
+	caller, route string
+	status        int
+}
+
+// A repetition counts the refusals of a read since one was logged.
+type repetition struct {
+	logged  time.Time
+	skipped int
 }
 
 // A refusalCount counts the refused calls with one status.
@@ -87,6 +116,35 @@ type refusalCount struct {
 	second  time.Time // in which logged were logged
 	logged  int
 	omitted int // since their number was logged last
+}
+
+// repeats reports whether the same read of the same caller was refused alike, and logged,
+// within the last hour. If not, before is how many such refusals were not logged before.
+func (l *refusalLog) repeats(call *request.Call, status int) (before int, repeated bool) {
+	read := call.Method == http.MethodGet || call.Method == http.MethodHead
+	if !read || status >= http.StatusInternalServerError || call.Anonymous() {
+		return 0, false
+	}
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	key := refusedRead{call.Identity.String(), call.Route, status}
+
+	now := time.Now()
+	if known := l.byRead[key]; known != nil && now.Sub(known.logged) < repeatedFor {
+		known.skipped++
+
+		return 0, true
+	} else if known != nil {
+		before = known.skipped
+	} else if len(l.byRead) >= repeatsMost {
+		clear(l.byRead)
+	}
+
+	l.byRead[key] = &repetition{logged: now}
+
+	return before, false
 }
 
 // take reports whether a refused call is to be logged.

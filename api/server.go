@@ -87,9 +87,11 @@ func New(cfg Config) *Server {
 			Workers: cfg.Workers, Waiting: cfg.Waiting, MemoryInUse: cfg.MemoryInUse, Shed: cfg.Shed,
 			Logger: cfg.Logger,
 		}),
-		pools:    admission.NewPools(cfg.Sizes, cfg.IsOperator),
-		parties:  admission.Parties{Domain: cfg.Domain, Own: cfg.OwnPrefixes},
-		refusals: refusalLog{log: cfg.Logger, byStatus: map[int]*refusalCount{}},
+		pools:   admission.NewPools(cfg.Sizes, cfg.IsOperator),
+		parties: admission.Parties{Domain: cfg.Domain, Own: cfg.OwnPrefixes},
+		refusals: refusalLog{
+			log: cfg.Logger, byStatus: map[int]*refusalCount{}, byRead: map[refusedRead]*repetition{},
+		},
 		browsers: http.NewCrossOriginProtection(),
 	}
 	_ = server.browsers.AddTrustedOrigin(cfg.PublicURL) // no error: it has the form of an origin

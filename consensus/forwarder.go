@@ -296,13 +296,23 @@ func (f *forwarder) write(ctx context.Context, req *message.Request) (directory.
 		select {
 		case <-time.After(retryPause):
 		case <-ctx.Done():
-			return out, directory.Refuse(directory.Unavailable,
-				"the domain has no leader in reach; nothing was changed: try again: %w", err)
+			return out, noLeader(err)
 		case <-f.life.closing.Done():
 			return out, directory.Refuse(directory.Unavailable,
 				"this node is stopping; nothing was changed: use another")
 		}
 	}
+}
+
+// noLeader returns the refusal of a write that found no leader in time. That this member does
+// not lead is no cause: another should.
+func noLeader(err error) error {
+	const refusal = "the domain has no leader in reach; nothing was changed"
+	if err.Error() == message.ErrNotLeader.Error() {
+		return directory.Refuse(directory.Unavailable, refusal)
+	}
+
+	return directory.Refuse(directory.Unavailable, refusal+": %w", err)
 }
 
 // A forwardResult is the outcome of a forwarded write.

@@ -86,8 +86,12 @@ func (n *negotiator) negotiate(ctx context.Context) {
 		n.pace.rises.Allow()
 	}
 
-	n.log.Info("other versions or formats are in force",
-		"log", next.Log, "snapshot", next.Snapshot, "wire", next.Wire, "formats", next.Formats)
+	attrs := []any{"log", next.Log, "snapshot", next.Snapshot, "wire", next.Wire}
+	for _, structure := range slices.Sorted(maps.Keys(next.Formats)) {
+		attrs = append(attrs, string(structure)+"_format", next.Formats[structure])
+	}
+
+	n.log.Info("other versions or formats are in force", attrs...)
 	n.proposeNext(ctx)
 }
 

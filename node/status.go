@@ -1,13 +1,18 @@
 package node
 
 import (
+	"context"
+	"crypto/x509"
+	"log/slog"
 	"runtime/debug"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/time/rate"
 
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/consensus"
+	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -62,6 +67,87 @@ func (r selfReport) bundleExpires() (last time.Time) {
 	}
 
 	return last
+}
+
+// A stateLog logs the changes of a node's state that operators look for: its leader, whether it
+// is ready, and the end of its SVID. Each is logged once.
+type stateLog struct {
+	leader func() (spiffeid.ID, bool)
+	ready  func() error
+	svid   func() *x509.Certificate // nil if there is none
+	log    *slog.Logger
+	pace   federation.Stretch // of the interval; nil is 1
+
+	lines     *rate.Limiter // of leaders and of readiness: stateLines
+	following spiffeid.ID   // the leader that was logged last
+	isReady   bool          // as it was logged last
+	warned    string        // the SVID of which the end was announced, by its serial number
+	expired   string        // the SVID of which the end was logged
+}
+
+// The pace of a stateLog.
+const (
+	stateInterval = 500 * time.Millisecond
+	stateLines    = 20               // at once
+	stateLinePace = 10 * time.Second // later one
+	svidNotice    = 24 * time.Hour   // before an SVID ends; a quarter of its lifetime if that is less
+)
+
+// run compares the state with what was logged until ctx ends.
+func (l *stateLog) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		l.check(time.Now())
+
+		interval := time.Duration(stateInterval)
+		if l.pace != nil {
+			interval = time.Duration(float64(interval) * l.pace())
+		}
+
+		select {
+		case <-time.After(interval):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (l *stateLog) check(now time.Time) {
+	if leader, ok := l.leader(); ok && leader != l.following && l.lines.AllowN(now, 1) {
+		l.following = leader
+		l.log.Info("leader elected", "leader", leader.String())
+	}
+
+	if err := l.ready(); (err == nil) != l.isReady && l.lines.AllowN(now, 1) {
+		l.isReady = err == nil
+		if err == nil {
+			l.log.Info("ready")
+		} else {
+			l.log.Warn("not ready", "err", err)
+		}
+	}
+
+	l.checkSVID(now)
+}
+
+// checkSVID logs that the SVID ends soon, though another should have replaced it by now, and
+// that it has ended.
+func (l *stateLog) checkSVID(now time.Time) {
+	svid := l.svid()
+	if svid == nil {
+		return
+	}
+
+	serial, end := svid.SerialNumber.String(), svid.NotAfter
+	notice := min(svidNotice, end.Sub(svid.NotBefore)/4)
+
+	switch {
+	case !now.Before(end) && l.expired != serial:
+		l.expired = serial
+		l.log.Error("the node's SVID has expired and no replacement is available; the node is not ready",
+			"expired", end.UTC())
+	case now.Before(end) && end.Sub(now) <= notice && l.warned != serial:
+		l.warned = serial
+		l.log.Warn("the node's SVID expires soon and was not renewed", "expires", end.UTC())
+	}
 }
 
 // programVersion returns the version of this program's module.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"golang.org/x/time/rate"
 
 	"github.com/roster-mesh/roster/api"
 	apioperator "github.com/roster-mesh/roster/api/operator"
@@ -420,6 +422,19 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 		warned: map[string]bool{},
 	}
 	n.life.loop("quotas", quotas.run)
+
+	states := &stateLog{
+		leader: n.store.Leader, ready: n.Ready, log: n.log, pace: env.Stretch,
+		svid: func() *x509.Certificate {
+			if svid := n.source.SVID(); svid != nil {
+				return svid.Certificates[0]
+			}
+
+			return nil
+		},
+		lines: rate.NewLimiter(rate.Every(stateLinePace), stateLines),
+	}
+	n.life.loop("state log", states.run)
 
 	return nil
 }

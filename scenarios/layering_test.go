@@ -234,7 +234,7 @@ const (
 // Test files may import every listed library.
 var homes = map[string][]string{
 	// heavy: one home each
-	"github.com/hashicorp/raft": {"consensus", "consensus/backup", "consensus/disk",
+	"github.com/hashicorp/raft": {"consensus", "consensus/backup", "consensus/disk", "consensus/raftlog",
 		"consensus/message", "consensus/transport", "scenarios", "scenarios/mesh"},
 	"github.com/hashicorp/raft-wal":   {"consensus/disk"},
 	"github.com/hashicorp/memberlist": {"federation/gossip", "scenarios", "scenarios/mesh"},

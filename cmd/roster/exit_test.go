@@ -56,7 +56,7 @@ func TestEachFailureHasItsExitCode(t *testing.T) {
 		{"a limit of none", nil, "discover print --limit 0", 2, ""},
 		{"an odd visibility", nil, "register weather FILE --visibility odd", 2, ""},
 		{"an odd visibility of imports", nil, "import a2a FILE --visibility odd", 2, ""},
-		{"no node's ID", nil, "raft admit foo", 2, ""},
+		{"no node's ID", nil, "raft admit node/4", 2, ""},
 		{"an agent's ID", nil, "raft admit spiffe://alpha.test/agent/ada", 2, ""},
 		{"no domain", nil, "peer invite Beta_", 2, ""},
 		{"no domain but an ID", nil, "peer invite spiffe://beta.test", 2, ""},

@@ -7,18 +7,20 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
 )
 
 // Bounds of repeated lines: the libraries write two a second about each member that is
 // away.
 const (
-	window   = 5 * time.Minute
-	maxLines = 5   // of one kind within a window
+	window   = time.Hour
+	maxLines = 2   // of one kind within a window
 	maxKinds = 256 // distinct log lines
 )
 
@@ -29,6 +31,18 @@ var keys = map[string]string{
 	"target":      "node",
 	"server-id":   "node",
 	"server-addr": "address",
+}
+
+// ordinary are the beginnings of lines about what happens in every election, and of the requests
+// that fail while a member is away. The node logs its leader, and "failed to contact" a member
+// that is away.
+var ordinary = []string{
+	"rejecting pre-vote request", "rejecting vote request", "rejecting appendEntries request", "duplicate requestVote",
+	"heartbeat timeout reached", "Election timeout reached", "election timeout reached", "pre-vote", "Pre-vote",
+	"failed to make requestVote RPC", "failed to make pre-vote RPC", "failed to make requestPreVote RPC",
+	"failed to heartbeat to", "failed to appendEntries to", "failed to start pipeline replication",
+	"aborting pipeline replication", "pipelining replication", "appendEntries rejected", "failed to get previous log",
+	"not part of stable configuration", "no known peers", "skipping application of old log",
 }
 
 // New returns a logger for the libraries that writes to log.
@@ -58,6 +72,7 @@ type lineCount struct {
 func (s *sink) Accept(name string, level hclog.Level, msg string, args ...any) {
 	to := slog.LevelDebug
 	switch {
+	case slices.ContainsFunc(ordinary, func(begin string) bool { return strings.HasPrefix(msg, begin) }):
 	case level >= hclog.Error:
 		to = slog.LevelError
 	case level == hclog.Warn:
@@ -68,7 +83,10 @@ func (s *sink) Accept(name string, level hclog.Level, msg string, args ...any) {
 		return
 	}
 
-	attributes := append([]any{"component", name}, attributesOf(args)...)
+	attributes := attributesOf(args)
+	if name != "" {
+		attributes = append([]any{"component", name}, attributes...)
+	}
 
 	if to > slog.LevelDebug {
 		skipped, pass := s.count(kindOf(msg, attributes))
@@ -85,7 +103,7 @@ func (s *sink) Accept(name string, level hclog.Level, msg string, args ...any) {
 }
 
 // attributesOf returns the libraries' keys and values as ours: durations in milliseconds,
-// structs as text, and no empty values.
+// servers as node and address, and no empty values.
 func attributesOf(args []any) []any {
 	var attributes []any
 
@@ -95,10 +113,12 @@ func attributesOf(args []any) []any {
 			key = ours
 		}
 
-		key = strings.ReplaceAll(key, "-", "_")
+		key = strings.NewReplacer("-", "_", " ", "_").Replace(key)
 
 		switch value := args[i+1].(type) {
 		case nil:
+		case raft.Server:
+			attributes = append(attributes, key, string(value.ID), "address", string(value.Address))
 		case time.Duration:
 			attributes = append(attributes, key+"_ms", value.Milliseconds())
 		case bool, int, int64, uint64, error:

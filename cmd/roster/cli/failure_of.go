@@ -67,13 +67,15 @@ func failureOfResponse(response *apiclient.Error) *Failure {
 		failure.Hint = "The name belongs to another owner. Choose another name, or wait until that registration " +
 			"expires."
 	case problem == directory.OutcomeUnknown:
-		failure.Hint = "The change may have been made. It is safe to repeat the command."
+		failure.Hint = "The change may have been made."
 	case problem == directory.AgentFailed, problem == directory.AgentTimeout:
 		failure.Hint = "The agent failed or is unreachable; the directory works. The agent may have acted."
 	case problem == directory.AgentUnavailable:
 		failure.Hint = "The agent is unavailable, or its registration says so; the directory works. Try again later."
 	case problem == httpproblem.Upstream:
 		failure.Hint = "The error comes from another domain; this directory works."
+	case failure.Code == ExitUnavailable && strings.Contains(failure.Message, "nothing was changed"):
+		failure.Hint = "Try again, or use another node's address."
 	case failure.Code == ExitUnavailable:
 		failure.Hint = "The directory is unavailable; nothing was changed. Try again, or use another node's address."
 	case response.Status == http.StatusInternalServerError && response.RequestID != "":

@@ -175,33 +175,34 @@ func admitCommand(session connect.Session) *cobra.Command {
 		Short: "Allow a new node to join the domain",
 		Long: `Allow a new node to join the domain once, within a day. Then start the node with a
 configuration that has "join". It is a learner until it has caught up. ID is the node's
-SPIFFE ID, spiffe://DOMAIN/roster/node/NAME.
+SPIFFE ID, spiffe://DOMAIN/roster/node/NAME, or its NAME.
 
 With --standing, ID may end in *, and the nodes that match it may join at any time while the
 domain has fewer than --max members that do: for nodes that a platform replaces by itself.`,
-		Example: "  roster raft admit spiffe://alpha.test/roster/node/4\n" +
+		Example: "  roster raft admit 4\n" +
 			"  roster raft admit --standing --max 5 'spiffe://alpha.test/roster/node/*'",
 		Args: cli.Args("ID"),
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
-			if err := checkNodeID(args[0]); err != nil {
+			id, err := nodeID(ctx, client, args[0], standing)
+			if err != nil {
 				return err
 			}
 
 			if standing {
-				return admitStanding(ctx, session, client, args[0], most, withdraw)
+				return admitStanding(ctx, session, client, id, most, withdraw)
 			}
 
-			if err := client.Operator().Admit(ctx, args[0], withdraw); err != nil {
+			if err := client.Operator().Admit(ctx, id, withdraw); err != nil {
 				return suggestMembers(session, err)
 			}
 
 			if withdraw {
-				return session.PrintWritten(cli.Written{Href: raftHref, Subject: args[0], Result: "withdrawn"},
-					"withdrew the admission of %s", args[0])
+				return session.PrintWritten(cli.Written{Href: raftHref, Subject: id, Result: "withdrawn"},
+					"withdrew the admission of %s", id)
 			}
 
-			return session.PrintWritten(cli.Written{Href: raftHref, Subject: args[0], Result: "admitted"},
-				"admitted %s; it may join within a day", args[0])
+			return session.PrintWritten(cli.Written{Href: raftHref, Subject: id, Result: "admitted"},
+				"admitted %s; it may join within a day", id)
 		}),
 	}
 	cmd.Flags().BoolVar(&withdraw, "withdraw", false, "withdraw the admission")
@@ -239,14 +240,40 @@ const raftHref = "/v1/operator/raft"
 // nodePath begins the path of each node's SPIFFE ID.
 const nodePath = "/roster/node/"
 
-// checkNodeID refuses an ID that no directory takes as a node's.
-func checkNodeID(text string) error {
-	id, err := spiffeid.FromString(text)
-	if err == nil && strings.HasPrefix(id.Path(), nodePath) {
-		return nil
+// nodeID returns the SPIFFE ID of a node of the addressed domain by that ID or its last
+// segment, or of a pattern that ends in *. It refuses others.
+func nodeID(ctx context.Context, client *apiclient.Client, text string, pattern bool) (string, error) {
+	wrong := cli.Usage("ID must be spiffe://DOMAIN%sNAME or NAME, got %q", nodePath, text)
+
+	if !strings.HasPrefix(text, "spiffe://") {
+		if strings.Contains(text, "/") {
+			return "", wrong
+		}
+
+		node, _, err := client.Operator().Node(ctx)
+		if err != nil {
+			return "", err
+		}
+
+		asked, err := spiffeid.FromString(node.ID)
+		if err != nil {
+			return "", err
+		}
+
+		text = asked.TrustDomain().IDString() + nodePath + text
 	}
 
-	return cli.Usage("ID must be spiffe://DOMAIN%sNAME, got %q", nodePath, text)
+	example := text
+	if prefix, ok := strings.CutSuffix(text, "*"); ok && pattern {
+		example = prefix + "x"
+	}
+
+	id, err := spiffeid.FromString(example)
+	if err != nil || !strings.HasPrefix(id.Path(), nodePath) {
+		return "", wrong
+	}
+
+	return text, nil
 }
 
 func leaveCommand(session connect.Session) *cobra.Command {

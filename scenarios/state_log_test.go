@@ -1,0 +1,119 @@
+package scenarios
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/roster-mesh/roster/node/dev"
+)
+
+// What operators look for in a log after an election is there once: the leader, and that the
+// node is ready. What a poller asks again and again is not. A member is admitted by its name,
+// as it is removed, and a write without a majority is refused in one sentence.
+//
+// Requirement: OPS-015, OPS-005
+func TestALogHasEachChangeOnce(t *testing.T) {
+	t.Parallel()
+	p := startProcesses(t, "--domains", "1", "--nodes", "3", "--sample", "0")
+	leader := p.leader(0)
+
+	var others []dev.Node
+
+	for _, n := range p.Domains[0].Nodes {
+		if n.ID != leader.ID {
+			others = append(others, n)
+		}
+	}
+
+	p.eventually(30*time.Second, "the log says that the node is ready", func() error {
+		if log := p.logOf(others[0]); !strings.Contains(log, "msg=ready") ||
+			!strings.Contains(log, "leader="+leader.ID) {
+			return errors.New(log)
+		}
+
+		return nil
+	})
+
+	before := len(p.logOf(others[0]))
+	first := "1" // the number of another node
+	asked := 0
+
+	for i, n := range p.Domains[0].Nodes {
+		if n.ID == others[0].ID {
+			first, asked = fmt.Sprint(i+1), i
+		}
+	}
+
+	poller := p.http(0, "client/reader")
+
+	for range 50 {
+		resp, err := poller.Get(others[0].API + "/ad/r/01ARZ3NDEKTSV4RRFFQ69G5FAV")
+		if err != nil || resp.StatusCode != http.StatusNotFound {
+			t.Fatal(resp, err)
+		}
+
+		_ = resp.Body.Close()
+	}
+
+	out := p.must(0, asked, "raft", "admit", "9")
+	if !strings.Contains(out, "admitted spiffe://alpha.test/roster/node/9") {
+		t.Error(out)
+	}
+
+	p.must(0, asked, "raft", "admit", "9", "--withdraw")
+	p.must(0, asked, "raft", "admit", "--standing", "--max", "4", "x-*")
+	p.must(0, asked, "raft", "admit", "--standing", "--withdraw", "x-*")
+
+	p.kill(leader)
+
+	var lines []string
+
+	p.eventually(30*time.Second, "the log of node "+first+" names the next leader", func() error {
+		lines = regexp.MustCompile(`msg=("leader elected"|ready|"not ready")[^\n]*`).
+			FindAllString(p.logOf(others[0])[before:], -1)
+		if !strings.Contains(strings.Join(lines, "\n"), "leader elected") {
+			return errors.New(p.logOf(others[0])[before:])
+		}
+
+		return nil
+	})
+
+	elected := 0
+
+	for _, line := range lines {
+		if strings.Contains(line, "leader elected") && !strings.Contains(line, leader.ID) {
+			elected++
+		}
+	}
+
+	if elected != 1 || len(lines) > 3 {
+		t.Errorf("after an election the log has %q", lines)
+	}
+
+	log := p.logOf(others[0])[before:]
+	if n := strings.Count(log, "status=404"); n != 1 {
+		t.Errorf("the log has %d lines about a poller:\n%s", n, log)
+	}
+
+	if regexp.MustCompile(`map\[|component=""|="\{|level=ERROR`).MatchString(log) {
+		t.Errorf("the log has errors, or values that are no flat fields:\n%s", log)
+	}
+
+	p.kill(others[1])
+
+	// At first the leader still takes writes, of which the outcome is unknown.
+	p.eventually(30*time.Second, "a write is refused without a majority", func() error {
+		out, code := p.roster(0, asked, "raft", "admit", "spiffe://alpha.test/roster/node/9")
+		if code != 6 || strings.Count(out, "nothing was changed") != 1 || strings.Contains(out, "does not lead") ||
+			strings.Count(strings.ToLower(out), "try again") != 1 {
+			return fmt.Errorf("exit code %d: %s", code, out)
+		}
+
+		return nil
+	})
+}
