@@ -93,7 +93,7 @@ func (o operator) Peers() []wire.Peer {
 
 	peers := []wire.Peer{}
 
-	for _, peering := range o.store.Peerings() {
+	for _, peering := range o.agreements.Shown() {
 		peer := o.agreement(peering)
 		if status, ok := received[peering.Domain]; ok {
 			addReceived(&peer, peering, status)

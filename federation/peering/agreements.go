@@ -62,12 +62,15 @@ type Agreements struct {
 	cfg   Config
 	last  []directory.Peering // of the last run; not changed after Load
 	store Consensus           // set before Run
+
+	mu    sync.Mutex                         // guards ended
+	ended map[spiffeid.TrustDomain]time.Time // until when former peers are shown
 }
 
 // Load returns the agreements of the node's last run, with the bundles of the peers in force.
 // Begin must be called before any other method.
 func Load(cfg Config) (*Agreements, error) {
-	a := &Agreements{cfg: cfg}
+	a := &Agreements{cfg: cfg, ended: map[spiffeid.TrustDomain]time.Time{}}
 
 	return a, a.load()
 }
@@ -93,8 +96,15 @@ func (a *Agreements) Run(ctx context.Context) {
 
 			changed = true
 
-			if left := a.keep(peering); left && !peering.ByPeer {
-				farewells.Go(func() { a.sayFarewell(ctx, peering) })
+			left := a.keep(peering)
+			a.noteEnd(peering, left)
+
+			if left && !peering.ByPeer {
+				farewells.Go(func() {
+					if a.sayFarewell(ctx, peering) {
+						a.acknowledge(peering.Domain)
+					}
+				})
 			}
 
 			known[peering.Domain] = peering
@@ -121,6 +131,48 @@ func (a *Agreements) List() []directory.Peering {
 	}
 
 	return a.store.Peerings()
+}
+
+// endedFor is how long a former peer is shown that ended the agreement, or that was not told.
+const endedFor = 24 * time.Hour
+
+// noteEnd begins the time for which a former peer is shown, if the agreement has ended now. One
+// that had ended before this node started is not shown.
+func (a *Agreements) noteEnd(peering directory.Peering, now bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	switch {
+	case peering.State != directory.PeeringTerminated:
+		delete(a.ended, peering.Domain)
+	case now:
+		a.ended[peering.Domain] = time.Now().Add(endedFor)
+	default:
+		a.ended[peering.Domain] = time.Time{}
+	}
+}
+
+// acknowledge ends the time for which a former peer is shown.
+func (a *Agreements) acknowledge(td spiffeid.TrustDomain) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	if _, ended := a.ended[td]; ended {
+		a.ended[td] = time.Time{}
+	}
+}
+
+// Shown returns the agreements that this node has read, sorted by domain, for operators. One
+// that has ended is shown until the former peer has acknowledged that, and for a day at most.
+func (a *Agreements) Shown() []directory.Peering {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	return slices.DeleteFunc(slices.Clone(a.store.Peerings()), func(p directory.Peering) bool {
+		until, ended := a.ended[p.Domain]
+
+		return ended && p.State == directory.PeeringTerminated && !time.Now().Before(until)
+	})
 }
 
 // With returns the current agreement with a domain; ok is false if there is none.

@@ -71,11 +71,20 @@ func (b bundles) Remove(td spiffeid.TrustDomain)              { delete(b, td) }
 func load(t *testing.T, store peering.Consensus, dir string) (*peering.Agreements, bundles) {
 	t.Helper()
 
+	return loadWith(t, store, dir, func(directory.Peering) (*http.Client, func(), error) {
+		return nil, nil, errors.New("no network")
+	})
+}
+
+func loadWith(t *testing.T, store peering.Consensus, dir string,
+	client func(directory.Peering) (*http.Client, func(), error)) (*peering.Agreements, bundles) {
+	t.Helper()
+
 	held := bundles{}
 
 	agreements, err := peering.Load(peering.Config{
 		Dir: dir, Bundles: held, Logger: slog.New(slog.DiscardHandler), Changed: func() {},
-		Client: func(directory.Peering) (*http.Client, func(), error) { return nil, nil, errors.New("no network") },
+		Client: client,
 		ReplaceFile: func(path string, contents []byte, mode fs.FileMode) error {
 			return os.WriteFile(path, contents, mode)
 		},
@@ -91,6 +100,76 @@ func load(t *testing.T, store peering.Consensus, dir string) (*peering.Agreement
 
 func active() directory.Peering {
 	return directory.Peering{Domain: beta, State: directory.PeeringActive, Addresses: []string{"https://beta.test"}}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A former peer is shown until it has acknowledged the end, and for a day if it doesn't or if it
+// ended the agreement itself. After a restart it is shown no more.
+//
+// Requirement: MESH-025
+func TestAFormerPeerIsShownUntilItKnows(t *testing.T) {
+	acknowledges := func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody}, nil
+	}
+	isAway := func(*http.Request) (*http.Response, error) { return nil, errors.New("no route") }
+
+	for name, c := range map[string]struct {
+		peer   roundTripper
+		byPeer bool
+		shown  time.Duration
+	}{
+		"acknowledged":      {acknowledges, false, 0},
+		"away":              {isAway, false, 24 * time.Hour},
+		"ended by the peer": {acknowledges, true, 24 * time.Hour},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &log{all: []directory.Peering{active()}}
+			dir := t.TempDir()
+			agreements, _ := loadWith(t, store, dir, func(directory.Peering) (*http.Client, func(), error) {
+				return &http.Client{Transport: c.peer}, func() {}, nil
+			})
+			runs := func(agreements *peering.Agreements) (stop func()) {
+				ctx, cancel := context.WithCancel(t.Context())
+
+				var done sync.WaitGroup
+				done.Go(func() { agreements.Run(ctx) })
+				synctest.Wait()
+
+				return func() { cancel(); done.Wait() }
+			}
+
+			runs(agreements)()
+			store.all[0] = store.all[0].Ended(c.byPeer)
+
+			defer runs(agreements)()
+
+			if shown := len(agreements.Shown()) == 1; shown != (c.shown > 0) {
+				t.Errorf("%s: shown at first: %t", name, shown)
+			}
+
+			time.Sleep(max(0, c.shown-time.Minute))
+
+			if shown := len(agreements.Shown()) == 1; shown != (c.shown > 0) {
+				t.Errorf("%s: shown for %v: %t", name, c.shown, shown)
+			}
+
+			time.Sleep(2 * time.Minute)
+
+			if len(agreements.Shown()) != 0 {
+				t.Errorf("%s: shown for over %v", name, c.shown)
+			}
+
+			again, _ := load(t, store, dir)
+			defer runs(again)()
+
+			if len(again.Shown()) != 0 {
+				t.Errorf("%s: shown after a restart", name)
+			}
+		})
+	}
 }
 
 // A change of an agreement waits for a leader, for as long as a write does.

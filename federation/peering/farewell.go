@@ -21,14 +21,14 @@ const (
 
 // sayFarewell notifies a former peer that the agreement has ended, so that it drops this
 // domain's data at once (MESH-025). A peer that can't be reached drops the data by
-// deadlines.
-func (a *Agreements) sayFarewell(ctx context.Context, peering directory.Peering) {
+// deadlines. It reports whether a node of the peer has acknowledged that.
+func (a *Agreements) sayFarewell(ctx context.Context, peering directory.Peering) (acknowledged bool) {
 	name := peering.Domain.Name()
 
 	client, done, err := a.cfg.Client(peering)
 	if err != nil {
 		a.cfg.Logger.Warn("farewell to a former peer failed", "peer", name, "err", err)
-		return
+		return false
 	}
 	defer done()
 
@@ -48,6 +48,8 @@ func (a *Agreements) sayFarewell(ctx context.Context, peering directory.Peering)
 		a.cfg.Logger.Warn("farewell to a former peer failed; it removes this domain's records by their deadlines",
 			"peer", name, "err", err)
 	}
+
+	return err == nil
 }
 
 var errNotTaken = errors.New("the node failed to take the farewell")

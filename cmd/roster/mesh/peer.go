@@ -160,7 +160,8 @@ func removePeerCommand(session connect.Session) *cobra.Command {
 		Short: "End a peering on both sides",
 		Long: `End a peering, or withdraw an invitation that was not used. The peer's registrations are
 removed here at once. The peer is notified and removes this domain's registrations; if it is
-unreachable, they expire at their deadlines.`,
+unreachable, they expire at their deadlines. "roster peer list" shows the peer as terminated
+until it has acknowledged that, and for a day at most.`,
 		Args: cli.Args("DOMAIN"),
 		RunE: func(c *cobra.Command, args []string) error {
 			return changePeering(c.Context(), session, args[0], apiclient.PeerRemove,
