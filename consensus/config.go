@@ -82,6 +82,9 @@ type Config struct {
 	// CheckOperator refuses an operator's command whose request or proof does not hold, before it
 	// is proposed. Nil accepts all.
 	CheckOperator func(directory.OperatorCommand) error
+	// CheckBundle refuses a peer's bundle that another member found, unless this node has found the
+	// same one at the peer's bundle endpoint. It must not block. Nil accepts all.
+	CheckBundle func(peer spiffeid.TrustDomain, bundle []byte) error
 	// Aside answers AskLeader for other members, while this one leads: state that is not in the
 	// log, but in memory alone. Nil answers nothing.
 	Aside func(question []byte) []byte

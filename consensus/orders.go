@@ -260,6 +260,10 @@ func (f *CommandFeed) trim() {
 
 func sizeOf(command directory.OperatorCommand) int {
 	size := len(command.Policy)
+	if command.Bundle != nil {
+		size += len(command.Bundle.Next) + len(command.Bundle.Was.Bundle)
+	}
+
 	if command.Request != nil {
 		size += len(command.Request.Body) + len(command.Request.Proof)
 	}

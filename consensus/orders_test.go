@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
@@ -275,6 +277,53 @@ func TestALearnerBringsNoOperatorsCommand(t *testing.T) {
 		ctx = proven(t.Context(), "two", "/v1/operator/policy", []byte("{}"))
 		_, err := d.nodes[reader].SetPolicy(ctx, []byte("permit(principal,action,resource);"), nil)
 		problem(t, err, directory.NotVoter)
+	})
+}
+
+// A member's key does not replace a peer's bundle: the leader takes one from another member only if
+// it has found it itself.
+//
+// Requirement: SEC-012, TRUST-004
+func TestAMemberAloneBringsNoBundle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		found := []byte(`{"keys":[],"spiffe_sequence":2}`)
+		d := newDomain(t, 3, func(c *Config) {
+			c.CheckBundle = func(_ spiffeid.TrustDomain, bundle []byte) error {
+				if bytes.Equal(bundle, found) {
+					return nil
+				}
+
+				return directory.Refuse(directory.Conflict, "not found here")
+			}
+		})
+		leader, follower := d.leader()
+		held := []byte(`{"keys":[]}`)
+
+		err := d.nodes[leader].SetPeering(t.Context(), directory.Peering{
+			Domain: beta, State: directory.PeeringActive, Bundle: held,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		problem(t, d.nodes[follower].SetBundle(t.Context(), beta, held, []byte(`{"keys":[],"spiffe_sequence":3}`)),
+			directory.Conflict)
+
+		if got := d.nodes[leader].Peerings()[0].Bundle; !bytes.Equal(got, held) {
+			t.Fatalf("the bundle is %s", got)
+		}
+
+		if err := d.nodes[follower].SetBundle(t.Context(), beta, held, found); err != nil {
+			t.Fatal(err)
+		}
+
+		d.settled()
+
+		all := d.commandsOf(follower)
+		if last := all[len(all)-1]; last.Action != directory.ActionBundle || last.Bundle == nil ||
+			!bytes.Equal(last.Bundle.Was.Bundle, held) || !bytes.Equal(last.Bundle.Next, found) {
+			t.Errorf("the change is traced as %+v", last)
+		}
 	})
 }
 

@@ -118,7 +118,7 @@ func (p *preparer) prepare(req *message.Request) (*state.Command, error) {
 	case req.Amend != nil:
 		return &state.Command{Amend: req.Amend}, p.checkPeering(&req.Amend.Peer)
 	case req.Rebundle != nil:
-		return &state.Command{Rebundle: req.Rebundle}, state.CheckBundle(req.Rebundle.Bundle)
+		return &state.Command{Rebundle: req.Rebundle}, p.checkBundle(req)
 	case req.Redeem != nil:
 		return p.prepareRedeem(req.Redeem)
 	case req.Policy != nil:
@@ -136,6 +136,20 @@ func (p *preparer) prepare(req *message.Request) (*state.Command, error) {
 	}
 
 	return nil, directory.Refuse(directory.BadRequest, "unknown request: the member that sent it runs another release")
+}
+
+// checkBundle refuses a peer's bundle that is too large, or that another member brings and this
+// one has not found itself: a member's key alone does not replace a peer's authorities.
+func (p *preparer) checkBundle(req *message.Request) error {
+	if err := state.CheckBundle(req.Rebundle.Bundle); err != nil {
+		return err
+	}
+
+	if req.From.IsZero() || p.cfg.CheckBundle == nil {
+		return nil
+	}
+
+	return p.cfg.CheckBundle(req.Rebundle.Domain, req.Rebundle.Bundle)
 }
 
 // maxSecret bounds the secret of an invitation, in bytes.

@@ -36,6 +36,7 @@ type OperatorChange struct {
 	Policy    *PolicyChange
 	Peering   *PeeringChange
 	Admission *AdmissionChange
+	Bundle    *BundleChange // once it is applied
 	Owner     Identity // of a transfer: the new owner
 	Agent     string   // of a transfer: the registration's name, by which a request may name it
 	// Node is true if the change is one that a node makes by itself; an operator's proof is
@@ -54,6 +55,12 @@ type PolicyChange struct {
 type PeeringChange struct {
 	Was  *Peering
 	Next Peering
+}
+
+// A BundleChange replaces the bundle of a peer: Was is the peering before it.
+type BundleChange struct {
+	Was  Peering
+	Next []byte
 }
 
 // An AdmissionChange admits a node, or the nodes that match a pattern while the domain has

@@ -188,7 +188,11 @@ func (ps *peers) described(inviting directory.Peering, said wire.Peering) direct
 
 	inviting.Addresses = answered.Addresses
 	inviting.Gossip = answered.Gossip
-	inviting.Endpoint = answered.Endpoint
+
+	// An operator alone sets an endpoint that the token's bundle does not authenticate.
+	if answered.Endpoint.Profile != directory.ProfileWeb {
+		inviting.Endpoint = answered.Endpoint
+	}
 
 	return inviting
 }

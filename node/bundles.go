@@ -3,6 +3,9 @@ package node
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"sync"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -10,6 +13,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/peering"
 	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/trust/audit"
 )
 
 // bundleEndpoint is the URL of this domain's bundle for peers; zero if there is none.
@@ -58,4 +62,131 @@ func (h heldBundles) List() []wire.TrustBundle {
 	}
 
 	return list
+}
+
+// Bounds of the checks of bundles that the domain took.
+const (
+	judgedAtOnce    = 8                // checks at a time
+	bundlesWait     = 64               // changes that wait for a check
+	bundleJudgeTime = 2 * time.Minute  // until when the nodes of an endpoint may differ
+	bundleAttempt   = 15 * time.Second // one question to an endpoint
+	bundlePause     = 10 * time.Second
+)
+
+// A bundleJudge asks the endpoint of a peer, authenticated by the bundle before, for each bundle that
+// the domain has taken in its place. Nothing else shows that a member found it there: the leader may
+// have made it. It reports a bundle that the endpoint doesn't have, and changes nothing.
+type bundleJudge struct {
+	found     func(change *directory.BundleChange) bool // by this node, lately
+	confirm   func(ctx context.Context, change *directory.BundleChange) error
+	trail     *audit.Log
+	log       *slog.Logger
+	invalid   func() // counts bundles that the endpoint doesn't have
+	unchecked func() // counts changes that could not be checked
+
+	pause, during time.Duration
+	waiting       chan *directory.BundleChange
+}
+
+// add has a change checked.
+func (j *bundleJudge) add(change *directory.BundleChange) {
+	select {
+	case j.waiting <- change:
+	default:
+		j.unchecked()
+		j.log.Error("bundles of peers were replaced faster than this node could check them; a member's key may be "+
+			"stolen", "peer", change.Was.Domain.Name())
+	}
+}
+
+// run checks changes until ctx ends.
+func (j *bundleJudge) run(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
+
+	free := make(chan struct{}, judgedAtOnce)
+
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case free <- struct{}{}:
+		}
+
+		select {
+		case <-ctx.Done():
+			return
+		case change := <-j.waiting:
+			all.Go(func() {
+				defer func() { <-free }()
+
+				j.judge(ctx, change)
+			})
+		}
+	}
+}
+
+// judge asks until the endpoint has the bundle, or for a while.
+func (j *bundleJudge) judge(ctx context.Context, change *directory.BundleChange) {
+	until := time.Now().Add(j.during)
+
+	for other := error(nil); ; {
+		if j.found(change) {
+			return
+		}
+
+		bound, cancel := context.WithTimeout(ctx, bundleAttempt)
+		err := j.confirm(bound, change)
+
+		cancel()
+
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+
+		if errors.Is(err, trust.ErrBundleOther) {
+			other = err
+		}
+
+		if time.Now().After(until) {
+			j.report(change, other, err)
+
+			return
+		}
+
+		select {
+		case <-time.After(j.pause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// report reports a bundle that is not the endpoint's: other is nil if the endpoint gave no answer.
+func (j *bundleJudge) report(change *directory.BundleChange, other, last error) {
+	name, url := change.Was.Domain.Name(), change.Was.Endpoint.URL
+
+	if other == nil {
+		j.unchecked()
+		j.log.Warn("a peer's new bundle could not be checked at its endpoint; compare its fingerprints", "peer", name,
+			"endpoint", url, "err", last)
+
+		return
+	}
+
+	j.invalid()
+	j.log.Error("the domain took a bundle of a peer that the peer's endpoint does not have; a member's key may be "+
+		"stolen", "peer", name, "endpoint", url, "err", other)
+
+	event := directory.AuditEvent{Action: directory.ActionBundle, Target: name, By: directory.ByNode}
+
+	done, err := j.trail.Intend(event)
+	if err != nil {
+		j.log.Error("a finding is missing in the audit trail", "action", event.Action, "err", err)
+
+		return
+	}
+
+	event.Outcome = directory.OutcomeUnproven
+	done(event)
 }

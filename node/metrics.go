@@ -34,6 +34,7 @@ type metrics struct {
 const (
 	missedSnapshot = "snapshot"
 	missedOverflow = "overflow"
+	missedEndpoint = "endpoint"
 )
 
 func newMetrics() *metrics {
@@ -69,7 +70,8 @@ func newMetrics() *metrics {
 		}),
 		unchecked: counterVec("operator_commands_unchecked_total",
 			"Operators' commands, and nodes' own, that this node did not check, by reason: they came in a snapshot, "+
-				"or so many came at once that it dropped them (overflow), which a thief of a member's key may do.",
+				"or so many came at once that it dropped them (overflow), which a thief of a member's key may do, "+
+				"or a peer's endpoint did not answer (endpoint).",
 			"reason"),
 	}
 
@@ -84,7 +86,7 @@ func newMetrics() *metrics {
 		m.shed.WithLabelValues(class)
 	}
 
-	for _, reason := range []string{missedSnapshot, missedOverflow} {
+	for _, reason := range []string{missedSnapshot, missedOverflow, missedEndpoint} {
 		m.unchecked.WithLabelValues(reason)
 	}
 

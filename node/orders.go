@@ -140,6 +140,10 @@ func (o *orders) verify(request *directory.OperatorRequest, at time.Time) error 
 	case directory.IdentityOf(id) != request.By:
 		return directory.Refuse(directory.Forbidden, "the proof is by %s, and the request by %s; nothing was changed",
 			id, request.By)
+	case id.TrustDomain() != o.domain:
+		// Whatever policy permits: another domain's authority is not to order anything here.
+		return directory.Refuse(directory.Forbidden, "%s is no identity of %s; nothing was changed", id,
+			o.domain.Name())
 	case strings.HasPrefix(id.Path(), reservedPath):
 		// Whatever policy permits: a stolen node's key is to order nothing.
 		return directory.Refuse(directory.Forbidden, "%s is no operator; nothing was changed", id)
@@ -201,6 +205,7 @@ type commandRecorder struct {
 	invalid func() // counts
 	// unchecked counts commands that were not checked, by reason.
 	unchecked *prometheus.CounterVec
+	bundle    func(*directory.BundleChange) // has a peer's new bundle checked at its source
 }
 
 // run records commands until ctx ends. Where the node starts, it goes on behind the last
@@ -298,6 +303,10 @@ func (r *commandRecorder) record(command directory.OperatorCommand) {
 	}
 
 	r.write(event)
+
+	if command.Bundle != nil {
+		r.bundle(command.Bundle)
+	}
 }
 
 func (r *commandRecorder) write(event directory.AuditEvent) {

@@ -152,7 +152,9 @@ func (n *Node) wireDirectory(ln listeners, env Env) error {
 		return err
 	}
 
-	return n.wireBundles()
+	n.life.loop("bundles of peers", n.keeper.Run)
+
+	return nil
 }
 
 // wireAdmin starts the admin listener first, so that a node that waits for its identity
@@ -301,6 +303,13 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 
 	cfg.CheckOperator = n.orders.CheckCommand
 
+	keeper, fetcher, err := n.newKeeper()
+	if err != nil {
+		return err
+	}
+
+	n.keeper, cfg.CheckBundle = keeper, keeper.Confirm
+
 	store, err := consensus.Open(cfg)
 	if err != nil {
 		return fmt.Errorf("consensus: %w", err)
@@ -317,9 +326,20 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 	}
 	n.life.loop("attestation", n.attester.run)
 
+	judge := &bundleJudge{
+		found: func(change *directory.BundleChange) bool { return keeper.Found(change.Was.Domain, change.Next) },
+		confirm: func(ctx context.Context, change *directory.BundleChange) error {
+			return fetcher.Confirm(ctx, change.Was.Domain, change.Was.Endpoint, change.Was.Bundle, change.Next)
+		},
+		trail: n.trail, log: n.log, invalid: n.metrics.proofs.Inc,
+		unchecked: n.metrics.unchecked.WithLabelValues(missedEndpoint).Inc,
+		pause:     bundlePause, during: bundleJudgeTime, waiting: make(chan *directory.BundleChange, bundlesWait),
+	}
+	n.life.loop("check of peers' bundles", judge.run)
+
 	recorder := &commandRecorder{
 		store: store, orders: n.orders, trail: n.trail, log: n.log, invalid: n.metrics.proofs.Inc,
-		unchecked: n.metrics.unchecked,
+		unchecked: n.metrics.unchecked, bundle: judge.add,
 	}
 	n.life.loop("audit of operators' commands", recorder.run)
 
@@ -543,22 +563,24 @@ func (n *Node) await(ctx context.Context, td spiffeid.TrustDomain, at directory.
 	return n.mesh.Await(ctx, td, at)
 }
 
-// wireBundles has peers' bundles followed.
-func (n *Node) wireBundles() error {
+// newKeeper returns the keeper of peers' bundles, which does nothing before it runs.
+func (n *Node) newKeeper() (*peering.BundleKeeper, *trust.Fetcher, error) {
 	roots, err := readRoots(n.cfg.Bundles.CA)
 	if err != nil {
-		return fmt.Errorf("bundles.ca: %w", err)
+		return nil, nil, fmt.Errorf("bundles.ca: %w", err)
 	}
 
-	n.keeper = &peering.BundleKeeper{
+	fetcher := trust.NewFetcher(n.bundles, roots, n.net.fetch)
+
+	return &peering.BundleKeeper{
 		Peerings: n.agreements.List,
-		Fetch:    bundleFetcher{trust.NewFetcher(n.bundles, roots, n.net.fetch)}.fetch,
-		Propose:  n.store.SetBundle,
-		Logger:   n.log,
-	}
-	n.life.loop("bundles of peers", n.keeper.Run)
-
-	return nil
+		Fetch:    bundleFetcher{fetcher}.fetch,
+		Propose: func(ctx context.Context, td spiffeid.TrustDomain, held, bundle []byte) error {
+			return n.store.SetBundle(ctx, td, held, bundle)
+		},
+		Same:   trust.SameBundle,
+		Logger: n.log,
+	}, fetcher, nil
 }
 
 // ownBundle returns the handler's source of BundlePath; nil if it is not served.

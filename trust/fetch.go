@@ -84,6 +84,58 @@ func (f *Fetcher) Fetch(ctx context.Context, td spiffeid.TrustDomain, endpoint d
 	return Fetched{JWKS: jwks, News: !sameBundle(next, old), Again: refreshOf(next)}, nil
 }
 
+// ErrBundleOther means that an endpoint has another bundle than the expected one.
+var ErrBundleOther = errors.New("it differs from the expected bundle")
+
+// Confirm asks td's endpoint, authenticated by the bundle was, whether it has the bundle next, or one
+// with a higher sequence number. It returns ErrBundleOther if the endpoint has another one.
+func (f *Fetcher) Confirm(ctx context.Context, td spiffeid.TrustDomain, endpoint directory.BundleEndpoint,
+	was, next []byte) error {
+	if endpoint.IsZero() {
+		return fmt.Errorf("%s has no bundle endpoint: %w", td, ErrBundleOther)
+	}
+
+	believed := NewBundles()
+	if err := believed.Set(td, was); err != nil {
+		return err
+	}
+
+	jwks, err := NewFetcher(believed, f.roots, f.dial).get(ctx, td, endpoint)
+	if err != nil {
+		return err
+	}
+
+	found, err := ParseBundle(td, jwks)
+	if err != nil {
+		return err
+	}
+
+	expected, err := parseJWKS(td, next)
+	if err != nil {
+		return err
+	}
+
+	had, numbered := expected.SequenceNumber()
+	if has, ok := found.SequenceNumber(); sameBundle(found, expected) || ok && numbered && has > had {
+		return nil
+	}
+
+	return fmt.Errorf("the bundle at %s: %w", endpoint.URL, ErrBundleOther)
+}
+
+// SameBundle reports whether two bundles of td, as JWKS, have the same contents; false if one is not
+// valid.
+func SameBundle(td spiffeid.TrustDomain, one, other []byte) bool {
+	a, err := parseJWKS(td, one)
+	if err != nil {
+		return false
+	}
+
+	b, err := parseJWKS(td, other)
+
+	return err == nil && sameBundle(a, b)
+}
+
 func (f *Fetcher) get(ctx context.Context, td spiffeid.TrustDomain, endpoint directory.BundleEndpoint) ([]byte, error) {
 	if err := endpoint.Check(); err != nil {
 		return nil, err

@@ -255,3 +255,58 @@ func TestPublishedBundles(t *testing.T) {
 		t.Errorf("published is %s, %v", got, err)
 	}
 }
+
+// A bundle that the domain took is the one of the endpoint, which the bundle before authenticates, or
+// an earlier one.
+//
+// Requirement: SEC-012, TRUST-004
+func TestABundleIsConfirmedByTheOneBefore(t *testing.T) {
+	ca, err := NewCA(beta, time.Now())
+	must(t, err)
+	next, err := NewCA(beta, time.Now())
+	must(t, err)
+	thief, err := NewCA(beta, time.Now())
+	must(t, err)
+
+	was, fresh := bundleOf(t, 7, ca.cert), bundleOf(t, 8, ca.cert, next.cert)
+	forged := bundleOf(t, 8, thief.cert)
+
+	e := newEndpoint(t, func(s *httptest.Server) {
+		source := NewSource(issue(t, ca, "/roster/node/1"))
+		s.TLS = ServerTLS(source, NewBundles(), nil)
+		s.TLS.Certificates = append(s.TLS.Certificates, *source.Certificate())
+		s.StartTLS()
+	})
+	at := directory.BundleEndpoint{URL: e.URL + "/bundle", Profile: directory.ProfileSPIFFE}
+	f := NewFetcher(NewBundles(), nil, dialTCP) // which bundle is in force doesn't matter
+
+	for name, c := range map[string]struct {
+		at        directory.BundleEndpoint
+		says      []byte
+		was, next []byte
+		want      error
+	}{
+		"the same":            {at, fresh, was, fresh, nil},
+		"a later one":         {at, bundleOf(t, 9, next.cert), was, fresh, nil},
+		"the one before":      {at, was, was, forged, ErrBundleOther},
+		"another":             {at, fresh, was, forged, ErrBundleOther},
+		"without an endpoint": {directory.BundleEndpoint{}, fresh, was, forged, ErrBundleOther},
+	} {
+		e.say(gives(http.StatusOK, c.says))
+
+		if err := f.Confirm(t.Context(), beta, c.at, c.was, c.next); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+
+	e.say(gives(http.StatusOK, forged))
+
+	if err := f.Confirm(t.Context(), beta, at, bundleOf(t, 7, thief.cert), forged); err == nil {
+		t.Error("the bundle before does not authenticate the endpoint")
+	}
+
+	if !SameBundle(beta, fresh, bundleOf(t, 8, next.cert, ca.cert)) || SameBundle(beta, fresh, forged) ||
+		SameBundle(beta, []byte("{"), []byte("{")) {
+		t.Error("bundles are compared wrongly")
+	}
+}

@@ -167,7 +167,7 @@ func (s *State) do(command *Command) (directory.Outcome, error) {
 		return directory.Outcome{}, err
 	}
 
-	before := s.mark()
+	before := s.mark(command)
 	out, err := s.change(command)
 
 	if err == nil {
@@ -285,15 +285,23 @@ func (s *State) change(command *Command) (directory.Outcome, error) {
 }
 
 // Change returns what a command changes, as Command.Change does, with the name of the registration
-// that a transfer is of.
+// that a transfer is of. From StrictVersion on an operator alone gives a peering a bundle endpoint
+// that the peer's own bundle does not authenticate.
 func (s *State) Change(command *Command) (change directory.OperatorChange, ok bool) {
 	change, ok = command.Change()
-	if command.Transfer == nil {
-		return change, ok
+
+	if command.Transfer != nil {
+		if reg := s.registrations.Get(command.Transfer.RID); reg != nil {
+			change.Agent = reg.Entry().Agent
+		}
 	}
 
-	if reg := s.registrations.Get(command.Transfer.RID); reg != nil {
-		change.Agent = reg.Entry().Agent
+	strict := s.members.written.Log >= StrictVersion
+	if strict && change.Action == directory.ActionConfirm {
+		was, next := change.Peering.Was.Endpoint, change.Peering.Next.Endpoint
+		if next.Profile == directory.ProfileWeb && next != was {
+			change.Action, change.Node = directory.ActionPeering, false
+		}
 	}
 
 	return change, ok
@@ -337,6 +345,10 @@ func (s *State) trace(command *Command, before mark) {
 		applied.From = origin.From
 	}
 
+	if command.Rebundle != nil {
+		applied.Bundle = &directory.BundleChange{Was: before.peering, Next: command.Rebundle.Bundle}
+	}
+
 	s.history.commands++
 	s.traced = append(s.traced, applied)
 
@@ -352,10 +364,18 @@ func (s *State) trace(command *Command, before mark) {
 type mark struct {
 	epoch, revision, leaves uint64
 	policy                  policyText
+	peering                 directory.Peering // whose bundle the command replaces
 }
 
-func (s *State) mark() mark {
-	return mark{s.history.epoch, s.history.revision, s.history.ledger.size, s.policy.current}
+func (s *State) mark(command *Command) mark {
+	m := mark{
+		epoch: s.history.epoch, revision: s.history.revision, leaves: s.history.ledger.size, policy: s.policy.current,
+	}
+	if command.Rebundle != nil {
+		m.peering = s.peers.Get(command.Rebundle.Domain)
+	}
+
+	return m
 }
 
 // begin begins the domain's history, or a new epoch of a restored one (rule P1): leaf 0

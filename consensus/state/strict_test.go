@@ -146,3 +146,31 @@ func TestAnInvitationIsRedeemedByItsSecret(t *testing.T) {
 		t.Errorf("redeemed by the secret: %v", err)
 	}
 }
+
+// A node by itself gives a peering that an operator has accepted no bundle endpoint of the web: the
+// peer's bundle authenticates an endpoint of SPIFFE alone.
+//
+// Requirement: SEC-012, TRUST-004
+func TestAnOperatorAloneSetsAnEndpointOfTheWeb(t *testing.T) {
+	web := directory.BundleEndpoint{URL: "https://evil.test/", Profile: directory.ProfileWeb}
+	own := directory.BundleEndpoint{URL: "https://b.test/", Profile: directory.ProfileSPIFFE}
+	pending := Peer{Domain: beta, State: directory.PeeringPending, Bundle: []byte("{}")}
+
+	for name, c := range map[string]struct {
+		d        *drive
+		endpoint directory.BundleEndpoint
+		node     bool
+	}{
+		"of SPIFFE":                         {newStrict(t), own, true},
+		"of the web":                        {newStrict(t), web, false},
+		"of the web, in an earlier version": {newTracing(t), web, true},
+	} {
+		active := pending
+		active.State, active.Endpoint = directory.PeeringActive, c.endpoint
+
+		change, ok := c.d.state.Change(&Command{Amend: &Amend{pending, active}})
+		if !ok || change.Node != c.node || (change.Action == directory.ActionConfirm) != c.node {
+			t.Errorf("%s: %+v", name, change)
+		}
+	}
+}

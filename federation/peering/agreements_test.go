@@ -317,3 +317,52 @@ func TestBundlesOfEndedPeeringsAreNotAsked(t *testing.T) {
 		}
 	})
 }
+
+// The leader takes a peer's bundle from another member only if it has found the same one at the
+// endpoint itself. Otherwise it asks there soon, and not before its next round.
+//
+// Requirement: SEC-012, TRUST-004
+func TestABundleIsConfirmedAtItsEndpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		beta := spiffeid.RequireTrustDomainFromString("beta.test")
+		at := directory.Peering{
+			Domain: beta, State: directory.PeeringActive,
+			Endpoint: directory.BundleEndpoint{URL: "https://ad.beta.test/bundle"},
+		}
+		asked := 0
+		keeper := peering.BundleKeeper{
+			Logger:   slog.New(slog.DiscardHandler),
+			Peerings: func() []directory.Peering { return []directory.Peering{at} },
+			Same:     func(_ spiffeid.TrustDomain, one, other []byte) bool { return string(one) == string(other) },
+			Fetch: func(context.Context, directory.Peering) (peering.FetchedBundle, error) {
+				asked++
+
+				return peering.FetchedBundle{JWKS: []byte("new"), Again: time.Hour}, nil
+			},
+		}
+
+		if err := keeper.Confirm(beta, []byte("new")); directory.ProblemOf(err) != directory.Conflict {
+			t.Errorf("before the endpoint was asked: %v", err)
+		}
+
+		go keeper.Run(t.Context())
+		synctest.Wait()
+
+		if err := keeper.Confirm(beta, []byte("new")); err != nil || !keeper.Found(beta, []byte("new")) {
+			t.Errorf("the bundle of the endpoint: %v", err)
+		}
+
+		for range 100 {
+			if err := keeper.Confirm(beta, []byte("forged")); directory.ProblemOf(err) != directory.Conflict {
+				t.Errorf("another bundle: %v", err)
+			}
+		}
+
+		time.Sleep(15 * time.Second)
+		synctest.Wait()
+
+		if asked != 2 {
+			t.Errorf("the endpoint was asked %d times, want twice", asked)
+		}
+	})
+}

@@ -34,7 +34,9 @@ type BundleKeeper struct {
 	Fetch    func(ctx context.Context, peering directory.Peering) (FetchedBundle, error)
 	// Propose has the domain replace a peer's bundle.
 	Propose func(ctx context.Context, td spiffeid.TrustDomain, held, bundle []byte) error
-	Logger  *slog.Logger
+	// Same reports whether two bundles of a domain have the same contents.
+	Same   func(td spiffeid.TrustDomain, one, other []byte) bool
+	Logger *slog.Logger
 
 	mu   sync.Mutex // guards seen
 	seen map[spiffeid.TrustDomain]endpointState
@@ -46,6 +48,7 @@ type endpointState struct {
 	due      time.Time
 	fetched  time.Time // the last success; zero for never
 	err      error     // of the last attempt
+	found    []byte    // the bundle of the last success
 }
 
 // Run fetches bundles until ctx ends.
@@ -70,6 +73,35 @@ func (k *BundleKeeper) Endpoint(td spiffeid.TrustDomain) (fetched time.Time, err
 	defer k.mu.Unlock()
 
 	return k.seen[td].fetched, k.seen[td].err
+}
+
+// Found reports whether the last fetch of this node found a bundle of that contents at a peer's
+// endpoint.
+func (k *BundleKeeper) Found(td spiffeid.TrustDomain, bundle []byte) bool {
+	k.mu.Lock()
+	found := k.seen[td].found
+	k.mu.Unlock()
+
+	return found != nil && k.Same(td, found, bundle)
+}
+
+// Confirm refuses a bundle that another member found, with directory.Conflict, unless this node has
+// found the same one. It has the endpoint asked soon.
+func (k *BundleKeeper) Confirm(td spiffeid.TrustDomain, bundle []byte) error {
+	if k.Found(td, bundle) {
+		return nil
+	}
+
+	k.mu.Lock()
+	defer k.mu.Unlock()
+
+	if state, ok := k.seen[td]; ok {
+		state.due = time.Time{}
+		k.seen[td] = state
+	}
+
+	return directory.Refuse(directory.Conflict,
+		"the leader has not found this bundle at the endpoint of %s yet; it asks there itself", td.Name())
 }
 
 // fetchDue fetches from the endpoints that are due.
@@ -117,6 +149,18 @@ func (k *BundleKeeper) due(now time.Time) (list []directory.Peering) {
 	return list
 }
 
+// note notes the bundle that an endpoint has.
+func (k *BundleKeeper) note(peering directory.Peering, found []byte) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+
+	state := k.seen[peering.Domain]
+	if state.endpoint == peering.Endpoint {
+		state.found = found
+		k.seen[peering.Domain] = state
+	}
+}
+
 // refresh fetches one endpoint's bundle, and has the domain agree on a new one.
 func (k *BundleKeeper) refresh(ctx context.Context, peering directory.Peering) {
 	bound, cancel := context.WithTimeout(ctx, bundleFetchTimeout)
@@ -125,6 +169,10 @@ func (k *BundleKeeper) refresh(ctx context.Context, peering directory.Peering) {
 	name, url := peering.Domain.Name(), peering.Endpoint.URL
 
 	got, err := k.Fetch(bound, peering)
+	if err == nil {
+		k.note(peering, got.JWKS)
+	}
+
 	if err == nil && got.News {
 		if err = k.Propose(bound, peering.Domain, peering.Bundle, got.JWKS); err == nil {
 			k.Logger.Info("a peer has a new bundle", "peer", name, "endpoint", url)
@@ -143,7 +191,11 @@ func (k *BundleKeeper) refresh(ctx context.Context, peering directory.Peering) {
 	state := k.seen[peering.Domain]
 	state.err = err
 
-	if err != nil {
+	if directory.ProblemOf(err) == directory.Conflict {
+		k.Logger.Warn("a peer's new bundle waits until the leader finds it too; the last good one stays", "peer", name,
+			"endpoint", url, "err", err)
+		state.due = now.Add(bundleRetryInterval)
+	} else if err != nil {
 		k.Logger.Error("cannot fetch a peer's bundle; the last good one stays", "peer", name, "endpoint", url,
 			"err", err)
 		state.due = now.Add(bundleRetryInterval)

@@ -534,3 +534,35 @@ func hashText(data []byte) string {
 	sum := sha256.Sum256(data)
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
+
+// An identity of a peer domain orders nothing, even where a policy permits everything to everyone: its
+// proof is by another authority.
+//
+// Requirement: SEC-012
+func TestAnotherDomainsOperatorOrdersNothing(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t, "--domains", "2", "--nodes", "1")
+	node := m.Domains[0].Nodes[0]
+	text := `@id("all") permit (principal, action, resource);`
+	m.mustRun(append(m.operator(0), "policy", "apply", m.file([]byte(text))))
+
+	pair := m.as(1, "ops/operator").Transport.(*http.Transport).TLSClientConfig.Certificates[0]
+	client := clientOf(t, m.trusting(pair, "h2"))
+	url := node.API + "/v1/operator/policy"
+	body, err := json.Marshal(map[string]string{"policy": text + "\n// beta\n"})
+	must(t, err)
+
+	proof, err := operatorproof.Make(&pair, operatorproof.Request{
+		Domain: "alpha.test", Method: http.MethodPut, URL: url, Body: sha256.Sum256(body),
+	}, time.Now())
+	must(t, err)
+
+	status, answer, err := operate(t.Context(), client, http.MethodPut, url, proof, body)
+	if err != nil || status != http.StatusForbidden || !strings.Contains(answer, "no identity of alpha.test") {
+		t.Errorf("%d %s %v", status, answer, err)
+	}
+
+	if lines := applied(t, node, "policy.write"); len(lines) != 1 {
+		t.Errorf("applied are %+v", lines)
+	}
+}
