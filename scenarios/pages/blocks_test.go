@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -40,6 +42,26 @@ func (b block) value(name string) string {
 // isShell reports whether the block has commands.
 func (b block) isShell() bool {
 	return b.value("file") == "" && slices.Contains([]string{"sh", "bash", "shell", "console"}, b.lang)
+}
+
+// otherProgram matches a command that not every machine has. What else the blocks use is
+// in every POSIX system, or built for the run.
+var otherProgram = regexp.MustCompile(`(?m)(?:^|[\s(|;&])(python3|node|curl|openssl) `)
+
+// missing returns a program that the block needs and this machine lacks, or nothing.
+func (b block) missing() string {
+	needs := []string{b.value("needs")}
+	for _, found := range otherProgram.FindAllStringSubmatch(b.text, -1) {
+		needs = append(needs, found[1])
+	}
+
+	for _, program := range needs {
+		if _, err := exec.LookPath(program); program != "" && err != nil {
+			return program
+		}
+	}
+
+	return ""
 }
 
 // commands returns the commands of a shell block: all of its text, or the lines of a

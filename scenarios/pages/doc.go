@@ -9,6 +9,8 @@
 //	until=REGEXP  … and until its output matches
 //	exits=CODE    the block ends with this exit code
 //	sixteen       the commands are among those from nothing to a peered pair
+//	needs=PROGRAM the block isn't run on a machine without the program; of python3, node,
+//	              curl and openssl in the block itself the test knows
 //	file=NAME     the block, in any language, is the text of a file of the reader
 //
 // A page that mentions mesh/env.sh finds the development mesh of the run at mesh.

@@ -65,6 +65,8 @@ func TestBlocksRun(t *testing.T) {
 		t.Skip("runs every page")
 	}
 
+	requireBash(t)
+
 	lib := newLibrary(t)
 
 	all := pages(t)
@@ -74,6 +76,12 @@ func TestBlocksRun(t *testing.T) {
 		}
 
 		t.Run(page, func(t *testing.T) {
+			for _, b := range all[page] {
+				if program := b.missing(); b.isShell() && program != "" {
+					t.Logf("%s isn't run: there is no %s here", b, program)
+				}
+			}
+
 			if output, err := lib.run(t, all[page]); err != nil {
 				t.Errorf("%v\n%s", err, output)
 			}
@@ -83,16 +91,19 @@ func TestBlocksRun(t *testing.T) {
 
 // A page fails by the exit code of each of its commands, not only of the last one.
 func TestBrokenBlocksAreFound(t *testing.T) {
+	requireBash(t)
+
 	lib := &library{t: t, dir: t.TempDir(), net: exampleNet}
 
 	for text, want := range map[string]string{
-		"```sh\ntrue\n```\n":                         "",
-		"```sh exits=3\nexit 3\n```\n":               "",
-		"```sh exits=3\nexit 4\n```\n":               "p.md:2",
-		"```sh norun=it is wrong\nfalse\n```\n":      "",
-		"```sh\nfalse\ntrue\n```\n":                  "p.md:2",
-		"```sh\nnosuchcommand | cat\n```\n":          "p.md:2",
-		"```sh\nX=1\n```\n```sh\ntest $X = 2\n```\n": "p.md:5",
+		"```sh\ntrue\n```\n":                                                                           "",
+		"```sh exits=3\nexit 3\n```\n":                                                                 "",
+		"```sh exits=3\nexit 4\n```\n":                                                                 "p.md:2",
+		"```sh norun=it is wrong\nfalse\n```\n":                                                        "",
+		"```sh needs=nosuchprogram\nfalse\n```\n":                                                      "",
+		"```sh\nfalse\ntrue\n```\n":                                                                    "p.md:2",
+		"```sh\nnosuchcommand | cat\n```\n":                                                            "p.md:2",
+		"```sh\nX=1\n```\n```sh\ntest $X = 2\n```\n":                                                   "p.md:5",
 		"```sh until=^b$\necho a >>x; tail -n 1 x; test -s y && echo b; echo >y\n```\n":                "",
 		"```json file=a/b.json\n{}\n```\n```sh\ngrep '{}' a/b.json\n```\n":                             "",
 		"```sh terminals\nsleep 600; false\necho ready >x\n```\n```sh eventually\ngrep ready x\n```\n": "",
@@ -109,6 +120,14 @@ func TestBrokenBlocksAreFound(t *testing.T) {
 		case err != nil && !strings.Contains(err.Error(), want+" "):
 			t.Errorf("%q: %v, want a failure at %s", text, err, want)
 		}
+	}
+}
+
+func requireBash(t *testing.T) {
+	t.Helper()
+
+	if _, err := exec.LookPath("bash"); err != nil {
+		t.Skip("the pages are for bash: ", err)
 	}
 }
 
@@ -231,7 +250,7 @@ func (lib *library) script(dir string, blocks []block) string {
 			continue
 		}
 
-		if !b.isShell() {
+		if !b.isShell() || b.missing() != "" {
 			continue
 		}
 
