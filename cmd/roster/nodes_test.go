@@ -85,8 +85,8 @@ func TestACommandEndsInTime(t *testing.T) {
 		t.Errorf("exit code %d: %s\nwant %s", code, errs, want)
 	}
 
-	code, out, errs := w.run("lookup", "--address", hole, "--address", w.env["ROSTER_ADDRESS"], "--domain", "alpha.test",
-		"--timeout", "60s")
+	code, out, errs := w.run("lookup", "--address", hole, "--address", w.env["ROSTER_ADDRESS"],
+		"--domain", "alpha.test", "--timeout", "60s")
 	if code != 0 || !strings.Contains(out, "weather") {
 		t.Errorf("exit code %d: %s%s", code, out, errs)
 	}
