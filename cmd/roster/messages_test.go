@@ -168,7 +168,7 @@ func TestWrongInputsAreExplained(t *testing.T) {
 		{"import a2a http://example.com/card.json", 2, "https"},
 		{"raft", 2, "missing subcommand"},
 		{"raft dance", 2, `unknown subcommand "dance"`},
-		{"raft admit node4", 2, "ID must be spiffe://"},
+		{"raft admit spiffe://alpha.test/agent/ada", 2, "ID must be"},
 		{"peer invite Beta_", 2, "Beta_"},
 		{"policy apply NOFILE", 1, "cannot read the policy"},
 		{"revoke bob", 2, "IDENTITY must be"},
