@@ -150,6 +150,10 @@ func checkCommandLine(line []string) string {
 	}
 
 	for _, word := range rest {
+		if word == "--" {
+			break
+		}
+
 		name, isFlag := strings.CutPrefix(word, "--")
 
 		name, _, _ = strings.Cut(name, "=")
