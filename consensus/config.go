@@ -40,6 +40,9 @@ type Config struct {
 	// Join are cluster addresses of the domain's nodes. A node without any state
 	// asks there to be made a member; an operator must have admitted it.
 	Join []string
+	// Resolve returns the addresses of a host name in Join. A name with several stands for as
+	// many nodes. nil resolves nothing: Dial gets the name.
+	Resolve func(ctx context.Context, host string) ([]string, error)
 	// Expect is with how many nodes, found at Join, a domain is begun where none of
 	// them is in one: 0, where this node waits for a domain, or 1, 3 or 5.
 	Expect int

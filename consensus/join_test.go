@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -256,6 +257,43 @@ func TestADomainBeginsOnceAllThatAreExpectedAreThere(t *testing.T) {
 
 		if err := d.nodes[0].Ready(); err != nil {
 			t.Error(err)
+		}
+
+		d.close()
+	})
+}
+
+// The nodes find each other by one name with the address of each, as that of a headless
+// service.
+//
+// Requirement: OPS-027
+func TestADomainBeginsWithTheNodesOfOneName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 0, nil)
+		for i := range 3 {
+			d.members = append(d.members, Member{ID: must(alphaNode(fmt.Sprintf("n%d", i))),
+				Address: fmt.Sprintf("n%d.alpha.test:7000", i)})
+			d.nodes = append(d.nodes, nil)
+		}
+
+		for i := range 3 {
+			d.startJoining(i, func(c *Config) {
+				c.Expect, c.Join = 3, []string{"nodes.alpha.test:7000"}
+				c.Resolve = func(_ context.Context, host string) ([]string, error) {
+					if host != "nodes.alpha.test" {
+						t.Errorf("%s is resolved", host)
+					}
+
+					return []string{"n0.alpha.test", "n1.alpha.test", "n2.alpha.test"}, nil
+				}
+			})
+		}
+
+		d.ready()
+		d.settled()
+
+		if v, _ := d.voters(1); v != 3 {
+			t.Errorf("%d voters", v)
 		}
 
 		d.close()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -147,6 +148,33 @@ func (j *joiner) request() *message.JoinRequest {
 	}
 }
 
+// maxJoinAddresses bounds the addresses to which names in Join resolve.
+const maxJoinAddresses = 64
+
+// joinAddresses returns the addresses of Join. A host name with several addresses, such as
+// that of a headless service, is replaced by them: each is another node.
+func (j *joiner) joinAddresses(ctx context.Context) []string {
+	if j.cfg.Resolve == nil {
+		return j.cfg.Join
+	}
+
+	var addresses []string
+	for _, address := range j.cfg.Join {
+		host, port, _ := net.SplitHostPort(address)
+
+		found, err := j.cfg.Resolve(ctx, host)
+		if err != nil || len(found) < 2 {
+			found = []string{host} // the connection says what is wrong
+		}
+
+		for _, each := range found {
+			addresses = append(addresses, net.JoinHostPort(each, port))
+		}
+	}
+
+	return addresses[:min(len(addresses), maxJoinAddresses)]
+}
+
 // requestJoin asks every reachable member. nil means that the leader has done all that it
 // can do by now.
 func (j *joiner) requestJoin(ctx context.Context) error {
@@ -163,7 +191,7 @@ func (j *joiner) requestJoin(ctx context.Context) error {
 		doors = append(doors, leader.Address)
 	}
 
-	doors = append(doors, j.cfg.Join...)
+	doors = append(doors, j.joinAddresses(ctx)...)
 	for _, m := range j.group.servers() {
 		doors = append(doors, m.Address)
 	}

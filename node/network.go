@@ -23,6 +23,8 @@ type Network struct {
 	// fetch dials the endpoints of peers' bundles; nil for the machine's TCP, whose
 	// addresses package trust judges.
 	fetch func(ctx context.Context, addr string) (net.Conn, error)
+	// resolve returns the addresses of a host name; nil for networks without names.
+	resolve func(ctx context.Context, host string) ([]string, error)
 	// private listens on a Unix socket of this account; nil for networks without any.
 	private func(path string) (net.Listener, error)
 }
@@ -36,6 +38,7 @@ func (n Network) orTCP() Network {
 	n.fetch = n.Dial
 
 	if n.Dial == nil {
+		n.resolve = net.DefaultResolver.LookupHost
 		d := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
 		n.Dial = func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) }
 	}

@@ -289,6 +289,7 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 	}
 
 	cfg.Join, cfg.Expect, cfg.Reader = n.cfg.Join, n.cfg.Expect, !n.cfg.Voter
+	cfg.Resolve = n.net.resolve
 	cfg.API, cfg.RemoveDead, cfg.Listeners = n.member().API, n.cfg.RemoveDead, n.outbound.listeners
 
 	cfg.Timing.SlowDisk, cfg.Timing.SlowDiskFor = n.cfg.Disk.Slow, n.cfg.Disk.HandOverAfter
