@@ -314,12 +314,16 @@ func (s *Store) Ready() error {
 	}
 
 	// A live registration would be shown as ended, or the other way round.
-	if off := time.Duration(s.clocks.clockOff.Load()); off != 0 {
+	if off := s.ClockSkew(); off != 0 {
 		return fmt.Errorf("clock skew of %v from the leader; synchronise this node's clock", off.Round(time.Second))
 	}
 
 	return nil
 }
+
+// ClockSkew returns by how much at least this member's clock is ahead of its leader's, or behind
+// it if negative, while that is too much to serve; else 0.
+func (s *Store) ClockSkew() time.Duration { return time.Duration(s.clocks.clockOff.Load()) }
 
 // Transfer transfers the leadership to a member, or to the best one if to is zero, and
 // returns once it has it and this member knows that. If the answer is lost, the new leader

@@ -8,6 +8,7 @@ import (
 	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/consensus"
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/discovery"
@@ -21,6 +22,7 @@ import (
 
 // A collector reads the state of a node at every scrape, by the table stateMetrics.
 type collector struct {
+	data     string // directory
 	store    *consensus.Store
 	view     *index.View
 	source   *trust.Source
@@ -87,6 +89,13 @@ var stateMetrics = []stateMetric{
 		value(func(s *snapshot) float64 { return float64(s.store.Position().Revision) })),
 	gauge("ledger_leaves", "Leaves of the own domain's ledger.",
 		value(func(s *snapshot) float64 { leaves, _ := s.store.Ledger(); return float64(leaves) })),
+	gauge("clock_skew_seconds", "Time by which this node's clock is ahead of its leader's, or behind if negative, "+
+		"while that is too much to be ready; else 0.",
+		value(func(s *snapshot) float64 { return s.store.ClockSkew().Seconds() })),
+	gauge("disk_free_bytes", "Free space on the disk of the data directory.",
+		(*snapshot).diskFree),
+	gauge("disk_free_ratio", "Free share of the disk of the data directory, from 0 to 1, exact to a hundredth.",
+		(*snapshot).diskFreeRatio),
 	gauge("registrations", "Registrations held, by origin, including expired ones that are not removed yet.",
 		(*snapshot).registrations, "origin"),
 	gauge("watch_clients", "Clients that watch the directory at this node.",
@@ -103,6 +112,8 @@ var stateMetrics = []stateMetric{
 	// Identity and audit.
 	gauge("svid_remaining_seconds", "Time until the node's SVID expires; negative afterwards.",
 		value(func(s *snapshot) float64 { return time.Until(s.source.SVID().Certificates[0].NotAfter).Seconds() })),
+	gauge("svid_lifetime_seconds", "Lifetime of the node's SVID, from its issue to its end.",
+		value(func(s *snapshot) float64 { return svidLifetime(s.source).Seconds() })),
 	gauge("identity_failing", "1 while the node's SVID or its domain's bundle can't be renewed and the last valid "+
 		"ones are in use, and after the SVID has expired.",
 		value(func(s *snapshot) float64 { return oneIf(identityFails(s.source, time.Now())) })),
@@ -143,6 +154,10 @@ var stateMetrics = []stateMetric{
 		"issues none.", (*snapshot).pageAges, "origin"),
 	gauge("peer_up", "1 if a node of the active peer has answered this node within nine seconds, else 0.",
 		(*snapshot).peersUp, "origin"),
+	gauge("federation_frozen", "1 while a peer is frozen because it contradicted itself; this node has evidence.",
+		perPeer(func(p federation.PeerStatus) float64 {
+			return oneIf(p.State == string(directory.PeeringFrozen))
+		}), "origin"),
 	gauge("federation_epoch_timestamp_seconds", "Start of the epoch of a peer, in Unix seconds; it changes with a "+
 		"restore there.", (*snapshot).epochs, "origin"),
 	gauge("federation_over_quota_registrations", "Registrations of a peer that its quotas exclude.",
@@ -175,6 +190,18 @@ var stateMetrics = []stateMetric{
 		"had no room.", value(func(s *snapshot) float64 { return float64(s.index.LeftOut) })),
 	gauge("probed_registrations", "Registrations by the result of their last probe.",
 		(*snapshot).probes, "state"),
+}
+
+func (s *snapshot) diskFree(emit emit) {
+	if free, _, err := FreeSpace(s.data); err == nil {
+		emit(float64(free))
+	}
+}
+
+func (s *snapshot) diskFreeRatio(emit emit) {
+	if _, percent, err := FreeSpace(s.data); err == nil {
+		emit(float64(percent) / 100)
+	}
 }
 
 func (s *snapshot) requestsInProgress(emit emit) {
@@ -310,6 +337,12 @@ func (c *collector) Collect(values chan<- prometheus.Metric) {
 // has expired without an attempt to renew it leaves no error of a file.
 func identityFails(s *trust.Source, now time.Time) bool {
 	return s.Trouble() != nil || !now.Before(s.SVID().Certificates[0].NotAfter)
+}
+
+// svidLifetime returns the whole lifetime of the node's SVID.
+func svidLifetime(s *trust.Source) time.Duration {
+	leaf := s.SVID().Certificates[0]
+	return leaf.NotAfter.Sub(leaf.NotBefore)
 }
 
 func oneIf(condition bool) float64 {

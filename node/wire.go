@@ -76,6 +76,7 @@ func (n *Node) wire(env Env) error {
 	n.serve("api", n.server, n.limited("api", ln.api, n.cfg.Limits.Connections, n.cfg.Limits.ConnectionsPerAddress))
 
 	n.metrics.registry.MustRegister(&collector{
+		data:     n.cfg.Data,
 		store:    n.store,
 		view:     n.view,
 		source:   n.source,

@@ -18,6 +18,9 @@ var (
 // otherPages are pages of other projects, and names that stand for any page.
 var otherPages = []string{"SKILL.md", "skill.md", "AGENTS.md", "DESIGN.md"}
 
+// pageURL is a page elsewhere.
+var pageURL = regexp.MustCompile(`https://[^\s"]+`)
+
 // A page that a comment or another page names is in the repository: in the same folder, at
 // the top, or in docs. Links between pages lead to files.
 func TestPagesExist(t *testing.T) {
@@ -43,7 +46,7 @@ func TestPagesExist(t *testing.T) {
 		}
 
 		dir := path.Dir(name)
-		for _, page := range pageName.FindAllString(string(text), -1) {
+		for _, page := range pageName.FindAllString(pageURL.ReplaceAllString(string(text), ""), -1) {
 			if !slices.ContainsFunc([]string{path.Join(dir, page), page, path.Join("docs", page),
 				path.Join("docs/spec", page)}, exists) &&
 				!slices.Contains(otherPages, page) && !strings.HasSuffix(name, "_test.go") {

@@ -2,14 +2,11 @@ package deploy
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // A cluster starts the pods of the chart's StatefulSet as processes from the image's root, each
@@ -133,19 +130,14 @@ func (c *cluster) start(pod int) {
 	}, nil))
 }
 
-// ready asks as the kubelet does.
+// ready asks as the pod's readiness probe does.
 func (c *cluster) ready(pod int) error {
-	client := http.Client{Timeout: 5 * time.Second}
+	probe := exec.Command(binary(c.t), "doctor", "--ready", "--config",
+		filepath.Join(c.work, fmt.Sprintf("roster-%d", pod), "node.yaml"))
 
-	answer, err := client.Get("http://" + c.address(pod) + ":8404/readyz")
+	out, err := probe.CombinedOutput()
 	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-
-	text, err := io.ReadAll(answer.Body)
-	if err == nil && answer.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", answer.Status, text)
+		err = fmt.Errorf("%w\n%s", err, out)
 	}
 
 	return err

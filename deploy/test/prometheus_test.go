@@ -1,0 +1,611 @@
+package deploy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// A rule is one rule of a file for Prometheus.
+type rule struct {
+	Alert       string            `yaml:"alert"`
+	Record      string            `yaml:"record"`
+	Expr        string            `yaml:"expr"`
+	Annotations map[string]string `yaml:"annotations"`
+}
+
+func rulesOf(t *testing.T, file string) (all []rule) {
+	t.Helper()
+
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	var parsed struct {
+		Groups []struct {
+			Rules []rule `yaml:"rules"`
+		} `yaml:"groups"`
+	}
+	if err := yaml.Unmarshal(text, &parsed); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, group := range parsed.Groups {
+		all = append(all, group.Rules...)
+	}
+
+	return all
+}
+
+// dashboardExpressions returns the expressions of the dashboard's panels.
+func dashboardExpressions(t *testing.T) (all []string) {
+	t.Helper()
+
+	text, err := os.ReadFile("../grafana/roster.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(text, &dashboard); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, panel := range dashboard.Panels {
+		if len(panel.Targets) == 0 {
+			t.Errorf("the panel %q has no query", panel.Title)
+		}
+
+		for _, target := range panel.Targets {
+			all = append(all, target.Expr)
+		}
+	}
+
+	return all
+}
+
+// Requirement: OPS-014
+func TestRulesAreValidAndTested(t *testing.T) {
+	promtool := tool(t, "promtool")
+
+	run(t, exec.Command(promtool, "check", "rules", "../prometheus/alerts.yaml", "../prometheus/recording.yaml"))
+	run(t, exec.Command(promtool, "check", "config", "../prometheus/prometheus.yaml"))
+	run(t, exec.Command(promtool, "test", "rules", "../prometheus/tests.yaml"))
+}
+
+// Each alert has a section in the runbooks that begins with a command, and no section is left
+// over.
+//
+// Requirement: OPS-014
+func TestEachAlertHasARunbook(t *testing.T) {
+	text, err := os.ReadFile("../../docs/runbooks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	sections := map[string]string{}
+	for _, section := range strings.Split(string(text), "\n## ")[1:] {
+		name, body, _ := strings.Cut(section, "\n")
+		sections[name] = body
+	}
+
+	for _, alert := range rulesOf(t, "../prometheus/alerts.yaml") {
+		body, ok := sections[alert.Alert]
+		delete(sections, alert.Alert)
+
+		if !ok {
+			t.Errorf("%s has no section in docs/runbooks.md", alert.Alert)
+		}
+
+		_, command, _ := strings.Cut(body, "```sh\n")
+		if !strings.HasPrefix(command, "roster ") {
+			t.Errorf("the runbook of %s doesn't begin with a command", alert.Alert)
+		}
+
+		if want := "/docs/runbooks.md#" + strings.ToLower(alert.Alert); !strings.HasSuffix(
+			alert.Annotations["runbook_url"], want) {
+			t.Errorf("%s names the runbook %s, want …%s", alert.Alert, alert.Annotations["runbook_url"], want)
+		}
+	}
+
+	for name := range sections {
+		t.Errorf("docs/runbooks.md has a section for %s, which is no alert", name)
+	}
+}
+
+// A devMesh is what "roster dev" writes of its mesh.
+type devMesh struct {
+	Ready   bool
+	Domains []struct {
+		TrustDomain string `json:"trust_domain"`
+		Nodes       []devNode
+	}
+}
+
+type devNode struct {
+	ID, API, Admin, Config, Data string
+	PID                          int
+}
+
+// dev starts a mesh of processes.
+func dev(t *testing.T, domains, nodes int) (dir string, mesh devMesh) {
+	t.Helper()
+
+	dir = filepath.Join(t.TempDir(), "mesh")
+	start(t, "roster dev", exec.Command(binary(t), "dev", "--dir", dir, "--port", "0", "--processes", "--sample", "2",
+		"--domains", fmt.Sprint(domains), "--nodes", fmt.Sprint(nodes)))
+
+	until(t, "the mesh is ready", func() error {
+		text, err := os.ReadFile(filepath.Join(dir, "mesh.json"))
+		if err != nil {
+			return err
+		}
+
+		if err := json.Unmarshal(text, &mesh); err != nil {
+			return err
+		}
+
+		if !mesh.Ready {
+			return errors.New("it isn't")
+		}
+
+		return nil
+	})
+
+	return dir, mesh
+}
+
+// operator returns a command of a development domain's operator.
+func operator(t *testing.T, dir, domain, api string, args ...string) *exec.Cmd {
+	t.Helper()
+
+	identity := filepath.Join(dir, domain, "identities", "ops-operator")
+
+	return exec.Command(binary(t), append(args, "--address", api, "--bundle", filepath.Join(dir, domain, "bundle.pem"),
+		"--cert", identity+".pem", "--key", identity+".key")...)
+}
+
+var (
+	seriesName = regexp.MustCompile(`\b(?:roster|go|process)_[a-z0-9_]+\b`)
+	recorded   = regexp.MustCompile(`\b[a-z_]+:[a-z_]+:[a-z0-9]+\b`)
+	labelNames = regexp.MustCompile(`(?m)^roster_[a-z_]+\{([^}]*)\}`)
+)
+
+// knownLabels have few values; no metric is labelled by an agent, a path or a query.
+var knownLabels = []string{"origin", "peer", "code", "method", "route", "status", "le", "direction", "pool", "state",
+	"reason", "class", "listener", "place", "format"}
+
+// Every series in the rules and the dashboard exists in a running node.
+//
+// Requirement: OPS-014
+func TestEverySeriesExists(t *testing.T) {
+	_, mesh := dev(t, 2, 1)
+	node := mesh.Domains[0].Nodes[0]
+
+	// A series of a request, and of a refused one.
+	client := http.Client{Timeout: 10 * time.Second}
+	for _, path := range []string{"/metrics", "/absent"} {
+		if answer, err := client.Get(node.Admin + path); err == nil {
+			_ = answer.Body.Close()
+		}
+	}
+
+	records := map[string]bool{}
+
+	var used []string
+	for _, file := range []string{"../prometheus/recording.yaml", "../prometheus/alerts.yaml"} {
+		for _, each := range rulesOf(t, file) {
+			records[each.Record] = true
+			used = append(used, each.Expr)
+		}
+	}
+
+	used = append(used, dashboardExpressions(t)...)
+
+	// Those of which a healthy mesh has no sample, but a description.
+	unseen := map[string]bool{"roster_federation_messages_refused_total": true, "roster_requests_refused_total": true}
+
+	until(t, "all series exist", func() error {
+		answer, err := client.Get(node.Admin + "/metrics")
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+
+		text, err := io.ReadAll(answer.Body)
+		if err != nil {
+			return err
+		}
+
+		for _, expression := range used {
+			for _, name := range recorded.FindAllString(expression, -1) {
+				if !records[name] {
+					t.Errorf("%s is recorded by no rule", name)
+				}
+			}
+
+			bare := recorded.ReplaceAllString(expression, "")
+			for _, name := range seriesName.FindAllString(bare, -1) {
+				if !regexp.MustCompile(`(?m)^`+name+`[{ ]`).Match(text) && !unseen[name] {
+					err = errors.Join(err, fmt.Errorf("%s, in %s", name, expression))
+				}
+			}
+		}
+
+		for _, labels := range labelNames.FindAllSubmatch(text, -1) {
+			for _, pair := range strings.Split(string(labels[1]), ",") {
+				if name, _, _ := strings.Cut(pair, "="); !slices.Contains(knownLabels, name) {
+					t.Errorf("a series has the label %s", pair)
+				}
+			}
+		}
+
+		return err
+	})
+
+	reference, err := os.ReadFile("../../docs/reference/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for name := range unseen {
+		if !strings.Contains(string(reference), "`"+name+"`") {
+			t.Errorf("docs/reference/metrics.md doesn't have %s", name)
+		}
+	}
+}
+
+// A prometheus is a real Prometheus with this repository's rules, whose times are shortened:
+// "for" to a second, and windows to ten.
+type prometheus struct{ url string }
+
+func startPrometheus(t *testing.T, targets []string) *prometheus {
+	t.Helper()
+
+	program := tool(t, "prometheus")
+	dir := t.TempDir()
+
+	for _, name := range []string{"alerts.yaml", "recording.yaml"} {
+		text, err := os.ReadFile("../prometheus/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		text = regexp.MustCompile(`(?m)^( +for:) .*$`).ReplaceAll(text, []byte("$1 1s"))
+		text = regexp.MustCompile(`\[5m\]`).ReplaceAll(text, []byte("[10s]"))
+
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	for i := range targets {
+		targets[i] = strings.TrimPrefix(targets[i], "http://")
+	}
+
+	config, err := json.Marshal(map[string]any{
+		"global":     map[string]string{"scrape_interval": "1s", "evaluation_interval": "1s"},
+		"rule_files": []string{"alerts.yaml", "recording.yaml"},
+		"scrape_configs": []any{map[string]any{
+			"job_name": "roster", "static_configs": []any{map[string]any{"targets": targets}},
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if err := os.WriteFile(filepath.Join(dir, "prometheus.yaml"), config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	address := free.Addr().String()
+	_ = free.Close()
+
+	start(t, "prometheus", exec.Command(program, "--config.file="+filepath.Join(dir, "prometheus.yaml"),
+		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address, "--log.level=warn"))
+
+	p := &prometheus{"http://" + address}
+
+	until(t, "Prometheus has scraped all nodes and evaluated the rules", func() error {
+		for query, want := range map[string]int{"up == 1": len(targets),
+			"job_origin:roster_registrations:max": 1} {
+			if got, err := p.query(query); err != nil || len(got) < want {
+				return fmt.Errorf("%s: %d results, %w", query, len(got), err)
+			}
+		}
+
+		return nil
+	})
+
+	return p
+}
+
+// query returns the labels of each result.
+func (p *prometheus) query(expression string) (labels []map[string]string, err error) {
+	request, err := http.NewRequest(http.MethodGet, p.url+"/api/v1/query", nil)
+	if err != nil {
+		return nil, err
+	}
+
+	query := request.URL.Query()
+	query.Set("query", expression)
+	request.URL.RawQuery = query.Encode()
+
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+
+	var answer struct {
+		Status, Error string
+		Data          struct {
+			Result []struct{ Metric map[string]string }
+		}
+	}
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return nil, err
+	}
+
+	if answer.Status != "success" {
+		return nil, errors.New(answer.Error)
+	}
+
+	for _, result := range answer.Data.Result {
+		labels = append(labels, result.Metric)
+	}
+
+	return labels, nil
+}
+
+// firing returns the names of the alerts that fire.
+func (p *prometheus) firing(t *testing.T) []string {
+	t.Helper()
+
+	results, err := p.query(`ALERTS{alertstate="firing"}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	names := map[string]bool{}
+	for _, labels := range results {
+		names[labels["alertname"]] = true
+	}
+
+	return slices.Sorted(maps.Keys(names))
+}
+
+func (p *prometheus) eventuallyFires(t *testing.T, alert string) {
+	t.Helper()
+
+	until(t, alert+" fires", func() error {
+		if firing := p.firing(t); !slices.Contains(firing, alert) {
+			return fmt.Errorf("what fires is %v", firing)
+		}
+
+		return nil
+	})
+}
+
+// Two nodes of three are killed, then the last: the domain has no leader, and its peer hears
+// nothing of it. Before that no alert fires.
+//
+// Requirement: OPS-029
+func TestAlertsOfLostNodes(t *testing.T) {
+	tool(t, "prometheus")
+
+	dir, mesh := dev(t, 2, 3)
+
+	var targets []string
+	for _, domain := range mesh.Domains {
+		for _, node := range domain.Nodes {
+			targets = append(targets, node.Admin)
+		}
+	}
+
+	p := startPrometheus(t, targets)
+	if firing := p.firing(t); len(firing) > 0 {
+		t.Errorf("in a healthy mesh fire %v", firing)
+	}
+
+	alpha := mesh.Domains[0]
+	last := alpha.Nodes[2]
+
+	kill := func(node devNode) {
+		if err := syscall.Kill(node.PID, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kill(alpha.Nodes[0])
+	kill(alpha.Nodes[1])
+	p.eventuallyFires(t, "RosterNodeDown")
+	p.eventuallyFires(t, "RosterNoLeader")
+
+	// The runbooks' first commands show it.
+	doctor := exec.Command(binary(t), "doctor", "--config", alpha.Nodes[0].Config)
+	if out, _ := doctor.CombinedOutput(); !strings.Contains(string(out), "it does not run here") {
+		t.Errorf("doctor says\n%s", out)
+	}
+
+	peers := operator(t, dir, alpha.TrustDomain, last.API, "raft", "peers")
+	if out, err := peers.CombinedOutput(); err != nil || strings.Contains(string(out), "leader\t") {
+		t.Errorf("raft peers: %v\n%s", err, out)
+	}
+
+	kill(last)
+	p.eventuallyFires(t, "RosterPeerSilent")
+
+	beta := mesh.Domains[1]
+	show := operator(t, dir, beta.TrustDomain, beta.Nodes[0].API, "peer", "show", alpha.TrustDomain)
+	if out, err := show.CombinedOutput(); err != nil || !strings.Contains(string(out), "unreachable") {
+		t.Errorf("peer show: %v\n%s", err, out)
+	}
+}
+
+// A node's disk fills up, its SVID isn't renewed, and its audit log can't be written.
+//
+// Requirement: OPS-029
+func TestAlertsOfOneNode(t *testing.T) {
+	asRoot(t)
+	tool(t, "prometheus")
+
+	work := t.TempDir()
+	host := fmt.Sprintf("127.%d.%d.9", 1+os.Getpid()%250, 1+(os.Getpid()/250+2)%250)
+	roster := func(args ...string) {
+		command := exec.Command(binary(t), args...)
+		command.Dir = work
+		command.Env = append(os.Environ(), "XDG_CONFIG_HOME="+work)
+		run(t, command)
+	}
+	roster("ca", "init", "solo.test")
+	roster("init", ".", "--members", "a="+host)
+
+	data := filepath.Join(work, "a", "data")
+	if err := os.Mkdir(data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+
+	run(t, exec.Command("mount", "-t", "tmpfs", "-o", "size=256m,mode=0700", "none", data))
+	t.Cleanup(func() { _ = exec.Command("umount", "--lazy", data).Run() })
+
+	config := filepath.Join(work, "a", "node.yaml")
+	serve := func() *process { return start(t, "node", exec.Command(binary(t), "serve", "--config", config)) }
+	node := serve()
+	p := startPrometheus(t, []string{host + ":8401"})
+
+	if firing := p.firing(t); len(firing) > 0 {
+		t.Errorf("with a healthy node fire %v", firing)
+	}
+
+	doctorSays := func(check, want string) {
+		t.Helper()
+
+		out, _ := exec.Command(binary(t), "doctor", "--config", config).CombinedOutput()
+		for line := range strings.Lines(string(out)) {
+			if strings.Contains(line, check) && strings.Contains(line, want) {
+				return
+			}
+		}
+
+		t.Errorf("doctor doesn't say %s of %s:\n%s", want, check, out)
+	}
+
+	// Another program fills the disk to 95 %.
+	filler := filepath.Join(data, "filler")
+	run(t, exec.Command("sh", "-ec", `head -c $(($(stat -f -c '%a*%S' "$1") * 93 / 100)) /dev/zero >"$2"`, "sh", data,
+		filler))
+	p.eventuallyFires(t, "RosterDiskNearlyFull")
+	doctorSays("disk", "failed")
+
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+
+	// The audit log becomes a file that takes nothing.
+	node.stop(t)
+
+	trail := filepath.Join(data, "audit.jsonl")
+	if err := errors.Join(os.Remove(trail), os.Symlink("/dev/full", trail)); err != nil {
+		t.Fatal(err)
+	}
+
+	serve()
+	p.eventuallyFires(t, "RosterAuditUnwritable")
+	doctorSays("node", "audit")
+
+	// An SVID of a minute is not renewed.
+	roster("ca", "issue", "/roster/node/a", "--host", host, "--out", "a/node", "--lifetime", "1m")
+	p.eventuallyFires(t, "RosterSVIDAboutToEnd")
+	doctorSays("identity", "ends in")
+}
+
+// The disk of a peer's only node is set back, as by a snapshot of its virtual machine, and the
+// peer registers something else under revisions that it had signed before.
+//
+// Requirement: OPS-029
+func TestAlertsOfAPeerThatIsSetBack(t *testing.T) {
+	tool(t, "prometheus")
+
+	dir, mesh := dev(t, 2, 1)
+	alpha, beta := mesh.Domains[0], mesh.Domains[1]
+	node, observer := beta.Nodes[0], alpha.Nodes[0]
+	p := startPrometheus(t, []string{observer.Admin})
+
+	identity := filepath.Join(dir, beta.TrustDomain, "identities", "agent-ada")
+	register := func(name string) {
+		until(t, name+" is registered", func() error {
+			command := exec.Command(binary(t), "register", name, "../agent/weather.json", "--visibility", "mesh",
+				"--address", node.API, "--bundle", filepath.Join(dir, beta.TrustDomain, "bundle.pem"),
+				"--cert", identity+".pem", "--key", identity+".key")
+
+			out, err := command.CombinedOutput()
+			if err != nil {
+				err = fmt.Errorf("%w\n%s", err, out)
+			}
+
+			return err
+		})
+	}
+
+	if err := syscall.Kill(node.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+
+	kept := filepath.Join(t.TempDir(), "data")
+
+	run(t, exec.Command("cp", "-a", node.Data, kept))
+
+	first := start(t, "beta before", exec.Command(binary(t), "serve", "--config", node.Config))
+
+	register("one")
+	until(t, "alpha has it", func() error {
+		out, err := operator(t, dir, alpha.TrustDomain, observer.API, "lookup", "--agent", "one").CombinedOutput()
+		if err != nil || !strings.Contains(string(out), beta.TrustDomain) {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+
+		return nil
+	})
+
+	_ = first.command.Process.Kill()
+
+	<-first.done
+
+	run(t, exec.Command("sh", "-ec", `rm -rf "$2" && cp -a "$1" "$2"`, "sh", kept, node.Data))
+	start(t, "beta after", exec.Command(binary(t), "serve", "--config", node.Config))
+	register("two")
+	register("three")
+	p.eventuallyFires(t, "RosterEvidenceFound")
+
+	// The runbook's first command prints the evidence.
+	out, err := operator(t, dir, alpha.TrustDomain, observer.API, "peer", "evidence", beta.TrustDomain).CombinedOutput()
+	if err != nil || len(out) == 0 {
+		t.Errorf("peer evidence: %v\n%s", err, out)
+	}
+}
