@@ -37,8 +37,8 @@ type OperatorChange struct {
 	Peering   *PeeringChange
 	Admission *AdmissionChange
 	Bundle    *BundleChange // once it is applied
-	Owner     Identity // of a transfer: the new owner
-	Agent     string   // of a transfer: the registration's name, by which a request may name it
+	Owner     Identity      // of a transfer: the new owner
+	Agent     string        // of a transfer: the registration's name, by which a request may name it
 	// Node is true if the change is one that a node makes by itself; an operator's proof is
 	// then not needed. The state decides it by the shape of the command.
 	Node bool
