@@ -163,6 +163,9 @@ type Config struct {
 	Bundle func() ([]byte, error)
 	// Bundles are all trust bundles that this node holds; nil if they are not served.
 	Bundles operator.TrustBundles
+	// VerifyProof verifies a proof file by the bundles that this node holds, and returns the
+	// report as JSON; nil offers no tool for that.
+	VerifyProof func(ctx context.Context, proof []byte) ([]byte, error)
 	// Federation serves /federation/v1/ and authorises its callers itself.
 	Federation http.Handler
 

@@ -19,6 +19,8 @@ var Description = sync.OnceValue(func() *openapi.Document { return openapi.Parse
 
 // ServeTools answers MCP on in and out with the tools that a node has at /mcp, on behalf of
 // c's identity; see mcp.Serve.
-func ServeTools(ctx context.Context, c *client.Client, in io.ReadCloser, out io.WriteCloser) error {
-	return mcp.Serve(ctx, Description(), c, in, out)
+func ServeTools(
+	ctx context.Context, c *client.Client, verify mcp.Verifier, in io.ReadCloser, out io.WriteCloser,
+) error {
+	return mcp.Serve(ctx, Description(), c, verify, in, out)
 }

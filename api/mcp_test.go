@@ -75,8 +75,9 @@ func use(t *testing.T, s *Server, caller, name, arguments string) *toolResult {
 	return &out.Result
 }
 
-// toolCount is how many tools there are.
-const toolCount = 4
+// toolCount is how many tools there are for a caller who may register, at a node without a
+// gateway that verifies nothing.
+const toolCount = 6
 
 // A listedTool is a tool as clients see it.
 type listedTool struct {
@@ -325,7 +326,7 @@ func TestToolsAreForThoseWhoMay(t *testing.T) {
 			t.Errorf("ada is offered %v", got)
 		}
 
-		if got := names(rpc(t, s, "", list)); len(got) != toolCount-1 || slices.Contains(got, "register_agent") {
+		if got := names(rpc(t, s, "", list)); len(got) != toolCount-3 || slices.Contains(got, "register_agent") {
 			t.Errorf("nobody is offered %v", got)
 		}
 
@@ -516,7 +517,7 @@ func TestToolsOnStandardInputAndOutput(t *testing.T) {
 	here, there := net.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		done <- ServeTools(t.Context(), apiclient.NewDirect(server.URL, server.Client()), there, there)
+		done <- ServeTools(t.Context(), apiclient.NewDirect(server.URL, server.Client()), nil, there, there)
 	}()
 
 	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).
@@ -526,7 +527,7 @@ func TestToolsOnStandardInputAndOutput(t *testing.T) {
 	}
 
 	list, err := session.ListTools(t.Context(), nil)
-	if err != nil || len(list.Tools) != toolCount {
+	if err != nil || len(list.Tools) != toolCount+1 { // the node's answer tells whether it has a gateway
 		t.Fatalf("%d tools, %v", len(list.Tools), err)
 	}
 
@@ -587,7 +588,7 @@ func TestWhatIsNoMessageTakesNoAnswersAlong(t *testing.T) {
 	here, there := net.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		done <- ServeTools(t.Context(), apiclient.NewDirect(server.URL, server.Client()), there, there)
+		done <- ServeTools(t.Context(), apiclient.NewDirect(server.URL, server.Client()), nil, there, there)
 	}()
 	go io.WriteString(here,
 		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}

@@ -68,7 +68,13 @@ func (s *Server) admit(w http.ResponseWriter, call *request.Call, route *route) 
 	}
 
 	if outer != nil {
-		return invalid, func() {}, nil
+		if route.who.pool == poolRequests {
+			return invalid, func() {}, nil
+		}
+
+		leave, err = s.pool(route.who.pool).Take(call.Caller(), 1)
+
+		return invalid, leave, err
 	}
 
 	leave, err = s.takeShares(w, call, route)

@@ -151,7 +151,7 @@ func (s *Server) makeSurfaces() {
 		}),
 		mcp: mcp.NewHandler(mcp.Config{
 			PublicURL: cfg.PublicURL, Description: Description(), Routes: s.Handler,
-			MayRegister: s.mayRegister, Logger: s.log,
+			MayRegister: s.mayRegister, Invokes: cfg.Gateway != nil, Verify: cfg.VerifyProof, Logger: s.log,
 		}),
 	}
 	s.makeOperatorSurfaces(reader)

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"sync"
@@ -45,6 +46,26 @@ func (h heldBundles) Publish(domain spiffeid.TrustDomain) ([]byte, error) {
 	}
 
 	return bundle, err
+}
+
+// verifyProof verifies a proof file by the bundle that this node holds of the proof's domain,
+// and returns the report as JSON.
+func (h heldBundles) verifyProof(_ context.Context, proof []byte) ([]byte, error) {
+	named, _ := trust.Verify(proof, trust.VerifyOptions{}) // without an anchor; it names the domain
+
+	var options trust.VerifyOptions
+
+	if domain, err := spiffeid.TrustDomainFromString(named.Subject.Domain); err == nil {
+		if text, err := h.bundles.Publish(domain); err == nil {
+			if options.Bundle, err = trust.ParseBundle(domain, text); err != nil {
+				return nil, err
+			}
+		}
+	}
+
+	report, _ := trust.Verify(proof, options) // the report has the verdict
+
+	return json.Marshal(report)
 }
 
 // List implements operator.TrustBundles.

@@ -133,7 +133,7 @@ var layers = map[string][]string{
 	"api/catalog": {"directory", "directory/index", "directory/kinds", "directory/problem", "directory/strictjson",
 		"api/admission", "api/openapi", "api/registration", "api/request", "api/response"},
 	"api/mcp": {"directory", "directory/problem", "directory/strictjson", "api/client",
-		"api/openapi", "api/request", "api/response", "api/wire", "directory/spelling"},
+		"api/openapi", "api/request", "api/response", "api/wire", "directory/spelling", "api/admission"},
 	// what other programs import: its dependencies are few (TestDependencyBudget)
 	"api/wire":   {},
 	"api/client": {"api/wire", "directory/operatorproof", "directory/sse"},

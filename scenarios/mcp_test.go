@@ -1,8 +1,10 @@
 package scenarios
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -96,8 +98,8 @@ func TestAnyNodeAnswersAnyMessage(t *testing.T) {
 
 			slices.Sort(names)
 
-			if want := []string{"discover_agents", "get_agent", "lookup_agents",
-				"register_agent"}; !slices.Equal(names, want) {
+			if want := []string{"deregister_agent", "discover_agents", "get_agent", "lookup_agents", "refresh_agent",
+				"register_agent", "verify_agent"}; !slices.Equal(names, want) {
 				t.Fatalf("the tools are %v, want %v", names, want)
 			}
 		}
@@ -141,8 +143,9 @@ func TestAnyNodeAnswersAnyMessage(t *testing.T) {
 // Requirement: AD-045
 func TestModelClientsStartTheProgram(t *testing.T) {
 	t.Parallel() // most of its time it waits for processes
-	p := startProcesses(t, "--domains", "2", "--sample", "4")
+	p := startProcesses(t, "--domains", "2", "--sample", "4", "--insecure-loopback")
 	d := p.Domains[0]
+	parrot := startParrot(t)
 	identity := filepath.Join(filepath.Dir(d.Bundle), "identities", "agent-ada")
 	cmd := exec.Command(p.path, "mcp")
 	cmd.Env = append(os.Environ(), "ROSTER_ADDRESS="+d.Nodes[0].API, "ROSTER_BUNDLE="+d.Bundle,
@@ -183,6 +186,8 @@ func TestModelClientsStartTheProgram(t *testing.T) {
 			"count": 100}); len(got["agents"].([]any)) == 0 {
 			t.Error("no agent of the other domain is found")
 		}
+
+		useEveryTool(t, s, fmt.Sprint("parrot-", i), parrot)
 	}
 
 	if len(offered[0]) != len(offered[1]) {
@@ -205,5 +210,63 @@ func TestModelClientsStartTheProgram(t *testing.T) {
 
 	if state := cmd.ProcessState; state == nil || state.ExitCode() != 0 {
 		t.Errorf("the program ended as %v", state)
+	}
+}
+
+// startParrot starts an A2A agent at plain http that answers with the parts that it got, and
+// returns its URL.
+func startParrot(t *testing.T) string {
+	t.Helper()
+
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var call struct {
+			Params struct {
+				Message struct {
+					Parts json.RawMessage `json:"parts"`
+				} `json:"message"`
+			} `json:"params"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&call); err != nil {
+			t.Error(err)
+		}
+
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":"1","result":%s}`, call.Params.Message.Parts)
+	}))
+	t.Cleanup(server.Close)
+
+	return server.URL
+}
+
+// useEveryTool registers, verifies, refreshes, invokes and removes an agent by tools.
+// notes/users.md: "MCP has discover, get, describe (and register over stdio)".
+func useEveryTool(t *testing.T, s *mcp.ClientSession, name, url string) {
+	t.Helper()
+
+	called(t, s, "register_agent", map[string]any{"agent": name, "kind": "a2a", "document": map[string]any{
+		"name": "Parrot", "description": "Repeats.", "version": "1", "url": url, "skills": []any{},
+	}})
+
+	report := called(t, s, "verify_agent", map[string]any{"agent": name})
+	if report["authentic"] != true || report["anchor"] != "bundle" || len(report["steps"].([]any)) < 8 {
+		t.Errorf("%s is verified as %v", name, report)
+	}
+
+	if changed := called(t, s, "refresh_agent", map[string]any{"agent": name, "lt": 600}); changed["sunset"] == nil {
+		t.Errorf("%s is refreshed as %v", name, changed)
+	}
+
+	said := called(t, s, "invoke_agent", map[string]any{"agent": name, "input": "hello"})
+	if got := fmt.Sprint(said["output"]); got != "[map[kind:text text:hello]]" {
+		t.Errorf("%s said %s", name, got)
+	}
+
+	called(t, s, "deregister_agent", map[string]any{"agent": name})
+
+	for _, tool := range []string{"get_agent", "verify_agent", "refresh_agent"} {
+		gone, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: map[string]any{"agent": name}})
+		if err != nil || !gone.IsError {
+			t.Errorf("%s after the removal: %v, %v", tool, gone, err)
+		}
 	}
 }

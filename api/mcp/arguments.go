@@ -119,6 +119,38 @@ func (args arguments) post(path string) (*toolRequest, error) {
 	return request, nil
 }
 
+// registration returns the rid or the agent's name of a registration, and its origin.
+func (args arguments) registration() (id, origin string, err error) {
+	var named [3]string
+	for i, name := range []string{"rid", "agent", "origin"} {
+		if named[i], err = args.text(name); err != nil {
+			return "", "", err
+		}
+	}
+
+	rid, agent, origin := named[0], named[1], named[2]
+	if (rid == "") == (agent == "") || origin != "" && rid == "" {
+		return "", "", directory.Refuse(directory.BadRequest,
+			"%s needs either rid, with or without origin, or agent", args.of.name)
+	}
+
+	return rid + agent, origin, nil
+}
+
+// path returns the path of the registration that the arguments name.
+func (args arguments) path() (string, error) {
+	id, origin, err := args.registration()
+	if err != nil {
+		return "", err
+	}
+
+	if origin != "" {
+		return "/ad/r/" + url.PathEscape(origin) + "/" + url.PathEscape(id), nil
+	}
+
+	return "/ad/r/" + url.PathEscape(id), nil
+}
+
 // text returns an argument that is one text; "" if it is absent.
 func (args arguments) text(name string) (string, error) {
 	values, err := args.texts(name)

@@ -18,7 +18,11 @@ type capture struct {
 	header http.Header
 	status int
 	body   bytes.Buffer
+	cut    bool // the answer is longer than maxCapture
 }
+
+// maxCapture bounds an answer that is kept, in bytes. Only an agent's may be longer.
+const maxCapture = 16 << 20
 
 func newCapture() *capture { return &capture{header: http.Header{}} }
 
@@ -35,6 +39,12 @@ func (a *capture) WriteHeader(status int) {
 // Write implements http.ResponseWriter.
 func (a *capture) Write(b []byte) (int, error) {
 	a.WriteHeader(http.StatusOK)
+
+	if a.body.Len()+len(b) > maxCapture {
+		a.cut = true
+		return 0, errLongAnswer
+	}
+
 	return a.body.Write(b)
 }
 
@@ -48,8 +58,15 @@ func (a *capture) serve(handler http.Handler, r *http.Request) (err error) {
 	}()
 	handler.ServeHTTP(a, r)
 
+	if a.cut {
+		return errLongAnswer
+	}
+
 	return nil
 }
+
+var errLongAnswer = directory.Refuse(directory.AgentFailed,
+	"the agent's answer has more than the %d bytes that a tool's result may have", maxCapture)
 
 // sdkProblems are the problems of the SDK's refusals, which are plain text.
 var sdkProblems = map[int]directory.Problem{

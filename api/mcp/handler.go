@@ -14,9 +14,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/roster-mesh/roster/api/admission"
 	"github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/api/openapi"
 	"github.com/roster-mesh/roster/api/request"
@@ -32,7 +34,11 @@ type Config struct {
 	Routes func() http.Handler
 	// MayRegister tells whether a caller may register agents at all.
 	MayRegister func(*request.Call) bool
-	Logger      *slog.Logger
+	// Invokes tells whether the node has a gateway.
+	Invokes bool
+	// Verify verifies proofs by the bundles that the node holds; nil offers no such tool.
+	Verify Verifier
+	Logger *slog.Logger
 }
 
 // A Handler answers POST /mcp: the tools over MCP's streamable HTTP, without sessions, so
@@ -46,7 +52,7 @@ type Handler struct {
 
 // NewHandler returns a Handler.
 func NewHandler(cfg Config) *Handler {
-	handler := &Handler{cfg: cfg, tools: newToolset(cfg.Description)}
+	handler := &Handler{cfg: cfg, tools: newToolset(cfg.Description, cfg.Verify)}
 	handler.sdk = sync.OnceValue(func() http.Handler {
 		server := newServer(handler.tools, cfg.PublicURL, handler.delegate)
 		server.AddReceivingMiddleware(handler.offer)
@@ -91,7 +97,16 @@ func (h *Handler) Post(w http.ResponseWriter, call *request.Call) error {
 	r := call.WithContext(call.Context())
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	captured := newCapture()
-	h.sdk().ServeHTTP(captured, r)
+
+	called := h.tools.named(message.tool)
+	if called != nil && called.offered == toInvokers { // an agent has its own time limit
+		rc := http.NewResponseController(w)
+		_ = rc.SetWriteDeadline(time.Time{})
+		h.sdk().ServeHTTP(captured, r)
+		_ = rc.SetWriteDeadline(time.Now().Add(admission.BodyTime))
+	} else {
+		h.sdk().ServeHTTP(captured, r)
+	}
 
 	if bytes.HasPrefix(captured.body.Bytes(), []byte(notHandled)) && len(message.id) > 0 {
 		response.Write(w, call.Request, http.StatusOK, "application/json",
@@ -99,8 +114,6 @@ func (h *Handler) Post(w http.ResponseWriter, call *request.Call) error {
 
 		return nil
 	}
-
-	called := h.tools.named(message.tool)
 
 	return captured.forward(w, call, called == nil || !called.writes)
 }
@@ -165,11 +178,17 @@ func (h *Handler) offer(next mcp.MethodHandler) mcp.MethodHandler {
 		}
 
 		list.CacheScope = "private" // the list is for one caller (AD-080)
-		if !h.cfg.MayRegister(call) {
-			list.Tools = slices.DeleteFunc(slices.Clone(list.Tools), func(t *mcp.Tool) bool {
-				return h.tools.named(t.Name).writes
-			})
-		}
+		mayRegister := h.cfg.MayRegister(call)
+		list.Tools = slices.DeleteFunc(slices.Clone(list.Tools), func(t *mcp.Tool) bool {
+			switch h.tools.named(t.Name).offered {
+			case toRegistrants:
+				return !mayRegister
+			case toInvokers:
+				return !h.cfg.Invokes
+			default:
+				return false
+			}
+		})
 
 		return list, nil
 	}

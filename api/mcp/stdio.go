@@ -16,10 +16,12 @@ import (
 )
 
 // Serve answers MCP on in and out, newline-delimited, with the tools that a node has at
-// /mcp. Their requests go to c's node, as c's identity. It returns when in has ended and
+// /mcp. Their requests go to c's node, as c's identity; proofs are verified by verify, which
+// may be nil. It returns when in has ended and
 // everything is answered, or when ctx ends, with its error.
 func Serve(
-	ctx context.Context, description *openapi.Document, c *client.Client, in io.ReadCloser, out io.WriteCloser,
+	ctx context.Context, description *openapi.Document, c *client.Client, verify Verifier, in io.ReadCloser,
+	out io.WriteCloser,
 ) error {
 	do := func(ctx context.Context, request *toolRequest) (*client.Reply, error) {
 		reply, err := c.Do(ctx, request.method, request.target, nil, request.body)
@@ -30,7 +32,7 @@ func Serve(
 		return nil, unanswered(request, err)
 	}
 
-	server := newServer(newToolset(description), c.Address(), do)
+	server := newServer(newToolset(description, verify), c.Address(), do)
 	transport := &mcp.IOTransport{Reader: in, Writer: out, MaxLineLength: MaxMessage}
 
 	return server.Run(ctx, drainingTransport{transport})

@@ -44,11 +44,17 @@ func newServer(tools *toolset, base string, do requester) *mcp.Server {
 		},
 	)
 	for _, t := range tools.all {
-		openWorld := false
+		if t.offered == toVerifiers && t.verify == nil {
+			continue
+		}
+
+		openWorld := t.offered == toInvokers // only an agent is beyond the directory
+		repeatable := !openWorld
 		server.AddTool(&mcp.Tool{
 			Name: t.name, Title: t.title, Description: t.does, InputSchema: t.input(), OutputSchema: tools.output(t),
 			Annotations: &mcp.ToolAnnotations{
-				ReadOnlyHint: !t.writes, IdempotentHint: true, DestructiveHint: &t.writes, OpenWorldHint: &openWorld,
+				ReadOnlyHint: !t.writes, IdempotentHint: repeatable, DestructiveHint: &t.writes,
+				OpenWorldHint: &openWorld,
 			},
 		}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return t.result(t.call(ctx, r.Params.Arguments, base, do)), nil
@@ -85,7 +91,16 @@ func (t *tool) try(ctx context.Context, raw []byte, do requester) (*client.Reply
 
 	request.writes = t.writes
 
-	return do(ctx, request)
+	reply, err := do(ctx, request)
+	if err != nil || t.verify == nil || reply.Status != http.StatusOK {
+		return reply, err
+	}
+
+	if reply.Body, err = t.verify(ctx, reply.Body); err != nil {
+		return nil, err
+	}
+
+	return reply, nil
 }
 
 // requestID is the id of the request by which a tool was called; a new one if there was
