@@ -98,7 +98,7 @@ func (l *stateLog) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		l.check(time.Now())
 
-		interval := time.Duration(stateInterval)
+		interval := stateInterval
 		if l.pace != nil {
 			interval = time.Duration(float64(interval) * l.pace())
 		}

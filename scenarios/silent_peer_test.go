@@ -51,6 +51,7 @@ func newBlackHole(t *testing.T, target string) *blackHole {
 		for _, conn := range b.conns {
 			_ = conn.Close()
 		}
+
 		b.mu.Unlock()
 
 		b.wg.Wait()
