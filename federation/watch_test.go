@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,6 +102,22 @@ func TestASilentPeerIsSeenWithinTenSeconds(t *testing.T) {
 		eventually(t, 5*time.Second, "active", func() bool { return s.status().State == "active" })
 		time.Sleep(time.Minute)
 
+		var pulls atomic.Int64
+		s.world.mu.Lock()
+		s.world.tap = func(_ string, r *http.Request, body []byte) []byte {
+			if r.URL.Path == protocol.PathPages {
+				pulls.Add(1)
+			}
+
+			return body
+		}
+		s.world.mu.Unlock()
+		time.Sleep(5 * time.Minute)
+
+		if n := pulls.Load(); n > 40 { // by short waits it would be 200
+			t.Errorf("a peer that pings was asked %d times in five minutes", n)
+		}
+
 		was := s.status()
 		if was.State != "active" || !was.Up || time.Since(was.LastAnswer) > protocol.PingEvery+time.Second {
 			t.Fatalf("an idle peer: %+v", was)
@@ -153,7 +170,7 @@ func TestAPeerThatDoesNotPingIsSeenToo(t *testing.T) {
 		for range 100 {
 			time.Sleep(time.Second)
 
-			if is := s.status(); is.State != "active" {
+			if is := s.status(); is.State != "active" || is.LastError != "" {
 				t.Fatalf("an idle peer: %+v", is)
 			}
 		}
