@@ -25,6 +25,9 @@
 // deleted bytes in free pages, so a loop overwrites free pages (wipe.go), at most once a
 // second after a deletion and once at start.
 //
+// Without the list of free pages a start reads the whole file to find them. Close writes it;
+// other changes don't, because it grows with each deletion.
+//
 // All operations pass through Disk, which runs changes one at a time and notices when the
 // disk stops responding; then operations are refused with ErrStalled instead of waiting.
 package store

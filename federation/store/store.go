@@ -116,6 +116,25 @@ func Open(dir string, noSync bool, gate *Disk) (*Store, error) {
 	return s, nil
 }
 
+// Close closes the file, once. It returns when all transactions have ended.
+func (s *Store) Close() error {
+	err := s.saveFreePages()
+	if errors.Is(err, ErrStalled) {
+		err = nil // the next start finds them by itself
+	}
+
+	return errors.Join(err, s.wiper.file.Close(), s.db.Close())
+}
+
+// saveFreePages writes the list of free pages, without which a start reads the whole file to
+// find them. Other changes don't write it, because it grows with each deletion.
+func (s *Store) saveFreePages() error {
+	return s.Update(func(*bbolt.Tx) error {
+		s.db.NoFreelistSync = false // until the file is closed; guarded by the transaction
+		return nil
+	})
+}
+
 // begin creates the buckets of a new file, and checks the version of an existing one.
 func begin(tx *bbolt.Tx) error {
 	for _, b := range [][]byte{BucketMeta, bucketOrigins, bucketStreams, bucketPast} {

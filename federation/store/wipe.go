@@ -199,5 +199,3 @@ func openWiper(path string) (wiper, error) {
 
 	return wiper{dirty: make(chan struct{}, 1), file: file}, nil
 }
-
-func (s *Store) Close() error { return errors.Join(s.wiper.file.Close(), s.db.Close()) }
