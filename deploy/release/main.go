@@ -19,7 +19,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,9 +32,6 @@ import (
 const sbomTool = "github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0"
 
 func main() {
-	log.SetFlags(0)
-	log.SetPrefix("release: ")
-
 	keyFile := flag.String("key", "", "`FILE` with the private key that signs (PEM, PKCS #8, Ed25519)")
 	out := flag.String("out", "dist", "`DIRECTORY` of the release; it must be empty or absent")
 	platforms := flag.String("platforms", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64",
@@ -43,7 +39,8 @@ func main() {
 	flag.Parse()
 
 	if err := build(*keyFile, *out, strings.Split(*platforms, ",")); err != nil {
-		log.Fatal(err)
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
 	}
 }
 
@@ -141,7 +138,7 @@ func buildProgram(out, platform string) error {
 	}
 
 	name := filepath.Join(out, "roster-"+system+"-"+architecture)
-	log.Printf("building %s", name)
+	fmt.Fprintln(os.Stderr, "building", name)
 
 	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=true", "-ldflags", "-s -w -buildid=", "-o", name,
 		"./cmd/roster")
@@ -154,7 +151,7 @@ func buildProgram(out, platform string) error {
 // writeSBOM writes the list of the components, without the time and the random serial number
 // that would differ with each build.
 func writeSBOM(out string) error {
-	log.Print("listing the components")
+	fmt.Fprintln(os.Stderr, "listing the components")
 
 	cmd := exec.Command("go", "run", sbomTool, "app", "-json", "-noserial", "-notimestamp", "-licenses", "-std",
 		"-main", "cmd/roster", "-output", filepath.Join(out, "roster.cdx.json"), ".")

@@ -2,6 +2,7 @@ package kinds_test
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -158,8 +159,8 @@ func TestARefusalNamesTheKind(t *testing.T) {
 		t.Fatalf("refused as %v", err)
 	}
 
-	refusal := err.(*directory.Error)
-	if len(refusal.Violations) < 3 || refusal.Violations[0].Detail != refusal.Detail ||
+	var refusal *directory.Error
+	if !errors.As(err, &refusal) || len(refusal.Violations) < 3 || refusal.Violations[0].Detail != refusal.Detail ||
 		refusal.Violations[1].Pointer != "/base" {
 		t.Errorf("its faults are %+v", refusal.Violations)
 	}
