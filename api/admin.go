@@ -13,40 +13,46 @@ import (
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
-// AdminConfig configures the admin listener.
+// AdminConfig configures a listener without authentication.
 type AdminConfig struct {
 	// PublicURL is the domain's, where problems are explained.
 	PublicURL string
-	Hosts     []string     // by which it may be asked, beside addresses and localhost
-	Metrics   http.Handler // of /metrics; may be nil
+	Hosts     func() []string // by which it may be asked, beside addresses and localhost; may be nil
+	Metrics   http.Handler    // of /metrics; nil if it is not served
 	// Ready returns nil if the node has a leader, has caught up and serves; else an error
-	// that names the check that failed.
+	// that names the check that failed. If it is nil, health is not served.
 	Ready func() error
 }
 
-// NewAdmin returns the handler of the admin listener: /metrics, /healthz (the process lives)
-// and /readyz (it serves). It authenticates no caller, so it belongs on a loopback address.
+// NewAdmin returns the handler of the admin listener, or of one that serves a part of it:
+// /metrics, /healthz (the process lives) and /readyz (it serves). It authenticates no caller.
 func NewAdmin(cfg AdminConfig) http.Handler {
 	m := http.NewServeMux()
 	if cfg.Metrics != nil {
 		m.Handle("GET /metrics", cfg.Metrics)
 	}
 
-	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
-		response.Write(w, r, http.StatusOK, "application/json", []byte(`{"healthy":true}`+"\n"))
-	})
-	m.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if err := cfg.Ready(); err != nil {
-			b := strictjson.AppendText([]byte(`{"ready":false`), "failing", err.Error())
-			response.Write(w, r, http.StatusServiceUnavailable, "application/json", append(b, '}', '\n'))
-
-			return
-		}
-
-		response.Write(w, r, http.StatusOK, "application/json", []byte(`{"ready":true}`+"\n"))
-	})
+	if cfg.Ready != nil {
+		m.HandleFunc("GET /healthz", writeHealth)
+		m.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { writeReadiness(w, r, cfg.Ready()) })
+	}
 
 	return knownHost(cfg, problem.Routes(m, cfg.PublicURL))
+}
+
+func writeHealth(w http.ResponseWriter, r *http.Request) {
+	response.Write(w, r, http.StatusOK, "application/json", []byte(`{"healthy":true}`+"\n"))
+}
+
+func writeReadiness(w http.ResponseWriter, r *http.Request, failing error) {
+	if failing != nil {
+		b := strictjson.AppendText([]byte(`{"ready":false`), "failing", failing.Error())
+		response.Write(w, r, http.StatusServiceUnavailable, "application/json", append(b, '}', '\n'))
+
+		return
+	}
+
+	response.Write(w, r, http.StatusOK, "application/json", []byte(`{"ready":true}`+"\n"))
 }
 
 // knownHost refuses requests whose Host is neither an address, nor localhost, nor
@@ -62,7 +68,12 @@ func knownHost(cfg AdminConfig, next http.Handler) http.Handler {
 		_, err := netip.ParseAddr(strings.Trim(host, "[]"))
 		named := func(name string) bool { return strings.EqualFold(host, name) }
 
-		if err != nil && !named("localhost") && !slices.ContainsFunc(cfg.Hosts, named) {
+		var hosts []string
+		if cfg.Hosts != nil {
+			hosts = cfg.Hosts()
+		}
+
+		if err != nil && !named("localhost") && !slices.ContainsFunc(hosts, named) {
 			problem.Write(w, cfg.PublicURL, directory.Refuse(problem.Misdirected,
 				"%.64q is not this listener: use its address, localhost, or a name of listen.hosts", r.Host))
 

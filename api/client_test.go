@@ -237,7 +237,7 @@ func TestClientSetsPeerings(t *testing.T) {
 func TestAdmin(t *testing.T) {
 	var failing error
 	h := NewAdmin(AdminConfig{
-		Hosts: []string{"metrics.example"},
+		Hosts: func() []string { return []string{"metrics.example"} },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "roster_up 1\n")
 		}),
@@ -277,6 +277,31 @@ func TestAdmin(t *testing.T) {
 		host = name
 		want("/metrics", status, "")
 		want("/healthz", status, "")
+	}
+}
+
+// The listeners for other machines serve health alone, and metrics alone: users.md, "an own
+// listen.metrics and listen.health for other addresses".
+func TestHealthAndMetricsAreApart(t *testing.T) {
+	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+
+	for name, c := range map[string]struct {
+		cfg     AdminConfig
+		metrics int
+		health  int
+	}{
+		"health":  {AdminConfig{Ready: func() error { return nil }}, 404, 200},
+		"metrics": {AdminConfig{Metrics: metrics}, 200, 404},
+	} {
+		handler := NewAdmin(c.cfg)
+		for path, want := range map[string]int{"/metrics": c.metrics, "/healthz": c.health, "/readyz": c.health} {
+			w, r := httptest.NewRecorder(), httptest.NewRequest("GET", path, nil)
+			r.Host = "10.1.2.3:8404"
+
+			if handler.ServeHTTP(w, r); w.Code != want {
+				t.Errorf("%s at the listener for %s: %d, want %d", path, name, w.Code, want)
+			}
+		}
 	}
 }
 

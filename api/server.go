@@ -119,7 +119,7 @@ func (s *Server) makeSurfaces() {
 		Domain: cfg.Domain, Reader: reader, Registry: cfg.Registry, DefaultVisibility: cfg.Policy.DefaultVisibility,
 		IsPeer: cfg.IsPeer,
 		Lifetimes: registration.Lifetimes{Min: cfg.MinLifetime, Credentials: cfg.CredentialLives,
-			Callers: cfg.CallerLimits},
+			Callers: s.limiter.Callers},
 	}
 
 	s.surfaces = surfaces{
@@ -218,6 +218,11 @@ func (s *Server) Registry() Registry { return s.cfg.Registry }
 
 // Pools returns the pools that callers share.
 func (s *Server) Pools() *admission.Pools { return s.pools }
+
+// SetLimits replaces the rates of callers, and the lifetimes of callers with limits of their own.
+func (s *Server) SetLimits(general admission.Limits, callers []admission.CallerLimits) {
+	s.limiter.Set(general, callers)
+}
 
 // Drain ends the streams of events, each with its reason. A node that stops calls it
 // first, since they would go on for ever.

@@ -27,6 +27,19 @@ type leadership struct {
 	regranter  *regranter
 	negotiator *negotiator
 	follower   *follower
+
+	rules    atomic.Pointer[Rules] // of this member
+	newRules chan struct{}         // holds one request to propose them
+}
+
+// setRules replaces the rules of this member. If it leads, it proposes them to the domain.
+func (l *leadership) setRules(rules *Rules) {
+	l.rules.Store(rules)
+
+	select {
+	case l.newRules <- struct{}{}:
+	default:
+	}
 }
 
 // begin begins a term as leader; the returned function ends it and waits for its
@@ -131,6 +144,8 @@ func (l *leadership) lead(ctx context.Context) {
 		select {
 		case <-l.regranter.regrants:
 			l.regranter.regrantAll(ctx)
+		case <-l.newRules:
+			l.replaceRules(ctx)
 		case <-ctx.Done():
 			return
 		}
@@ -143,14 +158,31 @@ func (l *leadership) proposeRules(ctx context.Context) error {
 	current := l.replica.state.Owners().Rules()
 	l.replica.mu.RUnlock()
 
-	if current.Equal(&l.cfg.Rules) {
+	rules := l.rules.Load()
+	if current.Equal(rules) {
 		return nil
 	}
 
-	rules := l.cfg.Rules
-	_, err := l.proposer.propose(ctx, &state.Command{Rules: &rules})
+	_, err := l.proposer.propose(ctx, &state.Command{Rules: rules})
 
 	return err
+}
+
+// replaceRules proposes the new rules until they are in force, or this member's term ends.
+func (l *leadership) replaceRules(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := l.proposeRules(ctx)
+		if err == nil {
+			return
+		}
+
+		l.log.Debug("cannot replace the domain's rules yet; retrying", "err", err)
+
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // run follows Raft's elections of this member.

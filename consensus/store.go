@@ -137,6 +137,10 @@ func (s *Store) AmendPeering(ctx context.Context, was, p directory.Peering) erro
 	return err
 }
 
+// SetRules replaces a member's rules for owners and names, which should be the same on all
+// members. The leader's come into force in the domain.
+func SetRules(store *Store, rules Rules) { store.leadership.setRules(&rules) }
+
 // SetBundle puts a peer's new bundle in the place of held, which it was compared
 // with. Where the peering has another by then, or is not in force, nothing changes.
 func (s *Store) SetBundle(ctx context.Context, peer spiffeid.TrustDomain, held, bundle []byte) error {
@@ -443,8 +447,9 @@ func (s *Store) connect() {
 	s.leadership = &leadership{
 		cfg: cfg, log: log, life: life, group: s.group, replica: s.Replica, clocks: s.clocks,
 		proposer: s.proposer, reader: s.reader, regranter: s.regranter, negotiator: s.negotiator,
-		follower: s.follower,
+		follower: s.follower, newRules: make(chan struct{}, 1),
 	}
+	s.leadership.rules.Store(&cfg.Rules)
 	s.sweeper = &sweeper{
 		cfg: cfg, log: log, life: life, group: s.group, replica: s.Replica, clocks: s.clocks, operator: s.operator,
 	}

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -84,10 +85,19 @@ type Target struct {
 	Timeout   time.Duration // of the exchange; the guard's if it is 0
 }
 
+// A Permission names the targets that are permitted, as in GuardConfig.
+type Permission struct {
+	Allow     []netip.Prefix
+	Hosts     []string
+	Ports     []uint16
+	AnyBundle bool
+}
+
 // A Guard makes the outbound requests whose targets registrants chose. It is safe for
 // concurrent use.
 type Guard struct {
-	cfg GuardConfig
+	cfg       GuardConfig
+	permitted atomic.Pointer[Permission]
 
 	mu         sync.Mutex // guards the fields below
 	transports map[server]*http.Transport
@@ -110,7 +120,17 @@ func NewGuard(cfg GuardConfig) *Guard {
 		cfg.HeaderTimeout = cfg.Timeout
 	}
 
-	return &Guard{cfg: cfg, transports: map[server]*http.Transport{}}
+	guard := &Guard{cfg: cfg, transports: map[server]*http.Transport{}}
+	guard.permitted.Store(&Permission{cfg.Allow, cfg.Hosts, cfg.Ports, cfg.AnyBundle})
+
+	return guard
+}
+
+// Permit replaces the targets that are permitted. Requests that are under way go on; others
+// use new connections.
+func (g *Guard) Permit(targets Permission) {
+	g.permitted.Store(&targets)
+	g.Close()
 }
 
 // Close closes the connections that no request uses.
@@ -157,8 +177,8 @@ func (g *Guard) port(text string) (port uint16, open bool) {
 	}
 
 	port = uint16(n)
-	if len(g.cfg.Ports) > 0 {
-		return port, slices.Contains(g.cfg.Ports, port)
+	if ports := g.permitted.Load().Ports; len(ports) > 0 {
+		return port, slices.Contains(ports, port)
 	}
 
 	return port, port == 443 || port >= 1024
@@ -167,8 +187,10 @@ func (g *Guard) port(text string) (port uint16, open bool) {
 // checkAddress decides whether a connection to host may be made at an address: nil or a
 // *Refusal.
 func (g *Guard) checkAddress(at netip.AddrPort, host string) error {
-	allow := g.cfg.Allow
-	if slices.Contains(g.cfg.Hosts, strings.ToLower(strings.TrimSuffix(host, "."))) {
+	permitted := g.permitted.Load()
+
+	allow := permitted.Allow
+	if slices.Contains(permitted.Hosts, strings.ToLower(strings.TrimSuffix(host, "."))) {
 		allow = egress.Anywhere
 	}
 

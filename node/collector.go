@@ -16,6 +16,7 @@ import (
 	"github.com/roster-mesh/roster/federation/peering"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/gateway/probe"
+	"github.com/roster-mesh/roster/node/disk"
 	"github.com/roster-mesh/roster/trust"
 	"github.com/roster-mesh/roster/trust/audit"
 )
@@ -193,13 +194,13 @@ var stateMetrics = []stateMetric{
 }
 
 func (s *snapshot) diskFree(emit emit) {
-	if free, _, err := FreeSpace(s.data); err == nil {
+	if free, _, err := disk.FreeSpace(s.data); err == nil {
 		emit(float64(free))
 	}
 }
 
 func (s *snapshot) diskFreeRatio(emit emit) {
-	if _, percent, err := FreeSpace(s.data); err == nil {
+	if _, percent, err := disk.FreeSpace(s.data); err == nil {
 		emit(float64(percent) / 100)
 	}
 }

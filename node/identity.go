@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"sync/atomic"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/roster-mesh/roster/api"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -80,22 +77,4 @@ func (n *Node) awaitIdentity(ctx context.Context) error {
 	n.source, err = w.Source(ctx)
 
 	return err
-}
-
-// A front answers on the admin listener before, while and after the node serves.
-type front struct {
-	publicURL string
-	hosts     []string // by which it may be asked
-	handler   atomic.Pointer[http.Handler]
-}
-
-// show answers with metrics, if there are any yet, and with whether the node serves.
-func (f *front) show(metrics http.Handler, ready func() error) {
-	h := api.NewAdmin(api.AdminConfig{PublicURL: f.publicURL, Hosts: f.hosts, Metrics: metrics, Ready: ready})
-	f.handler.Store(&h)
-}
-
-// ServeHTTP implements http.Handler.
-func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	(*f.handler.Load()).ServeHTTP(w, r)
 }

@@ -61,7 +61,7 @@ func newMetrics() *metrics {
 				"The log has a few of them each second."}, []string{"method", "status"}),
 		connections: counterVec("connections_refused_total",
 			"Connections closed by the limit of a listener: limits.connections and limits.connections_per_address "+
-				"for api, 1024 each for cluster and gossip.", "listener"),
+				"for api, 1024 each for cluster and gossip, 256 each for health and metrics.", "listener"),
 		proofs: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: namespace,
 			Name:      "operator_proof_invalid_total",
@@ -108,8 +108,11 @@ var cpuTime = collectors.GoRuntimeMetricsRule{
 // since then.
 var liveHeap = collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile(`^/gc/heap/live:bytes$`)}
 
+// maxScrapes bounds the requests for metrics at once; more get 503.
+const maxScrapes = 8
+
 func (m *metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
 }
 
 func (m *metrics) handshakeRefused(reason string) { m.handshakes.WithLabelValues(reason).Inc() }

@@ -11,7 +11,8 @@
 //
 //	node, wire, wire_agents, lifecycle
 //	                       the start, in order, and the stop
-//	network, listen        addresses and servers
+//	network, listen, admin addresses and servers
+//	reload                 changes of the configuration while the node runs
 //	identity, callers, attest
 //	                       identities of this node and of its callers
 //	operator, cluster, records, grants, rules, quotas, formats
@@ -25,8 +26,8 @@
 //
 //	config     the configuration
 //	listener   limits of connections        dnssd    the local network
-//	memory     the process's memory         dev      a mesh on loopback
-//	doctor     the diagnosis of a node
+//	memory     the process's memory         disk     the disk's room
+//	doctor     the diagnosis of a node      dev      a mesh on loopback
 package node
 
 import (
@@ -65,6 +66,7 @@ import (
 type Env struct {
 	Network Network
 	Logger  *slog.Logger
+	Level   *slog.LevelVar     // of Logger, which a reload changes; nil if it can't
 	Timing  consensus.Timing   // zero for the defaults
 	Gossip  gossip.Timing      // zero for the defaults
 	Stretch federation.Stretch // of federation's pace; nil is 1
@@ -98,8 +100,9 @@ type Node struct {
 	face     *api.Server
 	gateway  *gateway.Gateway // nil if it is off
 
-	outbound      outbound
-	adminListener net.Listener
+	outbound outbound
+	reloader reloader
+	open     []net.Listener // without authentication
 
 	agreements *peering.Agreements
 	attester   *attester
@@ -126,8 +129,11 @@ func Start(cfg config.Config, env Env) (*Node, error) {
 	}
 
 	node := &Node{cfg: cfg, net: env.Network.orTCP(), log: env.Logger, clients: map[spiffeid.TrustDomain]*http.Client{}}
+	node.reloader.current.Store(&cfg)
+	node.metrics = newMetrics()
+
 	if node.log == nil {
-		node.log = cfg.Log.Logger(os.Stderr)
+		node.log = cfg.Log.Logger(os.Stderr, nil)
 	}
 
 	node.panics = contain.New(node.log)
@@ -142,9 +148,23 @@ func Start(cfg config.Config, env Env) (*Node, error) {
 // fall idle in that time are closed, so that their clients go to another node. Close
 // follows it.
 func (n *Node) Drain() {
+	drain := n.reloader.current.Load().Drain
+	n.log.Info("stopping", "drain_ms", drain.Milliseconds())
 	n.draining.Store(true)
 	n.server.SetKeepAlivesEnabled(false)
-	<-time.After(n.cfg.Drain)
+	<-time.After(drain)
+}
+
+// Reload applies the reloadable keys of a valid configuration, all together, and logs their
+// names. Other keys that differ from the running configuration are named in one line of the
+// log, and change nothing before a restart (OPS-031).
+func (n *Node) Reload(next *config.Config) {
+	changed, restart := n.reloader.reload(next)
+	n.log.Info("configuration reloaded", "changed", changed)
+
+	if len(restart) > 0 {
+		n.log.Warn("changed keys of the configuration need a restart; they are not applied", "keys", restart)
+	}
 }
 
 // Close stops the node: it hands leadership over, answers the pending requests and ends

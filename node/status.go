@@ -13,6 +13,7 @@ import (
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/federation"
+	"github.com/roster-mesh/roster/node/disk"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -45,7 +46,7 @@ func (r selfReport) Node() wire.NodeStatus {
 		status.SVIDExpires = svid.Certificates[0].NotAfter.UTC()
 	}
 
-	if free, percent, err := FreeSpace(r.data); err == nil {
+	if free, percent, err := disk.FreeSpace(r.data); err == nil {
 		status.DiskFree = free
 		status.DiskFreePercent = percent
 	}

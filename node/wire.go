@@ -53,8 +53,9 @@ func (n *Node) wire(env Env) error {
 		return err
 	}
 
-	n.outbound.listeners = ownListeners([]net.Listener{n.adminListener, ln.api, ln.cluster, ln.gossip},
-		n.member().Cluster, n.cfg.Gossip.Advertise)
+	bound := slices.Concat(n.open, []net.Listener{ln.api, ln.cluster, ln.gossip})
+	n.outbound.listeners = listener.Addresses(consensus.MaxListeners, bound, n.member().Cluster,
+		n.cfg.Gossip.Advertise)
 
 	wireDebug(n) // before the data is loaded, so that a slow start can be profiled
 
@@ -103,6 +104,8 @@ func (n *Node) wire(env Env) error {
 		return err
 	}
 
+	n.reloader.level, n.reloader.front, n.reloader.face, n.reloader.store = env.Level, &n.admin, n.face, n.store
+
 	return n.wireDNSSD(ln.api.Addr())
 }
 
@@ -134,8 +137,6 @@ func (n *Node) wireDirectory(ln listeners, env Env) error {
 		return err
 	}
 
-	n.metrics = newMetrics()
-
 	n.view = index.NewView(n.cfg.TrustDomain)
 	if n.cfg.Probe.Enabled {
 		n.findings = probe.NewFindings()
@@ -158,21 +159,50 @@ func (n *Node) wireDirectory(ln listeners, env Env) error {
 	return nil
 }
 
-// wireAdmin starts the admin listener first, so that a node that waits for its identity
-// can report that.
+// wireAdmin starts the listeners without authentication first, so that a node that waits for
+// its identity can report that.
 func (n *Node) wireAdmin() error {
-	ln, err := n.net.Listen(n.cfg.Listen.Admin)
-	if err != nil {
-		return fmt.Errorf("listen.admin: %w", err)
-	}
-
-	n.adminListener = ln
-	n.admin.publicURL, n.admin.hosts = n.cfg.PublicURL, n.cfg.Listen.Hosts
+	n.admin.publicURL = n.cfg.PublicURL
+	n.admin.hosts.Store(&n.cfg.Listen.Hosts)
 	n.admin.show(nil, func() error { return errors.New("starting") })
-	n.serve("admin", listener.NewServer(&n.admin, nil, n.log), ln)
+
+	for _, each := range []struct {
+		name, address string
+		handler       http.Handler
+	}{
+		{"admin", n.cfg.Listen.Admin, n.admin.handler(func(h *frontHandlers) http.Handler { return h.admin })},
+		{"health", n.cfg.Listen.Health, n.admin.handler(func(h *frontHandlers) http.Handler { return h.health })},
+		{"metrics", n.cfg.Listen.Metrics, n.admin.handler(func(h *frontHandlers) http.Handler { return h.metrics })},
+	} {
+		if each.address == "" {
+			continue
+		}
+
+		ln, err := n.net.Listen(each.address)
+		if err != nil {
+			return fmt.Errorf("listen.%s: %w", each.name, err)
+		}
+
+		n.open = append(n.open, ln)
+
+		if each.name != "admin" {
+			ln = n.limited(each.name, ln, maxProbeConns, 0)
+		}
+
+		if !config.IsLoopback(each.address) {
+			n.log.Warn("other machines can reach a listener without authentication; let the network keep out strangers",
+				"listener", each.name, "address", ln.Addr().String())
+		}
+
+		n.serve(each.name, listener.NewServer(each.handler, nil, n.log), ln)
+	}
 
 	return nil
 }
+
+// maxProbeConns caps the connections of listen.health and listen.metrics each: an address
+// may have a sixteenth.
+const maxProbeConns = 256
 
 // wireDebug serves profiles at a socket that only the node's account may open (SEC-016).
 func wireDebug(n *Node) {
@@ -462,7 +492,9 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 }
 
 func (n *Node) gossip(ln net.Listener, env Env) *gossip.Config {
-	seeds := func() []string { return append(slices.Clone(n.cfg.Gossip.Seeds), n.agreements.Seeds()...) }
+	seeds := func() []string {
+		return slices.Concat(n.reloader.current.Load().Gossip.Seeds, n.agreements.Seeds())
+	}
 	allow := func(id spiffeid.ID) error {
 		if !newMembership(n).inMesh(id) {
 			return fmt.Errorf("%s is a node of no peered domain", id)
@@ -475,7 +507,7 @@ func (n *Node) gossip(ln net.Listener, env Env) *gossip.Config {
 		Node: n.id, Listener: n.limited("gossip", ln, maxNodeConns, 0), Dial: n.net.Dial,
 		ServerTLS: trust.NodeServerTLS(n.source, n.bundles, allow, n.metrics.handshakeRefused),
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, allow),
-		Advertise: n.advertised(ln), Allow: newMembership(n).inMesh, Seeds: seeds, Logger: n.log,
+		Advertise: advertised(n, ln), Allow: newMembership(n).inMesh, Seeds: seeds, Logger: n.log,
 		Timing: env.Gossip,
 	}
 }
@@ -483,7 +515,7 @@ func (n *Node) gossip(ln net.Listener, env Env) *gossip.Config {
 // advertised is where other nodes reach the gossip listener: as configured, or
 // the listener's port at the address by which the domain's members reach this
 // node.
-func (n *Node) advertised(ln net.Listener) string {
+func advertised(n *Node, ln net.Listener) string {
 	if n.cfg.Gossip.Advertise != "" {
 		return n.cfg.Gossip.Advertise
 	}

@@ -35,6 +35,7 @@ func (n *Node) wireGateway() *gateway.Gateway {
 		},
 		Certificate: n.outbound.Certificate, InsecureLoopback: c.InsecureLoopback,
 	})
+	n.reloader.gateway = guard
 	n.life.onStop("gateway", func(context.Context) error { guard.Close(); return nil })
 	g := gateway.New(gateway.Config{
 		Guard: guard, Timeout: c.Timeout, StreamTimeout: c.StreamTimeout, MaxBody: c.MaxAnswer, MaxStream: c.MaxStream,
@@ -62,6 +63,7 @@ func (n *Node) wireCrawl() error {
 		return err
 	}
 
+	n.reloader.crawl = guard
 	n.life.onStop("crawl", func(context.Context) error { guard.Close(); return nil })
 
 	for _, text := range n.cfg.Crawl.Origins {
@@ -102,6 +104,7 @@ func (n *Node) wireProbe() error {
 		return err
 	}
 
+	n.reloader.probe = guard
 	n.life.onStop("probe", func(context.Context) error { guard.Close(); return nil })
 
 	cfg := probe.ProberConfig{

@@ -144,7 +144,7 @@ var layers = map[string][]string{
 		"discovery", "trust",
 		"trust/policy", "trust/audit", "consensus", "consensus/backup", "federation", "federation/protocol",
 		"federation/evidence", "federation/gossip", "federation/peering", "gateway", "gateway/crawl", "gateway/probe",
-		"api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd", "node/config",
+		"api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd", "node/disk", "node/config",
 		"directory/signed",
 		"trust/credentials", "api/admission", "api/operator", "api/request"},
 	// rooms of node
@@ -156,12 +156,13 @@ var layers = map[string][]string{
 	"node/listener": {"trust", "limit"},
 	// announces the directory on the local network
 	"node/dnssd": {},
+	"node/disk":  {},
 	// consensus: the timing of loopback
 	"node/dev": {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust", "node/config",
 		"api/operator"},
 	// federation: the codes of its refusals
-	"node/doctor": {"node", "api/client", "api/wire", "directory", "federation/peering", "federation/protocol",
-		"trust", "node/config",
+	"node/doctor": {"node", "node/disk", "api/client", "api/wire", "directory", "federation/peering",
+		"federation/protocol", "trust", "node/config",
 		"trust/audit"},
 	// floor 4
 	// its tests run the whole program

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -81,7 +82,7 @@ const perGroup = 2
 // A quota is the limit of one class of routes.
 type quota struct {
 	class Class
-	set   int     // the index of its limits in Limiter.quotas
+	set   int     // the index of its limits in terms.quotas
 	rate  float64 // per second; 0 is no limit
 	burst int
 }
@@ -113,47 +114,63 @@ type bucketKey struct {
 
 // A Limiter bounds how often callers make requests. It is safe for concurrent use.
 type Limiter struct {
-	callers []CallerLimits
-	quotas  []map[Class]quota // the general ones, then those of each of callers
+	terms   atomic.Pointer[terms]
 	rates   *limit.Rates[bucketKey]
 	invalid *limit.Rates[string] // credentials that don't hold, by address
+}
+
+// terms are the limits that are in force.
+type terms struct {
+	callers []CallerLimits
+	quotas  []map[Class]quota // the general ones, then those of each of callers
 }
 
 // NewLimiter returns a Limiter with general limits, and limits for some callers.
 func NewLimiter(general Limits, callers []CallerLimits) *Limiter {
 	limiter := &Limiter{
-		callers: callers,
 		rates:   limit.NewRates[bucketKey](maxBuckets),
 		invalid: limit.NewRates[string](maxBuckets),
 	}
-
-	limiter.addQuotas(general)
-
-	for _, c := range callers {
-		limiter.addQuotas(c.Limits)
-	}
+	limiter.Set(general, callers)
 
 	return limiter
 }
 
-func (l *Limiter) addQuotas(limits Limits) {
-	quotas := map[Class]quota{}
-	for class, perSecond := range limits {
-		quotas[class] = newQuota(class, len(l.quotas), perSecond)
+// Set replaces all limits. Callers keep the requests that they have left, up to the new
+// limits.
+func (l *Limiter) Set(general Limits, callers []CallerLimits) {
+	next := &terms{callers: callers}
+	next.add(general)
+
+	for _, c := range callers {
+		next.add(c.Limits)
 	}
 
-	l.quotas = append(l.quotas, quotas)
+	l.terms.Store(next)
+}
+
+// Callers returns the limits that replace the general ones for some callers.
+func (l *Limiter) Callers() []CallerLimits { return l.terms.Load().callers }
+
+func (t *terms) add(limits Limits) {
+	quotas := map[Class]quota{}
+	for class, perSecond := range limits {
+		quotas[class] = newQuota(class, len(t.quotas), perSecond)
+	}
+
+	t.quotas = append(t.quotas, quotas)
 }
 
 // quota returns the quota of a caller for a class of routes, if there is one.
 func (l *Limiter) quota(class Class, caller Caller) (quota, bool) {
-	for i := range l.callers {
-		if q, ok := l.quotas[i+1][class]; ok && l.callers[i].Covers(caller) {
+	terms := l.terms.Load()
+	for i := range terms.callers {
+		if q, ok := terms.quotas[i+1][class]; ok && terms.callers[i].Covers(caller) {
 			return q, q.rate > 0
 		}
 	}
 
-	q := l.quotas[0][class]
+	q := terms.quotas[0][class]
 
 	return q, q.rate > 0
 }

@@ -13,8 +13,24 @@ type Lifetimes struct {
 	// Credentials is how many lifetimes of its registrant's credential a registration is
 	// granted at most (jimenez 8.2); 0 is any number.
 	Credentials uint32
-	// Callers are bounds of some callers in place of Min.
-	Callers []admission.CallerLimits
+	// Callers returns bounds of some callers in place of Min; nil is none.
+	Callers func() []admission.CallerLimits
+}
+
+// of returns the first bounds for a caller with a bound; nil if there are none.
+func (l *Lifetimes) of(caller admission.Caller, has func(*admission.CallerLimits) bool) *admission.CallerLimits {
+	if l.Callers == nil {
+		return nil
+	}
+
+	callers := l.Callers()
+	for i := range callers {
+		if has(&callers[i]) && callers[i].Covers(caller) {
+			return &callers[i]
+		}
+	}
+
+	return nil
 }
 
 // parse reads lt; standard seconds if it is absent. A lifetime under the caller's minimum
@@ -44,11 +60,9 @@ func (l *Lifetimes) CheckMin(c *request.Call, lt uint32) error {
 
 // shortest is the shortest lifetime that the caller may ask for, in seconds.
 func (l *Lifetimes) shortest(c *request.Call) uint32 {
-	caller := c.Caller()
-	for i := range l.Callers {
-		if limits := &l.Callers[i]; limits.MinLifetime > 0 && limits.Covers(caller) {
-			return limits.MinLifetime
-		}
+	own := l.of(c.Caller(), func(limits *admission.CallerLimits) bool { return limits.MinLifetime > 0 })
+	if own != nil {
+		return own.MinLifetime
 	}
 
 	return l.Min
@@ -57,12 +71,9 @@ func (l *Lifetimes) shortest(c *request.Call) uint32 {
 // Cap returns the lifetime that this caller is granted of the one that it asks for, with
 // this credential (AD-070), in seconds.
 func (l *Lifetimes) Cap(call *request.Call, lifetime uint32) uint32 {
-	caller := call.Caller()
-	for i := range l.Callers {
-		if limits := &l.Callers[i]; limits.MaxLifetime > 0 && limits.Covers(caller) {
-			lifetime = min(lifetime, limits.MaxLifetime)
-			break
-		}
+	own := l.of(call.Caller(), func(limits *admission.CallerLimits) bool { return limits.MaxLifetime > 0 })
+	if own != nil {
+		lifetime = min(lifetime, own.MaxLifetime)
 	}
 
 	if l.Credentials == 0 || call.Credential.Life <= 0 {

@@ -56,8 +56,10 @@ func TestSomeCallersHaveLifetimesOfTheirOwn(t *testing.T) {
 
 	l := Lifetimes{
 		Min: 120,
-		Callers: []admission.CallerLimits{{Who: batch, MinLifetime: 3600, MaxLifetime: 7200},
-			{By: []string{"wpt"}, MinLifetime: 300}},
+		Callers: func() []admission.CallerLimits {
+			return []admission.CallerLimits{{Who: batch, MinLifetime: 3600, MaxLifetime: 7200},
+				{By: []string{"wpt"}, MinLifetime: 300}}
+		},
 	}
 	for _, x := range []struct {
 		who, by, lt   string

@@ -17,13 +17,9 @@ import (
 func main() {
 	// The first signal ends ctx and restores the default handling, so that a second signal
 	// kills the process.
-	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it; else a closed terminal ends the program gracefully
-		signals = append(signals, syscall.SIGHUP)
-	}
-
-	ctx, stop := signal.NotifyContext(context.Background(), signals...)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
+	ctx = cli.WithHangup(ctx)
 
 	console := cli.NewConsole(cli.StandardStreams(), programName())
 	console.NoColor = noColor(os.Getenv)

@@ -1,9 +1,10 @@
 package config
 
 import (
-	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,10 +30,10 @@ const (
 type Gateway struct {
 	Enabled       bool                `yaml:"enabled"`
 	Identity      GatewayIdentity     `yaml:"identity"`
-	AllowNetworks []string            `yaml:"allow_networks"`
-	AllowHosts    []string            `yaml:"allow_hosts"`
-	Ports         []uint16            `yaml:"ports"`
-	AnyBundle     bool                `yaml:"any_bundle"`
+	AllowNetworks []string            `yaml:"allow_networks" reload:"yes"`
+	AllowHosts    []string            `yaml:"allow_hosts" reload:"yes"`
+	Ports         []uint16            `yaml:"ports" reload:"yes"`
+	AnyBundle     bool                `yaml:"any_bundle" reload:"yes"`
 	Timeout       time.Duration       `yaml:"timeout"`
 	StreamTimeout time.Duration       `yaml:"stream_timeout"`
 	MaxRequest    int64               `yaml:"max_request"`
@@ -66,14 +67,10 @@ func defaultGateway() Gateway {
 	}
 }
 
-func (g *Gateway) validate() error {
-	if _, err := ParseRanges("gateway.allow_networks", g.AllowNetworks); err != nil {
-		return err
-	}
-
-	if (g.Identity.Cert == "") != (g.Identity.Key == "") {
-		return errors.New("gateway.identity: it needs both cert and key, or neither")
-	}
+func (g *Gateway) validate(r *report) {
+	r.ranges("gateway.allow_networks", g.AllowNetworks)
+	r.require((g.Identity.Cert == "") == (g.Identity.Key == ""), "gateway.identity",
+		"it needs both cert and key, or neither")
 
 	for _, duration := range []struct {
 		key   string
@@ -83,9 +80,8 @@ func (g *Gateway) validate() error {
 		{"stream_timeout", g.StreamTimeout},
 		{"key_window", g.KeyWindow},
 	} {
-		if duration.value < time.Second || duration.value > maxGatewayTime {
-			return fmt.Errorf("gateway.%s: must be from 1s to %s, got %s", duration.key, maxGatewayTime, duration.value)
-		}
+		r.require(duration.value >= time.Second && duration.value <= maxGatewayTime, "gateway."+duration.key,
+			"must be from 1s to %s, got %s", maxGatewayTime, duration.value)
 	}
 
 	for _, size := range []struct {
@@ -96,41 +92,32 @@ func (g *Gateway) validate() error {
 		{"max_answer", g.MaxAnswer, maxGatewayBody},
 		{"max_stream", g.MaxStream, maxGatewayStream},
 	} {
-		if size.value < 1 || size.value > size.max {
-			return fmt.Errorf("gateway.%s: must be from 1 to %d bytes, got %d", size.key, size.max, size.value)
-		}
+		r.require(size.value >= 1 && size.value <= size.max, "gateway."+size.key, "must be from 1 to %d bytes, got %d",
+			size.max, size.value)
 	}
 
-	switch {
-	case g.Concurrent < 1 || g.Concurrent > maxGatewayConcurrent:
-		return fmt.Errorf("gateway.concurrent: must be from 1 to %d, got %d", maxGatewayConcurrent, g.Concurrent)
-	case !(g.PerSecond > 0 && g.PerSecond <= maxRate):
-		return fmt.Errorf("gateway.per_second: must be over 0 and at most %d requests per second, got %v",
-			maxRate, g.PerSecond)
-	}
-
-	return g.validateNames()
+	r.require(g.Concurrent >= 1 && g.Concurrent <= maxGatewayConcurrent, "gateway.concurrent",
+		"must be from 1 to %d, got %d", maxGatewayConcurrent, g.Concurrent)
+	r.require(g.PerSecond > 0 && g.PerSecond <= maxRate, "gateway.per_second",
+		"must be over 0 and at most %d requests per second, got %v", maxRate, g.PerSecond)
+	g.validateNames(r)
 }
 
 // validateNames checks the names of hosts and headers.
-func (g *Gateway) validateNames() error {
-	for agent, names := range g.PassHeaders {
-		for _, name := range names {
+func (g *Gateway) validateNames(r *report) {
+	for _, agent := range slices.Sorted(maps.Keys(g.PassHeaders)) {
+		for _, name := range g.PassHeaders[agent] {
 			if err := gateway.CheckPassHeader(name); err != nil {
-				return fmt.Errorf("gateway.pass_headers: %s: %w", agent, err)
+				r.addf("gateway.pass_headers", "%s: %v", agent, err)
 			}
 		}
 	}
 
 	for i, host := range g.AllowHosts {
-		if host == "" || host != strings.ToLower(host) || strings.ContainsAny(host, "/:*") {
-			return fmt.Errorf("gateway.allow_hosts[%d]: must be the name of one host, in lower case, without a "+
-				"port, got %q",
-				i, host)
-		}
+		r.require(host != "" && host == strings.ToLower(host) && !strings.ContainsAny(host, "/:*"),
+			fmt.Sprintf("gateway.allow_hosts[%d]", i),
+			"must be the name of one host, in lower case, without a port, got %q", host)
 	}
-
-	return nil
 }
 
 // Crawl names the origins whose Web of Agents documents a domain follows, and the
@@ -138,41 +125,34 @@ func (g *Gateway) validateNames() error {
 type Crawl struct {
 	As      string   `yaml:"as"`
 	Origins []string `yaml:"origins"`
-	Allow   []string `yaml:"allow"`
+	Allow   []string `yaml:"allow" reload:"yes"`
 	CA      string   `yaml:"ca"`
 }
 
-func (c *Crawl) validate() error {
+func (c *Crawl) validate(r *report) {
 	if len(c.Origins) == 0 {
-		return nil
+		return
 	}
 
-	if _, err := directory.ParseIdentity(c.As); err != nil {
-		return fmt.Errorf("crawl.as: must be the identity that owns the registrations, got %q", c.As)
-	}
-
-	if n := len(c.Origins); n > maxOrigins {
-		return fmt.Errorf("crawl.origins: at most %d are allowed, got %d", maxOrigins, n)
-	}
+	_, err := directory.ParseIdentity(c.As)
+	r.require(err == nil, "crawl.as", "must be the identity that owns the registrations, got %q", c.As)
+	r.require(len(c.Origins) <= maxOrigins, "crawl.origins", "at most %d are allowed, got %d", maxOrigins,
+		len(c.Origins))
 
 	// Agents are named after the host, so two documents of one host would conflict.
 	hosts := map[string]bool{}
 
 	for i, text := range c.Origins {
+		key := fmt.Sprintf("crawl.origins[%d]", i)
+
 		origin, err := crawl.ParseOrigin(text)
-		switch {
-		case err != nil:
-			return fmt.Errorf("crawl.origins[%d]: %w", i, err)
-		case hosts[origin.Host]:
-			return fmt.Errorf("crawl.origins[%d]: another document of %s is given", i, origin.Host)
-		}
+		r.check(key, err)
+		r.require(err != nil || !hosts[origin.Host], key, "another document of %s is given", origin.Host)
 
 		hosts[origin.Host] = true
 	}
 
-	_, err := ParseRanges("crawl.allow", c.Allow)
-
-	return err
+	r.ranges("crawl.allow", c.Allow)
 }
 
 // Probe configures whether a domain compares its registrations with the agents'
@@ -183,29 +163,31 @@ type Probe struct {
 	Concurrent int           `yaml:"concurrent"`
 	Renew      bool          `yaml:"renew"`
 	As         string        `yaml:"as"`
-	Allow      []string      `yaml:"allow"`
+	Allow      []string      `yaml:"allow" reload:"yes"`
 	CA         string        `yaml:"ca"`
 }
 
 func defaultProbe() Probe { return Probe{Every: time.Hour, Concurrent: 8} }
 
-func (p *Probe) validate() error {
-	switch {
-	case p.Every < minProbeEvery || p.Every > maxProbeEvery:
-		return fmt.Errorf("probe.every: must be from %s to %s, got %s", minProbeEvery, maxProbeEvery, p.Every)
-	case p.Concurrent < 1 || p.Concurrent > maxProbeConcurrent:
-		return fmt.Errorf("probe.concurrent: must be from 1 to %d, got %d", maxProbeConcurrent, p.Concurrent)
-	case p.Renew && !p.Enabled:
-		return errors.New("probe.renew: it needs probe.enabled")
+func (p *Probe) validate(r *report) {
+	r.require(p.Every >= minProbeEvery && p.Every <= maxProbeEvery, "probe.every", "must be from %s to %s, got %s",
+		minProbeEvery, maxProbeEvery, p.Every)
+	r.require(p.Concurrent >= 1 && p.Concurrent <= maxProbeConcurrent, "probe.concurrent",
+		"must be from 1 to %d, got %d", maxProbeConcurrent, p.Concurrent)
+	r.require(!p.Renew || p.Enabled, "probe.renew", "it needs probe.enabled")
+
+	_, err := directory.ParseIdentity(p.As)
+	r.require(!p.Renew || err == nil, "probe.as", "must be the identity that renews registrations, got %q", p.As)
+	r.ranges("probe.allow", p.Allow)
+}
+
+// ranges checks the address ranges of a key.
+func (r *report) ranges(key string, texts []string) {
+	for i, text := range texts {
+		_, err := netip.ParsePrefix(text)
+		r.require(err == nil, fmt.Sprintf("%s[%d]", key, i),
+			"must be an address range such as 10.0.0.0/8, got %q", text)
 	}
-
-	if _, err := directory.ParseIdentity(p.As); p.Renew && err != nil {
-		return fmt.Errorf("probe.as: must be the identity that renews registrations, got %q", p.As)
-	}
-
-	_, err := ParseRanges("probe.allow", p.Allow)
-
-	return err
 }
 
 // ParseRanges parses the address ranges of a key.

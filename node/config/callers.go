@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -58,80 +57,55 @@ func (c *Callers) paths() []*string {
 	return slices.DeleteFunc(paths, func(path *string) bool { return strings.Contains(*path, "://") })
 }
 
-func (c *Callers) validate() error {
+func (c *Callers) validate(r *report) {
 	for i, address := range c.Addresses {
-		if !isBaseURL(address) {
-			return fmt.Errorf("callers.addresses[%d]: must be https://HOST[:PORT], got %q", i, address)
-		}
+		r.require(isBaseURL(address), fmt.Sprintf("callers.addresses[%d]", i), "must be https://HOST[:PORT], got %q",
+			address)
 	}
 
 	for i, audience := range c.Audiences {
-		if audience == "" || strings.Contains(audience, "*") {
-			return fmt.Errorf("callers.audiences[%d]: must not be empty or have a *, got %q", i, audience)
-		}
+		r.require(audience != "" && !strings.Contains(audience, "*"), fmt.Sprintf("callers.audiences[%d]", i),
+			"must not be empty or have a *, got %q", audience)
 	}
 
-	if len(c.WIMSE) > maxIssuers || len(c.OAuth) > maxIssuers {
-		return fmt.Errorf("callers: at most %d issuers of one kind are allowed", maxIssuers)
-	}
+	r.require(len(c.WIMSE) <= maxIssuers, "callers.wimse", "at most %d are allowed, got %d", maxIssuers, len(c.WIMSE))
+	r.require(len(c.OAuth) <= maxIssuers, "callers.oauth", "at most %d are allowed, got %d", maxIssuers, len(c.OAuth))
 
 	for i, issuer := range c.WIMSE {
-		if err := issuer.validate(c.WIMSE[:i]); err != nil {
-			return fmt.Errorf("callers.wimse[%d].%w", i, err)
-		}
+		issuer.validate(r, fmt.Sprintf("callers.wimse[%d]", i), c.WIMSE[:i])
 	}
 
 	for i, issuer := range c.OAuth {
-		if err := issuer.validate(c.OAuth[:i]); err != nil {
-			return fmt.Errorf("callers.oauth[%d].%w", i, err)
-		}
+		issuer.validate(r, fmt.Sprintf("callers.oauth[%d]", i), c.OAuth[:i])
 	}
-
-	return nil
 }
 
-var errNoJWKS = errors.New("jwks: missing: give a file or an https URL")
+const noJWKS = "missing: give a file or an https URL"
 
-// validate returns an error that begins with the key below the list.
-func (w *WIMSE) validate(before []WIMSE) error {
+func (w *WIMSE) validate(r *report, at string, before []WIMSE) {
 	isSame := func(other WIMSE) bool { return other.Domain == w.Domain }
 
-	switch {
-	case w.JWKS == "":
-		return errNoJWKS
-	case slices.ContainsFunc(before, isSame):
-		return fmt.Errorf("domain: %q occurs twice", w.Domain)
-	}
-
-	return nil
+	r.require(w.JWKS != "", at+".jwks", noJWKS)
+	r.require(!slices.ContainsFunc(before, isSame), at+".domain", "%q occurs twice", w.Domain)
 }
 
-func (o *OAuth) validate(before []OAuth) error {
+func (o *OAuth) validate(r *report, at string, before []OAuth) {
 	u, err := url.Parse(o.Issuer)
 	isIssuer := err == nil && u.Scheme == "https" && u.Host != "" && u.RawQuery == "" &&
 		!strings.Contains(o.Issuer, "#")
 	isSame := func(other OAuth) bool { return other.Issuer == o.Issuer }
+	plain := []string{"", credentials.PlainNever, credentials.PlainReads, credentials.PlainAlways}
 
-	switch {
-	case !isIssuer:
-		return fmt.Errorf("issuer: must be an https URL without query and fragment, got %q", o.Issuer)
-	case o.JWKS == "":
-		return errNoJWKS
-	case !slices.Contains([]string{"", credentials.PlainNever, credentials.PlainReads, credentials.PlainAlways},
-		o.Plain):
-		return fmt.Errorf("plain: must be %s, %s or %s, got %q",
-			credentials.PlainNever, credentials.PlainReads, credentials.PlainAlways, o.Plain)
-	case slices.ContainsFunc(before, isSame):
-		return fmt.Errorf("issuer: %q occurs twice", o.Issuer)
-	}
-
-	return nil
+	r.require(isIssuer, at+".issuer", "must be an https URL without query and fragment, got %q", o.Issuer)
+	r.require(!slices.ContainsFunc(before, isSame), at+".issuer", "%q occurs twice", o.Issuer)
+	r.require(o.JWKS != "", at+".jwks", noJWKS)
+	r.require(slices.Contains(plain, o.Plain), at+".plain", "must be %s, %s or %s, got %q",
+		credentials.PlainNever, credentials.PlainReads, credentials.PlainAlways, o.Plain)
 }
 
 // isBaseURL reports whether text is https://HOST[:PORT].
 func isBaseURL(text string) bool {
 	u, err := url.Parse(text)
 
-	return err == nil && u.Scheme == "https" && u.Host != "" && u.Path == "" && u.RawQuery == "" &&
-		u.Fragment == "" && u.User == nil
+	return err == nil && u.Hostname() != "" && text == "https://"+u.Host && (u.Port() == "" || isPort(u.Port()))
 }

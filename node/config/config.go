@@ -1,19 +1,12 @@
 package config
 
 import (
-	"bytes"
 	_ "embed"
-	"errors"
-	"fmt"
-	"io"
 	"net"
-	"net/url"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
@@ -52,17 +45,16 @@ type Config struct {
 	Discovery   Discovery            `yaml:"discovery"`
 	Gateway     Gateway              `yaml:"gateway"`
 	MaxStale    time.Duration        `yaml:"max_stale"`
-	Drain       time.Duration        `yaml:"drain"`
+	Drain       time.Duration        `yaml:"drain" reload:"yes"`
 	Disk        Disk                 `yaml:"disk"`
 	Audit       Audit                `yaml:"audit"`
 	Log         Log                  `yaml:"log"`
 }
 
-// Default returns the configuration of an empty file. Identity, members and public_url
-// have no default.
+// Default returns the configuration of an empty file. The trust domain, public_url, data,
+// identity and members have no default.
 func Default() Config {
 	return Config{
-		Data: "data",
 		Listen: Listen{
 			API:     "0.0.0.0:8400",
 			Admin:   "127.0.0.1:8401",
@@ -89,42 +81,32 @@ func Default() Config {
 	}
 }
 
-// Load reads a configuration file strictly: the error for an unknown key or a wrong type
-// names file and line, that for an invalid value names the key. Relative paths in it are
-// relative to the file.
+// Load reads a configuration file strictly. Relative paths in it are relative to the file.
+// An error is of type *Errors if the file can be read, and names file, line and key of each
+// unknown key, wrong type and invalid value.
 func Load(path string) (Config, error) {
-	text, err := os.ReadFile(path)
+	text, err := readAtMost(path, maxFile)
 	if err != nil {
 		return Config{}, err
 	}
 
 	config := Default()
-	if err := config.decode(text); err != nil {
-		return Config{}, fmt.Errorf("%s: %w", path, err)
+	report := report{lines: map[string]int{}}
+	config.decode(text, &report)
+
+	// A text that is not YAML has no keys to judge.
+	if err := report.result(path); err != nil && report.lines[""] == 0 {
+		return Config{}, err
 	}
 
 	config.resolvePaths(filepath.Dir(path))
+	config.validate(&report)
 
-	if err := config.Validate(); err != nil {
-		return Config{}, fmt.Errorf("%s: %w", path, err)
+	if err := report.result(path); err != nil {
+		return Config{}, err
 	}
 
 	return config, nil
-}
-
-func (c *Config) decode(text []byte) error {
-	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	decoder.KnownFields(true)
-
-	if err := decoder.Decode(c); err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-
-	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return errors.New("the file has more than one document: remove the text from the first --- on")
-	}
-
-	return nil
 }
 
 // resolvePaths makes relative paths relative to a directory.
@@ -145,80 +127,52 @@ func (c *Config) resolvePaths(dir string) {
 	}
 }
 
-// Validate reports the first key with a value that a node can't start with.
+// Validate reports the keys with values that a node can't start with, as *Errors.
 func (c *Config) Validate() error {
-	checks := []func() error{
-		c.validateDomain,
-		c.Bundles.validate,
-		c.Listen.validate,
-		c.Gossip.validate,
-		c.validateMembers,
-		func() error { return c.DNSSD.Validate(c.TrustDomain) },
-		c.Callers.validate,
-		c.Crawl.validate,
-		c.Probe.validate,
-		c.Gateway.validate,
-		c.Discovery.validate,
-		c.validatePolicy,
-		c.Lifetimes.validate,
-		c.Names.validate,
-		c.Disk.validate,
-		c.Audit.validate,
-		c.Log.validate,
-		func() error { return c.Limits.validate(c.Lifetimes) },
-		c.validateBodies,
-	}
+	report := report{}
+	c.validate(&report)
 
-	for _, check := range checks {
-		if err := check(); err != nil {
-			return err
-		}
-	}
-
-	return nil
+	return report.result("")
 }
 
-func (c *Config) validateDomain() error {
-	switch {
-	case c.TrustDomain.IsZero():
-		return errors.New("trust_domain: missing: give the domain's SPIFFE trust domain")
-	case c.TrustDomain.Name() == directory.Mesh.String():
-		return fmt.Errorf("trust_domain: %q is reserved for the audience of all domains", c.TrustDomain.Name())
-	}
+func (c *Config) validate(r *report) {
+	c.validateDomain(r)
+	c.Identity.validate(r)
+	c.Bundles.validate(r)
+	c.Listen.validate(r)
+	c.Gossip.validate(r)
+	c.validateMembers(r)
+	c.DNSSD.Validate(c.TrustDomain, r.addf)
+	c.Callers.validate(r)
+	c.Crawl.validate(r)
+	c.Probe.validate(r)
+	c.Gateway.validate(r)
+	c.Discovery.validate(r)
+	c.Lifetimes.validate(r)
+	c.Names.validate(r)
+	c.Disk.validate(r)
+	c.Audit.validate(r)
+	c.Log.validate(r)
+	c.Limits.validate(r, c.Lifetimes)
 
-	if err := c.Identity.validate(); err != nil {
-		return err
-	}
-
-	u, err := url.Parse(c.PublicURL)
-	if err != nil || u.Host == "" || c.PublicURL != "https://"+u.Host {
-		return fmt.Errorf("public_url: must be https://HOST[:PORT], got %q", c.PublicURL)
-	}
-
-	return nil
+	// The largest body fits into the share of an address.
+	least := 16 * c.Gateway.MaxRequest
+	r.require(c.Limits.RequestBytes >= least, "limits.request_bytes",
+		"must be at least %d, 16 times gateway.max_request, got %d", least, c.Limits.RequestBytes)
 }
 
-// validateBodies checks that the largest body fits into the share of an address.
-func (c *Config) validateBodies() error {
-	if least := 16 * c.Gateway.MaxRequest; c.Limits.RequestBytes < least {
-		return fmt.Errorf("limits.request_bytes: must be at least %d, 16 times gateway.max_request, got %d", least,
-			c.Limits.RequestBytes)
-	}
-
-	return nil
-}
-
-func (c *Config) validatePolicy() error {
-	switch {
-	case c.Policy != "shipped" && c.Policy != "development":
-		return fmt.Errorf("policy: must be shipped or development, got %q", c.Policy)
-	case c.MaxStale <= 0:
-		return fmt.Errorf("max_stale: must be positive, got %s", c.MaxStale)
-	case c.Drain < 0 || c.Drain > maxDrain:
-		return fmt.Errorf("drain: must be from 0s to %s, got %s", maxDrain, c.Drain)
-	}
-
-	return nil
+// validateDomain checks the keys that are in no section.
+func (c *Config) validateDomain(r *report) {
+	r.require(!c.TrustDomain.IsZero(), "trust_domain", "missing: give the domain's SPIFFE trust domain")
+	r.require(c.TrustDomain.Name() != directory.Mesh.String(), "trust_domain",
+		"%q is reserved for the audience of all domains", c.TrustDomain.Name())
+	r.require(c.PublicURL != "", "public_url", "missing: give the URL at which clients and peers reach the directory")
+	r.require(isBaseURL(c.PublicURL), "public_url", "must be https://HOST[:PORT], got %q", c.PublicURL)
+	r.require(c.Data != "", "data", "missing: give the directory for the node's data")
+	r.require(c.Policy == "shipped" || c.Policy == "development", "policy", "must be shipped or development, got %q",
+		c.Policy)
+	r.require(c.MaxStale > 0, "max_stale", "must be positive, got %s", c.MaxStale)
+	r.require(c.Drain >= 0 && c.Drain <= maxDrain, "drain", "must be from 0s to %s, got %s", maxDrain, c.Drain)
 }
 
 // ConsensusDir returns the directory of the node's part of the replicated state: its log, votes

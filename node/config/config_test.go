@@ -1,9 +1,12 @@
 package config
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -82,9 +85,23 @@ func requireKeys(t *testing.T, path string, typ reflect.Type, keys map[string]an
 // file that isn't one by its line.
 func TestBadConfigIsNamed(t *testing.T) {
 	for name, c := range map[string]struct{ old, new, want string }{
-		"unknown key": {"policy: shipped", "polcy: shipped", "line 87: field polcy not found"},
-		"wrong type":  {"max: 604800", "max: soon", "cannot unmarshal"},
-		"no domain":   {"trust_domain: alpha.test", "", "trust_domain: missing"},
+		"unknown key": {"policy: shipped", "polcy: shipped", ": polcy: unknown key; did you mean policy?"},
+		"wrong type": {"max: 604800", "max: soon",
+			`lifetimes.max: must be a whole number of 0 or more, got "soon"`},
+		"a wrong duration": {"drain: 5s", "drain: 5", `drain: must be a duration such as 90s or 24h, got "5"`},
+		"a list for keys":  {"lifetimes:", "lifetimes: []\nlog:", "must be a mapping of keys"},
+		"a key twice":      {"policy: shipped", "policy: shipped\npolicy: shipped", ": policy: the key occurs twice"},
+		"no data":          {"data: data", "", ":1: data: missing"},
+		"no public URL":    {"public_url: https://ad.alpha.test:8400", "", ":1: public_url: missing"},
+		"not YAML":         {"policy: shipped", "policy: [", "did not find"},
+		"a high port":      {"cluster: 0.0.0.0:8402", "cluster: 0.0.0.0:99999", "listen.cluster: the port must be"},
+		"a member's port": {"cluster: 10.0.0.1:8402", "cluster: 10.0.0.1:0",
+			"members[0].cluster: the port must be from 1 to 65535"},
+		"a member's path": {"api: https://10.0.0.1:8400", "api: https://10.0.0.1:8400/x", "members[0].api: must be"},
+		"one address twice": {"gossip: 0.0.0.0:8403", "gossip: 127.0.0.1:8402",
+			"listen.gossip: 127.0.0.1:8402 is taken by listen.cluster"},
+		"health at the admin's": {`health: ""`, "health: 127.0.0.1:8401", "listen.health: 127.0.0.1:8401 is taken"},
+		"no domain":             {"trust_domain: alpha.test", "", "trust_domain: missing"},
 		"a domain mesh": {"trust_domain: alpha.test", "trust_domain: mesh",
 			"trust_domain: \"mesh\" is reserved"},
 		"plain http":            {"https://ad.alpha.test:8400", "http://ad.alpha.test", "public_url"},
@@ -137,7 +154,7 @@ func TestBadConfigIsNamed(t *testing.T) {
 			"limits.bytes_per_domain"},
 		"a peer without end": {"bytes_per_peer: 4294967296", "bytes_per_peer: 2000000000000000",
 			"limits.bytes_per_peer"},
-		"an unknown term":     {"callers: []", "callers: [{by: [wpt], reads: 5}]", "field reads not found"},
+		"an unknown term":     {"callers: []", "callers: [{by: [wpt], reads: 5}]", "limits.callers[0].reads: unknown key"},
 		"a disk slow at once": {"hand_over_after: 5s", "hand_over_after: 1s", "disk.hand_over_after"},
 		"a negative slowness": {"slow: 500ms", "slow: -1s", "disk.slow"},
 		"stale for ever":      {"max_stale: 5m", "max_stale: 0s", "max_stale"},
@@ -174,6 +191,54 @@ func TestBadConfigIsNamed(t *testing.T) {
 	}
 }
 
+// All errors are reported at once, in the order of the file and at most 20 of them, each with
+// its line: users.md, "required keys are required; members checked for duplicates".
+//
+// Requirement: OPS-016
+func TestAllErrorsAreNamed(t *testing.T) {
+	path := writeConfig(t, `trust_domain: alpha.test
+public_url: https://ad.alpha.test:8400
+listen: {api: "0.0.0.0:84000"}
+identity: {cert: c, key: k, bundle: b, buldne: x}
+members:
+  - id: spiffe://alpha.test/roster/node/1
+    cluster: 10.0.0.1:8402
+  - {id: spiffe://alpha.test/roster/node/2, cluster: "10.0.0.1:8402"}
+  - {id: spiffe://alpha.test/roster/node/3, cluster: "10.0.0.3:8402"}
+limits: {workers: -1, lookups: many}
+trustdomain: alpha.test
+`)
+	_, err := Load(path)
+
+	var all *Errors
+	if !errors.As(err, &all) {
+		t.Fatalf("%v is not a list", err)
+	}
+
+	want := []string{
+		path + ":1: data: missing: give the directory for the node's data",
+		path + ":3: listen.api: the port must be from 0 to 65535, got \"0.0.0.0:84000\"",
+		path + ":4: identity.buldne: unknown key; did you mean bundle?",
+		path + ":8: members[1].cluster: 10.0.0.1:8402 is also members[0].cluster: each member has its own",
+		path + ":10: limits.lookups: must be a number, got \"many\"",
+		path + ":10: limits.workers: must be from 0 to 16384, got -1",
+		path + ":11: trustdomain: unknown key; did you mean trust_domain?",
+	}
+	if got := all.Lines(); !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+
+	var many strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&many, "key%d: 1\n", i)
+	}
+
+	_, err = Load(writeConfig(t, many.String()))
+	if !errors.As(err, &all) || len(all.Lines()) != maxErrors+1 || all.Lines()[maxErrors] != "and 85 more" {
+		t.Errorf("of 100 unknown keys: %v", err)
+	}
+}
+
 // The node's identity comes from files or from a Workload API, never from both.
 func TestOneSourceOfIdentity(t *testing.T) {
 	files := Identity{Cert: "c", Key: "k", Bundle: "b"}
@@ -189,7 +254,10 @@ func TestOneSourceOfIdentity(t *testing.T) {
 		{Identity{Cert: "c", Key: "k"}, "are needed"},
 		{Identity{}, "or workload_api"},
 	} {
-		err := c.identity.validate()
+		var r report
+		c.identity.validate(&r)
+
+		err := r.result("")
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.identity, err, c.want)
 		}
@@ -207,7 +275,12 @@ func TestMembersAreListedOnce(t *testing.T) {
 	third := Member{ID: spiffeid.RequireFromString("spiffe://alpha.test/roster/node/3"), Cluster: "10.0.0.3:8402"}
 	for want, members := range map[string][]Member{
 		"members: must be 1, 3 or 5, got 2": {cfg.Members[0], second},
-		"members[2]":                        {cfg.Members[0], second, cfg.Members[0]},
+		"members[2].id: spiffe://alpha.test/roster/node/1 is also members[0].id": {cfg.Members[0], second,
+			cfg.Members[0]},
+		"members[2].cluster: 10.0.0.2:8402 is also members[1].cluster": {cfg.Members[0], second,
+			{ID: third.ID, Cluster: second.Cluster}},
+		"members[2].api: https://10.0.0.1:8400 is also members[0].api": {cfg.Members[0], second,
+			{ID: third.ID, Cluster: third.Cluster, API: cfg.Members[0].API}},
 		"members: must be 1, 3 or 5, got 0": nil,
 		"no complaint":                      {cfg.Members[0], second, third},
 	} {
@@ -221,9 +294,6 @@ func TestMembersAreListedOnce(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("%d members: %s, want %s", len(members), got, want)
 		}
-
-		cfg.Members = []Member{{ID: spiffeid.RequireFromString("spiffe://alpha.test/roster/node/1"),
-			Cluster: "10.0.0.1:8402"}}
 	}
 }
 

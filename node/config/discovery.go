@@ -1,9 +1,6 @@
 package config
 
 import (
-	"errors"
-	"fmt"
-
 	"github.com/roster-mesh/roster/discovery"
 	"github.com/roster-mesh/roster/gateway"
 )
@@ -37,33 +34,24 @@ type Embeddings struct {
 	KeyFile string `yaml:"key_file"`
 }
 
-func (d *Discovery) validate() error {
-	if err := discovery.Weights(d.Weights).Check(); err != nil {
-		return fmt.Errorf("discovery.weights: %w", err)
-	}
-
-	if n := len(d.Taxonomies); n > maxTaxonomies {
-		return fmt.Errorf("discovery.taxonomies: at most %d are allowed, got %d", maxTaxonomies, n)
-	}
-
-	return d.Embeddings.validate()
+func (d *Discovery) validate(r *report) {
+	r.check("discovery.weights", discovery.Weights(d.Weights).Check())
+	r.require(len(d.Taxonomies) <= maxTaxonomies, "discovery.taxonomies", "at most %d are allowed, got %d",
+		maxTaxonomies, len(d.Taxonomies))
+	d.Embeddings.validate(r)
 }
 
-func (e *Embeddings) validate() error {
+func (e *Embeddings) validate(r *report) {
 	if e.URL == "" {
-		if e.Model != "" || e.KeyFile != "" {
-			return errors.New("discovery.embeddings.url: missing: model and key_file need it")
-		}
-
-		return nil
+		r.require(e.Model == "" && e.KeyFile == "", "discovery.embeddings.url", "missing: model and key_file need it")
+		return
 	}
 
 	client, err := gateway.NewEmbeddings(e.URL, e.Model, e.KeyFile)
 	if err != nil {
-		return fmt.Errorf("discovery.embeddings: %w", err)
+		r.check("discovery.embeddings", err)
+		return
 	}
 
 	client.Close()
-
-	return nil
 }

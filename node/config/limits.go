@@ -30,17 +30,17 @@ const (
 // Limits bounds the use by one caller, one owner, one peer and all of them. 0 means no
 // limit.
 type Limits struct {
-	Registrations          float64        `yaml:"registrations"`
-	Lookups                float64        `yaml:"lookups"`
-	Queries                float64        `yaml:"queries"`
-	Invocations            float64        `yaml:"invocations"`
-	Operations             float64        `yaml:"operations"`
-	Federation             float64        `yaml:"federation"`
-	Public                 float64        `yaml:"public"`
-	RegistrationsPerOwner  uint32         `yaml:"registrations_per_owner"`
-	BytesPerOwner          uint64         `yaml:"bytes_per_owner"`
-	RegistrationsPerDomain uint64         `yaml:"registrations_per_domain"`
-	BytesPerDomain         uint64         `yaml:"bytes_per_domain"`
+	Registrations          float64        `yaml:"registrations" reload:"yes"`
+	Lookups                float64        `yaml:"lookups" reload:"yes"`
+	Queries                float64        `yaml:"queries" reload:"yes"`
+	Invocations            float64        `yaml:"invocations" reload:"yes"`
+	Operations             float64        `yaml:"operations" reload:"yes"`
+	Federation             float64        `yaml:"federation" reload:"yes"`
+	Public                 float64        `yaml:"public" reload:"yes"`
+	RegistrationsPerOwner  uint32         `yaml:"registrations_per_owner" reload:"yes"`
+	BytesPerOwner          uint64         `yaml:"bytes_per_owner" reload:"yes"`
+	RegistrationsPerDomain uint64         `yaml:"registrations_per_domain" reload:"yes"`
+	BytesPerDomain         uint64         `yaml:"bytes_per_domain" reload:"yes"`
 	RecordsPerPeer         uint64         `yaml:"records_per_peer"`
 	BytesPerPeer           uint64         `yaml:"bytes_per_peer"`
 	Workers                int            `yaml:"workers"`
@@ -56,7 +56,7 @@ type Limits struct {
 	PagesAtOnce            int            `yaml:"pages_at_once"`
 	RequestBytes           int64          `yaml:"request_bytes"`
 	AnswerBytes            int64          `yaml:"answer_bytes"`
-	Callers                []CallerLimits `yaml:"callers"`
+	Callers                []CallerLimits `yaml:"callers" reload:"yes"`
 }
 
 // CallerLimits replace the limits for some callers; those that are not given are as for
@@ -124,16 +124,21 @@ func (r rates) byClass() admission.Limits {
 }
 
 // validate checks the rates under a key.
-func (r rates) validate(at string) error {
+func (r rates) validate(report *report, at string) {
 	for _, each := range r {
 		// Written so that NaN is refused.
-		if each.value != nil && !(*each.value >= 0 && *each.value <= maxRate) {
-			return fmt.Errorf("%s.%s: must be from 0 to %d requests per second, got %v", at, each.key, maxRate,
-				*each.value)
-		}
+		report.require(each.value == nil || *each.value >= 0 && *each.value <= maxRate, at+"."+each.key,
+			"must be from 0 to %d requests per second, got %v", maxRate, deref(each.value))
+	}
+}
+
+// deref returns a value for a message.
+func deref(value *float64) float64 {
+	if value == nil {
+		return 0
 	}
 
-	return nil
+	return *value
 }
 
 // Rates returns the rates for all callers.
@@ -198,29 +203,19 @@ func defaultLimits() Limits {
 	}
 }
 
-func (l *Limits) validate(lifetimes Lifetimes) error {
-	if err := l.rates().validate("limits"); err != nil {
-		return err
-	}
-
-	switch {
-	case l.Connections != 0 && (l.Connections < minConnections || l.Connections > maxConnections):
-		return fmt.Errorf("limits.connections: must be 0 or from %d to %d, got %d",
-			minConnections, maxConnections, l.Connections)
-	case l.ConnectionsPerAddress < 0 || l.ConnectionsPerAddress > maxConnections:
-		return fmt.Errorf("limits.connections_per_address: must be from 0 to %d, got %d",
-			maxConnections, l.ConnectionsPerAddress)
-	case l.Workers < 0 || l.Workers > maxWorkers:
-		return fmt.Errorf("limits.workers: must be from 0 to %d, got %d", maxWorkers, l.Workers)
-	case l.Waiting < 0 || l.Waiting > maxWaiting:
-		return fmt.Errorf("limits.waiting: must be from 0 to %d, got %d", maxWaiting, l.Waiting)
-	case len(l.Callers) > maxCallers:
-		return fmt.Errorf("limits.callers: at most %d are allowed, got %d", maxCallers, len(l.Callers))
-	}
-
-	if err := l.validatePools(); err != nil {
-		return err
-	}
+func (l *Limits) validate(r *report, lifetimes Lifetimes) {
+	l.rates().validate(r, "limits")
+	r.require(l.Connections == 0 || l.Connections >= minConnections && l.Connections <= maxConnections,
+		"limits.connections", "must be 0 or from %d to %d, got %d", minConnections, maxConnections, l.Connections)
+	r.require(l.ConnectionsPerAddress >= 0 && l.ConnectionsPerAddress <= maxConnections,
+		"limits.connections_per_address", "must be from 0 to %d, got %d", maxConnections, l.ConnectionsPerAddress)
+	r.require(l.Workers >= 0 && l.Workers <= maxWorkers, "limits.workers", "must be from 0 to %d, got %d", maxWorkers,
+		l.Workers)
+	r.require(l.Waiting >= 0 && l.Waiting <= maxWaiting, "limits.waiting", "must be from 0 to %d, got %d", maxWaiting,
+		l.Waiting)
+	r.require(len(l.Callers) <= maxCallers, "limits.callers", "at most %d are allowed, got %d", maxCallers,
+		len(l.Callers))
+	l.validatePools(r)
 
 	for _, quota := range []struct {
 		key   string
@@ -232,18 +227,13 @@ func (l *Limits) validate(lifetimes Lifetimes) error {
 		{"records_per_peer", l.RecordsPerPeer},
 		{"bytes_per_peer", l.BytesPerPeer},
 	} {
-		if quota.value > maxQuota {
-			return fmt.Errorf("limits.%s: must be from 0 to %d, got %d", quota.key, uint64(maxQuota), quota.value)
-		}
+		r.require(quota.value <= maxQuota, "limits."+quota.key, "must be from 0 to %d, got %d", uint64(maxQuota),
+			quota.value)
 	}
 
 	for i := range l.Callers {
-		if err := l.Callers[i].validate(fmt.Sprintf("limits.callers[%d]", i), lifetimes); err != nil {
-			return err
-		}
+		l.Callers[i].validate(r, fmt.Sprintf("limits.callers[%d]", i), lifetimes)
 	}
-
-	return nil
 }
 
 // Shares returns the limits without rates, quotas and connections: the pools of resources
@@ -256,7 +246,7 @@ func (l *Limits) Shares() Limits {
 	}
 }
 
-func (l *Limits) validatePools() error {
+func (l *Limits) validatePools(r *report) {
 	for _, pool := range []struct {
 		key    string
 		places int
@@ -269,9 +259,8 @@ func (l *Limits) validatePools() error {
 		{"polls_at_once", l.PollsAtOnce},
 		{"pages_at_once", l.PagesAtOnce},
 	} {
-		if pool.places < minAtOnce || pool.places > maxAtOnce {
-			return fmt.Errorf("limits.%s: must be from %d to %d, got %d", pool.key, minAtOnce, maxAtOnce, pool.places)
-		}
+		r.require(pool.places >= minAtOnce && pool.places <= maxAtOnce, "limits."+pool.key,
+			"must be from %d to %d, got %d", minAtOnce, maxAtOnce, pool.places)
 	}
 
 	for _, pool := range []struct {
@@ -281,13 +270,9 @@ func (l *Limits) validatePools() error {
 		{"request_bytes", l.RequestBytes},
 		{"answer_bytes", l.AnswerBytes},
 	} {
-		if pool.bytes < minPoolBytes || pool.bytes > maxPoolBytes {
-			return fmt.Errorf("limits.%s: must be from %d to %d, got %d", pool.key, int64(minPoolBytes),
-				int64(maxPoolBytes), pool.bytes)
-		}
+		r.require(pool.bytes >= minPoolBytes && pool.bytes <= maxPoolBytes, "limits."+pool.key,
+			"must be from %d to %d, got %d", int64(minPoolBytes), int64(maxPoolBytes), pool.bytes)
 	}
-
-	return nil
 }
 
 // authMethods are the ways to authenticate, as CallerLimits.By names them.
@@ -296,15 +281,12 @@ var authMethods = []string{
 	credentials.MethodJWTSVID, admission.MethodNone,
 }
 
-func (l *CallerLimits) validate(at string, lifetimes Lifetimes) error {
-	if err := l.rates().validate(at); err != nil {
-		return err
-	}
+func (l *CallerLimits) validate(r *report, at string, lifetimes Lifetimes) {
+	l.rates().validate(r, at)
 
 	for _, by := range l.By {
-		if !slices.Contains(authMethods, by) {
-			return fmt.Errorf("%s.by: must be of %s, got %q", at, strings.Join(authMethods, ", "), by)
-		}
+		r.require(slices.Contains(authMethods, by), at+".by", "must be of %s, got %q", strings.Join(authMethods, ", "),
+			by)
 	}
 
 	shortest := max(l.MinLifetime, lifetimes.Min)
@@ -314,31 +296,24 @@ func (l *CallerLimits) validate(at string, lifetimes Lifetimes) error {
 		longest = min(longest, l.MaxLifetime)
 	}
 
-	switch {
-	case l.Who.IsZero() && len(l.By) == 0:
-		return fmt.Errorf("%s: it has neither who nor by, so it is for all callers: change the limits themselves", at)
-	case !l.Who.IsZero() && slices.Contains(l.By, admission.MethodNone):
-		return fmt.Errorf("%s.by: %q is for callers without an identity, which can't match %s", at,
-			admission.MethodNone, l.Who)
-	case l.MinLifetime > 0 && l.MinLifetime < directory.MinLifetime, shortest > longest:
-		return fmt.Errorf("%s.min_lifetime: no lifetime of at least %d s is from %d s to %d s",
-			at, directory.MinLifetime, shortest, longest)
-	}
-
-	return l.validateQuotas(at)
+	r.require(!l.Who.IsZero() || len(l.By) > 0, at,
+		"it has neither who nor by, so it is for all callers: change the limits themselves")
+	r.require(l.Who.IsZero() || !slices.Contains(l.By, admission.MethodNone), at+".by",
+		"%q is for callers without an identity, which can't match %s", admission.MethodNone, l.Who)
+	r.require((l.MinLifetime == 0 || l.MinLifetime >= directory.MinLifetime) && shortest <= longest, at+".min_lifetime",
+		"no lifetime of at least %d s is from %d s to %d s", directory.MinLifetime, shortest, longest)
+	l.validateQuotas(r, at)
 }
 
-func (l *CallerLimits) validateQuotas(at string) error {
+func (l *CallerLimits) validateQuotas(r *report, at string) {
+	const byIdentity = "quotas are by identity: give who, and not by"
+
 	forIdentity := !l.Who.IsZero() && len(l.By) == 0
 
-	switch {
-	case l.RegistrationsPerOwner != nil && !forIdentity:
-		return fmt.Errorf("%s.registrations_per_owner: quotas are by identity: give who, and not by", at)
-	case l.BytesPerOwner != nil && !forIdentity:
-		return fmt.Errorf("%s.bytes_per_owner: quotas are by identity: give who, and not by", at)
-	case l.BytesPerOwner != nil && *l.BytesPerOwner > maxQuota:
-		return fmt.Errorf("%s.bytes_per_owner: must be from 0 to %d, got %d", at, uint64(maxQuota), *l.BytesPerOwner)
-	}
+	r.require(l.RegistrationsPerOwner == nil || forIdentity, at+".registrations_per_owner", byIdentity)
+	r.require(l.BytesPerOwner == nil || forIdentity, at+".bytes_per_owner", byIdentity)
 
-	return nil
+	if quota := l.BytesPerOwner; quota != nil {
+		r.require(*quota <= maxQuota, at+".bytes_per_owner", "must be from 0 to %d, got %d", uint64(maxQuota), *quota)
+	}
 }

@@ -1,10 +1,10 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -35,70 +35,69 @@ func (c *Config) Member(id spiffeid.ID) *Member {
 	return nil
 }
 
-func (c *Config) validateMembers() error {
-	if n := len(c.Members); n != 1 && n != 3 && n != 5 {
-		return fmt.Errorf("members: must be 1, 3 or 5, got %d: list the nodes with which the domain begins, "+
-			"including this one; with join, this one only", n)
-	}
+func (c *Config) validateMembers(r *report) {
+	n := len(c.Members)
+	r.require(n == 1 || n == 3 || n == 5, "members", "must be 1, 3 or 5, got %d: list the nodes with which the domain "+
+		"begins, including this one; with join, this one only", n)
 
-	if err := c.validateJoin(); err != nil {
-		return err
-	}
+	c.validateJoin(r)
+
+	seen := map[string]string{} // the key of each ID and address
 
 	for i, member := range c.Members {
-		if !trust.IsNode(member.ID, c.TrustDomain) {
-			return fmt.Errorf("members[%d].id: must be under spiffe://%s%s, got %q",
-				i, c.TrustDomain.Name(), trust.NodePath, member.ID)
-		}
+		at := fmt.Sprintf("members[%d].", i)
+		r.require(c.TrustDomain.IsZero() || trust.IsNode(member.ID, c.TrustDomain), at+"id",
+			"must be under spiffe://%s%s, got %q", c.TrustDomain.Name(), trust.NodePath, member.ID)
+		r.hostPort(at+"cluster", member.Cluster)
+		r.require(member.API == "" || isBaseURL(member.API), at+"api",
+			"must be https://HOST[:PORT], got %q", member.API)
 
-		if err := validateHostPort(fmt.Sprintf("members[%d].cluster", i), member.Cluster); err != nil {
-			return err
-		}
+		for _, each := range []struct{ key, value string }{
+			{at + "id", member.ID.String()},
+			{at + "cluster", member.Cluster},
+			{at + "api", member.API},
+		} {
+			if before, taken := seen[each.value]; taken && each.value != "" {
+				r.addf(each.key, "%s is also %s: each member has its own", each.value, before)
+			}
 
-		isSame := func(other Member) bool { return other.ID == member.ID || other.Cluster == member.Cluster }
-		if slices.ContainsFunc(c.Members[:i], isSame) {
-			return fmt.Errorf("members[%d]: another member has the same id or address", i)
+			seen[each.value] = each.key
 		}
 	}
-
-	return nil
 }
 
 // validateJoin checks the keys of a node that joins a domain, or that finds the other
 // first nodes by their addresses.
-func (c *Config) validateJoin() error {
+func (c *Config) validateJoin(r *report) {
 	for i, address := range c.Join {
-		if err := validateHostPort(fmt.Sprintf("join[%d]", i), address); err != nil {
-			return err
-		}
+		r.hostPort(fmt.Sprintf("join[%d]", i), address)
 	}
 
 	joins := len(c.Join) > 0
 
-	switch {
-	case len(c.Join) > maxJoin:
-		return fmt.Errorf("join: at most %d addresses are allowed, got %d", maxJoin, len(c.Join))
-	case joins && len(c.Members) != 1:
-		return fmt.Errorf("members: with join, list this node only, got %d members", len(c.Members))
-	case c.Expect != 0 && !joins:
-		return errors.New("bootstrap_expect: it needs join: the addresses at which the other nodes are found")
-	case c.Expect != 0 && c.Expect != 1 && c.Expect != 3 && c.Expect != 5:
-		return fmt.Errorf("bootstrap_expect: must be 0, 1, 3 or 5, got %d", c.Expect)
-	case !c.Voter && !joins:
-		return errors.New("voter: the first node of a domain must vote; a node without a vote needs join")
-	case !c.Voter && c.Expect != 0:
-		return errors.New("voter: a node without a vote can't begin a domain: remove bootstrap_expect")
-	case c.RemoveDead != 0 && c.RemoveDead < minRemoveDead:
-		return fmt.Errorf("remove_dead: must be 0s or at least %s, got %s", minRemoveDead, c.RemoveDead)
-	}
-
-	return nil
+	r.require(len(c.Join) <= maxJoin, "join", "at most %d addresses are allowed, got %d", maxJoin, len(c.Join))
+	r.require(!joins || len(c.Members) <= 1, "members", "with join, list this node only, got %d members",
+		len(c.Members))
+	r.require(c.Expect == 0 || joins, "bootstrap_expect", "it needs join: the addresses at which the other nodes are "+
+		"found")
+	r.require(slices.Contains([]int{0, 1, 3, 5}, c.Expect), "bootstrap_expect",
+		"must be 0, 1, 3 or 5, got %d", c.Expect)
+	r.require(c.Voter || joins, "voter", "the first node of a domain must vote; a node without a vote needs join")
+	r.require(c.Voter || c.Expect == 0, "voter",
+		"a node without a vote can't begin a domain: remove bootstrap_expect")
+	r.require(c.RemoveDead == 0 || c.RemoveDead >= minRemoveDead, "remove_dead", "must be 0s or at least %s, got %s",
+		minRemoveDead, c.RemoveDead)
 }
 
-func validateHostPort(key, address string) error {
-	if _, _, err := net.SplitHostPort(address); err != nil {
-		return fmt.Errorf("%s: must be HOST:PORT, got %q", key, address)
-	}
+// hostPort checks an address that others connect to.
+func (r *report) hostPort(key, address string) {
+	host, port, err := net.SplitHostPort(address)
+	r.require(err == nil && host != "", key, "must be HOST:PORT, got %q", address)
+	r.require(port != "0" && isPort(port), key, "the port must be from 1 to 65535, got %q", address)
+}
 
-	return nil
+// isPort reports whether a text is the number of a port.
+func isPort(text string) bool {
+	_, err := strconv.ParseUint(text, 10, 16)
+	return err == nil
 }

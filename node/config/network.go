@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -16,56 +15,93 @@ type Listen struct {
 	Admin   string `yaml:"admin"`
 	Cluster string `yaml:"cluster"`
 	Gossip  string `yaml:"gossip"`
-	// Hosts are names by which the admin listener may be asked.
-	Hosts []string `yaml:"hosts"`
+	// Health and Metrics serve probes and scrapes from other machines; empty is off.
+	Health  string `yaml:"health"`
+	Metrics string `yaml:"metrics"`
+	// Hosts are names by which the listeners without authentication may be asked.
+	Hosts []string `yaml:"hosts" reload:"yes"`
 }
 
 // maxHosts bounds listen.hosts.
 const maxHosts = 64
 
-func (l *Listen) validate() error {
-	for _, each := range []struct{ key, address string }{
+func (l *Listen) validate(r *report) {
+	var before []address
+
+	for _, each := range []address{
 		{"listen.api", l.API},
 		{"listen.admin", l.Admin},
 		{"listen.cluster", l.Cluster},
 		{"listen.gossip", l.Gossip},
+		{"listen.health", l.Health},
+		{"listen.metrics", l.Metrics},
 	} {
-		if err := validateHostPort(each.key, each.address); err != nil {
-			return err
+		if each.text == "" && (each.key == "listen.health" || each.key == "listen.metrics") {
+			continue
 		}
-	}
 
-	if len(l.Hosts) > maxHosts {
-		return fmt.Errorf("listen.hosts: at most %d names, got %d", maxHosts, len(l.Hosts))
-	}
+		_, port, err := net.SplitHostPort(each.text)
+		r.require(err == nil, each.key, "must be HOST:PORT, got %q", each.text)
+		r.require(isPort(port), each.key, "the port must be from 0 to 65535, got %q", each.text)
 
-	for _, name := range l.Hosts {
-		if name == "" || strings.ContainsAny(name, ":/* ") {
-			return fmt.Errorf("listen.hosts: must be host names without a port, got %q", name)
+		for _, other := range before {
+			r.require(!each.meets(other), each.key, "%s is taken by %s", each.text, other.key)
 		}
+
+		before = append(before, each)
 	}
 
-	host, _, _ := net.SplitHostPort(l.Admin)
-	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fmt.Errorf("listen.admin: must be a loopback address, because it has no authentication, got %q", l.Admin)
+	r.require(len(l.Hosts) <= maxHosts, "listen.hosts", "at most %d names, got %d", maxHosts, len(l.Hosts))
+
+	for i, name := range l.Hosts {
+		r.require(name != "" && !strings.ContainsAny(name, ":/* "), fmt.Sprintf("listen.hosts[%d]", i),
+			"must be a host name without a port, got %q", name)
 	}
 
-	return nil
+	r.require(IsLoopback(l.Admin), "listen.admin", "must be a loopback address, because it has no authentication, "+
+		"got %q; other machines ask listen.health and listen.metrics", l.Admin)
+}
+
+// An address is that of a listener.
+type address struct{ key, text string }
+
+// meets reports whether two listeners can't be open at once. With port 0, the system chooses.
+func (a address) meets(other address) bool {
+	host, port, _ := net.SplitHostPort(a.text)
+	otherHost, otherPort, _ := net.SplitHostPort(other.text)
+
+	return port == otherPort && port != "0" && (host == otherHost || isEverywhere(host) || isEverywhere(otherHost))
+}
+
+// isEverywhere reports whether a host is all addresses of the machine.
+func isEverywhere(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "" || ip != nil && ip.IsUnspecified()
+}
+
+// IsLoopback reports whether no other machine can connect to a listener at HOST:PORT.
+func IsLoopback(listen string) bool {
+	host, _, _ := net.SplitHostPort(listen)
+	ip := net.ParseIP(host)
+
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // Gossip configures a node's part in the mesh's gossip.
 type Gossip struct {
 	Enabled   bool     `yaml:"enabled"`
 	Advertise string   `yaml:"advertise"`
-	Seeds     []string `yaml:"seeds"`
+	Seeds     []string `yaml:"seeds" reload:"yes"`
 }
 
-func (g *Gossip) validate() error {
-	if g.Advertise == "" {
-		return nil
+func (g *Gossip) validate(r *report) {
+	if g.Advertise != "" {
+		r.hostPort("gossip.advertise", g.Advertise)
 	}
 
-	return validateHostPort("gossip.advertise", g.Advertise)
+	for i, seed := range g.Seeds {
+		r.hostPort(fmt.Sprintf("gossip.seeds[%d]", i), seed)
+	}
 }
 
 // Identity names the source of the node's X.509-SVID and its domain's bundle: three
@@ -77,23 +113,20 @@ type Identity struct {
 	WorkloadAPI string `yaml:"workload_api"`
 }
 
-func (i *Identity) validate() error {
+func (i *Identity) validate(r *report) {
 	noFiles := i.Cert == "" && i.Key == "" && i.Bundle == ""
 
 	switch {
 	case i.WorkloadAPI != "" && !noFiles:
-		return errors.New("identity: workload_api replaces cert, key and bundle: give one or the other")
+		r.addf("identity", "workload_api replaces cert, key and bundle: give one or the other")
 	case i.WorkloadAPI != "":
 		if err := trust.CheckWorkloadAPI(i.WorkloadAPI); err != nil {
-			return fmt.Errorf("identity.workload_api: must be unix:///PATH or tcp://IP:PORT, got %q: %w",
-				i.WorkloadAPI, err)
+			r.addf("identity.workload_api", "must be unix:///PATH or tcp://IP:PORT, got %q: %v", i.WorkloadAPI, err)
 		}
 	case i.Cert == "" || i.Key == "" || i.Bundle == "":
-		return errors.New("identity: cert, key and bundle are needed (PEM files; the bundle may be a SPIFFE JWKS), " +
-			"or workload_api")
+		r.addf("identity", "cert, key and bundle are needed (PEM files; the bundle may be a SPIFFE JWKS), or "+
+			"workload_api")
 	}
-
-	return nil
 }
 
 // Bundles configures the publication of this domain's trust bundle to peers, and the CA
@@ -104,10 +137,4 @@ type Bundles struct {
 	CA       string                   `yaml:"ca"`
 }
 
-func (b *Bundles) validate() error {
-	if err := b.Endpoint.Check(); err != nil {
-		return fmt.Errorf("bundles.endpoint: %w", err)
-	}
-
-	return nil
-}
+func (b *Bundles) validate(r *report) { r.check("bundles.endpoint", b.Endpoint.Check()) }

@@ -1,8 +1,6 @@
 package config
 
 import (
-	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"time"
@@ -29,28 +27,21 @@ type Lifetimes struct {
 	Credentials uint32 `yaml:"credentials"`
 }
 
-func (l *Lifetimes) validate() error {
-	switch {
-	case l.Max < directory.MinLifetime:
-		return fmt.Errorf("lifetimes.max: must be at least %d s, got %d", directory.MinLifetime, l.Max)
-	case l.Min < directory.MinLifetime || l.Min > l.Max:
-		return fmt.Errorf("lifetimes.min: must be from %d s to lifetimes.max, got %d", directory.MinLifetime, l.Min)
-	}
-
-	return nil
+func (l *Lifetimes) validate(r *report) {
+	r.require(l.Max >= directory.MinLifetime, "lifetimes.max", "must be at least %d s, got %d", directory.MinLifetime,
+		l.Max)
+	r.require(l.Min >= directory.MinLifetime && l.Min <= max(l.Max, directory.MinLifetime), "lifetimes.min",
+		"must be from %d s to lifetimes.max, got %d", directory.MinLifetime, l.Min)
 }
 
 // Names has the rules for agent names, equal on all nodes of a domain.
 type Names struct {
-	Hold time.Duration `yaml:"hold"`
+	Hold time.Duration `yaml:"hold" reload:"yes"`
 }
 
-func (n *Names) validate() error {
-	if n.Hold < 0 || n.Hold > maxHold || n.Hold%time.Second != 0 {
-		return fmt.Errorf("names.hold: must be whole seconds from 0s to %s, got %s", maxHold, n.Hold)
-	}
-
-	return nil
+func (n *Names) validate(r *report) {
+	r.require(n.Hold >= 0 && n.Hold <= maxHold && n.Hold%time.Second == 0, "names.hold",
+		"must be whole seconds from 0s to %s, got %s", maxHold, n.Hold)
 }
 
 // Disk configures the transfer of leadership away from a slow disk. The leader transfers
@@ -61,15 +52,10 @@ type Disk struct {
 	HandOverAfter time.Duration `yaml:"hand_over_after"`
 }
 
-func (d *Disk) validate() error {
-	switch {
-	case d.Slow < 0:
-		return fmt.Errorf("disk.slow: must not be negative, got %s", d.Slow)
-	case d.HandOverAfter < minHandOver:
-		return fmt.Errorf("disk.hand_over_after: must be at least %s, got %s", minHandOver, d.HandOverAfter)
-	}
-
-	return nil
+func (d *Disk) validate(r *report) {
+	r.require(d.Slow >= 0, "disk.slow", "must not be negative, got %s", d.Slow)
+	r.require(d.HandOverAfter >= minHandOver, "disk.hand_over_after", "must be at least %s, got %s", minHandOver,
+		d.HandOverAfter)
 }
 
 // Audit bounds the audit log: MiB of one file, the number of files, and the time for
@@ -80,42 +66,41 @@ type Audit struct {
 	Keep  time.Duration `yaml:"keep"`
 }
 
-func (a *Audit) validate() error {
-	switch {
-	case a.Size < 1 || a.Size > maxAuditSize:
-		return fmt.Errorf("audit.size: must be from 1 to %d MiB, got %d", maxAuditSize, a.Size)
-	case a.Files < 1 || a.Files > maxAuditFiles:
-		return fmt.Errorf("audit.files: must be from 1 to %d, got %d", maxAuditFiles, a.Files)
-	case a.Keep != 0 && (a.Keep < minAuditKeep || a.Keep > maxAuditKeep):
-		return fmt.Errorf("audit.keep: must be 0s or from %s to %s, got %s", minAuditKeep, maxAuditKeep, a.Keep)
-	case a.Keep != 0 && a.Files == 1:
-		return errors.New("audit.keep: with audit.files of 1 there is no older file to remove; allow at least 2")
-	}
-
-	return nil
+func (a *Audit) validate(r *report) {
+	r.require(a.Size >= 1 && a.Size <= maxAuditSize, "audit.size", "must be from 1 to %d MiB, got %d", maxAuditSize,
+		a.Size)
+	r.require(a.Files >= 1 && a.Files <= maxAuditFiles, "audit.files", "must be from 1 to %d, got %d", maxAuditFiles,
+		a.Files)
+	r.require(a.Keep == 0 || a.Keep >= minAuditKeep && a.Keep <= maxAuditKeep, "audit.keep",
+		"must be 0s or from %s to %s, got %s", minAuditKeep, maxAuditKeep, a.Keep)
+	r.require(a.Keep == 0 || a.Files != 1, "audit.keep",
+		"with audit.files of 1 there is no older file to remove; allow at least 2")
 }
 
 // Log says how a node logs.
 type Log struct {
-	Level  string `yaml:"level"`
+	Level  string `yaml:"level"  reload:"yes"`
 	Format string `yaml:"format"`
 }
 
-func (l *Log) validate() error {
-	switch {
-	case new(slog.Level).UnmarshalText([]byte(l.Level)) != nil:
-		return fmt.Errorf("log.level: must be debug, info, warn or error, got %q", l.Level)
-	case l.Format != "json" && l.Format != "text":
-		return fmt.Errorf("log.format: must be json or text, got %q", l.Format)
-	}
-
-	return nil
+func (l *Log) validate(r *report) {
+	r.require(new(slog.Level).UnmarshalText([]byte(l.Level)) == nil, "log.level",
+		"must be debug, info, warn or error, got %q", l.Level)
+	r.require(l.Format == "json" || l.Format == "text", "log.format", "must be json or text, got %q", l.Format)
 }
 
-// Logger returns a logger that writes to w.
-func (l Log) Logger(w io.Writer) *slog.Logger {
-	var level slog.Level
+// MinLevel returns the level of the least important lines.
+func (l Log) MinLevel() (level slog.Level) {
 	_ = level.UnmarshalText([]byte(l.Level)) // Validate has checked it
+	return level
+}
+
+// Logger returns a logger that writes lines of at least a level to w; the level of the
+// configuration if it is nil.
+func (l Log) Logger(w io.Writer, level slog.Leveler) *slog.Logger {
+	if level == nil {
+		level = l.MinLevel()
+	}
 
 	options := &slog.HandlerOptions{Level: level}
 	if l.Format == "text" {

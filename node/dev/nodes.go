@@ -37,7 +37,7 @@ func startInProcess(d *Node) (startedNode, error) {
 		return nil, err
 	}
 
-	n, err := node.Start(cfg, node.Env{Logger: cfg.Log.Logger(log), Timing: consensus.LocalTiming})
+	n, err := node.Start(cfg, node.Env{Logger: cfg.Log.Logger(log, nil), Timing: consensus.LocalTiming})
 	if err != nil {
 		return nil, errors.Join(err, log.Close())
 	}

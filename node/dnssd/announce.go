@@ -50,18 +50,19 @@ type Config struct {
 	Interfaces []string `yaml:"interfaces"`
 }
 
-// Validate reports the first key, below dns_sd, with an invalid value.
-func (c *Config) Validate(domain spiffeid.TrustDomain) error {
-	switch {
-	case len(c.Interfaces) > maxInterfaces:
-		return fmt.Errorf("dns_sd.interfaces: at most %d are allowed, got %d", maxInterfaces, len(c.Interfaces))
-	case slices.Contains(c.Interfaces, ""):
-		return errors.New("dns_sd.interfaces: an interface name is empty")
-	case c.Enabled && len(txtDomain)+len(domain.Name()) > maxTXT:
-		return errors.New("dns_sd.enabled: the trust domain's name is too long for a TXT record")
+// Validate reports each key with an invalid value.
+func (c *Config) Validate(domain spiffeid.TrustDomain, report func(key, format string, args ...any)) {
+	if n := len(c.Interfaces); n > maxInterfaces {
+		report("dns_sd.interfaces", "at most %d are allowed, got %d", maxInterfaces, n)
 	}
 
-	return nil
+	if slices.Contains(c.Interfaces, "") {
+		report("dns_sd.interfaces", "an interface name is empty")
+	}
+
+	if c.Enabled && len(txtDomain)+len(domain.Name()) > maxTXT {
+		report("dns_sd.enabled", "the trust domain's name is too long for a TXT record")
+	}
 }
 
 // A Directory is the directory that a node announces.

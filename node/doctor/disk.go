@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/disk"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -23,7 +23,7 @@ const (
 
 // disk checks the free space and the speed of the disk that has the data.
 func (d *diagnosis) disk(context.Context) {
-	free, share, err := node.FreeSpace(d.cfg.Data)
+	free, share, err := disk.FreeSpace(d.cfg.Data)
 
 	do := "make room, or move data to a larger disk"
 	switch {

@@ -4,5 +4,6 @@
 //   - limit.go caps connections per class of clients, so that a few addresses cannot
 //     starve the known ones; class.go counts the connections of one class
 //   - expiry.go ends a connection with the certificate that its client presented
+//   - addresses.go tells at which addresses a node listens
 //   - server.go makes HTTP servers with timeouts
 package listener

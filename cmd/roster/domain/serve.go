@@ -3,7 +3,9 @@ package domain
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -19,20 +21,28 @@ import (
 const configHelp = "configuration `FILE` of the node, YAML (required)"
 
 func serveCommand(session connect.Session) *cobra.Command {
-	var file string
+	var (
+		file     string
+		validate bool
+	)
+
 	cmd := &cobra.Command{
 		Use:   "serve --config FILE",
 		Short: "Run one node of a domain",
 		Long: `Run one node of a domain with the given configuration; "roster config" prints a documented
 sample. Logs go to standard error.
 
-SIGINT, SIGTERM and SIGHUP stop the node gracefully: it is not ready from then on, serves for
-the configured time (drain), completes running requests and hands over leadership. A second
+SIGINT and SIGTERM stop the node gracefully: it is not ready from then on, serves for the
+configured time (drain), completes running requests and hands over leadership. A second
 signal stops it at once.
+
+SIGHUP reads the configuration again. The keys that "roster config" marks as reloadable are
+applied together, and the log names them and the changed keys that need a restart. If the
+file has an error, the log names it and nothing changes. --validate checks a file before.
 
 The memory limit is 90% of the cgroup's limit and at most 75% of the machine's memory; set
 GOMEMLIMIT to change it.`,
-		Example: "  roster serve --config node.yaml",
+		Example: "  roster serve --config node.yaml\n  roster serve --validate --config node.yaml",
 		Args:    cli.Args(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if file == "" {
@@ -41,10 +51,15 @@ GOMEMLIMIT to change it.`,
 					WithNext(session.Program + " config")
 			}
 
+			if validate {
+				return validateConfig(session, file)
+			}
+
 			return serve(c.Context(), session, file)
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", configHelp)
+	cmd.Flags().BoolVar(&validate, "validate", false, "check the configuration and end; \"roster doctor\" checks more")
 
 	return cmd
 }
@@ -62,14 +77,38 @@ func configCommand(session connect.Session) *cobra.Command {
 	}
 }
 
-// loadConfig reads and validates a node's configuration.
+// loadConfig reads and validates a node's configuration. Several errors have a line each.
 func loadConfig(session connect.Session, file string) (config.Config, error) {
 	loaded, err := config.Load(file)
+
+	var all *config.Errors
+	if errors.As(err, &all) && len(all.List) > 1 {
+		for _, line := range all.Lines() {
+			session.Note("%s", line)
+		}
+
+		err = fmt.Errorf("%d errors in %s", len(all.List)+all.More, file)
+	}
+
 	if err != nil {
 		return loaded, cli.Usage("invalid configuration: %w", err).WithNext(session.Program + " config")
 	}
 
 	return loaded, nil
+}
+
+// validateConfig checks a configuration without starting anything.
+func validateConfig(session connect.Session, file string) error {
+	cfg, err := loadConfig(session, file)
+	if err != nil {
+		return err
+	}
+
+	session.Note("%s is valid: a node of %s with %d members. To check the files, ports and clocks that it names:",
+		file, cfg.TrustDomain.Name(), len(cfg.Members))
+	session.Note("  %s", session.CommandLine("doctor", "--config", file))
+
+	return nil
 }
 
 // serve runs a node until ctx ends or the node fails.
@@ -81,10 +120,15 @@ func serve(ctx context.Context, session connect.Session, file string) error {
 
 	restart := session.CommandLine("serve", "--config", file)
 
-	log := cfg.Log.Logger(session.Stderr)
+	hangups := cli.Hangups(ctx)
+
+	var level slog.LevelVar
+	level.Set(cfg.Log.MinLevel())
+	log := cfg.Log.Logger(session.Stderr, &level)
+
 	defer memory.Govern(os.DirFS("/"), log)()
 
-	n, err := node.Start(cfg, node.Env{Logger: log, Context: ctx})
+	n, err := node.Start(cfg, node.Env{Logger: log, Level: &level, Context: ctx})
 	if err != nil && ctx.Err() != nil {
 		log.Info("stopped during start", "err", err)
 		return nil
@@ -98,14 +142,18 @@ func serve(ctx context.Context, session connect.Session, file string) error {
 	stopping := supervise(n, log)
 	log.Info("serving", "node", n.ID().String(), "api", cfg.Listen.API)
 
-	select {
-	case <-ctx.Done():
-		stopping()
-		log.Info("stopping", "drain_ms", cfg.Drain.Milliseconds())
-		n.Drain()
+	for failed := false; !failed; {
+		select {
+		case <-ctx.Done():
+			stopping()
+			n.Drain()
 
-		return n.Close()
-	case <-n.Failed():
+			return n.Close()
+		case <-hangups:
+			reload(n, file, log)
+		case <-n.Failed():
+			failed = true
+		}
 	}
 
 	stopping()
@@ -123,6 +171,17 @@ func serve(ctx context.Context, session connect.Session, file string) error {
 		WithNext(restart)
 
 	return addRecoveryHint(failure, cause, &cfg)
+}
+
+// reload reads the configuration again. A file with an error changes nothing.
+func reload(n *node.Node, file string, log *slog.Logger) {
+	next, err := config.Load(file)
+	if err != nil {
+		log.Error("configuration not reloaded; nothing was changed", "err", err)
+		return
+	}
+
+	n.Reload(&next)
 }
 
 // addRecoveryHint replaces the hint if the cause is damaged data on the node's disk.

@@ -1,4 +1,5 @@
-package node
+// Package disk tells how much room a disk has.
+package disk
 
 import (
 	"fmt"

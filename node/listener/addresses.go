@@ -1,19 +1,17 @@
-package node
+package listener
 
 import (
 	"net"
 	"net/netip"
 	"slices"
-
-	"github.com/roster-mesh/roster/consensus"
 )
 
-// ownListeners returns the addresses at which a node listens, as ADDRESS:PORT in ascending
-// order: of each listener, and those advertised to other nodes as literal addresses. One that
-// is bound to all addresses counts at each of the machine's. The domain's gateways never
-// connect to them (threats.md, S6). An advertised host name isn't resolved: it may lead to a
+// Addresses returns the addresses at which a node listens, at most that many, as
+// ADDRESS:PORT in ascending order: of each listener, and those advertised to other nodes as
+// literal addresses. One that is bound to all addresses counts at each of the machine's. The
+// domain's gateways never connect to them (threats.md, S6). An advertised host name isn't resolved: it may lead to a
 // proxy that agents share, and no gateway accepts a node as a server.
-func ownListeners(bound []net.Listener, advertised ...string) []string {
+func Addresses(most int, bound []net.Listener, advertised ...string) []string {
 	var all []netip.AddrPort
 
 	for _, listener := range bound {
@@ -47,7 +45,7 @@ func ownListeners(bound []net.Listener, advertised ...string) []string {
 	slices.Sort(texts)
 	texts = slices.Compact(texts)
 
-	return texts[:min(len(texts), consensus.MaxListeners)]
+	return texts[:min(len(texts), most)]
 }
 
 // onEveryAddress returns a port at each of the machine's addresses that a connection without
