@@ -118,7 +118,9 @@ func TestEachAlertHasARunbook(t *testing.T) {
 			t.Errorf("%s has no section in docs/runbooks.md", alert.Alert)
 		}
 
-		_, command, _ := strings.Cut(body, "```sh\n")
+		_, block, _ := strings.Cut(body, "```sh")
+		_, command, _ := strings.Cut(block, "\n")
+
 		if !strings.HasPrefix(command, "roster ") {
 			t.Errorf("the runbook of %s doesn't begin with a command", alert.Alert)
 		}
