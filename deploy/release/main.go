@@ -65,7 +65,7 @@ func build(keyFile, out string, platforms []string) error {
 		}
 	}
 
-	if err := errors.Join(writeSBOM(out), writeLicences(out, platforms)); err != nil {
+	if err := errors.Join(writeVersion(out), writeSBOM(out), writeLicences(out, platforms)); err != nil {
 		return err
 	}
 
@@ -146,6 +146,26 @@ func buildProgram(out, platform string) error {
 	cmd.Stderr = os.Stderr
 
 	return cmd.Run()
+}
+
+// writeVersion writes the tag of the revision, or "untagged", and the revision.
+func writeVersion(out string) error {
+	revision, err := output("git", "rev-parse", "HEAD")
+	if err != nil {
+		return err
+	}
+
+	tags, err := output("git", "tag", "--points-at", "HEAD", "--sort=-version:refname")
+	if err != nil {
+		return err
+	}
+
+	version, _, _ := strings.Cut(string(tags), "\n")
+	if version == "" {
+		version = "untagged"
+	}
+
+	return os.WriteFile(filepath.Join(out, release.VersionFile), []byte(version+" "+string(revision)), 0o644)
 }
 
 // writeSBOM writes the list of the components, without the time and the random serial number

@@ -2,6 +2,7 @@ package release
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -18,15 +19,17 @@ A directory is verified as a whole: each file that SHA256SUMS lists must be ther
 A file is verified alone, by the SHA256SUMS of its directory. Exit code 10: a signature or a hash
 is wrong.
 
-Compare the key's fingerprint with the published one. Without this program:
+Compare the key's fingerprint with the published one, and the version with the one that you
+want: an older release is signed as well. Without this program:
 
   openssl pkeyutl -verify -rawin -pubin -inkey KEY -in SHA256SUMS -sigfile SHA256SUMS.sig
   sha256sum --check SHA256SUMS`
 
 // verdict is the result as -o json prints it.
 type verdict struct {
-	Key   string   `json:"key"`   // fingerprint
-	Files []string `json:"files"` // verified, in order
+	Version string   `json:"version"` // with its revision
+	Key     string   `json:"key"`     // fingerprint
+	Files   []string `json:"files"`   // verified, in order
 }
 
 // Command returns the command that verifies a release.
@@ -48,23 +51,22 @@ func Command(session connect.Session) *cobra.Command {
 				return cli.Failed(cli.ExitKey, "cannot read the key: %w", err)
 			}
 
-			files, err := verify(key, args[0])
+			result, err := verify(key, args[0])
 			if err != nil {
 				return err
 			}
 
 			t := cli.Table{Head: []string{"FILE", "STATE"}}
-			for _, name := range files {
+			for _, name := range result.Files {
 				t.Add(name, "verified")
 			}
-
-			result := verdict{Key: key.Fingerprint(), Files: files}
 
 			if err := session.PrintValue(result, "", t); err != nil {
 				return err
 			}
 
-			session.Note("Signed by the key with SHA-256 fingerprint %s.", result.Key)
+			session.Note("Release %s, signed by the key with SHA-256 fingerprint %s.", cli.Printable(result.Version),
+				result.Key)
 
 			return nil
 		},
@@ -74,11 +76,11 @@ func Command(session connect.Session) *cobra.Command {
 	return cmd
 }
 
-// verify verifies a directory or one file and returns the names of the files verified.
-func verify(key Key, path string) ([]string, error) {
+// verify verifies a directory or one file.
+func verify(key Key, path string) (verdict, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, missing(err)
+		return verdict{}, refusal(err)
 	}
 
 	dir, only := path, ""
@@ -88,7 +90,12 @@ func verify(key Key, path string) ([]string, error) {
 
 	sums, err := key.Open(dir)
 	if err != nil {
-		return nil, missing(err)
+		return verdict{}, refusal(err)
+	}
+
+	version, err := sums.Version(dir)
+	if err != nil {
+		return verdict{}, refusal(err)
 	}
 
 	names := sums.Names()
@@ -98,21 +105,17 @@ func verify(key Key, path string) ([]string, error) {
 
 	for _, name := range names {
 		if err := sums.Verify(dir, name); err != nil {
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil, missing(err)
-			}
-
-			return nil, cli.Failed(cli.ExitFormat, "%.64q is not verified: %w", name, err)
+			return verdict{}, refusal(fmt.Errorf("%.64q: %w", name, err))
 		}
 	}
 
-	return names, nil
+	return verdict{version, key.Fingerprint(), names}, nil
 }
 
-// missing returns the failure of a release that can't be read or isn't signed by the key.
-func missing(err error) error {
+// refusal returns the failure of a release that can't be read or isn't signed by the key.
+func refusal(err error) error {
 	switch {
-	case errors.Is(err, ErrSignature), errors.Is(err, ErrSums):
+	case errors.Is(err, ErrSignature), errors.Is(err, ErrSums), errors.Is(err, ErrMismatch), errors.Is(err, ErrUnlisted):
 		return cli.Failed(cli.ExitFormat, "the release is not verified: %w", err).
 			WithHint("Compare the fingerprint of the key with the published one, and download the release again.")
 	case errors.Is(err, fs.ErrNotExist):

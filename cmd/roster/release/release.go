@@ -24,12 +24,16 @@ import (
 const (
 	SumsFile      = "SHA256SUMS"
 	SignatureFile = "SHA256SUMS.sig"
+	// VersionFile holds the version and the revision, a line. It is among the listed files, so
+	// that an older release can't pass for a newer one.
+	VersionFile = "VERSION"
 )
 
 // Limits on what is read before a signature is verified.
 const (
 	maxKey  = 4 << 10
 	maxSums = 64 << 10
+	maxText = 256 // of VERSION
 )
 
 // Errors of a release that is not what its key has signed.
@@ -169,6 +173,21 @@ func (s Sums) Verify(dir, name string) error {
 	}
 
 	return nil
+}
+
+// Version returns what a release says that it is. The list is verified, and must list the
+// file.
+func (s Sums) Version(dir string) (string, error) {
+	text, err := readUpTo(filepath.Join(dir, VersionFile), maxText)
+	if err != nil {
+		return "", err
+	}
+
+	if want, ok := s[VersionFile]; !ok || sha256.Sum256(text) != want {
+		return "", fmt.Errorf("%s: %w", VersionFile, ErrMismatch)
+	}
+
+	return strings.TrimSpace(string(text)), nil
 }
 
 // readUpTo reads a file of at most size bytes.

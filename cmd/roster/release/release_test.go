@@ -34,7 +34,9 @@ func newFixture(t *testing.T) fixture {
 	f := fixture{t.TempDir(), filepath.Join(t.TempDir(), "release.pub"), private}
 	f.write(t, "roster-linux-amd64", "program")
 	f.write(t, "LICENSES.txt", "licences")
-	f.sign(t, sumOf("LICENSES.txt", "licences")+sumOf("roster-linux-amd64", "program"))
+	f.write(t, VersionFile, "v1.2.3 0123abc\n")
+	f.sign(t, sumOf("LICENSES.txt", "licences")+sumOf(VersionFile, "v1.2.3 0123abc\n")+
+		sumOf("roster-linux-amd64", "program"))
 	writeKey(t, f.key, public)
 
 	return f
@@ -80,9 +82,10 @@ func TestARelease(t *testing.T) {
 	key, err := ReadKey(f.key)
 	must(t, err)
 
-	for path, want := range map[string]int{f.dir: 2, filepath.Join(f.dir, "LICENSES.txt"): 1} {
-		if files, err := verify(key, path); err != nil || len(files) != want {
-			t.Errorf("%s: %v, %v; want %d files", path, files, err, want)
+	for path, want := range map[string]int{f.dir: 3, filepath.Join(f.dir, "LICENSES.txt"): 1} {
+		is, err := verify(key, path)
+		if err != nil || len(is.Files) != want || is.Version != "v1.2.3 0123abc" {
+			t.Errorf("%s: %v, %v; want %d files", path, is, err, want)
 		}
 	}
 
@@ -121,6 +124,7 @@ func TestAReleaseThatWasChanged(t *testing.T) {
 	}{
 		"program":  {func(f fixture) { f.write(t, "roster-linux-amd64", "Program") }, "", ErrMismatch},
 		"missing":  {func(f fixture) { must(t, os.Remove(filepath.Join(f.dir, "LICENSES.txt"))) }, "", fs.ErrNotExist},
+		"version":  {func(f fixture) { f.write(t, VersionFile, "v9.9.9") }, "roster-linux-amd64", ErrMismatch},
 		"unlisted": {func(f fixture) { f.write(t, "extra", "x") }, "extra", ErrUnlisted},
 		"list":     {func(f fixture) { f.write(t, SumsFile, sumOf("roster-linux-amd64", "program")) }, "", ErrSignature},
 		"no list":  {func(f fixture) { must(t, os.Remove(filepath.Join(f.dir, SumsFile))) }, "", fs.ErrNotExist},
@@ -143,9 +147,9 @@ func TestAReleaseThatWasChanged(t *testing.T) {
 			key, err := ReadKey(f.key)
 			must(t, err)
 
-			files, err := verify(key, filepath.Join(f.dir, c.path))
-			if !errors.Is(err, c.want) || files != nil {
-				t.Errorf("%v, %v; want %v", files, err, c.want)
+			is, err := verify(key, filepath.Join(f.dir, c.path))
+			if !errors.Is(err, c.want) || is.Files != nil {
+				t.Errorf("%v, %v; want %v", is, err, c.want)
 			}
 		})
 	}
