@@ -176,11 +176,16 @@ type CommandFeed struct {
 	newest  uint64 // number of the last command of the domain, as applied here
 	checked uint64 // up to which its reader has asked for the commands
 	inState uint64 // up to which the commands came in a snapshot, at most
+	// renumbered says that a snapshot came since the reader asked: commands behind it may have numbers
+	// that others had before.
+	renumbered bool
 }
 
 // News are the commands of a CommandFeed behind a number.
 type News struct {
 	Commands []directory.OperatorCommand
+	// After is the number behind which Commands begin: the caller's, or a lower one after a restore.
+	After uint64
 	// Newest is the number of the domain's newest command as applied here. It may be higher than
 	// all of Commands.
 	Newest uint64
@@ -189,13 +194,19 @@ type News struct {
 	InState uint64
 }
 
-// After returns the commands with higher numbers than that, up to which the caller has checked them.
+// After returns the commands with higher numbers than that, up to which the caller has checked them. If
+// a snapshot has lowered the numbers below that, it returns all commands behind the snapshot.
 func (f *CommandFeed) After(number uint64) News {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
+	if f.renumbered || number > f.newest {
+		number = min(number, f.inState)
+	}
+
+	f.renumbered = false
 	f.checked = max(f.checked, number)
-	news := News{Newest: f.newest, InState: f.inState}
+	news := News{After: number, Newest: f.newest, InState: f.inState}
 
 	for _, command := range f.recent {
 		if command.Number > number {
@@ -213,6 +224,7 @@ func (f *CommandFeed) restored(number uint64) {
 	defer f.mu.Unlock()
 
 	f.newest, f.inState, f.checked = number, number, min(f.checked, number)
+	f.renumbered = true
 
 	f.recent = slices.DeleteFunc(f.recent, func(command directory.OperatorCommand) bool {
 		if command.Number > number {

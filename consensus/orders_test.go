@@ -377,3 +377,39 @@ func TestAFeedIsBounded(t *testing.T) {
 		t.Error("the commands of a snapshot are not counted")
 	}
 }
+
+// After a restore the commands behind the backup have numbers that the reader has seen before: they are
+// new to it, and they stay until it has asked for them.
+//
+// Requirement: SEC-012
+func TestAFeedBeginsAgainAfterARestore(t *testing.T) {
+	var feed CommandFeed
+
+	add := func(n uint64) { feed.add([]directory.OperatorCommand{{Number: n}}, n, n) }
+	for n := uint64(1); n <= 100; n++ {
+		add(n)
+	}
+
+	// Up to a lower number than that of before, and up to a higher one.
+	for _, until := range []uint64{20, 120} {
+		feed.After(100)
+		feed.restored(10)
+
+		for n := uint64(11); n <= until; n++ {
+			add(n)
+		}
+
+		news := feed.After(100)
+		if news.After != 10 || uint64(len(news.Commands)) != until-10 || news.Commands[0].Number != 11 {
+			t.Errorf("up to %d the reader gets %d commands behind %d", until, len(news.Commands), news.After)
+		}
+
+		for n := until + 1; n <= until+2*maxFed; n++ {
+			add(n)
+		}
+
+		if news := feed.After(until); len(news.Commands) != 2*maxFed {
+			t.Errorf("%d of %d commands are left", len(news.Commands), 2*maxFed)
+		}
+	}
+}

@@ -215,16 +215,7 @@ func (r *commandRecorder) run(ctx context.Context) {
 
 	for {
 		changed := r.store.Agreed()
-
-		news := r.store.Commands.After(last)
-		for _, command := range news.Commands {
-			r.missed(command.Position.Epoch, last+1, command.Number-1, news.InState)
-			r.record(command)
-			last = command.Number
-		}
-
-		r.missed(r.store.Position().Epoch, last+1, news.Newest, news.InState)
-		last = news.Newest // a restored history may have fewer
+		last = r.recordNews(r.store.Commands.After(last), r.store.Position().Epoch)
 
 		select {
 		case <-changed:
@@ -232,6 +223,22 @@ func (r *commandRecorder) run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// recordNews records commands and the gaps between them, and returns the number of the newest one. A
+// restored history begins behind a lower number than that of the last recorded command.
+func (r *commandRecorder) recordNews(news consensus.News, epoch uint64) uint64 {
+	last := news.After
+
+	for _, command := range news.Commands {
+		r.missed(command.Position.Epoch, last+1, command.Number-1, news.InState)
+		r.record(command)
+		last = command.Number
+	}
+
+	r.missed(epoch, last+1, news.Newest, news.InState)
+
+	return news.Newest
 }
 
 // missed records that this node has no line for the commands from first to last. Those up to inState

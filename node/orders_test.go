@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/trust/audit"
 )
@@ -31,7 +32,11 @@ func TestUncheckedCommandsAreCounted(t *testing.T) {
 	m := newMetrics()
 	r := &commandRecorder{trail: trail, log: slog.New(slog.NewTextHandler(&log, nil)), unchecked: m.unchecked}
 	r.missed(1, 5, 4, 4) // none
-	r.missed(1, 2, 10, 4)
+
+	// The reader has seen number 100 before a restore.
+	if last := r.recordNews(consensus.News{After: 1, Newest: 10, InState: 4}, 1); last != 10 {
+		t.Errorf("it goes on behind %d", last)
+	}
 
 	if err := trail.Close(); err != nil {
 		t.Fatal(err)
