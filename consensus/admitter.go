@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/message"
@@ -177,12 +179,31 @@ func checkListeners(listeners []string) error {
 	return nil
 }
 
+// maxAddress bounds an address that a member declares, in bytes.
+const maxAddress = 300
+
+// isBaseURL reports whether text is https://HOST[:PORT]. Other members name it to clients, in
+// a list that commas separate. Entries of the log are not checked by it: earlier releases
+// took any text.
+func isBaseURL(text string) bool {
+	isForeign := func(r rune) bool { return r <= ' ' || r == ',' || r >= 0x7f }
+	u, err := url.Parse(text)
+
+	return err == nil && len(text) <= maxAddress && u.Hostname() != "" && text == "https://"+u.Host &&
+		!strings.ContainsFunc(text, isForeign)
+}
+
 // check refuses a join request that may not be granted.
 func (a *admitter) check(from spiffeid.ID, request *message.JoinRequest) error {
 	all := a.group.servers()
 
-	if request.Address == "" || len(request.Address) > 300 || len(request.API) > 300 {
+	if request.Address == "" || len(request.Address) > maxAddress {
 		return directory.Refuse(directory.BadRequest, "%s gives no usable address", from)
+	}
+
+	if request.API != "" && !isBaseURL(request.API) {
+		return directory.Refuse(directory.BadRequest,
+			"%s declares the API address %.100q; it must be https://HOST[:PORT]", from, request.API)
 	}
 
 	if err := request.Reads.Check(); err != nil {

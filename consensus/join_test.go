@@ -595,3 +595,50 @@ func TestListenersThatNoNodeDeclares(t *testing.T) {
 		}
 	}
 }
+
+// A member declares where clients reach it as https://HOST[:PORT], or not at all. Other text is
+// refused, and what it declared before stays.
+//
+// Requirement: TRUST-001
+func TestAMemberDeclaresABaseURL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+
+		leader, follower := d.leader()
+		store, from := d.nodes[leader], d.members[follower].ID
+		declare := func(api string) error {
+			request := d.nodes[follower].joiner.request()
+			request.API = api
+
+			return store.joins.addMember(t.Context(), from, request)
+		}
+
+		before := store.peers.declared()[from].API
+
+		for _, api := range []string{
+			"http://n1.alpha.test:8400", "https://", "https://:8400", "n1.alpha.test:8400", "https://u:p@n1.alpha.test",
+			"https://n1.alpha.test/", "https://n1.alpha.test?x", "https://n1.alpha.test#", "https://n1.alpha.test:port",
+			"https://n1.alpha.test,https://evil.example", "https://a,b", "https://a b", " https://a", "https://a\n",
+			"https://a\u0085", "https://\u202ea", "https://" + strings.Repeat("a", 300),
+		} {
+			if err := declare(api); directory.ProblemOf(err) != directory.BadRequest {
+				t.Errorf("%q: %v", api, err)
+			}
+		}
+
+		if got := store.peers.declared()[from].API; got != before {
+			t.Errorf("%q is declared now, it was %q", got, before)
+		}
+
+		for _, api := range []string{"https://n1.alpha.test", "https://[2001:db8::1]:8400", "https://10.0.0.1:8400"} {
+			if !isBaseURL(api) {
+				t.Errorf("%s is refused", api)
+			}
+		}
+
+		if err := declare("https://n1.alpha.test:8400"); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -77,7 +77,9 @@ func (b *addressBook) observe(address string, resp *http.Response) {
 	}
 }
 
-// add replaces the learned addresses. Those that no client would accept are left out.
+// add replaces the learned addresses. All but https://HOST[:PORT] are left out: plain http,
+// which a configuration may have for loopback, would show the caller's token to any program
+// of this machine.
 func (b *addressBook) add(list string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -91,7 +93,9 @@ func (b *addressBook) add(list string) {
 
 	for named := range strings.SplitSeq(list, ",") {
 		base, err := parseAddress(strings.TrimSpace(named))
-		if err == nil && !slices.Contains(all, base) && len(all) < b.configured+maxLearned {
+		usable := err == nil && strings.HasPrefix(base, "https://") && !slices.Contains(all, base)
+
+		if usable && len(all) < b.configured+maxLearned {
 			all = append(all, base)
 		}
 	}

@@ -2,9 +2,13 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,7 +45,8 @@ func TestAClientLearnsTheOtherNodes(t *testing.T) {
 				return nil, errRefused
 			}
 
-			return naming(r, "https://two:8400, http://plain.test, https://one, https://three:8400/, nonsense"), nil
+			return naming(r, "https://two:8400, http://plain.test, http://127.0.0.1:8400, "+
+				"https://u:p@four, https://one, https://three:8400/, nonsense"), nil
 		}}
 
 		c := learner(t, j)
@@ -169,4 +174,84 @@ func TestTheRefusalIsKept(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
+}
+
+// A member may name any address, such as a thief of its key does. A server there gets no
+// request unless it shows the certificate of a node, whatever host name its certificate holds.
+//
+// Requirement: TRUST-001
+func TestALearnedAddressMustBeANodes(t *testing.T) {
+	alpha := newAuthority(t, "spiffe://alpha.test")
+
+	named := svidOf("spiffe://alpha.test/roster/node/1")
+	named.URIs, named.DNSNames = nil, []string{"localhost"}
+	shown := alpha.issue(t, named)
+
+	var asked atomic.Int32
+
+	evil := startNode(t, shown, tls.NoClientCert)
+	evil.Config.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) })
+	second := startNode(t, alpha.issue(t, svidOf("spiffe://alpha.test/roster/node/2")), tls.NoClientCert)
+	first := startNode(t, alpha.issue(t, svidOf("spiffe://alpha.test/roster/node/1")), tls.NoClientCert)
+	answer := first.Config.Handler
+	first.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Roster-Nodes", onLocalhost(evil)+", "+second.URL)
+		answer.ServeHTTP(w, r)
+	})
+
+	// By host name the certificate holds, as one of a public authority does.
+	nodes := &NodeTrust{
+		Domain: "alpha.test", Authorities: func() []*x509.Certificate { return []*x509.Certificate{alpha.cert} },
+	}
+	config := nodes.TLS()
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		if state.PeerCertificates[0].Equal(shown.Leaf) && state.ServerName == "localhost" {
+			return nil
+		}
+
+		return nodes.verify(state)
+	}
+
+	for _, row := range []struct {
+		configured string
+		asked      int32
+	}{
+		{first.URL, 0},
+		{onLocalhost(evil), 1}, // the address of a configuration is accepted by its host name
+	} {
+		client, err := New(Config{Addresses: []string{row.configured}, TLS: config, Learn: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		_, err = client.Lookup(t.Context(), LookupOptions{})
+		if row.asked == 0 && (err != nil || client.addresses.count() != 3) {
+			t.Fatalf("%v; %d addresses", err, client.addresses.count())
+		}
+
+		client.CloseIdleConnections()
+
+		if row.asked == 0 {
+			first.Close()
+
+			if _, err = client.Lookup(t.Context(), LookupOptions{}); err != nil || client.Address() != second.URL {
+				t.Errorf("asked %s, not the second node %s: %v", client.Address(), second.URL, err)
+			}
+		}
+
+		client.CloseIdleConnections()
+
+		if got := asked.Swap(0); got != row.asked {
+			t.Errorf("%s: a server that is no node got %d requests, want %d", row.configured, got, row.asked)
+		}
+	}
+
+	if _, err := New(Config{Addresses: []string{first.URL}, Learn: true}); err == nil {
+		t.Error("a client learns addresses without a bundle")
+	}
+}
+
+// onLocalhost is a server's address with a host name.
+func onLocalhost(s *httptest.Server) string {
+	return strings.Replace(s.URL, "127.0.0.1", "localhost", 1)
 }

@@ -25,8 +25,9 @@ type Config struct {
 	Addresses []string
 	// Learn has the client ask its nodes for the addresses of the domain's other members,
 	// and go to those if all of Addresses fail. Nodes answer it for callers of their own
-	// domain. Set it only if TLS accepts the domain's nodes alone, as NodeTrust and
-	// LoadTLS with a bundle do: an address that a node names is not verified otherwise.
+	// domain. TLS must verify nodes, as NodeTrust and LoadTLS with a bundle do. A server at
+	// an address that a node named must show the SVID of a node of the domain: New sees to
+	// it by OnlyNodes. If HTTP is set, its transport's TLS must be a result of OnlyNodes.
 	Learn bool
 	// TLS decides whom the client trusts and which certificate it shows; see
 	// LoadTLS. Nil trusts the system's authorities and shows none.
@@ -85,6 +86,15 @@ func New(cfg Config) (*Client, error) {
 		}
 
 		addresses = append(addresses, base)
+	}
+
+	if cfg.Learn && cfg.HTTP == nil {
+		if cfg.TLS == nil || cfg.TLS.VerifyConnection == nil {
+			return nil, errors.New("client: Learn needs TLS that verifies nodes, as that of NodeTrust, or of LoadTLS " +
+				"with a bundle")
+		}
+
+		cfg.TLS = OnlyNodes(cfg.TLS, addresses)
 	}
 
 	client := &Client{

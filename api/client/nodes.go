@@ -5,6 +5,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -61,6 +64,58 @@ func (t *NodeTrust) TLS() *tls.Config {
 	}
 }
 
+// OnlyNodes returns a copy of config for a client that learns addresses (Config.Learn).
+// Beyond the hosts of the configured addresses, and of the proxies on the way to them, a
+// server must show a certificate with a SPIFFE ID, which config.VerifyConnection verifies.
+// A member that declares a foreign address, whose certificate holds by host name, thus gets
+// no credentials. Config must be that of a NodeTrust. Configured hosts that are verified by
+// name must be in ASCII (A-labels).
+func OnlyNodes(config *tls.Config, addresses []string) *tls.Config {
+	var hosts []string // as in the handshake: without a final dot, and empty for an IP address
+
+	for _, address := range addresses {
+		target, err := url.Parse(address)
+		if err != nil {
+			continue
+		}
+
+		hosts = append(hosts, serverName(target))
+
+		if proxy, err := http.ProxyFromEnvironment(&http.Request{URL: target}); err == nil && proxy != nil {
+			hosts = append(hosts, serverName(proxy))
+		}
+	}
+
+	verify := config.VerifyConnection
+	config = config.Clone()
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		isServer := func(host string) bool { return strings.EqualFold(host, state.ServerName) }
+		if !slices.ContainsFunc(hosts, isServer) && len(state.PeerCertificates) > 0 &&
+			!hasSPIFFEID(state.PeerCertificates[0]) {
+			return &ServerError{Host: state.ServerName, Err: errors.New("the server's certificate has no SPIFFE ID; " +
+				"at an address that a node named, only nodes of the domain are accepted")}
+		}
+
+		return verify(state)
+	}
+
+	return config
+}
+
+// serverName returns the name of a URL's host in a TLS handshake.
+func serverName(target *url.URL) string {
+	host := strings.TrimSuffix(target.Hostname(), ".")
+	if _, err := netip.ParseAddr(host); err == nil {
+		return ""
+	}
+
+	return host
+}
+
+func hasSPIFFEID(cert *x509.Certificate) bool {
+	return slices.ContainsFunc(cert.URIs, func(uri *url.URL) bool { return strings.EqualFold(uri.Scheme, "spiffe") })
+}
+
 func (t *NodeTrust) verify(state tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 {
 		return &ServerError{Host: state.ServerName, Err: errors.New("the server has no certificate")}
@@ -68,12 +123,7 @@ func (t *NodeTrust) verify(state tls.ConnectionState) error {
 
 	leaf := state.PeerCertificates[0]
 
-	hasID := false
-	for _, uri := range leaf.URIs {
-		hasID = hasID || strings.EqualFold(uri.Scheme, "spiffe")
-	}
-
-	if !hasID {
+	if !hasSPIFFEID(leaf) {
 		if err := verifyByName(state); err != nil {
 			return &ServerError{Host: state.ServerName, Err: err}
 		}

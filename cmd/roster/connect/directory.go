@@ -182,6 +182,11 @@ func (s Session) Client() (*apiclient.Client, error) {
 		return nil, err
 	}
 
+	learn := config.VerifyConnection != nil // a bundle verifies nodes
+	if learn {
+		config = apiclient.OnlyNodes(config, addresses)
+	}
+
 	hc, err := s.httpClient(config, len(addresses))
 	if err != nil {
 		return nil, err
@@ -197,7 +202,7 @@ func (s Session) Client() (*apiclient.Client, error) {
 		HTTP:      hc,
 		Attempts:  attempts,
 		FailFast:  true,
-		Learn:     config.VerifyConnection != nil, // the nodes of the domain alone are accepted
+		Learn:     learn,
 	})
 	if err != nil {
 		return nil, err
