@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -96,12 +97,22 @@ func offered(ctx context.Context, session connect.Session, words completer, pref
 	}
 }
 
-// matching returns the words with a prefix, each once.
+// matching returns the words with a prefix, each once. Words that a shell could take for more
+// than a plain word are left out: others chose them, and the shells' completion scripts
+// insert them as they are, or evaluate them.
 func matching(words []string, prefix string) []string {
 	slices.Sort(words)
-	words = slices.DeleteFunc(slices.Compact(words), func(word string) bool { return !strings.HasPrefix(word, prefix) })
+	words = slices.DeleteFunc(slices.Compact(words), func(word string) bool {
+		return !strings.HasPrefix(word, prefix) || strings.HasPrefix(word, "-") || strings.ContainsFunc(word, isSpecial)
+	})
 
 	return words[:min(len(words), maxCompletions)]
+}
+
+// isSpecial reports whether a shell may treat a character specially: all but letters, digits
+// and some punctuation.
+func isSpecial(r rune) bool {
+	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("._-@/:+", r)
 }
 
 func agentNames(ctx context.Context, client *apiclient.Client, prefix string) ([]string, error) {

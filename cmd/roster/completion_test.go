@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
@@ -69,6 +70,31 @@ func TestWordsAreCompleted(t *testing.T) {
 	if code, out, errs := silent.run("__completeNoDesc", "get", "w"); code != 0 || out != ":4\n" ||
 		strings.Contains(errs, "roster:") {
 		t.Errorf("without a directory: exit code %d, %q, %q", code, out, errs)
+	}
+}
+
+// A shell evaluates the words that complete a line, and others choose agents' names: words
+// that are more than a plain word to a shell are not offered.
+func TestHostileNamesAreNotOffered(t *testing.T) {
+	const hostile = "`touch x` $(id) wa;id wa|id wa&id wa\"b wa'b wa\\\\b wa>b wa*b wa~b wa{b} wa!b wa#b wa=b -w --address=e"
+
+	var agents []string
+	for _, name := range append(strings.Fields(hostile), "wa ter", "wa\u0085ter", "wa\u202eter", "wärme",
+		"w_a-t.e@r/2:1+x") {
+		text, err := json.Marshal(map[string]any{"agent": name})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		agents = append(agents, string(text))
+	}
+
+	w := newWorld(t, says(`{"agents":[`+strings.Join(agents, ",")+`]}`))
+	for prefix, want := range map[string]string{"w": "w_a-t.e@r/2:1+x\nwärme\n:4\n", "": "w_a-t.e@r/2:1+x\nwärme\n:4\n",
+		"`": ":4\n", "$": ":4\n"} {
+		if code, out, _ := w.run("__completeNoDesc", "get", prefix); code != 0 || out != want {
+			t.Errorf("%q: exit code %d, %q, want %q", prefix, code, out, want)
+		}
 	}
 }
 
