@@ -33,8 +33,8 @@ func (s *Server) logCall(call *request.Call, status int, bytes int64, took time.
 	before := 0
 
 	if status >= http.StatusBadRequest && level > quiet {
-		var repeated bool
-		if before, repeated = s.refusals.repeats(call, status); repeated || !s.refusals.take(status) {
+		var logged bool
+		if before, logged = s.refusals.take(call, status); !logged {
 			return
 		}
 	}
@@ -118,47 +118,63 @@ type refusalCount struct {
 	omitted int // since their number was logged last
 }
 
-// repeats reports whether the same read of the same caller was refused alike, and logged,
-// within the last hour. If not, before is how many such refusals were not logged before.
-func (l *refusalLog) repeats(call *request.Call, status int) (before int, repeated bool) {
-	read := call.Method == http.MethodGet || call.Method == http.MethodHead
-	if !read || status >= http.StatusInternalServerError || call.Anonymous() {
-		return 0, false
-	}
+func newRefusalLog(log *slog.Logger) *refusalLog {
+	return &refusalLog{log: log, byStatus: map[int]*refusalCount{}, byRead: map[refusedRead]*repetition{}}
+}
 
+// take reports whether a refused call is to be logged. It is not if the same read of the same
+// caller was refused alike, and logged, within the last hour; before is how many such
+// refusals were not logged before this one.
+func (l *refusalLog) take(call *request.Call, status int) (before int, logged bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
+	now := time.Now()
 	key := refusedRead{call.Identity.String(), call.Route, status}
 
-	now := time.Now()
-	if known := l.byRead[key]; known != nil && now.Sub(known.logged) < repeatedFor {
-		known.skipped++
+	read := call.Method == http.MethodGet || call.Method == http.MethodHead
+	if !read || status >= http.StatusInternalServerError || call.Anonymous() {
+		return 0, l.allow(status, now)
+	}
 
-		return 0, true
-	} else if known != nil {
+	known := l.byRead[key]
+	if known != nil && now.Sub(known.logged) < repeatedFor {
+		known.skipped++
+		return 0, false
+	}
+
+	if !l.allow(status, now) {
+		return 0, false
+	}
+
+	if known != nil {
 		before = known.skipped
 	} else if len(l.byRead) >= repeatsMost {
-		clear(l.byRead)
+		l.forget()
 	}
 
 	l.byRead[key] = &repetition{logged: now}
 
-	return before, false
+	return before, true
 }
 
-// take reports whether a refused call is to be logged.
-func (l *refusalLog) take(status int) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-
-	count := l.byStatus[status]
-	if count == nil {
-		count = &refusalCount{}
-		l.byStatus[status] = count
+// forget drops the reads that are remembered. Their refusals that were not logged yet are
+// counted with the others.
+func (l *refusalLog) forget() {
+	for key, known := range l.byRead {
+		if known.skipped > 0 {
+			l.omit(key.status, known.skipped)
+		}
 	}
 
-	if now := time.Now(); now.Sub(count.second) >= time.Second {
+	clear(l.byRead)
+}
+
+// allow reports whether a call that was refused with a status may be logged, and counts it
+// if not.
+func (l *refusalLog) allow(status int, now time.Time) bool {
+	count := l.count(status)
+	if now.Sub(count.second) >= time.Second {
 		count.second = now
 		count.logged = 0
 	}
@@ -168,13 +184,29 @@ func (l *refusalLog) take(status int) bool {
 		return true
 	}
 
+	l.omit(status, 1)
+
+	return false
+}
+
+// omit counts refused calls that are not logged, whose number is logged later.
+func (l *refusalLog) omit(status, calls int) {
+	count := l.count(status)
 	if count.omitted == 0 {
 		time.AfterFunc(refusalsEvery, func() { l.report(status) })
 	}
 
-	count.omitted++
+	count.omitted += calls
+}
 
-	return false
+func (l *refusalLog) count(status int) *refusalCount {
+	count := l.byStatus[status]
+	if count == nil {
+		count = &refusalCount{}
+		l.byStatus[status] = count
+	}
+
+	return count
 }
 
 // report logs how many refused calls with one status were not logged.

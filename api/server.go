@@ -56,7 +56,7 @@ type Server struct {
 	overload  *admission.Overload
 	pools     *admission.Pools
 	parties   admission.Parties
-	refusals  refusalLog
+	refusals  *refusalLog
 	freshness *freshness
 	browsers  *http.CrossOriginProtection // against pages of other sites (OPS-021)
 	surfaces  surfaces
@@ -87,11 +87,9 @@ func New(cfg Config) *Server {
 			Workers: cfg.Workers, Waiting: cfg.Waiting, MemoryInUse: cfg.MemoryInUse, Shed: cfg.Shed,
 			Logger: cfg.Logger,
 		}),
-		pools:   admission.NewPools(cfg.Sizes, cfg.IsOperator),
-		parties: admission.Parties{Domain: cfg.Domain, Own: cfg.OwnPrefixes},
-		refusals: refusalLog{
-			log: cfg.Logger, byStatus: map[int]*refusalCount{}, byRead: map[refusedRead]*repetition{},
-		},
+		pools:    admission.NewPools(cfg.Sizes, cfg.IsOperator),
+		parties:  admission.Parties{Domain: cfg.Domain, Own: cfg.OwnPrefixes},
+		refusals: newRefusalLog(cfg.Logger),
 		browsers: http.NewCrossOriginProtection(),
 	}
 	_ = server.browsers.AddTrustedOrigin(cfg.PublicURL) // no error: it has the form of an origin
