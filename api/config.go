@@ -156,8 +156,7 @@ type Config struct {
 	// their registrations are shown as disputed. It is called for each item, and its result
 	// isn't changed. May be nil.
 	Frozen func() []spiffeid.TrustDomain
-	// IsPeer tells whether the domain has a peering with another one, of whatever state; nil
-	// is yes.
+	// IsPeer tells whether another domain is an active peer; nil is yes.
 	IsPeer func(spiffeid.TrustDomain) bool
 	// Bundle is this domain's SPIFFE trust bundle, for anyone; nil if it is not served.
 	Bundle func() ([]byte, error)

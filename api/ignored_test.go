@@ -12,7 +12,8 @@ import (
 	"github.com/roster-mesh/roster/api/wire"
 )
 
-// Parts of a request that have no effect are named, whatever the outcome of the request.
+// Parts of a request that have no effect are named, whatever the outcome of the request, but
+// for domains that are no peers.
 // notes/users.md: `GET /ad/l?agnet=x`, `"protcols"`, `--visibility peers:nowhere.test`.
 //
 // Requirement: AD-030, XU-003, XU-044
@@ -36,7 +37,7 @@ func TestIgnoredPartsAreNamed(t *testing.T) {
 		{"POST", "/ad/r?agent=x&lifetime=60", `{"base":"https://a.test","protcols":["mcp"],"color":1}`, 503,
 			`lifetime, "/protcols";near="/protocols"`},
 		{"POST", "/ad/r?agent=x&visibility=peers:beta.test,nowhere.test", `{"base":"https://a.test"}`, 503,
-			"peers:nowhere.test"},
+			""},
 		{"POST", "/discovery/agents", `{"id":"x","name":"X","description":"X","bindings":[{"protocol":"mcp",` +
 			`"endpoint":"https://a.test","media_type":["a"]}]}`, 503,
 			`"/bindings/0/media_type";near="/bindings/0/media_types"`},
@@ -56,6 +57,37 @@ func TestIgnoredPartsAreNamed(t *testing.T) {
 
 	if got := reply.Ignored(); !slices.Equal(got, []wire.Ignored{{Name: "agnet", Near: "agent"}}) {
 		t.Errorf("the client says that %v was ignored", got)
+	}
+}
+
+// Domains in a visibility that are no active peers are named once the registration is
+// accepted: a caller that may not register learns nothing of the peerings.
+//
+// Requirement: XU-003
+func TestMissingPeersAreNamedToRegistrants(t *testing.T) {
+	s := newTestServer(t, func(cfg *Config) {
+		cfg.IsPeer = func(td spiffeid.TrustDomain) bool { return td == beta }
+		cfg.Registry = &outrun{}
+	})
+
+	const peers = "&visibility=peers:beta.test,nowhere.test"
+
+	for _, c := range []struct {
+		caller, query string
+		status        int
+		want          string
+	}{
+		{"/agent/ada", "agent=x&lt=60" + peers, 201, "peers:nowhere.test"},
+		{"/agent/ada", "agent=x&lt=60&visibility=peers:beta.test", 201, ""},
+		{"/agent/ada", "agent=x&lt=60", 201, ""},
+		{"/agent/ada", "agent=reserved&lt=60" + peers, 403, ""},
+		{"", "agent=x&lt=60" + peers, 401, ""},
+	} {
+		resp := ask(t, s, c.caller, "POST", "/ad/r?"+c.query, `{"base":"https://a.test"}`)
+		if got := resp.Header.Get(wire.HeaderIgnored); resp.StatusCode != c.status || got != c.want {
+			t.Errorf("%s, %s: status %d, ignored %q, want %d and %q", c.caller, c.query, resp.StatusCode, got, c.status,
+				c.want)
+		}
 	}
 }
 

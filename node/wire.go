@@ -537,7 +537,7 @@ func (n *Node) wireAPI() *api.Server {
 	cfg := api.Config{
 		Domain: n.cfg.TrustDomain, PublicURL: n.cfg.PublicURL, Service: n.agreements.Service,
 		Registry: n.store, View: n.view, Policy: n.policy, Finder: n.finder, StrictFilters: n.cfg.Discovery.Strict,
-		Frozen: n.mesh.Frozen, Panics: n.panics, IsPeer: n.agreements.IsKnown,
+		Frozen: n.mesh.Frozen, Panics: n.panics, IsPeer: n.agreements.IsActive,
 		Bundle: n.ownBundle(), Bundles: heldBundles{n.bundles},
 		VerifyProof: heldBundles{n.bundles}.verifyProof, Identify: n.identify, ConsumeProof: n.store.Spend,
 		CredentialLives: n.cfg.Lifetimes.Credentials, AcceptedCredentials: n.acceptedCredentials(),

@@ -2,7 +2,6 @@ package registration
 
 import (
 	"github.com/roster-mesh/roster/api/request"
-	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -28,12 +27,6 @@ func (w *Writer) ParseProposal(call *request.Call, standard uint32) (proposal di
 	if visibility != "" {
 		if proposal.Visibility, err = directory.ParseVisibility(visibility); err != nil {
 			return proposal, err
-		}
-
-		for _, td := range proposal.Visibility.Peers {
-			if w.IsPeer != nil && !w.IsPeer(td) {
-				call.Ignore(wire.Ignored{Name: "peers:" + td.Name()}) // until there is a peering
-			}
 		}
 	}
 

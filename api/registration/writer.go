@@ -34,8 +34,7 @@ type Writer struct {
 	Registry Registry
 	Lifetimes
 	DefaultVisibility func() directory.Visibility
-	// IsPeer tells whether the domain has a peering with another one, of whatever state; nil
-	// is yes.
+	// IsPeer tells whether another domain is an active peer; nil is yes.
 	IsPeer func(spiffeid.TrustDomain) bool
 }
 
@@ -80,12 +79,14 @@ func (w *Writer) complete(call *request.Call, proposal directory.RegisterRequest
 	return proposal
 }
 
-// Register proposes a registration to the domain, each time that authorise permits it.
+// Register proposes a registration to the domain, each time that authorise permits it. Once it
+// is accepted, the answer names the domains in its visibility that are no active peers: they
+// have no effect yet. A caller that may not register learns nothing of the peerings.
 func (w *Writer) Register(
 	call *request.Call, proposal directory.RegisterRequest,
 	authorise func(*request.Call, directory.RegisterRequest) error,
 ) (directory.Outcome, error) {
-	return w.Propose(call, func() (directory.Outcome, error) {
+	outcome, err := w.Propose(call, func() (directory.Outcome, error) {
 		attempt := w.complete(call, proposal)
 		if err := authorise(call, attempt); err != nil {
 			return directory.Outcome{}, err
@@ -93,6 +94,17 @@ func (w *Writer) Register(
 
 		return w.Registry.Register(call.Context(), attempt)
 	})
+	if err != nil || proposal.KeepVisibility || w.IsPeer == nil {
+		return outcome, err
+	}
+
+	for _, td := range proposal.Visibility.Peers {
+		if !w.IsPeer(td) {
+			call.Ignore(wire.Ignored{Name: "peers:" + td.Name()})
+		}
+	}
+
+	return outcome, nil
 }
 
 // Validate projects a document that a call brings, and names its members that are probably

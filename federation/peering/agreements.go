@@ -187,11 +187,6 @@ func (a *Agreements) With(td spiffeid.TrustDomain) (peering directory.Peering, o
 	return all[i], true
 }
 
-// IsKnown reports whether there is an agreement with a domain, of whatever state.
-func (a *Agreements) IsKnown(td spiffeid.TrustDomain) bool {
-	return slices.ContainsFunc(a.List(), func(p directory.Peering) bool { return p.Domain == td })
-}
-
 // IsActive reports whether a domain is an active peer.
 func (a *Agreements) IsActive(td spiffeid.TrustDomain) bool {
 	return slices.ContainsFunc(a.List(), func(p directory.Peering) bool {
