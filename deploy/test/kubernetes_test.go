@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
 )
@@ -170,7 +171,8 @@ func kubernetesSchema(t *testing.T, apiVersion, kind string) *jsonschema.Schema 
 	return nil
 }
 
-// checkManifest validates a manifest by Kubernetes' documents, or SPIRE's kind by its members.
+// checkManifest validates a manifest by Kubernetes' documents, or by the types of the
+// operator whose kind it is.
 func checkManifest(t *testing.T, manifest map[string]any) error {
 	t.Helper()
 
@@ -182,7 +184,13 @@ func checkManifest(t *testing.T, manifest map[string]any) error {
 	apiVersion, _ := manifest["apiVersion"].(string)
 	kind, _ := manifest["kind"].(string)
 
-	if apiVersion+" "+kind == "spire.spiffe.io/v1alpha1 ClusterSPIFFEID" {
+	switch apiVersion + " " + kind {
+	case "monitoring.coreos.com/v1 ServiceMonitor":
+		decoder := json.NewDecoder(bytes.NewReader(text))
+		decoder.DisallowUnknownFields()
+
+		return decoder.Decode(new(monitoring.ServiceMonitor))
+	case "spire.spiffe.io/v1alpha1 ClusterSPIFFEID":
 		return checkClusterSPIFFEID(manifest)
 	}
 

@@ -2,11 +2,14 @@ package deploy
 
 import (
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // A cluster starts the pods of the chart's StatefulSet as processes from the image's root, each
@@ -130,14 +133,19 @@ func (c *cluster) start(pod int) {
 	}, nil))
 }
 
-// ready asks as the pod's readiness probe does.
+// ready asks as the kubelet does.
 func (c *cluster) ready(pod int) error {
-	probe := exec.Command(binary(c.t), "doctor", "--ready", "--config",
-		filepath.Join(c.work, fmt.Sprintf("roster-%d", pod), "node.yaml"))
+	client := http.Client{Timeout: 5 * time.Second}
 
-	out, err := probe.CombinedOutput()
+	answer, err := client.Get("http://" + c.address(pod) + ":8404/readyz")
 	if err != nil {
-		err = fmt.Errorf("%w\n%s", err, out)
+		return err
+	}
+	defer answer.Body.Close()
+
+	text, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", answer.Status, text)
 	}
 
 	return err

@@ -32,7 +32,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- $identity = dict "cert" "/identity/node.pem" "key" "/identity/node.key" "bundle" "/identity/bundle.pem" }}
 {{- end }}
 {{- $member := dict "id" (printf "spiffe://%s/roster/node/%s" $root.Values.trustDomain $pod) "cluster" (printf "%s:8402" $host) "api" (printf "https://%s:8400" $host) }}
-{{- $listen := dict "api" "0.0.0.0:8400" "admin" "127.0.0.1:8401" "cluster" "0.0.0.0:8402" "gossip" "0.0.0.0:8403" }}
+{{- $listen := dict "api" "0.0.0.0:8400" "admin" "127.0.0.1:8401" "cluster" "0.0.0.0:8402" "gossip" "0.0.0.0:8403" "health" "0.0.0.0:8404" "metrics" "0.0.0.0:8405" }}
 {{- $set := dict "trust_domain" $root.Values.trustDomain "public_url" $root.Values.publicURL "data" "/data" "listen" $listen "identity" $identity "members" (list $member) "join" (list (printf "%s:8402" (include "roster.nodes" $root))) "bootstrap_expect" $root.Values.bootstrapExpect }}
 {{- $gossip := merge (dict "enabled" $root.Values.gossip.enabled) (get $root.Values.config "gossip" | default dict) }}
 {{- toYaml (mergeOverwrite (deepCopy $root.Values.config) $set (dict "gossip" $gossip)) }}
