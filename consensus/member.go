@@ -61,6 +61,10 @@ func (s *Store) startRaft(log hclog.Logger) error {
 	s.life.loops.Go(func() { s.commits.transport.Run(s.life.closing.Done()) })
 
 	err := disk.Guard(func() (err error) {
+		if s.Replica.Commands.logged, err = s.storage.disk.Logs.LastIndex(); err != nil {
+			return err
+		}
+
 		s.group.raft, err = raft.NewRaft(config, machine{s.cfg, s.life, s.Replica, s.storage, s.proposer},
 			s.storage.disk.Logs, s.storage.disk.Votes, s.storage.disk.Snapshots, s.commits.transport)
 

@@ -170,7 +170,9 @@ const (
 // remembers the last one knows whether it has missed any: the feed is bounded, and a snapshot
 // may take the place of log entries.
 type CommandFeed struct {
-	mu      sync.Mutex
+	logged uint64 // index of the last entry in the log when the member started; set before Raft runs
+
+	mu      sync.Mutex // guards the fields below
 	recent  []directory.OperatorCommand
 	size    int
 	newest  uint64 // number of the last command of the domain, as applied here
@@ -243,7 +245,7 @@ func (f *CommandFeed) add(applied []directory.OperatorCommand, index, newest uin
 	f.newest = newest
 
 	for _, command := range applied {
-		command.Index = index
+		command.Index, command.Again = index, index <= f.logged
 		f.recent = append(f.recent, command)
 		f.size += sizeOf(command)
 	}

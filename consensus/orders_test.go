@@ -324,6 +324,9 @@ func TestAMemberAloneBringsNoBundle(t *testing.T) {
 			!bytes.Equal(last.Bundle.Was.Bundle, held) || !bytes.Equal(last.Bundle.Next, found) {
 			t.Errorf("the change is traced as %+v", last)
 		}
+
+		// The leader proposes no older one, wherever it is from.
+		problem(t, d.nodes[leader].SetBundle(t.Context(), beta, found, held), directory.Conflict)
 	})
 }
 
@@ -371,6 +374,17 @@ func TestAFeedIsBounded(t *testing.T) {
 		t.Error("commands that were applied here count as those of a snapshot")
 	}
 
+	feed.restored(50_000)
+
+	feed.logged = 7
+	feed.add([]directory.OperatorCommand{{Number: 50_000}}, 7, 50_000)
+	feed.add([]directory.OperatorCommand{{Number: 50_000}}, 8, 50_000)
+
+	if all := feed.After(49_999).Commands; len(all) != 2 || !all[0].Again || all[1].Again {
+		t.Error("commands of the log with which the member started are not marked")
+	}
+
+	feed = CommandFeed{}
 	feed.restored(50_000)
 
 	if news := feed.After(40_000); len(news.Commands) != 0 || news.Newest != 50_000 || news.InState != 50_000 {

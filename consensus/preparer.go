@@ -138,10 +138,18 @@ func (p *preparer) prepare(req *message.Request) (*state.Command, error) {
 	return nil, directory.Refuse(directory.BadRequest, "unknown request: the member that sent it runs another release")
 }
 
-// checkBundle refuses a peer's bundle that is too large, or that another member brings and this
-// one has not found itself: a member's key alone does not replace a peer's authorities.
+// checkBundle refuses a peer's bundle that is too large, older than the one in force, or that another
+// member brings and this one has not found itself: a member's key alone does not replace a peer's authorities.
 func (p *preparer) checkBundle(req *message.Request) error {
 	if err := state.CheckBundle(req.Rebundle.Bundle); err != nil {
+		return err
+	}
+
+	p.replica.mu.RLock()
+	err := p.replica.state.Peerings().CheckRebundle(req.Rebundle)
+	p.replica.mu.RUnlock()
+
+	if err != nil {
 		return err
 	}
 

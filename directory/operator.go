@@ -118,6 +118,7 @@ type OperatorCommand struct {
 	Number   uint64
 	Position Position
 	Index    uint64 // of its entry in the Raft log
+	Again    bool   // its entry was in this member's log when the member started
 }
 
 type operatorKey struct{}

@@ -15,13 +15,14 @@ import (
 )
 
 // A bundle that the peer's endpoint does not have raises the alarm of an operator's command without a
-// proof, after the nodes of the endpoint had time to agree. One that cannot be checked is counted.
+// proof, after the nodes of the endpoint had time to agree. One that cannot be checked is counted and
+// recorded as such.
 //
 // Requirement: SEC-012
 func TestABundleThatItsEndpointLacksIsReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers            []error // of the endpoint, the last one from then on
-		found              bool
+		found, full        bool
 		invalid, unchecked int
 	}{
 		"the endpoint's":        {answers: []error{nil}},
@@ -30,6 +31,7 @@ func TestABundleThatItsEndpointLacksIsReported(t *testing.T) {
 		"another":               {answers: []error{trust.ErrBundleOther}, invalid: 1},
 		"another, then away":    {answers: []error{trust.ErrBundleOther, errors.New("no route")}, invalid: 1},
 		"no answer":             {answers: []error{errors.New("no route")}, unchecked: 1},
+		"too many":              {full: true, unchecked: 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "audit.jsonl")
@@ -40,6 +42,7 @@ func TestABundleThatItsEndpointLacksIsReported(t *testing.T) {
 			}
 
 			invalid, unchecked, asked := 0, 0, 0
+
 			j := &bundleJudge{
 				found: func(*directory.BundleChange) bool { return c.found },
 				confirm: func(context.Context, *directory.BundleChange) error {
@@ -50,14 +53,19 @@ func TestABundleThatItsEndpointLacksIsReported(t *testing.T) {
 				trail: trail, log: slog.New(slog.DiscardHandler), invalid: func() { invalid++ },
 				unchecked: func() { unchecked++ }, pause: time.Second, during: time.Minute,
 			}
-			j.judge(t.Context(), &directory.BundleChange{})
+			if c.full {
+				j.add(&directory.BundleChange{}) // the queue has no room
+			} else {
+				j.judge(t.Context(), &directory.BundleChange{})
+			}
 
 			if err := trail.Close(); err != nil {
 				t.Fatal(err)
 			}
 
 			tail, err := audit.ReadTail(path, time.Now())
-			if err != nil || invalid != c.invalid || unchecked != c.unchecked || len(tail.Suspect) != c.invalid {
+			if err != nil || invalid != c.invalid || unchecked != c.unchecked ||
+				len(tail.Suspect) != c.invalid+c.unchecked {
 				t.Errorf("%s: %d invalid, %d unchecked, %d suspect lines, %v", name, invalid, unchecked,
 					len(tail.Suspect), err)
 			}

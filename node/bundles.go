@@ -117,6 +117,7 @@ func (j *bundleJudge) add(change *directory.BundleChange) {
 		j.unchecked()
 		j.log.Error("bundles of peers were replaced faster than this node could check them; a member's key may be "+
 			"stolen", "peer", change.Was.Domain.Name())
+		j.note(change, directory.OutcomeUnchecked)
 	}
 }
 
@@ -183,7 +184,7 @@ func (j *bundleJudge) judge(ctx context.Context, change *directory.BundleChange)
 	}
 }
 
-// report reports a bundle that is not the endpoint's: other is nil if the endpoint gave no answer.
+// report reports a bundle that is not the endpoint's: other is nil if the endpoint gave no clear answer.
 func (j *bundleJudge) report(change *directory.BundleChange, other, last error) {
 	name, url := change.Was.Domain.Name(), change.Was.Endpoint.URL
 
@@ -191,6 +192,7 @@ func (j *bundleJudge) report(change *directory.BundleChange, other, last error) 
 		j.unchecked()
 		j.log.Warn("a peer's new bundle could not be checked at its endpoint; compare its fingerprints", "peer", name,
 			"endpoint", url, "err", last)
+		j.note(change, directory.OutcomeUnchecked)
 
 		return
 	}
@@ -198,8 +200,14 @@ func (j *bundleJudge) report(change *directory.BundleChange, other, last error) 
 	j.invalid()
 	j.log.Error("the domain took a bundle of a peer that the peer's endpoint does not have; a member's key may be "+
 		"stolen", "peer", name, "endpoint", url, "err", other)
+	j.note(change, directory.OutcomeUnproven)
+}
 
-	event := directory.AuditEvent{Action: directory.ActionBundle, Target: name, By: directory.ByNode}
+// note writes a finding about a bundle into the audit log.
+func (j *bundleJudge) note(change *directory.BundleChange, outcome string) {
+	event := directory.AuditEvent{
+		Action: directory.ActionBundle, Target: change.Was.Domain.Name(), By: directory.ByNode,
+	}
 
 	done, err := j.trail.Intend(event)
 	if err != nil {
@@ -208,6 +216,6 @@ func (j *bundleJudge) report(change *directory.BundleChange, other, last error) 
 		return
 	}
 
-	event.Outcome = directory.OutcomeUnproven
+	event.Outcome = outcome
 	done(event)
 }

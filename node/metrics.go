@@ -71,7 +71,7 @@ func newMetrics() *metrics {
 		unchecked: counterVec("operator_commands_unchecked_total",
 			"Operators' commands, and nodes' own, that this node did not check, by reason: they came in a snapshot, "+
 				"or so many came at once that it dropped them (overflow), which a thief of a member's key may do, "+
-				"or a peer's endpoint did not answer (endpoint).",
+				"or a peer's new bundle could not be checked at its endpoint (endpoint).",
 			"reason"),
 	}
 

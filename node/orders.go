@@ -206,12 +206,14 @@ type commandRecorder struct {
 	// unchecked counts commands that were not checked, by reason.
 	unchecked *prometheus.CounterVec
 	bundle    func(*directory.BundleChange) // has a peer's new bundle checked at its source
+	started   directory.Position            // of the last command in the audit log when the node started
 }
 
 // run records commands until ctx ends. Where the node starts, it goes on behind the last
 // command in the audit log.
 func (r *commandRecorder) run(ctx context.Context) {
-	last := r.trail.LastApplied().Revision
+	r.started = r.trail.LastApplied()
+	last := r.started.Revision
 
 	for {
 		changed := r.store.Agreed()
@@ -311,7 +313,8 @@ func (r *commandRecorder) record(command directory.OperatorCommand) {
 
 	r.write(event)
 
-	if command.Bundle != nil {
+	// A node that starts applies a part of its log again. The endpoint may have replaced those bundles.
+	if again := command.Again && !r.started.Before(event.Position); command.Bundle != nil && !again {
 		r.bundle(command.Bundle)
 	}
 }

@@ -62,3 +62,41 @@ func TestUncheckedCommandsAreCounted(t *testing.T) {
 		t.Errorf("suspect are %+v, %v", tail.Suspect, err)
 	}
 }
+
+// A bundle is checked at its endpoint once: not again when the node starts and applies its log again,
+// but whenever it is behind the log that the node had, whatever number its command has.
+//
+// Requirement: SEC-012
+func TestABundleIsCheckedOnce(t *testing.T) {
+	trail, err := audit.Open(filepath.Join(t.TempDir(), "audit.jsonl"),
+		audit.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(func() { _ = trail.Close() })
+
+	checked := 0
+	r := &commandRecorder{
+		trail: trail, log: slog.New(slog.DiscardHandler), bundle: func(*directory.BundleChange) { checked++ },
+		started: directory.Position{Epoch: 1, Revision: 5},
+	}
+
+	for _, c := range []struct {
+		number uint64
+		again  bool
+		want   int
+	}{{5, true, 0}, {5, false, 1}, {6, true, 1}, {7, false, 1}} {
+		checked = 0
+		r.record(directory.OperatorCommand{
+			OperatorChange: directory.OperatorChange{
+				Action: directory.ActionBundle, Node: true, Bundle: &directory.BundleChange{},
+			},
+			Number: c.number, Position: directory.Position{Epoch: 1}, Again: c.again,
+		})
+
+		if checked != c.want {
+			t.Errorf("number %d, again %t: checked %d times", c.number, c.again, checked)
+		}
+	}
+}

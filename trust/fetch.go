@@ -87,8 +87,10 @@ func (f *Fetcher) Fetch(ctx context.Context, td spiffeid.TrustDomain, endpoint d
 // ErrBundleOther means that an endpoint has another bundle than the expected one.
 var ErrBundleOther = errors.New("it differs from the expected bundle")
 
-// Confirm asks td's endpoint, authenticated by the bundle was, whether it has the bundle next, or one
-// with a higher sequence number. It returns ErrBundleOther if the endpoint has another one.
+// Confirm asks td's endpoint, authenticated by the bundle was, whether it has the bundle next. It returns
+// ErrBundleOther if the endpoint has another one. If that has a higher sequence number, it may have
+// replaced next: Confirm accepts next if all its authorities are in was or at the endpoint, and else
+// returns another error unless next cannot be the one after was.
 func (f *Fetcher) Confirm(ctx context.Context, td spiffeid.TrustDomain, endpoint directory.BundleEndpoint,
 	was, next []byte) error {
 	if endpoint.IsZero() {
@@ -115,12 +117,76 @@ func (f *Fetcher) Confirm(ctx context.Context, td spiffeid.TrustDomain, endpoint
 		return err
 	}
 
-	had, numbered := expected.SequenceNumber()
-	if has, ok := found.SequenceNumber(); sameBundle(found, expected) || ok && numbered && has > had {
-		return nil
+	before, err := parseJWKS(td, was)
+	if err != nil {
+		return err
 	}
 
-	return fmt.Errorf("the bundle at %s: %w", endpoint.URL, ErrBundleOther)
+	if err := succeeded(before, expected, found); err != nil {
+		return fmt.Errorf("the bundle at %s: %w", endpoint.URL, err)
+	}
+
+	return nil
+}
+
+// errBundleReplaced means that an endpoint may have had a bundle before the one that it has.
+var errBundleReplaced = errors.New("it may have replaced the expected bundle, whose authorities it does not have")
+
+// succeeded judges whether next came after was at an endpoint that has found: see Confirm.
+func succeeded(was, next, found *spiffebundle.Bundle) error {
+	first, _ := was.SequenceNumber()
+	number, numbered := next.SequenceNumber()
+	last, ok := found.SequenceNumber()
+
+	switch {
+	case sameBundle(found, next):
+		return nil
+	case !ok || !numbered || last <= number || number < first:
+		return ErrBundleOther
+	case hasAuthorities(next, was, found):
+		return nil
+	case number == first:
+		return ErrBundleOther
+	}
+
+	return errBundleReplaced
+}
+
+// hasAuthorities reports whether each authority of b is in one of the others.
+func hasAuthorities(b *spiffebundle.Bundle, others ...*spiffebundle.Bundle) bool {
+	x509s, jwts, wits := map[string]bool{}, map[string]bool{}, map[string]bool{}
+
+	for _, other := range others {
+		maps.Copy(x509s, authoritiesOf(other))
+
+		for kid, print := range thumbprints(other.JWTAuthorities()) {
+			jwts[kid+" "+print] = true
+		}
+
+		for kid, print := range thumbprints(other.WITAuthorities()) {
+			wits[kid+" "+print] = true
+		}
+	}
+
+	for raw := range authoritiesOf(b) {
+		if !x509s[raw] {
+			return false
+		}
+	}
+
+	for kid, print := range thumbprints(b.JWTAuthorities()) {
+		if !jwts[kid+" "+print] {
+			return false
+		}
+	}
+
+	for kid, print := range thumbprints(b.WITAuthorities()) {
+		if !wits[kid+" "+print] {
+			return false
+		}
+	}
+
+	return true
 }
 
 // SameBundle reports whether two bundles of td, as JWKS, have the same contents; false if one is not

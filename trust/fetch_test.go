@@ -2,6 +2,9 @@ package trust
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/x509"
 	"errors"
 	"io"
@@ -256,6 +259,23 @@ func TestPublishedBundles(t *testing.T) {
 	}
 }
 
+// withJWT returns a bundle with a JWT authority more.
+func withJWT(t *testing.T, jwks []byte) []byte {
+	t.Helper()
+
+	b, err := ParseBundle(beta, jwks)
+	must(t, err)
+
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	must(t, b.AddJWTAuthority("one", key.Public()))
+
+	text, err := b.Marshal()
+	must(t, err)
+
+	return text
+}
+
 // A bundle that the domain took is the one of the endpoint, which the bundle before authenticates, or
 // an earlier one.
 //
@@ -286,10 +306,19 @@ func TestABundleIsConfirmedByTheOneBefore(t *testing.T) {
 		was, next []byte
 		want      error
 	}{
-		"the same":            {at, fresh, was, fresh, nil},
-		"a later one":         {at, bundleOf(t, 9, next.cert), was, fresh, nil},
-		"the one before":      {at, was, was, forged, ErrBundleOther},
-		"another":             {at, fresh, was, forged, ErrBundleOther},
+		"the same":                     {at, fresh, was, fresh, nil},
+		"a later one":                  {at, bundleOf(t, 9, next.cert), was, fresh, nil},
+		"the one before":               {at, was, was, forged, ErrBundleOther},
+		"another":                      {at, fresh, was, forged, ErrBundleOther},
+		"forged, of the number before": {at, fresh, was, bundleOf(t, 7, thief.cert), ErrBundleOther},
+		"forged, without a number":     {at, fresh, was, bundleOf(t, 0, thief.cert), ErrBundleOther},
+		"forged, of number 1":          {at, fresh, was, bundleOf(t, 1, thief.cert), ErrBundleOther},
+		"forged, of a number between":  {at, bundleOf(t, 9, ca.cert), was, forged, errBundleReplaced},
+		"a forged JWT authority":       {at, bundleOf(t, 9, ca.cert), was, withJWT(t, fresh), errBundleReplaced},
+		"a rollback":                   {at, fresh, fresh, was, ErrBundleOther},
+		"a rollback to a retired CA": {at, bundleOf(t, 9, ca.cert, next.cert), fresh,
+			bundleOf(t, 6, thief.cert, ca.cert),
+			ErrBundleOther},
 		"without an endpoint": {directory.BundleEndpoint{}, fresh, was, forged, ErrBundleOther},
 	} {
 		e.say(gives(http.StatusOK, c.says))

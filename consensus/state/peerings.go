@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
@@ -107,6 +108,35 @@ func (p *Peerings) amend(c *Amend) error {
 	p.set(&c.Peer)
 
 	return nil
+}
+
+// CheckRebundle refuses a bundle whose sequence number is lower than that of the bundle in force, or
+// missing if that has one.
+func (p *Peerings) CheckRebundle(c *Rebundle) error {
+	held := p.byDomain[c.Domain].Bundle
+	if had, numbered := sequenceOf(held); numbered && directory.HashOf(held) == c.Held {
+		if has, ok := sequenceOf(c.Bundle); !ok || has < had {
+			return directory.Refuse(directory.Conflict,
+				"the new bundle of %s is older than the one in force, which has the sequence number %d; nothing was "+
+					"changed",
+				c.Domain.Name(), had)
+		}
+	}
+
+	return nil
+}
+
+// sequenceOf returns the sequence number of a bundle; false if it has none.
+func sequenceOf(bundle []byte) (number uint64, ok bool) {
+	var jwks struct {
+		Sequence *uint64 `json:"spiffe_sequence"`
+	}
+
+	if json.Unmarshal(bundle, &jwks) != nil || jwks.Sequence == nil {
+		return 0, false
+	}
+
+	return *jwks.Sequence, true
 }
 
 // rebundle replaces a peer's bundle, if the peering still has the bundle that the new one was

@@ -203,6 +203,19 @@ func (s *State) checkForm(command *Command) error {
 	return nil
 }
 
+// rebundle replaces a peer's bundle, from StrictVersion on by no older one.
+func (s *State) rebundle(c *Rebundle) error {
+	if s.members.written.Log >= StrictVersion {
+		if err := s.peers.CheckRebundle(c); err != nil {
+			return err
+		}
+	}
+
+	s.peers.rebundle(c)
+
+	return nil
+}
+
 // redeem redeems an invitation, from StrictVersion on by its secret alone.
 func (s *State) redeem(redeem *Redeem) error {
 	strict := s.members.written.Log >= StrictVersion
@@ -252,7 +265,7 @@ func (s *State) change(command *Command) (directory.Outcome, error) {
 	case command.Amend != nil:
 		return directory.Outcome{}, s.peers.amend(command.Amend)
 	case command.Rebundle != nil:
-		s.peers.rebundle(command.Rebundle)
+		return directory.Outcome{}, s.rebundle(command.Rebundle)
 	case command.Redeem != nil:
 		return directory.Outcome{}, s.redeem(command.Redeem)
 	case command.Epoch != nil:

@@ -174,3 +174,33 @@ func TestAnOperatorAloneSetsAnEndpointOfTheWeb(t *testing.T) {
 		}
 	}
 }
+
+// A peer's bundle is not rolled back: from StrictVersion on each member refuses an older one.
+//
+// Requirement: SEC-012, TRUST-004
+func TestABundleIsNotRolledBack(t *testing.T) {
+	bundle := func(more string) []byte { return []byte(`{"keys":[]` + more + `}`) }
+	held := bundle(`,"spiffe_sequence":8`)
+
+	for name, c := range map[string]struct {
+		d       *drive
+		next    []byte
+		refused bool
+	}{
+		"older":              {newStrict(t), bundle(`,"spiffe_sequence":7`), true},
+		"without a number":   {newStrict(t), bundle(""), true},
+		"newer":              {newStrict(t), bundle(`,"spiffe_sequence":9`), false},
+		"of the same number": {newStrict(t), bundle(`,"spiffe_sequence":8,"more":1`), false},
+		"older, at first":    {newDrive(t), bundle(`,"spiffe_sequence":7`), false},
+	} {
+		p := peerBeta
+		p.Bundle = held
+		c.d.at(1, Command{Peer: &p})
+		r := c.d.at(2, Command{Rebundle: &Rebundle{beta, directory.HashOf(held), c.next}})
+
+		now := c.d.state.peers.byDomain[beta].Bundle
+		if (directory.ProblemOf(r.Err) == directory.Conflict) != c.refused || bytes.Equal(now, held) != c.refused {
+			t.Errorf("%s: %v, the bundle is %s", name, r.Err, now)
+		}
+	}
+}

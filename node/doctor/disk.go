@@ -121,7 +121,7 @@ func (d *diagnosis) suspects(lines []audit.Entry) {
 	const check = "operators"
 
 	if len(lines) == 0 {
-		d.say(check, StatusOK, "", "no operator's command was applied lately without a valid proof")
+		d.say(check, StatusOK, "", "no command was applied lately without a valid proof or check")
 
 		return
 	}
@@ -129,8 +129,8 @@ func (d *diagnosis) suspects(lines []audit.Entry) {
 	last := lines[len(lines)-1]
 	d.say(check, StatusFailed,
 		"a member's key may be stolen: compare \"roster audit\" of all nodes, remove the member that brought the "+
-			"command, and undo it",
-		"%d operators' commands were applied lately without a valid proof; the last is %s %s at %s, brought by %s",
+			"command, and undo it; if it is a peer's bundle, compare its fingerprints",
+		"%d commands were applied lately without a valid proof or check; the last is %s %s at %s, brought by %s",
 		len(lines), last.Action, last.Target, last.Time.Format(time.RFC3339), cmp.Or(last.BroughtBy, "nodes unknown"))
 }
 
