@@ -1,8 +1,11 @@
 package node
 
 import (
+	"errors"
 	"net/http"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/roster-mesh/roster/api"
 )
@@ -18,14 +21,51 @@ type front struct {
 // frontHandlers are the handlers of the three listeners.
 type frontHandlers struct{ admin, health, metrics http.Handler }
 
-// show answers with metrics, if there are any yet, and with whether the node serves.
-func (f *front) show(metrics http.Handler, ready func() error) {
+// show answers with metrics, if there are any yet, and with whether the node serves. The
+// listeners for other machines have places of their own for scrapes, so that those of the
+// admin listener stay free.
+func (f *front) show(metrics *metrics, ready func() error) {
 	hosts := func() []string { return *f.hosts.Load() }
+	config := func(withMetrics bool, ready func() error) api.AdminConfig {
+		c := api.AdminConfig{PublicURL: f.publicURL, Hosts: hosts, Ready: ready}
+		if withMetrics && metrics != nil {
+			c.Metrics = metrics.handler()
+		}
+
+		return c
+	}
+
 	f.handlers.Store(&frontHandlers{
-		admin:   api.NewAdmin(api.AdminConfig{PublicURL: f.publicURL, Hosts: hosts, Metrics: metrics, Ready: ready}),
-		health:  api.NewAdmin(api.AdminConfig{PublicURL: f.publicURL, Hosts: hosts, Ready: ready}),
-		metrics: api.NewAdmin(api.AdminConfig{PublicURL: f.publicURL, Hosts: hosts, Metrics: metrics}),
+		admin:   api.NewAdmin(config(true, ready)),
+		health:  api.NewAdmin(config(false, (&probed{ready: ready}).check)),
+		metrics: api.NewAdmin(config(true, nil)),
 	})
+}
+
+// A probed check is asked at most once a second and keeps its reason for the admin listener:
+// strangers may ask, and a reason may name files and identities.
+type probed struct {
+	ready func() error
+
+	mu     sync.Mutex
+	asked  time.Time
+	answer error
+}
+
+var errNotReady = errors.New("the node isn't ready; /readyz at its admin listener says why")
+
+func (p *probed) check() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	if now := time.Now(); now.Sub(p.asked) >= time.Second {
+		p.asked, p.answer = now, nil
+		if p.ready() != nil {
+			p.answer = errNotReady
+		}
+	}
+
+	return p.answer
 }
 
 // handler returns the handler of one listener.

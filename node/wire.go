@@ -90,7 +90,7 @@ func (n *Node) wire(env Env) error {
 		bundles:  n.keeper,
 	})
 
-	n.admin.show(n.metrics.handler(), n.Ready)
+	n.admin.show(n.metrics, n.Ready)
 	n.life.onStop("readiness", func(context.Context) error {
 		n.admin.show(nil, func() error { return errors.New("stopping") })
 		return nil
