@@ -80,3 +80,26 @@ func readyz(ctx context.Context, admin string) error {
 
 	return nil
 }
+
+// running returns the process of the mesh's first node that answers.
+func (m *Mesh) running() (pid int, runs bool) {
+	client := &http.Client{Timeout: time.Second}
+	defer client.CloseIdleConnections()
+
+	for _, domain := range m.Domains {
+		for _, node := range domain.Nodes {
+			resp, err := client.Get(node.Admin + "/healthz")
+			if err != nil {
+				continue
+			}
+
+			_ = resp.Body.Close()
+
+			if resp.StatusCode == http.StatusOK {
+				return node.PID, true
+			}
+		}
+	}
+
+	return 0, false
+}

@@ -101,7 +101,17 @@ func (m *Mesh) write(dir string) error {
 // lets go of them.
 func (o *Options) plan() (*Mesh, *portPlan, error) {
 	if m, err := ReadMesh(o.Dir); err == nil {
+		if pid, runs := m.running(); runs {
+			return nil, nil, fmt.Errorf("the mesh in %s is running, process %d", o.Dir, pid)
+		}
+
+		if ignored := o.ignored(m); len(ignored) > 0 {
+			fmt.Fprintf(o.Out, "The mesh in %s goes on as it was made; without effect: %s.\n", o.Dir,
+				strings.Join(ignored, ", "))
+		}
+
 		m.Ready = false
+
 		return m, &portPlan{}, nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, err
@@ -124,6 +134,26 @@ func (o *Options) plan() (*Mesh, *portPlan, error) {
 	}
 
 	return mesh, ports, nil
+}
+
+// ignored returns the flags that differ from a mesh that was made before.
+func (o *Options) ignored(m *Mesh) (flags []string) {
+	given := func(name string) bool { return slices.Contains(o.Given, name) }
+
+	if given("domains") && o.Domains != len(m.Domains) {
+		flags = append(flags, fmt.Sprintf("--domains %d (it has %d)", o.Domains, len(m.Domains)))
+	}
+
+	nodes := m.Domains[0].Nodes
+	if given("nodes") && o.Nodes != len(nodes) {
+		flags = append(flags, fmt.Sprintf("--nodes %d (each domain has %d)", o.Nodes, len(nodes)))
+	}
+
+	if port := nodes[0].API[strings.LastIndex(nodes[0].API, ":")+1:]; given("port") && strconv.Itoa(o.Port) != port {
+		flags = append(flags, fmt.Sprintf("--port %d (the first port is %s)", o.Port, port))
+	}
+
+	return flags
 }
 
 func (o *Options) planDomain(td spiffeid.TrustDomain, ports *portPlan) (*Domain, error) {

@@ -23,7 +23,12 @@ const (
 
 // disk checks the free space and the speed of the disk that has the data.
 func (d *diagnosis) disk(context.Context) {
-	free, share, err := disk.FreeSpace(d.cfg.Data)
+	data := d.cfg.Data
+	if d.isNew {
+		data = nearestFolder(data)
+	}
+
+	free, share, err := disk.FreeSpace(data)
 
 	do := "make room, or move data to a larger disk"
 	switch {
@@ -38,7 +43,7 @@ func (d *diagnosis) disk(context.Context) {
 		d.say("disk", StatusOK, "", "%d %% are free at %s: %d MiB", share, d.cfg.Data, free>>20)
 	}
 
-	took, err := syncTime(d.cfg.Data)
+	took, err := syncTime(data)
 
 	do = "a change waits for that: give data a disk of its own, or a faster one"
 	switch {
@@ -50,6 +55,17 @@ func (d *diagnosis) disk(context.Context) {
 		d.say("disk.sync", StatusWarning, do, "a 4 KiB sync takes %v", took)
 	default:
 		d.say("disk.sync", StatusOK, "", "a 4 KiB sync takes %v", took)
+	}
+}
+
+// nearestFolder returns a folder, or the nearest one around it that there is.
+func nearestFolder(dir string) string {
+	for {
+		if info, err := os.Stat(dir); err == nil && info.IsDir() || filepath.Dir(dir) == dir {
+			return dir
+		}
+
+		dir = filepath.Dir(dir)
 	}
 }
 
@@ -86,6 +102,10 @@ func syncTime(dir string) (_ time.Duration, err error) {
 // intended change has an outcome.
 func (d *diagnosis) trail(context.Context) {
 	const check = "audit"
+	if d.isNew {
+		return
+	}
+
 	path := filepath.Join(d.cfg.Data, "audit.jsonl")
 
 	tail, err := audit.ReadTail(path, d.now)

@@ -3,7 +3,9 @@ package doctor
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -56,6 +58,7 @@ type diagnosis struct {
 	gatewaySVID *x509svid.SVID // with which agents are called; nil if there is none
 	admin       *http.Client
 	runs        bool
+	isNew       bool // was never started
 	peers       []directory.Peering
 }
 
@@ -74,8 +77,8 @@ const (
 func Diagnose(ctx context.Context, cfg config.Config, operator *apiclient.Client) []Finding {
 	d := newDiagnosis(cfg, operator)
 	for _, check := range []func(context.Context){
-		d.identity, d.gateway, d.authorities, d.running, d.ports, d.disk, d.health, d.trail, d.raft, d.peering,
-		d.clocks,
+		d.identity, d.gateway, d.authorities, d.authorityKeys, d.running, d.ports, d.names, d.disk, d.health, d.trail,
+		d.raft, d.peering, d.clocks,
 	} {
 		check(ctx)
 	}
@@ -261,14 +264,7 @@ func (d *diagnosis) running(ctx context.Context) {
 
 	base := "http://" + d.cfg.Listen.Admin
 	if _, err := d.get(ctx, d.admin, base+"/healthz"); err != nil {
-		d.say(
-			check,
-			StatusFailed,
-			"start it with \"roster serve\"",
-			"it does not run here: nothing answers at %s",
-			d.cfg.Listen.Admin,
-		)
-
+		d.notRunning(check)
 		return
 	}
 
@@ -291,10 +287,46 @@ func (d *diagnosis) running(ctx context.Context) {
 	}
 }
 
+// notRunning says that the node doesn't run, which is as it should be before its first start.
+func (d *diagnosis) notRunning(check string) {
+	if _, err := os.Stat(d.cfg.ConsensusDir()); errors.Is(err, fs.ErrNotExist) {
+		d.isNew = true
+		d.say(check, StatusOK, "", "not started yet; the other checks are those before a first start")
+
+		return
+	}
+
+	d.say(
+		check,
+		StatusFailed,
+		"start it with \"roster serve\"",
+		"it does not run here: nothing answers at %s",
+		d.cfg.Listen.Admin,
+	)
+}
+
 // ports checks that a running node answers on its listening addresses, or that a stopped
 // node could listen there.
 func (d *diagnosis) ports(ctx context.Context) {
 	list := []struct{ key, address string }{{"listen.api", d.cfg.Listen.API}, {"listen.cluster", d.cfg.Listen.Cluster}}
+	if !d.runs {
+		list = append(list, struct{ key, address string }{"listen.admin", d.cfg.Listen.Admin})
+	}
+
+	for key, address := range map[string]string{"listen.health": d.cfg.Listen.Health,
+		"listen.metrics": d.cfg.Listen.Metrics} {
+		if address == "" {
+			continue
+		}
+
+		list = append(list, struct{ key, address string }{key, address})
+
+		if !config.IsLoopback(address) {
+			d.say(key, StatusWarning, "let the network keep out strangers",
+				"other machines can reach %s, which has no authentication", address)
+		}
+	}
+
 	if d.cfg.Gossip.Enabled {
 		list = append(list, struct{ key, address string }{"listen.gossip", d.cfg.Listen.Gossip})
 	}
@@ -342,6 +374,10 @@ func (d *diagnosis) ports(ctx context.Context) {
 // raft asks how the domain's nodes hold together.
 func (d *diagnosis) raft(ctx context.Context) {
 	const check = "raft"
+	if d.isNew {
+		return
+	}
+
 	if d.operator == nil {
 		d.say(check, StatusUnknown, asOperator, "only operators may read this")
 		return
@@ -451,6 +487,10 @@ const asOperator = "give --cert and --key of an operator, and --address where th
 
 // peering asks how the peers stand.
 func (d *diagnosis) peering(ctx context.Context) {
+	if d.isNew {
+		return
+	}
+
 	if d.operator == nil {
 		d.say("peers", StatusUnknown, asOperator, "only operators may read this")
 		return
@@ -650,6 +690,10 @@ func (d *diagnosis) compare(ctx context.Context, clock clock) {
 	began := time.Now()
 	resp, err := d.get(ctx, &http.Client{Transport: t, Timeout: askBound}, clock.address+"/.well-known/ad")
 	took := time.Since(began)
+
+	if err != nil && d.isNew {
+		return // the others may not run yet either
+	}
 
 	if err != nil {
 		d.say(check, StatusUnknown, "see that it runs and is reached from here", "%v", err)

@@ -162,6 +162,12 @@ func (d *Directory) SetFallback(address, bundle string) {
 	}
 }
 
+// PinNode sets the address, trust domain and bundle of one node, whatever the environment and
+// the context name; flags still win. An empty bundle changes nothing.
+func (d *Directory) PinNode(address, domain, bundle string) {
+	d.settings.pinned = Profile{Address: address, Domain: domain, Bundle: bundle}
+}
+
 // Client returns a client of the directory.
 func (s Session) Client() (*apiclient.Client, error) {
 	if s.Dial != nil {

@@ -59,6 +59,7 @@ type settings struct {
 	store  contextStore
 
 	selected Profile // the context to use; empty before UseContext, or without a context
+	pinned   Profile // values that apply unless a flag has another
 	fallback Profile // values that apply if no setting has one
 }
 
@@ -125,6 +126,10 @@ func (s *settings) value(flag string) string {
 func (s *settings) valueAndOrigin(flag string) (value, origin string) {
 	if f := s.flags.Lookup(flag); f.Changed {
 		return f.Value.String(), fromFlag
+	}
+
+	if value := s.pinned.field(flag); value != nil && *value != "" {
+		return *value, ""
 	}
 
 	for _, d := range definitions {

@@ -33,6 +33,12 @@ authorities.`,
 				return cli.Usage("%w", err)
 			}
 
+			for _, name := range []string{"domains", "nodes", "port"} {
+				if c.Flags().Changed(name) {
+					options.Given = append(options.Given, name)
+				}
+			}
+
 			err := dev.Run(c.Context(), options)
 			if err != nil && strings.Contains(err.Error(), "--port") {
 				return cli.Failed(cli.ExitFailed, "%w", err).WithNext(session.Program + " dev --port 0")

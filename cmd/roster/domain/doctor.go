@@ -66,7 +66,8 @@ invalid.`,
 }
 
 // operatorClient returns the client with the operator's identity; nil without an identity.
-// Without an address it talks to the node itself, and trusts the node's own bundle.
+// Without --address it talks to the node of the configuration, not to that of the context, and
+// trusts the node's own bundle.
 func operatorClient(session connect.Session, cfg *config.Config) (*apiclient.Client, error) {
 	if err := session.UseContext(); err != nil {
 		return nil, err
@@ -82,7 +83,7 @@ func operatorClient(session connect.Session, cfg *config.Config) (*apiclient.Cli
 		bundle = "" // the Workload API provides one
 	}
 
-	session.SetFallback(cfg.OwnAddress(), bundle)
+	session.PinNode(cfg.OwnAddress(), cfg.TrustDomain.Name(), bundle)
 
 	return session.Client()
 }

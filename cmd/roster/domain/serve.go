@@ -14,6 +14,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/node/config"
+	"github.com/roster-mesh/roster/node/doctor"
 	"github.com/roster-mesh/roster/node/memory"
 )
 
@@ -127,6 +128,13 @@ func serve(ctx context.Context, session connect.Session, file string) error {
 	log := cfg.Log.Logger(session.Stderr, &level)
 
 	defer memory.Govern(os.DirFS("/"), log)()
+
+	if cfg.Policy != "development" {
+		for _, path := range doctor.AuthorityKeys(&cfg) {
+			log.Warn("the private key of the domain's CA is on this machine; move it to one that runs no node",
+				"path", path)
+		}
+	}
 
 	n, err := node.Start(cfg, node.Env{Logger: log, Level: &level, Context: ctx})
 	if err != nil && ctx.Err() != nil {
