@@ -102,6 +102,7 @@ func syncTime(dir string) (_ time.Duration, err error) {
 // intended change has an outcome.
 func (d *diagnosis) trail(context.Context) {
 	const check = "audit"
+
 	if d.isNew {
 		return
 	}

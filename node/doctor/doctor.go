@@ -374,6 +374,7 @@ func (d *diagnosis) ports(ctx context.Context) {
 // raft asks how the domain's nodes hold together.
 func (d *diagnosis) raft(ctx context.Context) {
 	const check = "raft"
+
 	if d.isNew {
 		return
 	}

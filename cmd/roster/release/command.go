@@ -115,7 +115,8 @@ func verify(key Key, path string) (verdict, error) {
 // refusal returns the failure of a release that can't be read or isn't signed by the key.
 func refusal(err error) error {
 	switch {
-	case errors.Is(err, ErrSignature), errors.Is(err, ErrSums), errors.Is(err, ErrMismatch), errors.Is(err, ErrUnlisted):
+	case errors.Is(err, ErrSignature), errors.Is(err, ErrSums), errors.Is(err, ErrMismatch),
+		errors.Is(err, ErrUnlisted):
 		return cli.Failed(cli.ExitFormat, "the release is not verified: %w", err).
 			WithHint("Compare the fingerprint of the key with the published one, and download the release again.")
 	case errors.Is(err, fs.ErrNotExist):
