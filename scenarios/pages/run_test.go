@@ -27,13 +27,18 @@ const (
 const exampleNet = "127.0.1."
 
 // functions begin the script of a page: eventually FILE PATTERN repeats the script in a
-// file until it succeeds and its output has the pattern; exits CODE FILE runs it once.
+// file until it succeeds and its output has the pattern; exits CODE FILE runs it once. What
+// the script exports is there for the blocks after it, as in the one shell of a reader.
 const functions = `set -euo pipefail
+block() {
+  bash -euo pipefail -c 'trap "set -o posix; export -p >\"$1.env\"" EXIT; . "$1"' block "$1"
+}
 eventually() {
   local attempt
   for attempt in $(seq 300); do
-    if bash -euo pipefail "$1" >"$1.log" 2>&1 && grep -qP "$2" "$1.log"; then
+    if block "$1" >"$1.log" 2>&1 && grep -qP "$2" "$1.log"; then
       cat "$1.log"
+      . "$1.env"
       return 0
     fi
     sleep 0.2
@@ -44,8 +49,9 @@ eventually() {
 }
 exits() {
   local code=0
-  bash -euo pipefail "$2" || code=$?
+  block "$2" || code=$?
   [ "$code" = "$1" ] || { echo "exit code $code, want $1"; return 1; }
+  . "$2.env"
 }
 `
 
@@ -104,6 +110,8 @@ func TestBrokenBlocksAreFound(t *testing.T) {
 		"```sh\nfalse\ntrue\n```\n":                                                                    "p.md:2",
 		"```sh\nnosuchcommand | cat\n```\n":                                                            "p.md:2",
 		"```sh\nX=1\n```\n```sh\ntest $X = 2\n```\n":                                                   "p.md:5",
+		"```sh eventually\nexport X=1; echo x\n```\n```sh\ntest -z \"${X:-}\"\n```\n":                  "p.md:5",
+		"```sh exits=3\nexport X=1\nexit 3\n```\n```sh\ntest -z \"${X:-}\"\n```\n":                     "p.md:6",
 		"```sh until=^b$\necho a >>x; tail -n 1 x; test -s y && echo b; echo >y\n```\n":                "",
 		"```json file=a/b.json\n{}\n```\n```sh\ngrep '{}' a/b.json\n```\n":                             "",
 		"```sh terminals\nsleep 600; false\necho ready >x\n```\n```sh eventually\ngrep ready x\n```\n": "",

@@ -182,12 +182,17 @@ func (i *initialisation) check(p *plan) error {
 	return nil
 }
 
-// saveContext saves the operator's connection.
+// saveContext saves the operator's connection, to all members: any of them may be stopped.
 func (i *initialisation) saveContext(p *plan) error {
 	dir := p.operatorDir()
 
+	var apis []string
+	for _, m := range p.members {
+		apis = append(apis, m.api())
+	}
+
 	return i.session.SaveContext(p.trustDomain.Name(), connect.Profile{
-		Address: p.members[0].api(),
+		Address: strings.Join(apis, ","),
 		Domain:  p.trustDomain.Name(),
 		Bundle:  filepath.Join(dir, bundleFile),
 		Cert:    filepath.Join(dir, "operator.pem"),
