@@ -78,7 +78,7 @@ func TestGetShowsTheProvenance(t *testing.T) {
 		says(`{"agent":"weather","href":"/ad/r/beta.test/`+rid+
 			`","provenance":{"origin_authority":"beta.test","origin_service":"https://ad.beta.test",
 			"registrant":"spiffe://beta.test/agent/bob","revision":7,`+
-			`"registered_at":"2026-06-01T12:00:00.000Z","received_from":"gamma.test",
+			`"registered_at":"2026-06-01T12:00:00.000Z","expires_at":"2026-06-01T13:00:00.000Z","received_from":"gamma.test",
 			"verification":{"state":"verified","key":"k1"}}}`)(w, r)
 	})
 
@@ -88,7 +88,8 @@ func TestGetShowsTheProvenance(t *testing.T) {
 	}
 
 	for _, want := range []string{"registrant\tspiffe://beta.test/agent/bob\t",
-		"origin\tbeta.test at https://ad.beta.test\trevision 7", "page\t", "revisions 7 to 7", "relay\tgamma.test\t",
+		"origin\tbeta.test at https://ad.beta.test\tregistered at revision 7, expires 2026-06-01T13:00:00.000Z",
+		"page\t", "revisions 7 to 7", "relay\tgamma.test\t",
 		"verified by key k1"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -139,7 +140,12 @@ func holder(port int) string {
 	return ""
 }
 
-// listeningSocket returns the inode of the socket that listens on a port.
+// hereIn are the addresses by which a socket listens on 127.0.0.1, as the kernel's tables of
+// sockets write them: that address, all of IPv4, and all of IPv6.
+var hereIn = []string{"0100007F", "00000000", "00000000000000000000000000000000",
+	"0000000000000000FFFF00000100007F"}
+
+// listeningSocket returns the inode of the socket that listens on a port of 127.0.0.1.
 func listeningSocket(port int) string {
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		data, err := os.ReadFile(table)
@@ -149,7 +155,12 @@ func listeningSocket(port int) string {
 
 		for line := range strings.Lines(string(data)) {
 			f := strings.Fields(line) // sl local remote state … inode: proc(5)
-			if len(f) > 9 && f[3] == "0A" && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", port)) {
+			if len(f) <= 9 || f[3] != "0A" {
+				continue
+			}
+
+			address, at, _ := strings.Cut(f[1], ":")
+			if at == fmt.Sprintf("%04X", port) && slices.Contains(hereIn, address) {
 				return f[9]
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -143,7 +144,11 @@ func serve(ctx context.Context, session connect.Session, file string) error {
 	}
 
 	if err != nil {
-		failure := cli.Failed(cli.ExitFailed, "cannot start the node: %w", err).WithNext(restart)
+		failure := cli.Failed(cli.ExitFailed, "cannot start the node: %w", err)
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			failure = failure.WithNext(restart)
+		}
+
 		return addRecoveryHint(failure, err, &cfg)
 	}
 

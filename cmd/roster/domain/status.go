@@ -3,6 +3,7 @@ package domain
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -87,6 +88,10 @@ func (s *domainStatus) fine(subject, state, detail string) {
 // warn adds a line about something that needs attention, with the next command.
 func (s *domainStatus) warn(subject, state, detail string, next ...string) {
 	command := s.session.CommandLine(next...)
+	if next[0] == "help" {
+		command = s.session.Program + " " + strings.Join(next, " ") // which has no flags of a connection
+	}
+
 	s.rows = append(s.rows, []string{subject, state, detail, command})
 	s.Warnings = append(s.Warnings, statusWarning{subject, state, detail, command})
 }
