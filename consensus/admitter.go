@@ -214,6 +214,14 @@ func (a *admitter) check(from spiffeid.ID, request *message.JoinRequest) error {
 		return directory.Refuse(directory.BadRequest, "%s declares: %w", from, err)
 	}
 
+	// A node that isn't admitted learns nothing of the group, neither versions nor addresses.
+	member := slices.ContainsFunc(all, func(m server) bool { return m.ID == from })
+	if !member {
+		if err := a.checkAdmission(from, all); err != nil {
+			return err
+		}
+	}
+
 	if err := request.Reads.Lacks(a.replica.Written()); err != nil {
 		return state.RefuseMember(from, err)
 	}
@@ -224,12 +232,22 @@ func (a *admitter) check(from spiffeid.ID, request *message.JoinRequest) error {
 		}
 	}
 
-	if slices.ContainsFunc(all, func(m server) bool { return m.ID == from }) {
-		return nil
+	if !member && len(all) >= maxMembers {
+		return directory.Refuse(directory.Conflict, "the domain has %d members already", len(all))
 	}
 
-	ids := make([]spiffeid.ID, len(all))
-	for i, m := range all {
+	return nil
+}
+
+// checkAdmission refuses a node of another domain, and one that neither an admission by name nor a
+// standing one admits.
+func (a *admitter) checkAdmission(from spiffeid.ID, members []server) error {
+	if from.TrustDomain() != a.cfg.Domain {
+		return directory.Refuse(directory.Forbidden, "%s is no node of %s", from, a.cfg.Domain.Name())
+	}
+
+	ids := make([]spiffeid.ID, len(members))
+	for i, m := range members {
 		ids[i] = m.ID
 	}
 
@@ -239,14 +257,9 @@ func (a *admitter) check(from spiffeid.ID, request *message.JoinRequest) error {
 	now := a.replica.state.History().Now() / 1000
 	a.replica.mu.RUnlock()
 
-	switch {
-	case from.TrustDomain() != a.cfg.Domain:
-		return directory.Refuse(directory.Forbidden, "%s is no node of %s", from, a.cfg.Domain.Name())
-	case until <= now && !standing:
+	if until <= now && !standing {
 		return directory.Refuse(directory.Forbidden,
 			"%s is not admitted: an operator admits it with: roster raft admit %s", from, from)
-	case len(all) >= maxMembers:
-		return directory.Refuse(directory.Conflict, "the domain has %d members already", len(all))
 	}
 
 	return nil

@@ -461,7 +461,7 @@ func TestARemovedMemberIsAStranger(t *testing.T) {
 		t.Errorf("a node that was never admitted: %d %s %v", status, answer, err)
 	}
 
-	// The open door: a request to join is answered, and refused.
+	// The open door: a request to join is answered, and refused before the versions of the group are named.
 	join := clientOf(t, m.trusting(m.mintNode("9"), "http/1.1"))
 	body, err := cbor.Marshal(map[int]any{1: "127.0.0.1:1", 8: map[int]any{1: 2, 2: 2, 3: 1}})
 	must(t, err)
