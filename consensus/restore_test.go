@@ -249,12 +249,7 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 		d.stop(follower)
 		d.start(follower)
 		d.ready()
-		d.settled()
-
-		if a, b := freeze(t, d.nodes[follower].Replica.state), freeze(t,
-			d.nodes[leader].Replica.state); !bytes.Equal(a, b) {
-			t.Error("a restored member that started again has another state")
-		}
+		d.equalStates()
 	})
 }
 
@@ -373,12 +368,7 @@ func TestARestoreThatNobodyElseHas(t *testing.T) {
 
 		d.start(leader)
 		d.ready()
-		d.settled()
-
-		if a, b := freeze(t, d.nodes[leader].Replica.state), freeze(t,
-			d.nodes[follower].Replica.state); !bytes.Equal(a, b) {
-			t.Error("it has another state than the others")
-		}
+		d.equalStates()
 	})
 }
 
