@@ -63,8 +63,9 @@ func (n *Node) serve(name string, server *http.Server, ln net.Listener) {
 	})
 }
 
-// drainTimeout is how long answers under way may take when a node stops.
-const drainTimeout = time.Second
+// drainTimeout is how long answers under way may take when a node stops: as long as a write is
+// held while the domain has no leader (OPS-011).
+const drainTimeout = 3 * time.Second
 
 // client returns the HTTP client for a domain, one for each. It accepts only servers
 // that present an SVID of that domain's nodes.

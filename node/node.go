@@ -144,14 +144,13 @@ func Start(cfg config.Config, env Env) (*Node, error) {
 	return node, nil
 }
 
-// Drain makes the node not ready, and serves for the configured time. Connections that
-// fall idle in that time are closed, so that their clients go to another node. Close
-// follows it.
+// Drain makes the node not ready, and serves for the configured time. Each answer meanwhile is
+// the last of its connection, so that clients go to another node. Close follows it, and closes
+// the connections that are still idle.
 func (n *Node) Drain() {
 	drain := n.reloader.current.Load().Drain
 	n.log.Info("stopping", "drain_ms", drain.Milliseconds())
 	n.draining.Store(true)
-	n.server.SetKeepAlivesEnabled(false)
 	<-time.After(drain)
 }
 

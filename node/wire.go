@@ -67,6 +67,7 @@ func (n *Node) wire(env Env) error {
 	n.server = listener.NewServer(n.face.Handler(), trust.ServerTLS(n.source, n.bundles, n.metrics.handshakeRefused),
 		n.log)
 	listener.ExpireWithCertificates(n.server, n.callers.Holds)
+	listener.LeaveWhile(n.server, n.draining.Load)
 	n.server.RegisterOnShutdown(n.mesh.Drain)
 	n.server.RegisterOnShutdown(n.face.Drain)
 

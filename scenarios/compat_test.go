@@ -97,18 +97,35 @@ func (p *processes) upgrade(n dev.Node, to release) {
 // stop ends a node in good order and keeps its ports.
 func (p *processes) stop(n dev.Node) {
 	p.t.Helper()
+	p.signal(n, syscall.SIGTERM)
+	p.ended(n)
+}
+
+// signal sends a signal to a node that runs.
+func (p *processes) signal(n dev.Node, s syscall.Signal) {
+	p.t.Helper()
+
+	pid := n.PID
+	if cmd, again := p.started[n.ID]; again {
+		pid = cmd.Process.Pid
+	}
+
+	if err := syscall.Kill(pid, s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// ended waits until a node that was asked to stop has ended, and keeps its ports.
+func (p *processes) ended(n dev.Node) {
+	p.t.Helper()
 
 	if cmd, again := p.started[n.ID]; again {
 		delete(p.started, n.ID)
-		p.end(cmd)
-	} else {
-		if err := syscall.Kill(n.PID, syscall.SIGTERM); err != nil {
-			p.t.Fatal(err)
-		}
-
+		p.await(cmd)
+	} else { // roster dev, whose child it is, takes its exit status
 		p.eventually(30*time.Second, n.ID+" has stopped", func() error {
-			if ready(n) == nil {
-				return errors.New("it still answers")
+			if err := syscall.Kill(n.PID, 0); !errors.Is(err, syscall.ESRCH) {
+				return fmt.Errorf("process %d still runs: %w", n.PID, err)
 			}
 
 			return nil

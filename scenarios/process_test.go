@@ -128,7 +128,16 @@ func (p *processes) runAs(domain int, who string, args ...string) *exec.Cmd {
 
 // end asks a process to end, by its id, and waits for that.
 func (p *processes) end(cmd *exec.Cmd) {
+	p.t.Helper()
+
 	_ = cmd.Process.Signal(syscall.SIGTERM)
+	p.await(cmd)
+}
+
+// await waits for the end of a process that was asked to end.
+func (p *processes) await(cmd *exec.Cmd) {
+	p.t.Helper()
+
 	kill := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
 	defer kill.Stop()
 

@@ -49,3 +49,17 @@ func NewServer(handler http.Handler, config *tls.Config, log *slog.Logger) *http
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 }
+
+// LeaveWhile has the answers of a server ask its clients, while leaving reports true, to use
+// another connection: Connection: close in HTTP/1.1, GOAWAY in HTTP/2. An idle connection stays
+// open, because a request may be on its way.
+func LeaveWhile(server *http.Server, leaving func() bool) {
+	next := server.Handler
+	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if leaving() {
+			w.Header().Set("Connection", "close") // in HTTP/2, net/http sends GOAWAY for it
+		}
+
+		next.ServeHTTP(w, r)
+	})
+}
