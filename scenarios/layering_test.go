@@ -83,6 +83,7 @@ var layers = map[string][]string{
 	"gateway/probe":       {"directory", "gateway", "gateway/crawl", "directory/invoke", "directory/kinds"},
 	// rooms of trust
 	"trust/policy":      {"directory"},
+	"trust/card":        {"directory", "directory/strictjson", "trust/compact"},          // signed A2A agent cards
 	"trust/compact":     {"directory", "directory/signed", "directory/strictjson"},       // JWS in their one form
 	"trust/credentials": {"directory", "directory/strictjson", "trust", "trust/compact"}, // who makes a request
 	// the client of the SPIFFE Workload API
@@ -175,7 +176,7 @@ var layers = map[string][]string{
 		"api/client/contract", "trust", "directory", "directory/index", "directory/kinds", "directory/signed",
 		"directory/strictjson", "api/agents", "directory/names"},
 	"cmd/roster/catalog": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch",
-		"api/client", "api/client/contract", "trust", "directory", "gateway", "gateway/crawl", "gateway/probe",
+		"api/client", "api/client/contract", "trust/card", "directory", "gateway", "gateway/crawl", "gateway/probe",
 		"directory/kinds", "directory/strictjson"},
 	"cmd/roster/mesh": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch",
 		"node/dnssd", "api", "api/client", "trust", "directory", "gateway", "gateway/probe", "directory/kinds",
@@ -216,15 +217,13 @@ var layers = map[string][]string{
 // lower lists the packages of floors 1 and 2. Their tests may import each other.
 var lower = []string{"directory", "directory/signed", "directory/invoke", "directory/kinds", "directory/schema",
 	"directory/strictjson", "directory/index", "directory/table", "directory/problem", "directory/egress",
-	"directory/sse", "directory/operatorproof", "limit", "discovery",
-	"discovery/analysis", "discovery/content", "discovery/postings", "trust", "trust/policy", "trust/audit",
-	"trust/compact", "trust/credentials", "trust/workload", "consensus", "consensus/state", "consensus/disk",
-	"consensus/backup", "consensus/message", "consensus/raftlog", "consensus/stream", "consensus/transport",
-	"federation",
+	"directory/sse", "directory/operatorproof", "limit", "discovery", "discovery/analysis", "discovery/content",
+	"discovery/postings", "trust", "trust/policy", "trust/audit", "trust/card", "trust/compact",
+	"trust/credentials", "trust/workload", "consensus", "consensus/state", "consensus/disk", "consensus/backup",
+	"consensus/message", "consensus/raftlog", "consensus/stream", "consensus/transport", "federation",
 	"federation/protocol", "federation/store", "federation/publish", "federation/replica", "federation/evidence",
 	"federation/gossip", "federation/gossip/gossiptest", "federation/peering", "gateway", "gateway/crawl",
-	"gateway/probe", "api",
-	"api/wire", "api/client", "api/client/contract", "gateway/gatewaytest"}
+	"gateway/probe", "api", "api/wire", "api/client", "api/client/contract", "gateway/gatewaytest"}
 
 const (
 	anyone    = "*"     // may be imported by all packages
@@ -240,8 +239,9 @@ var homes = map[string][]string{
 	"github.com/hashicorp/raft-wal":   {"consensus/disk"},
 	"github.com/hashicorp/memberlist": {"federation/gossip", "scenarios", "scenarios/mesh"},
 	// there, whether another process has the log
-	"go.etcd.io/bbolt":                       {"federation/store", "consensus/disk"},
-	"github.com/go-jose/go-jose/v4":          {"trust", "trust/compact", "trust/credentials", "trust/workload"},
+	"go.etcd.io/bbolt": {"federation/store", "consensus/disk"},
+	"github.com/go-jose/go-jose/v4": {"trust", "trust/card", "trust/compact", "trust/credentials",
+		"trust/workload"},
 	"github.com/cedar-policy/cedar-go":       {"trust/policy"},
 	"github.com/spiffe/go-spiffe/v2":         {"trust", "trust/workload"},
 	"google.golang.org/protobuf":             {"trust/workload"}, // the wire format alone

@@ -22,9 +22,6 @@ import (
 	"github.com/roster-mesh/roster/trust/compact"
 )
 
-// MaxBundle bounds a trust bundle in bytes.
-const MaxBundle = 1 << 20
-
 // ErrNoBundle means that there are no authorities of a trust domain.
 var ErrNoBundle = errors.New("no bundle of that trust domain")
 

@@ -30,12 +30,12 @@
 //	                       the keys that sign for domains
 //	verify, anchor, inclusion, proof, report, evidence
 //	                       offline verification
-//	card                   signed A2A cards
 //	ca                     a development CA
 //
 // # Packages
 //
-//	compact      JWS in their one form
+//	card         signed A2A agent cards
+//	compact      JWS in compact serialization
 //	credentials  the caller of a request, by certificate or token
 //	workload     a client of the SPIFFE Workload API
 //	policy       the permissions of an identity, in Cedar

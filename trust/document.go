@@ -14,6 +14,9 @@ import (
 // FetchTimeout bounds a request of FetchDocument.
 const FetchTimeout = 10 * time.Second
 
+// MaxBundle bounds a JWKS or a trust bundle in bytes.
+const MaxBundle = 1 << 20
+
 // PinnedClient returns a client for FetchDocument. It follows no redirects: their target is
 // not the address that was pinned. A transport without a dialer of its own gets one that
 // refuses metadata services and addresses that embed others.

@@ -19,7 +19,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/gateway/crawl"
-	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/trust/card"
 )
 
 // An importer is one run of an import.
@@ -33,7 +33,7 @@ type importer struct {
 	origin  string // source to record; empty for the files' names
 
 	keyFiles []string
-	keys     *trust.CardKeys // nil without --card-key
+	keys     *card.Keys // nil without --card-key
 
 	crawled *crawl.Result // of an origin: the last document
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/strictjson"
-	"github.com/roster-mesh/roster/trust"
+	"github.com/roster-mesh/roster/trust/card"
 )
 
 // importedFrom is the member that records an imported document's source. The document at
@@ -70,7 +70,7 @@ func (im *importer) readKeys() error {
 		}
 
 		if im.keys == nil {
-			im.keys = &trust.CardKeys{}
+			im.keys = &card.Keys{}
 		}
 
 		if err := im.keys.Add(text); err != nil {
@@ -91,12 +91,12 @@ func (im *importer) verifySignature(i *item) {
 
 	keys := im.keys
 	if keys == nil {
-		keys = &trust.CardKeys{}
+		keys = &card.Keys{}
 	}
 
-	keyID, err := keys.VerifyCard(i.document)
+	keyID, err := keys.Verify(i.document)
 
-	unsigned := errors.Is(err, trust.ErrUnsigned)
+	unsigned := errors.Is(err, card.ErrUnsigned)
 	switch {
 	case err == nil:
 		i.Signature = "verified with key " + keyID

@@ -1,4 +1,5 @@
-package trust
+// Package card verifies signed A2A agent cards.
+package card
 
 import (
 	"crypto"
@@ -18,24 +19,24 @@ import (
 	"github.com/roster-mesh/roster/trust/compact"
 )
 
-// CardKeys are the public keys that verify signed A2A agent cards. The verifier chooses
+// Keys are the public keys that verify signed A2A agent cards. The verifier chooses
 // them. A card's own reference to its keys (jku) is not read, because by it every card
 // could vouch for itself.
-type CardKeys struct{ keys []jose.JSONWebKey }
+type Keys struct{ keys []jose.JSONWebKey }
 
 // ErrUnsigned means that an agent card has no signature.
 var ErrUnsigned = errors.New("it is not signed")
 
-// cardAlgorithms are the signatures that are taken: by public keys, none broken.
-var cardAlgorithms = []jose.SignatureAlgorithm{jose.ES256, jose.ES384, jose.ES512, jose.EdDSA, jose.RS256, jose.RS384,
+// algorithms are the signatures that are accepted: by public keys, none of a broken algorithm.
+var algorithms = []jose.SignatureAlgorithm{jose.ES256, jose.ES384, jose.ES512, jose.EdDSA, jose.RS256, jose.RS384,
 	jose.RS512, jose.PS256, jose.PS384, jose.PS512}
 
-// maxCardSignatures bounds how many signatures of a card are looked at.
-const maxCardSignatures = 16
+// maxSignatures bounds the signatures of a card that are checked.
+const maxSignatures = 16
 
 // Add adds the keys of a text: a JWKS, one JWK, or public keys and certificates in
-// PEM. Keys that are secret are refused, for they have no business here.
-func (k *CardKeys) Add(text []byte) error {
+// PEM. It refuses secret keys: a verifier has no use for them.
+func (k *Keys) Add(text []byte) error {
 	var (
 		set jose.JSONWebKeySet
 		one jose.JSONWebKey
@@ -61,7 +62,7 @@ func (k *CardKeys) Add(text []byte) error {
 	return nil
 }
 
-func (k *CardKeys) addPEM(text []byte) error {
+func (k *Keys) addPEM(text []byte) error {
 	for {
 		block, rest := pem.Decode(text)
 		if block == nil {
@@ -98,10 +99,10 @@ func (k *CardKeys) addPEM(text []byte) error {
 	return nil
 }
 
-// VerifyCard checks the signatures of an agent card (A2A 1.0, 8.4), a JSON object, and
+// Verify checks the signatures of an agent card (A2A 1.0, 8.4), a JSON object, and
 // returns the kid of the first that is valid by one of the keys. The error is
 // ErrUnsigned, or the reason why none is valid.
-func (k *CardKeys) VerifyCard(card []byte) (kid string, err error) {
+func (k *Keys) Verify(card []byte) (kid string, err error) {
 	members, err := directory.ParseObject(card)
 	if err != nil {
 		return "", err
@@ -128,7 +129,7 @@ func (k *CardKeys) VerifyCard(card []byte) (kid string, err error) {
 		return "", err
 	}
 
-	for _, s := range signatures[:min(len(signatures), maxCardSignatures)] {
+	for _, s := range signatures[:min(len(signatures), maxSignatures)] {
 		var held bool
 		if kid, held, err = k.holds(s.Protected, s.Signature, forms); held {
 			return kid, nil
@@ -139,11 +140,11 @@ func (k *CardKeys) VerifyCard(card []byte) (kid string, err error) {
 }
 
 // holds checks one signature over any of the forms.
-func (k *CardKeys) holds(protected, signature string, forms [][]byte) (kid string, held bool, err error) {
+func (k *Keys) holds(protected, signature string, forms [][]byte) (kid string, held bool, err error) {
 	err = errors.New("none of the keys is the signer's")
 	for _, form := range forms {
 		signed, parse := jose.ParseSignedCompact(protected+"."+directory.B64.EncodeToString(form)+"."+signature,
-			cardAlgorithms)
+			algorithms)
 		if parse != nil {
 			return "", false, fmt.Errorf("its signature can't be read: %w", parse)
 		}

@@ -1,4 +1,4 @@
-package trust
+package card
 
 import (
 	"crypto/ecdsa"
@@ -100,12 +100,12 @@ func TestSignedCards(t *testing.T) {
 			"", "can't be read"},
 		{"a secret as its own key", signedCard(t, jose.HS256, der, "k1", card, asItIs), text, "", "can't be read"},
 	} {
-		var keys CardKeys
+		var keys Keys
 		if err := keys.Add([]byte(c.key)); err != nil {
 			t.Fatal(err)
 		}
 
-		kid, err := keys.VerifyCard([]byte(c.card))
+		kid, err := keys.Verify([]byte(c.card))
 		if kid != c.kid || (err == nil) != (c.why == "") || err != nil && !strings.Contains(err.Error(), c.why) {
 			t.Errorf("%s: %q, %v; want %q, %s", c.what, kid, err, c.kid, c.why)
 		}
@@ -119,7 +119,7 @@ func TestSignedCards(t *testing.T) {
 		"a shared secret": `{"kty":"oct","k":"AAAA"}`, "nothing": "", "an empty PEM": "-----BEGIN ",
 		"none":                 `{"keys":[]}`,
 		"a private key in PEM": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))} {
-		if err := new(CardKeys).Add([]byte(bad)); err == nil {
+		if err := new(Keys).Add([]byte(bad)); err == nil {
 			t.Errorf("%s was taken", what)
 		}
 	}
@@ -147,11 +147,11 @@ func FuzzVerifyCard(f *testing.F) {
 		f.Fatal(err)
 	}
 
-	keys := CardKeys{keys: []jose.JSONWebKey{{Key: public}}}
+	keys := Keys{keys: []jose.JSONWebKey{{Key: public}}}
 	f.Add([]byte(`{"name":"A","signatures":[{"protected":"eyJhbGciOiJFZERTQSJ9","signature":"AAAA"}],` +
 		`"x":[{"y":[null,{}]}]}`))
 	f.Fuzz(func(t *testing.T, card []byte) {
-		if kid, err := keys.VerifyCard(card); err == nil {
+		if kid, err := keys.Verify(card); err == nil {
 			t.Fatalf("%s is signed by %q", directory.HashOf(card), kid)
 		}
 	})
