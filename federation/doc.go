@@ -32,7 +32,7 @@
 //  3. receiver.prefetch: the records that the page names and that are missing are fetched
 //     from the node that sent the page, for two seconds at most. The record gate checks
 //     that their bytes have the hashes (h, m).
-//  4. replica.RecordGate.OpenRecords: each record is parsed and compared with its digest.
+//  4. recordgate.Gate.Open: each record is parsed and compared with its digest.
 //  5. replica.Origin.AcceptPage: one transaction writes the entries, the records, the page
 //     and the watermark; then the index changes (rule G3).
 //

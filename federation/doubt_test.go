@@ -96,11 +96,11 @@ func TestWhatARevokedKeySaidIsTakenBack(t *testing.T) {
 				longer, made := ds[1], ds[2]
 				longer.Op = signed.OpRenew
 				longer.Revision = p.At + 1
-				longer.Deadline = replica.MaxTime
+				longer.Deadline = protocol.MaxTime
 				made.RID = ridOf(alpha, 999)
 				made.Revision = p.At + 2
 				made.H = directory.Hash{9}
-				made.Deadline = replica.MaxTime
+				made.Deadline = protocol.MaxTime
 				end := signed.Digest{RID: rids[0], Revision: p.At + 3, Op: signed.OpEnd, H: directory.Hash{1}}
 				p.Digests = []signed.Digest{longer, made, end}
 				p.To = math.MaxUint64
@@ -108,7 +108,7 @@ func TestWhatARevokedKeySaidIsTakenBack(t *testing.T) {
 			})
 
 			shown := th.beta.shown(alpha)
-			if shown[rids[0]] != nil || shown[rids[1]].ExpiresAt != replica.MaxTime*1000 || len(shown) != 4 {
+			if shown[rids[0]] != nil || shown[rids[1]].ExpiresAt != protocol.MaxTime*1000 || len(shown) != 4 {
 				t.Fatal("the thief is not believed", shown)
 			}
 
@@ -330,7 +330,7 @@ func TestWhatAThiefMadeUpKeepsNothingOut(t *testing.T) {
 			at := p.From
 			for i := range uint64(most) {
 				p.Digests = append(p.Digests, signed.Digest{RID: ridOf(alpha, 900+at+i), Revision: at + i + 1,
-					Op: signed.OpPut, H: directory.Hash{9}, Deadline: replica.MaxTime})
+					Op: signed.OpPut, H: directory.Hash{9}, Deadline: protocol.MaxTime})
 			}
 
 			p.To, p.At = at+most, at+most

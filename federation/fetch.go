@@ -6,6 +6,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -13,7 +14,7 @@ import (
 
 // prefetch fetches the missing records of an applicable page.
 func (rc *receiver) prefetch(ctx context.Context, origin *replica.Origin, page *replica.Page, giver protocol.Node,
-	done replica.Ahead) (map[protocol.RecordName]replica.Fetched, error) {
+	done replica.Ahead) (map[protocol.RecordName]recordgate.Fetched, error) {
 	id, full, apt := origin.Streams.Fit(page, done)
 	if !apt {
 		return nil, nil
@@ -47,8 +48,8 @@ func (rc *receiver) prefetch(ctx context.Context, origin *replica.Origin, page *
 // record only if it matches its name, and otherwise asks the next holder. The record gate
 // checks the rest.
 func (rc *receiver) fetch(ctx context.Context, origin spiffeid.TrustDomain, names []protocol.RecordName,
-	holders []protocol.Node) map[protocol.RecordName]replica.Fetched {
-	got := make(map[protocol.RecordName]replica.Fetched, len(names))
+	holders []protocol.Node) map[protocol.RecordName]recordgate.Fetched {
+	got := make(map[protocol.RecordName]recordgate.Fetched, len(names))
 
 	answers := 0
 	for _, node := range holders {
@@ -77,7 +78,7 @@ func (rc *receiver) fetch(ctx context.Context, origin spiffeid.TrustDomain, name
 
 // askRecords requests records from one holder and adds them to got.
 func (rc *receiver) askRecords(ctx context.Context, origin spiffeid.TrustDomain, names []protocol.RecordName,
-	node protocol.Node, got map[protocol.RecordName]replica.Fetched) error {
+	node protocol.Node, got map[protocol.RecordName]recordgate.Fetched) error {
 	var header string // of the record before: usually it is the same
 
 	return rc.client.Records(ctx, node, origin, names, func(line protocol.RecordLine) {
@@ -86,7 +87,7 @@ func (rc *receiver) askRecords(ctx context.Context, origin spiffeid.TrustDomain,
 		var r *store.Record
 
 		err := rc.cfg.Panics.Run(contain.Record, func() (err error) {
-			r, err = replica.ReadRecord(named, line.Record, header)
+			r, err = recordgate.Read(named, line.Record, header)
 			return err
 		})
 		if err != nil {
@@ -102,12 +103,12 @@ func (rc *receiver) askRecords(ctx context.Context, origin spiffeid.TrustDomain,
 		}
 
 		header = r.Header
-		got[named] = replica.Fetched{Record: r, From: node.Domain, At: time.Now()}
+		got[named] = recordgate.Fetched{Record: r, From: node.Domain, At: time.Now()}
 	})
 }
 
 // without returns the names of missing records, at most protocol.MaxNames.
-func without(names []protocol.RecordName, got map[protocol.RecordName]replica.Fetched) []protocol.RecordName {
+func without(names []protocol.RecordName, got map[protocol.RecordName]recordgate.Fetched) []protocol.RecordName {
 	var missing []protocol.RecordName
 	for _, n := range names {
 		if _, ok := got[n]; !ok && len(missing) < protocol.MaxNames {

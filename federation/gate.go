@@ -98,8 +98,8 @@ func (g *gate) verify(from replica.Sender, typ, text string, limit int,
 		unsupported, err = err, nil
 	}
 
-	if err == nil && (claim.IssuedAt < 0 || claim.IssuedAt > replica.MaxTime || claim.Epoch > replica.MaxTime) {
-		err = replica.ErrTime
+	if err == nil && (claim.IssuedAt < 0 || claim.IssuedAt > protocol.MaxTime || claim.Epoch > protocol.MaxTime) {
+		err = protocol.ErrTime
 	}
 
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -160,9 +161,9 @@ func TestEachCheckOfTheGateHasItsCode(t *testing.T) {
 		})},
 		"issued too early": {protocol.CodeJSON, signedWith(func(p *signed.Page) { p.IssuedAt = -1 })},
 		"issued at no time": {protocol.CodeJSON, signedWith(func(p *signed.Page) {
-			p.IssuedAt = replica.MaxTime + 1
+			p.IssuedAt = protocol.MaxTime + 1
 		})},
-		"an epoch at no time": {protocol.CodeJSON, signedWith(func(p *signed.Page) { p.Epoch = replica.MaxTime + 1 })},
+		"an epoch at no time": {protocol.CodeJSON, signedWith(func(p *signed.Page) { p.Epoch = protocol.MaxTime + 1 })},
 		"a stranger": {protocol.CodeOriginUnknown, signedWith(func(p *signed.Page) {
 			p.Issuer = nodeID(alpha, 1).TrustDomain()
 			p.Audience = directory.Only(gamma)
@@ -361,19 +362,19 @@ func TestARecordIsOfWhatItsPageSays(t *testing.T) {
 			want   error
 		}{
 			"the same":         {alpha, o.epoch, good, record, nil},
-			"another domain's": {gamma, o.epoch, good, record, replica.ErrRecord},
-			"another epoch's":  {alpha, o.epoch + 1, good, record, replica.ErrRecord},
+			"another domain's": {gamma, o.epoch, good, record, recordgate.ErrRecord},
+			"another epoch's":  {alpha, o.epoch + 1, good, record, recordgate.ErrRecord},
 			"another's": {alpha, o.epoch, changed(func(d *signed.Digest) {
 				d.RID = other
-			}), record, replica.ErrRecord},
+			}), record, recordgate.ErrRecord},
 			"a later one": {alpha, o.epoch, changed(func(d *signed.Digest) {
 				d.Revision = r.change.Revision - 1
-			}), record, replica.ErrRecord},
-			"an end":            {alpha, o.epoch, good, &store.Record{Payload: payload}, replica.ErrRecord},
-			"issued at no time": {alpha, o.epoch, good, dated(replica.MaxTime+1, 0), replica.ErrTime},
-			"since no time":     {alpha, o.epoch, good, dated(0, replica.MaxTime+1), replica.ErrTime},
+			}), record, recordgate.ErrRecord},
+			"an end":            {alpha, o.epoch, good, &store.Record{Payload: payload}, recordgate.ErrRecord},
+			"issued at no time": {alpha, o.epoch, good, dated(protocol.MaxTime+1, 0), protocol.ErrTime},
+			"since no time":     {alpha, o.epoch, good, dated(0, protocol.MaxTime+1), protocol.ErrTime},
 		} {
-			if errors.Is(c.want, replica.ErrTime) {
+			if errors.Is(c.want, protocol.ErrTime) {
 				c.digest.H = directory.HashOf(c.record.Payload)
 			}
 

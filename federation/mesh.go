@@ -16,6 +16,7 @@ import (
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
+	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/roster-mesh/roster/limit"
@@ -34,7 +35,7 @@ type Mesh struct {
 	client    *protocol.Client
 	replica   *replica.Config
 	refusals  *replica.RefusalLog
-	records   *replica.RecordGate
+	records   *recordgate.Gate
 	origins   *replica.Set
 	judge     chan struct{} // capacity 1: rules have changed
 
@@ -80,11 +81,11 @@ func Open(cfg Config) (*Mesh, error) {
 	}
 	m.refusals = &replica.RefusalLog{Log: cfg.Logger}
 	m.replica = &replica.Config{
-		Domain: cfg.Domain, Inside: cfg.Inside, Keys: cfg.Keys, View: cfg.View, Dialect: cfg.Dialect,
-		Logger: cfg.Logger, Panics: cfg.Panics, Quota: cfg.Quota, Records: cfg.Records, Bytes: cfg.Bytes,
+		Domain: cfg.Domain, Keys: cfg.Keys, View: cfg.View, Dialect: cfg.Dialect, Logger: cfg.Logger,
+		Panics: cfg.Panics, Quota: cfg.Quota, Records: cfg.Records, Bytes: cfg.Bytes,
 		SilentAfter: func() time.Duration { return cfg.Stretch.of(replica.SilentAfter) },
 	}
-	m.records = &replica.RecordGate{Cfg: m.replica}
+	m.records = &recordgate.Gate{Dialect: cfg.Dialect, Inside: cfg.Inside, Panics: cfg.Panics}
 
 	st, err := store.Open(cfg.Dir, cfg.noSync, store.NewDisk(m.stallBegan, m.stallEnded))
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/replica"
 )
 
@@ -59,7 +60,7 @@ func TestMutantsChangeNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		good, err := replica.ReadRecord(n, record, "")
+		good, err := recordgate.Read(n, record, "")
 		must(t, err)
 
 		before, rng := b.beta.bytes(t), rand.New(rand.NewPCG(1, 4))
@@ -84,7 +85,7 @@ func TestMutantsChangeNothing(t *testing.T) {
 					t.Fatalf("mutant %d of a head is taken: %s", i, text)
 				}
 			default:
-				got, err := replica.ReadRecord(n, mutated(rng, record), "")
+				got, err := recordgate.Read(n, mutated(rng, record), "")
 				if err == nil && (string(got.Payload) != string(good.Payload) ||
 					!reflect.DeepEqual(got.Disclosures, good.Disclosures)) {
 					t.Fatalf("mutant %d of a record is taken: %+v", i, got)

@@ -10,6 +10,7 @@ import (
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
+	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -123,7 +124,7 @@ func (pv *prover) resigned(ctx context.Context, origin *replica.Origin, st *repl
 
 // keepResigned replaces the stored record of the same name.
 func (pv *prover) keepResigned(origin *replica.Origin, st *replica.Stream, rid directory.RID, of protocol.RecordName,
-	rec replica.Fetched) error {
+	rec recordgate.Fetched) error {
 	if err := origin.Streams.Change.Lock(pv.store); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 )
@@ -26,7 +27,7 @@ type puller struct {
 	client   *protocol.Client
 	receiver *receiver
 	gate     *gate
-	records  *replica.RecordGate
+	records  *recordgate.Gate
 }
 
 // pullInTurn calls pullAll once no other loop of this node pulls the same stream.
@@ -94,7 +95,7 @@ func (pl *puller) pullOn(ctx context.Context, o *replica.Origin, f *replica.Feed
 // A judged is a received page whose records were judged.
 type judged struct {
 	receivedPage
-	opened map[directory.RID]replica.OpenedRecord
+	opened map[directory.RID]recordgate.Opened
 }
 
 // bring starts the first two stages of the pipeline. It returns the channel of pages ready to
@@ -116,7 +117,7 @@ func (pl *puller) bring(ctx context.Context, origin *replica.Origin, feed *repli
 		for received := range asked {
 			j := judged{receivedPage: received}
 			if received.err == nil {
-				j.opened = pl.records.OpenRecords(received.origin.Domain, received.Page.Page, received.records)
+				j.opened = pl.records.Open(received.origin.Domain, received.Page.Page, received.records)
 			}
 
 			if !hand(ctx, all, j) {

@@ -7,6 +7,7 @@ import (
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
 )
@@ -26,7 +27,7 @@ type receiver struct {
 	origins  *replica.Set
 	access   *access
 	refusals *replica.RefusalLog
-	records  *replica.RecordGate
+	records  *recordgate.Gate
 	gate     *gate
 	evidence reporter
 }
@@ -40,7 +41,7 @@ func (rc *receiver) take(ctx context.Context, from replica.Sender, giver protoco
 		return nil, "", received.err
 	}
 
-	records := rc.records.OpenRecords(received.origin.Domain, received.Page.Page, received.records)
+	records := rc.records.Open(received.origin.Domain, received.Page.Page, received.records)
 	code, err := received.origin.AcceptPage(received.Page, records)
 
 	return received.Page, code, err
@@ -51,7 +52,7 @@ func (rc *receiver) take(ctx context.Context, from replica.Sender, giver protoco
 type receivedPage struct {
 	*replica.Page
 	origin  *replica.Origin
-	records map[protocol.RecordName]replica.Fetched
+	records map[protocol.RecordName]recordgate.Fetched
 	err     error
 }
 

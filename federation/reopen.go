@@ -7,8 +7,9 @@ import (
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/signed"
-	"github.com/roster-mesh/roster/federation/replica"
+	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/store"
+	"github.com/roster-mesh/roster/limit"
 )
 
 // reopenBatch bounds the entries that one transaction judges.
@@ -87,7 +88,7 @@ type reopened struct {
 // reopenBatch judges a batch of records again and stores the changed entries.
 func (re *reopener) reopenBatch(id store.StreamID, batch []store.StoredEntry) error {
 	judged := make([]reopened, len(batch))
-	replica.Parallel(len(batch), func(i int) { judged[i] = re.judgeAgain(id, batch[i]) })
+	limit.Parallel(len(batch), func(i int) { judged[i] = re.judgeAgain(id, batch[i]) })
 
 	_, err := re.store.Change(id, func(t *store.Tx) error {
 		for _, r := range judged {
@@ -150,5 +151,5 @@ func (re *reopener) judgeAgain(id store.StreamID, k store.StoredEntry) reopened 
 type reopener struct {
 	cfg     *Config
 	store   *store.Store
-	records *replica.RecordGate
+	records *recordgate.Gate
 }

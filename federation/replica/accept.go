@@ -6,6 +6,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/store"
 )
 
@@ -13,7 +14,7 @@ import (
 // index, and returns CodeApplied, CodeOld or CodeGap. records are those that were fetched
 // for the page; the others are asked for later. It returns store.ErrStalled if the page
 // can't be written now: it is pulled again once the disk answers.
-func (o *Origin) AcceptPage(page *Page, records map[directory.RID]OpenedRecord) (code protocol.Code, err error) {
+func (o *Origin) AcceptPage(page *Page, records map[directory.RID]recordgate.Opened) (code protocol.Code, err error) {
 	defer Wake(o.Streams.Kick)
 
 	err = o.Cfg.Panics.Run(contain.Page, func() (err error) {
@@ -33,7 +34,7 @@ func (o *Origin) AcceptPage(page *Page, records map[directory.RID]OpenedRecord) 
 
 // applyPage applies a page: one transaction on disk, then the index. Pages that are old
 // or leave a gap change nothing.
-func (o *Origin) applyPage(page *Page, records map[directory.RID]OpenedRecord) (protocol.Code, error) {
+func (o *Origin) applyPage(page *Page, records map[directory.RID]recordgate.Opened) (protocol.Code, error) {
 	if err := o.Streams.Change.Lock(o.Store); err != nil {
 		return "", err
 	}

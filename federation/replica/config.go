@@ -4,10 +4,10 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -15,7 +15,6 @@ import (
 // A Config is the part of the node's configuration that origins need.
 type Config struct {
 	Domain         spiffeid.TrustDomain
-	Inside         func(directory.Identity) bool // whether an identity is of this domain
 	Keys           KeyDocuments
 	View           *index.View
 	Dialect        signed.Dialect
@@ -39,8 +38,16 @@ type KeyDocuments interface {
 type Deps struct {
 	Cfg      *Config
 	Store    *store.Store
-	Records  *RecordGate
+	Records  *recordgate.Gate
 	Refusals *RefusalLog
 	Moved    func()        // wakes readers that wait for a position
 	Judge    chan struct{} // has an item if a policy has changed
+}
+
+// Wake wakes the loop that waits on c, or keeps it from its next wait.
+func Wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }

@@ -16,7 +16,6 @@
 //	  backlog     missing records
 //	contacts    which of the origin's nodes is asked next
 //	keyHistory  the newest key document, and earlier ones whose keys may still convict
-//	RecordGate  judges a record once its bytes match its name
 //
 // # Locks
 //

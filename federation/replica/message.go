@@ -47,17 +47,11 @@ type Pushed struct {
 // future is how far ahead of a reader's time a message may have been issued.
 const future = 60 * time.Second
 
-// MaxTime bounds the Unix seconds in a message: the end of the year 9999. Times are shown in
-// the form of RFC 3339, which has no later ones.
-const MaxTime = 253402300799
-
 var errQuota = errors.New("origin exceeds its announcement quota")
 
 var errEpoch = errors.New("epoch is over")
 
 var errFuture = errors.New("issued in the future; check the clocks")
-
-var ErrTime = errors.New("timestamp out of range")
 
 var ErrUnlisted = errors.New("the origin does not export to this domain")
 
@@ -66,5 +60,3 @@ var ErrPeeringEnd = errors.New("the peering has ended")
 const originRate = 20_000 // digests a second
 
 const OriginBurst = 200_000
-
-const refusalsEach = time.Second

@@ -4,6 +4,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -13,7 +14,7 @@ type entryReader struct {
 	cfg     *Config
 	domain  spiffeid.TrustDomain
 	store   *store.Store
-	records *RecordGate
+	records *recordgate.Gate
 	pair    *feedPair
 	shown   *shownIndex
 }
@@ -25,7 +26,7 @@ func (er *entryReader) entryOf(st *Stream, k store.StoredEntry) *directory.Entry
 		return nil
 	}
 
-	entry, err := (*directory.Entry)(nil), ErrRecord
+	entry, err := (*directory.Entry)(nil), recordgate.ErrRecord
 	if k.Record.Is(k.Entry.Name()) { // a disk may damage its contents
 		entry, err = er.records.OpenContained(contain.Stored, func() (*directory.Entry, error) {
 			return er.records.OpenEntry(er.domain, st.Id.Epoch, k.Entry.Digest(k.RID), k.Record, kinds.Reproject)

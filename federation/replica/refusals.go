@@ -42,6 +42,9 @@ func (l *RefusalLog) Refused(from Sender, text string, err error) error {
 	return r
 }
 
+// refusalsEach is the time between two log lines of one code and sending domain.
+const refusalsEach = time.Second
+
 // logLimiter allows one line a second for each code and sending domain, so that the messages
 // of one domain don't keep those of another out of the log. Only peers and the own domain
 // cause lines; the zero domain stands for an unknown sender.

@@ -175,3 +175,8 @@ type reservation struct {
 	all    store.Usage
 	owners store.Owners
 }
+
+// Freed reports whether an entry with that deadline is no longer kept (rule T4).
+func Freed(deadline int64, now time.Time) bool {
+	return !now.Before(time.Unix(deadline, 0).Add(directory.Skew))
+}

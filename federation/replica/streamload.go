@@ -6,6 +6,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/store"
+	"github.com/roster-mesh/roster/limit"
 )
 
 // loadStreams loads the stream of the epoch that is shown and the newest one after it, of
@@ -84,7 +85,7 @@ func (ss *streams) fill(feed *Feed, st *Stream) error {
 // admits.
 func (ss *streams) openAll(st *Stream, batch []store.StoredEntry) []*directory.Entry {
 	entries := make([]*directory.Entry, len(batch))
-	Parallel(len(batch), func(i int) {
+	limit.Parallel(len(batch), func(i int) {
 		if e := ss.reader.entryOf(st, batch[i]); e != nil && ss.Shown.admits(e) {
 			entries[i] = e
 		}
@@ -96,12 +97,12 @@ func (ss *streams) openAll(st *Stream, batch []store.StoredEntry) []*directory.E
 // showAll shows stored entries that import policy admits.
 func (ss *streams) showAll(st *Stream, batch []store.StoredEntry) {
 	entries := make([]*directory.Entry, len(batch))
-	Parallel(len(batch), func(i int) { entries[i] = ss.reader.entryOf(st, batch[i]) })
+	limit.Parallel(len(batch), func(i int) { entries[i] = ss.reader.entryOf(st, batch[i]) })
 
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 
-	Parallel(len(entries), func(i int) {
+	limit.Parallel(len(entries), func(i int) {
 		if e := entries[i]; e != nil {
 			ss.Shown.offer(e)
 		}

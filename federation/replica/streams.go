@@ -13,6 +13,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -305,12 +306,14 @@ func (ss *streams) Hide(feed *Feed, pick func(*directory.Entry) bool) {
 }
 
 // AcceptRecords takes records that came for wanted entries.
-func (ss *streams) AcceptRecords(st *Stream, wanted []signed.Digest, records map[protocol.RecordName]Fetched) error {
+func (ss *streams) AcceptRecords(st *Stream, wanted []signed.Digest,
+	records map[protocol.RecordName]recordgate.Fetched) error {
 	return ss.Cfg.Panics.Run(contain.Record, func() error { return ss.keepRecords(st, wanted, records) })
 }
 
-func (ss *streams) keepRecords(st *Stream, wanted []signed.Digest, records map[protocol.RecordName]Fetched) error {
-	opened := ss.Records.OpenRecords(ss.domain, &signed.Page{Epoch: st.Id.Epoch, Digests: wanted}, records)
+func (ss *streams) keepRecords(st *Stream, wanted []signed.Digest,
+	records map[protocol.RecordName]recordgate.Fetched) error {
+	opened := ss.Records.Open(ss.domain, &signed.Page{Epoch: st.Id.Epoch, Digests: wanted}, records)
 
 	if err := ss.Change.Lock(ss.Store); err != nil {
 		return err

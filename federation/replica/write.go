@@ -8,6 +8,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/store"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
@@ -24,7 +25,7 @@ type writer struct {
 
 // writePage writes a page in one transaction, so that it is accepted whole or not at all.
 // The caller holds Change.
-func (wr *writer) writePage(st *Stream, page *Page, opened map[directory.RID]OpenedRecord,
+func (wr *writer) writePage(st *Stream, page *Page, opened map[directory.RID]recordgate.Opened,
 	saved func(floor time.Time) store.Origin) (done Changes, err error) {
 	floor := wr.shown.Index.Clock.Now()
 
@@ -67,7 +68,7 @@ func (wr *writer) entryLimit(st *Stream) uint64 {
 
 // applyDigest writes one digest. The entry that it leaves in force is shown once
 // its record is here (federation.md, "Records on demand").
-func (wr *writer) applyDigest(st *Stream, t *store.Tx, page *Page, digest signed.Digest, rec OpenedRecord,
+func (wr *writer) applyDigest(st *Stream, t *store.Tx, page *Page, digest signed.Digest, rec recordgate.Opened,
 	now time.Time) (effect, error) {
 	old, err := t.Get(digest.RID)
 	if err != nil {
@@ -97,8 +98,8 @@ func (wr *writer) applyDigest(st *Stream, t *store.Tx, page *Page, digest signed
 			held)
 	}
 
-	if rec.asked != held.Name() { // the page names its registration twice, and it is the other one's
-		rec = OpenedRecord{}
+	if rec.Asked != held.Name() { // the page names its registration twice, and it is the other one's
+		rec = recordgate.Opened{}
 	}
 
 	e := effect{digest: digest, missing: rec.Record == nil}
@@ -111,7 +112,7 @@ func (wr *writer) applyDigest(st *Stream, t *store.Tx, page *Page, digest signed
 	}
 
 	if held.Record == store.RecordHeld {
-		if err := t.PutRecord(held, rec.bytes); err != nil {
+		if err := t.PutRecord(held, rec.Bytes); err != nil {
 			return e, err
 		}
 	}
@@ -123,34 +124,34 @@ func (wr *writer) applyDigest(st *Stream, t *store.Tx, page *Page, digest signed
 // refused record isn't requested again, because all holders have the same bytes by that
 // name. A record that exceeds a quota isn't requested again until there is room. The record
 // that it replaces counts as room.
-func (wr *writer) keep(st *Stream, t *store.Tx, old, held *store.Entry, rec OpenedRecord) *directory.Entry {
+func (wr *writer) keep(st *Stream, t *store.Tx, old, held *store.Entry, rec recordgate.Opened) *directory.Entry {
 	held.At, held.From, held.Record = rec.At.UnixMilli(), rec.From.Name(), store.RecordHeld
-	if rec.err != nil {
+	if rec.Err != nil {
 		held.Record = store.RecordRefused
 
 		code := protocol.CodeRecord
-		if errors.Is(rec.err, errOwnerForeign) {
+		if errors.Is(rec.Err, recordgate.ErrOwnIdentity) {
 			code = protocol.CodeOwnerForeign
 		}
 
 		wr.Counted(code)
 
 		if wr.refusals.Lines.Allow(code, rec.From) {
-			wr.cfg.Logger.Warn("refused a record", "origin", wr.domain.Name(), "h", held.H.String(), "err", rec.err)
+			wr.cfg.Logger.Warn("refused a record", "origin", wr.domain.Name(), "h", held.H.String(), "err", rec.Err)
 		}
 
 		return nil
 	}
 
-	held.Owner, held.Size = store.OwnerKeyOf(rec.entry), uint32(len(rec.bytes))
+	held.Owner, held.Size = store.OwnerKeyOf(rec.Entry), uint32(len(rec.Bytes))
 	if !wr.quotas.hasRoom(st, t, old, held) {
 		wr.overQuota(held)
 		return nil
 	}
 
-	held.Format = rec.format
+	held.Format = rec.Format
 
-	return wr.shown.describe(rec.entry, st.Id.Audience, held)
+	return wr.shown.describe(rec.Entry, st.Id.Audience, held)
 }
 
 // overQuota notes that there is no room for an entry's record.
@@ -165,7 +166,7 @@ func (wr *writer) Counted(c protocol.Code) protocol.Code {
 }
 
 // writeRecords writes records of entries that still lack them. The caller holds Change.
-func (wr *writer) writeRecords(st *Stream, opened map[directory.RID]OpenedRecord) (done Changes, err error) {
+func (wr *writer) writeRecords(st *Stream, opened map[directory.RID]recordgate.Opened) (done Changes, err error) {
 	done.State, err = wr.store.Change(st.Id, func(t *store.Tx) error {
 		for rid, rec := range opened {
 			held, err := t.Get(rid)
@@ -173,7 +174,7 @@ func (wr *writer) writeRecords(st *Stream, opened map[directory.RID]OpenedRecord
 				return err
 			}
 
-			if held == nil || held.Record != store.RecordMissing || held.Name() != rec.asked {
+			if held == nil || held.Record != store.RecordMissing || held.Name() != rec.Asked {
 				continue // another page changed it meanwhile
 			}
 
@@ -181,7 +182,7 @@ func (wr *writer) writeRecords(st *Stream, opened map[directory.RID]OpenedRecord
 
 			entry := wr.keep(st, t, &was, held, rec)
 			if held.Record == store.RecordHeld {
-				if err := t.PutRecord(held, rec.bytes); err != nil {
+				if err := t.PutRecord(held, rec.Bytes); err != nil {
 					return err
 				}
 			}

@@ -1,4 +1,4 @@
-package replica
+package limit
 
 import (
 	"runtime"
@@ -6,15 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// Wake says so to a loop that may be asleep; once is enough.
-func Wake(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
-// Parallel calls f for 0 to n-1 on all processors, and returns when all is done.
+// Parallel calls f for 0 to n-1, by at most one goroutine for each processor, and returns
+// when all calls have returned.
 func Parallel(n int, f func(i int)) {
 	workers := min(n, runtime.GOMAXPROCS(0))
 	if workers < 2 {

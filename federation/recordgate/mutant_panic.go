@@ -1,6 +1,6 @@
 //go:build mutant_panic
 
-package replica
+package recordgate
 
 import (
 	"bytes"

@@ -1,4 +1,8 @@
-package replica
+// Package recordgate validates the records of other domains: the one gate for their bytes.
+// A record's bytes must match the hashes by which it was asked for ([Read]). Then its
+// statement must agree with the digest of its page, and its document must be valid for its
+// kind ([Gate.Open]).
+package recordgate
 
 import (
 	"errors"
@@ -12,6 +16,7 @@ import (
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/store"
+	"github.com/roster-mesh/roster/limit"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -22,43 +27,47 @@ type Fetched struct {
 	At   time.Time
 }
 
-// An OpenedRecord is the result of opening a fetched record. entry is nil if this node can't
+// An Opened record is the result of opening a fetched one. Entry is nil if this node can't
 // show the record.
-type OpenedRecord struct {
+type Opened struct {
 	Fetched
-	asked  protocol.RecordName
-	bytes  []byte // as they are kept
-	entry  *directory.Entry
-	format store.Format // of a record that only a later release can open
-	err    error
+	Asked  protocol.RecordName
+	Bytes  []byte // as they are kept
+	Entry  *directory.Entry
+	Format store.Format // of a record that only a later release can open
+	Err    error
 }
 
-// A RecordGate validates records whose bytes match their names. The document must be valid
+// A Gate validates records whose bytes match their names. The document must be valid
 // for its kind, and the statement must agree with its page.
-type RecordGate struct{ Cfg *Config }
+type Gate struct {
+	Dialect signed.Dialect
+	Inside  func(directory.Identity) bool // whether an identity is of this domain
+	Panics  *contain.Panics
+}
 
-// OpenRecords puts the fetched records through the record gate, outside of any
+// Open puts the fetched records through the record gate, outside of any
 // lock or transaction.
-func (g *RecordGate) OpenRecords(origin spiffeid.TrustDomain, page *signed.Page,
-	records map[protocol.RecordName]Fetched) map[directory.RID]OpenedRecord {
-	all := make([]OpenedRecord, len(page.Digests))
-	Parallel(len(all), func(i int) {
+func (g *Gate) Open(origin spiffeid.TrustDomain, page *signed.Page,
+	records map[protocol.RecordName]Fetched) map[directory.RID]Opened {
+	all := make([]Opened, len(page.Digests))
+	limit.Parallel(len(all), func(i int) {
 		digest := page.Digests[i]
 		if rec, ok := records[protocol.NameOf(digest)]; ok && digest.Live() {
-			opened := OpenedRecord{Fetched: rec, asked: protocol.NameOf(digest), bytes: rec.Record.Bytes()}
+			opened := Opened{Fetched: rec, Asked: protocol.NameOf(digest), Bytes: rec.Record.Bytes()}
 
-			opened.entry, opened.err = g.OpenContained(contain.Record, func() (*directory.Entry, error) {
+			opened.Entry, opened.Err = g.OpenContained(contain.Record, func() (*directory.Entry, error) {
 				return g.OpenEntry(origin, page.Epoch, digest, rec.Record, kinds.Project)
 			})
-			if errors.Is(opened.err, signed.ErrUnsupported) {
-				opened.format, opened.err = store.FormatOf(opened.err), nil
+			if errors.Is(opened.Err, signed.ErrUnsupported) {
+				opened.Format, opened.Err = store.FormatOf(opened.Err), nil
 			}
 
 			all[i] = opened
 		}
 	})
 
-	out := make(map[directory.RID]OpenedRecord, len(records))
+	out := make(map[directory.RID]Opened, len(records))
 	for i, rec := range all {
 		if rec.Record != nil {
 			out[page.Digests[i].RID] = rec
@@ -71,9 +80,9 @@ func (g *RecordGate) OpenRecords(origin spiffeid.TrustDomain, page *signed.Page,
 // OpenContained opens a record and contains panics. A panic is a fault of this release and
 // not of the sender. The record is then kept and passed on but not shown, so the entry is
 // nil without an error. The next start, perhaps of a later release, opens it again.
-func (g *RecordGate) OpenContained(place contain.Place, open func() (*directory.Entry, error)) (entry *directory.Entry,
+func (g *Gate) OpenContained(place contain.Place, open func() (*directory.Entry, error)) (entry *directory.Entry,
 	err error) {
-	err = g.Cfg.Panics.Run(place, func() (err error) {
+	err = g.Panics.Run(place, func() (err error) {
 		entry, err = open()
 		return err
 	})
@@ -90,9 +99,9 @@ func (g *RecordGate) OpenContained(place contain.Place, open func() (*directory.
 // shown, so the entry is nil without an error. ErrUnsupported means the same for a record in
 // a later format, if the members up to its epoch agree with the page. project is
 // kinds.Project, or kinds.Reproject for a record that was accepted before.
-func (g *RecordGate) OpenEntry(origin spiffeid.TrustDomain, epoch uint64, digest signed.Digest, r *store.Record,
+func (g *Gate) OpenEntry(origin spiffeid.TrustDomain, epoch uint64, digest signed.Digest, r *store.Record,
 	project func(string, directory.Document) (*directory.Projection, error)) (*directory.Entry, error) {
-	contents, err := g.Cfg.Dialect.OpenNamed(r.Payload, r.Disclosures, digest.H, digest.M)
+	contents, err := g.Dialect.OpenNamed(r.Payload, r.Disclosures, digest.H, digest.M)
 
 	unsupported := errors.Is(err, signed.ErrUnsupported)
 	if err != nil && !unsupported {
@@ -112,8 +121,8 @@ func (g *RecordGate) OpenEntry(origin spiffeid.TrustDomain, epoch uint64, digest
 		return nil, err
 	}
 
-	if max(contents.IssuedAt, contents.Since) > MaxTime { // a statement has none before 1970
-		return nil, ErrTime
+	if max(contents.IssuedAt, contents.Since) > protocol.MaxTime { // a statement has none before 1970
+		return nil, protocol.ErrTime
 	}
 
 	if _, err := directory.ParseKind(string(contents.Document.Kind())); err != nil {
@@ -146,25 +155,27 @@ func (g *RecordGate) OpenEntry(origin spiffeid.TrustDomain, epoch uint64, digest
 // refuseOwnIdentities refuses a record that names an identity of this domain, or of one of its
 // own token issuers, as owner or in its provenance. Only this domain may make statements about
 // its identities (threats.md, S5).
-func (g *RecordGate) refuseOwnIdentities(c *signed.Contents) error {
+func (g *Gate) refuseOwnIdentities(c *signed.Contents) error {
 	for _, named := range append(c.Provenance.Identities(), c.Owner) {
-		if g.Cfg.Inside(named) {
-			return fmt.Errorf("%w: %.100q", errOwnerForeign, named)
+		if g.Inside(named) {
+			return fmt.Errorf("%w: %.100q", ErrOwnIdentity, named)
 		}
 	}
 
 	return nil
 }
 
+// ErrRecord means that the statement of a record disagrees with its page.
 var ErrRecord = errors.New("the record differs from its page")
 
-var errOwnerForeign = errors.New("a record of a peer names an identity of this domain as owner or registrant")
+// ErrOwnIdentity means that a record of another domain names an identity of this one.
+var ErrOwnIdentity = errors.New("a record of a peer names an identity of this domain as owner or registrant")
 
 var errNotNamed = errors.New("the bytes don't match the record's hashes")
 
-// ReadRecord parses a record and compares it with its name. A JWS header equal to header was
+// Read parses a record and compares it with its name. A JWS header equal to header was
 // checked before and isn't checked again; header may be empty.
-func ReadRecord(name protocol.RecordName, text, header string) (*store.Record, error) {
+func Read(name protocol.RecordName, text, header string) (*store.Record, error) {
 	rec, err := signed.ParseRecord(text)
 	if err != nil {
 		return nil, err
@@ -192,9 +203,4 @@ func ReadRecord(name protocol.RecordName, text, header string) (*store.Record, e
 	}
 
 	return r, nil
-}
-
-// Freed reports whether an entry with that deadline is no longer kept (rule T4).
-func Freed(deadline int64, now time.Time) bool {
-	return !now.Before(time.Unix(deadline, 0).Add(directory.Skew))
 }

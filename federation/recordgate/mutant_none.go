@@ -1,6 +1,6 @@
 //go:build !mutant_panic
 
-package replica
+package recordgate
 
 import "github.com/roster-mesh/roster/directory"
 
