@@ -55,6 +55,10 @@ func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 
+	if x.i != nil {
+		resp.Body = &holding{resp.Body, x.hold}
+	}
+
 	switch resp.StatusCode {
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
 		err = refusalOf(resp, false)
@@ -68,6 +72,17 @@ func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 
 	return resp, nil
+}
+
+// hold takes memory for bytes of an answer, and keeps the reason if there is none: the library
+// doesn't hand it on.
+func (x *exchange) hold(bytes int64) error {
+	err := x.i.hold(bytes)
+	if err != nil {
+		x.last.Store(&err)
+	}
+
+	return err
 }
 
 // lost reports whether nothing was done because the session is no more.

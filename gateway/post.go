@@ -65,13 +65,23 @@ func (i *invocation) post(ctx context.Context, w *agentTask, address string, bod
 	return i.read(ctx, resp)
 }
 
-// readAnswer reads a body of at most most bytes.
-func readAnswer(resp *http.Response, most int64) ([]byte, error) {
+// readAnswer reads a body of at most most bytes, and takes memory for it by hold: at once if its
+// length is declared.
+func readAnswer(resp *http.Response, most int64, hold func(int64) error) ([]byte, error) {
+	from := io.Reader(resp.Body)
+
+	declared := min(max(resp.ContentLength, 0), most)
+	if declared == 0 {
+		from = &holding{resp.Body, hold}
+	} else if err := hold(declared); err != nil {
+		return nil, err
+	}
+
 	var body bytes.Buffer
 
-	body.Grow(int(min(max(resp.ContentLength, 0), most)) + bytes.MinRead)
+	body.Grow(int(declared) + bytes.MinRead)
 
-	if _, err := body.ReadFrom(io.LimitReader(resp.Body, most+1)); err != nil {
+	if _, err := body.ReadFrom(io.LimitReader(from, most+1)); err != nil {
 		return nil, err
 	}
 
@@ -80,6 +90,31 @@ func readAnswer(resp *http.Response, most int64) ([]byte, error) {
 	}
 
 	return body.Bytes(), nil
+}
+
+// holding is an answer's body whose bytes are counted as they come.
+type holding struct {
+	io.ReadCloser
+	hold func(int64) error
+}
+
+// Read implements io.Reader. It fails with hold's error.
+func (h *holding) Read(data []byte) (int, error) {
+	n, err := h.ReadCloser.Read(data)
+	if refused := h.hold(int64(n)); refused != nil {
+		return 0, refused
+	}
+
+	return n, err
+}
+
+// hold takes memory for more bytes of answers from the caller's share.
+func (i *invocation) hold(bytes int64) error {
+	if i.in.Hold == nil || bytes == 0 {
+		return nil
+	}
+
+	return i.in.Hold(bytes)
 }
 
 // read returns a success's body: whole if it is JSON, and else as it comes.
@@ -100,7 +135,7 @@ func (i *invocation) read(ctx context.Context, resp *http.Response) (*invoke.Rep
 
 	defer resp.Body.Close()
 
-	body, readErr := readAnswer(resp, i.g.cfg.MaxBody)
+	body, readErr := readAnswer(resp, i.g.cfg.MaxBody, i.hold)
 	if readErr != nil {
 		return nil, readErr
 	}

@@ -103,8 +103,8 @@ var stateMetrics = []stateMetric{
 		value(func(s *snapshot) float64 { return float64(s.server.Pools().Watches.Held()) })),
 	gauge("request_bytes_in_flight", "Bytes of request bodies that are being read or worked on, limited by "+
 		"limits.request_bytes.", value(func(s *snapshot) float64 { return float64(s.server.Pools().RequestBytes()) })),
-	gauge("answer_bytes_unread", "Bytes of answers that clients have not read yet, limited by limits.answer_bytes.",
-		value(func(s *snapshot) float64 { return float64(s.server.Pools().AnswerBytes()) })),
+	gauge("answer_bytes_unread", "Bytes of agents' answers, and of those that clients have not read; limited by "+
+		"limits.answer_bytes.", value(func(s *snapshot) float64 { return float64(s.server.Pools().AnswerBytes()) })),
 	gauge("requests_in_progress", "Requests in progress, by the pool of which they take a place: limits.*_at_once.",
 		(*snapshot).requestsInProgress, "pool"),
 	counter("panics_contained_total", "Panics on foreign bytes that were contained, by place in the program; "+

@@ -168,6 +168,18 @@ func (v *Invoker) call(w http.ResponseWriter, c *request.Call, entry *directory.
 	ctx, cut := context.WithCancel(c.Context())
 	defer cut()
 
+	held := c.Pools.HoldAnswers(c.Caller())
+	defer held.Release()
+
+	in.Hold = func(n int64) error {
+		if err := held.More(n); err != nil {
+			return directory.Refuse(directory.AgentFailed,
+				"the agent's answer was not read to its end; the agent may have acted: %v", err)
+		}
+
+		return nil
+	}
+
 	reply, err := v.Gateway.Invoke(ctx, entry, in)
 	if err != nil {
 		return err

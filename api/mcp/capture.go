@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
@@ -19,6 +20,9 @@ type capture struct {
 	status int
 	body   bytes.Buffer
 	cut    bool // the answer is longer than maxCapture
+	// hold takes memory for more bytes; nil if the answer is counted elsewhere. refused is its error.
+	hold    func(bytes int64) error
+	refused error
 }
 
 // maxCapture bounds an answer that is kept, in bytes. Only an agent's may be longer.
@@ -45,15 +49,26 @@ func (a *capture) Write(b []byte) (int, error) {
 		return 0, errLongAnswer
 	}
 
+	if a.hold != nil {
+		if err := a.hold(int64(len(b))); err != nil {
+			a.refused = directory.Refuse(directory.AgentFailed,
+				"the agent's answer was not read to its end; the agent may have acted: %v", err)
+			return 0, a.refused
+		}
+	}
+
 	return a.body.Write(b)
 }
+
+// Flush implements http.Flusher, which the handler of a stream needs. Nothing is sent before the end.
+func (a *capture) Flush() {}
 
 // serve has handler answer r. A handler that aborts its answer panics, which would end
 // the process on a goroutine that is not net/http's.
 func (a *capture) serve(handler http.Handler, r *http.Request) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("the answer was cut off: %v", p)
+			err = cmp.Or(a.refused, fmt.Errorf("the answer was cut off: %v", p))
 		}
 	}()
 	handler.ServeHTTP(a, r)
@@ -62,7 +77,7 @@ func (a *capture) serve(handler http.Handler, r *http.Request) (err error) {
 		return errLongAnswer
 	}
 
-	return nil
+	return a.refused
 }
 
 var errLongAnswer = directory.Refuse(directory.AgentFailed,

@@ -100,6 +100,10 @@ func (h *Handler) Post(w http.ResponseWriter, call *request.Call) error {
 
 	called := h.tools.named(message.tool)
 	if called != nil && called.offered == toInvokers { // an agent has its own time limit
+		held := call.Pools.HoldAnswers(call.Caller())
+		defer held.Release()
+
+		r = r.WithContext(context.WithValue(r.Context(), heldKey{}, held))
 		rc := http.NewResponseController(w)
 		_ = rc.SetWriteDeadline(time.Time{})
 		h.sdk().ServeHTTP(captured, r)
@@ -204,12 +208,24 @@ func Delegator(c *request.Call) *request.Call {
 	return outer
 }
 
+// heldKey is the key of the memory that the answer of an agent takes until the tool's result was
+// sent: an *admission.AnswerHold.
+type heldKey struct{}
+
+// copies is how often a result has an agent's answer: as text, as structured content, and as it came.
+const copies = 3
+
 // delegate makes a tool's request through the server's own handler, on behalf of the call
 // that ctx belongs to, and for as long as that lasts.
 func (h *Handler) delegate(ctx context.Context, toolRequest *toolRequest) (*client.Reply, error) {
 	call := request.Of(ctx)
 	if call == nil {
 		return nil, errors.New("a tool was called outside of a request")
+	}
+
+	captured := newCapture()
+	if held, is := ctx.Value(heldKey{}).(*admission.AnswerHold); is {
+		captured.hold = func(bytes int64) error { return held.More(copies * bytes) }
 	}
 
 	ctx = context.WithValue(call.Context(), behalfKey{}, call)
@@ -229,7 +245,6 @@ func (h *Handler) delegate(ctx context.Context, toolRequest *toolRequest) (*clie
 		r.Header.Set("Content-Type", "application/json")
 	}
 
-	captured := newCapture()
 	err = captured.serve(h.cfg.Routes(), r)
 
 	return &client.Reply{Status: captured.status, Header: captured.header, Body: captured.body.Bytes()}, err

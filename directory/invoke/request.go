@@ -47,6 +47,10 @@ type Request struct {
 	// More takes n more invocations from the caller's rate, and returns an error if it is
 	// exhausted. It is nil if invocations are not counted.
 	More func(n int) error
+	// Hold takes memory for n more bytes of answers from the caller's share before they are kept,
+	// until the reply is sent. Its error is a *directory.Error. It may be called by several
+	// goroutines. It is nil if answers are not counted.
+	Hold func(n int64) error
 }
 
 // A Reply is an agent's answer to an operation that succeeded.

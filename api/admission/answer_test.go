@@ -1,0 +1,52 @@
+package admission_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/roster-mesh/roster/api/admission"
+	"github.com/roster-mesh/roster/limit"
+)
+
+// A hold takes no more than its caller's share, however small the parts are in which it grows, and
+// gives all of it back.
+//
+// Requirement: SEC-002
+func TestAHoldIsWithinItsCallersShare(t *testing.T) {
+	pools := admission.NewPools(admission.Sizes{AnswerBytes: 8 << 20}, nil)
+	caller := admission.Caller{Party: limit.Caller{Kind: limit.Own, ID: "spiffe://alpha.test/agent/ada"}}
+
+	const share = 1 << 20
+
+	var holds []*admission.AnswerHold
+	for range 4 {
+		holds = append(holds, pools.HoldAnswers(caller))
+	}
+
+	var parts sync.WaitGroup
+	for _, hold := range holds {
+		parts.Go(func() {
+			for hold.More(1000) == nil {
+			}
+		})
+	}
+
+	parts.Wait()
+
+	if held := pools.AnswerBytes(); held > share || held < share-4*(16<<10) {
+		t.Errorf("%d bytes are held of a share of %d", held, share)
+	}
+
+	for _, hold := range holds {
+		hold.Release()
+		hold.Release()
+
+		if hold.More(1) == nil {
+			t.Error("a hold grows after its release")
+		}
+	}
+
+	if held := pools.AnswerBytes(); held != 0 {
+		t.Errorf("%d bytes are held after all", held)
+	}
+}
