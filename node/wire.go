@@ -211,7 +211,7 @@ func wireDebug(n *Node) {
 		return
 	}
 
-	path := filepath.Join(n.cfg.Data, debugSocket)
+	path := n.cfg.DebugSocket()
 
 	// A first start comes here before the directory is there.
 	if err := os.MkdirAll(n.cfg.Data, 0o700); err != nil {
@@ -229,9 +229,6 @@ func wireDebug(n *Node) {
 	n.serve("debug", listener.NewServer(apioperator.NewDebug(n.cfg.PublicURL), nil, n.log), ln)
 	n.life.onStop("debug socket", func(context.Context) error { return ignoreAbsent(os.Remove(path)) })
 }
-
-// debugSocket is the name of the socket for profiles, in the data directory.
-const debugSocket = "debug.sock"
 
 func ignoreAbsent(err error) error {
 	if errors.Is(err, os.ErrNotExist) {

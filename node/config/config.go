@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
@@ -178,6 +179,13 @@ func (c *Config) validateDomain(r *report) {
 // ConsensusDir returns the directory of the node's part of the replicated state: its log, votes
 // and snapshots.
 func (c *Config) ConsensusDir() string { return filepath.Join(c.Data, "consensus") }
+
+// DebugSocket returns the path of the Unix socket with the node's profiles.
+func (c *Config) DebugSocket() string { return filepath.Join(c.Data, "debug.sock") }
+
+// Text returns all keys of the configuration with their values, as YAML. Keys have no secrets as
+// values, but URLs may have: the reader of the text decides.
+func (c *Config) Text() ([]byte, error) { return yaml.Marshal(c) }
 
 // OwnAddress is the base URL of the node's API on its own machine.
 func (c *Config) OwnAddress() string { return "https://" + LocalAddress(c.Listen.API) }

@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"github.com/roster-mesh/roster/node/disk"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
+	"github.com/roster-mesh/roster/node/disk"
 	"github.com/roster-mesh/roster/trust/audit"
 )
 
@@ -125,15 +125,24 @@ func (d *diagnosis) trail(context.Context) {
 		last := tail.Open[len(tail.Open)-1]
 		d.say(check, StatusWarning,
 			"the node ended on the way: look at what became of it (\"roster get\"), and note it",
-			"%d changes were intended and have no outcome; the last is %s %s%s of %s, at %s, request %s",
-			len(tail.Open), last.Action, last.Agent, last.Target, last.Actor, last.Time.Format(time.RFC3339),
-			last.RequestID)
+			"%d changes were intended and have no outcome; the last is %s %s of %s, at %s, request %s",
+			len(tail.Open), last.Action, d.nameOf(last.Agent+last.Target), d.nameOf(last.Actor),
+			last.Time.Format(time.RFC3339), last.RequestID)
 	default:
 		d.say(check, StatusOK, "", "the last %d lines are chained, and each intended change has an outcome", tail.Lines)
 	}
 
 	d.suspects(tail.Suspect)
 	d.outlived(tail.Granted)
+}
+
+// nameOf returns the name of the actor or subject of a change, unless names are left out.
+func (d *diagnosis) nameOf(name string) string {
+	if d.hidesNames && name != "" {
+		return "(name left out)"
+	}
+
+	return name
 }
 
 // suspects reports operators' commands that were applied without a valid proof, or that the node
@@ -152,7 +161,8 @@ func (d *diagnosis) suspects(lines []audit.Entry) {
 		"a member's key may be stolen: compare \"roster audit\" of all nodes, remove the member that brought the "+
 			"command, and undo it; if it is a peer's bundle, compare its fingerprints",
 		"%d commands were applied lately without a valid proof or check; the last is %s %s at %s, brought by %s",
-		len(lines), last.Action, last.Target, last.Time.Format(time.RFC3339), cmp.Or(last.BroughtBy, "nodes unknown"))
+		len(lines), last.Action, d.nameOf(last.Target), last.Time.Format(time.RFC3339),
+		cmp.Or(last.BroughtBy, "nodes unknown"))
 }
 
 // outlived warns of registrations that live for much longer than their registrants'
@@ -182,7 +192,8 @@ func (d *diagnosis) outlived(granted map[string]audit.Entry) {
 		"--end\" ends what one owns",
 		"%d registrations that this node granted lately live for over %d times as long as the credential that "+
 			"they were asked for with; %s of %s for %d s, by one of %d s",
-		len(lines), credentialLives, worst.Agent, worst.Actor, worst.Lifetime, worst.Credential)
+		len(lines), credentialLives, d.nameOf(worst.Agent), d.nameOf(worst.Actor), worst.Lifetime,
+		worst.Credential)
 }
 
 // credentialLives is how many lifetimes of its registrant's credential a registration has

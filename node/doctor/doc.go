@@ -4,6 +4,7 @@
 //
 //	findings := doctor.Diagnose(ctx, cfg, operator)   // operator may be nil
 //	status := doctor.Worst(findings)
+//	parts, err := doctor.WriteArchive(ctx, file, cfg, operator, "node.log")
 //
 // # Files
 //
@@ -12,4 +13,5 @@
 //	disk     the checks of the disk's space and speed, and of the audit log's end
 //	space_*  free space of a disk, for each system
 //	health   the checks of a running node's metrics
+//	archive  the support archive; parts makes its files, secrets removes what doesn't belong there
 package doctor

@@ -60,6 +60,10 @@ type diagnosis struct {
 	runs        bool
 	isNew       bool // was never started
 	peers       []directory.Peering
+
+	// hidesNames leaves agents, and who changed them, out of the findings: those of a support
+	// archive go to others, who may not see each agent.
+	hidesNames bool
 }
 
 // Bounds of an examination.
@@ -76,14 +80,19 @@ const (
 // operator is nil, findings that only an operator can get are unknown.
 func Diagnose(ctx context.Context, cfg config.Config, operator *apiclient.Client) []Finding {
 	d := newDiagnosis(cfg, operator)
+	d.run(ctx)
+
+	return d.findings
+}
+
+// run makes all checks.
+func (d *diagnosis) run(ctx context.Context) {
 	for _, check := range []func(context.Context){
 		d.identity, d.gateway, d.authorities, d.authorityKeys, d.running, d.ports, d.names, d.disk, d.health, d.trail,
 		d.raft, d.peering, d.clocks,
 	} {
 		check(ctx)
 	}
-
-	return d.findings
 }
 
 // DiagnoseReadiness checks only that the node runs and is ready.

@@ -1,13 +1,18 @@
 package domain
 
 import (
-	"github.com/spf13/cobra"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"strconv"
 
-	"github.com/roster-mesh/roster/node/config"
+	"github.com/spf13/cobra"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/node/doctor"
 )
 
@@ -15,6 +20,8 @@ func doctorCommand(session connect.Session) *cobra.Command {
 	var (
 		file      string
 		readiness bool
+		bundle    string
+		logFile   string
 	)
 
 	cmd := &cobra.Command{
@@ -27,19 +34,33 @@ log, and the clocks of the domain's nodes and the peers. It changes nothing.
 With the identity of an operator (--cert and --key) it also checks the Raft members and the
 peerings, through --address or the node itself.
 
+With --bundle it writes the findings and the state of the node to a support archive (tar.gz) for
+those who help you: configuration, certificates without keys, metrics, goroutines, the end of the
+audit log without names, and with an operator's identity the state of the domain. It has no
+secrets; read it before you give it away. The file must not exist, and only its owner may read it.
+
 With --ready it checks only that the node runs and is ready, as the health check of a
 container does.
 
-Exit codes: 0 no problems (warnings are possible), 1 a check failed, 2 invalid
+Exit codes of a diagnosis: 0 no problems (warnings are possible), 1 a check failed, 2 invalid
 configuration, 6 no problems found but a check could not run, 12 the node's identity is
 invalid.`,
 		Example: "  roster doctor --config node.yaml --cert operator.pem --key operator.key\n" +
-			"  roster doctor --config node.yaml --ready",
+			"  roster doctor --config node.yaml --ready\n" +
+			"  roster doctor --config node.yaml --bundle support.tar.gz --log node.log",
 		Args: cli.Args(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if file == "" {
 				return cli.Usage("missing --config FILE").
 					WithHint("It names the configuration of the node on this machine.")
+			}
+
+			if logFile != "" && bundle == "" {
+				return cli.Usage("--log needs --bundle FILE")
+			}
+
+			if bundle != "" && readiness {
+				return cli.Usage("--bundle and --ready exclude each other")
 			}
 
 			cfg, err := loadConfig(session, file)
@@ -56,13 +77,52 @@ invalid.`,
 				return err
 			}
 
+			if bundle != "" {
+				return writeArchive(c.Context(), session.Console, bundle, cfg, client, logFile)
+			}
+
 			return reportFindings(session.Console, doctor.Diagnose(c.Context(), cfg, client))
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", configHelp)
 	cmd.Flags().BoolVar(&readiness, "ready", false, "check only that the node runs and is ready")
+	cmd.Flags().StringVar(&bundle, "bundle", "", "write a support archive without secrets to `FILE`, tar.gz")
+	cmd.Flags().StringVar(&logFile, "log", "", "with --bundle: `FILE` with the node's log, of which the end is added")
 
 	return cmd
+}
+
+// writeArchive writes a support archive to a new file, as a whole or not at all, and prints its parts.
+func writeArchive(
+	ctx context.Context, console *cli.Console, path string, cfg config.Config, operator *apiclient.Client,
+	logFile string,
+) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return cli.Failed(cli.ExitConflict, "%s exists", path).
+			WithHint("A support archive never overwrites a file; choose another name.")
+	}
+
+	if err != nil {
+		return cli.Failed(cli.ExitFailed, "cannot write the support archive: %w", err)
+	}
+
+	parts, err := doctor.WriteArchive(ctx, file, cfg, operator, logFile)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return errors.Join(cli.Failed(cli.ExitFailed, "cannot write the support archive: %w", err), os.Remove(path))
+	}
+
+	t := cli.Table{Head: []string{"FILE", "BYTES", "CONTENT", "MISSING OR INCOMPLETE"}}
+	for _, part := range parts {
+		t.Add(part.Name, strconv.Itoa(part.Bytes), part.Content, part.Problem)
+	}
+
+	console.Note("wrote %s; read it before you give it away", path)
+
+	return console.PrintValue(struct {
+		File  string        `json:"file"`
+		Parts []doctor.Part `json:"parts"`
+	}{path, parts}, "parts", t)
 }
 
 // operatorClient returns the client with the operator's identity; nil without an identity.

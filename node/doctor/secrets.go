@@ -1,0 +1,32 @@
+package doctor
+
+import "regexp"
+
+// secretForms are the secrets that a text is searched for, and what takes the place of each. No part
+// of a support archive is made of secrets; this keeps out those that others put where they don't
+// belong: into a URL, a log or an error.
+var secretForms = []struct {
+	form  *regexp.Regexp
+	place string
+}{
+	{regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|\z)`),
+		"[private key removed]"},
+	{regexp.MustCompile(`AGE-SECRET-KEY-1[0-9A-Z]+`), "[private key removed]"},
+	// JWS and JWT in compact form: access tokens, SVIDs, operators' proofs
+	{regexp.MustCompile(`eyJ[\w-]+\.[\w-]+\.[\w-]*`), "[token removed]"},
+	{regexp.MustCompile(`roster-peer-[0-9]+[~.][^\s"'\\]+`), "[invitation removed]"},
+	{regexp.MustCompile(`(?i)(\b(?:bearer|basic|dpop) )[\w~+/.=-]{6,}`), "${1}[credential removed]"},
+	{regexp.MustCompile(`(?i)((?:authorization|cookie|idempotency[-_]key|api[-_]?key|password|passwd|secret|token)` +
+		`\\?["']?[:=]\s*\\?["']?)[^\s"'\\,;&]+`), "${1}[removed]"},
+	{regexp.MustCompile(`(\w://)[^\s/@"']+@`), "${1}[removed]@"},
+	{regexp.MustCompile(`(https?://[^\s?"'\\]+\?)[^\s"'\\]+`), "${1}[removed]"},
+}
+
+// withoutSecrets returns a text with a remark in the place of each secret.
+func withoutSecrets(text []byte) []byte {
+	for _, secret := range secretForms {
+		text = secret.form.ReplaceAll(text, []byte(secret.place))
+	}
+
+	return text
+}
