@@ -10,6 +10,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/invoke"
+	"github.com/roster-mesh/roster/limit"
 )
 
 // Claims are the members' shared memory of one-time proofs and Idempotency-Keys. Errors
@@ -67,12 +68,22 @@ func (i *invocation) runOnce(ctx context.Context) (*invoke.Reply, error) {
 func (i *invocation) claim(limit time.Duration) directory.Claim {
 	return directory.Claim{
 		Key:    i.keyHash(),
-		Caller: hash(i.in.Caller.String()),
+		Caller: hash(i.claimant()),
 		Body:   hash(i.in.Operation, string(i.in.Body)),
 		Holder: hash(rand.Text()),
 		Lease:  uint32((limit + leaseBeyond) / time.Second),
 		Window: uint32(i.g.cfg.KeyWindow / time.Second),
 	}
+}
+
+// claimant returns the party whose keys are bounded together: a foreign domain, however many
+// identities it has (rule S3), or one identity of the own domain.
+func (i *invocation) claimant() string {
+	if i.in.Party.Kind == limit.Foreign {
+		return "domain " + i.in.Party.Group
+	}
+
+	return i.in.Caller.String()
 }
 
 // keyHash is of the key's text, of whose it is and for which agent.

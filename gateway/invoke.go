@@ -82,7 +82,7 @@ func New(cfg Config) *Gateway {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	gateway := &Gateway{cfg: cfg}
 	gateway.lifecycle.init()
-	gateway.judgements.init(cfg.Domain)
+	gateway.judgements.init()
 	gateway.rateLimits.init(cfg.Concurrent, cfg.PerSecond)
 	gateway.tokens.init(cfg.Tokens)
 
@@ -201,7 +201,7 @@ func (i *invocation) run(ctx context.Context) (*invoke.Reply, error) {
 
 // judge bounds a judgement. size is the bytes of the value and the schemas.
 func (i *invocation) judge(ctx context.Context, size int, judge func(*schema.Budget) error) error {
-	return i.g.judgements.do(ctx, i.in.Caller, size, judge)
+	return i.g.judgements.do(ctx, i.in.Party, size, judge)
 }
 
 // one invokes the agent with one body. at is where in the request it stands, and

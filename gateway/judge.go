@@ -6,8 +6,6 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
-
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/schema"
 	"github.com/roster-mesh/roster/limit"
@@ -26,14 +24,12 @@ const (
 // judgements bounds the work of judging. Heavy judgements take a slot, and callers get
 // slots in turn. They leave half of the processors to other requests.
 type judgements struct {
-	own   spiffeid.TrustDomain
 	heavy *limit.Fair
 }
 
-func (j *judgements) init(own spiffeid.TrustDomain) {
+func (j *judgements) init() {
 	slots := min(max(runtime.GOMAXPROCS(0)/2, 1), maxHeavy)
 
-	j.own = own
 	j.heavy = limit.NewFair(limit.FairConfig{
 		Slots:    slots,
 		PerParty: max(slots/2, 1),
@@ -44,7 +40,7 @@ func (j *judgements) init(own spiffeid.TrustDomain) {
 
 // do judges for a caller. size is the bytes of values and schemas. judge is called twice
 // if the budget of a light judgement is too small.
-func (j *judgements) do(ctx context.Context, caller directory.Identity, size int,
+func (j *judgements) do(ctx context.Context, caller limit.Caller, size int,
 	judge func(*schema.Budget) error) error {
 	if size <= lightBytes {
 		err := judge(schema.NewBudget(schema.LightSteps))
@@ -53,7 +49,7 @@ func (j *judgements) do(ctx context.Context, caller directory.Identity, size int
 		}
 	}
 
-	leave, err := j.heavy.Enter(ctx, j.callerOf(caller))
+	leave, err := j.heavy.Enter(ctx, caller)
 	if err != nil {
 		return refuseJudgement(err)
 	}
@@ -83,18 +79,4 @@ func refuseJudgement(err error) error {
 	}
 
 	return err
-}
-
-// callerOf returns the caller that a judgement counts against.
-func (j *judgements) callerOf(identity directory.Identity) limit.Caller {
-	if identity.IsZero() {
-		return limit.Caller{Kind: limit.Stranger}
-	}
-
-	id, ok := identity.SPIFFE()
-	if ok && id.TrustDomain() != j.own {
-		return limit.Caller{Kind: limit.Foreign, ID: identity.String(), Group: id.TrustDomain().Name()}
-	}
-
-	return limit.Caller{Kind: limit.Own, ID: identity.String()}
 }

@@ -32,7 +32,7 @@ var layers = map[string][]string{
 	// documents of each draft and registry, and their projections
 	"directory/names":  {"directory"},
 	"directory/kinds":  {"directory", "directory/schema", "directory/strictjson", "directory/spelling"},
-	"directory/invoke": {"directory", "directory/schema", "directory/strictjson"}, // how an agent is invoked
+	"directory/invoke": {"directory", "directory/schema", "directory/strictjson", "limit"}, // how an agent is invoked
 	// statements, records, pages, heads, key documents
 	"directory/signed":   {"directory", "directory/strictjson"},
 	"directory/index":    {"directory", "directory/table", "directory/kinds", "directory/names"},

@@ -148,7 +148,8 @@ func (v *Invoker) parse(w http.ResponseWriter, call *request.Call) (in invoke.Re
 	}
 
 	in = invoke.Request{
-		Operation: call.Vars["operation"], Caller: call.Identity, Header: call.Header, RequestID: call.RequestID,
+		Operation: call.Vars["operation"], Caller: call.Identity, Party: call.Party,
+		Header: call.Header, RequestID: call.RequestID,
 		Proof: call.Credential.Proof, ProofUntil: call.Credential.ProofUntil,
 		More:   func(n int) error { return v.Limiter.PaceMore(call.Caller(), admission.Invocations, n) },
 		Stream: strings.Contains(strings.Join(call.Header.Values("Accept"), ","), wire.MediaEvents),

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/limit"
 )
 
 // ViaGateway is the member of Via that a gateway adds to its requests to agents (RFC 9110,
@@ -33,6 +34,7 @@ type Request struct {
 	Operation string
 	Body      []byte // JSON
 	Caller    directory.Identity
+	Party     limit.Caller // of Caller, in shares
 	// Redaction limits the parts of the registration that errors may name.
 	Redaction directory.Redaction
 	Key       string // the Idempotency-Key; "" for none
