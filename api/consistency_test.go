@@ -11,6 +11,7 @@ import (
 
 	"github.com/roster-mesh/roster/api/admission"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/limit"
 )
 
 // confirming is the registry of a node that a majority confirms.
@@ -198,7 +199,7 @@ func TestTheNextLinkKeepsTheConsistency(t *testing.T) {
 // Reads that wait are bounded.
 func TestReadsThatWaitAreBounded(t *testing.T) {
 	s := newTestServer(t, nil, entry(t, alpha, rid(1), "one", 1, aDocument))
-	s.freshness.waiting = admission.NewPool("reads", 0, nil)
+	s.freshness.waiting = admission.NewPool("reads", limit.DefaultDivision.Of(0, nil))
 
 	wantStatus(t, ask(t, s, "", "GET", "/ad/l?min=alpha.test=1780315200.386", ""), 503)
 	wantStatus(t, ask(t, s, "", "GET", "/ad/l?min=alpha.test=1780315200.385", ""), 200)

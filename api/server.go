@@ -82,7 +82,7 @@ func New(cfg Config) *Server {
 		cfg:     cfg,
 		log:     cfg.Logger,
 		guard:   access.NewGuard(cfg.Domain, cfg.Policy, cfg.View),
-		limiter: admission.NewLimiter(cfg.Limits, cfg.CallerLimits),
+		limiter: admission.NewLimiter(cfg.Limits, cfg.CallerLimits, cfg.GroupRate),
 		overload: admission.NewOverload(admission.OverloadConfig{
 			Workers: cfg.Workers, Waiting: cfg.Waiting, MemoryInUse: cfg.MemoryInUse, Shed: cfg.Shed,
 			Logger: cfg.Logger,

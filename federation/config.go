@@ -17,6 +17,7 @@ import (
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/publish"
+	"github.com/roster-mesh/roster/limit"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -73,6 +74,7 @@ type Config struct {
 	// Polls and Pages are how many long polls of nodes, and other requests of theirs for
 	// pages or records, are answered at once; 1024 and 512 by default.
 	Polls, Pages int
+	Division     limit.Division
 
 	noSync bool // for tests of behaviour, not of disks
 }

@@ -562,8 +562,8 @@ func (m *Mesh) Handler(caller func(*http.Request) (spiffeid.ID, bool)) http.Hand
 		cfg: &m.cfg, store: m.store, origins: m.origins, publisher: m.publisher, access: m.access,
 		holdings: m.holdings, evidence: m.evidence, codecs: &m.codecs, traffic: &m.traffic, closing: m.closing,
 		caller:  caller,
-		polls:   newShares(m.cfg.Polls),
-		replies: newShares(m.cfg.Pages),
+		polls:   newShares(m.cfg.Division, m.cfg.Polls),
+		replies: newShares(m.cfg.Division, m.cfg.Pages),
 		shows:   limit.NewRates[spiffeid.TrustDomain](maxSenders),
 	}
 	mux := http.NewServeMux()

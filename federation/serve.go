@@ -45,8 +45,8 @@ type server struct {
 // node, but nodes of the own domain have all of it, because they request all streams at once
 // after a data loss. Without the limit, a domain that sends many requests and reads the
 // answers slowly could exhaust memory.
-func newShares(n int) *limit.Shares {
-	cfg := limit.SharesOf(int64(n), nil)
+func newShares(division limit.Division, n int) *limit.Shares {
+	cfg := division.Of(int64(n), nil)
 	cfg.OwnID = cfg.Places
 	cfg.ForOperators = 0
 

@@ -21,6 +21,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/invoke"
 	"github.com/roster-mesh/roster/directory/schema"
+	"github.com/roster-mesh/roster/limit"
 )
 
 // Bounds of a Gateway, if its configuration names none.
@@ -45,6 +46,7 @@ type Config struct {
 	Concurrent    int     // invocations of one agent at once
 	PerSecond     float64 // invocations of one agent
 	KeyWindow     time.Duration
+	Division      limit.Division // of the judgements
 	// Claims are the domain's; if it is nil, no Idempotency-Key is accepted.
 	Claims Claims
 	// Tokens are shown to agents beside the node's certificate; nil shows none.
@@ -82,7 +84,7 @@ func New(cfg Config) *Gateway {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	gateway := &Gateway{cfg: cfg}
 	gateway.lifecycle.init()
-	gateway.judgements.init()
+	gateway.judgements.init(cfg.Division)
 	gateway.rateLimits.init(cfg.Concurrent, cfg.PerSecond)
 	gateway.tokens.init(cfg.Tokens)
 

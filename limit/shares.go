@@ -77,7 +77,7 @@ func (e *ShareError) Error() string {
 // the pool is short because of others.
 func (e *ShareError) OfCaller() bool { return e.Scope == ScopeCaller || e.Scope == ScopeGroup }
 
-// SharesConfig divides a pool. SharesOf has the division that pools of a node have.
+// SharesConfig divides a pool. Division.Of makes that of a pool of a node.
 type SharesConfig struct {
 	Places int64 // of the pool; of requests, bytes, or what else is counted
 
@@ -103,26 +103,52 @@ type SharesConfig struct {
 // large a part of it.
 const undivided = 16
 
-// SharesOf divides n places between the callers of a node. One caller or one domain can't
-// take so many of them that others get none: strangers together have a quarter, foreign
-// domains half, one of them an eighth. An identity of the own domain has an eighth, a
-// caller of another kind a sixteenth. An eighth is reserved for the own domain, and 1/32
-// for its operators, but at least two.
-func SharesOf(n int64, operator func(id string) bool) SharesConfig {
+// A Division has the parts of each pool that callers may use, and those that are reserved: from
+// 0 to 1.
+type Division struct {
+	Strangers float64 // of all strangers together; a network of them has half of it, an address a quarter
+
+	Foreign   float64 // of all foreign domains together
+	Domain    float64 // of one foreign domain
+	ForeignID float64 // of one identity of a foreign domain
+
+	OwnID float64 // of one identity of the own domain
+
+	ForOwn       float64 // that only the own domain may use
+	ForOperators float64 // besides ForOwn, that only operators may use
+}
+
+// DefaultDivision keeps one caller and one domain from taking so many places that others get none.
+var DefaultDivision = Division{
+	Strangers: 1. / 4,
+	Foreign:   1. / 2, Domain: 1. / 8, ForeignID: 1. / 16,
+	OwnID:  1. / 8,
+	ForOwn: 1. / 8, ForOperators: 1. / 32,
+}
+
+// Of divides n places. Each caller may use one at least, and operators have two of their own at
+// least. The zero Division is DefaultDivision.
+func (d Division) Of(n int64, operator func(id string) bool) SharesConfig {
+	if d == (Division{}) {
+		d = DefaultDivision
+	}
+
+	part := func(of float64) int64 { return max(1, int64(float64(n)*of)) }
 	cfg := SharesConfig{
 		Places:    n,
-		Strangers: max(1, n/4),
-		Network:   max(1, n/8),
-		Address:   max(1, n/16),
-		Foreign:   max(1, n/2),
-		Domain:    max(1, n/8),
-		ForeignID: max(1, n/16),
-		OwnID:     max(1, n/8),
+		Strangers: part(d.Strangers),
+		Network:   part(d.Strangers / 2),
+		Address:   part(d.Strangers / 4),
+		Foreign:   part(d.Foreign),
+		Domain:    part(d.Domain),
+		ForeignID: part(d.ForeignID),
+		OwnID:     part(d.OwnID),
 		Operator:  operator,
 	}
+
 	if n > undivided {
-		cfg.ForOwn = n / 8
-		cfg.ForOperators = max(2, n/32)
+		cfg.ForOwn = int64(float64(n) * d.ForOwn)
+		cfg.ForOperators = max(2, int64(float64(n)*d.ForOperators))
 	}
 
 	return cfg

@@ -2,6 +2,7 @@ package limit_test
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -71,7 +72,7 @@ func TestAPoolIsDivided(t *testing.T) {
 		{"one own identity", many(1, own), 32, limit.ScopeCaller},
 		{"all own identities but operators", many(1000, own)[1:], 256 - 8, limit.ScopeAll},
 	} {
-		s := limit.NewShares(limit.SharesOf(256, ops))
+		s := limit.NewShares(limit.DefaultDivision.Of(256, ops))
 		if taken, scope := takeAll(s, x.callers...); taken != x.want || scope != x.scope || s.Held() != x.want {
 			t.Errorf("%s: %d taken, then refused by the share of %s; want %d, %s", x.name, taken, scope, x.want,
 				x.scope)
@@ -84,7 +85,7 @@ func TestAPoolIsDivided(t *testing.T) {
 // Requirement: SEC-004
 func TestPlacesAreReserved(t *testing.T) {
 	operator := own(-1)
-	s := limit.NewShares(limit.SharesOf(256, func(id string) bool { return id == operator.ID }))
+	s := limit.NewShares(limit.DefaultDivision.Of(256, func(id string) bool { return id == operator.ID }))
 
 	takeAll(s, many(1000, own)[:6]...) // 192 of 256
 
@@ -108,7 +109,7 @@ func TestPlacesAreReserved(t *testing.T) {
 
 // A network of strangers has twice the share of one of its addresses.
 func TestANetworkIsOneParty(t *testing.T) {
-	s := limit.NewShares(limit.SharesOf(256, nil))
+	s := limit.NewShares(limit.DefaultDivision.Of(256, nil))
 
 	taken, scope := takeAll(s, many(100, func(i int) limit.Caller {
 		caller := stranger(i)
@@ -141,11 +142,37 @@ func TestStrangersAreAddresses(t *testing.T) {
 	}
 }
 
+// The parts of a pool are a choice. Without one they are those of the threat model.
+//
+// Requirement: SEC-004
+func TestTheDivisionIsAChoice(t *testing.T) {
+	got := limit.Division{
+		Strangers: .5, Foreign: .75, Domain: .25, ForeignID: .125, OwnID: .5, ForOwn: .25, ForOperators: .125,
+	}.Of(1024, nil)
+	want := limit.SharesConfig{
+		Places: 1024, Strangers: 512, Network: 256, Address: 128, Foreign: 768, Domain: 256, ForeignID: 128, OwnID: 512,
+		ForOwn: 256, ForOperators: 128,
+	}
+
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("a choice: %+v, want %+v", got, want)
+	}
+
+	want = limit.SharesConfig{
+		Places: 1024, Strangers: 256, Network: 128, Address: 64, Foreign: 512, Domain: 128, ForeignID: 64, OwnID: 128,
+		ForOwn: 128, ForOperators: 32,
+	}
+
+	if got := (limit.Division{}).Of(1024, nil); !reflect.DeepEqual(got, want) {
+		t.Errorf("none: %+v, want %+v", got, want)
+	}
+}
+
 // A pool of a few places still serves every kind of caller.
 func TestASmallPoolReservesNothing(t *testing.T) {
 	for n := int64(1); n <= 16; n++ {
 		for _, caller := range []limit.Caller{stranger(1), betas(1), own(1)} {
-			if _, err := limit.NewShares(limit.SharesOf(n, nil)).Take(caller, 1); err != nil {
+			if _, err := limit.NewShares(limit.DefaultDivision.Of(n, nil)).Take(caller, 1); err != nil {
 				t.Errorf("the first of %d places: %v", n, err)
 			}
 		}
@@ -165,7 +192,7 @@ func TestSharesAgainstAModel(t *testing.T) {
 		}
 
 		n := rapid.Int64Range(1, 400).Draw(t, "places")
-		cfg := limit.SharesOf(n, func(id string) bool { return id == own(0).ID })
+		cfg := limit.DefaultDivision.Of(n, func(id string) bool { return id == own(0).ID })
 		s := limit.NewShares(cfg)
 
 		var uses []use

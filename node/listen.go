@@ -21,7 +21,8 @@ const maxNodeConns = 1024
 // limited caps the connections of one of the node's listeners, and counts the rejected.
 func (n *Node) limited(name string, ln net.Listener, most, perAddress int) net.Listener {
 	return listener.Limit{
-		Max: most, PerAddress: perAddress, OwnDomain: n.cfg.TrustDomain.Name(), Operator: n.isOperator,
+		Max: most, PerAddress: perAddress, Division: n.cfg.Limits.Shares.Division(),
+		OwnDomain: n.cfg.TrustDomain.Name(), Operator: n.isOperator,
 		Rejected: n.metrics.connections.WithLabelValues(name).Inc,
 	}.Listen(ln)
 }

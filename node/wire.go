@@ -437,7 +437,7 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 		Client: n.client, Dialect: signed.OwnDialect(), Logger: n.log,
 		Farewell: n.agreements.EndedByPeer, Verifier: evidenceVerifier{n.keyring, n.agreements}, Stretch: env.Stretch,
 		Records: n.cfg.Limits.RecordsPerPeer, Bytes: n.cfg.Limits.BytesPerPeer, Panics: n.panics,
-		Polls: n.cfg.Limits.PollsAtOnce, Pages: n.cfg.Limits.PagesAtOnce,
+		Polls: n.cfg.Limits.PollsAtOnce, Pages: n.cfg.Limits.PagesAtOnce, Division: n.cfg.Limits.Shares.Division(),
 	}
 	if ln != nil {
 		cfg.Gossip = n.gossip(ln, env)
@@ -551,7 +551,8 @@ func (n *Node) wireAPI() *api.Server {
 		Workers: n.cfg.Limits.Workers, Waiting: n.cfg.Limits.Waiting, MemoryInUse: memory.InUse,
 		Shed:  n.metrics.requestShed,
 		Sizes: n.cfg.Limits.Sizes(), IsOperator: n.isOperator, OwnPrefixes: n.callers.OwnPrefixes(),
-		Limits: n.cfg.Limits.Rates(), CallerLimits: n.cfg.Limits.CallerTerms(), MinLifetime: n.cfg.Lifetimes.Min,
+		Limits: n.cfg.Limits.Rates(), CallerLimits: n.cfg.Limits.CallerTerms(),
+		GroupRate: n.cfg.Limits.Shares.DomainRate, MinLifetime: n.cfg.Lifetimes.Min,
 	}
 	if n.findings != nil {
 		cfg.Probed = n.findings.Of

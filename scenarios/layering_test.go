@@ -155,7 +155,7 @@ var layers = map[string][]string{
 	"node/memory": {},
 	// defaults and bounds
 	"node/config": {"directory", "discovery", "trust", "consensus", "gateway", "gateway/crawl", "api", "node/dnssd",
-		"trust/credentials", "api/admission", "discovery/content"},
+		"trust/credentials", "api/admission", "discovery/content", "limit"},
 	// limits of connections
 	"node/listener": {"trust", "limit"},
 	// announces the directory on the local network

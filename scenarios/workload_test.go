@@ -51,7 +51,7 @@ func newWorkloadNode(t *testing.T, s *workloadAPI) *workloadNode {
 	c.Data = t.TempDir()
 	c.Identity = config.Identity{WorkloadAPI: s.address("node.sock")}
 	c.Gossip.Enabled = false
-	c.Limits = c.Limits.Shares()
+	c.Limits = c.Limits.Pools()
 	c.Callers.JWTSVID, c.Callers.WITSVID = true, true
 	c.Listen = config.Listen{API: "10.0.0.1:8400", Admin: "127.0.0.1:8401", Cluster: "10.0.0.1:8402",
 		Gossip: "10.0.0.1:8403"}

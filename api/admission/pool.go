@@ -17,7 +17,9 @@ type Sizes struct {
 	Awaiting    int // reads that wait until this node has reached a position
 
 	RequestBytes int64 // of bodies that are being read or worked on
-	AnswerBytes  int64 // of answers that clients have not read yet
+	AnswerBytes  int64 // of answers of agents, and of those that clients have not read yet
+
+	Division limit.Division // of each pool
 }
 
 // DefaultSizes are the sizes that a node has if configuration doesn't say otherwise.
@@ -40,6 +42,7 @@ func (s Sizes) withDefaults() Sizes {
 		Awaiting:     cmp.Or(s.Awaiting, DefaultSizes.Awaiting),
 		RequestBytes: cmp.Or(s.RequestBytes, DefaultSizes.RequestBytes),
 		AnswerBytes:  cmp.Or(s.AnswerBytes, DefaultSizes.AnswerBytes),
+		Division:     s.Division,
 	}
 }
 
@@ -50,9 +53,9 @@ type Pool struct {
 	unit   int64  // in which a refusal counts
 }
 
-// NewPool returns a pool of n places; see limit.SharesOf.
-func NewPool(of string, n int64, operator func(id string) bool) *Pool {
-	return &Pool{shares: limit.NewShares(limit.SharesOf(n, operator)), of: of, unit: 1}
+// NewPool returns a pool that is divided so.
+func NewPool(of string, shares limit.SharesConfig) *Pool {
+	return &Pool{shares: limit.NewShares(shares), of: of, unit: 1}
 }
 
 // Take takes places for a caller until release is called, or refuses them: RateLimited if
@@ -98,19 +101,20 @@ type Pools struct {
 func NewPools(sizes Sizes, operator func(id string) bool) *Pools {
 	sizes = sizes.withDefaults()
 
+	pool := func(of string, n int) *Pool { return NewPool(of, sizes.Division.Of(int64(n), operator)) }
 	bytes := func(of string, n int64) *Pool {
-		pool := NewPool(of, n, operator)
+		pool := NewPool(of, sizes.Division.Of(n, operator))
 		pool.unit = 1 << 10
 
 		return pool
 	}
 
 	return &Pools{
-		Requests:     NewPool("requests in progress", int64(sizes.Requests), operator),
-		Watches:      NewPool("watches", int64(sizes.Watches), operator),
-		Invocations:  NewPool("invocations in progress", int64(sizes.Invocations), operator),
-		Nodes:        NewPool("requests of nodes in progress", int64(sizes.Nodes), operator),
-		Awaiting:     NewPool("reads that wait for positions", int64(sizes.Awaiting), operator),
+		Requests:     pool("requests in progress", sizes.Requests),
+		Watches:      pool("watches", sizes.Watches),
+		Invocations:  pool("invocations in progress", sizes.Invocations),
+		Nodes:        pool("requests of nodes in progress", sizes.Nodes),
+		Awaiting:     pool("reads that wait for positions", sizes.Awaiting),
 		requestBytes: bytes("memory for request bodies, in KiB,", sizes.RequestBytes),
 		answerBytes:  bytes("memory for answers that are not read yet, in KiB,", sizes.AnswerBytes),
 	}

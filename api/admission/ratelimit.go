@@ -75,9 +75,9 @@ const limitWindow = 10
 // once, the one that has been away for longest is treated as new.
 const maxBuckets = 1 << 16
 
-// perGroup is how many times the quota of one caller a group of them has: all identities of
+// DefaultGroupRate is how many times the quota of one caller a group of them has: all identities of
 // another domain, or all addresses of a network.
-const perGroup = 2
+const DefaultGroupRate = 2
 
 // A quota is the limit of one class of routes.
 type quota struct {
@@ -100,8 +100,8 @@ func newQuota(class Class, set int, perSecond float64) quota {
 func (q quota) window() int { return int(math.Ceil(float64(q.burst) / q.rate)) }
 
 // times is the rate of n callers.
-func (q quota) times(n int) limit.Rate {
-	return limit.Rate{PerSecond: q.rate * float64(n), Burst: q.burst * n}
+func (q quota) times(n float64) limit.Rate {
+	return limit.Rate{PerSecond: q.rate * n, Burst: int(math.Ceil(float64(q.burst) * n))}
 }
 
 // A bucketKey is of the quota of one caller, or of a group of callers.
@@ -117,6 +117,7 @@ type Limiter struct {
 	terms   atomic.Pointer[terms]
 	rates   *limit.Rates[bucketKey]
 	invalid *limit.Rates[string] // credentials that don't hold, by address
+	group   float64              // how many times the quota of one caller a group has
 }
 
 // terms are the limits that are in force.
@@ -125,11 +126,13 @@ type terms struct {
 	quotas  []map[Class]quota // the general ones, then those of each of callers
 }
 
-// NewLimiter returns a Limiter with general limits, and limits for some callers.
-func NewLimiter(general Limits, callers []CallerLimits) *Limiter {
+// NewLimiter returns a Limiter with general limits, and limits for some callers. A group of callers
+// has group times the limits of one; 0 is DefaultGroupRate.
+func NewLimiter(general Limits, callers []CallerLimits, group float64) *Limiter {
 	limiter := &Limiter{
 		rates:   limit.NewRates[bucketKey](maxBuckets),
 		invalid: limit.NewRates[string](maxBuckets),
+		group:   cmp.Or(group, DefaultGroupRate),
 	}
 	limiter.Set(general, callers)
 
@@ -188,7 +191,7 @@ func (l *Limiter) take(q quota, caller Caller, now time.Time, n int) (left float
 	key.party = caller.Party.Group
 	key.group = true
 
-	ofGroup, wait, ok := l.rates.Take(key, q.times(perGroup), now, n)
+	ofGroup, wait, ok := l.rates.Take(key, q.times(l.group), now, n)
 
 	return min(left, ofGroup), wait, ok
 }

@@ -267,7 +267,7 @@ func (d *Domain) writeNode(ca *trust.CA, i int, options *Options) error {
 		required := true
 		cfg.Operator.RequireProof = &required
 	} else {
-		cfg.Limits = cfg.Limits.Shares()
+		cfg.Limits = cfg.Limits.Pools()
 	}
 
 	cfg.Log.Format = "text"

@@ -17,6 +17,7 @@ type Limit struct {
 	// PerAddress is how many connections one address without a certificate may have; 0 is
 	// a sixteenth of Max.
 	PerAddress int
+	Division   limit.Division
 	OwnDomain  string
 	Operator   func(id string) bool // see limit.SharesConfig
 	Rejected   func()               // called for every connection that is closed by the limit
@@ -55,7 +56,7 @@ type connLimiter struct {
 func newConnLimiter(ln net.Listener, config Limit) *connLimiter {
 	all := int64(config.Max)
 
-	conns := limit.SharesOf(all, config.Operator)
+	conns := config.Division.Of(all, config.Operator)
 	if each := int64(config.PerAddress); each > 0 {
 		conns.Address = each
 		conns.Network = 2 * each

@@ -87,7 +87,7 @@ func newNode(domain *Domain, i, j int) *Node {
 	n.cfg.Data = filepath.Join(dir, "data")
 	n.cfg.Identity = id
 	n.cfg.Policy = "development"
-	n.cfg.Limits = n.cfg.Limits.Shares() // many requests have one time here
+	n.cfg.Limits = n.cfg.Limits.Pools() // many requests have one time here
 	n.cfg.Gossip.Enabled = !env.options.NoGossip
 
 	n.cfg.Listen = config.Listen{

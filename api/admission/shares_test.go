@@ -1,0 +1,54 @@
+package admission_test
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+
+	"github.com/roster-mesh/roster/api/admission"
+	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/limit"
+)
+
+// Every pool has the division of the configuration, and a domain has as many times the rate of one
+// identity as that says.
+//
+// Requirement: SEC-004
+func TestSharesAndRatesAreAChoice(t *testing.T) {
+	one := admission.Caller{Party: limit.Caller{Kind: limit.Foreign, ID: "spiffe://beta.test/1", Group: "beta.test"}}
+	other := admission.Caller{Party: limit.Caller{Kind: limit.Foreign, ID: "spiffe://beta.test/2", Group: "beta.test"}}
+
+	division := limit.DefaultDivision
+	division.ForeignID = 1. / 32
+	pools := admission.NewPools(admission.Sizes{
+		Requests: 320, Watches: 320, Invocations: 320, Nodes: 320, Awaiting: 320, Division: division,
+	}, nil)
+
+	for name, pool := range map[string]*admission.Pool{
+		"requests": pools.Requests, "watches": pools.Watches, "invocations": pools.Invocations, "nodes": pools.Nodes,
+		"waiting reads": pools.Awaiting,
+	} {
+		if _, err := pool.Take(one, 10); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+
+		if _, err := pool.Take(one, 1); directory.ProblemOf(err) != directory.RateLimited {
+			t.Errorf("%s: the eleventh of ten places: %v", name, err)
+		}
+	}
+
+	limiter := admission.NewLimiter(admission.Limits{admission.Reads: 1}, nil, 1.5) // 10 of one, 15 of all
+
+	refused := 0
+	for i := range 20 {
+		err := limiter.Pace(http.Header{}, []admission.Caller{one, other}[i%2], admission.Reads)
+		if errors.As(err, new(*problem.Refusal)) {
+			refused++
+		}
+	}
+
+	if refused != 5 {
+		t.Errorf("%d of 20 requests of a domain are refused, want 5", refused)
+	}
+}
