@@ -108,3 +108,52 @@ func TestPagesNameTests(t *testing.T) {
 		}
 	}
 }
+
+var (
+	functionName = regexp.MustCompile("`([a-z_/0-9]+\\.go)(?::(\\w+))?`")
+	anyFunc      = regexp.MustCompile(`(?m)^func (?:\([^)]*\) )?(\w+)`)
+)
+
+// The source files that a page names are in the repository, and the functions that it names
+// as `file.go:function` are in those files. A name without a folder is an example.
+func TestPagesNameFunctions(t *testing.T) {
+	root := os.DirFS("..")
+
+	pages, err := fs.Glob(root, "docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	named := 0
+
+	for _, page := range append(pages, "README.md", "CONTRIBUTING.md") {
+		text, err := fs.ReadFile(root, page)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		for _, name := range functionName.FindAllStringSubmatch(string(text), -1) {
+			if !strings.Contains(name[1], "/") {
+				continue
+			}
+
+			named++
+
+			source, err := fs.ReadFile(root, name[1])
+			if err != nil {
+				t.Errorf("%s names %s, which is not in the repository", page, name[1])
+				continue
+			}
+
+			if name[2] != "" && !slices.ContainsFunc(anyFunc.FindAllSubmatch(source, -1), func(found [][]byte) bool {
+				return string(found[1]) == name[2]
+			}) {
+				t.Errorf("%s names %s, which %s doesn't have", page, name[2], name[1])
+			}
+		}
+	}
+
+	if named < 20 {
+		t.Errorf("only %d source files are named: the pattern finds too little", named)
+	}
+}
