@@ -348,16 +348,18 @@ func TestClientJudgesInvocations(t *testing.T) {
 	server := httptest.NewServer(s.Handler())
 	defer server.Close()
 	c := apiclient.NewDirect(server.URL, &http.Client{Transport: asCaller("/agent/bob")})
-	by := invoke.ContractOf(e)
+	against := func(input string) contract.Invocation {
+		return contract.Invocation{ID: "agent", Input: []byte(input), Contract: invoke.ContractOf(e)}
+	}
 
 	var unfit *directory.Error
-	if _, err := contract.Invoke(t.Context(), c, "agent", "", []byte(`{"m":1}`), by,
+	if _, err := contract.Invoke(t.Context(), c, against(`{"m":1}`),
 		apiclient.InvokeOptions{}); !errors.As(err, &unfit) || unfit.Problem != directory.BadInput || asked != 0 {
 		t.Errorf("an input against the schema: %v; asked %d times", err, asked)
 	}
 
 	var bad *contract.OutputError
-	if r, err := contract.Invoke(t.Context(), c, "agent", "", []byte(`{"n":1}`), by,
+	if r, err := contract.Invoke(t.Context(), c, against(`{"n":1}`),
 		apiclient.InvokeOptions{}); !errors.As(err, &bad) || r == nil || string(r.Body) != `{"total":1}` {
 		t.Errorf("an answer against the schema: %v, %v", r, err)
 	}
@@ -368,7 +370,7 @@ func TestClientJudgesInvocations(t *testing.T) {
 	}
 
 	var refused *apiclient.Error
-	if _, err := contract.Invoke(t.Context(), c, "nobody", "", []byte(`{}`), nil,
+	if _, err := contract.Invoke(t.Context(), c, contract.Invocation{ID: "nobody", Input: []byte(`{}`)},
 		apiclient.InvokeOptions{}); !errors.As(err, &refused) || refused.Status != 404 {
 		t.Errorf("an agent that there isn't: %v", err)
 	}

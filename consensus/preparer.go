@@ -234,35 +234,7 @@ func (p *preparer) prepareRegister(r *message.Register) (*state.Command, error) 
 
 	subject := Subject{register.RID, register.Agent, register.Owner(), doc, nil, register.Visibility}
 
-	var held *directory.Entry
-	p.replica.mu.RLock()
-	old := p.replica.state.Registrations().Named(register.Agent)
-
-	var ends *state.Registration
-	if old != nil && old.Entry().ExpiresAt <= max(now, p.replica.state.History().Now()) {
-		old, ends = nil, old
-	}
-
-	if old != nil {
-		held = old.Entry()
-
-		subject.RID = held.RID
-		if register.Commissioning && register.For.IsZero() {
-			subject.Owner = held.Owner
-		}
-
-		if r.Keep {
-			register.Visibility, subject.Visibility = held.Visibility, held.Visibility
-		}
-	}
-
-	var full error
-	if held == nil || held.Owner == subject.Owner { // else the name is taken
-		full = p.replica.state.Registrations().Permits(register, old, ends, subject.Owner)
-	}
-
-	p.replica.mu.RUnlock()
-
+	held, full := p.replaced(register, r.Keep, &subject, now)
 	if directory.ProblemOf(full) == directory.QuotaExceeded {
 		return nil, full // and not once more for each attempt in the log, with its document
 	}
@@ -285,6 +257,40 @@ func (p *preparer) prepareRegister(r *message.Register) (*state.Command, error) 
 	made.Complete(subject.Agent, subject.Document, register.Provenance(), register.Salt, register.Granted)
 
 	return &state.Command{Register: register}, nil
+}
+
+// replaced returns the registration that a command replaces, nil if none, and completes the
+// subject by it. full is the reason why the quotas have no room for the command.
+func (p *preparer) replaced(register *state.Register, keep bool, subject *Subject, now int64) (held *directory.Entry,
+	full error) {
+	p.replica.mu.RLock()
+	defer p.replica.mu.RUnlock()
+
+	old := p.replica.state.Registrations().Named(register.Agent)
+
+	var ends *state.Registration
+	if old != nil && old.Entry().ExpiresAt <= max(now, p.replica.state.History().Now()) {
+		old, ends = nil, old
+	}
+
+	if old != nil {
+		held = old.Entry()
+
+		subject.RID = held.RID
+		if register.Commissioning && register.For.IsZero() {
+			subject.Owner = held.Owner
+		}
+
+		if keep {
+			register.Visibility, subject.Visibility = held.Visibility, held.Visibility
+		}
+	}
+
+	if held == nil || held.Owner == subject.Owner { // else the name is taken
+		full = p.replica.state.Registrations().Permits(register, old, ends, subject.Owner)
+	}
+
+	return held, full
 }
 
 // prepareRenew makes the command. Lifetimes are granted up to the maximum.

@@ -47,7 +47,8 @@ func (pl *puller) pullAll(ctx context.Context, origin *replica.Origin, feed *rep
 	budget *fetchBudget) error {
 	for stuck := 0; ; {
 		since := origin.Streams.Since(feed)
-		if done, err := pl.pullOn(ctx, origin, feed, node, budget, since); done || err != nil {
+		run := pullRun{origin, feed, node, budget, since}
+		if done, err := pl.pullOn(ctx, run); done || err != nil {
 			return err
 		}
 
@@ -61,14 +62,22 @@ func (pl *puller) pullAll(ctx context.Context, origin *replica.Origin, feed *rep
 	}
 }
 
-// pullOn pulls pages from since until the node has no more, or until a page does not advance
+// A pullRun pulls the pages of one stream from one node, those after the revision since.
+type pullRun struct {
+	origin *replica.Origin
+	feed   *replica.Feed
+	node   protocol.Node
+	budget *fetchBudget
+	since  uint64
+}
+
+// pullOn pulls pages until the node has no more, or until a page does not advance
 // the stream; done is true in the first case. Up to three pages are in the pipeline: one is
 // written to disk, the records of the next are judged, and those of the third are fetched.
 // This uses the processors of both ends.
-func (pl *puller) pullOn(ctx context.Context, o *replica.Origin, f *replica.Feed, node protocol.Node,
-	budget *fetchBudget, since uint64) (done bool, err error) {
+func (pl *puller) pullOn(ctx context.Context, run pullRun) (done bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	all, end := pl.bring(ctx, o, f, node, budget, since)
+	all, end := pl.bring(ctx, run)
 	defer end()
 	defer cancel()
 
@@ -82,9 +91,9 @@ func (pl *puller) pullOn(ctx context.Context, o *replica.Origin, f *replica.Feed
 			return false, err
 		}
 
-		budget.bring(len(ready.Digests))
+		run.budget.bring(len(ready.Digests))
 
-		if ready.Last(node) {
+		if ready.Last(run.node) {
 			return true, nil
 		}
 	}
@@ -101,15 +110,14 @@ type judged struct {
 // bring starts the first two stages of the pipeline. It returns the channel of pages ready to
 // be written, and a function that waits for the stages and reports whether the node has no
 // more pages. At most two pages wait, one in each stage.
-func (pl *puller) bring(ctx context.Context, origin *replica.Origin, feed *replica.Feed, node protocol.Node,
-	budget *fetchBudget, since uint64) (_ <-chan judged, end func() bool) {
+func (pl *puller) bring(ctx context.Context, run pullRun) (_ <-chan judged, end func() bool) {
 	asked, all := make(chan receivedPage), make(chan judged)
 
 	var stages sync.WaitGroup
 	whole := false // written by the first stage until that has ended
 	stages.Go(func() {
 		defer close(asked)
-		whole = pl.askOn(ctx, origin, feed, node, budget, since, asked)
+		whole = pl.askOn(ctx, run, asked)
 	})
 	stages.Go(func() {
 		defer close(all)
@@ -134,21 +142,23 @@ func (pl *puller) bring(ctx context.Context, origin *replica.Origin, feed *repli
 
 // askOn pulls pages with their records and passes them to the next stage. It reports whether
 // the node has no more.
-func (pl *puller) askOn(ctx context.Context, origin *replica.Origin, feed *replica.Feed, node protocol.Node,
-	budget *fetchBudget, since uint64, to chan<- receivedPage) bool {
-	for done := (replica.Ahead{}); ; {
+func (pl *puller) askOn(ctx context.Context, run pullRun, to chan<- receivedPage) bool {
+	asking, sender := run.budget.asking, replica.Sender{Domain: run.node.Domain}
+	since, done := run.since, replica.Ahead{}
+
+	for {
 		var received receivedPage
 
-		text, err := pl.client.Page(budget.asking, node, origin.Domain, feed.Aud, since)
+		text, err := pl.client.Page(asking, run.node, run.origin.Domain, run.feed.Aud, since)
 		if err != nil {
 			received.err = err
 		} else if text != "" {
-			received = pl.receiver.receive(budget.asking, replica.Sender{Domain: node.Domain}, node, text, done)
+			received = pl.receiver.receive(asking, sender, run.node, text, done)
 		} else {
 			return true
 		}
 
-		if !hand(ctx, to, received) || received.err != nil || received.Last(node) {
+		if !hand(ctx, to, received) || received.err != nil || received.Last(run.node) {
 			return false
 		}
 

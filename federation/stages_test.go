@@ -231,8 +231,8 @@ func TestWhatAPullHasInHandIsBounded(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			o := b.beta.origins.Get(alpha)
 
-			all, end := b.beta.puller.bring(ctx, o, &o.Streams.Pair.Mesh, b.giver(), unlimited(ctx),
-				o.Streams.Since(&o.Streams.Pair.Mesh))
+			all, end := b.beta.puller.bring(ctx, pullRun{o, &o.Streams.Pair.Mesh, b.giver(), unlimited(ctx),
+				o.Streams.Since(&o.Streams.Pair.Mesh)})
 			for taken := range pages {
 				synctest.Wait() // nothing more comes until one is taken
 

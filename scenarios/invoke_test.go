@@ -141,16 +141,16 @@ func TestAgentsAreInvokedAcrossDomains(t *testing.T) {
 
 	bob := p.client(0, 0, "agent/bob")
 	calls.Store(0)
-	reply, err := contract.Invoke(t.Context(), bob, "translator", "", []byte(`{"text": 5}`), nil,
-		apiclient.InvokeOptions{})
+	reply, err := contract.Invoke(t.Context(), bob,
+		contract.Invocation{ID: "translator", Input: []byte(`{"text": 5}`)}, apiclient.InvokeOptions{})
 
 	var unfit *directory.Error
 	if !errors.As(err, &unfit) || unfit.Pointer != "/text" || reply != nil {
 		t.Errorf("the client is to judge by the schema of the registration: %v, %v", reply, err)
 	}
 
-	reply, err = contract.Invoke(t.Context(), bob, "translator", "", []byte(`{"text": "a"}`), nil,
-		apiclient.InvokeOptions{})
+	reply, err = contract.Invoke(t.Context(), bob,
+		contract.Invocation{ID: "translator", Input: []byte(`{"text": "a"}`)}, apiclient.InvokeOptions{})
 	if err != nil || string(reply.Body) != `{"text": "canary-output"}` || calls.Load() != 1 {
 		t.Errorf("the client invokes: %v, %v; %d calls", reply, err, calls.Load())
 	}

@@ -149,24 +149,15 @@ func (k *KeyDocument) SignsBy(node spiffeid.ID, id string) bool {
 // ParseKeyDocument reads a key document's payload and refuses any bytes that no
 // writer makes. Who signed it is for package trust to check.
 func ParseKeyDocument(payload []byte) (*KeyDocument, error) {
-	type jwk struct {
-		X string `json:"x"`
-	}
-
 	var w struct {
-		Iss     string   `json:"iss"`
-		Epoch   uint64   `json:"epoch"`
-		Seq     uint64   `json:"seq"`
-		Exp     int64    `json:"exp"`
-		Mesh    []string `json:"mesh"`
-		Revoked []string `json:"revoked"`
-		Formats Formats  `json:"formats"`
-		Keys    []struct {
-			JWK          jwk      `json:"jwk"`
-			Node         string   `json:"node"`
-			Cosign       string   `json:"cosign"`
-			Attestations []string `json:"attestations"`
-		} `json:"keys"`
+		Iss     string    `json:"iss"`
+		Epoch   uint64    `json:"epoch"`
+		Seq     uint64    `json:"seq"`
+		Exp     int64     `json:"exp"`
+		Mesh    []string  `json:"mesh"`
+		Revoked []string  `json:"revoked"`
+		Formats Formats   `json:"formats"`
+		Keys    []wireKey `json:"keys"`
 	}
 	if err := json.Unmarshal(payload, &w); err != nil {
 		return nil, fmt.Errorf("not a key document: %w", err)
@@ -188,25 +179,10 @@ func ParseKeyDocument(payload []byte) (*KeyDocument, error) {
 		k.Mesh = append(k.Mesh, td)
 	}
 
-	for _, e := range w.Keys {
-		key := SigningKey{Attestations: e.Attestations}
-
-		raw, err := directory.B64.DecodeString(e.JWK.X)
-		if err != nil || len(raw) != ed25519.PublicKeySize {
-			return nil, errors.New("not a key document: a key is not Ed25519")
-		}
-
-		key.Public = raw
-		if key.Cosign, err = parseCosign(e.Cosign); err != nil {
-			return nil, err
-		}
-
-		if key.Node, err = spiffeid.FromString(e.Node); err != nil {
+	for _, listed := range w.Keys {
+		key, err := listed.parse(k.Issuer)
+		if err != nil {
 			return nil, fmt.Errorf("not a key document: %w", err)
-		}
-
-		if !key.Node.MemberOf(k.Issuer) {
-			return nil, errors.New("not a key document: a key is of another domain's node")
 		}
 
 		k.Keys = append(k.Keys, key)
@@ -231,6 +207,40 @@ func ParseKeyDocument(payload []byte) (*KeyDocument, error) {
 	return k, nil
 }
 
+// A wireKey is a key as a key document lists it.
+type wireKey struct {
+	JWK struct {
+		X string `json:"x"`
+	} `json:"jwk"`
+	Node         string   `json:"node"`
+	Cosign       string   `json:"cosign"`
+	Attestations []string `json:"attestations"`
+}
+
+// parse reads a listed key, which must be of a node of the issuer.
+func (w *wireKey) parse(issuer spiffeid.TrustDomain) (key SigningKey, err error) {
+	key.Attestations = w.Attestations
+
+	key.Public, err = directory.B64.DecodeString(w.JWK.X)
+	if err != nil || len(key.Public) != ed25519.PublicKeySize {
+		return key, errors.New("a key is not Ed25519")
+	}
+
+	if key.Cosign, err = parseCosign(w.Cosign); err != nil {
+		return key, err
+	}
+
+	if key.Node, err = spiffeid.FromString(w.Node); err != nil {
+		return key, err
+	}
+
+	if !key.Node.MemberOf(issuer) {
+		return key, errors.New("a key is of another domain's node")
+	}
+
+	return key, nil
+}
+
 // parseCosign reads a cosigning key; "" means no key.
 func parseCosign(text string) (ed25519.PublicKey, error) {
 	if text == "" {
@@ -239,7 +249,7 @@ func parseCosign(text string) (ed25519.PublicKey, error) {
 
 	key, err := directory.B64.DecodeString(text)
 	if err != nil || len(key) != ed25519.PublicKeySize {
-		return nil, errors.New("not a key document: a cosigning key is not Ed25519")
+		return nil, errors.New("a cosigning key is not Ed25519")
 	}
 
 	return key, nil

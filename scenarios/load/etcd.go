@@ -85,19 +85,12 @@ func startEtcd(ctx context.Context, dir string, domain *domain) (e *etcd, err er
 		client := scheme + addresses[i]
 		peer := scheme + addresses[count+i]
 
-		args := []string{
+		args := append(tlsFlags(domain, i),
 			"--name", name, "--data-dir", filepath.Join(dir, name), "--log-level", "error",
 			"--listen-client-urls", client, "--advertise-client-urls", client,
 			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
 			"--initial-cluster", strings.Join(cluster, ","), "--quota-backend-bytes", "8589934592",
-		}
-		if domain != nil {
-			cert, key := domain.nodeFiles(i)
-			args = append(args,
-				"--cert-file", cert, "--key-file", key, "--client-cert-auth", "--trusted-ca-file", domain.Bundle,
-				"--peer-cert-file", cert, "--peer-key-file", key, "--peer-client-cert-auth", "--peer-trusted-ca-file",
-				domain.Bundle)
-		}
+		)
 
 		process, err := begin("etcd "+name, filepath.Join(dir, name+".log"), program, args...)
 		if err != nil {
@@ -120,6 +113,21 @@ func startEtcd(ctx context.Context, dir string, domain *domain) (e *etcd, err er
 	}
 
 	return e, nil
+}
+
+// tlsFlags are the flags by which the member i of etcd serves mutual TLS; none without a domain.
+func tlsFlags(domain *domain, i int) []string {
+	if domain == nil {
+		return nil
+	}
+
+	cert, key := domain.nodeFiles(i)
+
+	return []string{
+		"--cert-file", cert, "--key-file", key, "--client-cert-auth", "--trusted-ca-file", domain.Bundle,
+		"--peer-cert-file", cert, "--peer-key-file", key, "--peer-client-cert-auth", "--peer-trusted-ca-file",
+		domain.Bundle,
+	}
 }
 
 func (e *etcd) close() {

@@ -145,10 +145,6 @@ func lost(ctx context.Context, bench *bench) error {
 		n = 100_000
 	}
 
-	const clients = 32
-
-	var next atomic.Int64
-	acked := make([][]string, clients)
 	killing, enough := context.WithCancel(ctx)
 	defer enough()
 
@@ -159,29 +155,8 @@ func lost(ctx context.Context, bench *bench) error {
 	)
 	killer.Go(func() { killed, failure = domain.killAgainAndAgain(killing) })
 
-	var writers sync.WaitGroup
-	for w := range clients {
-		writers.Go(func() {
-			for ctx.Err() == nil {
-				i := int(next.Add(1))
-				if i > n {
-					return
-				}
+	all := domain.registerAll(ctx, n)
 
-				// A write without an acknowledgement is tried again elsewhere, as a
-				// client would.
-				for at := w; ctx.Err() == nil; at++ {
-					if path, err := domain.register(ctx, at%len(domain.Nodes), name("x", i), 86400,
-						document(i)); err == nil {
-						acked[w] = append(acked[w], path)
-						break
-					}
-				}
-			}
-		})
-	}
-
-	writers.Wait()
 	enough()
 	killer.Wait()
 
@@ -189,12 +164,10 @@ func lost(ctx context.Context, bench *bench) error {
 		return err
 	}
 
-	all := slices.Concat(acked...)
-
 	var gone atomic.Int64
 
-	sample := measure(ctx, clients, time.Hour, len(all), func(ctx context.Context, w, i int) error {
-		at := i*clients + w
+	sample := measure(ctx, lostClients, time.Hour, len(all), func(ctx context.Context, w, i int) error {
+		at := i*lostClients + w
 		err := domain.get(ctx, at%len(domain.Nodes), all[at])
 
 		var a *answered
@@ -214,6 +187,38 @@ func lost(ctx context.Context, bench *bench) error {
 		Note: fmt.Sprintf("%d kill -9 of one node of three meanwhile", killed)})
 
 	return nil
+}
+
+// lostClients is the number of clients that register while nodes are killed.
+const lostClients = 32
+
+// registerAll registers n agents by all clients, and returns the paths of the acknowledged
+// registrations. A write without an acknowledgement is tried again at the next node, as a
+// client would.
+func (d *domain) registerAll(ctx context.Context, n int) (paths []string) {
+	var (
+		next    atomic.Int64
+		writers sync.WaitGroup
+	)
+	acked := make([][]string, lostClients)
+
+	for w := range lostClients {
+		writers.Go(func() {
+			for i := int(next.Add(1)); i <= n && ctx.Err() == nil; i = int(next.Add(1)) {
+				for at := w; ctx.Err() == nil; at++ {
+					path, err := d.register(ctx, at%len(d.Nodes), name("x", i), 86400, document(i))
+					if err == nil {
+						acked[w] = append(acked[w], path)
+						break
+					}
+				}
+			}
+		})
+	}
+
+	writers.Wait()
+
+	return slices.Concat(acked...)
 }
 
 // killAgainAndAgain kills one node after the other until ctx ends, each once all

@@ -28,20 +28,26 @@ func (e *OutputError) Error() string {
 	return fmt.Sprintf("the answer doesn't meet the operation's schema at %q: %s", first.Pointer, first.Detail)
 }
 
-// Invoke is Client.Invoke with validation by the agent's contract, which is read
-// first if by is nil. An input that breaks a schema is a *directory.Error, BadInput,
-// and nothing is sent; an output that does is an *OutputError, beside the reply.
-// If the caller may not read the registration, only the gateway validates.
-func Invoke(
-	ctx context.Context, client *client.Client, id, operation string, input []byte,
-	by *invoke.Contract, opt client.InvokeOptions,
-) (*client.Reply, error) {
-	validate, err := foresee(ctx, client, id, operation, input, by)
+// An Invocation names an operation of an agent, and its input.
+type Invocation struct {
+	ID        string // name or rid of the registration
+	Operation string // "" for the only one
+	Input     []byte
+	Contract  *invoke.Contract // nil if it has yet to be read
+}
+
+// Invoke is Client.Invoke with validation by the agent's contract. An input that breaks a
+// schema is a *directory.Error, BadInput, and nothing is sent; an output that does is an
+// *OutputError, beside the reply. If the caller may not read the registration, only the
+// gateway validates.
+func Invoke(ctx context.Context, client *client.Client, call Invocation,
+	opt client.InvokeOptions) (*client.Reply, error) {
+	validate, err := foresee(ctx, client, call)
 	if err != nil {
 		return nil, err
 	}
 
-	reply, err := client.Invoke(ctx, id, operation, input, opt)
+	reply, err := client.Invoke(ctx, call.ID, call.Operation, call.Input, opt)
 	if err != nil {
 		return reply, err
 	}
@@ -54,16 +60,15 @@ func Invoke(
 }
 
 // foresee validates the input, and returns the validator of the output.
-func foresee(
-	ctx context.Context, c *client.Client, id, operation string, input []byte, by *invoke.Contract,
-) (func([]byte) []directory.Violation, error) {
-	if by == nil {
+func foresee(ctx context.Context, c *client.Client, call Invocation) (func([]byte) []directory.Violation, error) {
+	contract := call.Contract
+	if contract == nil {
 		var (
 			err     error
 			refused *client.Error
 		)
 
-		by, err = Read(ctx, c, id)
+		contract, err = Read(ctx, c, call.ID)
 		if errors.As(err, &refused) || errors.Is(err, errUnknownKind) {
 			// The gateway explains the error.
 			return func([]byte) []directory.Violation { return nil }, nil
@@ -74,7 +79,7 @@ func foresee(
 		}
 	}
 
-	return by.Precheck(operation, input)
+	return contract.Precheck(call.Operation, call.Input)
 }
 
 // errUnknownKind is of a document of a kind that a newer release knows.

@@ -140,5 +140,6 @@ func (in *invocation) send(ctx context.Context, client *apiclient.Client) (*apic
 		return client.Invoke(ctx, in.id, in.operation, in.input, apiclient.InvokeOptions{})
 	}
 
-	return contract.Invoke(ctx, client, in.id, in.operation, in.input, nil, apiclient.InvokeOptions{})
+	return contract.Invoke(ctx, client, contract.Invocation{ID: in.id, Operation: in.operation, Input: in.input},
+		apiclient.InvokeOptions{})
 }
