@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,37 +32,54 @@ type release struct {
 	path string
 }
 
-// previousRelease builds the commit that scenarios/compat/previous names. The
+// previousRelease returns the build of the commit that scenarios/compat/previous names. The
 // story is skipped where the history doesn't reach that far.
 func previousRelease(t *testing.T) release {
 	t.Helper()
 
-	raw, err := os.ReadFile("compat/previous")
+	previous, err := previousBuild()
+	if errors.Is(err, errNoHistory) {
+		t.Skip(err)
+	}
+
 	if err != nil {
 		t.Fatal(err)
+	}
+
+	return previous
+}
+
+var errNoHistory = errors.New("the history doesn't reach the commit that plays the previous release")
+
+// previousBuild builds that commit once for all stories.
+var previousBuild = sync.OnceValues(func() (release, error) {
+	raw, err := os.ReadFile("compat/previous")
+	if err != nil {
+		return release{}, err
 	}
 
 	commit := strings.TrimSpace(string(raw))
 	if err := exec.Command("git", "cat-file", "-e", commit+"^{commit}").Run(); err != nil {
-		t.Skipf("the history has no commit %s, which plays the previous release", commit)
+		return release{}, fmt.Errorf("%w: %s", errNoHistory, commit)
 	}
 
-	dir := t.TempDir()
+	dir, err := os.MkdirTemp("", "roster-previous-")
+	if err != nil {
+		return release{}, err
+	}
+
 	archive := exec.Command("git", "-C", "..", "archive", "--format=tar", commit)
 	extract := exec.Command("tar", "-x", "-C", dir)
 
-	pipe, err := archive.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
+	extract.Stdin, err = archive.StdoutPipe()
+	if err := errors.Join(err, archive.Start(), extract.Run(), archive.Wait()); err != nil {
+		return release{}, fmt.Errorf("extract %s: %w", commit, err)
 	}
 
-	extract.Stdin = pipe
-	if err := errors.Join(archive.Start(), extract.Run(), archive.Wait()); err != nil {
-		t.Fatalf("extract %s: %v", commit, err)
-	}
+	path := filepath.Join(dir, "built", "roster")
 
-	return buildRelease(t, "previous", dir)
-}
+	return release{"previous", path}, build(path, dir)
+})
 
 // nextRelease builds this tree with the tag that adds a format 2 of every
 // structure and the next version of log, snapshot and wire.
@@ -75,14 +93,24 @@ func buildRelease(t *testing.T, name, dir string, flags ...string) release {
 	t.Helper()
 
 	path := filepath.Join(t.TempDir(), name, "roster")
-	build := exec.Command("go", append(append([]string{"build", "-o", path}, flags...), "./cmd/roster")...)
-
-	build.Dir = dir
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the %s release: %v\n%s", name, err, out)
+	if err := build(path, dir, flags...); err != nil {
+		t.Fatal(err)
 	}
 
 	return release{name, path}
+}
+
+// build builds the program of a source tree. Without its paths the compiled packages are in the
+// build cache the next time.
+func build(path, dir string, flags ...string) error {
+	command := exec.Command("go", append(append([]string{"build", "-trimpath", "-o", path}, flags...), "./cmd/roster")...)
+
+	command.Dir = dir
+	if out, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", path, err, out)
+	}
+
+	return nil
 }
 
 // upgrade stops a node in good order and starts it again as another release.
@@ -347,7 +375,7 @@ func TestAMeshIsUpgradedOneNodeAtATime(t *testing.T) {
 
 		return nil
 	})
-	p.refusesToStart(alpha.Nodes[2], previous, next)
+	p.refusesToStart(alpha.Nodes[2], previous, next, "version 4", "version 3", "format 2")
 
 	// A peering with the slower domain begins: alpha writes format 1 again. Beta keeps
 	// records in format 2 without showing them. Beta invites, by its own release, because it
@@ -463,9 +491,9 @@ func (p *processes) findsOf(domain, n, origin int, name string) error {
 }
 
 // refusesToStart shows that the previous release refuses to start on the disk of an
-// upgraded node, with the reason, and that the node then starts again as its own
-// release.
-func (p *processes) refusesToStart(n dev.Node, previous, next release) {
+// upgraded node, with a reason that names one of the versions in force, and that the node then
+// starts again as its own release.
+func (p *processes) refusesToStart(n dev.Node, previous, next release, inForce ...string) {
 	p.t.Helper()
 
 	p.stop(n)
@@ -479,9 +507,8 @@ func (p *processes) refusesToStart(n dev.Node, previous, next release) {
 		p.t.Errorf("the previous release on an upgraded node's disk: %v, %v\n%s", err, ctx.Err(), out)
 	}
 
-	log, snapshot, format := []byte("version 4"), []byte("version 3"), []byte("format 2")
-	if !bytes.Contains(out, log) && !bytes.Contains(out, snapshot) && !bytes.Contains(out, format) {
-		p.t.Errorf("the refusal doesn't name the version in force:\n%s", out)
+	if !slices.ContainsFunc(inForce, func(version string) bool { return bytes.Contains(out, []byte(version)) }) {
+		p.t.Errorf("the refusal names none of %q:\n%s", inForce, out)
 	}
 
 	p.hold(n)

@@ -127,6 +127,7 @@ type rollingLoad struct {
 	count        atomic.Int64
 	cancel       context.CancelFunc
 	running      sync.WaitGroup
+	gate         sync.RWMutex // held for reading by each request
 	began        time.Time
 	p            *processes
 
@@ -175,9 +176,13 @@ func (l *rollingLoad) run(ctx context.Context, client *rollingClient, number int
 		next = next.Add(rollingPeriod)
 		name := fmt.Sprintf("kept-%d-%d", number, i)
 		kind := []string{"read", "write"}[i%2]
-		began := time.Now()
 
+		l.gate.RLock()
+
+		began := time.Now()
 		err := l.call(client, kind, name)
+
+		l.gate.RUnlock()
 		l.count.Add(1)
 		l.note(kind, time.Since(began), err)
 
@@ -243,6 +248,20 @@ func (l *rollingLoad) await(more int64) {
 
 		return nil
 	})
+}
+
+// pause waits for the requests that are under way, and begins no others until resume is called.
+func (l *rollingLoad) pause() (resume func()) {
+	l.gate.Lock()
+	return l.gate.Unlock
+}
+
+// failuresSoFar returns how many requests have failed.
+func (l *rollingLoad) failuresSoFar() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	return l.failed["read"] + l.failed["write"]
 }
 
 // stop ends the load. It is safe to call twice.

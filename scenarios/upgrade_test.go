@@ -1,0 +1,128 @@
+package scenarios
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A domain of the previous release becomes one of this release, a node at a time. While nodes of
+// both releases are in it, each of them leads in turn under 500 requests a second, none of which
+// fails, and all write the log as the previous release reads it. Then the newer version of the log is
+// in force: operators' commands are traced, and the previous release refuses to start on a node's
+// disk. The nodes have one ledger at all times. STORY_LONG=1 does it for 10 minutes.
+//
+// Requirement: OPS-012
+func TestTwoReleasesShareADomain(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+
+	previous := previousRelease(t)
+
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	this := release{"this", path}
+	p := startRelease(t, previous.path, "--domains", "1", "--nodes", "3", "--sample", "0")
+	nodes := p.Domains[0].Nodes
+
+	p.register(0, 0, "fixed")
+	p.eventually(10*time.Second, "every node has the fixed registration", func() error {
+		return errors.Join(p.finds(0, 0, "fixed"), p.finds(0, 1, "fixed"), p.finds(0, 2, "fixed"))
+	})
+
+	load := p.load()
+	load.await(200)
+
+	// The nodes of the previous release stop without a drain, which interrupts requests. Between two
+	// upgrades nothing fails.
+	turn := int64(long(66*500, 100)) // requests
+
+	for _, upgraded := range []int{2, 1, 0} {
+		p.upgrade(nodes[upgraded], this)
+
+		for i := range nodes {
+			before := load.failuresSoFar()
+			p.leads(i)
+
+			for done := load.count.Load() + turn; load.count.Load() < done; {
+				load.await(min(500, turn))
+			}
+
+			if now := load.failuresSoFar(); now > before {
+				t.Errorf("%d requests failed while node %d led, with node %d as the last upgraded", now-before, i+1,
+					upgraded+1)
+			}
+		}
+
+		resume := load.pause()
+		p.equalLedgers(0)
+		resume()
+
+		out := p.must(0, 2, "raft", "peers", "-o", "wide")
+		standing, code := p.roster(0, 2, "raft", "admit", "--standing", "--max", "5", standingPattern)
+
+		if mixed := upgraded > 0; mixed && (!strings.Contains(out, "the domain writes log version 1,") || code == 0) {
+			t.Errorf("in a domain of two releases: %s\n%d %s", out, code, standing)
+		}
+	}
+
+	p.eventually(30*time.Second, "the version of this release is in force", func() error {
+		if out := p.must(0, 2, "raft", "peers", "-o", "wide"); !strings.Contains(out, "log version 3,") {
+			return errors.New(out)
+		}
+
+		return nil
+	})
+
+	// An operator's command is now in the audit log of every member.
+	p.must(0, 2, "raft", "admit", "--standing", "--max", "7", standingPattern)
+
+	for n := range nodes {
+		p.eventually(10*time.Second, "the command is traced on every member", func() error {
+			if out := p.must(0, n, "audit", "--what", "raft.admit", "-o", "jsonl"); !strings.Contains(out, standingPattern) {
+				return errors.New(out)
+			}
+
+			return nil
+		})
+	}
+
+	p.refusesToStart(nodes[2], previous, this, "reads versions up to 1", "reads log versions up to 1")
+	load.await(100)
+	load.stop()
+	p.equalLedgers(0)
+	t.Logf("%d requests in %s", load.count.Load(), time.Since(load.began).Round(time.Second))
+
+	for n := range nodes {
+		at := p.client(0, n, "agent/ada")
+		p.eventually(30*time.Second, "everything acknowledged is visible", func() error {
+			return shows(t, at, &load.acknowledged)
+		})
+	}
+}
+
+const standingPattern = "spiffe://alpha.test/roster/node/pod-*"
+
+// leads has a node of the first domain lead.
+func (p *processes) leads(n int) {
+	p.t.Helper()
+
+	p.eventually(30*time.Second, p.Domains[0].Nodes[n].ID+" leads", func() error {
+		if p.leader(0).ID == p.Domains[0].Nodes[n].ID {
+			return nil
+		}
+
+		out, code := p.roster(0, n, "raft", "transfer", strconv.Itoa(n+1))
+		if code == 0 {
+			return nil
+		}
+
+		return errors.New(out)
+	})
+}
