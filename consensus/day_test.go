@@ -117,7 +117,9 @@ func (d *day) operate(s *Store, i int) error {
 
 	switch d.random.IntN(6) {
 	case 0:
-		states := []directory.PeeringState{directory.PeeringActive, directory.PeeringFrozen, directory.PeeringTerminated}
+		states := []directory.PeeringState{
+			directory.PeeringActive, directory.PeeringFrozen, directory.PeeringTerminated,
+		}
 
 		return s.SetPeering(ctx, directory.Peering{Domain: beta, State: states[d.random.IntN(3)],
 			Bundle: fmt.Appendf(nil, `{"keys":[],"sequence":%d}`, i), Mesh: d.random.IntN(2) == 0})

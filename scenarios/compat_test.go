@@ -103,7 +103,8 @@ func buildRelease(t *testing.T, name, dir string, flags ...string) release {
 // build builds the program of a source tree. Without its paths the compiled packages are in the
 // build cache the next time.
 func build(path, dir string, flags ...string) error {
-	command := exec.Command("go", append(append([]string{"build", "-trimpath", "-o", path}, flags...), "./cmd/roster")...)
+	args := append([]string{"build", "-trimpath", "-o", path}, flags...)
+	command := exec.Command("go", append(args, "./cmd/roster")...)
 
 	command.Dir = dir
 	if out, err := command.CombinedOutput(); err != nil {

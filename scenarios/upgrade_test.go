@@ -85,7 +85,8 @@ func TestTwoReleasesShareADomain(t *testing.T) {
 
 	for n := range nodes {
 		p.eventually(10*time.Second, "the command is traced on every member", func() error {
-			if out := p.must(0, n, "audit", "--what", "raft.admit", "-o", "jsonl"); !strings.Contains(out, standingPattern) {
+			out := p.must(0, n, "audit", "--what", "raft.admit", "-o", "jsonl")
+			if !strings.Contains(out, standingPattern) {
 				return errors.New(out)
 			}
 
