@@ -92,18 +92,17 @@ func (s *Server) authenticate(call *request.Call) (invalid, err error) {
 		return nil, nil
 	}
 
-	address := ""
-	if request.HasToken(call.Header) {
-		address = s.parties.Of(directory.Identity{}, call.RemoteAddr).ID
-		if err := s.limiter.Attempt(address); err != nil {
+	sender, hasToken := s.parties.Of(directory.Identity{}, call.RemoteAddr), request.HasToken(call.Header)
+	if hasToken {
+		if err := s.limiter.Attempt(sender); err != nil {
 			return nil, err
 		}
 	}
 
 	credential, invalid := s.cfg.Identify(call.Request)
 	if invalid != nil {
-		if address != "" {
-			s.limiter.Failed(address)
+		if hasToken {
+			s.limiter.Failed(sender)
 		}
 
 		return invalid, nil

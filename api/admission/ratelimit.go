@@ -199,23 +199,43 @@ func (l *Limiter) take(q quota, caller Caller, now time.Time, n int) (left float
 // invalidRate is how many credentials of one address may fail.
 var invalidRate = limit.Rate{PerSecond: 20, Burst: 200}
 
-// Attempt refuses to verify a credential that is sent from an address from which too many
-// came that don't hold: to verify a signature costs more than to make one up.
-func (l *Limiter) Attempt(address string) error {
-	left, _, _ := l.invalid.Take(address, invalidRate, time.Now(), 0)
-	if left >= 1 {
-		return nil
+// Attempt refuses to verify a credential that a stranger sends whose address, or network, sent too
+// many that don't hold: to verify a signature costs more than to make one up.
+func (l *Limiter) Attempt(stranger limit.Caller) error {
+	for _, key := range []string{stranger.ID, stranger.Group} {
+		if key == "" {
+			continue
+		}
+
+		if left, _, _ := l.invalid.Take(key, l.invalidRate(key == stranger.Group), time.Now(), 0); left < 1 {
+			return &problem.Refusal{
+				Err: directory.Refuse(directory.RateLimited,
+					"too many credentials that don't hold came from your address. Try again in 1 s"),
+				Retry: 1,
+			}
+		}
 	}
 
-	return &problem.Refusal{
-		Err: directory.Refuse(directory.RateLimited,
-			"too many credentials that don't hold came from your address. Try again in 1 s"),
-		Retry: 1,
+	return nil
+}
+
+// Failed counts a credential of a stranger that didn't hold.
+func (l *Limiter) Failed(stranger limit.Caller) {
+	l.invalid.Take(stranger.ID, l.invalidRate(false), time.Now(), 1)
+
+	if stranger.Group != "" {
+		l.invalid.Take(stranger.Group, l.invalidRate(true), time.Now(), 1)
 	}
 }
 
-// Failed counts a credential of an address that didn't hold.
-func (l *Limiter) Failed(address string) { l.invalid.Take(address, invalidRate, time.Now(), 1) }
+// invalidRate is how many credentials of one address, or of a network, may fail.
+func (l *Limiter) invalidRate(ofGroup bool) limit.Rate {
+	if !ofGroup {
+		return invalidRate
+	}
+
+	return limit.Rate{PerSecond: invalidRate.PerSecond * l.group, Burst: int(float64(invalidRate.Burst) * l.group)}
+}
 
 // Pace counts one request of a caller, or refuses it if the caller has made too many.
 // It sets RateLimit-Policy (q the quota, w its window in seconds) and RateLimit (r the

@@ -2,6 +2,7 @@ package admission_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -50,5 +51,35 @@ func TestSharesAndRatesAreAChoice(t *testing.T) {
 
 	if refused != 5 {
 		t.Errorf("%d of 20 requests of a domain are refused, want 5", refused)
+	}
+}
+
+// The addresses of a network have twice the failed credentials of one address together: a /48 of
+// IPv6 has 65,536 of them.
+//
+// Requirement: SEC-004
+func TestANetworksFailedCredentialsAreBounded(t *testing.T) {
+	limiter := admission.NewLimiter(nil, nil, 0)
+	at := func(network, address int) limit.Caller {
+		return limit.StrangerAt(fmt.Sprintf("[2001:db8:%x:%x::1]:443", network, address))
+	}
+
+	verified := 0
+
+	for address := range 1000 {
+		if limiter.Attempt(at(1, address)) == nil {
+			verified++
+
+			limiter.Failed(at(1, address))
+		}
+	}
+
+	// 400 at once, and 40 a second while the loop runs.
+	if verified < 400 || verified > 500 {
+		t.Errorf("%d credentials of a network are verified, want 400", verified)
+	}
+
+	if err := limiter.Attempt(at(2, 1)); err != nil {
+		t.Errorf("another network: %v", err)
 	}
 }
