@@ -112,9 +112,10 @@ func TestUnsupportedIsFoundBehindTheSignature(t *testing.T) {
 		b.origin.register("one", 600)
 		b.pull()
 
-		for _, payload := range [][]byte{
-			grown(b.page(nil), critical),
-			grown(bytes.Replace(b.page(nil), []byte(`"v":1`), []byte(`"v":99`), 1), `,"more":1`),
+		for says, payload := range map[string][]byte{
+			`the critical extension "colour", which this release does not support`: grown(b.page(nil), critical),
+			"page format 99 is not supported; this release reads formats up to 1": grown(bytes.Replace(b.page(nil),
+				[]byte(`"v":1`), []byte(`"v":99`), 1), `,"more":1`),
 		} {
 			by := func(k *keyring) string {
 				text, _ := k.Sign(signed.TypePage, payload)
@@ -135,6 +136,10 @@ func TestUnsupportedIsFoundBehindTheSignature(t *testing.T) {
 			if protocol.CodeOf(err) != protocol.CodeUnsupported || !errors.Is(err, signed.ErrUnsupported) ||
 				code != "" {
 				t.Errorf("got %q, %v", code, err)
+			}
+
+			if err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("the refusal is %v, without %q", err, says)
 			}
 		}
 	})
