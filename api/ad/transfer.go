@@ -279,13 +279,8 @@ func (h *Handler) Offers(w http.ResponseWriter, call *request.Call) error {
 		return h.Reader.Guard.Unauthenticated("", nil)
 	}
 
-	text, err := call.Params.One("after")
+	after, err := call.Params.Cursor()
 	if err != nil {
-		return err
-	}
-
-	var after index.Cursor
-	if err := after.UnmarshalText([]byte(text)); err != nil {
 		return err
 	}
 

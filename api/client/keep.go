@@ -10,13 +10,15 @@ import (
 	"github.com/roster-mesh/roster/api/wire"
 )
 
-// How long a Keeper waits between two attempts while the directory is away.
+// The shortest and the longest pause between two attempts of a Keeper, or of a command that
+// runs on, while the directory is unreachable.
 const (
-	firstRetry = time.Second
-	lastRetry  = 30 * time.Second
-	// shortestDelay bounds the pace of refreshes, whatever lifetime was granted.
-	shortestDelay = time.Second
+	FirstRetry = time.Second
+	LastRetry  = 30 * time.Second
 )
+
+// shortestDelay is the shortest time between two refreshes, whatever lifetime was granted.
+const shortestDelay = time.Second
 
 // A Keeper keeps one agent registered. It refreshes the registration in time,
 // waits for a directory that is away, and registers the agent again if the
@@ -94,7 +96,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		k.notify(KeepEvent{Kind: KeepRegistered, Registered: out})
 	}
 
-	for pauseFor(ctx, max(RefreshDelay(k.granted), shortestDelay)) {
+	for Pause(ctx, max(RefreshDelay(k.granted), shortestDelay)) {
 		if err := k.renew(ctx); err != nil {
 			return err
 		}
@@ -132,7 +134,7 @@ func (k *Keeper) wanted() time.Duration {
 // fails if repetition does not help.
 func (k *Keeper) renew(ctx context.Context) error {
 	failing := false
-	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+	for wait := FirstRetry; ; wait = min(2*wait, LastRetry) {
 		err := k.attempt(ctx)
 		switch {
 		case err == nil:
@@ -153,7 +155,7 @@ func (k *Keeper) renew(ctx context.Context) error {
 		// Another connection may reach another node, with a newer certificate.
 		k.Client.CloseIdleConnections()
 
-		if !pauseFor(ctx, around(wait)) {
+		if !Pause(ctx, Jitter(wait)) {
 			return nil
 		}
 	}
@@ -220,13 +222,14 @@ func Temporary(err error) bool {
 		refused.Status == http.StatusTooManyRequests || refused.Status >= 500
 }
 
-// around returns half of d to one and a half, by chance.
-func around(d time.Duration) time.Duration {
+// Jitter returns half of d to one and a half times d, by chance, so that clients of one directory
+// don't return at the same moment.
+func Jitter(d time.Duration) time.Duration {
 	return time.Duration((0.5 + rand.Float64()) * float64(d))
 }
 
-// pauseFor waits, and reports whether ctx still holds.
-func pauseFor(ctx context.Context, d time.Duration) bool {
+// Pause waits for d. It reports false if ctx ended before that.
+func Pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 

@@ -302,7 +302,7 @@ func backoff(rounds int) time.Duration {
 		d = min(lastBackoff, firstBackoff<<max(rounds-1, 0))
 	}
 
-	return around(d)
+	return Jitter(d)
 }
 
 // pause waits, and reports whether it did. It does not begin to wait for longer
@@ -312,7 +312,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 		return false
 	}
 
-	return pauseFor(ctx, d)
+	return Pause(ctx, d)
 }
 
 // seconds returns a duration as whole seconds, rounded up, so that what is asked

@@ -67,17 +67,12 @@ func (h *Registrations) List(w http.ResponseWriter, call *request.Call) error {
 			"owner must be a SPIFFE or WIMSE URI, or oauth:ISSUER#SUBJECT, got %.100q", text)
 	}
 
-	after, err := call.Params.One("after")
+	after, err := call.Params.Cursor()
 	if err != nil {
 		return err
 	}
 
-	var cursor index.Cursor
-	if err := cursor.UnmarshalText([]byte(after)); err != nil {
-		return err
-	}
-
-	return sendOwned(w, call, h.ownedBy(owner, cursor))
+	return sendOwned(w, call, h.ownedBy(owner, after))
 }
 
 func (h *Registrations) ownedBy(owner directory.Identity, after index.Cursor) index.Page {

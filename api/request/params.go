@@ -138,3 +138,15 @@ func (ps Params) query(path string, known []string) string {
 
 // escape percent-encodes a query's value, except the asterisk of a prefix.
 func escape(v string) string { return strings.ReplaceAll(url.QueryEscape(v), "%2A", "*") }
+
+// Cursor returns the position after which a list goes on, from its parameter "after".
+func (ps Params) Cursor() (after index.Cursor, err error) {
+	text, err := ps.One("after")
+	if err != nil {
+		return after, err
+	}
+
+	err = after.UnmarshalText([]byte(text))
+
+	return after, err
+}

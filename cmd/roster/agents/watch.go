@@ -75,7 +75,7 @@ type watcher struct {
 
 // run follows the watch until ctx ends or an error that a retry can't cure.
 func (w *watcher) run(ctx context.Context) error {
-	for wait := cli.FirstRetry; ; wait = min(2*wait, cli.LastRetry) {
+	for wait := apiclient.FirstRetry; ; wait = min(2*wait, apiclient.LastRetry) {
 		received, err := w.follow(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -83,7 +83,7 @@ func (w *watcher) run(ctx context.Context) error {
 		case !w.connected, !apiclient.Temporary(err), errors.As(err, new(*outputError)):
 			return err // a first failure most often means that the command line is wrong
 		case received:
-			wait = cli.FirstRetry
+			wait = apiclient.FirstRetry
 		}
 
 		if !w.disconnected {
@@ -93,7 +93,7 @@ func (w *watcher) run(ctx context.Context) error {
 
 		w.closeIdle() // another connection may reach another node, with a newer certificate
 
-		if !cli.PauseWithJitter(ctx, wait) {
+		if !apiclient.Pause(ctx, apiclient.Jitter(wait)) {
 			return ctx.Err()
 		}
 	}

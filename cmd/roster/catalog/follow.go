@@ -44,7 +44,7 @@ func (f *follower) run(ctx context.Context) {
 			wait = retry
 		}
 
-		if !cli.Pause(ctx, wait) {
+		if !apiclient.Pause(ctx, wait) {
 			return
 		}
 
@@ -57,7 +57,7 @@ func (f *follower) run(ctx context.Context) {
 			continue
 		}
 
-		retry = min(max(2*retry, cli.FirstRetry), cli.LastRetry)
+		retry = min(max(2*retry, apiclient.FirstRetry), apiclient.LastRetry)
 		f.registrar.console.Note("cannot follow the origin: %s; retrying", cli.FailureOf(err).Message)
 		f.registrar.closeIdle() // another connection may reach another node, with a newer certificate
 	}

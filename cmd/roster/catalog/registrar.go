@@ -84,7 +84,7 @@ func (r *registrar) noteGranted(done *apiclient.Registered) {
 // keep refreshes the registered items until ctx ends or no item is left.
 func (r *registrar) keep(ctx context.Context, items []*item) {
 	for kept := registeredItems(items); len(kept) > 0; {
-		if !cli.Pause(ctx, apiclient.RefreshDelay(r.granted)) {
+		if !apiclient.Pause(ctx, apiclient.RefreshDelay(r.granted)) {
 			return
 		}
 
@@ -101,7 +101,7 @@ func (r *registrar) refresh(ctx context.Context, items []*item) []*item {
 	}
 
 	results, err := r.client.RefreshMany(ctx, renewals)
-	for wait := cli.FirstRetry; err != nil && ctx.Err() == nil; wait = min(2*wait, cli.LastRetry) {
+	for wait := apiclient.FirstRetry; err != nil && ctx.Err() == nil; wait = min(2*wait, apiclient.LastRetry) {
 		if !apiclient.Temporary(err) {
 			r.console.Note("stopped refreshing: %s", cli.FailureOf(err).Message)
 			return nil
@@ -110,7 +110,7 @@ func (r *registrar) refresh(ctx context.Context, items []*item) []*item {
 		r.console.Note("cannot refresh: %s; retrying", cli.FailureOf(err).Message)
 		r.closeIdle() // another connection may reach another node, with a newer certificate
 
-		if !cli.PauseWithJitter(ctx, wait) {
+		if !apiclient.Pause(ctx, apiclient.Jitter(wait)) {
 			return items
 		}
 

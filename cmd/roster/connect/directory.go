@@ -271,8 +271,16 @@ func (s Session) httpClient(config *tls.Config, addresses int) (*http.Client, er
 func (s Session) WithClient(
 	run func(ctx context.Context, client *apiclient.Client, args []string) error,
 ) func(*cobra.Command, []string) error {
+	return withClient(s.Client, run)
+}
+
+// withClient returns the RunE of a command that needs the client that dial returns.
+func withClient(
+	dial func() (*apiclient.Client, error),
+	run func(ctx context.Context, client *apiclient.Client, args []string) error,
+) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		client, err := s.Client()
+		client, err := dial()
 		if err != nil {
 			return err
 		}
@@ -308,14 +316,7 @@ func (s Session) NodeClient() (*apiclient.Client, error) {
 func (s Session) WithNode(
 	run func(ctx context.Context, client *apiclient.Client, args []string) error,
 ) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		client, err := s.NodeClient()
-		if err != nil {
-			return err
-		}
-
-		return run(cmd.Context(), client, args)
-	}
+	return withClient(s.NodeClient, run)
 }
 
 // ClientCertificate returns the caller's certificate, by which requests are proven.

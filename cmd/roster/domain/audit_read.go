@@ -212,10 +212,10 @@ func (r *auditReport) followNode(ctx context.Context, node auditNode, lines chan
 	opt := apiclient.AuditOptions{Who: r.query.Who, What: r.query.What, Since: r.query.Since}
 	connected := false
 
-	for wait := cli.FirstRetry; ; wait = min(2*wait, cli.LastRetry) {
+	for wait := apiclient.FirstRetry; ; wait = min(2*wait, apiclient.LastRetry) {
 		stream, err := node.client.Operator().FollowAudit(ctx, opt)
 		if err == nil {
-			wait = cli.FirstRetry
+			wait = apiclient.FirstRetry
 			connected = true
 
 			err = sendEvents(ctx, node.id, stream, &opt.After, lines)
@@ -225,7 +225,7 @@ func (r *auditReport) followNode(ctx context.Context, node auditNode, lines chan
 			return err
 		}
 
-		if !cli.PauseWithJitter(ctx, wait) {
+		if !apiclient.Pause(ctx, apiclient.Jitter(wait)) {
 			return ctx.Err()
 		}
 	}

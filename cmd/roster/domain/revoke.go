@@ -96,7 +96,7 @@ func block(
 		}
 
 		// The addressed node may not have applied the concurrent change yet.
-		if !cli.Pause(ctx, time.Duration(attempt)*20*time.Millisecond) {
+		if !apiclient.Pause(ctx, time.Duration(attempt)*20*time.Millisecond) {
 			return ctx.Err()
 		}
 	}
