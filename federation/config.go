@@ -32,6 +32,9 @@ type Keyring interface {
 	// Keys returns the adopted key document; for the own domain the newest, signed by this
 	// node.
 	Keys(origin spiffeid.TrustDomain) (doc *signed.KeyDocument, jws string, ok bool)
+	// Certifies reports whether a present authority of origin certified an SVID that attested
+	// the key, if only in the past.
+	Certifies(origin spiffeid.TrustDomain, key signed.SigningKey) bool
 }
 
 // Config configures a Mesh. Fields without a default are required.

@@ -2,9 +2,12 @@ package node
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -68,6 +71,96 @@ func (n *Node) serve(name string, server *http.Server, ln net.Listener) {
 // held while the domain has no leader (OPS-011).
 const drainTimeout = 3 * time.Second
 
+// answerGrace is how long an answer may take that is under way when the authority of its client is
+// dropped: a former peer, for one, whose bundle is removed, waits for the answer to its farewell.
+// New requests are refused at once.
+const answerGrace = 5 * time.Second
+
+// followBundles ends connections by certificates of authorities that a bundle no longer has, those
+// of clients and those to other domains' nodes, until ctx ends.
+func (d *dialledConns) followBundles(ctx context.Context, bundles *trust.Bundles, closeInvalid func()) {
+	for changed := bundles.Changed(); ; {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+
+		changed = bundles.Changed()
+
+		d.closeInvalid()
+
+		select {
+		case <-time.After(answerGrace):
+		case <-ctx.Done():
+			return
+		}
+
+		closeInvalid()
+	}
+}
+
+// dialledConns are the open connections to nodes, each with the verification of its server. The
+// zero value is ready.
+type dialledConns struct {
+	mu     sync.Mutex
+	byConn map[*dialledConn]func() error
+}
+
+// A dialledConn is the connection below TLS.
+type dialledConn struct {
+	net.Conn
+	all *dialledConns
+}
+
+// Close implements net.Conn.
+func (c *dialledConn) Close() error {
+	c.all.mu.Lock()
+	delete(c.all.byConn, c)
+	c.all.mu.Unlock()
+
+	return c.Conn.Close()
+}
+
+// handshake completes the handshake of a client, and remembers the connection until it is closed.
+func (d *dialledConns) handshake(ctx context.Context, raw net.Conn, config *tls.Config) (net.Conn, error) {
+	dialled := &dialledConn{raw, d}
+	conn := tls.Client(dialled, config)
+
+	ctx, cancel := context.WithTimeout(ctx, listener.HeaderTimeout)
+	defer cancel()
+
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return nil, errors.Join(err, raw.Close())
+	}
+
+	state := conn.ConnectionState()
+
+	d.mu.Lock()
+	defer d.mu.Unlock()
+
+	if d.byConn == nil {
+		d.byConn = map[*dialledConn]func() error{}
+	}
+
+	d.byConn[dialled] = func() error { return config.VerifyConnection(state) }
+
+	return conn, nil
+}
+
+// closeInvalid closes the connections whose servers would be refused now.
+func (d *dialledConns) closeInvalid() {
+	d.mu.Lock()
+	open := maps.Clone(d.byConn)
+	d.mu.Unlock()
+
+	for conn, verify := range open {
+		if verify() != nil {
+			_ = conn.Close()
+		}
+	}
+}
+
 // client returns the HTTP client for a domain, one for each. It accepts only servers
 // that present an SVID of that domain's nodes.
 func (n *Node) client(td spiffeid.TrustDomain) *http.Client {
@@ -80,14 +173,17 @@ func (n *Node) client(td spiffeid.TrustDomain) *http.Client {
 
 	config := trust.ClientTLS(n.source, n.bundles, AuthorizeNodesOf(td), "h2", "http/1.1")
 	transport := &http.Transport{
-		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
-			return n.net.Dial(ctx, addr)
+		DialTLSContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			raw, err := n.net.Dial(ctx, addr)
+			if err != nil {
+				return nil, err
+			}
+
+			return n.dialled.handshake(ctx, raw, config)
 		},
-		TLSClientConfig:       config,
 		ForceAttemptHTTP2:     true,
 		MaxIdleConnsPerHost:   4,
 		IdleConnTimeout:       listener.IdleTimeout,
-		TLSHandshakeTimeout:   listener.HeaderTimeout,
 		ResponseHeaderTimeout: 75 * time.Second, // over the longest wait that a pull may ask for
 
 		// A connection over which nothing comes is given up, so that the next request makes

@@ -114,6 +114,8 @@ type Node struct {
 
 	mu      sync.Mutex // guards clients
 	clients map[spiffeid.TrustDomain]*http.Client
+
+	dialled dialledConns // to nodes of peers and of the own domain
 }
 
 // CloseTimeout bounds the whole of a node's stopping.

@@ -135,6 +135,13 @@ func (ps *peers) Change(ctx context.Context, peer spiffeid.TrustDomain, verb wir
 
 // Set implements operator.Peers.
 func (ps *peers) Set(ctx context.Context, peer spiffeid.TrustDomain, to apioperator.PeerSettings) error {
+	if to.Bundle != nil {
+		if err := trust.CheckBundle(peer, to.Bundle, time.Now()); err != nil {
+			return directory.Refuse(directory.BadRequest, "the bundle of %s is not usable: %w", peer.Name(), err).
+				At("/bundle")
+		}
+	}
+
 	return ps.agreements.Set(ctx, peer, to.Apply)
 }
 

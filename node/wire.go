@@ -66,7 +66,10 @@ func (n *Node) wire(env Env) error {
 	n.face = n.wireAPI()
 	n.server = listener.NewServer(n.face.Handler(), trust.ServerTLS(n.source, n.bundles, n.metrics.handshakeRefused),
 		n.log)
-	listener.ExpireWithCertificates(n.server, n.callers.Holds)
+	closeInvalid := listener.ExpireWithCertificates(n.server, n.callers.Holds)
+	n.life.loop("connections by dropped authorities", func(ctx context.Context) {
+		n.dialled.followBundles(ctx, n.bundles, closeInvalid)
+	})
 	listener.LeaveWhile(n.server, n.draining.Load)
 	n.server.RegisterOnShutdown(n.mesh.Drain)
 	n.server.RegisterOnShutdown(n.face.Drain)

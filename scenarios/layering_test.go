@@ -204,7 +204,7 @@ var layers = map[string][]string{
 		"api/wire"},
 	// their timing, which stories of long silence slow
 	"scenarios/mesh": {"node", "api", "api/client", "trust", "directory", "consensus", "federation/gossip",
-		"node/config", "directory/signed", "api/operator", "api/wire"},
+		"node/config", "directory/signed", "directory/operatorproof", "api/operator", "api/wire"},
 	// its client: a running node is scored
 	"scenarios/quality": {"directory", "directory/index", "discovery", "api/client", "scenarios/mesh",
 		"discovery/content"},

@@ -32,6 +32,7 @@ type Bundles struct {
 	sets      map[spiffeid.TrustDomain]*bundle
 	federated map[spiffeid.TrustDomain]*bundle // by Federate; they go before those of sets
 	last      uint64                           // generation of the last change
+	changed   chan struct{}                    // closed by the next change
 }
 
 // A bundle is one domain's authorities. It is never modified.
@@ -45,7 +46,8 @@ type bundle struct {
 
 // NewBundles returns an empty set.
 func NewBundles() *Bundles {
-	return &Bundles{sets: map[spiffeid.TrustDomain]*bundle{}, federated: map[spiffeid.TrustDomain]*bundle{}}
+	return &Bundles{sets: map[spiffeid.TrustDomain]*bundle{}, federated: map[spiffeid.TrustDomain]*bundle{},
+		changed: make(chan struct{})}
 }
 
 // Set replaces td's bundle by a SPIFFE trust bundle (a JWKS). It refuses a bundle that
@@ -64,7 +66,11 @@ func (b *Bundles) Federate(td spiffeid.TrustDomain, jwks []byte) error {
 func (b *Bundles) Unfederate(td spiffeid.TrustDomain) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.federated, td)
+
+	if b.federated[td] != nil {
+		delete(b.federated, td)
+		b.noteLocked()
+	}
 }
 
 func (b *Bundles) set(sets map[spiffeid.TrustDomain]*bundle, td spiffeid.TrustDomain, jwks []byte) error {
@@ -113,9 +119,19 @@ func readBundle(td spiffeid.TrustDomain, file string) ([]byte, error) {
 		return nil, fmt.Errorf("bundle of %s: %w", td, err)
 	}
 
-	parsed, err := ParseBundle(td, text)
+	jwks, err := BundleJWKS(td, text)
 	if err != nil {
 		return nil, fmt.Errorf("bundle of %s: %s: %w", td, file, err)
+	}
+
+	return jwks, nil
+}
+
+// BundleJWKS returns a bundle of td that ParseBundle accepts, as a JWKS.
+func BundleJWKS(td spiffeid.TrustDomain, text []byte) ([]byte, error) {
+	parsed, err := ParseBundle(td, text)
+	if err != nil {
+		return nil, err
 	}
 
 	if jwks := bytes.TrimSpace(text); len(jwks) > 0 && jwks[0] == '{' {
@@ -136,6 +152,21 @@ func (b *Bundles) put(sets map[spiffeid.TrustDomain]*bundle, td spiffeid.TrustDo
 	b.last++
 	set.generation = b.last
 	sets[td] = set
+	b.noteLocked()
+}
+
+// Changed returns a channel that is closed when a bundle is set or removed next.
+func (b *Bundles) Changed() <-chan struct{} {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+
+	return b.changed
+}
+
+// noteLocked wakes those that wait on Changed. The lock is held.
+func (b *Bundles) noteLocked() {
+	close(b.changed)
+	b.changed = make(chan struct{})
 }
 
 // Remove removes td's bundle. Identities of td are no longer trusted, except those that
@@ -143,7 +174,11 @@ func (b *Bundles) put(sets map[spiffeid.TrustDomain]*bundle, td spiffeid.TrustDo
 func (b *Bundles) Remove(td spiffeid.TrustDomain) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.sets, td)
+
+	if b.sets[td] != nil {
+		delete(b.sets, td)
+		b.noteLocked()
+	}
 }
 
 // Has reports whether there is a bundle of td.

@@ -277,13 +277,33 @@ func supersedes(next, old *spiffebundle.Bundle, now time.Time) error {
 		}
 	}
 
-	if !slices.ContainsFunc(next.X509Authorities(), func(a *x509.Certificate) bool {
+	return inForce(next, now)
+}
+
+// inForce refuses a bundle by which no identity of its domain could be trusted now.
+func inForce(bundle *spiffebundle.Bundle, now time.Time) error {
+	if !slices.ContainsFunc(bundle.X509Authorities(), func(a *x509.Certificate) bool {
 		return !now.Before(a.NotBefore) && now.Before(a.NotAfter)
 	}) {
 		return errors.New("none of its authorities is in force")
 	}
 
 	return nil
+}
+
+// CheckBundle refuses a bundle of td that Set would refuse, or by which no identity of td could be
+// trusted now.
+func CheckBundle(td spiffeid.TrustDomain, jwks []byte, now time.Time) error {
+	bundle, err := parseJWKS(td, jwks)
+	if err == nil {
+		err = checkAuthorities(td, bundle.X509Authorities())
+	}
+
+	if err == nil {
+		err = inForce(bundle, now)
+	}
+
+	return err
 }
 
 // sameBundle reports whether two bundles have the same contents, in any order.

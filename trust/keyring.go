@@ -174,9 +174,11 @@ func (r *Keyring) Keys(origin spiffeid.TrustDomain) (doc *signed.KeyDocument, jw
 // not revoked by the document held so far. (epoch, seq) doesn't go back while the held
 // document is in force. Once that has expired, everything that an honest origin issued
 // before has expired too. Without that exception, a thief of a node's key for a
-// moment could number a document so high that the origin were never trusted again. Adopt
-// returns the held document again if it is shown again. The errors are this package's
-// ErrKey…, a *KeysFork, and directory's.
+// moment could number a document so high that the origin were never trusted again. A held
+// document by a key that no present authority of origin certified (see Certifies) counts
+// as none, because a thief of an authority may have made it. Adopt returns the held
+// document again if it is shown again. The errors are this package's ErrKey…, a
+// *KeysFork, and directory's.
 func (r *Keyring) Adopt(origin spiffeid.TrustDomain, jws string) (*signed.KeyDocument, error) {
 	if origin == r.domain {
 		return nil, fmt.Errorf("%w: the own domain's is replicated, not adopted", ErrKeyDocument)
@@ -189,10 +191,7 @@ func (r *Keyring) Adopt(origin spiffeid.TrustDomain, jws string) (*signed.KeyDoc
 		return nil, err
 	}
 
-	r.mu.Lock()
-	held := r.origins[origin]
-	r.mu.Unlock()
-
+	held, forsaken := r.standing(origin)
 	if held != nil {
 		if next.same(held) {
 			return held.doc, nil
@@ -217,16 +216,57 @@ func (r *Keyring) Adopt(origin spiffeid.TrustDomain, jws string) (*signed.KeyDoc
 		return nil, err
 	}
 
-	return r.keep(origin, next, now)
+	return r.keep(origin, next, forsaken, now)
 }
 
-// keep puts a verified key document in its place, unless a newer one came while
+// standing returns the held key document of origin, as held if it counts, and as forsaken if
+// no present authority of origin certified the key that signed it.
+func (r *Keyring) standing(origin spiffeid.TrustDomain) (held, forsaken *keys) {
+	r.mu.Lock()
+	held = r.origins[origin]
+	r.mu.Unlock()
+
+	if held == nil {
+		return nil, nil
+	}
+
+	if key, err := held.doc.Key(held.signer); err == nil && !r.Certifies(origin, key) {
+		return nil, held
+	}
+
+	return held, nil
+}
+
+// Certifies reports whether a present authority of origin certified an SVID that attested the
+// key, if only in the past. If not, a former authority did, which the domain has replaced, or
+// the operator has dropped because it was stolen. Without any bundle of origin it is true.
+func (r *Keyring) Certifies(origin spiffeid.TrustDomain, key signed.SigningKey) bool {
+	if !r.bundles.Has(origin) {
+		return true
+	}
+
+	for i := len(key.Attestations) - 1; i >= 0; i-- {
+		at, err := attestedAt(key.Attestations[i])
+		if err == nil {
+			_, err = verifyAttestation(key.Attestations[i], key, origin, r.bundles, at)
+		}
+
+		if err == nil {
+			return true
+		}
+	}
+
+	return false
+}
+
+// keep puts a verified key document in its place, unless a newer one than forsaken came while
 // it was verified.
-func (r *Keyring) keep(origin spiffeid.TrustDomain, next *keys, now time.Time) (*signed.KeyDocument, error) {
+func (r *Keyring) keep(origin spiffeid.TrustDomain, next, forsaken *keys, now time.Time) (*signed.KeyDocument,
+	error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
-	if held := r.origins[origin]; held != nil {
+	if held := r.origins[origin]; held != nil && held != forsaken {
 		switch {
 		case next.same(held):
 			return held.doc, nil

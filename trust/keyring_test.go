@@ -16,6 +16,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -298,6 +299,54 @@ func TestADocumentThatHasExpiredHoldsNobodyBack(t *testing.T) {
 			t.Errorf("an expired document: %v", err)
 		}
 	})
+}
+
+// A thief of an authority numbers a key document far ahead, and revokes the true keys in it. Once the
+// authority is dropped, the document counts no longer: the true one, of a lower number, takes its
+// place, and so does one of the same number, which is no fork. While the authority stays, neither does.
+//
+// Requirement: TRUST-002, TRUST-010
+func TestADocumentOfADroppedAuthorityCountsAsNone(t *testing.T) {
+	thief := newOrigin(t, alpha)
+	a := newOrigin(t, alpha)
+	ring, bundles := reader(t, thief)
+	forged := *thief.doc
+	forged.Seq, forged.Revoked = 1<<40, []string{a.key.ID()}
+	_, err := ring.Adopt(alpha, thief.signKeys(t, &forged))
+	must(t, err)
+
+	same := *a.doc
+	same.Seq = forged.Seq
+
+	both := slices.Concat(thief.ca.Bundle().X509Authorities(), a.ca.Bundle().X509Authorities())
+	must(t, bundles.SetX509(alpha, both))
+
+	for doc, want := range map[*signed.KeyDocument]error{a.doc: ErrKeysOld, &same: signed.ErrKeyRevoked} {
+		if _, err := ring.Adopt(alpha, a.signKeys(t, doc)); !errors.Is(err, want) {
+			t.Errorf("number %d, while both authorities are trusted: %v, want %v", doc.Seq, err, want)
+		}
+	}
+
+	must(t, bundles.SetX509(alpha, a.ca.Bundle().X509Authorities()))
+
+	if ring.Certifies(alpha, thief.doc.Keys[0]) || !ring.Certifies(alpha, a.doc.Keys[0]) {
+		t.Error("the present authority certifies the thief's key, or not the true one")
+	}
+
+	if _, err := ring.Adopt(alpha, thief.signKeys(t, &forged)); !errors.Is(err, signed.ErrKeyUnknown) {
+		t.Errorf("the thief's document again: %v", err)
+	}
+
+	for _, doc := range []*signed.KeyDocument{&same, a.doc} {
+		ring, bundles := reader(t, thief)
+		_, err := ring.Adopt(alpha, thief.signKeys(t, &forged))
+		must(t, err)
+		must(t, bundles.SetX509(alpha, a.ca.Bundle().X509Authorities()))
+
+		if held, err := ring.Adopt(alpha, a.signKeys(t, doc)); err != nil || held.Seq != doc.Seq {
+			t.Errorf("the true document of number %d: %v, %v", doc.Seq, held, err)
+		}
+	}
 }
 
 // Documents don't go back, and a fork is told from a repetition.

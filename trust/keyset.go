@@ -28,6 +28,7 @@ type keys struct {
 	doc     *signed.KeyDocument
 	payload []byte
 	jws     string
+	signer  string // id of the key that signed jws
 
 	mu     sync.Mutex
 	judged map[string]verdict // by key id
@@ -70,7 +71,7 @@ func openKeys(origin spiffeid.TrustDomain, jws string, now time.Time) (*keys, st
 		return nil, "", fmt.Errorf("%w: exp is %v from now", ErrKeysExpired, left.Round(time.Second))
 	}
 
-	return &keys{doc: doc, payload: c.Payload, jws: jws, judged: map[string]verdict{}}, kid, nil
+	return &keys{doc: doc, payload: c.Payload, jws: jws, signer: kid, judged: map[string]verdict{}}, kid, nil
 }
 
 func checkLimits(doc *signed.KeyDocument) error {

@@ -263,6 +263,11 @@ func (s *PeerSettings) Apply(peering *directory.Peering) {
 		peering.Gossip = s.Gossip
 	}
 
+	if s.Bundle != nil {
+		peering.Bundle = s.Bundle
+		peering.Endpoint = directory.BundleEndpoint{}
+	}
+
 	if s.Endpoint != nil {
 		peering.Endpoint = *s.Endpoint
 	}

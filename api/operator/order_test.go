@@ -73,3 +73,44 @@ func TestAProofOfAnInvitationBindsItsSecretAndEnd(t *testing.T) {
 		}
 	}
 }
+
+// An operator's bundle of a peer replaces the present one and ends its refresh, unless the operator
+// sets an endpoint too. A command with another bundle, or that goes on with the refresh, isn't the
+// operator's.
+//
+// Requirement: TRUST-004, SEC-012
+func TestAPinnedBundleEndsTheRefresh(t *testing.T) {
+	own, beta := spiffeid.RequireTrustDomainFromString("alpha.test"), spiffeid.RequireTrustDomainFromString("beta.test")
+	endpoint := directory.BundleEndpoint{URL: "https://ad.beta.test/bundle", Profile: directory.ProfileSPIFFE}
+	was := directory.Peering{Domain: beta, State: directory.PeeringActive, Bundle: []byte(`{"keys":[]}`),
+		Endpoint: endpoint, Mesh: true}
+	pinned := `{"keys":[{}]}`
+
+	pin, follow, stop := `"bundle":`+pinned, `"bundle_endpoint":{"url":"https://ad.beta.test/bundle",`+
+		`"profile":"https_spiffe"}`, `"bundle_endpoint":{"url":"","profile":""}`
+	none := directory.BundleEndpoint{}
+
+	for name, c := range map[string]struct {
+		body, bundle string
+		endpoint     directory.BundleEndpoint
+		good         bool
+	}{
+		"pinned":                 {pin, pinned, none, true},
+		"the refresh goes on":    {pin, pinned, endpoint, false},
+		"another bundle":         {pin, `{"keys":[{},{}]}`, none, false},
+		"pinned with a refresh":  {pin + "," + follow, pinned, endpoint, true},
+		"only a refresh":         {stop, string(was.Bundle), none, true},
+		"a bundle was not asked": {stop, pinned, none, false},
+	} {
+		next := was
+		next.Bundle, next.Endpoint = []byte(c.bundle), c.endpoint
+		_, err := operator.CheckOrder(own, directory.OperatorChange{
+			Action: directory.ActionPeering, Peering: &directory.PeeringChange{Was: &was, Next: next},
+		}, &directory.OperatorRequest{Method: "POST", Target: operator.PathPeerChange,
+			Body: []byte(`{"domain":"beta.test","verb":"set",` + c.body + `}`)})
+
+		if (err == nil) != c.good {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -46,6 +46,7 @@ type PeerSettings struct {
 	Addresses []string // base URLs of its nodes
 	Gossip    []string // host:port of their gossip listeners
 	Endpoint  *directory.BundleEndpoint
+	Bundle    []byte // a JWKS; without Endpoint it ends the refresh
 }
 
 // Bounds of an invitation's lifetime.
@@ -242,11 +243,13 @@ func parseSettings(in *wire.PeerSettings) PeerSettings {
 		Addresses: in.Addresses,
 		Gossip:    in.Gossip,
 		Endpoint:  (*directory.BundleEndpoint)(in.BundleEndpoint),
+		Bundle:    in.Bundle,
 	}
 }
 
 func (s *PeerSettings) isZero() bool {
-	return s.Export == nil && s.Import == nil && s.Addresses == nil && s.Gossip == nil && s.Endpoint == nil
+	return s.Export == nil && s.Import == nil && s.Addresses == nil && s.Gossip == nil && s.Endpoint == nil &&
+		s.Bundle == nil
 }
 
 func (s *PeerSettings) check() error {
@@ -291,14 +294,14 @@ func checkChange(verb wire.PeerVerb, to *PeerSettings) error {
 	case wire.PeerRemove, wire.PeerRelease, wire.PeerExport, wire.PeerUnexport:
 		if !to.isZero() {
 			return directory.Refuse(directory.BadRequest,
-				"export, import, addresses, gossip and bundle_endpoint belong to the verb set").At("/verb")
+				"export, import, addresses, gossip, bundle_endpoint and bundle belong to the verb set").At("/verb")
 		}
 
 		return nil
 	case wire.PeerSet:
 		if to.isZero() {
 			return directory.Refuse(directory.BadRequest,
-				"the verb set needs export, import, addresses, gossip or bundle_endpoint").At("/verb")
+				"the verb set needs export, import, addresses, gossip, bundle_endpoint or bundle").At("/verb")
 		}
 
 		return to.check()

@@ -312,6 +312,9 @@ type PeerSettings struct {
 	Addresses      []string        `json:"addresses,omitzero"`
 	Gossip         []string        `json:"gossip,omitzero"`
 	BundleEndpoint *BundleEndpoint `json:"bundle_endpoint,omitzero"`
+	// Bundle is the peer's SPIFFE trust bundle, a JWKS object, in the place of the present one.
+	// Without BundleEndpoint it ends the refresh, which could bring a dropped authority back.
+	Bundle RawJSON `json:"bundle,omitzero"`
 }
 
 // A PeerVerb is a change of an existing peering.

@@ -336,8 +336,8 @@ func trackedOf(conn net.Conn) *tracked {
 }
 
 // Evict ends the connections of former members, and of peers whose certificates would not
-// be accepted now. It lets an answer under way out first, so that a node that leaves
-// learns that it has left.
+// be accepted now. It lets an answer to a former member out first, so that a node that
+// leaves learns that it has left.
 func (c *Cluster) Evict() {
 	known := c.known()
 	if len(known) == 0 {
@@ -348,8 +348,8 @@ func (c *Cluster) Evict() {
 	c.mu.Lock()
 	for t := range c.conns {
 		switch {
-		case t.peer.IsZero() || t.proto == protocolJoin || t.busy || t.asked > 0:
-		case !slices.ContainsFunc(known, func(m Member) bool { return m.ID == t.peer }):
+		case t.peer.IsZero() || t.proto == protocolJoin:
+		case !t.busy && t.asked == 0 && !slices.ContainsFunc(known, func(m Member) bool { return m.ID == t.peer }):
 			gone = append(gone, t)
 		case t.judge != nil:
 			rest = append(rest, t)

@@ -20,8 +20,9 @@ type secured struct {
 	*tls.Conn
 	raw     net.Conn
 	id      spiffeid.ID
-	address string    // the address at which the other end asks to be dialled
-	expires time.Time // expiry of the other end's certificate
+	address string       // the address at which the other end asks to be dialled
+	expires time.Time    // expiry of the other end's certificate
+	judge   func() error // whether that certificate would be accepted now
 	traffic func(td spiffeid.TrustDomain, in, out int)
 }
 
@@ -110,7 +111,7 @@ func (t *transport) dial(ctx context.Context, address string, want spiffeid.ID, 
 }
 
 func (t *transport) greet(ctx context.Context, raw net.Conn, want spiffeid.ID, purpose byte) (*secured, error) {
-	secured, err := t.prove(ctx, raw, tls.Client(raw, t.client))
+	secured, err := t.prove(ctx, raw, tls.Client(raw, t.client), t.client.VerifyConnection)
 	if err != nil {
 		return nil, err
 	}
@@ -132,8 +133,10 @@ func (t *transport) greet(ctx context.Context, raw net.Conn, want spiffeid.ID, p
 }
 
 // prove performs the TLS handshake and reads the only SPIFFE ID from the verified
-// certificate. The connection has ctx's deadline until the caller resets it.
-func (t *transport) prove(ctx context.Context, raw net.Conn, conn *tls.Conn) (*secured, error) {
+// certificate, which judge has accepted. The connection has ctx's deadline until the caller
+// resets it.
+func (t *transport) prove(ctx context.Context, raw net.Conn, conn *tls.Conn,
+	judge func(tls.ConnectionState) error) (*secured, error) {
 	deadline, _ := ctx.Deadline()
 	if err := conn.SetDeadline(deadline); err != nil {
 		return nil, err
@@ -168,7 +171,8 @@ func (t *transport) prove(ctx context.Context, raw net.Conn, conn *tls.Conn) (*s
 		s.HandshakeDone(&state)
 	}
 
-	return &secured{Conn: conn, raw: raw, id: id, expires: leaf.NotAfter, traffic: t.cfg.Traffic}, nil
+	return &secured{Conn: conn, raw: raw, id: id, expires: leaf.NotAfter, traffic: t.cfg.Traffic,
+		judge: func() error { return judge(state) }}, nil
 }
 
 // hello frames the address at which to dial this node: one byte of length, and host:port.

@@ -213,7 +213,13 @@ func (c *contact) send(outgoing outgoing) {
 		return
 	}
 
-	if err := link.send(outgoing.frame); err != nil {
+	// So may the bundle that certified the other end.
+	err := link.judge()
+	if err == nil {
+		err = link.send(outgoing.frame)
+	}
+
+	if err != nil {
 		c.t.drop(link.raw)
 		return
 	}
@@ -345,7 +351,7 @@ func (c *contact) read(link *link) {
 			return
 		}
 
-		if !c.t.cfg.Allow(c.id) {
+		if !c.t.cfg.Allow(c.id) || link.judge() != nil {
 			c.t.cfg.Refused("not_allowed")
 			return
 		}

@@ -332,7 +332,7 @@ func (t *transport) admit(raw net.Conn) (secured *secured, purpose byte, err err
 	ctx, cancel := context.WithTimeout(t.ctx, handshakeTimeout)
 	defer cancel()
 
-	if secured, err = t.prove(ctx, raw, tls.Server(raw, t.server)); err != nil {
+	if secured, err = t.prove(ctx, raw, tls.Server(raw, t.server), t.server.VerifyConnection); err != nil {
 		return nil, 0, err
 	}
 

@@ -167,6 +167,39 @@ func TestALinkHasAnAge(t *testing.T) {
 	})
 }
 
+// A link ends once the authority of the other end's certificate is replaced: nothing is sent over it
+// and nothing taken from it.
+//
+// Requirement: TRUST-002
+func TestALinkEndsWithItsAuthority(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPond(t)
+		p.populate(1, "alpha.test", "beta.test")
+		defer p.drain()
+		a, b := p.all[0], p.all[1]
+		within(t, 20*time.Second, "both see both", p.allSee(p.all))
+		a.publish("x", []byte("before of a"))
+		b.publish("y", []byte("before of b"))
+		within(t, 10*time.Second, "both hear each other", func() bool {
+			return len(b.heard("before of a")) > 0 && len(a.heard("before of b")) > 0
+		})
+
+		p.authorities.Replace(t, b.id.TrustDomain())
+		a.publish("x", []byte("after of a"))
+		b.publish("y", []byte("after of b"))
+		time.Sleep(time.Minute)
+
+		if c := a.contactWith(b); c != nil && c.link() != nil {
+			t.Error("the link is still there")
+		}
+
+		if over := append(a.heard("after of b"), b.heard("after of a")...); len(over) > 0 {
+			t.Errorf("over the link came %v", over)
+		}
+	})
+}
+
 // Callers that say nothing hold up nobody, and one node has a bounded number of
 // streams.
 func TestConnectionsAreBounded(t *testing.T) {

@@ -24,7 +24,7 @@ func (o *Origin) Adopt(text string, firstHand bool) error {
 	}
 
 	if claimed := ParseKeys(text); claimed != nil && text != o.Keys.Newest && !o.contradicts(claimed) {
-		if _, err := o.Keys.superseded(claimed); err != nil {
+		if _, err := o.Keys.superseded(claimed, o.certified); err != nil {
 			return err
 		}
 	}
@@ -56,6 +56,9 @@ func (o *Origin) Adopt(text string, firstHand bool) error {
 	return o.obey()
 }
 
+// certified reports whether a present authority of the origin certified a key.
+func (o *Origin) certified(key signed.SigningKey) bool { return o.Cfg.Keys.Certifies(o.Domain, key) }
+
 // contradicts reports whether a document has the issue of the adopted one and may thus
 // be evidence (E3). Such a document isn't adopted, and needs no room.
 func (o *Origin) contradicts(claimed *signed.KeyDocument) bool {
@@ -65,7 +68,7 @@ func (o *Origin) contradicts(claimed *signed.KeyDocument) bool {
 
 // ReplaceKeys stores an origin's newest key document. The caller holds Change.
 func (o *Origin) ReplaceKeys(doc *signed.KeyDocument, text string) error {
-	past, err := o.Keys.superseded(doc)
+	past, err := o.Keys.superseded(doc, o.certified)
 	if err != nil {
 		return err
 	}

@@ -32,6 +32,9 @@ type Config struct {
 type KeyDocuments interface {
 	Adopt(origin spiffeid.TrustDomain, jws string) (*signed.KeyDocument, error)
 	Keys(origin spiffeid.TrustDomain) (doc *signed.KeyDocument, jws string, ok bool)
+	// Certifies reports whether a present authority of origin certified an SVID that attested
+	// the key, if only in the past.
+	Certifies(origin spiffeid.TrustDomain, key signed.SigningKey) bool
 }
 
 // Deps are the dependencies that all origins share.

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -92,6 +93,23 @@ func (kh *keyHistory) Issued() []string {
 	return all
 }
 
+// documents returns the stored key documents of an origin, the newest first.
+func (kh *keyHistory) documents() (all []*signed.KeyDocument) {
+	kh.mu.Lock()
+	newest, past := kh.Newest, kh.past
+	kh.mu.Unlock()
+
+	if doc := ParseKeys(newest); doc != nil {
+		all = append(all, doc)
+	}
+
+	for _, document := range past {
+		all = append(all, document.doc)
+	}
+
+	return all
+}
+
 // IssuedFor returns the newest stored key document that lists a key, or "".
 func (kh *keyHistory) IssuedFor(kid string) string {
 	kh.mu.Lock()
@@ -114,9 +132,10 @@ func (kh *keyHistory) IssuedFor(kid string) string {
 
 // superseded returns the earlier documents to keep when doc becomes the newest: for each key
 // that doc doesn't mention any more, the newest document that listed it. It returns
-// ErrKeysPace if there is no room and none of them may be dropped yet. The caller holds
-// Change.
-func (kh *keyHistory) superseded(doc *signed.KeyDocument) ([]pastDocument, error) {
+// ErrKeysPace if there is no room and none of them may be dropped yet. If there is no room, it
+// drops those of which no key is certified. The caller holds Change.
+func (kh *keyHistory) superseded(doc *signed.KeyDocument, certified func(signed.SigningKey) bool) ([]pastDocument,
+	error) {
 	old := kh.past
 	if was := ParseKeys(kh.Newest); was != nil {
 		old = append([]pastDocument{{kh.Newest, time.Now(), was}}, old...)
@@ -139,6 +158,11 @@ func (kh *keyHistory) superseded(doc *signed.KeyDocument) ([]pastDocument, error
 		}
 	}
 
+	if len(kept) > MaxPast || size > maxPastSize {
+		kept = slices.DeleteFunc(kept, func(d pastDocument) bool { return !slices.ContainsFunc(d.doc.Keys, certified) })
+		size = sizeOf(kept)
+	}
+
 	for len(kept) > MaxPast || size > maxPastSize {
 		oldest := kept[len(kept)-1]
 		if time.Since(oldest.until) < PastFor {
@@ -149,6 +173,14 @@ func (kh *keyHistory) superseded(doc *signed.KeyDocument) ([]pastDocument, error
 	}
 
 	return kept, nil
+}
+
+func sizeOf(documents []pastDocument) (size int) {
+	for _, document := range documents {
+		size += len(document.text)
+	}
+
+	return size
 }
 
 // A pastDocument is a key document that was an origin's newest.

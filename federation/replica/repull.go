@@ -2,6 +2,7 @@ package replica
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -32,16 +33,19 @@ func (o *Origin) ResumeRepull() {
 	}
 }
 
-// RepullRevoked searches stored pages and entries for signatures of newly revoked keys. If
-// it finds any, it pulls the origin's streams again. It is safe to repeat, and is repeated
-// after a start because a stop may have interrupted it. The caller holds Change.
+// RepullRevoked searches stored pages and entries for signatures of newly revoked keys, and of
+// keys that no present authority of the origin certified, because a thief of a former one may
+// have made them. If it finds any, it pulls the origin's streams again. It is safe to repeat,
+// and is repeated after a start because a stop may have interrupted it. doc is the newest key
+// document. The caller holds Change.
 func (o *Origin) RepullRevoked(doc *signed.KeyDocument) error {
 	o.Streams.clampRepull(doc)
 
 	done := o.Keys.revokedKeys()
 
+	refused := slices.Concat(doc.Revoked, o.forsakenKeys(doc))
 	revoked := map[string]bool{}
-	for _, id := range doc.Revoked {
+	for _, id := range refused {
 		if !done[id] {
 			revoked[id] = true
 		}
@@ -73,7 +77,7 @@ func (o *Origin) RepullRevoked(doc *signed.KeyDocument) error {
 		}
 	}
 
-	for _, id := range doc.Revoked {
+	for _, id := range refused {
 		revoked[id] = true
 	}
 
@@ -82,11 +86,39 @@ func (o *Origin) RepullRevoked(doc *signed.KeyDocument) error {
 	return nil
 }
 
+// forsakenKeys returns the ids of an origin's keys that no present authority of it certified,
+// among those of the stored key documents. It returns none while the newest document is itself
+// by such a key: one of a certified key must tell first how far the origin is.
+func (o *Origin) forsakenKeys(doc *signed.KeyDocument) (ids []string) {
+	_, text, _ := o.Cfg.Keys.Keys(o.Domain)
+	parts, _ := protocol.SplitJWS(text)
+
+	signer, err := doc.Key(protocol.KeyIDOf(parts.Header))
+	if err != nil || !o.certified(signer) {
+		return nil
+	}
+
+	judged := map[string]bool{}
+
+	for _, document := range append([]*signed.KeyDocument{doc}, o.Keys.documents()...) {
+		for _, key := range document.Keys {
+			id := key.KeyID()
+			if !judged[id] && !o.certified(key) {
+				ids = append(ids, id)
+			}
+
+			judged[id] = true
+		}
+	}
+
+	return ids
+}
+
 // repull makes both streams of an origin be pulled from their beginning. The caller holds
 // Change.
 func (o *Origin) repull(doc *signed.KeyDocument) error {
-	o.Cfg.Logger.Warn("a peer revoked a key that signed stored pages; its streams are pulled again", "peer",
-		o.Domain.Name())
+	o.Cfg.Logger.Warn("a key that signed stored pages of a peer was revoked, or its authority was dropped; "+
+		"the streams are pulled again", "peer", o.Domain.Name())
 
 	for _, f := range o.Streams.Pair.Feeds() {
 		if err := o.Streams.rewind(f, doc); err != nil {

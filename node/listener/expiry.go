@@ -2,8 +2,10 @@ package listener
 
 import (
 	"crypto/tls"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,9 +21,12 @@ const renewal = 30 * time.Second
 // so that one with a renewed certificate loses no request.
 //
 // valid reports whether a certificate would be accepted now. If not, because its CA was
-// removed from the bundle of its domain, the next answer is the connection's last.
-func ExpireWithCertificates(server *http.Server, valid func(*tls.ConnectionState, time.Time) bool) {
-	timers := &expiryTimers{byConn: map[net.Conn]*time.Timer{}}
+// removed from the bundle of its domain, the next answer is the connection's last. The
+// returned function closes such connections at once, with the streams on them; the caller
+// calls it once a bundle has changed.
+func ExpireWithCertificates(server *http.Server, valid func(*tls.ConnectionState, time.Time) bool) (
+	closeInvalid func()) {
+	timers := &expiryTimers{valid: valid, byConn: map[*tls.Conn]*time.Timer{}}
 	server.ConnState = timers.stateChanged
 
 	next := server.Handler
@@ -33,6 +38,8 @@ func ExpireWithCertificates(server *http.Server, valid func(*tls.ConnectionState
 
 		next.ServeHTTP(w, r)
 	})
+
+	return timers.closeInvalid
 }
 
 // endsSoon reports whether a client should connect again by a renewed certificate.
@@ -49,8 +56,24 @@ func endsSoon(state *tls.ConnectionState) bool {
 
 // expiryTimers closes connections when their clients' certificates end.
 type expiryTimers struct {
+	valid func(*tls.ConnectionState, time.Time) bool
+
 	mu     sync.Mutex
-	byConn map[net.Conn]*time.Timer // of open connections with a certificate
+	byConn map[*tls.Conn]*time.Timer // of open connections with a certificate
+}
+
+// closeInvalid closes the connections whose clients' certificates are not valid.
+func (e *expiryTimers) closeInvalid() {
+	e.mu.Lock()
+	open := slices.Collect(maps.Keys(e.byConn))
+	e.mu.Unlock()
+
+	for _, conn := range open {
+		state := conn.ConnectionState()
+		if !e.valid(&state, time.Now()) {
+			_ = conn.NetConn().Close() // not TLS's Close, which waits for a client that may not read
+		}
+	}
 }
 
 // stateChanged implements http.Server's ConnState. A connection becomes active after its
@@ -66,13 +89,13 @@ func (e *expiryTimers) stateChanged(conn net.Conn, state http.ConnState) {
 
 	switch state {
 	case http.StateActive:
-		if e.byConn[conn] == nil {
+		if e.byConn[secure] == nil {
 			e.start(secure)
 		}
 	case http.StateClosed, http.StateHijacked:
-		if timer := e.byConn[conn]; timer != nil {
+		if timer := e.byConn[secure]; timer != nil {
 			timer.Stop()
-			delete(e.byConn, conn)
+			delete(e.byConn, secure)
 		}
 	}
 }
@@ -87,6 +110,10 @@ func (e *expiryTimers) start(conn *tls.Conn) {
 	}
 
 	if expiry := trust.Expiry(&state); !expiry.IsZero() {
+		if !e.valid(&state, time.Now()) { // a bundle has changed since the handshake
+			_ = conn.NetConn().Close()
+		}
+
 		e.byConn[conn] = time.AfterFunc(time.Until(expiry), func() { _ = conn.Close() })
 	}
 }

@@ -1,9 +1,13 @@
 package listener
 
 import (
+	"context"
 	"crypto/tls"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,5 +64,113 @@ func TestAConnectionEndsWithItsCA(t *testing.T) {
 
 	if got := header(); got != "close" {
 		t.Errorf("by another bundle: %q", got)
+	}
+}
+
+// Once a CA is taken out of its domain's bundle, the connections by its certificates end at once,
+// with an answer that goes on for as long as its client reads; those of other clients stay.
+//
+// Requirement: TRUST-002, TRUST-003
+func TestOpenConnectionsEndWithTheirCA(t *testing.T) {
+	alpha := spiffeid.RequireTrustDomainFromString("alpha.test")
+	bundles := trust.NewBundles()
+	dropped, kept := newCA(t, alpha), newCA(t, alpha)
+	must(t, bundles.SetX509(alpha, append(dropped.Bundle().X509Authorities(), kept.Bundle().X509Authorities()...)))
+
+	verifier := trust.NewClientVerifier(bundles)
+	began, more := make(chan struct{}, 2), make(chan struct{})
+	s := &http.Server{TLSConfig: trust.ServerTLS(issue(t, kept, "/roster/node/1"), bundles, nil)}
+	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		began <- struct{}{}
+
+		select {
+		case <-more:
+		case <-r.Context().Done():
+		}
+	})
+	closeInvalid := ExpireWithCertificates(s, func(state *tls.ConnectionState, now time.Time) bool {
+		_, err := verifier.Verify(state.PeerCertificates, now)
+		return err == nil
+	})
+
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = s.ServeTLS(ln, "", "") })
+	defer serving.Wait()
+	defer s.Close()
+
+	ended := map[*trust.CA]chan error{}
+
+	for _, ca := range []*trust.CA{dropped, kept} {
+		anyone := func(spiffeid.ID) error { return nil }
+		config := trust.ClientTLS(issue(t, ca, "/agent/ada"), bundles, anyone)
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
+		defer client.CloseIdleConnections()
+
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+ln.Addr().String(), nil)
+		must(t, err)
+		res, err := client.Do(req)
+		must(t, err)
+		defer res.Body.Close()
+
+		<-began
+
+		ended[ca] = make(chan error, 1)
+		go func() {
+			_, err := io.Copy(io.Discard, res.Body)
+			ended[ca] <- err
+		}()
+	}
+
+	must(t, bundles.SetX509(alpha, kept.Bundle().X509Authorities()))
+	closeInvalid()
+
+	select {
+	case err := <-ended[dropped]:
+		if err == nil {
+			t.Error("the answer on the connection by the dropped CA was finished")
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("the connection by the dropped CA is open")
+	}
+
+	select {
+	case more <- struct{}{}:
+		if err := <-ended[kept]; err != nil {
+			t.Errorf("the answer on the connection by the other CA: %v", err)
+		}
+	case err := <-ended[kept]:
+		t.Errorf("the connection by the other CA has ended: %v", err)
+	}
+}
+
+func newCA(t *testing.T, td spiffeid.TrustDomain) *trust.CA {
+	t.Helper()
+	ca, err := trust.NewCA(td, time.Now())
+	must(t, err)
+
+	return ca
+}
+
+func issue(t *testing.T, ca *trust.CA, path string) *trust.Source {
+	t.Helper()
+	svid, err := ca.Issue(path, time.Hour, time.Now())
+	must(t, err)
+
+	return trust.NewSource(svid)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+
+	if err != nil {
+		t.Fatal(err)
 	}
 }

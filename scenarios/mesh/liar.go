@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	apiwire "github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/trust"
@@ -23,16 +25,20 @@ type Liar struct {
 	Doc  *signed.KeyDocument
 	Last *signed.Page // the true announcements; the lies continue from there
 
-	m    *Mesh
-	node *Node
-	ring *trust.Keyring
-	srv  *http.Server
+	m      *Mesh
+	node   *Node
+	source *trust.Source // with the node's SVID of then
+	ring   *trust.Keyring
+	srv    *http.Server
+
+	serving sync.WaitGroup
 
 	mu      sync.Mutex // guards the fields below
 	changed chan struct{}
 	pages   map[string][]signed.Digest // by peer or its node: one digest per revision after Last
 	alone   map[string][]signed.Digest // by node of a peer: its private stream
 	docs    map[string]*signed.KeyDocument
+	bundle  []byte // at the bundle endpoint; nil for none
 }
 
 // Corrupt replaces a domain's nodes.
@@ -42,6 +48,7 @@ func (m *Mesh) Corrupt(name string) *Liar {
 	liar := &Liar{
 		m:       m,
 		node:    n,
+		source:  trust.NewSource(n.source.SVID()),
 		changed: make(chan struct{}),
 		pages:   map[string][]signed.Digest{},
 		alone:   map[string][]signed.Digest{},
@@ -64,17 +71,32 @@ func (m *Mesh) Corrupt(name string) *Liar {
 	m.Net.Revive(n.host)
 	ln, err := m.Net.Listen(net.JoinHostPort(n.host, "8400"))
 	m.must(err)
-	liar.srv = &http.Server{Handler: liar, TLSConfig: trust.ServerTLS(n.source, m.bundles, func(string) {}),
-		ErrorLog: nil}
+	liar.srv = &http.Server{Handler: liar, TLSConfig: trust.ServerTLS(liar.source, m.bundles, func(string) {}),
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
 
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = liar.srv.ServeTLS(ln, "", "") })
-	m.T.Cleanup(func() {
-		_ = liar.srv.Close()
-		serving.Wait()
-	})
+	liar.serving.Go(func() { _ = liar.srv.ServeTLS(ln, "", "") })
+	m.T.Cleanup(liar.Leave)
 
 	return liar
+}
+
+// Leave ends the liar: the domain's nodes may be restarted.
+func (l *Liar) Leave() {
+	_ = l.srv.Close()
+	l.serving.Wait()
+}
+
+// Steal makes the liar a thief's: it has an SVID of the stolen authority in the place of the node's.
+func (l *Liar) Steal(thief *Thief) {
+	l.m.T.Helper()
+	l.source.Set(thief.source(trust.NodePath + "1").SVID())
+}
+
+// Publish answers requests of peers for the domain's bundle.
+func (l *Liar) Publish(bundle []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.bundle = bundle
 }
 
 // truth asks the node as another domain's node would.
@@ -157,7 +179,7 @@ func (l *Liar) Rotate(revoked ...string) {
 	l.m.T.Helper()
 	key, err := trust.OpenKey(l.m.T.TempDir())
 	l.m.must(err)
-	svid := l.node.source.SVID()
+	svid := l.source.SVID()
 	attestation, err := key.Attest(svid, time.Now())
 	l.m.must(err)
 	l.mu.Lock()
@@ -173,6 +195,15 @@ func (l *Liar) Rotate(revoked ...string) {
 
 // ServeHTTP answers a peer's node.
 func (l *Liar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == apiwire.BundlePath {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+
+		_, _ = w.Write(l.bundle)
+
+		return
+	}
+
 	id, ok := trust.PeerID(r.TLS)
 	if !ok {
 		w.WriteHeader(http.StatusUnauthorized)

@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"time"
 
+	apiclient "github.com/roster-mesh/roster/api/client"
+	apiwire "github.com/roster-mesh/roster/api/wire"
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -54,6 +57,52 @@ func (d *Domain) DropCA() {
 	d.env.T.Helper()
 	d.env.Note("%s drops its first CA", d.Name)
 	d.publish(d.issuer())
+}
+
+// ReplaceCA gives the domain another CA in the place of a stolen one: its nodes have new SVIDs and
+// a bundle of the new CA alone, without overlap.
+func (d *Domain) ReplaceCA() {
+	d.env.T.Helper()
+	d.env.Note("%s replaces its CA", d.Name)
+	ca, err := trust.NewCA(d.td, time.Now())
+	d.env.must(err)
+
+	d.mu.Lock()
+	d.ca = ca
+	clear(d.clients)
+	d.mu.Unlock()
+	d.publish(ca)
+	d.Renew()
+}
+
+// Trust gives a peer's authorities to a domain in the place of those that it trusts, by its
+// operator's command.
+func (d *Domain) Trust(peer *Domain) {
+	d.env.T.Helper()
+	jwks, err := peer.Bundle().Marshal()
+	d.env.must(err)
+	d.env.Note("%s trusts the present CA of %s alone", d.Name, peer.Name)
+	ctx, cancel := request()
+	defer cancel()
+	d.env.must(d.living().client(operator).Operator().SetPeer(ctx, peer.Name, apiclient.PeerSettings{Bundle: jwks}))
+}
+
+// Release releases a frozen peer, by the domain's operator.
+func (d *Domain) Release(peer *Domain) error {
+	ctx, cancel := request()
+	defer cancel()
+
+	return d.living().client(operator).Operator().ChangePeering(ctx, peer.Name, apiclient.PeerRelease)
+}
+
+// Follow has a domain refresh a peer's bundle from the peer's endpoint again.
+func (d *Domain) Follow(peer *Domain) {
+	d.env.T.Helper()
+	ctx, cancel := request()
+	defer cancel()
+	d.env.must(d.living().client(operator).Operator().SetPeer(ctx, peer.Name, apiclient.PeerSettings{
+		BundleEndpoint: &apiclient.BundleEndpoint{URL: peer.Nodes[0].URL() + apiwire.BundlePath,
+			Profile: directory.ProfileSPIFFE}}))
 }
 
 // publish writes the domain's bundle into the files of its nodes, and has the stories'

@@ -3,14 +3,17 @@ package mesh
 import (
 	"context"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/trust"
 )
 
 func setPeerCommand(session connect.Session) *cobra.Command {
@@ -25,9 +28,16 @@ Import rules apply at once to registrations that are here already. Quotas (--rec
 --bytes, --owner-share) limit new registrations only.
 
 The addresses come from the invitation. If the peer's nodes move, set the new addresses with
---nodes and --gossip: at the peer, "roster raft peers -o wide" lists them.`,
+--nodes and --gossip: at the peer, "roster raft peers -o wide" lists them.
+
+--peer-bundle replaces the peer's authorities at once, as when one was stolen: every node
+refuses what the dropped ones certified, ends connections by it, and fetches the peer's
+registrations again. Compare the fingerprints with the peer's operator first. The refresh of
+the bundle ends, unless --bundle-endpoint is given too, because the endpoint may still have a
+dropped authority.`,
 		Example: "  roster peer set beta.test --export-names 'public-*' --export-kinds a2a,mcp\n" +
 			"  roster peer set beta.test --records 5000 --on-stale hide\n" +
+			"  roster peer set beta.test --peer-bundle beta-ca.pem\n" +
 			"  roster peer set beta.test --nodes https://ad1.beta.test:8400,https://ad2.beta.test:8400",
 		Args: cli.Args("DOMAIN"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -89,6 +99,7 @@ type peerChange struct {
 	gossip   []string
 	endpoint string // of the bundle
 	profile  string // of the endpoint
+	bundle   string // file
 }
 
 // The flags of roster peer set that are read by name.
@@ -102,6 +113,7 @@ const (
 	flagGossip      = "gossip"
 	flagEndpoint    = "bundle-endpoint"
 	flagProfile     = "bundle-profile"
+	flagBundle      = "peer-bundle"
 )
 
 func (p *peerChange) addFlags(cmd *cobra.Command) {
@@ -124,6 +136,8 @@ func (p *peerChange) addFlags(cmd *cobra.Command) {
 		"`URLS` of the peer's nodes, https://HOST[:PORT]; replaces the known ones")
 	flags.StringSliceVar(&p.gossip, flagGossip, nil,
 		"gossip `ADDRESSES` of the peer's nodes, HOST:PORT; replaces the known ones; \"\" for none")
+	flags.StringVar(&p.bundle, flagBundle, "",
+		"`FILE` with the peer's authorities (SPIFFE bundle or PEM) in the place of the present; ends the refresh")
 	flags.StringVar(&p.endpoint, flagEndpoint, "",
 		"https `URL` from which the peer's bundle is refreshed; \"\" stops the refresh")
 	flags.StringVar(&p.profile, flagProfile, directory.ProfileSPIFFE,
@@ -146,12 +160,57 @@ func (p *peerChange) run(ctx context.Context, session connect.Session, domain st
 		return err
 	}
 
+	prints, err := p.readBundle(session, domain, &settings)
+	if err != nil {
+		return err
+	}
+
 	if err := client.Operator().SetPeer(ctx, domain, settings); err != nil {
 		return cli.Suggest(err, cli.ExitNotFound, session.CommandLine("peer", "list"))
 	}
 
-	return session.PrintWritten(cli.Written{Href: "/v1/operator/peers", Subject: domain, Result: "updated"},
+	err = session.PrintWritten(cli.Written{Href: "/v1/operator/peers", Subject: domain, Result: "updated"},
 		"updated the peering with %s", domain)
+	if err == nil && prints != nil {
+		session.Note("Its authorities have the fingerprints %s now.", strings.Join(prints, " "))
+		noteRefresh(session, peer, settings.BundleEndpoint != nil)
+	}
+
+	return err
+}
+
+// readBundle puts the peer's authorities of --peer-bundle into the settings, and returns their
+// fingerprints; none if the flag isn't given.
+func (p *peerChange) readBundle(session connect.Session, domain string, to *apiclient.PeerSettings) ([]string, error) {
+	if !p.command.Flags().Changed(flagBundle) {
+		return nil, nil
+	}
+
+	td, err := spiffeid.TrustDomainFromString(domain)
+	if err != nil {
+		return nil, cli.Usage("DOMAIN must be a trust domain such as beta.test, got %q", domain)
+	}
+
+	text, err := session.ReadFile(p.bundle, trust.MaxBundle+1)
+	if err != nil {
+		return nil, err
+	}
+
+	if to.Bundle, err = trust.BundleJWKS(td, text); err != nil {
+		return nil, cli.Usage("--%s %s is no bundle of %s: %v", flagBundle, p.bundle, domain, err)
+	}
+
+	return trust.Fingerprints(td, to.Bundle)
+}
+
+// noteRefresh notes that the bundle is no longer refreshed, and the command that changes it.
+func noteRefresh(session connect.Session, peer *apiclient.Peer, given bool) {
+	if given || peer.BundleEndpoint == "" {
+		return
+	}
+
+	session.Note("The bundle is no longer refreshed. Once the endpoint has no dropped authority:")
+	session.Note("  %s", session.CommandLine("peer", "set", peer.Domain, "--"+flagEndpoint, peer.BundleEndpoint))
 }
 
 // settings returns the peer's present settings with the given changes.
@@ -183,7 +242,8 @@ func (p *peerChange) settings(peer *apiclient.Peer) (apiclient.PeerSettings, err
 		to.BundleEndpoint = &apiclient.BundleEndpoint{}
 	}
 
-	if to.Export == nil && to.Import == nil && to.Addresses == nil && to.Gossip == nil && to.BundleEndpoint == nil {
+	if to.Export == nil && to.Import == nil && to.Addresses == nil && to.Gossip == nil && to.BundleEndpoint == nil &&
+		!p.command.Flags().Changed(flagBundle) {
 		return to, cli.Usage("nothing to set; give at least one flag, such as --export-names")
 	}
 

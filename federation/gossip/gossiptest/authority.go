@@ -98,6 +98,17 @@ func (a *Authorities) of(t testing.TB, td spiffeid.TrustDomain) *authority {
 	return a.cas[td]
 }
 
+// Replace gives a domain another authority in the place of its own. Certificates of the first are
+// no longer accepted.
+func (a *Authorities) Replace(t testing.TB, td spiffeid.TrustDomain) {
+	t.Helper()
+
+	a.mu.Lock()
+	delete(a.cas, td)
+	a.mu.Unlock()
+	a.of(t, td)
+}
+
 // verify checks the other end's certificate by the authority of its domain.
 func (a *Authorities) verify(state tls.ConnectionState) error {
 	leaf := state.PeerCertificates[0]
