@@ -1,0 +1,172 @@
+package span
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+)
+
+const sampled = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+// recording returns a tracer that records traces only if a caller asks for it, and its spans.
+func recording(allow bool) (*Tracer, *tracetest.SpanRecorder) {
+	spans := tracetest.NewSpanRecorder()
+	provider := sdk.NewTracerProvider(sdk.WithSampler(sdk.ParentBased(sdk.NeverSample())), sdk.WithSpanProcessor(spans))
+
+	return NewTracer(provider, func() bool { return allow }), spans
+}
+
+// A caller's trace is continued only if the caller is trusted, its header is well-formed and its
+// flag is within the rate. What else it sends of a trace is dropped.
+//
+// Requirement: OPS-030
+func TestTheTraceOfACallerIsContinued(t *testing.T) {
+	for name, test := range map[string]struct {
+		header  []string
+		trusted bool
+		allow   bool
+		want    bool
+	}{
+		"of a trusted caller":           {[]string{sampled}, true, true, true},
+		"of a stranger":                 {[]string{sampled}, false, true, false},
+		"over the rate":                 {[]string{sampled}, true, false, false},
+		"that is not recorded":          {[]string{sampled[:len(sampled)-1] + "0"}, true, true, false},
+		"named twice":                   {[]string{sampled, sampled}, true, true, false},
+		"in upper case":                 {[]string{strings.ToUpper(sampled)}, true, true, false},
+		"with a longer field":           {[]string{sampled + "-00"}, true, true, false},
+		"with a shorter field":          {[]string{sampled[:len(sampled)-1]}, true, true, false},
+		"without an id":                 {[]string{"00-00000000000000000000000000000000-b7ad6b7169203331-01"}, true, true, false},
+		"without a parent":              {[]string{"00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01"}, true, true, false},
+		"with flags that are not known": {[]string{sampled[:len(sampled)-2] + "ff"}, true, true, false},
+		"of an invalid version":         {[]string{"ff" + sampled[2:]}, true, true, false},
+		"with other separators":         {[]string{strings.ReplaceAll(sampled, "-", "_")}, true, true, false},
+		"with nothing":                  {nil, true, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tracer, spans := recording(test.allow)
+			header := http.Header{Header: test.header, "Tracestate": {"vendor=canary"}, "Baggage": {"who=canary"}}
+
+			ctx, span := tracer.Request(t.Context(), time.Now(), header, test.trusted)
+			if span.IsRecorded() != test.want {
+				t.Fatalf("recorded: %t, want %t", span.IsRecorded(), test.want)
+			}
+
+			out := http.Header{}
+			Inject(ctx, out)
+			span.Answered("GET", "/ad/l", 200)
+
+			if !test.want {
+				if len(out) > 0 || len(spans.Ended()) > 0 {
+					t.Errorf("%v is sent on, and %d spans are recorded", out, len(spans.Ended()))
+				}
+
+				return
+			}
+
+			ended := spans.Ended()[0]
+			if ended.Parent().SpanID().String() != "b7ad6b7169203331" || ended.Parent().TraceState().Len() > 0 ||
+				len(out) != 1 || !strings.HasPrefix(out.Get(Header), sampled[:36]+ended.SpanContext().SpanID().String()) {
+				t.Errorf("the span's parent is %v; sent on: %v", ended.Parent(), out)
+			}
+		})
+	}
+}
+
+// A forwarded write continues the trace that the sender recorded, and begins none.
+func TestAForwardedWriteContinuesItsTrace(t *testing.T) {
+	tracer, spans := recording(true)
+	ctx, request := tracer.Request(t.Context(), time.Now(), http.Header{Header: {sampled}}, true)
+
+	_, accepted := tracer.Accept(t.Context(), Traceparent(ctx))
+	accepted.Done(errors.New("canary"))
+	request.Answered("POST", "/ad/r", 503)
+
+	for _, text := range []string{"", "canary", sampled[:len(sampled)-1] + "0"} {
+		if _, none := tracer.Accept(t.Context(), text); none.IsRecorded() {
+			t.Errorf("%q begins a trace", text)
+		}
+	}
+
+	ended := spans.Ended()
+	if len(ended) != 2 || ended[0].Parent().SpanID() != ended[1].SpanContext().SpanID() ||
+		ended[0].Status().Description != "" {
+		t.Errorf("%d spans, want the accepted write, and its parent the request: %v", len(ended), ended)
+	}
+}
+
+// A step has a span only within recorded work; pieces of a step add up to one span.
+func TestStepsArePartsOfWhatIsRecorded(t *testing.T) {
+	tracer, spans := recording(true)
+
+	_, none := Start(t.Context(), Parse)
+	none.Done(nil)
+	Past(t.Context(), Admit, time.Now(), time.Now(), 1)
+	Measure(t.Context(), Policy).Add(time.Now())
+
+	if _, none := (*Tracer)(nil).Start(t.Context(), PeerPage); none.IsRecorded() {
+		t.Error("a nil tracer records")
+	}
+
+	ctx, request := tracer.Request(t.Context(), time.Now(), http.Header{Header: {sampled}}, true)
+	inside, step := Start(ctx, Lookup)
+	share := Measure(inside, Policy)
+	share.Add(time.Now().Add(-time.Second))
+	share.Add(time.Now().Add(-time.Second))
+	share.End()
+	step.Items(2)
+	step.End()
+	request.Answered("GET", "/ad/l", 200)
+
+	ended := spans.Ended()
+	if len(ended) != 3 {
+		t.Fatalf("%d spans, want 3", len(ended))
+	}
+
+	policy, lookup := ended[0], ended[1]
+	if took := policy.EndTime().Sub(policy.StartTime()); policy.Name() != "policy" || took < 2*time.Second ||
+		policy.Parent().SpanID() != lookup.SpanContext().SpanID() || policy.Attributes()[0].Value.AsInt64() != 2 {
+		t.Errorf("%s took %s with %v", policy.Name(), took, policy.Attributes())
+	}
+}
+
+// Each step has a name of its own.
+func TestNamesAreDistinct(t *testing.T) {
+	all := slices.Clone(Names())
+	slices.Sort(all)
+
+	if slices.Contains(all, "") || len(slices.Compact(all)) != len(Names()) {
+		t.Errorf("names are missing or occur twice: %q", all)
+	}
+}
+
+// Without a trace, steps cost no memory.
+//
+// Requirement: OPS-030
+func TestStepsCostNothingWhileTracesAreOff(t *testing.T) {
+	ctx := trace.ContextWithSpan(context.Background(), nil)
+	header := http.Header{}
+
+	var tracer *Tracer
+
+	allocated := testing.AllocsPerRun(100, func() {
+		ctx, request := tracer.Request(ctx, time.Time{}, header, true)
+		_, step := Start(ctx, Parse)
+		step.Items(1)
+		step.Done(nil)
+		Past(ctx, Admit, time.Time{}, time.Time{}, 0)
+		Inject(ctx, header)
+		request.Answered("GET", "", 200)
+	})
+
+	if allocated > 0 || len(header) > 0 {
+		t.Errorf("%v allocations, and the header is %v", allocated, header)
+	}
+}
