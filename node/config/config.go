@@ -50,6 +50,7 @@ type Config struct {
 	Disk        Disk                 `yaml:"disk"`
 	Audit       Audit                `yaml:"audit"`
 	Log         Log                  `yaml:"log"`
+	Trace       Trace                `yaml:"trace"`
 }
 
 // Default returns the configuration of an empty file. The trust domain, public_url, data,
@@ -79,6 +80,7 @@ func Default() Config {
 		},
 		Audit: Audit{Size: 64, Files: 32},
 		Log:   Log{Level: "info", Format: "json"},
+		Trace: Trace{Sample: 0.01, Asked: 10},
 	}
 }
 
@@ -115,6 +117,7 @@ func (c *Config) resolvePaths(dir string) {
 	paths := []*string{
 		&c.Data, &c.Identity.Cert, &c.Identity.Key, &c.Identity.Bundle, &c.Bundles.CA,
 		&c.Discovery.Embeddings.KeyFile, &c.Crawl.CA, &c.Probe.CA, &c.Gateway.Identity.Cert, &c.Gateway.Identity.Key,
+		&c.Trace.CA,
 	}
 
 	for i := range c.Discovery.Taxonomies {
@@ -154,6 +157,7 @@ func (c *Config) validate(r *report) {
 	c.Disk.validate(r)
 	c.Audit.validate(r)
 	c.Log.validate(r)
+	c.Trace.validate(r)
 	c.Limits.validate(r, c.Lifetimes)
 
 	// The largest body fits into the share of an address.

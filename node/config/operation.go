@@ -3,6 +3,8 @@ package config
 import (
 	"io"
 	"log/slog"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
@@ -11,6 +13,7 @@ import (
 const (
 	maxHold       = 365 * 24 * time.Hour
 	maxDrain      = 10 * time.Minute
+	maxAsked      = 1000
 	minHandOver   = 2 * time.Second // a new leader takes a second or two
 	maxAuditSize  = 10_000          // MiB
 	maxAuditFiles = 10_000
@@ -75,6 +78,34 @@ func (a *Audit) validate(r *report) {
 		"must be 0s or from %s to %s, got %s", minAuditKeep, maxAuditKeep, a.Keep)
 	r.require(a.Keep == 0 || a.Files != 1, "audit.keep",
 		"with audit.files of 1 there is no older file to remove; allow at least 2")
+}
+
+// Trace configures OpenTelemetry traces: the collector to which they are exported, the file with the
+// CAs that certify it, the share of the node's own traces that are recorded, and how many a second
+// are recorded because a caller asks for it. Without an Endpoint nothing is recorded.
+type Trace struct {
+	Endpoint string  `yaml:"endpoint"`
+	CA       string  `yaml:"ca"`
+	Sample   float64 `yaml:"sample"`
+	Asked    float64 `yaml:"asked"`
+}
+
+func (t *Trace) validate(r *report) {
+	r.require(t.Endpoint == "" || isCollector(t.Endpoint), "trace.endpoint",
+		"must be the URL to which spans are posted, such as http://127.0.0.1:4318/v1/traces, got %q", t.Endpoint)
+	r.require(t.CA == "" || strings.HasPrefix(t.Endpoint, "https:"), "trace.ca",
+		"is for a trace.endpoint with https, got %q", t.Endpoint)
+	r.require(t.Sample >= 0 && t.Sample <= 1, "trace.sample", "must be from 0 to 1, got %v", t.Sample)
+	r.require(t.Asked >= 0 && t.Asked <= maxAsked, "trace.asked", "must be from 0 to %d, got %v", maxAsked, t.Asked)
+}
+
+// isCollector reports whether text is an absolute URL of http or https with a path, and without an
+// account, a query or a fragment.
+func isCollector(text string) bool {
+	u, err := url.Parse(text)
+
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && len(u.Path) > 1 &&
+		u.User == nil && u.RawQuery == "" && u.Fragment == "" && (u.Port() == "" || isPort(u.Port()))
 }
 
 // Log says how a node logs.

@@ -1,0 +1,271 @@
+package tracing
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/roster-mesh/roster/directory/span"
+)
+
+// start exports all traces to a collector. The text that it returns is the log.
+func start(t *testing.T, collector http.HandlerFunc) (*Tracing, *strings.Builder) {
+	t.Helper()
+
+	server := httptest.NewServer(collector)
+	t.Cleanup(server.Close)
+
+	log := &strings.Builder{}
+
+	tracing, err := Start(Config{Endpoint: server.URL + "/v1/traces", Sample: 1, Asked: 1, Version: "v0",
+		Logger: slog.New(slog.NewTextHandler(log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return tracing, log
+}
+
+// leaksNothing fails a test that leaves goroutines behind, once its server is closed.
+func leaksNothing(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+
+	t.Cleanup(func() { goleak.VerifyNone(t, before) })
+}
+
+// record begins and ends traces.
+func record(tracing *Tracing, count int) {
+	for range count {
+		_, step := tracing.Tracer().Start(context.Background(), span.PeerPage)
+		step.End()
+	}
+}
+
+func stop(t *testing.T, tracing *Tracing) {
+	t.Helper()
+
+	bound, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+
+	if err := tracing.Stop(bound); err != nil {
+		t.Error(err)
+	}
+}
+
+func wantCount(t *testing.T, tracing *Tracing, fate string, want uint64) {
+	t.Helper()
+
+	if got := tracing.Counts()[fate]; got != want {
+		t.Errorf("%d spans are counted as %s, want %d: %v", got, fate, want, tracing.Counts())
+	}
+}
+
+// Spans arrive with the program's name and version, and nothing of the node.
+//
+// Requirement: OPS-030
+func TestSpansArrive(t *testing.T) {
+	leaksNothing(t)
+
+	var received tracepb.TracesData
+
+	tracing, _ := start(t, func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if err := proto.Unmarshal(body, &received); err != nil || r.Header.Get("Content-Type") != "application/x-protobuf" {
+			t.Errorf("%v: %v", r.Header, err)
+		}
+	})
+	record(tracing, 3)
+	stop(t, tracing)
+	wantCount(t, tracing, "exported", 3)
+
+	about := received.ResourceSpans[0]
+	if spans := about.ScopeSpans[0].Spans; len(spans) != 3 || spans[0].Name != "federation.page" {
+		t.Errorf("%v", spans)
+	}
+
+	keys := map[string]string{}
+	for _, attribute := range about.Resource.Attributes {
+		keys[attribute.Key] = attribute.Value.GetStringValue()
+	}
+
+	if keys["service.name"] != "roster" || keys["service.version"] != "v0" || len(keys["service.instance.id"]) != 16 ||
+		len(keys) != 3 {
+		t.Errorf("the resource is %v", keys)
+	}
+}
+
+// A collector that doesn't answer holds nothing up. What doesn't fit the queue is dropped and
+// counted, and a stop waits no longer than it may.
+//
+// Requirement: OPS-030
+func TestAHungCollectorHoldsNothingUp(t *testing.T) {
+	leaksNothing(t)
+
+	hung := make(chan struct{})
+	tracing, log := start(t, func(http.ResponseWriter, *http.Request) { <-hung })
+	record(tracing, queueSize+100)
+	wantCount(t, tracing, "queue_full", 100)
+
+	bound, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+
+	if err := tracing.Stop(bound); err != nil {
+		t.Error(err)
+	}
+
+	wantCount(t, tracing, "failed", queueSize)
+	close(hung)
+
+	if lines := strings.Count(log.String(), "are lost"); lines != 1 || strings.Count(log.String(), "\n") != 2 {
+		t.Errorf("%d lines of loss:\n%s", lines, log)
+	}
+}
+
+// A batch is sent again while the collector asks for it, and not if it is refused.
+func TestABatchIsRetried(t *testing.T) {
+	var requests atomic.Int32
+
+	tracing, _ := start(t, func(w http.ResponseWriter, _ *http.Request) {
+		switch requests.Add(1) {
+		case 1:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case 3:
+			w.WriteHeader(http.StatusBadRequest)
+		}
+	})
+	record(tracing, 1)
+
+	if err := tracing.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	record(tracing, 2)
+	stop(t, tracing)
+	wantCount(t, tracing, "exported", 1)
+	wantCount(t, tracing, "failed", 2)
+
+	if requests.Load() != 3 {
+		t.Errorf("%d requests, want 3", requests.Load())
+	}
+}
+
+// Spans that the collector rejects are counted.
+func TestRejectedSpansAreCounted(t *testing.T) {
+	partial := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 2)
+	partial = protowire.AppendString(protowire.AppendTag(partial, 2, protowire.BytesType), "too old")
+	answer := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), partial)
+
+	tracing, _ := start(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(answer) })
+	record(tracing, 5)
+	stop(t, tracing)
+	wantCount(t, tracing, "exported", 3)
+	wantCount(t, tracing, "rejected", 2)
+
+	for _, malformed := range [][]byte{nil, {0xff}, {0x0a, 0x05}, []byte("<html>"), answer[:3]} {
+		if count := rejectedSpans(malformed); count != 0 {
+			t.Errorf("%x rejects %d spans", malformed, count)
+		}
+	}
+}
+
+// flaky is a library's exporter whose collector is away until it is set to be there.
+type flaky struct{ there bool }
+
+func (f *flaky) ExportSpans(context.Context, []sdk.ReadOnlySpan) error {
+	if f.there {
+		return nil
+	}
+
+	return errors.New("connection refused")
+}
+
+func (*flaky) Shutdown(context.Context) error { return nil }
+
+// The log has one line when spans begin to be lost and one when none was for a minute, however many
+// are lost between.
+//
+// Requirement: OPS-030
+func TestTheLogHasALineAtLossAndOneAtReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text bytes.Buffer
+
+		collector := &flaky{}
+		export := newExporter(collector, newClient("http://127.0.0.1:1/v1/traces", nil),
+			slog.New(slog.NewTextHandler(&text, nil)))
+		send := func() {
+			_ = export.ExportSpans(t.Context(), make([]sdk.ReadOnlySpan, 10))
+			<-time.After(5 * time.Second)
+		}
+
+		for range 3 {
+			send()
+		}
+
+		collector.there = true
+		for range 30 {
+			send()
+		}
+
+		lines := strings.Split(strings.TrimSpace(text.String()), "\n")
+		if len(lines) != 2 || !strings.Contains(lines[0], "lost") || !strings.Contains(lines[1], "again") ||
+			!strings.HasSuffix(lines[1], "lost=30") {
+			t.Errorf("the log is\n%s", text.String())
+		}
+	})
+}
+
+// The rate of traces that callers ask for is bounded.
+func TestCallersAskForSoManyTraces(t *testing.T) {
+	tracing, _ := start(t, func(http.ResponseWriter, *http.Request) {})
+	defer stop(t, tracing)
+
+	header := http.Header{span.Header: {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}
+	recorded := 0
+
+	for range 20 {
+		_, step := tracing.Tracer().Request(t.Context(), time.Now(), header, true)
+		if step.IsRecorded() {
+			recorded++
+		}
+
+		step.End()
+	}
+
+	if recorded == 0 || recorded > 10 {
+		t.Errorf("%d of 20 traces are recorded at one a second", recorded)
+	}
+}
+
+// Spans of many goroutines are counted once each.
+func TestSpansAreCountedOnce(t *testing.T) {
+	tracing, _ := start(t, func(http.ResponseWriter, *http.Request) {})
+
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() { record(tracing, 2000) })
+	}
+
+	all.Wait()
+	stop(t, tracing)
+
+	counts := tracing.Counts()
+	if sum := counts["exported"] + counts["queue_full"] + counts["failed"]; sum != 16000 {
+		t.Errorf("%d spans of 16000 are counted: %v", sum, counts)
+	}
+}
