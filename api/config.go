@@ -18,6 +18,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/discovery"
 )
 
@@ -190,6 +191,7 @@ type Config struct {
 	Trail  operator.Trail
 	Node   spiffeid.ID
 	Logger *slog.Logger // may be nil
+	Tracer *span.Tracer // nil records nothing
 	// Observe is called for every answer; may be nil. The method is one of a fixed set, or
 	// other. The route is a path of the table, and empty if no row of it took the request.
 	Observe func(method, route string, status int, took time.Duration)

@@ -20,7 +20,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		began := time.Now()
 		growStack(len(r.URL.Path))
 
-		call := &request.Call{RequestID: problem.RequestID(r), Level: slog.LevelInfo}
+		call := &request.Call{RequestID: problem.RequestID(r), Level: slog.LevelInfo, Arrived: began}
 		r = r.WithContext(request.With(r.Context(), call))
 		call.Request = r
 
@@ -59,6 +59,7 @@ func (s *Server) recoverFrom(w *recorder, call *request.Call, p any) {
 // report logs a call that was answered, and tells metrics.
 func (s *Server) report(call *request.Call, w *recorder, took time.Duration) {
 	s.logCall(call, w.status, w.bytes, took)
+	call.Span.Answered(methodLabel(call.Method), call.Route, w.status)
 
 	if s.cfg.Observe != nil {
 		s.cfg.Observe(methodLabel(call.Method), call.Route, w.status, took)

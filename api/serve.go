@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/roster-mesh/roster/api/access"
 	"github.com/roster-mesh/roster/api/admission"
@@ -11,6 +12,7 @@ import (
 	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/span"
 )
 
 // answer takes every request to its answer: it finds the request's route, admits it, and has
@@ -23,6 +25,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	call.Level = route.log
 
 	invalid, leave, err := s.admit(w, call, &route)
+	s.trace(call, &route)
+
 	if err == nil {
 		defer leave()
 
@@ -33,6 +37,33 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		s.auditRefusal(call, &route, err)
 		s.fail(w, call, err)
 	}
+}
+
+// trace begins the span of a call, once it is known who calls. The caller's own trace is continued
+// only for identities of the domain and for nodes of peers: others must not have a node record.
+func (s *Server) trace(call *request.Call, route *route) {
+	if s.cfg.Tracer == nil {
+		return
+	}
+
+	trusted := call.Identity.MemberOf(s.cfg.Domain) || route.who.level == levelNode && isNode(call.Identity)
+
+	ctx, begun := s.cfg.Tracer.Request(call.Context(), call.Arrived, call.Header, trusted)
+	if !begun.IsRecorded() {
+		return
+	}
+
+	call.Span = begun
+	call.Request = call.WithContext(ctx)
+
+	span.Past(ctx, span.Admit, call.Arrived, time.Now(), 0)
+}
+
+// isNode tells whether an identity is that of a domain's node (trust.md, "Identities").
+func isNode(id directory.Identity) bool {
+	spiffe, ok := id.SPIFFE()
+
+	return ok && strings.HasPrefix(spiffe.Path(), "/roster/node/")
 }
 
 // admit decides whether a call may begin (rule S1). Every request passes here, whether the

@@ -3,6 +3,7 @@ package consensus
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/fxamacker/cbor/v2"
 	"github.com/roster-mesh/roster/consensus/message"
@@ -30,7 +31,9 @@ type waitingChange[R any] struct {
 	data   cbor.RawMessage
 	weight int // number of changes
 	taken  atomic.Bool
-	done   chan R // holds one
+	added  time.Time
+	steps  *entrySteps // set before done has the result; nil if it went into no log entry
+	done   chan R      // holds one
 }
 
 func newBatcher[R any](closing <-chan struct{}, size, sizeBytes int) *batcher[R] {
@@ -47,7 +50,7 @@ func (b *batcher[R]) add(ctx context.Context, data cbor.RawMessage, weight int) 
 		queue = b.lists
 	}
 
-	change := &waitingChange[R]{data: data, weight: weight, done: make(chan R, 1)}
+	change := &waitingChange[R]{data: data, weight: weight, added: time.Now(), done: make(chan R, 1)}
 	select {
 	case queue <- change:
 		return change, nil

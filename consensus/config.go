@@ -15,6 +15,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/directory/span"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -101,6 +102,7 @@ type Config struct {
 	Rules       Rules        // the same for all members
 	Timing      Timing       // zero members have DefaultTiming's values
 	Logger      *slog.Logger // nil discards
+	Tracer      *span.Tracer // nil records nothing
 
 	reads  Versions                          // zero is this build's; a test may play an earlier release
 	sent   func(message []byte) []byte       // nil; a test may change what is sent to members

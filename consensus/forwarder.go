@@ -11,6 +11,7 @@ import (
 	"github.com/roster-mesh/roster/consensus/stream"
 	"github.com/roster-mesh/roster/consensus/transport"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/span"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -152,7 +153,12 @@ func (f *forwarder) exchange(ctx context.Context, to *leaderStream, m *message.W
 
 // forward sends a request to the leader, together with others, and waits until this
 // member has applied it. message.ErrNotLeader means that nothing was changed.
-func (f *forwarder) forward(ctx context.Context, req *message.Request) (directory.Outcome, error) {
+func (f *forwarder) forward(ctx context.Context, req *message.Request) (_ directory.Outcome, err error) {
+	ctx, step := span.Start(ctx, span.Forward)
+	defer func() { step.Done(err) }()
+
+	req.Trace = span.Traceparent(ctx)
+
 	raw, err := f.messenger.encode(req)
 	if err != nil {
 		return directory.Outcome{}, err
@@ -274,7 +280,10 @@ func (f *forwarder) successionLoop() {
 
 // write executes a request here, or sends it to the leader. It retries requests of which
 // nothing was begun, while there is time.
-func (f *forwarder) write(ctx context.Context, req *message.Request) (directory.Outcome, error) {
+func (f *forwarder) write(ctx context.Context, req *message.Request) (_ directory.Outcome, err error) {
+	ctx, step := span.Start(ctx, span.Write)
+	defer func() { step.Done(err) }()
+
 	if why := f.group.outside.Load(); why != nil {
 		return directory.Outcome{}, directory.Refuse(directory.Unavailable,
 			"this node is no member of its domain; nothing was changed: use another: %s", *why)

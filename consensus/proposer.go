@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/span"
 )
 
 // maxBatch bounds the commands of one log entry. One entry is under way at a time: several
@@ -69,6 +71,7 @@ func (p *proposer) run() {
 // enter stamps a group with the time, gives it to Raft, and answers each of its commands.
 func (p *proposer) enter(group []*proposal) {
 	entry := &inflightEntry{group: group}
+	entry.steps.entered, entry.steps.commands = time.Now(), len(group)
 
 	now, err := p.clocks.stamp()
 	if err == nil {
@@ -96,6 +99,12 @@ func (p *proposer) outcome(ctx context.Context, waiting *proposal) (directory.Ou
 	result, err := p.batches.result(ctx, waiting)
 	if err != nil {
 		return directory.Outcome{}, err
+	}
+
+	if s := waiting.steps; s != nil {
+		span.Past(ctx, span.Queue, waiting.added, s.entered, 0)
+		span.Past(ctx, span.Commit, s.entered, s.committed, s.commands)
+		span.Past(ctx, span.Apply, s.committed, s.applied, s.commands)
 	}
 
 	return result.Outcome, result.Err
@@ -144,11 +153,13 @@ func (p *proposer) submit(ctx context.Context, command *state.Command) (*proposa
 
 // applied answers the proposals of an entry of this member where it is applied, instead
 // of where Raft reports it: one goroutine less to wake for every write.
-func (p *proposer) applied(entry *raft.Log, results []state.Result) {
+func (p *proposer) applied(entry *raft.Log, committed time.Time, results []state.Result) {
 	last := p.inflight.Load()
 	if last == nil || len(entry.Data) == 0 || &last.data[0] != &entry.Data[0] {
 		return
 	}
+
+	last.steps.committed, last.steps.applied = committed, time.Now()
 
 	p.commits.committed()
 	last.answer(results, nil)
@@ -158,7 +169,16 @@ func (p *proposer) applied(entry *raft.Log, results []state.Result) {
 type inflightEntry struct {
 	data     []byte // which Raft hands to the machine as it was given to Raft
 	group    []*proposal
+	steps    entrySteps
 	answered atomic.Bool
+}
+
+// entrySteps are the times of an entry's steps at the leader, for traces.
+type entrySteps struct {
+	entered   time.Time // given to Raft
+	committed time.Time // given to the state machine
+	applied   time.Time
+	commands  int
 }
 
 // answer answers all proposals once. An entry whose outcome Raft no longer knows, as of a
@@ -172,6 +192,7 @@ func (f *inflightEntry) answer(results []state.Result, err error) {
 		if err != nil {
 			waiting.done <- state.Result{Err: err}
 		} else {
+			waiting.steps = &f.steps
 			waiting.done <- results[i]
 		}
 	}

@@ -394,6 +394,7 @@ type machine struct {
 // this member's applying.
 func (m machine) Apply(entry *raft.Log) any {
 	err := m.storage.disk.Ahead.Wait(entry.Index)
+	committed := time.Now()
 
 	var results []state.Result
 	if err == nil {
@@ -407,7 +408,7 @@ func (m machine) Apply(entry *raft.Log) any {
 		return err
 	}
 
-	m.proposer.applied(entry, results)
+	m.proposer.applied(entry, committed, results)
 
 	return results
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/consensus/stream"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/span"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -62,6 +63,8 @@ func (w *writeServer) finish(ctx context.Context, write *preparedWrite) (directo
 		return directory.Outcome{}, write.err
 	}
 
+	ctx = write.span.In(ctx)
+
 	out, err := w.proposer.outcome(ctx, write.proposal)
 	if write.req.Moved(write.command, err) {
 		return w.lead(ctx, write.req)
@@ -82,10 +85,14 @@ func (w *writeServer) lead(ctx context.Context, req *message.Request) (directory
 	}
 
 	for range maxPrepared {
+		_, step := span.Start(ctx, span.Prepare)
+
 		command, err := w.preparer.prepareFor(req)
 		if err == nil {
 			err = w.orders.sign(ctx, req, command)
 		}
+
+		step.Done(err)
 
 		if err != nil {
 			return directory.Outcome{}, err
@@ -184,10 +191,15 @@ func (w *writeServer) serve(ctx context.Context, from spiffeid.ID, body []byte) 
 		case err != nil:
 			write.err = err
 		case req.Brief():
-			write.req = req
-			write.command, write.err = w.preparer.prepareFor(req)
+			w.prepare(ctx, write, req)
 		default:
-			all.Go(func() { got.Replies[i] = *message.Answer(w.lead(ctx, req)) })
+			all.Go(func() {
+				ctx, accepted := w.cfg.Tracer.Accept(ctx, req.Trace)
+				out, err := w.lead(ctx, req)
+				accepted.Done(err)
+
+				got.Replies[i] = *message.Answer(out, err)
+			})
 		}
 	}
 
@@ -199,7 +211,10 @@ func (w *writeServer) serve(ctx context.Context, from spiffeid.ID, body []byte) 
 
 	for i := range begun {
 		if b := &begun[i]; b.req != nil || b.err != nil {
-			got.Replies[i] = *message.Answer(w.finish(ctx, b))
+			out, err := w.finish(ctx, b)
+			b.span.Done(err)
+
+			got.Replies[i] = *message.Answer(out, err)
 		}
 	}
 
@@ -218,7 +233,18 @@ type preparedWrite struct {
 	req      *message.Request
 	command  *state.Command
 	proposal *proposal
+	span     span.Span
 	err      error
+}
+
+// prepare prepares a request that waits for nothing.
+func (w *writeServer) prepare(ctx context.Context, write *preparedWrite, req *message.Request) {
+	ctx, write.span = w.cfg.Tracer.Accept(ctx, req.Trace)
+	_, step := span.Start(ctx, span.Prepare)
+
+	write.req = req
+	write.command, write.err = w.preparer.prepareFor(req)
+	step.Done(write.err)
 }
 
 // requestFrom reads a request of a member's.

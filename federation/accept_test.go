@@ -29,7 +29,8 @@ func (b *bench) looked() receivedPage {
 
 // accepted is the rest of a page's way.
 func (b *bench) accepted(p receivedPage) (protocol.Code, error) {
-	return p.origin.AcceptPage(p.Page, b.beta.records.Open(p.origin.Domain, p.Page.Page, p.records))
+	records := b.beta.records.Open(p.origin.Domain, p.Page.Page, p.records)
+	return p.origin.AcceptPage(b.Context(), p.Page, records)
 }
 
 // A page that passed the gate is nobody's any more once its peering has ended, or its

@@ -13,6 +13,7 @@ import (
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/federation/evidence"
 	"github.com/roster-mesh/roster/federation/gossip"
 	"github.com/roster-mesh/roster/federation/protocol"
@@ -66,6 +67,7 @@ type Config struct {
 	Verifier  evidence.Verifier // nil disables comparisons and evidence
 	Dialect   signed.Dialect    // supported formats; zero is format 1 of everything
 	Logger    *slog.Logger      // nil discards
+	Tracer    *span.Tracer      // nil records nothing
 	Panics    *contain.Panics   // counts panics on foreign bytes; nil creates a new counter
 	HeadEvery time.Duration     // between heads of one origin; 60 s by default
 	LongPoll  time.Duration     // a subscription's wait, at most a minute; 30 s by default

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/replica"
@@ -37,6 +38,11 @@ func (rc *receiver) prefetch(ctx context.Context, origin *replica.Origin, page *
 	if err != nil || len(names) == 0 {
 		return nil, err
 	}
+
+	ctx, step := span.Start(ctx, span.Fetch)
+	defer step.End()
+
+	step.Items(len(names))
 
 	ctx, cancel := context.WithTimeout(ctx, protocol.PrefetchTime)
 	defer cancel()

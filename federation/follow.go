@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/replica"
 	"github.com/roster-mesh/roster/federation/store"
@@ -239,7 +240,10 @@ func (fl *follower) open(ctx context.Context, origin *replica.Origin, message re
 			return // it is pulled once the disk answers
 		}
 
-		page, code, err := fl.receiver.take(ctx, message.From, giver, text)
+		traced, whole := fl.cfg.Tracer.Start(ctx, span.PeerPage)
+		page, code, err := fl.receiver.take(traced, message.From, giver, text)
+		whole.Done(err)
+
 		switch {
 		case errors.Is(err, errLate):
 			fl.putAside(origin, message)

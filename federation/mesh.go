@@ -162,7 +162,7 @@ func (m *Mesh) connect() {
 	m.receiver.evidence = m.evidence
 
 	m.puller = &puller{
-		cfg: cfg, store: m.store, client: m.client, receiver: m.receiver, gate: m.gate, records: m.records,
+		cfg: cfg, store: m.store, client: m.client, receiver: m.receiver, gate: m.gate,
 	}
 	m.gossip = &gossipFeed{
 		cfg: cfg, publisher: m.publisher, origins: m.origins, access: m.access,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/replica"
@@ -27,7 +28,6 @@ type puller struct {
 	client   *protocol.Client
 	receiver *receiver
 	gate     *gate
-	records  *recordgate.Gate
 }
 
 // pullInTurn calls pullAll once no other loop of this node pulls the same stream.
@@ -86,7 +86,9 @@ func (pl *puller) pullOn(ctx context.Context, run pullRun) (done bool, err error
 			return false, ready.err
 		}
 
-		code, err := ready.origin.AcceptPage(ready.Page, ready.opened)
+		code, err := ready.origin.AcceptPage(ready.span.In(ctx), ready.Page, ready.opened)
+		ready.span.Done(err)
+
 		if err != nil || code != protocol.CodeApplied {
 			return false, err
 		}
@@ -125,10 +127,11 @@ func (pl *puller) bring(ctx context.Context, run pullRun) (_ <-chan judged, end 
 		for received := range asked {
 			j := judged{receivedPage: received}
 			if received.err == nil {
-				j.opened = pl.records.Open(received.origin.Domain, received.Page.Page, received.records)
+				j.opened = pl.receiver.open(received.span.In(ctx), received)
 			}
 
 			if !hand(ctx, all, j) {
+				received.span.Done(ctx.Err())
 				return
 			}
 		}
@@ -143,22 +146,20 @@ func (pl *puller) bring(ctx context.Context, run pullRun) (_ <-chan judged, end 
 // askOn pulls pages with their records and passes them to the next stage. It reports whether
 // the node has no more.
 func (pl *puller) askOn(ctx context.Context, run pullRun, to chan<- receivedPage) bool {
-	asking, sender := run.budget.asking, replica.Sender{Domain: run.node.Domain}
 	since, done := run.since, replica.Ahead{}
 
 	for {
-		var received receivedPage
-
-		text, err := pl.client.Page(asking, run.node, run.origin.Domain, run.feed.Aud, since)
-		if err != nil {
-			received.err = err
-		} else if text != "" {
-			received = pl.receiver.receive(asking, sender, run.node, text, done)
-		} else {
+		received, none := pl.askFor(run, since, done)
+		if none {
 			return true
 		}
 
-		if !hand(ctx, to, received) || received.err != nil || received.Last(run.node) {
+		if !hand(ctx, to, received) {
+			received.span.Done(ctx.Err())
+			return false
+		}
+
+		if received.err != nil || received.Last(run.node) {
 			return false
 		}
 
@@ -168,6 +169,32 @@ func (pl *puller) askOn(ctx context.Context, run pullRun, to chan<- receivedPage
 
 		since, done = received.To, replica.Ahead{Epoch: received.Epoch, Watermark: received.To}
 	}
+}
+
+// askFor pulls the page from since on, with its records. none is true if the node has none. The span
+// of a page that was received is ended once it is applied.
+func (pl *puller) askFor(run pullRun, since uint64, done replica.Ahead) (received receivedPage, none bool) {
+	ctx, whole := pl.cfg.Tracer.Start(run.budget.asking, span.PeerPage)
+	inside, step := span.Start(ctx, span.Ask)
+	text, err := pl.client.Page(inside, run.node, run.origin.Domain, run.feed.Aud, since)
+	step.Done(err)
+
+	if err == nil && text != "" {
+		received = pl.receiver.receive(ctx, replica.Sender{Domain: run.node.Domain}, run.node, text, done)
+		err = received.err
+	}
+
+	if err != nil || text == "" {
+		whole.Done(err)
+		received.err = err
+
+		return received, err == nil
+	}
+
+	whole.Items(len(received.Digests))
+	received.span = whole
+
+	return received, false
 }
 
 // pullBehind pulls from the node that sent the last head, if pages are missing by that head.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 
+	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/replica"
@@ -41,10 +43,20 @@ func (rc *receiver) take(ctx context.Context, from replica.Sender, giver protoco
 		return nil, "", received.err
 	}
 
-	records := rc.records.Open(received.origin.Domain, received.Page.Page, received.records)
-	code, err := received.origin.AcceptPage(received.Page, records)
+	records := rc.open(ctx, received)
+	code, err := received.origin.AcceptPage(ctx, received.Page, records)
 
 	return received.Page, code, err
+}
+
+// open passes the records of a page through their gate.
+func (rc *receiver) open(ctx context.Context, page receivedPage) map[directory.RID]recordgate.Opened {
+	_, step := span.Start(ctx, span.Open)
+	defer step.End()
+
+	step.Items(len(page.records))
+
+	return rc.records.Open(page.origin.Domain, page.Page.Page, page.records)
 }
 
 // A receivedPage is a page that passed the gate, with the records that were fetched for
@@ -53,6 +65,7 @@ type receivedPage struct {
 	*replica.Page
 	origin  *replica.Origin
 	records map[protocol.RecordName]recordgate.Fetched
+	span    span.Span // of the page; the zero Span if the caller of receive ends it
 	err     error
 }
 
@@ -62,10 +75,14 @@ type receivedPage struct {
 func (rc *receiver) receive(ctx context.Context, from replica.Sender, giver protocol.Node, text string,
 	ahead replica.Ahead) (received receivedPage) {
 	err := rc.cfg.Panics.Run(contain.Page, func() error {
-		origin, page, err := rc.verify(ctx, from, giver, text)
+		inside, step := span.Start(ctx, span.Verify)
+
+		origin, page, err := rc.verify(inside, from, giver, text)
 		if err == nil {
 			err = rc.compare(origin, page)
 		}
+
+		step.Done(err)
 
 		if err != nil {
 			received.err = rc.refuse(from, text, err)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/replica"
 )
@@ -64,10 +65,16 @@ func (fl *follower) subscribe(ctx context.Context, origin *replica.Origin, feed 
 }
 
 // next waits for one answer and applies it.
-func (s *subscription) next(ctx context.Context) error {
+func (s *subscription) next(ctx context.Context) (err error) {
 	asked, known, hold := time.Now(), s.known(), s.hold()
 
-	text, issue, err := s.await(ctx, known, hold)
+	traced, whole := s.cfg.Tracer.Start(ctx, span.PeerPage)
+	text, issue, err := s.await(traced, known, hold)
+
+	if err != nil || text == "" {
+		whole.Done(err)
+	}
+
 	if err != nil {
 		return err
 	}
@@ -77,7 +84,9 @@ func (s *subscription) next(ctx context.Context) error {
 		return s.judge(news || time.Since(asked) >= hold/2) // half: clocks differ in rate
 	}
 
-	page, code, err := s.receiver.take(ctx, replica.Sender{Domain: s.n.Domain}, s.n, text)
+	page, code, err := s.receiver.take(traced, replica.Sender{Domain: s.n.Domain}, s.n, text)
+	whole.Done(err)
+
 	if err == nil {
 		err = s.judge(code == protocol.CodeApplied)
 	}
@@ -140,6 +149,9 @@ func (s *subscription) await(ctx context.Context, known directory.Position, hold
 	if ping < s.cfg.LongPoll {
 		values.Set("ping", ping.String())
 	}
+
+	ctx, step := span.Start(ctx, span.Ask)
+	defer func() { step.Done(err) }()
 
 	held, err := s.client.Hold(ctx, s.n, protocol.PathPages, values, protocol.MaxPage, min(ping, hold)+pingDelay)
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/invoke"
 	"github.com/roster-mesh/roster/directory/schema"
+	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/limit"
 )
 
@@ -110,7 +111,11 @@ func isCallable(status string) bool {
 // Invoke invokes e's agent with the request in. e is the registration in its present
 // form. An array is a batch, unless the operation takes arrays. Errors are
 // *directory.Error, or the context's.
-func (g *Gateway) Invoke(ctx context.Context, entry *directory.Entry, in invoke.Request) (*invoke.Reply, error) {
+func (g *Gateway) Invoke(ctx context.Context, entry *directory.Entry, in invoke.Request) (reply *invoke.Reply,
+	err error) {
+	ctx, step := span.Start(ctx, span.Invoke)
+	defer func() { step.Done(err) }()
+
 	plan := g.plans.of(entry, in.Redaction)
 	if status := plan.contract.Projection.Status; !isCallable(status) { // XU-065
 		return nil, directory.Refuse(directory.AgentUnavailable, "the agent's registration says that it is %s", status)
@@ -141,7 +146,7 @@ func (g *Gateway) Invoke(ctx context.Context, entry *directory.Entry, in invoke.
 		}
 	}()
 
-	reply, err := i.begin(call.ctx)
+	reply, err = i.begin(call.ctx)
 	switch {
 	case err == nil && reply.Stream != nil:
 		streams, reply.Stream = true, g.stream(call, reply.Stream)
@@ -238,6 +243,9 @@ func (i *invocation) one(ctx context.Context, body []byte, at string, patient bo
 
 // accept determines the task of a body, and judges its input.
 func (i *invocation) accept(ctx context.Context, body []byte, at string) (w *agentTask, err error) {
+	_, step := span.Start(ctx, span.Judge)
+	defer func() { step.Done(err) }()
+
 	err = i.judge(ctx, len(body)+i.schemas, func(budget *schema.Budget) error {
 		task, err := i.contract.Choose(i.in.Operation, body, at)
 		if err != nil {
@@ -261,11 +269,14 @@ func (i *invocation) accept(ctx context.Context, body []byte, at string) (w *age
 
 // checkOutput refuses an answer that is no success by the operation's schema
 // (AI-035, WOA-009).
-func (i *invocation) checkOutput(ctx context.Context, w *agentTask, reply *invoke.Reply) error {
+func (i *invocation) checkOutput(ctx context.Context, w *agentTask, reply *invoke.Reply) (err error) {
+	_, step := span.Start(ctx, span.Judge)
+	defer func() { step.Done(err) }()
+
 	var violations []directory.Violation
 
 	size := len(reply.Body) + len(w.Input) + len(w.Output)
-	err := i.judge(ctx, size, func(budget *schema.Budget) (err error) {
+	err = i.judge(ctx, size, func(budget *schema.Budget) (err error) {
 		violations, err = w.JudgeOutput(reply.Body, "", budget)
 		return err
 	})
@@ -296,7 +307,10 @@ func (r *releasing) Close() error {
 }
 
 // drive speaks to the agent by its protocol.
-func (i *invocation) drive(ctx context.Context, w *agentTask) (*invoke.Reply, error) {
+func (i *invocation) drive(ctx context.Context, w *agentTask) (reply *invoke.Reply, err error) {
+	ctx, step := span.Start(ctx, span.Agent)
+	defer func() { step.Done(err) }()
+
 	switch i.binding.Protocol {
 	case protocolMCP:
 		return i.callMCP(ctx, w)
@@ -343,6 +357,8 @@ func (i *invocation) setHeader(ctx context.Context, header http.Header) (own boo
 	if trace := i.in.Header["Traceparent"]; len(trace) == 1 && traceparent.MatchString(trace[0]) {
 		header["Traceparent"] = trace
 	}
+
+	span.Inject(ctx, header) // if this node records the invocation; else it is no part of the caller's trace
 
 	if i.in.Key != "" { // the agent knows all callers as this node: it must not take two callers' keys for one
 		key := i.keyHash()

@@ -10,6 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/span"
 )
 
 // askedKey is, of a request's context, the exchange whose question it is.
@@ -46,6 +47,7 @@ func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 
 	if r = r.Clone(ctx); x.i != nil {
 		x.i.setHeader(ctx, r.Header)
+		span.Inject(x.ctx, r.Header)    // the library's context isn't the invocation's
 		r.Header.Del("Idempotency-Key") // a session is several requests, and one key is for one
 	}
 

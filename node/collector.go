@@ -17,6 +17,7 @@ import (
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/gateway/probe"
 	"github.com/roster-mesh/roster/node/disk"
+	"github.com/roster-mesh/roster/node/tracing"
 	"github.com/roster-mesh/roster/trust"
 	"github.com/roster-mesh/roster/trust/audit"
 )
@@ -31,6 +32,7 @@ type collector struct {
 	server   *api.Server
 	mesh     *federation.Mesh
 	panics   *contain.Panics
+	tracing  *tracing.Tracing // nil if it is off
 	finder   *discovery.Finder
 	findings *probe.Findings // nil if nothing is probed
 	bundles  *peering.BundleKeeper
@@ -109,6 +111,9 @@ var stateMetrics = []stateMetric{
 		(*snapshot).requestsInProgress, "pool"),
 	counter("panics_contained_total", "Panics on foreign bytes that were contained, by place in the program; "+
 		"each is a bug to report.", (*snapshot).containedPanics, "place"),
+	counter("trace_spans_total", "Spans of traces, by fate: exported, or lost because the queue was full, the "+
+		"collector was not reached or failed, or it rejected them; 0 while traces are off.",
+		(*snapshot).traceSpans, "fate"),
 
 	// Identity and audit.
 	gauge("svid_remaining_seconds", "Time until the node's SVID expires; negative afterwards.",
@@ -226,6 +231,12 @@ func (s *snapshot) registrations(emit emit) {
 func (s *snapshot) containedPanics(emit emit) {
 	for _, place := range contain.Places {
 		emit(float64(s.panics.Count(place)), string(place))
+	}
+}
+
+func (s *snapshot) traceSpans(emit emit) {
+	for fate, count := range s.tracing.Counts() {
+		emit(float64(count), fate)
 	}
 }
 

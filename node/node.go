@@ -28,6 +28,7 @@
 //	listener   limits of connections        dnssd    the local network
 //	memory     the process's memory         disk     the disk's room
 //	doctor     the diagnosis of a node      dev      a mesh on loopback
+//	tracing    the export of traces
 package node
 
 import (
@@ -55,6 +56,7 @@ import (
 	"github.com/roster-mesh/roster/gateway"
 	"github.com/roster-mesh/roster/gateway/probe"
 	"github.com/roster-mesh/roster/node/config"
+	"github.com/roster-mesh/roster/node/tracing"
 	"github.com/roster-mesh/roster/trust"
 	"github.com/roster-mesh/roster/trust/audit"
 	"github.com/roster-mesh/roster/trust/credentials"
@@ -81,6 +83,7 @@ type Node struct {
 	net      Network
 	log      *slog.Logger
 	panics   *contain.Panics
+	tracing  *tracing.Tracing // nil if it is off
 	life     lifecycle
 	admin    front
 	source   *trust.Source

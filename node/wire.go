@@ -29,6 +29,7 @@ import (
 	"github.com/roster-mesh/roster/node/dnssd"
 	"github.com/roster-mesh/roster/node/listener"
 	"github.com/roster-mesh/roster/node/memory"
+	"github.com/roster-mesh/roster/node/tracing"
 	"github.com/roster-mesh/roster/trust"
 	"github.com/roster-mesh/roster/trust/audit"
 	"github.com/roster-mesh/roster/trust/policy"
@@ -37,6 +38,10 @@ import (
 // wire starts the parts of a node in one straight line. The stops run in reverse.
 func (n *Node) wire(env Env) error {
 	if err := n.wireAdmin(); err != nil {
+		return err
+	}
+
+	if err := wireTracing(n); err != nil {
 		return err
 	}
 
@@ -89,6 +94,7 @@ func (n *Node) wire(env Env) error {
 		server:   n.face,
 		mesh:     n.mesh,
 		panics:   n.panics,
+		tracing:  n.tracing,
 		finder:   n.finder,
 		findings: n.findings,
 		bundles:  n.keeper,
@@ -204,6 +210,38 @@ func (n *Node) wireAdmin() error {
 	return nil
 }
 
+// wireTracing starts the export of traces, if that is configured. It stops after all parts that
+// record.
+func wireTracing(n *Node) error {
+	trace := &n.cfg.Trace
+	if trace.Endpoint == "" {
+		return nil
+	}
+
+	roots, err := readRoots(trace.CA)
+	if err != nil {
+		return fmt.Errorf("trace.ca: %w", err)
+	}
+
+	n.tracing, err = tracing.Start(tracing.Config{Endpoint: trace.Endpoint, Roots: roots, Sample: trace.Sample,
+		Asked: trace.Asked, Version: programVersion(), Logger: n.log})
+	if err != nil {
+		return err
+	}
+
+	n.life.onStop("traces", func(bound context.Context) error {
+		bound, cancel := context.WithTimeout(bound, tracesBound)
+		defer cancel()
+
+		return n.tracing.Stop(bound)
+	})
+
+	return nil
+}
+
+// tracesBound is the time that a node which stops gives the collector.
+const tracesBound = 2 * time.Second
+
 // maxProbeConns caps the connections of listen.health and listen.metrics each: an address
 // may have a sixteenth.
 const maxProbeConns = 256
@@ -308,7 +346,7 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, own),
 		Index:     n.view.Own(), Grants: n.grants, Basis: policyBasis(n.cfg.Policy), CheckPolicy: checkPolicy,
 		Policy:      n.applyPolicy,
-		MaxLifetime: n.cfg.Lifetimes.Max, Timing: timing, Logger: n.log,
+		MaxLifetime: n.cfg.Lifetimes.Max, Timing: timing, Logger: n.log, Tracer: n.tracing.Tracer(),
 		Rules: consensusRules(&n.cfg),
 	}
 	for _, m := range n.cfg.Members {
@@ -437,7 +475,7 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 		Dir:    filepath.Join(n.cfg.Data, "federation"),
 		Source: n.store, Keys: n.keyring, View: n.view, Peerings: n.agreements.List,
 		Siblings: n.store.Siblings, Member: newMembership(n).isMember,
-		Client: n.client, Dialect: signed.OwnDialect(), Logger: n.log,
+		Client: n.client, Dialect: signed.OwnDialect(), Logger: n.log, Tracer: n.tracing.Tracer(),
 		Farewell: n.agreements.EndedByPeer, Verifier: evidenceVerifier{n.keyring, n.agreements}, Stretch: env.Stretch,
 		Records: n.cfg.Limits.RecordsPerPeer, Bytes: n.cfg.Limits.BytesPerPeer, Panics: n.panics,
 		Polls: n.cfg.Limits.PollsAtOnce, Pages: n.cfg.Limits.PagesAtOnce, Division: n.cfg.Limits.Shares.Division(),
@@ -550,7 +588,7 @@ func (n *Node) wireAPI() *api.Server {
 		Peerings: &peers{n.source.SVID().ID, n.agreements, &n.cfg, n.net, n.bundles, n.store, n.mesh},
 		Cluster:  cluster{n.cfg.TrustDomain, n.store}, Backups: backups{n.store},
 		CaughtUp: n.store.Settled, Position: n.mesh.Position, Await: n.await, Observe: n.metrics.observe,
-		MaxStale: n.cfg.MaxStale, Logger: n.log,
+		MaxStale: n.cfg.MaxStale, Logger: n.log, Tracer: n.tracing.Tracer(),
 		Workers: n.cfg.Limits.Workers, Waiting: n.cfg.Limits.Waiting, MemoryInUse: memory.InUse,
 		Shed:  n.metrics.requestShed,
 		Sizes: n.cfg.Limits.Sizes(), IsOperator: n.isOperator, OwnPrefixes: n.callers.OwnPrefixes(),

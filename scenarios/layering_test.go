@@ -39,6 +39,7 @@ var layers = map[string][]string{
 	"directory/contain":  {},                                    // panics on foreign bytes
 	"directory/egress":   {},                                    // addresses of outbound connections
 	"directory/spelling": {},                                    // the known name that a misspelt one was meant to be
+	"directory/span":     {},                                    // steps of work in traces
 	"directory/sse":      {},                                    // reader of server-sent events
 	"directory/problem":  {"directory", "directory/strictjson"}, // the one writer of refusals, for every listener
 	"limit":              {},
@@ -55,7 +56,7 @@ var layers = map[string][]string{
 		"directory/strictjson"},
 	"consensus": {"directory", "directory/problem", "directory/index", "directory/kinds", "directory/signed",
 		"consensus/state", "consensus/disk", "consensus/backup", "consensus/message", "consensus/raftlog",
-		"consensus/stream", "consensus/transport", "directory/names"},
+		"consensus/stream", "consensus/transport", "directory/names", "directory/span"},
 	// rooms of consensus
 	// the pure state machine
 	"consensus/state": {"directory", "directory/index", "directory/table", "directory/kinds", "directory/signed",
@@ -74,9 +75,10 @@ var layers = map[string][]string{
 	"consensus/transport": {},
 	"federation": {"directory", "directory/contain", "directory/problem", "directory/index", "limit",
 		"federation/protocol", "federation/store", "federation/publish", "federation/recordgate",
-		"federation/replica", "federation/evidence", "federation/gossip", "directory/kinds", "directory/signed"},
+		"federation/replica", "federation/evidence", "federation/gossip", "directory/kinds", "directory/signed",
+		"directory/span"},
 	"gateway": {"directory", "directory/egress", "directory/invoke", "directory/kinds", "directory/schema",
-		"directory/sse", "directory/strictjson", "limit"},
+		"directory/sse", "directory/strictjson", "limit", "directory/span"},
 	// rooms of gateway
 	"gateway/gatewaytest": {"gateway"}, // a server and a guard, for tests
 	"gateway/crawl":       {"directory", "gateway", "directory/kinds", "directory/strictjson"},
@@ -99,39 +101,42 @@ var layers = map[string][]string{
 		"federation/protocol", "federation/store", "limit"},
 	// what is held of other domains
 	"federation/replica": {"directory", "directory/contain", "directory/index", "directory/kinds", "directory/signed",
-		"federation/protocol", "federation/recordgate", "federation/store", "limit"},
+		"federation/protocol", "federation/recordgate", "federation/store", "limit", "directory/span"},
 	// evidence files on disk
 	"federation/evidence": {"directory"},
 	// agreements with peers
 	"federation/peering": {"directory", "directory/problem", "federation/protocol"},
 	// messages between nodes, both ends
-	"federation/protocol":          {"directory", "directory/signed", "directory/strictjson"},
+	"federation/protocol":          {"directory", "directory/signed", "directory/strictjson", "directory/span"},
 	"federation/gossip":            {"directory/contain"},
 	"federation/gossip/gossiptest": {}, // a network and certificates, for tests
 	"api": {"directory", "directory/operatorproof", "directory/index", "directory/contain", "directory/problem",
 		"directory/invoke", "directory/strictjson", "discovery", "limit", "api/access", "api/ad", "api/admission",
 		"api/agents", "api/catalog", "api/client", "api/discovery", "api/mcp", "api/openapi", "api/operator",
-		"api/registration", "api/request", "api/response", "api/view", "api/wire", "directory/spelling"},
+		"api/registration", "api/request", "api/response", "api/view", "api/wire", "directory/spelling",
+		"directory/span"},
 	// rooms of api: first the parts that its surfaces share
 	"api/admission": {"directory", "directory/index", "directory/problem", "directory/strictjson", "limit"},
-	"api/request":   {"directory", "directory/index", "directory/problem", "limit", "api/admission", "api/wire"},
-	"api/response":  {"directory", "directory/strictjson", "api/request"},
+	"api/request": {"directory", "directory/index", "directory/problem", "limit", "api/admission", "api/wire",
+		"directory/span"},
+	"api/response": {"directory", "directory/strictjson", "api/request"},
 	"api/access": {"directory", "directory/index", "directory/kinds", "directory/problem",
-		"directory/strictjson", "discovery", "api/request", "api/response"},
+		"directory/strictjson", "discovery", "api/request", "api/response", "directory/span"},
 	"api/view": {"directory", "directory/contain", "directory/kinds", "directory/strictjson", "discovery",
 		"api/response", "directory/names"},
 	"api/registration": {"directory", "directory/index", "directory/kinds", "directory/problem",
-		"directory/strictjson", "api/access", "api/admission", "api/request", "api/response", "api/view", "api/wire"},
+		"directory/strictjson", "api/access", "api/admission", "api/request", "api/response", "api/view", "api/wire",
+		"directory/span"},
 	"api/openapi": {"directory", "directory/problem"}, // reads the description of the API
 	// … and then the surfaces, strangers to each other
 	"api/ad": {"directory", "directory/index", "directory/kinds", "directory/problem", "directory/signed",
 		"directory/strictjson", "api/access", "api/admission", "api/registration", "api/request", "api/response",
-		"api/view", "api/wire"},
+		"api/view", "api/wire", "directory/span"},
 	"api/agents": {"directory", "directory/index", "directory/invoke", "directory/problem", "directory/strictjson",
 		"discovery", "api/access", "api/admission", "api/registration", "api/request", "api/response", "api/view",
-		"api/wire", "discovery/content"},
+		"api/wire", "discovery/content", "directory/span"},
 	"api/discovery": {"directory", "directory/kinds", "directory/problem", "directory/strictjson", "discovery",
-		"api/registration", "api/request", "api/response", "api/view"},
+		"api/registration", "api/request", "api/response", "api/view", "directory/span"},
 	"api/operator": {"directory", "directory/index", "directory/problem", "directory/strictjson", "discovery",
 		"api/registration", "api/request", "api/response", "api/wire"},
 	"api/catalog": {"directory", "directory/index", "directory/kinds", "directory/problem", "directory/strictjson",
@@ -150,9 +155,11 @@ var layers = map[string][]string{
 		"federation/evidence", "federation/gossip", "federation/peering", "gateway", "gateway/crawl", "gateway/probe",
 		"api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd", "node/disk", "node/config",
 		"directory/signed",
-		"trust/credentials", "api/admission", "api/operator", "api/request"},
+		"trust/credentials", "api/admission", "api/operator", "api/request", "node/tracing"},
 	// rooms of node
 	"node/memory": {},
+	// exports traces
+	"node/tracing": {"directory/span"},
 	// defaults and bounds
 	"node/config": {"directory", "discovery", "trust", "consensus", "gateway", "gateway/crawl", "api", "node/dnssd",
 		"trust/credentials", "api/admission", "discovery/content", "limit"},
@@ -220,7 +227,8 @@ var layers = map[string][]string{
 // lower lists the packages of floors 1 and 2. Their tests may import each other.
 var lower = []string{"directory", "directory/signed", "directory/invoke", "directory/kinds", "directory/schema",
 	"directory/strictjson", "directory/index", "directory/table", "directory/problem", "directory/egress",
-	"directory/sse", "directory/operatorproof", "limit", "discovery", "discovery/analysis", "discovery/content",
+	"directory/span", "directory/sse", "directory/operatorproof", "limit", "discovery", "discovery/analysis",
+	"discovery/content",
 	"discovery/postings", "trust", "trust/policy", "trust/audit", "trust/card", "trust/compact",
 	"trust/credentials", "trust/workload", "consensus", "consensus/state", "consensus/disk", "consensus/backup",
 	"consensus/message", "consensus/raftlog", "consensus/stream", "consensus/transport", "federation",
@@ -248,8 +256,12 @@ var homes = map[string][]string{
 		"trust/workload"},
 	"github.com/cedar-policy/cedar-go":       {"trust/policy"},
 	"github.com/spiffe/go-spiffe/v2":         {"trust", "trust/workload"},
-	"google.golang.org/protobuf":             {"trust/workload"}, // the wire format alone
-	"google.golang.org/grpc":                 {testsOnly},        // its templates keep every method in the program
+	"google.golang.org/protobuf":             {"trust/workload", "node/tracing"},
+	"go.opentelemetry.io/otel":               {"directory/span", "node/tracing"}, // the API: spans and their contexts
+	"go.opentelemetry.io/otel/sdk":           {"node/tracing"},
+	"go.opentelemetry.io/otel/exporters":     {"node/tracing"},
+	"go.opentelemetry.io/proto/otlp":         {"node/tracing"}, // its package collector links gRPC
+	"google.golang.org/grpc":                 {testsOnly},      // its templates keep every method in the program
 	"github.com/gorilla/mux":                 {"api"},
 	"github.com/getkin/kin-openapi":          {testsOnly},
 	"github.com/modelcontextprotocol/go-sdk": {"api/mcp", "gateway"}, // its server, its client

@@ -1,9 +1,11 @@
 package access
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/directory/strictjson"
 	"github.com/roster-mesh/roster/discovery"
 )
@@ -120,6 +123,33 @@ func (g *Guard) Question(call *request.Call, r *discovery.Request) discovery.Que
 		},
 		Outside: func(wait func()) error { return call.Slot.Outside(call.Context(), wait) },
 	}
+}
+
+// Rank answers a Question by find, with spans of it and of the policy's share of it.
+func (g *Guard) Rank(call *request.Call, find func(context.Context, discovery.Query) (*discovery.Result, error),
+	question discovery.Query) (result *discovery.Result, err error) {
+	if !call.Span.IsRecorded() {
+		return find(call.Context(), question)
+	}
+
+	ctx, step := span.Start(call.Context(), span.Rank)
+	policy := span.Measure(ctx, span.Policy)
+	sees := question.Reader.Sees
+	question.Reader.Sees = func(e *directory.Entry) (directory.Redaction, bool) {
+		defer policy.Add(time.Now())
+		return sees(e)
+	}
+
+	result, err = find(ctx, question)
+	policy.End()
+
+	if err == nil {
+		step.Items(len(result.Candidates))
+	}
+
+	step.Done(err)
+
+	return result, err
 }
 
 // Unauthenticated refuses a request without a credential, or with an invalid one. Its

@@ -12,6 +12,7 @@ import (
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/directory/span"
 )
 
 // LookupParams are the parameters of a lookup, the draft's own first, as the template at
@@ -23,18 +24,11 @@ var LookupParams = []string{
 
 // Lookup answers GET /ad/l (jimenez 5).
 func (h *Handler) Lookup(w http.ResponseWriter, call *request.Call) error {
-	values, err := call.Params.Decode(LookupParams)
-	if err != nil {
-		return err
-	}
+	_, step := span.Start(call.Context(), span.Parse)
+	query, opt, err := parseLookup(call)
+	step.Done(err)
 
-	query, err := index.ParseQuery(values)
 	if err != nil {
-		return err
-	}
-
-	opt := view.Options{Registrant: !call.Anonymous()}
-	if opt.Brief, err = request.Brief(values["brief"]); err != nil {
 		return err
 	}
 
@@ -43,8 +37,14 @@ func (h *Handler) Lookup(w http.ResponseWriter, call *request.Call) error {
 		return err
 	}
 
+	_, step = span.Start(call.Context(), span.Render)
+	defer step.End()
+
+	step.Items(len(page.Entries))
+
 	buffer, release := response.Buffer(call)
 	defer release()
+
 	data, hash := h.Reader.Render.AppendItems(append((*buffer)[:0], `{"agents":`...), page.Entries, opt)
 	data = append(data, '}', '\n')
 	*buffer = data
@@ -54,6 +54,23 @@ func (h *Handler) Lookup(w http.ResponseWriter, call *request.Call) error {
 	}
 
 	return response.Send(w, call, "application/json", response.WeakTag(hash), data)
+}
+
+// parseLookup reads the parameters of a lookup.
+func parseLookup(call *request.Call) (query index.Query, opt view.Options, err error) {
+	values, err := call.Params.Decode(LookupParams)
+	if err != nil {
+		return query, opt, err
+	}
+
+	if query, err = index.ParseQuery(values); err != nil {
+		return query, opt, err
+	}
+
+	opt.Registrant = !call.Anonymous()
+	opt.Brief, err = request.Brief(values["brief"])
+
+	return query, opt, err
 }
 
 // Record answers with the registration's signed record, which any domain can verify

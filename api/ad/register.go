@@ -8,13 +8,17 @@ import (
 	"github.com/roster-mesh/roster/api/response"
 	"github.com/roster-mesh/roster/api/view"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/span"
 )
 
 // Register answers POST /ad/r (jimenez 4.1, 4.2): it registers a document under its name,
 // or replaces the one that its owner registered there.
 func (h *Handler) Register(w http.ResponseWriter, call *request.Call) error {
 	// Parse.
+	_, step := span.Start(call.Context(), span.Parse)
 	proposal, err := h.parseProposal(w, call)
+	step.Done(err)
+
 	if err != nil {
 		return err
 	}
@@ -30,6 +34,9 @@ func (h *Handler) Register(w http.ResponseWriter, call *request.Call) error {
 	if err != nil {
 		return err
 	}
+
+	_, step = span.Start(call.Context(), span.Answer)
+	defer step.End()
 
 	// Answer. There is a body only if less was granted than asked for.
 	w.Header().Set("Location", view.PathOf(outcome.RID))

@@ -18,6 +18,7 @@ import (
 	"github.com/roster-mesh/roster/api/view"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/directory/strictjson"
 	"github.com/roster-mesh/roster/discovery"
 )
@@ -65,6 +66,9 @@ func (h *Handler) Publish(w http.ResponseWriter, call *request.Call) error {
 
 func (h *Handler) parseProposal(w http.ResponseWriter, call *request.Call) (proposal directory.RegisterRequest,
 	err error) {
+	_, step := span.Start(call.Context(), span.Parse)
+	defer func() { step.Done(err) }()
+
 	body, err := request.ReadBody(w, call)
 	if err != nil {
 		return proposal, err

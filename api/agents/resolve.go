@@ -12,6 +12,7 @@ import (
 	"github.com/roster-mesh/roster/api/response"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/directory/strictjson"
 	"github.com/roster-mesh/roster/discovery"
 )
@@ -32,12 +33,10 @@ func (h *Handler) Resolve(w http.ResponseWriter, call *request.Call) error {
 		return h.Reader.Guard.Unauthenticated("Anonymous callers can't resolve an intent.", nil) // AI-039
 	}
 
-	body, err := request.ReadBody(w, call)
-	if err != nil {
-		return err
-	}
+	_, step := span.Start(call.Context(), span.Parse)
+	ask, err := readResolution(w, call)
+	step.Done(err)
 
-	ask, err := parseResolution(body)
 	if err != nil {
 		return err
 	}
@@ -56,14 +55,29 @@ func (h *Handler) Resolve(w http.ResponseWriter, call *request.Call) error {
 		return ask.need.Unmet(entry)
 	}
 
-	result, err := h.Finder.Find(call.Context(), query)
+	result, err := h.Reader.Guard.Rank(call, h.Finder.Find, query)
 	if err != nil {
 		return err
 	}
 
+	_, step = span.Start(call.Context(), span.Render)
+	defer step.End()
+
+	step.Items(len(result.Candidates))
+
 	response.NoStore(w)
 
 	return response.Answer(w, call, "application/json", h.appendResolution(nil, call, ask, result))
+}
+
+// readResolution reads and parses the body of a request.
+func readResolution(w http.ResponseWriter, call *request.Call) (*resolution, error) {
+	body, err := request.ReadBody(w, call)
+	if err != nil {
+		return nil, err
+	}
+
+	return parseResolution(body)
 }
 
 // parseResolution reads a request. Unknown members of its policy are refused: to ignore a

@@ -14,6 +14,7 @@ import (
 	"github.com/roster-mesh/roster/api/view"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/discovery"
 	"github.com/roster-mesh/roster/discovery/content"
 )
@@ -32,12 +33,10 @@ type search struct {
 // Search answers POST /agents/search: without a query, the agents that meet the filters,
 // in the order of lookups; with one, the best first.
 func (h *Handler) Search(w http.ResponseWriter, call *request.Call) error {
-	body, err := request.ReadBody(w, call)
-	if err != nil {
-		return err
-	}
+	_, step := span.Start(call.Context(), span.Parse)
+	ask, err := readSearch(w, call)
+	step.Done(err)
 
-	ask, err := parseSearch(body)
 	if err != nil {
 		return err
 	}
@@ -54,6 +53,11 @@ func (h *Handler) Search(w http.ResponseWriter, call *request.Call) error {
 			return err
 		}
 
+		_, step = span.Start(call.Context(), span.Render)
+		defer step.End()
+
+		step.Items(len(page.Entries))
+
 		return response.Answer(w, call, "application/json", h.summaries(page.Entries, opt, language))
 	}
 
@@ -61,10 +65,15 @@ func (h *Handler) Search(w http.ResponseWriter, call *request.Call) error {
 		return h.Reader.Guard.Unauthenticated("Anonymous callers can't rank agents.", nil) // AI-039
 	}
 
-	result, err := h.Finder.Find(call.Context(), h.ranking(call, &ask))
+	result, err := h.Reader.Guard.Rank(call, h.Finder.Find, h.ranking(call, &ask))
 	if err != nil {
 		return err
 	}
+
+	_, step = span.Start(call.Context(), span.Render)
+	defer step.End()
+
+	step.Items(len(result.Candidates))
 
 	setWarnings(w, result.Warnings)
 	data := make([]byte, 0, 16+view.ItemSize*len(result.Candidates))
@@ -74,6 +83,16 @@ func (h *Handler) Search(w http.ResponseWriter, call *request.Call) error {
 	})
 
 	return response.Answer(w, call, "application/json", append(data, '\n'))
+}
+
+// readSearch reads and parses the body of a search.
+func readSearch(w http.ResponseWriter, call *request.Call) (search, error) {
+	body, err := request.ReadBody(w, call)
+	if err != nil {
+		return search{}, err
+	}
+
+	return parseSearch(body)
 }
 
 func parseSearch(body []byte) (ask search, err error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/directory/strictjson"
 	ranking "github.com/roster-mesh/roster/discovery"
 )
@@ -63,21 +64,11 @@ func (h *Handler) save(
 	w http.ResponseWriter, call *request.Call,
 	save func(*request.Call, directory.RegisterRequest) (directory.Outcome, error),
 ) error {
-	body, err := request.ReadBody(w, call)
+	_, step := span.Start(call.Context(), span.Parse)
+	proposal, err := h.parseProposal(w, call)
+	step.Done(err)
+
 	if err != nil {
-		return err
-	}
-
-	proposal, err := h.Writer.ParseProposal(call, defaultLifetime)
-	if err != nil {
-		return err
-	}
-
-	if proposal.Document, err = h.parseDocument(body); err != nil {
-		return err
-	}
-
-	if proposal.Agent, err = kinds.DefaultName(proposal.Document); err != nil {
 		return err
 	}
 
@@ -87,6 +78,28 @@ func (h *Handler) save(
 	}
 
 	return h.Writer.Answer(w, call, h.Reader.Render.Profile(), outcome)
+}
+
+// parseProposal reads a registration: metadata in the body, and the parts that all surfaces have in
+// common.
+func (h *Handler) parseProposal(w http.ResponseWriter, call *request.Call) (proposal directory.RegisterRequest,
+	err error) {
+	body, err := request.ReadBody(w, call)
+	if err != nil {
+		return proposal, err
+	}
+
+	if proposal, err = h.Writer.ParseProposal(call, defaultLifetime); err != nil {
+		return proposal, err
+	}
+
+	if proposal.Document, err = h.parseDocument(body); err != nil {
+		return proposal, err
+	}
+
+	proposal.Agent, err = kinds.DefaultName(proposal.Document)
+
+	return proposal, err
 }
 
 // parseDocument reads metadata. If this surface showed them, their expires_at is the

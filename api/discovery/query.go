@@ -15,6 +15,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/kinds"
 	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/directory/strictjson"
 	ranking "github.com/roster-mesh/roster/discovery"
 )
@@ -25,12 +26,10 @@ import (
 func (h *Handler) Query(w http.ResponseWriter, call *request.Call) error {
 	response.NoStore(w)
 
-	body, err := request.ReadBody(w, call)
-	if err != nil {
-		return err
-	}
+	_, step := span.Start(call.Context(), span.Parse)
+	ask, err := parseQuery(w, call)
+	step.Done(err)
 
-	ask, err := ranking.ParseRequest(body)
 	if err != nil {
 		return err
 	}
@@ -45,13 +44,28 @@ func (h *Handler) Query(w http.ResponseWriter, call *request.Call) error {
 		return err
 	}
 
+	_, step = span.Start(call.Context(), span.Render)
+	defer step.End()
+
+	step.Items(len(result.Candidates))
+
 	return response.Answer(w, call, "application/json", h.appendResponse(nil, call, ask, result, explanation))
+}
+
+// parseQuery reads the body of a query.
+func parseQuery(w http.ResponseWriter, call *request.Call) (*ranking.Request, error) {
+	body, err := request.ReadBody(w, call)
+	if err != nil {
+		return nil, err
+	}
+
+	return ranking.ParseRequest(body)
 }
 
 // find answers a request with candidates that the caller may see.
 func (h *Handler) find(c *request.Call, ask *ranking.Request) (*ranking.Result, error) {
 	ask.Strict = ask.Strict || h.Strict
-	result, err := h.Finder.Find(c.Context(), h.Reader.Guard.Question(c, ask))
+	result, err := h.Reader.Guard.Rank(c, h.Finder.Find, h.Reader.Guard.Question(c, ask))
 
 	var unsupported *ranking.UnsupportedError
 	if errors.As(err, &unsupported) {

@@ -15,6 +15,7 @@ import (
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/span"
 )
 
 // A Reader finds registrations for callers. It is safe for concurrent use.
@@ -33,10 +34,16 @@ type Reader struct {
 // Show returns the handler that answers GET of one registration on a surface.
 func (r *Reader) Show(surface view.Surface) request.Handler {
 	return func(w http.ResponseWriter, call *request.Call) error {
+		_, step := span.Start(call.Context(), span.Lookup)
 		entry, redaction, err := r.Find(w, call, surface.Href)
+		step.Done(err)
+
 		if entry == nil {
 			return err
 		}
+
+		_, step = span.Start(call.Context(), span.Render)
+		defer step.End()
 
 		if href := surface.Href(entry); call.URL.EscapedPath() != href {
 			w.Header().Set("Content-Location", href)
@@ -147,9 +154,28 @@ func (r *Reader) Lookup(
 	c *request.Call, class admission.Class, query index.Query, show index.Viewer,
 ) (index.Page, error) {
 	spent := r.Limiter.Spend(c.Context(), c.Caller(), class, &query)
-	page := r.View.Lookup(query, show)
+	page := r.look(c, query, show)
 
 	return page, spent()
+}
+
+// look is View.Lookup, with spans of it and of the policy's share of it.
+func (r *Reader) look(call *request.Call, query index.Query, show index.Viewer) index.Page {
+	if !call.Span.IsRecorded() {
+		return r.View.Lookup(query, show)
+	}
+
+	ctx, step := span.Start(call.Context(), span.Lookup)
+	policy := span.Measure(ctx, span.Policy)
+	page := r.View.Lookup(query, func(e *directory.Entry) *directory.Entry {
+		defer policy.Add(time.Now())
+		return show(e)
+	})
+	policy.End()
+	step.Items(len(page.Entries))
+	step.End()
+
+	return page
 }
 
 // NotFound refuses a call whose path names no registration that its caller sees.

@@ -13,6 +13,7 @@ import (
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
@@ -87,8 +88,12 @@ func (w *Writer) Register(
 	authorise func(*request.Call, directory.RegisterRequest) error,
 ) (directory.Outcome, error) {
 	outcome, err := w.Propose(call, func() (directory.Outcome, error) {
+		_, step := span.Start(call.Context(), span.Authorise)
 		attempt := w.complete(call, proposal)
-		if err := authorise(call, attempt); err != nil {
+		err := authorise(call, attempt)
+		step.Done(err)
+
+		if err != nil {
 			return directory.Outcome{}, err
 		}
 
@@ -110,7 +115,10 @@ func (w *Writer) Register(
 // Validate projects a document that a call brings, and names its members that are probably
 // misspelt in the answer.
 func Validate(call *request.Call, agent string, document directory.Document) (*directory.Projection, error) {
+	_, step := span.Start(call.Context(), span.Project)
 	projection, misspellings, err := kinds.Check(agent, document)
+	step.Done(err)
+
 	for _, m := range misspellings {
 		call.Ignore(wire.Ignored{Name: m.Pointer, Near: m.Near})
 	}
@@ -236,6 +244,9 @@ func (w *Writer) Answer(
 	rw http.ResponseWriter, call *request.Call, surface view.Surface, outcome directory.Outcome,
 ) error {
 	response.Private(rw)
+
+	_, step := span.Start(call.Context(), span.Answer)
+	defer step.End()
 
 	entry, ok := w.Reader.View.Get(w.Domain, outcome.RID)
 	if !ok { // it was removed meanwhile

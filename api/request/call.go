@@ -8,11 +8,13 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/roster-mesh/roster/api/admission"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/problem"
+	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/limit"
 )
 
@@ -26,6 +28,8 @@ type Call struct {
 	*http.Request
 
 	RequestID string
+	Arrived   time.Time
+	Span      span.Span         // of the request; the steps begin theirs by span.Start
 	Route     string            // the path of the route table; empty until one matches
 	Vars      map[string]string // variables of the path, percent-decoded once
 	Params    Params            // of the query

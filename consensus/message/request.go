@@ -36,6 +36,10 @@ type Request struct {
 	// a release without it ignore it, so it counts only from state.TracedVersion on.
 	Operator *state.OperatorRequest `cbor:"40,keyasint,omitempty"`
 
+	// Trace is the span of the request in W3C Trace Context's form, empty if it is not recorded.
+	// Members of a release without it ignore it.
+	Trace string `cbor:"41,keyasint,omitempty"`
+
 	// From is the member that sent the request; zero for one of this member.
 	From spiffeid.ID `cbor:"-"`
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/directory/span"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
@@ -95,6 +96,7 @@ func (c *Client) get(ctx context.Context, node Node, path string, q url.Values, 
 		return "", nil, fmt.Errorf("federation: %w", err)
 	}
 
+	span.Inject(ctx, req.Header)
 	req.Header.Set("Accept-Encoding", "identity") // a compressed body may unpack to any size
 
 	res, err := c.HTTP(node.Domain).Do(req)
@@ -195,6 +197,7 @@ func (c *Client) Post(ctx context.Context, node Node, path string, body []byte, 
 		return nil, fmt.Errorf("federation: %w", err)
 	}
 
+	span.Inject(ctx, req.Header)
 	req.Header.Set("Content-Type", "application/json")
 
 	if codings != "" {

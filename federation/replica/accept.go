@@ -1,10 +1,12 @@
 package replica
 
 import (
+	"context"
 	"time"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/contain"
+	"github.com/roster-mesh/roster/directory/span"
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/federation/recordgate"
 	"github.com/roster-mesh/roster/federation/store"
@@ -14,11 +16,12 @@ import (
 // index, and returns CodeApplied, CodeOld or CodeGap. records are those that were fetched
 // for the page; the others are asked for later. It returns store.ErrStalled if the page
 // can't be written now: it is pulled again once the disk answers.
-func (o *Origin) AcceptPage(page *Page, records map[directory.RID]recordgate.Opened) (code protocol.Code, err error) {
+func (o *Origin) AcceptPage(ctx context.Context, page *Page,
+	records map[directory.RID]recordgate.Opened) (code protocol.Code, err error) {
 	defer Wake(o.Streams.Kick)
 
 	err = o.Cfg.Panics.Run(contain.Page, func() (err error) {
-		code, err = o.applyPage(page, records)
+		code, err = o.applyPage(ctx, page, records)
 		return err
 	})
 	if err != nil {
@@ -34,7 +37,8 @@ func (o *Origin) AcceptPage(page *Page, records map[directory.RID]recordgate.Ope
 
 // applyPage applies a page: one transaction on disk, then the index. Pages that are old
 // or leave a gap change nothing.
-func (o *Origin) applyPage(page *Page, records map[directory.RID]recordgate.Opened) (protocol.Code, error) {
+func (o *Origin) applyPage(ctx context.Context, page *Page,
+	records map[directory.RID]recordgate.Opened) (protocol.Code, error) {
 	if err := o.Streams.Change.Lock(o.Store); err != nil {
 		return "", err
 	}
@@ -51,13 +55,20 @@ func (o *Origin) applyPage(page *Page, records map[directory.RID]recordgate.Open
 	}
 
 	// The quota is checked inside the transaction: a page is taken whole or not at all.
+	_, step := span.Start(ctx, span.Store)
 	changes, err := o.Streams.Writer.writePage(stream, page, records, o.Saved)
+	step.Done(err)
+
 	if err != nil {
 		return "", err
 	}
 
 	o.Announced.AllowN(time.Now(), len(page.Digests)) // Admit checked the rate before
+
+	_, step = span.Start(ctx, span.Index)
 	o.Streams.Apply(feed, stream, changes, page)
+	step.End()
+
 	o.heardPage(page)
 
 	if page.To == page.At {

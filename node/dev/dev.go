@@ -29,6 +29,7 @@ type Options struct {
 	Sample    int      // agents to register
 	Gateway   bool     // callers invoke agents through the nodes
 	Insecure  bool     // agents are also called by plain http on loopback
+	Trace     string   // URL of a collector to which all traces are exported; empty is none
 	Limits    bool     // rates, quotas and proofs of operators as in production; else none
 	Given     []string // names of the flags that were given, for notes about those without effect
 	Program   string   // how people call this program, for the lines that are printed

@@ -153,6 +153,10 @@ func (o *Options) ignored(m *Mesh) (flags []string) {
 		flags = append(flags, fmt.Sprintf("--port %d (the first port is %s)", o.Port, port))
 	}
 
+	if given("trace") {
+		flags = append(flags, "--trace (set trace.endpoint in the configuration of each node)")
+	}
+
 	return flags
 }
 
@@ -268,6 +272,10 @@ func (d *Domain) writeNode(ca *trust.CA, i int, options *Options) error {
 		cfg.Operator.RequireProof = &required
 	} else {
 		cfg.Limits = cfg.Limits.Pools()
+	}
+
+	if options.Trace != "" {
+		cfg.Trace.Endpoint, cfg.Trace.Sample = options.Trace, 1
 	}
 
 	cfg.Log.Format = "text"

@@ -86,7 +86,9 @@ func TestSpansArrive(t *testing.T) {
 
 	tracing, _ := start(t, func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		if err := proto.Unmarshal(body, &received); err != nil || r.Header.Get("Content-Type") != "application/x-protobuf" {
+		err := proto.Unmarshal(body, &received)
+
+		if err != nil || r.Header.Get("Content-Type") != "application/x-protobuf" {
 			t.Errorf("%v: %v", r.Header, err)
 		}
 	})

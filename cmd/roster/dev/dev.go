@@ -33,7 +33,7 @@ authorities.`,
 				return cli.Usage("%w", err)
 			}
 
-			for _, name := range []string{"domains", "nodes", "port"} {
+			for _, name := range []string{"domains", "nodes", "port", "trace"} {
 				if c.Flags().Changed(name) {
 					options.Given = append(options.Given, name)
 				}
@@ -58,6 +58,8 @@ authorities.`,
 		"let callers invoke agents through the nodes, also agents on loopback")
 	flags.BoolVar(&options.Insecure, "insecure-loopback", false,
 		"also call agents by plain http on loopback")
+	flags.StringVar(&options.Trace, "trace", "",
+		"export all traces to the OpenTelemetry collector at `URL`, such as http://127.0.0.1:4318/v1/traces")
 	flags.BoolVar(&options.Limits, "limits", false, "apply the rate limits, quotas and operators' proofs of serve")
 	cmd.AddCommand(mintCommand(session))
 
