@@ -11,12 +11,12 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 )
 
-const connectionHelp = `The address of the directory, and your identity there, come from flags, from the environment,
+const connectionHelp = `The address of the directory and your identity come from flags, from the environment,
 or from a connection saved with "roster context set". Flags take precedence over the
 environment, and the environment over a saved connection.
 
 Give the addresses of several nodes of one domain, repeated or separated by commas: a request
-goes to the next if a node is away. With a bundle the program also learns the addresses of
+goes to the next if a node is unreachable. With a bundle the program also learns the addresses of
 the domain's other nodes. It repeats a request only if that is safe, and waits for an
 election until the timeout.
 

@@ -30,8 +30,8 @@ func transferCommand(session connect.Session) *cobra.Command {
 accepts or declines. Until then nothing changes; the new owner may read the registration. Any
 change of its contents voids the offer, and the owner may withdraw it.
 
-Who accepts becomes the owner and the registrant of the contents: policy must permit the new
-owner to register them. Name, document and deadline stay as they are.
+The new owner becomes the owner and the registrant of the contents, so policy must permit it to
+register them. Name, document and deadline stay as they are.
 
 An operator moves a registration without an offer with --force. Its provenance then names the
 operator, until the new owner registers it.`,

@@ -31,9 +31,9 @@ func Command(session connect.Session) *cobra.Command {
 	)
 	ca.Long = `Issue X.509-SVIDs without SPIRE, from a key in a file.
 
-Who has ca.key can be everybody in the domain: keep the directory on a machine of its own, and
-copy certificates and keys to the nodes. SVIDs are short-lived; run "roster ca renew" from a
-timer. Nodes and commands use renewed files at once.
+The holder of ca.key can impersonate every identity of the domain. Keep it on a machine of its
+own, and copy only certificates and their keys to the nodes. SVIDs are short-lived: run "roster
+ca renew" from a timer. Nodes and commands use renewed files at once.
 
 A domain with many workloads uses SPIRE, which attests each workload and renews its SVID
 without files: see docs/guides/spire.md.`

@@ -76,8 +76,8 @@ func newFlags() *pflag.FlagSet {
 		}
 	}
 
-	flags.String(flagTimeout, "", "`DURATION` that the command may take, 0 for no bound (default: "+
-		defaultTimeout.String()+", and none for commands that stay) ["+timeoutVariable+"]")
+	flags.String(flagTimeout, "", "`DURATION` that the command may take, 0 for no limit (default: "+
+		defaultTimeout.String()+"; no limit for commands that run until interrupted) ["+timeoutVariable+"]")
 
 	return flags
 }

@@ -21,7 +21,7 @@ const (
 type bound time.Duration
 
 // Bound returns a context with the time that a command may take: that of --timeout or
-// ROSTER_TIMEOUT, else 10 seconds, and no bound for commands that stay or transfer a lot.
+// ROSTER_TIMEOUT, else 10 seconds, and no limit for commands that run until interrupted or transfer a lot.
 func (s Session) Bound(ctx context.Context, c *cobra.Command) (context.Context, context.CancelFunc, error) {
 	limit, err := s.timeoutOf(c)
 	if err != nil || limit == 0 {

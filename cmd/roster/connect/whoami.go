@@ -25,7 +25,7 @@ func WhoamiCommand(session Session) *cobra.Command {
 		Use:   "whoami",
 		Short: "Show your identity and the directory that commands talk to",
 		Long: `Show the identity, its expiry and the directory that commands use, from flags, the
-environment or the context. The directory is not asked.`,
+environment or the context. Nothing is sent to the directory.`,
 		Args: cli.Args(),
 		RunE: func(*cobra.Command, []string) error {
 			me, err := session.whoami()

@@ -43,8 +43,8 @@ compare. With --who or --what, the node verifies the lines that it doesn't send.
 --file verifies and prints a log without a node: audit.jsonl in a data directory, and its
 older parts audit.jsonl.1 and so on in the same directory.
 
--o json and -o jsonl print one line of the log a line, as the node wrote it, after its
-member "node".`,
+-o json and -o jsonl print the lines of the log as the node wrote them, one object a line, with
+the member "node" in front.`,
 		Example: "  roster audit --since 1h --who agent/ada\n" +
 			"  roster audit --node all --what policy\n" +
 			"  roster audit --follow -o jsonl\n" +
@@ -81,13 +81,13 @@ member "node".`,
 	cmd.Flags().StringVar(&flags.since, "since", "",
 		"print lines since a `TIME`, or of the last duration, such as 1h30m")
 	cmd.Flags().StringVar(&flags.who, "who", "",
-		"print lines of an actor, owner or bringing member: a SPIFFE `ID` or the end of its path")
+		"print lines of an actor, an owner, or the member that forwarded a command: a SPIFFE `ID` or the end of its path")
 	cmd.Flags().StringVar(&flags.what, "what", "",
 		"print lines about an `ACTION` such as register or peer, or about an agent, rid or target")
 	cmd.Flags().StringVar(&flags.node, "node", "",
 		"read the log of the node `ID` (its SPIFFE ID or last segment), or of all")
 	cmd.Flags().StringVar(&flags.file, "file", "", "read the log at `PATH`, without a node")
-	cmd.Flags().BoolVarP(&flags.follow, "follow", "f", false, "go on with new lines until interrupted")
+	cmd.Flags().BoolVarP(&flags.follow, "follow", "f", false, "follow the log: print new lines until interrupted")
 
 	return cmd
 }

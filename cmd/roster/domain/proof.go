@@ -23,7 +23,7 @@ func proofCommand(session connect.Session) *cobra.Command {
 		Short: "Print the proof of an operator's request for curl",
 		Long: `Print the header field Roster-Operator-Proof for one change under /v1/operator, or for a forced
 transfer. The proof is signed with --key, for the method, the URL with its query, and the body
-in FILE ("-" is standard input; no FILE is no body). It is good once, within half a minute.
+in FILE ("-" is standard input; without FILE the body is empty). It is valid once, for 30 seconds.
 
 The commands of this program send a proof by themselves.`,
 		Example: `  curl --cert op.pem --key op.key --cacert ca.pem -X PUT --data-binary @policy.json \

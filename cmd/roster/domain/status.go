@@ -27,11 +27,11 @@ func statusCommand(session connect.Session) *cobra.Command {
 		Use:   "status",
 		Short: "Show the state of the domain on one screen",
 		Long: `Show the state of the domain as the addressed node sees it: the node, its certificate and
-disk, the members, the peers with the age of the last verified page, and the quotas. NEXT is
-the command to run where something needs attention.
+disk, the members, the peers with the age of the last verified page, and the quotas. NEXT
+names the command to run if something needs attention.
 
 This needs an operator's or auditor's identity. "roster doctor" checks a node on its own
-machine, also if it doesn't answer.`,
+machine, even if it doesn't answer.`,
 		Args: cli.Args(),
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, _ []string) error {
 			status := domainStatus{session: session, now: time.Now(), Warnings: []statusWarning{}}

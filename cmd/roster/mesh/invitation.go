@@ -96,8 +96,8 @@ func acceptCommand(session connect.Session) *cobra.Command {
 FILE, or from standard input: on a command line other users of the machine see it.
 
 The node fetches that domain's bundle from the token's address; the token has its hash. Compare
-the fingerprint that both commands show, or pass the expected one with --fingerprint. To accept
-a token again is safe: a peer of the same bundle stays as it is.
+the fingerprint that both commands show, or pass the expected one with --fingerprint. A token
+can be accepted again safely: a peer with the same bundle stays as it is.
 
 Nothing is exported to the peer before "roster peer export".`,
 		Example: "  roster peer accept @token\n  pbpaste | roster peer accept -",

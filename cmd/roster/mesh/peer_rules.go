@@ -59,7 +59,7 @@ func (f *filter) addFlags(c *cobra.Command, direction string) {
 	flags.StringSliceVar(&f.names, direction+"-names", nil,
 		only+"agents with these `NAMES` (NAME or PREFIX*); \"\" for all")
 	flags.StringSliceVar(&f.capabilities, direction+"-capabilities", nil,
-		only+"agents with one of these capabilities, `NAMES` likewise; \"\" for all")
+		only+"agents with one of these capabilities, `NAMES` (NAME or PREFIX*); \"\" for all")
 	flags.StringSliceVar(&f.kinds, direction+"-kinds", nil,
 		only+"registrations of these `KINDS`; \"\" for all")
 }

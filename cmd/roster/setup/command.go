@@ -26,15 +26,15 @@ func Command(session connect.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init [DIR]",
 		Short: "Write the configuration of a new domain",
-		Long: `Write a commented configuration for each node of a new domain, DIR/NAME/node.yaml. From a
-certificate authority that "roster ca init" made, also the SVIDs of the nodes and of an
-operator are issued, and the operator's connection is saved as a context with the name of
-the trust domain.
+		Long: `Write a commented configuration for each node of a new domain, DIR/NAME/node.yaml. With a
+certificate authority made by "roster ca init", the command also issues the SVIDs of the nodes
+and of an operator, and saves the operator's connection as a context named after the trust
+domain.
 
 Each member is NAME=ADDRESS, or an address alone that is also the name: one, three or five
 nodes. A node listens on four ports from --port on: API, admin, cluster and gossip.
 
-On a terminal the command asks for facts that no flag gives. Nothing is overwritten.`,
+On a terminal the command asks for the values that no flag gives. Nothing is overwritten.`,
 		Example: "  roster ca init alpha.test\n" +
 			"  roster init --members a=10.0.0.1,b=10.0.0.2,c=10.0.0.3\n" +
 			"  roster init /etc/roster --trust-domain alpha.test --members a.alpha.test " +
