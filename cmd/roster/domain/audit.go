@@ -81,7 +81,8 @@ the member "node" in front.`,
 	cmd.Flags().StringVar(&flags.since, "since", "",
 		"print lines since a `TIME`, or of the last duration, such as 1h30m")
 	cmd.Flags().StringVar(&flags.who, "who", "",
-		"print lines of an actor, an owner, or the member that forwarded a command: a SPIFFE `ID` or the end of its path")
+		"print lines of an actor, an owner, or the member that forwarded a command: a SPIFFE `ID` or the end "+
+			"of its path")
 	cmd.Flags().StringVar(&flags.what, "what", "",
 		"print lines about an `ACTION` such as register or peer, or about an agent, rid or target")
 	cmd.Flags().StringVar(&flags.node, "node", "",
