@@ -22,6 +22,9 @@ import (
 // MaxAgents bounds how many agents of one origin are taken, on all pages.
 const MaxAgents = 10_000
 
+// maxTransports bounds the transports of a document.
+const maxTransports = 1000
+
 // maxSplit bounds the size of all documents that are made from one document of that many
 // bytes. The members shared by all agents are copied into each document, so a short one
 // could make many long ones.
@@ -52,33 +55,32 @@ func Split(at *url.URL, body []byte) ([]Agent, error) {
 		return nil, err
 	}
 
-	var doc struct {
-		Version    jsontext.Value            `json:"woa_version"`
-		Agents     []jsontext.Value          `json:"agents"`
-		Transports map[string]jsontext.Value `json:"transports"`
-	}
-	if err := json.Unmarshal(body, &doc); err != nil {
-		return nil, directory.Refuse(directory.BadDocument,
-			"\"agents\" is not an array, or \"transports\" not an object: %w", err)
-	}
+	version, _ := strictjson.FindMember(members, "woa_version")
+	agents, _ := strictjson.FindMember(members, "agents")
+	transports, _ := strictjson.FindMember(members, "transports")
 
 	switch {
-	case string(doc.Version) != `"1"`:
+	case string(version) != `"1"`:
 		return nil, directory.Refuse(directory.BadDocument, "\"woa_version\" is %.40s; it is \"1\"",
-			cmp.Or(string(doc.Version), "missing")).At("/woa_version")
-	case doc.Agents == nil || doc.Transports == nil:
+			cmp.Or(string(version), "missing")).At("/woa_version")
+	case agents == nil || transports == nil:
 		return nil, directory.Refuse(directory.BadDocument, "\"agents\" and \"transports\" are both needed")
-	case len(doc.Agents) > MaxAgents:
-		return nil, directory.Refuse(directory.TooLarge, "it lists %d agents; at most %d are taken", len(doc.Agents),
-			MaxAgents)
+	case agents[0] != '[' || transports[0] != '{':
+		return nil, directory.Refuse(directory.BadDocument,
+			"\"agents\" is not an array, or \"transports\" not an object")
+	case hasOver(agents, MaxAgents):
+		return nil, directory.Refuse(directory.TooLarge, "it lists over %d agents", MaxAgents)
+	case hasOver(transports, 2*maxTransports): // with their names
+		return nil, directory.Refuse(directory.TooLarge, "it has over %d transports", maxTransports)
 	}
 
-	s := splitter{at: at, members: members, transports: doc.Transports, seen: map[string]bool{}}
+	s := newSplitter(at, members, transports)
+	listed := strictjson.SplitArray(agents)
+	all := make([]Agent, len(listed))
 
-	all, held := make([]Agent, len(doc.Agents)), 0
-	for n, raw := range doc.Agents {
+	for n, raw := range listed {
 		all[n] = s.agent(raw)
-		if held += len(all[n].Document.Bytes()); held > maxSplit(len(body)) {
+		if s.made > maxSplit(len(body)) {
 			return nil, directory.Refuse(directory.TooLarge,
 				"the documents of its agents, with the parts common to all, have over %d bytes",
 				maxSplit(len(body)))
@@ -92,12 +94,55 @@ func Split(at *url.URL, body []byte) ([]Agent, error) {
 	return all, nil
 }
 
+// hasOver reports whether a valid array or object has more than that many values, names of members
+// among them. It looks no further.
+func hasOver(raw []byte, most int) bool {
+	d := strictjson.Decoder(raw)
+	defer strictjson.Release(d)
+
+	if _, err := d.ReadToken(); err != nil {
+		return false
+	}
+
+	for n := 0; d.PeekKind() != ']' && d.PeekKind() != '}'; n++ {
+		if n == most {
+			return true
+		}
+
+		if d.SkipValue() != nil {
+			return false
+		}
+	}
+
+	return false
+}
+
 // A splitter makes a document of each agent of one.
 type splitter struct {
 	at         *url.URL
 	members    []strictjson.Member
 	transports map[string]jsontext.Value
+	base       string // of the transport rest
+	shared     int    // bytes of the members that are copied into each document
 	seen       map[string]bool
+	made       int // bytes of documents
+}
+
+func newSplitter(at *url.URL, members []strictjson.Member, transports []byte) *splitter {
+	s := &splitter{at: at, members: members, transports: map[string]jsontext.Value{}, seen: map[string]bool{}}
+	for _, transport := range strictjson.SplitObject(transports) {
+		s.transports[transport.Name] = transport.Value
+	}
+
+	s.base = baseOf(s.transports["rest"])
+
+	for _, member := range members {
+		if member.Name != "agents" && member.Name != "transports" {
+			s.shared += len(member.Name) + len(member.Value)
+		}
+	}
+
+	return s
 }
 
 // agent reads one agent.
@@ -124,6 +169,11 @@ func (s *splitter) agent(raw []byte) (a Agent) {
 
 	s.seen[agent.ID] = true
 
+	if len(agent.Transports) > maxTransports {
+		a.Err = directory.Refuse(directory.TooLarge, "the agent names over %d transports", maxTransports)
+		return a
+	}
+
 	kept := s.named(&a, agent.Transports)
 	for i := range members {
 		if members[i].Name == "transports" {
@@ -148,14 +198,14 @@ func (s *splitter) agent(raw []byte) (a Agent) {
 // the document does not describe is left for the document's validation.
 func (s *splitter) named(agent *Agent, names []string) (kept []string) {
 	for _, name := range names {
-		config, described := s.transports[name]
+		_, described := s.transports[name]
 		switch {
 		case described && name != "rest" && name != "mcp" && !strings.Contains(name, "."):
 			agent.Warnings = append(agent.Warnings,
 				fmt.Sprintf("the transport %.40q is neither registered nor private, and is passed over", name))
 
 			continue
-		case described && name == "rest" && slashed(config):
+		case described && name == "rest" && strings.HasSuffix(s.base, "/"):
 			agent.Warnings = append(agent.Warnings,
 				"the base of its transport rest ends with a slash, which is left out")
 		}
@@ -165,8 +215,6 @@ func (s *splitter) named(agent *Agent, names []string) (kept []string) {
 
 	return kept
 }
-
-func slashed(config []byte) bool { return strings.HasSuffix(baseOf(config), "/") }
 
 func baseOf(config []byte) string {
 	var rest struct {
@@ -181,6 +229,7 @@ func baseOf(config []byte) string {
 func (s *splitter) document(name string, agent []strictjson.Member, transports []string) (none directory.Document,
 	err error) {
 	one := strictjson.AppendObject([]byte{'['}, agent)
+	size := s.shared + len(one)
 
 	var configs []strictjson.Member
 	for _, t := range transports {
@@ -188,12 +237,21 @@ func (s *splitter) document(name string, agent []strictjson.Member, transports [
 			return m.Name == t
 		}) {
 			configs = append(configs, strictjson.Member{Name: t, Value: config})
+			size += len(t) + len(config)
 		}
 	}
 
-	if base := baseOf(s.transports["rest"]); slices.Contains(transports, "rest") && strings.HasPrefix(base, "http:") {
+	// Before it is put together: another agent of the document may be as large.
+	if size > directory.MaxDocument {
+		return none, directory.Refuse(directory.TooLarge,
+			"with the parts common to all, the agent's document has over %d bytes", directory.MaxDocument)
+	}
+
+	s.made += size
+
+	if slices.Contains(transports, "rest") && strings.HasPrefix(s.base, "http:") {
 		return none, directory.Refuse(directory.BadDocument,
-			"its base is %.200q; plain HTTP is not used (gaikwad 8.1)", base).At("/transports/rest/base")
+			"its base is %.200q; plain HTTP is not used (gaikwad 8.1)", s.base).At("/transports/rest/base")
 	}
 
 	var out []strictjson.Member

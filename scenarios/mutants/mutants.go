@@ -163,7 +163,7 @@ var All = []Mutant{
 	},
 	{
 		Name:    "entries are freed 60 s early",
-		File:    "federation/replica/recordgate.go",
+		File:    "federation/replica/stream.go",
 		Old:     ".Add(directory.Skew))",
 		New:     ")",
 		Package: "federation/replica",
