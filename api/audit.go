@@ -327,10 +327,11 @@ func (a auditedBackups) Save(ctx context.Context, w io.Writer) error {
 	return a.operate(ctx, "snapshot.save", "", func() error { return a.BackupStore.Save(ctx, w) })
 }
 
-func (a auditedBackups) Restore(ctx context.Context, backup io.Reader, force bool, reason string) (done wire.Restored,
-	err error) {
+func (a auditedBackups) Restore(
+	ctx context.Context, backup io.Reader, options operator.RestoreOptions,
+) (done wire.Restored, err error) {
 	err = a.operate(ctx, "snapshot.restore", "", func() error {
-		done, err = a.BackupStore.Restore(ctx, backup, force, reason)
+		done, err = a.BackupStore.Restore(ctx, backup, options)
 		return err
 	})
 

@@ -13,6 +13,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/api/operator"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 )
@@ -67,7 +68,9 @@ func (b quietBackups) Save(_ context.Context, w io.Writer) error {
 	return errors.New("the disk is gone")
 }
 
-func (b quietBackups) Restore(_ context.Context, r io.Reader, force bool, reason string) (wire.Restored, error) {
+func (b quietBackups) Restore(
+	_ context.Context, r io.Reader, options operator.RestoreOptions,
+) (wire.Restored, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
 		return wire.Restored{}, err
@@ -77,11 +80,14 @@ func (b quietBackups) Restore(_ context.Context, r io.Reader, force bool, reason
 		*b.got = data
 	}
 
-	if !force {
-		return wire.Restored{}, directory.Refuse(directory.Conflict, "the backup is at 1.2 and the domain at 1.3")
+	if !options.NewEpoch || options.AcceptLossSince != "1.2" {
+		refused := directory.Refuse(directory.Conflict, "the backup is at 1.2 and the domain at 1.3")
+		refused.Violations = []directory.Violation{{Pointer: "/accept_loss_since", Detail: "lost"}}
+
+		return wire.Restored{}, refused
 	}
 
-	return wire.Restored{Backup: "1.2", Before: "1.3", Now: "4.5" + reason, Registrations: 7}, nil
+	return wire.Restored{Backup: "1.2", Before: "1.3", Now: "4.5" + options.Reason, Registrations: 7}, nil
 }
 
 func TestOperatorsChangeTheDomainsNodes(t *testing.T) {
@@ -148,7 +154,8 @@ func TestBackupsCrossTheSurface(t *testing.T) {
 
 	open := func() io.Reader { return bytes.NewReader(backup) }
 
-	done, _, err := c.Operator().RestoreSnapshot(t.Context(), open, int64(len(backup)), true, "6")
+	done, _, err := c.Operator().RestoreSnapshot(t.Context(), open, int64(len(backup)),
+		apiclient.RestoreOptions{AcceptLossSince: "1.2", NewEpoch: true, Reason: "6"})
 	if err != nil || *done != (wire.Restored{Backup: "1.2", Before: "1.3", Now: "4.56", Registrations: 7}) ||
 		!bytes.Equal(got, backup) {
 		t.Errorf("restored %+v of %d bytes, %v", done, len(got), err)
@@ -156,10 +163,11 @@ func TestBackupsCrossTheSurface(t *testing.T) {
 
 	var refused *apiclient.Error
 
-	_, _, err = c.Operator().RestoreSnapshot(t.Context(), open, int64(len(backup)), false, "")
+	_, _, err = c.Operator().RestoreSnapshot(t.Context(), open, int64(len(backup)), apiclient.RestoreOptions{})
 	if !errors.As(err, &refused) || refused.Status != 409 ||
-		!strings.Contains(refused.Detail, "1.2 and the domain at 1.3") {
-		t.Errorf("without force: %v", err)
+		!strings.Contains(refused.Detail, "1.2 and the domain at 1.3") || len(refused.Errors) != 1 ||
+		refused.Errors[0].Pointer != "/accept_loss_since" {
+		t.Errorf("what it costs is not accepted: %v", err)
 	}
 
 	wantStatus(t, ask(t, s, "/ops/operator", "POST", "/v1/operator/snapshot", "{}", "Content-Type",

@@ -210,20 +210,21 @@ func TestARestoreNeedsTheOperatorsProof(t *testing.T) {
 		}
 
 		before := d.nodes[leader].Replica.Position()
-		target := "/v1/operator/snapshot?force=true&reason=drill"
+		options := accepting(t, file)
+		target := "/v1/operator/snapshot?accept_loss_since=" + options.AcceptLossSince + "&new_epoch=true&reason=drill"
 
 		for _, at := range []int{leader, follower} {
 			s := d.nodes[at]
-			_, err := s.Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true})
+			_, err := s.Restore(t.Context(), bytes.NewReader(file), options)
 			problem(t, err, directory.Forbidden)
 
 			_, err = s.Restore(proven(t.Context(), "x", target, []byte("another")), bytes.NewReader(file),
-				RestoreOptions{Force: true})
+				options)
 			problem(t, err, directory.Forbidden)
 
 			// The options are those that the operator has signed.
 			_, err = s.Restore(proven(t.Context(), "y", "/v1/operator/snapshot", file), bytes.NewReader(file),
-				RestoreOptions{Force: true})
+				options)
 			problem(t, err, directory.Conflict)
 		}
 

@@ -291,6 +291,15 @@ func (r *Replica) Position() directory.Position { return r.summary.Load().positi
 // first epoch. Positions of earlier epochs up to it are part of the history.
 func (r *Replica) Restored() uint64 { return r.summary.Load().restored }
 
+// Unconfirmed returns how many registrations were restored and not written by their owners since,
+// as applied here.
+func (r *Replica) Unconfirmed() int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+
+	return r.state.Registrations().Unconfirmed()
+}
+
 // Quotas returns how much of its quotas the domain uses, as applied here.
 func (r *Replica) Quotas() Quotas {
 	r.mu.RLock()

@@ -46,6 +46,13 @@ func inspect(t testing.TB, b []byte) *backup.Backup {
 	return info
 }
 
+// accepting are the options with which a backup is restored whatever it costs.
+func accepting(t testing.TB, file []byte) RestoreOptions {
+	t.Helper()
+
+	return RestoreOptions{AcceptLossSince: inspect(t, file).Position.String(), NewEpoch: true}
+}
+
 // attestAll gives every member a signing key.
 func (d *domain) attestAll() {
 	d.t.Helper()
@@ -69,7 +76,7 @@ func TestWhoStartsAloneAfterARestoreMissesALeader(t *testing.T) {
 
 		backup := d.backup(leader)
 		if _, err := d.nodes[leader].restorer.Restore(t.Context(), bytes.NewReader(backup),
-			RestoreOptions{Force: true}); err != nil {
+			accepting(t, backup)); err != nil {
 			t.Fatal(err)
 		}
 
@@ -143,8 +150,10 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 			}
 		}
 
-		done, err := d.nodes[follower].restorer.Restore(t.Context(), bytes.NewReader(file),
-			RestoreOptions{Force: true, Reason: "a drill"})
+		options := accepting(t, file)
+		options.Reason = "a drill"
+
+		done, err := d.nodes[follower].restorer.Restore(t.Context(), bytes.NewReader(file), options)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -236,7 +245,7 @@ func TestABackupIsRestoredIntoANewEpoch(t *testing.T) {
 		}
 
 		// once more
-		_, err = d.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true})
+		_, err = d.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(file), accepting(t, file))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -383,8 +392,9 @@ func TestWhatIsNotRestored(t *testing.T) {
 		}
 
 		file := d.backup(0)
+		options := accepting(t, file)
 		try := func(b []byte) error {
-			_, err := d.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(b), RestoreOptions{Force: true})
+			_, err := d.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(b), options)
 			return err
 		}
 		before := d.nodes[0].Replica.Position()
@@ -464,7 +474,7 @@ func TestABackupFillsANewDomain(t *testing.T) {
 		})
 		e.ready()
 
-		done, err := e.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(file), RestoreOptions{Force: true})
+		done, err := e.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(file), accepting(t, file))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -490,7 +500,7 @@ func TestABackupFillsANewDomain(t *testing.T) {
 				}
 
 				if _, err := e.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(file),
-					RestoreOptions{Force: true}); err != nil {
+					accepting(t, file)); err != nil {
 					t.Fatal(err)
 				}
 
@@ -608,7 +618,7 @@ func TestABackupOfAnotherHistoryIsNotRestoredByMistake(t *testing.T) {
 		}
 
 		if _, err := production.nodes[0].restorer.Restore(t.Context(), bytes.NewReader(file),
-			RestoreOptions{Force: true}); err != nil {
+			accepting(t, file)); err != nil {
 			t.Error(err)
 		}
 	})

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -63,9 +64,10 @@ func (r *restorer) Backup(ctx context.Context, w io.Writer) error {
 // writes, signs nothing and sends peers nothing. Restored registrations are shown here,
 // unconfirmed, and exported once their owners refresh them.
 //
-// It is refused if the backup is another domain's, or if it is older than the domain or of a
-// later epoch and options.Force is not set. Errors are *directory.Error; after OutcomeUnknown
-// the domain is either as before or restored, and its epoch shows which.
+// It is refused if the backup is another domain's, or if it has consequences that the options don't
+// accept: the loss of changes, and that peers drop what was exported to them. Errors are
+// *directory.Error; after OutcomeUnknown the domain is either as before or restored, and its epoch
+// shows which.
 func (r *restorer) Restore(ctx context.Context, backup io.Reader, options RestoreOptions) (message.Restored, error) {
 	if len(options.Reason) > maxReason {
 		return message.Restored{}, directory.Refuse(directory.BadRequest,
@@ -134,7 +136,15 @@ func optionsOf(asked *directory.OperatorRequest) (options RestoreOptions, err er
 
 	query := target.Query()
 
-	return RestoreOptions{Force: query.Get("force") == "true", Reason: query.Get("reason")}, nil
+	return restoreOptions(query), nil
+}
+
+// restoreOptions returns the options of a query.
+func restoreOptions(query url.Values) RestoreOptions {
+	return RestoreOptions{
+		AcceptLossSince: query.Get(ParamLoss), NewEpoch: query.Get(ParamNewEpoch) == "true",
+		Reason: query.Get(ParamReason),
+	}
 }
 
 // install gives a state to Raft, which gives it to all members. It returns once a
@@ -174,21 +184,16 @@ func (r *restorer) install(st *state.State) error {
 }
 
 // mayRestore says why a backup is not restored over the domain as it is.
-func (r *restorer) mayRestore(live, old *state.State, options RestoreOptions) error {
+func (r *restorer) mayRestore(live, old *state.State, loss state.Loss, options RestoreOptions) error {
 	switch {
 	case live.History().Sealed() != "" || old.History().Sealed() != "":
 		return errSealed
 	case old.History().Position().Epoch == 0:
 		return directory.Refuse(directory.BadRequest, "the backup is empty")
-	case old.History().Position().Epoch > live.History().Position().Epoch && !options.Force:
-		return directory.Refuse(directory.Conflict,
-			"the backup is of epoch %d, which this domain, in epoch %d, has never been in: it is of another one "+
-				"of the same name, or this one was set back; what is registered here would be lost; repeat it "+
-				"with force if that is meant", old.History().Position().Epoch, live.History().Position().Epoch)
-	case old.History().Position().Before(live.History().Position()) && !options.Force:
-		return directory.Refuse(directory.Conflict,
-			"the backup is at %s and the domain at %s: the changes between them would be lost; repeat it "+
-				"with force if that is meant", old.History().Position(), live.History().Position())
+	}
+
+	if err := unaccepted(live, old, loss, options); err != nil {
+		return err
 	}
 
 	known := max(live.History().Position().Epoch, old.History().Position().Epoch)
@@ -198,6 +203,74 @@ func (r *restorer) mayRestore(live, old *state.State, options RestoreOptions) er
 	}
 
 	return nil
+}
+
+// unaccepted refuses a restore with a consequence that its options don't accept. The refusal has a
+// fault for each, at the parameter that accepts it.
+func unaccepted(live, old *state.State, loss state.Loss, options RestoreOptions) error {
+	var faults []directory.Violation
+
+	at, now := old.History().Position(), live.History().Position()
+	if at.Epoch > now.Epoch || loss.Changes() > 0 {
+		detail := fmt.Sprintf("the backup is at %s and the domain at %s; %s", at, now, lossText(loss))
+		if at.Epoch > now.Epoch {
+			detail = fmt.Sprintf("the backup is at %s, and this domain, at %s, has never been in that epoch: it is of "+
+				"another domain of the same name, or this one was set back; all that is registered here would be lost",
+				at, now)
+		}
+
+		if since := options.AcceptLossSince; since != at.String() && since != strconv.FormatUint(at.Revision, 10) {
+			faults = append(faults, directory.Violation{Pointer: "/" + ParamLoss, Detail: detail})
+		}
+	}
+
+	if peers := live.Peerings().Active(); len(peers) > 0 && loss.Exported > 0 && !options.NewEpoch {
+		faults = append(faults, directory.Violation{Pointer: "/" + ParamNewEpoch, Detail: fmt.Sprintf(
+			"%s would drop %s until the owner of each refreshes it, because a restore begins a new epoch",
+			quantity(len(peers), "peer"), quantity(loss.Exported, "registration"))})
+	}
+
+	if len(faults) == 0 {
+		return nil
+	}
+
+	refused := directory.Refuse(directory.Conflict, "%s", faults[0].Detail)
+	for _, fault := range faults[1:] {
+		refused.Detail += "; " + fault.Detail
+	}
+
+	refused.Violations = faults
+
+	return refused
+}
+
+// lossText names the changes that a restore takes back.
+func lossText(loss state.Loss) string {
+	var parts []string
+
+	for _, part := range []struct {
+		count int
+		what  string
+	}{
+		{loss.Made, "made"}, {loss.Changed, "changed"}, {loss.Removed, "removed"},
+		{loss.Lapsed, "kept only by refreshes"},
+	} {
+		if part.count > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", part.count, part.what))
+		}
+	}
+
+	return fmt.Sprintf("the changes to %s since then would be lost (%s)", quantity(loss.Changes(), "registration"),
+		strings.Join(parts, ", "))
+}
+
+// quantity returns a number with its noun.
+func quantity(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // quiesce waits until nothing is under way into the log and keeps it so until
@@ -252,14 +325,15 @@ func (r *restorer) restore(ctx context.Context, file *os.File, size int64,
 	defer release()
 	r.replica.mu.RLock()
 	live := r.replica.state.Outline()
+	loss := state.LossBy(r.replica.state, old)
 	r.replica.mu.RUnlock()
 
-	if err := r.mayRestore(live, old, options); err != nil {
+	if err := r.mayRestore(live, old, loss, options); err != nil {
 		return done, err
 	}
 
 	done = message.Restored{Backup: old.History().Position(), Before: live.History().Position(),
-		Registrations: old.Registrations().Len()}
+		Registrations: old.Registrations().Len(), Lost: loss.Changes(), Exported: loss.Exported}
 	ledgerSize, ledgerRoot := old.History().Ledger()
 
 	reason := fmt.Sprintf("restore of a backup that %s took at %s at position %s of %s, ledger size %d, root %s",
@@ -306,7 +380,8 @@ func (r *restorer) restore(ctx context.Context, file *os.File, size int64,
 // sendBackup hands a backup to the leader, as it comes.
 func (r *restorer) sendBackup(ctx context.Context, leader Member, backup io.Reader,
 	request *state.OperatorRequest, options RestoreOptions) (done message.Restored, err error) {
-	q := url.Values{"force": {strconv.FormatBool(options.Force)}, "reason": {options.Reason}}
+	q := url.Values{ParamLoss: {options.AcceptLossSince}, ParamNewEpoch: {strconv.FormatBool(options.NewEpoch)},
+		ParamReason: {options.Reason}}
 
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+leader.Address+restorePath+"?"+q.Encode(),
 		io.NopCloser(backup))
@@ -344,8 +419,8 @@ func (r *restorer) sendBackup(ctx context.Context, leader Member, backup io.Read
 	switch {
 	case err != nil:
 		return done, restoreUnknown(err)
-	case answer.Problem != "":
-		return done, &directory.Error{Problem: answer.Problem, Detail: answer.Detail}
+	case answer.Err() != nil:
+		return done, answer.Err()
 	}
 
 	return answer.Done, r.replica.Await(ctx, answer.Done.Now)
@@ -386,13 +461,11 @@ func (r *restorer) takeBackup(w http.ResponseWriter, req *http.Request) {
 
 	asked, err := restoreRequest(req)
 	if err == nil {
-		o := RestoreOptions{Force: req.URL.Query().Get("force") == "true", Reason: req.URL.Query().Get("reason")}
-		answer.Done, err = r.receive(req.Context(), asked, req.Body, o)
+		answer.Done, err = r.receive(req.Context(), asked, req.Body, restoreOptions(req.URL.Query()))
 	}
 
 	if err != nil {
-		refusal := message.ReplyOf(directory.Outcome{}, err)
-		answer.Problem, answer.Detail = refusal.Problem, refusal.Detail
+		answer.Refuse(err)
 	}
 
 	r.messenger.answer(w, &answer)
@@ -421,11 +494,22 @@ func restoreRequest(r *http.Request) (*message.Request, error) {
 
 // RestoreOptions say how to restore.
 type RestoreOptions struct {
-	Force  bool   // also where the domain is at a later position than the backup
-	Reason string // for the ledger; at most 200 bytes
+	// AcceptLossSince accepts that changes since the backup are lost. It is the backup's position or
+	// its revision, so that it is meant for no other backup.
+	AcceptLossSince string
+	// NewEpoch accepts that peers drop what was exported to them until its owners refresh it.
+	NewEpoch bool
+	Reason   string // for the ledger; at most 200 bytes
 
 	origin *state.Origin // who ordered it; set on the leader
 }
+
+// Parameters of a restore, in the operator's request and between members.
+const (
+	ParamLoss     = "accept_loss_since"
+	ParamNewEpoch = "new_epoch"
+	ParamReason   = "reason"
+)
 
 const (
 	restorePath = "/v1/restore"

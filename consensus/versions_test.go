@@ -471,7 +471,7 @@ func TestABackupWithStatementsThatAMemberDoesNotReadIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		_, err = d.nodes[leader].restorer.Restore(t.Context(), &file, RestoreOptions{Force: true})
+		_, err = d.nodes[leader].restorer.Restore(t.Context(), &file, RestoreOptions{NewEpoch: true})
 
 		const says = "has a statement of format 2, and statement formats [1] are read"
 		if directory.ProblemOf(err) != directory.Conflict || !strings.Contains(err.Error(), says) {

@@ -207,7 +207,7 @@ func TestADomainWhoseMessagesHaveGrown(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		if _, err := d.nodes[other].restorer.Restore(t.Context(), &backup, RestoreOptions{}); err != nil {
+		if _, err := d.nodes[other].restorer.Restore(t.Context(), &backup, RestoreOptions{NewEpoch: true}); err != nil {
 			t.Error(err)
 		}
 

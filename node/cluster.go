@@ -7,6 +7,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	apioperator "github.com/roster-mesh/roster/api/operator"
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/consensus/backup"
@@ -64,15 +65,18 @@ type backups struct{ store *consensus.Store }
 func (b backups) Save(ctx context.Context, w io.Writer) error { return b.store.Backup(ctx, w) }
 
 // Restore implements operator.BackupStore.
-func (b backups) Restore(ctx context.Context, backup io.Reader, force bool, reason string) (wire.Restored, error) {
-	done, err := b.store.Restore(ctx, backup, consensus.RestoreOptions{Force: force, Reason: reason})
+func (b backups) Restore(
+	ctx context.Context, backup io.Reader, options apioperator.RestoreOptions,
+) (wire.Restored, error) {
+	done, err := b.store.Restore(ctx, backup, consensus.RestoreOptions{AcceptLossSince: options.AcceptLossSince,
+		NewEpoch: options.NewEpoch, Reason: options.Reason})
 	if err != nil {
 		return wire.Restored{}, err
 	}
 
 	return wire.Restored{
 		Backup: done.Backup.String(), Before: done.Before.String(), Now: done.Now.String(),
-		Registrations: done.Registrations,
+		Registrations: done.Registrations, Lost: done.Lost, Exported: done.Exported,
 	}, nil
 }
 

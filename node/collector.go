@@ -129,6 +129,10 @@ var stateMetrics = []stateMetric{
 		"and not for their age; archive the log, or raise audit.size and audit.files.",
 		value(func(s *snapshot) float64 { return float64(s.audit.Outgrown()) })),
 
+	gauge("registrations_unconfirmed", "Registrations of the own domain that were restored from a backup and that "+
+		"their owners have not refreshed since; peers don't have them.",
+		value(func(s *snapshot) float64 { return float64(s.store.Unconfirmed()) })),
+
 	// Quotas.
 	gauge("quota_registrations", "Registrations of the own domain, limited by limits.registrations_per_domain.",
 		value(func(s *snapshot) float64 { return float64(s.quotas.Registrations) })),

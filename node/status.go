@@ -35,6 +35,7 @@ func (r selfReport) Node() wire.NodeStatus {
 		Ready:         true,
 		Position:      r.store.Position().String(),
 		BundleExpires: r.bundleExpires(),
+		Unconfirmed:   r.store.Unconfirmed(),
 	}
 
 	if err := r.ready(); err != nil {

@@ -330,12 +330,15 @@ func TestABackupIsSavedAndRestored(t *testing.T) {
 		t.Errorf("an old backup: exit code %d\n%s", code, out)
 	}
 
-	if out, code := p.roster(1, 0, "snapshot", "restore", file, "--force"); code != 5 ||
+	if out, code := p.roster(1, 0, "snapshot", "restore", file, "--new-epoch"); code != 5 ||
 		!strings.Contains(out, "The backup is of alpha.test; this is beta.test") {
 		t.Errorf("another domain's backup: exit code %d\n%s", code, out)
 	}
 
-	p.must(0, 0, "snapshot", "restore", file, "--force", "--reason", "a drill")
+	_, since, _ := strings.Cut(out, "--accept-loss-since ")
+	since, _, _ = strings.Cut(since, " ")
+
+	p.must(0, 0, "snapshot", "restore", file, "--accept-loss-since", since, "--new-epoch", "--reason", "a drill")
 	p.eventually(10*time.Second, "the domain shows the backup's registrations", seen(home, "kept", "removed"))
 
 	if got, err := home.Get(t.Context(), "kept"); err != nil ||

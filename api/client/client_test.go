@@ -94,7 +94,7 @@ func TestClientKnowsADirectorysAnswers(t *testing.T) {
 			"Flagged":    func() error { _, _, err := c.Operator().Flagged(ctx); return err },
 			"Restore": func() error {
 				open := func() io.Reader { return strings.NewReader("x") }
-				_, _, err := c.Operator().RestoreSnapshot(ctx, open, 1, false, "")
+				_, _, err := c.Operator().RestoreSnapshot(ctx, open, 1, RestoreOptions{})
 
 				return err
 			},

@@ -17,12 +17,17 @@ const (
 	LastRetry  = 30 * time.Second
 )
 
+// lookEvery is the interval of looks at a registration between two refreshes.
+const lookEvery = time.Minute
+
 // shortestDelay is the shortest time between two refreshes, whatever lifetime was granted.
 const shortestDelay = time.Second
 
 // A Keeper keeps one agent registered. It refreshes the registration in time,
 // waits for a directory that is away, and registers the agent again if the
-// registration has ended meanwhile. Its methods are for one goroutine.
+// registration has ended meanwhile. It looks at the registration about once a minute: if the
+// domain was restored from a backup, peers don't have it until it is refreshed, which is done
+// at once. Its methods are for one goroutine.
 type Keeper struct {
 	// Client speaks to the directory.
 	Client *Client
@@ -38,6 +43,7 @@ type Keeper struct {
 	rid     string
 	granted time.Duration
 	lowered bool // a refresh was granted less than the registration
+	blind   bool // it may be refreshed and not read, so that a look shows nothing
 }
 
 // A KeepEvent is a change of the standing of a kept registration.
@@ -61,6 +67,9 @@ const (
 	KeepFailing
 	// KeepRecovered: it is refreshed again.
 	KeepRecovered
+	// KeepRestored: the domain was restored from a backup with the registration, which has been
+	// refreshed, so that peers have it again.
+	KeepRestored
 )
 
 // Register registers the agent. Run does it if it was not called.
@@ -73,6 +82,7 @@ func (k *Keeper) Register(ctx context.Context) (*Registered, error) {
 	k.rid = out.RID
 	k.granted = k.wanted()
 
+	k.blind = false
 	k.lowered = false
 	if out.Granted != 0 {
 		k.granted = out.Granted
@@ -96,13 +106,78 @@ func (k *Keeper) Run(ctx context.Context) error {
 		k.notify(KeepEvent{Kind: KeepRegistered, Registered: out})
 	}
 
-	for Pause(ctx, max(RefreshDelay(k.granted), shortestDelay)) {
+	for {
+		found := k.wait(ctx)
+		if found == isCancelled {
+			return nil
+		}
+
+		rid := k.rid
 		if err := k.renew(ctx); err != nil {
 			return err
 		}
+
+		switch {
+		case ctx.Err() != nil || k.rid != rid:
+		case found == isUnconfirmed:
+			k.notify(KeepEvent{Kind: KeepRestored})
+		case found == isAbsent:
+			k.blind = true
+		}
+	}
+}
+
+// A keepFinding is the reason for the end of a wait between two refreshes.
+type keepFinding int
+
+const (
+	isDue         keepFinding = iota // a part of the lifetime has passed
+	isUnconfirmed                    // the registration was restored from a backup
+	isAbsent                         // it can't be read: it has ended, or policy hides it
+	isCancelled
+)
+
+// wait waits until the registration is due for its next refresh, or until a look at it shows that
+// it needs one.
+func (k *Keeper) wait(ctx context.Context) keepFinding {
+	due := time.Now().Add(max(RefreshDelay(k.granted), shortestDelay))
+
+	for {
+		left := time.Until(due)
+
+		// A refresh that comes soon needs no look.
+		if k.blind || left <= 2*lookEvery {
+			if !Pause(ctx, left) {
+				return isCancelled
+			}
+
+			return isDue
+		}
+
+		if !Pause(ctx, Jitter(lookEvery)) {
+			return isCancelled
+		}
+
+		if found := k.look(ctx); found != isDue {
+			return found
+		}
+	}
+}
+
+// look reads the registration. What can't be read now shows nothing: the refresh is made in time.
+func (k *Keeper) look(ctx context.Context) keepFinding {
+	found, err := k.Client.Get(ctx, resource(k.rid))
+
+	switch {
+	case ctx.Err() != nil:
+		return isCancelled
+	case errors.Is(err, ErrNotFound):
+		return isAbsent
+	case err == nil && found.Provenance.Verification.Unconfirmed:
+		return isUnconfirmed
 	}
 
-	return nil
+	return isDue
 }
 
 // Remove removes the registration. That it has ended already is no error.

@@ -345,19 +345,32 @@ func (t *target) Write(b []byte) (n int, err error) {
 	return n, t.err
 }
 
+// RestoreOptions say which consequences of a restore are accepted.
+type RestoreOptions struct {
+	// AcceptLossSince accepts that changes since the backup are lost: it is the backup's position,
+	// EPOCH.REVISION, or its revision.
+	AcceptLossSince string
+	// NewEpoch accepts that peers drop the domain's registrations until the owner of each
+	// refreshes it.
+	NewEpoch bool
+	// Reason is for the domain's ledger.
+	Reason string
+}
+
 // RestoreSnapshot restores a backup of that size in bytes, which open returns from its
-// beginning: it is read twice, to prove it and to send it. force restores also one
-// that is older than the domain's state; reason is for the log of changes. It is
-// sent once.
+// beginning: it is read twice, to prove it and to send it. It is sent once. Consequences that
+// the options don't accept are refused with ErrConflict; the Error names each in Errors, at
+// /accept_loss_since and /new_epoch.
 func (o *Operator) RestoreSnapshot(
-	ctx context.Context, open func() io.Reader, size int64, force bool, reason string,
+	ctx context.Context, open func() io.Reader, size int64, opt RestoreOptions,
 ) (*Restored, *Reply, error) {
 	query := url.Values{}
-	if force {
-		query.Set("force", "true")
+	if opt.NewEpoch {
+		query.Set("new_epoch", "true")
 	}
 
-	set(query, "reason", reason)
+	set(query, "accept_loss_since", opt.AcceptLossSince)
+	set(query, "reason", opt.Reason)
 
 	q := &request{
 		method: http.MethodPost, target: withQuery("/v1/operator/snapshot", query),

@@ -20,9 +20,16 @@ import (
 type BackupStore interface {
 	// Save writes a backup of everything that was acknowledged before the call.
 	Save(ctx context.Context, w io.Writer) error
-	// Restore replaces the domain's registrations by a backup. A backup that is older than
-	// the domain, or of a later epoch, is refused unless force is set.
-	Restore(ctx context.Context, backup io.Reader, force bool, reason string) (wire.Restored, error)
+	// Restore replaces the domain's registrations by a backup. It is refused if it has
+	// consequences that the options don't accept.
+	Restore(ctx context.Context, backup io.Reader, options RestoreOptions) (wire.Restored, error)
+}
+
+// RestoreOptions say which consequences of a restore its operator accepts.
+type RestoreOptions struct {
+	AcceptLossSince string // the backup's position, of which changes since are lost
+	NewEpoch        bool   // peers drop registrations until their owners refresh them
+	Reason          string // for the ledger
 }
 
 // Backups answers the routes of snapshots.
@@ -62,19 +69,14 @@ func (h *Backups) Restore(w http.ResponseWriter, call *request.Call) error {
 			wire.MediaBackup)
 	}
 
-	force, err := call.Params.One("force")
-	if err != nil {
-		return err
-	}
-
-	reason, err := call.Params.One("reason")
+	options, err := restoreOptions(call)
 	if err != nil {
 		return err
 	}
 
 	in := &backupReader{r: call.Body, rc: http.NewResponseController(w)}
 
-	done, err := h.Store.Restore(call.Context(), in, force == "true", reason)
+	done, err := h.Store.Restore(call.Context(), in, options)
 	if err != nil {
 		return err
 	}
@@ -85,6 +87,23 @@ func (h *Backups) Restore(w http.ResponseWriter, call *request.Call) error {
 		"backup", done.Backup, "before", done.Before, "now", done.Now)
 
 	return response.Status(w, call, done)
+}
+
+// restoreOptions reads the parameters of a restore.
+func restoreOptions(call *request.Call) (options RestoreOptions, err error) {
+	if options.AcceptLossSince, err = call.Params.One("accept_loss_since"); err != nil {
+		return options, err
+	}
+
+	accepts, err := call.Params.One("new_epoch")
+	if err != nil {
+		return options, err
+	}
+
+	options.NewEpoch = accepts == "true"
+	options.Reason, err = call.Params.One("reason")
+
+	return options, err
 }
 
 // pieceTime is how long a client may take for each piece of a backup.

@@ -101,6 +101,9 @@ type NodeStatus struct {
 	// is unknown.
 	DiskFree        uint64 `json:"disk_free,omitzero"`
 	DiskFreePercent int    `json:"disk_free_percent,omitzero"`
+	// Unconfirmed is how many of the domain's registrations were restored from a backup and not
+	// refreshed by their owners since; peers don't have them.
+	Unconfirmed int `json:"unconfirmed,omitzero"`
 }
 
 // Members are the nodes in the mesh's gossip pool.
@@ -483,4 +486,8 @@ type Restored struct {
 	Before        string `json:"before"`
 	Now           string `json:"now"`
 	Registrations int    `json:"registrations"`
+	// Lost is the number of registrations whose changes since the backup are undone.
+	Lost int `json:"lost"`
+	// Exported is the number of registrations that peers drop until their owners refresh them.
+	Exported int `json:"exported"`
 }

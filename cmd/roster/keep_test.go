@@ -233,6 +233,10 @@ func TestKeepFollowsTheGrantedLifetime(t *testing.T) {
 				return http.StatusCreated, rid
 			}
 
+			if r.Method == http.MethodGet { // a look between two refreshes
+				return http.StatusOK, "{}"
+			}
+
 			if at > ends {
 				t.Errorf("refreshed at %s what had ended at %s", at, ends)
 			}
@@ -302,4 +306,43 @@ func TestKeepEndsIfTheFirstRegistrationFails(t *testing.T) {
 			t.Errorf("exit code %d after %d requests", code, len(d.journal))
 		}
 	})
+}
+
+// A kept registration with a long lifetime is refreshed at once if a look shows that the domain was
+// restored. If a look can't find what may be refreshed, because policy hides it, looks end.
+//
+// Requirement: OPS-007
+func TestKeepSeesARestore(t *testing.T) {
+	for name, answer := range map[string]string{
+		"restored": `{"href":"/ad/r/x","provenance":{"verification":{"unconfirmed":true}}}`, "hidden": "",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := &desk{}
+			d.answer = func(r *http.Request, at time.Duration) (int, string) {
+				switch {
+				case r.Method != http.MethodGet:
+					return fine(r, at)
+				case answer == "":
+					return http.StatusNotFound, "not-found"
+				case d.count("POST /ad/r/") > 0 || at < 10*time.Minute:
+					return http.StatusOK, "{}"
+				}
+
+				return http.StatusOK, answer
+			}
+
+			code, notes := keepFor(t, d, []string{"--lt", "86400"}, time.Hour)
+			if refreshed := d.count("POST /ad/r/"); code != 0 || refreshed != 1 {
+				t.Errorf("%s: exit code %d, refreshed %d times", name, code, refreshed)
+			}
+
+			if name == "restored" != strings.Contains(notes, "refreshed weather at once") {
+				t.Errorf("%s: notes %q", name, notes)
+			}
+
+			if looks := d.count("GET"); looks < 30 == (name == "restored") || looks > 120 {
+				t.Errorf("%s: %d looks", name, looks)
+			}
+		})
+	}
 }

@@ -266,7 +266,7 @@ func TestASavedBackupIsEncrypted(t *testing.T) {
 		{sealed, "--identity", identityFile}, {inClear}, {inClear, "--identity", identityFile},
 	} {
 		before := w.epoch()
-		w.must(append([]string{"snapshot", "restore", "--force"}, args...)...)
+		w.must(append([]string{"snapshot", "restore", "--new-epoch"}, args...)...)
 
 		if now := w.epoch(); now <= before {
 			t.Errorf("restore %q: epoch %d, before %d", args, now, before)
@@ -341,7 +341,7 @@ func TestADamagedEncryptedBackupChangesNothing(t *testing.T) {
 	refuse := func(name, path, key string, codes ...int) {
 		t.Helper()
 
-		for _, verb := range [][]string{{"inspect"}, {"restore", "--force"}} {
+		for _, verb := range [][]string{{"inspect"}, {"restore", "--new-epoch"}} {
 			args := append(append([]string{"snapshot"}, verb...), path)
 			if key != "" {
 				args = append(args, "--identity", key)
@@ -394,7 +394,7 @@ func TestADamagedEncryptedBackupChangesNothing(t *testing.T) {
 		mutant[i] ^= 1
 		must(t, os.WriteFile(damaged, mutant, 0o600))
 
-		code, _, errs := startOrigin.run("snapshot", "restore", "--force", damaged, "--identity", identityFile)
+		code, _, errs := startOrigin.run("snapshot", "restore", "--new-epoch", damaged, "--identity", identityFile)
 		if code != 10 || sent > 0 {
 			t.Errorf("byte %d flipped: exit code %d after %d requests: %s", i, code, sent, errs)
 		}
@@ -440,7 +440,7 @@ func TestABackupThatChangesWhileItIsSentChangesNothing(t *testing.T) {
 		return w.client()
 	}
 
-	code := p.run(t.Context(), []string{"snapshot", "restore", sealed, "--identity", identityFile, "--force"})
+	code := p.run(t.Context(), []string{"snapshot", "restore", sealed, "--identity", identityFile, "--new-epoch"})
 	if code != 10 || !strings.Contains(errs.String(), "truncated or damaged") {
 		t.Errorf("it was sent: exit code %d: %s%s", code, out.String(), errs.String())
 	}

@@ -1,6 +1,7 @@
 package message
 
 import (
+	"errors"
 	"github.com/fxamacker/cbor/v2"
 	"github.com/hashicorp/raft"
 	"github.com/roster-mesh/roster/consensus/state"
@@ -144,9 +145,44 @@ type RestoreAnswer struct {
 	Done    Restored          `cbor:"1,keyasint"`
 	Problem directory.Problem `cbor:"2,keyasint,omitempty"`
 	Detail  string            `cbor:"3,keyasint,omitempty"`
+	Faults  []RestoreFault    `cbor:"4,keyasint,omitempty"`
 }
 
 func (*RestoreAnswer) onWire() {}
+
+// A RestoreFault is a consequence of a restore that its operator has to accept.
+type RestoreFault struct {
+	Pointer string `cbor:"1,keyasint"`
+	Detail  string `cbor:"2,keyasint"`
+}
+
+// Refuse fills the answer with a refusal.
+func (a *RestoreAnswer) Refuse(err error) {
+	refusal := ReplyOf(directory.Outcome{}, err)
+	a.Problem, a.Detail = refusal.Problem, refusal.Detail
+
+	var refused *directory.Error
+	if errors.As(err, &refused) {
+		for _, fault := range refused.Violations {
+			a.Faults = append(a.Faults, RestoreFault{fault.Pointer, fault.Detail})
+		}
+	}
+}
+
+// Err returns the refusal of the answer; nil if there is none.
+func (a *RestoreAnswer) Err() error {
+	if a.Problem == "" {
+		return nil
+	}
+
+	refused := &directory.Error{Problem: a.Problem, Detail: a.Detail}
+	for _, fault := range a.Faults {
+		refused.Violations = append(refused.Violations,
+			directory.Violation{Pointer: fault.Pointer, Detail: fault.Detail})
+	}
+
+	return refused
+}
 
 // Restored is the result of a restore.
 type Restored struct {
@@ -154,6 +190,8 @@ type Restored struct {
 	Before        directory.Position // where the domain was
 	Now           directory.Position // where it is: in a new epoch
 	Registrations int
+	Lost          int // changes since the backup
+	Exported      int // registrations that peers drop until their owners refresh them
 }
 
 // wirePosition is a directory.Position as members encode it: a map, not a text.
@@ -164,12 +202,14 @@ type wireRestored struct {
 	Before        wirePosition `cbor:"2,keyasint"`
 	Now           wirePosition `cbor:"3,keyasint"`
 	Registrations int          `cbor:"4,keyasint"`
+	Lost          int          `cbor:"5,keyasint,omitempty"`
+	Exported      int          `cbor:"6,keyasint,omitempty"`
 }
 
 // MarshalCBOR implements cbor.Marshaler.
 func (r Restored) MarshalCBOR() ([]byte, error) {
 	return state.Marshal(wireRestored{
-		wirePosition(r.Backup), wirePosition(r.Before), wirePosition(r.Now), r.Registrations,
+		wirePosition(r.Backup), wirePosition(r.Before), wirePosition(r.Now), r.Registrations, r.Lost, r.Exported,
 	})
 }
 
@@ -180,6 +220,7 @@ func (r *Restored) UnmarshalCBOR(data []byte) error {
 	err := lenient.Unmarshal(data, &w)
 	*r = Restored{
 		directory.Position(w.Backup), directory.Position(w.Before), directory.Position(w.Now), w.Registrations,
+		w.Lost, w.Exported,
 	}
 
 	return err

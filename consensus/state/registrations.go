@@ -41,6 +41,10 @@ func (r *Registrations) Named(agent string) *Registration { return r.regs.named(
 // Len returns how many registrations there are.
 func (r *Registrations) Len() int { return r.regs.len() }
 
+// Unconfirmed returns how many registrations were restored from a backup and not written by their
+// owners since.
+func (r *Registrations) Unconfirmed() int { return r.regs.unconfirmed }
+
 // Share returns the rids of all registrations as they are now, to be listed while the
 // state changes.
 func (r *Registrations) Share() Shared { return Shared{r.regs.share()} }

@@ -15,6 +15,7 @@ type registry struct {
 	ridTable[*Registration]
 	byName      table.Table
 	byStatement table.Table
+	unconfirmed int // registrations that were restored and not written since
 }
 
 func newRegistry() registry { return registry{ridTable: newRIDTable[*Registration]()} }
@@ -53,6 +54,12 @@ func (r *registry) stated(h directory.Hash) *Registration {
 // put adds reg, or puts it in the place of the one of the same rid.
 func (r *registry) put(reg *Registration) {
 	n, had := r.number(reg.entry.RID)
+
+	r.unconfirmed += countUnconfirmed(reg)
+	if had {
+		r.unconfirmed -= countUnconfirmed(*r.all.At(n))
+	}
+
 	if !had {
 		n = r.add(reg)
 	} else if old := *r.all.At(n); old.h == reg.h && old.entry.Agent == reg.entry.Agent { // a refresh
@@ -68,9 +75,19 @@ func (r *registry) put(reg *Registration) {
 	r.byStatement.Insert(n, r.statementOf)
 }
 
+// countUnconfirmed returns 1 for an unconfirmed registration, else 0.
+func countUnconfirmed(reg *Registration) int {
+	if reg.entry.Unconfirmed {
+		return 1
+	}
+
+	return 0
+}
+
 // remove takes out the registration of that rid, which is there.
 func (r *registry) remove(rid directory.RID) {
 	n, _ := r.number(rid)
+	r.unconfirmed -= countUnconfirmed(*r.all.At(n))
 	r.byName.Remove(n, r.nameOf)
 	r.byStatement.Remove(n, r.statementOf)
 	r.drop(n)

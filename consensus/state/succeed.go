@@ -75,3 +75,52 @@ func (s *State) Succeed(live *State, reason string, by *Origin) {
 	s.history.sealed = reason
 	s.history.restoredBy = by
 }
+
+// A Loss is what the restore of a backup takes from a domain.
+type Loss struct {
+	Made    int // registrations that were made since the backup: they end
+	Changed int // registrations with other contents or another owner since: they are set back
+	Removed int // registrations that were removed or have ended since: they come back
+	Lapsed  int // registrations whose deadline in the backup has passed: they end
+	// Exported is how many registrations of the backup peers had. They drop each until its owner
+	// refreshes it (rules P2, P3).
+	Exported int
+}
+
+// Changes returns how many registrations are not as they were.
+func (l Loss) Changes() int { return l.Made + l.Changed + l.Removed + l.Lapsed }
+
+// LossBy returns what a domain in the state live loses by the restore of old. A domain without
+// registrations, such as a new one, loses nothing.
+func LossBy(live, old *State) (loss Loss) {
+	if live.registrations.Len() == 0 {
+		return Loss{}
+	}
+
+	both := 0
+
+	for reg := range old.registrations.regs.each() {
+		if len(reg.grants) > 0 {
+			loss.Exported++
+		}
+
+		now := live.registrations.regs.get(reg.entry.RID)
+		if now != nil {
+			both++
+		}
+
+		switch lapsed := reg.entry.ExpiresAt <= live.history.now; {
+		case now == nil && !lapsed:
+			loss.Removed++
+		case now == nil: // it has ended, and ends again
+		case now.entry.UpdatedAt != reg.entry.UpdatedAt || now.entry.Owner != reg.entry.Owner:
+			loss.Changed++
+		case lapsed:
+			loss.Lapsed++
+		}
+	}
+
+	loss.Made = live.registrations.regs.len() - both
+
+	return loss
+}

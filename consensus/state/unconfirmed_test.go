@@ -88,3 +88,74 @@ func TestWhatWasAgreedSinceStaysAgreed(t *testing.T) {
 			backup.policy.verdict, d.state.history.now, d.state.policy.basis)
 	}
 }
+
+// What a restore costs is counted: registrations made, changed, removed and kept alive since the
+// backup, and those that peers had. A refresh of a lease that still runs in the backup costs nothing,
+// and a domain without registrations loses nothing.
+//
+// Requirement: MESH-019
+func TestTheLossByARestoreIsCounted(t *testing.T) {
+	d := newDrive(t)
+	d.at(0, Command{Peer: &peerBeta})
+
+	removed := d.register(1, ada, "removed", 4000)
+	lapsed := d.register(1, ada, "lapsed", 60)
+	d.register(1, ada, "ended", 60)
+	d.register(1, ada, "changed", 4000)
+	refreshed := d.register(1, ada, "refreshed", 4000)
+	backup := reread(t, d.state)
+
+	if loss := LossBy(d.state, backup); loss.Changes() != 0 || loss.Exported != 5 {
+		t.Errorf("nothing was changed: %+v", loss)
+	}
+
+	d.refresh(2, ada, refreshed, 0)
+	d.at(3, Command{Remove: &Remove{Format: 1, RID: removed, Caller: ada}})
+	d.refresh(4, ada, lapsed, 4000)
+	d.register(5, ada, "changed", 4000)
+	d.register(5, ada, "made", 4000)
+	d.register(5, ada, "made-too", 4000)
+	ended := d.state.registrations.Named("ended").entry.RID
+	d.at(100, Command{Expire: &Sweep{1, []directory.RID{ended}}})
+
+	want := Loss{Made: 2, Changed: 1, Removed: 1, Lapsed: 1, Exported: 5}
+	if loss := LossBy(d.state, backup); loss != want || loss.Changes() != 5 {
+		t.Errorf("%+v, want %+v", loss, want)
+	}
+
+	if loss := LossBy(newDrive(t).state, backup); loss != (Loss{}) {
+		t.Errorf("a new domain loses %+v", loss)
+	}
+}
+
+// Unconfirmed registrations are counted until each was written by its owner, or has ended.
+//
+// Requirement: MESH-018
+func TestUnconfirmedRegistrationsAreCounted(t *testing.T) {
+	d := newDrive(t)
+	d.register(0, ada, "one", 4000)
+	two := d.register(0, ada, "two", 4000)
+	d.register(0, ada, "three", 4000)
+	d.state.Succeed(d.state.Outline(), "a test", nil)
+	d.state = reread(t, d.state)
+	d.at(1, Command{Epoch: &Epoch{d.state.history.epoch + 3, "a test"}})
+	d.register(2, ada, "four", 4000)
+
+	for i, change := range []func(){
+		func() {},
+		func() { d.register(3, ada, "one", 4000) },
+		func() { d.register(4, ada, "one", 4000) },
+		func() { d.at(5, Command{Remove: &Remove{Format: 1, RID: two, Caller: ada}}) },
+		func() { d.register(6, ada, "three", 4000) },
+	} {
+		change()
+
+		if got, want := d.state.registrations.Unconfirmed(), []int{3, 2, 2, 1, 0}[i]; got != want {
+			t.Errorf("%d changes: %d are unconfirmed, want %d", i, got, want)
+		}
+
+		if got, want := reread(t, d.state).registrations.Unconfirmed(), d.state.registrations.Unconfirmed(); got != want {
+			t.Errorf("%d changes: %d are unconfirmed in a snapshot, want %d", i, got, want)
+		}
+	}
+}

@@ -383,7 +383,7 @@ func TestAMembersKeyBringsNoOperatorsCommand(t *testing.T) {
 
 	for name, header := range map[string]map[int]any{"no proof": nil, "another's": request(fresh, ops, body)} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
-			"https://"+leader.Raft+"/v1/restore?force=true&reason=evil", bytes.NewReader(backup))
+			"https://"+leader.Raft+"/v1/restore?new_epoch=true&reason=evil", bytes.NewReader(backup))
 		must(t, err)
 
 		if header != nil {

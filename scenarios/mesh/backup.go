@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/node"
 )
 
 // A Backup is a domain's backup, with the registrations at its time.
@@ -35,15 +36,26 @@ func (m *Mesh) Backup(name string) *Backup {
 	return backup
 }
 
-// Restore restores a backup at its domain, once. After an error the outcome is unknown.
-// Safe for concurrent use, except with another Restore of the same domain.
-func (m *Mesh) Restore(backup *Backup, force bool) (*apiclient.Restored, error) {
+// Restore restores a backup at its domain, once, and accepts what it costs or not. After an
+// error the outcome is unknown. Safe for concurrent use, except with another Restore of the same
+// domain.
+func (m *Mesh) Restore(backup *Backup, accept bool) (*apiclient.Restored, error) {
 	m.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+
+	options := apiclient.RestoreOptions{Reason: "a story"}
+
+	if accept {
+		info, err := node.InspectBackup(bytes.NewReader(backup.file))
+		m.must(err)
+
+		options.AcceptLossSince, options.NewEpoch = info.Position.String(), true
+	}
+
 	done, _, err := m.Domain(backup.domain).living().client(operator).
 		Operator().RestoreSnapshot(ctx, func() io.Reader { return bytes.NewReader(backup.file) },
-		int64(len(backup.file)), force, "a story")
+		int64(len(backup.file)), options)
 
 	return done, m.noted(err, "%s is restored from its backup", backup.domain)
 }

@@ -21,6 +21,9 @@ func (r *registrant) keep(ctx context.Context) error {
 			r.session.Note("cannot refresh %s: %s; retrying", r.keeper.Agent, cli.FailureOf(event.Err).Message)
 		case apiclient.KeepRecovered:
 			r.session.Note("refreshed %s again", r.keeper.Agent)
+		case apiclient.KeepRestored:
+			r.session.Note("the domain was restored from a backup; refreshed %s at once, so that peers show it again",
+				r.keeper.Agent)
 		}
 	}
 

@@ -2,10 +2,14 @@ package backup
 
 import (
 	"context"
+	"errors"
+	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 )
@@ -16,12 +20,17 @@ func restoreCommand(session connect.Session) *cobra.Command {
 		Use:   "restore FILE",
 		Short: "Replace the domain's registrations with a backup, while it runs",
 		Long: `Replace the domain's registrations with those of a backup, on all nodes and while they run.
-Every registration, change and removal since the backup is undone. The domain begins a new
-epoch: restored registrations are unconfirmed, and peers show each again once its owner
-refreshes it. Nodes, keys and peerings stay as they are.
+Nodes, keys and peerings stay as they are. The command prints the costs first, and changes
+nothing until you accept each:
 
-A backup of another domain is refused. A backup older than the domain's state, or of a later
-epoch than the domain has reached, is refused without --force.
+  --accept-loss-since POSITION  Changes since the backup are undone: registrations made since
+                                end, changed ones are set back, removed ones come back.
+  --new-epoch                   A restore begins a new epoch of the domain. Peers drop its
+                                registrations, and show each again once its owner refreshes it.
+
+Restored registrations are unconfirmed until then; "roster status" shows how many are. The Go
+client and "roster register --keep" refresh theirs within two minutes. A backup of another
+domain is refused.
 
 An encrypted backup is decrypted here (--identity) and sent over mutual TLS. The whole file
 is checked before anything is sent. The check shows that the file is complete, not who made
@@ -33,22 +42,34 @@ from the file, and compare it before you restore.`,
 			return r.run(c.Context(), session)
 		},
 	}
-	cmd.Flags().BoolVar(&r.force, "force", false, "restore a backup older than the domain's state or of a later epoch")
-	cmd.Flags().StringVar(&r.reason, "reason", "", "`REASON` to record in the domain's ledger")
+	cmd.Flags().StringVar(&r.options.AcceptLossSince, flagLoss, "",
+		"accept that changes since the backup's `POSITION` are lost: EPOCH.REVISION or REVISION")
+	cmd.Flags().BoolVar(&r.options.NewEpoch, flagNewEpoch, false,
+		"accept that peers drop the registrations until their owners refresh them")
+	cmd.Flags().StringVar(&r.options.Reason, "reason", "", "`REASON` to record in the domain's ledger")
 	addIdentityFlag(cmd, &r.identity)
 
 	return cmd
 }
 
+// The flags by which the consequences of a restore are accepted.
+const (
+	flagLoss     = "accept-loss-since"
+	flagNewEpoch = "new-epoch"
+)
+
 // A restore is the flags and the argument of one restore.
 type restore struct {
 	path     string
 	identity string
-	force    bool
-	reason   string
+	options  apiclient.RestoreOptions
 }
 
 func (r *restore) run(ctx context.Context, session connect.Session) error {
+	if since := r.options.AcceptLossSince; since != "" && !positionForm.MatchString(since) {
+		return cli.Usage("--%s must be a position, EPOCH.REVISION or REVISION, got %q", flagLoss, since)
+	}
+
 	file, err := openFile(r.path, r.identity)
 	if err != nil {
 		return err
@@ -67,29 +88,70 @@ func (r *restore) run(ctx context.Context, session connect.Session) error {
 
 	// The file is decrypted again while it is sent. If it has changed since the check, that
 	// fails, and the directory applies nothing of an incomplete backup.
-	done, reply, err := client.Operator().RestoreSnapshot(ctx, file.reader, info.Size, r.force, r.reason)
+	done, reply, err := client.Operator().RestoreSnapshot(ctx, file.reader, info.Size, r.options)
 	if err != nil {
-		err = file.explain(err)
-		if !r.force {
-			err = cli.Suggest(err, cli.ExitConflict, r.inspectCommand(session))
-		}
-
-		return err
+		return r.explain(session, file.explain(err), info.Position.String())
 	}
 
-	session.Note("registrations restored: %d; peers show each again once its owner refreshes it", done.Registrations)
-	t := cli.Table{Head: []string{"BACKUP", "BEFORE", "NOW", "REGISTRATIONS"}}
-	t.Add(done.Backup, done.Before, done.Now, strconv.Itoa(done.Registrations))
+	session.Note("registrations restored: %d; confirmed by their owners: 0", done.Registrations)
+
+	if done.Registrations > 0 {
+		session.Note("peers show each again once its owner refreshes it; to see how many are confirmed:")
+		session.Note("  %s", session.CommandLine("status"))
+	}
+
+	t := cli.Table{Head: []string{"BACKUP", "BEFORE", "NOW", "REGISTRATIONS", "UNDONE", "DROPPED BY PEERS"}}
+	t.Add(done.Backup, done.Before, done.Now, strconv.Itoa(done.Registrations), strconv.Itoa(done.Lost),
+		strconv.Itoa(done.Exported))
 
 	return session.Print(cli.Answer{Body: reply.Body, Table: t})
 }
 
-// inspectCommand returns the command line that inspects the same file.
-func (r *restore) inspectCommand(session connect.Session) string {
-	args := []string{"snapshot", "inspect", r.path}
+// positionForm is the form of a position, or of its revision alone.
+var positionForm = regexp.MustCompile(`^([0-9]+\.)?[0-9]+$`)
+
+// explain returns the failure of a restore. If it has consequences that were not accepted, the
+// next command accepts them.
+func (r *restore) explain(session connect.Session, err error, position string) error {
+	var refused *apiclient.Error
+	if !errors.As(err, &refused) || len(refused.Errors) == 0 {
+		return cli.Suggest(err, cli.ExitConflict, session.CommandLine(r.arguments("inspect")...))
+	}
+
+	loss, newEpoch := r.options.AcceptLossSince, r.options.NewEpoch
+
+	for _, fault := range refused.Errors {
+		switch fault.Pointer {
+		case "/accept_loss_since":
+			loss = position
+		case "/new_epoch":
+			newEpoch = true
+		}
+	}
+
+	args := r.arguments("restore")
+	if loss != "" {
+		args = append(args, "--"+flagLoss, loss)
+	}
+
+	if newEpoch {
+		args = append(args, "--"+flagNewEpoch)
+	}
+
+	if r.options.Reason != "" {
+		args = append(args, "--reason", r.options.Reason)
+	}
+
+	return cli.Failed(cli.ExitConflict, "%s", strings.TrimSuffix(cli.FirstLine(refused.Detail), ".")).
+		WithHint("Nothing was changed. To restore and accept that:").WithNext(session.CommandLine(args...))
+}
+
+// arguments returns the arguments of a verb with the same file.
+func (r *restore) arguments(verb string) []string {
+	args := []string{"snapshot", verb, r.path}
 	if r.identity != "" {
 		args = append(args, "--identity", r.identity)
 	}
 
-	return session.CommandLine(args...)
+	return args
 }

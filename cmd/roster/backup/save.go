@@ -69,14 +69,14 @@ To recover the domain:
      committed.
   3. Move the data directories of all remaining nodes away, start as many nodes as the
      domain begins with, with configurations that list them as members, and restore the
-     chosen backup with --force.
+     chosen backup.
 
 Peers reconnect if they find a node whose address they know; otherwise their operators set
 the new addresses with "roster peer set DOMAIN --nodes". Writes that only lost nodes have
 acknowledged are lost.
 ` + encryptionHelp,
 		Example: "  roster snapshot salvage left.backup --config node.yaml --recipient age1...\n" +
-			"  roster snapshot restore left.backup --identity key.txt --force --reason 'three disks lost'",
+			"  roster snapshot restore left.backup --identity key.txt --reason 'three disks lost'",
 		Args: cli.Args("FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if file == "" {

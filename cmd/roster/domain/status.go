@@ -99,6 +99,7 @@ func (s *domainStatus) warn(subject, state, detail string, next ...string) {
 // table judges the state and returns it for people.
 func (s *domainStatus) table() cli.Table {
 	s.judgeNode()
+	s.judgeRestore()
 	s.judgeExpiry("svid", s.Node.SVIDExpires, svidSoon)
 	s.judgeExpiry("bundle", s.Node.BundleExpires, bundleSoon)
 	s.judgeDisk()
@@ -126,6 +127,16 @@ func (s *domainStatus) judgeNode() {
 	}
 
 	s.fine(subject, "ready", fmt.Sprintf("version %s, position %s", s.Node.Version, s.Node.Position))
+}
+
+// judgeRestore reports restored registrations until their owners have confirmed all.
+func (s *domainStatus) judgeRestore() {
+	if s.Node.Unconfirmed == 0 {
+		return
+	}
+
+	s.warn("restored registrations", "not confirmed", fmt.Sprintf("%d of %d; peers show each once its owner refreshes it",
+		s.Node.Unconfirmed, s.Raft.Quotas.Registrations), "help", "snapshot", "restore")
 }
 
 // judgeExpiry judges the end of a certificate.
