@@ -224,10 +224,14 @@ func unaccepted(live, old *state.State, loss state.Loss, options RestoreOptions)
 		}
 	}
 
-	if peers := live.Peerings().Active(); len(peers) > 0 && loss.Exported > 0 && !options.NewEpoch {
-		faults = append(faults, directory.Violation{Pointer: "/" + ParamNewEpoch, Detail: fmt.Sprintf(
-			"%s would drop %s until the owner of each refreshes it, because a restore begins a new epoch",
-			quantity(len(peers), "peer"), quantity(loss.Exported, "registration"))})
+	if !options.NewEpoch {
+		detail := "a restore begins a new epoch, in which registrations are unconfirmed until their owners refresh them"
+		if peers := live.Peerings().Active(); len(peers) > 0 && loss.Exported > 0 {
+			detail = fmt.Sprintf("%s would drop %s until the owner of each refreshes it, because a restore begins a "+
+				"new epoch", quantity(len(peers), "peer"), quantity(loss.Exported, "registration"))
+		}
+
+		faults = append(faults, directory.Violation{Pointer: "/" + ParamNewEpoch, Detail: detail})
 	}
 
 	if len(faults) == 0 {

@@ -78,9 +78,9 @@ func TestADomainThatLostItsMajorityIsSalvaged(t *testing.T) {
 				anew.ready()
 				to, _ := anew.leader()
 
-				// A new domain loses nothing by it.
+				// A new domain loses no changes by it.
 				done, err := anew.nodes[to].restorer.Restore(t.Context(), bytes.NewReader(file.Bytes()),
-					RestoreOptions{Reason: "three disks lost"})
+					RestoreOptions{NewEpoch: true, Reason: "three disks lost"})
 				if err != nil || done.Registrations != 20 || done.Now.Epoch <= want.Position.Epoch {
 					t.Errorf("restored %+v, %v", done, err)
 				}

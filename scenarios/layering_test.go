@@ -193,7 +193,7 @@ var layers = map[string][]string{
 		"trust/compact", "api/operator"},
 	"cmd/roster/domain": {"cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "node/doctor", "node/memory",
 		"api/client", "trust/policy", "trust/audit", "directory"},
-	"cmd/roster/backup":    {"cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "directory"},
+	"cmd/roster/backup":    {"api/client", "cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "directory"},
 	"cmd/roster/dev":       {"cmd/roster/cli", "cmd/roster/connect", "node/dev"},
 	"cmd/roster/release":   {"cmd/roster/cli", "cmd/roster/connect"},
 	"cmd/roster/authority": {"cmd/roster/cli", "cmd/roster/connect", "trust"},

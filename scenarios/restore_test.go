@@ -172,8 +172,8 @@ func TestKeptAgentsReturnSoonAfterARestore(t *testing.T) {
 				_, isOld := all[last]
 
 				if err == nil && (len(all) != 3 || isOld != (epoch == 1) || int(restored.Load()) != 2*(epoch-1)) {
-					err = fmt.Errorf("the peer shows %d agents, the last one as before: %t; restored: %d", len(all), isOld,
-						restored.Load())
+					err = fmt.Errorf("the peer shows %d agents, the last one as before: %t; restored: %d", len(all),
+						isOld, restored.Load())
 				}
 
 				return err

@@ -154,8 +154,9 @@ func TestUnconfirmedRegistrationsAreCounted(t *testing.T) {
 			t.Errorf("%d changes: %d are unconfirmed, want %d", i, got, want)
 		}
 
-		if got, want := reread(t, d.state).registrations.Unconfirmed(), d.state.registrations.Unconfirmed(); got != want {
-			t.Errorf("%d changes: %d are unconfirmed in a snapshot, want %d", i, got, want)
+		again := reread(t, d.state).registrations.Unconfirmed()
+		if want := d.state.registrations.Unconfirmed(); again != want {
+			t.Errorf("%d changes: %d are unconfirmed in a snapshot, want %d", i, again, want)
 		}
 	}
 }

@@ -1,8 +1,10 @@
 package backup
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"io"
 	"regexp"
 	"strconv"
 	"strings"
@@ -21,7 +23,7 @@ func restoreCommand(session connect.Session) *cobra.Command {
 		Short: "Replace the domain's registrations with a backup, while it runs",
 		Long: `Replace the domain's registrations with those of a backup, on all nodes and while they run.
 Nodes, keys and peerings stay as they are. The command prints the costs first, and changes
-nothing until you accept each:
+nothing until you accept each, by its flag or, on a terminal, when it asks:
 
   --accept-loss-since POSITION  Changes since the backup are undone: registrations made since
                                 end, changed ones are set back, removed ones come back.
@@ -89,6 +91,10 @@ func (r *restore) run(ctx context.Context, session connect.Session) error {
 	// The file is decrypted again while it is sent. If it has changed since the check, that
 	// fails, and the directory applies nothing of an incomplete backup.
 	done, reply, err := client.Operator().RestoreSnapshot(ctx, file.reader, info.Size, r.options)
+	if session.IsInteractive() && r.ask(session, err, info.Position.String()) {
+		done, reply, err = client.Operator().RestoreSnapshot(ctx, file.reader, info.Size, r.options)
+	}
+
 	if err != nil {
 		return r.explain(session, file.explain(err), info.Position.String())
 	}
@@ -110,6 +116,45 @@ func (r *restore) run(ctx context.Context, session connect.Session) error {
 // positionForm is the form of a position, or of its revision alone.
 var positionForm = regexp.MustCompile(`^([0-9]+\.)?[0-9]+$`)
 
+// ask asks a person to accept each consequence that a refusal names, and reports whether the person
+// accepts all.
+func (r *restore) ask(session connect.Session, err error, position string) bool {
+	var refused *apiclient.Error
+	if !errors.As(err, &refused) || len(refused.Errors) == 0 {
+		return false
+	}
+
+	answers := bufio.NewScanner(io.LimitReader(session.Stdin, maxAnswers))
+
+	for _, fault := range refused.Errors {
+		session.Say("%s", cli.FirstLine(fault.Detail))
+		session.Say("Accept that? Type yes to go on:")
+
+		if !answers.Scan() || strings.TrimSpace(answers.Text()) != "yes" {
+			return false
+		}
+	}
+
+	r.accept(refused.Errors, position)
+
+	return true
+}
+
+// maxAnswers bounds the bytes of the answers.
+const maxAnswers = 4 << 10
+
+// accept sets the options that accept the consequences.
+func (r *restore) accept(faults []apiclient.Fault, position string) {
+	for _, fault := range faults {
+		switch fault.Pointer {
+		case "/accept_loss_since":
+			r.options.AcceptLossSince = position
+		case "/new_epoch":
+			r.options.NewEpoch = true
+		}
+	}
+}
+
 // explain returns the failure of a restore. If it has consequences that were not accepted, the
 // next command accepts them.
 func (r *restore) explain(session connect.Session, err error, position string) error {
@@ -118,23 +163,14 @@ func (r *restore) explain(session connect.Session, err error, position string) e
 		return cli.Suggest(err, cli.ExitConflict, session.CommandLine(r.arguments("inspect")...))
 	}
 
-	loss, newEpoch := r.options.AcceptLossSince, r.options.NewEpoch
-
-	for _, fault := range refused.Errors {
-		switch fault.Pointer {
-		case "/accept_loss_since":
-			loss = position
-		case "/new_epoch":
-			newEpoch = true
-		}
-	}
+	r.accept(refused.Errors, position)
 
 	args := r.arguments("restore")
-	if loss != "" {
-		args = append(args, "--"+flagLoss, loss)
+	if r.options.AcceptLossSince != "" {
+		args = append(args, "--"+flagLoss, r.options.AcceptLossSince)
 	}
 
-	if newEpoch {
+	if r.options.NewEpoch {
 		args = append(args, "--"+flagNewEpoch)
 	}
 

@@ -76,7 +76,7 @@ the new addresses with "roster peer set DOMAIN --nodes". Writes that only lost n
 acknowledged are lost.
 ` + encryptionHelp,
 		Example: "  roster snapshot salvage left.backup --config node.yaml --recipient age1...\n" +
-			"  roster snapshot restore left.backup --identity key.txt --reason 'three disks lost'",
+			"  roster snapshot restore left.backup --identity key.txt --new-epoch --reason 'three disks lost'",
 		Args: cli.Args("FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if file == "" {

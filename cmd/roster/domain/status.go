@@ -135,8 +135,9 @@ func (s *domainStatus) judgeRestore() {
 		return
 	}
 
-	s.warn("restored registrations", "not confirmed", fmt.Sprintf("%d of %d; peers show each once its owner refreshes it",
-		s.Node.Unconfirmed, s.Raft.Quotas.Registrations), "help", "snapshot", "restore")
+	detail := fmt.Sprintf("%d of %d; peers show each once its owner refreshes it", s.Node.Unconfirmed,
+		s.Raft.Quotas.Registrations)
+	s.warn("restored registrations", "not confirmed", detail, "help", "snapshot", "restore")
 }
 
 // judgeExpiry judges the end of a certificate.
