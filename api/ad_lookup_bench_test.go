@@ -6,7 +6,11 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/span"
 )
 
 // quietWriter takes answers and forgets them.
@@ -20,7 +24,25 @@ func (w *quietWriter) Write(b []byte) (int, error) { return len(b), nil }
 func (w *quietWriter) WriteHeader(status int)      { w.status = status }
 
 // What a lookup by two filters costs a node, TLS and HTTP aside.
-func BenchmarkLookup(b *testing.B) {
+func BenchmarkLookup(b *testing.B) { benchmarkLookup(b, nil) }
+
+// What a lookup costs a node that records some of its traces, or all.
+func BenchmarkTracedLookup(b *testing.B) {
+	for _, share := range []float64{0.01, 1} {
+		provider := sdk.NewTracerProvider(sdk.WithSampler(sdk.TraceIDRatioBased(share)),
+			sdk.WithBatcher(tracetest.NewNoopExporter()))
+
+		b.Run(fmt.Sprint("sample=", share), func(b *testing.B) {
+			benchmarkLookup(b, span.NewTracer(provider, func() bool { return false }))
+		})
+
+		if err := provider.Shutdown(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func benchmarkLookup(b *testing.B, tracer *span.Tracer) {
 	var entries []*directory.Entry
 	for i := range 4000 {
 		rid := fmt.Sprintf("01JWNTC000000000000000%04d", i)
@@ -29,7 +51,7 @@ func BenchmarkLookup(b *testing.B) {
 			i, []string{"a2a", "mcp", "grpc", "https"}[i/20%4], i%500, i%20, i)))
 	}
 
-	s := newTestServer(b, func(cfg *Config) { cfg.Observe = nil }, entries...)
+	s := newTestServer(b, func(cfg *Config) { cfg.Observe, cfg.Tracer = nil, tracer }, entries...)
 	for _, who := range []string{"", "/agent/bob"} {
 		b.Run("as"+who, func(b *testing.B) {
 			r := httptest.NewRequest("GET", "https://ad.alpha.test:8400/ad/l?tag=tag-07&protocol=mcp&count=10", nil)

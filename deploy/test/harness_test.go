@@ -3,6 +3,7 @@ package deploy
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -123,6 +124,19 @@ func until(t *testing.T, what string, condition func() error) {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
+}
+
+// freeAddress returns an address of this machine at which nothing listens.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer free.Close()
+
+	return free.Addr().String()
 }
 
 // A process is a program that runs for the length of a test.

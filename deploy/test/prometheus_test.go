@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -151,12 +150,13 @@ type devNode struct {
 }
 
 // dev starts a mesh of processes.
-func dev(t *testing.T, domains, nodes int) (dir string, mesh devMesh) {
+func dev(t *testing.T, domains, nodes int, more ...string) (dir string, mesh devMesh) {
 	t.Helper()
 
 	dir = filepath.Join(t.TempDir(), "mesh")
-	start(t, "roster dev", exec.Command(binary(t), "dev", "--dir", dir, "--port", "0", "--processes", "--sample", "2",
-		"--domains", fmt.Sprint(domains), "--nodes", fmt.Sprint(nodes)))
+	flags := []string{"dev", "--dir", dir, "--port", "0", "--processes", "--sample", "2",
+		"--domains", fmt.Sprint(domains), "--nodes", fmt.Sprint(nodes)}
+	start(t, "roster dev", exec.Command(binary(t), append(flags, more...)...))
 
 	until(t, "the mesh is ready", func() error {
 		text, err := os.ReadFile(filepath.Join(dir, "mesh.json"))
@@ -321,14 +321,7 @@ func startPrometheus(t *testing.T, targets []string) *prometheus {
 		t.Fatal(err)
 	}
 
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	address := free.Addr().String()
-	_ = free.Close()
-
+	address := freeAddress(t)
 	start(t, "prometheus", exec.Command(program, "--config.file="+filepath.Join(dir, "prometheus.yaml"),
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address, "--log.level=warn"))
 
