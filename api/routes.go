@@ -124,6 +124,7 @@ func (s *Server) table() []route {
 
 	routes := []route{
 		// Anyone.
+		{"GET", "/", anyone, quiet, surfaces.description.Home},
 		{"GET", "/.well-known/ad", anyone, quiet, surfaces.wellKnown.AD},
 		{"GET", "/.well-known/agent-discovery", anyone, quiet, surfaces.discovery.WellKnown},
 		{"GET", "/.well-known/api-catalog", anyone, quiet, surfaces.description.Catalog},

@@ -18,15 +18,21 @@ type Description struct {
 	publicURL string
 	openapi   func() []byte
 	schemas   func() map[string][]byte // by name
+	home      func() homePage
 }
 
 // NewDescription returns the Description of a node's API. It is made when it is first
 // asked for.
 func NewDescription(document *openapi.Document, node openapi.Node) *Description {
+	description := sync.OnceValue(func() []byte { return append(openapi.Marshal(document.Describe(node)), '\n') })
+
 	return &Description{
 		publicURL: node.PublicURL,
-		openapi:   sync.OnceValue(func() []byte { return append(openapi.Marshal(document.Describe(node)), '\n') }),
-		schemas:   sync.OnceValue(func() map[string][]byte { return document.SchemaFiles(node.PublicURL) }),
+		openapi:   description,
+		home: sync.OnceValue(func() homePage {
+			return newHome(node.Domain, node.PublicURL, description()).render()
+		}),
+		schemas: sync.OnceValue(func() map[string][]byte { return document.SchemaFiles(node.PublicURL) }),
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/roster-mesh/roster/api/client/contract"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/cmd/roster/resource"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/strictjson"
 )
@@ -128,7 +129,9 @@ func (in *invocation) run(ctx context.Context, session connect.Session) error {
 			WithHint("The agent has acted. Add --no-validate to print its output.")
 	case errors.As(err, &invalidInput):
 		return cli.FailureOf(err).WithHint("Nothing was sent. Add --no-validate to send it to the gateway anyway.")
-	case err != nil:
+	case err != nil && in.operation == "":
+		return resource.SuggestLookup(session, err, in.id)
+	case err != nil: // the agent or its operation may be missing
 		return cli.Suggest(err, cli.ExitNotFound, session.CommandLine("get", in.id))
 	}
 

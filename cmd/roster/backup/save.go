@@ -164,7 +164,11 @@ func saveFile(
 	console.Note("saved %s at %s: %d registrations, %d bytes, %s",
 		info.Domain.Name(), info.Position, info.Registrations, info.Size, protection)
 
-	return nil
+	if console.Format.IsTable() {
+		return nil
+	}
+
+	return console.PrintValue(summarize(info, len(recipients) > 0), "", cli.Table{})
 }
 
 func removeIfExists(path string) error {
