@@ -86,6 +86,7 @@ func at(began time.Time, after time.Duration, revision uint64) func() directory.
 
 // A read with min waits, in whatever domain's node, until that has what min
 // names; not for longer than wait, and then it says what it has.
+// notes/users.md: "--min of a revision that was lost in a restore".
 func TestReadYourWritesAnywhere(t *testing.T) {
 	for _, x := range []struct {
 		query  string

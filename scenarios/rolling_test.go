@@ -36,6 +36,7 @@ const fixedPath = "/ad/l?agent=fixed"
 // times a second, half of them by HTTP/1.1 and half by HTTP/2. They hold the addresses of all
 // nodes, leave a node on Connection: close or GOAWAY, and repeat nothing that was sent. Nothing
 // fails, and everything acknowledged is there. STORY_LONG=1 has the drain of production.
+// notes/users.md: "rolling restart: 18 of 76 CLI calls refused".
 //
 // Requirement: OPS-011, OPS-044
 func TestARollingRestartLosesNoRequest(t *testing.T) {

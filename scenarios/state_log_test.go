@@ -15,6 +15,7 @@ import (
 // What operators look for in a log after an election is there once: the leader, and that the
 // node is ready. What a poller asks again and again is not. A member is admitted by its name,
 // as it is removed, and a write without a majority is refused in one sentence.
+// notes/users.md: "a lost majority", "after an election the log says nothing".
 //
 // Requirement: OPS-015, OPS-005
 func TestALogHasEachChangeOnce(t *testing.T) {

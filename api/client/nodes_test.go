@@ -113,6 +113,7 @@ func startNode(t *testing.T, shows tls.Certificate, clients tls.ClientAuthType) 
 
 // A client that holds the domain's bundle accepts the nodes of that domain alone: by
 // SPIFFE ID and not by host name, and nothing that the bundle's authorities certify beside.
+// notes/users.md: "an expired server SVID".
 //
 // Requirement: TRUST-001
 func TestAClientAcceptsNodesOfTheDomainAlone(t *testing.T) {

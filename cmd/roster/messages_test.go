@@ -111,6 +111,7 @@ var wireWords = regexp.MustCompile(`agent=NAME|owner=\.|cap_name|with force|[a-z
 
 // Each mistake is explained: the message names what is wrong, with the argument or flag, the
 // exit code is that of the mistake's kind, and the command that is suggested runs.
+// notes/users.md: "--scope galaxy exits 2", "with force in CLI messages", "the second line of an error".
 //
 // Requirement: OPS-005, OPS-006
 func TestWrongInputsAreExplained(t *testing.T) {

@@ -47,6 +47,7 @@ func TestTheDirectoryIsOfTheChosenDomain(t *testing.T) {
 }
 
 // An expired certificate is named with its date, before the server refuses it without one.
+// notes/users.md: "an expired client certificate".
 //
 // Requirement: OPS-006
 func TestAnExpiredClientCertificateIsNamed(t *testing.T) {

@@ -155,6 +155,7 @@ func (w *world) read(variable string) string {
 
 // get --proof prints the proof file as the directory made it, and verify judges that file.
 // What get prints without the flag is named for what it is, since nobody signed it.
+// notes/users.md: "get -o json output given to verify".
 //
 // Requirement: SEC-017
 func TestAnAnswerIsNoProofAndAProofIsPrinted(t *testing.T) {

@@ -84,6 +84,7 @@ func mustPolicy(t testing.TB, name string) *Policy {
 var mesh = directory.Visibility{Mesh: true}
 
 // Requirement: TRUST-012
+// notes/users.md: "audit/auditor may read nothing by the shipped policy".
 func TestPolicySets(t *testing.T) {
 	const (
 		register = 1 << iota
