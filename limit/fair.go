@@ -16,9 +16,9 @@ type FairConfig struct {
 }
 
 // A Fair is a semaphore for work of several callers. A free slot goes to the parties that
-// wait in turn, however much each of them has waiting: work waits for at most one piece of
-// work of each other party. A party is an identity of the own domain, a foreign domain with
-// all its identities, or all strangers.
+// wait in turn, whatever the length of their queues: work waits for at most one piece of work
+// of each other party. A party is an identity of the own domain, a foreign domain with all
+// its identities, or all strangers.
 //
 // It is safe for concurrent use.
 type Fair struct {

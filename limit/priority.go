@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// ErrShed is the answer to work that there is no room for: too much of its class or of
-// higher ones is waiting, or it has waited for too long.
+// ErrShed refuses work for which there is no room: too much work of its class or of higher
+// ones waits, or this work has waited too long.
 var ErrShed = errors.New("limit: no slot is free, and too much is waiting for one")
 
 // A Class orders work by its priority: work of a higher class goes first and is shed
 // last. The lowest is 0.
 type Class int
 
-// PriorityConfig is what a Priority needs.
+// PriorityConfig configures a Priority.
 type PriorityConfig struct {
 	// Slots has for each class, the lowest first, how many slots may be taken when one
 	// of it takes the next: a higher class may take as many as a lower one, or more. The
@@ -28,10 +28,10 @@ type PriorityConfig struct {
 	Patience time.Duration
 }
 
-// A Priority is a semaphore for work of several classes. While slots are free that a
-// class may take, work of it takes one at once. Else it waits, and a slot goes to the
-// highest class that waits and may take it, in the order in which its work came. If no
-// more may wait, what came last of the lowest class is shed.
+// A Priority is a semaphore for work of several classes. While slots are free that a class
+// may take, work of it takes one at once. Else it waits, and a slot goes to the highest class
+// that waits and may take it, in the order in which its work came. If no more may wait, the
+// newest work of the lowest class is shed.
 //
 // It is safe for concurrent use.
 type Priority struct {
@@ -69,7 +69,7 @@ func (p *Priority) Enter(ctx context.Context, class Class) (leave func(), err er
 	return sync.OnceFunc(p.leave), nil
 }
 
-// enqueue takes a slot, or returns a waiter where there is none.
+// enqueue takes a slot, or returns a waiter if none is free.
 func (p *Priority) enqueue(class Class) *waiter {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,7 +91,7 @@ func (p *Priority) enqueue(class Class) *waiter {
 	return w
 }
 
-// await waits for w's verdict. What gives up is in no queue any more.
+// await waits for the verdict on w. Work that gives up leaves its queue.
 func (p *Priority) await(ctx context.Context, w *waiter) error {
 	patience := time.NewTimer(p.cfg.Patience)
 	defer patience.Stop()
@@ -116,7 +116,7 @@ func (p *Priority) await(ctx context.Context, w *waiter) error {
 	return <-w.verdict // a slot that came meanwhile is as good
 }
 
-// least returns what came last of the lowest class that waits. The caller holds mu, and
+// least returns the newest work of the lowest class that waits. The caller holds mu, and
 // something waits.
 func (p *Priority) least() *waiter {
 	for class := range p.queues {

@@ -9,13 +9,13 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// A Rate is how often something may happen, on average and at once.
+// A Rate is the number of events that are allowed a second, and at once.
 type Rate struct {
 	PerSecond float64 // more than 0
 	Burst     int     // at least 1
 }
 
-// Window is how long it takes until as many may happen as at once.
+// Window is the time in which an empty bucket fills.
 func (r Rate) Window() time.Duration { return seconds(float64(r.Burst) / r.PerSecond) }
 
 func seconds(s float64) time.Duration {
@@ -48,8 +48,8 @@ func NewRates[K comparable](max int) *Rates[K] {
 	return &Rates[K]{max: max, all: map[K]*list.Element{}, order: list.New()}
 }
 
-// Take takes n tokens of a key. It returns how many are left, and if there were too few,
-// after how long there will be enough. A key whose rate differs from that of its last use
+// Take takes n tokens of a key. It returns the number that is left and, if there were too
+// few, the time until there are enough. A key whose rate differs from that of its last use
 // keeps its tokens, up to the new burst.
 func (r *Rates[K]) Take(key K, of Rate, now time.Time, n int) (left float64, wait time.Duration, ok bool) {
 	r.mu.Lock()
@@ -66,7 +66,7 @@ func (r *Rates[K]) Take(key K, of Rate, now time.Time, n int) (left float64, wai
 	return left, wait, ok
 }
 
-// Len returns how many keys are known.
+// Len returns the number of keys.
 func (r *Rates[K]) Len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -175,7 +175,7 @@ func NewShares(cfg SharesConfig) *Shares {
 }
 
 // Take takes places for a caller until release is called, which may be called twice. If the
-// caller may not have so many, release is nil and refused has the reason.
+// caller may not have so many, release is nil, and refused has the reason.
 func (s *Shares) Take(caller Caller, places int64) (release func(), refused *ShareError) {
 	refused = s.take(caller, places, s.cfg.ForOperators)
 
@@ -262,14 +262,14 @@ func (s *Shares) release(caller Caller, places *int64) {
 	*places = 0
 }
 
-// subtract keeps no key with 0.
+// subtract takes places from a key, and deletes a key that has none left.
 func subtract(held map[string]int64, key string, places int64) {
 	if held[key] -= places; held[key] <= 0 {
 		delete(held, key)
 	}
 }
 
-// Held returns how many places are taken.
+// Held returns the number of places that are taken.
 func (s *Shares) Held() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -239,7 +239,7 @@ func (a *Audit) stream(call *request.Call, query directory.AuditQuery, events *a
 	}
 }
 
-// endOf returns why a stream ends; nil if the client ended it.
+// endOf returns the reason for the end of a stream; nil if the client ended it.
 func endOf(ctx context.Context, err error) error {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errAuditUntil):

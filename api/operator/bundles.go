@@ -19,8 +19,8 @@ type TrustBundles interface {
 	List() []wire.TrustBundle
 }
 
-// Bundles answers the routes of trust bundles, with which people compare what the nodes of
-// two domains hold.
+// Bundles answers the routes of trust bundles, by which operators compare the bundles that
+// the nodes of two domains hold.
 type Bundles struct{ Held TrustBundles }
 
 // Get answers GET /bundles/{domain}, to anyone: a bundle is public.

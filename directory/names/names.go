@@ -41,9 +41,9 @@ func (f Flags) Names() []string {
 	return list
 }
 
-// Check refuses a new name with a character that people don't see, or that changes how they
-// see others: control and format characters, those for the direction of writing, line
-// separators and other invisible ones, and space at either end. The error is BadName.
+// Check refuses a new name with an invisible character, or with one that changes the display
+// of others: control and format characters, those for the direction of writing, line
+// separators, and space at either end. The error is BadName.
 func Check(name string) error {
 	first, _ := utf8.DecodeRuneInString(name)
 	last, _ := utf8.DecodeLastRuneInString(name)
@@ -62,7 +62,7 @@ func Check(name string) error {
 	return nil
 }
 
-// unseen returns why a character is in no name; nothing for one that may be.
+// unseen returns the reason why no name may have a character; empty if names may.
 func unseen(r rune) string {
 	switch {
 	case r > ' ' && r < 0x7f:

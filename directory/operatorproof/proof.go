@@ -99,8 +99,8 @@ func refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrProof, fmt.Errorf(format, args...))
 }
 
-// Make returns a proof for one request, by the key of a certificate, from now on for Life/2:
-// clocks may differ by the rest.
+// Make signs a proof for one request by the key of a certificate. It is valid from now on for
+// Life/2; the rest of Life allows for clocks that differ.
 func Make(by *tls.Certificate, request Request, now time.Time) (string, error) {
 	key, ok := by.PrivateKey.(crypto.Signer)
 	if !ok || len(by.Certificate) == 0 {

@@ -133,7 +133,8 @@ func (a *Agreements) List() []directory.Peering {
 	return a.store.Peerings()
 }
 
-// endedFor is how long a former peer is shown that ended the agreement, or that was not told.
+// endedFor is the time for which a former peer is shown that has ended the agreement, or that
+// has not acknowledged its end.
 const endedFor = 24 * time.Hour
 
 // noteEnd begins the time for which a former peer is shown, if the agreement has ended now. One
@@ -252,7 +253,7 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 
 // Accept makes the domain of an invitation a peer. The agreement is pending until that domain
 // has accepted the offer, and active afterwards. offer presents the secret; it returns that
-// domain with all that it answers of itself, or a *RefusedError if it refuses.
+// domain as it describes itself, or a *RefusedError if it refuses.
 func (a *Agreements) Accept(ctx context.Context, invited directory.Peering,
 	offer func(context.Context) (directory.Peering, error)) error {
 	err := a.amend(ctx, invited.Domain, func(now *directory.Peering, _ bool) error {

@@ -85,8 +85,8 @@ func (k *BundleKeeper) Found(td spiffeid.TrustDomain, bundle []byte) bool {
 	return found != nil && k.Same(td, found, bundle)
 }
 
-// Confirm refuses a bundle that another member found, with directory.Conflict, unless this node has
-// found the same one. It has the endpoint asked soon.
+// Confirm refuses a bundle that another member found, with directory.Conflict, unless this
+// node has found the same one. It brings the next request to the endpoint forward.
 func (k *BundleKeeper) Confirm(td spiffeid.TrustDomain, bundle []byte) error {
 	if k.Found(td, bundle) {
 		return nil

@@ -175,7 +175,7 @@ func (s Sums) Verify(dir, name string) error {
 	return nil
 }
 
-// Version returns what a release says that it is. The list is verified, and must list the
+// Version returns the version that a release states. The list is verified, and must list the
 // file.
 func (s Sums) Version(dir string) (string, error) {
 	text, err := readUpTo(filepath.Join(dir, VersionFile), maxText)

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// answers are the facts that a plan needs, from flags or from a person.
+// answers are the values that a plan needs, from flags or from the terminal.
 type answers struct {
 	trustDomain string
 	publicURL   string
@@ -18,14 +18,14 @@ type answers struct {
 	port        int
 }
 
-// A question asks for one fact.
+// A question asks for one value.
 type question struct {
 	text     string
 	standard string // the answer to an empty line
 	set      func(string)
 }
 
-// ask asks the questions one by one. An empty line is the standard answer.
+// ask asks the questions one by one. An empty line takes the default.
 func ask(in io.Reader, out io.Writer, questions []question) error {
 	lines := bufio.NewScanner(io.LimitReader(in, 64<<10))
 

@@ -135,7 +135,7 @@ func (i *initialisation) complete() error {
 	return nil
 }
 
-// questions returns the questions for facts that no flag gives.
+// questions returns the questions for the values that no flag gives.
 func (i *initialisation) questions() []question {
 	var list []question
 	add := func(flag string, q question) {
