@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/roster-mesh/roster/api"
+	"github.com/roster-mesh/roster/node/metrics"
 )
 
 // A front answers on the listeners without authentication before, while and after the node
@@ -24,12 +25,12 @@ type frontHandlers struct{ admin, health, metrics http.Handler }
 // show answers with metrics, if there are any yet, and with whether the node serves. The
 // listeners for other machines have places of their own for scrapes, so that those of the
 // admin listener stay free.
-func (f *front) show(metrics *metrics, ready func() error) {
+func (f *front) show(metrics *metrics.Set, ready func() error) {
 	hosts := func() []string { return *f.hosts.Load() }
 	config := func(withMetrics bool, ready func() error) api.AdminConfig {
 		c := api.AdminConfig{PublicURL: f.publicURL, Hosts: hosts, Ready: ready}
 		if withMetrics && metrics != nil {
-			c.Metrics = metrics.handler()
+			c.Metrics = metrics.Handler()
 		}
 
 		return c

@@ -94,7 +94,7 @@ func (n *Node) acceptedCredentials() request.AcceptedCredentials {
 func (n *Node) identify(r *http.Request) (request.Credential, error) {
 	tokens, err := request.TokensOf(r)
 	if err != nil {
-		n.metrics.credentialRefused(string(credentials.ReasonNotTaken))
+		n.metrics.CredentialRefused(string(credentials.ReasonNotTaken))
 		return request.Credential{}, err
 	}
 
@@ -103,7 +103,7 @@ func (n *Node) identify(r *http.Request) (request.Credential, error) {
 		Path: r.URL.EscapedPath(),
 	}, time.Now())
 	if err != nil {
-		n.metrics.credentialRefused(credentials.ReasonOf(err))
+		n.metrics.CredentialRefused(credentials.ReasonOf(err))
 
 		return request.Credential{}, directory.Refuse(directory.Unauthenticated,
 			"the credential that came with the request does not hold: %s", credentials.Detail(err))

@@ -26,7 +26,7 @@ func (n *Node) limited(name string, ln net.Listener, most, perAddress int) net.L
 	return listener.Limit{
 		Max: most, PerAddress: perAddress, Division: n.cfg.Limits.Shares.Division(),
 		OwnDomain: n.cfg.TrustDomain.Name(), Operator: n.isOperator,
-		Rejected: n.metrics.connections.WithLabelValues(name).Inc,
+		Rejected: n.metrics.Connections.WithLabelValues(name).Inc,
 	}.Listen(ln)
 }
 

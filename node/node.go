@@ -13,13 +13,14 @@
 //	                       the start, in order, and the stop
 //	network, listen, admin addresses and servers
 //	reload                 changes of the configuration while the node runs
-//	identity, callers, attest
-//	                       identities of this node and of its callers
-//	operator, cluster, records, grants, rules, quotas, formats
+//	identity, callers, attest, membership
+//	                       identities of this node, of its callers, and of members
+//	outbound               connections to agents and to other sites
+//	operator, status, cluster, records, grants, ownership_rules, formats
 //	                       interfaces between api, federation and consensus
-//	peering, peers, bundles, evidence
+//	orders                 the check of operators' commands when they are applied
+//	peering, accept, bundles, evidence
 //	                       peerings, made, followed and kept
-//	metrics, collector     Prometheus metrics
 //	files                  atomic replacement of a file
 //
 // # Packages
@@ -28,7 +29,7 @@
 //	listener   limits of connections        dnssd    the local network
 //	memory     the process's memory         disk     the disk's room
 //	doctor     the diagnosis of a node      dev      a mesh on loopback
-//	tracing    the export of traces
+//	metrics    Prometheus metrics           tracing  the export of traces
 package node
 
 import (
@@ -56,6 +57,7 @@ import (
 	"github.com/roster-mesh/roster/gateway"
 	"github.com/roster-mesh/roster/gateway/probe"
 	"github.com/roster-mesh/roster/node/config"
+	"github.com/roster-mesh/roster/node/metrics"
 	"github.com/roster-mesh/roster/node/tracing"
 	"github.com/roster-mesh/roster/trust"
 	"github.com/roster-mesh/roster/trust/audit"
@@ -99,7 +101,7 @@ type Node struct {
 	mesh     *federation.Mesh
 	meshed   atomic.Pointer[federation.Mesh] // the same, for the parts that run before it is set
 	findings *probe.Findings                 // nil if nothing is probed
-	metrics  *metrics
+	metrics  *metrics.Set
 	face     *api.Server
 	gateway  *gateway.Gateway // nil if it is off
 
@@ -135,7 +137,7 @@ func Start(cfg config.Config, env Env) (*Node, error) {
 
 	node := &Node{cfg: cfg, net: env.Network.orTCP(), log: env.Logger, clients: map[spiffeid.TrustDomain]*http.Client{}}
 	node.reloader.current.Store(&cfg)
-	node.metrics = newMetrics()
+	node.metrics = metrics.New()
 
 	if node.log == nil {
 		node.log = cfg.Log.Logger(os.Stderr, nil)

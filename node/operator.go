@@ -13,6 +13,7 @@ import (
 	"github.com/roster-mesh/roster/federation"
 	"github.com/roster-mesh/roster/federation/peering"
 	"github.com/roster-mesh/roster/federation/protocol"
+	"github.com/roster-mesh/roster/node/metrics"
 	"github.com/roster-mesh/roster/trust"
 	"github.com/roster-mesh/roster/trust/policy"
 )
@@ -52,7 +53,7 @@ func (o operator) Raft() wire.RaftStatus {
 		})
 	}
 
-	status.Quotas = quotaStatus(o.store)
+	status.Quotas = metrics.QuotaStatus(o.store)
 	status.Written = writtenOf(o.store.Written())
 
 	ids, until := o.store.Admitted()

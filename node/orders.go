@@ -15,6 +15,7 @@ import (
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/operatorproof"
+	"github.com/roster-mesh/roster/node/metrics"
 	"github.com/roster-mesh/roster/trust"
 	"github.com/roster-mesh/roster/trust/audit"
 	"github.com/roster-mesh/roster/trust/policy"
@@ -248,12 +249,12 @@ func (r *commandRecorder) recordNews(news consensus.News, epoch uint64) uint64 {
 // have made them to hide another.
 func (r *commandRecorder) missed(epoch, first, last, inState uint64) {
 	if until := min(last, inState); first <= until {
-		r.gap(epoch, first, until, missedSnapshot)
+		r.gap(epoch, first, until, metrics.MissedSnapshot)
 		first = until + 1
 	}
 
 	if first <= last {
-		r.gap(epoch, first, last, missedOverflow)
+		r.gap(epoch, first, last, metrics.MissedOverflow)
 	}
 }
 
@@ -264,7 +265,7 @@ func (r *commandRecorder) gap(epoch, first, last uint64, reason string) {
 		Position: directory.Position{Epoch: epoch, Revision: last},
 	}
 
-	if reason == missedOverflow {
+	if reason == metrics.MissedOverflow {
 		event.Outcome = directory.OutcomeUnchecked
 		r.log.Error("operators' commands were applied faster than this node could check them and have no lines in "+
 			"its audit log; a member's key may be stolen: compare with another node's log",

@@ -12,6 +12,7 @@ import (
 
 	"github.com/roster-mesh/roster/consensus"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/node/metrics"
 	"github.com/roster-mesh/roster/trust/audit"
 )
 
@@ -29,8 +30,8 @@ func TestUncheckedCommandsAreCounted(t *testing.T) {
 
 	var log bytes.Buffer
 
-	m := newMetrics()
-	r := &commandRecorder{trail: trail, log: slog.New(slog.NewTextHandler(&log, nil)), unchecked: m.unchecked}
+	m := metrics.New()
+	r := &commandRecorder{trail: trail, log: slog.New(slog.NewTextHandler(&log, nil)), unchecked: m.Unchecked}
 	r.missed(1, 5, 4, 4) // none
 
 	// The reader has seen number 100 before a restore.
@@ -43,9 +44,9 @@ func TestUncheckedCommandsAreCounted(t *testing.T) {
 	}
 
 	page := httptest.NewRecorder()
-	m.handler().ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	m.Handler().ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
 
-	for reason, want := range map[string]string{missedSnapshot: "3", missedOverflow: "6"} {
+	for reason, want := range map[string]string{metrics.MissedSnapshot: "3", metrics.MissedOverflow: "6"} {
 		series := `roster_operator_commands_unchecked_total{reason="` + reason + `"} ` + want
 		if !strings.Contains(page.Body.String(), series) {
 			t.Errorf("no series %s", series)

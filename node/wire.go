@@ -29,6 +29,7 @@ import (
 	"github.com/roster-mesh/roster/node/dnssd"
 	"github.com/roster-mesh/roster/node/listener"
 	"github.com/roster-mesh/roster/node/memory"
+	"github.com/roster-mesh/roster/node/metrics"
 	"github.com/roster-mesh/roster/node/tracing"
 	"github.com/roster-mesh/roster/trust"
 	"github.com/roster-mesh/roster/trust/audit"
@@ -69,7 +70,7 @@ func (n *Node) wire(env Env) error {
 	}
 
 	n.face = n.wireAPI()
-	n.server = listener.NewServer(n.face.Handler(), trust.ServerTLS(n.source, n.bundles, n.metrics.handshakeRefused),
+	n.server = listener.NewServer(n.face.Handler(), trust.ServerTLS(n.source, n.bundles, n.metrics.HandshakeRefused),
 		n.log)
 	closeInvalid := listener.ExpireWithCertificates(n.server, n.callers.Holds)
 	n.life.loop("connections by dropped authorities", func(ctx context.Context) {
@@ -85,19 +86,19 @@ func (n *Node) wire(env Env) error {
 
 	n.serve("api", n.server, n.limited("api", ln.api, n.cfg.Limits.Connections, n.cfg.Limits.ConnectionsPerAddress))
 
-	n.metrics.registry.MustRegister(&collector{
-		data:     n.cfg.Data,
-		store:    n.store,
-		view:     n.view,
-		source:   n.source,
-		audit:    n.trail,
-		server:   n.face,
-		mesh:     n.mesh,
-		panics:   n.panics,
-		tracing:  n.tracing,
-		finder:   n.finder,
-		findings: n.findings,
-		bundles:  n.keeper,
+	n.metrics.Registry.MustRegister(&metrics.Collector{
+		Data:     n.cfg.Data,
+		Store:    n.store,
+		View:     n.view,
+		Source:   n.source,
+		Audit:    n.trail,
+		Server:   n.face,
+		Mesh:     n.mesh,
+		Panics:   n.panics,
+		Tracing:  n.tracing,
+		Finder:   n.finder,
+		Findings: n.findings,
+		Bundles:  n.keeper,
 	})
 
 	n.admin.show(n.metrics, n.Ready)
@@ -342,7 +343,7 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 	cfg := consensus.Config{
 		Domain: n.cfg.TrustDomain, Node: n.id, Dir: n.cfg.ConsensusDir(),
 		Listener: n.limited("cluster", ln, maxNodeConns, 0), Dial: n.net.Dial,
-		ServerTLS: trust.NodeServerTLS(n.source, n.bundles, own, n.metrics.handshakeRefused),
+		ServerTLS: trust.NodeServerTLS(n.source, n.bundles, own, n.metrics.HandshakeRefused),
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, own),
 		Index:     n.view.Own(), Grants: n.grants, Basis: policyBasis(n.cfg.Policy), CheckPolicy: checkPolicy,
 		Policy:      n.applyPolicy,
@@ -402,15 +403,15 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 		confirm: func(ctx context.Context, change *directory.BundleChange) error {
 			return fetcher.Confirm(ctx, change.Was.Domain, change.Was.Endpoint, change.Was.Bundle, change.Next)
 		},
-		trail: n.trail, log: n.log, invalid: n.metrics.proofs.Inc,
-		unchecked: n.metrics.unchecked.WithLabelValues(missedEndpoint).Inc,
+		trail: n.trail, log: n.log, invalid: n.metrics.Proofs.Inc,
+		unchecked: n.metrics.Unchecked.WithLabelValues(metrics.MissedEndpoint).Inc,
 		pause:     bundlePause, during: bundleJudgeTime, waiting: make(chan *directory.BundleChange, bundlesWait),
 	}
 	n.life.loop("check of peers' bundles", judge.run)
 
 	recorder := &commandRecorder{
-		store: store, orders: n.orders, trail: n.trail, log: n.log, invalid: n.metrics.proofs.Inc,
-		unchecked: n.metrics.unchecked, bundle: judge.add,
+		store: store, orders: n.orders, trail: n.trail, log: n.log, invalid: n.metrics.Proofs.Inc,
+		unchecked: n.metrics.Unchecked, bundle: judge.add,
 	}
 	n.life.loop("audit of operators' commands", recorder.run)
 
@@ -507,12 +508,9 @@ func (n *Node) wireFederation(ln net.Listener, env Env) error {
 		}
 	})
 
-	quotas := &quotaMonitor{
-		uses:   func() []QuotaUse { return quotaUses(n.store, n.mesh) },
-		log:    n.log,
-		warned: map[string]bool{},
-	}
-	n.life.loop("quotas", quotas.run)
+	n.life.loop("quotas", func(ctx context.Context) {
+		metrics.WatchQuotas(ctx, n.log, func() []metrics.QuotaUse { return metrics.QuotaUses(n.store, n.mesh) })
+	})
 
 	states := &stateLog{
 		leader: n.store.Leader, ready: n.Ready, log: n.log, pace: env.Stretch,
@@ -544,7 +542,7 @@ func (n *Node) gossip(ln net.Listener, env Env) *gossip.Config {
 
 	return &gossip.Config{
 		Node: n.id, Listener: n.limited("gossip", ln, maxNodeConns, 0), Dial: n.net.Dial,
-		ServerTLS: trust.NodeServerTLS(n.source, n.bundles, allow, n.metrics.handshakeRefused),
+		ServerTLS: trust.NodeServerTLS(n.source, n.bundles, allow, n.metrics.HandshakeRefused),
 		ClientTLS: trust.ClientTLS(n.source, n.bundles, allow),
 		Advertise: advertised(n, ln), Allow: newMembership(n).inMesh, Seeds: seeds, Logger: n.log,
 		Timing: env.Gossip,
@@ -580,17 +578,17 @@ func (n *Node) wireAPI() *api.Server {
 		Bundle: n.ownBundle(), Bundles: heldBundles{n.bundles},
 		VerifyProof: heldBundles{n.bundles}.verifyProof, Identify: n.identify, ConsumeProof: n.store.Spend,
 		CredentialLives: n.cfg.Lifetimes.Credentials, AcceptedCredentials: n.acceptedCredentials(),
-		CredentialRefused: n.metrics.credentialRefused,
+		CredentialRefused: n.metrics.CredentialRefused,
 		Federation:        n.mesh.Handler(peerNode), Records: records{n.cfg.TrustDomain, n.mesh, n.store, n.keyring,
 			n.bundles}, AuditLog: n.trail, Trail: n.trail, Node: n.id,
 		Operator: n.operator(), Orders: n.orders, Stranger: newMembership(n).isStranger,
 		Nodes:    newMembership(n).addresses,
 		Peerings: &peers{n.source.SVID().ID, n.agreements, &n.cfg, n.net, n.bundles, n.store, n.mesh},
 		Cluster:  cluster{n.cfg.TrustDomain, n.store}, Backups: backups{n.store},
-		CaughtUp: n.store.Settled, Position: n.mesh.Position, Await: n.await, Observe: n.metrics.observe,
+		CaughtUp: n.store.Settled, Position: n.mesh.Position, Await: n.await, Observe: n.metrics.Observe,
 		MaxStale: n.cfg.MaxStale, Logger: n.log, Tracer: n.tracing.Tracer(),
 		Workers: n.cfg.Limits.Workers, Waiting: n.cfg.Limits.Waiting, MemoryInUse: memory.InUse,
-		Shed:  n.metrics.requestShed,
+		Shed:  n.metrics.RequestShed,
 		Sizes: n.cfg.Limits.Sizes(), IsOperator: n.isOperator, OwnPrefixes: n.callers.OwnPrefixes(),
 		Limits: n.cfg.Limits.Rates(), CallerLimits: n.cfg.Limits.CallerTerms(),
 		GroupRate: n.cfg.Limits.Shares.DomainRate, MinLifetime: n.cfg.Lifetimes.Min,

@@ -116,7 +116,7 @@ func (n *Node) wireProbe() error {
 		Interval:   c.Every,
 		Concurrent: c.Concurrent,
 		Contain:    n.containAnswer,
-		Count:      func(state directory.ProbeState) { n.metrics.probes.WithLabelValues(string(state)).Inc() },
+		Count:      func(state directory.ProbeState) { n.metrics.Probes.WithLabelValues(string(state)).Inc() },
 		Logger:     n.log,
 	}
 

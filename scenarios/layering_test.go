@@ -155,11 +155,15 @@ var layers = map[string][]string{
 		"federation/evidence", "federation/gossip", "federation/peering", "gateway", "gateway/crawl", "gateway/probe",
 		"api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd", "node/disk", "node/config",
 		"directory/signed",
-		"trust/credentials", "api/admission", "api/operator", "api/request", "node/tracing"},
+		"trust/credentials", "api/operator", "api/request", "node/tracing", "node/metrics"},
 	// rooms of node
 	"node/memory": {},
 	// exports traces
 	"node/tracing": {"directory/span"},
+	// reads the state of every part at a scrape
+	"node/metrics": {"directory", "directory/contain", "directory/index", "discovery", "trust", "trust/audit",
+		"consensus", "federation", "federation/peering", "federation/protocol", "gateway/probe", "api", "api/admission",
+		"api/wire", "node/disk", "node/tracing"},
 	// defaults and bounds
 	"node/config": {"directory", "discovery", "trust", "consensus", "gateway", "gateway/crawl", "api", "node/dnssd",
 		"trust/credentials", "api/admission", "discovery/content", "limit"},
@@ -174,7 +178,7 @@ var layers = map[string][]string{
 	// federation: the codes of its refusals
 	"node/doctor": {"node", "node/disk", "api/client", "api/wire", "directory", "federation/peering",
 		"federation/protocol", "trust", "node/config",
-		"trust/audit"},
+		"trust/audit", "node/metrics"},
 	// floor 4
 	// its tests run the whole program
 	"cmd/roster": {"cmd/roster/authority", "cmd/roster/setup", "cmd/roster/agents", "cmd/roster/catalog",
@@ -192,7 +196,7 @@ var layers = map[string][]string{
 		"node/dnssd", "api", "api/client", "trust", "directory", "gateway", "gateway/probe", "directory/kinds",
 		"trust/compact", "api/operator"},
 	"cmd/roster/domain": {"cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "node/doctor", "node/memory",
-		"api/client", "trust/policy", "trust/audit", "directory"},
+		"api/client", "trust/policy", "trust/audit", "directory", "node/metrics"},
 	"cmd/roster/backup":    {"api/client", "cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "directory"},
 	"cmd/roster/dev":       {"cmd/roster/cli", "cmd/roster/connect", "node/dev"},
 	"cmd/roster/release":   {"cmd/roster/cli", "cmd/roster/connect"},
@@ -265,7 +269,7 @@ var homes = map[string][]string{
 	"github.com/gorilla/mux":                 {"api"},
 	"github.com/getkin/kin-openapi":          {testsOnly},
 	"github.com/modelcontextprotocol/go-sdk": {"api/mcp", "gateway"}, // its server, its client
-	"github.com/prometheus/client_golang":    {"node"},
+	"github.com/prometheus/client_golang":    {"node", "node/metrics"},
 	"github.com/hashicorp/mdns":              {"node/dnssd"}, // DNS-SD, off by default
 	"go.yaml.in/yaml/v3":                     {"api/openapi", "node/config", "node/dev", "cmd/roster/cli"},
 	"golang.org/x/term":                      {"cmd/roster/cli"}, // whether a person reads or answers

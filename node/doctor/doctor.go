@@ -25,6 +25,7 @@ import (
 	"github.com/roster-mesh/roster/federation/protocol"
 	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/node/config"
+	"github.com/roster-mesh/roster/node/metrics"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -409,24 +410,24 @@ func (d *diagnosis) raft(ctx context.Context) {
 // quotas checks the share of its quotas that the domain uses.
 func (d *diagnosis) quotas(status wire.QuotaStatus) {
 	const check = "quotas"
-	for _, use := range node.DomainQuotas(status) {
+	for _, use := range metrics.DomainQuotas(status) {
 		switch share := use.Share(); {
 		case share >= 1:
 			d.say(check, StatusFailed, "give more on all nodes, or find out who registers so much",
 				"%s is used up: %d of %d; registrations are refused", use.Name, use.Used, use.Limit)
-		case share >= node.QuotaWarning:
+		case share >= metrics.QuotaWarning:
 			d.say(check, StatusWarning, "give more on all nodes, or find out who registers so much",
 				"%.0f %% of %s is used: %d of %d", 100*share, use.Name, use.Used, use.Limit)
 		}
 	}
 
-	if status.LargestShare >= node.QuotaWarning {
+	if status.LargestShare >= metrics.QuotaWarning {
 		d.say(
 			check,
 			StatusWarning,
 			"give that identity more by limits.callers, if it should have more",
 			"an owner uses over %.0f %% of limits.registrations_per_owner or limits.bytes_per_owner",
-			100*node.QuotaWarning,
+			100*metrics.QuotaWarning,
 		)
 	}
 
@@ -604,8 +605,8 @@ func (d *diagnosis) peerState(p wire.Peer) {
 
 // peerQuotas checks the share of its quotas that a peer's records use.
 func (d *diagnosis) peerQuotas(p wire.Peer) {
-	for _, use := range node.PeerQuotas(p.Domain, p.Records, p.RecordsLimit, p.Bytes, p.BytesLimit) {
-		if share := use.Share(); share >= node.QuotaWarning {
+	for _, use := range metrics.PeerQuotas(p.Domain, p.Records, p.RecordsLimit, p.Bytes, p.BytesLimit) {
+		if share := use.Share(); share >= metrics.QuotaWarning {
 			d.say(
 				"quota of "+p.Domain,
 				StatusWarning,

@@ -11,7 +11,7 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
-	"github.com/roster-mesh/roster/node"
+	"github.com/roster-mesh/roster/node/metrics"
 )
 
 // Limits from which "roster status" warns.
@@ -112,7 +112,7 @@ func (s *domainStatus) table() cli.Table {
 		s.judgePeer(&s.Peers[i])
 	}
 
-	for _, quota := range node.DomainQuotas(s.Raft.Quotas) {
+	for _, quota := range metrics.DomainQuotas(s.Raft.Quotas) {
 		s.judgeQuota(quota)
 	}
 
@@ -196,13 +196,13 @@ func (s *domainStatus) judgePeer(peer *apiclient.Peer) {
 	}
 }
 
-func (s *domainStatus) judgeQuota(quota node.QuotaUse) {
+func (s *domainStatus) judgeQuota(quota metrics.QuotaUse) {
 	detail := fmt.Sprintf("%d of %d", quota.Used, quota.Limit)
 	if quota.Limit == 0 {
 		detail = fmt.Sprint(quota.Used)
 	}
 
-	if quota.Share() >= node.QuotaWarning {
+	if quota.Share() >= metrics.QuotaWarning {
 		s.warn(quota.Name, "nearly used up", detail, "help", "config")
 		return
 	}

@@ -1,4 +1,7 @@
-package node
+// Package metrics has the Prometheus metrics of a node. A [Set] counts events as they happen;
+// a [Collector] reads the node's state at every scrape. [WatchQuotas] logs quotas that are
+// nearly used up.
+package metrics
 
 import (
 	"net/http"
@@ -15,31 +18,33 @@ import (
 
 const namespace = "roster"
 
-// metrics are the node's Prometheus metrics. Labels have few values: domains, routes of
+// A Set has the metrics that count events, and the registry of all metrics. Labels have few values: domains, routes of
 // the table, codes; never a name, a path or a query.
-type metrics struct {
-	registry    *prometheus.Registry
+type Set struct {
+	Registry    *prometheus.Registry
 	requests    *prometheus.HistogramVec
 	handshakes  *prometheus.CounterVec
 	credentials *prometheus.CounterVec
-	probes      *prometheus.CounterVec
+	Probes      *prometheus.CounterVec
 	shed        *prometheus.CounterVec
 	refused     *prometheus.CounterVec
-	connections *prometheus.CounterVec
-	proofs      prometheus.Counter
-	unchecked   *prometheus.CounterVec
+	Connections *prometheus.CounterVec
+	Proofs      prometheus.Counter
+	Unchecked   *prometheus.CounterVec
 }
 
 // The reasons for commands that were not checked.
 const (
-	missedSnapshot = "snapshot"
-	missedOverflow = "overflow"
-	missedEndpoint = "endpoint"
+	MissedSnapshot = "snapshot"
+	MissedOverflow = "overflow"
+	MissedEndpoint = "endpoint"
 )
 
-func newMetrics() *metrics {
-	m := &metrics{
-		registry: prometheus.NewRegistry(),
+// New returns metrics that are all 0. A Collector is registered once the node has the parts that it
+// reads.
+func New() *Set {
+	m := &Set{
+		Registry: prometheus.NewRegistry(),
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace,
 			Name:      "http_request_duration_seconds",
@@ -51,7 +56,7 @@ func newMetrics() *metrics {
 			"TLS handshakes refused because of the client's certificate, by reason.", "reason"),
 		credentials: counterVec("credentials_refused_total",
 			"Credentials of requests refused, by reason.", "reason"),
-		probes: counterVec("probes_total",
+		Probes: counterVec("probes_total",
 			"Probes of agents by this node, by result.", "state"),
 		shed: counterVec("requests_shed_total",
 			"Requests refused because the node was overloaded, by class. Queries are shed first, then lookups, "+
@@ -59,24 +64,24 @@ func newMetrics() *metrics {
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "requests_refused_total",
 			Help: "Requests that were not answered as asked, by method (one of a fixed set, or other) and status. " +
 				"The log has a few of them each second."}, []string{"method", "status"}),
-		connections: counterVec("connections_refused_total",
+		Connections: counterVec("connections_refused_total",
 			"Connections closed by the limit of a listener: limits.connections and limits.connections_per_address "+
 				"for api, 1024 each for cluster and gossip, 256 each for health and metrics.", "listener"),
-		proofs: prometheus.NewCounter(prometheus.CounterOpts{
+		Proofs: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: namespace,
 			Name:      "operator_proof_invalid_total",
 			Help: "Operators' commands that were applied without a valid proof of the operator: the key of the " +
 				"member that brought one may be stolen.",
 		}),
-		unchecked: counterVec("operator_commands_unchecked_total",
+		Unchecked: counterVec("operator_commands_unchecked_total",
 			"Operators' commands, and nodes' own, that this node did not check, by reason: they came in a snapshot, "+
 				"or so many came at once that it dropped them (overflow), which a thief of a member's key may do, "+
 				"or a peer's new bundle could not be checked at its endpoint (endpoint).",
 			"reason"),
 	}
 
-	m.registry.MustRegister(
-		m.proofs, m.unchecked, m.requests, m.handshakes, m.credentials, m.probes, m.shed, m.refused, m.connections,
+	m.Registry.MustRegister(
+		m.Proofs, m.Unchecked, m.requests, m.handshakes, m.credentials, m.Probes, m.shed, m.refused, m.Connections,
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(cpuTime, liveHeap)),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -86,8 +91,8 @@ func newMetrics() *metrics {
 		m.shed.WithLabelValues(class)
 	}
 
-	for _, reason := range []string{missedSnapshot, missedOverflow, missedEndpoint} {
-		m.unchecked.WithLabelValues(reason)
+	for _, reason := range []string{MissedSnapshot, MissedOverflow, MissedEndpoint} {
+		m.Unchecked.WithLabelValues(reason)
 	}
 
 	return m
@@ -111,17 +116,22 @@ var liveHeap = collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile(`^/gc
 // maxScrapes bounds the requests for metrics at once; more get 503.
 const maxScrapes = 8
 
-func (m *metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
+// Handler returns the handler of GET /metrics.
+func (m *Set) Handler() http.Handler {
+	return promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
 }
 
-func (m *metrics) handshakeRefused(reason string) { m.handshakes.WithLabelValues(reason).Inc() }
+// HandshakeRefused counts a refused TLS handshake.
+func (m *Set) HandshakeRefused(reason string) { m.handshakes.WithLabelValues(reason).Inc() }
 
-func (m *metrics) credentialRefused(reason string) { m.credentials.WithLabelValues(reason).Inc() }
+// CredentialRefused counts a refused credential.
+func (m *Set) CredentialRefused(reason string) { m.credentials.WithLabelValues(reason).Inc() }
 
-func (m *metrics) requestShed(class string) { m.shed.WithLabelValues(class).Inc() }
+// RequestShed counts a request that was refused under overload.
+func (m *Set) RequestShed(class string) { m.shed.WithLabelValues(class).Inc() }
 
-func (m *metrics) observe(method, route string, status int, took time.Duration) {
+// Observe counts an answered request; route is "" for a path without a row in the route table.
+func (m *Set) Observe(method, route string, status int, took time.Duration) {
 	code := strconv.Itoa(status)
 	if status >= http.StatusBadRequest {
 		m.refused.WithLabelValues(method, code).Inc()

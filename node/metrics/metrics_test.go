@@ -1,9 +1,11 @@
-package node
+package metrics
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/trust"
@@ -28,5 +30,15 @@ func TestAnIdentityThatHasEndedFails(t *testing.T) {
 	if identityFails(s, now) || !identityFails(s, svid.Certificates[0].NotAfter) {
 		t.Errorf("it fails while it holds: %t; and when it has ended: %t", identityFails(s, now),
 			identityFails(s, svid.Certificates[0].NotAfter))
+	}
+}
+
+// Counters, and they alone, have names that end in _total.
+func TestKindsOfMetrics(t *testing.T) {
+	for _, m := range stateMetrics {
+		counts := strings.Contains(m.desc.String(), `_total", help`)
+		if counts != (m.kind == prometheus.CounterValue) {
+			t.Errorf("%v is of type %v", m.desc, m.kind.ToDTO())
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package node
+package metrics
 
 import (
 	"time"
@@ -22,25 +22,25 @@ import (
 	"github.com/roster-mesh/roster/trust/audit"
 )
 
-// A collector reads the state of a node at every scrape, by the table stateMetrics.
-type collector struct {
-	data     string // directory
-	store    *consensus.Store
-	view     *index.View
-	source   *trust.Source
-	audit    *audit.Log
-	server   *api.Server
-	mesh     *federation.Mesh
-	panics   *contain.Panics
-	tracing  *tracing.Tracing // nil if it is off
-	finder   *discovery.Finder
-	findings *probe.Findings // nil if nothing is probed
-	bundles  *peering.BundleKeeper
+// A Collector reads the state of a node at every scrape, by the table stateMetrics.
+type Collector struct {
+	Data     string // directory
+	Store    *consensus.Store
+	View     *index.View
+	Source   *trust.Source
+	Audit    *audit.Log
+	Server   *api.Server
+	Mesh     *federation.Mesh
+	Panics   *contain.Panics
+	Tracing  *tracing.Tracing // nil if it is off
+	Finder   *discovery.Finder
+	Findings *probe.Findings // nil if nothing is probed
+	Bundles  *peering.BundleKeeper
 }
 
 // A snapshot has the values that several metrics of one scrape share.
 type snapshot struct {
-	*collector
+	*Collector
 	quotas wire.QuotaStatus
 	peers  []federation.PeerStatus
 	index  discovery.Size
@@ -85,16 +85,16 @@ func perPeer(read func(federation.PeerStatus) float64) func(*snapshot, emit) {
 var stateMetrics = []stateMetric{
 	// The domain's consensus.
 	gauge("raft_is_leader", "1 on the domain's Raft leader.",
-		value(func(s *snapshot) float64 { return oneIf(s.store.IsLeader()) })),
+		value(func(s *snapshot) float64 { return oneIf(s.Store.IsLeader()) })),
 	gauge("raft_leader_last_contact_seconds", "Time since the last contact with the Raft leader; 0 on the leader.",
-		value(func(s *snapshot) float64 { return s.store.Heard().Seconds() })),
+		value(func(s *snapshot) float64 { return s.Store.Heard().Seconds() })),
 	gauge("applied_revision", "Last applied revision of the own domain.",
-		value(func(s *snapshot) float64 { return float64(s.store.Position().Revision) })),
+		value(func(s *snapshot) float64 { return float64(s.Store.Position().Revision) })),
 	gauge("ledger_leaves", "Leaves of the own domain's ledger.",
-		value(func(s *snapshot) float64 { leaves, _ := s.store.Ledger(); return float64(leaves) })),
+		value(func(s *snapshot) float64 { leaves, _ := s.Store.Ledger(); return float64(leaves) })),
 	gauge("clock_skew_seconds", "Time by which this node's clock is ahead of its leader's, or behind if negative, "+
 		"while that is too much to be ready; else 0.",
-		value(func(s *snapshot) float64 { return s.store.ClockSkew().Seconds() })),
+		value(func(s *snapshot) float64 { return s.Store.ClockSkew().Seconds() })),
 	gauge("disk_free_bytes", "Free space on the disk of the data directory.",
 		(*snapshot).diskFree),
 	gauge("disk_free_ratio", "Free share of the disk of the data directory, from 0 to 1, exact to a hundredth.",
@@ -102,11 +102,11 @@ var stateMetrics = []stateMetric{
 	gauge("registrations", "Registrations held, by origin, including expired ones that are not removed yet.",
 		(*snapshot).registrations, "origin"),
 	gauge("watch_clients", "Clients that watch the directory at this node.",
-		value(func(s *snapshot) float64 { return float64(s.server.Pools().Watches.Held()) })),
+		value(func(s *snapshot) float64 { return float64(s.Server.Pools().Watches.Held()) })),
 	gauge("request_bytes_in_flight", "Bytes of request bodies that are being read or worked on, limited by "+
-		"limits.request_bytes.", value(func(s *snapshot) float64 { return float64(s.server.Pools().RequestBytes()) })),
+		"limits.request_bytes.", value(func(s *snapshot) float64 { return float64(s.Server.Pools().RequestBytes()) })),
 	gauge("answer_bytes_unread", "Bytes of agents' answers, and of those that clients have not read; limited by "+
-		"limits.answer_bytes.", value(func(s *snapshot) float64 { return float64(s.server.Pools().AnswerBytes()) })),
+		"limits.answer_bytes.", value(func(s *snapshot) float64 { return float64(s.Server.Pools().AnswerBytes()) })),
 	gauge("requests_in_progress", "Requests in progress, by the pool of which they take a place: limits.*_at_once.",
 		(*snapshot).requestsInProgress, "pool"),
 	counter("panics_contained_total", "Panics on foreign bytes that were contained, by place in the program; "+
@@ -117,21 +117,21 @@ var stateMetrics = []stateMetric{
 
 	// Identity and audit.
 	gauge("svid_remaining_seconds", "Time until the node's SVID expires; negative afterwards.",
-		value(func(s *snapshot) float64 { return time.Until(s.source.SVID().Certificates[0].NotAfter).Seconds() })),
+		value(func(s *snapshot) float64 { return time.Until(s.Source.SVID().Certificates[0].NotAfter).Seconds() })),
 	gauge("svid_lifetime_seconds", "Lifetime of the node's SVID, from its issue to its end.",
-		value(func(s *snapshot) float64 { return svidLifetime(s.source).Seconds() })),
+		value(func(s *snapshot) float64 { return svidLifetime(s.Source).Seconds() })),
 	gauge("identity_failing", "1 while the node's SVID or its domain's bundle can't be renewed and the last valid "+
 		"ones are in use, and after the SVID has expired.",
-		value(func(s *snapshot) float64 { return oneIf(identityFails(s.source, time.Now())) })),
+		value(func(s *snapshot) float64 { return oneIf(identityFails(s.Source, time.Now())) })),
 	gauge("audit_failing", "1 while the audit log can't be written; no change is accepted here meanwhile.",
-		value(func(s *snapshot) float64 { return oneIf(s.audit.Err() != nil) })),
+		value(func(s *snapshot) float64 { return oneIf(s.Audit.Err() != nil) })),
 	counter("audit_lines_removed_total", "Lines of the audit log that were removed because audit.files were full, "+
 		"and not for their age; archive the log, or raise audit.size and audit.files.",
-		value(func(s *snapshot) float64 { return float64(s.audit.Outgrown()) })),
+		value(func(s *snapshot) float64 { return float64(s.Audit.Outgrown()) })),
 
 	gauge("registrations_unconfirmed", "Registrations of the own domain that were restored from a backup and that "+
 		"their owners have not refreshed since; peers don't have them.",
-		value(func(s *snapshot) float64 { return float64(s.store.Unconfirmed()) })),
+		value(func(s *snapshot) float64 { return float64(s.Store.Unconfirmed()) })),
 
 	// Quotas.
 	gauge("quota_registrations", "Registrations of the own domain, limited by limits.registrations_per_domain.",
@@ -187,7 +187,7 @@ var stateMetrics = []stateMetric{
 		(*snapshot).gossipBytes, "origin", "direction"),
 	gauge("federation_store_stalled_seconds", "Time for which the disk of the federation store has not answered; "+
 		"alert on a value over 0.",
-		value(func(s *snapshot) float64 { return s.mesh.StoreStalled().Seconds() })),
+		value(func(s *snapshot) float64 { return s.Mesh.StoreStalled().Seconds() })),
 	gauge("bundle_failing", "1 while a peer's bundle can't be fetched from its endpoint and the last valid one is "+
 		"in use.", (*snapshot).bundleFailures, "origin"),
 
@@ -203,19 +203,19 @@ var stateMetrics = []stateMetric{
 }
 
 func (s *snapshot) diskFree(emit emit) {
-	if free, _, err := disk.FreeSpace(s.data); err == nil {
+	if free, _, err := disk.FreeSpace(s.Data); err == nil {
 		emit(float64(free))
 	}
 }
 
 func (s *snapshot) diskFreeRatio(emit emit) {
-	if _, percent, err := disk.FreeSpace(s.data); err == nil {
+	if _, percent, err := disk.FreeSpace(s.Data); err == nil {
 		emit(float64(percent) / 100)
 	}
 }
 
 func (s *snapshot) requestsInProgress(emit emit) {
-	pools := s.server.Pools()
+	pools := s.Server.Pools()
 
 	emit(float64(pools.Requests.Held()), "requests")
 	emit(float64(pools.Watches.Held()), "watches")
@@ -225,21 +225,21 @@ func (s *snapshot) requestsInProgress(emit emit) {
 }
 
 func (s *snapshot) registrations(emit emit) {
-	emit(float64(s.view.Own().Len()), s.view.Domain().Name())
+	emit(float64(s.View.Own().Len()), s.View.Domain().Name())
 
-	for _, td := range s.view.Origins() {
-		emit(float64(s.view.Origin(td).Len()), td.Name())
+	for _, td := range s.View.Origins() {
+		emit(float64(s.View.Origin(td).Len()), td.Name())
 	}
 }
 
 func (s *snapshot) containedPanics(emit emit) {
 	for _, place := range contain.Places {
-		emit(float64(s.panics.Count(place)), string(place))
+		emit(float64(s.Panics.Count(place)), string(place))
 	}
 }
 
 func (s *snapshot) traceSpans(emit emit) {
-	for fate, count := range s.tracing.Counts() {
+	for fate, count := range s.Tracing.Counts() {
 		emit(float64(count), fate)
 	}
 }
@@ -311,35 +311,35 @@ func (s *snapshot) gossipBytes(emit emit) {
 
 func (s *snapshot) bundleFailures(emit emit) {
 	for _, p := range s.peers {
-		_, err := s.bundles.Endpoint(p.Domain)
+		_, err := s.Bundles.Endpoint(p.Domain)
 		emit(oneIf(err != nil), p.Domain.Name())
 	}
 }
 
 func (s *snapshot) probes(emit emit) {
-	if s.findings == nil {
+	if s.Findings == nil {
 		return
 	}
 
-	for state, count := range s.findings.Count() {
+	for state, count := range s.Findings.Count() {
 		emit(float64(count), string(state))
 	}
 }
 
 // Describe implements prometheus.Collector.
-func (c *collector) Describe(descs chan<- *prometheus.Desc) {
+func (c *Collector) Describe(descs chan<- *prometheus.Desc) {
 	for _, m := range stateMetrics {
 		descs <- m.desc
 	}
 }
 
 // Collect implements prometheus.Collector.
-func (c *collector) Collect(values chan<- prometheus.Metric) {
+func (c *Collector) Collect(values chan<- prometheus.Metric) {
 	s := &snapshot{
-		collector: c,
-		quotas:    quotaStatus(c.store),
-		peers:     c.mesh.Peers(),
-		index:     c.finder.Size(),
+		Collector: c,
+		quotas:    QuotaStatus(c.Store),
+		peers:     c.Mesh.Peers(),
+		index:     c.Finder.Size(),
 	}
 
 	for _, m := range stateMetrics {

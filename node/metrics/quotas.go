@@ -1,4 +1,4 @@
-package node
+package metrics
 
 import (
 	"context"
@@ -51,8 +51,8 @@ func PeerQuotas(peer string, records, recordsLimit, bytes, bytesLimit uint64) []
 	}
 }
 
-// quotaStatus returns the use of the domain's quotas.
-func quotaStatus(store *consensus.Store) wire.QuotaStatus {
+// QuotaStatus returns the use of the domain's quotas.
+func QuotaStatus(store *consensus.Store) wire.QuotaStatus {
 	quotas := store.Quotas()
 
 	return wire.QuotaStatus{
@@ -73,8 +73,10 @@ type quotaMonitor struct {
 	warned map[string]bool // by name of the quota
 }
 
-// run checks the quotas until ctx ends.
-func (m *quotaMonitor) run(ctx context.Context) {
+// WatchQuotas checks the quotas until ctx ends, and logs once when one is nearly used up and
+// once when it has room again.
+func WatchQuotas(ctx context.Context, log *slog.Logger, uses func() []QuotaUse) {
+	m := &quotaMonitor{uses: uses, log: log, warned: map[string]bool{}}
 	for ctx.Err() == nil {
 		for _, use := range m.uses() {
 			m.check(use)
@@ -99,9 +101,9 @@ func (m *quotaMonitor) check(use QuotaUse) {
 	}
 }
 
-// quotaUses returns the use of the domain's quotas and of those of its peers.
-func quotaUses(store *consensus.Store, mesh *federation.Mesh) []QuotaUse {
-	uses := DomainQuotas(quotaStatus(store))
+// QuotaUses returns the use of the domain's quotas and of those of its peers.
+func QuotaUses(store *consensus.Store, mesh *federation.Mesh) []QuotaUse {
+	uses := DomainQuotas(QuotaStatus(store))
 	for _, p := range mesh.Peers() {
 		uses = append(uses, PeerQuotas(p.Domain.Name(), p.Records, p.RecordsLimit, p.Bytes, p.BytesLimit)...)
 	}
