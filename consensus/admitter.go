@@ -47,6 +47,10 @@ func (a *admitter) addMember(ctx context.Context, from spiffeid.ID, request *mes
 		return err
 	}
 
+	if err := a.removeEmptied(from, request); err != nil {
+		return err
+	}
+
 	if err := a.vacateFormerAddress(from, request); err != nil {
 		return err
 	}
@@ -56,6 +60,30 @@ func (a *admitter) addMember(ctx context.Context, from spiffeid.ID, request *mes
 	}
 
 	return a.declare(ctx, from, request)
+}
+
+// removeEmptied removes a voter that has lost its disk, so that seat adds it without a vote until
+// it has caught up. It has forgotten its votes and the entries that it had acknowledged, so it
+// needs an admission as a newcomer does: a standing one, or an operator removes it and admits it.
+func (a *admitter) removeEmptied(from spiffeid.ID, request *message.JoinRequest) error {
+	current, joined := a.group.server(from)
+	if !request.Empty || !joined || !current.voter {
+		return nil
+	}
+
+	others := slices.DeleteFunc(slices.Clone(a.group.servers()), func(m server) bool { return m.ID == from })
+	if a.checkAdmission(from, others) != nil {
+		return directory.Refuse(directory.Forbidden, "%s has lost its disk and no standing admission lets it return: "+
+			"an operator lets it with: roster raft remove %s && roster raft admit %s", from, from, from)
+	}
+
+	if err := a.operator.mayRemove(from); err != nil {
+		return err
+	}
+
+	a.log.Warn("a member has lost its disk; it joins anew by a standing admission", "node", from)
+
+	return proposed(a.group.raft.RemoveServer(raft.ServerID(from.String()), 0, enqueueTimeout).Error())
 }
 
 // vacateFormerAddress removes a member that requests another address, so that seat adds it

@@ -3,6 +3,8 @@ package consensus
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -165,6 +167,82 @@ func TestADomainGrowsFromOne(t *testing.T) {
 		d.admit(1, 2)
 		d.eventuallyVoters(2, 3, 0)
 		d.ready()
+	})
+}
+
+// A voter that lost its disk neither votes nor gets entries before the domain has let it in again:
+// by a standing admission, or once an operator has removed and admitted it.
+//
+// Requirement: SEC-012
+func TestAVoterThatLostItsDiskNeedsAnAdmission(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 1, nil)
+		d.ready()
+
+		for i := 1; i < 3; i++ {
+			d.admit(0, d.newcomer(nil))
+			d.eventuallyVoters(i, i+1, 0)
+			d.ready()
+		}
+
+		lose := func(i int) {
+			t.Helper()
+			d.stop(i)
+
+			if err := os.RemoveAll(filepath.Join(d.dir, fmt.Sprint(i))); err != nil {
+				t.Fatal(err)
+			}
+
+			d.startJoining(i, nil)
+		}
+		outside := func() {
+			t.Helper()
+			eventually(t, "the node says why it is outside", func() bool {
+				err := d.nodes[2].Ready()
+				return err != nil && strings.Contains(err.Error(), "has lost its disk and no standing admission lets it return")
+			})
+
+			if last, err := d.nodes[2].storage.disk.Logs.LastIndex(); last != 0 || err != nil {
+				t.Errorf("it has entries up to %d: %v", last, err)
+			}
+		}
+
+		lose(2)
+		outside()
+
+		// It is no majority with one of the others.
+		d.stop(0)
+		time.Sleep(time.Minute)
+
+		if leader, ok := d.nodes[1].Leader(); ok {
+			t.Errorf("%s leads by the vote of a node that has forgotten its votes", leader)
+		}
+
+		d.start(0)
+		eventually(t, "the two lead again", func() bool { return d.nodes[0].Ready() == nil && d.nodes[1].Ready() == nil })
+		outside()
+
+		// The operator's way.
+		leader, _ := d.leader()
+		if err := d.nodes[leader].Expel(t.Context(), d.members[2].ID); err != nil {
+			t.Fatal(err)
+		}
+
+		d.admit(leader, 2)
+		d.eventuallyVoters(2, 3, 0)
+		d.ready()
+
+		// The standing admission has room for the node itself.
+		leader, _ = d.leader()
+		if err := d.nodes[leader].Admit(t.Context(),
+			Admission{Pattern: "spiffe://alpha.test/roster/node/*", Max: 3}); err != nil {
+			t.Fatal(err)
+		}
+
+		lose(2)
+		eventually(t, "it votes again", func() bool { return d.nodes[2].Ready() == nil && d.nodes[2].joiner.isSeated() })
+		d.eventuallyVoters(2, 3, 0)
+		d.equalStates()
 	})
 }
 

@@ -33,6 +33,7 @@ type joiner struct {
 	messenger *messenger
 	diskWatch *diskWatch
 	joins     *admitter
+	storage   *storage
 	found     candidates
 }
 
@@ -100,6 +101,12 @@ func (j *joiner) gatherDomain(others map[spiffeid.ID]*message.JoinRequest) error
 		return fmt.Errorf("%d of the %d nodes that begin the domain are in reach", len(found), j.cfg.Expect)
 	}
 
+	// All of them have an empty disk. The one that begins the domain needs the others' votes, and
+	// waits until they have come this far.
+	if err := j.storage.enter(); err != nil {
+		return err
+	}
+
 	for _, m := range found {
 		if word := others[m.ID]; word != nil && !slices.Equal(word.Found, found) {
 			return fmt.Errorf("waiting until %s has found the same nodes", m.ID)
@@ -144,7 +151,7 @@ func (j *joiner) request() *message.JoinRequest {
 	return &message.JoinRequest{
 		Address: j.group.self().Address, API: j.cfg.API, Reader: j.cfg.Reader,
 		Epoch: at.Epoch, Revision: at.Revision, Expect: j.cfg.Expect, Found: j.found.get(),
-		Reads: j.cfg.reads, Listeners: j.cfg.Listeners,
+		Reads: j.cfg.reads, Listeners: j.cfg.Listeners, Empty: !j.storage.hasEntered(),
 	}
 }
 
@@ -216,7 +223,7 @@ func (j *joiner) requestJoin(ctx context.Context) error {
 			err = e
 		case id == j.cfg.Node: // at another of its own addresses
 		case answer.Done:
-			return nil
+			return j.storage.enter()
 		case answer.Problem != "":
 			return directory.Refuse(answer.Problem, "%s", answer.Detail)
 		case answer.Leader != nil:

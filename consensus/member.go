@@ -57,7 +57,7 @@ func (s *Store) start() (err error) {
 func (s *Store) startRaft(log hclog.Logger) error {
 	config := raftConfig(s.cfg, log)
 	s.commits.transport = transport.NewRaftTransport(s.messenger.cluster, s.group.address(), 10*s.cfg.Timing.Heartbeat,
-		log.Named("transport"), s.storage.disk.Ahead.Withhold)
+		log.Named("transport"), s.storage.disk.Ahead.Withhold, s.storage.entered)
 	s.life.loops.Go(func() { s.commits.transport.Run(s.life.closing.Done()) })
 
 	err := disk.Guard(func() (err error) {

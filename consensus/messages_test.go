@@ -91,6 +91,7 @@ func everyMessage() []any {
 		&message.Request{Offer: &message.Offer{Caller: who, RID: rid, Step: directory.TransferAccept, Statement: 4,
 			IfMatch: nil}},
 		&message.Reply{RID: rid, Epoch: 1, Revision: 2, OfferUntil: 1793577600},
+		&message.JoinRequest{Address: "n3:8402", Reads: nextReads, Empty: true},
 	}
 }
 

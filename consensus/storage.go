@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,10 +27,17 @@ type storage struct {
 	disk   *disk.Disk
 	growth logGrowth
 	unread atomic.Pointer[error] // why the last snapshot could not be taken over
+
+	// entered is closed once this node may take part in Raft. A node that joins with an empty disk
+	// may have been a member before, and then neither votes nor acknowledges entries until its
+	// domain has let it in: it has forgotten its votes and its entries.
+	entered chan struct{}
+	enters  sync.Once
 }
 
 func newStorage(cfg *Config, log *slog.Logger, life *lifecycle, group *group) *storage {
-	return &storage{cfg: cfg, log: log, life: life, group: group, growth: logGrowth{due: make(chan struct{}, 1)}}
+	return &storage{cfg: cfg, log: log, life: life, group: group, growth: logGrowth{due: make(chan struct{}, 1)},
+		entered: make(chan struct{})}
 }
 
 // open opens the member's directory, if it is this node's and this release can read it.
@@ -59,6 +67,44 @@ func (s *storage) open(log hclog.Logger) (err error) {
 	if err := readableBy(s.disk, s.cfg.reads, s.cfg.Dir); err != nil {
 		return fmt.Errorf("read %s: %w", s.cfg.Dir, err)
 	}
+
+	empty, err := s.disk.Empty()
+	if err != nil {
+		return err
+	}
+
+	// A node without the key, or whose store doesn't know it, was not let in.
+	let, _ := s.disk.Votes.GetUint64(enteredKey)
+	if !empty || let == 1 || len(s.cfg.Join) == 0 {
+		s.enters.Do(func() { close(s.entered) })
+	}
+
+	return nil
+}
+
+// enteredKey says, beside Raft's term and vote, that this node was let into its domain.
+var enteredKey = []byte("Entered")
+
+func (s *storage) hasEntered() bool {
+	select {
+	case <-s.entered:
+		return true
+	default:
+		return false
+	}
+}
+
+// enter has this node take part in Raft from now on, after later starts, too.
+func (s *storage) enter() error {
+	if s.hasEntered() {
+		return nil
+	}
+
+	if err := s.disk.Votes.SetUint64(enteredKey, 1); err != nil {
+		return fmt.Errorf("note that the domain has let this node in: %w", err)
+	}
+
+	s.enters.Do(func() { close(s.entered) })
 
 	return nil
 }

@@ -459,7 +459,7 @@ func (s *Store) connect() {
 	}
 	s.joiner = &joiner{
 		cfg: cfg, log: log, life: life, group: s.group, replica: s.Replica, messenger: s.messenger,
-		diskWatch: s.diskWatch, joins: s.joins,
+		diskWatch: s.diskWatch, joins: s.joins, storage: s.storage,
 	}
 	s.joins.own = s.joiner.request
 	s.restorer = &restorer{

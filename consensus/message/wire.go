@@ -98,6 +98,9 @@ type JoinRequest struct {
 	Reads    state.Versions     `cbor:"8,keyasint"`           // the versions that its release reads
 	// Listeners are state.Member's. A release that doesn't know them ignores them.
 	Listeners []string `cbor:"9,keyasint,omitempty"`
+	// Empty says that the node begins with an empty disk and waits to be let in. A release that doesn't
+	// know it lets the node in without an admission if it is a member.
+	Empty bool `cbor:"10,keyasint,omitempty"`
 }
 
 // A JoinAnswer says that the leader has handled the request, or which member leads, or

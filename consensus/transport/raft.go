@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -17,19 +18,21 @@ type RaftTransport struct {
 	address raft.ServerAddress
 	told    func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest
 	heard   chan raft.RPC // messages to Raft: from the network, and delivered locally
+	entered <-chan struct{}
 }
 
 // NewRaftTransport returns Raft's transport of the member at that address. withhold gets
-// each message to others, and returns the message that is sent.
+// each message to others, and returns the message that is sent. Messages that are received before
+// entered is closed are refused.
 func NewRaftTransport(
 	cluster *Cluster, address raft.ServerAddress, timeout time.Duration, log hclog.Logger,
-	withhold func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest,
+	withhold func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest, entered <-chan struct{},
 ) RaftTransport {
 	network := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: streams{cluster.raft, cluster}, MaxPool: 3, Timeout: timeout, Logger: log,
 	})
 
-	return RaftTransport{network, address, withhold, make(chan raft.RPC)}
+	return RaftTransport{network, address, withhold, make(chan raft.RPC), entered}
 }
 
 // Deliver lets Raft receive a message that came beside its own connections.
@@ -43,11 +46,43 @@ func (t RaftTransport) Deliver(ctx context.Context, rpc raft.RPC) {
 // Consumer returns the channel of received messages.
 func (t RaftTransport) Consumer() <-chan raft.RPC { return t.heard }
 
+// errOutside answers messages to a node that has not been let into its domain.
+var errOutside = errors.New("this node's disk is empty, and its domain has not let it in yet")
+
+// admit reports whether Raft may have a received message, and refuses it otherwise.
+func (t RaftTransport) admit(rpc raft.RPC) bool {
+	select {
+	case <-t.entered:
+		return true
+	default:
+		rpc.Respond(nil, errOutside)
+		return false
+	}
+}
+
+// SetHeartbeatHandler sets the function that gets heartbeats ahead of other messages.
+func (t RaftTransport) SetHeartbeatHandler(handle func(raft.RPC)) {
+	if handle == nil {
+		t.NetworkTransport.SetHeartbeatHandler(nil)
+		return
+	}
+
+	t.NetworkTransport.SetHeartbeatHandler(func(rpc raft.RPC) {
+		if t.admit(rpc) {
+			handle(rpc)
+		}
+	})
+}
+
 // Run passes received messages on, until stop.
 func (t RaftTransport) Run(stop <-chan struct{}) {
 	for {
 		select {
 		case rpc := <-t.NetworkTransport.Consumer():
+			if !t.admit(rpc) {
+				continue
+			}
+
 			select {
 			case t.heard <- rpc:
 			case <-stop:
