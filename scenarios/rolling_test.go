@@ -257,12 +257,15 @@ func (l *rollingLoad) pause() (resume func()) {
 	return l.gate.Unlock
 }
 
-// failuresSoFar returns how many requests have failed.
-func (l *rollingLoad) failuresSoFar() int {
+// takeFailures returns how many requests have failed since it was called last, with examples.
+func (l *rollingLoad) takeFailures() (many int, examples []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	return l.failed["read"] + l.failed["write"]
+	many, examples = l.failed["read"]+l.failed["write"], l.failures
+	l.failed, l.failures = map[string]int{}, nil
+
+	return many, examples
 }
 
 // stop ends the load. It is safe to call twice.

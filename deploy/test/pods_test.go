@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -159,11 +160,129 @@ func (c *cluster) eventuallyReady(pods ...int) {
 	}
 }
 
+// A podLoad registers agents at the domain, one after the other, as a client that knows the first
+// three pods.
+type podLoad struct {
+	c    *cluster
+	stop chan struct{}
+	done sync.WaitGroup
+
+	mu           sync.Mutex // guards the fields below
+	acknowledged []string
+	failures     []string
+}
+
+func (c *cluster) load() *podLoad {
+	c.t.Helper()
+	c.roster("ca", "issue", "/agent/load", "--out", "load")
+
+	document := []byte(`{"base":"https://load.example"}`)
+	if err := os.WriteFile(filepath.Join(c.work, "agent.json"), document, 0o644); err != nil {
+		c.t.Fatal(err)
+	}
+
+	l := &podLoad{c: c, stop: make(chan struct{})}
+	l.done.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-l.stop:
+				return
+			default:
+				l.register(fmt.Sprintf("kept-%d", i))
+			}
+		}
+	})
+	c.t.Cleanup(func() { l.end() })
+
+	return l
+}
+
+func (l *podLoad) register(name string) {
+	var addresses []string
+	for pod := range 3 {
+		addresses = append(addresses, "https://"+l.c.address(pod)+":8400")
+	}
+
+	command := exec.Command(binary(l.c.t), "register", name, "agent.json", "--lt", "3600", "--address",
+		strings.Join(addresses, ","), "--bundle", "ca/ca.pem", "--cert", "load.pem", "--key", "load.key")
+	command.Dir = l.c.work
+	out, err := command.CombinedOutput()
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	if err == nil {
+		l.acknowledged = append(l.acknowledged, name)
+	} else {
+		l.failures = append(l.failures, fmt.Sprintf("%s: %v: %s", name, err, out))
+	}
+}
+
+// more waits until so many more registrations were acknowledged.
+func (l *podLoad) more(many int) {
+	l.c.t.Helper()
+
+	count := func() int { l.mu.Lock(); defer l.mu.Unlock(); return len(l.acknowledged) }
+	bound := count() + many
+	until(l.c.t, "agents register", func() error {
+		if n := count(); n < bound {
+			return fmt.Errorf("%d were acknowledged, want %d", n, bound)
+		}
+
+		return nil
+	})
+}
+
+// end ends the load. It is safe to call twice.
+func (l *podLoad) end() {
+	l.mu.Lock()
+
+	select {
+	case <-l.stop:
+	default:
+		close(l.stop)
+	}
+
+	l.mu.Unlock()
+	l.done.Wait()
+}
+
+// visible waits until a pod shows every registration that was acknowledged.
+func (l *podLoad) visible(pod int) {
+	l.c.t.Helper()
+	until(l.c.t, fmt.Sprintf("roster-%d shows everything acknowledged", pod), func() error {
+		out, err := l.c.operate(pod, "lookup", "--agent", "kept-*", "--all", "-o", "jsonl")
+		for _, name := range l.acknowledged {
+			if !strings.Contains(out, `"`+name+`"`) {
+				return fmt.Errorf("%s is missing of %d: %v", name, len(l.acknowledged), err)
+			}
+		}
+
+		return err
+	})
+}
+
+// voters waits until the domain has so many voters as a pod sees it.
+func (c *cluster) voters(pod, many int) {
+	c.t.Helper()
+	until(c.t, fmt.Sprintf("%d voters", many), func() error {
+		out, err := c.operate(pod, "raft", "peers")
+		if err == nil && (strings.Count(out, nodesName) != many || strings.Count(out, "\tvoter") < many-1) {
+			err = fmt.Errorf("%s", out)
+		}
+
+		return err
+	})
+}
+
 // Pods that find each other by the headless service begin a domain. With a standing admission
-// it grows to five, and a pod that lost its disk comes back, without an operator.
+// it grows to five, and a pod that lost its disk comes back, without an operator. It shrinks to
+// three as pods are removed and stopped. Without the admission a pod that was removed stays outside,
+// says so, and joins once an operator admits it. Agents register all the time: no registration
+// fails, and none is lost.
 //
 // Requirement: OPS-027
-func TestPodsBeginADomainGrowAndReturnWithoutADisk(t *testing.T) {
+func TestPodsBeginADomainScaleAndReturnWithoutADisk(t *testing.T) {
 	helm(t)
 
 	built := unpacked(t)
@@ -175,28 +294,75 @@ func TestPodsBeginADomainGrowAndReturnWithoutADisk(t *testing.T) {
 
 	c.eventuallyReady(0, 1, 2)
 
-	if out, err := c.operate(0, "raft", "admit", "--standing", "--max", "5",
-		"spiffe://alpha.test/roster/node/roster-*"); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	load := c.load()
+	load.more(5)
+
+	const pattern = "spiffe://alpha.test/roster/node/roster-*"
+	c.mustOperate(0, "raft", "admit", "--standing", "--max", "5", pattern)
 
 	c.publish(5)
 	c.start(3)
 	c.start(4)
 	c.eventuallyReady(3, 4)
+	c.voters(0, 5)
+	load.more(5)
 
 	// The pod's volume is lost with its machine.
 	c.pods[1].stop(t)
 	delete(c.volumes, 1)
 	c.start(1)
 	c.eventuallyReady(1)
+	c.voters(1, 5)
+	load.more(5)
 
-	until(t, "five voters", func() error {
-		out, err := c.operate(1, "raft", "peers")
-		if err == nil && strings.Count(out, nodesName) != 5 {
-			err = fmt.Errorf("%s", out)
+	// Back to three, as deploy/README.md says.
+	for _, pod := range []int{4, 3} {
+		c.mustOperate(0, "raft", "remove", fmt.Sprintf("roster-%d", pod))
+		c.pods[pod].stop(t)
+		load.more(5)
+	}
+
+	c.publish(3)
+	c.voters(0, 3)
+
+	c.mustOperate(0, "raft", "admit", "--standing", "--withdraw", pattern)
+	c.publish(4)
+	delete(c.volumes, 3)
+	c.start(3)
+	until(t, "the pod says that it isn't admitted", func() error {
+		if err := c.ready(3); err == nil || !strings.Contains(err.Error(), "is not admitted: an operator admits it") {
+			return fmt.Errorf("it says %v", err)
 		}
 
-		return err
+		return nil
 	})
+	load.more(5)
+	c.voters(0, 3)
+
+	c.mustOperate(0, "raft", "admit", "roster-3")
+	c.eventuallyReady(3)
+	c.voters(0, 4)
+	load.end()
+
+	t.Logf("%d registrations were acknowledged", len(load.acknowledged))
+
+	for _, failure := range load.failures {
+		t.Error(failure)
+	}
+
+	for pod := range 4 {
+		load.visible(pod)
+	}
+}
+
+// mustOperate is operate that has to succeed.
+func (c *cluster) mustOperate(pod int, args ...string) string {
+	c.t.Helper()
+
+	out, err := c.operate(pod, args...)
+	if err != nil {
+		c.t.Fatalf("%q: %v\n%s", args, err, out)
+	}
+
+	return out
 }
