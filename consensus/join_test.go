@@ -199,7 +199,8 @@ func TestAVoterThatLostItsDiskNeedsAnAdmission(t *testing.T) {
 			t.Helper()
 			eventually(t, "the node says why it is outside", func() bool {
 				err := d.nodes[2].Ready()
-				return err != nil && strings.Contains(err.Error(), "has lost its disk and no standing admission lets it return")
+				return err != nil &&
+					strings.Contains(err.Error(), "has lost its disk and no standing admission lets it return")
 			})
 
 			if last, err := d.nodes[2].storage.disk.Logs.LastIndex(); last != 0 || err != nil {
@@ -219,7 +220,9 @@ func TestAVoterThatLostItsDiskNeedsAnAdmission(t *testing.T) {
 		}
 
 		d.start(0)
-		eventually(t, "the two lead again", func() bool { return d.nodes[0].Ready() == nil && d.nodes[1].Ready() == nil })
+		eventually(t, "the two lead again", func() bool {
+			return d.nodes[0].Ready() == nil && d.nodes[1].Ready() == nil
+		})
 		outside()
 
 		// The operator's way.
@@ -240,7 +243,9 @@ func TestAVoterThatLostItsDiskNeedsAnAdmission(t *testing.T) {
 		}
 
 		lose(2)
-		eventually(t, "it votes again", func() bool { return d.nodes[2].Ready() == nil && d.nodes[2].joiner.isSeated() })
+		eventually(t, "it votes again", func() bool {
+			return d.nodes[2].Ready() == nil && d.nodes[2].joiner.isSeated()
+		})
 		d.eventuallyVoters(2, 3, 0)
 		d.equalStates()
 	})

@@ -315,6 +315,10 @@ func TestPodsBeginADomainScaleAndReturnWithoutADisk(t *testing.T) {
 	c.voters(1, 5)
 	load.more(5)
 
+	if log := c.logs(); !strings.Contains(log, "a member has lost its disk; it joins anew by a standing admission") {
+		t.Error("no pod's log says that roster-1 joined anew")
+	}
+
 	// Back to three, as deploy/README.md says. A pod that is removed and still runs would join again
 	// while the admission has room.
 	c.mustOperate(0, "raft", "admit", "--standing", "--max", "3", pattern)
@@ -333,8 +337,12 @@ func TestPodsBeginADomainScaleAndReturnWithoutADisk(t *testing.T) {
 	delete(c.volumes, 3)
 	c.start(3)
 	until(t, "the pod says that it isn't admitted", func() error {
-		if err := c.ready(3); err == nil || !strings.Contains(err.Error(), "is not admitted: an operator admits it") {
-			return fmt.Errorf("it says %v", err)
+		if err := c.ready(3); err == nil || !strings.Contains(err.Error(), "503") {
+			return fmt.Errorf("its readiness is %v", err)
+		}
+
+		if log := c.pods[3].log.String(); !strings.Contains(log, "is not admitted: an operator admits it with") {
+			return fmt.Errorf("its log is %s", log)
 		}
 
 		return nil
@@ -356,6 +364,15 @@ func TestPodsBeginADomainScaleAndReturnWithoutADisk(t *testing.T) {
 	for pod := range 4 {
 		load.visible(pod)
 	}
+}
+
+// logs returns the logs of the pods that run.
+func (c *cluster) logs() (all string) {
+	for _, pod := range c.pods {
+		all += pod.log.String()
+	}
+
+	return all
 }
 
 // mustOperate is operate that has to succeed.
