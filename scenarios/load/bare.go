@@ -23,6 +23,9 @@ const bareCommand = "bare"
 // bareName is the name of the bare handler in the table.
 const bareName = "bare handler, same TLS"
 
+// barePath is the path of the bare handler's identity. It is an agent's: the gateway calls no node.
+const barePath = "/agent/ada"
+
 // serveBare is the yardstick's process: a net/http server behind a node's TLS
 // configuration that answers every request with the same bytes; or with a stream of
 // events that hold them, which doesn't end. Its arguments are an address, a certificate, its key,
@@ -119,11 +122,13 @@ func (b *bench) startBare(ctx context.Context, domain *domain, path string, body
 		return nil, "", err
 	}
 
-	cert, key := domain.nodeFiles(0)
+	cert, key, err := domain.files(barePath)
+	if err != nil {
+		return nil, "", err
+	}
 
 	process, err := begin("the bare handler", filepath.Join(b.dir, "bare.log"), self, bareCommand, addresses[0], cert,
-		key,
-		domain.Bundle, domain.TrustDomain, file)
+		key, domain.Bundle, domain.TrustDomain, file)
 	if err != nil {
 		return nil, "", err
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -106,32 +107,41 @@ func (b *bench) layOutMesh(ctx context.Context, dir string, domains, nodes int) 
 
 // clientAs returns a client with the identity of that path.
 func (d *domain) clientAs(path string) (*http.Client, error) {
-	for _, id := range d.Identities {
-		if !strings.HasSuffix(id.SPIFFEID, path) {
-			continue
-		}
-
-		source, err := trust.OpenFiles(id.Cert, id.Key)
-		if err != nil {
-			return nil, err
-		}
-
-		return d.clientOf(source), nil
+	cert, key, err := d.files(path)
+	if err != nil {
+		return nil, err
 	}
 
-	return nil, fmt.Errorf("the domain has no identity %s", path)
+	source, err := trust.OpenFiles(cert, key)
+	if err != nil {
+		return nil, err
+	}
+
+	return d.clientOf(source), nil
+}
+
+// files returns the files of the certificate and key of the identity of that path.
+func (d *domain) files(path string) (cert, key string, err error) {
+	for _, id := range d.Identities {
+		if strings.HasSuffix(id.SPIFFEID, path) {
+			return id.Cert, id.Key, nil
+		}
+	}
+
+	return "", "", fmt.Errorf("the domain has no identity %s", path)
 }
 
 func (d *domain) clientOf(source *trust.Source) *http.Client {
 	return &http.Client{Transport: &http.Transport{
-		TLSClientConfig:     trust.ClientTLS(source, d.bundles, isNode, "http/1.1"),
+		TLSClientConfig:     trust.ClientTLS(source, d.bundles, isServer, "http/1.1"),
 		MaxIdleConnsPerHost: maxClients, DisableCompression: true,
 	}}
 }
 
-func isNode(id spiffeid.ID) error {
-	if !trust.IsNode(id, id.TrustDomain()) {
-		return fmt.Errorf("%s is no node", id)
+// isServer accepts nodes and the bare handler.
+func isServer(id spiffeid.ID) error {
+	if !trust.IsNode(id, id.TrustDomain()) && id.Path() != barePath {
+		return fmt.Errorf("%s is neither a node nor the bare handler", id)
 	}
 
 	return nil
@@ -149,6 +159,20 @@ func (d *domain) clientTLS(protos ...string) *tls.Config {
 func (d *domain) nodeFiles(i int) (cert, key string) {
 	dir := filepath.Dir(d.Nodes[i].Config)
 	return filepath.Join(dir, "node.pem"), filepath.Join(dir, "node.key")
+}
+
+// limit sets a key of limits in a node's configuration.
+func (d *domain) limit(i int, key string, value int) error {
+	file := d.Nodes[i].Config
+
+	config, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+
+	line := regexp.MustCompile(`(?m)^    ` + key + `: .*$`)
+
+	return os.WriteFile(file, line.ReplaceAll(config, fmt.Appendf(nil, "    %s: %d", key, value)), 0o600)
 }
 
 // start starts all nodes and waits until each is ready.

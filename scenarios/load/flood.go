@@ -231,7 +231,7 @@ func openFlood(ctx context.Context, bench *bench, victim, honest, hostile *domai
 		var conn io.ReadWriteCloser
 		if err == nil {
 			conn, err = greet(ctx, victim.Nodes[0].Gossip,
-				trust.ClientTLS(source, hostile.bundles, isNode, "roster-gossip/1"))
+				trust.ClientTLS(source, hostile.bundles, isServer, "roster-gossip/1"))
 		}
 
 		if err != nil {

@@ -40,6 +40,11 @@ func invocations(ctx context.Context, bench *bench) error {
 	}
 	defer domain.close()
 
+	// One identity opens all streams, and may use an eighth of the pool.
+	if err := domain.limit(0, "invocations_at_once", 8*streamsOpen); err != nil {
+		return err
+	}
+
 	if err := domain.start(ctx); err != nil {
 		return err
 	}
