@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // A Problem is the class of a failed request: the last segment of the problem's type URI
@@ -103,15 +104,66 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Refuse returns an Error of problem p with a formatted detail. The operand of a verb %w
-// becomes its cause.
+// Refuse returns an Error of problem p with a formatted detail, in which quoted text is cut at
+// maxQuoted bytes. The operand of a verb %w becomes its cause.
 func Refuse(p Problem, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
-	return &Error{Problem: p, Detail: err.Error(), Err: errors.Unwrap(err)}
+	return &Error{Problem: p, Detail: cutQuoted(err.Error()), Err: errors.Unwrap(err)}
 }
 
-// At returns e with the JSON pointer of its place in the body.
+// maxQuoted bounds quoted text in a detail, in bytes: a caller chose most of it (rule S2).
+const maxQuoted = 64
+
+// cutQuoted cuts the texts between double quotes, in which a backslash escapes.
+func cutQuoted(detail string) string {
+	if len(detail) <= maxQuoted {
+		return detail
+	}
+
+	var (
+		short strings.Builder
+		done  int  // bytes of detail that are in short or dropped
+		begin = -1 // of the quoted text; -1 outside of one
+		cut   int  // the last place at which it may be cut
+	)
+
+	for i := 0; i < len(detail); i++ {
+		switch {
+		case detail[i] == '"' && begin < 0:
+			begin = i + 1
+			cut = begin
+		case begin < 0:
+		case detail[i] == '"':
+			if i-begin > maxQuoted {
+				short.WriteString(detail[done:cut] + "…")
+				done = i
+			}
+
+			begin = -1
+		default:
+			if i-begin <= maxQuoted && utf8.RuneStart(detail[i]) {
+				cut = i
+			}
+
+			if detail[i] == '\\' {
+				i++
+			}
+		}
+	}
+
+	return short.String() + detail[done:]
+}
+
+// maxPointer bounds a pointer, in bytes: a caller chose the names in it.
+const maxPointer = 256
+
+// At returns e with the JSON pointer of its place in the body, or of the innermost value around that
+// whose pointer is short enough.
 func (e *Error) At(pointer string) *Error {
+	for len(pointer) > maxPointer {
+		pointer = pointer[:max(0, strings.LastIndexByte(pointer, '/'))]
+	}
+
 	c := *e
 	c.Pointer = pointer
 

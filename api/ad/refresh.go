@@ -2,6 +2,7 @@ package ad
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 
@@ -123,6 +124,10 @@ func readRenewals(w http.ResponseWriter, c *request.Call) ([]wire.Renewal, error
 	if len(renewals) == 0 || len(renewals) > directory.MaxRenewals {
 		return nil, directory.Refuse(directory.BadRequest,
 			"the body must list 1 to %d registrations, got %d", directory.MaxRenewals, len(renewals))
+	}
+
+	if slices.ContainsFunc(renewals, func(r wire.Renewal) bool { return len(r.ID) > directory.MaxName }) {
+		return nil, directory.Refuse(directory.BadRequest, "an id has at most %d bytes", directory.MaxName)
 	}
 
 	return renewals, nil

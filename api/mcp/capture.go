@@ -53,6 +53,7 @@ func (a *capture) Write(b []byte) (int, error) {
 		if err := a.hold(int64(len(b))); err != nil {
 			a.refused = directory.Refuse(directory.AgentFailed,
 				"the agent's answer was not read to its end; the agent may have acted: %v", err)
+
 			return 0, a.refused
 		}
 	}

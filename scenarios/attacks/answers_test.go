@@ -35,6 +35,7 @@ func TestAnswersOfAgentsAreBounded(t *testing.T) {
 		in, _ := io.ReadAll(r.Body)
 
 		w.Header().Set("Content-Type", "application/json")
+
 		if strings.HasPrefix(r.URL.Path, "/events") {
 			w.Header().Set("Content-Type", "text/event-stream")
 		}
@@ -120,6 +121,7 @@ func (m *runningMesh) hoards(api, name string, requests int, request func(i int)
 	for i := range requests {
 		all.Go(func() {
 			path, body := request(i)
+
 			req, err := http.NewRequestWithContext(ctx, http.MethodPost, api+path, bytes.NewReader(body))
 			if err != nil {
 				return
@@ -166,4 +168,52 @@ func (m *runningMesh) hoards(api, name string, requests int, request func(i int)
 
 		return nil
 	})
+}
+
+// A caller has its own text repeated to it by no more than 64 bytes at a time, wherever in a request
+// it stands.
+//
+// Requirement: SEC-018
+func TestAnswersQuoteLittle(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t, "--domains", "1")
+	api, ada := m.Domains[0].Nodes[0].API, m.as(0, "agent/ada")
+	long := strings.Repeat("Z", 3000)
+
+	document := []byte(`{"base":"https://a.example"}`)
+
+	status, location, answer, err := m.register(ada, api+"/ad/r?agent=quoted", document)
+	if err != nil || status != http.StatusCreated {
+		t.Fatalf("%d %s %v", status, answer, err)
+	}
+
+	for _, request := range [][3]string{
+		{"GET", "/ad/r/LONG"}, {"GET", "/ad/r/LONG/LONG"}, {"GET", "/agents/LONG"}, {"GET", "/discovery/agents/LONG"},
+		{"GET", "/problems/LONG"}, {"GET", "/schemas/LONG.json"}, {"GET", "/bundles/LONG"}, {"GET", "/ad/l?min=LONG"},
+		{"GET", "/ad/l?limit=LONG"}, {"GET", "/ad/l?consistency=LONG"},
+		{"POST", "/ad/r?agent=a&lt=LONG", `{}`}, {"POST", "/ad/r?agent=LONG", `{"base":"https://a.example"}`},
+		{"POST", "/ad/r?agent=a&visibility=LONG", `{"base":"https://a.example"}`},
+		{"POST", "/ad/r?agent=a&owner=LONG", `{"base":"https://a.example"}`},
+		{"POST", "/ad/r?agent=a", `{"base":"LONG"}`}, {"POST", "/ad/r?agent=a&kind=LONG", `{}`},
+		{"POST", location + "/transfer", `{"LONG":1}`}, {"POST", location + "/transfer", `{"owner":"LONG"}`},
+		{"POST", "/ad/refresh", `[{"id":"LONG"}]`}, {"POST", "/ad/refresh", `[{"LONG":1}]`},
+		{"POST", "/agents/search", `{"query":"a","filters":{"LONG":1}}`},
+		{"POST", "/discovery/query", `{"query":"a","LONG":1}`},
+		{"POST", "/agents/resolve", `{"agent":"LONG","LONG":1}`}, {"POST", "/agents", `{"LONG":"LONG"}`},
+		{"POST", "/discovery/agents", `{"id":"LONG"}`}, {"POST", "/v1/peerings", `{"domain":"LONG","LONG":1}`},
+	} {
+		put := strings.NewReplacer("LONG", long)
+
+		var body []byte
+		if request[2] != "" {
+			body = []byte(put.Replace(request[2]))
+		}
+
+		status, answer, err := ask(t.Context(), ada, request[0], api+put.Replace(request[1]), body)
+		must(t, err)
+
+		if quoted := longestRun(answer, 'Z'); quoted > 64 {
+			t.Errorf("%s %s %s: %d, an answer that quotes %d bytes", request[0], request[1], request[2], status, quoted)
+		}
+	}
 }
