@@ -15,6 +15,7 @@ import (
 
 // Each refused read is logged or counted. One that was not logged, because others filled the
 // second, is logged later: it is no repetition.
+// notes/users.md: "403 and 404 of ordinary polling at INFO for ever".
 //
 // Requirement: OPS-043
 func TestRefusedReadsAreLoggedOrCounted(t *testing.T) {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -269,10 +270,20 @@ func (s *Server) nameNodes(w http.ResponseWriter, call *request.Call) {
 	}
 }
 
+// namesOperators says in a refusal who the operators are. Only the built-in policy is known here: a
+// policy of the domain's own may choose others.
+func (s *Server) namesOperators() string {
+	if s.cfg.Operator == nil || s.cfg.Operator.Policy().Version != 0 {
+		return ""
+	}
+
+	return fmt.Sprintf(", because operators are %s/ops/* by the policy in force", s.cfg.Domain.IDString())
+}
+
 // authoriseOperator asks policy whether the caller may do an operator's action.
 func (s *Server) authoriseOperator(w http.ResponseWriter, c *request.Call, action string) error {
 	decision := s.cfg.Policy.Operate(c.Identity, action)
-	if err := access.Require(c, decision, "%s may not do %q", c.Identity, action); err != nil {
+	if err := access.Require(c, decision, "%s may not do %q%s", c.Identity, action, s.namesOperators()); err != nil {
 		return err
 	}
 

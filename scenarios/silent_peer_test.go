@@ -255,6 +255,7 @@ func peerLines(log, peer string) (messages []string) {
 // A peer whose only process is stopped, or killed, or behind a path that swallows everything,
 // is unreachable on every surface, and active again when it is back. Each loss and each return
 // is one line of the log.
+// notes/users.md: "a peer's only node dead for 47 s".
 //
 // Requirement: OPS-043, OPS-033
 func TestASilentPeerIsSeenEverywhere(t *testing.T) {

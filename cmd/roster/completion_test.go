@@ -10,6 +10,7 @@ import (
 
 // A shell completes kinds, scopes, formats and contexts by itself, and names, origins and
 // peers by the directory. A directory that is away completes nothing, without a word.
+// notes/users.md: "completion knows no values".
 func TestWordsAreCompleted(t *testing.T) {
 	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/operator/peers" {
@@ -99,6 +100,7 @@ func TestHostileNamesAreNotOffered(t *testing.T) {
 }
 
 // People find commands by the names that they know.
+// notes/users.md: "no aliases (ls, list, search, rm, status, whoami)".
 func TestCommandsHaveTheirUsualNames(t *testing.T) {
 	w := newWorld(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodDelete {

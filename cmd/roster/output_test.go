@@ -216,6 +216,7 @@ func TestAnUnknownOriginIsNamed(t *testing.T) {
 
 // Changes print what they did with -o json, also if the answer has no body, and a refresh
 // the new deadline in a table too.
+// notes/users.md: "writes print nothing on stdout even with -o json".
 //
 // Requirement: OPS-004
 func TestChangesPrintWhatTheyDid(t *testing.T) {

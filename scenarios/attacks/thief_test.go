@@ -13,6 +13,7 @@ import (
 // Whoever got at a node's disk alters, removes or moves lines of its audit log: roster audit
 // names the place and exits with 10, whether it is asked of the node or of the file. The
 // honest log is verified (finding 20).
+// notes/users.md: "the audit trail has no route and no verb, and is not chained".
 //
 // Requirement: SEC-020
 func TestAlteredAuditLogsAreFound(t *testing.T) {

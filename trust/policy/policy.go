@@ -3,6 +3,7 @@ package policy
 import (
 	_ "embed" // the policy sets
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -113,10 +114,32 @@ func Check(file string, text []byte) error {
 	}
 
 	if _, err := parsePolicies(file, text); err != nil {
-		return directory.Refuse(directory.BadRequest, "the policy is not good: %w", err)
+		return directory.Refuse(directory.BadRequest, "the policy can't be read: %s", parseError(err))
 	}
 
 	return nil
+}
+
+// cedarError is the form of the library's errors: the place behind the fault, the word there, and the
+// fault, or the words that are there and that must be.
+var cedarError = regexp.MustCompile(
+	`^parser error: parse error at ([^ ]+:\d+:\d+) "(.*)": (?:exact got (.*) want (.+)|(.+))$`)
+
+// parseError returns the place and the fault of a text that is no policy.
+func parseError(err error) string {
+	parts := cedarError.FindStringSubmatch(err.Error())
+	if parts == nil {
+		return err.Error()
+	}
+
+	switch at, next, found, want, fault := parts[1], parts[2], parts[3], parts[4], parts[5]; {
+	case fault != "":
+		return fmt.Sprintf("%s: %s, before %q", at, fault, next)
+	case found == "":
+		return fmt.Sprintf("%s: expected %q, got the end of the text", at, want)
+	default:
+		return fmt.Sprintf("%s: expected %q, got %q", at, want, found)
+	}
 }
 
 // Parse returns the policy of a Cedar text for the directory of domain. Its errors

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -503,6 +504,23 @@ func TestForbidsThatWouldForbidNothing(t *testing.T) {
 		err := Check("test.cedar", []byte(`@id("a") `+head+` when { resource.tags.contains("secret") };`))
 		if (err == nil) != good {
 			t.Errorf("%s: %v", head, err)
+		}
+	}
+}
+
+// A text that is no policy is refused with the place, the word that is missing and the word that is
+// there. notes/users.md: "parser error: parse error at bad.cedar:2:1".
+func TestMistakesInAPolicyAreNamed(t *testing.T) {
+	for text, want := range map[string]string{
+		"permit(principal":                        `test.cedar:1:17: expected ",", got the end of the text`,
+		"permit(\nprincipal; action, resource);":  `test.cedar:2:12: expected ",", got ";"`,
+		"allow(principal, action, resource);":     `test.cedar:1:6: unexpected effect: allow, before "("`,
+		"permit(principal, action, resource) yes": `test.cedar:1:40: expected `,
+	} {
+		err := Check("test.cedar", []byte(text))
+		if directory.ProblemOf(err) != directory.BadRequest || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "parse error") || strings.Contains(err.Error(), "exact got") {
+			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
 }
