@@ -174,3 +174,24 @@ func TestStepsCostNothingWhileTracesAreOff(t *testing.T) {
 		t.Errorf("%v allocations, and the header is %v", allocated, header)
 	}
 }
+
+// What the steps of one lookup cost while traces are off.
+func BenchmarkStepsWhileTracesAreOff(b *testing.B) {
+	type key struct{}
+
+	ctx := context.WithValue(context.WithValue(context.Background(), key{}, 1), key{}, 2) // as a request's
+
+	var tracer *Tracer
+
+	b.ReportAllocs()
+
+	for b.Loop() {
+		_, request := tracer.Request(ctx, time.Time{}, nil, false)
+		_, step := Start(ctx, Parse)
+		step.Done(nil)
+		_, step = Start(ctx, Render)
+		step.Items(10)
+		step.End()
+		request.Answered("GET", "/ad/l", 200)
+	}
+}
