@@ -159,7 +159,7 @@ var layers = map[string][]string{
 	// rooms of node
 	"node/memory": {},
 	// exports traces
-	"node/tracing": {"directory/span"},
+	"node/tracing": {"directory/egress", "directory/span"},
 	// reads the state of every part at a scrape
 	"node/metrics": {"directory", "directory/contain", "directory/index", "discovery", "trust", "trust/audit",
 		"consensus", "federation", "federation/peering", "federation/protocol", "gateway/probe", "api", "api/admission",

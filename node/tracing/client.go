@@ -18,6 +18,8 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/roster-mesh/roster/directory/egress"
 )
 
 var (
@@ -37,9 +39,11 @@ type client struct {
 }
 
 func newClient(endpoint string, roots *x509.CertPool) *client {
+	dialer := &net.Dialer{Timeout: exportTimeout / 2, Control: egress.Control(egress.Anywhere)}
+
 	return &client{endpoint: endpoint, http: &http.Client{
 		Transport: &http.Transport{
-			DialContext:            (&net.Dialer{Timeout: exportTimeout / 2}).DialContext,
+			DialContext:            dialer.DialContext,
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
 			MaxConnsPerHost:        1,
 			IdleConnTimeout:        time.Minute,

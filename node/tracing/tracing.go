@@ -91,9 +91,6 @@ func (t *Tracing) Tracer() *span.Tracer {
 	return t.tracer
 }
 
-// Flush exports the spans that have ended.
-func (t *Tracing) Flush(ctx context.Context) error { return t.provider.ForceFlush(ctx) }
-
 // Stop exports the spans that have ended, as far as bound permits, and ends the export.
 func (t *Tracing) Stop(bound context.Context) error {
 	err := t.provider.Shutdown(bound)

@@ -153,7 +153,7 @@ func TestABatchIsRetried(t *testing.T) {
 	})
 	record(tracing, 1)
 
-	if err := tracing.Flush(t.Context()); err != nil {
+	if err := tracing.provider.ForceFlush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 
