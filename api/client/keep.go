@@ -81,8 +81,8 @@ func (k *Keeper) Register(ctx context.Context) (*Registered, error) {
 
 	k.rid = out.RID
 	k.granted = k.wanted()
-
 	k.blind = false
+
 	k.lowered = false
 	if out.Granted != 0 {
 		k.granted = out.Granted
