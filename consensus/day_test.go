@@ -40,7 +40,6 @@ type day struct {
 	*domain
 	random *rand.Rand
 	rids   []directory.RID
-	keys   int
 }
 
 // step makes one change at one of the members. A refusal is a part of the log, too.
