@@ -99,6 +99,9 @@ func (n *Node) wire(env Env) error {
 		Finder:   n.finder,
 		Findings: n.findings,
 		Bundles:  n.keeper,
+
+		RecordsLimit: n.cfg.Limits.RecordsPerPeer,
+		BytesLimit:   n.cfg.Limits.BytesPerPeer,
 	})
 
 	n.admin.show(n.metrics, n.Ready)

@@ -196,7 +196,7 @@ var (
 
 // knownLabels have few values; no metric is labelled by an agent, a path or a query.
 var knownLabels = []string{"origin", "peer", "code", "method", "route", "status", "le", "direction", "pool", "state",
-	"reason", "class", "listener", "place", "format"}
+	"reason", "class", "listener", "place", "format", "fate"}
 
 // Every series in the rules and the dashboard exists in a running node.
 //
@@ -266,6 +266,10 @@ func TestEverySeriesExists(t *testing.T) {
 		return err
 	})
 
+	if total := seriesOf(t, node, mesh.Domains[1].TrustDomain, peersOfMany); total >= mostSeries {
+		t.Errorf("a node with %d peers has %d series, at most %d", peersOfMany, total, mostSeries)
+	}
+
 	reference, err := os.ReadFile("../../docs/reference/metrics.md")
 	if err != nil {
 		t.Fatal(err)
@@ -278,8 +282,41 @@ func TestEverySeriesExists(t *testing.T) {
 	}
 }
 
+// A node has at most mostSeries with peersOfMany peers.
+const (
+	mostSeries  = 2000
+	peersOfMany = 100
+)
+
+// seriesOf returns how many series a node with one peer would have with many such peers.
+func seriesOf(t *testing.T, node devNode, peer string, peers int) int {
+	t.Helper()
+
+	answer, err := http.Get(node.Admin + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	all := len(regexp.MustCompile(`(?m)^[a-z]`).FindAll(text, -1))
+	each := len(regexp.MustCompile(`(?m)^[a-z].*="`+regexp.QuoteMeta(peer)+`"`).FindAll(text, -1))
+
+	if each == 0 {
+		t.Errorf("no series is of %s", peer)
+	}
+
+	t.Logf("%d series, %d of them for each peer", all, each)
+
+	return all + (peers-1)*each
+}
+
 // A prometheus is a real Prometheus with this repository's rules, whose times are shortened:
-// "for" to a second, and windows to ten.
+// "for" to a second, windows to ten, and the lag of a gap to five.
 type prometheus struct{ url string }
 
 func startPrometheus(t *testing.T, targets []string) *prometheus {
@@ -296,6 +333,7 @@ func startPrometheus(t *testing.T, targets []string) *prometheus {
 
 		text = regexp.MustCompile(`(?m)^( +for:) .*$`).ReplaceAll(text, []byte("$1 1s"))
 		text = regexp.MustCompile(`\[5m\]`).ReplaceAll(text, []byte("[10s]"))
+		text = regexp.MustCompile(`(roster_federation_lag_seconds) > 60`).ReplaceAll(text, []byte("$1 > 5"))
 
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
 			t.Fatal(err)

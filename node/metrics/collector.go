@@ -36,6 +36,8 @@ type Collector struct {
 	Finder   *discovery.Finder
 	Findings *probe.Findings // nil if nothing is probed
 	Bundles  *peering.BundleKeeper
+
+	RecordsLimit, BytesLimit uint64 // of a peer whose peering has none
 }
 
 // A snapshot has the values that several metrics of one scrape share.
@@ -78,6 +80,17 @@ func perPeer(read func(federation.PeerStatus) float64) func(*snapshot, emit) {
 	return func(s *snapshot, emit emit) {
 		for _, p := range s.peers {
 			emit(read(p), p.Domain.Name())
+		}
+	}
+}
+
+// perPeerUnlessZero is like perPeer, without the zeros: a node has many peers, and few of them in trouble.
+func perPeerUnlessZero(read func(federation.PeerStatus) float64) func(*snapshot, emit) {
+	return func(s *snapshot, emit emit) {
+		for _, p := range s.peers {
+			if value := read(p); value != 0 {
+				emit(value, p.Domain.Name())
+			}
 		}
 	}
 }
@@ -146,12 +159,12 @@ var stateMetrics = []stateMetric{
 		value(func(s *snapshot) float64 { return s.quotas.LargestShare })),
 	gauge("quota_peer_records", "Records held of a peer, limited by limits.records_per_peer or its peering.",
 		perPeer(func(p federation.PeerStatus) float64 { return float64(p.Records) }), "origin"),
-	gauge("quota_peer_records_limit", "Limit of records held of a peer; 0 is no limit.",
-		perPeer(func(p federation.PeerStatus) float64 { return float64(p.RecordsLimit) }), "origin"),
+	gauge("quota_peer_records_limit", "Limit of records held of a peer; 0 is no limit. Without an origin it is that of "+
+		"all peers whose peering has none of its own.", (*snapshot).recordsLimits, "origin"),
 	gauge("quota_peer_bytes", "Bytes of records held of a peer, limited by limits.bytes_per_peer or its peering.",
 		perPeer(func(p federation.PeerStatus) float64 { return float64(p.Bytes) }), "origin"),
-	gauge("quota_peer_bytes_limit", "Limit of bytes of records held of a peer; 0 is no limit.",
-		perPeer(func(p federation.PeerStatus) float64 { return float64(p.BytesLimit) }), "origin"),
+	gauge("quota_peer_bytes_limit", "Limit of bytes of records held of a peer; 0 is no limit. Without an origin it is "+
+		"that of all peers whose peering has none of its own.", (*snapshot).bytesLimits, "origin"),
 
 	// Federation.
 	gauge("federation_lag_revisions", "Revisions that a peer has announced and this node lacks.",
@@ -170,11 +183,11 @@ var stateMetrics = []stateMetric{
 		}), "origin"),
 	gauge("federation_epoch_timestamp_seconds", "Start of the epoch of a peer, in Unix seconds; it changes with a "+
 		"restore there.", (*snapshot).epochs, "origin"),
-	gauge("federation_over_quota_registrations", "Registrations of a peer that its quotas exclude.",
-		perPeer(func(p federation.PeerStatus) float64 { return float64(p.OverQuota) }), "origin"),
+	gauge("federation_over_quota_registrations", "Registrations of a peer that its quotas exclude; absent for none.",
+		perPeerUnlessZero(func(p federation.PeerStatus) float64 { return float64(p.OverQuota) }), "origin"),
 	gauge("federation_unsupported", "1 while a peer announces a format that this release can't read; "+
-		"upgrade this node.",
-		perPeer(func(p federation.PeerStatus) float64 { return oneIf(p.Unsupported != "") }), "origin"),
+		"upgrade this node. Absent at other times.",
+		perPeerUnlessZero(func(p federation.PeerStatus) float64 { return oneIf(p.Unsupported != "") }), "origin"),
 	gauge("federation_unopened_records", "Records of a peer that are held until a later release can read them, "+
 		"by format.", (*snapshot).unopened, "origin", "format"),
 	counter("federation_messages_total", "Pages, heads and records that name an origin, by result of the "+
@@ -189,7 +202,7 @@ var stateMetrics = []stateMetric{
 		"alert on a value over 0.",
 		value(func(s *snapshot) float64 { return s.Mesh.StoreStalled().Seconds() })),
 	gauge("bundle_failing", "1 while a peer's bundle can't be fetched from its endpoint and the last valid one is "+
-		"in use.", (*snapshot).bundleFailures, "origin"),
+		"in use; absent at other times.", (*snapshot).bundleFailures, "origin"),
 
 	// Discovery and probes.
 	gauge("discovery_registrations", "Registrations in the discovery index.",
@@ -311,8 +324,31 @@ func (s *snapshot) gossipBytes(emit emit) {
 
 func (s *snapshot) bundleFailures(emit emit) {
 	for _, p := range s.peers {
-		_, err := s.Bundles.Endpoint(p.Domain)
-		emit(oneIf(err != nil), p.Domain.Name())
+		if _, err := s.Bundles.Endpoint(p.Domain); err != nil {
+			emit(1, p.Domain.Name())
+		}
+	}
+}
+
+// recordsLimits has a value for all peers, and one for each peer whose limit differs.
+func (s *snapshot) recordsLimits(emit emit) {
+	emit(float64(s.RecordsLimit), "")
+
+	for _, p := range s.peers {
+		if p.RecordsLimit != s.RecordsLimit {
+			emit(float64(p.RecordsLimit), p.Domain.Name())
+		}
+	}
+}
+
+// bytesLimits is like recordsLimits.
+func (s *snapshot) bytesLimits(emit emit) {
+	emit(float64(s.BytesLimit), "")
+
+	for _, p := range s.peers {
+		if p.BytesLimit != s.BytesLimit {
+			emit(float64(p.BytesLimit), p.Domain.Name())
+		}
 	}
 }
 
