@@ -159,8 +159,8 @@ var stateMetrics = []stateMetric{
 		value(func(s *snapshot) float64 { return s.quotas.LargestShare })),
 	gauge("quota_peer_records", "Records held of a peer, limited by limits.records_per_peer or its peering.",
 		perPeer(func(p federation.PeerStatus) float64 { return float64(p.Records) }), "origin"),
-	gauge("quota_peer_records_limit", "Limit of records held of a peer; 0 is no limit. Without an origin it is that of "+
-		"all peers whose peering has none of its own.", (*snapshot).recordsLimits, "origin"),
+	gauge("quota_peer_records_limit", "Limit of records held of a peer; 0 is no limit. Without an origin it is "+
+		"that of all peers whose peering has none of its own.", (*snapshot).recordsLimits, "origin"),
 	gauge("quota_peer_bytes", "Bytes of records held of a peer, limited by limits.bytes_per_peer or its peering.",
 		perPeer(func(p federation.PeerStatus) float64 { return float64(p.Bytes) }), "origin"),
 	gauge("quota_peer_bytes_limit", "Limit of bytes of records held of a peer; 0 is no limit. Without an origin it is "+
