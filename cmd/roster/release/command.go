@@ -43,7 +43,7 @@ func Command(session connect.Session) *cobra.Command {
 		Args:  cli.Args("DIRECTORY|FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if keyFile == "" {
-				return cli.Usage("--key is required: the public key that signs releases")
+				return cli.Usage("missing --key FILE: the public key that signs releases")
 			}
 
 			key, err := ReadKey(keyFile)
