@@ -268,6 +268,7 @@ func TestALaterReleaseIsRefusedInASentence(t *testing.T) {
 		d.admit(0, newcomer)
 		eventually(t, "a newcomer of an earlier release is refused with both numbers", func() bool {
 			err := d.nodes[newcomer].Ready()
+
 			return err != nil && strings.Contains(err.Error(),
 				"it reads wire versions up to 1 and the domain writes version 2")
 		})

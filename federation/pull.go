@@ -47,6 +47,7 @@ func (pl *puller) pullAll(ctx context.Context, origin *replica.Origin, feed *rep
 	budget *fetchBudget) error {
 	for stuck := 0; ; {
 		since := origin.Streams.Since(feed)
+
 		run := pullRun{origin, feed, node, budget, since}
 		if done, err := pl.pullOn(ctx, run); done || err != nil {
 			return err

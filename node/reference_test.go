@@ -44,6 +44,7 @@ func TestReferenceOfMetrics(t *testing.T) {
 		}
 
 		name, labels := part[1], part[3]
+
 		kind := "gauge"
 		switch {
 		case name == "roster_http_request_duration_seconds":

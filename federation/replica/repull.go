@@ -44,6 +44,7 @@ func (o *Origin) RepullRevoked(doc *signed.KeyDocument) error {
 	done := o.Keys.revokedKeys()
 
 	refused := slices.Concat(doc.Revoked, o.forsakenKeys(doc))
+
 	revoked := map[string]bool{}
 	for _, id := range refused {
 		if !done[id] {
