@@ -199,6 +199,7 @@ func TestAVoterThatLostItsDiskNeedsAnAdmission(t *testing.T) {
 			t.Helper()
 			eventually(t, "the node says why it is outside", func() bool {
 				err := d.nodes[2].Ready()
+
 				return err != nil &&
 					strings.Contains(err.Error(), "has lost its disk and no standing admission lets it return")
 			})
