@@ -17,15 +17,23 @@ const (
 	LastRetry  = 30 * time.Second
 )
 
-// lookEvery is the interval of looks at a registration between two refreshes.
-const lookEvery = time.Minute
+// The interval of looks at a registration between two refreshes is a sixtieth of its lifetime,
+// within these bounds: 10^6 agents with lifetimes of a day look 3,300 times a second.
+const (
+	leastLook = time.Minute
+	mostLook  = 5 * time.Minute
+)
+
+func lookInterval(lifetime time.Duration) time.Duration {
+	return min(max(lifetime/60, leastLook), mostLook)
+}
 
 // shortestDelay is the shortest time between two refreshes, whatever lifetime was granted.
 const shortestDelay = time.Second
 
 // A Keeper keeps one agent registered. It refreshes the registration in time,
 // waits for a directory that is away, and registers the agent again if the
-// registration has ended meanwhile. It looks at the registration about once a minute: if the
+// registration has ended meanwhile. It looks at the registration once in 1 to 5 minutes: if the
 // domain was restored from a backup, peers don't have it until it is refreshed, which is done
 // at once. Its methods are for one goroutine.
 type Keeper struct {
@@ -141,12 +149,13 @@ const (
 // it needs one.
 func (k *Keeper) wait(ctx context.Context) keepFinding {
 	due := time.Now().Add(max(RefreshDelay(k.granted), shortestDelay))
+	interval := lookInterval(k.granted)
 
 	for {
 		left := time.Until(due)
 
 		// A refresh that comes soon needs no look.
-		if k.blind || left <= 2*lookEvery {
+		if k.blind || left <= 2*interval {
 			if !Pause(ctx, left) {
 				return isCancelled
 			}
@@ -154,7 +163,7 @@ func (k *Keeper) wait(ctx context.Context) keepFinding {
 			return isDue
 		}
 
-		if !Pause(ctx, Jitter(lookEvery)) {
+		if !Pause(ctx, Jitter(interval)) {
 			return isCancelled
 		}
 
