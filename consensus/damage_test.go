@@ -38,7 +38,7 @@ func TestADamagedDiskIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		if _, err := d.nodes[0].restorer.Restore(t.Context(), &backup, RestoreOptions{}); err != nil {
+		if _, err := d.nodes[0].restorer.Restore(t.Context(), &backup, RestoreOptions{NewEpoch: true}); err != nil {
 			t.Fatal(err) // whose snapshot the log begins behind
 		}
 
