@@ -220,6 +220,7 @@ func TestTheLogHasALineAtLossAndOneAtReturn(t *testing.T) {
 		}
 
 		collector.there = true
+
 		for range 30 {
 			send()
 		}

@@ -139,6 +139,7 @@ func answered(res *http.Response, err error) error {
 	if err != nil {
 		return err
 	}
+
 	defer res.Body.Close()
 
 	if res.StatusCode >= http.StatusMultipleChoices {
