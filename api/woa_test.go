@@ -36,6 +36,9 @@ func woaIDs(t *testing.T, body map[string]any) (ids []string) {
 	return ids
 }
 
+// The list names the agents that this node's gateway invokes. notes/users.md: "README says the
+// domain's agents".
+//
 // Requirement: WOA-001, WOA-002, WOA-004, WOA-019, WOA-020, WOA-037
 func TestWoAListsWhatIsFronted(t *testing.T) {
 	s := newTestServer(t, frontAll,

@@ -379,7 +379,8 @@ func TestExtensionsOfSignedParts(t *testing.T) {
 }
 
 // No byte of a proof file or a record can change, but in what the result names as
-// unchecked, without a refusal.
+// unchecked, without a refusal. notes/users.md: "9 of 60 one-bit flips in a proof file are
+// accepted".
 //
 // Requirement: SEC-017
 func TestEveryByteIsCheckedOrNamed(t *testing.T) {

@@ -114,6 +114,7 @@ func startNode(t *testing.T, shows tls.Certificate, clients tls.ClientAuthType) 
 // A client that holds the domain's bundle accepts the nodes of that domain alone: by
 // SPIFFE ID and not by host name, and nothing that the bundle's authorities certify beside.
 // notes/users.md: "an expired server SVID".
+// notes/users.md: "a node's SVID without DNS or IP SAN, as SPIRE makes by default".
 //
 // Requirement: TRUST-001
 func TestAClientAcceptsNodesOfTheDomainAlone(t *testing.T) {

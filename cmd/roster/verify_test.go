@@ -15,6 +15,7 @@ import (
 
 // The anchor of a fetched proof is the directory's own data, and the result says which
 // directory. A bundle with the domain takes precedence.
+// notes/users.md: "no command gets a proof".
 //
 // Requirement: SEC-017
 func TestVerifyFetchesAProofFromTheDirectory(t *testing.T) {
