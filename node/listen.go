@@ -122,10 +122,14 @@ func (c *dialledConn) Close() error {
 	return c.Conn.Close()
 }
 
-// handshake completes the handshake of a client, and remembers the connection until it is closed.
-func (d *dialledConns) handshake(ctx context.Context, raw net.Conn, config *tls.Config) (net.Conn, error) {
+// handshake completes the handshake of a client that has dialled host, and remembers the connection
+// until it is closed. The server gets the name, by which a proxy before it may choose the node.
+func (d *dialledConns) handshake(ctx context.Context, raw net.Conn, config *tls.Config, host string) (
+	net.Conn, error) {
 	dialled := &dialledConn{raw, d}
-	conn := tls.Client(dialled, config)
+	named := config.Clone()
+	named.ServerName = host
+	conn := tls.Client(dialled, named)
 
 	ctx, cancel := context.WithTimeout(ctx, listener.HeaderTimeout)
 	defer cancel()
@@ -135,15 +139,21 @@ func (d *dialledConns) handshake(ctx context.Context, raw net.Conn, config *tls.
 	}
 
 	state := conn.ConnectionState()
+	verify := func() error { return config.VerifyConnection(state) }
 
 	d.mu.Lock()
-	defer d.mu.Unlock()
 
 	if d.byConn == nil {
 		d.byConn = map[*dialledConn]func() error{}
 	}
 
-	d.byConn[dialled] = func() error { return config.VerifyConnection(state) }
+	d.byConn[dialled] = verify
+	d.mu.Unlock()
+
+	// A bundle may have changed since the handshake, before closeInvalid could see the connection.
+	if err := verify(); err != nil {
+		return nil, errors.Join(err, dialled.Close())
+	}
 
 	return conn, nil
 }
@@ -174,12 +184,17 @@ func (n *Node) client(td spiffeid.TrustDomain) *http.Client {
 	config := trust.ClientTLS(n.source, n.bundles, AuthorizeNodesOf(td), "h2", "http/1.1")
 	transport := &http.Transport{
 		DialTLSContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			host, _, err := net.SplitHostPort(addr)
+			if err != nil {
+				return nil, err
+			}
+
 			raw, err := n.net.Dial(ctx, addr)
 			if err != nil {
 				return nil, err
 			}
 
-			return n.dialled.handshake(ctx, raw, config)
+			return n.dialled.handshake(ctx, raw, config, host)
 		},
 		ForceAttemptHTTP2:     true,
 		MaxIdleConnsPerHost:   4,
