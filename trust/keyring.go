@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"sync"
@@ -49,12 +50,15 @@ type Keyring struct {
 	own     *signed.KeyDocument
 	ownJWS  string // of own by key, made when it is first asked for
 	origins map[spiffeid.TrustDomain]*keys
+	// certified has, by domain, the answers of Certifies by its present bundle.
+	certified map[spiffeid.TrustDomain]*certifications
 }
 
 // NewKeyring returns a keyring of a node of domain that signs with key and trusts b. It
 // has no key document yet.
 func NewKeyring(domain spiffeid.TrustDomain, key *Key, b *Bundles) *Keyring {
-	return &Keyring{domain: domain, key: key, bundles: b, origins: map[spiffeid.TrustDomain]*keys{}}
+	return &Keyring{domain: domain, key: key, bundles: b, origins: map[spiffeid.TrustDomain]*keys{},
+		certified: map[spiffeid.TrustDomain]*certifications{}}
 }
 
 // Sign returns a compact JWS by this node's signing key, of one of the types of
@@ -241,10 +245,36 @@ func (r *Keyring) standing(origin spiffeid.TrustDomain) (held, forsaken *keys) {
 // key, if only in the past. If not, a former authority did, which the domain has replaced, or
 // the operator has dropped because it was stolen. Without any bundle of origin it is true.
 func (r *Keyring) Certifies(origin spiffeid.TrustDomain, key signed.SigningKey) bool {
-	if !r.bundles.Has(origin) {
+	// Read before the verification, so that a bundle that is set during it makes the answer old.
+	generation := r.bundles.generation(origin)
+	if generation == 0 {
 		return true
 	}
 
+	what := attestedOf(key)
+
+	if is, known := r.certification(origin, generation, what); known {
+		return is
+	}
+
+	is := r.certifies(origin, key)
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	if known := r.certified[origin]; known != nil && known.generation == generation {
+		if len(known.answers) >= maxCertifications {
+			clear(known.answers)
+		}
+
+		known.answers[what] = is
+	}
+
+	return is
+}
+
+// certifies is Certifies without the answers that are known.
+func (r *Keyring) certifies(origin spiffeid.TrustDomain, key signed.SigningKey) bool {
 	for i := len(key.Attestations) - 1; i >= 0; i-- {
 		at, err := attestedAt(key.Attestations[i])
 		if err == nil {
@@ -257,6 +287,49 @@ func (r *Keyring) Certifies(origin spiffeid.TrustDomain, key signed.SigningKey) 
 	}
 
 	return false
+}
+
+// maxCertifications bounds the known answers of Certifies about one domain. Its stored key documents
+// seldom list as many keys.
+const maxCertifications = 4096
+
+// certifications are the answers of Certifies by one bundle. A domain chooses how many attestations its
+// keys have, and Certifies is asked about each key again whenever a key document comes.
+type certifications struct {
+	generation uint64 // of the bundle
+	answers    map[[sha256.Size]byte]bool
+}
+
+// certification returns the known answer about a key, and makes room for answers by a bundle of
+// that generation.
+func (r *Keyring) certification(origin spiffeid.TrustDomain, generation uint64, what [sha256.Size]byte) (
+	is, known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	answers := r.certified[origin]
+	if answers == nil || answers.generation != generation {
+		answers = &certifications{generation, map[[sha256.Size]byte]bool{}}
+		r.certified[origin] = answers
+	}
+
+	is, known = answers.answers[what]
+
+	return is, known
+}
+
+// attestedOf returns a hash of all on which the answer of Certifies about a key depends.
+func attestedOf(key signed.SigningKey) (sum [sha256.Size]byte) {
+	h := sha256.New()
+	fmt.Fprintf(h, "%s\n%s\n", key.KeyID(), key.Node)
+
+	for _, attestation := range key.Attestations {
+		fmt.Fprintf(h, "%d\n%s", len(attestation), attestation)
+	}
+
+	h.Sum(sum[:0])
+
+	return sum
 }
 
 // keep puts a verified key document in its place, unless a newer one than forsaken came while

@@ -25,6 +25,8 @@ import (
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
 	"github.com/roster-mesh/roster/directory/signed"
 	"github.com/roster-mesh/roster/directory/strictjson"
 	"github.com/roster-mesh/roster/trust/compact"
@@ -299,6 +301,42 @@ func TestADocumentThatHasExpiredHoldsNobodyBack(t *testing.T) {
 			t.Errorf("an expired document: %v", err)
 		}
 	})
+}
+
+// A key with many attestations by another authority is judged once for each bundle: a peer chooses their
+// number, and its keys are asked about whenever a key document of it comes.
+func TestACertificationIsJudgedOnce(t *testing.T) {
+	thief := newOrigin(t, alpha)
+	a := newOrigin(t, alpha)
+	ring, bundles := reader(t, a)
+
+	key := thief.signingKey(t)
+	for len(key.Attestations) < maxAttestations {
+		key.Attestations = append(key.Attestations, key.Attestations[0])
+	}
+
+	// A verification of one attestation alone takes more than this.
+	const few = 40
+	if made := testing.AllocsPerRun(10, func() {
+		if ring.Certifies(alpha, key) {
+			t.Error("another authority certifies the key")
+		}
+	}); made > few {
+		t.Errorf("the answer about a known key takes %v allocations", made)
+	}
+
+	must(t, bundles.SetX509(alpha, thief.ca.Bundle().X509Authorities()))
+
+	if !ring.Certifies(alpha, key) {
+		t.Error("the new authority doesn't certify the key")
+	}
+
+	other := key
+	other.Node = spiffeid.RequireFromPath(alpha, "/roster/node/2")
+
+	if ring.Certifies(alpha, other) {
+		t.Error("the answer about a key of one node counts for another")
+	}
 }
 
 // A thief of an authority numbers a key document far ahead, and revokes the true keys in it. Once the
