@@ -31,8 +31,8 @@ nothing until you accept each, by its flag or, on a terminal, when it asks:
                                 registrations, and show each again once its owner refreshes it.
 
 Restored registrations are unconfirmed until then; "roster status" shows how many are. The Go
-client and "roster register --keep" refresh theirs within two minutes. A backup of another
-domain is refused.
+client and "roster register --keep" refresh theirs within two minutes, and those with a
+lifetime of over an hour within ten. A backup of another domain is refused.
 
 An encrypted backup is decrypted here (--identity) and sent over mutual TLS. The whole file
 is checked before anything is sent. The check shows that the file is complete, not who made
