@@ -41,7 +41,7 @@ const fixedPath = "/ad/l?agent=fixed"
 // Requirement: OPS-011, OPS-044
 func TestARollingRestartLosesNoRequest(t *testing.T) {
 	p := startProcesses(t, "--domains", "1", "--nodes", "3", "--sample", "0")
-	drain := time.Duration(long(5000, 500)) * time.Millisecond
+	drain := time.Duration(long(5000, 2000)) * time.Millisecond // in which a loaded machine makes two reads
 
 	for _, n := range p.Domains[0].Nodes {
 		p.reload(n, "drain: 0s", "drain: "+drain.String())
