@@ -340,7 +340,7 @@ func TestKeepSeesARestore(t *testing.T) {
 				t.Errorf("%s: notes %q", name, notes)
 			}
 
-			if looks := d.count("GET"); looks < 30 == (name == "restored") || looks > 120 {
+			if looks := d.count("GET"); looks < 8 == (name == "restored") || looks > 20 {
 				t.Errorf("%s: %d looks", name, looks)
 			}
 		})
