@@ -87,7 +87,7 @@ func (w *Writer) Foreign(entry *directory.Entry) error {
 	refused := &problem.Refusal{Err: directory.Refuse(directory.ForeignRegistration,
 		"this is a copy of a registration of %s, and can be changed only there", entry.Origin)}
 	if href := w.Reader.Render.OriginHref(entry); href != "" {
-		refused.Err.Detail += " The original is at " + href + "."
+		refused.Err.Detail += ". The original is at " + href
 		refused.Members = []strictjson.Member{{Name: "origin_href", Value: strictjson.AppendString(nil, href)}}
 	}
 

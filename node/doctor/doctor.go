@@ -309,7 +309,7 @@ func (d *diagnosis) notRunning(check string) {
 	d.say(
 		check,
 		StatusFailed,
-		"start it with \"roster serve\"",
+		"start it with \"roster serve --config FILE\"",
 		"it does not run here: nothing answers at %s",
 		d.cfg.Listen.Admin,
 	)
@@ -461,6 +461,13 @@ func (d *diagnosis) together(check string, status *wire.RaftStatus) {
 	}
 
 	switch {
+	case status.Leader == "" && voters == 0:
+		d.say(
+			check,
+			StatusFailed,
+			"if an operator hasn't admitted it yet: \"roster raft admit ID\" at a member",
+			"this node isn't a member of the domain yet",
+		)
 	case status.Leader == "":
 		d.say(
 			check,

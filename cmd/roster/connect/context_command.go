@@ -226,6 +226,11 @@ func changeContextCommand(
 
 			change(&saved, args[0])
 
+			if _, origin := session.settings.valueAndOrigin("address"); origin == fromEnvironment {
+				session.Note("ROSTER_ADDRESS is set and takes precedence over contexts: unset the ROSTER_ variables, " +
+					"or give --context")
+			}
+
 			return session.settings.store.write(saved)
 		},
 	}
