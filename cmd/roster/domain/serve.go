@@ -146,7 +146,7 @@ func serve(ctx context.Context, session connect.Session, file string) error {
 	if err != nil {
 		failure := cli.Failed(cli.ExitFailed, "cannot start the node: %w", err)
 		if !errors.Is(err, syscall.EADDRINUSE) {
-			failure = failure.WithNext(restart)
+			failure = failure.WithNext(session.CommandLine("doctor", "--config", file))
 		}
 
 		return addRecoveryHint(failure, err, &cfg)
