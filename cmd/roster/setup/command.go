@@ -176,8 +176,8 @@ func (i *initialisation) check(p *plan) error {
 
 	if exists {
 		return cli.Failed(cli.ExitConflict, "the context %s exists: nothing is overwritten", p.trustDomain.Name()).
-			WithHint("It connects to another domain of that name, such as the tutorial's. Without that domain, remove " +
-				"the context.").WithNext(i.session.Program + " context remove " + p.trustDomain.Name())
+			WithHint("It connects to another domain of that name, such as the tutorial's. Without that domain, " +
+				"remove the context:").WithNext(i.session.Program + " context remove " + p.trustDomain.Name())
 	}
 
 	return nil
