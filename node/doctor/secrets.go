@@ -2,6 +2,11 @@ package doctor
 
 import "regexp"
 
+// secretName matches the name of a secret and what stands before its value, as in a header, a URL, YAML,
+// JSON, or JSON in a text of JSON.
+const secretName = `(?i)((?:authorization|cookie|idempotency[-_]key|api[-_]?key|password|passwd|secret|token)` +
+	`\\?["']?[:=]\s*)`
+
 // secretForms are the secrets that a text is searched for, and what takes the place of each. No part
 // of a support archive is made of secrets; this keeps out those that others put where they don't
 // belong: into a URL, a log or an error.
@@ -16,8 +21,12 @@ var secretForms = []struct {
 	{regexp.MustCompile(`eyJ[\w-]+\.[\w-]+\.[\w-]*`), "[token removed]"},
 	{regexp.MustCompile(`roster-peer-[0-9]+[~.][^\s"'\\]+`), "[invitation removed]"},
 	{regexp.MustCompile(`(?i)(\b(?:bearer|basic|dpop) )[\w~+/.=-]{6,}`), "${1}[credential removed]"},
-	{regexp.MustCompile(`(?i)((?:authorization|cookie|idempotency[-_]key|api[-_]?key|password|passwd|secret|token)` +
-		`\\?["']?[:=]\s*\\?["']?)[^\s"'\\,;&]+`), "${1}[removed]"},
+	// the value of such a name: in escaped quotes, in quotes, with blanks if it is a header's, or bare
+	{regexp.MustCompile(secretName + `(\\")[^"\\\n]+`), "${1}${2}[removed]"},
+	{regexp.MustCompile(secretName + `(")(?:[^"\\\n]|\\.)+`), "${1}${2}[removed]"},
+	{regexp.MustCompile(secretName + `(')[^'\n]+`), "${1}${2}[removed]"},
+	{regexp.MustCompile(`(?i)(\bcookie: *)[^"'\\\n]+`), "${1}[removed]"},
+	{regexp.MustCompile(secretName + `[^\s"'\\,;&]+`), "${1}[removed]"},
 	{regexp.MustCompile(`(\w://)[^\s/@"']+@`), "${1}[removed]@"},
 	{regexp.MustCompile(`(https?://[^\s?"'\\]+\?)[^\s"'\\]+`), "${1}[removed]"},
 }
