@@ -56,6 +56,7 @@ func (r *Rates[K]) Take(key K, of Rate, now time.Time, n int) (left float64, wai
 	defer r.mu.Unlock()
 
 	b := r.bucket(key, of, now)
+	now = b.used // else a limiter would count the time since an earlier reading of the clock twice
 	ok = b.limiter.AllowN(now, n)
 	left = max(0, b.limiter.TokensAt(now))
 
@@ -74,7 +75,8 @@ func (r *Rates[K]) Len() int {
 	return len(r.all)
 }
 
-// bucket returns the bucket of a key. The lock is held.
+// bucket returns the bucket of a key, as of its last use or of now if that is later: callers read
+// the clock before they get the lock. The lock is held.
 func (r *Rates[K]) bucket(key K, of Rate, now time.Time) *bucket[K] {
 	element, known := r.all[key]
 	if known {
@@ -87,12 +89,14 @@ func (r *Rates[K]) bucket(key K, of Rate, now time.Time) *bucket[K] {
 	}
 
 	b := element.Value.(*bucket[K])
-	b.used = now
+	if now.After(b.used) {
+		b.used = now
+	}
 
 	if b.rate != of {
 		b.rate = of
-		b.limiter.SetLimitAt(now, rate.Limit(of.PerSecond))
-		b.limiter.SetBurstAt(now, of.Burst)
+		b.limiter.SetLimitAt(b.used, rate.Limit(of.PerSecond))
+		b.limiter.SetBurstAt(b.used, of.Burst)
 	}
 
 	r.forget(now)

@@ -34,6 +34,31 @@ func TestAKeyHasItsRate(t *testing.T) {
 	}
 }
 
+// Callers read the clock before they get the lock, so that on a busy machine times come in any order.
+// No time is counted twice.
+//
+// Requirement: SEC-004
+func TestTimesInAnyOrderGiveNoFurtherTokens(t *testing.T) {
+	rates, began := limit.NewRates[string](10), time.Now()
+	of := limit.Rate{PerSecond: 10, Burst: 10}
+
+	if _, _, ok := rates.Take("ada", of, began, 10); !ok {
+		t.Fatal("the burst is refused")
+	}
+
+	taken := 0
+	for i := range 1000 {
+		now := began.Add(time.Duration(i%2) * time.Second) // later and earlier, in turn
+		if _, _, ok := rates.Take("ada", of, now, 1); ok {
+			taken++
+		}
+	}
+
+	if taken != 10 {
+		t.Errorf("%d are taken in a second behind the burst, want 10", taken)
+	}
+}
+
 // Any number of keys take no more room than there is, and those that were not used for the
 // window take none.
 //
