@@ -275,7 +275,7 @@ func (d *Domain) writeNode(ca *trust.CA, i int, options *Options) error {
 	}
 
 	if options.Trace != "" {
-		cfg.Trace.Endpoint, cfg.Trace.Sample = options.Trace, 1
+		cfg.Trace.Endpoint, cfg.Trace.Sample, cfg.Trace.Asked = options.Trace, 1, 1000
 	}
 
 	cfg.Log.Format = "text"
