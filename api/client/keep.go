@@ -24,6 +24,10 @@ const (
 	mostLook  = 5 * time.Minute
 )
 
+// mostUnseen is the number of looks in a row that may miss a registration that is there, because a
+// node lags. After that policy hides it, and looks end until it is registered again.
+const mostUnseen = 2
+
 func lookInterval(lifetime time.Duration) time.Duration {
 	return min(max(lifetime/60, leastLook), mostLook)
 }
@@ -51,7 +55,7 @@ type Keeper struct {
 	rid     string
 	granted time.Duration
 	lowered bool // a refresh was granted less than the registration
-	blind   bool // it may be refreshed and not read, so that a look shows nothing
+	unseen  int  // looks in a row that didn't find what was then refreshed
 }
 
 // A KeepEvent is a change of the standing of a kept registration.
@@ -89,7 +93,7 @@ func (k *Keeper) Register(ctx context.Context) (*Registered, error) {
 
 	k.rid = out.RID
 	k.granted = k.wanted()
-	k.blind = false
+	k.unseen = 0
 
 	k.lowered = false
 	if out.Granted != 0 {
@@ -130,7 +134,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case found == isUnconfirmed:
 			k.notify(KeepEvent{Kind: KeepRestored})
 		case found == isAbsent:
-			k.blind = true
+			k.unseen++
 		}
 	}
 }
@@ -155,7 +159,7 @@ func (k *Keeper) wait(ctx context.Context) keepFinding {
 		left := time.Until(due)
 
 		// A refresh that comes soon needs no look.
-		if k.blind || left <= 2*interval {
+		if k.unseen >= mostUnseen || left <= 2*interval {
 			if !Pause(ctx, left) {
 				return isCancelled
 			}
@@ -182,8 +186,12 @@ func (k *Keeper) look(ctx context.Context) keepFinding {
 		return isCancelled
 	case errors.Is(err, ErrNotFound):
 		return isAbsent
-	case err == nil && found.Provenance.Verification.Unconfirmed:
-		return isUnconfirmed
+	case err == nil:
+		k.unseen = 0
+
+		if found.Provenance.Verification.Unconfirmed {
+			return isUnconfirmed
+		}
 	}
 
 	return isDue

@@ -130,12 +130,28 @@ func (in *invocation) run(ctx context.Context, session connect.Session) error {
 	case errors.As(err, &invalidInput):
 		return cli.FailureOf(err).WithHint("Nothing was sent. Add --no-validate to send it to the gateway anyway.")
 	case err != nil && in.operation == "":
-		return resource.SuggestLookup(session, err, in.id)
+		return in.explainMissing(ctx, session, client, err)
 	case err != nil: // the agent or its operation may be missing
 		return cli.Suggest(err, cli.ExitNotFound, session.CommandLine("get", in.id))
 	}
 
 	return session.PrintDocument(reply.Body)
+}
+
+// explainMissing tells an agent that doesn't exist from a node that invokes none.
+func (in *invocation) explainMissing(
+	ctx context.Context, session connect.Session, client *apiclient.Client, err error,
+) error {
+	if errors.Is(err, apiclient.ErrNotFound) {
+		if _, missing := client.Get(ctx, in.id); missing == nil {
+			const reason = "%s exists, but this node invokes no agents: its gateway is off"
+
+			return cli.Failed(cli.ExitNotFound, reason, in.id).
+				WithHint("Set gateway.enabled in the configuration of the node, and restart it.")
+		}
+	}
+
+	return resource.SuggestLookup(session, err, in.id)
 }
 
 func (in *invocation) send(ctx context.Context, client *apiclient.Client) (*apiclient.Reply, error) {
