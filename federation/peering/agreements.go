@@ -296,8 +296,10 @@ func (a *Agreements) Accept(ctx context.Context, invited directory.Peering,
 
 func noPeerYet(p *directory.Peering) error {
 	if p.State == directory.PeeringActive || p.State == directory.PeeringFrozen {
-		return directory.Refuse(directory.Conflict, "%s is a peer already (%s); remove it first", p.Domain.Name(),
-			p.State)
+		name := p.Domain.Name()
+
+		return directory.Refuse(directory.Conflict, "%s is a peer already (%s); remove it first, or replace its "+
+			"authority with: roster peer set %s --peer-bundle FILE", name, p.State, name)
 	}
 
 	return nil
