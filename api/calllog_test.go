@@ -51,6 +51,7 @@ func TestRefusedReadsAreLoggedOrCounted(t *testing.T) {
 		takes("/agent/eve", 1, true)
 
 		time.Sleep(refusalsEvery)
+		synctest.Wait()
 
 		if got := strings.Count(lines.String(), "count=1"); got != 2 {
 			t.Errorf("two refusals are counted, in lines of their own, not %d:\n%s", got, &lines)
@@ -58,6 +59,7 @@ func TestRefusedReadsAreLoggedOrCounted(t *testing.T) {
 
 		// Repetitions of reads that are no longer remembered are counted too.
 		takes("/agent/eve", 0, false)
+		synctest.Wait()
 		lines.Reset()
 
 		for i := range repeatsMost {
@@ -66,6 +68,7 @@ func TestRefusedReadsAreLoggedOrCounted(t *testing.T) {
 		}
 
 		time.Sleep(refusalsEvery)
+		synctest.Wait()
 
 		if !strings.Contains(lines.String(), "count=1") {
 			t.Errorf("the repetition is not counted:\n%s", &lines)
