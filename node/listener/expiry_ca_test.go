@@ -122,10 +122,12 @@ func TestOpenConnectionsEndWithTheirCA(t *testing.T) {
 
 		<-began
 
-		ended[ca] = make(chan error, 1)
+		end := make(chan error, 1)
+		ended[ca] = end
+
 		go func() {
 			_, err := io.Copy(io.Discard, res.Body)
-			ended[ca] <- err
+			end <- err
 		}()
 	}
 
