@@ -72,6 +72,10 @@ func archiveOf(t *testing.T, cfg config.Config, logFile string) (map[string]stri
 //
 // Requirement: OPS-034
 func TestSupportArchiveIsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes minutes under the race detector")
+	}
+
 	flood := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for range 3 * maxPart >> 10 {
 			fmt.Fprintln(w, strings.Repeat("x", 1023))
