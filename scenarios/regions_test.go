@@ -43,7 +43,9 @@ func TestThreeRegions(t *testing.T) {
 
 		// Both survivors may stand at once, again and again: one death of a hundred takes longer.
 		sorted := slices.Sorted(slices.Values(gaps))
-		if late, longest := sorted[len(sorted)-2], sorted[len(sorted)-1]; late > 5*time.Second || longest > 10*time.Second {
+		late, longest := sorted[len(sorted)-2], sorted[len(sorted)-1]
+
+		if late > 5*time.Second || longest > 10*time.Second {
 			t.Errorf("the next write came %s after the death of a leader, and %s after another", longest, late)
 		}
 

@@ -333,6 +333,7 @@ func TestKeepSeesARestore(t *testing.T) {
 
 			code, notes := keepFor(t, d, []string{"--lt", "86400"}, time.Hour)
 			want := map[string]int{"restored": 1, "hidden": 2}[name]
+
 			if refreshed := d.count("POST /ad/r/"); code != 0 || refreshed != want {
 				t.Errorf("%s: exit code %d, refreshed %d times", name, code, refreshed)
 			}
