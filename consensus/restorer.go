@@ -65,7 +65,7 @@ func (r *restorer) Backup(ctx context.Context, w io.Writer) error {
 // unconfirmed, and exported once their owners refresh them.
 //
 // It is refused if the backup is another domain's, or if it has consequences that the options don't
-// accept: the loss of changes, and that peers drop what was exported to them. Errors are
+// accept: the loss of changes, and that peers drop the exported registrations. Errors are
 // *directory.Error; after OutcomeUnknown the domain is either as before or restored, and its epoch
 // shows which.
 func (r *restorer) Restore(ctx context.Context, backup io.Reader, options RestoreOptions) (message.Restored, error) {
@@ -501,7 +501,7 @@ type RestoreOptions struct {
 	// AcceptLossSince accepts that changes since the backup are lost. It is the backup's position or
 	// its revision, so that it is meant for no other backup.
 	AcceptLossSince string
-	// NewEpoch accepts that peers drop what was exported to them until its owners refresh it.
+	// NewEpoch accepts that peers drop exported registrations until their owners refresh them.
 	NewEpoch bool
 	Reason   string // for the ledger; at most 200 bytes
 

@@ -41,7 +41,8 @@ func TestThreeRegions(t *testing.T) {
 			gaps = append(gaps, surviveLeader(m, domain, fmt.Sprint("after-", round)))
 		}
 
-		// Both survivors may stand at once, again and again: one death of a hundred takes longer.
+		// Both survivors may stand for election at once, more than once: one death of six in two runs of CI
+		// took 5.6 s. The bar of 5 s (OPS-018) is held for all deaths but one.
 		sorted := slices.Sorted(slices.Values(gaps))
 		late, longest := sorted[len(sorted)-2], sorted[len(sorted)-1]
 

@@ -14,7 +14,7 @@ import (
 
 // The CA of alpha.test is stolen. The thief reads at all domains as an agent, a node and an operator
 // of alpha.test, and its proofs of operators are obeyed there. alpha.test replaces its CA without
-// overlap: within a minute its nodes refuse the thief, and end what it had open. Its peers still
+// overlap: within a minute its nodes refuse the thief, and end its open connections. Its peers still
 // trust the old CA. The thief takes the addresses of alpha.test and races them: it revokes the true
 // keys, numbers key documents, pages and bundles far ahead, begins an epoch of the future, and has
 // its own CA published. So alpha.test can't repair it by itself. beta.test's operator pins the new
@@ -74,7 +74,7 @@ func TestAStolenAuthority(t *testing.T) {
 		lie.tell(m, "beta.test", "gamma.test")
 
 		// beta.test's operator acts while the thief still has alpha.test's addresses, and gamma.test
-		// relays what it announced.
+		// relays its announcements.
 		beta.Trust(alpha)
 		took = m.Eventually(time.Minute, "beta.test refuses the thief", func() error {
 			return errors.Join(refuses(beta, thief, streams), refuses(beta, own, nil))

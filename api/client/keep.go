@@ -55,7 +55,7 @@ type Keeper struct {
 	rid     string
 	granted time.Duration
 	lowered bool // a refresh was granted less than the registration
-	unseen  int  // looks in a row that didn't find what was then refreshed
+	unseen  int  // looks in a row that missed a registration, although its refresh then succeeded
 }
 
 // A KeepEvent is a change of the standing of a kept registration.

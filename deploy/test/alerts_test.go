@@ -50,7 +50,7 @@ func says(t *testing.T, command func() *exec.Cmd, texts ...string) {
 const gapRegistrations = 120
 
 // The peer's nodes have moved and nobody set their addresses, while this node was down for longer than
-// gossip tells what it missed. It hears how far the peer is, and can't pull the rest.
+// gossip announces the changes that it missed. It hears how far the peer is, and can't pull the rest.
 //
 // Requirement: OPS-029
 func TestAlertsOfAGap(t *testing.T) {

@@ -68,7 +68,7 @@ func archiveOf(t *testing.T, cfg config.Config, logFile string) (map[string]stri
 }
 
 // Each part of a support archive is bounded, whatever the node answers and however large its log is,
-// and says what was cut. A log is cut at a line.
+// and names the parts that were cut. A log is cut at a line.
 //
 // Requirement: OPS-034
 func TestSupportArchiveIsBounded(t *testing.T) {
