@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/roster-mesh/roster/api/view"
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 )
 
@@ -187,17 +188,34 @@ func TestWhatAnAgentSaysIsShown(t *testing.T) {
 		parse(t, []byte(`{"state": "unreachable", "reason": "network", "checked_at": "2026-06-01T12:00:00.000Z"}`)))
 }
 
-// A visibility other than policy's default is shown, at home, to whoever has an
-// identity.
+// The visibility is in the header, and in the body if it is not policy's default, at home, for
+// each caller with an identity.
 func TestVisibilityIsShown(t *testing.T) {
-	e := entry(t, alpha, "01JWNTC0000000000000000AD1", "shy", 17, aDocument)
-	e.Visibility = directory.Visibility{}
+	for _, c := range []struct {
+		visibility directory.Visibility
+		header     string
+		body       any
+	}{
+		{directory.Visibility{}, "domain", "domain"},
+		{directory.Visibility{Mesh: true}, "mesh", nil},
+	} {
+		e := entry(t, alpha, "01JWNTC0000000000000000AD1", "shy", 17, aDocument)
+		e.Visibility = c.visibility
+		s := newTestServer(t, nil, e)
 
-	s := newTestServer(t, nil, e)
-	for caller, want := range map[string]any{"/agent/bob": "domain", "": nil} {
-		body := wantStatus(t, ask(t, s, caller, "GET", "/ad/r/"+e.RID.String(), ""), 200)
-		if got := body["provenance"].(map[string]any)["visibility"]; got != want {
-			t.Errorf("to %q it is %v, want %v", caller, got, want)
+		for caller, want := range map[string]struct {
+			header string
+			body   any
+		}{"/agent/bob": {c.header, c.body}, "": {}} {
+			answer := ask(t, s, caller, "GET", "/ad/r/"+e.RID.String(), "")
+			if got := answer.Header.Get(wire.HeaderVisibility); got != want.header {
+				t.Errorf("to %q the header is %q, want %q", caller, got, want.header)
+			}
+
+			body := wantStatus(t, answer, 200)
+			if got := body["provenance"].(map[string]any)["visibility"]; got != want.body {
+				t.Errorf("to %q the body has %v, want %v", caller, got, want.body)
+			}
 		}
 	}
 }

@@ -64,6 +64,9 @@ type Registered struct {
 	Created bool
 	// Granted is the lifetime if it is not the one that was asked for; otherwise 0.
 	Granted time.Duration
+	// Visibility says who outside the domain may see the registration: domain, mesh or
+	// peers:DOMAIN,...; empty if the directory doesn't tell.
+	Visibility string
 }
 
 // Register registers an agent under a name with a document, or replaces what the
@@ -136,7 +139,8 @@ func (c *Client) register(ctx context.Context, q *request) (*Registered, error) 
 		return nil, err
 	}
 
-	out := &Registered{Reply: *r, Href: r.Header.Get("Location"), Created: r.Status == http.StatusCreated}
+	out := &Registered{Reply: *r, Href: r.Header.Get("Location"), Created: r.Status == http.StatusCreated,
+		Visibility: r.Header.Get(wire.HeaderVisibility)}
 
 	out.RID = out.Href[strings.LastIndexByte(out.Href, '/')+1:]
 	if len(r.Body) > 0 {
@@ -301,6 +305,10 @@ func (c *Client) GetFresh(ctx context.Context, id string, opt ReadOptions) (*Res
 	out := &Resource{Reply: *r}
 	if err := decode(r, "href", &out.Registration); err != nil {
 		return nil, err
+	}
+
+	if visibility := r.Header.Get(wire.HeaderVisibility); visibility != "" {
+		out.Provenance.Visibility = visibility
 	}
 
 	return out, nil

@@ -314,6 +314,7 @@ func describeRegistration(reply *client.Reply) []byte {
 	data = response.AppendBool(data, "created", reply.Status == http.StatusCreated)
 	data = response.AppendOptional(data, "sunset", reply.Header.Get("Sunset"))
 	data = response.AppendOptional(data, "roster_index", reply.Index())
+	data = response.AppendOptional(data, "visibility", reply.Header.Get(wire.HeaderVisibility))
 
 	var granted wire.Granted
 	if json.Unmarshal(reply.Body, &granted) == nil && granted.LifetimeSeconds > 0 {

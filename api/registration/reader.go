@@ -12,6 +12,7 @@ import (
 	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/api/response"
 	"github.com/roster-mesh/roster/api/view"
+	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/kinds"
@@ -50,8 +51,13 @@ func (r *Reader) Show(surface view.Surface) request.Handler {
 		}
 
 		w.Header().Set("Sunset", sunset(entry))
-		body := append(surface.Append(nil, r.Guard.Mark(call, kinds.Redact(entry, redaction)),
-			view.Options{Registrant: !call.Anonymous()}), '\n')
+
+		shown := r.Guard.Mark(call, kinds.Redact(entry, redaction))
+		if r.Guard.IsOwn(shown) && !call.Anonymous() && !shown.Owner.IsZero() {
+			w.Header().Set(wire.HeaderVisibility, shown.Visibility.String())
+		}
+
+		body := append(surface.Append(nil, shown, view.Options{Registrant: !call.Anonymous()}), '\n')
 
 		return response.Send(w, call, "application/json", response.StrongTag(entry.Revision, body), body)
 	}

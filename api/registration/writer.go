@@ -224,12 +224,13 @@ func (w *Writer) Remove(rw http.ResponseWriter, call *request.Call) error {
 }
 
 // SetOutcome sets in the header the position of a change in the domain's history, and the
-// registration's deadline.
+// registration's deadline and visibility.
 func (w *Writer) SetOutcome(rw http.ResponseWriter, outcome directory.Outcome) {
 	rw.Header().Set("Roster-Index", directory.FormatIndex(w.Domain, outcome.Position))
 
 	if e, ok := w.Reader.View.Get(w.Domain, outcome.RID); ok {
 		rw.Header().Set("Sunset", sunset(e))
+		rw.Header().Set(wire.HeaderVisibility, e.Visibility.String())
 	}
 }
 

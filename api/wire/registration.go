@@ -129,7 +129,9 @@ type Provenance struct {
 	// of another domain, and from which domain's node; empty for its own.
 	ReceivedAt   time.Time `json:"received_at"`
 	ReceivedFrom string    `json:"received_from"`
-	// Visibility is shown to the registrant if it is not the default.
+	// Visibility says who outside the domain may see a registration of the directory's own
+	// domain: domain, mesh or peers:DOMAIN,... In a body it is absent if it is policy's default;
+	// the client's Get has it from HeaderVisibility then.
 	Visibility string `json:"visibility"`
 	// Flags are doubts about the agent's name: mixed_script (its letters are of several
 	// scripts), confusable (it looks like an earlier one of its domain that the caller sees)
@@ -240,3 +242,8 @@ type Offer struct {
 type Offers struct {
 	Transfers []Offer `json:"transfers"`
 }
+
+// HeaderVisibility says in the answer to a write, or to a read of one registration, who outside
+// the domain may see a registration of the directory's own domain: domain, mesh or
+// peers:DOMAIN,...
+const HeaderVisibility = "Roster-Visibility"

@@ -23,12 +23,13 @@ func TestAnUnusualProtocolIsANote(t *testing.T) {
 			b, _ := io.ReadAll(r.Body)
 			sent = string(b)
 			w.Header().Set("Location", "/ad/r/"+rid)
+			w.Header().Set("Roster-Visibility", "mesh")
 			w.WriteHeader(http.StatusCreated)
 		})
 		document := `{"base":"https://weather.example", "protocols":` + c.protocols + `}`
 
 		code, out, notes := w.run("register", "weather", w.file("agent.json", document))
-		if code != 0 || sent != document || !strings.Contains(out, "weather\t"+rid+"\tregistered\t86400\n") {
+		if code != 0 || sent != document || !strings.Contains(out, "weather\t"+rid+"\tregistered\t86400\tmesh\n") {
 			t.Errorf("%s: exit code %d, sent %s, printed %q", c.protocols, code, sent, out)
 		}
 

@@ -43,6 +43,7 @@ func printRefreshed(session connect.Session, id string, refreshed *apiclient.Reg
 	written := cli.WrittenOf(resource.Path(id, ""), "refreshed", refreshed.Header)
 	written.RID = refreshed.RID
 	written.Lifetime = cli.WholeSeconds(refreshed.Granted)
+	written.Visibility = refreshed.Visibility
 
 	table := cli.Table{Head: []string{"AGENT", "EXPIRES", "+INDEX"}}
 	table.Add(id, written.ExpiresAt, written.Index)

@@ -153,7 +153,7 @@ func describe(r *apiclient.Registration) cli.Table {
 	add(byDirectory, "verification", verificationState(provenance))
 	add(byDirectory, "probe", probeResult(provenance.Verification.Probe))
 	add(byDirectory, "kind", r.Kind)
-	add(byDirectory, "visibility", provenance.Visibility)
+	add(byDirectory, "visibility", audience(provenance.Visibility))
 	add(byDirectory, "registered", cli.FormatMillis(r.RegisteredAt))
 	add(byDirectory, "updated", cli.FormatMillis(r.UpdatedAt))
 	add(byDirectory, "expires", cli.FormatMillis(r.ExpiresAt))
@@ -180,6 +180,20 @@ func describe(r *apiclient.Registration) cli.Table {
 	}
 
 	return t
+}
+
+// audience returns a visibility with the domains that see the registration.
+func audience(visibility string) string {
+	switch {
+	case visibility == visibleInDomain:
+		return visibility + " (no other domain sees it)"
+	case visibility == visibleInMesh:
+		return visibility + " (each peer to which the domain exports sees it)"
+	case visibility != "":
+		return visibility + " (each of them to which the domain exports sees it)"
+	}
+
+	return ""
 }
 
 // addRegistrant adds who registered the contents, and the other identities that take part. The

@@ -13,7 +13,6 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/names"
-	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // The values of --on-exit.
@@ -126,6 +125,7 @@ func (r *registrant) run(ctx context.Context, keep bool) (err error) {
 		return err
 	}
 
+	r.noteVisibility(registered.Visibility)
 	r.noteEndpoints(ctx, claims.endpoints)
 
 	if !keep {
@@ -152,25 +152,29 @@ func (r *registrant) report(registered *apiclient.Registered) error {
 		r.session.Note("Lifetime granted: %d s instead of %d s.", granted, asked)
 	}
 
-	body := strictjson.AppendText([]byte{'{'}, "agent", r.keeper.Agent)
-	body = strictjson.AppendText(body, "rid", registered.RID)
-	body = strictjson.AppendText(body, "href", registered.Href)
-	body = strictjson.AppendText(body, "result", result)
+	written := cli.WrittenOf(registered.Href, result, registered.Header)
+	written.Agent, written.RID, written.Lifetime = r.keeper.Agent, registered.RID, granted
+	written.Visibility = registered.Visibility
 
-	body = strictjson.AppendUint(body, "lt", granted)
-	if index := registered.Index(); index != "" {
-		body = strictjson.AppendText(body, "index", index) // for --min
-	}
+	table := cli.Table{Head: []string{"AGENT", "RID", "RESULT", "LIFETIME", "VISIBILITY", "+INDEX"}}
+	table.Add(written.Agent, written.RID, result, strconv.FormatUint(granted, 10), written.Visibility, written.Index)
 
-	body = append(body, "}\n"...)
-
-	return r.session.Print(cli.Answer{Body: body, Table: cli.Table{
-		Head: []string{"AGENT", "RID", "RESULT", "LIFETIME", "+INDEX"},
-		Rows: [][]string{{
-			r.keeper.Agent, registered.RID, result, strconv.FormatUint(granted, 10), registered.Index(),
-		}},
-	}})
+	return r.session.PrintValue(written, "", table)
 }
+
+// noteVisibility notes that peers don't see the registration, unless that was asked for.
+func (r *registrant) noteVisibility(visibility string) {
+	if visibility == visibleInDomain && r.keeper.Options.Visibility == "" {
+		r.session.Note("Note: no other domain sees %s; --visibility mesh shows it to the peers that the domain exports to",
+			r.keeper.Agent)
+	}
+}
+
+// The visibilities that name no peer.
+var (
+	visibleInDomain = directory.Visibility{}.String()
+	visibleInMesh   = directory.Visibility{Mesh: true}.String()
+)
 
 // checkName refuses a name that no directory accepts, and notes a space inside of one: it is
 // hard to see and to type.

@@ -9,14 +9,16 @@ import (
 // A Written is what a change did, for -o json: of an answer without a body, as far as its
 // header tells.
 type Written struct {
-	Href      string `json:"href"`
-	RID       string `json:"rid,omitempty"`
-	Subject   string `json:"subject,omitempty"` // the node, domain or key that was changed
-	Result    string `json:"result"`
-	Revision  uint64 `json:"revision,omitempty"`
-	Index     string `json:"index,omitempty"` // for --min
-	Lifetime  uint64 `json:"lt,omitempty"`    // in seconds
-	ExpiresAt string `json:"expires_at,omitempty"`
+	Agent      string `json:"agent,omitempty"` // of a registration
+	RID        string `json:"rid,omitempty"`
+	Href       string `json:"href"`
+	Subject    string `json:"subject,omitempty"` // the node, domain or key that was changed
+	Result     string `json:"result"`
+	Lifetime   uint64 `json:"lt,omitempty"` // in seconds
+	ExpiresAt  string `json:"expires_at,omitempty"`
+	Visibility string `json:"visibility,omitempty"`
+	Revision   uint64 `json:"revision,omitempty"`
+	Index      string `json:"index,omitempty"` // for --min
 }
 
 // WrittenOf returns the outcome of a change of a resource from the header of its answer.
