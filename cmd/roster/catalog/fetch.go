@@ -173,7 +173,7 @@ func (l *listReader) addItems(body []byte) error {
 }
 
 func fetchFailure(at *url.URL, err error) error {
-	failure := cli.Failed(cli.ExitFailed, "cannot fetch %s: %w", at, err)
+	failure := cli.Failed(cli.ExitFailed, "cannot fetch %s: %s", at, cli.NetworkCause(err))
 	if gateway.RuleOf(err) == gateway.RuleAddress {
 		failure = failure.WithHint(fetch.HintAddress)
 	}

@@ -165,7 +165,7 @@ func failureOfTransport(err error) *Failure {
 
 	case errors.As(err, &request):
 		failure.Code = ExitUnavailable
-		failure.Message = "no response from the directory: " + FirstLine(request.Err.Error())
+		failure.Message = "no response from the directory: " + NetworkCause(request)
 
 		failure.Hint = "Check that the node is running and --address (or ROSTER_ADDRESS) is right. " +
 			"Any node of the domain will do."

@@ -79,17 +79,28 @@ func (v *agentVerification) run(ctx context.Context, session connect.Session) er
 
 	verdict := probe.Judge(differences, err)
 	if verdict.State == directory.ProbeUnreachable {
-		failure := cli.Failed(cli.ExitUnavailable, "cannot fetch the description of %s from %s: %w", v.id, at, err)
-		if gateway.RuleOf(err) == gateway.RuleAddress {
-			failure = failure.WithHint(fetch.HintAddress)
-		}
-
-		return failure
+		return v.unreachable(at, err)
 	}
 
 	return v.report(session, differences, map[string]any{
 		"agent": contents.Agent, "rid": registration.RID(), "at": at, "state": verdict.State,
 	})
+}
+
+// unreachable is the failure to fetch the agent's own description.
+func (v *agentVerification) unreachable(at string, err error) error {
+	failure := cli.Failed(cli.ExitUnavailable, "cannot fetch the description of %s from %s: %s", v.id, at,
+		cli.NetworkCause(err))
+
+	switch gateway.RuleOf(err) {
+	case gateway.RuleAddress:
+		return failure.WithHint(fetch.HintAddress)
+	case "":
+		return failure.WithHint("The command fetches it from this machine, at the base that is registered. " +
+			"The sample agents of roster dev have no server.")
+	}
+
+	return failure
 }
 
 // judgeBy returns a judge of SVIDs by the bundle of a domain that the directory holds. It is nil
