@@ -86,9 +86,16 @@ func ridOf(entry *directory.Entry) directory.RID {
 func (w *Writer) Foreign(entry *directory.Entry) error {
 	refused := &problem.Refusal{Err: directory.Refuse(directory.ForeignRegistration,
 		"this is a copy of a registration of %s, and can be changed only there", entry.Origin)}
+	member := func(name, value string) {
+		refused.Members = append(refused.Members, strictjson.Member{Name: name, Value: strictjson.AppendString(nil, value)})
+	}
+
+	member("origin_authority", entry.Origin.Name())
+
 	if href := w.Reader.Render.OriginHref(entry); href != "" {
 		refused.Err.Detail += ". The original is at " + href
-		refused.Members = []strictjson.Member{{Name: "origin_href", Value: strictjson.AppendString(nil, href)}}
+
+		member("origin_href", href)
 	}
 
 	return refused

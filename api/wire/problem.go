@@ -17,6 +17,8 @@ type Problem struct {
 	RequestID string `json:"correlation_id"`
 	// RetryAfterSeconds is the time after which a repetition may succeed.
 	RetryAfterSeconds int `json:"retry_after"`
+	// OriginAuthority is the domain of a registration that is changed there alone.
+	OriginAuthority string `json:"origin_authority"`
 	// OriginHref is where a registration of another domain is changed.
 	OriginHref string `json:"origin_href"`
 	// Policies are those that decided.

@@ -58,6 +58,9 @@ func TestRegisterNotesTheGrantedLifetime(t *testing.T) {
 	}
 }
 
+// A change of another domain's registration is suggested at the saved context of that domain, by
+// its name or an address there, and otherwise at the domain's address.
+//
 // Requirement: OPS-006
 func TestAForeignRegistrationSuggestsItsOrigin(t *testing.T) {
 	w := newWorld(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -65,10 +68,31 @@ func TestAForeignRegistrationSuggestsItsOrigin(t *testing.T) {
 		w.WriteHeader(http.StatusForbidden)
 		_, _ = io.WriteString(w,
 			`{"type":"/problems/foreign-registration","detail":"only its origin changes it",`+
-				`"origin_href":"https://ad.beta.test/ad/r/x"}`)
+				`"origin_authority":"beta.test","origin_href":"https://ad.beta.test/ad/r/x"}`)
 	})
-	if code, _, errs := w.run("deregister", "weather"); code != 4 ||
-		!strings.HasSuffix(errs, "\nTry: roster --address https://ad.beta.test deregister weather\n") {
-		t.Errorf("exit code %d: %s", code, errs)
+	suggests := func(command string, args ...string) {
+		t.Helper()
+
+		if code, _, errs := w.run(args...); code != 4 || !strings.HasSuffix(errs, "\nTry: roster "+command+"\n") {
+			t.Errorf("%q: exit code %d: %s", args, code, errs)
+		}
 	}
+	save := func(args ...string) {
+		t.Helper()
+
+		if code, _, errs := w.run(append([]string{"context"}, args...)...); code != 0 {
+			t.Fatalf("%q: exit code %d: %s", args, code, errs)
+		}
+	}
+	at := "--address https://ad.beta.test --domain beta.test "
+
+	save("set", "alpha")
+	suggests(at+"deregister weather", "deregister", "weather")
+	suggests(at+"transfer weather --accept", "transfer", "weather", "--accept")
+
+	save("set", "at beta", "--address", "https://ad2.beta.test,https://ad.beta.test", "--domain", "")
+	suggests("--context 'at beta' refresh weather", "refresh", "weather")
+
+	save("set", "beta", "--address", "https://elsewhere.beta.test", "--domain", "beta.test")
+	suggests("--context beta deregister weather", "deregister", "weather")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -69,19 +70,48 @@ func deregisterCommand(session connect.Session) *cobra.Command {
 }
 
 // explainRefusal adds the command that helps to a refused change: the same change at the
-// origin, a lookup, or the registration's provenance.
-func explainRefusal(session connect.Session, err error, verb, id string) error {
+// origin, a lookup, or the registration's provenance. The arguments of the change begin with its
+// verb and the registration's id.
+func explainRefusal(session connect.Session, err error, args ...string) error {
 	var response *apiclient.Error
 	if errors.As(err, &response) && response.Code == string(directory.ForeignRegistration) {
-		if at, parseErr := url.Parse(response.OriginHref); parseErr == nil && at.Host != "" {
-			atOrigin := session.Program + " --address https://" + cli.ShellQuote(at.Host) + " " + verb + " " +
-				cli.ShellQuote(id)
-
-			return cli.FailureOf(err).WithNext(atOrigin)
-		}
+		return changeAtOrigin(session, response, args)
 	}
 
+	id := args[1]
 	err = resource.SuggestLookup(session, err, id)
 
 	return cli.Suggest(err, cli.ExitRefused, session.CommandLine("get", id, "--provenance"))
+}
+
+// changeAtOrigin is the failure to change another domain's registration. It suggests the saved
+// context of that domain, which has an identity and the bundle too, else the domain's address.
+func changeAtOrigin(session connect.Session, response *apiclient.Error, args []string) error {
+	failure := cli.FailureOf(response)
+
+	at, err := url.Parse(response.OriginHref)
+	if err != nil {
+		at = &url.URL{}
+	}
+
+	words := []string{session.Program}
+
+	if saved := session.ContextOf(response.OriginAuthority, at.Host); saved != "" {
+		words = append(words, "--context", cli.ShellQuote(saved))
+	} else if at.Host != "" {
+		failure = failure.WithHint("It takes an identity that may change it there, and that domain's bundle.")
+		words = append(words, "--address", "https://"+cli.ShellQuote(at.Host))
+
+		if response.OriginAuthority != "" {
+			words = append(words, "--domain", cli.ShellQuote(response.OriginAuthority))
+		}
+	} else {
+		return failure
+	}
+
+	for _, arg := range args {
+		words = append(words, cli.ShellQuote(arg))
+	}
+
+	return failure.WithNext(strings.Join(words, " "))
 }

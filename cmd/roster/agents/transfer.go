@@ -2,6 +2,7 @@ package agents
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -60,7 +61,7 @@ operator, until the new owner registers it.`,
 			}
 
 			if err := t.run(c.Context(), session, client, args[0]); err != nil {
-				return explainRefusal(session, err, "transfer", args[0])
+				return explainRefusal(session, err, append([]string{"transfer", args[0]}, t.step()...)...)
 			}
 
 			return nil
@@ -104,6 +105,24 @@ func (t *transfer) check() error {
 	}
 
 	return nil
+}
+
+// step returns the flags of the step.
+func (t *transfer) step() []string {
+	switch {
+	case t.force:
+		return []string{"--to", t.to, "--force"}
+	case t.accept:
+		return []string{"--accept"}
+	case t.decline:
+		return []string{"--decline"}
+	case t.withdraw:
+		return []string{"--withdraw"}
+	case t.life != 0:
+		return []string{"--to", t.to, "--expires-in", strconv.FormatInt(int64(t.life/time.Second), 10)}
+	}
+
+	return []string{"--to", t.to}
 }
 
 // run makes the step.

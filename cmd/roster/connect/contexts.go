@@ -4,9 +4,11 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -136,4 +138,29 @@ func (s contextStore) write(saved contexts) error {
 	}
 
 	return nil
+}
+
+// ContextOf returns the name of a saved context for a domain: one that names it, else one with an
+// address at host, HOST[:PORT]. It returns nothing if there is none, or the contexts can't be read.
+func (s Session) ContextOf(domain, host string) string {
+	saved, err := s.settings.store.read()
+	if err != nil {
+		return ""
+	}
+
+	for _, name := range saved.names() {
+		if domain != "" && saved.All[name].Domain == domain {
+			return name
+		}
+	}
+
+	for _, name := range saved.names() {
+		for address := range strings.SplitSeq(saved.All[name].Address, ",") {
+			if at, err := url.Parse(strings.TrimSpace(address)); err == nil && host != "" && at.Host == host {
+				return name
+			}
+		}
+	}
+
+	return ""
 }
