@@ -180,7 +180,8 @@ func TestForeignRegistrationsAreReadOnly(t *testing.T) {
 			for _, target := range []string{"/ad/r/beta.test/" + rid(1), "/ad/r/" + rid(1), "/ad/r/beta-one"} {
 				body := wantStatus(t, ask(t, s, caller, method, target, ""), 403)
 				if body["type"] != publicURL+"/problems/foreign-registration" ||
-					body["origin_authority"] != "beta.test" || body["origin_href"] != "https://ad.beta.test:8401/ad/r/"+rid(1) {
+					body["origin_authority"] != "beta.test" ||
+					body["origin_href"] != "https://ad.beta.test:8401/ad/r/"+rid(1) {
 					t.Errorf("%s %s by %s: %v", method, target, caller, body)
 				}
 			}

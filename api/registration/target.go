@@ -87,7 +87,8 @@ func (w *Writer) Foreign(entry *directory.Entry) error {
 	refused := &problem.Refusal{Err: directory.Refuse(directory.ForeignRegistration,
 		"this is a copy of a registration of %s, and can be changed only there", entry.Origin)}
 	member := func(name, value string) {
-		refused.Members = append(refused.Members, strictjson.Member{Name: name, Value: strictjson.AppendString(nil, value)})
+		refused.Members = append(refused.Members,
+			strictjson.Member{Name: name, Value: strictjson.AppendString(nil, value)})
 	}
 
 	member("origin_authority", entry.Origin.Name())

@@ -60,7 +60,8 @@ var rules = map[directory.Problem]Rule{
 	directory.Forbidden: {403, "Forbidden", "forbidden", "Forbidden", 0,
 		"The caller is authenticated but not permitted to do this. If policy decided, the detail names the policies."},
 	directory.ForeignRegistration: {403, "Registration of another domain", "forbidden", "Forbidden", 0,
-		"This is a copy of another domain's registration. Change it at its origin; origin_authority is its domain, and origin_href its URL."},
+		"This is a copy of another domain's registration. Change it at its origin; origin_authority is its domain, " +
+			"and origin_href its URL."},
 	directory.CapabilityNotPermitted: {403, "Capability not permitted", "forbidden", "Forbidden", 0,
 		"Policy doesn't permit the owner to claim the capability in the detail, by its name, type or tags. " +
 			"Register without it, or ask the directory's operator."},

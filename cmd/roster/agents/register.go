@@ -165,8 +165,8 @@ func (r *registrant) report(registered *apiclient.Registered) error {
 // noteVisibility notes that peers don't see the registration, unless that was asked for.
 func (r *registrant) noteVisibility(visibility string) {
 	if visibility == visibleInDomain && r.keeper.Options.Visibility == "" {
-		r.session.Note("Note: no other domain sees %s; --visibility mesh shows it to the peers that the domain exports to",
-			r.keeper.Agent)
+		r.session.Note("Note: no other domain sees %s; --visibility mesh shows it to the peers to which the domain "+
+			"exports", r.keeper.Agent)
 	}
 }
 

@@ -12,7 +12,8 @@ import (
 func TestANetworkFailureNamesItsCause(t *testing.T) {
 	get := func(err error) error { return &url.Error{Op: "Get", URL: "https://weather.example/", Err: err} }
 	dial := func(err error) error {
-		return get(&net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9}, Err: err})
+		at := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9}
+		return get(&net.OpError{Op: "dial", Net: "tcp", Addr: at, Err: err})
 	}
 
 	for want, err := range map[string]error{
