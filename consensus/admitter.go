@@ -161,14 +161,18 @@ func (a *admitter) declare(ctx context.Context, from spiffeid.ID, request *messa
 	return err
 }
 
-// answerJoin answers a join request: as the leader with its outcome, otherwise with the
-// leader's address.
+// answerJoin answers a join request: as the leader with its outcome, otherwise with the leader's
+// address, if this member knows that the node is a member or admitted.
 func (a *admitter) answerJoin(ctx context.Context, from spiffeid.ID, request *message.JoinRequest) *message.JoinAnswer {
 	if len(a.group.servers()) == 0 {
 		return &message.JoinAnswer{Empty: a.own()}
 	}
 
 	if !a.group.leading.Load() {
+		if err := a.known(from); err != nil {
+			return refuseJoin(err)
+		}
+
 		if leader, ok := a.group.leader(); ok && leader.ID != a.cfg.Node {
 			return &message.JoinAnswer{Leader: &leader}
 		}
@@ -187,9 +191,28 @@ func (a *admitter) answerJoin(ctx context.Context, from spiffeid.ID, request *me
 		return &message.JoinAnswer{}
 	}
 
-	r := message.ReplyOf(directory.Outcome{}, err)
+	return refuseJoin(err)
+}
 
-	return &message.JoinAnswer{Problem: r.Problem, Detail: r.Detail}
+func refuseJoin(err error) *message.JoinAnswer {
+	reply := message.ReplyOf(directory.Outcome{}, err)
+
+	return &message.JoinAnswer{Problem: reply.Problem, Detail: reply.Detail}
+}
+
+// known refuses a node that is neither a member nor admitted. It learns nothing of the group,
+// neither versions nor addresses.
+func (a *admitter) known(from spiffeid.ID) error {
+	members := a.group.servers()
+	if isMember(members, from) {
+		return nil
+	}
+
+	return a.checkAdmission(from, members)
+}
+
+func isMember(members []server, id spiffeid.ID) bool {
+	return slices.ContainsFunc(members, func(m server) bool { return m.ID == id })
 }
 
 // checkListeners refuses listeners that no node of this release declares.
@@ -242,12 +265,8 @@ func (a *admitter) check(from spiffeid.ID, request *message.JoinRequest) error {
 		return directory.Refuse(directory.BadRequest, "%s declares: %w", from, err)
 	}
 
-	// A node that isn't admitted learns nothing of the group, neither versions nor addresses.
-	member := slices.ContainsFunc(all, func(m server) bool { return m.ID == from })
-	if !member {
-		if err := a.checkAdmission(from, all); err != nil {
-			return err
-		}
+	if err := a.known(from); err != nil {
+		return err
 	}
 
 	if err := request.Reads.Lacks(a.replica.Written()); err != nil {
@@ -260,7 +279,7 @@ func (a *admitter) check(from spiffeid.ID, request *message.JoinRequest) error {
 		}
 	}
 
-	if !member && len(all) >= maxMembers {
+	if !isMember(all, from) && len(all) >= maxMembers {
 		return directory.Refuse(directory.Conflict, "the domain has %d members already", len(all))
 	}
 

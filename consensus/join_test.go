@@ -633,6 +633,43 @@ func TestHandingOverUnderLoadFailsNoWrite(t *testing.T) {
 	})
 }
 
+// A follower names the leader to members and to admitted nodes, and to no other.
+//
+// Requirement: SEC-011
+func TestOnlyAdmittedNodesLearnTheLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+		leader, follower := d.leader()
+		newcomer := must(alphaNode("n9"))
+
+		ask := func(from spiffeid.ID) *message.JoinAnswer {
+			request := &message.JoinRequest{Address: "n9.alpha.test:7000"}
+
+			return d.nodes[follower].joins.answerJoin(t.Context(), from, request)
+		}
+
+		for _, from := range []spiffeid.ID{newcomer, spiffeid.RequireFromString("spiffe://beta.test/roster/node/n1")} {
+			if got := ask(from); got.Leader != nil || got.Problem != directory.Forbidden {
+				t.Errorf("%s is answered %+v", from, got)
+			}
+		}
+
+		if got := ask(d.members[3-leader-follower].ID); got.Leader == nil {
+			t.Errorf("a member is answered %+v", got)
+		}
+
+		if err := d.nodes[follower].Admit(t.Context(), Admission{ID: newcomer}); err != nil {
+			t.Fatal(err)
+		}
+
+		eventually(t, "the follower has the admission", func() bool {
+			got := ask(newcomer)
+			return got.Leader != nil && got.Leader.ID == d.members[leader].ID
+		})
+	})
+}
+
 func TestStrangersGetNoFurtherThanTheDoor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 1, nil)

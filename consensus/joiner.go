@@ -204,6 +204,9 @@ func (j *joiner) requestJoin(ctx context.Context) error {
 	}
 
 	err := errors.New("no node of the domain is in reach")
+
+	var refused error // by a member whose knowledge may be old
+
 	empty := map[spiffeid.ID]*message.JoinRequest{}
 
 	asked := map[string]bool{word.Address: true}
@@ -225,7 +228,7 @@ func (j *joiner) requestJoin(ctx context.Context) error {
 		case answer.Done:
 			return j.storage.enter()
 		case answer.Problem != "":
-			return directory.Refuse(answer.Problem, "%s", answer.Detail)
+			refused = directory.Refuse(answer.Problem, "%s", answer.Detail)
 		case answer.Leader != nil:
 			doors = append([]string{answer.Leader.Address}, doors...)
 			err = fmt.Errorf("the leader, %s, does not answer at %s", answer.Leader.ID, answer.Leader.Address)
@@ -234,6 +237,10 @@ func (j *joiner) requestJoin(ctx context.Context) error {
 		default:
 			err = errNoLeader
 		}
+	}
+
+	if refused != nil {
+		return refused
 	}
 
 	if j.cfg.Expect > 0 && len(j.group.servers()) == 0 {

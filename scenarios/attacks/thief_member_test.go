@@ -483,14 +483,22 @@ func TestARemovedMemberIsAStranger(t *testing.T) {
 		t.Errorf("a node that was never admitted: %d %s %v", status, answer, err)
 	}
 
-	// The open door: a request to join is answered, and refused before the versions of the group are named.
+	// The open door: a request to join is answered, and refused before the leader and the versions of the
+	// group are named, by followers too.
 	join := clientOf(t, m.trusting(m.mintNode("9"), "http/1.1"))
 	body, err := cbor.Marshal(map[int]any{1: "127.0.0.1:1", 8: map[int]any{1: 2, 2: 2, 3: 1}})
 	must(t, err)
 
-	status, answer, err = ask(t.Context(), join, http.MethodPost, "https://"+leader.Raft+"/v1/join", body)
-	if err != nil || status != http.StatusOK || !bytes.Contains(answer, []byte("is not admitted")) {
-		t.Errorf("a request to join: %d %q %v", status, answer, err)
+	for _, node := range m.Domains[0].Nodes {
+		if node.ID == gone.ID {
+			continue
+		}
+
+		status, answer, err = ask(t.Context(), join, http.MethodPost, "https://"+node.Raft+"/v1/join", body)
+		if err != nil || status != http.StatusOK || !bytes.Contains(answer, []byte("is not admitted")) ||
+			bytes.Contains(answer, []byte(leader.ID)) {
+			t.Errorf("a request to join: %d %q %v", status, answer, err)
+		}
 	}
 }
 
