@@ -126,9 +126,9 @@ func (p *preparer) prepare(req *message.Request) (*state.Command, error) {
 	case req.Spend != nil:
 		return &state.Command{}, nil // which has the proof beside it
 	case req.Claim != nil:
-		return &state.Command{Claim: req.Claim}, req.Claim.Check()
+		return &state.Command{Claim: req.Claim}, p.checkClaim(req.Claim)
 	case req.Settle != nil:
-		return &state.Command{Settle: req.Settle}, req.Settle.Check()
+		return &state.Command{Settle: p.withinShare(req.Settle)}, req.Settle.Check()
 	case req.Attest != nil:
 		return p.prepareKey(req.Attest)
 	case req.Revoke != nil:
@@ -136,6 +136,34 @@ func (p *preparer) prepare(req *message.Request) (*state.Command, error) {
 	}
 
 	return nil, directory.Refuse(directory.BadRequest, "unknown request: the member that sent it runs another release")
+}
+
+// checkClaim refuses an Idempotency-Key that is malformed or has no share left.
+func (p *preparer) checkClaim(claim *state.Claim) error {
+	if err := claim.Check(); err != nil {
+		return err
+	}
+
+	p.replica.mu.RLock()
+	defer p.replica.mu.RUnlock()
+
+	return p.replica.state.CheckClaim(claim)
+}
+
+// withinShare returns the outcome of an invocation, without its answer if the caller's share of the
+// answers is used up.
+func (p *preparer) withinShare(settle *state.Settle) *state.Settle {
+	p.replica.mu.RLock()
+	defer p.replica.mu.RUnlock()
+
+	if p.replica.state.KeepsAnswer(settle) {
+		return settle
+	}
+
+	bare := *settle
+	bare.Answer = nil
+
+	return &bare
 }
 
 // checkBundle refuses a peer's bundle that is too large, older than the one in force, or that another

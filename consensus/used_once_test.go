@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,5 +95,109 @@ func TestAProofIsKnownToAllMembers(t *testing.T) {
 		_, err := d.nodes[leader].Register(t.Context(), ask)
 		problem(t, err, directory.Replayed)
 		d.settled()
+	})
+}
+
+// All other domains together have half of the Idempotency-Keys. The leader refuses further ones before
+// they are in the log, and the own domain's callers still get theirs.
+//
+// Requirement: SEC-004, AI-012
+func TestOtherDomainsHaveAShareOfTheKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 1, nil)
+		d.ready()
+
+		claim := func(caller directory.Hash, number uint32) *state.Claim {
+			one := claimOf(1, 1, 1)
+			one.Caller = caller
+			one.Key = directory.HashOf(fmt.Append(caller[:], number))
+
+			return one
+		}
+
+		const domains, each = 8, 1 << 12
+
+		var commands []state.Command
+		for i := range uint32(domains * each) {
+			caller := directory.ForeignClaimant(fmt.Sprintf("d%d.test", i/each))
+			commands = append(commands, state.Command{Claim: claim(caller, i)})
+		}
+
+		replica := d.nodes[0].Replica
+		batch := &state.Batch{Version: replica.Written().Log, Time: time.Now().UnixMilli(), Commands: commands}
+
+		replica.mu.Lock()
+		_, err := replica.state.Apply(batch, func() {})
+		replica.mu.Unlock()
+
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		before := d.nodes[0].group.raft.LastIndex()
+
+		_, err = d.nodes[0].Claim(t.Context(), directory.Claim(*claim(directory.ForeignClaimant("new.test"), 1)))
+		problem(t, err, directory.Unavailable)
+
+		if added := d.nodes[0].group.raft.LastIndex() - before; added > 0 {
+			t.Errorf("the refusal left %d entries in the log", added)
+		}
+
+		_, err = d.nodes[0].Claim(t.Context(), directory.Claim(*commands[0].Claim))
+		if err != nil {
+			t.Errorf("a key that is known: %v", err)
+		}
+
+		if _, err := d.nodes[0].Claim(t.Context(), directory.Claim(*claim(directory.Hash{99}, 1))); err != nil {
+			t.Errorf("a key of the own domain: %v", err)
+		}
+	})
+}
+
+// One other domain has an eighth of the memory for answers to Idempotency-Keys. A key whose answer
+// has no room stays used.
+//
+// Requirement: SEC-004, AI-012
+func TestADomainHasAShareOfTheAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 1, nil)
+		d.ready()
+
+		kept := func(caller directory.Hash, number int) bool {
+			claim := directory.Claim(*claimOf(1, 1, 1))
+			claim.Caller = caller
+			claim.Key = directory.HashOf(fmt.Append(caller[:], number))
+
+			if _, err := d.nodes[0].Claim(t.Context(), claim); err != nil {
+				t.Fatal(err)
+			}
+
+			if err := d.nodes[0].Settle(t.Context(), directory.Settlement{Key: claim.Key, Holder: claim.Holder,
+				Answer: &directory.StoredAnswer{Status: 200, Body: make([]byte, state.MaxAnswer)}}); err != nil {
+				t.Fatal(err)
+			}
+
+			claim.Holder = directory.Hash{2}
+			answer, err := d.nodes[0].Claim(t.Context(), claim)
+
+			if answer == nil && directory.ProblemOf(err) != directory.KeySpent {
+				t.Fatalf("a repetition: %v", err)
+			}
+
+			return answer != nil
+		}
+
+		answers := 0
+		for answers < 100 && kept(directory.ForeignClaimant("beta.test"), answers) {
+			answers++
+		}
+
+		if answers != 64 {
+			t.Errorf("%d answers of a domain are kept, want 64", answers)
+		}
+
+		if !kept(directory.ForeignClaimant("gamma.test"), 0) || !kept(directory.Hash{99}, 0) {
+			t.Error("the answer of another domain, or of a caller of this one, is not kept")
+		}
 	})
 }

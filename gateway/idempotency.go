@@ -68,7 +68,7 @@ func (i *invocation) runOnce(ctx context.Context) (*invoke.Reply, error) {
 func (i *invocation) claim(limit time.Duration) directory.Claim {
 	return directory.Claim{
 		Key:    i.keyHash(),
-		Caller: hash(i.claimant()),
+		Caller: i.claimant(),
 		Body:   hash(i.in.Operation, string(i.in.Body)),
 		Holder: hash(rand.Text()),
 		Lease:  uint32((limit + leaseBeyond) / time.Second),
@@ -78,12 +78,12 @@ func (i *invocation) claim(limit time.Duration) directory.Claim {
 
 // claimant returns the party whose keys are bounded together: a foreign domain, however many
 // identities it has (rule S3), or one identity of the own domain.
-func (i *invocation) claimant() string {
+func (i *invocation) claimant() directory.Hash {
 	if i.in.Party.Kind == limit.Foreign {
-		return "domain " + i.in.Party.Group
+		return directory.ForeignClaimant(i.in.Party.Group)
 	}
 
-	return i.in.Caller.String()
+	return hash(i.in.Caller.String())
 }
 
 // keyHash is of the key's text, of whose it is and for which agent.

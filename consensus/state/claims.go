@@ -20,6 +20,14 @@ const (
 	maxAnswerHeader = 2 << 10  // bytes of an answer beside its body
 )
 
+// Shares of these bounds, which the leader checks before a command is in the log: apply takes
+// whatever the log has.
+const (
+	maxForeignClaims  = maxClaims / 2  // of all other domains together
+	maxForeignAnswers = maxAnswers / 2 // of all other domains together
+	maxAnswersEach    = maxAnswers / 8 // of one caller, or of one other domain
+)
+
 // claimed is a key that is known. It is never modified: a change puts another in its
 // place, so that a snapshot may read it while changes go on.
 type claimed struct {
@@ -54,26 +62,48 @@ type claims struct {
 	known map[directory.Hash]*claimed
 
 	// Derived from known.
-	queue table.Heap[due] // one for each
-	by    map[directory.Hash]int
+	queue table.Heap[due]             // one for each
+	by    map[directory.Hash]keyCount // by caller
+	other keyCount                    // of all other domains
 	bytes int
 }
 
+// A keyCount is the number of keys of a caller, and the bytes of the answers that are kept for them.
+type keyCount struct{ keys, bytes int }
+
 func newClaims() claims {
-	return claims{known: map[directory.Hash]*claimed{}, by: map[directory.Hash]int{}}
+	return claims{known: map[directory.Hash]*claimed{}, by: map[directory.Hash]keyCount{}}
+}
+
+// count adds keys and bytes, which may be negative, to a caller's count.
+func (c *claims) count(caller directory.Hash, keys, bytes int) {
+	c.bytes += bytes
+
+	held := c.by[caller]
+	held.keys += keys
+	held.bytes += bytes
+	c.by[caller] = held
+
+	if held.keys == 0 {
+		delete(c.by, caller)
+	}
+
+	if directory.IsForeignClaimant(caller) {
+		c.other.keys += keys
+		c.other.bytes += bytes
+	}
 }
 
 // add puts a key that is not known.
 func (c *claims) add(k *claimed) {
 	c.known[k.Key] = k
 	c.queue.Push(due{k.Until, k.Key})
-	c.by[k.Caller]++
-	c.bytes += k.Answer.size()
+	c.count(k.Caller, 1, k.Answer.size())
 }
 
 // replace puts a changed key in the place of a known one.
 func (c *claims) replace(k *claimed) {
-	c.bytes += k.Answer.size() - c.known[k.Key].Answer.size()
+	c.count(k.Caller, 0, k.Answer.size()-c.known[k.Key].Answer.size())
 	c.known[k.Key] = k
 }
 
@@ -100,12 +130,35 @@ func (c *claims) forget(now int64) {
 		}
 
 		delete(c.known, k.Key)
-
-		c.bytes -= k.Answer.size()
-		if c.by[k.Caller]--; c.by[k.Caller] == 0 {
-			delete(c.by, k.Caller)
-		}
+		c.count(k.Caller, -1, -k.Answer.size())
 	}
+}
+
+// CheckClaim refuses a new key for which other domains have no share left.
+func (s *State) CheckClaim(wanted *Claim) error {
+	if s.claims.known[wanted.Key] != nil || !directory.IsForeignClaimant(wanted.Caller) ||
+		s.claims.other.keys < maxForeignClaims {
+		return nil
+	}
+
+	return directory.Refuse(directory.Unavailable,
+		"other domains use as many Idempotency-Keys as they may together; nothing was sent; retry later or without a key")
+}
+
+// KeepsAnswer reports whether an answer is within the shares of its caller. If it is not, the key
+// stays used, without the answer.
+func (s *State) KeepsAnswer(word *Settle) bool {
+	claim := s.claims.known[word.Key]
+	if claim == nil || word.Answer == nil {
+		return true
+	}
+
+	size := word.Answer.size()
+	if directory.IsForeignClaimant(claim.Caller) && s.claims.other.bytes+size > maxForeignAnswers {
+		return false
+	}
+
+	return s.claims.by[claim.Caller].bytes+size <= maxAnswersEach
 }
 
 // claim is first come, first served, as names are.
@@ -113,7 +166,7 @@ func (c *claims) claim(wanted *Claim, now int64) (directory.Outcome, error) {
 	k := &claimed{Key: wanted.Key, Caller: wanted.Caller, Body: wanted.Body, Holder: wanted.Holder,
 		Until: now + int64(max(wanted.Window, wanted.Lease)), Leased: now + int64(wanted.Lease)}
 	switch old := c.known[wanted.Key]; {
-	case old == nil && c.by[wanted.Caller] >= maxClaimsEach:
+	case old == nil && c.by[wanted.Caller].keys >= maxClaimsEach:
 		return directory.Outcome{}, directory.Refuse(directory.RateLimited,
 			"you have used %d Idempotency-Keys within their window, as many as one caller may; nothing was sent: "+
 				"wait for some to end", maxClaimsEach)

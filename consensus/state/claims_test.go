@@ -162,3 +162,38 @@ func TestKeysAreBounded(t *testing.T) {
 		t.Errorf("once they have ended: %v", err)
 	}
 }
+
+// The shares of other domains are counted of what is there: keys that end give them back, and a
+// restored member counts as the others do.
+//
+// Requirement: SEC-004, AI-012
+func TestSharesOfKeysAreCounted(t *testing.T) {
+	d := newDrive(t)
+	beta := directory.ForeignClaimant("beta.test")
+	answer := &Answer{Status: 200, Body: make([]byte, MaxAnswer)}
+
+	claim := func(number byte, caller directory.Hash) {
+		d.at(1, Command{Claim: &Claim{directory.Hash{number}, caller, directory.Hash{}, directory.Hash{1}, 60, 600}})
+		d.at(1, Command{Settle: &Settle{directory.Hash{number}, directory.Hash{1}, false, answer}})
+	}
+	claim(1, beta)
+	claim(2, beta)
+	claim(3, directory.Hash{99})
+
+	back, err := readSnapshot(bytes.NewReader(freeze(t, d.state)), alpha, index.New(), &Header{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, state := range []*State{d.state, back} {
+		if c := &state.claims; c.other != (keyCount{2, 2 * MaxAnswer}) || c.by[directory.Hash{99}] != (keyCount{1, MaxAnswer}) {
+			t.Errorf("other domains hold %+v, and the callers %+v", c.other, c.by)
+		}
+	}
+
+	d.at(5000, Command{Issue: &Issue{}})
+
+	if c := &d.state.claims; c.other != (keyCount{}) || len(c.by) != 0 {
+		t.Errorf("other domains hold %+v, and the callers %+v, of keys that have ended", c.other, c.by)
+	}
+}
