@@ -11,6 +11,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/span"
+	"github.com/roster-mesh/roster/limit"
 )
 
 // quietWriter takes answers and forgets them.
@@ -33,7 +34,7 @@ func BenchmarkTracedLookup(b *testing.B) {
 			sdk.WithBatcher(tracetest.NewNoopExporter()))
 
 		b.Run(fmt.Sprint("sample=", share), func(b *testing.B) {
-			benchmarkLookup(b, span.NewTracer(provider, func() bool { return false }))
+			benchmarkLookup(b, span.NewTracer(provider, func(limit.Caller) bool { return false }))
 		})
 
 		if err := provider.Shutdown(b.Context()); err != nil {

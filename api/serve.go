@@ -14,6 +14,7 @@ import (
 	"github.com/roster-mesh/roster/api/wire"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/span"
+	"github.com/roster-mesh/roster/limit"
 )
 
 // answer takes every request to its answer: it finds the request's route, admits it, and has
@@ -47,7 +48,10 @@ func (s *Server) trace(call *request.Call, route *route) {
 		return
 	}
 
-	trusted := call.Identity.MemberOf(s.cfg.Domain) || route.who.level == levelNode && isNode(call.Identity)
+	var trusted *limit.Caller
+	if call.Identity.MemberOf(s.cfg.Domain) || route.who.level == levelNode && isNode(call.Identity) {
+		trusted = &call.Party
+	}
 
 	ctx, begun := s.cfg.Tracer.Request(call.Context(), call.Arrived, call.Header, trusted)
 	if !begun.IsRecorded() {

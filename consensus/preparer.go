@@ -147,7 +147,7 @@ func (p *preparer) checkClaim(claim *state.Claim) error {
 	p.replica.mu.RLock()
 	defer p.replica.mu.RUnlock()
 
-	return p.replica.state.CheckClaim(claim)
+	return p.replica.state.Claims().Check(claim)
 }
 
 // withinShare returns the outcome of an invocation, without its answer if the caller's share of the
@@ -156,7 +156,7 @@ func (p *preparer) withinShare(settle *state.Settle) *state.Settle {
 	p.replica.mu.RLock()
 	defer p.replica.mu.RUnlock()
 
-	if p.replica.state.KeepsAnswer(settle) {
+	if p.replica.state.Claims().KeepsAnswer(settle) {
 		return settle
 	}
 

@@ -33,7 +33,6 @@ const (
 	DefaultPerSecond     = 100.0    // invocations of one agent
 	DefaultKeyWindow     = 10 * time.Minute
 	maxItems             = 100 // of a batch
-	itemsAtOnce          = 8
 )
 
 // Config is the configuration of a Gateway. Guard is required; a field that is 0 has its
@@ -47,7 +46,7 @@ type Config struct {
 	Concurrent    int     // invocations of one agent at once
 	PerSecond     float64 // invocations of one agent
 	KeyWindow     time.Duration
-	Division      limit.Division // of the judgements
+	Division      limit.Division // of the judgements, and of each agent's places and rate
 	// Claims are the domain's; if it is nil, no Idempotency-Key is accepted.
 	Claims Claims
 	// Tokens are shown to agents beside the node's certificate; nil shows none.
@@ -86,7 +85,7 @@ func New(cfg Config) *Gateway {
 	gateway := &Gateway{cfg: cfg}
 	gateway.lifecycle.init()
 	gateway.judgements.init(cfg.Division)
-	gateway.rateLimits.init(cfg.Concurrent, cfg.PerSecond)
+	gateway.rateLimits.init(cfg.Concurrent, cfg.PerSecond, cfg.Division)
 	gateway.tokens.init(cfg.Tokens)
 
 	return gateway
@@ -214,7 +213,7 @@ func (i *invocation) judge(ctx context.Context, size int, judge func(*schema.Bud
 // one invokes the agent with one body. at is where in the request it stands, and
 // patient is whether it waits for its turn.
 func (i *invocation) one(ctx context.Context, body []byte, at string, patient bool) (*invoke.Reply, error) {
-	release, err := i.g.rateLimits.enter(ctx, i.e, patient)
+	release, err := i.g.rateLimits.enter(ctx, i.e, i.in.Party, patient)
 	if err != nil {
 		return nil, err
 	}

@@ -7,10 +7,12 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/invoke"
 	"github.com/roster-mesh/roster/gateway"
+	"github.com/roster-mesh/roster/limit"
 )
 
 // An agent has its place back after every invocation, however that ends: after each kind of
@@ -148,5 +150,114 @@ func misbehave(w http.ResponseWriter, r *http.Request) {
 		}
 	default:
 		io.WriteString(w, `{"text": "a"}`)
+	}
+}
+
+// Neither one caller nor one domain takes all places of an agent, by streams that are not read. A
+// batch of a caller whose share is used up waits, and others are answered meanwhile.
+//
+// Requirement: AI-040, SEC-004
+func TestPlacesOfAnAgentAreShared(t *testing.T) {
+	s := newStage(t, func(c *gateway.Config) { c.PerSecond = 1e6 })
+	e := aidip(t, s.agent(t, misbehave).URL, `"operations": [`+translate+`]`)
+
+	streams := func(callers ...limit.Caller) (held int) {
+		for _, caller := range callers {
+			for range gateway.DefaultConcurrent {
+				reply, err := s.Invoke(t.Context(), e, invoke.Request{Body: []byte(`{"text": "endless"}`), Stream: true,
+					Caller: directory.IdentityOf(beta), Party: caller})
+				if err != nil {
+					if directory.ProblemOf(err) != directory.RateLimited {
+						t.Fatal(err)
+					}
+
+					break
+				}
+
+				held++
+
+				t.Cleanup(func() { reply.Stream.Close() })
+			}
+		}
+
+		return held
+	}
+
+	of := func(domain string, count int) (callers []limit.Caller) {
+		for n := range count {
+			callers = append(callers, limit.Caller{Kind: limit.Foreign, ID: fmt.Sprint(domain, "/", n), Group: domain})
+		}
+
+		return callers
+	}
+
+	if held := streams(of("beta.test", 1)...); held != 4 {
+		t.Errorf("one identity of another domain holds %d of 64 places, want 4", held)
+	}
+
+	if held := streams(of("beta.test", 20)...); held != 4 {
+		t.Errorf("the others of its domain hold %d, want 4", held)
+	}
+
+	if held := streams(of("gamma.test", 1)...); held != 4 {
+		t.Errorf("an identity of a third domain holds %d, want 4", held)
+	}
+
+	busy := limit.Caller{Kind: limit.Own, ID: "busy"}
+	if held := streams(busy); held != 8 {
+		t.Errorf("an identity of the domain holds %d, want 8", held)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+
+	go func() {
+		_, err := s.Invoke(ctx, e, invoke.Request{Body: []byte(`[{"text": "a"}]`), Caller: directory.IdentityOf(beta),
+			Party: busy})
+		ended <- err
+	}()
+
+	if _, err := invokeAgent(s, e, "", `{"text": "a"}`); err != nil {
+		t.Errorf("another caller: %v", err)
+	}
+
+	cancel()
+
+	if err := <-ended; err == nil {
+		t.Error("a batch went beyond its caller's share")
+	}
+}
+
+// Neither one domain nor all other domains use up the rate of an agent.
+//
+// Requirement: AI-040, SEC-004
+func TestTheRateOfAnAgentIsShared(t *testing.T) {
+	s := newStage(t, func(c *gateway.Config) { c.PerSecond = 100 })
+	e := aidip(t, s.agent(t, misbehave).URL, `"operations": [`+translate+
+		`], "rate_limit": {"requests_per_second": 16}`)
+
+	flood := func(kind limit.Kind, domain string) (answered int) {
+		for answered < 100 {
+			caller := limit.Caller{Kind: kind, ID: fmt.Sprint(domain, "/", answered), Group: domain}
+
+			if _, err := s.Invoke(t.Context(), e, invoke.Request{Body: []byte(`{"text": "a"}`),
+				Caller: directory.IdentityOf(beta), Party: caller}); err != nil {
+				break
+			}
+
+			answered++
+		}
+
+		return answered
+	}
+
+	began := time.Now()
+	one, two := flood(limit.Foreign, "beta.test"), flood(limit.Foreign, "gamma.test")
+	own := flood(limit.Own, "")
+
+	// At once 4 of each domain, and the rest for the own one; and what the time adds.
+	added := int(time.Since(began).Seconds()*16) + 1
+	if one < 4 || one > 4+added || two < 4-added || two > 4+added || own < 8-added {
+		t.Errorf("a domain gets %d, another %d, and the own one %d, of 16", one, two, own)
 	}
 }

@@ -3,24 +3,28 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"sync"
-	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/invoke"
+	"github.com/roster-mesh/roster/limit"
 )
 
 // maxLimitedAgents bounds the agents in rateLimits. When it is exceeded, agents without
 // invocations are removed.
 const maxLimitedAgents = 4096
 
-// rateLimits limits the rate and the concurrency of invocations of each agent (AI-040).
+// itemsAtOnce is the number of a batch's items that are invoked at once.
+const itemsAtOnce = 8
+
+// rateLimits limits the rate and the concurrency of invocations of each agent (AI-040). Both are
+// divided between the callers of the agent (rule S3).
 type rateLimits struct {
 	concurrent int     // of one agent at once
 	perSecond  float64 // of one agent
+	division   limit.Division
 
 	mu  sync.Mutex // guards the rest
 	all map[agentKey]*agentLimit
@@ -28,44 +32,64 @@ type rateLimits struct {
 
 // An agentLimit limits the invocations of one agent.
 type agentLimit struct {
-	revision uint64        // of the statement that the limits are by
-	slots    chan struct{} // holds one for each invocation under way
-	limiter  *rate.Limiter
+	revision   uint64 // of the statement that the limits are by
+	concurrent int
+	perSecond  float64
+	places     *limit.Shares // one for each invocation under way
+	rate       *limit.DividedRate
 }
 
-func (p *rateLimits) init(concurrent int, perSecond float64) {
+func (p *rateLimits) init(concurrent int, perSecond float64, division limit.Division) {
 	p.concurrent = concurrent
 	p.perSecond = perSecond
+	p.division = division
 	p.all = map[agentKey]*agentLimit{}
 }
 
-// enter takes a slot at e's agent, and returns the function that releases it. If all
-// slots are taken, a patient caller waits for one, and another is refused.
-func (p *rateLimits) enter(ctx context.Context, e *directory.Entry, patient bool) (release func(), err error) {
-	limit := p.of(e)
+// newAgentLimit returns limits of which nothing is used.
+func (p *rateLimits) newAgentLimit(concurrent int, perSecond float64) *agentLimit {
+	places := p.division.Of(int64(concurrent), nil)
+	places.ForOperators = 0 // they have no part of an agent
+
+	// An agent that takes few at once is not for one caller after the other: one may have half of its
+	// places, up to those that a batch uses.
+	places.OwnID = max(places.OwnID, min(int64(concurrent)/2, itemsAtOnce))
+
+	return &agentLimit{
+		concurrent: concurrent, perSecond: perSecond, places: limit.NewShares(places),
+		rate: limit.NewDividedRate(limit.Rate{PerSecond: perSecond, Burst: max(1, int(perSecond))}, p.division),
+	}
+}
+
+// enter takes a place at e's agent for a caller, and returns the function that releases it. If the
+// caller's share is used up, a patient caller waits for a place, and another is refused.
+func (p *rateLimits) enter(ctx context.Context, e *directory.Entry, caller limit.Caller, patient bool) (release func(),
+	err error) {
+	agent := p.of(e)
+
 	if patient {
-		if err := limit.limiter.Wait(ctx); err != nil {
+		if err := agent.rate.Wait(ctx, caller); err != nil {
 			return nil, notAsked(ctx)
 		}
 
-		select {
-		case limit.slots <- struct{}{}:
-		case <-ctx.Done():
+		release, err := agent.places.Wait(ctx, caller)
+		if err != nil {
 			return nil, notAsked(ctx)
 		}
-	} else {
-		if !limit.limiter.Allow() {
-			return nil, tooOften(int(min(math.Ceil(1/float64(limit.limiter.Limit())), maxRetryAfter)))
-		}
 
-		select {
-		case limit.slots <- struct{}{}:
-		default:
-			return nil, tooOften(1)
-		}
+		return release, nil
 	}
 
-	return sync.OnceFunc(func() { <-limit.slots }), nil
+	if wait, ok := agent.rate.Allow(caller); !ok {
+		return nil, tooOften(int(min(math.Ceil(wait.Seconds()), maxRetryAfter)))
+	}
+
+	release, refused := agent.places.Take(caller, 1)
+	if refused != nil {
+		return nil, tooMany(refused)
+	}
+
+	return release, nil
 }
 
 // notAsked returns the error of a call that waited for its slot until its time was over.
@@ -80,8 +104,22 @@ func notAsked(ctx context.Context) error {
 
 func tooOften(wait int) error {
 	e := directory.Refuse(directory.RateLimited,
-		"the agent is called as often, or by as many at once, as it takes; wait for %d s", wait)
+		"the agent is called as often as it takes, by you or by all; wait for %d s", wait)
 	e.RetryAfter = wait
+
+	return e
+}
+
+// tooMany explains why an invocation got no place.
+func tooMany(refused *limit.ShareError) error {
+	why := "the agent is called by as many at once as it takes"
+	if refused.OfCaller() {
+		why = fmt.Sprintf("you, or your domain, have %d invocations of the agent under way, as many as may be",
+			refused.Limit)
+	}
+
+	e := directory.Refuse(directory.RateLimited, "%s; wait for 1 s", why)
+	e.RetryAfter = 1
 
 	return e
 }
@@ -109,27 +147,28 @@ func (p *rateLimits) of(entry *directory.Entry) *agentLimit {
 		perSecond = min(perSecond, own.PerSecond)
 	}
 
-	limit := &agentLimit{entry.Statement, make(chan struct{}, concurrent),
-		rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond)))}
-	if old, ok := p.all[key]; ok && cap(old.slots) == concurrent && float64(old.limiter.Limit()) == perSecond {
+	if old, ok := p.all[key]; ok && old.concurrent == concurrent && old.perSecond == perSecond {
 		old.revision = entry.Statement // another change of the registration must not reset the quota
 		return old
 	}
 
 	p.forget()
-	p.all[key] = limit
 
-	return limit
+	agent := p.newAgentLimit(concurrent, perSecond)
+	agent.revision = entry.Statement
+	p.all[key] = agent
+
+	return agent
 }
 
 // forget removes idle agents to make room. The caller holds mu.
 func (p *rateLimits) forget() {
-	for key, limit := range p.all {
+	for key, agent := range p.all {
 		if len(p.all) < maxLimitedAgents {
 			return
 		}
 
-		if len(limit.slots) == 0 && limit.limiter.TokensAt(time.Now()) >= float64(limit.limiter.Burst()) {
+		if agent.places.Held() == 0 && agent.rate.Idle() {
 			delete(p.all, key)
 		}
 	}

@@ -2,6 +2,7 @@ package limit
 
 import (
 	"container/list"
+	"context"
 	"math"
 	"sync"
 	"time"
@@ -19,7 +20,11 @@ type Rate struct {
 func (r Rate) Window() time.Duration { return seconds(float64(r.Burst) / r.PerSecond) }
 
 func seconds(s float64) time.Duration {
-	return time.Duration(math.Min(s*float64(time.Second), math.MaxInt64))
+	if s >= math.MaxInt64/float64(time.Second) {
+		return math.MaxInt64
+	}
+
+	return time.Duration(s * float64(time.Second))
 }
 
 // Rates has a token bucket for each key. A key that was not used for the window of its
@@ -41,6 +46,15 @@ type bucket[K comparable] struct {
 	rate    Rate
 	limiter *rate.Limiter
 	used    time.Time // last
+}
+
+// at returns now, or the time of the bucket's last use if that is later.
+func (b *bucket[K]) at(now time.Time) time.Time {
+	if now.After(b.used) {
+		b.used = now
+	}
+
+	return b.used
 }
 
 // NewRates returns the rates of at most max keys.
@@ -67,6 +81,47 @@ func (r *Rates[K]) Take(key K, of Rate, now time.Time, n int) (left float64, wai
 	return left, wait, ok
 }
 
+// wait takes a token of a key once there is one, in the order of the calls. Its error is ctx's, or
+// context.DeadlineExceeded if ctx would end before.
+func (r *Rates[K]) wait(ctx context.Context, key K, of Rate) error {
+	delay, giveBack := r.reserve(key, of)
+	if delay == 0 {
+		return nil
+	}
+
+	if end, bound := ctx.Deadline(); bound && time.Until(end) < delay {
+		giveBack()
+		return context.DeadlineExceeded
+	}
+
+	turn := time.NewTimer(delay)
+	defer turn.Stop()
+
+	select {
+	case <-turn.C:
+		return nil
+	case <-ctx.Done():
+		giveBack()
+		return ctx.Err()
+	}
+}
+
+// reserve takes a token of a key that may be used after a delay, unless giveBack is called.
+func (r *Rates[K]) reserve(key K, of Rate) (delay time.Duration, giveBack func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	b := r.bucket(key, of, time.Now())
+	reserved := b.limiter.ReserveN(b.used, 1)
+
+	return reserved.DelayFrom(b.used), func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+
+		reserved.CancelAt(b.at(time.Now()))
+	}
+}
+
 // Len returns the number of keys.
 func (r *Rates[K]) Len() int {
 	r.mu.Lock()
@@ -89,9 +144,7 @@ func (r *Rates[K]) bucket(key K, of Rate, now time.Time) *bucket[K] {
 	}
 
 	b := element.Value.(*bucket[K])
-	if now.After(b.used) {
-		b.used = now
-	}
+	b.at(now)
 
 	if b.rate != of {
 		b.rate = of

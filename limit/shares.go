@@ -1,6 +1,8 @@
 package limit
 
 import (
+	"container/list"
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
@@ -155,8 +157,8 @@ func (d Division) Of(n int64, operator func(id string) bool) SharesConfig {
 }
 
 // Shares is a pool of places that is divided between callers, so that neither one caller
-// nor one domain takes all of them. A use may take several places. Nothing waits: a use
-// has its places at once or is refused.
+// nor one domain takes all of them. A use may take several places. With Take a use has its
+// places at once or is refused; Wait waits for one.
 //
 // It holds no caller without a place, and is safe for concurrent use.
 type Shares struct {
@@ -167,6 +169,13 @@ type Shares struct {
 	of      [Own + 1]int64   // by kind
 	callers map[string]int64 // by ID
 	groups  map[string]int64 // by group
+	waiting list.List        // of *shareWaiter, the first that came in front
+}
+
+// A shareWaiter waits for a place.
+type shareWaiter struct {
+	caller Caller
+	ready  chan struct{} // closed once the place is taken for it
 }
 
 // NewShares returns a pool of which no place is taken.
@@ -177,7 +186,7 @@ func NewShares(cfg SharesConfig) *Shares {
 // Take takes places for a caller until release is called, which may be called twice. If the
 // caller may not have so many, release is nil, and refused has the reason.
 func (s *Shares) Take(caller Caller, places int64) (release func(), refused *ShareError) {
-	refused = s.take(caller, places, s.cfg.ForOperators)
+	refused = s.take(caller, places, s.reserved(caller))
 
 	// The policy that knows operators is not asked about every use.
 	if refused != nil && refused.Scope == ScopeAll && caller.Kind == Own && s.cfg.Operator != nil &&
@@ -192,12 +201,68 @@ func (s *Shares) Take(caller Caller, places int64) (release func(), refused *Sha
 	return func() { s.release(caller, &places) }, nil
 }
 
-// take counts places, of which some are reserved for callers that rank higher.
-func (s *Shares) take(caller Caller, places, reserved int64) *ShareError {
-	if caller.Kind != Own {
-		reserved = s.cfg.ForOwn + s.cfg.ForOperators
+// Wait takes a place for a caller once there is one for it, or returns ctx's error. A place goes to
+// the first that waits and may have it. None waits for the places of operators.
+func (s *Shares) Wait(ctx context.Context, caller Caller) (release func(), err error) {
+	release, refused := s.Take(caller, 1)
+	if refused == nil {
+		return release, nil
 	}
 
+	s.mu.Lock()
+	waits := &shareWaiter{caller, make(chan struct{})}
+	place := s.waiting.PushBack(waits)
+	s.admit() // a place may have come back meanwhile
+	s.mu.Unlock()
+
+	held := int64(1)
+	release = func() { s.release(caller, &held) }
+
+	select {
+	case <-waits.ready:
+		return release, nil
+	case <-ctx.Done():
+	}
+
+	s.mu.Lock()
+	s.waiting.Remove(place) // no change if it was admitted meanwhile
+	s.mu.Unlock()
+
+	select {
+	case <-waits.ready:
+		release()
+	default:
+	}
+
+	return nil, ctx.Err()
+}
+
+// admit gives free places to those that wait. The lock is held.
+func (s *Shares) admit() {
+	for place := s.waiting.Front(); place != nil && s.held < s.cfg.Places; {
+		next, first := place.Next(), place.Value.(*shareWaiter)
+
+		if s.refuse(first.caller, 1, s.cfg.Places-s.reserved(first.caller)) == nil {
+			s.waiting.Remove(place)
+			s.count(first.caller, 1)
+			close(first.ready)
+		}
+
+		place = next
+	}
+}
+
+// reserved returns how many places are for callers that rank higher, operators among them.
+func (s *Shares) reserved(caller Caller) int64 {
+	if caller.Kind == Own {
+		return s.cfg.ForOperators
+	}
+
+	return s.cfg.ForOwn + s.cfg.ForOperators
+}
+
+// take counts places, of which some are reserved for callers that rank higher.
+func (s *Shares) take(caller Caller, places, reserved int64) *ShareError {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -205,15 +270,21 @@ func (s *Shares) take(caller Caller, places, reserved int64) *ShareError {
 		return refused
 	}
 
+	s.count(caller, places)
+
+	return nil
+}
+
+// count adds places to those that a caller holds; places may be negative. The lock is held.
+func (s *Shares) count(caller Caller, places int64) {
 	s.held += places
 	s.of[caller.Kind] += places
 
-	s.callers[caller.ID] += places
-	if caller.Group != "" {
-		s.groups[caller.Group] += places
-	}
+	add(s.callers, caller.ID, places)
 
-	return nil
+	if caller.Group != "" {
+		add(s.groups, caller.Group, places)
+	}
 }
 
 // refuse returns the narrowest scope that has too few places; open is how many of the pool
@@ -250,21 +321,15 @@ func (s *Shares) release(caller Caller, places *int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	s.held -= *places
-	s.of[caller.Kind] -= *places
-
-	subtract(s.callers, caller.ID, *places)
-
-	if caller.Group != "" {
-		subtract(s.groups, caller.Group, *places)
-	}
-
+	s.count(caller, -*places)
 	*places = 0
+
+	s.admit()
 }
 
-// subtract takes places from a key, and deletes a key that has none left.
-func subtract(held map[string]int64, key string, places int64) {
-	if held[key] -= places; held[key] <= 0 {
+// add adds places to a key, and deletes a key that has none left.
+func add(held map[string]int64, key string, places int64) {
+	if held[key] += places; held[key] <= 0 {
 		delete(held, key)
 	}
 }

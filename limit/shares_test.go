@@ -1,9 +1,11 @@
 package limit_test
 
 import (
+	"context"
 	"fmt"
 	"reflect"
 	"testing"
+	"testing/synctest"
 
 	"pgregory.net/rapid"
 
@@ -251,5 +253,54 @@ func TestSharesAgainstAModel(t *testing.T) {
 				}
 			},
 		})
+	})
+}
+
+// A use that waits has its place once one comes back that its caller may have, before a use that came
+// later, and a use that is no longer wanted takes none.
+//
+// Requirement: SEC-004
+func TestAUseWaitsForAPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shares := limit.NewShares(limit.DefaultDivision.Of(16, nil)) // of which one domain may have two
+		first, _ := shares.Take(betas(1), 1)
+		second, _ := shares.Take(betas(2), 1)
+
+		got := make(chan func(), 3)
+		wait := func(ctx context.Context, caller limit.Caller) {
+			go func() {
+				if release, err := shares.Wait(ctx, caller); err == nil {
+					got <- release
+				}
+			}()
+			synctest.Wait()
+		}
+
+		gone, cancel := context.WithCancel(t.Context())
+		wait(gone, betas(3))
+		wait(t.Context(), betas(4))
+		wait(t.Context(), own(1))
+
+		if len(got) != 1 || shares.Held() != 3 {
+			t.Fatalf("%d of three that wait have a place, want that of the own domain", len(got))
+		}
+
+		cancel()
+		synctest.Wait()
+		first()
+		synctest.Wait()
+
+		if len(got) != 2 || shares.Held() != 3 {
+			t.Errorf("%d have a place once one came back; %d are taken", len(got), shares.Held())
+		}
+
+		second()
+		(<-got)()
+		(<-got)()
+		synctest.Wait()
+
+		if shares.Held() != 0 {
+			t.Errorf("%d places are taken in the end", shares.Held())
+		}
 	})
 }

@@ -228,7 +228,7 @@ func wireTracing(n *Node) error {
 	}
 
 	n.tracing, err = tracing.Start(tracing.Config{Endpoint: trace.Endpoint, Roots: roots, Sample: trace.Sample,
-		Asked: trace.Asked, Version: programVersion(), Logger: n.log})
+		Asked: trace.Asked, Division: n.cfg.Limits.Shares.Division(), Version: programVersion(), Logger: n.log})
 	if err != nil {
 		return err
 	}

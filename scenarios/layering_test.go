@@ -39,7 +39,7 @@ var layers = map[string][]string{
 	"directory/contain":  {},                                    // panics on foreign bytes
 	"directory/egress":   {},                                    // addresses of outbound connections
 	"directory/spelling": {},                                    // the known name that a misspelt one was meant to be
-	"directory/span":     {},                                    // steps of work in traces
+	"directory/span":     {"limit"},                             // steps of work in traces
 	"directory/sse":      {},                                    // reader of server-sent events
 	"directory/problem":  {"directory", "directory/strictjson"}, // the one writer of refusals, for every listener
 	"limit":              {},
@@ -159,7 +159,7 @@ var layers = map[string][]string{
 	// rooms of node
 	"node/memory": {},
 	// exports traces
-	"node/tracing": {"directory/egress", "directory/span"},
+	"node/tracing": {"directory/egress", "directory/span", "limit"},
 	// reads the state of every part at a scrape
 	"node/metrics": {"directory", "directory/contain", "directory/index", "discovery", "trust", "trust/audit",
 		"consensus", "federation", "federation/peering", "federation/protocol", "gateway/probe", "api", "api/admission",

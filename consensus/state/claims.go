@@ -56,9 +56,9 @@ func (d due) Compare(due due) int {
 	return bytes.Compare(d.key[:], due.key[:])
 }
 
-// claims are the keys of all members: one that was used at another is known here, and
+// Claims are the keys of all members: one that was used at another is known here, and
 // to the next leader (AI-012).
-type claims struct {
+type Claims struct {
 	known map[directory.Hash]*claimed
 
 	// Derived from known.
@@ -71,12 +71,12 @@ type claims struct {
 // A keyCount is the number of keys of a caller, and the bytes of the answers that are kept for them.
 type keyCount struct{ keys, bytes int }
 
-func newClaims() claims {
-	return claims{known: map[directory.Hash]*claimed{}, by: map[directory.Hash]keyCount{}}
+func newClaims() Claims {
+	return Claims{known: map[directory.Hash]*claimed{}, by: map[directory.Hash]keyCount{}}
 }
 
 // count adds keys and bytes, which may be negative, to a caller's count.
-func (c *claims) count(caller directory.Hash, keys, bytes int) {
+func (c *Claims) count(caller directory.Hash, keys, bytes int) {
 	c.bytes += bytes
 
 	held := c.by[caller]
@@ -95,20 +95,20 @@ func (c *claims) count(caller directory.Hash, keys, bytes int) {
 }
 
 // add puts a key that is not known.
-func (c *claims) add(k *claimed) {
+func (c *Claims) add(k *claimed) {
 	c.known[k.Key] = k
 	c.queue.Push(due{k.Until, k.Key})
 	c.count(k.Caller, 1, k.Answer.size())
 }
 
 // replace puts a changed key in the place of a known one.
-func (c *claims) replace(k *claimed) {
+func (c *Claims) replace(k *claimed) {
 	c.count(k.Caller, 0, k.Answer.size()-c.known[k.Key].Answer.size())
 	c.known[k.Key] = k
 }
 
 // take adds the keys of other, which is newer.
-func (c *claims) take(o *claims) {
+func (c *Claims) take(o *Claims) {
 	for key, k := range o.known {
 		if c.known[key] == nil {
 			c.add(k)
@@ -119,7 +119,7 @@ func (c *claims) take(o *claims) {
 }
 
 // forget lets all go that have ended. They are maxClaims at most.
-func (c *claims) forget(now int64) {
+func (c *Claims) forget(now int64) {
 	for c.queue.Len() > 0 && c.queue.First().at <= now {
 		d := c.queue.Pop()
 
@@ -134,35 +134,35 @@ func (c *claims) forget(now int64) {
 	}
 }
 
-// CheckClaim refuses a new key for which other domains have no share left.
-func (s *State) CheckClaim(wanted *Claim) error {
-	if s.claims.known[wanted.Key] != nil || !directory.IsForeignClaimant(wanted.Caller) ||
-		s.claims.other.keys < maxForeignClaims {
+// Check refuses a new key for which other domains have no share left.
+func (c *Claims) Check(wanted *Claim) error {
+	if c.known[wanted.Key] != nil || !directory.IsForeignClaimant(wanted.Caller) || c.other.keys < maxForeignClaims {
 		return nil
 	}
 
 	return directory.Refuse(directory.Unavailable,
-		"other domains use as many Idempotency-Keys as they may together; nothing was sent; retry later or without a key")
+		"other domains use as many Idempotency-Keys as they may together; nothing was sent; retry later or "+
+			"without a key")
 }
 
 // KeepsAnswer reports whether an answer is within the shares of its caller. If it is not, the key
 // stays used, without the answer.
-func (s *State) KeepsAnswer(word *Settle) bool {
-	claim := s.claims.known[word.Key]
+func (c *Claims) KeepsAnswer(word *Settle) bool {
+	claim := c.known[word.Key]
 	if claim == nil || word.Answer == nil {
 		return true
 	}
 
 	size := word.Answer.size()
-	if directory.IsForeignClaimant(claim.Caller) && s.claims.other.bytes+size > maxForeignAnswers {
+	if directory.IsForeignClaimant(claim.Caller) && c.other.bytes+size > maxForeignAnswers {
 		return false
 	}
 
-	return s.claims.by[claim.Caller].bytes+size <= maxAnswersEach
+	return c.by[claim.Caller].bytes+size <= maxAnswersEach
 }
 
 // claim is first come, first served, as names are.
-func (c *claims) claim(wanted *Claim, now int64) (directory.Outcome, error) {
+func (c *Claims) claim(wanted *Claim, now int64) (directory.Outcome, error) {
 	k := &claimed{Key: wanted.Key, Caller: wanted.Caller, Body: wanted.Body, Holder: wanted.Holder,
 		Until: now + int64(max(wanted.Window, wanted.Lease)), Leased: now + int64(wanted.Lease)}
 	switch old := c.known[wanted.Key]; {
@@ -201,7 +201,7 @@ func (c *claims) claim(wanted *Claim, now int64) (directory.Outcome, error) {
 }
 
 // settle records the first outcome that the holder of the claim reports.
-func (c *claims) settle(word *Settle) {
+func (c *Claims) settle(word *Settle) {
 	old := c.known[word.Key]
 	if old == nil || old.Holder != word.Holder || old.Settled || old.Released {
 		return

@@ -186,7 +186,8 @@ func TestSharesOfKeysAreCounted(t *testing.T) {
 	}
 
 	for _, state := range []*State{d.state, back} {
-		if c := &state.claims; c.other != (keyCount{2, 2 * MaxAnswer}) || c.by[directory.Hash{99}] != (keyCount{1, MaxAnswer}) {
+		c := &state.claims
+		if c.other != (keyCount{2, 2 * MaxAnswer}) || c.by[directory.Hash{99}] != (keyCount{1, MaxAnswer}) {
 			t.Errorf("other domains hold %+v, and the callers %+v", c.other, c.by)
 		}
 	}

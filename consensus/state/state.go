@@ -22,7 +22,7 @@ type State struct {
 	streams       Streams
 	registrations Registrations
 	spent         spent
-	claims        claims
+	claims        Claims
 	offers        Offers
 
 	traced []directory.OperatorCommand // by the last Apply
@@ -96,6 +96,9 @@ func (s *State) Registrations() *Registrations { return &s.registrations }
 
 // Offers returns the open offers of ownership.
 func (s *State) Offers() *Offers { return &s.offers }
+
+// Claims returns the Idempotency-Keys that are known.
+func (s *State) Claims() *Claims { return &s.claims }
 
 // ErrMoved says that the state for which a command was prepared has changed; the leader
 // prepares it again.

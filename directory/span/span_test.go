@@ -12,16 +12,21 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/roster-mesh/roster/limit"
 )
 
 const sampled = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 // recording returns a tracer that records traces only if a caller asks for it, and its spans.
+// caller is trusted to continue its traces.
+var caller = &limit.Caller{Kind: limit.Own, ID: "spiffe://alpha.test/agent/a"}
+
 func recording(allow bool) (*Tracer, *tracetest.SpanRecorder) {
 	spans := tracetest.NewSpanRecorder()
 	provider := sdk.NewTracerProvider(sdk.WithSampler(sdk.ParentBased(sdk.NeverSample())), sdk.WithSpanProcessor(spans))
 
-	return NewTracer(provider, func() bool { return allow }), spans
+	return NewTracer(provider, func(limit.Caller) bool { return allow }), spans
 }
 
 func zeros(count int) string { return strings.Repeat("0", count) }
@@ -56,7 +61,12 @@ func TestTheTraceOfACallerIsContinued(t *testing.T) {
 			tracer, spans := recording(test.allow)
 			header := http.Header{Header: test.header, "Tracestate": {"vendor=canary"}, "Baggage": {"who=canary"}}
 
-			ctx, span := tracer.Request(t.Context(), time.Now(), header, test.trusted)
+			var trusted *limit.Caller
+			if test.trusted {
+				trusted = caller
+			}
+
+			ctx, span := tracer.Request(t.Context(), time.Now(), header, trusted)
 			if span.IsRecorded() != test.want {
 				t.Fatalf("recorded: %t, want %t", span.IsRecorded(), test.want)
 			}
@@ -87,7 +97,7 @@ func TestTheTraceOfACallerIsContinued(t *testing.T) {
 // A forwarded write continues the trace that the sender recorded, and begins none.
 func TestAForwardedWriteContinuesItsTrace(t *testing.T) {
 	tracer, spans := recording(true)
-	ctx, request := tracer.Request(t.Context(), time.Now(), http.Header{Header: {sampled}}, true)
+	ctx, request := tracer.Request(t.Context(), time.Now(), http.Header{Header: {sampled}}, caller)
 
 	_, accepted := tracer.Accept(t.Context(), Traceparent(ctx))
 	accepted.Done(errors.New("canary"))
@@ -119,7 +129,7 @@ func TestStepsArePartsOfWhatIsRecorded(t *testing.T) {
 		t.Error("a nil tracer records")
 	}
 
-	ctx, request := tracer.Request(t.Context(), time.Now(), http.Header{Header: {sampled}}, true)
+	ctx, request := tracer.Request(t.Context(), time.Now(), http.Header{Header: {sampled}}, caller)
 	inside, step := Start(ctx, Lookup)
 	share := Measure(inside, Policy)
 	share.Add(time.Now().Add(-time.Second))
@@ -161,7 +171,7 @@ func TestStepsCostNothingWhileTracesAreOff(t *testing.T) {
 	var tracer *Tracer
 
 	allocated := testing.AllocsPerRun(100, func() {
-		ctx, request := tracer.Request(ctx, time.Time{}, header, true)
+		ctx, request := tracer.Request(ctx, time.Time{}, header, caller)
 		_, step := Start(ctx, Parse)
 		step.Items(1)
 		step.Done(nil)
@@ -186,7 +196,7 @@ func BenchmarkStepsWhileTracesAreOff(b *testing.B) {
 	b.ReportAllocs()
 
 	for b.Loop() {
-		_, request := tracer.Request(ctx, time.Time{}, nil, false)
+		_, request := tracer.Request(ctx, time.Time{}, nil, nil)
 		_, step := Start(ctx, Parse)
 		step.Done(nil)
 		_, step = Start(ctx, Render)

@@ -7,18 +7,20 @@ import (
 
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/roster-mesh/roster/limit"
 )
 
 // A Tracer begins traces, and continues those of other programs. A nil *Tracer records nothing. It is
 // safe for concurrent use.
 type Tracer struct {
 	tracer trace.Tracer
-	allow  func() bool
+	allow  func(limit.Caller) bool
 }
 
 // NewTracer returns a Tracer that records by provider. allow is asked before a trace is recorded
-// because a caller wants it to be.
-func NewTracer(provider trace.TracerProvider, allow func() bool) *Tracer {
+// because a caller wants it to be; it counts that against the caller's share.
+func NewTracer(provider trace.TracerProvider, allow func(limit.Caller) bool) *Tracer {
 	return &Tracer{provider.Tracer(tracerName), allow}
 }
 
@@ -46,19 +48,19 @@ func (t *Tracer) start(ctx context.Context, name Name, options ...trace.SpanStar
 	return inside, Span{span}
 }
 
-// Request begins the span of a request that arrived at a time. With trusted, the trace is that of the
-// request's header, if that has one. It is recorded as the caller wants, as long as allow permits it.
-// Without trusted, the header is ignored. The tracestate and the baggage of a header are always
-// ignored.
+// Request begins the span of a request that arrived at a time. If the caller is trusted, the trace is
+// that of the request's header, if that has one, and is recorded as the caller wants, as long as allow
+// permits it. If trusted is nil, the header is ignored. The tracestate and the baggage of a header are
+// always ignored.
 func (t *Tracer) Request(ctx context.Context, arrived time.Time, header http.Header,
-	trusted bool) (context.Context, Span) {
+	trusted *limit.Caller) (context.Context, Span) {
 	if t == nil {
 		return ctx, Span{}
 	}
 
 	inside := ctx
-	if trusted && !Recorded(ctx) { // else it is the request of a tool that an MCP client called
-		inside = t.continued(ctx, parse(header[Header]))
+	if trusted != nil && !Recorded(ctx) { // else it is the request of a tool that an MCP client called
+		inside = t.continued(ctx, parse(header[Header]), *trusted)
 	}
 
 	inside, span := t.start(inside, Request, trace.WithTimestamp(arrived), trace.WithSpanKind(trace.SpanKindServer))
@@ -70,12 +72,12 @@ func (t *Tracer) Request(ctx context.Context, arrived time.Time, header http.Hea
 }
 
 // continued returns ctx as part of a caller's trace, if there is one.
-func (t *Tracer) continued(ctx context.Context, remote trace.SpanContext) context.Context {
+func (t *Tracer) continued(ctx context.Context, remote trace.SpanContext, caller limit.Caller) context.Context {
 	if !remote.IsValid() {
 		return ctx
 	}
 
-	if remote.IsSampled() && !t.allow() {
+	if remote.IsSampled() && !t.allow(caller) {
 		remote = remote.WithTraceFlags(0)
 	}
 

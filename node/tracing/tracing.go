@@ -13,9 +13,9 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
-	"golang.org/x/time/rate"
 
 	"github.com/roster-mesh/roster/directory/span"
+	"github.com/roster-mesh/roster/limit"
 )
 
 // Bounds of the export.
@@ -35,6 +35,7 @@ type Config struct {
 	Roots    *x509.CertPool // for the collector's certificate; nil is the system's
 	Sample   float64        // share of the traces that begin here and are recorded, from 0 to 1
 	Asked    float64        // traces a second that are recorded because a caller asks for it
+	Division limit.Division // of Asked between callers
 	Version  string         // of this program
 	Logger   *slog.Logger
 }
@@ -73,12 +74,24 @@ func Start(cfg Config) (*Tracing, error) {
 		sdk.WithResource(about),
 		sdk.WithRawSpanLimits(sdk.SpanLimits{AttributeCountLimit: maxAttributes, AttributeValueLengthLimit: maxValue}),
 		sdk.WithSpanProcessor(&queue{SpanProcessor: batches, export: export}))
-	asked := rate.NewLimiter(rate.Limit(cfg.Asked), max(1, int(cfg.Asked)))
-
 	cfg.Logger.Info("recording traces", "endpoint", cfg.Endpoint, "sample", cfg.Sample,
 		"instance", hex.EncodeToString(instance))
 
-	return &Tracing{provider, span.NewTracer(provider, asked.Allow), export}, nil
+	return &Tracing{provider, span.NewTracer(provider, askedRate(cfg.Asked, cfg.Division)), export}, nil
+}
+
+// askedRate returns the function that counts a trace which a caller asks for, or refuses it.
+func askedRate(perSecond float64, division limit.Division) func(limit.Caller) bool {
+	if perSecond == 0 {
+		return func(limit.Caller) bool { return false }
+	}
+
+	rate := limit.NewDividedRate(limit.Rate{PerSecond: perSecond, Burst: max(1, int(perSecond))}, division)
+
+	return func(caller limit.Caller) bool {
+		_, ok := rate.Allow(caller)
+		return ok
+	}
 }
 
 // Tracer returns the tracer by which the parts of the node begin traces; nil, which records nothing,

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -22,6 +23,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/roster-mesh/roster/directory/span"
+	"github.com/roster-mesh/roster/limit"
 )
 
 // start exports all traces to a collector. The text that it returns is the log.
@@ -242,7 +244,7 @@ func TestCallersAskForSoManyTraces(t *testing.T) {
 	recorded := 0
 
 	for range 20 {
-		_, step := tracing.Tracer().Request(t.Context(), time.Now(), header, true)
+		_, step := tracing.Tracer().Request(t.Context(), time.Now(), header, &limit.Caller{Kind: limit.Own})
 		if step.IsRecorded() {
 			recorded++
 		}
@@ -270,5 +272,47 @@ func TestSpansAreCountedOnce(t *testing.T) {
 	counts := tracing.Counts()
 	if sum := counts["exported"] + counts["queue_full"] + counts["failed"]; sum != 16000 {
 		t.Errorf("%d spans of 16000 are counted: %v", sum, counts)
+	}
+}
+
+// Nodes of peers have a part of the traces that callers ask for, and the own domain's callers the rest.
+//
+// Requirement: OPS-030, SEC-004
+func TestTracesThatAreAskedForAreShared(t *testing.T) {
+	leaksNothing(t)
+
+	tracing, err := Start(Config{Endpoint: "http://127.0.0.1:1/", Asked: 16, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop(t, tracing)
+
+	header := http.Header{span.Header: {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}
+	began := time.Now()
+
+	asked := func(kind limit.Kind, domain string) (recorded int) {
+		for n := range 200 {
+			caller := &limit.Caller{Kind: kind, ID: fmt.Sprint(domain, n), Group: domain}
+
+			if _, step := tracing.Tracer().Request(t.Context(), time.Now(), header, caller); step.IsRecorded() {
+				step.End()
+				recorded++
+			}
+		}
+
+		return recorded
+	}
+
+	one, two, third := asked(limit.Foreign, "beta"), asked(limit.Foreign, "gamma"), asked(limit.Foreign, "delta")
+	own := asked(limit.Own, "")
+	added := int(16*time.Since(began).Seconds()) + 1
+
+	if one > 4+added || two < 4-added || one+two+third > 8+added || own < 8-added || own == 0 {
+		t.Errorf("peers get %d, %d and %d traces, and the own domain %d, of 16", one, two, third, own)
+	}
+
+	off := askedRate(0, limit.Division{})
+	if off(limit.Caller{Kind: limit.Own}) {
+		t.Error("a trace is recorded because a caller asks for it, and none may be")
 	}
 }
