@@ -6,6 +6,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
+	"github.com/roster-mesh/roster/directory/sorting"
 	"github.com/roster-mesh/roster/discovery/postings"
 )
 
@@ -192,7 +193,7 @@ func (s *visibleSet) redactions() []directory.Redaction {
 		all = append(all, sight)
 	}
 
-	slices.SortFunc(all, directory.Redaction.Compare)
+	sorting.Func(all, directory.Redaction.Compare)
 
 	return all
 }

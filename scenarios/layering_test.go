@@ -23,23 +23,26 @@ const module = "github.com/roster-mesh/roster"
 // package or edge is one reviewed line here.
 var layers = map[string][]string{
 	// floor 1
-	"directory": {"directory/strictjson"},
+	"directory": {"directory/strictjson", "directory/sorting"},
 	// many things by number, at little cost for the garbage collector
 	"directory/table": {},
 	// strict JSON: the gate for bytes from outside, and its writer
 	"directory/strictjson": {},
 	"directory/schema":     {"directory"}, // JSON Schema
 	// documents of each draft and registry, and their projections
-	"directory/names":  {"directory"},
-	"directory/kinds":  {"directory", "directory/schema", "directory/strictjson", "directory/spelling"},
+	"directory/names": {"directory"},
+	"directory/kinds": {"directory", "directory/schema", "directory/strictjson", "directory/spelling",
+		"directory/sorting"},
 	"directory/invoke": {"directory", "directory/schema", "directory/strictjson", "limit"}, // how an agent is invoked
 	// statements, records, pages, heads, key documents
-	"directory/signed":   {"directory", "directory/strictjson"},
-	"directory/index":    {"directory", "directory/table", "directory/kinds", "directory/names"},
+	"directory/signed": {"directory", "directory/strictjson"},
+	"directory/index": {"directory", "directory/table", "directory/kinds", "directory/names",
+		"directory/sorting"},
 	"directory/contain":  {},                                    // panics on foreign bytes
 	"directory/egress":   {},                                    // addresses of outbound connections
 	"directory/spelling": {},                                    // the known name that a misspelt one was meant to be
 	"directory/span":     {"limit"},                             // steps of work in traces
+	"directory/sorting":  {},                                    // sorts by one copy of the algorithm
 	"directory/sse":      {},                                    // reader of server-sent events
 	"directory/problem":  {"directory", "directory/strictjson"}, // the one writer of refusals, for every listener
 	"limit":              {},
@@ -47,20 +50,21 @@ var layers = map[string][]string{
 	"directory/operatorproof": {},
 	// floor 2: strangers to each other, but for api's request and response types
 	"discovery": {"directory", "directory/contain", "directory/index", "directory/table", "directory/kinds",
-		"directory/strictjson", "discovery/analysis", "discovery/content", "discovery/postings"},
+		"directory/strictjson", "discovery/analysis", "discovery/content", "discovery/postings",
+		"directory/sorting"},
 	"discovery/analysis": {}, // texts to terms; the terms of a query
 	// a registration as ranking reads it: sections, counts, labels, spam flags
-	"discovery/content":  {"directory", "discovery/analysis"},
+	"discovery/content":  {"directory", "discovery/analysis", "directory/sorting"},
 	"discovery/postings": {"directory/table"}, // terms to registrations, and the best by their sums
 	"trust": {"directory", "directory/egress", "trust/compact", "trust/workload", "directory/signed",
-		"directory/strictjson"},
+		"directory/strictjson", "directory/sorting"},
 	"consensus": {"directory", "directory/problem", "directory/index", "directory/kinds", "directory/signed",
 		"consensus/state", "consensus/disk", "consensus/backup", "consensus/message", "consensus/raftlog",
-		"consensus/stream", "consensus/transport", "directory/names", "directory/span"},
+		"consensus/stream", "consensus/transport", "directory/names", "directory/span", "directory/sorting"},
 	// rooms of consensus
 	// the pure state machine
 	"consensus/state": {"directory", "directory/index", "directory/table", "directory/kinds", "directory/signed",
-		"directory/strictjson"},
+		"directory/strictjson", "directory/sorting"},
 	// a member's log, votes and snapshots
 	"consensus/disk": {},
 	// a backup's format, and salvage of a stopped member's disk
@@ -90,7 +94,7 @@ var layers = map[string][]string{
 	"trust/credentials": {"directory", "directory/strictjson", "trust", "trust/compact"}, // who makes a request
 	// the client of the SPIFFE Workload API
 	"trust/workload": {},
-	"trust/audit":    {"directory", "directory/strictjson"},
+	"trust/audit":    {"directory", "directory/strictjson", "directory/sorting"},
 	// rooms of federation
 	// other domains' pages and records on disk
 	"federation/store": {"directory", "federation/protocol", "directory/table", "directory/signed"},
@@ -103,12 +107,12 @@ var layers = map[string][]string{
 	"federation/replica": {"directory", "directory/contain", "directory/index", "directory/kinds", "directory/signed",
 		"federation/protocol", "federation/recordgate", "federation/store", "limit", "directory/span"},
 	// evidence files on disk
-	"federation/evidence": {"directory"},
+	"federation/evidence": {"directory", "directory/sorting"},
 	// agreements with peers
 	"federation/peering": {"directory", "directory/problem", "federation/protocol"},
 	// messages between nodes, both ends
 	"federation/protocol":          {"directory", "directory/signed", "directory/strictjson", "directory/span"},
-	"federation/gossip":            {"directory/contain"},
+	"federation/gossip":            {"directory/contain", "directory/sorting"},
 	"federation/gossip/gossiptest": {}, // a network and certificates, for tests
 	"api": {"directory", "directory/operatorproof", "directory/index", "directory/contain", "directory/problem",
 		"directory/invoke", "directory/strictjson", "discovery", "limit", "api/access", "api/ad", "api/admission",
@@ -123,7 +127,7 @@ var layers = map[string][]string{
 	"api/access": {"directory", "directory/index", "directory/kinds", "directory/problem",
 		"directory/strictjson", "discovery", "api/request", "api/response", "directory/span"},
 	"api/view": {"directory", "directory/contain", "directory/kinds", "directory/strictjson", "discovery",
-		"api/response", "directory/names"},
+		"api/response", "directory/names", "directory/sorting"},
 	"api/registration": {"directory", "directory/index", "directory/kinds", "directory/problem",
 		"directory/strictjson", "api/access", "api/admission", "api/request", "api/response", "api/view", "api/wire",
 		"directory/span"},
@@ -140,7 +144,8 @@ var layers = map[string][]string{
 	"api/operator": {"directory", "directory/index", "directory/problem", "directory/strictjson", "discovery",
 		"api/registration", "api/request", "api/response", "api/wire"},
 	"api/catalog": {"directory", "directory/index", "directory/kinds", "directory/problem", "directory/strictjson",
-		"api/admission", "api/openapi", "api/registration", "api/request", "api/response"},
+		"api/admission", "api/openapi", "api/registration", "api/request", "api/response",
+		"directory/sorting"},
 	"api/mcp": {"directory", "directory/problem", "directory/strictjson", "api/client",
 		"api/openapi", "api/request", "api/response", "api/wire", "directory/spelling", "api/admission"},
 	// what other programs import: its dependencies are few (TestDependencyBudget)
@@ -166,11 +171,11 @@ var layers = map[string][]string{
 		"api/wire", "node/disk", "node/tracing"},
 	// defaults and bounds
 	"node/config": {"directory", "discovery", "trust", "consensus", "gateway", "gateway/crawl", "api", "node/dnssd",
-		"trust/credentials", "api/admission", "discovery/content", "limit"},
+		"trust/credentials", "api/admission", "discovery/content", "limit", "directory/sorting"},
 	// limits of connections
 	"node/listener": {"trust", "limit"},
 	// announces the directory on the local network
-	"node/dnssd": {},
+	"node/dnssd": {"directory/sorting"},
 	"node/disk":  {},
 	// consensus: the timing of loopback
 	"node/dev": {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust", "node/config",
@@ -191,7 +196,7 @@ var layers = map[string][]string{
 		"directory/strictjson", "api/agents", "directory/names"},
 	"cmd/roster/catalog": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch",
 		"api/client", "api/client/contract", "trust/card", "directory", "gateway", "gateway/crawl", "gateway/probe",
-		"directory/kinds", "directory/strictjson"},
+		"directory/kinds", "directory/strictjson", "directory/sorting"},
 	"cmd/roster/mesh": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "cmd/roster/fetch",
 		"node/dnssd", "api", "api/client", "trust", "directory", "gateway", "gateway/probe", "directory/kinds",
 		"trust/compact", "api/operator"},

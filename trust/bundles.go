@@ -19,6 +19,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/roster-mesh/roster/directory/sorting"
 	"github.com/roster-mesh/roster/trust/compact"
 )
 
@@ -336,7 +337,7 @@ func (b *Bundles) Domains() []spiffeid.TrustDomain {
 	held := maps.Clone(b.sets)
 	maps.Copy(held, b.federated)
 
-	return slices.SortedFunc(maps.Keys(held), spiffeid.TrustDomain.Compare)
+	return sorting.Collect(maps.Keys(held), spiffeid.TrustDomain.Compare)
 }
 
 // Fingerprint returns the fingerprint by which people compare an authority at both sides:

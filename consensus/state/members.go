@@ -9,6 +9,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/directory/sorting"
 )
 
 // MaxAdmissions bounds how many admitted nodes may be waiting to join.
@@ -188,7 +189,7 @@ func matchesPattern(pattern string, id spiffeid.ID) bool {
 
 // List returns the members in the order of their ids.
 func (m *Membership) List() []Member {
-	return slices.SortedFunc(maps.Values(m.byID), func(a, b Member) int {
+	return sorting.Collect(maps.Values(m.byID), func(a, b Member) int {
 		return strings.Compare(a.ID.String(), b.ID.String())
 	})
 }
@@ -200,7 +201,7 @@ func (m *Membership) Admissions() []Admission {
 		all = append(all, Admission{ID: id, Until: until})
 	}
 
-	slices.SortFunc(all, func(a, b Admission) int { return strings.Compare(a.ID.String(), b.ID.String()) })
+	sorting.Func(all, func(a, b Admission) int { return strings.Compare(a.ID.String(), b.ID.String()) })
 
 	return all
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/sorting"
 	"github.com/roster-mesh/roster/directory/table"
 )
 
@@ -192,7 +193,7 @@ func (o *Offers) all() []openOffer {
 		all = append(all, offer)
 	}
 
-	slices.SortFunc(all, func(a, b openOffer) int { return a.RID.Compare(b.RID) })
+	sorting.Func(all, func(a, b openOffer) int { return a.RID.Compare(b.RID) })
 
 	return all
 }

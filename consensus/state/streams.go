@@ -8,6 +8,7 @@ import (
 
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/signed"
+	"github.com/roster-mesh/roster/directory/sorting"
 	"github.com/roster-mesh/roster/directory/table"
 )
 
@@ -207,7 +208,7 @@ type uncovered struct {
 // a statement, in the order of the audiences' names, so that an announced deadline cannot
 // be denied later.
 func (t *Streams) pin() {
-	slices.SortStableFunc(t.uncovered, func(a, b uncovered) int {
+	sorting.StableFunc(t.uncovered, func(a, b uncovered) int {
 		return cmp.Compare(a.audience.String(), b.audience.String())
 	})
 
@@ -280,7 +281,7 @@ func (t *Streams) audiences(rid directory.RID) []directory.Audience {
 		}
 	}
 
-	slices.SortFunc(in, func(a, b directory.Audience) int { return cmp.Compare(a.String(), b.String()) })
+	sorting.Func(in, func(a, b directory.Audience) int { return cmp.Compare(a.String(), b.String()) })
 
 	return in
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/sorting"
 )
 
 // A View answers one node's lookups: it has the own domain's index and those of the other
@@ -91,7 +92,7 @@ func (v *View) Origins() []spiffeid.TrustDomain {
 		origins = append(origins, domain)
 	}
 
-	slices.SortFunc(origins, spiffeid.TrustDomain.Compare)
+	sorting.Func(origins, spiffeid.TrustDomain.Compare)
 
 	return origins
 }

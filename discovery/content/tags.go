@@ -9,6 +9,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/sorting"
 )
 
 // NormalTag returns the form that tags are compared in (XU-040): NFC, case
@@ -122,7 +123,7 @@ func NewTaxonomies(ts []Taxonomy) Taxonomies {
 	}
 
 	for _, ns := range taxonomies.narrower {
-		slices.SortFunc(ns, func(a, b Narrower) int {
+		sorting.Func(ns, func(a, b Narrower) int {
 			return strings.Compare(a.Tag+"\x00"+a.Taxonomy, b.Tag+"\x00"+b.Taxonomy)
 		})
 	}

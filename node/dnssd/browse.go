@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,6 +17,8 @@ import (
 
 	"github.com/hashicorp/mdns"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/roster-mesh/roster/directory/sorting"
 )
 
 // Bounds of one search.
@@ -115,7 +116,7 @@ func (s *search) result() ([]Found, error) {
 		return nil, fmt.Errorf("multicast DNS: %w", errors.Join(s.errs...))
 	}
 
-	return slices.SortedFunc(maps.Values(s.found), func(a, b Found) int {
+	return sorting.Collect(maps.Values(s.found), func(a, b Found) int {
 		return cmp.Or(strings.Compare(a.Domain.Name(), b.Domain.Name()), strings.Compare(a.Instance, b.Instance))
 	}), nil
 }

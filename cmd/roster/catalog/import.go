@@ -18,6 +18,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/fetch"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/kinds"
+	"github.com/roster-mesh/roster/directory/sorting"
 	"github.com/roster-mesh/roster/gateway/crawl"
 	"github.com/roster-mesh/roster/trust/card"
 )
@@ -202,7 +203,7 @@ func (im *importer) report(items []*item, stopped error) error {
 
 	// Refused documents come last, because people look at the end of a table first.
 	rank := func(row []string) int { return slices.Index([]string{refused, untried}, row[0]) }
-	slices.SortStableFunc(t.Rows, func(a, b []string) int { return cmp.Compare(rank(a), rank(b)) })
+	sorting.StableFunc(t.Rows, func(a, b []string) int { return cmp.Compare(rank(a), rank(b)) })
 
 	if err := im.session.PrintValue(map[string]any{"items": items}, "items", t); err != nil {
 		return err
