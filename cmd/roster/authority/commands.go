@@ -116,7 +116,9 @@ func issueCommand(session connect.Session) *cobra.Command {
 		Long: `Issue an X.509-SVID for a path of the trust domain: a private key and a certificate, which
 "roster ca renew" renews. The shipped policy gives roles by path: /ops/* operate the
 directory, /audit/* read the audit log, and other paths register agents. Nodes have paths
-below /roster/node/.`,
+below /roster/node/. The leading slash may be left out.
+
+Files are not overwritten. --force replaces an SVID of the same identity and its private key.`,
 		Example: "  roster ca issue /agent/weather --out weather\n" +
 			"  roster ca issue /roster/node/d --host 10.0.0.4 --out d/node",
 		Args: cli.Args("PATH"),
@@ -131,15 +133,20 @@ below /roster/node/.`,
 			}
 			defer store.Close()
 
-			if out == "" {
-				out = strings.ReplaceAll(strings.Trim(args[0], "/"), "/", "-")
+			id, err := store.ID(args[0])
+			if err != nil {
+				return cli.Usage("invalid PATH %q: %w", args[0], err)
 			}
 
-			request.Path, request.Cert, request.Key = args[0], out+".pem", out+".key"
+			if out == "" {
+				out = strings.ReplaceAll(strings.Trim(id.Path(), "/"), "/", "-")
+			}
+
+			request.Path, request.Cert, request.Key = id.Path(), out+".pem", out+".key"
 
 			identity, err := store.Issue(request)
 			if err != nil {
-				return cli.Failed(cli.ExitFailed, "cannot issue the SVID: %w", err)
+				return issueFailure(err)
 			}
 
 			noteSize(session, store)
@@ -152,9 +159,26 @@ below /roster/node/.`,
 	flags.StringVar(&out, "out", "", "write `FILE`.pem and FILE.key (default: the path's words)")
 	flags.StringSliceVar(&request.Hosts, "host", nil,
 		"`HOST`, DNS name or IP address, to put into the certificate; several, with commas")
+	flags.BoolVar(&request.Replace, "force", false, "replace an SVID of the same identity in these files")
 	flags.DurationVar(&request.Lifetime, "lifetime", DefaultLifetime, "`DURATION` until the SVID expires")
 
 	return cmd
+}
+
+// issueFailure is the failure to issue an SVID.
+func issueFailure(err error) error {
+	var exists *existsError
+	if !errors.As(err, &exists) {
+		return cli.Failed(cli.ExitFailed, "cannot issue the SVID: %w", err)
+	}
+
+	failure := cli.Failed(cli.ExitConflict, "cannot issue the SVID: %w", err)
+	if exists.sameID {
+		return failure.WithHint("\"roster ca renew\" renews it, and --force replaces it with a new private key. " +
+			"Other files are chosen with --out.")
+	}
+
+	return failure.WithHint("Nothing is overwritten; choose other files with --out.")
 }
 
 func renewCommand(session connect.Session) *cobra.Command {

@@ -63,6 +63,7 @@ type Request struct {
 	Cert     string   // file for the certificate
 	Key      string   // file for its private key, mode 0600
 	Lifetime time.Duration
+	Replace  bool // an earlier SVID of the same ID in these files
 }
 
 // Create makes an authority in dir. It refuses a directory that has one.
@@ -160,8 +161,22 @@ func (s *Store) Bundle() []byte {
 // should move to SPIRE.
 func (s *Store) Outgrown() bool { return len(s.issued) >= outgrown }
 
-// Issue makes a key and an SVID and writes them into files. It replaces nothing but an
-// earlier SVID of the same ID.
+// ID returns the SPIFFE ID of a path, with or without its leading slash, or checks a whole one.
+func (s *Store) ID(path string) (spiffeid.ID, error) {
+	if strings.HasPrefix(path, "spiffe://") {
+		id, err := spiffeid.FromString(path)
+		if err == nil && !id.MemberOf(s.TrustDomain()) {
+			err = fmt.Errorf("the authority is of %s", s.TrustDomain().Name())
+		}
+
+		return id, err
+	}
+
+	return spiffeid.FromPath(s.TrustDomain(), "/"+strings.TrimPrefix(path, "/"))
+}
+
+// Issue makes a key and an SVID and writes them into files. It replaces nothing but, if asked, an
+// earlier SVID of the same ID; otherwise the error is an existsError.
 func (s *Store) Issue(request Request) (Identity, error) {
 	id, err := spiffeid.FromPath(s.TrustDomain(), request.Path)
 	if err != nil {
@@ -178,7 +193,7 @@ func (s *Store) Issue(request Request) (Identity, error) {
 	issued := Identity{SPIFFEID: id.String(), Cert: cert, Key: key, Hosts: request.Hosts,
 		Lifetime: request.Lifetime.String()}
 
-	if err := issued.mayReplaceFiles(); err != nil {
+	if err := issued.mayWriteFiles(request.Replace); err != nil {
 		return Identity{}, err
 	}
 
@@ -192,25 +207,36 @@ func (s *Store) Issue(request Request) (Identity, error) {
 	return issued, s.save()
 }
 
-// mayReplaceFiles refuses files of anything else than an earlier SVID of this ID.
-func (i *Identity) mayReplaceFiles() error {
-	id, _, err := readCertificate(i.Cert)
+// mayWriteFiles refuses to overwrite anything but, if replace is true, an earlier SVID of this ID.
+func (i *Identity) mayWriteFiles(replace bool) error {
+	id, expires, err := readCertificate(i.Cert)
 
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if _, err := os.Lstat(i.Key); !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%s exists and belongs to no certificate at %s", i.Key, i.Cert)
+			return &existsError{text: fmt.Sprintf("%s exists, and %s does not", i.Key, i.Cert)}
 		}
 
 		return nil
 	case err != nil:
 		return err
 	case id != i.SPIFFEID:
-		return fmt.Errorf("%s is the certificate of %s", i.Cert, id)
+		return &existsError{text: fmt.Sprintf("%s is the certificate of %s", i.Cert, id)}
+	case !replace:
+		return &existsError{sameID: true, text: fmt.Sprintf("%s is a certificate of this identity, which expires at %s",
+			i.Cert, expires.UTC().Format(time.RFC3339))}
 	}
 
 	return nil
 }
+
+// An existsError refuses to overwrite a file.
+type existsError struct {
+	text   string
+	sameID bool // it is an SVID of the same ID, which may be replaced
+}
+
+func (e *existsError) Error() string { return e.text }
 
 // write issues the SVID and replaces its files.
 func (s *Store) write(identity *Identity, lifetime time.Duration) error {
