@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	apiclient "github.com/roster-mesh/roster/api/client"
@@ -65,8 +66,15 @@ func (ps *peers) Accept(ctx context.Context, token apioperator.Token, expected [
 		return accepted, err
 	}
 
-	if now.State == directory.PeeringActive && slices.Equal(fingerprintsOf(now), accepted.Fingerprints) {
-		return acceptedAs(now, expected, true)
+	if now.State == directory.PeeringActive || now.State == directory.PeeringFrozen {
+		held := fingerprintsOf(now)
+		if !slices.Equal(held, accepted.Fingerprints) {
+			return wire.Accepted{}, otherAuthority(now, held, accepted.Fingerprints)
+		}
+
+		if now.State == directory.PeeringActive {
+			return acceptedAs(now, expected, true)
+		}
 	}
 
 	us, err := ps.ourselves()
@@ -77,6 +85,15 @@ func (ps *peers) Accept(ctx context.Context, token apioperator.Token, expected [
 	return accepted, ps.agreements.Accept(ctx, inviting, func(ctx context.Context) (directory.Peering, error) {
 		return ps.offer(ctx, inviting, token.Secret, us)
 	})
+}
+
+// otherAuthority refuses a token of a peer with other authorities than the held ones: an invitation
+// doesn't replace what an operator compared.
+func otherAuthority(peer directory.Peering, held, invited []string) error {
+	return directory.Refuse(directory.Conflict,
+		"%s is a peer already (%s) by another authority: its fingerprint is %s here, and %s in the token; "+
+			"nothing was changed",
+		peer.Domain.Name(), peer.State, strings.Join(held, " "), strings.Join(invited, " ")).At("/token")
 }
 
 // checkEnd refuses a token that has ended.

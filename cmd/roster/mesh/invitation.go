@@ -174,6 +174,13 @@ func acceptFailure(session connect.Session, err error, domain string) error {
 			WithHint("Ask the sender of the token.").WithNext(session.CommandLine("peer", "list"))
 	}
 
+	if response != nil && response.Problem.Pointer == "/token" && errors.Is(err, apiclient.ErrConflict) {
+		return cli.Failed(cli.ExitConflict, "%s", response.Detail).
+			WithHint("If the peer's operator confirms the new fingerprint over another channel, get that bundle from it " +
+				"and replace the authority (docs/guides/authority.md):").
+			WithNext(session.CommandLine("peer", "set", domain, "--"+flagBundle, "FILE"))
+	}
+
 	err = cli.Suggest(err, cli.ExitUnavailable, session.CommandLine("peer", "show", domain))
 
 	return cli.Suggest(err, cli.ExitConflict, session.CommandLine("peer", "list"))
