@@ -12,6 +12,7 @@ import (
 
 	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/node/listener"
+	"github.com/roster-mesh/roster/node/port"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -86,7 +87,7 @@ func bind(network Network, cfg *config.Config) (l listeners, err error) {
 				err = errors.Join(err, other.Close())
 			}
 
-			return listeners{}, fmt.Errorf("listen.%s: %w", b.key, err)
+			return listeners{}, port.Explain("listen."+b.key, b.addr, err)
 		}
 
 		*b.into = ln

@@ -30,6 +30,7 @@ import (
 	"github.com/roster-mesh/roster/node/listener"
 	"github.com/roster-mesh/roster/node/memory"
 	"github.com/roster-mesh/roster/node/metrics"
+	"github.com/roster-mesh/roster/node/port"
 	"github.com/roster-mesh/roster/node/tracing"
 	"github.com/roster-mesh/roster/trust"
 	"github.com/roster-mesh/roster/trust/audit"
@@ -194,7 +195,7 @@ func (n *Node) wireAdmin() error {
 
 		ln, err := n.net.Listen(each.address)
 		if err != nil {
-			return fmt.Errorf("listen.%s: %w", each.name, err)
+			return port.Explain("listen."+each.name, each.address, err)
 		}
 
 		n.open = append(n.open, ln)

@@ -160,7 +160,7 @@ var layers = map[string][]string{
 		"federation/evidence", "federation/gossip", "federation/peering", "gateway", "gateway/crawl", "gateway/probe",
 		"api", "api/wire", "api/client", "node/memory", "node/listener", "node/dnssd", "node/disk", "node/config",
 		"directory/signed",
-		"trust/credentials", "api/operator", "api/request", "node/tracing", "node/metrics"},
+		"trust/credentials", "api/operator", "api/request", "node/tracing", "node/metrics", "node/port"},
 	// rooms of node
 	"node/memory": {},
 	// exports traces
@@ -177,13 +177,14 @@ var layers = map[string][]string{
 	// announces the directory on the local network
 	"node/dnssd": {"directory/sorting"},
 	"node/disk":  {},
+	"node/port":  {},
 	// consensus: the timing of loopback
 	"node/dev": {"node", "api", "api/client", "api/wire", "consensus", "directory", "trust", "node/config",
-		"api/operator"},
+		"api/operator", "node/port"},
 	// federation: the codes of its refusals
 	"node/doctor": {"node", "node/disk", "api/client", "api/wire", "directory", "federation/peering",
 		"federation/protocol", "trust", "node/config",
-		"trust/audit", "node/metrics"},
+		"trust/audit", "node/metrics", "node/port"},
 	// floor 4
 	// its tests run the whole program
 	"cmd/roster": {"cmd/roster/authority", "cmd/roster/setup", "cmd/roster/agents", "cmd/roster/catalog",
@@ -201,7 +202,7 @@ var layers = map[string][]string{
 		"node/dnssd", "api", "api/client", "trust", "directory", "gateway", "gateway/probe", "directory/kinds",
 		"trust/compact", "api/operator"},
 	"cmd/roster/domain": {"cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "node/doctor", "node/memory",
-		"api/client", "trust/policy", "trust/audit", "directory", "node/metrics"},
+		"api/client", "trust/policy", "trust/audit", "directory", "node/metrics", "node/port"},
 	"cmd/roster/backup":    {"api/client", "cmd/roster/cli", "cmd/roster/connect", "node", "node/config", "directory"},
 	"cmd/roster/dev":       {"cmd/roster/cli", "cmd/roster/connect", "node/dev"},
 	"cmd/roster/release":   {"cmd/roster/cli", "cmd/roster/connect"},

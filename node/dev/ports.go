@@ -4,11 +4,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/roster-mesh/roster/node/port"
 )
 
 // A portPlan hands out addresses on loopback, and keeps them from everybody else until
@@ -41,15 +40,14 @@ func choosePorts(first, count int) (_ *portPlan, err error) {
 		return addr, nil
 	}
 	for i := range count {
-		port := first
+		number := first
 		if first != 0 {
-			port += i
+			number += i
 		}
 
-		addr, err := take(port)
+		addr, err := take(number)
 		if err != nil {
-			return nil, fmt.Errorf("port %d is taken%s: stop what listens there, or choose others with --port (0 "+
-				"picks free ones): %w", port, holder(port), err)
+			return nil, takenError(number, err)
 		}
 
 		plan.apis = append(plan.apis, addr)
@@ -119,52 +117,13 @@ func (p *portPlan) close() {
 	}
 }
 
-// holder names the process that listens on a port, if this system lets one
-// see it: " by process 4711 (roster)", else nothing.
-func holder(port int) string {
-	socket := listeningSocket(port)
-	if socket == "" {
-		return ""
+// takenError names the process that listens on a port of 127.0.0.1.
+func takenError(number int, err error) error {
+	taken := "is taken"
+	if holder := port.Holder(loopbackPort(number)); holder != "" {
+		taken += " by " + holder
 	}
 
-	links, _ := filepath.Glob("/proc/[0-9]*/fd/*")
-	for _, link := range links {
-		if to, err := os.Readlink(link); err == nil && to == "socket:["+socket+"]" {
-			pid := strings.Split(link, "/")[2]
-			name, _ := os.ReadFile("/proc/" + pid + "/comm")
-
-			return fmt.Sprintf(" by process %s (%s)", pid, strings.TrimSpace(string(name)))
-		}
-	}
-
-	return ""
-}
-
-// hereIn are the addresses by which a socket listens on 127.0.0.1, as the kernel's tables of
-// sockets write them: that address, all of IPv4, and all of IPv6.
-var hereIn = []string{"0100007F", "00000000", "00000000000000000000000000000000",
-	"0000000000000000FFFF00000100007F"}
-
-// listeningSocket returns the inode of the socket that listens on a port of 127.0.0.1.
-func listeningSocket(port int) string {
-	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		data, err := os.ReadFile(table)
-		if err != nil {
-			continue
-		}
-
-		for line := range strings.Lines(string(data)) {
-			f := strings.Fields(line) // sl local remote state … inode: proc(5)
-			if len(f) <= 9 || f[3] != "0A" {
-				continue
-			}
-
-			address, at, _ := strings.Cut(f[1], ":")
-			if at == fmt.Sprintf("%04X", port) && slices.Contains(hereIn, address) {
-				return f[9]
-			}
-		}
-	}
-
-	return ""
+	return fmt.Errorf("port %d %s: stop what listens there, or choose others with --port (0 picks free ones): %w",
+		number, taken, err)
 }

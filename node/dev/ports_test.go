@@ -43,29 +43,3 @@ func TestChosenPortsAreHeld(t *testing.T) {
 		t.Errorf("%d of 8 are held when a node may have its four", left)
 	}
 }
-
-// Who listens on the port at another address is not named: to stop it would not help.
-func TestTheHolderListensAtThisAddress(t *testing.T) {
-	at := func(address string) int {
-		t.Helper()
-
-		l, err := net.Listen("tcp", address)
-		if err != nil {
-			t.Skip(err)
-		}
-
-		t.Cleanup(func() { _ = l.Close() })
-
-		return l.Addr().(*net.TCPAddr).Port
-	}
-
-	for _, address := range []string{"127.0.0.1:0", "0.0.0.0:0", "[::]:0"} {
-		if holder(at(address)) == "" {
-			t.Errorf("the process at %s is not named", address)
-		}
-	}
-
-	if other := holder(at("127.0.0.2:0")); other != "" {
-		t.Errorf("named is%s, which listens at 127.0.0.2", other)
-	}
-}

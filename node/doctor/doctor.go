@@ -26,6 +26,7 @@ import (
 	"github.com/roster-mesh/roster/node"
 	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/node/metrics"
+	"github.com/roster-mesh/roster/node/port"
 	"github.com/roster-mesh/roster/trust"
 )
 
@@ -365,13 +366,8 @@ func (d *diagnosis) ports(ctx context.Context) {
 
 		ln, err := net.Listen("tcp", l.address)
 		if err != nil {
-			d.say(
-				l.key,
-				StatusFailed,
-				"end what listens there, or give another address",
-				"the node could not listen: %v",
-				err,
-			)
+			d.say(l.key, StatusFailed, "end the process that listens there, or give another address",
+				"the node could not listen: %v", port.Explain(l.key, l.address, err))
 
 			continue
 		}

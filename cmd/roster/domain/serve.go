@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/roster-mesh/roster/node/config"
 	"github.com/roster-mesh/roster/node/doctor"
 	"github.com/roster-mesh/roster/node/memory"
+	"github.com/roster-mesh/roster/node/port"
 )
 
 // configHelp describes the flag --config.
@@ -145,11 +145,14 @@ func serve(ctx context.Context, session connect.Session, file string) error {
 
 	if err != nil {
 		failure := cli.Failed(cli.ExitFailed, "cannot start the node: %w", err)
-		if !errors.Is(err, syscall.EADDRINUSE) {
-			failure = failure.WithNext(session.CommandLine("doctor", "--config", file))
+
+		var taken *port.InUseError
+		if errors.As(err, &taken) {
+			return failure.WithHint("End the process that listens there, or give another address as %s in %s.",
+				taken.Key, file)
 		}
 
-		return addRecoveryHint(failure, err, &cfg)
+		return addRecoveryHint(failure.WithNext(session.CommandLine("doctor", "--config", file)), err, &cfg)
 	}
 
 	stopping := supervise(n, log)

@@ -176,8 +176,8 @@ func acceptFailure(session connect.Session, err error, domain string) error {
 
 	if response != nil && response.Problem.Pointer == "/token" && errors.Is(err, apiclient.ErrConflict) {
 		return cli.Failed(cli.ExitConflict, "%s", response.Detail).
-			WithHint("If the peer's operator confirms the new fingerprint over another channel, get that bundle from it " +
-				"and replace the authority (docs/guides/authority.md):").
+			WithHint("If the peer's operator confirms the new fingerprint over another channel, get that bundle and " +
+				"replace the authority (docs/guides/authority.md):").
 			WithNext(session.CommandLine("peer", "set", domain, "--"+flagBundle, "FILE"))
 	}
 
