@@ -54,7 +54,7 @@ func (n *Node) serve(name string, server *http.Server, ln net.Listener) {
 		}
 	}()
 	n.life.onStop(name, func(bound context.Context) error {
-		drain, cancel := context.WithTimeout(bound, drainTimeout)
+		drain, cancel := context.WithTimeout(bound, n.answers)
 		defer cancel()
 
 		if err := server.Shutdown(drain); err != nil { // requests that are still pending are cut
@@ -70,6 +70,10 @@ func (n *Node) serve(name string, server *http.Server, ln net.Listener) {
 // drainTimeout is how long answers under way may take when a node stops: as long as a write is
 // held while the domain has no leader (OPS-011).
 const drainTimeout = 3 * time.Second
+
+// togetherTime replaces drainTimeout if the mesh's nodes stop together. Connections of HTTP/2 would
+// stay open for a second, idle or not.
+const togetherTime = 250 * time.Millisecond
 
 // answerGrace is how long an answer may take that is under way when the authority of its client is
 // dropped: a former peer, for one, whose bundle is removed, waits for the answer to its farewell.

@@ -76,6 +76,10 @@ type Env struct {
 	Stretch federation.Stretch // of federation's pace; nil is 1
 	Source  *trust.Source      // the node's SVID; nil for the configured one
 	Context context.Context    // ends a Start that waits for the node's SVID; nil for one that nothing ends
+
+	// Together says that all nodes of the mesh stop at the same time, as in development: Close waits
+	// briefly for answers under way, and for members of the gossip pool that are gone already.
+	Together bool
 }
 
 // A Node is one running node.
@@ -108,6 +112,7 @@ type Node struct {
 	outbound outbound
 	reloader reloader
 	open     []net.Listener // without authentication
+	answers  time.Duration  // that answers under way may take when the node stops
 
 	agreements *peering.Agreements
 	attester   *attester
@@ -138,6 +143,12 @@ func Start(cfg config.Config, env Env) (*Node, error) {
 	node := &Node{cfg: cfg, net: env.Network.orTCP(), log: env.Logger, clients: map[spiffeid.TrustDomain]*http.Client{}}
 	node.reloader.current.Store(&cfg)
 	node.metrics = metrics.New()
+	node.answers = drainTimeout
+
+	if env.Together {
+		node.answers = togetherTime
+		env.Gossip.Leave = togetherTime
+	}
 
 	if node.log == nil {
 		node.log = cfg.Log.Logger(os.Stderr, nil)

@@ -37,7 +37,9 @@ func startInProcess(d *Node) (startedNode, error) {
 		return nil, err
 	}
 
-	n, err := node.Start(cfg, node.Env{Logger: cfg.Log.Logger(log, nil), Timing: consensus.LocalTiming})
+	n, err := node.Start(cfg, node.Env{
+		Logger: cfg.Log.Logger(log, nil), Timing: consensus.LocalTiming, Together: true,
+	})
 	if err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
