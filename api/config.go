@@ -93,7 +93,10 @@ type Config struct {
 
 	// Authentication. Identify verifies the credential of a request. The zero identity
 	// without an error is an anonymous caller; an error is an invalid credential.
-	Identify            func(*http.Request) (request.Credential, error)
+	Identify func(*http.Request) (request.Credential, error)
+	// Claimed returns the identity that the token of a request names, without verifying it; zero if
+	// there is none. Nil names none.
+	Claimed             func(*http.Request) directory.Identity
 	AcceptedCredentials request.AcceptedCredentials
 	// ConsumeProof uses up the proof of a request that is no change but whose effect
 	// outlasts the proof, until the proof can't be shown again (Unix seconds). It fails with

@@ -14,6 +14,7 @@ import (
 	"github.com/roster-mesh/roster/api/admission"
 	"github.com/roster-mesh/roster/api/catalog"
 	apiclient "github.com/roster-mesh/roster/api/client"
+	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/invoke"
@@ -380,4 +381,72 @@ func TestNoLimits(t *testing.T) {
 			t.Fatalf("%d, %v", resp.StatusCode, resp.Header)
 		}
 	}
+}
+
+// A caller that goes on beyond its rate has few of its tokens verified, from one address; so has a
+// domain, whatever identities it has. Others are verified as before, from there too.
+//
+// Requirement: SEC-001
+func TestTokensBeyondTheRateAreNotVerified(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		verified := 0
+		named := func(r *http.Request) directory.Identity {
+			id, _ := directory.ParseIdentity(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+			return id
+		}
+
+		s := newTestServer(t, func(cfg *Config) {
+			whole(cfg)
+			cfg.Limits = admission.Limits{admission.Reads: 1} // a burst of 10, of a domain 20
+			cfg.Claimed = named
+			cfg.Identify = func(r *http.Request) (request.Credential, error) {
+				verified++
+				return request.Credential{Identity: named(r), Method: "bearer", Token: true}, nil
+			}
+		})
+
+		send := func(count int, identity func(int) string, address string) (answers map[int]int, checked int) {
+			answers = map[int]int{}
+			before := verified
+
+			for n := range count {
+				r := httptest.NewRequest(http.MethodGet, "https://ad.alpha.test:8400/ad/l", nil)
+				r.RequestURI, r.RemoteAddr = "/ad/l", address
+				r.Header.Set("Authorization", "Bearer "+identity(n))
+
+				w := httptest.NewRecorder()
+				s.Handler().ServeHTTP(w, r)
+				answers[w.Code]++
+			}
+
+			return answers, verified - before
+		}
+
+		const here, there = "192.0.2.1:1000", "192.0.2.2:1000"
+
+		ada := func(int) string { return "spiffe://alpha.test/agent/ada" }
+		if answers, checked := send(1000, ada, here); answers[200] != 10 || answers[429] != 990 || checked != 210 {
+			t.Errorf("%v, with %d tokens verified; want 10 of the burst and 200 beyond", answers, checked)
+		}
+
+		bob := func(int) string { return "spiffe://alpha.test/agent/bob" }
+		if answers, checked := send(10, bob, here); answers[200] != 10 || checked != 10 {
+			t.Errorf("another caller at that address: %v, %d", answers, checked)
+		}
+
+		if answers, checked := send(10, ada, there); answers[429] != 10 || checked != 10 {
+			t.Errorf("the caller at another address: %v, %d", answers, checked)
+		}
+
+		minted := func(n int) string { return fmt.Sprintf("spiffe://beta.test/agent/%d", n) }
+		if answers, checked := send(1000, minted, here); answers[200] != 20 || answers[429] != 980 || checked != 220 {
+			t.Errorf("a domain's thousand identities: %v, with %d tokens verified", answers, checked)
+		}
+
+		time.Sleep(11 * time.Second)
+
+		if answers, checked := send(10, ada, here); answers[200] != 10 || checked != 10 {
+			t.Errorf("after a while: %v, %d", answers, checked)
+		}
+	})
 }

@@ -88,7 +88,7 @@ func (s *Server) admit(w http.ResponseWriter, call *request.Call, route *route) 
 	}
 
 	if route.who.level != levelAnyone {
-		if invalid, err = s.authenticate(call); err != nil {
+		if invalid, err = s.authenticate(call, route.who.class); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -99,6 +99,10 @@ func (s *Server) admit(w http.ResponseWriter, call *request.Call, route *route) 
 	outer := mcp.Delegator(call)
 	if outer == nil || route.who.class != toolUser.class {
 		if err := s.limiter.Pace(w.Header(), call.Caller(), route.who.class); err != nil {
+			if !call.Identity.IsZero() && request.HasToken(call.Header) {
+				s.limiter.Exceeded(limit.StrangerAt(call.RemoteAddr), call.Caller(), route.who.class)
+			}
+
 			return nil, nil, err
 		}
 	}
@@ -119,8 +123,9 @@ func (s *Server) admit(w http.ResponseWriter, call *request.Call, route *route) 
 }
 
 // authenticate verifies the credential of a call, unless too many of its address didn't
-// hold. invalid is the reason if this one doesn't.
-func (s *Server) authenticate(call *request.Call) (invalid, err error) {
+// hold, or the caller that it names goes on beyond its rate. invalid is the reason if this one
+// doesn't hold.
+func (s *Server) authenticate(call *request.Call, class admission.Class) (invalid, err error) {
 	if outer := mcp.Delegator(call); outer != nil {
 		call.Identity = outer.Identity
 		call.Credential = outer.Credential
@@ -130,7 +135,8 @@ func (s *Server) authenticate(call *request.Call) (invalid, err error) {
 
 	sender, hasToken := s.parties.Of(directory.Identity{}, call.RemoteAddr), request.HasToken(call.Header)
 	if hasToken {
-		if err := s.limiter.Attempt(sender); err != nil {
+		claimed := s.parties.Of(s.cfg.Claimed(call.Request), call.RemoteAddr)
+		if err := s.limiter.Attempt(sender, claimed, class); err != nil {
 			return nil, err
 		}
 	}

@@ -243,6 +243,10 @@ func (cfg *Config) setDefaults() {
 		cfg.Identify = func(*http.Request) (request.Credential, error) { return request.Credential{}, nil }
 	}
 
+	if cfg.Claimed == nil {
+		cfg.Claimed = func(*http.Request) directory.Identity { return directory.Identity{} }
+	}
+
 	if cfg.ConsumeProof == nil {
 		cfg.ConsumeProof = func(context.Context, directory.Hash, int64) error {
 			return directory.Refuse(directory.Unavailable, "this node can't record proofs. Use a client certificate")

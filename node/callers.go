@@ -98,10 +98,7 @@ func (n *Node) identify(r *http.Request) (request.Credential, error) {
 		return request.Credential{}, err
 	}
 
-	verified, err := n.callers.Verify(credentials.Shown{
-		TLS: r.TLS, WIT: tokens.WIT, Proof: tokens.Proof, Bearer: tokens.Bearer, Method: r.Method,
-		Path: r.URL.EscapedPath(),
-	}, time.Now())
+	verified, err := n.callers.Verify(shown(r, tokens), time.Now())
 	if err != nil {
 		n.metrics.CredentialRefused(credentials.ReasonOf(err))
 
@@ -114,4 +111,24 @@ func (n *Node) identify(r *http.Request) (request.Credential, error) {
 		ReadOnly: verified.ReadOnly, Token: verified.Method != "" && verified.Method != credentials.MethodSVID,
 		Proof: verified.Proof, ProofUntil: verified.ProofUntil,
 	}, nil
+}
+
+// claimedBy returns the function that tells the identity which a request's token names, without
+// verifying it.
+func claimedBy(callers *credentials.Verifier) func(*http.Request) directory.Identity {
+	return func(r *http.Request) directory.Identity {
+		tokens, err := request.TokensOf(r)
+		if err != nil {
+			return directory.Identity{}
+		}
+
+		return callers.Claimed(shown(r, tokens))
+	}
+}
+
+func shown(r *http.Request, tokens request.Tokens) credentials.Shown {
+	return credentials.Shown{
+		TLS: r.TLS, WIT: tokens.WIT, Proof: tokens.Proof, Bearer: tokens.Bearer, Method: r.Method,
+		Path: r.URL.EscapedPath(),
+	}
 }

@@ -117,7 +117,9 @@ type Limiter struct {
 	terms   atomic.Pointer[terms]
 	rates   *limit.Rates[bucketKey]
 	invalid *limit.Rates[string] // credentials that don't hold, by address
-	group   float64              // how many times the quota of one caller a group has
+	// beyond has the requests by tokens that were refused because their caller is over its rate.
+	beyond *limit.Rates[beyondKey]
+	group  float64 // how many times the quota of one caller a group has
 }
 
 // terms are the limits that are in force.
@@ -132,6 +134,7 @@ func NewLimiter(general Limits, callers []CallerLimits, group float64) *Limiter 
 	limiter := &Limiter{
 		rates:   limit.NewRates[bucketKey](maxBuckets),
 		invalid: limit.NewRates[string](maxBuckets),
+		beyond:  limit.NewRates[beyondKey](maxBuckets),
 		group:   cmp.Or(group, DefaultGroupRate),
 	}
 	limiter.Set(general, callers)
@@ -196,12 +199,29 @@ func (l *Limiter) take(q quota, caller Caller, now time.Time, n int) (left float
 	return min(left, ofGroup), wait, ok
 }
 
-// invalidRate is how many credentials of one address may fail.
+// invalidRate is how many credentials of one address may fail, and how many requests beyond its rate a
+// caller may have verified from one address.
 var invalidRate = limit.Rate{PerSecond: 20, Burst: 200}
 
+// A beyondKey is of the requests that a party, a caller or a group, sends from one network beyond its
+// rate.
+type beyondKey struct {
+	network, party string
+	class          Class
+}
+
+// beyondKeys returns the keys of a caller and of its group.
+func beyondKeys(stranger, party limit.Caller, class Class) (caller, group beyondKey) {
+	network := cmp.Or(stranger.Group, stranger.ID)
+
+	return beyondKey{network, party.ID, class}, beyondKey{network, party.Group, class}
+}
+
 // Attempt refuses to verify a credential that a stranger sends whose address, or network, sent too
-// many that don't hold: to verify a signature costs more than to make one up.
-func (l *Limiter) Attempt(stranger limit.Caller) error {
+// many that don't hold: to verify a signature costs more than to make one up. It refuses one that
+// names a party which goes on and on beyond its rate from there, too. claimed need not be true: it was
+// verified for the requests that were counted, and the refusal harms none but who sends from there.
+func (l *Limiter) Attempt(stranger, claimed limit.Caller, class Class) error {
 	for _, key := range []string{stranger.ID, stranger.Group} {
 		if key == "" {
 			continue
@@ -216,7 +236,48 @@ func (l *Limiter) Attempt(stranger limit.Caller) error {
 		}
 	}
 
+	if claimed.Kind == limit.Stranger {
+		return nil
+	}
+
+	caller, group := beyondKeys(stranger, claimed, class)
+	for _, key := range []beyondKey{caller, group} {
+		if key.party == "" {
+			continue
+		}
+
+		if left, _, _ := l.beyond.Take(key, invalidRate, time.Now(), 0); left < 1 {
+			return &problem.Refusal{
+				Err: directory.Refuse(directory.RateLimited,
+					"too many requests for %s came from your address beyond the limit of their caller. "+
+						"Try again in 1 s", class),
+				Retry: 1,
+			}
+		}
+	}
+
 	return nil
+}
+
+// Exceeded counts a request by a token that was verified, of a caller that is over its rate.
+func (l *Limiter) Exceeded(stranger limit.Caller, caller Caller, class Class) {
+	quota, limited := l.quota(class, caller)
+	if !limited {
+		return
+	}
+
+	now := time.Now()
+	ofCaller, ofGroup := beyondKeys(stranger, caller.Party, class)
+	bucket := bucketKey{class: quota.class, set: quota.set, party: caller.Party.ID}
+
+	if left, _, _ := l.rates.Take(bucket, quota.times(1), now, 0); left < 1 {
+		l.beyond.Take(ofCaller, invalidRate, now, 1)
+		return
+	}
+
+	if caller.Party.Group != "" { // then it is the group's rate that is used up
+		l.beyond.Take(ofGroup, invalidRate, now, 1)
+	}
 }
 
 // Failed counts a credential of a stranger that didn't hold.

@@ -76,7 +76,7 @@ func testANetworksFailedCredentials(t *testing.T) {
 	verified := 0
 
 	for address := range 1000 {
-		if limiter.Attempt(at(1, address)) == nil {
+		if limiter.Attempt(at(1, address), limit.Caller{}, admission.Reads) == nil {
 			verified++
 
 			limiter.Failed(at(1, address))
@@ -87,7 +87,7 @@ func testANetworksFailedCredentials(t *testing.T) {
 		t.Errorf("%d credentials of a network are verified, want 400", verified)
 	}
 
-	if err := limiter.Attempt(at(2, 1)); err != nil {
+	if err := limiter.Attempt(at(2, 1), limit.Caller{}, admission.Reads); err != nil {
 		t.Errorf("another network: %v", err)
 	}
 }

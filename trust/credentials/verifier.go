@@ -186,6 +186,32 @@ func (c *Verifier) token(shown Shown, now time.Time) (*Verified, error) {
 	return nil, nil
 }
 
+// Claimed returns the identity that the token of a request names; zero if there is none. Nothing is
+// verified: it only tells whose requests the request would count against.
+func (c *Verifier) Claimed(shown Shown) directory.Identity {
+	text := shown.Bearer
+	if shown.WIT != "" {
+		text = shown.WIT
+	}
+
+	if text == "" {
+		return directory.Identity{}
+	}
+
+	t, err := parseToken(text)
+	if err != nil {
+		return directory.Identity{}
+	}
+
+	subject, _ := t.claims.text("sub")
+	if t.typ == typeAccess {
+		issuer, _ := t.claims.text("iss")
+		subject = "oauth:" + issuer + "#" + subject
+	}
+
+	return identityOrNobody(subject)
+}
+
 // OwnPrefixes are how the URIs of those identities begin that configuration counts
 // among this domain's own.
 func (c *Verifier) OwnPrefixes() []string {

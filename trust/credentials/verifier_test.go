@@ -1,6 +1,7 @@
 package credentials
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -14,8 +15,11 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -445,4 +449,78 @@ func TestConnectionsAreJudgedByTheBundlesOfNow(t *testing.T) {
 	if d.Holds(nil, time.Now()) {
 		t.Error("no certificate holds")
 	}
+}
+
+// The identity that a token names is read without verifying it, as it would be verified.
+func TestTheIdentityThatATokenNames(t *testing.T) {
+	d := newDoor(t, nil)
+	d.issuer = d.other // no signature holds
+
+	for want, shown := range map[string]Shown{
+		"wimse://alpha.test/agent/ada":  {WIT: d.wit(t).text(t)},
+		"oauth:" + doorIssuer + "#ada":  {Bearer: d.access().text(t)},
+		"spiffe://alpha.test/agent/ada": {Bearer: d.jwtSVID().text(t)},
+		"":                              {Bearer: "no token"},
+		directory.Identity{}.String():   {},
+	} {
+		if got := d.Claimed(shown).String(); got != want {
+			t.Errorf("the token names %q, want %q", got, want)
+		}
+	}
+}
+
+// BenchmarkForgedTokens measures tokens that don't hold, of which an address may send 20 a second
+// (admission.Limiter), by the issuer's algorithms, and the proof of an insider who chose a large key.
+func BenchmarkForgedTokens(b *testing.B) {
+	wide, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
+	must(b, err)
+
+	large, err := rsa.GenerateKey(rand.Reader, 4096)
+	must(b, err)
+
+	d := newDoor(b, func(cfg *Config) {
+		cfg.OAuth[0].Algorithms = []string{"ES256", "ES512", "PS512"}
+		keys := cfg.OAuth[0].Keys.keys
+		keys["ES256"], keys["ES512"], keys["PS512"] = ecKey(b).Public(), wide.Public(), large.Public()
+	})
+
+	forged := map[string]Shown{}
+
+	for algorithm, size := range map[string]int{"ES256": 64, "ES512": 132, "PS512": 512} {
+		token := d.access()
+		token.header["alg"], token.header["kid"] = algorithm, algorithm
+		text := token.text(b)
+		text = text[:strings.LastIndexByte(text, '.')+1]
+		forged[algorithm] = Shown{Bearer: text + directory.B64.EncodeToString(bytes.Repeat([]byte{1}, size))}
+	}
+
+	token := d.wit(b)
+	token.claims["cnf"] = map[string]any{"jwk": publicJWK(b, large.Public(), "PS256")}
+	wit := token.text(b)
+	proof := d.wpt(wit)
+	proof.header["alg"] = "PS256"
+	proof.key = large
+	forged["proof-PS256"] = Shown{WIT: wit, Proof: proof.text(b), Method: http.MethodGet, Path: "/ad/r"}
+
+	for name, shown := range forged {
+		b.Run(name, func(b *testing.B) {
+			began := processorTime(b)
+
+			for b.Loop() {
+				if _, err := d.Verify(shown, time.Now()); ReasonOf(err) != string(ReasonSignature) {
+					b.Fatal(err)
+				}
+			}
+
+			b.ReportMetric(float64(processorTime(b)-began)/float64(b.N), "cpu-ns/op")
+		})
+	}
+}
+
+// processorTime returns what this process has used of the processors.
+func processorTime(b *testing.B) time.Duration {
+	var used syscall.Rusage
+	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
+
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
