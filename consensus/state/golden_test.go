@@ -424,7 +424,7 @@ func TestTheHashOfABackupIsOfDocumentsAwake(t *testing.T) {
 func TestALogEntryOfANewerRelease(t *testing.T) {
 	for name, data := range map[string][]byte{
 		"version":    must(Marshal(map[int]any{1: NewestLogVersion + 1, 2: 0, 3: []any{}})),
-		"command":    must(Marshal(map[int]any{1: 1, 2: 0, 3: []any{map[int]any{99: map[int]any{}}}})),
+		"command":    must(Marshal(map[int]any{1: 1, 2: 0, 3: []any{map[int]any{1000: map[int]any{}}}})),
 		"member":     must(Marshal(map[int]any{1: 1, 2: 0, 3: []any{map[int]any{8: map[int]any{1: 1, 2: 1}}}})),
 		"not at all": []byte("x"),
 	} {
