@@ -36,7 +36,7 @@ func weighty(i int) []byte {
 }
 
 // populated is a state with so many registrations, and their rids.
-func populated(b *testing.B, n int) (*drive, []directory.RID) {
+func populated(b testing.TB, n int) (*drive, []directory.RID) {
 	b.Helper()
 
 	d, rids := newDrive(b), make([]directory.RID, n)
