@@ -109,7 +109,24 @@ func TestOperatorsChangeTheDomainsNodes(t *testing.T) {
 		t.Errorf("told %q, want %q", told, want)
 	}
 
-	wantStatus(t, ask(t, s, "/ops/operator", "POST", "/v1/operator/raft/transfer", ""), 204)
+	answer := ask(t, s, "/ops/operator", "POST", "/v1/operator/raft/transfer", "")
+	wantStatus(t, answer, 204)
+
+	// A change tells the position at which it is in force, to the client too, and a refusal none.
+	index := directory.FormatIndex(alpha, s.Registry().Position())
+	if got := answer.Header.Get("Roster-Index"); got != index {
+		t.Errorf("a change is at %q, want %q", got, index)
+	}
+
+	var reply apiclient.Reply
+	if err := c.Operator().Noting(&reply).Transfer(ctx, id); err != nil || reply.Index() != index {
+		t.Errorf("a change is at %q to the client, want %q: %v", reply.Index(), index, err)
+	}
+
+	refused := ask(t, s, "/ops/operator", "POST", "/v1/operator/raft/remove", "")
+	if got := refused.Header.Get("Roster-Index"); got != "" {
+		t.Errorf("a refusal is at %q", got)
+	}
 
 	for _, body := range []string{"", "{}", `{"id":"node 3"}`, `{"id":3}`, `{"id":"a","id":"b"}`} {
 		wantStatus(t, ask(t, s, "/ops/operator", "POST", "/v1/operator/raft/remove", body), 400)

@@ -25,8 +25,55 @@ type Orders interface {
 // maxOrder bounds the body of an operator's change: it goes into the domain's log as it came.
 const maxOrder = 640 << 10
 
-// orderCheck wraps the handlers of operators' changes. Without Orders it changes none.
-type orderCheck struct{ orders Orders }
+// orderCheck wraps the handlers of operators' changes. Without Orders it asks for no proof.
+type orderCheck struct {
+	orders Orders
+	index  func() string // Roster-Index of this node's state
+}
+
+func (s *Server) orderCheck() orderCheck {
+	return orderCheck{s.cfg.Orders, func() string {
+		return directory.FormatIndex(s.cfg.Domain, s.cfg.Registry.Position())
+	}}
+}
+
+// indexed wraps the handler of an operator's change: a successful answer has in Roster-Index a
+// position of the domain's history at which the change is in force.
+func (o orderCheck) indexed(handle request.Handler) request.Handler {
+	return func(w http.ResponseWriter, call *request.Call) error {
+		return handle(&indexedWriter{ResponseWriter: w, index: o.index}, call)
+	}
+}
+
+// An indexedWriter adds Roster-Index to a successful answer that has none.
+type indexedWriter struct {
+	http.ResponseWriter
+	index func() string
+	begun bool
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *indexedWriter) WriteHeader(status int) {
+	isSuccess := status >= http.StatusOK && status < http.StatusMultipleChoices
+	if isSuccess && !w.begun && w.Header().Get("Roster-Index") == "" {
+		w.Header().Set("Roster-Index", w.index())
+	}
+
+	w.begun = w.begun || status >= http.StatusOK
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (w *indexedWriter) Write(data []byte) (int, error) {
+	if !w.begun {
+		w.WriteHeader(http.StatusOK)
+	}
+
+	return w.ResponseWriter.Write(data)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *indexedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // proven wraps the handler of an operator's change: it reads the body, checks the operator's
 // proof, and puts the request into the context, so that the change carries it.

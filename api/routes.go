@@ -120,7 +120,7 @@ func (a audience) taking(body int64) audience {
 // route needs its description in openapi.yaml; a test names the routes without one.
 func (s *Server) table() []route {
 	surfaces := &s.surfaces
-	forced := orderCheck{s.cfg.Orders}.maybeProven // an operator may force it
+	forced := s.orderCheck().maybeProven // an operator may force it
 
 	routes := []route{
 		// Anyone.
@@ -307,7 +307,7 @@ func (s *Server) has(method, path string) bool {
 
 // prove wraps the handlers of all routes that change something for operators.
 func (s *Server) prove(routes []route) []route {
-	check := orderCheck{s.cfg.Orders}
+	check := s.orderCheck()
 
 	for i, r := range routes {
 		switch {
@@ -315,7 +315,7 @@ func (s *Server) prove(routes []route) []route {
 		case r.who.action == "snapshot.write":
 			routes[i].handle = check.provenStream(r.handle)
 		default:
-			routes[i].handle = check.proven(r.handle)
+			routes[i].handle = check.indexed(check.proven(r.handle))
 		}
 	}
 

@@ -169,7 +169,7 @@ func (s *Server) makeOperatorSurfaces(reader *registration.Reader) {
 	if cfg.Operator != nil {
 		s.surfaces.status = &operator.Status{State: cfg.Operator}
 		s.surfaces.keys = &operator.Keys{Keyring: cfg.Operator, Logger: s.log}
-		s.surfaces.policy = &operator.Policy{Store: cfg.Operator, Logger: s.log}
+		s.surfaces.policy = &operator.Policy{Domain: cfg.Domain, Store: cfg.Operator, Logger: s.log}
 
 		s.surfaces.registrations = &operator.Registrations{Domain: cfg.Domain, Reader: reader, Registry: cfg.Registry}
 		if cfg.Orders != nil {

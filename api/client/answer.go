@@ -139,16 +139,14 @@ func (c *Client) change(ctx context.Context, q *request) (*Reply, error) {
 }
 
 // command POSTs in as JSON for a change that is answered by 204.
-func (c *Client) command(ctx context.Context, target string, in any, repeat repetition) error {
+func (c *Client) command(ctx context.Context, target string, in any, repeat repetition) (*Reply, error) {
 	var body []byte
 	if in != nil {
 		var err error
 		if body, err = json.Marshal(in); err != nil {
-			return err
+			return nil, err
 		}
 	}
 
-	_, err := c.change(ctx, &request{method: http.MethodPost, target: target, body: body, repeat: repeat})
-
-	return err
+	return c.change(ctx, &request{method: http.MethodPost, target: target, body: body, repeat: repeat})
 }

@@ -83,10 +83,31 @@ const (
 
 // An Operator makes the requests of a domain's operators. Other identities get
 // ErrForbidden.
-type Operator struct{ client *Client }
+type Operator struct {
+	client *Client
+	noted  *Reply // the answer to the last change; may be nil
+}
 
 // Operator returns the requests of operators, made by c with its identity.
 func (c *Client) Operator() *Operator { return &Operator{client: c} }
+
+// Noting returns the same requests. Each change without a result of its own stores its answer in
+// reply, whose Index is a position at which the change is in force.
+func (o *Operator) Noting(reply *Reply) *Operator { return &Operator{client: o.client, noted: reply} }
+
+// command is Client.command, with the answer noted.
+func (o *Operator) command(ctx context.Context, target string, in any, repeat repetition) error {
+	reply, err := o.client.command(ctx, target, in, repeat)
+	o.note(reply)
+
+	return err
+}
+
+func (o *Operator) note(reply *Reply) {
+	if o.noted != nil && reply != nil {
+		*o.noted = *reply
+	}
+}
 
 // Node reads the state of the node that answers.
 func (o *Operator) Node(ctx context.Context) (NodeStatus, *Reply, error) {
@@ -107,29 +128,29 @@ func (o *Operator) Raft(ctx context.Context) (*RaftStatus, *Reply, error) {
 // Transfer transfers the leadership to a node of the domain, by SPIFFE ID, or to
 // any that is fit if it is empty.
 func (o *Operator) Transfer(ctx context.Context, to string) error {
-	return o.client.command(ctx, "/v1/operator/raft/transfer", wire.MemberRequest{ID: to}, once)
+	return o.command(ctx, "/v1/operator/raft/transfer", wire.MemberRequest{ID: to}, once)
 }
 
 // RemoveMember removes a node, by SPIFFE ID, from the domain.
 func (o *Operator) RemoveMember(ctx context.Context, id string) error {
-	return o.client.command(ctx, "/v1/operator/raft/remove", wire.MemberRequest{ID: id}, once)
+	return o.command(ctx, "/v1/operator/raft/remove", wire.MemberRequest{ID: id}, once)
 }
 
 // Admit lets a node join the domain, once and within a day; withdraw takes that back.
 func (o *Operator) Admit(ctx context.Context, id string, withdraw bool) error {
-	return o.client.command(ctx, "/v1/operator/raft/admit", wire.MemberRequest{ID: id, Withdraw: withdraw}, once)
+	return o.command(ctx, "/v1/operator/raft/admit", wire.MemberRequest{ID: id, Withdraw: withdraw}, once)
 }
 
 // AdmitStanding lets the nodes join whose SPIFFE IDs match a pattern, which may end in *, while
 // the domain has fewer than most members that do; 0 takes that back.
 func (o *Operator) AdmitStanding(ctx context.Context, pattern string, most uint32) error {
 	in := wire.MemberRequest{ID: pattern, Standing: true, Max: most, Withdraw: most == 0}
-	return o.client.command(ctx, "/v1/operator/raft/admit", in, once)
+	return o.command(ctx, "/v1/operator/raft/admit", in, once)
 }
 
 // Leave removes the node that is asked from its domain.
 func (o *Operator) Leave(ctx context.Context) error {
-	return o.client.command(ctx, "/v1/operator/raft/leave", nil, once)
+	return o.command(ctx, "/v1/operator/raft/leave", nil, once)
 }
 
 // Members reads the mesh's gossip pool.
@@ -166,7 +187,7 @@ func (o *Operator) Bundle(ctx context.Context, domain string) (*Reply, error) {
 
 // SetPeering makes a peering with another domain, or replaces it.
 func (o *Operator) SetPeering(ctx context.Context, p Peering) error {
-	return o.client.command(ctx, "/v1/operator/peers", p, idempotent)
+	return o.command(ctx, "/v1/operator/peers", p, idempotent)
 }
 
 // Invite makes an invitation for another domain; a life of 0 is an hour. The secret of its token is
@@ -222,13 +243,13 @@ func (c *Client) Redeem(ctx context.Context, secret string, p Peering) (Peering,
 
 // ChangePeering changes an existing peering.
 func (o *Operator) ChangePeering(ctx context.Context, peer string, verb PeerVerb) error {
-	return o.client.command(ctx, "/v1/operator/peers/change", wire.PeerChange{Domain: peer, Verb: verb}, once)
+	return o.command(ctx, "/v1/operator/peers/change", wire.PeerChange{Domain: peer, Verb: verb}, once)
 }
 
 // SetPeer changes the settings of a peering.
 func (o *Operator) SetPeer(ctx context.Context, peer string, to PeerSettings) error {
 	in := wire.PeerChange{Domain: peer, Verb: wire.PeerSet, PeerSettings: to}
-	return o.client.command(ctx, "/v1/operator/peers/change", in, idempotent)
+	return o.command(ctx, "/v1/operator/peers/change", in, idempotent)
 }
 
 // Evidence reads a file that Peers lists of a domain; the oldest if id is empty.
@@ -250,12 +271,12 @@ func (o *Operator) Keys(ctx context.Context) (KeysStatus, *Reply, error) {
 
 // RotateKey gives the node that is asked another signing key.
 func (o *Operator) RotateKey(ctx context.Context) error {
-	return o.client.command(ctx, "/v1/operator/keys/rotate", nil, once)
+	return o.command(ctx, "/v1/operator/keys/rotate", nil, once)
 }
 
 // RevokeKey revokes a signing key, for good. To repeat it is safe.
 func (o *Operator) RevokeKey(ctx context.Context, id string) error {
-	return o.client.command(ctx, "/v1/operator/keys/revoke", wire.RevokeRequest{Key: id}, idempotent)
+	return o.command(ctx, "/v1/operator/keys/revoke", wire.RevokeRequest{Key: id}, idempotent)
 }
 
 // Flagged reads which registrations are flagged.
@@ -283,7 +304,8 @@ func (o *Operator) SetPolicy(ctx context.Context, text string, replaces *uint64)
 		return err
 	}
 
-	_, err = o.client.change(ctx, &request{method: http.MethodPut, target: "/v1/operator/policy", body: body})
+	reply, err := o.client.change(ctx, &request{method: http.MethodPut, target: "/v1/operator/policy", body: body})
+	o.note(reply)
 
 	return err
 }

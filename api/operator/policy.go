@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/go-json-experiment/json"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/api/response"
@@ -31,6 +32,7 @@ const MaxPolicyBody = 1 << 20
 
 // Policy answers the routes of the access policy.
 type Policy struct {
+	Domain spiffeid.TrustDomain
 	Store  PolicyStore
 	Logger *slog.Logger
 }
@@ -76,6 +78,7 @@ func (p *Policy) Set(w http.ResponseWriter, call *request.Call) error {
 	p.Logger.Info("policy set", "request_id", call.RequestID, "caller", call.Identity.String(), "version",
 		outcome.Position.Revision)
 	response.NoStore(w)
+	w.Header().Set("Roster-Index", directory.FormatIndex(p.Domain, outcome.Position))
 
 	return response.NoContent(w)
 }

@@ -214,8 +214,8 @@ func TestAnUnknownOriginIsNamed(t *testing.T) {
 	}
 }
 
-// Changes print what they did with -o json, also if the answer has no body, and a refresh
-// the new deadline in a table too.
+// Changes print what they did with -o json, also if the answer has no body, and with the revision;
+// a refresh prints the new deadline in a table too.
 // notes/users.md: "writes print nothing on stdout even with -o json".
 //
 // Requirement: OPS-004
@@ -236,19 +236,22 @@ func TestChangesPrintWhatTheyDid(t *testing.T) {
 	})
 	policy := w.file("policy.cedar", "@id(\"all\")\npermit (principal, action, resource);\n")
 
+	const position = `,"revision":42,"index":"alpha.test=1780315200.42"}`
+
 	for args, want := range map[string]string{
 		"refresh weather": `{"href":"/ad/r/weather","result":"refreshed","revision":42,` +
 			`"index":"alpha.test=1780315200.42","expires_at":"2026-11-25T03:00:00Z"}`,
-		"deregister weather": `{"href":"/ad/r/weather","result":"removed","revision":42,` +
-			`"index":"alpha.test=1780315200.42"}`,
-		"raft remove " + nodeID:  `{"href":"/v1/operator/raft","subject":"` + nodeID + `","result":"removed"}`,
-		"raft admit " + nodeID:   `{"href":"/v1/operator/raft","subject":"` + nodeID + `","result":"admitted"}`,
-		"raft transfer":          `{"href":"/v1/operator/raft","result":"transferred"}`,
-		"raft leave":             `{"href":"/v1/operator/raft","result":"left"}`,
-		"keys rotate":            `{"href":"/v1/operator/keys","result":"rotated"}`,
-		"keys revoke KEY":        `{"href":"/v1/operator/keys","subject":"KEY","result":"revoked"}`,
-		"policy apply " + policy: `{"href":"/v1/operator/policy","result":"applied"}`,
-		"peer export beta.test":  `{"href":"/v1/operator/peers","subject":"beta.test","result":"export"}`,
+		"deregister weather":     `{"href":"/ad/r/weather","result":"removed"` + position,
+		"raft remove " + nodeID:  `{"href":"/v1/operator/raft","subject":"` + nodeID + `","result":"removed"` + position,
+		"raft admit " + nodeID:   `{"href":"/v1/operator/raft","subject":"` + nodeID + `","result":"admitted"` + position,
+		"raft transfer":          `{"href":"/v1/operator/raft","result":"transferred"` + position,
+		"raft leave":             `{"href":"/v1/operator/raft","result":"left"` + position,
+		"keys rotate":            `{"href":"/v1/operator/keys","result":"rotated"` + position,
+		"keys revoke KEY":        `{"href":"/v1/operator/keys","subject":"KEY","result":"revoked"` + position,
+		"policy apply " + policy: `{"href":"/v1/operator/policy","result":"applied"` + position,
+		"peer set beta.test --records 5": `{"href":"/v1/operator/peers","subject":"beta.test","result":"updated"` +
+			position,
+		"peer export beta.test": `{"href":"/v1/operator/peers","subject":"beta.test","result":"export"` + position,
 	} {
 		code, out, errs := w.run(append(words(args), "-o", "json")...)
 		if code != 0 || strings.TrimSpace(out) != want {

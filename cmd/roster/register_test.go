@@ -52,7 +52,7 @@ func TestRegisterNotesTheGrantedLifetime(t *testing.T) {
 	code, out, notes := w.run("register", "weather", "-", "--kind", "mcp", "--lt", "900000", "--visibility", "domain",
 		"-o", "json")
 
-	want := `{"agent":"weather","rid":"` + rid + `","href":"/ad/r/` + rid + `","result":"replaced","lt":604800}` + "\n"
+	want := `{"agent":"weather","href":"/ad/r/` + rid + `","rid":"` + rid + `","result":"replaced","lt":604800}` + "\n"
 	if code != 0 || out != want || !strings.Contains(notes, "604800") {
 		t.Errorf("exit code %d, printed %q, notes %q", code, out, notes)
 	}

@@ -57,11 +57,12 @@ its signatures stay valid for five more minutes. If the old key may be compromis
 it with "roster keys revoke" instead.`,
 		Args: cli.Args(),
 		RunE: session.WithNode(func(ctx context.Context, client *apiclient.Client, _ []string) error {
-			if err := client.Operator().RotateKey(ctx); err != nil {
+			var reply apiclient.Reply
+			if err := client.Operator().Noting(&reply).RotateKey(ctx); err != nil {
 				return err
 			}
 
-			return session.PrintWritten(cli.Written{Href: keysHref, Result: "rotated"},
+			return session.PrintWritten(cli.WrittenOf(keysHref, "rotated", reply.Header),
 				"rotated: the node signs with a new key; the old key stays valid for five more minutes")
 		}),
 	}
@@ -77,11 +78,12 @@ keys become invalid too. KEY is an id from "roster keys list", or of an earlier 
 domain.`,
 		Args: cli.Args("KEY"),
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
-			if err := client.Operator().RevokeKey(ctx, args[0]); err != nil {
+			var reply apiclient.Reply
+			if err := client.Operator().Noting(&reply).RevokeKey(ctx, args[0]); err != nil {
 				return cli.Suggest(err, cli.ExitUsage, session.CommandLine("keys", "list"))
 			}
 
-			return session.PrintWritten(cli.Written{Href: keysHref, Subject: args[0], Result: "revoked"},
+			return session.PrintWritten(cli.WrittenOf(keysHref, "revoked", reply.Header).About(args[0]),
 				"revoked %s", args[0])
 		}),
 	}

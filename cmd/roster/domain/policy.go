@@ -94,11 +94,12 @@ version to replace instead, or any.`,
 				return err
 			}
 
-			if err := client.Operator().SetPolicy(c.Context(), rest, version); err != nil {
+			var reply apiclient.Reply
+			if err := client.Operator().Noting(&reply).SetPolicy(c.Context(), rest, version); err != nil {
 				return err
 			}
 
-			return session.PrintWritten(cli.Written{Href: "/v1/operator/policy", Result: "applied"},
+			return session.PrintWritten(cli.WrittenOf("/v1/operator/policy", "applied", reply.Header),
 				"the policy is in force")
 		},
 	}

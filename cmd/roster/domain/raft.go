@@ -126,11 +126,12 @@ during the transfer and don't fail. ID is a SPIFFE ID or its last segment.`,
 				}
 			}
 
-			if err := client.Operator().Transfer(ctx, id); err != nil {
+			var reply apiclient.Reply
+			if err := client.Operator().Noting(&reply).Transfer(ctx, id); err != nil {
 				return suggestMembers(session, err)
 			}
 
-			written := cli.Written{Href: raftHref, Subject: id, Result: "transferred"}
+			written := cli.WrittenOf(raftHref, "transferred", reply.Header).About(id)
 			if id == "" {
 				return session.PrintWritten(written, "leadership transferred")
 			}
@@ -155,11 +156,12 @@ a SPIFFE ID or its last segment.`,
 				return err
 			}
 
-			if err := client.Operator().RemoveMember(ctx, id); err != nil {
+			var reply apiclient.Reply
+			if err := client.Operator().Noting(&reply).RemoveMember(ctx, id); err != nil {
 				return suggestMembers(session, err)
 			}
 
-			return session.PrintWritten(cli.Written{Href: raftHref, Subject: id, Result: "removed"},
+			return session.PrintWritten(cli.WrittenOf(raftHref, "removed", reply.Header).About(id),
 				"removed %s from the domain", id)
 		}),
 	}
@@ -192,16 +194,17 @@ domain has fewer than --max members that do: for nodes that a platform replaces 
 				return admitStanding(ctx, session, client, id, most, withdraw)
 			}
 
-			if err := client.Operator().Admit(ctx, id, withdraw); err != nil {
+			var reply apiclient.Reply
+			if err := client.Operator().Noting(&reply).Admit(ctx, id, withdraw); err != nil {
 				return suggestMembers(session, err)
 			}
 
 			if withdraw {
-				return session.PrintWritten(cli.Written{Href: raftHref, Subject: id, Result: "withdrawn"},
+				return session.PrintWritten(cli.WrittenOf(raftHref, "withdrawn", reply.Header).About(id),
 					"withdrew the admission of %s", id)
 			}
 
-			return session.PrintWritten(cli.Written{Href: raftHref, Subject: id, Result: "admitted"},
+			return session.PrintWritten(cli.WrittenOf(raftHref, "admitted", reply.Header).About(id),
 				"admitted %s; it may join within a day", id)
 		}),
 	}
@@ -221,16 +224,17 @@ func admitStanding(ctx context.Context, session connect.Session, client *apiclie
 		return cli.Usage("--max must be 1 or more")
 	}
 
-	if err := client.Operator().AdmitStanding(ctx, pattern, most); err != nil {
+	var reply apiclient.Reply
+	if err := client.Operator().Noting(&reply).AdmitStanding(ctx, pattern, most); err != nil {
 		return suggestMembers(session, err)
 	}
 
 	if withdraw {
-		return session.PrintWritten(cli.Written{Href: raftHref, Subject: pattern, Result: "withdrawn"},
+		return session.PrintWritten(cli.WrittenOf(raftHref, "withdrawn", reply.Header).About(pattern),
 			"withdrew the standing admission of %s", pattern)
 	}
 
-	return session.PrintWritten(cli.Written{Href: raftHref, Subject: pattern, Result: "admitted"},
+	return session.PrintWritten(cli.WrittenOf(raftHref, "admitted", reply.Header).About(pattern),
 		"admitted nodes that match %s while fewer than %d members do", pattern, most)
 }
 
@@ -284,11 +288,12 @@ func leaveCommand(session connect.Session) *cobra.Command {
 first. The node keeps running until you stop it, but it is not ready and refuses writes.`,
 		Args: cli.Args(),
 		RunE: session.WithNode(func(ctx context.Context, client *apiclient.Client, _ []string) error {
-			if err := client.Operator().Leave(ctx); err != nil {
+			var reply apiclient.Reply
+			if err := client.Operator().Noting(&reply).Leave(ctx); err != nil {
 				return err
 			}
 
-			return session.PrintWritten(cli.Written{Href: raftHref, Result: "left"},
+			return session.PrintWritten(cli.WrittenOf(raftHref, "left", reply.Header),
 				"the node has left its domain; stop it now")
 		}),
 	}

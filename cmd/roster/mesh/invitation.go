@@ -53,7 +53,7 @@ func invite(
 		return cli.Usage("DOMAIN must be a trust domain such as beta.test, got %q", domain)
 	}
 
-	invitation, _, err := client.Operator().Invite(ctx, domain, validity)
+	invitation, reply, err := client.Operator().Invite(ctx, domain, validity)
 
 	var refused *apiclient.Error
 	if errors.As(err, &refused) && refused.Pointer == "/domain" { // the directory's own domain
@@ -70,7 +70,10 @@ func invite(
 	case session.Format.IsTable(): // the token alone, so that it can be written to a file
 		_, err = io.WriteString(session.Stdout, cli.Printable(invitation.Token)+"\n")
 	default:
-		err = session.PrintValue(invitation, "", cli.Table{})
+		err = session.PrintValue(struct {
+			apiclient.Invitation
+			cli.Position
+		}{invitation, cli.PositionOf(reply.Header)}, "", cli.Table{})
 	}
 
 	if err != nil {
@@ -134,8 +137,13 @@ func accept(ctx context.Context, session connect.Session, argument string, finge
 		return acceptFailure(session, err, token.Domain)
 	}
 
-	if err := session.PrintBody(reply.Body); err != nil {
-		return err
+	if !session.Format.IsTable() {
+		if err := session.PrintValue(struct {
+			apiclient.Accepted
+			cli.Position
+		}{accepted, cli.PositionOf(reply.Header)}, "", cli.Table{}); err != nil {
+			return err
+		}
 	}
 
 	found := strings.Join(accepted.Fingerprints, " ")

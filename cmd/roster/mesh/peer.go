@@ -170,6 +170,9 @@ until it has acknowledged that, and for a day at most.`,
 	}
 }
 
+// peersHref is where the peerings are shown.
+const peersHref = "/v1/operator/peers"
+
 // changePeering changes the state of a peering and notes the result, a format with the
 // domain.
 func changePeering(
@@ -180,11 +183,11 @@ func changePeering(
 		return err
 	}
 
-	if err := client.Operator().ChangePeering(ctx, domain, change); err != nil {
+	var reply apiclient.Reply
+	if err := client.Operator().Noting(&reply).ChangePeering(ctx, domain, change); err != nil {
 		err = cli.Suggest(err, cli.ExitNotFound, session.CommandLine("peer", "list"))
 		return cli.Suggest(err, cli.ExitConflict, session.CommandLine("peer", "show", domain))
 	}
 
-	return session.PrintWritten(cli.Written{Href: "/v1/operator/peers", Subject: domain, Result: string(change)},
-		result, domain)
+	return session.PrintWritten(cli.WrittenOf(peersHref, string(change), reply.Header).About(domain), result, domain)
 }

@@ -165,11 +165,12 @@ func (p *peerChange) run(ctx context.Context, session connect.Session, domain st
 		return err
 	}
 
-	if err := client.Operator().SetPeer(ctx, domain, settings); err != nil {
+	var reply apiclient.Reply
+	if err := client.Operator().Noting(&reply).SetPeer(ctx, domain, settings); err != nil {
 		return cli.Suggest(err, cli.ExitNotFound, session.CommandLine("peer", "list"))
 	}
 
-	err = session.PrintWritten(cli.Written{Href: "/v1/operator/peers", Subject: domain, Result: "updated"},
+	err = session.PrintWritten(cli.WrittenOf(peersHref, "updated", reply.Header).About(domain),
 		"updated the peering with %s", domain)
 	if err == nil && prints != nil {
 		session.Note("Its authorities have the fingerprints %s now.", strings.Join(prints, " "))
