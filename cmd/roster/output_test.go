@@ -291,3 +291,15 @@ func TestChangesPrintWhatTheyDid(t *testing.T) {
 }
 
 const nodeID = "spiffe://alpha.test/roster/node/4"
+
+// Lines of an audit log that have no numbers are read by page no further than the first one, and
+// the failure says how to read them.
+func TestAuditLinesWithoutNumbers(t *testing.T) {
+	w := newWorld(t, says(`{"node":"spiffe://alpha.test/roster/node/1","lines":[{"time":"2026-01-02T03:04:05Z",`+
+		`"phase":"outcome","action":"register"}],"more":true}`))
+
+	code, _, errs := w.run("audit")
+	if code != 1 || !strings.Contains(errs, "have no numbers") || !strings.Contains(errs, "--file") {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+}

@@ -97,7 +97,12 @@ func (a *auditReader) fetch(ctx context.Context) error {
 		a.report.fault(a.node.id, reason)
 	}
 
-	if page.More && (page.First == 0 || before != nil && page.Last <= before.Last) {
+	switch {
+	case page.More && page.Last == 0: // the next page has no number to begin at
+		return cli.Failed(cli.ExitFailed, "more lines of the log have no numbers, as an earlier build wrote them, than "+
+			"a page holds").
+			WithHint("On the node, --file prints them: audit.jsonl in its data directory. --since leaves them out.")
+	case page.More && (page.First == 0 || before != nil && page.Last <= before.Last):
 		return errors.New("the node sends no more lines, though it has some")
 	}
 
@@ -115,7 +120,10 @@ func (r *auditReport) pages(ctx context.Context, nodes []auditNode) error {
 		if err := reader.advance(ctx); err != nil {
 			reader.ended = true
 			failed = fmt.Errorf("%s: %w", reader.node.id, err)
-			r.console.Note("%s: %s", reader.node.id, cli.FailureOf(err).Message)
+
+			if len(nodes) > 1 { // else the failure of the command says it
+				r.console.Note("%s: %s", reader.node.id, cli.FailureOf(err).Message)
+			}
 		}
 	}
 
