@@ -31,12 +31,6 @@ type orderCheck struct {
 	index  func() string // Roster-Index of this node's state
 }
 
-func (s *Server) orderCheck() orderCheck {
-	return orderCheck{s.cfg.Orders, func() string {
-		return directory.FormatIndex(s.cfg.Domain, s.cfg.Registry.Position())
-	}}
-}
-
 // indexed wraps the handler of an operator's change: a successful answer has in Roster-Index a
 // position of the domain's history at which the change is in force.
 func (o orderCheck) indexed(handle request.Handler) request.Handler {

@@ -13,6 +13,7 @@ import (
 	"github.com/roster-mesh/roster/api/operator"
 	"github.com/roster-mesh/roster/api/request"
 	"github.com/roster-mesh/roster/api/wire"
+	"github.com/roster-mesh/roster/directory"
 )
 
 // A route is one row of the table: a method at a path, who may call it, the level at which
@@ -303,6 +304,12 @@ func passTo(handler http.Handler) request.Handler {
 // has tells whether this node has a route.
 func (s *Server) has(method, path string) bool {
 	return slices.ContainsFunc(s.table(), func(r route) bool { return r.method == method && r.path == path })
+}
+
+func (s *Server) orderCheck() orderCheck {
+	return orderCheck{s.cfg.Orders, func() string {
+		return directory.FormatIndex(s.cfg.Domain, s.cfg.Registry.Position())
+	}}
 }
 
 // prove wraps the handlers of all routes that change something for operators.

@@ -92,14 +92,27 @@ var (
 
 // aliases are other names by which people know a command.
 var aliases = map[string][]string{
-	"lookup": {"ls", "list"}, "discover": {"search"}, "deregister": {"rm", "remove", "unregister"}, "get": {"show"},
+	"lookup": {"ls", "list"}, "discover": {"search"}, "deregister": {"rm", "remove", "unregister", "delete"},
+	"get":       {"show", "describe"},
 	"peer list": {"ls"}, "peer remove": {"rm"}, "context list": {"ls"}, "context remove": {"rm"}, "keys list": {"ls"},
 	"raft peers": {"list", "ls"}, "raft remove": {"rm"},
+}
+
+// suggested are words of other programs for which a command is suggested.
+var suggested = map[string][]string{
+	"audit": {"log", "logs", "events"}, "doctor": {"health", "healthcheck", "ready", "check"},
+	"members": {"member", "nodes"}, "peer": {"join", "federate"}, "policy": {"acl"}, "raft": {"cluster", "operator"},
+	"register": {"add", "apply", "create", "put"}, "serve": {"run", "server", "start"}, "snapshot": {"backup", "restore"},
+	"status": {"info"}, "context": {"login"},
 }
 
 func nameAliases(root *cobra.Command) {
 	for path, names := range aliases {
 		mustFind(root, path).Aliases = names
+	}
+
+	for path, words := range suggested {
+		mustFind(root, path).SuggestFor = words
 	}
 }
 
@@ -175,9 +188,19 @@ func (p *program) root() *cobra.Command {
 	p.session.AttachFlags(root)
 	completeFromDirectory(root, session)
 	p.checkHelpTopics(root)
+	checkCompletion(root)
 	root.SetUsageFunc(p.usage)
 
 	return root
+}
+
+// checkCompletion makes an unknown shell a wrong command line; cobra prints the usage and succeeds.
+func checkCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+
+	completion := mustFind(root, "completion")
+	completion.Args = cobra.ArbitraryArgs
+	completion.RunE = cli.NeedSubcommand
 }
 
 // checkHelpTopics makes an unknown topic of help a wrong command line; cobra prints the

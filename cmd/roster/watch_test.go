@@ -126,6 +126,32 @@ func TestWatchResumes(t *testing.T) {
 	})
 }
 
+// A watch for the time of --timeout ends well, unless no directory answered.
+func TestAWatchEndsAfterItsTime(t *testing.T) {
+	hangs := func(r *http.Request) (*http.Response, error) {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+
+	for _, c := range []struct {
+		answer func(*http.Request) (*http.Response, error)
+		code   int
+		note   string
+	}{
+		{stream(someState, nil), 0, "Stopped watching, because the time of --timeout is over."},
+		{hangs, 6, "no answer from"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := &feed{answers: []func(*http.Request) (*http.Response, error){c.answer}}
+
+			code, _, notes := watchFor(t, f, time.Hour, "--timeout", "30s")
+			if code != c.code || !strings.Contains(notes, c.note) {
+				t.Errorf("exit code %d, want %d; %s", code, c.code, notes)
+			}
+		})
+	}
+}
+
 // A refusal of the first request ends the command, because most often the command line is
 // wrong. So does a later error that a retry can't cure.
 func TestWatchEndsOnPermanentErrors(t *testing.T) {

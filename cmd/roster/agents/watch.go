@@ -78,6 +78,9 @@ func (w *watcher) run(ctx context.Context) error {
 	for wait := apiclient.FirstRetry; ; wait = min(2*wait, apiclient.LastRetry) {
 		received, err := w.follow(ctx)
 		switch {
+		case w.connected && errors.Is(ctx.Err(), context.DeadlineExceeded):
+			w.console.Note("Stopped watching, because the time of --timeout is over.")
+			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case !w.connected, !apiclient.Temporary(err), errors.As(err, new(*outputError)):

@@ -13,18 +13,21 @@ func Group(name, short string, commands ...*cobra.Command) *cobra.Command {
 		Use:   name,
 		Short: short,
 		Args:  cobra.ArbitraryArgs,
-		RunE: func(c *cobra.Command, args []string) error {
-			names := subcommands(c)
-			if len(args) > 0 {
-				return Usage("unknown subcommand %q of %s; must be one of %s", args[0], name, names)
-			}
-
-			return Usage("%s: missing subcommand (%s)", name, names)
-		},
+		RunE:  NeedSubcommand,
 	}
 	group.AddCommand(commands...)
 
 	return group
+}
+
+// NeedSubcommand is the RunE of a command that has only subcommands: it names them.
+func NeedSubcommand(c *cobra.Command, args []string) error {
+	names := subcommands(c)
+	if len(args) > 0 {
+		return Usage("unknown subcommand %q of %s; must be one of %s", args[0], c.Name(), names)
+	}
+
+	return Usage("%s: missing subcommand (%s)", c.Name(), names)
 }
 
 func subcommands(c *cobra.Command) string {

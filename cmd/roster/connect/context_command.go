@@ -1,6 +1,9 @@
 package connect
 
 import (
+	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -149,6 +152,10 @@ func setContext(session Session, name string) error {
 		if isFileSetting(definition.flag, value) {
 			if value, err = filepath.Abs(value); err != nil {
 				return err
+			}
+
+			if _, err := os.Stat(value); errors.Is(err, fs.ErrNotExist) {
+				session.Note("Note: the file of --%s, %s, does not exist yet.", definition.flag, value)
 			}
 		}
 

@@ -128,6 +128,15 @@ func (s Session) BaseURL() (string, error) {
 	return all[0], nil
 }
 
+// DefaultDomain returns the trust domain of the environment or of the context, or nothing.
+func (s Session) DefaultDomain() string {
+	if s.UseContext() != nil {
+		return ""
+	}
+
+	return s.settings.value(flagDomain)
+}
+
 // Address returns the addresses as they were given, or nothing.
 func (d *Directory) Address() string { return d.settings.value(flagAddress) }
 

@@ -99,8 +99,8 @@ func (a *auditReader) fetch(ctx context.Context) error {
 
 	switch {
 	case page.More && page.Last == 0: // the next page has no number to begin at
-		return cli.Failed(cli.ExitFailed, "more lines of the log have no numbers, as an earlier build wrote them, than "+
-			"a page holds").
+		return cli.Failed(cli.ExitFailed,
+			"more lines of the log have no numbers, as an earlier build wrote them, than a page holds").
 			WithHint("On the node, --file prints them: audit.jsonl in its data directory. --since leaves them out.")
 	case page.More && (page.First == 0 || before != nil && page.Last <= before.Last):
 		return errors.New("the node sends no more lines, though it has some")

@@ -8,6 +8,7 @@ import (
 	apiclient "github.com/roster-mesh/roster/api/client"
 	"github.com/roster-mesh/roster/cmd/roster/cli"
 	"github.com/roster-mesh/roster/cmd/roster/connect"
+	"github.com/roster-mesh/roster/directory"
 )
 
 func keysCommand(s connect.Session) *cobra.Command {
@@ -78,9 +79,14 @@ keys become invalid too. KEY is an id from "roster keys list", or of an earlier 
 domain.`,
 		Args: cli.Args("KEY"),
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
+			if _, err := directory.ParseHash(args[0]); err != nil {
+				return cli.Usage("KEY must be an id of a signing key, got %q", args[0]).
+					WithNext(session.CommandLine("keys", "list"))
+			}
+
 			var reply apiclient.Reply
 			if err := client.Operator().Noting(&reply).RevokeKey(ctx, args[0]); err != nil {
-				return cli.Suggest(err, cli.ExitUsage, session.CommandLine("keys", "list"))
+				return err
 			}
 
 			return session.PrintWritten(cli.WrittenOf(keysHref, "revoked", reply.Header).About(args[0]),

@@ -1,6 +1,7 @@
 package domain
 
 import (
+	"cmp"
 	"os"
 	"slices"
 	"strconv"
@@ -30,17 +31,18 @@ type policySource struct {
 func (p *policySource) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&p.policy, "policy", policyShipped,
 		"`POLICY` to evaluate: a Cedar file, or the built-in policy shipped or development")
-	cmd.Flags().StringVar(&p.domain, "domain", "", "trust `DOMAIN` of the directory (required)")
+	cmd.Flags().StringVar(&p.domain, "domain", "", "trust `DOMAIN` of the directory (default: that of ROSTER_DOMAIN or the context)")
 }
 
-func (p *policySource) load() (*policy.Policy, error) {
-	if p.domain == "" {
+func (p *policySource) load(session connect.Session) (*policy.Policy, error) {
+	name := cmp.Or(p.domain, session.DefaultDomain())
+	if name == "" {
 		return nil, cli.Usage("missing --domain DOMAIN")
 	}
 
-	domain, err := spiffeid.TrustDomainFromString(p.domain)
+	domain, err := spiffeid.TrustDomainFromString(name)
 	if err != nil {
-		return nil, cli.Usage("--domain must be a trust domain, got %q: %w", p.domain, err)
+		return nil, cli.Usage("--domain must be a trust domain, got %q: %w", name, err)
 	}
 
 	if p.policy == policyShipped || p.policy == policyDevelopment {
@@ -81,7 +83,7 @@ describe the registration, and name describes the case.`,
 		Example: "  roster policy check cases.json --policy policy.cedar --domain alpha.test",
 		Args:    cli.Args("CASES"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			loaded, err := source.load()
+			loaded, err := source.load(session)
 			if err != nil {
 				return err
 			}
@@ -145,7 +147,7 @@ registration.`,
 			return cli.Args("WHO", "ACTION")(c, args)
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			loaded, err := source.load()
+			loaded, err := source.load(session)
 			if err != nil {
 				return err
 			}

@@ -30,7 +30,13 @@ The commands of this program send a proof by themselves.`,
     -H 'Content-Type: application/json' \
     -H "$(roster proof PUT https://n1:8400/v1/operator/policy policy.json)" \
     https://n1:8400/v1/operator/policy`,
-		Args: cobra.RangeArgs(2, 3),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 3 {
+				return nil
+			}
+
+			return cli.Args("METHOD", "URL")(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			method, url := strings.ToUpper(args[0]), args[1]
 			if !strings.HasPrefix(url, "https://") {

@@ -17,6 +17,9 @@ import (
 	"github.com/roster-mesh/roster/trust"
 )
 
+// maxValidity bounds the validity of a token: a week.
+const maxValidity = 7 * 24 * time.Hour
+
 func inviteCommand(session connect.Session) *cobra.Command {
 	var (
 		validity time.Duration
@@ -34,6 +37,10 @@ Nothing is exported to the peer before "roster peer export".`,
 		Example: "  roster peer invite beta.test --out token",
 		Args:    cli.Args("DOMAIN"),
 		RunE: session.WithClient(func(ctx context.Context, client *apiclient.Client, args []string) error {
+			if validity < time.Second || validity > maxValidity {
+				return cli.Usage("--life must be 1s to 168h, got %s", validity)
+			}
+
 			return invite(ctx, session, client, args[0], validity, out)
 		}),
 	}
@@ -166,6 +173,10 @@ func readToken(session connect.Session, argument string) (string, error) {
 	if !isFile && argument != "-" {
 		session.Note("A token on the command line is visible to other users of this machine; use @FILE or -.")
 		return argument, nil
+	}
+
+	if isFile && file == "" {
+		return "", cli.Usage("@ must be followed by the name of the file with the token")
 	}
 
 	text, err := session.ReadFile(file, operator.MaxToken+1)

@@ -129,8 +129,9 @@ func (p *peerChange) addFlags(cmd *cobra.Command) {
 		"limit each owner to 1/`N` of these quotas; withheld owners count as one; 1 for no limit, 0 for 1/16")
 	flags.DurationVar(&p.maxLifetime, flagMaxLifetime, 0,
 		"maximum `DURATION` after a refresh to show the peer's registrations here; 0 for no limit")
-	flags.StringVar(&p.onStale, flagOnStale, "serve", "`ACTION` when the peer is unreachable: "+
-		"keep serving its registrations until they expire (serve), or hide them (hide)")
+	p.onStale = "serve"
+	cli.ChoiceFlag(cmd, &p.onStale, flagOnStale, "`ACTION` when the peer is unreachable: "+
+		"keep serving its registrations until they expire (serve), or hide them (hide)", "serve", "hide")
 
 	flags.StringSliceVar(&p.nodes, flagNodes, nil,
 		"`URLS` of the peer's nodes, https://HOST[:PORT]; replaces the known ones")
