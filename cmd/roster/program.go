@@ -100,10 +100,17 @@ var aliases = map[string][]string{
 
 // suggested are words of other programs for which a command is suggested.
 var suggested = map[string][]string{
-	"audit": {"log", "logs", "events"}, "doctor": {"health", "healthcheck", "ready", "check"},
-	"members": {"member", "nodes"}, "peer": {"join", "federate"}, "policy": {"acl"}, "raft": {"cluster", "operator"},
-	"register": {"add", "apply", "create", "put"}, "serve": {"run", "server", "start"}, "snapshot": {"backup", "restore"},
-	"status": {"info"}, "context": {"login"},
+	"audit":    {"log", "logs", "events"},
+	"context":  {"login"},
+	"doctor":   {"health", "healthcheck", "ready", "check"},
+	"members":  {"member", "nodes"},
+	"peer":     {"join", "federate"},
+	"policy":   {"acl"},
+	"raft":     {"cluster", "operator"},
+	"register": {"add", "apply", "create", "put"},
+	"serve":    {"run", "server", "start"},
+	"snapshot": {"backup", "restore"},
+	"status":   {"info"},
 }
 
 func nameAliases(root *cobra.Command) {
