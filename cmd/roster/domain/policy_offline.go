@@ -31,7 +31,8 @@ type policySource struct {
 func (p *policySource) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&p.policy, "policy", policyShipped,
 		"`POLICY` to evaluate: a Cedar file, or the built-in policy shipped or development")
-	cmd.Flags().StringVar(&p.domain, "domain", "", "trust `DOMAIN` of the directory (default: that of ROSTER_DOMAIN or the context)")
+	cmd.Flags().StringVar(&p.domain, "domain", "",
+		"trust `DOMAIN` of the directory (default: that of ROSTER_DOMAIN or the context)")
 }
 
 func (p *policySource) load(session connect.Session) (*policy.Policy, error) {
