@@ -190,7 +190,7 @@ var layers = map[string][]string{
 	"cmd/roster": {"cmd/roster/authority", "cmd/roster/setup", "cmd/roster/agents", "cmd/roster/catalog",
 		"cmd/roster/mesh", "cmd/roster/domain", "cmd/roster/release",
 		"cmd/roster/backup", "cmd/roster/dev", "cmd/roster/connect", "cmd/roster/cli", "node/dev", "api/client",
-		"trust", "directory", "directory/problem", "gateway/probe", "directory/signed"},
+		"trust", "directory", "directory/problem", "gateway/probe", "directory/signed", "directory/spelling"},
 	// rooms of cmd/roster: a package for each family of commands …
 	"cmd/roster/agents": {"cmd/roster/cli", "cmd/roster/connect", "cmd/roster/resource", "api", "api/client",
 		"api/client/contract", "trust", "directory", "directory/index", "directory/kinds", "directory/signed",

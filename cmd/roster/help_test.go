@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // eachCommand calls check for every command of the program.
@@ -163,4 +164,37 @@ func checkCommandLine(line []string) string {
 	}
 
 	return ""
+}
+
+// A suggested flag exists, and no command has a name for which another one is suggested.
+func TestSuggestionsExist(t *testing.T) {
+	flags, names := map[string]bool{}, map[string]bool{}
+
+	eachCommand(func(c *cobra.Command) {
+		visit := func(flag *pflag.Flag) { flags[flag.Name] = true }
+		c.Flags().VisitAll(visit)
+		c.InheritedFlags().VisitAll(visit)
+
+		if !c.HasParent() || c.Parent().HasParent() {
+			return
+		}
+
+		for _, name := range append(c.Aliases, c.Name()) {
+			names[name] = true
+		}
+	})
+
+	for foreign, meant := range foreignFlags {
+		if !flags[meant] {
+			t.Errorf("--%s is suggested for --%s, and no command has it", meant, foreign)
+		}
+	}
+
+	for name, words := range suggested {
+		for _, word := range words {
+			if names[word] || !names[name] {
+				t.Errorf("%s is suggested for %s", name, word)
+			}
+		}
+	}
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/roster-mesh/roster/cmd/roster/agents"
 	"github.com/roster-mesh/roster/cmd/roster/authority"
@@ -19,6 +21,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/mesh"
 	"github.com/roster-mesh/roster/cmd/roster/release"
 	"github.com/roster-mesh/roster/cmd/roster/setup"
+	"github.com/roster-mesh/roster/directory/spelling"
 )
 
 const rootHelp = `Roster is a federated directory of AI agents with signed records.
@@ -63,7 +66,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 	err = p.session.ExplainTimeout(called.Context(), err)
 
 	if !p.parsed {
-		err = parseFailure(err)
+		err = suggestFlag(called, parseFailure(err))
 	}
 
 	return p.fail(called, err)
@@ -152,6 +155,43 @@ func parseFailure(err error) error {
 	}
 
 	return cli.ParseFailure(err)
+}
+
+// foreignFlags are the flags of other programs, with that of this program that does the same.
+var foreignFlags = map[string]string{
+	"cacert": "bundle", "ca-file": "bundle", "certificate-authority": "bundle", "client-cert": "cert",
+	"client-certificate": "cert", "client-key": "key", "endpoint": "address", "endpoints": "address",
+	"format": "output", "http-addr": "address", "lifetime": "lt", "limit": "count", "name": "agent",
+	"namespace": "origin", "page": "all", "page-size": "count", "selector": "tag", "server": "address",
+	"token": "token-file", "top": "limit", "ttl": "lt",
+}
+
+// suggestFlag adds to the failure of an unknown flag the flag of the command that is probably meant.
+func suggestFlag(called *cobra.Command, err error) error {
+	var failure *cli.Failure
+	if !errors.As(err, &failure) {
+		return err
+	}
+
+	name, isUnknown := strings.CutPrefix(failure.Message, "unknown flag: --")
+	if !isUnknown {
+		return err
+	}
+
+	var names []string
+
+	called.Flags().VisitAll(func(flag *pflag.Flag) { names = append(names, flag.Name) })
+
+	meant := foreignFlags[name]
+	if !slices.Contains(names, meant) {
+		meant = spelling.Nearest(name, names)
+	}
+
+	if meant != "" {
+		failure.Message += "; is --" + meant + " meant?"
+	}
+
+	return failure
 }
 
 // root returns the tree of all commands.

@@ -13,6 +13,7 @@ import (
 	"github.com/roster-mesh/roster/cmd/roster/connect"
 	"github.com/roster-mesh/roster/directory"
 	"github.com/roster-mesh/roster/directory/names"
+	"github.com/roster-mesh/roster/directory/strictjson"
 )
 
 // The values of --on-exit.
@@ -67,6 +68,18 @@ ends on SIGINT or SIGTERM, or with exit code 5 if another identity has taken the
 			document, err := session.ReadFile(args[1], directory.MaxDocument+1)
 			if err != nil {
 				return err
+			}
+
+			if _, err := strictjson.ParseObject(document); err != nil {
+				return cli.Failed(cli.ExitFailed, "%s can't be registered: %s", args[1],
+					strings.Replace(err.Error(), "the body", "it", 1))
+			}
+
+			if options.Owner != "" {
+				if _, err := directory.ParseIdentity(options.Owner); err != nil {
+					return cli.Usage("--owner must be a SPIFFE or WIMSE URI, or oauth:ISSUER#SUBJECT, got %q",
+						options.Owner)
+				}
 			}
 
 			options.Lifetime = lifetime.Duration()

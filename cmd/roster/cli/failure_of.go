@@ -40,7 +40,8 @@ func FailureOf(err error) *Failure {
 
 // flagNames replaces what HTTP requests say by the arguments and flags of this program.
 var flagNames = strings.NewReplacer("give it as agent=NAME", "give it as NAME", ": use force to", ": use --force to",
-	"may use force", "may use --force")
+	"may use force", "may use --force", "min must be DOMAIN", "--min must be DOMAIN",
+	"wait must be a", "--wait must be a", `origin is "`, `--origin is "`)
 
 // hintForeign is the hint on a response that no directory sends.
 const hintForeign = "The response is not from a directory. Check --address (or ROSTER_ADDRESS) and proxies on " +
