@@ -387,9 +387,18 @@ func newStore(cfg Config) (*Store, error) {
 
 // connect makes the parts, each after those on which it depends.
 func (s *Store) connect() {
-	cfg, log := s.cfg, s.log
-	life := newLifecycle(log)
-	s.life = life
+	s.life = newLifecycle(s.log)
+	connectMember(s)
+	connectLeader(s)
+	connectForwarding(s)
+	connectTerms(s)
+	connectMembership(s)
+}
+
+// connectMember makes the parts that each member has: its state, its group, its disk and its
+// connections.
+func connectMember(s *Store) {
+	cfg, log, life := s.cfg, s.log, s.life
 	s.Replica = newReplica(cfg, life)
 	s.group = newGroup(cfg, log, life)
 	s.messenger = &messenger{cfg: cfg, log: log}
@@ -398,7 +407,11 @@ func (s *Store) connect() {
 	s.peers = &peers{
 		cfg: cfg, life: life, group: s.group, replica: s.Replica, clocks: s.clocks, messenger: s.messenger,
 	}
+}
 
+// connectLeader makes the parts that prepare and propose commands.
+func connectLeader(s *Store) {
+	cfg, log, life := s.cfg, s.log, s.life
 	s.proposer = newProposer(cfg, life, s.group, s.Replica, s.clocks)
 	s.preparer = &preparer{cfg: cfg, replica: s.Replica}
 	s.regranter = &regranter{
@@ -420,6 +433,11 @@ func (s *Store) connect() {
 		cfg: cfg, log: log, life: life, group: s.group, messenger: s.messenger, storage: s.storage,
 		operator: s.operator,
 	}
+}
+
+// connectForwarding makes the parts that take writes to the leader: its end and the followers'.
+func connectForwarding(s *Store) {
+	cfg, log, life := s.cfg, s.log, s.life
 	s.commits = &commitNotifier{
 		cfg: cfg, life: life, group: s.group, replica: s.Replica, storage: s.storage, proposer: s.proposer,
 		underWay: map[raft.ServerID]chan struct{}{},
@@ -440,6 +458,11 @@ func (s *Store) connect() {
 		writes: s.writes, batches: newBatcher[forwardResult](life.closing.Done(), maxMessage, maxMessageBytes),
 		streams: openStreams{dialing: make(chan struct{}, 1), own: map[spiffeid.ID]*leaderStream{}},
 	}
+}
+
+// connectTerms makes the parts that begin and follow the terms of leaders.
+func connectTerms(s *Store) {
+	cfg, log, life := s.cfg, s.log, s.life
 	s.reader = newReader(cfg, life, s.group, s.Replica, s.messenger, s.storage)
 	s.follower = &follower{
 		cfg: cfg, life: life, group: s.group, replica: s.Replica, clocks: s.clocks, messenger: s.messenger,
@@ -453,6 +476,11 @@ func (s *Store) connect() {
 	s.sweeper = &sweeper{
 		cfg: cfg, log: log, life: life, group: s.group, replica: s.Replica, clocks: s.clocks, operator: s.operator,
 	}
+}
+
+// connectMembership makes the parts that admit members, join a domain and restore a backup.
+func connectMembership(s *Store) {
+	cfg, log, life := s.cfg, s.log, s.life
 	s.joins = &admitter{
 		cfg: cfg, log: log, group: s.group, replica: s.Replica, messenger: s.messenger, proposer: s.proposer,
 		operator: s.operator, negotiator: s.negotiator,

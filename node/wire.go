@@ -71,39 +71,8 @@ func (n *Node) wire(env Env) error {
 	}
 
 	n.face = n.wireAPI()
-	n.server = listener.NewServer(n.face.Handler(), trust.ServerTLS(n.source, n.bundles, n.metrics.HandshakeRefused),
-		n.log)
-	closeInvalid := listener.ExpireWithCertificates(n.server, n.callers.Holds)
-	n.life.loop("connections by dropped authorities", func(ctx context.Context) {
-		n.dialled.followBundles(ctx, n.bundles, closeInvalid)
-	})
-	listener.LeaveWhile(n.server, n.draining.Load)
-	n.server.RegisterOnShutdown(n.mesh.Drain)
-	n.server.RegisterOnShutdown(n.face.Drain)
-
-	if n.gateway != nil {
-		n.server.RegisterOnShutdown(n.gateway.Drain)
-	}
-
-	n.serve("api", n.server, n.limited("api", ln.api, n.cfg.Limits.Connections, n.cfg.Limits.ConnectionsPerAddress))
-
-	n.metrics.Registry.MustRegister(&metrics.Collector{
-		Data:     n.cfg.Data,
-		Store:    n.store,
-		View:     n.view,
-		Source:   n.source,
-		Audit:    n.trail,
-		Server:   n.face,
-		Mesh:     n.mesh,
-		Panics:   n.panics,
-		Tracing:  n.tracing,
-		Finder:   n.finder,
-		Findings: n.findings,
-		Bundles:  n.keeper,
-
-		RecordsLimit: n.cfg.Limits.RecordsPerPeer,
-		BytesLimit:   n.cfg.Limits.BytesPerPeer,
-	})
+	startServer(n, ln.api)
+	registerMetrics(n)
 
 	n.admin.show(n.metrics, n.Ready)
 	n.life.onStop("readiness", func(context.Context) error {
@@ -122,6 +91,46 @@ func (n *Node) wire(env Env) error {
 	n.reloader.level, n.reloader.front, n.reloader.face, n.reloader.store = env.Level, &n.admin, n.face, n.store
 
 	return n.wireDNSSD(ln.api.Addr())
+}
+
+// startServer serves the API on ln.
+func startServer(n *Node, ln net.Listener) {
+	n.server = listener.NewServer(n.face.Handler(), trust.ServerTLS(n.source, n.bundles, n.metrics.HandshakeRefused),
+		n.log)
+	closeInvalid := listener.ExpireWithCertificates(n.server, n.callers.Holds)
+	n.life.loop("connections by dropped authorities", func(ctx context.Context) {
+		n.dialled.followBundles(ctx, n.bundles, closeInvalid)
+	})
+	listener.LeaveWhile(n.server, n.draining.Load)
+	n.server.RegisterOnShutdown(n.mesh.Drain)
+	n.server.RegisterOnShutdown(n.face.Drain)
+
+	if n.gateway != nil {
+		n.server.RegisterOnShutdown(n.gateway.Drain)
+	}
+
+	n.serve("api", n.server, n.limited("api", ln, n.cfg.Limits.Connections, n.cfg.Limits.ConnectionsPerAddress))
+}
+
+// registerMetrics registers the metrics that read the node's state.
+func registerMetrics(n *Node) {
+	n.metrics.Registry.MustRegister(&metrics.Collector{
+		Data:     n.cfg.Data,
+		Store:    n.store,
+		View:     n.view,
+		Source:   n.source,
+		Audit:    n.trail,
+		Server:   n.face,
+		Mesh:     n.mesh,
+		Panics:   n.panics,
+		Tracing:  n.tracing,
+		Finder:   n.finder,
+		Findings: n.findings,
+		Bundles:  n.keeper,
+
+		RecordsLimit: n.cfg.Limits.RecordsPerPeer,
+		BytesLimit:   n.cfg.Limits.BytesPerPeer,
+	})
 }
 
 // wireDNSSD announces the directory on the local network, if that is configured.
@@ -340,8 +349,46 @@ func (n *Node) wireAudit() error {
 // member returns this node among the members.
 func (n *Node) member() *config.Member { return n.cfg.Member(n.id) }
 
-// wireConsensus starts the domain's own state.
+// wireConsensus starts the domain's own state, and the loops that follow it.
 func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
+	cfg := consensusConfig(n, ln, timing)
+
+	var err error
+	if n.orders, err = newOrders(n); err != nil {
+		return err
+	}
+
+	cfg.CheckOperator = n.orders.CheckCommand
+
+	keeper, fetcher, err := n.newKeeper()
+	if err != nil {
+		return err
+	}
+
+	n.keeper, cfg.CheckBundle = keeper, keeper.Confirm
+
+	store, err := consensus.Open(cfg)
+	if err != nil {
+		return fmt.Errorf("consensus: %w", err)
+	}
+
+	n.store = store
+	n.outbound.members = store.RaftPeers
+	n.agreements.Begin(store)
+	n.life.onStop("consensus", func(bound context.Context) error { return within(bound, store.Close) })
+
+	startAttester(n)
+	startCommandAudit(n, fetcher)
+
+	n.life.loop("peerings", n.agreements.Run)
+	n.life.loop("key document", func(ctx context.Context) { followKeys(ctx, store, n.keyring) })
+
+	return nil
+}
+
+// consensusConfig returns the configuration of this member, without the checks of operators'
+// commands and of bundles.
+func consensusConfig(n *Node, ln net.Listener, timing consensus.Timing) consensus.Config {
 	own := AuthorizeNodesOf(n.cfg.TrustDomain)
 
 	cfg := consensus.Config{
@@ -372,38 +419,23 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 		cfg.Timing.SlowDisk = -1 // off
 	}
 
-	var err error
-	if n.orders, err = newOrders(n); err != nil {
-		return err
-	}
+	return cfg
+}
 
-	cfg.CheckOperator = n.orders.CheckCommand
-
-	keeper, fetcher, err := n.newKeeper()
-	if err != nil {
-		return err
-	}
-
-	n.keeper, cfg.CheckBundle = keeper, keeper.Confirm
-
-	store, err := consensus.Open(cfg)
-	if err != nil {
-		return fmt.Errorf("consensus: %w", err)
-	}
-
-	n.store = store
-	n.outbound.members = store.RaftPeers
-	n.agreements.Begin(store)
-	n.life.onStop("consensus", func(bound context.Context) error { return within(bound, store.Close) })
-
+// startAttester starts the attestation of this node's signing key.
+func startAttester(n *Node) {
 	n.attester = &attester{
-		node: n.id, dir: n.cfg.Data, source: n.source, store: store, keyring: n.keyring, log: n.log,
+		node: n.id, dir: n.cfg.Data, source: n.source, store: n.store, keyring: n.keyring, log: n.log,
 		busy: make(chan struct{}, 1), key: n.key,
 	}
 	n.life.loop("attestation", n.attester.run)
+}
 
+// startCommandAudit starts the checks of changed bundles, by fetcher, and of operators'
+// commands, as members find them in the log.
+func startCommandAudit(n *Node, fetcher *trust.Fetcher) {
 	judge := &bundleJudge{
-		found: func(change *directory.BundleChange) bool { return keeper.Found(change.Was.Domain, change.Next) },
+		found: func(change *directory.BundleChange) bool { return n.keeper.Found(change.Was.Domain, change.Next) },
 		confirm: func(ctx context.Context, change *directory.BundleChange) error {
 			return fetcher.Confirm(ctx, change.Was.Domain, change.Was.Endpoint, change.Was.Bundle, change.Next)
 		},
@@ -414,15 +446,10 @@ func (n *Node) wireConsensus(ln net.Listener, timing consensus.Timing) error {
 	n.life.loop("check of peers' bundles", judge.run)
 
 	recorder := &commandRecorder{
-		store: store, orders: n.orders, trail: n.trail, log: n.log, invalid: n.metrics.Proofs.Inc,
+		store: n.store, orders: n.orders, trail: n.trail, log: n.log, invalid: n.metrics.Proofs.Inc,
 		unchecked: n.metrics.Unchecked, bundle: judge.add,
 	}
 	n.life.loop("audit of operators' commands", recorder.run)
-
-	n.life.loop("peerings", n.agreements.Run)
-	n.life.loop("key document", func(ctx context.Context) { followKeys(ctx, store, n.keyring) })
-
-	return nil
 }
 
 // followKeys gives the keyring the domain's newest key document.
