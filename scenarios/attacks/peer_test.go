@@ -175,7 +175,7 @@ func TestAPeerSpeaksForItsOwnIdentitiesAlone(t *testing.T) {
 
 // identities is how many identities a peer makes: more than it needs to have all shares if
 // each had its own.
-const identities = 250
+const identities = 1000
 
 // A peer with many identities gets at most twice the rate and the watches of one of them, and
 // the operator of the domain is answered fast meanwhile (finding 7).
