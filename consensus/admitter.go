@@ -77,7 +77,7 @@ func (a *admitter) removeEmptied(from spiffeid.ID, request *message.JoinRequest)
 			"an operator lets it with: roster raft remove %s && roster raft admit %s", from, from, from)
 	}
 
-	if err := a.operator.mayRemove(from); err != nil {
+	if err := a.mayLeaveSeat(from); err != nil {
 		return err
 	}
 
@@ -94,11 +94,26 @@ func (a *admitter) vacateFormerAddress(from spiffeid.ID, request *message.JoinRe
 		return nil
 	}
 
-	if err := a.operator.mayRemove(from); err != nil {
+	if err := a.mayLeaveSeat(from); err != nil {
 		return err
 	}
 
 	return proposed(a.group.raft.RemoveServer(raft.ServerID(from.String()), 0, enqueueTimeout).Error())
+}
+
+// mayLeaveSeat refuses to remove a member that would join anew: if the domain needs it, or if it has
+// moved too often. Each move is two changes of the group.
+func (a *admitter) mayLeaveSeat(from spiffeid.ID) error {
+	if err := a.operator.mayRemove(from); err != nil {
+		return err
+	}
+
+	if !a.negotiator.pace.mayReplace(from, a.group.servers()) {
+		return directory.Refuse(directory.RateLimited,
+			"%s has moved or lost its disk too often; it retries later", from)
+	}
+
+	return nil
 }
 
 // seat makes a node a member, or gives a member its vote once it has caught up and while

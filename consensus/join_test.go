@@ -468,6 +468,44 @@ func TestAMemberMovesToAnotherAddress(t *testing.T) {
 	})
 }
 
+// A member that moves again and again waits, so that one key doesn't fill the log with changes of the
+// group.
+//
+// Requirement: SEC-011
+func TestAMemberMovesSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDomain(t, 3, nil)
+		d.ready()
+
+		leader, _ := d.leader()
+		newcomer := must(alphaNode("n9"))
+
+		if err := d.nodes[leader].Admit(t.Context(), Admission{ID: newcomer}); err != nil {
+			t.Fatal(err)
+		}
+
+		joins := d.nodes[leader].joins
+		moved := 0
+
+		for n := range 50 {
+			request := *joins.own()
+			request.Address = fmt.Sprintf("n9.alpha.test:%d", 7000+n)
+			request.Empty = false
+
+			if err := joins.addMember(t.Context(), newcomer, &request); err != nil {
+				problem(t, err, directory.RateLimited)
+				break
+			}
+
+			moved++
+		}
+
+		if moved < 2 || moved > wordBurst+1 {
+			t.Errorf("a member moved %d times at once, want a few and at most %d", moved, wordBurst)
+		}
+	})
+}
+
 func TestWhatIsRefusedOfMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDomain(t, 3, func(c *Config) { c.Timing.Presence = 200 * time.Millisecond })
