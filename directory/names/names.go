@@ -7,6 +7,7 @@
 package names
 
 import (
+	"strings"
 	"sync"
 	"unicode"
 	"unicode/utf8"
@@ -43,13 +44,21 @@ func (f Flags) Names() []string {
 
 // Check refuses a new name with an invisible character, or with one that changes the display
 // of others: control and format characters, those for the direction of writing, line
-// separators, and space at either end. The error is BadName.
+// separators, and space at either end. It refuses a part that is . or .. too: who puts the name into
+// a URL would ask for another path. The error is BadName.
 func Check(name string) error {
 	first, _ := utf8.DecodeRuneInString(name)
 	last, _ := utf8.DecodeLastRuneInString(name)
 
 	if unicode.IsSpace(first) || unicode.IsSpace(last) {
 		return directory.Refuse(directory.BadName, "the agent name %+q begins or ends with a space", name)
+	}
+
+	for part := range strings.SplitSeq(name, "/") {
+		if part == "." || part == ".." {
+			return directory.Refuse(directory.BadName,
+				"the agent name %+q has the part %q, which means another path in a URL", name, part)
+		}
 	}
 
 	for at, r := range name {

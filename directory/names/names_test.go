@@ -39,6 +39,23 @@ func TestANameHasNoCharacterThatPeopleDoNotSee(t *testing.T) {
 	}
 }
 
+// A name that is put into a URL as it is names no other path.
+//
+// Requirement: SEC-015
+func TestANameIsNoPathToElsewhere(t *testing.T) {
+	for _, name := range []string{".", "..", "../ad/r/1", "a/../b", "a/.", "a/..", "./a"} {
+		if err := Check(name); directory.ProblemOf(err) != directory.BadName {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+
+	for _, name := range []string{"...", "a..b", ".a", "a.", "a/b", "https://a.example/x..y"} {
+		if err := Check(name); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // Requirement: SEC-015
 func TestMixedScriptsAreFlagged(t *testing.T) {
 	for name, want := range map[string]bool{

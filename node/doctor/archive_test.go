@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/roster-mesh/roster/node/config"
@@ -129,9 +130,16 @@ func TestSupportArchiveReadsFilesOnly(t *testing.T) {
 	cfg := config.Default()
 	cfg.Data = t.TempDir()
 
-	files, parts := archiveOf(t, cfg, "/dev/zero")
-	if _, ok := files["log.txt"]; ok || !strings.Contains(parts["log.txt"].Problem, "not a regular file") {
-		t.Errorf("log.txt is there: %q", parts["log.txt"].Problem)
+	fifo := filepath.Join(cfg.Data, "fifo") // whose writer never comes
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, logFile := range []string{"/dev/zero", fifo} {
+		files, parts := archiveOf(t, cfg, logFile)
+		if _, ok := files["log.txt"]; ok || !strings.Contains(parts["log.txt"].Problem, "not a regular file") {
+			t.Errorf("log.txt is made of %s: %q", logFile, parts["log.txt"].Problem)
+		}
 	}
 }
 
@@ -146,5 +154,23 @@ func TestSupportArchiveEndsWithItsContext(t *testing.T) {
 	if _, err := WriteArchive(ctx, &packed, config.Default(), nil, ""); !errors.Is(err, context.Canceled) ||
 		packed.Len() > 0 {
 		t.Errorf("%d bytes were written: %v", packed.Len(), err)
+	}
+}
+
+// A log is added without characters that a terminal acts on.
+//
+// Requirement: SEC-015, OPS-034
+func TestAnArchivesLogIsSafeForATerminal(t *testing.T) {
+	cfg := config.Default()
+	cfg.Data = t.TempDir()
+	logFile := filepath.Join(cfg.Data, "node.log")
+
+	if err := os.WriteFile(logFile, []byte("a\x1b]0;owned\x07\tb\u009b1m\u202ec\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	files, _ := archiveOf(t, cfg, logFile)
+	if text := files["log.txt"]; text != `a\u001b]0;owned\u0007`+"\tb"+`\u009b1m\u202ec`+"\n" {
+		t.Errorf("%q", text)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"time"
+	"unicode"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -208,18 +209,31 @@ func (a *archive) logText(context.Context) ([]byte, error) {
 		return nil, errors.New("the node logs to its standard error; give the file with its log by --log")
 	}
 
-	return endOf(a.logFile, maxLog)
+	text, err := endOf(a.logFile, maxLog)
+
+	return printable(text), err
+}
+
+// printable returns a text in which control characters but tab and line feed are escaped, so that a
+// terminal doesn't act on them.
+func printable(text []byte) []byte {
+	var safe bytes.Buffer
+
+	for _, r := range string(text) {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Cf, r) {
+			fmt.Fprintf(&safe, "\\u%04x", r)
+			continue
+		}
+
+		safe.WriteRune(r)
+	}
+
+	return safe.Bytes()
 }
 
 // endOf returns the last lines of a file, limit bytes at most, and an error if there are more.
 func endOf(path string, limit int64) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-
-	info, err := file.Stat()
+	info, err := os.Stat(path) // because to open a FIFO waits for its writer
 	if err != nil {
 		return nil, err
 	}
@@ -227,6 +241,12 @@ func endOf(path string, limit int64) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not a regular file", path)
 	}
+
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
 
 	from := max(0, info.Size()-limit)
 	text, err := io.ReadAll(io.NewSectionReader(file, from, limit))
