@@ -9,5 +9,6 @@
 //
 // RaftTransport works around a bug of the library: its replication pipeline can block for
 // ever when a member refuses entries (hashicorp/raft issue 612). It takes answers off the
-// pipeline whether or not the library reads them.
+// pipeline whether or not the library reads them. It also keeps two members that stand for
+// election at the same time from splitting the votes (candidacy).
 package transport

@@ -11,14 +11,15 @@ import (
 )
 
 // A RaftTransport is Raft's transport of one member. It knows the member's configured
-// address, its pipelines cannot block for ever, and it withholds commits that the
-// leader's disk does not have.
+// address, its pipelines cannot block for ever, it withholds commits that the leader's
+// disk does not have, and it gives way to another candidate.
 type RaftTransport struct {
 	*raft.NetworkTransport
-	address raft.ServerAddress
-	told    func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest
-	heard   chan raft.RPC // messages to Raft: from the network, and delivered locally
-	entered <-chan struct{}
+	address   raft.ServerAddress
+	told      func(*raft.AppendEntriesRequest) *raft.AppendEntriesRequest
+	heard     chan raft.RPC // messages to Raft: from the network, and delivered locally
+	entered   <-chan struct{}
+	candidacy *candidacy
 }
 
 // NewRaftTransport returns Raft's transport of the member at that address. withhold gets
@@ -32,7 +33,7 @@ func NewRaftTransport(
 		Stream: streams{cluster.raft, cluster}, MaxPool: 3, Timeout: timeout, Logger: log,
 	})
 
-	return RaftTransport{network, address, withhold, make(chan raft.RPC), entered}
+	return RaftTransport{network, address, withhold, make(chan raft.RPC), entered, &candidacy{}}
 }
 
 // Deliver lets Raft receive a message that came beside its own connections.
@@ -83,6 +84,10 @@ func (t RaftTransport) Run(stop <-chan struct{}) {
 				continue
 			}
 
+			if candidate, ok := rpc.Command.(*raft.RequestPreVoteRequest); ok {
+				t.candidacy.compare(candidate)
+			}
+
 			select {
 			case t.heard <- rpc:
 			case <-stop:
@@ -96,6 +101,20 @@ func (t RaftTransport) Run(stop <-chan struct{}) {
 
 // LocalAddr returns the member's configured address.
 func (t RaftTransport) LocalAddr() raft.ServerAddress { return t.address }
+
+// RequestPreVote asks a member for its pre-vote. A grant does not count if this member has
+// withdrawn its candidacy meanwhile.
+func (t RaftTransport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest,
+	resp *raft.RequestPreVoteResponse) error {
+	t.candidacy.stand(args)
+
+	err := t.NetworkTransport.RequestPreVote(id, target, args, resp)
+	if t.candidacy.isWithdrawn(args) {
+		resp.Granted = false
+	}
+
+	return err
+}
 
 // AppendEntries sends entries, or a commit index without any.
 func (t RaftTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest,

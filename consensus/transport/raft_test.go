@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"io"
 	"testing"
 	"time"
 
@@ -11,17 +10,7 @@ import (
 // Who does not read the answers of a pipeline any more can still send, and close
 // it: Raft does so when a member refuses.
 func TestAPipelineWithoutAReaderDoesNotGetStuck(t *testing.T) {
-	open := func() *raft.NetworkTransport {
-		tr, err := raft.NewTCPTransport("127.0.0.1:0", nil, 1, 10*time.Second, io.Discard)
-		if err != nil {
-			t.Fatal(err)
-		}
-
-		t.Cleanup(func() { _ = tr.Close() })
-
-		return tr
-	}
-	there, here := open(), open()
+	there, here := tcpTransport(t), tcpTransport(t)
 	stop := make(chan struct{})
 	defer close(stop)
 	go func() {
@@ -37,7 +26,7 @@ func TestAPipelineWithoutAReaderDoesNotGetStuck(t *testing.T) {
 
 	p, err := RaftTransport{here, here.LocalAddr(), func(w *raft.AppendEntriesRequest) *raft.AppendEntriesRequest {
 		return w
-	}, nil, nil}.AppendEntriesPipeline("there", there.LocalAddr())
+	}, nil, nil, nil}.AppendEntriesPipeline("there", there.LocalAddr())
 	if err != nil {
 		t.Fatal(err)
 	}
