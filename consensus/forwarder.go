@@ -48,7 +48,7 @@ type openStreams struct {
 type leaderStream struct {
 	*stream.Stream
 	to     Member
-	former time.Time // since when that member leads no more; zero while it leads
+	former time.Time // when this member lost it as its leader; zero while it leads
 }
 
 func (f *forwarder) attempt(ctx context.Context, req *message.Request) (directory.Outcome, error) {
@@ -181,21 +181,11 @@ func (f *forwarder) forward(ctx context.Context, req *message.Request) (_ direct
 	return result.reply.Result()
 }
 
-// cutFormerLeaders cuts the streams to members that have led no more for a heartbeat
-// timeout. It returns the time until the next stream is due; 0 if there is none.
+// cutFormerLeaders cuts the streams to former leaders, each a heartbeat timeout after this
+// member has followed it no more, and only while another leads. It returns the time until the
+// next stream is due; 0 if there is none. The caller holds the right to change the streams.
 func (f *forwarder) cutFormerLeaders() (due time.Duration) {
-	select {
-	case f.streams.dialing <- struct{}{}:
-	case <-f.life.closing.Done():
-		return 0
-	}
-
-	defer func() { <-f.streams.dialing }()
-
-	leader, ok := f.group.leader()
-	if !ok {
-		return 0
-	}
+	leader, known := f.group.leader()
 
 	for id, own := range f.streams.own {
 		if id == leader.ID {
@@ -209,6 +199,7 @@ func (f *forwarder) cutFormerLeaders() (due time.Duration) {
 
 		rest := f.cfg.Timing.Heartbeat - time.Since(own.former)
 		switch {
+		case !known: // the former leader may lead again
 		case rest <= 0:
 			own.Cut()
 			delete(f.streams.own, id)
@@ -254,26 +245,38 @@ func (f *forwarder) streamTo(ctx context.Context, to Member) (*leaderStream, err
 }
 
 // successionLoop cuts the streams to former leaders, each a heartbeat timeout after this
-// member has followed another one. By then a former leader that runs has answered: it
-// learns soon that it leads no more. So writes that were sent to a stopped leader get an
-// unknown outcome, and those behind them go to the new one.
+// member has lost it. By then a former leader that runs has answered: it learns soon that it
+// leads no more. So writes that were sent to a stopped leader get an unknown outcome, and
+// those behind them go to the new one.
+//
+// It follows each new leader at once, even while a stream is being opened: that ends the
+// attempt to connect to the former leader, which may be on a host that answers no more.
 func (f *forwarder) successionLoop() {
 	elected, deaf := f.group.elections()
 	defer deaf()
 
-	var due <-chan time.Time
+	var (
+		due  <-chan time.Time
+		turn chan<- struct{} // to change the streams; nil while there is no cause to
+	)
+
 	for {
 		select {
 		case <-elected:
 			f.group.follow()
+			turn = f.streams.dialing
 		case <-due:
+			turn = f.streams.dialing
+		case turn <- struct{}{}:
+			next := f.cutFormerLeaders()
+			<-f.streams.dialing
+
+			due, turn = nil, nil
+			if next > 0 {
+				due = time.After(next)
+			}
 		case <-f.life.closing.Done():
 			return
-		}
-
-		due = nil
-		if next := f.cutFormerLeaders(); next > 0 {
-			due = time.After(next)
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package consensus
 
 import (
+	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -46,6 +48,56 @@ func TestAStoppedLeaderKeepsNobodyWaiting(t *testing.T) {
 			t.Errorf("once more: %v", err)
 		}
 
+		d.net.hold(d.members[leader].Address, false)
+		d.ready()
+		d.settled()
+		d.close()
+	})
+}
+
+// A survivor that is elected itself does not keep its own writes waiting for the former leader,
+// whose host answers no attempt to connect. Here the host is lost when its followers send their
+// time, so that they wait for that answer, too.
+func TestAnElectedMemberDropsItsAttemptToConnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var idle atomic.Bool
+
+		lost := make(chan struct{}, 1)
+		d := newDomain(t, 3, func(c *Config) {
+			c.Timing.Presence = DefaultTiming.Write
+			c.sent = func(message []byte) []byte {
+				if idle.CompareAndSwap(true, false) {
+					lost <- struct{}{}
+					time.Sleep(time.Millisecond) // until the leader's host is lost
+				}
+
+				return message
+			}
+		})
+		d.ready()
+		leader, _ := d.leader()
+
+		idle.Store(true) // the next message is a follower's time
+		<-lost
+		d.net.hold(d.members[leader].Address, true)
+
+		began := time.Now()
+
+		var survivors sync.WaitGroup
+		for i, node := range d.nodes {
+			if i == leader {
+				continue
+			}
+
+			survivors.Go(func() {
+				_, err := node.Register(t.Context(), put(t, ada, fmt.Sprint("agent-", i), 600))
+				if took := time.Since(began); err != nil || took >= DefaultTiming.Write {
+					t.Errorf("a write at survivor %d took %s: %v", i, took, err)
+				}
+			})
+		}
+
+		survivors.Wait()
 		d.net.hold(d.members[leader].Address, false)
 		d.ready()
 		d.settled()
