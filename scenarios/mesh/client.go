@@ -52,17 +52,25 @@ func (m *Mesh) Register(domain, name string, lifetime uint32) *Agent {
 // registered. Safe for concurrent use.
 func (m *Mesh) TryRegister(domain, name string, lifetime uint32) (*Agent, error) {
 	a := &Agent{Domain: domain, Name: name, Lifetime: lifetime}
-	return a, m.registered(a, m.Domain(domain).write(a.register))
+	return a, a.registered(m, m.Domain(domain).write(a.register))
 }
 
 // RegisterAt registers an agent at one node of a domain, and fails the test if that is
 // refused.
 func (m *Mesh) RegisterAt(n *Node, name string, lifetime uint32) *Agent {
 	m.T.Helper()
-	agent := &Agent{Domain: n.Domain.Name, Name: name, Lifetime: lifetime}
-	m.must(m.registered(agent, n.write(agent.register)))
+
+	agent, err := m.TryRegisterAt(n, name, lifetime)
+	m.must(err)
 
 	return agent
+}
+
+// TryRegisterAt registers an agent at one node of a domain once; an error leaves open whether
+// it is registered. Safe for concurrent use.
+func (m *Mesh) TryRegisterAt(n *Node, name string, lifetime uint32) (*Agent, error) {
+	agent := &Agent{Domain: n.Domain.Name, Name: name, Lifetime: lifetime}
+	return agent, agent.registered(m, n.write(agent.register))
 }
 
 func (a *Agent) register(ctx context.Context, c *apiclient.Client) error {
@@ -75,14 +83,15 @@ func (a *Agent) register(ctx context.Context, c *apiclient.Client) error {
 	return err
 }
 
-// registered puts an acknowledged agent into the model.
-func (m *Mesh) registered(agent *Agent, err error) error {
-	err = m.noted(err, "%s is registered at %s for %d s", agent.Name, agent.Domain, agent.Lifetime)
+// registered notes the outcome of the agent's registration, and puts an acknowledged agent
+// into the model.
+func (a *Agent) registered(m *Mesh, err error) error {
+	err = m.noted(err, "%s is registered at %s for %d s", a.Name, a.Domain, a.Lifetime)
 	if err != nil {
 		return err
 	}
 
-	m.model.add(agent)
+	m.model.add(a)
 
 	return nil
 }
