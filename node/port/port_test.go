@@ -30,6 +30,7 @@ func TestAnAddressInUseNamesItsHolder(t *testing.T) {
 			t.Logf("%s: %v", at, err) // a machine without IPv6
 			continue
 		}
+
 		defer func() { _ = listener.Close() }()
 
 		address := listener.Addr().String()
