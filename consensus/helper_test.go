@@ -25,37 +25,20 @@ import (
 	"github.com/roster-mesh/roster/consensus/message"
 	"github.com/roster-mesh/roster/consensus/state"
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
 var (
-	alpha = spiffeid.RequireTrustDomainFromString("alpha.test")
-	beta  = spiffeid.RequireTrustDomainFromString("beta.test")
-	ada   = directory.IdentityOf(spiffeid.RequireFromString("spiffe://alpha.test/agent/ada"))
-	bob   = directory.IdentityOf(spiffeid.RequireFromString("spiffe://alpha.test/agent/bob"))
+	alpha     = directorytest.Alpha
+	beta      = directorytest.Beta
+	ada       = directorytest.Ada
+	bob       = directorytest.Bob
+	document  = directorytest.Translator
+	problem   = directorytest.WantProblem
+	alphaNode = directorytest.Node
 )
-
-func document(t testing.TB, extra string) directory.Document {
-	t.Helper()
-
-	d, err := directory.ParseDocument(directory.KindAD,
-		[]byte(`{"base":"https://ada.alpha.test/`+extra+
-			`","protocols":["https"],"capabilities":[{"name":"translate","type":"skill"}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	return d
-}
-
-func problem(t testing.TB, err error, want directory.Problem) {
-	t.Helper()
-
-	if err == nil || directory.ProblemOf(err) != want {
-		t.Errorf("got %v, want a refusal with %s", err, want)
-	}
-}
 
 // A ca signs nodes' certificates.
 type ca struct {
@@ -558,8 +541,4 @@ func put(t testing.TB, who directory.Identity, agent string, lifetime uint32) di
 		Caller: directory.Caller{Identity: who}, Agent: agent, Document: document(t, agent), Lifetime: lifetime,
 		Visibility: directory.Visibility{Mesh: true},
 	}
-}
-
-func alphaNode(name string) (spiffeid.ID, error) {
-	return spiffeid.FromString("spiffe://alpha.test/roster/node/" + name)
 }

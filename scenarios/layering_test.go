@@ -38,14 +38,15 @@ var layers = map[string][]string{
 	"directory/signed": {"directory", "directory/strictjson"},
 	"directory/index": {"directory", "directory/table", "directory/kinds", "directory/names",
 		"directory/sorting"},
-	"directory/contain":  {},                                    // panics on foreign bytes
-	"directory/egress":   {},                                    // addresses of outbound connections
-	"directory/spelling": {},                                    // the known name that a misspelt one was meant to be
-	"directory/span":     {"limit"},                             // steps of work in traces
-	"directory/sorting":  {},                                    // sorts by one copy of the algorithm
-	"directory/sse":      {},                                    // reader of server-sent events
-	"directory/problem":  {"directory", "directory/strictjson"}, // the one writer of refusals, for every listener
-	"limit":              {},
+	"directory/contain":       {},                                    // panics on foreign bytes
+	"directory/directorytest": {"directory", "directory/kinds"},      // domains, documents and assertions, for tests
+	"directory/egress":        {},                                    // addresses of outbound connections
+	"directory/spelling":      {},                                    // the known name that a misspelt one was meant to be
+	"directory/span":          {"limit"},                             // steps of work in traces
+	"directory/sorting":       {},                                    // sorts by one copy of the algorithm
+	"directory/sse":           {},                                    // reader of server-sent events
+	"directory/problem":       {"directory", "directory/strictjson"}, // the one writer of refusals, for every listener
+	"limit":                   {},
 	// the proof of an operator's request, both ends: the Go client makes it
 	"directory/operatorproof": {},
 	// floor 2: strangers to each other, but for api's request and response types
@@ -245,7 +246,8 @@ var lower = []string{"directory", "directory/signed", "directory/invoke", "direc
 	"federation/protocol", "federation/store", "federation/publish", "federation/recordgate",
 	"federation/replica", "federation/evidence",
 	"federation/gossip", "federation/gossip/gossiptest", "federation/peering", "gateway", "gateway/crawl",
-	"gateway/probe", "api", "api/wire", "api/client", "api/client/contract", "gateway/gatewaytest"}
+	"gateway/probe", "api", "api/wire", "api/client", "api/client/contract", "gateway/gatewaytest",
+	"directory/directorytest"}
 
 const (
 	anyone    = "*"     // may be imported by all packages

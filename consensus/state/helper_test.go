@@ -2,47 +2,25 @@ package state
 
 import (
 	"io"
-	"testing"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
 	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 	"github.com/roster-mesh/roster/directory/index"
 	"github.com/roster-mesh/roster/directory/signed"
 )
 
 var (
-	alpha = spiffeid.RequireTrustDomainFromString("alpha.test")
-	beta  = spiffeid.RequireTrustDomainFromString("beta.test")
-	ada   = directory.IdentityOf(spiffeid.RequireFromString("spiffe://alpha.test/agent/ada"))
-	bob   = directory.IdentityOf(spiffeid.RequireFromString("spiffe://alpha.test/agent/bob"))
-	tool  = directory.IdentityOf(spiffeid.RequireFromString("spiffe://alpha.test/tool/commissioner"))
+	alpha     = directorytest.Alpha
+	beta      = directorytest.Beta
+	ada       = directorytest.Ada
+	bob       = directorytest.Bob
+	tool      = directory.IdentityOf(spiffeid.RequireFromString("spiffe://alpha.test/tool/commissioner"))
+	document  = directorytest.Translator
+	problem   = directorytest.WantProblem
+	alphaNode = directorytest.Node
 )
-
-func document(t testing.TB, extra string) directory.Document {
-	t.Helper()
-
-	d, err := directory.ParseDocument(directory.KindAD,
-		[]byte(`{"base":"https://ada.alpha.test/`+extra+
-			`","protocols":["https"],"capabilities":[{"name":"translate","type":"skill"}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	return d
-}
-
-func problem(t testing.TB, err error, want directory.Problem) {
-	t.Helper()
-
-	if err == nil || directory.ProblemOf(err) != want {
-		t.Errorf("got %v, want a refusal with %s", err, want)
-	}
-}
-
-func alphaNode(name string) (spiffeid.ID, error) {
-	return spiffeid.FromString("spiffe://alpha.test/roster/node/" + name)
-}
 
 // newer are the versions that a release reads that has a format 2 of pages and heads.
 func newer() Versions {

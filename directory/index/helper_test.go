@@ -1,62 +1,15 @@
 package index_test
 
-import (
-	"errors"
-	"testing"
-
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
-
-	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/kinds"
-)
+import "github.com/roster-mesh/roster/directory/directorytest"
 
 var (
-	alpha = spiffeid.RequireTrustDomainFromString("alpha.test")
-	beta  = spiffeid.RequireTrustDomainFromString("beta.test")
-	gamma = spiffeid.RequireTrustDomainFromString("gamma.test")
+	alpha        = directorytest.Alpha
+	beta         = directorytest.Beta
+	gamma        = directorytest.Gamma
+	rid          = directorytest.RID
+	mustDocument = directorytest.Document
+	mustProject  = directorytest.Project
+	wantRefusal  = directorytest.WantRefusal
 )
 
-// noon is 2026-06-01T12:00:00Z.
-const noon = 1780315200
-
-// rid returns a registration id that only n decides.
-func rid(n byte) directory.RID {
-	return directory.NewRID(noon*1000, [10]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, n})
-}
-
-func mustDocument(t testing.TB, kind directory.Kind, body string) directory.Document {
-	t.Helper()
-
-	d, err := directory.ParseDocument(kind, []byte(body))
-	if err != nil {
-		t.Fatalf("%.200s: %v", body, err)
-	}
-
-	return d
-}
-
-func mustProject(t testing.TB, agent string, d directory.Document) *directory.Projection {
-	t.Helper()
-
-	p, err := kinds.Project(agent, d)
-	if err != nil {
-		t.Fatalf("%.200s: %v", d.Bytes(), err)
-	}
-
-	return p
-}
-
-// wantRefusal demands that err is a refusal with that problem, without a pointer, and
-// with a sentence.
-func wantRefusal(t *testing.T, err error, p directory.Problem) {
-	t.Helper()
-
-	var e *directory.Error
-	if !errors.As(err, &e) {
-		t.Fatalf("got %v, want a refusal as %s", err, p)
-	}
-
-	if e.Problem != p || e.Pointer != "" || len(e.Detail) < 10 {
-		t.Errorf("got %s at %q: %s; want %s", e.Problem, e.Pointer, e.Detail, p)
-	}
-}
+const noon = directorytest.Noon

@@ -64,7 +64,7 @@ func TestParseQuery(t *testing.T) {
 		"after=AAAA", strings.Repeat("tag=x&", 65),
 	} {
 		_, err := parseQuery(t, raw)
-		wantRefusal(t, err, directory.BadQuery)
+		wantRefusal(t, err, directory.BadQuery, "")
 	}
 }
 
@@ -141,7 +141,7 @@ func TestFiltersMatchJointly(t *testing.T) {
 	} {
 		q, err := parseQuery(t, raw)
 		if want == "!" {
-			wantRefusal(t, err, directory.BadQuery)
+			wantRefusal(t, err, directory.BadQuery, "")
 			continue
 		}
 

@@ -1,55 +1,11 @@
 package kinds_test
 
-import (
-	"errors"
-	"testing"
+import "github.com/roster-mesh/roster/directory/directorytest"
 
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
-
-	"github.com/roster-mesh/roster/directory"
-	"github.com/roster-mesh/roster/directory/kinds"
+var (
+	alpha        = directorytest.Alpha
+	rid          = directorytest.RID
+	mustDocument = directorytest.Document
+	mustProject  = directorytest.Project
+	wantRefusal  = directorytest.WantRefusal
 )
-
-var alpha = spiffeid.RequireTrustDomainFromString("alpha.test")
-
-// rid returns a registration id that only n decides.
-func rid(n byte) directory.RID {
-	return directory.NewRID(1780315200000, [10]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, n})
-}
-
-func mustDocument(t testing.TB, kind directory.Kind, body string) directory.Document {
-	t.Helper()
-
-	d, err := directory.ParseDocument(kind, []byte(body))
-	if err != nil {
-		t.Fatalf("%.200s: %v", body, err)
-	}
-
-	return d
-}
-
-func mustProject(t testing.TB, agent string, d directory.Document) *directory.Projection {
-	t.Helper()
-
-	p, err := kinds.Project(agent, d)
-	if err != nil {
-		t.Fatalf("%.200s: %v", d.Bytes(), err)
-	}
-
-	return p
-}
-
-// wantRefusal demands that err is a refusal with that problem and pointer, and a
-// sentence.
-func wantRefusal(t *testing.T, err error, p directory.Problem, pointer string) {
-	t.Helper()
-
-	var e *directory.Error
-	if !errors.As(err, &e) {
-		t.Fatalf("got %v, want a refusal as %s", err, p)
-	}
-
-	if e.Problem != p || e.Pointer != pointer || len(e.Detail) < 10 {
-		t.Errorf("got %s at %q: %s; want %s at %q", e.Problem, e.Pointer, e.Detail, p, pointer)
-	}
-}

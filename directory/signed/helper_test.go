@@ -8,9 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
-
-	"github.com/roster-mesh/roster/directory"
+	"github.com/roster-mesh/roster/directory/directorytest"
 )
 
 // update writes the golden files anew. A format that peers have seen never
@@ -18,42 +16,16 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 var (
-	alpha = spiffeid.RequireTrustDomainFromString("alpha.test")
-	beta  = spiffeid.RequireTrustDomainFromString("beta.test")
-	gamma = spiffeid.RequireTrustDomainFromString("gamma.test")
+	alpha        = directorytest.Alpha
+	beta         = directorytest.Beta
+	gamma        = directorytest.Gamma
+	rid          = directorytest.RID
+	hash         = directorytest.Hash
+	mustIdentity = directorytest.Identity
+	mustDocument = directorytest.Document
 )
 
-// noon is 2026-06-01T12:00:00Z.
-const noon = 1780315200
-
-// rid returns a registration id that only n decides.
-func rid(n byte) directory.RID {
-	return directory.NewRID(noon*1000, [10]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, n})
-}
-
-func hash(s string) directory.Hash { return directory.HashOf([]byte(s)) }
-
-func mustIdentity(t testing.TB, s string) directory.Identity {
-	t.Helper()
-
-	id, err := directory.ParseIdentity(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	return id
-}
-
-func mustDocument(t testing.TB, kind directory.Kind, body string) directory.Document {
-	t.Helper()
-
-	d, err := directory.ParseDocument(kind, []byte(body))
-	if err != nil {
-		t.Fatalf("%.200s: %v", body, err)
-	}
-
-	return d
-}
+const noon = directorytest.Noon
 
 // manyMembers returns an object with n members.
 func manyMembers(n int) string {
