@@ -93,7 +93,28 @@ func binary(t *testing.T) string {
 	return path
 }
 
+// isolate keeps roster from the contexts of the person who runs the tests. Go's own settings stay.
+func isolate() error {
+	dir, err := scratch()
+	if err != nil {
+		return err
+	}
+
+	if own, err := os.UserConfigDir(); err == nil && os.Getenv("GOENV") == "" {
+		if err := os.Setenv("GOENV", filepath.Join(own, "go", "env")); err != nil {
+			return err
+		}
+	}
+
+	return os.Setenv("XDG_CONFIG_HOME", dir)
+}
+
 func TestMain(m *testing.M) {
+	if err := isolate(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+
 	code := m.Run()
 
 	if dir, err := scratch(); err == nil {
