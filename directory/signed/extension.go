@@ -93,7 +93,7 @@ func (e Extension) validate() error {
 		return nil
 	}
 
-	if len(e.object) > maxExtension || strictjson.Depth([]byte(e.object)) > maxExtensionDepth {
+	if len(e.object) > maxExtension || strictjson.IsDeeper([]byte(e.object), maxExtensionDepth) {
 		return fmt.Errorf("%w: ext has over %d bytes or is nested over %d deep",
 			errExtension, maxExtension, maxExtensionDepth)
 	}
@@ -187,7 +187,7 @@ func leadingValue(data []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: not an object or list", errExtension)
 	}
 
-	if strictjson.Depth(data) > strictjson.MaxDepth {
+	if strictjson.IsDeeper(data, strictjson.MaxDepth) {
 		return nil, fmt.Errorf("%w: nested too deep", errExtension)
 	}
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
@@ -142,7 +143,12 @@ func (d Dialect) OpenNamed(payload []byte, disclosures []string, h, m directory.
 		return contents, nil
 	}
 
-	o := newOpening(contents, disclosures)
+	room := openingRooms.Get().(*[]byte)
+	defer openingRooms.Put(room)
+
+	o := newOpening(contents, disclosures, *room)
+	defer func() { *room = o.room[:0] }() // nothing of contents is a part of it
+
 	for _, text := range disclosures {
 		if err := o.take(text); err != nil {
 			return nil, err
@@ -177,16 +183,19 @@ type opening struct {
 	disclosed map[string]bool
 }
 
-func newOpening(contents *Contents, disclosures []string) *opening {
+func newOpening(contents *Contents, disclosures []string, room []byte) *opening {
 	size := 0
 	for _, text := range disclosures {
 		size += directory.B64.DecodedLen(len(text))
 	}
 
-	return &opening{c: contents, room: make([]byte, 0, size), reg: make([]bool, len(contents.reg)),
+	return &opening{c: contents, room: slices.Grow(room[:0], size), reg: make([]bool, len(contents.reg)),
 		doc: make([]bool, len(contents.doc)), disclosed: make(map[string]bool, 3),
 		members: make([]strictjson.Member, 0, len(disclosures))}
 }
+
+// openingRooms are rooms of openings, which grow to a record's size.
+var openingRooms = sync.Pool{New: func() any { return new([]byte) }}
 
 // take adds the member of one disclosure.
 func (o *opening) take(text string) error {
@@ -288,7 +297,7 @@ func textOf(value []byte) (s string, err error) {
 // checkUnknown refuses a member of reg whose value is not strict JSON, or whose
 // name is SD-JWT's own (RFC 9901, 4.2.1).
 func checkUnknown(member strictjson.Member) error {
-	if strictjson.Depth(member.Value) > strictjson.MaxDepth || !jsontext.Value(member.Value).IsValid() {
+	if strictjson.IsDeeper(member.Value, strictjson.MaxDepth) || !jsontext.Value(member.Value).IsValid() {
 		return fmt.Errorf("%w: %.64q in reg is not strict JSON", errRecord, member.Name)
 	}
 
@@ -321,7 +330,7 @@ func openDisclosure(room *[]byte, text string) (strictjson.Member, error) {
 		return m, nil
 	}
 
-	if strictjson.Depth(data) > strictjson.MaxDepth+1 {
+	if strictjson.IsDeeper(data, strictjson.MaxDepth+1) {
 		return strictjson.Member{}, fmt.Errorf("%w: a disclosure is nested too deep", errRecord)
 	}
 

@@ -141,13 +141,15 @@ func StatementOf(format int, change *Change, digests Digests) ([]byte, error) {
 		return nil, &UnsupportedError{Structure: StructureStatement, Format: uint(max(0, format)), Newest: newestFormat}
 	}
 
-	return append(change.Extension.Append(listedOf(uint(format), change, digests)), '}'), nil
+	data := make([]byte, 0, 512+2*(len(digests.Reg)+len(digests.Doc)))
+
+	return append(change.Extension.Append(appendListed(data, uint(format), change, digests)), '}'), nil
 }
 
-// listedOf returns the members that the format of a statement lists, without a
-// closing brace.
-func listedOf(format uint, change *Change, digests Digests) []byte {
-	data := appendStatementPreamble(make([]byte, 0, 512+2*(len(digests.Reg)+len(digests.Doc))), format, change)
+// appendListed appends the members that the format of a statement lists, without a closing
+// brace.
+func appendListed(data []byte, format uint, change *Change, digests Digests) []byte {
+	data = appendStatementPreamble(data, format, change)
 
 	data = strictjson.AppendUint(data, "rev", change.Revision)
 	if !change.Prev.IsZero() {
@@ -327,7 +329,12 @@ func (d Dialect) ParseStatement(payload []byte) (*Claims, error) {
 	change.Epoch = in.member(`,"epoch":`)
 
 	// The scan accepts several encodings of a value; the writer has one.
-	begun := appendStatementPreamble(nil, format, &change)
+	room := statementRooms.Get().(*[]byte)
+	defer statementRooms.Put(room)
+
+	begun := appendStatementPreamble((*room)[:0], format, &change)
+	*room = begun
+
 	if in.bad || format == 0 || change.Op != OpPut && change.Op != OpEnd || !bytes.HasPrefix(payload, begun) {
 		return nil, errStatement
 	}
@@ -354,7 +361,9 @@ func (d Dialect) ParseStatement(payload []byte) (*Claims, error) {
 		return nil, errStatement
 	}
 
-	extension, err := ExtensionBehind(listedOf(format, &change, Digests{reg, doc}), payload)
+	*room = appendListed((*room)[:0], format, &change, Digests{reg, doc})
+
+	extension, err := ExtensionBehind(*room, payload)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errStatement, err)
 	}
@@ -381,6 +390,9 @@ func (d Dialect) ParseStatement(payload []byte) (*Claims, error) {
 
 	return claims, nil
 }
+
+// statementRooms are buffers of ParseStatement, which grow to a statement's size.
+var statementRooms = sync.Pool{New: func() any { return new([]byte) }}
 
 // A scan reads the writer's output, from its beginning to its end. After a mismatch it stays
 // bad and finds nothing more.
