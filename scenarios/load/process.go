@@ -113,6 +113,30 @@ func cpuOf(ps []*process) (sum time.Duration, err error) {
 	return sum, err
 }
 
+// idle waits until the process uses little processor time: after a start a node builds its index of
+// discovery and signs the records that its peers may ask for.
+func (p *process) idle(ctx context.Context) error {
+	const window = 3 * time.Second
+
+	for {
+		before, err := p.cpu()
+		if err != nil {
+			return err
+		}
+
+		select {
+		case <-time.After(window):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+
+		after, err := p.cpu()
+		if err != nil || after-before < window/10 {
+			return err
+		}
+	}
+}
+
 // resident returns its memory in bytes: now, and at its highest.
 func (p *process) resident() (now, highest int64, err error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid()))

@@ -137,6 +137,12 @@ type arrival struct {
 func (b *bench) arrival(ctx context.Context, a arrival) error {
 	givers := slices.DeleteFunc(slices.Clone(a.from.nodes), func(p *process) bool { return p == nil })
 
+	for _, giver := range givers {
+		if err := giver.idle(ctx); err != nil {
+			return err
+		}
+	}
+
 	before, err := cpuOf(givers)
 	if err != nil {
 		return err
